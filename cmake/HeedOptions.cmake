@@ -1,0 +1,21 @@
+# heed_flags: how heed's own sources are compiled. Never -ffast-math: isnan must work, and one such library sets
+# flush-to-zero for the whole process. FMA contraction is off, so that g++ and clang round alike; kernels say fma.
+add_library(heed_flags INTERFACE)
+target_compile_options(heed_flags INTERFACE
+  -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-psabi -fno-math-errno -fno-trapping-math -ffp-contract=off)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(heed_flags INTERFACE -Wno-maybe-uninitialized)  # false alarms from the AVX-512 headers
+endif()
+set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g")
+
+if(HEED_SANITIZE)
+  add_compile_options(-fsanitize=${HEED_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${HEED_SANITIZE})
+endif()
+
+find_program(HEED_CCACHE ccache)
+if(HEED_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${HEED_CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${HEED_CCACHE})
+endif()

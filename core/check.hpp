@@ -1,0 +1,56 @@
+// Errors: «op: what is; what must be», with shapes, types, the module path and the caller's line.
+#pragma once
+#include <heed/core/shape.hpp>
+#include <source_location>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace heed {
+
+class Tensor;
+
+using Where = std::source_location;
+
+// All that the library throws on bad input. It never prints or exits: programs catch this and print what().
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+namespace detail {
+
+// One part of a message. A tensor shows as «[32, 128] float32», and gives its module path to the end of the message.
+template <class T> concept Printable = requires(std::ostream& out, const T& x) { out << x; };
+struct Message {
+  std::ostringstream text;
+  std::string path;  // of the first parameter mentioned, without its last name: blocks.2.mlp
+
+  void add(const Tensor& x);
+  void add(DType t) { text << name_of(t); }
+  template <Printable T> void add(const T& part) { text << part; }
+  [[noreturn]] void fail(const Where* where);
+};
+
+template <class... Parts> [[noreturn, gnu::cold, gnu::noinline]] void fail(const Where* where, const Parts&... parts) {
+  Message m;
+  (m.add(parts), ...);
+  m.fail(where);
+}
+
+}  // namespace detail
+
+// check(x.rank() == 2, where, "op: x is ", x, "; it must have 2 axes") throws Error unless ok. Parts are formatted only
+// on failure: anything with <<, tensors (shape and dtype), shapes, dtypes. The place is appended: «(mlp.up, train.cpp:41)».
+template <class... Parts> inline void check(bool ok, const Where& where, const Parts&... parts) {
+  if (!ok) [[unlikely]] detail::fail(&where, parts...);
+}
+
+// The same where there is no calling line to show (files, options).
+template <class... Parts> inline void require(bool ok, const Parts&... parts) {
+  if (!ok) [[unlikely]] detail::fail(nullptr, parts...);
+}
+
+template <class... Parts> [[noreturn]] inline void fail(const Parts&... parts) { detail::fail(nullptr, parts...); }
+
+}  // namespace heed

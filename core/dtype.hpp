@@ -1,0 +1,78 @@
+// Element types of tensors.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+namespace heed {
+
+using Index = std::int64_t;
+
+// float32 and float64 compute; bfloat16 is storage for matrix products; int32 holds indices; bool8 holds masks.
+enum class DType : std::uint8_t { float32, float64, bfloat16, int32, bool8 };
+
+// The upper half of a float32. Conversion from float rounds to nearest even; NaN stays NaN.
+struct bfloat16 {
+  std::uint16_t bits = 0;
+
+  bfloat16() = default;
+  explicit bfloat16(float x) {
+    std::uint32_t u;
+    std::memcpy(&u, &x, sizeof u);
+    const bool nan = (u & 0x7fffffffu) > 0x7f800000u;
+    bits = nan ? static_cast<std::uint16_t>((u >> 16) | 0x40u)
+               : static_cast<std::uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+  }
+  explicit operator float() const {
+    const std::uint32_t u = static_cast<std::uint32_t>(bits) << 16;
+    float x;
+    std::memcpy(&x, &u, sizeof x);
+    return x;
+  }
+};
+
+constexpr std::size_t size_of(DType t) {
+  switch (t) {
+    case DType::float32: return 4;
+    case DType::float64: return 8;
+    case DType::bfloat16: return 2;
+    case DType::int32: return 4;
+    case DType::bool8: return 1;
+  }
+  return 0;
+}
+
+constexpr std::string_view name_of(DType t) {
+  switch (t) {
+    case DType::float32: return "float32";
+    case DType::float64: return "float64";
+    case DType::bfloat16: return "bfloat16";
+    case DType::int32: return "int32";
+    case DType::bool8: return "bool8";
+  }
+  return "?";
+}
+
+constexpr bool is_floating(DType t) { return t == DType::float32 || t == DType::float64 || t == DType::bfloat16; }
+
+template <class T> struct DTypeOf;
+template <> struct DTypeOf<float> { static constexpr DType value = DType::float32; };
+template <> struct DTypeOf<double> { static constexpr DType value = DType::float64; };
+template <> struct DTypeOf<bfloat16> { static constexpr DType value = DType::bfloat16; };
+template <> struct DTypeOf<std::int32_t> { static constexpr DType value = DType::int32; };
+template <> struct DTypeOf<bool> { static constexpr DType value = DType::bool8; };
+template <class T> inline constexpr DType dtype_of = DTypeOf<T>::value;
+
+// Calls f(T{}) with the C++ type of a dtype: the switch of every op that treats all types alike.
+template <class F> decltype(auto) visit_dtype(DType t, F&& f) {
+  switch (t) {
+    case DType::float64: return f(double{});
+    case DType::bfloat16: return f(bfloat16{});
+    case DType::int32: return f(std::int32_t{});
+    case DType::bool8: return f(bool{});
+    default: return f(float{});
+  }
+}
+
+}  // namespace heed

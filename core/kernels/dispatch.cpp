@@ -1,0 +1,73 @@
+#include <atomic>
+#include <cstdlib>
+#include <heed/core/check.hpp>
+#include <heed/core/kernels/dispatch.hpp>
+#include <string>
+
+namespace heed::kernels {
+namespace {
+
+constexpr const char* kNames[kLevels] = {"baseline", "avx2", "avx512", "avx512_bf16"};
+std::atomic<int> chosen{-1};
+
+std::string available_names() {
+  std::string names;
+  for (int i = 0; i < kLevels; ++i)
+    if (available(static_cast<Level>(i))) names += (names.empty() ? "" : ", ") + std::string(kNames[i]);
+  return names;
+}
+
+int choose() {
+  if (const char* wanted = std::getenv("HEED_ARCH"); wanted != nullptr && *wanted != '\0') {
+    for (int i = 0; i < kLevels; ++i)
+      if (std::string(wanted) == kNames[i] && available(static_cast<Level>(i))) return i;
+    fail("HEED_ARCH is '", wanted, "'; on this machine it must be one of ", available_names());
+  }
+  for (int i = kLevels - 1; i > 0; --i)
+    if (available(static_cast<Level>(i))) return i;
+  return 0;
+}
+
+}  // namespace
+
+const char* name_of(Level l) { return kNames[static_cast<int>(l)]; }
+
+bool available(Level l) {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  switch (l) {
+    case Level::baseline: return true;
+#ifdef HEED_HAS_avx2
+    case Level::avx2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#endif
+#ifdef HEED_HAS_avx512
+    case Level::avx512: return avx512;
+#endif
+#ifdef HEED_HAS_avx512_bf16
+    case Level::avx512_bf16: return avx512 && __builtin_cpu_supports("avx512bf16");
+#endif
+    default: return false;
+  }
+#else
+  return l == Level::baseline;
+#endif
+}
+
+Level level() {
+  int l = chosen.load(std::memory_order_relaxed);
+  if (l < 0) chosen = l = choose();
+  return static_cast<Level>(l);
+}
+
+void set_level(Level l) {
+  require(available(l), "set_level: ", name_of(l), " is not available; on this machine it must be one of ", available_names());
+  chosen = static_cast<int>(l);
+}
+
+}  // namespace heed::kernels
+
+namespace heed {
+const char* arch() { return kernels::name_of(kernels::level()); }
+}

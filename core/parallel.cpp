@@ -1,0 +1,112 @@
+#include <heed/core/parallel.hpp>
+//
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <fstream>
+#include <heed/core/check.hpp>
+#include <memory>
+#include <mutex>
+#include <oneapi/tbb/global_control.h>
+#include <oneapi/tbb/parallel_for.h>
+#include <oneapi/tbb/task_arena.h>
+
+namespace heed {
+namespace {
+
+struct Pool {
+  std::unique_ptr<tbb::global_control> control;
+  std::unique_ptr<tbb::task_arena> arena;
+  int threads = 0;
+};
+
+std::mutex pool_mutex;
+std::atomic<int> current_threads{0};
+std::atomic<std::uint64_t> seen_mask{0};
+std::atomic<int> next_thread_number{0};
+
+// Leaked on purpose: TBB's own statics may be gone when ours would be destroyed.
+Pool& thread_pool() {
+  static Pool* pool = new Pool;
+  return *pool;
+}
+
+// The quota of a container, in whole threads, rounded up; 0 where there is none. TBB honours affinity but not this.
+int cgroup_threads() {
+  std::ifstream file("/sys/fs/cgroup/cpu.max");
+  std::string quota;
+  double period = 0;
+  if (!(file >> quota >> period) || quota == "max" || period <= 0) return 0;
+  try {
+    return std::max(1, static_cast<int>(std::stod(quota) / period + 0.999));
+  } catch (const std::exception&) {
+    return 0;
+  }
+}
+
+void start(int n) {
+  Pool& p = thread_pool();
+  p.arena.reset();
+  p.control.reset();
+  p.control = std::make_unique<tbb::global_control>(tbb::global_control::max_allowed_parallelism, static_cast<std::size_t>(n));
+  p.arena = std::make_unique<tbb::task_arena>(n);
+  p.arena->initialize();
+  p.threads = n;
+  current_threads = n;
+}
+
+void note_thread() {
+  thread_local const std::uint64_t bit = std::uint64_t{1} << (next_thread_number.fetch_add(1) % 64);
+  if (!(seen_mask.load(std::memory_order_relaxed) & bit)) seen_mask.fetch_or(bit, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+int available_threads() {
+  cpu_set_t set;
+  int n = 1;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) n = std::max(1, CPU_COUNT(&set));
+  const int quota = cgroup_threads();
+  return quota > 0 ? std::min(n, quota) : n;
+}
+
+void set_threads(int n) {
+  require(n >= 0, "set_threads: ", n, " threads were asked for; the number must be 0 (all) or more");
+  const std::lock_guard lock(pool_mutex);
+  const int wanted = n == 0 ? available_threads() : n;
+  if (wanted != thread_pool().threads) start(wanted);
+}
+
+int threads() {
+  if (current_threads == 0) set_threads(0);
+  return current_threads;
+}
+
+int threads_seen() { return __builtin_popcountll(seen_mask.exchange(0)); }
+
+namespace detail {
+
+void parallel_ranges(Index n, Index grain, RangeFunction f, void* context) {
+  const Index chunks = (n + grain - 1) / grain;
+  if (threads() == 1) {
+    note_thread();
+    for (Index c = 0; c < chunks; ++c) f(context, c * grain, std::min(n, (c + 1) * grain));
+    return;
+  }
+  // isolate: a thread that waits here must not take up an outer task, whose scratch it might share.
+  thread_pool().arena->execute([&] {
+    tbb::this_task_arena::isolate([&] {
+      tbb::parallel_for(
+          tbb::blocked_range<Index>(0, chunks, 1),
+          [&](const tbb::blocked_range<Index>& r) {
+            note_thread();
+            for (Index c = r.begin(); c < r.end(); ++c) f(context, c * grain, std::min(n, (c + 1) * grain));
+          },
+          tbb::simple_partitioner());
+    });
+  });
+}
+
+}  // namespace detail
+}  // namespace heed

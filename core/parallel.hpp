@@ -1,0 +1,32 @@
+// Threads: one wrapper over oneTBB. Work is split by what it writes, in chunks of a fixed grain, so that results have the
+// same bits at any number of threads.
+#pragma once
+#include <heed/core/dtype.hpp>
+#include <string>
+
+namespace heed {
+
+// Threads used by everything that follows; 0 means all that the process may use (affinity and cgroup quota).
+// Call it outside parallel work. Throws Error for a negative count.
+void set_threads(int n);
+int threads();            // what set_threads chose
+int available_threads();  // by affinity and cgroup quota
+
+namespace detail {
+using RangeFunction = void (*)(void* context, Index begin, Index end);
+void parallel_ranges(Index n, Index grain, RangeFunction f, void* context);
+}  // namespace detail
+
+// Calls f(begin, end) for chunks that cover [0, n), each of `grain` items but the last. Chunks may run at once: f writes
+// only what its own range owns. With one chunk, one thread or inside a serial scope, f runs here. Choose a grain worth
+// 5 microseconds or more; below about 10 microseconds in all, pass grain = n.
+template <class F> void parallel_for(Index n, Index grain, F&& f) {
+  if (n <= 0) return;
+  if (n <= grain) return void(f(Index{0}, n));
+  detail::parallel_ranges(n, grain, [](void* c, Index b, Index e) { (*static_cast<std::remove_reference_t<F>*>(c))(b, e); }, &f);
+}
+
+// The number of distinct worker threads that ran a chunk since the last call: tests show with it that threads were used.
+int threads_seen();
+
+}  // namespace heed
