@@ -1,0 +1,131 @@
+#include <heed/core/pool.hpp>
+//
+#include <sys/mman.h>
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstdlib>
+#include <heed/core/check.hpp>
+#include <mutex>
+
+namespace heed {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+// Sizes are rounded up to a power of two or one of three steps between two of them: at most a fifth is lost.
+struct Bucket {
+  int index;
+  std::size_t bytes;
+};
+
+Bucket bucket_of(std::size_t bytes) {
+  if (bytes <= kAlignment * 4) {
+    const std::size_t blocks = bytes == 0 ? 1 : (bytes + kAlignment - 1) / kAlignment;
+    return {static_cast<int>(blocks), blocks * kAlignment};
+  }
+  const int top = std::bit_width(bytes - 1) - 1;  // 2^top < bytes <= 2^(top + 1)
+  const std::size_t quarter = std::size_t{1} << (top - 2);
+  const std::size_t steps = (bytes - (std::size_t{1} << top) + quarter - 1) / quarter;  // 1..4
+  return {(top - 7) * 4 + static_cast<int>(steps) , (std::size_t{1} << top) + steps * quarter};
+}
+
+constexpr int kBuckets = 4 * 64;
+
+// A freed block keeps the link to the next one in its own first bytes.
+struct FreeBlock {
+  FreeBlock* next;
+};
+
+struct State {
+  std::mutex mutex;
+  std::array<FreeBlock*, kBuckets> free{};
+  MemoryUse use;
+};
+
+State& state() {
+  static State* s = new State;  // outlives static tensors
+  return *s;
+}
+
+void* system_allocate(std::size_t bytes) {
+  const bool huge = bytes >= kHugePage;
+  const std::size_t alignment = huge ? kHugePage : kAlignment;
+  void* p = nullptr;
+  if (posix_memalign(&p, alignment, bytes) != 0) return nullptr;
+  if (huge) madvise(p, bytes, MADV_HUGEPAGE);  // first touch is five times faster; a refusal does no harm
+  return p;
+}
+
+}  // namespace
+
+namespace pool {
+
+void* allocate(std::size_t bytes) {
+  const Bucket b = bucket_of(bytes);
+  State& s = state();
+  {
+    const std::lock_guard lock(s.mutex);
+    s.use.current += b.bytes;
+    if (s.use.current > s.use.peak) s.use.peak = s.use.current;
+    if (FreeBlock* block = s.free[static_cast<std::size_t>(b.index)]) {
+      s.free[static_cast<std::size_t>(b.index)] = block->next;
+      s.use.cached -= b.bytes;
+      return block;
+    }
+    ++s.use.system_allocations;
+  }
+  if (void* p = system_allocate(b.bytes)) return p;
+  release_cached_memory();
+  if (void* p = system_allocate(b.bytes)) return p;
+  std::size_t current = 0;
+  {
+    const std::lock_guard lock(s.mutex);
+    s.use.current -= b.bytes;
+    current = s.use.current;
+  }
+  fail("memory: ", bytes, " bytes could not be had from the system; ", current, " bytes are in tensors");
+}
+
+void deallocate(void* p, std::size_t bytes) noexcept {
+  if (p == nullptr) return;
+  const Bucket b = bucket_of(bytes);
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  auto* block = static_cast<FreeBlock*>(p);
+  block->next = s.free[static_cast<std::size_t>(b.index)];
+  s.free[static_cast<std::size_t>(b.index)] = block;
+  s.use.current -= b.bytes;
+  s.use.cached += b.bytes;
+}
+
+}  // namespace pool
+
+MemoryUse memory_use() {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  return s.use;
+}
+
+void reset_peak_memory() {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  s.use.peak = s.use.current;
+}
+
+void release_cached_memory() {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  for (FreeBlock*& head : s.free) {
+    while (head != nullptr) {
+      FreeBlock* next = head->next;
+      std::free(head);
+      head = next;
+    }
+  }
+  s.use.cached = 0;
+}
+
+}  // namespace heed
