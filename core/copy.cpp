@@ -1,0 +1,88 @@
+// Copies between tensors of any strides and dtypes.
+#include <algorithm>
+#include <cstring>
+#include <heed/core/parallel.hpp>
+#include <heed/core/tensor.hpp>
+#include <type_traits>
+
+namespace heed::detail {
+namespace {
+
+template <class To, class From> To convert(From x) {
+  if constexpr (std::is_same_v<To, From>) return x;
+  else if constexpr (std::is_same_v<From, bfloat16>) return convert<To>(static_cast<float>(x));
+  else if constexpr (std::is_same_v<To, bfloat16>) return bfloat16(static_cast<float>(x));
+  else if constexpr (std::is_same_v<To, bool>) return x != From(0);
+  else return static_cast<To>(x);
+}
+
+// The loop nest of a copy: axes that can be walked as one are joined, the last is the inner run.
+struct Nest {
+  Shape shape;
+  Strides to, from;
+};
+
+Nest simplify(const Tensor& to, const Tensor& from) {
+  Nest n;
+  for (int i = 0; i < to.rank(); ++i) {
+    const Index size = to.shape()[i], t = to.strides()[i], f = from.strides()[i];
+    if (size == 1) continue;
+    const int last = n.shape.rank() - 1;
+    if (last >= 0 && n.to[last] == size * t && n.from[last] == size * f) {
+      n.shape[last] *= size;
+      n.to[last] = t;
+      n.from[last] = f;
+    } else {
+      n.shape.push_back(size);
+      n.to.push_back(t);
+      n.from.push_back(f);
+    }
+  }
+  if (n.shape.empty()) n = {{1}, {1}, {1}};
+  return n;
+}
+
+template <class To, class From> void copy_run(To* to, Index st, const From* from, Index sf, Index n) {
+  if constexpr (std::is_same_v<To, From>) {
+    if (st == 1 && sf == 1) return void(std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(To)));
+  }
+  if (st == 1 && sf == 1) {
+    for (Index i = 0; i < n; ++i) to[i] = convert<To>(from[i]);
+  } else if (st == 1 && sf == 0) {
+    std::fill_n(to, n, convert<To>(*from));
+  } else {
+    for (Index i = 0; i < n; ++i) to[i * st] = convert<To>(from[i * sf]);
+  }
+}
+
+template <class To, class From> void copy_nest(To* to, const From* from, const Nest& nest) {
+  const int outer = nest.shape.rank() - 1;
+  const Index run = nest.shape[outer], rows = nest.shape.first(outer).numel();
+  const auto rows_of = [&](Index begin, Index end, Index lo, Index hi) {
+    for (Index r = begin; r < end; ++r) {
+      Index rest = r, t = 0, f = 0;
+      for (int a = outer - 1; a >= 0; --a) {
+        const Index i = rest % nest.shape[a];
+        rest /= nest.shape[a];
+        t += i * nest.to[a];
+        f += i * nest.from[a];
+      }
+      copy_run(to + t + lo * nest.to[outer], nest.to[outer], from + f + lo * nest.from[outer], nest.from[outer], hi - lo);
+    }
+  };
+  constexpr Index kGrain = 32768;
+  if (rows == 1) return parallel_for(run, kGrain, [&](Index b, Index e) { rows_of(0, 1, b, e); });
+  parallel_for(rows, std::max<Index>(1, kGrain / run), [&](Index b, Index e) { rows_of(b, e, 0, run); });
+}
+
+}  // namespace
+
+void copy_values(Tensor& to, const Tensor& from) {
+  if (to.numel() == 0) return;
+  const Nest nest = simplify(to, from);
+  visit_dtype(to.dtype(), [&](auto t) {
+    visit_dtype(from.dtype(), [&](auto f) { copy_nest(to.ptr<decltype(t)>(), static_cast<const decltype(f)*>(from.raw()), nest); });
+  });
+}
+
+}  // namespace heed::detail

@@ -1,0 +1,46 @@
+#include <heed/core/parameter.hpp>
+
+namespace heed {
+
+using detail::ParameterInfo;
+
+Parameter::Parameter(Tensor value) {
+  require(value.defined(), "Parameter: the value is undefined; it must have values");
+  require(value.dtype() == DType::float32 || value.dtype() == DType::float64, "Parameter: the value is ", value,
+          "; it must be float32 or float64");
+  const bool own = value.is_contiguous() && value.offset() == 0 && value.storage()->references == 1 && value.storage()->parameter == nullptr;
+  Tensor& self = *this;
+  if (own) {
+    self = std::move(value);
+  } else {
+    const NoTape guard;
+    self = value.clone();
+  }
+  self.set_node(0);
+  self = self.as_strided(shape(), strides(), offset());
+  storage()->parameter = new ParameterInfo;
+}
+
+static ParameterInfo& info(const Parameter& p) {
+  require(p.defined(), "Parameter: it is undefined (moved from, or never made)");
+  return *p.storage()->parameter;
+}
+
+Tensor Parameter::grad() const {
+  const ParameterInfo& i = info(*this);
+  return i.has_gradient ? i.gradient : Tensor();
+}
+
+void Parameter::zero_grad() { info(*this).has_gradient = false; }
+bool Parameter::requires_grad() const { return info(*this).requires_grad; }
+void Parameter::requires_grad_(bool on) { info(*this).requires_grad = on; }
+const std::string& Parameter::path() const { return info(*this).path; }
+void Parameter::set_path(std::string path) { info(*this).path = std::move(path); }
+
+void tie(Parameter& a, Parameter& b) {
+  require(a.shape() == b.shape() && a.dtype() == b.dtype(), "tie: a is ", static_cast<const Tensor&>(a), " and b is ",
+          static_cast<const Tensor&>(b), "; shapes and dtypes must be the same");
+  static_cast<Tensor&>(b) = static_cast<const Tensor&>(a);
+}
+
+}  // namespace heed

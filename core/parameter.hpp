@@ -1,0 +1,40 @@
+// A tensor that is trained.
+#pragma once
+#include <heed/core/tensor.hpp>
+
+namespace heed {
+
+namespace detail {
+struct ParameterInfo {
+  std::string path;            // blocks.0.norm.weight, once the model was named
+  Tensor gradient;             // allocated at the first backward, then kept
+  bool has_gradient = false;   // false: the next write overwrites
+  bool requires_grad = true;
+};
+}  // namespace detail
+
+// A Tensor whose gradient Tape::backward accumulates. Move-only, so that a model is not aliased by accident: clone() copies
+// a model, tie() shares a parameter on purpose.
+class Parameter : public Tensor {
+ public:
+  Parameter() = default;
+  explicit Parameter(Tensor value);  // takes the values over (copies them where the storage is shared or not contiguous)
+  Parameter(Parameter&&) noexcept = default;
+  Parameter& operator=(Parameter&&) noexcept = default;
+  Parameter(const Parameter&) = delete;
+  Parameter& operator=(const Parameter&) = delete;
+
+  Tensor grad() const;       // undefined before the first backward and after zero_grad()
+  void zero_grad();
+  bool requires_grad() const;
+  void requires_grad_(bool on);  // false freezes it
+  const std::string& path() const;
+  void set_path(std::string path);
+
+  friend void tie(Parameter& a, Parameter& b);
+};
+
+// b becomes another name of a: one storage, one gradient, counted and saved once. Shapes and dtypes must agree.
+void tie(Parameter& a, Parameter& b);
+
+}  // namespace heed

@@ -1,0 +1,109 @@
+// How tensors look in text.
+#include <cmath>
+#include <heed/core/parameter.hpp>
+#include <heed/core/tensor.hpp>
+#include <iomanip>
+#include <ostream>
+
+namespace heed {
+namespace {
+
+constexpr Index kEdge = 3;           // what is shown at each end of an axis
+constexpr Index kShownWhole = 1000;  // up to so many elements, all are
+
+struct Format {
+  bool whole = true;        // integers: no decimal point
+  bool scientific = false;
+  int width = 1;
+};
+
+template <class F> void for_shown(const Tensor& x, bool all, F&& f) {
+  if (x.rank() == 0) return f(x.item());
+  for (Index i = 0; i < x.dim(0); ++i) {
+    if (!all && x.dim(0) > 2 * kEdge && i == kEdge) i = x.dim(0) - kEdge;
+    for_shown(x[i], all, f);
+  }
+}
+
+std::string text_of(double v, const Format& f, DType dtype) {
+  std::ostringstream out;
+  if (dtype == DType::bool8) return v != 0 ? "true" : "false";
+  if (!std::isfinite(v)) return std::isnan(v) ? "nan" : v > 0 ? "inf" : "-inf";
+  if (f.whole) out << std::fixed << std::setprecision(0) << v << (is_floating(dtype) ? "." : "");
+  else if (f.scientific) out << std::scientific << std::setprecision(4) << v;
+  else out << std::fixed << std::setprecision(4) << v;
+  return out.str();
+}
+
+Format format_of(const Tensor& x, bool all) {
+  Format f;
+  double most = 0, least = INFINITY;
+  for_shown(x, all, [&](double v) {
+    if (!std::isfinite(v)) return;
+    if (v != std::floor(v)) f.whole = false;
+    most = std::fmax(most, std::fabs(v));
+    if (v != 0) least = std::fmin(least, std::fabs(v));
+  });
+  f.scientific = most >= 1e5 || (least < 1e-4 && !f.whole);
+  if (f.whole && most >= 1e9) f.whole = false;
+  for_shown(x, all, [&](double v) { f.width = std::max(f.width, static_cast<int>(text_of(v, f, x.dtype()).size())); });
+  return f;
+}
+
+void print(std::ostream& out, const Tensor& x, const Format& f, bool all, int indent) {
+  if (x.rank() == 0) {
+    out << std::setw(f.width) << text_of(x.item(), f, x.dtype());
+    return;
+  }
+  out << '[';
+  for (Index i = 0; i < x.dim(0); ++i) {
+    if (i > 0) {
+      out << ',';
+      if (x.rank() == 1) out << ' ';
+      else out << std::string(static_cast<std::size_t>(x.rank() - 1), '\n') << std::string(static_cast<std::size_t>(indent + 1), ' ');
+    }
+    if (!all && x.dim(0) > 2 * kEdge && i == kEdge) {
+      out << "..., ";
+      i = x.dim(0) - kEdge;
+    }
+    print(out, x[i], f, all, indent + 1);
+  }
+  out << ']';
+}
+
+}  // namespace
+
+std::string describe(const Tensor& x) {
+  if (!x.defined()) return "undefined";
+  return to_string(x.shape()) + " " + std::string(name_of(x.dtype()));
+}
+
+std::ostream& operator<<(std::ostream& out, const Tensor& x) {
+  if (!x.defined()) return out << "undefined tensor";
+  const Tensor plain = x.detach();
+  const bool all = x.numel() <= kShownWhole;
+  print(out, plain, format_of(plain, all), all, 0);
+  return out << "  " << describe(x);
+}
+
+namespace detail {
+
+void Message::add(const Tensor& x) {
+  text << describe(x);
+  if (!x.defined() || !path.empty() || x.storage()->parameter == nullptr) return;
+  const std::string& full = x.storage()->parameter->path;
+  const std::size_t dot = full.rfind('.');
+  path = dot == std::string::npos ? full : full.substr(0, dot);
+}
+
+void Message::fail(const Where* where) {
+  std::string place = path;
+  if (where != nullptr) {
+    const std::string file = where->file_name();
+    place += (place.empty() ? "" : ", ") + file.substr(file.find_last_of('/') + 1) + ":" + std::to_string(where->line());
+  }
+  throw Error(text.str() + (place.empty() ? "" : " (" + place + ")"));
+}
+
+}  // namespace detail
+}  // namespace heed

@@ -1,0 +1,163 @@
+// The tensor: a handle to shared storage with a shape and strides, as in PyTorch. Copying a Tensor copies the handle;
+// clone() copies the values. Slices, transposes and reshapes are views where strides allow it.
+//
+// Views need no help from autodiff: a view keeps the node of the tensor that it looks into, and its own offset and strides
+// say which part of that tensor's gradient is its own.
+#pragma once
+#include <heed/core/check.hpp>
+#include <heed/core/dtype.hpp>
+#include <heed/core/mode.hpp>
+#include <heed/core/shape.hpp>
+#include <heed/core/storage.hpp>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+namespace heed {
+
+class Tensor {
+ public:
+  Tensor() = default;  // undefined: no storage; defined() is false
+
+  // New tensors. `empty` is not initialised.
+  static Tensor empty(const Shape& shape, DType dtype = DType::float32);
+  static Tensor zeros(const Shape& shape, DType dtype = DType::float32);
+  static Tensor ones(const Shape& shape, DType dtype = DType::float32);
+  static Tensor full(const Shape& shape, double value, DType dtype = DType::float32);
+  static Tensor scalar(double value, DType dtype = DType::float32) { return full({}, value, dtype); }
+  static Tensor arange(Index n, DType dtype = DType::int32);  // 0, 1, ..., n - 1
+  static Tensor empty_like(const Tensor& x) { return empty(x.shape(), x.dtype()); }
+  static Tensor zeros_like(const Tensor& x) { return zeros(x.shape(), x.dtype()); }
+  // Copies values in row-major order; the number of values must be shape.numel(). The dtype is T's.
+  template <class T> static Tensor from(const std::vector<T>& values, const Shape& shape) {
+    return from_values(values.data(), static_cast<Index>(values.size()), shape);
+  }
+  template <class T> static Tensor from(std::initializer_list<T> values, const Shape& shape) {
+    return from_values(values.begin(), static_cast<Index>(values.size()), shape);
+  }
+  template <class T> static Tensor from(std::initializer_list<T> values) {
+    return from_values(values.begin(), static_cast<Index>(values.size()), {static_cast<Index>(values.size())});
+  }
+  template <class T> static Tensor from_values(const T* values, Index count, const Shape& shape);
+
+  bool defined() const { return static_cast<bool>(storage_); }
+  const Shape& shape() const { return shape_; }
+  const Strides& strides() const { return strides_; }
+  DType dtype() const { return dtype_; }
+  int rank() const { return shape_.rank(); }
+  Index dim(int axis) const;                        // size of an axis; -1 is the last; Error when out of range
+  Index numel() const { return shape_.numel(); }
+  Index rows() const;                               // numel() / dim(-1): the rows of a matrix of all leading axes
+  bool is_contiguous() const;
+
+  // Values.
+  template <class T = double> T item() const { return static_cast<T>(item_as_double()); }  // of a tensor of one element
+  double at(std::initializer_list<Index> index) const;                                    // one element, converted
+  template <class T> const T* data() const { return static_cast<const T*>(checked(dtype_of<T>)); }
+  // For writing: raises the version, so that a tape that saved this tensor notices.
+  template <class T> T* mutable_data() {
+    void* p = checked(dtype_of<T>);
+    storage_->version++;
+    return static_cast<T*>(p);
+  }
+  template <class T> std::vector<T> to_vector() const;  // row-major, converted to T
+  void fill_(double value);
+  void zero_() { fill_(0); }
+  void copy_(const Tensor& from);  // same shape; converts the dtype
+
+  // Views: the same storage. Axes may be negative.
+  Tensor operator[](Index i) const { return select(0, i); }
+  Tensor select(int axis, Index i) const;                                   // drops the axis; i may be negative
+  Tensor slice(int axis, Index begin, Index end, Index step = 1) const;     // begin, end as Python's: clamped, may be negative
+  Tensor transpose(int a, int b) const;
+  Tensor t() const { return transpose(-2, -1); }
+  Tensor permute(std::initializer_list<int> axes) const { return permute(std::vector<int>(axes)); }
+  Tensor permute(const std::vector<int>& axes) const;
+  Tensor unsqueeze(int axis) const;
+  Tensor squeeze(int axis) const;                  // the axis must have size 1
+  Tensor expand(const Shape& shape) const;         // broadcasts: repeated elements share memory
+  Tensor view(const Shape& shape) const;           // one size may be -1; Error where strides do not allow it
+  Tensor detach() const;                           // shares values; a constant for autodiff
+
+  // Copies, where needed; a tape records them.
+  Tensor reshape(const Shape& shape) const;        // a view where strides allow it, else a copy
+  Tensor flatten(int from = 0, int to = -1) const;
+  Tensor contiguous() const;
+  Tensor clone() const;
+  Tensor to(DType dtype) const;
+
+  // For writers of ops.
+  void* raw() const { return defined() ? static_cast<char*>(storage_->data) + static_cast<std::size_t>(offset_) * size_of(dtype_) : nullptr; }
+  template <class T> T* ptr() const { return static_cast<T*>(raw()); }  // no dtype check, no version: outputs being made
+  Index offset() const { return offset_; }          // of the first element in the storage, in elements
+  detail::Storage* storage() const { return storage_.get(); }
+  std::uint64_t version() const { return storage_ ? storage_->version : 0; }
+  void bump_version() { if (storage_) storage_->version++; }
+  bool shares_storage(const Tensor& other) const { return storage_.get() == other.storage_.get(); }
+  Tensor as_strided(const Shape& shape, const Strides& strides, Index offset) const;  // unchecked; offset absolute
+  Tensor dense() const;                             // contiguous() that no tape records
+
+  // For autodiff: the tape's number for this value (0: none), and how it came about outside of one.
+  std::uint64_t node() const { return node_; }
+  void set_node(std::uint64_t node) { node_ = node; }
+  bool is_detached() const { return detached_; }
+  bool is_unrecorded() const { return unrecorded_; }  // depends on parameters, but no tape was recording
+  void mark_detached() { detached_ = true; unrecorded_ = false; node_ = 0; }
+  void mark_unrecorded() { unrecorded_ = true; }
+
+ private:
+  detail::StorageRef storage_;
+  Index offset_ = 0;
+  Shape shape_;
+  Strides strides_;
+  std::uint64_t node_ = 0;
+  DType dtype_ = DType::float32;
+  bool detached_ = false;
+  bool unrecorded_ = false;
+
+  void* checked(DType wanted) const;
+  double item_as_double() const;
+};
+
+std::ostream& operator<<(std::ostream& out, const Tensor& x);  // the values, nested as in NumPy, then shape and dtype
+std::string describe(const Tensor& x);                         // «[32, 128] float32»
+
+// An op's tensor argument, with the place of the call: converting a Tensor to In notes where that happened.
+class In {
+ public:
+  In(const Tensor& x, Where where = Where::current()) : x_(&x), where_(where) {}
+
+  operator const Tensor&() const { return *x_; }
+  const Tensor& tensor() const { return *x_; }
+  const Tensor* operator->() const { return x_; }
+  const Where& where() const { return where_; }
+
+  const Shape& shape() const { return x_->shape(); }
+  Index dim(int axis) const { return x_->dim(axis); }
+  int rank() const { return x_->rank(); }
+  Index numel() const { return x_->numel(); }
+  Index rows() const { return x_->rows(); }
+  DType dtype() const { return x_->dtype(); }
+
+ private:
+  const Tensor* x_;
+  Where where_;
+};
+
+namespace detail {
+void copy_values(Tensor& to, const Tensor& from);     // any strides, any dtypes, same shape; no version, no tape
+}
+
+template <class T> Tensor Tensor::from_values(const T* values, Index count, const Shape& shape) {
+  require(count == shape.numel(), "tensor: ", count, " values were given for shape ", shape, "; it needs ", shape.numel());
+  Tensor x = empty(shape, dtype_of<T>);
+  std::copy(values, values + count, x.ptr<T>());
+  return x;
+}
+
+template <class T> std::vector<T> Tensor::to_vector() const {
+  const Tensor x = detach().to(dtype_of<T>).dense();
+  return std::vector<T>(x.ptr<T>(), x.ptr<T>() + numel());
+}
+
+}  // namespace heed
