@@ -1,0 +1,310 @@
+// Vectors of the level that a kernel is compiled for: xsimd batches, and what xsimd 8.1 lacks or gets wrong.
+// Included only by *.kernel.cpp. Everything stands in the level's own namespace, so that the linker shares no symbol
+// between levels. Newer releases of xsimd make this file shorter: each block says which gap it closes.
+#pragma once
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <xsimd/xsimd.hpp>
+
+namespace heed::kernels::HEED_LEVEL {
+
+#if defined(HEED_LEVEL_avx512) || defined(HEED_LEVEL_avx512_bf16)
+using Arch = xsimd::avx512bw;
+#elif defined(HEED_LEVEL_avx2)
+using Arch = xsimd::fma3<xsimd::avx2>;
+#else
+using Arch = xsimd::default_arch;  // of the compiler's flags: sse2 on x86-64, neon64 on aarch64
+#endif
+
+template <class T>
+using Batch = xsimd::batch<T, Arch>;
+template <class T>
+using Mask = xsimd::batch_bool<T, Arch>;
+template <class T>
+inline constexpr int kWidth = static_cast<int>(Batch<T>::size);
+
+template <class T>
+inline Batch<T> load(const T* p) {
+  return Batch<T>::load_unaligned(p);
+}
+template <class T>
+inline Batch<T> load_aligned(const T* p) {
+  return Batch<T>::load_aligned(p);
+}
+template <class T>
+inline void store(T* p, Batch<T> v) {
+  v.store_unaligned(p);
+}
+template <class T>
+inline void store_aligned(T* p, Batch<T> v) {
+  v.store_aligned(p);
+}
+
+// x * y + z, rounded once on avx2, avx512 and neon, and twice on baseline x86.
+// Gap: xsimd's fma on AVX-512 is a multiplication and an addition.
+template <class T>
+inline Batch<T> fma(Batch<T> x, Batch<T> y, Batch<T> z) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4)
+    return _mm512_fmadd_ps(x, y, z);
+  else
+    return _mm512_fmadd_pd(x, y, z);
+#else
+  return xsimd::fma(x, y, z);
+#endif
+}
+// z - x * y
+template <class T>
+inline Batch<T> fnma(Batch<T> x, Batch<T> y, Batch<T> z) {
+  return fma(-x, y, z);
+}
+
+// Choice by lane, for float, double, int32 and int64.
+// Gap: xsimd's select of integers on AVX-512 does not compile unless optimised.
+template <class T>
+inline Batch<T> select(Mask<T> m, Batch<T> yes, Batch<T> no) {
+#if defined(__AVX512F__)
+  if constexpr (std::is_same_v<T, float>)
+    return _mm512_mask_mov_ps(no, m, yes);
+  else if constexpr (std::is_same_v<T, double>)
+    return _mm512_mask_mov_pd(no, m, yes);
+  else if constexpr (sizeof(T) == 4)
+    return _mm512_mask_mov_epi32(no, m, yes);
+  else
+    return _mm512_mask_mov_epi64(no, m, yes);
+#else
+  return xsimd::select(m, yes, no);
+#endif
+}
+
+template <class T>
+inline Mask<T> isnan(Batch<T> x) {
+  return xsimd::isnan(x);
+}
+// Gap: on AVX xsimd's x != y is false where one is NaN. Use <, <=, >, >=, == of xsimd freely.
+template <class T>
+inline Mask<T> not_equal(Batch<T> x, Batch<T> y) {
+  return !(x == y);
+}
+// Gap: on AVX-512 xsimd's ^ of masks is |.
+template <class T>
+inline Mask<T> mask_xor(Mask<T> a, Mask<T> b) {
+  return (a & !b) | (b & !a);
+}
+template <class T>
+inline bool any(Mask<T> m) {
+  return xsimd::any(m);
+}
+template <class T>
+inline bool all(Mask<T> m) {
+  return xsimd::all(m);
+}
+
+// The greater and the lesser; NaN where either is, as PyTorch has it.
+// Gap: xsimd's give the second argument where either is NaN (x86).
+template <class T>
+inline Batch<T> max(Batch<T> x, Batch<T> y) {
+  return select(isnan(x), x, xsimd::max(x, y));
+}
+template <class T>
+inline Batch<T> min(Batch<T> x, Batch<T> y) {
+  return select(isnan(x), x, xsimd::min(x, y));
+}
+// y where x is NaN: one instruction on x86, for data that are known to hold none. NaN in y is kept there.
+template <class T>
+inline Batch<T> quick_max(Batch<T> x, Batch<T> y) {
+  return xsimd::max(x, y);
+}
+template <class T>
+inline Batch<T> quick_min(Batch<T> x, Batch<T> y) {
+  return xsimd::min(x, y);
+}
+
+// ---- Tails. Gap: xsimd has no masked load or store. ----
+
+// The first n lanes, 0 <= n <= width.
+template <class T>
+inline Mask<T> first_lanes(int n) {
+#if defined(__AVX512F__)
+  return static_cast<typename Mask<T>::register_type>((1u << n) - 1u);
+#elif defined(__AVX2__)
+  if constexpr (sizeof(T) == 4) {
+    const __m256i m = _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    if constexpr (std::is_same_v<T, float>)
+      return _mm256_castsi256_ps(m);
+    else
+      return m;
+  } else {
+    const __m256i m = _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), _mm256_setr_epi64x(0, 1, 2, 3));
+    if constexpr (std::is_same_v<T, double>)
+      return _mm256_castsi256_pd(m);
+    else
+      return m;
+  }
+#else
+  alignas(64) T lane[kWidth<T>];
+  for (int i = 0; i < kWidth<T>; ++i) lane[i] = static_cast<T>(i);
+  return Batch<T>::load_aligned(lane) < Batch<T>(static_cast<T>(n));
+#endif
+}
+
+// p[0, n) in the first lanes, fill in the others; reads nothing beyond. For float, double, int32.
+template <class T>
+inline Batch<T> load_part(const T* p, int n, T fill = T(0)) {
+#if defined(__AVX512F__)
+  const Mask<T> m = first_lanes<T>(n);
+  if constexpr (std::is_same_v<T, float>)
+    return _mm512_mask_loadu_ps(_mm512_set1_ps(fill), m, p);
+  else if constexpr (std::is_same_v<T, double>)
+    return _mm512_mask_loadu_pd(_mm512_set1_pd(fill), m, p);
+  else
+    return _mm512_mask_loadu_epi32(_mm512_set1_epi32(fill), m, p);
+#elif defined(__AVX2__)
+  const Mask<T> m = first_lanes<T>(n);
+  Batch<T> v(T(0));
+  if constexpr (std::is_same_v<T, float>)
+    v = _mm256_maskload_ps(p, _mm256_castps_si256(m));
+  else if constexpr (std::is_same_v<T, double>)
+    v = _mm256_maskload_pd(p, _mm256_castpd_si256(m));
+  else
+    v = _mm256_maskload_epi32(p, m);
+  return select(m, v, Batch<T>(fill));
+#else
+  alignas(64) T lane[kWidth<T>];
+  for (int i = 0; i < kWidth<T>; ++i) lane[i] = i < n ? p[i] : fill;
+  return Batch<T>::load_aligned(lane);
+#endif
+}
+
+// The first n lanes to p[0, n); writes nothing beyond.
+template <class T>
+inline void store_part(T* p, Batch<T> v, int n) {
+#if defined(__AVX512F__)
+  const Mask<T> m = first_lanes<T>(n);
+  if constexpr (std::is_same_v<T, float>)
+    _mm512_mask_storeu_ps(p, m, v);
+  else if constexpr (std::is_same_v<T, double>)
+    _mm512_mask_storeu_pd(p, m, v);
+  else
+    _mm512_mask_storeu_epi32(p, m, v);
+#elif defined(__AVX2__)
+  const Mask<T> m = first_lanes<T>(n);
+  if constexpr (std::is_same_v<T, float>)
+    _mm256_maskstore_ps(p, _mm256_castps_si256(m), v);
+  else if constexpr (std::is_same_v<T, double>)
+    _mm256_maskstore_pd(p, _mm256_castpd_si256(m), v);
+  else
+    _mm256_maskstore_epi32(p, m, v);
+#else
+  alignas(64) T lane[kWidth<T>];
+  v.store_aligned(lane);
+  for (int i = 0; i < n; ++i) p[i] = lane[i];
+#endif
+}
+
+// The lanes where p[i] is not 0, for the masks of attention and dropout (bool8): reads kWidth<T> bytes.
+template <class T>
+inline Mask<T> load_mask(const uint8_t* p) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4)
+    return _mm512_test_epi32_mask(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
+                                  _mm512_set1_epi32(255));
+  else
+    return _mm512_test_epi64_mask(_mm512_cvtepu8_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))),
+                                  _mm512_set1_epi64(255));
+#else
+  alignas(64) T lane[kWidth<T>];
+  for (int i = 0; i < kWidth<T>; ++i) lane[i] = p[i] != 0 ? T(1) : T(0);
+  return Batch<T>::load_aligned(lane) > Batch<T>(T(0));
+#endif
+}
+template <class T>
+inline Mask<T> load_mask_part(const uint8_t* p, int n) {
+  uint8_t bytes[kWidth<T>] = {};
+  for (int i = 0; i < n; ++i) bytes[i] = p[i];
+  return load_mask<T>(bytes);
+}
+
+// ---- Reductions over lanes, always by the tree (0+w/2, 1+w/2+1, ...), halving. ----
+// Gap: xsimd 8.1 has no reduce_add, reduce_max or reduce_min, and its haddp permutes lanes on AVX-512.
+
+// Lane i of the result is lane i ^ K of v.
+template <int K, class T>
+inline Batch<T> swap_lanes(Batch<T> v) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4) {
+    if constexpr (K == 8) return _mm512_shuffle_f32x4(v, v, 0x4E);
+    if constexpr (K == 4) return _mm512_shuffle_f32x4(v, v, 0xB1);
+    if constexpr (K == 2) return _mm512_permute_ps(v, 0x4E);
+    if constexpr (K == 1) return _mm512_permute_ps(v, 0xB1);
+  } else {
+    if constexpr (K == 4) return _mm512_shuffle_f64x2(v, v, 0x4E);
+    if constexpr (K == 2) return _mm512_shuffle_f64x2(v, v, 0xB1);
+    if constexpr (K == 1) return _mm512_permute_pd(v, 0x55);
+  }
+#elif defined(__AVX2__)
+  if constexpr (sizeof(T) == 4) {
+    if constexpr (K == 4) return _mm256_permute2f128_ps(v, v, 1);
+    if constexpr (K == 2) return _mm256_permute_ps(v, 0x4E);
+    if constexpr (K == 1) return _mm256_permute_ps(v, 0xB1);
+  } else {
+    if constexpr (K == 2) return _mm256_permute2f128_pd(v, v, 1);
+    if constexpr (K == 1) return _mm256_permute_pd(v, 0x5);
+  }
+#elif defined(__SSE2__)
+  if constexpr (sizeof(T) == 4)
+    return _mm_shuffle_ps(v, v, K == 2 ? 0x4E : 0xB1);
+  else
+    return _mm_shuffle_pd(v, v, 1);
+#else
+  alignas(64) T lane[kWidth<T>], swapped[kWidth<T>];
+  v.store_aligned(lane);
+  for (int i = 0; i < kWidth<T>; ++i) swapped[i] = lane[i ^ K];
+  return Batch<T>::load_aligned(swapped);
+#endif
+}
+
+template <class T>
+inline T first_lane(Batch<T> v) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4)
+    return _mm512_cvtss_f32(v);
+  else
+    return _mm512_cvtsd_f64(v);
+#elif defined(__AVX2__)
+  if constexpr (sizeof(T) == 4)
+    return _mm256_cvtss_f32(v);
+  else
+    return _mm256_cvtsd_f64(v);
+#else
+  return v.get(0);
+#endif
+}
+
+template <int K, class T, class Op>
+inline Batch<T> fold(Batch<T> v, Op op) {
+  if constexpr (K == 0)
+    return v;
+  else
+    return fold<K / 2>(op(v, swap_lanes<K>(v)), op);
+}
+// For float and double; max and min are NaN where a lane is.
+template <class T>
+inline T reduce_add(Batch<T> v) {
+  return first_lane(fold<kWidth<T> / 2>(v, [](Batch<T> a, Batch<T> b) { return a + b; }));
+}
+template <class T>
+inline T reduce_max(Batch<T> v) {
+  return first_lane(fold<kWidth<T> / 2>(v, [](Batch<T> a, Batch<T> b) { return max(a, b); }));
+}
+template <class T>
+inline T reduce_min(Batch<T> v) {
+  return first_lane(fold<kWidth<T> / 2>(v, [](Batch<T> a, Batch<T> b) { return min(a, b); }));
+}
+
+}  // namespace heed::kernels::HEED_LEVEL
+
+#include "simd_bf16.hpp"
+#include "simd_math.hpp"

@@ -1,0 +1,152 @@
+// Elementary functions of float and double batches. Included by simd.hpp.
+// All give NaN for NaN. The worst errors, in units in the last place, are asserted in tests/core/simd_test.cpp.
+#pragma once
+
+namespace heed::kernels::HEED_LEVEL {
+
+template <class T>
+struct ExpConstants;
+// (e^r - 1 - r) / r^2 on |r| <= ln(2) / 2, minimax, highest power first; and ln(2) in two parts, of which the higher
+// has so few bits that its product with an exponent is exact.
+template <>
+struct ExpConstants<float> {
+  using Int = int32_t;
+  static constexpr float poly[] = {1.3926224919e-3f, 8.3632121398e-3f, 4.1666554369e-2f, 1.6666576791e-1f, 0.5f};
+  static constexpr float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f, log2e = 1.44269504089f;
+  static constexpr float lowest = -104.f, highest = 89.f;  // e^x is 0 below, infinite above
+  static constexpr float minus_one = -20.f;                // e^x - 1 rounds to -1 below
+  static constexpr float magic = 12582912.f;  // 1.5 * 2^23: adding it rounds to an integer, kept in low bits
+  static constexpr int bias = 127, shift = 23;
+};
+template <>
+struct ExpConstants<double> {
+  using Int = int64_t;
+  static constexpr double poly[] = {2.091472898414877265e-9,
+                                    2.5105275841936967485e-8,
+                                    2.7557273542102104697e-7,
+                                    2.7557255258759863183e-6,
+                                    2.4801587325627418636e-5,
+                                    1.9841269874932201022e-4,
+                                    1.3888888888883725502e-3,
+                                    8.3333333333261031938e-3,
+                                    4.1666666666666669772e-2,
+                                    1.6666666666666671015e-1,
+                                    0.5};
+  static constexpr double ln2_high = 6.93145751953125e-1, ln2_low = 1.42860682030941723212e-6;
+  static constexpr double log2e = 1.4426950408889634074;
+  static constexpr double lowest = -746., highest = 710.;
+  static constexpr double minus_one = -40.;
+  static constexpr double magic = 6755399441055744.;  // 1.5 * 2^52
+  static constexpr int bias = 1023, shift = 52;
+};
+
+// 2^n for integers n in the range of normal numbers.
+template <class T>
+inline Batch<T> power_of_two(Batch<T> n) {
+  using K = ExpConstants<T>;
+  const Batch<T> biased = n + Batch<T>(K::magic + K::bias);
+  return xsimd::bitwise_cast<Batch<T>>(xsimd::bitwise_cast<Batch<typename K::Int>>(biased) << K::shift);
+}
+
+// x = n ln(2) + r: returns e^r - 1 - r and gives n and r. x must be finite or NaN, and small enough for n to be exact.
+template <class T>
+inline Batch<T> exp_reduced(Batch<T> x, Batch<T>& n, Batch<T>& r) {
+  using K = ExpConstants<T>;
+  n = fma(x, Batch<T>(K::log2e), Batch<T>(K::magic)) - Batch<T>(K::magic);
+  r = fma(n, Batch<T>(-K::ln2_low), fma(n, Batch<T>(-K::ln2_high), x));
+  Batch<T> q(K::poly[0]);
+  constexpr int terms = sizeof(K::poly) / sizeof(K::poly[0]);
+  for (int i = 1; i < terms; ++i) q = fma(q, r, Batch<T>(K::poly[i]));
+  return q * (r * r);
+}
+
+// e^x: 0 and infinity beyond the range, subnormal results rounded rightly, e^-inf = 0, e^inf = inf.
+// Gap: xsimd's is infinite above 88.376 and 0 below -88.
+template <class T>
+inline Batch<T> exp(Batch<T> x) {
+  using K = ExpConstants<T>;
+  const Batch<T> clamped = xsimd::min(Batch<T>(K::highest), xsimd::max(Batch<T>(K::lowest), x));  // NaN passes
+  Batch<T> n, r;
+  const Batch<T> q = exp_reduced(clamped, n, r);
+  const Batch<T> p = Batch<T>(T(1)) + (r + q);
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4)
+    return _mm512_scalef_ps(p, n);
+  else
+    return _mm512_scalef_pd(p, n);
+#else
+  // In two steps, as 2^n itself may be out of range where the result is not.
+  const Batch<T> half = fma(n, Batch<T>(T(0.5)), Batch<T>(K::magic)) - Batch<T>(K::magic);
+  return (p * power_of_two(half)) * power_of_two(n - half);
+#endif
+}
+
+// e^x - 1 without cancellation. Gap: xsimd's shares the range of its exp.
+template <class T>
+inline Batch<T> expm1(Batch<T> x) {
+  using K = ExpConstants<T>;
+  const Batch<T> clamped = xsimd::min(Batch<T>(K::highest), xsimd::max(Batch<T>(K::minus_one), x));
+  Batch<T> n, r;
+  const Batch<T> q = exp_reduced(clamped, n, r);
+  const Batch<T> half = power_of_two(n - Batch<T>(T(1)));  // 2^n would overflow first
+  const Batch<T> y = fma(half, r + q, half - Batch<T>(T(0.5)));
+  return select(n == Batch<T>(T(0)), r + q, y + y);  // n = 0 keeps tiny x and the sign of zero
+}
+
+// 1 / (1 + e^-x), to full relative precision on both sides.
+template <class T>
+inline Batch<T> sigmoid(Batch<T> x) {
+  const Batch<T> e = exp(-xsimd::abs(x));
+  const Batch<T> y = Batch<T>(T(1)) / (Batch<T>(T(1)) + e);
+  return select(x < Batch<T>(T(0)), e * y, y);
+}
+
+// tanh(|x|) = -t / (t + 2) where t = e^(-2|x|) - 1.
+template <class T>
+inline Batch<T> tanh(Batch<T> x) {
+  const Batch<T> t = expm1(Batch<T>(T(-2)) * xsimd::abs(x));
+  return xsimd::copysign(t / (t + Batch<T>(T(2))), x);
+}
+
+// log(0) = -inf, log(inf) = inf, NaN below 0.
+template <class T>
+inline Batch<T> log(Batch<T> x) {
+  return xsimd::log(x);
+}
+template <class T>
+inline Batch<T> log1p(Batch<T> x) {
+  return xsimd::log1p(x);
+}
+template <class T>
+inline Batch<T> erf(Batch<T> x) {
+  return xsimd::erf(x);
+}
+template <class T>
+inline Batch<T> sqrt(Batch<T> x) {
+  return xsimd::sqrt(x);
+}
+template <class T>
+inline Batch<T> abs(Batch<T> x) {
+  return xsimd::abs(x);
+}
+// Gap: xsimd's rsqrt does not compile on AVX-512 and is approximate elsewhere.
+template <class T>
+inline Batch<T> rsqrt(Batch<T> x) {
+  return Batch<T>(T(1)) / xsimd::sqrt(x);
+}
+
+// GELU in its tanh form, x * (1 + tanh u) / 2 = x * sigmoid(2u) with u = sqrt(2/pi) (x + 0.044715 x^3), and in the
+// exact form x * (1 + erf(x / sqrt 2)) / 2 (Hendrycks and Gimpel, 2016).
+template <class T>
+inline Batch<T> gelu_tanh(Batch<T> x) {
+  const Batch<T> u2 =
+      x * fma(x * x, Batch<T>(T(2 * 0.79788456080286535588 * 0.044715)), Batch<T>(T(2 * 0.79788456080286535588)));
+  return x / (Batch<T>(T(1)) + exp(-u2));
+}
+template <class T>
+inline Batch<T> gelu_exact(Batch<T> x) {
+  const Batch<T> half = Batch<T>(T(0.5)) * x;
+  return fma(half, erf(x * Batch<T>(T(0.70710678118654752440))), half);
+}
+
+}  // namespace heed::kernels::HEED_LEVEL

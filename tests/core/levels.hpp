@@ -1,0 +1,28 @@
+// Runs a test on every instruction set that the machine has, and prints those that it lacks.
+#pragma once
+#include <doctest/doctest.h>
+
+#include <heed/core/kernels/dispatch.hpp>
+#include <iostream>
+#include <string>
+
+namespace heed::testing {
+
+template <class F>
+void on_each_level(F f) {
+  using kernels::Level;
+  const Level before = kernels::level();
+  for (int i = 0; i < kernels::kLevels; ++i) {
+    const Level l = static_cast<Level>(i);
+    if (!kernels::available(l)) {
+      std::cout << "this machine lacks " << kernels::name_of(l) << ": not tested here\n";
+      continue;
+    }
+    kernels::set_level(l);
+    CAPTURE(std::string(kernels::name_of(l)));
+    f();
+  }
+  kernels::set_level(before);
+}
+
+}  // namespace heed::testing
