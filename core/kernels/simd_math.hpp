@@ -90,7 +90,7 @@ inline Batch<T> expm1(Batch<T> x) {
   const Batch<T> q = exp_reduced(clamped, n, r);
   const Batch<T> half = power_of_two(n - Batch<T>(T(1)));  // 2^n would overflow first
   const Batch<T> y = fma(half, r + q, half - Batch<T>(T(0.5)));
-  return select(n == Batch<T>(T(0)), r + q, y + y);  // n = 0 keeps tiny x and the sign of zero
+  return xsimd::copysign(select(n == Batch<T>(T(0)), r + q, y + y), x);  // n = 0 keeps tiny x
 }
 
 // 1 / (1 + e^-x), to full relative precision on both sides.
@@ -108,19 +108,60 @@ inline Batch<T> tanh(Batch<T> x) {
   return xsimd::copysign(t / (t + Batch<T>(T(2))), x);
 }
 
-// log(0) = -inf, log(inf) = inf, NaN below 0.
+// log(0) = -inf, log(inf) = inf, NaN below 0. Gap: xsimd's is wrong for subnormal doubles.
 template <class T>
 inline Batch<T> log(Batch<T> x) {
-  return xsimd::log(x);
+  constexpr T least = sizeof(T) == 4 ? T(1.17549435e-38) : T(2.2250738585072014e-308);
+  constexpr T up = T(0x1p54), down = T(37.429947750237047899);  // 2^54 and its logarithm
+  const Mask<T> small = x < Batch<T>(least);
+  const Batch<T> y = xsimd::log(select(small, x * Batch<T>(up), x));
+  return select(small, y - Batch<T>(down), y);
 }
+
+// log(1 + x) without cancellation. Gap: xsimd's loses the sign of zero.
 template <class T>
 inline Batch<T> log1p(Batch<T> x) {
-  return xsimd::log1p(x);
+  return xsimd::copysign(xsimd::log1p(x), x);
 }
-template <class T>
-inline Batch<T> erf(Batch<T> x) {
-  return xsimd::erf(x);
+
+template <class T, int N>
+inline Batch<T> horner(const T (&highest_first)[N], Batch<T> x) {
+  Batch<T> y(highest_first[0]);
+  for (int i = 1; i < N; ++i) y = fma(y, x, Batch<T>(highest_first[i]));
+  return y;
 }
+
+// Gap: xsimd's erf is off by 68 ulp in double and NaN for the greatest arguments.
+inline Batch<float> erf(Batch<float> x) {
+  // Minimax polynomials of N. Juffa: x + x p(x^2) below 0.9277, 1 - e^(t p(t) - t) above.
+  static constexpr float low[] = {-5.96761703e-4f, 4.99119423e-3f,  -2.67681349e-2f,
+                                  1.12819925e-1f,  -3.76125336e-1f, 1.28379166e-1f};
+  static constexpr float high[] = {-1.72853470e-5f, 3.83197126e-4f,  -3.88396438e-3f, 2.42546219e-2f,
+                                   -1.06777877e-1f, -6.34846687e-1f, -1.28717512e-1f};
+  const Batch<float> t = xsimd::min(Batch<float>(4.f), xsimd::abs(x));  // erf is 1 from 3.92 on
+  const Batch<float> near = fma(horner(low, x * x), x, x);
+  const Batch<float> far = Batch<float>(1.f) - exp(fma(horner(high, t), t, -t));
+  return select(t > Batch<float>(0.927734375f), xsimd::copysign(far, x), near);
+}
+inline Batch<double> erf(Batch<double> x) {
+  // Chebyshev fits: erf(x) / x in x^2 below 1, e^(x^2) erfc(x) in 3 / (3 + x) - 13 / 24 above.
+  static constexpr double low[] = {5.9571761477489114044e-11, -1.137284885679167367e-9,  1.4659775274047435814e-8,
+                                   -1.6350312701054695011e-7, 1.6461000484121368033e-6,  -1.4925595266831181565e-5,
+                                   1.2055331111642710923e-4,  -8.5483269808337899052e-4, 5.2239776248180144673e-3,
+                                   -2.6866170645076793248e-2, 1.1283791670954878666e-1,  -3.7612638903183748056e-1,
+                                   1.1283791670955125738};
+  static constexpr double high[] = {2.0974634373878025319e-2,  -4.3421538628630889193e-3, -3.8466556250071619005e-2,
+                                    8.2215413249928247847e-3,  7.3622021294098533812e-2,  6.1228401722009941338e-3,
+                                    -1.5614912746311272496e-1, -1.4239680041167501427e-1, 2.3927417469187474999e-1,
+                                    8.4493750155417471326e-1,  1.3161233807004993978,     1.405972429961991462,
+                                    1.1450521820942125368,     7.4093363661297202705e-1,  2.079832913334288618e-1};
+  const Batch<double> t = xsimd::min(Batch<double>(6.), xsimd::abs(x)), one(1.);  // erf is 1 from 5.93 on
+  const Batch<double> near = x * horner(low, x * x);
+  const Batch<double> u = Batch<double>(3.) / (Batch<double>(3.) + t) - Batch<double>(13. / 24);
+  const Batch<double> far = fnma(exp(-(t * t)), horner(high, u), one);
+  return select(t > one, xsimd::copysign(far, x), near);
+}
+
 template <class T>
 inline Batch<T> sqrt(Batch<T> x) {
   return xsimd::sqrt(x);
