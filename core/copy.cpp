@@ -55,7 +55,15 @@ template <class To, class From> void copy_run(To* to, Index st, const From* from
   }
 }
 
-template <class To, class From> void copy_nest(To* to, const From* from, const Nest& nest) {
+template <class To, class From> void add_run(To* to, Index st, const From* from, Index sf, Index n) {
+  if (st == 1 && sf == 1) {
+    for (Index i = 0; i < n; ++i) to[i] = convert<To>(to[i] + convert<To>(from[i]));
+  } else {
+    for (Index i = 0; i < n; ++i) to[i * st] = convert<To>(to[i * st] + convert<To>(from[i * sf]));
+  }
+}
+
+template <class To, class From, class Run> void walk_nest(To* to, const From* from, const Nest& nest, Run run_of) {
   const int outer = nest.shape.rank() - 1;
   const Index run = nest.shape[outer], rows = nest.shape.first(outer).numel();
   const auto rows_of = [&](Index begin, Index end, Index lo, Index hi) {
@@ -67,7 +75,7 @@ template <class To, class From> void copy_nest(To* to, const From* from, const N
         t += i * nest.to[a];
         f += i * nest.from[a];
       }
-      copy_run(to + t + lo * nest.to[outer], nest.to[outer], from + f + lo * nest.from[outer], nest.from[outer], hi - lo);
+      run_of(to + t + lo * nest.to[outer], nest.to[outer], from + f + lo * nest.from[outer], nest.from[outer], hi - lo);
     }
   };
   constexpr Index kGrain = 32768;
@@ -81,8 +89,55 @@ void copy_values(Tensor& to, const Tensor& from) {
   if (to.numel() == 0) return;
   const Nest nest = simplify(to, from);
   visit_dtype(to.dtype(), [&](auto t) {
-    visit_dtype(from.dtype(), [&](auto f) { copy_nest(to.ptr<decltype(t)>(), static_cast<const decltype(f)*>(from.raw()), nest); });
+    visit_dtype(from.dtype(), [&](auto f) {
+      using To = decltype(t);
+      using From = decltype(f);
+      walk_nest(to.ptr<To>(), static_cast<const From*>(from.raw()), nest, copy_run<To, From>);
+    });
   });
+}
+
+void add_values(Tensor& to, const Tensor& from) {
+  if (to.numel() == 0) return;
+  const Nest nest = simplify(to, from);
+  const auto add = [&](auto t, auto f) {
+    using To = decltype(t);
+    using From = decltype(f);
+    walk_nest(to.ptr<To>(), static_cast<const From*>(from.raw()), nest, add_run<To, From>);
+  };
+  const auto add_to = [&](auto t) {
+    if (from.dtype() == DType::float64) add(t, double{});
+    else if (from.dtype() == DType::bfloat16) add(t, bfloat16{});
+    else add(t, float{});
+  };
+  if (to.dtype() == DType::float64) add_to(double{});
+  else add_to(float{});
+}
+
+Tensor sum_to(const Tensor& x, const Shape& shape) {
+  if (x.shape() == shape) return x;
+  Tensor y = Tensor::zeros(shape, x.dtype());
+  // Every slice of x along the repeated axes is added in order: the sum does not depend on the threads.
+  const int extra = x.rank() - shape.rank();
+  Shape repeated;
+  std::vector<int> axes;
+  for (int i = 0; i < x.rank(); ++i) {
+    if (i >= extra && shape[i - extra] == x.shape()[i]) continue;
+    axes.push_back(i);
+    repeated.push_back(x.shape()[i]);
+  }
+  for (Index r = 0; r < repeated.numel(); ++r) {
+    Tensor part = x;
+    Index rest = r;
+    for (int a = static_cast<int>(axes.size()) - 1; a >= 0; --a) {
+      const Index i = rest % repeated[a];
+      rest /= repeated[a];
+      const int axis = axes[static_cast<std::size_t>(a)];
+      part = axis < extra ? part.select(axis, i) : part.slice(axis, i, i + 1);
+    }
+    add_values(y, part.as_strided(shape, part.strides().last(shape.rank()), part.offset()));
+  }
+  return y;
 }
 
 }  // namespace heed::detail

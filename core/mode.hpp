@@ -13,6 +13,7 @@ struct Mode {
   Tape* tape = nullptr;      // the innermost tape that records, null if none
   bool suspended = false;    // inside NoTape: results are constants
   bool training = false;     // dropout acts
+  bool recomputing = false;  // inside the first run of recompute: what belongs to a tape may not be used
   // How a tape hears of the few copies that core makes by itself (contiguous, clone, to, reshape); null if none records.
   void (*copied)(Tensor& y, const Tensor& x) = nullptr;
 };

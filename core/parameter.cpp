@@ -19,6 +19,7 @@ Parameter::Parameter(Tensor value) {
   self.set_node(0);
   self = self.as_strided(shape(), strides(), offset());
   storage()->parameter = new ParameterInfo;
+  storage()->parameter->shape = shape();
 }
 
 static ParameterInfo& info(const Parameter& p) {

@@ -6,10 +6,12 @@ namespace heed {
 
 namespace detail {
 struct ParameterInfo {
+  Shape shape;                 // of the whole parameter, whatever view of it is used
   std::string path;            // blocks.0.norm.weight, once the model was named
   Tensor gradient;             // allocated at the first backward, then kept
   bool has_gradient = false;   // false: the next write overwrites
   bool requires_grad = true;
+  std::uint64_t node = 0;      // on the tape that used it last: one leaf a tape, however often it is used
 };
 }  // namespace detail
 

@@ -4,6 +4,7 @@
 // Views need no help from autodiff: a view keeps the node of the tensor that it looks into, and its own offset and strides
 // say which part of that tensor's gradient is its own.
 #pragma once
+#include <algorithm>
 #include <heed/core/check.hpp>
 #include <heed/core/dtype.hpp>
 #include <heed/core/mode.hpp>
@@ -32,11 +33,12 @@ class Tensor {
   template <class T> static Tensor from(const std::vector<T>& values, const Shape& shape) {
     return from_values(values.data(), static_cast<Index>(values.size()), shape);
   }
-  template <class T> static Tensor from(std::initializer_list<T> values, const Shape& shape) {
-    return from_values(values.begin(), static_cast<Index>(values.size()), shape);
+  // Tensor::from({1, 2, 3, 4}, {2, 2}) is float32; Tensor::from<std::int32_t>({1, 2, 3}) is int32.
+  template <class T = float> static Tensor from(std::initializer_list<double> values, const Shape& shape) {
+    return from_values(values.begin(), static_cast<Index>(values.size()), shape).to(dtype_of<T>);
   }
-  template <class T> static Tensor from(std::initializer_list<T> values) {
-    return from_values(values.begin(), static_cast<Index>(values.size()), {static_cast<Index>(values.size())});
+  template <class T = float> static Tensor from(std::initializer_list<double> values) {
+    return from<T>(values, {static_cast<Index>(values.size())});
   }
   template <class T> static Tensor from_values(const T* values, Index count, const Shape& shape);
 
@@ -100,6 +102,7 @@ class Tensor {
   // For autodiff: the tape's number for this value (0: none), and how it came about outside of one.
   std::uint64_t node() const { return node_; }
   void set_node(std::uint64_t node) { node_ = node; }
+  Tensor with_node(std::uint64_t node) const { Tensor y = *this; y.node_ = node; y.detached_ = y.unrecorded_ = false; return y; }
   bool is_detached() const { return detached_; }
   bool is_unrecorded() const { return unrecorded_; }  // depends on parameters, but no tape was recording
   void mark_detached() { detached_ = true; unrecorded_ = false; node_ = 0; }
@@ -146,6 +149,8 @@ class In {
 
 namespace detail {
 void copy_values(Tensor& to, const Tensor& from);     // any strides, any dtypes, same shape; no version, no tape
+void add_values(Tensor& to, const Tensor& from);      // to += from, the same freedom; `to` must not overlap itself
+Tensor sum_to(const Tensor& x, const Shape& shape);   // sums the axes that broadcasting `shape` to x's shape repeated
 }
 
 template <class T> Tensor Tensor::from_values(const T* values, Index count, const Shape& shape) {

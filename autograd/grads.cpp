@@ -1,0 +1,157 @@
+// Where derivatives write: the slots of a step's inputs.
+#include <algorithm>
+#include <heed/autograd/tape_state.hpp>
+
+namespace heed {
+
+using detail::InputRef;
+using detail::kNotWanted;
+
+namespace {
+
+struct Axis {
+  Index size, stride;
+};
+
+// A view's axes of more than one element, widest stride first.
+struct Layout {
+  std::array<Axis, kMaxRank> axes;
+  int rank = 0;
+
+  explicit Layout(const InputRef& ref) {
+    for (int i = 0; i < ref.shape.rank(); ++i)
+      if (ref.shape[i] != 1) axes[static_cast<std::size_t>(rank++)] = {ref.shape[i], ref.strides[i]};
+    std::sort(axes.begin(), axes.begin() + rank, [](const Axis& a, const Axis& b) { return a.stride > b.stride; });
+  }
+  Index extent(int from) const {  // of the axes from `from` on, in elements
+    Index e = 1;
+    for (int i = from; i < rank; ++i) e += (axes[static_cast<std::size_t>(i)].size - 1) * axes[static_cast<std::size_t>(i)].stride;
+    return e;
+  }
+};
+
+bool repeats_elements(const InputRef& ref) {
+  for (int i = 0; i < ref.shape.rank(); ++i) if (ref.shape[i] > 1 && ref.strides[i] == 0) return true;
+  return false;
+}
+
+// Whether two views of one value surely have no element in common: they share their outer axes, and inside one step of these
+// the one lies behind the other, as the thirds of a fused query, key and value do.
+bool disjoint(const InputRef& a, const InputRef& b) {
+  const InputRef& low = a.offset <= b.offset ? a : b;
+  const InputRef& high = a.offset <= b.offset ? b : a;
+  const Layout l(low), h(high);
+  const Index distance = high.offset - low.offset;
+  for (int outer = 0; outer <= std::min(l.rank, h.rank); ++outer) {
+    if (outer > 0) {
+      const Axis p = l.axes[static_cast<std::size_t>(outer - 1)], q = h.axes[static_cast<std::size_t>(outer - 1)];
+      if (p.size != q.size || p.stride != q.stride) return false;
+      if (distance + h.extent(outer) > p.stride) continue;
+    }
+    if (l.extent(outer) <= distance) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Grads::Grads(detail::Step& step, Tape& tape) : step_(step), tape_(tape) {}
+
+void Grads::finish() {
+  for (int i = 0; i < pending_count_; ++i) {
+    Pending& p = pending_[static_cast<std::size_t>(i)];
+    if (tape_.state().options.find_nan) detail::check_finite(p.gradient, step_.op, "a gradient", step_.where, {});
+    add_now(p.input, p.gradient);
+    p.gradient = Tensor();
+  }
+}
+
+bool Grads::wants(int i) const { return step_.inputs[static_cast<std::size_t>(i)].node != kNotWanted; }
+
+void Grads::add(int i, const Tensor& gradient) {
+  if (!wants(i)) return;
+  if (tape_.state().options.find_nan) detail::check_finite(gradient, step_.op, "a gradient", step_.where, {});
+  if (handed_out_ == 0) return add_now(i, gradient);
+  require(pending_count_ < kPending, step_.op, ": add: more than ", kPending, " gradients beside those written in place");
+  pending_[static_cast<std::size_t>(pending_count_++)] = {i, gradient};
+}
+
+void Grads::add_now(int i, const Tensor& gradient) {
+  const InputRef& ref = step_.inputs[static_cast<std::size_t>(i)];
+  Tape::State& s = tape_.state();
+  detail::Node& n = s.nodes[ref.node];
+  const Tensor g = gradient.shape() == ref.shape ? gradient : detail::sum_to(gradient, ref.shape);
+  require(g.shape() == ref.shape, step_.op, ": the gradient of input ", i, " is ", g, "; the input's shape is ", ref.shape);
+  const bool whole = ref.shape.numel() == n.shape.numel() && !repeats_elements(ref);
+  const bool written = s.is_written(ref.node);
+  if (!written && whole && ref.offset == 0 && !n.parameter.defined() && g.dtype() == n.dtype && g.is_contiguous() && ref.strides == contiguous_strides(ref.shape) && g.offset() == 0) {
+    n.gradient = g.view(n.shape);  // taken over; copied before it is ever written to, should another hold it too
+    n.written = true;
+    return;
+  }
+  if (repeats_elements(ref)) {
+    // An expanded view: sum over what was repeated, then add to the element itself.
+    InputRef once = ref;
+    for (int a = 0; a < once.shape.rank(); ++a) if (once.strides[a] == 0) once.shape[a] = 1;
+    Tensor& root = s.gradient_of(ref.node);
+    if (!written) root.zero_();
+    else if (!n.parameter.defined() && root.storage()->references > 1) root = root.clone();
+    Tensor part = root.as_strided(once.shape, once.strides, once.offset);
+    detail::add_values(part, detail::sum_to(g, once.shape));
+    return s.set_written(ref.node);
+  }
+  const Target t = target(i);
+  Tensor into = t.gradient;
+  if (t.accumulate) detail::add_values(into, g);
+  else detail::copy_values(into, g);
+}
+
+// The input's part of the root's gradient itself.
+Target Grads::target(int i) {
+  const InputRef& ref = step_.inputs[static_cast<std::size_t>(i)];
+  Tape::State& s = tape_.state();
+  const detail::Node& n = s.nodes[ref.node];
+  const bool whole = ref.shape.numel() == n.shape.numel();
+  Tensor& root = s.gradient_of(ref.node);
+  const bool written = s.is_written(ref.node);
+  if (written && !n.parameter.defined() && root.storage()->references > 1) root = root.clone();
+  if (!written && !whole) root.zero_();
+  s.set_written(ref.node);
+  return {root.as_strided(ref.shape, ref.strides, ref.offset), written || !whole};
+}
+
+// Whether a derivative may write input i's gradient in place, beside the targets that it was given before.
+bool Grads::writes_in_place(int i) const {
+  const InputRef& ref = step_.inputs[static_cast<std::size_t>(i)];
+  if (repeats_elements(ref) || i >= 64 || tape_.state().options.find_nan) return false;
+  for (int j = 0; j < static_cast<int>(step_.inputs.size()) && j < 64; ++j) {
+    const InputRef& other = step_.inputs[static_cast<std::size_t>(j)];
+    if ((handed_out_ >> j & 1u) && other.node == ref.node && !disjoint(ref, other)) return false;
+  }
+  return true;
+}
+
+// Memory of its own for input i's gradient; finish() adds it.
+Target Grads::aside(int i) {
+  require(pending_count_ < kPending, step_.op, ": more than ", kPending, " gradients that cannot be written in place");
+  const InputRef& ref = step_.inputs[static_cast<std::size_t>(i)];
+  const Tensor gradient = Tensor::empty(ref.shape, tape_.state().nodes[ref.node].dtype);
+  pending_[static_cast<std::size_t>(pending_count_++)] = {i, gradient};
+  return {gradient, false};
+}
+
+Target Grads::strided(int i) {
+  if (!wants(i)) return {};
+  if (!writes_in_place(i)) return aside(i);
+  handed_out_ |= std::uint64_t{1} << i;
+  return target(i);
+}
+
+Target Grads::dense(int i) {
+  if (!wants(i)) return {};
+  const InputRef& ref = step_.inputs[static_cast<std::size_t>(i)];
+  const bool contiguous = Tensor().as_strided(ref.shape, ref.strides, 0).is_contiguous();
+  return contiguous ? strided(i) : aside(i);
+}
+
+}  // namespace heed

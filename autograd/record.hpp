@@ -1,0 +1,160 @@
+// What writers of ops use: record() tells the tape how to take an op's derivative.
+//
+//   Tensor y = ...;
+//   record("mul", x.where(), y, {x, w}, saved(x, w), [](Grads& d, const Tensor& dy, const Tensor& x, const Tensor& w) {
+//     if (d.wants(0)) d.add(0, dy * w);
+//     if (d.wants(1)) d.add(1, dy * x);
+//   });
+//
+// The closure gets the output's gradient (contiguous, the output's shape) and the saved tensors; it captures scalars by name,
+// never tensors. Inside it nothing is recorded. `record` costs next to nothing where no input wants a gradient.
+#pragma once
+#include <array>
+#include <heed/core/parameter.hpp>
+#include <heed/core/tensor.hpp>
+#include <span>
+#include <tuple>
+
+namespace heed {
+
+namespace detail {
+struct Node;
+struct Step;
+struct InputRef;
+}  // namespace detail
+
+// Where a derivative writes. `gradient` has the shape of the input; add to it if `accumulate`, else overwrite all of it.
+struct Target {
+  Tensor gradient;
+  bool accumulate = false;
+  explicit operator bool() const { return gradient.defined(); }  // false: this gradient is not wanted
+};
+
+// The gradients of a step's inputs, by their position in the list given to record().
+class Grads {
+ public:
+  bool wants(int i) const;
+
+  // Adds a computed gradient. It may have any shape to which the input was broadcast: it is summed to the input's shape.
+  void add(int i, const Tensor& gradient);
+
+  // Memory to write the gradient into directly. `dense` is contiguous; `strided` may have the input's strides (of a view) but
+  // never overlaps itself or another target of this step.
+  Target dense(int i);
+  Target strided(int i);
+
+  Grads(detail::Step& step, Tape& tape);
+  void finish();  // the engine's: adds what could not be written in place
+  Grads(const Grads&) = delete;
+  Grads& operator=(const Grads&) = delete;
+
+ private:
+  detail::Step& step_;
+  Tape& tape_;
+  static constexpr int kPending = 16;
+  struct Pending { int input; Tensor gradient; };
+  std::array<Pending, kPending> pending_;
+  int pending_count_ = 0;
+  std::uint64_t handed_out_ = 0;  // bit i: target i was given out as a view of the root's gradient
+
+  Target target(int i);
+  Target aside(int i);
+  bool writes_in_place(int i) const;
+  void add_now(int i, const Tensor& gradient);
+};
+
+namespace detail {
+
+struct SavedTensor {
+  Tensor tensor;
+  std::uint64_t version = 0;
+};
+
+inline constexpr std::uint32_t kNotWanted = 0xffffffffu;
+
+// An input of a step: which node's gradient, and which part of it. A parameter is held by its storage.
+struct InputRef {
+  std::uint32_t node = kNotWanted;
+  Index offset = 0;
+  Shape shape;
+  Strides strides;
+};
+
+struct Step {
+  const char* op = "";
+  Where where;
+  std::uint32_t output = 0;
+  std::span<InputRef> inputs;
+  virtual ~Step() = default;
+  virtual void run(Grads& d, const Tensor& dy) = 0;
+  virtual std::span<const SavedTensor> saved() const = 0;
+};
+
+template <std::size_t N> struct Saved {
+  std::array<SavedTensor, N> tensors;
+};
+
+template <std::size_t N, class F> struct StepOf final : Step {
+  Saved<N> kept;
+  F f;
+  StepOf(Saved<N> s, F fn) : kept(std::move(s)), f(std::move(fn)) {}
+  void run(Grads& d, const Tensor& dy) override { call(d, dy, std::make_index_sequence<N>()); }
+  std::span<const SavedTensor> saved() const override { return {kept.tensors.data(), N}; }
+
+ private:
+  template <std::size_t... I> void call(Grads& d, const Tensor& dy, std::index_sequence<I...>) { f(d, dy, kept.tensors[I].tensor...); }
+};
+
+inline SavedTensor save(const Tensor& x) {
+  SavedTensor s{x, x.version()};
+  s.tensor.mark_detached();
+  return s;
+}
+
+// True if a tape of this thread records and some input wants a gradient; sets y's marks where none does. Throws Error where
+// silence would mean a wrong gradient (see Tape).
+bool begin_step(const char* op, const Where& where, Tensor& y, std::span<const Tensor* const> inputs);
+void* step_memory(std::size_t bytes, std::size_t alignment);
+void end_step(Step* step, const char* op, const Where& where, Tensor& y, std::span<const Tensor* const> inputs);
+
+}  // namespace detail
+
+// What the derivative needs; undefined tensors may be among them.
+template <class... T> auto saved(const T&... x) {
+  return detail::Saved<sizeof...(T)>{{detail::save(x)...}};
+}
+
+// An op's inputs as given to record().
+class Inputs {
+ public:
+  Inputs(std::initializer_list<In> inputs) {
+    require(inputs.size() <= kMost, "record: an op has at most 64 inputs");
+    for (const In& x : inputs) list_[count_++] = &x.tensor();
+  }
+  explicit Inputs(std::span<const Tensor> inputs) {
+    require(inputs.size() <= kMost, "record: ", inputs.size(), " inputs; an op has at most ", kMost, ": split it up");
+    for (const Tensor& x : inputs) list_[count_++] = &x;
+  }
+  std::span<const Tensor* const> list() const { return {list_.data(), count_}; }
+
+  static constexpr std::size_t kMost = 64;
+
+ private:
+  std::array<const Tensor*, kMost> list_;
+  std::size_t count_ = 0;
+};
+
+// Appends the step that takes dy to the gradients of the inputs. y must be new: contiguous, in storage of its own.
+template <std::size_t N, class F>
+void record(const char* op, const Where& where, Tensor& y, const Inputs& inputs, detail::Saved<N> kept, F f) {
+  if (!detail::begin_step(op, where, y, inputs.list())) return;
+  using S = detail::StepOf<N, F>;
+  auto* step = new (detail::step_memory(sizeof(S), alignof(S))) S(std::move(kept), std::move(f));
+  detail::end_step(step, op, where, y, inputs.list());
+}
+
+// Whether an op whose inputs these are would be recorded now: ops ask it before computing what only backward needs.
+bool wants_gradient(std::span<const Tensor* const> inputs);
+inline bool wants_gradient(std::initializer_list<In> inputs) { return wants_gradient(Inputs(inputs).list()); }
+
+}  // namespace heed

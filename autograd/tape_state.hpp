@@ -1,0 +1,66 @@
+// The inside of a Tape, shared by the files of the engine.
+#pragma once
+#include <heed/autograd/tape.hpp>
+#include <heed/core/pool.hpp>
+#include <vector>
+
+namespace heed {
+
+namespace detail {
+
+// A value that some step made, a parameter, or a watched input: what has a gradient. The gradient is contiguous and has the
+// shape of the whole value; views of the value read and write their part of it.
+struct Node {
+  Tensor gradient;      // undefined until first written; for a parameter, the parameter's own
+  Tensor parameter;     // defined for a parameter
+  Shape shape;
+  Index offset = 0;     // of the value in its storage
+  DType dtype = DType::float32;  // of the gradient
+  bool written = false;
+  bool watched = false;
+};
+
+// Bump allocation for steps; the chunks go back to the pool with the tape.
+class Arena {
+ public:
+  ~Arena() { clear(); }
+  void* allocate(std::size_t bytes, std::size_t alignment);
+  void clear();
+
+ private:
+  static constexpr std::size_t kChunk = 64 * 1024;
+  struct Chunk {
+    char* data;
+    std::size_t size;
+  };
+  std::vector<Chunk> chunks_;
+  std::size_t used_ = 0;
+};
+
+}  // namespace detail
+
+struct Tape::State {
+  TapeOptions options;
+  std::uint32_t serial = 0;
+  bool spent = false;
+  std::vector<detail::Node> nodes;
+  std::vector<detail::Step*> steps;
+  detail::Arena arena;
+
+  std::uint32_t new_node(const Tensor& value);
+  std::uint32_t node_of(const Tensor& x);  // kNotWanted for a constant; makes the leaf of a parameter at its first use
+  std::uint64_t id(std::uint32_t node) const { return static_cast<std::uint64_t>(serial) << 32 | node; }
+  Tensor& gradient_of(std::uint32_t node);  // allocated, not initialised
+  bool is_written(std::uint32_t node) const;
+  void set_written(std::uint32_t node);
+  void run(detail::Step& step, Tape& tape);
+  void clear();
+};
+
+namespace detail {
+// Throws Error if x holds a NaN or an infinity: `what` made it.
+void check_finite(const Tensor& x, const char* op, const char* what, const Where& where, const std::string& path);
+std::string module_path(std::span<const Tensor* const> inputs);
+}  // namespace detail
+
+}  // namespace heed
