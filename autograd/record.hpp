@@ -92,22 +92,37 @@ struct Step {
 
 template <std::size_t N> struct Saved {
   std::array<SavedTensor, N> tensors;
-};
 
-template <std::size_t N, class F> struct StepOf final : Step {
-  Saved<N> kept;
-  F f;
-  StepOf(Saved<N> s, F fn) : kept(std::move(s)), f(std::move(fn)) {}
-  void run(Grads& d, const Tensor& dy) override { call(d, dy, std::make_index_sequence<N>()); }
-  std::span<const SavedTensor> saved() const override { return {kept.tensors.data(), N}; }
+  std::span<const SavedTensor> list() const { return {tensors.data(), N}; }
+  template <class F> void call(F& f, Grads& d, const Tensor& dy) { call(f, d, dy, std::make_index_sequence<N>()); }
 
  private:
-  template <std::size_t... I> void call(Grads& d, const Tensor& dy, std::index_sequence<I...>) { f(d, dy, kept.tensors[I].tensor...); }
+  template <class F, std::size_t... I> void call(F& f, Grads& d, const Tensor& dy, std::index_sequence<I...>) { f(d, dy, tensors[I].tensor...); }
+};
+
+// As many as there are at run time: the closure gets one std::vector<Tensor>.
+struct SavedList {
+  std::vector<SavedTensor> tensors;
+
+  std::span<const SavedTensor> list() const { return tensors; }
+  template <class F> void call(F& f, Grads& d, const Tensor& dy) {
+    std::vector<Tensor> list;
+    for (const SavedTensor& s : tensors) list.push_back(s.tensor);
+    f(d, dy, list);
+  }
+};
+
+template <class Kept, class F> struct StepOf final : Step {
+  Kept kept;
+  F f;
+  StepOf(Kept k, F fn) : kept(std::move(k)), f(std::move(fn)) {}
+  void run(Grads& d, const Tensor& dy) override { kept.call(f, d, dy); }
+  std::span<const SavedTensor> saved() const override { return kept.list(); }
 };
 
 inline SavedTensor save(const Tensor& x) {
   SavedTensor s{x, x.version()};
-  s.tensor.mark_detached();
+  s.tensor.mark_detached();  // a constant inside the closure
   return s;
 }
 
@@ -122,6 +137,12 @@ void end_step(Step* step, const char* op, const Where& where, Tensor& y, std::sp
 // What the derivative needs; undefined tensors may be among them.
 template <class... T> auto saved(const T&... x) {
   return detail::Saved<sizeof...(T)>{{detail::save(x)...}};
+}
+
+inline detail::SavedList saved_list(const std::vector<Tensor>& tensors) {
+  detail::SavedList kept;
+  for (const Tensor& x : tensors) kept.tensors.push_back(detail::save(x));
+  return kept;
 }
 
 // An op's inputs as given to record().
@@ -144,13 +165,25 @@ class Inputs {
   std::size_t count_ = 0;
 };
 
+namespace detail {
+template <class Kept, class F>
+void append_step(const char* op, const Where& where, Tensor& y, const Inputs& inputs, Kept kept, F f) {
+  using S = StepOf<Kept, F>;
+  auto* step = new (step_memory(sizeof(S), alignof(S))) S(std::move(kept), std::move(f));
+  end_step(step, op, where, y, inputs.list());
+}
+
+// For recompute: a step is due even where no input wants a gradient, if parameters inside do.
+template <class Kept, class F>
+void record_always(const char* op, const Where& where, Tensor& y, const Inputs& inputs, bool always, Kept kept, F f) {
+  if (begin_step(op, where, y, inputs.list()) || always) append_step(op, where, y, inputs, std::move(kept), std::move(f));
+}
+}  // namespace detail
+
 // Appends the step that takes dy to the gradients of the inputs. y must be new: contiguous, in storage of its own.
-template <std::size_t N, class F>
-void record(const char* op, const Where& where, Tensor& y, const Inputs& inputs, detail::Saved<N> kept, F f) {
-  if (!detail::begin_step(op, where, y, inputs.list())) return;
-  using S = detail::StepOf<N, F>;
-  auto* step = new (detail::step_memory(sizeof(S), alignof(S))) S(std::move(kept), std::move(f));
-  detail::end_step(step, op, where, y, inputs.list());
+template <class Kept, class F>
+void record(const char* op, const Where& where, Tensor& y, const Inputs& inputs, Kept kept, F f) {
+  if (detail::begin_step(op, where, y, inputs.list())) detail::append_step(op, where, y, inputs, std::move(kept), std::move(f));
 }
 
 // Whether an op whose inputs these are would be recorded now: ops ask it before computing what only backward needs.

@@ -1,0 +1,123 @@
+#include <algorithm>
+#include <cmath>
+#include <heed/autograd/gradcheck.hpp>
+#include <heed/core/random.hpp>
+#include <utility>
+
+namespace heed {
+namespace {
+
+double weighted_sum(const Tensor& y, const Tensor& weights) {
+  const Tensor values = y.detach().dense();
+  double sum = 0;
+  for (Index i = 0; i < y.numel(); ++i) sum += values.ptr<double>()[i] * weights.ptr<double>()[i];
+  return sum;
+}
+
+// Evaluations for the differences: unrecorded, but in training mode and with the random numbers of the first run.
+class Replay {
+ public:
+  Replay() : position_(default_rng().position()) {}
+  void start() const { default_rng().set_position(position_); }
+  template <class F> double evaluate(F&& f, const Tensor& weights) const {
+    const NoTape guard;
+    const bool training = std::exchange(detail::mode().training, true);
+    start();
+    const double sum = weighted_sum(f(), weights);
+    detail::mode().training = training;
+    return sum;
+  }
+
+ private:
+  std::uint64_t position_;
+};
+
+struct Variable {
+  std::string name;
+  Tensor value;      // perturbed in place
+  Tensor analytic;   // undefined: zero
+};
+
+struct Worst {
+  double error = 0, analytic = 0, numeric = 0;
+  std::string name;
+  Index element = -1;
+};
+
+// f() must evaluate with the current values.
+void compare(const std::function<double()>& f, std::vector<Variable>& variables, const GradcheckOptions& o, const Where& where) {
+  Worst worst;
+  for (Variable& v : variables) {
+    double* x = v.value.ptr<double>();
+    const Index n = v.value.numel(), stride = std::max<Index>(1, n / o.most_elements);
+    const Tensor analytic = v.analytic.defined() ? v.analytic.detach().dense() : Tensor::zeros(v.value.shape(), DType::float64);
+    for (Index i = 0; i < n; i += stride) {
+      const double kept = x[i], h = o.step * std::max(1.0, std::fabs(kept));
+      x[i] = kept + h;
+      const double above = f(), upper = x[i];
+      x[i] = kept - h;
+      const double below = f(), lower = x[i];
+      x[i] = kept;
+      const double numeric = (above - below) / (upper - lower), a = analytic.ptr<double>()[i];
+      const double error = std::fabs(a - numeric) / std::max(1.0, std::fabs(numeric));
+      if (!(error <= worst.error)) worst = {error, a, numeric, v.name, i};
+      if (std::isnan(error)) break;
+    }
+    if (std::isnan(worst.error)) break;
+  }
+  check(worst.error <= o.tolerance, where, "gradcheck: the derivative by element ", worst.element, " of ", worst.name, " is ", worst.analytic,
+        " but differences give ", worst.numeric, ": a relative error of ", worst.error, "; it must be at most ", o.tolerance);
+}
+
+}  // namespace
+
+void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, const std::vector<Tensor>& inputs, const GradcheckOptions& o, Where where) {
+  const Replay replay;
+  std::vector<Tensor> values;
+  for (const Tensor& x : inputs) values.push_back(x.defined() ? x.detach().clone() : x);
+  std::vector<Variable> variables;
+  Tensor weights;
+  {
+    Tape tape;
+    std::vector<Tensor> watched;
+    for (const Tensor& x : values) watched.push_back(x.defined() && x.dtype() == DType::float64 ? tape.watch(x) : x);
+    replay.start();
+    const Tensor y = f(watched);
+    check(y.dtype() == DType::float64, where, "gradcheck: f gives ", y, "; it must give float64");
+    weights = Rng(o.seed, 77).uniform(y.shape(), -1, 1, DType::float64);
+    if (y.node() != 0) tape.backward(y, weights);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (!values[i].defined() || values[i].dtype() != DType::float64) continue;
+      variables.push_back({"input " + std::to_string(i), values[i], tape.grad(watched[i])});
+      // The tape is gone when the differences are taken: keep the values.
+      if (variables.back().analytic.defined()) variables.back().analytic = variables.back().analytic.detach().clone();
+    }
+  }
+  compare([&] { return replay.evaluate([&] { return f(values); }, weights); }, variables, o, where);
+}
+
+void gradcheck(const std::function<Tensor()>& f, const std::vector<NamedParameter>& parameters, const GradcheckOptions& o, Where where) {
+  const Replay replay;
+  std::vector<Variable> variables;
+  Tensor weights;
+  for (const NamedParameter& p : parameters) {
+    check(p.parameter->dtype() == DType::float64, where, "gradcheck: parameter ", p.name, " is ", *p.parameter, "; it must be float64");
+    p.parameter->zero_grad();
+  }
+  {
+    Tape tape;
+    replay.start();
+    const Tensor y = f();
+    check(y.dtype() == DType::float64, where, "gradcheck: f gives ", y, "; it must give float64");
+    weights = Rng(o.seed, 77).uniform(y.shape(), -1, 1, DType::float64);
+    if (y.node() != 0) tape.backward(y, weights);
+  }
+  for (const NamedParameter& p : parameters) {
+    variables.push_back({p.name, *p.parameter, p.parameter->grad()});
+    if (variables.back().analytic.defined()) variables.back().analytic = variables.back().analytic.clone();
+  }
+  compare([&] { return replay.evaluate(f, weights); }, variables, o, where);
+  for (const NamedParameter& p : parameters) p.parameter->zero_grad();
+}
+
+}  // namespace heed

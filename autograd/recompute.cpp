@@ -1,0 +1,65 @@
+#include <heed/autograd/recompute.hpp>
+#include <heed/autograd/tape_state.hpp>
+#include <heed/core/random.hpp>
+#include <utility>
+
+namespace heed {
+namespace {
+
+using Function = std::function<Tensor(const std::vector<Tensor>&)>;
+
+// f's first run: nothing is recorded, and what belongs to a tape may not be used.
+Tensor run_unrecorded(const Function& f, const std::vector<Tensor>& inputs) {
+  const detail::Mode kept = detail::mode();
+  struct Restore {
+    const detail::Mode& mode;
+    ~Restore() { detail::mode() = mode; }
+  } restore{kept};
+  detail::Mode& m = detail::mode();
+  m.tape = nullptr;
+  m.copied = nullptr;
+  m.recomputing = true;
+  std::vector<Tensor> constants;
+  for (const Tensor& x : inputs) constants.push_back(x.defined() ? x.with_node(0) : x);
+  return f(constants);
+}
+
+void backward_again(Grads& d, const Tensor& dy, const Function& f, const std::vector<Tensor>& inputs, bool training) {
+  Tape tape;
+  std::vector<Tensor> watched;
+  for (std::size_t i = 0; i < inputs.size(); ++i) watched.push_back(d.wants(static_cast<int>(i)) ? tape.watch(inputs[i]) : inputs[i]);
+  detail::mode().training = training;
+  const Tensor y = f(watched);
+  if (y.node() != 0) tape.backward(y, dy);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!d.wants(static_cast<int>(i))) continue;
+    if (const Tensor g = tape.grad(watched[i]); g.defined()) d.add(static_cast<int>(i), g.detach());
+  }
+}
+
+}  // namespace
+
+Tensor recompute(Function f, const std::vector<Tensor>& inputs, Where where) {
+  if (detail::mode().tape == nullptr) return f(inputs);
+  const Rng random = default_rng();
+  const bool training = is_training();
+  Tensor result = run_unrecorded(f, inputs);
+  const bool depends_on_parameters = result.is_unrecorded();
+  // The result may be a view, or one of the inputs: the tape wants new storage.
+  Tensor y = Tensor::empty(result.shape(), result.dtype());
+  detail::copy_values(y, result);
+  result = Tensor();
+
+  auto again = [f = std::move(f), random, training](Grads& d, const Tensor& dy, const std::vector<Tensor>& values) {
+    const Rng now = std::exchange(default_rng(), random);
+    struct Restore {
+      const Rng& rng;
+      ~Restore() { default_rng() = rng; }
+    } restore{now};
+    backward_again(d, dy, f, values, training);
+  };
+  detail::record_always("recompute", where, y, Inputs(std::span<const Tensor>(inputs)), depends_on_parameters, saved_list(inputs), std::move(again));
+  return y;
+}
+
+}  // namespace heed
