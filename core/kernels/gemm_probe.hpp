@@ -1,0 +1,20 @@
+// The small block products on pointers, so that tests can check them on every level.
+#pragma once
+
+namespace heed::kernels {
+
+template <class T>
+struct BlockProbe {
+  using Function = void (*)(bool add, long m, long n, long k, T alpha, const T* a, long lda, const T* b, long ldb, T* c,
+                            long ldc);
+  Function ab, atb, abt;
+};
+
+struct BlockProbes {
+  BlockProbe<float> f32;
+  BlockProbe<double> f64;
+};
+
+const BlockProbes& block_probes();  // of the level that runs
+
+}  // namespace heed::kernels

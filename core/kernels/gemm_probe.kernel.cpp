@@ -1,0 +1,26 @@
+#include "gemm_probe.hpp"
+
+#include "gemm_micro.hpp"
+
+namespace heed::kernels::HEED_LEVEL {
+namespace {
+
+template <class T>
+void ab(bool add, long m, long n, long k, T alpha, const T* a, long lda, const T* b, long ldb, T* c, long ldc) {
+  block_ab<T>(add ? Into::add : Into::set, m, n, k, alpha, {a, lda}, {b, ldb}, {c, ldc});
+}
+template <class T>
+void atb(bool add, long m, long n, long k, T alpha, const T* a, long lda, const T* b, long ldb, T* c, long ldc) {
+  block_atb<T>(add ? Into::add : Into::set, m, n, k, alpha, {a, lda}, {b, ldb}, {c, ldc});
+}
+template <class T>
+void abt(bool add, long m, long n, long k, T alpha, const T* a, long lda, const T* b, long ldb, T* c, long ldc) {
+  block_abt<T>(add ? Into::add : Into::set, m, n, k, alpha, {a, lda}, {b, ldb}, {c, ldc});
+}
+
+}  // namespace
+
+extern const BlockProbes block_probes;
+const BlockProbes block_probes = {{ab<float>, atb<float>, abt<float>}, {ab<double>, atb<double>, abt<double>}};
+
+}  // namespace heed::kernels::HEED_LEVEL

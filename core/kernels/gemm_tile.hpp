@@ -1,0 +1,146 @@
+// The register tile of matrix products: R rows by V vectors of C stay in registers while k runs.
+// Included only by *.kernel.cpp.
+#pragma once
+#include "simd.hpp"
+
+namespace heed::kernels::HEED_LEVEL {
+
+// Calls f with the constants 0 .. N-1: loops over registers must be gone before registers are allocated.
+template <int N, int I = 0, class F>
+[[gnu::always_inline]] inline void unroll(F&& f) {
+  if constexpr (I < N) {
+    f(std::integral_constant<int, I>{});
+    unroll<N, I + 1>(f);
+  }
+}
+
+// How elements are multiplied and added up. Float and double: one product a lane.
+template <class T>
+struct Product {
+  using Element = T;  // of A and B
+  using Sum = T;      // of C
+  using Vector = Batch<T>;
+  // Rows of the largest tile: as many sums as registers allow beside two vectors of B and an element of A.
+  static constexpr int kRows = kWidth<T> * sizeof(T) == 64 ? 8 : 6;
+  static Vector broadcast(const T* p) { return Vector(*p); }
+  static Vector load(const T* p) { return HEED_LEVEL::load(p); }
+  static Vector load_part(const T* p, int n) { return HEED_LEVEL::load_part(p, n); }
+  static Batch<T> add(Vector a, Vector b, Batch<T> sum) { return fma(a, b, sum); }
+};
+
+#if defined(__AVX512BF16__)
+// Pairs of bf16, neighbours in k: two products a lane, summed in float32 (VDPBF16PS; subnormals count as 0).
+struct Bf16Pairs {};
+template <>
+struct Product<Bf16Pairs> {
+  using Element = uint32_t;
+  using Sum = float;
+  using Vector = __m512bh;
+  static constexpr int kRows = 12;  // the instruction is slow to answer: 24 sums keep it busy, 16 do not
+  static Vector broadcast(const uint32_t* p) { return Vector(_mm512_set1_epi32(static_cast<int>(*p))); }
+  static Vector load(const uint32_t* p) { return Vector(_mm512_loadu_si512(p)); }
+  static Vector load_part(const uint32_t* p, int n) {
+    return Vector(_mm512_maskz_loadu_epi32(static_cast<__mmask16>((1u << n) - 1u), p));
+  }
+  static Batch<float> add(Vector a, Vector b, Batch<float> sum) { return _mm512_dpbf16_ps(sum, a, b); }
+};
+#endif
+
+inline constexpr int kTileVectors = 2;
+// Columns of C that a panel of B serves.
+template <class P>
+inline constexpr int kPanel = kTileVectors* kWidth<typename Product<P>::Sum>;
+
+// Where A's elements lie: by_row: a[i * stride + p], by_column: a[p * stride + i].
+enum class Order { by_row, by_column };
+
+// What becomes of the sums: c = alpha * sum (+ c) (+ bias, one a column).
+template <class T>
+struct TileOut {
+  T* c;
+  long ldc;
+  bool add;
+  T alpha;
+  const T* bias;  // or null
+};
+
+// What the last vector of a row of B and C holds. `part`: fewer columns than lanes; B is then read with a mask.
+// `padded`: the same, but B is packed and may be read to the end of the vector.
+enum class Edge { full, part, padded };
+
+template <class P, int R, int V, Order kOrder, Edge kEdge>
+[[gnu::always_inline]] inline void tile(long k, const typename Product<P>::Element* a, long a_stride,
+                                        const typename Product<P>::Element* b, long b_stride, int last,
+                                        const TileOut<typename Product<P>::Sum>& out) {
+  using Op = Product<P>;
+  using T = typename Op::Sum;
+  constexpr int w = kWidth<T>;
+  Batch<T> sum[R][V];
+  unroll<R>([&](auto i) { unroll<V>([&](auto j) { sum[i][j] = Batch<T>(T(0)); }); });
+  for (long p = 0; p < k; ++p) {
+    typename Op::Vector row[V];
+    unroll<V>([&](auto j) {
+      if constexpr (kEdge == Edge::part && j == V - 1)
+        row[j] = Op::load_part(b + j * w, last);
+      else
+        row[j] = Op::load(b + j * w);
+    });
+    unroll<R>([&](auto i) {
+      const typename Op::Vector x = Op::broadcast(kOrder == Order::by_row ? a + i * a_stride : a + i);
+      unroll<V>([&](auto j) { sum[i][j] = Op::add(x, row[j], sum[i][j]); });
+    });
+    a += kOrder == Order::by_row ? 1 : a_stride;
+    b += b_stride;
+  }
+  unroll<V>([&](auto j) {
+    constexpr bool cut = kEdge != Edge::full && j == V - 1;
+    Batch<T> bias(T(0));
+    if (out.bias != nullptr) bias = cut ? load_part(out.bias + j * w, last) : load(out.bias + j * w);
+    unroll<R>([&](auto i) {
+      T* c = out.c + i * out.ldc + j * w;
+      Batch<T> y = sum[i][j] * Batch<T>(out.alpha);
+      if (out.add) y = y + (cut ? load_part(c, last) : load(c));
+      if (out.bias != nullptr) y = y + bias;
+      if constexpr (cut)
+        store_part(c, y, last);
+      else
+        store(c, y);
+    });
+  });
+}
+
+// m rows of one panel of columns: tiles of R rows, then of fewer.
+template <class P, int V, Order kOrder, Edge kEdge, int R = Product<P>::kRows>
+inline void panel_rows(long m, long k, const typename Product<P>::Element* a, long a_stride,
+                       const typename Product<P>::Element* b, long b_stride, int last,
+                       TileOut<typename Product<P>::Sum> out) {
+  long i = 0;
+  for (; i + R <= m; i += R) {
+    tile<P, R, V, kOrder, kEdge>(k, a, a_stride, b, b_stride, last, out);
+    a += kOrder == Order::by_row ? R * a_stride : R;
+    out.c += R * out.ldc;
+  }
+  constexpr int next = R > 8 ? 8 : R > 4 ? 4 : R / 2;
+  if constexpr (next > 0) {
+    if (i < m) panel_rows<P, V, kOrder, kEdge, next>(m - i, k, a, a_stride, b, b_stride, last, out);
+  }
+}
+
+// The same for n <= kPanel columns. kPadded: B is packed, padded to whole vectors.
+template <class P, Order kOrder, bool kPadded>
+inline void panel(long m, int n, long k, const typename Product<P>::Element* a, long a_stride,
+                  const typename Product<P>::Element* b, long b_stride, const TileOut<typename Product<P>::Sum>& out) {
+  constexpr int w = kWidth<typename Product<P>::Sum>;
+  constexpr Edge edge = kPadded ? Edge::padded : Edge::part;
+  const int last = n > w ? n - w : n;
+  if (n == 2 * w)
+    panel_rows<P, 2, kOrder, Edge::full>(m, k, a, a_stride, b, b_stride, last, out);
+  else if (n > w)
+    panel_rows<P, 2, kOrder, edge>(m, k, a, a_stride, b, b_stride, last, out);
+  else if (n == w)
+    panel_rows<P, 1, kOrder, Edge::full>(m, k, a, a_stride, b, b_stride, last, out);
+  else
+    panel_rows<P, 1, kOrder, edge>(m, k, a, a_stride, b, b_stride, last, out);
+}
+
+}  // namespace heed::kernels::HEED_LEVEL
