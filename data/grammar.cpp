@@ -1,0 +1,107 @@
+#include <cmath>
+#include <heed/core/check.hpp>
+#include <heed/data/grammar.hpp>
+#include <utility>
+
+namespace heed {
+namespace {
+
+double sum_of_weights(std::span<const Option> options) {
+  double total = 0;
+  for (const Option& o : options) total += o.weight;
+  return total;
+}
+
+}  // namespace
+
+std::size_t Teller::choose(std::span<const Option> options) {
+  const double total = sum_of_weights(options);
+  require(total > 0, "grammar: a choice of ", options.size(), " options has total weight ", total, "; it must be positive");
+  const std::size_t taken = pick(options, total);
+  const std::string_view text = options[taken].text;
+  require(!text.empty(), "grammar: an option is empty; each must add a character");
+  for (std::size_t i = 0; i < options.size(); ++i)
+    require(i == taken || options[i].weight == 0 || !(options[i].text.starts_with(text) || text.starts_with(options[i].text)),
+            "grammar: the options \"", text, "\" and \"", options[i].text, "\" begin alike; no option may begin with another");
+  position_ += text.size();
+  log_probability_ += std::log(options[taken].weight / total);
+  return taken;
+}
+
+void Teller::say(std::string_view text) {
+  const Option only{text, 1};
+  choose({&only, 1});
+}
+
+std::size_t Sampler::pick(std::span<const Option> options, double total) {
+  double left = options.size() == 1 ? 0 : rng_.uniform() * total;
+  std::size_t taken = 0;
+  for (std::size_t i = 0; i < options.size(); ++i) {
+    if (options[i].weight <= 0) continue;
+    taken = i;  // rounding can leave a rest after the last one, which then is taken
+    if (left < options[i].weight) break;
+    left -= options[i].weight;
+  }
+  text_ += options[taken].text;
+  return taken;
+}
+
+std::size_t Reader::pick(std::span<const Option> options, double total) {
+  const std::string_view rest = text_.substr(position());
+  std::vector<std::size_t> alike;  // the options that agree with the text so far
+  for (std::size_t i = 0; i < options.size(); ++i)
+    if (options[i].weight > 0) alike.push_back(i);
+  double before = total;
+  for (std::size_t n = 0; n < rest.size(); ++n) {
+    double after = 0;
+    std::erase_if(alike, [&](std::size_t i) { return n >= options[i].text.size() || options[i].text[n] != rest[n]; });
+    for (std::size_t i : alike) after += options[i].weight;
+    if (alike.empty()) throw Stuck{};
+    if (nats_) nats_->push_back(std::log(before / after));
+    before = after;
+    for (std::size_t i : alike)
+      if (options[i].text.size() == n + 1) return i;
+  }
+  throw CutShort{};
+}
+
+namespace {
+
+// Follows a path of choices and takes the first option beyond its end.
+class Explorer : public Teller {
+ public:
+  explicit Explorer(std::vector<std::pair<std::size_t, std::size_t>>& path) : path_(path) {}
+  std::string text;
+
+ private:
+  std::size_t pick(std::span<const Option> options, double) override {
+    if (depth_ == path_.size()) path_.emplace_back(next_possible(options, 0), 0);
+    auto& [taken, next] = path_[depth_++];
+    next = next_possible(options, taken + 1);
+    if (next == options.size()) next = 0;  // 0: no other one is left
+    text += options[taken].text;
+    return taken;
+  }
+  static std::size_t next_possible(std::span<const Option> options, std::size_t i) {
+    while (i < options.size() && options[i].weight <= 0) ++i;
+    return i;
+  }
+
+  std::vector<std::pair<std::size_t, std::size_t>>& path_;  // (taken, the next possible one)
+  std::size_t depth_ = 0;
+};
+
+}  // namespace
+
+void enumerate(const std::function<void(Teller&)>& tell, const std::function<void(const std::string&, double)>& visit) {
+  std::vector<std::pair<std::size_t, std::size_t>> path;
+  do {
+    Explorer explorer(path);
+    tell(explorer);
+    visit(explorer.text, explorer.log_probability());
+    while (!path.empty() && path.back().second == 0) path.pop_back();
+    if (!path.empty()) path.back().first = path.back().second;
+  } while (!path.empty());
+}
+
+}  // namespace heed

@@ -1,0 +1,146 @@
+// Tokenizers: text to token ids and back. A `Tokenizer` holds any type with these members (yours as well):
+//
+//   std::vector<std::int32_t> encode(std::string_view text) const;     // Error for text that it cannot express
+//   std::string decode(std::span<const std::int32_t> ids) const;       // Error for an id out of range
+//   Index vocabulary_size() const;
+//   std::string kind() const;    // a short name: "byte"
+//   std::string state() const;   // all that is needed to make it again; any bytes
+#pragma once
+#include <concepts>
+#include <cstdint>
+#include <filesystem>
+#include <heed/core/dtype.hpp>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace heed {
+
+template <class T>
+concept TokenizerLike = requires(const T& t, std::string_view text, std::span<const std::int32_t> ids) {
+  { t.encode(text) } -> std::convertible_to<std::vector<std::int32_t>>;
+  { t.decode(ids) } -> std::convertible_to<std::string>;
+  { t.vocabulary_size() } -> std::convertible_to<Index>;
+  { t.kind() } -> std::convertible_to<std::string>;
+  { t.state() } -> std::convertible_to<std::string>;
+};
+
+// A shared, unchanging value; copies are cheap.
+class Tokenizer {
+ public:
+  template <TokenizerLike T>
+    requires(!std::same_as<T, Tokenizer>)
+  Tokenizer(T tokenizer) : held_(std::make_shared<Held<T>>(std::move(tokenizer))) {}
+
+  std::vector<std::int32_t> encode(std::string_view text) const { return held_->encode(text); }
+  std::string decode(std::span<const std::int32_t> ids) const { return held_->decode(ids); }
+  std::string decode(std::initializer_list<std::int32_t> ids) const { return decode(std::span(ids.begin(), ids.size())); }
+  Index vocabulary_size() const { return held_->vocabulary_size(); }
+  std::string kind() const { return held_->kind(); }
+  std::string state() const { return held_->state(); }
+
+  // JSON that checkpoints and from_json keep: {"kind": ..., "state": ...}, or "state_base64" for bytes that are not UTF-8.
+  std::string to_json() const;
+  // Makes a byte, char or sentencepiece tokenizer again. Throws Error for damaged JSON and for another kind.
+  static Tokenizer from_json(std::string_view json);
+  // Tells tokenizers apart in token files: a hash (XXH64) of kind and state.
+  std::uint64_t hash() const;
+
+ private:
+  struct Face {
+    virtual ~Face() = default;
+    virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
+    virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
+    virtual Index vocabulary_size() const = 0;
+    virtual std::string kind() const = 0;
+    virtual std::string state() const = 0;
+  };
+  template <class T> struct Held final : Face {
+    explicit Held(T t) : value(std::move(t)) {}
+    std::vector<std::int32_t> encode(std::string_view text) const override { return value.encode(text); }
+    std::string decode(std::span<const std::int32_t> ids) const override { return value.decode(ids); }
+    Index vocabulary_size() const override { return value.vocabulary_size(); }
+    std::string kind() const override { return value.kind(); }
+    std::string state() const override { return value.state(); }
+    T value;
+  };
+
+  std::shared_ptr<const Face> held_;
+};
+
+// 256 tokens, the bytes. Expresses any text.
+class ByteTokenizer {
+ public:
+  std::vector<std::int32_t> encode(std::string_view text) const;
+  std::string decode(std::span<const std::int32_t> ids) const;
+  Index vocabulary_size() const { return 256; }
+  std::string kind() const { return "byte"; }
+  std::string state() const { return {}; }
+};
+
+// The sorted code points of a text, as nanoGPT's. A character that the text lacks is an Error naming it and its offset.
+class CharTokenizer {
+ public:
+  explicit CharTokenizer(std::string_view text);  // learns the characters of a text; Error if it is empty or not UTF-8
+
+  std::vector<std::int32_t> encode(std::string_view text) const;
+  std::string decode(std::span<const std::int32_t> ids) const;
+  Index vocabulary_size() const { return static_cast<Index>(characters_.size()); }
+  std::string kind() const { return "char"; }
+  std::string state() const;  // the characters in order
+
+ private:
+  std::vector<char32_t> characters_;  // sorted
+};
+
+struct SentencePieceOptions {
+  Index vocabulary = 4096;  // an Error if the text has too few or too many characters for it
+  std::string model = "bpe";  // or "unigram"
+  bool log = false;           // let the library write its progress to stderr
+};
+
+// Pieces of words by SentencePiece (Kudo and Richardson 2018): loads any model of it, or learns one from text.
+class SentencePieceTokenizer {
+ public:
+  // Reads FILE.model. Throws Error if it is missing or not a model.
+  static SentencePieceTokenizer load(const std::filesystem::path& file);
+  static SentencePieceTokenizer from_state(std::string_view serialized_model);
+  // Learns a model that gives every text back exactly: no normalisation, no added spaces, unknown characters as bytes.
+  static SentencePieceTokenizer train(const std::vector<std::filesystem::path>& files_and_folders, const SentencePieceOptions& options = {});
+  static SentencePieceTokenizer train_on_text(std::string_view text, const SentencePieceOptions& options = {});
+
+  std::vector<std::int32_t> encode(std::string_view text) const;
+  std::string decode(std::span<const std::int32_t> ids) const;
+  Index vocabulary_size() const;
+  std::string kind() const { return "sentencepiece"; }
+  std::string state() const;  // the serialised model: the bytes of FILE.model
+  std::string piece(std::int32_t id) const;
+
+ private:
+  struct Model;
+  explicit SentencePieceTokenizer(std::shared_ptr<const Model> model) : model_(std::move(model)) {}
+  std::shared_ptr<const Model> model_;
+};
+
+// What the flag --tokenizer means: byte, char (of the text), or a SentencePiece FILE.model.
+Tokenizer make_tokenizer(const std::string& name, std::string_view text);
+
+// Text of a growing row of tokens, for showing it while it is generated: the bytes of an unfinished character are held back
+// until it is whole, so that each piece is UTF-8.
+class StreamDecoder {
+ public:
+  explicit StreamDecoder(Tokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}
+  std::string next(std::int32_t id);  // the new text; may be empty
+  std::string finish();               // what was held back, with U+FFFD for what never became a character
+
+ private:
+  std::string take(std::string_view text, std::size_t end);
+
+  Tokenizer tokenizer_;
+  std::vector<std::int32_t> ids_;  // the tokens of the last text given out, then those after it
+  std::size_t given_ = 0;          // how many tokens of ids_ were given out in full
+};
+
+}  // namespace heed

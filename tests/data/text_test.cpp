@@ -1,0 +1,101 @@
+#include <doctest/doctest.h>
+#include <heed/core/check.hpp>
+#include <heed/data/text.hpp>
+#include <tests/data/temporary_folder.hpp>
+
+using namespace heed;
+
+TEST_CASE("every code point survives encoding and decoding, and nothing else is one") {
+  std::vector<char32_t> all;
+  for (char32_t c = 0; c <= 0x10FFFF; ++c)
+    if (c < 0xD800 || c > 0xDFFF) all.push_back(c);
+  const std::string text = encode_utf8(all);
+  CHECK(text.size() == 128 + 1920 * 2 + (0x10000 - 0x800 - 0x800) * 3 + 0x100000 * 4);
+  CHECK(decode_utf8(text) == all);
+  CHECK_FALSE(find_invalid_utf8(text));
+  CHECK_THROWS_AS(encode_utf8({0xD800}), Error);
+  CHECK_THROWS_AS(encode_utf8({0x110000}), Error);
+}
+
+TEST_CASE("invalid UTF-8 is found at its first byte") {
+  const auto bad = [](std::string s) { return find_invalid_utf8(s); };
+  CHECK(bad("ab\xFFz") == 2);
+  CHECK(bad("\x80") == 0);
+  CHECK(bad("\xC0\xAF") == 0);                  // overlong
+  CHECK(bad("\xE0\x9F\xBF") == 0);              // overlong
+  CHECK(bad("\xF0\x8F\xBF\xBF") == 0);          // overlong
+  CHECK(bad("\xED\xA0\x80") == 0);              // surrogate
+  CHECK(bad("\xF4\x90\x80\x80") == 0);          // above U+10FFFF
+  CHECK(bad("\xF5\x80\x80\x80") == 0);
+  CHECK(bad("x\xE2\x82") == 1);                 // cut short
+  CHECK(bad("\xE2\x82z") == 0);
+  CHECK_FALSE(bad(""));
+  CHECK_FALSE(bad(std::string("\0", 1)));
+  CHECK_THROWS_WITH_AS(decode_utf8("ab\xFF"), "decode_utf8: the byte at offset 2 does not belong to UTF-8 text", Error);
+}
+
+TEST_CASE("unfinished characters at the end are told from broken ones") {
+  const std::string euro = "\xE2\x82\xAC", smile = "\xF0\x9F\x98\x80";
+  CHECK(unfinished_utf8("") == 0);
+  CHECK(unfinished_utf8("abc") == 0);
+  CHECK(unfinished_utf8("a" + euro) == 0);
+  CHECK(unfinished_utf8("a" + euro.substr(0, 2)) == 2);
+  for (std::size_t n = 1; n < 4; ++n) CHECK(unfinished_utf8(smile.substr(0, n)) == n);
+  CHECK(unfinished_utf8("\x80") == 0);
+  CHECK(unfinished_utf8("\xC0") == 0);
+  CHECK(unfinished_utf8("\xE2\x82\xAC\x80") == 0);
+  CHECK(repair_utf8("a\xFF" + euro + "\xE2\x82z") == "a\xEF\xBF\xBD" + euro + "\xEF\xBF\xBDz");
+  CHECK(show_character(U'\n') == "U+000A");
+  CHECK(show_character(U'é') == "'é' (U+00E9)");
+}
+
+TEST_CASE("folders give their files in sorted order, without hidden ones") {
+  TemporaryFolder f;
+  f.write("b.txt", "two\n");
+  f.write("a/z.txt", "one");
+  f.write("a/.hidden", "no");
+  f.write(".git/config", "no");
+  f.write("c.md", "three");
+  CHECK(read_text(f.path) == "one\ntwo\nthree");
+  CHECK(read_text({f.path / "c.md", f.path / "b.txt"}) == "three\ntwo\n");
+  CHECK(text_files({f.path}).size() == 3);
+}
+
+TEST_CASE("a byte order mark is dropped and line ends are kept") {
+  TemporaryFolder f;
+  CHECK(read_text(f.write("bom.txt", "\xEF\xBB\xBFhi\r\n")) == "hi\r\n");
+  CHECK(read_text(f.write("inner.txt", "x\xEF\xBB\xBF")) == "x\xEF\xBB\xBF");
+}
+
+TEST_CASE("text in pieces is the same text") {
+  TemporaryFolder f;
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += (i % 7 ? "zwölf Boxkämpfer € 😀 " : "\n");
+  const auto a = f.write("a.txt", text), b = f.write("b.txt", text);
+  for (std::size_t size : {1, 9, 64, 1000, 1 << 20}) {
+    std::string joined;
+    std::size_t broken = 0;
+    read_text_pieces({a, b}, [&](std::string_view piece) { broken += find_invalid_utf8(piece).has_value(), joined += piece; }, size);
+    CHECK(joined == text + "\n" + text);
+    CHECK(broken == 0);
+  }
+}
+
+TEST_CASE("what cannot be read is named") {
+  TemporaryFolder f;
+  const std::string at = f.path.native();
+  CHECK(error_of([&] { read_text(f.path / "none.txt"); }) == "text: " + at + "/none.txt does not exist");
+  CHECK(has(error_of([&] { read_text(f.path); }), at + " has no files"));
+  CHECK(has(error_of([&] { read_text(f.write("empty.txt", "")); }), "there is no text in " + at + "/empty.txt"));
+  CHECK(has(error_of([&] { read_text(std::vector<std::filesystem::path>{}); }), "there is no text in an empty list of files"));
+  const auto bad = f.write("bad.txt", std::string(100, 'x') + "\xFE rest");
+  CHECK(error_of([&] { read_text(bad); }) == "text: " + at + "/bad.txt is not UTF-8: the byte 0xFE at offset 100 cannot stand there");
+  for (std::size_t size : {1, 16, 99, 101})
+    CHECK(has(error_of([&] { read_text_pieces({bad}, [](std::string_view) {}, size); }), "0xFE at offset 100"));
+  CHECK(has(error_of([&] { read_text(f.write("cut.txt", "ab\n\xE2\x82")); }), "0xE2 at offset 3"));
+  if (::geteuid() != 0) {
+    const auto closed = f.write("closed.txt", "x");
+    std::filesystem::permissions(closed, std::filesystem::perms::none);
+    CHECK(has(error_of([&] { read_text(closed); }), "cannot be opened: Permission denied"));
+  }
+}
