@@ -16,13 +16,16 @@ double sum_of_weights(std::span<const Option> options) {
 
 std::size_t Teller::choose(std::span<const Option> options) {
   const double total = sum_of_weights(options);
-  require(total > 0, "grammar: a choice of ", options.size(), " options has total weight ", total, "; it must be positive");
+  require(total > 0, "grammar: a choice of ", options.size(), " options has total weight ", total,
+          "; it must be positive");
   const std::size_t taken = pick(options, total);
   const std::string_view text = options[taken].text;
   require(!text.empty(), "grammar: an option is empty; each must add a character");
   for (std::size_t i = 0; i < options.size(); ++i)
-    require(i == taken || options[i].weight == 0 || !(options[i].text.starts_with(text) || text.starts_with(options[i].text)),
-            "grammar: the options \"", text, "\" and \"", options[i].text, "\" begin alike; no option may begin with another");
+    require(i == taken || options[i].weight == 0 ||
+                !(options[i].text.starts_with(text) || text.starts_with(options[i].text)),
+            "grammar: the options \"", text, "\" and \"", options[i].text,
+            "\" begin alike; no option may begin with another");
   position_ += text.size();
   log_probability_ += std::log(options[taken].weight / total);
   return taken;

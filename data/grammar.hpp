@@ -1,9 +1,9 @@
 // Texts told by choices. A grammar is a function that asks a Teller to choose among pieces of text until the story is
 // told; one function is read in three ways: it makes texts, it explains a given text, and it lists all texts.
 //
-// At each choice no option is the beginning of another one. So a text settles every choice on the way to it: the grammar
-// is unambiguous, p(text) is the product of the chosen shares, and the probability of a character given all before it is
-// a ratio of two sums over one choice.
+// At each choice no option is the beginning of another one. So a text settles every choice on the way to it: the
+// grammar is unambiguous, p(text) is the product of the chosen shares, and the probability of a character given all
+// before it is a ratio of two sums over one choice.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -68,7 +68,8 @@ class Reader : public Teller {
   std::vector<double>* nats_;
 };
 
-// Calls visit(text, log p) for every text that tell can tell, in the order of the choices. The texts must be finitely many.
+// Calls visit(text, log p) for every text that tell can tell, in the order of the choices. The texts must be finitely
+// many.
 void enumerate(const std::function<void(Teller&)>& tell, const std::function<void(const std::string&, double)>& visit);
 
 }  // namespace heed

@@ -62,19 +62,24 @@ SentencePieceTokenizer SentencePieceTokenizer::load(const std::filesystem::path&
 SentencePieceTokenizer SentencePieceTokenizer::from_state(std::string_view serialized_model) {
   auto model = std::make_shared<Model>();
   model->bytes = serialized_model;
-  const bool ok = !serialized_model.empty() && model->processor.LoadFromSerializedProto(model->bytes).ok() && model->processor.GetPieceSize() > 0;
+  const bool ok = !serialized_model.empty() && model->processor.LoadFromSerializedProto(model->bytes).ok() &&
+                  model->processor.GetPieceSize() > 0;
   require(ok, "tokenizer: these ", serialized_model.size(), " bytes are not a SentencePiece model");
   return SentencePieceTokenizer(std::move(model));
 }
 
-SentencePieceTokenizer SentencePieceTokenizer::train(const std::vector<std::filesystem::path>& files, const SentencePieceOptions& options) {
+SentencePieceTokenizer SentencePieceTokenizer::train(const std::vector<std::filesystem::path>& files,
+                                                     const SentencePieceOptions& options) {
   return train_on_text(read_text(files), options);
 }
 
-SentencePieceTokenizer SentencePieceTokenizer::train_on_text(std::string_view text, const SentencePieceOptions& options) {
-  require(options.model == "bpe" || options.model == "unigram", "tokenizer: the model is \"", options.model, "\"; it must be bpe or unigram");
+SentencePieceTokenizer SentencePieceTokenizer::train_on_text(std::string_view text,
+                                                             const SentencePieceOptions& options) {
+  require(options.model == "bpe" || options.model == "unigram", "tokenizer: the model is \"", options.model,
+          "\"; it must be bpe or unigram");
   require(!text.empty(), "tokenizer: the text to learn the pieces from is empty");
-  require(options.vocabulary > 0, "tokenizer: a vocabulary of ", options.vocabulary, " pieces was asked for; it must be positive");
+  require(options.vocabulary > 0, "tokenizer: a vocabulary of ", options.vocabulary,
+          " pieces was asked for; it must be positive");
   if (const auto bad = find_invalid_utf8(text)) fail("tokenizer: the text to learn from is not UTF-8 at offset ", *bad);
   const std::unordered_map<std::string, std::string> settings = {
       {"model_type", options.model},
@@ -91,7 +96,8 @@ SentencePieceTokenizer SentencePieceTokenizer::train_on_text(std::string_view te
   Lines lines(text);
   std::string bytes;
   const sp::util::Status status = sp::SentencePieceTrainer::Train(settings, &lines, &bytes);
-  require(status.ok(), "tokenizer: SentencePiece cannot learn ", options.vocabulary, " pieces from this text: ", reason(status));
+  require(status.ok(), "tokenizer: SentencePiece cannot learn ", options.vocabulary,
+          " pieces from this text: ", reason(status));
   return from_state(bytes);
 }
 
@@ -104,7 +110,8 @@ std::vector<std::int32_t> SentencePieceTokenizer::encode(std::string_view text) 
 
 std::string SentencePieceTokenizer::decode(std::span<const std::int32_t> ids) const {
   for (std::int32_t id : ids)
-    require(id >= 0 && id < vocabulary_size(), "decode: token ", id, " is not in the vocabulary of ", vocabulary_size(), " tokens");
+    require(id >= 0 && id < vocabulary_size(), "decode: token ", id, " is not in the vocabulary of ", vocabulary_size(),
+            " tokens");
   std::string text;
   const sp::util::Status status = model_->processor.Decode(std::vector<int>(ids.begin(), ids.end()), &text);
   require(status.ok(), "decode: SentencePiece refuses the tokens: ", reason(status));
@@ -115,7 +122,8 @@ Index SentencePieceTokenizer::vocabulary_size() const { return model_->processor
 std::string SentencePieceTokenizer::state() const { return model_->bytes; }
 
 std::string SentencePieceTokenizer::piece(std::int32_t id) const {
-  require(id >= 0 && id < vocabulary_size(), "piece: token ", id, " is not in the vocabulary of ", vocabulary_size(), " tokens");
+  require(id >= 0 && id < vocabulary_size(), "piece: token ", id, " is not in the vocabulary of ", vocabulary_size(),
+          " tokens");
   return model_->processor.IdToPiece(id);
 }
 

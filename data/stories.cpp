@@ -8,25 +8,34 @@ namespace heed {
 
 StoryWords StoryWords::all() {
   return {
-      .girls = {"Mia", "Ana", "Lily", "Rosa", "Nora", "Zoe", "Ivy", "Emma", "Ada", "Eva", "Lucy", "Ruby", "Tess", "Kate", "Vera", "Jane"},
-      .boys = {"Tom", "Ben", "Sam", "Max", "Leo", "Finn", "Jack", "Paul", "Noah", "Otto", "Hugo", "Carl", "Luke", "Dan", "Gus", "Bob"},
-      .things = {"key",  "cup",  "hat",  "drum", "kite", "ring", "ball", "bell", "book",  "doll", "coin",
-                 "map",  "lamp", "fan",  "shoe", "comb", "vase", "flag", "rope", "pear",  "plum", "nut",
-                 "mask", "sock", "toy",  "jar",  "pen",  "gem",  "cake", "lute", "spoon", "wig"},
+      .girls = {"Mia", "Ana", "Lily", "Rosa", "Nora", "Zoe", "Ivy", "Emma", "Ada", "Eva", "Lucy", "Ruby", "Tess",
+                "Kate", "Vera", "Jane"},
+      .boys = {"Tom", "Ben", "Sam", "Max", "Leo", "Finn", "Jack", "Paul", "Noah", "Otto", "Hugo", "Carl", "Luke", "Dan",
+               "Gus", "Bob"},
+      .things = {"key",  "cup",  "hat", "drum", "kite", "ring", "ball", "bell", "book",  "doll", "coin",
+                 "map",  "lamp", "fan", "shoe", "comb", "vase", "flag", "rope", "pear",  "plum", "nut",
+                 "mask", "sock", "toy", "jar",  "pen",  "gem",  "cake", "lute", "spoon", "wig"},
       .colours = {"red", "blue", "gold", "green", "black", "white", "pink", "tiny", "new", "big", "shiny", "funny"},
       .prepositions = {"in", "on", "by", "under"},
       .spots = {"box", "bed",   "cart", "boat",  "tent", "tree", "shed", "bush", "sofa", "barn", "chest", "sled",
                 "tub", "wagon", "hut",  "crate", "van",  "nest", "sink", "bag",  "pram", "rug",  "desk",  "well"},
-      .lands = {"lake", "mill", "park", "farm", "shop", "fair", "sea", "pond", "inn", "fort", "zoo", "pier", "port", "dock",
-                "river", "school"},
-      .asides = {"It rained.", "The wind blew.", "A dog barked.", "The sun shone.", "Birds sang.", "Snow fell.", "Bees hummed.",
-                 "The moon rose.", "A cat purred.", "An owl cried.", "A frog hopped by.", "All was still."},
+      .lands = {"lake", "mill", "park", "farm", "shop", "fair", "sea", "pond", "inn", "fort", "zoo", "pier", "port",
+                "dock", "river", "school"},
+      .asides = {"It rained.", "The wind blew.", "A dog barked.", "The sun shone.", "Birds sang.", "Snow fell.",
+                 "Bees hummed.", "The moon rose.", "A cat purred.", "An owl cried.", "A frog hopped by.",
+                 "All was still."},
   };
 }
 
 StoryWords StoryWords::few() {
-  return {.girls = {"Mia"}, .boys = {"Tom"}, .things = {"key", "kite"}, .colours = {"red"}, .prepositions = {"in"},
-          .spots = {"box", "boat"}, .lands = {"lake"}, .asides = {"It rained."}};
+  return {.girls = {"Mia"},
+          .boys = {"Tom"},
+          .things = {"key", "kite"},
+          .colours = {"red"},
+          .prepositions = {"in"},
+          .spots = {"box", "boat"},
+          .lands = {"lake"},
+          .asides = {"It rained."}};
 }
 
 namespace {
@@ -53,7 +62,8 @@ struct Person {
 };
 
 // The options of one choice beside what each of them means.
-template <class Meaning> class Menu {
+template <class Meaning>
+class Menu {
  public:
   explicit Menu(Teller& teller) : teller_(teller) {}
   void add(std::string text, double weight, Meaning meaning) {
@@ -123,13 +133,15 @@ class Telling {
       start.add(text + " ", share * aside / static_cast<double>(w_.asides.size()), {Start::aside, 0});
     for (std::size_t n = 0; n < names_.size(); ++n) {
       const bool in_story = std::any_of(people_.begin(), people_.end(), [n](const Person& p) { return p.name == n; });
-      start.add(names_[n], share * (any / static_cast<double>(names_.size()) + (in_story ? known / static_cast<double>(people_.size()) : 0)),
+      start.add(names_[n],
+                share * (any / static_cast<double>(names_.size()) +
+                         (in_story ? known / static_cast<double>(people_.size()) : 0)),
                 {Start::name, n});
     }
   }
 
   void predicate() {
-    const bool holds = holds_any(subject_), others = any_thing([&](const Thing& x) { return x.holder != subject_; });
+    const bool holds = holds_any(subject_), others = any_thing([&](const Thing&x) { return x.holder != subject_; });
     const bool placed = any_thing([](const Thing& x) { return x.holder == kNone; });
     Menu<Verb> verb(t_);
     verb.add(" put ", 2, Verb::put);
@@ -155,7 +167,8 @@ class Telling {
   }
 
   // «a red key», «the key» or «it» (the thing last spoken of). Known things must fit; each kind of them weighs `known`.
-  template <class Fits> std::size_t object(Fits fits, double known, bool may_be_new) {
+  template <class Fits>
+  std::size_t object(Fits fits, double known, bool may_be_new) {
     Menu<std::size_t> menu(t_);
     if (may_be_new) menu.add("a ", 2, kNone);
     const auto n = static_cast<double>(std::count_if(things_.begin(), things_.end(), fits));
@@ -170,7 +183,8 @@ class Telling {
 
   std::size_t new_thing() {
     Menu<std::pair<bool, std::size_t>> menu(t_);
-    for (const std::string& colour : w_.colours) menu.add(colour + " ", 0.5 / static_cast<double>(w_.colours.size()), {true, 0});
+    for (const std::string& colour : w_.colours)
+      menu.add(colour + " ", 0.5 / static_cast<double>(w_.colours.size()), {true, 0});
     add_new_things(menu, 0.5);
     auto [coloured, word] = menu.choose();
     if (coloured) {
@@ -198,7 +212,8 @@ class Telling {
     Menu<std::size_t> preposition(t_), spot(t_);
     for (std::size_t k = 0; k < w_.prepositions.size(); ++k) preposition.add(w_.prepositions[k] + " the ", 1, k);
     to.preposition = preposition.choose();
-    for (std::size_t k = 0; k < w_.spots.size(); ++k) spot.add(w_.spots[k] + ". ", stays && k == x.place.spot ? 0 : 1, k);
+    for (std::size_t k = 0; k < w_.spots.size(); ++k)
+      spot.add(w_.spots[k] + ". ", stays && k == x.place.spot ? 0 : 1, k);
     to.spot = spot.choose();
     x.place = to;
     x.holder = kNone;
@@ -225,7 +240,8 @@ class Telling {
     Person& p = people_[subject_];
     p.fact = t_.position();
     Menu<std::size_t> land(t_);
-    for (std::size_t k = 0; k < w_.lands.size(); ++k) land.add(w_.lands[k] + ". ", k == p.land && w_.lands.size() > 1 ? 0 : 1, k);
+    for (std::size_t k = 0; k < w_.lands.size(); ++k)
+      land.add(w_.lands[k] + ". ", k == p.land && w_.lands.size() > 1 ? 0 : 1, k);
     p.land = land.choose();
   }
 
@@ -244,8 +260,10 @@ class Telling {
       if (!people_[i].asked && people_[i].land != kNone) about.add(names_[people_[i].name] + "? ", 1, {false, i});
     const auto [thing, i] = about.choose();
     q.answer = t_.position();
-    if (thing) answer(things_[i], who);
-    else t_.say("At the " + w_.lands[people_[i].land] + ".");
+    if (thing)
+      answer(things_[i], who);
+    else
+      t_.say("At the " + w_.lands[people_[i].land] + ".");
     (thing ? things_[i].asked : people_[i].asked) = true;
     q.answer_end = t_.position();
     q.fact = thing ? things_[i].fact : people_[i].fact;
@@ -259,8 +277,13 @@ class Telling {
     t_.say(text);
   }
 
-  template <class Test> bool any_thing(Test test) const { return std::any_of(things_.begin(), things_.end(), test); }
-  bool holds_any(std::size_t who) const { return any_thing([who](const Thing& x) { return x.holder == who; }); }
+  template <class Test>
+  bool any_thing(Test test) const {
+    return std::any_of(things_.begin(), things_.end(), test);
+  }
+  bool holds_any(std::size_t who) const {
+    return any_thing([who](const Thing& x) { return x.holder == who; });
+  }
   bool subject_is_girl() const { return people_[subject_].name < w_.girls.size(); }
   bool can_ask() const {
     return any_thing([](const Thing& x) { return !x.asked; }) ||
@@ -293,11 +316,14 @@ class Telling {
 }  // namespace
 
 Stories::Stories(StoryWords words, StoryOptions options) : words_(std::move(words)), options_(options) {
-  require(!words_.girls.empty() && !words_.boys.empty() && words_.things.size() > static_cast<std::size_t>(options_.most_events) - 1,
+  require(!words_.girls.empty() && !words_.boys.empty() &&
+              words_.things.size() > static_cast<std::size_t>(options_.most_events) - 1,
           "stories: too few words");
 }
 
-void Stories::tell(Teller& teller, std::vector<StoryQuestion>* asked) const { Telling(teller, words_, options_, asked).story(); }
+void Stories::tell(Teller& teller, std::vector<StoryQuestion>* asked) const {
+  Telling(teller, words_, options_, asked).story();
+}
 
 Story Stories::story(std::uint64_t seed, std::uint64_t index) const {
   Sampler sampler(seed, index);

@@ -2,10 +2,10 @@
 //
 //   Mia found a red kite. She hid it under the boat. Tom went to the lake. Where is the kite? Under the boat.
 //
-// Things are put, hidden, found, taken, moved and given; people come and go; at the end somebody asks, and the last place
-// counts. So a model has to look back. The exact probability of every text is known: the mean -log p of held-out
-// stories is the floor of the loss of any model (Shannon 1948, theorem of source coding), reached only by one that knows
-// the grammar and remembers each story whole.
+// Things are put, hidden, found, taken, moved and given; people come and go; at the end somebody asks, and the last
+// place counts. So a model has to look back. The exact probability of every text is known: the mean -log p of held-out
+// stories is the floor of the loss of any model (Shannon 1948, theorem of source coding), reached only by one that
+// knows the grammar and remembers each story whole.
 #pragma once
 #include <heed/data/grammar.hpp>
 
@@ -39,7 +39,8 @@ struct Story {
 
 class Stories {
  public:
-  // Throws Error if a list is empty, or later if one word begins with another (so that a text could be read in two ways).
+  // Throws Error if a list is empty, or later if one word begins with another (so that a text could be read in two
+  // ways).
   explicit Stories(StoryWords words = StoryWords::all(), StoryOptions options = {});
 
   Story story(std::uint64_t seed, std::uint64_t index) const;  // a pure function of (seed, index)

@@ -81,8 +81,10 @@ std::string repair_utf8(std::string_view bytes) {
   for (std::size_t i = 0; i < bytes.size();) {
     bool whole;
     const std::size_t n = fitting(bytes, i, whole);
-    if (whole) text += bytes.substr(i, n);
-    else append_utf8(text, 0xFFFD);
+    if (whole)
+      text += bytes.substr(i, n);
+    else
+      append_utf8(text, 0xFFFD);
     i += std::max<std::size_t>(n, 1);
   }
   return text;
@@ -102,14 +104,17 @@ std::vector<char32_t> decode_utf8(std::string_view text) {
 }
 
 void append_utf8(std::string& text, char32_t c) {
-  require(c <= 0x10FFFF && (c < 0xD800 || c > 0xDFFF), "encode_utf8: ", static_cast<unsigned long>(c), " is not a code point");
+  require(c <= 0x10FFFF && (c < 0xD800 || c > 0xDFFF), "encode_utf8: ", static_cast<unsigned long>(c),
+          " is not a code point");
   const auto put = [&](char32_t b) { text += static_cast<char>(static_cast<unsigned char>(b)); };
   if (c < 0x80) return put(c);
   if (c < 0x800) {
     put(0xC0 | c >> 6);
   } else {
-    if (c < 0x10000) put(0xE0 | c >> 12);
-    else put(0xF0 | c >> 18), put(0x80 | (c >> 12 & 0x3F));
+    if (c < 0x10000)
+      put(0xE0 | c >> 12);
+    else
+      put(0xF0 | c >> 18), put(0x80 | (c >> 12 & 0x3F));
     put(0x80 | (c >> 6 & 0x3F));
   }
   put(0x80 | (c & 0x3F));
@@ -145,8 +150,10 @@ std::vector<fs::path> text_files(const std::vector<fs::path>& files_and_folders)
     std::vector<fs::path> below;
     fs::recursive_directory_iterator it(path, error), end;
     for (; !error && it != end; it.increment(error)) {
-      if (hidden(it->path())) it.disable_recursion_pending();
-      else if (it->is_regular_file(error)) below.push_back(it->path());
+      if (hidden(it->path()))
+        it.disable_recursion_pending();
+      else if (it->is_regular_file(error))
+        below.push_back(it->path());
     }
     require(!error, "text: the folder ", path.native(), " cannot be read: ", error.message());
     require(!below.empty(), "text: the folder ", path.native(), " has no files (hidden ones do not count)");
@@ -158,10 +165,12 @@ std::vector<fs::path> text_files(const std::vector<fs::path>& files_and_folders)
 
 namespace {
 
-// Reads one file through `use` in pieces cut after a line feed or a code point; returns whether it ends with a line feed.
+// Reads one file through `use` in pieces cut after a line feed or a code point; returns whether it ends with a line
+// feed.
 class Pieces {
  public:
-  Pieces(const std::function<void(std::string_view)>& use, std::size_t bytes) : use_(use), bytes_(std::max<std::size_t>(bytes, 8)) {}
+  Pieces(const std::function<void(std::string_view)>& use, std::size_t bytes)
+      : use_(use), bytes_(std::max<std::size_t>(bytes, 8)) {}
 
   void read(const fs::path& path) {
     std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
@@ -178,8 +187,7 @@ class Pieces {
       more = n > 0;
       const std::size_t end = more ? buffer.size() - unfinished_utf8(buffer) : buffer.size();
       const std::string_view whole = std::string_view(buffer).substr(0, end);
-      if (const auto bad = find_invalid_utf8(whole))
-        not_utf8(path, byte_at(whole, *bad), offset + *bad);
+      if (const auto bad = find_invalid_utf8(whole)) not_utf8(path, byte_at(whole, *bad), offset + *bad);
       std::size_t cut = end;
       if (const std::size_t line = whole.rfind('\n'); more && line != std::string_view::npos) cut = line + 1;
       const std::size_t mark = offset == 0 && whole.starts_with("\xEF\xBB\xBF") ? 3 : 0;

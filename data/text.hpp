@@ -27,18 +27,19 @@ void append_utf8(std::string& text, char32_t code_point);
 // A character as messages show it: «'é' (U+00E9)», or «U+000A» for what does not print.
 std::string show_character(char32_t code_point);
 
-// The files that are meant by files and folders: a folder stands for all regular files below it, sorted by path, without
-// hidden ones (a name that begins with a dot). Throws Error for a path that does not exist or a folder without files.
+// The files that are meant by files and folders: a folder stands for all regular files below it, sorted by path,
+// without hidden ones (a name that begins with a dot). Throws Error for a path that does not exist or a folder without
+// files.
 std::vector<std::filesystem::path> text_files(const std::vector<std::filesystem::path>& files_and_folders);
 
-// The text of all these files in order, each but the last ended by a line feed if it has none. A UTF-8 byte order mark at
-// the start of a file is dropped. Throws Error naming the file, and the byte offset where it is not UTF-8; and if
+// The text of all these files in order, each but the last ended by a line feed if it has none. A UTF-8 byte order mark
+// at the start of a file is dropped. Throws Error naming the file, and the byte offset where it is not UTF-8; and if
 // there is no text at all.
 std::string read_text(const std::vector<std::filesystem::path>& files_and_folders);
 std::string read_text(const std::filesystem::path& file_or_folder);
 
-// The same text in pieces of about piece_bytes, for what does not fit into memory: each ends with a line feed, or at least
-// with a whole code point, or with the text.
+// The same text in pieces of about piece_bytes, for what does not fit into memory: each ends with a line feed, or at
+// least with a whole code point, or with the text.
 void read_text_pieces(const std::vector<std::filesystem::path>& files_and_folders,
                       const std::function<void(std::string_view)>& use, std::size_t piece_bytes = std::size_t{1} << 20);
 

@@ -23,7 +23,8 @@ std::string to_base64(std::string_view bytes) {
 }
 
 std::string from_base64(std::string_view text) {
-  require(text.size() % 4 == 0, "tokenizer: the base64 text has ", text.size(), " characters; it must have a multiple of 4");
+  require(text.size() % 4 == 0, "tokenizer: the base64 text has ", text.size(),
+          " characters; it must have a multiple of 4");
   std::string bytes;
   for (std::size_t i = 0; i < text.size(); i += 4) {
     std::uint32_t group = 0;
@@ -49,8 +50,10 @@ std::string Tokenizer::to_json() const {
   nlohmann::ordered_json json;
   json["kind"] = kind();
   const std::string bytes = state();
-  if (find_invalid_utf8(bytes)) json["state_base64"] = to_base64(bytes);
-  else json["state"] = bytes;
+  if (find_invalid_utf8(bytes))
+    json["state_base64"] = to_base64(bytes);
+  else
+    json["state"] = bytes;
   return json.dump();
 }
 
@@ -60,15 +63,18 @@ Tokenizer Tokenizer::from_json(std::string_view text) {
   require(json.is_object() && has_text("kind") && (has_text("state") || has_text("state_base64")),
           "tokenizer: the stored tokenizer is damaged: it must be JSON with \"kind\" and \"state\"");
   const auto kind = json["kind"].get<std::string>();
-  const std::string state = has_text("state") ? json["state"].get<std::string>() : from_base64(json["state_base64"].get<std::string>());
+  const std::string state =
+      has_text("state") ? json["state"].get<std::string>() : from_base64(json["state_base64"].get<std::string>());
   if (kind == "byte") return ByteTokenizer();
   if (kind == "char") return CharTokenizer(state);
   if (kind == "sentencepiece") return SentencePieceTokenizer::from_state(state);
-  fail("tokenizer: the stored tokenizer is of the kind \"", kind, "\"; only byte, char and sentencepiece can be made again here");
+  fail("tokenizer: the stored tokenizer is of the kind \"", kind,
+       "\"; only byte, char and sentencepiece can be made again here");
 }
 
 std::uint64_t Tokenizer::hash() const {
-  const std::string all = kind() + '\n' + state();
+  std::string all = kind();
+  (all += "\n") += state();
   return XXH64(all.data(), all.size(), 0);
 }
 
@@ -102,8 +108,8 @@ std::vector<std::int32_t> CharTokenizer::encode(std::string_view text) const {
   std::size_t offset = 0;  // in bytes
   for (char32_t c : code_points) {
     const auto it = std::lower_bound(characters_.begin(), characters_.end(), c);
-    require(it != characters_.end() && *it == c, "char tokenizer: the character ", show_character(c), " at byte offset ", offset,
-            " is not among the ", characters_.size(), " characters of the training text");
+    require(it != characters_.end() && *it == c, "char tokenizer: the character ", show_character(c),
+            " at byte offset ", offset, " is not among the ", characters_.size(), " characters of the training text");
     ids.push_back(static_cast<std::int32_t>(it - characters_.begin()));
     offset += c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
   }
@@ -124,12 +130,13 @@ std::string CharTokenizer::state() const { return encode_utf8(characters_); }
 Tokenizer make_tokenizer(const std::string& name, std::string_view text) {
   if (name == "byte") return ByteTokenizer();
   if (name == "char") return CharTokenizer(text);
-  require(name.ends_with(".model"), "tokenizer: \"", name, "\" is not known; it must be byte, char or a SentencePiece FILE.model");
+  require(name.ends_with(".model"), "tokenizer: \"", name,
+          "\" is not known; it must be byte, char or a SentencePiece FILE.model");
   return SentencePieceTokenizer::load(name);
 }
 
-// A token's text can depend on the tokens before it (a piece at the start of a text loses its space), so the new text is the
-// difference between decoding the last tokens with and without the new ones.
+// A token's text can depend on the tokens before it (a piece at the start of a text loses its space), so the new text
+// is the difference between decoding the last tokens with and without the new ones.
 std::string StreamDecoder::next(std::int32_t id) {
   ids_.push_back(id);
   const std::string text = tokenizer_.decode(ids_);

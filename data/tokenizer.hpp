@@ -31,17 +31,20 @@ concept TokenizerLike = requires(const T& t, std::string_view text, std::span<co
 class Tokenizer {
  public:
   template <TokenizerLike T>
-    requires(!std::same_as<T, Tokenizer>)
-  Tokenizer(T tokenizer) : held_(std::make_shared<Held<T>>(std::move(tokenizer))) {}
+  requires(!std::same_as<T, Tokenizer>) Tokenizer(T tokenizer)
+      : held_(std::make_shared<Held<T>>(std::move(tokenizer))) {}
 
   std::vector<std::int32_t> encode(std::string_view text) const { return held_->encode(text); }
   std::string decode(std::span<const std::int32_t> ids) const { return held_->decode(ids); }
-  std::string decode(std::initializer_list<std::int32_t> ids) const { return decode(std::span(ids.begin(), ids.size())); }
+  std::string decode(std::initializer_list<std::int32_t> ids) const {
+    return decode(std::span(ids.begin(), ids.size()));
+  }
   Index vocabulary_size() const { return held_->vocabulary_size(); }
   std::string kind() const { return held_->kind(); }
   std::string state() const { return held_->state(); }
 
-  // JSON that checkpoints and from_json keep: {"kind": ..., "state": ...}, or "state_base64" for bytes that are not UTF-8.
+  // JSON that checkpoints and from_json keep: {"kind": ..., "state": ...}, or "state_base64" for bytes that are not
+  // UTF-8.
   std::string to_json() const;
   // Makes a byte, char or sentencepiece tokenizer again. Throws Error for damaged JSON and for another kind.
   static Tokenizer from_json(std::string_view json);
@@ -57,7 +60,8 @@ class Tokenizer {
     virtual std::string kind() const = 0;
     virtual std::string state() const = 0;
   };
-  template <class T> struct Held final : Face {
+  template <class T>
+  struct Held final : Face {
     explicit Held(T t) : value(std::move(t)) {}
     std::vector<std::int32_t> encode(std::string_view text) const override { return value.encode(text); }
     std::string decode(std::span<const std::int32_t> ids) const override { return value.decode(ids); }
@@ -96,7 +100,7 @@ class CharTokenizer {
 };
 
 struct SentencePieceOptions {
-  Index vocabulary = 4096;  // an Error if the text has too few or too many characters for it
+  Index vocabulary = 4096;    // an Error if the text has too few or too many characters for it
   std::string model = "bpe";  // or "unigram"
   bool log = false;           // let the library write its progress to stderr
 };
@@ -108,7 +112,8 @@ class SentencePieceTokenizer {
   static SentencePieceTokenizer load(const std::filesystem::path& file);
   static SentencePieceTokenizer from_state(std::string_view serialized_model);
   // Learns a model that gives every text back exactly: no normalisation, no added spaces, unknown characters as bytes.
-  static SentencePieceTokenizer train(const std::vector<std::filesystem::path>& files_and_folders, const SentencePieceOptions& options = {});
+  static SentencePieceTokenizer train(const std::vector<std::filesystem::path>& files_and_folders,
+                                      const SentencePieceOptions& options = {});
   static SentencePieceTokenizer train_on_text(std::string_view text, const SentencePieceOptions& options = {});
 
   std::vector<std::int32_t> encode(std::string_view text) const;
@@ -127,8 +132,8 @@ class SentencePieceTokenizer {
 // What the flag --tokenizer means: byte, char (of the text), or a SentencePiece FILE.model.
 Tokenizer make_tokenizer(const std::string& name, std::string_view text);
 
-// Text of a growing row of tokens, for showing it while it is generated: the bytes of an unfinished character are held back
-// until it is whole, so that each piece is UTF-8.
+// Text of a growing row of tokens, for showing it while it is generated: the bytes of an unfinished character are held
+// back until it is whole, so that each piece is UTF-8.
 class StreamDecoder {
  public:
   explicit StreamDecoder(Tokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}

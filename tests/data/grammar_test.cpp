@@ -1,5 +1,5 @@
-#include <cmath>
 #include <doctest/doctest.h>
+#include <cmath>
 #include <heed/core/check.hpp>
 #include <heed/data/grammar.hpp>
 #include <map>

@@ -12,7 +12,8 @@ struct TemporaryFolder {
 
   TemporaryFolder() {
     static std::atomic<int> count{0};
-    path = std::filesystem::temp_directory_path() / ("heed_test_" + std::to_string(::getpid()) + "_" + std::to_string(count++));
+    path = std::filesystem::temp_directory_path() /
+           ("heed_test_" + std::to_string(::getpid()) + "_" + std::to_string(count++));
     std::filesystem::create_directories(path);
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
@@ -31,7 +32,8 @@ struct TemporaryFolder {
 };
 
 // The message of the heed::Error that f throws, or «no error».
-template <class F> std::string error_of(F&& f) {
+template <class F>
+std::string error_of(F&& f) {
   try {
     f();
   } catch (const std::runtime_error& e) {

@@ -21,13 +21,13 @@ TEST_CASE("invalid UTF-8 is found at its first byte") {
   const auto bad = [](std::string s) { return find_invalid_utf8(s); };
   CHECK(bad("ab\xFFz") == 2);
   CHECK(bad("\x80") == 0);
-  CHECK(bad("\xC0\xAF") == 0);                  // overlong
-  CHECK(bad("\xE0\x9F\xBF") == 0);              // overlong
-  CHECK(bad("\xF0\x8F\xBF\xBF") == 0);          // overlong
-  CHECK(bad("\xED\xA0\x80") == 0);              // surrogate
-  CHECK(bad("\xF4\x90\x80\x80") == 0);          // above U+10FFFF
+  CHECK(bad("\xC0\xAF") == 0);          // overlong
+  CHECK(bad("\xE0\x9F\xBF") == 0);      // overlong
+  CHECK(bad("\xF0\x8F\xBF\xBF") == 0);  // overlong
+  CHECK(bad("\xED\xA0\x80") == 0);      // surrogate
+  CHECK(bad("\xF4\x90\x80\x80") == 0);  // above U+10FFFF
   CHECK(bad("\xF5\x80\x80\x80") == 0);
-  CHECK(bad("x\xE2\x82") == 1);                 // cut short
+  CHECK(bad("x\xE2\x82") == 1);  // cut short
   CHECK(bad("\xE2\x82z") == 0);
   CHECK_FALSE(bad(""));
   CHECK_FALSE(bad(std::string("\0", 1)));
@@ -70,13 +70,14 @@ TEST_CASE("a byte order mark is dropped and line ends are kept") {
 TEST_CASE("text in pieces is the same text") {
   TemporaryFolder f;
   std::string text;
-  for (int i = 0; i < 400; ++i) text += (i % 7 ? "zwölf Boxkämpfer € 😀 " : "\n");
+  for (int i = 0; i < 400; ++i) text += ((i + 1) % 7 ? "zwölf Boxkämpfer € 😀 " : "\n");
   const auto a = f.write("a.txt", text), b = f.write("b.txt", text);
   for (std::size_t size : {1, 9, 64, 1000, 1 << 20}) {
     std::string joined;
     std::size_t broken = 0;
-    read_text_pieces({a, b}, [&](std::string_view piece) { broken += find_invalid_utf8(piece).has_value(), joined += piece; }, size);
-    CHECK(joined == text + "\n" + text);
+    read_text_pieces(
+        {a, b}, [&](std::string_view piece) { broken += find_invalid_utf8(piece).has_value(), joined += piece; }, size);
+    CHECK((joined == text + "\n" + text));
     CHECK(broken == 0);
   }
 }
@@ -87,11 +88,17 @@ TEST_CASE("what cannot be read is named") {
   CHECK(error_of([&] { read_text(f.path / "none.txt"); }) == "text: " + at + "/none.txt does not exist");
   CHECK(has(error_of([&] { read_text(f.path); }), at + " has no files"));
   CHECK(has(error_of([&] { read_text(f.write("empty.txt", "")); }), "there is no text in " + at + "/empty.txt"));
-  CHECK(has(error_of([&] { read_text(std::vector<std::filesystem::path>{}); }), "there is no text in an empty list of files"));
+  CHECK(has(error_of([&] { read_text(std::vector<std::filesystem::path>{}); }),
+            "there is no text in an empty list of files"));
   const auto bad = f.write("bad.txt", std::string(100, 'x') + "\xFE rest");
-  CHECK(error_of([&] { read_text(bad); }) == "text: " + at + "/bad.txt is not UTF-8: the byte 0xFE at offset 100 cannot stand there");
+  CHECK(error_of([&] { read_text(bad); }) ==
+        "text: " + at + "/bad.txt is not UTF-8: the byte 0xFE at offset 100 cannot stand there");
   for (std::size_t size : {1, 16, 99, 101})
-    CHECK(has(error_of([&] { read_text_pieces({bad}, [](std::string_view) {}, size); }), "0xFE at offset 100"));
+    CHECK(has(error_of([&] {
+                read_text_pieces(
+                    {bad}, [](std::string_view) {}, size);
+              }),
+              "0xFE at offset 100"));
   CHECK(has(error_of([&] { read_text(f.write("cut.txt", "ab\n\xE2\x82")); }), "0xE2 at offset 3"));
   if (::geteuid() != 0) {
     const auto closed = f.write("closed.txt", "x");
