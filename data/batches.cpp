@@ -1,0 +1,152 @@
+#include <algorithm>
+#include <heed/core/check.hpp>
+#include <heed/core/random.hpp>
+#include <heed/data/batches.hpp>
+
+namespace heed {
+namespace {
+
+// Streams of random numbers that belong to batches: no other user of Rng takes them.
+constexpr std::uint64_t kStream = std::uint64_t{0xBA7C4} << 44;
+
+void check_options(const TokenSource& tokens, const WindowOptions& o) {
+  require(o.batch > 0 && o.context > 0, "batches: ", o.batch, " windows of ", o.context,
+          " tokens were asked for; both must be positive");
+  require(tokens.size() > o.context, "batches: the text has ", tokens.size(), " tokens; a context of ", o.context,
+          " needs at least ", o.context + 1, " (give more text, a shorter context or another validation fraction)");
+}
+
+std::vector<Index> find_all(const TokenSource& tokens, std::int32_t wanted) {
+  std::vector<Index> found;
+  std::vector<std::int32_t> piece;
+  for (Index begin = 0; begin < tokens.size(); begin += static_cast<Index>(piece.size())) {
+    piece.resize(static_cast<std::size_t>(std::min<Index>(tokens.size() - begin, 1 << 16)));
+    tokens.read(begin, piece);
+    for (std::size_t i = 0; i < piece.size(); ++i)
+      if (piece[i] == wanted) found.push_back(begin + static_cast<Index>(i));
+  }
+  return found;
+}
+
+// One row: T inputs from `start` on and the tokens after each.
+void fill_row(const TokenSource& tokens, Index start, Batch& b, Index row) {
+  const Index T = b.inputs.dim(1);
+  b.counted += T;
+  tokens.read(start, {b.inputs.ptr<std::int32_t>() + row * T, static_cast<std::size_t>(T)});
+  tokens.read(start + 1, {b.targets.ptr<std::int32_t>() + row * T, static_cast<std::size_t>(T)});
+}
+
+Batch empty_batch(Index rows, Index context) {
+  return {Tensor::empty({rows, context}, DType::int32), Tensor::empty({rows, context}, DType::int32), 0};
+}
+
+}  // namespace
+
+LanguageModelBatches::LanguageModelBatches(TokenSource tokens, WindowOptions options)
+    : tokens_(std::move(tokens)), options_(options) {
+  check_options(tokens_, options_);
+  if (!options_.separator) return;
+  std::vector<Index> all = find_all(tokens_, *options_.separator);
+  std::erase_if(all, [&](Index s) { return s + options_.context >= tokens_.size(); });
+  require(!all.empty(), "batches: no token ", *options_.separator, " is followed by ", options_.context,
+          " tokens; windows were to start there");
+  separators_ = std::make_shared<const std::vector<Index>>(std::move(all));
+}
+
+Batch LanguageModelBatches::batch(std::uint64_t seed, std::uint64_t step) const {
+  Batch b = empty_batch(options_.batch, options_.context);
+  Rng rng(seed, kStream + step);
+  for (Index row = 0; row < options_.batch; ++row) {
+    rng.set_position(static_cast<std::uint64_t>(row) << 16);  // room for the draws that integer() rejects
+    const Index i = rng.integer(windows());
+    fill_row(tokens_, separators_ ? (*separators_)[static_cast<std::size_t>(i)] : i, b, row);
+  }
+  return b;
+}
+
+WholeSplit::WholeSplit(TokenSource tokens, WindowOptions options) : tokens_(std::move(tokens)), options_(options) {
+  check_options(tokens_, options_);
+  const Index T = options_.context, last = tokens_.size() - 1 - T;
+  const std::vector<Index> separators =
+      options_.separator ? find_all(tokens_, *options_.separator) : std::vector<Index>();
+  std::vector<std::pair<Index, Index>> starts;
+  for (Index start = 0, first = 0; start <= last;) {
+    starts.emplace_back(start, first);
+    first = start + T;
+    const auto after = std::upper_bound(separators.begin(), separators.end(), first);
+    const Index before = after == separators.begin() ? -1 : after[-1];
+    start = before > start ? before : first;  // a piece longer than the context is read on without its beginning
+  }
+  starts_ = std::make_shared<const std::vector<std::pair<Index, Index>>>(std::move(starts));
+}
+
+Batch WholeSplit::batch(Index i) const {
+  require(i >= 0 && i < size(), "batches: batch ", i, " was asked for; there are ", size());
+  const Index begin = i * options_.batch, rows = std::min(options_.batch, windows() - begin);
+  Batch b = empty_batch(rows, options_.context);
+  for (Index row = 0; row < rows; ++row) {
+    const auto [start, first] = (*starts_)[static_cast<std::size_t>(begin + row)];
+    fill_row(tokens_, start, b, row);
+    std::int32_t* targets = b.targets.ptr<std::int32_t>() + row * options_.context;
+    std::fill(targets, targets + (first - start), kIgnoreIndex);
+    b.counted -= first - start;
+  }
+  return b;
+}
+
+Prefetch::Prefetch(Dataset data) : data_(std::move(data)), thread_([this] { work(); }) {}
+
+Prefetch::~Prefetch() {
+  {
+    const std::lock_guard lock(mutex_);
+    state_ = State::stopping;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Prefetch::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return state_ == State::asked || state_ == State::stopping; });
+    if (state_ == State::stopping) return;
+    const std::uint64_t seed = seed_, step = step_;
+    lock.unlock();
+    Batch made;
+    std::exception_ptr error;
+    try {
+      made = data_.batch(seed, step);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    if (state_ == State::stopping) return;
+    batch_ = std::move(made);
+    error_ = std::move(error);
+    state_ = State::ready;
+    changed_.notify_all();
+  }
+}
+
+void Prefetch::ask(std::unique_lock<std::mutex>& lock, std::uint64_t seed, std::uint64_t step) {
+  changed_.wait(lock, [&] { return state_ != State::asked; });  // one at a time
+  seed_ = seed;
+  step_ = step;
+  state_ = State::asked;
+  changed_.notify_all();
+}
+
+Batch Prefetch::batch(std::uint64_t seed, std::uint64_t step) {
+  std::unique_lock lock(mutex_);
+  if (state_ == State::idle || seed_ != seed || step_ != step) ask(lock, seed, step);
+  changed_.wait(lock, [&] { return state_ == State::ready; });
+  if (error_) {
+    state_ = State::idle;
+    std::rethrow_exception(std::exchange(error_, nullptr));
+  }
+  Batch b = std::move(batch_);
+  ask(lock, seed, step + 1);
+  return b;
+}
+
+}  // namespace heed

@@ -1,0 +1,137 @@
+// Batches: what a training step and an evaluation read.
+#pragma once
+#include <concepts>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <heed/core/tensor.hpp>
+#include <heed/data/token_file.hpp>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+namespace heed {
+
+inline constexpr std::int32_t kIgnoreIndex = -100;  // a target that does not count: cross_entropy's ignore_index
+
+struct Batch {
+  Tensor inputs;      // language models: [B, T] int32
+  Tensor targets;     // [B, T] int32, the inputs' next tokens; kIgnoreIndex where none counts
+  Index counted = 0;  // targets that count; a mean over several batches weighs each one's loss by it
+};
+
+// What to train on: any type with `Batch batch(std::uint64_t seed, std::uint64_t step) const`, yours as well. A pure
+// function: the same batch whenever it is asked for, so that a resumed run reads what the first one would have read.
+template <class T>
+concept DatasetLike = requires(const T& t, std::uint64_t n) {
+  { t.batch(n, n) } -> std::convertible_to<Batch>;
+};
+
+class Dataset {
+ public:
+  template <DatasetLike T>
+  requires(!std::same_as<T, Dataset>) Dataset(T set)
+      : batch_([held = std::make_shared<T>(std::move(set))](std::uint64_t seed, std::uint64_t step) -> Batch {
+          return held->batch(seed, step);
+        }) {}
+  Batch batch(std::uint64_t seed, std::uint64_t step) const { return batch_(seed, step); }
+
+ private:
+  std::function<Batch(std::uint64_t, std::uint64_t)> batch_;
+};
+
+// What to evaluate on: any type with `Index size() const` and `Batch batch(Index i) const` for 0 <= i < size().
+template <class T>
+concept EvaluationSetLike = requires(const T& t, Index i) {
+  { t.size() } -> std::convertible_to<Index>;
+  { t.batch(i) } -> std::convertible_to<Batch>;
+};
+
+class EvaluationSet {
+ public:
+  EvaluationSet() = default;  // empty: size() is 0
+  template <EvaluationSetLike T>
+  requires(!std::same_as<T, EvaluationSet>) EvaluationSet(T set)
+      : size_(set.size()),
+        batch_([held = std::make_shared<T>(std::move(set))](Index i) -> Batch { return held->batch(i); }) {}
+  Index size() const { return size_; }
+  Batch batch(Index i) const { return batch_(i); }
+
+ private:
+  Index size_ = 0;
+  std::function<Batch(Index)> batch_;
+};
+
+struct WindowOptions {
+  Index batch = 12;    // B, windows a batch
+  Index context = 64;  // T, tokens a window
+  // Windows start at this token only, and for evaluation each token is read with all since the last one before it
+  // (as far as T allows): for texts of short pieces that do not depend on each other, such as the built-in stories.
+  std::optional<std::int32_t> separator = std::nullopt;
+};
+
+// Random windows of a row of tokens: row r of step s is a pure function of (seed, s, r). A window starts anywhere, or
+// at any separator, from which T + 1 tokens follow; Error if there is none.
+class LanguageModelBatches {
+ public:
+  LanguageModelBatches(TokenSource tokens, WindowOptions options);
+  Batch batch(std::uint64_t seed, std::uint64_t step) const;
+  Index windows() const {
+    return separators_ ? static_cast<Index>(separators_->size()) : tokens_.size() - options_.context;
+  }
+
+ private:
+  TokenSource tokens_;
+  WindowOptions options_;
+  std::shared_ptr<const std::vector<Index>> separators_;  // null: windows start anywhere
+};
+
+// A whole row of tokens in order, each counted once, but for a rest of less than a window at the end. Without a
+// separator the windows do not overlap: window i reads T tokens from i T on. With one, a window starts at the separator
+// last before the first token that is not yet counted, and what was counted before is ignored.
+class WholeSplit {
+ public:
+  WholeSplit(TokenSource tokens, WindowOptions options);  // Error if there is not one window
+  Index size() const {
+    return (windows() + options_.batch - 1) / options_.batch;
+  }  // batches; the last may have fewer rows
+  Batch batch(Index i) const;
+  Index windows() const { return static_cast<Index>(starts_->size()); }
+  // The targets that are counted, all together: tokens begin to end of the row.
+  Index counted_begin() const { return 1; }
+  Index counted_end() const { return starts_->back().first + options_.context + 1; }
+
+ private:
+  TokenSource tokens_;
+  WindowOptions options_;
+  std::shared_ptr<const std::vector<std::pair<Index, Index>>>
+      starts_;  // (first input, first input whose target counts)
+};
+
+// The same batches, the next one built by a thread of its own while the step computes. What the data set throws is
+// thrown by batch(). Use from one thread. Not part of what a run saves: a resumed run asks for the step it needs.
+class Prefetch {
+ public:
+  explicit Prefetch(Dataset data);
+  Prefetch(const Prefetch&) = delete;
+  Prefetch& operator=(const Prefetch&) = delete;
+  ~Prefetch();
+  Batch batch(std::uint64_t seed, std::uint64_t step);  // and begins with step + 1
+
+ private:
+  enum class State { idle, asked, ready, stopping };
+  void work();
+  void ask(std::unique_lock<std::mutex>& lock, std::uint64_t seed, std::uint64_t step);
+
+  Dataset data_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  State state_ = State::idle;
+  std::uint64_t seed_ = 0, step_ = 0;  // of the batch asked for
+  Batch batch_;
+  std::exception_ptr error_;
+  std::thread thread_;  // last, so that it starts when all else is there
+};
+
+}  // namespace heed

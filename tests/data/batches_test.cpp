@@ -1,0 +1,162 @@
+#include <doctest/doctest.h>
+#include <atomic>
+#include <chrono>
+#include <heed/core/check.hpp>
+#include <heed/data/batches.hpp>
+#include <heed/data/stories.hpp>
+#include <map>
+#include <numeric>
+#include <set>
+#include <tests/data/temporary_folder.hpp>
+
+using namespace heed;
+using Ids = std::vector<std::int32_t>;
+
+namespace {
+
+TokenSource counting(std::int32_t n) {
+  Ids ids(static_cast<std::size_t>(n));
+  std::iota(ids.begin(), ids.end(), 0);
+  return TokenSource(ids, n);
+}
+
+Ids values(const Tensor& x) { return x.to_vector<std::int32_t>(); }
+
+struct Slow {  // batches whose every element is the step; step 3 fails
+  std::shared_ptr<std::atomic<int>> made = std::make_shared<std::atomic<int>>(0);
+  Batch batch(std::uint64_t seed, std::uint64_t step) const {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    require(step != 3, "step 3 is broken");
+    ++*made;
+    const Tensor x = Tensor::full({2, 2}, static_cast<double>(seed * 100 + step), DType::int32);
+    return {x, x, 4};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("windows are a pure function of seed, step and row, and start everywhere alike") {
+  const LanguageModelBatches data(counting(20), {.batch = 5, .context = 8});
+  const Batch b = data.batch(7, 3);
+  CHECK(b.inputs.shape() == Shape{5, 8});
+  CHECK(b.counted == 40);
+  for (Index r = 0; r < 5; ++r)
+    for (Index t = 0; t < 8; ++t) {
+      REQUIRE(b.inputs.at({r, t}) == b.inputs.at({r, 0}) + static_cast<double>(t));
+      REQUIRE(b.targets.at({r, t}) == b.inputs.at({r, t}) + 1);
+    }
+  CHECK(values(data.batch(7, 3).inputs) == values(b.inputs));
+  CHECK(values(data.batch(7, 4).inputs) != values(b.inputs));
+  CHECK(values(data.batch(8, 3).inputs) != values(b.inputs));
+  const LanguageModelBatches fewer(counting(20), {.batch = 2, .context = 8});
+  CHECK(values(fewer.batch(7, 3).inputs) == values(b.inputs.slice(0, 0, 2)));
+  CHECK(data.windows() == 12);
+  std::map<double, int> starts;
+  const int n = 2400;
+  for (int s = 0; s < n / 5; ++s)
+    for (Index r = 0; r < 5; ++r) starts[data.batch(1, static_cast<std::uint64_t>(s)).inputs.at({r, 0})]++;
+  double chi = 0;  // 11 degrees of freedom: mean 11, deviation 4.7
+  for (int s = 0; s < 12; ++s) chi += (starts[s] - n / 12.0) * (starts[s] - n / 12.0) / (n / 12.0);
+  CHECK(starts.size() == 12);
+  CHECK(chi < 11 + 4 * 4.7);
+}
+
+TEST_CASE("windows may start at separators only") {
+  Ids ids = {1, 2, 0, 3, 4, 5, 0, 6, 0, 7, 8, 9, 1, 2};
+  const LanguageModelBatches data(TokenSource(ids, 10), {.batch = 50, .context = 4, .separator = 0});
+  CHECK(data.windows() == 3);
+  std::set<Ids> rows;
+  const Batch b = data.batch(1, 0);
+  for (Index r = 0; r < 50; ++r) rows.insert(values(b.targets[r]));
+  CHECK(rows == std::set<Ids>{{3, 4, 5, 0}, {6, 0, 7, 8}, {7, 8, 9, 1}});
+  CHECK(has(error_of([&] { LanguageModelBatches(TokenSource(ids, 10), {.context = 4, .separator = 9}); }),
+            "no token 9 is followed by 4 tokens"));
+}
+
+TEST_CASE("the whole split is read in order, each token counted once") {
+  const WholeSplit split(counting(30), {.batch = 2, .context = 8});
+  CHECK(split.windows() == 3);  // (30 - 1) / 8
+  CHECK(split.size() == 2);
+  CHECK(split.batch(0).inputs.shape() == Shape{2, 8});
+  const Batch last = split.batch(1);
+  CHECK(values(last.inputs) == Ids{16, 17, 18, 19, 20, 21, 22, 23});
+  CHECK(values(last.targets) == Ids{17, 18, 19, 20, 21, 22, 23, 24});
+  CHECK(last.counted == 8);
+  CHECK(split.counted_end() == 25);
+  CHECK(WholeSplit(counting(9), {.context = 8}).windows() == 1);
+  CHECK_THROWS_AS(split.batch(2), Error);
+  CHECK_THROWS_AS(split.batch(-1), Error);
+}
+
+TEST_CASE("with a separator the whole split reads each story from its beginning") {
+  const std::string text = "\n" + Stories().text(4, 20000);
+  const CharTokenizer t(text);
+  const std::int32_t line_feed = t.encode("\n")[0];
+  for (Index context : {Index{192}, Index{50}}) {  // longer than any story, and shorter than most
+    const TokenSource source(t.encode(text), t.vocabulary_size());
+    const WholeSplit split(source, {.batch = 7, .context = context, .separator = line_feed});
+    Index counted = 0, next = 1, cut = 0;
+    for (Index i = 0; i < split.size(); ++i) {
+      const Batch b = split.batch(i);
+      counted += b.counted;
+      for (Index r = 0; r < b.inputs.dim(0); ++r) {
+        const Ids x = values(b.inputs[r]), y = values(b.targets[r]);
+        cut += x[0] != line_feed;
+        for (std::size_t k = 0; k < y.size(); ++k) {
+          if (y[k] == kIgnoreIndex) continue;
+          REQUIRE(y[k] == source[next++]);
+          REQUIRE(x[k] == source[next - 2]);
+        }
+      }
+    }
+    CHECK(next == split.counted_end());
+    CHECK(counted == split.counted_end() - split.counted_begin());
+    CHECK(source.size() - next <= context);
+    CHECK((cut == 0) == (context == 192));
+  }
+}
+
+TEST_CASE("too little text and senseless sizes are refused") {
+  CHECK(has(error_of([] { LanguageModelBatches(counting(64), {.context = 64}); }),
+            "the text has 64 tokens; a context of 64 needs at least 65"));
+  CHECK(has(error_of([] { WholeSplit(counting(8), {.context = 8}); }), "needs at least 9"));
+  CHECK_THROWS_AS(LanguageModelBatches(counting(64), {.batch = 0}), Error);
+  CHECK_THROWS_AS(WholeSplit(counting(64), {.context = 0}), Error);
+}
+
+TEST_CASE("prefetching gives the same batches, whatever is asked for") {
+  const Dataset plain = LanguageModelBatches(counting(500), {.batch = 3, .context = 16});
+  Prefetch prefetch(plain);
+  const std::pair<int, int> order[] = {{1, 0}, {1, 1}, {1, 2}, {1, 9}, {1, 9}, {2, 10}, {1, 10}, {1, 11}};
+  for (const auto& [seed, step] : order) {
+    const auto s = static_cast<std::uint64_t>(seed), n = static_cast<std::uint64_t>(step);
+    CHECK(values(prefetch.batch(s, n).inputs) == values(plain.batch(s, n).inputs));
+  }
+}
+
+TEST_CASE("prefetching builds ahead, hands errors over and stops cleanly") {
+  const Slow slow;
+  {
+    Prefetch prefetch{Dataset(slow)};
+    CHECK(prefetch.batch(1, 1).inputs.at({0, 0}) == 101);
+    for (int i = 0; i < 500 && *slow.made < 2; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    CHECK(*slow.made == 2);  // step 2, not asked for yet
+    CHECK(prefetch.batch(1, 2).inputs.at({0, 0}) == 102);
+    CHECK(has(error_of([&] { prefetch.batch(1, 3); }), "step 3 is broken"));
+    CHECK(prefetch.batch(1, 4).inputs.at({0, 0}) == 104);
+    CHECK(has(error_of([&] { prefetch.batch(2, 3); }), "step 3 is broken"));
+    CHECK(prefetch.batch(1, 2).inputs.at({0, 0}) == 102);
+  }  // while step 3 is being built
+  Prefetch never_asked{Dataset(slow)};
+}
+
+TEST_CASE("data sets of one's own fit") {
+  struct Own {
+    Index size() const { return 2; }
+    Batch batch(Index i) const { return {Tensor::full({1}, static_cast<double>(i)), Tensor(), 1}; }
+  };
+  const EvaluationSet own = Own();
+  CHECK(own.size() == 2);
+  CHECK(own.batch(1).inputs.item() == 1);
+  CHECK(EvaluationSet().size() == 0);
+}
