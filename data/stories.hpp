@@ -19,6 +19,10 @@ struct StoryWords {
   static StoryWords few();  // one to three of each: a few thousand texts
 };
 
+// Characters of the longest story that StoryWords::all() makes with the default options, its line feed included: a
+// window of so many tokens that starts at the line feed before a story holds all of it.
+inline constexpr std::size_t kLongestStory = 160;
+
 struct StoryOptions {
   int most_events = 3;  // sentences before the questions
 };

@@ -1,0 +1,290 @@
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <heed/core/check.hpp>
+#include <heed/data/stories.hpp>
+
+namespace heed {
+
+namespace {
+
+constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+struct Place {
+  std::size_t preposition = kNone, spot = kNone;
+};
+
+struct Thing {
+  std::size_t word = kNone;
+  Place place;                 // counts while nobody holds the thing
+  std::size_t holder = kNone;  // a person
+  std::size_t fact = 0;        // where place or holder was told
+  bool asked = false;
+};
+
+struct Person {
+  std::size_t name = kNone;
+  std::size_t land = kNone;
+  std::size_t fact = 0;
+  bool asked = false;
+};
+
+// The options of one choice beside what each of them means.
+template <class Meaning>
+class Menu {
+ public:
+  explicit Menu(Teller& teller) : teller_(teller) {}
+  void add(std::string text, double weight, Meaning meaning) {
+    if (weight <= 0) return;
+    texts_.push_back(std::move(text));
+    weights_.push_back(weight);
+    meanings_.push_back(meaning);
+  }
+  Meaning choose() {
+    std::vector<Option> options;
+    for (std::size_t i = 0; i < texts_.size(); ++i) options.push_back({texts_[i], weights_[i]});
+    return meanings_[teller_.choose(options)];
+  }
+
+ private:
+  Teller& teller_;
+  std::vector<std::string> texts_;
+  std::vector<double> weights_;
+  std::vector<Meaning> meanings_;
+};
+
+// One story while it is told. Each function tells a part of a sentence, and the choices that it leaves open.
+class Telling {
+ public:
+  Telling(Teller& teller, const StoryWords& words, const StoryOptions& options, std::vector<StoryQuestion>* asked)
+      : t_(teller), w_(words), o_(options), asked_(asked), names_(words.girls) {
+    names_.insert(names_.end(), words.boys.begin(), words.boys.end());
+  }
+
+  void story() {
+    while (event()) ++events_;
+    while (true) {
+      question();
+      Menu<bool> more(t_);
+      more.add("\n", 1, false);
+      more.add(" ", events_ < o_.most_events && can_ask() ? 0.5 : 0, true);
+      if (!more.choose()) return;
+      t_.say("Wh");
+    }
+  }
+
+ private:
+  enum class Start { name, pronoun, aside, question };
+  enum class Verb { put, hide, leave, find, go, run, move, take, give };
+
+  // A sentence that tells something; false where the story turns to its questions, after «Wh».
+  bool event() {
+    Menu<std::pair<Start, std::size_t>> start(t_);
+    static constexpr double kEnough[] = {0, 0.15, 0.5};  // the share of stories that end after so many events
+    const double ask = events_ >= o_.most_events ? 1 : kEnough[std::min(events_, 2)], go_on = 1 - ask;
+    if (can_ask()) start.add("Wh", ask, {Start::question, 0});
+    if (events_ < o_.most_events || !can_ask()) name_options(start, go_on);
+    const auto [kind, i] = start.choose();
+    if (kind == Start::question) return false;
+    if (kind == Start::aside) return aside_told_ = true;
+    if (kind == Start::name) subject_ = person(i);
+    predicate();
+    return true;
+  }
+
+  void name_options(Menu<std::pair<Start, std::size_t>>& start, double share) {
+    const bool first = people_.empty();
+    const double pronoun = first ? 0 : 0.4, aside = first || aside_told_ ? 0 : 0.12, known = first ? 0 : 0.2;
+    const double any = 1 - pronoun - aside - known;
+    if (!first) start.add(subject_is_girl() ? "She" : "He", share * pronoun, {Start::pronoun, 0});
+    for (const std::string& text : w_.asides)
+      start.add(text + " ", share * aside / static_cast<double>(w_.asides.size()), {Start::aside, 0});
+    for (std::size_t n = 0; n < names_.size(); ++n) {
+      const bool in_story = std::any_of(people_.begin(), people_.end(), [n](const Person& p) { return p.name == n; });
+      start.add(names_[n],
+                share * (any / static_cast<double>(names_.size()) +
+                         (in_story ? known / static_cast<double>(people_.size()) : 0)),
+                {Start::name, n});
+    }
+  }
+
+  void predicate() {
+    const bool holds = holds_any(subject_), others = any_thing([&](const Thing&x) { return x.holder != subject_; });
+    const bool placed = any_thing([](const Thing& x) { return x.holder == kNone; });
+    Menu<Verb> verb(t_);
+    verb.add(" put ", 2, Verb::put);
+    verb.add(" hid ", 2, Verb::hide);
+    verb.add(" left ", 1, Verb::leave);
+    verb.add(" found a ", 2, Verb::find);
+    verb.add(" ran to the ", 1, Verb::run);
+    verb.add(" went to the ", 1, Verb::go);
+    verb.add(" moved ", placed ? 3 : 0, Verb::move);
+    verb.add(" took ", others ? 2 : 0, Verb::take);
+    verb.add(" gave ", holds ? 3 : 0, Verb::give);
+    switch (verb.choose()) {
+      case Verb::put:
+      case Verb::hide:
+      case Verb::leave: return place(object([&](const Thing& x) { return x.holder == subject_; }, 3, true));
+      case Verb::find: return hold(new_thing(), subject_, t_.position());
+      case Verb::go:
+      case Verb::run: return go();
+      case Verb::move: return place(object([](const Thing& x) { return x.holder == kNone; }, 1, false));
+      case Verb::take: return take(object([&](const Thing& x) { return x.holder != subject_; }, 1, false));
+      case Verb::give: return give(object([&](const Thing& x) { return x.holder == subject_; }, 1, false));
+    }
+  }
+
+  // «a red key», «the key» or «it» (the thing last spoken of). Known things must fit; each kind of them weighs `known`.
+  template <class Fits>
+  std::size_t object(Fits fits, double known, bool may_be_new) {
+    Menu<std::size_t> menu(t_);
+    if (may_be_new) menu.add("a ", 2, kNone);
+    const auto n = static_cast<double>(std::count_if(things_.begin(), things_.end(), fits));
+    for (std::size_t i = 0; i < things_.size(); ++i) {
+      if (!fits(things_[i])) continue;
+      menu.add("the " + w_.things[things_[i].word], known / n, i);
+      if (i == last_thing_) menu.add("it", 2 * known, i);
+    }
+    const std::size_t i = menu.choose();
+    return last_thing_ = i == kNone ? new_thing() : i;
+  }
+
+  std::size_t new_thing() {
+    Menu<std::pair<bool, std::size_t>> menu(t_);
+    for (const std::string& colour : w_.colours)
+      menu.add(colour + " ", 0.5 / static_cast<double>(w_.colours.size()), {true, 0});
+    add_new_things(menu, 0.5);
+    auto [coloured, word] = menu.choose();
+    if (coloured) {
+      Menu<std::pair<bool, std::size_t>> noun(t_);
+      add_new_things(noun, 1);
+      word = noun.choose().second;
+    }
+    things_.emplace_back().word = word;
+    return last_thing_ = things_.size() - 1;
+  }
+
+  void add_new_things(Menu<std::pair<bool, std::size_t>>& menu, double share) {
+    for (std::size_t k = 0; k < w_.things.size(); ++k)
+      if (!any_thing([k](const Thing& x) { return x.word == k; }))
+        menu.add(w_.things[k], share / static_cast<double>(w_.things.size()), {false, k});
+  }
+
+  // « under the bed. »
+  void place(std::size_t i) {
+    Thing& x = things_[i];
+    const bool stays = x.holder == kNone && x.place.spot != kNone;  // it moves from a spot to another one
+    Place to;
+    t_.say(" ");
+    x.fact = t_.position();
+    Menu<std::size_t> preposition(t_), spot(t_);
+    for (std::size_t k = 0; k < w_.prepositions.size(); ++k) preposition.add(w_.prepositions[k] + " the ", 1, k);
+    to.preposition = preposition.choose();
+    for (std::size_t k = 0; k < w_.spots.size(); ++k)
+      spot.add(w_.spots[k] + ". ", stays && k == x.place.spot ? 0 : 1, k);
+    to.spot = spot.choose();
+    x.place = to;
+    x.holder = kNone;
+  }
+
+  void hold(std::size_t i, std::size_t who, std::size_t fact) {
+    things_[i].holder = who;
+    things_[i].fact = fact;
+    things_[i].place = {};
+    t_.say(". ");
+  }
+
+  void take(std::size_t i) { hold(i, subject_, subject_told_); }
+
+  void give(std::size_t i) {
+    t_.say(" to ");
+    const std::size_t fact = t_.position();
+    Menu<std::size_t> whom(t_);
+    for (std::size_t n = 0; n < names_.size(); ++n) whom.add(names_[n], n == people_[subject_].name ? 0 : 1, n);
+    hold(i, person_index(whom.choose()), fact);
+  }
+
+  void go() {
+    Person& p = people_[subject_];
+    p.fact = t_.position();
+    Menu<std::size_t> land(t_);
+    for (std::size_t k = 0; k < w_.lands.size(); ++k)
+      land.add(w_.lands[k] + ". ", k == p.land && w_.lands.size() > 1 ? 0 : 1, k);
+    p.land = land.choose();
+  }
+
+  // «Wh» is told; the rest of a question and its answer.
+  void question() {
+    StoryQuestion q{.question = t_.position() - 2};
+    Menu<bool> kind(t_);
+    kind.add("ere is ", 2, false);
+    kind.add("o has the ", any_thing([](const Thing& x) { return x.holder != kNone && !x.asked; }) ? 1 : 0, true);
+    const bool who = kind.choose();
+    Menu<std::pair<bool, std::size_t>> about(t_);
+    for (std::size_t i = 0; i < things_.size(); ++i)
+      if (!things_[i].asked && (!who || things_[i].holder != kNone))
+        about.add((who ? "" : "the ") + w_.things[things_[i].word] + "? ", 1, {true, i});
+    for (std::size_t i = 0; i < people_.size() && !who; ++i)
+      if (!people_[i].asked && people_[i].land != kNone) about.add(names_[people_[i].name] + "? ", 1, {false, i});
+    const auto [thing, i] = about.choose();
+    q.answer = t_.position();
+    if (thing)
+      answer(things_[i], who);
+    else
+      t_.say("At the " + w_.lands[people_[i].land] + ".");
+    (thing ? things_[i].asked : people_[i].asked) = true;
+    q.answer_end = t_.position();
+    q.fact = thing ? things_[i].fact : people_[i].fact;
+    if (asked_) asked_->push_back(q);
+  }
+
+  void answer(const Thing& x, bool who) {
+    if (x.holder != kNone) return t_.say(names_[people_[x.holder].name] + (who ? "." : " has it."));
+    std::string text = w_.prepositions[x.place.preposition] + " the " + w_.spots[x.place.spot] + ".";
+    text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
+    t_.say(text);
+  }
+
+  template <class Test>
+  bool any_thing(Test test) const {
+    return std::any_of(things_.begin(), things_.end(), test);
+  }
+  bool holds_any(std::size_t who) const {
+    return any_thing([who](const Thing& x) { return x.holder == who; });
+  }
+  bool subject_is_girl() const { return people_[subject_].name < w_.girls.size(); }
+  bool can_ask() const {
+    return any_thing([](const Thing& x) { return !x.asked; }) ||
+           std::any_of(people_.begin(), people_.end(), [](const Person& p) { return p.land != kNone && !p.asked; });
+  }
+
+  std::size_t person_index(std::size_t name) {
+    for (std::size_t i = 0; i < people_.size(); ++i)
+      if (people_[i].name == name) return i;
+    people_.emplace_back().name = name;
+    return people_.size() - 1;
+  }
+  std::size_t person(std::size_t name) {
+    subject_told_ = t_.position() - names_[name].size();
+    return person_index(name);
+  }
+
+  Teller& t_;
+  const StoryWords& w_;
+  const StoryOptions& o_;
+  std::vector<StoryQuestion>* asked_;
+  std::vector<std::string> names_;  // girls first
+  std::vector<Person> people_;
+  std::vector<Thing> things_;
+  std::size_t subject_ = kNone, subject_told_ = 0, last_thing_ = kNone;
+  int events_ = 0;
+  bool aside_told_ = false;
+};
+
+}  // namespace
+
+void Stories::tell(Teller& teller, std::vector<StoryQuestion>* asked) const {
+  Telling(teller, words_, options_, asked).story();
+}
+
+}  // namespace heed

@@ -1,0 +1,224 @@
+#include <doctest/doctest.h>
+#include <algorithm>
+#include <cmath>
+#include <heed/core/check.hpp>
+#include <heed/data/stories.hpp>
+#include <map>
+#include <numeric>
+#include <set>
+#include <tests/data/temporary_folder.hpp>
+
+using namespace heed;
+
+namespace {
+
+std::map<std::string, double> all_texts(const Stories& stories) {
+  std::map<std::string, double> texts;
+  std::size_t twice = 0;
+  enumerate([&](Teller& t) { stories.tell(t); },
+            [&](const std::string& text, double log_p) { twice += !texts.emplace(text, log_p).second; });
+  CHECK(twice == 0);
+  return texts;
+}
+
+double sum(const std::vector<double>& v) { return std::accumulate(v.begin(), v.end(), 0.0); }
+
+}  // namespace
+
+TEST_CASE("the texts of a shrunken grammar are told once each and their probabilities sum to 1") {
+  const Stories stories(StoryWords::few(), {.most_events = 2});
+  const auto texts = all_texts(stories);
+  MESSAGE("texts of the shrunken grammar: ", texts.size());
+  CHECK(texts.size() > 500);
+  double total = 0, wrong = 0;
+  for (const auto& [text, log_p] : texts) {
+    total += std::exp(log_p);
+    const auto read = stories.log_probability(text);
+    REQUIRE(read);
+    wrong = std::max({wrong, std::abs(*read - log_p), std::abs(sum(*stories.nats(text)) + log_p)});
+  }
+  CHECK(std::abs(total - 1) < 1e-12);
+  CHECK(wrong < 1e-12);
+}
+
+TEST_CASE("each character's conditional probability is that of all texts with this beginning") {
+  const Stories stories(StoryWords::few(), {.most_events = 2});
+  const auto texts = all_texts(stories);
+  std::map<std::string, double> beginnings;
+  for (const auto& [text, log_p] : texts)
+    for (std::size_t n = 0; n <= text.size(); ++n) beginnings[text.substr(0, n)] += std::exp(log_p);
+  double wrong = 0;
+  for (const auto& [text, log_p] : texts) {
+    const std::vector<double> nats = *stories.nats(text);
+    for (std::size_t n = 0; n < text.size(); ++n)
+      wrong = std::max(wrong,
+                       std::abs(nats[n] + std::log(beginnings[text.substr(0, n + 1)] / beginnings[text.substr(0, n)])));
+  }
+  CHECK(wrong < 1e-10);
+}
+
+TEST_CASE("sampled stories come as often as their probabilities say") {
+  const Stories stories(StoryWords::few(), {.most_events = 2});
+  const auto texts = all_texts(stories);
+  std::map<std::string, int> seen;
+  const int n = 40000;
+  for (int i = 0; i < n; ++i) seen[stories.story(9, static_cast<std::uint64_t>(i)).text]++;
+  double chi = 0, rare_p = 0;  // texts expected less than 10 times make one cell
+  int cells = 1, rare = 0, known = 0;
+  for (const auto& [text, log_p] : texts) {
+    const double expected = n * std::exp(log_p);
+    known += seen[text];
+    if (expected < 10) {
+      rare_p += std::exp(log_p);
+      rare += seen[text];
+      continue;
+    }
+    ++cells;
+    chi += (seen[text] - expected) * (seen[text] - expected) / expected;
+  }
+  CHECK(known == n);
+  chi += (rare - n * rare_p) * (rare - n * rare_p) / (n * rare_p);
+  const double freedom = cells - 1, z = (chi - freedom) / std::sqrt(2 * freedom);
+  CAPTURE(cells);
+  CHECK(std::abs(z) < 4);
+}
+
+TEST_CASE("every told story is read back with its own probability") {
+  const Stories stories;
+  double wrong = 0;
+  std::size_t longest = 0;
+  std::set<std::string> different;
+  for (std::uint64_t i = 0; i < 20000; ++i) {
+    const Story s = stories.story(3, i);
+    const auto read = stories.log_probability(s.text);
+    REQUIRE(read);
+    wrong = std::max(
+        {wrong, std::abs(*read - s.log_probability), std::abs(sum(*stories.nats(s.text)) + s.log_probability)});
+    longest = std::max(longest, s.text.size());
+    different.insert(s.text);
+  }
+  CHECK(wrong < 1e-11);
+  CHECK(longest <= kLongestStory);
+  CHECK(different.size() > 19500);
+}
+
+TEST_CASE("no story is longer than kLongestStory") {
+  StoryWords longest = StoryWords::all();
+  for (auto* list : {&longest.girls, &longest.boys, &longest.things, &longest.colours, &longest.prepositions,
+                     &longest.spots, &longest.lands, &longest.asides}) {
+    std::stable_sort(list->begin(), list->end(),
+                     [](const std::string& a, const std::string& b) { return a.size() > b.size(); });
+    list->resize(std::min<std::size_t>(list->size(), list == &longest.things ? 3 : list == &longest.spots ? 2 : 1));
+  }
+  const Stories stories(longest);
+  std::size_t most = 0;
+  for (std::uint64_t i = 0; i < 20000; ++i) most = std::max(most, stories.story(1, i).text.size());
+  CHECK(most <= kLongestStory);
+  CHECK(most + 5 > kLongestStory);
+}
+
+TEST_CASE("stories are a pure function of seed and index, and texts are rows of them") {
+  const Stories stories;
+  CHECK(stories.story(1, 5).text == stories.story(1, 5).text);
+  CHECK(stories.story(1, 5).text != stories.story(2, 5).text);
+  CHECK(stories.story(1, 5).text != stories.story(1, 6).text);
+  std::string row;
+  for (std::uint64_t i = 10; i < 20; ++i) row += stories.story(1, i).text;
+  CHECK(stories.text(1, row.size(), 10) == row);
+  CHECK(stories.text(1, row.size() - 1, 10).size() < row.size() - 1);
+  CHECK(stories.text(1, 0).empty());
+  CHECK(*stories.log_probability(row) == doctest::Approx(-sum(*stories.nats(row))).scale(0).epsilon(1e-12));
+  CHECK(*stories.log_probability("") == 0);
+}
+
+TEST_CASE("what the grammar cannot tell has no probability") {
+  const Stories stories;
+  const std::string good = "Mia hid a key in the box. Where is the key? In the box.\n";
+  CHECK(stories.log_probability(good));
+  CHECK(stories.log_probability(
+      "Mia found a red kite. She hid it under the boat. Tom went to the lake. Where is the kite? Under the boat.\n"));
+  for (const char* bad :
+       {"Mia hid a key in the box. Where is the key? In the bed.\n",                           // a lie
+        "Mia hid a key in the box. Tom moved it by the bed. Where is the key? In the box.\n",  // the last place counts
+        "Mia hid a key in the box. He went to the lake. Where is Mia? At the lake.\n",         // Mia is a girl
+        "Mia hid a key in the box. Where is the cup? In the box.\n",                           // no cup
+        "Mia found a key. Tom gave it to Ben. Where is the key? Ben has it.\n",                // Tom has no key
+        "Mia hid a key in the box. Mia moved it in the box. Where is the key? In the box.\n",  // not moved
+        "Where is the key? In the box.\n", "mia hid a key in the box. Where is the key? In the box.\n",
+        "Mia hid a key in the box. Where is the key? In the box.",  // cut short
+        "\n", " "})
+    CHECK_FALSE(stories.log_probability(bad));
+  CHECK_FALSE(stories.log_probability(good + "x"));
+  CHECK_FALSE(stories.nats(good + "x"));
+  CHECK(stories.nats(good + "Mi")->size() == good.size() + 2);  // the last story may be cut short
+  CHECK(sum(*stories.nats(good.substr(0, 40))) < sum(*stories.nats(good)) + 1e-12);
+}
+
+TEST_CASE("questions know their answers and where these were told") {
+  const Stories stories;
+  const std::string first =
+      "Mia found a red kite. She hid it under the boat. Tom went to the lake. Where is the kite? Under the boat.\n";
+  const std::string second = "Tom hid a cup in the box. Mia took it. Who has the cup? Mia.\n";
+  const std::string text = first + second;
+  const auto questions = stories.questions(text);
+  REQUIRE(questions.size() == 2);
+  const auto at = [&](std::size_t begin, std::size_t length) { return text.substr(begin, length); };
+  CHECK(at(questions[0].question, 18) == "Where is the kite?");
+  CHECK(at(questions[0].answer, questions[0].answer_end - questions[0].answer) == "Under the boat.");
+  CHECK(at(questions[0].fact, 14) == "under the boat");
+  CHECK(questions[0].distance() == first.find("Under the boat") - first.find("under the boat"));
+  CHECK(at(questions[1].answer, 4) == "Mia.");
+  CHECK(at(questions[1].fact, 11) == "Mia took it");
+  CHECK(has(error_of([&] { stories.questions(first + "x"); }),
+            "the text is not of this grammar (story at offset " + std::to_string(first.size()) + ")"));
+  CHECK(has(error_of([&] { stories.questions("Mia"); }), "the story at offset 0 is cut short"));
+}
+
+TEST_CASE("answers follow from the story, so they cost nothing, and many lie further back than 32 characters") {
+  const Stories stories;
+  const std::string text = stories.text(6, 100000);
+  const std::vector<double> nats = *stories.nats(text);
+  double cost = 0;
+  int near = 0, far = 0;
+  for (const StoryQuestion& q : stories.questions(text)) {
+    cost = std::accumulate(nats.begin() + static_cast<std::ptrdiff_t>(q.answer),
+                           nats.begin() + static_cast<std::ptrdiff_t>(q.answer_end), cost);
+    ++(q.distance() <= 32 ? near : far);
+    REQUIRE(q.fact < q.question);
+  }
+  CHECK(cost == 0);
+  CHECK(far > near / 2);
+  CHECK(near > far / 4);
+}
+
+TEST_CASE("no predictor beats the floor on held-out stories: a bigram model that knows the letters' frequencies") {
+  const Stories stories;
+  const std::string train = "\n" + stories.text(1, 200000), held_out = "\n" + stories.text(2, 50000);
+  std::map<std::pair<char, char>, double> pairs;
+  std::map<char, double> singles;
+  for (std::size_t i = 1; i < train.size(); ++i) ++pairs[{train[i - 1], train[i]}], ++singles[train[i - 1]];
+  double loss = 0;
+  for (std::size_t i = 1; i < held_out.size(); ++i)
+    loss -= std::log((pairs[{held_out[i - 1], held_out[i]}] + 0.5) / (singles[held_out[i - 1]] + 32));
+  const double n = static_cast<double>(held_out.size() - 1), floor = sum(*stories.nats(held_out.substr(1))) / n;
+  CHECK(loss / n > floor + 1);
+  CHECK(floor > 0.2);
+  CHECK(floor < 0.4);
+}
+
+TEST_CASE("word lists that leave a text open to two readings, or nothing to tell, are refused") {
+  StoryWords words = StoryWords::all();
+  words.spots = {"pan", "pan. Tom"};
+  const Stories ambiguous(words);
+  CHECK(has(error_of([&] {
+              for (std::uint64_t i = 0; i < 100; ++i) ambiguous.story(1, i);
+            }),
+            "no option may begin with another"));
+  words = StoryWords::all();
+  words.things = {"key"};
+  CHECK(has(error_of([&] { Stories{words}; }), "words"));
+  words = StoryWords::all();
+  words.lands.clear();
+  CHECK(has(error_of([&] { Stories{words}; }), "words"));
+  CHECK(has(error_of([&] { Stories(StoryWords::all(), {.most_events = 0}); }), "events"));
+}
