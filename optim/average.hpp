@@ -1,0 +1,60 @@
+// An exponential moving average of the weights, which often evaluates better than the weights themselves.
+//
+//   WeightAverage average(named_parameters(model), 0.999);
+//   ... optimizer.step(); average.update(); ...
+//   { AveragedWeights scope(average); evaluate(model); }   // the model has the averages inside
+#pragma once
+#include <heed/optim/chunks.hpp>
+#include <vector>
+
+namespace heed {
+
+class WeightAverage {
+ public:
+  // Starts from the weights as they are. decay is in [0, 1). With `ramp`, update n (from 1) uses
+  // min(decay, (1 + n) / (10 + n)), so that short runs forget the start.
+  WeightAverage(const ParameterGroups& parameters, double decay, bool ramp = false);
+
+  void update();  // average = decay * average + (1 - decay) * weights; Error while swapped in
+  Index updates() const { return updates_; }
+
+  // Exchanges the averages and the model's weights, exactly: twice changes nothing.
+  void swap();
+  bool swapped() const { return swapped_; }  // the model has the averages now
+
+  // "average.blocks.0.weight" and so on, the averages' own storage, and "updates" int32; for checkpoints. Error while
+  // swapped in.
+  std::vector<NamedTensor> state() const;
+  void load_state(const std::vector<NamedTensor>& state);  // throws Error, changing nothing, where it does not match
+  template <class F>
+  void visit_state(F&& f) {
+    std::vector<NamedTensor> parts = state();
+    for (NamedTensor& part : parts) f(part.name, part.tensor);
+    load_state(parts);
+  }
+
+ private:
+  std::vector<detail::Trained> parameters_;
+  std::vector<Tensor> averages_;
+  detail::Chunks chunks_;
+  double decay_;
+  bool ramp_;
+  bool swapped_ = false;
+  Index updates_ = 0;
+
+  void require_own(const char* what) const;
+};
+
+// Swaps the averages in for as long as it lives.
+class AveragedWeights {
+ public:
+  explicit AveragedWeights(WeightAverage& average) : average_(average) { average_.swap(); }
+  ~AveragedWeights() { average_.swap(); }
+  AveragedWeights(const AveragedWeights&) = delete;
+  AveragedWeights& operator=(const AveragedWeights&) = delete;
+
+ private:
+  WeightAverage& average_;
+};
+
+}  // namespace heed

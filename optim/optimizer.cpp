@@ -1,0 +1,168 @@
+#include <cmath>
+#include <heed/optim/optimizer.hpp>
+#include <set>
+
+namespace heed {
+
+using detail::Chunk;
+using detail::Trained;
+
+Optimizer::Optimizer(std::string name, const ParameterGroups& parameters, double lr, double weight_decay,
+                     std::vector<StateSlot> slots)
+    : name_(std::move(name)), lr_(lr), slots_(std::move(slots)), parameters_(detail::trained(name_, parameters)) {
+  check_option(lr >= 0, "lr", lr, "0 or more");
+  check_option(weight_decay >= 0, "weight_decay", weight_decay, "0 or more");
+  require(slots_.size() <= UpdateChunk::kMostStates, name_, ": ", slots_.size(),
+          " tensors of state a parameter; there are at most ", UpdateChunk::kMostStates);
+  for (const ParameterGroup& g : parameters.groups()) {
+    const double decay = g.weight_decay.value_or(weight_decay);
+    check_option(g.lr_scale >= 0, "lr_scale of a group", g.lr_scale, "0 or more");
+    check_option(decay >= 0, "weight_decay of a group", decay, "0 or more");
+    groups_.push_back({lr * g.lr_scale, g.lr_scale, decay});
+  }
+  states_.resize(parameters_.size());
+  steps_.resize(parameters_.size());
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (parameters_[i].info().requires_grad) allocate_states(i);
+}
+
+void Optimizer::check_option(bool ok, const char* option, double value, const char* rule) const {
+  require(ok && std::isfinite(value), name_, ": ", option, " is ", value, "; it must be ", rule);
+}
+
+void Optimizer::allocate_states(std::size_t parameter) {
+  const Tensor& value = parameters_[parameter].value;
+  for (const StateSlot& slot : slots_)
+    states_[parameter].push_back(Tensor::full(value.shape(), slot.initial, value.dtype()));
+}
+
+void Optimizer::collect() {
+  chunks_.clear();
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (parameters_[i].active()) chunks_.add(static_cast<int>(i), parameters_[i].value.numel());
+}
+
+void Optimizer::apply(double gradient_scale) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!parameters_[i].active()) continue;
+    if (states_[i].size() < slots_.size()) allocate_states(i);
+    steps_[i]++;
+  }
+  chunks_.run([&](Index, const Chunk& c) {
+    const auto i = static_cast<std::size_t>(c.parameter);
+    const Trained& p = parameters_[i];
+    const Group& group = groups_[static_cast<std::size_t>(p.group)];
+    const std::size_t skipped = static_cast<std::size_t>(c.begin) * size_of(p.value.dtype());
+    const auto from_begin = [&](const Tensor& x) { return static_cast<void*>(static_cast<char*>(x.raw()) + skipped); };
+    UpdateChunk u{p.value.dtype(),
+                  c.count,
+                  from_begin(p.value),
+                  from_begin(detail::gradient_of(p)),
+                  {},
+                  gradient_scale,
+                  group.lr,
+                  group.weight_decay,
+                  steps_[i]};
+    for (std::size_t s = 0; s < slots_.size(); ++s) u.states[s] = from_begin(states_[i][s]);
+    update(u);
+  });
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!parameters_[i].active()) continue;
+    parameters_[i].value.bump_version();
+    for (Tensor& s : states_[i]) s.bump_version();
+  }
+  step_count_++;
+}
+
+void Optimizer::step(double gradient_scale) {
+  collect();
+  apply(gradient_scale);
+}
+
+double Optimizer::clipped_step(double max_norm, NonFinite non_finite) {
+  detail::check_max_norm(name_, max_norm);
+  const double norm = grad_norm();
+  if (!std::isfinite(norm)) {
+    if (non_finite == NonFinite::error) detail::fail_non_finite(name_, norm, parameters_, chunks_, sums_);
+    if (non_finite == NonFinite::skip) return norm;
+  }
+  apply(clip_coefficient(norm, max_norm));
+  return norm;
+}
+
+double Optimizer::grad_norm() {
+  collect();
+  return detail::norm_of(parameters_, chunks_, sums_);
+}
+
+void Optimizer::zero_grad() {
+  for (Trained& p : parameters_) p.info().has_gradient = false;
+}
+
+const Optimizer::Group& Optimizer::group_at(int group) const {
+  require(group >= 0 && group < groups(), name_, ": group ", group, " was asked for; there are ", groups());
+  return groups_[static_cast<std::size_t>(group)];
+}
+
+void Optimizer::set_lr(double lr) {
+  check_option(lr >= 0, "lr", lr, "0 or more");
+  lr_ = lr;
+  for (Group& g : groups_) g.lr = lr * g.lr_scale;
+}
+
+void Optimizer::set_lr(double lr, int group) {
+  check_option(lr >= 0, "lr", lr, "0 or more");
+  group_at(group);
+  groups_[static_cast<std::size_t>(group)].lr = lr;
+}
+
+void Optimizer::set_weight_decay(double weight_decay, int group) {
+  check_option(weight_decay >= 0, "weight_decay", weight_decay, "0 or more");
+  group_at(group);
+  groups_[static_cast<std::size_t>(group)].weight_decay = weight_decay;
+}
+
+std::vector<std::string> Optimizer::parameter_names() const {
+  std::vector<std::string> names;
+  for (const Trained& p : parameters_) names.push_back(p.name);
+  return names;
+}
+
+std::vector<NamedTensor> Optimizer::state() const {
+  std::vector<NamedTensor> parts;
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    for (std::size_t s = 0; s < states_[i].size(); ++s)
+      parts.push_back({slots_[s].name + "." + parameters_[i].name, states_[i][s]});
+  std::vector<double> lrs = {lr_};
+  for (const Group& g : groups_) lrs.push_back(g.lr);
+  parts.push_back({"steps", Tensor::from(steps_, {static_cast<Index>(steps_.size())})});
+  parts.push_back({"step_count", Tensor::scalar(static_cast<double>(step_count_), DType::int32)});
+  parts.push_back({"lr", Tensor::from(lrs, {static_cast<Index>(lrs.size())})});
+  return parts;
+}
+
+void Optimizer::load_state(const std::vector<NamedTensor>& given) {
+  // A parameter that was frozen when this was made may have been trained in the run that saved: it gets its tensors
+  // now.
+  std::set<std::string> names;
+  for (const NamedTensor& part : given) names.insert(part.name);
+  const auto had = states_;
+  for (std::size_t i = 0; i < parameters_.size() && !slots_.empty(); ++i)
+    if (states_[i].empty() && names.count(slots_[0].name + "." + parameters_[i].name)) allocate_states(i);
+  std::vector<NamedTensor> mine = state();
+  try {
+    detail::check_state(name_, mine, given);
+  } catch (const Error&) {
+    states_ = had;
+    throw;
+  }
+  detail::copy_state(mine, given);
+  const std::size_t last = mine.size();
+  steps_ = mine[last - 3].tensor.to_vector<std::int32_t>();
+  step_count_ = mine[last - 2].tensor.item<Index>();
+  const std::vector<double> lrs = mine[last - 1].tensor.to_vector<double>();
+  lr_ = lrs[0];
+  for (std::size_t g = 0; g < groups_.size(); ++g) groups_[g].lr = lrs[g + 1];
+}
+
+}  // namespace heed

@@ -1,0 +1,130 @@
+// The base of all optimizers: step, groups, learning rates, state. Names and formulas are PyTorch's.
+//
+//   AdamW optimizer(decay_groups(model, 0.1), {.lr = 1e-3});
+//   tape.backward(loss);
+//   optimizer.set_lr(schedule(step));
+//   const double norm = optimizer.clipped_step(1.0);
+//   optimizer.zero_grad();
+//
+// A step is one parallel pass over all parameters of all groups. It writes into the parameters' storage, so the model
+// may be moved while the optimizer lives, and raises the storages' versions. As in PyTorch each parameter counts its
+// own steps, and one without gradient is left alone (state and decay included); so is a frozen one.
+#pragma once
+#include <heed/optim/chunks.hpp>
+#include <heed/optim/clip.hpp>
+#include <heed/optim/parameter_group.hpp>
+#include <string>
+#include <vector>
+
+namespace heed {
+
+// A stretch of one parameter, as an optimizer of your own updates it: arrays of `count` items of `dtype` (float32,
+// float64).
+struct UpdateChunk {
+  static constexpr int kMostStates = 3;
+
+  DType dtype;
+  Index count;
+  void* values;
+  const void* gradients;  // as backward left them
+  void* states[kMostStates];
+  double gradient_scale;    // multiply gradients by it
+  double lr, weight_decay;  // the group's
+  Index step;               // of this parameter: 1 at its first
+
+  template <class T>
+  T* parameter() const {
+    return static_cast<T*>(values);
+  }
+  template <class T>
+  const T* gradient() const {
+    return static_cast<const T*>(gradients);
+  }
+  template <class T>
+  T* state(int i) const {
+    return static_cast<T*>(states[i]);
+  }
+};
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  // Updates every parameter that has a gradient, which counts `gradient_scale` times.
+  void step(double gradient_scale = 1);
+
+  // step() with gradients clipped to a norm of max_norm (positive; infinity does not clip), for two reads of the
+  // gradients in all; they themselves stay as they are. Returns their norm before clipping. Throws Error, or takes no
+  // step, where it is not finite.
+  double clipped_step(double max_norm, NonFinite non_finite = NonFinite::error);
+
+  double grad_norm();  // 2-norm of the gradients of the parameters that step() would update
+  void zero_grad();    // of all parameters, without touching memory
+
+  const std::string& name() const { return name_; }  // AdamW
+  Index step_count() const { return step_count_; }   // calls of step() so far
+
+  // The learning rate. Groups have it times their lr_scale, until they are given their own.
+  double lr() const { return lr_; }
+  double lr(int group) const { return group_at(group).lr; }
+  void set_lr(double lr);
+  void set_lr(double lr, int group);  // of one group, until the next set_lr(lr)
+  double weight_decay(int group) const { return group_at(group).weight_decay; }
+  void set_weight_decay(double weight_decay, int group);
+  int groups() const { return static_cast<int>(groups_.size()); }
+  std::vector<std::string> parameter_names() const;
+
+  // All that a checkpoint must keep for an exact resume: "exp_avg.blocks.0.weight" and so on, with the parameter's
+  // shape; "steps" int32, one a parameter; "step_count" int32 and "lr" float64. Large tensors are the optimizer's own,
+  // not copies.
+  std::vector<NamedTensor> state() const;
+  // Copies a state in. Throws Error, changing nothing, where a name is missing or unknown or a shape or dtype differs.
+  void load_state(const std::vector<NamedTensor>& state);
+  // f(name, Tensor&) for each part of the state: reads it, or writes it, or replaces the tensor.
+  template <class F>
+  void visit_state(F&& f) {
+    std::vector<NamedTensor> parts = state();
+    for (NamedTensor& part : parts) f(part.name, part.tensor);
+    load_state(parts);
+  }
+
+ protected:
+  // One tensor a parameter, of its shape and dtype: exp_avg.
+  struct StateSlot {
+    std::string name;
+    double initial = 0;
+  };
+  Optimizer(std::string name, const ParameterGroups& parameters, double lr, double weight_decay,
+            std::vector<StateSlot> slots);
+
+  // Updates a chunk. Called from several threads at once.
+  virtual void update(const UpdateChunk& chunk) const = 0;
+
+  // For constructors: Error «AdamW: eps is -1; it must be 0 or more» unless ok.
+  void check_option(bool ok, const char* option, double value, const char* rule) const;
+
+ private:
+  struct Group {
+    double lr, lr_scale, weight_decay;
+  };
+
+  std::string name_;
+  double lr_;
+  std::vector<StateSlot> slots_;
+  std::vector<Group> groups_;
+  std::vector<detail::Trained> parameters_;
+  std::vector<std::vector<Tensor>> states_;  // [parameter][slot]; empty for a frozen one before its first step
+  std::vector<std::int32_t> steps_;          // [parameter]
+  Index step_count_ = 0;
+  detail::Chunks chunks_;     // of the parameters that the current step updates
+  std::vector<double> sums_;  // of squares, one a chunk
+
+  const Group& group_at(int group) const;
+  void allocate_states(std::size_t parameter);
+  void collect();  // chunks_
+  void apply(double gradient_scale);
+};
+
+}  // namespace heed

@@ -1,0 +1,78 @@
+#include <heed/optim/parameter_group.hpp>
+#include <map>
+
+namespace heed {
+
+ParameterGroups::ParameterGroups(const std::vector<Parameter*>& parameters) {
+  ParameterGroup group;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    Parameter* p = parameters[i];
+    const bool named = p != nullptr && p->defined() && !p->path().empty();
+    group.parameters.push_back({named ? p->path() : "parameter." + std::to_string(i), p});
+  }
+  groups_.push_back(std::move(group));
+}
+
+std::vector<ParameterGroup> decay_groups(const std::vector<NamedParameter>& parameters, double weight_decay) {
+  require(weight_decay >= 0, "decay_groups: weight_decay is ", weight_decay, "; it must be 0 or more");
+  ParameterGroup decayed, kept;
+  decayed.weight_decay = weight_decay;
+  kept.weight_decay = 0;
+  for (const NamedParameter& p : parameters) (p.parameter->rank() >= 2 ? decayed : kept).parameters.push_back(p);
+  return {decayed, kept};
+}
+
+namespace detail {
+
+std::vector<Trained> trained(const std::string& who, const ParameterGroups& groups) {
+  std::vector<Trained> list;
+  std::map<const Storage*, std::string> storages;
+  std::map<std::string, int> names;
+  int g = 0;
+  for (const ParameterGroup& group : groups.groups()) {
+    for (const NamedParameter& p : group.parameters) {
+      require(p.parameter != nullptr && p.parameter->defined(), who, ": parameter '", p.name,
+              "' is undefined; it must have values");
+      const auto [first, is_new] = storages.insert({p.parameter->storage(), p.name});
+      require(is_new, who, ": parameter '", p.name, "' is given twice (before as '", first->second,
+              "'); each must be in one group, once");
+      require(names.insert({p.name, g}).second, who, ": two parameters are named '", p.name, "'; names must differ");
+      list.push_back({p.name, *p.parameter, g});
+    }
+    ++g;
+  }
+  require(!list.empty(), who, ": there are no parameters; there must be at least one");
+  return list;
+}
+
+void check_state(const std::string& who, const std::vector<NamedTensor>& wanted,
+                 const std::vector<NamedTensor>& given) {
+  std::map<std::string, const Tensor*> by_name;
+  for (const NamedTensor& part : given) {
+    require(part.tensor.defined(), who, ": in the state '", part.name, "' is undefined; it must have values");
+    require(by_name.insert({part.name, &part.tensor}).second, who, ": the state has '", part.name, "' twice");
+  }
+  for (const NamedTensor& part : wanted) {
+    const auto found = by_name.find(part.name);
+    require(found != by_name.end(), who, ": the state has no '", part.name, "'; it must be the state of a ", who,
+            " of the same parameters");
+    const Tensor& t = *found->second;
+    require(t.shape() == part.tensor.shape() && t.dtype() == part.tensor.dtype(), who, ": in the state '", part.name,
+            "' is ", t, "; it must be ", part.tensor);
+    by_name.erase(found);
+  }
+  require(by_name.empty(), who, ": the state has '", by_name.empty() ? "" : by_name.begin()->first,
+          "', which is unknown here; it must be the state of a ", who, " of the same parameters");
+}
+
+void copy_state(std::vector<NamedTensor>& to, const std::vector<NamedTensor>& from) {
+  std::map<std::string, const Tensor*> by_name;
+  for (const NamedTensor& part : from) by_name[part.name] = &part.tensor;
+  for (NamedTensor& part : to) {
+    const Tensor& values = *by_name.at(part.name);
+    if (!part.tensor.shares_storage(values)) part.tensor.copy_(values);
+  }
+}
+
+}  // namespace detail
+}  // namespace heed

@@ -1,0 +1,52 @@
+// What the tests of optimizers share: parameters without a model, gradients without a tape.
+#pragma once
+#include <doctest/doctest.h>
+
+#include <heed/core/parallel.hpp>
+#include <heed/core/parameter.hpp>
+#include <heed/core/random.hpp>
+#include <heed/optim/optimizers.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace heed::testing {
+
+inline void set_gradient(Parameter& p, const Tensor& gradient) {
+  detail::ParameterInfo& info = *p.storage()->parameter;
+  info.gradient = gradient;
+  info.has_gradient = true;
+}
+
+// Values that differ everywhere, of both signs, over several magnitudes.
+template <class T>
+std::vector<T> spread_values(Index n, unsigned salt) {
+  std::vector<T> x(static_cast<std::size_t>(n));
+  unsigned state = salt * 2654435761u + 12345u;
+  for (T& v : x) {
+    state = state * 1664525u + 1013904223u;
+    const double unit = (state >> 8) / double(1 << 24) - 0.5;
+    v = static_cast<T>(unit * (state % 7 == 0 ? 1e-3 : state % 11 == 0 ? 20 : 1));
+  }
+  return x;
+}
+
+// The message of the Error that f throws, or "" where it throws none.
+template <class F>
+std::string message_of(F f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+struct ThreadScope {
+  int before = threads();
+  ~ThreadScope() { set_threads(before); }
+};
+
+}  // namespace heed::testing

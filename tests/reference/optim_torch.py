@@ -1,0 +1,150 @@
+"""Writes optim_torch.json: trajectories of PyTorch's optimizers, schedules and gradient clipping, which tests/optim compares.
+
+usage: /usr/bin/python3 optim_torch.py        (made with PyTorch 1.13; Lion is not in it, and follows here in plain Python)
+
+Two parameters, "w" [2, 5] and "b" [3]. The gradient at step t is a (x - target) + noise[t], with stored noise, computed in the
+parameters' own precision, so that an error of one step would show in all that follow.
+"""
+import json, math, pathlib, torch
+
+STEPS, KEPT = 24, [1, 2, 3, 5, 8, 12, 16, 20, 24]
+generator = torch.Generator().manual_seed(7)
+SHAPES = [(2, 5), (3,)]
+
+
+def numbers(scale):
+    """float32 values, so that both precisions start alike; some of them tiny or large."""
+    out = [(torch.randn(s, generator=generator) * scale).tolist() for s in SHAPES]
+    return out
+
+
+START, TARGET = numbers(1.0), numbers(1.0)
+NOISE = [numbers(0.3 * (1 + 2 * (t % 5 == 0))) for t in range(STEPS)]
+CURVATURE = 0.75
+
+SGD, ADAM, ADAMW = torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW
+RMS, ADAGRAD = torch.optim.RMSprop, torch.optim.Adagrad
+CASES = {
+    "sgd": (SGD, dict(lr=0.05)),
+    "sgd momentum": (SGD, dict(lr=0.05, momentum=0.9)),
+    "sgd dampening": (SGD, dict(lr=0.05, momentum=0.9, dampening=0.4, weight_decay=0.02)),
+    "sgd nesterov": (SGD, dict(lr=0.05, momentum=0.8, nesterov=True, weight_decay=0.1)),
+    "adam": (ADAM, dict(lr=0.01)),
+    "adam decay": (ADAM, dict(lr=0.01, betas=(0.8, 0.95), eps=1e-3, weight_decay=0.1)),
+    "adam amsgrad": (ADAM, dict(lr=0.01, betas=(0.9, 0.8), amsgrad=True)),
+    "adamw": (ADAMW, dict(lr=0.01)),
+    "adamw decay": (ADAMW, dict(lr=0.02, betas=(0.9, 0.99), eps=1e-5, weight_decay=0.3)),
+    "adamw amsgrad": (ADAMW, dict(lr=0.01, betas=(0.9, 0.8), weight_decay=0.1, amsgrad=True)),
+    "rmsprop": (RMS, dict(lr=0.01)),
+    "rmsprop momentum": (RMS, dict(lr=0.01, alpha=0.9, momentum=0.8, weight_decay=0.05)),
+    "rmsprop centered": (RMS, dict(lr=0.01, alpha=0.9, eps=1e-3, centered=True)),
+    "rmsprop all": (RMS, dict(lr=0.01, alpha=0.9, eps=1e-4, momentum=0.7, centered=True, weight_decay=0.05)),
+    "adagrad": (ADAGRAD, dict(lr=0.1)),
+    "adagrad decay": (ADAGRAD, dict(lr=0.1, lr_decay=0.05, weight_decay=0.1, initial_accumulator_value=0.2, eps=1e-4)),
+}
+LION_CASES = {"lion": dict(lr=0.01, betas=(0.9, 0.99), weight_decay=0.0),
+              "lion decay": dict(lr=0.02, betas=(0.8, 0.95), weight_decay=0.3)}
+
+
+def flat(tensors):
+    return [v for t in tensors for v in t.detach().flatten().tolist()]
+
+
+def trajectory(make, options, dtype, clip=None, lrs=None, groups=None):
+    params = [torch.tensor(x, dtype=dtype, requires_grad=True) for x in START]
+    target = [torch.tensor(x, dtype=dtype) for x in TARGET]
+    optimizer = make([dict(params=[p], **g) for p, g in zip(params, groups)] if groups else params, **options)
+    kept, norms = [], []
+    for t in range(STEPS):
+        for p, goal, noise in zip(params, target, NOISE[t]):
+            p.grad = CURVATURE * (p.detach() - goal) + torch.tensor(noise, dtype=dtype)
+        if clip:
+            norms.append(float(torch.nn.utils.clip_grad_norm_(params, clip)))
+        if lrs:
+            for g in optimizer.param_groups:
+                g["lr"] = lrs[t]
+        optimizer.step()
+        if t + 1 in KEPT:
+            kept.append(flat(params))
+    return (kept, norms) if clip else kept
+
+
+def lion(lr, betas, weight_decay):
+    """Chen et al. 2023, program 1, in plain float64."""
+    x, m, kept = flat(map(torch.tensor, START)), [0.0] * 13, []
+    x = [float(v) for v in flat([torch.tensor(s, dtype=torch.float64) for s in START])]
+    goal = flat([torch.tensor(s, dtype=torch.float64) for s in TARGET])
+    for t in range(STEPS):
+        noise = flat([torch.tensor(s, dtype=torch.float64) for s in NOISE[t]])
+        for i in range(len(x)):
+            g = CURVATURE * (x[i] - goal[i]) + noise[i]
+            c = betas[0] * m[i] + (1 - betas[0]) * g
+            x[i] = x[i] * (1 - lr * weight_decay) - lr * ((c > 0) - (c < 0))
+            m[i] = betas[1] * m[i] + (1 - betas[1]) * g
+        if t + 1 in KEPT:
+            kept.append(list(x))
+    return kept
+
+
+def rates(make, steps, lr=1.0):
+    optimizer = SGD([torch.zeros(1, requires_grad=True)], lr=lr)
+    scheduler, out = make(optimizer), []
+    for _ in range(steps):
+        out.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    return out
+
+
+def plateau(losses, **options):
+    optimizer = SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    scheduler, out = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, eps=0, **options), []
+    for loss in losses:
+        scheduler.step(loss)
+        out.append(optimizer.param_groups[0]["lr"])
+    return out
+
+
+def nano(lr, warmup, steps):
+    """The usual recipe: linear warm-up, then a cosine to a tenth."""
+    out = []
+    for step in range(steps):
+        cosine = 0.5 * (1 + math.cos(math.pi * (step - warmup) / (steps - warmup)))
+        out.append(lr * step / warmup if step < warmup else lr * (0.1 + 0.9 * cosine))
+    return out
+
+
+f32, f64 = torch.float32, torch.float64
+data = dict(steps=STEPS, kept=KEPT, curvature=CURVATURE, start=START, target=TARGET, noise=NOISE, cases={})
+for name, (make, options) in CASES.items():
+    data["cases"][name] = dict(float32=trajectory(make, options, f32), float64=trajectory(make, options, f64))
+for name, options in LION_CASES.items():
+    kept = lion(**options)
+    data["cases"][name] = dict(float64=kept)
+groups = [dict(weight_decay=0.1), dict(weight_decay=0.0)]
+LRS = nano(0.02, 4, STEPS)
+kept, norms = trajectory(ADAMW, dict(lr=0.02, betas=(0.9, 0.99)), f64, clip=1.0, lrs=LRS, groups=groups)
+kept32, norms32 = trajectory(ADAMW, dict(lr=0.02, betas=(0.9, 0.99)), f32, clip=1.0, lrs=LRS, groups=groups)
+data["clipped"] = dict(float32=kept32, float64=kept, norms=norms)
+
+LOSSES = [3.0, 2.5, 2.4999, 2.6, 2.5, 2.49, 2.4, 2.4, 2.4, 2.41, 2.4, 2.39999, 2.5, 2.6, 2.4, 2.2, 2.3, 2.3, 2.3, 2.3, 2.3, 2.3, 2.3, 2.3]
+data["schedules"] = dict(
+    one_cycle=rates(lambda o: torch.optim.lr_scheduler.OneCycleLR(o, max_lr=0.5, total_steps=40), 40),
+    one_cycle_options=rates(lambda o: torch.optim.lr_scheduler.OneCycleLR(o, max_lr=0.5, total_steps=50, pct_start=0.2, div_factor=10,
+                                                                          final_div_factor=100), 50),
+    step=rates(lambda o: torch.optim.lr_scheduler.StepLR(o, step_size=7, gamma=0.3), 40),
+    nano=nano(1e-3, 100, 2000)[::20], losses=LOSSES,
+    plateau=plateau(LOSSES, factor=0.5, patience=2),
+    plateau_options=plateau(LOSSES, factor=0.1, patience=1, threshold=1e-2, cooldown=3, min_lr=1e-3))
+
+
+def rounded(value, digits):
+    return [rounded(v, digits) for v in value] if isinstance(value, list) else float(f"{value:.{digits}g}")
+
+
+for case in [*data["cases"].values(), data["clipped"]]:
+    if "float32" in case:
+        case["float32"] = rounded(case["float32"], 9)  # 9 digits say a float32 exactly
+path = pathlib.Path(__file__).with_suffix(".json")
+path.write_text(json.dumps(data, separators=(",", ":")).replace('],"', '],\n"').replace('},"', '},\n"') + "\n")
+print(path.name, path.stat().st_size, "bytes")
