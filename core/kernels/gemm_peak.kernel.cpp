@@ -1,12 +1,16 @@
 #include "gemm_peak.hpp"
 
-#include "simd.hpp"
+#include "gemm_tile.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 namespace {
 
 // Enough independent chains to hide the latency of a multiply-add at two a cycle, few enough for 16 registers.
+#if defined(__AVX512F__)
+constexpr int kChains = 24;  // the bf16 dot product takes longest
+#else
 constexpr int kChains = 12;
+#endif
 
 template <class T>
 void keep(Batch<T>& v) {
@@ -22,12 +26,12 @@ void keep(Batch<T>& v) {
 template <class T>
 double peak(long rounds) {
   Batch<T> sum[kChains], x(T(0.999)), y(T(1e-3));
-  for (int i = 0; i < kChains; ++i) sum[i] = Batch<T>(T(i));
+  unroll<kChains>([&](auto i) { sum[i] = Batch<T>(T(i)); });
   for (long r = 0; r < rounds; ++r)
-    for (int i = 0; i < kChains; ++i) {
+    unroll<kChains>([&](auto i) {
       sum[i] = fma(sum[i], x, y);
       keep<T>(sum[i]);
-    }
+    });
   return 2.0 * kWidth<T> * kChains * static_cast<double>(rounds);
 }
 
@@ -35,12 +39,12 @@ double peak(long rounds) {
 double peak_bfloat16(long rounds) {
   __m512 sum[kChains];
   const __m512bh x = __m512bh(_mm512_set1_epi32(0x3f803f80));
-  for (int i = 0; i < kChains; ++i) sum[i] = _mm512_set1_ps(static_cast<float>(i));
+  unroll<kChains>([&](auto i) { sum[i] = _mm512_set1_ps(static_cast<float>(i)); });
   for (long r = 0; r < rounds; ++r)
-    for (int i = 0; i < kChains; ++i) {
+    unroll<kChains>([&](auto i) {
       sum[i] = _mm512_dpbf16_ps(sum[i], x, x);
       asm volatile("" : "+v"(sum[i]));
-    }
+    });
   return 4.0 * 16 * kChains * static_cast<double>(rounds);
 }
 constexpr auto bf16_loop = peak_bfloat16;

@@ -37,7 +37,11 @@ struct Product<Bf16Pairs> {
   using Sum = float;
   using Vector = __m512bh;
   static constexpr int kRows = 12;  // the instruction is slow to answer: 24 sums keep it busy, 16 do not
-  static Vector broadcast(const uint32_t* p) { return Vector(_mm512_set1_epi32(static_cast<int>(*p))); }
+  static Vector broadcast(const uint32_t* p) {
+    int pair;
+    memcpy(&pair, p, sizeof pair);  // a pair of a view may start between two words
+    return Vector(_mm512_set1_epi32(pair));
+  }
   static Vector load(const uint32_t* p) { return Vector(_mm512_loadu_si512(p)); }
   static Vector load_part(const uint32_t* p, int n) {
     return Vector(_mm512_maskz_loadu_epi32(static_cast<__mmask16>((1u << n) - 1u), p));
@@ -75,7 +79,7 @@ template <class P, int R, int V, Order kOrder, Edge kEdge>
   using Op = Product<P>;
   using T = typename Op::Sum;
   constexpr int w = kWidth<T>;
-  Batch<T> sum[R][V];
+  typename Batch<T>::register_type sum[R][V];  // bare: g++ keeps large arrays of batches in memory
   unroll<R>([&](auto i) { unroll<V>([&](auto j) { sum[i][j] = Batch<T>(T(0)); }); });
   for (long p = 0; p < k; ++p) {
     typename Op::Vector row[V];
@@ -98,7 +102,7 @@ template <class P, int R, int V, Order kOrder, Edge kEdge>
     if (out.bias != nullptr) bias = cut ? load_part(out.bias + j * w, last) : load(out.bias + j * w);
     unroll<R>([&](auto i) {
       T* c = out.c + i * out.ldc + j * w;
-      Batch<T> y = sum[i][j] * Batch<T>(out.alpha);
+      Batch<T> y = Batch<T>(sum[i][j]) * Batch<T>(out.alpha);
       if (out.add) y = y + (cut ? load_part(c, last) : load(c));
       if (out.bias != nullptr) y = y + bias;
       if constexpr (cut)

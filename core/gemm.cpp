@@ -1,0 +1,175 @@
+#include <algorithm>
+#include <heed/core/check.hpp>
+#include <heed/core/gemm.hpp>
+#include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/kernels/gemm.hpp>
+#include <heed/core/parallel.hpp>
+#include <heed/core/pool.hpp>
+
+namespace heed {
+
+namespace kernels {
+HEED_KERNEL_TABLE_BF16(GemmTable, gemm_table)
+}
+
+namespace {
+
+using kernels::GemmKind;
+using kernels::GemmProblem;
+
+// In multiply-adds. About 10 and 5 microseconds of one core.
+constexpr Index kSerialWork = 1 << 20, kTaskWork = 1 << 19;
+constexpr Index kTasks = 32;                    // enough to share evenly among a few cores
+constexpr Index kPackedBytes = Index{8} << 20;  // of b at a time
+constexpr Index kPackGrain = 1 << 17;           // bytes of b that a task packs
+
+Index ceil_div(Index a, Index b) { return (a + b - 1) / b; }
+Index round_up(Index a, Index b) { return ceil_div(a, b) * b; }
+
+const GemmKind& kind_of(const Gemm& g) {
+  const auto real = [](DType t) { return t == DType::float32 || t == DType::bfloat16; };
+  const bool both_double = g.a.dtype == DType::float64 && g.b.dtype == DType::float64;
+  require(both_double || (real(g.a.dtype) && real(g.b.dtype)), "gemm: a is ", name_of(g.a.dtype), " and b is ",
+          name_of(g.b.dtype), "; both must be float64, or each float32 or bfloat16");
+  const kernels::GemmTable& table = kernels::gemm_table();
+  if (both_double) return table.float64;
+  return g.a.dtype == DType::bfloat16 && g.b.dtype == DType::bfloat16 ? table.bfloat16 : table.float32;
+}
+
+const void* shifted(const MatrixIn& x, Index elements) {
+  return static_cast<const char*>(x.data) + elements * static_cast<Index>(size_of(x.dtype));
+}
+
+// The product at a place of the batch.
+GemmProblem problem_of(const Gemm& g, Index item) {
+  const Gemm::Axis &outer = g.batch[0], &inner = g.batch[1];
+  const Index i = item / inner.count, j = item % inner.count;
+  const Index c_size = g.a.dtype == DType::float64 ? 8 : 4;
+  return {.m = g.m,
+          .n = g.n,
+          .k = g.k,
+          .a = shifted(g.a, i * outer.a + j * inner.a),
+          .a_row = g.a.row,
+          .a_column = g.a.column,
+          .b = shifted(g.b, i * outer.b + j * inner.b),
+          .b_row = g.b.row,
+          .b_column = g.b.column,
+          .a_bf16 = g.a.dtype == DType::bfloat16,
+          .b_bf16 = g.b.dtype == DType::bfloat16,
+          .c = static_cast<char*>(g.c) + (i * outer.c + j * inner.c) * c_size,
+          .ldc = g.ldc,
+          .alpha = g.alpha,
+          .add = g.accumulate,
+          .activation = static_cast<kernels::GemmActivation>(g.activation),
+          .bias = g.bias,
+          .before = g.before,
+          .before_ld = g.before_ld,
+          .residual = g.residual,
+          .residual_ld = g.residual_ld};
+}
+
+// One product on this thread.
+void multiply_serial(const GemmKind& kind, const GemmProblem& g, bool few, char* packed) {
+  if (few) return kind.few_rows(g, 0, g.n);
+  const Index panels = ceil_div(g.n, kind.panel_columns);
+  kind.pack(g, 0, panels, packed);
+  for (Index row = 0; row < g.m; row += kind.block_rows)
+    kind.block(g, row, std::min(kind.block_rows, g.m - row), 0, panels, packed);
+}
+
+// How c is cut into tasks: blocks of rows by groups of panels, from the shape alone.
+struct Cut {
+  Index rows, panels;
+};
+
+Cut cut_of(const GemmKind& kind, Index m, Index n, Index k) {
+  const Index all = ceil_div(n, kind.panel_columns);
+  Cut cut{kind.block_rows, std::min<Index>(all, 16)};
+  const auto tasks = [&] { return ceil_div(m, cut.rows) * ceil_div(all, cut.panels); };
+  const auto work = [&] { return cut.rows * cut.panels * kind.panel_columns * k; };
+  while (tasks() < kTasks && work() >= 2 * kTaskWork) {
+    if (cut.panels > 4)
+      cut.panels = ceil_div(cut.panels, 2);
+    else if (cut.rows > 4 * kind.row_step)
+      cut.rows /= 2;
+    else
+      break;
+  }
+  // Even shares: no sliver at the end.
+  cut.rows = round_up(ceil_div(m, ceil_div(m, cut.rows)), kind.row_step);
+  cut.panels = ceil_div(all, ceil_div(all, cut.panels));
+  return cut;
+}
+
+// The columns [column, column + n) of a product.
+GemmProblem columns_of(const GemmKind& kind, GemmProblem g, Index column, Index n) {
+  const auto shift = [&](auto*& p, Index elements, Index size) {
+    using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<std::remove_reference_t<decltype(p)>>>,
+                                    const char, char>;
+    if (p != nullptr) p = static_cast<Byte*>(p) + elements * size;
+  };
+  const Index size = kind.sum_bytes;
+  shift(g.b, column * g.b_column, g.b_bf16 ? 2 : size);
+  shift(g.c, column, size);
+  shift(g.bias, column, size);
+  shift(g.before, column, size);
+  shift(g.residual, column, size);
+  g.n = n;
+  return g;
+}
+
+// One product, shared among threads: b is packed once, in parts of bounded size, then parts of c are computed.
+void multiply_parallel(const GemmKind& kind, const GemmProblem& whole) {
+  const Index panel_bytes = static_cast<Index>(kind.packed_bytes(columns_of(kind, whole, 0, kind.panel_columns)));
+  const Index most = std::max<Index>(16, kPackedBytes / std::max<Index>(1, panel_bytes));  // panels at a time
+  const Index all = ceil_div(whole.n, kind.panel_columns);
+  Scratch<char> packed(static_cast<std::size_t>(std::min(all, most) * panel_bytes));
+  for (Index first = 0; first < all; first += most) {
+    const Index column = first * kind.panel_columns;
+    const GemmProblem g = columns_of(kind, whole, column, std::min(most * kind.panel_columns, whole.n - column));
+    const Index panels = std::min(most, all - first);
+    parallel_for(panels, std::max<Index>(1, kPackGrain / std::max<Index>(1, panel_bytes)),
+                 [&](Index begin, Index end) { kind.pack(g, begin, end, packed.data()); });
+    const Cut cut = cut_of(kind, g.m, g.n, g.k);
+    const Index across = ceil_div(panels, cut.panels);
+    parallel_for(ceil_div(g.m, cut.rows) * across, 1, [&](Index begin, Index end) {
+      for (Index t = begin; t < end; ++t) {
+        const Index row = t / across * cut.rows, panel = t % across * cut.panels;
+        kind.block(g, row, std::min(cut.rows, g.m - row), panel, std::min(panel + cut.panels, panels), packed.data());
+      }
+    });
+  }
+}
+
+// Columns a task, so that it reads about 64 kB of b or more.
+void few_parallel(const GemmKind& kind, const GemmProblem& g) {
+  const Index columns = round_up(std::max<Index>(1, kSerialWork / 64 / std::max<Index>(1, g.k)), 64);
+  parallel_for(g.n, columns, [&](Index begin, Index end) { kind.few_rows(g, begin, end); });
+}
+
+}  // namespace
+
+void gemm(const Gemm& g) {
+  const GemmKind& kind = kind_of(g);
+  const Index items = g.batch[0].count * g.batch[1].count;
+  require(items == 1 || (g.before == nullptr && g.residual == nullptr), "gemm: ", items,
+          " products in a batch have a residual or a copy before activation; a batch must have neither");
+  if (g.m <= 0 || g.n <= 0 || items <= 0) return;
+  const bool few = g.m <= kernels::kFewRows && (g.b.row == 1 || g.b.column == 1);
+  const Index work = g.m * g.n * std::max<Index>(g.k, 1);
+  if (work > kSerialWork && (items == 1 || work > kSerialWork * 8)) {
+    for (Index i = 0; i < items; ++i) {
+      if (few)
+        few_parallel(kind, problem_of(g, i));
+      else
+        multiply_parallel(kind, problem_of(g, i));
+    }
+    return;
+  }
+  parallel_for(items, std::max<Index>(1, kTaskWork / work), [&](Index begin, Index end) {
+    Scratch<char> packed(few ? 0 : kind.packed_bytes(problem_of(g, begin)));
+    for (Index i = begin; i < end; ++i) multiply_serial(kind, problem_of(g, i), few, packed.data());
+  });
+}
+
+}  // namespace heed

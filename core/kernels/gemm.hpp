@@ -1,0 +1,54 @@
+// What the driver of matrix products (core/gemm.cpp) asks of a level. Strides count elements.
+#pragma once
+#include <cstddef>
+
+namespace heed::kernels {
+
+enum class GemmActivation { none, relu, gelu, gelu_tanh };
+
+// c[m, n] = activation(alpha * a[m, k] b[k, n] (+ c) + bias[n]) + residual[m, n]; `before` takes the argument of the
+// activation. bias, before and residual may be null.
+struct GemmProblem {
+  long m, n, k;
+  const void* a;
+  long a_row, a_column;
+  const void* b;
+  long b_row, b_column;
+  bool a_bf16, b_bf16;
+  void* c;
+  long ldc;
+  double alpha;
+  bool add;
+  GemmActivation activation;
+  const void* bias;
+  void* before;
+  long before_ld;
+  const void* residual;
+  long residual_ld;
+};
+
+// One way to multiply. b is packed in panels of `panel_columns`, a multiple of the vector; the last is padded with 0.
+struct GemmKind {
+  long panel_columns;
+  long block_rows;  // most rows of a call of `block`
+  long row_step;    // of the tile: blocks are best multiples of it
+  long sum_bytes;   // of an element of c
+  std::size_t (*packed_bytes)(const GemmProblem&);
+  // Packs the panels [begin, end) of all of b.
+  void (*pack)(const GemmProblem&, long begin, long end, void* packed);
+  // Computes rows [row, row + rows) of the panels [begin, end) of c.
+  void (*block)(const GemmProblem&, long row, long rows, long begin, long end, const void* packed);
+  // For m <= kFewRows, without packing, columns [begin, end); b_row or b_column must be 1.
+  void (*few_rows)(const GemmProblem&, long begin, long end);
+};
+inline constexpr long kFewRows = 4;
+
+struct GemmTable {
+  GemmKind float32;   // operands float32 or bf16
+  GemmKind float64;   // operands float64
+  GemmKind bfloat16;  // both operands bf16
+};
+
+const GemmTable& gemm_table();  // of the level that runs
+
+}  // namespace heed::kernels

@@ -1,0 +1,306 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <heed/core/check.hpp>
+#include <heed/core/gemm.hpp>
+#include <heed/core/parallel.hpp>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "levels.hpp"
+
+using namespace heed;
+using heed::testing::on_each_level;
+
+namespace {
+
+// Values of one dtype with room around the matrix, and their float64 copies.
+struct Operand {
+  std::vector<char> bytes;
+  std::vector<double> exact;
+  MatrixIn in;
+  Index at(Index i, Index j) const { return offset + i * in.row + j * in.column; }
+  double operator()(Index i, Index j) const { return exact[static_cast<std::size_t>(at(i, j))]; }
+  Index offset = 0;
+};
+
+double pseudo(std::uint32_t& state) {
+  state = state * 1664525u + 1013904223u;
+  return static_cast<double>(state >> 8) / (1 << 23) - 1;
+}
+
+enum class Layout { rows, columns, strided, reversed };
+constexpr Layout kLayouts[] = {Layout::rows, Layout::columns, Layout::strided, Layout::reversed};
+
+Operand operand(Index rows, Index columns, Layout layout, DType type, std::uint32_t seed, Index copies = 1) {
+  Operand x;
+  const auto set = [&](Index row, Index column, Index offset) {
+    x.in.row = row;
+    x.in.column = column;
+    x.offset = offset;
+  };
+  // Whole rows with a gap, whole columns with an odd gap, every third element, and backwards.
+  Index size = 0;
+  if (layout == Layout::rows) set(columns + 2, 1, 0), size = rows * (columns + 2);
+  if (layout == Layout::columns) set(1, rows + 1, 0), size = columns * (rows + 1);
+  if (layout == Layout::strided) set(3 * columns + 1, 3, 0), size = rows * (3 * columns + 1);
+  if (layout == Layout::reversed) set(-columns, -1, std::max<Index>(rows * columns - 1, 0)), size = rows * columns;
+  size *= copies;
+  x.exact.resize(static_cast<std::size_t>(size));
+  x.bytes.resize(x.exact.size() * size_of(type) + 1);
+  for (std::size_t i = 0; i < x.exact.size(); ++i) {
+    const double v = pseudo(seed);
+    if (type == DType::float64) x.exact[i] = v, std::memcpy(&x.bytes[i * 8], &v, 8);
+    if (type == DType::float32) {
+      const float f = static_cast<float>(v);
+      x.exact[i] = f, std::memcpy(&x.bytes[i * 4], &f, 4);
+    }
+    if (type == DType::bfloat16) {
+      const bfloat16 h(static_cast<float>(v));
+      x.exact[i] = static_cast<float>(h), std::memcpy(&x.bytes[i * 2], &h, 2);
+    }
+  }
+  x.in.dtype = type;
+  x.in.data = x.bytes.data() + x.offset * static_cast<Index>(size_of(type));
+  return x;
+}
+
+double activated(Activation kind, double x) {
+  switch (kind) {
+    case Activation::relu: return x > 0 ? x : 0;
+    case Activation::gelu: return x * std::erfc(-x * std::sqrt(0.5)) / 2;
+    case Activation::gelu_tanh: return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    default: return x;
+  }
+}
+
+struct Options {
+  Layout a = Layout::rows, b = Layout::rows;
+  DType a_type = DType::float32, b_type = DType::float32;
+  bool accumulate = false, bias = false, before = false, residual = false;
+  Activation activation = Activation::none;
+  double alpha = 1;
+};
+
+// Computes, compares with plain float64 loops, and gives the worst error over eps * sum |a||b| (with all other terms).
+template <class T>
+double worst_of(Index m, Index n, Index k, const Options& o) {
+  const Operand a = operand(m, k, o.a, o.a_type, 1), b = operand(k, n, o.b, o.b_type, 2);
+  const Index ldc = n + 3, before_ld = n + 1, residual_ld = n + 2;
+  const auto random = [](Index count, std::uint32_t seed) {
+    std::vector<T> x(static_cast<std::size_t>(count));
+    for (T& v : x) v = static_cast<T>(pseudo(seed));
+    return x;
+  };
+  std::vector<T> c = random(m * ldc, 3), before(static_cast<std::size_t>(m * before_ld), T(-9));
+  const std::vector<T> c_old = c, bias = random(n, 4), residual = random(m * residual_ld, 5);
+  Gemm g{.m = m, .n = n, .k = k, .a = a.in, .b = b.in, .c = c.data(), .ldc = ldc, .alpha = o.alpha};
+  g.accumulate = o.accumulate;
+  g.activation = o.activation;
+  if (o.bias) g.bias = bias.data();
+  if (o.before) g.before = before.data(), g.before_ld = before_ld;
+  if (o.residual) g.residual = residual.data(), g.residual_ld = residual_ld;
+  gemm(g);
+  double worst = 0;
+  for (Index i = 0; i < m; ++i)
+    for (Index j = 0; j < ldc; ++j) {
+      const auto at = static_cast<std::size_t>(i * ldc + j);
+      if (j >= n) {
+        worst = std::max(worst, c[at] == c_old[at] ? 0.0 : 1e30);  // the gap between rows is not ours
+        continue;
+      }
+      double sum = 0, size = 2;
+      for (Index p = 0; p < k; ++p) sum += a(i, p) * b(p, j), size += std::abs(a(i, p) * b(p, j));
+      sum = o.alpha * sum + (o.accumulate ? c_old[at] : T(0)) + (o.bias ? bias[static_cast<std::size_t>(j)] : T(0));
+      const double left = o.before ? before[static_cast<std::size_t>(i * before_ld + j)] : sum;
+      const double want =
+          activated(o.activation, sum) + (o.residual ? residual[static_cast<std::size_t>(i * residual_ld + j)] : T(0));
+      worst = std::max({worst, std::abs(c[at] - want) / size, std::abs(left - sum) / size});
+      if (std::isnan(c[at])) worst = 1e30;
+    }
+  return worst / std::numeric_limits<T>::epsilon();
+}
+
+// Sums in blocks and vectors keep the error of long ones low; most of this is for GELU.
+// below:
+constexpr double kBound = 4;
+
+template <class T>
+void expect(Index m, Index n, Index k, const Options& o) {
+  const double worst = worst_of<T>(m, n, k, o);
+  if (worst < kBound) return;
+  CAPTURE(m);
+  CAPTURE(n);
+  CAPTURE(k);
+  CAPTURE(static_cast<int>(o.a));
+  CAPTURE(static_cast<int>(o.b));
+  CAPTURE(std::string(name_of(o.a_type)));
+  CAPTURE(std::string(name_of(o.b_type)));
+  CAPTURE(worst);
+  CHECK(worst < kBound);
+}
+
+template <class T>
+void check_layouts(DType a_type, DType b_type) {
+  for (const Layout a : kLayouts)
+    for (const Layout b : kLayouts) {
+      const Options o{.a = a, .b = b, .a_type = a_type, .b_type = b_type};
+      for (const Index m : {0, 1, 2, 3, 4, 5, 8, 11, 13, 97})
+        for (const Index n : {0, 1, 3, 4, 8, 15, 16, 17, 32, 33, 65})
+          for (const Index k : {0, 1, 2, 7, 16, 33}) expect<T>(m, n, k, o);
+      expect<T>(1, 300, 2100, o);
+      expect<T>(3, 70, 1025, o);
+      expect<T>(30, 40, 257, o);
+      expect<T>(31, 33, 515, o);
+      expect<T>(200, 130, 300, o);  // enough work to be shared among threads
+    }
+}
+
+void check_epilogues(DType type) {
+  for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu, Activation::gelu_tanh})
+    for (int bits = 0; bits < 16; ++bits) {
+      const Options o{.a_type = type,
+                      .b_type = type,
+                      .accumulate = (bits & 1) != 0,
+                      .bias = (bits & 2) != 0,
+                      .before = (bits & 4) != 0,
+                      .residual = (bits & 8) != 0,
+                      .activation = activation,
+                      .alpha = -0.625};
+      for (const Index m : {1, 4, 19, 100})
+        for (const Index n : {1, 17, 35, 96})
+          for (const Index k : {0, 5, 300}) {
+            if (type == DType::float64)
+              expect<double>(m, n, k, o);
+            else
+              expect<float>(m, n, k, o);
+          }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("gemm: float32 of every layout and edge agrees with float64 loops") {
+  on_each_level([] { check_layouts<float>(DType::float32, DType::float32); });
+}
+
+TEST_CASE("gemm: float64 of every layout and edge agrees with plain loops") {
+  on_each_level([] { check_layouts<double>(DType::float64, DType::float64); });
+}
+
+TEST_CASE("gemm: bfloat16 operands, one or both, agree with float64 loops on the rounded values") {
+  on_each_level([] {
+    check_layouts<float>(DType::bfloat16, DType::bfloat16);
+    check_layouts<float>(DType::bfloat16, DType::float32);
+    check_layouts<float>(DType::float32, DType::bfloat16);
+  });
+}
+
+TEST_CASE("gemm: alpha, accumulation, bias, activation, its argument and residual") {
+  on_each_level([] {
+    check_epilogues(DType::float32);
+    check_epilogues(DType::float64);
+    check_epilogues(DType::bfloat16);
+  });
+}
+
+TEST_CASE("gemm: b wider than what is packed at a time") {
+  on_each_level([] {
+    const Options o{.b = Layout::columns, .bias = true, .residual = true};
+    expect<float>(9, 5000, 700, o);
+  });
+}
+
+TEST_CASE("gemm: two batch axes, of few large or many small products") {
+  on_each_level([] {
+    for (const Index size : {5, 40, 260}) {
+      const Index m = size, n = size + 1, k = size + 2;
+      const Operand a = operand(m, k, Layout::rows, DType::float32, 1, 6),
+                    b = operand(k, n, Layout::columns, DType::float32, 2, 3);
+      const Index a_size = m * (k + 2), b_size = n * (k + 1), c_size = m * n;
+      std::vector<float> c(static_cast<std::size_t>(6 * c_size), -1.f), bias(static_cast<std::size_t>(n), 0.25f);
+      Gemm g{.m = m, .n = n, .k = k, .a = a.in, .b = b.in, .c = c.data(), .ldc = n, .bias = bias.data()};
+      g.batch[0] = Gemm::Axis{2, 3 * a_size, 0, 3 * c_size};  // b is shared by the outer axis
+      g.batch[1] = {3, a_size, b_size, c_size};
+      gemm(g);
+      double worst = 0;
+      for (Index t = 0; t < 6; ++t)
+        for (Index i = 0; i < m; ++i)
+          for (Index j = 0; j < n; ++j) {
+            double sum = 0.25;
+            for (Index p = 0; p < k; ++p)
+              sum += a.exact[static_cast<std::size_t>(t * a_size + a.at(i, p))] *
+                     b.exact[static_cast<std::size_t>(t % 3 * b_size + b.at(p, j))];
+            worst = std::max(worst, std::abs(c[static_cast<std::size_t>(t * c_size + i * n + j)] - sum));
+          }
+      CHECK(worst < 1e-6 * static_cast<double>(size + 20));
+    }
+  });
+}
+
+TEST_CASE("gemm: the same bits at any number of threads") {
+  const int before = threads();
+  on_each_level([] {
+    for (const DType type : {DType::float32, DType::float64, DType::bfloat16})
+      for (const auto [m, n, k] :
+           {std::array<Index, 3>{384, 128, 768}, {768, 65, 128}, {2, 1000, 1200}, {513, 257, 300}}) {
+        const Operand a = operand(m, k, Layout::columns, type, 1), b = operand(k, n, Layout::columns, type, 2);
+        std::vector<double> first, c(static_cast<std::size_t>(m * n));
+        for (const int count : {1, 2, 3, 8}) {
+          set_threads(count);
+          std::fill(c.begin(), c.end(), 0.0);
+          gemm({.m = m, .n = n, .k = k, .a = a.in, .b = b.in, .c = c.data(), .ldc = n});
+          if (first.empty()) first = c;
+          CHECK(std::memcmp(first.data(), c.data(), c.size() * sizeof(double)) == 0);
+        }
+      }
+  });
+  set_threads(before);
+}
+
+TEST_CASE("gemm: NaN and infinity in an operand reach what they touch and nothing else") {
+  on_each_level([] {
+    for (const DType type : {DType::float32, DType::bfloat16}) {
+      const Index m = 21, n = 37, k = 19;
+      Operand a = operand(m, k, Layout::rows, type, 1), b = operand(k, n, Layout::columns, type, 2);
+      const float bad = std::numeric_limits<float>::quiet_NaN();
+      const bfloat16 bad_half(bad);
+      // The gaps after a row of a and a column of b hold NaN too: they must not be read into sums.
+      const auto spoil = [&](Operand& x, Index place) {
+        if (type == DType::float32)
+          std::memcpy(&x.bytes[static_cast<std::size_t>(place) * 4], &bad, 4);
+        else
+          std::memcpy(&x.bytes[static_cast<std::size_t>(place) * 2], &bad_half, 2);
+      };
+      for (Index i = 0; i < m; ++i) spoil(a, i * (k + 2) + k), spoil(a, i * (k + 2) + k + 1);
+      for (Index j = 0; j < n; ++j) spoil(b, j * (k + 1) + k);
+      spoil(a, a.at(7, 3));
+      std::vector<float> c(static_cast<std::size_t>(m * n));
+      gemm({.m = m, .n = n, .k = k, .a = a.in, .b = b.in, .c = c.data(), .ldc = n});
+      Index wrong = 0;
+      for (Index i = 0; i < m; ++i)
+        for (Index j = 0; j < n; ++j) wrong += std::isnan(c[static_cast<std::size_t>(i * n + j)]) != (i == 7);
+      CHECK(wrong == 0);
+    }
+  });
+}
+
+TEST_CASE("gemm: types that do not go together and batches with a residual are errors") {
+  float x[4] = {};
+  double y[4] = {};
+  Gemm g{.m = 2, .n = 2, .k = 2, .c = x, .ldc = 2};
+  g.a = {x, DType::float32, 2, 1};
+  g.b = {y, DType::float64, 2, 1};
+  CHECK_THROWS_WITH_AS(gemm(g),
+                       "gemm: a is float32 and b is float64; both must be float64, or each float32 or bfloat16", Error);
+  g.b = {x, DType::int32, 2, 1};
+  CHECK_THROWS_AS(gemm(g), Error);
+  g.b = {x, DType::float32, 2, 1};
+  g.batch[0].count = 2;
+  g.residual = x;
+  CHECK_THROWS_AS(gemm(g), Error);
+}
