@@ -1,0 +1,140 @@
+// Comparisons, logic on masks and choice by mask: the part of elementwise.hpp that reads or makes bool8.
+#include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/elementwise_detail.hpp>
+
+namespace heed {
+
+using detail::elementwise;
+using detail::kernel_type;
+using detail::Operand;
+using kernels::Masking;
+
+namespace {
+
+// The kernel for x's dtype; Error where the op has none.
+kernels::ElementwiseKernel kernel_for(const char* name, Masking op, In x, const char* wanted) {
+  check(x->defined(), x.where(), name, ": x is undefined; it must have values");
+  const int type = kernel_type(x.dtype());
+  const kernels::ElementwiseKernel k = type < 0 ? nullptr : kernels::kernel(op).forward[type];
+  check(k != nullptr, x.where(), name, ": x is ", x.tensor(), "; it must be ", wanted);
+  return k;
+}
+
+constexpr const char* kNumbers = "float32, float64, int32 or bool8";
+
+Tensor compare(const char* name, Masking op, In a, In b, const char* wanted = kNumbers) {
+  const kernels::ElementwiseKernel k = kernel_for(name, op, a, wanted);
+  check(b->defined() && a.dtype() == b.dtype(), a.where(), name, ": a is ", a.tensor(), " but b is ", b.tensor(),
+        "; their dtypes must be the same (convert one with to())");
+  Shape shape;
+  check(broadcast(a.shape(), b.shape(), shape), a.where(), name, ": a is ", a.tensor(), " but b is ", b.tensor(),
+        "; the sizes of their axes, counted from the last, must be the same or 1");
+  const Tensor y = Tensor::empty(shape, DType::bool8);
+  elementwise(k, y, {a.tensor(), b.tensor()});
+  return y;
+}
+
+// The number takes the tensor's dtype, but an int32 or bool8 tensor is compared as float64: x < 2.5 means what it says.
+Tensor compare(const char* name, Masking op, In a, double b) {
+  const kernels::ElementwiseKernel k = kernel_for(name, op, a, kNumbers);
+  const Tensor y = Tensor::empty(a.shape(), DType::bool8);
+  if (is_floating(a.dtype())) elementwise(k, y, {a.tensor(), Operand(b, a.dtype())});
+  else elementwise(kernels::kernel(op).forward[kernels::kFloat64], y, {a->detach().to(DType::float64), Operand(b, DType::float64)});
+  return y;
+}
+
+Tensor test(const char* name, Masking op, In x, const char* wanted) {
+  const kernels::ElementwiseKernel k = kernel_for(name, op, x, wanted);
+  const Tensor y = Tensor::empty(x.shape(), DType::bool8);
+  elementwise(k, y, {x.tensor()});
+  return y;
+}
+
+void check_mask(const char* name, In mask) {
+  check(mask->defined() && mask.dtype() == DType::bool8, mask.where(), name, ": mask is ", mask.tensor(), "; it must be bool8");
+}
+
+// The gradient of where()'s a or b: dy where it was chosen, else 0.
+void add_chosen(Grads& d, int i, Masking op, const Tensor& dy, const Tensor& mask, const Shape& shape) {
+  if (!d.wants(i)) return;
+  const kernels::ElementwiseKernel k = kernels::kernel(op).forward[kernel_type(dy.dtype())];
+  if (shape != dy.shape()) {
+    const Tensor full = Tensor::empty_like(dy);
+    elementwise(k, full, {mask, dy, dy});
+    d.add(i, full);
+  } else if (const Target t = d.strided(i)) {
+    elementwise(k, t.gradient, {mask, dy, dy}, {0, 0, t.accumulate});
+  }
+}
+
+Shape where_shape(In mask, In a, const Shape& b) {
+  Shape two, shape;
+  check(broadcast(a.shape(), b, two) && broadcast(mask.shape(), two, shape), a.where(), "where: mask is ", mask.tensor(), ", a is ",
+        a.tensor(), " and b is of shape ", b, "; the sizes of their axes, counted from the last, must be the same or 1");
+  return shape;
+}
+
+// A tensor and a number; the number is chosen where the mask equals `number_where`.
+Tensor where_number(const char* name, In mask, In x, double value, bool number_where) {
+  check_mask(name, mask);
+  const kernels::ElementwiseKernel k = kernel_for(name, Masking::where, x, kNumbers);
+  Tensor y = Tensor::empty(where_shape(mask, x, {}), x.dtype());
+  const Operand n(value, x.dtype());
+  if (number_where) elementwise(k, y, {mask.tensor(), n, x.tensor()});
+  else elementwise(k, y, {mask.tensor(), x.tensor(), n});
+  const Shape shape = x.shape();
+  record(name, x.where(), y, {x}, saved(mask.tensor()), [shape, number_where](Grads& d, const Tensor& dy, const Tensor& m) {
+    add_chosen(d, 0, number_where ? Masking::where_b : Masking::where_a, dy, m, shape);
+  });
+  return y;
+}
+
+}  // namespace
+
+Tensor eq(In a, In b) { return compare("eq", Masking::eq, a, b); }
+Tensor ne(In a, In b) { return compare("ne", Masking::ne, a, b); }
+Tensor lt(In a, In b) { return compare("lt", Masking::lt, a, b); }
+Tensor le(In a, In b) { return compare("le", Masking::le, a, b); }
+Tensor gt(In a, In b) { return compare("gt", Masking::gt, a, b); }
+Tensor ge(In a, In b) { return compare("ge", Masking::ge, a, b); }
+Tensor eq(In a, double b) { return compare("eq", Masking::eq, a, b); }
+Tensor ne(In a, double b) { return compare("ne", Masking::ne, a, b); }
+Tensor lt(In a, double b) { return compare("lt", Masking::lt, a, b); }
+Tensor le(In a, double b) { return compare("le", Masking::le, a, b); }
+Tensor gt(In a, double b) { return compare("gt", Masking::gt, a, b); }
+Tensor ge(In a, double b) { return compare("ge", Masking::ge, a, b); }
+
+Tensor isnan(In x) { return test("isnan", Masking::isnan, x, "float32 or float64"); }
+Tensor isfinite(In x) { return test("isfinite", Masking::isfinite, x, "float32 or float64"); }
+
+Tensor logical_and(In a, In b) { return compare("logical_and", Masking::logical_and, a, b, "bool8"); }
+Tensor logical_or(In a, In b) { return compare("logical_or", Masking::logical_or, a, b, "bool8"); }
+Tensor logical_xor(In a, In b) { return compare("logical_xor", Masking::logical_xor, a, b, "bool8"); }
+Tensor logical_not(In x) { return test("logical_not", Masking::logical_not, x, "bool8"); }
+
+Tensor where(In mask, In a, In b) {
+  check_mask("where", mask);
+  const kernels::ElementwiseKernel k = kernel_for("where", Masking::where, a, kNumbers);
+  check(b->defined() && a.dtype() == b.dtype(), a.where(), "where: a is ", a.tensor(), " but b is ", b.tensor(),
+        "; their dtypes must be the same (convert one with to())");
+  Tensor y = Tensor::empty(where_shape(mask, a, b.shape()), a.dtype());
+  elementwise(k, y, {mask.tensor(), a.tensor(), b.tensor()});
+  const Shape shape_a = a.shape(), shape_b = b.shape();
+  record("where", a.where(), y, {a, b}, saved(mask.tensor()), [shape_a, shape_b](Grads& d, const Tensor& dy, const Tensor& m) {
+    add_chosen(d, 0, Masking::where_a, dy, m, shape_a);
+    add_chosen(d, 1, Masking::where_b, dy, m, shape_b);
+  });
+  return y;
+}
+
+Tensor where(In mask, In a, double b) { return where_number("where", mask, a, b, false); }
+Tensor where(In mask, double a, In b) { return where_number("where", mask, b, a, true); }
+
+Tensor masked_fill(In x, In mask, double value) {
+  Shape shape;
+  check(x->defined() && mask->defined() && broadcast(x.shape(), mask.shape(), shape) && shape == x.shape(), x.where(), "masked_fill: x is ",
+        x.tensor(), " but mask is ", mask.tensor(), "; the mask must broadcast to x's shape");
+  return where_number("masked_fill", mask, x, value, true);
+}
+
+}  // namespace heed

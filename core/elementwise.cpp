@@ -1,0 +1,227 @@
+#include <heed/core/elementwise.hpp>
+//
+#include <array>
+#include <cstring>
+#include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/parallel.hpp>
+
+namespace heed::kernels {
+HEED_KERNEL_TABLE(UnaryTable, unary_table)
+HEED_KERNEL_TABLE(ActivationTable, activation_table)
+HEED_KERNEL_TABLE(BinaryTable, binary_table)
+HEED_KERNEL_TABLE(MaskingTable, masking_table)
+}  // namespace heed::kernels
+
+namespace heed::detail {
+
+Operand::Operand(double value, DType dtype) : size_(size_of(dtype)) {
+  const auto put = [this](auto v) { std::memcpy(number_, &v, sizeof v); };
+  visit_dtype(dtype, [&](auto t) {
+    using T = decltype(t);
+    if constexpr (std::is_same_v<T, bfloat16>) put(bfloat16(static_cast<float>(value)));
+    else put(static_cast<T>(value));
+  });
+}
+
+int kernel_type(DType dtype) {
+  switch (dtype) {
+    case DType::float32: return kernels::kFloat32;
+    case DType::float64: return kernels::kFloat64;
+    case DType::int32: return kernels::kInt32;
+    case DType::bool8: return kernels::kBool8;
+    default: return -1;
+  }
+}
+
+namespace {
+
+constexpr int kMost = 4;             // the output and three inputs
+constexpr Index kGrain = 8192;       // elements a chunk
+constexpr Index kSerial = 32768;     // below, threads cost more than they bring
+constexpr Index kBlock = 512;        // elements gathered at once
+constexpr Index kShortestRun = 32;   // shorter runs are gathered
+
+// What a kernel reads or writes, with strides in elements along the axes of a nest. Number 0 is the output.
+struct Part {
+  char* data = nullptr;
+  std::size_t size = 4;
+  std::array<Index, kMaxRank> strides{};
+};
+
+// The loop nest: axes that every part walks as one are joined.
+struct Nest {
+  std::array<Index, kMaxRank> shape{};
+  int rank = 0;
+  std::array<Part, kMost> parts;
+  int count = 0;
+
+  void add_axis(Index size, const std::array<Index, kMost>& strides) {
+    bool joins = rank > 0;
+    for (int k = 0; k < count && joins; ++k) joins = parts[k].strides[rank - 1] == size * strides[k];
+    if (!joins) ++rank;
+    shape[rank - 1] = joins ? shape[rank - 1] * size : size;
+    for (int k = 0; k < count; ++k) parts[k].strides[rank - 1] = strides[k];
+  }
+};
+
+Nest make_nest(const Tensor& out, std::span<const Operand> inputs) {
+  Nest nest;
+  nest.count = 1 + static_cast<int>(inputs.size());
+  nest.parts[0].data = static_cast<char*>(out.raw());
+  nest.parts[0].size = size_of(out.dtype());
+  std::array<const Tensor*, kMost> tensors{};
+  for (int k = 1; k < nest.count; ++k) {
+    const Operand& x = inputs[k - 1];
+    // What the kernel does not read must still be memory that it could: the last input serves.
+    const Tensor* t = tensors[k] = x.is_unread() ? inputs.back().tensor() : x.tensor();
+    nest.parts[k].data = static_cast<char*>(const_cast<void*>(t == nullptr ? x.number() : t->raw()));
+    nest.parts[k].size = t == nullptr ? x.size() : size_of(t->dtype());
+  }
+  const int rank = out.rank();
+  for (int axis = 0; axis < rank; ++axis) {
+    if (out.shape()[axis] == 1) continue;
+    std::array<Index, kMost> strides{out.strides()[axis]};
+    for (int k = 1; k < nest.count; ++k) {
+      const Tensor* x = tensors[k];
+      if (x == nullptr) continue;
+      const int own = axis - (rank - x->rank());
+      strides[k] = own >= 0 && x->shape()[own] != 1 ? x->strides()[own] : 0;
+    }
+    nest.add_axis(out.shape()[axis], strides);
+  }
+  if (nest.rank == 0) nest.add_axis(1, {1, 1, 1, 1});
+  return nest;
+}
+
+// A position in the nest, kept as indices and as each part's offset in elements.
+struct Cursor {
+  const Nest& nest;
+  std::array<Index, kMaxRank> index{};
+  std::array<Index, kMost> offset{};
+
+  Cursor(const Nest& n, Index flat) : nest(n) {
+    for (int a = nest.rank - 1; a >= 0; --a) {
+      index[a] = flat % nest.shape[a];
+      flat /= nest.shape[a];
+      for (int k = 0; k < nest.count; ++k) offset[k] += index[a] * nest.parts[k].strides[a];
+    }
+  }
+  Index left_in_run() const { return nest.shape[nest.rank - 1] - index[nest.rank - 1]; }
+
+  void advance(Index n) {  // n <= left_in_run()
+    int a = nest.rank - 1;
+    index[a] += n;
+    for (int k = 0; k < nest.count; ++k) offset[k] += n * nest.parts[k].strides[a];
+    for (; a > 0 && index[a] == nest.shape[a]; --a) {
+      for (int k = 0; k < nest.count; ++k) offset[k] += nest.parts[k].strides[a - 1] - nest.shape[a] * nest.parts[k].strides[a];
+      index[a] = 0;
+      ++index[a - 1];
+    }
+  }
+};
+
+template <class T> void copy_items(char* to, Index to_step, const char* from, Index from_step, Index n) {
+  constexpr Index size = sizeof(T);
+  for (Index i = 0; i < n; ++i) std::memcpy(to + i * to_step * size, from + i * from_step * size, sizeof(T));
+}
+
+void copy_items(std::size_t size, char* to, Index to_step, const char* from, Index from_step, Index n) {
+  if (size == 8) copy_items<std::uint64_t>(to, to_step, from, from_step, n);
+  else if (size == 4) copy_items<std::uint32_t>(to, to_step, from, from_step, n);
+  else copy_items<std::uint8_t>(to, to_step, from, from_step, n);
+}
+
+struct Job {
+  kernels::ElementwiseKernel kernel;
+  const kernels::ElementwiseOptions& options;
+  Nest nest;
+  bool direct = true;                           // the kernel runs on the tensors' own memory
+  std::array<unsigned char, kMost> step{};      // direct: 0 or 1, along the last axis
+  std::array<bool, kMost> gathered{};           // else: copied to or from a block
+  bool repeats = true;                          // the kernel takes inputs of step 0
+
+  void plan();
+  void run(Index begin, Index end) const { direct ? run_direct(begin, end) : run_blocks(begin, end); }
+  void run_direct(Index begin, Index end) const;
+  void run_blocks(Index begin, Index end) const;
+};
+
+void Job::plan() {
+  const int last = nest.rank - 1;
+  direct = nest.rank == 1 || nest.shape[last] >= kShortestRun;
+  for (int k = 0; k < nest.count; ++k) {
+    const Index s = nest.parts[k].strides[last];
+    direct = direct && (s == 1 || (s == 0 && k > 0 && repeats));
+    step[k] = s != 0;
+  }
+  if (direct) return;
+  for (int k = 0; k < nest.count; ++k) {
+    Index dense = 1;
+    bool is_dense = true, is_number = true;
+    for (int a = last; a >= 0; --a) {
+      is_dense = is_dense && nest.parts[k].strides[a] == dense;
+      is_number = is_number && nest.parts[k].strides[a] == 0;
+      dense *= nest.shape[a];
+    }
+    const bool number = is_number && k > 0 && repeats;
+    gathered[k] = !is_dense && !number;
+    step[k] = !number;
+  }
+}
+
+void Job::run_direct(Index begin, Index end) const {
+  Cursor at(nest, begin);
+  while (begin < end) {
+    const Index n = std::min(end - begin, at.left_in_run());
+    const void* in[kMost];
+    for (int k = 1; k < nest.count; ++k) in[k - 1] = nest.parts[k].data + at.offset[k] * static_cast<Index>(nest.parts[k].size);
+    kernel(nest.parts[0].data + at.offset[0] * static_cast<Index>(nest.parts[0].size), in, step.data() + 1, n, options);
+    at.advance(n);
+    begin += n;
+  }
+}
+
+void Job::run_blocks(Index begin, Index end) const {
+  alignas(64) char scratch[kMost][kBlock * 8];
+  while (begin < end) {
+    const Index n = std::min(end - begin, kBlock);
+    const Cursor start(nest, begin);
+    char* at[kMost];
+    for (int k = 0; k < nest.count; ++k)
+      at[k] = gathered[k] ? scratch[k] : nest.parts[k].data + start.offset[k] * static_cast<Index>(nest.parts[k].size);
+    const auto transfer = [&](int k, bool to_scratch) {
+      const Part& p = nest.parts[k];
+      const Index stride = p.strides[nest.rank - 1], size = static_cast<Index>(p.size);
+      Cursor cursor = start;
+      for (Index done = 0; done < n;) {
+        const Index run = std::min(n - done, cursor.left_in_run());
+        char *own = p.data + cursor.offset[k] * size, *block = scratch[k] + done * size;
+        if (to_scratch) copy_items(p.size, block, 1, own, stride, run);
+        else copy_items(p.size, own, stride, block, 1, run);
+        cursor.advance(run);
+        done += run;
+      }
+    };
+    for (int k = options.accumulate ? 0 : 1; k < nest.count; ++k)
+      if (gathered[k]) transfer(k, true);
+    const void* in[kMost];
+    for (int k = 1; k < nest.count; ++k) in[k - 1] = at[k];
+    kernel(at[0], in, step.data() + 1, n, options);
+    if (gathered[0]) transfer(0, false);
+    begin += n;
+  }
+}
+
+}  // namespace
+
+void elementwise(kernels::ElementwiseKernel kernel, const Tensor& out, std::span<const Operand> inputs,
+                 const kernels::ElementwiseOptions& options) {
+  const Index total = out.numel();
+  if (total == 0) return;
+  Job job{kernel, options, make_nest(out, inputs)};
+  job.repeats = inputs.size() > 1;
+  job.plan();
+  parallel_for(total, total <= kSerial ? total : kGrain, [&](Index b, Index e) { job.run(b, e); });
+}
+
+}  // namespace heed::detail

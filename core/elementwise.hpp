@@ -1,0 +1,38 @@
+// Runs an elementwise kernel over tensors of any strides, with NumPy's broadcasting, on all threads.
+#pragma once
+#include <heed/core/kernels/elementwise.hpp>
+#include <heed/core/tensor.hpp>
+#include <initializer_list>
+#include <span>
+
+namespace heed::detail {
+
+// An input of a kernel: a tensor that broadcasts to the output's shape, or one number for all of it.
+class Operand {
+ public:
+  Operand(const Tensor& x) : tensor_(&x) {}             // undefined: one that the kernel does not read; not the last one
+  Operand(double value, DType dtype);                   // a number in the given type
+  const Tensor* tensor() const { return tensor_; }      // null for a number
+  bool is_unread() const { return tensor_ != nullptr && !tensor_->defined(); }
+  const void* number() const { return number_; }
+  std::size_t size() const { return size_; }            // bytes of an element
+
+ private:
+  const Tensor* tensor_ = nullptr;
+  alignas(8) unsigned char number_[8] = {};
+  std::size_t size_ = 0;
+};
+
+// out = kernel(inputs), elementwise; out += with options.accumulate. At most 3 inputs; out does not overlap itself. No checks,
+// no version, no tape. Each element is computed alike wherever it lies, so that neither threads nor strides change bits.
+void elementwise(kernels::ElementwiseKernel kernel, const Tensor& out, std::span<const Operand> inputs,
+                 const kernels::ElementwiseOptions& options = {});
+inline void elementwise(kernels::ElementwiseKernel kernel, const Tensor& out, std::initializer_list<Operand> inputs,
+                        const kernels::ElementwiseOptions& options = {}) {
+  elementwise(kernel, out, std::span<const Operand>(inputs.begin(), inputs.size()), options);
+}
+
+// The row of a kernel's list for a dtype; -1 for bfloat16, which no elementwise kernel takes.
+int kernel_type(DType dtype);
+
+}  // namespace heed::detail
