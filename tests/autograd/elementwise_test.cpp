@@ -1,0 +1,309 @@
+// Derivatives of the elementwise ops, their values where PyTorch's rules decide, and their messages.
+#include <heed/autograd/activations.hpp>
+#include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/gradcheck.hpp>
+#include <heed/autograd/tape.hpp>
+#include <limits>
+
+#include "tests/support.hpp"
+
+using namespace heed;
+using test::contains;
+using test::error_of;
+
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+using Inputs1 = std::vector<Tensor>;
+
+// n different numbers in (low, high), in scrambled order, none within 1e-3 of a multiple of 0.5, where ops have kinks.
+Tensor spread(const Shape& shape, double low, double high, Index seed = 0) {
+  Tensor x = Tensor::empty(shape, DType::float64);
+  for (Index i = 0; i < x.numel(); ++i) {
+    const double u = std::fmod(0.6180339887498949 * static_cast<double>(i + 1 + 17 * seed), 1.0);
+    double v = low + (high - low) * u;
+    const double near = std::round(v * 2) / 2;
+    if (std::fabs(v - near) < 1e-3) v = near + 2e-3;
+    x.ptr<double>()[i] = v;
+  }
+  return x;
+}
+
+struct UnaryCase {
+  const char* name;
+  std::function<Tensor(const Tensor&)> f;
+  double low, high;
+};
+
+const std::vector<UnaryCase>& unary_cases() {
+  static const std::vector<UnaryCase> cases = {
+      {"neg", [](const Tensor& x) { return -x; }, -3, 3},
+      {"abs", [](const Tensor& x) { return abs(x); }, -3, 3},
+      {"sign", [](const Tensor& x) { return sign(x) * x; }, -3, 3},
+      {"square", [](const Tensor& x) { return square(x); }, -3, 3},
+      {"sqrt", [](const Tensor& x) { return sqrt(x); }, 0.1, 4},
+      {"rsqrt", [](const Tensor& x) { return rsqrt(x); }, 0.2, 4},
+      {"exp", [](const Tensor& x) { return exp(x); }, -3, 3},
+      {"expm1", [](const Tensor& x) { return expm1(x); }, -3, 3},
+      {"log", [](const Tensor& x) { return log(x); }, 0.1, 5},
+      {"log1p", [](const Tensor& x) { return log1p(x); }, -0.8, 5},
+      {"sin", [](const Tensor& x) { return sin(x); }, -9, 9},
+      {"cos", [](const Tensor& x) { return cos(x); }, -9, 9},
+      {"erf", [](const Tensor& x) { return erf(x); }, -3, 3},
+      {"pow 2", [](const Tensor& x) { return pow(x, 2); }, -3, 3},
+      {"pow 3", [](const Tensor& x) { return pow(x, 3); }, -3, 3},
+      {"pow 1", [](const Tensor& x) { return pow(x, 1); }, -3, 3},
+      {"pow 0", [](const Tensor& x) { return pow(x, 0); }, -3, 3},
+      {"pow -1", [](const Tensor& x) { return pow(x, -1); }, 0.3, 3},
+      {"pow -2", [](const Tensor& x) { return pow(x, -2); }, 0.4, 3},
+      {"pow 0.5", [](const Tensor& x) { return pow(x, 0.5); }, 0.3, 3},
+      {"pow -0.5", [](const Tensor& x) { return pow(x, -0.5); }, 0.3, 3},
+      {"pow 2.3", [](const Tensor& x) { return pow(x, 2.3); }, 0.3, 3},
+      {"pow 5", [](const Tensor& x) { return pow(x, 5); }, -2, 2},
+      {"2^x", [](const Tensor& x) { return pow(2, x); }, -3, 3},
+      {"clamp", [](const Tensor& x) { return clamp(x, -1, 1.5); }, -3, 3},
+      {"clamp above", [](const Tensor& x) { return clamp(x, -kInf, 1.5); }, -3, 3},
+      {"sigmoid", [](const Tensor& x) { return sigmoid(x); }, -6, 6},
+      {"tanh", [](const Tensor& x) { return tanh(x); }, -4, 4},
+      {"relu", [](const Tensor& x) { return relu(x); }, -3, 3},
+      {"leaky_relu", [](const Tensor& x) { return leaky_relu(x, 0.1); }, -3, 3},
+      {"elu", [](const Tensor& x) { return elu(x, 0.7); }, -3, 3},
+      {"gelu", [](const Tensor& x) { return gelu(x); }, -5, 5},
+      {"gelu tanh", [](const Tensor& x) { return gelu(x, Gelu::tanh); }, -5, 5},
+      {"silu", [](const Tensor& x) { return silu(x); }, -6, 6},
+      {"softplus", [](const Tensor& x) { return softplus(x); }, -6, 6},
+      {"softplus 3", [](const Tensor& x) { return softplus(x, 3); }, -6, 6},
+      {"x + 2", [](const Tensor& x) { return x + 2; }, -3, 3},
+      {"2 + x", [](const Tensor& x) { return 2 + x; }, -3, 3},
+      {"x - 2", [](const Tensor& x) { return x - 2; }, -3, 3},
+      {"2 - x", [](const Tensor& x) { return 2 - x; }, -3, 3},
+      {"x * 2", [](const Tensor& x) { return x * 2; }, -3, 3},
+      {"2 * x", [](const Tensor& x) { return 2 * x; }, -3, 3},
+      {"x / 2", [](const Tensor& x) { return x / 2; }, -3, 3},
+      {"2 / x", [](const Tensor& x) { return 2 / x; }, 0.5, 3},
+      {"maximum 0.5", [](const Tensor& x) { return maximum(x, 0.5); }, -3, 3},
+      {"minimum 0.5", [](const Tensor& x) { return minimum(x, 0.5); }, -3, 3},
+      {"where number", [](const Tensor& x) { return where(x > 0.25, x * x, 1.0); }, -3, 3},
+      {"number where", [](const Tensor& x) { return where(x > 0.25, 1.0, x * x); }, -3, 3},
+      {"masked_fill", [](const Tensor& x) { return masked_fill(x * x, x <= 0.25, 4); }, -3, 3},
+  };
+  return cases;
+}
+
+struct BinaryCase {
+  const char* name;
+  std::function<Tensor(const Tensor&, const Tensor&)> f;
+  double low, high;
+};
+
+const std::vector<BinaryCase>& binary_cases() {
+  static const std::vector<BinaryCase> cases = {
+      {"add", [](const Tensor& a, const Tensor& b) { return a + b; }, -3, 3},
+      {"sub", [](const Tensor& a, const Tensor& b) { return a - b; }, -3, 3},
+      {"mul", [](const Tensor& a, const Tensor& b) { return a * b; }, -3, 3},
+      {"div", [](const Tensor& a, const Tensor& b) { return a / b; }, 0.5, 3},
+      {"pow", [](const Tensor& a, const Tensor& b) { return pow(a, b); }, 0.3, 2},
+      {"maximum", [](const Tensor& a, const Tensor& b) { return maximum(a, b); }, -3, 3},
+      {"minimum", [](const Tensor& a, const Tensor& b) { return minimum(a, b); }, -3, 3},
+      {"where", [](const Tensor& a, const Tensor& b) { return where(a < b, a * a, b * 3); }, -3, 3},
+  };
+  return cases;
+}
+
+}  // namespace
+
+TEST_CASE("elementwise: gradcheck of functions of one tensor, dense and strided") {
+  for (const UnaryCase& c : unary_cases()) {
+    CAPTURE(std::string(c.name));
+    gradcheck([&](const std::vector<Tensor>& x) { return c.f(x[0]); }, {spread({5, 7}, c.low, c.high)});
+    gradcheck([&](const std::vector<Tensor>& x) { return c.f(x[0].t()); }, {spread({4, 3}, c.low, c.high)});
+    gradcheck([&](const std::vector<Tensor>& x) { return c.f(x[0].slice(1, 1, 7, 2)); }, {spread({3, 7}, c.low, c.high)});
+    gradcheck([&](const std::vector<Tensor>& x) { return c.f(x[0].expand({4, 3})); }, {spread({3}, c.low, c.high)});
+    gradcheck([&](const std::vector<Tensor>& x) { return c.f(x[0]) + c.f(x[0]); }, {spread({3}, c.low, c.high)});
+    gradcheck([&](const std::vector<Tensor>& x) { return c.f(x[0]); }, {spread({}, c.low, c.high)});
+    gradcheck([&](const std::vector<Tensor>& x) { return c.f(x[0]); }, {spread({0, 3}, c.low, c.high)});
+  }
+}
+
+TEST_CASE("elementwise: gradcheck of functions of two tensors, with broadcasting") {
+  for (const BinaryCase& c : binary_cases()) {
+    CAPTURE(std::string(c.name));
+    const auto f = [&](const std::vector<Tensor>& x) { return c.f(x[0], x[1]); };
+    const auto pair = [&](const Shape& a, const Shape& b) {
+      return std::vector<Tensor>{spread(a, c.low, c.high), spread(b, c.low, c.high, 3)};
+    };
+    gradcheck(f, pair({4, 5}, {4, 5}));
+    gradcheck(f, pair({4, 5}, {5}));
+    gradcheck(f, pair({4, 1}, {1, 5}));
+    gradcheck(f, pair({}, {2, 3}));
+    gradcheck(f, pair({3, 1, 2}, {4, 2}));
+    gradcheck(f, pair({}, {}));
+    gradcheck(f, pair({0, 2}, {2}));
+    gradcheck([&](const std::vector<Tensor>& x) { return c.f(x[0].t(), x[1].slice(1, 0, 6, 2)); }, pair({3, 4}, {4, 6}));
+  }
+  // One tensor twice: both gradients go to one place.
+  gradcheck([](const std::vector<Tensor>& x) { return x[0] * x[0] + x[0] / x[0] + pow(x[0], x[0]); }, {spread({4}, 0.5, 2)});
+  gradcheck([](const std::vector<Tensor>& x) { return x[0] * x[0].t(); }, {spread({3, 3}, 0.5, 2)});
+}
+
+namespace {
+
+// dy of ones taken back through f at x.
+Tensor gradient(const std::function<Tensor(const Tensor&)>& f, const Tensor& x) {
+  Tape tape;
+  const Tensor w = tape.watch(x);
+  const Tensor y = f(w);
+  tape.backward(y, Tensor::ones(y.shape(), y.dtype()));
+  return tape.grad(w);
+}
+
+void check_values(const Tensor& got, const std::vector<double>& want) {
+  const std::vector<double> values = got.to_vector<double>();
+  REQUIRE(values.size() == want.size());
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    CAPTURE(i);
+    if (std::isnan(want[i])) CHECK(std::isnan(values[i]));
+    else CHECK(values[i] == want[i]);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("elementwise: derivatives at kinks are PyTorch's") {
+  const Tensor x = Tensor::from({-1, 0, 1, 2, kNan});
+  check_values(gradient([](const Tensor& a) { return relu(a); }, x), {0, 0, 1, 1, 1});
+  check_values(gradient([](const Tensor& a) { return abs(a); }, x), {-1, 0, 1, 1, 0});
+  check_values(gradient([](const Tensor& a) { return leaky_relu(a, 0.5); }, x), {0.5, 0.5, 1, 1, 0.5});
+  check_values(gradient([](const Tensor& a) { return clamp(a, -1, 1); }, x), {1, 1, 1, 0, 0});
+  check_values(gradient([](const Tensor& a) { return sign(a); }, x), {0, 0, 0, 0, 0});
+  const Tensor one = Tensor::ones({5});
+  check_values(gradient([&](const Tensor& a) { return maximum(a, one); }, x), {0, 0, 0.5, 1, 1});
+  check_values(gradient([&](const Tensor& a) { return minimum(one, a); }, x), {1, 1, 0.5, 0, 1});
+  check_values(gradient([](const Tensor& a) { return pow(a, 0); }, x), {0, 0, 0, 0, 0});
+  check_values(gradient([](const Tensor& a) { return pow(a, 2); }, x), {-2, 0, 2, 4, kNan});
+  const Tensor base = Tensor::from({0, 0, 0, 2, -2});
+  const Tensor exponent = Tensor::from({0, 2, -1, 0, 3});
+  check_values(gradient([&](const Tensor& a) { return pow(a, exponent); }, base), {0, 0, -kInf, 0, 12});
+  check_values(gradient([&](const Tensor& b) { return pow(base, b); }, exponent),
+               {0, 0, -kInf, static_cast<double>(std::log(2.f)), kNan});
+}
+
+TEST_CASE("elementwise: values of the special cases") {
+  const Tensor x = Tensor::from({-kInf, -1, -0.0, 0, 1, kInf, kNan});
+  check_values(relu(x), {0, 0, 0, 0, 1, kInf, kNan});
+  check_values(sign(x), {-1, -1, 0, 0, 1, 1, 0});
+  check_values(abs(x), {kInf, 1, 0, 0, 1, kInf, kNan});
+  check_values(clamp(x, -0.5, 0.5), {-0.5, -0.5, 0, 0, 0.5, 0.5, kNan});
+  check_values(clamp(x, 2, 1), {1, 1, 1, 1, 1, 1, kNan});
+  check_values(sigmoid(x), {0, sigmoid(Tensor::scalar(-1)).item(), 0.5, 0.5, sigmoid(Tensor::scalar(1)).item(), 1, kNan});
+  check_values(softplus(Tensor::from({-kInf, -200, 200, kInf, kNan})), {0, 0, 200, kInf, kNan});
+  check_values(elu(Tensor::from({-kInf, -200, 200, kInf, kNan})), {-1, -1, 200, kInf, kNan});
+  check_values(gelu(Tensor::from({-1e30, 1e30, kInf}), Gelu::tanh), {0, static_cast<double>(1e30f), kInf});
+  check_values(gradient([](const Tensor& a) { return gelu(a, Gelu::tanh); }, Tensor::from({-1e30, 1e30, -50, 50})), {0, 1, 0, 1});
+  check_values(gradient([](const Tensor& a) { return gelu(a); }, Tensor::from({-1e30, 1e30, -50, 50})), {0, 1, 0, 1});
+  check_values(gradient([](const Tensor& a) { return silu(a); }, Tensor::from({-200, 200})), {0, 1});
+  check_values(maximum(x, 0.0), {0, 0, 0, 0, 1, kInf, kNan});
+  check_values(minimum(Tensor::full({7}, kNan), x), {kNan, kNan, kNan, kNan, kNan, kNan, kNan});
+  check_values(pow(Tensor::from({0, 0, -2, -2, -2, kNan, 1, 5}), Tensor::from({0, -1, 3, 2, 0.5, 0, kNan, kInf})),
+               {1, kInf, -8, 4, kNan, 1, 1, kInf});
+  check_values(pow(x, 2), {kInf, 1, 0, 0, 1, kInf, kNan});
+  check_values(1.0 / x, {-0.0, -1, -kInf, kInf, 1, 0, kNan});
+  check_values(sin(Tensor::from({0, kInf, kNan, 1e8})), {0, kNan, kNan, static_cast<double>(std::sin(1e8f))});
+}
+
+TEST_CASE("elementwise: comparisons and masks") {
+  const Tensor a = Tensor::from({1, 2, 3, kNan}), b = Tensor::from({2, 2, 2, 2});
+  check_values(eq(a, b), {0, 1, 0, 0});
+  check_values(ne(a, b), {1, 0, 1, 1});
+  check_values(a < b, {1, 0, 0, 0});
+  check_values(a <= b, {1, 1, 0, 0});
+  check_values(a > b, {0, 0, 1, 0});
+  check_values(a >= b, {0, 1, 1, 0});
+  check_values(eq(a, 2), {0, 1, 0, 0});
+  check_values(ne(a, 2), {1, 0, 1, 1});
+  check_values(a < 2, {1, 0, 0, 0});
+  check_values(a <= 2, {1, 1, 0, 0});
+  check_values(a > 2, {0, 0, 1, 0});
+  check_values(a >= 2, {0, 1, 1, 0});
+  CHECK(eq(a, b).dtype() == DType::bool8);
+  check_values(eq(Tensor::from({0.1}), 0.1), {1});
+  check_values(isnan(a), {0, 0, 0, 1});
+  check_values(isfinite(Tensor::from({1, kInf, -kInf, kNan})), {1, 0, 0, 0});
+  const Tensor i = Tensor::from<std::int32_t>({1, 2, 3, 4});
+  check_values(i < 2.5, {1, 1, 0, 0});
+  check_values(ge(i, Tensor::from<std::int32_t>({2})), {0, 1, 1, 1});
+  const Tensor p = Tensor::from<bool>({0, 0, 1, 1}), q = Tensor::from<bool>({0, 1, 0, 1});
+  check_values(logical_and(p, q), {0, 0, 0, 1});
+  check_values(logical_or(p, q), {0, 1, 1, 1});
+  check_values(logical_xor(p, q), {0, 1, 1, 0});
+  check_values(logical_not(p), {1, 1, 0, 0});
+  check_values(where(p, q, logical_not(q)), {1, 0, 0, 1});
+  check_values(where(p, i, 7), {7, 7, 3, 4});
+  check_values(where(p.view({4, 1}), Tensor::from({1, 2}), Tensor::from({3})), {3, 3, 3, 3, 1, 2, 1, 2});
+  check_values(masked_fill(Tensor::zeros({2, 4}), p, -kInf), {0, 0, -kInf, -kInf, 0, 0, -kInf, -kInf});
+}
+
+TEST_CASE("elementwise: int32 wraps around and divides not") {
+  const Tensor a = Tensor::from<std::int32_t>({1, -2, 2147483647}), b = Tensor::from<std::int32_t>({3});
+  check_values(a + b, {4, 1, -2147483646});
+  check_values(a - b, {-2, -5, 2147483644});
+  check_values(a * 2, {2, -4, -2});
+  check_values(10 - a, {9, 12, -2147483637});
+  check_values(maximum(a, 0), {1, 0, 2147483647});
+  check_values(minimum(a, b), {1, -2, 3});
+  CHECK((a + b).dtype() == DType::int32);
+  CHECK(contains(error_of([&] { a / b; }), "div: x is [3] int32; it must be float32 or float64"));
+  CHECK(contains(error_of([&] { a * 0.5; }), "mul: the tensor is [3] int32 and the number is 0.5; int32 must hold it exactly"));
+  CHECK(contains(error_of([&] { a + 3e9; }), "must hold it exactly"));
+}
+
+TEST_CASE("elementwise: errors say what is and what must be") {
+  const Tensor f = Tensor::zeros({2, 3}), d = Tensor::zeros({2, 3}, DType::float64), i = Tensor::zeros({2}, DType::int32);
+  const Tensor h = Tensor::zeros({2}, DType::bfloat16), m = Tensor::zeros({2, 3}, DType::bool8);
+  CHECK(contains(error_of([&] { f + d; }), "add: a is [2, 3] float32 but b is [2, 3] float64; their dtypes must be the same"));
+  CHECK(contains(error_of([&] { f * Tensor::zeros({4}); }),
+                 "mul: a is [2, 3] float32 but b is [4] float32; the sizes of their axes, counted from the last, must be the same or 1"));
+  CHECK(contains(error_of([&] { f * Tensor::zeros({4}); }), "elementwise_test.cpp:"));
+  CHECK(contains(error_of([&] { h + h; }), "add: x is [2] bfloat16; it must be float32, float64 or int32"));
+  CHECK(contains(error_of([&] { m * m; }), "mul: x is [2, 3] bool8; it must be float32, float64 or int32"));
+  CHECK(contains(error_of([&] { exp(i); }), "exp: x is [2] int32; it must be float32 or float64"));
+  CHECK(contains(error_of([&] { relu(Tensor()); }), "relu: x is undefined; it must have values"));
+  CHECK(contains(error_of([&] { f + Tensor(); }), "add: a is [2, 3] float32 and b is undefined; both must have values"));
+  CHECK(contains(error_of([&] { Tensor() + 1; }), "add: x is undefined; it must have values"));
+  CHECK(contains(error_of([&] { softplus(f, 0); }), "softplus: beta is 0; it must be above 0"));
+  CHECK(contains(error_of([&] { where(f, f, f); }), "where: mask is [2, 3] float32; it must be bool8"));
+  CHECK(contains(error_of([&] { where(m, f, d); }), "where: a is [2, 3] float32 but b is [2, 3] float64; their dtypes must be the same"));
+  CHECK(contains(error_of([&] { where(m, f, Tensor::zeros({7})); }), "where: mask is [2, 3] bool8, a is [2, 3] float32 and b is of shape [7]"));
+  CHECK(contains(error_of([&] { masked_fill(Tensor::zeros({3}), m, 0); }),
+                 "masked_fill: x is [3] float32 but mask is [2, 3] bool8; the mask must broadcast to x's shape"));
+  CHECK(contains(error_of([&] { logical_and(f, f); }), "logical_and: x is [2, 3] float32; it must be bool8"));
+  CHECK(contains(error_of([&] { isnan(i); }), "isnan: x is [2] int32; it must be float32 or float64"));
+  CHECK(contains(error_of([&] { eq(f, i); }), "eq: a is [2, 3] float32 but b is [2] int32; their dtypes must be the same"));
+  CHECK(contains(error_of([&] { lt(h, h); }), "lt: x is [2] bfloat16; it must be float32, float64, int32 or bool8"));
+}
+
+TEST_CASE("elementwise: only what a wanted gradient needs is saved") {
+  const Tensor big = Tensor::ones({100}), other = Tensor::ones({100});
+  Parameter w(Tensor::ones({100}));
+  Tape tape;
+  const Tensor y = w * big;
+  CHECK(tape.saved_bytes() == 400);
+  const Tensor z = w + big;
+  CHECK(tape.saved_bytes() == 400);
+  const Tensor u = big * other;
+  CHECK(tape.steps() == 2);
+}
+
+TEST_CASE("elementwise: in float32 gradients agree with float64") {
+  for (const UnaryCase& c : unary_cases()) {
+    CAPTURE(std::string(c.name));
+    for (const Index n : {1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33}) {
+      const Tensor x = spread({n}, c.low, c.high).to(DType::float32);
+      const Tensor g = gradient(c.f, x), g64 = gradient(c.f, x.to(DType::float64));
+      CHECK(test::close(g, g64.to(DType::float32), 2e-6, 1e-6));
+      CHECK(test::close(c.f(x), c.f(x.to(DType::float64)).to(DType::float32), 2e-6, 1e-6));
+    }
+  }
+}
