@@ -1,0 +1,116 @@
+#include <algorithm>
+#include <heed/autograd/cross_entropy_rows.hpp>
+#include <heed/autograd/indices.hpp>
+#include <heed/autograd/losses.hpp>
+#include <heed/core/parallel.hpp>
+
+namespace heed {
+namespace {
+
+constexpr Index kGrain = 8192;  // logits of a chunk of rows: some microseconds
+
+using detail::CrossEntropyRows;
+
+Index grain_rows(Index classes) { return std::max<Index>(1, kGrain / classes); }
+
+template <class T>
+void forward(const CrossEntropyRows& rows, const Tensor& logits, const Tensor& targets, const Tensor& weight,
+             Tensor& loss, Tensor& lse) {
+  const auto c = rows.of<T>(weight);
+  parallel_for(targets.numel(), grain_rows(c.classes), [&](Index b, Index e) {
+    detail::cross_entropy_table<T>().forward(c, logits.ptr<T>() + b * c.classes, targets.ptr<std::int32_t>() + b,
+                                             loss.ptr<T>() + b, lse.ptr<T>() + 2 * b, e - b);
+  });
+}
+
+template <class T>
+void backward(const CrossEntropyRows& rows, const Target& dlogits, const Tensor& dy, const Tensor& logits,
+              const Tensor& targets, const Tensor& weight, const Tensor& lse, double scale) {
+  const auto c = rows.of<T>(weight);
+  const Index dy_stride = dy.rank() == 0 ? 0 : 1;
+  parallel_for(targets.numel(), grain_rows(c.classes), [&](Index b, Index e) {
+    detail::cross_entropy_table<T>().backward(c, logits.ptr<T>() + b * c.classes, targets.ptr<std::int32_t>() + b,
+                                              lse.ptr<T>() + 2 * b, dy.ptr<T>() + b * dy_stride, dy_stride,
+                                              static_cast<T>(scale), dlogits.gradient.ptr<T>() + b * c.classes,
+                                              dlogits.accumulate, e - b);
+  });
+}
+
+}  // namespace
+
+namespace detail {
+
+CrossEntropyRows::CrossEntropyRows(const char* op, const Where& where, const Tensor& targets, Index classes_,
+                                   DType dtype, const CrossEntropyOptions& o)
+    : classes(classes_),
+      ignore_index(o.ignore_index),
+      smoothing(o.label_smoothing),
+      weight_sum(static_cast<double>(classes_)) {
+  check(targets.dtype() == DType::int32, where, op, ": targets are ", targets, "; they must be int32");
+  check(classes > 0, where, op, ": there are no classes; there must be 1 or more");
+  check(smoothing >= 0 && smoothing <= 1, where, op, ": label_smoothing is ", smoothing, "; it must be in [0, 1]");
+  check(o.reduction != Reduction::batch_mean, where, op, ": the reduction is batch_mean; it must be none, mean or sum");
+  check_indices(op, "targets", where, targets, classes, ignore_index);
+  double weighed = 0;
+  const std::int32_t* t = targets.ptr<std::int32_t>();
+  if (o.weight.defined()) {
+    check(o.weight.shape() == Shape{classes} && o.weight.dtype() == dtype, where, op, ": the class weights are ",
+          o.weight, "; they must be ", Shape{classes}, " ", dtype);
+    check(!wants_gradient({o.weight}), where, op,
+          ": the class weights want a gradient, which is not defined; detach() them");
+    const std::vector<double> w = o.weight.to_vector<double>();
+    weight_sum = 0;
+    for (double v : w) weight_sum += v;
+    for (Index i = 0; i < targets.numel(); ++i)
+      if (t[i] != ignore_index) weighed += w[static_cast<std::size_t>(t[i])];
+  } else {
+    for (Index i = 0; i < targets.numel(); ++i) weighed += t[i] != ignore_index ? 1 : 0;
+  }
+  if (o.reduction == Reduction::mean) scale = 1 / weighed;
+}
+
+// The sum in float64, in order.
+Tensor CrossEntropyRows::reduce(const Tensor& loss, Reduction reduction) const {
+  if (reduction == Reduction::none) return loss;
+  double sum = 0;
+  visit_dtype(loss.dtype(), [&](auto t) {
+    if constexpr (std::is_floating_point_v<decltype(t)>)
+      for (Index i = 0; i < loss.numel(); ++i) sum += static_cast<double>(loss.ptr<decltype(t)>()[i]);
+  });
+  return Tensor::scalar(sum * scale, loss.dtype());
+}
+
+}  // namespace detail
+
+// loss = lse - x_t, where lse = log sum_c exp(x_c). Backward: dx_c = dy (exp(x_c - lse) - [c = t]); the weighted and
+// smoothed forms stand with the kernels.
+Tensor cross_entropy(In logits, In targets, const CrossEntropyOptions& options) {
+  const Where& where = logits.where();
+  check(logits->defined() && (logits.dtype() == DType::float32 || logits.dtype() == DType::float64), where,
+        "cross_entropy: logits are ", logits.tensor(), "; they must be float32 or float64");
+  check(logits.rank() > 0 && targets->defined() && targets.shape() == logits.shape().without(-1), where,
+        "cross_entropy: logits are ", logits.tensor(), " but targets are ", targets.tensor(),
+        "; targets must have the shape of logits without its last axis");
+  const Tensor x = logits->dense(), t = targets->dense();
+  const CrossEntropyRows rows("cross_entropy", where, t, logits.dim(-1), logits.dtype(), options);
+  const Tensor weight = options.weight.defined() ? options.weight.dense() : Tensor();
+  Tensor loss = Tensor::empty(targets.shape(), logits.dtype()),
+         lse = Tensor::empty({targets.numel(), 2}, logits.dtype());
+  if (x.dtype() == DType::float64)
+    forward<double>(rows, x, t, weight, loss, lse);
+  else
+    forward<float>(rows, x, t, weight, loss, lse);
+  Tensor y = rows.reduce(loss, options.reduction);
+  record("cross_entropy", where, y, {logits}, saved(x, t, weight, lse),
+         [rows](Grads& d, const Tensor& dy, const Tensor& xs, const Tensor& ts, const Tensor& w, const Tensor& lses) {
+           const Target dx = d.dense(0);
+           if (!dx) return;
+           if (xs.dtype() == DType::float64)
+             backward<double>(rows, dx, dy, xs, ts, w, lses, rows.scale);
+           else
+             backward<float>(rows, dx, dy, xs, ts, w, lses, rows.scale);
+         });
+  return y;
+}
+
+}  // namespace heed

@@ -1,0 +1,35 @@
+// What cross_entropy and linear_cross_entropy share: checks, and the numbers that score a row.
+#pragma once
+#include <heed/autograd/losses.hpp>
+#include <heed/core/kernels/loss_cross_entropy.hpp>
+
+namespace heed::detail {
+
+template <class T>
+const kernels::CrossEntropyKernels<T>& cross_entropy_table() {
+  if constexpr (std::is_same_v<T, double>)
+    return kernels::cross_entropy_kernels().f64;
+  else
+    return kernels::cross_entropy_kernels().f32;
+}
+
+struct CrossEntropyRows {
+  Index classes;
+  Index ignore_index;
+  double smoothing;
+  double weight_sum;  // of all classes
+  double scale =
+      1;  // of a row's loss in the result: for the mean, 1 / (the weights of the targets that are not ignored)
+
+  // Checks the options and the (contiguous) targets.
+  CrossEntropyRows(const char* op, const Where& where, const Tensor& targets, Index classes, DType dtype,
+                   const CrossEntropyOptions& options);
+
+  template <class T>
+  kernels::CrossEntropy<T> of(const Tensor& weight) const {
+    return {classes, ignore_index, static_cast<T>(smoothing), weight.ptr<T>(), static_cast<T>(weight_sum)};
+  }
+  Tensor reduce(const Tensor& loss, Reduction reduction) const;
+};
+
+}  // namespace heed::detail

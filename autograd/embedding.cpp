@@ -1,0 +1,71 @@
+#include <algorithm>
+#include <cstring>
+#include <heed/autograd/embedding.hpp>
+#include <heed/autograd/indices.hpp>
+#include <heed/core/kernels/embedding.hpp>
+#include <heed/core/parallel.hpp>
+
+namespace heed {
+namespace {
+
+constexpr Index kGrain = 32768;  // elements of a chunk: some microseconds
+
+// Rows of the weight may be apart (a slice of columns), but each is contiguous.
+template <class T>
+void gather(Tensor& y, const Tensor& weight, const Tensor& indices) {
+  const Index d = weight.dim(1), apart = weight.strides()[0];
+  const std::int32_t* index = indices.ptr<std::int32_t>();
+  parallel_for(indices.numel(), std::max<Index>(1, kGrain / std::max<Index>(1, d)), [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i)
+      std::memcpy(y.ptr<T>() + i * d, weight.ptr<T>() + index[i] * apart, static_cast<std::size_t>(d) * sizeof(T));
+  });
+}
+
+// dweight[v] = sum of dy[i] over indices[i] = v. Split by columns, so that each sum runs in the order of i at any
+// number of threads; rows that no index names are touched only where there is no gradient yet.
+void scatter_add(const Target& dweight, const Tensor& dy, const Tensor& indices, Index padding) {
+  Tensor to = dweight.gradient;
+  if (!dweight.accumulate) {
+    parallel_for(to.numel() * static_cast<Index>(size_of(to.dtype())), Index{1} << 20, [&](Index begin, Index end) {
+      std::memset(static_cast<char*>(to.raw()) + begin, 0, static_cast<std::size_t>(end - begin));
+    });
+  }
+  const Index n = indices.numel(), d = to.dim(1);
+  if (n == 0) return;
+  const Index columns = std::clamp((kGrain / n + 31) / 32 * 32, Index{32}, Index{4096});
+  const auto& kernels = kernels::embedding_kernels();
+  parallel_for(d, columns, [&](Index begin, Index end) {
+    if (to.dtype() == DType::float64)
+      kernels.add_rows_f64(to.ptr<double>(), dy.ptr<double>(), indices.ptr<std::int32_t>(), n, d, begin, end, padding);
+    else
+      kernels.add_rows_f32(to.ptr<float>(), dy.ptr<float>(), indices.ptr<std::int32_t>(), n, d, begin, end, padding);
+  });
+}
+
+}  // namespace
+
+// y[i] = weight[indices[i]]. Backward: dweight[v] = sum of dy[i] over all i with indices[i] = v.
+Tensor embedding(In indices, In weight, std::optional<Index> padding_idx) {
+  const Where& where = indices.where();
+  check(
+      weight->defined() && weight.rank() == 2 && (weight.dtype() == DType::float32 || weight.dtype() == DType::float64),
+      where, "embedding: weight is ", weight.tensor(), "; it must be [V, D], float32 or float64");
+  const Index rows = weight.dim(0);
+  check(!padding_idx || (*padding_idx >= 0 && *padding_idx < rows), where, "embedding: padding_idx is ",
+        padding_idx.value_or(0), " and weight is ", weight.tensor(), "; padding_idx must be in [0, ", rows, ")");
+  check(indices->defined() && indices.dtype() == DType::int32, where, "embedding: indices are ", indices.tensor(),
+        "; they must be int32");
+  const Tensor index = indices->dense();
+  detail::check_indices("embedding", "indices", where, index, rows);
+  const bool rows_contiguous = weight.dim(1) <= 1 || weight->strides()[1] == 1;
+  const Tensor w = rows_contiguous ? weight->detach() : weight->dense();
+  Tensor y = Tensor::empty(indices.shape() + Shape{weight.dim(1)}, weight.dtype());
+  visit_dtype(weight.dtype(), [&](auto t) { gather<decltype(t)>(y, w, index); });
+  record("embedding", where, y, {indices, weight}, saved(index),
+         [padding = padding_idx.value_or(-1)](Grads& d, const Tensor& dy, const Tensor& i) {
+           if (const Target dweight = d.dense(1)) scatter_add(dweight, dy, i, padding);
+         });
+  return y;
+}
+
+}  // namespace heed

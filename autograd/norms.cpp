@@ -1,0 +1,134 @@
+#include <algorithm>
+#include <heed/autograd/norms.hpp>
+#include <heed/core/kernels/norm.hpp>
+#include <heed/core/parallel.hpp>
+
+namespace heed {
+namespace {
+
+template <class T>
+const kernels::NormKernels<T>& table() {
+  if constexpr (std::is_same_v<T, double>)
+    return kernels::norm_kernels().f64;
+  else
+    return kernels::norm_kernels().f32;
+}
+
+template <class F>
+void visit_floating(DType t, F&& f) {
+  if (t == DType::float64)
+    f(double{});
+  else
+    f(float{});
+}
+
+constexpr Index kGrain = 16384;  // elements of a chunk: some microseconds
+
+void check_vector(const char* op, const char* name, In x, const Tensor& v) {
+  check(!v.defined() || (v.shape() == Shape{x.dim(-1)} && v.dtype() == x.dtype()), x.where(), op, ": x is ", x.tensor(),
+        " but ", name, " is ", v, "; it must be ", Shape{x.dim(-1)}, " ", x.dtype());
+}
+
+void check_input(const char* op, In x, double eps) {
+  check(x->defined() && (x.dtype() == DType::float32 || x.dtype() == DType::float64), x.where(), op, ": x is ",
+        x.tensor(), "; it must be float32 or float64");
+  check(x.rank() > 0 && x.dim(-1) > 0, x.where(), op, ": x is ", x.tensor(),
+        "; it must have a last axis of 1 element or more");
+  check(eps >= 0, x.where(), op, ": eps is ", eps, "; it must not be negative");
+}
+
+// mean is undefined for rms_norm.
+template <class T>
+void forward(Tensor& y, Tensor& mean, Tensor& rstd, const Tensor& x, const Tensor& weight, const Tensor& bias,
+             double eps) {
+  const Index n = x.dim(-1), rows = x.rows();
+  const auto kernel = mean.defined() ? table<T>().layer_norm : table<T>().rms_norm;
+  const kernels::NormForward<T> a{x.ptr<T>(), weight.ptr<T>(), bias.ptr<T>(), y.ptr<T>(), mean.ptr<T>(), rstd.ptr<T>()};
+  parallel_for(rows, std::max<Index>(4, kGrain / n), [&](Index begin, Index end) {
+    kernels::NormForward<T> part = a;
+    part.x += begin * n;
+    part.y += begin * n;
+    if (part.mean) part.mean += begin;
+    part.rstd += begin;
+    kernel(part, end - begin, n, static_cast<T>(eps));
+  });
+}
+
+// The gradients of weight and bias are sums over rows: each block of rows makes a partial sum, and these are added in
+// their order. The blocks depend on the shape alone, so the bits do not depend on the threads.
+template <class T>
+void backward(const Target& dx, const Target& dweight, const Target& dbias, const Tensor& dy, const Tensor& x,
+              const Tensor& weight, const Tensor& mean, const Tensor& rstd) {
+  const Index n = x.dim(-1), rows = x.rows();
+  const Index block = (std::max(kGrain / n, (rows + 63) / 64) + 3) / 4 * 4;
+  const Index blocks = (rows + block - 1) / block;
+  const Tensor dweights = dweight ? Tensor::empty({blocks, n}, x.dtype()) : Tensor();
+  const Tensor dbiases = dbias ? Tensor::empty({blocks, n}, x.dtype()) : Tensor();
+  const auto kernel = mean.defined() ? table<T>().layer_norm_backward : table<T>().rms_norm_backward;
+  parallel_for(blocks, 1, [&](Index b, Index e) {
+    for (; b < e; ++b) {
+      const Index first = b * block;
+      const auto sums = [&](const Tensor& all) -> T* {
+        if (!all.defined()) return nullptr;
+        return std::fill_n(all.ptr<T>() + b * n, n, T(0)) - n;
+      };
+      const kernels::NormBackward<T> a{dy.ptr<T>() + first * n,
+                                       x.ptr<T>() + first * n,
+                                       weight.ptr<T>(),
+                                       mean.defined() ? mean.ptr<T>() + first : nullptr,
+                                       rstd.ptr<T>() + first,
+                                       dx ? dx.gradient.ptr<T>() + first * n : nullptr,
+                                       dx.accumulate,
+                                       sums(dweights),
+                                       sums(dbiases)};
+      kernel(a, std::min(block, rows - first), n);
+    }
+  });
+  if (dweight) table<T>().sum_rows(dweights.ptr<T>(), blocks, n, dweight.gradient.ptr<T>(), dweight.accumulate);
+  if (dbias) table<T>().sum_rows(dbiases.ptr<T>(), blocks, n, dbias.gradient.ptr<T>(), dbias.accumulate);
+}
+
+void layer_norm_backward(Grads& d, const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& mean,
+                         const Tensor& rstd) {
+  const Target dx = d.dense(0), dweight = d.dense(1), dbias = d.dense(2);
+  visit_floating(x.dtype(), [&](auto t) { backward<decltype(t)>(dx, dweight, dbias, dy, x, weight, mean, rstd); });
+}
+
+void rms_norm_backward(Grads& d, const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& rstd) {
+  const Target dx = d.dense(0), dweight = d.dense(1);
+  visit_floating(x.dtype(), [&](auto t) { backward<decltype(t)>(dx, dweight, {}, dy, x, weight, {}, rstd); });
+}
+
+Tensor dense_if_any(const Tensor& x) { return x.defined() ? x.dense() : x; }
+
+}  // namespace
+
+// y = weight * n + bias, where n = (x - mean) * rstd, over the last axis.
+// Backward, with g = weight * dy and means over the last axis:
+//   dx = rstd * (g - mean(g) - n * mean(g * n));  dweight = sum(dy * n);  dbias = sum(dy)
+Tensor layer_norm(In x, In weight, In bias, double eps) {
+  check_input("layer_norm", x, eps);
+  check_vector("layer_norm", "weight", x, weight);
+  check_vector("layer_norm", "bias", x, bias);
+  const Tensor xd = x->dense(), w = dense_if_any(weight), b = dense_if_any(bias);
+  Tensor y = Tensor::empty(x.shape(), x.dtype());
+  Tensor mean = Tensor::empty({x.rows()}, x.dtype()), rstd = Tensor::empty({x.rows()}, x.dtype());
+  visit_floating(x.dtype(), [&](auto t) { forward<decltype(t)>(y, mean, rstd, xd, w, b, eps); });
+  record("layer_norm", x.where(), y, {x, weight, bias}, saved(xd, w, mean, rstd), layer_norm_backward);
+  return y;
+}
+
+// y = weight * n, where n = x * rstd. Backward, with g = weight * dy:
+//   dx = rstd * (g - n * mean(g * n));  dweight = sum(dy * n)
+Tensor rms_norm(In x, In weight, double eps) {
+  check_input("rms_norm", x, eps);
+  check_vector("rms_norm", "weight", x, weight);
+  const Tensor xd = x->dense(), w = dense_if_any(weight);
+  Tensor y = Tensor::empty(x.shape(), x.dtype());
+  Tensor mean, rstd = Tensor::empty({x.rows()}, x.dtype());
+  visit_floating(x.dtype(), [&](auto t) { forward<decltype(t)>(y, mean, rstd, xd, w, {}, eps); });
+  record("rms_norm", x.where(), y, {x, weight}, saved(xd, w, rstd), rms_norm_backward);
+  return y;
+}
+
+}  // namespace heed

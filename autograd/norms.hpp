@@ -1,0 +1,16 @@
+// Normalisation over the last axis, with the scale and the shift in the same pass.
+#pragma once
+#include <heed/autograd/record.hpp>
+
+namespace heed {
+
+// y = weight * (x - mean) / sqrt(variance + eps) + bias, with the mean and the (biased) variance of the last axis.
+// x [..., n]; weight and bias [n], either of them an undefined Tensor where it is not wanted. float32 or float64.
+// Throws Error for other shapes and types, and for a negative eps. Ba, Kiros and Hinton, "Layer normalization", 2016.
+Tensor layer_norm(In x, In weight, In bias, double eps = 1e-5);
+
+// y = weight * x / sqrt(mean(x^2) + eps) over the last axis. x [..., n]; weight [n] or undefined.
+// Zhang and Sennrich, "Root mean square layer normalization", NeurIPS 2019.
+Tensor rms_norm(In x, In weight, double eps = 1e-6);
+
+}  // namespace heed

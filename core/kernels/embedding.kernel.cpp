@@ -1,0 +1,26 @@
+#include "embedding.hpp"
+
+#include "simd.hpp"
+//
+#include "sweep.hpp"
+
+namespace heed::kernels::HEED_LEVEL {
+namespace {
+
+template <class T>
+void add_rows(T* dweight, const T* dy, const int32_t* indices, int64_t n, int64_t d, int64_t begin, int64_t end,
+              int64_t skip) {
+  for (int64_t i = 0; i < n; ++i) {
+    if (indices[i] == skip) continue;
+    T* to = dweight + indices[i] * d + begin;
+    const T* from = dy + i * d + begin;
+    sweep<T>(end - begin, [&](int64_t j, auto at) { at.store(to + j, at.load(to + j) + at.load(from + j)); });
+  }
+}
+
+}  // namespace
+
+extern const EmbeddingTable embedding_kernels;
+const EmbeddingTable embedding_kernels = {add_rows<float>, add_rows<double>};
+
+}  // namespace heed::kernels::HEED_LEVEL

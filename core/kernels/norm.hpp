@@ -1,0 +1,51 @@
+// Kernels of layer_norm and rms_norm. They work on `rows` rows of n >= 1 elements, one behind the other.
+#pragma once
+#include <cstdint>
+
+namespace heed::kernels {
+
+// y = weight * (x - mean) * rstd + bias; weight and bias [n] may be null. mean and rstd [rows] are written for
+// backward; mean is null for rms_norm.
+template <class T>
+struct NormForward {
+  const T* x;
+  const T* weight;
+  const T* bias;
+  T* y;
+  T* mean;
+  T* rstd;
+};
+
+// dx may be null; it is added to if `accumulate`. dweight and dbias [n] may be null; the sums over the rows are added
+// to them.
+template <class T>
+struct NormBackward {
+  const T* dy;
+  const T* x;
+  const T* weight;
+  const T* mean;
+  const T* rstd;
+  T* dx;
+  bool accumulate;
+  T* dweight;
+  T* dbias;
+};
+
+template <class T>
+struct NormKernels {
+  void (*layer_norm)(const NormForward<T>& a, std::int64_t rows, std::int64_t n, T eps);
+  void (*layer_norm_backward)(const NormBackward<T>& a, std::int64_t rows, std::int64_t n);
+  void (*rms_norm)(const NormForward<T>& a, std::int64_t rows, std::int64_t n, T eps);
+  void (*rms_norm_backward)(const NormBackward<T>& a, std::int64_t rows, std::int64_t n);
+  // out [n] is (or, if `accumulate`, is raised by) the sum of the rows of x [rows, n], in their order.
+  void (*sum_rows)(const T* x, std::int64_t rows, std::int64_t n, T* out, bool accumulate);
+};
+
+struct NormTable {
+  NormKernels<float> f32;
+  NormKernels<double> f64;
+};
+
+const NormTable& norm_kernels();  // of the level that runs
+
+}  // namespace heed::kernels

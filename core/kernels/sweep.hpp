@@ -1,0 +1,46 @@
+// Loops over rows of any width: whole vectors, then one masked tail. Included only by *.kernel.cpp, after simd.hpp.
+#pragma once
+
+namespace heed::kernels::HEED_LEVEL {
+
+// How to load and store at one place of a sweep. `fill` is what the lanes beyond the end read as.
+struct Whole {
+  template <class T>
+  Batch<T> load(const T* p, T = T(0)) const {
+    return HEED_LEVEL::load(p);
+  }
+  template <class T>
+  void store(T* p, Batch<T> v) const {
+    HEED_LEVEL::store(p, v);
+  }
+  template <class T>
+  Batch<T> keep(Batch<T> v) const {
+    return v;
+  }
+};
+
+struct Part {
+  int n;
+  template <class T>
+  Batch<T> load(const T* p, T fill = T(0)) const {
+    return load_part(p, n, fill);
+  }
+  template <class T>
+  void store(T* p, Batch<T> v) const {
+    store_part(p, v, n);
+  }
+  template <class T>
+  Batch<T> keep(Batch<T> v) const {  // 0 in the lanes beyond the end
+    return select(first_lanes<T>(n), v, Batch<T>(T(0)));
+  }
+};
+
+// Calls f(i, at) for i = 0, w, 2w, ... below n, where `at` is Whole or, for the tail, Part.
+template <class T, class F>
+inline void sweep(int64_t n, F f) {
+  int64_t i = 0;
+  for (; i + kWidth<T> <= n; i += kWidth<T>) f(i, Whole{});
+  if (i < n) f(i, Part{static_cast<int>(n - i)});
+}
+
+}  // namespace heed::kernels::HEED_LEVEL

@@ -1,0 +1,59 @@
+// What the tests of the fused ops share.
+#pragma once
+#include <functional>
+#include <heed/autograd/tape.hpp>
+#include <heed/core/parallel.hpp>
+#include <heed/core/random.hpp>
+
+#include "tests/reference/losses_torch.hpp"
+#include "tests/support.hpp"
+
+namespace heed::test {
+
+// A value of tests/reference/losses_torch.hpp.
+inline Tensor torch(const std::string& name, DType dtype = DType::float64) {
+  const auto found = reference::losses_torch.find(name);
+  REQUIRE_MESSAGE(found != reference::losses_torch.end(), name);
+  return Tensor::from(found->second.values, Shape(found->second.shape.begin(), found->second.shape.end())).to(dtype);
+}
+
+// f(inputs) and the gradients of dy * f(inputs); dy is 1 for one number.
+struct Run {
+  Tensor y;
+  std::vector<Tensor> gradients;  // undefined where none came back
+};
+
+inline Run run(const std::function<Tensor(const std::vector<Tensor>&)>& f, const std::vector<Tensor>& inputs,
+               const Tensor& dy = {}) {
+  Tape tape;
+  std::vector<Tensor> watched;
+  for (const Tensor& x : inputs) watched.push_back(is_floating(x.dtype()) ? tape.watch(x) : x);
+  Run r;
+  const Tensor y = f(watched);
+  r.y = y.detach();
+  if (y.rank() == 0)
+    tape.backward(y);
+  else
+    tape.backward(y, dy);
+  for (const Tensor& x : watched) r.gradients.push_back(is_floating(x.dtype()) ? tape.grad(x) : Tensor());
+  return r;
+}
+
+inline Tensor normal(const Shape& shape, std::uint64_t seed, DType dtype = DType::float64) {
+  return Rng(seed).normal(shape, 0, 1, dtype);
+}
+
+// Calls f() at 1, 2, 3 and 8 threads: its tensors must have the same bits each time.
+inline void same_at_any_threads(const std::function<std::vector<Tensor>()>& f) {
+  set_threads(1);
+  const std::vector<Tensor> first = f();
+  for (int n : {2, 3, 8}) {
+    set_threads(n);
+    const std::vector<Tensor> again = f();
+    for (std::size_t i = 0; i < first.size(); ++i)
+      CHECK_MESSAGE(same_bits(first[i], again[i]), "tensor ", i, " at ", n, " threads");
+  }
+  set_threads(0);
+}
+
+}  // namespace heed::test

@@ -1,0 +1,167 @@
+#include <heed/autograd/gradcheck.hpp>
+#include <heed/autograd/norms.hpp>
+#include <limits>
+
+#include "tests/autograd/fused_support.hpp"
+#include "tests/core/levels.hpp"
+
+using namespace heed;
+using namespace heed::test;
+using heed::testing::on_each_level;
+
+namespace {
+
+using List = std::vector<Tensor>;
+
+Tensor layer(const List& in) { return layer_norm(in[0], in[1], in[2], 1e-3); }
+Tensor rms(const List& in) { return rms_norm(in[0], in[1], 1e-3); }
+
+// Plain loops over rows in float64: y, and the gradients of x, weight and bias.
+List naive(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& dy, double eps, bool centred) {
+  const Index n = x.dim(-1), rows = x.rows();
+  const std::vector<double> xs = x.to_vector<double>(), ws = weight.to_vector<double>(), bs = bias.to_vector<double>(),
+                            ds = dy.to_vector<double>();
+  std::vector<double> y(xs.size()), dx(xs.size()), dw(ws.size()), db(bs.size());
+  for (Index r = 0; r < rows; ++r) {
+    const auto at = [&](Index j) { return static_cast<std::size_t>(r * n + j); };
+    double mean = 0, square = 0, g_mean = 0, gn_mean = 0;
+    const auto count = static_cast<double>(n);
+    for (Index j = 0; centred && j < n; ++j) mean += xs[at(j)] / count;
+    for (Index j = 0; j < n; ++j) square += (xs[at(j)] - mean) * (xs[at(j)] - mean) / count;
+    const double rstd = 1 / std::sqrt(square + eps);
+    for (Index j = 0; j < n; ++j) {
+      const double normal = (xs[at(j)] - mean) * rstd, w = ws[static_cast<std::size_t>(j)];
+      y[at(j)] = normal * w + bs[static_cast<std::size_t>(j)];
+      dw[static_cast<std::size_t>(j)] += ds[at(j)] * normal;
+      db[static_cast<std::size_t>(j)] += ds[at(j)];
+      g_mean += centred ? ds[at(j)] * w / count : 0;
+      gn_mean += ds[at(j)] * w * normal / count;
+    }
+    for (Index j = 0; j < n; ++j) {
+      const double normal = (xs[at(j)] - mean) * rstd;
+      dx[at(j)] = rstd * (ds[at(j)] * ws[static_cast<std::size_t>(j)] - g_mean - normal * gn_mean);
+    }
+  }
+  return {Tensor::from(y, x.shape()), Tensor::from(dx, x.shape()), Tensor::from(dw, weight.shape()),
+          Tensor::from(db, bias.shape())};
+}
+
+void check_width(Index rows, Index n, DType dtype, double tolerance) {
+  CAPTURE(n);
+  CAPTURE(rows);
+  const auto seed = static_cast<std::uint64_t>(1000 * rows + n);
+  const Tensor x = normal({rows, n}, seed, dtype), w = normal({n}, seed + 1, dtype), b = normal({n}, seed + 2, dtype),
+               dy = normal({rows, n}, seed + 3, dtype);
+  for (const bool centred : {true, false}) {
+    const Tensor shift = centred ? b : Tensor::zeros({n}, dtype);
+    const List want = naive(x, w, shift, dy, 1e-3, centred);
+    const Run got = run(centred ? layer : rms, centred ? List{x, w, b} : List{x, w}, dy);
+    CHECK(worst(got.y, want[0], tolerance, tolerance) <= 1);
+    // Where n is small, rstd reaches 1 / sqrt(eps) = 32: dx is a difference of terms of that size.
+    CHECK(worst(got.gradients[0], want[1], tolerance, 30 * tolerance) <= 1);
+    CHECK(worst(got.gradients[1], want[2], tolerance, tolerance * static_cast<double>(rows)) <= 1);
+    if (centred) CHECK(worst(got.gradients[2], want[3], tolerance, tolerance * static_cast<double>(rows)) <= 1);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("layer_norm and rms_norm equal PyTorch's, values and gradients") {
+  const Tensor x = torch("x"), w = torch("gain"), b = torch("shift"), dy = torch("dy");
+  const Run got = run(layer, {x, w, b}, dy);
+  CHECK(close(got.y, torch("layer_norm"), 1e-12, 1e-12));
+  for (int i = 0; i < 3; ++i)
+    CHECK(close(got.gradients[static_cast<std::size_t>(i)], torch("layer_norm.d" + std::to_string(i)), 1e-12, 1e-12));
+  const Run plain = run([](const List& in) { return layer_norm(in[0], Tensor(), Tensor()); }, {x}, dy);
+  CHECK(close(plain.y, torch("layer_norm plain"), 1e-12, 1e-12));
+  CHECK(close(plain.gradients[0], torch("layer_norm plain.d0"), 1e-12, 1e-12));
+  const Run root = run(rms, {x, w}, dy);
+  CHECK(close(root.y, torch("rms_norm"), 1e-12, 1e-12));
+  CHECK(close(root.gradients[0], torch("rms_norm.d0"), 1e-12, 1e-12));
+  CHECK(close(root.gradients[1], torch("rms_norm.d1"), 1e-12, 1e-12));
+}
+
+TEST_CASE("layer_norm and rms_norm at every width and level, against plain loops in float64") {
+  on_each_level([] {
+    for (Index n : {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130}) {
+      for (Index rows : {1, 3, 4, 9}) {
+        check_width(rows, n, DType::float32, 2e-6);
+        check_width(rows, n, DType::float64, 1e-14);
+      }
+    }
+    check_width(700, 129, DType::float32, 2e-6);  // several blocks of rows
+  });
+}
+
+TEST_CASE("layer_norm and rms_norm pass gradcheck") {
+  const Tensor x = normal({2, 3, 5}, 1), w = normal({5}, 2), b = normal({5}, 3);
+  gradcheck(layer, {x, w, b});
+  gradcheck(rms, {x, w});
+  gradcheck([](const List& in) { return layer_norm(in[0], in[1], Tensor()); }, {x, w});
+  gradcheck([](const List& in) { return layer_norm(in[0], Tensor(), in[1]); }, {x, b});
+  gradcheck([](const List& in) { return layer_norm(in[0].transpose(0, 2), in[1], in[1]); }, {x, normal({2}, 4)});
+  gradcheck([](const List& in) { return layer_norm(layer_norm(in[0], in[1], in[2]), in[1], in[2]); }, {x, w, b});
+  gradcheck([](const List& in) { return rms_norm(in[0].expand({4, 5}), Tensor()); }, {b});
+}
+
+TEST_CASE("layer_norm: views, one row, no rows, a single wanted gradient") {
+  const Tensor x = normal({6, 4}, 5), w = normal({6}, 6), b = normal({6}, 7);
+  CHECK(same_bits(layer_norm(x.t(), w, b), layer_norm(x.t().clone(), w, b)));
+  CHECK(same_bits(layer_norm(x.select(1, 2), w, b), layer_norm(x.t().clone(), w, b)[2]));
+  CHECK(layer_norm(Tensor::zeros({0, 6}, DType::float64), w, b).shape() == Shape{0, 6});
+  const Run none = run(layer, {Tensor::zeros({0, 6}, DType::float64), w, b}, Tensor::zeros({0, 6}, DType::float64));
+  CHECK(same_bits(none.gradients[1], Tensor::zeros({6}, DType::float64)));
+  const Tensor y = x.t().clone(), dy = normal({4, 6}, 8);
+  const Run all = run(layer, {y, w, b}, dy);
+  CHECK(same_bits(run([&](const List& in) { return layer_norm(y, in[0], b, 1e-3); }, {w}, dy).gradients[0],
+                  all.gradients[1]));
+  CHECK(same_bits(run([&](const List& in) { return layer_norm(y, w, in[0], 1e-3); }, {b}, dy).gradients[0],
+                  all.gradients[2]));
+  CHECK(same_bits(run([&](const List& in) { return layer_norm(in[0], w, b, 1e-3); }, {y}, dy).gradients[0],
+                  all.gradients[0]));
+}
+
+TEST_CASE("layer_norm: equal elements, and a NaN that stays in its row") {
+  const Tensor w = Tensor::ones({3}), b = Tensor::from({1, 2, 3});
+  CHECK(same_bits(layer_norm(Tensor::full({3}, 1e6), w, b), b));
+  Tensor x = normal({5, 3}, 9, DType::float32);
+  const Tensor clean = layer_norm(x, w, b);
+  x.mutable_data<float>()[4] = std::numeric_limits<float>::quiet_NaN();
+  const Tensor y = layer_norm(x, w, b);
+  for (Index r : {0, 2, 3, 4}) CHECK(same_bits(y[r], clean[r]));
+  for (double v : y[1].to_vector<double>()) CHECK(std::isnan(v));
+  x.mutable_data<float>()[4] = std::numeric_limits<float>::infinity();
+  for (double v : layer_norm(x, w, b)[1].to_vector<double>()) CHECK(std::isnan(v));
+}
+
+TEST_CASE("layer_norm has the same bits at any number of threads") {
+  const Tensor x = normal({1500, 96}, 10, DType::float32), w = normal({96}, 11, DType::float32),
+               b = normal({96}, 12, DType::float32);
+  const Tensor dy = normal({1500, 96}, 13, DType::float32);
+  same_at_any_threads([&] {
+    const Run r = run(layer, {x, w, b}, dy), s = run(rms, {x, w}, dy);
+    return List{r.y, r.gradients[0], r.gradients[1], r.gradients[2], s.y, s.gradients[0], s.gradients[1]};
+  });
+}
+
+TEST_CASE("layer_norm and rms_norm: errors") {
+  const Tensor x = Tensor::ones({2, 4}), w = Tensor::ones({4}), wrong = Tensor::ones({3});
+  CHECK(contains(error_of([&] { layer_norm(x, wrong, w); }),
+                 "layer_norm: x is [2, 4] float32 but weight is [3] float32; it must be [4] float32 (norms_test.cpp:"));
+  CHECK(contains(error_of([&] { layer_norm(x, w, Tensor::ones({4}, DType::float64)); }),
+                 "but bias is [4] float64; it must be [4] float32"));
+  CHECK(contains(error_of([&] { layer_norm(x.to(DType::int32), w, w); }),
+                 "layer_norm: x is [2, 4] int32; it must be float32 or float64"));
+  CHECK(contains(error_of([&] { layer_norm(Tensor::scalar(1), w, w); }),
+                 "it must have a last axis of 1 element or more"));
+  CHECK(contains(error_of([&] {
+                   layer_norm(Tensor::ones({2, 0}), Tensor(), Tensor());
+                 }),
+                 "it must have a last axis of 1 element or more"));
+  CHECK(contains(error_of([&] { layer_norm(x, w, w, -1); }), "layer_norm: eps is -1; it must not be negative"));
+  CHECK(contains(error_of([&] { layer_norm(Tensor(), w, w); }), "layer_norm: x is "));
+  CHECK(contains(error_of([&] { rms_norm(x, wrong); }),
+                 "rms_norm: x is [2, 4] float32 but weight is [3] float32; it must be [4] float32"));
+  CHECK(contains(error_of([&] { rms_norm(x.to(DType::bfloat16), w); }),
+                 "rms_norm: x is [2, 4] bfloat16; it must be float32 or float64"));
+}
