@@ -32,7 +32,7 @@ struct Message {
   [[noreturn]] void fail(const Where* where);
 };
 
-template <class... Parts> [[noreturn, gnu::cold, gnu::noinline]] void fail(const Where* where, const Parts&... parts) {
+template <class... Parts> [[noreturn, gnu::cold, gnu::noinline]] void fail_at(const Where* where, const Parts&... parts) {
   Message m;
   (m.add(parts), ...);
   m.fail(where);
@@ -43,14 +43,14 @@ template <class... Parts> [[noreturn, gnu::cold, gnu::noinline]] void fail(const
 // check(x.rank() == 2, where, "op: x is ", x, "; it must have 2 axes") throws Error unless ok. Parts are formatted only
 // on failure: anything with <<, tensors (shape and dtype), shapes, dtypes. The place is appended: «(mlp.up, train.cpp:41)».
 template <class... Parts> inline void check(bool ok, const Where& where, const Parts&... parts) {
-  if (!ok) [[unlikely]] detail::fail(&where, parts...);
+  if (!ok) [[unlikely]] detail::fail_at(&where, parts...);
 }
 
 // The same where there is no calling line to show (files, options).
 template <class... Parts> inline void require(bool ok, const Parts&... parts) {
-  if (!ok) [[unlikely]] detail::fail(nullptr, parts...);
+  if (!ok) [[unlikely]] detail::fail_at(nullptr, parts...);
 }
 
-template <class... Parts> [[noreturn]] inline void fail(const Parts&... parts) { detail::fail(nullptr, parts...); }
+template <class... Parts> [[noreturn]] inline void fail(const Parts&... parts) { detail::fail_at(nullptr, parts...); }
 
 }  // namespace heed

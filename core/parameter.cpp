@@ -16,8 +16,7 @@ Parameter::Parameter(Tensor value) {
     const NoTape guard;
     self = value.clone();
   }
-  self.set_node(0);
-  self = self.as_strided(shape(), strides(), offset());
+  self = self.with_node(0);  // whatever the value was for a tape before
   storage()->parameter = new ParameterInfo;
   storage()->parameter->shape = shape();
 }

@@ -1,0 +1,197 @@
+#include <heed/autograd/matmul.hpp>
+#include <heed/core/gemm.hpp>
+
+namespace heed {
+namespace {
+
+thread_local DType operand_type = DType::float32;
+
+bool computes(DType t) { return t == DType::float32 || t == DType::float64 || t == DType::bfloat16; }
+
+// float64 by float64; else any of float32 and bfloat16.
+bool fit(DType a, DType b) { return computes(a) && computes(b) && (a == DType::float64) == (b == DType::float64); }
+
+DType result_type(DType a) { return a == DType::float64 ? DType::float64 : DType::float32; }
+
+// The operand as the product reads it: rounded where a MatmulPrecision scope asks for it.
+Tensor operand(const Tensor& x) {
+  if (operand_type != DType::bfloat16 || x.dtype() != DType::float32) return x;
+  Tensor y = Tensor::empty(x.shape(), DType::bfloat16);
+  detail::copy_values(y, x);
+  return y;
+}
+
+// x [..., n] as a matrix of rows(): a view where one row stride serves all rows, else a copy.
+Tensor as_rows(const Tensor& x) {
+  const Index rows = x.rows(), n = x.dim(-1);
+  if (x.rank() == 2) return x;
+  if (x.is_contiguous()) return x.as_strided({rows, n}, {n, 1}, x.offset());
+  Index step = 0, size = 1;
+  bool even = true;
+  for (int i = x.rank() - 2; i >= 0; --i) {
+    if (x.shape()[i] == 1) continue;
+    if (size == 1) step = x.strides()[i];
+    else even = even && x.strides()[i] == step * size;
+    size *= x.shape()[i];
+  }
+  if (even) return x.as_strided({rows, n}, {step, x.strides()[-1]}, x.offset());
+  const Tensor dense = x.dense();
+  return dense.as_strided({rows, n}, {n, 1}, 0);
+}
+
+MatrixIn matrix(const Tensor& x) { return {x.raw(), x.dtype(), x.strides()[-2], x.strides()[-1]}; }
+
+// c [m, n] (+)= a [m, k] b [k, n], all of rank 2; c's rows are contiguous.
+void product(const Tensor& a, const Tensor& b, const Tensor& c, bool accumulate, const void* bias = nullptr) {
+  Gemm g;
+  g.m = a.dim(0);
+  g.k = a.dim(1);
+  g.n = b.dim(1);
+  g.a = matrix(a);
+  g.b = matrix(b);
+  g.c = c.raw();
+  g.ldc = c.strides()[0];
+  g.accumulate = accumulate;
+  g.bias = bias;
+  gemm(g);
+}
+
+// The target's memory as a matrix of rows whose columns are contiguous, if it lies so.
+Target rows_target(Grads& d, int i) {
+  Target t = d.dense(i);
+  if (t) t.gradient = t.gradient.as_strided({t.gradient.rows(), t.gradient.dim(-1)}, {t.gradient.dim(-1), 1}, t.gradient.offset());
+  return t;
+}
+
+}  // namespace
+
+MatmulPrecision::MatmulPrecision(DType operands, Where where) : previous_(operand_type) {
+  check(operands == DType::float32 || operands == DType::bfloat16, where, "MatmulPrecision: operands are ", operands, "; they must be float32 or bfloat16");
+  operand_type = operands;
+}
+
+MatmulPrecision::~MatmulPrecision() { operand_type = previous_; }
+
+Tensor linear(In x, In weight, In bias) {
+  check(x.rank() >= 1 && weight.rank() == 2 && x.dim(-1) == weight.dim(1), x.where(), "linear: x is ", x.tensor(), " but weight is ", weight.tensor(),
+        "; the last axis of x must be the last of weight, [out, in]");
+  check(fit(x.dtype(), weight.dtype()), x.where(), "linear: x is ", x.tensor(), " but weight is ", weight.tensor(),
+        "; both must be float64, or each float32 or bfloat16");
+  const Index out = weight.dim(0);
+  const DType type = result_type(x.dtype());
+  check(!bias->defined() || (bias.shape() == Shape{out} && bias.dtype() == type), x.where(), "linear: weight is ", weight.tensor(), " and bias is ",
+        bias.tensor(), "; bias must be ", Shape{out}, " ", type);
+  Tensor y = Tensor::empty(x.shape().first(x.rank() - 1) + Shape{out}, type);
+  const Tensor a = operand(as_rows(x)), w = operand(weight);
+  const Tensor b = bias->defined() ? bias->dense() : Tensor();
+  product(a, w.t(), y.as_strided({y.rows(), out}, {out, 1}, 0), false, b.raw());
+  record("linear", x.where(), y, {x, weight, bias}, saved(a, w), [out, type](Grads& d, const Tensor& dy, const Tensor& rows, const Tensor& weights) {
+    const Tensor g32 = dy.as_strided({dy.rows(), out}, {out, 1}, dy.offset());
+    const Tensor g = rows.dtype() == DType::bfloat16 && weights.dtype() == DType::bfloat16 ? g32.to(DType::bfloat16) : g32;
+    if (const Target t = rows_target(d, 0)) product(g, weights, t.gradient, t.accumulate);
+    if (const Target t = rows_target(d, 1)) product(g.t(), rows, t.gradient, t.accumulate);
+    if (d.wants(2)) d.add(2, detail::sum_to(g32, {out}).to(type));
+  });
+  return y;
+}
+
+namespace {
+
+// The batch axes of a product, joined where all three operands allow it: at most two go to one gemm, the others are loops.
+struct BatchAxis {
+  Index count, a, b, c;
+};
+
+std::vector<BatchAxis> batch_axes(const Tensor& a, const Tensor& b, const Tensor& c) {
+  std::vector<BatchAxis> axes;
+  for (int i = 0; i < c.rank() - 2; ++i) {
+    const BatchAxis next = {c.shape()[i], a.strides()[i], b.strides()[i], c.strides()[i]};
+    if (next.count == 1) continue;
+    if (!axes.empty()) {
+      BatchAxis& last = axes.back();
+      if (last.a == next.a * next.count && last.b == next.b * next.count && last.c == next.c * next.count) {
+        last = {last.count * next.count, next.a, next.b, next.c};
+        continue;
+      }
+    }
+    axes.push_back(next);
+  }
+  return axes;
+}
+
+// c (+)= a b for equal batch axes; c's last axis is contiguous.
+void batched_product(const Tensor& a, const Tensor& b, const Tensor& c, bool accumulate) {
+  if (c.numel() == 0) return;
+  Gemm g;
+  g.m = a.dim(-2);
+  g.k = a.dim(-1);
+  g.n = b.dim(-1);
+  g.a = matrix(a);
+  g.b = matrix(b);
+  g.ldc = c.strides()[-2];
+  g.accumulate = accumulate;
+  std::vector<BatchAxis> axes = batch_axes(a, b, c);
+  for (int i = 0; i < 2 && !axes.empty(); ++i) {
+    const BatchAxis& last = axes.back();
+    g.batch[1 - i] = {last.count, last.a, last.b, last.c};
+    axes.pop_back();
+  }
+  Index loops = 1;
+  for (const BatchAxis& axis : axes) loops *= axis.count;
+  const auto step = [](const void* p, DType t, Index n) { return static_cast<const char*>(p) + n * static_cast<Index>(size_of(t)); };
+  for (Index l = 0; l < loops; ++l) {
+    Index rest = l, pa = 0, pb = 0, pc = 0;
+    for (std::size_t i = axes.size(); i-- > 0;) {
+      const Index at = rest % axes[i].count;
+      rest /= axes[i].count;
+      pa += at * axes[i].a;
+      pb += at * axes[i].b;
+      pc += at * axes[i].c;
+    }
+    g.a.data = step(a.raw(), a.dtype(), pa);
+    g.b.data = step(b.raw(), b.dtype(), pb);
+    g.c = const_cast<char*>(step(c.raw(), c.dtype(), pc));
+    gemm(g);
+  }
+}
+
+// Writes (or adds) a b to a gradient of the same batch shape, or hands the product over to be summed where it was broadcast.
+void product_gradient(Grads& d, int i, const Tensor& a, const Tensor& b, const Shape& batch, const Shape& input) {
+  if (!d.wants(i)) return;
+  const Shape whole = batch + Shape{a.dim(-2), b.dim(-1)};
+  const Tensor p = a.expand(batch + a.shape().last(2)), q = b.expand(batch + b.shape().last(2));
+  if (input == whole) {
+    const Target t = d.dense(i);
+    return batched_product(p, q, t.gradient, t.accumulate);
+  }
+  const Tensor g = Tensor::empty(whole, result_type(a.dtype()));
+  batched_product(p, q, g, false);
+  d.add(i, g);
+}
+
+}  // namespace
+
+Tensor matmul(In a, In b) {
+  check(a.rank() >= 1 && b.rank() >= 1 && fit(a.dtype(), b.dtype()), a.where(), "matmul: a is ", a.tensor(), " and b is ", b.tensor(),
+        "; both need an axis and must be float64, or each float32 or bfloat16");
+  if (a.rank() == 1) {
+    const Tensor y = matmul(In(a->unsqueeze(0), a.where()), b);
+    return y.select(b.rank() == 1 ? 0 : -2, 0);
+  }
+  if (b.rank() == 1) return matmul(a, In(b->unsqueeze(1), b.where())).squeeze(-1);
+  Shape batch;
+  check(a.dim(-1) == b.dim(-2) && broadcast(a.shape().first(a.rank() - 2), b.shape().first(b.rank() - 2), batch), a.where(), "matmul: a is ", a.tensor(),
+        " and b is ", b.tensor(), "; the last axis of a must be the second last of b, and the axes before must broadcast");
+  const Tensor p = operand(a), q = operand(b);
+  Tensor y = Tensor::empty(batch + Shape{a.dim(-2), b.dim(-1)}, result_type(a.dtype()));
+  batched_product(p.expand(batch + p.shape().last(2)), q.expand(batch + q.shape().last(2)), y, false);
+  record("matmul", a.where(), y, {a, b}, saved(p, q),
+         [batch, sa = a.shape(), sb = b.shape()](Grads& d, const Tensor& dy, const Tensor& u, const Tensor& v) {
+           const Tensor g = u.dtype() == DType::bfloat16 && v.dtype() == DType::bfloat16 ? dy.to(DType::bfloat16) : dy;
+           product_gradient(d, 0, g, v.t(), batch, sa);
+           product_gradient(d, 1, u.t(), g, batch, sb);
+         });
+  return y;
+}
+
+}  // namespace heed
