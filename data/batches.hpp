@@ -98,6 +98,7 @@ class WholeSplit {
   }  // batches; the last may have fewer rows
   Batch batch(Index i) const;
   Index windows() const { return static_cast<Index>(starts_->size()); }
+  const TokenSource& tokens() const { return tokens_; }
   // The targets that are counted, all together: tokens begin to end of the row.
   Index counted_begin() const { return 1; }
   Index counted_end() const { return starts_->back().first + options_.context + 1; }

@@ -1,6 +1,6 @@
 // The built-in corpus: small stories without end, from an unambiguous probabilistic grammar.
 //
-//   Mia found a red kite. She hid it under the boat. Tom went to the lake. Where is the kite? Under the boat.
+//   Mia found a red kite. She hid it under the boat. Tom went to the lake. Where is the kite? The kite is under the boat.
 //
 // Things are put, hidden, found, taken, moved and given; people come and go; at the end somebody asks, and the last
 // place counts. So a model has to look back. The exact probability of every text is known: the mean -log p of held-out
@@ -51,6 +51,9 @@ class Stories {
 
   // Whole stories `first`, `first` + 1, ... of a seed, as many as fit into so many characters.
   std::string text(std::uint64_t seed, std::size_t characters, std::uint64_t first = 0) const;
+
+  // What a model is trained on: text() after a line feed, so that every story follows one.
+  std::string corpus(std::uint64_t seed, std::size_t characters) const { return "\n" + text(seed, characters); }
 
   // log p of a text of whole stories, each given as one of an endless row; nothing if the grammar cannot tell it.
   std::optional<double> log_probability(std::string_view text) const;

@@ -80,7 +80,7 @@ class Telling {
   // A sentence that tells something; false where the story turns to its questions, after «Wh».
   bool event() {
     Menu<std::pair<Start, std::size_t>> start(t_);
-    static constexpr double kEnough[] = {0, 0.15, 0.5};  // the share of stories that end after so many events
+    static constexpr double kEnough[] = {0, 0.05, 0.5};  // the share of stories that end after so many events
     const double ask = events_ >= o_.most_events ? 1 : kEnough[std::min(events_, 2)], go_on = 1 - ask;
     if (can_ask()) start.add("Wh", ask, {Start::question, 0});
     if (events_ < o_.most_events || !can_ask()) name_options(start, go_on);
@@ -109,23 +109,23 @@ class Telling {
   }
 
   void predicate() {
-    const bool holds = holds_any(subject_), others = any_thing([&](const Thing&x) { return x.holder != subject_; });
+    const bool holds = holds_any(subject_), others = any_thing([&](const Thing& x) { return x.holder != subject_; });
     const bool placed = any_thing([](const Thing& x) { return x.holder == kNone; });
     Menu<Verb> verb(t_);
     verb.add(" put ", 2, Verb::put);
     verb.add(" hid ", 2, Verb::hide);
-    verb.add(" left ", 1, Verb::leave);
-    verb.add(" found a ", 2, Verb::find);
+    verb.add(" left ", 2, Verb::leave);
+    verb.add(" found a ", 1.5, Verb::find);
     verb.add(" ran to the ", 1, Verb::run);
     verb.add(" went to the ", 1, Verb::go);
-    verb.add(" moved ", placed ? 3 : 0, Verb::move);
-    verb.add(" took ", others ? 2 : 0, Verb::take);
-    verb.add(" gave ", holds ? 3 : 0, Verb::give);
+    verb.add(" moved ", placed ? 1.5 : 0, Verb::move);
+    verb.add(" took ", others ? 1 : 0, Verb::take);
+    verb.add(" gave ", holds ? 2 : 0, Verb::give);
     switch (verb.choose()) {
       case Verb::put:
       case Verb::hide:
       case Verb::leave: return place(object([&](const Thing& x) { return x.holder == subject_; }, 3, true));
-      case Verb::find: return hold(new_thing(), subject_, t_.position());
+      case Verb::find: return hold(new_thing(0.5), subject_, t_.position());
       case Verb::go:
       case Verb::run: return go();
       case Verb::move: return place(object([](const Thing& x) { return x.holder == kNone; }, 1, false));
@@ -146,14 +146,14 @@ class Telling {
       if (i == last_thing_) menu.add("it", 2 * known, i);
     }
     const std::size_t i = menu.choose();
-    return last_thing_ = i == kNone ? new_thing() : i;
+    return last_thing_ = i == kNone ? new_thing(0) : i;
   }
 
-  std::size_t new_thing() {
+  std::size_t new_thing(double coloured_share) {
     Menu<std::pair<bool, std::size_t>> menu(t_);
     for (const std::string& colour : w_.colours)
-      menu.add(colour + " ", 0.5 / static_cast<double>(w_.colours.size()), {true, 0});
-    add_new_things(menu, 0.5);
+      menu.add(colour + " ", coloured_share / static_cast<double>(w_.colours.size()), {true, 0});
+    add_new_things(menu, 1 - coloured_share);
     auto [coloured, word] = menu.choose();
     if (coloured) {
       Menu<std::pair<bool, std::size_t>> noun(t_);
@@ -231,7 +231,7 @@ class Telling {
     if (thing)
       answer(things_[i], who);
     else
-      t_.say("At the " + w_.lands[people_[i].land] + ".");
+      t_.say(names_[people_[i].name] + " is at the " + w_.lands[people_[i].land] + ".");
     (thing ? things_[i].asked : people_[i].asked) = true;
     q.answer_end = t_.position();
     q.fact = thing ? things_[i].fact : people_[i].fact;
@@ -239,10 +239,11 @@ class Telling {
   }
 
   void answer(const Thing& x, bool who) {
-    if (x.holder != kNone) return t_.say(names_[people_[x.holder].name] + (who ? "." : " has it."));
-    std::string text = w_.prepositions[x.place.preposition] + " the " + w_.spots[x.place.spot] + ".";
-    text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
-    t_.say(text);
+    const std::string& name = x.holder == kNone ? std::string() : names_[people_[x.holder].name];
+    if (who) return t_.say(name + " has it.");
+    t_.say("The " + w_.things[x.word] + " is ");
+    t_.say(x.holder != kNone ? "with " + name + "."
+                             : w_.prepositions[x.place.preposition] + " the " + w_.spots[x.place.spot] + ".");
   }
 
   template <class Test>

@@ -231,8 +231,7 @@ std::pair<TokenSource, TokenSource> TokenSource::split(double val_fraction,
   require(val_fraction >= 0 && val_fraction < 1, "split: the validation fraction is ", val_fraction,
           "; it must be in [0, 1)");
   auto cut = static_cast<Index>((1 - val_fraction) * static_cast<double>(size()));
-  if (separator && cut > 0)
-    while (cut < size() && (*this)[cut - 1] != *separator) ++cut;
+  while (separator && cut < size() && (*this)[cut] != *separator) ++cut;
   return {part(0, cut), part(cut, size())};
 }
 

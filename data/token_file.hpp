@@ -62,7 +62,8 @@ class TokenSource {
 
   TokenSource part(Index begin, Index end) const;
   // The first part to train on, the last one to validate with: the cut is at (1 - val_fraction) * size(), rounded down,
-  // as nanoGPT's. Given a separator, the cut moves on to just after the next one. Error unless 0 <= val_fraction < 1.
+  // as nanoGPT's. Given a separator, the cut moves on to the next one, which begins the last part. Error unless
+  // 0 <= val_fraction < 1.
   std::pair<TokenSource, TokenSource> split(double val_fraction,
                                             std::optional<std::int32_t> separator = std::nullopt) const;
 

@@ -125,8 +125,8 @@ TEST_CASE("sources split and share") {
   CHECK(val.to_vector() == Ids(ids.begin() + 90, ids.end()));
   CHECK(val.part(1, 3).to_vector() == Ids{91, 92});
   const auto [a, b] = all.split(0.5, 60);
-  CHECK(a.size() == 61);
-  CHECK(b[0] == 61);
+  CHECK(a.size() == 60);
+  CHECK(b[0] == 60);
   CHECK(all.split(0).second.size() == 0);
   CHECK(all.split(0.5, 7).second.size() == 0);  // no 7 after the middle
   CHECK_THROWS_AS(all.split(1), Error);
