@@ -114,7 +114,11 @@ Target Grads::target(int i) {
   const bool whole = ref.shape.numel() == n.shape.numel();
   Tensor& root = s.gradient_of(ref.node);
   const bool written = s.is_written(ref.node);
-  if (written && !n.parameter.defined() && root.storage()->references > 1) root = root.clone();
+  // Another holder of the gradient must not see the change; but targets of this step that look into it must stay valid.
+  bool given = false;
+  for (int j = 0; j < static_cast<int>(step_.inputs.size()) && j < 64; ++j)
+    given = given || (j != i && (handed_out_ >> j & 1u) && step_.inputs[static_cast<std::size_t>(j)].node == ref.node);
+  if (written && !given && !n.parameter.defined() && root.storage()->references > 1) root = root.clone();
   if (!written && !whole) root.zero_();
   s.set_written(ref.node);
   return {root.as_strided(ref.shape, ref.strides, ref.offset), written || !whole};

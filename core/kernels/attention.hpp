@@ -1,0 +1,97 @@
+// Softmax attention in blocks, forward and backward, without the T x S matrix: the online softmax of Milakov and Gimelshein
+// (2018) and the blocking of FlashAttention-2 (Dao, 2023), laid out for vectors: the lanes of a vector are queries, so that
+// maxima, sums and the rescaling of a row are plain vector operations.
+//
+// The formulas, for one head, with j running over the keys that query i may attend to:
+//
+//   s_ij = scale * q_i . k_j + bias_ij     L_i = log2 sum_j 2^(s_ij log2(e))     p_ij = 2^(s_ij log2(e) - L_i)
+//   o_i  = sum_j m_ij p_ij v_j             m_ij = 0 or 1 / (1 - dropout); 1 without dropout
+//
+//   dv_j = sum_i m_ij p_ij do_i            delta_i = do_i . o_i
+//   ds_ij = p_ij (m_ij do_i . v_j - delta_i)
+//   dq_i = scale * sum_j ds_ij k_j         dk_j = scale * sum_i ds_ij q_i        dbias_ij = ds_ij
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+namespace heed::kernels {
+
+// A tensor [batch, head, row, width] by its strides in elements; the last axis has stride 1.
+template <class T>
+struct HeadRows {
+  T* data;
+  int64_t batch, head, row;
+};
+
+// A tensor that is broadcast to [batch, head, query, key]: strides of 0 where it repeats. Null: absent.
+template <class T>
+struct ScoreGrid {
+  T* data;
+  int64_t batch, head, query, key;
+};
+
+template <class T>
+struct AttentionProblem {
+  int64_t batch, heads, kv_heads, queries, keys, width, value_width;
+  T scale;
+  bool causal;
+  HeadRows<const T> q, k, v;
+  const int32_t* lengths;      // [batch]: keys from here on are dead; or null
+  const uint8_t* alive;        // [batch, keys]: 0 where a key is dead; or null
+  ScoreGrid<const uint8_t> mask;
+  ScoreGrid<const T> bias;
+  // Dropout: weight (b, h, i, j) falls where word j % 4 of philox(seed, position + ((b * heads + h) * queries + i) *
+  // ceil(keys / 4) + j / 4, stream) is below `drop_below`; the others are multiplied by `keep`. 0: no dropout.
+  uint64_t seed, stream, position;
+  uint32_t drop_below;
+  T keep;
+};
+
+template <class T>
+struct AttentionOutput {
+  HeadRows<T> out;
+  T* lse;  // [batch, heads, queries]: L, and +inf for a row without a key; or null
+};
+
+template <class T>
+struct AttentionGradients {
+  HeadRows<const T> out, dout;
+  const T* lse;
+  HeadRows<T> dq, dk, dv;  // null data: not wanted
+  bool add_dq, add_dk, add_dv;
+  T* dbias;      // [batch, heads, queries, keys], zeros before; or null
+  T* partial_dq;  // [groups, batch, heads, query tiles, width, lanes]; null where there is one block of keys
+  int64_t groups;
+};
+
+// Sizes that the driver needs to split the work.
+struct AttentionSizes {
+  int64_t lanes;      // queries of a tile
+  int64_t most_rows;  // queries of a forward block at most
+  int64_t back_lanes;  // queries of a backward tile
+  int64_t back_keys;   // keys of a backward block
+};
+
+template <class T>
+struct AttentionKernels {
+  AttentionSizes sizes;
+  size_t (*forward_scratch)(const AttentionProblem<T>& p);   // in elements
+  size_t (*backward_scratch)(const AttentionProblem<T>& p);
+  // Rows [begin, end) of head (b, h); end - begin <= most_rows, begin a multiple of `lanes`.
+  void (*forward)(const AttentionProblem<T>& p, const AttentionOutput<T>& y, int64_t b, int64_t h, int64_t begin,
+                  int64_t end, T* scratch);
+  // Key blocks group, group + groups, ... of head (b, kv_head), and all queries that see them.
+  void (*backward)(const AttentionProblem<T>& p, const AttentionGradients<T>& d, int64_t b, int64_t kv_head,
+                   int64_t group, T* scratch);
+  // dq of one tile of queries from partial_dq.
+  void (*combine)(const AttentionProblem<T>& p, const AttentionGradients<T>& d, int64_t b, int64_t h, int64_t tile);
+};
+
+struct AttentionTable {
+  AttentionKernels<float> f32;
+  AttentionKernels<double> f64;
+};
+
+const AttentionTable& attention_table();  // of the level that runs
+
+}  // namespace heed::kernels

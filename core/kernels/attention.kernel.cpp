@@ -1,0 +1,22 @@
+#include "attention_backward.hpp"
+
+namespace heed::kernels::HEED_LEVEL {
+namespace {
+
+template <class T>
+constexpr AttentionKernels<T> kernels_of() {
+  using namespace attention;
+  return {{kLanes<T>, kTiles * kLanes<T>, kBackLanes<T>, kBackKeys},
+          forward_scratch<T>,
+          backward_scratch<T>,
+          forward<T>,
+          backward<T>,
+          combine<T>};
+}
+
+}  // namespace
+
+extern const AttentionTable attention_table;
+const AttentionTable attention_table = {kernels_of<float>(), kernels_of<double>()};
+
+}  // namespace heed::kernels::HEED_LEVEL

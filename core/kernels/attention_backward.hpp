@@ -1,0 +1,256 @@
+// Backward: a block of keys and values stays near while all queries that see it pass by, tile by tile; their scores are
+// computed again. Included only by attention.kernel.cpp.
+#pragma once
+#include "attention_forward.hpp"
+
+namespace heed::kernels::HEED_LEVEL::attention {
+
+template <class T>
+inline constexpr int kBackLanes = 2 * kWidth<T>;  // queries of a tile
+inline constexpr long kBackKeys = 256;            // keys of a task's block, taken kKeys at a time
+
+template <class T>
+struct BackwardScratch {
+  T *keys, *values, *dkeys, *dvalues;                   // [kBackKeys, width or value_width in whole vectors]
+  T *queries, *query_rows, *douts, *dout_rows;          // [width, lanes], [lanes, width], the same of value_width
+  T *lse, *delta;                                       // [lanes]
+  T *weights, *dscores, *addend, *rows;                 // [kKeys, lanes]
+  T* dqueries;                                          // [width, lanes]
+  long k_stride, v_stride;
+
+  BackwardScratch(const AttentionProblem<T>& p, Pieces<T>& from) {
+    constexpr long lanes = kBackLanes<T>;
+    k_stride = whole_vectors<T>(p.width);
+    v_stride = whole_vectors<T>(p.value_width);
+    weights = from.take(kKeys * lanes);
+    dscores = from.take(kKeys * lanes);
+    queries = from.take(p.width * lanes);
+    query_rows = from.take(lanes * k_stride);
+    douts = from.take(p.value_width * lanes);
+    dout_rows = from.take(lanes * v_stride);
+    lse = from.take(lanes);
+    delta = from.take(lanes);
+    dqueries = from.take(p.width * lanes);
+    addend = from.take(kKeys * lanes);
+    rows = from.take(kKeys * lanes);
+    keys = from.take(kBackKeys * k_stride);
+    values = from.take(kBackKeys * v_stride);
+    dkeys = from.take(kBackKeys * k_stride);
+    dvalues = from.take(kBackKeys * v_stride);
+  }
+};
+
+struct Finite {
+  bool keys, queries, douts;
+};
+
+// Queries and output gradients of a tile, as rows and as columns; delta. Rows without a key become zeros.
+template <class T>
+inline void load_queries(const AttentionProblem<T>& p, const AttentionGradients<T>& d, const Place& at,
+                         const BackwardScratch<T>& x, Finite& finite) {
+  constexpr int w = kWidth<T>, lanes = kBackLanes<T>;
+  const Batch<T> infinity(static_cast<T>(__builtin_inf())), zero(T(0));
+  const T* lse = d.lse + (at.b * p.heads + at.h) * p.queries + at.query;
+  for (int i = 0; i < lanes; ++i) x.lse[i] = i < at.rows ? lse[i] : static_cast<T>(__builtin_inf());
+  Batch<T> odd_query(T(0)), odd_dout(T(0));
+  for (long i = 0; i < lanes; ++i) {
+    T *query = x.query_rows + i * x.k_stride, *dout = x.dout_rows + i * x.v_stride;
+    x.delta[i] = T(0);
+    if (x.lse[i] == static_cast<T>(__builtin_inf())) {
+      clear(query, p.width);
+      clear(dout, p.value_width);
+      continue;
+    }
+    copy_row(row_of(p.q, at.b, at.h, at.query + i), p.width, query, odd_query);
+    copy_row(row_of(d.dout, at.b, at.h, at.query + i), p.value_width, dout, odd_dout);
+    const T* out = row_of(d.out, at.b, at.h, at.query + i);
+    Batch<T> sum(T(0));
+    for (long c = 0; c < p.value_width; c += w) {
+      const long n = p.value_width - c;
+      sum = fma(n >= w ? load(out + c) : load_part(out + c, static_cast<int>(n)), load_aligned(dout + c), sum);
+    }
+    x.delta[i] = reduce_add(sum);
+  }
+  finite.queries = !any(isnan(odd_query));
+  finite.douts = !any(isnan(odd_dout));
+  const Batch<T> factor(static_cast<T>(p.scale * kLog2e));
+  transpose(x.query_rows, x.k_stride, long{lanes}, p.width, long{lanes},
+            [&](long c, long i, Batch<T> y, int) { store_aligned(x.queries + c * lanes + i, y * factor); });
+  transpose(x.dout_rows, x.v_stride, long{lanes}, p.value_width, long{lanes},
+            [&](long c, long i, Batch<T> y, int) { store_aligned(x.douts + c * lanes + i, y); });
+}
+
+// weights: scores -> m p; dscores: do . v -> ds. `factor` holds m, or is null.
+template <class T>
+inline void weights_and_dscores(const BackwardScratch<T>& x, long keys, const T* factor) {
+  constexpr int w = kWidth<T>, lanes = kBackLanes<T>, v = lanes / w;
+  const Batch<T> zero(T(0));
+  Batch<T> lse[v], delta[v];
+  unroll<v>([&](auto i) {
+    lse[i] = load_aligned(x.lse + i * w);
+    delta[i] = load_aligned(x.delta + i * w);
+  });
+  for (long j = 0; j < keys; ++j)
+    unroll<v>([&](auto i) {
+      const long at = j * lanes + i * w;
+      const Batch<T> s = load_aligned(x.weights + at);
+      const Batch<T> weight = select(s == minus_infinity<T>(), zero, exp2(s - lse[i]));
+      Batch<T> dweight = load_aligned(x.dscores + at), used = weight;
+      if (factor != nullptr) {
+        dweight = dweight * load_aligned(factor + at);
+        used = weight * load_aligned(factor + at);
+      }
+      store_aligned(x.weights + at, used);
+      store_aligned(x.dscores + at, select(weight == zero, zero, weight * (dweight - delta[i])));
+    });
+}
+
+template <class T>
+inline void store_dbias(const AttentionProblem<T>& p, const Place& at, const T* dscores, T* dbias) {
+  constexpr int w = kWidth<T>, lanes = kBackLanes<T>;
+  for (long i = 0; i < at.rows; i += w)
+    transpose(dscores + i, lanes, at.keys, at.rows - i < w ? at.rows - i : w, at.keys,
+              [&](long row, long j, Batch<T> x, int n) {
+                const long query = (at.b * p.heads + at.h) * p.queries + at.query + i + row;
+                store_part(dbias + query * p.keys + at.key + j, x, n);
+              });
+}
+
+// One tile of queries against up to kKeys keys, which are the block's from `first` on.
+template <class T>
+inline void back_tile(const AttentionProblem<T>& p, const AttentionGradients<T>& d, const Place& at, long first,
+                      const BackwardScratch<T>& x, const Finite& finite) {
+  constexpr long lanes = kBackLanes<T>;
+  const T *keys = x.keys + first * x.k_stride, *values = x.values + first * x.v_stride;
+  T *dkeys = x.dkeys + first * x.k_stride, *dvalues = x.dvalues + first * x.v_stride;
+  product<Order::by_row, Finish::set>(
+      Block<T>{keys, x.k_stride, x.queries, lanes, x.weights, lanes, p.width, nullptr}, at.keys, lanes);
+  apply_masks<T, lanes>(p, at, x.weights, x.addend, x.rows);
+  product<Order::by_row, Finish::set>(
+      Block<T>{values, x.v_stride, x.douts, lanes, x.dscores, lanes, p.value_width, nullptr}, at.keys, lanes);
+  if (p.drop_below != 0) dropout_factors<T, lanes>(p, at, x.addend);
+  weights_and_dscores(x, at.keys, p.drop_below != 0 ? x.addend : nullptr);
+  if (d.dbias != nullptr) store_dbias(p, at, x.dscores, d.dbias);
+  if (d.dv.data != nullptr) {
+    if (finite.douts)
+      product<Order::by_row, Finish::add>(
+          Block<T>{x.weights, lanes, x.dout_rows, x.v_stride, dvalues, x.v_stride, lanes, nullptr}, at.keys, x.v_stride);
+    else
+      careful_rows(x.dout_rows, x.v_stride, x.weights, lanes, at.keys, p.value_width, dvalues, x.v_stride);
+  }
+  if (d.dk.data != nullptr) {
+    if (finite.queries)
+      product<Order::by_row, Finish::add>(
+          Block<T>{x.dscores, lanes, x.query_rows, x.k_stride, dkeys, x.k_stride, lanes, nullptr}, at.keys, x.k_stride);
+    else
+      careful_rows(x.query_rows, x.k_stride, x.dscores, lanes, at.keys, p.width, dkeys, x.k_stride);
+  }
+  if (d.dq.data != nullptr) {
+    if (finite.keys)
+      product<Order::by_column, Finish::add>(
+          Block<T>{keys, x.k_stride, x.dscores, lanes, x.dqueries, lanes, at.keys, nullptr}, p.width, lanes);
+    else
+      careful_columns(keys, x.k_stride, x.dscores, lanes, at.keys, p.width, x.dqueries);
+  }
+}
+
+// to (+)= factor * x for n lanes.
+template <class T>
+inline void write_scaled(T* to, Batch<T> x, Batch<T> factor, int n, bool add) {
+  const Batch<T> y = x * factor;
+  store_part(to, add ? load_part(to, n) + y : y, n);
+}
+
+template <class T>
+inline void write_rows(const T* from, long stride, const HeadRows<T>& to, long b, long h, long row, long rows,
+                       long width, T factor, bool add) {
+  constexpr int w = kWidth<T>;
+  for (long j = 0; j < rows; ++j)
+    for (long c = 0; c < width; c += w)
+      write_scaled(row_of(to, b, h, row + j) + c, load_aligned(from + j * stride + c), Batch<T>(factor),
+                   width - c < w ? static_cast<int>(width - c) : w, add);
+}
+
+template <class T>
+inline void write_dqueries(const AttentionProblem<T>& p, const AttentionGradients<T>& d, long b, long h, long query,
+                           long rows, const T* dqueries) {
+  constexpr int w = kWidth<T>;
+  for (long i = 0; i < rows; i += w)
+    transpose(dqueries + i, long{kBackLanes<T>}, p.width, rows - i < w ? rows - i : w, p.width,
+              [&](long row, long c, Batch<T> x, int n) {
+                write_scaled(row_of(d.dq, b, h, query + i + row) + c, x, Batch<T>(p.scale), n, d.add_dq);
+              });
+}
+
+template <class T>
+inline T* partial_of(const AttentionProblem<T>& p, const AttentionGradients<T>& d, long group, long b, long h, long tile) {
+  constexpr long lanes = kBackLanes<T>;
+  const long tiles = (p.queries + lanes - 1) / lanes;
+  return d.partial_dq + (((group * p.batch + b) * p.heads + h) * tiles + tile) * p.width * lanes;
+}
+
+template <class T>
+inline void back_block(const AttentionProblem<T>& p, const AttentionGradients<T>& d, long b, long kv_head, long begin,
+                       long keys, long group, const BackwardScratch<T>& x) {
+  constexpr long lanes = kBackLanes<T>;
+  const long shared = p.heads / p.kv_heads, tiles = (p.queries + lanes - 1) / lanes;
+  const long reach = key_end(p, b, p.queries - 1) - begin, seen = reach < keys ? reach : keys;
+  Finite finite{pack_keys(p, p.k, b, kv_head, begin, seen, p.width, x.keys), true, true};
+  pack_keys(p, p.v, b, kv_head, begin, seen, p.value_width, x.values);
+  clear(x.dkeys, keys * x.k_stride);
+  clear(x.dvalues, keys * x.v_stride);
+  for (long h = kv_head * shared; h < (kv_head + 1) * shared; ++h)
+    for (long t = 0; t < tiles; ++t) {
+      const long query = t * lanes, rows = p.queries - query < lanes ? p.queries - query : lanes;
+      const long limit = key_end(p, b, query + rows - 1) - begin, most = limit < keys ? limit : keys;
+      if (most <= 0 && d.partial_dq != nullptr) continue;
+      Place at{b, h, query, rows, 0, 0};
+      load_queries(p, d, at, x, finite);
+      BackwardScratch<T> y = x;
+      if (d.partial_dq != nullptr) y.dqueries = partial_of(p, d, group, b, h, t);
+      if (d.dq.data != nullptr && (d.partial_dq == nullptr || begin == group * kBackKeys)) clear(y.dqueries, p.width * lanes);
+      for (long first = 0; first < most; first += kKeys) {
+        at.key = begin + first;
+        at.keys = most - first < kKeys ? most - first : kKeys;
+        back_tile(p, d, at, first, y, finite);
+      }
+      if (d.dq.data != nullptr && d.partial_dq == nullptr) write_dqueries(p, d, b, h, query, rows, y.dqueries);
+    }
+  if (d.dk.data != nullptr)
+    write_rows(x.dkeys, x.k_stride, d.dk, b, kv_head, begin, keys, p.width, p.scale, d.add_dk);
+  if (d.dv.data != nullptr)
+    write_rows(x.dvalues, x.v_stride, d.dv, b, kv_head, begin, keys, p.value_width, T(1), d.add_dv);
+}
+
+template <class T>
+void backward(const AttentionProblem<T>& p, const AttentionGradients<T>& d, int64_t b, int64_t kv_head, int64_t group,
+              T* scratch) {
+  Pieces<T> pieces{scratch};
+  const BackwardScratch<T> x(p, pieces);
+  if (p.keys == 0 && group == 0) return back_block(p, d, b, kv_head, 0, 0, 0, x);
+  for (long begin = group * kBackKeys; begin < p.keys; begin += d.groups * kBackKeys)
+    back_block(p, d, b, kv_head, begin, p.keys - begin < kBackKeys ? p.keys - begin : kBackKeys, group, x);
+}
+
+template <class T>
+void combine(const AttentionProblem<T>& p, const AttentionGradients<T>& d, int64_t b, int64_t h, int64_t tile) {
+  constexpr int w = kWidth<T>, lanes = kBackLanes<T>;
+  const long query = tile * lanes, rows = p.queries - query < lanes ? p.queries - query : lanes;
+  const long limit = key_end(p, b, query + rows - 1);
+  T* sum = partial_of(p, d, 0, b, h, tile);
+  if (limit == 0) clear(sum, p.width * lanes);
+  for (long g = 1; g < d.groups && g * kBackKeys < limit; ++g) {
+    const T* x = partial_of(p, d, g, b, h, tile);
+    for (long i = 0; i < p.width * lanes; i += w) store_aligned(sum + i, load_aligned(sum + i) + load_aligned(x + i));
+  }
+  write_dqueries(p, d, b, h, query, rows, sum);
+}
+
+template <class T>
+size_t backward_scratch(const AttentionProblem<T>& p) {
+  Pieces<T> pieces{nullptr};
+  const BackwardScratch<T> x(p, pieces);
+  return pieces.used;
+}
+
+}  // namespace heed::kernels::HEED_LEVEL::attention

@@ -1,0 +1,124 @@
+// Forward: a block of query tiles visits the keys in blocks, front to back. Included only by attention.kernel.cpp.
+#pragma once
+#include "attention_pack.hpp"
+
+namespace heed::kernels::HEED_LEVEL::attention {
+
+template <class T>
+inline constexpr int kLanes = 2 * kWidth<T>;  // queries of a tile
+inline constexpr long kKeys = 64;             // keys of a block
+inline constexpr long kTiles = 8;             // tiles of a task at most: what a block of keys is copied for
+
+template <class T>
+struct ForwardScratch {
+  T *keys, *values;                    // [kKeys, width], [kKeys, value_width]
+  T *queries, *outs, *top, *sum;       // a tile: [width, lanes], [value_width, lanes], [lanes], [lanes]
+  T *scores, *addend, *rows, *factor;  // [kKeys, lanes]
+  long query_size, out_size;
+
+  ForwardScratch(const AttentionProblem<T>& p, Pieces<T>& from) {
+    constexpr long lanes = kLanes<T>;
+    query_size = p.width * lanes;
+    out_size = p.value_width * lanes;
+    keys = from.take(kKeys * whole_vectors<T>(p.width));
+    values = from.take(kKeys * whole_vectors<T>(p.value_width));
+    scores = from.take(kKeys * lanes);
+    factor = from.take(lanes);
+    addend = from.take(kKeys * lanes);
+    rows = from.take(kKeys * lanes);
+    top = from.take(kTiles * lanes);
+    sum = from.take(kTiles * lanes);
+    queries = from.take(kTiles * query_size);
+    outs = from.take(kTiles * out_size);
+  }
+};
+
+template <class T>
+inline void begin_tile(const AttentionProblem<T>& p, long b, long h, long query, long rows, T* queries, T* outs, T* top,
+                       T* sum) {
+  constexpr int w = kWidth<T>, lanes = kLanes<T>;
+  const Batch<T> factor(static_cast<T>(p.scale * kLog2e));
+  transpose(row_of(p.q, b, h, query), p.q.row, rows, p.width, long{lanes},
+            [&](long d, long i, Batch<T> x, int) { store_aligned(queries + d * lanes + i, x * factor); });
+  clear(outs, p.value_width * lanes);
+  clear(sum, lanes);
+  for (int i = 0; i < lanes; i += w) store_aligned(top + i, minus_infinity<T>());
+}
+
+// out = outs / sum; a row without a key is 0.
+template <class T>
+inline void end_tile(const AttentionProblem<T>& p, const AttentionOutput<T>& y, long b, long h, long query, long rows,
+                     T* outs, const T* top, const T* sum) {
+  constexpr int w = kWidth<T>, lanes = kLanes<T>;
+  const Batch<T> zero(T(0)), infinity(static_cast<T>(__builtin_inf()));
+  for (int i = 0; i < lanes; i += w) {
+    const Batch<T> total = load_aligned(sum + i);
+    const Mask<T> empty = total == zero;
+    const Batch<T> inverse = select(empty, zero, Batch<T>(T(1)) / total);
+    for (long d = 0; d < p.value_width; ++d) {
+      T* o = outs + d * lanes + i;
+      store_aligned(o, select(empty, zero, load_aligned(o) * inverse));
+    }
+    if (y.lse == nullptr || i >= rows) continue;
+    const Batch<T> lse = select(empty, infinity, load_aligned(top + i) + log(total) * Batch<T>(T(kLog2e)));
+    T* to = y.lse + (b * p.heads + h) * p.queries + query + i;
+    store_part(to, lse, rows - i < w ? static_cast<int>(rows - i) : w);
+  }
+  for (long i = 0; i < rows; i += w)
+    transpose(outs + i, lanes, p.value_width, rows - i < w ? rows - i : w, p.value_width,
+              [&](long row, long d, Batch<T> x, int n) { store_part(row_of(y.out, b, h, query + i + row) + d, x, n); });
+}
+
+template <class T>
+void forward(const AttentionProblem<T>& p, const AttentionOutput<T>& y, int64_t b, int64_t h, int64_t begin,
+             int64_t end, T* scratch) {
+  constexpr long lanes = kLanes<T>;
+  Pieces<T> pieces{scratch};
+  const ForwardScratch<T> x(p, pieces);
+  const long kv_head = h / (p.heads / p.kv_heads), k_stride = whole_vectors<T>(p.width);
+  const long v_stride = whole_vectors<T>(p.value_width), tiles = (end - begin + lanes - 1) / lanes;
+  const auto query_of = [&](long t) { return begin + t * lanes; };
+  const auto rows_of = [&](long t) { return end - query_of(t) < lanes ? end - query_of(t) : lanes; };
+  for (long t = 0; t < tiles; ++t)
+    begin_tile(p, b, h, query_of(t), rows_of(t), x.queries + t * x.query_size, x.outs + t * x.out_size,
+               x.top + t * lanes, x.sum + t * lanes);
+  const long key_limit = key_end(p, b, end - 1);
+  for (long key = 0; key < key_limit; key += kKeys) {
+    const long most = key_limit - key < kKeys ? key_limit - key : kKeys;
+    pack_keys(p, p.k, b, kv_head, key, most, p.width, x.keys);
+    const bool finite = pack_keys(p, p.v, b, kv_head, key, most, p.value_width, x.values);
+    for (long t = 0; t < tiles; ++t) {
+      const long limit = key_end(p, b, query_of(t) + rows_of(t) - 1) - key, n = limit < most ? limit : most;
+      if (n <= 0) continue;
+      const Place at{b, h, query_of(t), rows_of(t), key, n};
+      T *queries = x.queries + t * x.query_size, *outs = x.outs + t * x.out_size;
+      product<Order::by_row, Finish::set>(
+          Block<T>{x.keys, k_stride, queries, lanes, x.scores, lanes, p.width, nullptr}, n, lanes);
+      apply_masks<T, lanes>(p, at, x.scores, x.addend, x.rows);
+      softmax_step<T, lanes>(x.scores, n, x.top + t * lanes, x.sum + t * lanes, x.factor);
+      if (p.drop_below != 0) {
+        dropout_factors<T, lanes>(p, at, x.addend);
+        for (long i = 0; i < n * lanes; i += kWidth<T>)
+          store_aligned(x.scores + i, load_aligned(x.scores + i) * load_aligned(x.addend + i));
+      }
+      if (finite) {
+        product<Order::by_column, Finish::rescale>(
+            Block<T>{x.values, v_stride, x.scores, lanes, outs, lanes, n, x.factor}, p.value_width, lanes);
+      } else {
+        for (long d = 0; d < p.value_width * lanes; ++d) outs[d] *= x.factor[d % lanes];
+        careful_columns(x.values, v_stride, x.scores, lanes, n, p.value_width, outs);
+      }
+    }
+  }
+  for (long t = 0; t < tiles; ++t)
+    end_tile(p, y, b, h, query_of(t), rows_of(t), x.outs + t * x.out_size, x.top + t * lanes, x.sum + t * lanes);
+}
+
+template <class T>
+size_t forward_scratch(const AttentionProblem<T>& p) {
+  Pieces<T> pieces{nullptr};
+  const ForwardScratch<T> x(p, pieces);
+  return pieces.used;
+}
+
+}  // namespace heed::kernels::HEED_LEVEL::attention

@@ -1,0 +1,82 @@
+// Copies of rows into the nearest cache. Included only by attention.kernel.cpp.
+#pragma once
+#include "attention_softmax.hpp"
+
+namespace heed::kernels::HEED_LEVEL::attention {
+
+// Hands out aligned pieces of the scratch that the driver gives; counts only where that is null.
+template <class T>
+struct Pieces {
+  T* base;
+  size_t used = 0;
+  T* take(long n) {
+    T* p = base == nullptr ? nullptr : base + used;
+    used += static_cast<size_t>((n + 15) / 16 * 16);
+    return p;
+  }
+};
+
+template <class T>
+inline long whole_vectors(long n) {
+  return (n + kWidth<T> - 1) / kWidth<T> * kWidth<T>;
+}
+
+template <class T>
+inline T* row_of(const HeadRows<T>& x, long b, long h, long i) {
+  return x.data + b * x.batch + h * x.head + i * x.row;
+}
+
+// One row, zeros up to a whole vector. `odd` becomes NaN in a lane where a value is not finite.
+template <class T>
+inline void copy_row(const T* from, long n, T* to, Batch<T>& odd) {
+  constexpr int w = kWidth<T>;
+  for (long c = 0; c < n; c += w) {
+    const Batch<T> x = n - c >= w ? load(from + c) : load_part(from + c, static_cast<int>(n - c));
+    store_aligned(to + c, x);
+    odd = fma(x, Batch<T>(T(0)), odd);
+  }
+}
+template <class T>
+inline void clear(T* to, long n) {
+  for (long c = 0; c < n; c += kWidth<T>) store_aligned(to + c, Batch<T>(T(0)));
+}
+
+// Keys or values [begin, begin + n) of a head; zeros for dead keys. Returns whether all are finite.
+template <class T>
+inline bool pack_keys(const AttentionProblem<T>& p, const HeadRows<const T>& x, long b, long h, long begin, long n,
+                      long width, T* to) {
+  const long stride = whole_vectors<T>(width);
+  const uint8_t* alive = p.alive == nullptr ? nullptr : p.alive + b * p.keys + begin;
+  Batch<T> odd(T(0));
+  for (long j = 0; j < n; ++j) {
+    if (alive == nullptr || alive[j] != 0)
+      copy_row(row_of(x, b, h, begin + j), width, to + j * stride, odd);
+    else
+      clear(to + j * stride, width);
+  }
+  return !any(isnan(odd));
+}
+
+// c[d, lane] += sum_j a[j, d] x[j, lane], where only weights other than 0 count: what a masked key or query holds, NaN
+// included, must not matter. Instead of the fast product where something is not finite.
+template <class T>
+inline void careful_columns(const T* a, long a_stride, const T* x, long lanes, long keys, long width, T* c) {
+  for (long j = 0; j < keys; ++j)
+    for (long i = 0; i < lanes; ++i) {
+      const T weight = x[j * lanes + i];
+      if (weight == T(0)) continue;
+      for (long d = 0; d < width; ++d) c[d * lanes + i] += a[j * a_stride + d] * weight;
+    }
+}
+// c[j, d] += sum_i x[j, lane i] a[i, d], likewise.
+template <class T>
+inline void careful_rows(const T* a, long a_stride, const T* x, long lanes, long keys, long width, T* c, long c_stride) {
+  for (long j = 0; j < keys; ++j)
+    for (long i = 0; i < lanes; ++i) {
+      const T weight = x[j * lanes + i];
+      if (weight == T(0)) continue;
+      for (long d = 0; d < width; ++d) c[j * c_stride + d] += a[i * a_stride + d] * weight;
+    }
+}
+
+}  // namespace heed::kernels::HEED_LEVEL::attention

@@ -1,0 +1,180 @@
+// Tiles of scores: [keys of the block, lanes], where a lane is a query. Scores are in units of log2(e), so that weights
+// are powers of two. Included only by attention.kernel.cpp.
+#pragma once
+#include "attention_tile.hpp"
+
+namespace heed::kernels::HEED_LEVEL::attention {
+
+inline constexpr double kLog2e = 1.4426950408889634074;
+
+template <class T>
+struct Exp2Constants;
+// (2^r - 1) / r on |r| <= 1/2, highest power first: minimax for float (0.3 ulp), Taylor's for double.
+template <>
+struct Exp2Constants<float> {
+  static constexpr float poly[] = {1.5353361959569156e-4f, 1.3398875016719103e-3f, 9.61843691766262e-3f,
+                                   5.5503323674201965e-2f, 2.4022647738456726e-1f, 6.931471824645996e-1f};
+  static constexpr float lowest = -200.f, zero_below = -126.f;
+};
+template <>
+struct Exp2Constants<double> {
+  static constexpr double poly[] = {1.3691488853904124e-12, 2.5678435993488196e-11, 4.44553827187081e-10,
+                                    7.054911620801121e-09,  1.0178086009239696e-07, 1.3215486790144305e-06,
+                                    1.5252733804059838e-05, 1.5403530393381606e-4,  1.3333558146428441e-3,
+                                    9.618129107628477e-3,   5.5504108664821576e-2,  2.402265069591007e-1,
+                                    6.931471805599453e-1};
+  static constexpr double lowest = -1200., zero_below = -1022.;
+};
+
+// 2^x for x that is not large: 0 for -inf, NaN for NaN. Results below the normal range are 0 without AVX-512.
+template <class T>
+inline Batch<T> exp2(Batch<T> x) {
+  using K = Exp2Constants<T>;
+  const Batch<T> magic(ExpConstants<T>::magic);
+  const Batch<T> y = xsimd::max(Batch<T>(K::lowest), x);  // NaN passes
+  const Batch<T> n = (y + magic) - magic, r = y - n;
+  const Batch<T> p = fma(horner(K::poly, r), r, Batch<T>(T(1)));
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4)
+    return _mm512_scalef_ps(p, n);
+  else
+    return _mm512_scalef_pd(p, n);
+#else
+  const Mask<T> tiny = y < Batch<T>(K::zero_below);
+  return select(tiny, Batch<T>(T(0)), p * power_of_two(select(tiny, Batch<T>(T(0)), n)));
+#endif
+}
+
+template <class T>
+inline Batch<T> minus_infinity() {
+  return Batch<T>(-static_cast<T>(__builtin_inf()));
+}
+
+// Queries [query, query + rows) of head (b, h) against keys [key, key + keys): the tile's place.
+struct Place {
+  long b, h, query, rows, key, keys;
+};
+
+// The first key that query i may not see.
+template <class T>
+inline long key_end(const AttentionProblem<T>& p, long b, long i) {
+  long end = p.keys;
+  if (p.lengths != nullptr && p.lengths[b] < end) end = p.lengths[b] < 0 ? 0 : p.lengths[b];
+  if (p.causal && i + 1 + p.keys - p.queries < end) end = i + 1 + p.keys - p.queries;
+  return end < 0 ? 0 : end;
+}
+
+// Bias and mask of the tile as one number to add to a score; -inf: not allowed. `rows` is room for [kLanes, keys + w).
+template <class T, int kLanes>
+inline void load_addends(const AttentionProblem<T>& p, const Place& at, T* addend, T* rows) {
+  constexpr int w = kWidth<T>;
+  const long stride = (at.keys + w - 1) / w * w;
+  const T infinity = static_cast<T>(__builtin_inf());
+  for (long i = 0; i < at.rows; ++i) {
+    T* row = rows + i * stride;
+    const ScoreGrid<const T>& g = p.bias;
+    const T* bias = g.data + at.b * g.batch + at.h * g.head + (at.query + i) * g.query + at.key * g.key;
+    for (long j = 0; j < at.keys; ++j) row[j] = g.data == nullptr ? T(0) : bias[j * g.key] * T(kLog2e);
+    const ScoreGrid<const uint8_t>& m = p.mask;
+    if (m.data == nullptr) continue;
+    const uint8_t* mask = m.data + at.b * m.batch + at.h * m.head + (at.query + i) * m.query + at.key * m.key;
+    for (long j = 0; j < at.keys; ++j) row[j] = mask[j * m.key] != 0 ? row[j] : -infinity;
+  }
+  transpose(rows, stride, at.rows, at.keys, long{kLanes},
+            [&](long j, long i, Batch<T> lanes, int) { store_aligned(addend + j * kLanes + i, lanes); });
+}
+
+// Scores of keys that a query may not see become -inf, whatever they were. Returns whether there was anything to do.
+template <class T, int kLanes>
+inline bool apply_masks(const AttentionProblem<T>& p, const Place& at, T* s, T* addend, T* rows) {
+  constexpr int w = kWidth<T>;
+  bool masked = false;
+  if (p.bias.data != nullptr || p.mask.data != nullptr) {
+    load_addends<T, kLanes>(p, at, addend, rows);
+    for (long x = 0; x < at.keys * kLanes; x += w) {
+      const Batch<T> a = load_aligned(addend + x);
+      store_aligned(s + x, select(a == minus_infinity<T>(), a, load_aligned(s + x) + a));
+    }
+    masked = true;
+  }
+  if (p.alive != nullptr) {
+    const uint8_t* alive = p.alive + at.b * p.keys + at.key;
+    for (long j = 0; j < at.keys; ++j) {
+      if (alive[j] != 0) continue;
+      for (long i = 0; i < kLanes; i += w) store_aligned(s + j * kLanes + i, minus_infinity<T>());
+      masked = true;
+    }
+  }
+  const long reach = at.query + p.keys - p.queries - at.key;  // lane i sees the block's keys up to i + reach
+  if (p.causal && reach < at.keys - 1) {
+    const Batch<T> lane = lane_numbers<T>();
+    for (long j = reach < 0 ? 0 : reach + 1; j < at.keys; ++j)
+      for (long i = 0; i < kLanes; i += w) {
+        if (i >= j - reach) break;
+        const Mask<T> unseen = lane < Batch<T>(static_cast<T>(j - reach - i));
+        T* x = s + j * kLanes + i;
+        store_aligned(x, select(unseen, minus_infinity<T>(), load_aligned(x)));
+      }
+    masked = true;
+  }
+  return masked;
+}
+
+// Philox4x32-10 (see core/random.hpp) for each lane's query and four keys at a time: factors of 0 or `keep`.
+template <class T, int kLanes>
+inline void dropout_factors(const AttentionProblem<T>& p, const Place& at, T* factor) {
+  const uint64_t blocks = static_cast<uint64_t>(p.keys + 3) / 4;
+  const uint64_t row = static_cast<uint64_t>((at.b * p.heads + at.h) * p.queries + at.query);
+  for (long j = 0; j < at.keys; j += 4) {
+    uint32_t c[4][kLanes];
+    for (int i = 0; i < kLanes; ++i) {
+      const uint64_t counter =
+          p.position + (row + static_cast<uint64_t>(i)) * blocks + static_cast<uint64_t>((at.key + j) / 4);
+      c[0][i] = static_cast<uint32_t>(counter);
+      c[1][i] = static_cast<uint32_t>(counter >> 32);
+      c[2][i] = static_cast<uint32_t>(p.stream);
+      c[3][i] = static_cast<uint32_t>(p.stream >> 32);
+    }
+    uint32_t k0 = static_cast<uint32_t>(p.seed), k1 = static_cast<uint32_t>(p.seed >> 32);
+    for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
+      for (int i = 0; i < kLanes; ++i) {
+        const uint64_t x = uint64_t{0xD2511F53u} * c[0][i], y = uint64_t{0xCD9E8D57u} * c[2][i];
+        c[0][i] = static_cast<uint32_t>(y >> 32) ^ c[1][i] ^ k0;
+        c[1][i] = static_cast<uint32_t>(y);
+        c[2][i] = static_cast<uint32_t>(x >> 32) ^ c[3][i] ^ k1;
+        c[3][i] = static_cast<uint32_t>(x);
+      }
+    for (long n = 0; n < 4 && j + n < at.keys; ++n)
+      for (int i = 0; i < kLanes; ++i) factor[(j + n) * kLanes + i] = c[n][i] < p.drop_below ? T(0) : p.keep;
+  }
+}
+
+// One step of the online softmax: s becomes 2^(s - m) with the new maximum m; `scale_back` is what earlier sums must be
+// multiplied by.
+template <class T, int kLanes>
+inline void softmax_step(T* s, long keys, T* top, T* sum, T* scale_back) {
+  constexpr int w = kWidth<T>, v = kLanes / w;
+  Batch<T> high[v], total[v];
+  unroll<v>([&](auto i) { high[i] = load_aligned(top + i * w); });
+  for (long j = 0; j < keys; ++j)
+    unroll<v>([&](auto i) { high[i] = quick_max(load_aligned(s + j * kLanes + i * w), high[i]); });
+  unroll<v>([&](auto i) {
+    const Batch<T> before = load_aligned(top + i * w);
+    store_aligned(top + i * w, high[i]);
+    high[i] = select(high[i] == minus_infinity<T>(), Batch<T>(T(0)), high[i]);
+    store_aligned(scale_back + i * w, exp2(before - high[i]));
+    total[i] = Batch<T>(T(0));
+  });
+  for (long j = 0; j < keys; ++j)
+    unroll<v>([&](auto i) {
+      T* x = s + j * kLanes + i * w;
+      const Batch<T> e = exp2(load_aligned(x) - high[i]);
+      store_aligned(x, e);
+      total[i] = total[i] + e;
+    });
+  unroll<v>([&](auto i) {
+    store_aligned(sum + i * w, fma(load_aligned(sum + i * w), load_aligned(scale_back + i * w), total[i]));
+  });
+}
+
+}  // namespace heed::kernels::HEED_LEVEL::attention

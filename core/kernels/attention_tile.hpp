@@ -1,0 +1,144 @@
+// Products of small blocks that lie in the nearest cache. Included only by attention.kernel.cpp.
+#pragma once
+#include "attention.hpp"
+#include "simd.hpp"
+
+namespace heed::kernels::HEED_LEVEL::attention {
+
+// Calls f with the constants 0 .. N-1: loops over registers must be gone before registers are allocated.
+template <int N, int I = 0, class F>
+[[gnu::always_inline]] inline void unroll(F&& f) {
+  if constexpr (I < N) {
+    f(std::integral_constant<int, I>{});
+    unroll<N, I + 1>(f);
+  }
+}
+
+// Where A's elements lie: by_row: a[r * stride + p], by_column: a[p * stride + r].
+enum class Order { by_row, by_column };
+// What becomes of the sum: c = sum, c = c + sum, c = c * factor + sum with a factor for each lane.
+enum class Finish { set, add, rescale };
+
+template <class T>
+struct Block {
+  const T* a;
+  long a_stride;
+  const T* b;  // [depth, b_stride], whole vectors
+  long b_stride;
+  T* c;  // [rows, c_stride], whole vectors
+  long c_stride;
+  long depth;
+  const T* factor;  // Finish::rescale: one a column
+};
+
+// R rows by V vectors of C stay in registers while p runs over the depth.
+template <class T, int R, int V, Order kOrder, Finish kFinish>
+[[gnu::always_inline]] inline void register_tile(const Block<T>& x) {
+  constexpr int w = kWidth<T>;
+  Batch<T> sum[R][V];
+  unroll<R>([&](auto r) { unroll<V>([&](auto v) { sum[r][v] = Batch<T>(T(0)); }); });
+  const T *a = x.a, *b = x.b;
+  for (long p = 0; p < x.depth; ++p) {
+    Batch<T> row[V];
+    unroll<V>([&](auto v) { row[v] = load_aligned(b + v * w); });
+    unroll<R>([&](auto r) {
+      const Batch<T> e(kOrder == Order::by_row ? a[r * x.a_stride] : a[r]);
+      unroll<V>([&](auto v) { sum[r][v] = fma(e, row[v], sum[r][v]); });
+    });
+    a += kOrder == Order::by_row ? 1 : x.a_stride;
+    b += x.b_stride;
+  }
+  unroll<V>([&](auto v) {
+    Batch<T> factor;
+    if constexpr (kFinish == Finish::rescale) factor = load_aligned(x.factor + v * w);
+    unroll<R>([&](auto r) {
+      T* c = x.c + r * x.c_stride + v * w;
+      if constexpr (kFinish == Finish::set)
+        store_aligned(c, sum[r][v]);
+      else if constexpr (kFinish == Finish::add)
+        store_aligned(c, sum[r][v] + load_aligned(c));
+      else
+        store_aligned(c, fma(load_aligned(c), factor, sum[r][v]));
+    });
+  });
+}
+
+// 16 sums hide the latency of a multiply-add at two a cycle and leave registers for the operands; without AVX-512
+// there are 16 registers in all.
+template <class T>
+inline constexpr int kRowsOfTile = kWidth<T> * sizeof(T) == 64 ? 8 : 6;
+
+template <class T, int R, int V, Order kOrder, Finish kFinish>
+inline void some_rows(Block<T> x, long rows) {
+  for (; rows >= R; rows -= R) {
+    register_tile<T, R, V, kOrder, kFinish>(x);
+    x.a += kOrder == Order::by_row ? R * x.a_stride : R;
+    x.c += R * x.c_stride;
+  }
+  if constexpr (R > 1) {
+    if (rows > 0) some_rows<T, R == 8 || R == 6 ? 4 : R / 2, V, kOrder, kFinish>(x, rows);
+  }
+}
+
+// C [rows, columns] from A [rows, depth] and B [depth, columns]; columns is a multiple of the vector's width.
+template <Order kOrder, Finish kFinish, class T>
+inline void product(Block<T> x, long rows, long columns) {
+  constexpr int w = kWidth<T>;
+  for (; columns > 0; columns -= 2 * w, x.b += 2 * w, x.c += 2 * w) {
+    if (columns >= 2 * w)
+      some_rows<T, kRowsOfTile<T>, 2, kOrder, kFinish>(x, rows);
+    else
+      some_rows<T, kRowsOfTile<T>, 1, kOrder, kFinish>(x, rows);
+    if constexpr (kFinish == Finish::rescale) x.factor += 2 * w;
+  }
+}
+
+// Lane i of a vector: i.
+template <class T>
+inline Batch<T> lane_numbers() {
+  alignas(64) T n[kWidth<T>];
+  for (int i = 0; i < kWidth<T>; ++i) n[i] = static_cast<T>(i);
+  return Batch<T>::load_aligned(n);
+}
+
+// w vectors, the rows of a matrix, become its columns: blocks across the diagonal change places, halving in size.
+template <class T, int K = kWidth<T> / 2>
+[[gnu::always_inline]] inline void transpose_registers(Batch<T> (&x)[kWidth<T>]) {
+  if constexpr (K > 0) {
+    alignas(64) T bit[kWidth<T>];
+    for (int i = 0; i < kWidth<T>; ++i) bit[i] = (i & K) ? T(1) : T(0);
+    const Mask<T> upper = Batch<T>::load_aligned(bit) > Batch<T>(T(0));
+    unroll<kWidth<T>>([&](auto i) {
+      constexpr int r = i;
+      if constexpr ((r & K) == 0) {
+        const Batch<T> low = x[r], high = x[r + K];
+        x[r] = select(upper, swap_lanes<K>(high), low);
+        x[r + K] = select(upper, high, swap_lanes<K>(low));
+      }
+    });
+    transpose_registers<T, K / 2>(x);
+  }
+}
+
+// The transpose of src [rows, columns]: store(c, r, lanes, n) gets its row c from column r on, of which n lanes count and
+// the others are 0. Up to `padded_rows`, rows of src beyond `rows` count as zeros.
+template <class T, class Store>
+inline void transpose(const T* src, long stride, long rows, long columns, long padded_rows, Store&& store) {
+  constexpr int w = kWidth<T>;
+  for (long r = 0; r < padded_rows; r += w)
+    for (long c = 0; c < columns; c += w) {
+      const int part = columns - c < w ? static_cast<int>(columns - c) : w;
+      Batch<T> x[w];
+      unroll<w>([&](auto i) {
+        const T* from = src + (r + i) * stride + c;
+        x[i] = r + i >= rows ? Batch<T>(T(0)) : part == w ? load(from) : load_part(from, part);
+      });
+      transpose_registers<T>(x);
+      const int count = rows - r < w ? static_cast<int>(rows - r) : w;
+      unroll<w>([&](auto i) {
+        if (i < part) store(c + i, r, x[i], count);
+      });
+    }
+}
+
+}  // namespace heed::kernels::HEED_LEVEL::attention

@@ -1,0 +1,132 @@
+// Attention and its derivative as plain loops in float64, term by term from the formulas; calls no kernel.
+#pragma once
+#include <heed/autograd/attention.hpp>
+#include <heed/autograd/tape.hpp>
+#include <heed/core/random.hpp>
+
+#include "tests/support.hpp"
+
+namespace heed::test {
+
+struct AttentionSize {
+  Index batch = 1, heads = 1, kv_heads = 1, queries = 1, keys = 1, width = 1, value_width = 1;
+};
+
+struct AttentionResult {
+  Tensor out, dq, dk, dv, dbias, weights;
+};
+
+struct AttentionData {
+  Tensor q, k, v, dout;
+};
+
+inline AttentionData random_attention(const AttentionSize& s, std::uint64_t seed = 1, double spread = 1) {
+  Rng rng(seed);
+  return {rng.normal({s.batch, s.heads, s.queries, s.width}, 0, spread, DType::float64),
+          rng.normal({s.batch, s.kv_heads, s.keys, s.width}, 0, 1, DType::float64),
+          rng.normal({s.batch, s.kv_heads, s.keys, s.value_width}, 0, 1, DType::float64),
+          rng.normal({s.batch, s.heads, s.queries, s.value_width}, 0, 1, DType::float64)};
+}
+
+// `drawn`: the generator as it was before the call, where dropout acted.
+inline AttentionResult naive_attention(const AttentionData& x, const AttentionOptions& o, const Rng* drawn = nullptr) {
+  const Index B = x.q.dim(0), H = x.q.dim(1), T = x.q.dim(2), D = x.q.dim(3), Hk = x.k.dim(1), S = x.k.dim(2), V = x.v.dim(3);
+  const auto zeros = [](const Shape& shape) { return Tensor::zeros(shape, DType::float64); };
+  AttentionResult r{zeros(x.dout.shape()), zeros(x.q.shape()), zeros(x.k.shape()), zeros(x.v.shape()), zeros({B, H, T, S}), zeros({B, H, T, S})};
+  const double scale = o.scale.value_or(1 / std::sqrt(static_cast<double>(D)));
+  const Tensor q = x.q.to(DType::float64).dense(), k = x.k.to(DType::float64).dense(), v = x.v.to(DType::float64).dense(),
+               dout = x.dout.to(DType::float64).dense();
+  const Tensor bias = o.bias.defined() ? o.bias.detach().to(DType::float64).expand({B, H, T, S}) : Tensor();
+  const Tensor mask = o.mask.defined() ? o.mask.expand({B, H, T, S}) : Tensor();
+  for (Index b = 0; b < B; ++b) for (Index h = 0; h < H; ++h) for (Index i = 0; i < T; ++i) {
+    const Index g = h / (H / Hk), row = (b * H + h) * T + i;
+    const double *qi = q.ptr<double>() + row * D, *gi = dout.ptr<double>() + row * V;
+    std::vector<Index> seen;
+    std::vector<double> p, m;
+    for (Index j = 0; j < S; ++j) {
+      if (o.causal && j > i + S - T) continue;
+      if (o.key_lengths.defined() && j >= static_cast<Index>(o.key_lengths.at({b}))) continue;
+      if (o.key_mask.defined() && o.key_mask.at({b, j}) == 0) continue;
+      if (mask.defined() && mask.at({b, h, i, j}) == 0) continue;
+      double s = 0;
+      for (Index c = 0; c < D; ++c) s += qi[c] * k.ptr<double>()[((b * Hk + g) * S + j) * D + c];
+      s = s * scale + (bias.defined() ? bias.at({b, h, i, j}) : 0);
+      seen.push_back(j);
+      p.push_back(s);
+      double keep = 1;
+      if (drawn != nullptr) {
+        const auto counter = drawn->position() + static_cast<std::uint64_t>(row * ((S + 3) / 4) + j / 4);
+        const auto word = philox(drawn->seed(), counter, drawn->stream())[static_cast<std::size_t>(j % 4)];
+        keep = word < o.dropout * 0x1p32 ? 0 : 1 / (1 - o.dropout);
+      }
+      m.push_back(keep);
+    }
+    if (seen.empty()) continue;
+    const double top = *std::max_element(p.begin(), p.end());
+    double sum = 0, delta = 0;
+    for (double& s : p) sum += s = std::exp(s - top);
+    for (double& s : p) s /= sum;
+    std::vector<double> dp(p.size());
+    for (std::size_t n = 0; n < seen.size(); ++n) {
+      const double* vj = v.ptr<double>() + ((b * Hk + g) * S + seen[n]) * V;
+      double* dvj = r.dv.ptr<double>() + ((b * Hk + g) * S + seen[n]) * V;
+      for (Index c = 0; c < V; ++c) {
+        r.out.ptr<double>()[row * V + c] += m[n] * p[n] * vj[c];
+        dvj[c] += m[n] * p[n] * gi[c];
+        dp[n] += m[n] * gi[c] * vj[c];
+      }
+      delta += p[n] * dp[n];
+      r.weights.ptr<double>()[row * S + seen[n]] = p[n];
+    }
+    for (std::size_t n = 0; n < seen.size(); ++n) {
+      const double ds = p[n] * (dp[n] - delta);
+      r.dbias.ptr<double>()[row * S + seen[n]] = ds;
+      for (Index c = 0; c < D; ++c) {
+        r.dq.ptr<double>()[row * D + c] += scale * ds * k.ptr<double>()[((b * Hk + g) * S + seen[n]) * D + c];
+        r.dk.ptr<double>()[((b * Hk + g) * S + seen[n]) * D + c] += scale * ds * qi[c];
+      }
+    }
+  }
+  return r;
+}
+
+// heed's, forward and backward, in the given dtype; merged: through attention_merged.
+inline AttentionResult run_attention(const AttentionData& x, AttentionOptions o, DType dtype = DType::float64, bool merged = false) {
+  Tape tape;
+  const Tensor q = tape.watch(x.q.to(dtype)), k = tape.watch(x.k.to(dtype)), v = tape.watch(x.v.to(dtype));
+  if (o.bias.defined()) o.bias = tape.watch(o.bias.to(dtype));
+  const Tensor dout = x.dout.to(dtype);
+  AttentionResult r;
+  if (merged) {
+    const Tensor y = attention_merged(q, k, v, o), dy = dout.transpose(1, 2).reshape(y.shape());
+    tape.backward(y, dy);
+    r.out = y.view({y.dim(0), y.dim(1), q.dim(1), v.dim(3)}).transpose(1, 2);
+  } else {
+    r.out = attention(q, k, v, o);
+    tape.backward(r.out, dout);
+  }
+  r.out = r.out.detach();
+  r.dq = tape.grad(q), r.dk = tape.grad(k), r.dv = tape.grad(v);
+  if (o.bias.defined()) r.dbias = tape.grad(o.bias);
+  return r;
+}
+
+// The largest difference of outputs and gradients, relative to the largest value of each (at least 0.1: a gradient may be
+// nothing but what cancels).
+inline double attention_error(const AttentionResult& a, const AttentionResult& b) {
+  double most = 0;
+  const auto compare = [&](const Tensor& x, const Tensor& y) {
+    if (x.shape() != y.shape()) return void(most = 1e300);
+    double scale = 1e-300;
+    for (double e : y.to_vector<double>()) scale = std::max(scale, std::fabs(e));
+    const double e = x.numel() == 0 ? 0 : worst(x, y, 0, std::max(scale, 0.1));
+    most = std::max(most, e);
+  };
+  compare(a.out, b.out);
+  compare(a.dq, b.dq);
+  compare(a.dk, b.dk);
+  compare(a.dv, b.dv);
+  return most;
+}
+
+}  // namespace heed::test
