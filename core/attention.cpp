@@ -27,24 +27,30 @@ constexpr Index kTasks = 32;
 constexpr Index kGroupTasks = 16;
 constexpr double kGrainFlops = 2e6;  // some 10 microseconds
 
-template <class T> const AttentionKernels<T>& kernels_of() {
-  if constexpr (std::is_same_v<T, float>) return kernels::attention_table().f32;
-  else return kernels::attention_table().f64;
+template <class T>
+const AttentionKernels<T>& kernels_of() {
+  if constexpr (std::is_same_v<T, float>)
+    return kernels::attention_table().f32;
+  else
+    return kernels::attention_table().f64;
 }
 
-template <class T> HeadRows<T> rows_of(const Tensor& x) {
+template <class T>
+HeadRows<T> rows_of(const Tensor& x) {
   if (!x.defined()) return {nullptr, 0, 0, 0};
   return {x.ptr<std::remove_const_t<T>>(), x.strides()[0], x.strides()[1], x.strides()[2]};
 }
 
-template <class T> ScoreGrid<const T> grid_of(const Tensor& x, const Shape& shape) {
+template <class T>
+ScoreGrid<const T> grid_of(const Tensor& x, const Shape& shape) {
   if (!x.defined()) return {nullptr, 0, 0, 0, 0};
   const Tensor y = x.expand(shape);
   const Strides& s = y.strides();
   return {static_cast<const T*>(y.raw()), s[0], s[1], s[2], s[3]};
 }
 
-template <class T> AttentionProblem<T> problem_of(const AttentionCall& x) {
+template <class T>
+AttentionProblem<T> problem_of(const AttentionCall& x) {
   AttentionProblem<T> p{};
   p.batch = x.q.dim(0), p.heads = x.q.dim(1), p.kv_heads = x.k.dim(1);
   p.queries = x.q.dim(2), p.keys = x.k.dim(2), p.width = x.q.dim(3), p.value_width = x.v.dim(3);
@@ -68,10 +74,12 @@ Index grain_of(double flops_of_task) {
 }
 
 double flops_of(Index queries, Index keys, Index width, bool causal) {
-  return 2.0 * static_cast<double>(queries) * static_cast<double>(keys) * static_cast<double>(width) * (causal ? 0.5 : 1);
+  return 2.0 * static_cast<double>(queries) * static_cast<double>(keys) * static_cast<double>(width) *
+         (causal ? 0.5 : 1);
 }
 
-template <class T> void forward(const AttentionCall& x, Tensor& out, Tensor& lse) {
+template <class T>
+void forward(const AttentionCall& x, Tensor& out, Tensor& lse) {
   const AttentionKernels<T>& kernel = kernels_of<T>();
   const AttentionProblem<T> p = problem_of<T>(x);
   const AttentionOutput<T> y{rows_of<T>(out), lse.defined() ? lse.ptr<T>() : nullptr};
@@ -94,10 +102,21 @@ template <class T>
 void backward(const AttentionCall& x, const Tensor& out, const Tensor& dout, const Tensor& lse, AttentionSinks& d) {
   const AttentionKernels<T>& kernel = kernels_of<T>();
   const AttentionProblem<T> p = problem_of<T>(x);
-  AttentionGradients<T> g{rows_of<const T>(out), rows_of<const T>(dout), lse.ptr<T>(), rows_of<T>(d.dq), rows_of<T>(d.dk), rows_of<T>(d.dv),
-                          d.add_dq, d.add_dk, d.add_dv, d.dbias.defined() ? d.dbias.ptr<T>() : nullptr, nullptr, 1};
+  AttentionGradients<T> g{rows_of<const T>(out),
+                          rows_of<const T>(dout),
+                          lse.ptr<T>(),
+                          rows_of<T>(d.dq),
+                          rows_of<T>(d.dk),
+                          rows_of<T>(d.dv),
+                          d.add_dq,
+                          d.add_dk,
+                          d.add_dv,
+                          d.dbias.defined() ? d.dbias.ptr<T>() : nullptr,
+                          nullptr,
+                          1};
   const Index heads = p.batch * p.kv_heads, shared = p.heads / p.kv_heads, lanes = kernel.sizes.back_lanes;
-  const Index blocks = (p.keys + kernel.sizes.back_keys - 1) / kernel.sizes.back_keys, tiles = (p.queries + lanes - 1) / lanes;
+  const Index blocks = (p.keys + kernel.sizes.back_keys - 1) / kernel.sizes.back_keys,
+              tiles = (p.queries + lanes - 1) / lanes;
   g.groups = std::clamp<Index>((kGroupTasks + heads - 1) / std::max<Index>(heads, 1), 1, std::max<Index>(blocks, 1));
   // With one block of keys, dq is complete when its tile is; otherwise each group adds up its own share.
   const bool split = blocks > 1 && d.dq.defined();
@@ -106,7 +125,8 @@ void backward(const AttentionCall& x, const Tensor& out, const Tensor& dout, con
     partial = Tensor::empty({g.groups, p.batch, p.heads, tiles, p.width * lanes}, x.q.dtype());
     g.partial_dq = partial.ptr<T>();
   }
-  const double flops = 2.5 * flops_of(p.queries * shared, p.keys, p.width + p.value_width, p.causal) / static_cast<double>(g.groups);
+  const double flops =
+      2.5 * flops_of(p.queries * shared, p.keys, p.width + p.value_width, p.causal) / static_cast<double>(g.groups);
   const std::size_t size = kernel.backward_scratch(p);
   parallel_for(heads * g.groups, grain_of(flops), [&](Index begin, Index end) {
     Scratch<T> scratch(size);
@@ -121,7 +141,8 @@ void backward(const AttentionCall& x, const Tensor& out, const Tensor& dout, con
   });
 }
 
-template <class T> void weights(const AttentionCall& x, Tensor& y) {
+template <class T>
+void weights(const AttentionCall& x, Tensor& y) {
   const AttentionProblem<T> p = problem_of<T>(x);
   parallel_for(p.batch * p.heads * p.queries, 16, [&](Index begin, Index end) {
     for (Index n = begin; n < end; ++n) {
@@ -133,11 +154,13 @@ template <class T> void weights(const AttentionCall& x, Tensor& y) {
         const T* k = p.k.data + b * p.k.batch + h / (p.heads / p.kv_heads) * p.k.head + j * p.k.row;
         const bool allowed = (!p.causal || j <= i + p.keys - p.queries) && (p.lengths == nullptr || j < p.lengths[b]) &&
                              (p.alive == nullptr || p.alive[b * p.keys + j]) &&
-                             (p.mask.data == nullptr || p.mask.data[b * p.mask.batch + h * p.mask.head + i * p.mask.query + j * p.mask.key]);
+                             (p.mask.data == nullptr ||
+                              p.mask.data[b * p.mask.batch + h * p.mask.head + i * p.mask.query + j * p.mask.key]);
         T s = 0;
         for (Index c = 0; c < p.width; ++c) s += q[c] * k[c];
         s *= p.scale;
-        if (p.bias.data != nullptr) s += p.bias.data[b * p.bias.batch + h * p.bias.head + i * p.bias.query + j * p.bias.key];
+        if (p.bias.data != nullptr)
+          s += p.bias.data[b * p.bias.batch + h * p.bias.head + i * p.bias.query + j * p.bias.key];
         row[j] = allowed ? s : -INFINITY;
         if (row[j] > top) top = row[j];
       }
@@ -158,7 +181,8 @@ void attention_forward(const AttentionCall& x, Tensor& out, Tensor& lse) {
   x.q.dtype() == DType::float32 ? forward<float>(x, out, lse) : forward<double>(x, out, lse);
 }
 
-void attention_backward(const AttentionCall& x, const Tensor& out, const Tensor& dout, const Tensor& lse, AttentionSinks& d) {
+void attention_backward(const AttentionCall& x, const Tensor& out, const Tensor& dout, const Tensor& lse,
+                        AttentionSinks& d) {
   x.q.dtype() == DType::float32 ? backward<float>(x, out, dout, lse, d) : backward<double>(x, out, dout, lse, d);
 }
 

@@ -1,4 +1,5 @@
-// Softmax attention on plain tensors: splits the work of kernels/attention among threads. autograd/attention.hpp has the op.
+// Softmax attention on plain tensors: splits the work of kernels/attention among threads. autograd/attention.hpp has
+// the op.
 #pragma once
 #include <heed/core/tensor.hpp>
 
@@ -21,7 +22,8 @@ struct AttentionCall {
 // How many counters of the random generator a call with dropout takes.
 std::uint64_t attention_counters(const AttentionCall& x);
 
-// out [B, H, T, Dv] may have any strides whose last is 1. lse [B, H, T] gets the base-2 logarithm of each row's sum, if defined.
+// out [B, H, T, Dv] may have any strides whose last is 1. lse [B, H, T] gets the base-2 logarithm of each row's sum, if
+// defined.
 void attention_forward(const AttentionCall& x, Tensor& out, Tensor& lse);
 
 // Gradients to overwrite or add to; undefined: not wanted. Strides as of the inputs.
@@ -30,7 +32,8 @@ struct AttentionSinks {
   bool add_dq = false, add_dk = false, add_dv = false;
   Tensor dbias;  // [B, H, T, S], contiguous, zeros
 };
-void attention_backward(const AttentionCall& x, const Tensor& out, const Tensor& dout, const Tensor& lse, AttentionSinks& d);
+void attention_backward(const AttentionCall& x, const Tensor& out, const Tensor& dout, const Tensor& lse,
+                        AttentionSinks& d);
 
 // The weights themselves, [B, H, T, S], without dropout.
 Tensor attention_weights_of(const AttentionCall& x);

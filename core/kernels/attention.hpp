@@ -1,6 +1,6 @@
-// Softmax attention in blocks, forward and backward, without the T x S matrix: the online softmax of Milakov and Gimelshein
-// (2018) and the blocking of FlashAttention-2 (Dao, 2023), laid out for vectors: the lanes of a vector are queries, so that
-// maxima, sums and the rescaling of a row are plain vector operations.
+// Softmax attention in blocks, forward and backward, without the T x S matrix: the online softmax of Milakov and
+// Gimelshein (2018) and the blocking of FlashAttention-2 (Dao, 2023), laid out for vectors: the lanes of a vector are
+// queries, so that maxima, sums and the rescaling of a row are plain vector operations.
 //
 // The formulas, for one head, with j running over the keys that query i may attend to:
 //
@@ -36,8 +36,8 @@ struct AttentionProblem {
   T scale;
   bool causal;
   HeadRows<const T> q, k, v;
-  const int32_t* lengths;      // [batch]: keys from here on are dead; or null
-  const uint8_t* alive;        // [batch, keys]: 0 where a key is dead; or null
+  const int32_t* lengths;  // [batch]: keys from here on are dead; or null
+  const uint8_t* alive;    // [batch, keys]: 0 where a key is dead; or null
   ScoreGrid<const uint8_t> mask;
   ScoreGrid<const T> bias;
   // Dropout: weight (b, h, i, j) falls where word j % 4 of philox(seed, position + ((b * heads + h) * queries + i) *
@@ -59,15 +59,15 @@ struct AttentionGradients {
   const T* lse;
   HeadRows<T> dq, dk, dv;  // null data: not wanted
   bool add_dq, add_dk, add_dv;
-  T* dbias;      // [batch, heads, queries, keys], zeros before; or null
+  T* dbias;       // [batch, heads, queries, keys], zeros before; or null
   T* partial_dq;  // [groups, batch, heads, query tiles, width, lanes]; null where there is one block of keys
   int64_t groups;
 };
 
 // Sizes that the driver needs to split the work.
 struct AttentionSizes {
-  int64_t lanes;      // queries of a tile
-  int64_t most_rows;  // queries of a forward block at most
+  int64_t lanes;       // queries of a tile
+  int64_t most_rows;   // queries of a forward block at most
   int64_t back_lanes;  // queries of a backward tile
   int64_t back_keys;   // keys of a backward block
 };
@@ -75,7 +75,7 @@ struct AttentionSizes {
 template <class T>
 struct AttentionKernels {
   AttentionSizes sizes;
-  size_t (*forward_scratch)(const AttentionProblem<T>& p);   // in elements
+  size_t (*forward_scratch)(const AttentionProblem<T>& p);  // in elements
   size_t (*backward_scratch)(const AttentionProblem<T>& p);
   // Rows [begin, end) of head (b, h); end - begin <= most_rows, begin a multiple of `lanes`.
   void (*forward)(const AttentionProblem<T>& p, const AttentionOutput<T>& y, int64_t b, int64_t h, int64_t begin,

@@ -11,11 +11,11 @@ inline constexpr long kBackKeys = 256;            // keys of a task's block, tak
 
 template <class T>
 struct BackwardScratch {
-  T *keys, *values, *dkeys, *dvalues;                   // [kBackKeys, width or value_width in whole vectors]
-  T *queries, *query_rows, *douts, *dout_rows;          // [width, lanes], [lanes, width], the same of value_width
-  T *lse, *delta;                                       // [lanes]
-  T *weights, *dscores, *addend, *rows;                 // [kKeys, lanes]
-  T* dqueries;                                          // [width, lanes]
+  T *keys, *values, *dkeys, *dvalues;           // [kBackKeys, width or value_width in whole vectors]
+  T *queries, *query_rows, *douts, *dout_rows;  // [width, lanes], [lanes, width], the same of value_width
+  T *lse, *delta;                               // [lanes]
+  T *weights, *dscores, *addend, *rows;         // [kKeys, lanes]
+  T* dqueries;                                  // [width, lanes]
   long k_stride, v_stride;
 
   BackwardScratch(const AttentionProblem<T>& p, Pieces<T>& from) {
@@ -123,8 +123,8 @@ inline void back_tile(const AttentionProblem<T>& p, const AttentionGradients<T>&
   constexpr long lanes = kBackLanes<T>;
   const T *keys = x.keys + first * x.k_stride, *values = x.values + first * x.v_stride;
   T *dkeys = x.dkeys + first * x.k_stride, *dvalues = x.dvalues + first * x.v_stride;
-  product<Order::by_row, Finish::set>(
-      Block<T>{keys, x.k_stride, x.queries, lanes, x.weights, lanes, p.width, nullptr}, at.keys, lanes);
+  product<Order::by_row, Finish::set>(Block<T>{keys, x.k_stride, x.queries, lanes, x.weights, lanes, p.width, nullptr},
+                                      at.keys, lanes);
   apply_masks<T, lanes>(p, at, x.weights, x.addend, x.rows);
   product<Order::by_row, Finish::set>(
       Block<T>{values, x.v_stride, x.douts, lanes, x.dscores, lanes, p.value_width, nullptr}, at.keys, lanes);
@@ -134,7 +134,8 @@ inline void back_tile(const AttentionProblem<T>& p, const AttentionGradients<T>&
   if (d.dv.data != nullptr) {
     if (finite.douts)
       product<Order::by_row, Finish::add>(
-          Block<T>{x.weights, lanes, x.dout_rows, x.v_stride, dvalues, x.v_stride, lanes, nullptr}, at.keys, x.v_stride);
+          Block<T>{x.weights, lanes, x.dout_rows, x.v_stride, dvalues, x.v_stride, lanes, nullptr}, at.keys,
+          x.v_stride);
     else
       careful_rows(x.dout_rows, x.v_stride, x.weights, lanes, at.keys, p.value_width, dvalues, x.v_stride);
   }
@@ -183,7 +184,8 @@ inline void write_dqueries(const AttentionProblem<T>& p, const AttentionGradient
 }
 
 template <class T>
-inline T* partial_of(const AttentionProblem<T>& p, const AttentionGradients<T>& d, long group, long b, long h, long tile) {
+inline T* partial_of(const AttentionProblem<T>& p, const AttentionGradients<T>& d, long group, long b, long h,
+                     long tile) {
   constexpr long lanes = kBackLanes<T>;
   const long tiles = (p.queries + lanes - 1) / lanes;
   return d.partial_dq + (((group * p.batch + b) * p.heads + h) * tiles + tile) * p.width * lanes;
@@ -208,7 +210,8 @@ inline void back_block(const AttentionProblem<T>& p, const AttentionGradients<T>
       load_queries(p, d, at, x, finite);
       BackwardScratch<T> y = x;
       if (d.partial_dq != nullptr) y.dqueries = partial_of(p, d, group, b, h, t);
-      if (d.dq.data != nullptr && (d.partial_dq == nullptr || begin == group * kBackKeys)) clear(y.dqueries, p.width * lanes);
+      if (d.dq.data != nullptr && (d.partial_dq == nullptr || begin == group * kBackKeys))
+        clear(y.dqueries, p.width * lanes);
       for (long first = 0; first < most; first += kKeys) {
         at.key = begin + first;
         at.keys = most - first < kKeys ? most - first : kKeys;
@@ -216,8 +219,7 @@ inline void back_block(const AttentionProblem<T>& p, const AttentionGradients<T>
       }
       if (d.dq.data != nullptr && d.partial_dq == nullptr) write_dqueries(p, d, b, h, query, rows, y.dqueries);
     }
-  if (d.dk.data != nullptr)
-    write_rows(x.dkeys, x.k_stride, d.dk, b, kv_head, begin, keys, p.width, p.scale, d.add_dk);
+  if (d.dk.data != nullptr) write_rows(x.dkeys, x.k_stride, d.dk, b, kv_head, begin, keys, p.width, p.scale, d.add_dk);
   if (d.dv.data != nullptr)
     write_rows(x.dvalues, x.v_stride, d.dv, b, kv_head, begin, keys, p.value_width, T(1), d.add_dv);
 }

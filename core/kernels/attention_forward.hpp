@@ -92,8 +92,8 @@ void forward(const AttentionProblem<T>& p, const AttentionOutput<T>& y, int64_t 
       if (n <= 0) continue;
       const Place at{b, h, query_of(t), rows_of(t), key, n};
       T *queries = x.queries + t * x.query_size, *outs = x.outs + t * x.out_size;
-      product<Order::by_row, Finish::set>(
-          Block<T>{x.keys, k_stride, queries, lanes, x.scores, lanes, p.width, nullptr}, n, lanes);
+      product<Order::by_row, Finish::set>(Block<T>{x.keys, k_stride, queries, lanes, x.scores, lanes, p.width, nullptr},
+                                          n, lanes);
       apply_masks<T, lanes>(p, at, x.scores, x.addend, x.rows);
       softmax_step<T, lanes>(x.scores, n, x.top + t * lanes, x.sum + t * lanes, x.factor);
       if (p.drop_below != 0) {

@@ -70,7 +70,8 @@ inline void careful_columns(const T* a, long a_stride, const T* x, long lanes, l
 }
 // c[j, d] += sum_i x[j, lane i] a[i, d], likewise.
 template <class T>
-inline void careful_rows(const T* a, long a_stride, const T* x, long lanes, long keys, long width, T* c, long c_stride) {
+inline void careful_rows(const T* a, long a_stride, const T* x, long lanes, long keys, long width, T* c,
+                         long c_stride) {
   for (long j = 0; j < keys; ++j)
     for (long i = 0; i < lanes; ++i) {
       const T weight = x[j * lanes + i];

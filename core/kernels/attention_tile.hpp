@@ -120,8 +120,8 @@ template <class T, int K = kWidth<T> / 2>
   }
 }
 
-// The transpose of src [rows, columns]: store(c, r, lanes, n) gets its row c from column r on, of which n lanes count and
-// the others are 0. Up to `padded_rows`, rows of src beyond `rows` count as zeros.
+// The transpose of src [rows, columns]: store(c, r, lanes, n) gets its row c from column r on, of which n lanes count
+// and the others are 0. Up to `padded_rows`, rows of src beyond `rows` count as zeros.
 template <class T, class Store>
 inline void transpose(const T* src, long stride, long rows, long columns, long padded_rows, Store&& store) {
   constexpr int w = kWidth<T>;

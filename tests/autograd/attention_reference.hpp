@@ -30,68 +30,73 @@ inline AttentionData random_attention(const AttentionSize& s, std::uint64_t seed
 
 // `drawn`: the generator as it was before the call, where dropout acted.
 inline AttentionResult naive_attention(const AttentionData& x, const AttentionOptions& o, const Rng* drawn = nullptr) {
-  const Index B = x.q.dim(0), H = x.q.dim(1), T = x.q.dim(2), D = x.q.dim(3), Hk = x.k.dim(1), S = x.k.dim(2), V = x.v.dim(3);
+  const Index B = x.q.dim(0), H = x.q.dim(1), T = x.q.dim(2), D = x.q.dim(3), Hk = x.k.dim(1), S = x.k.dim(2),
+              V = x.v.dim(3);
   const auto zeros = [](const Shape& shape) { return Tensor::zeros(shape, DType::float64); };
-  AttentionResult r{zeros(x.dout.shape()), zeros(x.q.shape()), zeros(x.k.shape()), zeros(x.v.shape()), zeros({B, H, T, S}), zeros({B, H, T, S})};
+  AttentionResult r{zeros(x.dout.shape()), zeros(x.q.shape()),  zeros(x.k.shape()),
+                    zeros(x.v.shape()),    zeros({B, H, T, S}), zeros({B, H, T, S})};
   const double scale = o.scale.value_or(1 / std::sqrt(static_cast<double>(D)));
-  const Tensor q = x.q.to(DType::float64).dense(), k = x.k.to(DType::float64).dense(), v = x.v.to(DType::float64).dense(),
-               dout = x.dout.to(DType::float64).dense();
+  const Tensor q = x.q.to(DType::float64).dense(), k = x.k.to(DType::float64).dense(),
+               v = x.v.to(DType::float64).dense(), dout = x.dout.to(DType::float64).dense();
   const Tensor bias = o.bias.defined() ? o.bias.detach().to(DType::float64).expand({B, H, T, S}) : Tensor();
   const Tensor mask = o.mask.defined() ? o.mask.expand({B, H, T, S}) : Tensor();
-  for (Index b = 0; b < B; ++b) for (Index h = 0; h < H; ++h) for (Index i = 0; i < T; ++i) {
-    const Index g = h / (H / Hk), row = (b * H + h) * T + i;
-    const double *qi = q.ptr<double>() + row * D, *gi = dout.ptr<double>() + row * V;
-    std::vector<Index> seen;
-    std::vector<double> p, m;
-    for (Index j = 0; j < S; ++j) {
-      if (o.causal && j > i + S - T) continue;
-      if (o.key_lengths.defined() && j >= static_cast<Index>(o.key_lengths.at({b}))) continue;
-      if (o.key_mask.defined() && o.key_mask.at({b, j}) == 0) continue;
-      if (mask.defined() && mask.at({b, h, i, j}) == 0) continue;
-      double s = 0;
-      for (Index c = 0; c < D; ++c) s += qi[c] * k.ptr<double>()[((b * Hk + g) * S + j) * D + c];
-      s = s * scale + (bias.defined() ? bias.at({b, h, i, j}) : 0);
-      seen.push_back(j);
-      p.push_back(s);
-      double keep = 1;
-      if (drawn != nullptr) {
-        const auto counter = drawn->position() + static_cast<std::uint64_t>(row * ((S + 3) / 4) + j / 4);
-        const auto word = philox(drawn->seed(), counter, drawn->stream())[static_cast<std::size_t>(j % 4)];
-        keep = word < o.dropout * 0x1p32 ? 0 : 1 / (1 - o.dropout);
+  for (Index b = 0; b < B; ++b)
+    for (Index h = 0; h < H; ++h)
+      for (Index i = 0; i < T; ++i) {
+        const Index g = h / (H / Hk), row = (b * H + h) * T + i;
+        const double *qi = q.ptr<double>() + row * D, *gi = dout.ptr<double>() + row * V;
+        std::vector<Index> seen;
+        std::vector<double> p, m;
+        for (Index j = 0; j < S; ++j) {
+          if (o.causal && j > i + S - T) continue;
+          if (o.key_lengths.defined() && j >= static_cast<Index>(o.key_lengths.at({b}))) continue;
+          if (o.key_mask.defined() && o.key_mask.at({b, j}) == 0) continue;
+          if (mask.defined() && mask.at({b, h, i, j}) == 0) continue;
+          double s = 0;
+          for (Index c = 0; c < D; ++c) s += qi[c] * k.ptr<double>()[((b * Hk + g) * S + j) * D + c];
+          s = s * scale + (bias.defined() ? bias.at({b, h, i, j}) : 0);
+          seen.push_back(j);
+          p.push_back(s);
+          double keep = 1;
+          if (drawn != nullptr) {
+            const auto counter = drawn->position() + static_cast<std::uint64_t>(row * ((S + 3) / 4) + j / 4);
+            const auto word = philox(drawn->seed(), counter, drawn->stream())[static_cast<std::size_t>(j % 4)];
+            keep = word < o.dropout * 0x1p32 ? 0 : 1 / (1 - o.dropout);
+          }
+          m.push_back(keep);
+        }
+        if (seen.empty()) continue;
+        const double top = *std::max_element(p.begin(), p.end());
+        double sum = 0, delta = 0;
+        for (double& s : p) sum += s = std::exp(s - top);
+        for (double& s : p) s /= sum;
+        std::vector<double> dp(p.size());
+        for (std::size_t n = 0; n < seen.size(); ++n) {
+          const double* vj = v.ptr<double>() + ((b * Hk + g) * S + seen[n]) * V;
+          double* dvj = r.dv.ptr<double>() + ((b * Hk + g) * S + seen[n]) * V;
+          for (Index c = 0; c < V; ++c) {
+            r.out.ptr<double>()[row * V + c] += m[n] * p[n] * vj[c];
+            dvj[c] += m[n] * p[n] * gi[c];
+            dp[n] += m[n] * gi[c] * vj[c];
+          }
+          delta += p[n] * dp[n];
+          r.weights.ptr<double>()[row * S + seen[n]] = p[n];
+        }
+        for (std::size_t n = 0; n < seen.size(); ++n) {
+          const double ds = p[n] * (dp[n] - delta);
+          r.dbias.ptr<double>()[row * S + seen[n]] = ds;
+          for (Index c = 0; c < D; ++c) {
+            r.dq.ptr<double>()[row * D + c] += scale * ds * k.ptr<double>()[((b * Hk + g) * S + seen[n]) * D + c];
+            r.dk.ptr<double>()[((b * Hk + g) * S + seen[n]) * D + c] += scale * ds * qi[c];
+          }
+        }
       }
-      m.push_back(keep);
-    }
-    if (seen.empty()) continue;
-    const double top = *std::max_element(p.begin(), p.end());
-    double sum = 0, delta = 0;
-    for (double& s : p) sum += s = std::exp(s - top);
-    for (double& s : p) s /= sum;
-    std::vector<double> dp(p.size());
-    for (std::size_t n = 0; n < seen.size(); ++n) {
-      const double* vj = v.ptr<double>() + ((b * Hk + g) * S + seen[n]) * V;
-      double* dvj = r.dv.ptr<double>() + ((b * Hk + g) * S + seen[n]) * V;
-      for (Index c = 0; c < V; ++c) {
-        r.out.ptr<double>()[row * V + c] += m[n] * p[n] * vj[c];
-        dvj[c] += m[n] * p[n] * gi[c];
-        dp[n] += m[n] * gi[c] * vj[c];
-      }
-      delta += p[n] * dp[n];
-      r.weights.ptr<double>()[row * S + seen[n]] = p[n];
-    }
-    for (std::size_t n = 0; n < seen.size(); ++n) {
-      const double ds = p[n] * (dp[n] - delta);
-      r.dbias.ptr<double>()[row * S + seen[n]] = ds;
-      for (Index c = 0; c < D; ++c) {
-        r.dq.ptr<double>()[row * D + c] += scale * ds * k.ptr<double>()[((b * Hk + g) * S + seen[n]) * D + c];
-        r.dk.ptr<double>()[((b * Hk + g) * S + seen[n]) * D + c] += scale * ds * qi[c];
-      }
-    }
-  }
   return r;
 }
 
 // heed's, forward and backward, in the given dtype; merged: through attention_merged.
-inline AttentionResult run_attention(const AttentionData& x, AttentionOptions o, DType dtype = DType::float64, bool merged = false) {
+inline AttentionResult run_attention(const AttentionData& x, AttentionOptions o, DType dtype = DType::float64,
+                                     bool merged = false) {
   Tape tape;
   const Tensor q = tape.watch(x.q.to(dtype)), k = tape.watch(x.k.to(dtype)), v = tape.watch(x.v.to(dtype));
   if (o.bias.defined()) o.bias = tape.watch(o.bias.to(dtype));
@@ -111,8 +116,8 @@ inline AttentionResult run_attention(const AttentionData& x, AttentionOptions o,
   return r;
 }
 
-// The largest difference of outputs and gradients, relative to the largest value of each (at least 0.1: a gradient may be
-// nothing but what cancels).
+// The largest difference of outputs and gradients, relative to the largest value of each (at least 0.1: a gradient may
+// be nothing but what cancels).
 inline double attention_error(const AttentionResult& a, const AttentionResult& b) {
   double most = 0;
   const auto compare = [&](const Tensor& x, const Tensor& y) {

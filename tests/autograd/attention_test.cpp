@@ -22,7 +22,8 @@ Tensor random_mask(const Shape& shape, double share, std::uint64_t seed) {
   return m;
 }
 
-void check_against_naive(const AttentionSize& s, const AttentionOptions& o, double spread = 1, double float_tolerance = 3e-6) {
+void check_against_naive(const AttentionSize& s, const AttentionOptions& o, double spread = 1,
+                         double float_tolerance = 3e-6) {
   const AttentionData x = random_attention(s, 7, spread);
   const AttentionResult wanted = naive_attention(x, o);
   CAPTURE(s.queries);
@@ -62,7 +63,8 @@ TEST_CASE("attention takes every mask, alone and with others, on each level") {
         if (bits & 2) o.key_lengths = Tensor::from<std::int32_t>({static_cast<double>(s.keys - 3), 5});
         if (bits & 4) o.key_mask = random_mask({s.batch, s.keys}, 0.6, 3);
         if (bits & 8) o.mask = random_mask(bits & 16 ? grid : Shape{s.heads, 1, s.keys}, 0.5, 4);
-        if (bits & 16) o.bias = Rng(5).normal(bits & 4 ? grid : Shape{s.heads, s.queries, s.keys}, 0, 1, DType::float64);
+        if (bits & 16)
+          o.bias = Rng(5).normal(bits & 4 ? grid : Shape{s.heads, s.queries, s.keys}, 0, 1, DType::float64);
         if (bits == 9 + 16) o.scale = 0.37;
         CAPTURE(bits);
         const AttentionData x = random_attention(s);
@@ -133,14 +135,18 @@ TEST_CASE("attention: padding may hold NaN without any effect") {
   on_each_level([] {
     for (const DType dtype : {DType::float64, DType::float32}) {
       AttentionData x = random_attention({2, 4, 2, 40, 90, 16, 8});
-      AttentionOptions o{.causal = true, .key_lengths = Tensor::from<std::int32_t>({60, 90}), .key_mask = random_mask({2, 90}, 0.7, 3)};
+      AttentionOptions o{.causal = true,
+                         .key_lengths = Tensor::from<std::int32_t>({60, 90}),
+                         .key_mask = random_mask({2, 90}, 0.7, 3)};
       const AttentionResult wanted = run_attention(x, o, dtype);
-      for (Index b = 0; b < 2; ++b) for (Index h = 0; h < 2; ++h) for (Index j = 0; j < 90; ++j) {
-        if (j < static_cast<Index>(o.key_lengths.at({b})) && o.key_mask.at({b, j}) != 0) continue;
-        Tensor kj = x.k[b][h][j], vj = x.v[b][h][j];
-        kj.fill_(kNaN);
-        vj.fill_(j % 2 ? kNaN : std::numeric_limits<double>::infinity());
-      }
+      for (Index b = 0; b < 2; ++b)
+        for (Index h = 0; h < 2; ++h)
+          for (Index j = 0; j < 90; ++j) {
+            if (j < static_cast<Index>(o.key_lengths.at({b})) && o.key_mask.at({b, j}) != 0) continue;
+            Tensor kj = x.k[b][h][j], vj = x.v[b][h][j];
+            kj.fill_(kNaN);
+            vj.fill_(j % 2 ? kNaN : std::numeric_limits<double>::infinity());
+          }
       const AttentionResult got = run_attention(x, o, dtype);
       CHECK(same_bits(got.out, wanted.out));
       CHECK(same_bits(got.dq, wanted.dq));
@@ -158,7 +164,8 @@ TEST_CASE("attention: what a pair mask or the future hides has no effect, even N
       AttentionOptions o{.causal = causal};
       if (!causal) {
         o.mask = Tensor::zeros({80, 80}, DType::bool8);
-        for (Index i = 0; i < 80; ++i) for (Index j = 0; j <= i; ++j) o.mask.ptr<bool>()[i * 80 + j] = true;
+        for (Index i = 0; i < 80; ++i)
+          for (Index j = 0; j <= i; ++j) o.mask.ptr<bool>()[i * 80 + j] = true;
       }
       const AttentionResult clean = run_attention(x, o);
       for (Tensor t : {x.k, x.v, x.q, x.dout}) {
@@ -180,20 +187,24 @@ TEST_CASE("attention: what a pair mask or the future hides has no effect, even N
       rows.fill_(kNaN);
     }
     const AttentionResult got = run_attention(x, {.causal = true});
-    CHECK((same_bits(got.out, clean.out) && same_bits(got.dq, clean.dq) && same_bits(got.dk, clean.dk) && same_bits(got.dv, clean.dv)));
+    CHECK((same_bits(got.out, clean.out) && same_bits(got.dq, clean.dq) && same_bits(got.dk, clean.dk) &&
+           same_bits(got.dv, clean.dv)));
     for (Index i = 0; i < 8; ++i) CHECK((got.out.at({0, 0, i, 1}) == 0 && got.dq.at({0, 0, i, 1}) == 0));
   });
 }
 
 TEST_CASE("attention keeps its precision at spreads of hundreds in the logits") {
   on_each_level([] {
-    // q of this spread makes logits of standard deviation 300. In float32 a logit of 1000 has an error of some 1e-4 of its own.
+    // q of this spread makes logits of standard deviation 300. In float32 a logit of 1000 has an error of some 1e-4 of
+    // its own.
     check_against_naive({1, 2, 1, 65, 130, 16, 16}, {.causal = true}, 300, 2e-3);
     check_against_naive({1, 1, 1, 40, 300, 16, 16}, {}, 300, 2e-3);
     AttentionData x = random_attention({1, 1, 1, 3, 70, 4, 4});
     AttentionOptions o;
     o.bias = Tensor::zeros({1, 1, 3, 70}, DType::float64);
-    for (Index j = 0; j < 70; ++j) o.bias.ptr<double>()[70 + j] = j < 64 ? -1e30 : 0, o.bias.ptr<double>()[140 + j] = 1e4 * static_cast<double>(j % 2);
+    for (Index j = 0; j < 70; ++j)
+      o.bias.ptr<double>()[70 + j] = j < 64 ? -1e30 : 0,
+                                o.bias.ptr<double>()[140 + j] = 1e4 * static_cast<double>(j % 2);
     const AttentionResult wanted = naive_attention(x, o);
     CHECK(attention_error(run_attention(x, o), wanted) < 1e-11);
     CHECK(attention_error(run_attention(x, o, DType::float32), wanted) < 2e-3);
@@ -204,7 +215,8 @@ TEST_CASE("attention reads and writes the views of a fused projection in place")
   const Index B = 2, T = 50, H = 3, D = 8;
   const Tensor fused = Rng(3).normal({B, T, 3, H, D}, 0, 1, DType::float64);
   const auto third = [](const Tensor& x, Index n) { return x.select(2, n).transpose(1, 2); };
-  const AttentionData x{third(fused, 0).dense(), third(fused, 1).dense(), third(fused, 2).dense(), Rng(5).normal({B, H, T, D}, 0, 1, DType::float64)};
+  const AttentionData x{third(fused, 0).dense(), third(fused, 1).dense(), third(fused, 2).dense(),
+                        Rng(5).normal({B, H, T, D}, 0, 1, DType::float64)};
   const AttentionResult wanted = naive_attention(x, {.causal = true});
   Tape tape;
   const Tensor all = tape.watch(fused);
@@ -220,8 +232,11 @@ TEST_CASE("attention reads and writes the views of a fused projection in place")
   // A last axis of another stride is copied; an expanded one sums.
   const Tensor turned = x.q.transpose(2, 3).dense().transpose(2, 3);
   CHECK(same_bits(attention(turned, x.k, x.v), attention(x.q, x.k, x.v)));
-  gradcheck([&](const std::vector<Tensor>& in) { return attention(in[0].transpose(2, 3), in[0].transpose(2, 3), in[1].expand({2, 2, 4, 3})); },
-            {Rng(2).normal({2, 2, 3, 4}, 0, 1, DType::float64), Rng(3).normal({1, 1, 4, 3}, 0, 1, DType::float64)});
+  gradcheck(
+      [&](const std::vector<Tensor>& in) {
+        return attention(in[0].transpose(2, 3), in[0].transpose(2, 3), in[1].expand({2, 2, 4, 3}));
+      },
+      {Rng(2).normal({2, 2, 3, 4}, 0, 1, DType::float64), Rng(3).normal({1, 1, 4, 3}, 0, 1, DType::float64)});
   gradcheck([&](const std::vector<Tensor>& in) { return attention(in[0], in[0], in[0], {.causal = true}); },
             {Rng(2).normal({2, 2, 5, 4}, 0, 1, DType::float64)});
 }
@@ -241,9 +256,11 @@ TEST_CASE("attention gives the same bits at any number of threads, and uses them
         if (n == 1) first = r;
         // A busy machine may wake the other thread late: that it comes at all is what counts.
         int seen = threads_seen();
-        for (int tries = 0; n == 2 && seen < 2 && tries < 500; ++tries) seen = run_attention(x, {}, dtype).out.defined() ? threads_seen() : 0;
+        for (int tries = 0; n == 2 && seen < 2 && tries < 500; ++tries)
+          seen = run_attention(x, {}, dtype).out.defined() ? threads_seen() : 0;
         if (n == 2 && s.heads == 1) CHECK(seen == 2);
-        CHECK((same_bits(r.out, first.out) && same_bits(r.dq, first.dq) && same_bits(r.dk, first.dk) && same_bits(r.dv, first.dv)));
+        CHECK((same_bits(r.out, first.out) && same_bits(r.dq, first.dq) && same_bits(r.dk, first.dk) &&
+               same_bits(r.dv, first.dv)));
       }
     }
   }
@@ -254,7 +271,8 @@ TEST_CASE("attention never holds the matrix of weights") {
   const Index T = 4096;
   const AttentionData x = random_attention({1, 1, 1, T, T, 16, 16});
   Tape tape;
-  const Tensor q = tape.watch(x.q.to(DType::float32)), k = tape.watch(x.k.to(DType::float32)), v = tape.watch(x.v.to(DType::float32));
+  const Tensor q = tape.watch(x.q.to(DType::float32)), k = tape.watch(x.k.to(DType::float32)),
+               v = tape.watch(x.v.to(DType::float32));
   reset_peak_memory();
   const std::size_t before = memory_use().current;
   const Tensor y = attention(q, k, v, {.causal = true});
@@ -263,13 +281,14 @@ TEST_CASE("attention never holds the matrix of weights") {
 }
 
 TEST_CASE("attention of nothing") {
-  for (const AttentionSize& s : {AttentionSize{0, 2, 1, 3, 3, 4, 4}, AttentionSize{1, 2, 1, 0, 3, 4, 4}, AttentionSize{1, 2, 1, 3, 0, 4, 4},
-                                 AttentionSize{1, 2, 1, 3, 3, 4, 0}}) {
+  for (const AttentionSize& s : {AttentionSize{0, 2, 1, 3, 3, 4, 4}, AttentionSize{1, 2, 1, 0, 3, 4, 4},
+                                 AttentionSize{1, 2, 1, 3, 0, 4, 4}, AttentionSize{1, 2, 1, 3, 3, 4, 0}}) {
     for (const bool causal : {false, true}) {
       const AttentionData x = random_attention(s);
       const AttentionResult r = run_attention(x, {.causal = causal});
       CHECK(r.out.shape() == Shape{s.batch, s.heads, s.queries, s.value_width});
-      for (const Tensor& t : {r.out, r.dq, r.dk, r.dv}) for (double e : t.to_vector<double>()) CHECK(e == 0);
+      for (const Tensor& t : {r.out, r.dq, r.dk, r.dv})
+        for (double e : t.to_vector<double>()) CHECK(e == 0);
     }
   }
 }
@@ -278,18 +297,40 @@ TEST_CASE("attention refuses what does not fit") {
   const auto f = [](const Shape& s) { return Tensor::zeros(s); };
   const Tensor q = f({2, 4, 5, 8}), k = f({2, 2, 7, 8}), v = f({2, 2, 7, 6});
   const auto refuses = [](auto&& run, const std::string& part) { CHECK(contains(error_of(run), part)); };
-  refuses([&] { attention(f({4, 5, 8}), k, v); }, "attention: q is [4, 5, 8] float32, k is [2, 2, 7, 8] float32 and v is [2, 2, 7, 6] float32; they must be [batch, heads, length, width]");
+  refuses(
+      [&] {
+        attention(f({4, 5, 8}), k, v);
+      },
+      "attention: q is [4, 5, 8] float32, k is [2, 2, 7, 8] float32 and v is [2, 2, 7, 6] float32; they must be "
+      "[batch, heads, length, width]");
   refuses([&] { attention(q, k.to(DType::float64), v); }, "all must be float32, or all float64");
-  refuses([&] { attention(q.to(DType::bfloat16), k.to(DType::bfloat16), v.to(DType::bfloat16)); }, "all must be float32, or all float64");
+  refuses([&] { attention(q.to(DType::bfloat16), k.to(DType::bfloat16), v.to(DType::bfloat16)); },
+          "all must be float32, or all float64");
   refuses([&] { attention(q, f({2, 2, 7, 9}), v); }, "batch and width must be the same");
   refuses([&] { attention(q, k, f({2, 2, 8, 6})); }, "all axes but the last must be the same");
   refuses([&] { attention(q, f({2, 3, 7, 8}), f({2, 3, 7, 6})); }, "the heads of k and v must divide the heads of q");
   refuses([&] { attention(f({2, 4, 5, 0}), f({2, 2, 7, 0}), v); }, "its last axis must not be empty");
-  refuses([&] { attention(q, k, v, {.key_lengths = Tensor::from<std::int32_t>({1, 2, 3})}); }, "key_lengths is [3] int32; it must be [2] int32");
-  refuses([&] { attention(q, k, v, {.key_mask = Tensor::zeros({2, 7})}); }, "key_mask is [2, 7] float32; it must be [2, 7] bool8");
+  refuses(
+      [&] {
+        attention(q, k, v, {.key_lengths = Tensor::from<std::int32_t>({1, 2, 3})});
+      },
+      "key_lengths is [3] int32; it must be [2] int32");
+  refuses(
+      [&] {
+        attention(q, k, v, {.key_mask = Tensor::zeros({2, 7})});
+      },
+      "key_mask is [2, 7] float32; it must be [2, 7] bool8");
   refuses([&] { attention(q, k, v, {.mask = Tensor::zeros({5, 7})}); }, "it must be bool8");
-  refuses([&] { attention(q, k, v, {.mask = Tensor::zeros({5, 6}, DType::bool8)}); }, "mask is [5, 6] bool8; it must broadcast to [batch, heads, queries, keys] [2, 4, 5, 7]");
+  refuses(
+      [&] {
+        attention(q, k, v, {.mask = Tensor::zeros({5, 6}, DType::bool8)});
+      },
+      "mask is [5, 6] bool8; it must broadcast to [batch, heads, queries, keys] [2, 4, 5, 7]");
   refuses([&] { attention(q, k, v, {.bias = Tensor::zeros({5, 7}, DType::float64)}); }, "the dtypes must be the same");
-  refuses([&] { attention(q, k, v, {.bias = Tensor::zeros({3, 1, 5, 7})}); }, "bias is [3, 1, 5, 7] float32; it must broadcast to");
+  refuses(
+      [&] {
+        attention(q, k, v, {.bias = Tensor::zeros({3, 1, 5, 7})});
+      },
+      "bias is [3, 1, 5, 7] float32; it must broadcast to");
   refuses([&] { attention(q, k, v, {.dropout = 1}); }, "dropout is 1; it must be in [0, 1)");
 }
