@@ -114,30 +114,4 @@ void add_values(Tensor& to, const Tensor& from) {
   else add_to(float{});
 }
 
-Tensor sum_to(const Tensor& x, const Shape& shape) {
-  if (x.shape() == shape) return x;
-  Tensor y = Tensor::zeros(shape, x.dtype());
-  // Every slice of x along the repeated axes is added in order: the sum does not depend on the threads.
-  const int extra = x.rank() - shape.rank();
-  Shape repeated;
-  std::vector<int> axes;
-  for (int i = 0; i < x.rank(); ++i) {
-    if (i >= extra && shape[i - extra] == x.shape()[i]) continue;
-    axes.push_back(i);
-    repeated.push_back(x.shape()[i]);
-  }
-  for (Index r = 0; r < repeated.numel(); ++r) {
-    Tensor part = x;
-    Index rest = r;
-    for (int a = static_cast<int>(axes.size()) - 1; a >= 0; --a) {
-      const Index i = rest % repeated[a];
-      rest /= repeated[a];
-      const int axis = axes[static_cast<std::size_t>(a)];
-      part = axis < extra ? part.select(axis, i) : part.slice(axis, i, i + 1);
-    }
-    add_values(y, part.as_strided(shape, part.strides().last(shape.rank()), part.offset()));
-  }
-  return y;
-}
-
 }  // namespace heed::detail

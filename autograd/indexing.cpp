@@ -1,0 +1,73 @@
+#include <heed/autograd/indexing.hpp>
+#include <heed/core/index.hpp>
+#include <heed/core/reduce.hpp>
+
+namespace heed {
+namespace {
+
+// The axis, counted from 0, of an index tensor that addresses x along it.
+int check_index(const char* op, In x, int axis, In index) {
+  const int a = detail::axis_of(op, x, axis);
+  bool fits = index.rank() == x.rank();
+  for (int i = 0; fits && i < x.rank(); ++i) fits = i == a || index.shape()[i] <= x.shape()[i];
+  check(fits, x.where(), op, ": x is ", x.tensor(), " and index is ", index.tensor(),
+        "; index must have x's rank and be no larger but along axis ", a);
+  detail::check_indices(op, x.where(), index, x.shape()[a], "along the axis of x");
+  return a;
+}
+
+// The memory to add a gradient into, zero where nothing was written before; undefined if not wanted.
+Tensor zeroed(Grads& d, int i) {
+  Target t = d.dense(i);
+  if (t && !t.accumulate) t.gradient.zero_();
+  return t.gradient;
+}
+
+}  // namespace
+
+Tensor gather(In x, int axis, In given) {
+  const int a = check_index("gather", x, axis, given);
+  const Tensor index = given->dense();
+  Tensor y = Tensor::empty(index.shape(), x.dtype());
+  detail::gather(x, a, index, y);
+  record("gather", x.where(), y, {x}, saved(index), [a](Grads& d, const Tensor& dy, const Tensor& at) {
+    if (Tensor dx = zeroed(d, 0); dx.defined()) detail::scatter_add(dx, a, at, dy);
+  });
+  return y;
+}
+
+Tensor scatter_add(In x, int axis, In given, In source) {
+  check((x.dtype() == DType::float32 || x.dtype() == DType::float64) && source.dtype() == x.dtype(), x.where(),
+        "scatter_add: x is ", x.tensor(), " and source is ", source.tensor(), "; both must be float32 or both float64");
+  check(source.shape() == given.shape(), x.where(), "scatter_add: index is ", given.tensor(), " but source is ",
+        source.tensor(), "; the shapes must be the same");
+  const int a = check_index("scatter_add", x, axis, given);
+  const Tensor index = given->dense();
+  Tensor y = Tensor::empty(x.shape(), x.dtype());
+  detail::copy_values(y, x);
+  detail::scatter_add(y, a, index, source->dense());
+  record("scatter_add", x.where(), y, {x, source}, saved(index), [a](Grads& d, const Tensor& dy, const Tensor& at) {
+    if (d.wants(1)) {
+      Tensor ds = Tensor::empty(at.shape(), dy.dtype());
+      detail::gather(dy, a, at, ds);
+      d.add(1, ds);
+    }
+    d.add(0, dy);
+  });
+  return y;
+}
+
+Tensor index_select(In x, int axis, In given) {
+  const int a = detail::axis_of("index_select", x, axis);
+  check(given.rank() == 1, x.where(), "index_select: index is ", given.tensor(), "; it must have one axis");
+  detail::check_indices("index_select", x.where(), given, x.shape()[a], "along the axis of x");
+  const Tensor index = given->dense();
+  Tensor y = Tensor::empty(x.shape().with(a, index.numel()), x.dtype());
+  detail::index_select(x->dense(), a, index, y);
+  record("index_select", x.where(), y, {x}, saved(index), [a](Grads& d, const Tensor& dy, const Tensor& at) {
+    if (Tensor dx = zeroed(d, 0); dx.defined()) detail::index_add(dx, a, at, dy);
+  });
+  return y;
+}
+
+}  // namespace heed

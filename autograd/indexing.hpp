@@ -1,0 +1,20 @@
+// Reading and writing at computed places. Indices are int32 and lie in [0, size of the axis): the error of a wrong one
+// names it and its place. Sums over equal indices are taken in the order of the indices: the same bits at any number of
+// threads.
+#pragma once
+#include <heed/autograd/record.hpp>
+
+namespace heed {
+
+// y[i] = x[i with i[axis] replaced by index[i]], of index's shape, which has x's rank and is nowhere larger than x but
+// along the axis (torch.gather). Of every dtype; the gradient is scattered back.
+Tensor gather(In x, int axis, In index);
+
+// x plus source[i] at [i with i[axis] replaced by index[i]] (torch.scatter_add); source has index's shape, which fits x
+// as in gather. Float32 and float64.
+Tensor scatter_add(In x, int axis, In index, In source);
+
+// The slices index[0], index[1], ... of x along the axis; index has one axis (torch.index_select).
+Tensor index_select(In x, int axis, In index);
+
+}  // namespace heed

@@ -1,0 +1,22 @@
+#include <heed/autograd/softmax.hpp>
+#include <heed/core/reduce.hpp>
+
+namespace heed {
+
+// softmax: dx = y (dy - sum(dy y)); log_softmax: dx = dy - e^y sum(dy); sums over the axis.
+static Tensor softmax_op(const char* op, bool log, In x, int axis) {
+  check(x.dtype() == DType::float32 || x.dtype() == DType::float64, x.where(), op, ": x is ", x.tensor(),
+        "; it must be float32 or float64");
+  const int a = detail::axis_of(op, x, axis);
+  Tensor y = Tensor::empty(x.shape(), x.dtype());
+  detail::softmax(log, x->dense(), a, y);
+  record(op, x.where(), y, {x}, saved(y), [log, a](Grads& d, const Tensor& dy, const Tensor& result) {
+    if (Target t = d.dense(0)) detail::softmax_backward(log, result, dy, a, t.gradient, t.accumulate);
+  });
+  return y;
+}
+
+Tensor softmax(In x, int axis) { return softmax_op("softmax", false, x, axis); }
+Tensor log_softmax(In x, int axis) { return softmax_op("log_softmax", true, x, axis); }
+
+}  // namespace heed

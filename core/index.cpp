@@ -1,0 +1,128 @@
+#include <algorithm>
+#include <cstring>
+#include <heed/core/index.hpp>
+#include <heed/core/parallel.hpp>
+
+namespace heed::detail {
+namespace {
+
+constexpr Index kWork = 16384;  // elements that are worth a chunk of their own
+constexpr Index kPart = 256;    // columns that one chunk treats where many rows may fall together
+
+// Calls f(place, i) for every element i of the contiguous index: `place` is the offset, by `strides`, of i with
+// index[i] along the axis. Chunks own what they write to: elements that differ only along the axis are visited by one,
+// in order.
+template <class F>
+void each_place(const Tensor& index, int axis, const Strides& strides, F f) {
+  const Shape& shape = index.shape();
+  if (index.numel() == 0) return;
+  const std::int32_t* at = index.ptr<std::int32_t>();
+  const Index n = shape[axis], along = strides[axis];
+  const Index outer = shape.first(axis).numel(), inner = index.numel() / outer / n;
+  const int last = shape.rank() - 1;
+  const Index run = axis == last ? 1 : shape.back(), step = axis == last ? 0 : strides.back();
+  const Index runs = inner / run, parts = (run + kPart - 1) / kPart;
+  const auto offset_of = [&](Index o, Index r) {  // of the element's axes but `axis` and the last
+    Index offset = 0;
+    for (int a = last - 1; a > axis; --a) offset += r % shape[a] * strides[a], r /= shape[a];
+    for (int a = axis - 1; a >= 0; --a) offset += o % shape[a] * strides[a], o /= shape[a];
+    return offset;
+  };
+  parallel_for(outer * runs * parts, std::max<Index>(1, kWork / (n * std::min(run, kPart))), [&](Index b, Index e) {
+    for (Index task = b; task < e; ++task) {
+      const Index part = task % parts, r = task / parts % runs, o = task / parts / runs;
+      const Index base = offset_of(o, r), from = part * kPart, to = std::min(run, from + kPart);
+      for (Index k = 0; k < n; ++k) {
+        const Index row = (o * n + k) * inner + r * run;
+        for (Index j = from; j < to; ++j) f(base + at[row + j] * along + j * step, row + j);
+      }
+    }
+  });
+}
+
+// Calls f(a, b, count) for runs of the matrices' rows: a of the long side at index[j], b of the short side at j.
+template <class F>
+void each_run(Index outer, Index n, Index inner, const Tensor& index, F f) {
+  const Index k = index.numel(), part = std::max<Index>(kPart, inner / 8), parts = (inner + part - 1) / part;
+  if (k == 0 || inner == 0) return;
+  const std::int32_t* at = index.ptr<std::int32_t>();
+  parallel_for(outer * parts, std::max<Index>(1, kWork / (k * std::min(inner, part))), [&](Index b, Index e) {
+    for (Index task = b; task < e; ++task) {
+      const Index o = task / parts, from = task % parts * part, count = std::min(part, inner - from);
+      for (Index j = 0; j < k; ++j) f((o * n + at[j]) * inner + from, (o * k + j) * inner + from, count);
+    }
+  });
+}
+
+Index outer_of(const Tensor& x, int axis) { return x.shape().first(axis).numel(); }
+Index inner_of(const Tensor& x, int axis) { return x.shape().last(x.rank() - axis - 1).numel(); }
+
+template <class F>
+void with_float(DType dtype, F f) {
+  if (dtype == DType::float64)
+    f(double{});
+  else
+    f(float{});
+}
+
+}  // namespace
+
+void check_indices(const char* op, const Where& where, const Tensor& given, Index limit, const char* what) {
+  check(given.dtype() == DType::int32, where, op, ": the indices are ", given, "; they must be int32");
+  const Tensor index = given.dense();
+  const std::int32_t* at = index.ptr<std::int32_t>();
+  const Index n = index.numel();
+  const auto good = [limit](std::int32_t i) { return i >= 0 && i < limit; };
+  bool all_good = true;
+  for (Index i = 0; i < n; ++i) all_good &= good(at[i]);
+  if (all_good) return;
+  Index bad = std::find_if_not(at, at + n, good) - at, rest = bad;
+  Shape place = index.shape();
+  for (int a = place.rank() - 1; a >= 0; --a) {
+    place[a] = rest % index.shape()[a];
+    rest /= index.shape()[a];
+  }
+  check(false, where, op, ": the index at ", place, " is ", at[bad], "; indices ", what, " must lie in [0, ", limit,
+        ")");
+}
+
+void gather(const Tensor& x, int axis, const Tensor& index, Tensor& y) {
+  visit_dtype(x.dtype(), [&](auto t) {
+    using T = decltype(t);
+    const T* from = x.ptr<T>();
+    T* to = y.ptr<T>();
+    each_place(index, axis, x.strides(), [=](Index place, Index i) { to[i] = from[place]; });
+  });
+}
+
+void scatter_add(Tensor& y, int axis, const Tensor& index, const Tensor& source) {
+  with_float(y.dtype(), [&](auto t) {
+    using T = decltype(t);
+    const T* from = source.ptr<T>();
+    T* to = y.ptr<T>();
+    each_place(index, axis, y.strides(), [=](Index place, Index i) { to[place] += from[i]; });
+  });
+}
+
+void index_select(const Tensor& x, int axis, const Tensor& index, Tensor& y) {
+  const std::size_t size = size_of(x.dtype());
+  const char* from = static_cast<const char*>(x.raw());
+  char* to = static_cast<char*>(y.raw());
+  each_run(outer_of(x, axis), x.shape()[axis], inner_of(x, axis), index, [=](Index a, Index b, Index count) {
+    std::memcpy(to + static_cast<std::size_t>(b) * size, from + static_cast<std::size_t>(a) * size,
+                static_cast<std::size_t>(count) * size);
+  });
+}
+
+void index_add(Tensor& y, int axis, const Tensor& index, const Tensor& source) {
+  with_float(y.dtype(), [&](auto t) {
+    using T = decltype(t);
+    const T* from = source.ptr<T>();
+    T* to = y.ptr<T>();
+    each_run(outer_of(y, axis), y.shape()[axis], inner_of(y, axis), index, [=](Index a, Index b, Index count) {
+      for (Index i = 0; i < count; ++i) to[a + i] += from[b + i];
+    });
+  });
+}
+
+}  // namespace heed::detail

@@ -1,0 +1,22 @@
+// Reading and writing at computed places along an axis, without autodiff.
+#pragma once
+#include <heed/core/tensor.hpp>
+
+namespace heed::detail {
+
+// Throws Error, naming the first bad place, unless every index lies in [0, limit). `what` ends the sentence: «of axis 1
+// of x».
+void check_indices(const char* op, const Where& where, const Tensor& index, Index limit, const char* what);
+
+// y[i] = x[i with i[axis] replaced by index[i]]; y is contiguous and has index's shape, x any strides and y's dtype.
+void gather(const Tensor& x, int axis, const Tensor& index, Tensor& y);
+// to[i with i[axis] replaced by index[i]] += from[i]; of equal indices along the axis the first is added first. `from`
+// is contiguous, has index's shape and the dtype of `to`, which is float32 or float64.
+void scatter_add(Tensor& to, int axis, const Tensor& index, const Tensor& from);
+
+// y[..., j, ...] = x[..., index[j], ...] along the axis, and to[..., index[j], ...] += from[..., j, ...]; all are
+// contiguous.
+void index_select(const Tensor& x, int axis, const Tensor& index, Tensor& y);
+void index_add(Tensor& to, int axis, const Tensor& index, const Tensor& from);
+
+}  // namespace heed::detail

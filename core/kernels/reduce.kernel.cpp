@@ -1,0 +1,167 @@
+#include "reduce.hpp"
+
+#include "reduce_tree.hpp"
+
+namespace heed::kernels::HEED_LEVEL {
+namespace {
+
+// Calls body(f) with the function f(x, c) of what is summed.
+template <class T, class Body>
+inline void with_map(Reduction op, Body body) {
+  using B = Batch<T>;
+  switch (op) {
+    case Reduction::abs: return body([](B x, B) { return abs(x); });
+    case Reduction::square: return body([](B x, B) { return x * x; });
+    case Reduction::deviation: return body([](B x, B c) { return (x - c) * (x - c); });
+    case Reduction::exp: return body([](B x, B c) { return exp(x - c); });
+    default: return body([](B x, B) { return x; });
+  }
+}
+
+template <class T>
+void rows(Reduction op, const T* x, int64_t stride, int64_t rows, int64_t n, const T* center, T* y) {
+  const auto each = [&](auto reduce) {
+    for (int64_t r = 0; r < rows; ++r) y[r] = reduce(x + r * stride, r);
+  };
+  if (op == Reduction::max) {
+    each([n](const T* p, int64_t) { return row_max<T>(n, [p](int64_t i, auto k) { return load(p + i, k); }); });
+  } else if (op == Reduction::max_abs) {
+    each([n](const T* p, int64_t) { return row_max<T>(n, [p](int64_t i, auto k) { return abs(load(p + i, k)); }); });
+  } else if (op == Reduction::min) {
+    each([n](const T* p, int64_t) { return row_min<T>(n, [p](int64_t i, auto k) { return load(p + i, k); }); });
+  } else {
+    with_map<T>(op, [&](auto f) {
+      each([&](const T* p, int64_t r) {
+        const Batch<T> c(center != nullptr ? center[r] : T(0));
+        return tree_sum<T>(n, [p, c, f](int64_t i, auto k) { return f(load(p + i, k), c); });
+      });
+    });
+  }
+}
+
+// Eight rows are combined pairwise, then added to what the rows above gave: eight streams, one pass.
+template <class T, class F, class Op>
+inline void combine_columns(const T* x, int64_t stride, int64_t rows, int64_t columns, T* y, F f, Op op) {
+  int64_t r = 0;
+  for (; r + 8 <= rows; r += 8) {
+    const T* p = x + r * stride;
+    each_vector<T>(columns, [&](int64_t j, auto k) {
+      const auto at = [&](int64_t row) { return f(load(p + row * stride + j, k), j, k); };
+      const Batch<T> v = op(op(op(at(0), at(1)), op(at(2), at(3))), op(op(at(4), at(5)), op(at(6), at(7))));
+      store(y + j, r == 0 ? v : op(load(y + j, k), v), k);
+    });
+  }
+  for (; r < rows; ++r) {
+    const T* p = x + r * stride;
+    each_vector<T>(columns, [&](int64_t j, auto k) {
+      const Batch<T> v = f(load(p + j, k), j, k);
+      store(y + j, r == 0 ? v : op(load(y + j, k), v), k);
+    });
+  }
+}
+
+template <class T>
+void columns(Reduction op, const T* x, int64_t stride, int64_t rows, int64_t columns, const T* center, T* y) {
+  using B = Batch<T>;
+  const auto greater = [](B a, B b) { return max(a, b); };
+  const auto same = [](B v, int64_t, auto) { return v; };
+  if (op == Reduction::max) {
+    combine_columns(x, stride, rows, columns, y, same, greater);
+  } else if (op == Reduction::max_abs) {
+    combine_columns(
+        x, stride, rows, columns, y, [](B v, int64_t, auto) { return abs(v); }, greater);
+  } else if (op == Reduction::min) {
+    combine_columns(x, stride, rows, columns, y, same, [](B a, B b) { return min(a, b); });
+  } else {
+    with_map<T>(op, [&](auto f) {
+      const auto add = [](B a, B b) { return a + b; };
+      if (center == nullptr)
+        combine_columns(
+            x, stride, rows, columns, y, [f](B v, int64_t, auto) { return f(v, B(T(0))); }, add);
+      else
+        combine_columns(
+            x, stride, rows, columns, y, [f, center](B v, int64_t j, auto k) { return f(v, load(center + j, k)); },
+            add);
+    });
+  }
+}
+
+template <class T>
+void find_rows(const T* x, int64_t rows, int64_t n, const T* value, int32_t* place) {
+  for (int64_t r = 0; r < rows; ++r, x += n) {
+    const Batch<T> wanted(value[r]);
+    int64_t i = 0;
+    for (; i + kWidth<T> <= n; i += kWidth<T>) {
+      const Batch<T> v = load(x + i);
+      if (any((v == wanted) | isnan(v))) break;
+    }
+    while (i + 1 < n && !(x[i] == value[r] || x[i] != x[i])) ++i;
+    place[r] = static_cast<int32_t>(i);
+  }
+}
+
+template <class T>
+void find_columns(const T* x, int64_t rows, int64_t columns, const T* value, int32_t* place) {
+  for (int64_t r = rows - 1; r >= 0; --r) {  // upwards, so that the first stays
+    const T* p = x + r * columns;
+    for (int64_t j = 0; j < columns; ++j)
+      place[j] = (p[j] == value[j]) | (p[j] != p[j]) ? static_cast<int32_t>(r) : place[j];
+  }
+}
+
+template <class T, class Body>
+inline void with_spread(Spread op, Body body) {
+  using B = Batch<T>;
+  switch (op) {
+    case Spread::deviation: return body([](B x, B c, B a) { return a * (x - c); });
+    case Spread::exp: return body([](B x, B c, B a) { return a * exp(x - c); });
+    case Spread::sign:
+      return body([](B x, B, B a) {
+        const B zero(T(0));
+        return select(x > zero, a, select(x < zero, -a, a * x));  // a * x: 0 at 0, NaN at NaN
+      });
+  }
+}
+
+template <class T>
+inline void put(T* p, Batch<T> v, bool accumulate, auto lanes) {
+  store(p, accumulate ? load(p, lanes) + v : v, lanes);
+}
+
+template <class T>
+void spread_rows(Spread op, const T* x, int64_t rows, int64_t n, const T* center, const T* a, T* dx, bool accumulate) {
+  with_spread<T>(op, [&](auto f) {
+    for (int64_t r = 0; r < rows; ++r) {
+      const T* p = x + r * n;
+      T* q = dx + r * n;
+      const Batch<T> c(center != nullptr ? center[r] : T(0)), factor(a[r]);
+      each_vector<T>(n, [&](int64_t i, auto k) { put(q + i, f(load(p + i, k), c, factor), accumulate, k); });
+    }
+  });
+}
+
+template <class T>
+void spread_columns(Spread op, const T* x, int64_t rows, int64_t columns, const T* center, const T* a, T* dx,
+                    bool accumulate) {
+  with_spread<T>(op, [&](auto f) {
+    for (int64_t r = 0; r < rows; ++r) {
+      const T* p = x + r * columns;
+      T* q = dx + r * columns;
+      each_vector<T>(columns, [&](int64_t j, auto k) {
+        const Batch<T> c = center != nullptr ? load(center + j, k) : Batch<T>(T(0));
+        put(q + j, f(load(p + j, k), c, load(a + j, k)), accumulate, k);
+      });
+    }
+  });
+}
+
+template <class T>
+constexpr ReduceKernels<T> kernels_of = {rows<T>,         columns<T>,     find_rows<T>,
+                                         find_columns<T>, spread_rows<T>, spread_columns<T>};
+
+}  // namespace
+
+extern const ReduceTable reduce_table;
+const ReduceTable reduce_table = {kernels_of<float>, kernels_of<double>};
+
+}  // namespace heed::kernels::HEED_LEVEL

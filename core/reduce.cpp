@@ -1,0 +1,307 @@
+#include <algorithm>
+#include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/parallel.hpp>
+#include <heed/core/pool.hpp>
+#include <heed/core/reduce.hpp>
+
+namespace heed {
+namespace kernels {
+HEED_KERNEL_TABLE(ReduceTable, reduce_table)
+}
+
+void Axes::add(int axis) {
+  require(count_ < kMaxRank, "axes: more than ", kMaxRank, " axes were given; a tensor has at most that many");
+  axes_[count_++] = axis;
+}
+
+unsigned Axes::of(const char* op, In x) const {
+  if (count_ == 0) return (1u << x.rank()) - 1u;
+  unsigned mask = 0;
+  for (int i = 0; i < count_; ++i) {
+    const unsigned bit = 1u << detail::axis_of(op, x, axes_[i]);
+    check(!(mask & bit), x.where(), op, ": axis ", axes_[i], " of x, which is ", x.tensor(),
+          ", is named twice; each may be named once");
+    mask |= bit;
+  }
+  return mask;
+}
+
+namespace detail {
+
+using kernels::Reduction;
+
+int axis_of(const char* op, In x, int axis) {
+  const int rank = x.rank();
+  check(axis >= -rank && axis < rank, x.where(), op, ": axis is ", axis, " but x is ", x.tensor(), "; it must lie in [",
+        -rank, ", ", rank, ")");
+  return axis < 0 ? axis + rank : axis;
+}
+
+namespace {
+
+Tensor permuted(const Tensor& x, const Shape& order) {
+  Shape shape, strides;
+  for (Index a : order) {
+    shape.push_back(x.shape()[static_cast<int>(a)]);
+    strides.push_back(x.strides()[static_cast<int>(a)]);
+  }
+  return x.as_strided(shape, strides, x.offset());
+}
+
+template <class T>
+const kernels::ReduceKernels<T>& table() {
+  if constexpr (sizeof(T) == 4)
+    return kernels::reduce_table().f32;
+  else
+    return kernels::reduce_table().f64;
+}
+
+// What combines the results of parts.
+Reduction combination(Reduction op) {
+  switch (op) {
+    case Reduction::max:
+    case Reduction::max_abs: return Reduction::max;
+    case Reduction::min: return Reduction::min;
+    default: return Reduction::sum;
+  }
+}
+
+constexpr Index kWork = 32768;     // elements that are worth a chunk of their own
+constexpr Index kRowPart = 16384;  // rows longer than this are reduced in parts, these in turn, and so on
+constexpr Index kRowBlock = 64;    // columns of more rows than this are reduced in blocks of so many rows
+constexpr Index kColumnPart = 1024;
+
+template <class T>
+void reduce_rows(Reduction op, const T* x, Index rows, Index n, const T* center, T* y) {
+  const Index parts = (n + kRowPart - 1) / kRowPart;
+  if (parts <= 1) {
+    return parallel_for(rows, std::max<Index>(1, kWork / std::max<Index>(n, 1)), [&](Index b, Index e) {
+      table<T>().rows(op, x + b * n, n, e - b, n, center != nullptr ? center + b : nullptr, y + b);
+    });
+  }
+  Scratch<T> partial(static_cast<std::size_t>(rows * parts));
+  parallel_for(rows * parts, kWork / kRowPart, [&](Index b, Index e) {
+    for (Index i = b; i < e; ++i) {
+      const Index r = i / parts, from = i % parts * kRowPart;
+      table<T>().rows(op, x + r * n + from, n, 1, std::min(kRowPart, n - from),
+                      center != nullptr ? center + r : nullptr, &partial[static_cast<std::size_t>(i)]);
+    }
+  });
+  reduce_rows<T>(combination(op), partial.data(), rows, parts, nullptr, y);
+}
+
+template <class T>
+void reduce_columns(Reduction op, const T* x, Index outer, Index n, Index inner, const T* center, T* y) {
+  const Index blocks = (n + kRowBlock - 1) / kRowBlock, parts = (inner + kColumnPart - 1) / kColumnPart;
+  const Index work = std::min(n, kRowBlock) * std::min(inner, kColumnPart);
+  const auto run = [&](T* to) {
+    parallel_for(outer * blocks * parts, std::max<Index>(1, kWork / work), [&](Index b, Index e) {
+      for (Index i = b; i < e; ++i) {
+        const Index part = i % parts, block = i / parts % blocks, o = i / parts / blocks;
+        const Index column = part * kColumnPart, row = block * kRowBlock;
+        table<T>().columns(op, x + (o * n + row) * inner + column, inner, std::min(kRowBlock, n - row),
+                           std::min(kColumnPart, inner - column),
+                           center != nullptr ? center + o * inner + column : nullptr,
+                           to + (o * blocks + block) * inner + column);
+      }
+    });
+  };
+  if (blocks == 1) return run(y);
+  Scratch<T> partial(static_cast<std::size_t>(outer * blocks * inner));
+  run(partial.data());
+  reduce_columns<T>(combination(op), partial.data(), outer, blocks, inner, nullptr, y);
+}
+
+// Columns narrower than a few vectors: k rows are taken as one long row, and what that gives is k rows for every
+// column.
+template <class T>
+void reduce_narrow(Reduction op, const T* x, Index n, Index inner, T* y) {
+  const Index k = 64 / inner, wide = n / k;
+  Scratch<T> rest(static_cast<std::size_t>((k + 1) * inner));
+  reduce_columns<T>(op, x, 1, wide, k * inner, nullptr, rest.data());
+  const Index left = n - wide * k;
+  if (left > 0) reduce_columns<T>(op, x + wide * k * inner, 1, left, inner, nullptr, rest.data() + k * inner);
+  reduce_columns<T>(combination(op), rest.data(), 1, k + (left > 0), inner, nullptr, y);
+}
+
+// x's axes by the place of their elements in memory, the farthest apart first.
+Shape memory_order(const Tensor& x) {
+  Shape order;
+  for (int i = 0; i < x.rank(); ++i) order.push_back(i);
+  if (x.is_contiguous()) return order;
+  std::stable_sort(order.begin(), order.end(), [&](Index a, Index b) {
+    return x.strides()[static_cast<int>(a)] > x.strides()[static_cast<int>(b)];
+  });
+  return order;
+}
+
+}  // namespace
+
+Groups::Groups(const Tensor& x, unsigned reduced) : order_(memory_order(x)), sizes_(x.shape()), reduced_(reduced) {
+  if (permuted(x, order_).is_contiguous() && set_sizes()) return;
+  std::sort(order_.begin(), order_.end());
+  std::stable_partition(order_.begin(), order_.end(), [&](Index a) { return !(reduced >> a & 1u); });
+  set_sizes();
+}
+
+// False where the reduced axes do not lie side by side.
+bool Groups::set_sizes() {
+  outer = n = inner = 1;
+  bool seen = false, passed = false;
+  for (Index a : order_) {
+    const Index size = sizes_[static_cast<int>(a)];
+    if (size == 1) continue;
+    if (reduced_ >> a & 1u) {
+      if (passed) return false;
+      n *= size;
+      seen = true;
+    } else {
+      (seen ? inner : outer) *= size;
+      passed = seen;
+    }
+  }
+  return true;
+}
+
+Tensor Groups::gather(const Tensor& x) const { return permuted(x, order_).dense(); }
+
+Shape Groups::shape() const {
+  Shape shape;
+  for (Index a : order_) shape.push_back(sizes_[static_cast<int>(a)]);
+  return shape;
+}
+
+Shape Groups::result_shape() const {
+  Shape shape;
+  for (Index a : order_)
+    if (!(reduced_ >> a & 1u)) shape.push_back(sizes_[static_cast<int>(a)]);
+  return shape;
+}
+
+Tensor Groups::to_result(const Tensor& y, bool keepdim) const {
+  Shape place = sizes_, order, shape;  // place[a]: which axis of y is x's axis a
+  Index next = 0;
+  for (Index a : order_)
+    if (!(reduced_ >> a & 1u)) place[static_cast<int>(a)] = next++;
+  for (int a = 0; a < sizes_.rank(); ++a) {
+    const bool kept = !(reduced_ >> a & 1u);
+    if (kept) order.push_back(place[a]);
+    if (kept || keepdim) shape.push_back(kept ? sizes_[a] : 1);
+  }
+  return permuted(y, order).dense().view(shape);
+}
+
+Tensor Groups::from_result(const Tensor& dy) const {
+  Shape kept = sizes_;
+  for (int a = 0; a < kept.rank(); ++a)
+    if (reduced_ >> a & 1u) kept[a] = 1;
+  return permuted(dy.dense().view(kept), order_).dense().view(result_shape());
+}
+
+Tensor Groups::to_input(const Tensor& dx) const {
+  Shape inverse = order_;
+  for (int i = 0; i < order_.rank(); ++i) inverse[static_cast<int>(order_[i])] = i;
+  return permuted(dx.view(shape()), inverse);
+}
+
+bool Groups::in_order() const { return std::is_sorted(order_.begin(), order_.end()); }
+
+Tensor reduce(Reduction op, const Grouped& g, const Tensor& center) {
+  Tensor y = Tensor::empty(g.result_shape(), g.x.dtype());
+  const auto run = [&](auto t) {
+    using T = decltype(t);
+    const T* x = g.x.ptr<T>();
+    const T* c = center.ptr<T>();
+    if (g.n == 0)
+      std::fill_n(y.ptr<T>(), y.numel(), T(0));
+    else if (y.numel() == 0)
+      return;
+    else if (g.inner == 1)
+      reduce_rows<T>(op, x, g.outer, g.n, c, y.ptr<T>());
+    else if (g.outer == 1 && g.inner <= 32 && g.n >= 128 && c == nullptr)
+      reduce_narrow<T>(op, x, g.n, g.inner, y.ptr<T>());
+    else
+      reduce_columns<T>(op, x, g.outer, g.n, g.inner, c, y.ptr<T>());
+  };
+  if (g.x.dtype() == DType::float64)
+    run(double{});
+  else
+    run(float{});
+  return y;
+}
+
+Tensor find(const Grouped& g, const Tensor& value) {
+  Tensor y = Tensor::empty(g.result_shape(), DType::int32);
+  if (y.numel() == 0) return y;
+  const auto run = [&](auto t) {
+    using T = decltype(t);
+    const T *x = g.x.ptr<T>(), *v = value.ptr<T>();
+    parallel_for(g.outer, std::max<Index>(1, kWork / (g.n * g.inner)), [&](Index b, Index e) {
+      if (g.inner == 1) return table<T>().find_rows(x + b * g.n, e - b, g.n, v + b, y.ptr<std::int32_t>() + b);
+      for (Index o = b; o < e; ++o)
+        table<T>().find_columns(x + o * g.n * g.inner, g.n, g.inner, v + o * g.inner,
+                                y.ptr<std::int32_t>() + o * g.inner);
+    });
+  };
+  if (g.x.dtype() == DType::float64)
+    run(double{});
+  else
+    run(float{});
+  return y;
+}
+
+void spread(kernels::Spread op, const Grouped& g, const Tensor& center, const Tensor& a, Tensor& dx, bool accumulate) {
+  if (g.x.numel() == 0) return;
+  const auto run = [&](auto t) {
+    using T = decltype(t);
+    const T *x = g.x.ptr<T>(), *c = center.ptr<T>();
+    // [outer * n] rows of `inner` where that is more than one; their centers change every n rows.
+    if (g.inner == 1) {
+      return parallel_for(g.outer, std::max<Index>(1, kWork / g.n), [&](Index b, Index e) {
+        table<T>().spread_rows(op, x + b * g.n, e - b, g.n, c != nullptr ? c + b : nullptr, a.ptr<T>() + b,
+                               dx.ptr<T>() + b * g.n, accumulate);
+      });
+    }
+    parallel_for(g.outer * g.n, std::max<Index>(1, kWork / g.inner), [&](Index b, Index e) {
+      for (Index r = b; r < e;) {
+        const Index o = r / g.n, rows = std::min(e, (o + 1) * g.n) - r;
+        table<T>().spread_columns(op, x + r * g.inner, rows, g.inner, c != nullptr ? c + o * g.inner : nullptr,
+                                  a.ptr<T>() + o * g.inner, dx.ptr<T>() + r * g.inner, accumulate);
+        r += rows;
+      }
+    });
+  };
+  if (g.x.dtype() == DType::float64)
+    run(double{});
+  else
+    run(float{});
+}
+
+Tensor sum_axes(const Tensor& x, unsigned reduced) {
+  // Where the axes lie apart in contiguous memory, the innermost run of them is summed first: that needs no copy.
+  if (x.is_contiguous() && x.numel() > 0) {
+    const auto summed = [&](int a) { return (reduced >> a & 1u) && x.shape()[a] != 1; };
+    int a = x.rank() - 1;
+    while (a >= 0 && !summed(a)) --a;
+    unsigned run = 0;
+    for (; a >= 0 && (summed(a) || x.shape()[a] == 1); --a)
+      if (summed(a)) run |= 1u << a;
+    while (a >= 0 && !summed(a)) --a;
+    if (a >= 0) return sum_axes(sum_axes(x, run), reduced);
+  }
+  const Grouped g(x, reduced);
+  return g.to_result(reduce(Reduction::sum, g), true);
+}
+
+Tensor sum_to(const Tensor& x, const Shape& shape) {
+  if (x.shape() == shape) return x;
+  if (x.dtype() == DType::bfloat16) return sum_to(x.to(DType::float32), shape);
+  const int extra = x.rank() - shape.rank();
+  unsigned reduced = 0;
+  for (int i = 0; i < x.rank(); ++i)
+    if (i < extra || shape[i - extra] != x.shape()[i]) reduced |= 1u << i;
+  return sum_axes(x, reduced).view(shape);
+}
+
+}  // namespace detail
+}  // namespace heed

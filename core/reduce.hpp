@@ -1,0 +1,82 @@
+// Reductions over any axes, without autodiff: what sum(), max() and softmax() are made of.
+#pragma once
+#include <heed/core/kernels/reduce.hpp>
+#include <heed/core/tensor.hpp>
+
+namespace heed {
+
+// The axes of a reduction: one, several, or none, which means all. Negative ones count from the end.
+class Axes {
+ public:
+  Axes() = default;
+  Axes(int axis) { add(axis); }
+  Axes(std::initializer_list<int> axes) {
+    for (int a : axes) add(a);
+  }
+  Axes(const std::vector<int>& axes) {
+    for (int a : axes) add(a);
+  }
+
+  // Bit a is set for each axis a of x; throws Error for an axis that x lacks or that is named twice.
+  unsigned of(const char* op, In x) const;
+  int count() const { return count_; }
+
+ private:
+  void add(int axis);
+  int axes_[kMaxRank] = {};
+  int count_ = 0;
+};
+
+namespace detail {
+
+// The axis counted from 0; throws Error where x has no such axis.
+int axis_of(const char* op, In x, int axis);
+
+// How a tensor is seen as [outer, n, inner] with the reduced axes in the middle. Where the axes lie otherwise in memory
+// they are permuted; where that does not bring the reduced ones together, the kept ones come first.
+struct Groups {
+  Index outer = 1, n = 1, inner = 1;
+
+  Groups(const Tensor& x, unsigned reduced);  // bit a of `reduced`: axis a is reduced
+
+  Tensor gather(const Tensor& x) const;                   // x in the grouped layout, contiguous: itself or a copy
+  Shape shape() const;                                    // of the grouped layout
+  Shape result_shape() const;                             // its kept axes
+  Tensor to_result(const Tensor& y, bool keepdim) const;  // from result_shape() to the axes' order in x
+  Tensor from_result(const Tensor& dy) const;  // the way back, contiguous; dy with or without the reduced axes
+  Tensor to_input(const Tensor& dx) const;     // from the grouped layout to a view of x's shape
+  bool in_order() const;                       // whether the grouped layout has x's axes in their order
+
+ private:
+  Shape order_;  // place i of the groups is axis order_[i] of x
+  Shape sizes_;  // of x
+  unsigned reduced_ = 0;
+
+  bool set_sizes();
+};
+
+// A tensor and its groups; x is contiguous, in the grouped layout.
+struct Grouped : Groups {
+  Tensor x;
+  Grouped(const Tensor& given, unsigned reduced) : Groups(given, reduced), x(gather(given)) {}
+};
+
+// y[outer, inner], of g.result_shape() and of x's dtype. `center` has y's layout or is undefined.
+Tensor reduce(kernels::Reduction op, const Grouped& g, const Tensor& center = {});
+
+// The first place along n, counted from 0, where x is `value` or NaN: int32, of g.result_shape().
+Tensor find(const Grouped& g, const Tensor& value);
+
+// dx = (or +=) a * f(x, center), see kernels::Spread; dx is contiguous in the grouped layout, a and center in the
+// result's.
+void spread(kernels::Spread op, const Grouped& g, const Tensor& center, const Tensor& a, Tensor& dx, bool accumulate);
+
+// Sums over the axes of the mask; keeps them with size 1.
+Tensor sum_axes(const Tensor& x, unsigned reduced);
+
+// y = softmax(x) or its logarithm over one axis of contiguous x, and dx = (or +=) the derivative from y and dy.
+void softmax(bool log, const Tensor& x, int axis, Tensor& y);
+void softmax_backward(bool log, const Tensor& y, const Tensor& dy, int axis, Tensor& dx, bool accumulate);
+
+}  // namespace detail
+}  // namespace heed

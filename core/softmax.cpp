@@ -1,0 +1,73 @@
+#include <algorithm>
+#include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/kernels/softmax.hpp>
+#include <heed/core/parallel.hpp>
+#include <heed/core/reduce.hpp>
+
+namespace heed {
+namespace kernels {
+HEED_KERNEL_TABLE(SoftmaxTable, softmax_table)
+}
+
+namespace detail {
+namespace {
+
+constexpr Index kWork = 8192;       // elements that are worth a chunk of their own
+constexpr Index kColumnPart = 256;  // columns that one chunk treats
+
+// Calls rows(first, count) or columns(offset, count) for all of x, seen as [outer, n, inner].
+template <class Rows, class Columns>
+void walk(const Tensor& x, int axis, Rows rows, Columns columns) {
+  const Index n = x.shape()[axis], outer = x.shape().first(axis).numel(),
+              inner = x.shape().last(x.rank() - axis - 1).numel();
+  if (x.numel() == 0) return;
+  if (inner == 1)
+    return parallel_for(outer, std::max<Index>(1, kWork / n), [&](Index b, Index e) { rows(b * n, e - b, n); });
+  const Index parts = (inner + kColumnPart - 1) / kColumnPart;
+  parallel_for(outer * parts, std::max<Index>(1, kWork / (n * std::min(inner, kColumnPart))), [&](Index b, Index e) {
+    for (Index i = b; i < e; ++i) {
+      const Index column = i % parts * kColumnPart;
+      columns(i / parts * n * inner + column, inner, n, std::min(kColumnPart, inner - column));
+    }
+  });
+}
+
+template <class F>
+void with_table(DType dtype, F f) {
+  if (dtype == DType::float64)
+    f(double{}, kernels::softmax_table().f64);
+  else
+    f(float{}, kernels::softmax_table().f32);
+}
+
+}  // namespace
+
+void softmax(bool log, const Tensor& x, int axis, Tensor& y) {
+  with_table(x.dtype(), [&](auto t, const auto& table) {
+    using T = decltype(t);
+    const T* from = x.ptr<T>();
+    T* to = y.ptr<T>();
+    walk(
+        x, axis, [&](Index at, Index rows, Index n) { table.rows(log, from + at, rows, n, to + at); },
+        [&](Index at, Index stride, Index n, Index columns) {
+          table.columns(log, from + at, stride, n, columns, to + at);
+        });
+  });
+}
+
+void softmax_backward(bool log, const Tensor& y, const Tensor& dy, int axis, Tensor& dx, bool accumulate) {
+  with_table(y.dtype(), [&](auto t, const auto& table) {
+    using T = decltype(t);
+    const T *p = y.ptr<T>(), *g = dy.ptr<T>();
+    T* to = dx.ptr<T>();
+    walk(
+        y, axis,
+        [&](Index at, Index rows, Index n) { table.rows_backward(log, p + at, g + at, rows, n, to + at, accumulate); },
+        [&](Index at, Index stride, Index n, Index columns) {
+          table.columns_backward(log, p + at, g + at, stride, n, columns, to + at, accumulate);
+        });
+  });
+}
+
+}  // namespace detail
+}  // namespace heed

@@ -1,0 +1,115 @@
+#include <heed/autograd/extrema.hpp>
+#include <heed/autograd/gradcheck.hpp>
+#include <heed/core/random.hpp>
+#include <limits>
+
+#include "tests/core/levels.hpp"
+#include "tests/reference.hpp"
+#include "tests/support.hpp"
+
+using namespace heed;
+using test::contains;
+using test::error_of;
+
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();
+const std::vector<std::vector<int>> kAxes = {{}, {0}, {1}, {-1}, {0, 2}, {1, 0}, {2, 1}, {0, 1, 2}};
+
+double greatest(const std::vector<double>& x) { return *std::max_element(x.begin(), x.end()); }
+double least(const std::vector<double>& x) { return *std::min_element(x.begin(), x.end()); }
+double first_greatest(const std::vector<double>& x) {
+  return static_cast<double>(std::max_element(x.begin(), x.end()) - x.begin());
+}
+double first_least(const std::vector<double>& x) {
+  return static_cast<double>(std::min_element(x.begin(), x.end()) - x.begin());
+}
+
+}  // namespace
+
+TEST_CASE("max, min, argmax and argmin over any axes, with equal values") {
+  Rng rng(1);
+  for (const DType dtype : {DType::float32, DType::float64}) {
+    const Tensor x = rng.integers({3, 14, 5}, 0, 6).to(dtype);  // many ties
+    for (const Tensor& v : {x, x.transpose(0, 2), x.slice(1, 1, 14, 3)}) {
+      for (const auto& axes : kAxes) {
+        const Tensor high = max(v, axes), low = min(v, axes, true);
+        CHECK(test::close(high, test::reduced(v, axes, high, greatest), 0, 0));
+        CHECK(test::close(low, test::reduced(v, axes, low, least), 0, 0));
+      }
+      for (int axis = -3; axis < 3; ++axis) {
+        const Tensor high = argmax(v, axis), low = argmin(v, axis, true);
+        CHECK(high.dtype() == DType::int32);
+        CHECK(test::close(high, test::reduced(v, {axis}, high, first_greatest), 0, 0));
+        CHECK(test::close(low, test::reduced(v, {axis}, low, first_least), 0, 0));
+      }
+      CHECK(argmax(v).item() == first_greatest(v.to_vector<double>()));
+      CHECK(argmin(v).item() == first_least(v.to_vector<double>()));
+    }
+  }
+}
+
+TEST_CASE("argmax at every width, on every instruction set") {
+  heed::testing::on_each_level([] {
+    Rng rng(2);
+    for (const Index n : {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 100, 40000}) {
+      for (const DType dtype : {DType::float32, DType::float64}) {
+        const Tensor rows = rng.normal({2, n}, 0, 1, dtype), columns = rng.normal({9, n}, 0, 1, dtype);
+        const Tensor a = argmax(rows, 1), b = argmin(columns, 0);
+        CHECK(test::close(a, test::reduced(rows, {1}, a, first_greatest), 0, 0));
+        CHECK(test::close(b, test::reduced(columns, {0}, b, first_least), 0, 0));
+      }
+    }
+  });
+}
+
+TEST_CASE("max and min pass gradcheck") {
+  Rng rng(3);
+  const Tensor x = rng.normal({3, 4, 5}, 0, 1, DType::float64);
+  for (const auto& axes : kAxes) {
+    gradcheck([&](const std::vector<Tensor>& in) { return max(in[0], axes); }, {x});
+    gradcheck([&](const std::vector<Tensor>& in) { return min(in[0].transpose(0, 2), axes, true); }, {x});
+    gradcheck([&](const std::vector<Tensor>& in) { return max(in[0].slice(1, 1, 3), axes); }, {x});
+  }
+}
+
+TEST_CASE("the gradient of equal values goes to the first in row-major order, whatever the strides") {
+  const auto gradient = [](const Tensor& x, const Axes& axes, bool transposed) {
+    Tape tape;
+    const Tensor in = tape.watch(x);
+    const Tensor y = max(transposed ? in.t() : in, axes);
+    tape.backward(y, Tensor::ones(y.shape()));
+    return tape.grad(in).to_vector<double>();
+  };
+  const Tensor x = Tensor::from({1, 2, 2, 2, 0, 2}, {2, 3});
+  CHECK(gradient(x, {}, false) == std::vector<double>{0, 1, 0, 0, 0, 0});
+  CHECK(gradient(x, {}, true) == std::vector<double>{0, 0, 0, 1, 0, 0});  // x.t() is 1 2 | 2 0 | 2 2
+  CHECK(gradient(x, 1, false) == std::vector<double>{0, 1, 0, 1, 0, 0});
+  CHECK(gradient(x, 0, false) == std::vector<double>{0, 1, 1, 1, 0, 0});
+}
+
+TEST_CASE("max of NaN and infinities") {
+  const Tensor x = Tensor::from({1, kNan, 3, kNan, -kInf, kInf, -kInf, -kInf}, {2, 4});
+  CHECK(std::isnan(max(x, 1).at({0})));
+  CHECK(std::isnan(min(x, 1).at({0})));
+  CHECK(max(x, 1).at({1}) == kInf);
+  CHECK(argmax(x, 1).to_vector<double>() == std::vector<double>{1, 1});
+  CHECK(argmin(x, 1).to_vector<double>() == std::vector<double>{1, 0});
+  CHECK(argmax(x, 0).to_vector<double>() == std::vector<double>{0, 0, 0, 0});
+}
+
+TEST_CASE("max of empty tensors and scalars") {
+  CHECK(max(Tensor::scalar(3)).item() == 3);
+  CHECK(argmax(Tensor::scalar(3)).item() == 0);
+  CHECK(max(Tensor::zeros({0, 3}), 1).shape() == Shape{0});
+  CHECK(argmin(Tensor::zeros({2, 0, 3}), 2).shape() == Shape{2, 0});
+  CHECK(contains(error_of([] {
+                   max(Tensor::zeros({0, 3}), 0);
+                 }),
+                 "max: x is [0, 3] float32; the axes that are reduced must have elements"));
+  CHECK(contains(error_of([] { argmin(Tensor::zeros({0})); }),
+                 "argmin: x is [0] float32; the axes that are reduced must have elements"));
+  CHECK(contains(error_of([] { min(Tensor::zeros({2}, DType::bool8)); }),
+                 "min: x is [2] bool8; it must be float32 or float64"));
+  CHECK(contains(error_of([] { argmax(Tensor::zeros({2}), 1); }), "argmax: axis is 1 but x is [2] float32"));
+}

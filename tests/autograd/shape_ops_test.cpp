@@ -1,0 +1,112 @@
+#include <heed/autograd/gradcheck.hpp>
+#include <heed/autograd/shape_ops.hpp>
+#include <heed/core/random.hpp>
+
+#include "tests/support.hpp"
+
+using namespace heed;
+using test::contains;
+using test::error_of;
+
+TEST_CASE("concatenate puts tensors one after the other") {
+  const Tensor a = Tensor::from({1, 2, 3, 4}, {2, 2}), b = Tensor::from({5, 6}, {2, 1}),
+               c = Tensor::from({7, 8}, {1, 2});
+  CHECK(concatenate({a, b, a}, 1).to_vector<double>() == std::vector<double>{1, 2, 5, 1, 2, 3, 4, 6, 3, 4});
+  CHECK(concatenate({a, c}).to_vector<double>() == std::vector<double>{1, 2, 3, 4, 7, 8});
+  CHECK(concatenate({a, b}, -1).shape() == Shape{2, 3});
+  CHECK(concatenate({a.t(), c}, 0).to_vector<double>() == std::vector<double>{1, 3, 2, 4, 7, 8});
+  CHECK(concatenate({a, Tensor::zeros({0, 2})}, 0).to_vector<double>() == std::vector<double>{1, 2, 3, 4});
+  const Tensor ids = concatenate({Tensor::arange(2), Tensor::arange(3)});
+  CHECK(ids.dtype() == DType::int32);
+  CHECK(ids.to_vector<double>() == std::vector<double>{0, 1, 0, 1, 2});
+}
+
+TEST_CASE("concatenate of more tensors than an op has inputs") {
+  std::vector<Tensor> parts, all;
+  Rng rng(1);
+  for (int i = 0; i < 150; ++i) parts.push_back(rng.normal({2, 1 + i % 3}, 0, 1, DType::float64));
+  const Tensor y = concatenate(parts, 1);
+  Index at = 0;
+  for (const Tensor& x : parts) {
+    CHECK(test::same_bits(y.slice(1, at, at + x.dim(1)), x));
+    at += x.dim(1);
+  }
+  Tape tape;
+  for (Tensor& x : parts) all.push_back(tape.watch(x));
+  const Tensor result = concatenate(all, 1);
+  tape.backward(result, y);
+  bool same = true;
+  for (std::size_t i = 0; i < all.size(); ++i) same = same && test::same_bits(tape.grad(all[i]), parts[i]);
+  CHECK(same);
+}
+
+TEST_CASE("concatenate, stack and split pass gradcheck") {
+  Rng rng(2);
+  const Tensor a = rng.normal({2, 3, 4}, 0, 1, DType::float64), b = rng.normal({2, 1, 4}, 0, 1, DType::float64);
+  gradcheck([](const std::vector<Tensor>& in) { return concatenate({in[0], in[1], in[0]}, 1); }, {a, b});
+  gradcheck(
+      [](const std::vector<Tensor>& in) {
+        return concatenate({in[0].transpose(0, 2), in[0].transpose(0, 2)}, 0);
+      },
+      {a});
+  for (const int axis : {0, 1, 3, -1, -4}) {
+    gradcheck(
+        [axis](const std::vector<Tensor>& in) {
+          return stack({in[0], in[1], in[0]}, axis);
+        },
+        {a, rng.normal({2, 3, 4}, 0, 1, DType::float64)});
+  }
+  gradcheck(
+      [](const std::vector<Tensor>& in) {
+        const std::vector<Tensor> parts = split(in[0], 3, 2);
+        return concatenate({parts[1], parts[0], parts[1]}, 2);
+      },
+      {a});
+}
+
+TEST_CASE("only wanted gradients of concatenate are made") {
+  const Tensor a = Tensor::ones({2}), b = Tensor::ones({3});
+  Tape tape;
+  const Tensor x = tape.watch(b);
+  tape.backward(concatenate({a, x, a}), Tensor::from({1, 2, 3, 4, 5, 6, 7}));
+  CHECK(tape.grad(x).to_vector<double>() == std::vector<double>{3, 4, 5});
+}
+
+TEST_CASE("stack makes a new axis, split takes views") {
+  const Tensor a = Tensor::from({1, 2}), b = Tensor::from({3, 4});
+  CHECK(stack({a, b}).to_vector<double>() == std::vector<double>{1, 2, 3, 4});
+  CHECK(stack({a, b}, 1).to_vector<double>() == std::vector<double>{1, 3, 2, 4});
+  CHECK(stack({Tensor::scalar(1), Tensor::scalar(2)}).shape() == Shape{2});
+  const Tensor x = Tensor::arange(7);
+  const std::vector<Tensor> parts = split(x, 3);
+  CHECK(parts.size() == 3);
+  CHECK(parts[2].to_vector<double>() == std::vector<double>{6});
+  CHECK(parts[1].shares_storage(x));
+  const std::vector<Tensor> sized = split(x.view({1, 7}), {2, 0, 5}, 1);
+  CHECK(sized[1].shape() == Shape{1, 0});
+  CHECK(sized[2].to_vector<double>() == std::vector<double>{2, 3, 4, 5, 6});
+}
+
+TEST_CASE("concatenate, stack and split name what is wrong") {
+  const Tensor a = Tensor::zeros({2, 3}), b = Tensor::zeros({2, 4});
+  CHECK(contains(error_of([&] {
+                   concatenate({a, b}, 0);
+                 }),
+                 "concatenate: tensor 0 is [2, 3] float32 but tensor 1 is [2, 4] float32; dtypes and shapes must be "
+                 "the same but for axis 0"));
+  CHECK(contains(error_of([&] { concatenate({a, b}, 0); }), "shape_ops_test.cpp:"));
+  CHECK(contains(error_of([&] { concatenate({a, a.to(DType::float64)}, 0); }), "tensor 1 is [2, 3] float64"));
+  CHECK(contains(error_of([&] { concatenate({a, b}, 2); }), "concatenate: axis is 2"));
+  CHECK(contains(error_of([&] { concatenate(std::vector<Tensor>{}, 0); }), "concatenate: no tensors were given"));
+  CHECK(
+      contains(error_of([&] {
+                 stack({a, b});
+               }),
+               "stack: tensor 0 is [2, 3] float32 but tensor 1 is [2, 4] float32; dtypes and shapes must be the same"));
+  CHECK(contains(error_of([&] { stack({a, a}, 3); }), "stack: axis is 3"));
+  CHECK(contains(error_of([&] { split(a, 0); }), "split: size is 0; it must be 1 or more"));
+  CHECK(contains(error_of([&] {
+                   split(a, {1, 3}, 1);
+                 }),
+                 "split: the sizes add up to 4 but x is [2, 3] float32; they must add up to the 3 of axis 1"));
+}
