@@ -19,6 +19,7 @@ class ParameterGroups {
   ParameterGroups(std::vector<ParameterGroup> groups) : groups_(std::move(groups)) {}
   ParameterGroups(ParameterGroup group) { groups_.push_back(std::move(group)); }
   ParameterGroups(std::vector<NamedParameter> parameters) { groups_.push_back({std::move(parameters), 1, {}}); }
+  ParameterGroups(std::initializer_list<NamedParameter> parameters) { groups_.push_back({parameters, 1, {}}); }
   ParameterGroups(const std::vector<Parameter*>& parameters);  // named by their paths, or parameter.N without one
 
   const std::vector<ParameterGroup>& groups() const { return groups_; }

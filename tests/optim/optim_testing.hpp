@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support.hpp"
+
 namespace heed::testing {
 
 inline void set_gradient(Parameter& p, const Tensor& gradient) {
@@ -31,18 +33,8 @@ std::vector<T> spread_values(Index n, unsigned salt) {
   return x;
 }
 
-// The message of the Error that f throws, or "" where it throws none.
-template <class F>
-std::string message_of(F f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
-
-inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+using test::contains;
+using test::error_of;
 
 struct ThreadScope {
   int before = threads();

@@ -1,0 +1,220 @@
+// Every optimizer's kernel against naive loops in float64: sizes around vectors and chunks, all levels, any number of
+// threads.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <sstream>
+
+#include "tests/core/levels.hpp"
+#include "tests/optim/optim_testing.hpp"
+
+using namespace heed;
+using namespace heed::testing;
+
+namespace {
+
+struct State {
+  double a = 0, b = 0, c = 0;
+};
+using Naive = std::function<void(double& p, double g, State& s, int t)>;  // one item, one step
+using Make = std::function<std::unique_ptr<Optimizer>(const ParameterGroups&)>;
+
+struct Case {
+  Make make;
+  Naive naive;
+};
+
+const std::map<std::string, Case> kCases = {
+    {"sgd",
+     {[](const ParameterGroups& p) { return std::make_unique<SGD>(p, SGDOptions{.lr = 0.1, .weight_decay = 0.05}); },
+      [](double& p, double g, State&, int) { p -= 0.1 * (g + 0.05 * p); }}},
+    {"sgd momentum",
+     {[](const ParameterGroups& p) {
+        return std::make_unique<SGD>(p, SGDOptions{.lr = 0.1, .momentum = 0.9, .dampening = 0.25});
+      },
+      [](double& p, double g, State& s, int t) {
+        s.a = t == 1 ? g : 0.9 * s.a + 0.75 * g;
+        p -= 0.1 * s.a;
+      }}},
+    {"sgd nesterov",
+     {[](const ParameterGroups& p) {
+        return std::make_unique<SGD>(p, SGDOptions{.lr = 0.1, .momentum = 0.9, .nesterov = true});
+      },
+      [](double& p, double g, State& s, int) {
+        s.a = 0.9 * s.a + g;
+        p -= 0.1 * (g + 0.9 * s.a);
+      }}},
+    {"adam",
+     {[](const ParameterGroups& p) {
+        return std::make_unique<Adam>(p, AdamOptions{.lr = 0.01, .weight_decay = 0.1, .amsgrad = true});
+      },
+      [](double& p, double g, State& s, int t) {
+        g += 0.1 * p;
+        s.a = 0.9 * s.a + 0.1 * g;
+        s.b = 0.999 * s.b + 0.001 * g * g;
+        s.c = std::max(s.c, s.b);
+        p -= 0.01 / (1 - std::pow(0.9, t)) * s.a / (std::sqrt(s.c) / std::sqrt(1 - std::pow(0.999, t)) + 1e-8);
+      }}},
+    {"adamw",
+     {[](const ParameterGroups& p) {
+        return std::make_unique<AdamW>(
+            p, AdamWOptions{.lr = 0.01, .betas = {0.9, 0.99}, .eps = 1e-4, .weight_decay = 0.5});
+      },
+      [](double& p, double g, State& s, int t) {
+        s.a = 0.9 * s.a + 0.1 * g;
+        s.b = 0.99 * s.b + 0.01 * g * g;
+        const double mean = s.a / (1 - std::pow(0.9, t)), square = s.b / (1 - std::pow(0.99, t));
+        p = p * (1 - 0.01 * 0.5) - 0.01 * mean / (std::sqrt(square) + 1e-4);
+      }}},
+    {"rmsprop",
+     {[](const ParameterGroups& p) { return std::make_unique<RMSprop>(p, RMSpropOptions{.lr = 0.01, .alpha = 0.9}); },
+      [](double& p, double g, State& s, int) {
+        s.a = 0.9 * s.a + 0.1 * g * g;
+        p -= 0.01 * g / (std::sqrt(s.a) + 1e-8);
+      }}},
+    {"rmsprop all",
+     {[](const ParameterGroups& p) {
+        return std::make_unique<RMSprop>(p,
+                                         RMSpropOptions{.alpha = 0.5, .eps = 1e-2, .momentum = 0.9, .centered = true});
+      },
+      [](double& p, double g, State& s, int) {
+        s.a = 0.5 * s.a + 0.5 * g * g;
+        s.b = 0.5 * s.b + 0.5 * g;
+        s.c = 0.9 * s.c + g / (std::sqrt(std::max(0.0, s.a - s.b * s.b)) + 1e-2);
+        p -= 0.01 * s.c;
+      }}},
+    {"adagrad",
+     {[](const ParameterGroups& p) {
+        return std::make_unique<Adagrad>(p,
+                                         AdagradOptions{.lr = 0.1, .lr_decay = 0.5, .initial_accumulator_value = 0.1});
+      },
+      [](double& p, double g, State& s, int t) {
+        s.a = (t == 1 ? 0.1 : s.a) + g * g;
+        p -= 0.1 / (1 + (t - 1) * 0.5) * g / (std::sqrt(s.a) + 1e-10);
+      }}},
+    {"lion",
+     {[](const ParameterGroups& p) { return std::make_unique<Lion>(p, LionOptions{.lr = 0.01, .weight_decay = 0.5}); },
+      [](double& p, double g, State& s, int) {
+        const double c = 0.9 * s.a + 0.1 * g;
+        p = p * (1 - 0.01 * 0.5) - 0.01 * ((c > 0) - (c < 0));
+        s.a = 0.99 * s.a + 0.01 * g;
+      }}},
+};
+
+constexpr int kSteps = 4;
+constexpr double kScale = 0.5;  // of the gradients
+
+template <class T>
+void check_sizes(const Case& c, const std::vector<Index>& sizes) {
+  std::vector<Parameter> parameters;
+  std::vector<std::vector<double>> want;
+  std::vector<std::vector<State>> states;
+  for (const Index n : sizes) {
+    const std::vector<T> start = spread_values<T>(n, static_cast<unsigned>(n));
+    parameters.emplace_back(Tensor::from(start, {n}));
+    want.emplace_back(start.begin(), start.end());
+    states.emplace_back(static_cast<std::size_t>(n));
+  }
+  std::vector<Parameter*> list;
+  for (Parameter& p : parameters) list.push_back(&p);
+  const auto optimizer = c.make(list);
+  for (int t = 1; t <= kSteps; ++t) {
+    for (std::size_t k = 0; k < sizes.size(); ++k) {
+      const std::vector<T> g = spread_values<T>(sizes[k], static_cast<unsigned>(1000 * t + sizes[k]));
+      set_gradient(parameters[k], Tensor::from(g, {sizes[k]}));
+      for (std::size_t i = 0; i < g.size(); ++i)
+        c.naive(want[k][i], kScale * static_cast<double>(g[i]), states[k][i], t);
+    }
+    optimizer->step(kScale);
+  }
+  // Each step rounds some ten times; values and movements are of the size of 10 at most.
+  const double bound = kSteps * 10 * 10 * (sizeof(T) == 4 ? std::exp2(-24) : std::exp2(-53));
+  for (std::size_t k = 0; k < sizes.size(); ++k) {
+    const std::vector<double> x = parameters[k].template to_vector<double>();
+    double off = 0;
+    for (std::size_t i = 0; i < x.size(); ++i)
+      off = std::max(off, std::abs(x[i] - want[k][i]) / std::max(1.0, std::abs(want[k][i])));
+    CAPTURE(sizes[k]);
+    CHECK(off <= bound);
+  }
+}
+
+// All parameters after some steps, as bits.
+template <class T>
+std::vector<T> run_all(int thread_count, int* seen) {
+  set_threads(thread_count);
+  threads_seen();
+  std::vector<T> bits;
+  for (const auto& [name, c] : kCases) {
+    std::vector<Parameter> parameters;
+    for (const Index n : {Index{70001}, Index{3}, Index{0}, Index{16384}, Index{129}, Index{1}, Index{300000}})
+      parameters.emplace_back(Tensor::from(spread_values<T>(n, 5), {n}));
+    std::vector<Parameter*> list;
+    for (Parameter& p : parameters) list.push_back(&p);
+    const auto optimizer = c.make(list);
+    for (unsigned t = 0; t < 3; ++t) {
+      for (Parameter& p : parameters) set_gradient(p, Tensor::from(spread_values<T>(p.numel(), 99 + t), p.shape()));
+      bits.push_back(static_cast<T>(optimizer->clipped_step(0.7)));
+    }
+    for (const Parameter& p : parameters)
+      for (const T v : p.template to_vector<T>()) bits.push_back(v);
+  }
+  *seen = threads_seen();
+  return bits;
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("optimizers: updates agree with naive loops at every size and level", T, float, double) {
+  on_each_level([] {
+    for (const auto& [name, c] : kCases) {
+      CAPTURE(name);
+      check_sizes<T>(c, {0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 16383, 16384, 16385, 40001});
+    }
+  });
+}
+
+TEST_CASE_TEMPLATE("optimizers: the same bits at 1, 2, 3 and 8 threads, which are used", T, float, double) {
+  const ThreadScope scope;
+  int seen = 0;
+  const std::vector<T> alone = run_all<T>(1, &seen);
+  CHECK(seen == 1);
+  for (const int n : {2, 3, 8}) {
+    CHECK(run_all<T>(n, &seen) == alone);
+    CHECK(seen > 1);
+  }
+}
+
+TEST_CASE("optimizers: a parameter of rank 0 and one of no items") {
+  Parameter scale(Tensor::scalar(2)), nothing(Tensor::empty({0, 3}));
+  SGD sgd({{"scale", &scale}, {"nothing", &nothing}}, {.lr = 0.5});
+  set_gradient(scale, Tensor::scalar(3));
+  set_gradient(nothing, Tensor::empty({0, 3}));
+  sgd.step();
+  CHECK(scale.item() == 0.5);
+  CHECK(sgd.grad_norm() == 3);
+}
+
+TEST_CASE("optimizers: what is not finite stays where it is") {
+  const double inf = INFINITY, nan = NAN;
+  on_each_level([&] {
+    for (const auto& [name, c] : kCases) {
+      CAPTURE(name);
+      Parameter p(Tensor::from(std::vector<float>(37, 1.0f), {37})),
+          q(Tensor::from(std::vector<float>(37, 1.0f), {37}));
+      const auto with = c.make(std::vector<Parameter*>{&p}), without = c.make(std::vector<Parameter*>{&q});
+      std::vector<float> g(37, 0.25f);
+      set_gradient(q, Tensor::from(g, {37}));
+      g[3] = static_cast<float>(nan), g[36] = static_cast<float>(inf);
+      set_gradient(p, Tensor::from(g, {37}));
+      for (int t = 0; t < 2; ++t) with->step(), without->step();
+      const std::vector<float> x = p.to_vector<float>(), y = q.to_vector<float>();
+      CHECK(std::isnan(x[3]));
+      CHECK((name == "lion" || !std::isfinite(x[36])));  // Lion takes the sign of an infinite gradient
+      int wrong = 0;
+      for (std::size_t i = 0; i < 36; ++i) wrong += i != 3 && x[i] != y[i];
+      CHECK(wrong == 0);
+    }
+  });
+}
