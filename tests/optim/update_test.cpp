@@ -181,7 +181,9 @@ TEST_CASE_TEMPLATE("optimizers: the same bits at 1, 2, 3 and 8 threads, which ar
   const std::vector<T> alone = run_all<T>(1, &seen);
   CHECK(seen == 1);
   for (const int n : {2, 3, 8}) {
-    CHECK(run_all<T>(n, &seen) == alone);
+    int tries = 0;  // on a busy machine the workers may come too late to find work
+    do CHECK(run_all<T>(n, &seen) == alone);
+    while (seen < 2 && ++tries < 100);
     CHECK(seen > 1);
   }
 }
