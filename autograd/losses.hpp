@@ -25,4 +25,11 @@ struct CrossEntropyOptions {
 // range.
 Tensor cross_entropy(In logits, In targets, const CrossEntropyOptions& options = {});
 
+// cross_entropy(x weight^T + bias, targets): the logits are made and used up in chunks of rows, so that they never
+// exist all at once. x [..., D], weight [C, D], bias [C] or undefined; float32 or float64, and x and weight bfloat16 if
+// they like (the logits are float32 then). For the mean and the sum, the gradients are computed with the loss, where
+// they are wanted, and kept for backward (x and weight in size); without reduction, the logits are computed again in
+// backward.
+Tensor linear_cross_entropy(In x, In weight, In bias, In targets, const CrossEntropyOptions& options = {});
+
 }  // namespace heed

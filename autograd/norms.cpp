@@ -84,8 +84,8 @@ void backward(const Target& dx, const Target& dweight, const Target& dbias, cons
       kernel(a, std::min(block, rows - first), n);
     }
   });
-  if (dweight) table<T>().sum_rows(dweights.ptr<T>(), blocks, n, dweight.gradient.ptr<T>(), dweight.accumulate);
-  if (dbias) table<T>().sum_rows(dbiases.ptr<T>(), blocks, n, dbias.gradient.ptr<T>(), dbias.accumulate);
+  if (dweight) table<T>().sum_rows(dweights.ptr<T>(), blocks, n, n, dweight.gradient.ptr<T>(), dweight.accumulate);
+  if (dbias) table<T>().sum_rows(dbiases.ptr<T>(), blocks, n, n, dbias.gradient.ptr<T>(), dbias.accumulate);
 }
 
 void layer_norm_backward(Grads& d, const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& mean,

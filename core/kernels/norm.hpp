@@ -37,8 +37,8 @@ struct NormKernels {
   void (*layer_norm_backward)(const NormBackward<T>& a, std::int64_t rows, std::int64_t n);
   void (*rms_norm)(const NormForward<T>& a, std::int64_t rows, std::int64_t n, T eps);
   void (*rms_norm_backward)(const NormBackward<T>& a, std::int64_t rows, std::int64_t n);
-  // out [n] is (or, if `accumulate`, is raised by) the sum of the rows of x [rows, n], in their order.
-  void (*sum_rows)(const T* x, std::int64_t rows, std::int64_t n, T* out, bool accumulate);
+  // out [n] is (or, if `accumulate`, is raised by) the sum of the rows of x, `stride` elements apart, in their order.
+  void (*sum_rows)(const T* x, std::int64_t rows, std::int64_t n, std::int64_t stride, T* out, bool accumulate);
 };
 
 struct NormTable {

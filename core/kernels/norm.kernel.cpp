@@ -106,10 +106,10 @@ void backward(const NormBackward<T>& a, int64_t rows, int64_t n) {
 }
 
 template <class T>
-void sum_rows(const T* x, int64_t rows, int64_t n, T* out, bool accumulate) {
+void sum_rows(const T* x, int64_t rows, int64_t n, int64_t stride, T* out, bool accumulate) {
   sweep<T>(n, [&](int64_t j, auto at) {
     Batch<T> sum = accumulate ? at.load(out + j) : Batch<T>(T(0));
-    for (int64_t r = 0; r < rows; ++r) sum = sum + at.load(x + r * n + j);
+    for (int64_t r = 0; r < rows; ++r) sum = sum + at.load(x + r * stride + j);
     at.store(out + j, sum);
   });
 }

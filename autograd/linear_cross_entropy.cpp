@@ -1,0 +1,186 @@
+#include <algorithm>
+#include <heed/autograd/cross_entropy_rows.hpp>
+#include <heed/core/gemm.hpp>
+#include <heed/core/kernels/norm.hpp>
+#include <heed/core/parallel.hpp>
+
+namespace heed {
+namespace {
+
+constexpr Index kChunk = Index{1} << 22;  // logits that exist at once
+
+struct Operands {
+  detail::CrossEntropyRows rows;
+  Tensor x, weight, bias;        // contiguous, but for the weight
+  Tensor targets, class_weight;  // contiguous
+  DType dtype = DType::float32;  // of the logits
+};
+
+// Where the gradients go, for dy of the losses: one number a row (stride 1) or one for all (stride 0).
+struct Gradients {
+  Target x, weight, bias;
+  Tensor dy;
+  Index dy_stride = 0;
+  explicit operator bool() const { return x || weight || bias; }
+};
+
+MatrixIn matrix(const Tensor& m, Index first_row = 0) {
+  const Index row = m.strides()[0];
+  return {static_cast<char*>(m.raw()) + first_row * row * static_cast<Index>(size_of(m.dtype())), m.dtype(), row,
+          m.strides()[1]};
+}
+
+MatrixIn transposed(MatrixIn m) {
+  std::swap(m.row, m.column);
+  return m;
+}
+
+template <class T>
+void sum_columns(const Tensor& logits, Index rows, const Target& out, bool accumulate) {
+  const Index classes = logits.dim(1);
+  const auto& f = [] {
+    if constexpr (std::is_same_v<T, double>)
+      return kernels::norm_kernels().f64.sum_rows;
+    else
+      return kernels::norm_kernels().f32.sum_rows;
+  }();
+  parallel_for(classes, 1024, [&](Index b, Index e) {
+    f(logits.ptr<T>() + b, rows, e - b, classes, out.gradient.ptr<T>() + b, accumulate);
+  });
+}
+
+// One chunk of rows: its logits, their losses (if asked for), and in their place the gradients of the logits, which are
+// passed on.
+template <class T>
+void run_chunk(const Operands& o, Index begin, Index count, const Tensor& logits, const Tensor& lse, const Tensor& loss,
+               const Gradients& g) {
+  const Index classes = o.rows.classes, d = o.x.dim(1);
+  const MatrixIn x = matrix(o.x, begin), weight = matrix(o.weight), dlogits = matrix(logits);
+  gemm({.m = count,
+        .n = classes,
+        .k = d,
+        .a = x,
+        .b = transposed(weight),
+        .c = logits.raw(),
+        .ldc = classes,
+        .bias = o.bias.raw()});
+  const auto c = o.rows.of<T>(o.class_weight);
+  const std::int32_t* targets = o.targets.ptr<std::int32_t>() + begin;
+  parallel_for(count, std::max<Index>(1, 8192 / classes), [&](Index b, Index e) {
+    const auto& table = detail::cross_entropy_table<T>();
+    T *row = logits.ptr<T>() + b * classes, *row_lse = lse.ptr<T>() + 2 * (begin + b);
+    if (loss.defined()) table.forward(c, row, targets + b, loss.ptr<T>() + begin + b, row_lse, e - b);
+    if (g)
+      table.backward(c, row, targets + b, row_lse, g.dy.ptr<T>() + (begin + b) * g.dy_stride, g.dy_stride,
+                     static_cast<T>(o.rows.scale), row, false, e - b);
+  });
+  if (g.x)
+    gemm({.m = count,
+          .n = d,
+          .k = classes,
+          .a = dlogits,
+          .b = weight,
+          .c = g.x.gradient.ptr<T>() + begin * d,
+          .ldc = d,
+          .accumulate = g.x.accumulate});
+  if (g.weight)
+    gemm({.m = classes,
+          .n = d,
+          .k = count,
+          .a = transposed(dlogits),
+          .b = x,
+          .c = g.weight.gradient.raw(),
+          .ldc = d,
+          .accumulate = g.weight.accumulate || begin > 0});
+  if (g.bias) sum_columns<T>(logits, count, g.bias, g.bias.accumulate || begin > 0);
+}
+
+// All chunks. Their sizes depend on the shapes alone. With no rows, one empty chunk zeroes the gradients.
+void run(const Operands& o, const Tensor& lse, const Tensor& loss, const Gradients& g) {
+  const Index n = o.x.dim(0), classes = o.rows.classes;
+  const Index chunks = std::max<Index>(1, (n * classes + kChunk - 1) / kChunk);
+  const Index size = std::max<Index>(1, ((n + chunks - 1) / chunks + 7) / 8 * 8);
+  const Tensor logits = Tensor::empty({std::min(size, n), classes}, o.dtype);
+  for (Index begin = 0; begin == 0 || begin < n; begin += size) {
+    const Index count = std::min(size, n - begin);
+    if (o.dtype == DType::float64)
+      run_chunk<double>(o, begin, count, logits, lse, loss, g);
+    else
+      run_chunk<float>(o, begin, count, logits, lse, loss, g);
+  }
+}
+
+Operands check_operands(In x, In weight, In bias, In targets, const CrossEntropyOptions& options) {
+  const char* op = "linear_cross_entropy";
+  const Where& where = x.where();
+  check(x->defined() && weight->defined() && is_floating(x.dtype()) && is_floating(weight.dtype()) &&
+            (x.dtype() == DType::float64) == (weight.dtype() == DType::float64),
+        where, op, ": x is ", x.tensor(), " and weight is ", weight.tensor(),
+        "; both must be float64, or each float32 or bfloat16");
+  check(x.rank() > 0 && weight.rank() == 2 && x.dim(-1) == weight.dim(1), where, op, ": x is ", x.tensor(),
+        " but weight is ", weight.tensor(), "; weight must be [C, D] with D the last axis of x");
+  const DType dtype = x.dtype() == DType::float64 ? DType::float64 : DType::float32;
+  const Index classes = weight.dim(0), n = x.rows();
+  check(!bias->defined() || (bias.shape() == Shape{classes} && bias.dtype() == dtype), where, op, ": weight is ",
+        weight.tensor(), " but bias is ", bias.tensor(), "; it must be ", Shape{classes}, " ", dtype);
+  check(targets->defined() && targets.shape() == x.shape().without(-1), where, op, ": x is ", x.tensor(),
+        " but targets are ", targets.tensor(), "; targets must have the shape of x without its last axis");
+  const Tensor t = targets->dense();
+  return {detail::CrossEntropyRows(op, where, t, classes, dtype, options),
+          x->dense().detach().view({n, x.dim(-1)}),
+          weight.tensor(),
+          bias->defined() ? bias->dense() : Tensor(),
+          t,
+          options.weight.defined() ? options.weight.dense() : Tensor(),
+          dtype};
+}
+
+// A gradient that forward computed, times dy. It is scaled in place: the step holds it alone, and runs once.
+void pass_on(Grads& d, int i, const Tensor& gradient, const Tensor& dy) {
+  if (!gradient.defined()) return;
+  const double factor = dy.item();
+  if (factor != 1) {
+    visit_dtype(gradient.dtype(), [&](auto t) {
+      using T = decltype(t);
+      if constexpr (std::is_floating_point_v<T>)
+        parallel_for(gradient.numel(), 65536, [&, p = gradient.ptr<T>()](Index b, Index e) {
+          for (; b < e; ++b) p[b] *= static_cast<T>(factor);
+        });
+    });
+  }
+  d.add(i, gradient);
+}
+
+}  // namespace
+
+// loss = cross_entropy(z), z = x W^T + b. With dz from cross_entropy: dx = dz W;  dW = dz^T x;  db = sum(dz).
+// Computing these with the loss takes three matrix products; making z again in backward would take four.
+Tensor linear_cross_entropy(In x, In weight, In bias, In targets, const CrossEntropyOptions& options) {
+  const Operands o = check_operands(x, weight, bias, targets, options);
+  const char* op = "linear_cross_entropy";
+  Tensor loss = Tensor::empty(targets.shape(), o.dtype), lse = Tensor::empty({targets.numel(), 2}, o.dtype);
+  if (options.reduction == Reduction::none) {
+    run(o, lse, loss, {});
+    record(op, x.where(), loss, {x, weight, bias}, saved(o.x, o.weight, o.bias, o.targets, o.class_weight, lse),
+           [rows = o.rows](Grads& d, const Tensor& dy, const Tensor& xs, const Tensor& w, const Tensor& b,
+                           const Tensor& t, const Tensor& cw, const Tensor& lses) {
+             run({rows, xs, w, b, t, cw, dy.dtype()}, lses, {}, {d.dense(0), d.dense(1), d.dense(2), dy, 1});
+           });
+    return loss;
+  }
+  const auto space = [&](const In& input) {
+    return wants_gradient({input}) ? Target{Tensor::empty(input.shape(), o.dtype), false} : Target{};
+  };
+  const Gradients g = {space(x), space(weight), space(bias), Tensor::ones({}, o.dtype), 0};
+  run(o, lse, loss, g);
+  Tensor y = o.rows.reduce(loss, options.reduction);
+  record(op, x.where(), y, {x, weight, bias}, saved(g.x.gradient, g.weight.gradient, g.bias.gradient),
+         [](Grads& d, const Tensor& dy, const Tensor& dx, const Tensor& dweight, const Tensor& dbias) {
+           pass_on(d, 0, dx, dy);
+           pass_on(d, 1, dweight, dy);
+           pass_on(d, 2, dbias, dy);
+         });
+  return y;
+}
+
+}  // namespace heed

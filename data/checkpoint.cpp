@@ -1,0 +1,128 @@
+// Checkpoints in memory: access, and the passage from and to models. The file is in checkpoint_file.cpp.
+#include <algorithm>
+#include <cstring>
+#include <heed/data/checkpoint.hpp>
+#include <set>
+
+namespace heed {
+
+using detail::ModelEntry;
+
+template <class T>
+static const T& find(const Checkpoint& c, const std::map<std::string, T>& map, const char* kind,
+                     const std::string& name) {
+  const auto place = map.find(name);
+  require(place != map.end(), "checkpoint: ", c.source, " has no ", kind, " ", name);
+  return place->second;
+}
+
+const Tensor& Checkpoint::tensor(const std::string& path) const { return find(*this, tensors, "tensor", path); }
+std::uint64_t Checkpoint::counter(const std::string& name) const { return find(*this, counters, "counter", name); }
+const std::string& Checkpoint::text(const std::string& name) const { return find(*this, texts, "text", name); }
+const std::string& Checkpoint::blob(const std::string& name) const { return find(*this, blobs, "blob", name); }
+
+void detail::store_entries(Checkpoint& checkpoint, const std::vector<ModelEntry>& entries, const std::string& section) {
+  for (const ModelEntry& entry : entries) {
+    const std::string path = section + "/" + entry.names.front();
+    require(checkpoint.tensors.emplace(path, entry.tensor).second, "store_model: the checkpoint has a tensor ", path,
+            " already; every name must be used once");
+  }
+}
+
+// "blocks.0.weight" with {"blocks", "layers"} is "layers.0.weight".
+static std::string renamed(const std::string& name, const LoadOptions& options, std::set<std::string>& used) {
+  for (const auto& [from, to] : options.renames) {
+    const bool whole = name == from;
+    const bool beginning = !from.empty() && name.starts_with(from) && name.size() > from.size() &&
+                           (from.back() == '.' || name[from.size()] == '.');
+    if (!whole && !beginning) continue;
+    used.insert(from);
+    return to + name.substr(from.size());
+  }
+  return name;
+}
+
+namespace {
+
+struct Found {
+  std::string name;  // in the checkpoint
+  const Tensor* tensor = nullptr;
+};
+
+}  // namespace
+
+// The tensors of a section by the names that the model gives them.
+static std::map<std::string, Found> section_of(const Checkpoint& checkpoint, const LoadOptions& options) {
+  std::map<std::string, Found> found;
+  std::set<std::string> used;
+  const std::string prefix = options.section + "/";
+  for (auto place = checkpoint.tensors.lower_bound(prefix); place != checkpoint.tensors.end(); ++place) {
+    if (!place->first.starts_with(prefix)) break;
+    const std::string name = place->first.substr(prefix.size());
+    const std::string target = renamed(name, options, used);
+    const auto [other, is_new] = found.try_emplace(target, Found{name, &place->second});
+    require(is_new, "load_model: ", other->second.name, " and ", name, " of ", checkpoint.source,
+            " are both renamed to ", target, "; names must stay different");
+  }
+  require(!found.empty(), "load_model: ", checkpoint.source, " has no tensors in the section ", options.section);
+  for (const auto& [from, to] : options.renames) {
+    require(used.count(from) == 1, "load_model: no name in ", checkpoint.source, " is or begins with ", from,
+            ", which was to be renamed to ", to);
+  }
+  return found;
+}
+
+static std::string and_more(const std::vector<std::string>& names) {
+  return names.size() == 1 ? names[0] : names[0] + " (and " + std::to_string(names.size() - 1) + " more)";
+}
+
+static bool same_values(const Tensor& a, const Tensor& b) {
+  if (!(a.shape() == b.shape()) || a.dtype() != b.dtype()) return false;
+  const Tensor x = a.dense(), y = b.dense();
+  const std::size_t bytes = static_cast<std::size_t>(x.numel()) * size_of(x.dtype());
+  return bytes == 0 || std::memcmp(x.raw(), y.raw(), bytes) == 0;
+}
+
+// Takes the tensor for an entry out of `found`, under whichever of the entry's names it has; checks it.
+static const Tensor* take(const Checkpoint& checkpoint, const ModelEntry& entry, const LoadOptions& options,
+                          std::map<std::string, Found>& found) {
+  Found taken;
+  for (const std::string& name : entry.names) {
+    const auto place = found.find(name);
+    if (place == found.end()) continue;
+    const Found here = place->second;
+    found.erase(place);
+    require(!taken.tensor || same_values(*taken.tensor, *here.tensor), "load_model: the model ties ", taken.name,
+            " and ", here.name, ", but ", checkpoint.source, " has different values for them; they must be the same");
+    if (!taken.tensor) taken = here;
+  }
+  if (!taken.tensor) return nullptr;
+  const Tensor &x = *taken.tensor, &wanted = entry.tensor;
+  const bool convertible = options.convert && is_floating(x.dtype()) && is_floating(wanted.dtype());
+  require(x.shape() == wanted.shape() && (x.dtype() == wanted.dtype() || convertible), "load_model: ", taken.name,
+          " is ", x.shape(), " ", x.dtype(), " in ", checkpoint.source, " but ", wanted.shape(), " ", wanted.dtype(),
+          " in the model; they must agree");
+  return taken.tensor;
+}
+
+LoadReport detail::load_entries(const Checkpoint& checkpoint, std::vector<ModelEntry>& entries,
+                                const LoadOptions& options) {
+  std::map<std::string, Found> found = section_of(checkpoint, options);
+  std::vector<const Tensor*> values;
+  LoadReport report;
+  for (const ModelEntry& entry : entries) {
+    values.push_back(take(checkpoint, entry, options, found));
+    if (!values.back()) report.missing.push_back(entry.names.front());
+  }
+  for (const auto& [name, left] : found) report.unexpected.push_back(left.name);
+  require(report.missing.empty() || options.allow_missing, "load_model: ", checkpoint.source, " lacks ",
+          report.missing.empty() ? "" : and_more(report.missing), ", which the model needs");
+  require(report.unexpected.empty() || options.allow_unexpected, "load_model: ", checkpoint.source, " has ",
+          report.unexpected.empty() ? "" : and_more(report.unexpected), ", which the model lacks");
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    if (values[i]) entries[i].tensor.copy_(*values[i]);
+  }
+  return report;
+}
+
+}  // namespace heed

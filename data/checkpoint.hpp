@@ -1,0 +1,109 @@
+// Checkpoints: a value in memory, and one HDF5 file that holds it. docs/checkpoint_format.md specifies the file.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <heed/core/members.hpp>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heed {
+
+// What a training run needs to go on. Names are paths: "model/blocks.0.norm.weight" is the tensor blocks.0.norm.weight
+// of the section "model"; counters, texts and blobs stand outside of sections: "step", "config", "tokenizer".
+struct Checkpoint {
+  std::map<std::string, Tensor> tensors;          // any dtype and shape; handles: the values are read when it is saved
+  std::map<std::string, std::uint64_t> counters;  // step, seed, positions in random streams and data
+  std::map<std::string, std::string> texts;       // UTF-8 without zero bytes; configurations are JSON
+  std::map<std::string, std::string> blobs;       // any bytes
+  std::string source = "the checkpoint";          // the file it was loaded from, for messages; not saved
+
+  // What must be there: an Error names it and the file otherwise.
+  const Tensor& tensor(const std::string& path) const;
+  std::uint64_t counter(const std::string& name) const;
+  const std::string& text(const std::string& name) const;
+  const std::string& blob(const std::string& name) const;
+};
+
+// Writes the file so that `path` holds, at every instant and whatever happens, either all of its old content or all of
+// the new: a temporary file `path`.tmp beside it is written, synced and renamed. Takes memory for one image of the
+// file. The same checkpoint gives the same bytes. Error: no such folder, no space, another program saving there, ...;
+// then the previous file is as it was.
+void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint);
+
+// Error, one sentence: missing, empty, truncated, damaged (by its hash), not a heed checkpoint, of a newer format,
+// holding what no tensor can hold. HDF5 sees no byte of a file before its hash was verified.
+Checkpoint load_checkpoint(const std::filesystem::path& path);
+
+struct LoadOptions {
+  bool allow_missing = false;     // parameters that the checkpoint lacks keep their values
+  bool allow_unexpected = false;  // tensors that the model lacks are ignored
+  bool convert = false;           // float32, float64 and bfloat16 are converted into each other
+  // {in the checkpoint, in the model}: whole names, or beginnings up to a dot: {"transformer.h", "blocks"}. First match
+  // wins.
+  std::vector<std::pair<std::string, std::string>> renames = {};
+  std::string section = "model";
+};
+
+struct LoadReport {
+  std::vector<std::string> missing;     // names of the model
+  std::vector<std::string> unexpected;  // names of the checkpoint
+};
+
+namespace detail {
+
+// A tensor of a model with all its names: a tied parameter has several.
+struct ModelEntry {
+  std::vector<std::string> names;
+  Tensor tensor;
+};
+
+template <class M>
+std::vector<ModelEntry> model_entries(M& model) {
+  std::vector<ModelEntry> entries;
+  std::map<const Storage*, std::size_t> seen;
+  walk(
+      model,
+      [&](const std::string& path, Parameter& p) {
+        const auto [place, is_new] = seen.try_emplace(p.storage(), entries.size());
+        if (is_new) entries.push_back({{}, p.detach()});
+        entries[place->second].names.push_back(path);
+      },
+      [&](const std::string& path, Tensor& buffer) {
+        if (buffer.defined()) entries.push_back({{path}, buffer.detach()});
+      });
+  return entries;
+}
+
+void store_entries(Checkpoint& checkpoint, const std::vector<ModelEntry>& entries, const std::string& section);
+LoadReport load_entries(const Checkpoint& checkpoint, std::vector<ModelEntry>& entries, const LoadOptions& options);
+
+}  // namespace detail
+
+// Adds all parameters and buffers of a model, by their names; a tied parameter once, under its first name. The
+// checkpoint then shares the model's values: save it before the model is trained on.
+template <class M>
+void store_model(Checkpoint& checkpoint, M& model, const std::string& section = "model") {
+  detail::store_entries(checkpoint, detail::model_entries(model), section);
+}
+
+// Copies values into a model of the same names, shapes and dtypes. A tied parameter may be there under any of its
+// names. Checks everything first: after an Error (missing or unexpected names, other shapes or dtypes) the model is
+// unchanged.
+template <class M>
+LoadReport load_model(const Checkpoint& checkpoint, M& model, const LoadOptions& options = {}) {
+  std::vector<detail::ModelEntry> entries = detail::model_entries(model);
+  return detail::load_entries(checkpoint, entries, options);
+}
+
+// A checkpoint of nothing but a model's values, and its configuration (JSON) where given.
+template <class M>
+void export_weights(const std::filesystem::path& path, M& model, const std::string& config = {}) {
+  Checkpoint checkpoint;
+  store_model(checkpoint, model);
+  if (!config.empty()) checkpoint.texts["config"] = config;
+  save_checkpoint(path, checkpoint);
+}
+
+}  // namespace heed

@@ -1,0 +1,177 @@
+// A checkpoint as HDF5 in memory.
+#include <algorithm>
+#include <cstring>
+#include <heed/data/checkpoint_handle.hpp>
+#include <heed/data/checkpoint_hdf5.hpp>
+
+namespace heed::detail {
+namespace {
+
+constexpr const char* kNoMemory = "save_checkpoint: HDF5 has no memory for its settings";
+
+// Properties that make the bytes a function of the content: no times.
+Handle creation(hid_t kind) {
+  Handle list = owned(H5Pcreate(kind), H5Pclose, kNoMemory);
+  require(H5Pset_obj_track_times(list, false) >= 0, kNoMemory);
+  return list;
+}
+
+Handle link_creation() {
+  Handle list = owned(H5Pcreate(H5P_LINK_CREATE), H5Pclose, kNoMemory);
+  require(H5Pset_char_encoding(list, H5T_CSET_UTF8) >= 0, kNoMemory);
+  return list;
+}
+
+hid_t stored_type(DType type, hid_t bools) {
+  switch (type) {
+    case DType::float32: return H5T_IEEE_F32LE;
+    case DType::float64: return H5T_IEEE_F64LE;
+    case DType::bfloat16: return H5T_STD_U16LE;
+    case DType::int32: return H5T_STD_I32LE;
+    case DType::bool8: return bools;
+  }
+  return H5T_IEEE_F32LE;
+}
+
+class Writer {
+ public:
+  explicit Writer(hid_t file) : file_(file) {}
+
+  void add_attribute(hid_t object, const char* name, const std::string& text) {
+    const Handle space = owned(H5Screate(H5S_SCALAR), H5Sclose, kNoMemory);
+    const Handle made = owned(H5Acreate2(object, name, text_, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose,
+                              "save_checkpoint: HDF5 cannot make the attribute ", name);
+    const char* value = text.c_str();
+    require(H5Awrite(made, text_, &value) >= 0, "save_checkpoint: HDF5 cannot write the attribute ", name);
+  }
+
+  void add_tensor(const std::string& path, const Tensor& x) {
+    require(path.find('/') != std::string::npos, "save_checkpoint: the tensor ", path,
+            " has no section; names of tensors are section/name");
+    require(x.defined(), "save_checkpoint: the tensor ", path, " is undefined; it must have values");
+    make_groups(path);
+    const Tensor values = x.detach().dense();
+    const Shape& shape = x.shape();
+    const std::vector<hsize_t> sizes(shape.begin(), shape.end());
+    const Handle made = add(path, stored_type(x.dtype(), bools_), sizes, values.raw());
+    if (x.dtype() == DType::bfloat16) add_attribute(made, "dtype", std::string(name_of(x.dtype())));
+  }
+
+  void add_counter(const std::string& name, std::uint64_t value) { add_root(name, H5T_STD_U64LE, {}, &value); }
+
+  void add_text(const std::string& name, const std::string& text) {
+    require(text.find('\0') == std::string::npos, "save_checkpoint: the text ", name,
+            " has a zero byte; such content must be a blob");
+    const char* value = text.c_str();
+    add_root(name, text_, {}, &value);
+  }
+
+  void add_blob(const std::string& name, const std::string& bytes) {
+    add_root(name, H5T_STD_U8LE, {bytes.size()}, bytes.data());
+  }
+
+ private:
+  hid_t file_;
+  Handle dataset_creation_ = creation(H5P_DATASET_CREATE);
+  Handle group_creation_ = creation(H5P_GROUP_CREATE);
+  Handle link_creation_ = link_creation();
+  Handle bools_ = bool_type();
+  Handle text_ = text_type();
+
+  static void check_name(const std::string& path) {
+    bool good = !path.empty() && path.find('\0') == std::string::npos;
+    for (std::size_t begin = 0; good && begin <= path.size();) {
+      const std::size_t end = std::min(path.find('/', begin), path.size());
+      const std::string part = path.substr(begin, end - begin);
+      good = !part.empty() && part != "." && part != "..";
+      begin = end + 1;
+    }
+    require(good, "save_checkpoint: «", path, "» is no name; its parts must not be empty, . or ..");
+  }
+
+  // The sections on the way to a path.
+  void make_groups(const std::string& path) {
+    check_name(path);
+    for (std::size_t end = path.find('/'); end != std::string::npos; end = path.find('/', end + 1)) {
+      const std::string group = path.substr(0, end);
+      if (H5Lexists(file_, group.c_str(), H5P_DEFAULT) > 0) continue;
+      owned(H5Gcreate2(file_, group.c_str(), link_creation_, group_creation_, H5P_DEFAULT), H5Gclose,
+            "save_checkpoint: HDF5 cannot make the section ", group, "; is its name that of a tensor?");
+    }
+  }
+
+  void add_root(const std::string& name, hid_t type, const std::vector<hsize_t>& sizes, const void* values) {
+    check_name(name);
+    require(name.find('/') == std::string::npos, "save_checkpoint: ", name,
+            " is in a section; only tensors may stand there");
+    add(name, type, sizes, values);
+  }
+
+  Handle add(const std::string& path, hid_t type, const std::vector<hsize_t>& sizes, const void* values) {
+    require(H5Lexists(file_, path.c_str(), H5P_DEFAULT) <= 0, "save_checkpoint: the name ", path,
+            " is used twice; names must differ");
+    const bool scalar = sizes.empty();
+    const Handle space =
+        owned(scalar ? H5Screate(H5S_SCALAR) : H5Screate_simple(static_cast<int>(sizes.size()), sizes.data(), nullptr),
+              H5Sclose, kNoMemory);
+    Handle made = owned(H5Dcreate2(file_, path.c_str(), type, space, link_creation_, dataset_creation_, H5P_DEFAULT),
+                        H5Dclose, "save_checkpoint: HDF5 cannot make ", path, "; is the memory full?");
+    const bool empty = std::find(sizes.begin(), sizes.end(), hsize_t{0}) != sizes.end();
+    // The values lie in memory as the file wants them: little-endian (checkpoint_file.cpp asserts it), bools as bytes.
+    require(empty || H5Dwrite(made, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0,
+            "save_checkpoint: HDF5 cannot write ", path, "; is the memory full?");
+    return made;
+  }
+};
+
+// The end of the file by the superblock, version 2: HDF5's own size is rounded up to the driver's increment.
+std::size_t end_of_file(const unsigned char* bytes, hsize_t most) {
+  std::uint64_t end = 0;
+  std::memcpy(&end, bytes + kUserBlock + 28, sizeof end);
+  require(bytes[kUserBlock + 8] == 2 && end > kUserBlock && end <= most,
+          "save_checkpoint: this version of HDF5 writes an unknown superblock");
+  return static_cast<std::size_t>(end);
+}
+
+}  // namespace
+
+struct Hdf5Image::File {
+  Handle access, file;
+};
+
+Hdf5Image::Hdf5Image(const Checkpoint& checkpoint) {
+  const Hdf5Session session;
+  Handle access = owned(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, kNoMemory);
+  constexpr std::size_t kIncrement = std::size_t{1} << 20;  // the image grows by realloc, which remaps pages
+  require(H5Pset_fapl_core(access, kIncrement, false) >= 0 && H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0 &&
+              H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18) >= 0,
+          kNoMemory);
+  const Handle create = creation(H5P_FILE_CREATE);
+  require(H5Pset_userblock(create, kUserBlock) >= 0, kNoMemory);
+  Handle file = owned(H5Fcreate(name_in_memory().c_str(), H5F_ACC_TRUNC, create, access), H5Fclose,
+                      "save_checkpoint: HDF5 cannot make a file in memory");
+  {
+    Writer writer(file);
+    writer.add_attribute(file, "format", "heed checkpoint");
+    for (const auto& [name, value] : checkpoint.counters) writer.add_counter(name, value);
+    for (const auto& [name, text] : checkpoint.texts) writer.add_text(name, text);
+    for (const auto& [name, blob] : checkpoint.blobs) writer.add_blob(name, blob);
+    for (const auto& [path, tensor] : checkpoint.tensors) writer.add_tensor(path, tensor);
+  }
+  hsize_t most = 0;
+  void** memory = nullptr;
+  require(H5Fflush(file, H5F_SCOPE_GLOBAL) >= 0 && H5Fget_filesize(file, &most) >= 0 &&
+              H5Fget_vfd_handle(file, access, reinterpret_cast<void**>(&memory)) >= 0,
+          "save_checkpoint: HDF5 cannot finish the file; is the memory full?");
+  bytes_ = static_cast<unsigned char*>(*memory);
+  size_ = end_of_file(bytes_, most);
+  std::memset(bytes_, 0, kUserBlock);
+  file_ = std::make_unique<File>(File{std::move(access), std::move(file)});
+}
+
+Hdf5Image::~Hdf5Image() {
+  const Hdf5Session session;
+  file_.reset();
+}
+
+}  // namespace heed::detail
