@@ -5,6 +5,7 @@
 #include <heed/core/kernels/gemm.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/pool.hpp>
+#include <utility>
 
 namespace heed {
 
@@ -19,7 +20,7 @@ using kernels::GemmProblem;
 
 // In multiply-adds. About 10 and 5 microseconds of one core.
 constexpr Index kSerialWork = 1 << 20, kTaskWork = 1 << 19;
-constexpr Index kTasks = 32;                    // enough to share evenly among a few cores
+constexpr Index kTasks = 16;                    // enough to share evenly among a few cores
 constexpr Index kPackedBytes = Index{8} << 20;  // of b at a time
 constexpr Index kPackGrain = 1 << 17;           // bytes of b that a task packs
 
@@ -66,6 +67,16 @@ GemmProblem problem_of(const Gemm& g, Index item) {
           .before_ld = g.before_ld,
           .residual = g.residual,
           .residual_ld = g.residual_ld};
+}
+
+// A matrix times a column, as a row times the turned matrix: rows of c are then long, and nothing is packed.
+Gemm turned(Gemm g) {
+  std::swap(g.m, g.n);
+  std::swap(g.a, g.b);
+  std::swap(g.a.row, g.a.column);
+  std::swap(g.b.row, g.b.column);
+  for (Gemm::Axis& axis : g.batch) std::swap(axis.a, axis.b);
+  return g;
 }
 
 // One product on this thread.
@@ -149,7 +160,9 @@ void few_parallel(const GemmKind& kind, const GemmProblem& g) {
 
 }  // namespace
 
-void gemm(const Gemm& g) {
+void gemm(const Gemm& given) {
+  const bool turn = given.n == 1 && given.m > 1 && given.ldc == 1 && !given.bias && !given.before && !given.residual;
+  const Gemm g = turn ? turned(given) : given;
   const GemmKind& kind = kind_of(g);
   const Index items = g.batch[0].count * g.batch[1].count;
   require(items == 1 || (g.before == nullptr && g.residual == nullptr), "gemm: ", items,

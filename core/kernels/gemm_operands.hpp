@@ -54,6 +54,9 @@ struct Operands {
     const S* a = static_cast<const S*>(g.a) + row * g.a_row + p * g.a_column;
     if constexpr (std::is_same_v<S, T>)
       if (g.a_column == 1) return {a, g.a_row, Order::by_row};
+    // Steps of a multiple of 4 kB would all fall on one set of the first cache.
+    if constexpr (std::is_same_v<S, T>)
+      if (g.a_row == 1 && g.a_column * sizeof(T) % 4096 != 0) return {a, g.a_column, Order::by_column};
     if (g.a_row == 1) {
       const int width = static_cast<int>(ceil_div(rows, kWidth<T>) * kWidth<T>);
       pack_rows(a, g.a_column, static_cast<int>(rows), width, depth, scratch);

@@ -20,7 +20,7 @@ struct Product {
   using Element = T;  // of A and B
   using Sum = T;      // of C
   using Vector = Batch<T>;
-  // Rows of the largest tile: as many sums as registers allow beside two vectors of B and an element of A.
+  // Rows of the largest tile: enough sums to hide the latency of the multiply-add, few enough for the registers.
   static constexpr int kRows = kWidth<T> * sizeof(T) == 64 ? 8 : 6;
   static Vector broadcast(const T* p) { return Vector(*p); }
   static Vector load(const T* p) { return HEED_LEVEL::load(p); }
@@ -36,7 +36,7 @@ struct Product<Bf16Pairs> {
   using Element = uint32_t;
   using Sum = float;
   using Vector = __m512bh;
-  static constexpr int kRows = 12;  // the instruction is slow to answer: 24 sums keep it busy, 16 do not
+  static constexpr int kRows = 8;
   static Vector broadcast(const uint32_t* p) {
     int pair;
     memcpy(&pair, p, sizeof pair);  // a pair of a view may start between two words
@@ -79,7 +79,7 @@ template <class P, int R, int V, Order kOrder, Edge kEdge>
   using Op = Product<P>;
   using T = typename Op::Sum;
   constexpr int w = kWidth<T>;
-  typename Batch<T>::register_type sum[R][V];  // bare: g++ keeps large arrays of batches in memory
+  Batch<T> sum[R][V];
   unroll<R>([&](auto i) { unroll<V>([&](auto j) { sum[i][j] = Batch<T>(T(0)); }); });
   for (long p = 0; p < k; ++p) {
     typename Op::Vector row[V];
@@ -102,7 +102,7 @@ template <class P, int R, int V, Order kOrder, Edge kEdge>
     if (out.bias != nullptr) bias = cut ? load_part(out.bias + j * w, last) : load(out.bias + j * w);
     unroll<R>([&](auto i) {
       T* c = out.c + i * out.ldc + j * w;
-      Batch<T> y = Batch<T>(sum[i][j]) * Batch<T>(out.alpha);
+      Batch<T> y = sum[i][j] * Batch<T>(out.alpha);
       if (out.add) y = y + (cut ? load_part(c, last) : load(c));
       if (out.bias != nullptr) y = y + bias;
       if constexpr (cut)
@@ -113,18 +113,18 @@ template <class P, int R, int V, Order kOrder, Edge kEdge>
   });
 }
 
-// m rows of one panel of columns: tiles of R rows, then of fewer.
+// m rows of one panel of columns: tiles of R rows, then of fewer. Not inlined: g++ spills sums in one large function.
 template <class P, int V, Order kOrder, Edge kEdge, int R = Product<P>::kRows>
-inline void panel_rows(long m, long k, const typename Product<P>::Element* a, long a_stride,
-                       const typename Product<P>::Element* b, long b_stride, int last,
-                       TileOut<typename Product<P>::Sum> out) {
+[[gnu::noinline]] inline void panel_rows(long m, long k, const typename Product<P>::Element* a, long a_stride,
+                                         const typename Product<P>::Element* b, long b_stride, int last,
+                                         TileOut<typename Product<P>::Sum> out) {
   long i = 0;
   for (; i + R <= m; i += R) {
     tile<P, R, V, kOrder, kEdge>(k, a, a_stride, b, b_stride, last, out);
     a += kOrder == Order::by_row ? R * a_stride : R;
     out.c += R * out.ldc;
   }
-  constexpr int next = R > 8 ? 8 : R > 4 ? 4 : R / 2;
+  constexpr int next = R > 4 ? 4 : R / 2;
   if constexpr (next > 0) {
     if (i < m) panel_rows<P, V, kOrder, kEdge, next>(m - i, k, a, a_stride, b, b_stride, last, out);
   }

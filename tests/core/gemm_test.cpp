@@ -149,9 +149,9 @@ void check_layouts(DType a_type, DType b_type) {
   for (const Layout a : kLayouts)
     for (const Layout b : kLayouts) {
       const Options o{.a = a, .b = b, .a_type = a_type, .b_type = b_type};
-      for (const Index m : {0, 1, 2, 3, 4, 5, 8, 11, 13, 97})
-        for (const Index n : {0, 1, 3, 4, 8, 15, 16, 17, 32, 33, 65})
-          for (const Index k : {0, 1, 2, 7, 16, 33}) expect<T>(m, n, k, o);
+      for (const Index m : {0, 1, 3, 4, 5, 8, 15, 97})
+        for (const Index n : {0, 1, 3, 4, 9, 16, 31, 32, 65})
+          for (const Index k : {0, 1, 2, 33}) expect<T>(m, n, k, o);
       expect<T>(1, 300, 2100, o);
       expect<T>(3, 70, 1025, o);
       expect<T>(30, 40, 257, o);
@@ -205,6 +205,26 @@ TEST_CASE("gemm: alpha, accumulation, bias, activation, its argument and residua
     check_epilogues(DType::float32);
     check_epilogues(DType::float64);
     check_epilogues(DType::bfloat16);
+  });
+}
+
+TEST_CASE("gemm: a matrix times a column that lies close") {
+  on_each_level([] {
+    for (const Layout a_layout : kLayouts)
+      for (const Index m : {1, 2, 5, 70, 900}) {
+        const Index k = 130;
+        const Operand a = operand(m, k, a_layout, DType::float32, 1),
+                      b = operand(k, 1, Layout::rows, DType::float32, 2);
+        std::vector<float> c(static_cast<std::size_t>(m), 0.5f);
+        gemm({.m = m, .n = 1, .k = k, .a = a.in, .b = b.in, .c = c.data(), .ldc = 1, .alpha = 2, .accumulate = true});
+        double worst = 0;
+        for (Index i = 0; i < m; ++i) {
+          double sum = 0.5;
+          for (Index p = 0; p < k; ++p) sum += 2 * a(i, p) * b(p, 0);
+          worst = std::max(worst, std::abs(c[static_cast<std::size_t>(i)] - sum));
+        }
+        CHECK(worst < 1e-5);
+      }
   });
 }
 
