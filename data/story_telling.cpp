@@ -66,8 +66,8 @@ class Telling {
     while (true) {
       question();
       Menu<bool> more(t_);
-      more.add("\n", 1, false);
-      more.add(" ", events_ < o_.most_events && can_ask() ? 0.5 : 0, true);
+      more.add("\n", 0.3, false);
+      more.add(" ", events_ < o_.most_events && can_ask() ? 0.7 : 0, true);
       if (!more.choose()) return;
       t_.say("Wh");
     }
@@ -94,7 +94,7 @@ class Telling {
 
   void name_options(Menu<std::pair<Start, std::size_t>>& start, double share) {
     const bool first = people_.empty();
-    const double pronoun = first ? 0 : 0.4, aside = first || aside_told_ ? 0 : 0.12, known = first ? 0 : 0.2;
+    const double pronoun = first ? 0 : 0.4, aside = first || aside_told_ ? 0 : 0.12, known = first ? 0 : 0.1;
     const double any = 1 - pronoun - aside - known;
     if (!first) start.add(subject_is_girl() ? "She" : "He", share * pronoun, {Start::pronoun, 0});
     for (const std::string& text : w_.asides)
@@ -116,8 +116,8 @@ class Telling {
     verb.add(" hid ", 2, Verb::hide);
     verb.add(" left ", 2, Verb::leave);
     verb.add(" found a ", 1.5, Verb::find);
-    verb.add(" ran to the ", 1, Verb::run);
-    verb.add(" went to the ", 1, Verb::go);
+    verb.add(" ran to the ", 0.7, Verb::run);
+    verb.add(" went to the ", 0.7, Verb::go);
     verb.add(" moved ", placed ? 1.5 : 0, Verb::move);
     verb.add(" took ", others ? 1 : 0, Verb::take);
     verb.add(" gave ", holds ? 2 : 0, Verb::give);
@@ -231,7 +231,7 @@ class Telling {
     if (thing)
       answer(things_[i], who);
     else
-      t_.say(names_[people_[i].name] + " is at the " + w_.lands[people_[i].land] + ".");
+      t_.say("At the " + w_.lands[people_[i].land] + ".");
     (thing ? things_[i].asked : people_[i].asked) = true;
     q.answer_end = t_.position();
     q.fact = thing ? things_[i].fact : people_[i].fact;
@@ -240,10 +240,10 @@ class Telling {
 
   void answer(const Thing& x, bool who) {
     const std::string& name = x.holder == kNone ? std::string() : names_[people_[x.holder].name];
-    if (who) return t_.say(name + " has it.");
-    t_.say("The " + w_.things[x.word] + " is ");
-    t_.say(x.holder != kNone ? "with " + name + "."
-                             : w_.prepositions[x.place.preposition] + " the " + w_.spots[x.place.spot] + ".");
+    if (x.holder != kNone) return t_.say(name + (who ? "." : " has it."));
+    std::string text = w_.prepositions[x.place.preposition] + " the " + w_.spots[x.place.spot] + ".";
+    text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
+    t_.say(text);
   }
 
   template <class Test>

@@ -4,17 +4,17 @@ namespace heed {
 
 StoryWords StoryWords::all() {
   return {
-      .girls = {"Mia", "Ana", "Lily", "Rosa", "Nora", "Zoe", "Ivy", "Emma", "Ada", "Lucy", "Ruby", "Kate"},
-      .boys = {"Tom", "Ben", "Sam", "Max", "Leo", "Finn", "Jack", "Paul", "Noah", "Otto", "Hugo", "Luke"},
-      .things = {"key",  "cup", "hat",  "drum", "kite", "ring", "ball", "bell", "book", "doll", "coin", "map",
-                 "lamp", "fan", "shoe", "comb", "vase", "flag", "rope", "pear", "nut",  "mask", "jar",  "fork"},
-      .colours = {"red", "blue", "gold", "green", "black", "white", "pink", "tiny", "shiny", "funny"},
+      .girls = {"Ada", "Eva", "Ivy", "Kate", "Mia", "Nora", "Rosa", "Zoe"},
+      .boys = {"Ben", "Dan", "Finn", "Gus", "Jack", "Leo", "Otto", "Tom"},
+      .things = {"ball", "cup", "drum", "flag", "gift", "hat", "jar", "key", "lamp", "map", "nut", "pear", "ring",
+                 "shoe", "toy", "vase"},
+      .colours = {"red", "blue", "gold", "pink", "tiny", "white", "shiny", "funny", "new"},
       .prepositions = {"in", "on", "by", "under"},
-      .spots = {"box", "bed", "cart", "boat", "tent", "tree", "shed", "bush", "sofa", "barn", "sled", "tub", "hut",
-                "van", "nest", "desk"},
-      .lands = {"lake", "mill", "park", "farm", "shop", "fair", "sea", "pond", "inn", "fort", "zoo", "school"},
-      .asides = {"It rained.", "The wind blew.", "A dog barked.", "The sun shone.", "Birds sang.", "Snow fell.",
-                 "Bees hummed.", "The moon rose.", "A cat purred.", "An owl cried."},
+      .spots = {"bed", "cart", "desk", "fort", "hut", "jeep", "log", "mill", "nest", "oak", "pram", "rug", "sofa",
+                "tent", "van", "well"},
+      .lands = {"lake", "park", "farm", "inn", "zoo", "sea", "hill", "cave", "dock", "moor", "bay", "tower"},
+      .asides = {"It rained.", "The wind blew.", "A dog barked.", "Birds sang.", "Snow fell.", "The moon rose.",
+                 "A cat purred.", "Leaves fell."},
   };
 }
 

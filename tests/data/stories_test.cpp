@@ -132,23 +132,22 @@ TEST_CASE("stories are a pure function of seed and index, and texts are rows of 
 
 TEST_CASE("what the grammar cannot tell has no probability") {
   const Stories stories;
-  const std::string good = "Mia hid a key in the box. Where is the key? The key is in the box.\n";
+  const std::string good = "Mia hid a key in the cart. Where is the key? In the cart.\n";
   REQUIRE(stories.log_probability(good));
   CHECK(
-      stories.log_probability("Mia found a red kite. She hid it under the boat. Tom went to the lake. Where is the "
-                              "kite? The kite is under the boat.\n"));
+      stories.log_probability("Mia found a red map. She hid it under the oak. Tom went to the lake. Where is the "
+                              "kite? Under the oak.\n"));
   for (const char* bad :
-       {"Mia hid a key in the box. Where is the key? The key is in the bed.\n",                           // a lie
-        "Mia hid a key in the box. Tom moved it by the bed. Where is the key? The key is in the box.\n",  // the last
-                                                                                                          // place
-                                                                                                          // counts
-        "Mia hid a key in the box. He went to the lake. Where is Mia? Mia is at the lake.\n",  // Mia is a girl
-        "Mia hid a key in the box. Where is the cup? The cup is in the box.\n",                // no cup
-        "Mia found a key. Tom gave it to Ben. Where is the key? The key is with Ben.\n",       // Tom has no key
-        "Mia hid a key in the box. Mia moved it in the box. Where is the key? The key is in the box.\n",  // not moved
-        "Where is the key? The key is in the box.\n",
-        "mia hid a key in the box. Where is the key? The key is in the box.\n",
-        "Mia hid a key in the box. Where is the key? The key is in the box.",  // cut short
+       {"Mia hid a key in the cart. Where is the key? In the bed.\n",                             // a lie
+        "Mia hid a key in the cart. Tom moved it by the bed. Where is the key? In the cart.\n",   // the last
+                                                                                                  // place
+                                                                                                  // counts
+        "Mia hid a key in the cart. He went to the lake. Where is Mia? At the lake.\n",           // Mia is a girl
+        "Mia hid a key in the cart. Where is the cup? In the cart.\n",                            // no cup
+        "Mia found a key. Tom gave it to Ben. Where is the key? Ben has it.\n",                   // Tom has no key
+        "Mia hid a key in the cart. Mia moved it in the cart. Where is the key? In the cart.\n",  // not moved
+        "Where is the key? In the cart.\n", "mia hid a key in the cart. Where is the key? In the cart.\n",
+        "Mia hid a key in the cart. Where is the key? In the cart.",  // cut short
         "\n", " "})
     CHECK_FALSE(stories.log_probability(bad));
   CHECK_FALSE(stories.log_probability(good + "x"));
@@ -161,18 +160,18 @@ TEST_CASE("what the grammar cannot tell has no probability") {
 TEST_CASE("questions know their answers and where these were told") {
   const Stories stories;
   const std::string first =
-      "Mia found a red kite. She hid it under the boat. Tom went to the lake. Where is the kite? The kite is under the "
+      "Mia found a red map. She hid it under the oak. Tom went to the lake. Where is the map? The kite is under the "
       "boat.\n";
-  const std::string second = "Tom hid a cup in the box. Mia took it. Who has the cup? Mia has it.\n";
+  const std::string second = "Tom hid a cup in the cart. Mia took it. Who has the cup? Mia.\n";
   const std::string text = first + second;
   const auto questions = stories.questions(text);
   REQUIRE(questions.size() == 2);
   const auto at = [&](std::size_t begin, std::size_t length) { return text.substr(begin, length); };
-  CHECK(at(questions[0].question, 18) == "Where is the kite?");
-  CHECK(at(questions[0].answer, questions[0].answer_end - questions[0].answer) == "The kite is under the boat.");
-  CHECK(at(questions[0].fact, 14) == "under the boat");
-  CHECK(questions[0].distance() == first.find("The kite is") - first.find("under the boat"));
-  CHECK(at(questions[1].answer, 11) == "Mia has it.");
+  CHECK(at(questions[0].question, 17) == "Where is the map?");
+  CHECK(at(questions[0].answer, questions[0].answer_end - questions[0].answer) == "Under the oak.");
+  CHECK(at(questions[0].fact, 13) == "under the oak");
+  CHECK(questions[0].distance() == first.find("Under the oak") - first.find("under the oak"));
+  CHECK(at(questions[1].answer, 4) == "Mia.");
   CHECK(at(questions[1].fact, 11) == "Mia took it");
   CHECK(has(error_of([&] { stories.questions(first + "x"); }),
             "the text is not of this grammar (story at offset " + std::to_string(first.size()) + ")"));
