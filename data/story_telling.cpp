@@ -66,8 +66,8 @@ class Telling {
     while (true) {
       question();
       Menu<bool> more(t_);
-      more.add("\n", 0.3, false);
-      more.add(" ", events_ < o_.most_events && can_ask() ? 0.7 : 0, true);
+      more.add("\n", 0.2, false);
+      more.add(" ", events_ < o_.most_events && can_ask() ? 0.8 : 0, true);
       if (!more.choose()) return;
       t_.say("Wh");
     }
@@ -80,7 +80,7 @@ class Telling {
   // A sentence that tells something; false where the story turns to its questions, after «Wh».
   bool event() {
     Menu<std::pair<Start, std::size_t>> start(t_);
-    static constexpr double kEnough[] = {0, 0.05, 0.5};  // the share of stories that end after so many events
+    static constexpr double kEnough[] = {0, 0.05, 0.6};  // the share of stories that end after so many events
     const double ask = events_ >= o_.most_events ? 1 : kEnough[std::min(events_, 2)], go_on = 1 - ask;
     if (can_ask()) start.add("Wh", ask, {Start::question, 0});
     if (events_ < o_.most_events || !can_ask()) name_options(start, go_on);
@@ -94,7 +94,7 @@ class Telling {
 
   void name_options(Menu<std::pair<Start, std::size_t>>& start, double share) {
     const bool first = people_.empty();
-    const double pronoun = first ? 0 : 0.4, aside = first || aside_told_ ? 0 : 0.12, known = first ? 0 : 0.1;
+    const double pronoun = first ? 0 : 0.4, aside = first || aside_told_ ? 0 : 0.1, known = first ? 0 : 0.1;
     const double any = 1 - pronoun - aside - known;
     if (!first) start.add(subject_is_girl() ? "She" : "He", share * pronoun, {Start::pronoun, 0});
     for (const std::string& text : w_.asides)
@@ -115,11 +115,11 @@ class Telling {
     verb.add(" put ", 2, Verb::put);
     verb.add(" hid ", 2, Verb::hide);
     verb.add(" left ", 2, Verb::leave);
-    verb.add(" found a ", 1.5, Verb::find);
+    verb.add(" found a ", 1, Verb::find);
     verb.add(" ran to the ", 0.7, Verb::run);
     verb.add(" went to the ", 0.7, Verb::go);
     verb.add(" moved ", placed ? 1.5 : 0, Verb::move);
-    verb.add(" took ", others ? 1 : 0, Verb::take);
+    verb.add(" took ", others ? 0.6 : 0, Verb::take);
     verb.add(" gave ", holds ? 2 : 0, Verb::give);
     switch (verb.choose()) {
       case Verb::put:
@@ -216,32 +216,35 @@ class Telling {
   // «Wh» is told; the rest of a question and its answer.
   void question() {
     StoryQuestion q{.question = t_.position() - 2};
+    const auto placed = [](const Thing& x) { return !x.asked && x.holder == kNone; };
+    const auto held = [](const Thing& x) { return !x.asked && x.holder != kNone; };
+    const auto gone = [](const Person& p) { return !p.asked && p.land != kNone; };
     Menu<bool> kind(t_);
-    kind.add("ere is ", 2, false);
-    kind.add("o has the ", any_thing([](const Thing& x) { return x.holder != kNone && !x.asked; }) ? 1 : 0, true);
+    kind.add("ere is ", any_thing(placed) ? 2 : std::any_of(people_.begin(), people_.end(), gone) ? 1 : 0, false);
+    kind.add("o has ", any_thing(held) ? 1 : 0, true);
     const bool who = kind.choose();
     Menu<std::pair<bool, std::size_t>> about(t_);
     for (std::size_t i = 0; i < things_.size(); ++i)
-      if (!things_[i].asked && (!who || things_[i].holder != kNone))
-        about.add((who ? "" : "the ") + w_.things[things_[i].word] + "? ", 1, {true, i});
+      if (who ? held(things_[i]) : placed(things_[i]))
+        about.add("the " + w_.things[things_[i].word] + "? ", 2, {true, i});
     for (std::size_t i = 0; i < people_.size() && !who; ++i)
-      if (!people_[i].asked && people_[i].land != kNone) about.add(names_[people_[i].name] + "? ", 1, {false, i});
+      if (gone(people_[i])) about.add(names_[people_[i].name] + "? ", 1, {false, i});
     const auto [thing, i] = about.choose();
     q.answer = t_.position();
-    if (thing)
-      answer(things_[i], who);
+    q.fact = thing ? things_[i].fact : people_[i].fact;
+    if (who)
+      t_.say(names_[people_[things_[i].holder].name] + ".");
+    else if (thing)
+      answer(things_[i].place);
     else
       t_.say("At the " + w_.lands[people_[i].land] + ".");
     (thing ? things_[i].asked : people_[i].asked) = true;
     q.answer_end = t_.position();
-    q.fact = thing ? things_[i].fact : people_[i].fact;
     if (asked_) asked_->push_back(q);
   }
 
-  void answer(const Thing& x, bool who) {
-    const std::string& name = x.holder == kNone ? std::string() : names_[people_[x.holder].name];
-    if (x.holder != kNone) return t_.say(name + (who ? "." : " has it."));
-    std::string text = w_.prepositions[x.place.preposition] + " the " + w_.spots[x.place.spot] + ".";
+  void answer(const Place& place) {
+    std::string text = w_.prepositions[place.preposition] + " the " + w_.spots[place.spot] + ".";
     text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
     t_.say(text);
   }

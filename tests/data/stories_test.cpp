@@ -9,6 +9,7 @@
 #include <tests/data/temporary_folder.hpp>
 
 using namespace heed;
+using namespace std::string_literals;
 
 namespace {
 
@@ -132,23 +133,33 @@ TEST_CASE("stories are a pure function of seed and index, and texts are rows of 
 
 TEST_CASE("what the grammar cannot tell has no probability") {
   const Stories stories;
-  const std::string good = "Mia hid a key in the cart. Where is the key? In the cart.\n";
-  REQUIRE(stories.log_probability(good));
-  CHECK(
-      stories.log_probability("Mia found a red map. She hid it under the oak. Tom went to the lake. Where is the "
-                              "kite? Under the oak.\n"));
-  for (const char* bad :
-       {"Mia hid a key in the cart. Where is the key? In the bed.\n",                             // a lie
-        "Mia hid a key in the cart. Tom moved it by the bed. Where is the key? In the cart.\n",   // the last
-                                                                                                  // place
-                                                                                                  // counts
-        "Mia hid a key in the cart. He went to the lake. Where is Mia? At the lake.\n",           // Mia is a girl
-        "Mia hid a key in the cart. Where is the cup? In the cart.\n",                            // no cup
-        "Mia found a key. Tom gave it to Ben. Where is the key? Ben has it.\n",                   // Tom has no key
-        "Mia hid a key in the cart. Mia moved it in the cart. Where is the key? In the cart.\n",  // not moved
-        "Where is the key? In the cart.\n", "mia hid a key in the cart. Where is the key? In the cart.\n",
-        "Mia hid a key in the cart. Where is the key? In the cart.",  // cut short
-        "\n", " "})
+  // Pairs of a story and another one that differs in what the grammar forbids.
+  const std::pair<const char*, const char*> pairs[] = {
+      {"Mia hid a key in the cart. Where is the key? In the cart.",
+       "Mia hid a key in the cart. Where is the key? In the bed."},
+      {"Mia hid a key in the cart. Tom moved it by the bed. Where is the key? By the bed.",
+       "Mia hid a key in the cart. Tom moved it by the bed. Where is the key? In the cart."},
+      {"Mia hid a key in the cart. She ran to the lake. Where is Mia? At the lake.",
+       "Mia hid a key in the cart. He ran to the lake. Where is Mia? At the lake."},
+      {"Mia hid a key in the cart. Where is the key? In the cart.",
+       "Mia hid a key in the cart. Where is the cup? In the cart."},
+      {"Mia found a key. Mia gave it to Ben. Who has the key? Ben.",
+       "Mia found a key. Tom gave it to Ben. Who has the key? Ben."},
+      {"Mia found a key. Mia gave it to Ben. Who has the key? Ben.",
+       "Mia found a key. Mia gave it to Ben. Who has the key? Mia."},
+      {"Mia hid a key in the cart. Mia moved it in the bed. Where is the key? In the bed.",
+       "Mia hid a key in the cart. Mia moved it in the cart. Where is the key? In the cart."},
+      {"Mia found a red map. She hid it under the oak. Tom ran to the lake. Where is the map? Under the oak.",
+       "Mia found a red map. Tom hid it under the oak. Tom ran to the lake. Where is the map? Under the oak."},
+  };
+  for (const auto& [well, ill] : pairs) {
+    CAPTURE(ill);
+    CHECK(stories.log_probability(well + std::string("\n")));
+    CHECK_FALSE(stories.log_probability(ill + std::string("\n")));
+  }
+  const std::string good = pairs[0].first + std::string("\n");
+  for (const std::string& bad :
+       {"Where is the key? In the cart.\n"s, "m"s + good.substr(1), good.substr(0, good.size() - 1), "\n"s, " "s})
     CHECK_FALSE(stories.log_probability(bad));
   CHECK_FALSE(stories.log_probability(good + "x"));
   CHECK_FALSE(stories.nats(good + "x"));
@@ -160,8 +171,7 @@ TEST_CASE("what the grammar cannot tell has no probability") {
 TEST_CASE("questions know their answers and where these were told") {
   const Stories stories;
   const std::string first =
-      "Mia found a red map. She hid it under the oak. Tom went to the lake. Where is the map? The kite is under the "
-      "boat.\n";
+      "Mia found a red map. She hid it under the oak. Tom ran to the lake. Where is the map? Under the oak.\n";
   const std::string second = "Tom hid a cup in the cart. Mia took it. Who has the cup? Mia.\n";
   const std::string text = first + second;
   const auto questions = stories.questions(text);

@@ -21,7 +21,7 @@ TEST_CASE("invalid UTF-8 is found at its first byte") {
   const auto bad = [](std::string s) { return find_invalid_utf8(s); };
   CHECK(bad("ab\xFFz") == 2);
   CHECK(bad("\x80") == 0);
-  CHECK(bad("\xC1\xBF") == 0);                  // overlong
+  CHECK(bad("\xC1\xBF") == 0);          // overlong
   CHECK(bad("\xC0\xAF") == 0);          // overlong
   CHECK(bad("\xE0\x9F\xBF") == 0);      // overlong
   CHECK(bad("\xF0\x8F\xBF\xBF") == 0);  // overlong
