@@ -79,10 +79,28 @@ double flops_of(Index queries, Index keys, Index width, bool causal) {
 }
 
 template <class T>
+void decode(const AttentionKernels<T>& kernel, const AttentionProblem<T>& p, const AttentionOutput<T>& y) {
+  const Index heads = p.batch * p.kv_heads, shared = p.heads / p.kv_heads, size = kernel.partial_size(p);
+  const Index chunks = (p.keys + kernel.sizes.decode_keys - 1) / kernel.sizes.decode_keys;
+  const double flops = flops_of(shared, std::min(p.keys, kernel.sizes.decode_keys), p.width + p.value_width, false);
+  Scratch<T> partial(static_cast<std::size_t>(heads * chunks * shared * size));
+  parallel_for(heads * chunks, grain_of(8 * flops), [&](Index begin, Index end) {  // limited by memory
+    for (Index i = begin; i < end; ++i) {
+      const Index head = i / chunks;
+      kernel.decode(p, head / p.kv_heads, head % p.kv_heads, i % chunks, partial.data() + i * shared * size);
+    }
+  });
+  for (Index i = 0; i < heads * shared; ++i)
+    kernel.join(p, y, i / p.heads, i % p.heads, chunks,
+                partial.data() + (i / shared * chunks * shared + i % shared) * size, shared * size);
+}
+
+template <class T>
 void forward(const AttentionCall& x, Tensor& out, Tensor& lse) {
   const AttentionKernels<T>& kernel = kernels_of<T>();
   const AttentionProblem<T> p = problem_of<T>(x);
   const AttentionOutput<T> y{rows_of<T>(out), lse.defined() ? lse.ptr<T>() : nullptr};
+  if (p.queries == 1 && y.lse == nullptr && p.drop_below == 0) return decode(kernel, p, y);
   const Index heads = p.batch * p.heads, lanes = kernel.sizes.lanes;
   const Index wanted = (kTasks + heads - 1) / std::max<Index>(heads, 1);
   const Index rows = std::min(kernel.sizes.most_rows, std::max<Index>(1, p.queries / lanes / wanted) * lanes);

@@ -66,10 +66,11 @@ struct AttentionGradients {
 
 // Sizes that the driver needs to split the work.
 struct AttentionSizes {
-  int64_t lanes;       // queries of a tile
-  int64_t most_rows;   // queries of a forward block at most
-  int64_t back_lanes;  // queries of a backward tile
-  int64_t back_keys;   // keys of a backward block
+  int64_t lanes;        // queries of a tile
+  int64_t most_rows;    // queries of a forward block at most
+  int64_t back_lanes;   // queries of a backward tile
+  int64_t back_keys;    // keys of a backward block
+  int64_t decode_keys;  // keys of a chunk of `decode`
 };
 
 template <class T>
@@ -85,6 +86,12 @@ struct AttentionKernels {
                    int64_t group, T* scratch);
   // dq of one tile of queries from partial_dq.
   void (*combine)(const AttentionProblem<T>& p, const AttentionGradients<T>& d, int64_t b, int64_t h, int64_t tile);
+  // Forward for one query, without dropout and lse, in two steps: chunk by chunk for the heads that share (b, kv_head)
+  // into partial [heads that share, partial_size], and then for each head from its chunks, `stride` apart.
+  int64_t (*partial_size)(const AttentionProblem<T>& p);
+  void (*decode)(const AttentionProblem<T>& p, int64_t b, int64_t kv_head, int64_t chunk, T* partial);
+  void (*join)(const AttentionProblem<T>& p, const AttentionOutput<T>& y, int64_t b, int64_t h, int64_t chunks,
+               const T* partial, int64_t stride);
 };
 
 struct AttentionTable {

@@ -1,4 +1,5 @@
 #include "attention_backward.hpp"
+#include "attention_decode.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 namespace {
@@ -6,12 +7,15 @@ namespace {
 template <class T>
 constexpr AttentionKernels<T> kernels_of() {
   using namespace attention;
-  return {{kLanes<T>, kTiles * kLanes<T>, kBackLanes<T>, kBackKeys},
+  return {{kLanes<T>, kTiles * kLanes<T>, kBackLanes<T>, kBackKeys, kDecodeKeys},
           forward_scratch<T>,
           backward_scratch<T>,
           forward<T>,
           backward<T>,
-          combine<T>};
+          combine<T>,
+          partial_size<T>,
+          decode<T>,
+          join<T>};
 }
 
 }  // namespace

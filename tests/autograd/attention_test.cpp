@@ -80,6 +80,39 @@ TEST_CASE("attention takes every mask, alone and with others, on each level") {
   });
 }
 
+TEST_CASE("attention of one query against a cache, cut into chunks, on each level") {
+  on_each_level([] {
+    for (Index n : {1, 3, 4, 5, 63, 64, 65, 511, 512, 513, 1200}) {
+      for (Index d : {1, 3, 8, 16, 17, 64, 130}) {
+        const AttentionSize s{2, 4, 2, 1, n, d, n % 2 ? d : 24};
+        AttentionData x = random_attention(s);
+        AttentionOptions o{.causal = n % 2 == 0};
+        if (d == 3 || d == 64)
+          o.key_lengths = Tensor::from<std::int32_t>({static_cast<double>(n), static_cast<double>(n / 3)});
+        if (d == 8 || d == 64) o.key_mask = random_mask({2, n}, 0.5, 3);
+        if (d == 16 || d == 64) o.mask = random_mask({4, 1, n}, 0.5, 4);
+        if (d == 17 || d == 64) o.bias = Rng(5).normal({2, 1, 1, n}, 0, 1, DType::float64);
+        const Tensor wanted = naive_attention(x, o).out;
+        if (d == 8)  // what is masked may be NaN
+          for (Index j = 0; j < n; ++j)
+            for (Index h = 0; h < 2; ++h) {
+              if (o.key_mask.at({1, j}) != 0) continue;
+              Tensor k = x.k[1][h][j], v = x.v[1][h][j];
+              k.fill_(kNaN);
+              v.fill_(kNaN);
+            }
+        CAPTURE(n);
+        CAPTURE(d);
+        CHECK(worst(attention(x.q, x.k, x.v, o), wanted, 0, 1e-12) < 1);
+        AttentionOptions f = o;
+        if (f.bias.defined()) f.bias = f.bias.to(DType::float32);
+        CHECK(worst(attention(x.q.to(DType::float32), x.k.to(DType::float32), x.v.to(DType::float32), f), wanted, 0,
+                    2e-6) < 1);
+      }
+    }
+  });
+}
+
 TEST_CASE("attention passes gradcheck in float64") {
   const AttentionSize s{2, 4, 2, 5, 7, 3, 4};
   const Tensor lengths = Tensor::from<std::int32_t>({7, 2});

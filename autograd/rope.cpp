@@ -1,0 +1,130 @@
+#include <heed/autograd/rope.hpp>
+//
+#include <algorithm>
+#include <cmath>
+#include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/kernels/rope.hpp>
+#include <heed/core/parallel.hpp>
+#include <mutex>
+#include <vector>
+
+namespace heed::kernels {
+HEED_KERNEL_TABLE(RopeTable, rope_table)
+}
+
+namespace heed {
+namespace {
+
+// Cosines and sines of all positions so far, [positions, 2, dims] in the layout of kernels::RopeProblem. Models use one
+// or two kinds; each grows by doubling. A table once handed out is never written to again.
+struct Angles {
+  double base;
+  Index dims;
+  bool interleaved;
+  DType dtype;
+  Tensor table;
+};
+
+template <class T>
+void fill_angles(const Angles& a, Tensor& table) {
+  const Index pairs = a.dims / 2;
+  parallel_for(table.dim(0), 64, [&](Index begin, Index end) {
+    for (Index t = begin; t < end; ++t)
+      for (Index i = 0; i < pairs; ++i) {
+        const double angle =
+            static_cast<double>(t) * std::pow(a.base, -static_cast<double>(i) / static_cast<double>(pairs));
+        const Index first = a.interleaved ? 2 * i : i, second = a.interleaved ? 2 * i + 1 : i + pairs;
+        T *c = table.ptr<T>() + t * 2 * a.dims, *s = c + a.dims;
+        c[first] = c[second] = static_cast<T>(std::cos(angle));
+        s[first] = static_cast<T>(-std::sin(angle));
+        s[second] = static_cast<T>(std::sin(angle));
+      }
+  });
+}
+
+Tensor angles_of(double base, Index dims, bool interleaved, DType dtype, Index positions) {
+  static std::mutex mutex;
+  static auto* all = new std::vector<Angles>;  // leaked: ops may run while statics are destroyed
+  const std::lock_guard lock(mutex);
+  auto it = std::find_if(all->begin(), all->end(), [&](const Angles& a) {
+    return a.base == base && a.dims == dims && a.interleaved == interleaved && a.dtype == dtype;
+  });
+  if (it == all->end()) it = all->insert(it, {base, dims, interleaved, dtype, Tensor()});
+  if (!it->table.defined() || it->table.dim(0) < positions) {
+    Index size = 256;
+    while (size < positions) size *= 2;
+    Tensor table = Tensor::empty({size, 2, dims}, dtype);
+    dtype == DType::float32 ? fill_angles<float>(*it, table) : fill_angles<double>(*it, table);
+    it->table = table;
+  }
+  return it->table;
+}
+
+struct Turn {
+  double base;
+  Index offset, dims;
+  bool interleaved;
+};
+
+template <class T>
+void turn_rows(const Turn& how, const Tensor& x, const Tensor& y, bool inverse, bool add) {
+  const Tensor table = angles_of(how.base, how.dims, how.interleaved, x.dtype(), how.offset + x.dim(2));
+  kernels::RopeProblem<T> p{};
+  p.batch = x.dim(0), p.heads = x.dim(1), p.rows = x.dim(2), p.width = x.dim(3), p.dims = how.dims;
+  p.x = {x.ptr<T>(), x.strides()[0], x.strides()[1], x.strides()[2]};
+  p.y = {y.ptr<T>(), y.strides()[0], y.strides()[1], y.strides()[2]};
+  p.table = table.ptr<T>() + how.offset * 2 * how.dims;
+  p.interleaved = how.interleaved, p.inverse = inverse, p.add = add;
+  const Index rows = p.batch * p.heads * p.rows, grain = std::max<Index>(1, 32768 / std::max<Index>(p.width, 1));
+  parallel_for(rows, grain, [&](Index begin, Index end) {
+    if constexpr (std::is_same_v<T, float>)
+      kernels::rope_table().f32(p, begin, end);
+    else
+      kernels::rope_table().f64(p, begin, end);
+  });
+}
+
+// Whether four strides say where all rows lie.
+bool has_plain_rows(const Tensor& x) {
+  return x.is_contiguous() || (x.rank() <= 4 && (x.dim(-1) <= 1 || x.strides()[-1] == 1));
+}
+
+Tensor four_axes(const Tensor& x) {
+  if (x.rank() > 4) return x.view({-1, x.dim(-3), x.dim(-2), x.dim(-1)});
+  Tensor y = x;
+  while (y.rank() < 4) y = y.unsqueeze(0);
+  return y;
+}
+
+// y (+)= x turned. Both have plain rows.
+void turn(const Turn& how, const Tensor& x, const Tensor& y, bool inverse, bool add) {
+  if (x.numel() == 0) return;
+  if (x.dtype() == DType::float32)
+    turn_rows<float>(how, four_axes(x), four_axes(y), inverse, add);
+  else
+    turn_rows<double>(how, four_axes(x), four_axes(y), inverse, add);
+}
+
+}  // namespace
+
+// y = R x with R a rotation of each pair; dx = R^T dy turns back.
+Tensor rope(In x, const RopeOptions& o) {
+  check(x.dtype() == DType::float32 || x.dtype() == DType::float64, x.where(), "rope: x is ", x.tensor(),
+        "; it must be float32 or float64");
+  check(x.rank() >= 2, x.where(), "rope: x is ", x.tensor(), "; it must be [..., length, width]");
+  const Index dims = o.dims == 0 ? x.dim(-1) : o.dims;
+  check(dims % 2 == 0 && dims >= 0 && dims <= x.dim(-1), x.where(), "rope: x is ", x.tensor(), " and dims is ", dims,
+        "; dims must be even and at most the last axis");
+  check(o.offset >= 0, x.where(), "rope: offset is ", o.offset, "; it must not be negative");
+  check(o.base > 0, x.where(), "rope: base is ", o.base, "; it must be positive");
+  const Turn how{o.base, o.offset, dims, o.interleaved};
+  const bool plain = has_plain_rows(x);
+  Tensor y = Tensor::empty(x.shape(), x.dtype());
+  turn(how, plain ? x.tensor().detach() : x->dense(), y, false, false);
+  record("rope", x.where(), y, {x}, saved(), [how, plain](Grads& d, const Tensor& dy) {
+    if (Target t = plain ? d.strided(0) : d.dense(0)) turn(how, dy, t.gradient, true, t.accumulate);
+  });
+  return y;
+}
+
+}  // namespace heed

@@ -1,0 +1,69 @@
+// Softmax attention, forward and backward: microseconds a token, GFLOP/s and the share of what the machine's
+// multiply-adds reach in the same run. Counted are the multiplications and additions of the pairs that a causal mask
+// leaves: 4 D a pair forward, 10 D backward. And one token against a long cache, which memory limits.
+//   attention [threads]
+#include <cstdio>
+#include <cstdlib>
+#include <heed/autograd/attention.hpp>
+#include <heed/autograd/tape.hpp>
+#include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/parallel.hpp>
+#include <heed/core/random.hpp>
+
+#include "benchmarks/peak.hpp"
+
+using namespace heed;
+
+namespace {
+
+struct Case {
+  const char* name;
+  Index batch, heads, length, width;
+  bool causal;
+};
+
+constexpr Case kCases[] = {
+    {"T = 256", 1, 8, 256, 64, true},         {"T = 1024", 1, 8, 1024, 64, true}, {"T = 4096", 1, 8, 4096, 64, true},
+    {"T = 1024, all", 1, 8, 1024, 64, false}, {"nano", 12, 4, 64, 32, true},      {"baby", 16, 6, 256, 64, true},
+    {"gpt2", 1, 12, 1024, 64, true},          {"one head", 1, 1, 1024, 64, true},
+};
+
+void report(const Case& c, double peak) {
+  const Shape shape = {c.batch, c.length, 3, c.heads, c.width};
+  const Tensor fused = Rng(1).normal(shape), dy = Rng(2).normal({c.batch, c.length, c.heads * c.width});
+  const auto run = [&](bool back) {
+    Tape tape;
+    const Tensor x = tape.watch(fused);
+    const auto third = [&](Index i) { return x.select(2, i).transpose(1, 2); };
+    const Tensor y = attention_merged(third(0), third(1), third(2), {.causal = c.causal});
+    if (back) tape.backward(y, dy);
+  };
+  const double forward = benchmarks::best_seconds([&] { run(false); }, 0.3);
+  const double both = benchmarks::best_seconds([&] { run(true); }, 0.6);
+  const double n = static_cast<double>(c.length), pairs = c.causal ? n * (n + 1) / 2 : n * n;
+  const double products = pairs * static_cast<double>(c.width * c.batch * c.heads),
+               tokens = n * static_cast<double>(c.batch);
+  std::printf("  %-16s forward %8.2f us a token, both %8.2f; %4.0f and %4.0f GFLOP/s, %3.0f%% and %3.0f%% of peak\n",
+              c.name, forward / tokens * 1e6, both / tokens * 1e6, 4 * products / forward / 1e9,
+              14 * products / both / 1e9, 400 * products / forward / peak, 1400 * products / both / peak);
+}
+
+void report_decoding(Index heads, Index kv_heads, Index cache) {
+  const Tensor q = Rng(1).normal({1, heads, 1, 64}), k = Rng(2).normal({1, kv_heads, cache, 64}),
+               v = Rng(3).normal({1, kv_heads, cache, 64});
+  const double s = benchmarks::best_seconds([&] { attention_merged(q, k, v, {.causal = true}); }, 0.3);
+  std::printf("  one token, %lld heads on %lld, cache of %6lld: %8.1f us, %5.1f GB/s\n", static_cast<long long>(heads),
+              static_cast<long long>(kv_heads), static_cast<long long>(cache), s * 1e6,
+              512.0 * static_cast<double>(kv_heads * cache) / s / 1e9);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  set_threads(argc > 1 ? std::atoi(argv[1]) : 0);
+  const double peak = benchmarks::peak_flops(DType::float32, threads());
+  std::printf("%s, float32, %d threads: peak %.0f GFLOP/s\n", arch(), threads(), peak / 1e9);
+  for (const Case& c : kCases) report(c, peak);
+  for (Index cache : {100, 1000, 10000, 100000}) report_decoding(8, 8, cache);
+  report_decoding(8, 2, 100000);
+}

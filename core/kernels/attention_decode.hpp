@@ -1,0 +1,136 @@
+// One query a head against a long cache, as in generation: every key and value is read once, so lanes run along the
+// width and the cache is cut into chunks, whose partial results are joined in order. Included only by
+// attention.kernel.cpp.
+#pragma once
+#include "attention_pack.hpp"
+
+namespace heed::kernels::HEED_LEVEL::attention {
+
+inline constexpr long kDecodeKeys = 512;  // of a chunk
+
+// A chunk's result for one head: maximum, sum, and value_width sums in whole vectors.
+template <class T>
+int64_t partial_size(const AttentionProblem<T>& p) {
+  return whole_vectors<T>(p.value_width) + 16;
+}
+
+// s[j] = factor * q . k_j for n keys of `width`.
+template <class T>
+inline void dots(const T* q, const T* keys, long stride, long n, long width, T factor, T* s) {
+  constexpr int w = kWidth<T>;
+  for (long j = 0; j < n; j += 4) {
+    const long most = n - j < 4 ? n - j - 1 : 3;  // the last key stands in for those beyond
+    const T* row[4];
+    unroll<4>([&](auto i) { row[i] = keys + (j + (i < most ? i : most)) * stride; });
+    Batch<T> sum[4] = {Batch<T>(T(0)), Batch<T>(T(0)), Batch<T>(T(0)), Batch<T>(T(0))};
+    long c = 0;
+    for (; c + w <= width; c += w) {
+      const Batch<T> x = load(q + c);
+      unroll<4>([&](auto i) { sum[i] = fma(x, load(row[i] + c), sum[i]); });
+    }
+    if (c < width) {
+      const Batch<T> x = load_part(q + c, static_cast<int>(width - c));
+      unroll<4>([&](auto i) { sum[i] = fma(x, load_part(row[i] + c, static_cast<int>(width - c)), sum[i]); });
+    }
+    unroll<4>([&](auto i) { s[j + i] = reduce_add(sum[i]) * factor; });
+  }
+}
+
+// o = o * factor + sum_j s[j] v_j; what has no weight is not touched. The sums of up to 8 vectors stay in registers.
+template <class T, int V>
+inline void weigh_columns(const T* s, const T* values, long stride, long n, int last, T factor, T* o) {
+  constexpr int w = kWidth<T>;
+  Batch<T> sum[V];
+  unroll<V>([&](auto v) { sum[v] = load_aligned(o + v * w) * Batch<T>(factor); });
+  for (long j = 0; j < n; ++j, values += stride) {
+    if (s[j] == T(0)) continue;
+    const Batch<T> weight(s[j]);
+    unroll<V>([&](auto v) {
+      const T* x = values + v * w;
+      sum[v] = fma(weight, v < V - 1 || last == w ? load(x) : load_part(x, last), sum[v]);
+    });
+  }
+  unroll<V>([&](auto v) { store_aligned(o + v * w, sum[v]); });
+}
+
+template <class T, int V = 8>
+inline void weigh(const T* s, const T* values, long stride, long n, long width, T factor, T* o) {
+  constexpr int w = kWidth<T>;
+  for (; width > (V - 1) * w; width -= V * w, values += V * w, o += V * w)
+    weigh_columns<T, V>(s, values, stride, n, width >= V * w ? w : static_cast<int>(width - (V - 1) * w), factor, o);
+  if constexpr (V > 1) {
+    if (width > 0) weigh<T, V / 2>(s, values, stride, n, width, factor, o);
+  }
+}
+
+// Scores to -inf where masked, plus bias: the scalar form of apply_masks for one row.
+template <class T>
+inline void mask_row(const AttentionProblem<T>& p, long b, long h, long key, long n, T* s) {
+  const ScoreGrid<const T>& g = p.bias;
+  const ScoreGrid<const uint8_t>& m = p.mask;
+  for (long j = 0; j < n; ++j) {
+    if (g.data != nullptr) s[j] += T(kLog2e) * g.data[b * g.batch + h * g.head + (key + j) * g.key];
+    if ((m.data != nullptr && m.data[b * m.batch + h * m.head + (key + j) * m.key] == 0) ||
+        (p.alive != nullptr && p.alive[b * p.keys + key + j] == 0))
+      s[j] = -static_cast<T>(__builtin_inf());
+  }
+}
+
+// Chunk `chunk` of the cache of (b, kv_head) for all heads that share it; partial [heads that share, partial_size].
+template <class T>
+void decode(const AttentionProblem<T>& p, int64_t b, int64_t kv_head, int64_t chunk, T* partial) {
+  constexpr int w = kWidth<T>;
+  const long shared = p.heads / p.kv_heads, size = partial_size(p), limit = key_end(p, b, 0);
+  const long begin = chunk * kDecodeKeys, end = limit < begin + kDecodeKeys ? limit : begin + kDecodeKeys;
+  for (long r = 0; r < shared; ++r) {
+    partial[r * size] = -static_cast<T>(__builtin_inf());
+    partial[r * size + 1] = T(0);
+    clear(partial + r * size + 16, p.value_width);
+  }
+  alignas(64) T s[kKeys + 4];
+  for (long key = begin; key < end; key += kKeys) {
+    const long n = end - key < kKeys ? end - key : kKeys;
+    for (long r = 0; r < shared; ++r) {
+      const long h = kv_head * shared + r;
+      T *state = partial + r * size, top = state[0], total(0);
+      dots(row_of(p.q, b, h, 0), row_of(p.k, b, kv_head, key), p.k.row, n, p.width, static_cast<T>(p.scale * kLog2e),
+           s);
+      mask_row(p, b, h, key, n, s);
+      for (long j = 0; j < n; ++j) top = s[j] > top ? s[j] : top;
+      const T base = top == -static_cast<T>(__builtin_inf()) ? T(0) : top;
+      Batch<T> sum(T(0));
+      for (long j = 0; j < n; j += w) {
+        const int some = n - j < w ? static_cast<int>(n - j) : w;
+        const Batch<T> e = exp2(load_part(s + j, some, -static_cast<T>(__builtin_inf())) - Batch<T>(base));
+        store_part(s + j, e, some);
+        sum = sum + e;
+      }
+      total = reduce_add(sum);
+      const T factor = first_lane(exp2(Batch<T>(state[0] - base)));
+      state[0] = top;
+      state[1] = state[1] * factor + total;
+      weigh(s, row_of(p.v, b, kv_head, key), p.v.row, n, p.value_width, factor, state + 16);
+    }
+  }
+}
+
+// The row of head (b, h) from its chunks: partial [chunks], `stride` apart.
+template <class T>
+void join(const AttentionProblem<T>& p, const AttentionOutput<T>& y, int64_t b, int64_t h, int64_t chunks,
+          const T* partial, int64_t stride) {
+  constexpr int w = kWidth<T>;
+  T top = -static_cast<T>(__builtin_inf()), total(0);
+  for (long c = 0; c < chunks; ++c) top = partial[c * stride] > top ? partial[c * stride] : top;
+  const Batch<T> base(top == -static_cast<T>(__builtin_inf()) ? T(0) : top);
+  const auto factor = [&](long c) { return exp2(Batch<T>(partial[c * stride]) - base); };
+  for (long c = 0; c < chunks; ++c) total += partial[c * stride + 1] * first_lane(factor(c));
+  const Batch<T> inverse(total == T(0) ? T(0) : T(1) / total);
+  for (long d = 0; d < p.value_width; d += w) {
+    Batch<T> sum(T(0));
+    for (long c = 0; c < chunks; ++c) sum = fma(load_aligned(partial + c * stride + 16 + d), factor(c), sum);
+    store_part(row_of(y.out, b, h, 0) + d, sum * inverse,
+               p.value_width - d < w ? static_cast<int>(p.value_width - d) : w);
+  }
+}
+
+}  // namespace heed::kernels::HEED_LEVEL::attention

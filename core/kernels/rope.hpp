@@ -1,0 +1,28 @@
+// Rotary positions: pairs of a row turn by an angle that grows with the row's position.
+#pragma once
+#include "attention.hpp"
+
+namespace heed::kernels {
+
+// y[d] = x[d] * c[d] + x[partner of d] * s[d] for d < dims, where the partner is d +- dims / 2, or d ^ 1 if
+// interleaved; elements from dims on pass through.
+template <class T>
+struct RopeProblem {
+  int64_t batch, heads, rows, width, dims;
+  HeadRows<const T> x;
+  HeadRows<T> y;
+  const T* table;  // [rows, 2, dims]: c, s with its sign
+  bool interleaved;
+  bool inverse;  // turn back: -s
+  bool add;      // to y
+};
+
+struct RopeTable {
+  // Rows [begin, end) of batch * heads * rows.
+  void (*f32)(const RopeProblem<float>& p, int64_t begin, int64_t end);
+  void (*f64)(const RopeProblem<double>& p, int64_t begin, int64_t end);
+};
+
+const RopeTable& rope_table();  // of the level that runs
+
+}  // namespace heed::kernels

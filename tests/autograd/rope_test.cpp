@@ -1,0 +1,96 @@
+#include <heed/autograd/gradcheck.hpp>
+#include <heed/autograd/rope.hpp>
+#include <heed/core/parallel.hpp>
+#include <heed/core/random.hpp>
+
+#include "tests/core/levels.hpp"
+#include "tests/support.hpp"
+
+using namespace heed;
+using namespace heed::test;
+using heed::testing::on_each_level;
+
+namespace {
+
+// Pair by pair, as complex numbers would turn.
+Tensor naive_rope(const Tensor& x, const RopeOptions& o) {
+  const Tensor from = x.to(DType::float64).dense();
+  Tensor y = from.clone();
+  const Index length = x.dim(-2), width = x.dim(-1), dims = o.dims == 0 ? width : o.dims;
+  for (Index row = 0; row < from.numel() / width; ++row)
+    for (Index i = 0; i < dims / 2; ++i) {
+      const Index a = o.interleaved ? 2 * i : i, b = o.interleaved ? 2 * i + 1 : i + dims / 2;
+      const double angle = static_cast<double>(o.offset + row % length) *
+                           std::pow(o.base, -2 * static_cast<double>(i) / static_cast<double>(dims));
+      const double* u = from.ptr<double>() + row * width;
+      y.ptr<double>()[row * width + a] = u[a] * std::cos(angle) - u[b] * std::sin(angle);
+      y.ptr<double>()[row * width + b] = u[b] * std::cos(angle) + u[a] * std::sin(angle);
+    }
+  return y;
+}
+
+}  // namespace
+
+TEST_CASE("rope turns each pair by its position, at all widths, on each level") {
+  on_each_level([] {
+    for (Index width : {2, 4, 6, 8, 14, 16, 18, 30, 32, 34, 62, 64, 66, 128}) {
+      const Tensor x = Rng(1).normal({2, 3, 7, width}, 0, 1, DType::float64);
+      for (const bool interleaved : {false, true}) {
+        const RopeOptions cases[] = {{.interleaved = interleaved},
+                                     {.base = 500, .offset = 300, .interleaved = interleaved},
+                                     {.offset = 2, .dims = (width / 4) * 2, .interleaved = interleaved}};
+        for (const RopeOptions& o : cases) {
+          CAPTURE(width);
+          CHECK(worst(rope(x, o), naive_rope(x, o), 0, 1e-13) < 1);
+          CHECK(worst(rope(x.to(DType::float32), o), naive_rope(x, o), 0, 2e-6) < 1);
+        }
+      }
+    }
+  });
+}
+
+TEST_CASE("rope: scores depend on distances, and decoding continues where the prompt ended") {
+  const Tensor x = Rng(1).normal({1, 1, 12, 16}, 0, 1, DType::float64);
+  const Tensor same = x.slice(2, 0, 1).expand({1, 1, 12, 16}).dense();
+  const auto dot = [](const Tensor& a, const Tensor& b) {
+    double sum = 0;
+    const auto u = a.to_vector<double>(), v = b.to_vector<double>();
+    for (std::size_t i = 0; i < u.size(); ++i) sum += u[i] * v[i];
+    return sum;
+  };
+  const Tensor y = rope(same);
+  CHECK(std::fabs(dot(y[0][0][2], y[0][0][5]) - dot(y[0][0][8], y[0][0][11])) < 1e-12);
+  CHECK(same_bits(rope(x).slice(2, 7, 12), rope(x.slice(2, 7, 12), {.offset = 7})));
+}
+
+TEST_CASE("rope passes gradcheck, through views too, and turns back what it turned") {
+  const Tensor x = Rng(1).normal({2, 5, 2, 6}, 0, 1, DType::float64);
+  for (const bool interleaved : {false, true}) {
+    const RopeOptions o{.offset = 3, .dims = 4, .interleaved = interleaved};
+    gradcheck([&](const std::vector<Tensor>& in) { return rope(in[0], o); }, {x});
+    gradcheck([&](const std::vector<Tensor>& in) { return rope(in[0].transpose(1, 2), o); }, {x});
+    gradcheck([&](const std::vector<Tensor>& in) { return rope(in[0].transpose(2, 3).slice(3, 0, 2), {.dims = 2}); },
+              {x});
+    gradcheck([&](const std::vector<Tensor>& in) { return rope(in[0].unsqueeze(0).unsqueeze(0), o); }, {x});
+  }
+}
+
+TEST_CASE("rope: same bits at any number of threads; nothing; errors") {
+  const Tensor x = Rng(1).normal({4, 8, 200, 64});
+  set_threads(1);
+  const Tensor one = rope(x);
+  for (int n : {2, 3, 8}) {
+    set_threads(n);
+    CHECK(same_bits(rope(x), one));
+  }
+  set_threads(0);
+  CHECK(rope(Tensor::zeros({2, 0, 4})).shape() == Shape{2, 0, 4});
+  CHECK(rope(Tensor::zeros({3, 0})).shape() == Shape{3, 0});
+  const auto refuses = [](auto&& run, const std::string& part) { CHECK(contains(error_of(run), part)); };
+  refuses([] { rope(Tensor::zeros({4})); }, "rope: x is [4] float32; it must be [..., length, width]");
+  refuses([] { rope(Tensor::zeros({4, 4}, DType::int32)); }, "it must be float32 or float64");
+  refuses([] { rope(Tensor::zeros({4, 3})); }, "dims is 3; dims must be even");
+  refuses([] { rope(Tensor::zeros({4, 4}), {.dims = 6}); }, "dims must be even and at most the last axis");
+  refuses([] { rope(Tensor::zeros({4, 4}), {.offset = -1}); }, "offset is -1; it must not be negative");
+  refuses([] { rope(Tensor::zeros({4, 4}), {.base = 0}); }, "base is 0; it must be positive");
+}
