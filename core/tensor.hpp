@@ -16,9 +16,20 @@
 
 namespace heed {
 
+namespace detail {
+template <class E> concept ArrayExpression = requires { typename E::expression_tag; typename E::value_type; };  // xtensor's
+}
+
 class Tensor {
  public:
   Tensor() = default;  // undefined: no storage; defined() is false
+
+  // xtensor expressions become tensors, and tensors arrays: defined in core/array.hpp.
+  template <class E>
+    requires detail::ArrayExpression<E>
+  explicit Tensor(const E& expression);
+  template <class T> auto array();
+  template <class T> auto array() const;
 
   // New tensors. `empty` is not initialised.
   static Tensor empty(const Shape& shape, DType dtype = DType::float32);

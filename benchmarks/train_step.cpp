@@ -1,0 +1,83 @@
+// One training step of a GPT: forward, backward, AdamW. The same work as benchmarks/peers/gpt_step_torch.py.
+//
+//   bench_train_step [nano|baby|gpt2] [--threads N] [--dtype f32|bf16] [--steps N]
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <heed/heed.hpp>
+#include <string>
+#include <vector>
+
+#include "benchmarks/peak.hpp"
+
+using namespace heed;
+
+namespace {
+
+struct Config {
+  const char* name;
+  Index vocabulary, context, layers, heads, width, batch;
+};
+constexpr Config kConfigs[] = {{"nano", 65, 64, 4, 4, 128, 12}, {"baby", 65, 256, 6, 6, 384, 16}, {"gpt2", 50257, 64, 12, 12, 768, 4}};
+
+// A line of /proc/self/status, in MiB.
+double status_mib(const char* key) {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);)
+    if (line.rfind(key, 0) == 0) return std::stod(line.substr(std::strlen(key) + 1)) / 1024;
+  return 0;
+}
+
+void measure(const Config& c, DType precision, int steps) {
+  const double resident = status_mib("VmRSS");
+  Rng rng(0);
+  GPT model({.vocabulary = c.vocabulary, .context = c.context, .layers = c.layers, .heads = c.heads, .width = c.width}, rng);
+  AdamW optimizer(named_parameters(model), {.lr = 3e-4});
+  const Tensor x = rng.integers({c.batch, c.context}, 0, c.vocabulary), y = rng.integers({c.batch, c.context}, 0, c.vocabulary);
+  std::vector<double> times;
+  std::size_t allocations = 0;
+  for (int step = 0; step < steps + 2; ++step) {
+    const double start = benchmarks::seconds();
+    if (step == 2) allocations = memory_use().system_allocations;
+    const MatmulPrecision scope(precision);
+    {
+      Tape tape;
+      tape.backward(model.loss(x, y));
+    }
+    optimizer.step();
+    optimizer.zero_grad();
+    if (step >= 2) times.push_back(benchmarks::seconds() - start);
+  }
+  std::sort(times.begin(), times.end());
+  const double median = times[times.size() / 2], tokens = static_cast<double>(c.batch * c.context);
+  const double flops = model.flops_per_token(c.context) * tokens / median;
+  const double peak = benchmarks::peak_flops(precision == DType::bfloat16 ? DType::bfloat16 : DType::float32, threads());
+  std::printf("heed %s %s, %d threads, %s: %.2f ms/step, %.0f tokens/s, %.0f GFLOP/s = %.0f%% of the %.0f that this machine can; resident memory grew by %.0f MiB, "
+              "the pool's peak is %.0f MiB; %zu allocations of the system in %d warm steps\n",
+              c.name, precision == DType::bfloat16 ? "bf16" : "f32", threads(), arch(), median * 1e3, tokens / median, flops / 1e9, 100 * flops / peak, peak / 1e9,
+              status_mib("VmHWM") - resident, static_cast<double>(memory_use().peak) / 1048576, memory_use().system_allocations - allocations, steps);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string name;
+  DType precision = DType::float32;
+  int steps = 10;
+  for (int i = 1; i < argc; ++i) {
+    const std::string a = argv[i];
+    if (a == "--threads" && i + 1 < argc) set_threads(std::stoi(argv[++i]));
+    else if (a == "--steps" && i + 1 < argc) steps = std::stoi(argv[++i]);
+    else if (a == "--dtype" && i + 1 < argc) precision = std::string(argv[++i]) == "bf16" ? DType::bfloat16 : DType::float32;
+    else name = a;
+  }
+  bool any = false;
+  for (const Config& c : kConfigs) {
+    if (name != c.name && !(name.empty() && c.vocabulary < 1000)) continue;
+    measure(c, precision, steps);
+    any = true;
+  }
+  if (!any) std::fprintf(stderr, "bench_train_step: unknown configuration '%s'; it must be nano, baby or gpt2\n", name.c_str());
+  return any ? 0 : 2;
+}

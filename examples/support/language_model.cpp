@@ -1,0 +1,33 @@
+#include "examples/support/language_model.hpp"
+
+#include <cstdio>
+
+#include "examples/support/lm_settings.hpp"
+
+namespace heed::examples {
+
+LanguageModel load_language_model(const std::filesystem::path& file) {
+  const Checkpoint c = load_checkpoint(file);
+  const nlohmann::json config = nlohmann::json::parse(c.text("config"), nullptr, false);
+  require(config.is_object(), file.string(), ": the configuration is not JSON");
+  Rng rng;
+  LanguageModel lm{GPT(gpt_options_from_json(config, file.string()), rng), Tokenizer::from_json(c.text("tokenizer"))};
+  load_model(c, lm.model);
+  return lm;
+}
+
+void stream_sample(const GPT& model, const Tokenizer& tokenizer, const std::string& prompt, Index count, const SamplingOptions& options, std::uint64_t seed) {
+  std::vector<std::int32_t> ids = tokenizer.encode(prompt.empty() ? "\n" : prompt);
+  require(!ids.empty(), "generate: the prompt makes no token; it must make one or more");
+  StreamDecoder decoder(tokenizer);
+  std::fputs(prompt.c_str(), stdout);
+  Rng rng(seed, 2);
+  generate(model, ids, count, options, rng, [&](std::int32_t id) {
+    std::fputs(decoder.next(id).c_str(), stdout);
+    std::fflush(stdout);
+    return true;
+  });
+  std::fputs((decoder.finish() + "\n").c_str(), stdout);
+}
+
+}  // namespace heed::examples

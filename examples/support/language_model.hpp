@@ -1,0 +1,21 @@
+// A language model with its tokenizer, as train_lm leaves it in a checkpoint.
+#pragma once
+#include <filesystem>
+#include <heed/data/checkpoint.hpp>
+#include <heed/data/tokenizer.hpp>
+#include <heed/layers/gpt.hpp>
+
+namespace heed::examples {
+
+struct LanguageModel {
+  GPT model;
+  Tokenizer tokenizer;
+};
+
+// Throws Error for a file that is no checkpoint of a language model.
+LanguageModel load_language_model(const std::filesystem::path& file);
+
+// Writes a sample to stdout as it is made: the prompt, then `count` tokens.
+void stream_sample(const GPT& model, const Tokenizer& tokenizer, const std::string& prompt, Index count, const SamplingOptions& options, std::uint64_t seed);
+
+}  // namespace heed::examples

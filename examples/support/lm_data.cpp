@@ -1,0 +1,94 @@
+#include "examples/support/lm_data.hpp"
+
+#include "examples/support/program.hpp"
+
+#include <heed/data/text.hpp>
+#include <numeric>
+
+namespace heed::examples {
+namespace {
+
+constexpr std::uint64_t kTrainingStories = 0;  // seeds of the grammar: training and held-out stories never share one
+constexpr std::uint64_t kHeldOutStories = 1;
+constexpr std::size_t kHeldOutCharacters = 100000;
+
+// Fresh stories for every batch: row r of step s tells stories from a place of its own on, from the first letter of the first.
+class StoryBatches {
+ public:
+  StoryBatches(Tokenizer tokenizer, WindowOptions window) : tokenizer_(std::move(tokenizer)), window_(window) {}
+
+  Batch batch(std::uint64_t seed, std::uint64_t step) const {
+    const Index rows = window_.batch, length = window_.context;
+    Tensor x = Tensor::empty({rows, length}, DType::int32), y = Tensor::empty({rows, length}, DType::int32);
+    for (Index r = 0; r < rows; ++r) {
+      // No story is shorter than 32 characters: the rows of all steps use different ones.
+      const std::uint64_t stories_a_row = static_cast<std::uint64_t>(length) / 32 + 2;
+      const std::uint64_t first = (step * static_cast<std::uint64_t>(rows) + static_cast<std::uint64_t>(r)) * stories_a_row;
+      std::string text = "\n";
+      for (std::uint64_t i = first; static_cast<Index>(text.size()) <= length; ++i) text += stories_.story(story_seed(seed), i).text;
+      const std::vector<std::int32_t> ids = tokenizer_.encode(std::string_view(text).substr(0, static_cast<std::size_t>(length) + 1));
+      require(static_cast<Index>(ids.size()) == length + 1, "stories: the tokenizer makes ", ids.size(), " tokens of ", length + 1, " characters; it must be char or byte");
+      std::copy(ids.begin(), ids.end() - 1, x.ptr<std::int32_t>() + r * length);
+      std::copy(ids.begin() + 1, ids.end(), y.ptr<std::int32_t>() + r * length);
+    }
+    return {x, y, rows * length};
+  }
+
+  // Never the seed of the held-out stories.
+  static std::uint64_t story_seed(std::uint64_t seed) { return 2 * seed + kTrainingStories; }
+
+ private:
+  Stories stories_;
+  Tokenizer tokenizer_;
+  WindowOptions window_;
+};
+
+LmData story_data(const LmSettings& s, const std::string* stored_tokenizer) {
+  if (s.tokenizer != "char" && s.tokenizer != "byte")
+    throw UsageError("--tokenizer is " + s.tokenizer + "; for the built-in stories it must be char or byte: their floor is known a character");
+  const Stories stories;
+  Tokenizer tokenizer = stored_tokenizer ? Tokenizer::from_json(*stored_tokenizer) : make_tokenizer(s.tokenizer, "\n" + stories.text(0, 1000000));
+  const std::string text = "\n" + stories.text(2 * s.seed + kHeldOutStories, kHeldOutCharacters);
+  const std::int32_t line_feed = tokenizer.encode("\n").front();
+  const WindowOptions window{.batch = s.batch, .context = s.context, .separator = line_feed};
+  const WholeSplit held_out(TokenSource(tokenizer.encode(text), tokenizer.vocabulary_size()), window);
+
+  // The floor over exactly the characters that the evaluation counts; the first line feed is not part of a story.
+  const std::vector<double> nats = stories.nats(std::string_view(text).substr(1)).value();
+  const auto begin = nats.begin() + held_out.counted_begin() - 1, end = nats.begin() + held_out.counted_end() - 1;
+  const double floor = std::accumulate(begin, end, 0.0) / static_cast<double>(end - begin);
+  return {tokenizer, StoryBatches(tokenizer, window), held_out, floor, "stories", "built-in stories, without end"};
+}
+
+std::string text_fingerprint(const TokenSource& tokens) {
+  std::uint64_t hash = 14695981039346656037u;
+  std::vector<std::int32_t> piece(65536);
+  for (Index at = 0; at < tokens.size(); at += static_cast<Index>(piece.size())) {
+    const auto n = static_cast<std::size_t>(std::min<Index>(static_cast<Index>(piece.size()), tokens.size() - at));
+    tokens.read(at, std::span(piece).first(n));
+    for (std::size_t i = 0; i < n; ++i) hash = (hash ^ static_cast<std::uint32_t>(piece[i])) * 1099511628211u;
+  }
+  return std::to_string(tokens.size()) + " tokens, FNV-1a " + std::to_string(hash);
+}
+
+bool is_token_file(const std::string& path) { return path.ends_with(".tokens"); }
+
+}  // namespace
+
+LmData load_data(const LmSettings& s, const std::string* stored_tokenizer) {
+  if (s.data.empty()) return story_data(s, stored_tokenizer);
+  const std::vector<std::filesystem::path> paths(s.data.begin(), s.data.end());
+  const bool mapped = s.data.size() == 1 && is_token_file(s.data.front());
+  const std::string text = mapped ? std::string() : read_text(paths);
+  Tokenizer tokenizer = stored_tokenizer ? Tokenizer::from_json(*stored_tokenizer) : make_tokenizer(s.tokenizer, text);
+  const TokenSource tokens = mapped ? TokenSource::open(paths.front(), tokenizer.hash()) : TokenSource(tokenizer.encode(text), tokenizer.vocabulary_size());
+  const WindowOptions window{.batch = s.batch, .context = s.context, .separator = {}};
+  const auto [training, validation] = tokens.split(s.val_fraction);
+  EvaluationSet held_out;
+  if (s.val_fraction > 0) held_out = WholeSplit(validation, {.batch = std::max<Index>(s.batch, 16), .context = s.context, .separator = {}});
+  const std::string description = std::to_string(training.size()) + " tokens to train on, " + std::to_string(validation.size()) + " to validate with, vocabulary " +
+                                  std::to_string(tokenizer.vocabulary_size());
+  return {tokenizer, LanguageModelBatches(training, window), held_out, {}, text_fingerprint(tokens), description};
+}
+
+}  // namespace heed::examples

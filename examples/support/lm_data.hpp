@@ -1,0 +1,25 @@
+// What a language model is trained on: texts, token files, or the built-in stories.
+#pragma once
+#include <heed/data/batches.hpp>
+#include <heed/data/stories.hpp>
+#include <heed/data/tokenizer.hpp>
+#include <optional>
+#include <string>
+
+#include "examples/support/lm_settings.hpp"
+
+namespace heed::examples {
+
+struct LmData {
+  Tokenizer tokenizer;
+  Dataset training;
+  EvaluationSet validation;
+  std::optional<double> floor;  // of the validation loss, in nats a token: the stories only
+  std::string fingerprint;      // tells one data set from another; kept in checkpoints
+  std::string description;      // for the person at the terminal
+};
+
+// Throws Error for data that cannot be read or are too short. `stored_tokenizer` is the JSON of a checkpoint's, null if none.
+LmData load_data(const LmSettings& settings, const std::string* stored_tokenizer);
+
+}  // namespace heed::examples

@@ -1,0 +1,67 @@
+// The settings of a language-model training: flags, presets, and how they are kept in a checkpoint.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <heed/layers/decoding.hpp>
+#include <heed/layers/gpt.hpp>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace heed::examples {
+
+// What decides the result of a run: kept in the checkpoint, and taken from there on --resume. A flag fills one of these.
+struct LmSettings {
+  std::vector<std::string> data;  // empty: the built-in stories
+  std::string tokenizer = "char";
+  std::string preset = "nano";
+  Index layers = 0, heads = 0, width = 0, context = 0, batch = 0, accumulate = 1;
+  double dropout = 0;
+  std::string attention = "softmax", norm = "layer", activation = "gelu", positions = "learned";
+  bool bias = false;
+  Index steps = 0;
+  double lr = 0, min_lr = 0;
+  Index warmup = 0;
+  double weight_decay = 0.1, beta1 = 0.9, beta2 = 0.99, grad_clip = 1;
+  std::string optimizer = "adamw", schedule = "cosine";
+  std::uint64_t seed = 1;
+  std::string dtype = "f32";
+  double val_fraction = 0.1;
+  Index eval_every = 250, eval_batches = 20;
+};
+
+// What may differ between a run and its resumption.
+struct LmRunFlags {
+  int threads = 0;
+  std::string checkpoint = "lm.h5", log, plot;
+  Index checkpoint_every = 0;
+  bool resume = false;
+  Index sample = 300;
+  std::string prompt;
+  SamplingOptions sampling{.temperature = 0.8};
+};
+
+// Declares the flags of train_lm. After parsing, resolve() gives the settings.
+class LmFlags {
+ public:
+  explicit LmFlags(CLI::App& app);
+
+  const LmRunFlags& run() const { return run_; }
+  // The settings given by flags, the others from `stored` (a checkpoint's; null: none) or else from the preset. Throws UsageError
+  // where a flag differs from what is stored.
+  LmSettings resolve(const nlohmann::json* stored) const;
+
+ private:
+  LmRunFlags run_;
+  LmSettings given_;
+  std::vector<std::pair<std::string, CLI::Option*>> options_;  // by their key in the stored settings
+};
+
+nlohmann::ordered_json to_json(const LmSettings& settings);
+
+// Of a model, as kept in checkpoints: docs/checkpoint_format.md.
+GPTOptions gpt_options(const LmSettings& settings, Index vocabulary);
+nlohmann::ordered_json to_json(const GPTOptions& options, const std::string& attention);
+GPTOptions gpt_options_from_json(const nlohmann::json& json, const std::string& source);
+
+}  // namespace heed::examples

@@ -1,0 +1,58 @@
+// Multi-head attention: projections around a mechanism that may be any of heed's or a user's own.
+#pragma once
+#include <heed/layers/attention/softmax.hpp>
+#include <heed/layers/linear.hpp>
+#include <optional>
+
+namespace heed {
+
+struct MultiHeadAttentionOptions {
+  Index width = 0;
+  Index heads = 1;          // divides width
+  Index kv_heads = 0;       // 0: heads; fewer share keys and values between queries (grouped-query, Ainslie et al. 2023)
+  Index memory_width = 0;   // > 0: cross-attention to a memory of that width; 0: self-attention
+  bool bias = true;
+  double dropout = 0;       // on the weights, while training
+  bool rope = false;        // rotary positions (Su et al. 2021) on queries and keys
+};
+
+// Vaswani et al. 2017, section 3.2.2. Queries, keys and values of self-attention come from one product.
+class MultiHeadAttention {
+ public:
+  std::optional<Linear> qkv;  // self: [(heads + 2 kv_heads) * size, width]
+  std::optional<Linear> q;    // cross: [heads * size, width]
+  std::optional<Linear> kv;   // cross: [2 kv_heads * size, memory_width]
+  Linear proj;                // [width, heads * size]
+  AttentionMechanism mechanism;
+
+  MultiHeadAttention(const MultiHeadAttentionOptions& options, Rng& rng, AttentionMechanism mechanism = SoftmaxAttention{});
+
+  // Self-attention: x [B, T, width] -> [B, T, width]. Dropout of `call` is the layer's own.
+  Tensor operator()(In x, AttentionCall call = {}) const;
+  // Cross-attention: memory [B, S, memory_width].
+  Tensor operator()(In x, In memory, AttentionCall call = {}) const;
+  // Decoding: x [B, T, width] continues what `state` has seen; the first call makes the state.
+  Tensor decode(In x, AttentionState& state) const;
+
+  const MultiHeadAttentionOptions& options() const { return options_; }
+
+  void members(auto&& visit) {
+    visit("qkv", qkv);
+    visit("q", q);
+    visit("kv", kv);
+    visit("proj", proj);
+    visit("mechanism", mechanism);
+  }
+
+ private:
+  MultiHeadAttentionOptions options_;
+  Index size_;  // of a head
+
+  struct Heads {
+    Tensor q, k, v;  // [B, H, T, D], [B, Hk, S, D] twice: views
+  };
+  Heads split_self(In x, Index offset) const;
+  Tensor merge(In heads) const;  // [B, H, T, D] -> proj of [B, T, H * D]
+};
+
+}  // namespace heed

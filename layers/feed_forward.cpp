@@ -1,0 +1,31 @@
+#include <heed/autograd/activations.hpp>
+#include <heed/autograd/elementwise.hpp>
+#include <heed/layers/feed_forward.hpp>
+
+namespace heed {
+
+static Index hidden_size(Index width, const FeedForwardOptions& o) {
+  if (o.hidden > 0) return o.hidden;
+  return o.activation == FeedForwardKind::swiglu ? (width * 8 / 3 + 7) / 8 * 8 : 4 * width;
+}
+
+FeedForward::FeedForward(Index width, Rng& rng, const FeedForwardOptions& o)
+    : up(width, hidden_size(width, o) * (o.activation == FeedForwardKind::swiglu ? 2 : 1), rng, {.bias = o.bias}),
+      down(hidden_size(width, o), width, rng, {.bias = o.bias}),
+      activation(o.activation),
+      drop{o.dropout} {}
+
+Tensor FeedForward::operator()(In x) const {
+  const Tensor h = up(x);
+  switch (activation) {
+    case FeedForwardKind::relu: return drop(down(relu(h)));
+    case FeedForwardKind::gelu: return drop(down(gelu(h)));
+    case FeedForwardKind::gelu_tanh: return drop(down(gelu(h, Gelu::tanh)));
+    case FeedForwardKind::silu: return drop(down(silu(h)));
+    case FeedForwardKind::swiglu: break;
+  }
+  const Index n = hidden();
+  return drop(down(silu(h.slice(-1, 0, n)) * h.slice(-1, n, 2 * n)));
+}
+
+}  // namespace heed

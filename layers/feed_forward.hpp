@@ -1,0 +1,35 @@
+// The position-wise network of a Transformer block.
+#pragma once
+#include <heed/layers/dropout.hpp>
+#include <heed/layers/linear.hpp>
+
+namespace heed {
+
+// swiglu: down(silu(gate(x)) * up(x)), Shazeer 2020. The others: down(activation(up(x))).
+enum class FeedForwardKind { relu, gelu, gelu_tanh, silu, swiglu };
+
+struct FeedForwardOptions {
+  Index hidden = 0;  // 0: four times the width; for swiglu 8/3 of it, rounded up to a multiple of 8, for equal parameters
+  FeedForwardKind activation = FeedForwardKind::gelu;
+  double dropout = 0;
+  bool bias = true;
+};
+
+struct FeedForward {
+  Linear up;    // [hidden, width]; for swiglu [2 hidden, width], the gate's rows first
+  Linear down;  // [width, hidden]
+  FeedForwardKind activation;
+  Dropout drop;
+
+  FeedForward(Index width, Rng& rng, const FeedForwardOptions& options = {});
+
+  Tensor operator()(In x) const;  // [..., width] -> [..., width]
+  Index hidden() const { return down.weight.dim(1); }
+
+  void members(auto&& visit) {
+    visit("up", up);
+    visit("down", down);
+  }
+};
+
+}  // namespace heed

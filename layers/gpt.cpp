@@ -1,0 +1,69 @@
+#include <cmath>
+#include <heed/autograd/losses.hpp>
+#include <heed/layers/gpt.hpp>
+
+namespace heed {
+
+static TransformerOptions block_options(const GPTOptions& o) {
+  return {.width = o.width, .heads = o.heads, .kv_heads = o.kv_heads, .hidden = o.hidden, .layers = o.layers, .dropout = o.dropout,
+          .activation = o.activation, .norm = o.norm, .norm_first = true, .bias = o.bias, .rope = o.positions == PositionKind::rope, .causal = true};
+}
+
+GPT::GPT(const GPTOptions& o, Rng& rng, const MechanismFactory& mechanism)
+    : tokens(o.vocabulary, o.width, rng), norm(o.norm, o.width), drop{o.dropout}, options_(o) {
+  require(o.layers >= 0 && o.context > 0, "GPT: layers is ", o.layers, " and context is ", o.context, "; they must be 0 or more and 1 or more");
+  if (o.positions == PositionKind::learned) positions.emplace(o.context, o.width, rng);
+  if (o.positions == PositionKind::sinusoidal) sinusoids_ = sinusoidal_positions(o.context, o.width);
+  if (!o.tied) output = Parameter(Tensor::empty({o.vocabulary, o.width}));
+  for (Index i = 0; i < o.layers; ++i) blocks.emplace_back(block_options(o), rng, mechanism(i, rng));
+
+  const double residual = 0.02 / std::sqrt(2.0 * static_cast<double>(std::max<Index>(1, o.layers)));
+  for (const NamedParameter& p : named_parameters(*this)) {
+    if (p.name.find(".mechanism.") != std::string::npos || p.name.find("norm") != std::string::npos) continue;
+    const bool before_sum = p.name.ends_with("proj.weight") || p.name.ends_with("down.weight");
+    if (p.name.ends_with(".bias")) init::constant_(*p.parameter, 0);
+    else init::normal_(*p.parameter, rng, 0, before_sum ? residual : 0.02);
+  }
+}
+
+Tensor GPT::embed(In x, Index offset) const {
+  check(x.rank() == 2 && x.dtype() == DType::int32, x.where(), "GPT: x is ", x.tensor(), "; it must be int32 [batch, positions]");
+  const Index end = offset + x.dim(1);
+  const bool bounded = options_.positions == PositionKind::learned || options_.positions == PositionKind::sinusoidal;
+  check(!bounded || end <= options_.context, x.where(), "GPT: x reaches position ", end, " but the model's context is ", options_.context);
+  Tensor h = tokens(x);
+  if (positions) h = h + (*positions)(x.dim(1), offset, x.where());
+  if (sinusoids_.defined()) h = h + sinusoids_.slice(0, offset, end).to(h.dtype());
+  return drop(h);
+}
+
+Tensor GPT::operator()(In x) const {
+  Tensor h = embed(x, 0);
+  for (const TransformerBlock& block : blocks) h = block(In(h, x.where()));
+  return linear(norm(h), output_weight(), Tensor());
+}
+
+Tensor GPT::loss(In x, In y) const {
+  check(x.shape() == y.shape(), x.where(), "GPT: x is ", x.tensor(), " and y is ", y.tensor(), "; the shapes must be the same");
+  Tensor h = embed(x, 0);
+  for (const TransformerBlock& block : blocks) h = block(In(h, x.where()));
+  return linear_cross_entropy(norm(h), output_weight(), Tensor(), y);
+}
+
+Tensor GPT::decode(In x, std::vector<AttentionState>& states) const {
+  states.resize(blocks.size());
+  const Index offset = states.empty() ? 0 : states.front().length();
+  Tensor h = embed(x, offset);
+  for (std::size_t i = 0; i < blocks.size(); ++i) h = blocks[i].decode(In(h, x.where()), states[i]);
+  const Tensor last = norm(h.select(1, h.dim(1) - 1));
+  return linear(last, output_weight(), Tensor());
+}
+
+double GPT::flops_per_token(Index length) const {
+  double weights = 0;
+  for (const NamedParameter& p : named_parameters(const_cast<GPT&>(*this)))
+    if (p.name != "positions.weight") weights += static_cast<double>(p.parameter->numel());
+  return 6 * weights + 12.0 * static_cast<double>(options_.layers * options_.width * length);
+}
+
+}  // namespace heed

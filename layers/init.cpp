@@ -1,0 +1,91 @@
+#include <cmath>
+#include <heed/layers/init.hpp>
+#include <vector>
+
+namespace heed::init {
+namespace {
+
+struct Fans {
+  double in, out;
+};
+
+Fans fans_of(const Parameter& p, const char* op) {
+  require(p.rank() >= 2, op, ": the parameter is ", static_cast<const Tensor&>(p), "; it needs 2 axes or more, [out, in, ...]");
+  const double field = static_cast<double>(p.numel()) / static_cast<double>(p.dim(0) * p.dim(1));
+  return {static_cast<double>(p.dim(1)) * field, static_cast<double>(p.dim(0)) * field};
+}
+
+double kaiming_gain(double slope) { return std::sqrt(2 / (1 + slope * slope)); }
+
+double normal_cdf(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
+
+// The x with normal_cdf(x) = p, by bisection: exact to rounding, and only run at initialisation.
+double normal_quantile(double p) {
+  double low = -40, high = 40;
+  for (int i = 0; i < 80; ++i) {
+    const double middle = 0.5 * (low + high);
+    (normal_cdf(middle) < p ? low : high) = middle;
+  }
+  return 0.5 * (low + high);
+}
+
+}  // namespace
+
+void constant_(Parameter& p, double value) { p.fill_(value); }
+void uniform_(Parameter& p, Rng& rng, double low, double high) { p.copy_(rng.uniform(p.shape(), low, high, p.dtype())); }
+void normal_(Parameter& p, Rng& rng, double mean, double deviation) { p.copy_(rng.normal(p.shape(), mean, deviation, p.dtype())); }
+
+void trunc_normal_(Parameter& p, Rng& rng, double mean, double deviation, double low, double high) {
+  require(deviation > 0 && low < high, "trunc_normal_: deviation is ", deviation, " and the interval [", low, ", ", high,
+          "]; the deviation must be positive and the interval not empty");
+  const double from = normal_cdf((low - mean) / deviation), to = normal_cdf((high - mean) / deviation);
+  Tensor values = rng.uniform(p.shape(), from, to, DType::float64);
+  double* v = values.ptr<double>();
+  for (Index i = 0; i < values.numel(); ++i) v[i] = std::min(high, std::max(low, mean + deviation * normal_quantile(v[i])));
+  p.copy_(values);
+}
+
+void xavier_uniform_(Parameter& p, Rng& rng, double gain) {
+  const Fans f = fans_of(p, "xavier_uniform_");
+  const double bound = gain * std::sqrt(6 / (f.in + f.out));
+  uniform_(p, rng, -bound, bound);
+}
+
+void xavier_normal_(Parameter& p, Rng& rng, double gain) {
+  const Fans f = fans_of(p, "xavier_normal_");
+  normal_(p, rng, 0, gain * std::sqrt(2 / (f.in + f.out)));
+}
+
+void kaiming_uniform_(Parameter& p, Rng& rng, double slope) {
+  const double bound = kaiming_gain(slope) * std::sqrt(3 / fans_of(p, "kaiming_uniform_").in);
+  uniform_(p, rng, -bound, bound);
+}
+
+void kaiming_normal_(Parameter& p, Rng& rng, double slope) {
+  normal_(p, rng, 0, kaiming_gain(slope) / std::sqrt(fans_of(p, "kaiming_normal_").in));
+}
+
+void orthogonal_(Parameter& p, Rng& rng, double gain) {
+  fans_of(p, "orthogonal_");
+  const Index rows = p.dim(0), columns = p.numel() / rows;
+  const Index count = std::min(rows, columns), length = std::max(rows, columns);
+  // Gram-Schmidt, twice for accuracy, on `count` random vectors: uniform over the orthonormal frames.
+  const Tensor random = rng.normal({count, length}, 0, 1, DType::float64);
+  double* q = random.ptr<double>();
+  for (Index i = 0; i < count; ++i) {
+    double* row = q + i * length;
+    for (int pass = 0; pass < 2; ++pass) {
+      for (Index j = 0; j < i; ++j) {
+        double dot = 0;
+        for (Index k = 0; k < length; ++k) dot += row[k] * q[j * length + k];
+        for (Index k = 0; k < length; ++k) row[k] -= dot * q[j * length + k];
+      }
+    }
+    double norm = 0;
+    for (Index k = 0; k < length; ++k) norm += row[k] * row[k];
+    for (Index k = 0; k < length; ++k) row[k] *= gain / std::sqrt(norm);
+  }
+  p.copy_((rows <= columns ? random : random.t()).reshape(p.shape()));
+}
+
+}  // namespace heed::init

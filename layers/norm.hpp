@@ -1,0 +1,59 @@
+// Normalisation over the last axis.
+#pragma once
+#include <heed/autograd/norms.hpp>
+#include <optional>
+#include <string_view>
+
+namespace heed {
+
+// Ba, Kiros, Hinton, "Layer normalization", 2016.
+struct LayerNorm {
+  Parameter weight;  // [width]
+  Parameter bias;    // [width], or undefined
+  double eps;
+
+  explicit LayerNorm(Index width, double epsilon = 1e-5, bool with_bias = true) : weight(Tensor::ones({width})), eps(epsilon) {
+    if (with_bias) bias = Parameter(Tensor::zeros({width}));
+  }
+
+  Tensor operator()(In x) const { return layer_norm(x, weight, bias, eps); }  // [..., width] -> the same
+
+  void members(auto&& visit) {
+    visit("weight", weight);
+    visit("bias", bias);
+  }
+};
+
+// Zhang, Sennrich, "Root mean square layer normalization", 2019.
+struct RMSNorm {
+  Parameter weight;  // [width]
+  double eps;
+
+  explicit RMSNorm(Index width, double epsilon = 1e-6) : weight(Tensor::ones({width})), eps(epsilon) {}
+
+  Tensor operator()(In x) const { return rms_norm(x, weight, eps); }  // [..., width] -> the same
+
+  void members(auto&& visit) { visit("weight", weight); }
+};
+
+enum class NormKind { layer, rms };
+
+// Either of the two, for models that let the user choose. Its parameters are named as if it were the chosen one itself.
+struct Norm {
+  std::optional<LayerNorm> layer;
+  std::optional<RMSNorm> rms;
+
+  Norm(NormKind kind, Index width, bool bias = true) {
+    if (kind == NormKind::layer) layer.emplace(width, 1e-5, bias);
+    else rms.emplace(width);
+  }
+
+  Tensor operator()(In x) const { return layer ? (*layer)(x) : (*rms)(x); }
+
+  void members(auto&& visit) {
+    if (layer) layer->members(visit);
+    else rms->members(visit);
+  }
+};
+
+}  // namespace heed

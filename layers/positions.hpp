@@ -1,0 +1,43 @@
+// Where a token stands: learned and sinusoidal vectors that are added to the embeddings. Rotary positions (rope) act on queries
+// and keys inside MultiHeadAttention.
+#pragma once
+#include <heed/autograd/elementwise.hpp>
+#include <heed/layers/embedding.hpp>
+
+namespace heed {
+
+enum class PositionKind { none, learned, sinusoidal, rope };
+
+// PE(pos, 2i) = sin(pos / 10000^(2i/width)), PE(pos, 2i+1) = cos of the same. Vaswani et al. 2017, section 3.5.
+Tensor sinusoidal_positions(Index count, Index width, DType dtype = DType::float32);  // [count, width]
+
+struct LearnedPositions {
+  Parameter weight;  // [context, width]
+
+  LearnedPositions(Index context, Index width, Rng& rng) : weight(Tensor::empty({context, width})) { init::normal_(weight, rng, 0, 0.02); }
+
+  // [T, width] for the positions from `offset` on.
+  Tensor operator()(Index length, Index offset = 0, Where where = Where::current()) const {
+    check(offset >= 0 && offset + length <= weight.dim(0), where, "LearnedPositions: positions ", offset, " to ", offset + length - 1,
+          " were asked for; the model has ", weight.dim(0));
+    return weight.slice(0, offset, offset + length);
+  }
+
+  void members(auto&& visit) { visit("weight", weight); }
+};
+
+struct SinusoidalPositions {
+  Tensor table;  // [context, width]
+
+  SinusoidalPositions(Index context, Index width) : table(sinusoidal_positions(context, width)) {}
+
+  Tensor operator()(Index length, Index offset = 0, Where where = Where::current()) const {
+    check(offset >= 0 && offset + length <= table.dim(0), where, "SinusoidalPositions: positions ", offset, " to ", offset + length - 1,
+          " were asked for; the table has ", table.dim(0));
+    return table.slice(0, offset, offset + length);
+  }
+
+  void members(auto&&) {}
+};
+
+}  // namespace heed

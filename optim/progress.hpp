@@ -1,0 +1,43 @@
+// What a person sees of a running training: one live line in a terminal, plain lines elsewhere.
+#pragma once
+#include <cstdio>
+#include <heed/core/dtype.hpp>
+#include <optional>
+#include <string>
+
+namespace heed {
+
+struct ProgressState {
+  Index step = 0, steps = 0;
+  double loss = 0;                        // of this step
+  std::optional<double> validation_loss;  // the last one
+  std::optional<double> floor;            // what no model can go below
+  double tokens_per_second = 0;
+  double share_of_peak = 0;               // 0: not known
+  double seconds_left = 0;
+};
+
+std::string progress_line(const ProgressState& state);
+
+// Writes to `file`. In a terminal the line is redrawn in place at most ten times a second; elsewhere a line is printed at
+// evaluations, at the first and last step, and whenever `quiet_seconds` have passed.
+class Progress {
+ public:
+  explicit Progress(std::FILE* file, double quiet_seconds = 30);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void update(const ProgressState& state, bool important);
+  void message(const std::string& text);  // a line of its own, above the live one
+  void close();                           // ends the live line
+
+ private:
+  std::FILE* file_;
+  bool terminal_, open_ = false;
+  double quiet_seconds_, last_ = -1e300;
+  std::string line_;
+  void draw();
+};
+
+}  // namespace heed

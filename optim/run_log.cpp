@@ -1,0 +1,78 @@
+#include <heed/optim/run_log.hpp>
+//
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <heed/core/check.hpp>
+#include <nlohmann/json.hpp>
+
+namespace heed::detail {
+namespace {
+
+// Where the line of `step` ends in the log. Lines are those of steps 1, 2, ... in order.
+std::uintmax_t end_of_step(const std::filesystem::path& path, Index step) {
+  std::ifstream file(path, std::ios::binary);
+  require(file.good(), "log: ", path.string(), " cannot be read: ", std::strerror(errno));
+  std::string line;
+  std::uintmax_t end = 0;
+  for (Index i = 1; i <= step; ++i) {
+    const bool whole = static_cast<bool>(std::getline(file, line)) && !file.eof();
+    require(whole, "log: ", path.string(), " ends before step ", i, " but the checkpoint is of step ", step,
+            "; give the log that belongs to it, or another file");
+    const nlohmann::json entry = nlohmann::json::parse(line, nullptr, false);
+    require(entry.is_object() && entry.contains("step") && entry["step"] == i, "log: line ", i, " of ", path.string(),
+            " is not the entry of step ", i, "; give the log that belongs to the checkpoint, or another file");
+    end += line.size() + 1;
+  }
+  return end;
+}
+
+// JSON has no infinities: they become null, as JavaScript does it.
+nlohmann::json number(double x) { return std::isfinite(x) ? nlohmann::json(x) : nlohmann::json(nullptr); }
+
+}  // namespace
+
+RunLog::RunLog(const std::filesystem::path& path, Index step) : path_(path) {
+  if (path.empty()) return;
+  const bool goes_on = step > 0 && std::filesystem::exists(path);
+  const std::uintmax_t end = goes_on ? end_of_step(path, step) : 0;
+  file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND, 0666);
+  require(file_ >= 0, "log: ", path.string(), " cannot be written: ", std::strerror(errno));
+  if (::ftruncate(file_, static_cast<off_t>(end)) != 0 && errno != EINVAL) {  // EINVAL: a pipe or a device
+    const int error = errno;
+    ::close(file_);
+    fail("log: ", path.string(), " cannot be cut: ", std::strerror(error));
+  }
+}
+
+RunLog::~RunLog() { if (file_ >= 0) ::close(file_); }
+
+void RunLog::write(const LogEntry& e) {
+  if (file_ < 0) return;
+  nlohmann::ordered_json entry;
+  entry["step"] = e.step;
+  entry["loss"] = number(e.loss);
+  entry["lr"] = number(e.lr);
+  entry["grad_norm"] = number(e.grad_norm);
+  entry["tokens_per_second"] = number(std::round(e.tokens_per_second));
+  if (e.val_loss) entry["val_loss"] = number(*e.val_loss);
+  const std::string line = entry.dump() + "\n";
+  std::size_t done = 0;
+  while (done < line.size()) {
+    const ssize_t n = ::write(file_, line.data() + done, line.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    require(n > 0, "log: ", path_.string(), " cannot be written: ", std::strerror(errno));
+    done += static_cast<std::size_t>(n);
+  }
+}
+
+void RunLog::sync() {
+  if (file_ < 0) return;
+  require(::fsync(file_) == 0 || errno == EINVAL || errno == EROFS, "log: ", path_.string(), " cannot be written to disk: ", std::strerror(errno));
+}
+
+}  // namespace heed::detail

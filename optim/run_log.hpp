@@ -1,0 +1,33 @@
+// The log of a run: one JSON object a line and step. Internal.
+#pragma once
+#include <filesystem>
+#include <heed/core/dtype.hpp>
+#include <optional>
+#include <string>
+
+namespace heed::detail {
+
+struct LogEntry {
+  Index step;
+  double loss, lr, grad_norm, tokens_per_second;
+  std::optional<double> val_loss;
+};
+
+class RunLog {
+ public:
+  // Opens `path` for a run that goes on after `step`: 0 empties the file; otherwise its lines behind that step are cut off, and an
+  // Error is thrown where lines up to it are missing. An empty path is no log.
+  RunLog(const std::filesystem::path& path, Index step);
+  ~RunLog();
+  RunLog(const RunLog&) = delete;
+  RunLog& operator=(const RunLog&) = delete;
+
+  void write(const LogEntry& entry);  // throws Error where the line cannot be written
+  void sync();                        // to disk: before a checkpoint of the same step
+
+ private:
+  std::filesystem::path path_;
+  int file_ = -1;
+};
+
+}  // namespace heed::detail

@@ -1,0 +1,239 @@
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <heed/autograd/matmul.hpp>
+#include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/random.hpp>
+#include <heed/optim/run_log.hpp>
+#include <heed/optim/run_loop.hpp>
+
+namespace heed {
+namespace {
+
+constexpr std::uint64_t kDropoutStream = 1;  // of default_rng in training steps; its key is the run's seed
+
+volatile std::sig_atomic_t interrupted = 0;
+
+extern "C" void note_interrupt(int signal) {
+  interrupted = 1;
+  std::signal(signal, SIG_DFL);  // a second one kills
+}
+
+// Catches Ctrl-C and SIGTERM while it lives.
+class InterruptScope {
+ public:
+  explicit InterruptScope(bool on) : on_(on) {
+    if (!on_) return;
+    interrupted = 0;
+    previous_int_ = std::signal(SIGINT, note_interrupt);
+    previous_term_ = std::signal(SIGTERM, note_interrupt);
+  }
+  ~InterruptScope() {
+    if (!on_) return;
+    std::signal(SIGINT, previous_int_);
+    std::signal(SIGTERM, previous_term_);
+  }
+  InterruptScope(const InterruptScope&) = delete;
+  InterruptScope& operator=(const InterruptScope&) = delete;
+  bool asked() const { return on_ && interrupted != 0; }
+
+ private:
+  using Handler = void (*)(int);
+  bool on_;
+  Handler previous_int_ = SIG_DFL, previous_term_ = SIG_DFL;
+};
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+void check_options(const RunOptions& o) {
+  require(o.steps >= 0, "run: steps is ", o.steps, "; it must be 0 or more");
+  require(o.accumulate >= 1, "run: accumulate is ", o.accumulate, "; it must be 1 or more");
+  require(o.grad_clip >= 0, "run: grad_clip is ", o.grad_clip, "; it must be 0 (no clipping) or more");
+  require(o.eval_every >= 0 && o.eval_batches >= 0 && o.checkpoint_every >= 0, "run: eval_every is ", o.eval_every, ", eval_batches ", o.eval_batches,
+          " and checkpoint_every ", o.checkpoint_every, "; they must be 0 or more");
+  require(o.checkpoint_every == 0 || !o.checkpoint.empty(), "run: checkpoint_every is ", o.checkpoint_every, " but no checkpoint file is given");
+}
+
+// One run: its state between steps is `done_`, the history, and what parts_ hold.
+class Run {
+ public:
+  Run(RunParts parts, const RunOptions& options) : parts_(std::move(parts)), o_(options), resumed_(resume()), log_(o_.log, done_) {
+    if (o_.progress != nullptr) progress_.emplace(o_.progress);
+  }
+
+  RunResult go();
+
+ private:
+  RunParts parts_;
+  const RunOptions& o_;
+  Index done_ = 0;  // steps
+  RunHistory history_;
+  Index resumed_;   // done_ at the start; set by resume(), before the log is opened
+  detail::RunLog log_;
+  std::optional<Progress> progress_;
+  double begin_ = now(), training_seconds_ = 0, training_tokens_ = 0;
+
+  Index resume();
+  void save();
+  detail::LogEntry step();
+  void evaluate_into(detail::LogEntry& entry);
+  void show(const detail::LogEntry& entry);
+};
+
+Tensor to_tensor(const std::vector<double>& values) { return Tensor::from(values, {static_cast<Index>(values.size())}); }
+
+Index Run::resume() {
+  if (!o_.resume || o_.checkpoint.empty() || !std::filesystem::exists(o_.checkpoint)) return 0;
+  const Checkpoint c = load_checkpoint(o_.checkpoint);
+  const std::string file = o_.checkpoint.string();
+  require(c.counter("seed") == o_.seed, "resume: the seed of ", file, " is ", c.counter("seed"), " and of this run ", o_.seed, "; they must be the same");
+  parts_.load(c);
+  const auto load_state = [&c](const std::string& section, auto& part) {
+    std::vector<NamedTensor> state;
+    for (const auto& [path, tensor] : c.tensors)
+      if (path.starts_with(section + "/")) state.push_back({path.substr(section.size() + 1), tensor});
+    part.load_state(state);
+  };
+  require(c.text("optimizer") == parts_.optimizer->name(), "resume: the optimizer of ", file, " is ", c.text("optimizer"), " and of this run ",
+          parts_.optimizer->name(), "; they must be the same");
+  load_state("optimizer", *parts_.optimizer);
+  load_state("schedule", *parts_.schedule);
+  history_.losses = c.tensor("history/loss").to_vector<double>();
+  const std::vector<double> steps = c.tensor("history/validation_step").to_vector<double>(), values = c.tensor("history/validation_loss").to_vector<double>();
+  for (std::size_t i = 0; i < steps.size(); ++i) history_.validation_losses.emplace_back(static_cast<Index>(steps[i]), values[i]);
+  done_ = static_cast<Index>(c.counter("step"));
+  return done_;
+}
+
+void Run::save() {
+  if (o_.checkpoint.empty()) return;
+  log_.sync();  // a resumed run finds the log as long as the checkpoint says
+  Checkpoint c;
+  parts_.store(c);
+  for (const NamedTensor& t : parts_.optimizer->state()) c.tensors["optimizer/" + t.name] = t.tensor;
+  for (const NamedTensor& t : parts_.schedule->state()) c.tensors["schedule/" + t.name] = t.tensor;
+  std::vector<double> steps, values;
+  for (const auto& [step, loss] : history_.validation_losses) {
+    steps.push_back(static_cast<double>(step));
+    values.push_back(loss);
+  }
+  c.tensors["history/loss"] = to_tensor(history_.losses);
+  c.tensors["history/validation_step"] = to_tensor(steps);
+  c.tensors["history/validation_loss"] = to_tensor(values);
+  c.counters["step"] = static_cast<std::uint64_t>(done_);
+  c.counters["seed"] = o_.seed;
+  c.texts = o_.texts;
+  c.texts["optimizer"] = parts_.optimizer->name();
+  c.texts["instruction_set"] = arch();
+  save_checkpoint(o_.checkpoint, c);
+}
+
+// Gradients of `accumulate` batches, each weighted by its share of the targets that count, and one optimizer step.
+detail::LogEntry Run::step() {
+  const double start = now();
+  const auto s = static_cast<std::uint64_t>(done_);
+  // Dropout's numbers are those of this seed and step, whatever was drawn before.
+  default_rng() = Rng(o_.seed, kDropoutStream);
+  default_rng().set_position(s << 40);
+  std::vector<Batch> batches;
+  Index counted = 0;
+  for (Index i = 0; i < o_.accumulate; ++i) {
+    batches.push_back(parts_.batch(o_.seed, s * static_cast<std::uint64_t>(o_.accumulate) + static_cast<std::uint64_t>(i)));
+    counted += batches.back().counted;
+  }
+  double loss = 0;
+  parts_.optimizer->zero_grad();
+  for (const Batch& batch : batches) {
+    const double share = counted > 0 ? static_cast<double>(batch.counted) / static_cast<double>(counted) : 1.0 / static_cast<double>(o_.accumulate);
+    Tape tape({.find_nan = o_.find_nan});
+    const MatmulPrecision precision(o_.precision);
+    const Tensor l = parts_.loss(batch);
+    loss += share * l.item();
+    require(std::isfinite(loss), "run: the loss of step ", done_ + 1, " is ", loss, "; it must be finite: lower the learning rate, or find its cause with find_nan");
+    tape.backward(l, Tensor::full(l.shape(), share, l.dtype()));
+  }
+  const double lr = (*parts_.schedule)(done_);
+  parts_.optimizer->set_lr(lr);
+  const double norm = parts_.optimizer->clipped_step(o_.grad_clip > 0 ? o_.grad_clip : INFINITY);
+  ++done_;
+  history_.losses.push_back(loss);
+  const double seconds = now() - start;
+  double tokens = 0;
+  for (const Batch& batch : batches) tokens += static_cast<double>(batch.inputs.numel());
+  training_seconds_ += seconds;
+  training_tokens_ += tokens;
+  return {done_, loss, lr, norm, tokens / seconds, std::nullopt};
+}
+
+void Run::evaluate_into(detail::LogEntry& entry) {
+  const bool last = done_ == o_.steps;
+  if (parts_.validation.size() == 0 || !(last || (o_.eval_every > 0 && done_ % o_.eval_every == 0))) return;
+  const MatmulPrecision precision(o_.precision);
+  entry.val_loss = evaluate(parts_.loss, parts_.validation, last ? 0 : o_.eval_batches);
+  parts_.schedule->observe(*entry.val_loss);
+  history_.validation_losses.emplace_back(done_, *entry.val_loss);
+}
+
+void Run::show(const detail::LogEntry& entry) {
+  if (!progress_) return;
+  ProgressState p;
+  p.step = done_;
+  p.steps = o_.steps;
+  p.loss = entry.loss;
+  if (!history_.validation_losses.empty()) p.validation_loss = history_.validation_losses.back().second;
+  p.floor = p.validation_loss ? o_.floor : std::nullopt;
+  p.tokens_per_second = training_tokens_ / training_seconds_;
+  if (o_.peak_flops > 0) p.share_of_peak = o_.flops_per_token * p.tokens_per_second / o_.peak_flops;
+  p.seconds_left = (now() - begin_) / static_cast<double>(done_ - resumed_) * static_cast<double>(o_.steps - done_);
+  progress_->update(p, entry.val_loss.has_value() || done_ == resumed_ + 1 || done_ == o_.steps);
+}
+
+RunResult Run::go() {
+  require(done_ <= o_.steps, "resume: the checkpoint is of step ", done_, " but the run has ", o_.steps, " steps; ask for as many or more");
+  const InterruptScope interrupt(o_.handle_interrupt);
+  if (progress_ && resumed_ > 0) progress_->message("resumed at step " + std::to_string(resumed_));
+  Index saved = resumed_ > 0 ? resumed_ : -1;
+  while (done_ < o_.steps && !interrupt.asked()) {
+    detail::LogEntry entry = step();
+    evaluate_into(entry);
+    log_.write(entry);
+    show(entry);
+    if (o_.checkpoint_every > 0 && done_ % o_.checkpoint_every == 0) {
+      save();
+      saved = done_;
+    }
+  }
+  if (saved != done_) save();
+  if (progress_) progress_->close();
+  RunResult result;
+  result.steps = done_;
+  result.resumed_from = resumed_;
+  result.interrupted = done_ < o_.steps;
+  result.history = std::move(history_);
+  if (!result.history.validation_losses.empty()) result.validation_loss = result.history.validation_losses.back().second;
+  return result;
+}
+
+}  // namespace
+
+double evaluate(const std::function<Tensor(const Batch&)>& loss, const EvaluationSet& set, Index batches) {
+  const NoTape no_tape;
+  const Evaluation evaluation;
+  const Index n = batches > 0 ? std::min(batches, set.size()) : set.size();
+  double sum = 0, counted = 0;
+  for (Index i = 0; i < n; ++i) {
+    const Batch b = set.batch(i);
+    const auto weight = static_cast<double>(b.counted);
+    if (weight > 0) sum += weight * loss(b).item();
+    counted += weight;
+  }
+  return sum / counted;
+}
+
+RunResult run(RunParts parts, const RunOptions& options) {
+  check_options(options);
+  return Run(std::move(parts), options).go();
+}
+
+}  // namespace heed
