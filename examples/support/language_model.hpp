@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <heed/data/checkpoint.hpp>
 #include <heed/data/tokenizer.hpp>
+#include <heed/layers/decoding.hpp>
 #include <heed/layers/gpt.hpp>
 
 namespace heed::examples {

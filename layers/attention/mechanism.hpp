@@ -27,16 +27,16 @@ struct AttentionCapabilities {
   bool cross = false;      // T and S may differ
   bool grouped = false;    // k and v may have fewer heads
   bool discrete = false;   // the result jumps where a choice changes
-  std::string why;         // of what is missing, for error messages: "the softmax over positions sees the future"
+  std::string why = {};         // of what is missing, for error messages: "the softmax over positions sees the future"
 };
 
 // How one application attends. Undefined tensors ask for nothing.
 struct AttentionCall {
   bool causal = false;     // query i sees keys j <= i + S - T
-  Tensor key_lengths;      // int32 [B]: keys at and behind the length are padding
-  Tensor key_mask;         // bool8 [B, S]: true = may attend
-  Tensor mask;             // bool8, broadcasts to [B, H, T, S]
-  Tensor bias;             // broadcasts to [B, H, T, S]; added to the scores
+  Tensor key_lengths = {};      // int32 [B]: keys at and behind the length are padding
+  Tensor key_mask = {};         // bool8 [B, S]: true = may attend
+  Tensor mask = {};             // bool8, broadcasts to [B, H, T, S]
+  Tensor bias = {};             // broadcasts to [B, H, T, S]; added to the scores
   double dropout = 0;      // on the weights, while training
 };
 

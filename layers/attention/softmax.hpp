@@ -2,6 +2,7 @@
 #pragma once
 #include <heed/autograd/attention.hpp>
 #include <heed/layers/attention/mechanism.hpp>
+#include <optional>
 
 namespace heed {
 
@@ -21,7 +22,7 @@ class KeyValueCache {
 };
 
 struct SoftmaxAttention {
-  double scale = 0;  // 0: 1/sqrt(D)
+  std::optional<double> scale = {};  // 1 / sqrt(D) unless given
 
   std::string name() const { return "softmax"; }
   AttentionCapabilities capabilities() const {
