@@ -83,8 +83,9 @@ void orthogonal_(Parameter& p, Rng& rng, double gain) {
     }
     double norm = 0;
     for (Index k = 0; k < length; ++k) norm += row[k] * row[k];
-    for (Index k = 0; k < length; ++k) row[k] *= gain / std::sqrt(norm);
+    for (Index k = 0; k < length; ++k) row[k] /= std::sqrt(norm);
   }
+  for (Index i = 0; i < count * length; ++i) q[i] *= gain;
   p.copy_((rows <= columns ? random : random.t()).reshape(p.shape()));
 }
 

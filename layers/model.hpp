@@ -47,7 +47,10 @@ template <class M> void to(M& model, DType dtype) {
       model,
       [&](const std::string&, Parameter& p) {
         const detail::Storage* storage = p.storage();
-        if (const auto found = done.find(storage); found != done.end()) return tie(*found->second, p);
+        if (const auto found = done.find(storage); found != done.end()) {
+          p = Parameter(Tensor::empty(p.shape(), dtype));
+          return tie(*found->second, p);
+        }
         Parameter converted(p.detach().to(dtype).clone());
         converted.set_path(p.path());
         converted.requires_grad_(p.requires_grad());

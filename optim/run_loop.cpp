@@ -95,7 +95,7 @@ Index Run::resume() {
       if (path.starts_with(section + "/")) state.push_back({path.substr(section.size() + 1), tensor});
     part.load_state(state);
   };
-  require(c.text("optimizer") == parts_.optimizer->name(), "resume: the optimizer of ", file, " is ", c.text("optimizer"), " and of this run ",
+  require(c.text("optimizer_name") == parts_.optimizer->name(), "resume: the optimizer of ", file, " is ", c.text("optimizer_name"), " and of this run ",
           parts_.optimizer->name(), "; they must be the same");
   load_state("optimizer", *parts_.optimizer);
   load_state("schedule", *parts_.schedule);
@@ -124,7 +124,7 @@ void Run::save() {
   c.counters["step"] = static_cast<std::uint64_t>(done_);
   c.counters["seed"] = o_.seed;
   c.texts = o_.texts;
-  c.texts["optimizer"] = parts_.optimizer->name();
+  c.texts["optimizer_name"] = parts_.optimizer->name();
   c.texts["instruction_set"] = arch();
   save_checkpoint(o_.checkpoint, c);
 }

@@ -179,14 +179,17 @@ TEST_CASE("Sequential takes layers and functions") {
   check_layer(model, random({4, 2}), [&](const Tensor& x) { return model(x); });
 }
 
+namespace {
+struct Pair {
+  Linear a, b;
+  void members(auto&& visit) {
+    visit("a", a);
+    visit("b", b);
+  }
+};
+}  // namespace
+
 TEST_CASE("models: clone, convert, tie, freeze, count, summary") {
-  struct Pair {
-    Linear a, b;
-    void members(auto&& visit) {
-      visit("a", a);
-      visit("b", b);
-    }
-  };
   static_assert(!std::is_copy_constructible_v<Pair> && !std::is_copy_constructible_v<Linear> && std::is_move_constructible_v<Pair>);
   Rng rng(9);
   const auto make = [&] { return Pair{Linear(3, 3, rng), Linear(3, 3, rng)}; };
