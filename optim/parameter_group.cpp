@@ -54,15 +54,15 @@ void check_state(const std::string& who, const std::vector<NamedTensor>& wanted,
   }
   for (const NamedTensor& part : wanted) {
     const auto found = by_name.find(part.name);
-    require(found != by_name.end(), who, ": the state has no '", part.name, "'; it must be the state of a ", who,
-            " of the same parameters");
+    require(found != by_name.end(), who, ": the state has no '", part.name, "'; it must be that of ", who,
+            " with the same parameters");
     const Tensor& t = *found->second;
     require(t.shape() == part.tensor.shape() && t.dtype() == part.tensor.dtype(), who, ": in the state '", part.name,
             "' is ", t, "; it must be ", part.tensor);
     by_name.erase(found);
   }
   require(by_name.empty(), who, ": the state has '", by_name.empty() ? "" : by_name.begin()->first,
-          "', which is unknown here; it must be the state of a ", who, " of the same parameters");
+          "', which is unknown here; it must be that of ", who, " with the same parameters");
 }
 
 void copy_state(std::vector<NamedTensor>& to, const std::vector<NamedTensor>& from) {

@@ -234,8 +234,7 @@ TEST_CASE("optimizers: a state that does not fit is refused and changes nothing"
     return message;
   };
   std::vector<NamedTensor> bad(good.begin() + 1, good.end());
-  CHECK(refused(bad) ==
-        "AdamW: the state has no 'exp_avg.weight'; it must be the state of a AdamW of the same parameters");
+  CHECK(refused(bad) == "AdamW: the state has no 'exp_avg.weight'; it must be that of AdamW with the same parameters");
   bad = good;
   bad.push_back({"exp_avg.extra", Tensor::zeros({2})});
   CHECK(contains(refused(bad), "the state has 'exp_avg.extra', which is unknown here"));

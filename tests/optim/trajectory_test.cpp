@@ -119,7 +119,9 @@ double worst(const std::string& name, const json& kept, Problem<T>& problem,
 
 template <class T>
 void check_all_cases(const char* dtype) {
-  for (const auto& [name, make_one] : kCases) {
+  for (const auto& entry : kCases) {
+    const auto& name = entry.first;
+    const auto& make_one = entry.second;
     const json& stored = reference()["cases"][name];
     Problem<T> problem;
     const auto optimizer = make_one(problem.named());
