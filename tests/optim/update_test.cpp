@@ -147,7 +147,6 @@ std::vector<T> run_all(int thread_count, int* seen) {
   threads_seen();
   std::vector<T> bits;
   for (const auto& entry : kCases) {
-    const auto& name = entry.first;
     const auto& c = entry.second;
     std::vector<Parameter> parameters;
     for (const Index n : {Index{70001}, Index{3}, Index{0}, Index{16384}, Index{129}, Index{1}, Index{300000}})
