@@ -1,0 +1,158 @@
+// Files that are not, or no longer, checkpoints: each is refused with one sentence before HDF5 sees a byte.
+#include <sys/stat.h>
+#include <xxhash.h>
+
+#include <cstring>
+#include <heed/data/checkpoint.hpp>
+#include <heed/data/checkpoint_hdf5.hpp>
+
+#include "tests/data/checkpoint_model.hpp"
+#include "tests/data/temporary_folder.hpp"
+
+using namespace heed;
+using heed::test::bytes_of;
+
+static Checkpoint small() {
+  Checkpoint c;
+  c.counters["step"] = 12;
+  c.texts["config"] = "{}";
+  c.tensors["model/x"] = Tensor::arange(4, DType::float32);
+  return c;
+}
+
+// An independent writer of the user block.
+static std::string sealed(std::string file, std::uint32_t version = 1, std::uint32_t user_block = 512) {
+  const std::uint64_t size = file.size(), none = 0;
+  std::memcpy(&file[0], "\x89heed\r\n\x1a", 8);
+  std::memcpy(&file[8], &version, 4);
+  std::memcpy(&file[12], &user_block, 4);
+  std::memcpy(&file[16], &size, 8);
+  std::memcpy(&file[24], &none, 8);
+  const std::uint64_t hash = XXH3_64bits(file.data(), file.size());
+  std::memcpy(&file[24], &hash, 8);
+  return file;
+}
+
+namespace {
+
+struct Case {
+  TemporaryFolder folder;
+  std::string good;
+
+  Case() {
+    save_checkpoint(folder.path / "good.h5", small());
+    good = bytes_of(folder.path / "good.h5");
+  }
+  // The message, without the path of the folder, that loading these bytes gives.
+  std::string load(const std::string& bytes) const {
+    folder.write("x.h5", bytes);
+    return load_file("x.h5");
+  }
+  std::string load_file(const std::string& name) const {
+    std::string message = error_of([&] { load_checkpoint(folder.path / name); });
+    const std::string prefix = folder.path.string() + "/";
+    for (auto place = message.find(prefix); place != std::string::npos; place = message.find(prefix)) {
+      message.erase(place, prefix.size());
+    }
+    return message;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("checkpoint damage: the seal is as specified") {
+  const Case c;
+  CHECK(sealed(c.good) == c.good);
+  CHECK(c.load(c.good) == "no error");
+}
+
+TEST_CASE("checkpoint damage: a file cut at any length is refused") {
+  const Case c;
+  CHECK(c.load("") == "load_checkpoint: x.h5 is empty; it must be a heed checkpoint");
+  int refused = 0;
+  c.folder.write("x.h5", c.good);
+  for (std::size_t n = c.good.size() - 1; n > 0; --n) {
+    std::filesystem::resize_file(c.folder.path / "x.h5", n);  // to write it anew each time would wait for the disk
+    const std::string wanted =
+        n < 512 ? "load_checkpoint: x.h5 is truncated: it ends after " + std::to_string(n) + " bytes, within its header"
+                : "load_checkpoint: x.h5 is truncated: it has " + std::to_string(n) + " of " +
+                      std::to_string(c.good.size()) + " bytes";
+    refused += c.load_file("x.h5") == wanted;
+  }
+  CHECK(refused == static_cast<int>(c.good.size()) - 1);
+}
+
+TEST_CASE("checkpoint damage: a file with any byte changed is refused") {
+  const Case c;
+  int refused = 0, said = 0;
+  std::fstream file(c.folder.write("x.h5", c.good), std::ios::in | std::ios::out | std::ios::binary);
+  const auto put = [&](std::size_t i, int byte) {
+    file.seekp(static_cast<std::streamoff>(i)).put(static_cast<char>(byte)).flush();
+  };
+  for (std::size_t i = 0; i < c.good.size(); ++i) {
+    for (int mask : {1, 0x80, 0xff}) {
+      put(i, c.good[i] ^ mask);
+      const std::string message = c.load_file("x.h5");
+      refused += message != "no error";
+      said += i < 32 || has(message, "load_checkpoint: x.h5 is damaged: its content has the hash ");
+    }
+    put(i, c.good[i]);
+  }
+  CHECK(c.load_file("x.h5") == "no error");
+  CHECK(refused == 3 * static_cast<int>(c.good.size()));
+  CHECK(said == refused);
+}
+
+TEST_CASE("checkpoint damage: zeros and other bytes at the end") {
+  const Case c;
+  const std::string size = std::to_string(c.good.size());
+  for (std::size_t n : {1, 8, 512, 4096}) {
+    CHECK(c.load(c.good + std::string(n, '\0')) == "load_checkpoint: x.h5 is damaged: it has " +
+                                                       std::to_string(c.good.size() + n) + " bytes and must have " +
+                                                       size);
+    if (n >= c.good.size()) continue;
+    std::string tail = c.good;
+    std::fill(tail.end() - static_cast<std::ptrdiff_t>(n), tail.end(), '\0');
+    if (tail != c.good) CHECK(has(c.load(tail), "is damaged"));
+  }
+  CHECK(has(c.load(c.good.substr(0, 512) + std::string(c.good.size() - 512, '\0')), "is damaged"));
+}
+
+TEST_CASE("checkpoint damage: foreign files") {
+  const Case c;
+  const std::string foreign = "load_checkpoint: x.h5 is not a heed checkpoint";
+  CHECK(c.load("#!/bin/sh\n") == foreign);
+  CHECK(c.load(std::string(100000, '\0')) == foreign);
+  CHECK(c.load("PK\3\4" + std::string(5000, 'x')) == foreign);
+  const std::string unsealed =
+      "load_checkpoint: x.h5 is HDF5 but not sealed as a heed checkpoint; docs/checkpoint_format.md has the script "
+      "that "
+      "seals it";
+  CHECK(c.load(c.good.substr(512)) == unsealed);
+  CHECK(c.load(std::string(512, '\0') + c.good.substr(512)) == unsealed);
+  CHECK(c.load(sealed(std::string(3000, 'x'))) ==
+        "load_checkpoint: x.h5 is sealed, but what it seals is not an HDF5 file with a user block of 512 bytes");
+  CHECK(c.load(sealed(std::string(512, 'x'))) ==
+        "load_checkpoint: x.h5 is sealed, but what it seals is not an HDF5 file with a user block of 512 bytes");
+}
+
+TEST_CASE("checkpoint damage: newer and impossible versions") {
+  const Case c;
+  CHECK(c.load(sealed(c.good, 2)) ==
+        "load_checkpoint: x.h5 is of format 2; this heed reads formats up to 1, a newer one is needed");
+  CHECK(c.load(sealed(c.good, 0)) == "load_checkpoint: x.h5 is damaged: its header makes no sense");
+  CHECK(c.load(sealed(c.good, 1, 1024)) == "load_checkpoint: x.h5 is damaged: its header makes no sense");
+}
+
+TEST_CASE("checkpoint damage: what is no file") {
+  const Case c;
+  CHECK(c.load_file("none.h5") == "load_checkpoint: there is no file none.h5");
+  CHECK(c.load_file("none/none.h5") == "load_checkpoint: there is no file none/none.h5");
+  CHECK(c.load_file("good.h5/x.h5") == "load_checkpoint: good.h5/x.h5 cannot be read: Not a directory");
+  std::filesystem::create_directory(c.folder.path / "folder");
+  CHECK(c.load_file("folder") == "load_checkpoint: folder is a folder; it must be a file");
+  REQUIRE(::mkfifo((c.folder.path / "pipe").c_str(), 0600) == 0);
+  CHECK(c.load_file("pipe") == "load_checkpoint: pipe is not a regular file");
+  CHECK(error_of([] { load_checkpoint("/dev/null"); }) == "load_checkpoint: /dev/null is not a regular file");
+  CHECK(error_of([] { load_checkpoint(""); }) == "load_checkpoint: there is no file ");
+}

@@ -1,0 +1,232 @@
+// Saving on disks that fail and in programs that are killed: the file is always the old one or the new one, whole.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <heed/data/checkpoint.hpp>
+#include <sstream>
+
+#include "tests/data/checkpoint_model.hpp"
+#include "tests/data/temporary_folder.hpp"
+#include "tests/tools/run.hpp"
+
+using namespace heed;
+using heed::test::bytes_of, heed::test::Failing, heed::test::quoted, heed::test::Ran, heed::test::run;
+namespace fs = std::filesystem;
+
+static const std::string kTool = quoted(HEED_CHECKPOINT_TOOL);
+
+static std::string save(const fs::path& file, int step) {
+  return kTool + " save " + quoted(file.string()) + " " + std::to_string(step);
+}
+static std::string tell(const fs::path& file) { return run("exec " + kTool + " tell " + quoted(file.string())).output; }
+
+static std::size_t files_in(const fs::path& folder) {
+  return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
+}
+
+static Checkpoint small(int step) {
+  Checkpoint c;
+  c.counters["step"] = static_cast<std::uint64_t>(step);
+  c.tensors["model/x"] = Tensor::zeros({1000});
+  return c;
+}
+
+TEST_CASE("checkpoint disk: a program killed at any call of a save leaves the old file or the new one") {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path / "c.h5", log = folder.path.string() + ".log";
+  for (const char* mode : {"kill", "tear"}) {
+    for (int chunk : {0, 8192}) {
+      fs::remove(file);
+      REQUIRE(run(save(file, 1)).exit_code == 0);
+      int at = 1, now_new = 0;
+      for (;; ++at) {
+        INFO(mode << " at call " << at << ", chunk " << chunk);
+        REQUIRE(at < 100);
+        const Ran ran = run(save(file, 2), Failing{folder.path, mode, at, chunk});
+        if (ran.signal == 0) break;
+        REQUIRE(ran.signal == SIGKILL);
+        const std::string told = tell(file);
+        CHECK((told == "1\n" || told == "2\n"));
+        now_new += told == "2\n";
+        CHECK(files_in(folder.path) <= 2);
+        // What is left behind disturbs no later save, nor does it stay.
+        REQUIRE(run(save(file, 1)).output.empty());
+        CHECK(tell(file) == "1\n");
+        CHECK(files_in(folder.path) == 1);
+      }
+      CHECK(tell(file) == "2\n");
+      CHECK(now_new == 1);  // killed after the rename, before the folder was synced
+      CHECK(at >= (chunk == 0 ? 7 : 12));
+    }
+  }
+  REQUIRE(run(save(file, 3), Failing{folder.path, "", 0, 0, log}).exit_code == 0);
+  std::istringstream lines(bytes_of(log));
+  std::vector<std::string> names;
+  for (std::string number, name, path; lines >> number >> name >> path;) names.push_back(name);
+  CHECK(names == std::vector<std::string>{"open", "ftruncate", "write", "fsync", "rename", "fsync"});
+  fs::remove(log);
+}
+
+TEST_CASE("checkpoint disk: each call of a save failing in turn leaves the old file, no other, and one sentence") {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path / "c.h5";
+  const std::pair<const char*, const char*> modes[] = {{"enospc", "No space left on device"},
+                                                       {"eio", "Input/output error"},
+                                                       {"eacces", "Permission denied"},
+                                                       {"erofs", "Read-only file system"}};
+  for (const auto& [mode, reason] : modes) {
+    for (int chunk : {0, 8192}) {
+      REQUIRE(run(save(file, 1)).exit_code == 0);
+      int at = 1;
+      for (;; ++at) {
+        INFO(mode << " at call " << at << ", chunk " << chunk);
+        REQUIRE(at < 100);
+        const Ran ran = run(save(file, 2), Failing{folder.path, mode, at, chunk});
+        if (ran.exit_code == 0) break;
+        CHECK(ran.exit_code == 1);
+        CHECK(ran.output.substr(0, 17) == "save_checkpoint: ");
+        CHECK(has(ran.output, reason));
+        CHECK(std::count(ran.output.begin(), ran.output.end(), '\n') == 1);
+        CHECK(files_in(folder.path) == 1);
+        const std::string told = tell(file);
+        if (has(ran.output, "a power cut may undo it")) {
+          CHECK(told == "2\n");
+          REQUIRE(run(save(file, 1)).exit_code == 0);
+        } else {
+          CHECK(told == "1\n");
+        }
+      }
+      CHECK(at >= (chunk == 0 ? 7 : 12));
+    }
+  }
+}
+
+TEST_CASE("checkpoint disk: short and interrupted writes are taken up again") {
+  const TemporaryFolder folder;
+  const fs::path a = folder.path / "a.h5", b = folder.path / "b.h5";
+  REQUIRE(run(save(a, 1), Failing{folder.path, "", 0, 777}).exit_code == 0);
+  REQUIRE(run(save(b, 1)).exit_code == 0);
+  CHECK(bytes_of(a) == bytes_of(b));
+}
+
+TEST_CASE("checkpoint disk: a limit on file sizes") {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path / "c.h5";
+  save_checkpoint(file, small(1));
+  const std::string before = bytes_of(file);
+  rlimit old_limit;
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &old_limit) == 0);
+  const auto old_handler = ::signal(SIGXFSZ, SIG_IGN);
+  rlimit limit = old_limit;
+  limit.rlim_cur = 2048;
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
+  const std::string message = error_of([&] { save_checkpoint(file, small(2)); });
+  ::setrlimit(RLIMIT_FSIZE, &old_limit);
+  ::signal(SIGXFSZ, old_handler);
+  CHECK(message == "save_checkpoint: " + file.string() + " could not be written: File too large after 2048 of " +
+                       std::to_string(before.size()) + " bytes; the previous file is unchanged");
+  CHECK(bytes_of(file) == before);
+  CHECK(files_in(folder.path) == 1);
+}
+
+// Runs a script in a mount namespace of its own, whose $D is a fresh file system of 256 kB. False where that is not
+// allowed.
+static bool run_on_disk(const fs::path& folder, const std::string& script, Ran& ran) {
+  const std::string d = quoted(folder.string());
+  ran = run("exec unshare -m sh -c " + quoted("mount -t tmpfs -o size=256k none " + d + " || exit 99; TOOL=" + kTool +
+                                              "; D=" + d + "; " + script));
+  const bool mounted = !has(ran.output, "unshare") && ran.exit_code != 99;
+  if (!mounted) MESSAGE("skipped: file systems cannot be mounted here: " << ran.output);
+  return mounted;
+}
+
+TEST_CASE("checkpoint disk: a disk that is really full") {
+  const TemporaryFolder folder;
+  Ran ran;
+  const std::string script =
+      "$TOOL save $D/c.h5 1; head -c 180k /dev/zero > $D/filler; $TOOL save $D/c.h5 2; echo $?; $TOOL tell $D/c.h5; ls "
+      "$D";
+  if (!run_on_disk(folder.path, script, ran)) return;
+  const std::string name = (folder.path / "c.h5").string();
+  CHECK(has(ran.output, "save_checkpoint: " + name + " could not be written: No space left on device after "));
+  CHECK(has(ran.output, " bytes; the previous file is unchanged\n1\n1\nc.h5\nfiller\n"));
+}
+
+TEST_CASE("checkpoint disk: a folder that is really read-only") {
+  const TemporaryFolder folder;
+  Ran ran;
+  const std::string script =
+      "$TOOL save $D/c.h5 1; mount -o remount,ro $D; $TOOL save $D/c.h5 2; echo $?; $TOOL tell $D/c.h5";
+  if (!run_on_disk(folder.path, script, ran)) return;
+  CHECK(ran.output == "save_checkpoint: " + (folder.path / "c.h5").string() +
+                          ".tmp cannot be written: Read-only file system\n1\n1\n");
+}
+
+TEST_CASE("checkpoint disk: places where no file can be") {
+  const TemporaryFolder folder;
+  const std::string d = folder.path.string() + "/";
+  const auto message = [&](const std::string& name) { return error_of([&] { save_checkpoint(d + name, small(1)); }); };
+  CHECK(message("none/c.h5") == "save_checkpoint: there is no folder " + d + "none for c.h5");
+  folder.write("text", "x");
+  CHECK(message("text/c.h5") == "save_checkpoint: there is no folder " + d + "text for c.h5");
+  fs::create_directory(d + "folder");
+  CHECK(message("folder") == "save_checkpoint: " + d + "folder is a folder; it must be a file");
+  CHECK(message("folder/") == "save_checkpoint: the path «" + d + "folder/» has no file name");
+  CHECK(error_of([] { save_checkpoint("", small(1)); }) == "save_checkpoint: the path «» has no file name");
+  fs::create_directory(d + "c.h5.tmp");
+  CHECK(message("c.h5") == "save_checkpoint: " + d + "c.h5.tmp cannot be written: Is a directory");
+  const std::string longest(250, 'x');
+  CHECK(message(longest + "xxxxx") ==
+        "save_checkpoint: " + d + longest + "xxxxx.tmp cannot be written: File name too long");
+}
+
+TEST_CASE("checkpoint disk: a longer temporary file of a killed program is overwritten") {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path / "c.h5";
+  folder.write("c.h5.tmp", std::string(1 << 20, 'x'));
+  save_checkpoint(file, small(4));
+  CHECK(load_checkpoint(file).counter("step") == 4);
+  CHECK(files_in(folder.path) == 1);
+}
+
+TEST_CASE("checkpoint disk: two programs do not write the same checkpoint at the same time") {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path / "c.h5";
+  const int other = ::open((file.string() + ".tmp").c_str(), O_WRONLY | O_CREAT, 0666);
+  REQUIRE(::flock(other, LOCK_EX) == 0);
+  REQUIRE(::write(other, "half", 4) == 4);
+  CHECK(error_of([&] { save_checkpoint(file, small(1)); }) ==
+        "save_checkpoint: another program is writing " + file.string() + " right now; only one may");
+  CHECK(bytes_of(file.string() + ".tmp") == "half");
+  ::close(other);
+  save_checkpoint(file, small(1));
+  CHECK(load_checkpoint(file).counter("step") == 1);
+}
+
+TEST_CASE("checkpoint disk: a symbolic link stays one; its target is replaced") {
+  const TemporaryFolder folder;
+  fs::create_directory(folder.path / "disk");
+  fs::create_symlink("disk/real.h5", folder.path / "c.h5");
+  fs::create_symlink("disk/new.h5", folder.path / "n.h5");
+  save_checkpoint(folder.path / "disk/real.h5", small(1));
+  save_checkpoint(folder.path / "c.h5", small(2));
+  CHECK(fs::is_symlink(folder.path / "c.h5"));
+  CHECK(load_checkpoint(folder.path / "disk/real.h5").counter("step") == 2);
+  CHECK(files_in(folder.path / "disk") == 1);
+  save_checkpoint(folder.path / "n.h5", small(3));  // to a target that is not there yet
+  CHECK(load_checkpoint(folder.path / "n.h5").counter("step") == 3);
+}
+
+TEST_CASE("checkpoint disk: a relative path, in the working folder") {
+  const TemporaryFolder folder;
+  const fs::path here = fs::current_path();
+  fs::current_path(folder.path);
+  const std::string message = error_of([] { save_checkpoint("c.h5", small(5)); });
+  const std::uint64_t step = message == "no error" ? load_checkpoint("c.h5").counter("step") : 0;
+  fs::current_path(here);
+  CHECK(message == "no error");
+  CHECK(step == 5);
+}

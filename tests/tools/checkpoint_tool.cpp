@@ -1,0 +1,37 @@
+// Saves and tells checkpoints, for tests that kill it or take its disk away.
+//   checkpoint_tool save FILE STEP   a checkpoint of 5000 numbers that follow from STEP
+//   checkpoint_tool tell FILE        prints STEP after checking all of them
+#include <cstdio>
+#include <heed/data/checkpoint.hpp>
+
+using namespace heed;
+
+static Tensor numbers(std::uint64_t step) {
+  Tensor x = Tensor::arange(5000, DType::float64);
+  for (Index i = 0; i < x.numel(); ++i) x.mutable_data<double>()[i] += 1e-3 * static_cast<double>(step);
+  return x;
+}
+
+static int run(const std::string& verb, const char* file, const char* step) {
+  if (verb == "save") {
+    Checkpoint c;
+    c.counters["step"] = std::stoull(step);
+    c.tensors["model/numbers"] = numbers(c.counters["step"]);
+    save_checkpoint(file, c);
+    return 0;
+  }
+  const Checkpoint c = load_checkpoint(file);
+  const bool good = c.tensor("model/numbers").to_vector<double>() == numbers(c.counter("step")).to_vector<double>();
+  std::printf("%llu\n", static_cast<unsigned long long>(c.counter("step")));
+  return good ? 0 : 3;
+}
+
+int main(int argc, char** argv) {
+  if (argc < 3) return 2;
+  try {
+    return run(argv[1], argv[2], argc > 3 ? argv[3] : "0");
+  } catch (const Error& e) {
+    std::printf("%s\n", e.what());
+    return 1;
+  }
+}
