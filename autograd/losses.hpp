@@ -32,4 +32,37 @@ Tensor cross_entropy(In logits, In targets, const CrossEntropyOptions& options =
 // backward.
 Tensor linear_cross_entropy(In x, In weight, In bias, In targets, const CrossEntropyOptions& options = {});
 
+// Losses of elements: x and target have one shape and one dtype, float32 or float64, and both may want gradients. The
+// mean is over all elements (NaN where there are none, as in PyTorch). Throws Error for other shapes and types.
+
+Tensor mse_loss(In x, In target, Reduction reduction = Reduction::mean);  // (x - t)^2
+Tensor l1_loss(In x, In target, Reduction reduction = Reduction::mean);   // |x - t|; the derivative at 0 is 0
+
+struct HuberOptions {
+  double delta = 1;  // greater than 0
+  Reduction reduction = Reduction::mean;
+};
+
+// (x - t)^2 / 2 where |x - t| <= delta, else delta (|x - t| - delta / 2). Huber, "Robust estimation of a location
+// parameter", 1964.
+Tensor huber_loss(In x, In target, const HuberOptions& options = {});
+
+struct BinaryCrossEntropyOptions {
+  Tensor weight = {};      // w, a constant that broadcasts to x; undefined: 1
+  Tensor pos_weight = {};  // p, of positive targets; the same
+  Reduction reduction = Reduction::mean;
+};
+
+// -w (p t log sigmoid(x) + (1 - t) log(1 - sigmoid(x))), exact for x of any size. Targets t in [0, 1].
+Tensor binary_cross_entropy_with_logits(In x, In target, const BinaryCrossEntropyOptions& options = {});
+
+struct KlDivOptions {
+  bool log_target = false;                // the target holds logarithms of probabilities
+  Reduction reduction = Reduction::mean;  // PyTorch's default; batch_mean gives the divergence of the definition
+};
+
+// t (log t - x), or e^t (t - x) with log_target, where x holds logarithms of probabilities. Where the probability of
+// the target is 0, so is the loss, even if x is minus infinity there.
+Tensor kl_div(In x, In target, const KlDivOptions& options = {});
+
 }  // namespace heed

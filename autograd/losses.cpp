@@ -1,0 +1,141 @@
+#include <algorithm>
+#include <heed/autograd/losses.hpp>
+#include <heed/core/kernels/loss_pointwise.hpp>
+#include <heed/core/parallel.hpp>
+#include <numeric>
+
+namespace heed {
+namespace {
+
+using kernels::Pointwise;
+
+constexpr Index kGrain = 8192;  // elements of a chunk: some microseconds
+
+// What a loss of elements takes, all contiguous and of one shape; the weights may be undefined.
+struct Operands {
+  Tensor x, target, weight, pos_weight;
+  double delta = 1;
+};
+
+template <class T>
+const kernels::PointwiseKernels<T>& table() {
+  if constexpr (std::is_same_v<T, double>)
+    return kernels::pointwise_kernels().f64;
+  else
+    return kernels::pointwise_kernels().f32;
+}
+
+template <class T>
+kernels::PointwiseInputs<T> inputs_at(const Operands& o, Index i) {
+  const auto at = [i](const Tensor& x) { return x.defined() ? x.ptr<T>() + i : nullptr; };
+  return {at(o.x), at(o.target), at(o.weight), at(o.pos_weight), static_cast<T>(o.delta)};
+}
+
+template <class T>
+Tensor each(Pointwise loss, const Operands& o) {
+  Tensor y = Tensor::empty(o.x.shape(), o.x.dtype());
+  parallel_for(o.x.numel(), kGrain,
+               [&](Index b, Index e) { table<T>().each(loss, inputs_at<T>(o, b), e - b, y.ptr<T>() + b); });
+  return y;
+}
+
+// Chunks of a fixed size are summed, then their sums in order, all in float64.
+template <class T>
+double sum(Pointwise loss, const Operands& o) {
+  const Index n = o.x.numel(), chunks = (n + kGrain - 1) / kGrain;
+  const Tensor sums = Tensor::empty({chunks}, DType::float64);
+  parallel_for(chunks, 1, [&](Index first, Index last) {
+    for (Index c = first; c < last; ++c)
+      sums.ptr<double>()[c] = table<T>().sum(loss, inputs_at<T>(o, c * kGrain), std::min(kGrain, n - c * kGrain));
+  });
+  return std::accumulate(sums.ptr<double>(), sums.ptr<double>() + chunks, 0.);
+}
+
+template <class T>
+void backward(Pointwise loss, const Operands& o, const Target& dx, const Target& dt, const Tensor& dy, double scale) {
+  const Index stride = dy.rank() == 0 ? 0 : 1;
+  const auto at = [](const Target& t, Index i) { return t ? t.gradient.ptr<T>() + i : nullptr; };
+  parallel_for(o.x.numel(), kGrain, [&](Index b, Index e) {
+    table<T>().backward(loss, inputs_at<T>(o, b), e - b, dy.ptr<T>() + b * stride, stride, static_cast<T>(scale),
+                        at(dx, b), dx.accumulate, at(dt, b), dt.accumulate);
+  });
+}
+
+// All losses of elements: y = reduce(loss(x_i, target_i)), with gradients of x and of the target.
+Tensor pointwise(const char* op, Pointwise loss, In x, In target, Reduction reduction, Operands o = {}) {
+  check(x->defined() && target->defined() && (x.dtype() == DType::float32 || x.dtype() == DType::float64), x.where(),
+        op, ": x is ", x.tensor(), " and the target is ", target.tensor(), "; both must be float32 or float64");
+  check(x.shape() == target.shape() && x.dtype() == target.dtype(), x.where(), op, ": x is ", x.tensor(),
+        " but the target is ", target.tensor(), "; they must have one shape and dtype");
+  check(reduction != Reduction::batch_mean || loss == Pointwise::kl || loss == Pointwise::kl_log, x.where(), op,
+        ": the reduction is batch_mean; it must be none, mean or sum");
+  check(reduction != Reduction::batch_mean || x.rank() > 0, x.where(), op, ": x is ", x.tensor(),
+        "; batch_mean needs a first axis");
+  o.x = x->dense();
+  o.target = target->dense();
+  const bool wide = x.dtype() == DType::float64;
+  double scale = 1;
+  if (reduction == Reduction::mean) scale = 1 / static_cast<double>(x.numel());
+  if (reduction == Reduction::batch_mean) scale = 1 / static_cast<double>(x.dim(0));
+  Tensor y;
+  if (reduction == Reduction::none)
+    y = wide ? each<double>(loss, o) : each<float>(loss, o);
+  else
+    y = Tensor::scalar(scale * (wide ? sum<double>(loss, o) : sum<float>(loss, o)), x.dtype());
+  record(op, x.where(), y, {x, target}, saved(o.x, o.target, o.weight, o.pos_weight),
+         [loss, scale, delta = o.delta](Grads& d, const Tensor& dy, const Tensor& xs, const Tensor& ts, const Tensor& w,
+                                        const Tensor& p) {
+           const Target dx = d.dense(0), dt = d.dense(1);
+           const Operands kept = {xs, ts, w, p, delta};
+           if (xs.dtype() == DType::float64)
+             backward<double>(loss, kept, dx, dt, dy, scale);
+           else
+             backward<float>(loss, kept, dx, dt, dy, scale);
+         });
+  return y;
+}
+
+// A constant weight, broadcast to the shape of x.
+Tensor weight_for(const char* name, In x, const Tensor& weight) {
+  if (!weight.defined()) return {};
+  Shape shape;
+  check(broadcast(weight.shape(), x.shape(), shape) && shape == x.shape() && weight.dtype() == x.dtype(), x.where(),
+        "binary_cross_entropy_with_logits: x is ", x.tensor(), " but ", name, " is ", weight,
+        "; it must have x's dtype and broadcast to x's shape");
+  check(!wants_gradient({weight}), x.where(), "binary_cross_entropy_with_logits: ", name,
+        " wants a gradient, which is not defined; detach() it");
+  return weight.detach().expand(x.shape()).dense();
+}
+
+}  // namespace
+
+Tensor mse_loss(In x, In target, Reduction reduction) {
+  return pointwise("mse_loss", Pointwise::mse, x, target, reduction);
+}
+
+Tensor l1_loss(In x, In target, Reduction reduction) {
+  return pointwise("l1_loss", Pointwise::l1, x, target, reduction);
+}
+
+Tensor huber_loss(In x, In target, const HuberOptions& options) {
+  check(options.delta > 0, x.where(), "huber_loss: delta is ", options.delta, "; it must be greater than 0");
+  Operands o;
+  o.delta = options.delta;
+  return pointwise("huber_loss", Pointwise::huber, x, target, options.reduction, o);
+}
+
+Tensor binary_cross_entropy_with_logits(In x, In target, const BinaryCrossEntropyOptions& options) {
+  Operands o;
+  if (x->defined()) {
+    o.weight = weight_for("the weight", x, options.weight);
+    o.pos_weight = weight_for("pos_weight", x, options.pos_weight);
+  }
+  return pointwise("binary_cross_entropy_with_logits", Pointwise::binary_cross_entropy, x, target, options.reduction,
+                   o);
+}
+
+Tensor kl_div(In x, In target, const KlDivOptions& options) {
+  return pointwise("kl_div", options.log_target ? Pointwise::kl_log : Pointwise::kl, x, target, options.reduction);
+}
+
+}  // namespace heed

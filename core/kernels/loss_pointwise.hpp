@@ -1,0 +1,34 @@
+// Kernels of the losses that take one element of x and of the target t at a time.
+#pragma once
+#include <cstdint>
+
+namespace heed::kernels {
+
+enum class Pointwise { mse, l1, huber, binary_cross_entropy, kl, kl_log };
+
+template <class T>
+struct PointwiseInputs {
+  const T* x;
+  const T* t;
+  const T* weight;      // of binary_cross_entropy; null where all are 1
+  const T* pos_weight;  // the same
+  T delta;              // of huber
+};
+
+template <class T>
+struct PointwiseKernels {
+  void (*each)(Pointwise loss, const PointwiseInputs<T>& a, std::int64_t n, T* y);
+  double (*sum)(Pointwise loss, const PointwiseInputs<T>& a, std::int64_t n);
+  // dx and dt, either of which may be null, for the gradient dy[i * dy_stride] * scale of element i's loss.
+  void (*backward)(Pointwise loss, const PointwiseInputs<T>& a, std::int64_t n, const T* dy, std::int64_t dy_stride,
+                   T scale, T* dx, bool accumulate_dx, T* dt, bool accumulate_dt);
+};
+
+struct PointwiseTable {
+  PointwiseKernels<float> f32;
+  PointwiseKernels<double> f64;
+};
+
+const PointwiseTable& pointwise_kernels();  // of the level that runs
+
+}  // namespace heed::kernels
