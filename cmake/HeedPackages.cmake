@@ -16,5 +16,5 @@ target_link_libraries(heed_packages INTERFACE TBB::tbb xsimd nlohmann_json::nloh
 # xtensor before 0.25 and g++ in C++20 mode corrupt memory without this flag (a guard by __cplusplus in xexpression_traits.hpp);
 # core/array.hpp stops the compile where it is missing.
 add_library(heed_xtensor INTERFACE)
-target_link_libraries(heed_xtensor INTERFACE $<BUILD_INTERFACE:xtensor>)
+target_link_libraries(heed_xtensor INTERFACE xtensor)
 target_compile_options(heed_xtensor INTERFACE $<$<CXX_COMPILER_ID:GNU>:-fno-new-ttp-matching>)
