@@ -19,7 +19,8 @@ class Replay {
  public:
   Replay() : position_(default_rng().position()) {}
   void start() const { default_rng().set_position(position_); }
-  template <class F> double evaluate(F&& f, const Tensor& weights) const {
+  template <class F>
+  double evaluate(F&& f, const Tensor& weights) const {
     const NoTape guard;
     const bool training = std::exchange(detail::mode().training, true);
     start();
@@ -34,8 +35,8 @@ class Replay {
 
 struct Variable {
   std::string name;
-  Tensor value;      // perturbed in place
-  Tensor analytic;   // undefined: zero
+  Tensor value;     // perturbed in place
+  Tensor analytic;  // undefined: zero
 };
 
 struct Worst {
@@ -45,12 +46,14 @@ struct Worst {
 };
 
 // f() must evaluate with the current values.
-void compare(const std::function<double()>& f, std::vector<Variable>& variables, const GradcheckOptions& o, const Where& where) {
+void compare(const std::function<double()>& f, std::vector<Variable>& variables, const GradcheckOptions& o,
+             const Where& where) {
   Worst worst;
   for (Variable& v : variables) {
     double* x = v.value.ptr<double>();
     const Index n = v.value.numel(), stride = std::max<Index>(1, n / o.most_elements);
-    const Tensor analytic = v.analytic.defined() ? v.analytic.detach().dense() : Tensor::zeros(v.value.shape(), DType::float64);
+    const Tensor analytic =
+        v.analytic.defined() ? v.analytic.detach().dense() : Tensor::zeros(v.value.shape(), DType::float64);
     for (Index i = 0; i < n; i += stride) {
       const double kept = x[i], h = o.step * std::max(1.0, std::fabs(kept));
       x[i] = kept + h;
@@ -65,13 +68,15 @@ void compare(const std::function<double()>& f, std::vector<Variable>& variables,
     }
     if (std::isnan(worst.error)) break;
   }
-  check(worst.error <= o.tolerance, where, "gradcheck: the derivative by element ", worst.element, " of ", worst.name, " is ", worst.analytic,
-        " but differences give ", worst.numeric, ": a relative error of ", worst.error, "; it must be at most ", o.tolerance);
+  check(worst.error <= o.tolerance, where, "gradcheck: the derivative by element ", worst.element, " of ", worst.name,
+        " is ", worst.analytic, " but differences give ", worst.numeric, ": a relative error of ", worst.error,
+        "; it must be at most ", o.tolerance);
 }
 
 }  // namespace
 
-void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, const std::vector<Tensor>& inputs, const GradcheckOptions& o, Where where) {
+void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, const std::vector<Tensor>& inputs,
+               const GradcheckOptions& o, Where where) {
   const Replay replay;
   std::vector<Tensor> values;
   for (const Tensor& x : inputs) values.push_back(x.defined() ? x.detach().clone() : x);
@@ -96,12 +101,14 @@ void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, const
   compare([&] { return replay.evaluate([&] { return f(values); }, weights); }, variables, o, where);
 }
 
-void gradcheck(const std::function<Tensor()>& f, const std::vector<NamedParameter>& parameters, const GradcheckOptions& o, Where where) {
+void gradcheck(const std::function<Tensor()>& f, const std::vector<NamedParameter>& parameters,
+               const GradcheckOptions& o, Where where) {
   const Replay replay;
   std::vector<Variable> variables;
   Tensor weights;
   for (const NamedParameter& p : parameters) {
-    check(p.parameter->dtype() == DType::float64, where, "gradcheck: parameter ", p.name, " is ", *p.parameter, "; it must be float64");
+    check(p.parameter->dtype() == DType::float64, where, "gradcheck: parameter ", p.name, " is ", *p.parameter,
+          "; it must be float64");
     p.parameter->zero_grad();
   }
   {

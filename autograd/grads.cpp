@@ -25,18 +25,20 @@ struct Layout {
   }
   Index extent(int from) const {  // of the axes from `from` on, in elements
     Index e = 1;
-    for (int i = from; i < rank; ++i) e += (axes[static_cast<std::size_t>(i)].size - 1) * axes[static_cast<std::size_t>(i)].stride;
+    for (int i = from; i < rank; ++i)
+      e += (axes[static_cast<std::size_t>(i)].size - 1) * axes[static_cast<std::size_t>(i)].stride;
     return e;
   }
 };
 
 bool repeats_elements(const InputRef& ref) {
-  for (int i = 0; i < ref.shape.rank(); ++i) if (ref.shape[i] > 1 && ref.strides[i] == 0) return true;
+  for (int i = 0; i < ref.shape.rank(); ++i)
+    if (ref.shape[i] > 1 && ref.strides[i] == 0) return true;
   return false;
 }
 
-// Whether two views of one value surely have no element in common: they share their outer axes, and inside one step of these
-// the one lies behind the other, as the thirds of a fused query, key and value do.
+// Whether two views of one value surely have no element in common: they share their outer axes, and inside one step of
+// these the one lies behind the other, as the thirds of a fused query, key and value do.
 bool disjoint(const InputRef& a, const InputRef& b) {
   const InputRef& low = a.offset <= b.offset ? a : b;
   const InputRef& high = a.offset <= b.offset ? b : a;
@@ -72,7 +74,8 @@ void Grads::add(int i, const Tensor& gradient) {
   if (!wants(i)) return;
   if (tape_.state().options.find_nan) detail::check_finite(gradient, step_.op, "a gradient", step_.where, {});
   if (handed_out_ == 0) return add_now(i, gradient);
-  require(pending_count_ < kPending, step_.op, ": add: more than ", kPending, " gradients beside those written in place");
+  require(pending_count_ < kPending, step_.op, ": add: more than ", kPending,
+          " gradients beside those written in place");
   pending_[static_cast<std::size_t>(pending_count_++)] = {i, gradient};
 }
 
@@ -81,10 +84,12 @@ void Grads::add_now(int i, const Tensor& gradient) {
   Tape::State& s = tape_.state();
   detail::Node& n = s.nodes[ref.node];
   const Tensor g = gradient.shape() == ref.shape ? gradient : detail::sum_to(gradient, ref.shape);
-  require(g.shape() == ref.shape, step_.op, ": the gradient of input ", i, " is ", g, "; the input's shape is ", ref.shape);
+  require(g.shape() == ref.shape, step_.op, ": the gradient of input ", i, " is ", g, "; the input's shape is ",
+          ref.shape);
   const bool whole = ref.shape.numel() == n.shape.numel() && !repeats_elements(ref);
   const bool written = s.is_written(ref.node);
-  if (!written && whole && ref.offset == 0 && !n.parameter.defined() && g.dtype() == n.dtype && g.is_contiguous() && ref.strides == contiguous_strides(ref.shape) && g.offset() == 0) {
+  if (!written && whole && ref.offset == 0 && !n.parameter.defined() && g.dtype() == n.dtype && g.is_contiguous() &&
+      ref.strides == contiguous_strides(ref.shape) && g.offset() == 0) {
     n.gradient = g.view(n.shape);  // taken over; copied before it is ever written to, should another hold it too
     n.written = true;
     return;
@@ -92,18 +97,23 @@ void Grads::add_now(int i, const Tensor& gradient) {
   if (repeats_elements(ref)) {
     // An expanded view: sum over what was repeated, then add to the element itself.
     InputRef once = ref;
-    for (int a = 0; a < once.shape.rank(); ++a) if (once.strides[a] == 0) once.shape[a] = 1;
+    for (int a = 0; a < once.shape.rank(); ++a)
+      if (once.strides[a] == 0) once.shape[a] = 1;
     Tensor& root = s.gradient_of(ref.node);
-    if (!written) root.zero_();
-    else if (!n.parameter.defined() && root.storage()->references > 1) root = root.clone();
+    if (!written)
+      root.zero_();
+    else if (!n.parameter.defined() && root.storage()->references > 1)
+      root = root.clone();
     Tensor part = root.as_strided(once.shape, once.strides, once.offset);
     detail::add_values(part, detail::sum_to(g, once.shape));
     return s.set_written(ref.node);
   }
   const Target t = target(i);
   Tensor into = t.gradient;
-  if (t.accumulate) detail::add_values(into, g);
-  else detail::copy_values(into, g);
+  if (t.accumulate)
+    detail::add_values(into, g);
+  else
+    detail::copy_values(into, g);
 }
 
 // The input's part of the root's gradient itself.

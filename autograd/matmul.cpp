@@ -30,8 +30,10 @@ Tensor as_rows(const Tensor& x) {
   bool even = true;
   for (int i = x.rank() - 2; i >= 0; --i) {
     if (x.shape()[i] == 1) continue;
-    if (size == 1) step = x.strides()[i];
-    else even = even && x.strides()[i] == step * size;
+    if (size == 1)
+      step = x.strides()[i];
+    else
+      even = even && x.strides()[i] == step * size;
     size *= x.shape()[i];
   }
   if (even) return x.as_strided({rows, n}, {step, x.strides()[-1]}, x.offset());
@@ -59,45 +61,51 @@ void product(const Tensor& a, const Tensor& b, const Tensor& c, bool accumulate,
 // The target's memory as a matrix of rows whose columns are contiguous, if it lies so.
 Target rows_target(Grads& d, int i) {
   Target t = d.dense(i);
-  if (t) t.gradient = t.gradient.as_strided({t.gradient.rows(), t.gradient.dim(-1)}, {t.gradient.dim(-1), 1}, t.gradient.offset());
+  if (t)
+    t.gradient =
+        t.gradient.as_strided({t.gradient.rows(), t.gradient.dim(-1)}, {t.gradient.dim(-1), 1}, t.gradient.offset());
   return t;
 }
 
 }  // namespace
 
 MatmulPrecision::MatmulPrecision(DType operands, Where where) : previous_(operand_type) {
-  check(operands == DType::float32 || operands == DType::bfloat16, where, "MatmulPrecision: operands are ", operands, "; they must be float32 or bfloat16");
+  check(operands == DType::float32 || operands == DType::bfloat16, where, "MatmulPrecision: operands are ", operands,
+        "; they must be float32 or bfloat16");
   operand_type = operands;
 }
 
 MatmulPrecision::~MatmulPrecision() { operand_type = previous_; }
 
 Tensor linear(In x, In weight, In bias) {
-  check(x.rank() >= 1 && weight.rank() == 2 && x.dim(-1) == weight.dim(1), x.where(), "linear: x is ", x.tensor(), " but weight is ", weight.tensor(),
-        "; the last axis of x must be the last of weight, [out, in]");
+  check(x.rank() >= 1 && weight.rank() == 2 && x.dim(-1) == weight.dim(1), x.where(), "linear: x is ", x.tensor(),
+        " but weight is ", weight.tensor(), "; the last axis of x must be the last of weight, [out, in]");
   check(fit(x.dtype(), weight.dtype()), x.where(), "linear: x is ", x.tensor(), " but weight is ", weight.tensor(),
         "; both must be float64, or each float32 or bfloat16");
   const Index out = weight.dim(0);
   const DType type = result_type(x.dtype());
-  check(!bias->defined() || (bias.shape() == Shape{out} && bias.dtype() == type), x.where(), "linear: weight is ", weight.tensor(), " and bias is ",
-        bias.tensor(), "; bias must be ", Shape{out}, " ", type);
+  check(!bias->defined() || (bias.shape() == Shape{out} && bias.dtype() == type), x.where(), "linear: weight is ",
+        weight.tensor(), " and bias is ", bias.tensor(), "; bias must be ", Shape{out}, " ", type);
   Tensor y = Tensor::empty(x.shape().first(x.rank() - 1) + Shape{out}, type);
   const Tensor a = operand(as_rows(x)), w = operand(weight);
   const Tensor b = bias->defined() ? bias->dense() : Tensor();
   product(a, w.t(), y.as_strided({y.rows(), out}, {out, 1}, 0), false, b.raw());
-  record("linear", x.where(), y, {x, weight, bias}, saved(a, w), [out, type](Grads& d, const Tensor& dy, const Tensor& rows, const Tensor& weights) {
-    const Tensor g32 = dy.as_strided({dy.rows(), out}, {out, 1}, dy.offset());
-    const Tensor g = rows.dtype() == DType::bfloat16 && weights.dtype() == DType::bfloat16 ? g32.to(DType::bfloat16) : g32;
-    if (const Target t = rows_target(d, 0)) product(g, weights, t.gradient, t.accumulate);
-    if (const Target t = rows_target(d, 1)) product(g.t(), rows, t.gradient, t.accumulate);
-    if (d.wants(2)) d.add(2, detail::sum_to(g32, {out}).to(type));
-  });
+  record("linear", x.where(), y, {x, weight, bias}, saved(a, w),
+         [out, type](Grads& d, const Tensor& dy, const Tensor& rows, const Tensor& weights) {
+           const Tensor g32 = dy.as_strided({dy.rows(), out}, {out, 1}, dy.offset());
+           const Tensor g =
+               rows.dtype() == DType::bfloat16 && weights.dtype() == DType::bfloat16 ? g32.to(DType::bfloat16) : g32;
+           if (const Target t = rows_target(d, 0)) product(g, weights, t.gradient, t.accumulate);
+           if (const Target t = rows_target(d, 1)) product(g.t(), rows, t.gradient, t.accumulate);
+           if (d.wants(2)) d.add(2, detail::sum_to(g32, {out}).to(type));
+         });
   return y;
 }
 
 namespace {
 
-// The batch axes of a product, joined where all three operands allow it: at most two go to one gemm, the others are loops.
+// The batch axes of a product, joined where all three operands allow it: at most two go to one gemm, the others are
+// loops.
 struct BatchAxis {
   Index count, a, b, c;
 };
@@ -138,7 +146,9 @@ void batched_product(const Tensor& a, const Tensor& b, const Tensor& c, bool acc
   }
   Index loops = 1;
   for (const BatchAxis& axis : axes) loops *= axis.count;
-  const auto step = [](const void* p, DType t, Index n) { return static_cast<const char*>(p) + n * static_cast<Index>(size_of(t)); };
+  const auto step = [](const void* p, DType t, Index n) {
+    return static_cast<const char*>(p) + n * static_cast<Index>(size_of(t));
+  };
   for (Index l = 0; l < loops; ++l) {
     Index rest = l, pa = 0, pb = 0, pc = 0;
     for (std::size_t i = axes.size(); i-- > 0;) {
@@ -155,7 +165,8 @@ void batched_product(const Tensor& a, const Tensor& b, const Tensor& c, bool acc
   }
 }
 
-// Writes (or adds) a b to a gradient of the same batch shape, or hands the product over to be summed where it was broadcast.
+// Writes (or adds) a b to a gradient of the same batch shape, or hands the product over to be summed where it was
+// broadcast.
 void product_gradient(Grads& d, int i, const Tensor& a, const Tensor& b, const Shape& batch, const Shape& input) {
   if (!d.wants(i)) return;
   const Shape whole = batch + Shape{a.dim(-2), b.dim(-1)};
@@ -172,16 +183,17 @@ void product_gradient(Grads& d, int i, const Tensor& a, const Tensor& b, const S
 }  // namespace
 
 Tensor matmul(In a, In b) {
-  check(a.rank() >= 1 && b.rank() >= 1 && fit(a.dtype(), b.dtype()), a.where(), "matmul: a is ", a.tensor(), " and b is ", b.tensor(),
-        "; both need an axis and must be float64, or each float32 or bfloat16");
+  check(a.rank() >= 1 && b.rank() >= 1 && fit(a.dtype(), b.dtype()), a.where(), "matmul: a is ", a.tensor(),
+        " and b is ", b.tensor(), "; both need an axis and must be float64, or each float32 or bfloat16");
   if (a.rank() == 1) {
     const Tensor y = matmul(In(a->unsqueeze(0), a.where()), b);
     return y.select(b.rank() == 1 ? 0 : -2, 0);
   }
   if (b.rank() == 1) return matmul(a, In(b->unsqueeze(1), b.where())).squeeze(-1);
   Shape batch;
-  check(a.dim(-1) == b.dim(-2) && broadcast(a.shape().first(a.rank() - 2), b.shape().first(b.rank() - 2), batch), a.where(), "matmul: a is ", a.tensor(),
-        " and b is ", b.tensor(), "; the last axis of a must be the second last of b, and the axes before must broadcast");
+  check(a.dim(-1) == b.dim(-2) && broadcast(a.shape().first(a.rank() - 2), b.shape().first(b.rank() - 2), batch),
+        a.where(), "matmul: a is ", a.tensor(), " and b is ", b.tensor(),
+        "; the last axis of a must be the second last of b, and the axes before must broadcast");
   const Tensor p = operand(a), q = operand(b);
   Tensor y = Tensor::empty(batch + Shape{a.dim(-2), b.dim(-1)}, result_type(a.dtype()));
   batched_product(p.expand(batch + p.shape().last(2)), q.expand(batch + q.shape().last(2)), y, false);

@@ -6,15 +6,16 @@ namespace heed {
 
 // y = x W^T + b: x [..., in], weight [out, in], bias [out] or undefined -> [..., out].
 // dx = dy W;  dW = dy^T x;  db = sum of dy over rows.
-// float32 or float64. x or weight may be bfloat16: products of bfloat16 values are summed in float32, and so is the result.
+// float32 or float64. x or weight may be bfloat16: products of bfloat16 values are summed in float32, and so is the
+// result.
 Tensor linear(In x, In weight, In bias);
 
-// As torch.matmul: [.., m, k] by [.., k, n] with batch axes that broadcast; a vector on the left counts as a row, on the right as a
-// column, and that axis is dropped from the result. Any strides. Types as for linear.
+// As torch.matmul: [.., m, k] by [.., k, n] with batch axes that broadcast; a vector on the left counts as a row, on
+// the right as a column, and that axis is dropped from the result. Any strides. Types as for linear.
 Tensor matmul(In a, In b);
 
-// Inside this scope linear() and matmul() round float32 operands to bfloat16 first: sums, results, parameters and gradients stay
-// float32 (mixed precision with float32 master weights).
+// Inside this scope linear() and matmul() round float32 operands to bfloat16 first: sums, results, parameters and
+// gradients stay float32 (mixed precision with float32 master weights).
 class MatmulPrecision {
  public:
   explicit MatmulPrecision(DType operands, Where where = Where::current());  // float32 or bfloat16

@@ -27,7 +27,8 @@ Tensor run_unrecorded(const Function& f, const std::vector<Tensor>& inputs) {
 void backward_again(Grads& d, const Tensor& dy, const Function& f, const std::vector<Tensor>& inputs, bool training) {
   Tape tape;
   std::vector<Tensor> watched;
-  for (std::size_t i = 0; i < inputs.size(); ++i) watched.push_back(d.wants(static_cast<int>(i)) ? tape.watch(inputs[i]) : inputs[i]);
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    watched.push_back(d.wants(static_cast<int>(i)) ? tape.watch(inputs[i]) : inputs[i]);
   detail::mode().training = training;
   const Tensor y = f(watched);
   if (y.node() != 0) tape.backward(y, dy);
@@ -58,7 +59,8 @@ Tensor recompute(Function f, const std::vector<Tensor>& inputs, Where where) {
     } restore{now};
     backward_again(d, dy, f, values, training);
   };
-  detail::record_always("recompute", where, y, Inputs(std::span<const Tensor>(inputs)), depends_on_parameters, saved_list(inputs), std::move(again));
+  detail::record_always("recompute", where, y, Inputs(std::span<const Tensor>(inputs)), depends_on_parameters,
+                        saved_list(inputs), std::move(again));
   return y;
 }
 

@@ -6,8 +6,8 @@
 //     if (d.wants(1)) d.add(1, dy * x);
 //   });
 //
-// The closure gets the output's gradient (contiguous, the output's shape) and the saved tensors; it captures scalars by name,
-// never tensors. Inside it nothing is recorded. `record` costs next to nothing where no input wants a gradient.
+// The closure gets the output's gradient (contiguous, the output's shape) and the saved tensors; it captures scalars by
+// name, never tensors. Inside it nothing is recorded. `record` costs next to nothing where no input wants a gradient.
 #pragma once
 #include <array>
 #include <heed/core/parameter.hpp>
@@ -23,7 +23,8 @@ struct Step;
 struct InputRef;
 }  // namespace detail
 
-// Where a derivative writes. `gradient` has the shape of the input; add to it if `accumulate`, else overwrite all of it.
+// Where a derivative writes. `gradient` has the shape of the input; add to it if `accumulate`, else overwrite all of
+// it.
 struct Target {
   Tensor gradient;
   bool accumulate = false;
@@ -35,11 +36,12 @@ class Grads {
  public:
   bool wants(int i) const;
 
-  // Adds a computed gradient. It may have any shape to which the input was broadcast: it is summed to the input's shape.
+  // Adds a computed gradient. It may have any shape to which the input was broadcast: it is summed to the input's
+  // shape.
   void add(int i, const Tensor& gradient);
 
-  // Memory to write the gradient into directly. `dense` is contiguous; `strided` may have the input's strides (of a view) but
-  // never overlaps itself or another target of this step.
+  // Memory to write the gradient into directly. `dense` is contiguous; `strided` may have the input's strides (of a
+  // view) but never overlaps itself or another target of this step.
   Target dense(int i);
   Target strided(int i);
 
@@ -52,7 +54,10 @@ class Grads {
   detail::Step& step_;
   Tape& tape_;
   static constexpr int kPending = 16;
-  struct Pending { int input; Tensor gradient; };
+  struct Pending {
+    int input;
+    Tensor gradient;
+  };
   std::array<Pending, kPending> pending_;
   int pending_count_ = 0;
   std::uint64_t handed_out_ = 0;  // bit i: target i was given out as a view of the root's gradient
@@ -90,14 +95,21 @@ struct Step {
   virtual std::span<const SavedTensor> saved() const = 0;
 };
 
-template <std::size_t N> struct Saved {
+template <std::size_t N>
+struct Saved {
   std::array<SavedTensor, N> tensors;
 
   std::span<const SavedTensor> list() const { return {tensors.data(), N}; }
-  template <class F> void call(F& f, Grads& d, const Tensor& dy) { call(f, d, dy, std::make_index_sequence<N>()); }
+  template <class F>
+  void call(F& f, Grads& d, const Tensor& dy) {
+    call(f, d, dy, std::make_index_sequence<N>());
+  }
 
  private:
-  template <class F, std::size_t... I> void call(F& f, Grads& d, const Tensor& dy, std::index_sequence<I...>) { f(d, dy, tensors[I].tensor...); }
+  template <class F, std::size_t... I>
+  void call(F& f, Grads& d, const Tensor& dy, std::index_sequence<I...>) {
+    f(d, dy, tensors[I].tensor...);
+  }
 };
 
 // As many as there are at run time: the closure gets one std::vector<Tensor>.
@@ -105,14 +117,16 @@ struct SavedList {
   std::vector<SavedTensor> tensors;
 
   std::span<const SavedTensor> list() const { return tensors; }
-  template <class F> void call(F& f, Grads& d, const Tensor& dy) {
+  template <class F>
+  void call(F& f, Grads& d, const Tensor& dy) {
     std::vector<Tensor> list;
     for (const SavedTensor& s : tensors) list.push_back(s.tensor);
     f(d, dy, list);
   }
 };
 
-template <class Kept, class F> struct StepOf final : Step {
+template <class Kept, class F>
+struct StepOf final : Step {
   Kept kept;
   F f;
   StepOf(Kept k, F fn) : kept(std::move(k)), f(std::move(fn)) {}
@@ -126,8 +140,8 @@ inline SavedTensor save(const Tensor& x) {
   return s;
 }
 
-// True if a tape of this thread records and some input wants a gradient; sets y's marks where none does. Throws Error where
-// silence would mean a wrong gradient (see Tape).
+// True if a tape of this thread records and some input wants a gradient; sets y's marks where none does. Throws Error
+// where silence would mean a wrong gradient (see Tape).
 bool begin_step(const char* op, const Where& where, Tensor& y, std::span<const Tensor* const> inputs);
 void* step_memory(std::size_t bytes, std::size_t alignment);
 void end_step(Step* step, const char* op, const Where& where, Tensor& y, std::span<const Tensor* const> inputs);
@@ -135,7 +149,8 @@ void end_step(Step* step, const char* op, const Where& where, Tensor& y, std::sp
 }  // namespace detail
 
 // What the derivative needs; undefined tensors may be among them.
-template <class... T> auto saved(const T&... x) {
+template <class... T>
+auto saved(const T&... x) {
   return detail::Saved<sizeof...(T)>{{detail::save(x)...}};
 }
 
@@ -176,14 +191,16 @@ void append_step(const char* op, const Where& where, Tensor& y, const Inputs& in
 // For recompute: a step is due even where no input wants a gradient, if parameters inside do.
 template <class Kept, class F>
 void record_always(const char* op, const Where& where, Tensor& y, const Inputs& inputs, bool always, Kept kept, F f) {
-  if (begin_step(op, where, y, inputs.list()) || always) append_step(op, where, y, inputs, std::move(kept), std::move(f));
+  if (begin_step(op, where, y, inputs.list()) || always)
+    append_step(op, where, y, inputs, std::move(kept), std::move(f));
 }
 }  // namespace detail
 
 // Appends the step that takes dy to the gradients of the inputs. y must be new: contiguous, in storage of its own.
 template <class Kept, class F>
 void record(const char* op, const Where& where, Tensor& y, const Inputs& inputs, Kept kept, F f) {
-  if (detail::begin_step(op, where, y, inputs.list())) detail::append_step(op, where, y, inputs, std::move(kept), std::move(f));
+  if (detail::begin_step(op, where, y, inputs.list()))
+    detail::append_step(op, where, y, inputs, std::move(kept), std::move(f));
 }
 
 // Whether an op whose inputs these are would be recorded now: ops ask it before computing what only backward needs.

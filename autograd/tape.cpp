@@ -64,27 +64,33 @@ enum class Owner { gone, this_thread, other_thread };
 Owner owner_of(std::uint64_t node) {
   const std::lock_guard lock(live_mutex);
   for (const LiveTape& t : live_tapes())
-    if (t.serial == node >> 32) return t.thread == std::this_thread::get_id() ? Owner::this_thread : Owner::other_thread;
+    if (t.serial == node >> 32)
+      return t.thread == std::this_thread::get_id() ? Owner::this_thread : Owner::other_thread;
   return Owner::gone;
 }
 
 // x belongs to a tape that does not record here: every case in which going on would mean a wrong gradient.
 void check_foreign(const char* op, const Where& where, const Tensor& x) {
   const Mode& m = mode();
-  check(!m.recomputing, where, op, ": an input, ", x, ", belongs to the tape but was not given to recompute(); its gradient would be lost: ",
+  check(!m.recomputing, where, op, ": an input, ", x,
+        ", belongs to the tape but was not given to recompute(); its gradient would be lost: ",
         "pass it as an input, or detach() it");
   const Owner owner = owner_of(x.node());
-  check(owner != Owner::other_thread, where, op, ": an input, ", x, ", belongs to a tape of another thread; an op must run on the thread of its tape");
+  check(owner != Owner::other_thread, where, op, ": an input, ", x,
+        ", belongs to a tape of another thread; an op must run on the thread of its tape");
   if (m.tape == nullptr) return;
-  check(owner != Owner::this_thread, where, op, ": an input, ", x, ", belongs to an outer tape; detach() it, or record on that tape");
-  fail(op, ": an input, ", x, ", was computed on a tape that is gone, so its gradient would be lost; detach() it if that is meant (",
+  check(owner != Owner::this_thread, where, op, ": an input, ", x,
+        ", belongs to an outer tape; detach() it, or record on that tape");
+  fail(op, ": an input, ", x,
+       ", was computed on a tape that is gone, so its gradient would be lost; detach() it if that is meant (",
        where.file_name(), ":", where.line(), ")");
 }
 
 thread_local std::vector<std::unique_ptr<Tape::State>> spare_states;
 
 void record_copy(Tensor& y, const Tensor& x) {
-  record(x.dtype() == y.dtype() ? "clone" : "to", Where::current(), y, {x}, saved(), [](Grads& d, const Tensor& dy) { d.add(0, dy); });
+  record(x.dtype() == y.dtype() ? "clone" : "to", Where::current(), y, {x}, saved(),
+         [](Grads& d, const Tensor& dy) { d.add(0, dy); });
 }
 
 }  // namespace
@@ -102,8 +108,8 @@ void check_finite(const Tensor& x, const char* op, const char* what, const Where
   if (!is_floating(x.dtype())) return;
   const std::vector<double> values = x.to_vector<double>();
   for (std::size_t i = 0; i < values.size(); ++i) {
-    check(std::isfinite(values[i]), where, op, ": ", what, " of shape ", x.shape(), " holds ", values[i], " at element ", i,
-          "; it is the first that is not finite", path.empty() ? "" : " (" + path + ")");
+    check(std::isfinite(values[i]), where, op, ": ", what, " of shape ", x.shape(), " holds ", values[i],
+          " at element ", i, "; it is the first that is not finite", path.empty() ? "" : " (" + path + ")");
   }
 }
 
@@ -126,7 +132,8 @@ bool begin_step(const char* op, const Where& where, Tensor& y, std::span<const T
     } else if (const ParameterInfo* p = x->storage()->parameter) {
       wanted = wanted || p->requires_grad;
     } else if (x->is_unrecorded()) {
-      check(m.tape == nullptr, where, op, ": an input, ", *x, ", was computed from parameters before the tape began, so their gradient would be lost; ",
+      check(m.tape == nullptr, where, op, ": an input, ", *x,
+            ", was computed from parameters before the tape began, so their gradient would be lost; ",
             "begin the tape earlier, or detach() it if that is meant");
       wanted = true;
     }
@@ -138,14 +145,16 @@ bool begin_step(const char* op, const Where& where, Tensor& y, std::span<const T
   return wanted && is_floating(y.dtype());
 }
 
-void* step_memory(std::size_t bytes, std::size_t alignment) { return mode().tape->state().arena.allocate(bytes, alignment); }
+void* step_memory(std::size_t bytes, std::size_t alignment) {
+  return mode().tape->state().arena.allocate(bytes, alignment);
+}
 
 void end_step(Step* step, const char* op, const Where& where, Tensor& y, std::span<const Tensor* const> inputs) {
   Tape::State& s = mode().tape->state();
   s.steps.push_back(step);  // first, so that it is destroyed whatever follows
   require(!s.spent, op, ": the tape ran backward already; make a new Tape");
-  require(y.is_contiguous() && y.offset() == 0 && y.storage()->parameter == nullptr, op, ": record: y is ", y, " with strides ", y.strides(),
-          "; it must be contiguous, in new storage");
+  require(y.is_contiguous() && y.offset() == 0 && y.storage()->parameter == nullptr, op, ": record: y is ", y,
+          " with strides ", y.strides(), "; it must be contiguous, in new storage");
   step->op = op;
   step->where = where;
   auto* refs = static_cast<InputRef*>(s.arena.allocate(inputs.size() * sizeof(InputRef), alignof(InputRef)));
@@ -219,7 +228,8 @@ void Tape::State::set_written(std::uint32_t node) {
 
 void Tape::State::run(Step& step, Tape& tape) {
   for (const detail::SavedTensor& s : step.saved()) {
-    check(!s.tensor.defined() || s.tensor.version() == s.version, step.where, step.op, ": a tensor that its derivative needs, ", s.tensor,
+    check(!s.tensor.defined() || s.tensor.version() == s.version, step.where, step.op,
+          ": a tensor that its derivative needs, ", s.tensor,
           ", was written to before backward(); write to a clone(), or after backward()");
   }
   const Tensor dy = nodes[step.output].gradient;
@@ -229,7 +239,8 @@ void Tape::State::run(Step& step, Tape& tape) {
 }
 
 void Tape::State::clear() {
-  for (Step* step : steps) if (step != nullptr) step->~Step();
+  for (Step* step : steps)
+    if (step != nullptr) step->~Step();
   steps.clear();
   nodes.clear();
   arena.clear();
@@ -272,7 +283,8 @@ void Tape::backward(In y, In dy) {
   check(!s.spent, y.where(), "backward: this tape ran backward already; a tape serves once: make a new Tape");
   check(y->node() != 0 && y->node() >> 32 == s.serial, y.where(), "backward: y, ", y.tensor(),
         ", was not computed on this tape from anything that wants a gradient; compute it while the tape records");
-  check(dy.shape() == y.shape(), y.where(), "backward: y is ", y.tensor(), " and dy is ", dy.tensor(), "; the shapes must be the same");
+  check(dy.shape() == y.shape(), y.where(), "backward: y is ", y.tensor(), " and dy is ", dy.tensor(),
+        "; the shapes must be the same");
   s.spent = true;
   const NoTape guard;
   const auto output = static_cast<std::uint32_t>(y->node());
@@ -296,7 +308,8 @@ void Tape::backward(In y, In dy) {
 
 Tensor Tape::watch(const Tensor& x) {
   State& s = *state_;
-  require(x.defined() && (x.dtype() == DType::float32 || x.dtype() == DType::float64), "watch: x is ", x, "; it must be float32 or float64");
+  require(x.defined() && (x.dtype() == DType::float32 || x.dtype() == DType::float64), "watch: x is ", x,
+          "; it must be float32 or float64");
   if (x.node() >> 32 == s.serial) {
     s.nodes[static_cast<std::uint32_t>(x.node())].watched = true;
     return x;

@@ -5,8 +5,8 @@
 //   tape.backward(loss);                        // gradients in the parameters
 //
 // Ops append a step; backward runs the steps in reverse order of their making, which is a topological order, so that
-// there is no graph and no recursion. A step keeps what its derivative needs (`saved`), and of all else only ids and shapes; it is
-// destroyed once it ran, so that activations return to the pool during backward.
+// there is no graph and no recursion. A step keeps what its derivative needs (`saved`), and of all else only ids and
+// shapes; it is destroyed once it ran, so that activations return to the pool during backward.
 #pragma once
 #include <heed/autograd/record.hpp>
 #include <iosfwd>
@@ -15,7 +15,8 @@
 namespace heed {
 
 struct TapeOptions {
-  bool find_nan = false;  // after each op and each derivative, throw an Error that names the op whose result is the first NaN or Inf
+  bool find_nan = false;  // after each op and each derivative, throw an Error that names the op whose result is the
+                          // first NaN or Inf
 };
 
 class Tape {
@@ -25,8 +26,8 @@ class Tape {
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
-  // Adds the gradient of `loss` (one element) to every parameter that it depends on. Once a tape. Throws Error: a loss of this
-  // tape it must be; a second backward; a saved tensor that was written to meanwhile.
+  // Adds the gradient of `loss` (one element) to every parameter that it depends on. Once a tape. Throws Error: a loss
+  // of this tape it must be; a second backward; a saved tensor that was written to meanwhile.
   void backward(In loss);
   void backward(In y, In dy);  // the vector-Jacobian product: dy has y's shape
 
@@ -35,9 +36,9 @@ class Tape {
   Tensor grad(const Tensor& watched) const;  // after backward; undefined where nothing came back
 
   std::size_t steps() const;
-  std::size_t saved_bytes() const;          // kept for backward now, each storage counted once
-  void print(std::ostream& out) const;      // one line a step: op, inputs, output, saved bytes
-  std::string graph() const;                // the same as a Graphviz digraph
+  std::size_t saved_bytes() const;      // kept for backward now, each storage counted once
+  void print(std::ostream& out) const;  // one line a step: op, inputs, output, saved bytes
+  std::string graph() const;            // the same as a Graphviz digraph
 
   struct State;
   State& state() { return *state_; }

@@ -38,7 +38,8 @@ std::size_t Tape::steps() const { return state_->steps.size(); }
 std::size_t Tape::saved_bytes() const {
   std::set<const detail::Storage*> seen;
   std::size_t bytes = 0;
-  for (const Step* step : state_->steps) if (step != nullptr) bytes += saved_by(*step, seen);
+  for (const Step* step : state_->steps)
+    if (step != nullptr) bytes += saved_by(*step, seen);
   return bytes;
 }
 
@@ -56,7 +57,8 @@ void Tape::print(std::ostream& out) const {
     }
     const std::string output = name_of(s, step->output) + " " + to_string(s.nodes[step->output].shape);
     out << std::left << std::setw(20) << step->op << "  " << std::setw(21) << output << "  ";
-    for (std::size_t k = 0; k < step->inputs.size(); ++k) out << (k ? ", " : "") << name_of(s, step->inputs[k].node) << " " << step->inputs[k].shape;
+    for (std::size_t k = 0; k < step->inputs.size(); ++k)
+      out << (k ? ", " : "") << name_of(s, step->inputs[k].node) << " " << step->inputs[k].shape;
     const std::size_t bytes = saved_by(*step, seen);
     total += bytes;
     out << "; " << bytes << "\n";
@@ -71,14 +73,16 @@ std::string Tape::graph() const {
   std::set<std::uint32_t> leaves;
   for (const Step* step : s.steps) {
     if (step == nullptr) continue;
-    out << "  n" << step->output << " [shape=box, label=\"" << step->op << "\\n" << s.nodes[step->output].shape << "\"];\n";
+    out << "  n" << step->output << " [shape=box, label=\"" << step->op << "\\n"
+        << s.nodes[step->output].shape << "\"];\n";
     for (const detail::InputRef& in : step->inputs) {
       if (in.node == detail::kNotWanted) continue;
       out << "  n" << in.node << " -> n" << step->output << ";\n";
       leaves.insert(in.node);
     }
   }
-  for (const Step* step : s.steps) if (step != nullptr) leaves.erase(step->output);
+  for (const Step* step : s.steps)
+    if (step != nullptr) leaves.erase(step->output);
   for (std::uint32_t leaf : leaves)
     out << "  n" << leaf << " [shape=ellipse, label=\"" << name_of(s, leaf) << "\\n" << s.nodes[leaf].shape << "\"];\n";
   out << "}\n";

@@ -8,13 +8,13 @@ namespace heed {
 
 namespace detail {
 
-// A value that some step made, a parameter, or a watched input: what has a gradient. The gradient is contiguous and has the
-// shape of the whole value; views of the value read and write their part of it.
+// A value that some step made, a parameter, or a watched input: what has a gradient. The gradient is contiguous and has
+// the shape of the whole value; views of the value read and write their part of it.
 struct Node {
-  Tensor gradient;      // undefined until first written; for a parameter, the parameter's own
-  Tensor parameter;     // defined for a parameter
+  Tensor gradient;   // undefined until first written; for a parameter, the parameter's own
+  Tensor parameter;  // defined for a parameter
   Shape shape;
-  Index offset = 0;     // of the value in its storage
+  Index offset = 0;              // of the value in its storage
   DType dtype = DType::float32;  // of the gradient
   bool written = false;
   bool watched = false;

@@ -20,25 +20,28 @@
 // g++ defines __cpp_template_template_args only while -fnew-ttp-matching is on, as it is by default in C++17 and later.
 #if defined(__GNUC__) && !defined(__clang__) && __cplusplus > 201703L && defined(__cpp_template_template_args) && \
     (XTENSOR_VERSION_MAJOR == 0 && XTENSOR_VERSION_MINOR < 25)
-#error "xtensor before 0.25 corrupts memory under g++ in C++20 mode: compile with -fno-new-ttp-matching (the CMake target heed::heed adds it)"
+#error \
+    "xtensor before 0.25 corrupts memory under g++ in C++20 mode: compile with -fno-new-ttp-matching (the CMake target heed::heed adds it)"
 #endif
 
 namespace heed {
 
-// Shares the tensor's memory; the tensor must be contiguous, of T's dtype, and live as long as the adaptor. Raises the version.
-template <class T> auto Tensor::array() {
+// Shares the tensor's memory; the tensor must be contiguous, of T's dtype, and live as long as the adaptor. Raises the
+// version.
+template <class T>
+auto Tensor::array() {
   std::vector<std::size_t> shape(shape_.begin(), shape_.end());
   return xt::adapt(mutable_data<T>(), static_cast<std::size_t>(numel()), xt::no_ownership(), shape);
 }
 
-template <class T> auto Tensor::array() const {
+template <class T>
+auto Tensor::array() const {
   std::vector<std::size_t> shape(shape_.begin(), shape_.end());
   return xt::adapt(data<T>(), static_cast<std::size_t>(numel()), xt::no_ownership(), shape);
 }
 
 template <class E>
-  requires detail::ArrayExpression<E>
-Tensor::Tensor(const E& expression) {
+requires detail::ArrayExpression<E> Tensor::Tensor(const E& expression) {
   using T = std::remove_cvref_t<typename E::value_type>;
   const xt::xarray<T> values = expression;  // in row-major order, whatever the expression's layout is
   Shape shape;

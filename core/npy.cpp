@@ -17,7 +17,8 @@ namespace {
 // The part of the header behind `'key':`, up to the end of its value.
 std::string field(const std::string& header, const std::string& key, const std::string& name) {
   const std::size_t at = header.find("'" + key + "':");
-  require(at != std::string::npos, "load_npy: ", name, " has no '", key, "' in its header; it is not a whole .npy file");
+  require(at != std::string::npos, "load_npy: ", name, " has no '", key,
+          "' in its header; it is not a whole .npy file");
   const std::size_t begin = header.find_first_not_of(' ', at + key.size() + 3);
   const std::size_t end = header[begin] == '(' ? header.find(')', begin) + 1 : header.find_first_of(",}", begin);
   return header.substr(begin, end - begin);
@@ -37,18 +38,25 @@ Header read_header(const std::filesystem::path& file) {
   in.read(start, sizeof start);
   require(in.gcount() == sizeof start && std::memcmp(start, "\x93NUMPY", 6) == 0 && start[6] == 1, "load_npy: ", name,
           " is not a .npy file of version 1");
-  const std::size_t length = static_cast<unsigned char>(start[8]) | static_cast<std::size_t>(static_cast<unsigned char>(start[9])) << 8;
+  const std::size_t length =
+      static_cast<unsigned char>(start[8]) | static_cast<std::size_t>(static_cast<unsigned char>(start[9])) << 8;
   std::string header(length, '\0');
   in.read(header.data(), static_cast<std::streamsize>(length));
   require(static_cast<std::size_t>(in.gcount()) == length, "load_npy: ", name, " ends within its header");
 
   Header h{DType::float32, {}, sizeof start + length};
   const std::string type = field(header, "descr", name);
-  if (type == "'<f8'") h.dtype = DType::float64;
-  else if (type == "'<i4'") h.dtype = DType::int32;
-  else if (type == "'|b1'") h.dtype = DType::bool8;
-  else require(type == "'<f4'", "load_npy: ", name, " holds ", type, "; it must be float32 '<f4', float64 '<f8', int32 '<i4' or bool '|b1'");
-  require(field(header, "fortran_order", name) == "False", "load_npy: ", name, " is in Fortran order; it must be in C order");
+  if (type == "'<f8'")
+    h.dtype = DType::float64;
+  else if (type == "'<i4'")
+    h.dtype = DType::int32;
+  else if (type == "'|b1'")
+    h.dtype = DType::bool8;
+  else
+    require(type == "'<f4'", "load_npy: ", name, " holds ", type,
+            "; it must be float32 '<f4', float64 '<f8', int32 '<i4' or bool '|b1'");
+  require(field(header, "fortran_order", name) == "False", "load_npy: ", name,
+          " is in Fortran order; it must be in C order");
   std::istringstream sizes(field(header, "shape", name));
   char c = 0;
   for (Index n = 0; sizes >> c;) {
@@ -61,7 +69,8 @@ Header read_header(const std::filesystem::path& file) {
   return h;
 }
 
-template <class F> void with_npy_type(DType t, F&& f) {
+template <class F>
+void with_npy_type(DType t, F&& f) {
   switch (t) {
     case DType::float32: return f(float{});
     case DType::float64: return f(double{});
@@ -73,7 +82,8 @@ template <class F> void with_npy_type(DType t, F&& f) {
 }  // namespace
 
 void save_npy(const std::filesystem::path& file, const Tensor& x) {
-  require(x.defined() && x.dtype() != DType::bfloat16, "save_npy: x is ", x, "; it must be float32, float64, int32 or bool8");
+  require(x.defined() && x.dtype() != DType::bfloat16, "save_npy: x is ", x,
+          "; it must be float32, float64, int32 or bool8");
   const Tensor dense = x.detach().dense();
   with_npy_type(x.dtype(), [&](auto t) {
     using T = decltype(t);
@@ -87,7 +97,8 @@ void save_npy(const std::filesystem::path& file, const Tensor& x) {
 
 Tensor load_npy(const std::filesystem::path& file) {
   const Header h = read_header(file);
-  const std::uintmax_t wanted = h.bytes + static_cast<std::uintmax_t>(h.shape.numel()) * size_of(h.dtype), size = std::filesystem::file_size(file);
+  const std::uintmax_t wanted = h.bytes + static_cast<std::uintmax_t>(h.shape.numel()) * size_of(h.dtype),
+                       size = std::filesystem::file_size(file);
   require(size == wanted, "load_npy: ", file.string(), " has ", size, " bytes; its header says ", wanted);
   Tensor x;
   with_npy_type(h.dtype, [&](auto t) { x = Tensor(xt::load_npy<decltype(t)>(file.string())); });

@@ -13,9 +13,12 @@ int main(int argc, char** argv) {
   app.add_option("--checkpoint", checkpoint, "File that train_lm wrote [lm.h5]")->type_name("FILE");
   app.add_option("--prompt", prompt, "What to go on from [a line feed]")->type_name("TEXT");
   app.add_option("--tokens", tokens, "How many to write [300]")->check(CLI::Range(Index{0}, Index{1} << 40));
-  app.add_option("--temperature", sampling.temperature, "0: always the likeliest token [0.8]")->check(CLI::NonNegativeNumber);
-  app.add_option("--top-k", sampling.top_k, "Sample from the k likeliest; 0: from all [0]")->check(CLI::Range(Index{0}, Index{1} << 40));
-  app.add_option("--top-p", sampling.top_p, "Sample from the likeliest that reach this probability [1]")->check(CLI::Range(1e-6, 1.0));
+  app.add_option("--temperature", sampling.temperature, "0: always the likeliest token [0.8]")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--top-k", sampling.top_k, "Sample from the k likeliest; 0: from all [0]")
+      ->check(CLI::Range(Index{0}, Index{1} << 40));
+  app.add_option("--top-p", sampling.top_p, "Sample from the likeliest that reach this probability [1]")
+      ->check(CLI::Range(1e-6, 1.0));
   app.add_option("--seed", seed, "Of the sample [1]");
   app.add_option("--threads", thread_count, "0: all that the process may use [0]")->check(CLI::Range(0, 1024));
   return examples::run_program(app, argc, argv, [&] {

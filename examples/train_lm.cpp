@@ -18,18 +18,23 @@ using namespace heed::examples;
 
 std::unique_ptr<Optimizer> make_optimizer(GPT& model, const LmSettings& s) {
   const std::vector<ParameterGroup> groups = decay_groups(model, s.weight_decay);
-  if (s.optimizer == "adam") return std::make_unique<Adam>(groups, AdamOptions{.lr = s.lr, .betas = {s.beta1, s.beta2}});
+  if (s.optimizer == "adam")
+    return std::make_unique<Adam>(groups, AdamOptions{.lr = s.lr, .betas = {s.beta1, s.beta2}});
   if (s.optimizer == "sgd") return std::make_unique<SGD>(groups, SGDOptions{.lr = s.lr, .momentum = s.beta1});
   if (s.optimizer == "rmsprop") return std::make_unique<RMSprop>(groups, RMSpropOptions{.lr = s.lr});
   if (s.optimizer == "adagrad") return std::make_unique<Adagrad>(groups, AdagradOptions{.lr = s.lr});
-  if (s.optimizer == "lion") return std::make_unique<Lion>(groups, LionOptions{.lr = s.lr, .betas = {s.beta1, s.beta2}});
+  if (s.optimizer == "lion")
+    return std::make_unique<Lion>(groups, LionOptions{.lr = s.lr, .betas = {s.beta1, s.beta2}});
   return std::make_unique<AdamW>(groups, AdamWOptions{.lr = s.lr, .betas = {s.beta1, s.beta2}});
 }
 
 void plot_losses(const std::string& file, const RunResult& result, const std::optional<double>& floor) {
-  Series training{"training", {}, Series::thin_line}, validation{"validation", {}, Series::line}, least{"floor: no model can be below", {}, Series::dashed};
-  for (std::size_t i = 0; i < result.history.losses.size(); ++i) training.points.emplace_back(static_cast<double>(i + 1), result.history.losses[i]);
-  for (const auto& [step, loss] : result.history.validation_losses) validation.points.emplace_back(static_cast<double>(step), loss);
+  Series training{"training", {}, Series::thin_line}, validation{"validation", {}, Series::line},
+      least{"floor: no model can be below", {}, Series::dashed};
+  for (std::size_t i = 0; i < result.history.losses.size(); ++i)
+    training.points.emplace_back(static_cast<double>(i + 1), result.history.losses[i]);
+  for (const auto& [step, loss] : result.history.validation_losses)
+    validation.points.emplace_back(static_cast<double>(step), loss);
   if (floor) least.points = {{1, *floor}, {static_cast<double>(result.steps), *floor}};
   plot(file, {"Loss by step", "step", "loss, nats a token"}, {training, validation, least});
 }
@@ -45,8 +50,8 @@ int train(const LmFlags& flags) {
   if (old) stored = nlohmann::json::parse(old->text("settings"));
   const LmSettings s = flags.resolve(stored ? &*stored : nullptr);
   const LmData data = load_data(s, old ? &old->text("tokenizer") : nullptr);
-  require(!old || old->text("data") == data.fingerprint, "resume: the data are ", data.fingerprint, " but those of the checkpoint were ",
-          old ? old->text("data") : "", "; they must be the same");
+  require(!old || old->text("data") == data.fingerprint, "resume: the data are ", data.fingerprint,
+          " but those of the checkpoint were ", old ? old->text("data") : "", "; they must be the same");
   old.reset();
 
   Rng rng(s.seed);
@@ -54,9 +59,13 @@ int train(const LmFlags& flags) {
   GPT model(options, rng);
   const std::unique_ptr<Optimizer> optimizer = make_optimizer(model, s);
   Schedule schedule(s.schedule, {.lr = s.lr, .min_lr = s.min_lr, .warmup = s.warmup, .steps = s.steps});
-  std::fprintf(stderr, "%s; %s\n%.2fM parameters, %lld layers, %lld heads, width %lld, context %lld; %s, %d threads, seed %llu\n", data.description.c_str(),
-               goes_on ? "going on" : "starting afresh", static_cast<double>(parameter_count(model)) / 1e6, static_cast<long long>(s.layers), static_cast<long long>(s.heads),
-               static_cast<long long>(s.width), static_cast<long long>(s.context), arch(), threads(), static_cast<unsigned long long>(s.seed));
+  std::fprintf(
+      stderr,
+      "%s; %s\n%.2fM parameters, %lld layers, %lld heads, width %lld, context %lld; %s, %d threads, seed %llu\n",
+      data.description.c_str(), goes_on ? "going on" : "starting afresh",
+      static_cast<double>(parameter_count(model)) / 1e6, static_cast<long long>(s.layers),
+      static_cast<long long>(s.heads), static_cast<long long>(s.width), static_cast<long long>(s.context), arch(),
+      threads(), static_cast<unsigned long long>(s.seed));
 
   RunOptions run_options;
   run_options.steps = s.steps;
@@ -69,7 +78,10 @@ int train(const LmFlags& flags) {
   run_options.checkpoint = run_flags.checkpoint;
   run_options.checkpoint_every = run_flags.checkpoint_every;
   run_options.resume = run_flags.resume;
-  run_options.texts = {{"config", to_json(options, s.attention).dump()}, {"settings", to_json(s).dump()}, {"tokenizer", data.tokenizer.to_json()}, {"data", data.fingerprint}};
+  run_options.texts = {{"config", to_json(options, s.attention).dump()},
+                       {"settings", to_json(s).dump()},
+                       {"tokenizer", data.tokenizer.to_json()},
+                       {"data", data.fingerprint}};
   run_options.log = run_flags.log;
   run_options.progress = stderr;
   run_options.floor = data.floor;
@@ -80,17 +92,20 @@ int train(const LmFlags& flags) {
 
   if (!run_flags.plot.empty() && result.steps > 0) plot_losses(run_flags.plot, result, data.floor);
   if (result.interrupted) {
-    std::fprintf(stderr, "stopped after step %lld of %lld; to go on: train_lm --checkpoint %s --resume\n", static_cast<long long>(result.steps),
-                 static_cast<long long>(s.steps), run_flags.checkpoint.c_str());
+    std::fprintf(stderr, "stopped after step %lld of %lld; to go on: train_lm --checkpoint %s --resume\n",
+                 static_cast<long long>(result.steps), static_cast<long long>(s.steps), run_flags.checkpoint.c_str());
     return 130;
   }
   if (result.validation_loss) {
     std::fprintf(stderr, "validation loss %.4f", *result.validation_loss);
-    if (data.floor) std::fprintf(stderr, ", %.1f%% above the floor of %.4f", 100 * (*result.validation_loss / *data.floor - 1), *data.floor);
+    if (data.floor)
+      std::fprintf(stderr, ", %.1f%% above the floor of %.4f", 100 * (*result.validation_loss / *data.floor - 1),
+                   *data.floor);
     std::fprintf(stderr, "\n");
   }
   std::fprintf(stderr, "checkpoint: %s\n", run_flags.checkpoint.c_str());
-  if (run_flags.sample > 0) stream_sample(model, data.tokenizer, run_flags.prompt, run_flags.sample, run_flags.sampling, s.seed);
+  if (run_flags.sample > 0)
+    stream_sample(model, data.tokenizer, run_flags.prompt, run_flags.sample, run_flags.sampling, s.seed);
   return 0;
 }
 

@@ -18,7 +18,8 @@ std::int32_t sample(const Tensor& logits, const SamplingOptions& o, Rng& rng) {
   std::vector<std::int32_t> order(values.size());
   std::iota(order.begin(), order.end(), 0);
   const double u = rng.uniform();
-  for (std::size_t i = 0; i < values.size(); ++i) require(!std::isnan(values[i]), "sample: logit ", i, " is NaN; the model has diverged");
+  for (std::size_t i = 0; i < values.size(); ++i)
+    require(!std::isnan(values[i]), "sample: logit ", i, " is NaN; the model has diverged");
   const auto likelier = [&](std::int32_t a, std::int32_t b) {
     const double x = values[static_cast<std::size_t>(a)], y = values[static_cast<std::size_t>(b)];
     return x != y ? x > y : a < b;
@@ -29,7 +30,8 @@ std::int32_t sample(const Tensor& logits, const SamplingOptions& o, Rng& rng) {
 
   const double most = values[static_cast<std::size_t>(order[0])];
   std::vector<double> weights;
-  for (std::int32_t i : order) weights.push_back(std::exp((values[static_cast<std::size_t>(i)] - most) / o.temperature));
+  for (std::int32_t i : order)
+    weights.push_back(std::exp((values[static_cast<std::size_t>(i)] - most) / o.temperature));
   double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
   if (o.top_p < 1) {
     double reached = 0;
@@ -46,7 +48,8 @@ std::int32_t sample(const Tensor& logits, const SamplingOptions& o, Rng& rng) {
   return order[weights.size() - 1];
 }
 
-std::vector<std::int32_t> generate(const GPT& model, std::span<const std::int32_t> prompt, Index count, const SamplingOptions& o, Rng& rng,
+std::vector<std::int32_t> generate(const GPT& model, std::span<const std::int32_t> prompt, Index count,
+                                   const SamplingOptions& o, Rng& rng,
                                    const std::function<bool(std::int32_t)>& on_token) {
   check_sampling(o);
   require(!prompt.empty(), "generate: the prompt is empty; it needs one token or more");

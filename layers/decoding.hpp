@@ -21,9 +21,10 @@ void check_sampling(const SamplingOptions& options);
 // Draws one index from logits [V]: one random number of rng a call. Ties go to the lowest index.
 std::int32_t sample(const Tensor& logits, const SamplingOptions& options, Rng& rng);
 
-// Continues `prompt` (not empty) by `count` tokens, each given to on_token as it comes; stops early where that returns false.
-// Beyond the model's context, it goes on from the last half context, read anew.
-std::vector<std::int32_t> generate(const GPT& model, std::span<const std::int32_t> prompt, Index count, const SamplingOptions& options, Rng& rng,
+// Continues `prompt` (not empty) by `count` tokens, each given to on_token as it comes; stops early where that returns
+// false. Beyond the model's context, it goes on from the last half context, read anew.
+std::vector<std::int32_t> generate(const GPT& model, std::span<const std::int32_t> prompt, Index count,
+                                   const SamplingOptions& options, Rng& rng,
                                    const std::function<bool(std::int32_t)>& on_token = {});
 
 }  // namespace heed

@@ -9,7 +9,8 @@ namespace heed {
 enum class FeedForwardKind { relu, gelu, gelu_tanh, silu, swiglu };
 
 struct FeedForwardOptions {
-  Index hidden = 0;  // 0: four times the width; for swiglu 8/3 of it, rounded up to a multiple of 8, for equal parameters
+  Index hidden =
+      0;  // 0: four times the width; for swiglu 8/3 of it, rounded up to a multiple of 8, for equal parameters
   FeedForwardKind activation = FeedForwardKind::gelu;
   double dropout = 0;
   bool bias = true;

@@ -5,13 +5,24 @@
 namespace heed {
 
 static TransformerOptions block_options(const GPTOptions& o) {
-  return {.width = o.width, .heads = o.heads, .kv_heads = o.kv_heads, .hidden = o.hidden, .layers = o.layers, .dropout = o.dropout,
-          .activation = o.activation, .norm = o.norm, .norm_first = true, .bias = o.bias, .rope = o.positions == PositionKind::rope, .causal = true};
+  return {.width = o.width,
+          .heads = o.heads,
+          .kv_heads = o.kv_heads,
+          .hidden = o.hidden,
+          .layers = o.layers,
+          .dropout = o.dropout,
+          .activation = o.activation,
+          .norm = o.norm,
+          .norm_first = true,
+          .bias = o.bias,
+          .rope = o.positions == PositionKind::rope,
+          .causal = true};
 }
 
 GPT::GPT(const GPTOptions& o, Rng& rng, const MechanismFactory& mechanism)
     : tokens(o.vocabulary, o.width, rng), norm(o.norm, o.width), drop{o.dropout}, options_(o) {
-  require(o.layers >= 0 && o.context > 0, "GPT: layers is ", o.layers, " and context is ", o.context, "; they must be 0 or more and 1 or more");
+  require(o.layers >= 0 && o.context > 0, "GPT: layers is ", o.layers, " and context is ", o.context,
+          "; they must be 0 or more and 1 or more");
   if (o.positions == PositionKind::learned) positions.emplace(o.context, o.width, rng);
   if (o.positions == PositionKind::sinusoidal) sinusoids_ = sinusoidal_positions(o.context, o.width);
   if (!o.tied) output = Parameter(Tensor::empty({o.vocabulary, o.width}));
@@ -21,16 +32,20 @@ GPT::GPT(const GPTOptions& o, Rng& rng, const MechanismFactory& mechanism)
   for (const NamedParameter& p : named_parameters(*this)) {
     if (p.name.find(".mechanism.") != std::string::npos || p.name.find("norm") != std::string::npos) continue;
     const bool before_sum = p.name.ends_with("proj.weight") || p.name.ends_with("down.weight");
-    if (p.name.ends_with(".bias")) init::constant_(*p.parameter, 0);
-    else init::normal_(*p.parameter, rng, 0, before_sum ? residual : 0.02);
+    if (p.name.ends_with(".bias"))
+      init::constant_(*p.parameter, 0);
+    else
+      init::normal_(*p.parameter, rng, 0, before_sum ? residual : 0.02);
   }
 }
 
 Tensor GPT::embed(In x, Index offset) const {
-  check(x.rank() == 2 && x.dtype() == DType::int32, x.where(), "GPT: x is ", x.tensor(), "; it must be int32 [batch, positions]");
+  check(x.rank() == 2 && x.dtype() == DType::int32, x.where(), "GPT: x is ", x.tensor(),
+        "; it must be int32 [batch, positions]");
   const Index end = offset + x.dim(1);
   const bool bounded = options_.positions == PositionKind::learned || options_.positions == PositionKind::sinusoidal;
-  check(!bounded || end <= options_.context, x.where(), "GPT: x reaches position ", end, " but the model's context is ", options_.context);
+  check(!bounded || end <= options_.context, x.where(), "GPT: x reaches position ", end, " but the model's context is ",
+        options_.context);
   Tensor h = tokens(x);
   if (positions) h = h + (*positions)(x.dim(1), offset, x.where());
   if (sinusoids_.defined()) h = h + sinusoids_.slice(0, offset, end).to(h.dtype());
@@ -44,7 +59,8 @@ Tensor GPT::operator()(In x) const {
 }
 
 Tensor GPT::loss(In x, In y) const {
-  check(x.shape() == y.shape(), x.where(), "GPT: x is ", x.tensor(), " and y is ", y.tensor(), "; the shapes must be the same");
+  check(x.shape() == y.shape(), x.where(), "GPT: x is ", x.tensor(), " and y is ", y.tensor(),
+        "; the shapes must be the same");
   Tensor h = embed(x, 0);
   for (const TransformerBlock& block : blocks) h = block(In(h, x.where()));
   return linear_cross_entropy(norm(h), output_weight(), Tensor(), y);

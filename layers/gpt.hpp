@@ -8,34 +8,34 @@ namespace heed {
 
 struct GPTOptions {
   Index vocabulary = 256;
-  Index context = 256;      // positions that the model can see
+  Index context = 256;  // positions that the model can see
   Index layers = 6;
   Index heads = 6;
-  Index kv_heads = 0;       // 0: heads
+  Index kv_heads = 0;  // 0: heads
   Index width = 384;
-  Index hidden = 0;         // of the feed-forward part; 0: its default
+  Index hidden = 0;  // of the feed-forward part; 0: its default
   double dropout = 0;
   FeedForwardKind activation = FeedForwardKind::gelu;
   NormKind norm = NormKind::layer;
   PositionKind positions = PositionKind::learned;
-  bool bias = true;         // of the linear layers; norms keep theirs
-  bool tied = true;         // output weights are the embedding's
+  bool bias = true;  // of the linear layers; norms keep theirs
+  bool tied = true;  // output weights are the embedding's
 };
 
 class GPT {
  public:
-  Embedding tokens;                          // [vocabulary, width]
+  Embedding tokens;                           // [vocabulary, width]
   std::optional<LearnedPositions> positions;  // [context, width]
   std::vector<TransformerBlock> blocks;
   Norm norm;
-  Parameter output;                          // [vocabulary, width], unless tied
+  Parameter output;  // [vocabulary, width], unless tied
   Dropout drop;
 
   // Weights normal(0, 0.02), those before a residual sum divided by sqrt(2 layers), as GPT-2's.
   GPT(const GPTOptions& options, Rng& rng, const MechanismFactory& mechanism = softmax_mechanism);
 
-  Tensor operator()(In x) const;              // int32 [B, T] -> logits [B, T, vocabulary]
-  Tensor loss(In x, In y) const;              // mean cross-entropy of targets y, int32 [B, T]; never holds all logits
+  Tensor operator()(In x) const;  // int32 [B, T] -> logits [B, T, vocabulary]
+  Tensor loss(In x, In y) const;  // mean cross-entropy of targets y, int32 [B, T]; never holds all logits
 
   // Decoding: x, int32 [B, T], continues what the states have seen; logits of the last position [B, vocabulary].
   Tensor decode(In x, std::vector<AttentionState>& states) const;

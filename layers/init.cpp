@@ -10,7 +10,8 @@ struct Fans {
 };
 
 Fans fans_of(const Parameter& p, const char* op) {
-  require(p.rank() >= 2, op, ": the parameter is ", static_cast<const Tensor&>(p), "; it needs 2 axes or more, [out, in, ...]");
+  require(p.rank() >= 2, op, ": the parameter is ", static_cast<const Tensor&>(p),
+          "; it needs 2 axes or more, [out, in, ...]");
   const double field = static_cast<double>(p.numel()) / static_cast<double>(p.dim(0) * p.dim(1));
   return {static_cast<double>(p.dim(1)) * field, static_cast<double>(p.dim(0)) * field};
 }
@@ -32,16 +33,21 @@ double normal_quantile(double p) {
 }  // namespace
 
 void constant_(Parameter& p, double value) { p.fill_(value); }
-void uniform_(Parameter& p, Rng& rng, double low, double high) { p.copy_(rng.uniform(p.shape(), low, high, p.dtype())); }
-void normal_(Parameter& p, Rng& rng, double mean, double deviation) { p.copy_(rng.normal(p.shape(), mean, deviation, p.dtype())); }
+void uniform_(Parameter& p, Rng& rng, double low, double high) {
+  p.copy_(rng.uniform(p.shape(), low, high, p.dtype()));
+}
+void normal_(Parameter& p, Rng& rng, double mean, double deviation) {
+  p.copy_(rng.normal(p.shape(), mean, deviation, p.dtype()));
+}
 
 void trunc_normal_(Parameter& p, Rng& rng, double mean, double deviation, double low, double high) {
-  require(deviation > 0 && low < high, "trunc_normal_: deviation is ", deviation, " and the interval [", low, ", ", high,
-          "]; the deviation must be positive and the interval not empty");
+  require(deviation > 0 && low < high, "trunc_normal_: deviation is ", deviation, " and the interval [", low, ", ",
+          high, "]; the deviation must be positive and the interval not empty");
   const double from = normal_cdf((low - mean) / deviation), to = normal_cdf((high - mean) / deviation);
   Tensor values = rng.uniform(p.shape(), from, to, DType::float64);
   double* v = values.ptr<double>();
-  for (Index i = 0; i < values.numel(); ++i) v[i] = std::min(high, std::max(low, mean + deviation * normal_quantile(v[i])));
+  for (Index i = 0; i < values.numel(); ++i)
+    v[i] = std::min(high, std::max(low, mean + deviation * normal_quantile(v[i])));
   p.copy_(values);
 }
 

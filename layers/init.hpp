@@ -1,4 +1,5 @@
-// Initial values of parameters; names and formulas are those of torch.nn.init. Each writes in place and draws from `rng`.
+// Initial values of parameters; names and formulas are those of torch.nn.init. Each writes in place and draws from
+// `rng`.
 #pragma once
 #include <heed/core/parameter.hpp>
 #include <heed/core/random.hpp>

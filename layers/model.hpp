@@ -15,15 +15,16 @@ std::string summary_text(const std::vector<NamedParameter>& parameters, std::siz
 }  // namespace detail
 
 // Copies all values from one model to another of the same names and shapes; Error otherwise.
-template <class M> void copy_values(M& from, M& to) {
+template <class M>
+void copy_values(M& from, M& to) {
   detail::copy_parameters(named_parameters(from), named_parameters(to));
   detail::copy_buffers(named_buffers(from), named_buffers(to));
 }
 
-// A model of its own with the same values. `make` builds one of the same structure: parameters cannot be copied by accident.
+// A model of its own with the same values. `make` builds one of the same structure: parameters cannot be copied by
+// accident.
 template <class M, class Make>
-  requires std::invocable<Make&>
-M clone(M& model, Make make) {
+requires std::invocable<Make&> M clone(M& model, Make make) {
   M copy = make();
   copy_values(model, copy);
   return copy;
@@ -31,7 +32,7 @@ M clone(M& model, Make make) {
 
 // For models that are built from options() and a generator, as GPT is.
 template <class M>
-  requires requires(M& m, Rng& rng) { M(m.options(), rng); }
+requires requires(M& m, Rng& rng) { M(m.options(), rng); }
 M clone(M& model) {
   return clone(model, [&] {
     Rng rng;
@@ -40,7 +41,8 @@ M clone(M& model) {
 }
 
 // Converts all parameters (and floating buffers) to float32 or float64; tied ones stay tied. Gradients are dropped.
-template <class M> void to(M& model, DType dtype) {
+template <class M>
+void to(M& model, DType dtype) {
   std::map<const detail::Storage*, Parameter*> done;
   std::vector<Parameter> kept;  // the old ones, so that no storage is reused while its address is a key
   detail::walk(
@@ -64,9 +66,10 @@ template <class M> void to(M& model, DType dtype) {
       });
 }
 
-// A table of all parameters: name, shape, number; the total, and the bytes that a training step will keep for backward if the
-// model predicts them (0: not shown).
-template <class M> std::string summary(M& model, std::size_t activation_bytes = 0) {
+// A table of all parameters: name, shape, number; the total, and the bytes that a training step will keep for backward
+// if the model predicts them (0: not shown).
+template <class M>
+std::string summary(M& model, std::size_t activation_bytes = 0) {
   return detail::summary_text(named_parameters(model), activation_bytes);
 }
 

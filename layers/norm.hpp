@@ -12,7 +12,8 @@ struct LayerNorm {
   Parameter bias;    // [width], or undefined
   double eps;
 
-  explicit LayerNorm(Index width, double epsilon = 1e-5, bool with_bias = true) : weight(Tensor::ones({width})), eps(epsilon) {
+  explicit LayerNorm(Index width, double epsilon = 1e-5, bool with_bias = true)
+      : weight(Tensor::ones({width})), eps(epsilon) {
     if (with_bias) bias = Parameter(Tensor::zeros({width}));
   }
 
@@ -44,15 +45,19 @@ struct Norm {
   std::optional<RMSNorm> rms;
 
   Norm(NormKind kind, Index width, bool bias = true) {
-    if (kind == NormKind::layer) layer.emplace(width, 1e-5, bias);
-    else rms.emplace(width);
+    if (kind == NormKind::layer)
+      layer.emplace(width, 1e-5, bias);
+    else
+      rms.emplace(width);
   }
 
   Tensor operator()(In x) const { return layer ? (*layer)(x) : (*rms)(x); }
 
   void members(auto&& visit) {
-    if (layer) layer->members(visit);
-    else rms->members(visit);
+    if (layer)
+      layer->members(visit);
+    else
+      rms->members(visit);
   }
 };
 

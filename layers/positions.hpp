@@ -1,5 +1,5 @@
-// Where a token stands: learned and sinusoidal vectors that are added to the embeddings. Rotary positions (rope) act on queries
-// and keys inside MultiHeadAttention.
+// Where a token stands: learned and sinusoidal vectors that are added to the embeddings. Rotary positions (rope) act on
+// queries and keys inside MultiHeadAttention.
 #pragma once
 #include <heed/autograd/elementwise.hpp>
 #include <heed/layers/embedding.hpp>
@@ -14,12 +14,14 @@ Tensor sinusoidal_positions(Index count, Index width, DType dtype = DType::float
 struct LearnedPositions {
   Parameter weight;  // [context, width]
 
-  LearnedPositions(Index context, Index width, Rng& rng) : weight(Tensor::empty({context, width})) { init::normal_(weight, rng, 0, 0.02); }
+  LearnedPositions(Index context, Index width, Rng& rng) : weight(Tensor::empty({context, width})) {
+    init::normal_(weight, rng, 0, 0.02);
+  }
 
   // [T, width] for the positions from `offset` on.
   Tensor operator()(Index length, Index offset = 0, Where where = Where::current()) const {
-    check(offset >= 0 && offset + length <= weight.dim(0), where, "LearnedPositions: positions ", offset, " to ", offset + length - 1,
-          " were asked for; the model has ", weight.dim(0));
+    check(offset >= 0 && offset + length <= weight.dim(0), where, "LearnedPositions: positions ", offset, " to ",
+          offset + length - 1, " were asked for; the model has ", weight.dim(0));
     return weight.slice(0, offset, offset + length);
   }
 
@@ -32,8 +34,8 @@ struct SinusoidalPositions {
   SinusoidalPositions(Index context, Index width) : table(sinusoidal_positions(context, width)) {}
 
   Tensor operator()(Index length, Index offset = 0, Where where = Where::current()) const {
-    check(offset >= 0 && offset + length <= table.dim(0), where, "SinusoidalPositions: positions ", offset, " to ", offset + length - 1,
-          " were asked for; the table has ", table.dim(0));
+    check(offset >= 0 && offset + length <= table.dim(0), where, "SinusoidalPositions: positions ", offset, " to ",
+          offset + length - 1, " were asked for; the table has ", table.dim(0));
     return table.slice(0, offset, offset + length);
   }
 

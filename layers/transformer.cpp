@@ -5,7 +5,12 @@ namespace heed {
 namespace {
 
 MultiHeadAttentionOptions attention_options(const TransformerOptions& o, Index memory_width) {
-  return {.width = o.width, .heads = o.heads, .kv_heads = o.kv_heads, .memory_width = memory_width, .bias = o.bias, .dropout = o.dropout,
+  return {.width = o.width,
+          .heads = o.heads,
+          .kv_heads = o.kv_heads,
+          .memory_width = memory_width,
+          .bias = o.bias,
+          .dropout = o.dropout,
           .rope = o.rope && memory_width == 0};
 }
 
@@ -26,7 +31,8 @@ TransformerBlock::TransformerBlock(const TransformerOptions& o, Rng& rng, Attent
 }
 
 // The block's parts in order, each with its residual and norm; the dropout of the feed-forward part is its own.
-template <class Self, class Cross> Tensor TransformerBlock::run(In x, const Self& self_part, const Cross& cross_part) const {
+template <class Self, class Cross>
+Tensor TransformerBlock::run(In x, const Self& self_part, const Cross& cross_part) const {
   if (norm_first_) {
     Tensor h = x + drop(self_part(In(norm1(x), x.where())));
     if (cross) h = h + drop(cross_part((*norm_cross)(h)));
@@ -41,24 +47,31 @@ Tensor TransformerBlock::operator()(In x, const AttentionCall& call) const {
   check(!cross, x.where(), "TransformerBlock: this block attends to a memory; call it with one");
   AttentionCall c = call;
   c.causal = c.causal || causal_;
-  return run(x, [&](In h) { return attention(h, c); }, [](In h) { return h.tensor(); });
+  return run(
+      x, [&](In h) { return attention(h, c); }, [](In h) { return h.tensor(); });
 }
 
-Tensor TransformerBlock::operator()(In x, In memory, const AttentionCall& call, const AttentionCall& memory_call) const {
-  check(cross.has_value(), x.where(), "TransformerBlock: this block has no cross-attention; set memory_width, or call it without a memory");
+Tensor TransformerBlock::operator()(In x, In memory, const AttentionCall& call,
+                                    const AttentionCall& memory_call) const {
+  check(cross.has_value(), x.where(),
+        "TransformerBlock: this block has no cross-attention; set memory_width, or call it without a memory");
   AttentionCall c = call;
   c.causal = c.causal || causal_;
-  return run(x, [&](In h) { return attention(h, c); }, [&](In h) { return (*cross)(h, memory, memory_call); });
+  return run(
+      x, [&](In h) { return attention(h, c); }, [&](In h) { return (*cross)(h, memory, memory_call); });
 }
 
 Tensor TransformerBlock::decode(In x, AttentionState& state) const {
   check(!cross, x.where(), "TransformerBlock: this block attends to a memory; call it with one");
-  return run(x, [&](In h) { return attention.decode(h, state); }, [](In h) { return h.tensor(); });
+  return run(
+      x, [&](In h) { return attention.decode(h, state); }, [](In h) { return h.tensor(); });
 }
 
 Tensor TransformerBlock::decode(In x, In memory, AttentionState& state, const AttentionCall& memory_call) const {
-  check(cross.has_value(), x.where(), "TransformerBlock: this block has no cross-attention; set memory_width, or call it without a memory");
-  return run(x, [&](In h) { return attention.decode(h, state); }, [&](In h) { return (*cross)(h, memory, memory_call); });
+  check(cross.has_value(), x.where(),
+        "TransformerBlock: this block has no cross-attention; set memory_width, or call it without a memory");
+  return run(
+      x, [&](In h) { return attention.decode(h, state); }, [&](In h) { return (*cross)(h, memory, memory_call); });
 }
 
 Transformer::Transformer(const TransformerOptions& o, Rng& rng, const MechanismFactory& mechanism) {
@@ -69,7 +82,8 @@ Transformer::Transformer(const TransformerOptions& o, Rng& rng, const MechanismF
 }
 
 // h through all blocks by `apply(block, h, i)`, then the last norm.
-template <class Apply> static Tensor through(const Transformer& model, In x, const Apply& apply) {
+template <class Apply>
+static Tensor through(const Transformer& model, In x, const Apply& apply) {
   Tensor h = x;
   for (std::size_t i = 0; i < model.blocks.size(); ++i) h = apply(model.blocks[i], In(h, x.where()), i);
   return model.norm ? (*model.norm)(In(h, x.where())) : h;
@@ -80,7 +94,8 @@ Tensor Transformer::operator()(In x, const AttentionCall& call) const {
 }
 
 Tensor Transformer::operator()(In x, In memory, const AttentionCall& call, const AttentionCall& memory_call) const {
-  return through(*this, x, [&](const TransformerBlock& b, In h, std::size_t) { return b(h, memory, call, memory_call); });
+  return through(*this, x,
+                 [&](const TransformerBlock& b, In h, std::size_t) { return b(h, memory, call, memory_call); });
 }
 
 Tensor Transformer::decode(In x, std::vector<AttentionState>& states) const {
@@ -88,9 +103,12 @@ Tensor Transformer::decode(In x, std::vector<AttentionState>& states) const {
   return through(*this, x, [&](const TransformerBlock& b, In h, std::size_t i) { return b.decode(h, states[i]); });
 }
 
-Tensor Transformer::decode(In x, In memory, std::vector<AttentionState>& states, const AttentionCall& memory_call) const {
+Tensor Transformer::decode(In x, In memory, std::vector<AttentionState>& states,
+                           const AttentionCall& memory_call) const {
   states.resize(blocks.size());
-  return through(*this, x, [&](const TransformerBlock& b, In h, std::size_t i) { return b.decode(h, memory, states[i], memory_call); });
+  return through(*this, x, [&](const TransformerBlock& b, In h, std::size_t i) {
+    return b.decode(h, memory, states[i], memory_call);
+  });
 }
 
 }  // namespace heed

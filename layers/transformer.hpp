@@ -10,10 +10,10 @@ struct TransformerOptions {
   Index width = 512;
   Index heads = 8;
   Index kv_heads = 0;
-  Index hidden = 0;         // of the feed-forward part; 0: its default
+  Index hidden = 0;  // of the feed-forward part; 0: its default
   Index layers = 6;
-  Index memory_width = 0;   // > 0: blocks also attend to a memory (decoder)
-  double dropout = 0.1;     // after each part, and on the attention weights
+  Index memory_width = 0;  // > 0: blocks also attend to a memory (decoder)
+  double dropout = 0.1;    // after each part, and on the attention weights
   FeedForwardKind activation = FeedForwardKind::relu;
   NormKind norm = NormKind::layer;
   bool norm_first = false;  // false: x = norm(x + part(x)), as in the paper; true: x = x + part(norm(x))
@@ -38,8 +38,9 @@ class TransformerBlock {
 
   TransformerBlock(const TransformerOptions& options, Rng& rng, AttentionMechanism mechanism = SoftmaxAttention{});
 
-  Tensor operator()(In x, const AttentionCall& call = {}) const;                                                       // [B, T, width]
-  Tensor operator()(In x, In memory, const AttentionCall& call = {}, const AttentionCall& memory_call = {}) const;  // memory [B, S, memory_width]
+  Tensor operator()(In x, const AttentionCall& call = {}) const;  // [B, T, width]
+  Tensor operator()(In x, In memory, const AttentionCall& call = {},
+                    const AttentionCall& memory_call = {}) const;  // memory [B, S, memory_width]
   Tensor decode(In x, AttentionState& state) const;
   Tensor decode(In x, In memory, AttentionState& state, const AttentionCall& memory_call = {}) const;
 
@@ -55,7 +56,8 @@ class TransformerBlock {
  private:
   bool norm_first_, causal_;
 
-  template <class Self, class Cross> Tensor run(In x, const Self& self_part, const Cross& cross_part) const;
+  template <class Self, class Cross>
+  Tensor run(In x, const Self& self_part, const Cross& cross_part) const;
 };
 
 // A stack of blocks, and a last norm where the norms come first.
@@ -68,7 +70,7 @@ class Transformer {
 
   Tensor operator()(In x, const AttentionCall& call = {}) const;
   Tensor operator()(In x, In memory, const AttentionCall& call = {}, const AttentionCall& memory_call = {}) const;
-  Tensor decode(In x, std::vector<AttentionState>& states) const;                      // one state a block
+  Tensor decode(In x, std::vector<AttentionState>& states) const;  // one state a block
   Tensor decode(In x, In memory, std::vector<AttentionState>& states, const AttentionCall& memory_call = {}) const;
 
   void members(auto&& visit) {

@@ -14,17 +14,23 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 std::string duration(double seconds) {
   char text[48];
   const auto s = static_cast<long>(std::lround(std::fmin(seconds, 3.6e8)));
-  if (s < 60) std::snprintf(text, sizeof text, "%lds", s);
-  else if (s < 3600) std::snprintf(text, sizeof text, "%ldm%02lds", s / 60, s % 60);
-  else std::snprintf(text, sizeof text, "%ldh%02ldm", s / 3600, s / 60 % 60);
+  if (s < 60)
+    std::snprintf(text, sizeof text, "%lds", s);
+  else if (s < 3600)
+    std::snprintf(text, sizeof text, "%ldm%02lds", s / 60, s % 60);
+  else
+    std::snprintf(text, sizeof text, "%ldh%02ldm", s / 3600, s / 60 % 60);
   return text;
 }
 
 std::string count(double n) {
   char text[32];
-  if (n < 10000) std::snprintf(text, sizeof text, "%.0f", n);
-  else if (n < 1e6) std::snprintf(text, sizeof text, "%.1fk", n / 1e3);
-  else std::snprintf(text, sizeof text, "%.2fM", n / 1e6);
+  if (n < 10000)
+    std::snprintf(text, sizeof text, "%.0f", n);
+  else if (n < 1e6)
+    std::snprintf(text, sizeof text, "%.1fk", n / 1e3);
+  else
+    std::snprintf(text, sizeof text, "%.2fM", n / 1e6);
   return text;
 }
 
@@ -32,7 +38,8 @@ std::string count(double n) {
 
 std::string progress_line(const ProgressState& s) {
   char text[128];
-  std::snprintf(text, sizeof text, "step %lld/%lld  loss %.4f", static_cast<long long>(s.step), static_cast<long long>(s.steps), s.loss);
+  std::snprintf(text, sizeof text, "step %lld/%lld  loss %.4f", static_cast<long long>(s.step),
+                static_cast<long long>(s.steps), s.loss);
   std::string line = text;
   if (s.validation_loss) {
     std::snprintf(text, sizeof text, "  validation %.4f", *s.validation_loss);
@@ -51,7 +58,8 @@ std::string progress_line(const ProgressState& s) {
   return line;
 }
 
-Progress::Progress(std::FILE* file, double quiet_seconds) : file_(file), terminal_(isatty(fileno(file)) == 1), quiet_seconds_(quiet_seconds) {}
+Progress::Progress(std::FILE* file, double quiet_seconds)
+    : file_(file), terminal_(isatty(fileno(file)) == 1), quiet_seconds_(quiet_seconds) {}
 Progress::~Progress() { close(); }
 
 void Progress::draw() {

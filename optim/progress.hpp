@@ -13,14 +13,14 @@ struct ProgressState {
   std::optional<double> validation_loss;  // the last one
   std::optional<double> floor;            // what no model can go below
   double tokens_per_second = 0;
-  double share_of_peak = 0;               // 0: not known
+  double share_of_peak = 0;  // 0: not known
   double seconds_left = 0;
 };
 
 std::string progress_line(const ProgressState& state);
 
-// Writes to `file`. In a terminal the line is redrawn in place at most ten times a second; elsewhere a line is printed at
-// evaluations, at the first and last step, and whenever `quiet_seconds` have passed.
+// Writes to `file`. In a terminal the line is redrawn in place at most ten times a second; elsewhere a line is printed
+// at evaluations, at the first and last step, and whenever `quiet_seconds` have passed.
 class Progress {
  public:
   explicit Progress(std::FILE* file, double quiet_seconds = 30);

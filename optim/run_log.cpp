@@ -49,7 +49,9 @@ RunLog::RunLog(const std::filesystem::path& path, Index step) : path_(path) {
   }
 }
 
-RunLog::~RunLog() { if (file_ >= 0) ::close(file_); }
+RunLog::~RunLog() {
+  if (file_ >= 0) ::close(file_);
+}
 
 void RunLog::write(const LogEntry& e) {
   if (file_ < 0) return;
@@ -72,7 +74,8 @@ void RunLog::write(const LogEntry& e) {
 
 void RunLog::sync() {
   if (file_ < 0) return;
-  require(::fsync(file_) == 0 || errno == EINVAL || errno == EROFS, "log: ", path_.string(), " cannot be written to disk: ", std::strerror(errno));
+  require(::fsync(file_) == 0 || errno == EINVAL || errno == EROFS, "log: ", path_.string(),
+          " cannot be written to disk: ", std::strerror(errno));
 }
 
 }  // namespace heed::detail

@@ -15,8 +15,8 @@ struct LogEntry {
 
 class RunLog {
  public:
-  // Opens `path` for a run that goes on after `step`: 0 empties the file; otherwise its lines behind that step are cut off, and an
-  // Error is thrown where lines up to it are missing. An empty path is no log.
+  // Opens `path` for a run that goes on after `step`: 0 empties the file; otherwise its lines behind that step are cut
+  // off, and an Error is thrown where lines up to it are missing. An empty path is no log.
   RunLog(const std::filesystem::path& path, Index step);
   ~RunLog();
   RunLog(const RunLog&) = delete;

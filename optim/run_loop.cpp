@@ -50,15 +50,17 @@ void check_options(const RunOptions& o) {
   require(o.steps >= 0, "run: steps is ", o.steps, "; it must be 0 or more");
   require(o.accumulate >= 1, "run: accumulate is ", o.accumulate, "; it must be 1 or more");
   require(o.grad_clip >= 0, "run: grad_clip is ", o.grad_clip, "; it must be 0 (no clipping) or more");
-  require(o.eval_every >= 0 && o.eval_batches >= 0 && o.checkpoint_every >= 0, "run: eval_every is ", o.eval_every, ", eval_batches ", o.eval_batches,
-          " and checkpoint_every ", o.checkpoint_every, "; they must be 0 or more");
-  require(o.checkpoint_every == 0 || !o.checkpoint.empty(), "run: checkpoint_every is ", o.checkpoint_every, " but no checkpoint file is given");
+  require(o.eval_every >= 0 && o.eval_batches >= 0 && o.checkpoint_every >= 0, "run: eval_every is ", o.eval_every,
+          ", eval_batches ", o.eval_batches, " and checkpoint_every ", o.checkpoint_every, "; they must be 0 or more");
+  require(o.checkpoint_every == 0 || !o.checkpoint.empty(), "run: checkpoint_every is ", o.checkpoint_every,
+          " but no checkpoint file is given");
 }
 
 // One run: its state between steps is `done_`, the history, and what parts_ hold.
 class Run {
  public:
-  Run(RunParts parts, const RunOptions& options) : parts_(std::move(parts)), o_(options), resumed_(resume()), log_(o_.log, done_) {
+  Run(RunParts parts, const RunOptions& options)
+      : parts_(std::move(parts)), o_(options), resumed_(resume()), log_(o_.log, done_) {
     if (o_.progress != nullptr) progress_.emplace(o_.progress);
   }
 
@@ -69,7 +71,7 @@ class Run {
   const RunOptions& o_;
   Index done_ = 0;  // steps
   RunHistory history_;
-  Index resumed_;   // done_ at the start; set by resume(), before the log is opened
+  Index resumed_;  // done_ at the start; set by resume(), before the log is opened
   detail::RunLog log_;
   std::optional<Progress> progress_;
   double begin_ = now(), training_seconds_ = 0, training_tokens_ = 0;
@@ -81,13 +83,16 @@ class Run {
   void show(const detail::LogEntry& entry);
 };
 
-Tensor to_tensor(const std::vector<double>& values) { return Tensor::from(values, {static_cast<Index>(values.size())}); }
+Tensor to_tensor(const std::vector<double>& values) {
+  return Tensor::from(values, {static_cast<Index>(values.size())});
+}
 
 Index Run::resume() {
   if (!o_.resume || o_.checkpoint.empty() || !std::filesystem::exists(o_.checkpoint)) return 0;
   const Checkpoint c = load_checkpoint(o_.checkpoint);
   const std::string file = o_.checkpoint.string();
-  require(c.counter("seed") == o_.seed, "resume: the seed of ", file, " is ", c.counter("seed"), " and of this run ", o_.seed, "; they must be the same");
+  require(c.counter("seed") == o_.seed, "resume: the seed of ", file, " is ", c.counter("seed"), " and of this run ",
+          o_.seed, "; they must be the same");
   parts_.load(c);
   const auto load_state = [&c](const std::string& section, auto& part) {
     std::vector<NamedTensor> state;
@@ -95,13 +100,15 @@ Index Run::resume() {
       if (path.starts_with(section + "/")) state.push_back({path.substr(section.size() + 1), tensor});
     part.load_state(state);
   };
-  require(c.text("optimizer_name") == parts_.optimizer->name(), "resume: the optimizer of ", file, " is ", c.text("optimizer_name"), " and of this run ",
-          parts_.optimizer->name(), "; they must be the same");
+  require(c.text("optimizer_name") == parts_.optimizer->name(), "resume: the optimizer of ", file, " is ",
+          c.text("optimizer_name"), " and of this run ", parts_.optimizer->name(), "; they must be the same");
   load_state("optimizer", *parts_.optimizer);
   load_state("schedule", *parts_.schedule);
   history_.losses = c.tensor("history/loss").to_vector<double>();
-  const std::vector<double> steps = c.tensor("history/validation_step").to_vector<double>(), values = c.tensor("history/validation_loss").to_vector<double>();
-  for (std::size_t i = 0; i < steps.size(); ++i) history_.validation_losses.emplace_back(static_cast<Index>(steps[i]), values[i]);
+  const std::vector<double> steps = c.tensor("history/validation_step").to_vector<double>(),
+                            values = c.tensor("history/validation_loss").to_vector<double>();
+  for (std::size_t i = 0; i < steps.size(); ++i)
+    history_.validation_losses.emplace_back(static_cast<Index>(steps[i]), values[i]);
   done_ = static_cast<Index>(c.counter("step"));
   return done_;
 }
@@ -139,18 +146,21 @@ detail::LogEntry Run::step() {
   std::vector<Batch> batches;
   Index counted = 0;
   for (Index i = 0; i < o_.accumulate; ++i) {
-    batches.push_back(parts_.batch(o_.seed, s * static_cast<std::uint64_t>(o_.accumulate) + static_cast<std::uint64_t>(i)));
+    batches.push_back(
+        parts_.batch(o_.seed, s * static_cast<std::uint64_t>(o_.accumulate) + static_cast<std::uint64_t>(i)));
     counted += batches.back().counted;
   }
   double loss = 0;
   parts_.optimizer->zero_grad();
   for (const Batch& batch : batches) {
-    const double share = counted > 0 ? static_cast<double>(batch.counted) / static_cast<double>(counted) : 1.0 / static_cast<double>(o_.accumulate);
+    const double share = counted > 0 ? static_cast<double>(batch.counted) / static_cast<double>(counted)
+                                     : 1.0 / static_cast<double>(o_.accumulate);
     Tape tape({.find_nan = o_.find_nan});
     const MatmulPrecision precision(o_.precision);
     const Tensor l = parts_.loss(batch);
     loss += share * l.item();
-    require(std::isfinite(loss), "run: the loss of step ", done_ + 1, " is ", loss, "; it must be finite: lower the learning rate, or find its cause with find_nan");
+    require(std::isfinite(loss), "run: the loss of step ", done_ + 1, " is ", loss,
+            "; it must be finite: lower the learning rate, or find its cause with find_nan");
     tape.backward(l, Tensor::full(l.shape(), share, l.dtype()));
   }
   const double lr = (*parts_.schedule)(done_);
@@ -190,7 +200,8 @@ void Run::show(const detail::LogEntry& entry) {
 }
 
 RunResult Run::go() {
-  require(done_ <= o_.steps, "resume: the checkpoint is of step ", done_, " but the run has ", o_.steps, " steps; ask for as many or more");
+  require(done_ <= o_.steps, "resume: the checkpoint is of step ", done_, " but the run has ", o_.steps,
+          " steps; ask for as many or more");
   const InterruptScope interrupt(o_.handle_interrupt);
   if (progress_ && resumed_ > 0) progress_->message("resumed at step " + std::to_string(resumed_));
   Index saved = resumed_ > 0 ? resumed_ : -1;
@@ -211,7 +222,8 @@ RunResult Run::go() {
   result.resumed_from = resumed_;
   result.interrupted = done_ < o_.steps;
   result.history = std::move(history_);
-  if (!result.history.validation_losses.empty()) result.validation_loss = result.history.validation_losses.back().second;
+  if (!result.history.validation_losses.empty())
+    result.validation_loss = result.history.validation_losses.back().second;
   return result;
 }
 

@@ -3,10 +3,11 @@
 //   GPT model(options, rng);
 //   AdamW optimizer(decay_groups(model, 0.1), {.lr = 1e-3});
 //   Schedule schedule("cosine", {.lr = 1e-3, .min_lr = 1e-4, .warmup = 100, .steps = 2000});
-//   const RunResult result = run(model, optimizer, schedule, batches, held_out, {.steps = 2000, .checkpoint = "model.h5"});
+//   const RunResult result = run(model, optimizer, schedule, batches, held_out, {.steps = 2000, .checkpoint =
+//   "model.h5"});
 //
-// Everything that a step does is a function of the state before it, the seed and its number, so that a run that was killed and
-// resumed ends with the same bits as one that was not. No clock time enters a checkpoint.
+// Everything that a step does is a function of the state before it, the seed and its number, so that a run that was
+// killed and resumed ends with the same bits as one that was not. No clock time enters a checkpoint.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -25,35 +26,35 @@ namespace heed {
 
 struct RunOptions {
   Index steps = 1000;
-  Index accumulate = 1;          // batches a step; their gradients are averaged
-  double grad_clip = 1;          // largest norm of the gradient; 0: no clipping
-  std::uint64_t seed = 1;        // of batches and dropout
+  Index accumulate = 1;              // batches a step; their gradients are averaged
+  double grad_clip = 1;              // largest norm of the gradient; 0: no clipping
+  std::uint64_t seed = 1;            // of batches and dropout
   DType precision = DType::float32;  // bfloat16: MatmulPrecision for the training steps
 
-  Index eval_every = 250;        // steps between evaluations; 0: only after the last step
-  Index eval_batches = 0;        // batches an evaluation; 0: the whole set, which the last one always is
-  bool find_nan = false;         // name the op of the first NaN (slow)
+  Index eval_every = 250;  // steps between evaluations; 0: only after the last step
+  Index eval_batches = 0;  // batches an evaluation; 0: the whole set, which the last one always is
+  bool find_nan = false;   // name the op of the first NaN (slow)
 
-  std::filesystem::path checkpoint;  // empty: none
-  Index checkpoint_every = 0;    // steps; 0: only at the end
-  bool resume = false;           // go on from `checkpoint` where that is a file
+  std::filesystem::path checkpoint;          // empty: none
+  Index checkpoint_every = 0;                // steps; 0: only at the end
+  bool resume = false;                       // go on from `checkpoint` where that is a file
   std::map<std::string, std::string> texts;  // kept in the checkpoint: configuration, tokenizer, ...
 
-  std::filesystem::path log;     // JSON lines, one a step; empty: none
+  std::filesystem::path log;      // JSON lines, one a step; empty: none
   std::FILE* progress = nullptr;  // where to show progress; null: nowhere
-  std::optional<double> floor;   // shown beside the validation loss
-  double flops_per_token = 0;    // with peak_flops, shows the share of the machine's peak
+  std::optional<double> floor;    // shown beside the validation loss
+  double flops_per_token = 0;     // with peak_flops, shows the share of the machine's peak
   double peak_flops = 0;
   bool handle_interrupt = false;  // Ctrl-C and SIGTERM finish the step, save and return; a second one kills
 };
 
 struct RunHistory {
-  std::vector<double> losses;                              // of step 1, 2, ...
+  std::vector<double> losses;                               // of step 1, 2, ...
   std::vector<std::pair<Index, double>> validation_losses;  // after these steps
 };
 
 struct RunResult {
-  Index steps = 0;          // done in all
+  Index steps = 0;  // done in all
   Index resumed_from = 0;
   bool interrupted = false;
   RunHistory history;
@@ -64,15 +65,15 @@ struct RunResult {
 struct RunParts {
   std::function<void(Checkpoint&)> store;       // puts the model's values into a checkpoint
   std::function<void(const Checkpoint&)> load;  // takes them out
-  std::function<Tensor(const Batch&)> loss;  // mean over the batch's counted targets
+  std::function<Tensor(const Batch&)> loss;     // mean over the batch's counted targets
   Optimizer* optimizer = nullptr;
   Schedule* schedule = nullptr;
   std::function<Batch(std::uint64_t seed, std::uint64_t step)> batch;
   EvaluationSet validation;
 };
 
-// Throws Error for options out of range, data or checkpoint that cannot be read or written, a checkpoint of another model, and a
-// loss that is not finite.
+// Throws Error for options out of range, data or checkpoint that cannot be read or written, a checkpoint of another
+// model, and a loss that is not finite.
 RunResult run(RunParts parts, const RunOptions& options);
 
 // Weighted by the targets that count; `batches` 0 means all. Nothing is recorded, dropout is off.
@@ -80,8 +81,8 @@ double evaluate(const std::function<Tensor(const Batch&)>& loss, const Evaluatio
 
 // The model's own loss(inputs, targets), unless `loss` is given.
 template <class M>
-RunResult run(M& model, Optimizer& optimizer, Schedule& schedule, Dataset data, EvaluationSet validation, const RunOptions& options,
-              std::function<Tensor(const Batch&)> loss = {}) {
+RunResult run(M& model, Optimizer& optimizer, Schedule& schedule, Dataset data, EvaluationSet validation,
+              const RunOptions& options, std::function<Tensor(const Batch&)> loss = {}) {
   if (!loss) loss = [&model](const Batch& b) { return model.loss(b.inputs, b.targets); };
   auto prefetch = std::make_shared<Prefetch>(std::move(data));
   return run({.store = [&model](Checkpoint& c) { store_model(c, model); },

@@ -17,6 +17,7 @@ struct LanguageModel {
 LanguageModel load_language_model(const std::filesystem::path& file);
 
 // Writes a sample to stdout as it is made: the prompt, then `count` tokens.
-void stream_sample(const GPT& model, const Tokenizer& tokenizer, const std::string& prompt, Index count, const SamplingOptions& options, std::uint64_t seed);
+void stream_sample(const GPT& model, const Tokenizer& tokenizer, const std::string& prompt, Index count,
+                   const SamplingOptions& options, std::uint64_t seed);
 
 }  // namespace heed::examples

@@ -12,7 +12,8 @@ constexpr std::uint64_t kTrainingStories = 0;  // seeds of the grammar: training
 constexpr std::uint64_t kHeldOutStories = 1;
 constexpr std::size_t kHeldOutCharacters = 100000;
 
-// Fresh stories for every batch: row r of step s tells stories from a place of its own on, from the first letter of the first.
+// Fresh stories for every batch: row r of step s tells stories from a place of its own on, from the first letter of the
+// first.
 class StoryBatches {
  public:
   StoryBatches(Tokenizer tokenizer, WindowOptions window) : tokenizer_(std::move(tokenizer)), window_(window) {}
@@ -23,11 +24,15 @@ class StoryBatches {
     for (Index r = 0; r < rows; ++r) {
       // No story is shorter than 32 characters: the rows of all steps use different ones.
       const std::uint64_t stories_a_row = static_cast<std::uint64_t>(length) / 32 + 2;
-      const std::uint64_t first = (step * static_cast<std::uint64_t>(rows) + static_cast<std::uint64_t>(r)) * stories_a_row;
+      const std::uint64_t first =
+          (step * static_cast<std::uint64_t>(rows) + static_cast<std::uint64_t>(r)) * stories_a_row;
       std::string text = "\n";
-      for (std::uint64_t i = first; static_cast<Index>(text.size()) <= length; ++i) text += stories_.story(story_seed(seed), i).text;
-      const std::vector<std::int32_t> ids = tokenizer_.encode(std::string_view(text).substr(0, static_cast<std::size_t>(length) + 1));
-      require(static_cast<Index>(ids.size()) == length + 1, "stories: the tokenizer makes ", ids.size(), " tokens of ", length + 1, " characters; it must be char or byte");
+      for (std::uint64_t i = first; static_cast<Index>(text.size()) <= length; ++i)
+        text += stories_.story(story_seed(seed), i).text;
+      const std::vector<std::int32_t> ids =
+          tokenizer_.encode(std::string_view(text).substr(0, static_cast<std::size_t>(length) + 1));
+      require(static_cast<Index>(ids.size()) == length + 1, "stories: the tokenizer makes ", ids.size(), " tokens of ",
+              length + 1, " characters; it must be char or byte");
       std::copy(ids.begin(), ids.end() - 1, x.ptr<std::int32_t>() + r * length);
       std::copy(ids.begin() + 1, ids.end(), y.ptr<std::int32_t>() + r * length);
     }
@@ -45,9 +50,11 @@ class StoryBatches {
 
 LmData story_data(const LmSettings& s, const std::string* stored_tokenizer) {
   if (s.tokenizer != "char" && s.tokenizer != "byte")
-    throw UsageError("--tokenizer is " + s.tokenizer + "; for the built-in stories it must be char or byte: their floor is known a character");
+    throw UsageError("--tokenizer is " + s.tokenizer +
+                     "; for the built-in stories it must be char or byte: their floor is known a character");
   const Stories stories;
-  Tokenizer tokenizer = stored_tokenizer ? Tokenizer::from_json(*stored_tokenizer) : make_tokenizer(s.tokenizer, "\n" + stories.text(0, 1000000));
+  Tokenizer tokenizer = stored_tokenizer ? Tokenizer::from_json(*stored_tokenizer)
+                                         : make_tokenizer(s.tokenizer, "\n" + stories.text(0, 1000000));
   const std::string text = "\n" + stories.text(2 * s.seed + kHeldOutStories, kHeldOutCharacters);
   const std::int32_t line_feed = tokenizer.encode("\n").front();
   const WindowOptions window{.batch = s.batch, .context = s.context, .separator = line_feed};
@@ -81,12 +88,15 @@ LmData load_data(const LmSettings& s, const std::string* stored_tokenizer) {
   const bool mapped = s.data.size() == 1 && is_token_file(s.data.front());
   const std::string text = mapped ? std::string() : read_text(paths);
   Tokenizer tokenizer = stored_tokenizer ? Tokenizer::from_json(*stored_tokenizer) : make_tokenizer(s.tokenizer, text);
-  const TokenSource tokens = mapped ? TokenSource::open(paths.front(), tokenizer.hash()) : TokenSource(tokenizer.encode(text), tokenizer.vocabulary_size());
+  const TokenSource tokens = mapped ? TokenSource::open(paths.front(), tokenizer.hash())
+                                    : TokenSource(tokenizer.encode(text), tokenizer.vocabulary_size());
   const WindowOptions window{.batch = s.batch, .context = s.context, .separator = {}};
   const auto [training, validation] = tokens.split(s.val_fraction);
   EvaluationSet held_out;
-  if (s.val_fraction > 0) held_out = WholeSplit(validation, {.batch = std::max<Index>(s.batch, 16), .context = s.context, .separator = {}});
-  const std::string description = std::to_string(training.size()) + " tokens to train on, " + std::to_string(validation.size()) + " to validate with, vocabulary " +
+  if (s.val_fraction > 0)
+    held_out = WholeSplit(validation, {.batch = std::max<Index>(s.batch, 16), .context = s.context, .separator = {}});
+  const std::string description = std::to_string(training.size()) + " tokens to train on, " +
+                                  std::to_string(validation.size()) + " to validate with, vocabulary " +
                                   std::to_string(tokenizer.vocabulary_size());
   return {tokenizer, LanguageModelBatches(training, window), held_out, {}, text_fingerprint(tokens), description};
 }

@@ -19,7 +19,8 @@ struct LmData {
   std::string description;      // for the person at the terminal
 };
 
-// Throws Error for data that cannot be read or are too short. `stored_tokenizer` is the JSON of a checkpoint's, null if none.
+// Throws Error for data that cannot be read or are too short. `stored_tokenizer` is the JSON of a checkpoint's, null if
+// none.
 LmData load_data(const LmSettings& settings, const std::string* stored_tokenizer);
 
 }  // namespace heed::examples

@@ -9,22 +9,29 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-const std::map<std::string, FeedForwardKind> kActivations = {{"relu", FeedForwardKind::relu}, {"gelu", FeedForwardKind::gelu},
-                                                             {"gelu-tanh", FeedForwardKind::gelu_tanh}, {"silu", FeedForwardKind::silu},
+const std::map<std::string, FeedForwardKind> kActivations = {{"relu", FeedForwardKind::relu},
+                                                             {"gelu", FeedForwardKind::gelu},
+                                                             {"gelu-tanh", FeedForwardKind::gelu_tanh},
+                                                             {"silu", FeedForwardKind::silu},
                                                              {"swiglu", FeedForwardKind::swiglu}};
 const std::map<std::string, NormKind> kNorms = {{"layer", NormKind::layer}, {"rms", NormKind::rms}};
-const std::map<std::string, PositionKind> kPositions = {{"none", PositionKind::none}, {"learned", PositionKind::learned},
-                                                        {"sinusoidal", PositionKind::sinusoidal}, {"rope", PositionKind::rope}};
+const std::map<std::string, PositionKind> kPositions = {{"none", PositionKind::none},
+                                                        {"learned", PositionKind::learned},
+                                                        {"sinusoidal", PositionKind::sinusoidal},
+                                                        {"rope", PositionKind::rope}};
 const std::vector<std::string> kPresets = {"nano", "baby", "gpt2"};
 
-template <class T> std::vector<std::string> names(const std::map<std::string, T>& map) {
+template <class T>
+std::vector<std::string> names(const std::map<std::string, T>& map) {
   std::vector<std::string> list;
   for (const auto& [name, value] : map) list.push_back(name);
   return list;
 }
 
-template <class T> std::string name_of(const std::map<std::string, T>& map, T value) {
-  for (const auto& [name, v] : map) if (v == value) return name;
+template <class T>
+std::string name_of(const std::map<std::string, T>& map, T value) {
+  for (const auto& [name, v] : map)
+    if (v == value) return name;
   return {};
 }
 
@@ -46,10 +53,13 @@ LmSettings preset(const std::string& name) {
 }
 
 // Every setting by its flag's name: f(name, member).
-template <class S, class F> void for_each_setting(S& s, F&& f) {
+template <class S, class F>
+void for_each_setting(S& s, F&& f) {
   f("data", s.data), f("tokenizer", s.tokenizer), f("preset", s.preset);
-  f("layers", s.layers), f("heads", s.heads), f("width", s.width), f("context", s.context), f("batch", s.batch), f("accumulate", s.accumulate);
-  f("dropout", s.dropout), f("attention", s.attention), f("norm", s.norm), f("activation", s.activation), f("positions", s.positions), f("bias", s.bias);
+  f("layers", s.layers), f("heads", s.heads), f("width", s.width), f("context", s.context), f("batch", s.batch),
+      f("accumulate", s.accumulate);
+  f("dropout", s.dropout), f("attention", s.attention), f("norm", s.norm), f("activation", s.activation),
+      f("positions", s.positions), f("bias", s.bias);
   f("steps", s.steps), f("lr", s.lr), f("min-lr", s.min_lr), f("warmup", s.warmup);
   f("weight-decay", s.weight_decay), f("beta1", s.beta1), f("beta2", s.beta2), f("grad-clip", s.grad_clip);
   f("optimizer", s.optimizer), f("schedule", s.schedule), f("seed", s.seed), f("dtype", s.dtype);
@@ -67,12 +77,17 @@ LmFlags::LmFlags(CLI::App& app) {
   };
   const CLI::Validator positive = CLI::Range(Index{1}, Index{1} << 40), natural = CLI::Range(Index{0}, Index{1} << 40);
   const CLI::Validator share = CLI::Range(0.0, 1.0);
-  app.option_defaults()->group("Data");
-  add("data", s.data, "Text files, folders, or one token file. Without it: the built-in stories")->type_name("PATH...");
-  add("tokenizer", s.tokenizer, "byte, char (characters of the text), or a SentencePiece FILE.model [char]")->type_name("byte|char|FILE.model");
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)->group("Data");
+  add("data", s.data, "Text files, folders, or one token file. Without it: the built-in stories")
+      ->type_name("PATH...")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  add("tokenizer", s.tokenizer, "byte, char (characters of the text), or a SentencePiece FILE.model [char]")
+      ->type_name("byte|char|FILE.model");
   add("val-fraction", s.val_fraction, "Last part of the data, kept for validation [0.1]")->check(CLI::Range(0.0, 0.9));
   app.option_defaults()->group("Model");
-  add("preset", s.preset, "Sizes and rates: nano (4 layers, 4 heads, width 128, context 64, batch 12), baby (6, 6, 384, 256, 16), gpt2 (12, 12, 768, 1024, 4; GPT-2's architecture) [nano]")
+  add("preset", s.preset,
+      "Sizes and rates: nano (4 layers, 4 heads, width 128, context 64, batch 12), baby (6, 6, 384, 256, 16), gpt2 "
+      "(12, 12, 768, 1024, 4; GPT-2's architecture) [nano]")
       ->check(CLI::IsMember(kPresets));
   add("layers", s.layers, "Blocks [by preset]")->check(natural);
   add("heads", s.heads, "Attention heads; must divide the width [by preset]")->check(positive);
@@ -80,7 +95,9 @@ LmFlags::LmFlags(CLI::App& app) {
   add("context", s.context, "Tokens that the model sees at once [by preset; 192 for the stories]")->check(positive);
   add("attention", s.attention, "Attention mechanism [softmax]")->check(CLI::IsMember({"softmax"}));
   add("norm", s.norm, "Normalisation: layer or rms [layer]")->check(CLI::IsMember(names(kNorms)));
-  add("activation", s.activation, "Of the feed-forward part: relu, gelu, gelu-tanh, silu, swiglu [gelu; gelu-tanh in gpt2]")->check(CLI::IsMember(names(kActivations)));
+  add("activation", s.activation,
+      "Of the feed-forward part: relu, gelu, gelu-tanh, silu, swiglu [gelu; gelu-tanh in gpt2]")
+      ->check(CLI::IsMember(names(kActivations)));
   add("positions", s.positions, "learned, sinusoidal, rope or none [learned]")->check(CLI::IsMember(names(kPositions)));
   add("bias", s.bias, "Biases in the linear layers, true or false [false; true in gpt2]");
   add("dropout", s.dropout, "Share of activations dropped in training [0; 0.2 in baby]")->check(CLI::Range(0.0, 0.99));
@@ -90,10 +107,13 @@ LmFlags::LmFlags(CLI::App& app) {
   add("accumulate", s.accumulate, "Batches a step [1]")->check(positive);
   add("lr", s.lr, "Highest learning rate [nano 3e-3, baby 1e-3, gpt2 6e-4]")->check(CLI::NonNegativeNumber);
   add("min-lr", s.min_lr, "Learning rate at the end [a tenth of lr]")->check(CLI::NonNegativeNumber);
-  add("warmup", s.warmup, "Steps in which the rate rises from 0 [nano 100, baby 100, gpt2 500]")->check(natural);
+  add("warmup", s.warmup,
+      "Steps in which the rate rises from 0 [nano 100, baby 100, gpt2 500; at most a tenth of the steps]")
+      ->check(natural);
   add("schedule", s.schedule, "constant, linear, cosine, inverse-sqrt, step, one-cycle or plateau [cosine]")
       ->check(CLI::IsMember({"constant", "linear", "cosine", "inverse-sqrt", "step", "one-cycle", "plateau"}));
-  add("optimizer", s.optimizer, "adamw, adam, sgd, rmsprop, adagrad or lion [adamw]")->check(CLI::IsMember({"adamw", "adam", "sgd", "rmsprop", "adagrad", "lion"}));
+  add("optimizer", s.optimizer, "adamw, adam, sgd, rmsprop, adagrad or lion [adamw]")
+      ->check(CLI::IsMember({"adamw", "adam", "sgd", "rmsprop", "adagrad", "lion"}));
   add("weight-decay", s.weight_decay, "Of matrices [0.1]")->check(CLI::NonNegativeNumber);
   add("beta1", s.beta1, "Of Adam and Lion; momentum of SGD [0.9]")->check(share);
   add("beta2", s.beta2, "Of Adam and Lion [0.99; 0.95 in gpt2]")->check(share);
@@ -103,27 +123,37 @@ LmFlags::LmFlags(CLI::App& app) {
   app.add_option("--threads", run_.threads, "0: all that the process may use [0]")->check(CLI::Range(0, 1024));
   app.option_defaults()->group("Evaluation, checkpoints, output");
   add("eval-every", s.eval_every, "Steps between evaluations; 0: only at the end [250]")->check(natural);
-  add("eval-batches", s.eval_batches, "Batches an evaluation; 0: the whole validation split, as the last one always is [20]")->check(natural);
+  add("eval-batches", s.eval_batches,
+      "Batches an evaluation; 0: the whole validation split, as the last one always is [20]")
+      ->check(natural);
   app.add_option("--checkpoint", run_.checkpoint, "File, written at the end in any case [lm.h5]")->type_name("FILE");
-  app.add_option("--checkpoint-every", run_.checkpoint_every, "Steps between checkpoints; 0: only at the end [0]")->check(natural);
+  app.add_option("--checkpoint-every", run_.checkpoint_every, "Steps between checkpoints; 0: only at the end [0]")
+      ->check(natural);
   app.add_flag("--resume", run_.resume, "Go on from the checkpoint, with its settings, if it is there");
   app.add_option("--log", run_.log, "One JSON object a step")->type_name("FILE.jsonl");
   app.add_option("--plot", run_.plot, "Picture of the losses, .svg or .png")->type_name("FILE.svg|png");
   app.add_option("--sample", run_.sample, "Tokens of text to write at the end [300]")->check(natural);
   app.add_option("--prompt", run_.prompt, "What the sample goes on from [a line feed]")->type_name("TEXT");
-  app.add_option("--temperature", run_.sampling.temperature, "Of the sample; 0: always the likeliest token [0.8]")->check(CLI::NonNegativeNumber);
+  app.add_option("--temperature", run_.sampling.temperature, "Of the sample; 0: always the likeliest token [0.8]")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--top-k", run_.sampling.top_k, "Sample from the k likeliest; 0: from all [0]")->check(natural);
-  app.add_option("--top-p", run_.sampling.top_p, "Sample from the likeliest that reach this probability [1]")->check(CLI::Range(1e-6, 1.0));
+  app.add_option("--top-p", run_.sampling.top_p, "Sample from the likeliest that reach this probability [1]")
+      ->check(CLI::Range(1e-6, 1.0));
 }
 
 LmSettings LmFlags::resolve(const nlohmann::json* stored) const {
   const auto is_given = [&](const std::string& name) {
-    for (const auto& [key, option] : options_) if (key == name) return option->count() > 0;
+    for (const auto& [key, option] : options_)
+      if (key == name) return option->count() > 0;
     return false;
   };
   LmSettings s = preset(given_.preset);
-  if (stored == nullptr && !is_given("data") && !is_given("preset")) s.context = 192;  // a story fits: its questions can be answered
-  if (stored != nullptr) for_each_setting(s, [&](const char* name, auto& value) { if (stored->contains(name)) stored->at(name).get_to(value); });
+  if (stored == nullptr && !is_given("data") && !is_given("preset"))
+    s.context = 192;  // a story fits: its questions can be answered
+  if (stored != nullptr)
+    for_each_setting(s, [&](const char* name, auto& value) {
+      if (stored->contains(name)) stored->at(name).get_to(value);
+    });
   const LmSettings& given = given_;
   Json flags;
   for_each_setting(given, [&](const char* name, const auto& value) { flags[name] = value; });
@@ -131,14 +161,22 @@ LmSettings LmFlags::resolve(const nlohmann::json* stored) const {
     if (!is_given(name)) return;
     const Json was = value;
     if (stored != nullptr && was != flags[name]) {
-      throw UsageError("--" + std::string(name) + " is " + flags[name].dump() + " but the checkpoint was made with " + was.dump() +
-                       "; it must be the same, or leave --resume out to start afresh");
+      throw UsageError("--" + std::string(name) + " is " + flags[name].dump() + " but the checkpoint was made with " +
+                       was.dump() + "; it must be the same, or leave --resume out to start afresh");
     }
     flags[name].get_to(value);
   });
   if (stored == nullptr && is_given("lr") && !is_given("min-lr")) s.min_lr = s.lr / 10;
-  if (s.width % s.heads != 0) throw UsageError("--width is " + std::to_string(s.width) + " and --heads " + std::to_string(s.heads) + "; heads must divide the width");
-  if (s.min_lr > s.lr) throw UsageError("--min-lr is " + Json(s.min_lr).dump() + " and --lr " + Json(s.lr).dump() + "; the least rate must not be above the highest");
+  if (stored == nullptr && !is_given("warmup")) s.warmup = std::min(s.warmup, s.steps / 10);
+  if (s.warmup > s.steps)
+    throw UsageError("--warmup is " + std::to_string(s.warmup) + " and --steps " + std::to_string(s.steps) +
+                     "; the warm-up must not be longer");
+  if (s.width % s.heads != 0)
+    throw UsageError("--width is " + std::to_string(s.width) + " and --heads " + std::to_string(s.heads) +
+                     "; heads must divide the width");
+  if (s.min_lr > s.lr)
+    throw UsageError("--min-lr is " + Json(s.min_lr).dump() + " and --lr " + Json(s.lr).dump() +
+                     "; the least rate must not be above the highest");
   return s;
 }
 
@@ -149,22 +187,44 @@ Json to_json(const LmSettings& settings) {
 }
 
 GPTOptions gpt_options(const LmSettings& s, Index vocabulary) {
-  return {.vocabulary = vocabulary, .context = s.context, .layers = s.layers, .heads = s.heads, .width = s.width, .dropout = s.dropout,
-          .activation = kActivations.at(s.activation), .norm = kNorms.at(s.norm), .positions = kPositions.at(s.positions), .bias = s.bias};
+  return {.vocabulary = vocabulary,
+          .context = s.context,
+          .layers = s.layers,
+          .heads = s.heads,
+          .width = s.width,
+          .dropout = s.dropout,
+          .activation = kActivations.at(s.activation),
+          .norm = kNorms.at(s.norm),
+          .positions = kPositions.at(s.positions),
+          .bias = s.bias};
 }
 
 Json to_json(const GPTOptions& o, const std::string& attention) {
-  return {{"model", "gpt"}, {"vocabulary", o.vocabulary}, {"context", o.context}, {"layers", o.layers}, {"heads", o.heads}, {"kv_heads", o.kv_heads},
-          {"width", o.width}, {"hidden", o.hidden}, {"dropout", o.dropout}, {"activation", name_of(kActivations, o.activation)}, {"norm", name_of(kNorms, o.norm)},
-          {"positions", name_of(kPositions, o.positions)}, {"bias", o.bias}, {"tied", o.tied}, {"attention", attention}};
+  return {{"model", "gpt"},
+          {"vocabulary", o.vocabulary},
+          {"context", o.context},
+          {"layers", o.layers},
+          {"heads", o.heads},
+          {"kv_heads", o.kv_heads},
+          {"width", o.width},
+          {"hidden", o.hidden},
+          {"dropout", o.dropout},
+          {"activation", name_of(kActivations, o.activation)},
+          {"norm", name_of(kNorms, o.norm)},
+          {"positions", name_of(kPositions, o.positions)},
+          {"bias", o.bias},
+          {"tied", o.tied},
+          {"attention", attention}};
 }
 
 GPTOptions gpt_options_from_json(const nlohmann::json& j, const std::string& source) {
   try {
     require(j.at("model") == "gpt", source, ": the model is ", j.at("model").dump(), "; this program reads \"gpt\"");
     GPTOptions o;
-    j.at("vocabulary").get_to(o.vocabulary), j.at("context").get_to(o.context), j.at("layers").get_to(o.layers), j.at("heads").get_to(o.heads);
-    j.at("kv_heads").get_to(o.kv_heads), j.at("width").get_to(o.width), j.at("hidden").get_to(o.hidden), j.at("dropout").get_to(o.dropout);
+    j.at("vocabulary").get_to(o.vocabulary), j.at("context").get_to(o.context), j.at("layers").get_to(o.layers),
+        j.at("heads").get_to(o.heads);
+    j.at("kv_heads").get_to(o.kv_heads), j.at("width").get_to(o.width), j.at("hidden").get_to(o.hidden),
+        j.at("dropout").get_to(o.dropout);
     j.at("bias").get_to(o.bias), j.at("tied").get_to(o.tied);
     o.activation = kActivations.at(j.at("activation").get<std::string>());
     o.norm = kNorms.at(j.at("norm").get<std::string>());

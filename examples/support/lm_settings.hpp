@@ -10,7 +10,8 @@
 
 namespace heed::examples {
 
-// What decides the result of a run: kept in the checkpoint, and taken from there on --resume. A flag fills one of these.
+// What decides the result of a run: kept in the checkpoint, and taken from there on --resume. A flag fills one of
+// these.
 struct LmSettings {
   std::vector<std::string> data;  // empty: the built-in stories
   std::string tokenizer = "char";
@@ -47,8 +48,8 @@ class LmFlags {
   explicit LmFlags(CLI::App& app);
 
   const LmRunFlags& run() const { return run_; }
-  // The settings given by flags, the others from `stored` (a checkpoint's; null: none) or else from the preset. Throws UsageError
-  // where a flag differs from what is stored.
+  // The settings given by flags, the others from `stored` (a checkpoint's; null: none) or else from the preset. Throws
+  // UsageError where a flag differs from what is stored.
   LmSettings resolve(const nlohmann::json* stored) const;
 
  private:

@@ -9,7 +9,9 @@
 namespace heed::examples {
 
 double machine_peak_flops() {
-  const auto seconds = [] { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); };
+  const auto seconds = [] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  };
   constexpr long kRounds = 200000;
   double best = 0;
   for (int i = 0; i < 4; ++i) {

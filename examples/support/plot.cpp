@@ -23,19 +23,22 @@ class Drawing {
  public:
   Drawing(const std::filesystem::path& file, int width, int height) : file_(file) {
     check_plot_name(file);
-    require(std::system("command -v gnuplot > /dev/null 2>&1") == 0, "plot: gnuplot is not installed; the pictures are drawn by it (Debian: gnuplot-nox)");
+    require(std::system("command -v gnuplot > /dev/null 2>&1") == 0,
+            "plot: gnuplot is not installed; the pictures are drawn by it (Debian: gnuplot-nox)");
     std::error_code ignored;
     std::filesystem::remove(file, ignored);
     gp_ = std::make_unique<Gnuplot>("gnuplot");
     const bool svg = file.extension() == ".svg";
-    *gp_ << "set terminal " << (svg ? "svg" : "pngcairo") << " size " << width << "," << height << (svg ? " dynamic background rgb 'white'" : "")
-         << " font 'sans-serif,12'\nset output " << quoted(file.string()) << "\nset encoding utf8\n";
+    *gp_ << "set terminal " << (svg ? "svg" : "pngcairo") << " size " << width << "," << height
+         << (svg ? " dynamic background rgb 'white'" : "") << " font 'sans-serif,12'\nset output "
+         << quoted(file.string()) << "\nset encoding utf8\n";
   }
   Gnuplot& operator*() { return *gp_; }
   void close() {
     *gp_ << "unset output\n";
     gp_.reset();
-    require(std::filesystem::exists(file_) && std::filesystem::file_size(file_) > 0, "plot: ", file_.string(), " could not be drawn");
+    require(std::filesystem::exists(file_) && std::filesystem::file_size(file_) > 0, "plot: ", file_.string(),
+            " could not be drawn");
   }
 
  private:
@@ -55,14 +58,16 @@ std::string style_of(const Series& s, std::size_t i) {
 }
 
 void frame(Gnuplot& gp, const PlotLabels& l) {
-  gp << "set title " << quoted(l.title) << " noenhanced\nset xlabel " << quoted(l.x) << " noenhanced\nset ylabel " << quoted(l.y) << " noenhanced\n"
+  gp << "set title " << quoted(l.title) << " noenhanced\nset xlabel " << quoted(l.x) << " noenhanced\nset ylabel "
+     << quoted(l.y) << " noenhanced\n"
      << "set grid lc rgb '#dddddd'\nset key top right\nset border 3\nset tics nomirror\n";
 }
 
 }  // namespace
 
 void check_plot_name(const std::filesystem::path& file) {
-  require(file.extension() == ".svg" || file.extension() == ".png", "plot: ", file.string(), " ends with '", file.extension().string(), "'; it must end with .svg or .png");
+  require(file.extension() == ".svg" || file.extension() == ".png", "plot: ", file.string(), " ends with '",
+          file.extension().string(), "'; it must end with .svg or .png");
 }
 
 void plot(const std::filesystem::path& file, const PlotLabels& labels, const std::vector<Series>& series) {
@@ -81,48 +86,62 @@ void plot(const std::filesystem::path& file, const PlotLabels& labels, const std
   drawing.close();
 }
 
-void plot_boundary(const std::filesystem::path& file, const PlotLabels& labels, const Field& field, const std::vector<Series>& classes) {
+void plot_boundary(const std::filesystem::path& file, const PlotLabels& labels, const Field& field,
+                   const std::vector<Series>& classes) {
   Drawing drawing(file, 720, 600);
   Gnuplot& gp = *drawing;
   frame(gp, labels);
-  gp << "set palette defined (0 '#f3d9c9', 0.5 '#ffffff', 1 '#cfe0f2')\nset cbrange [0:1]\nset cblabel 'probability of the second class'\n"
-     << "set xrange [" << field.x_min << ":" << field.x_max << "]\nset yrange [" << field.y_min << ":" << field.y_max << "]\n";
+  gp << "set palette defined (0 '#f3d9c9', 0.5 '#ffffff', 1 '#cfe0f2')\nset cbrange [0:1]\nset cblabel 'probability of "
+        "the second class'\n"
+     << "set xrange [" << field.x_min << ":" << field.x_max << "]\nset yrange [" << field.y_min << ":" << field.y_max
+     << "]\n";
   const auto rows = field.values.size(), columns = field.values.front().size();
   std::vector<std::vector<std::tuple<double, double, double>>> cells(rows);
   for (std::size_t r = 0; r < rows; ++r)
     for (std::size_t c = 0; c < columns; ++c)
-      cells[r].emplace_back(field.x_min + (field.x_max - field.x_min) * static_cast<double>(c) / static_cast<double>(columns - 1),
-                            field.y_min + (field.y_max - field.y_min) * static_cast<double>(r) / static_cast<double>(rows - 1), field.values[r][c]);
+      cells[r].emplace_back(
+          field.x_min + (field.x_max - field.x_min) * static_cast<double>(c) / static_cast<double>(columns - 1),
+          field.y_min + (field.y_max - field.y_min) * static_cast<double>(r) / static_cast<double>(rows - 1),
+          field.values[r][c]);
   // The 0.5 level first, as a line of its own; then all in two dimensions.
-  gp << "set contour base\nset cntrparam levels discrete 0.5\nunset surface\nset table $boundary\nsplot '-' using 1:2:3 notitle\n";
+  gp << "set contour base\nset cntrparam levels discrete 0.5\nunset surface\nset table $boundary\nsplot '-' using "
+        "1:2:3 notitle\n";
   gp.send2d(cells);
   gp << "unset table\nset surface\nunset contour\nset key top right opaque\n";
-  std::string command = "plot " + gp.file2d(cells) + "using 1:2:3 with image notitle, $boundary using 1:2 with lines lw 2 lc rgb '#333333' title 'boundary'";
+  std::string command =
+      "plot " + gp.file2d(cells) +
+      "using 1:2:3 with image notitle, $boundary using 1:2 with lines lw 2 lc rgb '#333333' title 'boundary'";
   for (std::size_t i = 0; i < classes.size(); ++i)
-    command += ", " + gp.file1d(classes[i].points) + "with points pt 7 ps 0.6 lc rgb '" + (i == 0 ? "#c0501f" : "#1f5fae") + "' title " + quoted(classes[i].name);
+    command += ", " + gp.file1d(classes[i].points) + "with points pt 7 ps 0.6 lc rgb '" +
+               (i == 0 ? "#c0501f" : "#1f5fae") + "' title " + quoted(classes[i].name);
   gp << command << "\n";
   drawing.close();
 }
 
-void plot_matrix(const std::filesystem::path& file, const std::string& title, const std::vector<std::vector<double>>& values,
-                 const std::vector<std::string>& row_labels, const std::vector<std::string>& column_labels) {
+void plot_matrix(const std::filesystem::path& file, const std::string& title,
+                 const std::vector<std::vector<double>>& values, const std::vector<std::string>& row_labels,
+                 const std::vector<std::string>& column_labels) {
   const std::size_t rows = values.size(), columns = rows > 0 ? values.front().size() : 0;
-  require(rows > 0 && columns > 0 && row_labels.size() == rows && column_labels.size() == columns, "plot_matrix: ", rows, " x ", columns, " values, ",
-          row_labels.size(), " row and ", column_labels.size(), " column labels; they must agree");
-  Drawing drawing(file, static_cast<int>(std::fmin(1600, 220 + 26.0 * static_cast<double>(columns))), static_cast<int>(std::fmin(1600, 160 + 26.0 * static_cast<double>(rows))));
+  require(rows > 0 && columns > 0 && row_labels.size() == rows && column_labels.size() == columns,
+          "plot_matrix: ", rows, " x ", columns, " values, ", row_labels.size(), " row and ", column_labels.size(),
+          " column labels; they must agree");
+  Drawing drawing(file, static_cast<int>(std::fmin(1600, 220 + 26.0 * static_cast<double>(columns))),
+                  static_cast<int>(std::fmin(1600, 160 + 26.0 * static_cast<double>(rows))));
   Gnuplot& gp = *drawing;
   const auto tics = [&](const char* axis, const std::vector<std::string>& labels) {
     gp << "set " << axis << "tics (";
     for (std::size_t i = 0; i < labels.size(); ++i) gp << (i ? ", " : "") << quoted(labels[i]) << " " << i;
     gp << ") noenhanced\n";
   };
-  gp << "set title " << quoted(title) << " noenhanced\nset palette defined (0 '#ffffff', 1 '#1f4e8c')\nset cbrange [0:*]\nset xrange [-0.5:" << columns << "-0.5]\nset yrange ["
-     << rows << "-0.5:-0.5]\nset xtics rotate by 60 right\n";
+  gp << "set title " << quoted(title)
+     << " noenhanced\nset palette defined (0 '#ffffff', 1 '#1f4e8c')\nset cbrange [0:*]\nset xrange [-0.5:" << columns
+     << "-0.5]\nset yrange [" << rows << "-0.5:-0.5]\nset xtics rotate by 60 right\n";
   tics("x", column_labels);
   tics("y", row_labels);
   std::vector<std::tuple<double, double, double>> cells;
   for (std::size_t r = 0; r < rows; ++r)
-    for (std::size_t c = 0; c < columns; ++c) cells.emplace_back(static_cast<double>(c), static_cast<double>(r), values[r][c]);
+    for (std::size_t c = 0; c < columns; ++c)
+      cells.emplace_back(static_cast<double>(c), static_cast<double>(r), values[r][c]);
   gp << "plot " << gp.file1d(cells) << "using 1:2:3 with image notitle\n";
   drawing.close();
 }

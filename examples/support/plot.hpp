@@ -23,15 +23,18 @@ void check_plot_name(const std::filesystem::path& file);
 // Lines and points in one frame. Throws Error where gnuplot is missing or the file cannot be written.
 void plot(const std::filesystem::path& file, const PlotLabels& labels, const std::vector<Series>& series);
 
-// Two classes of points over a field of values, whose 0.5 level is the boundary. `field` is [rows][columns] over the ranges.
+// Two classes of points over a field of values, whose 0.5 level is the boundary. `field` is [rows][columns] over the
+// ranges.
 struct Field {
   double x_min, x_max, y_min, y_max;
   std::vector<std::vector<double>> values;
 };
-void plot_boundary(const std::filesystem::path& file, const PlotLabels& labels, const Field& field, const std::vector<Series>& classes);
+void plot_boundary(const std::filesystem::path& file, const PlotLabels& labels, const Field& field,
+                   const std::vector<Series>& classes);
 
 // Numbers in cells, the rows and columns labelled: attention weights.
-void plot_matrix(const std::filesystem::path& file, const std::string& title, const std::vector<std::vector<double>>& values,
-                 const std::vector<std::string>& row_labels, const std::vector<std::string>& column_labels);
+void plot_matrix(const std::filesystem::path& file, const std::string& title,
+                 const std::vector<std::vector<double>>& values, const std::vector<std::string>& row_labels,
+                 const std::vector<std::string>& column_labels);
 
 }  // namespace heed::examples

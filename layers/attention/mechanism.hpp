@@ -1,10 +1,11 @@
-// What MultiHeadAttention takes as its way to attend: a value of any type with the right members, heed's own or a user's.
+// What MultiHeadAttention takes as its way to attend: a value of any type with the right members, heed's own or a
+// user's.
 //
 //   struct MyAttention {
 //     std::string name() const;
 //     AttentionCapabilities capabilities() const;
-//     Tensor apply(In q, In k, In v, const AttentionCall& call) const;   // [B, H, T, D], [B, H, S, D], [B, H, S, Dv] -> [B, H, T, Dv]
-//     AttentionState make_state() const;                                // where capabilities().state
+//     Tensor apply(In q, In k, In v, const AttentionCall& call) const;   // [B, H, T, D], [B, H, S, D], [B, H, S, Dv]
+//     -> [B, H, T, Dv] AttentionState make_state() const;                                // where capabilities().state
 //     void members(auto&& visit);                                       // parameters and buffers, possibly none
 //   };
 #pragma once
@@ -21,23 +22,23 @@ struct AttentionCapabilities {
   bool key_mask = false;   // key_lengths and key_mask
   bool full_mask = false;  // mask
   bool bias = false;
-  bool dropout = false;    // on weights
+  bool dropout = false;  // on weights
   bool weights = false;
-  bool state = false;      // decoding token by token
-  bool cross = false;      // T and S may differ
-  bool grouped = false;    // k and v may have fewer heads
-  bool discrete = false;   // the result jumps where a choice changes
-  std::string why = {};         // of what is missing, for error messages: "the softmax over positions sees the future"
+  bool state = false;     // decoding token by token
+  bool cross = false;     // T and S may differ
+  bool grouped = false;   // k and v may have fewer heads
+  bool discrete = false;  // the result jumps where a choice changes
+  std::string why = {};   // of what is missing, for error messages: "the softmax over positions sees the future"
 };
 
 // How one application attends. Undefined tensors ask for nothing.
 struct AttentionCall {
-  bool causal = false;     // query i sees keys j <= i + S - T
-  Tensor key_lengths = {};      // int32 [B]: keys at and behind the length are padding
-  Tensor key_mask = {};         // bool8 [B, S]: true = may attend
-  Tensor mask = {};             // bool8, broadcasts to [B, H, T, S]
-  Tensor bias = {};             // broadcasts to [B, H, T, S]; added to the scores
-  double dropout = 0;      // on the weights, while training
+  bool causal = false;      // query i sees keys j <= i + S - T
+  Tensor key_lengths = {};  // int32 [B]: keys at and behind the length are padding
+  Tensor key_mask = {};     // bool8 [B, S]: true = may attend
+  Tensor mask = {};         // bool8, broadcasts to [B, H, T, S]
+  Tensor bias = {};         // broadcasts to [B, H, T, S]; added to the scores
+  double dropout = 0;       // on the weights, while training
 };
 
 // What decoding keeps between tokens: keys and values, or sums. Type-erased; a value that is moved or cloned.
@@ -47,13 +48,15 @@ class AttentionState {
   // T has: Tensor apply(In q, In k, In v) appending T new positions and attending causally; Index length() const;
   // void members(auto&& visit) with visit.buffer for each tensor, for saving.
   template <class T>
-    requires(!std::is_same_v<std::remove_cvref_t<T>, AttentionState>)
-  AttentionState(T state) : self_(std::make_unique<Model<T>>(std::move(state))) {}
+  requires(!std::is_same_v<std::remove_cvref_t<T>, AttentionState>) AttentionState(T state)
+      : self_(std::make_unique<Model<T>>(std::move(state))) {}
 
   Tensor apply(In q, In k, In v) { return self_->apply(q, k, v); }
   Index length() const { return self_ ? self_->length() : 0; }  // positions seen
   explicit operator bool() const { return self_ != nullptr; }
-  void buffers(const std::function<void(const std::string&, Tensor&)>& f) { if (self_) self_->buffers(f); }
+  void buffers(const std::function<void(const std::string&, Tensor&)>& f) {
+    if (self_) self_->buffers(f);
+  }
 
  private:
   struct Concept {
@@ -62,13 +65,15 @@ class AttentionState {
     virtual Index length() const = 0;
     virtual void buffers(const std::function<void(const std::string&, Tensor&)>& f) = 0;
   };
-  template <class T> struct Model final : Concept {
+  template <class T>
+  struct Model final : Concept {
     T state;
     explicit Model(T s) : state(std::move(s)) {}
     Tensor apply(In q, In k, In v) override { return state.apply(q, k, v); }
     Index length() const override { return state.length(); }
     void buffers(const std::function<void(const std::string&, Tensor&)>& f) override {
-      detail::walk(state, [](const std::string&, Parameter&) {}, f);
+      detail::walk(
+          state, [](const std::string&, Parameter&) {}, f);
     }
   };
   std::unique_ptr<Concept> self_;
@@ -78,8 +83,8 @@ class AttentionState {
 class AttentionMechanism {
  public:
   template <class T>
-    requires(!std::is_same_v<std::remove_cvref_t<T>, AttentionMechanism>)
-  AttentionMechanism(T mechanism) : self_(std::make_unique<Model<T>>(std::move(mechanism))) {}
+  requires(!std::is_same_v<std::remove_cvref_t<T>, AttentionMechanism>) AttentionMechanism(T mechanism)
+      : self_(std::make_unique<Model<T>>(std::move(mechanism))) {}
 
   std::string name() const { return self_->name(); }
   AttentionCapabilities capabilities() const { return self_->capabilities(); }
@@ -103,17 +108,22 @@ class AttentionMechanism {
     virtual AttentionState make_state() const = 0;
     virtual void walk(const OnParameter& on_parameter, const OnBuffer& on_buffer) = 0;
   };
-  template <class T> struct Model final : Concept {
+  template <class T>
+  struct Model final : Concept {
     T mechanism;
     explicit Model(T m) : mechanism(std::move(m)) {}
     std::string name() const override { return mechanism.name(); }
     AttentionCapabilities capabilities() const override { return mechanism.capabilities(); }
     Tensor apply(In q, In k, In v, const AttentionCall& call) const override { return mechanism.apply(q, k, v, call); }
     AttentionState make_state() const override {
-      if constexpr (requires { mechanism.make_state(); }) return mechanism.make_state();
-      else return {};
+      if constexpr (requires { mechanism.make_state(); })
+        return mechanism.make_state();
+      else
+        return {};
     }
-    void walk(const OnParameter& on_parameter, const OnBuffer& on_buffer) override { detail::walk(mechanism, on_parameter, on_buffer); }
+    void walk(const OnParameter& on_parameter, const OnBuffer& on_buffer) override {
+      detail::walk(mechanism, on_parameter, on_buffer);
+    }
   };
   std::unique_ptr<Concept> self_;
 };

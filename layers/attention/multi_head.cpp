@@ -4,17 +4,21 @@
 namespace heed {
 
 static MultiHeadAttentionOptions checked(MultiHeadAttentionOptions o) {
-  require(o.width > 0 && o.heads > 0 && o.width % o.heads == 0, "MultiHeadAttention: width is ", o.width, " and heads is ", o.heads,
-          "; both must be 1 or more and heads must divide width");
+  require(o.width > 0 && o.heads > 0 && o.width % o.heads == 0, "MultiHeadAttention: width is ", o.width,
+          " and heads is ", o.heads, "; both must be 1 or more and heads must divide width");
   if (o.kv_heads == 0) o.kv_heads = o.heads;
-  require(o.kv_heads > 0 && o.heads % o.kv_heads == 0, "MultiHeadAttention: heads is ", o.heads, " and kv_heads is ", o.kv_heads,
-          "; kv_heads must divide heads");
-  require(!o.rope || o.width / o.heads % 2 == 0, "MultiHeadAttention: the size of a head is ", o.width / o.heads, "; rotary positions need an even one");
+  require(o.kv_heads > 0 && o.heads % o.kv_heads == 0, "MultiHeadAttention: heads is ", o.heads, " and kv_heads is ",
+          o.kv_heads, "; kv_heads must divide heads");
+  require(!o.rope || o.width / o.heads % 2 == 0, "MultiHeadAttention: the size of a head is ", o.width / o.heads,
+          "; rotary positions need an even one");
   return o;
 }
 
 MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionOptions& o, Rng& rng, AttentionMechanism m)
-    : proj(checked(o).width, o.width, rng, {.bias = o.bias}), mechanism(std::move(m)), options_(checked(o)), size_(o.width / o.heads) {
+    : proj(checked(o).width, o.width, rng, {.bias = o.bias}),
+      mechanism(std::move(m)),
+      options_(checked(o)),
+      size_(o.width / o.heads) {
   const Index kv_width = 2 * options_.kv_heads * size_;
   if (o.memory_width > 0) {
     q.emplace(o.width, o.width, rng, LinearOptions{.bias = o.bias});
@@ -31,8 +35,8 @@ static Tensor heads_of(const Tensor& y, Index begin, Index heads, Index size) {
 
 MultiHeadAttention::Heads MultiHeadAttention::split_self(In x, Index offset) const {
   check(qkv.has_value(), x.where(), "MultiHeadAttention: this layer attends to a memory; call it with one");
-  check(x.rank() == 3 && x.dim(2) == options_.width, x.where(), "MultiHeadAttention: x is ", x.tensor(), "; it must be [batch, positions, ",
-        options_.width, "]");
+  check(x.rank() == 3 && x.dim(2) == options_.width, x.where(), "MultiHeadAttention: x is ", x.tensor(),
+        "; it must be [batch, positions, ", options_.width, "]");
   const Tensor y = (*qkv)(x);
   const Index h = options_.heads, g = options_.kv_heads;
   Heads out{heads_of(y, 0, h, size_), heads_of(y, h * size_, g, size_), heads_of(y, (h + g) * size_, g, size_)};
@@ -55,14 +59,15 @@ Tensor MultiHeadAttention::operator()(In x, AttentionCall call) const {
 
 Tensor MultiHeadAttention::operator()(In x, In memory, AttentionCall call) const {
   check(q.has_value(), x.where(), "MultiHeadAttention: this layer attends to itself; call it without a memory");
-  check(x.rank() == 3 && x.dim(2) == options_.width && memory.rank() == 3 && memory.dim(2) == options_.memory_width && memory.dim(0) == x.dim(0),
-        x.where(), "MultiHeadAttention: x is ", x.tensor(), " and memory is ", memory.tensor(), "; they must be [batch, positions, ", options_.width,
-        "] and [batch, positions, ", options_.memory_width, "]");
+  check(x.rank() == 3 && x.dim(2) == options_.width && memory.rank() == 3 && memory.dim(2) == options_.memory_width &&
+            memory.dim(0) == x.dim(0),
+        x.where(), "MultiHeadAttention: x is ", x.tensor(), " and memory is ", memory.tensor(),
+        "; they must be [batch, positions, ", options_.width, "] and [batch, positions, ", options_.memory_width, "]");
   call.dropout = options_.dropout;
   const Tensor keys_values = (*kv)(memory);
   const Index g = options_.kv_heads;
-  return merge(mechanism.apply({heads_of((*q)(x), 0, options_.heads, size_), x.where()}, heads_of(keys_values, 0, g, size_),
-                               heads_of(keys_values, g * size_, g, size_), call));
+  return merge(mechanism.apply({heads_of((*q)(x), 0, options_.heads, size_), x.where()},
+                               heads_of(keys_values, 0, g, size_), heads_of(keys_values, g * size_, g, size_), call));
 }
 
 Tensor MultiHeadAttention::decode(In x, AttentionState& state) const {

@@ -8,12 +8,12 @@ namespace heed {
 
 struct MultiHeadAttentionOptions {
   Index width = 0;
-  Index heads = 1;          // divides width
-  Index kv_heads = 0;       // 0: heads; fewer share keys and values between queries (grouped-query, Ainslie et al. 2023)
-  Index memory_width = 0;   // > 0: cross-attention to a memory of that width; 0: self-attention
+  Index heads = 1;         // divides width
+  Index kv_heads = 0;      // 0: heads; fewer share keys and values between queries (grouped-query, Ainslie et al. 2023)
+  Index memory_width = 0;  // > 0: cross-attention to a memory of that width; 0: self-attention
   bool bias = true;
-  double dropout = 0;       // on the weights, while training
-  bool rope = false;        // rotary positions (Su et al. 2021) on queries and keys
+  double dropout = 0;  // on the weights, while training
+  bool rope = false;   // rotary positions (Su et al. 2021) on queries and keys
 };
 
 // Vaswani et al. 2017, section 3.2.2. Queries, keys and values of self-attention come from one product.
@@ -25,7 +25,8 @@ class MultiHeadAttention {
   Linear proj;                // [width, heads * size]
   AttentionMechanism mechanism;
 
-  MultiHeadAttention(const MultiHeadAttentionOptions& options, Rng& rng, AttentionMechanism mechanism = SoftmaxAttention{});
+  MultiHeadAttention(const MultiHeadAttentionOptions& options, Rng& rng,
+                     AttentionMechanism mechanism = SoftmaxAttention{});
 
   // Self-attention: x [B, T, width] -> [B, T, width]. Dropout of `call` is the layer's own.
   Tensor operator()(In x, AttentionCall call = {}) const;

@@ -26,7 +26,15 @@ struct SoftmaxAttention {
 
   std::string name() const { return "softmax"; }
   AttentionCapabilities capabilities() const {
-    return {.causal = true, .key_mask = true, .full_mask = true, .bias = true, .dropout = true, .weights = true, .state = true, .cross = true, .grouped = true};
+    return {.causal = true,
+            .key_mask = true,
+            .full_mask = true,
+            .bias = true,
+            .dropout = true,
+            .weights = true,
+            .state = true,
+            .cross = true,
+            .grouped = true};
   }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   AttentionState make_state() const { return KeyValueCache(); }

@@ -1,0 +1,91 @@
+// A training that is killed at any moment and resumed ends as if nothing had happened: the same weights, bit for bit,
+// and a log with the same losses, no step missing or doubled.
+#include <heed/core/random.hpp>
+
+#include "tests/examples/programs.hpp"
+
+using namespace heed;
+using test::bytes_of;
+using test::Ran;
+using test::Training;
+
+namespace {
+
+// The same training, undisturbed.
+struct Whole {
+  Training training;
+  std::string checkpoint, log;
+
+  explicit Whole(const std::string& flags) : log(training.file("log")) {
+    const Ran ran = training.run(flags + " --log " + log);
+    INFO(ran.output);
+    REQUIRE(ran.exit_code == 0);
+    checkpoint = bytes_of(training.file("lm.h5"));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("killed at 20 random moments, saving often, and resumed") {
+  const std::string flags = "--steps 6000 --dropout 0.1 --eval-every 50 --eval-batches 1 --checkpoint-every 5";
+  const Whole whole(flags);
+  const Training t;
+  Rng rng(20);
+  int kills = 0, runs = 0;
+  Ran ran;
+  for (; kills < 20 && runs < 200; ++runs) {
+    const std::string seconds = std::to_string(0.03 + 0.2 * rng.uniform());
+    // Once a run came to its end there is nothing more to kill: begin anew, as a person would with another file.
+    ran = test::run("timeout -s KILL " + seconds + " " + t.arguments(flags + " --resume --log " + t.file("log")));
+    const bool killed = ran.signal == 9 || ran.exit_code == 137;
+    INFO(ran.output);
+    REQUIRE((killed || ran.exit_code == 0));
+    if (killed)
+      ++kills;
+    else
+      std::filesystem::remove(t.file("lm.h5"));
+  }
+  CHECK(kills == 20);
+  ran = t.run(flags + " --resume --log " + t.file("log"));
+  INFO(ran.output);
+  REQUIRE(ran.exit_code == 0);
+  CHECK((bytes_of(t.file("lm.h5")) == whole.checkpoint));
+  CHECK(test::same_losses(t.file("log"), whole.log));
+}
+
+TEST_CASE("killed or failing at each write, sync and rename of its files in turn, and resumed") {
+  const std::string flags = "--steps 6 --checkpoint-every 3 --eval-every 2 --eval-batches 1";
+  const Whole whole(flags);
+  int calls = 0;
+  {
+    const Training t;
+    const Ran ran = test::run(t.arguments(flags + " --log " + t.file("log")),
+                              {.prefix = t.folder(), .mode = "", .log = t.file("calls")});
+    REQUIRE(ran.exit_code == 0);
+    const std::string lines = bytes_of(t.file("calls"));
+    calls = static_cast<int>(std::count(lines.begin(), lines.end(), '\n'));
+    for (const char* name : {"write", "fsync", "rename"}) CHECK(test::contains(lines, name));
+  }
+  CHECK(calls > 12);
+  int wrong = 0;
+  for (const std::string mode : {"kill", "tear", "enospc", "eio"}) {
+    for (int at = 1; at <= calls; ++at) {
+      const Training t;
+      const Ran ran =
+          test::run(t.arguments(flags + " --log " + t.file("log")), {.prefix = t.folder(), .mode = mode, .at = at});
+      const bool killed = mode == "kill" || mode == "tear";
+      INFO(mode << " at call " << at << ": " << ran.output);
+      // A disk that fails is told in one sentence; some calls of the end (unlink of what is gone) may fail without
+      // harm.
+      if (killed)
+        CHECK(ran.signal == 9);
+      else
+        CHECK((ran.exit_code == 1 || ran.exit_code == 0));
+      const Ran again = t.run(flags + " --resume --log " + t.file("log"));
+      INFO(again.output);
+      CHECK(again.exit_code == 0);
+      if (bytes_of(t.file("lm.h5")) != whole.checkpoint || !test::same_losses(t.file("log"), whole.log)) ++wrong;
+    }
+  }
+  CHECK(wrong == 0);
+}

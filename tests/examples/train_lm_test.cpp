@@ -1,0 +1,193 @@
+// train_lm and generate as a person runs them: flags, logs, checkpoints, resuming, Ctrl-C.
+#include <unistd.h>
+
+#include <fstream>
+#include <heed/data/checkpoint.hpp>
+#include <nlohmann/json.hpp>
+
+#include "tests/data/temporary_folder.hpp"
+#include "tests/examples/programs.hpp"
+
+using namespace heed;
+using test::bytes_of;
+using test::contains;
+using test::log_of;
+using test::Ran;
+using test::Training;
+
+TEST_CASE("train_lm: a whole run leaves a log, a checkpoint, a plot and a sample") {
+  const Training t;
+  const Ran ran =
+      t.run("--steps 40 --eval-every 20 --sample 30 --plot " + t.file("loss.svg") + " --log " + t.file("log"));
+  INFO(ran.output);
+  REQUIRE(ran.exit_code == 0);
+  const std::vector<nlohmann::json> log = log_of(t.file("log"));
+  REQUIRE(log.size() == 40);
+  for (std::size_t i = 0; i < log.size(); ++i) {
+    CHECK(log[i].at("step") == i + 1);
+    for (const char* key : {"loss", "lr", "grad_norm", "tokens_per_second"}) CHECK(log[i].at(key).is_number());
+    CHECK(log[i].contains("val_loss") == (i == 19 || i == 39));
+  }
+  CHECK(log[39].at("loss") < log[0].at("loss"));
+  CHECK(log[0].at("lr") == 0);
+  CHECK(bytes_of(t.file("loss.svg")).find("<svg") != std::string::npos);
+  CHECK(contains(ran.output, "step 20/40"));
+  CHECK(contains(ran.output, "validation loss"));
+  const Checkpoint c = load_checkpoint(t.file("lm.h5"));
+  CHECK(c.counter("step") == 40);
+  CHECK(nlohmann::json::parse(c.text("config")).at("width") == 16);
+  const std::string generate = test::program("generate") + " --checkpoint " + t.file("lm.h5");
+  const Ran first = test::run(generate + " --prompt 'The quick' --tokens 20 --seed 3 2>/dev/null"),
+            again = test::run(generate + " --prompt 'The quick' --tokens 20 --seed 3 2>/dev/null");
+  CHECK(first.exit_code == 0);
+  CHECK(first.output.rfind("The quick", 0) == 0);
+  CHECK(first.output == again.output);
+  CHECK(test::run(generate + " --prompt 'The quick' --tokens 20 --seed 4").output != first.output);
+  CHECK(contains(test::run(generate + " --prompt 'é'").output, "é"));
+  CHECK(test::run(generate + " --prompt 'é'").exit_code == 1);
+}
+
+TEST_CASE("train_lm: wrong flags say what is right and exit 2") {
+  const Training t;
+  const auto refused = [&](const std::string& flags, const std::string& sentence) {
+    const Ran ran = t.run(flags);
+    INFO(flags << ": " << ran.output);
+    CHECK(ran.exit_code == 2);
+    CHECK(contains(ran.output, sentence));
+    CHECK(std::count(ran.output.begin(), ran.output.end(), '\n') == 1);
+  };
+  refused("--presett nano", "--presett");
+  refused("--preset huge", "nano,baby,gpt2");
+  refused("--steps many", "--steps");
+  refused("--dropout 1.5", "0");
+  refused("--heads 3", "--width is 16 and --heads 3; heads must divide the width");
+  refused("--lr 1e-4 --min-lr 1e-3", "the least rate must not be above the highest");
+  refused("--steps 10 --warmup 11", "the warm-up must not be longer");
+  refused("--dtype f16", "f32,bf16");
+  const Ran help = test::run(test::program("train_lm") + " --help");
+  CHECK(help.exit_code == 0);
+  for (const char* flag : {"--data",       "--tokenizer",    "--preset",       "--layers",
+                           "--heads",      "--width",        "--context",      "--batch",
+                           "--accumulate", "--dropout",      "--attention",    "--norm",
+                           "--activation", "--positions",    "--steps",        "--lr",
+                           "--min-lr",     "--warmup",       "--weight-decay", "--beta1",
+                           "--beta2",      "--grad-clip",    "--optimizer",    "--schedule",
+                           "--seed",       "--threads",      "--dtype",        "--val-fraction",
+                           "--eval-every", "--eval-batches", "--checkpoint",   "--checkpoint-every",
+                           "--resume",     "--log",          "--plot",         "--sample",
+                           "--prompt",     "--temperature",  "--top-k",        "--top-p"})
+    CHECK(contains(help.output, flag));
+}
+
+TEST_CASE("train_lm: bad data and bad files are one sentence and exit 1") {
+  const Training t;
+  const auto refused = [&](const Ran& ran, const std::string& sentence) {
+    INFO(ran.output);
+    CHECK(ran.exit_code == 1);
+    CHECK(contains(ran.output, sentence));
+  };
+  const std::string program = test::program("train_lm") + " --sample 0 --steps 2 --checkpoint " + t.file("x.h5");
+  refused(test::run(program + " --data /nowhere/at/all.txt"), "/nowhere/at/all.txt");
+  std::ofstream(t.file("bad.txt")) << "fine until here \xff and on";
+  refused(test::run(program + " --data " + t.file("bad.txt")), "16");
+  std::ofstream(t.file("short.txt")) << "short";
+  CHECK(test::run(program + " --data " + t.file("short.txt")).exit_code == 1);
+  refused(t.run("--steps 2 --plot " + t.file("loss.gif")), "it must end with .svg or .png");
+  refused(t.run("--steps 2 --log /nowhere/log"), "/nowhere/log cannot be written");
+  refused(t.run("--steps 30 --lr 1e30 --min-lr 0 --warmup 1 --grad-clip 0"), "finite");
+  std::ofstream(t.file("lm.h5")) << "no checkpoint";
+  refused(t.run("--steps 2 --resume"), "lm.h5");
+  refused(test::run(test::program("generate") + " --checkpoint " + t.file("lm.h5")), "lm.h5");
+  refused(test::run(test::program("generate") + " --checkpoint " + t.file("none.h5")), "none.h5");
+}
+
+TEST_CASE("train_lm: every kind of model, optimizer, schedule, tokenizer and precision trains") {
+  const Training t;
+  for (const char* flags :
+       {"--norm rms --activation swiglu --positions rope", "--activation relu --positions sinusoidal --bias true",
+        "--activation silu --positions none --dropout 0.1", "--optimizer sgd --schedule constant --lr 0.1",
+        "--optimizer adam --schedule linear", "--optimizer rmsprop --schedule inverse-sqrt",
+        "--optimizer adagrad --schedule step --lr 0.01", "--optimizer lion --schedule one-cycle --lr 1e-3",
+        "--schedule plateau --eval-every 5", "--tokenizer byte", "--dtype bf16", "--accumulate 3",
+        "--activation gelu-tanh --eval-batches 1 --val-fraction 0.3"}) {
+    const Ran ran = t.run(std::string("--steps 30 --log ") + t.file("log") + " " + flags);
+    INFO(flags << ": " << ran.output);
+    REQUIRE(ran.exit_code == 0);
+    const std::vector<nlohmann::json> log = log_of(t.file("log"));
+    CHECK(log.back().at("loss") < log.front().at("loss"));
+    CHECK(log.back().contains("val_loss"));
+  }
+}
+
+TEST_CASE("train_lm: bf16 stays near float32") {
+  const Training t;
+  std::vector<double> last;
+  for (const char* dtype : {"f32", "bf16"}) {
+    REQUIRE(t.run(std::string("--steps 60 --dtype ") + dtype + " --log " + t.file("log")).exit_code == 0);
+    last.push_back(log_of(t.file("log")).back().at("val_loss"));
+  }
+  CHECK(last[0] != last[1]);
+  CHECK(std::fabs(last[0] - last[1]) < 0.05);
+}
+
+TEST_CASE("train_lm: bitwise the same at 1, 2, 3 and 8 threads") {
+  const Training t;
+  std::string losses, checkpoint;
+  for (const int threads : {1, 2, 3, 8}) {
+    // Wide enough that every kernel is split into several pieces of work.
+    REQUIRE(t.run("--steps 6 --width 96 --heads 3 --layers 2 --context 64 --batch 24 --dropout 0.1 --eval-every 3 "
+                  "--threads " +
+                  std::to_string(threads) + " --log " + t.file("log"))
+                .exit_code == 0);
+    std::string now;
+    for (nlohmann::json& entry : log_of(t.file("log"))) {
+      entry.erase("tokens_per_second");
+      now += entry.dump() + "\n";
+    }
+    const std::string bytes = bytes_of(t.file("lm.h5"));
+    if (threads == 1) losses = now, checkpoint = bytes;
+    CHECK(now == losses);
+    CHECK((bytes == checkpoint));
+    std::filesystem::remove(t.file("lm.h5"));
+  }
+}
+
+TEST_CASE("train_lm: --resume takes the settings from the checkpoint and refuses others") {
+  const Training t;
+  REQUIRE(t.run("--steps 12 --checkpoint-every 4").exit_code == 0);
+  const Ran other = t.run("--steps 13 --resume");
+  CHECK(other.exit_code == 2);
+  CHECK(contains(
+      other.output,
+      "--steps is 13 but the checkpoint was made with 12; it must be the same, or leave --resume out to start afresh"));
+  const std::string plain =
+      "cd " + t.folder() + "; exec " + test::program("train_lm") + " --sample 0 --resume --checkpoint lm.h5";
+  const Ran same = test::run(plain);
+  INFO(same.output);
+  CHECK(same.exit_code == 0);
+  CHECK(contains(same.output, "going on"));
+  std::ofstream(t.file("text.txt"), std::ios::app) << "more\n";
+  const Ran changed = test::run(plain);
+  CHECK(changed.exit_code == 1);
+  CHECK(contains(changed.output, "they must be the same"));
+}
+
+TEST_CASE("train_lm: Ctrl-C finishes the step, saves and says how to go on") {
+  const Training whole, stopped;
+  const std::string flags =
+      "--steps 400 --layers 3 --width 64 --context 64 --eval-every 100 --eval-batches 1 --log log";  // some 2 s
+  REQUIRE(whole.run(flags).exit_code == 0);
+  const Ran ran =
+      test::run("cd " + stopped.folder() + "; : > log; " + stopped.arguments(flags) +
+                " & pid=$!; while [ $(wc -l < log) -lt 30 ]; do sleep 0.02; done; kill -INT $pid; wait $pid");
+  INFO(ran.output);
+  CHECK(ran.exit_code == 130);
+  CHECK(contains(ran.output, "to go on: train_lm --checkpoint lm.h5 --resume"));
+  const std::uint64_t step = load_checkpoint(stopped.file("lm.h5")).counter("step");
+  CHECK(step >= 30);
+  CHECK(step < 400);
+  CHECK(log_of(stopped.file("log")).size() == step);
+  REQUIRE(stopped.run(flags + " --resume").exit_code == 0);
+  CHECK(test::same_losses(whole.file("log"), stopped.file("log")));
+  CHECK((bytes_of(whole.file("lm.h5")) == bytes_of(stopped.file("lm.h5"))));
+}
