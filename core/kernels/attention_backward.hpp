@@ -46,8 +46,8 @@ struct Finite {
 
 // Queries and output gradients of a tile, as rows and as columns; delta. Rows without a key become zeros.
 template <class T>
-inline void load_queries(const AttentionProblem<T>& p, const AttentionGradients<T>& d, const Place& at,
-                         const BackwardScratch<T>& x, Finite& finite) {
+[[gnu::noinline]] void load_queries(const AttentionProblem<T>& p, const AttentionGradients<T>& d, const Place& at,
+                                    const BackwardScratch<T>& x, Finite& finite) {
   constexpr int w = kWidth<T>, lanes = kBackLanes<T>;
   const Batch<T> infinity(static_cast<T>(__builtin_inf())), zero(T(0));
   const T* lse = d.lse + (at.b * p.heads + at.h) * p.queries + at.query;
@@ -82,7 +82,7 @@ inline void load_queries(const AttentionProblem<T>& p, const AttentionGradients<
 
 // weights: scores -> m p; dscores: do . v -> ds. `factor` holds m, or is null.
 template <class T>
-inline void weights_and_dscores(const BackwardScratch<T>& x, long keys, const T* factor) {
+[[gnu::noinline]] void weights_and_dscores(const BackwardScratch<T>& x, long keys, const T* factor) {
   constexpr int w = kWidth<T>, lanes = kBackLanes<T>, v = lanes / w;
   const Batch<T> zero(T(0));
   Batch<T> lse[v], delta[v];
@@ -116,40 +116,36 @@ inline void store_dbias(const AttentionProblem<T>& p, const Place& at, const T* 
               });
 }
 
-// One tile of queries against up to kKeys keys, which are the block's from `first` on.
+// One tile of queries against up to kKeys keys, which are the block's from `offset` on.
 template <class T>
-inline void back_tile(const AttentionProblem<T>& p, const AttentionGradients<T>& d, const Place& at, long first,
-                      const BackwardScratch<T>& x, const Finite& finite) {
+[[gnu::noinline]] void back_tile(const AttentionProblem<T>& p, const AttentionGradients<T>& d, const Place& at,
+                                 long offset, const BackwardScratch<T>& x, const Finite& finite) {
   constexpr long lanes = kBackLanes<T>;
-  const T *keys = x.keys + first * x.k_stride, *values = x.values + first * x.v_stride;
-  T *dkeys = x.dkeys + first * x.k_stride, *dvalues = x.dvalues + first * x.v_stride;
-  product<Order::by_row, Finish::set>(Block<T>{keys, x.k_stride, x.queries, lanes, x.weights, lanes, p.width, nullptr},
-                                      at.keys, lanes);
+  const T *keys = x.keys + offset * x.k_stride, *values = x.values + offset * x.v_stride;
+  T *dkeys = x.dkeys + offset * x.k_stride, *dvalues = x.dvalues + offset * x.v_stride;
+  const long first = seen_by_first(p, at);
+  key_products<lanes>(keys, x.k_stride, x.queries, p.width, first, at.keys, x.weights);
+  key_products<lanes>(values, x.v_stride, x.douts, p.value_width, first, at.keys, x.dscores);
   apply_masks<T, lanes>(p, at, x.weights, x.addend, x.rows);
-  product<Order::by_row, Finish::set>(
-      Block<T>{values, x.v_stride, x.douts, lanes, x.dscores, lanes, p.value_width, nullptr}, at.keys, lanes);
   if (p.drop_below != 0) dropout_factors<T, lanes>(p, at, x.addend);
   weights_and_dscores(x, at.keys, p.drop_below != 0 ? x.addend : nullptr);
   if (d.dbias != nullptr) store_dbias(p, at, x.dscores, d.dbias);
   if (d.dv.data != nullptr) {
     if (finite.douts)
-      product<Order::by_row, Finish::add>(
-          Block<T>{x.weights, lanes, x.dout_rows, x.v_stride, dvalues, x.v_stride, lanes, nullptr}, at.keys,
-          x.v_stride);
+      key_sums<lanes>(x.dout_rows, x.v_stride, x.weights, first, at.keys, dvalues);
     else
       careful_rows(x.dout_rows, x.v_stride, x.weights, lanes, at.keys, p.value_width, dvalues, x.v_stride);
   }
   if (d.dk.data != nullptr) {
     if (finite.queries)
-      product<Order::by_row, Finish::add>(
-          Block<T>{x.dscores, lanes, x.query_rows, x.k_stride, dkeys, x.k_stride, lanes, nullptr}, at.keys, x.k_stride);
+      key_sums<lanes>(x.query_rows, x.k_stride, x.dscores, first, at.keys, dkeys);
     else
       careful_rows(x.query_rows, x.k_stride, x.dscores, lanes, at.keys, p.width, dkeys, x.k_stride);
   }
   if (d.dq.data != nullptr) {
     if (finite.keys)
-      product<Order::by_column, Finish::add>(
-          Block<T>{keys, x.k_stride, x.dscores, lanes, x.dqueries, lanes, at.keys, nullptr}, p.width, lanes);
+      query_sums<lanes, Finish::add>(keys, x.k_stride, x.dscores, p.width, first, at.keys,
+                                     static_cast<const T*>(nullptr), x.dqueries);
     else
       careful_columns(keys, x.k_stride, x.dscores, lanes, at.keys, p.width, x.dqueries);
   }
@@ -191,6 +187,37 @@ inline T* partial_of(const AttentionProblem<T>& p, const AttentionGradients<T>& 
   return d.partial_dq + (((group * p.batch + b) * p.heads + h) * tiles + tile) * p.width * lanes;
 }
 
+// Asked for while tile t of head h is worked on: the next tile, and its share of the next block of keys of this head or
+// the one that follows.
+template <class T>
+inline void prefetch_next(const AttentionProblem<T>& p, const AttentionGradients<T>& d, long b, long h, long t,
+                          long tiles, long begin, long group) {
+  constexpr long lanes = kBackLanes<T>;
+  const long shared = p.heads / p.kv_heads, next_h = t + 1 < tiles ? h : h + 1 < p.heads ? h + 1 : 0;
+  const long next_b = t + 1 < tiles || next_h > 0 ? b : b + 1, query = t + 1 < tiles ? (t + 1) * lanes : 0;
+  if (next_b < p.batch) {
+    const long end = query + lanes < p.queries ? query + lanes : p.queries;
+    prefetch_rows(p.q, next_b, next_h, query, end, p.width);
+    prefetch_rows(d.out, next_b, next_h, query, end, p.value_width);
+    prefetch_rows(d.dout, next_b, next_h, query, end, p.value_width);
+    if (d.partial_dq == nullptr) prefetch_rows(d.dq, next_b, next_h, query, end, p.width);
+  }
+  if ((h + 1) % shared != 0) return;
+  const long kv_head = h / shared;
+  const bool here = begin + d.groups * kBackKeys < p.keys;
+  const long key_head = here                       ? kv_head
+                        : kv_head + 1 < p.kv_heads ? kv_head + 1
+                                                   : 0,
+             key_b = here || key_head > 0 ? b : b + 1;
+  if (key_b == p.batch) return;
+  const long key = here ? begin + d.groups * kBackKeys : group * kBackKeys;
+  const Share s = share_of(key, key + kBackKeys < p.keys ? key + kBackKeys : p.keys, t, tiles);
+  prefetch_rows(p.k, key_b, key_head, s.begin, s.end, p.width);
+  prefetch_rows(p.v, key_b, key_head, s.begin, s.end, p.value_width);
+  prefetch_rows(d.dk, key_b, key_head, s.begin, s.end, p.width);
+  prefetch_rows(d.dv, key_b, key_head, s.begin, s.end, p.value_width);
+}
+
 template <class T>
 inline void back_block(const AttentionProblem<T>& p, const AttentionGradients<T>& d, long b, long kv_head, long begin,
                        long keys, long group, const BackwardScratch<T>& x) {
@@ -208,6 +235,7 @@ inline void back_block(const AttentionProblem<T>& p, const AttentionGradients<T>
       if (most <= 0 && d.partial_dq != nullptr) continue;
       Place at{b, h, query, rows, 0, 0};
       load_queries(p, d, at, x, finite);
+      prefetch_next(p, d, b, h, t, tiles, begin, group);
       BackwardScratch<T> y = x;
       if (d.partial_dq != nullptr) y.dqueries = partial_of(p, d, group, b, h, t);
       if (d.dq.data != nullptr && (d.partial_dq == nullptr || begin == group * kBackKeys))

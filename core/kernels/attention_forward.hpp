@@ -48,17 +48,14 @@ inline void begin_tile(const AttentionProblem<T>& p, long b, long h, long query,
 // out = outs / sum; a row without a key is 0.
 template <class T>
 inline void end_tile(const AttentionProblem<T>& p, const AttentionOutput<T>& y, long b, long h, long query, long rows,
-                     T* outs, const T* top, const T* sum) {
+                     const T* outs, const T* top, const T* sum) {
   constexpr int w = kWidth<T>, lanes = kLanes<T>;
   const Batch<T> zero(T(0)), infinity(static_cast<T>(__builtin_inf()));
+  alignas(64) T inverse[lanes];
   for (int i = 0; i < lanes; i += w) {
     const Batch<T> total = load_aligned(sum + i);
     const Mask<T> empty = total == zero;
-    const Batch<T> inverse = select(empty, zero, Batch<T>(T(1)) / total);
-    for (long d = 0; d < p.value_width; ++d) {
-      T* o = outs + d * lanes + i;
-      store_aligned(o, select(empty, zero, load_aligned(o) * inverse));
-    }
+    store_aligned(inverse + i, select(empty, zero, Batch<T>(T(1)) / total));
     if (y.lse == nullptr || i >= rows) continue;
     const Batch<T> lse = select(empty, infinity, load_aligned(top + i) + log(total) * Batch<T>(T(kLog2e)));
     T* to = y.lse + (b * p.heads + h) * p.queries + query + i;
@@ -66,7 +63,32 @@ inline void end_tile(const AttentionProblem<T>& p, const AttentionOutput<T>& y, 
   }
   for (long i = 0; i < rows; i += w)
     transpose(outs + i, lanes, p.value_width, rows - i < w ? rows - i : w, p.value_width,
-              [&](long row, long d, Batch<T> x, int n) { store_part(row_of(y.out, b, h, query + i + row) + d, x, n); });
+              [&](long row, long d, Batch<T> x, int n) {
+                put_lanes(row_of(y.out, b, h, query + i + row) + d, x * Batch<T>(inverse[i + row]), n);
+              });
+}
+
+// What tile t of `tiles` asks for while it meets the block of keys at `key`: its share of the next block; with the last
+// block, its own output, and the queries and first keys of the head that follows.
+template <class T>
+inline void prefetch_next(const AttentionProblem<T>& p, const AttentionOutput<T>& y, const Place& at, long limit,
+                          long end, long t, long tiles) {
+  const long shared = p.heads / p.kv_heads, key = at.key + kKeys;
+  if (key < limit) {
+    const Share s = share_of(key, key + kKeys < limit ? key + kKeys : limit, t, tiles);
+    prefetch_rows(p.k, at.b, at.h / shared, s.begin, s.end, p.width);
+    prefetch_rows(p.v, at.b, at.h / shared, s.begin, s.end, p.value_width);
+    return;
+  }
+  prefetch_rows(y.out, at.b, at.h, at.query, at.query + at.rows, p.value_width);
+  const long h = at.h + 1 < p.heads ? at.h + 1 : 0, b = h > 0 ? at.b : at.b + 1;
+  if (end < p.queries || b == p.batch) return;
+  const long rows = kTiles * kLanes<T> < p.queries ? kTiles * kLanes<T> : p.queries;
+  const Share q = share_of(0, rows, t, tiles), s = share_of(0, kKeys < p.keys ? kKeys : p.keys, t, tiles);
+  prefetch_rows(p.q, b, h, q.begin, q.end, p.width);
+  if (h % shared != 0) return;
+  prefetch_rows(p.k, b, h / shared, s.begin, s.end, p.width);
+  prefetch_rows(p.v, b, h / shared, s.begin, s.end, p.value_width);
 }
 
 template <class T>
@@ -91,9 +113,10 @@ void forward(const AttentionProblem<T>& p, const AttentionOutput<T>& y, int64_t 
       const long limit = key_end(p, b, query_of(t) + rows_of(t) - 1) - key, n = limit < most ? limit : most;
       if (n <= 0) continue;
       const Place at{b, h, query_of(t), rows_of(t), key, n};
+      prefetch_next(p, y, at, key_limit, end, t, tiles);
       T *queries = x.queries + t * x.query_size, *outs = x.outs + t * x.out_size;
-      product<Order::by_row, Finish::set>(Block<T>{x.keys, k_stride, queries, lanes, x.scores, lanes, p.width, nullptr},
-                                          n, lanes);
+      const long first = seen_by_first(p, at);
+      key_products<lanes>(x.keys, k_stride, queries, p.width, first, n, x.scores);
       apply_masks<T, lanes>(p, at, x.scores, x.addend, x.rows);
       softmax_step<T, lanes>(x.scores, n, x.top + t * lanes, x.sum + t * lanes, x.factor);
       if (p.drop_below != 0) {
@@ -102,8 +125,7 @@ void forward(const AttentionProblem<T>& p, const AttentionOutput<T>& y, int64_t 
           store_aligned(x.scores + i, load_aligned(x.scores + i) * load_aligned(x.addend + i));
       }
       if (finite) {
-        product<Order::by_column, Finish::rescale>(
-            Block<T>{x.values, v_stride, x.scores, lanes, outs, lanes, n, x.factor}, p.value_width, lanes);
+        query_sums<lanes, Finish::rescale>(x.values, v_stride, x.scores, p.value_width, first, n, x.factor, outs);
       } else {
         for (long d = 0; d < p.value_width * lanes; ++d) outs[d] *= x.factor[d % lanes];
         careful_columns(x.values, v_stride, x.scores, lanes, n, p.value_width, outs);

@@ -26,6 +26,33 @@ inline T* row_of(const HeadRows<T>& x, long b, long h, long i) {
   return x.data + b * x.batch + h * x.head + i * x.row;
 }
 
+// Rows of heads lie far apart in a fused projection, where no hardware prefetcher follows: asks for rows [begin, end).
+template <class T>
+inline void prefetch_rows(const HeadRows<T>& x, long b, long h, long begin, long end, long width) {
+  if (x.data == nullptr) return;
+  for (long i = begin; i < end; ++i) {
+    const char* row = reinterpret_cast<const char*>(row_of(x, b, h, i));
+    for (long byte = 0; byte < width * static_cast<long>(sizeof(T)); byte += 64) __builtin_prefetch(row + byte, 0, 2);
+  }
+}
+
+// Part `t` of `parts` of rows [begin, end): prefetching is spread over the tiles of the work before.
+struct Share {
+  long begin, end;
+};
+inline Share share_of(long begin, long end, long t, long parts) {
+  return {begin + (end - begin) * t / parts, begin + (end - begin) * (t + 1) / parts};
+}
+
+// The first n lanes to p[0, n).
+template <class T>
+inline void put_lanes(T* to, Batch<T> x, int n) {
+  if (n == kWidth<T>)
+    store(to, x);
+  else
+    store_part(to, x, n);
+}
+
 // One row, zeros up to a whole vector. `odd` becomes NaN in a lane where a value is not finite.
 template <class T>
 inline void copy_row(const T* from, long n, T* to, Batch<T>& odd) {

@@ -64,6 +64,50 @@ inline long key_end(const AttentionProblem<T>& p, long b, long i) {
   return end < 0 ? 0 : end;
 }
 
+// How many of the tile's first keys any query in its first vector sees; the other vectors see all. On the diagonal of a
+// causal mask the products leave the first vector out from there on, a quarter of their work.
+template <class T>
+inline long seen_by_first(const AttentionProblem<T>& p, const Place& at) {
+  if (!p.causal) return at.keys;
+  const long n = at.query + kWidth<T> + p.keys - p.queries - at.key;
+  return n < 0 ? 0 : n < at.keys ? n : at.keys;
+}
+
+// c[j, lane] = sum_d rows[j, d] columns[d, lane]: scores, and the derivatives of weights. `first` is seen_by_first.
+template <int kLanes, class T>
+inline void key_products(const T* rows, long stride, const T* columns, long width, long first, long keys, T* c) {
+  constexpr int w = kWidth<T>;
+  product<Order::by_row, Finish::set>(Block<T>{rows, stride, columns, kLanes, c, kLanes, width, nullptr}, first,
+                                      kLanes);
+  if (first < keys)
+    product<Order::by_row, Finish::set>(
+        Block<T>{rows + first * stride, stride, columns + w, kLanes, c + first * kLanes + w, kLanes, width, nullptr},
+        keys - first, kLanes - w);
+}
+
+// c[d, lane] = c[d, lane] * factor[lane] + sum_j rows[j, d] x[j, lane]; kFinish: with or without the factor.
+template <int kLanes, Finish kFinish, class T>
+inline void query_sums(const T* rows, long stride, const T* x, long width, long first, long keys, const T* factor,
+                       T* c) {
+  constexpr int w = kWidth<T>;
+  product<Order::by_column, kFinish>(Block<T>{rows, stride, x, kLanes, c, kLanes, first, factor}, width, kLanes);
+  if (first < keys)
+    product<Order::by_column, Finish::add>(
+        Block<T>{rows + first * stride, stride, x + first * kLanes + w, kLanes, c + w, kLanes, keys - first, nullptr},
+        width, kLanes - w);
+}
+
+// c[j, d] += sum_lane x[j, lane] rows[lane, d]; d runs over whole vectors.
+template <int kLanes, class T>
+inline void key_sums(const T* rows, long stride, const T* x, long first, long keys, T* c) {
+  constexpr int w = kWidth<T>;
+  product<Order::by_row, Finish::add>(Block<T>{x, kLanes, rows, stride, c, stride, kLanes, nullptr}, first, stride);
+  if (first < keys)
+    product<Order::by_row, Finish::add>(Block<T>{x + first * kLanes + w, kLanes, rows + w * stride, stride,
+                                                 c + first * stride, stride, kLanes - w, nullptr},
+                                        keys - first, stride);
+}
+
 // Bias and mask of the tile as one number to add to a score; -inf: not allowed. `rows` is room for [kLanes, keys + w).
 template <class T, int kLanes>
 inline void load_addends(const AttentionProblem<T>& p, const Place& at, T* addend, T* rows) {
@@ -86,7 +130,7 @@ inline void load_addends(const AttentionProblem<T>& p, const Place& at, T* adden
 
 // Scores of keys that a query may not see become -inf, whatever they were. Returns whether there was anything to do.
 template <class T, int kLanes>
-inline bool apply_masks(const AttentionProblem<T>& p, const Place& at, T* s, T* addend, T* rows) {
+[[gnu::noinline]] bool apply_masks(const AttentionProblem<T>& p, const Place& at, T* s, T* addend, T* rows) {
   constexpr int w = kWidth<T>;
   bool masked = false;
   if (p.bias.data != nullptr || p.mask.data != nullptr) {
@@ -152,7 +196,7 @@ inline void dropout_factors(const AttentionProblem<T>& p, const Place& at, T* fa
 // One step of the online softmax: s becomes 2^(s - m) with the new maximum m; `scale_back` is what earlier sums must be
 // multiplied by.
 template <class T, int kLanes>
-inline void softmax_step(T* s, long keys, T* top, T* sum, T* scale_back) {
+[[gnu::noinline]] void softmax_step(T* s, long keys, T* top, T* sum, T* scale_back) {
   constexpr int w = kWidth<T>, v = kLanes / w;
   Batch<T> high[v], total[v];
   unroll<v>([&](auto i) { high[i] = load_aligned(top + i * w); });

@@ -64,19 +64,21 @@ template <class T, int R, int V, Order kOrder, Finish kFinish>
 }
 
 // 16 sums hide the latency of a multiply-add at two a cycle and leave registers for the operands; without AVX-512
-// there are 16 registers in all.
-template <class T>
-inline constexpr int kRowsOfTile = kWidth<T> * sizeof(T) == 64 ? 8 : 6;
+// there are 16 registers in all. More than 8 rows of their own would lack registers for their addresses.
+template <class T, int V, Order kOrder>
+inline constexpr int kRowsOfTile = kWidth<T> * sizeof(T) == 64 ? (V == 1 && kOrder == Order::by_column ? 16 : 8)
+                                   : V == 2                    ? 6
+                                                               : 8;
 
 template <class T, int R, int V, Order kOrder, Finish kFinish>
-inline void some_rows(Block<T> x, long rows) {
+[[gnu::noinline]] void some_rows(Block<T> x, long rows) {
   for (; rows >= R; rows -= R) {
     register_tile<T, R, V, kOrder, kFinish>(x);
     x.a += kOrder == Order::by_row ? R * x.a_stride : R;
     x.c += R * x.c_stride;
   }
   if constexpr (R > 1) {
-    if (rows > 0) some_rows<T, R == 8 || R == 6 ? 4 : R / 2, V, kOrder, kFinish>(x, rows);
+    if (rows > 0) some_rows<T, R == 6 ? 4 : R / 2, V, kOrder, kFinish>(x, rows);
   }
 }
 
@@ -86,9 +88,9 @@ inline void product(Block<T> x, long rows, long columns) {
   constexpr int w = kWidth<T>;
   for (; columns > 0; columns -= 2 * w, x.b += 2 * w, x.c += 2 * w) {
     if (columns >= 2 * w)
-      some_rows<T, kRowsOfTile<T>, 2, kOrder, kFinish>(x, rows);
+      some_rows<T, kRowsOfTile<T, 2, kOrder>, 2, kOrder, kFinish>(x, rows);
     else
-      some_rows<T, kRowsOfTile<T>, 1, kOrder, kFinish>(x, rows);
+      some_rows<T, kRowsOfTile<T, 1, kOrder>, 1, kOrder, kFinish>(x, rows);
     if constexpr (kFinish == Finish::rescale) x.factor += 2 * w;
   }
 }
