@@ -55,9 +55,27 @@ bool disjoint(const InputRef& a, const InputRef& b) {
   return false;
 }
 
+// The inputs of a step (as bits) that together are all of input i's root, each element once: if the root has no gradient yet,
+// their derivatives may overwrite its memory without its being zeroed first. 0 where that is not so.
+std::uint64_t tiles_of_root(std::span<const InputRef> inputs, std::size_t i, Index root_size) {
+  std::uint64_t tiles = 0;
+  Index size = 0;
+  for (std::size_t j = 0; j < inputs.size() && j < 64; ++j) {
+    if (inputs[j].node != inputs[i].node) continue;
+    tiles |= std::uint64_t{1} << j;
+    size += inputs[j].shape.numel();
+    if (size > root_size || repeats_elements(inputs[j])) return 0;
+  }
+  if (size != root_size || inputs.size() > 64) return 0;
+  for (std::size_t j = 0; j < inputs.size(); ++j)
+    for (std::size_t k = 0; k < j; ++k)
+      if ((tiles >> j & 1u) && (tiles >> k & 1u) && !disjoint(inputs[j], inputs[k])) return 0;
+  return tiles;
+}
+
 }  // namespace
 
-Grads::Grads(detail::Step& step, Tape& tape) : step_(step), tape_(tape) {}
+Grads::Grads(detail::Step& step, Tape& tape) : step_(step), tape_(tape) { tape.state().unfilled = 0; }
 
 void Grads::finish() {
   for (int i = 0; i < pending_count_; ++i) {
@@ -66,6 +84,8 @@ void Grads::finish() {
     add_now(p.input, p.gradient);
     p.gradient = Tensor();
   }
+  for (int i = 0; tape_.state().unfilled != 0; ++i)  // what the derivative left out
+    if (tape_.state().unfilled >> i & 1u) target(i).gradient.zero_();
 }
 
 bool Grads::wants(int i) const { return step_.inputs[static_cast<std::size_t>(i)].node != kNotWanted; }
@@ -129,9 +149,15 @@ Target Grads::target(int i) {
   for (int j = 0; j < static_cast<int>(step_.inputs.size()) && j < 64; ++j)
     given = given || (j != i && (handed_out_ >> j & 1u) && step_.inputs[static_cast<std::size_t>(j)].node == ref.node);
   if (written && !given && !n.parameter.defined() && root.storage()->references > 1) root = root.clone();
-  if (!written && !whole) root.zero_();
+  if (!written && !whole) {
+    const std::uint64_t tiles = tiles_of_root(step_.inputs, static_cast<std::size_t>(i), root.numel());
+    s.unfilled |= tiles;
+    if (tiles == 0) root.zero_();
+  }
+  const bool holds = i < 64 && (s.unfilled >> i & 1u) ? false : written || !whole;
+  if (i < 64) s.unfilled &= ~(std::uint64_t{1} << i);
   s.set_written(ref.node);
-  return {root.as_strided(ref.shape, ref.strides, ref.offset), written || !whole};
+  return {root.as_strided(ref.shape, ref.strides, ref.offset), holds};
 }
 
 // Whether a derivative may write input i's gradient in place, beside the targets that it was given before.

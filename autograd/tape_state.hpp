@@ -46,6 +46,7 @@ struct Tape::State {
   std::vector<detail::Node> nodes;
   std::vector<detail::Step*> steps;
   detail::Arena arena;
+  std::uint64_t unfilled = 0;  // bit i: input i of the running step is a part of a gradient that holds no values yet
 
   std::uint32_t new_node(const Tensor& value);
   std::uint32_t node_of(const Tensor& x);  // kNotWanted for a constant; makes the leaf of a parameter at its first use

@@ -12,6 +12,7 @@
 using namespace heed;
 using test::contains;
 using test::error_of;
+using test::same_bits;
 
 namespace {
 
@@ -252,4 +253,29 @@ TEST_CASE("a tape prints itself and gives its gradient memory back") {
     CHECK(contains(after.str(), "ran and is gone"));
   }
   CHECK(memory_use().current <= before + 1024);  // the parameter's gradient stays
+}
+
+TEST_CASE("parts that make up a value are written without zeroing it first, and a part left out counts as zero") {
+  for (int left_out = -1; left_out < 3; ++left_out) {
+    for (int i = 0; i < 4; ++i) Tensor::full({2, 3, 4}, 77, DType::float64);  // what the pool hands out next
+    Tape tape;
+    const Tensor x = tape.watch(Tensor::ones({2, 3, 4}, DType::float64));
+    const Tensor a = x.select(1, 0), b = x.select(1, 1), c = x.select(1, 2);
+    Tensor y = Tensor::full({2, 4}, 3, DType::float64);
+    record("sum", Where::current(), y, {a, b, c}, saved(), [left_out](Grads& d, const Tensor& dy) {
+      std::vector<Tensor> held;  // targets must stay valid while others are asked for
+      for (int i = 0; i < 3; ++i) {
+        if (i == left_out) continue;
+        if (i == 1) { d.add(i, dy); continue; }
+        const Target t = d.strided(i);
+        CHECK(!t.accumulate);
+        Tensor into = t.gradient;
+        detail::copy_values(into, dy);
+        held.push_back(into);
+      }
+    });
+    tape.backward(y, Tensor::ones({2, 4}, DType::float64));
+    const Tensor g = tape.grad(x);
+    for (Index i = 0; i < 3; ++i) CHECK(same_bits(g.select(1, i), Tensor::full({2, 4}, i == left_out ? 0 : 1, DType::float64)));
+  }
 }
