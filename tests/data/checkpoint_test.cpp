@@ -164,7 +164,7 @@ TEST_CASE("checkpoint: threads may save and load at the same time") {
   CHECK(good == 20);
 }
 
-TEST_CASE("checkpoint: a model goes through a file; a tied parameter is saved once") {
+TEST_CASE("checkpoint: a model goes through a file and a tied parameter is saved once") {
   const TemporaryFolder folder;
   const auto file = folder.path / "model.h5";
   Mlp a(3, 4, 2, 1), b(3, 4, 2, 2);

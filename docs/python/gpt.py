@@ -1,0 +1,81 @@
+"""heed's GPT in PyTorch, with the names of its checkpoints. Logits of the token that follows: python3 gpt.py lm.h5 5 17 3"""
+import math
+import sys
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from heed_to_pytorch import load
+
+ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "gelu-tanh": lambda x: F.gelu(x, approximate="tanh"), "silu": F.silu}
+
+class RMSNorm(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        return self.weight * x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
+
+class Attention(nn.Module):
+    def __init__(self, width, heads, bias):
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.proj = nn.Linear(width, 3 * width, bias), nn.Linear(width, width, bias)
+
+    def forward(self, x):
+        B, T, C = x.shape
+        q, k, v = (z.view(B, T, self.heads, -1).transpose(1, 2) for z in self.qkv(x).chunk(3, -1))
+        scores = q @ k.transpose(-2, -1) / math.sqrt(C // self.heads)
+        future = torch.ones(T, T, dtype=torch.bool).triu(1)
+        weights = scores.masked_fill(future, -math.inf).softmax(-1)
+        return self.proj((weights @ v).transpose(1, 2).reshape(B, T, C))
+
+class FeedForward(nn.Module):
+    def __init__(self, width, hidden, activation, bias):
+        super().__init__()
+        self.up, self.down = nn.Linear(width, hidden, bias), nn.Linear(hidden, width, bias)
+        self.activation = ACTIVATIONS[activation]
+
+    def forward(self, x):
+        return self.down(self.activation(self.up(x)))
+
+class Block(nn.Module):
+    def __init__(self, c, norm):
+        super().__init__()
+        width = c["width"]
+        self.norm1, self.norm2 = norm(width), norm(width)
+        self.attention = Attention(width, c["heads"], c["bias"])
+        self.mlp = FeedForward(width, c.get("hidden") or 4 * width, c["activation"], c["bias"])
+
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+class GPT(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        c = {"norm": "layer", "activation": "gelu", "positions": "learned", "bias": True, "tied": True, **config}
+        if c["positions"] != "learned" or c.get("kv_heads", 0) not in (0, c["heads"]) or not c["tied"]:
+            raise ValueError("this example knows learned positions, one key a head, and tied output")
+        norm = {"layer": nn.LayerNorm, "rms": RMSNorm}[c["norm"]]
+        self.tokens = nn.Embedding(c["vocabulary"], c["width"])
+        self.positions = nn.Embedding(c["context"], c["width"])
+        self.blocks = nn.ModuleList(Block(c, norm) for _ in range(c["layers"]))
+        self.norm = norm(c["width"])
+
+    def forward(self, x):  # int [B, T] -> logits [B, T, vocabulary]
+        h = self.tokens(x) + self.positions(torch.arange(x.shape[1]))
+        for block in self.blocks:
+            h = block(h)
+        return self.norm(h) @ self.tokens.weight.T  # the output is tied to the embedding
+
+def load_gpt(path):
+    config, state = load(path)
+    model = GPT(config)
+    model.load_state_dict(state)
+    return model.eval()
+
+if __name__ == "__main__":
+    with torch.no_grad():
+        print(load_gpt(sys.argv[1])(torch.tensor([[int(t) for t in sys.argv[2:]]]))[0, -1])

@@ -1,0 +1,203 @@
+// Checkpoints between heed, h5py and PyTorch, by the examples of docs/python. Skipped, with a message, where Python or
+// its packages (python3-h5py, python3-torch) are missing. HEED_PYTHON names another interpreter.
+#include <heed/data/checkpoint.hpp>
+#include <heed/data/checkpoint_hdf5.hpp>
+#include <heed/layers/gpt.hpp>
+#include <limits>
+
+#include "tests/data/checkpoint_model.hpp"
+#include "tests/data/temporary_folder.hpp"
+#include "tests/tools/run.hpp"
+
+using namespace heed;
+using heed::test::bytes_of, heed::test::close, heed::test::quoted, heed::test::Ran, heed::test::run,
+    heed::test::same_bits;
+namespace fs = std::filesystem;
+
+static const fs::path kSource = HEED_SOURCE_DIR;
+
+// An interpreter that has the modules; empty, with a message, if there is none.
+static std::string python_with(const std::string& modules) {
+  const char* chosen = std::getenv("HEED_PYTHON");
+  for (const std::string& python : {std::string(chosen ? chosen : "/usr/bin/python3"), std::string("python3")}) {
+    if (run(quoted(python) + " -c " + quoted("import " + modules)).exit_code == 0) return quoted(python);
+  }
+  MESSAGE("skipped: no python3 with ", modules);
+  return {};
+}
+
+static void exchange(const std::string& python, const std::string& verb, const fs::path& folder) {
+  const Ran ran =
+      run("exec " + python + " -B " + quoted((kSource / "tests/reference/checkpoint_exchange.py").string()) + " " +
+          verb + " " + quoted(folder.string()));
+  INFO(ran.output);
+  REQUIRE(ran.exit_code == 0);
+}
+
+// The content that checkpoint_exchange.py checks and makes.
+static Checkpoint every_kind() {
+  Checkpoint c;
+  const float inf = std::numeric_limits<float>::infinity();
+  c.counters = {{"step", 12}, {"seed", std::numeric_limits<std::uint64_t>::max()}};
+  c.texts["config"] = R"({"name": "für Elise"})";
+  c.blobs = {{"tokenizer", std::string("\0\1\xff\n\0", 5)}, {"nothing", ""}};
+  c.tensors["model/f32"] = Tensor::from<float>({1.5, -0.0, inf, -inf, 1e-45, 3}, {2, 3});
+  c.tensors["model/f64"] = Tensor::from<double>({0.1, -1e308, 5e-324}, {3, 1});
+  c.tensors["model/i32"] = Tensor::from<std::int32_t>({-2147483647 - 1, 0, 2147483647}, {3});
+  c.tensors["model/b8"] = Tensor::from<bool>({1, 0, 0, 1}, {2, 2});
+  c.tensors["model/bf16"] = Tensor::from<float>({1, -2.5}, {2}).to(DType::bfloat16);
+  c.tensors["model/scalar"] = Tensor::scalar(2.5);
+  c.tensors["model/empty"] = Tensor::zeros({3, 0, 2});
+  return c;
+}
+
+TEST_CASE("checkpoint Python: h5py reads what heed writes") {
+  const std::string python = python_with("h5py");
+  if (python.empty()) return;
+  const TemporaryFolder folder;
+  save_checkpoint(folder.path / "every.h5", every_kind());
+  exchange(python, "h5py_reads", folder.path);
+}
+
+TEST_CASE("checkpoint Python: heed reads what h5py writes and the script seals") {
+  const std::string python = python_with("h5py");
+  if (python.empty()) return;
+  const TemporaryFolder folder;
+  exchange(python, "h5py_writes", folder.path);
+  Checkpoint wanted = every_kind();
+  wanted.texts["fixed"] = "abc";
+  wanted.tensors["model/nested/deep/x"] = Tensor::scalar(1);
+  for (const char* name : {"written.h5", "latest.h5"}) {
+    INFO(name);
+    const Checkpoint c = load_checkpoint(folder.path / name);
+    CHECK(c.counters == wanted.counters);
+    CHECK(c.texts == wanted.texts);
+    CHECK(c.blobs == wanted.blobs);
+    REQUIRE(c.tensors.size() == wanted.tensors.size());
+    for (const auto& [path, x] : wanted.tensors) {
+      INFO(path);
+      CHECK(same_bits(c.tensor(path), x));
+    }
+  }
+}
+
+TEST_CASE("checkpoint Python: what no checkpoint may hold is refused by name") {
+  const std::string python = python_with("h5py");
+  if (python.empty()) return;
+  const TemporaryFolder folder;
+  exchange(python, "h5py_oddities", folder.path);
+  const std::string types =
+      "; tensors must be float32, float64, int32, bool, or uint16 with the attribute dtype = bfloat16";
+  const std::string roots = "; outside of groups may stand only whole numbers, strings and rows of bytes";
+  const std::string links = "/model/ has a link to elsewhere; all must lie in the file itself";
+  const std::pair<const char*, std::string> cases[] = {
+      {"int64", "/model/x is int64" + types},
+      {"uint8", "/model/x is uint8" + types},
+      {"uint16", "/model/x is uint16" + types},
+      {"uint32", "/model/x is uint32" + types},
+      {"attribute", "/model/x is uint16" + types},
+      {"float16", "/model/x is float16" + types},
+      {"complex", "/model/x is a compound" + types},
+      {"string", "/model/x is a string" + types},
+      {"null", "/model/x has no shape"},
+      {"axes", "/model/x has 9 axes; tensors have at most 8"},
+      {"root", "/x is of rank 1 and float32" + roots},
+      {"real", "/x is of rank 0 and float64" + roots},
+      {"negative", "/step is -1; counters must not be negative"},
+      {"type", "/model/x is neither a group nor a data set"},
+      {"soft", links},
+      {"external", links},
+      {"deep", "the group /a/b/c/d/e/f/g/h/i/j/k/l/m/n/o/p/ cannot be listed"},
+      {"cycle", "cannot be listed"},
+  };
+  const std::size_t handles = detail::open_hdf5_handles();
+  for (const auto& [name, sentence] : cases) {
+    const fs::path file = folder.path / (std::string(name) + ".h5");
+    const std::string message = error_of([&] { load_checkpoint(file); });
+    INFO(name);
+    if (std::string(name) == "cycle") {
+      CHECK(has(message, sentence));
+    } else {
+      CHECK(message == "load_checkpoint: " + file.string() + ": " + sentence);
+    }
+  }
+  CHECK(detail::open_hdf5_handles() == handles);
+}
+
+static GPT small_gpt(const GPTOptions& options) {
+  Rng rng(7);
+  GPT model(options, rng);
+  double seed = 0;
+  for (const NamedParameter& p : named_parameters(model))
+    p.parameter->copy_(test::some_values(p.parameter->shape(), seed += 1));
+  return model;
+}
+
+static constexpr const char* kActivationNames[] = {"relu", "gelu", "gelu-tanh", "silu"};
+
+TEST_CASE("checkpoint Python: PyTorch computes the same logits from heed's file") {
+  const std::string python = python_with("h5py, torch");
+  if (python.empty()) return;
+  const TemporaryFolder folder;
+  const Tensor x = Tensor::from<std::int32_t>({3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8}, {2, 6});
+  std::map<std::string, Tensor> logits;
+  for (int kind = 0; kind < 4; ++kind) {
+    GPT model = small_gpt({.vocabulary = 10,
+                           .context = 8,
+                           .layers = 2,
+                           .heads = 2,
+                           .width = 16,
+                           .hidden = kind == 1 ? 24 : 0,
+                           .activation = static_cast<FeedForwardKind>(kind),
+                           .norm = kind == 3 ? NormKind::rms : NormKind::layer,
+                           .bias = kind != 2});
+    const std::string name = kActivationNames[kind];
+    Checkpoint c;
+    store_model(c, model);
+    c.tensors["data/x"] = x;
+    c.texts["config"] =
+        R"({"model": "gpt", "vocabulary": 10, "context": 8, "layers": 2, "heads": 2, "width": 16, "hidden": )" +
+        std::string(kind == 1 ? "24" : "0") + R"(, "activation": ")" + name + R"(", "norm": ")" +
+        (kind == 3 ? "rms" : "layer") + R"(", "bias": )" + (kind != 2 ? "true" : "false") + "}";
+    save_checkpoint(folder.path / (name + ".h5"), c);
+    logits[name] = model(x).detach();
+  }
+  exchange(python, "to_pytorch", folder.path);
+  for (const auto& [name, ours] : logits) {
+    INFO(name);
+    const Tensor theirs = load_checkpoint(folder.path / (name + "_logits.h5")).tensor("data/logits");
+    CHECK(close(ours, theirs, 1e-4, 1e-4));
+  }
+}
+
+TEST_CASE("checkpoint Python: heed computes the same logits from PyTorch's weights") {
+  const std::string python = python_with("h5py, torch");
+  if (python.empty()) return;
+  const TemporaryFolder folder;
+  exchange(python, "from_pytorch", folder.path);
+  const Checkpoint c = load_checkpoint(folder.path / "gpt.h5"), expected = load_checkpoint(folder.path / "logits.h5");
+  GPT model = small_gpt({.vocabulary = 23, .context = 12, .layers = 2, .heads = 2, .width = 16});
+  const LoadReport report = load_model(c, model);
+  CHECK(report.missing.empty());
+  CHECK(report.unexpected.empty());
+  CHECK(close(model(expected.tensor("data/x")).detach(), expected.tensor("data/logits"), 1e-4, 1e-4));
+  CHECK(has(c.text("config"), "\"width\": 16"));
+
+  const Checkpoint kinds = load_checkpoint(folder.path / "kinds.h5");
+  CHECK(same_bits(kinds.tensor("model/half"), Tensor::from<float>({1, -2.5}, {2}).to(DType::bfloat16)));
+  CHECK(same_bits(kinds.tensor("model/count"), Tensor::scalar(7, DType::int32)));
+  CHECK(same_bits(kinds.tensor("model/mask"), Tensor::from<bool>({1, 0}, {2})));
+}
+
+TEST_CASE("checkpoint Python: the scripts in docs/checkpoint_format.md are the files that the tests run") {
+  const std::string page = bytes_of(kSource / "docs/checkpoint_format.md");
+  for (const char* name : {"seal_checkpoint.py", "heed_to_pytorch.py", "pytorch_to_heed.py"}) {
+    INFO(name);
+    const std::string script = bytes_of(kSource / "docs/python" / name);
+    REQUIRE(!script.empty());
+    CHECK(has(page, "```python\n" + script + "```\n"));
+  }
+  std::size_t blocks = 0;
+  for (auto at = page.find("```python"); at != std::string::npos; at = page.find("```python", at + 1)) ++blocks;
+  CHECK(blocks == 3);
+}

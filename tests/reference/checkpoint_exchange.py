@@ -1,0 +1,147 @@
+"""The other side of tests/data/checkpoint_python_test.cpp: reads and writes checkpoints with h5py and PyTorch.
+
+usage: python3 checkpoint_exchange.py VERB FOLDER     (packages: python3-h5py; python3-torch for the verbs to_pytorch, from_pytorch)
+"""
+import os
+import sys
+
+import h5py
+import numpy as np
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "..", "docs", "python"))
+from seal_checkpoint import seal  # noqa: E402
+
+
+def sealed(path, write, **options):
+    with h5py.File(path, "w", userblock_size=512, **options) as file:
+        write(file)
+    seal(path)
+
+
+def h5py_reads(folder):
+    """every.h5, written by heed, holds what the test put into it."""
+    with h5py.File(os.path.join(folder, "every.h5"), "r") as file:
+        assert file.userblock_size == 512
+        assert file.attrs["format"] == "heed checkpoint", file.attrs["format"]
+        assert int(file["step"][()]) == 12 and int(file["seed"][()]) == 2**64 - 1
+        assert file["config"].asstr()[()] == '{"name": "für Elise"}'
+        assert bytes(file["tokenizer"][:]) == b"\x00\x01\xff\n\x00" and file["nothing"].shape == (0,)
+        model = file["model"]
+        expected = {
+            "f32": np.array([[1.5, -0.0, np.inf], [-np.inf, 1e-45, 3]], np.float32),
+            "f64": np.array([[0.1], [-1e308], [5e-324]], np.float64),
+            "i32": np.array([-(2**31), 0, 2**31 - 1], np.int32),
+            "b8": np.array([[True, False], [False, True]]),
+            "bf16": np.array([0x3F80, 0xC020], np.uint16),
+            "scalar": np.array(2.5, np.float32),
+            "empty": np.zeros((3, 0, 2), np.float32),
+        }
+        assert set(model) == set(expected), set(model)
+        for name, want in expected.items():
+            got = np.array(model[name])
+            assert got.dtype == want.dtype and got.shape == want.shape and got.tobytes() == want.tobytes(), (name, got)
+        assert model["bf16"].attrs["dtype"] == "bfloat16"
+
+
+def h5py_writes(folder):
+    """written.h5: the same values in h5py's own ways: other byte orders, chunks, compression, fixed strings, signed counters."""
+    def write(file):
+        file["step"] = 12
+        file["seed"] = np.uint64(2**64 - 1)
+        file["config"] = '{"name": "für Elise"}'
+        file["fixed"] = np.bytes_("abc")
+        file["tokenizer"] = np.frombuffer(b"\x00\x01\xff\n\x00", np.uint8)
+        file["nothing"] = np.zeros(0, np.uint8)
+        file["model/f32"] = np.array([[1.5, -0.0, np.inf], [-np.inf, 1e-45, 3]], ">f4")
+        file.create_dataset("model/f64", data=np.array([[0.1], [-1e308], [5e-324]]), chunks=(1, 1), compression="gzip")
+        file["model/i32"] = np.array([-(2**31), 0, 2**31 - 1], ">i4")
+        file["model/b8"] = np.array([[True, False], [False, True]])
+        file["model/bf16"] = np.array([0x3F80, 0xC020], np.uint16)
+        file["model/bf16"].attrs["dtype"] = "bfloat16"
+        file["model/scalar"] = np.float32(2.5)
+        file["model/empty"] = np.zeros((3, 0, 2), np.float32)
+        file["model/nested/deep/x"] = np.float32(1)
+        file.attrs["config"] = "attributes of the file are not read"
+    sealed(os.path.join(folder, "written.h5"), write)
+    sealed(os.path.join(folder, "latest.h5"), write, libver="latest")
+
+
+def h5py_oddities(folder):
+    """Sealed files with what no tensor, counter, text or blob can hold: name.h5 each."""
+    def put(path, value):
+        return lambda file: file.__setitem__(path, value)
+
+    def attribute(file):
+        file["model/x"] = np.zeros(2, np.uint16)
+        file["model/x"].attrs["dtype"] = 7
+
+    def deep(file):
+        file.create_group("/".join("abcdefghijklmnopqrstuvwxyz"))
+
+    def cycle(file):
+        file.create_group("model")
+        file["model/again"] = file["model"]
+
+    odd = {
+        "int64": put("model/x", np.zeros(2, np.int64)),
+        "uint8": put("model/x", np.zeros(2, np.uint8)),
+        "uint16": put("model/x", np.zeros(2, np.uint16)),
+        "uint32": put("model/x", np.zeros(2, np.uint32)),
+        "float16": put("model/x", np.zeros(2, np.float16)),
+        "complex": put("model/x", np.zeros(2, np.complex64)),
+        "string": put("model/x", "text"),
+        "null": put("model/x", h5py.Empty("f4")),
+        "axes": put("model/x", np.zeros((1,) * 9, np.float32)),
+        "root": put("x", np.zeros(3, np.float32)),
+        "real": put("x", 1.5),
+        "negative": put("step", -1),
+        "type": put("model/x", np.dtype("f4")),
+        "soft": put("model/x", h5py.SoftLink("/y")),
+        "external": put("model/x", h5py.ExternalLink("/etc/passwd", "/y")),
+        "attribute": attribute,
+        "deep": deep,
+        "cycle": cycle,
+    }
+    for name, write in odd.items():
+        sealed(os.path.join(folder, name + ".h5"), write)
+
+
+def to_pytorch(folder):
+    """heed's GPTs, with data/x in them, through the example loader: NAME.h5 -> NAME_logits.h5."""
+    import torch
+    from gpt import load_gpt
+    for name in sorted(os.listdir(folder)):
+        path = os.path.join(folder, name)
+        with h5py.File(path, "r") as file:
+            x = torch.from_numpy(np.array(file["data/x"])).long()
+        with torch.no_grad():
+            logits = load_gpt(path)(x).numpy()
+        sealed(path[:-3] + "_logits.h5", lambda file: file.__setitem__("data/logits", logits))
+
+
+def from_pytorch(folder):
+    """PyTorch's GPT for heed: gpt.h5 by the example writer, logits.h5 with its tokens and logits."""
+    import torch
+    from gpt import GPT
+    from pytorch_to_heed import save
+    torch.manual_seed(3)
+    config = {"model": "gpt", "vocabulary": 23, "context": 12, "layers": 2, "heads": 2, "kv_heads": 0, "width": 16, "hidden": 0, "dropout": 0.0,
+              "activation": "gelu", "norm": "layer", "positions": "learned", "bias": True, "tied": True, "attention": "softmax"}
+    model = GPT(config).eval()
+    for p in model.parameters():
+        torch.nn.init.normal_(p, 0.1, 0.3)
+    save(os.path.join(folder, "gpt.h5"), model.state_dict(), config)
+    x = torch.randint(23, (3, 12))
+    with torch.no_grad():
+        logits = model(x).numpy()
+
+    def write(file):
+        file["data/x"] = x.int().numpy()
+        file["data/logits"] = logits
+    sealed(os.path.join(folder, "logits.h5"), write)
+    kinds = {"half": torch.tensor([1.0, -2.5]).bfloat16(), "count": torch.tensor(7), "mask": torch.tensor([True, False])}
+    save(os.path.join(folder, "kinds.h5"), kinds, {})
+
+
+{f.__name__: f for f in (h5py_reads, h5py_writes, h5py_oddities, to_pytorch, from_pytorch)}[sys.argv[1]](sys.argv[2])
