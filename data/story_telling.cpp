@@ -83,7 +83,7 @@ class Telling {
     static constexpr double kEnough[] = {0, 0.05, 0.6};  // the share of stories that end after so many events
     const double ask = events_ >= o_.most_events ? 1 : kEnough[std::min(events_, 2)], go_on = 1 - ask;
     if (can_ask()) start.add("Wh", ask, {Start::question, 0});
-    if (events_ < o_.most_events || !can_ask()) name_options(start, go_on);
+    if (events_ < o_.most_events) name_options(start, go_on);
     const auto [kind, i] = start.choose();
     if (kind == Start::question) return false;
     if (kind == Start::aside) return aside_told_ = true;
