@@ -1,7 +1,12 @@
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <heed/autograd/extrema.hpp>
+#include <heed/core/index.hpp>
 #include <heed/core/parallel.hpp>
+#include <heed/core/pool.hpp>
 #include <limits>
+#include <numeric>
 
 namespace heed {
 namespace {
@@ -16,35 +21,11 @@ void check_some(const char* op, In x, const Groups& g) {
         " elements are reduced to one; they must be fewer than 2^31");
 }
 
-void check_dtype(const char* op, In x) {
-  check(x.dtype() == DType::float32 || x.dtype() == DType::float64, x.where(), op, ": x is ", x.tensor(),
-        "; it must be float32 or float64");
-}
-
-// dx[outer, place, inner] += dy[outer, inner].
-template <class T>
-void add_at(const Groups& g, const std::int32_t* place, const T* dy, T* dx) {
-  parallel_for(g.outer, std::max<Index>(1, 32768 / g.inner), [&](Index b, Index e) {
-    for (Index o = b; o < e; ++o)
-      for (Index j = 0; j < g.inner; ++j) dx[(o * g.n + place[o * g.inner + j]) * g.inner + j] += dy[o * g.inner + j];
-  });
-}
-
-Tensor scatter(const Groups& g, const Tensor& place, const Tensor& dy) {
-  Tensor dx = Tensor::zeros(g.shape(), dy.dtype());
-  if (dx.numel() == 0) return dx;
-  if (dy.dtype() == DType::float64)
-    add_at(g, place.ptr<std::int32_t>(), dy.ptr<double>(), dx.ptr<double>());
-  else
-    add_at(g, place.ptr<std::int32_t>(), dy.ptr<float>(), dx.ptr<float>());
-  return dx;
-}
-
 // Several reduced axes count in row-major order, whatever their order in memory.
 Tensor row_major(const Tensor& x, unsigned reduced) { return std::popcount(reduced) > 1 ? x.dense() : x; }
 
 Tensor extremum(const char* op, Reduction reduction, In x, const Axes& axes, bool keepdim) {
-  check_dtype(op, x);
+  detail::check_float(op, x);
   const unsigned reduced = axes.of(op, x);
   const Grouped g(row_major(x, reduced), reduced);
   check_some(op, x, g);
@@ -53,17 +34,55 @@ Tensor extremum(const char* op, Reduction reduction, In x, const Axes& axes, boo
   Tensor y = g.to_result(values, keepdim);
   const Groups& groups = g;
   record(op, x.where(), y, {x}, saved(place), [groups](Grads& d, const Tensor& dy, const Tensor& at) {
-    if (d.wants(0)) d.add(0, groups.to_input(scatter(groups, at, groups.from_result(dy))));
+    if (d.wants(0)) d.add(0, groups.to_input(detail::unfind(groups, at, groups.from_result(dy))));
   });
   return y;
 }
 
 Tensor place_of(const char* op, Reduction reduction, In x, std::optional<int> axis, bool keepdim) {
-  check_dtype(op, x);
+  detail::check_float(op, x);
   const unsigned reduced = axis ? 1u << detail::axis_of(op, x, *axis) : (1u << x.rank()) - 1u;
   const Grouped g(row_major(x, reduced), reduced);
   check_some(op, x, g);
   return g.to_result(detail::find(g, detail::reduce(reduction, g)), keepdim);
+}
+
+// Whether some element is `wanted`, turned round for all(): all are true unless some is false.
+Tensor of_mask(const char* op, bool wanted, In mask, const Axes& axes, bool keepdim) {
+  check(mask.dtype() == DType::bool8, mask.where(), op, ": the mask is ", mask.tensor(), "; it must be bool8");
+  const Grouped g(mask, axes.of(op, mask));
+  Tensor y = Tensor::full(g.result_shape(), wanted ? 0 : 1, DType::bool8);
+  const bool* x = g.x.ptr<bool>();
+  bool* to = y.ptr<bool>();
+  parallel_for(g.outer, std::max<Index>(1, 65536 / std::max<Index>(1, g.n * g.inner)), [&](Index b, Index e) {
+    for (Index o = b; o < e; ++o)
+      for (Index i = 0; i < g.n; ++i)
+        for (Index j = 0; j < g.inner; ++j)
+          if (x[(o * g.n + i) * g.inner + j] == wanted) to[o * g.inner + j] = wanted;
+  });
+  return g.to_result(y, keepdim);
+}
+
+// For each line of n values, where the k best stand, in order.
+template <class T>
+void best_places(const T* x, Index n, Index k, bool largest, Tensor& at) {
+  if (at.numel() == 0) return;
+  std::int32_t* to = at.ptr<std::int32_t>();
+  parallel_for(at.numel() / k, std::max<Index>(1, 8192 / n), [&](Index b, Index e) {
+    Scratch<std::int32_t> places(static_cast<std::size_t>(n));
+    for (Index r = b; r < e; ++r) {
+      const T* line = x + r * n;
+      const auto greater = [line](std::int32_t i, std::int32_t j) {
+        return line[i] > line[j] || (std::isnan(line[i]) && !std::isnan(line[j]));
+      };
+      const auto better = [&](std::int32_t i, std::int32_t j) {
+        if (largest ? greater(i, j) : greater(j, i)) return true;
+        return i < j && !(largest ? greater(j, i) : greater(i, j));
+      };
+      std::iota(places.data(), places.data() + n, 0);
+      std::partial_sort_copy(places.data(), places.data() + n, to + r * k, to + (r + 1) * k, better);
+    }
+  });
 }
 
 }  // namespace
@@ -75,6 +94,29 @@ Tensor argmax(In x, std::optional<int> axis, bool keepdim) {
 }
 Tensor argmin(In x, std::optional<int> axis, bool keepdim) {
   return place_of("argmin", Reduction::min, x, axis, keepdim);
+}
+
+Tensor any(In mask, const Axes& axes, bool keepdim) { return of_mask("any", true, mask, axes, keepdim); }
+Tensor all(In mask, const Axes& axes, bool keepdim) { return of_mask("all", false, mask, axes, keepdim); }
+
+TopK top_k(In x, Index k, int axis, bool largest) {
+  detail::check_float("top_k", x);
+  const int a = detail::axis_of("top_k", x, axis);
+  check(k >= 0 && k <= x.shape()[a], x.where(), "top_k: k is ", k, " but x is ", x.tensor(), "; it must lie in [0, ",
+        x.shape()[a], "], the size of axis ", a);
+  const Tensor lines = x->transpose(a, -1).dense();
+  Tensor at = Tensor::empty(lines.shape().with(-1, k), DType::int32);
+  detail::with_float(x.dtype(), [&](auto t) { best_places(lines.ptr<decltype(t)>(), lines.dim(-1), k, largest, at); });
+  const Tensor indices = at.transpose(a, -1).dense();
+  Tensor y = Tensor::empty(indices.shape(), x.dtype());
+  detail::gather(x, a, indices, y);
+  record("top_k", x.where(), y, {x}, saved(indices), [a](Grads& d, const Tensor& dy, const Tensor& places) {
+    Target t = d.dense(0);
+    if (!t) return;
+    if (!t.accumulate) t.gradient.zero_();
+    detail::scatter_add(t.gradient, a, places, dy);
+  });
+  return {y, indices};
 }
 
 }  // namespace heed

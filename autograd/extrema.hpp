@@ -1,4 +1,4 @@
-// The greatest and the least elements, and where they are; over any axes: none given means all.
+// The greatest and the least elements, and where they are. Where several axes may be given, none means all.
 #pragma once
 #include <heed/autograd/record.hpp>
 #include <heed/core/reduce.hpp>
@@ -16,5 +16,18 @@ Tensor min(In x, const Axes& axes = {}, bool keepdim = false);
 // NaN counts as greatest and as least.
 Tensor argmax(In x, std::optional<int> axis = {}, bool keepdim = false);
 Tensor argmin(In x, std::optional<int> axis = {}, bool keepdim = false);
+
+// Whether any, or every, element of a bool8 mask is true; false, and true, of no elements.
+Tensor any(In mask, const Axes& axes = {}, bool keepdim = false);
+Tensor all(In mask, const Axes& axes = {}, bool keepdim = false);
+
+// The k greatest (or least) values along the axis, in falling (rising) order, and where along it they stand: of equal
+// ones the first comes first. Both have k in the place of the axis's size; the indices are int32. NaN counts as
+// greatest, as in PyTorch. The gradient of a value goes to its element. Float32 and float64; 0 <= k <= the size of the
+// axis.
+struct TopK {
+  Tensor values, indices;
+};
+TopK top_k(In x, Index k, int axis = -1, bool largest = true);
 
 }  // namespace heed

@@ -70,4 +70,21 @@ Tensor index_select(In x, int axis, In given) {
   return y;
 }
 
+Tensor one_hot(In given, Index classes, DType dtype) {
+  check(classes > 0, given.where(), "one_hot: classes is ", classes, "; it must be 1 or more");
+  detail::check_indices("one_hot", given.where(), given, classes, "of classes");
+  const Tensor index = given->dense();
+  Tensor y = Tensor::zeros(index.shape() + Shape{classes}, dtype);
+  visit_dtype(dtype, [&](auto t) {
+    using T = decltype(t);
+    T one;
+    if constexpr (std::is_same_v<T, bfloat16>)
+      one = bfloat16(1.f);
+    else
+      one = T(1);
+    for (Index i = 0; i < index.numel(); ++i) y.ptr<T>()[i * classes + index.ptr<std::int32_t>()[i]] = one;
+  });
+  return y;
+}
+
 }  // namespace heed

@@ -17,4 +17,8 @@ Tensor scatter_add(In x, int axis, In index, In source);
 // The slices index[0], index[1], ... of x along the axis; index has one axis (torch.index_select).
 Tensor index_select(In x, int axis, In index);
 
+// 1 where the last, new axis of size `classes` is at the index, else 0: [2, 3] gives [2, 3, classes]. (PyTorch's is
+// int64; this is float32 unless another dtype is asked for.)
+Tensor one_hot(In index, Index classes, DType dtype = DType::float32);
+
 }  // namespace heed

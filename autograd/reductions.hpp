@@ -11,4 +11,23 @@ namespace heed {
 Tensor sum(In x, const Axes& axes = {}, bool keepdim = false);   // 0 of no elements
 Tensor mean(In x, const Axes& axes = {}, bool keepdim = false);  // NaN of no elements
 
+// Unbiased: the sum of squared deviations is divided by n - 1 (torch.var's default), else by n; NaN where that is 0 or
+// less.
+struct VarianceOptions {
+  bool unbiased = true;
+  bool keepdim = false;
+};
+Tensor variance(In x, const Axes& axes = {}, VarianceOptions options = {});
+// Its square root (torch.std). Where it is 0 the gradient is taken as 0.
+Tensor stddev(In x, const Axes& axes = {}, VarianceOptions options = {});
+
+// log(sum(e^x)), with the greatest x subtracted first. -inf of no elements and where all are -inf (the gradient is 0
+// there); +inf where an element is +inf (its gradient is NaN, as in PyTorch).
+Tensor logsumexp(In x, const Axes& axes = {}, bool keepdim = false);
+
+// (sum |x|^p)^(1/p) for p > 0; the greatest |x| where p is infinite. 0 of no elements. Squares are not scaled: above
+// 1e19 a float32 norm overflows, as in PyTorch. Where the norm is 0 the gradient is taken as 0; that of p = inf goes to
+// the first greatest |x|.
+Tensor norm(In x, double p = 2, const Axes& axes = {}, bool keepdim = false);
+
 }  // namespace heed

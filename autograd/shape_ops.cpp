@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/core/reduce.hpp>
 
@@ -27,6 +28,49 @@ Tensor concatenate_few(std::span<const Tensor> parts, int axis, const Where& whe
       from = end;
     }
   });
+  return y;
+}
+
+// A copy of x with 0 on one side of the diagonal of the last two axes.
+Tensor keep_triangle(const Tensor& x, bool lower, Index diagonal) {
+  Tensor y = Tensor::empty(x.shape(), x.dtype());
+  detail::copy_values(y, x);
+  const Index rows = x.shape()[-2], columns = x.shape()[-1];
+  if (y.numel() == 0) return y;
+  visit_dtype(x.dtype(), [&](auto t) {
+    using T = decltype(t);
+    for (Index r = 0; r < y.numel() / columns; ++r) {
+      T* row = y.ptr<T>() + r * columns;
+      const Index edge = r % rows + diagonal;  // the column of the diagonal
+      if (lower)
+        std::fill(row + std::clamp<Index>(edge + 1, 0, columns), row + columns, T{});
+      else
+        std::fill(row, row + std::clamp<Index>(edge, 0, columns), T{});
+    }
+  });
+  return y;
+}
+
+Tensor triangle(const char* op, bool lower, In x, Index diagonal) {
+  check(x.rank() >= 2, x.where(), op, ": x is ", x.tensor(), "; it must have 2 axes or more");
+  Tensor y = keep_triangle(x, lower, diagonal);
+  record(op, x.where(), y, {x}, saved(), [lower, diagonal](Grads& d, const Tensor& dy) {
+    if (d.wants(0)) d.add(0, keep_triangle(dy, lower, diagonal));
+  });
+  return y;
+}
+
+// A copy of x, read backwards along the axes of the mask.
+Tensor flipped(const Tensor& x, unsigned mask) {
+  Strides strides = x.strides();
+  Index offset = x.offset();
+  for (int a = 0; a < x.rank(); ++a) {
+    if (!(mask >> a & 1u)) continue;
+    offset += std::max<Index>(0, x.shape()[a] - 1) * strides[a];
+    strides[a] = -strides[a];
+  }
+  Tensor y = Tensor::empty(x.shape(), x.dtype());
+  detail::copy_values(y, x.as_strided(x.shape(), strides, offset));
   return y;
 }
 
@@ -95,6 +139,36 @@ std::vector<Tensor> split(In x, std::initializer_list<Index> sizes, int axis) {
     begin += s;
   }
   return parts;
+}
+
+Tensor tril(In x, Index diagonal) { return triangle("tril", true, x, diagonal); }
+Tensor triu(In x, Index diagonal) { return triangle("triu", false, x, diagonal); }
+
+// Views and copies that the tape knows: for each axis, [before, behind] is seen as [before, 1, behind], expanded and
+// copied.
+Tensor repeat(In x, const Shape& counts) {
+  check(counts.rank() >= x.rank(), x.where(), "repeat: the counts are ", counts, " but x is ", x.tensor(),
+        "; there must be one for each axis at least");
+  for (Index c : counts) check(c >= 0, x.where(), "repeat: the counts are ", counts, "; each must be 0 or more");
+  Shape shape;
+  for (int i = x.rank(); i < counts.rank(); ++i) shape.push_back(1);
+  shape = shape + x.shape();
+  Tensor y = x->reshape(shape);
+  for (int a = shape.rank() - 1; a >= 0; --a) {
+    if (counts[a] == 1) continue;
+    const Index before = shape.first(a).numel(), behind = shape.last(shape.rank() - a).numel();
+    shape[a] *= counts[a];
+    y = y.reshape({before, 1, behind}).expand({before, counts[a], behind}).contiguous().view(shape);
+  }
+  return y.shares_storage(x) ? y.clone() : y;
+}
+
+Tensor flip(In x, std::initializer_list<int> axes) {
+  check(axes.size() > 0, x.where(), "flip: no axes were given; there must be at least one");
+  const unsigned mask = Axes(axes).of("flip", x);
+  Tensor y = flipped(x, mask);
+  record("flip", x.where(), y, {x}, saved(), [mask](Grads& d, const Tensor& dy) { d.add(0, flipped(dy, mask)); });
+  return y;
 }
 
 }  // namespace heed

@@ -20,4 +20,16 @@ Tensor stack(std::initializer_list<Tensor> parts, int axis = 0, Where where = Wh
 std::vector<Tensor> split(In x, Index size, int axis = 0);
 std::vector<Tensor> split(In x, std::initializer_list<Index> sizes, int axis = 0);
 
+// x with 0 above (below) the diagonal of the last two axes; diagonal 1 is the one above the main one, -1 the one below.
+// tril(Tensor::ones({t, t}, DType::bool8)) is a causal mask.
+Tensor tril(In x, Index diagonal = 0);
+Tensor triu(In x, Index diagonal = 0);
+
+// x as often as said along each axis: repeat(x, {2, 3}) of [4, 5] is [8, 15] (torch's repeat and tile). More counts
+// than axes make leading axes.
+Tensor repeat(In x, const Shape& counts);
+
+// x with the order along the axes reversed; at least one axis.
+Tensor flip(In x, std::initializer_list<int> axes);
+
 }  // namespace heed

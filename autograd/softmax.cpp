@@ -5,8 +5,7 @@ namespace heed {
 
 // softmax: dx = y (dy - sum(dy y)); log_softmax: dx = dy - e^y sum(dy); sums over the axis.
 static Tensor softmax_op(const char* op, bool log, In x, int axis) {
-  check(x.dtype() == DType::float32 || x.dtype() == DType::float64, x.where(), op, ": x is ", x.tensor(),
-        "; it must be float32 or float64");
+  detail::check_float(op, x);
   const int a = detail::axis_of(op, x, axis);
   Tensor y = Tensor::empty(x.shape(), x.dtype());
   detail::softmax(log, x->dense(), a, y);

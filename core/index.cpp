@@ -2,6 +2,7 @@
 #include <cstring>
 #include <heed/core/index.hpp>
 #include <heed/core/parallel.hpp>
+#include <heed/core/reduce.hpp>
 
 namespace heed::detail {
 namespace {
@@ -56,14 +57,6 @@ void each_run(Index outer, Index n, Index inner, const Tensor& index, F f) {
 
 Index outer_of(const Tensor& x, int axis) { return x.shape().first(axis).numel(); }
 Index inner_of(const Tensor& x, int axis) { return x.shape().last(x.rank() - axis - 1).numel(); }
-
-template <class F>
-void with_float(DType dtype, F f) {
-  if (dtype == DType::float64)
-    f(double{});
-  else
-    f(float{});
-}
 
 }  // namespace
 

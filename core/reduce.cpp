@@ -9,44 +9,11 @@ namespace kernels {
 HEED_KERNEL_TABLE(ReduceTable, reduce_table)
 }
 
-void Axes::add(int axis) {
-  require(count_ < kMaxRank, "axes: more than ", kMaxRank, " axes were given; a tensor has at most that many");
-  axes_[count_++] = axis;
-}
-
-unsigned Axes::of(const char* op, In x) const {
-  if (count_ == 0) return (1u << x.rank()) - 1u;
-  unsigned mask = 0;
-  for (int i = 0; i < count_; ++i) {
-    const unsigned bit = 1u << detail::axis_of(op, x, axes_[i]);
-    check(!(mask & bit), x.where(), op, ": axis ", axes_[i], " of x, which is ", x.tensor(),
-          ", is named twice; each may be named once");
-    mask |= bit;
-  }
-  return mask;
-}
-
 namespace detail {
 
 using kernels::Reduction;
 
-int axis_of(const char* op, In x, int axis) {
-  const int rank = x.rank();
-  check(axis >= -rank && axis < rank, x.where(), op, ": axis is ", axis, " but x is ", x.tensor(), "; it must lie in [",
-        -rank, ", ", rank, ")");
-  return axis < 0 ? axis + rank : axis;
-}
-
 namespace {
-
-Tensor permuted(const Tensor& x, const Shape& order) {
-  Shape shape, strides;
-  for (Index a : order) {
-    shape.push_back(x.shape()[static_cast<int>(a)]);
-    strides.push_back(x.strides()[static_cast<int>(a)]);
-  }
-  return x.as_strided(shape, strides, x.offset());
-}
 
 template <class T>
 const kernels::ReduceKernels<T>& table() {
@@ -124,91 +91,11 @@ void reduce_narrow(Reduction op, const T* x, Index n, Index inner, T* y) {
   reduce_columns<T>(combination(op), rest.data(), 1, k + (left > 0), inner, nullptr, y);
 }
 
-// x's axes by the place of their elements in memory, the farthest apart first.
-Shape memory_order(const Tensor& x) {
-  Shape order;
-  for (int i = 0; i < x.rank(); ++i) order.push_back(i);
-  if (x.is_contiguous()) return order;
-  std::stable_sort(order.begin(), order.end(), [&](Index a, Index b) {
-    return x.strides()[static_cast<int>(a)] > x.strides()[static_cast<int>(b)];
-  });
-  return order;
-}
-
 }  // namespace
-
-Groups::Groups(const Tensor& x, unsigned reduced) : order_(memory_order(x)), sizes_(x.shape()), reduced_(reduced) {
-  if (permuted(x, order_).is_contiguous() && set_sizes()) return;
-  std::sort(order_.begin(), order_.end());
-  std::stable_partition(order_.begin(), order_.end(), [&](Index a) { return !(reduced >> a & 1u); });
-  set_sizes();
-}
-
-// False where the reduced axes do not lie side by side.
-bool Groups::set_sizes() {
-  outer = n = inner = 1;
-  bool seen = false, passed = false;
-  for (Index a : order_) {
-    const Index size = sizes_[static_cast<int>(a)];
-    if (size == 1) continue;
-    if (reduced_ >> a & 1u) {
-      if (passed) return false;
-      n *= size;
-      seen = true;
-    } else {
-      (seen ? inner : outer) *= size;
-      passed = seen;
-    }
-  }
-  return true;
-}
-
-Tensor Groups::gather(const Tensor& x) const { return permuted(x, order_).dense(); }
-
-Shape Groups::shape() const {
-  Shape shape;
-  for (Index a : order_) shape.push_back(sizes_[static_cast<int>(a)]);
-  return shape;
-}
-
-Shape Groups::result_shape() const {
-  Shape shape;
-  for (Index a : order_)
-    if (!(reduced_ >> a & 1u)) shape.push_back(sizes_[static_cast<int>(a)]);
-  return shape;
-}
-
-Tensor Groups::to_result(const Tensor& y, bool keepdim) const {
-  Shape place = sizes_, order, shape;  // place[a]: which axis of y is x's axis a
-  Index next = 0;
-  for (Index a : order_)
-    if (!(reduced_ >> a & 1u)) place[static_cast<int>(a)] = next++;
-  for (int a = 0; a < sizes_.rank(); ++a) {
-    const bool kept = !(reduced_ >> a & 1u);
-    if (kept) order.push_back(place[a]);
-    if (kept || keepdim) shape.push_back(kept ? sizes_[a] : 1);
-  }
-  return permuted(y, order).dense().view(shape);
-}
-
-Tensor Groups::from_result(const Tensor& dy) const {
-  Shape kept = sizes_;
-  for (int a = 0; a < kept.rank(); ++a)
-    if (reduced_ >> a & 1u) kept[a] = 1;
-  return permuted(dy.dense().view(kept), order_).dense().view(result_shape());
-}
-
-Tensor Groups::to_input(const Tensor& dx) const {
-  Shape inverse = order_;
-  for (int i = 0; i < order_.rank(); ++i) inverse[static_cast<int>(order_[i])] = i;
-  return permuted(dx.view(shape()), inverse);
-}
-
-bool Groups::in_order() const { return std::is_sorted(order_.begin(), order_.end()); }
 
 Tensor reduce(Reduction op, const Grouped& g, const Tensor& center) {
   Tensor y = Tensor::empty(g.result_shape(), g.x.dtype());
-  const auto run = [&](auto t) {
+  with_float(g.x.dtype(), [&](auto t) {
     using T = decltype(t);
     const T* x = g.x.ptr<T>();
     const T* c = center.ptr<T>();
@@ -222,18 +109,14 @@ Tensor reduce(Reduction op, const Grouped& g, const Tensor& center) {
       reduce_narrow<T>(op, x, g.n, g.inner, y.ptr<T>());
     else
       reduce_columns<T>(op, x, g.outer, g.n, g.inner, c, y.ptr<T>());
-  };
-  if (g.x.dtype() == DType::float64)
-    run(double{});
-  else
-    run(float{});
+  });
   return y;
 }
 
 Tensor find(const Grouped& g, const Tensor& value) {
   Tensor y = Tensor::empty(g.result_shape(), DType::int32);
   if (y.numel() == 0) return y;
-  const auto run = [&](auto t) {
+  with_float(g.x.dtype(), [&](auto t) {
     using T = decltype(t);
     const T *x = g.x.ptr<T>(), *v = value.ptr<T>();
     parallel_for(g.outer, std::max<Index>(1, kWork / (g.n * g.inner)), [&](Index b, Index e) {
@@ -242,26 +125,45 @@ Tensor find(const Grouped& g, const Tensor& value) {
         table<T>().find_columns(x + o * g.n * g.inner, g.n, g.inner, v + o * g.inner,
                                 y.ptr<std::int32_t>() + o * g.inner);
     });
-  };
-  if (g.x.dtype() == DType::float64)
-    run(double{});
-  else
-    run(float{});
+  });
   return y;
+}
+
+Tensor unfind(const Groups& g, const Tensor& place, const Tensor& dy) {
+  Tensor dx = Tensor::zeros(g.shape(), dy.dtype());
+  if (dx.numel() == 0) return dx;
+  with_float(dy.dtype(), [&](auto t) {
+    using T = decltype(t);
+    const std::int32_t* at = place.ptr<std::int32_t>();
+    const T* from = dy.ptr<T>();
+    T* to = dx.ptr<T>();
+    parallel_for(g.outer, std::max<Index>(1, kWork / g.inner), [&](Index b, Index e) {
+      for (Index i = b * g.inner; i < e * g.inner; ++i)
+        to[(i / g.inner * g.n + at[i]) * g.inner + i % g.inner] = from[i];
+    });
+  });
+  return dx;
 }
 
 void spread(kernels::Spread op, const Grouped& g, const Tensor& center, const Tensor& a, Tensor& dx, bool accumulate) {
   if (g.x.numel() == 0) return;
-  const auto run = [&](auto t) {
+  with_float(g.x.dtype(), [&](auto t) {
     using T = decltype(t);
     const T *x = g.x.ptr<T>(), *c = center.ptr<T>();
-    // [outer * n] rows of `inner` where that is more than one; their centers change every n rows.
     if (g.inner == 1) {
-      return parallel_for(g.outer, std::max<Index>(1, kWork / g.n), [&](Index b, Index e) {
-        table<T>().spread_rows(op, x + b * g.n, e - b, g.n, c != nullptr ? c + b : nullptr, a.ptr<T>() + b,
-                               dx.ptr<T>() + b * g.n, accumulate);
+      // Long rows in parts; of short ones several together.
+      const Index parts = (g.n + kRowPart - 1) / kRowPart;
+      return parallel_for(g.outer * parts, std::max<Index>(1, kWork / std::min(g.n, kRowPart)), [&](Index b, Index e) {
+        for (Index i = b; i < e;) {
+          const Index r = i / parts, at = r * g.n + i % parts * kRowPart, rows = parts == 1 ? e - b : 1;
+          const Index n = parts == 1 ? g.n : std::min(kRowPart, (r + 1) * g.n - at);
+          table<T>().spread_rows(op, x + at, rows, n, c != nullptr ? c + r : nullptr, a.ptr<T>() + r, dx.ptr<T>() + at,
+                                 accumulate);
+          i += rows;
+        }
       });
     }
+    // outer * n rows of `inner`; their centers change every n rows.
     parallel_for(g.outer * g.n, std::max<Index>(1, kWork / g.inner), [&](Index b, Index e) {
       for (Index r = b; r < e;) {
         const Index o = r / g.n, rows = std::min(e, (o + 1) * g.n) - r;
@@ -270,11 +172,7 @@ void spread(kernels::Spread op, const Grouped& g, const Tensor& center, const Te
         r += rows;
       }
     });
-  };
-  if (g.x.dtype() == DType::float64)
-    run(double{});
-  else
-    run(float{});
+  });
 }
 
 Tensor sum_axes(const Tensor& x, unsigned reduced) {

@@ -29,6 +29,17 @@ class Axes {
 
 namespace detail {
 
+// Throws Error unless x is float32 or float64.
+void check_float(const char* op, In x);
+// Calls f(float{}) or f(double{}).
+template <class F>
+void with_float(DType dtype, F f) {
+  if (dtype == DType::float64)
+    f(double{});
+  else
+    f(float{});
+}
+
 // The axis counted from 0; throws Error where x has no such axis.
 int axis_of(const char* op, In x, int axis);
 
@@ -66,6 +77,10 @@ Tensor reduce(kernels::Reduction op, const Grouped& g, const Tensor& center = {}
 
 // The first place along n, counted from 0, where x is `value` or NaN: int32, of g.result_shape().
 Tensor find(const Grouped& g, const Tensor& value);
+
+// The way back: dy, contiguous and in the result's layout, at the places that find() gave; 0 elsewhere; in the grouped
+// layout.
+Tensor unfind(const Groups& g, const Tensor& place, const Tensor& dy);
 
 // dx = (or +=) a * f(x, center), see kernels::Spread; dx is contiguous in the grouped layout, a and center in the
 // result's.

@@ -113,3 +113,79 @@ TEST_CASE("max of empty tensors and scalars") {
                  "min: x is [2] bool8; it must be float32 or float64"));
   CHECK(contains(error_of([] { argmax(Tensor::zeros({2}), 1); }), "argmax: axis is 1 but x is [2] float32"));
 }
+
+TEST_CASE("any and all of masks") {
+  Rng rng(6);
+  const Tensor x = rng.integers({3, 4, 5}, 0, 5).to(DType::bool8), y = rng.integers({3, 4, 5}, -3, 2).to(DType::bool8);
+  for (const Tensor& v : {x, x.transpose(0, 2), y.slice(1, 0, 4, 2)}) {
+    for (const auto& axes : kAxes) {
+      const Tensor a = any(v, axes), b = all(v, axes, true);
+      CHECK(a.dtype() == DType::bool8);
+      CHECK(test::close(a, test::reduced(v, axes, a, greatest), 0, 0));
+      CHECK(test::close(b, test::reduced(v, axes, b, least), 0, 0));
+    }
+  }
+  CHECK(any(Tensor::zeros({0}, DType::bool8)).item() == 0);
+  CHECK(all(Tensor::zeros({2, 0}, DType::bool8), 1).to_vector<double>() == std::vector<double>{1, 1});
+  CHECK(any(Tensor::scalar(1, DType::bool8)).item() == 1);
+  CHECK(contains(error_of([] { any(Tensor::zeros({2})); }), "any: the mask is [2] float32; it must be bool8"));
+  CHECK(contains(error_of([] { all(Tensor::zeros({2}, DType::bool8), 3); }), "all: axis is 3"));
+}
+
+TEST_CASE("top_k takes the best in order, of equal ones the first") {
+  Rng rng(7);
+  for (const DType dtype : {DType::float32, DType::float64}) {
+    const Tensor x = rng.integers({4, 30, 3}, 0, 12).to(dtype);
+    for (const Tensor& v : {x, x.transpose(0, 1)}) {
+      for (int axis = -3; axis < 3; ++axis) {
+        for (const bool largest : {true, false}) {
+          for (const Index k : {Index{0}, Index{1}, Index{2}, v.dim(axis)}) {
+            const TopK best = top_k(v, k, axis, largest);
+            const auto sorted = [&](bool places) {
+              return test::along(v, axis,
+                                 [&](const std::vector<double>& line) {
+                                   std::vector<double> order(line.size());
+                                   for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<double>(i);
+                                   std::stable_sort(order.begin(), order.end(), [&](double i, double j) {
+                                     const double p = line[static_cast<std::size_t>(i)],
+                                                  q = line[static_cast<std::size_t>(j)];
+                                     return largest ? p > q : p < q;
+                                   });
+                                   if (!places)
+                                     for (double& o : order) o = line[static_cast<std::size_t>(o)];
+                                   return order;
+                                 })
+                  .slice(axis, 0, k);
+            };
+            CHECK(best.indices.dtype() == DType::int32);
+            CHECK(best.values.dtype() == dtype);
+            CHECK(test::close(best.values, sorted(false), 0, 0));
+            CHECK(test::close(best.indices, sorted(true), 0, 0));
+          }
+        }
+      }
+    }
+  }
+  const Tensor bad = Tensor::from({1, kNan, 3, kInf, kNan, -kInf});
+  CHECK(top_k(bad, 4).indices.to_vector<double>() == std::vector<double>{1, 4, 3, 2});
+  CHECK(top_k(bad, 5, 0, false).indices.to_vector<double>() == std::vector<double>{5, 0, 2, 3, 1});
+  CHECK(contains(error_of([&] { top_k(bad, 7); }),
+                 "top_k: k is 7 but x is [6] float32; it must lie in [0, 6], the size of axis 0"));
+  CHECK(contains(error_of([&] { top_k(bad, -1); }), "top_k: k is -1"));
+  CHECK(contains(error_of([&] { top_k(bad.to(DType::int32), 1); }), "top_k: x is [6] int32"));
+}
+
+TEST_CASE("top_k passes gradcheck") {
+  Rng rng(8);
+  const Tensor x = rng.normal({3, 4, 5}, 0, 1, DType::float64);
+  for (const int axis : {0, 1, 2}) {
+    for (const bool largest : {true, false}) {
+      gradcheck([&](const std::vector<Tensor>& in) { return top_k(in[0], 2, axis, largest).values; }, {x});
+      gradcheck(
+          [&](const std::vector<Tensor>& in) {
+            return top_k(max(in[0].transpose(0, 2), 0, true), 1, axis, largest).values;
+          },
+          {x});
+    }
+  }
+}

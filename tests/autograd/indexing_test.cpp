@@ -160,3 +160,21 @@ TEST_CASE("wrong indices are named with their place") {
   CHECK(contains(error_of([&] { gather(Tensor::scalar(1), 0, Tensor::zeros({}, DType::int32)); }),
                  "gather: axis is 0 but x is [] float32"));
 }
+
+TEST_CASE("one_hot marks the classes") {
+  const Tensor index = Tensor::from<std::int32_t>({2, 0, 1, 2}, {2, 2}), y = one_hot(index, 3);
+  CHECK(y.shape() == Shape{2, 2, 3});
+  CHECK(y.dtype() == DType::float32);
+  CHECK(y.to_vector<double>() == std::vector<double>{0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0, 1});
+  CHECK(test::same_bits(one_hot(index.t(), 3), y.transpose(0, 1)));
+  for (const DType dtype : {DType::float64, DType::int32, DType::bool8, DType::bfloat16}) {
+    CHECK(one_hot(index, 3, dtype).dtype() == dtype);
+    CHECK(one_hot(index, 3, dtype).to_vector<double>() == y.to_vector<double>());
+  }
+  CHECK(one_hot(Tensor::scalar(1, DType::int32), 2).to_vector<double>() == std::vector<double>{0, 1});
+  CHECK(one_hot(Tensor::zeros({0}, DType::int32), 2).shape() == Shape{0, 2});
+  CHECK(contains(error_of([&] { one_hot(index, 2); }),
+                 "one_hot: the index at [0, 0] is 2; indices of classes must lie in [0, 2)"));
+  CHECK(contains(error_of([&] { one_hot(index, 0); }), "one_hot: classes is 0; it must be 1 or more"));
+  CHECK(contains(error_of([&] { one_hot(y, 3); }), "one_hot: the indices are [2, 2, 3] float32; they must be int32"));
+}

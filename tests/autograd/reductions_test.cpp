@@ -1,7 +1,9 @@
 #include <heed/autograd/gradcheck.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/core/random.hpp>
+#include <limits>
 
+#include "tests/core/levels.hpp"
 #include "tests/reference.hpp"
 #include "tests/support.hpp"
 
@@ -18,6 +20,39 @@ double naive_sum(const std::vector<double>& x) {
   for (double v : x) y += v;
   return y;
 }
+double naive_variance(const std::vector<double>& x, bool unbiased) {
+  long double mean = 0, y = 0;
+  for (double v : x) mean += v;
+  mean /= static_cast<long double>(x.size());
+  for (double v : x) y += (v - mean) * (v - mean);
+  return static_cast<double>(y / static_cast<long double>(x.size() - (unbiased ? 1 : 0)));
+}
+double naive_logsumexp(const std::vector<double>& x) {
+  long double y = 0;
+  for (double v : x) y += std::exp(static_cast<long double>(v));
+  return static_cast<double>(std::log(y));
+}
+double naive_norm(const std::vector<double>& x, double p) {
+  long double y = 0;
+  for (double v : x)
+    y = std::isinf(p) ? std::max<long double>(y, std::fabs(v))
+                      : y + std::pow(static_cast<long double>(std::fabs(v)), p);
+  return static_cast<double>(std::isinf(p) ? y : std::pow(y, 1 / static_cast<long double>(p)));
+}
+const double kInf = std::numeric_limits<double>::infinity();
+const double kNan = std::numeric_limits<double>::quiet_NaN();
+const std::vector<double> kPowers = {1, 2, kInf, 3, 0.5, 2.5};
+
+// d/dx of sum(op(x)).
+template <class F>
+std::vector<double> gradient_of(F op, const Tensor& x) {
+  Tape tape;
+  const Tensor in = tape.watch(x);
+  const Tensor y = op(in);
+  tape.backward(y, Tensor::ones(y.shape(), y.dtype()));
+  return tape.grad(in).template to_vector<double>();
+}
+
 double naive_mean(const std::vector<double>& x) { return naive_sum(x) / static_cast<double>(x.size()); }
 
 }  // namespace
@@ -68,6 +103,121 @@ TEST_CASE("sums of no elements, one element and no axes") {
   CHECK(std::isnan(sum(Tensor::from({inf, -inf})).item()));
 }
 
+TEST_CASE("variance, stddev, logsumexp and norm over any axes, of any strides") {
+  Rng rng(3);
+  for (const DType dtype : {DType::float32, DType::float64}) {
+    const double tolerance = dtype == DType::float32 ? 1e-6 : 1e-14;
+    const Tensor x = rng.normal({3, 4, 5}, 2, 1, dtype);
+    for (const auto& axes : kAxes) {
+      for (const Tensor& v : {x, x.transpose(0, 2), x.slice(2, 0, 5, 2)}) {
+        for (const bool flag : {false, true}) {
+          const Tensor a = variance(v, axes, {.unbiased = flag, .keepdim = !flag}),
+                       b = stddev(v, axes, {.unbiased = flag});
+          CHECK(test::worst(a, test::reduced(v, axes, a, [&](const auto& g) { return naive_variance(g, flag); }),
+                            tolerance, 0) <= 1);
+          CHECK(test::worst(
+                    b, test::reduced(v, axes, b, [&](const auto& g) { return std::sqrt(naive_variance(g, flag)); }),
+                    tolerance, 0) <= 1);
+          const Tensor c = logsumexp(v, axes, flag);
+          CHECK(test::worst(c, test::reduced(v, axes, c, naive_logsumexp), tolerance, tolerance) <= 1);
+          for (const double p : kPowers) {
+            const Tensor d = norm(v, p, axes, flag);
+            CHECK(test::worst(d, test::reduced(v, axes, d, [p](const auto& g) { return naive_norm(g, p); }),
+                              2 * tolerance, 0) <= 1);
+          }
+        }
+      }
+    }
+  }
+  CHECK(variance(Tensor::from({1, 2, 3, 4})).item() == doctest::Approx(5.0 / 3));
+  CHECK(norm(Tensor::from({3, 4})).item() == 5);
+}
+
+TEST_CASE("variance does not cancel far from zero, nor does logsumexp overflow") {
+  const Tensor x = Tensor::from<double>({1e9, 1e9 + 1, 1e9 + 2}, {3});
+  CHECK(variance(x).item() == 1);
+  CHECK(logsumexp(Tensor::from({1000, 1000})).item() == doctest::Approx(1000 + std::log(2)));
+  CHECK(logsumexp(Tensor::from({-1000, -1000})).item() == doctest::Approx(-1000 + std::log(2)));
+}
+
+TEST_CASE("variance, stddev, logsumexp and norm pass gradcheck") {
+  Rng rng(4);
+  const Tensor x = rng.normal({3, 4, 5}, 0.5, 1, DType::float64);
+  for (const auto& axes : kAxes) {
+    for (const bool flag : {false, true}) {
+      const auto given = [flag](const Tensor& in) { return flag ? in : in.transpose(0, 2).slice(1, 0, 4, 2); };
+      gradcheck([&](const std::vector<Tensor>& in) { return variance(given(in[0]), axes, {.unbiased = flag}); }, {x});
+      gradcheck([&](const std::vector<Tensor>& in) { return stddev(given(in[0]), axes, {.keepdim = flag}); }, {x});
+      gradcheck([&](const std::vector<Tensor>& in) { return logsumexp(given(in[0]), axes, flag); }, {x});
+      for (const double p : kPowers)
+        gradcheck([&](const std::vector<Tensor>& in) { return norm(given(in[0]), p, axes, flag); }, {x});
+    }
+  }
+  // Long rows are spread in parts; two uses add up.
+  const Tensor row = rng.normal({40000}, 0, 1, DType::float64);
+  gradcheck(
+      [&](const std::vector<Tensor>& in) {
+        return norm(in[0].view({2, 20000}), 2, 1);
+      },
+      {row}, {.most_elements = 20});
+  gradcheck(
+      [&](const std::vector<Tensor>& in) {
+        return logsumexp(stddev(in[0].view({2, 20000}), 1));
+      },
+      {row}, {.most_elements = 20});
+}
+
+TEST_CASE("float32 derivatives of reductions agree with float64 at every width, on every instruction set") {
+  heed::testing::on_each_level([] {
+    Rng rng(5);
+    for (const Index n : {2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 65, 20000}) {
+      CAPTURE(n);
+      for (const bool down : {false, true}) {
+        const Tensor x = rng.normal(down ? Shape{n, 19} : Shape{3, n});
+        const int axis = down ? 0 : 1;
+        const auto check_same = [&](auto op) {
+          const Tensor a = Tensor::from(gradient_of(op, x), x.shape()),
+                       b = Tensor::from(gradient_of(op, x.to(DType::float64)), x.shape());
+          CHECK(test::worst(a, b, 3e-6, 3e-6) <= 1);
+        };
+        check_same([axis](In v) { return variance(v, axis); });
+        check_same([axis](In v) { return stddev(v, axis); });
+        check_same([axis](In v) { return logsumexp(v, axis); });
+        check_same([axis](In v) { return norm(v, 1, axis); });
+        check_same([axis](In v) { return norm(v, 2, axis); });
+        check_same([axis](In v) { return mean(v, axis); });
+      }
+    }
+  });
+}
+
+TEST_CASE("variance, logsumexp and norm of few, zero and non-finite values") {
+  CHECK(std::isnan(variance(Tensor::scalar(1)).item()));
+  CHECK(variance(Tensor::scalar(1), {}, {.unbiased = false}).item() == 0);
+  CHECK(std::isnan(variance(Tensor::zeros({0})).item()));
+  CHECK(std::isnan(stddev(Tensor::zeros({2, 0}), 1, {.unbiased = false}).at({1})));
+  CHECK(gradient_of([](In v) { return stddev(v); }, Tensor::ones({3})) == std::vector<double>{0, 0, 0});
+
+  CHECK(logsumexp(Tensor::zeros({0})).item() == -kInf);
+  CHECK(logsumexp(Tensor::from({-kInf, -kInf})).item() == -kInf);
+  CHECK(logsumexp(Tensor::from({1, kInf})).item() == kInf);
+  CHECK(std::isnan(logsumexp(Tensor::from({1, kNan})).item()));
+  CHECK(gradient_of([](In v) { return logsumexp(v); }, Tensor::from({-kInf, -kInf})) == std::vector<double>{0, 0});
+  CHECK(gradient_of([](In v) { return logsumexp(v); }, Tensor::from({-kInf, 3})) == std::vector<double>{0, 1});
+
+  for (const double p : kPowers) {
+    CAPTURE(p);
+    CHECK(norm(Tensor::zeros({0}), p).item() == 0);
+    CHECK(norm(Tensor::scalar(-3), p).item() == doctest::Approx(3));
+    CHECK(norm(Tensor::from({1, -kInf}), p).item() == kInf);
+    CHECK(std::isnan(norm(Tensor::from({1, kNan, 2}), p).item()));
+    CHECK(gradient_of([p](In v) { return norm(v, p); }, Tensor::zeros({2})) == std::vector<double>{0, 0});
+  }
+  CHECK(gradient_of([](In v) { return norm(v, std::numeric_limits<double>::infinity()); }, Tensor::from({2, -3, 3})) ==
+        std::vector<double>{0, -1, 0});
+  CHECK(gradient_of([](In v) { return norm(v, 1); }, Tensor::from({2, -3, 0})) == std::vector<double>{1, -1, 0});
+}
+
 TEST_CASE("reductions name what is wrong") {
   CHECK(contains(error_of([] { sum(Tensor::zeros({2}, DType::int32)); }),
                  "sum: x is [2] int32; it must be float32 or float64"));
@@ -77,5 +227,12 @@ TEST_CASE("reductions name what is wrong") {
                    mean(Tensor::zeros({2, 2}), {0, 0});
                  }),
                  "mean: axis 0 of x, which is [2, 2] float32, is named twice"));
+  CHECK(contains(error_of([] { variance(Tensor::zeros({2}, DType::bool8)); }),
+                 "variance: x is [2] bool8; it must be float32 or float64"));
+  CHECK(contains(error_of([] { stddev(Tensor::zeros({2}), -2); }), "stddev: axis is -2"));
+  CHECK(contains(error_of([] { logsumexp(Tensor::zeros({2}, DType::int32)); }), "logsumexp: x is [2] int32"));
+  CHECK(contains(error_of([] { norm(Tensor::zeros({2}, DType::int32)); }), "norm: x is [2] int32"));
+  CHECK(contains(error_of([] { norm(Tensor::zeros({2}), 0); }), "norm: p is 0; it must be greater than 0"));
+  CHECK(contains(error_of([] { norm(Tensor::zeros({2}), kNan); }), "norm: p is nan"));
   CHECK(contains(error_of([] { mean(Tensor::zeros({2}), 1); }), "reductions_test.cpp:"));
 }

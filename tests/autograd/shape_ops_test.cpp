@@ -110,3 +110,54 @@ TEST_CASE("concatenate, stack and split name what is wrong") {
                  }),
                  "split: the sizes add up to 4 but x is [2, 3] float32; they must add up to the 3 of axis 1"));
 }
+
+TEST_CASE("tril and triu keep one side of the diagonal") {
+  Rng rng(3);
+  for (const Shape& shape : {Shape{3, 5}, Shape{5, 3}, Shape{2, 4, 4}, Shape{1, 1}, Shape{0, 3}}) {
+    const Tensor x = rng.normal(shape);
+    for (Index diagonal = -6; diagonal <= 6; ++diagonal) {
+      const Tensor low = tril(x, diagonal), high = triu(x, diagonal);
+      const auto all = x.to_vector<double>(), a = low.to_vector<double>(), b = high.to_vector<double>();
+      bool same = true;
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        const Index column = static_cast<Index>(i) % shape.back(),
+                    row = static_cast<Index>(i) / shape.back() % shape[-2];
+        same =
+            same && a[i] == (column - row <= diagonal ? all[i] : 0) && b[i] == (column - row >= diagonal ? all[i] : 0);
+      }
+      CHECK(same);
+    }
+  }
+  CHECK(tril(Tensor::ones({2, 2}, DType::bool8)).to_vector<double>() == std::vector<double>{1, 0, 1, 1});
+  CHECK(tril(Tensor::full({2, 2}, std::nan(""))).at({0, 1}) == 0);
+  CHECK(test::same_bits(tril(Tensor::arange(4).view({2, 2}).t()), Tensor::from<std::int32_t>({0, 0, 1, 3}, {2, 2})));
+  const Tensor x = rng.normal({2, 3, 4}, 0, 1, DType::float64);
+  gradcheck([](const std::vector<Tensor>& in) { return tril(in[0], 1); }, {x});
+  gradcheck([](const std::vector<Tensor>& in) { return triu(in[0].transpose(0, 2)); }, {x});
+  CHECK(contains(error_of([] { tril(Tensor::zeros({3})); }), "tril: x is [3] float32; it must have 2 axes or more"));
+}
+
+TEST_CASE("repeat and flip") {
+  const Tensor x = Tensor::from({1, 2, 3, 4}, {2, 2});
+  CHECK(repeat(x, {1, 2}).to_vector<double>() == std::vector<double>{1, 2, 1, 2, 3, 4, 3, 4});
+  CHECK(repeat(x, {2, 1}).to_vector<double>() == std::vector<double>{1, 2, 3, 4, 1, 2, 3, 4});
+  CHECK(repeat(x.t(), {3, 1, 2}).shape() == Shape{3, 2, 4});
+  CHECK(repeat(x.t(), {1, 2}).to_vector<double>() == std::vector<double>{1, 3, 1, 3, 2, 4, 2, 4});
+  CHECK(repeat(x, {0, 2}).shape() == Shape{0, 4});
+  CHECK(!repeat(x, {1, 1}).shares_storage(x));
+  CHECK(repeat(x.t(), {2, 1, 1}).is_contiguous());
+  CHECK(repeat(Tensor::scalar(5), {3}).to_vector<double>() == std::vector<double>{5, 5, 5});
+  CHECK(flip(x, {0}).to_vector<double>() == std::vector<double>{3, 4, 1, 2});
+  CHECK(flip(x.t(), {0, -1}).to_vector<double>() == std::vector<double>{4, 2, 3, 1});
+  CHECK(flip(Tensor::zeros({0, 2}), {0}).shape() == Shape{0, 2});
+  Rng rng(4);
+  const Tensor v = rng.normal({2, 3, 4}, 0, 1, DType::float64);
+  gradcheck([](const std::vector<Tensor>& in) { return repeat(in[0].transpose(0, 1), {2, 1, 3, 2}); }, {v});
+  gradcheck([](const std::vector<Tensor>& in) { return repeat(in[0], {1, 1, 1}); }, {v});
+  gradcheck([](const std::vector<Tensor>& in) { return flip(in[0].transpose(0, 1), {0, 2}); }, {v});
+  CHECK(contains(error_of([&] { repeat(x, {2}); }),
+                 "repeat: the counts are [2] but x is [2, 2] float32; there must be one for each axis"));
+  CHECK(contains(error_of([&] { repeat(x, {2, -1}); }), "each must be 0 or more"));
+  CHECK(contains(error_of([&] { flip(x, {}); }), "flip: no axes were given"));
+  CHECK(contains(error_of([&] { flip(x, {2}); }), "flip: axis is 2"));
+}

@@ -1,0 +1,112 @@
+#include <algorithm>
+#include <heed/autograd/cumulative.hpp>
+#include <heed/core/parallel.hpp>
+#include <heed/core/pool.hpp>
+
+namespace heed {
+namespace {
+
+using detail::Grouped;
+
+constexpr Index kWork = 16384;  // elements that are worth a chunk of their own
+constexpr Index kColumns = 64;  // running sums held at once
+
+// y = (or +=) the running sums of contiguous x along the axis, from the last to the first if `reverse`.
+template <class T>
+void running_sums(const T* x, T* y, const Shape& shape, int axis, bool reverse, bool accumulate) {
+  const Index n = shape[axis], outer = shape.first(axis).numel(), inner = shape.last(shape.rank() - axis - 1).numel();
+  const Index parts = (inner + kColumns - 1) / kColumns;
+  if (n == 0 || inner == 0) return;
+  parallel_for(outer * parts, std::max<Index>(1, kWork / (n * std::min(inner, kColumns))), [&](Index b, Index e) {
+    for (Index task = b; task < e; ++task) {
+      const Index o = task / parts, from = task % parts * kColumns, columns = std::min(kColumns, inner - from);
+      double sums[kColumns] = {};
+      for (Index i = 0; i < n; ++i) {
+        const Index at = (o * n + (reverse ? n - 1 - i : i)) * inner + from;
+        for (Index j = 0; j < columns; ++j) {
+          sums[j] += static_cast<double>(x[at + j]);
+          y[at + j] = static_cast<T>(accumulate ? y[at + j] + sums[j] : sums[j]);
+        }
+      }
+    }
+  });
+}
+
+// dx[i] = dy * (the product of all but x[i]) = dy * (product before i) * (product after i), for each product.
+template <class T>
+void product_backward(const Grouped& g, const T* dy, T* dx) {
+  const T* x = g.x.ptr<T>();
+  parallel_for(g.outer * g.inner, std::max<Index>(1, kWork / g.n), [&](Index b, Index e) {
+    Scratch<double> before(static_cast<std::size_t>(g.n));
+    for (Index r = b; r < e; ++r) {
+      const Index base = r / g.inner * g.n * g.inner + r % g.inner;
+      double product = 1;
+      for (Index i = 0; i < g.n; ++i) {
+        before[static_cast<std::size_t>(i)] = product;
+        product *= static_cast<double>(x[base + i * g.inner]);
+      }
+      double after = static_cast<double>(dy[r]);
+      for (Index i = g.n - 1; i >= 0; --i) {
+        dx[base + i * g.inner] = static_cast<T>(before[static_cast<std::size_t>(i)] * after);
+        after *= static_cast<double>(x[base + i * g.inner]);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+// dx is the running sum of dy from the end.
+Tensor cumsum(In x, int axis) {
+  detail::check_float("cumsum", x);
+  const int a = detail::axis_of("cumsum", x, axis);
+  Tensor y = Tensor::empty(x.shape(), x.dtype());
+  const Tensor from = x->dense();
+  detail::with_float(x.dtype(), [&](auto t) {
+    using T = decltype(t);
+    running_sums(from.ptr<T>(), y.ptr<T>(), y.shape(), a, false, false);
+  });
+  record("cumsum", x.where(), y, {x}, saved(), [a](Grads& d, const Tensor& dy) {
+    if (const Target to = d.dense(0)) {
+      detail::with_float(dy.dtype(), [&](auto t) {
+        using T = decltype(t);
+        running_sums(dy.ptr<T>(), to.gradient.ptr<T>(), dy.shape(), a, true, to.accumulate);
+      });
+    }
+  });
+  return y;
+}
+
+Tensor prod(In x, const Axes& axes, bool keepdim) {
+  detail::check_float("prod", x);
+  const unsigned reduced = axes.of("prod", x);
+  const Grouped g(x, reduced);
+  Tensor values = Tensor::empty(g.result_shape(), x.dtype());
+  detail::with_float(x.dtype(), [&](auto t) {
+    using T = decltype(t);
+    const T* from = g.x.ptr<T>();
+    parallel_for(values.numel(), std::max<Index>(1, kWork / std::max<Index>(g.n, 1)), [&](Index b, Index e) {
+      for (Index r = b; r < e; ++r) {
+        const Index base = r / g.inner * g.n * g.inner + r % g.inner;
+        double product = 1;
+        for (Index i = 0; i < g.n; ++i) product *= static_cast<double>(from[base + i * g.inner]);
+        values.ptr<T>()[r] = static_cast<T>(product);
+      }
+    });
+  });
+  Tensor y = g.to_result(values, keepdim);
+  record("prod", x.where(), y, {x}, saved(x.tensor()), [reduced](Grads& d, const Tensor& dy, const Tensor& in) {
+    const Grouped groups(in, reduced);
+    if (!d.wants(0) || groups.x.numel() == 0) return;
+    Tensor dx = Tensor::empty(groups.shape(), in.dtype());
+    const Tensor grouped_dy = groups.from_result(dy);
+    detail::with_float(in.dtype(), [&](auto t) {
+      using T = decltype(t);
+      product_backward<T>(groups, grouped_dy.ptr<T>(), dx.ptr<T>());
+    });
+    d.add(0, groups.to_input(dx));
+  });
+  return y;
+}
+
+}  // namespace heed

@@ -1,0 +1,15 @@
+// Running sums, and products. Float32 and float64; float32 is accumulated in float64, in the order of the elements.
+#pragma once
+#include <heed/autograd/record.hpp>
+#include <heed/core/reduce.hpp>
+
+namespace heed {
+
+// y[i] = x[0] + ... + x[i] along the axis.
+Tensor cumsum(In x, int axis);
+
+// The product over the axes (none: all); 1 of no elements. The derivative divides by nothing: it is exact where
+// elements are 0.
+Tensor prod(In x, const Axes& axes = {}, bool keepdim = false);
+
+}  // namespace heed

@@ -1,0 +1,132 @@
+// The axes of reductions, and how a tensor is seen along them.
+#include <algorithm>
+#include <heed/core/reduce.hpp>
+
+namespace heed {
+
+void Axes::add(int axis) {
+  require(count_ < kMaxRank, "axes: more than ", kMaxRank, " axes were given; a tensor has at most that many");
+  axes_[count_++] = axis;
+}
+
+unsigned Axes::of(const char* op, In x) const {
+  if (count_ == 0) return (1u << x.rank()) - 1u;
+  unsigned mask = 0;
+  for (int i = 0; i < count_; ++i) {
+    const unsigned bit = 1u << detail::axis_of(op, x, axes_[i]);
+    check(!(mask & bit), x.where(), op, ": axis ", axes_[i], " of x, which is ", x.tensor(),
+          ", is named twice; each may be named once");
+    mask |= bit;
+  }
+  return mask;
+}
+
+namespace detail {
+
+void check_float(const char* op, In x) {
+  check(x.dtype() == DType::float32 || x.dtype() == DType::float64, x.where(), op, ": x is ", x.tensor(),
+        "; it must be float32 or float64");
+}
+
+int axis_of(const char* op, In x, int axis) {
+  const int rank = x.rank();
+  check(axis >= -rank && axis < rank, x.where(), op, ": axis is ", axis, " but x is ", x.tensor(), "; it must lie in [",
+        -rank, ", ", rank, ")");
+  return axis < 0 ? axis + rank : axis;
+}
+
+namespace {
+
+Tensor permuted(const Tensor& x, const Shape& order) {
+  Shape shape, strides;
+  for (Index a : order) {
+    shape.push_back(x.shape()[static_cast<int>(a)]);
+    strides.push_back(x.strides()[static_cast<int>(a)]);
+  }
+  return x.as_strided(shape, strides, x.offset());
+}
+
+// x's axes by the place of their elements in memory, the farthest apart first.
+Shape memory_order(const Tensor& x) {
+  Shape order;
+  for (int i = 0; i < x.rank(); ++i) order.push_back(i);
+  if (x.is_contiguous()) return order;
+  std::stable_sort(order.begin(), order.end(), [&](Index a, Index b) {
+    return x.strides()[static_cast<int>(a)] > x.strides()[static_cast<int>(b)];
+  });
+  return order;
+}
+
+}  // namespace
+
+Groups::Groups(const Tensor& x, unsigned reduced) : order_(memory_order(x)), sizes_(x.shape()), reduced_(reduced) {
+  if (permuted(x, order_).is_contiguous() && set_sizes()) return;
+  std::sort(order_.begin(), order_.end());
+  std::stable_partition(order_.begin(), order_.end(), [&](Index a) { return !(reduced >> a & 1u); });
+  set_sizes();
+}
+
+// False where the reduced axes do not lie side by side.
+bool Groups::set_sizes() {
+  outer = n = inner = 1;
+  bool seen = false, passed = false;
+  for (Index a : order_) {
+    const Index size = sizes_[static_cast<int>(a)];
+    if (size == 1) continue;
+    if (reduced_ >> a & 1u) {
+      if (passed) return false;
+      n *= size;
+      seen = true;
+    } else {
+      (seen ? inner : outer) *= size;
+      passed = seen;
+    }
+  }
+  return true;
+}
+
+Tensor Groups::gather(const Tensor& x) const { return permuted(x, order_).dense(); }
+
+Shape Groups::shape() const {
+  Shape shape;
+  for (Index a : order_) shape.push_back(sizes_[static_cast<int>(a)]);
+  return shape;
+}
+
+Shape Groups::result_shape() const {
+  Shape shape;
+  for (Index a : order_)
+    if (!(reduced_ >> a & 1u)) shape.push_back(sizes_[static_cast<int>(a)]);
+  return shape;
+}
+
+Tensor Groups::to_result(const Tensor& y, bool keepdim) const {
+  Shape place = sizes_, order, shape;  // place[a]: which axis of y is x's axis a
+  Index next = 0;
+  for (Index a : order_)
+    if (!(reduced_ >> a & 1u)) place[static_cast<int>(a)] = next++;
+  for (int a = 0; a < sizes_.rank(); ++a) {
+    const bool kept = !(reduced_ >> a & 1u);
+    if (kept) order.push_back(place[a]);
+    if (kept || keepdim) shape.push_back(kept ? sizes_[a] : 1);
+  }
+  return permuted(y, order).dense().view(shape);
+}
+
+Tensor Groups::from_result(const Tensor& dy) const {
+  Shape kept = sizes_;
+  for (int a = 0; a < kept.rank(); ++a)
+    if (reduced_ >> a & 1u) kept[a] = 1;
+  return permuted(dy.dense().view(kept), order_).dense().view(result_shape());
+}
+
+Tensor Groups::to_input(const Tensor& dx) const {
+  Shape inverse = order_;
+  for (int i = 0; i < order_.rank(); ++i) inverse[static_cast<int>(order_[i])] = i;
+  return permuted(dx.view(shape()), inverse);
+}
+
+bool Groups::in_order() const { return std::is_sorted(order_.begin(), order_.end()); }
+
+}  // namespace detail
+}  // namespace heed
