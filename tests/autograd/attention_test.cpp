@@ -212,6 +212,17 @@ TEST_CASE("attention: what a pair mask or the future hides has no effect, even N
       CHECK(std::isnan(got.dk.at({0, 0, 3, 0})));
       CHECK(!std::isnan(got.dv.at({0, 0, 75, 0})) == false);  // row 75 sees key 70
     }
+    // A query, or its output's gradient, spoils the keys that it sees and no others.
+    for (const bool query : {false, true}) {
+      AttentionData x = random_attention({1, 1, 1, 80, 80, 8, 8});
+      const AttentionResult clean = run_attention(x, {.causal = true});
+      Tensor row = (query ? x.q : x.dout)[0][0][70];
+      row.fill_(kNaN);
+      const AttentionResult got = run_attention(x, {.causal = true});
+      CHECK(close(got.dk.slice(2, 71, 80), clean.dk.slice(2, 71, 80), 1e-13, 1e-13));
+      CHECK(close(got.dv.slice(2, 71, 80), clean.dv.slice(2, 71, 80), 1e-13, 1e-13));
+      CHECK((std::isnan(got.dk.at({0, 0, 69, 0})) && std::isnan(got.dv.at({0, 0, 69, 0}))));
+    }
     // A row without any key passes nothing on, whatever it or its gradient holds.
     AttentionData x = random_attention({1, 1, 1, 20, 12, 8, 8});
     const AttentionResult clean = run_attention(x, {.causal = true});
