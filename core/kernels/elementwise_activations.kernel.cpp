@@ -7,6 +7,15 @@ namespace {
 template <class V>
 using S = Constants<V>;
 
+// s(x), and 1 - s(x) = s(-x) without cancellation.
+template <class V>
+inline V sigmoid_and_rest(V x, V& rest) {
+  const V e = exp(-abs(x)), large = V(1) / (V(1) + e), small = e * large;
+  const auto negative = x < V(0);
+  rest = select(negative, large, small);
+  return select(negative, small, large);
+}
+
 struct Sigmoid {
   template <class V>
   static V forward(V x, S<V>) { return sigmoid(x); }
@@ -63,9 +72,9 @@ struct GeluTanh {
   static V backward(V x, V dy, S<V>) {
     constexpr double c = 2 * 0.79788456080286535588, k = 0.044715;
     const V z = xsimd::min(V(30), xsimd::max(V(-30), x)), z2 = z * z;
-    const V e = exp(-z * fma(z2, V(c * k), V(c)));
-    const V s = V(1) / (V(1) + e), slope = fma(z2, V(3 * c * k), V(c));
-    return dy * (s + z * s * (V(1) - s) * slope);
+    V rest;
+    const V s = sigmoid_and_rest(z * fma(z2, V(c * k), V(c)), rest), slope = fma(z2, V(3 * c * k), V(c));
+    return dy * fma(z * slope, s * rest, s);
   }
 };
 
@@ -75,8 +84,9 @@ struct Silu {
   static V forward(V x, S<V>) { return x / (V(1) + exp(-x)); }
   template <class V>
   static V backward(V x, V dy, S<V>) {
-    const V s = sigmoid(x);
-    return dy * s * fma(x, V(1) - s, V(1));
+    V rest;
+    const V s = sigmoid_and_rest(x, rest);
+    return dy * s * fma(x, rest, V(1));
   }
 };
 

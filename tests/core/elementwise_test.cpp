@@ -1,10 +1,9 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <cstring>
 #include <heed/core/elementwise.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/core/random.hpp>
-#include <limits>
 #include <vector>
 
 #include "levels.hpp"
@@ -16,20 +15,18 @@ using detail::Operand;
 using heed::testing::on_each_level;
 using kernels::Activation;
 using kernels::Binary;
-using kernels::Masking;
-using kernels::Unary;
 
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
 // A deterministic scramble of i in [-1, 1].
-double noise(Index i) { return std::sin(12.9898 * static_cast<double>(i + 1)) * 43758.5453 - std::floor(std::sin(12.9898 * static_cast<double>(i + 1)) * 43758.5453) - 0.5; }
+double noise(Index i) {
+  const double v = std::sin(12.9898 * static_cast<double>(i + 1)) * 43758.5453;
+  return 2 * (v - std::floor(v)) - 1;
+}
 
 Tensor noisy(const Shape& shape, DType dtype, double scale = 4) {
   Tensor x = Tensor::empty(shape, DType::float64);
-  for (Index i = 0; i < x.numel(); ++i) x.ptr<double>()[i] = std::floor(scale * 2 * noise(i) * 64) / 64;
+  for (Index i = 0; i < x.numel(); ++i) x.ptr<double>()[i] = std::floor(scale * noise(i) * 64) / 64;
   return x.to(dtype);
 }
 
