@@ -1,0 +1,72 @@
+// Elementwise ops: gigabytes a second that they read and write, beside a plain parallel copy in the same run.
+//   elementwise [threads]
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <heed/core/elementwise.hpp>
+#include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/parallel.hpp>
+#include <heed/core/random.hpp>
+
+#include "benchmarks/peak.hpp"
+
+using namespace heed;
+using detail::elementwise;
+using kernels::Activation;
+using kernels::Binary;
+using kernels::Unary;
+
+namespace {
+
+double gigabytes_a_second(double bytes, const std::function<void()>& f) {
+  // Small ones are repeated, so that the clock does not count.
+  const int repeats = static_cast<int>(std::max(1.0, 4e6 / bytes));
+  return bytes * repeats / benchmarks::best_seconds([&] { for (int i = 0; i < repeats; ++i) f(); }, 0.15) / 1e9;
+}
+
+void measure(const char* title, Index rows, Index columns) {
+  Rng rng(1);
+  const Tensor a = rng.uniform({rows, columns}, 0.5, 2), b = rng.uniform({rows, columns}, 0.5, 2), row = rng.uniform({columns}, 0.5, 2);
+  const Tensor y = Tensor::zeros({rows, columns}), turned = rng.uniform({columns, rows}, 0.5, 2).t();
+  const double one = 4.0 * static_cast<double>(rows * columns);
+  const double copy = gigabytes_a_second(2 * one, [&] {
+    parallel_for(a.numel(), a.numel() <= 32768 ? a.numel() : 8192, [&](Index i, Index j) {
+      std::memcpy(y.ptr<float>() + i, a.ptr<float>() + i, static_cast<std::size_t>(j - i) * sizeof(float));
+    });
+  });
+  std::printf("\n%s, %ld x %ld float32: a copy moves %.1f GB/s\n", title, static_cast<long>(rows), static_cast<long>(columns), copy);
+  const auto line = [&](const char* name, int streams, const std::function<void()>& f) {
+    const double rate = gigabytes_a_second(streams * one, f);
+    std::printf("  %-22s %7.1f GB/s  %6.2f ns an element  %3.0f%% of the copy\n", name, rate, streams * 4 / rate, 100 * rate / copy);
+  };
+  line("a + b", 3, [&] { elementwise(kernels::kernel(Binary::add).forward[0], y, {a, b}); });
+  line("a + row", 2, [&] { elementwise(kernels::kernel(Binary::add).forward[0], y, {a, row}); });
+  line("a * 3", 2, [&] { elementwise(kernels::kernel(Binary::mul).forward[0], y, {a, detail::Operand(3, DType::float32)}); });
+  line("a + transposed", 3, [&] { elementwise(kernels::kernel(Binary::add).forward[0], y, {a, turned}); });
+  line("y += a * b", 4, [&] { elementwise(kernels::kernel(Binary::mul).forward[0], y, {a, b}, {0, 0, true}); });
+  line("a / b", 3, [&] { elementwise(kernels::kernel(Binary::div).forward[0], y, {a, b}); });
+  line("pow(a, b)", 3, [&] { elementwise(kernels::kernel(Binary::pow).forward[0], y, {a, b}); });
+  const auto function = [&](const char* name, const kernels::UnaryKernel& k, double constant = 0) {
+    line(name, 2, [&] { elementwise(k.forward[0], y, {a}, {constant, 3}); });
+    line("  its derivative", 3, [&] { elementwise(k.backward[0], y, {a, b}, {constant, 3}); });
+  };
+  function("exp", kernels::kernel(Unary::exp));
+  function("log", kernels::kernel(Unary::log));
+  function("sin", kernels::kernel(Unary::sin));
+  function("relu", kernels::kernel(Activation::relu));
+  function("tanh", kernels::kernel(Activation::tanh));
+  function("gelu", kernels::kernel(Activation::gelu));
+  function("gelu, tanh form", kernels::kernel(Activation::gelu_tanh));
+  function("silu", kernels::kernel(Activation::silu));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc > 1) set_threads(std::atoi(argv[1]));
+  std::printf("%s, %d threads\n", arch(), threads());
+  measure("in cache", 128, 128);
+  measure("an activation of nano", 768, 512);
+  measure("an activation of baby", 4096, 1536);
+}
