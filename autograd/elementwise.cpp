@@ -17,7 +17,8 @@ using kernels::Unary;
 namespace {
 
 Shape broadcast_shape(const char* name, In a, In b) {
-  check(a->defined() && b->defined(), a.where(), name, ": a is ", a.tensor(), " and b is ", b.tensor(), "; both must have values");
+  check(a->defined() && b->defined(), a.where(), name, ": a is ", a.tensor(), " and b is ", b.tensor(),
+        "; both must have values");
   check(a.dtype() == b.dtype(), a.where(), name, ": a is ", a.tensor(), " but b is ", b.tensor(),
         "; their dtypes must be the same (convert one with to())");
   Shape shape;
@@ -50,9 +51,10 @@ Reads reads(Binary op) {
   }
 }
 
-// Input i gets the kernel's result: in place if it has y's shape, else summed over the axes that it was broadcast along.
-void add_gradient(Grads& d, int i, kernels::ElementwiseKernel kernel, const Tensor& dy, std::initializer_list<Operand> inputs,
-                  bool broadcasts) {
+// Input i gets the kernel's result: in place if it has y's shape, else summed over the axes that it was broadcast
+// along.
+void add_gradient(Grads& d, int i, kernels::ElementwiseKernel kernel, const Tensor& dy,
+                  std::initializer_list<Operand> inputs, bool broadcasts) {
   if (!d.wants(i)) return;
   if (broadcasts) {
     const Tensor full = Tensor::empty_like(dy);
@@ -79,10 +81,14 @@ Tensor binary(const char* name, Binary op, In a, In b) {
          [op, repeats_a, repeats_b](Grads& d, const Tensor& dy, const Tensor& x, const Tensor& w) {
            const kernels::BinaryKernel& k = kernels::kernel(op);
            const int t = kernel_type(dy.dtype());
-           if (op == Binary::add || op == Binary::sub) d.add(0, dy);
-           else add_gradient(d, 0, k.backward_a[t], dy, {x, w, dy}, repeats_a);
-           if (op == Binary::add) d.add(1, dy);
-           else add_gradient(d, 1, k.backward_b[t], dy, {x, w, dy}, repeats_b);
+           if (op == Binary::add || op == Binary::sub)
+             d.add(0, dy);
+           else
+             add_gradient(d, 0, k.backward_a[t], dy, {x, w, dy}, repeats_a);
+           if (op == Binary::add)
+             d.add(1, dy);
+           else
+             add_gradient(d, 1, k.backward_b[t], dy, {x, w, dy}, repeats_b);
          });
   return y;
 }
@@ -91,9 +97,10 @@ Tensor binary(const char* name, Binary op, In a, In b) {
 Operand number(const char* name, In x, double value) {
   if (x.dtype() == DType::int32 || x.dtype() == DType::bool8) {
     const bool is_int = x.dtype() == DType::int32;
-    const double low = is_int ? std::numeric_limits<std::int32_t>::min() : 0, high = is_int ? std::numeric_limits<std::int32_t>::max() : 1;
-    check(value == std::floor(value) && value >= low && value <= high, x.where(), name, ": the tensor is ", x.tensor(), " and the number is ",
-          value, "; ", x.dtype(), " must hold it exactly");
+    const double low = is_int ? std::numeric_limits<std::int32_t>::min() : 0,
+                 high = is_int ? std::numeric_limits<std::int32_t>::max() : 1;
+    check(value == std::floor(value) && value >= low && value <= high, x.where(), name, ": the tensor is ", x.tensor(),
+          " and the number is ", value, "; ", x.dtype(), " must hold it exactly");
   }
   return Operand(value, x.dtype());
 }
@@ -105,8 +112,10 @@ Tensor with_number(const char* name, Binary op, In x, double value, bool number_
   const int type = type_of(name, kernel.forward, x);
   const Operand other = number(name, x, value);
   Tensor y = Tensor::empty_like(x);
-  if (number_first) elementwise(kernel.forward[type], y, {other, x.tensor()});
-  else elementwise(kernel.forward[type], y, {x.tensor(), other});
+  if (number_first)
+    elementwise(kernel.forward[type], y, {other, x.tensor()});
+  else
+    elementwise(kernel.forward[type], y, {x.tensor(), other});
   const Reads r = reads(op);
   const bool keep = number_first ? r.db_b : r.da_a;
   record(name, x.where(), y, {x}, saved(keep ? x.tensor() : Tensor()),
@@ -115,8 +124,10 @@ Tensor with_number(const char* name, Binary op, In x, double value, bool number_
            const kernels::BinaryKernel& k = kernels::kernel(op);
            const int t = kernel_type(dy.dtype());
            const Operand n(value, dy.dtype());
-           if (number_first) add_gradient(d, 0, k.backward_b[t], dy, {n, kept, dy}, false);
-           else add_gradient(d, 0, k.backward_a[t], dy, {kept, n, dy}, false);
+           if (number_first)
+             add_gradient(d, 0, k.backward_b[t], dy, {n, kept, dy}, false);
+           else
+             add_gradient(d, 0, k.backward_a[t], dy, {kept, n, dy}, false);
          });
   return y;
 }

@@ -1,7 +1,7 @@
 // Differentiable elementwise ops, named and behaving as PyTorch's: NumPy's broadcasting, NaN stays NaN.
 //
-// Tensors must have one dtype, float32 or float64 (where an op says so, int32 too, without gradient); nothing is promoted:
-// mixing dtypes is an Error. A number takes the tensor's dtype. Shapes that do not broadcast are an Error.
+// Tensors must have one dtype, float32 or float64 (where an op says so, int32 too, without gradient); nothing is
+// promoted: mixing dtypes is an Error. A number takes the tensor's dtype. Shapes that do not broadcast are an Error.
 #pragma once
 #include <heed/autograd/record.hpp>
 
@@ -32,8 +32,8 @@ inline Tensor operator-(double a, In b) { return sub(a, b); }
 inline Tensor operator*(double a, In b) { return mul(b, a); }
 inline Tensor operator/(double a, In b) { return div(a, b); }
 
-// a^b. 0^0 = 1; a negative base gives NaN unless the exponent is an integer. pow(x, 2), 3, 0.5, -0.5, -1, -2 are as fast
-// as a product or a root. d(a^b)/db is 0 at a = 0, b >= 0.
+// a^b. 0^0 = 1; a negative base gives NaN unless the exponent is an integer. pow(x, 2), 3, 0.5, -0.5, -1, -2 are as
+// fast as a product or a root. d(a^b)/db is 0 at a = 0, b >= 0.
 Tensor pow(In a, In b);
 Tensor pow(In a, double b);
 Tensor pow(double a, In b);
@@ -47,8 +47,8 @@ Tensor minimum(In a, double b);
 // One tensor.
 Tensor neg(In x);
 inline Tensor operator-(In x) { return neg(x); }
-Tensor abs(In x);    // derivative 0 at 0
-Tensor sign(In x);   // -1, 0, 1; 0 for NaN; derivative 0
+Tensor abs(In x);   // derivative 0 at 0
+Tensor sign(In x);  // -1, 0, 1; 0 for NaN; derivative 0
 Tensor square(In x);
 Tensor sqrt(In x);
 Tensor rsqrt(In x);  // 1 / sqrt(x)
@@ -62,7 +62,8 @@ Tensor erf(In x);
 // min(max(x, low), high); an infinite limit is none. The gradient passes where low <= x <= high.
 Tensor clamp(In x, double low, double high);
 
-// Comparisons, also of int32 and bool8: bool8 tensors, constant for autodiff. There is no operator ==, as it would not be a bool.
+// Comparisons, also of int32 and bool8: bool8 tensors, constant for autodiff. There is no operator ==, as it would not
+// be a bool.
 Tensor eq(In a, In b);
 Tensor ne(In a, In b);
 Tensor lt(In a, In b);
@@ -84,7 +85,7 @@ inline Tensor operator<=(In a, double b) { return le(a, b); }
 inline Tensor operator>(In a, double b) { return gt(a, b); }
 inline Tensor operator>=(In a, double b) { return ge(a, b); }
 
-Tensor isnan(In x);     // float32, float64 -> bool8
+Tensor isnan(In x);  // float32, float64 -> bool8
 Tensor isfinite(In x);
 
 // Of bool8 masks.

@@ -17,14 +17,16 @@ inline int float_type(const char* name, In x) {
 enum class Keep { input, output, nothing };
 
 // y = op(x; a, b), dx = the op's backward of (x or y, dy).
-template <class Op> Tensor unary(const char* name, Op op, Keep keep, In x, double a = 0, double b = 0) {
+template <class Op>
+Tensor unary(const char* name, Op op, Keep keep, In x, double a = 0, double b = 0) {
   const int type = float_type(name, x);
   Tensor y = Tensor::empty_like(x);
   elementwise(kernels::kernel(op).forward[type], y, {x.tensor()}, {a, b});
   const Tensor kept = keep == Keep::input ? x.tensor() : keep == Keep::output ? y : Tensor();
   record(name, x.where(), y, {x}, saved(kept), [op, a, b](Grads& d, const Tensor& dy, const Tensor& x_or_y) {
     if (const Target t = d.strided(0))
-      elementwise(kernels::kernel(op).backward[kernel_type(dy.dtype())], t.gradient, {x_or_y, dy}, {a, b, t.accumulate});
+      elementwise(kernels::kernel(op).backward[kernel_type(dy.dtype())], t.gradient, {x_or_y, dy},
+                  {a, b, t.accumulate});
   });
   return y;
 }

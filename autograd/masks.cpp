@@ -38,8 +38,11 @@ Tensor compare(const char* name, Masking op, In a, In b, const char* wanted = kN
 Tensor compare(const char* name, Masking op, In a, double b) {
   const kernels::ElementwiseKernel k = kernel_for(name, op, a, kNumbers);
   const Tensor y = Tensor::empty(a.shape(), DType::bool8);
-  if (is_floating(a.dtype())) elementwise(k, y, {a.tensor(), Operand(b, a.dtype())});
-  else elementwise(kernels::kernel(op).forward[kernels::kFloat64], y, {a->detach().to(DType::float64), Operand(b, DType::float64)});
+  if (is_floating(a.dtype()))
+    elementwise(k, y, {a.tensor(), Operand(b, a.dtype())});
+  else
+    elementwise(kernels::kernel(op).forward[kernels::kFloat64], y,
+                {a->detach().to(DType::float64), Operand(b, DType::float64)});
   return y;
 }
 
@@ -51,7 +54,8 @@ Tensor test(const char* name, Masking op, In x, const char* wanted) {
 }
 
 void check_mask(const char* name, In mask) {
-  check(mask->defined() && mask.dtype() == DType::bool8, mask.where(), name, ": mask is ", mask.tensor(), "; it must be bool8");
+  check(mask->defined() && mask.dtype() == DType::bool8, mask.where(), name, ": mask is ", mask.tensor(),
+        "; it must be bool8");
 }
 
 // The gradient of where()'s a or b: dy where it was chosen, else 0.
@@ -69,8 +73,9 @@ void add_chosen(Grads& d, int i, Masking op, const Tensor& dy, const Tensor& mas
 
 Shape where_shape(In mask, In a, const Shape& b) {
   Shape two, shape;
-  check(broadcast(a.shape(), b, two) && broadcast(mask.shape(), two, shape), a.where(), "where: mask is ", mask.tensor(), ", a is ",
-        a.tensor(), " and b is of shape ", b, "; the sizes of their axes, counted from the last, must be the same or 1");
+  check(broadcast(a.shape(), b, two) && broadcast(mask.shape(), two, shape), a.where(), "where: mask is ",
+        mask.tensor(), ", a is ", a.tensor(), " and b is of shape ", b,
+        "; the sizes of their axes, counted from the last, must be the same or 1");
   return shape;
 }
 
@@ -80,12 +85,15 @@ Tensor where_number(const char* name, In mask, In x, double value, bool number_w
   const kernels::ElementwiseKernel k = kernel_for(name, Masking::where, x, kNumbers);
   Tensor y = Tensor::empty(where_shape(mask, x, {}), x.dtype());
   const Operand n(value, x.dtype());
-  if (number_where) elementwise(k, y, {mask.tensor(), n, x.tensor()});
-  else elementwise(k, y, {mask.tensor(), x.tensor(), n});
+  if (number_where)
+    elementwise(k, y, {mask.tensor(), n, x.tensor()});
+  else
+    elementwise(k, y, {mask.tensor(), x.tensor(), n});
   const Shape shape = x.shape();
-  record(name, x.where(), y, {x}, saved(mask.tensor()), [shape, number_where](Grads& d, const Tensor& dy, const Tensor& m) {
-    add_chosen(d, 0, number_where ? Masking::where_b : Masking::where_a, dy, m, shape);
-  });
+  record(name, x.where(), y, {x}, saved(mask.tensor()),
+         [shape, number_where](Grads& d, const Tensor& dy, const Tensor& m) {
+           add_chosen(d, 0, number_where ? Masking::where_b : Masking::where_a, dy, m, shape);
+         });
   return y;
 }
 
@@ -120,10 +128,11 @@ Tensor where(In mask, In a, In b) {
   Tensor y = Tensor::empty(where_shape(mask, a, b.shape()), a.dtype());
   elementwise(k, y, {mask.tensor(), a.tensor(), b.tensor()});
   const Shape shape_a = a.shape(), shape_b = b.shape();
-  record("where", a.where(), y, {a, b}, saved(mask.tensor()), [shape_a, shape_b](Grads& d, const Tensor& dy, const Tensor& m) {
-    add_chosen(d, 0, Masking::where_a, dy, m, shape_a);
-    add_chosen(d, 1, Masking::where_b, dy, m, shape_b);
-  });
+  record("where", a.where(), y, {a, b}, saved(mask.tensor()),
+         [shape_a, shape_b](Grads& d, const Tensor& dy, const Tensor& m) {
+           add_chosen(d, 0, Masking::where_a, dy, m, shape_a);
+           add_chosen(d, 1, Masking::where_b, dy, m, shape_b);
+         });
   return y;
 }
 
@@ -132,8 +141,8 @@ Tensor where(In mask, double a, In b) { return where_number("where", mask, b, a,
 
 Tensor masked_fill(In x, In mask, double value) {
   Shape shape;
-  check(x->defined() && mask->defined() && broadcast(x.shape(), mask.shape(), shape) && shape == x.shape(), x.where(), "masked_fill: x is ",
-        x.tensor(), " but mask is ", mask.tensor(), "; the mask must broadcast to x's shape");
+  check(x->defined() && mask->defined() && broadcast(x.shape(), mask.shape(), shape) && shape == x.shape(), x.where(),
+        "masked_fill: x is ", x.tensor(), " but mask is ", mask.tensor(), "; the mask must broadcast to x's shape");
   return where_number("masked_fill", mask, x, value, true);
 }
 

@@ -1,5 +1,6 @@
-// Prints, as the table of docs/accuracy.md, the largest float32 error of each op and of its derivative on each instruction
-// set. The reference is the same op in float64, whose kernels the tests check against long double and plain loops.
+// Prints, as the table of docs/accuracy.md, the largest float32 error of each op and of its derivative on each
+// instruction set. The reference is the same op in float64, whose kernels the tests check against long double and plain
+// loops.
 //   accuracy
 #include <cmath>
 #include <cstdio>
@@ -23,8 +24,9 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// What an error is measured against, value by value: the value itself; the value or the first input there, whichever is larger,
-// where a function cancels as its formula does; the value or 1; the largest value of the tensor, where sums cancel.
+// What an error is measured against, value by value: the value itself; the value or the first input there, whichever is
+// larger, where a function cancels as its formula does; the value or 1; the largest value of the tensor, where sums
+// cancel.
 enum class Against { value, input, one, largest };
 
 struct Row {
@@ -49,11 +51,15 @@ constexpr Index kMany = 200003;
 Row unary(const char* name, double low, double high, Tensor (*f)(In), Against against = Against::value) {
   return {name, range(low, high), [f](const Tensors& x) { return f(x[0]); }, {uniform({kMany}, low, high)}, against};
 }
-Row unary_with(const char* name, double low, double high, std::function<Tensor(const Tensor&)> f, Against against = Against::value) {
+Row unary_with(const char* name, double low, double high, std::function<Tensor(const Tensor&)> f,
+               Against against = Against::value) {
   return {name, range(low, high), [f](const Tensors& x) { return f(x[0]); }, {uniform({kMany}, low, high)}, against};
 }
 Row binary(const char* name, double low, double high, Tensor (*f)(In, In)) {
-  return {name, range(low, high), [f](const Tensors& x) { return f(x[0], x[1]); }, {uniform({kMany}, low, high), uniform({kMany}, low, high, 2)}};
+  return {name,
+          range(low, high),
+          [f](const Tensors& x) { return f(x[0], x[1]); },
+          {uniform({kMany}, low, high), uniform({kMany}, low, high, 2)}};
 }
 
 void add_elementwise(std::vector<Row>& rows) {
@@ -87,25 +93,46 @@ void add_activations(std::vector<Row>& rows) {
   rows.push_back(unary("relu", -9, 9, relu));
   rows.push_back(unary_with("leaky_relu", -9, 9, [](const Tensor& x) { return leaky_relu(x, 0.1); }));
   rows.push_back(unary_with("elu", -80, 9, [](const Tensor& x) { return elu(x); }));
-  rows.push_back(unary_with("gelu", -12, 12, [](const Tensor& x) { return gelu(x); }, Against::input));
-  rows.push_back(unary_with("gelu, tanh form", -12, 12, [](const Tensor& x) { return gelu(x, Gelu::tanh); }, Against::input));
+  rows.push_back(unary_with(
+      "gelu", -12, 12, [](const Tensor& x) { return gelu(x); }, Against::input));
+  rows.push_back(unary_with(
+      "gelu, tanh form", -12, 12, [](const Tensor& x) { return gelu(x, Gelu::tanh); }, Against::input));
   rows.push_back(unary("silu", -40, 40, silu, Against::input));
   rows.push_back(unary_with("softplus", -80, 80, [](const Tensor& x) { return softplus(x); }));
 }
 
 void add_layers(std::vector<Row>& rows) {
-  const Tensor x = uniform({64, 333}, -1, 1), w = uniform({77, 333}, -1, 1, 2), gain = uniform({333}, 0, 2, 3), bias = uniform({333}, -1, 1, 4);
-  rows.push_back({"linear", "64 x 333 to 77", [](const Tensors& t) { return linear(t[0], t[1], t[2]); },
-                  {x, w, uniform({77}, -1, 1, 5)}, Against::largest});
-  rows.push_back({"matmul", "3 of 65 x 333 x 31", [](const Tensors& t) { return matmul(t[0], t[1]); },
-                  {uniform({3, 65, 333}, -1, 1), uniform({3, 333, 31}, -1, 1, 2)}, Against::largest});
-  rows.push_back({"layer_norm", "64 x 333", [](const Tensors& t) { return layer_norm(t[0], t[1], t[2]); }, {x, gain, bias}, Against::largest});
-  rows.push_back({"rms_norm", "64 x 333", [](const Tensors& t) { return rms_norm(t[0], t[1]); }, {x, gain}, Against::largest});
-  rows.push_back({"cross_entropy", "64 of 333 classes", [](const Tensors& t) { return cross_entropy(t[0], t[1]); },
-                  {uniform({64, 333}, -9, 9), Rng(6).integers({64}, 0, 333)}, Against::largest});
+  const Tensor x = uniform({64, 333}, -1, 1), w = uniform({77, 333}, -1, 1, 2), gain = uniform({333}, 0, 2, 3),
+               bias = uniform({333}, -1, 1, 4);
+  rows.push_back({"linear",
+                  "64 x 333 to 77",
+                  [](const Tensors& t) { return linear(t[0], t[1], t[2]); },
+                  {x, w, uniform({77}, -1, 1, 5)},
+                  Against::largest});
+  rows.push_back({"matmul",
+                  "3 of 65 x 333 x 31",
+                  [](const Tensors& t) { return matmul(t[0], t[1]); },
+                  {uniform({3, 65, 333}, -1, 1), uniform({3, 333, 31}, -1, 1, 2)},
+                  Against::largest});
+  rows.push_back({"layer_norm",
+                  "64 x 333",
+                  [](const Tensors& t) { return layer_norm(t[0], t[1], t[2]); },
+                  {x, gain, bias},
+                  Against::largest});
+  rows.push_back(
+      {"rms_norm", "64 x 333", [](const Tensors& t) { return rms_norm(t[0], t[1]); }, {x, gain}, Against::largest});
+  rows.push_back({"cross_entropy",
+                  "64 of 333 classes",
+                  [](const Tensors& t) { return cross_entropy(t[0], t[1]); },
+                  {uniform({64, 333}, -9, 9), Rng(6).integers({64}, 0, 333)},
+                  Against::largest});
   const auto attend = [](const Tensors& t) { return attention(t[0], t[1], t[2], {.causal = true}); };
-  rows.push_back({"attention, causal", "2 x 3 heads of 97 x 40", attend,
-                  {uniform({2, 3, 97, 40}, -2, 2), uniform({2, 3, 97, 40}, -2, 2, 2), uniform({2, 3, 97, 40}, -2, 2, 3)}, Against::largest});
+  rows.push_back(
+      {"attention, causal",
+       "2 x 3 heads of 97 x 40",
+       attend,
+       {uniform({2, 3, 97, 40}, -2, 2), uniform({2, 3, 97, 40}, -2, 2, 2), uniform({2, 3, 97, 40}, -2, 2, 3)},
+       Against::largest});
 }
 
 // The result of f and the gradients of its inputs, for fixed random dy.
@@ -158,7 +185,8 @@ int main() {
       const Tensors got = run(row, DType::float32), want = run(row, DType::float64);
       double slope = 0;
       for (std::size_t i = 1; i < got.size(); ++i)
-        slope = std::max(slope, worst(got[i], want[i], row.against == Against::largest ? Against::largest : Against::one, got[i]));
+        slope = std::max(
+            slope, worst(got[i], want[i], row.against == Against::largest ? Against::largest : Against::one, got[i]));
       std::printf(" %.2f | %.2f |", worst(got[0], want[0], row.against, row.inputs[0]), slope);
     }
     constexpr const char* kNames[] = {"the value", "value or input", "value or 1", "largest value"};

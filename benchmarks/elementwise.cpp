@@ -22,12 +22,19 @@ namespace {
 double gigabytes_a_second(double bytes, const std::function<void()>& f) {
   // Small ones are repeated, so that the clock does not count.
   const int repeats = static_cast<int>(std::max(1.0, 4e6 / bytes));
-  return bytes * repeats / benchmarks::best_seconds([&] { for (int i = 0; i < repeats; ++i) f(); }, 0.15) / 1e9;
+  return bytes * repeats /
+         benchmarks::best_seconds(
+             [&] {
+               for (int i = 0; i < repeats; ++i) f();
+             },
+             0.15) /
+         1e9;
 }
 
 void measure(const char* title, Index rows, Index columns) {
   Rng rng(1);
-  const Tensor a = rng.uniform({rows, columns}, 0.5, 2), b = rng.uniform({rows, columns}, 0.5, 2), row = rng.uniform({columns}, 0.5, 2);
+  const Tensor a = rng.uniform({rows, columns}, 0.5, 2), b = rng.uniform({rows, columns}, 0.5, 2),
+               row = rng.uniform({columns}, 0.5, 2);
   const Tensor y = Tensor::zeros({rows, columns}), turned = rng.uniform({columns, rows}, 0.5, 2).t();
   const double one = 4.0 * static_cast<double>(rows * columns);
   const double copy = gigabytes_a_second(2 * one, [&] {
@@ -35,14 +42,18 @@ void measure(const char* title, Index rows, Index columns) {
       std::memcpy(y.ptr<float>() + i, a.ptr<float>() + i, static_cast<std::size_t>(j - i) * sizeof(float));
     });
   });
-  std::printf("\n%s, %ld x %ld float32: a copy moves %.1f GB/s\n", title, static_cast<long>(rows), static_cast<long>(columns), copy);
+  std::printf("\n%s, %ld x %ld float32: a copy moves %.1f GB/s\n", title, static_cast<long>(rows),
+              static_cast<long>(columns), copy);
   const auto line = [&](const char* name, int streams, const std::function<void()>& f) {
     const double rate = gigabytes_a_second(streams * one, f);
-    std::printf("  %-22s %7.1f GB/s  %6.2f ns an element  %3.0f%% of the copy\n", name, rate, streams * 4 / rate, 100 * rate / copy);
+    std::printf("  %-22s %7.1f GB/s  %6.2f ns an element  %3.0f%% of the copy\n", name, rate, streams * 4 / rate,
+                100 * rate / copy);
   };
   line("a + b", 3, [&] { elementwise(kernels::kernel(Binary::add).forward[0], y, {a, b}); });
   line("a + row", 2, [&] { elementwise(kernels::kernel(Binary::add).forward[0], y, {a, row}); });
-  line("a * 3", 2, [&] { elementwise(kernels::kernel(Binary::mul).forward[0], y, {a, detail::Operand(3, DType::float32)}); });
+  line("a * 3", 2, [&] {
+    elementwise(kernels::kernel(Binary::mul).forward[0], y, {a, detail::Operand(3, DType::float32)});
+  });
   line("a + transposed", 3, [&] { elementwise(kernels::kernel(Binary::add).forward[0], y, {a, turned}); });
   line("y += a * b", 4, [&] { elementwise(kernels::kernel(Binary::mul).forward[0], y, {a, b}, {0, 0, true}); });
   line("a / b", 3, [&] { elementwise(kernels::kernel(Binary::div).forward[0], y, {a, b}); });

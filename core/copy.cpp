@@ -1,12 +1,16 @@
 // Copies between tensors of any strides and dtypes.
 #include <algorithm>
 #include <cstring>
+#include <heed/core/elementwise.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/tensor.hpp>
 #include <type_traits>
+#include <utility>
 
 namespace heed::detail {
 namespace {
+
+constexpr Index kGrain = 32768;  // elements a chunk
 
 template <class To, class From> To convert(From x) {
   if constexpr (std::is_same_v<To, From>) return x;
@@ -78,9 +82,61 @@ template <class To, class From, class Run> void walk_nest(To* to, const From* fr
       run_of(to + t + lo * nest.to[outer], nest.to[outer], from + f + lo * nest.from[outer], nest.from[outer], hi - lo);
     }
   };
-  constexpr Index kGrain = 32768;
   if (rows == 1) return parallel_for(run, kGrain, [&](Index b, Index e) { rows_of(0, 1, b, e); });
   parallel_for(rows, std::max<Index>(1, kGrain / run), [&](Index b, Index e) { rows_of(b, e, 0, run); });
+}
+
+// A nest whose innermost axis, the columns, lies dense in `to` alone, and another, the rows, in `from`: it is copied in tiles.
+struct Transposition {
+  Nest outer;  // the other axes
+  Index rows = 0, columns = 0, row_step = 0, column_step = 0;  // steps of rows in `to`, of columns in `from`
+};
+constexpr Index kTile = 32;
+
+// rows = 0 where the nest is none.
+Transposition as_transposition(const Nest& n) {
+  Transposition t;
+  if (n.shape.back() < 8 || n.to.back() != 1 || n.from.back() <= 1) return t;
+  for (int a = 0; a + 1 < n.shape.rank(); ++a) {
+    if (t.rows == 0 && n.from[a] == 1 && n.shape[a] >= 8) {
+      t.rows = n.shape[a];
+      t.row_step = n.to[a];
+      continue;
+    }
+    t.outer.shape.push_back(n.shape[a]);
+    t.outer.to.push_back(n.to[a]);
+    t.outer.from.push_back(n.from[a]);
+  }
+  t.columns = n.shape.back();
+  t.column_step = n.from.back();
+  return t;
+}
+
+template <class To, class From> void transpose_tiles(To* to, const From* from, const Transposition& t) {
+  const Index tiles = (t.rows + kTile - 1) / kTile, grain = std::max<Index>(1, kGrain / (kTile * t.columns));
+  parallel_for(t.outer.shape.numel() * tiles, grain, [&](Index begin, Index end) {
+    for (Index strip = begin; strip < end; ++strip) {
+      const Index first = strip % tiles * kTile, count = std::min(kTile, t.rows - first);
+      To* out = to + first * t.row_step;
+      const From* in = from + first;
+      Index rest = strip / tiles;
+      for (int a = t.outer.shape.rank() - 1; a >= 0; --a) {
+        const Index i = rest % t.outer.shape[a];
+        rest /= t.outer.shape[a];
+        out += i * t.outer.to[a];
+        in += i * t.outer.from[a];
+      }
+      // By way of a tile of our own: each line of memory is read whole and written whole, however its neighbours fall on
+      // the cache's sets.
+      From tile[kTile][kTile];
+      for (Index j = 0; j < t.columns; j += kTile) {
+        const Index width = std::min(kTile, t.columns - j);
+        for (Index c = 0; c < width; ++c) std::copy_n(in + (j + c) * t.column_step, count, tile[c]);
+        for (Index r = 0; r < count; ++r)
+          for (Index c = 0; c < width; ++c) out[r * t.row_step + j + c] = convert<To>(tile[c][r]);
+      }
+    }
+  });
 }
 
 }  // namespace
@@ -88,17 +144,21 @@ template <class To, class From, class Run> void walk_nest(To* to, const From* fr
 void copy_values(Tensor& to, const Tensor& from) {
   if (to.numel() == 0) return;
   const Nest nest = simplify(to, from);
+  const Transposition turned = as_transposition(nest);
   visit_dtype(to.dtype(), [&](auto t) {
     visit_dtype(from.dtype(), [&](auto f) {
       using To = decltype(t);
       using From = decltype(f);
-      walk_nest(to.ptr<To>(), static_cast<const From*>(from.raw()), nest, copy_run<To, From>);
+      if (turned.rows > 0) transpose_tiles(to.ptr<To>(), static_cast<const From*>(from.raw()), turned);
+      else walk_nest(to.ptr<To>(), static_cast<const From*>(from.raw()), nest, copy_run<To, From>);
     });
   });
 }
 
 void add_values(Tensor& to, const Tensor& from) {
   if (to.numel() == 0) return;
+  if (to.dtype() == from.dtype() && (to.dtype() == DType::float32 || to.dtype() == DType::float64))
+    return elementwise(kernels::kernel(kernels::Binary::add).forward[kernel_type(to.dtype())], to, {to, from});
   const Nest nest = simplify(to, from);
   const auto add = [&](auto t, auto f) {
     using To = decltype(t);

@@ -1,5 +1,6 @@
 #include <heed/core/elementwise.hpp>
 //
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <heed/core/kernels/dispatch.hpp>
@@ -18,8 +19,10 @@ Operand::Operand(double value, DType dtype) : size_(size_of(dtype)) {
   const auto put = [this](auto v) { std::memcpy(number_, &v, sizeof v); };
   visit_dtype(dtype, [&](auto t) {
     using T = decltype(t);
-    if constexpr (std::is_same_v<T, bfloat16>) put(bfloat16(static_cast<float>(value)));
-    else put(static_cast<T>(value));
+    if constexpr (std::is_same_v<T, bfloat16>)
+      put(bfloat16(static_cast<float>(value)));
+    else
+      put(static_cast<T>(value));
   });
 }
 
@@ -35,11 +38,12 @@ int kernel_type(DType dtype) {
 
 namespace {
 
-constexpr int kMost = 4;             // the output and three inputs
-constexpr Index kGrain = 8192;       // elements a chunk
-constexpr Index kSerial = 32768;     // below, threads cost more than they bring
-constexpr Index kBlock = 512;        // elements gathered at once
-constexpr Index kShortestRun = 32;   // shorter runs are gathered
+constexpr int kMost = 4;              // the output and three inputs
+constexpr Index kGrain = 8192;        // elements a chunk
+constexpr Index kSerial = 32768;      // below, threads cost more than they bring
+constexpr Index kBlock = 512;         // elements gathered at once
+constexpr Index kTransposed = 16384;  // elements from which a transposed input is copied first
+constexpr Index kShortestRun = 32;    // shorter runs are gathered
 
 // What a kernel reads or writes, with strides in elements along the axes of a nest. Number 0 is the output.
 struct Part {
@@ -93,6 +97,14 @@ Nest make_nest(const Tensor& out, std::span<const Operand> inputs) {
   return nest;
 }
 
+// Neighbours along the last axis lie apart, those along another do not.
+bool is_transposed(const Tensor& x) {
+  if (!x.defined() || x.rank() < 2 || x.shape()[-1] < 8 || x.strides()[-1] <= 1) return false;
+  for (int a = 0; a + 1 < x.rank(); ++a)
+    if (x.strides()[a] == 1 && x.shape()[a] >= 8) return true;
+  return false;
+}
+
 // A position in the nest, kept as indices and as each part's offset in elements.
 struct Cursor {
   const Nest& nest;
@@ -113,32 +125,37 @@ struct Cursor {
     index[a] += n;
     for (int k = 0; k < nest.count; ++k) offset[k] += n * nest.parts[k].strides[a];
     for (; a > 0 && index[a] == nest.shape[a]; --a) {
-      for (int k = 0; k < nest.count; ++k) offset[k] += nest.parts[k].strides[a - 1] - nest.shape[a] * nest.parts[k].strides[a];
+      for (int k = 0; k < nest.count; ++k)
+        offset[k] += nest.parts[k].strides[a - 1] - nest.shape[a] * nest.parts[k].strides[a];
       index[a] = 0;
       ++index[a - 1];
     }
   }
 };
 
-template <class T> void copy_items(char* to, Index to_step, const char* from, Index from_step, Index n) {
+template <class T>
+void copy_items(char* to, Index to_step, const char* from, Index from_step, Index n) {
   constexpr Index size = sizeof(T);
   for (Index i = 0; i < n; ++i) std::memcpy(to + i * to_step * size, from + i * from_step * size, sizeof(T));
 }
 
 void copy_items(std::size_t size, char* to, Index to_step, const char* from, Index from_step, Index n) {
-  if (size == 8) copy_items<std::uint64_t>(to, to_step, from, from_step, n);
-  else if (size == 4) copy_items<std::uint32_t>(to, to_step, from, from_step, n);
-  else copy_items<std::uint8_t>(to, to_step, from, from_step, n);
+  if (size == 8)
+    copy_items<std::uint64_t>(to, to_step, from, from_step, n);
+  else if (size == 4)
+    copy_items<std::uint32_t>(to, to_step, from, from_step, n);
+  else
+    copy_items<std::uint8_t>(to, to_step, from, from_step, n);
 }
 
 struct Job {
   kernels::ElementwiseKernel kernel;
   const kernels::ElementwiseOptions& options;
   Nest nest;
-  bool direct = true;                           // the kernel runs on the tensors' own memory
-  std::array<unsigned char, kMost> step{};      // direct: 0 or 1, along the last axis
-  std::array<bool, kMost> gathered{};           // else: copied to or from a block
-  bool repeats = true;                          // the kernel takes inputs of step 0
+  bool direct = true;                       // the kernel runs on the tensors' own memory
+  std::array<unsigned char, kMost> step{};  // direct: 0 or 1, along the last axis
+  std::array<bool, kMost> gathered{};       // else: copied to or from a block
+  bool repeats = true;                      // the kernel takes inputs of step 0
 
   void plan();
   void run(Index begin, Index end) const { direct ? run_direct(begin, end) : run_blocks(begin, end); }
@@ -174,7 +191,8 @@ void Job::run_direct(Index begin, Index end) const {
   while (begin < end) {
     const Index n = std::min(end - begin, at.left_in_run());
     const void* in[kMost];
-    for (int k = 1; k < nest.count; ++k) in[k - 1] = nest.parts[k].data + at.offset[k] * static_cast<Index>(nest.parts[k].size);
+    for (int k = 1; k < nest.count; ++k)
+      in[k - 1] = nest.parts[k].data + at.offset[k] * static_cast<Index>(nest.parts[k].size);
     kernel(nest.parts[0].data + at.offset[0] * static_cast<Index>(nest.parts[0].size), in, step.data() + 1, n, options);
     at.advance(n);
     begin += n;
@@ -196,8 +214,10 @@ void Job::run_blocks(Index begin, Index end) const {
       for (Index done = 0; done < n;) {
         const Index run = std::min(n - done, cursor.left_in_run());
         char *own = p.data + cursor.offset[k] * size, *block = scratch[k] + done * size;
-        if (to_scratch) copy_items(p.size, block, 1, own, stride, run);
-        else copy_items(p.size, own, stride, block, 1, run);
+        if (to_scratch)
+          copy_items(p.size, block, 1, own, stride, run);
+        else
+          copy_items(p.size, own, stride, block, 1, run);
         cursor.advance(run);
         done += run;
       }
@@ -218,6 +238,18 @@ void elementwise(kernels::ElementwiseKernel kernel, const Tensor& out, std::span
                  const kernels::ElementwiseOptions& options) {
   const Index total = out.numel();
   if (total == 0) return;
+  // A large transposed input is copied first: that goes in tiles, and reading it here would miss the cache at each
+  // element.
+  for (std::size_t k = 0; k < inputs.size(); ++k) {
+    const Tensor* x = inputs[k].tensor();
+    if (total < kTransposed || x == nullptr || !is_transposed(*x) || x->shape() != out.shape()) continue;
+    std::array<Operand, kMost - 1> copies{Operand(0, DType::float32), Operand(0, DType::float32),
+                                          Operand(0, DType::float32)};
+    std::copy(inputs.begin(), inputs.end(), copies.begin());
+    const Tensor dense = x->dense();
+    copies[k] = dense;
+    return elementwise(kernel, out, std::span<const Operand>(copies.data(), inputs.size()), options);
+  }
   Job job{kernel, options, make_nest(out, inputs)};
   job.repeats = inputs.size() > 1;
   job.plan();

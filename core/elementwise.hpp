@@ -10,12 +10,12 @@ namespace heed::detail {
 // An input of a kernel: a tensor that broadcasts to the output's shape, or one number for all of it.
 class Operand {
  public:
-  Operand(const Tensor& x) : tensor_(&x) {}             // undefined: one that the kernel does not read; not the last one
-  Operand(double value, DType dtype);                   // a number in the given type
-  const Tensor* tensor() const { return tensor_; }      // null for a number
+  Operand(const Tensor& x) : tensor_(&x) {}         // undefined: one that the kernel does not read; not the last one
+  Operand(double value, DType dtype);               // a number in the given type
+  const Tensor* tensor() const { return tensor_; }  // null for a number
   bool is_unread() const { return tensor_ != nullptr && !tensor_->defined(); }
   const void* number() const { return number_; }
-  std::size_t size() const { return size_; }            // bytes of an element
+  std::size_t size() const { return size_; }  // bytes of an element
 
  private:
   const Tensor* tensor_ = nullptr;
@@ -23,8 +23,9 @@ class Operand {
   std::size_t size_ = 0;
 };
 
-// out = kernel(inputs), elementwise; out += with options.accumulate. At most 3 inputs; out does not overlap itself. No checks,
-// no version, no tape. Each element is computed alike wherever it lies, so that neither threads nor strides change bits.
+// out = kernel(inputs), elementwise; out += with options.accumulate. At most 3 inputs; out does not overlap itself. No
+// checks, no version, no tape. Each element is computed alike wherever it lies, so that neither threads nor strides
+// change bits.
 void elementwise(kernels::ElementwiseKernel kernel, const Tensor& out, std::span<const Operand> inputs,
                  const kernels::ElementwiseOptions& options = {});
 inline void elementwise(kernels::ElementwiseKernel kernel, const Tensor& out, std::initializer_list<Operand> inputs,

@@ -33,10 +33,25 @@ struct MaskKernel {
 enum class Unary { neg, abs, sign, square, sqrt, rsqrt, exp, expm1, log, log1p, sin, cos, erf, pow, clamp, count };
 enum class Activation { sigmoid, tanh, relu, leaky_relu, elu, gelu, gelu_tanh, silu, softplus, count };
 enum class Binary { add, sub, mul, div, maximum, minimum, pow, count };
-// bool8 from two numbers (eq to ge), from two masks (logical_*), from one number (isnan, isfinite); of the type of a and b
-// from (mask, a, b): a, or 0, where the mask is set and b, or 0, elsewhere (where, where_a, where_b).
+// bool8 from two numbers (eq to ge), from two masks (logical_*), from one number (isnan, isfinite); of the type of a
+// and b from (mask, a, b): a, or 0, where the mask is set and b, or 0, elsewhere (where, where_a, where_b).
 enum class Masking {
-  eq, ne, lt, le, gt, ge, logical_and, logical_or, logical_xor, logical_not, isnan, isfinite, where, where_a, where_b, count
+  eq,
+  ne,
+  lt,
+  le,
+  gt,
+  ge,
+  logical_and,
+  logical_or,
+  logical_xor,
+  logical_not,
+  isnan,
+  isfinite,
+  where,
+  where_a,
+  where_b,
+  count
 };
 
 struct UnaryTable {

@@ -9,63 +9,101 @@ using S = Constants<V>;
 
 struct Add {
   template <class V>
-  static V forward(V a, V b, S<V>) { return a + b; }
+  static V forward(V a, V b, S<V>) {
+    return a + b;
+  }
   template <class V>
-  static V backward_a(V, V, V dy, S<V>) { return dy; }
+  static V backward_a(V, V, V dy, S<V>) {
+    return dy;
+  }
   template <class V>
-  static V backward_b(V, V, V dy, S<V>) { return dy; }
+  static V backward_b(V, V, V dy, S<V>) {
+    return dy;
+  }
 };
 
 struct Sub {
   template <class V>
-  static V forward(V a, V b, S<V>) { return a - b; }
+  static V forward(V a, V b, S<V>) {
+    return a - b;
+  }
   template <class V>
-  static V backward_a(V, V, V dy, S<V>) { return dy; }
+  static V backward_a(V, V, V dy, S<V>) {
+    return dy;
+  }
   template <class V>
-  static V backward_b(V, V, V dy, S<V>) { return -dy; }
+  static V backward_b(V, V, V dy, S<V>) {
+    return -dy;
+  }
 };
 
 struct Mul {
   template <class V>
-  static V forward(V a, V b, S<V>) { return a * b; }
+  static V forward(V a, V b, S<V>) {
+    return a * b;
+  }
   template <class V>
-  static V backward_a(V, V b, V dy, S<V>) { return dy * b; }
+  static V backward_a(V, V b, V dy, S<V>) {
+    return dy * b;
+  }
   template <class V>
-  static V backward_b(V a, V, V dy, S<V>) { return dy * a; }
+  static V backward_b(V a, V, V dy, S<V>) {
+    return dy * a;
+  }
 };
 
 struct Div {
   template <class V>
-  static V forward(V a, V b, S<V>) { return a / b; }
+  static V forward(V a, V b, S<V>) {
+    return a / b;
+  }
   template <class V>
-  static V backward_a(V, V b, V dy, S<V>) { return dy / b; }
+  static V backward_a(V, V b, V dy, S<V>) {
+    return dy / b;
+  }
   template <class V>
-  static V backward_b(V a, V b, V dy, S<V>) { return -dy * ((a / b) / b); }
+  static V backward_b(V a, V b, V dy, S<V>) {
+    return -dy * ((a / b) / b);
+  }
 };
 
 // Where a = b, each gets half.
 struct Maximum {
   template <class V>
-  static V forward(V a, V b, S<V>) { return max(a, b); }
+  static V forward(V a, V b, S<V>) {
+    return max(a, b);
+  }
   template <class V>
-  static V backward_a(V a, V b, V dy, S<V>) { return select(a == b, V(0.5) * dy, select(a < b, V(0), dy)); }
+  static V backward_a(V a, V b, V dy, S<V>) {
+    return select(a == b, V(0.5) * dy, select(a < b, V(0), dy));
+  }
   template <class V>
-  static V backward_b(V a, V b, V dy, S<V>) { return select(a == b, V(0.5) * dy, select(a > b, V(0), dy)); }
+  static V backward_b(V a, V b, V dy, S<V>) {
+    return select(a == b, V(0.5) * dy, select(a > b, V(0), dy));
+  }
 };
 
 struct Minimum {
   template <class V>
-  static V forward(V a, V b, S<V>) { return min(a, b); }
+  static V forward(V a, V b, S<V>) {
+    return min(a, b);
+  }
   template <class V>
-  static V backward_a(V a, V b, V dy, S<V>) { return select(a == b, V(0.5) * dy, select(a > b, V(0), dy)); }
+  static V backward_a(V a, V b, V dy, S<V>) {
+    return select(a == b, V(0.5) * dy, select(a > b, V(0), dy));
+  }
   template <class V>
-  static V backward_b(V a, V b, V dy, S<V>) { return select(a == b, V(0.5) * dy, select(a < b, V(0), dy)); }
+  static V backward_b(V a, V b, V dy, S<V>) {
+    return select(a == b, V(0.5) * dy, select(a < b, V(0), dy));
+  }
 };
 
 // a^b. da = b a^(b - 1), 0 for b = 0; db = a^b log(a), 0 for a = 0 and b >= 0.
 struct Pow {
   template <class V>
-  static V forward(V a, V b, S<V>) { return pow_lanes(a, b); }
+  static V forward(V a, V b, S<V>) {
+    return pow_lanes(a, b);
+  }
   template <class V>
   static V backward_a(V a, V b, V dy, S<V>) {
     return select(b == V(0), V(0), dy * (b * pow_lanes(a, b - V(1))));

@@ -1,5 +1,6 @@
-// The loops around the formulas of elementwise*.kernel.cpp, and only included there. A formula is a struct F with static
-// functions on batches: forward(x, s), backward(x or y, dy, s), or forward(a, b, s), backward_a(a, b, dy, s), ...
+// The loops around the formulas of elementwise*.kernel.cpp, and only included there. A formula is a struct F with
+// static functions on batches: forward(x, s), backward(x or y, dy, s), or forward(a, b, s), backward_a(a, b, dy, s),
+// ...
 #pragma once
 #include "elementwise.hpp"
 #include "simd.hpp"

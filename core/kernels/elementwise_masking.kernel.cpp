@@ -8,39 +8,57 @@ namespace {
 
 struct Eq {
   template <class T>
-  static bool of(T a, T b) { return a == b; }
+  static bool of(T a, T b) {
+    return a == b;
+  }
 };
 struct Ne {
   template <class T>
-  static bool of(T a, T b) { return a != b; }
+  static bool of(T a, T b) {
+    return a != b;
+  }
 };
 struct Lt {
   template <class T>
-  static bool of(T a, T b) { return a < b; }
+  static bool of(T a, T b) {
+    return a < b;
+  }
 };
 struct Le {
   template <class T>
-  static bool of(T a, T b) { return a <= b; }
+  static bool of(T a, T b) {
+    return a <= b;
+  }
 };
 struct Gt {
   template <class T>
-  static bool of(T a, T b) { return a > b; }
+  static bool of(T a, T b) {
+    return a > b;
+  }
 };
 struct Ge {
   template <class T>
-  static bool of(T a, T b) { return a >= b; }
+  static bool of(T a, T b) {
+    return a >= b;
+  }
 };
 struct And {
   template <class T>
-  static bool of(T a, T b) { return (a != 0) & (b != 0); }
+  static bool of(T a, T b) {
+    return (a != 0) & (b != 0);
+  }
 };
 struct Or {
   template <class T>
-  static bool of(T a, T b) { return (a != 0) | (b != 0); }
+  static bool of(T a, T b) {
+    return (a != 0) | (b != 0);
+  }
 };
 struct Xor {
   template <class T>
-  static bool of(T a, T b) { return (a != 0) != (b != 0); }
+  static bool of(T a, T b) {
+    return (a != 0) != (b != 0);
+  }
 };
 
 template <class T, class F>
@@ -59,15 +77,21 @@ void compare_loop(void* to, const void* const* in, const unsigned char* step, pt
 
 struct Not {
   template <class T>
-  static bool of(T x) { return x == 0; }
+  static bool of(T x) {
+    return x == 0;
+  }
 };
 struct IsNan {
   template <class T>
-  static bool of(T x) { return x != x; }
+  static bool of(T x) {
+    return x != x;
+  }
 };
 struct IsFinite {
   template <class T>
-  static bool of(T x) { return x - x == 0; }
+  static bool of(T x) {
+    return x - x == 0;
+  }
 };
 
 template <class T, class F>
@@ -80,15 +104,21 @@ void test_loop(void* to, const void* const* in, const unsigned char*, ptrdiff_t 
 // where(mask, a, b) and its derivatives, with dy for a or b and 0 for the other.
 struct Choose {
   template <class T>
-  static T of(bool m, T a, T b) { return m ? a : b; }
+  static T of(bool m, T a, T b) {
+    return m ? a : b;
+  }
 };
 struct ChooseA {
   template <class T>
-  static T of(bool m, T dy, T) { return m ? dy : T(0); }
+  static T of(bool m, T dy, T) {
+    return m ? dy : T(0);
+  }
 };
 struct ChooseB {
   template <class T>
-  static T of(bool m, T, T dy) { return m ? T(0) : dy; }
+  static T of(bool m, T, T dy) {
+    return m ? T(0) : dy;
+  }
 };
 
 template <class T, class F>
@@ -127,10 +157,20 @@ constexpr MaskKernel where_backward_kernel = {{where_loop<float, F>, where_loop<
 }  // namespace
 
 extern const MaskingTable masking_table;
-const MaskingTable masking_table = {
-    {compare_kernel<Eq>, compare_kernel<Ne>, compare_kernel<Lt>, compare_kernel<Le>, compare_kernel<Gt>,
-     compare_kernel<Ge>, logical_kernel<And>, logical_kernel<Or>, logical_kernel<Xor>,
-     {{nullptr, nullptr, nullptr, test_loop<uint8_t, Not>}}, float_test_kernel<IsNan>, float_test_kernel<IsFinite>,
-     where_kernel<Choose>, where_backward_kernel<ChooseA>, where_backward_kernel<ChooseB>}};
+const MaskingTable masking_table = {{compare_kernel<Eq>,
+                                     compare_kernel<Ne>,
+                                     compare_kernel<Lt>,
+                                     compare_kernel<Le>,
+                                     compare_kernel<Gt>,
+                                     compare_kernel<Ge>,
+                                     logical_kernel<And>,
+                                     logical_kernel<Or>,
+                                     logical_kernel<Xor>,
+                                     {{nullptr, nullptr, nullptr, test_loop<uint8_t, Not>}},
+                                     float_test_kernel<IsNan>,
+                                     float_test_kernel<IsFinite>,
+                                     where_kernel<Choose>,
+                                     where_backward_kernel<ChooseA>,
+                                     where_backward_kernel<ChooseB>}};
 
 }  // namespace heed::kernels::HEED_LEVEL

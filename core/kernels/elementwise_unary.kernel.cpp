@@ -14,76 +14,116 @@ inline V sign_of(V x) {  // 0 for NaN
 
 struct Neg {
   template <class V>
-  static V forward(V x, S<V>) { return -x; }
+  static V forward(V x, S<V>) {
+    return -x;
+  }
   template <class V>
-  static V backward(V, V dy, S<V>) { return -dy; }
+  static V backward(V, V dy, S<V>) {
+    return -dy;
+  }
 };
 
 struct Abs {
   template <class V>
-  static V forward(V x, S<V>) { return abs(x); }
+  static V forward(V x, S<V>) {
+    return abs(x);
+  }
   template <class V>
-  static V backward(V x, V dy, S<V>) { return dy * sign_of(x); }
+  static V backward(V x, V dy, S<V>) {
+    return dy * sign_of(x);
+  }
 };
 
 struct Sign {
   template <class V>
-  static V forward(V x, S<V>) { return sign_of(x); }
+  static V forward(V x, S<V>) {
+    return sign_of(x);
+  }
   template <class V>
-  static V backward(V, V, S<V>) { return V(0); }
+  static V backward(V, V, S<V>) {
+    return V(0);
+  }
 };
 
 struct Square {
   template <class V>
-  static V forward(V x, S<V>) { return x * x; }
+  static V forward(V x, S<V>) {
+    return x * x;
+  }
   template <class V>
-  static V backward(V x, V dy, S<V>) { return (x + x) * dy; }
+  static V backward(V x, V dy, S<V>) {
+    return (x + x) * dy;
+  }
 };
 
 struct Sqrt {
   template <class V>
-  static V forward(V x, S<V>) { return sqrt(x); }
+  static V forward(V x, S<V>) {
+    return sqrt(x);
+  }
   template <class V>
-  static V backward(V y, V dy, S<V>) { return dy / (y + y); }
+  static V backward(V y, V dy, S<V>) {
+    return dy / (y + y);
+  }
 };
 
 struct Rsqrt {
   template <class V>
-  static V forward(V x, S<V>) { return rsqrt(x); }
+  static V forward(V x, S<V>) {
+    return rsqrt(x);
+  }
   template <class V>
-  static V backward(V y, V dy, S<V>) { return V(-0.5) * dy * (y * y * y); }
+  static V backward(V y, V dy, S<V>) {
+    return V(-0.5) * dy * (y * y * y);
+  }
 };
 
 struct Exp {
   template <class V>
-  static V forward(V x, S<V>) { return exp(x); }
+  static V forward(V x, S<V>) {
+    return exp(x);
+  }
   template <class V>
-  static V backward(V y, V dy, S<V>) { return dy * y; }
+  static V backward(V y, V dy, S<V>) {
+    return dy * y;
+  }
 };
 
 struct Expm1 {
   template <class V>
-  static V forward(V x, S<V>) { return expm1(x); }
+  static V forward(V x, S<V>) {
+    return expm1(x);
+  }
   template <class V>
-  static V backward(V y, V dy, S<V>) { return dy * (y + V(1)); }
+  static V backward(V y, V dy, S<V>) {
+    return dy * (y + V(1));
+  }
 };
 
 struct Log {
   template <class V>
-  static V forward(V x, S<V>) { return log(x); }
+  static V forward(V x, S<V>) {
+    return log(x);
+  }
   template <class V>
-  static V backward(V x, V dy, S<V>) { return dy / x; }
+  static V backward(V x, V dy, S<V>) {
+    return dy / x;
+  }
 };
 
 struct Log1p {
   template <class V>
-  static V forward(V x, S<V>) { return log1p(x); }
+  static V forward(V x, S<V>) {
+    return log1p(x);
+  }
   template <class V>
-  static V backward(V x, V dy, S<V>) { return dy / (x + V(1)); }
+  static V backward(V x, V dy, S<V>) {
+    return dy / (x + V(1));
+  }
 };
 
-// x = q pi/2 + r with |r| <= pi/4, for |x| <= kReducible, in float64: pi/2 in three parts, of which the first two have so few
-// bits that their products with q are exact. (xsimd's reduction pulls in symbols that all levels would share.)
+// x = q pi/2 + r with |r| <= pi/4, for |x| <= kReducible, in float64: pi/2 in three parts, of which the first two have
+// so few bits that their products with q are exact. (xsimd's reduction pulls in symbols that all levels would share.)
 constexpr double kReducible = 1e6;
 template <class T>
 inline Batch<T> reduce_angle(Batch<T> x, Batch<T>& quadrant) {
@@ -91,7 +131,8 @@ inline Batch<T> reduce_angle(Batch<T> x, Batch<T>& quadrant) {
   store_aligned(lane, x);
   for (int i = 0; i < kWidth<T>; ++i) {
     const double q = (lane[i] * 0.63661977236758134308 + 6755399441055744.) - 6755399441055744.;
-    const double r = lane[i] - q * 1.57079632673412561417 - q * 6.07710050630396597660e-11 - q * 2.02226624879595063154e-21;
+    const double r =
+        lane[i] - q * 1.57079632673412561417 - q * 6.07710050630396597660e-11 - q * 2.02226624879595063154e-21;
     const double quarter = q - 4 * ((q * 0.25 + 6755399441055744.) - 6755399441055744.);  // -2 to 2
     lane[i] = static_cast<T>(r);
     turn[i] = static_cast<T>(quarter);
@@ -118,7 +159,7 @@ inline Batch<double> sin_near(Batch<double> r) {
   return fma(horner(c, z) * z, r, r);
 }
 inline Batch<double> cos_near(Batch<double> r) {
-  static constexpr double c[] = {-1.13585365213876817300e-11, 2.08757008419747316778e-9, -2.75573141792967388112e-7,
+  static constexpr double c[] = {-1.13585365213876817300e-11, 2.08757008419747316778e-9,  -2.75573141792967388112e-7,
                                  2.48015872888517045348e-5,   -1.38888888888730564116e-3, 4.16666666666665929218e-2};
   const Batch<double> z = r * r;
   return fma(horner(c, z) * z, z, fma(z, Batch<double>(-0.5), Batch<double>(1.)));
@@ -157,23 +198,35 @@ inline Batch<T> sin_or_cos(Batch<T> x) {
 
 struct Sin {
   template <class V>
-  static V forward(V x, S<V>) { return sin_or_cos<false>(x); }
+  static V forward(V x, S<V>) {
+    return sin_or_cos<false>(x);
+  }
   template <class V>
-  static V backward(V x, V dy, S<V>) { return dy * sin_or_cos<true>(x); }
+  static V backward(V x, V dy, S<V>) {
+    return dy * sin_or_cos<true>(x);
+  }
 };
 
 struct Cos {
   template <class V>
-  static V forward(V x, S<V>) { return sin_or_cos<true>(x); }
+  static V forward(V x, S<V>) {
+    return sin_or_cos<true>(x);
+  }
   template <class V>
-  static V backward(V x, V dy, S<V>) { return -dy * sin_or_cos<false>(x); }
+  static V backward(V x, V dy, S<V>) {
+    return -dy * sin_or_cos<false>(x);
+  }
 };
 
 struct Erf {  // erf' = 2 / sqrt(pi) e^(-x^2)
   template <class V>
-  static V forward(V x, S<V>) { return erf(x); }
+  static V forward(V x, S<V>) {
+    return erf(x);
+  }
   template <class V>
-  static V backward(V x, V dy, S<V>) { return dy * V(1.1283791670955125739) * exp(-(x * x)); }
+  static V backward(V x, V dy, S<V>) {
+    return dy * V(1.1283791670955125739) * exp(-(x * x));
+  }
 };
 
 // x^a. The usual exponents have a product or root of their own, as in PyTorch, others the C library's pow.
@@ -191,7 +244,9 @@ inline V power(V x, double a, V exponent) {
 }
 struct Pow {
   template <class V>
-  static V forward(V x, S<V> s) { return power(x, s.number_a, s.a); }
+  static V forward(V x, S<V> s) {
+    return power(x, s.number_a, s.a);
+  }
   template <class V>
   static V backward(V x, V dy, S<V> s) {
     if (s.number_a == 0) return V(0);
@@ -202,9 +257,13 @@ struct Pow {
 // min(max(x, a), b); the gradient passes where a <= x <= b.
 struct Clamp {
   template <class V>
-  static V forward(V x, S<V> s) { return min(max(x, s.a), s.b); }
+  static V forward(V x, S<V> s) {
+    return min(max(x, s.a), s.b);
+  }
   template <class V>
-  static V backward(V x, V dy, S<V> s) { return select((x >= s.a) & (x <= s.b), dy, V(0)); }
+  static V backward(V x, V dy, S<V> s) {
+    return select((x >= s.a) & (x <= s.b), dy, V(0));
+  }
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <heed/autograd/tape.hpp>
 #include <limits>
 
+#include "tests/core/levels.hpp"
 #include "tests/support.hpp"
 
 using namespace heed;
@@ -119,7 +120,8 @@ TEST_CASE("elementwise: gradcheck of functions of one tensor, dense and strided"
     CAPTURE(std::string(c.name));
     gradcheck([&](const std::vector<Tensor>& x) { return c.f(x[0]); }, {spread({5, 7}, c.low, c.high)});
     gradcheck([&](const std::vector<Tensor>& x) { return c.f(x[0].t()); }, {spread({4, 3}, c.low, c.high)});
-    gradcheck([&](const std::vector<Tensor>& x) { return c.f(x[0].slice(1, 1, 7, 2)); }, {spread({3, 7}, c.low, c.high)});
+    gradcheck([&](const std::vector<Tensor>& x) { return c.f(x[0].slice(1, 1, 7, 2)); },
+              {spread({3, 7}, c.low, c.high)});
     gradcheck([&](const std::vector<Tensor>& x) { return c.f(x[0].expand({4, 3})); }, {spread({3}, c.low, c.high)});
     gradcheck([&](const std::vector<Tensor>& x) { return c.f(x[0]) + c.f(x[0]); }, {spread({3}, c.low, c.high)});
     gradcheck([&](const std::vector<Tensor>& x) { return c.f(x[0]); }, {spread({}, c.low, c.high)});
@@ -141,10 +143,12 @@ TEST_CASE("elementwise: gradcheck of functions of two tensors, with broadcasting
     gradcheck(f, pair({3, 1, 2}, {4, 2}));
     gradcheck(f, pair({}, {}));
     gradcheck(f, pair({0, 2}, {2}));
-    gradcheck([&](const std::vector<Tensor>& x) { return c.f(x[0].t(), x[1].slice(1, 0, 6, 2)); }, pair({3, 4}, {4, 6}));
+    gradcheck([&](const std::vector<Tensor>& x) { return c.f(x[0].t(), x[1].slice(1, 0, 6, 2)); },
+              pair({3, 4}, {4, 6}));
   }
   // One tensor twice: both gradients go to one place.
-  gradcheck([](const std::vector<Tensor>& x) { return x[0] * x[0] + x[0] / x[0] + pow(x[0], x[0]); }, {spread({4}, 0.5, 2)});
+  gradcheck([](const std::vector<Tensor>& x) { return x[0] * x[0] + x[0] / x[0] + pow(x[0], x[0]); },
+            {spread({4}, 0.5, 2)});
   gradcheck([](const std::vector<Tensor>& x) { return x[0] * x[0].t(); }, {spread({3, 3}, 0.5, 2)});
 }
 
@@ -164,8 +168,10 @@ void check_values(const Tensor& got, const std::vector<double>& want) {
   REQUIRE(values.size() == want.size());
   for (std::size_t i = 0; i < want.size(); ++i) {
     CAPTURE(i);
-    if (std::isnan(want[i])) CHECK(std::isnan(values[i]));
-    else CHECK(values[i] == want[i]);
+    if (std::isnan(want[i]))
+      CHECK(std::isnan(values[i]));
+    else
+      CHECK(values[i] == want[i]);
   }
 }
 
@@ -197,11 +203,13 @@ TEST_CASE("elementwise: values of the special cases") {
   check_values(abs(x), {kInf, 1, 0, 0, 1, kInf, kNan});
   check_values(clamp(x, -0.5, 0.5), {-0.5, -0.5, 0, 0, 0.5, 0.5, kNan});
   check_values(clamp(x, 2, 1), {1, 1, 1, 1, 1, 1, kNan});
-  check_values(sigmoid(x), {0, sigmoid(Tensor::scalar(-1)).item(), 0.5, 0.5, sigmoid(Tensor::scalar(1)).item(), 1, kNan});
+  check_values(sigmoid(x),
+               {0, sigmoid(Tensor::scalar(-1)).item(), 0.5, 0.5, sigmoid(Tensor::scalar(1)).item(), 1, kNan});
   check_values(softplus(Tensor::from({-kInf, -200, 200, kInf, kNan})), {0, 0, 200, kInf, kNan});
   check_values(elu(Tensor::from({-kInf, -200, 200, kInf, kNan})), {-1, -1, 200, kInf, kNan});
   check_values(gelu(Tensor::from({-1e30, 1e30, kInf}), Gelu::tanh), {0, static_cast<double>(1e30f), kInf});
-  check_values(gradient([](const Tensor& a) { return gelu(a, Gelu::tanh); }, Tensor::from({-1e30, 1e30, -50, 50})), {0, 1, 0, 1});
+  check_values(gradient([](const Tensor& a) { return gelu(a, Gelu::tanh); }, Tensor::from({-1e30, 1e30, -50, 50})),
+               {0, 1, 0, 1});
   check_values(gradient([](const Tensor& a) { return gelu(a); }, Tensor::from({-1e30, 1e30, -50, 50})), {0, 1, 0, 1});
   check_values(gradient([](const Tensor& a) { return silu(a); }, Tensor::from({-200, 200})), {0, 1});
   check_values(maximum(x, 0.0), {0, 0, 0, 0, 1, kInf, kNan});
@@ -255,32 +263,40 @@ TEST_CASE("elementwise: int32 wraps around and divides not") {
   check_values(minimum(a, b), {1, -2, 3});
   CHECK((a + b).dtype() == DType::int32);
   CHECK(contains(error_of([&] { a / b; }), "div: x is [3] int32; it must be float32 or float64"));
-  CHECK(contains(error_of([&] { a * 0.5; }), "mul: the tensor is [3] int32 and the number is 0.5; int32 must hold it exactly"));
+  CHECK(contains(error_of([&] { a * 0.5; }),
+                 "mul: the tensor is [3] int32 and the number is 0.5; int32 must hold it exactly"));
   CHECK(contains(error_of([&] { a + 3e9; }), "must hold it exactly"));
 }
 
 TEST_CASE("elementwise: errors say what is and what must be") {
-  const Tensor f = Tensor::zeros({2, 3}), d = Tensor::zeros({2, 3}, DType::float64), i = Tensor::zeros({2}, DType::int32);
+  const Tensor f = Tensor::zeros({2, 3}), d = Tensor::zeros({2, 3}, DType::float64),
+               i = Tensor::zeros({2}, DType::int32);
   const Tensor h = Tensor::zeros({2}, DType::bfloat16), m = Tensor::zeros({2, 3}, DType::bool8);
-  CHECK(contains(error_of([&] { f + d; }), "add: a is [2, 3] float32 but b is [2, 3] float64; their dtypes must be the same"));
-  CHECK(contains(error_of([&] { f * Tensor::zeros({4}); }),
-                 "mul: a is [2, 3] float32 but b is [4] float32; the sizes of their axes, counted from the last, must be the same or 1"));
-  CHECK(contains(error_of([&] { f * Tensor::zeros({4}); }), "elementwise_test.cpp:"));
+  CHECK(contains(error_of([&] { f + d; }),
+                 "add: a is [2, 3] float32 but b is [2, 3] float64; their dtypes must be the same"));
+  CHECK(contains(error_of([&] { f* Tensor::zeros({4}); }),
+                 "mul: a is [2, 3] float32 but b is [4] float32; the sizes of their axes, counted from the last, must "
+                 "be the same or 1"));
+  CHECK(contains(error_of([&] { f* Tensor::zeros({4}); }), "elementwise_test.cpp:"));
   CHECK(contains(error_of([&] { h + h; }), "add: x is [2] bfloat16; it must be float32, float64 or int32"));
-  CHECK(contains(error_of([&] { m * m; }), "mul: x is [2, 3] bool8; it must be float32, float64 or int32"));
+  CHECK(contains(error_of([&] { m* m; }), "mul: x is [2, 3] bool8; it must be float32, float64 or int32"));
   CHECK(contains(error_of([&] { exp(i); }), "exp: x is [2] int32; it must be float32 or float64"));
   CHECK(contains(error_of([&] { relu(Tensor()); }), "relu: x is undefined; it must have values"));
-  CHECK(contains(error_of([&] { f + Tensor(); }), "add: a is [2, 3] float32 and b is undefined; both must have values"));
+  CHECK(
+      contains(error_of([&] { f + Tensor(); }), "add: a is [2, 3] float32 and b is undefined; both must have values"));
   CHECK(contains(error_of([&] { Tensor() + 1; }), "add: x is undefined; it must have values"));
   CHECK(contains(error_of([&] { softplus(f, 0); }), "softplus: beta is 0; it must be above 0"));
   CHECK(contains(error_of([&] { where(f, f, f); }), "where: mask is [2, 3] float32; it must be bool8"));
-  CHECK(contains(error_of([&] { where(m, f, d); }), "where: a is [2, 3] float32 but b is [2, 3] float64; their dtypes must be the same"));
-  CHECK(contains(error_of([&] { where(m, f, Tensor::zeros({7})); }), "where: mask is [2, 3] bool8, a is [2, 3] float32 and b is of shape [7]"));
+  CHECK(contains(error_of([&] { where(m, f, d); }),
+                 "where: a is [2, 3] float32 but b is [2, 3] float64; their dtypes must be the same"));
+  CHECK(contains(error_of([&] { where(m, f, Tensor::zeros({7})); }),
+                 "where: mask is [2, 3] bool8, a is [2, 3] float32 and b is of shape [7]"));
   CHECK(contains(error_of([&] { masked_fill(Tensor::zeros({3}), m, 0); }),
                  "masked_fill: x is [3] float32 but mask is [2, 3] bool8; the mask must broadcast to x's shape"));
   CHECK(contains(error_of([&] { logical_and(f, f); }), "logical_and: x is [2, 3] float32; it must be bool8"));
   CHECK(contains(error_of([&] { isnan(i); }), "isnan: x is [2] int32; it must be float32 or float64"));
-  CHECK(contains(error_of([&] { eq(f, i); }), "eq: a is [2, 3] float32 but b is [2] int32; their dtypes must be the same"));
+  CHECK(contains(error_of([&] { eq(f, i); }),
+                 "eq: a is [2, 3] float32 but b is [2] int32; their dtypes must be the same"));
   CHECK(contains(error_of([&] { lt(h, h); }), "lt: x is [2] bfloat16; it must be float32, float64, int32 or bool8"));
 }
 
@@ -296,14 +312,26 @@ TEST_CASE("elementwise: only what a wanted gradient needs is saved") {
   CHECK(tape.steps() == 2);
 }
 
-TEST_CASE("elementwise: in float32 gradients agree with float64") {
-  for (const UnaryCase& c : unary_cases()) {
-    CAPTURE(std::string(c.name));
-    for (const Index n : {1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33}) {
-      const Tensor x = spread({n}, c.low, c.high).to(DType::float32);
-      const Tensor g = gradient(c.f, x), g64 = gradient(c.f, x.to(DType::float64));
-      CHECK(test::close(g, g64.to(DType::float32), 2e-6, 1e-6));
-      CHECK(test::close(c.f(x), c.f(x.to(DType::float64)).to(DType::float32), 2e-6, 1e-6));
+TEST_CASE("elementwise: in float32 values and gradients agree with float64 at every instruction set") {
+  testing::on_each_level([] {
+    for (const UnaryCase& c : unary_cases()) {
+      CAPTURE(std::string(c.name));
+      for (const Index n : {1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33}) {
+        const Tensor x = spread({n}, c.low, c.high).to(DType::float32), x64 = x.to(DType::float64);
+        CHECK(test::close(gradient(c.f, x), gradient(c.f, x64).to(DType::float32), 2e-6, 1e-6));
+        CHECK(test::close(c.f(x), c.f(x64).to(DType::float32), 2e-6, 1e-6));
+      }
     }
-  }
+  });
+}
+
+TEST_CASE("elementwise: gradients of large broadcast and transposed inputs, in float32") {
+  const Tensor a = spread({300, 200}, -2, 2).to(DType::float32), b = spread({300, 200}, 1, 2, 3).to(DType::float32);
+  const Tensor row = spread({200}, 1, 2, 5).to(DType::float32);
+  const auto f = [&](const Tensor& x) { return x.t() * b.t() / row.view({200, 1}); };
+  CHECK(test::close(gradient(f, a), b / row, 1e-6, 1e-6));
+  const auto g = [&](const Tensor& x) { return a * x; };
+  Tensor sums = Tensor::zeros({200}, DType::float64);
+  for (Index i = 0; i < 300; ++i) sums = sums + a[i].to(DType::float64);
+  CHECK(test::close(gradient(g, row), sums.to(DType::float32), 1e-5, 1e-4));
 }

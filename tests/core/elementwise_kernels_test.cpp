@@ -55,31 +55,37 @@ const std::vector<UnaryCase>& unary_cases() {
       {"sign", of<Unary::sign>, [](R x) { return (x > 0) - (x < 0); }, [](R) { return 0; }, -9, 9},
       {"square", of<Unary::square>, [](R x) { return x * x; }, [](R x) { return 2 * x; }, -9, 9},
       {"sqrt", of<Unary::sqrt>, [](R x) { return std::sqrt(x); }, [](R y) { return 0.5L / y; }, 0.01, 99, true},
-      {"rsqrt", of<Unary::rsqrt>, [](R x) { return 1 / std::sqrt(x); }, [](R y) { return -0.5L * y * y * y; }, 0.01, 9, true},
+      {"rsqrt", of<Unary::rsqrt>, [](R x) { return 1 / std::sqrt(x); }, [](R y) { return -0.5L * y * y * y; }, 0.01, 9,
+       true},
       {"exp", of<Unary::exp>, [](R x) { return std::exp(x); }, [](R y) { return y; }, -87, 88, true},
-      {"expm1", of<Unary::expm1>, [](R x) { return std::expm1(x); }, [](R y) { return y + 1; }, -20, 20, true, 0, 0, true},
+      {"expm1", of<Unary::expm1>, [](R x) { return std::expm1(x); }, [](R y) { return y + 1; }, -20, 20, true, 0, 0,
+       true},
       {"log", of<Unary::log>, [](R x) { return std::log(x); }, [](R x) { return 1 / x; }, 1e-6, 99},
       {"log1p", of<Unary::log1p>, [](R x) { return std::log1p(x); }, [](R x) { return 1 / (1 + x); }, -0.9, 99},
       {"sin", of<Unary::sin>, [](R x) { return std::sin(x); }, [](R x) { return std::cos(x); }, -9000, 9000},
       {"cos", of<Unary::cos>, [](R x) { return std::cos(x); }, [](R x) { return -std::sin(x); }, -9000, 9000},
       {"sin near", of<Unary::sin>, [](R x) { return std::sin(x); }, [](R x) { return std::cos(x); }, -7, 7},
       {"sin far", of<Unary::sin>, [](R x) { return std::sin(x); }, [](R x) { return std::cos(x); }, -3e6, 3e6},
-      {"erf", of<Unary::erf>, [](R x) { return std::erf(x); }, [](R x) { return 2 / std::sqrt(kPi) * std::exp(-x * x); }, -7, 7,
-       false, 0, 0, true},
+      {"erf", of<Unary::erf>, [](R x) { return std::erf(x); },
+       [](R x) { return 2 / std::sqrt(kPi) * std::exp(-x * x); }, -7, 7, false, 0, 0, true},
       {"pow 2", of<Unary::pow>, [](R x) { return x * x; }, [](R x) { return 2 * x; }, -9, 9, false, 2},
-      {"pow -2", of<Unary::pow>, [](R x) { return 1 / (x * x); }, [](R x) { return -2 / (x * x * x); }, 0.5, 9, false, -2},
-      {"pow 1.5", of<Unary::pow>, [](R x) { return std::pow(x, 1.5L); }, [](R x) { return 1.5L * std::sqrt(x); }, 0.1, 9, false, 1.5},
-      {"pow -3.25", of<Unary::pow>, [](R x) { return std::pow(x, -3.25L); }, [](R x) { return -3.25L * std::pow(x, -4.25L); }, 0.1, 9,
-       false, -3.25},
+      {"pow -2", of<Unary::pow>, [](R x) { return 1 / (x * x); }, [](R x) { return -2 / (x * x * x); }, 0.5, 9, false,
+       -2},
+      {"pow 1.5", of<Unary::pow>, [](R x) { return std::pow(x, 1.5L); }, [](R x) { return 1.5L * std::sqrt(x); }, 0.1,
+       9, false, 1.5},
+      {"pow -3.25", of<Unary::pow>, [](R x) { return std::pow(x, -3.25L); },
+       [](R x) { return -3.25L * std::pow(x, -4.25L); }, 0.1, 9, false, -3.25},
       {"clamp", of<Unary::clamp>, [](R x) { return std::min(std::max(x, -2.0L), 3.0L); },
        [](R x) { return x >= -2 && x <= 3; }, -9, 9, false, -2, 3},
-      {"sigmoid", of<Activation::sigmoid>, [](R x) { return sigmoid(x); }, [](R y) { return y * (1 - y); }, -80, 80, true},
-      {"tanh", of<Activation::tanh>, [](R x) { return std::tanh(x); }, [](R y) { return 1 - y * y; }, -20, 20, true, 0, 0, true},
+      {"sigmoid", of<Activation::sigmoid>, [](R x) { return sigmoid(x); }, [](R y) { return y * (1 - y); }, -80, 80,
+       true},
+      {"tanh", of<Activation::tanh>, [](R x) { return std::tanh(x); }, [](R y) { return 1 - y * y; }, -20, 20, true, 0,
+       0, true},
       {"relu", of<Activation::relu>, [](R x) { return std::max(x, 0.0L); }, [](R y) { return y > 0; }, -9, 9, true},
-      {"leaky_relu", of<Activation::leaky_relu>, [](R x) { return x > 0 ? x : x / 8; }, [](R x) { return x > 0 ? 1 : 0.125L; }, -9, 9,
-       false, 0.125},
-      {"elu", of<Activation::elu>, [](R x) { return x > 0 ? x : std::expm1(x) / 2; }, [](R x) { return x > 0 ? 1 : std::exp(x) / 2; },
-       -80, 9, false, 0.5},
+      {"leaky_relu", of<Activation::leaky_relu>, [](R x) { return x > 0 ? x : x / 8; },
+       [](R x) { return x > 0 ? 1 : 0.125L; }, -9, 9, false, 0.125},
+      {"elu", of<Activation::elu>, [](R x) { return x > 0 ? x : std::expm1(x) / 2; },
+       [](R x) { return x > 0 ? 1 : std::exp(x) / 2; }, -80, 9, false, 0.5},
       {"gelu", of<Activation::gelu>, [](R x) { return x * normal_cdf(x); },
        [](R x) { return normal_cdf(x) + x * std::exp(-x * x / 2) / std::sqrt(2 * kPi); }, -12, 12, false, 0, 0, true},
       {"gelu_tanh", of<Activation::gelu_tanh>, [](R x) { return x * sigmoid(gelu_angle(x)); },
@@ -90,8 +96,8 @@ const std::vector<UnaryCase>& unary_cases() {
        -12, 12, false, 0, 0, true},
       {"silu", of<Activation::silu>, [](R x) { return x * sigmoid(x); },
        [](R x) { return sigmoid(x) * (1 + x * (1 - sigmoid(x))); }, -80, 80, false, 0, 0, true},
-      {"softplus", of<Activation::softplus>, [](R x) { return std::log1p(std::exp(2 * x)) / 2; }, [](R x) { return sigmoid(2 * x); },
-       -40, 40, false, 2},
+      {"softplus", of<Activation::softplus>, [](R x) { return std::log1p(std::exp(2 * x)) / 2; },
+       [](R x) { return sigmoid(2 * x); }, -40, 40, false, 2},
   };
   return cases;
 }
@@ -147,8 +153,10 @@ void check_unary() {
         const Real floor = c.absolute ? std::fabs(static_cast<Real>(x[i])) : 0;
         worst = std::max(worst, error_of<T>(y[i], c.f(x[i]), floor));
         const Real slope = c.slope(kept[i]), scale = std::fabs(static_cast<Real>(dy[i]));
-        worst_slope = std::max(worst_slope, error_of<T>(dx[i], slope * dy[i], c.absolute || c.keeps_output ? scale : 0));
-        worst_slope = std::max(worst_slope, error_of<T>(one[i], slope * dy[0], std::fabs(static_cast<Real>(dy[0]))) / 2);
+        worst_slope =
+            std::max(worst_slope, error_of<T>(dx[i], slope * dy[i], c.absolute || c.keeps_output ? scale : 0));
+        worst_slope =
+            std::max(worst_slope, error_of<T>(one[i], slope * dy[0], std::fabs(static_cast<Real>(dy[0]))) / 2);
         wrong += more[i] != T(8) + dx[i];
       }
       CHECK(wrong == 0);
@@ -173,11 +181,12 @@ const std::vector<BinaryCase>& binary_cases() {
       {"add", Binary::add, [](R a, R b) { return a + b; }, [](R, R) { return 1; }, [](R, R) { return 1; }, -4, 4},
       {"sub", Binary::sub, [](R a, R b) { return a - b; }, [](R, R) { return 1; }, [](R, R) { return -1; }, -4, 4},
       {"mul", Binary::mul, [](R a, R b) { return a * b; }, [](R, R b) { return b; }, [](R a, R) { return a; }, -4, 4},
-      {"div", Binary::div, [](R a, R b) { return a / b; }, [](R, R b) { return 1 / b; }, [](R a, R b) { return -a / (b * b); }, 0.1, 4},
-      {"maximum", Binary::maximum, [](R a, R b) { return std::max(a, b); }, [](R a, R b) { return share(a > b, a == b); },
-       [](R a, R b) { return share(b > a, a == b); }, -4, 4},
-      {"minimum", Binary::minimum, [](R a, R b) { return std::min(a, b); }, [](R a, R b) { return share(a < b, a == b); },
-       [](R a, R b) { return share(b < a, a == b); }, -4, 4},
+      {"div", Binary::div, [](R a, R b) { return a / b; }, [](R, R b) { return 1 / b; },
+       [](R a, R b) { return -a / (b * b); }, 0.1, 4},
+      {"maximum", Binary::maximum, [](R a, R b) { return std::max(a, b); },
+       [](R a, R b) { return share(a > b, a == b); }, [](R a, R b) { return share(b > a, a == b); }, -4, 4},
+      {"minimum", Binary::minimum, [](R a, R b) { return std::min(a, b); },
+       [](R a, R b) { return share(a < b, a == b); }, [](R a, R b) { return share(b < a, a == b); }, -4, 4},
       {"pow", Binary::pow, [](R a, R b) { return std::pow(a, b); }, [](R a, R b) { return b * std::pow(a, b - 1); },
        [](R a, R b) { return std::pow(a, b) * std::log(a); }, 0.1, 4},
   };
@@ -193,14 +202,16 @@ void check_binary() {
     double worst = 0, worst_slope = 0;
     for (const int n : widths())
       for (const int steps : {7, 6, 5, 3}) {  // bits: a, b, dy
-        const std::vector<T> a = numbers<T>(c.low, c.high, n), b = numbers<T>(c.low, c.high, n, 3), dy = numbers<T>(-2, 2, n, 5);
+        const std::vector<T> a = numbers<T>(c.low, c.high, n), b = numbers<T>(c.low, c.high, n, 3),
+                             dy = numbers<T>(-2, 2, n, 5);
         const std::vector<unsigned char> step = {bit(steps, 0), bit(steps, 1), bit(steps, 2)};
         const BinaryKernel& k = kernel(c.op);
         const std::vector<T> y = run<T>(k.forward[type<T>], {a.data(), b.data()}, step, n, {});
         const std::vector<T> plus = run<T>(k.forward[type<T>], {a.data(), b.data()}, step, n, {0, 0, true}, T(8));
         const std::vector<T> da = run<T>(k.backward_a[type<T>], {a.data(), b.data(), dy.data()}, step, n, {});
         const std::vector<T> db = run<T>(k.backward_b[type<T>], {a.data(), b.data(), dy.data()}, step, n, {});
-        const std::vector<T> more = run<T>(k.backward_b[type<T>], {a.data(), b.data(), dy.data()}, step, n, {0, 0, true}, T(8));
+        const std::vector<T> more =
+            run<T>(k.backward_b[type<T>], {a.data(), b.data(), dy.data()}, step, n, {0, 0, true}, T(8));
         int wrong = 0;
         for (int i = 0; i < n; ++i) {
           const Real p = a[i * step[0]], q = b[i * step[1]], d = dy[i * step[2]];
@@ -219,7 +230,15 @@ void check_binary() {
 
 }  // namespace
 
-TEST_CASE("elementwise kernels: float32 functions of one number agree with long double") { on_each_level(check_unary<float>); }
-TEST_CASE("elementwise kernels: float64 functions of one number agree with long double") { on_each_level(check_unary<double>); }
-TEST_CASE("elementwise kernels: float32 functions of two numbers agree with long double") { on_each_level(check_binary<float>); }
-TEST_CASE("elementwise kernels: float64 functions of two numbers agree with long double") { on_each_level(check_binary<double>); }
+TEST_CASE("elementwise kernels: float32 functions of one number agree with long double") {
+  on_each_level(check_unary<float>);
+}
+TEST_CASE("elementwise kernels: float64 functions of one number agree with long double") {
+  on_each_level(check_unary<double>);
+}
+TEST_CASE("elementwise kernels: float32 functions of two numbers agree with long double") {
+  on_each_level(check_binary<float>);
+}
+TEST_CASE("elementwise kernels: float64 functions of two numbers agree with long double") {
+  on_each_level(check_binary<double>);
+}

@@ -90,6 +90,40 @@ TEST_CASE("elementwise: an output of any strides, written or added to") {
   }
 }
 
+TEST_CASE("elementwise: large transposed inputs") {
+  for (const DType dtype : {DType::float32, DType::float64, DType::int32}) {
+    const Tensor m = noisy({203, 131}, dtype), cube = noisy({9, 70, 41}, dtype);
+    check_sub(m.t(), noisy({131, 203}, dtype), {131, 203});
+    check_sub(noisy({131, 203}, dtype), m.t(), {131, 203});
+    check_sub(m.t(), m.t(), {131, 203});
+    check_sub(cube.permute({2, 0, 1}), noisy({9, 1}, dtype), {41, 9, 70});
+    check_sub(cube.permute({0, 2, 1}), cube.permute({0, 2, 1}), {9, 41, 70});
+    check_sub(cube.permute({2, 1, 0}), noisy({70, 9}, dtype), {41, 70, 9});
+  }
+}
+
+TEST_CASE("copies of transposed tensors, dense or converted, and sums into strided ones") {
+  for (const Shape& shape : {Shape{1, 1, 1}, Shape{3, 40, 70}, Shape{2, 8, 8}, Shape{5, 33, 31}, Shape{70, 9, 100}}) {
+    const Tensor x = noisy(shape, DType::float32);
+    for (const std::vector<int>& axes : {std::vector<int>{0, 2, 1}, {2, 1, 0}, {1, 2, 0}, {2, 0, 1}, {1, 0, 2}}) {
+      const Tensor v = x.permute(axes), dense = v.dense(), wide = v.to(DType::float64);
+      Tensor sum = Tensor::ones(shape).permute(axes), other = Tensor::ones(v.shape());
+      detail::add_values(sum, v);
+      detail::add_values(other, v);
+      int wrong = 0;
+      for (Index i = 0; i < v.dim(0); ++i)
+        for (Index j = 0; j < v.dim(1); ++j)
+          for (Index k = 0; k < v.dim(2); ++k) {
+            const double want = v.at({i, j, k});
+            wrong += dense.at({i, j, k}) != want || wide.at({i, j, k}) != want;
+            wrong += sum.at({i, j, k}) != want + 1 || other.at({i, j, k}) != want + 1;
+          }
+      CAPTURE(shape);
+      CHECK(wrong == 0);
+    }
+  }
+}
+
 TEST_CASE("elementwise: the same bits at any number of threads") {
   const Tensor x = noisy({1000, 333}, DType::float32), w = noisy({333}, DType::float32);
   std::vector<std::vector<float>> results;
