@@ -43,8 +43,9 @@ std::size_t Tape::saved_bytes() const {
   return bytes;
 }
 
-void Tape::print(std::ostream& out) const {
+void Tape::print(std::ostream& to) const {
   const State& s = *state_;
+  std::ostringstream out;  // of its own: the caller's keeps its alignment
   std::set<const detail::Storage*> seen;
   std::size_t total = 0;
   out << "step  op                    output                 inputs, and the bytes newly saved\n";
@@ -64,6 +65,7 @@ void Tape::print(std::ostream& out) const {
     out << "; " << bytes << "\n";
   }
   out << s.steps.size() << " steps keep " << total << " bytes for backward (parameters not counted)\n";
+  to << out.str();
 }
 
 std::string Tape::graph() const {

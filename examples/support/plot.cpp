@@ -107,7 +107,7 @@ void plot_boundary(const std::filesystem::path& file, const PlotLabels& labels, 
   gp << "set contour base\nset cntrparam levels discrete 0.5\nunset surface\nset table $boundary\nsplot '-' using "
         "1:2:3 notitle\n";
   gp.send2d(cells);
-  gp << "unset table\nset surface\nunset contour\nset key top right opaque\n";
+  gp << "unset table\nset surface\nunset contour\nset key outside top center horizontal\n";
   std::string command =
       "plot " + gp.file2d(cells) +
       "using 1:2:3 with image notitle, $boundary using 1:2 with lines lw 2 lc rgb '#333333' title 'boundary'";
@@ -125,8 +125,10 @@ void plot_matrix(const std::filesystem::path& file, const std::string& title,
   require(rows > 0 && columns > 0 && row_labels.size() == rows && column_labels.size() == columns,
           "plot_matrix: ", rows, " x ", columns, " values, ", row_labels.size(), " row and ", column_labels.size(),
           " column labels; they must agree");
-  Drawing drawing(file, static_cast<int>(std::fmin(1600, 220 + 26.0 * static_cast<double>(columns))),
-                  static_cast<int>(std::fmin(1600, 160 + 26.0 * static_cast<double>(rows))));
+  const auto pixels = [](std::size_t n) {
+    return std::fmin(1400, std::fmax(26, 56 - static_cast<double>(n)) * static_cast<double>(n));
+  };
+  Drawing drawing(file, 220 + static_cast<int>(pixels(columns)), 160 + static_cast<int>(pixels(rows)));
   Gnuplot& gp = *drawing;
   const auto tics = [&](const char* axis, const std::vector<std::string>& labels) {
     gp << "set " << axis << "tics (";

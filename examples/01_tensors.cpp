@@ -1,0 +1,84 @@
+// Tutorial 1: tensors. A tensor is a handle to numbers in memory, with a shape and strides. Copying it copies the
+// handle; slices and transposes are views: handles to the same numbers.
+#include <heed/autograd/reductions.hpp>
+#include <heed/core/array.hpp>  // xtensor's arrays: the only header that brings them
+#include <heed/heed.hpp>
+#include <iostream>
+
+#include "examples/support/program.hpp"
+
+using namespace heed;
+
+namespace {
+
+void make_and_print() {
+  std::cout << "== New tensors\n";
+  const Tensor x = Tensor::from({1, 2, 3, 4, 5, 6}, {2, 3});  // float32 unless you ask for another type
+  std::cout << "x =\n" << x << "\n";                          // the values, then shape and type
+  std::cout << Tensor::arange(4) << "\n" << Tensor::full({2, 2}, 0.5, DType::float64) << "\n";
+  // Random numbers are a function of the seed and of how many were drawn before: the same at any number of threads.
+  std::cout << "random: " << Rng(/*seed=*/1).normal({3}) << "\n";
+  std::cout << "one element: " << x.at({1, 2}) << "; of all " << x.numel() << " the sum is " << sum(x).item() << "\n\n";
+}
+
+void look_through_views() {
+  std::cout << "== Views share memory\n";
+  Tensor x = Tensor::from({1, 2, 3, 4, 5, 6}, {2, 3});
+  Tensor column = x.slice(1, 1, 2);  // x[:, 1:2]
+  const Tensor turned = x.t();       // strides swapped, nothing moved
+  std::cout << "x has strides " << x.strides() << ", x.t() has " << turned.strides() << "\n";
+  column.fill_(0);  // a trailing _ writes in place, and every view sees it
+  std::cout << "after column.fill_(0), x.t() =\n" << turned << "\n";
+  // clone() is a tensor of its own. reshape() copies only where strides leave no other way, view() never.
+  Tensor own = x.clone();
+  own.fill_(9);
+  std::cout << "after own.fill_(9), x is still\n" << x << "\n\n";
+}
+
+void broadcast_shapes() {
+  std::cout << "== Broadcasting\n";
+  // Axes are matched from the last; an axis of size 1 is repeated. [2, 1] with [3] makes [2, 3].
+  const Tensor rows = Tensor::from({10, 20}, {2, 1}), columns = Tensor::from({1, 2, 3});
+  std::cout << "rows + columns =\n" << rows + columns << "\n";
+  std::cout << "mean over axis 0: " << mean(rows + columns, {0}) << "\n";
+  // What does not fit is an error that shows what there is and the line of the call.
+  try {
+    const Tensor wrong = rows + Tensor::ones({3, 3});
+  } catch (const Error& e) {
+    std::cout << "Error: " << e.what() << "\n\n";
+  }
+}
+
+void meet_xtensor() {
+  std::cout << "== xtensor arrays\n";
+  // array<T>() is a writable xtensor array over the tensor's own memory: all of xtensor's functions work on it.
+  Tensor x = Tensor::zeros({2, 3});
+  x.array<float>() = xt::arange<float>(6).reshape({2, 3});
+  x.array<float>() = xt::pow(x.array<float>(), 2.f);
+  std::cout << "squares:\n" << x << "\n";
+  const Tensor grid(xt::linspace<float>(0, 1, 5));  // and an expression becomes a new tensor
+  std::cout << "grid: " << grid << "\n\n";
+}
+
+void keep_in_a_file(const std::string& file) {
+  std::cout << "== NumPy files\n";
+  const Tensor x = Tensor::from({1, 2, 3, 4, 5, 6}, {2, 3});
+  save_npy(file, x.t());  // numpy.load(file) reads it
+  std::cout << "saved and loaded:\n" << load_npy(file) << "\n";
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Tutorial 1: tensors, views, broadcasting, xtensor arrays, .npy files", "01_tensors");
+  std::string npy = std::filesystem::temp_directory_path() / "heed_tensors.npy";
+  app.add_option("--npy", npy, "Where to write the .npy file [a temporary file]")->type_name("FILE");
+  return examples::run_program(app, argc, argv, [&] {
+    make_and_print();
+    look_through_views();
+    broadcast_shapes();
+    meet_xtensor();
+    keep_in_a_file(npy);
+    return 0;
+  });
+}
