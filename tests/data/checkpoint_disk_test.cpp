@@ -206,7 +206,7 @@ TEST_CASE("checkpoint disk: two programs do not write the same checkpoint at the
   CHECK(load_checkpoint(file).counter("step") == 1);
 }
 
-TEST_CASE("checkpoint disk: a symbolic link stays one; its target is replaced") {
+TEST_CASE("checkpoint disk: a symbolic link stays one and its target is replaced") {
   const TemporaryFolder folder;
   fs::create_directory(folder.path / "disk");
   fs::create_symlink("disk/real.h5", folder.path / "c.h5");
