@@ -74,9 +74,9 @@ TEST_CASE("checkpoint Python: heed reads what h5py writes and the script seals")
     CHECK(c.texts == wanted.texts);
     CHECK(c.blobs == wanted.blobs);
     REQUIRE(c.tensors.size() == wanted.tensors.size());
-    for (const auto& [path, x] : wanted.tensors) {
-      INFO(path);
-      CHECK(same_bits(c.tensor(path), x));
+    for (const auto& item : wanted.tensors) {
+      INFO(item.first);
+      CHECK(same_bits(c.tensor(item.first), item.second));
     }
   }
 }
@@ -111,11 +111,12 @@ TEST_CASE("checkpoint Python: what no checkpoint may hold is refused by name") {
       {"cycle", "cannot be listed"},
   };
   const std::size_t handles = detail::open_hdf5_handles();
-  for (const auto& [name, sentence] : cases) {
-    const fs::path file = folder.path / (std::string(name) + ".h5");
+  for (const auto& item : cases) {
+    const std::string name = item.first, sentence = item.second;
+    const fs::path file = folder.path / (name + ".h5");
     const std::string message = error_of([&] { load_checkpoint(file); });
     INFO(name);
-    if (std::string(name) == "cycle") {
+    if (name == "cycle") {
       CHECK(has(message, sentence));
     } else {
       CHECK(message == "load_checkpoint: " + file.string() + ": " + sentence);
@@ -163,10 +164,11 @@ TEST_CASE("checkpoint Python: PyTorch computes the same logits from heed's file"
     logits[name] = model(x).detach();
   }
   exchange(python, "to_pytorch", folder.path);
-  for (const auto& [name, ours] : logits) {
+  for (const auto& item : logits) {
+    const std::string name = item.first;
     INFO(name);
     const Tensor theirs = load_checkpoint(folder.path / (name + "_logits.h5")).tensor("data/logits");
-    CHECK(close(ours, theirs, 1e-4, 1e-4));
+    CHECK(close(item.second, theirs, 1e-4, 1e-4));
   }
 }
 

@@ -32,10 +32,10 @@ static Checkpoint every_kind() {
 
 static void check_same(const Checkpoint& a, const Checkpoint& b) {
   REQUIRE(a.tensors.size() == b.tensors.size());
-  for (const auto& [path, x] : a.tensors) {
-    INFO(path);
-    REQUIRE(b.tensors.count(path) == 1);
-    CHECK(same_bits(x, b.tensors.at(path)));
+  for (const auto& item : a.tensors) {
+    INFO(item.first);
+    REQUIRE(b.tensors.count(item.first) == 1);
+    CHECK(same_bits(item.second, b.tensors.at(item.first)));
   }
   CHECK(a.counters == b.counters);
   CHECK(a.texts == b.texts);
