@@ -47,7 +47,7 @@ static void write_log(int call, const char* name, const char* path) {
 
 static int counts(const char* path) {
   const char* prefix = getenv("HEED_FAIL_PREFIX");
-  if (!prefix || !path) return 0;
+  if (!prefix || !path || !path[0]) return 0;
   char absolute[2 * PATH_MAX];
   if (path[0] != '/') {
     char folder[PATH_MAX];
@@ -58,12 +58,12 @@ static int counts(const char* path) {
   return strncmp(path, prefix, strlen(prefix)) == 0;
 }
 
-// The path of an open file; empty if it has none.
+// The path of an open file; empty if it has none, as pipes.
 static const char* path_of(int fd, char* buffer) {
   char link[64];
   snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
   const ssize_t n = readlink(link, buffer, PATH_MAX - 1);
-  buffer[n < 0 ? 0 : n] = '\0';
+  buffer[n < 0 || buffer[0] != '/' ? 0 : n] = '\0';
   return buffer;
 }
 
