@@ -88,14 +88,16 @@ void plot(const std::filesystem::path& file, const PlotLabels& labels, const std
 
 void plot_boundary(const std::filesystem::path& file, const PlotLabels& labels, const Field& field,
                    const std::vector<Series>& classes) {
+  const std::size_t rows = field.values.size(), columns = rows > 0 ? field.values.front().size() : 0;
+  require(classes.size() == 2 && rows > 1 && columns > 1, "plot_boundary: ", classes.size(), " classes of points over ",
+          rows, " x ", columns, " values; there must be 2 classes and at least 2 x 2 values");
   Drawing drawing(file, 720, 600);
   Gnuplot& gp = *drawing;
   frame(gp, labels);
-  gp << "set palette defined (0 '#f3d9c9', 0.5 '#ffffff', 1 '#cfe0f2')\nset cbrange [0:1]\nset cblabel 'probability of "
-        "the second class'\n"
+  gp << "set palette defined (0 '#f3d9c9', 0.5 '#ffffff', 1 '#cfe0f2')\nset cbrange [0:1]\nset cblabel "
+     << quoted("probability of " + classes.back().name) << " noenhanced\n"
      << "set xrange [" << field.x_min << ":" << field.x_max << "]\nset yrange [" << field.y_min << ":" << field.y_max
      << "]\n";
-  const auto rows = field.values.size(), columns = field.values.front().size();
   std::vector<std::vector<std::tuple<double, double, double>>> cells(rows);
   for (std::size_t r = 0; r < rows; ++r)
     for (std::size_t c = 0; c < columns; ++c)

@@ -23,8 +23,8 @@ void check_plot_name(const std::filesystem::path& file);
 // Lines and points in one frame. Throws Error where gnuplot is missing or the file cannot be written.
 void plot(const std::filesystem::path& file, const PlotLabels& labels, const std::vector<Series>& series);
 
-// Two classes of points over a field of values, whose 0.5 level is the boundary. `field` is [rows][columns] over the
-// ranges.
+// Two classes of points over a field of values, the probability of the second class: its 0.5 level is the boundary.
+// `values` are [rows][columns] over the ranges, the first row at y_min; at least 2 x 2.
 struct Field {
   double x_min, x_max, y_min, y_max;
   std::vector<std::vector<double>> values;
