@@ -2,6 +2,7 @@
 #include <heed/autograd/cumulative.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/pool.hpp>
+#include <heed/core/reduce.hpp>
 
 namespace heed {
 namespace {

@@ -1,7 +1,7 @@
 // Running sums, and products. Float32 and float64; float32 is accumulated in float64, in the order of the elements.
 #pragma once
 #include <heed/autograd/record.hpp>
-#include <heed/core/reduce.hpp>
+#include <heed/core/axes.hpp>
 
 namespace heed {
 

@@ -5,6 +5,7 @@
 #include <heed/core/index.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/pool.hpp>
+#include <heed/core/reduce.hpp>
 #include <limits>
 #include <numeric>
 

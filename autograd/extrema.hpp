@@ -1,7 +1,7 @@
 // The greatest and the least elements, and where they are. Where several axes may be given, none means all.
 #pragma once
 #include <heed/autograd/record.hpp>
-#include <heed/core/reduce.hpp>
+#include <heed/core/axes.hpp>
 #include <optional>
 
 namespace heed {

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <heed/autograd/reductions.hpp>
 #include <heed/core/parallel.hpp>
+#include <heed/core/reduce.hpp>
 #include <limits>
 
 namespace heed {

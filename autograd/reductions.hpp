@@ -4,7 +4,7 @@
 // tests/core/reduce_test.cpp). Errors: other dtypes, axes out of range or named twice.
 #pragma once
 #include <heed/autograd/record.hpp>
-#include <heed/core/reduce.hpp>
+#include <heed/core/axes.hpp>
 
 namespace heed {
 

@@ -7,10 +7,15 @@
 #include <functional>
 #include <heed/autograd/activations.hpp>
 #include <heed/autograd/attention.hpp>
+#include <heed/autograd/cumulative.hpp>
 #include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/extrema.hpp>
+#include <heed/autograd/indexing.hpp>
 #include <heed/autograd/losses.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/norms.hpp>
+#include <heed/autograd/reductions.hpp>
+#include <heed/autograd/softmax.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/random.hpp>
@@ -135,6 +140,31 @@ void add_layers(std::vector<Row>& rows) {
        Against::largest});
 }
 
+void add_reductions(std::vector<Row>& rows) {
+  const Tensor x = uniform({64, 33, 77}, -1, 1), positive = uniform({64, 33, 77}, 0.1, 1),
+               wide = uniform({64, 2541}, -9, 9);
+  const auto row = [&rows](const char* name, const char* domain, const Tensor& in,
+                           std::function<Tensor(const Tensor&)> f) {
+    rows.push_back({name, domain, [f](const Tensors& t) { return f(t[0]); }, {in}, Against::largest});
+  };
+  const char* cube = "64 x 33 x 77 over 0 and 2";
+  row("sum", cube, x, [](const Tensor& t) { return sum(t, {0, 2}); });
+  row("mean", cube, x, [](const Tensor& t) { return mean(t, {0, 2}); });
+  row("variance", cube, x, [](const Tensor& t) { return variance(t, {0, 2}); });
+  row("stddev", cube, x, [](const Tensor& t) { return stddev(t, {0, 2}); });
+  row("norm", cube, x, [](const Tensor& t) { return norm(t, 2, {0, 2}); });
+  row("norm, p = 3", cube, x, [](const Tensor& t) { return norm(t, 3, {0, 2}); });
+  row("max", cube, x, [](const Tensor& t) { return max(t, {0, 2}); });
+  row("logsumexp", cube, x, [](const Tensor& t) { return logsumexp(t, {0, 2}); });
+  row("prod", "64 x 33 x 77 over 1", positive, [](const Tensor& t) { return prod(t, 1); });
+  row("cumsum", "64 x 2541", wide, [](const Tensor& t) { return cumsum(t, 1); });
+  row("softmax", "64 x 2541", wide, [](const Tensor& t) { return softmax(t); });
+  row("log_softmax", "64 x 2541", wide, [](const Tensor& t) { return log_softmax(t); });
+  row("softmax, axis 0", "2541 x 64", wide.t().clone(), [](const Tensor& t) { return softmax(t, 0); });
+  const Tensor index = Rng(7).integers({300}, 0, 64);
+  row("index_select", "300 of 64 rows of 2541", wide, [index](const Tensor& t) { return index_select(t, 0, index); });
+}
+
 // The result of f and the gradients of its inputs, for fixed random dy.
 Tensors run(const Row& row, DType dtype) {
   Tape tape;
@@ -170,6 +200,7 @@ int main() {
   add_elementwise(rows);
   add_activations(rows);
   add_layers(rows);
+  add_reductions(rows);
   std::vector<kernels::Level> levels;
   for (const kernels::Level l : {kernels::Level::baseline, kernels::Level::avx2, kernels::Level::avx512})
     if (kernels::available(l)) levels.push_back(l);

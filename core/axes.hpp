@@ -1,0 +1,46 @@
+// The axes that an op works along.
+#pragma once
+#include <heed/core/tensor.hpp>
+
+namespace heed {
+
+// The axes of a reduction: one, several, or none, which means all. Negative ones count from the end.
+class Axes {
+ public:
+  Axes() = default;
+  Axes(int axis) { add(axis); }
+  Axes(std::initializer_list<int> axes) {
+    for (int a : axes) add(a);
+  }
+  Axes(const std::vector<int>& axes) {
+    for (int a : axes) add(a);
+  }
+
+  // Bit a is set for each axis a of x; throws Error for an axis that x lacks or that is named twice.
+  unsigned of(const char* op, In x) const;
+  int count() const { return count_; }
+
+ private:
+  void add(int axis);
+  int axes_[kMaxRank] = {};
+  int count_ = 0;
+};
+
+namespace detail {
+
+// Throws Error unless x is float32 or float64.
+void check_float(const char* op, In x);
+// Calls f(float{}) or f(double{}).
+template <class F>
+void with_float(DType dtype, F f) {
+  if (dtype == DType::float64)
+    f(double{});
+  else
+    f(float{});
+}
+
+// The axis counted from 0; throws Error where x has no such axis.
+int axis_of(const char* op, In x, int axis);
+
+}  // namespace detail
+}  // namespace heed
