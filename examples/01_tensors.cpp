@@ -64,7 +64,7 @@ void keep_in_a_file(const std::string& file) {
   std::cout << "== NumPy files\n";
   const Tensor x = Tensor::from({1, 2, 3, 4, 5, 6}, {2, 3});
   save_npy(file, x.t());  // numpy.load(file) reads it
-  std::cout << "saved and loaded:\n" << load_npy(file) << "\n";
+  std::cout << "saved to " << file << ", and loaded:\n" << load_npy(file) << "\n";
 }
 
 }  // namespace
@@ -72,7 +72,8 @@ void keep_in_a_file(const std::string& file) {
 int main(int argc, char** argv) {
   CLI::App app("Tutorial 1: tensors, views, broadcasting, xtensor arrays, .npy files", "01_tensors");
   std::string npy = std::filesystem::temp_directory_path() / "heed_tensors.npy";
-  app.add_option("--npy", npy, "Where to write the .npy file [a temporary file]")->type_name("FILE");
+  app.add_option("--npy", npy, "Where to write the .npy file [heed_tensors.npy among temporary files]")
+      ->type_name("FILE");
   return examples::run_program(app, argc, argv, [&] {
     make_and_print();
     look_through_views();

@@ -84,7 +84,7 @@ TEST_CASE("01_tensors: views share memory, shapes broadcast, errors name the lin
   CHECK(contains(out, "(01_tensors.cpp:"));
   CHECK(contains(out, "squares:\n[[ 0.,  1.,  4.],\n [ 9., 16., 25.]]"));
   CHECK(contains(out, "grid: [0.0000, 0.2500, 0.5000, 0.7500, 1.0000]"));
-  CHECK(contains(out, "saved and loaded:\n[[1., 4.],\n [2., 5.],\n [3., 6.]]"));
+  CHECK(contains(out, ", and loaded:\n[[1., 4.],\n [2., 5.],\n [3., 6.]]"));
   CHECK(load_npy(file).to_vector<double>() == std::vector<double>{1, 4, 2, 5, 3, 6});
   const Ran nowhere = test::run("exec " + program("01_tensors") + " --npy " + test::quoted(file + "/x.npy"));
   CHECK(nowhere.exit_code == 1);
