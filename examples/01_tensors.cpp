@@ -1,6 +1,5 @@
 // Tutorial 1: tensors. A tensor is a handle to numbers in memory, with a shape and strides. Copying it copies the
 // handle; slices and transposes are views: handles to the same numbers.
-#include <heed/autograd/reductions.hpp>
 #include <heed/core/array.hpp>  // xtensor's arrays: the only header that brings them
 #include <heed/heed.hpp>
 #include <iostream>

@@ -2,7 +2,6 @@
 // how to take its derivative; backward() goes through these steps from the last to the first, by the chain rule.
 #include <cmath>
 #include <cstdio>
-#include <heed/autograd/reductions.hpp>
 #include <heed/heed.hpp>
 #include <iostream>
 

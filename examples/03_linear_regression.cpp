@@ -1,7 +1,6 @@
 // Tutorial 3: training. Fits a plane to noisy points by stochastic gradient descent, and finds the plane that the
 // points came from. Every training in heed has the five lines marked below.
 #include <cstdio>
-#include <heed/autograd/losses.hpp>
 #include <heed/heed.hpp>
 
 #include "examples/support/program.hpp"

@@ -2,8 +2,6 @@
 // draws a curve between them. --plot FILE shows it.
 #include <cmath>
 #include <cstdio>
-#include <heed/autograd/losses.hpp>
-#include <heed/autograd/reductions.hpp>
 #include <heed/heed.hpp>
 #include <numbers>
 

@@ -3,7 +3,6 @@
 // hand, so that one can see why «it» finds «animal»; a model learns them.
 #include <cmath>
 #include <cstdio>
-#include <heed/autograd/softmax.hpp>
 #include <heed/heed.hpp>
 
 #include "examples/support/plot.hpp"

@@ -2,7 +2,6 @@
 // is all there is to heed's own ops too; nothing has to be registered anywhere.
 #include <cmath>
 #include <cstdio>
-#include <heed/autograd/reductions.hpp>
 #include <heed/heed.hpp>
 
 #include "examples/support/program.hpp"
