@@ -16,7 +16,9 @@ using test::error_of;
 
 namespace {
 
-Tensor tokens(const Shape& shape, Index vocabulary, std::uint64_t seed) { return Rng(seed).integers(shape, 0, vocabulary); }
+Tensor tokens(const Shape& shape, Index vocabulary, std::uint64_t seed) {
+  return Rng(seed).integers(shape, 0, vocabulary);
+}
 
 GPTOptions small() { return {.vocabulary = 11, .context = 8, .layers = 2, .heads = 2, .width = 8}; }
 
@@ -24,8 +26,10 @@ GPTOptions small() { return {.vocabulary = 11, .context = 8, .layers = 2, .heads
 
 TEST_CASE("GPT passes gradcheck with every kind of norm, position and activation") {
   std::vector<GPTOptions> variants(6, small());
-  variants[1].norm = NormKind::rms, variants[1].positions = PositionKind::rope, variants[1].activation = FeedForwardKind::swiglu;
-  variants[2].positions = PositionKind::sinusoidal, variants[2].bias = false, variants[2].activation = FeedForwardKind::relu;
+  variants[1].norm = NormKind::rms, variants[1].positions = PositionKind::rope,
+  variants[1].activation = FeedForwardKind::swiglu;
+  variants[2].positions = PositionKind::sinusoidal, variants[2].bias = false,
+  variants[2].activation = FeedForwardKind::relu;
   variants[3].tied = false, variants[3].activation = FeedForwardKind::gelu_tanh;
   variants[4].positions = PositionKind::none, variants[4].kv_heads = 1, variants[4].activation = FeedForwardKind::silu;
   variants[5].dropout = 0.2;
@@ -34,7 +38,8 @@ TEST_CASE("GPT passes gradcheck with every kind of norm, position and activation
     Rng rng(1);
     GPT model(o, rng);
     to(model, DType::float64);
-    for (const NamedParameter& p : named_parameters(model)) p.parameter->copy_(*p.parameter + rng.normal(p.parameter->shape(), 0, 0.2, DType::float64));
+    for (const NamedParameter& p : named_parameters(model))
+      p.parameter->copy_(*p.parameter + rng.normal(p.parameter->shape(), 0, 0.2, DType::float64));
     gradcheck([&] { return model.loss(x, y); }, named_parameters(model), {.most_elements = 25});
     const Evaluation off;
     const NoTape no_tape;
@@ -47,8 +52,9 @@ TEST_CASE("GPT has the names and the initial weights of GPT-2") {
   GPT model({.vocabulary = 50, .context = 16, .layers = 3, .heads = 4, .width = 64}, rng);
   std::set<std::string> names;
   for (const NamedParameter& p : named_parameters(model)) names.insert(p.name);
-  for (const char* name : {"tokens.weight", "positions.weight", "blocks.2.norm1.weight", "blocks.0.attention.qkv.weight", "blocks.1.attention.proj.bias",
-                           "blocks.0.mlp.up.weight", "blocks.0.mlp.down.bias", "norm.bias"})
+  for (const char* name :
+       {"tokens.weight", "positions.weight", "blocks.2.norm1.weight", "blocks.0.attention.qkv.weight",
+        "blocks.1.attention.proj.bias", "blocks.0.mlp.up.weight", "blocks.0.mlp.down.bias", "norm.bias"})
     CHECK(names.count(name) == 1);
   CHECK(names.count("output") == 0);
   // 12 width^2 + 13 width a block, as GPT-2's; tokens, positions and the last norm.
@@ -62,7 +68,35 @@ TEST_CASE("GPT has the names and the initial weights of GPT-2") {
   CHECK(deviation(model.blocks[0].mlp.down.weight) == doctest::Approx(0.02 / std::sqrt(6.0)).epsilon(0.03));
   CHECK(deviation(model.blocks[0].attention.qkv->bias) == 0);
   const NoTape no_tape;
-  CHECK(model.loss(tokens({4, 16}, 50, 1), tokens({4, 16}, 50, 2)).item() == doctest::Approx(std::log(50.0)).epsilon(0.02));
+  CHECK(model.loss(tokens({4, 16}, 50, 1), tokens({4, 16}, 50, 2)).item() ==
+        doctest::Approx(std::log(50.0)).epsilon(0.02));
+}
+
+TEST_CASE("50 AdamW steps follow PyTorch's from the same weights and batches") {
+  // Made by tests/reference/gpt_torch.py.
+  const Checkpoint file = load_checkpoint(HEED_SOURCE_DIR "/tests/reference/gpt_torch.h5");
+  for (const DType dtype : {DType::float32, DType::float64}) {
+    Rng rng(1);
+    GPT model({.vocabulary = 29, .context = 16, .layers = 2, .heads = 4, .width = 32}, rng);
+    to(model, dtype);
+    load_model(file, model, {.convert = true});
+    AdamW optimizer(named_parameters(model), {.lr = 1e-3, .betas = {0.9, 0.99}, .weight_decay = 0.1});
+    const Tensor text = file.tensor("data/text"),
+                 expected = file.tensor(dtype == DType::float64 ? "losses/float64" : "losses/float32");
+    double most = 0;
+    for (Index step = 0; step < 50; ++step) {
+      Tape tape;
+      const Tensor t = text[step];
+      const Tensor loss = model.loss(t.slice(1, 0, 16), t.slice(1, 1, 17));
+      most = std::max(most, std::fabs(loss.item() - expected.at({step})));
+      tape.backward(loss);
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    INFO("dtype " << std::string(name_of(dtype)) << ", largest difference " << most);
+    CHECK(most <= (dtype == DType::float64 ? 1e-8 : 1e-4));
+    CHECK(expected.at({49}) < expected.at({0}) - 0.3);
+  }
 }
 
 TEST_CASE("decoding gives the logits of the whole model") {
@@ -77,7 +111,8 @@ TEST_CASE("decoding gives the logits of the whole model") {
     const Tensor x = tokens({3, 8}, 11, 5), whole = model(x);
     std::vector<AttentionState> states;
     CHECK(test::close(model.decode(x.slice(1, 0, 3), states), whole.select(1, 2), 1e-11, 1e-11));
-    for (Index t = 3; t < 8; ++t) CHECK(test::close(model.decode(x.slice(1, t, t + 1), states), whole.select(1, t), 1e-11, 1e-11));
+    for (Index t = 3; t < 8; ++t)
+      CHECK(test::close(model.decode(x.slice(1, t, t + 1), states), whole.select(1, t), 1e-11, 1e-11));
   }
 }
 
@@ -108,7 +143,8 @@ TEST_CASE("sampling: temperature, top-k, top-p") {
   for (int i = 0; i < 20000; ++i) counts[static_cast<std::size_t>(sample(logits, {.temperature = 2}, rng))] += 1;
   double sum = 0;
   for (double l : {1, 3, 2, 3, -1}) sum += std::exp(l / 2);
-  for (std::size_t i = 0; i < 5; ++i) CHECK(counts[i] / 20000 == doctest::Approx(std::exp(logits.at({static_cast<Index>(i)}) / 2) / sum).epsilon(0.08));
+  for (std::size_t i = 0; i < 5; ++i)
+    CHECK(counts[i] / 20000 == doctest::Approx(std::exp(logits.at({static_cast<Index>(i)}) / 2) / sum).epsilon(0.08));
   for (int i = 0; i < 200; ++i) {
     const std::int32_t k = sample(logits, {.top_k = 2}, rng), p = sample(logits, {.top_p = 0.5}, rng);
     CHECK((k == 1 || k == 3));
@@ -125,7 +161,10 @@ TEST_CASE("errors of the model name what is wrong") {
   GPT model(small(), rng);
   CHECK(contains(error_of([&] { model(tokens({2, 9}, 11, 1)); }), "x reaches position 9 but the model's context is 8"));
   CHECK(contains(error_of([&] { model(Tensor::ones({2, 3})); }), "it must be int32 [batch, positions]"));
-  CHECK(contains(error_of([&] { model.loss(tokens({2, 3}, 11, 1), tokens({2, 4}, 11, 1)); }), "the shapes must be the same"));
+  CHECK(contains(error_of([&] {
+                   model.loss(tokens({2, 3}, 11, 1), tokens({2, 4}, 11, 1));
+                 }),
+                 "the shapes must be the same"));
 }
 
 TEST_CASE("a warm training step asks the system for no memory") {
