@@ -2,8 +2,8 @@
 
 #include "examples/support/program.hpp"
 
+#include <heed/data/story_floor.hpp>
 #include <heed/data/text.hpp>
-#include <numeric>
 
 namespace heed::examples {
 namespace {
@@ -55,15 +55,12 @@ LmData story_data(const LmSettings& s, const std::string* stored_tokenizer) {
   const Stories stories;
   Tokenizer tokenizer = stored_tokenizer ? Tokenizer::from_json(*stored_tokenizer)
                                          : make_tokenizer(s.tokenizer, "\n" + stories.text(0, 1000000));
-  const std::string text = "\n" + stories.text(2 * s.seed + kHeldOutStories, kHeldOutCharacters);
+  const std::string text = stories.corpus(2 * s.seed + kHeldOutStories, kHeldOutCharacters);
   const std::int32_t line_feed = tokenizer.encode("\n").front();
   const WindowOptions window{.batch = s.batch, .context = s.context, .separator = line_feed};
   const WholeSplit held_out(TokenSource(tokenizer.encode(text), tokenizer.vocabulary_size()), window);
 
-  // The floor over exactly the characters that the evaluation counts; the first line feed is not part of a story.
-  const std::vector<double> nats = stories.nats(std::string_view(text).substr(1)).value();
-  const auto begin = nats.begin() + held_out.counted_begin() - 1, end = nats.begin() + held_out.counted_end() - 1;
-  const double floor = std::accumulate(begin, end, 0.0) / static_cast<double>(end - begin);
+  const double floor = story_floor(stories, held_out, tokenizer).loss;
   return {tokenizer, StoryBatches(tokenizer, window), held_out, floor, "stories", "built-in stories, without end"};
 }
 

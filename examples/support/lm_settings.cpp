@@ -92,7 +92,7 @@ LmFlags::LmFlags(CLI::App& app) {
   add("layers", s.layers, "Blocks [by preset]")->check(natural);
   add("heads", s.heads, "Attention heads; must divide the width [by preset]")->check(positive);
   add("width", s.width, "Size of a token's vector [by preset]")->check(positive);
-  add("context", s.context, "Tokens that the model sees at once [by preset; 192 for the stories]")->check(positive);
+  add("context", s.context, "Tokens that the model sees at once [by preset; stories 144]")->check(positive);
   add("attention", s.attention, "Attention mechanism [softmax]")->check(CLI::IsMember({"softmax"}));
   add("norm", s.norm, "Normalisation: layer or rms [layer]")->check(CLI::IsMember(names(kNorms)));
   add("activation", s.activation,
@@ -102,10 +102,11 @@ LmFlags::LmFlags(CLI::App& app) {
   add("bias", s.bias, "Biases in the linear layers, true or false [false; true in gpt2]");
   add("dropout", s.dropout, "Share of activations dropped in training [0; 0.2 in baby]")->check(CLI::Range(0.0, 0.99));
   app.option_defaults()->group("Training");
-  add("steps", s.steps, "Optimizer steps [nano 2000, baby 5000, gpt2 10000]")->check(natural);
-  add("batch", s.batch, "Rows a batch [by preset]")->check(positive);
+  add("steps", s.steps, "Optimizer steps [nano 2000, baby 5000, gpt2 10000; stories 3000]")->check(natural);
+  add("batch", s.batch, "Rows a batch [by preset; stories 24]")->check(positive);
   add("accumulate", s.accumulate, "Batches a step [1]")->check(positive);
-  add("lr", s.lr, "Highest learning rate [nano 3e-3, baby 1e-3, gpt2 6e-4]")->check(CLI::NonNegativeNumber);
+  add("lr", s.lr, "Highest learning rate [nano 3e-3, baby 1e-3, gpt2 6e-4; stories 5e-3]")
+      ->check(CLI::NonNegativeNumber);
   add("min-lr", s.min_lr, "Learning rate at the end [a tenth of lr]")->check(CLI::NonNegativeNumber);
   add("warmup", s.warmup,
       "Steps in which the rate rises from 0 [nano 100, baby 100, gpt2 500; at most a tenth of the steps]")
@@ -148,8 +149,10 @@ LmSettings LmFlags::resolve(const nlohmann::json* stored) const {
     return false;
   };
   LmSettings s = preset(given_.preset);
-  if (stored == nullptr && !is_given("data") && !is_given("preset"))
-    s.context = 192;  // a story fits: its questions can be answered
+  if (stored == nullptr && !is_given("data") && !is_given("preset")) {
+    // The stories: nearly all fit into the context, so that their questions can be answered.
+    s.context = 144, s.batch = 24, s.steps = 3000, s.lr = 5e-3, s.min_lr = 5e-4;
+  }
   if (stored != nullptr)
     for_each_setting(s, [&](const char* name, auto& value) {
       if (stored->contains(name)) stored->at(name).get_to(value);
