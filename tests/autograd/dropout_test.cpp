@@ -82,7 +82,7 @@ TEST_CASE("dropout passes everything through in evaluation, outside of training 
   CHECK_FALSE(dropout(x, 0.5).shares_storage(x));
 }
 
-TEST_CASE("dropout passes gradcheck, of views and of what is used twice; recompute draws the same") {
+TEST_CASE("dropout passes gradcheck, of views and of what is used twice, recompute draws the same") {
   const Tensor x = normal({4, 5}, 5);
   gradcheck([](const List& in) { return dropout(in[0], 0.4); }, {x});
   gradcheck([](const List& in) { return dropout(dropout(in[0].t(), 0.2), 0.2); }, {x});
@@ -97,7 +97,7 @@ TEST_CASE("dropout passes gradcheck, of views and of what is used twice; recompu
   CHECK(same_bits(plain.gradients[0], again.gradients[0]));
 }
 
-TEST_CASE("dropout has the same bits at any number of threads; what is dropped is 0, even of infinity") {
+TEST_CASE("dropout has the same bits at any number of threads, what is dropped is 0, even of infinity") {
   const Tensor x = normal({50000}, 8, DType::float32);
   same_at_any_threads([&] {
     manual_seed(9);

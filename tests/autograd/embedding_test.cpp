@@ -34,7 +34,7 @@ TEST_CASE("embedding passes gradcheck, with repeated and unused rows") {
   gradcheck([&](const List& in) { return embedding(Tensor::from<std::int32_t>({2, 1, 2}), in[0].t()); }, {w});
 }
 
-TEST_CASE("embedding: gradients against plain loops at every width and level; padding_idx gets none") {
+TEST_CASE("embedding: gradients against plain loops at every width and level, padding_idx gets none") {
   on_each_level([] {
     for (DType dtype : {DType::float32, DType::float64}) {
       for (Index d : {1, 3, 7, 8, 9, 15, 16, 17, 33, 100}) {

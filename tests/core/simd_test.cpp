@@ -244,7 +244,7 @@ void check_all() {
 TEST_CASE("simd: float32 functions agree with long double libm") { on_each_level(check_all<float>); }
 TEST_CASE("simd: float64 functions agree with long double libm") { on_each_level(check_all<double>); }
 
-TEST_CASE("simd: every bfloat16 converts exactly, and back; rounding is to nearest even") {
+TEST_CASE("simd: every bfloat16 converts exactly, and back, rounding is to nearest even") {
   on_each_level([] {
     std::vector<std::uint16_t> h(65536), back(65536);
     for (int i = 0; i < 65536; ++i) h[i] = static_cast<std::uint16_t>(i);
