@@ -75,7 +75,7 @@ TEST_CASE("rope passes gradcheck, through views too, and turns back what it turn
   }
 }
 
-TEST_CASE("rope: same bits at any number of threads, nothing; errors") {
+TEST_CASE("rope: same bits at any number of threads, nothing, errors") {
   const Tensor x = Rng(1).normal({4, 8, 200, 64});
   set_threads(1);
   const Tensor one = rope(x);
