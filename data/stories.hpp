@@ -1,6 +1,6 @@
 // The built-in corpus: small stories without end, from an unambiguous probabilistic grammar.
 //
-//   Mia found a red map. She hid it under the oak. Tom ran to the lake. Where is the map? Under the oak.
+//   Mia found a red map. She hid it by the oak. Tom ran to the lake. Where is the map? By the oak.
 //
 // Things are put, hidden, found, taken, moved and given; people come and go; at the end somebody asks, and the last
 // place counts. So a model has to look back. The exact probability of every text is known: the mean -log p of held-out
@@ -21,7 +21,7 @@ struct StoryWords {
 
 // Characters of the longest story that StoryWords::all() makes with the default options, its line feed included: a
 // window of so many tokens that starts at the line feed before a story holds all of it.
-inline constexpr std::size_t kLongestStory = 140;
+inline constexpr std::size_t kLongestStory = 136;
 
 struct StoryOptions {
   int most_events = 3;  // sentences before the questions

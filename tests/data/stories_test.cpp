@@ -114,7 +114,7 @@ TEST_CASE("no story is longer than kLongestStory") {
   std::size_t most = 0;
   for (std::uint64_t i = 0; i < 20000; ++i) most = std::max(most, stories.story(1, i).text.size());
   CHECK(most <= kLongestStory);
-  CHECK(most + 5 > kLongestStory);
+  CHECK(most == kLongestStory);
 }
 
 TEST_CASE("stories are a pure function of seed and index, and texts are rows of them") {
@@ -149,8 +149,8 @@ TEST_CASE("what the grammar cannot tell has no probability") {
        "Mia found a key. Mia gave it to Ben. Who has the key? Mia."},
       {"Mia hid a key in the cart. Mia moved it in the bed. Where is the key? In the bed.",
        "Mia hid a key in the cart. Mia moved it in the cart. Where is the key? In the cart."},
-      {"Mia found a red map. She hid it under the oak. Tom ran to the lake. Where is the map? Under the oak.",
-       "Mia found a red map. Tom hid it under the oak. Tom ran to the lake. Where is the map? Under the oak."},
+      {"Mia found a red map. She hid it by the oak. Tom ran to the lake. Where is the map? By the oak.",
+       "Mia found a red map. Tom hid it by the oak. Tom ran to the lake. Where is the map? By the oak."},
   };
   for (const auto& [well, ill] : pairs) {
     CAPTURE(ill);
@@ -171,16 +171,16 @@ TEST_CASE("what the grammar cannot tell has no probability") {
 TEST_CASE("questions know their answers and where these were told") {
   const Stories stories;
   const std::string first =
-      "Mia found a red map. She hid it under the oak. Tom ran to the lake. Where is the map? Under the oak.\n";
+      "Mia found a red map. She hid it by the oak. Tom ran to the lake. Where is the map? By the oak.\n";
   const std::string second = "Tom hid a cup in the cart. Mia took it. Who has the cup? Mia.\n";
   const std::string text = first + second;
   const auto questions = stories.questions(text);
   REQUIRE(questions.size() == 2);
   const auto at = [&](std::size_t begin, std::size_t length) { return text.substr(begin, length); };
   CHECK(at(questions[0].question, 17) == "Where is the map?");
-  CHECK(at(questions[0].answer, questions[0].answer_end - questions[0].answer) == "Under the oak.");
-  CHECK(at(questions[0].fact, 13) == "under the oak");
-  CHECK(questions[0].distance() == first.find("Under the oak") - first.find("under the oak"));
+  CHECK(at(questions[0].answer, questions[0].answer_end - questions[0].answer) == "By the oak.");
+  CHECK(at(questions[0].fact, 10) == "by the oak");
+  CHECK(questions[0].distance() == first.find("By the oak") - first.find("by the oak"));
   CHECK(at(questions[1].answer, 4) == "Mia.");
   CHECK(at(questions[1].fact, 11) == "Mia took it");
   CHECK(has(error_of([&] { stories.questions(first + "x"); }),
