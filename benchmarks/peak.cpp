@@ -1,6 +1,7 @@
 #include "benchmarks/peak.hpp"
 
 #include <chrono>
+#include <heed/core/kernels/gemm_bf16.hpp>
 #include <heed/core/kernels/gemm_peak.hpp>
 #include <thread>
 #include <vector>
@@ -11,8 +12,10 @@ double seconds() { return std::chrono::duration<double>(std::chrono::steady_cloc
 
 double peak_flops(DType type, int threads) {
   const kernels::PeakTable& table = kernels::gemm_peak();
-  const auto loop = type == DType::float64 ? table.float64 : type == DType::bfloat16 ? table.bfloat16 : table.float32;
-  if (loop == nullptr) return 0;
+  if (type == DType::bfloat16 && kernels::bf16_table() == nullptr) return 0;
+  const auto loop = type == DType::float64    ? table.float64
+                    : type == DType::bfloat16 ? kernels::bf16_table()->peak
+                                              : table.float32;
   constexpr long rounds = 1000000;
   double best = 0;
   for (int run = 0; run < 10; ++run) {

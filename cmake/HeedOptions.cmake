@@ -7,7 +7,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # False alarms from the AVX-512 headers, and from "text" + std::string (GCC bug 105651).
   target_compile_options(heed_flags INTERFACE -Wno-maybe-uninitialized -Wno-restrict)
 endif()
-set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")  # kernels: -O3; tests and examples, which spend no time in their own code: -O1
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g")
 
 if(HEED_SANITIZE)
@@ -17,6 +17,7 @@ endif()
 
 find_program(HEED_CCACHE ccache)
 if(HEED_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${HEED_CCACHE})
+  # The tests' precompiled header keeps ccache working only so.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${HEED_CCACHE})
   set(CMAKE_C_COMPILER_LAUNCHER ${HEED_CCACHE})
 endif()

@@ -3,6 +3,7 @@
 #include <heed/core/gemm.hpp>
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/kernels/gemm.hpp>
+#include <heed/core/kernels/gemm_bf16.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/pool.hpp>
 #include <utility>
@@ -10,7 +11,7 @@
 namespace heed {
 
 namespace kernels {
-HEED_KERNEL_TABLE_BF16(GemmTable, gemm_table)
+HEED_KERNEL_TABLE(GemmTable, gemm_table)
 }
 
 namespace {
@@ -27,14 +28,16 @@ constexpr Index kPackGrain = 1 << 17;           // bytes of b that a task packs
 Index ceil_div(Index a, Index b) { return (a + b - 1) / b; }
 Index round_up(Index a, Index b) { return ceil_div(a, b) * b; }
 
-const GemmKind& kind_of(const Gemm& g) {
+const GemmKind& kind_of(const Gemm& g, bool few) {
   const auto real = [](DType t) { return t == DType::float32 || t == DType::bfloat16; };
   const bool both_double = g.a.dtype == DType::float64 && g.b.dtype == DType::float64;
   require(both_double || (real(g.a.dtype) && real(g.b.dtype)), "gemm: a is ", name_of(g.a.dtype), " and b is ",
           name_of(g.b.dtype), "; both must be float64, or each float32 or bfloat16");
   const kernels::GemmTable& table = kernels::gemm_table();
   if (both_double) return table.float64;
-  return g.a.dtype == DType::bfloat16 && g.b.dtype == DType::bfloat16 ? table.bfloat16 : table.float32;
+  const bool both_bf16 = g.a.dtype == DType::bfloat16 && g.b.dtype == DType::bfloat16;
+  const kernels::Bf16Table* dots = both_bf16 && !few ? kernels::bf16_table() : nullptr;
+  return dots != nullptr ? dots->product : table.float32;
 }
 
 const void* shifted(const MatrixIn& x, Index elements) {
@@ -163,12 +166,12 @@ void few_parallel(const GemmKind& kind, const GemmProblem& g) {
 void gemm(const Gemm& given) {
   const bool turn = given.n == 1 && given.m > 1 && given.ldc == 1 && !given.bias && !given.before && !given.residual;
   const Gemm g = turn ? turned(given) : given;
-  const GemmKind& kind = kind_of(g);
+  const bool few = g.m <= kernels::kFewRows && (g.b.row == 1 || g.b.column == 1);
+  const GemmKind& kind = kind_of(g, few);
   const Index items = g.batch[0].count * g.batch[1].count;
   require(items == 1 || (g.before == nullptr && g.residual == nullptr), "gemm: ", items,
           " products in a batch have a residual or a copy before activation; a batch must have neither");
   if (g.m <= 0 || g.n <= 0 || items <= 0) return;
-  const bool few = g.m <= kernels::kFewRows && (g.b.row == 1 || g.b.column == 1);
   const Index work = g.m * g.n * std::max<Index>(g.k, 1);
   if (work > kSerialWork && (items == 1 || work > kSerialWork * 8)) {
     for (Index i = 0; i < items; ++i) {

@@ -69,16 +69,15 @@ void keep_in_a_file(const std::string& file) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Tutorial 1: tensors, views, broadcasting, xtensor arrays, .npy files", "01_tensors");
   std::string npy = std::filesystem::temp_directory_path() / "heed_tensors.npy";
-  app.add_option("--npy", npy, "Where to write the .npy file [heed_tensors.npy among temporary files]")
-      ->type_name("FILE");
-  return examples::run_program(app, argc, argv, [&] {
-    make_and_print();
-    look_through_views();
-    broadcast_shapes();
-    meet_xtensor();
-    keep_in_a_file(npy);
-    return 0;
-  });
+  const examples::FileFlag flag{"--npy", "Where to write the .npy file [heed_tensors.npy among temporary files]", &npy};
+  return examples::run_tutorial("Tutorial 1: tensors, views, broadcasting, xtensor arrays, .npy files", argc, argv,
+                                {flag}, [&] {
+                                  make_and_print();
+                                  look_through_views();
+                                  broadcast_shapes();
+                                  meet_xtensor();
+                                  keep_in_a_file(npy);
+                                  return 0;
+                                });
 }

@@ -72,6 +72,6 @@ int lesson() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Tutorial 2: record a function on a tape, look at the tape, take its derivative", "02_tape");
-  return examples::run_program(app, argc, argv, lesson);
+  return examples::run_tutorial("Tutorial 2: record a function on a tape, look at the tape, take its derivative", argc,
+                                argv, lesson);
 }

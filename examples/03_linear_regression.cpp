@@ -64,6 +64,5 @@ int lesson() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Tutorial 3: fit a plane with SGD and recover the truth", "03_linear_regression");
-  return examples::run_program(app, argc, argv, lesson);
+  return examples::run_tutorial("Tutorial 3: fit a plane with SGD and recover the truth", argc, argv, lesson);
 }

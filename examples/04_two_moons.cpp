@@ -91,10 +91,9 @@ int lesson(const std::string& plot) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Tutorial 4: a network that tells two moons apart", "04_two_moons");
   std::string plot;
-  app.add_option("--plot", plot, "Draws the boundary into this .svg or .png")->type_name("FILE");
-  return examples::run_program(app, argc, argv, [&] {
+  const examples::FileFlag flag{"--plot", "Draws the boundary into this .svg or .png", &plot};
+  return examples::run_tutorial("Tutorial 4: a network that tells two moons apart", argc, argv, {flag}, [&] {
     if (!plot.empty()) examples::check_plot_name(plot);
     return lesson(plot);
   });

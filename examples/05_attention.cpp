@@ -87,11 +87,11 @@ int lesson(const std::string& plot) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Tutorial 5: softmax attention from matmul and softmax, and by attention()", "05_attention");
   std::string plot;
-  app.add_option("--plot", plot, "Draws the causal weights into this .svg or .png")->type_name("FILE");
-  return examples::run_program(app, argc, argv, [&] {
-    if (!plot.empty()) examples::check_plot_name(plot);
-    return lesson(plot);
-  });
+  const examples::FileFlag flag{"--plot", "Draws the causal weights into this .svg or .png", &plot};
+  return examples::run_tutorial("Tutorial 5: softmax attention from matmul and softmax, and by attention()", argc, argv,
+                                {flag}, [&] {
+                                  if (!plot.empty()) examples::check_plot_name(plot);
+                                  return lesson(plot);
+                                });
 }

@@ -92,6 +92,5 @@ int lesson() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Tutorial 6: an op of your own, with its derivative, checked", "06_own_op");
-  return examples::run_program(app, argc, argv, lesson);
+  return examples::run_tutorial("Tutorial 6: an op of your own, with its derivative, checked", argc, argv, lesson);
 }

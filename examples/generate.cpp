@@ -1,4 +1,7 @@
 // Writes text with a language model that train_lm trained, token by token.
+#include <CLI/CLI.hpp>
+#include <heed/core/parallel.hpp>
+
 #include "examples/support/language_model.hpp"
 #include "examples/support/program.hpp"
 

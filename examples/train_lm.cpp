@@ -46,9 +46,7 @@ int train(const LmFlags& flags) {
   const bool goes_on = run_flags.resume && std::filesystem::exists(run_flags.checkpoint);
   std::optional<Checkpoint> old;
   if (goes_on) old = load_checkpoint(run_flags.checkpoint);
-  std::optional<nlohmann::json> stored;
-  if (old) stored = nlohmann::json::parse(old->text("settings"));
-  const LmSettings s = flags.resolve(stored ? &*stored : nullptr);
+  const LmSettings s = flags.resolve(old ? &old->text("settings") : nullptr);
   const LmData data = load_data(s, old ? &old->text("tokenizer") : nullptr);
   require(!old || old->text("data") == data.fingerprint, "resume: the data are ", data.fingerprint,
           " but those of the checkpoint were ", old ? old->text("data") : "", "; they must be the same");
@@ -78,8 +76,8 @@ int train(const LmFlags& flags) {
   run_options.checkpoint = run_flags.checkpoint;
   run_options.checkpoint_every = run_flags.checkpoint_every;
   run_options.resume = run_flags.resume;
-  run_options.texts = {{"config", to_json(options, s.attention).dump()},
-                       {"settings", to_json(s).dump()},
+  run_options.texts = {{"config", to_json(options, s.attention)},
+                       {"settings", to_json(s)},
                        {"tokenizer", data.tokenizer.to_json()},
                        {"data", data.fingerprint}};
   run_options.log = run_flags.log;
@@ -112,7 +110,6 @@ int train(const LmFlags& flags) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Trains a small language model on text files, or on the built-in stories", "train_lm");
-  const LmFlags flags(app);
-  return run_program(app, argc, argv, [&] { return train(flags); });
+  LmFlags flags;
+  return run_program(flags.app(), argc, argv, [&] { return train(flags); });
 }

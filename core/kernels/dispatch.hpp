@@ -23,29 +23,24 @@ template <class Table> const Table& pick(const Table* const (&tables)[kLevels]) 
 
 // HEED_KERNEL_TABLE(GemmTable, gemm_table), once a family, in namespace heed::kernels of a plain .cpp, defines
 // `const GemmTable& gemm_table()` from the objects of that name in the namespaces of the levels (baseline::gemm_table,
-// avx2::gemm_table, ...). HEED_KERNEL_TABLE_BF16 is for families that are compiled for avx512_bf16 too (gemm*).
+// avx2::gemm_table, ...).
 // The build defines HEED_HAS_<level> for what it compiles.
 #ifdef HEED_HAS_avx2
 #define HEED_DECLARE_X86(Table, name) \
   namespace avx2 { extern const Table name; } \
-  namespace avx512 { extern const Table name; } \
-  namespace avx512_bf16 { extern const Table name; }
+  namespace avx512 { extern const Table name; }
 #define HEED_TABLES(name) &baseline::name, &avx2::name, &avx512::name, nullptr
-#define HEED_TABLES_BF16(name) &baseline::name, &avx2::name, &avx512::name, &avx512_bf16::name
 #else
 #define HEED_DECLARE_X86(Table, name)
 #define HEED_TABLES(name) &baseline::name, nullptr, nullptr, nullptr
-#define HEED_TABLES_BF16(name) HEED_TABLES(name)
 #endif
-#define HEED_DEFINE_TABLE(Table, name, ...) \
+#define HEED_KERNEL_TABLE(Table, name) \
   namespace baseline { extern const Table name; } \
   HEED_DECLARE_X86(Table, name) \
   const Table& name() { \
-    static constexpr const Table* tables[kLevels] = {__VA_ARGS__}; \
+    static constexpr const Table* tables[kLevels] = {HEED_TABLES(name)}; \
     return pick(tables); \
   }
-#define HEED_KERNEL_TABLE(Table, name) HEED_DEFINE_TABLE(Table, name, HEED_TABLES(name))
-#define HEED_KERNEL_TABLE_BF16(Table, name) HEED_DEFINE_TABLE(Table, name, HEED_TABLES_BF16(name))
 
 namespace heed {
 const char* arch();  // "baseline", "avx2", "avx512" or "avx512_bf16"

@@ -44,9 +44,8 @@ struct GemmKind {
 inline constexpr long kFewRows = 4;
 
 struct GemmTable {
-  GemmKind float32;   // operands float32 or bf16
-  GemmKind float64;   // operands float64
-  GemmKind bfloat16;  // both operands bf16
+  GemmKind float32;  // operands float32 or bf16
+  GemmKind float64;  // operands float64
 };
 
 const GemmTable& gemm_table();  // of the level that runs

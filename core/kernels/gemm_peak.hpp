@@ -7,7 +7,6 @@ struct PeakTable {
   // Each runs `rounds` rounds and returns the number of floating-point operations done (2 a multiply-add).
   double (*float32)(long rounds);
   double (*float64)(long rounds);
-  double (*bfloat16)(long rounds);  // the bf16 dot product; null where the level has none
 };
 
 const PeakTable& gemm_peak();  // of the level that runs

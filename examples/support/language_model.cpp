@@ -8,10 +8,9 @@ namespace heed::examples {
 
 LanguageModel load_language_model(const std::filesystem::path& file) {
   const Checkpoint c = load_checkpoint(file);
-  const nlohmann::json config = nlohmann::json::parse(c.text("config"), nullptr, false);
-  require(config.is_object(), file.string(), ": the configuration is not JSON");
   Rng rng;
-  LanguageModel lm{GPT(gpt_options_from_json(config, file.string()), rng), Tokenizer::from_json(c.text("tokenizer"))};
+  LanguageModel lm{GPT(gpt_options_from_json(c.text("config"), file.string()), rng),
+                   Tokenizer::from_json(c.text("tokenizer"))};
   load_model(c, lm.model);
   return lm;
 }

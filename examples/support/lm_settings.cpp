@@ -1,6 +1,8 @@
 #include "examples/support/lm_settings.hpp"
 
+#include <CLI/CLI.hpp>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "examples/support/program.hpp"
 
@@ -68,7 +70,9 @@ void for_each_setting(S& s, F&& f) {
 
 }  // namespace
 
-LmFlags::LmFlags(CLI::App& app) {
+LmFlags::LmFlags()
+    : app_(new CLI::App("Trains a small language model on text files, or on the built-in stories", "train_lm")) {
+  CLI::App& app = *app_;
   LmSettings& s = given_;
   const auto add = [&](const std::string& name, auto& value, const std::string& text) {
     CLI::Option* o = app.add_option("--" + name, value, text);
@@ -142,18 +146,21 @@ LmFlags::LmFlags(CLI::App& app) {
       ->check(CLI::Range(1e-6, 1.0));
 }
 
-LmSettings LmFlags::resolve(const nlohmann::json* stored) const {
+LmFlags::~LmFlags() = default;
+
+LmSettings LmFlags::resolve(const std::string* stored_text) const {
+  const std::optional<Json> stored = stored_text ? std::optional(Json::parse(*stored_text)) : std::nullopt;
   const auto is_given = [&](const std::string& name) {
     for (const auto& [key, option] : options_)
       if (key == name) return option->count() > 0;
     return false;
   };
   LmSettings s = preset(given_.preset);
-  if (stored == nullptr && !is_given("data") && !is_given("preset")) {
+  if (!stored && !is_given("data") && !is_given("preset")) {
     // The stories: nearly all fit into the context, so that their questions can be answered.
     s.context = 144, s.batch = 24, s.steps = 3000, s.lr = 5e-3, s.min_lr = 5e-4;
   }
-  if (stored != nullptr)
+  if (stored)
     for_each_setting(s, [&](const char* name, auto& value) {
       if (stored->contains(name)) stored->at(name).get_to(value);
     });
@@ -163,14 +170,14 @@ LmSettings LmFlags::resolve(const nlohmann::json* stored) const {
   for_each_setting(s, [&](const char* name, auto& value) {
     if (!is_given(name)) return;
     const Json was = value;
-    if (stored != nullptr && was != flags[name]) {
+    if (stored && was != flags[name]) {
       throw UsageError("--" + std::string(name) + " is " + flags[name].dump() + " but the checkpoint was made with " +
                        was.dump() + "; it must be the same, or leave --resume out to start afresh");
     }
     flags[name].get_to(value);
   });
-  if (stored == nullptr && is_given("lr") && !is_given("min-lr")) s.min_lr = s.lr / 10;
-  if (stored == nullptr && !is_given("warmup")) s.warmup = std::min(s.warmup, s.steps / 10);
+  if (!stored && is_given("lr") && !is_given("min-lr")) s.min_lr = s.lr / 10;
+  if (!stored && !is_given("warmup")) s.warmup = std::min(s.warmup, s.steps / 10);
   if (s.warmup > s.steps)
     throw UsageError("--warmup is " + std::to_string(s.warmup) + " and --steps " + std::to_string(s.steps) +
                      "; the warm-up must not be longer");
@@ -183,10 +190,10 @@ LmSettings LmFlags::resolve(const nlohmann::json* stored) const {
   return s;
 }
 
-Json to_json(const LmSettings& settings) {
+std::string to_json(const LmSettings& settings) {
   Json json;
   for_each_setting(settings, [&](const char* name, const auto& value) { json[name] = value; });
-  return json;
+  return json.dump();
 }
 
 GPTOptions gpt_options(const LmSettings& s, Index vocabulary) {
@@ -202,26 +209,28 @@ GPTOptions gpt_options(const LmSettings& s, Index vocabulary) {
           .bias = s.bias};
 }
 
-Json to_json(const GPTOptions& o, const std::string& attention) {
-  return {{"model", "gpt"},
-          {"vocabulary", o.vocabulary},
-          {"context", o.context},
-          {"layers", o.layers},
-          {"heads", o.heads},
-          {"kv_heads", o.kv_heads},
-          {"width", o.width},
-          {"hidden", o.hidden},
-          {"dropout", o.dropout},
-          {"activation", name_of(kActivations, o.activation)},
-          {"norm", name_of(kNorms, o.norm)},
-          {"positions", name_of(kPositions, o.positions)},
-          {"bias", o.bias},
-          {"tied", o.tied},
-          {"attention", attention}};
+std::string to_json(const GPTOptions& o, const std::string& attention) {
+  return Json{{"model", "gpt"},
+              {"vocabulary", o.vocabulary},
+              {"context", o.context},
+              {"layers", o.layers},
+              {"heads", o.heads},
+              {"kv_heads", o.kv_heads},
+              {"width", o.width},
+              {"hidden", o.hidden},
+              {"dropout", o.dropout},
+              {"activation", name_of(kActivations, o.activation)},
+              {"norm", name_of(kNorms, o.norm)},
+              {"positions", name_of(kPositions, o.positions)},
+              {"bias", o.bias},
+              {"tied", o.tied},
+              {"attention", attention}}
+      .dump();
 }
 
-GPTOptions gpt_options_from_json(const nlohmann::json& j, const std::string& source) {
+GPTOptions gpt_options_from_json(const std::string& text, const std::string& source) {
   try {
+    const Json j = Json::parse(text);
     require(j.at("model") == "gpt", source, ": the model is ", j.at("model").dump(), "; this program reads \"gpt\"");
     GPTOptions o;
     j.at("vocabulary").get_to(o.vocabulary), j.at("context").get_to(o.context), j.at("layers").get_to(o.layers),
@@ -233,10 +242,12 @@ GPTOptions gpt_options_from_json(const nlohmann::json& j, const std::string& sou
     o.norm = kNorms.at(j.at("norm").get<std::string>());
     o.positions = kPositions.at(j.at("positions").get<std::string>());
     return o;
-  } catch (const nlohmann::json::exception& e) {
+  } catch (const Json::parse_error&) {
+    fail(source, ": the configuration is not JSON");
+  } catch (const Json::exception& e) {
     fail(source, ": the configuration lacks something: ", e.what());
   } catch (const std::out_of_range&) {
-    fail(source, ": the configuration ", j.dump(), " holds a kind that this version does not know");
+    fail(source, ": the configuration ", text, " holds a kind that this version does not know");
   }
 }
 

@@ -1,12 +1,16 @@
 // The settings of a language-model training: flags, presets, and how they are kept in a checkpoint.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <heed/layers/decoding.hpp>
 #include <heed/layers/gpt.hpp>
-#include <nlohmann/json.hpp>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 namespace heed::examples {
 
@@ -45,24 +49,27 @@ struct LmRunFlags {
 // Declares the flags of train_lm. After parsing, resolve() gives the settings.
 class LmFlags {
  public:
-  explicit LmFlags(CLI::App& app);
+  LmFlags();
+  ~LmFlags();
 
+  CLI::App& app() { return *app_; }
   const LmRunFlags& run() const { return run_; }
-  // The settings given by flags, the others from `stored` (a checkpoint's; null: none) or else from the preset. Throws
-  // UsageError where a flag differs from what is stored.
-  LmSettings resolve(const nlohmann::json* stored) const;
+  // The settings given by flags, the others from `stored` (to_json's text in a checkpoint; null: none) or else from the
+  // preset. Throws UsageError where a flag differs from what is stored.
+  LmSettings resolve(const std::string* stored) const;
 
  private:
+  std::unique_ptr<CLI::App> app_;
   LmRunFlags run_;
   LmSettings given_;
   std::vector<std::pair<std::string, CLI::Option*>> options_;  // by their key in the stored settings
 };
 
-nlohmann::ordered_json to_json(const LmSettings& settings);
+std::string to_json(const LmSettings& settings);
 
 // Of a model, as kept in checkpoints: docs/checkpoint_format.md.
 GPTOptions gpt_options(const LmSettings& settings, Index vocabulary);
-nlohmann::ordered_json to_json(const GPTOptions& options, const std::string& attention);
-GPTOptions gpt_options_from_json(const nlohmann::json& json, const std::string& source);
+std::string to_json(const GPTOptions& options, const std::string& attention);
+GPTOptions gpt_options_from_json(const std::string& text, const std::string& source);
 
 }  // namespace heed::examples

@@ -1,10 +1,13 @@
-// What every program does around its work: flags, errors, threads.
+// What every program does around its work: flags, errors, exit codes.
 #pragma once
-#include <CLI/CLI.hpp>
-#include <cstdio>
 #include <functional>
-#include <heed/core/check.hpp>
-#include <heed/core/parallel.hpp>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;  // <CLI/CLI.hpp> takes ten seconds to compile: only programs with many flags include it
+}
 
 namespace heed::examples {
 
@@ -16,28 +19,19 @@ class UsageError : public std::runtime_error {
 
 // Parses the flags into what `app` was told, then runs `work`. Exit codes: 0 done, 1 an Error (one line on stderr), 2
 // wrong flags (one line that says what is right).
-inline int run_program(CLI::App& app, int argc, char** argv, const std::function<int()>& work) {
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::ParseError& e) {
-    std::fprintf(stderr, "%s: %s (%s --help lists the flags)\n", app.get_name().c_str(), e.what(),
-                 app.get_name().c_str());
-    return 2;
-  }
-  try {
-    return work();
-  } catch (const UsageError& e) {
-    std::fprintf(stderr, "%s: %s (%s --help lists the flags)\n", app.get_name().c_str(), e.what(),
-                 app.get_name().c_str());
-    return 2;
-  } catch (const std::bad_alloc&) {
-    std::fprintf(stderr, "%s: the system has no more memory\n", app.get_name().c_str());
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(), e.what());
-  }
-  return 1;
+int run_program(CLI::App& app, int argc, char** argv, const std::function<int()>& work);
+
+// A flag that takes a file name.
+struct FileFlag {
+  std::string flag, help;
+  std::string* file;
+};
+
+// The same for a tutorial, which has no flags but --help and `files`.
+int run_tutorial(const std::string& about, int argc, char** argv, const std::vector<FileFlag>& files,
+                 const std::function<int()>& lesson);
+inline int run_tutorial(const std::string& about, int argc, char** argv, const std::function<int()>& lesson) {
+  return run_tutorial(about, argc, argv, {}, lesson);
 }
 
 }  // namespace heed::examples

@@ -1,7 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <heed/core/kernels/gemm_probe.hpp>
+#include <heed/core/kernels/gemm_micro_table.hpp>
 #include <limits>
 #include <vector>
 
@@ -13,11 +13,11 @@ using heed::testing::on_each_level;
 namespace {
 
 template <class T>
-const kernels::BlockProbe<T>& probe() {
+const kernels::BlockProduct<T>& probe() {
   if constexpr (sizeof(T) == 4)
-    return kernels::block_probes().f32;
+    return kernels::block_products().f32;
   else
-    return kernels::block_probes().f64;
+    return kernels::block_products().f64;
 }
 
 double pseudo(unsigned& state) {

@@ -10,24 +10,23 @@
 
 using namespace heed;
 using heed::testing::on_each_level;
-using kernels::Reduction;
 
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-double value_of(Reduction op, const std::vector<double>& x, double c) {
-  long double y = op == Reduction::max ? -1e300 : op == Reduction::min ? 1e300 : 0;
+double value_of(kernels::Reduction op, const std::vector<double>& x, double c) {
+  long double y = op == kernels::Reduction::max ? -1e300 : op == kernels::Reduction::min ? 1e300 : 0;
   for (double v : x) {
     switch (op) {
-      case Reduction::sum: y += v; break;
-      case Reduction::abs: y += std::fabs(v); break;
-      case Reduction::square: y += static_cast<long double>(v) * v; break;
-      case Reduction::deviation: y += static_cast<long double>(v - c) * (v - c); break;
-      case Reduction::exp: y += std::exp(static_cast<long double>(v) - c); break;
-      case Reduction::max: y = std::max<long double>(y, v); break;
-      case Reduction::min: y = std::min<long double>(y, v); break;
-      case Reduction::max_abs: y = std::max<long double>(y, std::fabs(v)); break;
+      case kernels::Reduction::sum: y += v; break;
+      case kernels::Reduction::abs: y += std::fabs(v); break;
+      case kernels::Reduction::square: y += static_cast<long double>(v) * v; break;
+      case kernels::Reduction::deviation: y += static_cast<long double>(v - c) * (v - c); break;
+      case kernels::Reduction::exp: y += std::exp(static_cast<long double>(v) - c); break;
+      case kernels::Reduction::max: y = std::max<long double>(y, v); break;
+      case kernels::Reduction::min: y = std::min<long double>(y, v); break;
+      case kernels::Reduction::max_abs: y = std::max<long double>(y, std::fabs(v)); break;
     }
   }
   return static_cast<double>(y);
@@ -36,20 +35,20 @@ double value_of(Reduction op, const std::vector<double>& x, double c) {
 // The same as the reference, for each kind of reduction, to the tolerance relative to the sum of what is added.
 void check_all(const Tensor& x, const std::vector<int>& axes, double tolerance) {
   const detail::Grouped g(x, Axes(axes).of("test", x));
-  for (int i = 0; i <= static_cast<int>(Reduction::max_abs); ++i) {
-    const auto op = static_cast<Reduction>(i);
+  for (int i = 0; i <= static_cast<int>(kernels::Reduction::max_abs); ++i) {
+    const auto op = static_cast<kernels::Reduction>(i);
     CAPTURE(i);
-    const bool centered = op == Reduction::deviation || op == Reduction::exp;
+    const bool centered = op == kernels::Reduction::deviation || op == kernels::Reduction::exp;
     const Tensor center = centered ? Tensor::full(g.result_shape(), 0.25, x.dtype()) : Tensor();
     const Tensor y = g.to_result(detail::reduce(op, g, center), true);
     const Tensor want = test::reduced(x, axes, y, [&](const auto& v) { return value_of(op, v, 0.25); });
     const Tensor size = test::reduced(x, axes, y, [&](const auto& v) {
-      return op == Reduction::sum ? value_of(Reduction::abs, v, 0) : std::fabs(value_of(op, v, 0.25));
+      return op == kernels::Reduction::sum ? value_of(kernels::Reduction::abs, v, 0) : std::fabs(value_of(op, v, 0.25));
     });
     double most = 0;
     const auto a = y.to_vector<double>(), b = want.to_vector<double>(), s = size.to_vector<double>();
     for (std::size_t k = 0; k < a.size(); ++k) most = std::max(most, std::fabs(a[k] - b[k]) / (s[k] + 1e-300));
-    CHECK(most <= (i >= static_cast<int>(Reduction::max) ? 0 : tolerance));
+    CHECK(most <= (i >= static_cast<int>(kernels::Reduction::max) ? 0 : tolerance));
   }
 }
 
@@ -126,7 +125,7 @@ TEST_CASE("reductions over any axes, of any strides") {
     check_all(x.slice(4, 2, 5).transpose(1, 3), axes, 8e-16);
     check_all(x.slice(0, 1, 2).expand({3, 4, 2, 5, 6}), axes, 8e-16);
     const Tensor y = detail::sum_axes(x, Axes(axes).of("test", x));
-    CHECK(test::worst(y, test::reduced(x, axes, y, [](const auto& v) { return value_of(Reduction::sum, v, 0); }), 0,
+    CHECK(test::worst(y, test::reduced(x, axes, y, [](const auto& v) { return value_of(kernels::Reduction::sum, v, 0); }), 0,
                       1e-14) <= 1);
   }
 }
@@ -167,11 +166,11 @@ TEST_CASE("NaN is the greatest and the least, in any lane and part") {
           const Tensor values = Tensor::arange(n, DType::float32);
           values.ptr<float>()[at] = static_cast<float>(kNan);
           const Tensor x = down ? values.view({n, 1}).expand({n, 3}).dense() : values.view({1, n});
-          for (const Reduction op : {Reduction::max, Reduction::min, Reduction::max_abs, Reduction::sum}) {
+          for (const kernels::Reduction op : {kernels::Reduction::max, kernels::Reduction::min, kernels::Reduction::max_abs, kernels::Reduction::sum}) {
             const detail::Grouped g(x, down ? 1u : 2u);
             const Tensor y = detail::reduce(op, g);
             CHECK(std::isnan(y.to_vector<double>()[0]));
-            if (op == Reduction::max) CHECK(detail::find(g, y).to_vector<double>()[0] == static_cast<double>(at));
+            if (op == kernels::Reduction::max) CHECK(detail::find(g, y).to_vector<double>()[0] == static_cast<double>(at));
           }
         }
       }
@@ -190,14 +189,14 @@ TEST_CASE("reductions have the same bits at any number of threads") {
     std::vector<Tensor> got;
     for (const Tensor& x : inputs)
       for (unsigned axes = 1; axes < 1u << x.rank(); ++axes)
-        for (const Reduction op : {Reduction::sum, Reduction::square, Reduction::max})
+        for (const kernels::Reduction op : {kernels::Reduction::sum, kernels::Reduction::square, kernels::Reduction::max})
           got.push_back(detail::reduce(op, detail::Grouped(x, axes)));
     if (n == 2) {
       int seen = threads_seen();
       // On a busy machine the second thread may come late.
       const auto start = std::chrono::steady_clock::now();
       while (seen < 2 && std::chrono::steady_clock::now() - start < std::chrono::seconds(20)) {
-        detail::reduce(Reduction::exp, detail::Grouped(inputs[4], 1));
+        detail::reduce(kernels::Reduction::exp, detail::Grouped(inputs[4], 1));
         seen = std::max(seen, threads_seen());
       }
       CHECK(seen >= 2);

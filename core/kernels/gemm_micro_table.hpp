@@ -4,17 +4,17 @@
 namespace heed::kernels {
 
 template <class T>
-struct BlockProbe {
+struct BlockProduct {
   using Function = void (*)(bool add, long m, long n, long k, T alpha, const T* a, long lda, const T* b, long ldb, T* c,
                             long ldc);
   Function ab, atb, abt;
 };
 
-struct BlockProbes {
-  BlockProbe<float> f32;
-  BlockProbe<double> f64;
+struct BlockProducts {
+  BlockProduct<float> f32;
+  BlockProduct<double> f64;
 };
 
-const BlockProbes& block_probes();  // of the level that runs
+const BlockProducts& block_products();  // of the level that runs
 
 }  // namespace heed::kernels

@@ -1,0 +1,14 @@
+// The dot product of pairs of bf16 (VDPBF16PS): what avx512_bf16 has beyond avx512.
+#pragma once
+#include "gemm.hpp"
+
+namespace heed::kernels {
+
+struct Bf16Table {
+  GemmKind product;             // both operands bf16; few_rows is null: float32's serves
+  double (*peak)(long rounds);  // as in PeakTable
+};
+
+const Bf16Table* bf16_table();  // null where the level that runs has none
+
+}  // namespace heed::kernels

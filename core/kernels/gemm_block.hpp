@@ -1,0 +1,68 @@
+// Blocks of c from a packed b, one register tile after another. Included only by *.kernel.cpp.
+#pragma once
+#include "gemm_epilogue.hpp"
+#include "gemm_operands.hpp"
+
+namespace heed::kernels::HEED_LEVEL {
+
+// The packed b: for each block of k, its panels one after another, [steps][kPanel] each.
+template <class P>
+inline long panels(const GemmProblem& g) {
+  return ceil_div(g.n, kPanel<P>);
+}
+
+template <class P>
+inline size_t packed_bytes(const GemmProblem& g) {
+  return static_cast<size_t>(panels<P>(g) * DepthBlocks<P>(g.k).steps * kPanel<P>) *
+         sizeof(typename Product<P>::Element);
+}
+
+template <class P>
+inline long panel_offset(const GemmProblem& g, const DepthBlocks<P>& blocks, long q, long j) {
+  return (blocks.first(q) * panels<P>(g) + blocks.depth(q) * j) * kPanel<P>;
+}
+
+template <class P, class S>
+inline void pack_b(const GemmProblem& g, long begin, long end, void* packed) {
+  const DepthBlocks<P> blocks(g.k);
+  auto* out = static_cast<typename Product<P>::Element*>(packed);
+  for (long q = 0; q < blocks.count; ++q)
+    for (long j = begin; j < end; ++j)
+      Operands<P, S>::pack_panel(g, j * kPanel<P>, blocks.first(q), blocks.depth(q),
+                                 out + panel_offset(g, blocks, q, j));
+}
+
+template <class P, class S>
+inline void block(const GemmProblem& g, long row, long rows, long begin, long end, const void* packed) {
+  using E = typename Product<P>::Element;
+  using T = typename Product<P>::Sum;
+  alignas(64) E scratch[(kBlockRows + kWidth<T>)*kBlockDepth];
+  const DepthBlocks<P> blocks(g.k);
+  for (long q = 0; q < blocks.count; ++q) {
+    const long depth = blocks.depth(q);
+    const Rows<E> a = Operands<P, S>::rows(g, row, rows, blocks.first(q), depth, scratch);
+    const bool last = q + 1 == blocks.count;
+    for (long j = begin; j < end; ++j) {
+      const long column = j * kPanel<P>, left = g.n - column;
+      const int columns = static_cast<int>(left < kPanel<P> ? left : kPanel<P>);
+      const E* b = static_cast<const E*>(packed) + panel_offset(g, blocks, q, j);
+      const T* bias = last && g.bias != nullptr ? static_cast<const T*>(g.bias) + column : nullptr;
+      const TileOut<T> out{static_cast<T*>(g.c) + row * g.ldc + column, g.ldc, g.add || q > 0, static_cast<T>(g.alpha),
+                           bias};
+      if (a.order == Order::by_row)
+        panel<P, Order::by_row, true>(rows, columns, depth, a.data, a.stride, b, kPanel<P>, out);
+      else
+        panel<P, Order::by_column, true>(rows, columns, depth, a.data, a.stride, b, kPanel<P>, out);
+      if (last) epilogue<T>(g, row, rows, column, columns);
+    }
+  }
+}
+
+template <class P>
+constexpr GemmKind kind(decltype(GemmKind::pack) pack, decltype(GemmKind::block) block,
+                        decltype(GemmKind::few_rows) few) {
+  return {kPanel<P>, kBlockRows, Product<P>::kRows, sizeof(typename Product<P>::Sum), packed_bytes<P>, pack,
+          block,     few};
+}
+
+}  // namespace heed::kernels::HEED_LEVEL

@@ -1,0 +1,78 @@
+#include "gemm_micro.hpp"
+
+#include "gemm_micro_table.hpp"
+#include "gemm_pack.hpp"
+
+namespace heed::kernels::HEED_LEVEL {
+namespace {
+
+constexpr int kMicroDepth = 256;  // of the panel that block_abt turns on the stack
+
+template <class T, Order kOrder>
+void block_panels(Into into, long m, long n, long k, T alpha, Block<const T> a, Block<const T> b, Block<T> c) {
+  for (long j = 0; j < n; j += kPanel<T>) {
+    const int some = static_cast<int>(n - j < kPanel<T> ? n - j : kPanel<T>);
+    const TileOut<T> out{c.data + j, c.ld, into == Into::add, alpha, nullptr};
+    panel<T, kOrder, false>(m, some, k, a.data, a.ld, b.data + j, b.ld, out);
+  }
+}
+
+}  // namespace
+
+template <class T>
+void block_ab(Into into, long m, long n, long k, T alpha, Block<const T> a, Block<const T> b, Block<T> c) {
+  block_panels<T, Order::by_row>(into, m, n, k, alpha, a, b, c);
+}
+
+template <class T>
+void block_atb(Into into, long m, long n, long k, T alpha, Block<const T> a, Block<const T> b, Block<T> c) {
+  block_panels<T, Order::by_column>(into, m, n, k, alpha, a, b, c);
+}
+
+template <class T>
+void block_abt(Into into, long m, long n, long k, T alpha, Block<const T> a, Block<const T> b, Block<T> c) {
+  alignas(64) T turned[kMicroDepth * kPanel<T>];
+  for (long j = 0; j < n; j += kPanel<T>) {
+    const int some = static_cast<int>(n - j < kPanel<T> ? n - j : kPanel<T>);
+    long p = 0;
+    do {  // once even for k = 0, which sets c to 0
+      const long depth = k - p < kMicroDepth ? k - p : kMicroDepth;
+      pack_transposed(b.data + j * b.ld + p, b.ld, some, kPanel<T>, depth, turned);
+      const TileOut<T> out{c.data + j, c.ld, into == Into::add || p > 0, alpha, nullptr};
+      panel<T, Order::by_row, true>(m, some, depth, a.data + p, a.ld, turned, kPanel<T>, out);
+      p += kMicroDepth;
+    } while (p < k);
+  }
+}
+
+// For the other kernels of this level.
+template void block_ab<float>(Into, long, long, long, float, Block<const float>, Block<const float>, Block<float>);
+template void block_atb<float>(Into, long, long, long, float, Block<const float>, Block<const float>, Block<float>);
+template void block_abt<float>(Into, long, long, long, float, Block<const float>, Block<const float>, Block<float>);
+template void block_ab<double>(Into, long, long, long, double, Block<const double>, Block<const double>, Block<double>);
+template void block_atb<double>(Into, long, long, long, double, Block<const double>, Block<const double>,
+                                Block<double>);
+template void block_abt<double>(Into, long, long, long, double, Block<const double>, Block<const double>,
+                                Block<double>);
+
+namespace {
+
+template <class T>
+void ab(bool add, long m, long n, long k, T alpha, const T* a, long lda, const T* b, long ldb, T* c, long ldc) {
+  block_ab<T>(add ? Into::add : Into::set, m, n, k, alpha, {a, lda}, {b, ldb}, {c, ldc});
+}
+template <class T>
+void atb(bool add, long m, long n, long k, T alpha, const T* a, long lda, const T* b, long ldb, T* c, long ldc) {
+  block_atb<T>(add ? Into::add : Into::set, m, n, k, alpha, {a, lda}, {b, ldb}, {c, ldc});
+}
+template <class T>
+void abt(bool add, long m, long n, long k, T alpha, const T* a, long lda, const T* b, long ldb, T* c, long ldc) {
+  block_abt<T>(add ? Into::add : Into::set, m, n, k, alpha, {a, lda}, {b, ldb}, {c, ldc});
+}
+
+}  // namespace
+
+extern const BlockProducts block_products;
+const BlockProducts block_products = {{ab<float>, atb<float>, abt<float>}, {ab<double>, atb<double>, abt<double>}};
+
+}  // namespace heed::kernels::HEED_LEVEL
