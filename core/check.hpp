@@ -10,7 +10,25 @@ namespace heed {
 
 class Tensor;
 
+// A line of the caller's, taken by a default argument `Where where = Where::current()`.
+#ifdef __cpp_lib_source_location
 using Where = std::source_location;
+#else  // clang before 15
+class Where {
+ public:
+  static constexpr Where current(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) noexcept {
+    Where where;
+    where.file_ = file, where.line_ = line;
+    return where;
+  }
+  constexpr const char* file_name() const noexcept { return file_; }
+  constexpr unsigned line() const noexcept { return line_; }
+
+ private:
+  const char* file_ = "";
+  unsigned line_ = 0;
+};
+#endif
 
 // All that the library throws on bad input. It never prints or exits: programs catch this and print what().
 class Error : public std::runtime_error {

@@ -35,15 +35,15 @@ struct RunOptions {
   Index eval_batches = 0;  // batches an evaluation; 0: the whole set, which the last one always is
   bool find_nan = false;   // name the op of the first NaN (slow)
 
-  std::filesystem::path checkpoint;          // empty: none
-  Index checkpoint_every = 0;                // steps; 0: only at the end
-  bool resume = false;                       // go on from `checkpoint` where that is a file
-  std::map<std::string, std::string> texts;  // kept in the checkpoint: configuration, tokenizer, ...
+  std::filesystem::path checkpoint = {};          // empty: none
+  Index checkpoint_every = 0;                     // steps; 0: only at the end
+  bool resume = false;                            // go on from `checkpoint` where that is a file
+  std::map<std::string, std::string> texts = {};  // kept in the checkpoint: configuration, tokenizer, ...
 
-  std::filesystem::path log;      // JSON lines, one a step; empty: none
-  std::FILE* progress = nullptr;  // where to show progress; null: nowhere
-  std::optional<double> floor;    // shown beside the validation loss
-  double flops_per_token = 0;     // with peak_flops, shows the share of the machine's peak
+  std::filesystem::path log = {};    // JSON lines, one a step; empty: none
+  std::FILE* progress = nullptr;     // where to show progress; null: nowhere
+  std::optional<double> floor = {};  // shown beside the validation loss
+  double flops_per_token = 0;        // with peak_flops, shows the share of the machine's peak
   double peak_flops = 0;
   bool handle_interrupt = false;  // Ctrl-C and SIGTERM finish the step, save and return; a second one kills
 };
