@@ -36,25 +36,20 @@ std::string count(double n) {
 
 }  // namespace
 
-std::string progress_line(const ProgressState& s) {
+std::string progress_line(const ProgressState& s, bool brief) {
   char text[128];
-  std::snprintf(text, sizeof text, "step %lld/%lld  loss %.4f", static_cast<long long>(s.step),
-                static_cast<long long>(s.steps), s.loss);
-  std::string line = text;
-  if (s.validation_loss) {
-    std::snprintf(text, sizeof text, "  validation %.4f", *s.validation_loss);
+  std::string line;
+  const auto append = [&](const char* format, auto... values) {
+    std::snprintf(text, sizeof text, format, values...);
     line += text;
-  }
-  if (s.floor) {
-    std::snprintf(text, sizeof text, " (floor %.4f)", *s.floor);
-    line += text;
-  }
-  line += "  " + count(s.tokens_per_second) + " tokens/s";
-  if (s.share_of_peak > 0) {
-    std::snprintf(text, sizeof text, "  %.0f%% of peak", 100 * s.share_of_peak);
-    line += text;
-  }
-  if (s.step < s.steps) line += "  " + duration(s.seconds_left) + " left";
+  };
+  append(brief ? "%lld/%lld loss %.4f" : "step %lld/%lld  loss %.4f", static_cast<long long>(s.step),
+         static_cast<long long>(s.steps), s.loss);
+  if (s.validation_loss) append(brief ? " val %.4f" : "  validation %.4f", *s.validation_loss);
+  if (s.floor) append(brief ? " floor %.4f" : " (floor %.4f)", *s.floor);
+  append(brief ? " %s tok/s" : "  %s tokens/s", count(s.tokens_per_second).c_str());
+  if (s.share_of_peak > 0) append(brief ? " %.0f%% peak" : "  %.0f%% of peak", 100 * s.share_of_peak);
+  if (s.step < s.steps) append(brief ? " %s left" : "  %s left", duration(s.seconds_left).c_str());
   return line;
 }
 
@@ -66,8 +61,10 @@ void Progress::draw() {
   winsize size{};
   std::size_t width = 80;
   if (ioctl(fileno(file_), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) width = size.ws_col;
-  std::string shown = line_.size() < width ? line_ : line_.substr(0, width - 1);  // a wrapped line could not be redrawn
-  std::fprintf(file_, "\r%s\x1b[K", shown.c_str());
+  std::string line = progress_line(state_);
+  if (line.size() >= width) line = progress_line(state_, true);
+  if (line.size() >= width) line.resize(width - 1);  // a wrapped line could not be redrawn
+  std::fprintf(file_, "\r%s\x1b[K", line.c_str());
   std::fflush(file_);
   open_ = true;
 }
@@ -76,7 +73,7 @@ void Progress::update(const ProgressState& state, bool important) {
   const double t = now();
   if (terminal_) {
     if (!important && t - last_ < 0.1) return;
-    line_ = progress_line(state);
+    state_ = state;
     draw();
   } else {
     if (!important && t - last_ < quiet_seconds_) return;

@@ -9,15 +9,16 @@ namespace heed {
 
 struct ProgressState {
   Index step = 0, steps = 0;
-  double loss = 0;                        // of this step
-  std::optional<double> validation_loss;  // the last one
-  std::optional<double> floor;            // what no model can go below
+  double loss = 0;                             // of this step
+  std::optional<double> validation_loss = {};  // the last one
+  std::optional<double> floor = {};            // what no model can go below
   double tokens_per_second = 0;
   double share_of_peak = 0;  // 0: not known
   double seconds_left = 0;
 };
 
-std::string progress_line(const ProgressState& state);
+// At most 80 columns where `brief`, for the usual terminal.
+std::string progress_line(const ProgressState& state, bool brief = false);
 
 // Writes to `file`. In a terminal the line is redrawn in place at most ten times a second; elsewhere a line is printed
 // at evaluations, at the first and last step, and whenever `quiet_seconds` have passed.
@@ -36,7 +37,7 @@ class Progress {
   std::FILE* file_;
   bool terminal_, open_ = false;
   double quiet_seconds_, last_ = -1e300;
-  std::string line_;
+  ProgressState state_;
   void draw();
 };
 
