@@ -27,8 +27,9 @@ class SelfAttention(nn.Module):
 
     def forward(self, x):
         batch, length, width = x.shape
-        q, k, v = self.qkv(x).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        scores = q @ k.mT / math.sqrt(q.shape[-1]) if hasattr(k, "mT") else q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+        # Split, then transposed: PyTorch's products of a permuted [3, ...] were seen to take twice the time.
+        q, k, v = (z.view(batch, length, self.heads, -1).transpose(1, 2) for z in self.qkv(x).split(width, 2))
+        scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
         weights = scores.masked_fill(self.future[:length, :length], -math.inf).softmax(-1)
         return self.proj((weights @ v).transpose(1, 2).reshape(batch, length, width))
 

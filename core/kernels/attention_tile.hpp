@@ -5,15 +5,6 @@
 
 namespace heed::kernels::HEED_LEVEL::attention {
 
-// Calls f with the constants 0 .. N-1: loops over registers must be gone before registers are allocated.
-template <int N, int I = 0, class F>
-[[gnu::always_inline]] inline void unroll(F&& f) {
-  if constexpr (I < N) {
-    f(std::integral_constant<int, I>{});
-    unroll<N, I + 1>(f);
-  }
-}
-
 // Where A's elements lie: by_row: a[r * stride + p], by_column: a[p * stride + r].
 enum class Order { by_row, by_column };
 // What becomes of the sum: c = sum, c = c + sum, c = c * factor + sum with a factor for each lane.
@@ -103,25 +94,6 @@ inline Batch<T> lane_numbers() {
   return Batch<T>::load_aligned(n);
 }
 
-// w vectors, the rows of a matrix, become its columns: blocks across the diagonal change places, halving in size.
-template <class T, int K = kWidth<T> / 2>
-[[gnu::always_inline]] inline void transpose_registers(Batch<T> (&x)[kWidth<T>]) {
-  if constexpr (K > 0) {
-    alignas(64) T bit[kWidth<T>];
-    for (int i = 0; i < kWidth<T>; ++i) bit[i] = (i & K) ? T(1) : T(0);
-    const Mask<T> upper = Batch<T>::load_aligned(bit) > Batch<T>(T(0));
-    unroll<kWidth<T>>([&](auto i) {
-      constexpr int r = i;
-      if constexpr ((r & K) == 0) {
-        const Batch<T> low = x[r], high = x[r + K];
-        x[r] = select(upper, swap_lanes<K>(high), low);
-        x[r + K] = select(upper, high, swap_lanes<K>(low));
-      }
-    });
-    transpose_registers<T, K / 2>(x);
-  }
-}
-
 // The transpose of src [rows, columns]: store(c, r, lanes, n) gets its row c from column r on, of which n lanes count
 // and the others are 0. Up to `padded_rows`, rows of src beyond `rows` count as zeros.
 template <class T, class Store>
@@ -135,7 +107,7 @@ inline void transpose(const T* src, long stride, long rows, long columns, long p
         const T* from = src + (r + i) * stride + c;
         x[i] = r + i >= rows ? Batch<T>(T(0)) : part == w ? load(from) : load_part(from, part);
       });
-      transpose_registers<T>(x);
+      transpose_lanes<T>(x);
       const int count = rows - r < w ? static_cast<int>(rows - r) : w;
       unroll<w>([&](auto i) {
         if (i < part) store(c + i, r, x[i], count);

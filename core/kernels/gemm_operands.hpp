@@ -116,7 +116,7 @@ struct Operands<Bf16Pairs, uint16_t> {
           const uint16_t* line = x + (there ? group + i : 0) * lane_stride + 2 * s;
           row[i] = _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(there ? m : 0u, line));
         });
-        transpose<float>(row);
+        transpose_lanes<float>(row);
         unroll<16>([&](auto i) {
           if (2 * i < halves) _mm512_storeu_ps(out + (s + i) * width + group, row[i]);
         });

@@ -4,22 +4,6 @@
 
 namespace heed::kernels::HEED_LEVEL {
 
-// Transposes the square block of one vector a row: exchanges, for each bit, that bit of the row and of the lane.
-template <class T, int K = kWidth<T> / 2>
-[[gnu::always_inline]] inline void transpose(Batch<T> (&row)[kWidth<T>]) {
-  alignas(64) T bit[kWidth<T>];
-  for (int i = 0; i < kWidth<T>; ++i) bit[i] = (i & K) != 0 ? T(1) : T(0);
-  const Mask<T> upper = load_aligned(bit) > Batch<T>(T(0));
-  unroll<kWidth<T>>([&](auto i) {
-    if constexpr ((i & K) == 0) {
-      const Batch<T> a = row[i], b = row[i + K];
-      row[i] = select(upper, swap_lanes<K>(b), a);
-      row[i + K] = select(upper, b, swap_lanes<K>(a));
-    }
-  });
-  if constexpr (K > 1) transpose<T, K / 2>(row);
-}
-
 // Elements of an operand of type S (float, double, or bf16 as uint16_t) as T.
 template <class T>
 inline T element(const T* p) {
@@ -63,7 +47,7 @@ inline void pack_transposed(const S* x, long stride, int lanes, int width, long 
         else
           row[i] = some >= w ? load_as<T>(line) : load_as_part<T>(line, some);
       });
-      transpose<T>(row);
+      transpose_lanes<T>(row);
       T* to = out + p * width + group;
       unroll<w>([&](auto i) {
         if (i < some) store(to + i * width, row[i]);

@@ -5,15 +5,6 @@
 
 namespace heed::kernels::HEED_LEVEL {
 
-// Calls f with the constants 0 .. N-1: loops over registers must be gone before registers are allocated.
-template <int N, int I = 0, class F>
-[[gnu::always_inline]] inline void unroll(F&& f) {
-  if constexpr (I < N) {
-    f(std::integral_constant<int, I>{});
-    unroll<N, I + 1>(f);
-  }
-}
-
 // How elements are multiplied and added up. Float and double: one product a lane.
 template <class T>
 struct Product {

@@ -227,84 +227,8 @@ inline Mask<T> load_mask_part(const uint8_t* p, int n) {
   return load_mask<T>(bytes);
 }
 
-// ---- Reductions over lanes, always by the tree (0+w/2, 1+w/2+1, ...), halving. ----
-// Gap: xsimd 8.1 has no reduce_add, reduce_max or reduce_min, and its haddp permutes lanes on AVX-512.
-
-// Lane i of the result is lane i ^ K of v.
-template <int K, class T>
-inline Batch<T> swap_lanes(Batch<T> v) {
-#if defined(__AVX512F__)
-  if constexpr (sizeof(T) == 4) {
-    if constexpr (K == 8) return _mm512_shuffle_f32x4(v, v, 0x4E);
-    if constexpr (K == 4) return _mm512_shuffle_f32x4(v, v, 0xB1);
-    if constexpr (K == 2) return _mm512_permute_ps(v, 0x4E);
-    if constexpr (K == 1) return _mm512_permute_ps(v, 0xB1);
-  } else {
-    if constexpr (K == 4) return _mm512_shuffle_f64x2(v, v, 0x4E);
-    if constexpr (K == 2) return _mm512_shuffle_f64x2(v, v, 0xB1);
-    if constexpr (K == 1) return _mm512_permute_pd(v, 0x55);
-  }
-#elif defined(__AVX2__)
-  if constexpr (sizeof(T) == 4) {
-    if constexpr (K == 4) return _mm256_permute2f128_ps(v, v, 1);
-    if constexpr (K == 2) return _mm256_permute_ps(v, 0x4E);
-    if constexpr (K == 1) return _mm256_permute_ps(v, 0xB1);
-  } else {
-    if constexpr (K == 2) return _mm256_permute2f128_pd(v, v, 1);
-    if constexpr (K == 1) return _mm256_permute_pd(v, 0x5);
-  }
-#elif defined(__SSE2__)
-  if constexpr (sizeof(T) == 4)
-    return _mm_shuffle_ps(v, v, K == 2 ? 0x4E : 0xB1);
-  else
-    return _mm_shuffle_pd(v, v, 1);
-#else
-  alignas(64) T lane[kWidth<T>], swapped[kWidth<T>];
-  v.store_aligned(lane);
-  for (int i = 0; i < kWidth<T>; ++i) swapped[i] = lane[i ^ K];
-  return Batch<T>::load_aligned(swapped);
-#endif
-}
-
-template <class T>
-inline T first_lane(Batch<T> v) {
-#if defined(__AVX512F__)
-  if constexpr (sizeof(T) == 4)
-    return _mm512_cvtss_f32(v);
-  else
-    return _mm512_cvtsd_f64(v);
-#elif defined(__AVX2__)
-  if constexpr (sizeof(T) == 4)
-    return _mm256_cvtss_f32(v);
-  else
-    return _mm256_cvtsd_f64(v);
-#else
-  return v.get(0);
-#endif
-}
-
-template <int K, class T, class Op>
-inline Batch<T> fold(Batch<T> v, Op op) {
-  if constexpr (K == 0)
-    return v;
-  else
-    return fold<K / 2>(op(v, swap_lanes<K>(v)), op);
-}
-// For float and double; max and min are NaN where a lane is.
-template <class T>
-inline T reduce_add(Batch<T> v) {
-  return first_lane(fold<kWidth<T> / 2>(v, [](Batch<T> a, Batch<T> b) { return a + b; }));
-}
-template <class T>
-inline T reduce_max(Batch<T> v) {
-  return first_lane(fold<kWidth<T> / 2>(v, [](Batch<T> a, Batch<T> b) { return max(a, b); }));
-}
-template <class T>
-inline T reduce_min(Batch<T> v) {
-  return first_lane(fold<kWidth<T> / 2>(v, [](Batch<T> a, Batch<T> b) { return min(a, b); }));
-}
-
 }  // namespace heed::kernels::HEED_LEVEL
 
 #include "simd_bf16.hpp"
+#include "simd_lanes.hpp"
 #include "simd_math.hpp"

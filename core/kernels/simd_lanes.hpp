@@ -1,0 +1,108 @@
+// Work across lanes: exchanges, reductions, the transposition of registers. Included by simd.hpp.
+#pragma once
+
+namespace heed::kernels::HEED_LEVEL {
+
+// Calls f with the constants 0 .. N-1: loops over registers must be gone before registers are allocated.
+template <int N, int I = 0, class F>
+[[gnu::always_inline]] inline void unroll(F&& f) {
+  if constexpr (I < N) {
+    f(std::integral_constant<int, I>{});
+    unroll<N, I + 1>(f);
+  }
+}
+
+// ---- Reductions over lanes, always by the tree (0+w/2, 1+w/2+1, ...), halving. ----
+// Gap: xsimd 8.1 has no reduce_add, reduce_max or reduce_min, and its haddp permutes lanes on AVX-512.
+
+// Lane i of the result is lane i ^ K of v.
+template <int K, class T>
+inline Batch<T> swap_lanes(Batch<T> v) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4) {
+    if constexpr (K == 8) return _mm512_shuffle_f32x4(v, v, 0x4E);
+    if constexpr (K == 4) return _mm512_shuffle_f32x4(v, v, 0xB1);
+    if constexpr (K == 2) return _mm512_permute_ps(v, 0x4E);
+    if constexpr (K == 1) return _mm512_permute_ps(v, 0xB1);
+  } else {
+    if constexpr (K == 4) return _mm512_shuffle_f64x2(v, v, 0x4E);
+    if constexpr (K == 2) return _mm512_shuffle_f64x2(v, v, 0xB1);
+    if constexpr (K == 1) return _mm512_permute_pd(v, 0x55);
+  }
+#elif defined(__AVX2__)
+  if constexpr (sizeof(T) == 4) {
+    if constexpr (K == 4) return _mm256_permute2f128_ps(v, v, 1);
+    if constexpr (K == 2) return _mm256_permute_ps(v, 0x4E);
+    if constexpr (K == 1) return _mm256_permute_ps(v, 0xB1);
+  } else {
+    if constexpr (K == 2) return _mm256_permute2f128_pd(v, v, 1);
+    if constexpr (K == 1) return _mm256_permute_pd(v, 0x5);
+  }
+#elif defined(__SSE2__)
+  if constexpr (sizeof(T) == 4)
+    return _mm_shuffle_ps(v, v, K == 2 ? 0x4E : 0xB1);
+  else
+    return _mm_shuffle_pd(v, v, 1);
+#else
+  alignas(64) T lane[kWidth<T>], swapped[kWidth<T>];
+  v.store_aligned(lane);
+  for (int i = 0; i < kWidth<T>; ++i) swapped[i] = lane[i ^ K];
+  return Batch<T>::load_aligned(swapped);
+#endif
+}
+
+template <class T>
+inline T first_lane(Batch<T> v) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4)
+    return _mm512_cvtss_f32(v);
+  else
+    return _mm512_cvtsd_f64(v);
+#elif defined(__AVX2__)
+  if constexpr (sizeof(T) == 4)
+    return _mm256_cvtss_f32(v);
+  else
+    return _mm256_cvtsd_f64(v);
+#else
+  return v.get(0);
+#endif
+}
+
+template <int K, class T, class Op>
+inline Batch<T> fold(Batch<T> v, Op op) {
+  if constexpr (K == 0)
+    return v;
+  else
+    return fold<K / 2>(op(v, swap_lanes<K>(v)), op);
+}
+// For float and double; max and min are NaN where a lane is.
+template <class T>
+inline T reduce_add(Batch<T> v) {
+  return first_lane(fold<kWidth<T> / 2>(v, [](Batch<T> a, Batch<T> b) { return a + b; }));
+}
+template <class T>
+inline T reduce_max(Batch<T> v) {
+  return first_lane(fold<kWidth<T> / 2>(v, [](Batch<T> a, Batch<T> b) { return max(a, b); }));
+}
+template <class T>
+inline T reduce_min(Batch<T> v) {
+  return first_lane(fold<kWidth<T> / 2>(v, [](Batch<T> a, Batch<T> b) { return min(a, b); }));
+}
+
+// Transposes the square block of one vector a row: exchanges, for each bit, that bit of the row and of the lane.
+template <class T, int K = kWidth<T> / 2>
+[[gnu::always_inline]] inline void transpose_lanes(Batch<T> (&row)[kWidth<T>]) {
+  alignas(64) T bit[kWidth<T>];
+  for (int i = 0; i < kWidth<T>; ++i) bit[i] = (i & K) != 0 ? T(1) : T(0);
+  const Mask<T> upper = load_aligned(bit) > Batch<T>(T(0));
+  unroll<kWidth<T>>([&](auto i) {
+    if constexpr ((i & K) == 0) {
+      const Batch<T> a = row[i], b = row[i + K];
+      row[i] = select(upper, swap_lanes<K>(b), a);
+      row[i + K] = select(upper, b, swap_lanes<K>(a));
+    }
+  });
+  if constexpr (K > 1) transpose_lanes<T, K / 2>(row);
+}
+
+}  // namespace heed::kernels::HEED_LEVEL
