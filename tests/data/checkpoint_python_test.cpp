@@ -190,16 +190,3 @@ TEST_CASE("checkpoint Python: heed computes the same logits from PyTorch's weigh
   CHECK(same_bits(kinds.tensor("model/count"), Tensor::scalar(7, DType::int32)));
   CHECK(same_bits(kinds.tensor("model/mask"), Tensor::from<bool>({1, 0}, {2})));
 }
-
-TEST_CASE("checkpoint Python: the scripts in docs/checkpoint_format.md are the files that the tests run") {
-  const std::string page = bytes_of(kSource / "docs/checkpoint_format.md");
-  for (const char* name : {"seal_checkpoint.py", "heed_to_pytorch.py", "pytorch_to_heed.py"}) {
-    INFO(name);
-    const std::string script = bytes_of(kSource / "docs/python" / name);
-    REQUIRE(!script.empty());
-    CHECK(has(page, "```python\n" + script + "```\n"));
-  }
-  std::size_t blocks = 0;
-  for (auto at = page.find("```python"); at != std::string::npos; at = page.find("```python", at + 1)) ++blocks;
-  CHECK(blocks == 3);
-}

@@ -14,5 +14,5 @@ step(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix)
 step(${CMAKE_COMMAND} -S ${SOURCE}/tests/outside -B ${WORK}/build -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_PREFIX_PATH=${WORK}/prefix
      -DCMAKE_CXX_FLAGS=${FLAGS})
 step(${CMAKE_COMMAND} --build ${WORK}/build)
-step(${WORK}/build/outside)
+step(${WORK}/build/your_program)
 message(STATUS "${out}")

@@ -1,0 +1,88 @@
+// The pages that people read, taken apart: README.md and the *.md of docs/ and examples/.
+#pragma once
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace heed::test {
+
+// Between a line of three backticks and a language, and one of three backticks.
+struct Block {
+  std::string language;
+  int line;  // of its first line in the page, from 1
+  std::string text;
+};
+
+struct Page {
+  std::string path;  // from the root of the source tree: docs/design.md
+  std::vector<Block> blocks;
+  std::vector<std::string> prose;  // the other lines
+  std::vector<std::string> spans;  // what stands between single backticks in them
+
+  // "docs_design", as tests/docs/CMakeLists.txt names the page's programs.
+  std::string name() const {
+    std::string n = path.substr(0, path.size() - 3);
+    std::replace(n.begin(), n.end(), '/', '_');
+    return n;
+  }
+};
+
+inline std::string text_of(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+inline std::vector<std::string> lines_of(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+inline std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream in(text);
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
+inline bool starts_with(const std::string& text, const std::string& start) { return text.rfind(start, 0) == 0; }
+
+inline Page read_page(const std::filesystem::path& root, const std::string& path) {
+  Page page;
+  page.path = path;
+  bool inside = false;
+  int line = 0;
+  for (const std::string& text : lines_of(text_of(root / path))) {
+    ++line;
+    if (starts_with(text, "```")) {
+      inside = !inside;
+      if (inside) page.blocks.push_back({text.substr(3), line + 1, ""});
+    } else if (inside) {
+      page.blocks.back().text += text + "\n";
+    } else {
+      page.prose.push_back(text);
+      for (auto at = text.find('`'); at != std::string::npos;) {
+        const auto end = text.find('`', at + 1);
+        if (end == std::string::npos) break;
+        page.spans.push_back(text.substr(at + 1, end - at - 1));
+        at = text.find('`', end + 1);
+      }
+    }
+  }
+  return page;
+}
+
+inline std::vector<Page> pages_of(const std::filesystem::path& root) {
+  std::vector<Page> pages;
+  for (const char* folder : {"", "docs", "examples"})
+    for (const auto& entry : std::filesystem::directory_iterator(root / folder))
+      if (entry.path().extension() == ".md")
+        pages.push_back(read_page(root, (std::filesystem::path(folder) / entry.path().filename()).string()));
+  std::sort(pages.begin(), pages.end(), [](const Page& a, const Page& b) { return a.path < b.path; });
+  return pages;
+}
+
+}  // namespace heed::test
