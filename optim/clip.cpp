@@ -60,7 +60,7 @@ void fail_non_finite(const std::string& who, double norm, const std::vector<Trai
   heed::fail(who, ": the norm of all gradients is ", norm, "; gradients must be finite");
 }
 
-void check_max_norm(const std::string& who, double max_norm) {
+void check_max_norm(std::string_view who, double max_norm) {
   require(max_norm > 0, who, ": max_norm is ", max_norm, "; it must be positive (infinity does not clip)");
 }
 

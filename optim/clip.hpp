@@ -1,6 +1,7 @@
 // Clipping of gradients.
 #pragma once
 #include <heed/optim/parameter_group.hpp>
+#include <string_view>
 
 namespace heed {
 
@@ -31,7 +32,7 @@ class Chunks;
 double norm_of(const std::vector<Trained>& parameters, const Chunks& chunks, std::vector<double>& sums);
 [[noreturn]] void fail_non_finite(const std::string& who, double norm, const std::vector<Trained>& parameters,
                                   const Chunks& chunks, const std::vector<double>& sums);
-void check_max_norm(const std::string& who, double max_norm);
+void check_max_norm(std::string_view who, double max_norm);
 }  // namespace detail
 
 }  // namespace heed

@@ -3,21 +3,20 @@
 namespace heed {
 
 Tensor AttentionMechanism::apply(In q, In k, In v, const AttentionCall& call) const {
-  const AttentionCapabilities can = capabilities();
-  const std::string who = name() + " attention";
+  const AttentionCapabilities& can = capabilities_;
   const Where& where = q.where();
-  check(q.rank() == 4 && k.rank() == 4 && v.rank() == 4, where, who, ": q is ", q.tensor(), ", k is ", k.tensor(),
-        " and v is ", v.tensor(), "; each must be [batch, heads, positions, size]");
+  check(q.rank() == 4 && k.rank() == 4 && v.rank() == 4, where, name_, " attention: q is ", q.tensor(), ", k is ",
+        k.tensor(), " and v is ", v.tensor(), "; each must be [batch, heads, positions, size]");
   const Index batch = q.dim(0), heads = q.dim(1), groups = k.dim(1);
   check(k.dim(0) == batch && v.dim(0) == batch && v.dim(1) == groups && v.dim(2) == k.dim(2) && k.dim(3) == q.dim(3),
-        where, who, ": q is ", q.tensor(), ", k is ", k.tensor(), " and v is ", v.tensor(),
+        where, name_, " attention: q is ", q.tensor(), ", k is ", k.tensor(), " and v is ", v.tensor(),
         "; batch, key positions and the size of q and k must agree");
-  check(groups == heads || (can.grouped && groups > 0 && heads % groups == 0), where, who, ": q has ", heads,
-        " heads and k has ", groups,
+  check(groups == heads || (can.grouped && groups > 0 && heads % groups == 0), where, name_, " attention: q has ",
+        heads, " heads and k has ", groups,
         can.grouped ? "; they must be equal, or those of q a multiple" : "; they must be equal");
   const auto ask = [&](bool asked, bool has, const char* what) {
-    check(!asked || has, where, who, ": ", what, " was asked for, which it does not have",
-          can.why.empty() ? "" : ": " + can.why);
+    check(!asked || has, where, name_, " attention: ", what, " was asked for, which it does not have",
+          can.why.empty() ? "" : ": ", can.why);
   };
   ask(call.causal, can.causal, "causal masking");
   ask(call.key_lengths.defined() || call.key_mask.defined(), can.key_mask, "a key mask");
@@ -29,9 +28,9 @@ Tensor AttentionMechanism::apply(In q, In k, In v, const AttentionCall& call) co
 }
 
 AttentionState AttentionMechanism::make_state() const {
-  const AttentionCapabilities can = capabilities();
-  require(can.state, name(), " attention: a decode state was asked for, which it does not have",
-          can.why.empty() ? "" : ": " + can.why);
+  const AttentionCapabilities& can = capabilities_;
+  require(can.state, name_, " attention: a decode state was asked for, which it does not have",
+          can.why.empty() ? "" : ": ", can.why);
   return self_->make_state();
 }
 

@@ -84,10 +84,12 @@ class AttentionMechanism {
  public:
   template <class T>
   requires(!std::is_same_v<std::remove_cvref_t<T>, AttentionMechanism>) AttentionMechanism(T mechanism)
-      : self_(std::make_unique<Model<T>>(std::move(mechanism))) {}
+      : name_(mechanism.name()),
+        capabilities_(mechanism.capabilities()),
+        self_(std::make_unique<Model<T>>(std::move(mechanism))) {}
 
-  std::string name() const { return self_->name(); }
-  AttentionCapabilities capabilities() const { return self_->capabilities(); }
+  const std::string& name() const { return name_; }
+  const AttentionCapabilities& capabilities() const { return capabilities_; }
   // Checks shapes, and that `call` asks for nothing that the mechanism lacks; then applies it.
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   AttentionState make_state() const;  // Error where the mechanism has none
@@ -102,8 +104,6 @@ class AttentionMechanism {
   using OnBuffer = std::function<void(const std::string&, Tensor&)>;
   struct Concept {
     virtual ~Concept() = default;
-    virtual std::string name() const = 0;
-    virtual AttentionCapabilities capabilities() const = 0;
     virtual Tensor apply(In q, In k, In v, const AttentionCall& call) const = 0;
     virtual AttentionState make_state() const = 0;
     virtual void walk(const OnParameter& on_parameter, const OnBuffer& on_buffer) = 0;
@@ -112,8 +112,6 @@ class AttentionMechanism {
   struct Model final : Concept {
     T mechanism;
     explicit Model(T m) : mechanism(std::move(m)) {}
-    std::string name() const override { return mechanism.name(); }
-    AttentionCapabilities capabilities() const override { return mechanism.capabilities(); }
     Tensor apply(In q, In k, In v, const AttentionCall& call) const override { return mechanism.apply(q, k, v, call); }
     AttentionState make_state() const override {
       if constexpr (requires { mechanism.make_state(); })
@@ -125,6 +123,8 @@ class AttentionMechanism {
       detail::walk(mechanism, on_parameter, on_buffer);
     }
   };
+  std::string name_;  // as the mechanism said at the beginning: asked for in every step, they are not built anew
+  AttentionCapabilities capabilities_;
   std::unique_ptr<Concept> self_;
 };
 
