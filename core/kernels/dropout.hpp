@@ -1,6 +1,6 @@
 // The kernel of dropout, forward and backward: the mask is computed where it is used.
 #pragma once
-#include <cstdint>
+#include <stdint.h>
 
 namespace heed::kernels {
 
@@ -9,16 +9,16 @@ namespace heed::kernels {
 inline constexpr int kDropoutGroup = 64, kDropoutBlocks = 16;
 
 struct DropoutMask {
-  std::uint64_t seed, stream, position;
-  std::uint32_t threshold;
+  uint64_t seed, stream, position;
+  uint32_t threshold;
 };
 
 struct DropoutTable {
   // y (or, if `accumulate`, what is added to it) is scale * x where kept and 0 elsewhere, for n elements from group
   // `first` on.
-  void (*f32)(const DropoutMask& mask, std::int64_t first, std::int64_t n, const float* x, float scale, float* y,
+  void (*f32)(const DropoutMask& mask, int64_t first, int64_t n, const float* x, float scale, float* y,
               bool accumulate);
-  void (*f64)(const DropoutMask& mask, std::int64_t first, std::int64_t n, const double* x, double scale, double* y,
+  void (*f64)(const DropoutMask& mask, int64_t first, int64_t n, const double* x, double scale, double* y,
               bool accumulate);
 };
 

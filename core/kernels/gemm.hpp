@@ -1,6 +1,6 @@
 // What the driver of matrix products (core/gemm.cpp) asks of a level. Strides count elements.
 #pragma once
-#include <cstddef>
+#include <stddef.h>
 
 namespace heed::kernels {
 
@@ -33,7 +33,7 @@ struct GemmKind {
   long block_rows;  // most rows of a call of `block`
   long row_step;    // of the tile: blocks are best multiples of it
   long sum_bytes;   // of an element of c
-  std::size_t (*packed_bytes)(const GemmProblem&);
+  size_t (*packed_bytes)(const GemmProblem&);
   // Packs the panels [begin, end) of all of b.
   void (*pack)(const GemmProblem&, long begin, long end, void* packed);
   // Computes rows [row, row + rows) of the panels [begin, end) of c.

@@ -1,14 +1,14 @@
 // Kernels of cross_entropy. Rows of `classes` logits lie one behind the other; a row whose target is ignored counts
 // nothing.
 #pragma once
-#include <cstdint>
+#include <stdint.h>
 
 namespace heed::kernels {
 
 template <class T>
 struct CrossEntropy {
-  std::int64_t classes;
-  std::int64_t ignore_index;
+  int64_t classes;
+  int64_t ignore_index;
   T smoothing;      // of the labels
   const T* weight;  // [classes], or null where every class weighs 1
   T weight_sum;     // over the classes
@@ -17,12 +17,11 @@ struct CrossEntropy {
 template <class T>
 struct CrossEntropyKernels {
   // loss [rows], and for backward the logarithm of each row's sum of exponentials as two terms, lse [rows, 2].
-  void (*forward)(const CrossEntropy<T>& c, const T* logits, const std::int32_t* targets, T* loss, T* lse,
-                  std::int64_t rows);
+  void (*forward)(const CrossEntropy<T>& c, const T* logits, const int32_t* targets, T* loss, T* lse, int64_t rows);
   // dlogits, or what is added to it if `accumulate`; the gradient of the loss of row i is dy[i * dy_stride] * scale.
   // dlogits may be logits.
-  void (*backward)(const CrossEntropy<T>& c, const T* logits, const std::int32_t* targets, const T* lse, const T* dy,
-                   std::int64_t dy_stride, T scale, T* dlogits, bool accumulate, std::int64_t rows);
+  void (*backward)(const CrossEntropy<T>& c, const T* logits, const int32_t* targets, const T* lse, const T* dy,
+                   int64_t dy_stride, T scale, T* dlogits, bool accumulate, int64_t rows);
 };
 
 struct CrossEntropyTable {

@@ -1,6 +1,6 @@
 // Kernels of the losses that take one element of x and of the target t at a time.
 #pragma once
-#include <cstdint>
+#include <stdint.h>
 
 namespace heed::kernels {
 
@@ -17,11 +17,11 @@ struct PointwiseInputs {
 
 template <class T>
 struct PointwiseKernels {
-  void (*each)(Pointwise loss, const PointwiseInputs<T>& a, std::int64_t n, T* y);
-  double (*sum)(Pointwise loss, const PointwiseInputs<T>& a, std::int64_t n);
+  void (*each)(Pointwise loss, const PointwiseInputs<T>& a, int64_t n, T* y);
+  double (*sum)(Pointwise loss, const PointwiseInputs<T>& a, int64_t n);
   // dx and dt, either of which may be null, for the gradient dy[i * dy_stride] * scale of element i's loss.
-  void (*backward)(Pointwise loss, const PointwiseInputs<T>& a, std::int64_t n, const T* dy, std::int64_t dy_stride,
-                   T scale, T* dx, bool accumulate_dx, T* dt, bool accumulate_dt);
+  void (*backward)(Pointwise loss, const PointwiseInputs<T>& a, int64_t n, const T* dy, int64_t dy_stride, T scale,
+                   T* dx, bool accumulate_dx, T* dt, bool accumulate_dt);
 };
 
 struct PointwiseTable {

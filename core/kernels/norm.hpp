@@ -1,6 +1,6 @@
 // Kernels of layer_norm and rms_norm. They work on `rows` rows of n >= 1 elements, one behind the other.
 #pragma once
-#include <cstdint>
+#include <stdint.h>
 
 namespace heed::kernels {
 
@@ -33,12 +33,12 @@ struct NormBackward {
 
 template <class T>
 struct NormKernels {
-  void (*layer_norm)(const NormForward<T>& a, std::int64_t rows, std::int64_t n, T eps);
-  void (*layer_norm_backward)(const NormBackward<T>& a, std::int64_t rows, std::int64_t n);
-  void (*rms_norm)(const NormForward<T>& a, std::int64_t rows, std::int64_t n, T eps);
-  void (*rms_norm_backward)(const NormBackward<T>& a, std::int64_t rows, std::int64_t n);
+  void (*layer_norm)(const NormForward<T>& a, int64_t rows, int64_t n, T eps);
+  void (*layer_norm_backward)(const NormBackward<T>& a, int64_t rows, int64_t n);
+  void (*rms_norm)(const NormForward<T>& a, int64_t rows, int64_t n, T eps);
+  void (*rms_norm_backward)(const NormBackward<T>& a, int64_t rows, int64_t n);
   // out [n] is (or, if `accumulate`, is raised by) the sum of the rows of x, `stride` elements apart, in their order.
-  void (*sum_rows)(const T* x, std::int64_t rows, std::int64_t n, std::int64_t stride, T* out, bool accumulate);
+  void (*sum_rows)(const T* x, int64_t rows, int64_t n, int64_t stride, T* out, bool accumulate);
 };
 
 struct NormTable {

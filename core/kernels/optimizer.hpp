@@ -1,7 +1,7 @@
 // The optimizers' updates of one stretch of one parameter, and what clipping and averaging need.
 // Scalars come in double, already free of the step number; kernels round them to their own type.
 #pragma once
-#include <cstdint>
+#include <stdint.h>
 
 namespace heed::kernels {
 
@@ -39,19 +39,19 @@ struct LionScalars {
 // Null state pointers switch a part off. All arrays have n items; none overlap.
 template <class T>
 struct OptimizerKernels {
-  void (*sgd)(T* p, const T* g, T* buffer, std::int64_t n, const SgdScalars& s);  // no momentum: buffer null
+  void (*sgd)(T* p, const T* g, T* buffer, int64_t n, const SgdScalars& s);  // no momentum: buffer null
   // Without amsgrad, `highest` is null.
-  void (*adam)(T* p, const T* g, T* mean, T* square, T* highest, std::int64_t n, const AdamScalars& s);
+  void (*adam)(T* p, const T* g, T* mean, T* square, T* highest, int64_t n, const AdamScalars& s);
   // Not centered: mean null. No momentum: buffer null.
-  void (*rmsprop)(T* p, const T* g, T* square, T* mean, T* buffer, std::int64_t n, const RmspropScalars& s);
-  void (*adagrad)(T* p, const T* g, T* sum, std::int64_t n, const AdagradScalars& s);
-  void (*lion)(T* p, const T* g, T* mean, std::int64_t n, const LionScalars& s);
+  void (*rmsprop)(T* p, const T* g, T* square, T* mean, T* buffer, int64_t n, const RmspropScalars& s);
+  void (*adagrad)(T* p, const T* g, T* sum, int64_t n, const AdagradScalars& s);
+  void (*lion)(T* p, const T* g, T* mean, int64_t n, const LionScalars& s);
 
-  double (*sum_squares)(const T* x, std::int64_t n);  // in double, by a tree that no instruction set changes
-  void (*scale)(T* x, std::int64_t n, double factor);
-  void (*clamp)(T* x, std::int64_t n, double limit);                       // to [-limit, limit]; NaN stays
-  void (*average)(T* mean, const T* x, std::int64_t n, double new_share);  // mean += new_share * (x - mean)
-  void (*swap)(T* x, T* y, std::int64_t n);
+  double (*sum_squares)(const T* x, int64_t n);  // in double, by a tree that no instruction set changes
+  void (*scale)(T* x, int64_t n, double factor);
+  void (*clamp)(T* x, int64_t n, double limit);                       // to [-limit, limit]; NaN stays
+  void (*average)(T* mean, const T* x, int64_t n, double new_share);  // mean += new_share * (x - mean)
+  void (*swap)(T* x, T* y, int64_t n);
 };
 
 struct OptimizerTable {

@@ -1,6 +1,6 @@
 // Reductions of contiguous rows, by rows and by columns. Sums are trees whose shape depends on the sizes alone.
 #pragma once
-#include <cstdint>
+#include <stdint.h>
 
 namespace heed::kernels {
 
@@ -22,18 +22,17 @@ enum class Spread { deviation, exp, sign };
 template <class T>
 struct ReduceKernels {
   // y[r] of x[r * stride + (0 .. n - 1)], where n > 0 for max, min and max_abs.
-  void (*rows)(Reduction op, const T* x, std::int64_t stride, std::int64_t rows, std::int64_t n, const T* center, T* y);
+  void (*rows)(Reduction op, const T* x, int64_t stride, int64_t rows, int64_t n, const T* center, T* y);
   // y[j] of x[(0 .. rows - 1) * stride + j], where rows > 0.
-  void (*columns)(Reduction op, const T* x, std::int64_t stride, std::int64_t rows, std::int64_t columns,
-                  const T* center, T* y);
+  void (*columns)(Reduction op, const T* x, int64_t stride, int64_t rows, int64_t columns, const T* center, T* y);
   // The first place where x is `value` or NaN, in each row; in each column. There must be one.
-  void (*find_rows)(const T* x, std::int64_t rows, std::int64_t n, const T* value, std::int32_t* place);
-  void (*find_columns)(const T* x, std::int64_t rows, std::int64_t columns, const T* value, std::int32_t* place);
+  void (*find_rows)(const T* x, int64_t rows, int64_t n, const T* value, int32_t* place);
+  void (*find_columns)(const T* x, int64_t rows, int64_t columns, const T* value, int32_t* place);
   // dx[r][j] = (or +=, if accumulate) a * f(x[r][j], c); a and c are of row r in the one, of column j in the other.
-  void (*spread_rows)(Spread op, const T* x, std::int64_t rows, std::int64_t n, const T* center, const T* a, T* dx,
+  void (*spread_rows)(Spread op, const T* x, int64_t rows, int64_t n, const T* center, const T* a, T* dx,
                       bool accumulate);
-  void (*spread_columns)(Spread op, const T* x, std::int64_t rows, std::int64_t columns, const T* center, const T* a,
-                         T* dx, bool accumulate);
+  void (*spread_columns)(Spread op, const T* x, int64_t rows, int64_t columns, const T* center, const T* a, T* dx,
+                         bool accumulate);
 };
 
 struct ReduceTable {

@@ -1,7 +1,7 @@
 // The functions of simd.hpp on arrays, so that tests can check them on every level.
 #pragma once
-#include <cstddef>
-#include <cstdint>
+#include <stddef.h>
+#include <stdint.h>
 
 namespace heed::kernels {
 
@@ -11,23 +11,23 @@ enum class SimdFunction { exp, expm1, log, log1p, tanh, erf, sigmoid, gelu_tanh,
 template <class T>
 struct SimdProbe {
   int width;
-  void (*apply)(SimdFunction f, const T* x, T* y, std::size_t n);  // any n: whole batches and a masked tail
-  void (*copy_part)(const T* x, T* y, int n, T fill);              // y[0, width) = load_part(x, n, fill)
-  void (*store_part)(T* y, const T* x, int n);                     // x has `width` items
+  void (*apply)(SimdFunction f, const T* x, T* y, size_t n);  // any n: whole batches and a masked tail
+  void (*copy_part)(const T* x, T* y, int n, T fill);         // y[0, width) = load_part(x, n, fill)
+  void (*store_part)(T* y, const T* x, int n);                // x has `width` items
   void (*fma)(const T* x, const T* y, const T* z, T* out);
   void (*max)(const T* x, const T* y, T* out);
   void (*min)(const T* x, const T* y, T* out);
   void (*masks)(const T* x, const T* y,
                 T* out);  // bits: 1 x < y, 2 not_equal, 4 isnan(x), 8 (x<y) xor (x==x), 16 all, 32 any
-  void (*byte_mask)(const std::uint8_t* p, int n, T* out);  // 1 where load_mask_part(p, n)
-  void (*reduce)(const T* x, T* add_max_min);               // three results
+  void (*byte_mask)(const uint8_t* p, int n, T* out);  // 1 where load_mask_part(p, n)
+  void (*reduce)(const T* x, T* add_max_min);          // three results
 };
 
 struct SimdProbes {
   SimdProbe<float> f32;
   SimdProbe<double> f64;
-  void (*to_bf16)(const float* x, std::uint16_t* y, std::size_t n);
-  void (*from_bf16)(const std::uint16_t* x, float* y, std::size_t n);
+  void (*to_bf16)(const float* x, uint16_t* y, size_t n);
+  void (*from_bf16)(const uint16_t* x, float* y, size_t n);
 };
 
 const SimdProbes& simd_probes();  // of the level that runs
