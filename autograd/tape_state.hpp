@@ -62,6 +62,10 @@ namespace detail {
 // Throws Error if x holds a NaN or an infinity: `what` made it.
 void check_finite(const Tensor& x, const char* op, const char* what, const Where& where, const std::string& path);
 std::string module_path(std::span<const Tensor* const> inputs);
+
+// A tape of this thread begins, and gets its number; a tape ends.
+std::uint32_t register_tape();
+void unregister_tape(std::uint32_t serial);
 }  // namespace detail
 
 }  // namespace heed

@@ -28,6 +28,13 @@ inline AttentionData random_attention(const AttentionSize& s, std::uint64_t seed
           rng.normal({s.batch, s.heads, s.queries, s.value_width}, 0, 1, DType::float64)};
 }
 
+inline Tensor random_mask(const Shape& shape, double share, std::uint64_t seed) {
+  const Tensor u = Rng(seed).uniform(shape);
+  Tensor m = Tensor::zeros(shape, DType::bool8);
+  for (Index i = 0; i < m.numel(); ++i) m.ptr<bool>()[i] = u.ptr<float>()[i] < share;
+  return m;
+}
+
 // `drawn`: the generator as it was before the call, where dropout acted.
 inline AttentionResult naive_attention(const AttentionData& x, const AttentionOptions& o, const Rng* drawn = nullptr) {
   const Index B = x.q.dim(0), H = x.q.dim(1), T = x.q.dim(2), D = x.q.dim(3), Hk = x.k.dim(1), S = x.k.dim(2),

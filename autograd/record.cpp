@@ -1,0 +1,159 @@
+// What happens when an op records itself: which inputs want a gradient, and which must not be used here.
+#include <algorithm>
+#include <cmath>
+#include <heed/autograd/tape_state.hpp>
+#include <mutex>
+#include <thread>
+
+namespace heed {
+namespace detail {
+namespace {
+
+// The tapes that are alive, to tell a tensor of another thread's tape from one whose tape is gone.
+struct LiveTape {
+  std::uint32_t serial;
+  std::thread::id thread;
+};
+std::mutex live_mutex;
+std::vector<LiveTape>& live_tapes() {
+  static auto* list = new std::vector<LiveTape>;
+  return *list;
+}
+std::uint32_t last_serial = 0;
+
+}  // namespace
+
+std::uint32_t register_tape() {
+  const std::lock_guard lock(live_mutex);
+  if (++last_serial == 0) ++last_serial;
+  live_tapes().push_back({last_serial, std::this_thread::get_id()});
+  return last_serial;
+}
+
+void unregister_tape(std::uint32_t serial) {
+  const std::lock_guard lock(live_mutex);
+  std::erase_if(live_tapes(), [serial](const LiveTape& t) { return t.serial == serial; });
+}
+
+namespace {
+
+enum class Owner { gone, this_thread, other_thread };
+
+Owner owner_of(std::uint64_t node) {
+  const std::lock_guard lock(live_mutex);
+  for (const LiveTape& t : live_tapes())
+    if (t.serial == node >> 32)
+      return t.thread == std::this_thread::get_id() ? Owner::this_thread : Owner::other_thread;
+  return Owner::gone;
+}
+
+// x belongs to a tape that does not record here: every case in which going on would mean a wrong gradient.
+void check_foreign(const char* op, const Where& where, const Tensor& x) {
+  const Mode& m = mode();
+  check(!m.recomputing, where, op, ": an input, ", x,
+        ", belongs to the tape but was not given to recompute(); its gradient would be lost: ",
+        "pass it as an input, or detach() it");
+  const Owner owner = owner_of(x.node());
+  check(owner != Owner::other_thread, where, op, ": an input, ", x,
+        ", belongs to a tape of another thread; an op must run on the thread of its tape");
+  if (m.tape == nullptr) return;
+  check(owner != Owner::this_thread, where, op, ": an input, ", x,
+        ", belongs to an outer tape; detach() it, or record on that tape");
+  fail(op, ": an input, ", x,
+       ", was computed on a tape that is gone, so its gradient would be lost; detach() it if that is meant (",
+       where.file_name(), ":", where.line(), ")");
+}
+
+}  // namespace
+
+std::string module_path(std::span<const Tensor* const> inputs) {
+  for (const Tensor* x : inputs) {
+    if (!x->defined() || x->storage()->parameter == nullptr) continue;
+    const std::string& path = x->storage()->parameter->path;
+    return path.substr(0, path.rfind('.') == std::string::npos ? path.size() : path.rfind('.'));
+  }
+  return {};
+}
+
+void check_finite(const Tensor& x, const char* op, const char* what, const Where& where, const std::string& path) {
+  if (!is_floating(x.dtype())) return;
+  const std::vector<double> values = x.to_vector<double>();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    check(std::isfinite(values[i]), where, op, ": ", what, " of shape ", x.shape(), " holds ", values[i],
+          " at element ", i, "; it is the first that is not finite", path.empty() ? "" : " (" + path + ")");
+  }
+}
+
+bool begin_step(const char* op, const Where& where, Tensor& y, std::span<const Tensor* const> inputs) {
+  const Mode& m = mode();
+  if (m.suspended) {
+    y.mark_detached();
+    return false;
+  }
+  if (m.tape != nullptr && m.tape->state().options.find_nan) {
+    const NoTape guard;
+    check_finite(y, op, "the result", where, module_path(inputs));
+  }
+  bool wanted = false;
+  for (const Tensor* x : inputs) {
+    if (!x->defined() || x->is_detached() || !is_floating(x->dtype())) continue;
+    if (x->node() != 0) {
+      if (m.tape == nullptr || x->node() >> 32 != m.tape->state().serial) check_foreign(op, where, *x);
+      wanted = true;
+    } else if (const ParameterInfo* p = x->storage()->parameter) {
+      wanted = wanted || p->requires_grad;
+    } else if (x->is_unrecorded()) {
+      check(m.tape == nullptr, where, op, ": an input, ", *x,
+            ", was computed from parameters before the tape began, so their gradient would be lost; ",
+            "begin the tape earlier, or detach() it if that is meant");
+      wanted = true;
+    }
+  }
+  if (m.tape == nullptr) {
+    if (wanted) y.mark_unrecorded();
+    return false;
+  }
+  return wanted && is_floating(y.dtype());
+}
+
+void* step_memory(std::size_t bytes, std::size_t alignment) {
+  return mode().tape->state().arena.allocate(bytes, alignment);
+}
+
+void end_step(Step* step, const char* op, const Where& where, Tensor& y, std::span<const Tensor* const> inputs) {
+  Tape::State& s = mode().tape->state();
+  s.steps.push_back(step);  // first, so that it is destroyed whatever follows
+  require(!s.spent, op, ": the tape ran backward already; make a new Tape");
+  require(y.is_contiguous() && y.offset() == 0 && y.storage()->parameter == nullptr, op, ": record: y is ", y,
+          " with strides ", y.strides(), "; it must be contiguous, in new storage");
+  step->op = op;
+  step->where = where;
+  auto* refs = static_cast<InputRef*>(s.arena.allocate(inputs.size() * sizeof(InputRef), alignof(InputRef)));
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    InputRef& ref = *new (refs + i) InputRef;
+    const Tensor& x = *inputs[i];
+    if (!x.defined()) continue;
+    ref.shape = x.shape();
+    ref.strides = x.strides();
+    ref.node = s.node_of(x);
+    if (ref.node != kNotWanted) ref.offset = x.offset() - s.nodes[ref.node].offset;
+  }
+  step->inputs = {refs, inputs.size()};
+  step->output = s.new_node(y);
+  y.set_node(s.id(step->output));
+}
+
+}  // namespace detail
+
+bool wants_gradient(std::span<const Tensor* const> inputs) {
+  const detail::Mode& m = detail::mode();
+  if (m.tape == nullptr) return false;
+  for (const Tensor* x : inputs) {
+    if (!x->defined() || x->is_detached() || !is_floating(x->dtype())) continue;
+    const detail::ParameterInfo* p = x->storage()->parameter;
+    if (x->node() != 0 || x->is_unrecorded() || (p != nullptr && p->requires_grad)) return true;
+  }
+  return false;
+}
+
+}  // namespace heed

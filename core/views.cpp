@@ -1,0 +1,153 @@
+// Views: the same storage with another offset, shape and strides. None of them copies but reshape and flatten, where no
+// strides would do.
+#include <algorithm>
+#include <heed/core/tensor.hpp>
+
+namespace heed {
+
+static int axis_of(const Tensor& x, int axis, const char* op, int extra = 0) {
+  const int rank = x.rank() + extra;
+  require(axis >= -rank && axis < rank, op, ": axis is ", axis, " but x is ", x, "; it must lie in [", -rank, ", ",
+          rank, ")");
+  return axis < 0 ? axis + rank : axis;
+}
+
+Index Tensor::dim(int axis) const { return shape_[axis_of(*this, axis, "dim")]; }
+
+Tensor Tensor::as_strided(const Shape& shape, const Strides& strides, Index offset) const {
+  Tensor y = *this;
+  y.shape_ = shape;
+  y.strides_ = strides;
+  y.offset_ = offset;
+  return y;
+}
+
+Tensor Tensor::select(int axis, Index i) const {
+  const int a = axis_of(*this, axis, "select");
+  const Index n = shape_[a];
+  require(i >= -n && i < n, "select: index ", i, " of axis ", axis, " but x is ", *this, "; it must lie in [", -n, ", ",
+          n, ")");
+  return as_strided(shape_.without(a), strides_.without(a), offset_ + (i < 0 ? i + n : i) * strides_[a]);
+}
+
+Tensor Tensor::slice(int axis, Index begin, Index end, Index step) const {
+  const int a = axis_of(*this, axis, "slice");
+  require(step > 0, "slice: step is ", step, "; it must be 1 or more");
+  const Index n = shape_[a];
+  const auto clamp = [n](Index i) { return std::clamp<Index>(i < 0 ? i + n : i, 0, n); };
+  const Index from = clamp(begin), to = std::max(from, clamp(end));
+  return as_strided(shape_.with(a, (to - from + step - 1) / step), strides_.with(a, strides_[a] * step),
+                    offset_ + from * strides_[a]);
+}
+
+Tensor Tensor::transpose(int a, int b) const {
+  const int p = axis_of(*this, a, "transpose"), q = axis_of(*this, b, "transpose");
+  return as_strided(shape_.with(p, shape_[q]).with(q, shape_[p]), strides_.with(p, strides_[q]).with(q, strides_[p]),
+                    offset_);
+}
+
+Tensor Tensor::permute(const std::vector<int>& axes) const {
+  require(static_cast<int>(axes.size()) == rank(), "permute: ", axes.size(), " axes were given but x is ", *this,
+          "; each axis must be named once");
+  Shape shape, strides;
+  unsigned seen = 0;
+  for (int axis : axes) {
+    const int a = axis_of(*this, axis, "permute");
+    require(!(seen >> a & 1u), "permute: axis ", axis, " is named twice; each axis must be named once");
+    seen |= 1u << a;
+    shape.push_back(shape_[a]);
+    strides.push_back(strides_[a]);
+  }
+  return as_strided(shape, strides, offset_);
+}
+
+Tensor Tensor::unsqueeze(int axis) const {
+  const int a = axis_of(*this, axis, "unsqueeze", 1);
+  const Shape one = {1};
+  return as_strided(shape_.first(a) + one + shape_.last(rank() - a),
+                    strides_.first(a) + Shape{a < rank() ? shape_[a] * strides_[a] : 1} + strides_.last(rank() - a),
+                    offset_);
+}
+
+Tensor Tensor::squeeze(int axis) const {
+  const int a = axis_of(*this, axis, "squeeze");
+  require(shape_[a] == 1, "squeeze: axis ", axis, " of x, which is ", *this, ", has size ", shape_[a],
+          "; it must be 1");
+  return as_strided(shape_.without(a), strides_.without(a), offset_);
+}
+
+Tensor Tensor::expand(const Shape& shape) const {
+  Shape out;
+  require(broadcast(shape_, shape, out) && out == shape, "expand: x is ", *this, " and shape is ", shape,
+          "; x must broadcast to it");
+  Strides strides = shape;
+  for (int i = 1; i <= shape.rank(); ++i) strides[-i] = i <= rank() && shape_[-i] == shape[-i] ? strides_[-i] : 0;
+  return as_strided(shape, strides, offset_);
+}
+
+// Replaces a -1 by the size that fits.
+static Shape complete(const Tensor& x, const Shape& shape, const char* op) {
+  Shape full = shape;
+  int unknown = -1;
+  Index known = 1;
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (shape[i] == -1) {
+      require(unknown < 0, op, ": shape is ", shape, "; only one size may be -1");
+      unknown = i;
+    } else {
+      known *= shape[i];
+    }
+  }
+  if (unknown >= 0 && known != 0) full[unknown] = x.numel() / known;
+  require(full.numel() == x.numel() && (unknown < 0 || known != 0), op, ": x is ", x, " of ", x.numel(),
+          " elements and shape is ", shape, "; the number of elements must be the same");
+  return full;
+}
+
+// Strides that show x as `shape` without a copy; false where there are none.
+static bool view_strides(const Tensor& x, const Shape& shape, Strides& strides) {
+  strides = contiguous_strides(shape);
+  if (x.numel() == 0 || x.is_contiguous()) return true;
+  int axis = x.rank() - 1, out = shape.rank() - 1;
+  while (axis >= 0) {
+    // A run of x's axes that is laid out as one, and the axes of `shape` that make it up.
+    Index size = x.shape()[axis];
+    const Index step = x.strides()[axis];
+    while (axis > 0 && (x.shape()[axis - 1] == 1 || size == 1 ? false : x.strides()[axis - 1] == size * step))
+      size *= x.shape()[--axis];
+    Index taken = 1;
+    while (out >= 0 && (taken < size || shape[out] == 1)) {
+      strides[out] = taken * step;
+      taken *= shape[out--];
+    }
+    if (taken != size) return false;
+    --axis;
+  }
+  return true;
+}
+
+Tensor Tensor::view(const Shape& shape) const {
+  const Shape full = complete(*this, shape, "view");
+  Strides strides;
+  require(view_strides(*this, full, strides), "view: x is ", *this, " with strides ", strides_, " and shape is ", shape,
+          "; the strides do not allow a view: use reshape(), which copies");
+  return as_strided(full, strides, offset_);
+}
+
+Tensor Tensor::reshape(const Shape& shape) const {
+  const Shape full = complete(*this, shape, "reshape");
+  Strides strides;
+  if (view_strides(*this, full, strides)) return as_strided(full, strides, offset_);
+  return contiguous().view(full);
+}
+
+Tensor Tensor::flatten(int from, int to) const {
+  if (rank() == 0) return view({1});
+  const int a = axis_of(*this, from, "flatten"), b = axis_of(*this, to, "flatten");
+  require(a <= b, "flatten: axes ", from, " to ", to, "; the first must not lie behind the last");
+  Index n = 1;
+  for (int i = a; i <= b; ++i) n *= shape_[i];
+  return reshape(shape_.first(a) + Shape{n} + shape_.last(rank() - 1 - b));
+}
+
+}  // namespace heed
