@@ -1,0 +1,128 @@
+// Who includes what: the order of the folders (docs/design.md, Layout), and the few files of each package.
+#include <doctest/doctest.h>
+
+#include <map>
+#include <set>
+
+#include "tests/structure/sources.hpp"
+
+using namespace heed::test;
+
+namespace {
+
+// What each folder of the library sees besides itself.
+const std::map<std::string, std::set<std::string>> kSees = {{"core", {}},
+                                                            {"autograd", {"core"}},
+                                                            {"layers", {"core", "autograd"}},
+                                                            {"data", {"core"}},
+                                                            {"optim", {"core", "autograd", "data"}}};
+
+// The headers of a package, and the files that may include them. Where a folder is listed, its files may.
+struct Package {
+  const char* headers;
+  std::set<std::string> users;
+};
+const Package kPackages[] = {
+    {"(oneapi/)?tbb/.*", {"core/parallel.cpp"}},
+    {"xsimd/.*", {"core/kernels/simd.hpp"}},
+    {"(xtensor|xtl)/.*", {"core/array.hpp", "core/npy.cpp", "tests/core/array_test.cpp"}},
+    {"hdf5.*|H5.*", {"data/checkpoint_handle.hpp"}},
+    {"sentencepiece.*", {"data/sentencepiece.cpp"}},
+    {"xxhash\\.h", {"data/checkpoint_file.cpp", "data/token_file.cpp", "data/tokenizer.cpp", "tests/data"}},
+    {"nlohmann/.*", {"data/tokenizer.cpp", "optim/run_log.cpp", "examples", "tests"}},
+    {"CLI/.*", {"examples/support/lm_settings.hpp", "examples/support/program.hpp"}},
+    {"gnuplot-iostream\\.h", {"examples/support/plot.cpp"}},
+    {"doctest/.*", {"tests"}},
+};
+
+bool is_user(const Package& package, const std::string& path) {
+  for (const std::string& user : package.users)
+    if (path == user || starts_with(path, user + "/")) return true;
+  return false;
+}
+
+// <vector>, <math.h>, <sys/mman.h>
+bool is_of_the_system(const std::string& name) {
+  static const std::regex plain("[a-z_]+|(sys/)?[a-z]+\\.h");
+  return std::regex_match(name, plain);
+}
+
+}  // namespace
+
+TEST_CASE("includes: a folder sees only what lies below it") {
+  int checked = 0;
+  for (const Source& source : sources()) {
+    const auto sees = kSees.find(source.folder());
+    if (sees == kSees.end()) continue;
+    for (const Include& include : source.includes) {
+      if (include.quoted || !starts_with(include.name, "heed/")) continue;
+      ++checked;
+      const std::string path = include.name.substr(5), folder = path.substr(0, path.find('/'));
+      const bool allowed = folder == sees->first || sees->second.count(folder) == 1;
+      INFO(source.path, ":", include.line, " includes ", include.name);
+      CHECK(allowed);
+    }
+  }
+  CHECK(checked > 200);
+}
+
+TEST_CASE("includes: the library and the programs include heed by <heed/...>, tests and benchmarks their own by path") {
+  for (const Source& source : sources()) {
+    for (const Include& include : source.includes) {
+      INFO(source.path, ":", include.line, " includes ", include.name);
+      if (starts_with(include.name, "heed/")) {
+        CHECK(!include.quoted);
+        CHECK(std::filesystem::exists(kRoot / include.name.substr(5)));
+      } else if (include.quoted) {
+        const bool in_library = kSees.count(source.folder()) == 1 && !starts_with(source.path, "core/kernels/");
+        CHECK(!in_library);
+        const auto beside = (kRoot / source.path).parent_path() / include.name;
+        const bool exists = std::filesystem::exists(kRoot / include.name) || std::filesystem::exists(beside);
+        CHECK(exists);
+      }
+    }
+  }
+}
+
+TEST_CASE("includes: only the few files of a package include it") {
+  std::map<std::string, int> found;
+  for (const Source& source : sources()) {
+    for (const Include& include : source.includes) {
+      if (include.quoted || starts_with(include.name, "heed/")) continue;
+      INFO(source.path, ":", include.line, " includes ", include.name);
+      const Package* of = nullptr;
+      for (const Package& package : kPackages)
+        if (std::regex_match(include.name, std::regex(package.headers))) of = &package;
+      if (of == nullptr) {
+        CHECK_MESSAGE(is_of_the_system(include.name),
+                      "list the package in this test, with the files that may include it");
+      } else {
+        CHECK(is_user(*of, source.path));
+        ++found[of->headers];
+      }
+    }
+  }
+  for (const Package& package : kPackages) {
+    INFO(package.headers);
+    CHECK(found[package.headers] > 0);
+  }
+}
+
+TEST_CASE("includes: what a program gets with heed.hpp is installed, and holds no package") {
+  std::vector<std::string> reached = {"heed.hpp"};
+  for (std::size_t i = 0; i < reached.size(); ++i) {
+    for (const Include& include : read_source(reached[i]).includes) {
+      INFO(reached[i], ":", include.line, " includes ", include.name);
+      if (!starts_with(include.name, "heed/")) {
+        CHECK(is_of_the_system(include.name));
+        for (const Package& package : kPackages) CHECK(!std::regex_match(include.name, std::regex(package.headers)));
+        continue;
+      }
+      const std::string path = include.name.substr(5);
+      const bool installed = !starts_with(path, "core/kernels/") || path == "core/kernels/dispatch.hpp";
+      CHECK(installed);
+      if (std::find(reached.begin(), reached.end(), path) == reached.end()) reached.push_back(path);
+    }
+  }
+  CHECK(reached.size() > 40);
+}

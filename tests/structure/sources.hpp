@@ -1,0 +1,69 @@
+// The sources of the tree, for tests that read them.
+#pragma once
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <string>
+#include <vector>
+
+namespace heed::test {
+
+inline const std::filesystem::path kRoot = HEED_SOURCE_DIR;
+
+inline bool starts_with(const std::string& text, const std::string& start) { return text.rfind(start, 0) == 0; }
+inline bool ends_with(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+struct Include {
+  std::string name;
+  bool quoted = false;  // in quotes, not in < >
+  int line = 0;
+};
+
+struct Source {
+  std::string path;  // from the root: core/tensor.hpp
+  std::string text;
+  std::vector<std::string> lines;
+  std::vector<Include> includes;
+
+  std::string folder() const { return path.substr(0, path.find('/')); }  // the first: core
+  bool is_header() const { return ends_with(path, ".hpp"); }
+};
+
+inline Source read_source(const std::string& path) {
+  static const std::regex include(R"(^\s*#\s*include\s*([<"])([^>"]+)[>"].*)");
+  Source s;
+  s.path = path;
+  std::ifstream in(kRoot / path);
+  for (std::string line; std::getline(in, line);) {
+    s.text += line + "\n";
+    s.lines.push_back(line);
+    std::smatch found;
+    if (std::regex_match(line, found, include))
+      s.includes.push_back({found[2], found[1] == "\"", static_cast<int>(s.lines.size())});
+  }
+  return s;
+}
+
+// Every .cpp, .hpp and .c.
+inline const std::vector<Source>& sources() {
+  static const std::vector<Source> list = [] {
+    std::vector<Source> found;
+    for (const char* folder : {"core", "autograd", "layers", "optim", "data", "examples", "tests", "benchmarks"}) {
+      for (const auto& entry : std::filesystem::recursive_directory_iterator(kRoot / folder)) {
+        const std::string extension = entry.path().extension().string();
+        if (extension == ".cpp" || extension == ".hpp" || extension == ".c")
+          found.push_back(read_source(std::filesystem::relative(entry.path(), kRoot).string()));
+      }
+    }
+    found.push_back(read_source("heed.hpp"));
+    std::sort(found.begin(), found.end(), [](const Source& a, const Source& b) { return a.path < b.path; });
+    return found;
+  }();
+  return list;
+}
+
+}  // namespace heed::test

@@ -1,0 +1,89 @@
+// Habits that a machine can check: guards of headers, lengths of files, captures of closures given to record().
+#include <doctest/doctest.h>
+
+#include "tests/structure/sources.hpp"
+
+using namespace heed::test;
+
+namespace {
+
+// The captures of a lambda among the arguments of the call whose "(" is at `open`; empty where there is none. Lambdas
+// deeper inside are the closure's own business.
+std::vector<std::string> captures_of_call(const std::string& text, std::size_t open) {
+  std::vector<std::string> captures;
+  int depth = 0;
+  char before = 0;  // the last character that is no space
+  for (std::size_t i = open; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '[' && depth == 1 && (before == ',' || before == '('))
+      captures.push_back(text.substr(i + 1, text.find(']', i) - i - 1));
+    if (c == '(' || c == '[' || c == '{') ++depth;
+    if (c == ')' || c == ']' || c == '}')
+      if (--depth == 0) break;
+    if (c != ' ' && c != '\n') before = c;
+  }
+  return captures;
+}
+
+bool names_what_it_captures(const std::string& captures) {
+  return captures.empty() ||
+         (captures[0] != '=' && captures.find('&') == std::string::npos && captures.find("this") == std::string::npos);
+}
+
+}  // namespace
+
+TEST_CASE("style: each header has #pragma once, before any code") {
+  int headers = 0;
+  for (const Source& source : sources()) {
+    if (!source.is_header()) continue;
+    ++headers;
+    INFO(source.path);
+    std::string first;
+    for (const std::string& line : source.lines) {
+      if (line.empty() || starts_with(line, "//")) continue;
+      first = line;
+      break;
+    }
+    CHECK(first == "#pragma once");
+  }
+  CHECK(headers > 80);
+}
+
+TEST_CASE("style: a file of more than 300 lines says why in its first lines") {
+  for (const Source& source : sources()) {
+    if (source.lines.size() <= 300 || starts_with(source.path, "tests/reference/"))
+      continue;  // those are made by scripts
+    bool says = false;
+    for (std::size_t i = 0; i < 12; ++i) says = says || source.lines[i].find("300 lines") != std::string::npos;
+    INFO(source.path, " has ", source.lines.size(),
+         " lines; split it, or say in its first lines why it is over 300 lines");
+    CHECK(says);
+  }
+}
+
+TEST_CASE("style: closures given to record() name what they capture, and capture by value") {
+  // This test finds what it must.
+  const std::string example =
+      "record(\"f\", y, {x}, saved(x), [=](Grads& d) { each([&] { d.add(g(1), 2); }); }); other([&] {})";
+  REQUIRE(captures_of_call(example, 6) == std::vector<std::string>{"="});
+  REQUIRE(!names_what_it_captures("="));
+  REQUIRE(!names_what_it_captures("&"));
+  REQUIRE(!names_what_it_captures("n, &x"));
+  REQUIRE(!names_what_it_captures("this"));
+  REQUIRE(names_what_it_captures("n = x.numel(), eps"));
+
+  int closures = 0;
+  const std::regex call("\\brecord(_always)?\\(");
+  for (const Source& source : sources()) {
+    if (source.path == "tests/structure/style_test.cpp") continue;
+    for (std::sregex_iterator i(source.text.begin(), source.text.end(), call), end; i != end; ++i) {
+      const auto open = static_cast<std::size_t>(i->position() + i->length() - 1);
+      for (const std::string& captures : captures_of_call(source.text, open)) {
+        ++closures;
+        INFO(source.path, ": [", captures, "] in ", source.text.substr(static_cast<std::size_t>(i->position()), 60));
+        CHECK(names_what_it_captures(captures));
+      }
+    }
+  }
+  CHECK(closures > 40);
+}
