@@ -37,18 +37,19 @@ void running_sums(const T* x, T* y, const Shape& shape, int axis, bool reverse, 
 template <class T>
 void product_backward(const Grouped& g, const T* dy, T* dx) {
   const T* x = g.x.ptr<T>();
+  ThreadScratch<double> scratch(g.n);
   parallel_for(g.outer * g.inner, std::max<Index>(1, kWork / g.n), [&](Index b, Index e) {
-    Scratch<double> before(static_cast<std::size_t>(g.n));
+    double* before = scratch.mine();
     for (Index r = b; r < e; ++r) {
       const Index base = r / g.inner * g.n * g.inner + r % g.inner;
       double product = 1;
       for (Index i = 0; i < g.n; ++i) {
-        before[static_cast<std::size_t>(i)] = product;
+        before[i] = product;
         product *= static_cast<double>(x[base + i * g.inner]);
       }
       double after = static_cast<double>(dy[r]);
       for (Index i = g.n - 1; i >= 0; --i) {
-        dx[base + i * g.inner] = static_cast<T>(before[static_cast<std::size_t>(i)] * after);
+        dx[base + i * g.inner] = static_cast<T>(before[i] * after);
         after *= static_cast<double>(x[base + i * g.inner]);
       }
     }

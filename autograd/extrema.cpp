@@ -69,8 +69,9 @@ template <class T>
 void best_places(const T* x, Index n, Index k, bool largest, Tensor& at) {
   if (at.numel() == 0) return;
   std::int32_t* to = at.ptr<std::int32_t>();
+  ThreadScratch<std::int32_t> scratch(n);
   parallel_for(at.numel() / k, std::max<Index>(1, 8192 / n), [&](Index b, Index e) {
-    Scratch<std::int32_t> places(static_cast<std::size_t>(n));
+    std::int32_t* places = scratch.mine();
     for (Index r = b; r < e; ++r) {
       const T* line = x + r * n;
       const auto greater = [line](std::int32_t i, std::int32_t j) {
@@ -80,8 +81,8 @@ void best_places(const T* x, Index n, Index k, bool largest, Tensor& at) {
         if (largest ? greater(i, j) : greater(j, i)) return true;
         return i < j && !(largest ? greater(j, i) : greater(i, j));
       };
-      std::iota(places.data(), places.data() + n, 0);
-      std::partial_sort_copy(places.data(), places.data() + n, to + r * k, to + (r + 1) * k, better);
+      std::iota(places, places + n, 0);
+      std::partial_sort_copy(places, places + n, to + r * k, to + (r + 1) * k, better);
     }
   });
 }

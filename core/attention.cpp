@@ -106,12 +106,11 @@ void forward(const AttentionCall& x, Tensor& out, Tensor& lse) {
   const Index rows = std::min(kernel.sizes.most_rows, std::max<Index>(1, p.queries / lanes / wanted) * lanes);
   const Index blocks = (p.queries + rows - 1) / rows;
   const Index grain = grain_of(flops_of(std::min(rows, p.queries), p.keys, p.width + p.value_width, p.causal));
-  const std::size_t size = kernel.forward_scratch(p);
+  ThreadScratch<T> scratch(static_cast<Index>(kernel.forward_scratch(p)));
   parallel_for(heads * blocks, grain, [&](Index begin, Index end) {
-    Scratch<T> scratch(size);
     for (Index i = begin; i < end; ++i) {
       const Index head = i / blocks, first = i % blocks * rows;
-      kernel.forward(p, y, head / p.heads, head % p.heads, first, std::min(first + rows, p.queries), scratch.data());
+      kernel.forward(p, y, head / p.heads, head % p.heads, first, std::min(first + rows, p.queries), scratch.mine());
     }
   });
 }
@@ -145,12 +144,11 @@ void backward(const AttentionCall& x, const Tensor& out, const Tensor& dout, con
   }
   const double flops =
       2.5 * flops_of(p.queries * shared, p.keys, p.width + p.value_width, p.causal) / static_cast<double>(g.groups);
-  const std::size_t size = kernel.backward_scratch(p);
+  ThreadScratch<T> scratch(static_cast<Index>(kernel.backward_scratch(p)));
   parallel_for(heads * g.groups, grain_of(flops), [&](Index begin, Index end) {
-    Scratch<T> scratch(size);
     for (Index i = begin; i < end; ++i) {
       const Index head = i / g.groups;
-      kernel.backward(p, g, head / p.kv_heads, head % p.kv_heads, i % g.groups, scratch.data());
+      kernel.backward(p, g, head / p.kv_heads, head % p.kv_heads, i % g.groups, scratch.mine());
     }
   });
   if (!split) return;

@@ -182,9 +182,9 @@ void gemm(const Gemm& given) {
     }
     return;
   }
+  ThreadScratch<char> packed(few ? 0 : static_cast<Index>(kind.packed_bytes(problem_of(g, 0))));
   parallel_for(items, std::max<Index>(1, kTaskWork / work), [&](Index begin, Index end) {
-    Scratch<char> packed(few ? 0 : kind.packed_bytes(problem_of(g, begin)));
-    for (Index i = begin; i < end; ++i) multiply_serial(kind, problem_of(g, i), few, packed.data());
+    for (Index i = begin; i < end; ++i) multiply_serial(kind, problem_of(g, i), few, packed.mine());
   });
 }
 

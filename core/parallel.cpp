@@ -25,6 +25,14 @@ std::mutex pool_mutex;
 std::atomic<int> current_threads{0};
 std::atomic<std::uint64_t> seen_mask{0};
 std::atomic<int> next_thread_number{0};
+thread_local int slot = 0;
+
+// A chunk runs on this thread.
+struct InSlot {
+  const int before = slot;
+  InSlot() { slot = tbb::this_task_arena::current_thread_index(); }
+  ~InSlot() { slot = before; }
+};
 
 // Leaked on purpose: TBB's own statics may be gone when ours would be destroyed.
 Pool& thread_pool() {
@@ -83,6 +91,8 @@ int threads() {
   return current_threads;
 }
 
+int thread_slot() { return slot; }
+
 int threads_seen() { return __builtin_popcountll(seen_mask.exchange(0)); }
 
 namespace detail {
@@ -101,6 +111,7 @@ void parallel_ranges(Index n, Index grain, RangeFunction f, void* context) {
           tbb::blocked_range<Index>(0, chunks, 1),
           [&](const tbb::blocked_range<Index>& r) {
             note_thread();
+            const InSlot scope;
             for (Index c = r.begin(); c < r.end(); ++c) f(context, c * grain, std::min(n, (c + 1) * grain));
           },
           tbb::simple_partitioner());

@@ -2,6 +2,7 @@
 // same bits at any number of threads.
 #pragma once
 #include <heed/core/dtype.hpp>
+#include <heed/core/pool.hpp>
 #include <string>
 
 namespace heed {
@@ -25,6 +26,22 @@ template <class F> void parallel_for(Index n, Index grain, F&& f) {
   if (n <= grain) return void(f(Index{0}, n));
   detail::parallel_ranges(n, grain, [](void* c, Index b, Index e) { (*static_cast<std::remove_reference_t<F>*>(c))(b, e); }, &f);
 }
+
+// Which of the threads() that share a parallel_for runs this chunk: chunks that run at once have different slots. 0 outside.
+int thread_slot();
+
+// Scratch for each thread that may run a chunk: n items, uninitialised, 64-byte aligned. Made before a parallel_for and
+// taken inside by mine(). So the memory of a step does not depend on which chunks happen to run at once.
+template <class T> class ThreadScratch {
+ public:
+  explicit ThreadScratch(Index n)
+      : stride_((static_cast<std::size_t>(n) * sizeof(T) + 63) / 64 * 64), all_(stride_ * static_cast<std::size_t>(threads())) {}
+  T* mine() { return reinterpret_cast<T*>(all_.data() + stride_ * static_cast<std::size_t>(thread_slot())); }
+
+ private:
+  std::size_t stride_;  // bytes
+  Scratch<char> all_;
+};
 
 // The number of distinct worker threads that ran a chunk since the last call: tests show with it that threads were used.
 int threads_seen();
