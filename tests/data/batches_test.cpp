@@ -7,7 +7,8 @@
 #include <map>
 #include <numeric>
 #include <set>
-#include <tests/data/temporary_folder.hpp>
+
+#include "tests/data/temporary_folder.hpp"
 
 using namespace heed;
 using Ids = std::vector<std::int32_t>;

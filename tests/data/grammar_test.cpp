@@ -3,7 +3,8 @@
 #include <heed/core/check.hpp>
 #include <heed/data/grammar.hpp>
 #include <map>
-#include <tests/data/temporary_folder.hpp>
+
+#include "tests/data/temporary_folder.hpp"
 
 using namespace heed;
 

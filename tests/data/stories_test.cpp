@@ -6,7 +6,8 @@
 #include <map>
 #include <numeric>
 #include <set>
-#include <tests/data/temporary_folder.hpp>
+
+#include "tests/data/temporary_folder.hpp"
 
 using namespace heed;
 using namespace std::string_literals;

@@ -3,7 +3,8 @@
 #include <heed/core/check.hpp>
 #include <heed/data/story_floor.hpp>
 #include <numeric>
-#include <tests/data/temporary_folder.hpp>
+
+#include "tests/data/temporary_folder.hpp"
 
 using namespace heed;
 

@@ -1,7 +1,8 @@
 #include <doctest/doctest.h>
 #include <heed/core/check.hpp>
 #include <heed/data/text.hpp>
-#include <tests/data/temporary_folder.hpp>
+
+#include "tests/data/temporary_folder.hpp"
 
 using namespace heed;
 

@@ -3,7 +3,8 @@
 #include <heed/core/check.hpp>
 #include <heed/data/token_file.hpp>
 #include <numeric>
-#include <tests/data/temporary_folder.hpp>
+
+#include "tests/data/temporary_folder.hpp"
 
 using namespace heed;
 using Ids = std::vector<std::int32_t>;

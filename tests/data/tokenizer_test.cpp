@@ -3,7 +3,8 @@
 #include <heed/data/stories.hpp>
 #include <heed/data/text.hpp>
 #include <heed/data/tokenizer.hpp>
-#include <tests/data/temporary_folder.hpp>
+
+#include "tests/data/temporary_folder.hpp"
 
 using namespace heed;
 using Ids = std::vector<std::int32_t>;

@@ -81,7 +81,7 @@ void print_first_request() {
 
 }  // namespace
 
-TEST_CASE("memory: requests are counted, whoever makes them") {
+TEST_CASE("requests are counted, whoever makes them") {
   void* volatile kept = nullptr;  // or the compiler would leave the pairs out
   CHECK(requests_of([] {}) == 0);
   CHECK(requests_of([&] { kept = ::operator new(100), ::operator delete(kept); }) == 1);
@@ -98,7 +98,7 @@ TEST_CASE("memory: requests are counted, whoever makes them") {
   CHECK(requests_of([&] { Tensor::empty({1234567}); }) == 0);  // now it has
 }
 
-TEST_CASE("memory: a warm training step makes no request at 1 and 2 threads") {
+TEST_CASE("a warm training step makes no request at 1 and 2 threads") {
   const GPTOptions model{.vocabulary = 65, .context = 64, .layers = 2, .heads = 4, .width = 64};
   GPTOptions with_dropout = model;
   with_dropout.dropout = 0.1;

@@ -3,10 +3,10 @@
 #include <cmath>
 #include <fstream>
 #include <functional>
+#include <heed/optim/schedule.hpp>
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "heed/optim/schedule.hpp"
 #include "tests/core/levels.hpp"
 #include "tests/optim/optim_testing.hpp"
 
