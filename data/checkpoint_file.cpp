@@ -3,8 +3,8 @@
 #include <bit>
 #include <cstring>
 #include <heed/data/checkpoint.hpp>
-#include <heed/data/checkpoint_disk.hpp>
 #include <heed/data/checkpoint_hdf5.hpp>
+#include <heed/data/disk.hpp>
 #include <iomanip>
 
 namespace heed {

@@ -1,12 +1,16 @@
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
 
+#include <algorithm>
+#include <bit>
 #include <fstream>
 #include <heed/core/check.hpp>
+#include <heed/data/disk.hpp>
 #include <heed/data/text.hpp>
 #include <heed/data/tokenizer.hpp>
 #include <iterator>
 #include <unordered_map>
+#include <utility>
 
 namespace heed {
 
@@ -15,9 +19,20 @@ namespace sp = sentencepiece;
 struct SentencePieceTokenizer::Model {
   sp::SentencePieceProcessor processor;
   std::string bytes;
+  std::vector<std::int32_t> before;  // tokens of kBefore
 };
 
 namespace {
+
+constexpr char kBefore[] = "a\n";  // a text to go on from: see encode_next()
+// Bytes of a line to learn from; a longer one counts as several. The trainer crashes on words of 65536 characters.
+constexpr std::size_t kLongest = 16384;
+
+// A line, or a part of a long one, and its line feed.
+std::size_t line_size(std::string_view text) {
+  const std::size_t n = cut_text(text, 0, kLongest);
+  return n == 0 ? text.size() : n;
+}
 
 // Hands lines to the trainer. The library skips empty ones and warns of NUL bytes itself.
 class Lines : public sp::SentenceIterator {
@@ -26,9 +41,10 @@ class Lines : public sp::SentenceIterator {
   bool done() const override { return done_; }
   void Next() override {
     done_ = rest_.empty();
-    const std::size_t n = std::min(rest_.find('\n'), rest_.size());
+    const std::size_t n = line_size(rest_);
     line_ = rest_.substr(0, n);
-    rest_.remove_prefix(std::min(n + 1, rest_.size()));
+    if (line_.ends_with('\n')) line_.pop_back();
+    rest_.remove_prefix(n);
   }
   const std::string& value() const override { return line_; }
   sp::util::Status status() const override { return {}; }
@@ -37,6 +53,70 @@ class Lines : public sp::SentenceIterator {
   std::string_view rest_;
   std::string line_;
   bool done_ = false;
+};
+
+// All bits depend on all bits of x: splitmix64 (Steele, Lea, Flood 2014).
+std::uint64_t mixed(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+  x = (x ^ x >> 27) * 0x94d049bb133111eb;
+  return x ^ x >> 31;
+}
+
+// Lines of a text that comes in pieces, at most so many bytes of them: all, or those whose number has a hash of so many
+// leading zeros, more of them whenever there are too many. So the choice is spread over the text, and a function of it.
+class LineSample {
+ public:
+  explicit LineSample(std::size_t most) : most_(most) {}
+
+  void feed(std::string_view piece) {
+    rest_ += piece;
+    std::size_t begin = 0;
+    while (const std::size_t n = cut_text(std::string_view(rest_).substr(begin), 0, kLongest)) {
+      add(std::string_view(rest_).substr(begin, n));
+      begin += n;
+    }
+    rest_.erase(0, begin);
+  }
+
+  std::string finish() {
+    if (!rest_.empty()) add(std::exchange(rest_, {}));
+    return std::move(text_);
+  }
+
+ private:
+  struct Line {
+    std::size_t size;
+    int zeros;
+  };
+
+  void add(std::string_view line) {
+    const int zeros = std::countl_zero(mixed(count_++));
+    if (zeros < zeros_) return;
+    text_ += line;
+    lines_.push_back({line.size(), zeros});
+    while (text_.size() > most_) drop(++zeros_);
+  }
+
+  void drop(int zeros) {
+    std::size_t from = 0, to = 0;
+    for (const Line& line : lines_) {
+      if (line.zeros >= zeros) {
+        std::copy_n(text_.begin() + static_cast<std::ptrdiff_t>(from), line.size,
+                    text_.begin() + static_cast<std::ptrdiff_t>(to));
+        to += line.size;
+      }
+      from += line.size;
+    }
+    text_.resize(to);
+    std::erase_if(lines_, [&](const Line& line) { return line.zeros < zeros; });
+  }
+
+  std::size_t most_;
+  std::uint64_t count_ = 0;
+  int zeros_ = 0;
+  std::string text_, rest_;
+  std::vector<Line> lines_;
 };
 
 // «Internal: src/file.cc(12) [condition] Sentence.» becomes «Sentence.»
@@ -65,12 +145,17 @@ SentencePieceTokenizer SentencePieceTokenizer::from_state(std::string_view seria
   const bool ok = !serialized_model.empty() && model->processor.LoadFromSerializedProto(model->bytes).ok() &&
                   model->processor.GetPieceSize() > 0;
   require(ok, "tokenizer: these ", serialized_model.size(), " bytes are not a SentencePiece model");
+  std::vector<int> before;
+  if (model->processor.Encode(kBefore, &before).ok()) model->before.assign(before.begin(), before.end());
   return SentencePieceTokenizer(std::move(model));
 }
 
 SentencePieceTokenizer SentencePieceTokenizer::train(const std::vector<std::filesystem::path>& files,
                                                      const SentencePieceOptions& options) {
-  return train_on_text(read_text(files), options);
+  require(options.sample > 0, "tokenizer: a sample of ", options.sample, " bytes was asked for; it must be positive");
+  LineSample sample(static_cast<std::size_t>(options.sample));
+  read_text_pieces(files, [&](const TextPiece& piece) { sample.feed(piece.text); });
+  return train_on_text(sample.finish(), options);
 }
 
 SentencePieceTokenizer SentencePieceTokenizer::train_on_text(std::string_view text,
@@ -108,6 +193,16 @@ std::vector<std::int32_t> SentencePieceTokenizer::encode(std::string_view text) 
   return {ids.begin(), ids.end()};
 }
 
+// Some models begin each text with a space, or drop those at its ends. So the text is encoded behind another one, whose
+// tokens are taken away; if they are not the first ones (a model that joins lines to words), it stands alone.
+std::vector<std::int32_t> SentencePieceTokenizer::encode_next(std::string_view text) const {
+  const std::vector<std::int32_t>& before = model_->before;
+  std::vector<std::int32_t> ids = encode(kBefore + std::string(text));
+  if (ids.size() < before.size() || !std::equal(before.begin(), before.end(), ids.begin())) return encode(text);
+  ids.erase(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(before.size()));
+  return ids;
+}
+
 std::string SentencePieceTokenizer::decode(std::span<const std::int32_t> ids) const {
   for (std::int32_t id : ids)
     require(id >= 0 && id < vocabulary_size(), "decode: token ", id, " is not in the vocabulary of ", vocabulary_size(),
@@ -120,6 +215,11 @@ std::string SentencePieceTokenizer::decode(std::span<const std::int32_t> ids) co
 
 Index SentencePieceTokenizer::vocabulary_size() const { return model_->processor.GetPieceSize(); }
 std::string SentencePieceTokenizer::state() const { return model_->bytes; }
+
+void SentencePieceTokenizer::save(const std::filesystem::path& file) const {
+  const std::string& bytes = model_->bytes;
+  detail::replace_file("tokenizer", file, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
+}
 
 std::string SentencePieceTokenizer::piece(std::int32_t id) const {
   require(id >= 0 && id < vocabulary_size(), "piece: token ", id, " is not in the vocabulary of ", vocabulary_size(),

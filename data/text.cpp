@@ -169,13 +169,13 @@ namespace {
 // feed.
 class Pieces {
  public:
-  Pieces(const std::function<void(std::string_view)>& use, std::size_t bytes)
+  Pieces(const std::function<void(const TextPiece&)>& use, std::size_t bytes)
       : use_(use), bytes_(std::max<std::size_t>(bytes, 8)) {}
 
   void read(const fs::path& path) {
     std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
     require(file != nullptr, "text: ", path.native(), " cannot be opened: ", std::strerror(errno));
-    if (total_ > 0 && !ended_by_line_feed_) hand_on("\n");
+    if (total_ > 0 && !ended_by_line_feed_) hand_on({"\n", last_, last_end_});
     std::string buffer;
     std::size_t offset = 0;  // of the buffer in the file
     for (bool more = true; more;) {
@@ -191,10 +191,12 @@ class Pieces {
       std::size_t cut = end;
       if (const std::size_t line = whole.rfind('\n'); more && line != std::string_view::npos) cut = line + 1;
       const std::size_t mark = offset == 0 && whole.starts_with("\xEF\xBB\xBF") ? 3 : 0;
-      if (cut > mark) hand_on(whole.substr(mark, cut - mark));
+      if (cut > mark) hand_on({whole.substr(mark, cut - mark), path, offset + mark});
       buffer.erase(0, cut);
       offset += cut;
     }
+    last_ = path;
+    last_end_ = offset;
   }
 
   std::size_t total() const { return total_; }
@@ -206,20 +208,22 @@ class Pieces {
     fail("text: ", path.native(), " is not UTF-8: the byte ", hex, " at offset ", offset, " cannot stand there");
   }
 
-  void hand_on(std::string_view piece) {
-    total_ += piece.size();
-    ended_by_line_feed_ = piece.back() == '\n';
+  void hand_on(const TextPiece& piece) {
+    total_ += piece.text.size();
+    ended_by_line_feed_ = piece.text.back() == '\n';
     use_(piece);
   }
 
-  const std::function<void(std::string_view)>& use_;
+  const std::function<void(const TextPiece&)>& use_;
   std::size_t bytes_, total_ = 0;
   bool ended_by_line_feed_ = false;
+  fs::path last_;             // the file read last
+  std::size_t last_end_ = 0;  // its size
 };
 
 }  // namespace
 
-void read_text_pieces(const std::vector<fs::path>& files_and_folders, const std::function<void(std::string_view)>& use,
+void read_text_pieces(const std::vector<fs::path>& files_and_folders, const std::function<void(const TextPiece&)>& use,
                       std::size_t piece_bytes) {
   Pieces pieces(use, piece_bytes);
   for (const fs::path& file : text_files(files_and_folders)) pieces.read(file);
@@ -230,10 +234,21 @@ void read_text_pieces(const std::vector<fs::path>& files_and_folders, const std:
 
 std::string read_text(const std::vector<fs::path>& files_and_folders) {
   std::string text;
-  read_text_pieces(files_and_folders, [&](std::string_view piece) { text += piece; });
+  read_text_pieces(files_and_folders, [&](const TextPiece& piece) { text += piece.text; });
   return text;
 }
 
 std::string read_text(const fs::path& file_or_folder) { return read_text(std::vector<fs::path>{file_or_folder}); }
+
+std::size_t cut_text(std::string_view text, std::size_t least, std::size_t most) {
+  const std::size_t line = text.substr(0, most).find('\n', least);
+  if (line != std::string_view::npos) return line + 1;
+  if (text.size() <= most) return 0;
+  for (std::size_t i = most; i > std::max<std::size_t>(least, 1); --i)
+    if (text[i] == ' ' && text[i - 1] != ' ') return i;
+  std::size_t i = most;
+  while (i > 1 && (byte_at(text, i) & 0xC0) == 0x80) --i;
+  return i;
+}
 
 }  // namespace heed

@@ -38,9 +38,22 @@ std::vector<std::filesystem::path> text_files(const std::vector<std::filesystem:
 std::string read_text(const std::vector<std::filesystem::path>& files_and_folders);
 std::string read_text(const std::filesystem::path& file_or_folder);
 
+// A part of a text that is read from files, and where it begins. A line feed that is not in a file, between one and the
+// next, is a piece of its own at the end of the first.
+struct TextPiece {
+  std::string_view text;
+  const std::filesystem::path& file;
+  std::size_t offset;  // of its first byte in the file
+};
+
 // The same text in pieces of about piece_bytes, for what does not fit into memory: each ends with a line feed, or at
 // least with a whole code point, or with the text.
 void read_text_pieces(const std::vector<std::filesystem::path>& files_and_folders,
-                      const std::function<void(std::string_view)>& use, std::size_t piece_bytes = std::size_t{1} << 20);
+                      const std::function<void(const TextPiece&)>& use, std::size_t piece_bytes = std::size_t{1} << 20);
+
+// Where a text may be cut so that the parts can be used on their own: after the first line feed behind `least` bytes;
+// if there is none within `most` bytes, before the last space there, or else between two code points. 0: that depends
+// on what follows the text. A function of the bytes alone, however they were read.
+std::size_t cut_text(std::string_view text, std::size_t least, std::size_t most);
 
 }  // namespace heed

@@ -1,38 +1,21 @@
+// Reading of token files.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <heed/core/check.hpp>
-#include <heed/data/text.hpp>
 #include <heed/data/token_file.hpp>
+#include <heed/data/token_header.hpp>
 
 namespace heed {
 namespace {
 
 namespace fs = std::filesystem;
-
-static_assert(std::endian::native == std::endian::little, "token files are little-endian");
-
-constexpr char kMagic[9] = "HEEDTOKS";
-
-struct Header {
-  char magic[8];
-  std::uint32_t version, width;
-  std::uint64_t count, vocabulary, tokenizer;
-  std::uint64_t zeros[2];
-  std::uint64_t hash;
-};
-static_assert(sizeof(Header) == 64);
-
-std::uint64_t hash_of(const Header& h) { return XXH64(&h, offsetof(Header, hash), 0); }
-
-std::uint32_t width_of(Index vocabulary) { return vocabulary <= 65536 ? 2 : 4; }
+using Header = detail::TokenHeader;
 
 class Descriptor {
  public:
@@ -50,78 +33,13 @@ class Descriptor {
 
 }  // namespace
 
-TokenWriter::TokenWriter(fs::path path, Index vocabulary, std::uint64_t tokenizer_hash)
-    : path_(std::move(path)), temporary_(path_.native() + ".writing"), vocabulary_(vocabulary), hash_(tokenizer_hash) {
-  require(vocabulary > 0, "token file: the vocabulary is ", vocabulary, "; it must be positive");
-  file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (file_ < 0) refuse("cannot be created");
-  const Header none{};  // not valid until finish()
-  write(&none, sizeof none);
-}
-
-TokenWriter::~TokenWriter() {
-  if (file_ < 0) return;
-  ::close(file_);
-  ::unlink(temporary_.c_str());
-}
-
-void TokenWriter::refuse(const char* what) const {
-  fail("token file: ", path_.native(), " ", what, ": ", std::strerror(errno));
-}
-
-void TokenWriter::write(const void* data, std::size_t bytes) {
-  for (const char* p = static_cast<const char*>(data); bytes > 0;) {
-    const ssize_t n = ::write(file_, p, bytes);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) refuse("cannot be written");
-    p += n;
-    bytes -= static_cast<std::size_t>(n);
-  }
-}
-
-void TokenWriter::append(std::span<const std::int32_t> tokens) {
-  require(file_ >= 0, "token file: ", path_.native(), " is finished; nothing can be appended");
-  for (std::int32_t t : tokens)
-    require(t >= 0 && t < vocabulary_, "token file: token ", t, " is outside the vocabulary of ", vocabulary_);
-  if (width_of(vocabulary_) == 2) {
-    narrow_.assign(tokens.begin(), tokens.end());
-    write(narrow_.data(), narrow_.size() * 2);
-  } else {
-    write(tokens.data(), tokens.size_bytes());
-  }
-  count_ += static_cast<Index>(tokens.size());
-}
-
-void TokenWriter::finish() {
-  require(file_ >= 0, "token file: ", path_.native(), " is finished already");
-  Header h{{},
-           kTokenFileVersion,
-           width_of(vocabulary_),
-           static_cast<std::uint64_t>(count_),
-           static_cast<std::uint64_t>(vocabulary_),
-           hash_,
-           {},
-           0};
-  std::memcpy(h.magic, kMagic, 8);
-  h.hash = hash_of(h);
-  if (::pwrite(file_, &h, sizeof h, 0) != static_cast<ssize_t>(sizeof h)) refuse("cannot be written");
-  if (::fsync(file_) != 0) refuse("cannot be written");
-  if (::close(std::exchange(file_, -1)) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
-    const int reason = errno;
-    ::unlink(temporary_.c_str());
-    errno = reason;
-    refuse("cannot be put in place");
-  }
-  const fs::path folder = path_.has_parent_path() ? path_.parent_path() : fs::path(".");
-  const Descriptor d(folder, O_RDONLY | O_DIRECTORY);
-  if (d.get() < 0 || ::fsync(d.get()) != 0) refuse("is in place, but its folder cannot be synced");
-}
-
-Index write_tokens(const fs::path& to, const std::vector<fs::path>& files_and_folders, const Tokenizer& tokenizer) {
-  TokenWriter writer(to, tokenizer.vocabulary_size(), tokenizer.hash());
-  read_text_pieces(files_and_folders, [&](std::string_view piece) { writer.append(tokenizer.encode(piece)); });
-  writer.finish();
-  return writer.size();
+bool is_token_file(const fs::path& path) {
+  if (path.native().ends_with(".tokens")) return true;
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return false;
+  const Descriptor d(path, O_RDONLY);
+  char magic[8] = {};
+  return d.get() >= 0 && ::read(d.get(), magic, 8) == 8 && std::memcmp(magic, detail::kTokenMagic, 8) == 0;
 }
 
 struct TokenSource::Store {
@@ -129,6 +47,7 @@ struct TokenSource::Store {
   std::string name;                  // a file, mapped
   void* map = nullptr;
   std::size_t map_bytes = 0;
+  Header header{};  // of the file
   std::uint32_t width = 4;
   Index vocabulary = 0;
 
@@ -139,9 +58,20 @@ struct TokenSource::Store {
     if (map) ::munmap(map, map_bytes);
   }
 
+  const char* bytes() const { return static_cast<const char*>(map); }
+
+  // Gives back the memory of `count` tokens of the file; who reads them again has it read from the file.
+  void forget(Index from, Index count) const {
+    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    const std::size_t first = sizeof(Header) + header.tokenizer_bytes + static_cast<std::size_t>(from) * width;
+    const std::size_t begin = first / page * page, end = first + static_cast<std::size_t>(count) * width;
+    ::madvise(static_cast<char*>(map) + begin, end - begin, MADV_DONTNEED);
+  }
+
   template <class F>
   decltype(auto) values(F&& f) const {
-    const void* data = map ? static_cast<const char*>(map) + sizeof(Header) : static_cast<const void*>(tokens.data());
+    const void* data =
+        map ? bytes() + sizeof(Header) + header.tokenizer_bytes : static_cast<const void*>(tokens.data());
     return width == 2 ? f(static_cast<const std::uint16_t*>(data)) : f(static_cast<const std::int32_t*>(data));
   }
 };
@@ -161,13 +91,16 @@ namespace {
 
 // Throws Error unless the header belongs to a file of so many bytes that this program can read.
 void check_header(const Header& h, std::size_t bytes, const std::string& name) {
-  require(bytes >= sizeof h && std::memcmp(h.magic, kMagic, 8) == 0, "token file: ", name, " is not a token file");
-  require(h.version <= kTokenFileVersion, "token file: ", name, " has version ", h.version,
-          ", but this program reads versions up to ", kTokenFileVersion);
-  require(h.hash == hash_of(h) && (h.width == 2 || h.width == 4), "token file: the header of ", name, " is damaged");
-  const std::uint64_t held = (bytes - sizeof h) / h.width;
-  require(bytes == sizeof h + h.count * h.width, "token file: ", name, " holds ", held, " tokens but its header says ",
-          h.count, held < h.count ? "; it is truncated" : "; something was appended");
+  require(bytes >= sizeof h && std::memcmp(h.magic, detail::kTokenMagic, 8) == 0, "token file: ", name,
+          " is not a token file");
+  require(h.version == kTokenFileVersion, "token file: ", name, " has version ", h.version,
+          ", but this program reads version ", kTokenFileVersion, "; tokenize the text again");
+  require(h.hash == detail::hash_of(h) && (h.width == 2 || h.width == 4), "token file: the header of ", name,
+          " is damaged");
+  require(bytes >= sizeof h + h.tokenizer_bytes, "token file: ", name, " ends within its tokenizer; it is truncated");
+  const std::uint64_t rest = bytes - sizeof h - h.tokenizer_bytes, held = rest / h.width;
+  require(rest == h.count * h.width, "token file: ", name, " holds ", held, " tokens but its header says ", h.count,
+          held < h.count ? "; it is truncated" : "; something was appended");
 }
 
 }  // namespace
@@ -191,6 +124,7 @@ TokenSource TokenSource::open(const fs::path& file, std::optional<std::uint64_t>
   store->map = map;
   store->map_bytes = bytes;
   store->name = file.native();
+  store->header = h;
   store->width = h.width;
   store->vocabulary = static_cast<Index>(h.vocabulary);
   return TokenSource(std::move(store), 0, static_cast<Index>(h.count));
@@ -218,6 +152,38 @@ std::vector<std::int32_t> TokenSource::to_vector() const {
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(size()));
   read(0, tokens);
   return tokens;
+}
+
+Tokenizer TokenSource::tokenizer() const {
+  const Store& s = *store_;
+  require(s.map != nullptr && s.header.tokenizer_bytes > 0,
+          "token file: ", s.map ? s.name : "a row of tokens in memory", " does not hold the tokenizer that made it");
+  try {
+    Tokenizer tokenizer = Tokenizer::from_json({s.bytes() + sizeof(Header), s.header.tokenizer_bytes});
+    require(tokenizer.hash() == s.header.tokenizer, "tokenizer: its hash is not the one in the header");
+    return tokenizer;
+  } catch (const Error& e) {
+    fail("token file: the tokenizer in ", s.name, " cannot be used: ", e.what());
+  }
+}
+
+std::uint64_t TokenSource::hash() const {
+  const Store& s = *store_;
+  const std::uint32_t width = detail::width_of(s.vocabulary);
+  constexpr Index kPiece = Index{1} << 20;
+  detail::TokenHash hash;
+  std::vector<std::int32_t> piece;
+  std::vector<std::uint16_t> narrow;
+  for (Index at = 0; at < size(); at += kPiece) {
+    piece.resize(static_cast<std::size_t>(std::min(kPiece, size() - at)));
+    read(at, piece);
+    detail::as_stored(piece, width, narrow, [&](const void* data, std::size_t bytes) { hash.add(data, bytes); });
+    if (s.map) s.forget(begin_ + at, static_cast<Index>(piece.size()));
+  }
+  const bool whole = s.map && size() == static_cast<Index>(s.header.count);
+  require(!whole || hash.value() == s.header.tokens, "token file: ", s.name,
+          " is damaged: its tokens are not those that were written");
+  return hash.value();
 }
 
 TokenSource TokenSource::part(Index begin, Index end) const {

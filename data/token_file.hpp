@@ -10,47 +10,49 @@
 
 namespace heed {
 
-// A token file: 64 bytes of header, then the tokens, little-endian.
+// A token file: 64 bytes of header, the tokenizer, then the tokens; all little-endian. docs/token_files.md
 //   0  "HEEDTOKS"            8  version, uint32 (1)     12  bytes a token, uint32 (2 or 4)   16  tokens, uint64
-//  24  vocabulary, uint64   32  hash of the tokenizer, uint64 (0: not told)                  40  zeros
+//  24  vocabulary, uint64   32  hash of the tokenizer, uint64 (0: none)
+//  40  bytes of the tokenizer, uint64 (a multiple of 8)                48  XXH64 of the tokens
 //  56  XXH64 of bytes 0 to 55
+//  64  the tokenizer: JSON (Tokenizer::to_json), then spaces; then the tokens
 // Two bytes a token where the vocabulary allows it.
 inline constexpr std::uint32_t kTokenFileVersion = 1;
+
+// Whether a path is meant as a token file: its name ends with .tokens, or it is a file that begins as one.
+bool is_token_file(const std::filesystem::path& path);
 
 // Writes a token file piece by piece, next to its place; finish() puts it there (fsync, rename, fsync of the folder).
 // Without finish() nothing remains. All throw Error where the system refuses, and for a token outside the vocabulary.
 class TokenWriter {
  public:
-  TokenWriter(std::filesystem::path path, Index vocabulary, std::uint64_t tokenizer_hash = 0);
+  TokenWriter(const std::filesystem::path& path, const Tokenizer& tokenizer);
+  TokenWriter(const std::filesystem::path& path, Index vocabulary);  // tokens of no tokenizer
   TokenWriter(const TokenWriter&) = delete;
   TokenWriter& operator=(const TokenWriter&) = delete;
   ~TokenWriter();
   void append(std::span<const std::int32_t> tokens);
   void finish();
-  Index size() const { return count_; }
+  Index size() const;
 
  private:
-  void write(const void* data, std::size_t bytes);
-  [[noreturn]] void refuse(const char* what) const;
-
-  std::filesystem::path path_, temporary_;
-  int file_ = -1;
-  Index vocabulary_, count_ = 0;
-  std::uint64_t hash_;
-  std::vector<std::uint16_t> narrow_;
+  struct Work;
+  std::unique_ptr<Work> work_;
 };
 
-// Tokenizes files and folders into a token file, a piece at a time; returns the number of tokens.
+// Tokenizes files and folders into a token file, a piece at a time: memory does not grow with the text. Returns the
+// number of tokens. An EncodeError counts from the start of the file that it names. `watch` is called now and then with
+// the bytes of text that were read; what it throws ends the work and leaves nothing behind.
 Index write_tokens(const std::filesystem::path& to, const std::vector<std::filesystem::path>& files_and_folders,
-                   const Tokenizer& tokenizer);
+                   const Tokenizer& tokenizer, const std::function<void(std::uintmax_t)>& watch = {});
 
 // Tokens to read: a vector, a file, or a part of one of them. Copies are cheap and share what they read.
 class TokenSource {
  public:
   TokenSource(std::vector<std::int32_t> tokens, Index vocabulary);  // Error for a token outside the vocabulary
 
-  // Maps a token file. Throws Error if it is missing, foreign, truncated, of a newer version, or made with a tokenizer
-  // of another hash than the one given.
+  // Maps a token file: memory holds only what is read of it. Throws Error if it is missing, foreign, truncated, of
+  // another version, or made with a tokenizer of another hash than the one given.
   static TokenSource open(const std::filesystem::path& file,
                           std::optional<std::uint64_t> tokenizer_hash = std::nullopt);
 
@@ -59,6 +61,12 @@ class TokenSource {
   std::int32_t operator[](Index i) const;                       // 0 <= i < size()
   void read(Index from, std::span<std::int32_t> tokens) const;  // Error beyond the end, or for a damaged token
   std::vector<std::int32_t> to_vector() const;
+  // The tokenizer that the file holds. Throws Error if there is none, if it is damaged, or of a kind that cannot be
+  // made again here.
+  Tokenizer tokenizer() const;
+  // XXH64 of the tokens as a token file holds them: tells texts apart. Reads them all; Error if they are a whole file
+  // but not what was written to it.
+  std::uint64_t hash() const;
 
   TokenSource part(Index begin, Index end) const;
   // The first part to train on, the last one to validate with: the cut is at (1 - val_fraction) * size(), rounded down,

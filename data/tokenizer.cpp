@@ -94,11 +94,52 @@ std::string ByteTokenizer::decode(std::span<const std::int32_t> ids) const {
   return text;
 }
 
-CharTokenizer::CharTokenizer(std::string_view text) : characters_(decode_utf8(text)) {
-  require(!text.empty(), "char tokenizer: the text to learn the characters from is empty");
-  std::sort(characters_.begin(), characters_.end());
-  characters_.erase(std::unique(characters_.begin(), characters_.end()), characters_.end());
-  characters_.shrink_to_fit();
+namespace {
+
+// The characters that occur in texts.
+class Characters {
+ public:
+  void add(std::string_view text) {
+    for (char32_t c : decode_utf8(text)) seen_[c] = true;
+  }
+  std::vector<char32_t> sorted() const {
+    std::vector<char32_t> list;
+    for (std::size_t c = 0; c < seen_.size(); ++c)
+      if (seen_[c]) list.push_back(static_cast<char32_t>(c));
+    return list;
+  }
+
+ private:
+  std::vector<bool> seen_ = std::vector<bool>(0x110000);
+};
+
+std::vector<char32_t> characters_of(std::string_view text) {
+  if (const auto bad = find_invalid_utf8(text))
+    fail("char tokenizer: the text to learn the characters from is not UTF-8 at byte offset ", *bad);
+  Characters characters;
+  while (const std::size_t n = cut_text(text, 1 << 16, 1 << 20)) {  // in parts: as code points it is larger
+    characters.add(text.substr(0, n));
+    text.remove_prefix(n);
+  }
+  characters.add(text);
+  return characters.sorted();
+}
+
+}  // namespace
+
+CharTokenizer::CharTokenizer(std::vector<char32_t> characters) : characters_(std::move(characters)) {
+  require(!characters_.empty(), "char tokenizer: the text to learn the characters from is empty");
+  ascii_.fill(-1);
+  for (std::size_t i = 0; i < characters_.size() && characters_[i] < 128; ++i)
+    ascii_[characters_[i]] = static_cast<std::int32_t>(i);
+}
+
+CharTokenizer::CharTokenizer(std::string_view text) : CharTokenizer(characters_of(text)) {}
+
+CharTokenizer CharTokenizer::train(const std::vector<std::filesystem::path>& files_and_folders) {
+  Characters characters;
+  read_text_pieces(files_and_folders, [&](const TextPiece& piece) { characters.add(piece.text); });
+  return CharTokenizer(characters.sorted());
 }
 
 std::vector<std::int32_t> CharTokenizer::encode(std::string_view text) const {
@@ -107,10 +148,17 @@ std::vector<std::int32_t> CharTokenizer::encode(std::string_view text) const {
   ids.reserve(code_points.size());
   std::size_t offset = 0;  // in bytes
   for (char32_t c : code_points) {
-    const auto it = std::lower_bound(characters_.begin(), characters_.end(), c);
-    require(it != characters_.end() && *it == c, "char tokenizer: the character ", show_character(c),
-            " at byte offset ", offset, " is not among the ", characters_.size(), " characters of the training text");
-    ids.push_back(static_cast<std::int32_t>(it - characters_.begin()));
+    std::int32_t id = -1;
+    if (c < 128) {
+      id = ascii_[c];
+    } else if (const auto it = std::lower_bound(characters_.begin(), characters_.end(), c);
+               it != characters_.end() && *it == c) {
+      id = static_cast<std::int32_t>(it - characters_.begin());
+    }
+    if (id < 0)
+      throw EncodeError("char tokenizer: the character " + show_character(c), offset,
+                        "is not among the " + std::to_string(characters_.size()) + " characters of the training text");
+    ids.push_back(id);
     offset += c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
   }
   return ids;
@@ -127,12 +175,65 @@ std::string CharTokenizer::decode(std::span<const std::int32_t> ids) const {
 
 std::string CharTokenizer::state() const { return encode_utf8(characters_); }
 
-Tokenizer make_tokenizer(const std::string& name, std::string_view text) {
+std::string tokenizer_name_error(const std::string& name) {
+  if (name == "byte" || name == "char" || name.ends_with(".model")) return {};
+  return "\"" + name + "\" is no tokenizer; it must be byte, char or a SentencePiece FILE.model";
+}
+
+static Tokenizer fixed_tokenizer(const std::string& name) {
   if (name == "byte") return ByteTokenizer();
-  if (name == "char") return CharTokenizer(text);
-  require(name.ends_with(".model"), "tokenizer: \"", name,
-          "\" is not known; it must be byte, char or a SentencePiece FILE.model");
+  if (const std::string error = tokenizer_name_error(name); !error.empty()) fail("tokenizer: ", error);
   return SentencePieceTokenizer::load(name);
+}
+
+Tokenizer make_tokenizer(const std::string& name, std::string_view text) {
+  return name == "char" ? Tokenizer(CharTokenizer(text)) : fixed_tokenizer(name);
+}
+
+Tokenizer make_tokenizer(const std::string& name, const std::vector<std::filesystem::path>& files_and_folders) {
+  return name == "char" ? Tokenizer(CharTokenizer::train(files_and_folders)) : fixed_tokenizer(name);
+}
+
+EncodeError::EncodeError(std::string subject, std::size_t offset, std::string reason, const std::string& file)
+    : Error(subject + " at byte offset " + std::to_string(offset) + (file.empty() ? "" : " of " + file) + " " + reason),
+      subject_(std::move(subject)),
+      reason_(std::move(reason)),
+      offset_(offset) {}
+
+void StreamEncoder::encode(std::string_view part) {
+  try {
+    use_(offset_ == 0 ? tokenizer_.encode(part) : tokenizer_.encode_next(part));
+  } catch (const EncodeError& e) {
+    throw e.at(offset_ + e.offset());
+  }
+  offset_ += part.size();
+}
+
+void StreamEncoder::feed(std::string_view piece) {
+  constexpr std::size_t kLeast = 4096, kMost = std::size_t{1} << 20;  // SentencePiece is slower on longer ones
+  rest_ += piece;
+  std::size_t begin = 0;
+  while (const std::size_t n = cut_text(std::string_view(rest_).substr(begin), kLeast, kMost)) {
+    encode(std::string_view(rest_).substr(begin, n));
+    begin += n;
+  }
+  rest_.erase(0, begin);
+}
+
+void StreamEncoder::finish() {
+  if (!rest_.empty()) encode(rest_);
+  rest_.clear();
+}
+
+std::vector<std::int32_t> encode_text(const Tokenizer& tokenizer, std::string_view text) {
+  std::vector<std::int32_t> all;
+  all.reserve(text.size() / 4);
+  StreamEncoder encoder(tokenizer,
+                        [&](std::span<const std::int32_t> ids) { all.insert(all.end(), ids.begin(), ids.end()); });
+  constexpr std::size_t kPiece = std::size_t{1} << 20;
+  for (std::size_t begin = 0; begin < text.size(); begin += kPiece) encoder.feed(text.substr(begin, kPiece));
+  encoder.finish();
+  return all;
 }
 
 // A token's text can depend on the tokens before it (a piece at the start of a text loses its space), so the new text

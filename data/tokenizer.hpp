@@ -5,10 +5,17 @@
 //   Index vocabulary_size() const;
 //   std::string kind() const;    // a short name: "byte"
 //   std::string state() const;   // all that is needed to make it again; any bytes
+//
+// and, where that differs from encode():
+//
+//   std::vector<std::int32_t> encode_next(std::string_view text) const;  // text that goes on after other text
 #pragma once
+#include <array>
 #include <concepts>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <heed/core/check.hpp>
 #include <heed/core/dtype.hpp>
 #include <memory>
 #include <span>
@@ -27,6 +34,19 @@ concept TokenizerLike = requires(const T& t, std::string_view text, std::span<co
   { t.state() } -> std::convertible_to<std::string>;
 };
 
+// What encode() throws for text that it cannot express: «SUBJECT at byte offset 12 REASON».
+class EncodeError : public Error {
+ public:
+  EncodeError(std::string subject, std::size_t offset, std::string reason, const std::string& file = {});
+  std::size_t offset() const { return offset_; }
+  // The same, for a text of which that one was a part; or for a file.
+  EncodeError at(std::size_t offset, const std::string& file = {}) const { return {subject_, offset, reason_, file}; }
+
+ private:
+  std::string subject_, reason_;
+  std::size_t offset_;
+};
+
 // A shared, unchanging value; copies are cheap.
 class Tokenizer {
  public:
@@ -35,6 +55,7 @@ class Tokenizer {
       : held_(std::make_shared<Held<T>>(std::move(tokenizer))) {}
 
   std::vector<std::int32_t> encode(std::string_view text) const { return held_->encode(text); }
+  std::vector<std::int32_t> encode_next(std::string_view text) const { return held_->encode_next(text); }
   std::string decode(std::span<const std::int32_t> ids) const { return held_->decode(ids); }
   std::string decode(std::initializer_list<std::int32_t> ids) const {
     return decode(std::span(ids.begin(), ids.size()));
@@ -55,6 +76,7 @@ class Tokenizer {
   struct Face {
     virtual ~Face() = default;
     virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
+    virtual std::vector<std::int32_t> encode_next(std::string_view text) const = 0;
     virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
     virtual Index vocabulary_size() const = 0;
     virtual std::string kind() const = 0;
@@ -64,6 +86,13 @@ class Tokenizer {
   struct Held final : Face {
     explicit Held(T t) : value(std::move(t)) {}
     std::vector<std::int32_t> encode(std::string_view text) const override { return value.encode(text); }
+    std::vector<std::int32_t> encode_next(std::string_view text) const override {
+      if constexpr (requires { value.encode_next(text); }) {
+        return value.encode_next(text);
+      } else {
+        return value.encode(text);
+      }
+    }
     std::string decode(std::span<const std::int32_t> ids) const override { return value.decode(ids); }
     Index vocabulary_size() const override { return value.vocabulary_size(); }
     std::string kind() const override { return value.kind(); }
@@ -88,21 +117,27 @@ class ByteTokenizer {
 class CharTokenizer {
  public:
   explicit CharTokenizer(std::string_view text);  // learns the characters of a text; Error if it is empty or not UTF-8
+  // The same of files, read in pieces. Throws Error as read_text.
+  static CharTokenizer train(const std::vector<std::filesystem::path>& files_and_folders);
 
-  std::vector<std::int32_t> encode(std::string_view text) const;
+  std::vector<std::int32_t> encode(std::string_view text) const;  // EncodeError for a character that was not learned
   std::string decode(std::span<const std::int32_t> ids) const;
   Index vocabulary_size() const { return static_cast<Index>(characters_.size()); }
   std::string kind() const { return "char"; }
   std::string state() const;  // the characters in order
 
  private:
-  std::vector<char32_t> characters_;  // sorted
+  explicit CharTokenizer(std::vector<char32_t> characters);
+  std::vector<char32_t> characters_;       // sorted
+  std::array<std::int32_t, 128> ascii_{};  // their tokens; -1: none
 };
 
 struct SentencePieceOptions {
   Index vocabulary = 4096;    // an Error if the text has too few or too many characters for it
   std::string model = "bpe";  // or "unigram"
   bool log = false;           // let the library write its progress to stderr
+  // Of files with more bytes than this, train() learns from lines that are chosen all over them, at most so many bytes.
+  Index sample = Index{64} << 20;
 };
 
 // Pieces of words by SentencePiece (Kudo and Richardson 2018): loads any model of it, or learns one from text.
@@ -117,10 +152,14 @@ class SentencePieceTokenizer {
   static SentencePieceTokenizer train_on_text(std::string_view text, const SentencePieceOptions& options = {});
 
   std::vector<std::int32_t> encode(std::string_view text) const;
+  // Without the space that some models put before every text.
+  std::vector<std::int32_t> encode_next(std::string_view text) const;
   std::string decode(std::span<const std::int32_t> ids) const;
   Index vocabulary_size() const;
   std::string kind() const { return "sentencepiece"; }
   std::string state() const;  // the serialised model: the bytes of FILE.model
+  // Writes FILE.model, which replaces an old one whole or not at all. Throws Error where it cannot be written.
+  void save(const std::filesystem::path& file) const;
   std::string piece(std::int32_t id) const;
 
  private:
@@ -129,8 +168,36 @@ class SentencePieceTokenizer {
   std::shared_ptr<const Model> model_;
 };
 
-// What the flag --tokenizer means: byte, char (of the text), or a SentencePiece FILE.model.
+// What is wrong with a name for make_tokenizer; empty if nothing is.
+std::string tokenizer_name_error(const std::string& name);
+
+// What the flag --tokenizer means: byte, char (of the text, or of the files), or a SentencePiece FILE.model.
 Tokenizer make_tokenizer(const std::string& name, std::string_view text);
+Tokenizer make_tokenizer(const std::string& name, const std::vector<std::filesystem::path>& files_and_folders);
+
+// The tokens of a text that comes in pieces, for one that does not fit into memory. It is encoded in parts of 4 kB or
+// more, cut after line feeds or, in long lines, before spaces, wherever the pieces end: so the tokens are a function of
+// the text. For the tokenizers here they are those of its lines one by one, and of encode() of the whole, but that the
+// unigram model of SentencePiece sums scores in float and so may choose otherwise in long texts. (Only a text without line feed
+// and space for a megabyte may have another token where it is cut, and a SentencePiece model whose pieces span them.)
+class StreamEncoder {
+ public:
+  using Use = std::function<void(std::span<const std::int32_t>)>;
+  StreamEncoder(Tokenizer tokenizer, Use use) : tokenizer_(std::move(tokenizer)), use_(std::move(use)) {}
+  void feed(std::string_view piece);  // EncodeError: the offset is that in the whole text
+  void finish();                      // what is left
+
+ private:
+  void encode(std::string_view part);
+
+  Tokenizer tokenizer_;
+  Use use_;
+  std::string rest_;
+  std::size_t offset_ = 0;  // of rest_ in the text
+};
+
+// All tokens of a text, as StreamEncoder makes them: takes less memory than encode() for a long one.
+std::vector<std::int32_t> encode_text(const Tokenizer& tokenizer, std::string_view text);
 
 // Text of a growing row of tokens, for showing it while it is generated: the bytes of an unfinished character are held
 // back until it is whole, so that each piece is UTF-8.

@@ -64,29 +64,40 @@ LmData story_data(const LmSettings& s, const std::string* stored_tokenizer) {
   return {tokenizer, StoryBatches(tokenizer, window), held_out, floor, "stories", "built-in stories, without end"};
 }
 
-std::string text_fingerprint(const TokenSource& tokens) {
-  std::uint64_t hash = 14695981039346656037u;
-  std::vector<std::int32_t> piece(65536);
-  for (Index at = 0; at < tokens.size(); at += static_cast<Index>(piece.size())) {
-    const auto n = static_cast<std::size_t>(std::min<Index>(static_cast<Index>(piece.size()), tokens.size() - at));
-    tokens.read(at, std::span(piece).first(n));
-    for (std::size_t i = 0; i < n; ++i) hash = (hash ^ static_cast<std::uint32_t>(piece[i])) * 1099511628211u;
+struct Corpus {
+  Tokenizer tokenizer;
+  TokenSource tokens;
+};
+
+Corpus read_corpus(const LmSettings& s, const std::string* stored_tokenizer) {
+  const std::vector<std::filesystem::path> paths(s.data.begin(), s.data.end());
+  for (const std::filesystem::path& path : paths) {
+    if (!is_token_file(path)) continue;
+    if (paths.size() > 1)
+      throw UsageError("--data names " + std::to_string(paths.size()) + " files, and " + path.string() +
+                       " is a token file; a token file must be the only one");
+    const TokenSource tokens = TokenSource::open(path);
+    return {tokens.tokenizer(), tokens};
   }
-  return std::to_string(tokens.size()) + " tokens, FNV-1a " + std::to_string(hash);
+  const std::string text = read_text(paths);
+  const Tokenizer tokenizer =
+      stored_tokenizer ? Tokenizer::from_json(*stored_tokenizer) : make_tokenizer(s.tokenizer, text);
+  return {tokenizer, TokenSource(encode_text(tokenizer, text), tokenizer.vocabulary_size())};
 }
 
-bool is_token_file(const std::string& path) { return path.ends_with(".tokens"); }
+// Reads the whole corpus, and so finds damage in a token file before the training does.
+std::string fingerprint(const TokenSource& tokens) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%lld tokens with the hash %016llx", static_cast<long long>(tokens.size()),
+                static_cast<unsigned long long>(tokens.hash()));
+  return text;
+}
 
 }  // namespace
 
 LmData load_data(const LmSettings& s, const std::string* stored_tokenizer) {
   if (s.data.empty()) return story_data(s, stored_tokenizer);
-  const std::vector<std::filesystem::path> paths(s.data.begin(), s.data.end());
-  const bool mapped = s.data.size() == 1 && is_token_file(s.data.front());
-  const std::string text = mapped ? std::string() : read_text(paths);
-  Tokenizer tokenizer = stored_tokenizer ? Tokenizer::from_json(*stored_tokenizer) : make_tokenizer(s.tokenizer, text);
-  const TokenSource tokens = mapped ? TokenSource::open(paths.front(), tokenizer.hash())
-                                    : TokenSource(tokenizer.encode(text), tokenizer.vocabulary_size());
+  const auto [tokenizer, tokens] = read_corpus(s, stored_tokenizer);
   const WindowOptions window{.batch = s.batch, .context = s.context, .separator = {}};
   const auto [training, validation] = tokens.split(s.val_fraction);
   EvaluationSet held_out;
@@ -95,7 +106,7 @@ LmData load_data(const LmSettings& s, const std::string* stored_tokenizer) {
   const std::string description = std::to_string(training.size()) + " tokens to train on, " +
                                   std::to_string(validation.size()) + " to validate with, vocabulary " +
                                   std::to_string(tokenizer.vocabulary_size());
-  return {tokenizer, LanguageModelBatches(training, window), held_out, {}, text_fingerprint(tokens), description};
+  return {tokenizer, LanguageModelBatches(training, window), held_out, {}, fingerprint(tokens), description};
 }
 
 }  // namespace heed::examples

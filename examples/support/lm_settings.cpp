@@ -1,6 +1,7 @@
 #include "examples/support/lm_settings.hpp"
 
 #include <CLI/CLI.hpp>
+#include <heed/data/token_file.hpp>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -85,8 +86,10 @@ LmFlags::LmFlags()
   add("data", s.data, "Text files, folders, or one token file. Without it: the built-in stories")
       ->type_name("PATH...")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  add("tokenizer", s.tokenizer, "byte, char (characters of the text), or a SentencePiece FILE.model [char]")
-      ->type_name("byte|char|FILE.model");
+  add("tokenizer", s.tokenizer,
+      "byte, char (characters of the text), or a SentencePiece FILE.model [char; a token file holds its own]")
+      ->type_name("byte|char|FILE.model")
+      ->check([](const std::string& name) { return tokenizer_name_error(name); });
   add("val-fraction", s.val_fraction, "Last part of the data, kept for validation [0.1]")->check(CLI::Range(0.0, 0.9));
   app.option_defaults()->group("Model");
   add("preset", s.preset,
@@ -178,6 +181,10 @@ LmSettings LmFlags::resolve(const std::string* stored_text) const {
   });
   if (!stored && is_given("lr") && !is_given("min-lr")) s.min_lr = s.lr / 10;
   if (!stored && !is_given("warmup")) s.warmup = std::min(s.warmup, s.steps / 10);
+  for (const std::string& path : s.data)
+    if (is_given("tokenizer") && is_token_file(path))
+      throw UsageError("--tokenizer is " + s.tokenizer + " but " + path +
+                       " is a token file, which holds its tokenizer; leave --tokenizer out");
   if (s.warmup > s.steps)
     throw UsageError("--warmup is " + std::to_string(s.warmup) + " and --steps " + std::to_string(s.steps) +
                      "; the warm-up must not be longer");

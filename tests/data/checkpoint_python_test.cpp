@@ -7,24 +7,14 @@
 
 #include "tests/data/checkpoint_model.hpp"
 #include "tests/data/temporary_folder.hpp"
-#include "tests/tools/run.hpp"
+#include "tests/tools/python.hpp"
 
 using namespace heed;
-using heed::test::bytes_of, heed::test::close, heed::test::quoted, heed::test::Ran, heed::test::run,
-    heed::test::same_bits;
+using heed::test::bytes_of, heed::test::close, heed::test::python_with, heed::test::quoted, heed::test::Ran,
+    heed::test::run, heed::test::same_bits;
 namespace fs = std::filesystem;
 
 static const fs::path kSource = HEED_SOURCE_DIR;
-
-// An interpreter that has the modules; empty, with a message, if there is none.
-static std::string python_with(const std::string& modules) {
-  const char* chosen = std::getenv("HEED_PYTHON");
-  for (const std::string& python : {std::string(chosen ? chosen : "/usr/bin/python3"), std::string("python3")}) {
-    if (run(quoted(python) + " -c " + quoted("import " + modules)).exit_code == 0) return quoted(python);
-  }
-  MESSAGE("skipped: no python3 with ", modules);
-  return {};
-}
 
 static void exchange(const std::string& python, const std::string& verb, const fs::path& folder) {
   const Ran ran =

@@ -78,10 +78,53 @@ TEST_CASE("text in pieces is the same text") {
     std::string joined;
     std::size_t broken = 0;
     read_text_pieces(
-        {a, b}, [&](std::string_view piece) { broken += find_invalid_utf8(piece).has_value(), joined += piece; }, size);
+        {a, b},
+        [&](const TextPiece& piece) { broken += find_invalid_utf8(piece.text).has_value(), joined += piece.text; },
+        size);
     CHECK((joined == text + "\n" + text));
     CHECK(broken == 0);
   }
+}
+
+TEST_CASE("each piece of a text tells its place in its file") {
+  TemporaryFolder f;
+  std::string text = "\xEF\xBB\xBF";
+  for (int i = 0; i < 300; ++i) text += i % 11 ? "ä€😀 words " : "\n";
+  const std::vector<std::filesystem::path> files = {f.write("a.txt", text), f.write("b.txt", text + "\n"),
+                                                    f.write("c.txt", text)};
+  std::size_t seams = 0;
+  for (std::size_t size : {1, 10, 333, 1 << 20}) {
+    read_text_pieces(
+        files,
+        [&](const TextPiece& piece) {
+          std::ifstream in(piece.file, std::ios::binary);
+          in.seekg(static_cast<std::streamoff>(piece.offset));
+          std::string there(piece.text.size(), '?');
+          in.read(there.data(), static_cast<std::streamsize>(there.size()));
+          const bool seam = piece.offset == text.size() && piece.file == files[0];
+          seams += seam;
+          CHECK((piece.text == (seam ? "\n" : there)));
+        },
+        size);
+  }
+  CHECK(seams == 4);  // b.txt ends with a line feed of its own, and c.txt is the last
+}
+
+TEST_CASE("texts are cut after lines, before spaces, or at least between characters") {
+  CHECK(cut_text("", 0, 10) == 0);
+  CHECK(cut_text("one\ntwo\n", 0, 100) == 4);
+  CHECK(cut_text("one\ntwo\n", 4, 100) == 8);
+  CHECK(cut_text("one\ntwo", 4, 100) == 0);  // the line may go on
+  CHECK(cut_text("one two  three", 0, 11) == 7);
+  CHECK(cut_text("one two  three", 0, 8) == 7);   // before all spaces of a row
+  CHECK(cut_text("one two  three", 0, 14) == 0);  // a line feed may follow
+  CHECK(cut_text("one two  three", 3, 6) == 6);   // no space behind `least`
+  CHECK(cut_text("aé€😀", 0, 5) == 3);
+  CHECK(cut_text("aé€😀", 0, 6) == 6);
+  CHECK(cut_text("aé€😀", 0, 9) == 6);
+  CHECK(cut_text("aé€😀", 0, 10) == 0);
+  CHECK(cut_text("one\n", 0, 3) == 3);  // the line feed is beyond
+  CHECK(cut_text("on \n", 0, 3) == 2);
 }
 
 TEST_CASE("what cannot be read is named") {
@@ -98,7 +141,7 @@ TEST_CASE("what cannot be read is named") {
   for (std::size_t size : {1, 16, 99, 101})
     CHECK(has(error_of([&] {
                 read_text_pieces(
-                    {bad}, [](std::string_view) {}, size);
+                    {bad}, [](const TextPiece&) {}, size);
               }),
               "0xFE at offset 100"));
   CHECK(has(error_of([&] { read_text(f.write("cut.txt", "ab\n\xE2\x82")); }), "0xE2 at offset 3"));

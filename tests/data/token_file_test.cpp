@@ -1,6 +1,8 @@
 #include <doctest/doctest.h>
 #include <cmath>
 #include <heed/core/check.hpp>
+#include <heed/data/stories.hpp>
+#include <heed/data/text.hpp>
 #include <heed/data/token_file.hpp>
 #include <numeric>
 
@@ -16,10 +18,24 @@ std::string bytes_of(const std::filesystem::path& p) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-void write_ids(const std::filesystem::path& p, const Ids& ids, Index vocabulary, std::uint64_t hash = 0) {
-  TokenWriter w(p, vocabulary, hash);
+template <class About>  // a vocabulary or a tokenizer
+void write_ids(const std::filesystem::path& p, const Ids& ids, const About& about) {
+  TokenWriter w(p, about);
   w.append(ids);
   w.finish();
+}
+
+std::size_t files_in(const std::filesystem::path& folder) {
+  return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
+}
+
+// Texts of several files, with characters of one to four bytes; lines of all lengths up to one that is longer than a
+// part.
+std::vector<std::filesystem::path> mixed_texts(const TemporaryFolder& f) {
+  std::string stories = Stories().text(5, 150000), line, words;
+  for (int i = 0; i < 4000; ++i) line += i % 5 ? "zwölf Boxkämpfer  " : "€ 😀 ", words += "こんにちは";
+  return {f.write("a.txt", "\xEF\xBB\xBF" + stories), f.write("b.txt", line + line + "\n\n\n" + line),
+          f.write("c.txt", words + "\n  \n" + stories + "\tend ")};
 }
 
 }  // namespace
@@ -30,7 +46,7 @@ TEST_CASE("token files give back what was written, two bytes a token while that 
     CAPTURE(vocabulary);
     const Ids ids = {0, 2, 1, static_cast<std::int32_t>(vocabulary - 1)};
     const auto file = f.path / "x.tokens";
-    TokenWriter w(file, vocabulary, 77);
+    TokenWriter w(file, vocabulary);
     w.append(std::span(ids).first(1));
     w.append({});
     w.append(std::span(ids).subspan(1));
@@ -38,12 +54,13 @@ TEST_CASE("token files give back what was written, two bytes a token while that 
     w.finish();
     CHECK(w.size() == 4);
     CHECK(std::filesystem::file_size(file) == 64 + 4 * (vocabulary <= 65536 ? 2 : 4));
-    const TokenSource source = TokenSource::open(file, 77);
+    const TokenSource source = TokenSource::open(file);
     CHECK(source.size() == 4);
     CHECK(source.vocabulary_size() == vocabulary);
     CHECK(source.to_vector() == ids);
     CHECK(source[2] == 1);
-    CHECK(std::distance(std::filesystem::directory_iterator(f.path), {}) == 1);
+    CHECK(source.hash() == TokenSource(ids, vocabulary).hash());
+    CHECK(files_in(f.path) == 1);
     std::filesystem::remove(file);
   }
 }
@@ -51,70 +68,160 @@ TEST_CASE("token files give back what was written, two bytes a token while that 
 TEST_CASE("an unfinished token file leaves nothing behind and the old one in place") {
   TemporaryFolder f;
   const auto file = f.path / "x.tokens";
-  write_ids(file, {1, 2}, 5);
+  write_ids(file, {1, 2}, Index{5});
   {
-    TokenWriter w(file, 9);
+    TokenWriter w(file, Index{9});
     w.append(Ids{3});
   }
   CHECK(TokenSource::open(file).to_vector() == Ids{1, 2});
-  CHECK(std::distance(std::filesystem::directory_iterator(f.path), {}) == 1);
+  CHECK(files_in(f.path) == 1);
 }
 
-TEST_CASE("texts are tokenized a piece at a time") {
+TEST_CASE("texts are tokenized a piece at a time, to the tokens of the whole") {
+  TemporaryFolder f;
+  const std::vector<std::filesystem::path> files = mixed_texts(f);
+  const std::string text = read_text(files);
+  const SentencePieceTokenizer unigram = SentencePieceTokenizer::train(files, {.vocabulary = 460, .model = "unigram"});
+  for (const Tokenizer& t :
+       {Tokenizer(ByteTokenizer()), Tokenizer(CharTokenizer::train(files)),
+        Tokenizer(SentencePieceTokenizer::train(files, {.vocabulary = 460})), Tokenizer(unigram)}) {
+    CAPTURE(t.kind());
+    const auto file = f.path / "x.tokens";
+    std::uintmax_t read = 0;
+    const Index count = write_tokens(file, files, t, [&](std::uintmax_t bytes) { read = bytes; });
+    CHECK(read == text.size());
+    const TokenSource source = TokenSource::open(file, t.hash());
+    CHECK(count == source.size());
+    CHECK((source.to_vector() == encode_text(t, text)));
+    Ids lines;
+    for (std::string_view rest = text; !rest.empty();) {
+      const std::size_t n = std::min(rest.find('\n'), rest.size() - 1) + 1;
+      const Ids line = lines.empty() ? t.encode(rest.substr(0, n)) : t.encode_next(rest.substr(0, n));
+      lines.insert(lines.end(), line.begin(), line.end());
+      rest.remove_prefix(n);
+    }
+    CHECK((source.to_vector() == lines));
+    // The library sums the scores of unigram pieces in float: over a long text they lose the digits that decide.
+    if (t.hash() != Tokenizer(unigram).hash()) CHECK((source.to_vector() == t.encode(text)));
+    CHECK((source.tokenizer().decode(source.to_vector()) == text));
+    CHECK(source.tokenizer().to_json() == t.to_json());
+    CHECK(source.hash() == TokenSource(lines, t.vocabulary_size()).hash());
+  }
+}
+
+TEST_CASE("a character that the tokenizer lacks is told with its place in its file") {
   TemporaryFolder f;
   std::string text;
-  for (int i = 0; i < 200000; ++i) text += "line " + std::to_string(i) + "\n";
-  const Tokenizer t = CharTokenizer(text);
-  const auto file = f.path / "x.tokens";
-  CHECK(write_tokens(file, {f.write("x.txt", text)}, t) == static_cast<Index>(text.size()));
-  CHECK((t.decode(TokenSource::open(file, t.hash()).to_vector()) == text));
-  const auto other = f.write("y.txt", "Z");
-  CHECK(has(error_of([&] { write_tokens(f.path / "y.tokens", {other}, t); }), "the character 'Z'"));
-  CHECK_FALSE(std::filesystem::exists(f.path / "y.tokens"));
+  for (int i = 0; i < 100000; ++i) text += "line\n";
+  const Tokenizer t = CharTokenizer("line\n€ Z");
+  const auto good = f.write("good.txt", text), to = f.path / "y.tokens";
+  for (const std::size_t at : {0ul, 1ul, 70000ul, 200000ul, 500000ul}) {
+    CAPTURE(at);
+    const auto bad = f.write("bad.txt", "\xEF\xBB\xBF" + text.substr(0, at) + "€é" + text);
+    const std::string sentence = "the character 'é' (U+00E9) at byte offset " + std::to_string(at + 6) + " of " +
+                                 bad.native() + " is not among the 8 characters of the training text";
+    CHECK(has(error_of([&] { write_tokens(to, {bad}, t); }), sentence));
+    CHECK(has(error_of([&] { write_tokens(to, {good, bad, good}, t); }), sentence));
+    CHECK(has(error_of([&] { write_tokens(to, {good, good, bad}, t); }), sentence));
+  }
+  CHECK(files_in(f.path) == 2);
+  CHECK(has(error_of([&] { encode_text(t, text + "é"); }), "at byte offset 500000 is not"));
+}
+
+TEST_CASE("what a watcher throws ends the writing and leaves nothing") {
+  TemporaryFolder f;
+  const auto text = f.write("x.txt", "text");
+  CHECK_THROWS_AS(write_tokens(f.path / "x.tokens", {text}, ByteTokenizer(),
+                               [](std::uintmax_t) { throw std::logic_error("stop"); }),
+                  std::logic_error);
+  CHECK(files_in(f.path) == 1);
+}
+
+TEST_CASE("token files know themselves and hold their tokenizer") {
+  TemporaryFolder f;
+  struct Own {
+    Ids encode(std::string_view text) const { return Ids(text.size(), 1); }
+    std::string decode(std::span<const std::int32_t> ids) const { return std::string(ids.size(), 'x'); }
+    Index vocabulary_size() const { return 2; }
+    std::string kind() const { return "own"; }
+    std::string state() const { return ""; }
+  };
+  const auto file = f.path / "x.bin";
+  write_ids(file, {1, 2, 3}, Tokenizer(CharTokenizer("äbc€")));
+  CHECK(is_token_file(file));
+  CHECK(is_token_file("none.tokens"));
+  CHECK_FALSE(is_token_file(f.write("x.txt", "HEEDTOK")));
+  CHECK_FALSE(is_token_file(f.path));
+  CHECK_FALSE(is_token_file(f.path / "none"));
+  const TokenSource source = TokenSource::open(file);
+  CHECK(source.tokenizer().decode(source.to_vector()) == "cä€");
+  CHECK(source.part(1, 2).tokenizer().vocabulary_size() == 4);
+  CHECK(has(error_of([&] { TokenSource({1}, 2).tokenizer(); }), "in memory does not hold the tokenizer"));
+  write_ids(file, {1}, Index{5});
+  CHECK(has(error_of([&] { TokenSource::open(file).tokenizer(); }), "x.bin does not hold the tokenizer that made it"));
+  write_ids(file, {1}, Tokenizer(Own()));
+  CHECK(has(error_of([&] { TokenSource::open(file).tokenizer(); }), "of the kind \"own\""));
 }
 
 TEST_CASE("what is not a token file of this program is refused") {
   TemporaryFolder f;
   const auto file = f.path / "x.tokens";
-  write_ids(file, {1, 2, 3}, 5, 11);
+  const Tokenizer t = CharTokenizer("abcde");
+  write_ids(file, {1, 2, 3}, t);
   const std::string good = bytes_of(file);
   const auto refused = [&](std::string bytes) {
     return error_of([&] { TokenSource::open(f.write("bad.tokens", bytes)); });
   };
   CHECK(has(error_of([&] { TokenSource::open(f.path / "none"); }), "cannot be opened: No such file"));
   CHECK(has(error_of([&] { TokenSource::open(f.path); }), "is not a token file"));
-  CHECK(has(error_of([&] { TokenSource::open(file, 12); }), "was made with another tokenizer"));
+  CHECK(has(error_of([&] { TokenSource::open(file, Tokenizer(ByteTokenizer()).hash()); }),
+            "was made with another tokenizer"));
   CHECK(has(refused(""), "is not a token file"));
   CHECK(has(refused("a text file that is long enough to hold a whole header, or so one might think"),
             "is not a token file"));
   CHECK(has(refused(good.substr(0, good.size() - 1)), "holds 2 tokens but its header says 3; it is truncated"));
   CHECK(has(refused(good + "x"), "something was appended"));
-  std::string newer = good, damaged = good;
+  CHECK(has(refused(good.substr(0, 70)), "bad.tokens ends within its tokenizer; it is truncated"));
+  for (std::size_t size = 0; size < good.size(); ++size) CHECK(refused(good.substr(0, size)) != "no error");
+  std::string newer = good;
   newer[8] = 2;
-  CHECK(has(refused(newer), "has version 2, but this program reads versions up to 1"));
-  damaged[16] ^= 1;
-  CHECK(has(refused(damaged), "the header of " + f.path.native() + "/bad.tokens is damaged"));
-  damaged = good;
-  damaged[64] = 9;
-  const TokenSource source = TokenSource::open(f.write("id.tokens", damaged));
+  CHECK(has(refused(newer), "has version 2, but this program reads version 1; tokenize the text again"));
+  const auto changed = [&](std::size_t at) {
+    std::string bytes = good;
+    bytes[at] = static_cast<char>(bytes[at] ^ 1);
+    return bytes;
+  };
+  CHECK(has(refused(changed(16)), "the header of " + f.path.native() + "/bad.tokens is damaged"));
+  // Every byte is guarded: by the header, the tokenizer, or the hash of the tokens.
+  for (std::size_t i = 0; i < good.size(); ++i) {
+    CAPTURE(i);
+    const std::string error = error_of([&] {
+      const TokenSource source = TokenSource::open(f.write("bit.tokens", changed(i)));
+      if (source.tokenizer().to_json() == t.to_json()) source.hash();
+    });
+    CHECK((error != "no error" || (good[i] == ' ' && i >= 64 && i < good.size() - 6)));  // spaces end the tokenizer
+  }
+  std::string other = good;
+  other[good.size() - 2] = 9;
+  const TokenSource source = TokenSource::open(f.write("id.tokens", other));
   CHECK(has(error_of([&] { source.to_vector(); }), "is damaged: token 9 is outside its vocabulary of 5"));
+  const TokenSource swapped = TokenSource::open(f.write("swap.tokens", changed(good.size() - 2)));
+  CHECK(has(error_of([&] { swapped.hash(); }), "swap.tokens is damaged: its tokens are not those that were written"));
+  CHECK(swapped.part(0, 2).hash() == TokenSource({1, 2}, 5).hash());
 }
 
 TEST_CASE("writers refuse what they cannot write") {
   TemporaryFolder f;
-  CHECK(has(error_of([&] { TokenWriter(f.path / "no/x", 5); }), "cannot be created: No such file"));
-  CHECK(has(error_of([&] { TokenWriter(f.path / "x", 0); }), "must be positive"));
-  TokenWriter w(f.path / "x", 5);
+  CHECK(has(error_of([&] { TokenWriter(f.path / "no/x", Index{5}); }),
+            "token file: there is no folder " + f.path.native() + "/no for x"));
+  CHECK(has(error_of([&] { TokenWriter(f.path / "x", Index{0}); }), "must be positive"));
+  TokenWriter w(f.path / "x", Index{5});
   CHECK(has(error_of([&] { w.append(Ids{1, 5}); }), "token 5 is outside the vocabulary of 5"));
   CHECK_THROWS_AS(w.append(Ids{-1}), Error);
   w.finish();
   CHECK_THROWS_AS(w.append(Ids{1}), Error);
   CHECK_THROWS_AS(w.finish(), Error);
   CHECK(TokenSource::open(f.path / "x").size() == 0);
-  if (std::filesystem::exists("/dev/full")) {
-    std::filesystem::create_symlink("/dev/full", f.path / "full.writing");
-    CHECK(has(error_of([&] { write_ids(f.path / "full", Ids(100, 1), 5); }), "cannot be written: No space left"));
-  }
 }
 
 TEST_CASE("sources split and share") {

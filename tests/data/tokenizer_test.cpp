@@ -93,7 +93,9 @@ TEST_CASE("SentencePiece learns BPE and unigram models that give every text back
 TEST_CASE("SentencePiece models are read from files") {
   TemporaryFolder f;
   const auto trained = SentencePieceTokenizer::train({f.write("text.txt", corpus())}, {.vocabulary = 350});
-  const auto file = f.write("pieces.model", trained.state());
+  const auto file = f.path / "pieces.model";
+  trained.save(file);
+  CHECK(has(error_of([&] { trained.save(f.path / "no/pieces.model"); }), "tokenizer: there is no folder "));
   const Tokenizer t = make_tokenizer(file, "");
   CHECK(t.kind() == "sentencepiece");
   CHECK(t.state() == trained.state());
@@ -104,6 +106,94 @@ TEST_CASE("SentencePiece models are read from files") {
     CHECK(has(error_of([&] { make_tokenizer(f.write("bad.model", bytes), ""); }),
               "bad.model is not a SentencePiece model"));
   CHECK_THROWS_AS(make_tokenizer("word", "x"), Error);
+}
+
+// Parts as StreamEncoder cuts them, but small: after lines, or before spaces.
+static void check_parts(const Tokenizer& t, const std::string& text) {
+  for (std::size_t least : {0, 1, 7, 50, 400}) {
+    Ids ids;
+    std::string_view rest = text;
+    while (!rest.empty()) {
+      std::size_t n = cut_text(rest, least, least + 40);
+      if (n == 0) n = rest.size();
+      const std::string_view part = rest.substr(0, n);
+      const Ids more = rest.size() == text.size() ? t.encode(part) : t.encode_next(part);
+      ids.insert(ids.end(), more.begin(), more.end());
+      rest.remove_prefix(n);
+    }
+    CAPTURE(least);
+    CHECK((ids == t.encode(text)));
+  }
+}
+
+TEST_CASE("a text encoded in parts has the tokens of the whole, whatever a model does at the start of a text") {
+  const std::string text =
+      " \n two  spaces\n\n\n" + Stories().text(4, 3000) + " end \n \n  \nzwölf € 😀\n" + Stories().text(5, 900) + "\n";
+  TemporaryFolder f;
+  const auto own = SentencePieceTokenizer::train_on_text(corpus(), {.vocabulary = 440}),
+             unigram = SentencePieceTokenizer::train_on_text(corpus(), {.vocabulary = 440, .model = "unigram"});
+  // The same models as others are trained: settings of the normaliser (field 3 of the model's protocol buffer) that
+  // are appended replace its own. With a space before each text (3), and spaces joined and taken away at the ends (4).
+  for (const SentencePieceTokenizer& model : {own, unigram})
+    for (const std::string& settings : {std::string(), std::string("\x1a\x02\x18\x01"), std::string("\x1a\x02\x20\x01"),
+                                        std::string("\x1a\x04\x18\x01\x20\x01")}) {
+      const Tokenizer t = SentencePieceTokenizer::from_state(model.state() + settings);
+      CAPTURE(settings.size());
+      CHECK((settings.empty() || t.encode(" a  b") != Tokenizer(model).encode(" a  b")));
+      check_parts(t, text);
+    }
+  check_parts(ByteTokenizer(), text);
+  check_parts(CharTokenizer(text), text);
+}
+
+TEST_CASE("the stream encoder does not care how its text is cut") {
+  std::string text = Stories().text(6, 90000), words;
+  for (int i = 0; i < 90000; ++i) words += "長い言葉";  // more than a megabyte without line feed and space
+  text += words + "\nzwölf €\n" + Stories().text(7, 100000);
+  const Tokenizer t =
+      SentencePieceTokenizer::train_on_text(words.substr(0, 120000) + text.substr(0, 50000), {.vocabulary = 460});
+  const Ids whole = encode_text(t, text);
+  CHECK((t.decode(whole) == text));
+  for (std::size_t size : {3001, 65536, 1 << 22}) {
+    Ids ids;
+    StreamEncoder encoder(t,
+                          [&](std::span<const std::int32_t> more) { ids.insert(ids.end(), more.begin(), more.end()); });
+    for (std::size_t at = 0; at < text.size(); at += size) encoder.feed(std::string_view(text).substr(at, size));
+    encoder.finish();
+    CHECK((ids == whole));
+  }
+  CHECK(encode_text(t, "").empty());
+}
+
+TEST_CASE("characters of files are those of their text") {
+  TemporaryFolder f;
+  const auto a = f.write("a.txt", "\xEF\xBB\xBFzwölf"), b = f.write("b.txt", "€ 😀");
+  CHECK(CharTokenizer::train({a, b}).state() == "\n flwzö€😀");
+  CHECK(make_tokenizer("char", std::vector<std::filesystem::path>{a}).state() == "flwzö");
+  CHECK(has(error_of([&] { CharTokenizer::train({f.write("none.txt", "")}); }), "there is no text"));
+}
+
+TEST_CASE("SentencePiece learns of a large text from lines all over it") {
+  TemporaryFolder f;
+  const std::string text = corpus();
+  const auto file = f.write("text.txt", text);
+  const auto whole = SentencePieceTokenizer::train({file}, {.vocabulary = 400});
+  CHECK(whole.state() == SentencePieceTokenizer::train_on_text(text, {.vocabulary = 400}).state());
+  CHECK(whole.state() ==
+        SentencePieceTokenizer::train({file}, {.vocabulary = 400, .sample = static_cast<Index>(text.size())}).state());
+  const SentencePieceOptions third{.vocabulary = 400, .sample = 20000};
+  const auto part = SentencePieceTokenizer::train({file}, third);
+  CHECK(part.state() != whole.state());
+  CHECK(part.state() == SentencePieceTokenizer::train({file}, third).state());
+  // Words of the end are known as well as those of the beginning.
+  const std::string late = "Zanzibar and Zanzibar and Zanzibar\n";
+  std::string more = text;
+  for (int i = 0; i < 1000; ++i) more += late;
+  CHECK(SentencePieceTokenizer::train({f.write("more.txt", more)}, third).encode("Zanzibar").size() < 4);
+  CHECK_THROWS_AS(SentencePieceTokenizer::train({file}, {.sample = 0}), Error);
+  const Tokenizer one_line =
+      SentencePieceTokenizer::train_on_text(std::string(300000, 'x') + " word", {.vocabulary = 266});
+  CHECK(one_line.decode(one_line.encode("xx")) == "xx");
 }
 
 TEST_CASE("SentencePiece explains what it cannot learn") {

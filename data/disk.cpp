@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <heed/core/check.hpp>
-#include <heed/data/checkpoint_disk.hpp>
+#include <heed/data/disk.hpp>
 #include <system_error>
 #include <utility>
 
@@ -25,15 +25,6 @@ struct Descriptor {
   Descriptor& operator=(const Descriptor&) = delete;
   ~Descriptor() {
     if (fd >= 0) ::close(fd);
-  }
-};
-
-// Removes the temporary file unless it was renamed.
-struct Temporary {
-  const fs::path& path;
-  bool armed = true;
-  ~Temporary() {
-    if (armed) ::unlink(path.c_str());
   }
 };
 
@@ -69,18 +60,6 @@ int open_temporary(const char* op, const fs::path& path, const fs::path& tempora
              path.string());
 }
 
-// errno of the first failure, or 0.
-int write_all(int fd, const unsigned char* bytes, std::size_t size, std::size_t& written) {
-  constexpr std::size_t kChunk = std::size_t{1} << 30;  // Linux writes at most 2 GiB a call
-  while (written < size) {
-    const ssize_t n = ::write(fd, bytes + written, std::min(kChunk, size - written));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return n < 0 ? errno : ENOSPC;
-    written += static_cast<std::size_t>(n);
-  }
-  return 0;
-}
-
 // 0 or errno.
 int sync_folder(const fs::path& folder) {
   Descriptor file(open_again(folder.c_str(), O_RDONLY | O_DIRECTORY));
@@ -91,29 +70,69 @@ int sync_folder(const fs::path& folder) {
 
 }  // namespace
 
-void replace_file(const char* op, const fs::path& given, const unsigned char* bytes, std::size_t size) {
+NewFile::NewFile(const char* op, const fs::path& given, std::size_t size) : op_(op), size_(size) {
   std::error_code ignored;
-  const fs::path path = fs::is_symlink(given, ignored) ? fs::weakly_canonical(given, ignored) : given;
-  require(path.has_filename(), op, ": the path «", path.string(), "» has no file name");
-  require(!fs::is_directory(path, ignored), op, ": ", path.string(), " is a folder; it must be a file");
-  const bool replaces = fs::exists(path, ignored);
-  const char* consolation = replaces ? "; the previous file is unchanged" : "";
-  fs::path temporary = path;
-  temporary += ".tmp";
+  path_ = fs::is_symlink(given, ignored) ? fs::weakly_canonical(given, ignored) : given;
+  require(path_.has_filename(), op, ": the path «", path_.string(), "» has no file name");
+  require(!fs::is_directory(path_, ignored), op, ": ", path_.string(), " is a folder; it must be a file");
+  consolation_ = fs::exists(path_, ignored) ? "; the previous file is unchanged" : "";
+  temporary_ = path_;
+  temporary_ += ".tmp";
+  fd_ = open_temporary(op, path_, temporary_);
+}
 
-  const Descriptor file(open_temporary(op, path, temporary));
-  Temporary cleanup{temporary};  // is removed before the lock goes with the descriptor
-  std::size_t written = 0;
-  int error = ::ftruncate(file.fd, 0) != 0 ? errno : write_all(file.fd, bytes, size, written);
-  require(error == 0, op, ": ", path.string(), " could not be written: ", reason(error), " after ", written, " of ",
-          size, " bytes", consolation);
-  error = ::fsync(file.fd) != 0 ? errno : 0;
-  if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
-  require(error == 0, op, ": ", path.string(), " could not be written: ", reason(error), consolation);
-  cleanup.armed = false;
-  error = sync_folder(path.has_parent_path() ? path.parent_path() : ".");
-  require(error == 0, op, ": ", path.string(),
+NewFile::~NewFile() {
+  if (fd_ < 0) return;
+  if (!placed_) ::unlink(temporary_.c_str());  // before the lock goes with the descriptor
+  ::close(fd_);
+}
+
+void NewFile::write(const void* bytes, std::size_t count) {
+  constexpr std::size_t kChunk = std::size_t{1} << 30;  // Linux writes at most 2 GiB a call
+  if (!cut_ && ::ftruncate(fd_, 0) != 0) refuse(errno);
+  cut_ = true;
+  const char* from = static_cast<const char*>(bytes);
+  for (std::size_t done = 0; done < count;) {
+    const ssize_t n = ::write(fd_, from + done, std::min(kChunk, count - done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) refuse(n < 0 ? errno : ENOSPC);
+    done += static_cast<std::size_t>(n);
+    written_ += static_cast<std::size_t>(n);
+  }
+}
+
+void NewFile::overwrite(const void* bytes, std::size_t count) {
+  const char* from = static_cast<const char*>(bytes);
+  for (std::size_t done = 0; done < count;) {
+    const ssize_t n = ::pwrite(fd_, from + done, count - done, static_cast<off_t>(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) refuse(n < 0 ? errno : ENOSPC);
+    done += static_cast<std::size_t>(n);
+  }
+}
+
+void NewFile::refuse(int error) const {
+  const std::string of = size_ > 0 ? " of " + std::to_string(size_) : std::string();
+  heed::fail(op_, ": ", path_.string(), " could not be written: ", reason(error), " after ", written_, of, " bytes",
+             consolation_);
+}
+
+void NewFile::finish() {
+  write(nullptr, 0);  // an empty file is cut as well
+  int error = ::fsync(fd_) != 0 ? errno : 0;
+  if (error == 0 && ::rename(temporary_.c_str(), path_.c_str()) != 0) error = errno;
+  require(error == 0, op_, ": ", path_.string(), " could not be written: ", reason(error), consolation_);
+  placed_ = true;
+  error = sync_folder(path_.has_parent_path() ? path_.parent_path() : ".");
+  require(error == 0, op_, ": ", path_.string(),
           " is written, but a power cut may undo it: its folder could not be synced: ", reason(error));
+  ::close(std::exchange(fd_, -1));
+}
+
+void replace_file(const char* op, const fs::path& path, const unsigned char* bytes, std::size_t size) {
+  NewFile file(op, path, size);
+  file.write(bytes, size);
+  file.finish();
 }
 
 InputFile::InputFile(const char* op, fs::path path) : op_(op), path_(std::move(path)) {
@@ -144,3 +163,5 @@ void InputFile::read(unsigned char* to, std::size_t count) {
 }
 
 }  // namespace heed::detail
+
+void heed::check_place(const char* op, const std::filesystem::path& path) { detail::NewFile(op, path); }

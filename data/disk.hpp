@@ -1,0 +1,64 @@
+// Files that are replaced whole or not at all.
+#pragma once
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+
+namespace heed {
+
+// Throws Error, which begins with `op`, unless a file could be written to `path` now: before long work for that file.
+// Leaves nothing there.
+void check_place(const char* op, const std::filesystem::path& path);
+
+}  // namespace heed
+
+namespace heed::detail {
+
+// A file written piece by piece that takes the place of `path` whole, or not at all: path.tmp in the same folder is
+// written, synced and renamed, and the folder synced. Until finish(), and whatever fails, `path` stays as it was;
+// without finish() path.tmp is removed. A path.tmp left by a killed program is overwritten; one that another program is
+// writing is an Error. Where `path` is a symbolic link, its target is replaced. Errors begin with `op`.
+class NewFile {
+ public:
+  NewFile(const char* op, const std::filesystem::path& path, std::size_t size = 0);  // size, where known, is for errors
+  ~NewFile();
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+
+  void write(const void* bytes, std::size_t count);      // at the end
+  void overwrite(const void* bytes, std::size_t count);  // the beginning, which is written already
+  void finish();                                         // nothing may follow
+
+ private:
+  [[noreturn]] void refuse(int error) const;
+
+  const char* op_;
+  std::filesystem::path path_, temporary_;
+  const char* consolation_ = "";
+  std::size_t size_, written_ = 0;
+  int fd_ = -1;
+  bool cut_ = false, placed_ = false;  // what a killed program left was cut off; the file is in its place
+};
+
+// Makes `path` hold these bytes, by a NewFile.
+void replace_file(const char* op, const std::filesystem::path& path, const unsigned char* bytes, std::size_t size);
+
+// An open file that is read; errors begin with `op` and name the file.
+class InputFile {
+ public:
+  InputFile(const char* op, std::filesystem::path path);  // Error unless it is a regular file that can be read
+  ~InputFile();
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  std::size_t size() const { return size_; }
+  void read(unsigned char* to, std::size_t count);  // the next bytes; Error when there are fewer
+
+ private:
+  const char* op_;
+  std::filesystem::path path_;
+  int fd_ = -1;
+  std::size_t size_ = 0;
+};
+
+}  // namespace heed::detail

@@ -1,0 +1,254 @@
+// tokenize as a person runs it, and train_lm on what it leaves.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <heed/data/stories.hpp>
+#include <heed/data/text.hpp>
+#include <heed/data/token_file.hpp>
+
+#include "tests/examples/programs.hpp"
+
+using namespace heed;
+using test::bytes_of;
+using test::contains;
+using test::Failing;
+using test::quoted;
+using test::Ran;
+namespace fs = std::filesystem;
+
+namespace {
+
+class Folder {
+ public:
+  std::string path() const { return folder_.path.string(); }
+  std::string file(const std::string& name) const { return (folder_.path / name).string(); }
+  std::string write(const std::string& name, const std::string& text) const { return folder_.write(name, text); }
+  std::string in_folder(const std::string& name) const {
+    return "env -C " + quoted(path()) + " " + test::program(name);
+  }
+  std::string tokenize(const std::string& flags) const { return in_folder("tokenize") + " " + flags; }
+  Ran run(const std::string& flags) const { return test::run("exec " + tokenize(flags)); }
+  std::string train(const std::string& flags) const {
+    return in_folder("train_lm") +
+           " --layers 1 --heads 2 --width 16 --context 16 --batch 4 --sample 0 --checkpoint lm.h5 " + flags;
+  }
+  std::size_t files() const {
+    return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder_.path), fs::directory_iterator()));
+  }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+std::string mixed_text() { return Stories().text(3, 40000) + "zwölf Boxkämpfer € 😀\n" + Stories().text(4, 5000); }
+
+// The most resident memory that a command took, in bytes; this process's own is counted too.
+double peak_of(const std::string& command) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::execl("/bin/sh", "sh", "-c", ("exec >/dev/null 2>&1; exec " + command).c_str(), nullptr);
+    ::_exit(127);
+  }
+  int status = 0;
+  rusage usage{};
+  REQUIRE(::wait4(child, &status, 0, &usage) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  return 1024.0 * static_cast<double>(usage.ru_maxrss);
+}
+
+}  // namespace
+
+TEST_CASE("tokenize: train_lm on the token file computes what it computes on the text") {
+  const Folder f;
+  const std::string text = mixed_text();
+  f.write("texts/a.txt", text.substr(0, 20000));
+  f.write("texts/b.txt", text.substr(20000));
+  for (const auto& [tokenizing, training] : std::vector<std::pair<std::string, std::string>>{
+           {"", ""},
+           {"--tokenizer byte", "--tokenizer byte"},
+           {"--train bpe --vocabulary 400 --model pieces.model", "--tokenizer pieces.model"},
+           {"--train unigram --vocabulary 400 --model pieces.model", "--tokenizer pieces.model"}}) {
+    CAPTURE(tokenizing);
+    const Ran ran = f.run("--data texts --out x.tokens " + tokenizing);
+    INFO(ran.output);
+    REQUIRE(ran.exit_code == 0);
+    CHECK(contains(ran.output, "x.tokens: "));
+    const std::string flags = " --steps 12 --eval-every 6 --log ";
+    const Ran on_text = test::run(f.train("--data texts " + training + flags + "text.log"));
+    REQUIRE(on_text.exit_code == 0);
+    const std::string checkpoint = bytes_of(f.file("lm.h5"));
+    const Ran on_tokens = test::run(f.train("--data x.tokens" + flags + "tokens.log"));
+    INFO(on_tokens.output);
+    REQUIRE(on_tokens.exit_code == 0);
+    CHECK(test::log_of(f.file("text.log")).size() == 12);
+    CHECK(test::same_losses(f.file("text.log"), f.file("tokens.log")));
+    CHECK(test::run(test::program("generate") + " --tokens 5 --checkpoint " + f.file("lm.h5")).exit_code == 0);
+    // Resumed, the token file is asked again.
+    CHECK(test::run(f.in_folder("train_lm") + " --resume --sample 0 --checkpoint lm.h5").exit_code == 0);
+  }
+  CHECK(SentencePieceTokenizer::load(f.file("pieces.model")).vocabulary_size() == 400);
+}
+
+TEST_CASE("tokenize: wrong flags say what is right and exit 2") {
+  const Folder f;
+  f.write("text.txt", "some text");
+  const auto refused = [&](const std::string& flags, const std::string& sentence) {
+    const Ran ran = f.run(flags);
+    INFO(flags << ": " << ran.output);
+    CHECK(ran.exit_code == 2);
+    CHECK(contains(ran.output, sentence));
+    CHECK(std::count(ran.output.begin(), ran.output.end(), '\n') == 1);
+    CHECK(f.files() == 1);
+  };
+  refused("--out x.tokens", "--data");
+  refused("--data text.txt", "--out");
+  refused("--data text.txt --out x.bin", "the name must end with .tokens");
+  refused("--data text.txt --out x.tokens --tokenizer word", "it must be byte, char or a SentencePiece FILE.model");
+  refused("--data text.txt --out x.tokens --train word", "bpe,unigram");
+  refused("--data text.txt --out x.tokens --vocabulary 9", "--train");
+  refused("--data text.txt --out x.tokens --model x.model", "--train");
+  refused("--data text.txt --out x.tokens --train bpe --tokenizer byte", "--tokenizer");
+  refused("--data text.txt --out x.tokens --train bpe --vocabulary 0", "--vocabulary");
+  refused("--data text.txt --out x.tokens --train bpe --model x", "the name must end with .model");
+  fs::rename(f.file("text.txt"), f.file("text.tokens"));
+  refused("--data text.tokens --out ./text.tokens", "is one of the files of --data");
+  const Ran help = f.run("--help");
+  CHECK(help.exit_code == 0);
+  for (const char* flag : {"--data", "--out", "--tokenizer", "--train", "--vocabulary", "--model"})
+    CHECK(contains(help.output, flag));
+}
+
+TEST_CASE("tokenize: what cannot be read or written is one sentence and exit 1, and leaves nothing") {
+  const Folder f;
+  f.write("text.txt", mixed_text());
+  const auto refused = [&](const std::string& flags, const std::string& sentence, std::size_t files) {
+    const Ran ran = f.run(flags);
+    INFO(flags << ": " << ran.output);
+    CHECK(ran.exit_code == 1);
+    CHECK(contains(ran.output, sentence));
+    CHECK(std::count(ran.output.begin(), ran.output.end(), '\n') == 1);
+    CHECK(f.files() == files);
+  };
+  refused("--data none.txt --out x.tokens", "none.txt does not exist", 1);
+  refused("--data text.txt --out none/x.tokens", "there is no folder none for x.tokens", 1);
+  refused("--data text.txt --out x.tokens --tokenizer none.model", "none.model cannot be opened", 1);
+  refused("--data text.txt --out x.tokens --train bpe --model no/x.model", "there is no folder no for x.model", 1);
+  f.write("bad.txt", std::string(3000000, 'x') + "\xFF");
+  refused("--data text.txt bad.txt --out x.tokens",
+          "text: bad.txt is not UTF-8: the byte 0xFF at offset 3000000 cannot stand there", 2);
+  refused("--data text.txt bad.txt --out x.tokens --tokenizer byte", "at offset 3000000", 2);
+  f.write("empty.txt", "");
+  refused("--data empty.txt --out x.tokens", "there is no text in empty.txt", 3);
+  refused("--data empty.txt --out x.tokens --tokenizer byte", "there is no text in empty.txt", 3);
+  REQUIRE(f.run("--data text.txt --out x.tokens").exit_code == 0);
+  refused("--data x.tokens --out y.tokens", "x.tokens is a token file; --data must be texts", 4);
+  refused("--data text.txt /dev/null --out y.tokens", "/dev/null is not a regular file", 4);
+}
+
+TEST_CASE("train_lm: token files that are damaged, truncated, foreign or not alone are one sentence") {
+  const Folder f;
+  f.write("text.txt", mixed_text());
+  REQUIRE(f.run("--data text.txt --out good.tokens").exit_code == 0);
+  const std::string good = bytes_of(f.file("good.tokens"));
+  const auto refused = [&](const std::string& flags, int exit_code, const std::string& sentence) {
+    const Ran ran = test::run(f.train("--steps 1 " + flags));
+    INFO(flags << ": " << ran.output);
+    CHECK(ran.exit_code == exit_code);
+    CHECK(contains(ran.output, sentence));
+    CHECK(std::count(ran.output.begin(), ran.output.end(), '\n') == 1);
+    CHECK_FALSE(fs::exists(f.file("lm.h5")));
+  };
+  f.write("foreign.tokens", "some other file of this name");
+  f.write("short.tokens", good.substr(0, good.size() - 2));
+  std::string damaged = good;
+  damaged[damaged.size() - 2000] ^= 1;
+  f.write("damaged.tokens", damaged);
+  f.write("other_name.bin", damaged);
+  TokenWriter(f.file("none.tokens"), Index{7}).finish();
+  refused("--data missing.tokens", 1, "missing.tokens cannot be opened: No such file");
+  refused("--data foreign.tokens", 1, "foreign.tokens is not a token file");
+  refused("--data short.tokens", 1, "it is truncated");
+  refused("--data damaged.tokens", 1, "damaged.tokens is damaged");
+  refused("--data other_name.bin", 1, "other_name.bin is damaged");
+  refused("--data none.tokens", 1, "none.tokens does not hold the tokenizer that made it");
+  refused("--data text.txt good.tokens", 2, "a token file must be the only one");
+  refused("--data good.tokens --tokenizer char", 2, "good.tokens is a token file, which holds its tokenizer");
+}
+
+TEST_CASE("tokenize: a disk that fails at any call leaves the old file and no other") {
+  const Folder f;
+  f.write("text.txt", mixed_text());
+  const std::string bytes = f.tokenize("--data text.txt --tokenizer byte --out x.tokens"), log = f.path() + ".log";
+  REQUIRE(test::run(bytes, Failing{f.path(), "", 0, 30000, log}).exit_code == 0);
+  const std::string calls = bytes_of(log), fresh = bytes_of(f.file("x.tokens"));
+  fs::remove(log);
+  REQUIRE(f.run("--data text.txt --out x.tokens").exit_code == 0);
+  const std::string old = bytes_of(f.file("x.tokens"));
+  const auto count = static_cast<int>(std::count(calls.begin(), calls.end(), '\n'));
+  CHECK(count > 8);
+  for (const char* mode : {"enospc", "eio"})
+    for (int at = 1; at <= count; ++at) {
+      INFO(mode << " at call " << at);
+      const Ran ran = test::run(bytes, Failing{f.path(), mode, at, 30000});
+      INFO(ran.output);
+      CHECK(f.files() == 2);
+      if (ran.exit_code == 0) {  // only the removal of a file that was there for a look
+        CHECK(std::string(mode) == "eio");
+        CHECK(contains(calls, std::to_string(at) + " unlink"));
+        CHECK((bytes_of(f.file("x.tokens")) == fresh));
+      } else {
+        CHECK(ran.exit_code == 1);
+        CHECK(std::count(ran.output.begin(), ran.output.end(), '\n') == 1);
+        const bool placed = contains(ran.output, "a power cut may undo it");
+        CHECK((bytes_of(f.file("x.tokens")) == (placed ? fresh : old)));
+      }
+      REQUIRE(f.run("--data text.txt --out x.tokens").exit_code == 0);
+    }
+}
+
+TEST_CASE("tokenize: Ctrl-C leaves nothing") {
+  const Folder f;
+  // The text comes by a pipe, so that the program is at work when it is stopped.
+  const Ran ran = test::run("cd " + quoted(f.path()) + "; mkfifo text; " + test::program("tokenize") +
+                            " --data text --tokenizer byte --out x.tokens & pid=$!; "
+                            "{ head -c 4000000 /dev/zero; while [ ! -e x.tokens.tmp ]; do sleep 0.02; done; "
+                            "kill -INT $pid; head -c 4000000 /dev/zero; } > text; wait $pid");
+  CHECK(ran.exit_code == 130);
+  CHECK(contains(ran.output, "tokenize: stopped; nothing was written\n"));
+  CHECK(f.files() == 1);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their allocators keep what was freed
+TEST_CASE("tokenize: memory does not grow with the text") {
+  const Folder f;
+  const std::string part = mixed_text();
+  {
+    std::ofstream out(f.file("text.txt"), std::ios::binary);
+    for (std::size_t bytes = 0; bytes < 200'000'000; bytes += part.size()) out << part;
+  }
+  const double small = peak_of(f.tokenize("--data " + quoted(f.write("small.txt", part)) + " --out small.tokens")),
+               large = peak_of(f.tokenize("--data text.txt --out large.tokens"));
+  MESSAGE("peak " << small / 1e6 << " MB for 45 kB of text, " << large / 1e6 << " MB for 200 MB");
+  CHECK(large < small + 24e6);
+  CHECK(TokenSource::open(f.file("large.tokens")).size() > 199'000'000);
+}
+
+TEST_CASE("train_lm: a mapped token file is not copied to memory") {
+  const Folder f;
+  const Tokenizer t = ByteTokenizer();
+  for (const Index pieces : {1, 1000}) {  // 0.2 and 200 MB
+    TokenWriter writer(f.file(std::to_string(pieces) + ".tokens"), t);
+    std::vector<std::int32_t> ids(100000);
+    for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i * i % 251);
+    for (Index i = 0; i < pieces; ++i) writer.append(ids);
+    writer.finish();
+  }
+  const std::string flags = "--steps 30 --threads 1 --val-fraction 0 ";
+  const double small = peak_of(f.train(flags + "--data 1.tokens")),
+               large = peak_of(f.train(flags + "--data 1000.tokens"));
+  MESSAGE("peak " << small / 1e6 << " MB with 0.2 MB of tokens, " << large / 1e6 << " MB with 200 MB");
+  CHECK(large < small + 24e6);
+}
+#endif
