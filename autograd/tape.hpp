@@ -11,6 +11,9 @@
 #include <heed/autograd/record.hpp>
 #include <iosfwd>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace heed {
 
@@ -36,7 +39,11 @@ class Tape {
   Tensor grad(const Tensor& watched) const;  // after backward; undefined where nothing came back
 
   std::size_t steps() const;
-  std::size_t saved_bytes() const;      // kept for backward now, each storage counted once
+  std::size_t saved_bytes() const;  // kept for backward now, each storage counted once
+  // The same by module, in the order of the steps: a step counts for the module of its first parameter
+  // («blocks.0.mlp.up»; a parameter in no module stands for itself), one without parameters for the module of the step
+  // before it.
+  std::vector<std::pair<std::string, std::size_t>> saved_by_module() const;
   void print(std::ostream& out) const;  // one line a step: op, inputs, output, saved bytes
   std::string graph() const;            // the same as a Graphviz digraph
 

@@ -28,6 +28,11 @@ std::unique_ptr<Optimizer> make_optimizer(GPT& model, const LmSettings& s) {
   return std::make_unique<AdamW>(groups, AdamWOptions{.lr = s.lr, .betas = {s.beta1, s.beta2}});
 }
 
+double activation_mebibytes(const GPT& model, const LmSettings& s) {
+  const MatmulPrecision precision(s.dtype == "bf16" ? DType::bfloat16 : DType::float32);
+  return static_cast<double>(model.predict_activations(s.batch, s.context).total) / (1 << 20);
+}
+
 void plot_losses(const std::string& file, const RunResult& result, const std::optional<double>& floor) {
   Series training{"training", {}, Series::thin_line}, validation{"validation", {}, Series::line},
       least{"floor: no model can be below", {}, Series::dashed};
@@ -59,11 +64,12 @@ int train(const LmFlags& flags) {
   Schedule schedule(s.schedule, {.lr = s.lr, .min_lr = s.min_lr, .warmup = s.warmup, .steps = s.steps});
   std::fprintf(
       stderr,
-      "%s; %s\n%.2fM parameters, %lld layers, %lld heads, width %lld, context %lld; %s, %d threads, seed %llu\n",
+      "%s; %s\n%.2fM parameters, %.1f MiB of activations a batch, %lld layers, %lld heads, width %lld, context "
+      "%lld; %s, %d threads, seed %llu\n",
       data.description.c_str(), goes_on ? "going on" : "starting afresh",
-      static_cast<double>(parameter_count(model)) / 1e6, static_cast<long long>(s.layers),
-      static_cast<long long>(s.heads), static_cast<long long>(s.width), static_cast<long long>(s.context), arch(),
-      threads(), static_cast<unsigned long long>(s.seed));
+      static_cast<double>(parameter_count(model)) / 1e6, activation_mebibytes(model, s),
+      static_cast<long long>(s.layers), static_cast<long long>(s.heads), static_cast<long long>(s.width),
+      static_cast<long long>(s.context), arch(), threads(), static_cast<unsigned long long>(s.seed));
 
   RunOptions run_options;
   run_options.steps = s.steps;

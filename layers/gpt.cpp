@@ -75,6 +75,16 @@ Tensor GPT::decode(In x, std::vector<AttentionState>& states) const {
   return linear(last, output_weight(), Tensor());
 }
 
+ActivationBytes GPT::predict_activations(Index batch, Index length) const {
+  named_parameters(const_cast<GPT&>(*this));  // gives the parameters their paths
+  return heed::predict_activations(
+      [&](Index rows) {
+        const Tensor x = Tensor::zeros({rows, length}, DType::int32);
+        return loss(x, x);
+      },
+      batch);
+}
+
 double GPT::flops_per_token(Index length) const {
   double weights = 0;
   for (const NamedParameter& p : named_parameters(const_cast<GPT&>(*this)))

@@ -1,5 +1,6 @@
 // A decoder-only language model, as GPT-2 (Radford et al. 2019): pre-norm blocks, causal, output tied to the embedding.
 #pragma once
+#include <heed/layers/model.hpp>
 #include <heed/layers/positions.hpp>
 #include <heed/layers/transformer.hpp>
 #include <string>
@@ -41,6 +42,8 @@ class GPT {
   Tensor decode(In x, std::vector<AttentionState>& states) const;
 
   const GPTOptions& options() const { return options_; }
+  // Bytes that a training step on `batch` rows of `length` tokens keeps for backward.
+  ActivationBytes predict_activations(Index batch, Index length) const;
   // Multiply-adds count two: 6 per weight and token forward and backward, and the attention products.
   double flops_per_token(Index length) const;
 

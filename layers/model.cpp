@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <array>
+#include <heed/autograd/tape.hpp>
 #include <heed/layers/model.hpp>
 #include <iomanip>
 #include <sstream>
@@ -32,31 +34,68 @@ static std::string grouped(Index n) {
   return digits;
 }
 
-std::string summary_text(const std::vector<NamedParameter>& parameters, std::size_t activation_bytes) {
-  std::size_t name_width = 9, shape_width = 5;
+static std::string module_of(const std::string& parameter) {
+  const std::size_t dot = parameter.rfind('.');
+  return parameter.substr(0, dot);  // whole where there is no dot
+}
+
+std::string summary_text(const std::vector<NamedParameter>& parameters, const ActivationBytes& activations) {
+  std::vector<std::array<std::string, 4>> rows = {{"parameter", "shape", "elements", "kept for backward"}};
+  std::map<std::string, std::size_t> kept(activations.modules.begin(), activations.modules.end());
   Index total = 0, frozen = 0;
   for (const NamedParameter& p : parameters) {
-    name_width = std::max(name_width, p.name.size());
-    shape_width = std::max(shape_width, to_string(p.parameter->shape()).size());
+    const auto place = kept.find(module_of(p.name));
+    rows.push_back({p.name + (p.parameter->requires_grad() ? "" : " (frozen)"), to_string(p.parameter->shape()),
+                    grouped(p.parameter->numel()),
+                    place == kept.end() ? "" : grouped(static_cast<Index>(place->second))});
+    if (place != kept.end()) kept.erase(place);
     total += p.parameter->numel();
     if (!p.parameter->requires_grad()) frozen += p.parameter->numel();
   }
+  for (const auto& [module, bytes] : kept)  // of ops before the first parameter, or of one that the model does not name
+    if (bytes > 0) rows.push_back({"(others)", "", "", grouped(static_cast<Index>(bytes))});
+  rows.push_back({"total", "", grouped(total), grouped(static_cast<Index>(activations.total))});
+  if (frozen > 0) rows.push_back({"of these frozen", "", grouped(frozen), ""});
+
+  const std::size_t columns = activations.modules.empty() ? 3 : 4;
+  std::array<std::size_t, 4> widths{};
+  for (const auto& row : rows)
+    for (std::size_t c = 0; c < columns; ++c) widths[c] = std::max(widths[c], row[c].size());
   std::ostringstream out;
-  const auto row = [&](const std::string& name, const std::string& shape, const std::string& count) {
-    out << std::left << std::setw(static_cast<int>(name_width)) << name << "  "
-        << std::setw(static_cast<int>(shape_width)) << shape << "  " << std::right << std::setw(12) << count << "\n";
-  };
-  row("parameter", "shape", "elements");
-  for (const NamedParameter& p : parameters)
-    row(p.name + (p.parameter->requires_grad() ? "" : " (frozen)"), to_string(p.parameter->shape()),
-        grouped(p.parameter->numel()));
-  row("total", "", grouped(total));
-  if (frozen > 0) row("of these frozen", "", grouped(frozen));
-  if (activation_bytes > 0)
-    out << "a training step keeps " << grouped(static_cast<Index>(activation_bytes))
-        << " bytes of activations for backward\n";
+  for (const auto& row : rows) {
+    for (std::size_t c = 0; c < columns; ++c)
+      out << (c == 0 ? "" : "  ") << (c < 2 ? std::left : std::right) << std::setw(static_cast<int>(widths[c]))
+          << row[c];
+    out << "\n";
+  }
+  if (columns == 4) out << "kept for backward: bytes of a training step, parameters not counted\n";
   return out.str();
 }
 
 }  // namespace detail
+
+static ActivationBytes activations_of(const std::function<Tensor(Index)>& forward, Index rows) {
+  struct Restore {
+    Rng rng = default_rng();
+    ~Restore() { default_rng() = rng; }
+  } const restore;
+  Tape tape;
+  const Tensor y = forward(rows);
+  return {tape.saved_bytes(), tape.saved_by_module()};
+}
+
+ActivationBytes predict_activations(const std::function<Tensor(Index)>& forward, Index rows) {
+  require(rows >= 1, "predict_activations: the batch has ", rows, " rows; it must have 1 or more");
+  ActivationBytes one = activations_of(forward, 1);
+  if (rows == 1) return one;
+  const ActivationBytes two = activations_of(forward, 2);
+  require(one.modules.size() == two.modules.size(),
+          "predict_activations: forward does other things with two rows than with one; it must do the same");
+  const auto more = [rows](std::size_t a, std::size_t b) { return a + (b - a) * static_cast<std::size_t>(rows - 1); };
+  one.total = more(one.total, two.total);
+  for (std::size_t i = 0; i < one.modules.size(); ++i)
+    one.modules[i].second = more(one.modules[i].second, two.modules[i].second);
+  return one;
+}
+
 }  // namespace heed

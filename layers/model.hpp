@@ -1,17 +1,37 @@
 // What one does with whole models: copy, convert, describe.
 #pragma once
+#include <functional>
 #include <heed/core/members.hpp>
 #include <heed/core/random.hpp>
-#include <iosfwd>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace heed {
+
+// What a training step keeps of its forward pass until backward, in bytes; parameters are not counted.
+struct ActivationBytes {
+  std::size_t total = 0;
+  std::vector<std::pair<std::string, std::size_t>> modules;  // by path: see Tape::saved_by_module()
+};
+
+// Predicts them for a batch of `rows`. forward(n) computes, of any batch of n rows, what a training step does up to its
+// loss; it is run with one row and with two. Exact where every further row adds as much, as for all layers here.
+// Precision (MatmulPrecision) and frozen parameters are as they are now; the random numbers are left as they were.
+ActivationBytes predict_activations(const std::function<Tensor(Index)>& forward, Index rows);
+
+// The same for model(x), x of this shape, whose first axis is the batch.
+template <class M>
+ActivationBytes predict_activations(M& model, const Shape& input, DType dtype = DType::float32) {
+  named_parameters(model);  // gives the parameters their paths
+  return predict_activations([&](Index n) { return model(Tensor::zeros(input.with(0, n), dtype)); }, input[0]);
+}
 
 namespace detail {
 void copy_parameters(const std::vector<NamedParameter>& from, const std::vector<NamedParameter>& to);
 void copy_buffers(const std::vector<NamedBuffer>& from, const std::vector<NamedBuffer>& to);
-std::string summary_text(const std::vector<NamedParameter>& parameters, std::size_t activation_bytes);
+std::string summary_text(const std::vector<NamedParameter>& parameters, const ActivationBytes& activations);
 }  // namespace detail
 
 // Copies all values from one model to another of the same names and shapes; Error otherwise.
@@ -66,11 +86,12 @@ void to(M& model, DType dtype) {
       });
 }
 
-// A table of all parameters: name, shape, number; the total, and the bytes that a training step will keep for backward
-// if the model predicts them (0: not shown).
+// A table of all parameters: name, shape, number, and the total. With a prediction also the bytes that a training step
+// keeps for backward, each module's beside its first parameter:
+//   std::cout << summary(gpt, gpt.predict_activations(12, 64)) << summary(mlp, predict_activations(mlp, {32, 784}));
 template <class M>
-std::string summary(M& model, std::size_t activation_bytes = 0) {
-  return detail::summary_text(named_parameters(model), activation_bytes);
+std::string summary(M& model, const ActivationBytes& activations = {}) {
+  return detail::summary_text(named_parameters(model), activations);
 }
 
 }  // namespace heed

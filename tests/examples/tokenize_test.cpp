@@ -65,11 +65,12 @@ TEST_CASE("tokenize: train_lm on the token file computes what it computes on the
   const std::string text = mixed_text();
   f.write("texts/a.txt", text.substr(0, 20000));
   f.write("texts/b.txt", text.substr(20000));
-  for (const auto& [tokenizing, training] : std::vector<std::pair<std::string, std::string>>{
+  for (const auto& flags_of_both : std::vector<std::pair<std::string, std::string>>{
            {"", ""},
            {"--tokenizer byte", "--tokenizer byte"},
            {"--train bpe --vocabulary 400 --model pieces.model", "--tokenizer pieces.model"},
            {"--train unigram --vocabulary 400 --model pieces.model", "--tokenizer pieces.model"}}) {
+    const std::string &tokenizing = flags_of_both.first, &training = flags_of_both.second;
     CAPTURE(tokenizing);
     const Ran ran = f.run("--data texts --out x.tokens " + tokenizing);
     INFO(ran.output);

@@ -209,9 +209,7 @@ TEST_CASE("models: clone, convert, tie, freeze, count, summary") {
   tape.backward(model.b(random({1, 3})), Tensor::ones({1, 3}, DType::float64));
   CHECK(!model.a.weight.grad().defined());
   CHECK(model.b.bias.grad().defined());
-  const std::string text = summary(model, 1234567);
-  CHECK(contains(text, "a.weight (frozen)"));
-  CHECK(contains(text, "1,234,567 bytes of activations"));
+  CHECK(contains(summary(model), "a.weight (frozen)"));
   CHECK(contains(error_of([&] { tie(model.a.weight, copy.a.bias); }), "tie: a is [3, 3] float64 and b is [3] float32"));
   CHECK(contains(error_of([&] { copy_values(copy, model); }), "copy_values: one model has 4 parameters and the other 3"));
 }
