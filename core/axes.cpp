@@ -24,8 +24,8 @@ unsigned Axes::of(const char* op, In x) const {
 namespace detail {
 
 void check_float(const char* op, In x) {
-  check(x.dtype() == DType::float32 || x.dtype() == DType::float64, x.where(), op, ": x is ", x.tensor(),
-        "; it must be float32 or float64");
+  check(x->defined() && (x.dtype() == DType::float32 || x.dtype() == DType::float64), x.where(), op, ": x is ",
+        x.tensor(), "; it must be float32 or float64");
 }
 
 int axis_of(const char* op, In x, int axis) {

@@ -39,13 +39,17 @@ class Error : public std::runtime_error {
 namespace detail {
 
 // One part of a message. A tensor shows as «[32, 128] float32», and gives its module path to the end of the message.
-template <class T> concept Printable = requires(std::ostream& out, const T& x) { out << x; };
+// So do parameters, which must not be taken for something with <<: that would print their values.
+template <class T> concept Printable =
+    !std::is_convertible_v<const T*, const Tensor*> && requires(std::ostream& out, const T& x) { out << x; };
 struct Message {
   std::ostringstream text;
   std::string path;  // of the first parameter mentioned, without its last name: blocks.2.mlp
 
   void add(const Tensor& x);
   void add(DType t) { text << name_of(t); }
+  void add(double x) { x != x ? text << "nan" : text << x; }  // which may have a sign, that means nothing
+  void add(float x) { add(static_cast<double>(x)); }
   template <Printable T> void add(const T& part) { text << part; }
   [[noreturn]] void fail(const Where* where);
 };

@@ -19,9 +19,12 @@ std::string field(const std::string& header, const std::string& key, const std::
   const std::size_t at = header.find("'" + key + "':");
   require(at != std::string::npos, "load_npy: ", name, " has no '", key,
           "' in its header; it is not a whole .npy file");
-  const std::size_t begin = header.find_first_not_of(' ', at + key.size() + 3);
-  const std::size_t end = header[begin] == '(' ? header.find(')', begin) + 1 : header.find_first_of(",}", begin);
-  return header.substr(begin, end - begin);
+  const std::size_t begin = std::min(header.find_first_not_of(' ', at + key.size() + 3), header.size());
+  const bool list = header[begin] == '(';
+  const std::size_t end = header.find_first_of(list ? ")" : ",}", begin);
+  require(end != std::string::npos, "load_npy: ", name, " has a header that ends within '", key,
+          "'; it is not a whole .npy file");
+  return header.substr(begin, end - begin + (list ? 1 : 0));
 }
 
 struct Header {

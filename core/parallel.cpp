@@ -23,8 +23,8 @@ struct Pool {
 
 std::mutex pool_mutex;
 std::atomic<int> current_threads{0};
-std::atomic<std::uint64_t> seen_mask{0};
-std::atomic<int> next_thread_number{0};
+std::atomic<std::uint64_t> seen_round{1};  // begun by each call of threads_seen()
+std::atomic<int> seen_count{0};            // threads that ran a chunk in it
 thread_local int slot = 0;
 
 // A chunk runs on this thread.
@@ -65,8 +65,11 @@ void start(int n) {
 }
 
 void note_thread() {
-  thread_local const std::uint64_t bit = std::uint64_t{1} << (next_thread_number.fetch_add(1) % 64);
-  if (!(seen_mask.load(std::memory_order_relaxed) & bit)) seen_mask.fetch_or(bit, std::memory_order_relaxed);
+  thread_local std::uint64_t noted = 0;
+  const std::uint64_t round = seen_round.load(std::memory_order_relaxed);
+  if (noted == round) return;
+  noted = round;
+  seen_count.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -93,7 +96,10 @@ int threads() {
 
 int thread_slot() { return slot; }
 
-int threads_seen() { return __builtin_popcountll(seen_mask.exchange(0)); }
+int threads_seen() {
+  ++seen_round;
+  return seen_count.exchange(0);
+}
 
 namespace detail {
 

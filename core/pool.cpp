@@ -43,6 +43,11 @@ struct State {
   std::mutex mutex;
   std::array<FreeBlock*, kBuckets> free{};
   MemoryUse use;
+
+  void hand_out(std::size_t bytes) {
+    use.current += bytes;
+    if (use.current > use.peak) use.peak = use.current;
+  }
 };
 
 State& state() {
@@ -68,25 +73,24 @@ void* allocate(std::size_t bytes) {
   State& s = state();
   {
     const std::lock_guard lock(s.mutex);
-    s.use.current += b.bytes;
-    if (s.use.current > s.use.peak) s.use.peak = s.use.current;
     if (FreeBlock* block = s.free[static_cast<std::size_t>(b.index)]) {
       s.free[static_cast<std::size_t>(b.index)] = block->next;
       s.use.cached -= b.bytes;
+      s.hand_out(b.bytes);
       return block;
     }
-    ++s.use.system_allocations;
   }
-  if (void* p = system_allocate(b.bytes)) return p;
-  release_cached_memory();
-  if (void* p = system_allocate(b.bytes)) return p;
-  std::size_t current = 0;
-  {
-    const std::lock_guard lock(s.mutex);
-    s.use.current -= b.bytes;
-    current = s.use.current;
+  void* p = system_allocate(b.bytes);
+  if (p == nullptr) {
+    release_cached_memory();
+    p = system_allocate(b.bytes);
   }
-  fail("memory: ", bytes, " bytes could not be had from the system; ", current, " bytes are in tensors");
+  const std::lock_guard lock(s.mutex);
+  require(p != nullptr, "memory: ", bytes, " bytes could not be had from the system; ", s.use.current,
+          " bytes are in tensors");
+  ++s.use.system_allocations;
+  s.hand_out(b.bytes);
+  return p;
 }
 
 void deallocate(void* p, std::size_t bytes) noexcept {

@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <cmath>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
+#include <limits>
 #include <numeric>
 
 namespace heed {
@@ -28,6 +30,26 @@ template <class F> Tensor fill(const Shape& shape, DType dtype, F&& value) {
     });
   });
   return x;
+}
+
+void check_floating(const char* what, DType dtype) {
+  require(is_floating(dtype), what, ": the dtype is ", name_of(dtype), "; it must be float32, float64 or bfloat16");
+}
+
+// The greatest value of the dtype below `high`. Numbers up to it round to at most it.
+double below(double high, DType dtype) {
+  if (dtype == DType::float64) return std::nextafter(high, -INFINITY);
+  if (dtype == DType::float32) {
+    const float x = static_cast<float>(high);
+    return static_cast<double>(static_cast<double>(x) < high ? x : std::nextafter(x, -INFINITY));
+  }
+  const auto exact = [](bfloat16 b) { return static_cast<double>(static_cast<float>(b)); };
+  bfloat16 b(static_cast<float>(high));
+  while (exact(b) >= high) {  // one step: away from 0 where negative
+    if (exact(b) > 0) --b.bits;
+    else b.bits = exact(b) == 0 ? 0x8001 : static_cast<std::uint16_t>(b.bits + 1);
+  }
+  return exact(b);
 }
 
 }  // namespace
@@ -80,14 +102,21 @@ std::vector<Index> Rng::permutation(Index n) {
 }
 
 Tensor Rng::uniform(const Shape& shape, double low, double high, DType dtype) {
+  check_floating("uniform", dtype);
+  require(low <= high && std::isfinite(high - low), "uniform: low is ", low, " and high is ", high,
+          "; low must not be greater, and both finite");
   const std::uint64_t start = advance(static_cast<std::uint64_t>(shape.numel()));
-  return fill(shape, dtype, [this, start, low, high](Index i) {
+  const double most = low < high ? below(high, dtype) : high;  // what rounding to the dtype may not exceed
+  return fill(shape, dtype, [this, start, low, high, most](Index i) {
     const auto w = philox(seed_, start + static_cast<std::uint64_t>(i), stream_);
-    return low + (high - low) * to_unit(w[0], w[1]);
+    return std::min(most, low + (high - low) * to_unit(w[0], w[1]));
   });
 }
 
 Tensor Rng::normal(const Shape& shape, double mean, double deviation, DType dtype) {
+  check_floating("normal", dtype);
+  require(deviation >= 0 && std::isfinite(mean) && std::isfinite(deviation), "normal: mean is ", mean,
+          " and deviation is ", deviation, "; the deviation must not be negative, and both finite");
   const std::uint64_t start = advance(static_cast<std::uint64_t>(shape.numel()));
   return fill(shape, dtype, [this, start, mean, deviation](Index i) {
     return mean + deviation * normal_of(philox(seed_, start + static_cast<std::uint64_t>(i), stream_));
@@ -96,6 +125,8 @@ Tensor Rng::normal(const Shape& shape, double mean, double deviation, DType dtyp
 
 Tensor Rng::integers(const Shape& shape, Index low, Index high) {
   require(low < high, "integers: low is ", low, " and high is ", high, "; low must be less");
+  require(low >= std::numeric_limits<std::int32_t>::min() && high - 1 <= std::numeric_limits<std::int32_t>::max(),
+          "integers: low is ", low, " and high is ", high, "; both must be int32, or high one more");
   Tensor x = Tensor::empty(shape, DType::int32);
   for (Index i = 0; i < x.numel(); ++i) x.ptr<std::int32_t>()[i] = static_cast<std::int32_t>(low + integer(high - low));
   return x;

@@ -27,9 +27,10 @@ class Rng {
   Index integer(Index n);                // [0, n), unbiased; Error unless n > 0
   std::vector<Index> permutation(Index n);
 
+  // float32, float64 or bfloat16; [low, high) in each of them. Error for another dtype and for limits out of order.
   Tensor uniform(const Shape& shape, double low = 0, double high = 1, DType dtype = DType::float32);
   Tensor normal(const Shape& shape, double mean = 0, double deviation = 1, DType dtype = DType::float32);
-  Tensor integers(const Shape& shape, Index low, Index high);  // int32 in [low, high)
+  Tensor integers(const Shape& shape, Index low, Index high);  // int32 in [low, high); Error where int32 lacks these
 
  private:
   std::uint64_t seed_, stream_, position_ = 0;

@@ -59,7 +59,14 @@ NoTape::~NoTape() {
 }
 
 Tensor Tensor::empty(const Shape& shape, DType dtype) {
-  for (Index s : shape) require(s >= 0, "tensor: shape is ", shape, "; every size must be 0 or more");
+  Index bytes = static_cast<Index>(size_of(dtype));
+  bool fits = true, nothing = false;
+  for (Index s : shape) {
+    require(s >= 0, "tensor: shape is ", shape, "; every size must be 0 or more");
+    nothing = nothing || s == 0;
+    fits = !__builtin_mul_overflow(bytes, s, &bytes) && fits;
+  }
+  require(fits || nothing, "tensor: shape is ", shape, "; its elements are more than memory can hold");
   Tensor x;
   x.storage_ = detail::StorageRef(static_cast<std::size_t>(shape.numel()) * size_of(dtype));
   x.shape_ = shape;
@@ -138,6 +145,7 @@ double Tensor::item_as_double() const {
 }
 
 double Tensor::at(std::initializer_list<Index> index) const {
+  require(defined(), "at: the tensor is undefined; it must have values");
   require(static_cast<int>(index.size()) == rank(), "at: ", index.size(), " indices were given but x is ", *this,
           "; one an axis is needed");
   Index offset = 0;
@@ -151,9 +159,13 @@ double Tensor::at(std::initializer_list<Index> index) const {
   return load(*this, offset);
 }
 
-void Tensor::fill_(double value) { copy_(full({}, value, dtype_).expand(shape_)); }
+void Tensor::fill_(double value) {
+  require(defined(), "fill_: the tensor is undefined; it must have values");
+  copy_(full({}, value, dtype_).expand(shape_));
+}
 
 void Tensor::copy_(const Tensor& from) {
+  require(defined() && from.defined(), "copy_: from is ", from, " and x is ", *this, "; both must have values");
   require(from.shape() == shape_, "copy_: from is ", from, " but x is ", *this, "; the shapes must be the same");
   detail::copy_values(*this, from);
   bump_version();
@@ -175,7 +187,7 @@ Tensor Tensor::dense() const {
 Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(); }
 
 Tensor Tensor::clone() const {
-  require(defined(), "clone: the tensor is undefined");
+  require(defined(), "clone: the tensor is undefined; it must have values");
   Tensor y = empty(shape_, dtype_);
   detail::copy_values(y, *this);
   detail::note_copy(y, *this);
@@ -183,6 +195,7 @@ Tensor Tensor::clone() const {
 }
 
 Tensor Tensor::to(DType dtype) const {
+  require(defined(), "to: the tensor is undefined; it must have values");
   if (dtype == dtype_) return *this;
   Tensor y = empty(shape_, dtype);
   detail::copy_values(y, *this);

@@ -78,6 +78,7 @@ Tensor Tensor::squeeze(int axis) const {
 
 Tensor Tensor::expand(const Shape& shape) const {
   Shape out;
+  for (Index s : shape) require(s >= 0, "expand: shape is ", shape, "; every size must be 0 or more");
   require(broadcast(shape_, shape, out) && out == shape, "expand: x is ", *this, " and shape is ", shape,
           "; x must broadcast to it");
   Strides strides = shape;
@@ -95,6 +96,7 @@ static Shape complete(const Tensor& x, const Shape& shape, const char* op) {
       require(unknown < 0, op, ": shape is ", shape, "; only one size may be -1");
       unknown = i;
     } else {
+      require(shape[i] >= 0, op, ": shape is ", shape, "; every size must be 0 or more, but for one that may be -1");
       known *= shape[i];
     }
   }

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <functional>
 #include <heed/core/tensor.hpp>
 #include <string>
 #include <vector>
@@ -20,6 +21,18 @@ template <class F> std::string error_of(F&& f) {
 }
 
 inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+// Each function throws an Error that contains its text.
+struct ErrorCase {
+  std::string text;
+  std::function<void()> f;
+};
+inline void check_errors(const std::vector<ErrorCase>& cases) {
+  for (const ErrorCase& c : cases) {
+    const std::string error = error_of(c.f);
+    CHECK_MESSAGE(contains(error, c.text), "wanted: ", c.text, "\ngot: ", error.empty() ? "no Error" : error);
+  }
+}
 
 // The largest |a - b| / (atol + rtol |b|), so that <= 1 passes; 1e300 where shapes differ or only one is NaN.
 inline double worst(const Tensor& a, const Tensor& b, double rtol, double atol) {

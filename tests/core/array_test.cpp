@@ -37,15 +37,18 @@ TEST_CASE("a tensor of an expression") {
 }
 
 TEST_CASE(".npy files come back, and damaged ones are refused") {
-  const std::filesystem::path folder = std::filesystem::temp_directory_path() / ("heed_npy_" + std::to_string(::getpid()));
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("heed_npy_" + std::to_string(::getpid()));
   std::filesystem::create_directories(folder);
   const auto file = folder / "x.npy";
-  for (const Tensor& x : {Tensor::from({1.5, -2, 3, 4}, {2, 2}), Tensor::from<double>({1, 2, 3}), Tensor::from<std::int32_t>({7, -8}, {1, 2}),
-                          Tensor::from<bool>({1, 0, 1}), Tensor::scalar(3), Tensor::zeros({0, 4}), Tensor::from({1, 2, 3, 4, 5, 6}, {2, 3}).t()}) {
+  for (const Tensor& x : {Tensor::from({1.5, -2, 3, 4}, {2, 2}), Tensor::from<double>({1, 2, 3}),
+                          Tensor::from<std::int32_t>({7, -8}, {1, 2}), Tensor::from<bool>({1, 0, 1}), Tensor::scalar(3),
+                          Tensor::zeros({0, 4}), Tensor::from({1, 2, 3, 4, 5, 6}, {2, 3}).t()}) {
     save_npy(file, x);
     CHECK(test::same_bits(load_npy(file), x));
   }
-  CHECK(contains(error_of([&] { save_npy(file, Tensor::ones({2}, DType::bfloat16)); }), "it must be float32, float64, int32 or bool8"));
+  CHECK(contains(error_of([&] { save_npy(file, Tensor::ones({2}, DType::bfloat16)); }),
+                 "it must be float32, float64, int32 or bool8"));
   CHECK(contains(error_of([&] { save_npy(folder / "none" / "x.npy", Tensor::ones({2})); }), "cannot be written"));
   CHECK(contains(error_of([&] { load_npy(folder / "missing.npy"); }), "cannot be read: No such file"));
   save_npy(file, Tensor::ones({100}));
@@ -57,5 +60,76 @@ TEST_CASE(".npy files come back, and damaged ones are refused") {
   }
   std::ofstream(file) << "this is text, and long enough to hold a header";
   CHECK(contains(error_of([&] { load_npy(file); }), "is not a .npy file"));
+  std::filesystem::remove_all(folder);
+}
+
+namespace {
+
+// A .npy file of version 1 with this header, as NumPy writes it: padded by spaces to 64 bytes in all, a line feed last.
+std::string npy(std::string header, const std::string& values = "") {
+  while ((10 + header.size() + 1) % 64 != 0) header += ' ';
+  header += '\n';
+  std::string bytes("\x93NUMPY\x01\x00", 8);
+  bytes += static_cast<char>(header.size() & 255);
+  bytes += static_cast<char>(header.size() >> 8);
+  return bytes + header + values;
+}
+
+template <class T>
+std::string bytes_of(std::initializer_list<T> values) {
+  return std::string(reinterpret_cast<const char*>(values.begin()), values.size() * sizeof(T));
+}
+
+}  // namespace
+
+TEST_CASE(".npy files are NumPy's, byte for byte, and others are refused by name") {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("heed_numpy_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  const auto file = folder / "x.npy";
+  const auto write = [&](const std::string& bytes) { std::ofstream(file, std::ios::binary) << bytes; };
+  const std::pair<std::string, Tensor> same[] = {
+      {npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }", bytes_of<float>({1, 2, 3, 4})),
+       Tensor::from({1, 2, 3, 4}, {2, 2})},
+      {npy("{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }", bytes_of<double>({1, 2, -3})),
+       Tensor::from<double>({1, 2, -3})},
+      {npy("{'descr': '<i4', 'fortran_order': False, 'shape': (1, 1, 2), }", bytes_of<std::int32_t>({7, -1})),
+       Tensor::from<std::int32_t>({7, -1}, {1, 1, 2})},
+      {npy("{'descr': '|b1', 'fortran_order': False, 'shape': (2,), }", bytes_of<bool>({true, false})),
+       Tensor::from<bool>({1, 0})},
+      {npy("{'descr': '<f4', 'fortran_order': False, 'shape': (), }", bytes_of<float>({5})), Tensor::scalar(5)},
+  };
+  for (const auto& [bytes, x] : same) {
+    write(bytes);
+    CHECK(test::same_bits(load_npy(file), x));
+    save_npy(file, x);
+    std::ifstream in(file, std::ios::binary);
+    CHECK(std::string(std::istreambuf_iterator<char>(in), {}) == bytes);
+  }
+  const std::string four = bytes_of<float>({1, 2, 3, 4});
+  const auto refused = [&](const std::string& bytes, const char* text) {
+    write(bytes);
+    const std::string error = error_of([&] { load_npy(file); });
+    CHECK_MESSAGE(contains(error, text), "wanted: ", text, "\ngot: ", error);
+    CHECK(contains(error, "load_npy: " + file.string()));
+  };
+  refused(npy("{'descr': '<i8', 'fortran_order': False, 'shape': (2,), }", four),
+          " holds '<i8'; it must be float32 '<f4', float64 '<f8', int32 '<i4' or bool '|b1'");
+  refused(npy("{'descr': '>f4', 'fortran_order': False, 'shape': (4,), }", four), " holds '>f4'");
+  refused(npy("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 2), }", four),
+          " is in Fortran order; it must be in C order");
+  refused(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (5,), }", four),
+          " has 144 bytes; its header says 148");
+  refused(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-4,), }", four), " has an unreadable shape");
+  refused(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (x,), }", four), " has an unreadable shape");
+  refused(npy("{'descr': '<f4', 'fortran_order': False}", four),
+          " has no 'shape' in its header; it is not a whole .npy file");
+  refused(npy("{'descr': '<f4', 'fortran_order': False, 'shape':", four),
+          " has a header that ends within 'shape'; it is not a whole .npy file");
+  refused(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (4", four), " has a header that ends within 'shape'");
+  refused(npy("{'descr': '<f4'}").substr(0, 20), " ends within its header");
+  refused("\x93NUMPY\x02", " is not a .npy file of version 1");
+  CHECK(contains(error_of([&] { save_npy(file, Tensor()); }),
+                 "save_npy: x is undefined; it must be float32, float64, int32 or bool8"));
   std::filesystem::remove_all(folder);
 }

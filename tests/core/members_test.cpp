@@ -1,0 +1,127 @@
+// Walking a model: names, parameters shared or absent, buffers, freezing, and a parameter's own rules.
+#include <heed/core/members.hpp>
+#include <heed/core/random.hpp>
+
+#include "tests/support.hpp"
+
+using namespace heed;
+using test::contains;
+using test::error_of;
+
+namespace {
+
+Parameter ones(const Shape& shape) { return Parameter(Tensor::ones(shape)); }
+
+struct Leaf {
+  Parameter weight = ones({2, 3}), bias;  // no bias
+  Tensor count = Tensor::zeros({1}, DType::int32);
+  void members(auto&& visit) {
+    visit("weight", weight);
+    visit("bias", bias);
+    visit.buffer("count", count);
+  }
+};
+
+struct Tree {
+  Parameter scale = ones({});
+  std::vector<Leaf> leaves;
+  std::optional<Leaf> maybe, never;
+  std::unique_ptr<Leaf> owned = std::make_unique<Leaf>(), nothing;
+  std::vector<std::unique_ptr<Leaf>> many;
+  std::vector<Parameter> list;
+
+  Tree() {
+    leaves.resize(2);
+    maybe.emplace();
+    many.push_back(std::make_unique<Leaf>());
+    list.push_back(ones({4}));
+  }
+  void members(auto&& visit) {
+    visit("scale", scale);
+    visit("leaves", leaves);
+    visit("maybe", maybe);
+    visit("never", never);
+    visit("owned", owned);
+    visit("nothing", nothing);
+    visit("many", many);
+    visit("list", list);
+  }
+};
+
+std::vector<std::string> names(Tree& tree) {
+  std::vector<std::string> list;
+  for (const NamedParameter& p : named_parameters(tree)) list.push_back(p.name);
+  return list;
+}
+
+}  // namespace
+
+TEST_CASE("members: every parameter has its path, through vectors, optionals and pointers") {
+  Tree tree;
+  CHECK(names(tree) == std::vector<std::string>{"scale", "leaves.0.weight", "leaves.1.weight", "maybe.weight",
+                                                "owned.weight", "many.0.weight", "list.0"});
+  CHECK(tree.leaves[1].weight.path() == "leaves.1.weight");
+  CHECK(parameter_count(tree) == 1 + 5 * 6 + 4);
+  CHECK(parameters(tree).size() == 7);
+  CHECK(parameters(tree)[6] == &tree.list[0]);
+  std::vector<std::string> buffers;
+  for (const NamedBuffer& b : named_buffers(tree)) buffers.push_back(b.name);
+  CHECK(buffers ==
+        std::vector<std::string>{"leaves.0.count", "leaves.1.count", "maybe.count", "owned.count", "many.0.count"});
+  CHECK(named_buffers(tree)[2].buffer == &tree.maybe->count);
+}
+
+TEST_CASE("members: a tied parameter is one, under its first name") {
+  Tree tree;
+  tie(tree.leaves[0].weight, tree.maybe->weight);
+  CHECK(names(tree) == std::vector<std::string>{"scale", "leaves.0.weight", "leaves.1.weight", "owned.weight",
+                                                "many.0.weight", "list.0"});
+  CHECK(tree.maybe->weight.path() == "leaves.0.weight");
+  tree.maybe->weight.fill_(5);
+  CHECK(tree.leaves[0].weight.at({1, 2}) == 5);
+  tree.maybe->weight.requires_grad_(false);
+  CHECK(!tree.leaves[0].weight.requires_grad());
+  CHECK(contains(error_of([&] { tie(tree.scale, tree.list[0]); }),
+                 "tie: a is [] float32 and b is [4] float32; shapes and dtypes must be the same"));
+  Parameter wide(Tensor::ones({}, DType::float64));
+  CHECK(contains(error_of([&] { tie(tree.scale, wide); }), "b is [] float64"));
+}
+
+TEST_CASE("members: freezing a part stops and resumes its training") {
+  Tree tree;
+  freeze(tree.leaves[0]);
+  CHECK(!tree.leaves[0].weight.requires_grad());
+  CHECK(tree.leaves[1].weight.requires_grad());
+  freeze(tree);
+  for (const Parameter* p : parameters(tree)) CHECK(!p->requires_grad());
+  freeze(tree, false);
+  for (const Parameter* p : parameters(tree)) CHECK(p->requires_grad());
+}
+
+TEST_CASE("members: a parameter owns its values and is not copied by accident") {
+  static_assert(!std::is_copy_constructible_v<Parameter> && !std::is_copy_assignable_v<Parameter>);
+  static_assert(std::is_nothrow_move_constructible_v<Parameter>);
+  const Tensor x = Tensor::arange(6, DType::float32).view({2, 3});
+  const Parameter shared(x), turned(x.t()), row(x[1]);
+  CHECK(!shared.shares_storage(x));
+  CHECK(turned.is_contiguous());
+  CHECK(turned.at({2, 1}) == 5);
+  CHECK(row.offset() == 0);
+  CHECK(row.to_vector<int>() == std::vector<int>{3, 4, 5});
+  Tensor alone = Tensor::ones({5});
+  const void* memory = alone.raw();
+  CHECK(Parameter(std::move(alone)).raw() == memory);  // no copy where there is no other holder
+  Parameter from(Tensor::ones({2}));
+  from.set_path("a.b");
+  const Parameter moved = std::move(from);
+  CHECK(moved.path() == "a.b");
+  CHECK(!moved.grad().defined());
+  CHECK(contains(error_of([&] { from.zero_grad(); }), "Parameter: it is undefined (moved from, or never made)"));
+  CHECK(error_of([&] {
+          check(false, Where::current(), "op: x is ", moved, "; no");
+        }).starts_with("op: x is [2] float32; no (a, members_test.cpp:"));
+  CHECK(error_of([&] {
+          require(false, "op: x is ", moved, " and ", DType::bool8, " ", Shape{1, 2});
+        }) == "op: x is [2] float32 and bool8 [1, 2] (a)");
+  CHECK(error_of([&] { fail("file: ", 3, " bytes"); }) == "file: 3 bytes");
+}

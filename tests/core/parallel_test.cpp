@@ -1,0 +1,109 @@
+// The wrapper over threads: what is covered, by which chunks, what is passed on.
+#include <heed/core/check.hpp>
+#include <heed/core/parallel.hpp>
+#include <mutex>
+#include <set>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "tests/support.hpp"
+
+using namespace heed;
+using test::contains;
+using test::error_of;
+
+namespace {
+
+struct Threads {  // so many inside the scope
+  explicit Threads(int n) { set_threads(n); }
+  ~Threads() { set_threads(0); }
+};
+
+using Chunk = std::pair<Index, Index>;
+
+std::set<Chunk> chunks_of(Index n, Index grain) {
+  std::mutex mutex;
+  std::set<Chunk> seen;
+  parallel_for(n, grain, [&](Index b, Index e) {
+    const std::lock_guard lock(mutex);
+    CHECK(seen.emplace(b, e).second);
+  });
+  return seen;
+}
+
+}  // namespace
+
+TEST_CASE("parallel: the same chunks of a fixed grain at any number of threads") {
+  for (const int n : {1, 2, 3, 8}) {
+    const Threads scope(n);
+    CHECK(threads() == n);
+    CHECK(chunks_of(10, 3) == std::set<Chunk>{{0, 3}, {3, 6}, {6, 9}, {9, 10}});
+    CHECK(chunks_of(9, 3) == std::set<Chunk>{{0, 3}, {3, 6}, {6, 9}});
+    CHECK(chunks_of(3, 3) == std::set<Chunk>{{0, 3}});
+    CHECK(chunks_of(1, 100) == std::set<Chunk>{{0, 1}});
+    CHECK(chunks_of(0, 3).empty());
+    CHECK(chunks_of(-5, 3).empty());
+    CHECK(chunks_of(1000, 1).size() == 1000);
+  }
+}
+
+TEST_CASE("parallel: one chunk runs on the calling thread, many on several") {
+  const Threads scope(2);
+  threads_seen();
+  std::thread::id ran;
+  parallel_for(5, 5, [&](Index, Index) { ran = std::this_thread::get_id(); });
+  CHECK(ran == std::this_thread::get_id());
+  CHECK(threads_seen() == 0);
+  std::atomic<int> inside{0};
+  // On a busy machine the second thread may come late.
+  int seen = 0;
+  const auto start = std::chrono::steady_clock::now();
+  while (seen < 2 && std::chrono::steady_clock::now() - start < std::chrono::seconds(20)) {
+    inside = 0;
+    parallel_for(2, 1, [&](Index, Index) {
+      ++inside;
+      for (int i = 0; i < 100 && inside < 2; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    });
+    seen = threads_seen();
+  }
+  CHECK(seen == 2);
+}
+
+TEST_CASE("parallel: inside of parallel work, and from several threads") {
+  const Threads scope(3);
+  std::vector<int> sums(50);
+  std::vector<std::thread> callers;
+  for (std::size_t t = 0; t < 50; t += 10) {
+    callers.emplace_back([&sums, t] {
+      parallel_for(10, 1, [&](Index b, Index e) {
+        for (; b < e; ++b) {
+          std::atomic<int> sum{0};
+          parallel_for(100, 7, [&](Index from, Index to) { sum += static_cast<int>(to - from); });
+          sums[t + static_cast<std::size_t>(b)] = sum;
+        }
+      });
+    });
+  }
+  for (std::thread& t : callers) t.join();
+  for (const int s : sums) CHECK(s == 100);
+}
+
+TEST_CASE("parallel: an exception reaches the caller, and work goes on after it") {
+  for (const int n : {1, 4}) {
+    const Threads scope(n);
+    CHECK(error_of([] { parallel_for(100, 1, [](Index b, Index) { require(b != 57, "chunk ", b); }); }) == "chunk 57");
+    CHECK(chunks_of(4, 2).size() == 2);
+  }
+}
+
+TEST_CASE("parallel: the number of threads") {
+  CHECK(available_threads() >= 1);
+  set_threads(5);
+  CHECK(threads() == 5);
+  set_threads(0);
+  CHECK(threads() == available_threads());
+  CHECK(contains(error_of([] { set_threads(-1); }),
+                 "set_threads: -1 threads were asked for; the number must be 0 (all) or more"));
+  CHECK(threads() == available_threads());
+}

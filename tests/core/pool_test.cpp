@@ -1,0 +1,102 @@
+// The memory pool: alignment, reuse, what it counts, and running out.
+#include <cstring>
+#include <heed/core/pool.hpp>
+#include <heed/core/tensor.hpp>
+#include <thread>
+#include <vector>
+
+#include "tests/support.hpp"
+
+using namespace heed;
+using test::contains;
+using test::error_of;
+
+TEST_CASE("pool: blocks are aligned, writable to the last byte and apart from each other, at every size") {
+  std::vector<std::size_t> sizes = {0};
+  for (std::size_t power = 0; power < 24; ++power)
+    for (const int d : {-1, 0, 1}) sizes.push_back((std::size_t{1} << power) + static_cast<std::size_t>(d));
+  for (std::size_t s = 1; s < 1200; s += 37) sizes.push_back(s);
+  struct Block {
+    unsigned char* data;
+    std::size_t bytes;
+  };
+  std::vector<Block> blocks;
+  const MemoryUse before = memory_use();
+  std::size_t asked = 0;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    auto* p = static_cast<unsigned char*>(pool::allocate(sizes[i]));
+    CHECK(reinterpret_cast<std::uintptr_t>(p) % 64 == 0);
+    std::memset(p, static_cast<int>(i % 251), sizes[i]);
+    blocks.push_back({p, sizes[i]});
+    asked += sizes[i];
+  }
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    bool kept = true;
+    for (std::size_t k = 0; k < blocks[i].bytes; ++k) kept = kept && blocks[i].data[k] == i % 251;
+    CHECK(kept);
+  }
+  const std::size_t used = memory_use().current - before.current;
+  CHECK(used >= asked);
+  CHECK(used <= asked + asked / 4 + 64 * sizes.size());
+  for (const Block& b : blocks) pool::deallocate(b.data, b.bytes);
+  CHECK(memory_use().current == before.current);
+}
+
+TEST_CASE("pool: a freed block serves the next of its size, and the system is asked no more") {
+  release_cached_memory();
+  CHECK(memory_use().cached == 0);
+  { const Tensor x = Tensor::empty({1000}); }
+  const MemoryUse warm = memory_use();
+  CHECK(warm.cached >= 4000);
+  for (int i = 0; i < 50; ++i) {
+    const Tensor x = Tensor::empty({1000 - i % 3});
+    CHECK(memory_use().current > warm.current);
+  }
+  CHECK(memory_use().system_allocations == warm.system_allocations);
+  CHECK(memory_use().current == warm.current);
+  CHECK(memory_use().cached == warm.cached);
+  release_cached_memory();
+  CHECK(memory_use().cached == 0);
+  const Tensor again = Tensor::empty({1000});
+  CHECK(memory_use().system_allocations > warm.system_allocations);
+}
+
+TEST_CASE("pool: the peak is the most at one time since it was reset") {
+  reset_peak_memory();
+  const std::size_t start = memory_use().peak;
+  CHECK(start == memory_use().current);
+  { const Tensor a = Tensor::empty({1 << 18}), b = Tensor::empty({1 << 18}); }
+  const Tensor c = Tensor::empty({1 << 18});
+  CHECK(memory_use().peak >= start + (2u << 20));
+  CHECK(memory_use().peak < start + (3u << 20));
+  reset_peak_memory();
+  CHECK(memory_use().peak == memory_use().current);
+}
+
+TEST_CASE("pool: more than the system has is an Error, which changes no count") {
+  const MemoryUse before = memory_use();
+  const std::string error = error_of([] { Tensor::empty({Index{1} << 60}); });
+  CHECK(contains(error, "memory: 4611686018427387904 bytes could not be had from the system; "));
+  CHECK(contains(error, " bytes are in tensors"));
+  CHECK(memory_use().current == before.current);
+  CHECK(memory_use().peak == before.peak);
+  CHECK(memory_use().system_allocations == before.system_allocations);
+}
+
+TEST_CASE("pool: threads take and give back at the same time") {
+  const std::size_t before = memory_use().current;
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([t, &wrong] {
+      for (int i = 0; i < 2000; ++i) {
+        Scratch<int> scratch(static_cast<std::size_t>(1 + i % 100));
+        std::fill_n(scratch.data(), scratch.size(), t);
+        for (std::size_t k = 0; k < scratch.size(); ++k) wrong += scratch[k] == t ? 0 : 1;
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  CHECK(wrong == 0);
+  CHECK(memory_use().current == before);
+}
