@@ -7,6 +7,14 @@
 namespace heed {
 namespace {
 
+// Fixed random weights of either sign, none of which is small: what is wrong at an element must show in the sum.
+Tensor weights_for(const Tensor& y, std::uint64_t seed) {
+  Tensor weights = Rng(seed, 77).uniform(y.shape(), -1, 1, DType::float64);
+  double* w = weights.ptr<double>();
+  for (Index i = 0; i < weights.numel(); ++i) w[i] += std::copysign(0.5, w[i]);
+  return weights;
+}
+
 double weighted_sum(const Tensor& y, const Tensor& weights) {
   const Tensor values = y.detach().dense();
   double sum = 0;
@@ -22,11 +30,12 @@ class Replay {
   template <class F>
   double evaluate(F&& f, const Tensor& weights) const {
     const NoTape guard;
-    const bool training = std::exchange(detail::mode().training, true);
+    struct Training {
+      bool before = std::exchange(detail::mode().training, true);
+      ~Training() { detail::mode().training = before; }
+    } training;
     start();
-    const double sum = weighted_sum(f(), weights);
-    detail::mode().training = training;
-    return sum;
+    return weighted_sum(f(), weights);
   }
 
  private:
@@ -48,6 +57,8 @@ struct Worst {
 // f() must evaluate with the current values.
 void compare(const std::function<double()>& f, std::vector<Variable>& variables, const GradcheckOptions& o,
              const Where& where) {
+  check(o.step > 0 && o.most_elements > 0, where, "gradcheck: step is ", o.step, " and most_elements is ",
+        o.most_elements, "; both must be positive");
   Worst worst;
   for (Variable& v : variables) {
     double* x = v.value.ptr<double>();
@@ -89,7 +100,7 @@ void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, const
     replay.start();
     const Tensor y = f(watched);
     check(y.dtype() == DType::float64, where, "gradcheck: f gives ", y, "; it must give float64");
-    weights = Rng(o.seed, 77).uniform(y.shape(), -1, 1, DType::float64);
+    weights = weights_for(y, o.seed);
     if (y.node() != 0) tape.backward(y, weights);
     for (std::size_t i = 0; i < values.size(); ++i) {
       if (!values[i].defined() || values[i].dtype() != DType::float64) continue;
@@ -116,7 +127,7 @@ void gradcheck(const std::function<Tensor()>& f, const std::vector<NamedParamete
     replay.start();
     const Tensor y = f();
     check(y.dtype() == DType::float64, where, "gradcheck: f gives ", y, "; it must give float64");
-    weights = Rng(o.seed, 77).uniform(y.shape(), -1, 1, DType::float64);
+    weights = weights_for(y, o.seed);
     if (y.node() != 0) tape.backward(y, weights);
   }
   for (const NamedParameter& p : parameters) {

@@ -55,8 +55,8 @@ bool disjoint(const InputRef& a, const InputRef& b) {
   return false;
 }
 
-// The inputs of a step (as bits) that together are all of input i's root, each element once: if the root has no gradient yet,
-// their derivatives may overwrite its memory without its being zeroed first. 0 where that is not so.
+// The inputs of a step (as bits) that together are all of input i's root, each element once: if the root has no
+// gradient yet, their derivatives may overwrite its memory without its being zeroed first. 0 where that is not so.
 std::uint64_t tiles_of_root(std::span<const InputRef> inputs, std::size_t i, Index root_size) {
   std::uint64_t tiles = 0;
   Index size = 0;
@@ -73,6 +73,18 @@ std::uint64_t tiles_of_root(std::span<const InputRef> inputs, std::size_t i, Ind
   return tiles;
 }
 
+// For the NaN finder: the module whose parameters the step reads.
+std::string path_of(const Tape::State& s, const detail::Step& step) {
+  std::vector<const Tensor*> parameters;
+  for (const InputRef& ref : step.inputs)
+    if (ref.node != kNotWanted) parameters.push_back(&s.nodes[ref.node].parameter);
+  return detail::module_path(parameters);
+}
+
+void check_gradient(const Tape::State& s, const detail::Step& step, const Tensor& gradient) {
+  if (s.options.find_nan) detail::check_finite(gradient, step.op, "a gradient", step.where, path_of(s, step));
+}
+
 }  // namespace
 
 Grads::Grads(detail::Step& step, Tape& tape) : step_(step), tape_(tape) { tape.state().unfilled = 0; }
@@ -80,7 +92,7 @@ Grads::Grads(detail::Step& step, Tape& tape) : step_(step), tape_(tape) { tape.s
 void Grads::finish() {
   for (int i = 0; i < pending_count_; ++i) {
     Pending& p = pending_[static_cast<std::size_t>(i)];
-    if (tape_.state().options.find_nan) detail::check_finite(p.gradient, step_.op, "a gradient", step_.where, {});
+    check_gradient(tape_.state(), step_, p.gradient);
     add_now(p.input, p.gradient);
     p.gradient = Tensor();
   }
@@ -92,7 +104,7 @@ bool Grads::wants(int i) const { return step_.inputs[static_cast<std::size_t>(i)
 
 void Grads::add(int i, const Tensor& gradient) {
   if (!wants(i)) return;
-  if (tape_.state().options.find_nan) detail::check_finite(gradient, step_.op, "a gradient", step_.where, {});
+  check_gradient(tape_.state(), step_, gradient);
   if (handed_out_ == 0) return add_now(i, gradient);
   require(pending_count_ < kPending, step_.op, ": add: more than ", kPending,
           " gradients beside those written in place");
@@ -103,9 +115,12 @@ void Grads::add_now(int i, const Tensor& gradient) {
   const InputRef& ref = step_.inputs[static_cast<std::size_t>(i)];
   Tape::State& s = tape_.state();
   detail::Node& n = s.nodes[ref.node];
+  Shape both;
+  check(gradient.defined() && is_floating(gradient.dtype()) && broadcast(ref.shape, gradient.shape(), both) &&
+            both == gradient.shape(),
+        step_.where, step_.op, ": the gradient of input ", i, " is ", gradient,
+        "; it must be floating and have the input's shape, ", ref.shape, ", or one that this broadcasts to");
   const Tensor g = gradient.shape() == ref.shape ? gradient : detail::sum_to(gradient, ref.shape);
-  require(g.shape() == ref.shape, step_.op, ": the gradient of input ", i, " is ", g, "; the input's shape is ",
-          ref.shape);
   const bool whole = ref.shape.numel() == n.shape.numel() && !repeats_elements(ref);
   const bool written = s.is_written(ref.node);
   if (!written && whole && ref.offset == 0 && !n.parameter.defined() && g.dtype() == n.dtype && g.is_contiguous() &&

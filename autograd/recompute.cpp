@@ -24,16 +24,22 @@ Tensor run_unrecorded(const Function& f, const std::vector<Tensor>& inputs) {
   return f(constants);
 }
 
+bool is_parameter(const Tensor& x) { return x.defined() && x.storage()->parameter != nullptr; }
+
 void backward_again(Grads& d, const Tensor& dy, const Function& f, const std::vector<Tensor>& inputs, bool training) {
   Tape tape;
   std::vector<Tensor> watched;
-  for (std::size_t i = 0; i < inputs.size(); ++i)
-    watched.push_back(d.wants(static_cast<int>(i)) ? tape.watch(inputs[i]) : inputs[i]);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!d.wants(static_cast<int>(i)))
+      watched.push_back(inputs[i]);
+    else  // a parameter gets its gradient from the inner tape, as one that f uses without being given it
+      watched.push_back(is_parameter(inputs[i]) ? inputs[i].with_node(0) : tape.watch(inputs[i]));
+  }
   detail::mode().training = training;
   const Tensor y = f(watched);
   if (y.node() != 0) tape.backward(y, dy);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (!d.wants(static_cast<int>(i))) continue;
+    if (!d.wants(static_cast<int>(i)) || is_parameter(inputs[i])) continue;
     if (const Tensor g = tape.grad(watched[i]); g.defined()) d.add(static_cast<int>(i), g.detach());
   }
 }

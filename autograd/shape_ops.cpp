@@ -79,6 +79,7 @@ Tensor flipped(const Tensor& x, unsigned mask) {
 Tensor concatenate(std::span<const Tensor> parts, int axis, Where where) {
   check(!parts.empty(), where, "concatenate: no tensors were given; there must be at least one");
   const Tensor& first = parts[0];
+  check(first.defined(), where, "concatenate: tensor 0 is undefined; it must have values");
   const int a = detail::axis_of("concatenate", In(first, where), axis);
   for (std::size_t i = 1; i < parts.size(); ++i) {
     const Tensor& x = parts[i];
@@ -104,8 +105,8 @@ Tensor stack(std::span<const Tensor> parts, int axis, Where where) {
         "; it must lie in [", -rank, ", ", rank, ")");
   std::vector<Tensor> views;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    check(parts[i].dtype() == parts[0].dtype() && parts[i].shape() == parts[0].shape(), where, "stack: tensor 0 is ",
-          parts[0], " but tensor ", i, " is ", parts[i], "; dtypes and shapes must be the same");
+    check(parts[i].defined() && parts[i].dtype() == parts[0].dtype() && parts[i].shape() == parts[0].shape(), where,
+          "stack: tensor 0 is ", parts[0], " but tensor ", i, " is ", parts[i], "; dtypes and shapes must be the same");
     views.push_back(parts[i].unsqueeze(axis));
   }
   return concatenate(views, axis, where);
@@ -147,7 +148,7 @@ Tensor triu(In x, Index diagonal) { return triangle("triu", false, x, diagonal);
 // Views and copies that the tape knows: for each axis, [before, behind] is seen as [before, 1, behind], expanded and
 // copied.
 Tensor repeat(In x, const Shape& counts) {
-  check(counts.rank() >= x.rank(), x.where(), "repeat: the counts are ", counts, " but x is ", x.tensor(),
+  check(x->defined() && counts.rank() >= x.rank(), x.where(), "repeat: the counts are ", counts, " but x is ", x.tensor(),
         "; there must be one for each axis at least");
   for (Index c : counts) check(c >= 0, x.where(), "repeat: the counts are ", counts, "; each must be 0 or more");
   Shape shape;

@@ -138,17 +138,20 @@ void Tape::backward(In y, In dy) {
   check(!s.spent, y.where(), "backward: this tape ran backward already; a tape serves once: make a new Tape");
   check(y->node() != 0 && y->node() >> 32 == s.serial, y.where(), "backward: y, ", y.tensor(),
         ", was not computed on this tape from anything that wants a gradient; compute it while the tape records");
-  check(dy.shape() == y.shape(), y.where(), "backward: y is ", y.tensor(), " and dy is ", dy.tensor(),
-        "; the shapes must be the same");
+  check(dy->defined() && is_floating(dy.dtype()) && dy.shape() == y.shape(), y.where(), "backward: y is ", y.tensor(),
+        " and dy is ", dy.tensor(), "; dy must be floating and have the shape of y");
   s.spent = true;
   const NoTape guard;
   const auto output = static_cast<std::uint32_t>(y->node());
   {
-    // y may be a view: seed its part of the whole value's gradient.
+    // y may be a view: seed its part of the whole value's gradient; of an expanded one, with the sum of what repeats.
     Tensor& g = s.gradient_of(output);
-    if (y.numel() != g.numel()) g.zero_();
-    Tensor part = g.as_strided(y.shape(), y->strides(), y->offset() - s.nodes[output].offset);
-    detail::copy_values(part, dy);
+    Shape once = y.shape();
+    for (int a = 0; a < y.rank(); ++a)
+      if (y->strides()[a] == 0) once[a] = std::min<Index>(once[a], 1);
+    if (once.numel() != g.numel()) g.zero_();
+    Tensor part = g.as_strided(once, y->strides(), y->offset() - s.nodes[output].offset);
+    detail::copy_values(part, detail::sum_to(dy, once));
     s.set_written(output);
   }
   for (std::size_t i = s.steps.size(); i-- > 0;) {

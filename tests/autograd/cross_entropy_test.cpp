@@ -37,7 +37,8 @@ List naive(const Tensor& logits, const Tensor& targets, double s, const Tensor& 
     for (std::size_t c = 0; c < n; ++c) {
       const double share =
           (c == target ? 1 - s : 0) * w[target] + s / static_cast<double>(n) * w[c];  // of -log p_c in the loss
-      if (share != 0) loss[r] += share * (lse - x[r * n + c]);
+      if (share == 0) continue;
+      loss[r] += share * (lse - x[r * n + c]);
       for (std::size_t k = 0; k < n; ++k)
         dx[r * n + k] += ds[r] * share * (std::exp(x[r * n + k] - lse) - (k == c ? 1 : 0));
     }

@@ -1,156 +1,47 @@
-// Derivatives of the elementwise ops, their values where PyTorch's rules decide, and their messages. It is over
-// 300 lines because each op has a line in its tables.
-#include <heed/autograd/activations.hpp>
-#include <heed/autograd/elementwise.hpp>
-#include <heed/autograd/gradcheck.hpp>
-#include <heed/autograd/tape.hpp>
+// Derivatives of the elementwise ops, their values where PyTorch's rules decide, and their messages.
 #include <limits>
 
-#include "tests/core/levels.hpp"
+#include "tests/autograd/op_cases.hpp"
 #include "tests/support.hpp"
 
 using namespace heed;
 using test::contains;
 using test::error_of;
+using test::spread;
 
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-using Inputs1 = std::vector<Tensor>;
-
-// n different numbers in (low, high), in scrambled order, none within 1e-3 of a multiple of 0.5, where ops have kinks.
-Tensor spread(const Shape& shape, double low, double high, Index seed = 0) {
-  Tensor x = Tensor::empty(shape, DType::float64);
-  for (Index i = 0; i < x.numel(); ++i) {
-    const double u = std::fmod(0.6180339887498949 * static_cast<double>(i + 1 + 17 * seed), 1.0);
-    double v = low + (high - low) * u;
-    const double near = std::round(v * 2) / 2;
-    if (std::fabs(v - near) < 1e-3) v = near + 2e-3;
-    x.ptr<double>()[i] = v;
-  }
-  return x;
-}
-
-struct UnaryCase {
-  const char* name;
-  std::function<Tensor(const Tensor&)> f;
-  double low, high;
-};
-
-const std::vector<UnaryCase>& unary_cases() {
-  static const std::vector<UnaryCase> cases = {
-      {"neg", [](const Tensor& x) { return -x; }, -3, 3},
-      {"abs", [](const Tensor& x) { return abs(x); }, -3, 3},
-      {"sign", [](const Tensor& x) { return sign(x) * x; }, -3, 3},
-      {"square", [](const Tensor& x) { return square(x); }, -3, 3},
-      {"sqrt", [](const Tensor& x) { return sqrt(x); }, 0.1, 4},
-      {"rsqrt", [](const Tensor& x) { return rsqrt(x); }, 0.2, 4},
-      {"exp", [](const Tensor& x) { return exp(x); }, -3, 3},
-      {"expm1", [](const Tensor& x) { return expm1(x); }, -3, 3},
-      {"log", [](const Tensor& x) { return log(x); }, 0.1, 5},
-      {"log1p", [](const Tensor& x) { return log1p(x); }, -0.8, 5},
-      {"sin", [](const Tensor& x) { return sin(x); }, -9, 9},
-      {"cos", [](const Tensor& x) { return cos(x); }, -9, 9},
-      {"erf", [](const Tensor& x) { return erf(x); }, -3, 3},
-      {"pow 2", [](const Tensor& x) { return pow(x, 2); }, -3, 3},
-      {"pow 3", [](const Tensor& x) { return pow(x, 3); }, -3, 3},
-      {"pow 1", [](const Tensor& x) { return pow(x, 1); }, -3, 3},
-      {"pow 0", [](const Tensor& x) { return pow(x, 0); }, -3, 3},
-      {"pow -1", [](const Tensor& x) { return pow(x, -1); }, 0.3, 3},
-      {"pow -2", [](const Tensor& x) { return pow(x, -2); }, 0.4, 3},
-      {"pow 0.5", [](const Tensor& x) { return pow(x, 0.5); }, 0.3, 3},
-      {"pow -0.5", [](const Tensor& x) { return pow(x, -0.5); }, 0.3, 3},
-      {"pow 2.3", [](const Tensor& x) { return pow(x, 2.3); }, 0.3, 3},
-      {"pow 5", [](const Tensor& x) { return pow(x, 5); }, -2, 2},
-      {"2^x", [](const Tensor& x) { return pow(2, x); }, -3, 3},
-      {"clamp", [](const Tensor& x) { return clamp(x, -1, 1.5); }, -3, 3},
-      {"clamp above", [](const Tensor& x) { return clamp(x, -kInf, 1.5); }, -3, 3},
-      {"sigmoid", [](const Tensor& x) { return sigmoid(x); }, -6, 6},
-      {"tanh", [](const Tensor& x) { return tanh(x); }, -4, 4},
-      {"relu", [](const Tensor& x) { return relu(x); }, -3, 3},
-      {"leaky_relu", [](const Tensor& x) { return leaky_relu(x, 0.1); }, -3, 3},
-      {"elu", [](const Tensor& x) { return elu(x, 0.7); }, -3, 3},
-      {"gelu", [](const Tensor& x) { return gelu(x); }, -5, 5},
-      {"gelu tanh", [](const Tensor& x) { return gelu(x, Gelu::tanh); }, -5, 5},
-      {"silu", [](const Tensor& x) { return silu(x); }, -6, 6},
-      {"softplus", [](const Tensor& x) { return softplus(x); }, -6, 6},
-      {"softplus 3", [](const Tensor& x) { return softplus(x, 3); }, -6, 6},
-      {"x + 2", [](const Tensor& x) { return x + 2; }, -3, 3},
-      {"2 + x", [](const Tensor& x) { return 2 + x; }, -3, 3},
-      {"x - 2", [](const Tensor& x) { return x - 2; }, -3, 3},
-      {"2 - x", [](const Tensor& x) { return 2 - x; }, -3, 3},
-      {"x * 2", [](const Tensor& x) { return x * 2; }, -3, 3},
-      {"2 * x", [](const Tensor& x) { return 2 * x; }, -3, 3},
-      {"x / 2", [](const Tensor& x) { return x / 2; }, -3, 3},
-      {"2 / x", [](const Tensor& x) { return 2 / x; }, 0.5, 3},
-      {"maximum 0.5", [](const Tensor& x) { return maximum(x, 0.5); }, -3, 3},
-      {"minimum 0.5", [](const Tensor& x) { return minimum(x, 0.5); }, -3, 3},
-      {"where number", [](const Tensor& x) { return where(x > 0.25, x * x, 1.0); }, -3, 3},
-      {"number where", [](const Tensor& x) { return where(x > 0.25, 1.0, x * x); }, -3, 3},
-      {"masked_fill", [](const Tensor& x) { return masked_fill(x * x, x <= 0.25, 4); }, -3, 3},
-  };
-  return cases;
-}
-
-struct BinaryCase {
-  const char* name;
-  std::function<Tensor(const Tensor&, const Tensor&)> f;
-  double low, high;
-};
-
-const std::vector<BinaryCase>& binary_cases() {
-  static const std::vector<BinaryCase> cases = {
-      {"add", [](const Tensor& a, const Tensor& b) { return a + b; }, -3, 3},
-      {"sub", [](const Tensor& a, const Tensor& b) { return a - b; }, -3, 3},
-      {"mul", [](const Tensor& a, const Tensor& b) { return a * b; }, -3, 3},
-      {"div", [](const Tensor& a, const Tensor& b) { return a / b; }, 0.5, 3},
-      {"pow", [](const Tensor& a, const Tensor& b) { return pow(a, b); }, 0.3, 2},
-      {"maximum", [](const Tensor& a, const Tensor& b) { return maximum(a, b); }, -3, 3},
-      {"minimum", [](const Tensor& a, const Tensor& b) { return minimum(a, b); }, -3, 3},
-      {"where", [](const Tensor& a, const Tensor& b) { return where(a < b, a * a, b * 3); }, -3, 3},
-  };
-  return cases;
-}
-
 }  // namespace
 
-TEST_CASE("elementwise: gradcheck of functions of one tensor, dense and strided") {
-  for (const UnaryCase& c : unary_cases()) {
-    CAPTURE(std::string(c.name));
-    gradcheck([&](const std::vector<Tensor>& x) { return c.f(x[0]); }, {spread({5, 7}, c.low, c.high)});
-    gradcheck([&](const std::vector<Tensor>& x) { return c.f(x[0].t()); }, {spread({4, 3}, c.low, c.high)});
-    gradcheck([&](const std::vector<Tensor>& x) { return c.f(x[0].slice(1, 1, 7, 2)); },
-              {spread({3, 7}, c.low, c.high)});
-    gradcheck([&](const std::vector<Tensor>& x) { return c.f(x[0].expand({4, 3})); }, {spread({3}, c.low, c.high)});
-    gradcheck([&](const std::vector<Tensor>& x) { return c.f(x[0]) + c.f(x[0]); }, {spread({3}, c.low, c.high)});
-    gradcheck([&](const std::vector<Tensor>& x) { return c.f(x[0]); }, {spread({}, c.low, c.high)});
-    gradcheck([&](const std::vector<Tensor>& x) { return c.f(x[0]); }, {spread({0, 3}, c.low, c.high)});
+TEST_CASE("elementwise: gradcheck of views, and of one tensor twice") {
+  for (const test::OpCase& c : test::elementwise_cases()) {
+    if (c.shapes.size() != 1) continue;
+    CAPTURE(c.name);
+    const auto f = [&](const Tensor& x) { return c.f({x}); };
+    gradcheck([&](const test::List& x) { return f(x[0].slice(1, 1, 7, 2)); }, {spread({3, 7}, c.low, c.high)});
+    gradcheck([&](const test::List& x) { return f(x[0].expand({4, 3})); }, {spread({3}, c.low, c.high)});
+    gradcheck([&](const test::List& x) { return f(x[0]) + f(x[0]); }, {spread({3}, c.low, c.high)});
   }
 }
 
 TEST_CASE("elementwise: gradcheck of functions of two tensors, with broadcasting") {
-  for (const BinaryCase& c : binary_cases()) {
-    CAPTURE(std::string(c.name));
-    const auto f = [&](const std::vector<Tensor>& x) { return c.f(x[0], x[1]); };
+  for (const test::OpCase& c : test::elementwise_cases()) {
+    if (c.shapes != std::vector<Shape>{{test::N}, {test::N}}) continue;
+    CAPTURE(c.name);
     const auto pair = [&](const Shape& a, const Shape& b) {
-      return std::vector<Tensor>{spread(a, c.low, c.high), spread(b, c.low, c.high, 3)};
+      return test::List{spread(a, c.low, c.high), spread(b, c.low, c.high, 3)};
     };
-    gradcheck(f, pair({4, 5}, {4, 5}));
-    gradcheck(f, pair({4, 5}, {5}));
-    gradcheck(f, pair({4, 1}, {1, 5}));
-    gradcheck(f, pair({}, {2, 3}));
-    gradcheck(f, pair({3, 1, 2}, {4, 2}));
-    gradcheck(f, pair({}, {}));
-    gradcheck(f, pair({0, 2}, {2}));
-    gradcheck([&](const std::vector<Tensor>& x) { return c.f(x[0].t(), x[1].slice(1, 0, 6, 2)); },
-              pair({3, 4}, {4, 6}));
+    gradcheck(c.f, pair({}, {2, 3}));
+    gradcheck(c.f, pair({3, 1, 2}, {4, 2}));
+    gradcheck(c.f, pair({0, 2}, {2}));
+    gradcheck([&](const test::List& x) { return c.f({x[0].t(), x[1].slice(1, 0, 6, 2)}); }, pair({3, 4}, {4, 6}));
   }
   // One tensor twice: both gradients go to one place.
-  gradcheck([](const std::vector<Tensor>& x) { return x[0] * x[0] + x[0] / x[0] + pow(x[0], x[0]); },
-            {spread({4}, 0.5, 2)});
-  gradcheck([](const std::vector<Tensor>& x) { return x[0] * x[0].t(); }, {spread({3, 3}, 0.5, 2)});
+  gradcheck([](const test::List& x) { return x[0] * x[0] + x[0] / x[0] + pow(x[0], x[0]); }, {spread({4}, 0.5, 2)});
+  gradcheck([](const test::List& x) { return x[0] * x[0].t(); }, {spread({3, 3}, 0.5, 2)});
 }
 
 namespace {
@@ -311,19 +202,6 @@ TEST_CASE("elementwise: only what a wanted gradient needs is saved") {
   CHECK(tape.saved_bytes() == 400);
   const Tensor u = big * other;
   CHECK(tape.steps() == 2);
-}
-
-TEST_CASE("elementwise: in float32 values and gradients agree with float64 at every instruction set") {
-  testing::on_each_level([] {
-    for (const UnaryCase& c : unary_cases()) {
-      CAPTURE(std::string(c.name));
-      for (const Index n : {1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33}) {
-        const Tensor x = spread({n}, c.low, c.high).to(DType::float32), x64 = x.to(DType::float64);
-        CHECK(test::close(gradient(c.f, x), gradient(c.f, x64).to(DType::float32), 2e-6, 1e-6));
-        CHECK(test::close(c.f(x), c.f(x64).to(DType::float32), 2e-6, 1e-6));
-      }
-    }
-  });
 }
 
 TEST_CASE("elementwise: gradients of large broadcast and transposed inputs, in float32") {

@@ -19,14 +19,16 @@ namespace {
 Tensor times(In a, In b) {
   const Tensor p = a->dense(), q = b->dense();
   Tensor y = Tensor::empty(a.shape(), a.dtype());
-  for (Index i = 0; i < y.numel(); ++i) visit_dtype(y.dtype(), [&](auto t) {
-    using T = decltype(t);
-    if constexpr (std::is_floating_point_v<T>) y.ptr<T>()[i] = p.ptr<T>()[i] * q.ptr<T>()[i];
-  });
-  record("times", a.where(), y, {a, b}, saved(a.tensor(), b.tensor()), [](Grads& d, const Tensor& dy, const Tensor& u, const Tensor& v) {
-    if (d.wants(0)) d.add(0, times(dy, v));
-    if (d.wants(1)) d.add(1, times(dy, u));
-  });
+  for (Index i = 0; i < y.numel(); ++i)
+    visit_dtype(y.dtype(), [&](auto t) {
+      using T = decltype(t);
+      if constexpr (std::is_floating_point_v<T>) y.ptr<T>()[i] = p.ptr<T>()[i] * q.ptr<T>()[i];
+    });
+  record("times", a.where(), y, {a, b}, saved(a.tensor(), b.tensor()),
+         [](Grads& d, const Tensor& dy, const Tensor& u, const Tensor& v) {
+           if (d.wants(0)) d.add(0, times(dy, v));
+           if (d.wants(1)) d.add(1, times(dy, u));
+         });
   return y;
 }
 
@@ -37,16 +39,19 @@ Tensor times_in_place(In a, In b) {
     const NoTape guard;
     y = times(a, b).with_node(0);
   }
-  record("times_in_place", a.where(), y, {a, b}, saved(a.tensor(), b.tensor()), [](Grads& d, const Tensor& dy, const Tensor& u, const Tensor& v) {
-    const Target targets[2] = {d.strided(0), d.dense(1)};
-    const Tensor values[2] = {times(dy, v), times(dy, u)};
-    for (int i = 0; i < 2; ++i) {
-      if (!targets[i]) continue;
-      Tensor into = targets[i].gradient;
-      if (targets[i].accumulate) detail::add_values(into, values[i]);
-      else detail::copy_values(into, values[i]);
-    }
-  });
+  record("times_in_place", a.where(), y, {a, b}, saved(a.tensor(), b.tensor()),
+         [](Grads& d, const Tensor& dy, const Tensor& u, const Tensor& v) {
+           const Target targets[2] = {d.strided(0), d.dense(1)};
+           const Tensor values[2] = {times(dy, v), times(dy, u)};
+           for (int i = 0; i < 2; ++i) {
+             if (!targets[i]) continue;
+             Tensor into = targets[i].gradient;
+             if (targets[i].accumulate)
+               detail::add_values(into, values[i]);
+             else
+               detail::copy_values(into, values[i]);
+           }
+         });
   return y;
 }
 
@@ -54,11 +59,14 @@ Tensor total(In a) {
   double sum = 0;
   for (double v : a->to_vector<double>()) sum += v;
   Tensor y = Tensor::scalar(sum, a.dtype());
-  record("total", a.where(), y, {a}, saved(), [shape = a.shape()](Grads& d, const Tensor& dy) { d.add(0, dy.expand(shape)); });
+  record("total", a.where(), y, {a}, saved(),
+         [shape = a.shape()](Grads& d, const Tensor& dy) { d.add(0, dy.expand(shape)); });
   return y;
 }
 
-Parameter parameter(std::initializer_list<double> values, const Shape& shape) { return Parameter(Tensor::from<double>(values, shape)); }
+Parameter parameter(std::initializer_list<double> values, const Shape& shape) {
+  return Parameter(Tensor::from<double>(values, shape));
+}
 
 }  // namespace
 
@@ -100,8 +108,13 @@ TEST_CASE("targets: one tensor given twice, overlapping and disjoint views") {
       [](const auto& x) { return times_in_place(x[0].slice(1, 0, 3), x[0].slice(1, 1, 4)); },
       [](const auto& x) { return times_in_place(x[0].slice(0, 0, 2), x[0].slice(0, 1, 3)); },
       [](const auto& x) { return times_in_place(x[0].slice(1, 0, 3).t(), x[0].slice(1, 0, 3)); },
-      [](const auto& x) { return times_in_place(x[0].select(0, 0).expand({3, 4}), x[0]); },
-      [](const auto& x) { const Tensor y = times(x[0], x[0]); return times_in_place(times_in_place(y, x[0]), y); },
+      [](const auto& x) {
+        return times_in_place(x[0].select(0, 0).expand({3, 4}), x[0]);
+      },
+      [](const auto& x) {
+        const Tensor y = times(x[0], x[0]);
+        return times_in_place(times_in_place(y, x[0]), y);
+      },
   };
   const Tensor x = Rng(3).normal({3, 4}, 0, 1, DType::float64);
   for (const auto& f : cases) gradcheck(f, {x});
@@ -109,7 +122,11 @@ TEST_CASE("targets: one tensor given twice, overlapping and disjoint views") {
 }
 
 TEST_CASE("copies that core makes are recorded") {
-  gradcheck([](const auto& x) { return times(x[0].t().contiguous(), x[0].t().reshape({4, 3})); }, {Rng(1).normal({3, 4}, 0, 1, DType::float64)});
+  gradcheck(
+      [](const auto& x) {
+        return times(x[0].t().contiguous(), x[0].t().reshape({4, 3}));
+      },
+      {Rng(1).normal({3, 4}, 0, 1, DType::float64)});
   Parameter w(Tensor::from({1, 2}));
   Tape tape;
   tape.backward(total(times(w.to(DType::float64), Tensor::from<double>({3, 4}))));
@@ -154,7 +171,8 @@ TEST_CASE("every way to lose a gradient silently is an error") {
   {
     Tape tape;
     gone = times(w, w);
-    CHECK(contains(error_of([&] { tape.backward(gone); }), "backward: the loss is [2] float64; it must have one element"));
+    CHECK(contains(error_of([&] { tape.backward(gone); }),
+                   "backward: the loss is [2] float64; it must have one element"));
   }
   Tape tape;
   const Tensor y = times(w, w);
@@ -169,10 +187,12 @@ TEST_CASE("every way to lose a gradient silently is an error") {
   std::string other;
   std::thread([&] { other = error_of([&] { times(y, y); }); }).join();
   CHECK(contains(other, "belongs to a tape of another thread"));
-  CHECK(contains(error_of([&] { recompute([&](const auto& x) { return times(x[0], y); }, {w}); }), "was not given to recompute()"));
+  CHECK(contains(error_of([&] { recompute([&](const auto& x) { return times(x[0], y); }, {w}); }),
+                 "was not given to recompute()"));
   const Tensor loss = total(y);
   w.mutable_data<double>()[0] = 7;
-  CHECK(contains(error_of([&] { tape.backward(loss); }), "times: a tensor that its derivative needs, [2] float64, was written to before backward()"));
+  CHECK(contains(error_of([&] { tape.backward(loss); }),
+                 "times: a tensor that its derivative needs, [2] float64, was written to before backward()"));
   CHECK(contains(error_of([&] { tape.backward(loss); }), "this tape ran backward already"));
 }
 
@@ -210,6 +230,15 @@ TEST_CASE("recompute with parameters only, with views and unused inputs") {
   CHECK(w.grad().to_vector<double>() == std::vector<double>{0, 2});
 }
 
+TEST_CASE("recompute given a parameter, and a view of one") {
+  Parameter w = parameter({2, 3}, {2}), frozen = parameter({5, 7}, {2});
+  frozen.requires_grad_(false);
+  Tape tape;
+  const auto f = [](const auto& x) { return times(times(x[0], x[1]), x[2]); };
+  tape.backward(total(recompute(f, {w, w.slice(0, 0, 1).expand({2}), frozen})));
+  CHECK(w.grad().to_vector<double>() == std::vector<double>{2 * 2 * 5 + 3 * 7, 2 * 7});
+}
+
 TEST_CASE("the NaN finder names the op and the path of the first bad value") {
   Parameter w = parameter({1, 0}, {2});
   w.set_path("blocks.3.norm.weight");
@@ -225,7 +254,9 @@ TEST_CASE("the NaN finder names the op and the path of the first bad value") {
 TEST_CASE("gradcheck finds a wrong derivative and names it") {
   const auto wrong = [](const std::vector<Tensor>& x) {
     Tensor y = x[0].detach().clone().with_node(0);
-    record("wrong", Where::current(), y, {x[0]}, saved(), [](Grads& d, const Tensor& dy) { d.add(0, times(dy, Tensor::from<double>({1, 1, 1.001}))); });
+    record("wrong", Where::current(), y, {x[0]}, saved(), [](Grads& d, const Tensor& dy) {
+      d.add(0, times(dy, Tensor::from<double>({1, 1, 1.001})));
+    });
     return y;
   };
   const std::string message = error_of([&] { gradcheck(wrong, {Tensor::from<double>({1, 2, 3})}); });
@@ -266,7 +297,10 @@ TEST_CASE("parts that make up a value are written without zeroing it first, and 
       std::vector<Tensor> held;  // targets must stay valid while others are asked for
       for (int i = 0; i < 3; ++i) {
         if (i == left_out) continue;
-        if (i == 1) { d.add(i, dy); continue; }
+        if (i == 1) {
+          d.add(i, dy);
+          continue;
+        }
         const Target t = d.strided(i);
         CHECK(!t.accumulate);
         Tensor into = t.gradient;
@@ -276,6 +310,7 @@ TEST_CASE("parts that make up a value are written without zeroing it first, and 
     });
     tape.backward(y, Tensor::ones({2, 4}, DType::float64));
     const Tensor g = tape.grad(x);
-    for (Index i = 0; i < 3; ++i) CHECK(same_bits(g.select(1, i), Tensor::full({2, 4}, i == left_out ? 0 : 1, DType::float64)));
+    for (Index i = 0; i < 3; ++i)
+      CHECK(same_bits(g.select(1, i), Tensor::full({2, 4}, i == left_out ? 0 : 1, DType::float64)));
   }
 }

@@ -1,0 +1,234 @@
+// What holds for every differentiable op alike: the rows of op_cases.hpp and op_cases_fused.hpp, one by one.
+#include "tests/autograd/fused_support.hpp"
+#include "tests/autograd/op_cases_fused.hpp"
+#include "tests/core/levels.hpp"
+
+using namespace heed;
+using namespace heed::test;
+using heed::testing::on_each_level;
+
+namespace {
+
+// f with the same random numbers each time, and its gradients for a fixed dy.
+Run run_of(const OpCase& c, const List& inputs) {
+  manual_seed(5);
+  Shape shape;
+  {
+    const NoTape guard;
+    shape = c.f(inputs).shape();
+  }
+  manual_seed(5);
+  return run(c.f, inputs, spread(shape, -1, 1, 11).to(inputs[0].dtype()));
+}
+
+List converted(const List& inputs, DType dtype) {
+  List list;
+  for (const Tensor& x : inputs) list.push_back(x.to(dtype));
+  return list;
+}
+
+List flat(const Run& r) {
+  List list = {r.y};
+  list.insert(list.end(), r.gradients.begin(), r.gradients.end());
+  return list;
+}
+
+// |a - b| relative to the greatest |b|, or to 1, the size of the inputs; 1e300 where shapes differ, or one is
+// undefined, or only one is finite.
+double distance(const Tensor& a, const Tensor& b) {
+  if (!a.defined() && !b.defined()) return 0;
+  if (!a.defined() || !b.defined() || a.shape() != b.shape()) return 1e300;
+  const std::vector<double> x = a.to_vector<double>(), y = b.to_vector<double>();
+  double most = 0, size = 1;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    if (std::isfinite(y[i])) size = std::max(size, std::fabs(y[i]));
+    if (x[i] == y[i] || (std::isnan(x[i]) && std::isnan(y[i]))) continue;
+    if (!std::isfinite(x[i]) || !std::isfinite(y[i])) return 1e300;
+    most = std::max(most, std::fabs(x[i] - y[i]));
+  }
+  return most / size;
+}
+
+// The worst distance of float32 from float64, at the same (float32) inputs.
+double rounding(const OpCase& c, const List& inputs) {
+  const List rounded = converted(inputs, DType::float32);
+  const List rough = flat(run_of(c, rounded)), exact = flat(run_of(c, converted(rounded, DType::float64)));
+  double most = 0;
+  for (std::size_t i = 0; i < exact.size(); ++i) most = std::max(most, distance(rough[i], exact[i]));
+  return most;
+}
+
+void check_gradient(const OpCase& c, const List& inputs) {
+  manual_seed(5);
+  gradcheck(c.f, inputs);
+}
+
+// Whether a tensor of this shape fits the op.
+bool fits(const OpCase& c, Index n) {
+  if (n == 0) return !(c.except & kNotEmpty);
+  return n % 2 == 0 || !(c.except & kEven);
+}
+
+std::string head(const OpCase& c) { return c.except & kAnyName ? "" : c.name.substr(0, c.name.find(' ')) + ": "; }
+
+// A tensor of which `view_of` is a view with x's values and gaps or turned axes.
+Tensor base_of(const Tensor& x) {
+  if (x.rank() >= 2) return x.transpose(0, -1).contiguous();
+  Tensor base = Tensor::full(x.shape() + Shape{2}, 77, x.dtype());
+  base.select(-1, 1).copy_(x);
+  return base;
+}
+Tensor view_of(const Tensor& base, int rank) { return rank >= 2 ? base.transpose(0, -1) : base.select(-1, 1); }
+
+}  // namespace
+
+TEST_CASE("every op: gradcheck, of one, two, five and eight elements a vector") {
+  for (const OpCase& c : op_cases()) {
+    CAPTURE(c.name);
+    for (const Index n : {1, 2, 5, 8})
+      if (fits(c, n) && !(c.except & kRounds) && !(n == 1 && (c.except & kOneIsNan)))
+        check_gradient(c, inputs_of(c, n));
+  }
+}
+
+TEST_CASE("every op: float32 agrees with float64, forward and backward, around the widths of vectors, on each level") {
+  on_each_level([] {
+    for (const OpCase& c : op_cases()) {
+      CAPTURE(c.name);
+      for (const Index n : {1, 2, 3, 4, 5, 6, 7, 8, 9, 14, 15, 16, 17, 18, 31, 32, 33, 64, 65}) {
+        CAPTURE(n);
+        if (fits(c, n)) CHECK(rounding(c, inputs_of(c, n)) <= 1e-5);
+      }
+    }
+  });
+}
+
+TEST_CASE("every op: a second backward adds to the gradients, around the widths of vectors, on each level") {
+  on_each_level([] {
+    for (const OpCase& c : op_cases()) {
+      CAPTURE(c.name);
+      for (const Index n : {2, 6, 8, 10, 16, 18, 34}) {
+        for (const DType dtype : {DType::float32, DType::float64}) {
+          std::vector<Parameter> parameters;
+          for (const Tensor& x : inputs_of(c, n)) parameters.emplace_back(x.to(dtype));
+          List once;
+          for (const double times : {1, 2}) {
+            Tape tape;
+            manual_seed(5);
+            const List inputs(parameters.begin(), parameters.end());
+            const Tensor y = c.f(inputs);
+            if (y.node() == 0) break;  // the derivative is 0
+            tape.backward(y, spread(y.shape(), -1, 1, 11).to(dtype));
+            for (std::size_t i = 0; i < parameters.size(); ++i) {
+              if (times == 1)
+                once.push_back(parameters[i].grad().clone());
+              else
+                CHECK(distance(parameters[i].grad(), once[i] * 2) <= (dtype == DType::float32 ? 1e-6 : 1e-14));
+            }
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST_CASE("every op: empty tensors have empty gradients of their shapes, or are an Error that names the op") {
+  for (const OpCase& c : op_cases()) {
+    CAPTURE(c.name);
+    const List inputs = inputs_of(c, 0);
+    if (!fits(c, 0)) {
+      CHECK(contains(error_of([&] { run_of(c, inputs); }), head(c)));
+      continue;
+    }
+    check_gradient(c, inputs);
+    const Run r = run_of(c, inputs);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (!r.gradients[i].defined()) continue;
+      CHECK(r.gradients[i].shape() == inputs[i].shape());
+    }
+    CHECK(rounding(c, inputs) <= 1e-5);
+  }
+}
+
+TEST_CASE("every op: rank 0, or an Error that names the op") {
+  for (OpCase c : op_cases()) {
+    CAPTURE(c.name);
+    for (Shape& shape : c.shapes) shape = {};
+    const List inputs = inputs_of(c, 1);
+    if (c.except & kNoScalar) {
+      CHECK(contains(error_of([&] { run_of(c, inputs); }), head(c)));
+      continue;
+    }
+    if (!(c.except & (kRounds | kOneIsNan))) check_gradient(c, inputs);
+    CHECK(rounding(c, inputs) <= 1e-5);
+  }
+}
+
+TEST_CASE("every op: NaN and infinities spread in float32 as in float64, and NaN is not lost, on each level") {
+  on_each_level([] {
+    for (const OpCase& c : op_cases()) {
+      CAPTURE(c.name);
+      for (std::size_t k = 0; k < c.shapes.size(); ++k) {
+        for (const double bad : {NAN, INFINITY, -INFINITY}) {
+          for (const bool last : {false, true}) {
+            List inputs = inputs_of(c, 10);
+            inputs[k].ptr<double>()[last ? inputs[k].numel() - 1 : 0] = bad;
+            CAPTURE(k);
+            CAPTURE(bad);
+            CAPTURE(last);
+            if (!(c.except & kJumps)) CHECK(rounding(c, inputs) <= 1e-5);
+            if (!std::isnan(bad) || (c.except & kHidesNan)) continue;
+            bool seen = false;
+            for (const double v : run_of(c, converted(inputs, DType::float32)).y.to_vector<double>())
+              seen = seen || std::isnan(v);
+            CHECK(seen);
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST_CASE("every op: strided inputs give what contiguous ones do") {
+  for (const OpCase& c : op_cases()) {
+    CAPTURE(c.name);
+    const List inputs = inputs_of(c, 6), want = flat(run_of(c, inputs));
+    List bases;
+    for (const Tensor& x : inputs) bases.push_back(base_of(x));
+    const auto views = [&](const List& x) {
+      List list;
+      for (std::size_t i = 0; i < x.size(); ++i)
+        list.push_back(x[i].defined() ? view_of(x[i], inputs[i].rank()) : x[i]);
+      return list;
+    };
+    Run r = run_of({c.name, {}, [&](const List& x) { return c.f(views(x)); }}, bases);
+    r.gradients = views(r.gradients);
+    const List got = flat(r);
+    for (std::size_t i = 0; i < want.size(); ++i) CHECK(distance(got[i], want[i]) <= 1e-13);
+  }
+}
+
+TEST_CASE("every op: undefined inputs and other dtypes are an Error that names the op") {
+  for (const OpCase& c : op_cases()) {
+    if (c.except & kAnyName) continue;
+    CAPTURE(c.name);
+    const List inputs = inputs_of(c, 4);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      CAPTURE(i);
+      const auto error_with = [&](const Tensor& x) {
+        List changed = inputs;
+        changed[i] = x;
+        const std::string error = error_of([&] { c.f(changed); });
+        CHECK((error.empty() || contains(error, head(c))));
+        return error;
+      };
+      if (i < c.optional) CHECK(contains(error_with({}), "undefined"));
+      if (c.except & kAnyType && inputs.size() == 1) continue;
+      for (const DType t : {DType::float32, DType::bfloat16, DType::int32, DType::bool8}) {
+        CAPTURE(std::string(name_of(t)));
+        if (inputs.size() == 1 && t == DType::float32) continue;
+        CHECK(contains(error_with(inputs[i].to(t)), std::string(name_of(t))));
+      }
+    }
+  }
+}

@@ -1,0 +1,216 @@
+// Every differentiable op as a row of a table, which the tests that all ops share run through: all_ops_test.cpp.
+#pragma once
+#include <functional>
+#include <heed/heed.hpp>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace heed::test {
+
+using List = std::vector<Tensor>;
+
+// What of the common tests is otherwise for an op.
+enum Except : unsigned {
+  kNothing = 0,
+  kNoScalar = 1,   // needs an axis: rank 0 is an Error
+  kNotEmpty = 2,   // an axis of no elements is an Error
+  kAnyType = 4,    // takes other dtypes too
+  kHidesNan = 8,   // a NaN may be without effect
+  kJumps = 16,     // what a NaN or infinity does to a gradient depends on rounding, or on the order of equal elements
+  kEven = 32,      // the axis of variable size must be even
+  kOneIsNan = 64,  // of one element the result is NaN
+  kAnyName = 128,  // no op of its own that errors could name
+  kRounds = 256,   // to float32, so that no difference quotient can be taken
+};
+
+inline constexpr Index N = -1;  // in a shape: the size that varies
+
+struct OpCase {
+  std::string name;  // up to the first space it is the name in error messages
+  std::vector<Shape> shapes;
+  std::function<Tensor(const List&)> f;
+  unsigned except = kNothing;
+  double low = -2, high = 2;
+  std::size_t optional = 99;  // the inputs from this one on may be undefined
+};
+
+// n different numbers in (low, high), in scrambled order, none within 1e-3 of a multiple of 0.5, where ops have kinks;
+// those of another seed lie between.
+inline Tensor spread(const Shape& shape, double low, double high, Index seed = 0) {
+  Tensor x = Tensor::empty(shape, DType::float64);
+  for (Index i = 0; i < x.numel(); ++i) {
+    const double u = std::fmod(0.6180339887498949 * static_cast<double>(i + 1 + 17 * seed), 1.0);
+    double v = low + (high - low) * u;
+    const double near = std::round(v * 2) / 2;
+    if (std::fabs(v - near) < 1e-3) v = near + 2e-3;
+    x.ptr<double>()[i] = v;
+  }
+  return x;
+}
+
+inline List inputs_of(const OpCase& c, Index n) {
+  List inputs;
+  for (const Shape& given : c.shapes) {
+    Shape shape = given;
+    for (Index& s : shape) s = s == N ? n : s;
+    inputs.push_back(spread(shape, c.low, c.high, 3 * static_cast<Index>(inputs.size())));
+  }
+  return inputs;
+}
+
+// The size of an axis; 1 where x has none, as some tests want it.
+inline Index axis_size(const Tensor& x, int axis) { return axis < x.rank() && axis >= -x.rank() ? x.dim(axis) : 1; }
+
+// bool8, of x's shape: true, false, false, ...
+inline Tensor thirds(const Tensor& x) {
+  Tensor mask = Tensor::zeros(x.shape(), DType::bool8);
+  for (Index i = 0; i < mask.numel(); i += 3) mask.ptr<bool>()[i] = true;
+  return mask;
+}
+
+// int32: 0, 2, 4, ... modulo n.
+inline Tensor places(const Shape& shape, Index n) {
+  Tensor index = Tensor::zeros(shape, DType::int32);
+  for (Index i = 0; n > 0 && i < index.numel(); ++i)
+    index.ptr<std::int32_t>()[i] = static_cast<std::int32_t>(2 * i % n);
+  return index;
+}
+
+inline std::vector<OpCase> elementwise_cases() {
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  std::vector<OpCase> list;
+  const auto one = [&](const char* name, double low, double high, Tensor (*f)(const Tensor&), unsigned except = 0) {
+    list.push_back({name, {{N}}, [f](const List& x) { return f(x[0]); }, except, low, high});
+  };
+  const auto two = [&](const char* name, double low, double high, Tensor (*f)(const Tensor&, const Tensor&),
+                       unsigned except = 0) {
+    list.push_back({name, {{N}, {N}}, [f](const List& x) { return f(x[0], x[1]); }, except, low, high});
+    list.push_back({std::string(name) + " of a row",
+                    {{2, N}, {N}},
+                    [f](const List& x) { return f(x[0], x[1]); },
+                    except,
+                    low,
+                    high});
+    list.push_back({std::string(name) + " of a column",
+                    {{3, 1}, {2, 1, N}},
+                    [f](const List& x) { return f(x[0], x[1]); },
+                    except,
+                    low,
+                    high});
+  };
+  one("neg", -3, 3, [](const Tensor& x) { return -x; });
+  one("abs", -3, 3, [](const Tensor& x) { return abs(x); });
+  one(
+      "sign", -3, 3, [](const Tensor& x) { return sign(x); }, kHidesNan);
+  one("square", -3, 3, [](const Tensor& x) { return square(x); });
+  one("sqrt", 0.1, 4, [](const Tensor& x) { return sqrt(x); });
+  one("rsqrt", 0.2, 4, [](const Tensor& x) { return rsqrt(x); });
+  one("exp", -3, 3, [](const Tensor& x) { return exp(x); });
+  one("expm1", -3, 3, [](const Tensor& x) { return expm1(x); });
+  one("log", 0.1, 5, [](const Tensor& x) { return log(x); });
+  one("log1p", -0.8, 5, [](const Tensor& x) { return log1p(x); });
+  one("sin", -9, 9, [](const Tensor& x) { return sin(x); });
+  one("cos", -9, 9, [](const Tensor& x) { return cos(x); });
+  one("erf", -3, 3, [](const Tensor& x) { return erf(x); });
+  one("pow 2", -3, 3, [](const Tensor& x) { return pow(x, 2); });
+  one("pow 3", -3, 3, [](const Tensor& x) { return pow(x, 3); });
+  one("pow 1", -3, 3, [](const Tensor& x) { return pow(x, 1); });
+  one(
+      "pow 0", -3, 3, [](const Tensor& x) { return pow(x, 0); }, kHidesNan);
+  one("pow -1", 0.3, 3, [](const Tensor& x) { return pow(x, -1); });
+  one("pow -2", 0.4, 3, [](const Tensor& x) { return pow(x, -2); });
+  one("pow 0.5", 0.3, 3, [](const Tensor& x) { return pow(x, 0.5); });
+  one("pow -0.5", 0.3, 3, [](const Tensor& x) { return pow(x, -0.5); });
+  one("pow 2.3", 0.3, 3, [](const Tensor& x) { return pow(x, 2.3); });
+  one("pow 5", -2, 2, [](const Tensor& x) { return pow(x, 5); });
+  one("pow 2^x", -3, 3, [](const Tensor& x) { return pow(2, x); });
+  one("clamp", -3, 3, [](const Tensor& x) { return clamp(x, -1, 1.5); });
+  one("clamp above", -3, 3, [](const Tensor& x) { return clamp(x, -inf, 1.5); });
+  one("sigmoid", -6, 6, [](const Tensor& x) { return sigmoid(x); });
+  one("tanh", -4, 4, [](const Tensor& x) { return tanh(x); });
+  one("relu", -3, 3, [](const Tensor& x) { return relu(x); });
+  one("leaky_relu", -3, 3, [](const Tensor& x) { return leaky_relu(x, 0.1); });
+  one("elu", -3, 3, [](const Tensor& x) { return elu(x, 0.7); });
+  one("gelu", -5, 5, [](const Tensor& x) { return gelu(x); });
+  one("gelu tanh", -5, 5, [](const Tensor& x) { return gelu(x, Gelu::tanh); });
+  one("silu", -6, 6, [](const Tensor& x) { return silu(x); });
+  one("softplus", -6, 6, [](const Tensor& x) { return softplus(x); });
+  one("softplus 3", -6, 6, [](const Tensor& x) { return softplus(x, 3); });
+  one(
+      "add x + 2", -3, 3, [](const Tensor& x) { return x + 2; }, kAnyType);
+  one(
+      "add 2 + x", -3, 3, [](const Tensor& x) { return 2 + x; }, kAnyType);
+  one(
+      "sub x - 2", -3, 3, [](const Tensor& x) { return x - 2; }, kAnyType);
+  one(
+      "sub 2 - x", -3, 3, [](const Tensor& x) { return 2 - x; }, kAnyType);
+  one(
+      "mul x * 2", -3, 3, [](const Tensor& x) { return x * 2; }, kAnyType);
+  one(
+      "mul 2 * x", -3, 3, [](const Tensor& x) { return 2 * x; }, kAnyType);
+  one("div x / 2", -3, 3, [](const Tensor& x) { return x / 2; });
+  one("div 2 / x", 0.5, 3, [](const Tensor& x) { return 2 / x; });
+  one("maximum 0.5", -3, 3, [](const Tensor& x) { return maximum(x, 0.5); });
+  one("minimum 0.5", -3, 3, [](const Tensor& x) { return minimum(x, 0.5); });
+  one(
+      "where x or 1", -3, 3, [](const Tensor& x) { return where(thirds(x), x, 1.0); }, kAnyType | kHidesNan);
+  one(
+      "where 1 or x", -3, 3, [](const Tensor& x) { return where(thirds(x), 1.0, x); }, kAnyType | kHidesNan);
+  one(
+      "masked_fill", -3, 3, [](const Tensor& x) { return masked_fill(x, thirds(x), 4); }, kAnyType | kHidesNan);
+  two("add", -3, 3, [](const Tensor& a, const Tensor& b) { return a + b; });
+  two("sub", -3, 3, [](const Tensor& a, const Tensor& b) { return a - b; });
+  two("mul", -3, 3, [](const Tensor& a, const Tensor& b) { return a * b; });
+  two("div", 0.5, 3, [](const Tensor& a, const Tensor& b) { return a / b; });
+  two("pow", 0.3, 2, [](const Tensor& a, const Tensor& b) { return pow(a, b); });
+  two("maximum", -3, 3, [](const Tensor& a, const Tensor& b) { return maximum(a, b); });
+  two("minimum", -3, 3, [](const Tensor& a, const Tensor& b) { return minimum(a, b); });
+  two(
+      "where", -3, 3, [](const Tensor& a, const Tensor& b) { return where(thirds(a), a, b); }, kHidesNan);
+  return list;
+}
+
+inline std::vector<OpCase> reduction_cases() {
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  const std::vector<Shape> row = {{N}}, rows = {{3, N}}, columns = {{N, 3}}, cube = {{2, N, 3}};
+  std::vector<OpCase> list;
+  const auto reduce = [&](const std::string& name, Tensor (*f)(const Tensor&, const Axes&, bool), unsigned except = 0) {
+    list.push_back({name, row, [f](const List& x) { return f(x[0], {}, false); }, except});
+    list.push_back({name + " of rows", rows, [f](const List& x) { return f(x[0], -1, true); }, except | kNoScalar});
+    list.push_back(
+        {name + " of columns", columns, [f](const List& x) { return f(x[0], 0, false); }, except | kNoScalar});
+    list.push_back({name + " of two axes", cube,
+                    [f](const List& x) {
+                      return f(x[0], {0, 1}, false);
+                    },
+                    except | kNoScalar});
+  };
+  reduce("sum", [](const Tensor& x, const Axes& a, bool k) { return sum(x, a, k); });
+  reduce("mean", [](const Tensor& x, const Axes& a, bool k) { return mean(x, a, k); });
+  reduce("variance",
+         [](const Tensor& x, const Axes& a, bool k) { return variance(x, a, {.unbiased = false, .keepdim = k}); });
+  reduce(
+      "stddev", [](const Tensor& x, const Axes& a, bool k) { return stddev(x, a, {.keepdim = k}); }, kOneIsNan);
+  reduce("logsumexp", [](const Tensor& x, const Axes& a, bool k) { return logsumexp(x, a, k); });
+  reduce("norm", [](const Tensor& x, const Axes& a, bool k) { return norm(x, 2, a, k); });
+  reduce("norm 1", [](const Tensor& x, const Axes& a, bool k) { return norm(x, 1, a, k); });
+  reduce("norm 3", [](const Tensor& x, const Axes& a, bool k) { return norm(x, 3, a, k); });
+  reduce("norm inf", [](const Tensor& x, const Axes& a, bool k) { return norm(x, inf, a, k); });
+  reduce("prod", [](const Tensor& x, const Axes& a, bool k) { return prod(x, a, k); });
+  reduce(
+      "max", [](const Tensor& x, const Axes& a, bool k) { return max(x, a, k); }, kNotEmpty);
+  reduce(
+      "min", [](const Tensor& x, const Axes& a, bool k) { return min(x, a, k); }, kNotEmpty);
+  const auto along = [&](const std::string& name, Tensor (*f)(const Tensor&, int)) {
+    list.push_back({name, rows, [f](const List& x) { return f(x[0], -1); }, kNoScalar});
+    list.push_back({name + " of columns", columns, [f](const List& x) { return f(x[0], 0); }, kNoScalar});
+  };
+  along("softmax", [](const Tensor& x, int a) { return softmax(x, a); });
+  along("log_softmax", [](const Tensor& x, int a) { return log_softmax(x, a); });
+  along("cumsum", [](const Tensor& x, int a) { return cumsum(x, a); });
+  along("top_k", [](const Tensor& x, int a) { return top_k(x, (axis_size(x, a) + 1) / 2, a).values; });
+  return list;
+}
+
+}  // namespace heed::test

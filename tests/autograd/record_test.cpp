@@ -1,0 +1,201 @@
+// Ops of a user's own, through record() and Grads: every way to give a gradient, the limits, and what is refused.
+#include <heed/heed.hpp>
+#include <sstream>
+
+#include "tests/support.hpp"
+
+using namespace heed;
+using test::check_errors;
+using test::contains;
+using test::error_of;
+
+namespace {
+
+using List = std::vector<Tensor>;
+using Derivative = void (*)(Grads& d, const Tensor& dy);
+
+// y = the sum of all inputs (of one shape), with the derivative given.
+Tensor total(const std::vector<Tensor>& inputs, Derivative f, const char* name = "total") {
+  Tensor y = Tensor::zeros(inputs[0].shape(), inputs[0].dtype());
+  for (const Tensor& x : inputs) detail::add_values(y, x);
+  record(name, Where::current(), y, Inputs(std::span<const Tensor>(inputs)), saved(), f);
+  return y;
+}
+
+Tensor random(const Shape& shape, std::uint64_t seed = 1) { return Rng(seed).normal(shape, 0, 1, DType::float64); }
+
+void run_backward(Derivative f) {
+  Parameter w(Tensor::ones({2, 3}));
+  Tape tape;
+  const Tensor y = total({w}, f);
+  tape.backward(y, Tensor::ones({2, 3}));
+}
+
+}  // namespace
+
+TEST_CASE("record: gradients may be added, in parts, or broadcast, of either dtype and any strides") {
+  const Derivative ways[] = {
+      [](Grads& d, const Tensor& dy) { d.add(0, dy); },
+      [](Grads& d, const Tensor& dy) { d.add(0, dy * 0.25), d.add(0, dy * 0.75); },
+      [](Grads& d, const Tensor& dy) { d.add(0, dy.t().contiguous().t()); },
+      [](Grads& d, const Tensor& dy) {
+        d.add(0, dy.unsqueeze(0).expand({4, 3, 5}) / 4);
+      },  // summed again
+      [](Grads& d, const Tensor& dy) {
+        Target t = d.dense(0);
+        if (!t.accumulate) t.gradient.zero_();
+        detail::add_values(t.gradient, dy);
+      },
+      [](Grads& d, const Tensor& dy) {
+        Target t = d.strided(0);
+        if (!t.accumulate) t.gradient.zero_();
+        detail::add_values(t.gradient, dy);
+      },
+  };
+  for (const Derivative f : ways) {
+    gradcheck([f](const List& x) { return total({x[0]}, f); }, {random({3, 5})});
+    gradcheck([f](const List& x) { return total({x[0].t()}, f); }, {random({5, 3})});
+    gradcheck([f](const List& x) { return total({x[0].expand({3, 5})}, f); }, {random({5})});
+    gradcheck([f](const List& x) { return total({x[0].slice(1, 1, 6)}, f) + x[0].slice(1, 0, 5); }, {random({3, 7})});
+  }
+  // A float32 gradient for a float64 parameter, and the other way round.
+  for (const DType t : {DType::float32, DType::float64}) {
+    Parameter w(Tensor::ones({3}, t));
+    Tape tape;
+    const Tensor y = total({w}, [](Grads& d, const Tensor& dy) {
+      d.add(0, dy.to(dy.dtype() == DType::float32 ? DType::float64 : DType::float32));
+    });
+    tape.backward(y, Tensor::from({1, 2, 3}).to(t));
+    CHECK(w.grad().dtype() == t);
+    CHECK(w.grad().to_vector<double>() == std::vector<double>{1, 2, 3});
+  }
+}
+
+TEST_CASE("record: up to 64 inputs, of which those that want no gradient are told") {
+  std::vector<Tensor> inputs;
+  for (int i = 0; i < 64; ++i) inputs.push_back(random({2}, static_cast<std::uint64_t>(i)));
+  Tape tape;
+  for (int i = 0; i < 64; i += 3) inputs[static_cast<std::size_t>(i)] = tape.watch(inputs[static_cast<std::size_t>(i)]);
+  const Tensor y = total(inputs, [](Grads& d, const Tensor& dy) {
+    for (int i = 0; i < 64; ++i) {
+      CHECK(d.wants(i) == (i % 3 == 0));
+      if (i % 3 != 0) CHECK(!d.strided(i));
+      d.add(i, dy * static_cast<double>(i));
+    }
+  });
+  tape.backward(y, Tensor::ones({2}, DType::float64));
+  for (int i = 0; i < 64; i += 3) CHECK(tape.grad(inputs[static_cast<std::size_t>(i)]).at({1}) == i);
+  inputs.push_back(random({2}));
+  CHECK(contains(error_of([&] { Inputs all{std::span<const Tensor>(inputs)}; }),
+                 "record: 65 inputs; an op has at most 64: split it up"));
+}
+
+TEST_CASE("backward from a view, an expanded one too, seeds the parts that it shows") {
+  const auto gradient = [](Tensor (*view)(const Tensor&)) {
+    Tape tape;
+    const Tensor x = tape.watch(Tensor::from({1, 2, 3, 4, 5, 6}, {2, 3}));
+    const Tensor y = view(x * 2);
+    Tensor dy = Tensor::arange(y.numel(), DType::float32).view(y.shape());
+    tape.backward(y, dy);
+    return tape.grad(x).to_vector<double>();
+  };
+  using Values = std::vector<double>;
+  CHECK(gradient([](const Tensor& x) { return x.t(); }) == Values{0, 4, 8, 2, 6, 10});
+  CHECK(gradient([](const Tensor& x) { return x[1]; }) == Values{0, 0, 0, 0, 2, 4});
+  CHECK(gradient([](const Tensor& x) { return x[0].expand({2, 3}); }) == Values{6, 10, 14, 0, 0, 0});
+  CHECK(gradient([](const Tensor& x) {
+          return x.select(1, 2).unsqueeze(1).expand({2, 2});
+        }) == Values{0, 0, 2, 0, 0, 10});
+  CHECK(gradient([](const Tensor& x) { return x.expand({2, 2, 3}); }) == Values{12, 16, 20, 24, 28, 32});
+  CHECK(gradient([](const Tensor& x) { return x.slice(0, 0, 0); }) == Values{0, 0, 0, 0, 0, 0});
+  CHECK(gradient([](const Tensor& x) { return x[1][2].expand({3}); }) == Values{0, 0, 0, 0, 0, 6});
+}
+
+TEST_CASE("the NaN finder names the module of a gradient too") {
+  Parameter w(Tensor::from({4, 0}));
+  w.set_path("blocks.1.scale.weight");
+  for (const bool in_place : {false, true}) {
+    Tape tape({.find_nan = true});
+    const Tensor y = in_place ? sqrt(w) : total({w}, [](Grads& d, const Tensor& dy) { d.add(0, dy / 0); });
+    const std::string error = error_of([&] { tape.backward(y, Tensor::ones({2})); });
+    CHECK(contains(error, in_place ? "sqrt: a gradient of shape [2] holds inf at element 1"
+                                   : "total: a gradient of shape [2] holds inf at element 0"));
+    CHECK(contains(error, "it is the first that is not finite (blocks.1.scale"));
+    CHECK(contains(error, "record_test.cpp:"));
+  }
+}
+
+TEST_CASE("record: what is refused, in words") {
+  const Tensor outer = Tensor::ones({2, 3});
+  check_errors({
+      {"total: the gradient of input 0 is [3, 2] float32; it must be floating and have the input's shape, [2, 3], or "
+       "one "
+       "that this broadcasts to (record_test.cpp:",
+       [] { run_backward([](Grads& d, const Tensor& dy) { d.add(0, dy.t()); }); }},
+      {"total: the gradient of input 0 is [3] float32",
+       [] { run_backward([](Grads& d, const Tensor& dy) { d.add(0, dy[0]); }); }},
+      {"total: the gradient of input 0 is undefined",
+       [] { run_backward([](Grads& d, const Tensor&) { d.add(0, {}); }); }},
+      {"total: the gradient of input 0 is [2, 3] int32",
+       [] { run_backward([](Grads& d, const Tensor& dy) { d.add(0, dy.to(DType::int32)); }); }},
+      {"view: record: y is [2, 3] float32 with strides [1, 2]; it must be contiguous, in new storage (record_test.cpp:",
+       [] {
+         Parameter w(Tensor::ones({2, 3}));
+         Tape tape;
+         Tensor y = Tensor::ones({3, 2}).t();
+         record("view", Where::current(), y, {w}, saved(), [](Grads&, const Tensor&) {});
+       }},
+      {"total: the tape ran backward already; make a new Tape (record_test.cpp:",
+       [] {
+         Parameter w(Tensor::ones({2, 3}));
+         Tape tape;
+         tape.backward(sum(w));
+         total({w}, [](Grads&, const Tensor&) {});
+       }},
+      {"backward: y is [2, 3] float32 and dy is [3] float32; dy must be floating and have the shape of y",
+       [] {
+         Parameter w(Tensor::ones({2, 3}));
+         Tape tape;
+         tape.backward(w * 2, Tensor::ones({3}));
+       }},
+      {"and dy is undefined; dy must be floating and have the shape of y",
+       [] {
+         Parameter w(Tensor::ones({}));
+         Tape tape;
+         tape.backward(w * 2, Tensor());
+       }},
+      {"and dy is [] int32; dy must be floating and have the shape of y",
+       [] {
+         Parameter w(Tensor::ones({}));
+         Tape tape;
+         tape.backward(w * 2, Tensor::scalar(1, DType::int32));
+       }},
+      {"backward: the loss is undefined; it must have one element", [] { Tape().backward(Tensor()); }},
+      {"watch: x is undefined; it must be float32 or float64", [] { Tape().watch(Tensor()); }},
+      {"watch: x is [2] int32; it must be float32 or float64", [] { Tape().watch(Tensor::arange(2)); }},
+      {"watch: x is a parameter; its gradient is in grad() of the parameter",
+       [] { Tape().watch(Parameter(Tensor::ones({2}))); }},
+      {"grad: x, [2, 3] float32, is not watched by this tape; call watch() before backward()",
+       [&] { Tape().grad(outer); }},
+      {"more than 16 gradients that cannot be written in place",
+       [] {
+         const Tensor x = Tensor::ones({1});
+         Tape tape;
+         const Tensor w = tape.watch(x);
+         const Tensor y = total(std::vector<Tensor>(20, w), [](Grads& d, const Tensor&) {
+           for (int i = 0; i < 20; ++i) d.dense(i).gradient.zero_();
+         });
+         tape.backward(y);
+       }},
+      {"add: more than 16 gradients beside those written in place",
+       [] {
+         Tape tape;
+         const Tensor w = tape.watch(Tensor::ones({1}));
+         const Tensor y = total({w}, [](Grads& d, const Tensor& dy) {
+           d.dense(0).gradient.zero_();
+           for (int i = 0; i < 20; ++i) d.add(0, dy);
+         });
+         tape.backward(y);
+       }},
+  });
+}
