@@ -19,7 +19,7 @@ std::int32_t sample(const Tensor& logits, const SamplingOptions& o, Rng& rng) {
   std::iota(order.begin(), order.end(), 0);
   const double u = rng.uniform();
   for (std::size_t i = 0; i < values.size(); ++i)
-    require(!std::isnan(values[i]), "sample: logit ", i, " is NaN; the model has diverged");
+    require(values[i] < INFINITY, "sample: logit ", i, " is ", values[i], "; it must be a number, or -inf");
   const auto likelier = [&](std::int32_t a, std::int32_t b) {
     const double x = values[static_cast<std::size_t>(a)], y = values[static_cast<std::size_t>(b)];
     return x != y ? x > y : a < b;
@@ -29,6 +29,7 @@ std::int32_t sample(const Tensor& logits, const SamplingOptions& o, Rng& rng) {
   if (o.top_k > 0) order.resize(std::min(order.size(), static_cast<std::size_t>(o.top_k)));
 
   const double most = values[static_cast<std::size_t>(order[0])];
+  require(most > -INFINITY, "sample: all logits are -inf; one must be a number");
   std::vector<double> weights;
   for (std::int32_t i : order)
     weights.push_back(std::exp((values[static_cast<std::size_t>(i)] - most) / o.temperature));

@@ -5,6 +5,7 @@
 namespace heed {
 
 static Index hidden_size(Index width, const FeedForwardOptions& o) {
+  require(o.hidden >= 0, "FeedForward: hidden is ", o.hidden, "; it must be 0 (the default) or more");
   if (o.hidden > 0) return o.hidden;
   return o.activation == FeedForwardKind::swiglu ? (width * 8 / 3 + 7) / 8 * 8 : 4 * width;
 }

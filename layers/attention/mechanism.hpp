@@ -4,9 +4,10 @@
 //   struct MyAttention {
 //     std::string name() const;
 //     AttentionCapabilities capabilities() const;
-//     Tensor apply(In q, In k, In v, const AttentionCall& call) const;   // [B, H, T, D], [B, H, S, D], [B, H, S, Dv]
-//     -> [B, H, T, Dv] AttentionState make_state() const;                                // where capabilities().state
-//     void members(auto&& visit);                                       // parameters and buffers, possibly none
+//     // [B, H, T, D], [B, H, S, D], [B, H, S, Dv] -> [B, H, T, Dv]
+//     Tensor apply(In q, In k, In v, const AttentionCall& call) const;
+//     AttentionState make_state() const;  // where capabilities().state
+//     void members(auto&& visit);         // parameters and buffers, possibly none
 //   };
 #pragma once
 #include <functional>
@@ -51,7 +52,10 @@ class AttentionState {
   requires(!std::is_same_v<std::remove_cvref_t<T>, AttentionState>) AttentionState(T state)
       : self_(std::make_unique<Model<T>>(std::move(state))) {}
 
-  Tensor apply(In q, In k, In v) { return self_->apply(q, k, v); }
+  Tensor apply(In q, In k, In v) {  // Error where it is empty
+    check(self_ != nullptr, q.where(), "AttentionState: it is empty; a mechanism's make_state() makes one");
+    return self_->apply(q, k, v);
+  }
   Index length() const { return self_ ? self_->length() : 0; }  // positions seen
   explicit operator bool() const { return self_ != nullptr; }
   void buffers(const std::function<void(const std::string&, Tensor&)>& f) {

@@ -15,19 +15,26 @@ static void grow(Tensor& cache, const Tensor& like, Index used, Index length) {
   cache = larger;
 }
 
+// Whether x [B, Hk, T, D] may follow what the cache holds.
+static bool follows(const Tensor& cache, In x) {
+  return !cache.defined() || (cache.dtype() == x.dtype() && cache.shape().with(2, 0) == x.shape().with(2, 0));
+}
+
 Tensor KeyValueCache::apply(In q, In k, In v) {
+  check(k.rank() == 4 && v.rank() == 4 && k.shape().first(3) == v.shape().first(3), k.where(), "KeyValueCache: k is ",
+        k.tensor(), " and v is ", v.tensor(), "; they must be [batch, heads, positions, size], alike but for the size");
+  check(follows(keys_, k) && follows(values_, v), k.where(), "KeyValueCache: k is ", k.tensor(), " and v is ",
+        v.tensor(), " but the cache holds ", keys_, " and ", values_, "; all but the positions must stay the same");
   const Index length = length_ + k.dim(2);
-  check(!keys_.defined() || (keys_.dim(0) == k.dim(0) && keys_.dim(1) == k.dim(1) && keys_.dim(3) == k.dim(3)),
-        k.where(), "KeyValueCache: k is ", k.tensor(), " but the cache holds ", keys_,
-        "; batch, heads and size must stay the same");
   grow(keys_, k, length_, length);
   grow(values_, v, length_, length);
   Tensor new_keys = keys_.slice(2, length_, length), new_values = values_.slice(2, length_, length);
   detail::copy_values(new_keys, k);
   detail::copy_values(new_values, v);
-  length_ = length;
   const NoTape guard;  // decoding is not trained through
-  return attention(q, keys_.slice(2, 0, length), values_.slice(2, 0, length), {.causal = true});
+  const Tensor y = attention(q, keys_.slice(2, 0, length), values_.slice(2, 0, length), {.causal = true});
+  length_ = length;  // last: what is refused changes nothing
+  return y;
 }
 
 Tensor SoftmaxAttention::apply(In q, In k, In v, const AttentionCall& call) const {

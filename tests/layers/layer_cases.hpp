@@ -1,0 +1,215 @@
+// Every layer as a row of a table, which the tests that all layers share run through: all_layers_test.cpp.
+#pragma once
+#include <functional>
+#include <heed/heed.hpp>
+#include <heed/layers/model.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace heed::test {
+
+using List = std::vector<Tensor>;
+
+// A layer of any type, and how it is called.
+struct AnyLayer {
+  std::function<void(DType)> convert;
+  std::function<std::vector<NamedParameter>()> parameters;
+  std::function<Tensor(const List&)> call;
+};
+
+template <class L, class F>
+AnyLayer any_layer(L layer, F call) {
+  const auto shared = std::make_shared<L>(std::move(layer));
+  return {[shared](DType t) { to(*shared, t); }, [shared] { return named_parameters(*shared); },
+          [shared, call](const List& x) { return call(*shared, x); }};
+}
+template <class L>
+AnyLayer any_layer(L layer) {
+  return any_layer(std::move(layer), [](const L& l, const List& x) { return l(x[0]); });
+}
+
+struct LayerCase {
+  std::string name;
+  std::function<std::vector<Shape>(Index n)> inputs;  // of the floating inputs; n is the varying width
+  std::function<AnyLayer(Index n, Rng& rng)> make;
+  Index step = 1;         // n is a multiple of it
+  bool per_batch = true;  // a sequence of the batch does not see the others
+};
+
+// A user's mechanism: the mean of the values, times a learned factor.
+struct MeanAttention {
+  Parameter factor{Tensor::full({1}, 2)};
+
+  std::string name() const { return "mean"; }
+  AttentionCapabilities capabilities() const { return {.cross = true, .why = "a mean has no order"}; }
+  Tensor apply(In q, In, In v, const AttentionCall&) const {
+    return mean(v, 2, true).expand(v.shape().with(2, q.dim(2))) * factor;
+  }
+  void members(auto&& visit) { visit("factor", factor); }
+};
+
+// int32 [2, 3] below n, the same each time.
+inline Tensor words(Index n) { return Rng(9).integers({2, 3}, 0, n); }
+
+// Of x [B, T, ...]: T, except for the second sequence.
+inline Tensor lengths(const Tensor& x, double second) {
+  Tensor n = Tensor::full({x.dim(0)}, static_cast<double>(x.dim(1)), DType::int32);
+  n.slice(0, 1, 2).fill_(second);
+  return n;
+}
+
+inline std::vector<LayerCase> simple_layers() {
+  const auto sequence = [](Index n) { return std::vector<Shape>{{2, 3, n}}; };
+  const auto none = [](Index) { return std::vector<Shape>{}; };
+  std::vector<LayerCase> list = {
+      {"Linear", sequence, [](Index n, Rng& rng) { return any_layer(Linear(n, 5, rng)); }},
+      {"Linear to many",
+       [](Index) {
+         return std::vector<Shape>{{2, 3, 4}};
+       },
+       [](Index n, Rng& rng) { return any_layer(Linear(4, n, rng, {.bias = false})); }},
+      {"Embedding", none,
+       [](Index n, Rng& rng) {
+         return any_layer(Embedding(7, n, rng), [](const Embedding& l, const List&) { return l(words(7)); });
+       }},
+      {"LayerNorm", sequence, [](Index n, Rng&) { return any_layer(LayerNorm(n)); }},
+      {"LayerNorm without bias", sequence, [](Index n, Rng&) { return any_layer(LayerNorm(n, 1e-5, false)); }},
+      {"RMSNorm", sequence, [](Index n, Rng&) { return any_layer(RMSNorm(n)); }},
+      {"Norm, layer", sequence, [](Index n, Rng&) { return any_layer(Norm(NormKind::layer, n)); }},
+      {"Norm, rms", sequence, [](Index n, Rng&) { return any_layer(Norm(NormKind::rms, n)); }},
+      {"Dropout", sequence, [](Index, Rng&) { return any_layer(Dropout{0.4}); }},
+      {"LearnedPositions", sequence,
+       [](Index n, Rng& rng) {
+         return any_layer(LearnedPositions(6, n, rng),
+                          [](const LearnedPositions& l, const List& x) { return x[0] + l(x[0].dim(1), 2); });
+       }},
+      {"SinusoidalPositions", sequence,
+       [](Index n, Rng&) {
+         return any_layer(SinusoidalPositions(6, n), [](const SinusoidalPositions& l, const List& x) {
+           return x[0] + l(x[0].dim(1), 1).to(x[0].dtype());
+         });
+       }},
+      {"Sequential", sequence,
+       [](Index n, Rng& rng) {
+         return any_layer(Sequential(
+             Linear(n, 7, rng), [](In x) { return gelu(x); }, LayerNorm(7), Linear(7, n, rng)));
+       }},
+  };
+  for (const FeedForwardKind kind : {FeedForwardKind::relu, FeedForwardKind::gelu, FeedForwardKind::gelu_tanh,
+                                     FeedForwardKind::silu, FeedForwardKind::swiglu}) {
+    list.push_back({"FeedForward " + std::to_string(static_cast<int>(kind)), sequence, [kind](Index n, Rng& rng) {
+                      return any_layer(FeedForward(n, rng, {.hidden = n + 2, .activation = kind, .dropout = 0.2}));
+                    }});
+  }
+  return list;
+}
+
+inline std::vector<LayerCase> attention_layers() {
+  const auto self = [](Index n) { return std::vector<Shape>{{2, 3, n}}; };
+  const auto cross = [](Index n) { return std::vector<Shape>{{2, 3, n}, {2, 5, 6}}; };
+  const Tensor mask = Tensor::from<bool>({1, 0, 1, 1, 1, 0}, {2, 3});
+  std::vector<LayerCase> list;
+  const auto add = [&](const char* name, auto inputs, Index step, MultiHeadAttentionOptions o,
+                       const std::function<AttentionMechanism()>& mechanism, auto call) {
+    list.push_back({std::string("MultiHeadAttention ") + name, inputs,
+                    [=](Index n, Rng& rng) mutable {
+                      o.width = n;
+                      return any_layer(MultiHeadAttention(o, rng, mechanism()), call);
+                    },
+                    step});
+  };
+  using Layer = MultiHeadAttention;
+  const auto softmax = [] { return AttentionMechanism(SoftmaxAttention{}); };
+  add("of one head", self, 1, {.dropout = 0.2}, softmax, [](const Layer& l, const List& x) { return l(x[0]); });
+  add("causal", self, 2, {.heads = 2}, softmax,
+      [](const Layer& l, const List& x) { return l(x[0], {.causal = true}); });
+  add("rotary, causal", self, 4, {.heads = 2, .rope = true}, softmax,
+      [](const Layer& l, const List& x) { return l(x[0], {.causal = true}); });
+  add("grouped, masked", self, 2, {.heads = 2, .kv_heads = 1, .bias = false}, softmax,
+      [=](const Layer& l, const List& x) {
+        return l(x[0], {.key_mask = mask.slice(0, 0, x[0].dim(0)).slice(1, 0, x[0].dim(1))});
+      });
+  add("to a memory", cross, 2, {.heads = 2, .memory_width = 6}, softmax,
+      [=](const Layer& l, const List& x) { return l(x[0], x[1], {.key_lengths = lengths(x[1], 2)}); });
+  add(
+      "by a user's mechanism", self, 2, {.heads = 2}, [] { return AttentionMechanism(MeanAttention{}); },
+      [](const Layer& l, const List& x) { return l(x[0]); });
+  return list;
+}
+
+inline std::vector<LayerCase> transformer_layers() {
+  const auto encoded = [](Index n) { return std::vector<Shape>{{2, 3, n}}; };
+  const auto decoded = [](Index n) { return std::vector<Shape>{{2, 3, n}, {2, 4, n}}; };
+  std::vector<LayerCase> list;
+  for (const bool first : {false, true}) {
+    for (const NormKind norm : {NormKind::layer, NormKind::rms}) {
+      TransformerOptions o = {.heads = 2,
+                              .hidden = 5,
+                              .layers = 2,
+                              .dropout = 0.1,
+                              .activation = FeedForwardKind::gelu,
+                              .norm = norm,
+                              .norm_first = first};
+      const std::string how =
+          std::string(first ? ", norms first" : ", norms last") + (norm == NormKind::rms ? ", rms" : "");
+      list.push_back({"Transformer encoder" + how, encoded,
+                      [o](Index n, Rng& rng) mutable {
+                        o.width = n;
+                        return any_layer(Transformer(o, rng), [](const Transformer& l, const List& x) {
+                          return l(x[0], {.key_lengths = lengths(x[0], 2)});
+                        });
+                      },
+                      4});
+      list.push_back({"Transformer decoder" + how, decoded,
+                      [o](Index n, Rng& rng) mutable {
+                        o.width = o.memory_width = n;
+                        o.layers = 1, o.causal = true;
+                        return any_layer(Transformer(o, rng), [](const Transformer& l, const List& x) {
+                          return l(x[0], x[1], {}, {.key_lengths = lengths(x[1], 1)});
+                        });
+                      },
+                      4});
+    }
+  }
+  list.push_back({"TransformerBlock, recomputed", encoded,
+                  [](Index n, Rng& rng) {
+                    return any_layer(
+                        TransformerBlock(
+                            {.width = n, .heads = 2, .hidden = 6, .dropout = 0.2, .rope = false, .causal = true}, rng),
+                        [](const TransformerBlock& l, const List& x) {
+                          return recompute([&](const List& v) { return l(v[0]); }, x);
+                        });
+                  },
+                  4});
+  const auto none = [](Index) { return std::vector<Shape>{}; };
+  GPTOptions o = {.vocabulary = 11, .context = 6, .layers = 2, .heads = 2, .dropout = 0.1};
+  const auto add_gpt = [&](const char* name, Index step) {
+    list.push_back({name, none,
+                    [o](Index n, Rng& rng) mutable {
+                      o.width = n;
+                      return any_layer(GPT(o, rng),
+                                       [](const GPT& l, const List&) { return l.loss(words(11), words(10)); });
+                    },
+                    step});
+  };
+  add_gpt("GPT", 4);
+  o.norm = NormKind::rms, o.positions = PositionKind::rope, o.activation = FeedForwardKind::swiglu, o.kv_heads = 1,
+  o.tied = false;
+  add_gpt("GPT, rotary, swiglu, grouped, untied", 4);
+  o.positions = PositionKind::sinusoidal, o.activation = FeedForwardKind::silu, o.bias = false, o.dropout = 0;
+  add_gpt("GPT, sinusoidal, without bias", 4);
+  return list;
+}
+
+inline const std::vector<LayerCase>& layer_cases() {
+  static const std::vector<LayerCase> all = [] {
+    std::vector<LayerCase> list;
+    for (auto part : {simple_layers(), attention_layers(), transformer_layers()})
+      list.insert(list.end(), part.begin(), part.end());
+    return list;
+  }();
+  return all;
+}
+
+}  // namespace heed::test
