@@ -35,8 +35,8 @@ struct ScheduleOptions {
 //   constant       lr
 //   linear         min_lr + (lr - min_lr) (1 - p)
 //   cosine         min_lr + (lr - min_lr) (1 + cos(pi p)) / 2             Loshchilov and Hutter, «SGDR», 2017
-//   inverse-sqrt   lr sqrt(W / t)                                          Vaswani et al., «Attention is all you need»,
-//   2017 step           lr gamma^floor((t - W) / every)                         torch.optim.lr_scheduler.StepLR
+//   inverse-sqrt   lr sqrt(W / t)                                          Vaswani et al., «Attention», 2017
+//   step           lr gamma^floor((t - W) / every)                         torch.optim.lr_scheduler.StepLR
 //   one-cycle      rises by a cosine over W steps (0: 30 % of them), falls by a cosine      OneCycleLR
 //   plateau        lr gamma^n, n falls having followed from the losses that observe() saw   ReduceLROnPlateau
 // All but plateau are pure functions of the step.

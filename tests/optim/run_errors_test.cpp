@@ -1,0 +1,139 @@
+// The run loop beside a log that is ahead of the checkpoint, and what it refuses: files, states and losses.
+#include <fstream>
+#include <heed/heed.hpp>
+#include <nlohmann/json.hpp>
+
+#include "tests/data/temporary_folder.hpp"
+#include "tests/support.hpp"
+
+using namespace heed;
+using test::contains;
+using test::same_bits;
+namespace fs = std::filesystem;
+
+namespace {
+
+// y = x w, learned from rows whose weights are 1, -2, 3; the targets of a batch count `rows`.
+struct Rows {
+  Index rows = 4;
+  Batch batch(std::uint64_t seed, std::uint64_t step) const {
+    Rng rng(seed, 100 + step);
+    const Tensor x = rng.normal({rows, 3});
+    return {x, matmul(x, Tensor::from({1, -2, 3}, {3, 1})), rows};
+  }
+};
+
+struct HeldOut {
+  Index size() const { return 1; }
+  Batch batch(Index) const { return Rows().batch(99, 0); }
+};
+
+struct Model {
+  Rng rng{1};
+  Linear layer{3, 1, rng};
+  Dropout drop{0.1};
+  Tensor loss(In x, In y) const { return mse_loss(layer(drop(x)), y); }
+  void members(auto&& visit) { visit("layer", layer); }
+};
+
+struct Trained {
+  Model model;
+  AdamW optimizer{named_parameters(model), {.lr = 0.05}};
+  Schedule schedule;
+  RunResult result;
+
+  explicit Trained(const RunOptions& o, const char* name = "cosine", std::function<Tensor(const Batch&)> loss = {})
+      : schedule(name, {.lr = 0.05, .steps = 8, .patience = 0}) {
+    result = run(model, optimizer, schedule, Rows(), HeldOut(), o, std::move(loss));
+  }
+};
+
+std::vector<nlohmann::json> lines_of(const fs::path& file) {
+  std::vector<nlohmann::json> list;
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) list.push_back(nlohmann::json::parse(line));
+  return list;
+}
+
+}  // namespace
+
+TEST_CASE("run: one that was cut is resumed to the same bits, schedule and log included") {
+  const TemporaryFolder folder;
+  for (const char* name : {"cosine", "plateau"}) {
+    const auto file = [&](const char* ending) { return folder.path / (std::string(name) + ending); };
+    const Trained once({.steps = 8, .eval_every = 1, .checkpoint = file("whole.h5"), .log = file("whole.log")}, name);
+    const RunOptions part = {.steps = 3,
+                             .eval_every = 1,
+                             .checkpoint = file("part.h5"),
+                             .resume = true,
+                             .texts = {{"note", "mine"}},
+                             .log = file("part.log")};
+    CHECK(Trained(part, name).result.resumed_from == 0);
+    CHECK(load_checkpoint(part.checkpoint).text("note") == "mine");
+    std::ofstream(part.log, std::ios::app)
+        << "{\"step\":4,\"loss\":1}\n{\"step\":";  // killed within step 5, nothing saved
+    RunOptions rest = part;
+    rest.steps = 8;
+    const Trained twice(rest, name);
+    CHECK(twice.result.resumed_from == 3);
+    CHECK(twice.result.steps == 8);
+    CHECK(same_bits(twice.model.layer.weight, once.model.layer.weight));
+    CHECK(same_bits(twice.model.layer.bias, once.model.layer.bias));
+    CHECK(twice.result.history.losses == once.result.history.losses);
+    CHECK(twice.result.history.validation_losses == once.result.history.validation_losses);
+    const auto a = lines_of(file("whole.log")), b = lines_of(part.log);
+    REQUIRE(a.size() == 8);
+    REQUIRE(b.size() == 8);
+    for (std::size_t i = 0; i < 8; ++i)
+      for (const char* key : {"step", "loss", "lr", "grad_norm", "val_loss"}) CHECK(a[i][key] == b[i][key]);
+    CHECK(Trained(rest, name).result.resumed_from == 8);  // nothing is left to do
+  }
+}
+
+TEST_CASE("run: options, checkpoints and logs that do not fit, and losses that are not finite") {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path / "model.h5", log = folder.path / "log";
+  Trained({.steps = 3, .checkpoint = file, .log = log});
+  const auto trained = [](const RunOptions& o) { return [o] { Trained t(o); }; };
+  const auto with_log = [&](const std::string& text) {
+    return [&, text] {
+      Trained({.steps = 4, .checkpoint = file, .resume = true, .log = folder.write("other.log", text)});
+    };
+  };
+  const auto with_loss = [](const RunOptions& o, double value) {
+    return
+        [o, value] { Trained(o, "cosine", [value](const Batch& b) { return mean(heed::log(b.inputs * 0 + value)); }); };
+  };
+  test::check_errors({
+      {"MatmulPrecision: operands are float64; they must be float32 or bfloat16",
+       trained({.steps = 1, .precision = DType::float64})},
+      {"resume: the seed of " + file.string() + " is 1 and of this run 2; they must be the same",
+       trained({.steps = 4, .seed = 2, .checkpoint = file, .resume = true})},
+      {"resume: the checkpoint is of step 3 but the run has 2 steps; ask for as many or more",
+       trained({.steps = 2, .checkpoint = file, .resume = true})},
+      {"resume: the optimizer of " + file.string() + " is AdamW and of this run SGD; they must be the same",
+       [&] {
+         Model model;
+         SGD optimizer(named_parameters(model), {.lr = 0.05});
+         Schedule schedule("constant", {});
+         run(model, optimizer, schedule, Rows(), HeldOut(), {.steps = 4, .checkpoint = file, .resume = true});
+       }},
+      {"schedule cosine: the state has ",
+       [&] {
+         Trained({.steps = 1, .checkpoint = folder.path / "plateau.h5"}, "plateau");
+         Trained({.steps = 2, .checkpoint = folder.path / "plateau.h5", .resume = true});
+       }},
+      {"other.log ends before step 2 but the checkpoint is of step 3; give the log that belongs to it, or another file",
+       with_log("{\"step\":1}\n")},
+      {"log: line 2 of ", with_log("{\"step\":1}\n{\"step\":5}\n{\"step\":3}\n")},
+      {" is not the entry of step 1; give the log that belongs to the checkpoint, or another file",
+       with_log("text\n\n\n")},
+      {"cannot be written: Is a directory", trained({.steps = 1, .log = folder.path})},
+      {"cannot be written: No space left on device", trained({.steps = 1, .log = "/dev/full"})},
+      {"run: the loss of step 1 is nan; it must be finite: lower the learning rate, or find its cause with find_nan",
+       with_loss({.steps = 2}, -1)},
+      {"run: the loss of step 1 is -inf; it must be finite", with_loss({.steps = 2}, 0)},
+      {"log: the result of shape [4, 3] holds nan at element 0; it is the first that is not finite (run_errors_test.cpp:",
+       with_loss({.steps = 2, .find_nan = true}, -1)},
+  });
+}
