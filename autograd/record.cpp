@@ -59,9 +59,8 @@ void check_foreign(const char* op, const Where& where, const Tensor& x) {
   if (m.tape == nullptr) return;
   check(owner != Owner::this_thread, where, op, ": an input, ", x,
         ", belongs to an outer tape; detach() it, or record on that tape");
-  fail(op, ": an input, ", x,
-       ", was computed on a tape that is gone, so its gradient would be lost; detach() it if that is meant (",
-       where.file_name(), ":", where.line(), ")");
+  check(false, where, op, ": an input, ", x,
+        ", was computed on a tape that is gone, so its gradient would be lost; detach() it if that is meant");
 }
 
 }  // namespace
@@ -123,9 +122,9 @@ void* step_memory(std::size_t bytes, std::size_t alignment) {
 void end_step(Step* step, const char* op, const Where& where, Tensor& y, std::span<const Tensor* const> inputs) {
   Tape::State& s = mode().tape->state();
   s.steps.push_back(step);  // first, so that it is destroyed whatever follows
-  require(!s.spent, op, ": the tape ran backward already; make a new Tape");
-  require(y.is_contiguous() && y.offset() == 0 && y.storage()->parameter == nullptr, op, ": record: y is ", y,
-          " with strides ", y.strides(), "; it must be contiguous, in new storage");
+  check(!s.spent, where, op, ": the tape ran backward already; make a new Tape");
+  check(y.is_contiguous() && y.offset() == 0 && y.storage()->parameter == nullptr, where, op, ": record: y is ", y,
+        " with strides ", y.strides(), "; it must be contiguous, in new storage");
   step->op = op;
   step->where = where;
   auto* refs = static_cast<InputRef*>(s.arena.allocate(inputs.size() * sizeof(InputRef), alignof(InputRef)));
