@@ -28,8 +28,8 @@ Tensor row_major(const Tensor& x, unsigned reduced) { return std::popcount(reduc
 Tensor extremum(const char* op, Reduction reduction, In x, const Axes& axes, bool keepdim) {
   detail::check_float(op, x);
   const unsigned reduced = axes.of(op, x);
+  check_some(op, x, Groups(x, reduced));  // before anything is copied
   const Grouped g(row_major(x, reduced), reduced);
-  check_some(op, x, g);
   const Tensor values = detail::reduce(reduction, g);
   const Tensor place = wants_gradient({x}) ? detail::find(g, values) : Tensor();
   Tensor y = g.to_result(values, keepdim);
@@ -43,8 +43,8 @@ Tensor extremum(const char* op, Reduction reduction, In x, const Axes& axes, boo
 Tensor place_of(const char* op, Reduction reduction, In x, std::optional<int> axis, bool keepdim) {
   detail::check_float(op, x);
   const unsigned reduced = axis ? 1u << detail::axis_of(op, x, *axis) : (1u << x.rank()) - 1u;
+  check_some(op, x, Groups(x, reduced));
   const Grouped g(row_major(x, reduced), reduced);
-  check_some(op, x, g);
   return g.to_result(detail::find(g, detail::reduce(reduction, g)), keepdim);
 }
 

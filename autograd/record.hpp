@@ -164,7 +164,7 @@ inline detail::SavedList saved_list(const std::vector<Tensor>& tensors) {
 class Inputs {
  public:
   Inputs(std::initializer_list<In> inputs) {
-    require(inputs.size() <= kMost, "record: an op has at most 64 inputs");
+    require(inputs.size() <= kMost, "record: ", inputs.size(), " inputs; an op has at most ", kMost, ": split it up");
     for (const In& x : inputs) list_[count_++] = &x.tensor();
   }
   explicit Inputs(std::span<const Tensor> inputs) {

@@ -100,6 +100,7 @@ Tensor concatenate(std::initializer_list<Tensor> parts, int axis, Where where) {
 
 Tensor stack(std::span<const Tensor> parts, int axis, Where where) {
   check(!parts.empty(), where, "stack: no tensors were given; there must be at least one");
+  check(parts[0].defined(), where, "stack: tensor 0 is undefined; it must have values");
   const int rank = parts[0].rank() + 1;
   check(axis >= -rank && axis < rank, where, "stack: axis is ", axis, " but the tensors are ", parts[0],
         "; it must lie in [", -rank, ", ", rank, ")");

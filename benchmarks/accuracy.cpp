@@ -2,205 +2,13 @@
 // instruction set. The reference is the same op in float64, whose kernels the tests check against long double and plain
 // loops.
 //   accuracy
-#include <cmath>
 #include <cstdio>
-#include <functional>
-#include <heed/autograd/activations.hpp>
-#include <heed/autograd/attention.hpp>
-#include <heed/autograd/cumulative.hpp>
-#include <heed/autograd/elementwise.hpp>
-#include <heed/autograd/extrema.hpp>
-#include <heed/autograd/indexing.hpp>
-#include <heed/autograd/losses.hpp>
-#include <heed/autograd/matmul.hpp>
-#include <heed/autograd/norms.hpp>
-#include <heed/autograd/reductions.hpp>
-#include <heed/autograd/softmax.hpp>
-#include <heed/autograd/tape.hpp>
 #include <heed/core/kernels/dispatch.hpp>
-#include <heed/core/random.hpp>
-#include <limits>
-#include <string>
-#include <vector>
 
-using namespace heed;
-
-namespace {
-
-using Tensors = std::vector<Tensor>;
-
-// What an error is measured against, value by value: the value itself; the value or the first input there, whichever is
-// larger, where a function cancels as its formula does; the value or 1; the largest value of the tensor, where sums
-// cancel.
-enum class Against { value, input, one, largest };
-
-struct Row {
-  std::string name, domain;
-  std::function<Tensor(const Tensors&)> f;
-  Tensors inputs;  // float64, rounded to float32; others are passed through
-  Against against = Against::value;
-};
-
-Tensor uniform(const Shape& shape, double low, double high, std::uint64_t seed = 1) {
-  return Rng(seed).uniform(shape, low, high).to(DType::float64);  // values that float32 holds
-}
-
-std::string range(double low, double high) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%g to %g", low, high);
-  return text;
-}
-
-constexpr Index kMany = 200003;
-
-Row unary(const char* name, double low, double high, Tensor (*f)(In), Against against = Against::value) {
-  return {name, range(low, high), [f](const Tensors& x) { return f(x[0]); }, {uniform({kMany}, low, high)}, against};
-}
-Row unary_with(const char* name, double low, double high, std::function<Tensor(const Tensor&)> f,
-               Against against = Against::value) {
-  return {name, range(low, high), [f](const Tensors& x) { return f(x[0]); }, {uniform({kMany}, low, high)}, against};
-}
-Row binary(const char* name, double low, double high, Tensor (*f)(In, In)) {
-  return {name,
-          range(low, high),
-          [f](const Tensors& x) { return f(x[0], x[1]); },
-          {uniform({kMany}, low, high), uniform({kMany}, low, high, 2)}};
-}
-
-void add_elementwise(std::vector<Row>& rows) {
-  rows.push_back(binary("add", -4, 4, add));
-  rows.push_back(binary("sub", -4, 4, sub));
-  rows.push_back(binary("mul", -4, 4, mul));
-  rows.push_back(binary("div", 0.1, 4, div));
-  rows.push_back(binary("pow", 0.1, 4, pow));
-  rows.push_back(binary("maximum", -4, 4, maximum));
-  rows.push_back(binary("minimum", -4, 4, minimum));
-  rows.push_back(unary("neg", -9, 9, neg));
-  rows.push_back(unary("abs", -9, 9, abs));
-  rows.push_back(unary("square", -9, 9, square));
-  rows.push_back(unary("sqrt", 0.01, 99, sqrt));
-  rows.push_back(unary("rsqrt", 0.01, 99, rsqrt));
-  rows.push_back(unary("exp", -87, 88, exp));
-  rows.push_back(unary("expm1", -20, 20, expm1));
-  rows.push_back(unary("log", 1e-6, 99, log));
-  rows.push_back(unary("log1p", -0.9, 99, log1p));
-  rows.push_back(unary("sin", -9000, 9000, sin));
-  rows.push_back(unary("cos", -9000, 9000, cos));
-  rows.push_back(unary("erf", -6, 6, erf));
-  rows.push_back(unary_with("pow(x, -3.25)", 0.1, 9, [](const Tensor& x) { return pow(x, -3.25); }));
-  rows.push_back(unary_with("clamp(x, -2, 3)", -9, 9, [](const Tensor& x) { return clamp(x, -2, 3); }));
-  rows.push_back(unary_with("where(x > 1, x, -x)", -9, 9, [](const Tensor& x) { return where(x > 1, x, -x); }));
-}
-
-void add_activations(std::vector<Row>& rows) {
-  rows.push_back(unary("sigmoid", -80, 80, sigmoid));
-  rows.push_back(unary("tanh", -20, 20, tanh));
-  rows.push_back(unary("relu", -9, 9, relu));
-  rows.push_back(unary_with("leaky_relu", -9, 9, [](const Tensor& x) { return leaky_relu(x, 0.1); }));
-  rows.push_back(unary_with("elu", -80, 9, [](const Tensor& x) { return elu(x); }));
-  rows.push_back(unary_with(
-      "gelu", -12, 12, [](const Tensor& x) { return gelu(x); }, Against::input));
-  rows.push_back(unary_with(
-      "gelu, tanh form", -12, 12, [](const Tensor& x) { return gelu(x, Gelu::tanh); }, Against::input));
-  rows.push_back(unary("silu", -40, 40, silu, Against::input));
-  rows.push_back(unary_with("softplus", -80, 80, [](const Tensor& x) { return softplus(x); }));
-}
-
-void add_layers(std::vector<Row>& rows) {
-  const Tensor x = uniform({64, 333}, -1, 1), w = uniform({77, 333}, -1, 1, 2), gain = uniform({333}, 0, 2, 3),
-               bias = uniform({333}, -1, 1, 4);
-  rows.push_back({"linear",
-                  "64 x 333 to 77",
-                  [](const Tensors& t) { return linear(t[0], t[1], t[2]); },
-                  {x, w, uniform({77}, -1, 1, 5)},
-                  Against::largest});
-  rows.push_back({"matmul",
-                  "3 of 65 x 333 x 31",
-                  [](const Tensors& t) { return matmul(t[0], t[1]); },
-                  {uniform({3, 65, 333}, -1, 1), uniform({3, 333, 31}, -1, 1, 2)},
-                  Against::largest});
-  rows.push_back({"layer_norm",
-                  "64 x 333",
-                  [](const Tensors& t) { return layer_norm(t[0], t[1], t[2]); },
-                  {x, gain, bias},
-                  Against::largest});
-  rows.push_back(
-      {"rms_norm", "64 x 333", [](const Tensors& t) { return rms_norm(t[0], t[1]); }, {x, gain}, Against::largest});
-  rows.push_back({"cross_entropy",
-                  "64 of 333 classes",
-                  [](const Tensors& t) { return cross_entropy(t[0], t[1]); },
-                  {uniform({64, 333}, -9, 9), Rng(6).integers({64}, 0, 333)},
-                  Against::largest});
-  const auto attend = [](const Tensors& t) { return attention(t[0], t[1], t[2], {.causal = true}); };
-  rows.push_back(
-      {"attention, causal",
-       "2 x 3 heads of 97 x 40",
-       attend,
-       {uniform({2, 3, 97, 40}, -2, 2), uniform({2, 3, 97, 40}, -2, 2, 2), uniform({2, 3, 97, 40}, -2, 2, 3)},
-       Against::largest});
-}
-
-void add_reductions(std::vector<Row>& rows) {
-  const Tensor x = uniform({64, 33, 77}, -1, 1), positive = uniform({64, 33, 77}, 0.1, 1),
-               wide = uniform({64, 2541}, -9, 9);
-  const auto row = [&rows](const char* name, const char* domain, const Tensor& in,
-                           std::function<Tensor(const Tensor&)> f) {
-    rows.push_back({name, domain, [f](const Tensors& t) { return f(t[0]); }, {in}, Against::largest});
-  };
-  const char* cube = "64 x 33 x 77 over 0 and 2";
-  row("sum", cube, x, [](const Tensor& t) { return sum(t, {0, 2}); });
-  row("mean", cube, x, [](const Tensor& t) { return mean(t, {0, 2}); });
-  row("variance", cube, x, [](const Tensor& t) { return variance(t, {0, 2}); });
-  row("stddev", cube, x, [](const Tensor& t) { return stddev(t, {0, 2}); });
-  row("norm", cube, x, [](const Tensor& t) { return norm(t, 2, {0, 2}); });
-  row("norm, p = 3", cube, x, [](const Tensor& t) { return norm(t, 3, {0, 2}); });
-  row("max", cube, x, [](const Tensor& t) { return max(t, {0, 2}); });
-  row("logsumexp", cube, x, [](const Tensor& t) { return logsumexp(t, {0, 2}); });
-  row("prod", "64 x 33 x 77 over 1", positive, [](const Tensor& t) { return prod(t, 1); });
-  row("cumsum", "64 x 2541", wide, [](const Tensor& t) { return cumsum(t, 1); });
-  row("softmax", "64 x 2541", wide, [](const Tensor& t) { return softmax(t); });
-  row("log_softmax", "64 x 2541", wide, [](const Tensor& t) { return log_softmax(t); });
-  row("softmax, axis 0", "2541 x 64", wide.t().clone(), [](const Tensor& t) { return softmax(t, 0); });
-  const Tensor index = Rng(7).integers({300}, 0, 64);
-  row("index_select", "300 of 64 rows of 2541", wide, [index](const Tensor& t) { return index_select(t, 0, index); });
-}
-
-// The result of f and the gradients of its inputs, for fixed random dy.
-Tensors run(const Row& row, DType dtype) {
-  Tape tape;
-  Tensors inputs, results;
-  for (const Tensor& x : row.inputs) inputs.push_back(x.dtype() == DType::float64 ? tape.watch(x.to(dtype)) : x);
-  const Tensor y = row.f(inputs);
-  results.push_back(y.detach());
-  tape.backward(y, y.numel() == 1 ? Tensor::ones(y.shape(), dtype) : uniform(y.shape(), -2, 2, 9).to(dtype));
-  for (std::size_t i = 0; i < inputs.size(); ++i)
-    if (row.inputs[i].dtype() == DType::float64) results.push_back(tape.grad(inputs[i]).detach());
-  return results;
-}
-
-// The largest error in float32's epsilon (2^-23), relative to what `against` says.
-double worst(const Tensor& got, const Tensor& want, Against against, const Tensor& input) {
-  const std::vector<double> y = got.to_vector<double>(), z = want.to_vector<double>(), x = input.to_vector<double>();
-  double largest = 0, most = 0;
-  for (const double v : z) largest = std::max(largest, std::fabs(v));
-  for (std::size_t i = 0; i < y.size(); ++i) {
-    double scale = std::fabs(z[i]);
-    if (against == Against::input) scale = std::max(scale, std::fabs(x[i]));
-    if (against == Against::one) scale = std::max(scale, 1.0);
-    if (against == Against::largest) scale = largest;
-    if (y[i] != z[i]) most = std::max(most, std::fabs(y[i] - z[i]) / std::max(scale, 1e-38));
-  }
-  return most / std::numeric_limits<float>::epsilon();
-}
-
-}  // namespace
+#include "benchmarks/accuracy_rows.hpp"
 
 int main() {
-  std::vector<Row> rows;
-  add_elementwise(rows);
-  add_activations(rows);
-  add_layers(rows);
-  add_reductions(rows);
+  using namespace heed;
   std::vector<kernels::Level> levels;
   for (const kernels::Level l : {kernels::Level::baseline, kernels::Level::avx2, kernels::Level::avx512})
     if (kernels::available(l)) levels.push_back(l);
@@ -209,16 +17,12 @@ int main() {
   std::printf(" relative to |\n|---|---|");
   for (std::size_t i = 0; i < levels.size(); ++i) std::printf("---:|---:|");
   std::printf("---|\n");
-  for (const Row& row : rows) {
+  for (const bench::AccuracyRow& row : bench::accuracy_rows()) {
     std::printf("| %s | %s |", row.name.c_str(), row.domain.c_str());
     for (const kernels::Level l : levels) {
       kernels::set_level(l);
-      const Tensors got = run(row, DType::float32), want = run(row, DType::float64);
-      double slope = 0;
-      for (std::size_t i = 1; i < got.size(); ++i)
-        slope = std::max(
-            slope, worst(got[i], want[i], row.against == Against::largest ? Against::largest : Against::one, got[i]));
-      std::printf(" %.2f | %.2f |", worst(got[0], want[0], row.against, row.inputs[0]), slope);
+      const bench::AccuracyErrors errors = bench::accuracy_errors(row);
+      std::printf(" %.2f | %.2f |", errors.value, errors.derivative);
     }
     constexpr const char* kNames[] = {"the value", "value or input", "value or 1", "largest value"};
     std::printf(" %s |\n", kNames[static_cast<int>(row.against)]);

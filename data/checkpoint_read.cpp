@@ -127,7 +127,9 @@ class Reader {
                                    ": its attribute dtype cannot be read");
     const Handle type =
         owned(H5Aget_type(attribute), H5Tclose, in(), "/", path, ": its attribute dtype cannot be read");
-    if (H5Tis_variable_str(type) <= 0) return false;
+    const Handle space =
+        owned(H5Aget_space(attribute), H5Sclose, in(), "/", path, ": its attribute dtype cannot be read");
+    if (H5Tis_variable_str(type) <= 0 || H5Sget_simple_extent_npoints(space) != 1) return false;  // one is read below
     char* value = nullptr;
     require(H5Aread(attribute, text_, &value) >= 0, in(), "/", path, ": its attribute dtype cannot be read");
     const bool same = value && std::strcmp(value, wanted) == 0;

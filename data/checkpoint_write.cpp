@@ -3,6 +3,7 @@
 #include <cstring>
 #include <heed/data/checkpoint_handle.hpp>
 #include <heed/data/checkpoint_hdf5.hpp>
+#include <map>
 
 namespace heed::detail {
 namespace {
@@ -50,6 +51,7 @@ class Writer {
             " has no section; names of tensors are section/name");
     require(x.defined(), "save_checkpoint: the tensor ", path, " is undefined; it must have values");
     make_groups(path);
+    note(path, "tensor");
     const Tensor values = x.detach().dense();
     const Shape& shape = x.shape();
     const std::vector<hsize_t> sizes(shape.begin(), shape.end());
@@ -57,17 +59,19 @@ class Writer {
     if (x.dtype() == DType::bfloat16) add_attribute(made, "dtype", std::string(name_of(x.dtype())));
   }
 
-  void add_counter(const std::string& name, std::uint64_t value) { add_root(name, H5T_STD_U64LE, {}, &value); }
+  void add_counter(const std::string& name, std::uint64_t value) {
+    add_root("counter", name, H5T_STD_U64LE, {}, &value);
+  }
 
   void add_text(const std::string& name, const std::string& text) {
     require(text.find('\0') == std::string::npos, "save_checkpoint: the text ", name,
             " has a zero byte; such content must be a blob");
     const char* value = text.c_str();
-    add_root(name, text_, {}, &value);
+    add_root("text", name, text_, {}, &value);
   }
 
   void add_blob(const std::string& name, const std::string& bytes) {
-    add_root(name, H5T_STD_U8LE, {bytes.size()}, bytes.data());
+    add_root("blob", name, H5T_STD_U8LE, {bytes.size()}, bytes.data());
   }
 
  private:
@@ -77,6 +81,7 @@ class Writer {
   Handle link_creation_ = link_creation();
   Handle bools_ = bool_type();
   Handle text_ = text_type();
+  std::map<std::string, const char*> kinds_;  // of what is there already
 
   static void check_name(const std::string& path) {
     bool good = !path.empty() && path.find('\0') == std::string::npos;
@@ -89,27 +94,37 @@ class Writer {
     require(good, "save_checkpoint: «", path, "» is no name; its parts must not be empty, . or ..");
   }
 
+  void note(const std::string& name, const char* kind) {
+    const auto [other, is_new] = kinds_.try_emplace(name, kind);
+    require(is_new, "save_checkpoint: ", name, " is the name of a ", other->second, " and of a ", kind,
+            "; names must differ");
+  }
+
   // The sections on the way to a path.
   void make_groups(const std::string& path) {
     check_name(path);
     for (std::size_t end = path.find('/'); end != std::string::npos; end = path.find('/', end + 1)) {
       const std::string group = path.substr(0, end);
+      const auto other = kinds_.find(group);
+      require(other == kinds_.end(), "save_checkpoint: ", group, " is the name of a ",
+              other == kinds_.end() ? "" : other->second, " and of the section of the tensor ", path,
+              "; names must differ");
       if (H5Lexists(file_, group.c_str(), H5P_DEFAULT) > 0) continue;
       owned(H5Gcreate2(file_, group.c_str(), link_creation_, group_creation_, H5P_DEFAULT), H5Gclose,
-            "save_checkpoint: HDF5 cannot make the section ", group, "; is its name that of a tensor?");
+            "save_checkpoint: HDF5 cannot make the section ", group, "; is the memory full?");
     }
   }
 
-  void add_root(const std::string& name, hid_t type, const std::vector<hsize_t>& sizes, const void* values) {
+  void add_root(const char* kind, const std::string& name, hid_t type, const std::vector<hsize_t>& sizes,
+                const void* values) {
     check_name(name);
     require(name.find('/') == std::string::npos, "save_checkpoint: ", name,
             " is in a section; only tensors may stand there");
+    note(name, kind);
     add(name, type, sizes, values);
   }
 
   Handle add(const std::string& path, hid_t type, const std::vector<hsize_t>& sizes, const void* values) {
-    require(H5Lexists(file_, path.c_str(), H5P_DEFAULT) <= 0, "save_checkpoint: the name ", path,
-            " is used twice; names must differ");
     const bool scalar = sizes.empty();
     const Handle space =
         owned(scalar ? H5Screate(H5S_SCALAR) : H5Screate_simple(static_cast<int>(sizes.size()), sizes.data(), nullptr),

@@ -16,18 +16,6 @@ namespace {
 using namespace heed;
 using namespace heed::examples;
 
-std::unique_ptr<Optimizer> make_optimizer(GPT& model, const LmSettings& s) {
-  const std::vector<ParameterGroup> groups = decay_groups(model, s.weight_decay);
-  if (s.optimizer == "adam")
-    return std::make_unique<Adam>(groups, AdamOptions{.lr = s.lr, .betas = {s.beta1, s.beta2}});
-  if (s.optimizer == "sgd") return std::make_unique<SGD>(groups, SGDOptions{.lr = s.lr, .momentum = s.beta1});
-  if (s.optimizer == "rmsprop") return std::make_unique<RMSprop>(groups, RMSpropOptions{.lr = s.lr});
-  if (s.optimizer == "adagrad") return std::make_unique<Adagrad>(groups, AdagradOptions{.lr = s.lr});
-  if (s.optimizer == "lion")
-    return std::make_unique<Lion>(groups, LionOptions{.lr = s.lr, .betas = {s.beta1, s.beta2}});
-  return std::make_unique<AdamW>(groups, AdamWOptions{.lr = s.lr, .betas = {s.beta1, s.beta2}});
-}
-
 double activation_mebibytes(const GPT& model, const LmSettings& s) {
   const MatmulPrecision precision(s.dtype == "bf16" ? DType::bfloat16 : DType::float32);
   return static_cast<double>(model.predict_activations(s.batch, s.context).total) / (1 << 20);
@@ -60,7 +48,8 @@ int train(const LmFlags& flags) {
   Rng rng(s.seed);
   const GPTOptions options = gpt_options(s, data.tokenizer.vocabulary_size());
   GPT model(options, rng);
-  const std::unique_ptr<Optimizer> optimizer = make_optimizer(model, s);
+  const std::unique_ptr<Optimizer> optimizer = make_optimizer(
+      s.optimizer, decay_groups(model, s.weight_decay), {.lr = s.lr, .betas = {s.beta1, s.beta2}, .momentum = s.beta1});
   Schedule schedule(s.schedule, {.lr = s.lr, .min_lr = s.min_lr, .warmup = s.warmup, .steps = s.steps});
   std::fprintf(
       stderr,

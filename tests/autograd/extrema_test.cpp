@@ -114,6 +114,13 @@ TEST_CASE("max of empty tensors and scalars") {
   CHECK(contains(error_of([] { argmax(Tensor::zeros({2}), 1); }), "argmax: axis is 1 but x is [2] float32"));
 }
 
+TEST_CASE("extrema of more elements than int32 counts are refused before anything is copied") {
+  const Tensor x = Tensor::scalar(1).expand({Index{1} << 31});
+  const char* words = ": 2147483648 elements are reduced to one; they must be fewer than 2^31";
+  CHECK(contains(error_of([&] { max(x); }), std::string("max") + words));
+  CHECK(contains(error_of([&] { argmin(x); }), std::string("argmin") + words));
+}
+
 TEST_CASE("any and all of masks") {
   Rng rng(6);
   const Tensor x = rng.integers({3, 4, 5}, 0, 5).to(DType::bool8), y = rng.integers({3, 4, 5}, -3, 2).to(DType::bool8);

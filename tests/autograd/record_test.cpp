@@ -88,6 +88,12 @@ TEST_CASE("record: up to 64 inputs, of which those that want no gradient are tol
   inputs.push_back(random({2}));
   CHECK(contains(error_of([&] { Inputs all{std::span<const Tensor>(inputs)}; }),
                  "record: 65 inputs; an op has at most 64: split it up"));
+  const Tensor x = inputs[0];
+  const auto many = [&] {
+    Inputs({x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x,
+            x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x});
+  };
+  CHECK(contains(error_of(many), "record: 65 inputs; an op has at most 64: split it up"));
 }
 
 TEST_CASE("backward from a view, an expanded one too, seeds the parts that it shows") {

@@ -104,6 +104,10 @@ TEST_CASE("concatenate, stack and split name what is wrong") {
                }),
                "stack: tensor 0 is [2, 3] float32 but tensor 1 is [2, 4] float32; dtypes and shapes must be the same"));
   CHECK(contains(error_of([&] { stack({a, a}, 3); }), "stack: axis is 3"));
+  CHECK(contains(error_of([&] { stack(std::vector<Tensor>{}); }),
+                 "stack: no tensors were given; there must be at least one"));
+  CHECK(contains(error_of([&] { stack({Tensor(), a}); }), "stack: tensor 0 is undefined; it must have values"));
+  CHECK(contains(error_of([&] { split(a, {-1, 4}, 1); }), "split: a size is -1; it must be 0 or more"));
   CHECK(contains(error_of([&] { split(a, 0); }), "split: size is 0; it must be 1 or more"));
   CHECK(contains(error_of([&] {
                    split(a, {1, 3}, 1);

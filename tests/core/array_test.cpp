@@ -1,12 +1,14 @@
 // Tensors and xtensor arrays, and .npy files.
 #include <filesystem>
 #include <fstream>
+#include <heed/autograd/shape_ops.hpp>
 #include <heed/core/array.hpp>
 #include <heed/core/npy.hpp>
 #include <xtensor/xmath.hpp>
 #include <xtensor/xview.hpp>
 
 #include "tests/support.hpp"
+#include "tests/tools/python.hpp"
 
 using namespace heed;
 using test::contains;
@@ -131,5 +133,35 @@ TEST_CASE(".npy files are NumPy's, byte for byte, and others are refused by name
   refused("\x93NUMPY\x02", " is not a .npy file of version 1");
   CHECK(contains(error_of([&] { save_npy(file, Tensor()); }),
                  "save_npy: x is undefined; it must be float32, float64, int32 or bool8"));
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE(".npy files go to NumPy and come back") {
+  const std::string python = test::python_with("numpy");
+  if (python.empty()) return;
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("heed_with_numpy_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  const Tensor x = Tensor::from<double>({1.5, NAN, -INFINITY, 0, 3e-310, 7}, {3, 2});
+  const std::pair<const char*, Tensor> all[] = {
+      {"f4", x.to(DType::float32)},          {"f8", x},    {"i4", Tensor::arange(5)},
+      {"b1", Tensor::from<bool>({1, 0, 1})}, {"t", x.t()}, {"s", Tensor::scalar(2)},
+      {"e", Tensor::zeros({2, 0})}};
+  for (const auto& [name, tensor] : all) save_npy(folder / (std::string(name) + ".npy"), tensor);
+  const std::string script =
+      "import glob, sys, numpy as np\n"
+      "for f in glob.glob(sys.argv[1] + '/*.npy'):\n"
+      "    x = np.load(f)\n"
+      "    print(f.rsplit('/', 1)[1], x.dtype, x.shape)\n"
+      "    np.save(f, np.ascontiguousarray(x[::-1]) if x.ndim else x)\n";
+  const test::Ran ran = test::run(python + " -c " + test::quoted(script) + " " + test::quoted(folder.string()));
+  INFO(ran.output);
+  REQUIRE(ran.exit_code == 0);
+  for (const char* line : {"f4.npy float32 (3, 2)", "f8.npy float64 (3, 2)", "i4.npy int32 (5,)", "b1.npy bool (3,)",
+                           "t.npy float64 (2, 3)", "s.npy float32 ()", "e.npy float32 (2, 0)"})
+    CHECK(contains(ran.output, line));
+  for (const auto& [name, tensor] : all)
+    CHECK(test::same_bits(load_npy(folder / (std::string(name) + ".npy")),
+                          tensor.rank() > 0 ? flip(tensor, {0}) : tensor));
   std::filesystem::remove_all(folder);
 }

@@ -154,5 +154,8 @@ TEST_CASE("checkpoint damage: what is no file") {
   REQUIRE(::mkfifo((c.folder.path / "pipe").c_str(), 0600) == 0);
   CHECK(c.load_file("pipe") == "load_checkpoint: pipe is not a regular file");
   CHECK(error_of([] { load_checkpoint("/dev/null"); }) == "load_checkpoint: /dev/null is not a regular file");
+  // The kernel says that this has 4096 bytes, and gives a few.
+  CHECK(error_of([] { load_checkpoint("/sys/devices/system/cpu/online"); }) ==
+        "load_checkpoint: /sys/devices/system/cpu/online became shorter while it was read");
   CHECK(error_of([] { load_checkpoint(""); }) == "load_checkpoint: there is no file ");
 }

@@ -129,11 +129,21 @@ TEST_CASE("checkpoint: names and contents that cannot be saved") {
   for (const char* name : {"/x", "m/", "m//x", "m/./x", "../x"}) {
     CHECK(has(save([&](Checkpoint& c) { c.tensors[name] = x; }), "is no name; its parts must not be empty, . or .."));
   }
-  CHECK(has(save([&](Checkpoint& c) { c.tensors["m/x"] = c.tensors["m/x/y"] = x; }), "cannot make"));
+  CHECK(save([&](Checkpoint& c) { c.tensors["m/x"] = c.tensors["m/x/y"] = x; }) ==
+        "save_checkpoint: m/x is the name of a tensor and of the section of the tensor m/x/y; names must differ");
+  CHECK(save([&](Checkpoint& c) { c.texts["model"] = "gpt", c.tensors["model/x"] = x; }) ==
+        "save_checkpoint: model is the name of a text and of the section of the tensor model/x; names must differ");
+  CHECK(
+      save([&](Checkpoint& c) { c.counters["model"] = 1, c.tensors["model/x/y"] = x; }) ==
+      "save_checkpoint: model is the name of a counter and of the section of the tensor model/x/y; names must differ");
+  CHECK(
+      has(save([&](Checkpoint& c) { c.blobs["model"] = "", c.tensors["model/x"] = x; }), "a blob and of the section"));
   CHECK(save([&](Checkpoint& c) { c.texts["t"] = std::string("a\0b", 3); }) ==
         "save_checkpoint: the text t has a zero byte; such content must be a blob");
   CHECK(save([&](Checkpoint& c) { c.texts["t"] = "a", c.blobs["t"] = "a"; }) ==
-        "save_checkpoint: the name t is used twice; names must differ");
+        "save_checkpoint: t is the name of a text and of a blob; names must differ");
+  CHECK(save([&](Checkpoint& c) { c.texts["t"] = "a", c.counters["t"] = 1; }) ==
+        "save_checkpoint: t is the name of a counter and of a text; names must differ");
   CHECK(save([&](Checkpoint& c) { c.counters["m/t"] = 1; }) ==
         "save_checkpoint: m/t is in a section; only tensors may stand there");
   CHECK(std::filesystem::is_empty(folder.path));

@@ -229,6 +229,9 @@ TEST_CASE("word lists that leave a text open to two readings, or nothing to tell
               for (std::uint64_t i = 0; i < 100; ++i) ambiguous.story(1, i);
             }),
             "no option may begin with another"));
+  words.spots = {"pan"};
+  CHECK(has(error_of([&] { Stories{words}; }),
+            "stories: there is 1 spot; things move, so there must be 2 or more spots in the words"));
   words = StoryWords::all();
   words.things = {"key"};
   CHECK(has(error_of([&] { Stories{words}; }), "words"));

@@ -3,8 +3,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <stdexcept>
 #include <string>
 
 struct TemporaryFolder {
@@ -29,6 +31,19 @@ struct TemporaryFolder {
     std::ofstream(file, std::ios::binary) << bytes;
     return file;
   }
+};
+
+// Inside the scope root has no more rights than others, so that files may be closed to tests, too.
+struct Unprivileged {
+  bool root = ::geteuid() == 0;
+  Unprivileged() {
+    if (root && ::seteuid(65534) != 0) throw std::runtime_error("root cannot give up its rights");
+  }
+  ~Unprivileged() {
+    if (root && ::seteuid(0) != 0) std::abort();
+  }
+  Unprivileged(const Unprivileged&) = delete;
+  Unprivileged& operator=(const Unprivileged&) = delete;
 };
 
 // The message of the heed::Error that f throws, or «no error».

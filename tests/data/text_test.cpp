@@ -145,9 +145,20 @@ TEST_CASE("what cannot be read is named") {
               }),
               "0xFE at offset 100"));
   CHECK(has(error_of([&] { read_text(f.write("cut.txt", "ab\n\xE2\x82")); }), "0xE2 at offset 3"));
-  if (::geteuid() != 0) {
-    const auto closed = f.write("closed.txt", "x");
-    std::filesystem::permissions(closed, std::filesystem::perms::none);
-    CHECK(has(error_of([&] { read_text(closed); }), "cannot be opened: Permission denied"));
+  const auto closed = f.write("closed/file.txt", "x");
+  std::filesystem::permissions(closed, std::filesystem::perms::none);
+  {
+    const Unprivileged scope;
+    CHECK(has(error_of([&] { read_text(closed); }),
+              "text: " + at + "/closed/file.txt cannot be opened: Permission denied"));
   }
+  std::filesystem::permissions(closed.parent_path(), std::filesystem::perms::none);
+  {
+    const Unprivileged scope;
+    CHECK(has(error_of([&] { read_text(closed.parent_path()); }),
+              "text: the folder " + at + "/closed cannot be read: Permission denied"));
+  }
+  std::filesystem::permissions(closed.parent_path(), std::filesystem::perms::owner_all);
+  // The first page of a program's memory is no file's.
+  CHECK(has(error_of([] { read_text("/proc/self/mem"); }), "text: /proc/self/mem cannot be read: Input/output error"));
 }

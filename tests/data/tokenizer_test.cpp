@@ -100,6 +100,8 @@ TEST_CASE("SentencePiece models are read from files") {
   CHECK(t.kind() == "sentencepiece");
   CHECK(t.state() == trained.state());
   CHECK(SentencePieceTokenizer::load(file).piece(0) == "<unk>");
+  CHECK(has(error_of([&] { SentencePieceTokenizer::load(file).piece(-1); }),
+            "piece: token -1 is not in the vocabulary of "));
   CHECK_THROWS_WITH_AS(make_tokenizer(f.path / "no.model", ""),
                        ("tokenizer: " + f.path.native() + "/no.model cannot be opened").c_str(), Error);
   for (const std::string& bytes : {std::string(), std::string("no model at all"), trained.state().substr(0, 100)})
@@ -197,6 +199,8 @@ TEST_CASE("SentencePiece learns of a large text from lines all over it") {
 }
 
 TEST_CASE("SentencePiece explains what it cannot learn") {
+  CHECK(has(error_of([] { SentencePieceTokenizer::train_on_text("abc", {.vocabulary = 0}); }),
+            "tokenizer: a vocabulary of 0 pieces was asked for; it must be positive"));
   CHECK(has(error_of([] { SentencePieceTokenizer::train_on_text("abc", {.vocabulary = 5000}); }),
             "cannot learn 5000 pieces from this text: Vocabulary size too high"));
   CHECK(has(error_of([] { SentencePieceTokenizer::train_on_text(corpus(), {.vocabulary = 10}); }),

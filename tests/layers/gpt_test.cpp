@@ -153,6 +153,28 @@ TEST_CASE("sampling: temperature, top-k, top-p") {
   for (int i = 0; i < 50; ++i) CHECK(sample(logits, {.top_p = 0.01}, rng) == 1);
 }
 
+TEST_CASE("a clone is a model of its own with the same values, and conversion keeps what is frozen and tied") {
+  Rng rng(4);
+  GPT model(small(), rng);
+  freeze(model.blocks[0]);
+  GPT copy = clone(model);
+  const NoTape no_tape;
+  const Tensor x = tokens({2, 5}, 11, 1), before = model(x);
+  CHECK(test::same_bits(copy(x), before));
+  CHECK(!copy.blocks[0].mlp.up.weight.requires_grad());
+  CHECK(copy.blocks[1].mlp.up.weight.requires_grad());
+  copy.tokens.weight.fill_(0);
+  CHECK(test::same_bits(model(x), before));
+  const Index count = parameter_count(model);
+  to(model, DType::float64);
+  CHECK(parameter_count(model) == count);
+  CHECK(!model.blocks[0].mlp.up.weight.requires_grad());
+  CHECK(model.blocks[0].mlp.up.weight.path() == "blocks.0.mlp.up.weight");
+  CHECK(test::close(model(x), before, 1e-4, 1e-5));
+  to(model, DType::float32);
+  CHECK(test::same_bits(model(x), before));
+}
+
 TEST_CASE("a warm training step asks the system for no memory") {
   Rng rng(6);
   GPT model(small(), rng);

@@ -20,6 +20,17 @@ inline void set_gradient(Parameter& p, const Tensor& gradient) {
   info.has_gradient = true;
 }
 
+struct Model {
+  Parameter weight{Tensor::from({1, 2, 3, 4, 5, 6}, {2, 3})};  // [2, 3]
+  Parameter bias{Tensor::from({1, -1}, {2})};                  // [2]
+  void members(auto&& visit) { visit("weight", weight), visit("bias", bias); }
+};
+
+inline void set_gradients(Model& m, double value) {
+  set_gradient(m.weight, Tensor::full({2, 3}, value));
+  set_gradient(m.bias, Tensor::full({2}, value));
+}
+
 // Values that differ everywhere, of both signs, over several magnitudes.
 template <class T>
 std::vector<T> spread_values(Index n, unsigned salt) {

@@ -1,4 +1,10 @@
 // The run loop beside a log that is ahead of the checkpoint, and what it refuses: files, states and losses.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
 #include <fstream>
 #include <heed/heed.hpp>
 #include <nlohmann/json.hpp>
@@ -90,6 +96,32 @@ TEST_CASE("run: one that was cut is resumed to the same bits, schedule and log i
   }
 }
 
+TEST_CASE("run: logs that cannot be read or cut") {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path / "model.h5", socket_file = folder.path / "socket";
+  Trained({.steps = 3, .checkpoint = file});
+  const auto resumed = [&](const fs::path& log) {
+    return [&, log] { Trained({.steps = 4, .checkpoint = file, .resume = true, .log = log}); };
+  };
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  socket_file.string().copy(address.sun_path, sizeof address.sun_path - 1);
+  const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  REQUIRE(::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  // A file in memory that may neither grow nor shrink.
+  const int sealed = ::memfd_create("log", MFD_ALLOW_SEALING);
+  const std::string lines = "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"step\":4}\n";
+  REQUIRE(::write(sealed, lines.data(), lines.size()) == static_cast<ssize_t>(lines.size()));
+  REQUIRE(::fcntl(sealed, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
+  const std::string sealed_file = "/proc/self/fd/" + std::to_string(sealed);
+  test::check_errors({
+      {"log: " + socket_file.string() + " cannot be read: ", resumed(socket_file)},
+      {"log: " + sealed_file + " cannot be cut: Operation not permitted", resumed(sealed_file)},
+  });
+  ::close(socket);
+  ::close(sealed);
+}
+
 TEST_CASE("run: options, checkpoints and logs that do not fit, and losses that are not finite") {
   const TemporaryFolder folder;
   const fs::path file = folder.path / "model.h5", log = folder.path / "log";
@@ -133,7 +165,8 @@ TEST_CASE("run: options, checkpoints and logs that do not fit, and losses that a
       {"run: the loss of step 1 is nan; it must be finite: lower the learning rate, or find its cause with find_nan",
        with_loss({.steps = 2}, -1)},
       {"run: the loss of step 1 is -inf; it must be finite", with_loss({.steps = 2}, 0)},
-      {"log: the result of shape [4, 3] holds nan at element 0; it is the first that is not finite (run_errors_test.cpp:",
+      {"log: the result of shape [4, 3] holds nan at element 0; it is the first that is not finite "
+       "(run_errors_test.cpp:",
        with_loss({.steps = 2, .find_nan = true}, -1)},
   });
 }

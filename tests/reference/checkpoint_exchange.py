@@ -76,6 +76,22 @@ def h5py_oddities(folder):
         file["model/x"] = np.zeros(2, np.uint16)
         file["model/x"].attrs["dtype"] = 7
 
+    def attributes(file):
+        file["model/x"] = np.zeros(2, np.uint16)
+        file["model/x"].attrs["dtype"] = ["bfloat16"] * 100
+
+    def no_attribute(file):
+        file["model/x"] = np.zeros(2, np.uint16)
+        file["model/x"].attrs["dtype"] = h5py.Empty(h5py.string_dtype())
+
+    def ascii_attribute(file):
+        file["model/x"] = np.zeros(2, np.uint16)
+        file["model/x"].attrs.create("dtype", "bfloat16", dtype=h5py.string_dtype("ascii"))
+
+    def maybe(file):
+        x = file.create_dataset("model/x", (3,), h5py.enum_dtype({"FALSE": 0, "TRUE": 1}, basetype="i1"))
+        x[...] = np.array([0, 1, 2], np.int8)
+
     def deep(file):
         file.create_group("/".join("abcdefghijklmnopqrstuvwxyz"))
 
@@ -100,6 +116,10 @@ def h5py_oddities(folder):
         "soft": put("model/x", h5py.SoftLink("/y")),
         "external": put("model/x", h5py.ExternalLink("/etc/passwd", "/y")),
         "attribute": attribute,
+        "attributes": attributes,
+        "no_attribute": no_attribute,
+        "ascii_attribute": ascii_attribute,
+        "maybe": maybe,
         "deep": deep,
         "cycle": cycle,
     }

@@ -22,8 +22,8 @@ CALLS = {
     "require": lambda a: a[1:],
     "fail": lambda a: a,
     "check_option": lambda a: ["name", '": "', a[1], '" is "', a[2], '"; it must be "', a[3]],  # of optimizers
+    "owned": lambda a: a[2:],  # handles of HDF5
     "ask": lambda a: [a[2], '" was asked for"'],  # of attention mechanisms
-    "refuse": lambda a: ["path", '" "', a[0], '": "'],  # of token files
 }
 STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
@@ -60,12 +60,14 @@ def calls():
             if path.name == "check.hpp":
                 continue
             text = without_comments(path.read_text())
+            constants = dict(re.findall(r'char\s*\*\s*(?:const )?(\w+) =\s*("(?:[^"\\]|\\.)*"(?:\s*"(?:[^"\\]|\\.)*")*);', text))
             for m in re.finditer(r"(?<![\w.>:])(?:detail::)?(\w+)\s*\(", text):
-                if m.group(1) not in CALLS or re.search(r"\b(void|bool) +$", text[:m.start()]):
+                if m.group(1) not in CALLS or re.search(r"\b(void|bool|Handle) +$", text[:m.start()]):
                     continue  # another call, or a function of that name
                 parts = CALLS[m.group(1)](arguments(text, m.end() - 1))
                 pattern = ""
                 for part in parts:
+                    part = constants.get(part, part)
                     if re.fullmatch(r'(?:"(?:[^"\\]|\\.)*"\s*)+', part):
                         literal = "".join(STRING.findall(part))
                         pattern += re.escape(literal.encode().decode("unicode_escape").encode("latin1").decode())

@@ -1,4 +1,4 @@
-// A library for LD_PRELOAD that appends the message of every heed::Error thrown, one a line, to the file HEED_ERROR_LOG:
+// A library for LD_PRELOAD that appends the message of every heed::Error and its like thrown, one a line, to the file HEED_ERROR_LOG:
 // tests/tools/error_messages.py compares them with the messages that the sources hold.
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -12,7 +12,8 @@
 
 extern "C" [[noreturn, gnu::visibility("default")]] void __cxa_throw(void* thrown, void* type, void (*destroy)(void*)) {
   const char* name = static_cast<const std::type_info*>(type)->name();
-  if (const char* log = std::getenv("HEED_ERROR_LOG"); log != nullptr && std::strcmp(name, "N4heed5ErrorE") == 0) {
+  const bool ours = std::strcmp(name, "N4heed5ErrorE") == 0 || std::strcmp(name, "N4heed11EncodeErrorE") == 0;
+  if (const char* log = std::getenv("HEED_ERROR_LOG"); log != nullptr && ours) {
     std::string line = static_cast<const std::exception*>(thrown)->what();
     for (char& c : line)
       if (c == '\n') c = ' ';

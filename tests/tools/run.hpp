@@ -46,7 +46,9 @@ struct Failing {
 // Runs a program (its arguments quoted) with failing files.
 inline Ran run(const std::string& program, const Failing& failing) {
   const char* asan = std::getenv("ASAN_OPTIONS");
-  std::string command = "exec env LD_PRELOAD=" + quoted(HEED_FAIL_IO) +
+  const char* preloaded = std::getenv("LD_PRELOAD");
+  std::string command = "exec env LD_PRELOAD=" +
+                        quoted(preloaded ? std::string(HEED_FAIL_IO) + ":" + preloaded : HEED_FAIL_IO) +
                         " ASAN_OPTIONS=" + quoted(std::string(asan ? asan : "") + ":verify_asan_link_order=0") +
                         " HEED_FAIL_PREFIX=" + quoted(failing.prefix.string());
   if (failing.at > 0) command += " HEED_FAIL_AT=" + std::to_string(failing.at) + " HEED_FAIL_MODE=" + failing.mode;

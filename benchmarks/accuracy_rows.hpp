@@ -1,0 +1,31 @@
+// The ops whose float32 errors docs/accuracy.md tells. The program accuracy prints its table, and a test holds the
+// table against what it measures.
+#pragma once
+#include <functional>
+#include <heed/core/tensor.hpp>
+#include <string>
+#include <vector>
+
+namespace heed::bench {
+
+// What an error is measured against, value by value: the value itself; the value or the first input there, whichever is
+// larger, where a function cancels as its formula does; the value or 1; the largest value of the tensor, where sums
+// cancel.
+enum class Against { value, input, one, largest };
+
+struct AccuracyRow {
+  std::string name, domain;
+  std::function<Tensor(const std::vector<Tensor>&)> f;
+  std::vector<Tensor> inputs;  // float64, rounded to float32; others are passed through
+  Against against = Against::value;
+};
+
+std::vector<AccuracyRow> accuracy_rows();
+
+// In float32's epsilon (2^-23), on the instruction set in use. The reference is the same op in float64.
+struct AccuracyErrors {
+  double value, derivative;
+};
+AccuracyErrors accuracy_errors(const AccuracyRow& row);
+
+}  // namespace heed::bench
