@@ -17,7 +17,8 @@ endif()
 
 find_program(HEED_CCACHE ccache)
 if(HEED_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # The tests' precompiled header keeps ccache working only so.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${HEED_CCACHE})
+  # Precompiled headers keep ccache working only so. CCACHE_DEPEND: no source is preprocessed for ccache alone.
+  add_compile_options($<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_DEPEND=1 CCACHE_SLOPPINESS=pch_defines,time_macros ${HEED_CCACHE})
   set(CMAKE_C_COMPILER_LAUNCHER ${HEED_CCACHE})
 endif()
