@@ -22,6 +22,7 @@ using kernels::GemmProblem;
 // In multiply-adds. About 10 and 5 microseconds of one core.
 constexpr Index kSerialWork = 1 << 20, kTaskWork = 1 << 19;
 constexpr Index kTasks = 16;                    // enough to share evenly among a few cores
+constexpr Index kBlockColumns = 256;            // of c: with its parts of a and b it stays in the second cache
 constexpr Index kPackedBytes = Index{8} << 20;  // of b at a time
 constexpr Index kPackGrain = 1 << 17;           // bytes of b that a task packs
 
@@ -98,7 +99,7 @@ struct Cut {
 
 Cut cut_of(const GemmKind& kind, Index m, Index n, Index k) {
   const Index all = ceil_div(n, kind.panel_columns);
-  Cut cut{kind.block_rows, std::min<Index>(all, 16)};
+  Cut cut{kind.block_rows, std::min<Index>(all, kBlockColumns / kind.panel_columns)};
   const auto tasks = [&] { return ceil_div(m, cut.rows) * ceil_div(all, cut.panels); };
   const auto work = [&] { return cut.rows * cut.panels * kind.panel_columns * k; };
   while (tasks() < kTasks && work() >= 2 * kTaskWork) {

@@ -36,7 +36,8 @@ template <class P, class S>
 inline void block(const GemmProblem& g, long row, long rows, long begin, long end, const void* packed) {
   using E = typename Product<P>::Element;
   using T = typename Product<P>::Sum;
-  alignas(64) E scratch[(kBlockRows + kWidth<T>)*kBlockDepth];
+  static_assert(kBlockRows % Product<P>::kRows == 0);
+  alignas(64) E scratch[kBlockRows / Product<P>::kRows * packed_group<P>(kBlockDepth)];
   const DepthBlocks<P> blocks(g.k);
   for (long q = 0; q < blocks.count; ++q) {
     const long depth = blocks.depth(q);
@@ -52,7 +53,7 @@ inline void block(const GemmProblem& g, long row, long rows, long begin, long en
       if (a.order == Order::by_row)
         panel<P, Order::by_row, true>(rows, columns, depth, a.data, a.stride, b, kPanel<P>, out);
       else
-        panel<P, Order::by_column, true>(rows, columns, depth, a.data, a.stride, b, kPanel<P>, out);
+        panel<P, Order::packed, true>(rows, columns, depth, a.data, a.stride, b, kPanel<P>, out);
       if (last) epilogue<T>(g, row, rows, column, columns);
     }
   }

@@ -6,8 +6,8 @@
 
 namespace heed::kernels::HEED_LEVEL {
 
-inline constexpr long kBlockRows = 96;
-inline constexpr long kBlockDepth = 256;  // a panel of b this deep fits the first cache beside a's rows
+inline constexpr long kBlockRows = 192;   // times the depth: a's part stays in the second cache
+inline constexpr long kBlockDepth = 256;  // deep, so that c's sums seldom go through memory
 
 inline constexpr long ceil_div(long a, long b) { return (a + b - 1) / b; }
 
@@ -54,13 +54,20 @@ struct Operands {
     const S* a = static_cast<const S*>(g.a) + row * g.a_row + p * g.a_column;
     if constexpr (std::is_same_v<S, T>)
       if (g.a_column == 1) return {a, g.a_row, Order::by_row};
-    // Steps of a multiple of 4 kB would all fall on one set of the first cache.
-    if constexpr (std::is_same_v<S, T>)
-      if (g.a_row == 1 && g.a_column * sizeof(T) % 4096 != 0) return {a, g.a_column, Order::by_column};
     if (g.a_row == 1) {
-      const int width = static_cast<int>(ceil_div(rows, kWidth<T>) * kWidth<T>);
-      pack_rows(a, g.a_column, static_cast<int>(rows), width, depth, scratch);
-      return {scratch, width, Order::by_column};
+      // In place, each step would lie on another page, and those of even strides on few sets of the first cache.
+      constexpr int group = Product<P>::kRows, w = kWidth<T>;
+      for (long step = 0; step < depth; ++step, a += g.a_column) {
+        for (long i = 0; i < rows; i += 64 / static_cast<long>(sizeof(T))) __builtin_prefetch(a + 8 * g.a_column + i);
+        T* to = scratch + step * group;
+        for (long i = 0; i < rows; i += group, to += packed_group<P>(depth))
+          unroll<(group + w - 1) / w>([&](auto v) {  // whole vectors: the next step, or the gap, lies behind
+            const long left = rows - i - v * w;
+            store(to + v * w, left >= w ? load_as<T>(a + i + v * w)
+                                        : load_as_part<T>(a + i + v * w, static_cast<int>(left > 0 ? left : 0)));
+          });
+      }
+      return {scratch, group, Order::packed};
     }
     for (long i = 0; i < rows; ++i) {
       const S* line = a + i * g.a_row;
@@ -139,9 +146,11 @@ struct Operands<Bf16Pairs, uint16_t> {
     if (g.a_column == 1 && k % 2 == 0 && g.a_row % 2 == 0)  // pairs lie as they are wanted
       return {reinterpret_cast<const uint32_t*>(a), g.a_row / 2, Order::by_row};
     if (g.a_row == 1) {
-      const long width = ceil_div(rows, 16) * 16;
-      pack_pairs(a, 1, g.a_column, rows, width, k, scratch);
-      return {scratch, width, Order::by_column};
+      constexpr long group = Product<Bf16Pairs>::kRows;
+      uint32_t* scratch_group = scratch;
+      for (long i = 0; i < rows; i += group, scratch_group += packed_group<Bf16Pairs>(depth))
+        pack_pairs(a + i, 1, g.a_column, rows - i < group ? rows - i : group, group, k, scratch_group);
+      return {scratch, group, Order::packed};
     }
     for (long i = 0; i < rows; ++i)
       for (long s = 0; s < depth; ++s)

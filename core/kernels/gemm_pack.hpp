@@ -64,6 +64,7 @@ inline void pack_rows(const S* x, long stride, int lanes, int width, long k, T* 
   for (long p = 0; p < k; ++p, x += stride, out += width)
     for (int i = 0; i < width; i += w) {
       const int some = lanes - i;
+      __builtin_prefetch(x + 8 * stride + i);  // each line may lie on another page
       if (some >= w)
         store(out + i, load_as<T>(x + i));
       else if (some > 0)

@@ -46,8 +46,15 @@ inline constexpr int kTileVectors = 2;
 template <class P>
 inline constexpr int kPanel = kTileVectors* kWidth<typename Product<P>::Sum>;
 
-// Where A's elements lie: by_row: a[i * stride + p], by_column: a[p * stride + i].
-enum class Order { by_row, by_column };
+// Where A's elements lie. by_row: a[i * stride + p], by_column: a[p * stride + i]; packed: by column within groups of
+// the largest tile's rows, stride kRows, the groups one after another.
+enum class Order { by_row, by_column, packed };
+
+// Elements from one packed group to the next, k steps each. The gap keeps the groups off one set of the first cache.
+template <class P>
+constexpr long packed_group(long k) {
+  return Product<P>::kRows * k + 16;
+}
 
 // What becomes of the sums: c = alpha * sum (+ c) (+ bias, one a column).
 template <class T>
@@ -110,9 +117,15 @@ template <class P, int V, Order kOrder, Edge kEdge, int R = Product<P>::kRows>
                                          const typename Product<P>::Element* b, long b_stride, int last,
                                          TileOut<typename Product<P>::Sum> out) {
   long i = 0;
+  const long next_tile = kOrder == Order::by_row                             ? R * a_stride
+                         : kOrder == Order::packed && R == Product<P>::kRows ? packed_group<P>(k)
+                                                                             : R;
   for (; i + R <= m; i += R) {
+    if (k >= 32)  // C's rows come while k runs
+      for (int r = 0; r < R; ++r)
+        for (int j = 0; j < V; ++j) __builtin_prefetch(out.c + r * out.ldc + j * kWidth<typename Product<P>::Sum>, 1);
     tile<P, R, V, kOrder, kEdge>(k, a, a_stride, b, b_stride, last, out);
-    a += kOrder == Order::by_row ? R * a_stride : R;
+    a += next_tile;
     out.c += R * out.ldc;
   }
   constexpr int next = R > 4 ? 4 : R / 2;
