@@ -94,7 +94,7 @@ int main(int argc, char** argv) {
   std::string plot;
   const examples::FileFlag flag{"--plot", "Draws the boundary into this .svg or .png", &plot};
   return examples::run_tutorial("Tutorial 4: a network that tells two moons apart", argc, argv, {flag}, [&] {
-    if (!plot.empty()) examples::check_plot_name(plot);
+    if (!plot.empty()) examples::check_plot(plot);
     return lesson(plot);
   });
 }

@@ -91,7 +91,7 @@ int main(int argc, char** argv) {
   const examples::FileFlag flag{"--plot", "Draws the causal weights into this .svg or .png", &plot};
   return examples::run_tutorial("Tutorial 5: softmax attention from matmul and softmax, and by attention()", argc, argv,
                                 {flag}, [&] {
-                                  if (!plot.empty()) examples::check_plot_name(plot);
+                                  if (!plot.empty()) examples::check_plot(plot);
                                   return lesson(plot);
                                 });
 }

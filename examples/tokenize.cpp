@@ -5,13 +5,13 @@
 //   train_lm --data texts.tokens
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
 #include <heed/data/disk.hpp>
 #include <heed/data/text.hpp>
 #include <heed/data/token_file.hpp>
 
+#include "examples/support/flag_checks.hpp"
 #include "examples/support/program.hpp"
 
 namespace {
@@ -109,10 +109,12 @@ int main(int argc, char** argv) {
                                ->type_name("byte|char|FILE.model")
                                ->check([](const std::string& name) { return tokenizer_name_error(name); });
   CLI::Option* train = app.add_option("--train", f.train, "Learn a SentencePiece model from the text: bpe or unigram")
-                           ->check(CLI::IsMember({"bpe", "unigram"}))
+                           ->type_name("bpe|unigram")
+                           ->check(one_of({"bpe", "unigram"}))
                            ->excludes(tokenizer);
   app.add_option("--vocabulary", f.vocabulary, "Pieces to learn [4096]")
-      ->check(CLI::Range(Index{1}, Index{1} << 24))
+      ->type_name("N")
+      ->check(whole(1, Index{1} << 24))
       ->needs(train);
   app.add_option("--model", f.model, "Where to write the learned model too, for --tokenizer")
       ->type_name("FILE.model")

@@ -35,7 +35,7 @@ void plot_losses(const std::string& file, const RunResult& result, const std::op
 int train(const LmFlags& flags) {
   const LmRunFlags& run_flags = flags.run();
   set_threads(run_flags.threads);
-  if (!run_flags.plot.empty()) check_plot_name(run_flags.plot);
+  if (!run_flags.plot.empty()) check_plot(run_flags.plot);
   const bool goes_on = run_flags.resume && std::filesystem::exists(run_flags.checkpoint);
   std::optional<Checkpoint> old;
   if (goes_on) old = load_checkpoint(run_flags.checkpoint);
@@ -44,6 +44,7 @@ int train(const LmFlags& flags) {
   require(!old || old->text("data") == data.fingerprint, "resume: the data are ", data.fingerprint,
           " but those of the checkpoint were ", old ? old->text("data") : "", "; they must be the same");
   old.reset();
+  if (run_flags.sample > 0) prompt_tokens(data.tokenizer, run_flags.prompt);  // an error now, not after the training
 
   Rng rng(s.seed);
   const GPTOptions options = gpt_options(s, data.tokenizer.vocabulary_size());
@@ -51,14 +52,13 @@ int train(const LmFlags& flags) {
   const std::unique_ptr<Optimizer> optimizer = make_optimizer(
       s.optimizer, decay_groups(model, s.weight_decay), {.lr = s.lr, .betas = {s.beta1, s.beta2}, .momentum = s.beta1});
   Schedule schedule(s.schedule, {.lr = s.lr, .min_lr = s.min_lr, .warmup = s.warmup, .steps = s.steps});
-  std::fprintf(
-      stderr,
-      "%s; %s\n%.2fM parameters, %.1f MiB of activations a batch, %lld layers, %lld heads, width %lld, context "
-      "%lld; %s, %d threads, seed %llu\n",
-      data.description.c_str(), goes_on ? "going on" : "starting afresh",
-      static_cast<double>(parameter_count(model)) / 1e6, activation_mebibytes(model, s),
-      static_cast<long long>(s.layers), static_cast<long long>(s.heads), static_cast<long long>(s.width),
-      static_cast<long long>(s.context), arch(), threads(), static_cast<unsigned long long>(s.seed));
+  std::fprintf(stderr,
+               "%s\n%lld layers, %lld heads, width %lld, context %lld: %.2fM parameters\n"
+               "%.1f MiB of activations a batch; %s, %d threads, seed %llu; %s\n",
+               data.description.c_str(), static_cast<long long>(s.layers), static_cast<long long>(s.heads),
+               static_cast<long long>(s.width), static_cast<long long>(s.context),
+               static_cast<double>(parameter_count(model)) / 1e6, activation_mebibytes(model, s), arch(), threads(),
+               static_cast<unsigned long long>(s.seed), goes_on ? "going on" : "starting afresh");
 
   RunOptions run_options;
   run_options.steps = s.steps;

@@ -5,6 +5,7 @@
 #include <heed/autograd/matmul.hpp>
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/random.hpp>
+#include <heed/data/disk.hpp>
 #include <heed/optim/run_log.hpp>
 #include <heed/optim/run_loop.hpp>
 
@@ -54,6 +55,7 @@ void check_options(const RunOptions& o) {
           ", eval_batches ", o.eval_batches, " and checkpoint_every ", o.checkpoint_every, "; they must be 0 or more");
   require(o.checkpoint_every == 0 || !o.checkpoint.empty(), "run: checkpoint_every is ", o.checkpoint_every,
           " but no checkpoint file is given");
+  if (!o.checkpoint.empty()) check_place("save_checkpoint", o.checkpoint);
 }
 
 // One run: its state between steps is `done_`, the history, and what parts_ hold.

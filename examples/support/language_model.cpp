@@ -15,10 +15,15 @@ LanguageModel load_language_model(const std::filesystem::path& file) {
   return lm;
 }
 
-void stream_sample(const GPT& model, const Tokenizer& tokenizer, const std::string& prompt, Index count,
-                   const SamplingOptions& options, std::uint64_t seed) {
+std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt) {
   std::vector<std::int32_t> ids = tokenizer.encode(prompt.empty() ? "\n" : prompt);
   require(!ids.empty(), "generate: the prompt makes no token; it must make one or more");
+  return ids;
+}
+
+void stream_sample(const GPT& model, const Tokenizer& tokenizer, const std::string& prompt, Index count,
+                   const SamplingOptions& options, std::uint64_t seed) {
+  const std::vector<std::int32_t> ids = prompt_tokens(tokenizer, prompt);
   StreamDecoder decoder(tokenizer);
   std::fputs(prompt.c_str(), stdout);
   Rng rng(seed, 2);

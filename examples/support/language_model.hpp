@@ -16,6 +16,9 @@ struct LanguageModel {
 // Throws Error for a file that is no checkpoint of a language model.
 LanguageModel load_language_model(const std::filesystem::path& file);
 
+// An empty prompt is a line feed. Throws Error for characters that the tokenizer does not know.
+std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt);
+
 // Writes a sample to stdout as it is made: the prompt, then `count` tokens.
 void stream_sample(const GPT& model, const Tokenizer& tokenizer, const std::string& prompt, Index count,
                    const SamplingOptions& options, std::uint64_t seed);

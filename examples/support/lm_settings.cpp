@@ -1,10 +1,10 @@
 #include "examples/support/lm_settings.hpp"
 
-#include <CLI/CLI.hpp>
 #include <heed/data/token_file.hpp>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "examples/support/flag_checks.hpp"
 #include "examples/support/program.hpp"
 
 namespace heed::examples {
@@ -80,8 +80,14 @@ LmFlags::LmFlags()
     options_.emplace_back(name, o);
     return o;
   };
-  const CLI::Validator positive = CLI::Range(Index{1}, Index{1} << 40), natural = CLI::Range(Index{0}, Index{1} << 40);
-  const CLI::Validator share = CLI::Range(0.0, 1.0);
+  const auto add_choice = [&](const std::string& name, std::string& value, const std::string& text,
+                              const std::vector<std::string>& words) {
+    add(name, value, text)->type_name(choice(words))->check(one_of(words));
+  };
+  const auto counted = [](CLI::Option* option, Index least) { option->type_name("N")->check(whole(least)); };
+  const auto ranged = [](CLI::Option* option, double most = std::numeric_limits<double>::max(), double least = 0) {
+    option->type_name("X")->check(number(least, most));
+  };
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)->group("Data");
   add("data", s.data, "Text files, folders, or one token file. Without it: the built-in stories")
       ->type_name("PATH...")
@@ -90,63 +96,63 @@ LmFlags::LmFlags()
       "byte, char (characters of the text), or a SentencePiece FILE.model [char; a token file holds its own]")
       ->type_name("byte|char|FILE.model")
       ->check([](const std::string& name) { return tokenizer_name_error(name); });
-  add("val-fraction", s.val_fraction, "Last part of the data, kept for validation [0.1]")->check(CLI::Range(0.0, 0.9));
+  ranged(add("val-fraction", s.val_fraction, "Last part of the data, kept for validation [0.1]"), 0.9);
   app.option_defaults()->group("Model");
-  add("preset", s.preset,
-      "Sizes and rates: nano (4 layers, 4 heads, width 128, context 64, batch 12), baby (6, 6, 384, 256, 16), gpt2 "
-      "(12, 12, 768, 1024, 4; GPT-2's architecture) [nano]")
-      ->check(CLI::IsMember(kPresets));
-  add("layers", s.layers, "Blocks [by preset]")->check(natural);
-  add("heads", s.heads, "Attention heads; must divide the width [by preset]")->check(positive);
-  add("width", s.width, "Size of a token's vector [by preset]")->check(positive);
-  add("context", s.context, "Tokens that the model sees at once [by preset; stories 144]")->check(positive);
-  add("attention", s.attention, "Attention mechanism [softmax]")->check(CLI::IsMember({"softmax"}));
-  add("norm", s.norm, "Normalisation: layer or rms [layer]")->check(CLI::IsMember(names(kNorms)));
-  add("activation", s.activation,
-      "Of the feed-forward part: relu, gelu, gelu-tanh, silu, swiglu [gelu; gelu-tanh in gpt2]")
-      ->check(CLI::IsMember(names(kActivations)));
-  add("positions", s.positions, "learned, sinusoidal, rope or none [learned]")->check(CLI::IsMember(names(kPositions)));
-  add("bias", s.bias, "Biases in the linear layers, true or false [false; true in gpt2]");
-  add("dropout", s.dropout, "Share of activations dropped in training [0; 0.2 in baby]")->check(CLI::Range(0.0, 0.99));
+  add_choice("preset", s.preset,
+             "Sizes and rates: nano (4 layers, 4 heads, width 128, context 64, batch 12), baby (6, 6, 384, 256, 16), "
+             "gpt2 (12, 12, 768, 1024, 4; GPT-2's architecture) [nano]",
+             kPresets);
+  counted(add("layers", s.layers, "Blocks [by preset]"), 0);
+  counted(add("heads", s.heads, "Attention heads; must divide the width [by preset]"), 1);
+  counted(add("width", s.width, "Size of a token's vector [by preset]"), 1);
+  counted(add("context", s.context, "Tokens that the model sees at once [by preset; stories 144]"), 1);
+  add_choice("attention", s.attention, "Attention mechanism [softmax]", {"softmax"});
+  add_choice("norm", s.norm, "Normalisation [layer]", names(kNorms));
+  add_choice("activation", s.activation, "Of the feed-forward part [gelu; gelu-tanh in gpt2]", names(kActivations));
+  add_choice("positions", s.positions, "How a token's place is told [learned]", names(kPositions));
+  add("bias", s.bias, "Biases in the linear layers [false; true in gpt2]")
+      ->type_name("true|false")
+      ->check(one_of({"true", "false"}));
+  ranged(add("dropout", s.dropout, "Share of activations dropped in training [0; 0.2 in baby]"), 0.99);
   app.option_defaults()->group("Training");
-  add("steps", s.steps, "Optimizer steps [nano 2000, baby 5000, gpt2 10000; stories 3000]")->check(natural);
-  add("batch", s.batch, "Rows a batch [by preset; stories 24]")->check(positive);
-  add("accumulate", s.accumulate, "Batches a step [1]")->check(positive);
-  add("lr", s.lr, "Highest learning rate [nano 3e-3, baby 1e-3, gpt2 6e-4; stories 5e-3]")
-      ->check(CLI::NonNegativeNumber);
-  add("min-lr", s.min_lr, "Learning rate at the end [a tenth of lr]")->check(CLI::NonNegativeNumber);
-  add("warmup", s.warmup,
-      "Steps in which the rate rises from 0 [nano 100, baby 100, gpt2 500; at most a tenth of the steps]")
-      ->check(natural);
-  add("schedule", s.schedule, "constant, linear, cosine, inverse-sqrt, step, one-cycle or plateau [cosine]")
-      ->check(CLI::IsMember({"constant", "linear", "cosine", "inverse-sqrt", "step", "one-cycle", "plateau"}));
-  add("optimizer", s.optimizer, "adamw, adam, sgd, rmsprop, adagrad or lion [adamw]")
-      ->check(CLI::IsMember({"adamw", "adam", "sgd", "rmsprop", "adagrad", "lion"}));
-  add("weight-decay", s.weight_decay, "Of matrices [0.1]")->check(CLI::NonNegativeNumber);
-  add("beta1", s.beta1, "Of Adam and Lion; momentum of SGD [0.9]")->check(share);
-  add("beta2", s.beta2, "Of Adam and Lion [0.99; 0.95 in gpt2]")->check(share);
-  add("grad-clip", s.grad_clip, "Largest norm of the gradient; 0: any [1]")->check(CLI::NonNegativeNumber);
-  add("dtype", s.dtype, "Operands of matrix products: f32 or bf16 [f32]")->check(CLI::IsMember({"f32", "bf16"}));
-  add("seed", s.seed, "Of initial weights, batches, dropout and the sample [1]");
-  app.add_option("--threads", run_.threads, "0: all that the process may use [0]")->check(CLI::Range(0, 1024));
+  counted(add("steps", s.steps, "Optimizer steps [nano 2000, baby 5000, gpt2 10000; stories 3000]"), 0);
+  counted(add("batch", s.batch, "Rows a batch [by preset; stories 24]"), 1);
+  counted(add("accumulate", s.accumulate, "Batches a step [1]"), 1);
+  ranged(add("lr", s.lr, "Highest learning rate [nano 3e-3, baby 1e-3, gpt2 6e-4; stories 5e-3]"));
+  ranged(add("min-lr", s.min_lr, "Learning rate at the end [a tenth of lr]"));
+  counted(add("warmup", s.warmup,
+              "Steps in which the rate rises from 0 [nano 100, baby 100, gpt2 500; at most a tenth of the steps]"),
+          0);
+  add_choice("schedule", s.schedule, "Of the learning rate [cosine]",
+             {"constant", "linear", "cosine", "inverse-sqrt", "step", "one-cycle", "plateau"});
+  add_choice("optimizer", s.optimizer, "Of the weights [adamw]",
+             {"adamw", "adam", "sgd", "rmsprop", "adagrad", "lion"});
+  ranged(add("weight-decay", s.weight_decay, "Of matrices [0.1]"));
+  ranged(add("beta1", s.beta1, "Of Adam and Lion; momentum of SGD and RMSprop [0.9]"), 1);
+  ranged(add("beta2", s.beta2, "Of Adam and Lion [0.99; 0.95 in gpt2]"), 1);
+  ranged(add("grad-clip", s.grad_clip, "Largest norm of the gradient; 0: any [1]"));
+  add_choice("dtype", s.dtype, "Operands of matrix products [f32]", {"f32", "bf16"});
+  add("seed", s.seed, "Of initial weights, batches, dropout and the sample [1]")
+      ->type_name("N")
+      ->check(whole(0, std::numeric_limits<Index>::max()));
+  app.add_option("--threads", run_.threads, "0: all that the process may use [0]")
+      ->type_name("N")
+      ->check(whole(0, 1024));
   app.option_defaults()->group("Evaluation, checkpoints, output");
-  add("eval-every", s.eval_every, "Steps between evaluations; 0: only at the end [250]")->check(natural);
-  add("eval-batches", s.eval_batches,
-      "Batches an evaluation; 0: the whole validation split, as the last one always is [20]")
-      ->check(natural);
+  counted(add("eval-every", s.eval_every, "Steps between evaluations; 0: only at the end [250]"), 0);
+  counted(add("eval-batches", s.eval_batches,
+              "Batches an evaluation; 0: the whole validation split, as the last one always is [20]"),
+          0);
   app.add_option("--checkpoint", run_.checkpoint, "File, written at the end in any case [lm.h5]")->type_name("FILE");
-  app.add_option("--checkpoint-every", run_.checkpoint_every, "Steps between checkpoints; 0: only at the end [0]")
-      ->check(natural);
+  counted(
+      app.add_option("--checkpoint-every", run_.checkpoint_every, "Steps between checkpoints; 0: only at the end [0]"),
+      0);
   app.add_flag("--resume", run_.resume, "Go on from the checkpoint, with its settings, if it is there");
   app.add_option("--log", run_.log, "One JSON object a step")->type_name("FILE.jsonl");
   app.add_option("--plot", run_.plot, "Picture of the losses, .svg or .png")->type_name("FILE.svg|png");
-  app.add_option("--sample", run_.sample, "Tokens of text to write at the end [300]")->check(natural);
+  counted(app.add_option("--sample", run_.sample, "Tokens of text to write at the end [300]"), 0);
   app.add_option("--prompt", run_.prompt, "What the sample goes on from [a line feed]")->type_name("TEXT");
-  app.add_option("--temperature", run_.sampling.temperature, "Of the sample; 0: always the likeliest token [0.8]")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--top-k", run_.sampling.top_k, "Sample from the k likeliest; 0: from all [0]")->check(natural);
-  app.add_option("--top-p", run_.sampling.top_p, "Sample from the likeliest that reach this probability [1]")
-      ->check(CLI::Range(1e-6, 1.0));
+  add_sampling_flags(app, run_.sampling);
 }
 
 LmFlags::~LmFlags() = default;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <heed/core/check.hpp>
+#include <heed/data/disk.hpp>
 
 namespace heed::examples {
 namespace {
@@ -22,9 +23,7 @@ std::string quoted(const std::string& text) {
 class Drawing {
  public:
   Drawing(const std::filesystem::path& file, int width, int height) : file_(file) {
-    check_plot_name(file);
-    require(std::system("command -v gnuplot > /dev/null 2>&1") == 0,
-            "plot: gnuplot is not installed; the pictures are drawn by it (Debian: gnuplot-nox)");
+    check_plot(file);
     std::error_code ignored;
     std::filesystem::remove(file, ignored);
     gp_ = std::make_unique<Gnuplot>("gnuplot");
@@ -65,9 +64,12 @@ void frame(Gnuplot& gp, const PlotLabels& l) {
 
 }  // namespace
 
-void check_plot_name(const std::filesystem::path& file) {
+void check_plot(const std::filesystem::path& file) {
   require(file.extension() == ".svg" || file.extension() == ".png", "plot: ", file.string(), " ends with '",
           file.extension().string(), "'; it must end with .svg or .png");
+  check_place("plot", file);
+  require(std::system("command -v gnuplot > /dev/null 2>&1") == 0,
+          "plot: gnuplot is not installed; the pictures are drawn by it (Debian: gnuplot-nox)");
 }
 
 void plot(const std::filesystem::path& file, const PlotLabels& labels, const std::vector<Series>& series) {

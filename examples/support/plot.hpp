@@ -17,8 +17,9 @@ struct PlotLabels {
   std::string title, x, y;
 };
 
-// Throws Error unless the file's name ends with .svg or .png.
-void check_plot_name(const std::filesystem::path& file);
+// Before long work for a picture: throws Error unless its name ends with .svg or .png, it can be written, and gnuplot
+// is there.
+void check_plot(const std::filesystem::path& file);
 
 // Lines and points in one frame. Throws Error where gnuplot is missing or the file cannot be written.
 void plot(const std::filesystem::path& file, const PlotLabels& labels, const std::vector<Series>& series);

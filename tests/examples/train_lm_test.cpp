@@ -4,6 +4,7 @@
 #include <fstream>
 #include <heed/data/checkpoint.hpp>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tests/data/temporary_folder.hpp"
 #include "tests/examples/programs.hpp"
@@ -56,14 +57,22 @@ TEST_CASE("train_lm: wrong flags say what is right and exit 2") {
     CHECK(contains(ran.output, sentence));
     CHECK(std::count(ran.output.begin(), ran.output.end(), '\n') == 1);
   };
-  refused("--presett nano", "--presett");
-  refused("--preset huge", "nano,baby,gpt2");
-  refused("--steps many", "--steps");
-  refused("--dropout 1.5", "0");
+  refused("--presett nano", "there is no flag --presett; the nearest is --preset");
+  refused("stray", "there is no flag stray");
+  refused("--preset huge", "--preset: it is 'huge'; it must be nano, baby or gpt2");
+  refused("--steps many", "--steps: it is 'many'; it must be a whole number, 0 or more");
+  refused("--steps 1.5", "a whole number, 0 or more");
+  refused("--steps", "--steps: 1 required N missing");
+  refused("--batch 0", "a whole number, 1 or more");
+  refused("--threads 2000", "a whole number, from 0 to 1024");
+  refused("--seed -1", "a whole number, 0 or more");
+  refused("--lr nan", "--lr: it is 'nan'; it must be a number, 0 or more");
+  refused("--dropout 1.5", "it must be a number, from 0 to 0.99");
+  refused("--bias 3", "it must be true or false");
   refused("--heads 3", "--width is 16 and --heads 3; heads must divide the width");
   refused("--lr 1e-4 --min-lr 1e-3", "the least rate must not be above the highest");
   refused("--steps 10 --warmup 11", "the warm-up must not be longer");
-  refused("--dtype f16", "f32,bf16");
+  refused("--dtype f16", "it must be f32 or bf16");
   const Ran help = test::run(test::program("train_lm") + " --help");
   CHECK(help.exit_code == 0);
   for (const char* flag : {"--data",       "--tokenizer",    "--preset",       "--layers",
@@ -77,6 +86,22 @@ TEST_CASE("train_lm: wrong flags say what is right and exit 2") {
                            "--resume",     "--log",          "--plot",         "--sample",
                            "--prompt",     "--temperature",  "--top-k",        "--top-p"})
     CHECK(contains(help.output, flag));
+  std::istringstream lines(help.output);
+  for (std::string line; std::getline(lines, line);) {
+    INFO(line);
+    CHECK(line.size() <= 80);
+  }
+}
+
+TEST_CASE("train_lm: what would fail after the training is refused before it") {
+  const Training t;
+  for (const char* flags : {"--checkpoint /nowhere/lm.h5", "--plot /nowhere/loss.svg", "--plot loss.gif",
+                            "--log /nowhere/log", "--sample 5 --prompt \u00e9"}) {
+    const Ran ran = t.run(std::string("--steps 2 ") + flags);
+    INFO(flags << ": " << ran.output);
+    CHECK(ran.exit_code == 1);
+    CHECK(!contains(ran.output, "step 1/2"));
+  }
 }
 
 TEST_CASE("train_lm: bad data and bad files are one sentence and exit 1") {
