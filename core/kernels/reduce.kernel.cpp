@@ -105,7 +105,7 @@ void find_columns(const T* x, int64_t rows, int64_t columns, const T* value, int
   for (int64_t r = rows - 1; r >= 0; --r) {  // upwards, so that the first stays
     const T* p = x + r * columns;
     for (int64_t j = 0; j < columns; ++j)
-      place[j] = (p[j] == value[j]) | (p[j] != p[j]) ? static_cast<int32_t>(r) : place[j];
+      place[j] = ((p[j] == value[j]) | (p[j] != p[j])) ? static_cast<int32_t>(r) : place[j];
   }
 }
 

@@ -153,10 +153,10 @@ TEST_CASE("what the grammar cannot tell has no probability") {
       {"Mia found a red map. She hid it by the oak. Tom ran to the lake. Where is the map? By the oak.",
        "Mia found a red map. Tom hid it by the oak. Tom ran to the lake. Where is the map? By the oak."},
   };
-  for (const auto& [well, ill] : pairs) {
-    CAPTURE(ill);
-    CHECK(stories.log_probability(well + std::string("\n")));
-    CHECK_FALSE(stories.log_probability(ill + std::string("\n")));
+  for (const auto& pair : pairs) {
+    CAPTURE(pair.second);
+    CHECK(stories.log_probability(pair.first + std::string("\n")));
+    CHECK_FALSE(stories.log_probability(pair.second + std::string("\n")));
   }
   const std::string good = pairs[0].first + std::string("\n");
   for (const std::string& bad :

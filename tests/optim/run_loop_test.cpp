@@ -116,7 +116,7 @@ TEST_CASE("run: accumulation averages over all targets, as one larger batch does
   std::vector<Tensor> weights;
   for (const bool halves : {false, true}) {
     Setting s;
-    s.model.drop = Dropout(0.0);
+    s.model.drop = Dropout{0.0};
     s.go({.steps = 10, .accumulate = halves ? 2 : 1}, halves ? Dataset(Halves{}) : Dataset(Plane{}));
     weights.push_back(s.model.up.weight.clone());
   }

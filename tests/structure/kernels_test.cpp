@@ -80,7 +80,9 @@ TEST_CASE("kernels: no symbol of one instruction set can serve another, or the r
 #if defined(__x86_64__)
   CHECK(levels.size() == 4);
 #endif
-  for (const auto& [level, symbols] : levels) {
+  for (const auto& entry : levels) {  // no structured binding: clang 14 has none in the lambdas of INFO
+    const std::string& level = entry.first;
+    const auto& symbols = entry.second;
     const std::string own = "heed::kernels::" + level + "::";
     int in_namespace = 0;
     for (const std::string& name : symbols.strong) {
@@ -98,7 +100,9 @@ TEST_CASE("kernels: no symbol of one instruction set can serve another, or the r
       INFO("the linker may take ", name, " of the objects of ", level, " for the whole program");
       CHECK(false);
     }
-    for (const auto& [other, theirs] : levels) {
+    for (const auto& others : levels) {
+      const std::string& other = others.first;
+      const auto& theirs = others.second;
       if (other == level || (starts_with(other, "avx512") && starts_with(level, "avx512"))) continue;
       for (const std::string& name : symbols.weak) {
         INFO("the objects of ", level, " and of ", other, " share ", name);
