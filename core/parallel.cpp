@@ -12,8 +12,52 @@
 #include <oneapi/tbb/parallel_for.h>
 #include <oneapi/tbb/task_arena.h>
 
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define HEED_THREAD_SANITIZER
+#endif
+#elif defined(__SANITIZE_THREAD__)
+#define HEED_THREAD_SANITIZER
+#endif
+
+#if defined(HEED_THREAD_SANITIZER)
+#include <sanitizer/tsan_interface.h>
+// What TBB's headers do among themselves is not reported, nor its library's memset when threads come and go.
+extern "C" const char* __tsan_default_suppressions();
+extern "C" const char* __tsan_default_suppressions() {
+  return "race_top:oneapi/tbb\nrace:tbb::detail::d1::fold_tree\nrace:tbb::detail::d1::tree_node\nrace_top:memset\n";
+}
+#endif
+
 namespace heed {
 namespace {
+
+// Of code that passes pointers from thread to thread, before it can be said that this is in order.
+#define HEED_UNSEEN __attribute__((no_sanitize("thread")))
+
+// What a loop orders, for the thread sanitizer: TBB's library is not built for it, and all chunks would be races with the
+// code around their loop. A chunk comes after what was before the loop, and what follows the loop after all chunks; among
+// themselves chunks have no order.
+class LoopOrder {
+ public:
+#if defined(HEED_THREAD_SANITIZER)
+  LoopOrder() { __tsan_release(&begun_); }
+  ~LoopOrder() { __tsan_acquire(&ended_); }
+  struct Chunk {
+    LoopOrder& order;
+    explicit Chunk(LoopOrder& o) : order(o) { __tsan_acquire(&order.begun_); }
+    ~Chunk() { __tsan_release(&order.ended_); }  // also where it throws
+  };
+
+ private:
+  char begun_ = 0, ended_ = 0;
+#else
+  struct Chunk {
+    explicit Chunk(LoopOrder&) {}
+    ~Chunk() {}
+  };
+#endif
+};
 
 struct Pool {
   std::unique_ptr<tbb::global_control> control;
@@ -32,6 +76,16 @@ struct InSlot {
   const int before = slot;
   InSlot() { slot = tbb::this_task_arena::current_thread_index(); }
   ~InSlot() { slot = before; }
+};
+
+// What TBB copies from task to task.
+template <class F> struct TbbBody {
+  const F* some;
+  LoopOrder* order;
+  HEED_UNSEEN void operator()(const tbb::blocked_range<Index>& r) const {
+    const LoopOrder::Chunk chunk(*order);
+    (*some)(r.begin(), r.end());
+  }
 };
 
 // Leaked on purpose: TBB's own statics may be gone when ours would be destroyed.
@@ -105,22 +159,23 @@ namespace detail {
 
 void parallel_ranges(Index n, Index grain, RangeFunction f, void* context) {
   const Index chunks = (n + grain - 1) / grain;
+  const auto chunk = [&](Index c) { f(context, c * grain, std::min(n, (c + 1) * grain)); };
   if (threads() == 1) {
     note_thread();
-    for (Index c = 0; c < chunks; ++c) f(context, c * grain, std::min(n, (c + 1) * grain));
+    for (Index c = 0; c < chunks; ++c) chunk(c);
     return;
   }
+  const auto some = [&](Index begin, Index end) {
+    note_thread();
+    const InSlot scope;
+    for (Index c = begin; c < end; ++c) chunk(c);
+  };
+  LoopOrder order;  // after all that chunks read
   // isolate: a thread that waits here must not take up an outer task, whose scratch it might share.
-  thread_pool().arena->execute([&] {
-    tbb::this_task_arena::isolate([&] {
-      tbb::parallel_for(
-          tbb::blocked_range<Index>(0, chunks, 1),
-          [&](const tbb::blocked_range<Index>& r) {
-            note_thread();
-            const InSlot scope;
-            for (Index c = r.begin(); c < r.end(); ++c) f(context, c * grain, std::min(n, (c + 1) * grain));
-          },
-          tbb::simple_partitioner());
+  // Another thread may do even that.
+  thread_pool().arena->execute([&]() HEED_UNSEEN {
+    tbb::this_task_arena::isolate([&]() HEED_UNSEEN {
+      tbb::parallel_for(tbb::blocked_range<Index>(0, chunks, 1), TbbBody<decltype(some)>{&some, &order}, tbb::simple_partitioner());
     });
   });
 }
