@@ -9,6 +9,7 @@
 #include <heed/autograd/extrema.hpp>
 #include <heed/autograd/gradcheck.hpp>
 #include <heed/autograd/indexing.hpp>
+#include <heed/autograd/linear_attention.hpp>
 #include <heed/autograd/losses.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/norms.hpp>
@@ -29,6 +30,9 @@
 #include <heed/data/stories.hpp>
 #include <heed/data/text.hpp>
 #include <heed/data/tokenizer.hpp>
+#include <heed/layers/attention/by_name.hpp>
+#include <heed/layers/attention/key_value_state.hpp>
+#include <heed/layers/attention/linear.hpp>
 #include <heed/layers/decoding.hpp>
 #include <heed/layers/gpt.hpp>
 #include <heed/layers/sequential.hpp>

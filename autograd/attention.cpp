@@ -1,6 +1,7 @@
 #include <heed/autograd/attention.hpp>
 //
 #include <cmath>
+#include <heed/autograd/attention_inputs.hpp>
 #include <heed/core/attention.hpp>
 #include <heed/core/random.hpp>
 
@@ -9,23 +10,8 @@ namespace {
 
 using detail::AttentionCall;
 using detail::AttentionSinks;
-
-void check_inputs(In q, In k, In v) {
-  const Where& at = q.where();
-  check(q.rank() == 4 && k.rank() == 4 && v.rank() == 4, at, "attention: q is ", q.tensor(), ", k is ", k.tensor(),
-        " and v is ", v.tensor(), "; they must be [batch, heads, length, width]");
-  check(
-      (q.dtype() == DType::float32 || q.dtype() == DType::float64) && k.dtype() == q.dtype() && v.dtype() == q.dtype(),
-      at, "attention: q is ", q.tensor(), ", k is ", k.tensor(), " and v is ", v.tensor(),
-      "; all must be float32, or all float64");
-  check(k.dim(0) == q.dim(0) && k.dim(3) == q.dim(3), at, "attention: q is ", q.tensor(), " but k is ", k.tensor(),
-        "; batch and width must be the same");
-  check(v.dim(0) == k.dim(0) && v.dim(1) == k.dim(1) && v.dim(2) == k.dim(2), at, "attention: k is ", k.tensor(),
-        " but v is ", v.tensor(), "; all axes but the last must be the same");
-  check(k.dim(1) > 0 && q.dim(1) % k.dim(1) == 0, at, "attention: q is ", q.tensor(), " and k is ", k.tensor(),
-        "; the heads of k and v must divide the heads of q");
-  check(q.dim(3) > 0, at, "attention: q is ", q.tensor(), "; its last axis must not be empty");
-}
+using detail::heads_of;
+using detail::unit_rows;
 
 void check_grid(const Where& at, const char* name, const Tensor& x, const Shape& grid) {
   Shape both;
@@ -35,14 +21,8 @@ void check_grid(const Where& at, const char* name, const Tensor& x, const Shape&
 
 void check_options(In q, In k, const AttentionOptions& o) {
   const Where& at = q.where();
-  const Index batch = q.dim(0), keys = k.dim(2);
-  const Shape grid = {batch, q.dim(1), q.dim(2), keys};
-  if (o.key_lengths.defined())
-    check(o.key_lengths.shape() == Shape{batch} && o.key_lengths.dtype() == DType::int32, at,
-          "attention: key_lengths is ", o.key_lengths, "; it must be ", Shape{batch}, " int32");
-  if (o.key_mask.defined())
-    check(o.key_mask.shape() == Shape{batch, keys} && o.key_mask.dtype() == DType::bool8, at, "attention: key_mask is ",
-          o.key_mask, "; it must be ", Shape{batch, keys}, " bool8");
+  const Shape grid = {q.dim(0), q.dim(1), q.dim(2), k.dim(2)};
+  detail::check_key_masks("attention", k, o.key_lengths, o.key_mask);
   if (o.mask.defined()) {
     check(o.mask.dtype() == DType::bool8, at, "attention: mask is ", o.mask,
           "; it must be bool8 (a bias is added to scores)");
@@ -56,8 +36,6 @@ void check_options(In q, In k, const AttentionOptions& o) {
   check(o.dropout >= 0 && o.dropout < 1, at, "attention: dropout is ", o.dropout, "; it must be in [0, 1)");
 }
 
-Tensor unit_rows(const Tensor& x) { return x.dim(-1) <= 1 || x.strides()[-1] == 1 ? x : x.contiguous(); }
-
 // Gathers what forward and backward share. Values are not copied unless an option has gaps.
 AttentionCall call_of(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& lengths, const Tensor& key_mask,
                       const Tensor& mask, const Tensor& bias, double scale, bool causal) {
@@ -67,10 +45,6 @@ AttentionCall call_of(const Tensor& q, const Tensor& k, const Tensor& v, const T
   x.key_mask = key_mask.defined() ? key_mask.dense() : key_mask;
   x.scale = scale, x.causal = causal;
   return x;
-}
-
-Tensor heads_of(const Tensor& y, bool merged, Index heads) {
-  return merged ? y.view({y.dim(0), y.dim(1), heads, y.dim(2) / heads}).transpose(1, 2) : y;
 }
 
 // What forward and backward must agree upon.
@@ -98,7 +72,7 @@ void attention_gradients(const Recipe& r, Grads& d, const Tensor& dy, const Tens
 
 // Derivation in core/kernels/attention.hpp.
 Tensor attention_op(In q_in, In k_in, In v_in, const AttentionOptions& o, bool merged) {
-  check_inputs(q_in, k_in, v_in);
+  detail::check_heads("attention", q_in, k_in, v_in);
   check_options(q_in, k_in, o);
   const Tensor q = unit_rows(q_in), k = unit_rows(k_in), v = unit_rows(v_in);
   const Index batch = q.dim(0), heads = q.dim(1), queries = q.dim(2), width = v.dim(3);
@@ -131,7 +105,7 @@ Tensor attention_merged(In q, In k, In v, const AttentionOptions& options) {
 }
 
 Tensor attention_weights(In q, In k, const AttentionOptions& options) {
-  check_inputs(q, k, k);
+  detail::check_heads("attention", q, k, k);
   check_options(q, k, options);
   const NoTape guard;
   const Tensor query = unit_rows(q), key = unit_rows(k);

@@ -10,6 +10,7 @@
 #include <heed/autograd/embedding.hpp>
 #include <heed/autograd/extrema.hpp>
 #include <heed/autograd/indexing.hpp>
+#include <heed/autograd/linear_attention.hpp>
 #include <heed/autograd/losses.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/norms.hpp>
@@ -134,6 +135,12 @@ void add_positions_and_dropout(std::vector<AccuracyRow>& rows) {
                   attend({.key_lengths = Tensor::from<std::int32_t>({250, 77}, {2})}),
                   {few, keys, values},
                   Against::largest});
+  for (const bool causal : {false, true})
+    rows.push_back({causal ? "linear attention, causal" : "linear attention",
+                    "2 x 3 heads of 97 x 40",
+                    [causal](const Tensors& t) { return linear_attention(t[0], t[1], t[2], {.causal = causal}); },
+                    {q, k, v},
+                    Against::largest});
   rows.push_back({"rope",
                   "2 x 3 heads of 97 x 40",
                   [](const Tensors& t) { return rope(t[0], {.offset = 900}); },

@@ -47,8 +47,8 @@ int train(const LmFlags& flags) {
   if (run_flags.sample > 0) prompt_tokens(data.tokenizer, run_flags.prompt);  // an error now, not after the training
 
   Rng rng(s.seed);
-  const GPTOptions options = gpt_options(s, data.tokenizer.vocabulary_size());
-  GPT model(options, rng);
+  const LmModel config = lm_model(s, data.tokenizer.vocabulary_size());
+  GPT model = make_gpt(config, rng);
   const std::unique_ptr<Optimizer> optimizer = make_optimizer(
       s.optimizer, decay_groups(model, s.weight_decay), {.lr = s.lr, .betas = {s.beta1, s.beta2}, .momentum = s.beta1});
   Schedule schedule(s.schedule, {.lr = s.lr, .min_lr = s.min_lr, .warmup = s.warmup, .steps = s.steps});
@@ -71,7 +71,7 @@ int train(const LmFlags& flags) {
   run_options.checkpoint = run_flags.checkpoint;
   run_options.checkpoint_every = run_flags.checkpoint_every;
   run_options.resume = run_flags.resume;
-  run_options.texts = {{"config", to_json(options, s.attention)},
+  run_options.texts = {{"config", to_json(config)},
                        {"settings", to_json(s)},
                        {"tokenizer", data.tokenizer.to_json()},
                        {"data", data.fingerprint}};

@@ -4,13 +4,13 @@
 namespace heed {
 namespace {
 
-MultiHeadAttentionOptions attention_options(const TransformerOptions& o, Index memory_width) {
+MultiHeadAttentionOptions attention_options(const TransformerOptions& o, Index memory_width, bool has_weights) {
   return {.width = o.width,
           .heads = o.heads,
           .kv_heads = o.kv_heads,
           .memory_width = memory_width,
           .bias = o.bias,
-          .dropout = o.dropout,
+          .dropout = has_weights ? o.dropout : 0,
           .rope = o.rope && memory_width == 0};
 }
 
@@ -18,7 +18,7 @@ MultiHeadAttentionOptions attention_options(const TransformerOptions& o, Index m
 
 TransformerBlock::TransformerBlock(const TransformerOptions& o, Rng& rng, AttentionMechanism mechanism)
     : norm1(o.norm, o.width),
-      attention(attention_options(o, 0), rng, std::move(mechanism)),
+      attention(attention_options(o, 0, mechanism.capabilities().dropout), rng, std::move(mechanism)),
       norm2(o.norm, o.width),
       mlp(o.width, rng, {.hidden = o.hidden, .activation = o.activation, .dropout = o.dropout, .bias = o.bias}),
       drop{o.dropout},
@@ -26,7 +26,7 @@ TransformerBlock::TransformerBlock(const TransformerOptions& o, Rng& rng, Attent
       causal_(o.causal) {
   if (o.memory_width > 0) {
     norm_cross.emplace(o.norm, o.width);
-    cross.emplace(attention_options(o, o.memory_width), rng);
+    cross.emplace(attention_options(o, o.memory_width, true), rng);
   }
 }
 

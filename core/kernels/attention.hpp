@@ -11,17 +11,9 @@
 //   ds_ij = p_ij (m_ij do_i . v_j - delta_i)
 //   dq_i = scale * sum_j ds_ij k_j         dk_j = scale * sum_i ds_ij q_i        dbias_ij = ds_ij
 #pragma once
-#include <stddef.h>
-#include <stdint.h>
+#include "head_rows.hpp"
 
 namespace heed::kernels {
-
-// A tensor [batch, head, row, width] by its strides in elements; the last axis has stride 1.
-template <class T>
-struct HeadRows {
-  T* data;
-  int64_t batch, head, row;
-};
 
 // A tensor that is broadcast to [batch, head, query, key]: strides of 0 where it repeats. Null: absent.
 template <class T>

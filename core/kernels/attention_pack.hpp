@@ -1,30 +1,9 @@
 // Copies of rows into the nearest cache. Included only by attention.kernel.cpp.
 #pragma once
 #include "attention_softmax.hpp"
+#include "rows.hpp"
 
 namespace heed::kernels::HEED_LEVEL::attention {
-
-// Hands out aligned pieces of the scratch that the driver gives; counts only where that is null.
-template <class T>
-struct Pieces {
-  T* base;
-  size_t used = 0;
-  T* take(long n) {
-    T* p = base == nullptr ? nullptr : base + used;
-    used += static_cast<size_t>((n + 15) / 16 * 16);
-    return p;
-  }
-};
-
-template <class T>
-inline long whole_vectors(long n) {
-  return (n + kWidth<T> - 1) / kWidth<T> * kWidth<T>;
-}
-
-template <class T>
-inline T* row_of(const HeadRows<T>& x, long b, long h, long i) {
-  return x.data + b * x.batch + h * x.head + i * x.row;
-}
 
 // Rows of heads lie far apart in a fused projection, where no hardware prefetcher follows: asks for rows [begin, end).
 template <class T>
@@ -42,15 +21,6 @@ struct Share {
 };
 inline Share share_of(long begin, long end, long t, long parts) {
   return {begin + (end - begin) * t / parts, begin + (end - begin) * (t + 1) / parts};
-}
-
-// The first n lanes to p[0, n).
-template <class T>
-inline void put_lanes(T* to, Batch<T> x, int n) {
-  if (n == kWidth<T>)
-    store(to, x);
-  else
-    store_part(to, x, n);
 }
 
 // One row, zeros up to a whole vector. `odd` becomes NaN in a lane where a value is not finite.

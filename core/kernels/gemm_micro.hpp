@@ -14,17 +14,65 @@ struct Block {
 
 enum class Into { set, add };  // c = ..., or c += ...
 
+// Rows of matrices elsewhere that come to the second cache while products run, some with each tile of registers: a
+// program that works on rows a page apart would wait for each of them otherwise.
+class Fetch {
+ public:
+  // n elements each of `rows` rows, `stride` elements apart.
+  template <class T>
+  void to_read(const T* row, long stride, long rows, long n) {
+    add(row, stride * static_cast<long>(sizeof(T)), rows, n * static_cast<long>(sizeof(T)), false);
+  }
+  template <class T>
+  void to_write(const T* row, long stride, long rows, long n) {
+    add(row, stride * static_cast<long>(sizeof(T)), rows, n * static_cast<long>(sizeof(T)), true);
+  }
+  void some();
+
+ private:
+  static constexpr int kMost = 8, kRowsATile = 4;
+  struct Part {
+    const char* row;
+    long stride, rows, bytes;
+    bool write;
+  };
+  Part parts_[kMost];
+  int count_ = 0, at_ = 0;
+
+  void add(const void* row, long stride, long rows, long bytes, bool write) {
+    if (row != nullptr && rows > 0 && count_ < kMost)
+      parts_[count_++] = {static_cast<const char*>(row), stride, rows, bytes, write};
+  }
+};
+
+[[gnu::noinline]] inline void Fetch::some() {
+  for (int i = 0; i < kRowsATile && at_ < count_; ++i) {
+    Part& part = parts_[at_];
+    for (long byte = 0; byte < part.bytes; byte += 64) {
+      if (part.write)
+        __builtin_prefetch(part.row + byte, 1);
+      else
+        __builtin_prefetch(part.row + byte, 0, 2);
+    }
+    part.row += part.stride;
+    if (--part.rows == 0) ++at_;
+  }
+}
+
 // c[m, n] = or += alpha * a[m, k] b[k, n]
 template <class T>
-void block_ab(Into into, long m, long n, long k, T alpha, Block<const T> a, Block<const T> b, Block<T> c);
+void block_ab(Into into, long m, long n, long k, T alpha, Block<const T> a, Block<const T> b, Block<T> c,
+              Fetch* fetch = nullptr);
 
 // c[m, n] = or += alpha * a^T b for a[k, m], b[k, n]
 template <class T>
-void block_atb(Into into, long m, long n, long k, T alpha, Block<const T> a, Block<const T> b, Block<T> c);
+void block_atb(Into into, long m, long n, long k, T alpha, Block<const T> a, Block<const T> b, Block<T> c,
+               Fetch* fetch = nullptr);
 
 // c[m, n] = or += alpha * a b^T for a[m, k], b[n, k]. b is turned panel by panel: to reuse one b for many a, keep many
 // rows in a call.
 template <class T>
-void block_abt(Into into, long m, long n, long k, T alpha, Block<const T> a, Block<const T> b, Block<T> c);
+void block_abt(Into into, long m, long n, long k, T alpha, Block<const T> a, Block<const T> b, Block<T> c,
+               Fetch* fetch = nullptr);
 
 }  // namespace heed::kernels::HEED_LEVEL

@@ -1,6 +1,7 @@
 // The register tile of matrix products: R rows by V vectors of C stay in registers while k runs.
 // Included only by *.kernel.cpp.
 #pragma once
+#include "gemm_micro.hpp"
 #include "simd.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
@@ -63,7 +64,8 @@ struct TileOut {
   long ldc;
   bool add;
   T alpha;
-  const T* bias;  // or null
+  const T* bias;           // or null
+  Fetch* fetch = nullptr;  // goes on with each tile; or null
 };
 
 // What the last vector of a row of B and C holds. `part`: fewer columns than lanes; B is then read with a mask.
@@ -121,6 +123,7 @@ template <class P, int V, Order kOrder, Edge kEdge, int R = Product<P>::kRows>
                          : kOrder == Order::packed && R == Product<P>::kRows ? packed_group<P>(k)
                                                                              : R;
   for (; i + R <= m; i += R) {
+    if (out.fetch != nullptr) out.fetch->some();
     if (k >= 32)  // C's rows come while k runs
       for (int r = 0; r < R; ++r)
         for (int j = 0; j < V; ++j) __builtin_prefetch(out.c + r * out.ldc + j * kWidth<typename Product<P>::Sum>, 1);

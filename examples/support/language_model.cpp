@@ -9,7 +9,7 @@ namespace heed::examples {
 LanguageModel load_language_model(const std::filesystem::path& file) {
   const Checkpoint c = load_checkpoint(file);
   Rng rng;
-  LanguageModel lm{GPT(gpt_options_from_json(c.text("config"), file.string()), rng),
+  LanguageModel lm{make_gpt(lm_model_from_json(c.text("config"), file.string()), rng),
                    Tokenizer::from_json(c.text("tokenizer"))};
   load_model(c, lm.model);
   return lm;

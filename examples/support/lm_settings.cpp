@@ -61,8 +61,8 @@ void for_each_setting(S& s, F&& f) {
   f("data", s.data), f("tokenizer", s.tokenizer), f("preset", s.preset);
   f("layers", s.layers), f("heads", s.heads), f("width", s.width), f("context", s.context), f("batch", s.batch),
       f("accumulate", s.accumulate);
-  f("dropout", s.dropout), f("attention", s.attention), f("norm", s.norm), f("activation", s.activation),
-      f("positions", s.positions), f("bias", s.bias);
+  f("dropout", s.dropout), f("attention", s.attention), f("feature-map", s.feature_map), f("norm", s.norm),
+      f("activation", s.activation), f("positions", s.positions), f("bias", s.bias);
   f("steps", s.steps), f("lr", s.lr), f("min-lr", s.min_lr), f("warmup", s.warmup);
   f("weight-decay", s.weight_decay), f("beta1", s.beta1), f("beta2", s.beta2), f("grad-clip", s.grad_clip);
   f("optimizer", s.optimizer), f("schedule", s.schedule), f("seed", s.seed), f("dtype", s.dtype);
@@ -106,7 +106,8 @@ LmFlags::LmFlags()
   counted(add("heads", s.heads, "Attention heads; must divide the width [by preset]"), 1);
   counted(add("width", s.width, "Size of a token's vector [by preset]"), 1);
   counted(add("context", s.context, "Tokens that the model sees at once [by preset; stories 144]"), 1);
-  add_choice("attention", s.attention, "Attention mechanism [softmax]", {"softmax"});
+  add_choice("attention", s.attention, "Attention mechanism [softmax]", mechanism_names());
+  add_choice("feature-map", s.feature_map, "Of linear attention [elu]", {"elu", "relu", "softplus"});
   add_choice("norm", s.norm, "Normalisation [layer]", names(kNorms));
   add_choice("activation", s.activation, "Of the feed-forward part [gelu; gelu-tanh in gpt2]", names(kActivations));
   add_choice("positions", s.positions, "How a token's place is told [learned]", names(kPositions));
@@ -209,43 +210,52 @@ std::string to_json(const LmSettings& settings) {
   return json.dump();
 }
 
-GPTOptions gpt_options(const LmSettings& s, Index vocabulary) {
-  return {.vocabulary = vocabulary,
-          .context = s.context,
-          .layers = s.layers,
-          .heads = s.heads,
-          .width = s.width,
-          .dropout = s.dropout,
-          .activation = kActivations.at(s.activation),
-          .norm = kNorms.at(s.norm),
-          .positions = kPositions.at(s.positions),
-          .bias = s.bias};
+LmModel lm_model(const LmSettings& s, Index vocabulary) {
+  return {{.vocabulary = vocabulary,
+           .context = s.context,
+           .layers = s.layers,
+           .heads = s.heads,
+           .width = s.width,
+           .dropout = s.dropout,
+           .activation = kActivations.at(s.activation),
+           .norm = kNorms.at(s.norm),
+           .positions = kPositions.at(s.positions),
+           .bias = s.bias},
+          s.attention,
+          {.feature_map = s.feature_map}};
 }
 
-std::string to_json(const GPTOptions& o, const std::string& attention) {
-  return Json{{"model", "gpt"},
-              {"vocabulary", o.vocabulary},
-              {"context", o.context},
-              {"layers", o.layers},
-              {"heads", o.heads},
-              {"kv_heads", o.kv_heads},
-              {"width", o.width},
-              {"hidden", o.hidden},
-              {"dropout", o.dropout},
-              {"activation", name_of(kActivations, o.activation)},
-              {"norm", name_of(kNorms, o.norm)},
-              {"positions", name_of(kPositions, o.positions)},
-              {"bias", o.bias},
-              {"tied", o.tied},
-              {"attention", attention}}
-      .dump();
+GPT make_gpt(const LmModel& model, Rng& rng) {
+  return GPT(model.gpt, rng, mechanism_by_name(model.attention, model.mechanism));
 }
 
-GPTOptions gpt_options_from_json(const std::string& text, const std::string& source) {
+std::string to_json(const LmModel& model) {
+  const GPTOptions& o = model.gpt;
+  Json json{{"model", "gpt"},
+            {"vocabulary", o.vocabulary},
+            {"context", o.context},
+            {"layers", o.layers},
+            {"heads", o.heads},
+            {"kv_heads", o.kv_heads},
+            {"width", o.width},
+            {"hidden", o.hidden},
+            {"dropout", o.dropout},
+            {"activation", name_of(kActivations, o.activation)},
+            {"norm", name_of(kNorms, o.norm)},
+            {"positions", name_of(kPositions, o.positions)},
+            {"bias", o.bias},
+            {"tied", o.tied},
+            {"attention", model.attention}};
+  if (model.attention == "linear") json["feature_map"] = model.mechanism.feature_map;
+  return json.dump();
+}
+
+LmModel lm_model_from_json(const std::string& text, const std::string& source) {
   try {
     const Json j = Json::parse(text);
     require(j.at("model") == "gpt", source, ": the model is ", j.at("model").dump(), "; this program reads \"gpt\"");
-    GPTOptions o;
+    LmModel model;
+    GPTOptions& o = model.gpt;
     j.at("vocabulary").get_to(o.vocabulary), j.at("context").get_to(o.context), j.at("layers").get_to(o.layers),
         j.at("heads").get_to(o.heads);
     j.at("kv_heads").get_to(o.kv_heads), j.at("width").get_to(o.width), j.at("hidden").get_to(o.hidden),
@@ -254,7 +264,9 @@ GPTOptions gpt_options_from_json(const std::string& text, const std::string& sou
     o.activation = kActivations.at(j.at("activation").get<std::string>());
     o.norm = kNorms.at(j.at("norm").get<std::string>());
     o.positions = kPositions.at(j.at("positions").get<std::string>());
-    return o;
+    j.at("attention").get_to(model.attention);
+    if (j.contains("feature_map")) j.at("feature_map").get_to(model.mechanism.feature_map);
+    return model;
   } catch (const Json::parse_error&) {
     fail(source, ": the configuration is not JSON");
   } catch (const Json::exception& e) {

@@ -1,5 +1,6 @@
 // The settings of a language-model training: flags, presets, and how they are kept in a checkpoint.
 #pragma once
+#include <heed/layers/attention/by_name.hpp>
 #include <heed/layers/decoding.hpp>
 #include <heed/layers/gpt.hpp>
 #include <memory>
@@ -22,7 +23,7 @@ struct LmSettings {
   std::string preset = "nano";
   Index layers = 0, heads = 0, width = 0, context = 0, batch = 0, accumulate = 1;
   double dropout = 0;
-  std::string attention = "softmax", norm = "layer", activation = "gelu", positions = "learned";
+  std::string attention = "softmax", feature_map = "elu", norm = "layer", activation = "gelu", positions = "learned";
   bool bias = false;
   Index steps = 0;
   double lr = 0, min_lr = 0;
@@ -67,9 +68,15 @@ class LmFlags {
 
 std::string to_json(const LmSettings& settings);
 
-// Of a model, as kept in checkpoints: docs/checkpoint_format.md.
-GPTOptions gpt_options(const LmSettings& settings, Index vocabulary);
-std::string to_json(const GPTOptions& options, const std::string& attention);
-GPTOptions gpt_options_from_json(const std::string& text, const std::string& source);
+// What a checkpoint keeps of a model: docs/checkpoint_format.md.
+struct LmModel {
+  GPTOptions gpt;
+  std::string attention = "softmax";
+  MechanismOptions mechanism;
+};
+LmModel lm_model(const LmSettings& settings, Index vocabulary);
+GPT make_gpt(const LmModel& model, Rng& rng);
+std::string to_json(const LmModel& model);
+LmModel lm_model_from_json(const std::string& text, const std::string& source);
 
 }  // namespace heed::examples

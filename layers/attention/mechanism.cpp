@@ -2,7 +2,7 @@
 
 namespace heed {
 
-Tensor AttentionMechanism::apply(In q, In k, In v, const AttentionCall& call) const {
+void AttentionMechanism::check_call(In q, In k, In v, const AttentionCall& call) const {
   const AttentionCapabilities& can = capabilities_;
   const Where& where = q.where();
   check(q.rank() == 4 && k.rank() == 4 && v.rank() == 4, where, name_, " attention: q is ", q.tensor(), ", k is ",
@@ -21,10 +21,24 @@ Tensor AttentionMechanism::apply(In q, In k, In v, const AttentionCall& call) co
   ask(call.causal, can.causal, "causal masking");
   ask(call.key_lengths.defined() || call.key_mask.defined(), can.key_mask, "a key mask");
   ask(call.mask.defined(), can.full_mask, "a mask of single pairs");
-  ask(call.bias.defined(), can.bias, "a bias");
+  const bool of_keys = call.bias.defined() && (call.bias.rank() < 2 || call.bias.dim(-2) == 1);
+  ask(call.bias.defined() && !of_keys, can.bias, "a bias of single pairs");
+  ask(of_keys, can.bias || can.key_bias, "a bias");
   ask(call.dropout > 0, can.dropout, "dropout on weights");
   ask(q.dim(2) != k.dim(2), can.cross, "different numbers of queries and keys");
+}
+
+Tensor AttentionMechanism::apply(In q, In k, In v, const AttentionCall& call) const {
+  check_call(q, k, v, call);
   return self_->apply(q, k, v, call);
+}
+
+Tensor AttentionMechanism::weights(In q, In k, const AttentionCall& call) const {
+  require(capabilities_.weights, name_, " attention: its weights were asked for, which it does not have",
+          capabilities_.why.empty() ? "" : ": ", capabilities_.why);
+  check_call(q, k, k, call);
+  const NoTape guard;
+  return self_->weights(q, k, call);
 }
 
 AttentionState AttentionMechanism::make_state() const {

@@ -7,6 +7,8 @@
 //     // [B, H, T, D], [B, H, S, D], [B, H, S, Dv] -> [B, H, T, Dv]
 //     Tensor apply(In q, In k, In v, const AttentionCall& call) const;
 //     AttentionState make_state() const;  // where capabilities().state
+//     // [B, H, T, S], of the same call; where capabilities().weights
+//     Tensor weights(In q, In k, const AttentionCall& call) const;
 //     void members(auto&& visit);         // parameters and buffers, possibly none
 //   };
 #pragma once
@@ -22,8 +24,9 @@ struct AttentionCapabilities {
   bool causal = false;
   bool key_mask = false;   // key_lengths and key_mask
   bool full_mask = false;  // mask
-  bool bias = false;
-  bool dropout = false;  // on weights
+  bool bias = false;       // a bias for every pair
+  bool key_bias = false;   // only one for every key, the same for all queries
+  bool dropout = false;    // on weights
   bool weights = false;
   bool state = false;     // decoding token by token
   bool cross = false;     // T and S may differ
@@ -97,6 +100,8 @@ class AttentionMechanism {
   // Checks shapes, and that `call` asks for nothing that the mechanism lacks; then applies it.
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   AttentionState make_state() const;  // Error where the mechanism has none
+  // The weights [B, H, T, S] that apply() gives the values, without dropout and gradient. Error where it has none.
+  Tensor weights(In q, In k, const AttentionCall& call) const;
 
   void members(auto&& visit) {
     self_->walk([&](const std::string& name, Parameter& p) { visit(name.c_str(), p); },
@@ -110,6 +115,7 @@ class AttentionMechanism {
     virtual ~Concept() = default;
     virtual Tensor apply(In q, In k, In v, const AttentionCall& call) const = 0;
     virtual AttentionState make_state() const = 0;
+    virtual Tensor weights(In q, In k, const AttentionCall& call) const = 0;
     virtual void walk(const OnParameter& on_parameter, const OnBuffer& on_buffer) = 0;
   };
   template <class T>
@@ -123,10 +129,18 @@ class AttentionMechanism {
       else
         return {};
     }
+    Tensor weights(In q, In k, const AttentionCall& call) const override {
+      if constexpr (requires { mechanism.weights(q, k, call); })
+        return mechanism.weights(q, k, call);
+      else
+        return {};
+    }
     void walk(const OnParameter& on_parameter, const OnBuffer& on_buffer) override {
       detail::walk(mechanism, on_parameter, on_buffer);
     }
   };
+  void check_call(In q, In k, In v, const AttentionCall& call) const;
+
   std::string name_;  // as the mechanism said at the beginning: asked for in every step, they are not built anew
   AttentionCapabilities capabilities_;
   std::unique_ptr<Concept> self_;

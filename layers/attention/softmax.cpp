@@ -1,41 +1,7 @@
-#include <algorithm>
+#include <heed/layers/attention/key_value_state.hpp>
 #include <heed/layers/attention/softmax.hpp>
 
 namespace heed {
-
-// Room for `length` positions: the capacity doubles, so that a token costs no copy of the others.
-static void grow(Tensor& cache, const Tensor& like, Index used, Index length) {
-  if (cache.defined() && cache.dim(2) >= length) return;
-  const Index capacity = std::max<Index>(length, cache.defined() ? 2 * cache.dim(2) : 64);
-  Tensor larger = Tensor::empty({like.dim(0), like.dim(1), capacity, like.dim(3)}, like.dtype());
-  if (used > 0) {
-    Tensor front = larger.slice(2, 0, used);
-    detail::copy_values(front, cache.slice(2, 0, used));
-  }
-  cache = larger;
-}
-
-// Whether x [B, Hk, T, D] may follow what the cache holds.
-static bool follows(const Tensor& cache, In x) {
-  return !cache.defined() || (cache.dtype() == x.dtype() && cache.shape().with(2, 0) == x.shape().with(2, 0));
-}
-
-Tensor KeyValueCache::apply(In q, In k, In v) {
-  check(k.rank() == 4 && v.rank() == 4 && k.shape().first(3) == v.shape().first(3), k.where(), "KeyValueCache: k is ",
-        k.tensor(), " and v is ", v.tensor(), "; they must be [batch, heads, positions, size], alike but for the size");
-  check(follows(keys_, k) && follows(values_, v), k.where(), "KeyValueCache: k is ", k.tensor(), " and v is ",
-        v.tensor(), " but the cache holds ", keys_, " and ", values_, "; all but the positions must stay the same");
-  const Index length = length_ + k.dim(2);
-  grow(keys_, k, length_, length);
-  grow(values_, v, length_, length);
-  Tensor new_keys = keys_.slice(2, length_, length), new_values = values_.slice(2, length_, length);
-  detail::copy_values(new_keys, k);
-  detail::copy_values(new_values, v);
-  const NoTape guard;  // decoding is not trained through
-  const Tensor y = attention(q, keys_.slice(2, 0, length), values_.slice(2, 0, length), {.causal = true});
-  length_ = length;  // last: what is refused changes nothing
-  return y;
-}
 
 Tensor SoftmaxAttention::apply(In q, In k, In v, const AttentionCall& call) const {
   // The heads lie side by side in memory, so that merging them again is a view.
@@ -48,6 +14,21 @@ Tensor SoftmaxAttention::apply(In q, In k, In v, const AttentionCall& call) cons
                                      .bias = call.bias,
                                      .dropout = call.dropout});
   return y.view({q.dim(0), q.dim(2), q.dim(1), v.dim(3)}).transpose(1, 2);
+}
+
+AttentionState SoftmaxAttention::make_state() const {
+  return KeyValueState(
+      [scale = scale](In q, In k, In v) { return attention(q, k, v, {.causal = true, .scale = scale}); });
+}
+
+Tensor SoftmaxAttention::weights(In q, In k, const AttentionCall& call) const {
+  return attention_weights(q, k,
+                           {.causal = call.causal,
+                            .scale = scale,
+                            .key_lengths = call.key_lengths,
+                            .key_mask = call.key_mask,
+                            .mask = call.mask,
+                            .bias = call.bias});
 }
 
 }  // namespace heed

@@ -6,21 +6,6 @@
 
 namespace heed {
 
-// The keys and values of all positions so far.
-class KeyValueCache {
- public:
-  Tensor apply(In q, In k, In v);  // appends [B, Hk, T, D] and attends causally: [B, H, T, Dv]
-  Index length() const { return length_; }
-  void members(auto&& visit) {
-    visit.buffer("keys", keys_);
-    visit.buffer("values", values_);
-  }
-
- private:
-  Tensor keys_, values_;  // [B, Hk, capacity, D], [B, Hk, capacity, Dv]
-  Index length_ = 0;
-};
-
 struct SoftmaxAttention {
   std::optional<double> scale = {};  // 1 / sqrt(D) unless given
 
@@ -37,7 +22,8 @@ struct SoftmaxAttention {
             .grouped = true};
   }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
-  AttentionState make_state() const { return KeyValueCache(); }
+  AttentionState make_state() const;
+  Tensor weights(In q, In k, const AttentionCall& call) const;
   void members(auto&&) {}
 };
 

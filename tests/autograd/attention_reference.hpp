@@ -123,15 +123,15 @@ inline AttentionResult run_attention(const AttentionData& x, AttentionOptions o,
   return r;
 }
 
-// The largest difference of outputs and gradients, relative to the largest value of each (at least 0.1: a gradient may
-// be nothing but what cancels).
-inline double attention_error(const AttentionResult& a, const AttentionResult& b) {
+// The largest difference of outputs and gradients, relative to the largest value of each (at least least_scale: a
+// gradient may be nothing but what cancels).
+inline double attention_error(const AttentionResult& a, const AttentionResult& b, double least_scale = 0.1) {
   double most = 0;
   const auto compare = [&](const Tensor& x, const Tensor& y) {
     if (x.shape() != y.shape()) return void(most = 1e300);
     double scale = 1e-300;
     for (double e : y.to_vector<double>()) scale = std::max(scale, std::fabs(e));
-    const double e = x.numel() == 0 ? 0 : worst(x, y, 0, std::max(scale, 0.1));
+    const double e = x.numel() == 0 ? 0 : worst(x, y, 0, std::max(scale, least_scale));
     most = std::max(most, e);
   };
   compare(a.out, b.out);

@@ -157,6 +157,28 @@ inline std::vector<OpCase> attention_cases() {
                           {.key_lengths = Tensor::full({1}, static_cast<double>(n) / 2, DType::int32), .dropout = 0.2});
        },
        kNoScalar | kHidesNan},
+      {"linear_attention", width, [](const List& x) { return linear_attention(x[0], x[1], x[2]); },
+       kNoScalar | kNotEmpty},
+      {"linear_attention causal", length,
+       [](const List& x) {
+         return linear_attention(x[0], x[1], x[2], {.feature_map = FeatureMap::softplus, .causal = true});
+       },
+       kNoScalar},
+      {"linear_attention masked", keys,
+       [](const List& x) {
+         const Index n = axis_size(x[1], 2);
+         return linear_attention_merged(
+             x[0], x[1], x[2],
+             {.eps = 0.1, .key_lengths = Tensor::full({1}, static_cast<double>(n) / 2, DType::int32)});
+       },
+       kNoScalar | kHidesNan},
+      {"linear_attention biased",
+       {{1, 2, 2, 3}, {1, 2, N, 3}, {1, 2, N, 2}, {2, N}},
+       [](const List& x) { return linear_attention(x[0], x[1], x[2], {.key_bias = x[3]}); },
+       kNoScalar,
+       -2,
+       2,
+       3},
       {"attention biased",
        {{1, 2, 2, 3}, {1, 2, N, 3}, {1, 2, N, 2}, {2, N}},
        [](const List& x) { return attention(x[0], x[1], x[2], {.bias = x[3]}); },

@@ -133,6 +133,7 @@ TEST_CASE("train_lm: every kind of model, optimizer, schedule, tokenizer and pre
         "--activation silu --positions none --dropout 0.1", "--optimizer sgd --schedule constant --lr 0.1",
         "--optimizer adam --schedule linear", "--optimizer rmsprop --schedule inverse-sqrt",
         "--optimizer adagrad --schedule step --lr 0.01", "--optimizer lion --schedule one-cycle --lr 1e-3",
+        "--attention linear", "--attention linear --feature-map softplus --dropout 0.1 --positions rope",
         "--schedule plateau --eval-every 5", "--tokenizer byte", "--dtype bf16", "--accumulate 3",
         "--activation gelu-tanh --eval-batches 1 --val-fraction 0.3"}) {
     const Ran ran = t.run(std::string("--steps 30 --log ") + t.file("log") + " " + flags);
@@ -141,6 +142,8 @@ TEST_CASE("train_lm: every kind of model, optimizer, schedule, tokenizer and pre
     const std::vector<nlohmann::json> log = log_of(t.file("log"));
     CHECK(log.back().at("loss") < log.front().at("loss"));
     CHECK(log.back().contains("val_loss"));
+    const Ran text = test::run(test::program("generate") + " --tokens 30 --checkpoint " + t.file("lm.h5"));
+    CHECK(text.exit_code == 0);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <heed/autograd/losses.hpp>
 #include <heed/core/pool.hpp>
 #include <heed/data/checkpoint.hpp>
+#include <heed/layers/attention/by_name.hpp>
 #include <heed/layers/decoding.hpp>
 #include <heed/layers/model.hpp>
 #include <heed/optim/optimizers.hpp>
@@ -100,12 +101,15 @@ TEST_CASE("50 AdamW steps follow PyTorch's from the same weights and batches") {
 }
 
 TEST_CASE("decoding gives the logits of the whole model") {
-  for (const PositionKind kind : {PositionKind::learned, PositionKind::rope, PositionKind::sinusoidal}) {
+  const PositionKind kinds[] = {PositionKind::learned, PositionKind::rope, PositionKind::sinusoidal};
+  for (int i = 0; i < 3 * static_cast<int>(mechanism_names().size()); ++i) {
+    const std::string& mechanism = mechanism_names()[static_cast<std::size_t>(i / 3)];
+    CAPTURE(mechanism);
     Rng rng(2);
     GPTOptions o = small();
-    o.positions = kind;
+    o.positions = kinds[i % 3];
     o.kv_heads = 1;
-    GPT model(o, rng);
+    GPT model(o, rng, mechanism_by_name(mechanism));
     to(model, DType::float64);
     const NoTape no_tape;
     const Tensor x = tokens({3, 8}, 11, 5), whole = model(x);

@@ -132,6 +132,11 @@ inline std::vector<LayerCase> attention_layers() {
       });
   add("to a memory", cross, 2, {.heads = 2, .memory_width = 6}, softmax,
       [=](const Layer& l, const List& x) { return l(x[0], x[1], {.key_lengths = lengths(x[1], 2)}); });
+  const auto linear = [] { return AttentionMechanism(LinearAttention{}); };
+  add("linear, causal", self, 2, {.heads = 2}, linear,
+      [](const Layer& l, const List& x) { return l(x[0], {.causal = true}); });
+  add("linear, to a memory", cross, 2, {.heads = 2, .memory_width = 6}, linear,
+      [=](const Layer& l, const List& x) { return l(x[0], x[1], {.key_lengths = lengths(x[1], 2)}); });
   add(
       "by a user's mechanism", self, 2, {.heads = 2}, [] { return AttentionMechanism(MeanAttention{}); },
       [](const Layer& l, const List& x) { return l(x[0]); });

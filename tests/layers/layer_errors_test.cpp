@@ -153,7 +153,9 @@ TEST_CASE("attention mechanisms: what they lack, and shapes that do not fit, are
       {"nothing attention: a key mask was asked for", asks({.key_lengths = Tensor::arange(2)})},
       {"nothing attention: a mask of single pairs was asked for, which it does not have: it is empty",
        asks({.mask = mask})},
-      {"nothing attention: a bias was asked for, which it does not have: it is empty", asks({.bias = zeros({3, 3})})},
+      {"nothing attention: a bias of single pairs was asked for, which it does not have: it is empty",
+       asks({.bias = zeros({3, 3})})},
+      {"nothing attention: a bias was asked for, which it does not have: it is empty", asks({.bias = zeros({3})})},
       {"nothing attention: dropout on weights was asked for, which it does not have: it is empty",
        asks({.dropout = 0.1})},
       {"nothing attention: different numbers of queries and keys was asked for, which it does not have: it is empty",
@@ -187,7 +189,7 @@ TEST_CASE("attention mechanisms: what they lack, and shapes that do not fit, are
 
 TEST_CASE("attention states: empty ones, and what does not follow the cache, are refused and change nothing") {
   const Tensor x = zeros({2, 4, 3, 5});
-  KeyValueCache cache;
+  KeyValueState cache([](In q, In k, In v) { return attention(q, k, v, {.causal = true}); });
   cache.apply(x, x, x);
   const auto adds = [&](const Tensor& k, const Tensor& v) { return [&cache, k, v] { cache.apply(k, k, v); }; };
   check_errors({
@@ -199,13 +201,13 @@ TEST_CASE("attention states: empty ones, and what does not follow the cache, are
          AttentionState state;
          layer.decode(zeros({1, 1, 4}), state);
        }},
-      {"KeyValueCache: k is [4, 3, 5] float32 and v is [2, 4, 3, 5] float32; they must be [batch, heads, positions, "
+      {"KeyValueState: k is [4, 3, 5] float32 and v is [2, 4, 3, 5] float32; they must be [batch, heads, positions, "
        "size], "
        "alike but for the size",
        adds(zeros({4, 3, 5}), x)},
-      {"KeyValueCache: k is [2, 4, 3, 5] float32 and v is [2, 4, 2, 5] float32; they must be",
+      {"KeyValueState: k is [2, 4, 3, 5] float32 and v is [2, 4, 2, 5] float32; they must be",
        adds(x, zeros({2, 4, 2, 5}))},
-      {"KeyValueCache: k is [2, 2, 3, 5] float32 and v is [2, 2, 3, 5] float32 but the cache holds [2, 4, 64, 5] "
+      {"KeyValueState: k is [2, 2, 3, 5] float32 and v is [2, 2, 3, 5] float32 but the cache holds [2, 4, 64, 5] "
        "float32 and "
        "[2, 4, 64, 5] float32; all but the positions must stay the same",
        adds(x.slice(1, 0, 2), x.slice(1, 0, 2))},

@@ -1,0 +1,38 @@
+#include <heed/autograd/attention_inputs.hpp>
+
+namespace heed::detail {
+
+void check_heads(const char* op, In q, In k, In v) {
+  const Where& at = q.where();
+  check(q.rank() == 4 && k.rank() == 4 && v.rank() == 4, at, op, ": q is ", q.tensor(), ", k is ", k.tensor(),
+        " and v is ", v.tensor(), "; they must be [batch, heads, length, width]");
+  check(
+      (q.dtype() == DType::float32 || q.dtype() == DType::float64) && k.dtype() == q.dtype() && v.dtype() == q.dtype(),
+      at, op, ": q is ", q.tensor(), ", k is ", k.tensor(), " and v is ", v.tensor(),
+      "; all must be float32, or all float64");
+  check(k.dim(0) == q.dim(0) && k.dim(3) == q.dim(3), at, op, ": q is ", q.tensor(), " but k is ", k.tensor(),
+        "; batch and width must be the same");
+  check(v.dim(0) == k.dim(0) && v.dim(1) == k.dim(1) && v.dim(2) == k.dim(2), at, op, ": k is ", k.tensor(),
+        " but v is ", v.tensor(), "; all axes but the last must be the same");
+  check(k.dim(1) > 0 && q.dim(1) % k.dim(1) == 0, at, op, ": q is ", q.tensor(), " and k is ", k.tensor(),
+        "; the heads of k and v must divide the heads of q");
+  check(q.dim(3) > 0, at, op, ": q is ", q.tensor(), "; its last axis must not be empty");
+}
+
+void check_key_masks(const char* op, In k, const Tensor& key_lengths, const Tensor& key_mask) {
+  const Shape lengths = {k.dim(0)}, mask = {k.dim(0), k.dim(2)};
+  if (key_lengths.defined())
+    check(key_lengths.shape() == lengths && key_lengths.dtype() == DType::int32, k.where(), op, ": key_lengths is ",
+          key_lengths, "; it must be ", lengths, " int32");
+  if (key_mask.defined())
+    check(key_mask.shape() == mask && key_mask.dtype() == DType::bool8, k.where(), op, ": key_mask is ", key_mask,
+          "; it must be ", mask, " bool8");
+}
+
+Tensor unit_rows(const Tensor& x) { return x.dim(-1) <= 1 || x.strides()[-1] == 1 ? x : x.contiguous(); }
+
+Tensor heads_of(const Tensor& y, bool merged, Index heads) {
+  return merged ? y.view({y.dim(0), y.dim(1), heads, y.dim(2) / heads}).transpose(1, 2) : y;
+}
+
+}  // namespace heed::detail

@@ -1,0 +1,42 @@
+// Linear attention (Katharopoulos et al., "Transformers are RNNs: fast autoregressive Transformers with linear
+// attention", 2020): a feature map in place of the softmax, so that time and memory grow with the length, not its
+// square. Derivation in core/kernels/linear_attention.hpp.
+#pragma once
+#include <heed/autograd/record.hpp>
+
+namespace heed {
+
+// What is applied to queries and keys, element by element. elu is elu(x) + 1, computed as exp(min(x, 0)) + max(x, 0);
+// identity is for features that are computed before, which must not be negative.
+enum class FeatureMap { identity, elu, relu, softplus };
+
+// Keys that are masked have no effect at all, even if they are NaN; a query without any key gives zeros and passes no
+// gradient on.
+struct LinearAttentionOptions {
+  FeatureMap feature_map = FeatureMap::elu;
+  bool causal = false;      // query i sees keys j <= i + S - T: the ends are aligned
+  double eps = 1e-6;        // added to the denominator
+  Tensor key_lengths = {};  // int32 [B]: keys of sequence b from key_lengths[b] on are padding
+  Tensor key_mask = {};     // bool8 [B, S], true: may be attended to
+  Tensor key_bias = {};     // broadcasts to [B, H, S]: exp(key_bias) is a factor of the keys' features
+};
+
+// sum_j f(q_i).f(k_j) v_j / (sum_j f(q_i).f(k_j) + eps): q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] ->
+// [B, H, T, Dv]. float32 or float64; Hk divides H. Views whose last stride is 1 are read in place. The same bits at any
+// number of threads.
+Tensor linear_attention(In q, In k, In v, const LinearAttentionOptions& options = {});
+
+// The same with the heads side by side, as the output projection takes them: [B, T, H * Dv].
+Tensor linear_attention_merged(In q, In k, In v, const LinearAttentionOptions& options = {});
+
+// What linear attention keeps of the keys and values seen so far: its size does not grow with their number.
+struct LinearAttentionSums {
+  Tensor sums;   // [B, H, D, Dv]: sum over keys of f(k) v^T
+  Tensor norms;  // [B, H, D]: sum over keys of f(k)
+};
+
+// Goes on from `state` (undefined tensors: nothing seen so far) with T new positions, causally, and leaves their sums
+// there: q, k [B, H or Hk, T, D], v [B, Hk, T, Dv] -> [B, H, T, Dv]. No gradient.
+Tensor linear_attention_step(In q, In k, In v, LinearAttentionSums& state, const LinearAttentionOptions& options = {});
+
+}  // namespace heed

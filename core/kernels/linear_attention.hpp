@@ -1,0 +1,85 @@
+// Linear attention (Katharopoulos et al., "Transformers are RNNs", 2020) in chunks: time O(n (c + D) D), and no n x n.
+//
+// f(q), f(k) >= 0 are the mapped queries and keys. For one head, with j over the keys that query i may attend to:
+//
+//   a_ij = f(q_i) . f(k_j)     d_i = sum_j a_ij + eps     o_i = sum_j a_ij v_j / d_i      (d_i = eps: o_i = 0)
+//
+// Keys before the first that the causal triangle cuts form the state S = sum f(k_j) v_j^T, z = sum f(k_j). For a chunk,
+// with Q = f(q), K = f(k), G the gradient of O, H = G / d, u = -rowsum(H * O), and P, r what later chunks have summed:
+//
+//   A = tril(Q K^T)               W = tril(H V^T + u 1^T)
+//   O = (A V + Q S) / d           d = A 1 + Q z + eps
+//   dQ = W K + H S^T + u z^T      dK = W^T Q + V P^T + 1 r^T      dV = A^T H + K P
+//   S += K^T V, z += K^T 1        (front to back)
+//   P += Q^T H, r += Q^T u        (back to front)
+//
+// and dq = f'(q) * dQ, dk = f'(k) * dK. Without the triangle, all keys are in the state.
+#pragma once
+#include "head_rows.hpp"
+
+namespace heed::kernels {
+
+// f, element by element. elu: exp(min(x, 0)) + max(x, 0), which is elu(x) + 1 without its cancellation.
+enum class FeatureMap { identity, elu, relu, softplus };
+
+template <class T>
+struct LinearProblem {
+  int64_t batch, heads, kv_heads, queries, keys, width, value_width;
+  FeatureMap map;
+  T eps;
+  bool causal;  // query i sees keys j <= i + keys - queries
+  HeadRows<const T> q, k, v;
+  const int32_t* lengths;  // [batch]: keys from here on are dead; or null
+  const uint8_t* alive;    // [batch, keys]: 0 where a key is dead; or null
+  const T* weight;         // [batch, heads, keys]: factors of f(k); or null
+};
+
+// The work on a head is a row of steps, front to back in forward and back to front in backward: keys that all queries
+// see (without the triangle, all keys), then queries, with their own keys where causal.
+struct LinearPlan {
+  int64_t key_steps, steps;       // those of keys alone, and all; at least one is of queries
+  int64_t state_row, state_size;  // of a state in memory: `width` rows of S (or P), then z (or r), in elements
+  int64_t kept;                   // states a head, S before a step of queries, that forward keeps for backward
+  size_t scratch;                 // in elements, of any task
+};
+
+template <class T>
+struct LinearGradients {
+  HeadRows<const T> out, dout;
+  const T* norm;           // d of forward: [batch, heads, queries]
+  const T* kept;           // [batch, heads, plan.kept, plan.state_size], of forward
+  HeadRows<T> dq, dk, dv;  // null data: not wanted
+  bool add_dq, add_dk, add_dv;
+  T* dweight;  // [batch, heads, keys], zeros before; or null
+};
+
+// What a thread does next, whose rows come to the cache meanwhile: a step of a head of the same batch. -1: nothing.
+struct LinearNext {
+  int64_t h, step;
+};
+
+// One step of head (b, h). `state` holds the sums before it, and then those of its rows too.
+template <class T>
+struct LinearKernels {
+  LinearPlan (*plan)(const LinearProblem<T>& p);
+  void (*clear)(const LinearProblem<T>& p, T* state);  // to nothing seen so far
+  // The sums alone: of keys for forward, of queries for backward. Null: heads are not cut into spans.
+  void (*sum_keys)(const LinearProblem<T>& p, int64_t b, int64_t h, int64_t step, T* state, T* scratch);
+  void (*sum_queries)(const LinearProblem<T>& p, const LinearGradients<T>& d, int64_t b, int64_t h, int64_t step,
+                      T* state, T* scratch);
+  // norm [batch, heads, queries] and kept may be null.
+  void (*forward)(const LinearProblem<T>& p, const HeadRows<T>& out, T* norm, T* kept, int64_t b, int64_t h,
+                  int64_t step, LinearNext next, T* state, T* scratch);
+  // Heads that share keys add to their gradients one after another, in the order of h.
+  void (*backward)(const LinearProblem<T>& p, const LinearGradients<T>& d, int64_t b, int64_t h, int64_t step,
+                   LinearNext next, T* state, T* scratch);
+};
+
+struct LinearTable {
+  LinearKernels<float> f32;
+  LinearKernels<double> f64;
+};
+
+const LinearTable& linear_attention_table();  // of the level that runs
+
+}  // namespace heed::kernels

@@ -1,0 +1,94 @@
+#include "linear_attention.hpp"
+
+#include "linear_attention_backward.hpp"
+
+namespace heed::kernels::HEED_LEVEL::linear {
+namespace {
+
+template <class T>
+LinearPlan plan(const LinearProblem<T>& p) {
+  const Alignment at = alignment(p);
+  const long rows = step_rows(p), key_steps = (at.prefix + rows - 1) / rows,
+             query_steps = (p.queries - at.blind + rows - 1) / rows, least = query_steps > 0 ? query_steps : 1;
+  Pieces<T> all{nullptr};
+  const LinearGradients<T> none{};
+  const Backward<T> backward(p, none, all);  // the largest
+  return {key_steps, key_steps + least, state_row(p), state_size(p), p.causal ? least : 1, all.used};
+}
+
+template <class T>
+void clear(const LinearProblem<T>& p, T* state) {
+  memset(state, 0, static_cast<size_t>(state_size(p)) * sizeof(T));
+}
+
+template <class T>
+void sum_keys(const LinearProblem<T>& p, int64_t b, int64_t h, int64_t step, T* state, T* scratch) {
+  Pieces<T> pieces{scratch};
+  const Forward<T> x(p, pieces);
+  sum_key_rows(p, b, h, keys_of_step(p, step, plan(p).key_steps), x.k, x.v, state_at(p, state));
+}
+
+template <class T>
+void sum_queries(const LinearProblem<T>& p, const LinearGradients<T>& d, int64_t b, int64_t h, int64_t step, T* state,
+                 T* scratch) {
+  if (step < plan(p).key_steps) return;
+  Pieces<T> pieces{scratch};
+  Backward<T> x(p, d, pieces);
+  const Range rows = rows_of_step(p, step);
+  const long end = rows.first + rows.count;
+  for (long i = rows.first; i < end; i += kChunk) {
+    load_mapped(p.q, b, h, i, part(i, end), p.width, p.map, p.queries, x.q);
+    x.load_output(b, h, i, part(i, end));
+    add_to<T>(state_at(p, state), part(i, end), p.width, p.value_width, x.q, x.g, x.u, nullptr);
+  }
+}
+
+template <class T>
+void forward(const LinearProblem<T>& p, const HeadRows<T>& out, T* norm, T* kept, int64_t b, int64_t h, int64_t step,
+             LinearNext next, T* state, T* scratch) {
+  Pieces<T> pieces{scratch};
+  Forward<T> x(p, pieces);
+  const LinearPlan steps = plan(p);
+  const Range rows = rows_of_step(p, step);
+  if (step < steps.key_steps) return sum_key_rows(p, b, h, rows, x.k, x.v, state_at(p, state));
+  const long query_step = step - steps.key_steps;
+  if (query_step == 0) x.blind(out, norm, b, h);
+  if (kept != nullptr && query_step < steps.kept)
+    copy_state(p, kept + ((b * p.heads + h) * steps.kept + query_step) * steps.state_size, state);
+  x.queries(out, norm, b, h, rows, next_of(p, next, steps.key_steps), state_at(p, state));
+}
+
+template <class T>
+void backward(const LinearProblem<T>& p, const LinearGradients<T>& d, int64_t b, int64_t h, int64_t step,
+              LinearNext next, T* state, T* scratch) {
+  Pieces<T> pieces{scratch};
+  Backward<T> x(p, d, pieces);
+  const LinearPlan steps = plan(p);
+  const Range rows = rows_of_step(p, step);
+  const Sums<T> after = state_at(p, state);
+  if (step >= steps.key_steps) {
+    const long query_step = step - steps.key_steps;
+    const T* kept = d.kept + ((b * p.heads + h) * steps.kept + (p.causal ? query_step : 0)) * steps.state_size;
+    x.queries(b, h, rows, next_of(p, next, steps.key_steps), kept, after);
+    if (query_step == 0) x.blind(b, h);
+    return;
+  }
+  const long end = rows.first + rows.count;
+  for (long j = rows.first; j < end; j += kChunk) {
+    load_keys(p, b, h, j, part(j, end), x.k, x.v);
+    x.keys(b, h, j, part(j, end), false, after, nullptr);
+  }
+}
+
+template <class T>
+constexpr LinearKernels<T> kernels_of() {
+  return {plan<T>, clear<T>, sum_keys<T>, sum_queries<T>, forward<T>, backward<T>};
+}
+
+}  // namespace
+}  // namespace heed::kernels::HEED_LEVEL::linear
+
+namespace heed::kernels::HEED_LEVEL {
+extern const LinearTable linear_attention_table;
+const LinearTable linear_attention_table = {linear::kernels_of<float>(), linear::kernels_of<double>()};
+}  // namespace heed::kernels::HEED_LEVEL

@@ -1,0 +1,183 @@
+// Backward of a step. Included only by linear_attention.kernel.cpp.
+#pragma once
+#include "linear_attention_forward.hpp"
+
+namespace heed::kernels::HEED_LEVEL::linear {
+
+// Names as in linear_attention.hpp.
+template <class T>
+struct Backward {
+  const LinearProblem<T>& p;
+  const LinearGradients<T>& d;
+  Panel<T> q, k, v, a, w, g;  // g: H
+  Panel<T> dq, dk, dv;
+  T* u;       // [kChunk]
+  T* before;  // the states before each chunk of a step
+
+  Backward(const LinearProblem<T>& problem, const LinearGradients<T>& gradients, Pieces<T>& from)
+      : p(problem),
+        d(gradients),
+        q(take_panel(from, kChunk, p.width)),
+        k(take_panel(from, kChunk, p.width)),
+        v(take_panel(from, kChunk, p.value_width)),
+        a(take_panel(from, kChunk, kChunk)),
+        w(take_panel(from, kChunk, kChunk)),
+        g(take_panel(from, kChunk, p.value_width)),
+        dq(take_panel(from, kChunk, p.width)),
+        dk(take_panel(from, kChunk, p.width)),
+        dv(take_panel(from, kChunk, p.value_width)),
+        u(from.take(kChunk)),
+        before(from.take(step_rows(p) / kChunk * state_size(p))) {}
+
+  // H = G / d and u = -rowsum(H * O). A row without a key has none.
+  void load_output(long b, long h, long first, long n) {
+    for (long i = 0; i < n; ++i) {
+      fetch_row(d.dout, b, h, first + i + kAhead, p.queries, p.value_width);
+      fetch_row(d.out, b, h, first + i + kAhead, p.queries, p.value_width);
+      const T norm = d.norm[(b * p.heads + h) * p.queries + first + i];
+      const Batch<T> inverse(norm == p.eps ? T(0) : T(1) / norm);
+      const T *dout = row_of(d.dout, b, h, first + i), *out = row_of(d.out, b, h, first + i);
+      Batch<T> sum(T(0));
+      for (long c = 0; c < p.value_width; c += kWidth<T>) {
+        const Batch<T> x = load_some(dout + c, p.value_width - c) * inverse;
+        store_aligned(g.row(i) + c, x);
+        sum = fma(x, load_some(out + c, p.value_width - c), sum);
+      }
+      u[i] = -reduce_add(sum);
+    }
+  }
+
+  // Rows [first, first + n) of a head: to = or += x, or nothing for those that are gone; null: none is.
+  void put(const HeadRows<T>& to, bool add, long b, long h, long first, long n, long columns, const Panel<T>& x,
+           const bool* gone) const {
+    for (long i = 0; i < n; ++i) {
+      T* row = row_of(to, b, h, first + i);
+      for (long c = 0; c < columns; c += kWidth<T>) {
+        Batch<T> y = gone != nullptr && gone[i] ? Batch<T>(T(0)) : load_aligned(x.row(i) + c);
+        if (add) y = y + load_some(row + c, columns - c);
+        put_lanes(row + c, y, lanes_of<T>(columns - c));
+      }
+    }
+  }
+
+  // The same for x + u z^T through the map: times factor f'(.), where `mapped` holds factor f(.). Null u or factor:
+  // ones.
+  void put_mapped(const HeadRows<T>& to, bool add, long b, long h, long first, long n, const Panel<T>& x,
+                  const T* row_factor, const T* z, const Panel<T>& mapped, const T* factor, const bool* gone) const {
+    for (long i = 0; i < n; ++i) {
+      T* row = row_of(to, b, h, first + i);
+      const Batch<T> of_row(row_factor == nullptr ? T(1) : row_factor[i]), f(factor == nullptr ? T(1) : factor[i]);
+      const bool none = factor != nullptr && factor[i] == T(0);
+      for (long c = 0; c < p.width; c += kWidth<T>) {
+        Batch<T> y = load_aligned(mapped.row(i) + c);
+        if (factor != nullptr) y = none ? Batch<T>(T(0)) : y / f;
+        y = fma(of_row, load_aligned(z + c), load_aligned(x.row(i) + c)) * slope_at(p.map, y) * f;
+        if (gone != nullptr && gone[i]) y = Batch<T>(T(0));
+        if (add) y = y + load_some(row + c, p.width - c);
+        put_lanes(row + c, y, lanes_of<T>(p.width - c));
+      }
+    }
+  }
+
+  // dk and dv of the keys [first, first + n), which are loaded. `own`: of the queries' own chunk, whose triangles
+  // count.
+  void keys(long b, long h, long first, long n, bool own, const Sums<T>& after, Fetch* fetch) {
+    const long shared = p.heads / p.kv_heads, kv = h / shared;
+    const bool later = h % shared != 0;
+    bool any_gone[kChunk];
+    const bool* gone = has_dead(p) ? any_gone : nullptr;
+    for (long j = 0; gone != nullptr && j < n; ++j) any_gone[j] = dead(p, b, first + j);
+    if (d.dk.data != nullptr || d.dweight != nullptr) {
+      block_abt<T>(Into::set, n, p.width, p.value_width, T(1), v.read(), after.s.read(), dk.block(), fetch);
+      if (own) lower_atb(Into::add, n, p.width, w, q, dk, fetch);
+      const long at = (b * p.heads + h) * p.keys + first;
+      for (long j = 0; d.dweight != nullptr && j < n; ++j)  // k holds weight f(k)
+        if (p.weight[at + j] != T(0) && (gone == nullptr || !gone[j]))
+          d.dweight[at + j] += (dot(dk.row(j), k.row(j), p.width) + dot(after.z, k.row(j), p.width)) / p.weight[at + j];
+      if (d.dk.data != nullptr)
+        put_mapped(d.dk, d.add_dk || later, b, kv, first, n, dk, nullptr, after.z, k,
+                   p.weight == nullptr ? nullptr : p.weight + at, gone);
+    }
+    if (d.dv.data != nullptr) {
+      block_ab<T>(Into::set, n, p.value_width, p.width, T(1), k.read(), after.s.read(), dv.block(), fetch);
+      if (own) lower_atb(Into::add, n, p.value_width, a, g, dv, fetch);
+      put(d.dv, d.add_dv || later, b, kv, first, n, p.value_width, dv, gone);
+    }
+  }
+
+  // Queries [first, first + n), whose own keys begin at `key`.
+  void chunk(long b, long h, long first, long n, long key, const Sums<const T>& state, const Sums<T>& after,
+             Fetch* fetch) {
+    load_mapped(p.q, b, h, first, n, p.width, p.map, p.queries, q);
+    load_output(b, h, first, n);
+    if (p.causal) {
+      load_keys(p, b, h, key, n, k, v);
+      lower_abt<T>(n, p.width, q, k, nullptr, a, fetch);
+      lower_abt<T>(n, p.value_width, g, v, u, w, fetch);
+    }
+    if (d.dq.data != nullptr) {
+      block_abt<T>(Into::set, n, p.width, p.value_width, T(1), g.read(), state.s.read(), dq.block(), fetch);
+      if (p.causal) lower_ab(Into::add, n, p.width, w, k, dq, fetch);
+      put_mapped(d.dq, d.add_dq, b, h, first, n, dq, u, state.z, q, nullptr, nullptr);
+    }
+    if (p.causal) keys(b, h, key, n, true, after, fetch);
+    add_to(after, n, p.width, p.value_width, q, g, u, fetch);
+  }
+
+  // What is read of a chunk of queries.
+  void come(Fetch& fetch, long b, long h, long first, long n) const {
+    const Alignment at = alignment(p);
+    const long kv = h / (p.heads / p.kv_heads), key = at.prefix + first - at.blind;
+    fetch_rows(fetch, p.q, b, h, first, n, p.width);
+    fetch_rows(fetch, d.dout, b, h, first, n, p.value_width);
+    fetch_rows(fetch, d.out, b, h, first, n, p.value_width);
+    if (!p.causal) return;
+    fetch_rows(fetch, p.k, b, kv, key, n, p.width);
+    fetch_rows(fetch, p.v, b, kv, key, n, p.value_width);
+  }
+  // What is written of it.
+  void come_to_write(Fetch& fetch, long b, long h, long first, long n) const {
+    const Alignment at = alignment(p);
+    const long kv = h / (p.heads / p.kv_heads), key = at.prefix + first - at.blind;
+    fetch_for_writing(fetch, d.dq, b, h, first, n, p.width);
+    if (!p.causal) return;
+    fetch_for_writing(fetch, d.dk, b, kv, key, n, p.width);
+    fetch_for_writing(fetch, d.dv, b, kv, key, n, p.value_width);
+  }
+
+  // A step of queries; `kept`: the state before it.
+  void queries(long b, long h, Range rows, Next next, const T* kept, const Sums<T>& after) {
+    const Alignment at = alignment(p);
+    const long end = rows.first + rows.count, to_key = at.prefix - at.blind;
+    if (p.causal && rows.count > kChunk) {
+      copy_state(p, before, kept);
+      for (long i = rows.first; i + kChunk < end; i += kChunk) {
+        T* last = before + (i - rows.first) / kChunk * state_size(p);
+        copy_state(p, last + state_size(p), last);
+        sum_key_rows(p, b, h, {i + to_key, kChunk}, k, v, state_at(p, last + state_size(p)));
+      }
+      kept = before;
+    }
+    for (long c = (rows.count - 1) / kChunk; c >= 0; --c) {
+      const long i = rows.first + c * kChunk;
+      if (i >= end) continue;
+      Fetch fetch;
+      come_to_write(fetch, b, h, i, part(i, end));
+      if (c > 0)
+        come(fetch, b, h, i - kChunk, kChunk);
+      else if (const long last = (next.rows.count - 1) / kChunk * kChunk; next.rows.count > 0)
+        come(fetch, b, next.h, next.rows.first + last, next.rows.count - last);
+      chunk(b, h, i, part(i, end), i + to_key, read_state(p, kept + (p.causal ? c * state_size(p) : 0)), after, &fetch);
+    }
+  }
+
+  // Queries without a key pass nothing on.
+  void blind(long b, long h) {
+    const long end = alignment(p).blind;
+    if (d.dq.data == nullptr || end == 0) return;
+    fill(dq, kChunk, T(0));
+    for (long i = 0; i < end; i += kChunk) put(d.dq, d.add_dq, b, h, i, part(i, end), p.width, dq, nullptr);
+  }
+};
+
+}  // namespace heed::kernels::HEED_LEVEL::linear

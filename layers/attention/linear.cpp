@@ -1,0 +1,52 @@
+#include <heed/layers/attention/linear.hpp>
+
+namespace heed {
+namespace {
+
+constexpr struct {
+  std::string_view name;
+  FeatureMap map;
+} kMaps[] = {{"elu", FeatureMap::elu},
+             {"relu", FeatureMap::relu},
+             {"softplus", FeatureMap::softplus},
+             {"identity", FeatureMap::identity}};
+
+}  // namespace
+
+FeatureMap feature_map(std::string_view name) {
+  std::string all;
+  for (const auto& m : kMaps) {
+    if (m.name == name) return m.map;
+    all += (all.empty() ? "" : ", ") + std::string(m.name);
+  }
+  fail("linear attention: the feature map is '", std::string(name), "'; it must be one of ", all);
+}
+
+std::string_view name_of(FeatureMap map) {
+  for (const auto& m : kMaps)
+    if (m.map == map) return m.name;
+  return "";
+}
+
+Tensor LinearAttentionState::apply(In q, In k, In v) {
+  const Tensor y = linear_attention_step(q, k, v, sums_, options_);
+  length_ = Tensor::full({}, static_cast<double>(length() + k.dim(2)),
+                         DType::int32);  // last: what is refused changes nothing
+  return y;
+}
+
+Tensor LinearAttention::apply(In q, In k, In v, const AttentionCall& call) const {
+  // A bias a key: [..., 1, S], of which linear_attention wants [..., S].
+  const Tensor key_bias = call.bias.defined() && call.bias.rank() >= 2 ? call.bias.squeeze(-2) : call.bias;
+  // The heads lie side by side in memory, so that merging them again is a view.
+  const Tensor y = linear_attention_merged(q, k, v,
+                                           {.feature_map = feature_map,
+                                            .causal = call.causal,
+                                            .eps = eps,
+                                            .key_lengths = call.key_lengths,
+                                            .key_mask = call.key_mask,
+                                            .key_bias = key_bias});
+  return y.view({q.dim(0), q.dim(2), q.dim(1), v.dim(3)}).transpose(1, 2);
+}
+
+}  // namespace heed

@@ -1,0 +1,52 @@
+// Linear attention (Katharopoulos et al., "Transformers are RNNs: fast autoregressive Transformers with linear
+// attention", 2020), as a mechanism: weights f(q) . f(k), normalised. Time and memory grow with the length, and
+// decoding keeps sums of one size. Formulas and derivative: core/kernels/linear_attention.hpp.
+#pragma once
+#include <heed/autograd/linear_attention.hpp>
+#include <heed/layers/attention/mechanism.hpp>
+#include <string_view>
+
+namespace heed {
+
+// "elu", "relu", "softplus" or "identity"; Error for another name.
+FeatureMap feature_map(std::string_view name);
+std::string_view name_of(FeatureMap map);
+
+// The sums over all keys and values so far.
+class LinearAttentionState {
+ public:
+  LinearAttentionState(FeatureMap map, double eps) : options_{.feature_map = map, .eps = eps} {}
+  Tensor apply(In q, In k, In v);  // goes on with [B, Hk, T, D], causally: [B, H, T, Dv]
+  Index length() const { return static_cast<Index>(length_.item()); }
+  void members(auto&& visit) {
+    visit.buffer("length", length_);
+    visit.buffer("sums", sums_.sums);
+    visit.buffer("norms", sums_.norms);
+  }
+
+ private:
+  LinearAttentionOptions options_;
+  LinearAttentionSums sums_;
+  Tensor length_ = Tensor::zeros({}, DType::int32);
+};
+
+struct LinearAttention {
+  FeatureMap feature_map = FeatureMap::elu;
+  double eps = 1e-6;  // added to the denominator
+
+  std::string name() const { return "linear"; }
+  AttentionCapabilities capabilities() const {
+    return {.causal = true,
+            .key_mask = true,
+            .key_bias = true,
+            .state = true,
+            .cross = true,
+            .grouped = true,
+            .why = "the weights of single pairs are never there"};
+  }
+  Tensor apply(In q, In k, In v, const AttentionCall& call) const;
+  AttentionState make_state() const { return LinearAttentionState(feature_map, eps); }
+  void members(auto&&) {}
+};
+
+}  // namespace heed

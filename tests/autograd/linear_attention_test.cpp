@@ -1,0 +1,202 @@
+// Values and gradients of linear attention against plain loops over all pairs.
+#include <heed/autograd/gradcheck.hpp>
+#include <heed/core/parallel.hpp>
+#include <heed/core/pool.hpp>
+#include <limits>
+
+#include "linear_reference.hpp"
+#include "tests/core/levels.hpp"
+
+using namespace heed;
+using namespace heed::test;
+using heed::testing::on_each_level;
+
+namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+void check_against_naive(const AttentionSize& s, const LinearAttentionOptions& o) {
+  const AttentionData x = data_for(s, o.feature_map);
+  const AttentionResult wanted = naive_linear(x, o);
+  CAPTURE(s.queries);
+  CAPTURE(s.keys);
+  CAPTURE(s.width);
+  CAPTURE(s.value_width);
+  CAPTURE(static_cast<int>(o.feature_map));
+  CHECK(attention_error(run_linear(x, o), wanted) < 1e-12);
+  // With one feature, o depends on q by eps alone: the terms of dq, of order 1, cancel and leave their rounding.
+  CHECK(attention_error(run_linear(x, o, DType::float32, true), wanted, s.width == 1 ? 1 : 0.1) < 3e-6);
+}
+
+}  // namespace
+
+TEST_CASE("linear attention equals the naive loops at lengths and widths around chunks and vectors, on each level") {
+  on_each_level([] {
+    for (Index n : {1, 2, 3, 15, 16, 17, 31, 32, 33, 63, 64, 65, 97, 128, 130, 257}) {
+      check_against_naive({1, 1, 1, n, n, 8, 8}, {.causal = true});
+      check_against_naive({1, 2, 1, n, 70, 5, 9}, {});
+      check_against_naive({2, 1, 1, 35, n, 9, 5}, {.causal = true});
+      check_against_naive({1, 1, 1, n, 40, 6, 7}, {.causal = true});
+    }
+    for (Index d : {1, 3, 4, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130}) {
+      check_against_naive({1, 1, 1, 70, 70, d, 16}, {.causal = true});
+      check_against_naive({1, 1, 1, 37, 69, 16, d}, {});
+    }
+    for (const FeatureMap map : kMaps) {
+      check_against_naive({2, 2, 2, 100, 100, 12, 10}, {.feature_map = map, .causal = true});
+      check_against_naive({2, 2, 2, 30, 70, 12, 10}, {.feature_map = map, .eps = 1e-3});
+    }
+    check_against_naive({1, 1, 1, 500, 1000, 64, 64}, {.causal = true});
+    check_against_naive({1, 1, 1, 1000, 500, 32, 64}, {.causal = true});  // rows without keys first
+  });
+}
+
+TEST_CASE("linear attention takes lengths, masks, key biases and grouped heads together, on each level") {
+  on_each_level([] {
+    for (const AttentionSize& s :
+         {AttentionSize{2, 4, 2, 35, 67, 8, 12}, AttentionSize{2, 4, 1, 90, 90, 16, 16}, {2, 2, 2, 70, 20, 3, 3}})
+      for (int bits = 1; bits < 16; ++bits) {
+        LinearAttentionOptions o;
+        if (bits & 1) o.causal = true;
+        if (bits & 2) o.key_lengths = Tensor::from<std::int32_t>({static_cast<double>(s.keys - 3), 5});
+        if (bits & 4) o.key_mask = random_mask({s.batch, s.keys}, 0.6, 3);
+        if (bits & 8)
+          o.key_bias = Rng(5).normal(bits & 4 ? Shape{s.batch, 1, s.keys} : Shape{s.keys}, 0, 1, DType::float64);
+        CAPTURE(bits);
+        const AttentionData x = random_attention(s);
+        const AttentionResult wanted = naive_linear(x, o);
+        const AttentionResult doubles = run_linear(x, o), floats = run_linear(x, o, DType::float32, true);
+        CHECK(attention_error(doubles, wanted) < 1e-12);
+        CHECK(attention_error(floats, wanted) < 3e-6);
+        if (o.key_bias.defined())
+          CHECK(worst(doubles.dbias, detail::sum_to(wanted.dbias, o.key_bias.shape()), 0, 1e-12) < 1);
+      }
+  });
+}
+
+TEST_CASE("linear attention passes gradcheck in float64") {
+  const AttentionSize s{2, 4, 2, 5, 7, 3, 4};
+  const Tensor bias = Rng(4).normal({2, 1, 7}, 0, 1, DType::float64);
+  for (const FeatureMap map : kMaps) {
+    const AttentionData x = data_for(s, map);
+    const LinearAttentionOptions cases[] = {
+        {.feature_map = map},
+        {.feature_map = map, .causal = true},
+        {.feature_map = map, .eps = 0.1, .key_lengths = Tensor::from<std::int32_t>({7, 2})},
+        {.feature_map = map, .causal = true, .key_mask = random_mask({2, 7}, 0.6, 10)}};
+    for (const LinearAttentionOptions& o : cases) {
+      gradcheck([&](const std::vector<Tensor>& in) { return linear_attention(in[0], in[1], in[2], o); },
+                {x.q, x.k, x.v});
+      gradcheck(
+          [&](const std::vector<Tensor>& in) {
+            LinearAttentionOptions with = o;
+            with.key_bias = in[3];
+            return linear_attention_merged(in[0], in[1], in[2], with);
+          },
+          {x.q, x.k, x.v, bias});
+    }
+  }
+}
+
+TEST_CASE("linear attention: what is masked may be NaN, later keys change nothing, empty rows are zeros") {
+  on_each_level([] {
+    const AttentionSize s{2, 2, 1, 150, 150, 7, 9};
+    const AttentionData x = random_attention(s);
+    for (const DType dtype : {DType::float32, DType::float64}) {
+      LinearAttentionOptions o{.causal = true, .key_lengths = Tensor::from<std::int32_t>({150, 80})};
+      const AttentionResult clean = run_linear(x, o, dtype);
+      AttentionData dirty = x;
+      dirty.k = x.k.clone(), dirty.v = x.v.clone();
+      dirty.k[1].slice(1, 80, 150).fill_(kNaN);
+      dirty.v[1].slice(1, 80, 150).fill_(kNaN);
+      const AttentionResult masked = run_linear(dirty, o, dtype);
+      CHECK(same_bits(masked.out, clean.out));
+      CHECK(same_bits(masked.dq, clean.dq));
+      CHECK(same_bits(masked.dk, clean.dk));
+      CHECK(same_bits(masked.dv, clean.dv));
+      // Keys and values after query 99 do not reach it, whatever they are.
+      LinearAttentionOptions causal{.causal = true};
+      const Tensor before = linear_attention(x.q.to(dtype), x.k.to(dtype), x.v.to(dtype), causal);
+      AttentionData later = x;
+      later.k = x.k.clone(), later.v = x.v.clone();
+      later.k.slice(2, 100, 150).fill_(1e3);
+      later.v.slice(2, 100, 150).fill_(kNaN);
+      const Tensor after = linear_attention(later.q.to(dtype), later.k.to(dtype), later.v.to(dtype), causal);
+      CHECK(same_bits(after.slice(2, 0, 100).contiguous(), before.slice(2, 0, 100).contiguous()));
+      // No key at all.
+      o.key_lengths = Tensor::from<std::int32_t>({0, 3});
+      const AttentionResult none = run_linear(x, o, dtype);
+      for (const Tensor& t : {none.out, none.dq, none.dk, none.dv})
+        for (const double value : t[0].to_vector<double>()) CHECK_UNARY(value == 0);
+    }
+  });
+}
+
+TEST_CASE("linear attention at once equals chunks and token by token") {
+  on_each_level([] {
+    const AttentionSize s{2, 4, 2, 150, 150, 9, 11};
+    const AttentionData x = random_attention(s);
+    for (const DType dtype : {DType::float32, DType::float64}) {
+      const Tensor q = x.q.to(dtype), k = x.k.to(dtype), v = x.v.to(dtype);
+      const Tensor whole = linear_attention(q, k, v, {.causal = true});
+      for (const Index step : {1, 7, 64, 149}) {
+        CAPTURE(step);
+        LinearAttentionSums state;
+        std::vector<Tensor> parts;
+        for (Index i = 0; i < 150; i += step) {
+          const Index end = std::min<Index>(150, i + step);
+          parts.push_back(linear_attention_step(q.slice(2, i, end), k.slice(2, i, end), v.slice(2, i, end), state));
+        }
+        CHECK(close(concatenate(parts, 2), whole, 0, dtype == DType::float32 ? 3e-6 : 1e-13));
+      }
+    }
+  });
+}
+
+TEST_CASE("linear attention has the same bits at any number of threads") {
+  const AttentionData x = random_attention({2, 4, 2, 300, 300, 33, 40});
+  const int before = threads();
+  set_threads(1);
+  const AttentionResult one = run_linear(x, {.causal = true}, DType::float32);
+  for (const int n : {2, 3, 8}) {
+    set_threads(n);
+    const AttentionResult many = run_linear(x, {.causal = true}, DType::float32);
+    CHECK(same_bits(many.out, one.out));
+    CHECK(same_bits(many.dq, one.dq));
+    CHECK(same_bits(many.dk, one.dk));
+    CHECK(same_bits(many.dv, one.dv));
+  }
+  set_threads(before);
+}
+
+TEST_CASE("linear attention's memory grows with the length, not its square") {
+  const auto bytes_at = [](Index n) {
+    const AttentionData x = random_attention({1, 1, 1, n, n, 16, 16});
+    const Tensor q = x.q.to(DType::float32), k = x.k.to(DType::float32), v = x.v.to(DType::float32);
+    const std::size_t start = memory_use().current;
+    reset_peak_memory();
+    Tape tape;
+    const Tensor y = linear_attention(tape.watch(q), tape.watch(k), tape.watch(v), {.causal = true});
+    tape.backward(y, y.detach());
+    return static_cast<double>(memory_use().peak - start);
+  };
+  const double at_1024 = bytes_at(1024), at_8192 = bytes_at(8192);
+  CHECK(at_8192 < 9.5 * at_1024);
+  CHECK(at_8192 < 8192.0 * 16 * 4 * 12);  // a dozen tensors as large as q
+}
+
+TEST_CASE("linear attention names what is wrong") {
+  const Tensor x = Tensor::ones({2, 2, 3, 4});
+  LinearAttentionSums state;
+  CHECK(contains(error_of([&] { linear_attention(x[0], x, x); }), "linear_attention: q is [2, 3, 4]"));
+  CHECK(contains(error_of([&] { linear_attention(x, x, x, {.eps = -1}); }), "eps is -1; it must be in [0, 1)"));
+  CHECK(contains(error_of([&] { linear_attention(x, x, x, {.key_lengths = Tensor::ones({3}, DType::int32)}); }),
+                 "key_lengths is [3] int32; it must be [2] int32"));
+  CHECK(contains(error_of([&] { linear_attention(x, x, x, {.key_bias = Tensor::ones({5})}); }),
+                 "key_bias is [5] float32"));
+  CHECK(contains(error_of([&] { linear_attention_step(x, x.slice(2, 0, 2), x.slice(2, 0, 2), state); }),
+                 "a step takes as many queries as keys"));
+  linear_attention_step(x, x, x, state);
+  const Tensor other = Tensor::ones({2, 2, 1, 5});
+  CHECK(contains(error_of([&] { linear_attention_step(other, other, other, state); }), "but the state holds"));
+  CHECK(state.sums.shape() == Shape{2, 2, 4, 4});
+}

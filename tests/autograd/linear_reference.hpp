@@ -1,0 +1,120 @@
+// Linear attention term by term, in plain loops over all pairs.
+#pragma once
+#include <cmath>
+#include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/linear_attention.hpp>
+#include <heed/autograd/shape_ops.hpp>
+
+#include "attention_reference.hpp"
+
+namespace heed::test {
+
+inline constexpr FeatureMap kMaps[] = {FeatureMap::elu, FeatureMap::relu, FeatureMap::softplus, FeatureMap::identity};
+
+inline double feature(FeatureMap map, double x) {
+  switch (map) {
+    case FeatureMap::elu: return x < 0 ? std::exp(x) : x + 1;
+    case FeatureMap::relu: return std::max(x, 0.0);
+    case FeatureMap::softplus: return std::log1p(std::exp(-std::fabs(x))) + std::max(x, 0.0);
+    default: return x;
+  }
+}
+inline double slope(FeatureMap map, double x) {
+  switch (map) {
+    case FeatureMap::elu: return x < 0 ? std::exp(x) : 1;
+    case FeatureMap::relu: return x > 0 ? 1 : 0;
+    case FeatureMap::softplus: return 1 / (1 + std::exp(-x));
+    default: return 1;
+  }
+}
+
+// Term by term: o_i = sum_j w_ij v_j, w_ij = a_ij / (sum_j a_ij + eps), a_ij = exp(b_j) f(q_i) . f(k_j).
+inline AttentionResult naive_linear(const AttentionData& x, const LinearAttentionOptions& o) {
+  const Index B = x.q.dim(0), H = x.q.dim(1), T = x.q.dim(2), D = x.q.dim(3), Hk = x.k.dim(1), S = x.k.dim(2),
+              V = x.v.dim(3);
+  const auto zeros = [](const Shape& shape) { return Tensor::zeros(shape, DType::float64); };
+  AttentionResult r{zeros(x.dout.shape()), zeros(x.q.shape()), zeros(x.k.shape()),
+                    zeros(x.v.shape()),    zeros({B, H, S}),   zeros({B, H, T, S})};
+  const Tensor q = x.q.dense(), k = x.k.dense(), v = x.v.dense(), dout = x.dout.dense();
+  const Tensor bias = o.key_bias.defined() ? o.key_bias.detach().expand({B, H, S}) : Tensor();
+  for (Index b = 0; b < B; ++b)
+    for (Index h = 0; h < H; ++h)
+      for (Index i = 0; i < T; ++i) {
+        const Index g = h / (H / Hk), row = (b * H + h) * T + i;
+        const double *qi = q.ptr<double>() + row * D, *gi = dout.ptr<double>() + row * V;
+        std::vector<Index> seen;
+        std::vector<double> a;
+        double sum = 0;
+        for (Index j = 0; j < S; ++j) {
+          if (o.causal && j > i + S - T) continue;
+          if (o.key_lengths.defined() && j >= static_cast<Index>(o.key_lengths.at({b}))) continue;
+          if (o.key_mask.defined() && o.key_mask.at({b, j}) == 0) continue;
+          double w = 0;
+          for (Index c = 0; c < D; ++c)
+            w +=
+                feature(o.feature_map, qi[c]) * feature(o.feature_map, k.ptr<double>()[((b * Hk + g) * S + j) * D + c]);
+          if (bias.defined()) w *= std::exp(bias.at({b, h, j}));
+          seen.push_back(j);
+          a.push_back(w);
+          sum += w;
+        }
+        if (sum == 0) continue;
+        const double d = sum + o.eps;
+        std::vector<double> dw(a.size());
+        double mean = 0;
+        for (std::size_t n = 0; n < seen.size(); ++n) {
+          const Index at = ((b * Hk + g) * S + seen[n]) * V;
+          for (Index c = 0; c < V; ++c) {
+            r.out.ptr<double>()[row * V + c] += a[n] / d * v.ptr<double>()[at + c];
+            r.dv.ptr<double>()[at + c] += a[n] / d * gi[c];
+            dw[n] += gi[c] * v.ptr<double>()[at + c];
+          }
+          mean += a[n] / d * dw[n];
+          r.weights.ptr<double>()[row * S + seen[n]] = a[n] / d;
+        }
+        for (std::size_t n = 0; n < seen.size(); ++n) {
+          const double da = (dw[n] - mean) / d, factor = bias.defined() ? std::exp(bias.at({b, h, seen[n]})) : 1;
+          r.dbias.ptr<double>()[(b * H + h) * S + seen[n]] += da * a[n];
+          for (Index c = 0; c < D; ++c) {
+            const Index at = ((b * Hk + g) * S + seen[n]) * D + c;
+            const double qc = qi[c], kc = k.ptr<double>()[at];
+            r.dq.ptr<double>()[row * D + c] += da * factor * slope(o.feature_map, qc) * feature(o.feature_map, kc);
+            r.dk.ptr<double>()[at] += da * factor * slope(o.feature_map, kc) * feature(o.feature_map, qc);
+          }
+        }
+      }
+  return r;
+}
+
+inline AttentionResult run_linear(const AttentionData& x, LinearAttentionOptions o, DType dtype = DType::float64,
+                                  bool merged = false) {
+  Tape tape;
+  const Tensor q = tape.watch(x.q.to(dtype)), k = tape.watch(x.k.to(dtype)), v = tape.watch(x.v.to(dtype));
+  if (o.key_bias.defined()) o.key_bias = tape.watch(o.key_bias.to(dtype));
+  const Tensor dout = x.dout.to(dtype);
+  AttentionResult r;
+  if (merged) {
+    const Tensor y = linear_attention_merged(q, k, v, o);
+    tape.backward(y, dout.transpose(1, 2).reshape(y.shape()));
+    r.out = y.view({y.dim(0), y.dim(1), q.dim(1), v.dim(3)}).transpose(1, 2).detach();
+  } else {
+    const Tensor y = linear_attention(q, k, v, o);
+    tape.backward(y, dout);
+    r.out = y.detach();
+  }
+  r.dq = tape.grad(q), r.dk = tape.grad(k), r.dv = tape.grad(v);
+  if (o.key_bias.defined()) r.dbias = tape.grad(o.key_bias);
+  return r;
+}
+
+// Queries and keys that the map may take: identity wants features, which are not negative.
+inline AttentionData data_for(const AttentionSize& s, FeatureMap map, std::uint64_t seed = 7) {
+  AttentionData x = random_attention(s, seed);
+  if (map == FeatureMap::identity) {
+    x.q = x.q * x.q;
+    x.k = x.k * x.k;
+  }
+  return x;
+}
+
+}  // namespace heed::test
