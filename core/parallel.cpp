@@ -21,7 +21,8 @@
 #endif
 
 #if defined(HEED_THREAD_SANITIZER)
-#include <sanitizer/tsan_interface.h>
+extern "C" void __tsan_acquire(void* address);
+extern "C" void __tsan_release(void* address);
 // What TBB's headers do among themselves is not reported, nor its library's memset when threads come and go.
 extern "C" const char* __tsan_default_suppressions();
 extern "C" const char* __tsan_default_suppressions() {
