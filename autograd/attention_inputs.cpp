@@ -1,4 +1,5 @@
 #include <heed/autograd/attention_inputs.hpp>
+#include <heed/autograd/elementwise.hpp>
 
 namespace heed::detail {
 
@@ -33,6 +34,16 @@ Tensor unit_rows(const Tensor& x) { return x.dim(-1) <= 1 || x.strides()[-1] == 
 
 Tensor heads_of(const Tensor& y, bool merged, Index heads) {
   return merged ? y.view({y.dim(0), y.dim(1), heads, y.dim(2) / heads}).transpose(1, 2) : y;
+}
+
+Tensor without_padding(In k, const Tensor& key_lengths, const Tensor& key_mask) {
+  Tensor dead;  // [B, S]
+  if (key_lengths.defined()) dead = Tensor::arange(k.dim(2)) >= key_lengths.unsqueeze(1);
+  if (key_mask.defined()) {
+    const Tensor masked = logical_not(key_mask);
+    dead = dead.defined() ? logical_or(dead, masked) : masked;
+  }
+  return dead.defined() ? masked_fill(k, dead.unsqueeze(1).unsqueeze(3), 0) : k.tensor();
 }
 
 }  // namespace heed::detail

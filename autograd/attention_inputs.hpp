@@ -17,4 +17,9 @@ Tensor unit_rows(const Tensor& x);
 // [B, T, H * Dv] seen as [B, H, T, Dv] where it is `merged`; else y itself.
 Tensor heads_of(const Tensor& y, bool merged, Index heads);
 
+// k [B, Hk, S, D] with zeros for the keys that key_lengths and key_mask (checked; either may be undefined) leave out:
+// what padding holds, NaN included, must not reach the gradient of what is computed from keys before the attention. k
+// itself where there is neither.
+Tensor without_padding(In k, const Tensor& key_lengths, const Tensor& key_mask);
+
 }  // namespace heed::detail

@@ -7,15 +7,17 @@
 namespace heed {
 
 // What is applied to queries and keys, element by element. elu is elu(x) + 1, computed as exp(min(x, 0)) + max(x, 0);
-// identity is for features that are computed before, which must not be negative.
-enum class FeatureMap { identity, elu, relu, softplus };
+// identity is for features that are computed before, which must not be negative. exp is never computed by itself, so
+// that no x is too large: it is also for features that are known by their logarithms (core/kernels/log_attention.hpp).
+// poly2 is x (x) x, all products of two elements, whose product is (q . k)^2; its state is D times as large.
+enum class FeatureMap { identity, elu, relu, softplus, exp, poly2 };
 
 // Keys that are masked have no effect at all, even if they are NaN; a query without any key gives zeros and passes no
 // gradient on.
 struct LinearAttentionOptions {
   FeatureMap feature_map = FeatureMap::elu;
   bool causal = false;      // query i sees keys j <= i + S - T: the ends are aligned
-  double eps = 1e-6;        // added to the denominator
+  double eps = 1e-6;        // added to the denominator; not for exp, where the largest weight counts as about 1
   Tensor key_lengths = {};  // int32 [B]: keys of sequence b from key_lengths[b] on are padding
   Tensor key_mask = {};     // bool8 [B, S], true: may be attended to
   Tensor key_bias = {};     // broadcasts to [B, H, S]: exp(key_bias) is a factor of the keys' features
@@ -31,12 +33,20 @@ Tensor linear_attention_merged(In q, In k, In v, const LinearAttentionOptions& o
 
 // What linear attention keeps of the keys and values seen so far: its size does not grow with their number.
 struct LinearAttentionSums {
-  Tensor sums;   // [B, H, D, Dv]: sum over keys of f(k) v^T
-  Tensor norms;  // [B, H, D]: sum over keys of f(k)
+  Tensor sums;    // [B, H, D, Dv]: sum over keys of f(k) v^T
+  Tensor norms;   // [B, H, D]: sum over keys of f(k)
+  Tensor maxima;  // [B, H, D]: of exp only: the largest k so far, whose exp is a divisor of both sums
 };
 
 // Goes on from `state` (undefined tensors: nothing seen so far) with T new positions, causally, and leaves their sums
 // there: q, k [B, H or Hk, T, D], v [B, Hk, T, Dv] -> [B, H, T, Dv]. No gradient.
 Tensor linear_attention_step(In q, In k, In v, LinearAttentionSums& state, const LinearAttentionOptions& options = {});
+
+// Efficient attention (Shen et al., "Efficient attention: attention with linear complexities", 2018):
+// softmax_d(q) (softmax_n(k)^T v), the softmax of queries over their features, of keys over the positions. Causal is
+// its relative: row i is what it gives for the keys j <= i. No feature map and no eps; a key bias is added to k.
+Tensor efficient_attention(In q, In k, In v, const LinearAttentionOptions& options = {});
+Tensor efficient_attention_step(In q, In k, In v, LinearAttentionSums& state,
+                                const LinearAttentionOptions& options = {});
 
 }  // namespace heed

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <heed/autograd/norms.hpp>
 #include <heed/core/kernels/norm.hpp>
 #include <heed/core/parallel.hpp>
@@ -99,6 +100,11 @@ void rms_norm_backward(Grads& d, const Tensor& dy, const Tensor& x, const Tensor
   visit_floating(x.dtype(), [&](auto t) { backward<decltype(t)>(dx, dweight, {}, dy, x, weight, {}, rstd); });
 }
 
+void normalize_backward(Grads& d, const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& rstd) {
+  const Target dx = d.dense(0);
+  visit_floating(x.dtype(), [&](auto t) { backward<decltype(t)>(dx, {}, {}, dy, x, weight, {}, rstd); });
+}
+
 Tensor dense_if_any(const Tensor& x) { return x.defined() ? x.dense() : x; }
 
 }  // namespace
@@ -128,6 +134,27 @@ Tensor rms_norm(In x, In weight, double eps) {
   Tensor mean, rstd = Tensor::empty({x.rows()}, x.dtype());
   visit_floating(x.dtype(), [&](auto t) { forward<decltype(t)>(y, mean, rstd, xd, w, {}, eps); });
   record("rms_norm", x.where(), y, {x, weight}, saved(xd, w, rstd), rms_norm_backward);
+  return y;
+}
+
+// y = x / |x| = rms_norm(x) with the weight 1 / sqrt(n) and no eps. Where |x| is 0, rms_norm divides by it: there y and
+// rstd become 0, and with rstd the gradient.
+Tensor normalize(In x) {
+  check_input("normalize", x, 0);
+  const Index n = x.dim(-1), rows = x.rows();
+  const Tensor xd = x->dense(), w = Tensor::full({n}, 1 / std::sqrt(static_cast<double>(n)), x.dtype());
+  Tensor y = Tensor::empty(x.shape(), x.dtype());
+  Tensor mean, rstd = Tensor::empty({rows}, x.dtype());
+  visit_floating(x.dtype(), [&](auto t) {
+    using T = decltype(t);
+    forward<T>(y, mean, rstd, xd, w, {}, 0);
+    for (Index r = 0; r < rows; ++r) {
+      if (!std::isinf(rstd.ptr<T>()[r])) continue;
+      rstd.ptr<T>()[r] = 0;
+      std::fill_n(y.ptr<T>() + r * n, n, T(0));
+    }
+  });
+  record("normalize", x.where(), y, {x}, saved(xd, w, rstd), normalize_backward);
   return y;
 }
 

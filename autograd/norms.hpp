@@ -13,4 +13,8 @@ Tensor layer_norm(In x, In weight, In bias, double eps = 1e-5);
 // Zhang and Sennrich, "Root mean square layer normalization", NeurIPS 2019.
 Tensor rms_norm(In x, In weight, double eps = 1e-6);
 
+// y = x / |x|, the direction of the last axis: x [..., n], n of 1 or more. Where |x| is 0, or so small that its square
+// is, y is 0 and passes no gradient on.
+Tensor normalize(In x);
+
 }  // namespace heed

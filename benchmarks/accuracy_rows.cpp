@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 #include <heed/autograd/activations.hpp>
+#include <heed/autograd/additive_attention.hpp>
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/cumulative.hpp>
 #include <heed/autograd/dropout.hpp>
@@ -19,6 +20,7 @@
 #include <heed/autograd/softmax.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/random.hpp>
+#include <heed/layers/attention/sparse.hpp>
 #include <limits>
 
 namespace heed::bench {
@@ -141,6 +143,21 @@ void add_positions_and_dropout(std::vector<AccuracyRow>& rows) {
                     [causal](const Tensors& t) { return linear_attention(t[0], t[1], t[2], {.causal = causal}); },
                     {q, k, v},
                     Against::largest});
+  const auto row = [&](const char* name, std::function<Tensor(const Tensors&)> f, std::vector<Tensor> inputs) {
+    rows.push_back({name, "2 x 3 heads of 97 x 40", std::move(f), std::move(inputs), Against::largest});
+  };
+  row("linear attention, exp, causal",
+      [](const Tensors& t) {
+        return linear_attention(t[0], t[1], t[2], {.feature_map = FeatureMap::exp, .causal = true});
+      },
+      {q, k, v});
+  row("efficient attention, causal",
+      [](const Tensors& t) { return efficient_attention(t[0], t[1], t[2], {.causal = true}); }, {q, k, v});
+  row("additive attention, causal",
+      [](const Tensors& t) { return additive_attention(t[0], t[1], t[2], t[3], {.causal = true}); },
+      {q, k, v, uniform({3, 40}, -2, 2, 4)});
+  row("window attention of 20, causal",
+      [](const Tensors& t) { return window_attention(t[0], t[1], t[2], {.window = 20}, {.causal = true}); }, {q, k, v});
   rows.push_back({"rope",
                   "2 x 3 heads of 97 x 40",
                   [](const Tensors& t) { return rope(t[0], {.offset = 900}); },

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/kernels/linear_attention.hpp>
+#include <heed/core/kernels/log_attention.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/pool.hpp>
 
 namespace heed::kernels {
 HEED_KERNEL_TABLE(LinearTable, linear_attention_table)
-}
+HEED_KERNEL_TABLE(LogTable, log_attention_table)
+}  // namespace heed::kernels
 
 namespace heed::detail {
 namespace {
@@ -23,11 +25,15 @@ using kernels::LinearProblem;
 constexpr double kGrainFlops = 2e6;  // some 10 microseconds
 
 template <class T>
-const LinearKernels<T>& kernels_of() {
+const LinearKernels<T>& kernels_of(LinearKind kind) {
   if constexpr (std::is_same_v<T, float>)
-    return kernels::linear_attention_table().f32;
+    return kind == LinearKind::features ? kernels::linear_attention_table().f32
+           : kind == LinearKind::logs   ? kernels::log_attention_table().logs_f32
+                                        : kernels::log_attention_table().efficient_f32;
   else
-    return kernels::linear_attention_table().f64;
+    return kind == LinearKind::features ? kernels::linear_attention_table().f64
+           : kind == LinearKind::logs   ? kernels::log_attention_table().logs_f64
+                                        : kernels::log_attention_table().efficient_f64;
 }
 
 template <class T>
@@ -95,14 +101,16 @@ class States {
   Scratch<T> data_;
 };
 
-// Between a state in memory and S [B, H, D, Dv] and z [B, H, D]. Undefined tensors are left alone.
+// Between a state in memory and S [B, H, D, Dv], z [B, H, D] and maxima [B, H, D]. Undefined tensors are left alone.
 template <class T, class Copy>
-void copy_sums(const LinearProblem<T>& p, const LinearPlan& plan, const Tensor& sums, const Tensor& norms, Index head,
-               T* state, Copy&& copy) {
+void copy_sums(const LinearProblem<T>& p, const LinearPlan& plan, const Tensor& sums, const Tensor& norms,
+               const Tensor& maxima, Index head, T* state, Copy&& copy) {
   if (!sums.defined()) return;
   for (Index c = 0; c < p.width; ++c)
     copy(state + c * plan.state_row, sums.ptr<T>() + (head * p.width + c) * p.value_width, p.value_width);
-  copy(state + p.width * plan.state_row, norms.ptr<T>() + head * p.width, p.width);
+  T* z = state + p.width * plan.state_row;
+  copy(z, norms.ptr<T>() + head * p.width, p.width);
+  if (maxima.defined()) copy(z + plan.vector_size, maxima.ptr<T>() + head * p.width, p.width);
 }
 
 // Heads [first, last) of a batch, one span of each.
@@ -137,14 +145,14 @@ void each_step(const LinearProblem<T>& p, const LinearPlan& plan, const Spans& s
 
 template <class T>
 void forward(const LinearCall& x, const LinearSums& sums, Tensor& out, LinearKept& kept) {
-  const LinearKernels<T>& kernel = kernels_of<T>();
+  const LinearKernels<T>& kernel = kernels_of<T>(x.kind);
   const LinearProblem<T> p = problem_of<T>(x);
   const LinearPlan plan = kernel.plan(p);
   const Spans spans = spans_of(p.batch * p.heads, plan.steps, kernel.sum_keys != nullptr);
   States<T> states(kernel, p, plan, spans);
   const HeadRows<T> y = rows_of<T>(out);
   for (Index i = 0; i < spans.heads; ++i)
-    copy_sums(p, plan, sums.before, sums.norms_before, i, states.at(i, 0),
+    copy_sums(p, plan, sums.before, sums.norms_before, sums.maxima_before, i, states.at(i, 0),
               [](T* to, const T* from, Index n) { std::copy_n(from, n, to); });
   if (spans.per_head > 1) {
     each_step(p, plan, spans, p.heads, 2, false, [&](const Task& t, Index s, Index, T* scratch) {
@@ -161,13 +169,13 @@ void forward(const LinearCall& x, const LinearSums& sums, Tensor& out, LinearKep
                      states.at(t.batch * p.heads + h, t.span), scratch);
   });
   for (Index i = 0; i < spans.heads; ++i)
-    copy_sums(p, plan, sums.after, sums.norms_after, i, states.at(i, spans.per_head - 1),
+    copy_sums(p, plan, sums.after, sums.norms_after, sums.maxima_after, i, states.at(i, spans.per_head - 1),
               [](const T* from, T* to, Index n) { std::copy_n(from, n, to); });
 }
 
 template <class T>
 void backward(const LinearCall& x, const Tensor& out, const Tensor& dout, const LinearKept& kept, LinearSinks& d) {
-  const LinearKernels<T>& kernel = kernels_of<T>();
+  const LinearKernels<T>& kernel = kernels_of<T>(x.kind);
   const LinearProblem<T> p = problem_of<T>(x);
   const LinearGradients<T> g{rows_of<const T>(out),
                              rows_of<const T>(dout),
@@ -205,7 +213,7 @@ void backward(const LinearCall& x, const Tensor& out, const Tensor& dout, const 
 }  // namespace
 
 LinearKept linear_attention_keeps(const LinearCall& x) {
-  const auto plan = [&]<class T>(T) { return kernels_of<T>().plan(problem_of<T>(x)); };
+  const auto plan = [&]<class T>(T) { return kernels_of<T>(x.kind).plan(problem_of<T>(x)); };
   const LinearPlan steps = x.q.dtype() == DType::float32 ? plan(float{}) : plan(double{});
   const Index heads = x.q.dim(0) * x.q.dim(1);
   return {Tensor::empty({x.q.dim(0), x.q.dim(1), x.q.dim(2)}, x.q.dtype()),

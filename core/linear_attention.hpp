@@ -7,21 +7,26 @@ namespace heed::detail {
 
 enum class LinearMap { identity, elu, relu, softplus };
 
+// features: q and k go through the map. logs, efficient: q and k are what kernels/log_attention.hpp says.
+enum class LinearKind { features, logs, efficient };
+
 // Already checked: q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] of one dtype, float32 or float64, with a last axis
 // of stride 1; Hk divides H.
 struct LinearCall {
   Tensor q, k, v;
   Tensor lengths;   // int32 [B], contiguous, or undefined
   Tensor key_mask;  // bool8 [B, S], contiguous, or undefined
-  Tensor weight;    // [B, H, S], contiguous: factors of f(k), or undefined
+  Tensor weight;    // [B, H, S], contiguous: factors of f(k), or what is added to logarithms; or undefined
+  LinearKind kind = LinearKind::features;
   LinearMap map = LinearMap::elu;
   double eps = 1e-6;
   bool causal = false;
 };
 
-// Sums over keys: S [B, H, D, Dv] and z [B, H, D]. Undefined: none before, not asked for after.
+// Sums over keys: S [B, H, D, Dv], z [B, H, D] and, of logarithms, their maxima [B, H, D]. Undefined: none before, not
+// asked for after.
 struct LinearSums {
-  Tensor before, norms_before, after, norms_after;
+  Tensor before, norms_before, maxima_before, after, norms_after, maxima_after;
 };
 
 // What backward wants of forward.

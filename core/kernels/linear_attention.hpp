@@ -38,7 +38,8 @@ struct LinearProblem {
 // see (without the triangle, all keys), then queries, with their own keys where causal.
 struct LinearPlan {
   int64_t key_steps, steps;       // those of keys alone, and all; at least one is of queries
-  int64_t state_row, state_size;  // of a state in memory: `width` rows of S (or P), then z (or r), in elements
+  // Of a state in memory, in elements: `width` rows of S (or P), then z (or r), and the maxima of logarithms.
+  int64_t state_row, vector_size, state_size;
   int64_t kept;                   // states a head, S before a step of queries, that forward keeps for backward
   size_t scratch;                 // in elements, of any task
 };

@@ -106,8 +106,12 @@ LmFlags::LmFlags()
   counted(add("heads", s.heads, "Attention heads; must divide the width [by preset]"), 1);
   counted(add("width", s.width, "Size of a token's vector [by preset]"), 1);
   counted(add("context", s.context, "Tokens that the model sees at once [by preset; stories 144]"), 1);
-  add_choice("attention", s.attention, "Attention mechanism [softmax]", mechanism_names());
-  add_choice("feature-map", s.feature_map, "Of linear attention [elu]", {"elu", "relu", "softplus"});
+  std::string mechanisms;
+  for (const std::string& name : mechanism_names()) mechanisms += (mechanisms.empty() ? "" : ", ") + name;
+  add("attention", s.attention, "Attention mechanism: " + mechanisms + " (docs/attention.md) [softmax]")
+      ->type_name("NAME")
+      ->check(one_of(mechanism_names()));
+  add_choice("feature-map", s.feature_map, "Of linear attention [elu]", {"elu", "relu", "exp", "softplus", "poly2"});
   add_choice("norm", s.norm, "Normalisation [layer]", names(kNorms));
   add_choice("activation", s.activation, "Of the feed-forward part [gelu; gelu-tanh in gpt2]", names(kActivations));
   add_choice("positions", s.positions, "How a token's place is told [learned]", names(kPositions));
@@ -222,11 +226,15 @@ LmModel lm_model(const LmSettings& s, Index vocabulary) {
            .positions = kPositions.at(s.positions),
            .bias = s.bias},
           s.attention,
-          {.feature_map = s.feature_map}};
+          {.feature_map = s.feature_map, .seed = s.seed}};
 }
 
 GPT make_gpt(const LmModel& model, Rng& rng) {
-  return GPT(model.gpt, rng, mechanism_by_name(model.attention, model.mechanism));
+  MechanismOptions options = model.mechanism;
+  options.heads = model.gpt.heads;
+  if (model.gpt.heads > 0) options.head_size = model.gpt.width / model.gpt.heads;
+  options.context = model.gpt.context;
+  return GPT(model.gpt, rng, mechanism_by_name(model.attention, options));
 }
 
 std::string to_json(const LmModel& model) {

@@ -7,12 +7,19 @@
 
 namespace heed {
 
-// What mechanisms have beside their name; each takes what is its own.
+// What mechanisms have beside their name; each takes what is its own. 0: by the context, as said.
 struct MechanismOptions {
   std::string feature_map = "elu";  // linear
+  Index heads = 0, head_size = 0;   // of the layer: for mechanisms with parameters, favor and lsh
+  Index context = 0;                // the most positions: luong-location, and the sizes below
+  Index window = 0;                 // window, and lsh in each round: an eighth of the context, at least 4
+  Index stride = 0;                 // strided, and the blocks of fixed: the square root of the context
+  Index top_k = 16;                 // top-k
+  std::uint64_t seed = 1;           // of favor's features and lsh's rotations
 };
 
-// "softmax" or "linear". Throws Error for another name or an option that the mechanism cannot take.
+// One of mechanism_names(), all of which can be causal. Throws Error for another name, and for an option that the
+// mechanism needs and does not have, or cannot take.
 MechanismFactory mechanism_by_name(std::string_view name, const MechanismOptions& options = {});
 const std::vector<std::string>& mechanism_names();
 

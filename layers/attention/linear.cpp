@@ -6,10 +6,8 @@ namespace {
 constexpr struct {
   std::string_view name;
   FeatureMap map;
-} kMaps[] = {{"elu", FeatureMap::elu},
-             {"relu", FeatureMap::relu},
-             {"softplus", FeatureMap::softplus},
-             {"identity", FeatureMap::identity}};
+} kMaps[] = {{"elu", FeatureMap::elu}, {"relu", FeatureMap::relu},   {"softplus", FeatureMap::softplus},
+             {"exp", FeatureMap::exp}, {"poly2", FeatureMap::poly2}, {"identity", FeatureMap::identity}};
 
 }  // namespace
 
@@ -29,24 +27,32 @@ std::string_view name_of(FeatureMap map) {
 }
 
 Tensor LinearAttentionState::apply(In q, In k, In v) {
-  const Tensor y = linear_attention_step(q, k, v, sums_, options_);
+  const Tensor y = step_(q, k, v, sums_);
   length_ = Tensor::full({}, static_cast<double>(length() + k.dim(2)),
                          DType::int32);  // last: what is refused changes nothing
   return y;
 }
 
+LinearAttentionOptions linear_options(const AttentionCall& call, FeatureMap map, double eps) {
+  return {.feature_map = map,
+          .causal = call.causal,
+          .eps = eps,
+          .key_lengths = call.key_lengths,
+          .key_mask = call.key_mask,
+          .key_bias = call.bias.defined() && call.bias.rank() >= 2 ? call.bias.squeeze(-2) : call.bias};
+}
+
 Tensor LinearAttention::apply(In q, In k, In v, const AttentionCall& call) const {
-  // A bias a key: [..., 1, S], of which linear_attention wants [..., S].
-  const Tensor key_bias = call.bias.defined() && call.bias.rank() >= 2 ? call.bias.squeeze(-2) : call.bias;
   // The heads lie side by side in memory, so that merging them again is a view.
-  const Tensor y = linear_attention_merged(q, k, v,
-                                           {.feature_map = feature_map,
-                                            .causal = call.causal,
-                                            .eps = eps,
-                                            .key_lengths = call.key_lengths,
-                                            .key_mask = call.key_mask,
-                                            .key_bias = key_bias});
+  const Tensor y = linear_attention_merged(q, k, v, linear_options(call, feature_map, eps));
   return y.view({q.dim(0), q.dim(2), q.dim(1), v.dim(3)}).transpose(1, 2);
+}
+
+AttentionState LinearAttention::make_state() const {
+  return LinearAttentionState(
+      [options = linear_options({}, feature_map, eps)](In q, In k, In v, LinearAttentionSums& sums) {
+        return linear_attention_step(q, k, v, sums, options);
+      });
 }
 
 }  // namespace heed

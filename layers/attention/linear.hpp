@@ -8,27 +8,33 @@
 
 namespace heed {
 
-// "elu", "relu", "softplus" or "identity"; Error for another name.
+// "elu", "relu", "softplus", "exp", "poly2" or "identity"; Error for another name.
 FeatureMap feature_map(std::string_view name);
 std::string_view name_of(FeatureMap map);
 
-// The sums over all keys and values so far.
+// The decode state of linear attention and its relatives: the sums over all keys and values so far.
 class LinearAttentionState {
  public:
-  LinearAttentionState(FeatureMap map, double eps) : options_{.feature_map = map, .eps = eps} {}
+  using Step = std::function<Tensor(In q, In k, In v, LinearAttentionSums& sums)>;
+
+  explicit LinearAttentionState(Step step) : step_(std::move(step)) {}
   Tensor apply(In q, In k, In v);  // goes on with [B, Hk, T, D], causally: [B, H, T, Dv]
   Index length() const { return static_cast<Index>(length_.item()); }
   void members(auto&& visit) {
     visit.buffer("length", length_);
     visit.buffer("sums", sums_.sums);
     visit.buffer("norms", sums_.norms);
+    visit.buffer("maxima", sums_.maxima);
   }
 
  private:
-  LinearAttentionOptions options_;
+  Step step_;
   LinearAttentionSums sums_;
   Tensor length_ = Tensor::zeros({}, DType::int32);
 };
+
+// The options of linear attention for a call; a bias a key is [..., 1, S] there.
+LinearAttentionOptions linear_options(const AttentionCall& call, FeatureMap map = FeatureMap::elu, double eps = 1e-6);
 
 struct LinearAttention {
   FeatureMap feature_map = FeatureMap::elu;
@@ -39,13 +45,14 @@ struct LinearAttention {
     return {.causal = true,
             .key_mask = true,
             .key_bias = true,
+            .weights = true,
             .state = true,
             .cross = true,
             .grouped = true,
             .why = "the weights of single pairs are never there"};
   }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
-  AttentionState make_state() const { return LinearAttentionState(feature_map, eps); }
+  AttentionState make_state() const;
   void members(auto&&) {}
 };
 

@@ -1,3 +1,4 @@
+#include <heed/autograd/indexing.hpp>
 #include <heed/layers/attention/mechanism.hpp>
 
 namespace heed {
@@ -38,7 +39,11 @@ Tensor AttentionMechanism::weights(In q, In k, const AttentionCall& call) const 
           capabilities_.why.empty() ? "" : ": ", capabilities_.why);
   check_call(q, k, k, call);
   const NoTape guard;
-  return self_->weights(q, k, call);
+  if (Tensor own = self_->weights(q, k, call); own.defined()) return own;
+  // What each value gets: values of one element, 1 at a position of its own.
+  const Index keys = k.dim(2);
+  const Tensor one_each = one_hot(Tensor::arange(keys), keys, q.dtype());
+  return self_->apply(q, k, one_each.expand({k.dim(0), k.dim(1), keys, keys}), call);
 }
 
 AttentionState AttentionMechanism::make_state() const {

@@ -7,7 +7,7 @@
 //     // [B, H, T, D], [B, H, S, D], [B, H, S, Dv] -> [B, H, T, Dv]
 //     Tensor apply(In q, In k, In v, const AttentionCall& call) const;
 //     AttentionState make_state() const;  // where capabilities().state
-//     // [B, H, T, S], of the same call; where capabilities().weights
+//     // [B, H, T, S], of the same call; where capabilities().weights and apply() on unit values is not good enough
 //     Tensor weights(In q, In k, const AttentionCall& call) const;
 //     void members(auto&& visit);         // parameters and buffers, possibly none
 //   };

@@ -9,13 +9,15 @@
 
 namespace heed::test {
 
-inline constexpr FeatureMap kMaps[] = {FeatureMap::elu, FeatureMap::relu, FeatureMap::softplus, FeatureMap::identity};
+inline constexpr FeatureMap kMaps[] = {FeatureMap::elu, FeatureMap::relu, FeatureMap::softplus, FeatureMap::identity,
+                                       FeatureMap::exp};
 
 inline double feature(FeatureMap map, double x) {
   switch (map) {
     case FeatureMap::elu: return x < 0 ? std::exp(x) : x + 1;
     case FeatureMap::relu: return std::max(x, 0.0);
     case FeatureMap::softplus: return std::log1p(std::exp(-std::fabs(x))) + std::max(x, 0.0);
+    case FeatureMap::exp: return std::exp(x);
     default: return x;
   }
 }
@@ -24,6 +26,7 @@ inline double slope(FeatureMap map, double x) {
     case FeatureMap::elu: return x < 0 ? std::exp(x) : 1;
     case FeatureMap::relu: return x > 0 ? 1 : 0;
     case FeatureMap::softplus: return 1 / (1 + std::exp(-x));
+    case FeatureMap::exp: return std::exp(x);
     default: return 1;
   }
 }
@@ -59,7 +62,7 @@ inline AttentionResult naive_linear(const AttentionData& x, const LinearAttentio
           sum += w;
         }
         if (sum == 0) continue;
-        const double d = sum + o.eps;
+        const double d = sum + (o.feature_map == FeatureMap::exp ? 0 : o.eps);
         std::vector<double> dw(a.size());
         double mean = 0;
         for (std::size_t n = 0; n < seen.size(); ++n) {

@@ -1,3 +1,4 @@
+#include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/gradcheck.hpp>
 #include <heed/autograd/norms.hpp>
 #include <limits>
@@ -164,4 +165,35 @@ TEST_CASE("layer_norm and rms_norm: errors") {
                  "rms_norm: x is [2, 4] float32 but weight is [3] float32; it must be [4] float32"));
   CHECK(contains(error_of([&] { rms_norm(x.to(DType::bfloat16), w); }),
                  "rms_norm: x is [2, 4] bfloat16; it must be float32 or float64"));
+}
+
+TEST_CASE("normalize gives directions of length 1, and zeros without a gradient where there is none, on each level") {
+  on_each_level([] {
+    for (const Index n : {1, 2, 3, 7, 8, 9, 16, 17, 33, 100}) {
+      CAPTURE(n);
+      const Tensor x = normal({5, n}, 3), dy = normal({5, n}, 4);
+      Tensor wanted = Tensor::zeros({5, n}, DType::float64), gradient = Tensor::zeros({5, n}, DType::float64);
+      for (Index r = 0; r < 5; ++r) {
+        if (r == 2) x.slice(0, 2, 3).fill_(0);
+        double *row = x.ptr<double>() + r * n, *y = wanted.ptr<double>() + r * n, *d = dy.ptr<double>() + r * n;
+        double length = 0, along = 0;
+        for (Index j = 0; j < n; ++j) length += row[j] * row[j];
+        if (length == 0) continue;
+        length = std::sqrt(length);
+        for (Index j = 0; j < n; ++j) along += (y[j] = row[j] / length) * d[j];
+        for (Index j = 0; j < n; ++j) gradient.ptr<double>()[r * n + j] = (d[j] - y[j] * along) / length;
+      }
+      const auto f = [](const List& in) { return normalize(in[0]); };
+      const Run doubles = run(f, {x}, dy), floats = run(f, {x.to(DType::float32)}, dy.to(DType::float32));
+      CHECK(close(doubles.y, wanted, 1e-14, 1e-15));
+      CHECK(close(doubles.gradients[0], gradient, 1e-13, 1e-14));
+      CHECK(close(floats.y, wanted, 1e-6, 1e-7));
+      // One element's direction does not turn: its gradient is 0 but for rounding, which 1 / |x| enlarges.
+      CHECK(close(floats.gradients[0], gradient, 1e-5, n == 1 ? 1e-5 : 3e-6));
+      for (const double scale : {1e-15, 1e15})
+        CHECK(close(normalize((x * scale).to(DType::float32)), wanted, 1e-6, 1e-7));
+    }
+  });
+  gradcheck([](const List& in) { return normalize(in[0]); }, {normal({2, 3, 5}, 1)});
+  CHECK(normalize(Tensor::ones({0, 3})).shape() == Shape{0, 3});
 }

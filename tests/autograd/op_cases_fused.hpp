@@ -1,5 +1,8 @@
 // The rest of the table of op_cases.hpp: ops on shapes, products, fused ops, attention, members of Tensor.
 #pragma once
+#include <heed/autograd/additive_attention.hpp>
+#include <heed/autograd/sparse_attention.hpp>
+
 #include "tests/autograd/op_cases.hpp"
 
 namespace heed::test {
@@ -76,6 +79,7 @@ inline std::vector<OpCase> fused_cases() {
       {"layer_norm bare", rows, [](const List& x) { return layer_norm(x[0], Tensor(), Tensor()); },
        kNoScalar | kNotEmpty},
       {"rms_norm", {{3, N}, {N}}, [](const List& x) { return rms_norm(x[0], x[1]); }, kNoScalar | kNotEmpty, -2, 2, 1},
+      {"normalize", rows, [](const List& x) { return normalize(x[0]); }, kNoScalar | kNotEmpty},
       {"embedding",
        {{5, N}},
        [](const List& x) { return embedding(places({4}, axis_size(x[0], 0)), x[0]); },
@@ -141,6 +145,17 @@ inline std::vector<OpCase> fused_cases() {
   return list;
 }
 
+// Query i sees the keys i, i + 2, ...
+inline KeyLists every_other_key(const Tensor& q, const Tensor& k) {
+  std::vector<std::int32_t> offsets = {0}, keys;
+  for (Index i = 0; i < axis_size(q, 2); ++i) {
+    for (Index j = i; j < axis_size(k, 2); j += 2) keys.push_back(static_cast<std::int32_t>(j));
+    offsets.push_back(static_cast<std::int32_t>(keys.size()));
+  }
+  return {Tensor::from(offsets, {static_cast<Index>(offsets.size())}),
+          Tensor::from(keys, {static_cast<Index>(keys.size())})};
+}
+
 inline std::vector<OpCase> attention_cases() {
   const std::vector<Shape> width = {{2, 2, 3, N}, {2, 1, 4, N}, {2, 1, 4, N}},  // grouped-query
       length = {{1, 2, N, 3}, {1, 2, N, 3}, {1, 2, N, 2}}, keys = {{1, 2, 2, 3}, {1, 2, N, 3}, {1, 2, N, 2}};
@@ -155,6 +170,23 @@ inline std::vector<OpCase> attention_cases() {
          const Index n = axis_size(x[1], 2);
          return attention(x[0], x[1], x[2],
                           {.key_lengths = Tensor::full({1}, static_cast<double>(n) / 2, DType::int32), .dropout = 0.2});
+       },
+       kNoScalar | kHidesNan},
+      {"additive_attention",
+       {{2, 2, 3, N}, {2, 1, 4, N}, {2, 1, 4, N}, {2, N}},
+       [](const List& x) { return additive_attention(x[0], x[1], x[2], x[3]); },
+       kNoScalar | kNotEmpty},
+      {"additive_attention causal",
+       {{1, 2, N, 3}, {1, 2, N, 3}, {1, 2, N, 2}, {2, 3}},
+       [](const List& x) { return additive_attention(x[0], x[1], x[2], x[3], {.causal = true}); },
+       kNoScalar},
+      {"additive_attention masked",
+       {{1, 2, 2, 3}, {1, 2, N, 3}, {1, 2, N, 2}, {2, 3}},
+       [](const List& x) {
+         const Index n = axis_size(x[1], 2);
+         return additive_attention_merged(
+             x[0], x[1], x[2], x[3],
+             {.key_lengths = Tensor::full({1}, static_cast<double>(n) / 2, DType::int32), .dropout = 0.2});
        },
        kNoScalar | kHidesNan},
       {"linear_attention", width, [](const List& x) { return linear_attention(x[0], x[1], x[2]); },
@@ -176,6 +208,21 @@ inline std::vector<OpCase> attention_cases() {
        {{1, 2, 2, 3}, {1, 2, N, 3}, {1, 2, N, 2}, {2, N}},
        [](const List& x) { return linear_attention(x[0], x[1], x[2], {.key_bias = x[3]}); },
        kNoScalar,
+       -2,
+       2,
+       3},
+      {"sparse_attention", width,
+       [](const List& x) { return sparse_attention(x[0], x[1], x[2], every_other_key(x[0], x[1])); },
+       kNoScalar | kNotEmpty | kHidesNan},
+      {"sparse_attention of keys", keys,
+       [](const List& x) {
+         return sparse_attention_merged(x[0], x[1], x[2], every_other_key(x[0], x[1]), {.dropout = 0.2});
+       },
+       kNoScalar | kHidesNan},
+      {"sparse_attention biased",
+       {{1, 2, 2, 3}, {1, 2, N, 3}, {1, 2, N, 2}, {2, N}},
+       [](const List& x) { return sparse_attention(x[0], x[1], x[2], every_other_key(x[0], x[1]), {.bias = x[3]}); },
+       kNoScalar | kHidesNan,
        -2,
        2,
        3},

@@ -3,6 +3,7 @@
 
 #include <fstream>
 #include <heed/data/checkpoint.hpp>
+#include <heed/layers/attention/by_name.hpp>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -144,6 +145,23 @@ TEST_CASE("train_lm: every kind of model, optimizer, schedule, tokenizer and pre
     CHECK(log.back().contains("val_loss"));
     const Ran text = test::run(test::program("generate") + " --tokens 30 --checkpoint " + t.file("lm.h5"));
     CHECK(text.exit_code == 0);
+  }
+}
+
+TEST_CASE("train_lm: every causal mechanism trains, is saved and generates") {
+  const Training t;
+  for (const std::string& name : mechanism_names()) {
+    CAPTURE(name);
+    const std::string flags = "--attention " + name + " --dropout 0.1 --log " + t.file("log");
+    const Ran ran = t.run("--steps 20 " + flags);
+    INFO(ran.output);
+    REQUIRE(ran.exit_code == 0);
+    const std::vector<nlohmann::json> log = log_of(t.file("log"));
+    CHECK(log.back().at("loss") < log.front().at("loss"));
+    CHECK(nlohmann::json::parse(load_checkpoint(t.file("lm.h5")).text("config")).at("attention") == name);
+    const Ran text = test::run(test::program("generate") + " --tokens 40 --checkpoint " + t.file("lm.h5"));
+    CHECK(text.exit_code == 0);
+    std::filesystem::remove(t.file("lm.h5"));
   }
 }
 

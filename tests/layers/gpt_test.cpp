@@ -108,8 +108,10 @@ TEST_CASE("decoding gives the logits of the whole model") {
     Rng rng(2);
     GPTOptions o = small();
     o.positions = kinds[i % 3];
-    o.kv_heads = 1;
-    GPT model(o, rng, mechanism_by_name(mechanism));
+    const MechanismFactory make =
+        mechanism_by_name(mechanism, {.heads = o.heads, .head_size = o.width / o.heads, .context = o.context});
+    o.kv_heads = make(0, rng).capabilities().grouped ? 1 : 0;
+    GPT model(o, rng, make);
     to(model, DType::float64);
     const NoTape no_tape;
     const Tensor x = tokens({3, 8}, 11, 5), whole = model(x);

@@ -2,6 +2,9 @@
 #pragma once
 #include <functional>
 #include <heed/heed.hpp>
+#include <heed/layers/attention/bahdanau.hpp>
+#include <heed/layers/attention/cosine.hpp>
+#include <heed/layers/attention/luong.hpp>
 #include <heed/layers/model.hpp>
 #include <memory>
 #include <string>
@@ -143,6 +146,35 @@ inline std::vector<LayerCase> attention_layers() {
   return list;
 }
 
+// Mechanisms with parameters of their own, made for the sizes of heads.
+inline std::vector<LayerCase> mechanism_layers() {
+  using Layer = MultiHeadAttention;
+  using Make = std::function<AttentionMechanism(Index size, Rng & rng)>;
+  std::vector<LayerCase> list;
+  const auto add = [&](const char* name, const Make& make) {
+    list.push_back({std::string("MultiHeadAttention ") + name,
+                    [](Index n) {
+                      return std::vector<Shape>{{2, 3, n}};
+                    },
+                    [=](Index n, Rng& rng) {
+                      return any_layer(Layer({.width = n, .heads = 2}, rng, make(n / 2, rng)),
+                                       [](const Layer& l, const List& x) {
+                                         return l(x[0], {.causal = true, .key_lengths = lengths(x[0], 2)});
+                                       });
+                    },
+                    2});
+  };
+  add("luong-dot", [](Index, Rng&) { return LuongDot{}; });
+  add("luong-general", [](Index size, Rng& rng) { return LuongGeneral(2, size, rng); });
+  add("luong-concat", [](Index size, Rng& rng) { return LuongConcat(2, size, rng, {.units = 5}); });
+  add("luong-location", [](Index size, Rng& rng) { return LuongLocation(2, size, rng, {.positions = 4}); });
+  add("bahdanau", [](Index size, Rng& rng) { return BahdanauAttention(2, size, rng); });
+  add("bahdanau, normalized",
+      [](Index size, Rng& rng) { return BahdanauAttention(2, size, rng, {.units = 3, .normalized = true}); });
+  add("cosine", [](Index size, Rng& rng) { return CosineAttention(2, size, rng); });
+  return list;
+}
+
 inline std::vector<LayerCase> transformer_layers() {
   const auto encoded = [](Index n) { return std::vector<Shape>{{2, 3, n}}; };
   const auto decoded = [](Index n) { return std::vector<Shape>{{2, 3, n}, {2, 4, n}}; };
@@ -210,7 +242,7 @@ inline std::vector<LayerCase> transformer_layers() {
 inline const std::vector<LayerCase>& layer_cases() {
   static const std::vector<LayerCase> all = [] {
     std::vector<LayerCase> list;
-    for (auto part : {simple_layers(), attention_layers(), transformer_layers()})
+    for (auto part : {simple_layers(), attention_layers(), mechanism_layers(), transformer_layers()})
       list.insert(list.end(), part.begin(), part.end());
     return list;
   }();

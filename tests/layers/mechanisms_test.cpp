@@ -1,6 +1,6 @@
 // Mechanisms by name, and what is particular to each.
-#include <heed/layers/attention/by_name.hpp>
-#include <heed/layers/attention/linear.hpp>
+#include <cmath>
+#include <heed/heed.hpp>
 
 #include "tests/support.hpp"
 
@@ -8,15 +8,21 @@ using namespace heed;
 using test::close;
 using test::contains;
 using test::error_of;
+using test::same_bits;
 
 TEST_CASE("mechanisms are made by their names") {
   Rng rng(1);
-  for (const std::string& name : mechanism_names()) CHECK(mechanism_by_name(name)(0, rng).name() == name);
+  for (const std::string& name : mechanism_names())
+    CHECK(mechanism_by_name(name, {.heads = 4, .head_size = 8, .context = 64})(0, rng).name() == name);
   CHECK(contains(error_of([] { mechanism_by_name("linaer"); }),
-                 "the mechanism is 'linaer'; it must be one of softmax, linear"));
+                 "the mechanism is 'linaer'; it must be one of softmax, linear, efficient, taylor"));
+  CHECK(contains(error_of([] { mechanism_by_name("bahdanau", {.head_size = 8}); }),
+                 "bahdanau needs the number of heads; it is 0"));
+  CHECK(contains(error_of([] { mechanism_by_name("strided"); }), "strided needs a stride or the context; it is 0"));
   CHECK(contains(error_of([] { mechanism_by_name("linear", {.feature_map = "sine"}); }),
-                 "the feature map is 'sine'; it must be one of elu, relu, softplus, identity"));
-  for (const FeatureMap map : {FeatureMap::elu, FeatureMap::relu, FeatureMap::softplus, FeatureMap::identity})
+                 "the feature map is 'sine'; it must be one of elu, relu, softplus, exp, poly2, identity"));
+  for (const FeatureMap map : {FeatureMap::elu, FeatureMap::relu, FeatureMap::softplus, FeatureMap::exp,
+                               FeatureMap::poly2, FeatureMap::identity})
     CHECK(feature_map(name_of(map)) == map);
 }
 
@@ -51,4 +57,74 @@ TEST_CASE("the state of linear attention keeps one size") {
   for (int i = 0; i < 20; ++i) state.apply(x, x, x);
   CHECK(items() == after_ten);
   CHECK(state.length() == 210);
+}
+
+TEST_CASE("weights of a mechanism are what its values are multiplied by") {
+  Rng rng(1);
+  const Tensor q = Rng(1).normal({2, 4, 7, 8}), k = Rng(2).normal({2, 4, 9, 8}), v = Rng(3).normal({2, 4, 9, 5});
+  const AttentionCall call{.causal = true, .key_lengths = Tensor::from<std::int32_t>({9, 8})};
+  for (const std::string& name : mechanism_names()) {
+    CAPTURE(name);
+    const AttentionMechanism m = mechanism_by_name(name, {.heads = 4, .head_size = 8, .context = 64})(0, rng);
+    const Tensor w = m.weights(q, k, call);
+    CHECK(w.shape() == Shape{2, 4, 7, 9});
+    CHECK(close(matmul(w, v), m.apply(q, k, v, call), 0, 1e-5));
+    CHECK(close(sum(w, {-1}), Tensor::ones({2, 4, 7}), 0, 1e-4));  // 1e-6 / the sum of the weights is missing in linear
+  }
+}
+
+TEST_CASE("favor: features are a function of seed, layer and redraw, orthogonal in blocks, as long as normal vectors") {
+  const Tensor w = random_features(12, 5, 3, 2, 1);
+  CHECK(same_bits(w, random_features(12, 5, 3, 2, 1)));
+  for (const Tensor& other :
+       {random_features(12, 5, 4, 2, 1), random_features(12, 5, 3, 1, 1), random_features(12, 5, 3, 2, 0)})
+    CHECK_FALSE(same_bits(w, other));
+  for (const Index first : {0, 5, 10}) {
+    const Tensor block = w.slice(0, first, std::min<Index>(12, first + 5)), products = matmul(block, block.t());
+    for (Index i = 0; i < products.dim(0); ++i)
+      for (Index j = 0; j < i; ++j) CHECK(std::fabs(products.at({i, j})) < 1e-5 * products.at({i, i}));
+  }
+  double squares = 0;
+  const Tensor many = random_features(4000, 16, 1);
+  for (double x : many.to_vector<double>()) squares += x * x;
+  CHECK(squares / 4000 == doctest::Approx(16).epsilon(0.05));
+}
+
+TEST_CASE("favor: with many features it comes close to softmax attention") {
+  // The variance grows as exp(|q + k|^2): short queries and keys.
+  const Tensor q = Rng(1).normal({1, 2, 20, 8}, 0, 0.5), k = Rng(2).normal({1, 2, 20, 8}, 0, 0.5),
+               v = Rng(3).normal({1, 2, 20, 4});
+  const auto error_with = [&](Index features) {
+    const Tensor w = random_features(features, 8, 5);
+    const Tensor difference = favor_attention(q, k, v, w, {.causal = true}) - attention(q, k, v, {.causal = true});
+    double most = 0;
+    for (double x : difference.to_vector<double>()) most = std::max(most, std::fabs(x));
+    return most;
+  };
+  CHECK(error_with(8192) < 0.15);
+  CHECK(error_with(8192) < 0.5 * error_with(64));
+}
+
+TEST_CASE("linformer equals its definition, and keys beyond the length do not count") {
+  Rng rng(1);
+  LinformerAttention m(12, 4, rng);
+  const Tensor q = Rng(1).normal({2, 2, 5, 8}), k = Rng(2).normal({2, 2, 10, 8}), v = Rng(3).normal({2, 2, 10, 6});
+  const Tensor e = m.e.slice(1, 0, 10), f = m.f.slice(1, 0, 10);
+  const auto by_hand = [&](const Tensor& keys, const Tensor& values) {
+    const Tensor scores = matmul(q, matmul(e, keys).transpose(2, 3)) * (1 / std::sqrt(8.0));
+    return matmul(softmax(scores, -1), matmul(f, values));
+  };
+  const AttentionMechanism mechanism(std::move(m));
+  CHECK(close(mechanism.apply(q, k, v, {}), by_hand(k, v), 0, 1e-5));
+  const Tensor mask = Tensor::from<std::int32_t>({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}).view({1, 1, 10, 1}) < 7;
+  Tensor dirty_k = k.clone(), dirty_v = v.clone();
+  dirty_k.slice(2, 7, 10).fill_(NAN), dirty_v.slice(2, 7, 10).fill_(NAN);
+  const Tensor lengths = Tensor::from<std::int32_t>({7, 7});
+  CHECK(close(mechanism.apply(q, dirty_k, dirty_v, {.key_lengths = lengths}),
+              by_hand(where(mask, k, 0.0), where(mask, v, 0.0)), 0, 1e-5));
+  CHECK(close(mechanism.apply(q, k, v, {.key_lengths = Tensor::from<std::int32_t>({0, 7})})[0],
+              Tensor::zeros({2, 5, 6}), 0, 0));
+  const Tensor long_k = Rng(2).normal({2, 2, 13, 8});
+  CHECK(contains(error_of([&] { mechanism.apply(q, long_k, long_k, {}); }), "there are at most 12 positions"));
+  CHECK(contains(error_of([&] { mechanism.apply(q, k, v, {.causal = true}); }), "its rows of keys mix all positions"));
 }

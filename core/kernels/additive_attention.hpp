@@ -1,0 +1,83 @@
+// Additive attention (Bahdanau, Cho and Bengio, "Neural machine translation by jointly learning to align and
+// translate", 2015, section A.1.2): the score of a pair is a small network of one hidden layer, of which nothing of the
+// size T x S x A is ever kept.
+//
+// q_i (= W q + b) and k_j (= U k) are the projected queries and keys, of width A. For one head, with j running over the
+// keys that query i may attend to:
+//
+//   t_ij = tanh(q_i + k_j)    s_ij = u . t_ij + bias_ij    L_i = log sum_j e^s_ij    p_ij = e^(s_ij - L_i)
+//   o_i  = sum_j m_ij p_ij v_j                             m_ij = 0 or 1 / (1 - dropout); 1 without dropout
+//
+//   dv_j = sum_i m_ij p_ij do_i                            delta_i = do_i . o_i
+//   ds_ij = p_ij (m_ij do_i . v_j - delta_i)               e_ij = ds_ij u * (1 - t_ij^2)
+//   dq_i = sum_j e_ij      dk_j = sum_i e_ij               du = sum_ij ds_ij t_ij         dbias_ij = ds_ij
+//
+// Forward holds the scores of a few queries against all keys. Backward holds t for a few queries and a few keys, so
+// that it is computed once and used twice.
+#pragma once
+#include "attention.hpp"
+
+namespace heed::kernels {
+
+// `pairs` says what softmax attention says of its problem, with the projected queries and keys as q and k; its scale is
+// not used.
+template <class T>
+struct AdditiveProblem {
+  AttentionProblem<T> pairs;
+  const T* u;  // [heads, width]
+};
+
+template <class T>
+struct AdditiveOutput {
+  HeadRows<T> out;  // null data: not wanted
+  T* lse;           // [batch, heads, queries]: L, and +inf for a row without a key; or null
+  T* weights;       // [batch, heads, queries, keys]: p; or null
+};
+
+// The queries are cut into `groups` of `group_rows`, each of which sums its own share of the gradients of keys, values
+// and u; `combine_keys` and `combine_u` add the shares in their order.
+template <class T>
+struct AdditiveGradients {
+  HeadRows<const T> out, dout;
+  const T* lse;
+  HeadRows<T> dq, dk, dv;  // null data: not wanted
+  bool add_dq, add_dk, add_dv;
+  T* dbias;  // [batch, heads, queries, keys], zeros before; or null
+  T* du;     // [heads, width]; or null
+  int64_t groups, group_rows;
+  T* partial_keys;  // [batch, kv_heads, groups, keys, key_size]
+  T* partial_u;     // [batch, heads, groups, u_size]
+};
+
+struct AdditiveSizes {
+  int64_t rows;  // queries that are worked on at once
+};
+
+template <class T>
+struct AdditiveKernels {
+  AdditiveSizes sizes;
+  int64_t (*key_size)(const AttentionProblem<T>& p);  // of a key's share of dk and dv, in elements
+  int64_t (*u_size)(const AttentionProblem<T>& p);
+  size_t (*forward_scratch)(const AttentionProblem<T>& p);  // in elements
+  size_t (*backward_scratch)(const AttentionProblem<T>& p);
+  // Rows [begin, end) of head (b, h).
+  void (*forward)(const AdditiveProblem<T>& p, const AdditiveOutput<T>& y, int64_t b, int64_t h, int64_t begin,
+                  int64_t end, T* scratch);
+  // The queries of one group, of all heads that share (b, kv_head).
+  void (*backward)(const AdditiveProblem<T>& p, const AdditiveGradients<T>& d, int64_t b, int64_t kv_head,
+                   int64_t group, T* scratch);
+  // dk and dv of keys [begin, end).
+  void (*combine_keys)(const AdditiveProblem<T>& p, const AdditiveGradients<T>& d, int64_t b, int64_t kv_head,
+                       int64_t begin, int64_t end);
+  // du of head h.
+  void (*combine_u)(const AdditiveProblem<T>& p, const AdditiveGradients<T>& d, int64_t h);
+};
+
+struct AdditiveTable {
+  AdditiveKernels<float> f32;
+  AdditiveKernels<double> f64;
+};
+
+const AdditiveTable& additive_attention_table();  // of the level that runs
+
+}  // namespace heed::kernels

@@ -1,0 +1,170 @@
+// Backward of a step. Included only by log_attention.kernel.cpp.
+#pragma once
+#include "log_attention_forward.hpp"
+
+namespace heed::kernels::HEED_LEVEL::logs {
+
+// Names as in log_attention.hpp.
+template <class T, Kind kKind>
+struct Backward : Chunks<T, kKind> {
+  using Base = Chunks<T, kKind>;
+  using Base::p, Base::q, Base::k, Base::v, Base::a, Base::inverse;
+  const LinearGradients<T>& d;
+  Panel<T> w, g, dq, dk, dv;
+  T *u, *sum;    // [kChunk], [width]
+  T* before;     // a state
+  long* firsts;  // of the chunks of a step
+
+  Backward(const LinearProblem<T>& problem, const LinearGradients<T>& gradients, Pieces<T>& from)
+      : Base(problem, from),
+        d(gradients),
+        w(take_panel(from, kChunk, kChunk)),
+        g(take_panel(from, kChunk, problem.value_width)),
+        dq(take_panel(from, kChunk, problem.width)),
+        dk(take_panel(from, kChunk, problem.width)),
+        dv(take_panel(from, kChunk, problem.value_width)),
+        u(from.take(kChunk)),
+        sum(from.take(whole_vectors<T>(problem.width))),
+        before(from.take(log_state_size(problem))),
+        firsts(reinterpret_cast<long*>(
+            from.take((step_rows(problem) + 1) * static_cast<long>(sizeof(long)) / static_cast<long>(sizeof(T))))) {}
+
+  // H = G / d and u = -rowsum(H * O), or G alone.
+  void load_output(long b, long h, long first, long n) {
+    for (long i = 0; i < n; ++i) {
+      const T norm = d.norm[(b * p.heads + h) * p.queries + first + i];
+      const Batch<T> factor(norm == T(0) ? T(0) : T(1) / norm);
+      const T *dout = row_of(d.dout, b, h, first + i), *out = row_of(d.out, b, h, first + i);
+      Batch<T> lanes(T(0));
+      for (long c = 0; c < p.value_width; c += kWidth<T>) {
+        const Batch<T> x = load_some(dout + c, p.value_width - c) * factor;
+        store_aligned(g.row(i) + c, x);
+        lanes = fma(x, load_some(out + c, p.value_width - c), lanes);
+      }
+      u[i] = kKind == Kind::logs ? -reduce_add(lanes) : T(0);
+    }
+  }
+
+  void put(const HeadRows<T>& to, bool add, long b, long h, long first, long n, long columns, const Panel<T>& x,
+           const bool* gone) const {
+    for (long i = 0; i < n; ++i) {
+      T* row = row_of(to, b, h, first + i);
+      for (long c = 0; c < columns; c += kWidth<T>) {
+        Batch<T> y = gone != nullptr && gone[i] ? Batch<T>(T(0)) : load_aligned(x.row(i) + c);
+        if (add) y = y + load_some(row + c, columns - c);
+        put_lanes(row + c, y, lanes_of<T>(columns - c));
+      }
+    }
+  }
+
+  // dk = k * (dk + r), row by row from the last; efficient: and r += e_i on the way, for own keys in dq's place.
+  void finish_keys(long n, bool own, const LogState<T>& after) {
+    for (long c = 0; c < p.width; c += kWidth<T>) {
+      Batch<T> r = load_aligned(after.sums.z + c);
+      for (long j = n - 1; j >= 0; --j) {
+        if (kKind == Kind::efficient && own)
+          r = r - load_aligned(dq.row(j) + c) * load_aligned(q.row(j) + c) * load_aligned(inverse.row(j) + c);
+        const Batch<T> x = load_aligned(dk.row(j) + c) + r, y = load_aligned(k.row(j) + c);
+        store_aligned(dk.row(j) + c, select(y == Batch<T>(T(0)), y, y * x));
+      }
+      store_aligned(sum + c, r);
+    }
+  }
+
+  // dk and dv of the keys [first, first + n), which are loaded.
+  void keys(long b, long h, long first, long n, bool own, const LogState<T>& after) {
+    const long shared = p.heads / p.kv_heads, kv = h / shared;
+    const bool later = h % shared != 0;
+    bool any_gone[kChunk];
+    const bool* gone = has_dead(p) ? any_gone : nullptr;
+    for (long j = 0; gone != nullptr && j < n; ++j) any_gone[j] = dead(p, b, first + j);
+    block_abt<T>(Into::set, n, p.width, p.value_width, T(1), v.read(), after.sums.s.read(), dk.block());
+    if (own) lower_atb<T>(Into::add, n, p.width, w, q, dk, nullptr);
+    finish_keys(n, own, after);
+    for (long j = 0; d.dweight != nullptr && j < n; ++j) {
+      T* to = d.dweight + (b * p.heads + h) * p.keys + first + j;
+      if (gone != nullptr && gone[j]) continue;
+      Batch<T> lanes(T(0));
+      for (long c = 0; c < p.width; c += kWidth<T>) lanes = lanes + load_some(dk.row(j) + c, p.width - c);
+      *to += reduce_add(lanes);
+    }
+    if (d.dk.data != nullptr) put(d.dk, d.add_dk || later, b, kv, first, n, p.width, dk, gone);
+    if (d.dv.data != nullptr) {
+      block_ab<T>(Into::set, n, p.value_width, p.width, T(1), k.read(), after.sums.s.read(), dv.block());
+      if (own) lower_atb<T>(Into::add, n, p.value_width, a, g, dv, nullptr);
+      put(d.dv, d.add_dv || later, b, kv, first, n, p.value_width, dv, gone);
+    }
+  }
+
+  // Queries [first, first + n) with the state before them; k, v are of their chunk, where causal.
+  void chunk(long b, long h, long first, long n, long key, const LogState<T>& state, const LogState<T>& after) {
+    this->load_queries(b, h, first, n, state);
+    load_output(b, h, first, n);
+    rescale(p, Sum::of_queries, after, state.m);
+    if (p.causal) {
+      lower_abt<T>(n, p.width, q, k, nullptr, a, nullptr);
+      lower_abt<T>(n, p.value_width, g, v, u, w, nullptr);
+    }
+    block_abt<T>(Into::set, n, p.width, p.value_width, T(1), g.read(), state.sums.s.read(), dq.block());
+    if (p.causal) lower_ab<T>(Into::add, n, p.width, w, k, dq, nullptr);
+    if constexpr (kKind == Kind::logs)
+      for (long i = 0; i < n; ++i)
+        for (long c = 0; c < p.width; c += kWidth<T>)
+          store_aligned(dq.row(i) + c,
+                        fma(Batch<T>(u[i]), load_aligned(state.sums.z + c), load_aligned(dq.row(i) + c)));
+    if (p.causal)
+      keys(b, h, key, n, true, after);
+    else
+      finish_keys(n, true, after);  // for its sum; there are no keys
+    // P and r go on; dq of a or p.
+    block_atb<T>(Into::add, p.width, p.value_width, n, T(1), q.read(), g.read(), after.sums.s.block());
+    if constexpr (kKind == Kind::logs)
+      add_rows(after.sums.z, n, p.width, q, u);
+    else
+      memcpy(after.sums.z, sum, static_cast<size_t>(whole_vectors<T>(p.width)) * sizeof(T));
+    if (d.dq.data == nullptr) return;
+    for (long i = 0; i < n; ++i)
+      for (long c = 0; c < p.width; c += kWidth<T>)
+        store_aligned(dq.row(i) + c,
+                      load_aligned(dq.row(i) + c) * load_aligned((kKind == Kind::logs ? q : inverse).row(i) + c));
+    put(d.dq, d.add_dq, b, h, first, n, p.width, dq, nullptr);
+  }
+
+  // A step of queries; `kept`: the state before it. Its chunks are found front to back and worked on back to front.
+  void queries(long b, long h, Range rows, const T* kept, const LogState<T>& after) {
+    const Alignment at = alignment(p);
+    const long end = rows.first + rows.count, to_key = at.prefix - at.blind;
+    const LogState<T> state = log_state_at(p, before);
+    const size_t size = static_cast<size_t>(log_state_size(p)) * sizeof(T);
+    long count = 0;
+    memcpy(before, kept, size);
+    for (long i = rows.first; i < end;) {
+      firsts[count++] = i;
+      if (p.causal) {
+        load_log_keys(p, b, h, i + to_key, part(i, end), k, v);
+        i += raise_maxima(p, part(i, end), k, state.m, this->base);
+      } else {
+        i += part(i, end);
+      }
+    }
+    firsts[count] = end;
+    for (long c = count - 1; c >= 0; --c) {
+      memcpy(before, kept, size);
+      bool finite;
+      for (long i = 0; p.causal && i <= c; ++i) {
+        this->come_to(b, h, firsts[i] + to_key, firsts[i + 1] - firsts[i], state, finite);
+        if (i < c) this->add_keys(firsts[i + 1] - firsts[i], state);
+      }
+      chunk(b, h, firsts[c], firsts[c + 1] - firsts[c], firsts[c] + to_key, state, after);
+    }
+  }
+
+  void blind(long b, long h) {
+    const long end = alignment(p).blind;
+    if (d.dq.data == nullptr || end == 0) return;
+    fill(dq, kChunk, T(0));
+    for (long i = 0; i < end; i += kChunk) put(d.dq, d.add_dq, b, h, i, part(i, end), p.width, dq, nullptr);
+  }
+};
+
+}  // namespace heed::kernels::HEED_LEVEL::logs

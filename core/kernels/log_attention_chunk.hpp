@@ -1,0 +1,151 @@
+// A chunk of keys and queries that are known by the logarithms of their features. Included only by
+// log_attention.kernel.cpp.
+#pragma once
+#include "linear_attention_chunk.hpp"
+#include "log_attention.hpp"
+
+namespace heed::kernels::HEED_LEVEL::logs {
+
+using namespace linear;
+
+inline constexpr double kMostRise = 60;  // of a maximum within a chunk
+
+// S, z (or P, r) as of the maxima m: those of the keys so far, or of the keys of the chunk that was worked on last.
+template <class T>
+struct LogState {
+  Sums<T> sums;
+  T* m;
+};
+
+template <class T>
+inline long log_state_size(const LinearProblem<T>& p) {
+  return (p.width * state_row(p) + 2 * whole_vectors<T>(p.width) + 15) / 16 * 16;
+}
+template <class T>
+inline LogState<T> log_state_at(const LinearProblem<T>& p, T* data) {
+  const Sums<T> sums = state_at(p, data);
+  return {sums, sums.z + whole_vectors<T>(p.width)};
+}
+
+template <class T>
+inline Batch<T> minus_inf() {
+  return Batch<T>(-static_cast<T>(__builtin_inf()));
+}
+
+// exp(x - m); 0 where x or m is -inf.
+template <class T>
+inline Batch<T> exp_below(Batch<T> x, Batch<T> m) {
+  return select((x == minus_inf<T>()) | (m == minus_inf<T>()), Batch<T>(T(0)), exp(x - m));
+}
+
+enum class Sum { of_keys, of_queries };
+
+// The sums as of the maxima m: higher ones for S and z, lower ones for P and r.
+template <class T>
+inline void rescale(const LinearProblem<T>& p, Sum sum, const LogState<T>& state, const T* m) {
+  alignas(64) T factor[16];
+  for (long c = 0; c < p.width; c += kWidth<T>) {
+    const Batch<T> before = load_aligned(state.m + c), now = load_aligned(m + c);
+    const Batch<T> f = sum == Sum::of_keys ? exp_below(before, now) : exp_below(now, before);
+    store_aligned(state.m + c, now);
+    if (all(f == Batch<T>(T(1)))) continue;
+    store_aligned(state.sums.z + c, load_aligned(state.sums.z + c) * f);
+    store_aligned(factor, f);
+    for (long r = c; r < p.width && r < c + kWidth<T>; ++r)
+      for (long j = 0; j < state_row(p); j += kWidth<T>)
+        store_aligned(state.sums.s.row(r) + j, load_aligned(state.sums.s.row(r) + j) * Batch<T>(factor[r - c]));
+  }
+}
+
+// The logarithms of keys [first, first + n), and their values: -inf and 0 for those that are dead. Returns whether all
+// values are finite.
+template <class T>
+inline bool load_log_keys(const LinearProblem<T>& p, long b, long h, long first, long n, const Panel<T>& k,
+                          const Panel<T>& v) {
+  LinearProblem<T> plain = p;  // neither mapped nor weighted
+  plain.map = FeatureMap::identity, plain.weight = nullptr;
+  const bool finite = load_keys(plain, b, h, first, n, k, v);
+  const bool some = has_dead(p);
+  for (long j = 0; j < n; ++j) {
+    if (some && dead(p, b, first + j)) {
+      for (long c = 0; c < p.width; c += kWidth<T>) store_aligned(k.row(j) + c, minus_inf<T>());
+    } else if (p.weight != nullptr) {
+      const Batch<T> more(p.weight[(b * p.heads + h) * p.keys + first + j]);
+      for (long c = 0; c < p.width; c += kWidth<T>) store_aligned(k.row(j) + c, load_aligned(k.row(j) + c) + more);
+    }
+  }
+  return finite;
+}
+
+// How many of the n keys make a chunk, and m = max(m, their logarithms), of which NaN is none. `base` is scratch.
+template <class T>
+inline long raise_maxima(const LinearProblem<T>& p, long n, const Panel<T>& k, T* m, T* base) {
+  const Batch<T> most(static_cast<T>(kMostRise));
+  for (long c = 0; c < p.width; c += kWidth<T>) store_aligned(base + c, load_aligned(m + c));
+  for (long j = 0; j < n; ++j) {
+    bool rises = false;
+    for (long c = 0; c < p.width; c += kWidth<T>) {
+      const Batch<T> x = load_aligned(k.row(j) + c), low = load_aligned(base + c);
+      rises = rises || any(x - select(low == minus_inf<T>(), x, low) > most);
+    }
+    if (rises && j > 0) return j;
+    for (long c = 0; c < p.width; c += kWidth<T>) {
+      const Batch<T> x = load_aligned(k.row(j) + c), high = max(x, load_aligned(m + c)), low = load_aligned(base + c);
+      store_aligned(m + c, high);
+      // What a query of this chunk may have at least: the first key counts whole, and so does a feature's first.
+      store_aligned(base + c, j == 0 ? high : select(low == minus_inf<T>(), x, low));
+    }
+  }
+  return n;
+}
+
+// k = exp(k - m)
+template <class T>
+inline void exp_keys(const LinearProblem<T>& p, long n, const Panel<T>& k, const T* m) {
+  for (long j = 0; j < n; ++j)
+    for (long c = 0; c < p.width; c += kWidth<T>) {
+      Batch<T> y = exp_below(load_aligned(k.row(j) + c), load_aligned(m + c));
+      if (p.width - c < kWidth<T>) y = select(first_lanes<T>(static_cast<int>(p.width - c)), y, Batch<T>(T(0)));
+      store_aligned(k.row(j) + c, y);
+    }
+}
+
+// q = exp(a + m - their largest), row by row. The maxima lose their common size first: it would cost digits of a.
+template <class T>
+inline void exp_queries(const LinearProblem<T>& p, long n, const Panel<T>& q, const T* m) {
+  Batch<T> highest = minus_inf<T>();
+  for (long c = 0; c < p.width; c += kWidth<T>)
+    highest = max(highest, load_part(m + c, lanes_of<T>(p.width - c), -static_cast<T>(__builtin_inf())));
+  const T common = reduce_max(highest);
+  const Batch<T> size(common - common == T(0) ? common : T(0));  // finite
+  for (long i = 0; i < n; ++i) {
+    Batch<T> high = minus_inf<T>();
+    for (long c = 0; c < p.width; c += kWidth<T>) {
+      Batch<T> x = load_aligned(q.row(i) + c) + (load_aligned(m + c) - size);
+      if (p.width - c < kWidth<T>) x = select(first_lanes<T>(static_cast<int>(p.width - c)), x, minus_inf<T>());
+      store_aligned(q.row(i) + c, x);
+      high = max(high, x);
+    }
+    const Batch<T> most(reduce_max(high));
+    for (long c = 0; c < p.width; c += kWidth<T>)
+      store_aligned(q.row(i) + c, exp_below(load_aligned(q.row(i) + c), most));
+  }
+}
+
+// q = p / z_i, z_i = z + the keys up to row i where causal. inverse: 1 / z_i, 0 where that is 0.
+template <class T>
+inline void normalise_queries(const LinearProblem<T>& p, long n, const Panel<T>& q, const Panel<T>& k, const T* z,
+                              const Panel<T>& inverse) {
+  const Batch<T> zero(T(0)), one(T(1));
+  for (long c = 0; c < p.width; c += kWidth<T>) {
+    Batch<T> sum = load_aligned(z + c);
+    for (long i = 0; i < n; ++i) {
+      if (p.causal) sum = sum + load_aligned(k.row(i) + c);
+      const Batch<T> x = select(sum == zero, zero, one / sum);
+      store_aligned(inverse.row(i) + c, x);
+      store_aligned(q.row(i) + c, load_aligned(q.row(i) + c) * x);
+    }
+  }
+}
+
+}  // namespace heed::kernels::HEED_LEVEL::logs

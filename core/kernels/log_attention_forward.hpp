@@ -1,0 +1,129 @@
+// Forward of a step. Included only by log_attention.kernel.cpp.
+#pragma once
+#include "log_attention_chunk.hpp"
+
+namespace heed::kernels::HEED_LEVEL::logs {
+
+enum class Kind { logs, efficient };
+
+// What forward and backward share: the panels of a chunk, and the way through the keys.
+template <class T, Kind kKind>
+struct Chunks {
+  const LinearProblem<T>& p;
+  Panel<T> q, k, v, a, inverse;
+  T *m, *base;  // [width]
+
+  Chunks(const LinearProblem<T>& problem, Pieces<T>& from)
+      : p(problem),
+        q(take_panel(from, kChunk, p.width)),
+        k(take_panel(from, kChunk, p.width)),
+        v(take_panel(from, kChunk, p.value_width)),
+        a(take_panel(from, kChunk, kChunk)),
+        inverse(take_panel(from, kChunk, p.width)),
+        m(from.take(whole_vectors<T>(p.width))),
+        base(from.take(whole_vectors<T>(p.width))) {}
+
+  // At most n keys from `key` on, k = exp(b - m') and the state as of m', or of its m alone. Returns how many they are.
+  long come_to(long b, long h, long key, long n, const LogState<T>& state, bool& finite) {
+    finite = load_log_keys(p, b, h, key, n, k, v);
+    const size_t size = static_cast<size_t>(whole_vectors<T>(p.width)) * sizeof(T);
+    memcpy(m, state.m, size);
+    n = raise_maxima(p, n, k, m, base);
+    rescale(p, Sum::of_keys, state, m);
+    exp_keys(p, n, k, m);
+    return n;
+  }
+  // The sums go on over the chunk.
+  void add_keys(long n, const LogState<T>& state) {
+    add_to<T>(state.sums, n, p.width, p.value_width, k, v, nullptr, nullptr);
+  }
+
+  void sum_keys(long b, long h, Range rows, const LogState<T>& state) {
+    const long end = rows.first + rows.count;
+    bool finite;
+    for (long j = rows.first; j < end;) {
+      const long n = come_to(b, h, j, part(j, end), state, finite);
+      add_keys(n, state);
+      j += n;
+    }
+  }
+
+  // Q of queries [first, first + n); k is of their chunk, where causal.
+  void load_queries(long b, long h, long first, long n, const LogState<T>& state) {
+    load_mapped(p.q, b, h, first, n, p.width, FeatureMap::identity, p.queries, q);
+    if constexpr (kKind == Kind::logs)
+      exp_queries(p, n, q, state.m);
+    else
+      normalise_queries(p, n, q, k, state.sums.z, inverse);
+  }
+};
+
+template <class T, Kind kKind>
+struct Forward : Chunks<T, kKind> {
+  using Base = Chunks<T, kKind>;
+  using Base::p, Base::q, Base::k, Base::v, Base::a;
+  Panel<T> o;
+
+  Forward(const LinearProblem<T>& problem, Pieces<T>& from)
+      : Base(problem, from), o(take_panel(from, kChunk, problem.value_width)) {}
+
+  // Weights of 0 do not count: values of later keys may be anything.
+  void careful_values(long n) {
+    for (long i = 0; i < n; ++i)
+      for (long c = 0; c < p.value_width; c += kWidth<T>) {
+        Batch<T> sum(T(0));
+        for (long j = 0; j <= i; ++j)
+          if (a.row(i)[j] != T(0)) sum = fma(Batch<T>(a.row(i)[j]), load_aligned(v.row(j) + c), sum);
+        store_aligned(o.row(i) + c, sum + load_aligned(o.row(i) + c));
+      }
+  }
+
+  // Queries [first, first + n).
+  void chunk(const HeadRows<T>& out, T* norm, long b, long h, long first, long n, bool finite,
+             const LogState<T>& state) {
+    this->load_queries(b, h, first, n, state);
+    block_ab<T>(Into::set, n, p.value_width, p.width, T(1), q.read(), state.sums.s.read(), o.block());
+    if (p.causal) {
+      lower_abt<T>(n, p.width, q, k, nullptr, a, nullptr);
+      if (finite)
+        lower_ab<T>(Into::add, n, p.value_width, a, v, o, nullptr);
+      else
+        careful_values(n);
+    }
+    for (long i = 0; i < n; ++i) {
+      T d(1);
+      if constexpr (kKind == Kind::logs) {
+        Batch<T> lanes(T(0));
+        for (long j = 0; p.causal && j <= i; j += kWidth<T>) lanes = lanes + load_aligned(a.row(i) + j);
+        d = reduce_add(lanes) + dot(q.row(i), state.sums.z, p.width);
+      }
+      if (norm != nullptr) norm[(b * p.heads + h) * p.queries + first + i] = d;
+      const Batch<T> factor(d == T(0) ? T(0) : T(1) / d);
+      T* to = row_of(out, b, h, first + i);
+      for (long c = 0; c < p.value_width; c += kWidth<T>)
+        put_lanes(to + c, load_aligned(o.row(i) + c) * factor, lanes_of<T>(p.value_width - c));
+    }
+  }
+
+  void queries(const HeadRows<T>& out, T* norm, long b, long h, Range rows, const LogState<T>& state) {
+    const Alignment at = alignment(p);
+    const long end = rows.first + rows.count;
+    for (long i = rows.first; i < end;) {
+      long n = part(i, end);
+      bool finite = true;
+      if (p.causal) n = this->come_to(b, h, at.prefix + i - at.blind, n, state, finite);
+      chunk(out, norm, b, h, i, n, finite, state);
+      if (p.causal) this->add_keys(n, state);
+      i += n;
+    }
+  }
+
+  void blind(const HeadRows<T>& out, T* norm, long b, long h) {
+    for (long i = 0; i < alignment(p).blind; ++i) {
+      memset(row_of(out, b, h, i), 0, static_cast<size_t>(p.value_width) * sizeof(T));
+      if (norm != nullptr) norm[(b * p.heads + h) * p.queries + i] = T(0);
+    }
+  }
+};
+
+}  // namespace heed::kernels::HEED_LEVEL::logs

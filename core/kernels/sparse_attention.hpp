@@ -1,0 +1,78 @@
+// Softmax attention of each query over its own list of keys: time O(listed pairs * width).
+//
+// For query i of a head, with j over the keys on its list that are alive:
+//
+//   s_ij = scale * q_i . k_j + bias_ij     L_i = log sum_j e^s_ij     p_ij = e^(s_ij - L_i)
+//   o_i  = sum_j m_ij p_ij v_j             m_ij = 0 or 1 / (1 - dropout); 1 without dropout
+//
+//   delta_i = do_i . o_i                   ds_ij = p_ij (m_ij do_i . v_j - delta_i)
+//   dq_i = scale * sum_j ds_ij k_j         dk_j = scale * sum_i ds_ij q_i     dv_j = sum_i m_ij p_ij do_i
+//
+// Backward goes over queries, which leaves m p and ds of every pair, and then over keys, whose sums run over the
+// transposed lists. Whoever writes a row sums it alone, in the order of the list.
+#pragma once
+#include "attention.hpp"
+
+namespace heed::kernels {
+
+template <class T>
+struct SparseProblem {
+  int64_t batch, heads, kv_heads, queries, keys, width, value_width;
+  T scale;
+  HeadRows<const T> q, k, v;
+  // The keys of query i of head n = b * heads + h: listed[o[i], o[i + 1]), ascending, with o = offsets + n *
+  // offsets_of_head, which is 0 where all heads share their lists.
+  const int32_t* offsets;
+  int64_t offsets_of_head;
+  const int32_t* listed;
+  int64_t longest;         // list
+  const int32_t* lengths;  // [batch]: keys from here on are dead; or null
+  const uint8_t* alive;    // [batch, keys]: 0 where a key is dead; or null
+  ScoreGrid<const uint8_t> mask;
+  ScoreGrid<const T> bias;
+  uint64_t seed, stream, position;  // dropout draws what AttentionProblem says
+  uint32_t drop_below;
+  T keep;
+};
+
+template <class T>
+struct SparseGradients {
+  HeadRows<const T> out, dout;
+  const T* lse;            // [batch, heads, queries]: L, and +inf for a row without a key
+  HeadRows<T> dq, dk, dv;  // null data: not wanted
+  bool add_dq, add_dk, add_dv;
+  T *weight, *dscore;  // m p and ds of the pairs of some heads
+};
+
+// The transposed lists of some heads: queries [starts[j], starts[j + 1]) have key j, in ascending order, and the pairs
+// stand at places of their head's lists.
+struct SparseColumns {
+  const int64_t* starts;  // [keys + 1], or for each of the heads
+  const int32_t *queries, *places;
+  int64_t starts_of_head;  // 0 where all heads share their lists
+};
+
+template <class T>
+struct SparseKernels {
+  size_t (*scratch)(const SparseProblem<T>& p);  // in elements
+  // Row i of head (b, h). lse [batch, heads, queries] may be null.
+  void (*forward)(const SparseProblem<T>& p, const HeadRows<T>& out, T* lse, int64_t b, int64_t h, int64_t i,
+                  T* scratch);
+  // p_ij at row[j], without dropout; leaves the others alone.
+  void (*weights)(const SparseProblem<T>& p, int64_t b, int64_t h, int64_t i, T* row, T* scratch);
+  // dq of row i, and weight and dscore of its pairs; those of the head begin at `base`.
+  void (*backward_query)(const SparseProblem<T>& p, const SparseGradients<T>& d, int64_t b, int64_t h, int64_t i,
+                         int64_t base, T* scratch);
+  // dk and dv of key j. bases: of the heads that share (b, kv_head); columns: of the first of them.
+  void (*backward_key)(const SparseProblem<T>& p, const SparseGradients<T>& d, const SparseColumns& columns, int64_t b,
+                       int64_t kv_head, int64_t j, const int64_t* bases);
+};
+
+struct SparseTable {
+  SparseKernels<float> f32;
+  SparseKernels<double> f64;
+};
+
+const SparseTable& sparse_attention_table();  // of the level that runs
+
+}  // namespace heed::kernels

@@ -1,0 +1,280 @@
+#include "sparse_attention.hpp"
+
+#include "rows.hpp"
+#include "sweep.hpp"
+
+namespace heed::kernels::HEED_LEVEL::sparse {
+namespace {
+
+template <class T>
+constexpr T kInfinity = static_cast<T>(__builtin_inf());
+
+// The living keys of a query, and what is known of each.
+template <class T>
+struct Row {
+  Row(const SparseProblem<T>& p, Pieces<T>& pieces)
+      : score(pieces.take(p.longest)),
+        dweight(pieces.take(p.longest)),
+        key(reinterpret_cast<int32_t*>(pieces.take(p.longest))),
+        place(reinterpret_cast<int32_t*>(pieces.take(p.longest))) {}
+
+  T* score;    // then weights
+  T* dweight;  // do . v
+  int32_t *key, *place;
+  long count = 0;
+};
+
+template <class T>
+size_t scratch(const SparseProblem<T>& p) {
+  Pieces<T> pieces{nullptr};
+  Row<T> row(p, pieces);
+  return pieces.used;
+}
+
+template <class T>
+inline const int32_t* offsets_of(const SparseProblem<T>& p, long b, long h) {
+  return p.offsets + (b * p.heads + h) * p.offsets_of_head;
+}
+
+template <class T>
+inline bool dead(const SparseProblem<T>& p, long b, long j) {
+  return (p.lengths != nullptr && j >= p.lengths[b]) || (p.alive != nullptr && p.alive[b * p.keys + j] == 0);
+}
+
+template <class T>
+inline void take_living(const SparseProblem<T>& p, long b, long h, long i, Row<T>& row) {
+  const int32_t* offsets = offsets_of(p, b, h);
+  const uint8_t* mask =
+      p.mask.data == nullptr ? nullptr : p.mask.data + b * p.mask.batch + h * p.mask.head + i * p.mask.query;
+  row.count = 0;
+  for (long n = offsets[i]; n < offsets[i + 1]; ++n) {
+    const int32_t j = p.listed[n];
+    if (dead(p, b, j) || (mask != nullptr && mask[j * p.mask.key] == 0)) continue;
+    row.key[row.count] = j;
+    row.place[row.count++] = static_cast<int32_t>(n - offsets[0]);
+  }
+}
+
+// x . y_n of N rows.
+template <int N, class T>
+inline void dots_of(const T* x, const T* const (&y)[N], long width, T* to) {
+  Batch<T> sum[N];
+  unroll<N>([&](auto n) { sum[n] = Batch<T>(T(0)); });
+  sweep<T>(width, [&](long c, auto at) {
+    const Batch<T> left = at.load(x + c);
+    unroll<N>([&](auto n) { sum[n] = fma(left, at.load(y[n] + c), sum[n]); });
+  });
+  unroll<N>([&](auto n) { to[n] = reduce_add(sum[n]); });
+}
+
+// x . y_j for the keys of a row. Each product is summed alike, wherever it stands.
+template <class T>
+inline void dots(const T* x, const HeadRows<const T>& y, long b, long h, const Row<T>& row, long width, T* to) {
+  const auto at = [&](long n) { return row_of(y, b, h, row.key[n]); };
+  long n = 0;
+  for (; n + 4 <= row.count; n += 4) dots_of<4>(x, {at(n), at(n + 1), at(n + 2), at(n + 3)}, width, to + n);
+  for (; n < row.count; ++n) dots_of<1>(x, {at(n)}, width, to + n);
+}
+
+// Sums of weighted rows: each(add) calls add(weight, row) for every row; put(c, sum, n) takes n columns from c on.
+template <class T, class Each, class Put>
+inline void weighted_sum(long width, const Each& each, const Put& put) {
+  constexpr int w = kWidth<T>, tile = 4;
+  long c = 0;
+  for (; c + tile * w <= width; c += tile * w) {
+    Batch<T> sum[tile];
+    unroll<tile>([&](auto k) { sum[k] = Batch<T>(T(0)); });
+    each([&](T weight, const T* row) {
+      const Batch<T> factor(weight);
+      unroll<tile>([&](auto k) { sum[k] = fma(factor, load(row + c + k * w), sum[k]); });
+    });
+    unroll<tile>([&](auto k) { put(c + k * w, sum[k], w); });
+  }
+  for (; c < width; c += w) {
+    const int n = lanes_of<T>(width - c);
+    Batch<T> sum(T(0));
+    each([&](T weight, const T* row) {
+      sum = fma(Batch<T>(weight), n == w ? load(row + c) : load_part(row + c, n), sum);
+    });
+    put(c, sum, n);
+  }
+}
+
+// Writes factor * sum, or adds it.
+template <class T>
+inline auto put_scaled(T* to, T factor, bool add) {
+  return [to, factor, add](long c, Batch<T> sum, int n) {
+    Batch<T> y = sum * Batch<T>(factor);
+    if (add) y = y + (n == kWidth<T> ? load(to + c) : load_part(to + c, n));
+    put_lanes(to + c, y, n);
+  };
+}
+
+// Words of philox(seed, position + ..., stream) for the keys of a row in ascending order; as heed::philox.
+template <class T>
+struct Dropout {
+  const SparseProblem<T>& p;
+  uint64_t first;  // counter of the row
+  long block = -1;
+  uint32_t words[4] = {};
+
+  Dropout(const SparseProblem<T>& problem, long b, long h, long i)
+      : p(problem),
+        first(p.position + static_cast<uint64_t>(((b * p.heads + h) * p.queries + i) * ((p.keys + 3) / 4))) {}
+
+  void draw() {
+    const uint64_t counter = first + static_cast<uint64_t>(block);
+    uint32_t x0 = static_cast<uint32_t>(counter), x1 = static_cast<uint32_t>(counter >> 32);
+    uint32_t x2 = static_cast<uint32_t>(p.stream), x3 = static_cast<uint32_t>(p.stream >> 32);
+    uint32_t key0 = static_cast<uint32_t>(p.seed), key1 = static_cast<uint32_t>(p.seed >> 32);
+    for (int round = 0; round < 10; ++round) {
+      const uint64_t left = uint64_t{0xD2511F53u} * x0, right = uint64_t{0xCD9E8D57u} * x2;
+      x0 = static_cast<uint32_t>(right >> 32) ^ x1 ^ key0;
+      x1 = static_cast<uint32_t>(right);
+      x2 = static_cast<uint32_t>(left >> 32) ^ x3 ^ key1;
+      x3 = static_cast<uint32_t>(left);
+      key0 += 0x9E3779B9u, key1 += 0xBB67AE85u;
+    }
+    words[0] = x0, words[1] = x1, words[2] = x2, words[3] = x3;
+  }
+  T factor(long j) {
+    if (p.drop_below == 0) return T(1);
+    if (j / 4 != block) {
+      block = j / 4;
+      draw();
+    }
+    return words[j % 4] < p.drop_below ? T(0) : p.keep;
+  }
+};
+
+template <class T>
+inline void take_scores(const SparseProblem<T>& p, long b, long h, long i, Row<T>& row) {
+  take_living(p, b, h, i, row);
+  dots(row_of(p.q, b, h, i), p.k, b, h / (p.heads / p.kv_heads), row, p.width, row.score);
+  const T* bias =
+      p.bias.data == nullptr ? nullptr : p.bias.data + b * p.bias.batch + h * p.bias.head + i * p.bias.query;
+  for (long n = 0; n < row.count; ++n) {
+    row.score[n] *= p.scale;
+    if (bias != nullptr) row.score[n] += bias[row.key[n] * p.bias.key];
+  }
+}
+
+// Scores become e^(s - base); returns their sum.
+template <class T>
+inline T exponentials(Row<T>& row, T& base) {
+  Batch<T> top(-kInfinity<T>), sum(T(0));
+  sweep<T>(row.count, [&](long n, auto at) { top = quick_max(at.load(row.score + n, -kInfinity<T>), top); });
+  base = reduce_max(top);
+  if (base == -kInfinity<T>) base = T(0);
+  sweep<T>(row.count, [&](long n, auto at) {
+    const Batch<T> e = exp(at.load(row.score + n, -kInfinity<T>) - Batch<T>(base));
+    at.store(row.score + n, e);
+    sum = sum + at.keep(e);
+  });
+  return reduce_add(sum);
+}
+
+template <class T>
+void forward(const SparseProblem<T>& p, const HeadRows<T>& out, T* lse, int64_t b, int64_t h, int64_t i, T* scratch) {
+  Pieces<T> pieces{scratch};
+  Row<T> row(p, pieces);
+  take_scores(p, b, h, i, row);
+  T base;
+  const T sum = exponentials(row, base);
+  if (lse != nullptr)
+    lse[(b * p.heads + h) * p.queries + i] = sum == T(0) ? kInfinity<T> : base + first_lane(log(Batch<T>(sum)));
+  if (sum == T(0)) row.count = 0;
+  if (p.drop_below != 0) {
+    Dropout<T> dropout(p, b, h, i);
+    for (long n = 0; n < row.count; ++n) {
+      const T factor = dropout.factor(row.key[n]);
+      row.score[n] = factor == T(0) ? T(0) : row.score[n] * factor;
+    }
+  }
+  const long g = h / (p.heads / p.kv_heads);
+  weighted_sum<T>(
+      p.value_width,
+      [&](const auto& add) {
+        for (long n = 0; n < row.count; ++n) add(row.score[n], row_of(p.v, b, g, row.key[n]));
+      },
+      put_scaled(row_of(out, b, h, i), row.count == 0 ? T(0) : T(1) / sum, false));
+}
+
+template <class T>
+void weights(const SparseProblem<T>& p, int64_t b, int64_t h, int64_t i, T* to, T* scratch) {
+  Pieces<T> pieces{scratch};
+  Row<T> row(p, pieces);
+  take_scores(p, b, h, i, row);
+  T base;
+  const T sum = exponentials(row, base);
+  for (long n = 0; n < row.count; ++n) to[row.key[n]] = sum == T(0) ? T(0) : row.score[n] / sum;
+}
+
+template <class T>
+void backward_query(const SparseProblem<T>& p, const SparseGradients<T>& d, int64_t b, int64_t h, int64_t i,
+                    int64_t base, T* scratch) {
+  Pieces<T> pieces{scratch};
+  Row<T> row(p, pieces);
+  take_scores(p, b, h, i, row);
+  const long g = h / (p.heads / p.kv_heads);
+  const T* dout = row_of(d.dout, b, h, i);
+  dots(dout, p.v, b, g, row, p.value_width, row.dweight);
+  T delta;
+  dots_of<1>(dout, {row_of(d.out, b, h, i)}, p.value_width, &delta);
+  const Batch<T> lse(d.lse[(b * p.heads + h) * p.queries + i]);
+  sweep<T>(row.count, [&](long n, auto at) { at.store(row.score + n, exp(at.load(row.score + n) - lse)); });
+
+  const int32_t* offsets = offsets_of(p, b, h);
+  T *weight = d.weight + base, *dscore = d.dscore + base;
+  for (long n = offsets[i] - offsets[0]; n < offsets[i + 1] - offsets[0]; ++n) weight[n] = dscore[n] = T(0);
+  Dropout<T> dropout(p, b, h, i);
+  for (long n = 0; n < row.count; ++n) {
+    const T factor = dropout.factor(row.key[n]), share = row.score[n];
+    weight[row.place[n]] = factor == T(0) ? T(0) : factor * share;
+    dscore[row.place[n]] = share * ((factor == T(0) ? T(0) : factor * row.dweight[n]) - delta);
+  }
+  if (d.dq.data == nullptr) return;
+  weighted_sum<T>(
+      p.width,
+      [&](const auto& add) {
+        for (long n = 0; n < row.count; ++n) add(dscore[row.place[n]], row_of(p.k, b, g, row.key[n]));
+      },
+      put_scaled(row_of(d.dq, b, h, i), p.scale, d.add_dq));
+}
+
+template <class T>
+void backward_key(const SparseProblem<T>& p, const SparseGradients<T>& d, const SparseColumns& columns, int64_t b,
+                  int64_t kv_head, int64_t j, const int64_t* bases) {
+  const long shared = p.heads / p.kv_heads;
+  const bool none = dead(p, b, j);
+  // Pairs whose factor is 0 are left out: those that a mask forbids may meet rows that are not finite.
+  const auto rows_with = [&](const T* factors, const HeadRows<const T>& rows) {
+    return [&, factors](const auto& add) {
+      for (long s = 0; s < shared && !none; ++s) {
+        const int64_t* starts = columns.starts + s * columns.starts_of_head;
+        for (int64_t e = starts[j]; e < starts[j + 1]; ++e) {
+          const T factor = factors[bases[s] + columns.places[e]];
+          if (!(factor == T(0))) add(factor, row_of(rows, b, kv_head * shared + s, columns.queries[e]));
+        }
+      }
+    };
+  };
+  if (d.dv.data != nullptr)
+    weighted_sum<T>(p.value_width, rows_with(d.weight, d.dout),
+                    put_scaled(row_of(d.dv, b, kv_head, j), T(1), d.add_dv));
+  if (d.dk.data != nullptr)
+    weighted_sum<T>(p.width, rows_with(d.dscore, p.q), put_scaled(row_of(d.dk, b, kv_head, j), p.scale, d.add_dk));
+}
+
+template <class T>
+constexpr SparseKernels<T> kernels_of() {
+  return {scratch<T>, forward<T>, weights<T>, backward_query<T>, backward_key<T>};
+}
+
+}  // namespace
+}  // namespace heed::kernels::HEED_LEVEL::sparse
+
+namespace heed::kernels::HEED_LEVEL {
+extern const SparseTable sparse_attention_table;
+const SparseTable sparse_attention_table = {sparse::kernels_of<float>(), sparse::kernels_of<double>()};
+}  // namespace heed::kernels::HEED_LEVEL

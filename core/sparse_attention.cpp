@@ -1,0 +1,247 @@
+#include <heed/core/sparse_attention.hpp>
+//
+#include <algorithm>
+#include <cmath>
+#include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/kernels/sparse_attention.hpp>
+#include <heed/core/parallel.hpp>
+#include <heed/core/pool.hpp>
+#include <heed/core/sparse_lists.hpp>
+#include <optional>
+
+namespace heed::kernels {
+HEED_KERNEL_TABLE(SparseTable, sparse_attention_table)
+}
+
+namespace heed::detail {
+namespace {
+
+using kernels::HeadRows;
+using kernels::ScoreGrid;
+using kernels::SparseColumns;
+using kernels::SparseGradients;
+using kernels::SparseKernels;
+using kernels::SparseProblem;
+
+constexpr double kGrainFlops = 1e6;           // some 10 microseconds: rows come from all over the cache
+constexpr Index kWavePairs = Index{1} << 22;  // backward holds two numbers of so many pairs, or of one head's
+
+template <class T>
+const SparseKernels<T>& kernels_of() {
+  if constexpr (std::is_same_v<T, float>)
+    return kernels::sparse_attention_table().f32;
+  else
+    return kernels::sparse_attention_table().f64;
+}
+
+template <class T>
+HeadRows<T> rows_of(const Tensor& x) {
+  if (!x.defined()) return {nullptr, 0, 0, 0};
+  return {x.ptr<std::remove_const_t<T>>(), x.strides()[0], x.strides()[1], x.strides()[2]};
+}
+
+template <class T>
+ScoreGrid<const T> grid_of(const Tensor& x, const Shape& shape) {
+  if (!x.defined()) return {nullptr, 0, 0, 0, 0};
+  const Tensor y = x.expand(shape);
+  const Strides& s = y.strides();
+  return {static_cast<const T*>(y.raw()), s[0], s[1], s[2], s[3]};
+}
+
+template <class T>
+SparseProblem<T> problem_of(const AttentionCall& x, const SparseLists& lists) {
+  SparseProblem<T> p{};
+  p.batch = x.q.dim(0), p.heads = x.q.dim(1), p.kv_heads = x.k.dim(1);
+  p.queries = x.q.dim(2), p.keys = x.k.dim(2), p.width = x.q.dim(3), p.value_width = x.v.dim(3);
+  p.scale = static_cast<T>(x.scale);
+  p.q = rows_of<const T>(x.q), p.k = rows_of<const T>(x.k), p.v = rows_of<const T>(x.v);
+  p.offsets = lists.offsets.ptr<std::int32_t>();
+  p.offsets_of_head = lists.offsets.rank() == 1 ? 0 : p.queries + 1;
+  p.listed = lists.keys.ptr<std::int32_t>();
+  p.longest = longest_list(lists);
+  p.lengths = x.lengths.defined() ? x.lengths.ptr<std::int32_t>() : nullptr;
+  p.alive = x.key_mask.defined() ? x.key_mask.ptr<std::uint8_t>() : nullptr;
+  const Shape grid = {p.batch, p.heads, p.queries, p.keys};
+  p.mask = grid_of<std::uint8_t>(x.mask, grid);
+  p.bias = grid_of<T>(x.bias, grid);
+  p.seed = x.seed, p.stream = x.stream, p.position = x.position;
+  p.drop_below = static_cast<std::uint32_t>(std::min(std::floor(x.dropout * 0x1p32), 0x1p32 - 1));
+  p.keep = static_cast<T>(1 / (1 - x.dropout));
+  return p;
+}
+
+// Pairs of head n = b * H + h, and where its list begins.
+template <class T>
+Index begin_of(const SparseProblem<T>& p, Index n) {
+  return p.offsets[n * p.offsets_of_head];
+}
+template <class T>
+Index pairs_of(const SparseProblem<T>& p, Index n) {
+  return p.offsets[n * p.offsets_of_head + p.queries] - begin_of(p, n);
+}
+
+// Rows of which each does `products` products of two rows a pair, on average, make chunks of 10 microseconds.
+template <class T>
+Index grain_of(const SparseProblem<T>& p, double pairs_a_row, double products) {
+  const double flops = products * (pairs_a_row + 1) * static_cast<double>(p.width + p.value_width);
+  return std::max<Index>(1, static_cast<Index>(kGrainFlops / flops));
+}
+
+template <class T>
+double pairs_a_query(const SparseProblem<T>& p, const SparseLists& lists) {
+  const double rows = static_cast<double>(lists.offsets.numel() / (p.queries + 1) * p.queries);
+  return static_cast<double>(lists.keys.numel()) / std::max(rows, 1.0);
+}
+
+// Calls f(b, h, i, scratch) for all queries.
+template <class T, class F>
+void each_query(const SparseProblem<T>& p, const SparseLists& lists, F f) {
+  ThreadScratch<T> scratch(static_cast<Index>(kernels_of<T>().scratch(p)));
+  parallel_for(p.batch * p.heads * p.queries, grain_of(p, pairs_a_query(p, lists), 2), [&](Index begin, Index end) {
+    for (Index n = begin; n < end; ++n)
+      f(n / p.queries / p.heads, n / p.queries % p.heads, n % p.queries, scratch.mine());
+  });
+}
+
+template <class T>
+void forward(const AttentionCall& x, const SparseLists& lists, Tensor& out, Tensor& lse) {
+  const SparseKernels<T>& kernel = kernels_of<T>();
+  const SparseProblem<T> p = problem_of<T>(x, lists);
+  const HeadRows<T> y = rows_of<T>(out);
+  T* sums = lse.defined() ? lse.ptr<T>() : nullptr;
+  each_query(p, lists, [&](Index b, Index h, Index i, T* scratch) { kernel.forward(p, y, sums, b, h, i, scratch); });
+}
+
+// dbias += ds of the pairs of head (b, h), which begin at `base`, in query rows [from, to).
+template <class T>
+void add_bias(const SparseProblem<T>& p, const ScoreGrid<T>& dbias, const T* dscore, Index b, Index h, Index from,
+              Index to) {
+  const std::int32_t* offsets = p.offsets + (b * p.heads + h) * p.offsets_of_head;
+  for (Index i = from; i < to; ++i) {
+    T* row = dbias.data + b * dbias.batch + h * dbias.head + i * dbias.query;
+    for (Index e = offsets[i]; e < offsets[i + 1]; ++e) row[p.listed[e] * dbias.key] += dscore[e - offsets[0]];
+  }
+}
+
+// Key-value heads [first, first + count) of all batches, b * Hk + g, whose pairs backward holds at once: few enough to
+// bound its memory, enough to keep the threads busy.
+template <class T>
+struct Wave {
+  const SparseProblem<T>& p;
+  Index first, count = 0, pairs = 0;
+  Scratch<Index> bases;  // where the pairs of each query head begin
+
+  Index shared() const { return p.heads / p.kv_heads; }
+
+  Wave(const SparseProblem<T>& problem, Index begin)
+      : p(problem), first(begin), bases(static_cast<std::size_t>((p.batch * p.kv_heads - begin) * shared())) {
+    for (; first + count < p.batch * p.kv_heads; ++count) {
+      Index more = 0;
+      for (Index s = 0; s < shared(); ++s) {
+        bases[static_cast<std::size_t>(count * shared() + s)] = pairs + more;
+        more += pairs_of(p, (first + count) * shared() + s);
+      }
+      if (count > 0 && pairs + more > kWavePairs) break;
+      pairs += more;
+    }
+  }
+};
+
+template <class T>
+void run_wave(Wave<T>& wave, const SparseLists& lists, SparseGradients<T>& g, const ScoreGrid<T>& dbias,
+              TransposedLists* columns, ThreadScratch<T>& scratch) {
+  const SparseProblem<T>& p = wave.p;
+  const SparseKernels<T>& kernel = kernels_of<T>();
+  const Index shared = wave.shared(), first = wave.first * shared, heads = wave.count * shared;
+  const double pairs = pairs_a_query(p, lists);
+  parallel_for(heads * p.queries, grain_of(p, pairs, 3), [&](Index begin, Index end) {
+    for (Index n = begin; n < end; ++n) {
+      const Index h = n / p.queries;
+      kernel.backward_query(p, g, (first + h) / p.heads, (first + h) % p.heads, n % p.queries,
+                            wave.bases[static_cast<std::size_t>(h)], scratch.mine());
+    }
+  });
+  if (dbias.data != nullptr) {
+    // A thread owns some rows; all of them where rows share a bias.
+    const Index grain = dbias.query == 0 ? p.queries : std::max<Index>(1, grain_of(p, pairs, 1) / heads);
+    parallel_for(p.queries, grain, [&](Index begin, Index end) {
+      for (Index h = 0; h < heads; ++h)
+        add_bias(p, dbias, g.dscore + wave.bases[static_cast<std::size_t>(h)], (first + h) / p.heads,
+                 (first + h) % p.heads, begin, end);
+    });
+  }
+  if (columns == nullptr) return;
+  const double pairs_a_key = static_cast<double>(wave.pairs) / std::max(1.0, static_cast<double>(wave.count * p.keys));
+  parallel_for(wave.count * p.keys, grain_of(p, pairs_a_key, 2), [&](Index begin, Index end) {
+    for (Index n = begin; n < end; ++n) {
+      const Index group = n / p.keys, head = wave.first + group;
+      kernel.backward_key(
+          p, g, {columns->starts(group * shared), columns->queries(), columns->places(), columns->starts_of_head()},
+          head / p.kv_heads, head % p.kv_heads, n % p.keys, wave.bases.data() + group * shared);
+    }
+  });
+}
+
+template <class T>
+void backward(const AttentionCall& x, const SparseLists& lists, const Tensor& out, const Tensor& dout,
+              const Tensor& lse, AttentionSinks& d) {
+  const SparseProblem<T> p = problem_of<T>(x, lists);
+  SparseGradients<T> g{rows_of<const T>(out),
+                       rows_of<const T>(dout),
+                       lse.ptr<T>(),
+                       rows_of<T>(d.dq),
+                       rows_of<T>(d.dk),
+                       rows_of<T>(d.dv),
+                       d.add_dq,
+                       d.add_dk,
+                       d.add_dv,
+                       nullptr,
+                       nullptr};
+  ScoreGrid<T> dbias{nullptr, 0, 0, 0, 0};
+  if (d.dbias.defined()) {
+    const Strides& s = d.dbias.strides();
+    dbias = {d.dbias.ptr<T>(), s[0], s[1], s[2], s[3]};
+  }
+  const bool wants_keys = d.dk.defined() || d.dv.defined(), share = p.offsets_of_head == 0;
+  const Index all = p.batch * p.kv_heads;
+  if (all == 0) return;
+  std::optional<TransposedLists> columns;
+  if (wants_keys && share) columns.emplace(lists, p.keys, 0, 1);
+  ThreadScratch<T> scratch(static_cast<Index>(kernels_of<T>().scratch(p)));
+  for (Index first = 0; first < all;) {
+    Wave<T> wave(p, first);
+    if (wants_keys && !share) columns.emplace(lists, p.keys, first * wave.shared(), wave.count * wave.shared());
+    Scratch<T> weight(static_cast<std::size_t>(wave.pairs)), dscore(static_cast<std::size_t>(wave.pairs));
+    g.weight = weight.data(), g.dscore = dscore.data();
+    run_wave(wave, lists, g, dbias, columns ? &*columns : nullptr, scratch);
+    first += wave.count;
+  }
+}
+
+template <class T>
+void weights(const AttentionCall& x, const SparseLists& lists, Tensor& y) {
+  const SparseProblem<T> p = problem_of<T>(x, lists);
+  each_query(p, lists, [&](Index b, Index h, Index i, T* scratch) {
+    kernels_of<T>().weights(p, b, h, i, y.ptr<T>() + ((b * p.heads + h) * p.queries + i) * p.keys, scratch);
+  });
+}
+
+}  // namespace
+
+void sparse_attention_forward(const AttentionCall& x, const SparseLists& lists, Tensor& out, Tensor& lse) {
+  x.q.dtype() == DType::float32 ? forward<float>(x, lists, out, lse) : forward<double>(x, lists, out, lse);
+}
+
+void sparse_attention_backward(const AttentionCall& x, const SparseLists& lists, const Tensor& out, const Tensor& dout,
+                               const Tensor& lse, AttentionSinks& d) {
+  x.q.dtype() == DType::float32 ? backward<float>(x, lists, out, dout, lse, d)
+                                : backward<double>(x, lists, out, dout, lse, d);
+}
+
+Tensor sparse_attention_weights_of(const AttentionCall& x, const SparseLists& lists) {
+  Tensor y = Tensor::zeros({x.q.dim(0), x.q.dim(1), x.q.dim(2), x.k.dim(2)}, x.q.dtype());
+  x.q.dtype() == DType::float32 ? weights<float>(x, lists, y) : weights<double>(x, lists, y);
+  return y;
+}
+
+}  // namespace heed::detail

@@ -1,0 +1,100 @@
+#include <cmath>
+#include <heed/autograd/additive_attention.hpp>
+#include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/norms.hpp>
+#include <heed/layers/attention/bahdanau.hpp>
+#include <heed/layers/attention/compositions.hpp>
+
+namespace heed {
+namespace {
+
+constexpr const char* kName = "additive attention";
+
+// W q + b
+Tensor projected_queries(In q, In W, In bias) {
+  const Tensor y = detail::project_heads(kName, q, W);
+  if (!bias->defined()) return y;
+  const Shape wanted = {W.dim(0), W.dim(1)};
+  check(bias.shape() == wanted && bias.dtype() == W.dtype(), q.where(), kName, ": W is ", W.tensor(), " but bias is ",
+        bias.tensor(), "; it must be [heads, units] ", wanted, " ", W.dtype());
+  return y + bias->unsqueeze(1);
+}
+
+Tensor projected_keys(In k, In U, const AttentionCall& call) {
+  return detail::project_heads(kName, {detail::without_padding(kName, k, call), k.where()}, U);
+}
+
+// u = v, or g v / |v|
+Tensor score_vector(In score, In gain) {
+  if (!gain->defined()) return score;
+  check(score.rank() == 2 && gain.shape() == Shape{score.dim(0)} && gain.dtype() == score.dtype(), score.where(), kName,
+        ": score is ", score.tensor(), " and gain is ", gain.tensor(), "; they must be [heads, units] and [heads]");
+  return gain->unsqueeze(1) * normalize(score);
+}
+
+AdditiveAttentionOptions options_of(const AttentionCall& call) {
+  return {.causal = call.causal,
+          .key_lengths = call.key_lengths,
+          .key_mask = call.key_mask,
+          .mask = call.mask,
+          .bias = call.bias,
+          .dropout = call.dropout};
+}
+
+}  // namespace
+
+Tensor bahdanau_attention(In q, In k, In v, In W, In U, In score, In gain, In bias, const AttentionCall& call) {
+  const Tensor a = projected_queries(q, W, bias), c = projected_keys(k, U, call), u = score_vector(score, gain);
+  // The heads lie side by side in memory, so that merging them again is a view.
+  const Tensor y = additive_attention_merged({a, q.where()}, c, v, u, options_of(call));
+  return y.view({q.dim(0), q.dim(2), q.dim(1), v.dim(3)}).transpose(1, 2);
+}
+
+Tensor bahdanau_weights(In q, In k, In W, In U, In score, In gain, In bias, const AttentionCall& call) {
+  const Tensor a = projected_queries(q, W, bias), c = projected_keys(k, U, call), u = score_vector(score, gain);
+  return additive_attention_weights({a, q.where()}, c, u, options_of(call));
+}
+
+AttentionState bahdanau_state(const Tensor& W, const Tensor& U, const Tensor& score, const Tensor& gain,
+                              const Tensor& bias) {
+  return MappedKeyState([W, bias](In q) { return projected_queries(q, W, bias); },
+                        [U](In k) { return projected_keys(k, U, {}); },
+                        [score, gain](In a, In c, In v) {
+                          return additive_attention(a, c, v, score_vector(score, gain), {.causal = true});
+                        });
+}
+
+BahdanauAttention::BahdanauAttention(Index heads, Index size, Rng& rng, const BahdanauOptions& o) {
+  const Index units = o.units == 0 ? size : o.units;
+  require(heads > 0 && size > 0 && units > 0, "BahdanauAttention: heads is ", heads, ", size is ", size,
+          " and units is ", o.units, "; heads and size must be 1 or more, and units 0 (as size) or more");
+  W = detail::uniform_parameter({heads, units, size}, size, rng);
+  U = detail::uniform_parameter({heads, units, size}, size, rng);
+  score = detail::uniform_parameter({heads, units}, units, rng);
+  if (!o.normalized) return;
+  gain = Parameter(Tensor::full({heads}, 1 / std::sqrt(static_cast<double>(units))));
+  bias = Parameter(Tensor::zeros({heads, units}));
+}
+
+AttentionCapabilities BahdanauAttention::capabilities() const {
+  return {.causal = true,
+          .key_mask = true,
+          .full_mask = true,
+          .bias = true,
+          .dropout = true,
+          .weights = true,
+          .state = true,
+          .cross = true};
+}
+
+Tensor BahdanauAttention::apply(In q, In k, In v, const AttentionCall& call) const {
+  return bahdanau_attention(q, k, v, W, U, score, gain, bias, call);
+}
+
+AttentionState BahdanauAttention::make_state() const { return bahdanau_state(W, U, score, gain, bias); }
+
+Tensor BahdanauAttention::weights(In q, In k, const AttentionCall& call) const {
+  return bahdanau_weights(q, k, W, U, score, gain, bias, call);
+}
+
+}  // namespace heed

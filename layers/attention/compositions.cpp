@@ -1,0 +1,48 @@
+#include <cmath>
+#include <heed/autograd/attention.hpp>
+#include <heed/autograd/attention_inputs.hpp>
+#include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/matmul.hpp>
+#include <heed/layers/attention/compositions.hpp>
+#include <heed/layers/init.hpp>
+
+namespace heed::detail {
+
+Parameter uniform_parameter(const Shape& shape, Index fan_in, Rng& rng) {
+  Parameter p(Tensor::empty(shape));
+  const double bound = 1 / std::sqrt(static_cast<double>(fan_in));
+  init::uniform_(p, rng, -bound, bound);
+  return p;
+}
+
+Tensor project_heads(const char* name, In x, In W) {
+  check(x.rank() == 4 && W.rank() == 3 && W.dim(0) == x.dim(1) && W.dim(2) == x.dim(3) && W.dtype() == x.dtype(),
+        x.where(), name, ": x is ", x.tensor(), " and its projection is ", W.tensor(),
+        "; they must be [batch, heads, positions, size] and [heads, any size, size] of one dtype");
+  return matmul(x, W->transpose(1, 2));
+}
+
+Tensor without_padding(const char* name, In k, const heed::AttentionCall& call) {
+  check(k.rank() == 4, k.where(), name, ": k is ", k.tensor(), "; it must be [batch, heads, positions, size]");
+  check_key_masks(name, k, call.key_lengths, call.key_mask);
+  return detail::without_padding(k, call.key_lengths, call.key_mask);
+}
+
+static AttentionOptions unscaled(const heed::AttentionCall& call) {
+  return {.causal = call.causal,
+          .scale = 1.0,
+          .key_lengths = call.key_lengths,
+          .key_mask = call.key_mask,
+          .mask = call.mask,
+          .bias = call.bias,
+          .dropout = call.dropout};
+}
+
+Tensor unscaled_attention(In q, In k, In v, const heed::AttentionCall& call) {
+  const Tensor y = attention_merged(q, k, v, unscaled(call));
+  return heads_of(y, true, q.dim(1));
+}
+
+Tensor unscaled_weights(In q, In k, const heed::AttentionCall& call) { return attention_weights(q, k, unscaled(call)); }
+
+}  // namespace heed::detail

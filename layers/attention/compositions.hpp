@@ -1,0 +1,47 @@
+// What mechanisms share that are compositions of ops around a fused attention: projections of their own for each head,
+// and a decode state whose keys are projected once.
+#pragma once
+#include <functional>
+#include <heed/core/random.hpp>
+#include <heed/layers/attention/key_value_state.hpp>
+
+namespace heed::detail {
+
+// Uniform in +-1 / sqrt(fan_in), as the weights and biases of Linear.
+Parameter uniform_parameter(const Shape& shape, Index fan_in, Rng& rng);
+
+// x [B, H, T, D] by a matrix W [H, A, D] for each head: [B, H, T, A]. Errors begin with `name`.
+Tensor project_heads(const char* name, In x, In W);
+
+// k [B, Hk, S, D] with zeros for the keys that key_lengths and key_mask leave out: what padding holds, NaN included,
+// must not reach the gradient of a projection. k itself where there is neither.
+Tensor without_padding(const char* name, In k, const heed::AttentionCall& call);
+
+// softmax(q k^T + bias) v, not scaled: [B, H, T, Dv], whose heads lie side by side in memory.
+Tensor unscaled_attention(In q, In k, In v, const heed::AttentionCall& call);
+Tensor unscaled_weights(In q, In k, const heed::AttentionCall& call);  // [B, H, T, S]
+
+}  // namespace heed::detail
+
+namespace heed {
+
+// A KeyValueState that maps queries and keys as they come, so that it keeps mapped keys.
+class MappedKeyState {
+ public:
+  using Map = std::function<Tensor(In x)>;  // [B, H, T, D] -> [B, H, T, A]
+
+  MappedKeyState(Map query, Map key, KeyValueState::Attend attend)
+      : query_(std::move(query)), key_(std::move(key)), mapped_(std::move(attend)) {}
+  Tensor apply(In q, In k, In v) {
+    const NoTape guard;  // decoding is not trained through
+    return mapped_.apply({query_(q), q.where()}, {key_(k), k.where()}, v);
+  }
+  Index length() const { return mapped_.length(); }
+  void members(auto&& visit) { mapped_.members(visit); }
+
+ private:
+  Map query_, key_;
+  KeyValueState mapped_;
+};
+
+}  // namespace heed

@@ -1,0 +1,81 @@
+#include <algorithm>
+#include <heed/layers/attention/conformance.hpp>
+#include <heed/layers/attention/conformance_subject.hpp>
+#include <iomanip>
+#include <ostream>
+
+namespace heed {
+namespace {
+
+using namespace detail::conformance;
+
+constexpr struct {
+  const char* name;
+  void (*run)(Subject&, Finding&);
+} kChecks[] = {{"gradient", check_gradient},
+               {"reference", check_reference},
+               {"rows sum to one", check_rows},
+               {"weights", check_weights},
+               {"causal", check_causal},
+               {"padding", check_padding},
+               {"empty rows", check_empty_rows},
+               {"cross lengths", check_cross_lengths},
+               {"grouped", check_grouped},
+               {"views", check_views},
+               {"dropout", check_dropout},
+               {"state", check_state},
+               {"state resumed", check_state_resumed},
+               {"lengths", check_lengths},
+               {"spread", check_spread},
+               {"float32", check_float32},
+               {"threads", check_threads},
+               {"refuses", check_refuses}};
+
+// Dropout draws from the default generator: put it back.
+struct KeepRng {
+  Rng rng = default_rng();
+  ~KeepRng() { default_rng() = rng; }
+};
+
+}  // namespace
+
+bool ConformanceReport::passed() const {
+  return !checks.empty() && std::all_of(checks.begin(), checks.end(), [](const auto& c) { return c.passed; });
+}
+
+std::vector<std::string> ConformanceReport::failed() const {
+  std::vector<std::string> names;
+  for (const ConformanceCheck& c : checks)
+    if (!c.passed) names.push_back(c.name);
+  return names;
+}
+
+std::ostream& operator<<(std::ostream& out, const ConformanceReport& report) {
+  std::size_t width = 0;
+  for (const ConformanceCheck& c : report.checks) width = std::max(width, c.name.size());
+  out << report.mechanism << " attention: " << report.checks.size() << " checks, " << report.failed().size()
+      << " failed\n";
+  for (const ConformanceCheck& c : report.checks)
+    out << "  " << c.name << std::string(width + 2 - c.name.size(), ' ') << (c.passed ? "ok      " : "FAILED  ")
+        << c.detail << "\n";
+  return out;
+}
+
+ConformanceReport check_conformance(const MechanismFactory& make, const ConformanceOptions& options) {
+  const KeepRng keep;
+  manual_seed(options.seed);
+  Subject subject(make, options);
+  ConformanceReport report{subject.mechanism(DType::float64).name(), {}};
+  for (const auto& check : kChecks) {
+    Finding finding;
+    try {
+      check.run(subject, finding);
+    } catch (const std::exception& e) {
+      finding.expect(false, e.what());
+    }
+    if (finding.compared()) report.checks.push_back(finding.result(check.name));
+  }
+  return report;
+}
+
+}  // namespace heed

@@ -1,0 +1,165 @@
+#include <algorithm>
+#include <cmath>
+#include <heed/layers/attention/conformance_subject.hpp>
+#include <heed/layers/model.hpp>
+#include <limits>
+
+namespace heed::detail::conformance {
+namespace {
+
+// Values are drawn in float32, so that both dtypes compute the same problem.
+Tensor normal(Rng& rng, const Shape& shape) { return rng.normal(shape).to(DType::float64); }
+
+template <class F>
+void each(Tensor& x, F&& f) {
+  double* p = x.ptr<double>();
+  for (Index i = 0; i < x.numel(); ++i) p[i] = f(p[i]);
+}
+
+// Parameters that are all zeros, or all one number, would hide what depends on them.
+void make_uneven(AttentionMechanism& m, Rng& rng) {
+  for (const NamedParameter& p : named_parameters(m)) {
+    const std::vector<double> x = p.parameter->to_vector<double>();
+    if (x.empty() || std::any_of(x.begin(), x.end(), [&](double e) { return e != x[0]; })) continue;
+    Tensor noise = rng.normal(p.parameter->shape(), 0, 0.1).to(p.parameter->dtype());
+    detail::add_values(noise, p.parameter->detach());
+    p.parameter->copy_(noise);
+  }
+}
+
+AttentionMechanism made(const MechanismFactory& make, const ConformanceOptions& o, DType dtype) {
+  require(o.heads >= 1 && o.size >= 1 && o.value_size >= 1 && o.longest >= 1, "conformance: heads is ", o.heads,
+          ", size ", o.size, ", value_size ", o.value_size, " and longest ", o.longest, "; all must be 1 or more");
+  Rng rng(o.seed), noise(o.seed, 91);
+  AttentionMechanism m = make(0, rng);
+  make_uneven(m, noise);
+  to(m, dtype);
+  return m;
+}
+
+// True with this probability; key 0 always.
+Tensor random_mask(Rng& rng, const Shape& shape, double share) {
+  Tensor mask = Tensor::zeros(shape, DType::bool8);
+  for (Index i = 0; i < mask.numel(); ++i) mask.ptr<bool>()[i] = i % shape.back() == 0 || rng.uniform() < share;
+  return mask;
+}
+
+// The least difference between two scores q . k of a row.
+double least_gap(const Tensor& q, const Tensor& k) {
+  const Index rows = q.dim(0) * q.dim(1) * q.dim(2), keys = k.dim(2), size = q.dim(3), shared = q.dim(1) / k.dim(1);
+  double gap = std::numeric_limits<double>::infinity();
+  for (Index r = 0; r < rows; ++r) {
+    std::vector<double> scores;
+    const double* of_head = k.ptr<double>() + r / q.dim(2) / shared * keys * size;
+    for (Index j = 0; j < keys; ++j) {
+      double sum = 0;
+      for (Index c = 0; c < size; ++c) sum += q.ptr<double>()[r * size + c] * of_head[j * size + c];
+      scores.push_back(sum);
+    }
+    std::sort(scores.begin(), scores.end());
+    for (std::size_t j = 1; j < scores.size(); ++j) gap = std::min(gap, scores[j] - scores[j - 1]);
+  }
+  return gap;
+}
+
+AttentionCall in_dtype(AttentionCall call, DType dtype) {
+  if (call.bias.defined()) call.bias = call.bias.to(dtype);
+  return call;
+}
+
+Tensor or_zeros(const Tensor& gradient, const Tensor& like) {
+  return gradient.defined() ? gradient.detach().clone() : Tensor::zeros(like.shape(), like.dtype());
+}
+
+}  // namespace
+
+Subject::Subject(const MechanismFactory& make, const ConformanceOptions& o)
+    : options(o), in32_(made(make, o, DType::float32)), in64_(made(make, o, DType::float64)) {
+  require(!can().grouped || o.heads % 2 == 0, "conformance: heads is ", o.heads,
+          "; it must be even for a mechanism whose heads may share keys");
+}
+
+NamedTensors Subject::values() {
+  NamedTensors all;
+  for (const NamedParameter& p : named_parameters(in64_)) all[p.name] = p.parameter->detach();
+  for (const NamedBuffer& b : named_buffers(in64_)) all[b.name] = *b.buffer;
+  return all;
+}
+
+Trial Subject::trial(const Sizes& s, std::uint64_t seed) const {
+  Rng rng(options.seed, 1000 + seed);
+  const Index groups = s.grouped ? options.heads / 2 : options.heads;
+  Trial t{.q = normal(rng, {s.batch, options.heads, s.queries, options.size}),
+          .k = normal(rng, {s.batch, groups, s.keys, options.size}),
+          .v = normal(rng, {s.batch, groups, s.keys, options.value_size}),
+          .dy = normal(rng, {s.batch, options.heads, s.queries, options.value_size})};
+  // What chooses must choose alike in float32 and float64: products of eighths are exact in both.
+  if (can().discrete)
+    for (Tensor* x : {&t.q, &t.k}) each(*x, [](double e) { return std::round(e * 8) / 8; });
+  if (options.non_negative)
+    for (Tensor* x : {&t.q, &t.k}) each(*x, [](double e) { return std::fabs(e); });
+  return t;
+}
+
+Trial Subject::separated_trial(const Sizes& s) const {
+  Trial best = trial(s);
+  if (!can().discrete) return best;
+  Rng rng(options.seed, 92);
+  double gap = -1;
+  const int draws = s.queries * s.keys > 1000 ? 5 : 50;  // of many scores some are always close
+  for (int i = 0; i < draws; ++i) {
+    Trial t = best;
+    t.q = rng.normal(best.q.shape(), 0, 1, DType::float64), t.k = rng.normal(best.k.shape(), 0, 1, DType::float64);
+    if (options.non_negative)
+      for (Tensor* x : {&t.q, &t.k}) each(*x, [](double e) { return std::fabs(e); });
+    if (const double g = least_gap(t.q, t.k); g > gap) best = t, gap = g;
+  }
+  return best;
+}
+
+std::vector<Variant> Subject::variants(const Sizes& s) const {
+  Rng rng(options.seed, 93);
+  Tensor lengths = Tensor::full({s.batch}, static_cast<double>(s.keys), DType::int32);
+  lengths.ptr<std::int32_t>()[s.batch - 1] = static_cast<std::int32_t>(std::max<Index>(1, s.keys * 2 / 3));
+  const Tensor keys = random_mask(rng, {s.batch, s.keys}, 0.7);
+  const Tensor pairs = random_mask(rng, {s.batch, 1, s.queries, s.keys}, 0.7);
+  const Tensor bias = normal(rng, {options.heads, s.queries, s.keys}), key_bias = normal(rng, {s.batch, 1, 1, s.keys});
+  std::vector<Variant> all = {{"plain", {}}};
+  if (can().causal) all.push_back({"causal", {.causal = true}});
+  if (can().key_mask) all.push_back({"key lengths", {.key_lengths = lengths}});
+  if (can().key_mask) all.push_back({"key mask", {.key_mask = keys}});
+  if (can().full_mask) all.push_back({"mask", {.mask = pairs}});
+  if (can().bias) all.push_back({"bias", {.bias = bias}});
+  if (can().bias || can().key_bias) all.push_back({"key bias", {.bias = key_bias}});
+  if (can().causal && can().key_mask)
+    all.push_back({"causal with key lengths", {.causal = true, .key_lengths = lengths}});
+  return all;
+}
+
+Tensor Subject::out(const Trial& t, DType dtype) {
+  const NoTape guard;
+  return mechanism(dtype).apply(t.q.to(dtype), t.k.to(dtype), t.v.to(dtype), in_dtype(t.call, dtype)).detach();
+}
+
+Outcome Subject::run(const Trial& t, DType dtype) {
+  AttentionMechanism& m = mechanism(dtype);
+  zero_grad(m);
+  Tape tape;
+  const Tensor q = tape.watch(t.q.to(dtype)), k = tape.watch(t.k.to(dtype)), v = tape.watch(t.v.to(dtype));
+  AttentionCall call = in_dtype(t.call, dtype);
+  if (call.bias.defined()) call.bias = tape.watch(call.bias);
+  const Tensor y = m.apply(q, k, v, call);
+  if (y.node() != 0) tape.backward(y, t.dy.to(dtype));
+  Outcome o{.out = y.detach(), .gradients = {}};
+  o.gradients["q"] = or_zeros(tape.grad(q), q);
+  o.gradients["k"] = or_zeros(tape.grad(k), k);
+  o.gradients["v"] = or_zeros(tape.grad(v), v);
+  if (call.bias.defined()) o.gradients["bias"] = or_zeros(tape.grad(call.bias), call.bias);
+  for (const NamedParameter& p : named_parameters(m)) {
+    o.gradients[p.name] = or_zeros(p.parameter->grad(), *p.parameter);
+    p.parameter->zero_grad();
+  }
+  return o;
+}
+
+}  // namespace heed::detail::conformance

@@ -1,0 +1,66 @@
+#include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/norms.hpp>
+#include <heed/layers/attention/compositions.hpp>
+#include <heed/layers/attention/cosine.hpp>
+
+namespace heed {
+namespace {
+
+constexpr const char* kName = "cosine attention";
+
+// beta q / |q|
+Tensor directions(In q, In beta) {
+  check(q.rank() == 4 && beta.shape() == Shape{q.dim(1)} && beta.dtype() == q.dtype(), q.where(), kName, ": q is ",
+        q.tensor(), " and beta is ", beta.tensor(),
+        "; they must be [batch, heads, positions, size] and [heads] of one dtype");
+  return normalize(q) * beta->unsqueeze(1).unsqueeze(2);
+}
+
+Tensor key_directions(In k, const AttentionCall& call) {
+  return normalize({detail::without_padding(kName, k, call), k.where()});
+}
+
+}  // namespace
+
+Tensor cosine_attention(In q, In k, In v, In beta, const AttentionCall& call) {
+  const Tensor query = directions(q, beta);
+  return detail::unscaled_attention({query, q.where()}, key_directions(k, call), v, call);
+}
+
+Tensor cosine_weights(In q, In k, In beta, const AttentionCall& call) {
+  const Tensor query = directions(q, beta);
+  return detail::unscaled_weights({query, q.where()}, key_directions(k, call), call);
+}
+
+CosineAttention::CosineAttention(Index heads, Index, Rng&) {
+  require(heads > 0, "CosineAttention: heads is ", heads, "; it must be 1 or more");
+  log_beta = Parameter(Tensor::zeros({heads}));
+}
+
+AttentionCapabilities CosineAttention::capabilities() const {
+  return {.causal = true,
+          .key_mask = true,
+          .full_mask = true,
+          .bias = true,
+          .dropout = true,
+          .weights = true,
+          .state = true,
+          .cross = true,
+          .grouped = true};
+}
+
+Tensor CosineAttention::apply(In q, In k, In v, const AttentionCall& call) const {
+  return cosine_attention(q, k, v, exp(log_beta), call);
+}
+
+AttentionState CosineAttention::make_state() const {
+  const Tensor log = log_beta;
+  return MappedKeyState([log](In q) { return directions(q, exp(log)); }, [](In k) { return key_directions(k, {}); },
+                        [](In q, In k, In v) { return detail::unscaled_attention(q, k, v, {.causal = true}); });
+}
+
+Tensor CosineAttention::weights(In q, In k, const AttentionCall& call) const {
+  return cosine_weights(q, k, exp(log_beta), call);
+}
+
+}  // namespace heed

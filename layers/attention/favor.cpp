@@ -1,0 +1,74 @@
+#include <algorithm>
+#include <cmath>
+#include <heed/autograd/attention_inputs.hpp>
+#include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/matmul.hpp>
+#include <heed/autograd/reductions.hpp>
+#include <heed/layers/attention/favor.hpp>
+#include <heed/layers/init.hpp>
+
+namespace heed {
+namespace {
+
+// w_r . x' - |x'|^2 / 2 for every row r of w.
+Tensor logarithms(In x, const Tensor& w) {
+  const Tensor scaled = x * std::pow(static_cast<double>(x.dim(-1)), -0.25);
+  return matmul(scaled, w.to(x.dtype()).t()) - sum(square(scaled), {-1}, true) * 0.5;
+}
+
+LinearAttentionOptions of_logarithms(LinearAttentionOptions o) {
+  o.feature_map = FeatureMap::exp;
+  return o;
+}
+
+}  // namespace
+
+Tensor random_features(Index features, Index size, std::uint64_t seed, Index layer, Index redraw) {
+  require(features > 0 && size > 0, "random_features: features is ", features, " and size is ", size,
+          "; both must be 1 or more");
+  Rng rng(seed, static_cast<std::uint64_t>(layer) << 32 | static_cast<std::uint64_t>(redraw));
+  Tensor w = Tensor::empty({features, size}, DType::float64);
+  for (Index first = 0; first < features; first += size) {
+    Parameter block(Tensor::empty({size, size}, DType::float64));
+    init::orthogonal_(block, rng);
+    const Index rows = std::min(size, features - first);
+    Tensor to = w.slice(0, first, first + rows);
+    detail::copy_values(to, block.slice(0, 0, rows));
+  }
+  const Tensor lengths = sqrt(sum(square(rng.normal({features, size}, 0, 1, DType::float64)), {-1}, true));
+  return (w * lengths).to(DType::float32);
+}
+
+Tensor favor_attention(In q, In k, In v, const Tensor& w, const LinearAttentionOptions& options) {
+  check(w.rank() == 2 && q.rank() == 4 && k.rank() == 4 && w.dim(1) == q.dim(3) && w.dim(1) == k.dim(3), q.where(),
+        "favor_attention: q is ", q.tensor(), ", k is ", k.tensor(), " and the features are ", w,
+        "; they must be [features, width]");
+  detail::check_heads("favor_attention", q, k, v);
+  detail::check_key_masks("favor_attention", k, options.key_lengths, options.key_mask);
+  const Tensor keys = detail::without_padding(k, options.key_lengths, options.key_mask);
+  return linear_attention({logarithms(q, w), q.where()}, logarithms(keys, w), v, of_logarithms(options));
+}
+
+FavorAttention::FavorAttention(Index size, const FavorOptions& options) : options_(options) {
+  require(size > 0, "FavorAttention: size is ", size, "; it must be 1 or more");
+  if (options_.features == 0)
+    options_.features = std::max(size, std::lround(static_cast<double>(size) * std::log(static_cast<double>(size))));
+  w_ = random_features(options_.features, size, options_.seed, options_.layer);
+}
+
+void FavorAttention::redraw(Index redraw) {
+  w_ = random_features(options_.features, w_.dim(1), options_.seed, options_.layer, redraw);
+}
+
+Tensor FavorAttention::apply(In q, In k, In v, const AttentionCall& call) const {
+  return favor_attention(q, k, v, w_, linear_options(call));
+}
+
+AttentionState FavorAttention::make_state() const {
+  return LinearAttentionState([w = w_](In q, In k, In v, LinearAttentionSums& sums) {
+    const NoTape guard;
+    return linear_attention_step({logarithms(q, w), q.where()}, logarithms(k, w), v, sums, of_logarithms({}));
+  });
+}
+
+}  // namespace heed

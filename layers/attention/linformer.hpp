@@ -1,0 +1,30 @@
+// Linformer (Wang et al., "Linformer: self-attention with linear complexity", 2020): keys and values are projected from
+// the positions to m rows, softmax(Q (E K)^T / sqrt(D)) (F V). Keys beyond the length are zeros before the projection.
+// The projection mixes all positions, so there is no causal form; the weights of single positions may be negative.
+#pragma once
+#include <heed/core/random.hpp>
+#include <heed/layers/attention/mechanism.hpp>
+
+namespace heed {
+
+// E, F [m, n], n >= S; key_lengths int32 [B], key_mask bool8 [B, S]: either may be undefined.
+Tensor linformer_attention(In q, In k, In v, In e, In f, const Tensor& key_lengths = {}, const Tensor& key_mask = {});
+
+struct LinformerAttention {
+  Parameter e, f;  // [rows, positions]
+
+  // positions: the most that a sequence may have.
+  LinformerAttention(Index positions, Index rows, Rng& rng);
+
+  std::string name() const { return "linformer"; }
+  AttentionCapabilities capabilities() const {
+    return {.key_mask = true, .cross = true, .grouped = true, .why = "its rows of keys mix all positions"};
+  }
+  Tensor apply(In q, In k, In v, const AttentionCall& call) const;
+  void members(auto&& visit) {
+    visit("e", e);
+    visit("f", f);
+  }
+};
+
+}  // namespace heed

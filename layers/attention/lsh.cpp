@@ -1,0 +1,157 @@
+#include <algorithm>
+#include <heed/autograd/attention_inputs.hpp>
+#include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/indexing.hpp>
+#include <heed/autograd/reductions.hpp>
+#include <heed/core/parallel.hpp>
+#include <heed/core/random.hpp>
+#include <heed/layers/attention/lsh.hpp>
+#include <heed/layers/attention/lsh_state.hpp>
+#include <heed/layers/attention/pair_masks.hpp>
+#include <heed/layers/attention/sparse_call.hpp>
+
+namespace heed {
+namespace {
+
+using detail::PairMasks;
+using Keys = std::vector<std::int32_t>;
+
+// argmax [x R; -x R], the first of equals. Plain sums in one order: a token has the same bucket in whatever call and on
+// whatever instruction set it comes.
+template <class T>
+std::int32_t bucket_of(const T* x, const float* rotation, Index size, Index half, T* sums) {
+  std::fill_n(sums, half, T(0));
+  for (Index c = 0; c < size; ++c)
+    for (Index m = 0; m < half; ++m) sums[m] += x[c] * static_cast<T>(rotation[c * half + m]);
+  Index best = 0;
+  T most = sums[0];
+  for (Index m = 1; m < half; ++m)
+    if (sums[m] > most) best = m, most = sums[m];
+  for (Index m = 0; m < half; ++m)
+    if (-sums[m] > most) best = half + m, most = -sums[m];
+  return static_cast<std::int32_t>(best);
+}
+
+template <class T>
+void hash_rows(const Tensor& x, const Tensor& rotations, Tensor& y) {
+  const Index n = x.dim(2), size = x.dim(3), rounds = rotations.dim(0), half = rotations.dim(2);
+  const Index grain = std::max<Index>(1, 100000 / (size * half * rounds));
+  parallel_for(x.rows(), grain, [&](Index begin, Index end) {
+    std::vector<T> sums(static_cast<std::size_t>(half));
+    for (Index row = begin; row < end; ++row)
+      for (Index r = 0; r < rounds; ++r)
+        y.ptr<std::int32_t>()[(row / n * rounds + r) * n + row % n] =
+            bucket_of(x.ptr<T>() + row * size, rotations.ptr<float>() + r * size * half, size, half, sums.data());
+  });
+}
+
+// The living positions of each bucket, in ascending order.
+class Buckets {
+ public:
+  Buckets(const std::int32_t* bucket, Index buckets, Index keys, const PairMasks& masks, Index b)
+      : starts_(static_cast<std::size_t>(buckets) + 1), places_(static_cast<std::size_t>(keys)) {
+    for (Index j = 0; j < keys; ++j)
+      if (masks.alive(b, j)) ++starts_[static_cast<std::size_t>(bucket[j]) + 1];
+    for (std::size_t c = 1; c < starts_.size(); ++c) starts_[c] += starts_[c - 1];
+    std::vector<Index> at(starts_.begin(), starts_.end() - 1);
+    for (Index j = 0; j < keys; ++j)
+      if (masks.alive(b, j))
+        places_[static_cast<std::size_t>(at[static_cast<std::size_t>(bucket[j])]++)] = static_cast<std::int32_t>(j);
+  }
+  const std::int32_t* begin(std::int32_t c) const { return places_.data() + starts_[static_cast<std::size_t>(c)]; }
+  const std::int32_t* end(std::int32_t c) const { return places_.data() + starts_[static_cast<std::size_t>(c) + 1]; }
+
+ private:
+  std::vector<Index> starts_;
+  Keys places_;
+};
+
+// Appends the nearest `window` allowed positions of a bucket but `p` itself; of two equally near the earlier first.
+template <class Allows>
+void take_near(const std::int32_t* first, const std::int32_t* last, Index p, bool causal, Index window,
+               const Allows& allows, Keys& seen) {
+  const std::int32_t *left = std::lower_bound(first, last, p), *right = left;
+  if (right != last && *right == p) ++right;
+  if (causal) right = last;
+  for (Index taken = 0; taken < window && (left != first || right != last);) {
+    const bool back = right == last || (left != first && p - left[-1] <= *right - p);
+    const std::int32_t j = back ? *--left : *right++;
+    if (!allows(j)) continue;
+    seen.push_back(j);
+    ++taken;
+  }
+}
+
+}  // namespace
+
+LshAttention::LshAttention(const LshAttentionOptions& o) : options_(o) {
+  require(o.size > 0 && o.rounds > 0 && o.window > 0, "lsh attention: size is ", o.size, ", rounds is ", o.rounds,
+          " and window is ", o.window, "; each must be 1 or more");
+  require(o.buckets > 0 && o.buckets % 2 == 0, "lsh attention: buckets is ", o.buckets, "; it must be even, 2 or more");
+  rotations_ = Rng(o.seed).normal({o.rounds, o.size, o.buckets / 2});
+}
+
+Tensor LshAttention::hash(In x) const {
+  check(x.rank() == 4 && x.dim(3) == options_.size, x.where(), "lsh attention: x is ", x.tensor(),
+        "; it must be [batch, heads, positions, ", options_.size, "]");
+  Tensor y = Tensor::empty({x.dim(0), x.dim(1), options_.rounds, x.dim(2)}, DType::int32);
+  const Tensor rows = x->detach().dense(), rotations = rotations_.to(DType::float32);  // a model in float64 has them so
+  x.dtype() == DType::float32 ? hash_rows<float>(rows, rotations, y) : hash_rows<double>(rows, rotations, y);
+  return y;
+}
+
+KeyLists LshAttention::lists(In q, In k, const AttentionCall& call) const {
+  detail::check_heads("lsh attention", q, k, k);
+  const Tensor of_queries = hash(q), of_keys = options_.shared ? of_queries : hash(k);
+  const Index batch = q.dim(0), heads = q.dim(1), queries = q.dim(2), keys = k.dim(2), rounds = options_.rounds;
+  const PairMasks masks(call, {batch, heads, queries, keys});
+  std::vector<Keys> offsets(static_cast<std::size_t>(batch * heads)), seen(offsets.size());
+  parallel_for(batch * heads, 1, [&](Index begin, Index end) {
+    for (Index n = begin; n < end; ++n) {
+      const Index b = n / heads, h = n % heads, group = b * k.dim(1) + h / (heads / k.dim(1));
+      const std::int32_t* query_bucket = of_queries.ptr<std::int32_t>() + n * rounds * queries;
+      std::vector<Buckets> tables;
+      for (Index r = 0; r < rounds; ++r)
+        tables.emplace_back(of_keys.ptr<std::int32_t>() + (group * rounds + r) * keys, options_.buckets, keys, masks,
+                            b);
+      Keys &row_offsets = offsets[static_cast<std::size_t>(n)], &mine = seen[static_cast<std::size_t>(n)];
+      row_offsets.push_back(0);
+      for (Index i = 0; i < queries; ++i) {
+        const Index p = i + keys - queries;
+        const std::size_t before = mine.size();
+        const auto allows = [&](Index j) { return masks.allows(b, h, i, j); };
+        for (Index r = 0; r < rounds; ++r) {
+          const Buckets& table = tables[static_cast<std::size_t>(r)];
+          const std::int32_t c = query_bucket[r * queries + i];
+          take_near(table.begin(c), table.end(c), p, call.causal, options_.window, allows, mine);
+        }
+        detail::unite(mine, before, p, [&] { return p < masks.length(b) && allows(p); });
+        row_offsets.push_back(detail::checked_pairs(mine.size()));
+      }
+    }
+  });
+  return detail::joined_lists(offsets, seen, {batch, heads, queries + 1});
+}
+
+Tensor LshAttention::keys_of(In q, In k) const {
+  if (!options_.shared) return k;
+  const Tensor squares = sum(square(q), -1, true);
+  return q * rsqrt(masked_fill(squares, eq(squares, 0), 1));
+}
+
+Tensor LshAttention::apply(In q, In k, In v, const AttentionCall& call) const {
+  const KeyLists chosen = lists(q, k, call);
+  return detail::apply_lists(q, keys_of(q, k), v, chosen, call, options_.scale);
+}
+
+Tensor LshAttention::weights(In q, In k, const AttentionCall& call) const {
+  return sparse_attention_weights(q, keys_of(q, k), lists(q, k, call), detail::sparse_options(call, options_.scale));
+}
+
+AttentionState LshAttention::make_state() const { return LshState(*this); }
+
+Tensor lsh_attention(In q, In k, In v, const LshAttentionOptions& options, const AttentionCall& call) {
+  return AttentionMechanism(LshAttention(options)).apply(q, k, v, call);
+}
+
+}  // namespace heed

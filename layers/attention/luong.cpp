@@ -1,0 +1,133 @@
+#include <heed/autograd/attention_inputs.hpp>
+#include <heed/layers/attention/bahdanau.hpp>
+#include <heed/layers/attention/compositions.hpp>
+#include <heed/layers/attention/luong.hpp>
+
+namespace heed {
+namespace {
+
+AttentionCapabilities all_but_grouped() {
+  return {.causal = true,
+          .key_mask = true,
+          .full_mask = true,
+          .bias = true,
+          .dropout = true,
+          .weights = true,
+          .state = true,
+          .cross = true};
+}
+
+AttentionCapabilities everything() {
+  AttentionCapabilities can = all_but_grouped();
+  can.grouped = true;
+  return can;
+}
+
+// q^T W for each head: then its product with k is q^T W k.
+Tensor through(In q, In W) {
+  check(W.rank() == 3 && W.dim(1) == W.dim(2), q.where(), "luong-general attention: W is ", W.tensor(),
+        "; it must be [heads, size, size]");
+  return detail::project_heads("luong-general attention", q, W->transpose(1, 2));
+}
+
+// The rows of W for the keys' positions, as keys: [B, H, S, D].
+Tensor position_keys(In q, In k, In v, In W) {
+  constexpr const char* name = "luong-location attention";
+  detail::check_heads(name, q, k, v);
+  check(W.rank() == 3 && W.dim(0) == q.dim(1) && W.dim(2) == q.dim(3) && W.dtype() == q.dtype(), q.where(), name,
+        ": q is ", q.tensor(), " and W is ", W.tensor(),
+        "; they must be [batch, heads, positions, size] and [heads, most keys, size] of one dtype");
+  check(k.dim(1) == q.dim(1), q.where(), name, ": q is ", q.tensor(), " and k is ", k.tensor(),
+        "; they must have as many heads");
+  check(k.dim(2) <= W.dim(1), q.where(), name, ": k is ", k.tensor(), " but W is ", W.tensor(), "; it has rows for ",
+        W.dim(1), " keys at most");
+  return W->slice(1, 0, k.dim(2)).unsqueeze(0).expand({q.dim(0), q.dim(1), k.dim(2), q.dim(3)});
+}
+
+}  // namespace
+
+Tensor luong_dot_attention(In q, In k, In v, const AttentionCall& call) {
+  return detail::unscaled_attention(q, k, v, call);
+}
+
+Tensor luong_general_attention(In q, In k, In v, In W, const AttentionCall& call) {
+  const Tensor query = through(q, W);
+  return detail::unscaled_attention({query, q.where()}, k, v, call);
+}
+
+Tensor luong_concat_attention(In q, In k, In v, In W, In U, In bias, In score, const AttentionCall& call) {
+  return bahdanau_attention(q, k, v, W, U, score, Tensor(), bias, call);
+}
+
+Tensor luong_location_attention(In q, In k, In v, In W, const AttentionCall& call) {
+  const Tensor keys = position_keys(q, k, v, W);
+  return detail::unscaled_attention(q, keys, v, call);
+}
+
+// ---- dot ----
+
+AttentionCapabilities LuongDot::capabilities() const { return everything(); }
+Tensor LuongDot::apply(In q, In k, In v, const AttentionCall& call) const { return luong_dot_attention(q, k, v, call); }
+AttentionState LuongDot::make_state() const {
+  return KeyValueState([](In q, In k, In v) { return luong_dot_attention(q, k, v, {.causal = true}); });
+}
+Tensor LuongDot::weights(In q, In k, const AttentionCall& call) const { return detail::unscaled_weights(q, k, call); }
+
+// ---- general ----
+
+LuongGeneral::LuongGeneral(Index heads, Index size, Rng& rng) {
+  require(heads > 0 && size > 0, "LuongGeneral: heads is ", heads, " and size is ", size, "; both must be 1 or more");
+  W = detail::uniform_parameter({heads, size, size}, size, rng);
+}
+AttentionCapabilities LuongGeneral::capabilities() const { return everything(); }
+Tensor LuongGeneral::apply(In q, In k, In v, const AttentionCall& call) const {
+  return luong_general_attention(q, k, v, W, call);
+}
+AttentionState LuongGeneral::make_state() const {
+  const Tensor w = W;
+  return KeyValueState([w](In q, In k, In v) { return luong_general_attention(q, k, v, w, {.causal = true}); });
+}
+Tensor LuongGeneral::weights(In q, In k, const AttentionCall& call) const {
+  return detail::unscaled_weights(through(q, W), k, call);
+}
+
+// ---- concat ----
+
+LuongConcat::LuongConcat(Index heads, Index size, Rng& rng, const LuongConcatOptions& o) {
+  const Index units = o.units == 0 ? size : o.units;
+  require(heads > 0 && size > 0 && units > 0, "LuongConcat: heads is ", heads, ", size is ", size, " and units is ",
+          o.units, "; heads and size must be 1 or more, and units 0 (as size) or more");
+  W = detail::uniform_parameter({heads, units, size}, 2 * size, rng);
+  U = detail::uniform_parameter({heads, units, size}, 2 * size, rng);
+  bias = detail::uniform_parameter({heads, units}, 2 * size, rng);
+  score = detail::uniform_parameter({heads, units}, units, rng);
+}
+AttentionCapabilities LuongConcat::capabilities() const { return all_but_grouped(); }
+Tensor LuongConcat::apply(In q, In k, In v, const AttentionCall& call) const {
+  return luong_concat_attention(q, k, v, W, U, bias, score, call);
+}
+AttentionState LuongConcat::make_state() const { return bahdanau_state(W, U, score, {}, bias); }
+Tensor LuongConcat::weights(In q, In k, const AttentionCall& call) const {
+  return bahdanau_weights(q, k, W, U, score, Tensor(), bias, call);
+}
+
+// ---- location ----
+
+LuongLocation::LuongLocation(Index heads, Index size, Rng& rng, const LuongLocationOptions& o) {
+  require(heads > 0 && size > 0 && o.positions > 0, "LuongLocation: heads is ", heads, ", size is ", size,
+          " and positions is ", o.positions, "; all must be 1 or more");
+  W = detail::uniform_parameter({heads, o.positions, size}, size, rng);
+}
+AttentionCapabilities LuongLocation::capabilities() const { return all_but_grouped(); }
+Tensor LuongLocation::apply(In q, In k, In v, const AttentionCall& call) const {
+  return luong_location_attention(q, k, v, W, call);
+}
+AttentionState LuongLocation::make_state() const {
+  const Tensor w = W;
+  return KeyValueState([w](In q, In k, In v) { return luong_location_attention(q, k, v, w, {.causal = true}); });
+}
+Tensor LuongLocation::weights(In q, In k, const AttentionCall& call) const {
+  return detail::unscaled_weights(q, position_keys(q, k, k, W), call);
+}
+
+}  // namespace heed

@@ -1,0 +1,38 @@
+// First-order Taylor attention (Li et al., "Linear attention mechanism: an efficient attention for semantic
+// segmentation", 2020): the exponential of the cosine is replaced by the first two terms of its series,
+//
+//   weight of j: 1 + (q_i / |q_i|) . (k_j / |k_j|), normalised
+//
+// which is never negative, and is linear attention with the features [1; x / |x|]: O(n D^2). A vector of zeros has
+// the cosine 0 with all, and no gradient: dx = (dn - n (n . dn)) / |x| for n = x / |x|.
+#pragma once
+#include <heed/layers/attention/linear.hpp>
+
+namespace heed {
+
+// q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] -> [B, H, T, Dv]. eps as in LinearAttentionOptions: a key opposite
+// to the query, alone, would be 0 / 0. The feature map is not read.
+Tensor taylor_attention(In q, In k, In v, const LinearAttentionOptions& options = {});
+
+struct TaylorAttention {
+  double eps = 1e-6;  // added to the denominator
+
+  std::string name() const { return "taylor"; }
+  AttentionCapabilities capabilities() const {
+    return {.causal = true,
+            .key_mask = true,
+            .key_bias = true,
+            .weights = true,
+            .state = true,
+            .cross = true,
+            .grouped = true,
+            .why = "the weights of single pairs are never there"};
+  }
+  Tensor apply(In q, In k, In v, const AttentionCall& call) const {
+    return taylor_attention(q, k, v, linear_options(call, FeatureMap::identity, eps));
+  }
+  AttentionState make_state() const;
+  void members(auto&&) {}
+};
+
+}  // namespace heed

@@ -1,0 +1,214 @@
+// Linear attention with features known by their logarithms: the exponential map, and Efficient attention.
+#include <heed/autograd/gradcheck.hpp>
+#include <heed/autograd/softmax.hpp>
+#include <heed/core/parallel.hpp>
+#include <limits>
+
+#include "linear_reference.hpp"
+#include "tests/core/levels.hpp"
+
+using namespace heed;
+using namespace heed::test;
+using heed::testing::on_each_level;
+
+namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+// o_i = sum_r softmax(q_i)_r sum_j exp(k_jr + bias_j) v_j / sum_j exp(k_jr + bias_j), over the keys that i may see.
+Tensor naive_efficient(const AttentionData& x, const LinearAttentionOptions& o) {
+  const Index B = x.q.dim(0), H = x.q.dim(1), T = x.q.dim(2), D = x.q.dim(3), Hk = x.k.dim(1), S = x.k.dim(2),
+              V = x.v.dim(3);
+  Tensor y = Tensor::zeros({B, H, T, V}, DType::float64);
+  const Tensor bias = o.key_bias.defined() ? o.key_bias.expand({B, H, S}) : Tensor();
+  for (Index b = 0; b < B; ++b)
+    for (Index h = 0; h < H; ++h)
+      for (Index i = 0; i < T; ++i) {
+        const Index g = h / (H / Hk);
+        double all = 0;
+        for (Index r = 0; r < D; ++r) all += std::exp(x.q.at({b, h, i, r}));
+        for (Index r = 0; r < D; ++r) {
+          std::vector<double> sum(static_cast<std::size_t>(V), 0.0);
+          double z = 0;
+          for (Index j = 0; j < S; ++j) {
+            if (o.causal && j > i + S - T) continue;
+            if (o.key_lengths.defined() && j >= static_cast<Index>(o.key_lengths.at({b}))) continue;
+            if (o.key_mask.defined() && o.key_mask.at({b, j}) == 0) continue;
+            const double e = std::exp(x.k.at({b, g, j, r}) + (bias.defined() ? bias.at({b, h, j}) : 0));
+            z += e;
+            for (Index c = 0; c < V; ++c) sum[static_cast<std::size_t>(c)] += e * x.v.at({b, g, j, c});
+          }
+          if (z == 0) continue;
+          for (Index c = 0; c < V; ++c)
+            y.ptr<double>()[((b * H + h) * T + i) * V + c] +=
+                std::exp(x.q.at({b, h, i, r})) / all * sum[static_cast<std::size_t>(c)] / z;
+        }
+      }
+  return y;
+}
+
+// Causal, exp features: the weight of key j is sum_r exp(q_ir + k_jr), with the largest taken out.
+Tensor naive_in_logarithms(const AttentionData& x) {
+  const Index B = x.q.dim(0), H = x.q.dim(1), T = x.q.dim(2), D = x.q.dim(3), Hk = x.k.dim(1), V = x.v.dim(3);
+  Tensor y = Tensor::zeros({B, H, T, V}, DType::float64);
+  for (Index b = 0; b < B; ++b)
+    for (Index h = 0; h < H; ++h)
+      for (Index i = 0; i < T; ++i) {
+        const Index g = h / (H / Hk);
+        const auto log_weight = [&](Index j, Index r) { return x.q.at({b, h, i, r}) + x.k.at({b, g, j, r}); };
+        double most = -1e300, sum = 0;
+        for (Index j = 0; j <= i; ++j)
+          for (Index r = 0; r < D; ++r) most = std::max(most, log_weight(j, r));
+        for (Index j = 0; j <= i; ++j)
+          for (Index r = 0; r < D; ++r) {
+            const double w = std::exp(log_weight(j, r) - most);
+            sum += w;
+            for (Index c = 0; c < V; ++c) y.ptr<double>()[((b * H + h) * T + i) * V + c] += w * x.v.at({b, g, j, c});
+          }
+        for (Index c = 0; c < V; ++c) y.ptr<double>()[((b * H + h) * T + i) * V + c] /= sum;
+      }
+  return y;
+}
+
+void check_efficient(const AttentionSize& s, const LinearAttentionOptions& o) {
+  const AttentionData x = random_attention(s);
+  CAPTURE(s.queries);
+  CAPTURE(s.keys);
+  CAPTURE(s.width);
+  CAPTURE(o.causal);
+  const Tensor wanted = naive_efficient(x, o);
+  CHECK(close(efficient_attention(x.q, x.k, x.v, o), wanted, 0, 1e-13));
+  LinearAttentionOptions floats = o;
+  if (o.key_bias.defined()) floats.key_bias = o.key_bias.to(DType::float32);
+  CHECK(close(efficient_attention(x.q.to(DType::float32), x.k.to(DType::float32), x.v.to(DType::float32), floats),
+              wanted, 0, 2e-6));
+}
+
+// Keys whose largest logarithm jumps by `jump` at every `every`th position.
+AttentionData jumping(const AttentionSize& s, double jump, Index every) {
+  AttentionData x = random_attention(s);
+  x.k = x.k.clone();
+  for (Index j = 0; j < s.keys; ++j) {
+    Tensor row = x.k.slice(2, j, j + 1);
+    detail::copy_values(row, row + jump * static_cast<double>(j / every));
+  }
+  x.k = x.k.to(DType::float32).to(DType::float64);  // so that both types have the same numbers
+  return x;
+}
+
+}  // namespace
+
+TEST_CASE("log attention: Efficient attention equals its definition, causal and not, on each level") {
+  on_each_level([] {
+    for (Index n : {1, 2, 17, 63, 64, 65, 130}) {
+      check_efficient({1, 2, 1, n, n, 8, 9}, {.causal = true});
+      check_efficient({2, 1, 1, n, 40, 5, 7}, {});
+      check_efficient({1, 1, 1, n, 40, 17, 16}, {.causal = true});
+      check_efficient({1, 1, 1, 40, n, 3, 33}, {.causal = true});
+    }
+    const AttentionSize s{2, 4, 2, 70, 90, 8, 12};
+    check_efficient(s, {.causal = true,
+                        .key_lengths = Tensor::from<std::int32_t>({87, 5}),
+                        .key_mask = random_mask({2, 90}, 0.6, 3),
+                        .key_bias = Rng(5).normal({2, 1, 90}, 0, 1, DType::float64)});
+    check_efficient({1, 1, 1, 100, 100, 130, 20}, {.causal = true});
+  });
+}
+
+TEST_CASE("log attention: Efficient attention passes gradcheck in float64") {
+  const AttentionData x = random_attention({2, 4, 2, 5, 7, 3, 4});
+  const Tensor bias = Rng(4).normal({2, 1, 7}, 0, 1, DType::float64);
+  for (const bool causal : {false, true}) {
+    LinearAttentionOptions o{.causal = causal, .key_lengths = Tensor::from<std::int32_t>({7, 4})};
+    gradcheck(
+        [&](const std::vector<Tensor>& in) {
+          LinearAttentionOptions with = o;
+          with.key_bias = in[3];
+          return efficient_attention(in[0], in[1], in[2], with);
+        },
+        {x.q, x.k, x.v, bias});
+  }
+  // Over several chunks and steps.
+  const AttentionData longer = random_attention({1, 1, 1, 70, 75, 66, 2});
+  gradcheck([&](const std::vector<Tensor>& in) { return efficient_attention(in[0], in[1], in[2], {.causal = true}); },
+            {longer.q, longer.k, longer.v});
+}
+
+TEST_CASE("log attention: maxima that jump, up and down, lose nothing") {
+  on_each_level([] {
+    const AttentionSize s{1, 2, 1, 200, 200, 6, 5};
+    for (const double jump : {3.0, 61.0, 120.0, -61.0}) {
+      CAPTURE(jump);
+      const AttentionData x = jumping(s, jump, 20);
+      const LinearAttentionOptions o{.feature_map = FeatureMap::exp, .causal = true};
+      const AttentionResult floats = run_linear(x, o, DType::float32), doubles = run_linear(x, o);
+      CHECK(attention_error(floats, doubles) < 2e-5);
+      CHECK(close(doubles.out, naive_in_logarithms(x), 0, 1e-10));
+    }
+  });
+}
+
+TEST_CASE("log attention: what is masked may be NaN, later keys change nothing, empty rows are zeros") {
+  on_each_level([] {
+    const AttentionData x = random_attention({2, 2, 1, 150, 150, 7, 9});
+    for (const bool efficient : {false, true})
+      for (const DType dtype : {DType::float32, DType::float64}) {
+        CAPTURE(efficient);
+        const auto run = [&](const AttentionData& in, const LinearAttentionOptions& o) {
+          Tape tape;
+          const Tensor q = tape.watch(in.q.to(dtype)), k = tape.watch(in.k.to(dtype)), v = tape.watch(in.v.to(dtype));
+          const Tensor y = efficient ? efficient_attention(q, k, v, o) : linear_attention(q, k, v, o);
+          tape.backward(y, in.dout.to(dtype));
+          return AttentionResult{y.detach(), tape.grad(q), tape.grad(k), tape.grad(v), {}, {}};
+        };
+        LinearAttentionOptions o{
+            .feature_map = FeatureMap::exp, .causal = true, .key_lengths = Tensor::from<std::int32_t>({150, 80})};
+        const AttentionResult clean = run(x, o);
+        AttentionData dirty = x;
+        dirty.k = x.k.clone(), dirty.v = x.v.clone();
+        dirty.k[1].slice(1, 80, 150).fill_(kNaN);
+        dirty.v[1].slice(1, 80, 150).fill_(kNaN);
+        const AttentionResult masked = run(dirty, o);
+        CHECK(same_bits(masked.out, clean.out));
+        CHECK(same_bits(masked.dq, clean.dq));
+        CHECK(same_bits(masked.dk, clean.dk));
+        CHECK(same_bits(masked.dv, clean.dv));
+        const LinearAttentionOptions causal{.feature_map = FeatureMap::exp, .causal = true};
+        AttentionData later = x;
+        later.k = x.k.clone(), later.v = x.v.clone();
+        later.k.slice(2, 100, 150).fill_(30);
+        later.v.slice(2, 100, 150).fill_(kNaN);
+        CHECK(close(run(later, causal).out.slice(2, 0, 100), run(x, causal).out.slice(2, 0, 100), 0,
+                    dtype == DType::float32 ? 1e-5 : 1e-13));
+        o.key_lengths = Tensor::from<std::int32_t>({0, 3});
+        const AttentionResult none = run(x, o);
+        for (const Tensor& t : {none.out, none.dq, none.dk, none.dv})
+          for (const double value : t[0].to_vector<double>()) CHECK_UNARY(value == 0);
+      }
+  });
+}
+
+TEST_CASE("log attention at once equals chunks and token by token") {
+  on_each_level([] {
+    const AttentionData x = jumping({2, 4, 2, 150, 150, 9, 11}, 30, 40);
+    for (const bool efficient : {false, true})
+      for (const DType dtype : {DType::float32, DType::float64}) {
+        const Tensor q = x.q.to(dtype), k = x.k.to(dtype), v = x.v.to(dtype);
+        const LinearAttentionOptions o{.feature_map = FeatureMap::exp, .causal = true};
+        const Tensor whole = efficient ? efficient_attention(q, k, v, o) : linear_attention(q, k, v, o);
+        for (const Index step : {1, 7, 64, 149}) {
+          CAPTURE(step);
+          CAPTURE(efficient);
+          LinearAttentionSums state;
+          std::vector<Tensor> parts;
+          for (Index i = 0; i < 150; i += step) {
+            const Index end = std::min<Index>(150, i + step);
+            const Tensor a = q.slice(2, i, end), b = k.slice(2, i, end), c = v.slice(2, i, end);
+            parts.push_back(efficient ? efficient_attention_step(a, b, c, state, o)
+                                      : linear_attention_step(a, b, c, state, o));
+          }
+          CHECK(close(concatenate(parts, 2), whole, 0, dtype == DType::float32 ? 1e-5 : 1e-12));
+        }
+      }
+  });
+}

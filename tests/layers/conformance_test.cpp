@@ -1,0 +1,127 @@
+// The conformance kit: heed's mechanisms pass it, and each wrong one fails the check that is meant for it, no other.
+#include <algorithm>
+#include <heed/data/checkpoint.hpp>
+#include <heed/layers/attention/linear.hpp>
+
+#include "tests/autograd/attention_reference.hpp"
+#include "tests/data/temporary_folder.hpp"
+#include "tests/layers/wrong_mechanisms.hpp"
+//
+#include <heed/layers/attention/conformance_doctest.hpp>
+
+using namespace heed;
+using namespace heed::test;
+
+namespace {
+
+Names names_of(const ConformanceReport& report) {
+  Names names;
+  for (const ConformanceCheck& c : report.checks) names.push_back(c.name);
+  return names;
+}
+
+// Through a real file.
+NamedTensors through_file(const NamedTensors& buffers) {
+  const TemporaryFolder folder;
+  Checkpoint saved;
+  for (const auto& [name, tensor] : buffers) saved.tensors["state/" + name] = tensor;
+  save_checkpoint(folder.path / "state.h5", saved);
+  NamedTensors loaded;
+  for (const auto& [name, tensor] : load_checkpoint(folder.path / "state.h5").tensors) loaded[name.substr(6)] = tensor;
+  return loaded;
+}
+
+Tensor naive_softmax(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call,
+                     const NamedTensors&) {
+  const Tensor dy = Tensor::zeros({q.dim(0), q.dim(1), q.dim(2), v.dim(3)}, DType::float64);
+  return naive_attention({q, k, v, dy}, {.causal = call.causal}).out;
+}
+
+double feature(FeatureMap map, double x) {
+  switch (map) {
+    case FeatureMap::elu: return x < 0 ? std::exp(x) : x + 1;
+    case FeatureMap::relu: return std::max(x, 0.0);
+    case FeatureMap::softplus: return std::log1p(std::exp(-std::fabs(x))) + std::max(x, 0.0);
+    default: return x;
+  }
+}
+
+// sum_j f(q_i).f(k_j) v_j / (sum_j f(q_i).f(k_j) + 1e-6), all pairs.
+auto naive_linear(FeatureMap map) {
+  return [map](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call, const NamedTensors&) {
+    const Index heads = q.dim(0) * q.dim(1), T = q.dim(2), S = k.dim(2), D = q.dim(3), V = v.dim(3);
+    Tensor y = Tensor::zeros({q.dim(0), q.dim(1), T, V}, DType::float64);
+    const Tensor a = q.dense(), b = k.dense(), c = v.dense();
+    for (Index h = 0; h < heads; ++h)
+      for (Index i = 0; i < T; ++i) {
+        double total = 1e-6;
+        double* row = y.ptr<double>() + (h * T + i) * V;
+        for (Index j = 0; j < (call.causal ? i + S - T + 1 : S); ++j) {
+          double w = 0;
+          for (Index d = 0; d < D; ++d)
+            w +=
+                feature(map, a.ptr<double>()[(h * T + i) * D + d]) * feature(map, b.ptr<double>()[(h * S + j) * D + d]);
+          total += w;
+          for (Index e = 0; e < V; ++e) row[e] += w * c.ptr<double>()[(h * S + j) * V + e];
+        }
+        for (Index e = 0; e < V; ++e) row[e] /= total;
+      }
+    return y;
+  };
+}
+
+}  // namespace
+
+TEST_CASE("conformance: softmax attention passes all that it declares, its state through a real file") {
+  const ConformanceReport report =
+      check_conformance_in_test(softmax_mechanism, {.reference = naive_softmax, .save_and_load = through_file});
+  CHECK(report.mechanism == "softmax");
+  CHECK(names_of(report) == Names{"gradient", "reference", "rows sum to one", "weights", "causal", "padding",
+                                  "empty rows", "cross lengths", "grouped", "views", "dropout", "state",
+                                  "state resumed", "lengths", "spread", "float32",
+                                  "threads"});  // it has all, and refuses nothing
+}
+
+TEST_CASE("conformance: linear attention passes all that it declares, with each feature map") {
+  for (const FeatureMap map : {FeatureMap::elu, FeatureMap::relu, FeatureMap::softplus, FeatureMap::identity}) {
+    CAPTURE(name_of(map));
+    const ConformanceReport report = check_conformance_in_test(
+        [map](Index, Rng&) { return LinearAttention{.feature_map = map}; },
+        {.non_negative = map == FeatureMap::identity, .reference = naive_linear(map), .save_and_load = through_file});
+    CHECK(names_of(report) == Names{"gradient", "reference", "rows sum to one", "weights", "causal", "padding",
+                                    "empty rows", "cross lengths", "grouped", "views", "state", "state resumed",
+                                    "lengths", "spread", "float32", "threads", "refuses"});
+  }
+}
+
+TEST_CASE("conformance: composed mechanisms that are right pass") {
+  CHECK(failed({{.causal = true, .key_mask = true, .full_mask = true, .bias = true, .weights = true, .cross = true},
+                softmax_of,
+                {},
+                softmax_weights}) == Names{});
+  CHECK(failed({{.causal = true, .key_mask = true, .cross = true},
+                [](const auto&... x) { return linear_parts(x...).value(); }},
+               {.longest = 150, .reference = naive_linear(FeatureMap::elu)}) == Names{});
+  // The 4 largest scores, and those equal to the fourth.
+  CHECK(failed({{.causal = true, .key_mask = true, .full_mask = true, .cross = true, .discrete = true},
+                [](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call) {
+                  const Tensor allowed = allowed_pairs(q, k, call);
+                  const Tensor s = masked_fill(scores_of(q, k, call), logical_not(allowed), -1e30);
+                  const Index count = std::min<Index>(4, k.dim(2));
+                  const Tensor least = top_k(s.detach(), count).values.slice(-1, count - 1, count);
+                  return matmul(masked_softmax(s, logical_and(allowed, ge(s, least))), select_keys(v, call));
+                }}) == Names{});
+}
+
+TEST_CASE("conformance: the reference gets the values of the parameters, and zeros or ones are made uneven") {
+  Tensor seen;
+  const auto reference = [&](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call,
+                             const NamedTensors& values) {
+    seen = values.at("scale");
+    return matmul(masked_softmax(scores_of(q, k, call) * seen, allowed_pairs(q, k, call)), v);
+  };
+  CHECK(failed(learned_scale(false), {.longest = 50, .reference = reference}) == Names{});
+  REQUIRE(seen.shape() == Shape{4, 1, 1});
+  CHECK(seen.dtype() == DType::float64);
+  CHECK(seen.at({0, 0, 0}) != seen.at({1, 0, 0}));
+}

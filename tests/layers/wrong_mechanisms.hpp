@@ -1,0 +1,208 @@
+// Attention composed of ops, over all pairs: right as it stands, and wrong in one way each where a test asks for it.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <heed/autograd/cumulative.hpp>
+#include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/extrema.hpp>
+#include <heed/autograd/matmul.hpp>
+#include <heed/autograd/reductions.hpp>
+#include <heed/autograd/shape_ops.hpp>
+#include <heed/autograd/softmax.hpp>
+#include <heed/layers/attention/conformance.hpp>
+#include <heed/layers/attention/key_value_state.hpp>
+#include <sstream>
+
+#include "tests/support.hpp"
+
+namespace heed::test {
+
+// A mechanism made of functions.
+struct Composed {
+  using Apply = std::function<Tensor(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call)>;
+  AttentionCapabilities can;
+  Apply f;
+  std::function<AttentionState()> state = {};
+  std::function<Tensor(const Tensor& q, const Tensor& k, const AttentionCall& call)> weights_of = {};
+
+  std::string name() const { return "composed"; }
+  AttentionCapabilities capabilities() const { return can; }
+  Tensor apply(In q, In k, In v, const AttentionCall& call) const { return f(q, k, v, call); }
+  AttentionState make_state() const { return state(); }
+  Tensor weights(In q, In k, const AttentionCall& call) const { return weights_of(q, k, call); }
+  void members(auto&&) {}
+};
+
+inline MechanismFactory factory(const Composed& c) {
+  return [c](Index, Rng&) { return AttentionMechanism(c); };
+}
+
+using Names = std::vector<std::string>;
+
+// The checks that fail. All pairs are held: shorter sequences, so that the tests stay quick.
+inline Names failed(const MechanismFactory& make, const ConformanceOptions& options = {.longest = 150}) {
+  const ConformanceReport report = check_conformance(make, options);
+  std::ostringstream text;
+  text << report;
+  INFO(text.str());
+  CHECK(report.checks.size() > 4);
+  return report.failed();
+}
+inline Names failed(const Composed& c, const ConformanceOptions& options = {.longest = 150}) {
+  return failed(factory(c), options);
+}
+
+// [B or 1, 1, 1, S]: the keys that lengths and key mask allow.
+inline Tensor allowed_keys(const Tensor& k, const AttentionCall& call) {
+  const Index batch = k.dim(0), keys = k.dim(2);
+  Tensor allowed = Tensor::ones({1, 1, 1, keys}, DType::bool8);
+  if (call.key_lengths.defined())
+    allowed = logical_and(allowed, lt(Tensor::arange(keys), call.key_lengths.view({batch, 1, 1, 1})));
+  if (call.key_mask.defined()) allowed = logical_and(allowed, call.key_mask.view({batch, 1, 1, keys}));
+  return allowed;
+}
+
+// [B or 1, 1, T, S]; `ahead`: how many keys of the future are seen.
+inline Tensor allowed_pairs(const Tensor& q, const Tensor& k, const AttentionCall& call, Index ahead = 0) {
+  const Index queries = q.dim(2), keys = k.dim(2);
+  Tensor allowed = allowed_keys(k, call).expand({allowed_keys(k, call).dim(0), 1, queries, keys});
+  if (call.causal)
+    allowed = logical_and(allowed, tril(Tensor::ones({queries, keys}, DType::bool8), keys - queries + ahead));
+  if (call.mask.defined()) allowed = logical_and(allowed, call.mask);
+  return allowed;
+}
+
+// x [B, H, S, D] with 0 at the keys that are not allowed, by select.
+inline Tensor select_keys(const Tensor& x, const AttentionCall& call) {
+  return where(allowed_keys(x, call).transpose(2, 3), x, 0.0);
+}
+
+inline Tensor scores_of(const Tensor& q, const Tensor& k, const AttentionCall& call) {
+  const Tensor s = matmul(q, select_keys(k, call).t()) / std::sqrt(static_cast<double>(q.dim(3)));
+  return call.bias.defined() ? s + call.bias : s;
+}
+
+// exp(s) / sum(exp(s)) over the allowed pairs; 0 in a row without any.
+inline Tensor masked_softmax(const Tensor& s, const Tensor& allowed) {
+  const Tensor seen = masked_fill(s, logical_not(allowed), -1e30);
+  const Tensor e = where(allowed, exp(seen - max(seen, {-1}, true).detach()), 0.0);
+  const Tensor total = sum(e, {-1}, true);
+  return e / where(eq(total, 0), 1.0, total);
+}
+
+inline Tensor softmax_weights(const Tensor& q, const Tensor& k, const AttentionCall& call) {
+  return masked_softmax(scores_of(q, k, call), allowed_pairs(q, k, call));
+}
+
+inline Tensor softmax_of(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call) {
+  return matmul(softmax_weights(q, k, call), select_keys(v, call));
+}
+
+inline Tensor elu_feature(const Tensor& x) { return exp(minimum(x, 0)) + maximum(x, 0); }
+
+// Linear attention with elu + 1: numerator and denominator [B, H, T, 1].
+struct Quotient {
+  Tensor numerator, denominator;
+  Tensor value() const { return numerator / (denominator + 1e-6); }
+};
+inline Quotient linear_parts(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call) {
+  const Tensor a = matmul(elu_feature(q), elu_feature(select_keys(k, call)).t());
+  const Tensor w = where(allowed_pairs(q, k, call), a, 0.0);
+  return {matmul(w, select_keys(v, call)), sum(w, {-1}, true)};
+}
+
+// Features exp(q), exp(k), known by their logarithms: weights sum_r exp(q_r + k_r), normalised.
+inline Tensor exp_feature_of(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call) {
+  const Tensor s = logsumexp(q.unsqueeze(3) + select_keys(k, call).unsqueeze(2), {-1});
+  return matmul(masked_softmax(s, allowed_pairs(q, k, call)), select_keys(v, call));
+}
+
+// Its decode state: a running maximum m of each feature, and sums S, z of exp(k - m).
+struct ExpFeatureState {
+  bool rescales = true;  // false: S and z stay as they were when m rises
+  Tensor seen = Tensor::zeros({}, DType::int32), m = {}, sums = {}, norms = {};
+
+  Tensor token(const Tensor& q, const Tensor& k, const Tensor& v) {                      // [B, H, 1, D]
+    const Tensor rows = k.transpose(2, 3), key = m.defined() ? maximum(m, rows) : rows;  // [B, H, D, 1]
+    const Tensor feature = exp(rows - key);
+    if (m.defined()) {
+      const Tensor factor = rescales ? exp(m - key) : Tensor::ones(m.shape(), m.dtype());
+      sums = sums * factor + matmul(feature, v);
+      norms = norms * factor + feature;
+    } else {
+      sums = matmul(feature, v), norms = feature;
+    }
+    m = key.clone();
+    const Tensor log = q + m.t(), u = exp(log - max(log, {-1}, true));
+    return matmul(u, sums) / matmul(u, norms);
+  }
+  Tensor apply(In q, In k, In v) {
+    const NoTape guard;
+    std::vector<Tensor> rows;
+    for (Index i = 0; i < q.dim(2); ++i)
+      rows.push_back(token(q->slice(2, i, i + 1), k->slice(2, i, i + 1), v->slice(2, i, i + 1)));
+    seen = Tensor::full({}, seen.item() + static_cast<double>(q.dim(2)), DType::int32);
+    return concatenate(rows, 2);
+  }
+  Index length() const { return seen.item<Index>(); }
+  void members(auto&& visit) {
+    visit.buffer("length", seen);
+    visit.buffer("m", m);
+    visit.buffer("sums", sums);
+    visit.buffer("norms", norms);
+  }
+};
+
+// Reformer's chunks: positions sorted by hash bucket, then cut into chunks of 16. [B, H, T, T], true: in one chunk.
+inline Tensor same_chunk(const Tensor& q) {
+  const Index batch = q.dim(0), heads = q.dim(1), n = q.dim(2), size = q.dim(3);
+  const std::vector<double> x = q.to_vector<double>();
+  Tensor same = Tensor::zeros({batch, heads, n, n}, DType::bool8);
+  for (Index h = 0; h < batch * heads; ++h) {
+    std::vector<Index> order(static_cast<std::size_t>(n)), chunk(order.size());
+    for (Index i = 0; i < n; ++i) order[static_cast<std::size_t>(i)] = i;
+    const auto bucket = [&](Index i) {
+      const double* row = x.data() + (h * n + i) * size;
+      return std::max_element(row, row + size) - row;
+    };
+    std::stable_sort(order.begin(), order.end(), [&](Index a, Index b) { return bucket(a) < bucket(b); });
+    for (std::size_t p = 0; p < order.size(); ++p)
+      chunk[static_cast<std::size_t>(order[p])] = static_cast<Index>(p / 16);
+    for (Index i = 0; i < n; ++i)
+      for (Index j = 0; j < n; ++j)
+        same.ptr<bool>()[(h * n + i) * n + j] =
+            chunk[static_cast<std::size_t>(i)] == chunk[static_cast<std::size_t>(j)];
+  }
+  return same;
+}
+
+// A state that counts its positions where no buffer holds the count.
+struct ForgetfulState {
+  KeyValueState inner{[](In q, In k, In v) { return softmax_of(q, k, v, {.causal = true}); }};
+  Index seen = 0;
+  Tensor apply(In q, In k, In v) {
+    seen += q.dim(2);
+    return inner.apply(q, k, v);
+  }
+  Index length() const { return seen; }
+  void members(auto&& visit) { inner.members(visit); }
+};
+
+// Softmax attention whose scale is learned, one a head; `detached`: the scale's gradient is forgotten.
+struct LearnedScale {
+  Parameter scale;  // [H, 1, 1]
+  bool detached;
+  std::string name() const { return "learned scale"; }
+  AttentionCapabilities capabilities() const { return {.causal = true, .key_mask = true, .cross = true}; }
+  Tensor apply(In q, In k, In v, const AttentionCall& call) const {
+    const Tensor s = scores_of(q, k, call) * (detached ? scale.detach() : static_cast<const Tensor&>(scale));
+    return matmul(masked_softmax(s, allowed_pairs(q, k, call)), select_keys(v, call));
+  }
+  void members(auto&& visit) { visit("scale", scale); }
+};
+
+inline MechanismFactory learned_scale(bool detached) {
+  return [detached](Index, Rng&) { return LearnedScale{Parameter(Tensor::ones({4, 1, 1})), detached}; };
+}
+
+}  // namespace heed::test
