@@ -111,7 +111,7 @@ TEST_CASE("LSH attention equals its rounds, combined one by one, on each level")
   });
 }
 
-TEST_CASE("LSH attention: rotations are a function of the seed and a buffer; shared keys are normalised queries") {
+TEST_CASE("LSH attention: rotations are a function of the seed and a buffer, shared keys are normalised queries") {
   const LshAttentionOptions o{.size = 6, .buckets = 4, .rounds = 2, .window = 3, .shared = true, .seed = 7};
   LshAttention lsh(o), again(o), other({.size = 6, .buckets = 4, .rounds = 2, .window = 3, .seed = 8});
   CHECK(same_bits(lsh.rotations(), again.rotations()));

@@ -1,4 +1,4 @@
-// Habits that a machine can check: guards of headers, lengths of files, captures of closures given to record().
+// Habits that a machine can check: guards of headers, lengths of files, names of tests, captures of closures given to record().
 #include <doctest/doctest.h>
 
 #include "tests/structure/sources.hpp"
@@ -59,6 +59,19 @@ TEST_CASE("style: a file of more than 300 lines says why in its first lines") {
          " lines; split it, or say in its first lines why it is over 300 lines");
     CHECK(says);
   }
+}
+
+TEST_CASE("style: names of test cases hold no semicolon") {  // a list of CMake's: CTest would make two tests of them
+  int cases = 0;
+  const std::regex name("\\bTEST_CASE\\(\"([^\"]*)\"");
+  for (const Source& source : sources()) {
+    for (std::sregex_iterator i(source.text.begin(), source.text.end(), name), end; i != end; ++i) {
+      ++cases;
+      INFO(source.path, ": ", i->str(1));
+      CHECK(i->str(1).find(';') == std::string::npos);
+    }
+  }
+  CHECK(cases > 400);
 }
 
 TEST_CASE("style: closures given to record() name what they capture, and capture by value") {
