@@ -1,6 +1,8 @@
 // One training step of a GPT: forward, backward, AdamW. The same work as benchmarks/peers/gpt_step_torch.py.
 //
-//   bench_train_step [nano|baby|gpt2] [--threads N] [--dtype f32|bf16] [--steps N]
+//   bench_train_step [nano|baby|gpt2] [--threads N] [--dtype f32|bf16] [--steps N] [--context N] [--batch N]
+//
+// gpt2 is measured on 4 texts of 64 tokens; its preset has 4 of 1024: --context 1024.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -65,16 +67,21 @@ int main(int argc, char** argv) {
   std::string name;
   DType precision = DType::float32;
   int steps = 10;
+  Index context = 0, batch = 0;  // 0: the configuration's
   for (int i = 1; i < argc; ++i) {
     const std::string a = argv[i];
     if (a == "--threads" && i + 1 < argc) set_threads(std::stoi(argv[++i]));
     else if (a == "--steps" && i + 1 < argc) steps = std::stoi(argv[++i]);
     else if (a == "--dtype" && i + 1 < argc) precision = std::string(argv[++i]) == "bf16" ? DType::bfloat16 : DType::float32;
+    else if (a == "--context" && i + 1 < argc) context = std::stoi(argv[++i]);
+    else if (a == "--batch" && i + 1 < argc) batch = std::stoi(argv[++i]);
     else name = a;
   }
   bool any = false;
-  for (const Config& c : kConfigs) {
+  for (Config c : kConfigs) {
     if (name != c.name && !(name.empty() && c.vocabulary < 1000)) continue;
+    if (context > 0) c.context = context;
+    if (batch > 0) c.batch = batch;
     measure(c, precision, steps);
     any = true;
   }
