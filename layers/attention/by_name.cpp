@@ -6,6 +6,7 @@
 #include <heed/layers/attention/efficient.hpp>
 #include <heed/layers/attention/favor.hpp>
 #include <heed/layers/attention/linear.hpp>
+#include <heed/layers/attention/linformer.hpp>
 #include <heed/layers/attention/lsh.hpp>
 #include <heed/layers/attention/luong.hpp>
 #include <heed/layers/attention/sparse.hpp>
@@ -75,15 +76,25 @@ MechanismFactory favor(const Options& o) {
   return [o](Index layer, Rng&) { return FavorAttention(o.head_size, {.seed = o.seed, .layer = layer}); };
 }
 
+MechanismFactory efficient(const Options& o) {
+  if (!o.causal) return [](Index, Rng&) { return EfficientAttention(); };
+  return [](Index, Rng&) { return CausalEfficientAttention(); };
+}
+MechanismFactory linformer(const Options& o) {
+  need("linformer", "the context", o.context);
+  const Index rows = o.rows > 0 ? o.rows : std::max<Index>(4, o.context / 4);
+  return [positions = o.context, rows](Index, Rng& rng) { return LinformerAttention(positions, rows, rng); };
+}
+
 struct Named {
   const char* name;
   MechanismFactory (*make)(const Options& o);
+  bool causal = true;  // it can be
 };
 constexpr Named kMechanisms[] = {
     {"softmax", [](const Options&) -> MechanismFactory { return softmax_mechanism; }},
     {"linear", linear},
-    {"efficient",
-     [](const Options&) -> MechanismFactory { return [](Index, Rng&) { return CausalEfficientAttention(); }; }},
+    {"efficient", efficient},
     {"taylor", [](const Options&) -> MechanismFactory { return [](Index, Rng&) { return TaylorAttention(); }; }},
     {"luong-dot", [](const Options&) -> MechanismFactory { return [](Index, Rng&) { return LuongDot(); }; }},
     {"luong-general", [](const Options& o) { return with_parameters<LuongGeneral>("luong-general", o); }},
@@ -96,24 +107,31 @@ constexpr Named kMechanisms[] = {
     {"fixed", fixed},
     {"top-k", [](const Options& o) -> MechanismFactory { return [o](Index, Rng&) { return TopKAttention(o.top_k); }; }},
     {"lsh", lsh},
-    {"favor", favor}};
+    {"favor", favor},
+    {"linformer", linformer, false}};
 
 }  // namespace
 
-const std::vector<std::string>& mechanism_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all;
-    for (const Named& m : kMechanisms) all.emplace_back(m.name);
-    return all;
-  }();
-  return names;
+const std::vector<std::string>& mechanism_names(bool causal) {
+  const auto list = [](bool only_causal) {
+    std::vector<std::string> names;
+    for (const Named& m : kMechanisms)
+      if (m.causal || !only_causal) names.emplace_back(m.name);
+    return names;
+  };
+  static const std::vector<std::string> can_be_causal = list(true), all = list(false);
+  return causal ? can_be_causal : all;
 }
 
 MechanismFactory mechanism_by_name(std::string_view name, const MechanismOptions& options) {
   std::string all;
   for (const Named& m : kMechanisms) {
-    if (m.name == name) return m.make(options);
-    all += (all.empty() ? "" : ", ") + std::string(m.name);
+    if (m.name == name) {
+      require(m.causal || !options.causal, "attention: ", m.name,
+              " has no causal form: its rows of keys mix all positions; it is for encoders");
+      return m.make(options);
+    }
+    if (m.causal || !options.causal) all += (all.empty() ? "" : ", ") + std::string(m.name);
   }
   fail("attention: the mechanism is '", std::string(name), "'; it must be one of ", all);
 }

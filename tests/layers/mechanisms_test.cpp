@@ -26,6 +26,21 @@ TEST_CASE("mechanisms are made by their names") {
     CHECK(feature_map(name_of(map)) == map);
 }
 
+TEST_CASE("mechanisms for encoders are made by their names") {
+  Rng rng(1);
+  const MechanismOptions options{.causal = false, .heads = 4, .head_size = 8, .context = 64, .rows = 12};
+  CHECK(mechanism_names(false).size() == mechanism_names().size() + 1);
+  for (const std::string& name : mechanism_names(false))
+    CHECK(mechanism_by_name(name, options)(0, rng).name() == name);
+  CHECK(!mechanism_by_name("efficient", options)(0, rng).capabilities().causal);
+  CHECK(mechanism_by_name("efficient")(0, rng).capabilities().causal);
+  AttentionMechanism linformer = mechanism_by_name("linformer", options)(0, rng);
+  CHECK(named_parameters(linformer)[0].parameter->shape() == Shape{12, 64});
+  CHECK(contains(error_of([] { mechanism_by_name("linformer", {.context = 64}); }),
+                 "linformer has no causal form: its rows of keys mix all positions; it is for encoders"));
+  CHECK(contains(error_of([] { mechanism_by_name("linaer", {.causal = false}); }), "favor, linformer"));
+}
+
 TEST_CASE("linear attention as a mechanism takes a bias a key, and refuses what needs single weights") {
   const AttentionMechanism linear(LinearAttention{});
   const Tensor x = Rng(1).normal({2, 2, 5, 4}), bias = Rng(2).normal({2, 1, 1, 5});
