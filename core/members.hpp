@@ -57,6 +57,13 @@ template <class M, class P, class B> void walk(M& model, P&& on_parameter, B&& o
   Walker<std::remove_reference_t<P>, std::remove_reference_t<B>> walker(on_parameter, on_buffer);
   model.members(walker);
 }
+// Of several layers, as the decode states of a model's blocks: paths begin with their numbers.
+template <class M, class P, class B> void walk(std::vector<M>& models, P&& on_parameter, B&& on_buffer) {
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    Walker<std::remove_reference_t<P>, std::remove_reference_t<B>> walker(on_parameter, on_buffer, std::to_string(i));
+    models[i].members(walker);
+  }
+}
 
 }  // namespace detail
 

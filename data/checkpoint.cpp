@@ -52,7 +52,8 @@ struct Found {
 }  // namespace
 
 // The tensors of a section by the names that the model gives them.
-static std::map<std::string, Found> section_of(const Checkpoint& checkpoint, const LoadOptions& options) {
+static std::map<std::string, Found> section_of(const char* op, const Checkpoint& checkpoint,
+                                               const LoadOptions& options) {
   std::map<std::string, Found> found;
   std::set<std::string> used;
   const std::string prefix = options.section + "/";
@@ -61,10 +62,10 @@ static std::map<std::string, Found> section_of(const Checkpoint& checkpoint, con
     const std::string name = place->first.substr(prefix.size());
     const std::string target = renamed(name, options, used);
     const auto [other, is_new] = found.try_emplace(target, Found{name, &place->second});
-    require(is_new, "load_model: ", other->second.name, " and ", name, " of ", checkpoint.source,
-            " are both renamed to ", target, "; names must stay different");
+    require(is_new, op, ": ", other->second.name, " and ", name, " of ", checkpoint.source, " are both renamed to ",
+            target, "; names must stay different");
   }
-  require(!found.empty(), "load_model: ", checkpoint.source, " has no tensors in the section ", options.section);
+  require(!found.empty(), op, ": ", checkpoint.source, " has no tensors in the section ", options.section);
   for (const auto& [from, to] : options.renames) {
     require(used.count(from) == 1, "load_model: no name in ", checkpoint.source, " is or begins with ", from,
             ", which was to be renamed to ", to);
@@ -107,7 +108,7 @@ static const Tensor* take(const Checkpoint& checkpoint, const ModelEntry& entry,
 
 LoadReport detail::load_entries(const Checkpoint& checkpoint, std::vector<ModelEntry>& entries,
                                 const LoadOptions& options) {
-  std::map<std::string, Found> found = section_of(checkpoint, options);
+  std::map<std::string, Found> found = section_of("load_model", checkpoint, options);
   std::vector<const Tensor*> values;
   LoadReport report;
   for (const ModelEntry& entry : entries) {
@@ -123,6 +124,23 @@ LoadReport detail::load_entries(const Checkpoint& checkpoint, std::vector<ModelE
     if (values[i]) entries[i].tensor.copy_(*values[i]);
   }
   return report;
+}
+
+void detail::load_buffers(const Checkpoint& checkpoint, const std::vector<NamedBuffer>& buffers,
+                          const std::string& section) {
+  std::map<std::string, Found> found = section_of("load_state", checkpoint, {.section = section});
+  std::vector<Tensor> values;
+  for (const NamedBuffer& b : buffers) {
+    const auto place = found.find(b.name);
+    values.push_back(place == found.end() ? Tensor() : place->second.tensor->clone());
+    require(values.back().defined() || !b.buffer->defined(), "load_state: ", checkpoint.source, " lacks ", section, "/",
+            b.name, ", which the state needs");
+    if (values.back().defined()) found.erase(place);
+  }
+  require(found.empty(), "load_state: ", checkpoint.source, " has ", section, "/",
+          found.empty() ? "" : found.begin()->first,
+          ", which the state lacks; it must be of the same mechanism and have as many layers");
+  for (std::size_t i = 0; i < buffers.size(); ++i) *buffers[i].buffer = values[i];
 }
 
 }  // namespace heed

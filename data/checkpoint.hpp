@@ -77,6 +77,7 @@ std::vector<ModelEntry> model_entries(M& model) {
 }
 
 void store_entries(Checkpoint& checkpoint, const std::vector<ModelEntry>& entries, const std::string& section);
+void load_buffers(const Checkpoint& checkpoint, const std::vector<NamedBuffer>& buffers, const std::string& section);
 LoadReport load_entries(const Checkpoint& checkpoint, std::vector<ModelEntry>& entries, const LoadOptions& options);
 
 }  // namespace detail
@@ -95,6 +96,21 @@ template <class M>
 LoadReport load_model(const Checkpoint& checkpoint, M& model, const LoadOptions& options = {}) {
   std::vector<detail::ModelEntry> entries = detail::model_entries(model);
   return detail::load_entries(checkpoint, entries, options);
+}
+
+// Adds what decoding keeps between calls: of a state (AttentionState, for one) or of a vector of them, a model's. The
+// checkpoint shares the values: save it before decoding goes on.
+template <class S>
+void store_state(Checkpoint& checkpoint, S& state, const std::string& section = "state") {
+  for (const NamedBuffer& b : named_buffers(state))
+    if (b.buffer->defined()) checkpoint.tensors[section + "/" + b.name] = b.buffer->detach();
+}
+
+// Gives a fresh state of the same kind, as GPT::make_states() makes, what store_state() kept: it goes on with the same
+// bits. Error, with the state as it was: the checkpoint has no such section, or one of another kind.
+template <class S>
+void load_state(const Checkpoint& checkpoint, S& state, const std::string& section = "state") {
+  detail::load_buffers(checkpoint, named_buffers(state), section);
 }
 
 // A checkpoint of nothing but a model's values, and its configuration (JSON) where given.

@@ -75,6 +75,12 @@ Tensor GPT::decode(In x, std::vector<AttentionState>& states) const {
   return linear(last, output_weight(), Tensor());
 }
 
+std::vector<AttentionState> GPT::make_states() const {
+  std::vector<AttentionState> states;
+  for (const TransformerBlock& block : blocks) states.push_back(block.attention.mechanism.make_state());
+  return states;
+}
+
 ActivationBytes GPT::predict_activations(Index batch, Index length) const {
   named_parameters(const_cast<GPT&>(*this));  // gives the parameters their paths
   return heed::predict_activations(

@@ -41,6 +41,9 @@ class GPT {
   // Decoding: x, int32 [B, T], continues what the states have seen; logits of the last position [B, vocabulary].
   Tensor decode(In x, std::vector<AttentionState>& states) const;
 
+  // One for each block, which have seen nothing: what decode() starts from, and load_state() fills.
+  std::vector<AttentionState> make_states() const;
+
   const GPTOptions& options() const { return options_; }
   // Bytes that a training step on `batch` rows of `length` tokens keeps for backward.
   ActivationBytes predict_activations(Index batch, Index length) const;

@@ -98,6 +98,12 @@ Tensor Transformer::operator()(In x, In memory, const AttentionCall& call, const
                  [&](const TransformerBlock& b, In h, std::size_t) { return b(h, memory, call, memory_call); });
 }
 
+std::vector<AttentionState> Transformer::make_states() const {
+  std::vector<AttentionState> states;
+  for (const TransformerBlock& block : blocks) states.push_back(block.attention.mechanism.make_state());
+  return states;
+}
+
 Tensor Transformer::decode(In x, std::vector<AttentionState>& states) const {
   states.resize(blocks.size());
   return through(*this, x, [&](const TransformerBlock& b, In h, std::size_t i) { return b.decode(h, states[i]); });

@@ -26,16 +26,7 @@ struct EfficientAttention {
 // j <= i.
 struct CausalEfficientAttention {
   std::string name() const { return "efficient"; }
-  AttentionCapabilities capabilities() const {
-    return {.causal = true,
-            .key_mask = true,
-            .key_bias = true,
-            .weights = true,
-            .state = true,
-            .cross = true,
-            .grouped = true,
-            .why = "the weights of single pairs are never there"};
-  }
+  AttentionCapabilities capabilities() const { return detail::linear_capabilities(); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const {
     return efficient_attention(q, k, v, linear_options(call));
   }

@@ -29,16 +29,7 @@ class FavorAttention {
   explicit FavorAttention(Index size, const FavorOptions& options = {});
 
   std::string name() const { return "favor"; }
-  AttentionCapabilities capabilities() const {
-    return {.causal = true,
-            .key_mask = true,
-            .key_bias = true,
-            .weights = true,
-            .state = true,
-            .cross = true,
-            .grouped = true,
-            .why = "the weights of single pairs are never there"};
-  }
+  AttentionCapabilities capabilities() const { return detail::linear_capabilities(); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   AttentionState make_state() const;
   // New features, the number `redraw`. A decode state goes on with those that it began with.

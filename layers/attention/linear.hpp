@@ -36,21 +36,26 @@ class LinearAttentionState {
 // The options of linear attention for a call; a bias a key is [..., 1, S] there.
 LinearAttentionOptions linear_options(const AttentionCall& call, FeatureMap map = FeatureMap::elu, double eps = 1e-6);
 
+namespace detail {
+// Of linear attention and its relatives that can be causal.
+inline AttentionCapabilities linear_capabilities() {
+  return {.causal = true,
+          .key_mask = true,
+          .key_bias = true,
+          .weights = true,
+          .state = true,
+          .cross = true,
+          .grouped = true,
+          .why = "the weights of single pairs are never there"};
+}
+}  // namespace detail
+
 struct LinearAttention {
   FeatureMap feature_map = FeatureMap::elu;
   double eps = 1e-6;  // added to the denominator
 
   std::string name() const { return "linear"; }
-  AttentionCapabilities capabilities() const {
-    return {.causal = true,
-            .key_mask = true,
-            .key_bias = true,
-            .weights = true,
-            .state = true,
-            .cross = true,
-            .grouped = true,
-            .why = "the weights of single pairs are never there"};
-  }
+  AttentionCapabilities capabilities() const { return detail::linear_capabilities(); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   AttentionState make_state() const;
   void members(auto&&) {}

@@ -64,6 +64,9 @@ class AttentionState {
   void buffers(const std::function<void(const std::string&, Tensor&)>& f) {
     if (self_) self_->buffers(f);
   }
+  void members(auto&& visit) {
+    buffers([&](const std::string& name, Tensor& b) { visit.buffer(name, b); });
+  }
 
  private:
   struct Concept {

@@ -18,16 +18,7 @@ struct TaylorAttention {
   double eps = 1e-6;  // added to the denominator
 
   std::string name() const { return "taylor"; }
-  AttentionCapabilities capabilities() const {
-    return {.causal = true,
-            .key_mask = true,
-            .key_bias = true,
-            .weights = true,
-            .state = true,
-            .cross = true,
-            .grouped = true,
-            .why = "the weights of single pairs are never there"};
-  }
+  AttentionCapabilities capabilities() const { return detail::linear_capabilities(); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const {
     return taylor_attention(q, k, v, linear_options(call, FeatureMap::identity, eps));
   }
