@@ -2,7 +2,6 @@
 // additive_torch.py), refusals.
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/tape.hpp>
@@ -10,9 +9,8 @@
 #include <heed/layers/attention/cosine.hpp>
 #include <heed/layers/attention/luong.hpp>
 #include <heed/layers/model.hpp>
-#include <map>
-#include <nlohmann/json.hpp>
 
+#include "tests/reference/stored.hpp"
 #include "tests/support.hpp"
 
 using namespace heed;
@@ -20,19 +18,8 @@ using namespace heed::test;
 
 namespace {
 
-using Named = std::map<std::string, Tensor>;
-
-Named tensors(const nlohmann::json& from) {
-  Named all;
-  for (const auto& [name, x] : from.items()) {
-    const auto shape = x["shape"].get<std::vector<Index>>();
-    all[name] = Tensor::from(x["values"].get<std::vector<double>>(), Shape(shape.begin(), shape.end()));
-  }
-  return all;
-}
-
 const nlohmann::json& reference() {
-  static const auto all = nlohmann::json::parse(std::ifstream(HEED_SOURCE_DIR "/tests/reference/additive_torch.json"));
+  static const nlohmann::json all = stored_file("additive_torch.json");
   return all;
 }
 
@@ -63,8 +50,8 @@ TEST_CASE("Luong, Bahdanau and cosine attention: values and gradients are PyTorc
       CAPTURE(masked);
       AttentionCall call;
       if (masked) call = {.causal = true, .key_lengths = Tensor::from<std::int32_t>({6, 4})};
-      Named wanted = tensors(reference()["cases"][name + (masked ? ", causal, lengths" : ", plain")]);
-      const Named inputs = tensors(reference()["inputs"]);
+      Named wanted = stored_tensors(reference()["cases"][name + (masked ? ", causal, lengths" : ", plain")]);
+      const Named inputs = stored_tensors(reference()["inputs"]);
       Tape tape;
       Named watched;
       for (const auto& [key, x] : inputs) watched[key] = tape.watch(x);
@@ -88,13 +75,13 @@ TEST_CASE("Luong, Bahdanau and cosine attention: values and gradients are PyTorc
 }
 
 TEST_CASE("Luong, Bahdanau and cosine attention: the weights are PyTorch's") {
-  const Named x = tensors(reference()["inputs"]);
+  const Named x = stored_tensors(reference()["inputs"]);
   const AttentionCall call{.causal = true, .key_lengths = Tensor::from<std::int32_t>({6, 4})};
   const Tensor &q = x.at("q"), &k = x.at("k");
   Rng rng(1);
   const auto check_weights = [&](const std::string& name, const AttentionMechanism& m) {
     CAPTURE(name);
-    const Tensor wanted = tensors(reference()["cases"][name + ", causal, lengths"])["weights"];
+    const Tensor wanted = stored_tensors(reference()["cases"][name + ", causal, lengths"])["weights"];
     CHECK(close(m.weights(q, k, call), wanted, 1e-12, 1e-13));
     CHECK(close(matmul(m.weights(q, k, call), x.at("v")), m.apply(q, k, x.at("v"), call), 1e-12, 1e-13));
   };
