@@ -74,9 +74,9 @@ struct Spans {
   Index last(Index span) const { return first(span + 1); }
 };
 
-Spans spans_of(Index heads, Index steps, bool may_cut) {
+Spans spans_of(Index heads, Index steps) {
   Spans s{heads, steps, 1};
-  if (may_cut && heads > 0 && heads < kEnoughHeads)
+  if (heads > 0 && heads < kEnoughHeads)
     s.per_head = std::clamp<Index>((kEnoughHeads + heads - 1) / heads, 1, std::max<Index>(1, steps / kSpanSteps));
   return s;
 }
@@ -92,9 +92,6 @@ class States {
     for (Index i = 0; i < spans.heads * per_head_; ++i) kernel.clear(p, data_.data() + i * size_);
   }
   T* at(Index head, Index span) { return data_.data() + (head * per_head_ + span) * size_; }
-  void add(Index head, Index from, Index to) {
-    for (Index i = 0; i < size_; ++i) at(head, to)[i] += at(head, from)[i];
-  }
 
  private:
   Index size_, per_head_;
@@ -148,7 +145,7 @@ void forward(const LinearCall& x, const LinearSums& sums, Tensor& out, LinearKep
   const LinearKernels<T>& kernel = kernels_of<T>(x.kind);
   const LinearProblem<T> p = problem_of<T>(x);
   const LinearPlan plan = kernel.plan(p);
-  const Spans spans = spans_of(p.batch * p.heads, plan.steps, kernel.sum_keys != nullptr);
+  const Spans spans = spans_of(p.batch * p.heads, plan.steps);
   States<T> states(kernel, p, plan, spans);
   const HeadRows<T> y = rows_of<T>(out);
   for (Index i = 0; i < spans.heads; ++i)
@@ -160,7 +157,8 @@ void forward(const LinearCall& x, const LinearSums& sums, Tensor& out, LinearKep
         kernel.sum_keys(p, t.batch, h, s, states.at(t.batch * p.heads + h, t.span + 1), scratch);
     });
     for (Index i = 0; i < spans.heads; ++i)
-      for (Index span = 1; span < spans.per_head; ++span) states.add(i, span - 1, span);
+      for (Index span = 1; span < spans.per_head; ++span)
+        kernel.add_keys(p, states.at(i, span), states.at(i, span - 1));
   }
   each_step(p, plan, spans, p.heads, 4, false, [&](const Task& t, Index s, Index after, T* scratch) {
     for (Index h = t.first; h < t.last; ++h)
@@ -189,7 +187,7 @@ void backward(const LinearCall& x, const Tensor& out, const Tensor& dout, const 
                              d.add_dv,
                              pointer<T>(d.dweight)};
   const LinearPlan plan = kernel.plan(p);
-  const Spans spans = spans_of(p.batch * p.heads, plan.steps, kernel.sum_keys != nullptr);
+  const Spans spans = spans_of(p.batch * p.heads, plan.steps);
   States<T> states(kernel, p, plan, spans);
   if (spans.per_head > 1) {
     each_step(p, plan, spans, p.heads, 3, true, [&](const Task& t, Index s, Index, T* scratch) {
@@ -197,7 +195,8 @@ void backward(const LinearCall& x, const Tensor& out, const Tensor& dout, const 
         kernel.sum_queries(p, g, t.batch, h, s, states.at(t.batch * p.heads + h, t.span - 1), scratch);
     });
     for (Index i = 0; i < spans.heads; ++i)
-      for (Index span = spans.per_head - 1; span > 0; --span) states.add(i, span, span - 1);
+      for (Index span = spans.per_head - 1; span > 0; --span)
+        kernel.add_queries(p, states.at(i, span - 1), states.at(i, span));
   }
   // Heads that share keys add to the same gradients, one after another.
   const Index shared = p.heads / p.kv_heads;

@@ -64,7 +64,10 @@ template <class T>
 struct LinearKernels {
   LinearPlan (*plan)(const LinearProblem<T>& p);
   void (*clear)(const LinearProblem<T>& p, T* state);  // to nothing seen so far
-  // The sums alone: of keys for forward, of queries for backward. Null: heads are not cut into spans.
+  // state += more, which is of earlier keys, or of later queries. `more` is not changed.
+  void (*add_keys)(const LinearProblem<T>& p, T* state, T* more);
+  void (*add_queries)(const LinearProblem<T>& p, T* state, T* more);
+  // The sums alone: of keys for forward, of queries for backward.
   void (*sum_keys)(const LinearProblem<T>& p, int64_t b, int64_t h, int64_t step, T* state, T* scratch);
   void (*sum_queries)(const LinearProblem<T>& p, const LinearGradients<T>& d, int64_t b, int64_t h, int64_t step,
                       T* state, T* scratch);

@@ -22,6 +22,11 @@ void clear(const LinearProblem<T>& p, T* state) {
 }
 
 template <class T>
+void add(const LinearProblem<T>& p, T* state, T* more) {
+  for (long i = 0; i < state_size(p); ++i) state[i] += more[i];
+}
+
+template <class T>
 void sum_keys(const LinearProblem<T>& p, int64_t b, int64_t h, int64_t step, T* state, T* scratch) {
   Pieces<T> pieces{scratch};
   const Forward<T> x(p, pieces);
@@ -82,7 +87,7 @@ void backward(const LinearProblem<T>& p, const LinearGradients<T>& d, int64_t b,
 
 template <class T>
 constexpr LinearKernels<T> kernels_of() {
-  return {plan<T>, clear<T>, sum_keys<T>, sum_queries<T>, forward<T>, backward<T>};
+  return {plan<T>, clear<T>, add<T>, add<T>, sum_keys<T>, sum_queries<T>, forward<T>, backward<T>};
 }
 
 }  // namespace

@@ -47,20 +47,7 @@ struct Backward {
     }
   }
 
-  // Rows [first, first + n) of a head: to = or += x, or nothing for those that are gone; null: none is.
-  void put(const HeadRows<T>& to, bool add, long b, long h, long first, long n, long columns, const Panel<T>& x,
-           const bool* gone) const {
-    for (long i = 0; i < n; ++i) {
-      T* row = row_of(to, b, h, first + i);
-      for (long c = 0; c < columns; c += kWidth<T>) {
-        Batch<T> y = gone != nullptr && gone[i] ? Batch<T>(T(0)) : load_aligned(x.row(i) + c);
-        if (add) y = y + load_some(row + c, columns - c);
-        put_lanes(row + c, y, lanes_of<T>(columns - c));
-      }
-    }
-  }
-
-  // The same for x + u z^T through the map: times factor f'(.), where `mapped` holds factor f(.). Null u or factor:
+  // put_rows() of x + u z^T through the map: times factor f'(.), where `mapped` holds factor f(.). Null u or factor:
   // ones.
   void put_mapped(const HeadRows<T>& to, bool add, long b, long h, long first, long n, const Panel<T>& x,
                   const T* row_factor, const T* z, const Panel<T>& mapped, const T* factor, const bool* gone) const {
@@ -101,7 +88,7 @@ struct Backward {
     if (d.dv.data != nullptr) {
       block_ab<T>(Into::set, n, p.value_width, p.width, T(1), k.read(), after.s.read(), dv.block(), fetch);
       if (own) lower_atb(Into::add, n, p.value_width, a, g, dv, fetch);
-      put(d.dv, d.add_dv || later, b, kv, first, n, p.value_width, dv, gone);
+      put_rows(d.dv, d.add_dv || later, b, kv, first, n, p.value_width, dv, gone);
     }
   }
 
@@ -176,7 +163,7 @@ struct Backward {
     const long end = alignment(p).blind;
     if (d.dq.data == nullptr || end == 0) return;
     fill(dq, kChunk, T(0));
-    for (long i = 0; i < end; i += kChunk) put(d.dq, d.add_dq, b, h, i, part(i, end), p.width, dq, nullptr);
+    for (long i = 0; i < end; i += kChunk) put_rows(d.dq, d.add_dq, b, h, i, part(i, end), p.width, dq, nullptr);
   }
 };
 

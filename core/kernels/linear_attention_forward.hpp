@@ -1,6 +1,6 @@
 // Forward of a step. Included only by linear_attention.kernel.cpp.
 #pragma once
-#include "linear_attention_chunk.hpp"
+#include "linear_attention_rows.hpp"
 
 namespace heed::kernels::HEED_LEVEL::linear {
 
@@ -18,17 +18,6 @@ inline void sum_key_rows(const LinearProblem<T>& p, long b, long h, Range rows, 
     load_keys(p, b, h, j, part(j, end), k, v);
     add_to<T>(sums, part(j, end), p.width, p.value_width, k, v, nullptr, nullptr);
   }
-}
-
-// The keys that step s has: all of a step of keys, those beside the queries where causal.
-template <class T>
-inline Range keys_of_step(const LinearProblem<T>& p, long s, long key_steps) {
-  Range rows = rows_of_step(p, s);
-  if (s < key_steps) return rows;
-  if (!p.causal) return {0, 0};
-  const Alignment at = alignment(p);
-  rows.first += at.prefix - at.blind;
-  return rows;
 }
 
 // The queries of the head and step that follow; none for a count of 0.
@@ -55,18 +44,6 @@ struct Forward {
         a(take_panel(from, kChunk, kChunk)),
         o(take_panel(from, kChunk, p.value_width)) {}
 
-  // o += tril(a) v, in the order of lower_ab, to the same bits, but for weights of 0, which do not count: values of
-  // later keys may be anything.
-  void careful_values(long n) {
-    for (long i = 0; i < n; ++i)
-      for (long c = 0; c < p.value_width; c += kWidth<T>) {
-        Batch<T> sum(T(0));
-        for (long j = 0; j <= i; ++j)
-          if (a.row(i)[j] != T(0)) sum = fma(Batch<T>(a.row(i)[j]), load_aligned(v.row(j) + c), sum);
-        store_aligned(o.row(i) + c, sum + load_aligned(o.row(i) + c));
-      }
-  }
-
   // Queries [first, first + n), whose own keys begin at `key`.
   void chunk(const HeadRows<T>& out, T* norm, long b, long h, long first, long n, long key, const Sums<T>& sums,
              Fetch* fetch) {
@@ -78,7 +55,7 @@ struct Forward {
       if (finite)
         lower_ab(Into::add, n, p.value_width, a, v, o, fetch);
       else
-        careful_values(n);
+        careful_values(p, n, a, v, o);
     }
     for (long i = 0; i < n; ++i) {
       Batch<T> sums_of_lanes(T(0));

@@ -13,7 +13,8 @@ LinearPlan plan(const LinearProblem<T>& p) {
   Pieces<T> all{nullptr};
   const LinearGradients<T> none{};
   const Backward<T, kKind> backward(p, none, all);  // the largest
-  return {key_steps, key_steps + least, state_row(p), whole_vectors<T>(p.width), log_state_size(p), p.causal ? least : 1, all.used};
+  return {key_steps,         key_steps + least,    state_row(p), whole_vectors<T>(p.width),
+          log_state_size(p), p.causal ? least : 1, all.used};
 }
 
 template <class T>
@@ -21,6 +22,34 @@ void clear(const LinearProblem<T>& p, T* state) {
   memset(state, 0, static_cast<size_t>(log_state_size(p)) * sizeof(T));
   const LogState<T> s = log_state_at(p, state);
   for (long c = 0; c < p.width; c += kWidth<T>) store_aligned(s.m + c, minus_inf<T>());
+}
+
+template <class T, Sum kSum>
+void add(const LinearProblem<T>& p, T* state, T* more) {
+  add_state(p, kSum, log_state_at(p, state), log_state_at(p, more));
+}
+
+template <class T, Kind kKind>
+void sum_keys(const LinearProblem<T>& p, int64_t b, int64_t h, int64_t step, T* state, T* scratch) {
+  Pieces<T> pieces{scratch};
+  Forward<T, kKind> x(p, pieces);
+  x.sum_keys(b, h, keys_of_step(p, step, plan<T, kKind>(p).key_steps), log_state_at(p, state));
+}
+
+template <class T>
+const T* kept_of(const LinearProblem<T>& p, const T* kept, const LinearPlan& steps, long b, long h, long query_step) {
+  return kept + ((b * p.heads + h) * steps.kept + (p.causal ? query_step : 0)) * steps.state_size;
+}
+
+template <class T, Kind kKind>
+void sum_queries(const LinearProblem<T>& p, const LinearGradients<T>& d, int64_t b, int64_t h, int64_t step, T* state,
+                 T* scratch) {
+  const LinearPlan steps = plan<T, kKind>(p);
+  if (step < steps.key_steps) return;
+  Pieces<T> pieces{scratch};
+  Backward<T, kKind> x(p, d, pieces);
+  x.sum_queries(b, h, rows_of_step(p, step), kept_of(p, d.kept, steps, b, h, step - steps.key_steps),
+                log_state_at(p, state));
 }
 
 template <class T, Kind kKind>
@@ -50,8 +79,7 @@ void backward(const LinearProblem<T>& p, const LinearGradients<T>& d, int64_t b,
   const LogState<T> after = log_state_at(p, state);
   if (step >= steps.key_steps) {
     const long query_step = step - steps.key_steps;
-    x.queries(b, h, rows, d.kept + ((b * p.heads + h) * steps.kept + (p.causal ? query_step : 0)) * steps.state_size,
-              after);
+    x.queries(b, h, rows, kept_of(p, d.kept, steps, b, h, query_step), after);
     if (query_step == 0) x.blind(b, h);
     return;
   }
@@ -65,7 +93,8 @@ void backward(const LinearProblem<T>& p, const LinearGradients<T>& d, int64_t b,
 
 template <class T, Kind kKind>
 constexpr LinearKernels<T> kernels_of() {
-  return {plan<T, kKind>, clear<T>, nullptr, nullptr, forward<T, kKind>, backward<T, kKind>};
+  return {plan<T, kKind>,        clear<T>,          add<T, Sum::of_keys>, add<T, Sum::of_queries>, sum_keys<T, kKind>,
+          sum_queries<T, kKind>, forward<T, kKind>, backward<T, kKind>};
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ struct Backward : Chunks<T, kKind> {
   using Base::p, Base::q, Base::k, Base::v, Base::a, Base::inverse;
   const LinearGradients<T>& d;
   Panel<T> w, g, dq, dk, dv;
-  T *u, *sum;    // [kChunk], [width]
+  T* u;          // [kChunk]
   T* before;     // a state
   long* firsts;  // of the chunks of a step
 
@@ -24,7 +24,6 @@ struct Backward : Chunks<T, kKind> {
         dk(take_panel(from, kChunk, problem.width)),
         dv(take_panel(from, kChunk, problem.value_width)),
         u(from.take(kChunk)),
-        sum(from.take(whole_vectors<T>(problem.width))),
         before(from.take(log_state_size(problem))),
         firsts(reinterpret_cast<long*>(
             from.take((step_rows(problem) + 1) * static_cast<long>(sizeof(long)) / static_cast<long>(sizeof(T))))) {}
@@ -45,29 +44,20 @@ struct Backward : Chunks<T, kKind> {
     }
   }
 
-  void put(const HeadRows<T>& to, bool add, long b, long h, long first, long n, long columns, const Panel<T>& x,
-           const bool* gone) const {
-    for (long i = 0; i < n; ++i) {
-      T* row = row_of(to, b, h, first + i);
-      for (long c = 0; c < columns; c += kWidth<T>) {
-        Batch<T> y = gone != nullptr && gone[i] ? Batch<T>(T(0)) : load_aligned(x.row(i) + c);
-        if (add) y = y + load_some(row + c, columns - c);
-        put_lanes(row + c, y, lanes_of<T>(columns - c));
-      }
-    }
+  // r += e_i of row i, where efficient.
+  Batch<T> with_own(Batch<T> r, long i, long c) const {
+    return r - load_aligned(dq.row(i) + c) * load_aligned(q.row(i) + c) * load_aligned(inverse.row(i) + c);
   }
 
-  // dk = k * (dk + r), row by row from the last; efficient: and r += e_i on the way, for own keys in dq's place.
+  // dk = k * (dk + r), row by row from the last; efficient, for the queries' own keys: r gains e_i on the way.
   void finish_keys(long n, bool own, const LogState<T>& after) {
     for (long c = 0; c < p.width; c += kWidth<T>) {
       Batch<T> r = load_aligned(after.sums.z + c);
       for (long j = n - 1; j >= 0; --j) {
-        if (kKind == Kind::efficient && own)
-          r = r - load_aligned(dq.row(j) + c) * load_aligned(q.row(j) + c) * load_aligned(inverse.row(j) + c);
+        if (kKind == Kind::efficient && own) r = with_own(r, j, c);
         const Batch<T> x = load_aligned(dk.row(j) + c) + r, y = load_aligned(k.row(j) + c);
         store_aligned(dk.row(j) + c, select(y == Batch<T>(T(0)), y, y * x));
       }
-      store_aligned(sum + c, r);
     }
   }
 
@@ -88,23 +78,25 @@ struct Backward : Chunks<T, kKind> {
       for (long c = 0; c < p.width; c += kWidth<T>) lanes = lanes + load_some(dk.row(j) + c, p.width - c);
       *to += reduce_add(lanes);
     }
-    if (d.dk.data != nullptr) put(d.dk, d.add_dk || later, b, kv, first, n, p.width, dk, gone);
+    if (d.dk.data != nullptr) put_rows(d.dk, d.add_dk || later, b, kv, first, n, p.width, dk, gone);
     if (d.dv.data != nullptr) {
       block_ab<T>(Into::set, n, p.value_width, p.width, T(1), k.read(), after.sums.s.read(), dv.block());
       if (own) lower_atb<T>(Into::add, n, p.value_width, a, g, dv, nullptr);
-      put(d.dv, d.add_dv || later, b, kv, first, n, p.value_width, dv, gone);
+      put_rows(d.dv, d.add_dv || later, b, kv, first, n, p.value_width, dv, gone);
     }
   }
 
-  // Queries [first, first + n) with the state before them; k, v are of their chunk, where causal.
-  void chunk(long b, long h, long first, long n, long key, const LogState<T>& state, const LogState<T>& after) {
+  // Queries [first, first + n) with the state before them, and what comes down to them; k, v are of their chunk, where
+  // causal.
+  void load_chunk(long b, long h, long first, long n, const LogState<T>& state, const LogState<T>& after) {
     this->load_queries(b, h, first, n, state);
     load_output(b, h, first, n);
     rescale(p, Sum::of_queries, after, state.m);
-    if (p.causal) {
-      lower_abt<T>(n, p.width, q, k, nullptr, a, nullptr);
-      lower_abt<T>(n, p.value_width, g, v, u, w, nullptr);
-    }
+  }
+
+  // W and dQ.
+  void query_gradients(long n, const LogState<T>& state) {
+    if (p.causal) lower_abt<T>(n, p.value_width, g, v, u, w, nullptr);
     block_abt<T>(Into::set, n, p.width, p.value_width, T(1), g.read(), state.sums.s.read(), dq.block());
     if (p.causal) lower_ab<T>(Into::add, n, p.width, w, k, dq, nullptr);
     if constexpr (kKind == Kind::logs)
@@ -112,26 +104,37 @@ struct Backward : Chunks<T, kKind> {
         for (long c = 0; c < p.width; c += kWidth<T>)
           store_aligned(dq.row(i) + c,
                         fma(Batch<T>(u[i]), load_aligned(state.sums.z + c), load_aligned(dq.row(i) + c)));
-    if (p.causal)
-      keys(b, h, key, n, true, after);
-    else
-      finish_keys(n, true, after);  // for its sum; there are no keys
-    // P and r go on; dq of a or p.
+  }
+
+  // P and r (or y) go on.
+  void add_queries(long n, const LogState<T>& after) {
     block_atb<T>(Into::add, p.width, p.value_width, n, T(1), q.read(), g.read(), after.sums.s.block());
-    if constexpr (kKind == Kind::logs)
-      add_rows(after.sums.z, n, p.width, q, u);
-    else
-      memcpy(after.sums.z, sum, static_cast<size_t>(whole_vectors<T>(p.width)) * sizeof(T));
+    if constexpr (kKind == Kind::logs) return add_rows(after.sums.z, n, p.width, q, u);
+    for (long c = 0; c < p.width; c += kWidth<T>) {
+      Batch<T> r = load_aligned(after.sums.z + c);
+      for (long i = n - 1; i >= 0; --i) r = with_own(r, i, c);
+      store_aligned(after.sums.z + c, r);
+    }
+  }
+
+  void chunk(long b, long h, long first, long n, long key, const LogState<T>& state, const LogState<T>& after) {
+    load_chunk(b, h, first, n, state, after);
+    if (p.causal) lower_abt<T>(n, p.width, q, k, nullptr, a, nullptr);
+    query_gradients(n, state);
+    if (p.causal) keys(b, h, key, n, true, after);
+    add_queries(n, after);
     if (d.dq.data == nullptr) return;
     for (long i = 0; i < n; ++i)
       for (long c = 0; c < p.width; c += kWidth<T>)
         store_aligned(dq.row(i) + c,
                       load_aligned(dq.row(i) + c) * load_aligned((kKind == Kind::logs ? q : inverse).row(i) + c));
-    put(d.dq, d.add_dq, b, h, first, n, p.width, dq, nullptr);
+    put_rows(d.dq, d.add_dq, b, h, first, n, p.width, dq, nullptr);
   }
 
-  // A step of queries; `kept`: the state before it. Its chunks are found front to back and worked on back to front.
-  void queries(long b, long h, Range rows, const T* kept, const LogState<T>& after) {
+  // f(first, n, the first of their own keys, the state before them) for the chunks of a step of queries, of which
+  // `kept` is the state before. The chunks are found front to back, and worked on back to front.
+  template <class F>
+  void each_chunk(long b, long h, Range rows, const T* kept, F&& f) {
     const Alignment at = alignment(p);
     const long end = rows.first + rows.count, to_key = at.prefix - at.blind;
     const LogState<T> state = log_state_at(p, before);
@@ -155,15 +158,30 @@ struct Backward : Chunks<T, kKind> {
         this->come_to(b, h, firsts[i] + to_key, firsts[i + 1] - firsts[i], state, finite);
         if (i < c) this->add_keys(firsts[i + 1] - firsts[i], state);
       }
-      chunk(b, h, firsts[c], firsts[c + 1] - firsts[c], firsts[c] + to_key, state, after);
+      f(firsts[c], firsts[c + 1] - firsts[c], firsts[c] + to_key, state);
     }
+  }
+
+  void queries(long b, long h, Range rows, const T* kept, const LogState<T>& after) {
+    each_chunk(b, h, rows, kept, [&](long first, long n, long key, const LogState<T>& state) {
+      chunk(b, h, first, n, key, state, after);
+    });
+  }
+
+  // P and r (or y) alone.
+  void sum_queries(long b, long h, Range rows, const T* kept, const LogState<T>& after) {
+    each_chunk(b, h, rows, kept, [&](long first, long n, long, const LogState<T>& state) {
+      load_chunk(b, h, first, n, state, after);
+      if constexpr (kKind == Kind::efficient) query_gradients(n, state);
+      add_queries(n, after);
+    });
   }
 
   void blind(long b, long h) {
     const long end = alignment(p).blind;
     if (d.dq.data == nullptr || end == 0) return;
     fill(dq, kChunk, T(0));
-    for (long i = 0; i < end; i += kChunk) put(d.dq, d.add_dq, b, h, i, part(i, end), p.width, dq, nullptr);
+    for (long i = 0; i < end; i += kChunk) put_rows(d.dq, d.add_dq, b, h, i, part(i, end), p.width, dq, nullptr);
   }
 };
 

@@ -1,7 +1,7 @@
 // A chunk of keys and queries that are known by the logarithms of their features. Included only by
 // log_attention.kernel.cpp.
 #pragma once
-#include "linear_attention_chunk.hpp"
+#include "linear_attention_rows.hpp"
 #include "log_attention.hpp"
 
 namespace heed::kernels::HEED_LEVEL::logs {
@@ -54,6 +54,27 @@ inline void rescale(const LinearProblem<T>& p, Sum sum, const LogState<T>& state
     for (long r = c; r < p.width && r < c + kWidth<T>; ++r)
       for (long j = 0; j < state_row(p); j += kWidth<T>)
         store_aligned(state.sums.s.row(r) + j, load_aligned(state.sums.s.row(r) + j) * Batch<T>(factor[r - c]));
+  }
+}
+
+// What two states hold together: of keys, whose maxima may be any; or of queries, where `more` is of later ones, as of
+// maxima that are not lower. Where a feature of `state` has seen nothing, it has what `more` has.
+template <class T>
+inline void add_state(const LinearProblem<T>& p, Sum sum, const LogState<T>& state, const LogState<T>& more) {
+  alignas(64) T own[16], others[16];
+  for (long c = 0; c < p.width; c += kWidth<T>) {
+    const Batch<T> here = load_aligned(state.m + c), there = load_aligned(more.m + c);
+    const auto none = here == minus_inf<T>();
+    const Batch<T> m = sum == Sum::of_keys ? max(here, there) : select(none, there, here);
+    const Batch<T> f = sum == Sum::of_keys ? exp_below(here, m) : Batch<T>(T(1));
+    const Batch<T> g = sum == Sum::of_keys ? exp_below(there, m) : select(none, Batch<T>(T(1)), exp_below(m, there));
+    store_aligned(state.m + c, m);
+    store_aligned(state.sums.z + c, load_aligned(state.sums.z + c) * f + load_aligned(more.sums.z + c) * g);
+    store_aligned(own, f), store_aligned(others, g);
+    for (long r = c; r < p.width && r < c + kWidth<T>; ++r)
+      for (long j = 0; j < state_row(p); j += kWidth<T>)
+        store_aligned(state.sums.s.row(r) + j, load_aligned(state.sums.s.row(r) + j) * Batch<T>(own[r - c]) +
+                                                   load_aligned(more.sums.s.row(r) + j) * Batch<T>(others[r - c]));
   }
 }
 

@@ -67,17 +67,6 @@ struct Forward : Chunks<T, kKind> {
   Forward(const LinearProblem<T>& problem, Pieces<T>& from)
       : Base(problem, from), o(take_panel(from, kChunk, problem.value_width)) {}
 
-  // Weights of 0 do not count: values of later keys may be anything.
-  void careful_values(long n) {
-    for (long i = 0; i < n; ++i)
-      for (long c = 0; c < p.value_width; c += kWidth<T>) {
-        Batch<T> sum(T(0));
-        for (long j = 0; j <= i; ++j)
-          if (a.row(i)[j] != T(0)) sum = fma(Batch<T>(a.row(i)[j]), load_aligned(v.row(j) + c), sum);
-        store_aligned(o.row(i) + c, sum + load_aligned(o.row(i) + c));
-      }
-  }
-
   // Queries [first, first + n).
   void chunk(const HeadRows<T>& out, T* norm, long b, long h, long first, long n, bool finite,
              const LogState<T>& state) {
@@ -88,7 +77,7 @@ struct Forward : Chunks<T, kKind> {
       if (finite)
         lower_ab<T>(Into::add, n, p.value_width, a, v, o, nullptr);
       else
-        careful_values(n);
+        careful_values(p, n, a, v, o);
     }
     for (long i = 0; i < n; ++i) {
       T d(1);

@@ -1,0 +1,96 @@
+// Few heads are cut into spans of steps that threads work on side by side: the same as many heads, which are not.
+#include <heed/autograd/reductions.hpp>
+#include <heed/autograd/tape.hpp>
+#include <heed/core/parallel.hpp>
+
+#include "linear_reference.hpp"
+#include "tests/core/levels.hpp"
+
+using namespace heed;
+using namespace heed::test;
+using heed::testing::on_each_level;
+
+namespace {
+
+enum class Op { linear, exp, efficient };
+constexpr Index kMany = 8;  // heads from which on none is cut
+
+Tensor attend(Op op, In q, In k, In v, LinearAttentionOptions o) {
+  if (op == Op::efficient) return efficient_attention(q, k, v, o);
+  o.feature_map = op == Op::exp ? FeatureMap::exp : FeatureMap::elu;
+  return linear_attention(q, k, v, o);
+}
+
+// Output, dq, dk and dv.
+std::vector<Tensor> results(Op op, const AttentionData& x, const LinearAttentionOptions& o) {
+  Tape tape;
+  const Tensor q = tape.watch(x.q), k = tape.watch(x.k), v = tape.watch(x.v), y = attend(op, q, k, v, o);
+  tape.backward(y, x.dout);
+  return {y.detach(), tape.grad(q), tape.grad(k), tape.grad(v)};
+}
+
+AttentionData repeated(const AttentionData& x) {
+  const auto many = [](const Tensor& t) { return t.expand(t.shape().with(1, kMany)).clone(); };
+  AttentionData y = x;
+  y.q = many(x.q), y.k = many(x.k), y.v = many(x.v), y.dout = many(x.dout);
+  return y;
+}
+
+void check_spans(Op op, const AttentionData& x, const LinearAttentionOptions& o) {
+  CAPTURE(static_cast<int>(op));
+  CAPTURE(x.q.dim(2));
+  CAPTURE(x.k.dim(2));
+  CAPTURE(o.causal);
+  const std::vector<Tensor> cut = results(op, x, o), whole = results(op, repeated(x), o);
+  for (std::size_t i = 0; i < cut.size(); ++i) {
+    CAPTURE(i);
+    const Tensor wanted = whole[i].slice(1, 3, 4);
+    const double scale = norm(wanted).item();
+    CHECK(scale > 0);
+    CHECK(close(cut[i], wanted, 0, 1e-12 * scale));
+  }
+}
+
+constexpr Op kOps[] = {Op::linear, Op::exp, Op::efficient};
+
+}  // namespace
+
+TEST_CASE(
+    "linear attention: few heads in spans equal many heads without, causal or not, T != S, masked, on each level") {
+  on_each_level([] {
+    for (const Op op : kOps) {
+      const AttentionData square = random_attention({1, 1, 1, 2500, 2500, 8, 9});
+      check_spans(op, square, {.causal = true});
+      check_spans(op, square, {});
+      const AttentionData prefix = random_attention({1, 1, 1, 2200, 3300, 5, 8});
+      check_spans(op, prefix, {.causal = true, .key_lengths = Tensor::from<std::int32_t>({3100})});
+      check_spans(op, random_attention({1, 1, 1, 2900, 2300, 6, 4}), {.causal = true});
+      LinearAttentionOptions some{.causal = true, .key_mask = Tensor::ones({1, 2500}, DType::bool8)};
+      some.key_mask.slice(1, 0, 700).zero_();  // the first spans see nothing
+      check_spans(op, square, some);
+    }
+  });
+}
+
+TEST_CASE("linear attention: in spans, logarithms whose maxima rise by hundreds between them lose nothing") {
+  AttentionData x = random_attention({1, 1, 1, 2500, 2500, 6, 5});
+  for (Index j = 0; j < 2500; ++j)
+    for (Index c = 0; c < 6; ++c)
+      x.k.ptr<double>()[j * 6 + c] += 250.0 * static_cast<double>(j / 700 % (2 + c % 2)) - 100.0;
+  for (const Op op : {Op::exp, Op::efficient}) check_spans(op, x, {.causal = true});
+}
+
+TEST_CASE("linear attention: spans have the same bits at any number of threads") {
+  const int before = threads();
+  const AttentionData x = random_attention({1, 2, 2, 2500, 2500, 8, 8});
+  for (const Op op : kOps) {
+    std::vector<Tensor> first;
+    for (const int n : {1, 2, 3, 8}) {
+      set_threads(n);
+      const std::vector<Tensor> now = results(op, x, {.causal = true});
+      if (n == 1) first = now;
+      for (std::size_t i = 0; i < now.size(); ++i) CHECK(same_bits(now[i], first[i]));
+    }
+  }
+  set_threads(before);
+}
