@@ -3,8 +3,8 @@
 #include <heed/data/checkpoint.hpp>
 #include <heed/layers/attention/linear.hpp>
 
-#include "tests/autograd/attention_reference.hpp"
 #include "tests/data/temporary_folder.hpp"
+#include "tests/layers/naive_mechanisms.hpp"
 #include "tests/layers/wrong_mechanisms.hpp"
 //
 #include <heed/layers/attention/conformance_doctest.hpp>
@@ -31,50 +31,13 @@ NamedTensors through_file(const NamedTensors& buffers) {
   return loaded;
 }
 
-Tensor naive_softmax(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call,
-                     const NamedTensors&) {
-  const Tensor dy = Tensor::zeros({q.dim(0), q.dim(1), q.dim(2), v.dim(3)}, DType::float64);
-  return naive_attention({q, k, v, dy}, {.causal = call.causal}).out;
-}
-
-double feature(FeatureMap map, double x) {
-  switch (map) {
-    case FeatureMap::elu: return x < 0 ? std::exp(x) : x + 1;
-    case FeatureMap::relu: return std::max(x, 0.0);
-    case FeatureMap::softplus: return std::log1p(std::exp(-std::fabs(x))) + std::max(x, 0.0);
-    default: return x;
-  }
-}
-
-// sum_j f(q_i).f(k_j) v_j / (sum_j f(q_i).f(k_j) + 1e-6), all pairs.
-auto naive_linear(FeatureMap map) {
-  return [map](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call, const NamedTensors&) {
-    const Index heads = q.dim(0) * q.dim(1), T = q.dim(2), S = k.dim(2), D = q.dim(3), V = v.dim(3);
-    Tensor y = Tensor::zeros({q.dim(0), q.dim(1), T, V}, DType::float64);
-    const Tensor a = q.dense(), b = k.dense(), c = v.dense();
-    for (Index h = 0; h < heads; ++h)
-      for (Index i = 0; i < T; ++i) {
-        double total = 1e-6;
-        double* row = y.ptr<double>() + (h * T + i) * V;
-        for (Index j = 0; j < (call.causal ? i + S - T + 1 : S); ++j) {
-          double w = 0;
-          for (Index d = 0; d < D; ++d)
-            w +=
-                feature(map, a.ptr<double>()[(h * T + i) * D + d]) * feature(map, b.ptr<double>()[(h * S + j) * D + d]);
-          total += w;
-          for (Index e = 0; e < V; ++e) row[e] += w * c.ptr<double>()[(h * S + j) * V + e];
-        }
-        for (Index e = 0; e < V; ++e) row[e] /= total;
-      }
-    return y;
-  };
-}
+auto naive_linear(FeatureMap map) { return naive_mechanism("linear", {.feature_map = std::string(name_of(map))}); }
 
 }  // namespace
 
 TEST_CASE("conformance: softmax attention passes all that it declares, its state through a real file") {
-  const ConformanceReport report =
-      check_conformance_in_test(softmax_mechanism, {.reference = naive_softmax, .save_and_load = through_file});
+  const ConformanceReport report = check_conformance_in_test(
+      softmax_mechanism, {.reference = naive_mechanism("softmax", {}), .save_and_load = through_file});
   CHECK(report.mechanism == "softmax");
   CHECK(names_of(report) == Names{"gradient", "reference", "rows sum to one", "weights", "causal", "padding",
                                   "empty rows", "cross lengths", "grouped", "views", "dropout", "state",

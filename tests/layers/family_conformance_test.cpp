@@ -1,6 +1,7 @@
 // Every mechanism passes the conformance kit in all that it declares.
 #include <heed/heed.hpp>
 
+#include "tests/layers/naive_mechanisms.hpp"
 #include "tests/support.hpp"
 //
 #include <heed/layers/attention/conformance_doctest.hpp>
@@ -19,23 +20,29 @@ MechanismOptions options() {
 TEST_CASE("conformance: every mechanism that has a name passes all that it declares") {
   for (const std::string& name : mechanism_names()) {
     CAPTURE(name);
-    const ConformanceReport report = check_conformance_in_test(mechanism_by_name(name, options()));
+    const ConformanceReport report =
+        check_conformance_in_test(mechanism_by_name(name, options()), {.reference = naive_mechanism(name, options())});
     CHECK(report.mechanism == name);
-    CHECK(report.checks.size() >= 14);
+    CHECK(report.checks.size() >= 15);
   }
 }
 
 TEST_CASE("conformance: linear attention with features that are not element by element") {
-  for (const FeatureMap map : {FeatureMap::exp, FeatureMap::poly2}) {
-    CAPTURE(name_of(map));
-    check_conformance_in_test([map](Index, Rng&) { return LinearAttention{.feature_map = map}; });
+  for (const std::string map : {"exp", "poly2"}) {
+    CAPTURE(map);
+    MechanismOptions o = options();
+    o.feature_map = map;
+    check_conformance_in_test(mechanism_by_name("linear", o), {.reference = naive_mechanism("linear", o)});
   }
 }
 
 TEST_CASE("conformance: mechanisms that cannot be causal, and variants") {
-  check_conformance_in_test([](Index, Rng&) { return EfficientAttention(); });
+  MechanismOptions o = options();
+  o.causal = false, o.rows = 16;
+  check_conformance_in_test(mechanism_by_name("efficient", o), {.reference = naive_mechanism("efficient", o)});
   // E and F mix positions: the weights of single ones do not add up to 1.
-  check_conformance_in_test([](Index, Rng& rng) { return LinformerAttention(1000, 16, rng); }, {.normalised = false});
+  check_conformance_in_test(mechanism_by_name("linformer", o),
+                            {.normalised = false, .reference = naive_mechanism("linformer", o)});
   check_conformance_in_test(
       [](Index, Rng& rng) { return BahdanauAttention(4, 8, rng, {.units = 5, .normalized = true}); });
   check_conformance_in_test([](Index, Rng&) {

@@ -1,0 +1,270 @@
+// The mechanisms of layers/attention/by_name.hpp term by term: the weight of every key for every query, in float64, as
+// the definitions have it. References for the conformance kit.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <heed/layers/attention/by_name.hpp>
+#include <heed/layers/attention/conformance.hpp>
+#include <map>
+#include <vector>
+
+#include "tests/autograd/linear_reference.hpp"
+
+namespace heed::test {
+
+// One query: what it may see, and what it is.
+struct NaiveRow {
+  Index head, position, keys, size;  // position: P = i + S - T
+  bool causal;
+  const double* q;              // [size]
+  const double* k;              // [keys, size]
+  std::vector<Index> seen;      // keys that it may attend to
+  const NamedTensors& values;   // the mechanism's parameters and buffers
+  const MechanismOptions& own;  // what it was made with
+
+  double dot(Index j) const {
+    double s = 0;
+    for (Index c = 0; c < size; ++c) s += q[c] * k[j * size + c];
+    return s;
+  }
+  double scaled(Index j) const { return dot(j) / std::sqrt(static_cast<double>(size)); }
+  double value(const char* name, std::initializer_list<Index> at) const { return values.at(name).at(at); }
+  Index count(const char* name, int axis) const { return values.at(name).dim(axis); }
+};
+
+using NaiveWeights = std::vector<double>;  // one for each of row.seen
+
+template <class Score>
+NaiveWeights naive_softmax(const NaiveRow& row, const std::vector<Index>& chosen, Score&& score) {
+  NaiveWeights w(row.seen.size(), 0.0);
+  double most = -1e300, sum = 0;
+  for (const Index j : chosen) most = std::max(most, score(j));
+  for (std::size_t n = 0; n < w.size(); ++n)
+    if (std::find(chosen.begin(), chosen.end(), row.seen[n]) != chosen.end())
+      sum += w[n] = std::exp(score(row.seen[n]) - most);
+  for (double& x : w) x = sum == 0 ? 0 : x / sum;
+  return w;
+}
+
+// Softmax of a score over the keys for which sees(j).
+template <class Sees>
+NaiveWeights pattern_of(const NaiveRow& row, Sees&& sees) {
+  std::vector<Index> chosen;
+  for (const Index j : row.seen)
+    if (sees(j)) chosen.push_back(j);
+  return naive_softmax(row, chosen, [&](Index j) { return row.scaled(j); });
+}
+
+template <class Kernel>
+NaiveWeights naive_normalised(const NaiveRow& row, double eps, Kernel&& kernel) {
+  NaiveWeights w;
+  double sum = eps;
+  for (const Index j : row.seen) sum += kernel(j), w.push_back(kernel(j));
+  for (double& x : w) x /= sum;
+  return w;
+}
+
+inline NaiveWeights naive_linear_weights(const NaiveRow& row) {
+  if (row.own.feature_map == "poly2")
+    return naive_normalised(row, 1e-6, [&](Index j) { return row.dot(j) * row.dot(j); });
+  const FeatureMap map = feature_map(row.own.feature_map);
+  return naive_normalised(row, map == FeatureMap::exp ? 0 : 1e-6, [&](Index j) {
+    double s = 0;
+    for (Index c = 0; c < row.size; ++c) s += feature(map, row.q[c]) * feature(map, row.k[j * row.size + c]);
+    return s;
+  });
+}
+
+inline NaiveWeights naive_efficient_weights(const NaiveRow& row) {
+  NaiveWeights w(row.seen.size(), 0.0);
+  double all = 0;
+  for (Index c = 0; c < row.size; ++c) all += std::exp(row.q[c]);
+  for (Index c = 0; c < row.size; ++c) {
+    double sum = 0;
+    for (const Index j : row.seen) sum += std::exp(row.k[j * row.size + c]);
+    for (std::size_t n = 0; n < w.size(); ++n)
+      w[n] += std::exp(row.q[c]) / all * std::exp(row.k[row.seen[n] * row.size + c]) / sum;
+  }
+  return w;
+}
+
+inline NaiveWeights naive_taylor_weights(const NaiveRow& row) {
+  const auto length = [&](const double* x) {
+    double s = 0;
+    for (Index c = 0; c < row.size; ++c) s += x[c] * x[c];
+    return std::sqrt(s);
+  };
+  return naive_normalised(row, 1e-6,
+                          [&](Index j) { return 1 + row.dot(j) / length(row.q) / length(row.k + j * row.size); });
+}
+
+inline NaiveWeights naive_cosine_weights(const NaiveRow& row) {
+  double q = 0;
+  for (Index c = 0; c < row.size; ++c) q += row.q[c] * row.q[c];
+  return naive_softmax(row, row.seen, [&](Index j) {
+    double k = 0;
+    for (Index c = 0; c < row.size; ++c) k += row.k[j * row.size + c] * row.k[j * row.size + c];
+    return std::exp(row.value("log_beta", {row.head})) * row.dot(j) / std::sqrt(q * k);
+  });
+}
+
+// v^T tanh(W q + U k + b), of Luong's concat and of Bahdanau.
+inline NaiveWeights naive_additive_weights(const NaiveRow& row) {
+  const bool has_bias = row.values.count("bias") == 1;
+  return naive_softmax(row, row.seen, [&](Index j) {
+    double s = 0;
+    for (Index a = 0; a < row.count("W", 1); ++a) {
+      double x = has_bias ? row.value("bias", {row.head, a}) : 0;
+      for (Index c = 0; c < row.size; ++c)
+        x += row.value("W", {row.head, a, c}) * row.q[c] + row.value("U", {row.head, a, c}) * row.k[j * row.size + c];
+      s += row.value("score", {row.head, a}) * std::tanh(x);
+    }
+    return s;
+  });
+}
+
+inline NaiveWeights naive_general_weights(const NaiveRow& row) {
+  return naive_softmax(row, row.seen, [&](Index j) {
+    double s = 0;
+    for (Index a = 0; a < row.size; ++a)
+      for (Index c = 0; c < row.size; ++c) s += row.q[a] * row.value("W", {row.head, a, c}) * row.k[j * row.size + c];
+    return s;
+  });
+}
+
+inline NaiveWeights naive_location_weights(const NaiveRow& row) {
+  return naive_softmax(row, row.seen, [&](Index j) {
+    double s = 0;
+    for (Index c = 0; c < row.size; ++c) s += row.value("W", {row.head, j, c}) * row.q[c];
+    return s;
+  });
+}
+
+inline Index modulo(Index a, Index b) { return (a % b + b) % b; }
+
+inline NaiveWeights naive_pattern_weights(const NaiveRow& row, const std::string& name) {
+  const Index p = row.position, l = row.own.stride, w = row.own.window;
+  return pattern_of(row, [&](Index j) {
+    if (name == "window") return row.causal ? p - w < j : std::abs(p - j) <= w / 2;
+    if (name == "strided") return std::abs(p - j) < l || modulo(p - j, l) == 0;
+    return j / l == (p - modulo(p, l)) / l || j % l == l - 1;
+  });
+}
+
+inline NaiveWeights naive_top_k_weights(const NaiveRow& row) {
+  std::vector<Index> order = row.seen;
+  std::stable_sort(order.begin(), order.end(), [&](Index a, Index b) { return row.dot(a) > row.dot(b); });
+  order.resize(std::min(order.size(), static_cast<std::size_t>(row.own.top_k)));
+  return naive_softmax(row, order, [&](Index j) { return row.scaled(j); });
+}
+
+inline NaiveWeights naive_lsh_weights(const NaiveRow& row) {
+  const Index half = row.count("rotations", 2);
+  const auto bucket = [&](const double* x, Index round) {
+    std::vector<double> e(static_cast<std::size_t>(2 * half), 0.0);
+    for (Index m = 0; m < half; ++m) {
+      double s = 0;
+      for (Index c = 0; c < row.size; ++c) s += x[c] * row.value("rotations", {round, c, m});
+      e[static_cast<std::size_t>(m)] = s, e[static_cast<std::size_t>(half + m)] = -s;
+    }
+    return std::max_element(e.begin(), e.end()) - e.begin();
+  };
+  std::vector<Index> chosen;
+  for (Index r = 0; r < row.count("rotations", 0); ++r) {
+    std::vector<std::pair<Index, Index>> near;  // distance, key
+    for (const Index j : row.seen)
+      if (j != row.position && bucket(row.q, r) == bucket(row.k + j * row.size, r))
+        near.push_back({std::abs(row.position - j), j});
+    std::sort(near.begin(), near.end());
+    for (std::size_t n = 0; n < std::min(near.size(), static_cast<std::size_t>(row.own.window)); ++n)
+      chosen.push_back(near[n].second);
+  }
+  if (chosen.empty()) chosen = {row.position};
+  return naive_softmax(row, chosen, [&](Index j) { return row.scaled(j); });
+}
+
+inline NaiveWeights naive_favor_weights(const NaiveRow& row) {
+  const auto feature_log = [&](const double* x, Index r) {
+    double s = 0, squares = 0;
+    const double scale = std::pow(static_cast<double>(row.size), -0.25);
+    for (Index c = 0; c < row.size; ++c)
+      s += row.value("features", {r, c}) * x[c] * scale, squares += x[c] * x[c] * scale * scale;
+    return s - squares / 2;
+  };
+  return naive_normalised(row, 0, [&](Index j) {
+    double s = 0;
+    for (Index r = 0; r < row.count("features", 0); ++r)
+      s += std::exp(feature_log(row.q, r) + feature_log(row.k + j * row.size, r));
+    return s;
+  });
+}
+
+inline NaiveWeights naive_linformer_weights(const NaiveRow& row) {
+  const Index rows = row.count("e", 0);
+  std::vector<double> e(static_cast<std::size_t>(rows));
+  double sum = 0;
+  for (Index m = 0; m < rows; ++m) {
+    double s = 0;
+    for (const Index j : row.seen) s += row.value("e", {m, j}) * row.dot(j);
+    sum += e[static_cast<std::size_t>(m)] = std::exp(s / std::sqrt(static_cast<double>(row.size)));
+  }
+  NaiveWeights w;
+  for (const Index j : row.seen) {
+    double s = 0;
+    for (Index m = 0; m < rows; ++m) s += e[static_cast<std::size_t>(m)] / sum * row.value("f", {m, j});
+    w.push_back(s);
+  }
+  return w;
+}
+
+inline NaiveWeights naive_weights(const std::string& name, const NaiveRow& row) {
+  if (name == "softmax") return naive_softmax(row, row.seen, [&](Index j) { return row.scaled(j); });
+  if (name == "luong-dot") return naive_softmax(row, row.seen, [&](Index j) { return row.dot(j); });
+  using Weights = NaiveWeights (*)(const NaiveRow&);
+  static const std::map<std::string, Weights> own = {{"linear", naive_linear_weights},
+                                                     {"efficient", naive_efficient_weights},
+                                                     {"taylor", naive_taylor_weights},
+                                                     {"luong-general", naive_general_weights},
+                                                     {"luong-concat", naive_additive_weights},
+                                                     {"bahdanau", naive_additive_weights},
+                                                     {"luong-location", naive_location_weights},
+                                                     {"cosine", naive_cosine_weights},
+                                                     {"top-k", naive_top_k_weights},
+                                                     {"lsh", naive_lsh_weights},
+                                                     {"favor", naive_favor_weights},
+                                                     {"linformer", naive_linformer_weights}};
+  const auto found = own.find(name);
+  return found != own.end() ? found->second(row) : naive_pattern_weights(row, name);
+}
+
+// For ConformanceOptions::reference: the mechanism of this name, made with these options.
+inline auto naive_mechanism(const std::string& name, const MechanismOptions& options) {
+  return [name, options](const Tensor& q_any, const Tensor& k_any, const Tensor& v_any, const AttentionCall& call,
+                         const NamedTensors& values) {
+    const Tensor q = q_any.dense(), k = k_any.dense(), v = v_any.dense();
+    const Index T = q.dim(2), S = k.dim(2), D = q.dim(3), V = v.dim(3), H = q.dim(1);
+    Tensor y = Tensor::zeros({q.dim(0), H, T, V}, DType::float64);
+    for (Index head = 0; head < q.dim(0) * H; ++head)
+      for (Index i = 0; i < T; ++i) {
+        NaiveRow row{head % H,
+                     i + S - T,
+                     S,
+                     D,
+                     call.causal,
+                     q.ptr<double>() + (head * T + i) * D,
+                     k.ptr<double>() + head * S * D,
+                     {},
+                     values,
+                     options};
+        for (Index j = 0; j < S; ++j)
+          if (!call.causal || j <= row.position) row.seen.push_back(j);
+        const NaiveWeights w = naive_weights(name, row);
+        for (std::size_t n = 0; n < w.size(); ++n)
+          for (Index c = 0; c < V; ++c)
+            y.ptr<double>()[(head * T + i) * V + c] += w[n] * v.ptr<double>()[(head * S + row.seen[n]) * V + c];
+      }
+    return y;
+  };
+}
+
+}  // namespace heed::test
