@@ -41,6 +41,10 @@ class GPT {
   // Decoding: x, int32 [B, T], continues what the states have seen; logits of the last position [B, vocabulary].
   Tensor decode(In x, std::vector<AttentionState>& states) const;
 
+  // How the positions of x, int32 [B, T], attend to each other: [B, H, T, T] of each block, without dropout and
+  // gradient. Error where the mechanism has no weights.
+  std::vector<Tensor> attention_weights(In x) const;
+
   const GPTOptions& options() const { return options_; }
   // Bytes that a training step on `batch` rows of `length` tokens keeps for backward.
   ActivationBytes predict_activations(Index batch, Index length) const;
