@@ -5,13 +5,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
 #include <heed/core/check.hpp>
 #include <heed/data/disk.hpp>
 
 namespace heed::examples {
 namespace {
 
-const char* const kColours[] = {"#2a6fbb", "#d1632f", "#3b8f5a", "#7b5aa6", "#9a7b1f", "#b03a63", "#4a4a4a"};
+const char* const kColours[] = {"#2a6fbb", "#d1632f", "#3b8f5a", "#7b5aa6", "#9a7b1f",
+                                "#b03a63", "#4a4a4a", "#38a3b8", "#e39ac0"};
 
 // Quotes for gnuplot's single-quoted strings.
 std::string quoted(const std::string& text) {
@@ -39,6 +41,17 @@ class Drawing {
     gp_.reset();
     require(std::filesystem::exists(file_) && std::filesystem::file_size(file_) > 0, "plot: ", file_.string(),
             " could not be drawn");
+  }
+  // The same for cells: viewers of .svg would smear them into each other.
+  void close_cells() {
+    close();
+    if (file_.extension() != ".svg") return;
+    std::ifstream in(file_);
+    std::string text{std::istreambuf_iterator<char>(in), {}};
+    const std::string image = "<image ", sharp = "<image style='image-rendering:pixelated' ";
+    for (std::size_t i = text.find(image); i != std::string::npos; i = text.find(image, i + sharp.size()))
+      text.replace(i, image.size(), sharp);
+    std::ofstream(file_) << text;
   }
 
  private:
@@ -150,7 +163,7 @@ void plot_matrix(const std::filesystem::path& file, const std::string& title,
     for (std::size_t c = 0; c < columns; ++c)
       cells.emplace_back(static_cast<double>(c), static_cast<double>(r), values[r][c]);
   gp << "plot " << gp.file1d(cells) << "using 1:2:3 with image notitle\n";
-  drawing.close();
+  drawing.close_cells();
 }
 
 void plot_frames(const std::filesystem::path& file, const std::vector<Frame>& frames, bool logarithmic) {
@@ -158,10 +171,12 @@ void plot_frames(const std::filesystem::path& file, const std::vector<Frame>& fr
   Drawing drawing(file, 640 * static_cast<int>(frames.size()), 600);
   Gnuplot& gp = *drawing;
   gp << "set multiplot layout 1," << frames.size() << "\n";
-  if (logarithmic) gp << "set logscale xy\nset format y '10^{%L}'\n";
+  if (logarithmic) gp << "set logscale x 2\nset logscale y 10\nset format y '10^{%L}'\nset autoscale xfix\n";
   for (const Frame& f : frames) {
+    gp << "set key default\n";
     frame(gp, f.labels);
-    gp << "set key top left Left reverse samplen 2 font ',10' opaque\n";
+    gp << "set grid xtics ytics lt 1 lc rgb '#dddddd'\nset key default\nset key below horizontal Left reverse samplen "
+          "2 width 2 font ',10'\nset bmargin 7\n";
     std::string command;
     for (std::size_t i = 0; i < f.series.size(); ++i) {
       for (const auto& [x, y] : f.series[i].points)
@@ -204,12 +219,12 @@ struct Grid {
 
 // One label in `step`, so that neighbours do not touch; none for empty labels.
 void label_axis(Gnuplot& gp, const std::string& axis, const std::vector<std::string>& labels, double pixels) {
-  constexpr double kRoom = 13;
+  constexpr double kRoom = 12;
   const auto count = static_cast<double>(labels.size());
   const auto step = static_cast<std::size_t>(std::fmax(1, std::ceil(kRoom * count / pixels)));
   gp << "set " << axis << "tics (";
   for (std::size_t i = 0; i < labels.size(); i += step) gp << (i ? ", " : "") << quoted(labels[i]) << " " << i;
-  gp << ") noenhanced scale 0.3 nomirror font ',9'\n";
+  gp << ") noenhanced scale 0.3 nomirror font ',9' textcolor rgb '#000000'\n";
 }
 
 }  // namespace
@@ -228,12 +243,12 @@ void plot_matrices(const std::filesystem::path& file, const MatrixLabels& labels
   }
   require(agree, "plot_matrices: the panels differ in size, or from the ", rows, " row and ", columns,
           " column labels; they must agree, and there must be one or more");
-  const double most = 2400 / static_cast<double>(std::max(across, panels.size()));
+  const double most = 2000 / static_cast<double>(std::max(across, panels.size()));
   const double wanted = 14 * static_cast<double>(std::max(rows, columns));
   const bool turned = longest(labels.columns) > 4;  // bytes: a visible space has three
   const Grid grid{panels.size(), across, std::fmin(std::fmax(150, wanted), std::fmax(110, std::fmin(most, 560))),
                   40 + 7.0 * static_cast<double>(std::min<std::size_t>(longest(labels.rows), 16)),
-                  44 + (turned ? 6.0 * static_cast<double>(std::min<std::size_t>(longest(labels.columns), 16)) : 0)};
+                  58 + (turned ? 6.0 * static_cast<double>(std::min<std::size_t>(longest(labels.columns), 16)) : 0)};
   Drawing drawing(file, static_cast<int>(grid.width()), static_cast<int>(grid.height()));
   Gnuplot& gp = *drawing;
   gp << "set multiplot\nset label 1 " << quoted(labels.title) << " at screen 0.5, screen " << 1 - 18 / grid.height()
@@ -268,7 +283,7 @@ void plot_matrices(const std::filesystem::path& file, const MatrixLabels& labels
     }
   }
   gp << "unset multiplot\n";
-  drawing.close();
+  drawing.close_cells();
 }
 
 }  // namespace heed::examples
