@@ -232,12 +232,14 @@ TEST_CASE("attention_cost: wrong flags say what is right and exit 2, bad files e
   CHECK(contains(program_alone("--lengths 64,32").output, "--lengths has 32 behind 64; they must grow"));
   CHECK(contains(program_alone("--lengths 64,0").output, "it is '0'; it must be a whole number, from 1"));
   CHECK(program_alone("--lengths 64,few").exit_code == 2);
+  const Ran heads = program_alone("--generation-width 18 --generation-heads 4");
+  CHECK(heads.exit_code == 2);
+  CHECK(contains(heads.output, "--generation-width is 18 and --generation-heads 4; heads must divide the width"));
   refused("--measure time", 2, "it must be layer, generation or all");
-  refused("--generation-width 18 --generation-heads 4", 2, "heads must divide the width");
   refused("--length 5", 2, "there is no flag --length; the nearest is --lengths");
   refused("--repeats 0", 2, "a whole number, from 1 to 1000");
   refused("--plot cost.gif", 1, "it must end with .svg or .png");
-  refused("--log /nowhere/log", 1, "/nowhere/log cannot be written");
+  refused("--log /nowhere/log", 1, "there is no folder /nowhere");
   const Ran help = program_alone("--help");
   CHECK(help.exit_code == 0);
   std::istringstream lines(help.output);
