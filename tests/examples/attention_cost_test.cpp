@@ -101,7 +101,7 @@ TEST_CASE("attention_cost: pairs of sparse patterns, counted one by one") {
   }
   // LSH finds no more keys than are counted, and at buckets that all share, all of them.
   for (const bool causal : {false, true}) {
-    for (const Index n : {1, 5, 60}) {
+    for (const Index n : {1, 2, 3, 5, 60}) {
       const LshAttention lsh({.size = 4, .buckets = 2, .rounds = 2, .window = 3});
       const Tensor same = Tensor::ones({1, 1, n, 4});
       const LayerShape shape{

@@ -123,6 +123,14 @@ TEST_CASE("token labels: what cannot be seen is shown") {
   for (const std::string& piece : pieces) joined += piece;
   CHECK(joined == "the␣quick␣dog↵");
   CHECK(pieces.size() < phrase.size());
+  struct Broken {  // the first byte of é, then no second one
+    std::vector<std::int32_t> encode(std::string_view) const { return {0}; }
+    std::string decode(std::span<const std::int32_t>) const { return "\xC3z"; }
+    Index vocabulary_size() const { return 1; }
+    std::string kind() const { return "broken"; }
+    std::string state() const { return {}; }
+  };
+  CHECK(labels(Broken(), "") == Labels{"<C3>z"});
   CHECK(examples::padded("␣é", 4) == "␣é  ");
   CHECK(examples::padded("long", 2) == "long");
 }
