@@ -39,6 +39,7 @@ std::size_t count(const std::string& text, const std::string& part) {
 
 TEST_CASE("attention_maps: each head's strongest look-back, and a picture of all") {
   const Training t;
+  int looks_at_itself = 0;
   for (const char* attention : {"softmax", "linear", "lsh", "efficient"}) {
     REQUIRE(t.run(std::string("--steps 20 --layers 2 --lr 0.02 --attention ") + attention).exit_code == 0);
     const std::string svg = t.file("maps.svg"), prompt = "The quick fox";
@@ -62,11 +63,15 @@ TEST_CASE("attention_maps: each head's strongest look-back, and a picture of all
       CHECK(contains(line, numbers));
       CHECK(contains(line, prompt[most] == ' ' ? "'␣'" : std::string("'") + prompt[most] + "'"));
     }
+    // The second of two tokens can look back at the first alone, however much it looks at itself.
+    CHECK(count(maps(t, "Th").output, "'T'                           0 ") == 4);
+    for (Index head = 0; head < 4; ++head) looks_at_itself += last_row(lm, "Th", head / 2, head % 2)[1] > 0.5 ? 1 : 0;
     const std::string picture = bytes_of(svg);
     for (const char* label : {"<svg", "layer 0, head 0", "layer 1, head 1", "␣", "looks at", "the token"})
       CHECK(contains(picture, label));
     CHECK(contains(picture, std::string(attention) + " attention"));
   }
+  CHECK(looks_at_itself > 0);
 }
 
 TEST_CASE("attention_maps: one layer and one head, a line feed, one token") {
