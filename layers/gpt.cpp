@@ -81,6 +81,18 @@ std::vector<AttentionState> GPT::make_states() const {
   return states;
 }
 
+std::vector<Tensor> GPT::attention_weights(In x) const {
+  const NoTape no_tape;
+  const Evaluation evaluation;
+  std::vector<Tensor> weights;
+  Tensor h = embed(x, 0);
+  for (const TransformerBlock& block : blocks) {
+    weights.push_back(block.attention.weights({block.norm1(h), x.where()}, {.causal = true}));
+    h = block(In(h, x.where()));
+  }
+  return weights;
+}
+
 ActivationBytes GPT::predict_activations(Index batch, Index length) const {
   named_parameters(const_cast<GPT&>(*this));  // gives the parameters their paths
   return heed::predict_activations(

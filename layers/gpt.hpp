@@ -44,6 +44,10 @@ class GPT {
   // One for each block, which have seen nothing: what decode() starts from, and load_state() fills.
   std::vector<AttentionState> make_states() const;
 
+  // How the positions of x, int32 [B, T], attend to each other: [B, H, T, T] of each block, without dropout and
+  // gradient. Error where the mechanism has no weights.
+  std::vector<Tensor> attention_weights(In x) const;
+
   const GPTOptions& options() const { return options_; }
   // Bytes that a training step on `batch` rows of `length` tokens keeps for backward.
   ActivationBytes predict_activations(Index batch, Index length) const;

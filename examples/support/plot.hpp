@@ -38,4 +38,25 @@ void plot_matrix(const std::filesystem::path& file, const std::string& title,
                  const std::vector<std::vector<double>>& values, const std::vector<std::string>& row_labels,
                  const std::vector<std::string>& column_labels);
 
+// Frames side by side, each with a key of its own; with logarithmic axes if `logarithmic`, where all numbers must be
+// above 0.
+struct Frame {
+  PlotLabels labels;
+  std::vector<Series> series;
+};
+void plot_frames(const std::filesystem::path& file, const std::vector<Frame>& frames, bool logarithmic);
+
+// Numbers from 0 to 1 in cells, as rows of panels of one size: attention weights of many heads. NaN: an empty cell.
+// Panels at the left carry the row labels, those at the bottom the column labels, as many as there is room for.
+struct MatrixPanel {
+  std::string title;
+  std::vector<std::vector<double>> values;  // [row labels][column labels]
+};
+struct MatrixLabels {
+  std::string title, rows_name, columns_name;
+  std::vector<std::string> rows, columns;
+};
+void plot_matrices(const std::filesystem::path& file, const MatrixLabels& labels,
+                   const std::vector<std::vector<MatrixPanel>>& panels);
+
 }  // namespace heed::examples

@@ -76,4 +76,10 @@ Tensor MultiHeadAttention::decode(In x, AttentionState& state) const {
   return merge(state.apply({h.q, x.where()}, h.k, h.v));
 }
 
+Tensor MultiHeadAttention::weights(In x, const AttentionCall& call) const {
+  const NoTape guard;
+  const Heads h = split_self(x, 0);
+  return mechanism.weights({h.q, x.where()}, h.k, call);
+}
+
 }  // namespace heed

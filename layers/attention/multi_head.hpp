@@ -34,6 +34,8 @@ class MultiHeadAttention {
   Tensor operator()(In x, In memory, AttentionCall call = {}) const;
   // Decoding: x [B, T, width] continues what `state` has seen; the first call makes the state.
   Tensor decode(In x, AttentionState& state) const;
+  // The weights [B, H, T, T] of self-attention on x, without dropout and gradient. Error where the mechanism has none.
+  Tensor weights(In x, const AttentionCall& call = {}) const;
 
   const MultiHeadAttentionOptions& options() const { return options_; }
 

@@ -1,0 +1,251 @@
+// What attention costs beside the rest of a Transformer layer, counted and measured, and what generating costs.
+#include <cstdio>
+#include <fstream>
+#include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/parallel.hpp>
+#include <heed/data/disk.hpp>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "examples/support/cost_measure.hpp"
+#include "examples/support/flag_checks.hpp"
+#include "examples/support/generation_cost.hpp"
+#include "examples/support/machine_peak.hpp"
+#include "examples/support/plot.hpp"
+#include "examples/support/program.hpp"
+
+namespace {
+
+using namespace heed;
+using namespace heed::examples;
+using Json = nlohmann::ordered_json;
+
+struct Flags {
+  LayerShape layer;
+  std::vector<Index> lengths = {64, 128, 256, 512, 1024, 2048, 4096, 8192};
+  bool forward = false;
+  std::string measure = "all", log, plot;
+  MeasureOptions options;
+  GenerationShape generation;
+  std::vector<Index> at = {100, 1000, 10000, 100000};
+  int token_repeats = 20, threads = 0;
+};
+
+// One JSON object a line, each with what the machine was.
+class Log {
+ public:
+  explicit Log(const std::string& file) {
+    if (file.empty()) return;
+    check_place("log", file);
+    out_.open(file);
+  }
+  void add(Json entry) {
+    if (!out_.is_open()) return;
+    entry["threads"] = threads();
+    entry["arch"] = arch();
+    out_ << entry.dump() << std::endl;
+  }
+
+ private:
+  std::ofstream out_;
+};
+
+using Times = std::map<Part, std::vector<double>>;  // medians in ms, one a length
+
+void print_length(Index n, const Flags& flags, double peak, Times& times, Log& log) {
+  std::printf("\nn = %lld\n%-14s %14s %12s %9s %10s\n", static_cast<long long>(n), "", "counted, M", "median, ms",
+              "of peak", "MiB");
+  for (Part part : parts_of(flags.layer)) {
+    const Measured m = measure(part, n, flags.layer, flags.options);
+    const double count = multiplications(part, n, flags.layer), ms = median(m.milliseconds);
+    times[part].push_back(ms);
+    // A product's derivative is two products more; a multiplication comes with an addition.
+    const double share = count * 2 * (flags.forward ? 1 : 3) / (ms / 1000) / peak;
+    std::printf("%-14s %14.2f %12.4g %8.0f%% %10.2f\n", name_of(part).c_str(), count / 1e6, ms, 100 * share,
+                m.peak_mebibytes);
+    std::fflush(stdout);
+    for (std::size_t i = 0; i < m.milliseconds.size(); ++i)
+      log.add({{"section", "layer"},
+               {"part", name_of(part)},
+               {"n", n},
+               {"run", i},
+               {"ms", m.milliseconds[i]},
+               {"peak_mib", m.peak_mebibytes},
+               {"multiplications", count},
+               {"backward", !flags.forward},
+               {"causal", flags.layer.causal}});
+  }
+}
+
+void print_crossovers(const Flags& flags, const Times& times, Log& log) {
+  std::printf("\nFrom which n on\n%-52s %12s %18s\n", "", "by count", "by time");
+  for (const Comparison& c : comparisons(flags.layer)) {
+    const auto counted = [&](const std::vector<Part>& parts) {
+      return [&](Index n) { return total(parts, [&](Part p) { return multiplications(p, n, flags.layer); }); };
+    };
+    const auto measured = [&](const std::vector<Part>& parts) {
+      std::vector<double> sums;
+      for (std::size_t i = 0; i < flags.lengths.size(); ++i)
+        sums.push_back(total(parts, [&](Part p) { return times.at(p)[i]; }));
+      return sums;
+    };
+    const std::optional<Index> by_count = counted_crossover(counted(c.a), counted(c.b));
+    const MeasuredCrossover by_time = measured_crossover(flags.lengths, measured(c.a), measured(c.b));
+    const std::string count_text = by_count ? std::to_string(*by_count) : "none",
+                      time_text = describe(by_time, flags.lengths);
+    std::printf("%-52s %12s %18s\n", c.name.c_str(), count_text.c_str(), time_text.c_str());
+    log.add({{"section", "crossover"}, {"name", c.name}, {"counted", count_text}, {"measured", time_text}});
+  }
+  std::printf("By time: between the medians above, on straight lines in log n and log ms.\n");
+}
+
+void draw(const Flags& flags, const Times& times) {
+  Frame counted{{"Counted, forward", "n", "million multiplications"}, {}};
+  Frame measured{{flags.forward ? "Measured, forward" : "Measured, forward and backward", "n", "ms"}, {}};
+  for (Part part : parts_of(flags.layer)) {
+    const Series::Style style = part == Part::projections || part == Part::feed_forward || part == Part::no_attention
+                                    ? Series::dashed
+                                    : Series::line;
+    Series count{name_of(part), {}, style}, time = count;
+    for (std::size_t i = 0; i < flags.lengths.size(); ++i) {
+      const auto n = static_cast<double>(flags.lengths[i]);
+      count.points.emplace_back(n, multiplications(part, flags.lengths[i], flags.layer) / 1e6);
+      time.points.emplace_back(n, times.at(part)[i]);
+    }
+    counted.series.push_back(std::move(count));
+    measured.series.push_back(std::move(time));
+  }
+  plot_frames(flags.plot, {counted, measured}, true);
+  std::printf("drawn: %s\n", flags.plot.c_str());
+}
+
+void measure_layer(const Flags& flags, Log& log) {
+  const LayerShape& s = flags.layer;
+  const double peak = machine_peak_flops();
+  std::printf(
+      "A layer of %lld heads of %lld, width %lld, FFN %lld; one sequence%s, float32, %s\n"
+      "%s, %d threads: at best %.0f GFLOP/s\n"
+      "counted: multiplications of products, forward; MiB: the most in tensors beyond input and weights\n"
+      "strided: l = sqrt(n); lsh: %lld rounds of the %s %lld keys in %lld buckets, counted at most%s\n",
+      static_cast<long long>(s.heads), static_cast<long long>(s.head_size), static_cast<long long>(s.width()),
+      static_cast<long long>(s.hidden), s.causal ? ", causal" : "", flags.forward ? "forward" : "forward and backward",
+      arch(), threads(), peak / 1e9, static_cast<long long>(s.lsh_rounds), s.causal ? "last" : "nearest",
+      static_cast<long long>(s.lsh_window), static_cast<long long>(s.lsh_buckets),
+      s.causal ? "; linformer cannot be causal"
+               : ("; linformer: " + std::to_string(s.linformer_rows) + " rows").c_str());
+  Times times;
+  for (Index n : flags.lengths) print_length(n, flags, peak, times, log);
+  print_crossovers(flags, times, log);
+  if (!flags.plot.empty()) draw(flags, times);
+}
+
+void measure_sequences(const Flags& flags, Log& log) {
+  const GenerationShape& s = flags.generation;
+  std::printf(
+      "\nGenerating %lld positions one by one: %lld layers, %lld heads, width %lld, batch %lld\n"
+      "%-18s %12s %14s %10s %18s\n",
+      static_cast<long long>(s.positions), static_cast<long long>(s.layers), static_cast<long long>(s.heads),
+      static_cast<long long>(s.width), static_cast<long long>(s.batch), "", "seconds", "sequences/s", "ratio",
+      "the paper's, GPU");
+  double first = 0;
+  for (Generating way : {Generating::softmax_anew, Generating::softmax_cached, Generating::linear}) {
+    const double seconds = generate_seconds(way, s), rate = static_cast<double>(s.batch) / seconds;
+    if (first == 0) first = rate;
+    std::printf("%-18s %12.3f %14.4g %9.1fx %17.1fx\n", name_of(way).c_str(), seconds, rate, rate / first,
+                gpu_ratio(way));
+    std::fflush(stdout);
+    log.add({{"section", "sequence"},
+             {"way", name_of(way)},
+             {"positions", s.positions},
+             {"batch", s.batch},
+             {"seconds", seconds},
+             {"sequences_per_second", rate},
+             {"ratio", rate / first}});
+  }
+}
+
+void measure_tokens(const Flags& flags, Log& log) {
+  std::printf("\nOne token more, batch 1: median ms, and MiB that the state takes\n%10s %18s %10s %18s %10s\n",
+              "position", "softmax, cache", "MiB", "linear, sums", "MiB");
+  for (Index position : flags.at) {
+    std::printf("%10lld", static_cast<long long>(position));
+    for (Generating way : {Generating::softmax_cached, Generating::linear}) {
+      const TokenCost cost = token_cost(way, position, flags.token_repeats, flags.generation);
+      std::printf(" %18.3f %10.2f", median(cost.milliseconds), cost.state_mebibytes);
+      for (std::size_t i = 0; i < cost.milliseconds.size(); ++i)
+        log.add({{"section", "token"},
+                 {"way", name_of(way)},
+                 {"position", position},
+                 {"run", i},
+                 {"ms", cost.milliseconds[i]},
+                 {"state_mib", cost.state_mebibytes}});
+    }
+    std::printf("\n");
+    std::fflush(stdout);
+  }
+}
+
+int run(Flags& flags) {
+  set_threads(flags.threads);
+  if (flags.layer.hidden == 0) flags.layer.hidden = 4 * flags.layer.width();
+  flags.options.backward = !flags.forward;
+  flags.generation.seed = flags.options.seed;
+  for (std::size_t i = 1; i < flags.lengths.size(); ++i)
+    if (flags.lengths[i] <= flags.lengths[i - 1])
+      throw UsageError("--lengths has " + std::to_string(flags.lengths[i]) + " behind " +
+                       std::to_string(flags.lengths[i - 1]) + "; they must grow");
+  if (flags.generation.width % flags.generation.heads != 0)
+    throw UsageError("--generation-width is " + std::to_string(flags.generation.width) + " and --generation-heads " +
+                     std::to_string(flags.generation.heads) + "; heads must divide the width");
+  if (!flags.plot.empty()) check_plot(flags.plot);
+  Log log(flags.log);
+  if (flags.measure != "generation") measure_layer(flags, log);
+  if (flags.measure == "layer") return 0;
+  measure_sequences(flags, log);
+  measure_tokens(flags, log);
+  return 0;
+}
+
+void add_flags(CLI::App& app, Flags& f) {
+  const auto counted = [&](const char* name, auto& value, const char* text, Index least = 1) {
+    return app.add_option(name, value, text)->type_name("N")->check(whole(least, Index{1} << 24));
+  };
+  const auto list = [&](const char* name, std::vector<Index>& values, const char* text) {
+    counted(name, values, text)->type_name("N,N...")->delimiter(',');
+  };
+  app.option_defaults()->group("The layer, BERT-base's unless told");
+  list("--lengths", f.lengths, "Numbers of positions, growing [64,128,256,512,1024,2048,4096,8192]");
+  counted("--heads", f.layer.heads, "Attention heads [12]");
+  counted("--head-size", f.layer.head_size, "Size of a head [64]");
+  counted("--ffn", f.layer.hidden, "Size of the feed-forward part; 0: four times the width [3072]", 0);
+  app.add_flag("--causal", f.layer.causal, "Each position sees those before it; without linformer, which cannot");
+  app.add_flag("--forward", f.forward, "Without the derivative [forward and backward]");
+  app.add_option("--repeats", f.options.repeats, "Timed runs of each part [5]")->type_name("N")->check(whole(1, 1000));
+  app.add_option("--plot", f.plot, "Picture of counts and times, .svg or .png")->type_name("FILE.svg|png");
+  app.option_defaults()->group("Generation");
+  counted("--positions", f.generation.positions, "Generated one by one [784, the pixels of an image of MNIST]");
+  counted("--batch", f.generation.batch, "Sequences at once [1]");
+  counted("--generation-layers", f.generation.layers, "Of the model [8]");
+  counted("--generation-heads", f.generation.heads, "Of the model [8]");
+  counted("--generation-width", f.generation.width, "Of the model [256]");
+  list("--at", f.at, "Positions at which one token more is timed [100,1000,10000,100000]");
+  app.add_option("--token-repeats", f.token_repeats, "Timed tokens each [20]")->type_name("N")->check(whole(1, 100000));
+  app.option_defaults()->group("Both");
+  app.add_option("--measure", f.measure, "What to run [all]")
+      ->type_name("layer|generation|all")
+      ->check(one_of({"layer", "generation", "all"}));
+  app.add_option("--threads", f.threads, "0: all that the process may use [0]")->type_name("N")->check(whole(0, 1024));
+  app.add_option("--seed", f.options.seed, "Of inputs, weights and samples [1]")
+      ->type_name("N")
+      ->check(whole(0, std::numeric_limits<Index>::max()));
+  app.add_option("--log", f.log, "One JSON object for each time that was taken")->type_name("FILE.jsonl");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("Measures what attention costs in a Transformer layer, and in generation", "attention_cost");
+  add_flags(app, flags);
+  return run_program(app, argc, argv, [&] { return run(flags); });
+}

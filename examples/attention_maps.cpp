@@ -1,0 +1,109 @@
+// Draws which token looks at which, in the heads of a language model that train_lm trained, while it reads a prompt.
+#include <cmath>
+#include <heed/core/parallel.hpp>
+
+#include "examples/support/flag_checks.hpp"
+#include "examples/support/language_model.hpp"
+#include "examples/support/plot.hpp"
+#include "examples/support/program.hpp"
+#include "examples/support/token_labels.hpp"
+
+namespace {
+
+using namespace heed;
+using namespace heed::examples;
+
+struct Flags {
+  std::string checkpoint = "lm.h5", prompt, plot;
+  Index layer = -1, head = -1;  // -1: all
+  int threads = 0;
+};
+
+// The layers or heads to draw: all, or the one that a flag names.
+std::vector<Index> chosen(const char* flag, Index given, Index count) {
+  if (given >= count)
+    throw UsageError("--" + std::string(flag) + " is " + std::to_string(given) + "; the model's are 0 to " +
+                     std::to_string(count - 1));
+  std::vector<Index> all;
+  for (Index i = given < 0 ? 0 : given; i < (given < 0 ? count : given + 1); ++i) all.push_back(i);
+  return all;
+}
+
+// The weights [T, T] of one head; what a causal mask forbids is no number.
+std::vector<std::vector<double>> rows_of(const Tensor& weights) {
+  std::vector<std::vector<double>> rows;
+  for (Index t = 0; t < weights.dim(0); ++t) {
+    rows.push_back(weights[t].to_vector<double>());
+    for (Index j = t + 1; j < weights.dim(1); ++j) rows.back()[static_cast<std::size_t>(j)] = NAN;
+  }
+  return rows;
+}
+
+// Where the last token looks: at which earlier one most, and how much at itself.
+void print_last(Index layer, Index head, const std::vector<double>& row, const std::vector<std::string>& labels) {
+  const std::size_t last = row.size() - 1;
+  std::size_t most = 0;
+  for (std::size_t j = 0; j < last; ++j)
+    if (row[j] > row[most]) most = j;
+  if (last == 0)
+    std::printf("%5lld %5lld  none: it is the first  %33.3f\n", static_cast<long long>(layer),
+                static_cast<long long>(head), row[last]);
+  else
+    std::printf("%5lld %5lld  %s %10zu %10.3f %10.3f\n", static_cast<long long>(layer), static_cast<long long>(head),
+                padded("'" + labels[most] + "'", 20).c_str(), most, row[most], row[last]);
+}
+
+int draw(const Flags& flags) {
+  set_threads(flags.threads);
+  if (!flags.plot.empty()) check_plot(flags.plot);
+  const LanguageModel lm = load_language_model(flags.checkpoint);
+  const GPTOptions& o = lm.model.options();
+  const std::vector<Index> layers = chosen("layer", flags.layer, o.layers), heads = chosen("head", flags.head, o.heads);
+  require(o.layers > 0, "attention_maps: the model has no layer; it must have one or more");
+  require(!flags.prompt.empty(), "attention_maps: the prompt is empty; it must have one token or more");
+  const std::vector<std::int32_t> ids = lm.tokenizer.encode(flags.prompt);
+  const auto length = static_cast<Index>(ids.size());
+  require(length <= o.context, "attention_maps: the prompt has ", length, " tokens; the model's context is ", o.context,
+          ", and it must not be longer");
+  const std::vector<Tensor> weights = lm.model.attention_weights(Tensor::from_values(ids.data(), length, {1, length}));
+
+  const std::vector<std::string> labels = token_labels(lm.tokenizer, ids);
+  std::printf("%lld tokens; where the last, '%s', looks back:\n%5s %5s  %s %10s %10s %10s\n",
+              static_cast<long long>(length), labels.back().c_str(), "layer", "head", padded("most at", 20).c_str(),
+              "position", "weight", "at itself");
+  std::vector<std::vector<MatrixPanel>> panels;
+  for (Index layer : layers) {
+    std::vector<MatrixPanel>& line = panels.emplace_back();
+    for (Index head : heads) {
+      line.push_back({"layer " + std::to_string(layer) + ", head " + std::to_string(head),
+                      rows_of(weights[static_cast<std::size_t>(layer)][0][head])});
+      print_last(layer, head, line.back().values.back(), labels);
+    }
+  }
+  if (flags.plot.empty()) return 0;
+  plot_matrices(
+      flags.plot,
+      {lm.model.blocks.front().attention.mechanism.name() + " attention", "the token", "looks at", labels, labels},
+      panels);
+  std::printf("drawn: %s\n", flags.plot.c_str());
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("Draws the attention of a model that train_lm trained, over a prompt", "attention_maps");
+  app.add_option("--checkpoint", flags.checkpoint, "File that train_lm wrote [lm.h5]")->type_name("FILE");
+  app.add_option("--prompt", flags.prompt, "What the model reads; no longer than its context")
+      ->type_name("TEXT")
+      ->required();
+  app.add_option("--plot", flags.plot, "Picture, .svg or .png; without it, only the table is printed")
+      ->type_name("FILE.svg|png");
+  app.add_option("--layer", flags.layer, "Only this one, from 0 on [all]")->type_name("N")->check(whole(0));
+  app.add_option("--head", flags.head, "Only this one, from 0 on [all]")->type_name("N")->check(whole(0));
+  app.add_option("--threads", flags.threads, "0: all that the process may use [0]")
+      ->type_name("N")
+      ->check(whole(0, 1024));
+  return run_program(app, argc, argv, [&] { return draw(flags); });
+}

@@ -1,0 +1,130 @@
+#include "examples/support/cost.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <heed/core/check.hpp>
+
+namespace heed::examples {
+namespace {
+
+// The pairs of the strided pattern: |i - j| < l or (i - j) mod l = 0, and j <= i where causal.
+double strided_pairs(Index n, bool causal) {
+  const Index l = stride_for(n), near = std::min(l, n) - 1;
+  // Distances 1 ... near before each position, at the beginning fewer; then the multiples of l, q of them up to n - 1.
+  const Index before = n * near - near * (near + 1) / 2, q = (n - 1) / l, multiples = q * n - l * (q * (q + 1) / 2);
+  return static_cast<double>((causal ? 1 : 2) * (before + multiples) + n);
+}
+
+double softmax_pairs(Index n, bool causal) {
+  const auto all = static_cast<double>(n);
+  return causal ? all * (all + 1) / 2 : all * all;
+}
+
+// Keys that hashing finds at most; at least one a query.
+double lsh_pairs(Index n, const LayerShape& s) {
+  const Index most = s.lsh_rounds * s.lsh_window;
+  if (!s.causal) return static_cast<double>(n) * static_cast<double>(std::min(most, std::max<Index>(1, n - 1)));
+  const Index few = std::min(n, most);  // position i has i keys before it
+  return static_cast<double>(1 + few * (few - 1) / 2 + (n - few) * most);
+}
+
+}  // namespace
+
+std::string name_of(Part part) {
+  switch (part) {
+    case Part::projections: return "projections";
+    case Part::feed_forward: return "FFN";
+    case Part::no_attention: return "no attention";
+    case Part::softmax: return "softmax";
+    case Part::linear: return "linear";
+    case Part::linear_wide: return "linear, 4d";
+    case Part::strided: return "strided";
+    case Part::lsh: return "lsh";
+    case Part::linformer: return "linformer";
+  }
+  return {};
+}
+
+std::vector<Part> parts_of(const LayerShape& shape) {
+  std::vector<Part> parts = {Part::projections, Part::feed_forward, Part::no_attention, Part::softmax,
+                             Part::linear,      Part::linear_wide,  Part::strided,      Part::lsh};
+  if (!shape.causal) parts.push_back(Part::linformer);
+  return parts;
+}
+
+Index stride_for(Index n) { return std::max<Index>(2, std::lround(std::sqrt(static_cast<double>(n)))); }
+
+double multiplications(Part part, Index length, const LayerShape& s) {
+  const auto n = static_cast<double>(length), h = static_cast<double>(s.heads), d = static_cast<double>(s.head_size),
+             width = h * d;
+  switch (part) {
+    case Part::projections: return 4 * n * width * width;
+    case Part::feed_forward: return 2 * n * width * static_cast<double>(s.hidden);
+    case Part::no_attention:
+      return multiplications(Part::projections, length, s) + multiplications(Part::feed_forward, length, s);
+    case Part::softmax: return 2 * softmax_pairs(length, s.causal) * width;
+    case Part::linear: return 2 * n * h * d * d;
+    case Part::linear_wide: return 2 * n * h * (4 * d) * (4 * d);
+    case Part::strided: return 2 * strided_pairs(length, s.causal) * width;
+    case Part::lsh: return (2 * lsh_pairs(length, s) + n * static_cast<double>(s.lsh_rounds * s.lsh_buckets)) * width;
+    case Part::linformer: return 4 * n * static_cast<double>(std::min(s.linformer_rows, length)) * width;
+  }
+  return 0;
+}
+
+double median(std::vector<double> values) {
+  require(!values.empty(), "median: there is no value; there must be one or more");
+  std::sort(values.begin(), values.end());
+  const std::size_t n = values.size();
+  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+std::optional<Index> counted_crossover(const std::function<double(Index)>& a, const std::function<double(Index)>& b,
+                                       Index most) {
+  Index n = most;
+  while (n > 0 && a(n) >= b(n)) --n;
+  return n == most ? std::nullopt : std::optional(n + 1);
+}
+
+MeasuredCrossover measured_crossover(const std::vector<Index>& lengths, const std::vector<double>& a,
+                                     const std::vector<double>& b) {
+  require(!lengths.empty() && a.size() == lengths.size() && b.size() == lengths.size(),
+          "measured_crossover: ", lengths.size(), " lengths, ", a.size(), " and ", b.size(),
+          " times; they must agree, and be one or more");
+  const auto ratio = [&](std::size_t i) { return std::log(a[i] / b[i]); };
+  std::size_t i = lengths.size();
+  while (i > 0 && ratio(i - 1) >= 0) --i;
+  if (i == lengths.size()) return {};
+  if (i == 0) return {MeasuredCrossover::from_the_first, 0};
+  const double before = ratio(i - 1), after = ratio(i), share = -before / (after - before);
+  const double from = std::log(static_cast<double>(lengths[i - 1])), to = std::log(static_cast<double>(lengths[i]));
+  return {MeasuredCrossover::between, std::exp(from + share * (to - from))};
+}
+
+std::string describe(const MeasuredCrossover& crossover, const std::vector<Index>& lengths) {
+  switch (crossover.kind) {
+    case MeasuredCrossover::never: return "none up to " + std::to_string(lengths.back());
+    case MeasuredCrossover::from_the_first: return "at or below " + std::to_string(lengths.front());
+    default: return std::to_string(std::lround(crossover.n));
+  }
+}
+
+std::vector<Comparison> comparisons(const LayerShape& shape) {
+  std::vector<Comparison> all = {
+      {"attention, projections included, over FFN: n = 2hd", {Part::projections, Part::softmax}, {Part::feed_forward}},
+      {"the quadratic part over all else: n = 6hd", {Part::softmax}, {Part::no_attention}},
+      {"softmax over linear: n = d", {Part::softmax}, {Part::linear}},
+      {"softmax over linear of size 4d: n = 16d", {Part::softmax}, {Part::linear_wide}},
+      {"softmax over strided", {Part::softmax}, {Part::strided}},
+      {"softmax over lsh", {Part::softmax}, {Part::lsh}}};
+  if (!shape.causal) all.push_back({"softmax over linformer", {Part::softmax}, {Part::linformer}});
+  return all;
+}
+
+double total(const std::vector<Part>& parts, const std::function<double(Part)>& cost) {
+  double sum = 0;
+  for (Part part : parts) sum += cost(part);
+  return sum;
+}
+
+}  // namespace heed::examples

@@ -1,0 +1,91 @@
+#include "examples/support/cost_measure.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <heed/autograd/tape.hpp>
+#include <heed/core/pool.hpp>
+#include <heed/core/random.hpp>
+#include <heed/layers/attention/linear.hpp>
+#include <heed/layers/attention/linformer.hpp>
+#include <heed/layers/attention/lsh.hpp>
+#include <heed/layers/attention/softmax.hpp>
+#include <heed/layers/attention/sparse.hpp>
+#include <heed/layers/feed_forward.hpp>
+
+namespace heed::examples {
+namespace {
+
+using Forward = std::function<Tensor(const Tensor& x)>;
+
+Measured measure(const Forward& forward, const Tensor& x, const MeasureOptions& options) {
+  const NoTape off;
+  const Tensor dy = options.backward ? Rng(options.seed, 2).normal(forward(x).shape()) : Tensor();
+  const auto run = [&] {
+    if (!options.backward) return void(forward(x));
+    Tape tape;
+    const Tensor y = forward(tape.watch(x));
+    tape.backward(y, dy);
+  };
+  run();  // warms the pool, and makes the gradients of weights
+  Measured result;
+  double sum = 0;
+  while (static_cast<int>(result.milliseconds.size()) < options.repeats ||
+         (sum < 50 && result.milliseconds.size() < 25)) {
+    reset_peak_memory();
+    const std::size_t before = memory_use().current;
+    result.milliseconds.push_back(milliseconds(run));
+    result.peak_mebibytes = static_cast<double>(memory_use().peak - before) / (1 << 20);
+    sum += result.milliseconds.back();
+  }
+  return result;
+}
+
+AttentionMechanism mechanism_of(Part part, Index n, const LayerShape& s, Rng& rng, std::uint64_t seed) {
+  switch (part) {
+    case Part::linear:
+    case Part::linear_wide: return LinearAttention{};
+    case Part::strided: return StridedAttention({.stride = stride_for(n)});
+    case Part::lsh:
+      return LshAttention({.size = s.head_size,
+                           .buckets = s.lsh_buckets,
+                           .rounds = s.lsh_rounds,
+                           .window = s.lsh_window,
+                           .seed = seed});
+    case Part::linformer: return LinformerAttention(n, std::min(n, s.linformer_rows), rng);
+    default: return SoftmaxAttention{};
+  }
+}
+
+}  // namespace
+
+double milliseconds(const std::function<void()>& f) {
+  const auto start = std::chrono::steady_clock::now();
+  f();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
+Measured measure(Part part, Index n, const LayerShape& s, const MeasureOptions& options) {
+  Rng rng(options.seed);
+  const Index width = s.width();
+  if (part == Part::projections || part == Part::feed_forward || part == Part::no_attention) {
+    const Tensor x = rng.normal({1, n, width});
+    const Linear qkv(width, 3 * width, rng), proj(width, width, rng);
+    const FeedForward ffn(width, rng, {.hidden = s.hidden});
+    // Without attention, the values stand for its result.
+    const auto projections = [&](const Tensor& t) { return proj(qkv(t).slice(-1, 2 * width, 3 * width)); };
+    if (part == Part::projections) return measure(projections, x, options);
+    if (part == Part::feed_forward) return measure([&](const Tensor& t) { return ffn(t); }, x, options);
+    return measure([&](const Tensor& t) { return ffn(projections(t)); }, x, options);
+  }
+  // Queries, keys and values are views of one tensor, as in a layer.
+  const Index size = s.head_size * (part == Part::linear_wide ? 4 : 1);
+  const Tensor x = rng.normal({1, n, 3, s.heads, size});
+  const AttentionMechanism mechanism = mechanism_of(part, n, s, rng, options.seed);
+  const auto attend = [&](const Tensor& t) {
+    const auto third = [&](Index i) { return t.select(2, i).transpose(1, 2); };
+    return mechanism.apply(third(0), third(1), third(2), {.causal = s.causal});
+  };
+  return measure(attend, x, options);
+}
+
+}  // namespace heed::examples

@@ -1,0 +1,102 @@
+#include "examples/support/generation_cost.hpp"
+
+#include <heed/layers/attention/by_name.hpp>
+#include <heed/layers/decoding.hpp>
+
+#include "examples/support/cost_measure.hpp"
+
+namespace heed::examples {
+namespace {
+
+// Without positions, so that no table ends the sequence.
+GPT model_of(Generating way, const GenerationShape& s) {
+  Rng rng(s.seed);
+  return GPT({.vocabulary = s.vocabulary,
+              .context = s.positions,
+              .layers = s.layers,
+              .heads = s.heads,
+              .width = s.width,
+              .positions = PositionKind::none},
+             rng, mechanism_by_name(way == Generating::linear ? "linear" : "softmax"));
+}
+
+Tensor column(const std::vector<std::int32_t>& ids) {
+  const auto n = static_cast<Index>(ids.size());
+  return Tensor::from_values(ids.data(), n, {n, 1});
+}
+
+// Lets a state see `count` positions more of keys and values x [1, H, n, D], each at most n at once.
+void see(AttentionState& state, const Tensor& x, Index count, bool one_query) {
+  // A cache attends with any number of queries: one is enough, where only what it keeps counts.
+  const Tensor seen = x.slice(2, 0, count);
+  state.apply(one_query ? x.slice(2, 0, 1) : seen, seen, seen);
+}
+
+}  // namespace
+
+std::string name_of(Generating way) {
+  switch (way) {
+    case Generating::softmax_anew: return "softmax, no cache";
+    case Generating::softmax_cached: return "softmax, cache";
+    default: return "linear, sums";
+  }
+}
+
+double gpu_ratio(Generating way) {
+  return way == Generating::softmax_anew ? 1 : way == Generating::softmax_cached ? 16.8 : 317;
+}
+
+double generate_seconds(Generating way, const GenerationShape& s) {
+  const GPT model = model_of(way, s);
+  const NoTape off;
+  const Evaluation evaluation;
+  Rng rng(s.seed, 1);
+  Tensor all = Tensor::zeros({s.batch, s.positions + 1}, DType::int32);
+  std::vector<std::int32_t> last(static_cast<std::size_t>(s.batch), 0);
+  std::vector<AttentionState> states;
+  const auto step = [&](Index t) {
+    if (way == Generating::softmax_anew) states.clear();
+    const Tensor logits =
+        model.decode(way == Generating::softmax_anew ? all.slice(1, 0, t + 1).dense() : column(last), states);
+    for (Index row = 0; row < s.batch; ++row) {
+      const std::int32_t next = sample(logits[row], {}, rng);
+      last[static_cast<std::size_t>(row)] = all.ptr<std::int32_t>()[row * (s.positions + 1) + t + 1] = next;
+    }
+  };
+  step(0);  // warms the pool
+  states.clear();
+  return milliseconds([&] {
+           for (Index t = 0; t < s.positions; ++t) step(t);
+         }) /
+         1000;
+}
+
+TokenCost token_cost(Generating way, Index position, int repeats, const GenerationShape& s) {
+  const GPT model = model_of(way, s);
+  const NoTape off;
+  const Evaluation evaluation;
+  const Tensor x = Rng(s.seed, 3).normal({1, s.heads, position, s.width / s.heads});
+  // A cache that grew token by token has room for a power of two.
+  Index room = 64;
+  while (2 * room <= position) room *= 2;
+  std::vector<AttentionState> states;
+  for (const TransformerBlock& block : model.blocks) {
+    AttentionState& state = states.emplace_back(block.attention.mechanism.make_state());
+    const Index first = std::min(room, position);
+    see(state, x, first, way == Generating::softmax_cached);
+    if (first < position) see(state, x, position - first, way == Generating::softmax_cached);
+  }
+  const auto step = [&] { model.decode(Tensor::zeros({1, 1}, DType::int32), states); };
+  step();
+  TokenCost cost;
+  for (int i = 0; i < repeats; ++i) cost.milliseconds.push_back(milliseconds(step));
+  std::size_t bytes = 0;
+  for (AttentionState& state : states)
+    state.buffers([&](const std::string&, Tensor& b) {
+      if (b.defined()) bytes += static_cast<std::size_t>(b.numel()) * size_of(b.dtype());
+    });
+  cost.state_mebibytes = static_cast<double>(bytes) / (1 << 20);
+  return cost;
+}
+
+}  // namespace heed::examples

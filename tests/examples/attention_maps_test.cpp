@@ -1,0 +1,163 @@
+// attention_maps on a model that train_lm left: the table, the picture, and what it refuses.
+#include <sstream>
+
+#include "examples/support/language_model.hpp"
+#include "examples/support/plot.hpp"
+#include "examples/support/token_labels.hpp"
+#include "tests/examples/programs.hpp"
+
+using namespace heed;
+using test::bytes_of;
+using test::contains;
+using test::program;
+using test::Ran;
+using test::Training;
+
+namespace {
+
+Ran maps(const Training& t, const std::string& prompt, const std::string& flags = "") {
+  return test::run("exec " + program("attention_maps") + " --checkpoint " + t.file("lm.h5") + " --prompt " +
+                   test::quoted(prompt) + " " + flags);
+}
+
+// The last row of a head's weights, from the library.
+std::vector<double> last_row(const examples::LanguageModel& lm, const std::string& prompt, Index layer, Index head) {
+  const std::vector<std::int32_t> ids = lm.tokenizer.encode(prompt);
+  const auto n = static_cast<Index>(ids.size());
+  return lm.model
+      .attention_weights(Tensor::from_values(ids.data(), n, {1, n}))[static_cast<std::size_t>(layer)][0][head][n - 1]
+      .to_vector<double>();
+}
+
+std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t found = 0;
+  for (std::size_t i = text.find(part); i != std::string::npos; i = text.find(part, i + 1)) ++found;
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("attention_maps: each head's strongest look-back, and a picture of all") {
+  const Training t;
+  int looks_at_itself = 0;
+  for (const char* attention : {"softmax", "linear", "lsh", "efficient"}) {
+    REQUIRE(t.run(std::string("--steps 20 --layers 2 --lr 0.02 --attention ") + attention).exit_code == 0);
+    const std::string svg = t.file("maps.svg"), prompt = "The quick fox";
+    const Ran ran = maps(t, prompt, "--plot " + svg);
+    INFO(ran.output);
+    REQUIRE(ran.exit_code == 0);
+    CHECK(contains(ran.output, "13 tokens; where the last, 'x', looks back"));
+    const examples::LanguageModel lm = examples::load_language_model(t.file("lm.h5"));
+    std::istringstream lines(ran.output);
+    std::string line;
+    std::getline(lines, line);
+    std::getline(lines, line);
+    for (Index head = 0; head < 4; ++head) {
+      std::vector<double> row = last_row(lm, prompt, head / 2, head % 2);
+      std::size_t most = 0;
+      for (std::size_t j = 0; j + 1 < row.size(); ++j) most = row[j] > row[most] ? j : most;
+      char numbers[80];
+      std::snprintf(numbers, sizeof numbers, " %10zu %10.3f %10.3f", most, row[most], row.back());
+      std::getline(lines, line);
+      INFO(line << " / " << numbers);
+      CHECK(contains(line, numbers));
+      CHECK(contains(line, prompt[most] == ' ' ? "'␣'" : std::string("'") + prompt[most] + "'"));
+    }
+    // The second of two tokens can look back at the first alone, however much it looks at itself.
+    CHECK(count(maps(t, "Th").output, "'T'                           0 ") == 4);
+    for (Index head = 0; head < 4; ++head) looks_at_itself += last_row(lm, "Th", head / 2, head % 2)[1] > 0.5 ? 1 : 0;
+    const std::string picture = bytes_of(svg);
+    for (const char* label : {"<svg", "layer 0, head 0", "layer 1, head 1", "␣", "looks at", "the token"})
+      CHECK(contains(picture, label));
+    CHECK(contains(picture, std::string(attention) + " attention"));
+  }
+  CHECK(looks_at_itself > 0);
+}
+
+TEST_CASE("attention_maps: one layer and one head, a line feed, one token") {
+  const Training t;
+  REQUIRE(t.run("--steps 2").exit_code == 0);
+  const std::string png = t.file("maps.png"), svg = t.file("maps.svg");
+  const Ran ran = maps(t, "of them.\nThe", "--layer 0 --head 1 --threads 1 --plot " + png);
+  INFO(ran.output);
+  CHECK(ran.exit_code == 0);
+  CHECK(count(ran.output, "\n") == 4);
+  CHECK(bytes_of(png).rfind("\x89PNG", 0) == 0);
+  REQUIRE(maps(t, "of them.\nThe", "--head 1 --plot " + svg).exit_code == 0);
+  CHECK(contains(bytes_of(svg), "↵"));
+  CHECK(contains(bytes_of(svg), "layer 0, head 1"));
+  CHECK(!contains(bytes_of(svg), "layer 0, head 0"));
+  const Ran one = maps(t, "T", "--plot " + png);
+  CHECK(one.exit_code == 0);
+  CHECK(contains(one.output, "none: it is the first"));
+  CHECK(contains(one.output, " 1.000"));
+}
+
+TEST_CASE("attention_maps: what cannot be drawn is one sentence") {
+  const Training t;
+  REQUIRE(t.run("--steps 2").exit_code == 0);
+  const auto refused = [&](const Ran& ran, int exit_code, const std::string& sentence) {
+    INFO(ran.output);
+    CHECK(ran.exit_code == exit_code);
+    CHECK(contains(ran.output, sentence));
+    CHECK(count(ran.output, "\n") == 1);
+  };
+  refused(maps(t, "The quick brown fox jumps"), 1, "the prompt has 25 tokens; the model's context is 16");
+  refused(maps(t, "é"), 1, "é");
+  refused(maps(t, ""), 1, "the prompt is empty");
+  refused(maps(t, "T", "--layer 1"), 2, "--layer is 1; the model's are 0 to 0");
+  refused(maps(t, "T", "--head 2"), 2, "--head is 2; the model's are 0 to 1");
+  refused(maps(t, "T", "--head -1"), 2, "a whole number, 0 or more");
+  refused(maps(t, "T", "--plot maps.gif"), 1, "it must end with .svg or .png");
+  refused(test::run("exec " + program("attention_maps")), 2, "--prompt is required");
+  refused(test::run("exec " + program("attention_maps") + " --prompt T --checkpoint /nowhere.h5"), 1, "/nowhere.h5");
+}
+
+TEST_CASE("token labels: what cannot be seen is shown") {
+  const auto labels = [](const Tokenizer& tokenizer, const std::string& text) {
+    return examples::token_labels(tokenizer, tokenizer.encode(text));
+  };
+  using Labels = std::vector<std::string>;
+  CHECK(labels(CharTokenizer("a \n\té"), "a é\n\t") == Labels{"a", "␣", "é", "↵", "⇥"});
+  CHECK(labels(ByteTokenizer(), "é\x01 b") == Labels{"<C3>", "<A9>", "<01>", "␣", "b"});
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += "the lazy dog and the quick fox\n";
+  const std::string phrase = "the quick dog\n";
+  std::string joined;
+  const Labels pieces = labels(SentencePieceTokenizer::train_on_text(text, {.vocabulary = 290}), phrase);
+  for (const std::string& piece : pieces) joined += piece;
+  CHECK(joined == "the␣quick␣dog↵");
+  CHECK(pieces.size() < phrase.size());
+  struct Broken {  // the first byte of é, then no second one
+    std::vector<std::int32_t> encode(std::string_view) const { return {0}; }
+    std::string decode(std::span<const std::int32_t>) const { return "\xC3z"; }
+    Index vocabulary_size() const { return 1; }
+    std::string kind() const { return "broken"; }
+    std::string state() const { return {}; }
+  };
+  CHECK(labels(Broken(), "") == Labels{"<C3>z"});
+  CHECK(examples::padded("␣é", 4) == "␣é  ");
+  CHECK(examples::padded("long", 2) == "long");
+}
+
+TEST_CASE("pictures: frames and panels that do not fit are errors") {
+  const Training t;
+  using namespace examples;
+  const std::string svg = t.file("x.svg");
+  test::check_errors({{"there is no frame", [&] { plot_frames(svg, {}, false); }},
+                      {"a frame has no point to draw",
+                       [&] {
+                         plot_frames(svg, {{{"a", "x", "y"}, {}}}, false);
+                       }},
+                      {"logarithmic axes need numbers above 0",
+                       [&] {
+                         plot_frames(svg, {{{"a", "x", "y"}, {{"s", {{1, 0}}}}}}, true);
+                       }},
+                      {"the panels differ in size",
+                       [&] {
+                         plot_matrices(svg, {"t", "r", "c", {"a"}, {"b"}}, {});
+                       }},
+                      {"the panels differ in size", [&] {
+                         plot_matrices(svg, {"t", "r", "c", {"a"}, {"b"}}, {{{"p", {{1, 2}}}}});
+                       }}});
+}
