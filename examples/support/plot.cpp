@@ -152,4 +152,49 @@ void plot_matrix(const std::filesystem::path& file, const std::string& title,
   drawing.close();
 }
 
+void plot_lines(const std::filesystem::path& file, const PlotLabels& labels, const std::vector<Series>& series,
+                const LineOptions& options) {
+  Drawing drawing(file, options.names_outside ? 1040 : 900, 540);
+  Gnuplot& gp = *drawing;
+  frame(gp, labels);
+  if (options.log_x) gp << "set logscale x\n";
+  if (options.log_y) gp << "set logscale y\nset format y '%g'\n";
+  if (options.names_outside) gp << "set key outside right top\n";
+  std::string command;
+  for (std::size_t i = 0; i < series.size(); ++i) {
+    if (series[i].points.empty()) continue;
+    command += (command.empty() ? "plot " : ", ") + gp.file1d(series[i].points) + style_of(series[i], i);
+  }
+  require(!command.empty(), "plot: there is no point to draw");
+  gp << command << "\n";
+  drawing.close();
+}
+
+void plot_bars(const std::filesystem::path& file, const std::string& title, const std::vector<std::string>& names,
+               const std::vector<Bars>& panels) {
+  require(!names.empty() && !panels.empty(), "plot_bars: ", names.size(), " names and ", panels.size(),
+          " panels; there must be one or more of both");
+  Drawing drawing(file, 160 + 320 * static_cast<int>(panels.size()), 110 + 26 * static_cast<int>(names.size()));
+  Gnuplot& gp = *drawing;
+  gp << "set multiplot layout 1," << panels.size() << " title " << quoted(title) << " noenhanced\n"
+     << "set style fill solid\nset border 3\nset tics nomirror\nset ytics scale 0\nset grid x lc rgb '#dddddd'\n"
+     << "unset key\nset xrange [0:*]\nset xtics autofreq\nset xtics rotate by 0\nset yrange [" << names.size()
+     << "-0.4:-0.6]\nset ytics (";
+  for (std::size_t i = 0; i < names.size(); ++i) gp << (i ? ", " : "") << quoted(names[i]) << " " << i;
+  gp << ") noenhanced\n";
+  for (std::size_t p = 0; p < panels.size(); ++p) {
+    require(panels[p].values.size() == names.size(), "plot_bars: ", names.size(), " names but ",
+            panels[p].values.size(), " values of ", panels[p].label, "; there must be as many");
+    std::vector<std::tuple<double, double, double, double, double, double>> boxes;  // centre, and the box's corners
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const auto row = static_cast<double>(i);
+      boxes.emplace_back(panels[p].values[i] / 2, row, 0, panels[p].values[i], row - 0.35, row + 0.35);
+    }
+    gp << "set xlabel " << quoted(panels[p].label) << " noenhanced\nplot " << gp.file1d(boxes)
+       << "using 1:2:3:4:5:6 with boxxyerror lc rgb '" << kColours[p % std::size(kColours)] << "'\n";
+  }
+  gp << "unset multiplot\n";
+  drawing.close();
+}
+
 }  // namespace heed::examples

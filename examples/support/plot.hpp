@@ -38,4 +38,20 @@ void plot_matrix(const std::filesystem::path& file, const std::string& title,
                  const std::vector<std::vector<double>>& values, const std::vector<std::string>& row_labels,
                  const std::vector<std::string>& column_labels);
 
+// As plot(), for many lines or numbers of many sizes.
+struct LineOptions {
+  bool log_x = false, log_y = false;  // logarithmic axes: numbers must be positive
+  bool names_outside = false;         // right of the frame, where many names would hide lines
+};
+void plot_lines(const std::filesystem::path& file, const PlotLabels& labels, const std::vector<Series>& series,
+                const LineOptions& options);
+
+// A horizontal bar a name, from the top down, in one panel for each list of values.
+struct Bars {
+  std::string label;           // of the axis
+  std::vector<double> values;  // one a name
+};
+void plot_bars(const std::filesystem::path& file, const std::string& title, const std::vector<std::string>& names,
+               const std::vector<Bars>& panels);
+
 }  // namespace heed::examples
