@@ -17,6 +17,9 @@ using namespace heed;
 namespace {
 
 constexpr Index kTokens = 64, kWidth = 64, kHeads = 4, kSize = kWidth / kHeads, kLayers = 24;
+// What a layer adds to a residual sum counts so much, as in GPT-2. (At full weight, the part that all tokens have in
+// common would grow by a factor in each layer: the distance below then falls too, exponentially but not doubly so.)
+const double kPart = 1 / std::sqrt(2.0 * kLayers);
 
 // Normal weights with deviation 1/sqrt(rows): a product with them keeps the length of vectors, on the average. All is
 // in float64, whose 16 digits allow to see the fall for a few layers more.
@@ -77,10 +80,10 @@ void measure(Stack& stack) {
     stack.ranks.push_back(stable_rank(x));
     Rng own(2, static_cast<std::uint64_t>(layer));  // the same attention in all four stacks
     const Tensor a = self_attention(x, own);
-    x = stack.residual ? x + a : a;
+    x = stack.residual ? x + kPart * a : a;
     if (stack.feed_forward) {
       const Tensor f = feed_forward(x, own);
-      x = stack.residual ? x + f : f;
+      x = stack.residual ? x + kPart * f : f;
     }
     // Relative measures do not feel a common factor; numbers of the same size keep the softmax as it was at the start.
     // (A norm of each token, as Transformers have it, would do the same; the paper shows that it does not help either.)
@@ -109,20 +112,21 @@ int lesson(const std::string& plot) {
   print_table("distance from rank 1, |X - 1 m^T| / |X|", stacks, "%16.1e", &Stack::residuals);
   print_table("stable rank", stacks, "%16.2f", &Stack::ranks);
 
-  // The exponent itself grows from layer to layer. At distance r, the weights of two tokens differ by about r^2 (a query
-  // that is r off meets keys that are r apart), and what they average differs by r: r^3 is left. That is "doubly
+  // The exponent itself grows from layer to layer. At distance r, the weights of two tokens differ by about r^2 (a
+  // query that is r off meets keys that are r apart), and what they average differs by r: r^3 is left. That is "doubly
   // exponentially", until float64 has no more digits.
   // A feed-forward part cannot bring back what is gone. A residual sum adds each token to its average, so that it
   // stays itself: this, not the attention, is what lets Transformers be deep.
   if (!plot.empty()) {
     std::vector<examples::Series> lines;
     for (const Stack& stack : stacks) {
-      lines.push_back({stack.name, {}});
+      const bool hides = stack.residual && stack.feed_forward;  // the line of residual sums alone, but for dashes
+      lines.push_back({stack.name, {}, hides ? examples::Series::dashed : examples::Series::line});
       for (std::size_t layer = 0; layer <= kLayers; ++layer)
         lines.back().points.emplace_back(static_cast<double>(layer), std::max(stack.residuals[layer], 1e-17));
     }
     examples::plot_lines(plot, {"How far the tokens are from being all alike", "layer", "distance from rank 1"}, lines,
-                         {.log_y = true});
+                         {.log_y = true, .names_outside = true});
   }
   return 0;
 }

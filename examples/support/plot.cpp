@@ -159,6 +159,7 @@ void plot_lines(const std::filesystem::path& file, const PlotLabels& labels, con
   frame(gp, labels);
   if (options.log_x) gp << "set logscale x\n";
   if (options.log_y) gp << "set logscale y\nset format y '%g'\n";
+  if (options.percent) gp << "set yrange [0:100]\n";
   if (options.names_outside) gp << "set key outside right top\n";
   std::string command;
   for (std::size_t i = 0; i < series.size(); ++i) {
@@ -174,23 +175,26 @@ void plot_bars(const std::filesystem::path& file, const std::string& title, cons
                const std::vector<Bars>& panels) {
   require(!names.empty() && !panels.empty(), "plot_bars: ", names.size(), " names and ", panels.size(),
           " panels; there must be one or more of both");
-  Drawing drawing(file, 160 + 320 * static_cast<int>(panels.size()), 110 + 26 * static_cast<int>(names.size()));
+  Drawing drawing(file, 180 + 300 * static_cast<int>(panels.size()), 120 + 26 * static_cast<int>(names.size()));
   Gnuplot& gp = *drawing;
-  gp << "set multiplot layout 1," << panels.size() << " title " << quoted(title) << " noenhanced\n"
+  gp << "set multiplot layout 1," << panels.size() << " title " << quoted(title)
+     << " noenhanced margins char 17, char 3, char 4, char 3 spacing char 4\n"
      << "set style fill solid\nset border 3\nset tics nomirror\nset ytics scale 0\nset grid x lc rgb '#dddddd'\n"
-     << "unset key\nset xrange [0:*]\nset xtics autofreq\nset xtics rotate by 0\nset yrange [" << names.size()
-     << "-0.4:-0.6]\nset ytics (";
+     << "unset key\nset yrange [" << names.size() << "-0.4:-0.6]\nset ytics (";
   for (std::size_t i = 0; i < names.size(); ++i) gp << (i ? ", " : "") << quoted(names[i]) << " " << i;
   gp << ") noenhanced\n";
   for (std::size_t p = 0; p < panels.size(); ++p) {
-    require(panels[p].values.size() == names.size(), "plot_bars: ", names.size(), " names but ",
-            panels[p].values.size(), " values of ", panels[p].label, "; there must be as many");
+    const Bars& panel = panels[p];
+    require(panel.values.size() == names.size(), "plot_bars: ", names.size(), " names but ", panel.values.size(),
+            " values of ", panel.label, "; there must be as many");
     std::vector<std::tuple<double, double, double, double, double, double>> boxes;  // centre, and the box's corners
     for (std::size_t i = 0; i < names.size(); ++i) {
       const auto row = static_cast<double>(i);
-      boxes.emplace_back(panels[p].values[i] / 2, row, 0, panels[p].values[i], row - 0.35, row + 0.35);
+      boxes.emplace_back(panel.values[i] / 2, row, 0, panel.values[i], row - 0.35, row + 0.35);
     }
-    gp << "set xlabel " << quoted(panels[p].label) << " noenhanced\nplot " << gp.file1d(boxes)
+    if (p > 0) gp << "unset ytics\n";  // the names stand left of the first
+    gp << "set xrange [0:" << (panel.most > 0 ? std::to_string(panel.most) : "*") << "]\nset xlabel "
+       << quoted(panel.label) << " noenhanced\nplot " << gp.file1d(boxes)
        << "using 1:2:3:4:5:6 with boxxyerror lc rgb '" << kColours[p % std::size(kColours)] << "'\n";
   }
   gp << "unset multiplot\n";

@@ -92,16 +92,18 @@ void print_plan(const Plan& plan, const std::vector<RaceEntry>& entries) {
     double seconds = 0;
     std::size_t end = i;
     for (; end < entries.size() && entries[end].task == entries[i].task; ++end) seconds += plan.seconds(end);
-    std::fprintf(stderr, "%-10s %2zu runs of %lld steps of %lld tokens%s%s\n", task.name.c_str(), end - i,
-                 static_cast<long long>(plan.steps(i)), static_cast<long long>(task.tokens),
-                 seconds > 0 ? ", about " : "", seconds > 0 ? minutes(seconds).c_str() : "");
+    std::fprintf(stderr, "%-10s %2zu runs of %lld steps of %lld tokens", task.name.c_str(), end - i,
+                 static_cast<long long>(plan.steps(i)), static_cast<long long>(task.tokens));
+    std::fprintf(stderr, "; %lld layers, %lld heads, width %lld, hidden %lld%s%s\n",
+                 static_cast<long long>(task.model.layers), static_cast<long long>(task.model.heads),
+                 static_cast<long long>(task.model.width), static_cast<long long>(task.model.hidden),
+                 seconds > 0 ? ": about " : "", seconds > 0 ? minutes(seconds).c_str() : "");
     all += seconds;
     i = end;
   }
-  const RaceModelOptions& m = entries.front().model;
-  std::fprintf(stderr, "%lld layers, %lld heads, width %lld; %d threads%s%s\n", static_cast<long long>(m.layers),
-               static_cast<long long>(m.heads), static_cast<long long>(m.width), threads(),
-               all > 0 ? "; in all about " : "", all > 0 ? minutes(all).c_str() : "");
+  std::fprintf(stderr, "%d threads", threads());
+  if (all > 0) std::fprintf(stderr, "; in all about %s", minutes(all).c_str());
+  std::fprintf(stderr, "\n");
 }
 
 ProgressState progress_state(const RaceResult& r, const RaceTask& task, double seconds_left) {

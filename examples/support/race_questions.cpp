@@ -30,6 +30,12 @@ static std::size_t bin_of(Index distance) {
          1;
 }
 
+double distance_centre(std::size_t bin) {
+  if (bin == 0) return static_cast<double>(kDistances[1]) - 5;  // few are shorter than 20
+  const Index from = kDistances[bin], to = bin + 1 == kDistanceBins ? from + 20 : kDistances[bin + 1];
+  return static_cast<double>(from + to) / 2;
+}
+
 std::string distance_name(std::size_t bin) {
   const std::string from = std::to_string(kDistances[bin]);
   return bin + 1 == kDistanceBins ? from + "+" : from + "-" + std::to_string(kDistances[bin + 1] - 1);

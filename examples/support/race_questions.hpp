@@ -25,9 +25,10 @@ StoryRows story_rows(const Stories& stories, const Tokenizer& tokenizer, std::ui
                      Index rows);
 
 // How many answers are right, by their distance: from 0, from kDistances[1], and so on.
-inline constexpr Index kDistances[] = {0, 20, 40, 60, 80};
+inline constexpr Index kDistances[] = {0, 30, 40, 55, 70};
 inline constexpr std::size_t kDistanceBins = std::size(kDistances);
-std::string distance_name(std::size_t bin);  // "20-39", "80+"
+double distance_centre(std::size_t bin);     // for pictures
+std::string distance_name(std::size_t bin);  // "30-39", "70+"
 
 class AnswerCount {
  public:

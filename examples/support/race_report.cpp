@@ -44,7 +44,7 @@ std::string percent(double share) { return std::isfinite(share) ? text("%7.1f", 
 
 std::string header(const RaceTask& task, bool distances) {
   std::string line = text("%-16s%8s", task.name.c_str(), "loss");
-  if (task.floor) line += text("%8s", "above");
+  if (task.floor) line += text("%9s", "above");
   line += text("%7s", "right");
   if (distances)
     for (std::size_t i = 0; i < kDistanceBins; ++i) line += text("%7s", distance_name(i).c_str());
@@ -56,14 +56,13 @@ std::string row(const RaceTask& task, const RaceResult& r, bool distances) {
   if (!r.error.empty()) return line + "  failed: " + r.error + "\n";
   if (r.losses.empty()) return line + "  stopped before the first step\n";
   const RaceScore* s = last_score(r);
-  line += text("%8.4f", s ? s->loss : r.losses.back());
-  if (task.floor) line += s ? text("%+7.1f%%", 100 * (s->loss / *task.floor - 1)) : text("%8s", "-");
+  line += s ? text("%8.4f", s->loss) : text("%8s", "-");
+  if (task.floor) line += s ? text("%+8.1f%%", 100 * (s->loss / *task.floor - 1)) : text("%9s", "-");
   line += s ? percent(s->right) : text("%7s", "-");
   if (distances)
     for (std::size_t i = 0; i < kDistanceBins; ++i)
       line += s && i < s->by_distance.size() ? percent(s->by_distance[i]) : text("%7s", "-");
   line += text("%10.0f%9.1f", r.tokens_per_second, mebibytes(r));
-  if (r.stopped) line += text("  stopped: %zu steps", r.losses.size());
   return line + "\n";
 }
 
@@ -111,7 +110,7 @@ void plot_losses(const std::filesystem::path& file, const RaceTask& task, const 
 
 void plot_costs(const std::filesystem::path& file, const RaceTask& task, const std::vector<const RaceResult*>& order) {
   std::vector<std::string> names;
-  Bars speed{"thousand tokens a second", {}}, memory{"peak memory of a step, MiB", {}}, right{"right, %", {}};
+  Bars speed{"thousand tokens a second", {}}, memory{"peak memory of a step, MiB", {}}, right{"right, %", {}, 100};
   for (const RaceResult* r : order) {
     names.push_back(r->label);
     speed.values.push_back(r->tokens_per_second / 1000);
@@ -130,8 +129,7 @@ std::vector<Series> distance_lines(const std::vector<const RaceResult*>& order) 
     if (s == nullptr) continue;
     Series line{r->label, {}, style(lines.size())};
     for (std::size_t i = 0; i < s->by_distance.size(); ++i)
-      if (std::isfinite(s->by_distance[i]))
-        line.points.emplace_back(static_cast<double>(kDistances[i]) + 10, 100 * s->by_distance[i]);
+      if (std::isfinite(s->by_distance[i])) line.points.emplace_back(distance_centre(i), 100 * s->by_distance[i]);
     if (!line.points.empty()) lines.push_back(std::move(line));
   }
   return lines;
@@ -164,6 +162,10 @@ std::string race_table(const RaceTask& task, const std::vector<RaceResult>& resu
   const bool distances = has_distances(task);
   std::string table = task.name + ": " + task.about + "\n" + header(task, distances);
   for (const RaceResult* r : ranked(results)) table += row(task, *r, distances);
+  for (const RaceResult& r : results)
+    if (r.stopped)
+      table += text("%s: stopped after %zu of %lld steps, where the training loss was %.4f\n", r.label.c_str(),
+                    r.losses.size(), static_cast<long long>(r.asked_steps), r.losses.empty() ? NAN : r.losses.back());
   if (task.floor)
     table += text("no model's loss is below the floor of %.4f; \"above\" tells by how much it is\n", *task.floor);
   return table;
@@ -211,12 +213,12 @@ std::vector<std::filesystem::path> race_pictures(const std::filesystem::path& fi
     files.push_back(named(file, task.name + "-distance"));
     plot_lines(files.back(),
                {task.name + ": answers that are right", "characters from the fact to the answer", "right, %"}, lines,
-               {.names_outside = true});
+               {.percent = true, .names_outside = true});
   }
   if (const std::vector<Series> lines = row_lines(order); !lines.empty()) {
     files.push_back(named(file, task.name + "-rows"));
     plot_lines(files.back(), {"Linformer: answers that are right", "rows of projected keys, m", "right, %"}, lines,
-               {.log_x = true, .names_outside = true});
+               {.log_x = true, .percent = true, .names_outside = true});
   }
   return files;
 }

@@ -43,7 +43,7 @@ std::shared_ptr<RaceTask> copy_task(std::uint64_t seed) {
       RaceTask{.name = "copy",
                .about = "63 of 10 symbols, and the same again; loss and accuracy of the second half",
                .steps = kCopySteps,
-               .model = {.vocabulary = training.vocabulary(), .context = o.length},
+               .model = {.vocabulary = training.vocabulary(), .context = o.length, .hidden = 128},
                .tokens = o.batch * o.length,
                .training = training,
                .score = [held_out, seed](const RaceModel& model, Index batches) {

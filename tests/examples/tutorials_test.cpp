@@ -196,13 +196,14 @@ TEST_CASE(
     REQUIRE(ranks.back().size() == 4);
   }
   // Doubly exponential: the logarithm of the distance falls by more each time, as long as float64 has the digits.
+  std::size_t i = 1;
+  for (; i + 1 < residuals.size() && residuals[i + 1][0] > 1e-13; ++i) {
+    INFO("layer " << i + 1);
+    CHECK(std::log(residuals[i + 1][0] / residuals[i][0]) < 1.5 * std::log(residuals[i][0] / residuals[i - 1][0]));
+  }
+  CHECK(i >= 3);
   for (const std::size_t c : {0, 1}) {
-    INFO("column " << c);
     CHECK(residuals[0][c] > 0.9);
-    std::size_t i = 1;
-    for (; i + 1 < residuals.size() && residuals[i + 1][c] > 1e-13; ++i)
-      CHECK(std::log(residuals[i + 1][c] / residuals[i][c]) < 1.5 * std::log(residuals[i][c] / residuals[i - 1][c]));
-    CHECK(i >= 2);
     CHECK(residuals[8][c] < 1e-13);
     CHECK(ranks[8][c] == 1);
   }
@@ -210,8 +211,8 @@ TEST_CASE(
   REQUIRE(last.size() == 4);
   REQUIRE(last_rank.size() == 4);
   for (const std::size_t c : {2, 3}) {
-    CHECK(last[c] > 0.1);
-    CHECK(last_rank[c] > 1.1);
+    CHECK(last[c] > 0.5);
+    CHECK(last_rank[c] > 4);
   }
   CHECK(is_svg(bytes_of(svg)));
   CHECK(contains(bytes_of(svg), "+ residual"));
