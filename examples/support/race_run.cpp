@@ -20,8 +20,8 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-Schedule schedule_of(Index steps) {
-  return Schedule("cosine", {.lr = 1e-3, .min_lr = 1e-4, .warmup = std::min<Index>(100, steps / 10), .steps = steps});
+Schedule schedule_of(Index steps, double lr) {
+  return Schedule("cosine", {.lr = lr, .min_lr = lr / 10, .warmup = std::min<Index>(100, steps / 10), .steps = steps});
 }
 
 // A model under training.
@@ -30,7 +30,7 @@ class Trainee {
   Trainee(const RaceEntry& entry, std::uint64_t seed, Index steps)
       : model_(entry.model, seed, mechanism_by_name(entry.mechanism, entry.options)),
         optimizer_(decay_groups(model_, 0.1), {.betas = {0.9, 0.99}}),
-        schedule_(schedule_of(steps)),
+        schedule_(schedule_of(steps, entry.task->lr)),
         training_(entry.task->training),
         seed_(seed) {}
 

@@ -39,9 +39,9 @@ struct RaceRunOptions {
   std::function<void(const RaceResult&, const RacePoint&)> scored = {};  // after each evaluation
 };
 
-// AdamW, the rate of a cosine from 1e-3 to 1e-4 behind a warm-up, gradients clipped to a norm of 1: the same for all.
-// Batches, weights and so losses are functions of the seed, with the same bits at any number of threads. An evaluation
-// takes no more batches than steps were asked for. An Error becomes the result's `error`.
+// AdamW, the rate of a cosine from the task's to a tenth of it behind a warm-up, gradients clipped to a norm of 1: the
+// same for all. Batches, weights and so losses are functions of the seed, with the same bits at any number of threads.
+// An evaluation takes no more batches than steps were asked for. An Error becomes the result's `error`.
 RaceResult run_entry(const RaceEntry& entry, const RaceRunOptions& options);
 
 // Seconds of a step of this entry: the faster of two, after one to warm up. Throws Error where it cannot run.

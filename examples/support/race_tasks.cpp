@@ -12,9 +12,10 @@
 namespace heed::examples {
 namespace {
 
-constexpr Index kCopySteps = 1500, kStorySteps = 1500;
-constexpr Index kStoryBatch = 8;                                    // windows, and stories, a step
-constexpr Index kCopyHeldOut = 16, kQuestionBatches = 32;           // batches
+constexpr Index kCopySteps = 1500, kStorySteps = 1200;
+constexpr double kStoryRate = 3e-3;                        // at 1e-3 hardly a question is answered after so few steps
+constexpr Index kStoryBatch = 8;                           // windows, and stories, a step
+constexpr Index kCopyHeldOut = 16, kQuestionBatches = 32;  // batches
 constexpr std::uint64_t kTrainingStories = 0, kHeldOutStories = 1;  // as of load_data: two seeds of stories a seed
 
 Index limited(Index batches, Index all) { return batches > 0 ? std::min(batches, all) : all; }
@@ -43,7 +44,7 @@ std::shared_ptr<RaceTask> copy_task(std::uint64_t seed) {
       RaceTask{.name = "copy",
                .about = "63 of 10 symbols, and the same again; loss and accuracy of the second half",
                .steps = kCopySteps,
-               .model = {.vocabulary = training.vocabulary(), .context = o.length, .hidden = 128},
+               .model = {.vocabulary = training.vocabulary(), .context = o.length, .hidden = 64},
                .tokens = o.batch * o.length,
                .training = training,
                .score = [held_out, seed](const RaceModel& model, Index batches) {
@@ -81,6 +82,7 @@ std::shared_ptr<RaceTask> story_task(const std::string& name, const std::string&
       RaceTask{.name = name,
                .about = about,
                .steps = kStorySteps,
+               .lr = kStoryRate,
                .model = {.vocabulary = data.tokenizer.vocabulary_size(), .context = s.context},
                .tokens = s.batch * s.context,
                .training = data.training,
@@ -129,6 +131,7 @@ std::shared_ptr<RaceTask> masked_task(std::uint64_t seed) {
   return std::make_shared<RaceTask>(RaceTask{.name = "linformer",
                                              .about = "encoders that fill in the masked answers of stories",
                                              .steps = kStorySteps,
+                                             .lr = kStoryRate,
                                              .model = {.vocabulary = tokenizer.vocabulary_size() + 1,
                                                        .context = static_cast<Index>(kLongestStory),
                                                        .causal = false},

@@ -167,7 +167,9 @@ TEST_CASE("attention_race: a run that fails is told in its row, behind the other
   CHECK(json::parse(race_json(*small_task(), bad)).at("error") == bad.error);
   CHECK(race_pictures("none.svg", *small_task(), {bad}).empty());
   const TemporaryFolder folder;
-  const RaceSettings settings{.mechanisms = {}, .tasks = {}, .steps = 2, .log = (folder.path / "log").string()};
+  RaceSettings settings;
+  settings.steps = 2;
+  settings.log = (folder.path / "log").string();
   CHECK(examples::race(settings, {small_entry("luong-location", 8), small_entry("linear")}) == 1);
   CHECK(log_of(settings.log).size() == 4);  // the run that failed, two evaluations, the other run
   CHECK(examples::race(settings, {small_entry("linear")}) == 0);
