@@ -29,6 +29,7 @@
 #include <heed/core/random.hpp>
 #include <heed/data/batches.hpp>
 #include <heed/data/checkpoint.hpp>
+#include <heed/data/copy_task.hpp>
 #include <heed/data/stories.hpp>
 #include <heed/data/text.hpp>
 #include <heed/data/tokenizer.hpp>

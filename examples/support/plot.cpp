@@ -286,4 +286,53 @@ void plot_matrices(const std::filesystem::path& file, const MatrixLabels& labels
   drawing.close_cells();
 }
 
+void plot_lines(const std::filesystem::path& file, const PlotLabels& labels, const std::vector<Series>& series,
+                const LineOptions& options) {
+  Drawing drawing(file, options.names_outside ? 1040 : 900, 540);
+  Gnuplot& gp = *drawing;
+  frame(gp, labels);
+  if (options.log_x) gp << "set logscale x\n";
+  if (options.log_y) gp << "set logscale y\nset format y '%g'\n";
+  if (options.percent) gp << "set yrange [0:100]\n";
+  if (options.names_outside) gp << "set key outside right top\n";
+  std::string command;
+  for (std::size_t i = 0; i < series.size(); ++i) {
+    if (series[i].points.empty()) continue;
+    command += (command.empty() ? "plot " : ", ") + gp.file1d(series[i].points) + style_of(series[i], i);
+  }
+  require(!command.empty(), "plot: there is no point to draw");
+  gp << command << "\n";
+  drawing.close();
+}
+
+void plot_bars(const std::filesystem::path& file, const std::string& title, const std::vector<std::string>& names,
+               const std::vector<Bars>& panels) {
+  require(!names.empty() && !panels.empty(), "plot_bars: ", names.size(), " names and ", panels.size(),
+          " panels; there must be one or more of both");
+  Drawing drawing(file, 180 + 300 * static_cast<int>(panels.size()), 120 + 26 * static_cast<int>(names.size()));
+  Gnuplot& gp = *drawing;
+  gp << "set multiplot layout 1," << panels.size() << " title " << quoted(title)
+     << " noenhanced margins char 17, char 3, char 4, char 3 spacing char 4\n"
+     << "set style fill solid\nset border 3\nset tics nomirror\nset ytics scale 0\nset grid x lc rgb '#dddddd'\n"
+     << "unset key\nset yrange [" << names.size() << "-0.4:-0.6]\nset ytics (";
+  for (std::size_t i = 0; i < names.size(); ++i) gp << (i ? ", " : "") << quoted(names[i]) << " " << i;
+  gp << ") noenhanced\n";
+  for (std::size_t p = 0; p < panels.size(); ++p) {
+    const Bars& panel = panels[p];
+    require(panel.values.size() == names.size(), "plot_bars: ", names.size(), " names but ", panel.values.size(),
+            " values of ", panel.label, "; there must be as many");
+    std::vector<std::tuple<double, double, double, double, double, double>> boxes;  // centre, and the box's corners
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const auto row = static_cast<double>(i);
+      boxes.emplace_back(panel.values[i] / 2, row, 0, panel.values[i], row - 0.35, row + 0.35);
+    }
+    if (p > 0) gp << "unset ytics\n";  // the names stand left of the first
+    gp << "set xrange [0:" << (panel.most > 0 ? std::to_string(panel.most) : "*") << "]\nset xlabel "
+       << quoted(panel.label) << " noenhanced\nplot " << gp.file1d(boxes)
+       << "using 1:2:3:4:5:6 with boxxyerror lc rgb '" << kColours[p % std::size(kColours)] << "'\n";
+  }
+  gp << "unset multiplot\n";
+  drawing.close();
+}
+
 }  // namespace heed::examples

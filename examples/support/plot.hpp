@@ -59,4 +59,22 @@ struct MatrixLabels {
 void plot_matrices(const std::filesystem::path& file, const MatrixLabels& labels,
                    const std::vector<std::vector<MatrixPanel>>& panels);
 
+// As plot(), for many lines or numbers of many sizes.
+struct LineOptions {
+  bool log_x = false, log_y = false;  // logarithmic axes: numbers must be positive
+  bool percent = false;               // y from 0 to 100
+  bool names_outside = false;         // right of the frame, where many names would hide lines
+};
+void plot_lines(const std::filesystem::path& file, const PlotLabels& labels, const std::vector<Series>& series,
+                const LineOptions& options);
+
+// A horizontal bar a name, from the top down, in one panel for each list of values.
+struct Bars {
+  std::string label;           // of the axis
+  std::vector<double> values;  // one a name
+  double most = 0;             // the end of the axis; 0: as the values need
+};
+void plot_bars(const std::filesystem::path& file, const std::string& title, const std::vector<std::string>& names,
+               const std::vector<Bars>& panels);
+
 }  // namespace heed::examples

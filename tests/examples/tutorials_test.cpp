@@ -13,8 +13,8 @@ using test::Ran;
 
 namespace {
 
-const char* const kTutorials[] = {"01_tensors",   "02_tape",      "03_linear_regression",
-                                  "04_two_moons", "05_attention", "06_own_op"};
+const char* const kTutorials[] = {"01_tensors",   "02_tape",   "03_linear_regression", "04_two_moons",
+                                  "05_attention", "06_own_op", "07_rank_with_depth"};
 
 std::string output_of(const std::string& name, const std::string& flags = "") {
   const Ran ran = test::run("exec " + program(name) + " " + flags);
@@ -160,8 +160,8 @@ TEST_CASE("05_attention: weights by hand, the causal mask, attention()") {
   CHECK(contains(bytes_of(svg), "because"));
 }
 
-TEST_CASE("04_two_moons, 05_attention: a plot that cannot be is an error before the work") {
-  for (const std::string name : {"04_two_moons", "05_attention"}) {
+TEST_CASE("04_two_moons, 05_attention, 07_rank_with_depth: a plot that cannot be is an error before the work") {
+  for (const std::string name : {"04_two_moons", "05_attention", "07_rank_with_depth"}) {
     const Ran ran = test::run("exec " + program(name) + " --plot picture.gif");
     INFO(ran.output);
     CHECK(ran.exit_code == 1);
@@ -180,4 +180,40 @@ TEST_CASE("06_own_op: the derivative is right, and the wrong one is found out") 
   CHECK(contains(out, "wrong_snake: gradcheck: the derivative by element "));
   CHECK(contains(out, " but differences give "));
   CHECK(contains(out, "wrong input: snake: x is [3] int32; it must be float32 or float64 (06_own_op.cpp:"));
+}
+
+TEST_CASE(
+    "07_rank_with_depth: attention alone falls to rank 1 faster than any power, residual sums keep the tokens apart") {
+  const TemporaryFolder folder;
+  const std::string svg = (folder.path / "rank.svg").string();
+  const std::string out = output_of("07_rank_with_depth", "--plot " + test::quoted(svg));
+  const auto layer = [&](const char* title, int i) { return numbers(out, std::to_string(i), title); };
+  std::vector<std::vector<double>> residuals, ranks;  // [layer][attention, + ffn, + residual, + both]
+  for (int i = 0; i <= 8; ++i) {
+    residuals.push_back(layer("distance from rank 1", i));
+    ranks.push_back(layer("stable rank", i));
+    REQUIRE(residuals.back().size() == 4);
+    REQUIRE(ranks.back().size() == 4);
+  }
+  // Doubly exponential: the logarithm of the distance falls by more each time, as long as float64 has the digits.
+  std::size_t i = 1;
+  for (; i + 1 < residuals.size() && residuals[i + 1][0] > 1e-13; ++i) {
+    INFO("layer " << i + 1);
+    CHECK(std::log(residuals[i + 1][0] / residuals[i][0]) < 1.5 * std::log(residuals[i][0] / residuals[i - 1][0]));
+  }
+  CHECK(i >= 3);
+  for (const std::size_t c : {0, 1}) {
+    CHECK(residuals[0][c] > 0.9);
+    CHECK(residuals[8][c] < 1e-13);
+    CHECK(ranks[8][c] == 1);
+  }
+  const std::vector<double> last = layer("distance from rank 1", 24), last_rank = layer("stable rank", 24);
+  REQUIRE(last.size() == 4);
+  REQUIRE(last_rank.size() == 4);
+  for (const std::size_t c : {2, 3}) {
+    CHECK(last[c] > 0.5);
+    CHECK(last_rank[c] > 4);
+  }
+  CHECK(is_svg(bytes_of(svg)));
+  CHECK(contains(bytes_of(svg), "+ residual"));
 }

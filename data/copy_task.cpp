@@ -1,0 +1,36 @@
+#include <algorithm>
+#include <heed/core/check.hpp>
+#include <heed/core/random.hpp>
+#include <heed/data/copy_task.hpp>
+
+namespace heed {
+namespace {
+
+// Streams of random numbers that belong to this task, training and held out: no other user of Rng takes them.
+constexpr std::uint64_t kTraining = std::uint64_t{0xC09A0} << 44, kHeldOut = std::uint64_t{0xC09A1} << 44;
+
+}  // namespace
+
+CopyTask::CopyTask(CopyTaskOptions options) : options_(options) {
+  require(options_.batch > 0 && options_.symbols > 0, "copy task: ", options_.batch, " rows of ", options_.symbols,
+          " symbols were asked for; both must be 1 or more");
+  require(options_.length >= 4 && options_.length % 2 == 0, "copy task: the length is ", options_.length,
+          "; it must be even and 4 or more");
+}
+
+Batch CopyTask::batch(std::uint64_t seed, std::uint64_t step) const {
+  const Index rows = options_.batch, T = options_.length, n = copied();
+  Batch b{Tensor::empty({rows, T}, DType::int32), Tensor::full({rows, T}, kIgnoreIndex, DType::int32), rows * n};
+  Rng rng(seed, (options_.held_out ? kHeldOut : kTraining) + step);
+  for (Index row = 0; row < rows; ++row) {
+    rng.set_position(static_cast<std::uint64_t>(row) << 16);  // room for the draws that integer() rejects
+    std::int32_t* tokens = b.inputs.ptr<std::int32_t>() + row * T;
+    tokens[0] = tokens[T / 2] = kSeparator;
+    for (Index i = 1; i <= n; ++i) tokens[i] = static_cast<std::int32_t>(1 + rng.integer(options_.symbols));
+    std::copy(tokens + 1, tokens + 1 + n, tokens + T / 2 + 1);
+    std::copy(tokens + T / 2 + 1, tokens + T, b.targets.ptr<std::int32_t>() + row * T + T / 2);
+  }
+  return b;
+}
+
+}  // namespace heed

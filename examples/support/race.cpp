@@ -1,0 +1,193 @@
+#include "examples/support/race.hpp"
+
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <heed/core/parallel.hpp>
+#include <heed/data/disk.hpp>
+#include <heed/optim/progress.hpp>
+#include <map>
+
+#include "examples/support/plot.hpp"
+#include "examples/support/race_report.hpp"
+
+namespace heed::examples {
+namespace {
+
+volatile std::sig_atomic_t interrupted = 0;
+
+extern "C" void note_race_interrupt(int signal) {
+  interrupted = 1;
+  std::signal(signal, SIG_DFL);  // a second one kills
+}
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+std::string minutes(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, seconds < 90 ? "%.0f s" : "%.0f min", seconds < 90 ? seconds : seconds / 60);
+  return text;
+}
+
+// A file of JSON lines, each written when it is known. An empty name is no log.
+class RaceLog {
+ public:
+  explicit RaceLog(const std::string& file) : file_(file) {
+    if (file.empty()) return;
+    check_place("log", file);
+    out_.open(file, std::ios::binary | std::ios::trunc);
+    require(out_.is_open(), "log: ", file, " cannot be written");
+  }
+  void write(const std::string& line) {
+    if (file_.empty()) return;
+    out_ << line << "\n" << std::flush;
+    require(out_.good(), "log: ", file_, " cannot be written");
+  }
+
+ private:
+  std::string file_;
+  std::ofstream out_;
+};
+
+// What is to be done, and how long it takes: measured by a few steps of each run, later by what has been done.
+class Plan {
+ public:
+  Plan(const RaceSettings& settings, const std::vector<RaceEntry>& entries) {
+    for (const RaceEntry& e : entries) {
+      const Index steps = settings.steps > 0 ? settings.steps : e.task->steps;
+      steps_.push_back(steps);
+      seconds_.push_back(0);
+      if (steps < 30 || interrupted != 0) continue;  // nothing to plan, or nothing left to do
+      try {
+        seconds_.back() = (measure_step(e, settings.seed) * 1.02 + 1e-4) * static_cast<double>(steps) + 1;
+      } catch (const std::exception&) {  // the run itself will tell
+      }
+    }
+  }
+  Index steps(std::size_t i) const { return steps_[i]; }
+  double seconds(std::size_t i) const { return seconds_[i]; }
+  // Of all from run i on, `share` of which is done; scaled by how the plan has held so far.
+  double left(std::size_t i, double share) const {
+    double done = seconds_[i] * share, rest = seconds_[i] * (1 - share);
+    for (std::size_t j = 0; j < seconds_.size(); ++j) {
+      if (j < i) done += seconds_[j];
+      if (j > i) rest += seconds_[j];
+    }
+    return done < 10 ? rest : rest * (now() - begin_) / done;
+  }
+  void begin() { begin_ = now(); }
+
+ private:
+  std::vector<Index> steps_;
+  std::vector<double> seconds_;
+  double begin_ = now();
+};
+
+void print_plan(const Plan& plan, const std::vector<RaceEntry>& entries) {
+  double all = 0;
+  for (std::size_t i = 0; i < entries.size();) {
+    const RaceTask& task = *entries[i].task;
+    double seconds = 0;
+    std::size_t end = i;
+    for (; end < entries.size() && entries[end].task == entries[i].task; ++end) seconds += plan.seconds(end);
+    std::fprintf(stderr, "%-10s %2zu runs of %lld steps of %lld tokens", task.name.c_str(), end - i,
+                 static_cast<long long>(plan.steps(i)), static_cast<long long>(task.tokens));
+    std::fprintf(stderr, "; %lld layers, %lld heads, width %lld, hidden %lld%s%s\n",
+                 static_cast<long long>(task.model.layers), static_cast<long long>(task.model.heads),
+                 static_cast<long long>(task.model.width), static_cast<long long>(task.model.hidden),
+                 seconds > 0 ? ": about " : "", seconds > 0 ? minutes(seconds).c_str() : "");
+    all += seconds;
+    i = end;
+  }
+  std::fprintf(stderr, "%d threads", threads());
+  if (all > 0) std::fprintf(stderr, "; in all about %s", minutes(all).c_str());
+  std::fprintf(stderr, "\n");
+}
+
+ProgressState progress_state(const RaceResult& r, const RaceTask& task, double seconds_left) {
+  ProgressState p;
+  p.step = static_cast<Index>(r.losses.size());
+  p.steps = r.asked_steps;
+  p.loss = r.losses.back();
+  if (!r.points.empty()) p.validation_loss = r.points.back().score.loss;
+  p.floor = p.validation_loss ? task.floor : std::nullopt;
+  p.tokens_per_second = r.tokens_per_second;
+  p.seconds_left = seconds_left;
+  return p;
+}
+
+RaceResult run_one(const RaceSettings& settings, const std::vector<RaceEntry>& entries, std::size_t i, const Plan& plan,
+                   RaceLog& log) {
+  const RaceEntry& entry = entries[i];
+  const RaceTask& task = *entry.task;
+  std::fprintf(stderr, "%zu/%zu %s: %s\n", i + 1, entries.size(), task.name.c_str(), entry.label.c_str());
+  Progress progress(stderr);
+  RaceRunOptions o;
+  o.steps = plan.steps(i);
+  o.seed = settings.seed;
+  o.stop = [] { return interrupted != 0; };
+  o.stepped = [&](const RaceResult& r) {
+    const double share = static_cast<double>(r.losses.size()) / static_cast<double>(r.asked_steps);
+    progress.update(progress_state(r, task, plan.left(i, share)), false);
+  };
+  o.scored = [&](const RaceResult& r, const RacePoint& point) {
+    log.write(race_json(r, point));
+    if (point.step == r.asked_steps) progress.update(progress_state(r, task, 0), true);
+  };
+  RaceResult result = run_entry(entry, o);
+  progress.close();
+  if (!result.error.empty()) std::fprintf(stderr, "failed: %s\n", result.error.c_str());
+  log.write(race_json(task, result));
+  return result;
+}
+
+// Results by their task, in the order of the entries.
+struct TaskResults {
+  std::shared_ptr<const RaceTask> task;
+  std::vector<RaceResult> results;
+};
+
+void draw(const std::string& plot, const std::vector<TaskResults>& tasks) {
+  for (const TaskResults& t : tasks)
+    for (const std::filesystem::path& file : race_pictures(plot, *t.task, t.results))
+      std::fprintf(stderr, "picture: %s\n", file.c_str());
+}
+
+}  // namespace
+
+int race(const RaceSettings& settings, const std::vector<RaceEntry>& entries) {
+  set_threads(settings.threads);
+  if (!settings.plot.empty()) check_plot(settings.plot);
+  RaceLog log(settings.log);
+  interrupted = 0;
+  const auto previous_int = std::signal(SIGINT, note_race_interrupt),
+             previous_term = std::signal(SIGTERM, note_race_interrupt);
+  Plan plan(settings, entries);
+  if (interrupted == 0) print_plan(plan, entries);
+  plan.begin();
+  std::vector<TaskResults> tasks;
+  bool failed = false;
+  for (std::size_t i = 0; i < entries.size() && interrupted == 0; ++i) {
+    if (tasks.empty() || tasks.back().task != entries[i].task) tasks.push_back({entries[i].task, {}});
+    tasks.back().results.push_back(run_one(settings, entries, i, plan, log));
+    failed = failed || !tasks.back().results.back().error.empty();
+  }
+  std::signal(SIGINT, previous_int);
+  std::signal(SIGTERM, previous_term);
+  for (const TaskResults& t : tasks) std::printf("\n%s", race_table(*t.task, t.results).c_str());
+  std::fflush(stdout);
+  if (interrupted != 0) return 130;
+  if (!settings.plot.empty()) draw(settings.plot, tasks);
+  return failed ? 1 : 0;
+}
+
+int race(const RaceSettings& settings) {
+  std::vector<RaceEntry> entries;
+  for (const std::string& task : settings.tasks)
+    for (RaceEntry& e : race_entries(task, settings.mechanisms, settings.seed)) entries.push_back(std::move(e));
+  return race(settings, entries);
+}
+
+}  // namespace heed::examples

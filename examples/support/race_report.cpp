@@ -1,0 +1,226 @@
+#include "examples/support/race_report.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdarg>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "examples/support/plot.hpp"
+#include "examples/support/race_questions.hpp"
+
+namespace heed::examples {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string text(const char* format, ...) {
+  char buffer[512];
+  std::va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(buffer, sizeof buffer, format, arguments);
+  va_end(arguments);
+  return buffer;
+}
+
+const RaceScore* last_score(const RaceResult& r) { return r.points.empty() ? nullptr : &r.points.back().score; }
+
+// Where answers or symbols are right decides, then the loss; those without a score come behind, failed ones last.
+std::vector<const RaceResult*> ranked(const std::vector<RaceResult>& results) {
+  std::vector<const RaceResult*> order;
+  for (const RaceResult& r : results) order.push_back(&r);
+  const auto key = [](const RaceResult* r) {
+    const RaceScore* s = last_score(*r);
+    return std::make_tuple(!r->error.empty(), s == nullptr, s ? -s->right : 0, s ? s->loss : 0);
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](const RaceResult* a, const RaceResult* b) { return key(a) < key(b); });
+  return order;
+}
+
+double mebibytes(const RaceResult& r) { return static_cast<double>(r.peak_bytes) / (1 << 20); }
+
+std::string percent(double share) { return std::isfinite(share) ? text("%7.1f", 100 * share) : text("%7s", "-"); }
+
+std::string header(const RaceTask& task, bool distances) {
+  std::string line = text("%-16s%8s", task.name.c_str(), "loss");
+  if (task.floor) line += text("%9s", "above");
+  line += text("%7s", "right");
+  if (distances)
+    for (std::size_t i = 0; i < kDistanceBins; ++i) line += text("%7s", distance_name(i).c_str());
+  return line + text("%10s%9s\n", "tokens/s", "MiB");
+}
+
+std::string row(const RaceTask& task, const RaceResult& r, bool distances) {
+  std::string line = text("%-16s", r.label.c_str());
+  if (!r.error.empty()) return line + "  failed: " + r.error + "\n";
+  if (r.losses.empty()) return line + "  stopped before the first step\n";
+  const RaceScore* s = last_score(r);
+  line += s ? text("%8.4f", s->loss) : text("%8s", "-");
+  if (task.floor) line += s ? text("%+8.1f%%", 100 * (s->loss / *task.floor - 1)) : text("%9s", "-");
+  line += s ? percent(s->right) : text("%7s", "-");
+  if (distances)
+    for (std::size_t i = 0; i < kDistanceBins; ++i)
+      line += s && i < s->by_distance.size() ? percent(s->by_distance[i]) : text("%7s", "-");
+  line += text("%10.0f%9.1f", r.tokens_per_second, mebibytes(r));
+  return line + "\n";
+}
+
+bool has_distances(const RaceTask& task) { return task.name != "copy"; }
+
+void add(Json& json, const RaceScore& score) {
+  json["loss"] = score.loss;
+  json["right"] = score.right;
+  if (score.by_distance.empty()) return;
+  Json bins = Json::object();
+  for (std::size_t i = 0; i < kDistanceBins; ++i) bins[distance_name(i)] = score.by_distance[i];
+  json["right_by_distance"] = bins;
+}
+
+// Means over the last `window` steps, a point each window / 5.
+Series smooth(const RaceResult& r, Series::Style style) {
+  Series line{r.label, {}, style};
+  const std::size_t n = r.losses.size(), window = std::max<std::size_t>(1, n / 30),
+                    stride = std::max<std::size_t>(1, window / 5);
+  for (std::size_t end = window; end <= n; end += stride) {
+    double sum = 0;
+    for (std::size_t i = end - window; i < end; ++i) sum += r.losses[i];
+    line.points.emplace_back(static_cast<double>(end), sum / static_cast<double>(window));
+  }
+  return line;
+}
+
+// Colours come round after seven lines; dashes tell those of the second round, thin lines those of the third.
+Series::Style style(std::size_t i) { return i < 7 ? Series::line : i < 14 ? Series::dashed : Series::thin_line; }
+
+std::filesystem::path named(const std::filesystem::path& file, const std::string& what) {
+  std::filesystem::path name = file;
+  return name.replace_filename(file.stem().string() + "-" + what + file.extension().string());
+}
+
+void plot_losses(const std::filesystem::path& file, const RaceTask& task, const std::vector<const RaceResult*>& order) {
+  std::vector<Series> lines;
+  for (const RaceResult* r : order) lines.push_back(smooth(*r, style(lines.size())));
+  if (task.floor)
+    lines.push_back(
+        {"floor", {{1, *task.floor}, {static_cast<double>(order[0]->asked_steps), *task.floor}}, Series::dashed});
+  plot_lines(file, {task.name + ": " + task.about, "step", "training loss, nats"}, lines,
+             {.log_y = true, .names_outside = true});
+}
+
+void plot_costs(const std::filesystem::path& file, const RaceTask& task, const std::vector<const RaceResult*>& order) {
+  std::vector<std::string> names;
+  Bars speed{"thousand tokens a second", {}}, memory{"peak memory of a step, MiB", {}}, right{"right, %", {}, 100};
+  for (const RaceResult* r : order) {
+    names.push_back(r->label);
+    speed.values.push_back(r->tokens_per_second / 1000);
+    memory.values.push_back(mebibytes(*r));
+    const RaceScore* s = last_score(*r);
+    right.values.push_back(s && std::isfinite(s->right) ? 100 * s->right : 0);
+  }
+  plot_bars(file, task.name + ": " + task.about, names, {right, speed, memory});
+}
+
+// The answers by distance of those that were scored; nothing else can be drawn.
+std::vector<Series> distance_lines(const std::vector<const RaceResult*>& order) {
+  std::vector<Series> lines;
+  for (const RaceResult* r : order) {
+    const RaceScore* s = last_score(*r);
+    if (s == nullptr) continue;
+    Series line{r->label, {}, style(lines.size())};
+    for (std::size_t i = 0; i < s->by_distance.size(); ++i)
+      if (std::isfinite(s->by_distance[i])) line.points.emplace_back(distance_centre(i), 100 * s->by_distance[i]);
+    if (!line.points.empty()) lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+// Linformer's answers against its rows, the others as levels beside it.
+std::vector<Series> row_lines(const std::vector<const RaceResult*>& order) {
+  std::vector<Series> lines = {{"linformer", {}}};
+  double least = 1e300, most = 0;
+  for (const RaceResult* r : order) {
+    if (r->mechanism != "linformer" || last_score(*r) == nullptr) continue;
+    const double rows = std::stod(r->label.substr(r->label.find(' ')));
+    lines[0].points.emplace_back(rows, 100 * last_score(*r)->right);
+    least = std::min(least, rows);
+    most = std::max(most, rows);
+  }
+  if (lines[0].points.empty()) return {};
+  std::sort(lines[0].points.begin(), lines[0].points.end());
+  for (const RaceResult* r : order)
+    if (r->mechanism != "linformer" && last_score(*r) != nullptr) {
+      const double level = 100 * last_score(*r)->right;
+      lines.push_back({r->label, {{least, level}, {most, level}}, Series::dashed});
+    }
+  return lines;
+}
+
+}  // namespace
+
+std::string race_table(const RaceTask& task, const std::vector<RaceResult>& results) {
+  const bool distances = has_distances(task);
+  std::string table = task.name + ": " + task.about + "\n" + header(task, distances);
+  for (const RaceResult* r : ranked(results)) table += row(task, *r, distances);
+  for (const RaceResult& r : results)
+    if (r.stopped)
+      table += text("%s: stopped after %zu of %lld steps, where the training loss was %.4f\n", r.label.c_str(),
+                    r.losses.size(), static_cast<long long>(r.asked_steps), r.losses.empty() ? NAN : r.losses.back());
+  if (task.floor)
+    table += text("no model's loss is below the floor of %.4f; \"above\" tells by how much it is\n", *task.floor);
+  return table;
+}
+
+std::string race_json(const RaceResult& r, const RacePoint& point) {
+  Json json = {{"kind", "evaluation"},     {"task", r.task},     {"run", r.label},
+               {"mechanism", r.mechanism}, {"step", point.step}, {"training_loss", point.training_loss}};
+  add(json, point.score);
+  return json.dump();
+}
+
+std::string race_json(const RaceTask& task, const RaceResult& r) {
+  Json json = {{"kind", "run"},
+               {"task", r.task},
+               {"run", r.label},
+               {"mechanism", r.mechanism},
+               {"steps", r.losses.size()},
+               {"asked_steps", r.asked_steps},
+               {"parameters", r.parameters}};
+  if (!r.points.empty()) {
+    json["training_loss"] = r.points.back().training_loss;
+    add(json, r.points.back().score);
+  }
+  if (task.floor) json["floor"] = *task.floor;
+  json["step_seconds"] = r.step_seconds;
+  json["tokens_per_second"] = r.tokens_per_second;
+  json["peak_bytes"] = r.peak_bytes;
+  json["seconds"] = r.seconds;
+  if (!r.error.empty()) json["error"] = r.error;
+  if (r.stopped) json["stopped"] = true;
+  return json.dump();
+}
+
+std::vector<std::filesystem::path> race_pictures(const std::filesystem::path& file, const RaceTask& task,
+                                                 const std::vector<RaceResult>& results) {
+  std::vector<const RaceResult*> order;
+  for (const RaceResult* r : ranked(results))
+    if (r->error.empty() && !r->losses.empty()) order.push_back(r);
+  if (order.empty()) return {};
+  std::vector<std::filesystem::path> files = {named(file, task.name + "-loss"), named(file, task.name + "-cost")};
+  plot_losses(files[0], task, order);
+  plot_costs(files[1], task, order);
+  if (const std::vector<Series> lines = distance_lines(order); !lines.empty()) {
+    files.push_back(named(file, task.name + "-distance"));
+    plot_lines(files.back(),
+               {task.name + ": answers that are right", "characters from the fact to the answer", "right, %"}, lines,
+               {.percent = true, .names_outside = true});
+  }
+  if (const std::vector<Series> lines = row_lines(order); !lines.empty()) {
+    files.push_back(named(file, task.name + "-rows"));
+    plot_lines(files.back(), {"Linformer: answers that are right", "rows of projected keys, m", "right, %"}, lines,
+               {.log_x = true, .percent = true, .names_outside = true});
+  }
+  return files;
+}
+
+}  // namespace heed::examples

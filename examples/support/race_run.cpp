@@ -1,0 +1,132 @@
+#include "examples/support/race_run.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <heed/autograd/tape.hpp>
+#include <heed/core/pool.hpp>
+#include <heed/optim/adam.hpp>
+#include <heed/optim/schedule.hpp>
+
+namespace heed::examples {
+namespace {
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+Schedule schedule_of(Index steps, double lr) {
+  return Schedule("cosine", {.lr = lr, .min_lr = lr / 10, .warmup = std::min<Index>(100, steps / 10), .steps = steps});
+}
+
+// A model under training.
+class Trainee {
+ public:
+  Trainee(const RaceEntry& entry, std::uint64_t seed, Index steps)
+      : model_(entry.model, seed, mechanism_by_name(entry.mechanism, entry.options)),
+        optimizer_(decay_groups(model_, 0.1), {.betas = {0.9, 0.99}}),
+        schedule_(schedule_of(steps, entry.task->lr)),
+        training_(entry.task->training),
+        seed_(seed) {}
+
+  double step(Index s) {  // its loss
+    const Batch batch = training_.batch(seed_, static_cast<std::uint64_t>(s));
+    optimizer_.zero_grad();
+    Tape tape;
+    const Tensor loss = model_.loss(batch);
+    tape.backward(loss);
+    optimizer_.set_lr(schedule_(s));
+    optimizer_.clipped_step(1);
+    return loss.item();
+  }
+  RaceModel& model() { return model_; }
+
+ private:
+  RaceModel model_;
+  AdamW optimizer_;
+  Schedule schedule_;
+  Dataset training_;
+  std::uint64_t seed_;
+};
+
+// Whether an evaluation follows after `done` of `steps`, `points` of them evenly spread.
+bool is_point(Index done, Index steps, Index points) {
+  return done == steps || done * points / steps != (done - 1) * points / steps;
+}
+
+void score(RaceResult& r, const RaceEntry& entry, Trainee& trainee, const RaceRunOptions& o) {
+  const auto done = static_cast<Index>(r.losses.size());
+  r.peak_bytes = std::max(r.peak_bytes, memory_use().peak);
+  const Index since = r.points.empty() ? 0 : r.points.back().step;
+  RacePoint point{done, 0, {}};
+  for (Index i = since; i < done; ++i)
+    point.training_loss += r.losses[static_cast<std::size_t>(i)] / static_cast<double>(done - since);
+  // In between, a few batches show the way; at the end all count.
+  const Index most = done < o.steps ? std::min<Index>(4, o.steps) : o.steps;
+  point.score = entry.task->score(trainee.model(), most);
+  r.points.push_back(point);
+  if (o.scored) o.scored(r, point);
+  reset_peak_memory();  // an evaluation's memory is not training's
+}
+
+void train(RaceResult& r, const RaceEntry& entry, const RaceRunOptions& o) {
+  release_cached_memory();
+  reset_peak_memory();
+  Trainee trainee(entry, o.seed, o.steps);
+  r.parameters = 0;
+  for (const NamedParameter& p : named_parameters(trainee.model())) r.parameters += p.parameter->numel();
+  std::vector<double> seconds;
+  for (Index s = 0; s < o.steps; ++s) {
+    if (o.stop && o.stop()) {
+      r.stopped = true;
+      break;
+    }
+    const double begin = now();
+    r.losses.push_back(trainee.step(s));
+    seconds.push_back(now() - begin);
+    require(std::isfinite(r.losses.back()), "the loss of step ", s + 1, " is ", r.losses.back(), "; it must be finite");
+    if (s % 16 == 0 || s + 1 == o.steps || is_point(s + 1, o.steps, o.points)) {
+      r.step_seconds = median(seconds);
+      r.tokens_per_second = static_cast<double>(entry.task->tokens) / r.step_seconds;
+    }
+    if (o.stepped) o.stepped(r);
+    if (is_point(s + 1, o.steps, o.points)) score(r, entry, trainee, o);
+  }
+  r.peak_bytes = std::max(r.peak_bytes, memory_use().peak);
+}
+
+}  // namespace
+
+RaceResult run_entry(const RaceEntry& entry, const RaceRunOptions& o) {
+  RaceResult r;
+  r.task = entry.task->name;
+  r.label = entry.label;
+  r.mechanism = entry.mechanism;
+  r.asked_steps = o.steps;
+  const double begin = now();
+  try {
+    train(r, entry, o);
+  } catch (const std::exception& e) {
+    r.error = e.what();
+  }
+  r.seconds = now() - begin;
+  return r;
+}
+
+double measure_step(const RaceEntry& entry, std::uint64_t seed) {
+  Trainee trainee(entry, seed, 3);
+  double least = 1e300;
+  for (Index s = 0; s < 3; ++s) {
+    const double begin = now();
+    trainee.step(s);
+    if (s > 0) least = std::min(least, now() - begin);
+  }
+  return least;
+}
+
+}  // namespace heed::examples

@@ -1,0 +1,51 @@
+// What the race trains: tasks with their data, and for each the models that compete.
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "examples/support/race_model.hpp"
+
+namespace heed::examples {
+
+// How well a model does on what is held out.
+struct RaceScore {
+  double loss = 0;                       // nats a target that counts
+  double right = 0;                      // share of right symbols (copy) or of right answers
+  std::vector<double> by_distance = {};  // share of right answers, by kDistances; empty for copy
+};
+
+struct RaceTask {
+  std::string name, about;
+  Index steps = 0;
+  double lr = 1e-3;  // the highest
+  RaceModelOptions model;
+  Index tokens = 0;  // a step
+  Dataset training;
+  std::function<RaceScore(const RaceModel&, Index batches)> score;  // on so many batches at most; 0: all
+  std::optional<double> floor = {};                                 // no model's loss is below
+};
+
+// One model of one task.
+struct RaceEntry {
+  std::shared_ptr<const RaceTask> task;
+  std::string label, mechanism;
+  RaceModelOptions model;
+  MechanismOptions options = {};
+};
+
+// copy: a sequence and the same again, for causal mechanisms. Accuracy of the second half.
+// stories: a language model, for causal mechanisms. Accuracy of the answers to the stories' questions.
+// rank: the same for softmax, and for linear attention whose heads have 1 and 4 times the size: queries and keys alone,
+//   or all. (The low-rank bottleneck: features of d numbers give attention matrices of rank d at most.)
+// linformer: encoders that fill in the stories' masked answers; Linformer with m = 8, 16, 32, 64 rows of keys.
+const std::vector<std::string>& race_task_names();
+
+// The entries of a task, in order; `mechanisms` are those of copy and stories. Data and models are functions of the
+// seed. Throws Error for an unknown name.
+std::vector<RaceEntry> race_entries(const std::string& task, const std::vector<std::string>& mechanisms,
+                                    std::uint64_t seed);
+
+}  // namespace heed::examples

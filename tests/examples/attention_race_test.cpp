@@ -1,0 +1,244 @@
+// attention_race as a person runs it, with a few steps, and its parts: data, answers, rows of results.
+#include <cmath>
+#include <sstream>
+
+#include "examples/support/race.hpp"
+#include "examples/support/race_questions.hpp"
+#include "examples/support/race_report.hpp"
+#include "tests/examples/programs.hpp"
+
+using namespace heed;
+using namespace heed::examples;
+using nlohmann::json;
+using test::contains;
+using test::log_of;
+using test::program;
+using test::Ran;
+
+namespace {
+
+std::string race(const std::string& flags) { return program("attention_race") + " " + flags; }
+
+// What must not depend on the clock.
+std::vector<json> without_clocks(std::vector<json> log) {
+  for (json& entry : log)
+    for (const char* key : {"step_seconds", "tokens_per_second", "seconds", "peak_bytes"}) entry.erase(key);
+  return log;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+RaceModelOptions small(Index vocabulary) {
+  return {.vocabulary = vocabulary,
+          .context = 16,
+          .layers = 1,
+          .heads = 2,
+          .width = 8,
+          .hidden = 8,
+          .qk_size = 4,
+          .v_size = 4};
+}
+
+struct Numbers {  // batches to learn: the next token is the token itself
+  Batch batch(std::uint64_t, std::uint64_t step) const {
+    const Tensor x = Rng(1, step).integers({2, 16}, 0, 5);
+    return {x, x, 32};
+  }
+};
+
+std::shared_ptr<RaceTask> small_task() {
+  return std::make_shared<RaceTask>(RaceTask{.name = "copy",
+                                             .about = "small",
+                                             .steps = 4,
+                                             .model = small(5),
+                                             .tokens = 32,
+                                             .training = Numbers(),
+                                             .score = [](const RaceModel& model, Index batches) {
+                                               const Batch b = Numbers().batch(0, 99);
+                                               return RaceScore{model.loss(b).item(), static_cast<double>(batches), {}};
+                                             }});
+}
+
+RaceEntry small_entry(const std::string& mechanism, Index context = 16) {
+  RaceEntry e{small_task(), mechanism, mechanism, small(5), {}};
+  e.options = {.heads = 2, .head_size = 4, .context = context};
+  return e;
+}
+
+}  // namespace
+
+TEST_CASE("attention_race: all tasks leave tables, a log and pictures, with the same losses at 1 and 2 threads") {
+  const TemporaryFolder folder;
+  const auto file = [&](const char* name) { return test::quoted((folder.path / name).string()); };
+  const std::string flags = "--mechanisms softmax,linear --steps 2 --seed 3 ";
+  const Ran ran = test::run("exec " + race(flags + "--threads 2 --plot " + file("race.svg") + " --log " + file("a")));
+  INFO(ran.output);
+  REQUIRE(ran.exit_code == 0);
+  REQUIRE(test::run("exec " + race(flags + "--threads 1 --log " + file("b"))).exit_code == 0);
+  const std::vector<json> log = log_of((folder.path / "a").string());
+  CHECK(without_clocks(log) == without_clocks(log_of((folder.path / "b").string())));
+
+  std::vector<std::string> runs;
+  for (const json& entry : log) {
+    CHECK(entry.at("training_loss").is_number());
+    CHECK(entry.at("loss").is_number());
+    if (entry.at("kind") == "evaluation") continue;
+    runs.push_back(entry.at("task").get<std::string>() + ": " + entry.at("run").get<std::string>());
+    CHECK(entry.at("steps") == 2);
+    for (const char* key : {"parameters", "step_seconds", "tokens_per_second", "peak_bytes"}) CHECK(entry.at(key) > 0);
+    CHECK(entry.contains("right_by_distance") == (entry.at("task") != "copy"));
+    CHECK(entry.contains("floor") == (entry.at("task") == "stories" || entry.at("task") == "rank"));
+  }
+  CHECK(runs == std::vector<std::string>{"copy: softmax", "copy: linear", "stories: softmax", "stories: linear",
+                                         "rank: softmax", "rank: linear", "rank: linear, 4x q k",
+                                         "rank: linear, 4x all", "linformer: softmax", "linformer: efficient",
+                                         "linformer: linformer 8", "linformer: linformer 16", "linformer: linformer 32",
+                                         "linformer: linformer 64"});
+  for (const char* column : {"loss", "above", "right", "0-29", "70+", "tokens/s", "MiB"})
+    CHECK(contains(ran.output, column));
+  for (const std::string& line : lines_of(ran.output)) CHECK((line.size() <= 100 || contains(line, "picture: ")));
+  for (const char* name : {"copy-loss", "copy-cost", "stories-loss", "stories-cost", "stories-distance", "rank-loss",
+                           "rank-distance", "linformer-loss", "linformer-rows"}) {
+    INFO(name);
+    CHECK(contains(test::bytes_of((folder.path / ("race-" + std::string(name) + ".svg")).string()), "</svg>"));
+  }
+}
+
+TEST_CASE("attention_race: wrong flags say what is right and exit 2") {
+  const auto refused = [](const std::string& flags, const std::string& sentence) {
+    const Ran ran = test::run("exec " + race(flags));
+    INFO(flags << ": " << ran.output);
+    CHECK(ran.exit_code == 2);
+    CHECK(contains(ran.output, sentence));
+    CHECK(lines_of(ran.output).size() == 1);
+  };
+  refused("--mechanisms softmax,sotfmax", "it is 'sotfmax'; it must be softmax, linear, ");
+  refused("--mechanisms linformer", "it is 'linformer'; it must be");
+  refused("--tasks copies", "it is 'copies'; it must be copy, stories, rank or linformer");
+  refused("--steps 0", "a whole number, 1 or more");
+  refused("--stepps 1", "the nearest is --steps");
+  const Ran plot = test::run("exec " + race("--plot race.gif"));
+  CHECK(plot.exit_code == 1);
+  CHECK(contains(plot.output, "it must end with .svg or .png"));
+  const Ran log = test::run("exec " + race("--log /no/such/folder/log"));
+  CHECK(log.exit_code == 1);
+  CHECK(contains(log.output, "/no/such/folder"));
+}
+
+TEST_CASE("attention_race: Ctrl-C ends with the table so far and 130") {
+  const TemporaryFolder folder;
+  const std::string out = test::quoted((folder.path / "out").string());
+  // More steps than it can do; interrupted in the middle of the first run.
+  const Ran ran =
+      test::run(race("--mechanisms softmax,linear --tasks copy --steps 100000 > " + out) + " 2>&1 & pid=$!; for i in " +
+                "$(seq 600); do grep -q 'step 1/' " + out + " && break; sleep 0.1; done; kill -INT $pid; wait $pid; " +
+                "code=$?; cat " + out + "; exit $code");
+  INFO(ran.output);
+  CHECK(ran.exit_code == 130);
+  CHECK(contains(ran.output, "copy: 63 of 10 symbols"));
+  CHECK(contains(ran.output, "softmax: stopped after "));
+  CHECK(contains(ran.output, "; in all about "));  // the plan
+  CHECK(!contains(ran.output, "2/2 copy"));
+}
+
+TEST_CASE("attention_race: a run that fails is told in its row, behind the others, and the exit code is 1") {
+  const RaceRunOptions options{.steps = 4, .points = 2};
+  // luong-location has weights for 8 positions, and the rows have 16.
+  const RaceResult good = run_entry(small_entry("softmax"), options),
+                   bad = run_entry(small_entry("luong-location", 8), options);
+  CHECK(good.error.empty());
+  CHECK(good.losses.size() == 4);
+  REQUIRE(good.points.size() == 2);
+  CHECK(good.points[0].step == 2);
+  CHECK(good.points[1].step == 4);
+  CHECK(good.points[1].training_loss == doctest::Approx((good.losses[2] + good.losses[3]) / 2).epsilon(1e-12));
+  CHECK(good.points[1].score.right == 4);  // no more batches than steps
+  CHECK(contains(bad.error, "8"));
+  CHECK(bad.losses.empty());
+  const std::vector<std::string> lines = lines_of(race_table(*small_task(), {bad, good}));
+  REQUIRE(lines.size() == 4);
+  CHECK(contains(lines[2], "softmax"));
+  CHECK(contains(lines[3], "luong-location    failed: "));
+  CHECK(json::parse(race_json(*small_task(), bad)).at("error") == bad.error);
+  CHECK(race_pictures("none.svg", *small_task(), {bad}).empty());
+  const TemporaryFolder folder;
+  RaceSettings settings;
+  settings.steps = 2;
+  settings.log = (folder.path / "log").string();
+  CHECK(examples::race(settings, {small_entry("luong-location", 8), small_entry("linear")}) == 1);
+  CHECK(log_of(settings.log).size() == 4);  // the run that failed, two evaluations, the other run
+  CHECK(examples::race(settings, {small_entry("linear")}) == 0);
+}
+
+TEST_CASE("attention_race: models of a seed begin with the same weights in all that they share") {
+  const auto model = [](const std::string& name, std::uint64_t seed) {
+    return RaceModel(small(5), seed, mechanism_by_name(name, {.heads = 2, .head_size = 4, .context = 16}));
+  };
+  RaceModel a = model("softmax", 7), b = model("luong-general", 7), c = model("softmax", 8);
+  const std::vector<NamedParameter> x = named_parameters(a), y = named_parameters(b), z = named_parameters(c);
+  std::size_t shared = 0, differ = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    for (const NamedParameter& p : y) {
+      if (p.name != x[i].name) continue;
+      ++shared;
+      CHECK(p.parameter->to_vector<float>() == x[i].parameter->to_vector<float>());
+    }
+    differ += x[i].parameter->to_vector<float>() != z[i].parameter->to_vector<float>() ? 1 : 0;
+  }
+  CHECK(shared == x.size());
+  CHECK(y.size() > x.size());
+  CHECK(differ == 6);  // embedding, positions and four matrices; biases and norms are 0 and 1
+}
+
+TEST_CASE("attention_race: where answers stand, which are right, and what is masked") {
+  const Stories stories;
+  const Tokenizer tokenizer = make_tokenizer("char", "\n" + stories.text(0, 100000));
+  const StoryRows rows = story_rows(stories, tokenizer, 5, 100, 20);
+  REQUIRE(rows.tokens.shape() == Shape{20, static_cast<Index>(kLongestStory)});
+  REQUIRE(!rows.answers.empty());
+  const auto part = [&](const Tensor& tokens, const AskedAnswer& a) {
+    std::vector<std::int32_t> ids = tokens[a.row].slice(0, a.begin, a.end).to_vector<std::int32_t>();
+    return tokenizer.decode(ids);
+  };
+  Index asked = 0;
+  for (Index r = 0; r < 20; ++r) {
+    const Story story = stories.story(5, 100 + static_cast<std::uint64_t>(r));
+    for (const StoryQuestion& q : story.questions) {
+      const AskedAnswer& a = rows.answers[static_cast<std::size_t>(asked++)];
+      CHECK(a.row == r);
+      CHECK(part(rows.tokens, a) == story.text.substr(q.answer, q.answer_end - q.answer));
+      CHECK(a.distance == static_cast<Index>(q.distance()));
+    }
+  }
+  CHECK(asked == static_cast<Index>(rows.answers.size()));
+
+  AnswerCount all, but_one;
+  all.add(rows, rows.tokens);
+  Tensor wrong = rows.tokens.clone();
+  const AskedAnswer& last = rows.answers.back();
+  wrong.ptr<std::int32_t>()[last.row * wrong.dim(1) + last.end - 1] += 1;  // the last character of one answer
+  but_one.add(rows, wrong);
+  CHECK(all.share() == 1);
+  CHECK(but_one.share() == doctest::Approx(1 - 1 / static_cast<double>(asked)).epsilon(1e-12));
+  CHECK(distance_name(1) == "30-39");
+
+  const Batch b = masked_answers(rows, 999);
+  Index masked = 0;
+  for (const AskedAnswer& a : rows.answers) {
+    for (Index i = a.begin; i < a.end; ++i) {
+      CHECK(b.inputs.at({a.row, i}) == 999);
+      CHECK(b.targets.at({a.row, i}) == rows.tokens.at({a.row, i}));
+      ++masked;
+    }
+    CHECK(b.targets.at({a.row, a.begin - 1}) == kIgnoreIndex);
+    CHECK(b.inputs.at({a.row, a.begin - 1}) != 999);
+  }
+  CHECK(b.counted == masked);
+  const std::vector<std::int32_t> targets = b.targets.to_vector<std::int32_t>();
+  CHECK(std::count_if(targets.begin(), targets.end(), [](std::int32_t t) { return t != kIgnoreIndex; }) == masked);
+}
