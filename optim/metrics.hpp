@@ -11,7 +11,7 @@ using Metrics = std::map<std::string, double>;
 
 // The share of targets, int32 [...] or kIgnoreIndex, that are the first greatest of their logits [..., C]; NaN where
 // none counts. Throws Error for other shapes.
-double accuracy(const Tensor& logits, const Tensor& targets);
+double classification_accuracy(const Tensor& logits, const Tensor& targets);
 
 // "loss", the mean cross-entropy, and "accuracy".
 Metrics classification_metrics(const Tensor& logits, const Tensor& targets);

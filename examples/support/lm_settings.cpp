@@ -99,7 +99,7 @@ LmFlags::LmFlags()
   add_choice("feature-map", s.feature_map, "Of linear attention [elu]", {"elu", "relu", "exp", "softplus", "poly2"});
   add_choice("norm", s.norm, "Normalisation [layer]", names(kNorms));
   add_choice("activation", s.activation, "Of the feed-forward part [gelu; gelu-tanh in gpt2]", names(kActivations));
-  add_choice("positions", s.positions, "How a token's place is told [learned]", names(kPositions));
+  add_choice("positions", s.positions, "How a token's place is told [learned; rope with mlm]", names(kPositions));
   add("bias", s.bias, "Biases in the linear layers [false; true in gpt2]")
       ->type_name("true|false")
       ->check(one_of({"true", "false"}));
@@ -180,6 +180,8 @@ LmSettings LmFlags::resolve(const std::string* stored_text) const {
     }
     flags[name].get_to(value);
   });
+  // Whoever fills places in reads their neighbours: distances tell it more than places do.
+  if (!stored && s.model == "mlm" && !is_given("positions")) s.positions = "rope";
   if (!stored && is_given("lr") && !is_given("min-lr")) s.min_lr = s.lr / 10;
   if (!stored && !is_given("warmup")) s.warmup = std::min(s.warmup, s.steps / 10);
   for (const std::string& path : s.data)

@@ -94,7 +94,7 @@ TEST_CASE("ListOps: examples have the value that a naive reading of their text h
   CHECK(texts.size() > n * 99 / 100);
 }
 
-TEST_CASE("ListOps: examples and batches are a pure function of seed and place; held-out ones are others") {
+TEST_CASE("ListOps: examples and batches are a pure function of seed and place, and held-out ones are others") {
   const ListOps lists({.least = 8, .most = 40});
   CHECK(lists.example(1, 5).tokens == lists.example(1, 5).tokens);
   CHECK(lists.example(1, 5).tokens != lists.example(1, 6).tokens);

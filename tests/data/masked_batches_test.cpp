@@ -26,7 +26,8 @@ LanguageModelBatches windows(Index rows = 40, Index length = 100) {
 
 }  // namespace
 
-TEST_CASE("masks: 15 % are chosen; of these 80 % are hidden, 10 % random, 10 % as they were; nothing else changes") {
+TEST_CASE(
+    "masks: 15 % are chosen, and of these 80 % are hidden, 10 % random, 10 % as they were, and nothing else changes") {
   const LanguageModelBatches texts = windows();
   const MaskedBatches data(texts, {.vocabulary = 50, .mask = kMask});
   double chosen = 0, masked = 0, other = 0, same = 0;

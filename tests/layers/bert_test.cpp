@@ -51,7 +51,7 @@ TEST_CASE("BERT: its loss is the cross-entropy of the targets that count, with t
   gradcheck([&] { return model.loss(x, y, lengths); }, named_parameters(model), {.most_elements = 25});
 }
 
-TEST_CASE("BERT: every position sees all others, with every mechanism of encoders; a GPT's sees those before it") {
+TEST_CASE("BERT: every position sees all others, with every mechanism of encoders, and a GPT's sees those before it") {
   for (const std::string& name : mechanism_names(false)) {
     CAPTURE(name);
     if (name == "lsh" || name == "top-k" || name == "window" || name == "strided" || name == "fixed") continue;  // few

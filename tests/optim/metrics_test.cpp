@@ -51,12 +51,12 @@ std::string bytes_of(const std::filesystem::path& file) {
 
 TEST_CASE("accuracy is the share of counted targets whose logit is the first greatest") {
   const Tensor logits = Tensor::from({3, 1, 2, 0, 5, 5, 1, 2, 3, 9, 0, 0}, {4, 3});
-  CHECK(accuracy(logits, Tensor::from<std::int32_t>({0, 1, 2, 1})) == 0.75);
-  CHECK(accuracy(logits, Tensor::from<std::int32_t>({0, 2, -100, -100})) == 0.5);
-  CHECK(std::isnan(accuracy(logits, Tensor::from<std::int32_t>({-100, -100, -100, -100}))));
-  CHECK(accuracy(logits.view({2, 2, 3}), Tensor::from<std::int32_t>({0, 1, 2, 0}, {2, 2})) == 1);
-  CHECK(test::contains(test::error_of([&] { accuracy(logits, Tensor::zeros({3}, DType::int32)); }),
-                       "accuracy: logits are [4, 3] float32 and targets [3] int32"));
+  CHECK(classification_accuracy(logits, Tensor::from<std::int32_t>({0, 1, 2, 1})) == 0.75);
+  CHECK(classification_accuracy(logits, Tensor::from<std::int32_t>({0, 2, -100, -100})) == 0.5);
+  CHECK(std::isnan(classification_accuracy(logits, Tensor::from<std::int32_t>({-100, -100, -100, -100}))));
+  CHECK(classification_accuracy(logits.view({2, 2, 3}), Tensor::from<std::int32_t>({0, 1, 2, 0}, {2, 2})) == 1);
+  CHECK(test::contains(test::error_of([&] { classification_accuracy(logits, Tensor::zeros({3}, DType::int32)); }),
+                       "classification_accuracy: logits are [4, 3] float32 and targets [3] int32"));
   const Metrics m = classification_metrics(logits, Tensor::from<std::int32_t>({0, 1, 2, 1}));
   CHECK(m.size() == 2);
   CHECK(m.at("accuracy") == 0.75);
