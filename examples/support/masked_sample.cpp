@@ -13,15 +13,16 @@ const std::string kMask = "[MASK]";
 
 // One token alone.
 std::string alone(const Tokenizer& tokenizer, std::int32_t id) {
-  if (id >= tokenizer.vocabulary_size()) return kMask;
   StreamDecoder decoder(tokenizer);
   return decoder.next(id) + decoder.finish();
 }
 
-std::vector<std::int32_t> likeliest(const BERT& model, const std::vector<std::int32_t>& tokens) {
+// Of all tokens but the mask, which is the last one.
+std::vector<std::int32_t> likeliest(const BERT& model, const std::vector<std::int32_t>& tokens, std::int32_t mask) {
   const NoTape no_tape;
   const Evaluation evaluation;
-  return argmax(model(Tensor::from(tokens, {1, static_cast<Index>(tokens.size())})), -1).to_vector<std::int32_t>();
+  const Tensor logits = model(Tensor::from(tokens, {1, static_cast<Index>(tokens.size())}));
+  return argmax(logits.slice(2, 0, mask), -1).to_vector<std::int32_t>();
 }
 
 // The tokens as text. Where one is hidden, `fill` stands in for it, written as show(position, its text).
@@ -32,7 +33,7 @@ std::string with_places(const Tokenizer& tokenizer, const std::vector<std::int32
   std::string text;
   for (std::size_t t = 0; t < tokens.size(); ++t) {
     const std::int32_t id = tokens[t] == mask ? fill[t] : tokens[t];
-    const std::string piece = id == mask ? kMask : decoder.next(id);  // a model may even say the mask
+    const std::string piece = decoder.next(id);
     if (tokens[t] != mask)
       text += piece;
     else
@@ -64,7 +65,7 @@ std::vector<std::int32_t> masked_tokens(const Tokenizer& tokenizer, const std::s
 
 std::string filled_in(const BERT& model, const Tokenizer& tokenizer, const std::vector<std::int32_t>& tokens,
                       const std::vector<std::int32_t>& truth, std::int32_t mask, bool colours) {
-  const std::vector<std::int32_t> said = likeliest(model, tokens);
+  const std::vector<std::int32_t> said = likeliest(model, tokens, mask);
   const auto painted = [&](const std::string& text, const char* colour) {
     return colours ? std::string("\x1b[") + colour + "m" + text + "\x1b[0m" : text;
   };

@@ -55,7 +55,7 @@ TEST_CASE("classify: every mechanism of encoders trains, or says why not") {
       CHECK(ran.exit_code == 0);
     trained += ran.exit_code == 0 ? 1 : 0;
   }
-  CHECK(trained >= 12);
+  CHECK(trained == static_cast<int>(mechanism_names(false).size()));  // all take padding
 }
 
 TEST_CASE("classify: stopped and resumed, and at any number of threads, the same bits") {

@@ -1,5 +1,6 @@
 // train_lm --model mlm as a person runs it.
 #include <heed/data/checkpoint.hpp>
+#include <heed/data/tokenizer.hpp>
 #include <heed/layers/attention/by_name.hpp>
 #include <nlohmann/json.hpp>
 

@@ -27,18 +27,24 @@ struct HeldOut {
   Batch batch(Index i) const { return Blobs{.rows = 10 + 20 * i}.batch(99, static_cast<std::uint64_t>(i)); }
 };
 
+struct Classifier {
+  Linear layer;
+
+  Tensor operator()(In x) const { return layer(x); }
+  Tensor loss(In x, In y) const { return cross_entropy(layer(x), y); }
+  void members(auto&& visit) { visit("layer", layer); }
+};
+
 struct Setting {
   Rng rng{3};
-  Linear model{2, 2, rng};
+  Classifier model{Linear(2, 2, rng)};
   AdamW optimizer{named_parameters(model), {.lr = 3e-2}};
   Schedule schedule{"constant", {.lr = 3e-2}};
 
   RunResult go(const RunOptions& options, bool metrics = true) {
     std::function<Metrics(const Batch&)> measure;
     if (metrics) measure = [this](const Batch& b) { return classification_metrics(model(b.inputs), b.targets); };
-    return run(
-        model, optimizer, schedule, Blobs{}, HeldOut{}, options,
-        [this](const Batch& b) { return cross_entropy(model(b.inputs), b.targets); }, measure);
+    return run(model, optimizer, schedule, Blobs{}, HeldOut{}, options, {}, measure);
   }
 };
 
