@@ -179,6 +179,7 @@ int train(const Flags& flags) {
 
 void add_flags(CLI::App& app, Flags& flags) {
   Settings& s = flags.settings;
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   const auto counted = [&](const char* name, Index& value, const std::string& text, Index least) {
     app.add_option(name, value, text + " [" + std::to_string(value) + "]")->type_name("N")->check(whole(least));
   };
