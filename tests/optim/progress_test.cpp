@@ -44,7 +44,7 @@ TEST_CASE("progress: what else an evaluation told stands behind its loss") {
       "step 2999/3000  loss 0.9000  validation 11.2500  accuracy 0.612  precision 1.000  123.5k tokens/s  58% of peak  "
       "2m05s left");
   s.validation_metrics.erase("precision");
-  CHECK(progress_line(s, true) == "2999/3000 loss 0.9000 val 11.2500 accuracy 0.612 123.5k tok/s 58% peak 2m05s left");
+  CHECK(progress_line(s, true) == "2999/3000 loss 0.9000 val 11.2500 accuracy 0.61 123.5k tok/s 58% peak 2m05s left");
   s.validation_loss = 0.91;
   CHECK(progress_line(s, true).size() < 80);
 }
