@@ -30,6 +30,8 @@
 #include <heed/data/batches.hpp>
 #include <heed/data/checkpoint.hpp>
 #include <heed/data/copy_task.hpp>
+#include <heed/data/listops.hpp>
+#include <heed/data/masked_batches.hpp>
 #include <heed/data/stories.hpp>
 #include <heed/data/text.hpp>
 #include <heed/data/tokenizer.hpp>
@@ -47,11 +49,13 @@
 #include <heed/layers/attention/sparse.hpp>
 #include <heed/layers/attention/taylor.hpp>
 #include <heed/layers/attention/top_k.hpp>
+#include <heed/layers/bert.hpp>
 #include <heed/layers/decoding.hpp>
 #include <heed/layers/gpt.hpp>
 #include <heed/layers/sequential.hpp>
 #include <heed/layers/transformer.hpp>
 #include <heed/optim/average.hpp>
+#include <heed/optim/metrics.hpp>
 #include <heed/optim/optimizers.hpp>
 #include <heed/optim/run_loop.hpp>
 #include <heed/optim/schedule.hpp>

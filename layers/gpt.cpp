@@ -16,7 +16,7 @@ static TransformerOptions block_options(const GPTOptions& o) {
           .norm_first = true,
           .bias = o.bias,
           .rope = o.positions == PositionKind::rope,
-          .causal = true};
+          .causal = o.causal};
 }
 
 GPT::GPT(const GPTOptions& o, Rng& rng, const MechanismFactory& mechanism)
@@ -52,21 +52,25 @@ Tensor GPT::embed(In x, Index offset) const {
   return drop(h);
 }
 
-Tensor GPT::operator()(In x) const {
+Tensor GPT::hidden(In x, const AttentionCall& call) const {
   Tensor h = embed(x, 0);
-  for (const TransformerBlock& block : blocks) h = block(In(h, x.where()));
-  return linear(norm(h), output_weight(), Tensor());
+  for (const TransformerBlock& block : blocks) h = block(In(h, x.where()), call);
+  return norm(h);
 }
 
-Tensor GPT::loss(In x, In y) const {
+Tensor GPT::operator()(In x, const AttentionCall& call) const {
+  return linear(hidden(x, call), output_weight(), Tensor());
+}
+
+Tensor GPT::loss(In x, In y, const AttentionCall& call) const {
   check(x.shape() == y.shape(), x.where(), "GPT: x is ", x.tensor(), " and y is ", y.tensor(),
         "; the shapes must be the same");
-  Tensor h = embed(x, 0);
-  for (const TransformerBlock& block : blocks) h = block(In(h, x.where()));
-  return linear_cross_entropy(norm(h), output_weight(), Tensor(), y);
+  return linear_cross_entropy(hidden(x, call), output_weight(), Tensor(), y);
 }
 
 Tensor GPT::decode(In x, std::vector<AttentionState>& states) const {
+  check(options_.causal, x.where(),
+        "GPT: this model is not causal: each position sees those behind it, so that text cannot go on from it");
   states.resize(blocks.size());
   const Index offset = states.empty() ? 0 : states.front().length();
   Tensor h = embed(x, offset);

@@ -19,8 +19,9 @@ struct GPTOptions {
   FeedForwardKind activation = FeedForwardKind::gelu;
   NormKind norm = NormKind::layer;
   PositionKind positions = PositionKind::learned;
-  bool bias = true;  // of the linear layers; norms keep theirs
-  bool tied = true;  // output weights are the embedding's
+  bool bias = true;    // of the linear layers; norms keep theirs
+  bool tied = true;    // output weights are the embedding's
+  bool causal = true;  // false: every position sees all, as BERT's (layers/bert.hpp); there is no decoding then
 };
 
 class GPT {
@@ -35,8 +36,11 @@ class GPT {
   // Weights normal(0, 0.02), those before a residual sum divided by sqrt(2 layers), as GPT-2's.
   GPT(const GPTOptions& options, Rng& rng, const MechanismFactory& mechanism = softmax_mechanism);
 
-  Tensor operator()(In x) const;  // int32 [B, T] -> logits [B, T, vocabulary]
-  Tensor loss(In x, In y) const;  // mean cross-entropy of targets y, int32 [B, T]; never holds all logits
+  // int32 [B, T] -> logits [B, T, vocabulary]. `call` says more of how to attend: key_lengths of padded rows.
+  Tensor operator()(In x, const AttentionCall& call = {}) const;
+  // Mean cross-entropy of targets y, int32 [B, T]; never holds all logits.
+  Tensor loss(In x, In y, const AttentionCall& call = {}) const;
+  Tensor hidden(In x, const AttentionCall& call = {}) const;  // what the output layer reads, [B, T, width]
 
   // Decoding: x, int32 [B, T], continues what the states have seen; logits of the last position [B, vocabulary].
   Tensor decode(In x, std::vector<AttentionState>& states) const;

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdio>
 #include <heed/core/dtype.hpp>
+#include <heed/optim/metrics.hpp>
 #include <optional>
 #include <string>
 
@@ -11,6 +12,7 @@ struct ProgressState {
   Index step = 0, steps = 0;
   double loss = 0;                             // of this step
   std::optional<double> validation_loss = {};  // the last one
+  Metrics validation_metrics = {};             // what else the last evaluation told
   std::optional<double> floor = {};            // what no model can go below
   double tokens_per_second = 0;
   double share_of_peak = 0;  // 0: not known

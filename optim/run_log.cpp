@@ -62,6 +62,7 @@ void RunLog::write(const LogEntry& e) {
   entry["grad_norm"] = number(e.grad_norm);
   entry["tokens_per_second"] = number(std::round(e.tokens_per_second));
   if (e.val_loss) entry["val_loss"] = number(*e.val_loss);
+  for (const auto& [name, value] : e.val_metrics) entry["val_" + name] = number(value);
   const std::string line = entry.dump() + "\n";
   std::size_t done = 0;
   while (done < line.size()) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <filesystem>
 #include <heed/core/dtype.hpp>
+#include <heed/optim/metrics.hpp>
 #include <optional>
 #include <string>
 
@@ -11,6 +12,7 @@ struct LogEntry {
   Index step;
   double loss, lr, grad_norm, tokens_per_second;
   std::optional<double> val_loss;
+  Metrics val_metrics;  // the others, written as val_NAME
 };
 
 class RunLog {

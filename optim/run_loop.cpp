@@ -12,6 +12,8 @@
 namespace heed {
 namespace {
 
+const std::string kMetrics = "history/metric.";
+
 constexpr std::uint64_t kDropoutStream = 1;  // of default_rng in training steps; its key is the run's seed
 
 volatile std::sig_atomic_t interrupted = 0;
@@ -89,6 +91,25 @@ Tensor to_tensor(const std::vector<double>& values) {
   return Tensor::from(values, {static_cast<Index>(values.size())});
 }
 
+// Metrics stand in history/metric.NAME, one number an evaluation; NaN where the evaluation had none of the name.
+void store_metrics(const RunHistory& history, Checkpoint& c) {
+  std::map<std::string, std::vector<double>> columns;
+  for (std::size_t i = 0; i < history.validation_metrics.size(); ++i)
+    for (const auto& [name, value] : history.validation_metrics[i])
+      columns.try_emplace(name, history.validation_metrics.size(), std::nan("")).first->second[i] = value;
+  for (const auto& [name, values] : columns) c.tensors[kMetrics + name] = to_tensor(values);
+}
+
+void load_metrics(const Checkpoint& c, RunHistory& history) {
+  history.validation_metrics.assign(history.validation_losses.size(), {});
+  for (const auto& [path, tensor] : c.tensors) {
+    if (!path.starts_with(kMetrics)) continue;
+    const std::vector<double> values = tensor.to_vector<double>();
+    for (std::size_t i = 0; i < std::min(values.size(), history.validation_metrics.size()); ++i)
+      if (!std::isnan(values[i])) history.validation_metrics[i][path.substr(kMetrics.size())] = values[i];
+  }
+}
+
 Index Run::resume() {
   if (!o_.resume || o_.checkpoint.empty() || !std::filesystem::exists(o_.checkpoint)) return 0;
   const Checkpoint c = load_checkpoint(o_.checkpoint);
@@ -111,6 +132,7 @@ Index Run::resume() {
                             values = c.tensor("history/validation_loss").to_vector<double>();
   for (std::size_t i = 0; i < steps.size(); ++i)
     history_.validation_losses.emplace_back(static_cast<Index>(steps[i]), values[i]);
+  load_metrics(c, history_);
   done_ = static_cast<Index>(c.counter("step"));
   return done_;
 }
@@ -130,6 +152,7 @@ void Run::save() {
   c.tensors["history/loss"] = to_tensor(history_.losses);
   c.tensors["history/validation_step"] = to_tensor(steps);
   c.tensors["history/validation_loss"] = to_tensor(values);
+  store_metrics(history_, c);
   c.counters["step"] = static_cast<std::uint64_t>(done_);
   c.counters["seed"] = o_.seed;
   c.texts = o_.texts;
@@ -175,16 +198,21 @@ detail::LogEntry Run::step() {
   for (const Batch& batch : batches) tokens += static_cast<double>(batch.inputs.numel());
   training_seconds_ += seconds;
   training_tokens_ += tokens;
-  return {done_, loss, lr, norm, tokens / seconds, std::nullopt};
+  return {done_, loss, lr, norm, tokens / seconds, std::nullopt, {}};
 }
 
 void Run::evaluate_into(detail::LogEntry& entry) {
   const bool last = done_ == o_.steps;
   if (parts_.validation.size() == 0 || !(last || (o_.eval_every > 0 && done_ % o_.eval_every == 0))) return;
   const MatmulPrecision precision(o_.precision);
-  entry.val_loss = evaluate(parts_.loss, parts_.validation, last ? 0 : o_.eval_batches);
+  const auto loss_alone = [this](const Batch& b) { return Metrics{{"loss", parts_.loss(b).item()}}; };
+  entry.val_metrics =
+      evaluate_metrics(parts_.metrics ? parts_.metrics : loss_alone, parts_.validation, last ? 0 : o_.eval_batches);
+  const auto loss = entry.val_metrics.extract("loss");
+  entry.val_loss = loss.empty() ? std::nan("") : loss.mapped();
   parts_.schedule->observe(*entry.val_loss);
   history_.validation_losses.emplace_back(done_, *entry.val_loss);
+  history_.validation_metrics.push_back(entry.val_metrics);
 }
 
 void Run::show(const detail::LogEntry& entry) {
@@ -194,6 +222,7 @@ void Run::show(const detail::LogEntry& entry) {
   p.steps = o_.steps;
   p.loss = entry.loss;
   if (!history_.validation_losses.empty()) p.validation_loss = history_.validation_losses.back().second;
+  if (!history_.validation_metrics.empty()) p.validation_metrics = history_.validation_metrics.back();
   p.floor = p.validation_loss ? o_.floor : std::nullopt;
   p.tokens_per_second = training_tokens_ / training_seconds_;
   if (o_.peak_flops > 0) p.share_of_peak = o_.flops_per_token * p.tokens_per_second / o_.peak_flops;
@@ -226,23 +255,36 @@ RunResult Run::go() {
   result.history = std::move(history_);
   if (!result.history.validation_losses.empty())
     result.validation_loss = result.history.validation_losses.back().second;
+  if (!result.history.validation_metrics.empty()) result.validation_metrics = result.history.validation_metrics.back();
   return result;
 }
 
 }  // namespace
 
 double evaluate(const std::function<Tensor(const Batch&)>& loss, const EvaluationSet& set, Index batches) {
+  const Metrics m = evaluate_metrics([&](const Batch& b) { return Metrics{{"loss", loss(b).item()}}; }, set, batches);
+  return m.empty() ? std::nan("") : m.at("loss");
+}
+
+Metrics evaluate_metrics(const std::function<Metrics(const Batch&)>& metrics, const EvaluationSet& set, Index batches) {
   const NoTape no_tape;
   const Evaluation evaluation;
   const Index n = batches > 0 ? std::min(batches, set.size()) : set.size();
-  double sum = 0, counted = 0;
+  Metrics sums;
+  double counted = 0;
   for (Index i = 0; i < n; ++i) {
     const Batch b = set.batch(i);
     const auto weight = static_cast<double>(b.counted);
-    if (weight > 0) sum += weight * loss(b).item();
+    if (weight == 0) continue;
+    const Metrics of_batch = metrics(b);
+    require(of_batch.count("loss") == 1 && (counted == 0 || of_batch.size() == sums.size()), "evaluate: batch ", i,
+            " has ", of_batch.size(), " numbers, the first had ", sums.size(),
+            "; each must have the same, among them the loss");
+    for (const auto& [name, value] : of_batch) sums[name] += weight * value;
     counted += weight;
   }
-  return sum / counted;
+  for (auto& [name, sum] : sums) sum /= counted;
+  return sums;
 }
 
 RunResult run(RunParts parts, const RunOptions& options) {

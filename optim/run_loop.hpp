@@ -14,6 +14,7 @@
 #include <heed/autograd/tape.hpp>
 #include <heed/data/batches.hpp>
 #include <heed/data/checkpoint.hpp>
+#include <heed/optim/metrics.hpp>
 #include <heed/optim/optimizer.hpp>
 #include <heed/optim/progress.hpp>
 #include <heed/optim/schedule.hpp>
@@ -51,6 +52,7 @@ struct RunOptions {
 struct RunHistory {
   std::vector<double> losses;                               // of step 1, 2, ...
   std::vector<std::pair<Index, double>> validation_losses;  // after these steps
+  std::vector<Metrics> validation_metrics;  // beside each of them: what else the evaluation told, maybe nothing
 };
 
 struct RunResult {
@@ -59,6 +61,7 @@ struct RunResult {
   bool interrupted = false;
   RunHistory history;
   std::optional<double> validation_loss;  // the last
+  Metrics validation_metrics;             // of the same evaluation
 };
 
 // What is trained. run() below fills it from a model.
@@ -70,6 +73,9 @@ struct RunParts {
   Schedule* schedule = nullptr;
   std::function<Batch(std::uint64_t seed, std::uint64_t step)> batch;
   EvaluationSet validation;
+  // Means over the counted targets of an evaluation batch: "loss", and others by name, which go to the progress line,
+  // the log and the checkpoint. Empty: {"loss", loss(batch)}.
+  std::function<Metrics(const Batch&)> metrics = {};
 };
 
 // Throws Error for options out of range, data or checkpoint that cannot be read or written, a checkpoint of another
@@ -78,11 +84,15 @@ RunResult run(RunParts parts, const RunOptions& options);
 
 // Weighted by the targets that count; `batches` 0 means all. Nothing is recorded, dropout is off.
 double evaluate(const std::function<Tensor(const Batch&)>& loss, const EvaluationSet& set, Index batches = 0);
+// The same of several numbers, which each batch must have. Of no batch that counts: nothing.
+Metrics evaluate_metrics(const std::function<Metrics(const Batch&)>& metrics, const EvaluationSet& set,
+                         Index batches = 0);
 
-// The model's own loss(inputs, targets), unless `loss` is given.
+// The model's own loss(inputs, targets), unless `loss` is given. `metrics`: RunParts.
 template <class M>
 RunResult run(M& model, Optimizer& optimizer, Schedule& schedule, Dataset data, EvaluationSet validation,
-              const RunOptions& options, std::function<Tensor(const Batch&)> loss = {}) {
+              const RunOptions& options, std::function<Tensor(const Batch&)> loss = {},
+              std::function<Metrics(const Batch&)> metrics = {}) {
   if (!loss) loss = [&model](const Batch& b) { return model.loss(b.inputs, b.targets); };
   auto prefetch = std::make_shared<Prefetch>(std::move(data));
   return run({.store = [&model](Checkpoint& c) { store_model(c, model); },
@@ -91,7 +101,8 @@ RunResult run(M& model, Optimizer& optimizer, Schedule& schedule, Dataset data, 
               .optimizer = &optimizer,
               .schedule = &schedule,
               .batch = [prefetch](std::uint64_t seed, std::uint64_t step) { return prefetch->batch(seed, step); },
-              .validation = std::move(validation)},
+              .validation = std::move(validation),
+              .metrics = std::move(metrics)},
              options);
 }
 

@@ -2,15 +2,18 @@
 
 #include <cstdio>
 
-#include "examples/support/lm_settings.hpp"
+#include "examples/support/lm_model.hpp"
 
 namespace heed::examples {
 
 LanguageModel load_language_model(const std::filesystem::path& file) {
   const Checkpoint c = load_checkpoint(file);
+  const LmModel model = lm_model_from_json(c.text("config"), file.string());
+  require(model.kind == "gpt", file.string(),
+          ": a masked model does not generate: it fills places in a text of which it "
+          "sees both sides; train_lm without --model mlm makes one that does");
   Rng rng;
-  LanguageModel lm{make_gpt(lm_model_from_json(c.text("config"), file.string()), rng),
-                   Tokenizer::from_json(c.text("tokenizer"))};
+  LanguageModel lm{make_gpt(model, rng), Tokenizer::from_json(c.text("tokenizer"))};
   load_model(c, lm.model);
   return lm;
 }

@@ -13,7 +13,7 @@ struct LanguageModel {
   Tokenizer tokenizer;
 };
 
-// Throws Error for a file that is no checkpoint of a language model.
+// Throws Error for a file that is no checkpoint of a language model, and for a masked one, which does not generate.
 LanguageModel load_language_model(const std::filesystem::path& file);
 
 // An empty prompt is a line feed. Throws Error for characters that the tokenizer does not know.

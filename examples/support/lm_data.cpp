@@ -60,8 +60,10 @@ LmData story_data(const LmSettings& s, const std::string* stored_tokenizer) {
   const WindowOptions window{.batch = s.batch, .context = s.context, .separator = line_feed};
   const WholeSplit held_out(TokenSource(tokenizer.encode(text), tokenizer.vocabulary_size()), window);
 
-  const double floor = story_floor(stories, held_out, tokenizer).loss;
-  return {tokenizer, StoryBatches(tokenizer, window), held_out, floor, "stories", "built-in stories, without end"};
+  std::optional<double> floor;
+  if (s.model == "lm") floor = story_floor(stories, held_out, tokenizer).loss;
+  return {tokenizer, StoryBatches(tokenizer, window), held_out, held_out, {.separator = line_feed}, floor,
+          "stories", "built-in stories, without end"};
 }
 
 struct Corpus {
@@ -93,10 +95,7 @@ std::string fingerprint(const TokenSource& tokens) {
   return text;
 }
 
-}  // namespace
-
-LmData load_data(const LmSettings& s, const std::string* stored_tokenizer) {
-  if (s.data.empty()) return story_data(s, stored_tokenizer);
+LmData corpus_data(const LmSettings& s, const std::string* stored_tokenizer) {
   const auto [tokenizer, tokens] = read_corpus(s, stored_tokenizer);
   const WindowOptions window{.batch = s.batch, .context = s.context, .separator = {}};
   const auto [training, validation] = tokens.split(s.val_fraction);
@@ -106,7 +105,20 @@ LmData load_data(const LmSettings& s, const std::string* stored_tokenizer) {
   const std::string description = std::to_string(training.size()) + " tokens to train on, " +
                                   std::to_string(validation.size()) + " to validate with, vocabulary " +
                                   std::to_string(tokenizer.vocabulary_size());
-  return {tokenizer, LanguageModelBatches(training, window), held_out, {}, fingerprint(tokens), description};
+  return {tokenizer,  LanguageModelBatches(training, window), held_out, held_out, {}, {}, fingerprint(tokens),
+          description};
+}
+
+}  // namespace
+
+LmData load_data(const LmSettings& s, const std::string* stored_tokenizer) {
+  LmData data = s.data.empty() ? story_data(s, stored_tokenizer) : corpus_data(s, stored_tokenizer);
+  if (s.model != "mlm") return data;
+  data.masks.vocabulary = data.tokenizer.vocabulary_size();
+  data.masks.mask = static_cast<std::int32_t>(data.masks.vocabulary);
+  data.training = MaskedBatches(data.training, data.masks);
+  data.validation = MaskedEvaluation(data.texts, data.masks, s.seed);
+  return data;
 }
 
 }  // namespace heed::examples

@@ -1,6 +1,6 @@
 // What a language model is trained on: texts, token files, or the built-in stories.
 #pragma once
-#include <heed/data/batches.hpp>
+#include <heed/data/masked_batches.hpp>
 #include <heed/data/stories.hpp>
 #include <heed/data/tokenizer.hpp>
 #include <optional>
@@ -14,7 +14,9 @@ struct LmData {
   Tokenizer tokenizer;
   Dataset training;
   EvaluationSet validation;
-  std::optional<double> floor;  // of the validation loss, in nats a token: the stories only
+  EvaluationSet texts;          // of the validation, without masks
+  MaskOptions masks;            // where the model is masked
+  std::optional<double> floor;  // of the validation loss, in nats a token: an lm on stories only
   std::string fingerprint;      // tells one data set from another; kept in checkpoints
   std::string description;      // for the person at the terminal
 };

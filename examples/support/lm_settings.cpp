@@ -1,7 +1,6 @@
 #include "examples/support/lm_settings.hpp"
 
 #include <heed/data/token_file.hpp>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "examples/support/flag_checks.hpp"
@@ -12,16 +11,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-const std::map<std::string, FeedForwardKind> kActivations = {{"relu", FeedForwardKind::relu},
-                                                             {"gelu", FeedForwardKind::gelu},
-                                                             {"gelu-tanh", FeedForwardKind::gelu_tanh},
-                                                             {"silu", FeedForwardKind::silu},
-                                                             {"swiglu", FeedForwardKind::swiglu}};
-const std::map<std::string, NormKind> kNorms = {{"layer", NormKind::layer}, {"rms", NormKind::rms}};
-const std::map<std::string, PositionKind> kPositions = {{"none", PositionKind::none},
-                                                        {"learned", PositionKind::learned},
-                                                        {"sinusoidal", PositionKind::sinusoidal},
-                                                        {"rope", PositionKind::rope}};
 const std::vector<std::string> kPresets = {"nano", "baby", "gpt2"};
 
 template <class T>
@@ -29,13 +18,6 @@ std::vector<std::string> names(const std::map<std::string, T>& map) {
   std::vector<std::string> list;
   for (const auto& [name, value] : map) list.push_back(name);
   return list;
-}
-
-template <class T>
-std::string name_of(const std::map<std::string, T>& map, T value) {
-  for (const auto& [name, v] : map)
-    if (v == value) return name;
-  return {};
 }
 
 LmSettings preset(const std::string& name) {
@@ -59,8 +41,8 @@ LmSettings preset(const std::string& name) {
 template <class S, class F>
 void for_each_setting(S& s, F&& f) {
   f("data", s.data), f("tokenizer", s.tokenizer), f("preset", s.preset);
-  f("layers", s.layers), f("heads", s.heads), f("width", s.width), f("context", s.context), f("batch", s.batch),
-      f("accumulate", s.accumulate);
+  f("model", s.model), f("layers", s.layers), f("heads", s.heads), f("width", s.width), f("context", s.context),
+      f("batch", s.batch), f("accumulate", s.accumulate);
   f("dropout", s.dropout), f("attention", s.attention), f("feature-map", s.feature_map), f("norm", s.norm),
       f("activation", s.activation), f("positions", s.positions), f("bias", s.bias);
   f("steps", s.steps), f("lr", s.lr), f("min-lr", s.min_lr), f("warmup", s.warmup);
@@ -102,19 +84,22 @@ LmFlags::LmFlags()
              "Sizes and rates: nano (4 layers, 4 heads, width 128, context 64, batch 12), baby (6, 6, 384, 256, 16), "
              "gpt2 (12, 12, 768, 1024, 4; GPT-2's architecture) [nano]",
              kPresets);
+  add_choice("model", s.model, "lm goes on with a text; mlm, after BERT, fills in hidden tokens of one [lm]",
+             {"lm", "mlm"});
   counted(add("layers", s.layers, "Blocks [by preset]"), 0);
   counted(add("heads", s.heads, "Attention heads; must divide the width [by preset]"), 1);
   counted(add("width", s.width, "Size of a token's vector [by preset]"), 1);
   counted(add("context", s.context, "Tokens that the model sees at once [by preset; stories 144]"), 1);
   std::string mechanisms;
-  for (const std::string& name : mechanism_names()) mechanisms += (mechanisms.empty() ? "" : ", ") + name;
-  add("attention", s.attention, "Attention mechanism: " + mechanisms + " (docs/attention.md) [softmax]")
+  for (const std::string& name : mechanism_names(false)) mechanisms += (mechanisms.empty() ? "" : ", ") + name;
+  add("attention", s.attention,
+      "Attention mechanism: " + mechanisms + " (docs/attention.md); linformer with mlm only [softmax]")
       ->type_name("NAME")
-      ->check(one_of(mechanism_names()));
+      ->check(one_of(mechanism_names(false)));
   add_choice("feature-map", s.feature_map, "Of linear attention [elu]", {"elu", "relu", "exp", "softplus", "poly2"});
   add_choice("norm", s.norm, "Normalisation [layer]", names(kNorms));
   add_choice("activation", s.activation, "Of the feed-forward part [gelu; gelu-tanh in gpt2]", names(kActivations));
-  add_choice("positions", s.positions, "How a token's place is told [learned]", names(kPositions));
+  add_choice("positions", s.positions, "How a token's place is told [learned; rope with mlm]", names(kPositions));
   add("bias", s.bias, "Biases in the linear layers [false; true in gpt2]")
       ->type_name("true|false")
       ->check(one_of({"true", "false"}));
@@ -155,8 +140,13 @@ LmFlags::LmFlags()
   app.add_flag("--resume", run_.resume, "Go on from the checkpoint, with its settings, if it is there");
   app.add_option("--log", run_.log, "One JSON object a step")->type_name("FILE.jsonl");
   app.add_option("--plot", run_.plot, "Picture of the losses, .svg or .png")->type_name("FILE.svg|png");
-  counted(app.add_option("--sample", run_.sample, "Tokens of text to write at the end [300]"), 0);
-  app.add_option("--prompt", run_.prompt, "What the sample goes on from [a line feed]")->type_name("TEXT");
+  counted(app.add_option("--sample", run_.sample,
+                         "Tokens of text to write at the end; mlm: of held-out text to fill in [300]"),
+          0);
+  app.add_option(
+         "--prompt", run_.prompt,
+         "What the sample goes on from [a line feed]; mlm: a text with places to fill in, as 'Where is the m[MASK]p?'")
+      ->type_name("TEXT");
   add_sampling_flags(app, run_.sampling);
 }
 
@@ -190,6 +180,8 @@ LmSettings LmFlags::resolve(const std::string* stored_text) const {
     }
     flags[name].get_to(value);
   });
+  // Whoever fills places in reads their neighbours: distances tell it more than places do.
+  if (!stored && s.model == "mlm" && !is_given("positions")) s.positions = "rope";
   if (!stored && is_given("lr") && !is_given("min-lr")) s.min_lr = s.lr / 10;
   if (!stored && !is_given("warmup")) s.warmup = std::min(s.warmup, s.steps / 10);
   for (const std::string& path : s.data)
@@ -202,6 +194,8 @@ LmSettings LmFlags::resolve(const std::string* stored_text) const {
   if (s.width % s.heads != 0)
     throw UsageError("--width is " + std::to_string(s.width) + " and --heads " + std::to_string(s.heads) +
                      "; heads must divide the width");
+  if (const std::string error = model_error(s.model, s.attention); !error.empty())
+    throw UsageError("--attention is " + s.attention + " and --model " + s.model + ": " + error);
   if (s.min_lr > s.lr)
     throw UsageError("--min-lr is " + Json(s.min_lr).dump() + " and --lr " + Json(s.lr).dump() +
                      "; the least rate must not be above the highest");
@@ -212,76 +206,6 @@ std::string to_json(const LmSettings& settings) {
   Json json;
   for_each_setting(settings, [&](const char* name, const auto& value) { json[name] = value; });
   return json.dump();
-}
-
-LmModel lm_model(const LmSettings& s, Index vocabulary) {
-  return {{.vocabulary = vocabulary,
-           .context = s.context,
-           .layers = s.layers,
-           .heads = s.heads,
-           .width = s.width,
-           .dropout = s.dropout,
-           .activation = kActivations.at(s.activation),
-           .norm = kNorms.at(s.norm),
-           .positions = kPositions.at(s.positions),
-           .bias = s.bias},
-          s.attention,
-          {.feature_map = s.feature_map, .seed = s.seed}};
-}
-
-GPT make_gpt(const LmModel& model, Rng& rng) {
-  MechanismOptions options = model.mechanism;
-  options.heads = model.gpt.heads;
-  if (model.gpt.heads > 0) options.head_size = model.gpt.width / model.gpt.heads;
-  options.context = model.gpt.context;
-  return GPT(model.gpt, rng, mechanism_by_name(model.attention, options));
-}
-
-std::string to_json(const LmModel& model) {
-  const GPTOptions& o = model.gpt;
-  Json json{{"model", "gpt"},
-            {"vocabulary", o.vocabulary},
-            {"context", o.context},
-            {"layers", o.layers},
-            {"heads", o.heads},
-            {"kv_heads", o.kv_heads},
-            {"width", o.width},
-            {"hidden", o.hidden},
-            {"dropout", o.dropout},
-            {"activation", name_of(kActivations, o.activation)},
-            {"norm", name_of(kNorms, o.norm)},
-            {"positions", name_of(kPositions, o.positions)},
-            {"bias", o.bias},
-            {"tied", o.tied},
-            {"attention", model.attention}};
-  if (model.attention == "linear") json["feature_map"] = model.mechanism.feature_map;
-  return json.dump();
-}
-
-LmModel lm_model_from_json(const std::string& text, const std::string& source) {
-  try {
-    const Json j = Json::parse(text);
-    require(j.at("model") == "gpt", source, ": the model is ", j.at("model").dump(), "; this program reads \"gpt\"");
-    LmModel model;
-    GPTOptions& o = model.gpt;
-    j.at("vocabulary").get_to(o.vocabulary), j.at("context").get_to(o.context), j.at("layers").get_to(o.layers),
-        j.at("heads").get_to(o.heads);
-    j.at("kv_heads").get_to(o.kv_heads), j.at("width").get_to(o.width), j.at("hidden").get_to(o.hidden),
-        j.at("dropout").get_to(o.dropout);
-    j.at("bias").get_to(o.bias), j.at("tied").get_to(o.tied);
-    o.activation = kActivations.at(j.at("activation").get<std::string>());
-    o.norm = kNorms.at(j.at("norm").get<std::string>());
-    o.positions = kPositions.at(j.at("positions").get<std::string>());
-    j.at("attention").get_to(model.attention);
-    if (j.contains("feature_map")) j.at("feature_map").get_to(model.mechanism.feature_map);
-    return model;
-  } catch (const Json::parse_error&) {
-    fail(source, ": the configuration is not JSON");
-  } catch (const Json::exception& e) {
-    fail(source, ": the configuration lacks something: ", e.what());
-  } catch (const std::out_of_range&) {
-    fail(source, ": the configuration ", text, " holds a kind that this version does not know");
-  }
 }
 
 }  // namespace heed::examples

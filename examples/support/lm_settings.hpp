@@ -1,12 +1,12 @@
 // The settings of a language-model training: flags, presets, and how they are kept in a checkpoint.
 #pragma once
-#include <heed/layers/attention/by_name.hpp>
 #include <heed/layers/decoding.hpp>
-#include <heed/layers/gpt.hpp>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "examples/support/lm_model.hpp"
 
 namespace CLI {
 class App;
@@ -21,6 +21,7 @@ struct LmSettings {
   std::vector<std::string> data;  // empty: the built-in stories
   std::string tokenizer = "char";
   std::string preset = "nano";
+  std::string model = "lm";  // or mlm
   Index layers = 0, heads = 0, width = 0, context = 0, batch = 0, accumulate = 1;
   double dropout = 0;
   std::string attention = "softmax", feature_map = "elu", norm = "layer", activation = "gelu", positions = "learned";
@@ -67,16 +68,5 @@ class LmFlags {
 };
 
 std::string to_json(const LmSettings& settings);
-
-// What a checkpoint keeps of a model: docs/checkpoint_format.md.
-struct LmModel {
-  GPTOptions gpt;
-  std::string attention = "softmax";
-  MechanismOptions mechanism;
-};
-LmModel lm_model(const LmSettings& settings, Index vocabulary);
-GPT make_gpt(const LmModel& model, Rng& rng);
-std::string to_json(const LmModel& model);
-LmModel lm_model_from_json(const std::string& text, const std::string& source);
 
 }  // namespace heed::examples

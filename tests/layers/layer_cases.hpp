@@ -236,6 +236,14 @@ inline std::vector<LayerCase> transformer_layers() {
   add_gpt("GPT, rotary, swiglu, grouped, untied", 4);
   o.positions = PositionKind::sinusoidal, o.activation = FeedForwardKind::silu, o.bias = false, o.dropout = 0;
   add_gpt("GPT, sinusoidal, without bias", 4);
+  list.push_back(
+      {"BERT, padded", none,
+       [](Index n, Rng& rng) {
+         return any_layer(
+             BERT({.vocabulary = 11, .context = 6, .layers = 2, .heads = 2, .width = n, .dropout = 0.1}, rng),
+             [](const BERT& l, const List&) { return l.loss(words(11), words(10), lengths(words(11), 2)); });
+       },
+       4});
   return list;
 }
 

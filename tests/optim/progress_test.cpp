@@ -34,6 +34,21 @@ TEST_CASE("progress: the line, and its brief form for 80 columns") {
   CHECK(progress_line(usual, true).size() < 80);
 }
 
+TEST_CASE("progress: what else an evaluation told stands behind its loss") {
+  ProgressState s = full();
+  s.floor = {};
+  s.step = 2999, s.steps = 3000, s.loss = 0.9, s.seconds_left = 125;
+  s.validation_metrics = {{"accuracy", 0.61249}, {"precision", 1}};
+  CHECK(
+      progress_line(s) ==
+      "step 2999/3000  loss 0.9000  validation 11.2500  accuracy 0.612  precision 1.000  123.5k tokens/s  58% of peak  "
+      "2m05s left");
+  s.validation_metrics.erase("precision");
+  CHECK(progress_line(s, true) == "2999/3000 loss 0.9000 val 11.2500 accuracy 0.61 123.5k tok/s 58% peak 2m05s left");
+  s.validation_loss = 0.91;
+  CHECK(progress_line(s, true).size() < 80);
+}
+
 TEST_CASE("progress: a pipe gets plain lines, at the first step, at evaluations, and after a while") {
   std::FILE* file = std::tmpfile();
   {

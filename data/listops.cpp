@@ -1,0 +1,160 @@
+#include <algorithm>
+#include <heed/core/check.hpp>
+#include <heed/core/random.hpp>
+#include <heed/data/listops.hpp>
+#include <numeric>
+#include <sstream>
+
+namespace heed {
+namespace {
+
+using Tokens = std::vector<std::int32_t>;
+
+constexpr std::uint64_t kStream = std::uint64_t{0x11570} << 44;
+constexpr std::uint64_t kAttempts = 10000;  // to find an expression of the lengths asked for
+
+const char* const kWords[] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "[MAX", "[MIN", "[MED", "[SM", "]"};
+
+bool opens(std::int32_t token) { return token >= ListOps::kMax && token <= ListOps::kSm; }
+
+// A list with `depth` levels left, itself included. Stops beyond `most` tokens: such a one is thrown away.
+void tell(const ListOpsOptions& o, Index depth, Rng& rng, Tokens& out) {
+  out.push_back(ListOps::kMax + static_cast<std::int32_t>(rng.integer(4)));
+  const Index arguments = 2 + rng.integer(o.arguments - 1);
+  for (Index i = 0; i < arguments && static_cast<Index>(out.size()) <= o.most; ++i) {
+    if (depth > 1 && rng.uniform() < o.list)
+      tell(o, depth - 1, rng, out);
+    else
+      out.push_back(static_cast<std::int32_t>(rng.integer(10)));
+  }
+  out.push_back(ListOps::kClose);
+}
+
+std::int32_t apply(std::int32_t op, std::vector<std::int32_t> arguments) {
+  std::sort(arguments.begin(), arguments.end());
+  const std::size_t n = arguments.size();
+  switch (op) {
+    case ListOps::kMax: return arguments.back();
+    case ListOps::kMin: return arguments.front();
+    case ListOps::kMed: return (arguments[(n - 1) / 2] + arguments[n / 2]) / 2;
+    default: return std::accumulate(arguments.begin(), arguments.end(), 0) % 10;
+  }
+}
+
+// The value of what begins at tokens[at], which then is behind it.
+std::int32_t read(std::span<const std::int32_t> tokens, std::size_t& at) {
+  require(at < tokens.size(), "listops: the expression ends within a list; there must be a ] for each");
+  const std::int32_t token = tokens[at++];
+  if (token >= 0 && token < 10) return token;
+  require(opens(token), "listops: token ", token, " at ", at - 1, " begins nothing; there must be a digit or a list");
+  std::vector<std::int32_t> arguments;
+  while (at < tokens.size() && tokens[at] != ListOps::kClose) arguments.push_back(read(tokens, at));
+  require(at < tokens.size(), "listops: the expression ends within a list; there must be a ] for each");
+  require(!arguments.empty(), "listops: the list that ends at ", at, " is empty; it must have an argument");
+  ++at;
+  return apply(token, std::move(arguments));
+}
+
+Batch collect(const std::vector<ListOpsExample>& examples) {
+  std::size_t longest = 0;
+  for (const ListOpsExample& e : examples) longest = std::max(longest, e.tokens.size());
+  const auto rows = static_cast<Index>(examples.size()), length = static_cast<Index>(longest);
+  Batch b{Tensor::full({rows, length}, ListOps::kPadding, DType::int32), Tensor::empty({rows}, DType::int32), rows};
+  for (Index r = 0; r < rows; ++r) {
+    const ListOpsExample& e = examples[static_cast<std::size_t>(r)];
+    std::copy(e.tokens.begin(), e.tokens.end(), b.inputs.ptr<std::int32_t>() + r * length);
+    b.targets.ptr<std::int32_t>()[r] = e.value;
+  }
+  return b;
+}
+
+}  // namespace
+
+ListOps::ListOps(const ListOpsOptions& o) : options_(o) {
+  require(o.depth >= 1 && o.arguments >= 2, "listops: depth is ", o.depth, " and arguments ", o.arguments,
+          "; they must be 1 or more and 2 or more");
+  require(o.least <= o.most && o.most >= 4, "listops: expressions have ", o.least, " to ", o.most,
+          " tokens; the most must be 4 or more, and no less than the least");
+  require(o.list >= 0 && o.list <= 1, "listops: the share of lists is ", o.list, "; it must be from 0 to 1");
+  example(0, 0);  // an error now, not in the training
+}
+
+ListOpsExample ListOps::example(std::uint64_t seed, std::uint64_t index) const {
+  Rng rng(seed, kStream + index);
+  for (std::uint64_t attempt = 0; attempt < kAttempts; ++attempt) {
+    Tokens tokens;
+    tell(options_, options_.depth, rng, tokens);
+    const auto length = static_cast<Index>(tokens.size());
+    if (length < options_.least || length > options_.most) continue;
+    const std::int32_t answer = value(tokens);
+    return {std::move(tokens), answer};
+  }
+  fail("listops: of ", kAttempts, " expressions none had ", options_.least, " to ", options_.most,
+       " tokens; allow other lengths, or other depths and arguments");
+}
+
+std::string ListOps::text(std::span<const std::int32_t> tokens) {
+  std::string text;
+  for (const std::int32_t token : tokens) {
+    if (token == kPadding) continue;
+    require(token >= 0 && token < kPadding, "listops: token ", token, " is none; tokens are 0 to ", kPadding);
+    text += (text.empty() ? "" : " ") + std::string(kWords[token]);
+  }
+  return text;
+}
+
+std::vector<std::int32_t> ListOps::tokens(std::string_view text) {
+  std::istringstream words{std::string(text)};
+  Tokens tokens;
+  for (std::string word; words >> word;) {
+    const auto* found = std::find(std::begin(kWords), std::end(kWords), word);
+    require(found != std::end(kWords), "listops: '", word,
+            "' is no word of an expression; they are 0 to 9, [MAX, [MIN, "
+            "[MED, [SM and ], with spaces between");
+    tokens.push_back(static_cast<std::int32_t>(found - std::begin(kWords)));
+  }
+  return tokens;
+}
+
+std::int32_t ListOps::value(std::span<const std::int32_t> tokens) {
+  std::size_t at = 0;
+  const std::int32_t value = read(tokens, at);
+  require(at == tokens.size(), "listops: the expression ends at ", at, " but there are ", tokens.size(), " tokens");
+  return value;
+}
+
+ListOpsBatches::ListOpsBatches(ListOps examples, Index rows) : examples_(std::move(examples)), rows_(rows) {
+  require(rows > 0, "listops: ", rows, " rows a batch were asked for; there must be 1 or more");
+}
+
+Batch ListOpsBatches::batch(std::uint64_t seed, std::uint64_t step) const {
+  std::vector<ListOpsExample> examples;
+  for (Index r = 0; r < rows_; ++r)
+    examples.push_back(
+        examples_.example(2 * seed, step * static_cast<std::uint64_t>(rows_) + static_cast<std::uint64_t>(r)));
+  return collect(examples);
+}
+
+ListOpsHeldOut::ListOpsHeldOut(ListOps examples, Index count, Index rows, std::uint64_t seed)
+    : examples_(std::move(examples)), count_(count), rows_(rows), seed_(2 * seed + 1) {
+  require(count > 0 && rows > 0, "listops: ", count, " examples in batches of ", rows,
+          " were asked for; both must be 1 or more");
+}
+
+ListOpsExample ListOpsHeldOut::example(Index i) const {
+  return examples_.example(seed_, static_cast<std::uint64_t>(i));
+}
+
+Batch ListOpsHeldOut::batch(Index i) const {
+  std::vector<ListOpsExample> examples;
+  for (Index e = i * rows_; e < std::min(count_, (i + 1) * rows_); ++e) examples.push_back(example(e));
+  return collect(examples);
+}
+
+double ListOpsHeldOut::majority() const {
+  std::vector<Index> counts(ListOps::kValues);
+  for (Index i = 0; i < count_; ++i) ++counts[static_cast<std::size_t>(example(i).value)];
+  return static_cast<double>(*std::max_element(counts.begin(), counts.end())) / static_cast<double>(count_);
+}
+
+}  // namespace heed

@@ -1,0 +1,80 @@
+#include <algorithm>
+#include <cmath>
+#include <heed/core/check.hpp>
+#include <heed/core/random.hpp>
+#include <heed/data/masked_batches.hpp>
+
+namespace heed {
+namespace {
+
+// Streams of random numbers that belong to masks: no other user of Rng takes them.
+constexpr std::uint64_t kTrainingStream = std::uint64_t{0x3A5C4} << 44,
+                        kEvaluationStream = std::uint64_t{0x3A5C5} << 44;
+
+void check_options(const MaskOptions& o) {
+  require(o.vocabulary > 0, "masks: the vocabulary is ", o.vocabulary, "; it must be 1 or more");
+  require(o.mask >= 0, "masks: the mask token is ", o.mask, "; it must be 0 or more");
+  require(o.share > 0 && o.share <= 1, "masks: the share of chosen positions is ", o.share,
+          "; it must be above 0 and at most 1");
+  require(o.masked >= 0 && o.random >= 0 && o.masked + o.random <= 1, "masks: ", o.masked,
+          " of the chosen are masked and ", o.random, " become random; both must be 0 or more, together at most 1");
+}
+
+// The positions of one row that are chosen, in no order.
+std::vector<Index> choose(const std::int32_t* tokens, Index length, const MaskOptions& o, Rng& rng) {
+  std::vector<Index> positions;
+  for (Index t = 0; t < length; ++t)
+    if (tokens[t] != o.separator) positions.push_back(t);
+  const auto all = static_cast<Index>(positions.size());
+  const Index wanted = std::min(all, std::max<Index>(1, std::lround(o.share * static_cast<double>(all))));
+  for (Index i = 0; i < wanted; ++i)  // the beginning of a shuffle (Fisher and Yates)
+    std::swap(positions[static_cast<std::size_t>(i)], positions[static_cast<std::size_t>(i + rng.integer(all - i))]);
+  positions.resize(static_cast<std::size_t>(wanted));
+  return positions;
+}
+
+// `counts`, if given, are the text's own targets: where they are ignored, so are the new ones.
+Batch hide(const Batch& text, const MaskOptions& o, Rng rng, const Tensor& counts) {
+  const Tensor x = text.inputs;
+  require(x.rank() == 2 && x.dtype() == DType::int32, "masks: the texts are ", x,
+          "; they must be int32 [batch, positions]");
+  const Index rows = x.dim(0), length = x.dim(1);
+  Batch b{x.clone(), Tensor::full({rows, length}, kIgnoreIndex, DType::int32), 0};
+  for (Index row = 0; row < rows; ++row) {
+    rng.set_position(static_cast<std::uint64_t>(row) << 32);  // room for all draws of a row
+    std::int32_t *input = b.inputs.ptr<std::int32_t>() + row * length,
+                 *target = b.targets.ptr<std::int32_t>() + row * length;
+    for (const Index t : choose(input, length, o, rng)) {
+      const bool counted = !counts.defined() || counts.ptr<std::int32_t>()[row * length + t] != kIgnoreIndex;
+      if (counted) target[t] = input[t], ++b.counted;
+      const double kind = rng.uniform();
+      if (kind < o.masked)
+        input[t] = o.mask;
+      else if (kind < o.masked + o.random)
+        input[t] = static_cast<std::int32_t>(rng.integer(o.vocabulary));
+    }
+  }
+  return b;
+}
+
+}  // namespace
+
+MaskedBatches::MaskedBatches(Dataset texts, const MaskOptions& options) : texts_(std::move(texts)), options_(options) {
+  check_options(options_);
+}
+
+Batch MaskedBatches::batch(std::uint64_t seed, std::uint64_t step) const {
+  return hide(texts_.batch(seed, step), options_, Rng(seed, kTrainingStream + step), Tensor());
+}
+
+MaskedEvaluation::MaskedEvaluation(EvaluationSet texts, const MaskOptions& options, std::uint64_t seed)
+    : texts_(std::move(texts)), options_(options), seed_(seed) {
+  check_options(options_);
+}
+
+Batch MaskedEvaluation::batch(Index i) const {
+  const Batch text = texts_.batch(i);
+  return hide(text, options_, Rng(seed_, kEvaluationStream + static_cast<std::uint64_t>(i)), text.targets);
+}
+
+}  // namespace heed

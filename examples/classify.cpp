@@ -1,0 +1,219 @@
+// An encoder that tells the value of nested lists, ListOps (Nangia and Bowman 2018; Tay et al. 2020):
+//
+//   [MAX 2 9 [MIN 4 7 ] 0 ]  =  9
+//
+// Any mechanism that attends to all positions will do, also those that cannot be causal:
+//
+//   classify                                          softmax
+//   classify --attention linformer --plot lists.svg
+//   classify --length 200 --depth 6 --steps 20000     harder ones
+#include <heed/heed.hpp>
+#include <nlohmann/json.hpp>
+
+#include "examples/support/flag_checks.hpp"
+#include "examples/support/machine_peak.hpp"
+#include "examples/support/plot.hpp"
+#include "examples/support/program.hpp"
+#include "examples/support/run_report.hpp"
+
+namespace {
+
+using namespace heed;
+using namespace heed::examples;
+
+struct Settings {
+  std::string attention = "softmax";
+  Index layers = 3, heads = 4, width = 64, length = 24, depth = 3;
+  Index steps = 2000, batch = 64, held_out = 1000;
+  double lr = 2e-3;
+  std::uint64_t seed = 1;
+};
+
+struct Flags {
+  Settings settings;
+  std::string checkpoint = "classify.h5", log, plot;
+  Index checkpoint_every = 0;
+  bool resume = false;
+  int threads = 0;
+};
+
+// The encoder, the mean of its results over the tokens that are no padding, and ten classes.
+class Classifier {
+ public:
+  BERT encoder;
+  Linear head;  // [values, width]
+
+  Classifier(const BERTOptions& options, Rng& rng, const MechanismFactory& mechanism)
+      : encoder(options, rng, mechanism), head(options.width, ListOps::kValues, rng) {}
+
+  Tensor operator()(In x) const {  // int32 [B, T] -> logits [B, values]
+    const auto [lengths, shares] = padding(x);
+    return head(sum(encoder.hidden(x, lengths) * shares, {1}));
+  }
+  Tensor loss(In x, In y) const { return cross_entropy((*this)(x), y); }
+
+  void members(auto&& visit) {
+    visit("encoder", encoder);
+    visit("head", head);
+  }
+
+ private:
+  struct Padding {
+    Tensor lengths;  // int32 [B]
+    Tensor shares;   // [B, T, 1]: of the mean
+  };
+  static Padding padding(In x) {
+    const Index rows = x.dim(0), length = x.dim(1);
+    const Tensor tokens = x->contiguous();
+    Padding p{Tensor::empty({rows}, DType::int32), Tensor::zeros({rows, length, 1})};
+    for (Index r = 0; r < rows; ++r) {
+      const std::int32_t* row = tokens.data<std::int32_t>() + r * length;
+      const Index n = std::find(row, row + length, ListOps::kPadding) - row;
+      p.lengths.mutable_data<std::int32_t>()[r] = static_cast<std::int32_t>(n);
+      float* shares = p.shares.mutable_data<float>() + r * length;
+      std::fill(shares, shares + n, 1 / static_cast<float>(n));
+    }
+    return p;
+  }
+};
+
+MechanismFactory mechanism_of(const Settings& s) {
+  const MechanismFactory make = mechanism_by_name(
+      s.attention,
+      {.causal = false, .heads = s.heads, .head_size = s.width / s.heads, .context = s.length, .seed = s.seed});
+  Rng rng;
+  const AttentionCapabilities has = make(0, rng).capabilities();
+  if (!has.key_mask)
+    throw UsageError("--attention is " + s.attention + ", which takes no padding: " + has.why +
+                     "; the lists differ in length");
+  return make;
+}
+
+std::string to_json(const Settings& s) {
+  return nlohmann::ordered_json{
+      {"attention", s.attention}, {"layers", s.layers}, {"heads", s.heads}, {"width", s.width},
+      {"length", s.length},       {"depth", s.depth},   {"steps", s.steps}, {"batch", s.batch},
+      {"held-out", s.held_out},   {"lr", s.lr},         {"seed", s.seed}}
+      .dump();
+}
+
+void check_settings(const Flags& flags) {
+  const Settings& s = flags.settings;
+  if (s.width % s.heads != 0)
+    throw UsageError("--width is " + std::to_string(s.width) + " and --heads " + std::to_string(s.heads) +
+                     "; heads must divide the width");
+  if (!flags.plot.empty()) check_plot(flags.plot);
+  if (!flags.resume || !std::filesystem::exists(flags.checkpoint)) return;
+  const std::string stored = load_checkpoint(flags.checkpoint).text("settings");
+  if (stored != to_json(s))
+    throw UsageError("--resume: the checkpoint was made with " + stored + " but the flags say " + to_json(s) +
+                     "; they must be the same");
+}
+
+void print_examples(const Classifier& model, const ListOpsHeldOut& held_out, Index count) {
+  const NoTape no_tape;
+  const Evaluation evaluation;
+  for (Index i = 0; i < count; ++i) {
+    const ListOpsExample e = held_out.example(i);
+    const Tensor logits = model(Tensor::from(e.tokens, {1, static_cast<Index>(e.tokens.size())}));
+    const auto said = argmax(logits).item<std::int32_t>();
+    std::printf("%s %s = %d%s\n", said == e.value ? "right:" : "wrong:", ListOps::text(e.tokens).c_str(), said,
+                said == e.value ? "" : (", not " + std::to_string(e.value)).c_str());
+  }
+}
+
+RunOptions run_options(const Flags& flags) {
+  const Settings& s = flags.settings;
+  RunOptions o;
+  o.steps = s.steps;
+  o.seed = s.seed;
+  o.eval_every = std::max<Index>(1, s.steps / 10);
+  o.checkpoint = flags.checkpoint;
+  o.checkpoint_every = flags.checkpoint_every;
+  o.resume = flags.resume;
+  o.texts = {{"config", R"({"model": "listops classifier"})"}, {"settings", to_json(s)}};
+  o.log = flags.log;
+  o.progress = stderr;
+  o.handle_interrupt = true;
+  return o;
+}
+
+int train(const Flags& flags) {
+  const Settings& s = flags.settings;
+  set_threads(flags.threads);
+  check_settings(flags);
+  const ListOps lists({.depth = s.depth, .least = s.length / 4, .most = s.length});
+  const ListOpsHeldOut held_out(lists, s.held_out, 100, s.seed);
+  Rng rng(s.seed);
+  Classifier model(
+      {.vocabulary = ListOps::kVocabulary, .context = s.length, .layers = s.layers, .heads = s.heads, .width = s.width},
+      rng, mechanism_of(s));
+  AdamW optimizer(decay_groups(model, 0.1), {.lr = s.lr, .betas = {0.9, 0.99}});
+  Schedule schedule("cosine", {.lr = s.lr, .min_lr = s.lr / 10, .warmup = s.steps / 20, .steps = s.steps});
+  const double majority = held_out.majority();
+  std::fprintf(stderr,
+               "lists of %lld to %lld tokens, at most %lld deep; %lld held out, %.1f%% of which have the commonest "
+               "value\n%s attention, %lld layers, %lld heads, width %lld: %.2fM parameters; %s, %d threads\n",
+               static_cast<long long>(lists.options().least), static_cast<long long>(s.length),
+               static_cast<long long>(s.depth), static_cast<long long>(s.held_out), 100 * majority, s.attention.c_str(),
+               static_cast<long long>(s.layers), static_cast<long long>(s.heads), static_cast<long long>(s.width),
+               static_cast<double>(parameter_count(model)) / 1e6, arch(), threads());
+  RunOptions options = run_options(flags);
+  options.flops_per_token = model.encoder.flops_per_token(s.length);
+  options.peak_flops = machine_peak_flops();
+  const RunResult result = run(model, optimizer, schedule, ListOpsBatches(lists, s.batch), held_out, options, {},
+                               [&](const Batch& b) { return classification_metrics(model(b.inputs), b.targets); });
+
+  if (!flags.plot.empty() && !result.validation_metrics.empty()) plot_accuracy(flags.plot, result, majority);
+  if (result.interrupted) {
+    say_stopped(result, s.steps, "the same command with --resume");
+    return 130;
+  }
+  if (result.validation_metrics.count("accuracy") == 1)
+    std::printf("held-out accuracy %.1f%%; always the commonest value: %.1f%%\n",
+                100 * result.validation_metrics.at("accuracy"), 100 * majority);
+  print_examples(model, held_out, 5);
+  std::fprintf(stderr, "checkpoint: %s\n", flags.checkpoint.c_str());
+  return 0;
+}
+
+void add_flags(CLI::App& app, Flags& flags) {
+  Settings& s = flags.settings;
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  const auto counted = [&](const char* name, Index& value, const std::string& text, Index least) {
+    app.add_option(name, value, text + " [" + std::to_string(value) + "]")->type_name("N")->check(whole(least));
+  };
+  std::string names;
+  for (const std::string& name : mechanism_names(false)) names += (names.empty() ? "" : ", ") + name;
+  app.add_option("--attention", s.attention, "Attention mechanism: " + names + " (docs/attention.md) [softmax]")
+      ->type_name("NAME")
+      ->check(one_of(mechanism_names(false)));
+  counted("--layers", s.layers, "Blocks", 0);
+  counted("--heads", s.heads, "Attention heads; must divide the width", 1);
+  counted("--width", s.width, "Size of a token's vector", 1);
+  counted("--length", s.length, "Most tokens of an expression; the fewest are a quarter", 4);
+  counted("--depth", s.depth, "Lists in lists, at most", 1);
+  counted("--steps", s.steps, "Optimizer steps", 0);
+  counted("--batch", s.batch, "Expressions a batch", 1);
+  counted("--held-out", s.held_out, "Expressions to evaluate on", 1);
+  app.add_option("--lr", s.lr, "Highest learning rate [2e-3]")->type_name("X")->check(number(0));
+  app.add_option("--seed", s.seed, "Of weights and expressions [1]")->type_name("N")->check(whole(0));
+  app.add_option("--threads", flags.threads, "0: all that the process may use [0]")
+      ->type_name("N")
+      ->check(whole(0, 1024));
+  app.add_option("--checkpoint", flags.checkpoint, "File, written at the end in any case [classify.h5]")
+      ->type_name("FILE");
+  counted("--checkpoint-every", flags.checkpoint_every, "Steps between checkpoints; 0: only at the end", 0);
+  app.add_flag("--resume", flags.resume, "Go on from the checkpoint, with the same flags, if it is there");
+  app.add_option("--log", flags.log, "One JSON object a step")->type_name("FILE.jsonl");
+  app.add_option("--plot", flags.plot, "Picture of the accuracy, .svg or .png")->type_name("FILE.svg|png");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Trains an encoder to tell the value of nested lists (ListOps)", "classify");
+  Flags flags;
+  add_flags(app, flags);
+  return run_program(app, argc, argv, [&] { return train(flags); });
+}

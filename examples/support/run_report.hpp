@@ -1,0 +1,19 @@
+// What programs tell of a run when it is over.
+#pragma once
+#include <filesystem>
+#include <heed/optim/run_loop.hpp>
+#include <optional>
+#include <string>
+
+namespace heed::examples {
+
+// Losses by step, and the floor that no model can be below, if there is one.
+void plot_losses(const std::filesystem::path& file, const RunResult& result, const std::optional<double>& floor = {});
+
+// Held-out accuracy by step over a baseline.
+void plot_accuracy(const std::filesystem::path& file, const RunResult& result, double baseline);
+
+// Where a run was interrupted, says how it goes on, as `command`.
+void say_stopped(const RunResult& result, Index steps, const std::string& command);
+
+}  // namespace heed::examples

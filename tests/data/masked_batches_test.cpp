@@ -1,0 +1,155 @@
+// Masks of a masked language model: their shares, that nothing else changes, that they are the same each time.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <heed/core/check.hpp>
+#include <heed/core/random.hpp>
+#include <heed/data/masked_batches.hpp>
+#include <map>
+#include <set>
+
+#include "tests/data/temporary_folder.hpp"
+
+using namespace heed;
+using Ids = std::vector<std::int32_t>;
+
+namespace {
+
+constexpr std::int32_t kMask = 50;
+
+// Tokens from 0 to 49; the seed is that of the texts alone.
+TokenSource text(Index n) { return TokenSource(Rng(3).integers({n}, 0, 50).to_vector<std::int32_t>(), 50); }
+Ids values(const Tensor& x) { return x.to_vector<std::int32_t>(); }
+LanguageModelBatches windows(Index rows = 40, Index length = 100) {
+  return LanguageModelBatches(text(4000), {.batch = rows, .context = length});
+}
+
+}  // namespace
+
+TEST_CASE(
+    "masks: 15 % are chosen, and of these 80 % are hidden, 10 % random, 10 % as they were, and nothing else changes") {
+  const LanguageModelBatches texts = windows();
+  const MaskedBatches data(texts, {.vocabulary = 50, .mask = kMask});
+  double chosen = 0, masked = 0, other = 0, same = 0;
+  std::set<std::int32_t> drawn;
+  std::map<Index, int> places;
+  for (std::uint64_t step = 0; step < 50; ++step) {
+    const Batch b = data.batch(4, step);
+    const Ids x = values(b.inputs), y = values(b.targets), was = values(texts.batch(4, step).inputs);
+    Index counted = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      if (y[i] == kIgnoreIndex) {
+        REQUIRE(x[i] == was[i]);
+        continue;
+      }
+      REQUIRE(y[i] == was[i]);
+      ++counted;
+      ++places[static_cast<Index>(i) % 100];
+      if (x[i] == kMask)
+        ++masked;
+      else if (x[i] == was[i])
+        ++same;
+      else
+        ++other, drawn.insert(x[i]);
+    }
+    REQUIRE(b.counted == counted);
+    REQUIRE(counted == 40 * 15);  // exactly, in every row
+    chosen += static_cast<double>(counted);
+  }
+  // 30000 of them: the deviation of a share of 0.1 is 0.0017. A random token is the old one in 1 of 50.
+  CHECK(std::fabs(masked / chosen - 0.8) < 0.01);
+  CHECK(std::fabs(other / chosen - 0.098) < 0.007);
+  CHECK(std::fabs(same / chosen - 0.102) < 0.007);
+  CHECK(drawn.size() == 50);
+  CHECK(*drawn.rbegin() < kMask);
+  double chi = 0;  // 99 degrees of freedom: mean 99, deviation 14
+  for (Index t = 0; t < 100; ++t) chi += (places[t] - 300.0) * (places[t] - 300.0) / 300.0;
+  CHECK(chi < 99 + 4 * 14);
+}
+
+TEST_CASE("masks are a pure function of seed, step and row") {
+  const MaskedBatches data(windows(), {.vocabulary = 50, .mask = kMask}),
+      fewer(windows(3), {.vocabulary = 50, .mask = kMask});
+  const Batch b = data.batch(7, 3);
+  CHECK(values(data.batch(7, 3).inputs) == values(b.inputs));
+  CHECK(values(data.batch(7, 3).targets) == values(b.targets));
+  CHECK(values(data.batch(7, 4).targets) != values(b.targets));
+  CHECK(values(data.batch(8, 3).targets) != values(b.targets));
+  CHECK(values(b.targets[0]) != values(b.targets[1]));
+  CHECK(values(fewer.batch(7, 3).inputs) == values(b.inputs.slice(0, 0, 3)));
+  // One text, other steps: other places.
+  struct Same {
+    Batch batch(std::uint64_t, std::uint64_t) const { return windows(2).batch(1, 1); }
+  };
+  const MaskedBatches same(Same{}, {.vocabulary = 50, .mask = kMask});
+  CHECK(values(same.batch(1, 1).inputs) != values(same.batch(1, 2).inputs));
+  CHECK(values(same.batch(1, 1).inputs) != values(same.batch(2, 1).inputs));
+}
+
+TEST_CASE("masks of an evaluation stay, and count where the text counts") {
+  const WholeSplit split(text(1001), {.batch = 4, .context = 50});
+  const MaskOptions options{.vocabulary = 50, .mask = kMask};
+  const MaskedEvaluation set(split, options, 3), again(split, options, 3), other(split, options, 4);
+  REQUIRE(set.size() == 5);
+  for (Index i = 0; i < 5; ++i) {
+    CHECK(values(set.batch(i).inputs) == values(again.batch(i).inputs));
+    CHECK(values(set.batch(i).targets) == values(again.batch(i).targets));
+    CHECK(values(set.batch(i).targets) != values(other.batch(i).targets));
+    CHECK(set.batch(i).counted == 4 * 8);  // 7.5 is rounded up
+  }
+  // Windows that overlap: what was counted before is hidden there as elsewhere, but does not count.
+  Ids ids;
+  for (int i = 0; i < 400; ++i) ids.push_back(i % 7 == 0 ? 0 : 1 + i % 40);
+  const WholeSplit overlapping(TokenSource(ids, 50), {.batch = 2, .context = 20, .separator = 0});
+  const MaskedEvaluation hidden(
+      overlapping, {.vocabulary = 50, .mask = kMask, .separator = 0, .share = 0.5, .masked = 1, .random = 0});
+  Index uncounted = 0;
+  for (Index i = 0; i < hidden.size(); ++i) {
+    const Batch b = hidden.batch(i), t = overlapping.batch(i);
+    const Ids x = values(b.inputs), y = values(b.targets), was = values(t.inputs), counts = values(t.targets);
+    Index counted = 0;
+    for (std::size_t p = 0; p < x.size(); ++p) {
+      REQUIRE((x[p] == kMask || x[p] == was[p]));
+      if (was[p] == 0) CHECK(x[p] == 0);  // the separator is never hidden
+      const bool expected = x[p] == kMask && counts[p] != kIgnoreIndex;
+      REQUIRE((y[p] != kIgnoreIndex) == expected);
+      counted += expected ? 1 : 0;
+      uncounted += x[p] == kMask && !expected ? 1 : 0;
+    }
+    CHECK(b.counted == counted);
+  }
+  CHECK(uncounted > 10);
+}
+
+TEST_CASE("masks: short windows have one each, and one of separators alone has none") {
+  for (const Index length : {1, 2, 3, 6, 10, 11}) {
+    const MaskedBatches data(windows(8, length), {.vocabulary = 50, .mask = kMask});
+    const Batch b = data.batch(1, 1);
+    CHECK(b.counted == 8 * (length < 10 ? 1 : 2));
+    for (Index r = 0; r < 8; ++r) {
+      const Ids y = values(b.targets[r]);
+      CHECK(std::count(y.begin(), y.end(), kIgnoreIndex) == length - (length < 10 ? 1 : 2));
+    }
+  }
+  const Ids zeros(20, 0);
+  const LanguageModelBatches texts(TokenSource(zeros, 1), {.batch = 2, .context = 5});
+  const Batch b = MaskedBatches(texts, {.vocabulary = 50, .mask = kMask, .separator = 0}).batch(1, 1);
+  CHECK(b.counted == 0);
+  CHECK(values(b.inputs) == Ids(10, 0));
+}
+
+TEST_CASE("masks: wrong options are named") {
+  const auto error = [](const MaskOptions& o) { return error_of([&] { MaskedBatches(windows(), o); }); };
+  CHECK(error({.vocabulary = 0}) == "masks: the vocabulary is 0; it must be 1 or more");
+  CHECK(error({.vocabulary = 5, .mask = -1}) == "masks: the mask token is -1; it must be 0 or more");
+  CHECK(error({.vocabulary = 5, .share = 0}) ==
+        "masks: the share of chosen positions is 0; it must be above 0 and at most 1");
+  CHECK(error({.vocabulary = 5, .masked = 0.8, .random = 0.3}) ==
+        "masks: 0.8 of the chosen are masked and 0.3 become random; both must be 0 or more, together at most 1");
+  CHECK(has(error_of([] { MaskedEvaluation(EvaluationSet{}, {}); }), "the vocabulary is 0"));
+  struct Flat {
+    Batch batch(std::uint64_t, std::uint64_t) const { return {Tensor::zeros({3}), Tensor::zeros({3}), 3}; }
+  };
+  CHECK(error_of([] { MaskedBatches(Flat{}, {.vocabulary = 5}).batch(1, 1); }) ==
+        "masks: the texts are [3] float32; they must be int32 [batch, positions]");
+}

@@ -1,0 +1,97 @@
+// classify as a person runs it.
+#include <heed/data/checkpoint.hpp>
+#include <heed/layers/attention/by_name.hpp>
+#include <nlohmann/json.hpp>
+
+#include "tests/examples/programs.hpp"
+
+using namespace heed;
+using test::bytes_of;
+using test::contains;
+using test::log_of;
+using test::Ran;
+
+namespace {
+
+struct Classifying {
+  TemporaryFolder folder;
+  std::string file(const std::string& name) const { return (folder.path / name).string(); }
+  std::string arguments(const std::string& flags) const {
+    return "env -C " + test::quoted(folder.path.string()) + " " + test::program("classify") +
+           " --layers 1 --heads 2 --width 16 --batch 8 --length 12 --depth 2 --held-out 120 " + flags;
+  }
+  Ran run(const std::string& flags) const { return test::run("exec " + arguments(flags)); }
+};
+
+}  // namespace
+
+TEST_CASE(
+    "classify: a run tells its accuracy, the baseline and some examples, and leaves a log, a plot, a checkpoint") {
+  const Classifying c;
+  const Ran ran = c.run("--steps 60 --plot accuracy.svg --log log");
+  INFO(ran.output);
+  REQUIRE(ran.exit_code == 0);
+  CHECK(contains(ran.output, "held-out accuracy "));
+  CHECK(contains(ran.output, "always the commonest value: "));
+  CHECK(contains(ran.output, ": ["));
+  CHECK(contains(ran.output, "] = "));
+  const std::vector<nlohmann::json> log = log_of(c.file("log"));
+  REQUIRE(log.size() == 60);
+  CHECK(log[5].at("val_accuracy").is_number());
+  CHECK(log[59].at("loss") < log[0].at("loss"));
+  CHECK(contains(bytes_of(c.file("accuracy.svg")), "<svg"));
+  CHECK(load_checkpoint(c.file("classify.h5")).counter("step") == 60);
+}
+
+TEST_CASE("classify: every mechanism of encoders trains, or says why not") {
+  int trained = 0;
+  for (const std::string& name : mechanism_names(false)) {
+    const Classifying c;
+    const Ran ran = c.run("--steps 2 --attention " + name);
+    INFO(name << ": " << ran.output);
+    if (ran.exit_code == 2)
+      CHECK(contains(ran.output, "--attention is " + name + ", which takes no padding: "));
+    else
+      CHECK(ran.exit_code == 0);
+    trained += ran.exit_code == 0 ? 1 : 0;
+  }
+  CHECK(trained == static_cast<int>(mechanism_names(false).size()));  // all take padding
+}
+
+TEST_CASE("classify: stopped and resumed, and at any number of threads, the same bits") {
+  const Classifying whole, parts;
+  const std::string flags = "--attention efficient --steps 3000 --checkpoint-every 50 --log log ";
+  REQUIRE(whole.run(flags + "--threads 1").exit_code == 0);
+  const Ran stopped =
+      test::run("cd " + parts.folder.path.string() + "; : > log; " + parts.arguments(flags + "--threads 2") +
+                " & pid=$!; while [ $(wc -l < log) -lt 20 ]; do sleep 0.01; done; kill -INT $pid; wait $pid");
+  INFO(stopped.output);
+  CHECK(stopped.exit_code == 130);
+  CHECK(contains(stopped.output, "to go on: the same command with --resume"));
+  REQUIRE(parts.run(flags + "--threads 2 --resume").exit_code == 0);
+  CHECK(test::same_losses(whole.file("log"), parts.file("log")));
+  CHECK((bytes_of(whole.file("classify.h5")) == bytes_of(parts.file("classify.h5"))));
+}
+
+TEST_CASE("classify: wrong flags say what is right") {
+  const Classifying c;
+  const auto refused = [&](const std::string& flags, const std::string& sentence, int code = 2) {
+    const Ran ran = c.run(flags);
+    INFO(flags << ": " << ran.output);
+    CHECK(ran.exit_code == code);
+    CHECK(contains(ran.output, sentence));
+    CHECK(std::count(ran.output.begin(), ran.output.end(), '\n') == 1);
+  };
+  refused("--attention nothing", "--attention: it is 'nothing'; it must be softmax");
+  refused("--heads 3", "--width is 16 and --heads 3; heads must divide the width");
+  refused("--length 3", "a whole number, 4 or more");
+  refused("--length 2000 --depth 1", "of 10000 expressions none had 500 to 2000 tokens", 1);
+  refused("--plot x.gif", "it must end with .svg or .png", 1);
+  REQUIRE(c.run("--steps 2").exit_code == 0);
+  refused("--steps 3 --resume", "--resume: the checkpoint was made with ");
+  const Ran help = test::run(test::program("classify") + " --help");
+  CHECK(help.exit_code == 0);
+  for (const char* flag : {"--attention", "--layers", "--heads", "--width", "--length", "--steps", "--batch", "--lr",
+                           "--seed", "--threads", "--checkpoint", "--checkpoint-every", "--resume", "--log", "--plot"})
+    CHECK(contains(help.output, flag));
+}

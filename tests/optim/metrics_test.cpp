@@ -1,0 +1,153 @@
+// Further numbers of an evaluation: in the history, the log and the checkpoint, and exact under resume.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <fstream>
+#include <heed/heed.hpp>
+#include <nlohmann/json.hpp>
+
+#include "tests/data/temporary_folder.hpp"
+#include "tests/support.hpp"
+
+using namespace heed;
+
+namespace {
+
+// Two blobs, told apart by a line.
+struct Blobs {
+  Index rows = 32;
+  Batch batch(std::uint64_t seed, std::uint64_t step) const {
+    Rng rng(seed, 100 + step);
+    const Tensor y = rng.integers({rows}, 0, 2);
+    return {(rng.normal({rows, 2}) + y.to(DType::float32).unsqueeze(1)).detach(), y, rows};
+  }
+};
+struct HeldOut {
+  Index size() const { return 3; }
+  Batch batch(Index i) const { return Blobs{.rows = 10 + 20 * i}.batch(99, static_cast<std::uint64_t>(i)); }
+};
+
+struct Classifier {
+  Linear layer;
+
+  Tensor operator()(In x) const { return layer(x); }
+  Tensor loss(In x, In y) const { return cross_entropy(layer(x), y); }
+  void members(auto&& visit) { visit("layer", layer); }
+};
+
+struct Setting {
+  Rng rng{3};
+  Classifier model{Linear(2, 2, rng)};
+  AdamW optimizer{named_parameters(model), {.lr = 3e-2}};
+  Schedule schedule{"constant", {.lr = 3e-2}};
+
+  RunResult go(const RunOptions& options, bool metrics = true) {
+    std::function<Metrics(const Batch&)> measure;
+    if (metrics) measure = [this](const Batch& b) { return classification_metrics(model(b.inputs), b.targets); };
+    return run(model, optimizer, schedule, Blobs{}, HeldOut{}, options, {}, measure);
+  }
+};
+
+std::string bytes_of(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+}  // namespace
+
+TEST_CASE("accuracy is the share of counted targets whose logit is the first greatest") {
+  const Tensor logits = Tensor::from({3, 1, 2, 0, 5, 5, 1, 2, 3, 9, 0, 0}, {4, 3});
+  CHECK(classification_accuracy(logits, Tensor::from<std::int32_t>({0, 1, 2, 1})) == 0.75);
+  CHECK(classification_accuracy(logits, Tensor::from<std::int32_t>({0, 2, -100, -100})) == 0.5);
+  CHECK(std::isnan(classification_accuracy(logits, Tensor::from<std::int32_t>({-100, -100, -100, -100}))));
+  CHECK(classification_accuracy(logits.view({2, 2, 3}), Tensor::from<std::int32_t>({0, 1, 2, 0}, {2, 2})) == 1);
+  CHECK(test::contains(test::error_of([&] { classification_accuracy(logits, Tensor::zeros({3}, DType::int32)); }),
+                       "classification_accuracy: logits are [4, 3] float32 and targets [3] int32"));
+  const Metrics m = classification_metrics(logits, Tensor::from<std::int32_t>({0, 1, 2, 1}));
+  CHECK(m.size() == 2);
+  CHECK(m.at("accuracy") == 0.75);
+  CHECK(m.at("loss") == doctest::Approx(cross_entropy(logits, Tensor::from<std::int32_t>({0, 1, 2, 1})).item()));
+}
+
+TEST_CASE("run: further numbers of the evaluations are weighted, logged, and kept over a resume to the same bits") {
+  const TemporaryFolder folder;
+  const auto options = [&](const std::string& name, Index steps) {
+    return RunOptions{.steps = steps,
+                      .eval_every = 7,
+                      .checkpoint = folder.path / (name + ".h5"),
+                      .resume = true,
+                      .log = folder.path / (name + ".jsonl")};
+  };
+  Setting whole;
+  const RunResult all = whole.go(options("whole", 20));
+  REQUIRE(all.history.validation_losses.size() == 3);
+  REQUIRE(all.history.validation_metrics.size() == 3);
+  double right = 0, counted = 0;
+  for (Index i = 0; i < 3; ++i) {
+    const Batch b = HeldOut{}.batch(i);
+    const NoTape no_tape;
+    const Tensor logits = whole.model(b.inputs);
+    for (Index r = 0; r < b.targets.dim(0); ++r, ++counted)
+      right += (logits.at({r, 1}) > logits.at({r, 0})) == (b.targets.at({r}) == 1) ? 1 : 0;
+  }
+  CHECK(all.validation_metrics == Metrics{{"accuracy", all.validation_metrics.at("accuracy")}});
+  CHECK(all.validation_metrics.at("accuracy") == doctest::Approx(right / counted).epsilon(1e-12));
+  std::ifstream log(folder.path / "whole.jsonl");
+  int line_number = 0, found = 0;
+  for (std::string line; std::getline(log, line);) {
+    const nlohmann::json entry = nlohmann::json::parse(line);
+    ++line_number;
+    const bool evaluated = line_number % 7 == 0 || line_number == 20;
+    CHECK(entry.contains("val_loss") == evaluated);
+    CHECK(entry.contains("val_accuracy") == evaluated);
+    CHECK_FALSE(entry.contains("val_val_loss"));
+    if (evaluated)
+      CHECK(entry.at("val_accuracy") ==
+            all.history.validation_metrics[static_cast<std::size_t>(found++)].at("accuracy"));
+  }
+  CHECK(found == 3);
+
+  for (const Index stop : {3, 7, 15}) {
+    Setting first, second;
+    const std::string name = "part" + std::to_string(stop);
+    first.go(options(name, stop));
+    const RunResult rest = second.go(options(name, 20));
+    CHECK(rest.resumed_from == stop);
+    // The first part ends with an evaluation of its own, unless one was due.
+    const std::size_t extra = stop % 7 == 0 ? 0 : 1;
+    REQUIRE(rest.history.validation_metrics.size() == 3 + extra);
+    CHECK(rest.history.validation_metrics.back() == all.history.validation_metrics.back());
+    CHECK(rest.history.validation_metrics.front().count("accuracy") == 1);
+    if (extra == 0) CHECK((bytes_of(folder.path / (name + ".h5")) == bytes_of(folder.path / "whole.h5")));
+  }
+}
+
+TEST_CASE("run: a run without further numbers has none, and one with them goes on from it") {
+  const TemporaryFolder folder;
+  RunOptions options{.steps = 6, .eval_every = 3, .checkpoint = folder.path / "m.h5", .resume = true};
+  Setting first, second;
+  const RunResult without = first.go(options, false);
+  CHECK(without.validation_metrics.empty());
+  CHECK(without.history.validation_metrics == std::vector<Metrics>(2));
+  options.steps = 9;
+  const RunResult with = second.go(options);
+  REQUIRE(with.history.validation_metrics.size() == 3);
+  CHECK(with.history.validation_metrics[1].empty());
+  CHECK(with.history.validation_metrics[2].count("accuracy") == 1);
+  Setting third;  // and what was read is written again
+  options.steps = 10;
+  CHECK(third.go(options).history.validation_metrics[2] == with.history.validation_metrics[2]);
+}
+
+TEST_CASE("run: evaluation batches must tell the same, the loss among it") {
+  const auto error = [](const std::function<Metrics(const Batch&)>& f) {
+    return test::error_of([&] { evaluate_metrics(f, HeldOut{}); });
+  };
+  CHECK(error([](const Batch&) {
+          return Metrics{{"accuracy", 1}};
+        }) == "evaluate: batch 0 has 1 numbers, the first had 0; each must have the same, among them the loss");
+  CHECK(error([](const Batch& b) {
+          return b.counted < 20 ? Metrics{{"loss", 1}, {"x", 1}} : Metrics{{"loss", 1}};
+        }) == "evaluate: batch 1 has 1 numbers, the first had 2; each must have the same, among them the loss");
+  CHECK(evaluate_metrics([](const Batch&) { return Metrics{{"loss", 1}}; }, EvaluationSet{}).empty());
+}
