@@ -19,8 +19,9 @@ struct GPTOptions {
   FeedForwardKind activation = FeedForwardKind::gelu;
   NormKind norm = NormKind::layer;
   PositionKind positions = PositionKind::learned;
-  bool bias = true;  // of the linear layers; norms keep theirs
-  bool tied = true;  // output weights are the embedding's
+  Index relative_clip = 16;  // where positions are relative: farther keys count as this far (Shaw et al. 2018)
+  bool bias = true;          // of the linear layers; norms keep theirs
+  bool tied = true;          // output weights are the embedding's
 };
 
 class GPT {

@@ -21,7 +21,8 @@ const std::map<std::string, NormKind> kNorms = {{"layer", NormKind::layer}, {"rm
 const std::map<std::string, PositionKind> kPositions = {{"none", PositionKind::none},
                                                         {"learned", PositionKind::learned},
                                                         {"sinusoidal", PositionKind::sinusoidal},
-                                                        {"rope", PositionKind::rope}};
+                                                        {"rope", PositionKind::rope},
+                                                        {"relative", PositionKind::relative}};
 const std::vector<std::string> kPresets = {"nano", "baby", "gpt2"};
 
 template <class T>
