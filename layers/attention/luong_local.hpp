@@ -34,9 +34,9 @@ struct LuongLocalOptions {
 
 // What the options need; the rest may be undefined.
 struct LuongLocalParameters {
-  Tensor W = {}, U = {}, bias = {},
-         score = {};                       // general: W [H, D, D]; concat: W, U [H, A, D], bias [H, A], score [H, A]
-  Tensor position_W, position_score = {};  // local-p: [H, A, D], [H, A]
+  // general: W [H, D, D]; concat: W, U [H, A, D], bias and score [H, A]
+  Tensor W = {}, U = {}, bias = {}, score = {};
+  Tensor position_W = {}, position_score = {};  // local-p: [H, A, D], [H, A]
 };
 
 // q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] -> [B, H, T, Dv]; Hk divides H, and is H for concat. The length of
