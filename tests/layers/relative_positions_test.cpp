@@ -4,6 +4,7 @@
 #include <heed/core/parallel.hpp>
 #include <heed/data/checkpoint.hpp>
 #include <heed/layers/attention/by_name.hpp>
+#include <heed/layers/attention/sparse.hpp>
 #include <heed/layers/decoding.hpp>
 #include <heed/layers/model.hpp>
 
@@ -152,6 +153,30 @@ TEST_CASE(
   }
   set_threads(before);
   CHECK(same_bits(gradients[0], gradients[1]));
+}
+
+TEST_CASE("a window's decode state takes a bias when it has dropped old keys, with global positions too") {
+  const Index n = 300;
+  const auto normal = [](const Shape& shape, std::uint64_t seed) {
+    return Rng(seed).normal(shape, 0, 1, DType::float64);
+  };
+  const Tensor q = normal({1, 2, n, 4}, 1), k = normal({1, 2, n, 4}, 2), v = normal({1, 2, n, 3}, 3),
+               bias = normal({2, n, n}, 4);
+  for (const std::vector<Index>& globals : {std::vector<Index>{}, std::vector<Index>{1, 3}}) {
+    const AttentionMechanism m = WindowAttention({.window = 5, .globals = globals});
+    const Tensor whole = m.apply(q, k, v, {.causal = true, .bias = bias});
+    AttentionState state = m.make_state();
+    double most = 0;
+    for (Index t = 0; t < n; ++t) {
+      const Tensor row = state.apply(q.slice(2, t, t + 1), k.slice(2, t, t + 1), v.slice(2, t, t + 1),
+                                     bias.slice(1, t, t + 1).slice(2, 0, t + 1));
+      most = std::max(most, worst(row, whole.slice(2, t, t + 1), 1e-12, 1e-12));
+    }
+    CHECK(most <= 1);
+    state.buffers([&](const std::string& name, Tensor& b) {
+      if (name == "keys") CHECK(b.dim(2) < 150);  // it did drop some
+    });
+  }
 }
 
 TEST_CASE("relative positions: what they need and cannot have is said") {
