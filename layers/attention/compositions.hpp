@@ -30,7 +30,7 @@ class MappedKeyState {
  public:
   using Map = std::function<Tensor(In x)>;  // [B, H, T, D] -> [B, H, T, A]
 
-  MappedKeyState(Map query, Map key, KeyValueState::Attend attend)
+  MappedKeyState(Map query, Map key, KeyValueState::AttendWithBias attend)
       : query_(std::move(query)), key_(std::move(key)), mapped_(std::move(attend)) {}
   Tensor apply(In q, In k, In v, const Tensor& bias = {}) {
     const NoTape guard;  // decoding is not trained through

@@ -10,7 +10,8 @@ class KeyValueState {
  public:
   // Attends causally: q [B, H, T, D], the last T positions, to all S keys and values so far. The bias may be undefined,
   // and else broadcasts to [B, H, T, S].
-  using Attend = std::function<Tensor(In q, In k, In v, const Tensor& bias)>;
+  using Attend = std::function<Tensor(In q, In k, In v)>;
+  using AttendWithBias = std::function<Tensor(In q, In k, In v, const Tensor& bias)>;
 
   // attend(q, k, v, bias), or attend(q, k, v), which takes no bias.
   template <class F>
@@ -34,7 +35,7 @@ class KeyValueState {
   }
 
  private:
-  Attend attend_;
+  AttendWithBias attend_;
   Tensor keys_, values_;  // [B, Hk, capacity, D], [B, Hk, capacity, Dv]
   Tensor length_ = Tensor::zeros({}, DType::int32);
 };
