@@ -9,6 +9,7 @@
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/embedding.hpp>
 #include <heed/autograd/extrema.hpp>
+#include <heed/autograd/generic_attention.hpp>
 #include <heed/autograd/gradcheck.hpp>
 #include <heed/autograd/indexing.hpp>
 #include <heed/autograd/linear_attention.hpp>
@@ -41,11 +42,13 @@
 #include <heed/layers/attention/cosine.hpp>
 #include <heed/layers/attention/efficient.hpp>
 #include <heed/layers/attention/favor.hpp>
+#include <heed/layers/attention/generic.hpp>
 #include <heed/layers/attention/key_value_state.hpp>
 #include <heed/layers/attention/linear.hpp>
 #include <heed/layers/attention/linformer.hpp>
 #include <heed/layers/attention/lsh.hpp>
 #include <heed/layers/attention/luong.hpp>
+#include <heed/layers/attention/luong_local.hpp>
 #include <heed/layers/attention/sparse.hpp>
 #include <heed/layers/attention/taylor.hpp>
 #include <heed/layers/attention/top_k.hpp>

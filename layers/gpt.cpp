@@ -16,6 +16,7 @@ static TransformerOptions block_options(const GPTOptions& o) {
           .norm_first = true,
           .bias = o.bias,
           .rope = o.positions == PositionKind::rope,
+          .relative_clip = o.positions == PositionKind::relative ? o.relative_clip : 0,
           .causal = o.causal};
 }
 
@@ -23,6 +24,8 @@ GPT::GPT(const GPTOptions& o, Rng& rng, const MechanismFactory& mechanism)
     : tokens(o.vocabulary, o.width, rng), norm(o.norm, o.width), drop{o.dropout}, options_(o) {
   require(o.layers >= 0 && o.context > 0, "GPT: layers is ", o.layers, " and context is ", o.context,
           "; they must be 0 or more and 1 or more");
+  require(o.positions != PositionKind::relative || o.relative_clip > 0, "GPT: relative_clip is ", o.relative_clip,
+          "; it must be 1 or more");
   if (o.positions == PositionKind::learned) positions.emplace(o.context, o.width, rng);
   if (o.positions == PositionKind::sinusoidal) sinusoids_ = sinusoidal_positions(o.context, o.width);
   if (!o.tied) output = Parameter(Tensor::empty({o.vocabulary, o.width}));
@@ -110,7 +113,8 @@ ActivationBytes GPT::predict_activations(Index batch, Index length) const {
 double GPT::flops_per_token(Index length) const {
   double weights = 0;
   for (const NamedParameter& p : named_parameters(const_cast<GPT&>(*this)))
-    if (p.name != "positions.weight") weights += static_cast<double>(p.parameter->numel());
+    if (p.name != "positions.weight" && !p.name.ends_with("relative.weight"))
+      weights += static_cast<double>(p.parameter->numel());
   return 6 * weights + 12.0 * static_cast<double>(options_.layers * options_.width * length);
 }
 

@@ -19,9 +19,10 @@ struct GPTOptions {
   FeedForwardKind activation = FeedForwardKind::gelu;
   NormKind norm = NormKind::layer;
   PositionKind positions = PositionKind::learned;
-  bool bias = true;    // of the linear layers; norms keep theirs
-  bool tied = true;    // output weights are the embedding's
-  bool causal = true;  // false: every position sees all, as BERT's (layers/bert.hpp); there is no decoding then
+  Index relative_clip = 16;  // where positions are relative: farther keys count as this far (Shaw et al. 2018)
+  bool bias = true;          // of the linear layers; norms keep theirs
+  bool tied = true;          // output weights are the embedding's
+  bool causal = true;        // false: every position sees all, as BERT's (layers/bert.hpp); there is no decoding then
 };
 
 class GPT {

@@ -1,7 +1,76 @@
+#include <algorithm>
 #include <cmath>
+#include <heed/core/parallel.hpp>
 #include <heed/layers/positions.hpp>
 
 namespace heed {
+namespace {
+
+constexpr Index kGrainPairs = 1 << 15;  // some 10 microseconds
+
+template <class T>
+void fill_bias(const Tensor& table, Tensor& bias) {
+  const Index heads = bias.dim(0), queries = bias.dim(1), keys = bias.dim(2), size = table.dim(1), clip = size / 2;
+  const T* entries = table.ptr<T>();
+  T* to = bias.ptr<T>();
+  parallel_for(heads * queries, std::max<Index>(1, kGrainPairs / std::max<Index>(1, keys)),
+               [=](Index begin, Index end) {
+                 for (Index n = begin; n < end; ++n) {
+                   const T* row = entries + n / queries * size;
+                   const Index position = n % queries + keys - queries;
+                   for (Index j = 0; j < keys; ++j)
+                     to[n * keys + j] = row[clip + std::clamp(j - position, -clip, clip)];
+                 }
+               });
+}
+
+// A thread owns a head, and sums its rows in order.
+template <class T>
+void sum_bias(const Tensor& dbias, Tensor& dtable) {
+  const Index heads = dbias.dim(0), queries = dbias.dim(1), keys = dbias.dim(2), size = dtable.dim(1), clip = size / 2;
+  const T* from = dbias.ptr<T>();
+  T* to = dtable.ptr<T>();
+  parallel_for(heads, std::max<Index>(1, kGrainPairs / std::max<Index>(1, queries * keys)),
+               [=](Index begin, Index end) {
+                 for (Index h = begin; h < end; ++h) {
+                   std::vector<double> sums(static_cast<std::size_t>(size));
+                   for (Index i = 0; i < queries; ++i)
+                     for (Index j = 0; j < keys; ++j)
+                       sums[static_cast<std::size_t>(clip + std::clamp(j - (i + keys - queries), -clip, clip))] +=
+                           static_cast<double>(from[(h * queries + i) * keys + j]);
+                   for (Index c = 0; c < size; ++c)
+                     to[h * size + c] = static_cast<T>(sums[static_cast<std::size_t>(c)]);
+                 }
+               });
+}
+
+}  // namespace
+
+Tensor relative_position_bias(In table, Index queries, Index keys) {
+  check(table.rank() == 2 && table.dim(1) % 2 == 1 &&
+            (table.dtype() == DType::float32 || table.dtype() == DType::float64),
+        table.where(), "relative_position_bias: table is ", table.tensor(),
+        "; it must be [heads, 2 clip + 1], float32 or float64");
+  check(queries >= 0 && keys >= 0, table.where(), "relative_position_bias: queries is ", queries, " and keys is ", keys,
+        "; both must be 0 or more");
+  const Tensor entries = table->dense();
+  Tensor bias = Tensor::empty({table.dim(0), queries, keys}, table.dtype());
+  table.dtype() == DType::float32 ? fill_bias<float>(entries, bias) : fill_bias<double>(entries, bias);
+  record("relative_position_bias", table.where(), bias, {table}, saved(),
+         [shape = table.shape()](Grads& d, const Tensor& dbias) {
+           Tensor dtable = Tensor::empty(shape, dbias.dtype());
+           dbias.dtype() == DType::float32 ? sum_bias<float>(dbias, dtable) : sum_bias<double>(dbias, dtable);
+           d.add(0, dtable);
+         });
+  return bias;
+}
+
+RelativePositionBias::RelativePositionBias(Index heads, Index clip, Rng& rng) {
+  require(heads > 0 && clip > 0, "RelativePositionBias: heads is ", heads, " and clip is ", clip,
+          "; both must be 1 or more");
+  weight = Parameter(Tensor::empty({heads, 2 * clip + 1}));
+  init::normal_(weight, rng, 0, 0.02);
+}
 
 Tensor sinusoidal_positions(Index count, Index width, DType dtype) {
   require(count >= 0 && width > 0, "sinusoidal_positions: count is ", count, " and width is ", width,

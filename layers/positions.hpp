@@ -1,12 +1,12 @@
 // Where a token stands: learned and sinusoidal vectors that are added to the embeddings. Rotary positions (rope) act on
-// queries and keys inside MultiHeadAttention.
+// queries and keys inside MultiHeadAttention, and relative ones on its scores.
 #pragma once
 #include <heed/autograd/elementwise.hpp>
 #include <heed/layers/embedding.hpp>
 
 namespace heed {
 
-enum class PositionKind { none, learned, sinusoidal, rope };
+enum class PositionKind { none, learned, sinusoidal, rope, relative };
 
 // PE(pos, 2i) = sin(pos / 10000^(2i/width)), PE(pos, 2i+1) = cos of the same. Vaswani et al. 2017, section 3.5.
 Tensor sinusoidal_positions(Index count, Index width, DType dtype = DType::float32);  // [count, width]
@@ -40,6 +40,23 @@ struct SinusoidalPositions {
   }
 
   void members(auto&&) {}
+};
+
+// bias_hij = table_h[clip + min(max(j - P, -clip), clip)] for query i at position P = i + S - T: [H, T, S] of a table
+// [H, 2 clip + 1]. dtable_h[c] = sum of dbias_hij over the pairs whose entry is c. Error for a table without an odd
+// number of columns.
+Tensor relative_position_bias(In table, Index queries, Index keys);
+
+// Clipped relative positions (Shaw, Uszkoreit, Vaswani, "Self-attention with relative position representations", 2018;
+// NEZHA, Wei et al. 2019), as one number for each head and distance that is added to the scores (Raffel et al. 2020).
+struct RelativePositionBias {
+  Parameter weight;  // [heads, 2 clip + 1], normal(0, 0.02)
+
+  RelativePositionBias(Index heads, Index clip, Rng& rng);
+  Tensor operator()(Index queries, Index keys, Where where = Where::current()) const {  // [heads, queries, keys]
+    return relative_position_bias({weight, where}, queries, keys);
+  }
+  void members(auto&& visit) { visit("weight", weight); }
 };
 
 }  // namespace heed

@@ -11,7 +11,8 @@ MultiHeadAttentionOptions attention_options(const TransformerOptions& o, Index m
           .memory_width = memory_width,
           .bias = o.bias,
           .dropout = has_weights ? o.dropout : 0,
-          .rope = o.rope && memory_width == 0};
+          .rope = o.rope && memory_width == 0,
+          .relative_clip = memory_width == 0 ? o.relative_clip : 0};
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ struct TransformerOptions {
   bool norm_first = false;  // false: x = norm(x + part(x)), as in the paper; true: x = x + part(norm(x))
   bool bias = true;
   bool rope = false;
+  Index relative_clip = 0;  // > 0: a bias of self-attention by clipped distance, each block its own
   bool causal = false;
 };
 

@@ -17,7 +17,8 @@ const std::map<std::string, NormKind> kNorms = {{"layer", NormKind::layer}, {"rm
 const std::map<std::string, PositionKind> kPositions = {{"none", PositionKind::none},
                                                         {"learned", PositionKind::learned},
                                                         {"sinusoidal", PositionKind::sinusoidal},
-                                                        {"rope", PositionKind::rope}};
+                                                        {"rope", PositionKind::rope},
+                                                        {"relative", PositionKind::relative}};
 
 namespace {
 
@@ -85,6 +86,7 @@ std::string to_json(const LmModel& model) {
             {"bias", o.bias},
             {"tied", o.tied},
             {"attention", model.attention}};
+  if (o.positions == PositionKind::relative) json["relative_clip"] = o.relative_clip;
   if (model.attention == "linear") json["feature_map"] = model.mechanism.feature_map;
   return json.dump();
 }
@@ -106,6 +108,7 @@ LmModel lm_model_from_json(const std::string& text, const std::string& source) {
     o.norm = kNorms.at(j.at("norm").get<std::string>());
     o.positions = kPositions.at(j.at("positions").get<std::string>());
     j.at("attention").get_to(model.attention);
+    if (j.contains("relative_clip")) j.at("relative_clip").get_to(o.relative_clip);
     if (j.contains("feature_map")) j.at("feature_map").get_to(model.mechanism.feature_map);
     return model;
   } catch (const Json::parse_error&) {

@@ -57,11 +57,11 @@ Tensor bahdanau_weights(In q, In k, In W, In U, In score, In gain, In bias, cons
 
 AttentionState bahdanau_state(const Tensor& W, const Tensor& U, const Tensor& score, const Tensor& gain,
                               const Tensor& bias) {
-  return MappedKeyState([W, bias](In q) { return projected_queries(q, W, bias); },
-                        [U](In k) { return projected_keys(k, U, {}); },
-                        [score, gain](In a, In c, In v) {
-                          return additive_attention(a, c, v, score_vector(score, gain), {.causal = true});
-                        });
+  return MappedKeyState(
+      [W, bias](In q) { return projected_queries(q, W, bias); }, [U](In k) { return projected_keys(k, U, {}); },
+      [score, gain](In a, In c, In v, const Tensor& pairs) {
+        return additive_attention(a, c, v, score_vector(score, gain), {.causal = true, .bias = pairs});
+      });
 }
 
 BahdanauAttention::BahdanauAttention(Index heads, Index size, Rng& rng, const BahdanauOptions& o) {

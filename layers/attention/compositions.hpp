@@ -30,11 +30,11 @@ class MappedKeyState {
  public:
   using Map = std::function<Tensor(In x)>;  // [B, H, T, D] -> [B, H, T, A]
 
-  MappedKeyState(Map query, Map key, KeyValueState::Attend attend)
+  MappedKeyState(Map query, Map key, KeyValueState::AttendWithBias attend)
       : query_(std::move(query)), key_(std::move(key)), mapped_(std::move(attend)) {}
-  Tensor apply(In q, In k, In v) {
+  Tensor apply(In q, In k, In v, const Tensor& bias = {}) {
     const NoTape guard;  // decoding is not trained through
-    return mapped_.apply({query_(q), q.where()}, {key_(k), k.where()}, v);
+    return mapped_.apply({query_(q), q.where()}, {key_(k), k.where()}, v, bias);
   }
   Index length() const { return mapped_.length(); }
   void members(auto&& visit) { mapped_.members(visit); }

@@ -56,7 +56,9 @@ Tensor CosineAttention::apply(In q, In k, In v, const AttentionCall& call) const
 AttentionState CosineAttention::make_state() const {
   const Tensor log = log_beta;
   return MappedKeyState([log](In q) { return directions(q, exp(log)); }, [](In k) { return key_directions(k, {}); },
-                        [](In q, In k, In v) { return detail::unscaled_attention(q, k, v, {.causal = true}); });
+                        [](In q, In k, In v, const Tensor& bias) {
+                          return detail::unscaled_attention(q, k, v, {.causal = true, .bias = bias});
+                        });
 }
 
 Tensor CosineAttention::weights(In q, In k, const AttentionCall& call) const {

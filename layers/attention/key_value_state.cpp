@@ -20,7 +20,7 @@ static bool follows(const Tensor& cache, In x) {
   return !cache.defined() || (cache.dtype() == x.dtype() && cache.shape().with(2, 0) == x.shape().with(2, 0));
 }
 
-Tensor KeyValueState::apply(In q, In k, In v) {
+Tensor KeyValueState::apply(In q, In k, In v, const Tensor& bias) {
   check(k.rank() == 4 && v.rank() == 4 && k.shape().first(3) == v.shape().first(3), k.where(), "KeyValueState: k is ",
         k.tensor(), " and v is ", v.tensor(), "; they must be [batch, heads, positions, size], alike but for the size");
   check(follows(keys_, k) && follows(values_, v), k.where(), "KeyValueState: k is ", k.tensor(), " and v is ",
@@ -32,7 +32,7 @@ Tensor KeyValueState::apply(In q, In k, In v) {
   detail::copy_values(new_keys, k);
   detail::copy_values(new_values, v);
   const NoTape guard;  // decoding is not trained through
-  const Tensor y = attend_(q, keys_.slice(2, 0, length), values_.slice(2, 0, length));
+  const Tensor y = attend_(q, keys_.slice(2, 0, length), values_.slice(2, 0, length), bias);
   length_ = Tensor::full({}, static_cast<double>(length), DType::int32);  // last: what is refused changes nothing
   return y;
 }

@@ -69,7 +69,9 @@ Tensor luong_location_attention(In q, In k, In v, In W, const AttentionCall& cal
 AttentionCapabilities LuongDot::capabilities() const { return everything(); }
 Tensor LuongDot::apply(In q, In k, In v, const AttentionCall& call) const { return luong_dot_attention(q, k, v, call); }
 AttentionState LuongDot::make_state() const {
-  return KeyValueState([](In q, In k, In v) { return luong_dot_attention(q, k, v, {.causal = true}); });
+  return KeyValueState([](In q, In k, In v, const Tensor& bias) {
+    return luong_dot_attention(q, k, v, {.causal = true, .bias = bias});
+  });
 }
 Tensor LuongDot::weights(In q, In k, const AttentionCall& call) const { return detail::unscaled_weights(q, k, call); }
 
@@ -85,7 +87,9 @@ Tensor LuongGeneral::apply(In q, In k, In v, const AttentionCall& call) const {
 }
 AttentionState LuongGeneral::make_state() const {
   const Tensor w = W;
-  return KeyValueState([w](In q, In k, In v) { return luong_general_attention(q, k, v, w, {.causal = true}); });
+  return KeyValueState([w](In q, In k, In v, const Tensor& bias) {
+    return luong_general_attention(q, k, v, w, {.causal = true, .bias = bias});
+  });
 }
 Tensor LuongGeneral::weights(In q, In k, const AttentionCall& call) const {
   return detail::unscaled_weights(through(q, W), k, call);
@@ -124,7 +128,9 @@ Tensor LuongLocation::apply(In q, In k, In v, const AttentionCall& call) const {
 }
 AttentionState LuongLocation::make_state() const {
   const Tensor w = W;
-  return KeyValueState([w](In q, In k, In v) { return luong_location_attention(q, k, v, w, {.causal = true}); });
+  return KeyValueState([w](In q, In k, In v, const Tensor& bias) {
+    return luong_location_attention(q, k, v, w, {.causal = true, .bias = bias});
+  });
 }
 Tensor LuongLocation::weights(In q, In k, const AttentionCall& call) const {
   return detail::unscaled_weights(q, position_keys(q, k, k, W), call);

@@ -50,14 +50,20 @@ class AttentionState {
  public:
   AttentionState() = default;
   // T has: Tensor apply(In q, In k, In v) appending T new positions and attending causally; Index length() const;
-  // void members(auto&& visit) with visit.buffer for each tensor, for saving.
+  // void members(auto&& visit) with visit.buffer for each tensor, for saving. And where it can: Tensor apply(In q, In
+  // k, In v, const Tensor& bias), whose bias may be undefined.
   template <class T>
   requires(!std::is_same_v<std::remove_cvref_t<T>, AttentionState>) AttentionState(T state)
       : self_(std::make_unique<Model<T>>(std::move(state))) {}
 
   Tensor apply(In q, In k, In v) {  // Error where it is empty
     check(self_ != nullptr, q.where(), "AttentionState: it is empty; a mechanism's make_state() makes one");
-    return self_->apply(q, k, v);
+    return self_->apply(q, k, v, Tensor());
+  }
+  // With a bias of pairs that broadcasts to [B, H, T, length() + T]; undefined: none. Error where T takes none.
+  Tensor apply(In q, In k, In v, const Tensor& bias) {
+    check(self_ != nullptr, q.where(), "AttentionState: it is empty; a mechanism's make_state() makes one");
+    return self_->apply(q, k, v, bias);
   }
   Index length() const { return self_ ? self_->length() : 0; }  // positions seen
   explicit operator bool() const { return self_ != nullptr; }
@@ -71,7 +77,7 @@ class AttentionState {
  private:
   struct Concept {
     virtual ~Concept() = default;
-    virtual Tensor apply(In q, In k, In v) = 0;
+    virtual Tensor apply(In q, In k, In v, const Tensor& bias) = 0;
     virtual Index length() const = 0;
     virtual void buffers(const std::function<void(const std::string&, Tensor&)>& f) = 0;
   };
@@ -79,7 +85,15 @@ class AttentionState {
   struct Model final : Concept {
     T state;
     explicit Model(T s) : state(std::move(s)) {}
-    Tensor apply(In q, In k, In v) override { return state.apply(q, k, v); }
+    Tensor apply(In q, In k, In v, const Tensor& bias) override {
+      if constexpr (requires { state.apply(q, k, v, bias); }) {
+        return state.apply(q, k, v, bias);
+      } else {
+        check(!bias.defined(), q.where(), "AttentionState: bias is ", bias,
+              ", but this state has no scores of single pairs to add it to; it must be undefined");
+        return state.apply(q, k, v);
+      }
+    }
     Index length() const override { return state.length(); }
     void buffers(const std::function<void(const std::string&, Tensor&)>& f) override {
       detail::walk(

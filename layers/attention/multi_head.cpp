@@ -1,3 +1,4 @@
+#include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/rope.hpp>
 #include <heed/layers/attention/multi_head.hpp>
 
@@ -26,6 +27,15 @@ MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionOptions& o, Rng& 
   } else {
     qkv.emplace(o.width, o.width + kv_width, rng, LinearOptions{.bias = o.bias});
   }
+  if (o.relative_clip == 0) return;
+  require(o.relative_clip > 0 && o.memory_width == 0, "MultiHeadAttention: relative_clip is ", o.relative_clip,
+          " and memory_width is ", o.memory_width,
+          "; relative positions are of self-attention, up to a distance of 1 or more");
+  const AttentionCapabilities& can = mechanism.capabilities();
+  require(can.bias, mechanism.name(),
+          " attention: relative positions were asked for, which are a bias of single pairs, ",
+          "and it has no scores of single pairs to add one to", can.why.empty() ? "" : ": ", can.why);
+  relative.emplace(o.heads, o.relative_clip, rng);
 }
 
 // Columns [begin, begin + heads * size) of y [B, T, ...] as [B, heads, T, size]: a view.
@@ -51,9 +61,16 @@ Tensor MultiHeadAttention::merge(In y) const {
   return proj(y->transpose(1, 2).reshape({y.dim(0), y.dim(2), y.dim(1) * y.dim(3)}));
 }
 
+void MultiHeadAttention::add_relative(In x, AttentionCall& call) const {
+  if (!relative) return;
+  const Tensor bias = (*relative)(x.dim(1), x.dim(1), x.where());
+  call.bias = call.bias.defined() ? bias + call.bias : bias;
+}
+
 Tensor MultiHeadAttention::operator()(In x, AttentionCall call) const {
   call.dropout = options_.dropout;
   const Heads h = split_self(x, 0);
+  add_relative(x, call);
   return merge(mechanism.apply({h.q, x.where()}, h.k, h.v, call));
 }
 
@@ -73,12 +90,14 @@ Tensor MultiHeadAttention::operator()(In x, In memory, AttentionCall call) const
 Tensor MultiHeadAttention::decode(In x, AttentionState& state) const {
   if (!state) state = mechanism.make_state();
   const Heads h = split_self(x, state.length());
-  return merge(state.apply({h.q, x.where()}, h.k, h.v));
+  if (!relative) return merge(state.apply({h.q, x.where()}, h.k, h.v));
+  return merge(state.apply({h.q, x.where()}, h.k, h.v, (*relative)(x.dim(1), state.length() + x.dim(1), x.where())));
 }
 
-Tensor MultiHeadAttention::weights(In x, const AttentionCall& call) const {
+Tensor MultiHeadAttention::weights(In x, AttentionCall call) const {
   const NoTape guard;
   const Heads h = split_self(x, 0);
+  add_relative(x, call);
   return mechanism.weights({h.q, x.where()}, h.k, call);
 }
 

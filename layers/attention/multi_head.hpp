@@ -2,6 +2,7 @@
 #pragma once
 #include <heed/layers/attention/softmax.hpp>
 #include <heed/layers/linear.hpp>
+#include <heed/layers/positions.hpp>
 #include <optional>
 
 namespace heed {
@@ -14,15 +15,19 @@ struct MultiHeadAttentionOptions {
   bool bias = true;
   double dropout = 0;  // on the weights, while training
   bool rope = false;   // rotary positions (Su et al. 2021) on queries and keys
+  // > 0: a learned bias of the scores for each distance up to this one (RelativePositionBias). Self-attention only, by
+  // a mechanism with a bias of single pairs.
+  Index relative_clip = 0;
 };
 
 // Vaswani et al. 2017, section 3.2.2. Queries, keys and values of self-attention come from one product.
 class MultiHeadAttention {
  public:
-  std::optional<Linear> qkv;  // self: [(heads + 2 kv_heads) * size, width]
-  std::optional<Linear> q;    // cross: [heads * size, width]
-  std::optional<Linear> kv;   // cross: [2 kv_heads * size, memory_width]
-  Linear proj;                // [width, heads * size]
+  std::optional<Linear> qkv;                     // self: [(heads + 2 kv_heads) * size, width]
+  std::optional<Linear> q;                       // cross: [heads * size, width]
+  std::optional<Linear> kv;                      // cross: [2 kv_heads * size, memory_width]
+  Linear proj;                                   // [width, heads * size]
+  std::optional<RelativePositionBias> relative;  // [heads, 2 relative_clip + 1]
   AttentionMechanism mechanism;
 
   MultiHeadAttention(const MultiHeadAttentionOptions& options, Rng& rng,
@@ -35,7 +40,7 @@ class MultiHeadAttention {
   // Decoding: x [B, T, width] continues what `state` has seen; the first call makes the state.
   Tensor decode(In x, AttentionState& state) const;
   // The weights [B, H, T, T] of self-attention on x, without dropout and gradient. Error where the mechanism has none.
-  Tensor weights(In x, const AttentionCall& call = {}) const;
+  Tensor weights(In x, AttentionCall call = {}) const;
 
   const MultiHeadAttentionOptions& options() const { return options_; }
 
@@ -44,6 +49,7 @@ class MultiHeadAttention {
     visit("q", q);
     visit("kv", kv);
     visit("proj", proj);
+    visit("relative", relative);
     visit("mechanism", mechanism);
   }
 

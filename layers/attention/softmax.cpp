@@ -17,8 +17,9 @@ Tensor SoftmaxAttention::apply(In q, In k, In v, const AttentionCall& call) cons
 }
 
 AttentionState SoftmaxAttention::make_state() const {
-  return KeyValueState(
-      [scale = scale](In q, In k, In v) { return attention(q, k, v, {.causal = true, .scale = scale}); });
+  return KeyValueState([scale = scale](In q, In k, In v, const Tensor& bias) {
+    return attention(q, k, v, {.causal = true, .scale = scale, .bias = bias});
+  });
 }
 
 Tensor SoftmaxAttention::weights(In q, In k, const AttentionCall& call) const {

@@ -35,7 +35,9 @@ Index modulo(Index x, Index n) { return (x % n + n) % n; }
 
 template <class Pattern>
 AttentionState key_value_state(const Pattern& pattern) {
-  return KeyValueState([pattern](In q, In k, In v) { return pattern.apply(q, k, v, {.causal = true}); });
+  return KeyValueState([pattern](In q, In k, In v, const Tensor& bias) {
+    return pattern.apply(q, k, v, {.causal = true, .bias = bias});
+  });
 }
 
 }  // namespace

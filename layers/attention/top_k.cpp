@@ -142,7 +142,9 @@ Tensor TopKAttention::weights(In q, In k, const AttentionCall& call) const {
 }
 
 AttentionState TopKAttention::make_state() const {
-  return KeyValueState([self = *this](In q, In k, In v) { return self.apply(q, k, v, {.causal = true}); });
+  return KeyValueState([self = *this](In q, In k, In v, const Tensor& bias) {
+    return self.apply(q, k, v, {.causal = true, .bias = bias});
+  });
 }
 
 Tensor top_k_attention(In q, In k, In v, Index count, const AttentionCall& call) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <heed/autograd/attention_inputs.hpp>
+#include <heed/autograd/indexing.hpp>
 #include <heed/layers/attention/sparse_call.hpp>
 #include <heed/layers/attention/window_state.hpp>
 
@@ -53,7 +54,18 @@ void WindowState::make_room(In k, In v, Index length, Index capacity) {
   start_ = Tensor::full({}, static_cast<double>(start), DType::int32);
 }
 
-Tensor WindowState::apply(In q, In k, In v) {
+// The columns of a bias [.., length] for the positions that are held.
+Tensor WindowState::bias_of_held(const Tensor& bias, Index length) const {
+  if (!bias.defined() || bias.rank() == 0 || bias.dim(-1) != length) return bias;
+  const Index first = start(), front = globals_before(first);
+  std::vector<std::int32_t> columns;
+  for (Index g = 0; g < front; ++g)
+    columns.push_back(static_cast<std::int32_t>(mechanism_.options().globals[static_cast<std::size_t>(g)]));
+  for (Index j = first; j < length; ++j) columns.push_back(static_cast<std::int32_t>(j));
+  return index_select(bias, -1, Tensor::from(columns, {static_cast<Index>(columns.size())}));
+}
+
+Tensor WindowState::apply(In q, In k, In v, const Tensor& bias) {
   detail::check_heads("window attention", q, k, v);
   const auto follows = [](const Tensor& held, const Tensor& x) {
     return !held.defined() || (held.dtype() == x.dtype() && held.shape().with(2, 0) == x.shape().with(2, 0));
@@ -73,7 +85,7 @@ Tensor WindowState::apply(In q, In k, In v) {
   detail::copy_values(new_keys, k);
   detail::copy_values(new_values, v);
   const Tensor y = sparse_attention(q, keys_.slice(2, 0, end), values_.slice(2, 0, end), lists(before, after),
-                                    {.scale = mechanism_.options().scale});
+                                    {.scale = mechanism_.options().scale, .bias = bias_of_held(bias, after)});
   length_ = Tensor::full({}, static_cast<double>(after), DType::int32);
   if (end > least_room(after)) make_room(k, v, after, least_room(after));
   return y;

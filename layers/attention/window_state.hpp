@@ -11,7 +11,7 @@ class WindowState {
  public:
   explicit WindowState(const WindowAttention& mechanism) : mechanism_(mechanism) {}
   // Appends k [B, Hk, T, D] and v [B, Hk, T, Dv], and attends: [B, H, T, Dv]. No gradient.
-  Tensor apply(In q, In k, In v);
+  Tensor apply(In q, In k, In v, const Tensor& bias = {});
   Index length() const { return static_cast<Index>(length_.item()); }
   void members(auto&& visit) {
     visit.buffer("length", length_);
@@ -30,6 +30,7 @@ class WindowState {
   Index held(Index start, Index length) const { return globals_before(start) + length - start; }
   Index first_needed(Index length) const;
   KeyLists lists(Index before, Index length) const;
+  Tensor bias_of_held(const Tensor& bias, Index length) const;
   void make_room(In k, In v, Index length, Index capacity);
 };
 

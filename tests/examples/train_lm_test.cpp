@@ -131,7 +131,8 @@ TEST_CASE("train_lm: every kind of model, optimizer, schedule, tokenizer and pre
   const Training t;
   for (const char* flags :
        {"--norm rms --activation swiglu --positions rope", "--activation relu --positions sinusoidal --bias true",
-        "--activation silu --positions none --dropout 0.1", "--optimizer sgd --schedule constant --lr 0.1",
+        "--activation silu --positions none --dropout 0.1", "--positions relative",
+        "--optimizer sgd --schedule constant --lr 0.1",
         "--optimizer adam --schedule linear", "--optimizer rmsprop --schedule inverse-sqrt",
         "--optimizer adagrad --schedule step --lr 0.01", "--optimizer lion --schedule one-cycle --lr 1e-3",
         "--attention linear", "--attention linear --feature-map softplus --dropout 0.1 --positions rope",

@@ -1,0 +1,281 @@
+#include <heed/autograd/generic_attention.hpp>
+//
+#include <algorithm>
+#include <heed/autograd/attention_inputs.hpp>
+#include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/extrema.hpp>
+#include <heed/autograd/generic_pooling.hpp>
+#include <heed/autograd/matmul.hpp>
+#include <heed/autograd/reductions.hpp>
+#include <heed/autograd/tape.hpp>
+#include <heed/core/random.hpp>
+#include <limits>
+
+namespace heed {
+namespace {
+
+constexpr Index kBlockScores = Index{1} << 20;  // held at once
+constexpr double kEps = 1e-6;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+void check_grid(In q, const char* name, const Tensor& x, DType dtype, const Shape& grid) {
+  Shape both;
+  check(!x.defined() || (x.dtype() == dtype && broadcast(x.shape(), grid, both) && both == grid), q.where(),
+        "generic_attention: ", name, " is ", x, "; it must be ", dtype,
+        " and broadcast to [batch, heads, queries, keys] ", grid);
+}
+
+void check_call(In q, In k, In v, const Similarity& f, const GenericAttentionOptions& o) {
+  const Where& at = q.where();
+  detail::check_heads("generic_attention", q, k, v);
+  const Shape grid{q.dim(0), q.dim(1), q.dim(2), k.dim(2)};
+  detail::check_key_masks("generic_attention", k, o.key_lengths, o.key_mask);
+  check_grid(q, "mask", o.mask, DType::bool8, grid);
+  check_grid(q, "bias", o.bias, q.dtype(), grid);
+  check(o.dropout >= 0 && o.dropout < 1, at, "generic_attention: dropout is ", o.dropout, "; it must be in [0, 1)");
+  check(static_cast<bool>(f.f), at, "generic_attention: the similarity '", f.name, "' has no f; it must be a function");
+  check(!f.log || f.by == SimilarityNorm::sum, at, "generic_attention: the similarity '", f.name,
+        "' is given by its logarithm and normalised by count; it must be normalised by sum");
+  check(o.pool >= 1, at, "generic_attention: pool is ", o.pool, "; it must be 1 or more");
+  check(
+      o.pool == 1 || !(o.causal || o.mask.defined() || o.bias.defined()), at, "generic_attention: pool is ", o.pool,
+      ", with causal masking, a mask or a bias of single pairs; pooled keys mix positions, and can have none of them");
+}
+
+// The problem of one call: what forward and backward share. Undefined tensors ask for nothing.
+struct Problem {
+  Similarity f;
+  bool causal;
+  double scale, dropout;
+  Tensor q, k, v;  // of k and v, rows that the key masks leave out are zeros
+  Tensor lengths, key_mask, mask, bias;
+
+  Index batch() const { return q.dim(0); }
+  Index heads() const { return q.dim(1); }
+  Index groups() const { return k.dim(1); }
+  Index queries() const { return q.dim(2); }
+  Index keys() const { return k.dim(2); }
+  Shape grid() const { return {batch(), heads(), queries(), keys()}; }
+};
+
+Problem problem_of(const Similarity& f, bool causal, double scale, double dropout, const Tensor& q, const Tensor& k,
+                   const Tensor& v, const Tensor& lengths, const Tensor& key_mask, const Tensor& mask,
+                   const Tensor& bias) {
+  const Tensor values = v.defined() ? detail::without_padding(v, lengths, key_mask) : v;
+  return {f,      causal,  scale,    dropout, q,   detail::without_padding(k, lengths, key_mask),
+          values, lengths, key_mask, mask,    bias};
+}
+
+// Queries [first, last), and the keys [0, keys) that the first triangle leaves them.
+struct Rows {
+  Index first, last, keys;
+
+  Index count() const { return last - first; }
+  Tensor of(const Tensor& x) const { return x.slice(2, first, last); }     // [B, H, T, ...]
+  Tensor seen(const Tensor& x) const { return x.slice(2, 0, keys); }       // [B, Hk, S, ...]
+  Tensor pairs(const Tensor& x) const { return of(x).slice(3, 0, keys); }  // [B, H, T, S]
+};
+
+// Calls f(rows) for all blocks of queries that see a key.
+template <class F>
+void each_block(const Problem& p, const F& f) {
+  const Index a_row = p.batch() * p.heads() * p.keys();
+  if (a_row == 0) return;
+  const Index step = std::max<Index>(1, kBlockScores / a_row);
+  for (Index i = 0; i < p.queries(); i += step) {
+    const Index last = std::min(p.queries(), i + step);
+    const Index keys = p.causal ? std::clamp<Index>(last + p.keys() - p.queries(), 0, p.keys()) : p.keys();
+    if (keys > 0) f(Rows{i, last, keys});
+  }
+}
+
+// Heads that share keys as rows of one product: [B, H, r, n] -> [B, Hk, H / Hk * r, n].
+Tensor by_group(const Problem& p, const Tensor& x) {
+  return x.reshape({p.batch(), p.groups(), p.heads() / p.groups() * x.dim(2), x.dim(3)});
+}
+Tensor by_head(const Problem& p, const Tensor& x, Index rows) { return x.view({p.batch(), p.heads(), rows, x.dim(3)}); }
+
+// The pairs that may not be seen, broadcast to [B, H, r, keys]; undefined where there is none.
+Tensor forbidden(const Problem& p, const Rows& r) {
+  Tensor all;
+  const auto also = [&](const Tensor& x) { all = all.defined() ? logical_or(all, x) : x; };
+  const Tensor j = Tensor::arange(p.keys()).slice(0, 0, r.keys);
+  if (p.causal) {
+    std::vector<std::int32_t> last;
+    for (Index i = r.first; i < r.last; ++i) last.push_back(static_cast<std::int32_t>(i + p.keys() - p.queries()));
+    also((j > Tensor::from(last, {r.count(), 1})).unsqueeze(0).unsqueeze(0));
+  }
+  if (p.lengths.defined()) also(j >= p.lengths.unsqueeze(1).unsqueeze(1).unsqueeze(1));
+  if (p.key_mask.defined()) also(logical_not(p.key_mask.slice(1, 0, r.keys).unsqueeze(1).unsqueeze(1)));
+  if (p.mask.defined()) also(logical_not(r.pairs(p.mask.expand(p.grid()))));
+  return all;
+}
+
+Tensor cleared(const Tensor& x, const Tensor& where, double value = 0) {
+  return where.defined() ? masked_fill(x, where, value) : x;
+}
+
+// What is known of a block: scores and weights [B, H, r, keys], 0 where forbidden, and 1 / c [B, H, r, 1], 0 for 1 / 0.
+struct Block {
+  Tensor forbidden, scores, weights, inverse;
+};
+
+Tensor similarity_of(const Problem& p, const Tensor& scores) {
+  const Tensor y = p.f.f(scores);
+  require(y.defined() && y.shape() == scores.shape() && y.dtype() == scores.dtype(), "generic_attention: f of '",
+          p.f.name, "' made ", y, " of ", scores, "; shape and dtype must be the same");
+  return y;
+}
+
+Block block_of(const Problem& p, const Rows& r) {
+  Block b;
+  b.forbidden = forbidden(p, r);
+  Tensor s = matmul(by_group(p, r.of(p.q)), r.seen(p.k).transpose(2, 3)) * p.scale;
+  s = by_head(p, s, r.count());
+  if (p.bias.defined()) s = s + r.pairs(p.bias.expand(p.grid()));
+  b.scores = cleared(s, b.forbidden);
+  const Tensor f = cleared(similarity_of(p, b.scores), b.forbidden, p.f.log ? -kInfinity : 0);
+  if (p.f.log) {
+    const Tensor top = max(f, {3}, true);
+    const Tensor e = exp(f - masked_fill(top, top <= -kInfinity, 0));
+    const Tensor total = sum(e, {3}, true);
+    b.inverse = masked_fill(1 / total, total <= 0, 0);
+    b.weights = e * b.inverse;
+  } else if (p.f.by == SimilarityNorm::sum) {
+    const Tensor least = min(f);
+    require(!(least.item() < 0), "generic_attention: the similarity '", p.f.name, "' is ", least.item(),
+            " for a score, and is normalised by its sum; it must be 0 or more, or normalised by count");
+    const Tensor total = sum(f, {3}, true);
+    b.inverse = masked_fill(1 / (total + kEps), total <= 0, 0);
+    b.weights = f * b.inverse;
+  } else {
+    const Tensor ones = Tensor::ones({1, 1, 1, r.keys}, f.dtype())
+                            .expand(b.forbidden.defined() ? b.forbidden.shape() : Shape{1, 1, 1, r.keys});
+    const Tensor count = sum(cleared(ones, b.forbidden), {3}, true);
+    b.inverse = masked_fill(1 / count, count <= 0, 0);
+    b.weights = f * b.inverse;
+  }
+  return b;
+}
+
+// x with dropout of the block, whose numbers `random` draws in the order of the blocks.
+Tensor dropped(const Problem& p, const Tensor& x, const Tensor& draw) {
+  return p.dropout == 0 ? x : masked_fill(x * (1 / (1 - p.dropout)), draw < p.dropout, 0);
+}
+Tensor draw_of(const Problem& p, const Tensor& like, Rng& random) {
+  return p.dropout == 0 ? Tensor() : random.uniform(like.shape());
+}
+
+// f'(s) df
+Tensor through(const Problem& p, const Tensor& s, const Tensor& df) {
+  if (p.f.derivative) return p.f.derivative(s) * df;
+  Tape tape;
+  const Tensor x = tape.watch(s), y = p.f.f(x);
+  if (y.node() != 0) tape.backward(y, df);
+  const Tensor ds = tape.grad(x);
+  return ds.defined() ? ds.detach() : Tensor::zeros(s.shape(), s.dtype());
+}
+
+void forward(const Problem& p, Tensor& out, Rng& random) {
+  each_block(p, [&](const Rows& r) {
+    const Block b = block_of(p, r);
+    const Tensor w = dropped(p, b.weights, draw_of(p, b.weights, random));
+    Tensor rows = r.of(out);
+    detail::copy_values(rows, by_head(p, matmul(by_group(p, w), r.seen(p.v)), r.count()));
+  });
+}
+
+struct Sums {
+  Tensor dq, dk, dv, dbias;  // undefined: not wanted
+
+  bool of_scores() const { return dq.defined() || dk.defined() || dbias.defined(); }
+};
+
+void backward(const Problem& p, const Tensor& dout, Sums& d, Rng random) {
+  each_block(p, [&](const Rows& r) {
+    const Block b = block_of(p, r);
+    const Tensor draw = draw_of(p, b.weights, random), g = by_group(p, r.of(dout));
+    const auto add = [&](const Tensor& to, const Tensor& x) {
+      Tensor part = r.seen(to);
+      detail::add_values(part, x);
+    };
+    if (d.dv.defined()) add(d.dv, matmul(by_group(p, dropped(p, b.weights, draw)).transpose(2, 3), g));
+    if (!d.of_scores()) return;
+    Tensor dw = dropped(p, by_head(p, matmul(g, r.seen(p.v).transpose(2, 3)), r.count()), draw);
+    if (p.f.by == SimilarityNorm::sum) dw = dw - sum(b.weights * dw, {3}, true);
+    const Tensor df = cleared(dw * (p.f.log ? b.weights : b.inverse), b.forbidden);
+    const Tensor ds = cleared(through(p, b.scores, df), b.forbidden), grouped = by_group(p, ds);
+    if (d.dq.defined()) {
+      Tensor rows = r.of(d.dq);
+      detail::copy_values(rows, by_head(p, matmul(grouped, r.seen(p.k)) * p.scale, r.count()));
+    }
+    if (d.dk.defined()) add(d.dk, matmul(grouped.transpose(2, 3), by_group(p, r.of(p.q))) * p.scale);
+    if (d.dbias.defined()) {
+      Tensor pairs = r.pairs(d.dbias);
+      detail::copy_values(pairs, ds);
+    }
+  });
+}
+
+Tensor generic_op(In q, In k, In v, const Similarity& f, const GenericAttentionOptions& o) {
+  const Index heads = q.dim(1);
+  Tensor y = Tensor::zeros({q.dim(0), q.dim(2), heads * v.dim(3)}, q.dtype());
+  const double dropout = is_training() ? o.dropout : 0;
+  const Rng random = default_rng();
+  {
+    const NoTape guard;
+    const MatmulPrecision exact(DType::float32);
+    Tensor out = detail::heads_of(y, true, heads);
+    forward(problem_of(f, o.causal, o.scale, dropout, q->detach(), k->detach(), v->detach(), o.key_lengths, o.key_mask,
+                       o.mask, o.bias.defined() ? o.bias.detach() : o.bias),
+            out, default_rng());
+  }
+  record("generic_attention", q.where(), y, {q, k, v, o.bias},
+         saved(q.tensor(), k.tensor(), v.tensor(), o.key_lengths, o.key_mask, o.mask, o.bias),
+         [f, causal = o.causal, scale = o.scale, dropout, heads, random](Grads& d, const Tensor& dy, const auto&... x) {
+           const MatmulPrecision exact(DType::float32);
+           const Problem p = problem_of(f, causal, scale, dropout, x...);
+           const auto zeros = [&](int i, const Shape& shape) {
+             return d.wants(i) ? Tensor::zeros(shape, dy.dtype()) : Tensor();
+           };
+           Sums sums{zeros(0, p.q.shape()), zeros(1, p.k.shape()), zeros(2, p.v.shape()),
+                     p.bias.defined() ? zeros(3, p.grid()) : Tensor()};
+           backward(p, detail::heads_of(dy, true, heads), sums, random);
+           if (sums.dq.defined()) d.add(0, sums.dq);
+           if (sums.dk.defined()) d.add(1, sums.dk);
+           if (sums.dv.defined()) d.add(2, sums.dv);
+           if (sums.dbias.defined()) d.add(3, sums.dbias);
+         });
+  return detail::heads_of(y, true, heads);
+}
+
+}  // namespace
+
+Tensor generic_attention(In q, In k, In v, const Similarity& f, const GenericAttentionOptions& o) {
+  check_call(q, k, v, f, o);
+  if (o.pool == 1) return generic_op(q, k, v, f, o);
+  const detail::PooledKeys few = detail::pooled_keys(k, v, o);
+  return generic_op(q, few.k, few.v, f, {.scale = o.scale, .key_mask = few.key_mask, .dropout = o.dropout});
+}
+
+Tensor generic_attention_weights(In q, In k, const Similarity& f, const GenericAttentionOptions& given) {
+  check_call(q, k, k, f, given);
+  const NoTape guard;
+  const MatmulPrecision exact(DType::float32);
+  GenericAttentionOptions o = given;
+  Tensor keys = k;
+  if (o.pool > 1) {
+    const detail::PooledKeys few = detail::pooled_keys(k, Tensor(), o);
+    keys = few.k, o.key_mask = few.key_mask, o.key_lengths = {};
+  }
+  const Problem p =
+      problem_of(f, o.causal, o.scale, 0, q->detach(), keys.detach(), {}, o.key_lengths, o.key_mask, o.mask, o.bias);
+  const Tensor y = Tensor::zeros(p.grid(), q.dtype());
+  each_block(p, [&](const Rows& r) {
+    Tensor pairs = r.pairs(y);
+    detail::copy_values(pairs, block_of(p, r).weights);
+  });
+  return y;
+}
+
+}  // namespace heed

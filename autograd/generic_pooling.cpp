@@ -1,0 +1,35 @@
+#include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/extrema.hpp>
+#include <heed/autograd/generic_pooling.hpp>
+#include <heed/autograd/reductions.hpp>
+#include <heed/autograd/shape_ops.hpp>
+#include <limits>
+
+namespace heed::detail {
+
+// x [B, Hk, S, D] -> [B, Hk, ceil(S / pool), D] of the keys that are alive, bool8 [B, 1, S', pool, 1].
+static Tensor pooled(const Tensor& x, const Tensor& alive, Pooling kind) {
+  const Index groups = alive.dim(2), pool = alive.dim(3), missing = groups * pool - x.dim(2);
+  Tensor full = x;
+  if (missing > 0) full = concatenate({x, Tensor::zeros(x.shape().with(2, missing), x.dtype())}, 2);
+  full = full.reshape({x.dim(0), x.dim(1), groups, pool, x.dim(3)});
+  const Tensor dead = logical_not(alive);
+  if (kind == Pooling::max) {
+    const Tensor top = max(masked_fill(full, dead, -std::numeric_limits<double>::infinity()), {3});
+    return masked_fill(top, logical_not(any(alive, {3})), 0);
+  }
+  return sum(masked_fill(full, dead, 0), {3}) / maximum(sum(alive.to(x.dtype()), {3}), 1);
+}
+
+PooledKeys pooled_keys(In k, In v, const GenericAttentionOptions& o) {
+  const Index batch = k.dim(0), keys = k.dim(2), groups = (keys + o.pool - 1) / o.pool;
+  Tensor alive = Tensor::zeros({batch, groups * o.pool}, DType::bool8), real = alive.slice(1, 0, keys);
+  real.fill_(1);
+  if (o.key_mask.defined()) detail::copy_values(real, o.key_mask);
+  if (o.key_lengths.defined()) alive = logical_and(alive, Tensor::arange(groups * o.pool) < o.key_lengths.unsqueeze(1));
+  alive = alive.view({batch, 1, groups, o.pool, 1});
+  return {pooled(k, alive, o.pooling), v->defined() ? pooled(v, alive, o.pooling) : Tensor(),
+          any(alive, {3}).view({batch, groups})};
+}
+
+}  // namespace heed::detail

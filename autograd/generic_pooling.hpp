@@ -1,0 +1,15 @@
+// Keys and values of generic attention, pooled over neighbours.
+#pragma once
+#include <heed/autograd/generic_attention.hpp>
+
+namespace heed::detail {
+
+struct PooledKeys {
+  Tensor k, v;      // [B, Hk, ceil(S / pool), D]
+  Tensor key_mask;  // bool8 [B, ceil(S / pool)]: some key of the group is alive
+};
+
+// Of the keys that key_lengths and key_mask leave; v may be undefined. The options were checked.
+PooledKeys pooled_keys(In k, In v, const GenericAttentionOptions& options);
+
+}  // namespace heed::detail

@@ -1,0 +1,40 @@
+#include <heed/autograd/activations.hpp>
+#include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/generic_attention.hpp>
+
+namespace heed {
+namespace {
+
+std::vector<Similarity> similarities() {
+  const auto itself = [](const Tensor& s) { return s; };
+  const auto one = [](const Tensor& s) { return Tensor::ones(s.shape(), s.dtype()); };
+  const auto logistic = [](const Tensor& s) { return sigmoid(s); };
+  return {{"embedded-gaussian", itself, one, true},
+          {"dot-product", itself, one, false, SimilarityNorm::count},
+          {"relu", [](const Tensor& s) { return relu(s); }, [](const Tensor& s) { return (s > 0).to(s.dtype()); }},
+          {"square", [](const Tensor& s) { return square(s); }, [](const Tensor& s) { return s * 2; }},
+          {"softplus", [](const Tensor& s) { return softplus(s); }, logistic},
+          {"sigmoid", logistic, [](const Tensor& s) { return sigmoid(s) * sigmoid(-s); }}};
+}
+
+}  // namespace
+
+const std::vector<std::string>& similarity_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> list;
+    for (const Similarity& s : similarities()) list.push_back(s.name);
+    return list;
+  }();
+  return names;
+}
+
+Similarity similarity_by_name(std::string_view name) {
+  std::string all;
+  for (const Similarity& s : similarities()) {
+    if (s.name == name) return s;
+    all += (all.empty() ? "" : ", ") + s.name;
+  }
+  fail("similarity: the name is '", std::string(name), "'; it must be one of ", all);
+}
+
+}  // namespace heed

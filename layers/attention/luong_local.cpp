@@ -1,0 +1,233 @@
+#include <heed/layers/attention/luong_local.hpp>
+//
+#include <algorithm>
+#include <cmath>
+#include <heed/autograd/activations.hpp>
+#include <heed/autograd/attention_inputs.hpp>
+#include <heed/autograd/dropout.hpp>
+#include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/extrema.hpp>
+#include <heed/autograd/indexing.hpp>
+#include <heed/autograd/matmul.hpp>
+#include <heed/autograd/reductions.hpp>
+#include <heed/autograd/softmax.hpp>
+#include <heed/layers/attention/compositions.hpp>
+#include <heed/layers/attention/pair_masks.hpp>
+#include <limits>
+
+namespace heed {
+namespace {
+
+constexpr const char* kName = "luong-local attention";
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+void check_vector(In q, const char* what, const Tensor& x, const Tensor& W) {
+  check(x.defined() && x.rank() == 2 && x.dim(0) == W.dim(0) && x.dim(1) == W.dim(1) && x.dtype() == W.dtype(),
+        q.where(), kName, ": W is ", W, " and ", what, " is ", x,
+        "; they must be [heads, units, size] and [heads, units]");
+}
+
+void check_local(In q, In k, In v, const LuongLocalParameters& p, const LuongLocalOptions& o,
+                 const AttentionCall& call) {
+  detail::check_heads(kName, q, k, v);
+  detail::check_key_masks(kName, k, call.key_lengths, call.key_mask);
+  check(!call.causal, q.where(), kName,
+        ": causal masking was asked for; the keys are those of another sentence, whose "
+        "order is not that of the queries");
+  check(o.radius >= 1 && o.first_query >= 0, q.where(), kName, ": radius is ", o.radius, " and first_query is ",
+        o.first_query, "; they must be 1 or more and 0 or more");
+  if (o.score == LuongScore::general)
+    check(p.W.defined() && p.W.rank() == 3 && p.W.dim(1) == p.W.dim(2), q.where(), kName, ": W is ", p.W,
+          "; it must be [heads, size, size]");
+  if (o.score == LuongScore::concat) {
+    check(p.W.defined() && p.U.defined() && p.W.shape() == p.U.shape() && p.W.rank() == 3, q.where(), kName, ": W is ",
+          p.W, " and U is ", p.U, "; both must be [heads, units, size]");
+    check_vector(q, "score", p.score, p.W);
+    if (p.bias.defined()) check_vector(q, "bias", p.bias, p.W);
+  }
+  if (o.alignment == LuongAlignment::predictive) {
+    check(p.position_W.defined() && p.position_W.rank() == 3, q.where(), kName, ": position_W is ", p.position_W,
+          "; it must be [heads, units, size]");
+    check_vector(q, "position_score", p.position_score, p.position_W);
+  }
+}
+
+Index length_of(const AttentionCall& call, Index b, Index keys) {
+  if (!call.key_lengths.defined()) return keys;
+  return std::clamp<Index>(static_cast<Index>(call.key_lengths.at({b})), 0, keys);
+}
+
+// The windows of all queries, as constants. W = 2 D + 1 places each.
+struct Windows {
+  Tensor keys;       // int32 [B, H, T, W]: j, or a key of the sentence where `forbidden`
+  Tensor offsets;    // float64 [B, H, T, W]: j
+  Tensor forbidden;  // bool8 [B, H, T, W]
+  Tensor empty;      // bool8 [B, H, T, 1]: all of them are
+};
+
+Windows windows_of(const Tensor& positions, Index keys, Index radius, const AttentionCall& call) {
+  const Index B = positions.dim(0), H = positions.dim(1), T = positions.dim(2), W = 2 * radius + 1;
+  const detail::PairMasks masks(call, {B, H, T, keys});
+  const Shape shape = {B, H, T, W};
+  Windows w{Tensor::zeros(shape, DType::int32), Tensor::zeros(shape, DType::float64), Tensor::ones(shape, DType::bool8),
+            Tensor::ones({B, H, T, 1}, DType::bool8)};
+  const Tensor centres = positions.dense();
+  for (Index row = 0; row < B * H * T; ++row) {
+    const Index b = row / T / H, h = row / T % H, i = row % T, length = masks.length(b);
+    // Before the comparison: NaN has no floor.
+    const double p = centres.ptr<double>()[row], last = static_cast<double>(length - 1);
+    const Index centre = p >= 0 ? static_cast<Index>(std::min(std::floor(p), std::max(last, 0.0))) : 0;
+    for (Index n = 0; n < W; ++n) {
+      const Index j = centre - radius + n, at = row * W + n;
+      w.offsets.ptr<double>()[at] = static_cast<double>(j);
+      if (j < 0 || j >= length || !masks.allows(b, h, i, j)) continue;
+      w.keys.ptr<std::int32_t>()[at] = static_cast<std::int32_t>(j);
+      w.forbidden.ptr<bool>()[at] = w.empty.ptr<bool>()[row] = false;
+    }
+  }
+  return w;
+}
+
+// Rows of x [B, Hk, S, n] at the places [B, H, T, W]: [B, H, T, W, n].
+Tensor rows_at(const Tensor& x, const Tensor& keys) {
+  const Index groups = x.dim(1), S = x.dim(2), heads = keys.dim(1), of_head = keys.dim(2) * keys.dim(3);
+  Tensor rows = keys.clone();
+  std::int32_t* row = rows.ptr<std::int32_t>();
+  require(x.dim(0) * groups * S < Index{1} << 31, kName, ": there are ", x.dim(0) * groups * S,
+          " keys of all heads; there must be fewer than 2^31");
+  for (Index n = 0; n < rows.numel(); ++n) {
+    const Index head = n / of_head, b = head / heads, g = head % heads / (heads / groups);
+    row[n] += static_cast<std::int32_t>((b * groups + g) * S);
+  }
+  return index_select(x.reshape({x.dim(0) * groups * S, x.dim(3)}), 0, rows.view({rows.numel()}))
+      .view(keys.shape() + Shape{x.dim(3)});
+}
+
+// s [B, H, T, W] of the places.
+Tensor scores_at(In q, const Tensor& k, const Tensor& keys, const LuongLocalParameters& p, LuongScore score) {
+  if (score == LuongScore::concat) {
+    Tensor a = detail::project_heads(kName, q, p.W);
+    if (p.bias.defined()) a = a + p.bias.unsqueeze(1);
+    const Tensor c = rows_at(detail::project_heads(kName, {k, q.where()}, p.U), keys);
+    return sum(tanh(a.unsqueeze(3) + c) * p.score.unsqueeze(1).unsqueeze(1), {4});
+  }
+  Tensor query = q;
+  if (score == LuongScore::general) query = detail::project_heads(kName, q, p.W.transpose(1, 2));
+  return matmul(query.unsqueeze(3), rows_at(k, keys).transpose(3, 4)).squeeze(3);
+}
+
+// Weights at the places [B, H, T, W], in the dtype of q.
+Tensor weights_at(In q, const Tensor& k, const Windows& w, const Tensor& positions, const LuongLocalParameters& p,
+                  const LuongLocalOptions& o, const AttentionCall& call) {
+  Tensor s = scores_at(q, k, w.keys, p, o.score);
+  if (call.bias.defined()) s = s + gather(call.bias.expand({q.dim(0), q.dim(1), q.dim(2), k.dim(2)}), 3, w.keys);
+  // An empty row keeps finite scores, so that its softmax is no NaN.
+  s = masked_fill(s, w.forbidden, -kInfinity);
+  s = masked_fill(s, w.empty, 0);
+  Tensor weights = masked_fill(softmax(s, 3), w.forbidden, 0);
+  if (o.alignment == LuongAlignment::monotonic) return weights;
+  const double sigma = static_cast<double>(o.radius) / 2;
+  const Tensor distance = w.offsets - positions.unsqueeze(3);
+  weights = weights * exp(square(distance) * (-0.5 / (sigma * sigma))).to(q.dtype());
+  if (!o.renormalise) return weights;
+  return weights / masked_fill(sum(weights, {3}, true), w.empty, 1);
+}
+
+Tensor positions_of(In q, In k, const LuongLocalParameters& p, const LuongLocalOptions& o, const AttentionCall& call) {
+  const Index B = q.dim(0), H = q.dim(1), T = q.dim(2), S = k.dim(2);
+  if (o.alignment == LuongAlignment::monotonic) {
+    Tensor at = Tensor::empty({B, H, T}, DType::float64);
+    for (Index n = 0; n < at.numel(); ++n)
+      at.ptr<double>()[n] =
+          static_cast<double>(std::max<Index>(0, std::min(o.first_query + n % T, length_of(call, n / T / H, S) - 1)));
+    return at;
+  }
+  Tensor lengths = Tensor::empty({B, 1, 1}, DType::float64);
+  for (Index b = 0; b < B; ++b) lengths.ptr<double>()[b] = static_cast<double>(length_of(call, b, S));
+  const Tensor query = q->to(DType::float64), W = p.position_W.to(DType::float64);
+  const Tensor t = tanh(detail::project_heads(kName, {query, q.where()}, W));
+  return lengths * sigmoid(sum(t * p.position_score.to(DType::float64).unsqueeze(1), {3}));
+}
+
+struct Local {
+  Windows windows;
+  Tensor weights;  // [B, H, T, W]
+};
+Local local_of(In q, In k, const LuongLocalParameters& p, const LuongLocalOptions& o, const AttentionCall& call) {
+  const Tensor positions = positions_of(q, k, p, o, call);
+  Windows w = windows_of(positions.detach(), k.dim(2), o.radius, call);
+  const Tensor keys = detail::without_padding(kName, k, call);
+  Tensor weights = weights_at(q, keys, w, positions, p, o, call);
+  return {std::move(w), std::move(weights)};
+}
+
+}  // namespace
+
+Tensor luong_local_attention(In q, In k, In v, const LuongLocalParameters& p, const LuongLocalOptions& o,
+                             const AttentionCall& call) {
+  check_local(q, k, v, p, o, call);
+  const Index B = q.dim(0), H = q.dim(1), T = q.dim(2);
+  if (B * H * T * k.dim(2) == 0) return Tensor::zeros({B, H, T, v.dim(3)}, q.dtype());
+  const Local local = local_of(q, k, p, o, call);
+  const Tensor values = rows_at(detail::without_padding(kName, v, call), local.windows.keys);  // [B, H, T, W, Dv]
+  const Tensor weights = call.dropout > 0 ? dropout(local.weights, call.dropout) : local.weights;
+  return matmul(weights.unsqueeze(3), values).squeeze(3);
+}
+
+Tensor luong_local_weights(In q, In k, const LuongLocalParameters& p, const LuongLocalOptions& o,
+                           const AttentionCall& call) {
+  check_local(q, k, k, p, o, call);
+  const NoTape guard;
+  const Tensor none = Tensor::zeros({q.dim(0), q.dim(1), q.dim(2), k.dim(2)}, q.dtype());
+  if (none.numel() == 0) return none;
+  const Local local = local_of(q, k, p, o, call);
+  return scatter_add(none, 3, local.windows.keys, local.weights);
+}
+
+Tensor luong_local_positions(In q, In k, const LuongLocalParameters& p, const LuongLocalOptions& o,
+                             const AttentionCall& call) {
+  check_local(q, k, k, p, o, call);
+  return positions_of(q, k, p, o, call);
+}
+
+LuongLocalAttention::LuongLocalAttention(Index heads, Index size, Rng& rng, const LuongLocalOptions& o) : options(o) {
+  const Index units = o.units == 0 ? size : o.units;
+  require(heads > 0 && size > 0 && units > 0 && o.radius > 0, "LuongLocalAttention: heads is ", heads, ", size is ",
+          size, ", radius is ", o.radius, " and units is ", o.units, "; all must be 1 or more, or units 0 (as size)");
+  if (o.score == LuongScore::general) W = detail::uniform_parameter({heads, size, size}, size, rng);
+  if (o.score == LuongScore::concat) {
+    W = detail::uniform_parameter({heads, units, size}, 2 * size, rng);
+    U = detail::uniform_parameter({heads, units, size}, 2 * size, rng);
+    bias = detail::uniform_parameter({heads, units}, 2 * size, rng);
+    score = detail::uniform_parameter({heads, units}, units, rng);
+  }
+  if (o.alignment == LuongAlignment::monotonic) return;
+  position_W = detail::uniform_parameter({heads, units, size}, size, rng);
+  position_score = detail::uniform_parameter({heads, units}, units, rng);
+}
+
+std::string LuongLocalAttention::name() const {
+  return options.alignment == LuongAlignment::monotonic ? "luong-local-m" : "luong-local-p";
+}
+
+AttentionCapabilities LuongLocalAttention::capabilities() const {
+  return {.key_mask = true,
+          .full_mask = true,
+          .bias = true,
+          .dropout = true,
+          .weights = true,
+          .cross = true,
+          .grouped = options.score != LuongScore::concat,
+          .discrete = true,
+          .why = "the window of keys is of another sentence, and not in the order of the queries"};
+}
+
+Tensor LuongLocalAttention::apply(In q, In k, In v, const AttentionCall& call) const {
+  return luong_local_attention(q, k, v, parameters(), options, call);
+}
+
+Tensor LuongLocalAttention::weights(In q, In k, const AttentionCall& call) const {
+  return luong_local_weights(q, k, parameters(), options, call);
+}
+
+}  // namespace heed

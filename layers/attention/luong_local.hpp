@@ -1,0 +1,76 @@
+// Local attention of a decoder (Luong, Pham, Manning, "Effective approaches to attention-based neural machine
+// translation", 2015, section 3.2): softmax inside a window around an aligned position p of a sentence of S keys, for
+// each head.
+//
+//   local-m:  p = min(t, S - 1)                        t: the position of the query
+//   local-p:  p = S sigmoid(v . tanh(W q))             zero-based, W [A, D], v [A]
+//   keys j with |j - c| <= D, c = min(floor(p), S - 1): w = softmax_j(s_j) over them, s as in luong.hpp
+//   local-p:  w_j *= e^(-(j - p)^2 / (2 sigma^2)), sigma = D / 2; they add up to less than 1, unless `renormalise`
+//
+//   dp = sum_j w_j (dw_j - [renormalise] sum_k w_k dw_k) (j - p) / sigma^2       (w as it is at last)
+//
+// The window is constant in the gradient: none goes through floor. p is computed in float64 for both dtypes, since a
+// window that jumps with its last bit would make float32 another model.
+//
+// The 2 D + 1 keys and values of each query are gathered: time and memory O(S + T D) rows, never T x S, but for a mask
+// or a bias of that size that is given.
+#pragma once
+#include <heed/core/random.hpp>
+#include <heed/layers/attention/mechanism.hpp>
+
+namespace heed {
+
+enum class LuongScore { dot, general, concat };
+enum class LuongAlignment { monotonic, predictive };  // local-m, local-p
+
+struct LuongLocalOptions {
+  LuongScore score = LuongScore::dot;
+  LuongAlignment alignment = LuongAlignment::monotonic;
+  Index radius = 10;         // D
+  bool renormalise = false;  // local-p: the weights add up to 1 after the Gaussian
+  Index first_query = 0;     // local-m: t of the first query, e.g. the step of a decoder that attends once a step
+  Index units = 0;           // A of concat and local-p; 0: the size of a head
+};
+
+// What the options need; the rest may be undefined.
+struct LuongLocalParameters {
+  // general: W [H, D, D]; concat: W, U [H, A, D], bias and score [H, A]
+  Tensor W = {}, U = {}, bias = {}, score = {};
+  Tensor position_W = {}, position_score = {};  // local-p: [H, A, D], [H, A]
+};
+
+// q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] -> [B, H, T, Dv]; Hk divides H, and is H for concat. The length of
+// a sentence is its key_lengths, else S. key_mask, mask and bias act inside the window. Errors: causal; a radius below
+// 1; a negative first_query; parameters that do not fit.
+Tensor luong_local_attention(In q, In k, In v, const LuongLocalParameters& parameters, const LuongLocalOptions& options,
+                             const AttentionCall& call = {});
+Tensor luong_local_weights(In q, In k, const LuongLocalParameters& parameters, const LuongLocalOptions& options,
+                           const AttentionCall& call = {});  // [B, H, T, S]
+// p, [B, H, T] float64; of a sentence without keys, 0.
+Tensor luong_local_positions(In q, In k, const LuongLocalParameters& parameters, const LuongLocalOptions& options,
+                             const AttentionCall& call = {});
+
+struct LuongLocalAttention {
+  LuongLocalOptions options;    // first_query may be set before each call
+  Parameter W, U, bias, score;  // of general and concat
+  Parameter position_W;         // [heads, units, size], of local-p
+  Parameter position_score;     // [heads, units], of local-p
+
+  LuongLocalAttention(Index heads, Index size, Rng& rng, const LuongLocalOptions& options = {});
+
+  std::string name() const;
+  AttentionCapabilities capabilities() const;
+  Tensor apply(In q, In k, In v, const AttentionCall& call) const;
+  Tensor weights(In q, In k, const AttentionCall& call) const;
+  void members(auto&& visit) {
+    visit("W", W);
+    visit("U", U);
+    visit("bias", bias);
+    visit("score", score);
+    visit("position_W", position_W);
+    visit("position_score", position_score);
+  }
+  LuongLocalParameters parameters() const { return {W, U, bias, score, position_W, position_score}; }
+};
+
+}  // namespace heed
