@@ -94,7 +94,7 @@ std::vector<Tensor> GPT::attention_weights(In x) const {
   std::vector<Tensor> weights;
   Tensor h = embed(x, 0);
   for (const TransformerBlock& block : blocks) {
-    weights.push_back(block.attention.weights({block.norm1(h), x.where()}, {.causal = true}));
+    weights.push_back(block.attention.weights({block.norm1(h), x.where()}, {.causal = options_.causal}));
     h = block(In(h, x.where()));
   }
   return weights;
@@ -115,7 +115,10 @@ double GPT::flops_per_token(Index length) const {
   for (const NamedParameter& p : named_parameters(const_cast<GPT&>(*this)))
     if (p.name != "positions.weight" && !p.name.ends_with("relative.weight"))
       weights += static_cast<double>(p.parameter->numel());
-  return 6 * weights + 12.0 * static_cast<double>(options_.layers * options_.width * length);
+  double keys = 0;
+  for (const TransformerBlock& block : blocks)
+    keys += block.attention.mechanism.keys_per_query(length, options_.width / options_.heads);
+  return 6 * weights + 12 * static_cast<double>(options_.width) * keys;
 }
 
 }  // namespace heed

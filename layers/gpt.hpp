@@ -56,7 +56,8 @@ class GPT {
   const GPTOptions& options() const { return options_; }
   // Bytes that a training step on `batch` rows of `length` tokens keeps for backward.
   ActivationBytes predict_activations(Index batch, Index length) const;
-  // Multiply-adds count two: 6 per weight and token forward and backward, and the attention products.
+  // Multiply-adds count two: 6 per weight and token forward and backward, and the products of the attention, those that
+  // its mechanism needs.
   double flops_per_token(Index length) const;
 
   void members(auto&& visit) {

@@ -16,6 +16,7 @@ struct EfficientAttention {
             .grouped = true,
             .why = "the softmax of the keys goes over all positions"};
   }
+  double keys_per_query(Index, Index size) const { return static_cast<double>(size); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const {
     return efficient_attention(q, k, v, linear_options(call));
   }
@@ -27,6 +28,7 @@ struct EfficientAttention {
 struct CausalEfficientAttention {
   std::string name() const { return "efficient"; }
   AttentionCapabilities capabilities() const { return detail::linear_capabilities(); }
+  double keys_per_query(Index, Index size) const { return static_cast<double>(size); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const {
     return efficient_attention(q, k, v, linear_options(call));
   }

@@ -30,6 +30,7 @@ class FavorAttention {
 
   std::string name() const { return "favor"; }
   AttentionCapabilities capabilities() const { return detail::linear_capabilities(); }
+  double keys_per_query(Index, Index) const { return static_cast<double>(w_.dim(0)); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   AttentionState make_state() const;
   // New features, the number `redraw`. A decode state goes on with those that it began with.

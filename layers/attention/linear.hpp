@@ -56,6 +56,9 @@ struct LinearAttention {
 
   std::string name() const { return "linear"; }
   AttentionCapabilities capabilities() const { return detail::linear_capabilities(); }
+  double keys_per_query(Index, Index size) const {
+    return static_cast<double>(feature_map == FeatureMap::poly2 ? size * size : size);
+  }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   AttentionState make_state() const;
   void members(auto&&) {}

@@ -20,6 +20,7 @@ struct LinformerAttention {
   AttentionCapabilities capabilities() const {
     return {.key_mask = true, .cross = true, .grouped = true, .why = "its rows of keys mix all positions"};
   }
+  double keys_per_query(Index, Index) const { return 2 * static_cast<double>(e.dim(0)); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   void members(auto&& visit) {
     visit("e", e);

@@ -12,6 +12,7 @@
 //
 // which is what is computed: O(n rounds w D). No gradient goes through the hash.
 #pragma once
+#include <algorithm>
 #include <heed/autograd/sparse_attention.hpp>
 #include <heed/layers/attention/mechanism.hpp>
 #include <optional>
@@ -44,6 +45,9 @@ class LshAttention {
             .grouped = !options_.shared,
             .discrete = true,
             .why = options_.shared ? "queries and keys are shared" : ""};
+  }
+  double keys_per_query(Index positions, Index) const {
+    return static_cast<double>(std::min(positions, options_.rounds * options_.window));
   }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   Tensor weights(In q, In k, const AttentionCall& call) const;

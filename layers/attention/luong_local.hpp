@@ -15,6 +15,7 @@
 // The 2 D + 1 keys and values of each query are gathered: time and memory O(S + T D) rows, never T x S, but for a mask
 // or a bias of that size that is given.
 #pragma once
+#include <algorithm>
 #include <heed/core/random.hpp>
 #include <heed/layers/attention/mechanism.hpp>
 
@@ -60,6 +61,9 @@ struct LuongLocalAttention {
 
   std::string name() const;
   AttentionCapabilities capabilities() const;
+  double keys_per_query(Index positions, Index) const {
+    return static_cast<double>(std::min(positions, 2 * options.radius + 1));
+  }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   Tensor weights(In q, In k, const AttentionCall& call) const;
   void members(auto&& visit) {

@@ -9,6 +9,8 @@
 //     AttentionState make_state() const;  // where capabilities().state
 //     // [B, H, T, S], of the same call; where capabilities().weights and apply() on unit values is not good enough
 //     Tensor weights(In q, In k, const AttentionCall& call) const;
+//     // The keys that the work on a query of a head is worth, where not all positions: for estimates of speed.
+//     double keys_per_query(Index positions, Index size) const;
 //     void members(auto&& visit);         // parameters and buffers, possibly none
 //   };
 #pragma once
@@ -119,6 +121,8 @@ class AttentionMechanism {
   AttentionState make_state() const;  // Error where the mechanism has none
   // The weights [B, H, T, S] that apply() gives the values, without dropout and gradient. Error where it has none.
   Tensor weights(In q, In k, const AttentionCall& call) const;
+  // Of work: 2 products of `size` a key for each query and head.
+  double keys_per_query(Index positions, Index size) const { return self_->keys_per_query(positions, size); }
 
   void members(auto&& visit) {
     self_->walk([&](const std::string& name, Parameter& p) { visit(name.c_str(), p); },
@@ -133,6 +137,7 @@ class AttentionMechanism {
     virtual Tensor apply(In q, In k, In v, const AttentionCall& call) const = 0;
     virtual AttentionState make_state() const = 0;
     virtual Tensor weights(In q, In k, const AttentionCall& call) const = 0;
+    virtual double keys_per_query(Index positions, Index size) const = 0;
     virtual void walk(const OnParameter& on_parameter, const OnBuffer& on_buffer) = 0;
   };
   template <class T>
@@ -151,6 +156,12 @@ class AttentionMechanism {
         return mechanism.weights(q, k, call);
       else
         return {};
+    }
+    double keys_per_query(Index positions, Index size) const override {
+      if constexpr (requires { mechanism.keys_per_query(positions, size); })
+        return mechanism.keys_per_query(positions, size);
+      else
+        return static_cast<double>(positions);
     }
     void walk(const OnParameter& on_parameter, const OnBuffer& on_buffer) override {
       detail::walk(mechanism, on_parameter, on_buffer);

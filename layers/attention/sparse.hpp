@@ -10,6 +10,7 @@
 // they are causal. Window, dilation and global positions: Beltagy, Peters, Cohan, "Longformer: the long-document
 // Transformer", 2020; global positions here use the same projections as the others.
 #pragma once
+#include <algorithm>
 #include <heed/autograd/sparse_attention.hpp>
 #include <heed/layers/attention/mechanism.hpp>
 #include <optional>
@@ -55,6 +56,9 @@ class WindowAttention {
   explicit WindowAttention(const WindowAttentionOptions& options);
   std::string name() const { return "window"; }
   AttentionCapabilities capabilities() const { return detail::pattern_capabilities(); }
+  double keys_per_query(Index positions, Index) const {
+    return static_cast<double>(std::min(positions, options_.window + static_cast<Index>(options_.globals.size())));
+  }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   Tensor weights(In q, In k, const AttentionCall& call) const;
   AttentionState make_state() const;
@@ -73,6 +77,9 @@ class StridedAttention {
   explicit StridedAttention(const StridedAttentionOptions& options);
   std::string name() const { return "strided"; }
   AttentionCapabilities capabilities() const { return detail::pattern_capabilities(); }
+  double keys_per_query(Index positions, Index) const {
+    return static_cast<double>(std::min(positions, options_.stride + positions / options_.stride));
+  }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   Tensor weights(In q, In k, const AttentionCall& call) const;
   AttentionState make_state() const;
@@ -88,6 +95,9 @@ class FixedAttention {
   explicit FixedAttention(const FixedAttentionOptions& options);
   std::string name() const { return "fixed"; }
   AttentionCapabilities capabilities() const { return detail::pattern_capabilities(); }
+  double keys_per_query(Index positions, Index) const {
+    return static_cast<double>(std::min(positions, options_.block + options_.summary * (positions / options_.block)));
+  }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   Tensor weights(In q, In k, const AttentionCall& call) const;
   AttentionState make_state() const;

@@ -19,6 +19,7 @@ struct TaylorAttention {
 
   std::string name() const { return "taylor"; }
   AttentionCapabilities capabilities() const { return detail::linear_capabilities(); }
+  double keys_per_query(Index, Index size) const { return static_cast<double>(size + 1); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const {
     return taylor_attention(q, k, v, linear_options(call, FeatureMap::identity, eps));
   }

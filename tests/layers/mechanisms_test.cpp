@@ -26,12 +26,37 @@ TEST_CASE("mechanisms are made by their names") {
     CHECK(feature_map(name_of(map)) == map);
 }
 
+TEST_CASE("estimates of work count the keys that a mechanism needs, not all positions") {
+  Rng rng(1);
+  const auto keys = [&](const std::string& name, Index positions) {
+    const MechanismOptions options{
+        .causal = false, .heads = 2, .head_size = 8, .context = 4096, .window = 32, .stride = 64, .rows = 16};
+    return mechanism_by_name(name, options)(0, rng).keys_per_query(positions, 8);
+  };
+  for (const std::string name : {"softmax", "luong-general", "bahdanau", "cosine", "top-k"})
+    CHECK(keys(name, 1000) == 1000);
+  CHECK(keys("linear", 1000) == 8);
+  CHECK(keys("efficient", 1000) == 8);
+  CHECK(keys("taylor", 1000) == 9);
+  CHECK(keys("favor", 1000) == 17);  // 8 log 8 features
+  CHECK(keys("linformer", 1000) == 32);
+  CHECK(keys("window", 1000) == 32);
+  CHECK(keys("window", 20) == 20);
+  CHECK(keys("strided", 4096) == 128);
+  CHECK(keys("fixed", 4096) == 128);
+  CHECK(keys("lsh", 1000) == 128);  // 4 rounds
+  const GPTOptions o{.vocabulary = 10, .context = 64, .layers = 3, .heads = 2, .width = 16};
+  const GPT softmax(o, rng), linear(o, rng, mechanism_by_name("linear"));
+  CHECK(softmax.flops_per_token(64) - softmax.flops_per_token(32) == 12 * 3 * 16 * 32);
+  CHECK(linear.flops_per_token(64) == linear.flops_per_token(32));
+  CHECK(softmax.flops_per_token(8) == linear.flops_per_token(8));
+}
+
 TEST_CASE("mechanisms for encoders are made by their names") {
   Rng rng(1);
   const MechanismOptions options{.causal = false, .heads = 4, .head_size = 8, .context = 64, .rows = 12};
   CHECK(mechanism_names(false).size() == mechanism_names().size() + 1);
-  for (const std::string& name : mechanism_names(false))
-    CHECK(mechanism_by_name(name, options)(0, rng).name() == name);
+  for (const std::string& name : mechanism_names(false)) CHECK(mechanism_by_name(name, options)(0, rng).name() == name);
   CHECK(!mechanism_by_name("efficient", options)(0, rng).capabilities().causal);
   CHECK(mechanism_by_name("efficient")(0, rng).capabilities().causal);
   AttentionMechanism linformer = mechanism_by_name("linformer", options)(0, rng);
