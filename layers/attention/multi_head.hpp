@@ -61,6 +61,7 @@ class MultiHeadAttention {
     Tensor q, k, v;  // [B, H, T, D], [B, Hk, S, D] twice: views
   };
   Heads split_self(In x, Index offset) const;
+  void add_relative(In x, AttentionCall& call) const;  // its bias, where positions are relative
   Tensor merge(In heads) const;  // [B, H, T, D] -> proj of [B, T, H * D]
 };
 

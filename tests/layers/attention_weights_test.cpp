@@ -142,6 +142,20 @@ TEST_CASE("attention weights: of every mechanism, they make of the values what t
   }
 }
 
+TEST_CASE("attention weights: relative positions are in them") {
+  const NoTape guard;
+  Rng rng(4);
+  MultiHeadAttention layer({.width = kWidth, .heads = kHeads, .relative_clip = 2}, rng);
+  to(layer, DType::float64);
+  layer.relative->weight.copy_(rng.normal(layer.relative->weight.shape(), 0, 2, DType::float64));
+  const Tensor x = rng.normal({2, kTokens, kWidth}, 0, 1, DType::float64);
+  const AttentionCall call{.causal = true};
+  const Tensor values =
+      (*layer.qkv)(x).slice(-1, 2 * kWidth, 3 * kWidth).view({2, kTokens, kHeads, kSize}).transpose(1, 2);
+  const Tensor y = matmul(layer.weights(x, call), values).transpose(1, 2).reshape({2, kTokens, kWidth});
+  CHECK(test::close(layer.proj(y), layer(x, call), 1e-12, 1e-12));
+}
+
 TEST_CASE("attention weights: neither dropout nor a tape has a part in them") {
   const GPT model = model_of(kVariants[0], "softmax", true, 0.5);
   std::vector<Tensor> on_tape;
