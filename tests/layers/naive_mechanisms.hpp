@@ -28,7 +28,7 @@ struct NaiveRow {
     return s;
   }
   double scaled(Index j) const { return dot(j) / std::sqrt(static_cast<double>(size)); }
-  double value(const char* name, std::initializer_list<Index> at) const { return values.at(name).at(at); }
+  const double* array(const char* name) const { return values.at(name).ptr<double>(); }  // contiguous
   Index count(const char* name, int axis) const { return values.at(name).dim(axis); }
 };
 
@@ -37,11 +37,11 @@ using NaiveWeights = std::vector<double>;  // one for each of row.seen
 template <class Score>
 NaiveWeights naive_softmax(const NaiveRow& row, const std::vector<Index>& chosen, Score&& score) {
   NaiveWeights w(row.seen.size(), 0.0);
+  std::vector<char> is_chosen(static_cast<std::size_t>(row.keys), 0);
   double most = -1e300, sum = 0;
-  for (const Index j : chosen) most = std::max(most, score(j));
+  for (const Index j : chosen) most = std::max(most, score(j)), is_chosen[static_cast<std::size_t>(j)] = 1;
   for (std::size_t n = 0; n < w.size(); ++n)
-    if (std::find(chosen.begin(), chosen.end(), row.seen[n]) != chosen.end())
-      sum += w[n] = std::exp(score(row.seen[n]) - most);
+    if (is_chosen[static_cast<std::size_t>(row.seen[n])]) sum += w[n] = std::exp(score(row.seen[n]) - most);
   for (double& x : w) x = sum == 0 ? 0 : x / sum;
   return w;
 }
@@ -101,41 +101,47 @@ inline NaiveWeights naive_taylor_weights(const NaiveRow& row) {
 inline NaiveWeights naive_cosine_weights(const NaiveRow& row) {
   double q = 0;
   for (Index c = 0; c < row.size; ++c) q += row.q[c] * row.q[c];
+  const double beta = std::exp(row.array("log_beta")[row.head]);
   return naive_softmax(row, row.seen, [&](Index j) {
     double k = 0;
     for (Index c = 0; c < row.size; ++c) k += row.k[j * row.size + c] * row.k[j * row.size + c];
-    return std::exp(row.value("log_beta", {row.head})) * row.dot(j) / std::sqrt(q * k);
+    return beta * row.dot(j) / std::sqrt(q * k);
   });
 }
 
 // v^T tanh(W q + U k + b), of Luong's concat and of Bahdanau.
 inline NaiveWeights naive_additive_weights(const NaiveRow& row) {
-  const bool has_bias = row.values.count("bias") == 1;
+  const Index units = row.count("W", 1), at = row.head * units;
+  const double *W = row.array("W") + at * row.size, *U = row.array("U") + at * row.size,
+               *score = row.array("score") + at;
+  const double* bias = row.values.count("bias") == 1 ? row.array("bias") + at : nullptr;
   return naive_softmax(row, row.seen, [&](Index j) {
     double s = 0;
-    for (Index a = 0; a < row.count("W", 1); ++a) {
-      double x = has_bias ? row.value("bias", {row.head, a}) : 0;
+    for (Index a = 0; a < units; ++a) {
+      double x = bias != nullptr ? bias[a] : 0;
       for (Index c = 0; c < row.size; ++c)
-        x += row.value("W", {row.head, a, c}) * row.q[c] + row.value("U", {row.head, a, c}) * row.k[j * row.size + c];
-      s += row.value("score", {row.head, a}) * std::tanh(x);
+        x += W[a * row.size + c] * row.q[c] + U[a * row.size + c] * row.k[j * row.size + c];
+      s += score[a] * std::tanh(x);
     }
     return s;
   });
 }
 
 inline NaiveWeights naive_general_weights(const NaiveRow& row) {
+  const double* W = row.array("W") + row.head * row.size * row.size;
   return naive_softmax(row, row.seen, [&](Index j) {
     double s = 0;
     for (Index a = 0; a < row.size; ++a)
-      for (Index c = 0; c < row.size; ++c) s += row.q[a] * row.value("W", {row.head, a, c}) * row.k[j * row.size + c];
+      for (Index c = 0; c < row.size; ++c) s += row.q[a] * W[a * row.size + c] * row.k[j * row.size + c];
     return s;
   });
 }
 
 inline NaiveWeights naive_location_weights(const NaiveRow& row) {
+  const double* W = row.array("W") + row.head * row.count("W", 1) * row.size;
   return naive_softmax(row, row.seen, [&](Index j) {
     double s = 0;
-    for (Index c = 0; c < row.size; ++c) s += row.value("W", {row.head, j, c}) * row.q[c];
+    for (Index c = 0; c < row.size; ++c) s += W[j * row.size + c] * row.q[c];
     return s;
   });
 }
@@ -160,11 +166,12 @@ inline NaiveWeights naive_top_k_weights(const NaiveRow& row) {
 
 inline NaiveWeights naive_lsh_weights(const NaiveRow& row) {
   const Index half = row.count("rotations", 2);
+  const double* rotations = row.array("rotations");
   const auto bucket = [&](const double* x, Index round) {
     std::vector<double> e(static_cast<std::size_t>(2 * half), 0.0);
     for (Index m = 0; m < half; ++m) {
       double s = 0;
-      for (Index c = 0; c < row.size; ++c) s += x[c] * row.value("rotations", {round, c, m});
+      for (Index c = 0; c < row.size; ++c) s += x[c] * rotations[(round * row.size + c) * half + m];
       e[static_cast<std::size_t>(m)] = s, e[static_cast<std::size_t>(half + m)] = -s;
     }
     return std::max_element(e.begin(), e.end()) - e.begin();
@@ -172,9 +179,9 @@ inline NaiveWeights naive_lsh_weights(const NaiveRow& row) {
   std::vector<Index> chosen;
   for (Index r = 0; r < row.count("rotations", 0); ++r) {
     std::vector<std::pair<Index, Index>> near;  // distance, key
+    const auto own = bucket(row.q, r);
     for (const Index j : row.seen)
-      if (j != row.position && bucket(row.q, r) == bucket(row.k + j * row.size, r))
-        near.push_back({std::abs(row.position - j), j});
+      if (j != row.position && own == bucket(row.k + j * row.size, r)) near.push_back({std::abs(row.position - j), j});
     std::sort(near.begin(), near.end());
     for (std::size_t n = 0; n < std::min(near.size(), static_cast<std::size_t>(row.own.window)); ++n)
       chosen.push_back(near[n].second);
@@ -184,11 +191,12 @@ inline NaiveWeights naive_lsh_weights(const NaiveRow& row) {
 }
 
 inline NaiveWeights naive_favor_weights(const NaiveRow& row) {
+  const double* features = row.array("features");
+  const double scale = std::pow(static_cast<double>(row.size), -0.25);
   const auto feature_log = [&](const double* x, Index r) {
     double s = 0, squares = 0;
-    const double scale = std::pow(static_cast<double>(row.size), -0.25);
     for (Index c = 0; c < row.size; ++c)
-      s += row.value("features", {r, c}) * x[c] * scale, squares += x[c] * x[c] * scale * scale;
+      s += features[r * row.size + c] * x[c] * scale, squares += x[c] * x[c] * scale * scale;
     return s - squares / 2;
   };
   return naive_normalised(row, 0, [&](Index j) {
@@ -200,18 +208,19 @@ inline NaiveWeights naive_favor_weights(const NaiveRow& row) {
 }
 
 inline NaiveWeights naive_linformer_weights(const NaiveRow& row) {
-  const Index rows = row.count("e", 0);
-  std::vector<double> e(static_cast<std::size_t>(rows));
+  const Index rows = row.count("e", 0), most = row.count("e", 1);
+  const double *e = row.array("e"), *f = row.array("f");
+  std::vector<double> mixed(static_cast<std::size_t>(rows));
   double sum = 0;
   for (Index m = 0; m < rows; ++m) {
     double s = 0;
-    for (const Index j : row.seen) s += row.value("e", {m, j}) * row.dot(j);
-    sum += e[static_cast<std::size_t>(m)] = std::exp(s / std::sqrt(static_cast<double>(row.size)));
+    for (const Index j : row.seen) s += e[m * most + j] * row.dot(j);
+    sum += mixed[static_cast<std::size_t>(m)] = std::exp(s / std::sqrt(static_cast<double>(row.size)));
   }
   NaiveWeights w;
   for (const Index j : row.seen) {
     double s = 0;
-    for (Index m = 0; m < rows; ++m) s += e[static_cast<std::size_t>(m)] / sum * row.value("f", {m, j});
+    for (Index m = 0; m < rows; ++m) s += mixed[static_cast<std::size_t>(m)] / sum * f[m * most + j];
     w.push_back(s);
   }
   return w;
