@@ -1,11 +1,11 @@
 #include <heed/autograd/generic_attention.hpp>
 //
 #include <algorithm>
-#include <heed/autograd/attention_inputs.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/extrema.hpp>
 #include <heed/autograd/generic_pooling.hpp>
 #include <heed/autograd/matmul.hpp>
+#include <heed/autograd/pair_attention.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/random.hpp>
@@ -18,21 +18,10 @@ constexpr Index kBlockScores = Index{1} << 20;  // held at once
 constexpr double kEps = 1e-6;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-void check_grid(In q, const char* name, const Tensor& x, DType dtype, const Shape& grid) {
-  Shape both;
-  check(!x.defined() || (x.dtype() == dtype && broadcast(x.shape(), grid, both) && both == grid), q.where(),
-        "generic_attention: ", name, " is ", x, "; it must be ", dtype,
-        " and broadcast to [batch, heads, queries, keys] ", grid);
-}
-
 void check_call(In q, In k, In v, const Similarity& f, const GenericAttentionOptions& o) {
   const Where& at = q.where();
   detail::check_heads("generic_attention", q, k, v);
-  const Shape grid{q.dim(0), q.dim(1), q.dim(2), k.dim(2)};
-  detail::check_key_masks("generic_attention", k, o.key_lengths, o.key_mask);
-  check_grid(q, "mask", o.mask, DType::bool8, grid);
-  check_grid(q, "bias", o.bias, q.dtype(), grid);
-  check(o.dropout >= 0 && o.dropout < 1, at, "generic_attention: dropout is ", o.dropout, "; it must be in [0, 1)");
+  detail::check_pairs("generic_attention", q, k, detail::pair_options(o));
   check(static_cast<bool>(f.f), at, "generic_attention: the similarity '", f.name, "' has no f; it must be a function");
   check(!f.log || f.by == SimilarityNorm::sum, at, "generic_attention: the similarity '", f.name,
         "' is given by its logarithm and normalised by count; it must be normalised by sum");

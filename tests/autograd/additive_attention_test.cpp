@@ -232,9 +232,12 @@ TEST_CASE("additive attention names what is wrong") {
       {"but u is [4] float32; it must be [heads, width] [2, 4] float32", [&] { additive_attention(x, x, x, u[0]); }},
       {"but u is [2, 4] float64", [&] { additive_attention_weights(x, x, u.to(DType::float64)); }},
       {"key_lengths is [3] int32; it must be [2] int32", with({.key_lengths = Tensor::ones({3}, DType::int32)})},
-      {"mask is [3, 3] float32; it must be bool8 and broadcast to [batch, heads, queries, keys] [2, 2, 3, 3]",
-       with({.mask = Tensor::ones({3, 3})})},
-      {"bias is [5] float32; it must be float32 and broadcast to", with({.bias = Tensor::ones({5})})},
+      {"mask is [3, 3] float32; it must be bool8 (a bias is added to scores)", with({.mask = Tensor::ones({3, 3})})},
+      {"mask is [4, 3] bool8; it must broadcast to [batch, heads, queries, keys] [2, 2, 3, 3]",
+       with({.mask = Tensor::ones({4, 3}, DType::bool8)})},
+      {"bias is [5] float32; it must broadcast to", with({.bias = Tensor::ones({5})})},
+      {"bias is [3] float64 and q is [2, 2, 3, 4] float32; the dtypes must be the same",
+       with({.bias = Tensor::ones({3}, DType::float64)})},
       {"dropout is 1; it must be in [0, 1)", with({.dropout = 1})},
   });
 }
