@@ -1,5 +1,7 @@
 // attention_race as a person runs it, with a few steps, and its parts: data, answers, rows of results.
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <sstream>
 
 #include "examples/support/race.hpp"
@@ -79,9 +81,12 @@ TEST_CASE("attention_race: all tasks leave tables, a log and pictures, with the 
   const Ran ran = test::run("exec " + race(flags + "--threads 2 --plot " + file("race.svg") + " --log " + file("a")));
   INFO(ran.output);
   REQUIRE(ran.exit_code == 0);
-  REQUIRE(test::run("exec " + race(flags + "--threads 1 --log " + file("b"))).exit_code == 0);
   const std::vector<json> log = log_of((folder.path / "a").string());
-  CHECK(without_clocks(log) == without_clocks(log_of((folder.path / "b").string())));
+  REQUIRE(test::run("exec " + race(flags + "--tasks stories --threads 1 --log " + file("b"))).exit_code == 0);
+  std::vector<json> stories;
+  std::copy_if(log.begin(), log.end(), std::back_inserter(stories),
+               [](const json& entry) { return entry.at("task") == "stories"; });
+  CHECK(without_clocks(stories) == without_clocks(log_of((folder.path / "b").string())));
 
   std::vector<std::string> runs;
   for (const json& entry : log) {
