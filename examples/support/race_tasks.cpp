@@ -144,7 +144,7 @@ std::shared_ptr<RaceTask> masked_task(std::uint64_t seed) {
 
 RaceEntry entry(const std::shared_ptr<const RaceTask>& task, const std::string& label, const std::string& mechanism,
                 std::uint64_t seed, Index qk_times = 1, Index v_times = 1, Index rows = 0) {
-  RaceEntry e{task, label, mechanism, task->model, {}};
+  RaceEntry e{task, label, mechanism, task->model};
   e.model.qk_size *= qk_times;
   e.model.v_size *= v_times;
   e.options = {.causal = e.model.causal,
@@ -167,8 +167,11 @@ std::vector<RaceEntry> race_entries(const std::string& task, const std::vector<s
                                     std::uint64_t seed) {
   if (task == "rank") {
     const auto t = story_task(task, "stories again: linear attention with heads of 1 and 4 times the size", seed);
-    return {entry(t, "softmax", "softmax", seed), entry(t, "linear", "linear", seed),
-            entry(t, "linear, 4x q k", "linear", seed, 4), entry(t, "linear, 4x all", "linear", seed, 4, 4)};
+    std::vector<RaceEntry> entries = {entry(t, "softmax", "softmax", seed), entry(t, "linear", "linear", seed),
+                                      entry(t, "linear, 4x q k", "linear", seed, 4),
+                                      entry(t, "linear, 4x all", "linear", seed, 4, 4)};
+    entries[0].repeats = entries[1].repeats = "stories";
+    return entries;
   }
   std::vector<RaceEntry> entries;
   if (task == "linformer") {

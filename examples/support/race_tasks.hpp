@@ -34,6 +34,7 @@ struct RaceEntry {
   std::string label, mechanism;
   RaceModelOptions model;
   MechanismOptions options = {};
+  std::string repeats = {};  // a task whose run of the same label has the same model, data and losses
 };
 
 // copy: a sequence and the same again, for causal mechanisms. Accuracy of the second half.
