@@ -1,7 +1,7 @@
 #include <heed/core/additive_attention.hpp>
 //
 #include <algorithm>
-#include <cmath>
+#include <heed/core/attention_problem.hpp>
 #include <heed/core/kernels/additive_attention.hpp>
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/parallel.hpp>
@@ -19,8 +19,6 @@ using kernels::AdditiveKernels;
 using kernels::AdditiveOutput;
 using kernels::AdditiveProblem;
 using kernels::AttentionProblem;
-using kernels::HeadRows;
-using kernels::ScoreGrid;
 
 // Rows of a forward task at most, and tasks of backward that are wanted where there are few heads. Constants, and not
 // the number of threads, so that the split and its roundings are the same for all.
@@ -38,41 +36,10 @@ const AdditiveKernels<T>& kernels_of() {
 }
 
 template <class T>
-T* pointer(const Tensor& x) {
-  return x.defined() ? x.ptr<std::remove_const_t<T>>() : nullptr;
-}
-
-template <class T>
-HeadRows<T> rows_of(const Tensor& x) {
-  if (!x.defined()) return {nullptr, 0, 0, 0};
-  return {pointer<T>(x), x.strides()[0], x.strides()[1], x.strides()[2]};
-}
-
-template <class T>
-ScoreGrid<const T> grid_of(const Tensor& x, const Shape& shape) {
-  if (!x.defined()) return {nullptr, 0, 0, 0, 0};
-  const Tensor y = x.expand(shape);
-  const Strides& s = y.strides();
-  return {static_cast<const T*>(y.raw()), s[0], s[1], s[2], s[3]};
-}
-
-template <class T>
 AdditiveProblem<T> problem_of(const AdditiveCall& call) {
-  const AttentionCall& x = call.pairs;
   AdditiveProblem<T> problem{};
-  AttentionProblem<T>& p = problem.pairs;
-  p.batch = x.q.dim(0), p.heads = x.q.dim(1), p.kv_heads = x.k.dim(1);
-  p.queries = x.q.dim(2), p.keys = x.k.dim(2), p.width = x.q.dim(3), p.value_width = x.v.defined() ? x.v.dim(3) : 0;
-  p.causal = x.causal;
-  p.q = rows_of<const T>(x.q), p.k = rows_of<const T>(x.k), p.v = rows_of<const T>(x.v);
-  p.lengths = pointer<const std::int32_t>(x.lengths);
-  p.alive = pointer<const std::uint8_t>(x.key_mask);
-  const Shape grid = {p.batch, p.heads, p.queries, p.keys};
-  p.mask = grid_of<std::uint8_t>(x.mask, grid);
-  p.bias = grid_of<T>(x.bias, grid);
-  p.seed = x.seed, p.stream = x.stream, p.position = x.position;
-  p.drop_below = static_cast<std::uint32_t>(std::min(std::floor(x.dropout * 0x1p32), 0x1p32 - 1));
-  p.keep = static_cast<T>(1 / (1 - x.dropout));
+  set_pairs<T>(problem.pairs, call.pairs);
+  problem.pairs.causal = call.pairs.causal;
   problem.u = pointer<const T>(call.u);
   return problem;
 }

@@ -1,6 +1,7 @@
 #include <heed/core/linear_attention.hpp>
 //
 #include <algorithm>
+#include <heed/core/attention_problem.hpp>
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/kernels/linear_attention.hpp>
 #include <heed/core/kernels/log_attention.hpp>
@@ -37,27 +38,12 @@ const LinearKernels<T>& kernels_of(LinearKind kind) {
 }
 
 template <class T>
-T* pointer(const Tensor& x) {
-  return x.defined() ? x.ptr<std::remove_const_t<T>>() : nullptr;
-}
-
-template <class T>
-HeadRows<T> rows_of(const Tensor& x) {
-  if (!x.defined()) return {nullptr, 0, 0, 0};
-  return {pointer<T>(x), x.strides()[0], x.strides()[1], x.strides()[2]};
-}
-
-template <class T>
 LinearProblem<T> problem_of(const LinearCall& x) {
   LinearProblem<T> p{};
-  p.batch = x.q.dim(0), p.heads = x.q.dim(1), p.kv_heads = x.k.dim(1);
-  p.queries = x.q.dim(2), p.keys = x.k.dim(2), p.width = x.q.dim(3), p.value_width = x.v.dim(3);
+  set_rows<T>(p, x);
   p.map = static_cast<kernels::FeatureMap>(x.map);
   p.eps = static_cast<T>(x.eps);
   p.causal = x.causal;
-  p.q = rows_of<const T>(x.q), p.k = rows_of<const T>(x.k), p.v = rows_of<const T>(x.v);
-  p.lengths = pointer<const std::int32_t>(x.lengths);
-  p.alive = pointer<const std::uint8_t>(x.key_mask);
   p.weight = pointer<const T>(x.weight);
   return p;
 }

@@ -1,7 +1,7 @@
 #include <heed/core/sparse_attention.hpp>
 //
 #include <algorithm>
-#include <cmath>
+#include <heed/core/attention_problem.hpp>
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/kernels/sparse_attention.hpp>
 #include <heed/core/parallel.hpp>
@@ -35,38 +35,13 @@ const SparseKernels<T>& kernels_of() {
 }
 
 template <class T>
-HeadRows<T> rows_of(const Tensor& x) {
-  if (!x.defined()) return {nullptr, 0, 0, 0};
-  return {x.ptr<std::remove_const_t<T>>(), x.strides()[0], x.strides()[1], x.strides()[2]};
-}
-
-template <class T>
-ScoreGrid<const T> grid_of(const Tensor& x, const Shape& shape) {
-  if (!x.defined()) return {nullptr, 0, 0, 0, 0};
-  const Tensor y = x.expand(shape);
-  const Strides& s = y.strides();
-  return {static_cast<const T*>(y.raw()), s[0], s[1], s[2], s[3]};
-}
-
-template <class T>
 SparseProblem<T> problem_of(const AttentionCall& x, const SparseLists& lists) {
   SparseProblem<T> p{};
-  p.batch = x.q.dim(0), p.heads = x.q.dim(1), p.kv_heads = x.k.dim(1);
-  p.queries = x.q.dim(2), p.keys = x.k.dim(2), p.width = x.q.dim(3), p.value_width = x.v.dim(3);
-  p.scale = static_cast<T>(x.scale);
-  p.q = rows_of<const T>(x.q), p.k = rows_of<const T>(x.k), p.v = rows_of<const T>(x.v);
+  set_pairs<T>(p, x);
   p.offsets = lists.offsets.ptr<std::int32_t>();
   p.offsets_of_head = lists.offsets.rank() == 1 ? 0 : p.queries + 1;
   p.listed = lists.keys.ptr<std::int32_t>();
   p.longest = longest_list(lists);
-  p.lengths = x.lengths.defined() ? x.lengths.ptr<std::int32_t>() : nullptr;
-  p.alive = x.key_mask.defined() ? x.key_mask.ptr<std::uint8_t>() : nullptr;
-  const Shape grid = {p.batch, p.heads, p.queries, p.keys};
-  p.mask = grid_of<std::uint8_t>(x.mask, grid);
-  p.bias = grid_of<T>(x.bias, grid);
-  p.seed = x.seed, p.stream = x.stream, p.position = x.position;
-  p.drop_below = static_cast<std::uint32_t>(std::min(std::floor(x.dropout * 0x1p32), 0x1p32 - 1));
-  p.keep = static_cast<T>(1 / (1 - x.dropout));
   return p;
 }
 

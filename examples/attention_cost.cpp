@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "examples/support/cost_measure.hpp"
-#include "examples/support/flag_checks.hpp"
 #include "examples/support/generation_cost.hpp"
 #include "examples/support/machine_peak.hpp"
 #include "examples/support/plot.hpp"
@@ -206,46 +205,43 @@ int run(Flags& flags) {
   return 0;
 }
 
-void add_flags(CLI::App& app, Flags& f) {
-  const auto counted = [&](const char* name, auto& value, const char* text, Index least = 1) {
-    return app.add_option(name, value, text)->type_name("N")->check(whole(least, Index{1} << 24));
+void add_flags(CommandLine& line, Flags& f) {
+  constexpr Index kMost = Index{1} << 24;
+  const auto counted = [&](const char* name, Index& value, const char* text, Index least = 1) {
+    line.add(name, value, text, whole(least, kMost));
   };
   const auto list = [&](const char* name, std::vector<Index>& values, const char* text) {
-    counted(name, values, text)->type_name("N,N...")->delimiter(',');
+    line.add(name, values, text, list_of(whole(1, kMost), "N,N..."));
   };
-  app.option_defaults()->group("The layer, BERT-base's unless told");
+  line.group("The layer, BERT-base's unless told");
   list("--lengths", f.lengths, "Numbers of positions, growing [64,128,256,512,1024,2048,4096,8192]");
   counted("--heads", f.layer.heads, "Attention heads [12]");
   counted("--head-size", f.layer.head_size, "Size of a head [64]");
   counted("--ffn", f.layer.hidden, "Size of the feed-forward part; 0: four times the width [3072]", 0);
-  app.add_flag("--causal", f.layer.causal, "Each position sees those before it; without linformer, which cannot");
-  app.add_flag("--forward", f.forward, "Without the derivative [forward and backward]");
-  app.add_option("--repeats", f.options.repeats, "Timed runs of each part [5]")->type_name("N")->check(whole(1, 1000));
-  app.add_option("--plot", f.plot, "Picture of counts and times, .svg or .png")->type_name("FILE.svg|png");
-  app.option_defaults()->group("Generation");
+  line.add_switch("--causal", f.layer.causal, "Each position sees those before it; without linformer, which cannot");
+  line.add_switch("--forward", f.forward, "Without the derivative [forward and backward]");
+  line.add("--repeats", f.options.repeats, "Timed runs of each part [5]", whole(1, 1000));
+  line.add("--plot", f.plot, "Picture of counts and times, .svg or .png", anything("FILE.svg|png"));
+  line.group("Generation");
   counted("--positions", f.generation.positions, "Generated one by one [784, the pixels of an image of MNIST]");
   counted("--batch", f.generation.batch, "Sequences at once [1]");
   counted("--generation-layers", f.generation.layers, "Of the model [8]");
   counted("--generation-heads", f.generation.heads, "Of the model [8]");
   counted("--generation-width", f.generation.width, "Of the model [256]");
   list("--at", f.at, "Positions at which one token more is timed [100,1000,10000,100000]");
-  app.add_option("--token-repeats", f.token_repeats, "Timed tokens each [20]")->type_name("N")->check(whole(1, 100000));
-  app.option_defaults()->group("Both");
-  app.add_option("--measure", f.measure, "What to run [all]")
-      ->type_name("layer|generation|all")
-      ->check(one_of({"layer", "generation", "all"}));
-  app.add_option("--threads", f.threads, "0: all that the process may use [0]")->type_name("N")->check(whole(0, 1024));
-  app.add_option("--seed", f.options.seed, "Of inputs, weights and samples [1]")
-      ->type_name("N")
-      ->check(whole(0, std::numeric_limits<Index>::max()));
-  app.add_option("--log", f.log, "One JSON object for each time that was taken")->type_name("FILE.jsonl");
+  line.add("--token-repeats", f.token_repeats, "Timed tokens each [20]", whole(1, 100000));
+  line.group("Both");
+  line.add("--measure", f.measure, "What to run [all]", one_of({"layer", "generation", "all"}));
+  line.add_threads(f.threads);
+  line.add_seed(f.options.seed, "Of inputs, weights and samples [1]");
+  line.add("--log", f.log, "One JSON object for each time that was taken", anything("FILE.jsonl"));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   Flags flags;
-  CLI::App app("Measures what attention costs in a Transformer layer, and in generation", "attention_cost");
-  add_flags(app, flags);
-  return run_program(app, argc, argv, [&] { return run(flags); });
+  CommandLine line("Measures what attention costs in a Transformer layer, and in generation", "attention_cost");
+  add_flags(line, flags);
+  return run_program(line, argc, argv, [&] { return run(flags); });
 }

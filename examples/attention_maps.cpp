@@ -2,7 +2,6 @@
 #include <cmath>
 #include <heed/core/parallel.hpp>
 
-#include "examples/support/flag_checks.hpp"
 #include "examples/support/language_model.hpp"
 #include "examples/support/plot.hpp"
 #include "examples/support/program.hpp"
@@ -93,17 +92,14 @@ int draw(const Flags& flags) {
 
 int main(int argc, char** argv) {
   Flags flags;
-  CLI::App app("Draws the attention of a model that train_lm trained, over a prompt", "attention_maps");
-  app.add_option("--checkpoint", flags.checkpoint, "File that train_lm wrote [lm.h5]")->type_name("FILE");
-  app.add_option("--prompt", flags.prompt, "What the model reads; no longer than its context")
-      ->type_name("TEXT")
-      ->required();
-  app.add_option("--plot", flags.plot, "Picture, .svg or .png; without it, only the table is printed")
-      ->type_name("FILE.svg|png");
-  app.add_option("--layer", flags.layer, "Only this one, from 0 on [all]")->type_name("N")->check(whole(0));
-  app.add_option("--head", flags.head, "Only this one, from 0 on [all]")->type_name("N")->check(whole(0));
-  app.add_option("--threads", flags.threads, "0: all that the process may use [0]")
-      ->type_name("N")
-      ->check(whole(0, 1024));
-  return run_program(app, argc, argv, [&] { return draw(flags); });
+  CommandLine line("Draws the attention of a model that train_lm trained, over a prompt", "attention_maps");
+  line.add("--checkpoint", flags.checkpoint, "File that train_lm wrote [lm.h5]", anything("FILE"));
+  line.add("--prompt", flags.prompt, "What the model reads; no longer than its context", anything("TEXT"),
+           {.required = true});
+  line.add("--plot", flags.plot, "Picture, .svg or .png; without it, only the table is printed",
+           anything("FILE.svg|png"));
+  line.add("--layer", flags.layer, "Only this one, from 0 on [all]", whole(0));
+  line.add("--head", flags.head, "Only this one, from 0 on [all]", whole(0));
+  line.add_threads(flags.threads);
+  return run_program(line, argc, argv, [&] { return draw(flags); });
 }

@@ -5,7 +5,6 @@
 //   attention_race --mechanisms softmax,linear --tasks copy       two of them on one task
 #include <heed/layers/attention/by_name.hpp>
 
-#include "examples/support/flag_checks.hpp"
 #include "examples/support/program.hpp"
 #include "examples/support/race.hpp"
 
@@ -15,30 +14,23 @@ int main(int argc, char** argv) {
   RaceSettings s;
   s.mechanisms = mechanism_names();
   s.tasks = race_task_names();
-  CLI::App app("Races attention mechanisms: the same small model, seed and data with each", "attention_race");
-  app.add_option(
-         "--mechanisms", s.mechanisms,
-         "Mechanisms of the tasks copy and stories, with commas between: " + choice(mechanism_names()) + " [all]")
-      ->type_name("LIST")
-      ->delimiter(',')
-      ->check(one_of(mechanism_names()));
-  app.add_option(
-         "--tasks", s.tasks,
-         "copy: a sequence and the same again. stories: a language model, and its answers to the stories' "
-         "questions by distance. rank: linear attention with heads of 1 and 4 times the size. linformer: encoders "
-         "that fill in masked answers, Linformer with 8 to 64 rows [all]")
-      ->type_name("LIST")
-      ->delimiter(',')
-      ->check(one_of(race_task_names()));
-  app.add_option("--steps", s.steps, "Training steps of each run [as the task has it]")
-      ->type_name("N")
-      ->check(whole(1));
-  app.add_option("--seed", s.seed, "Of data and weights [1]")->type_name("N")->check(whole(0));
-  app.add_option("--threads", s.threads, "0: all cores [0]")->type_name("N")->check(whole(0, 1024));
-  app.add_option("--plot", s.plot,
-                 "Draws pictures; of race.svg (or .png) the names are race-copy-loss.svg, race-copy-cost.svg, "
-                 "race-stories-distance.svg and so on")
-      ->type_name("FILE");
-  app.add_option("--log", s.log, "JSON lines: an object for each evaluation and each run")->type_name("FILE");
-  return run_program(app, argc, argv, [&] { return race(s); });
+  CommandLine line("Races attention mechanisms: the same small model, seed and data with each", "attention_race");
+  line.add(
+      "--mechanisms", s.mechanisms,
+      "Mechanisms of the tasks copy and stories, with commas between: " + choice(mechanism_names(), ", ") + " [all]",
+      list_of(one_of(mechanism_names()), "LIST"));
+  line.add("--tasks", s.tasks,
+           "copy: a sequence and the same again. stories: a language model, and its answers to the stories' questions "
+           "by distance. rank: linear attention with heads of 1 and 4 times the size. linformer: encoders that fill in "
+           "masked answers, Linformer with 8 to 64 rows [all]",
+           list_of(one_of(race_task_names()), "LIST"));
+  line.add("--steps", s.steps, "Training steps of each run [as the task has it]", whole(1));
+  line.add_seed(s.seed, "Of data and weights [1]");
+  line.add_threads(s.threads);
+  line.add("--plot", s.plot,
+           "Draws pictures; of race.svg (or .png) the names are race-copy-loss.svg, race-copy-cost.svg, "
+           "race-stories-distance.svg and so on",
+           anything("FILE"));
+  line.add("--log", s.log, "JSON lines: an object for each evaluation and each run", anything("FILE"));
+  return run_program(line, argc, argv, [&] { return race(s); });
 }

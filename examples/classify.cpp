@@ -10,7 +10,6 @@
 #include <heed/heed.hpp>
 #include <nlohmann/json.hpp>
 
-#include "examples/support/flag_checks.hpp"
 #include "examples/support/machine_peak.hpp"
 #include "examples/support/plot.hpp"
 #include "examples/support/program.hpp"
@@ -177,17 +176,14 @@ int train(const Flags& flags) {
   return 0;
 }
 
-void add_flags(CLI::App& app, Flags& flags) {
+void add_flags(CommandLine& line, Flags& flags) {
   Settings& s = flags.settings;
-  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   const auto counted = [&](const char* name, Index& value, const std::string& text, Index least) {
-    app.add_option(name, value, text + " [" + std::to_string(value) + "]")->type_name("N")->check(whole(least));
+    line.add(name, value, text + " [" + std::to_string(value) + "]", whole(least));
   };
-  std::string names;
-  for (const std::string& name : mechanism_names(false)) names += (names.empty() ? "" : ", ") + name;
-  app.add_option("--attention", s.attention, "Attention mechanism: " + names + " (docs/attention.md) [softmax]")
-      ->type_name("NAME")
-      ->check(one_of(mechanism_names(false)));
+  const std::vector<std::string>& names = mechanism_names(false);
+  line.add("--attention", s.attention, "Attention mechanism: " + choice(names, ", ") + " (docs/attention.md) [softmax]",
+           one_of(names, "NAME"));
   counted("--layers", s.layers, "Blocks", 0);
   counted("--heads", s.heads, "Attention heads; must divide the width", 1);
   counted("--width", s.width, "Size of a token's vector", 1);
@@ -196,24 +192,21 @@ void add_flags(CLI::App& app, Flags& flags) {
   counted("--steps", s.steps, "Optimizer steps", 0);
   counted("--batch", s.batch, "Expressions a batch", 1);
   counted("--held-out", s.held_out, "Expressions to evaluate on", 1);
-  app.add_option("--lr", s.lr, "Highest learning rate [2e-3]")->type_name("X")->check(number(0));
-  app.add_option("--seed", s.seed, "Of weights and expressions [1]")->type_name("N")->check(whole(0));
-  app.add_option("--threads", flags.threads, "0: all that the process may use [0]")
-      ->type_name("N")
-      ->check(whole(0, 1024));
-  app.add_option("--checkpoint", flags.checkpoint, "File, written at the end in any case [classify.h5]")
-      ->type_name("FILE");
+  line.add("--lr", s.lr, "Highest learning rate [2e-3]", number(0));
+  line.add_seed(s.seed, "Of weights and expressions [1]");
+  line.add_threads(flags.threads);
+  line.add("--checkpoint", flags.checkpoint, "File, written at the end in any case [classify.h5]", anything("FILE"));
   counted("--checkpoint-every", flags.checkpoint_every, "Steps between checkpoints; 0: only at the end", 0);
-  app.add_flag("--resume", flags.resume, "Go on from the checkpoint, with the same flags, if it is there");
-  app.add_option("--log", flags.log, "One JSON object a step")->type_name("FILE.jsonl");
-  app.add_option("--plot", flags.plot, "Picture of the accuracy, .svg or .png")->type_name("FILE.svg|png");
+  line.add_switch("--resume", flags.resume, "Go on from the checkpoint, with the same flags, if it is there");
+  line.add("--log", flags.log, "One JSON object a step", anything("FILE.jsonl"));
+  line.add("--plot", flags.plot, "Picture of the accuracy, .svg or .png", anything("FILE.svg|png"));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Trains an encoder to tell the value of nested lists (ListOps)", "classify");
+  CommandLine line("Trains an encoder to tell the value of nested lists (ListOps)", "classify");
   Flags flags;
-  add_flags(app, flags);
-  return run_program(app, argc, argv, [&] { return train(flags); });
+  add_flags(line, flags);
+  return run_program(line, argc, argv, [&] { return train(flags); });
 }

@@ -11,7 +11,6 @@
 #include <heed/data/text.hpp>
 #include <heed/data/token_file.hpp>
 
-#include "examples/support/flag_checks.hpp"
 #include "examples/support/program.hpp"
 
 namespace {
@@ -100,26 +99,18 @@ int tokenize(const Flags& f) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Writes texts as a token file, which train_lm --data reads from the disk as it trains", "tokenize");
+  CommandLine line("Writes texts as a token file, which train_lm --data reads from the disk as it trains", "tokenize");
   Flags f;
-  app.add_option("--data", f.data, "Text files and folders (UTF-8)")->type_name("PATH...")->required();
-  app.add_option("--out", f.out, "Token file to write; it holds its tokenizer")->type_name("FILE.tokens")->required();
-  CLI::Option* tokenizer = app.add_option("--tokenizer", f.tokenizer,
-                                          "byte, char (characters of the text), or a SentencePiece FILE.model [char]")
-                               ->type_name("byte|char|FILE.model")
-                               ->check([](const std::string& name) { return tokenizer_name_error(name); });
-  CLI::Option* train = app.add_option("--train", f.train, "Learn a SentencePiece model from the text: bpe or unigram")
-                           ->type_name("bpe|unigram")
-                           ->check(one_of({"bpe", "unigram"}))
-                           ->excludes(tokenizer);
-  app.add_option("--vocabulary", f.vocabulary, "Pieces to learn [4096]")
-      ->type_name("N")
-      ->check(whole(1, Index{1} << 24))
-      ->needs(train);
-  app.add_option("--model", f.model, "Where to write the learned model too, for --tokenizer")
-      ->type_name("FILE.model")
-      ->needs(train);
-  return run_program(app, argc, argv, [&] {
+  line.add("--data", f.data, "Text files and folders (UTF-8)", anything("PATH..."), {.required = true});
+  line.add("--out", f.out, "Token file to write; it holds its tokenizer", anything("FILE.tokens"), {.required = true});
+  line.add("--tokenizer", f.tokenizer, "byte, char (characters of the text), or a SentencePiece FILE.model [char]",
+           {"byte|char|FILE.model", tokenizer_name_error});
+  line.add("--train", f.train, "Learn a SentencePiece model from the text: bpe or unigram", one_of({"bpe", "unigram"}),
+           {.excludes = "--tokenizer"});
+  line.add("--vocabulary", f.vocabulary, "Pieces to learn [4096]", whole(1, Index{1} << 24), {.needs = "--train"});
+  line.add("--model", f.model, "Where to write the learned model too, for --tokenizer", anything("FILE.model"),
+           {.needs = "--train"});
+  return run_program(line, argc, argv, [&] {
     if (!f.out.ends_with(".tokens")) throw UsageError("--out is " + f.out + "; the name must end with .tokens");
     if (!f.model.empty() && !f.model.ends_with(".model"))
       throw UsageError("--model is " + f.model + "; the name must end with .model");

@@ -127,5 +127,5 @@ int train(const LmFlags& flags) {
 
 int main(int argc, char** argv) {
   LmFlags flags;
-  return run_program(flags.app(), argc, argv, [&] { return train(flags); });
+  return run_program(flags.line(), argc, argv, [&] { return train(flags); });
 }

@@ -3,15 +3,10 @@
 #include <heed/data/token_file.hpp>
 #include <nlohmann/json.hpp>
 
-#include "examples/support/flag_checks.hpp"
-#include "examples/support/program.hpp"
-
 namespace heed::examples {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-const std::vector<std::string> kPresets = {"nano", "baby", "gpt2"};
 
 template <class T>
 std::vector<std::string> names(const std::map<std::string, T>& map) {
@@ -53,112 +48,83 @@ void for_each_setting(S& s, F&& f) {
 
 }  // namespace
 
-LmFlags::LmFlags()
-    : app_(new CLI::App("Trains a small language model on text files, or on the built-in stories", "train_lm")) {
-  CLI::App& app = *app_;
+LmFlags::LmFlags() : line_("Trains a small language model on text files, or on the built-in stories", "train_lm") {
+  CommandLine& line = line_;
   LmSettings& s = given_;
-  const auto add = [&](const std::string& name, auto& value, const std::string& text) {
-    CLI::Option* o = app.add_option("--" + name, value, text);
-    options_.emplace_back(name, o);
-    return o;
-  };
-  const auto add_choice = [&](const std::string& name, std::string& value, const std::string& text,
-                              const std::vector<std::string>& words) {
-    add(name, value, text)->type_name(choice(words))->check(one_of(words));
-  };
-  const auto counted = [](CLI::Option* option, Index least) { option->type_name("N")->check(whole(least)); };
-  const auto ranged = [](CLI::Option* option, double most = std::numeric_limits<double>::max(), double least = 0) {
-    option->type_name("X")->check(number(least, most));
-  };
-  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)->group("Data");
-  add("data", s.data, "Text files, folders, or one token file. Without it: the built-in stories")
-      ->type_name("PATH...")
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  add("tokenizer", s.tokenizer,
-      "byte, char (characters of the text), or a SentencePiece FILE.model [char; a token file holds its own]")
-      ->type_name("byte|char|FILE.model")
-      ->check([](const std::string& name) { return tokenizer_name_error(name); });
-  ranged(add("val-fraction", s.val_fraction, "Last part of the data, kept for validation [0.1]"), 0.9);
-  app.option_defaults()->group("Model");
-  add_choice("preset", s.preset,
-             "Sizes and rates: nano (4 layers, 4 heads, width 128, context 64, batch 12), baby (6, 6, 384, 256, 16), "
-             "gpt2 (12, 12, 768, 1024, 4; GPT-2's architecture) [nano]",
-             kPresets);
-  add_choice("model", s.model, "lm goes on with a text; mlm, after BERT, fills in hidden tokens of one [lm]",
-             {"lm", "mlm"});
-  counted(add("layers", s.layers, "Blocks [by preset]"), 0);
-  counted(add("heads", s.heads, "Attention heads; must divide the width [by preset]"), 1);
-  counted(add("width", s.width, "Size of a token's vector [by preset]"), 1);
-  counted(add("context", s.context, "Tokens that the model sees at once [by preset; stories 144]"), 1);
-  std::string mechanisms;
-  for (const std::string& name : mechanism_names(false)) mechanisms += (mechanisms.empty() ? "" : ", ") + name;
-  add("attention", s.attention,
-      "Attention mechanism: " + mechanisms + " (docs/attention.md); linformer with mlm only [softmax]")
-      ->type_name("NAME")
-      ->check(one_of(mechanism_names(false)));
-  add_choice("feature-map", s.feature_map, "Of linear attention [elu]", {"elu", "relu", "exp", "softplus", "poly2"});
-  add_choice("norm", s.norm, "Normalisation [layer]", names(kNorms));
-  add_choice("activation", s.activation, "Of the feed-forward part [gelu; gelu-tanh in gpt2]", names(kActivations));
-  add_choice("positions", s.positions, "How a token's place is told [learned; rope with mlm]", names(kPositions));
-  add("bias", s.bias, "Biases in the linear layers [false; true in gpt2]")
-      ->type_name("true|false")
-      ->check(one_of({"true", "false"}));
-  ranged(add("dropout", s.dropout, "Share of activations dropped in training [0; 0.2 in baby]"), 0.99);
-  app.option_defaults()->group("Training");
-  counted(add("steps", s.steps, "Optimizer steps [nano 2000, baby 5000, gpt2 10000; stories 3000]"), 0);
-  counted(add("batch", s.batch, "Rows a batch [by preset; stories 24]"), 1);
-  counted(add("accumulate", s.accumulate, "Batches a step [1]"), 1);
-  ranged(add("lr", s.lr, "Highest learning rate [nano 3e-3, baby 1e-3, gpt2 6e-4; stories 5e-3]"));
-  ranged(add("min-lr", s.min_lr, "Learning rate at the end [a tenth of lr]"));
-  counted(add("warmup", s.warmup,
-              "Steps in which the rate rises from 0 [nano 100, baby 100, gpt2 500; at most a tenth of the steps]"),
-          0);
-  add_choice("schedule", s.schedule, "Of the learning rate [cosine]",
-             {"constant", "linear", "cosine", "inverse-sqrt", "step", "one-cycle", "plateau"});
-  add_choice("optimizer", s.optimizer, "Of the weights [adamw]",
-             {"adamw", "adam", "sgd", "rmsprop", "adagrad", "lion"});
-  ranged(add("weight-decay", s.weight_decay, "Of matrices [0.1]"));
-  ranged(add("beta1", s.beta1, "Of Adam and Lion; momentum of SGD and RMSprop [0.9]"), 1);
-  ranged(add("beta2", s.beta2, "Of Adam and Lion [0.99; 0.95 in gpt2]"), 1);
-  ranged(add("grad-clip", s.grad_clip, "Largest norm of the gradient; 0: any [1]"));
-  add_choice("dtype", s.dtype, "Operands of matrix products [f32]", {"f32", "bf16"});
-  add("seed", s.seed, "Of initial weights, batches, dropout and the sample [1]")
-      ->type_name("N")
-      ->check(whole(0, std::numeric_limits<Index>::max()));
-  app.add_option("--threads", run_.threads, "0: all that the process may use [0]")
-      ->type_name("N")
-      ->check(whole(0, 1024));
-  app.option_defaults()->group("Evaluation, checkpoints, output");
-  counted(add("eval-every", s.eval_every, "Steps between evaluations; 0: only at the end [250]"), 0);
-  counted(add("eval-batches", s.eval_batches,
-              "Batches an evaluation; 0: the whole validation split, as the last one always is [20]"),
-          0);
-  app.add_option("--checkpoint", run_.checkpoint, "File, written at the end in any case [lm.h5]")->type_name("FILE");
-  counted(
-      app.add_option("--checkpoint-every", run_.checkpoint_every, "Steps between checkpoints; 0: only at the end [0]"),
-      0);
-  app.add_flag("--resume", run_.resume, "Go on from the checkpoint, with its settings, if it is there");
-  app.add_option("--log", run_.log, "One JSON object a step")->type_name("FILE.jsonl");
-  app.add_option("--plot", run_.plot, "Picture of the losses, .svg or .png")->type_name("FILE.svg|png");
-  counted(app.add_option("--sample", run_.sample,
-                         "Tokens of text to write at the end; mlm: of held-out text to fill in [300]"),
-          0);
-  app.add_option(
-         "--prompt", run_.prompt,
-         "What the sample goes on from [a line feed]; mlm: a text with places to fill in, as 'Where is the m[MASK]p?'")
-      ->type_name("TEXT");
-  add_sampling_flags(app, run_.sampling);
+  const Takes file = anything("FILE"), share = number(0, 1), rate = number(0);
+  line.group("Data");
+  line.add("--data", s.data, "Text files, folders, or one token file. Without it: the built-in stories",
+           anything("PATH..."));
+  line.add("--tokenizer", s.tokenizer,
+           "byte, char (characters of the text), or a SentencePiece FILE.model [char; a token file holds its own]",
+           {"byte|char|FILE.model", tokenizer_name_error});
+  line.add("--val-fraction", s.val_fraction, "Last part of the data, kept for validation [0.1]", number(0, 0.9));
+  line.group("Model");
+  line.add("--preset", s.preset,
+           "Sizes and rates: nano (4 layers, 4 heads, width 128, context 64, batch 12), baby (6, 6, 384, 256, 16), "
+           "gpt2 (12, 12, 768, 1024, 4; GPT-2's architecture) [nano]",
+           one_of({"nano", "baby", "gpt2"}));
+  line.add("--model", s.model, "lm goes on with a text; mlm, after BERT, fills in hidden tokens of one [lm]",
+           one_of({"lm", "mlm"}));
+  line.add("--layers", s.layers, "Blocks [by preset]", whole(0));
+  line.add("--heads", s.heads, "Attention heads; must divide the width [by preset]", whole(1));
+  line.add("--width", s.width, "Size of a token's vector [by preset]", whole(1));
+  line.add("--context", s.context, "Tokens that the model sees at once [by preset; stories 144]", whole(1));
+  const std::vector<std::string>& mechanisms = mechanism_names(false);
+  line.add(
+      "--attention", s.attention,
+      "Attention mechanism: " + choice(mechanisms, ", ") + " (docs/attention.md); linformer with mlm only [softmax]",
+      one_of(mechanisms, "NAME"));
+  line.add("--feature-map", s.feature_map, "Of linear attention [elu]",
+           one_of({"elu", "relu", "exp", "softplus", "poly2"}));
+  line.add("--norm", s.norm, "Normalisation [layer]", one_of(names(kNorms)));
+  line.add("--activation", s.activation, "Of the feed-forward part [gelu; gelu-tanh in gpt2]",
+           one_of(names(kActivations)));
+  line.add("--positions", s.positions, "How a token's place is told [learned; rope with mlm]",
+           one_of(names(kPositions)));
+  line.add("--bias", s.bias, "Biases in the linear layers [false; true in gpt2]", one_of({"true", "false"}));
+  line.add("--dropout", s.dropout, "Share of activations dropped in training [0; 0.2 in baby]", number(0, 0.99));
+  line.group("Training");
+  line.add("--steps", s.steps, "Optimizer steps [nano 2000, baby 5000, gpt2 10000; stories 3000]", whole(0));
+  line.add("--batch", s.batch, "Rows a batch [by preset; stories 24]", whole(1));
+  line.add("--accumulate", s.accumulate, "Batches a step [1]", whole(1));
+  line.add("--lr", s.lr, "Highest learning rate [nano 3e-3, baby 1e-3, gpt2 6e-4; stories 5e-3]", rate);
+  line.add("--min-lr", s.min_lr, "Learning rate at the end [a tenth of lr]", rate);
+  line.add("--warmup", s.warmup,
+           "Steps in which the rate rises from 0 [nano 100, baby 100, gpt2 500; at most a tenth of the steps]",
+           whole(0));
+  line.add("--schedule", s.schedule, "Of the learning rate [cosine]",
+           one_of({"constant", "linear", "cosine", "inverse-sqrt", "step", "one-cycle", "plateau"}));
+  line.add("--optimizer", s.optimizer, "Of the weights [adamw]",
+           one_of({"adamw", "adam", "sgd", "rmsprop", "adagrad", "lion"}));
+  line.add("--weight-decay", s.weight_decay, "Of matrices [0.1]", rate);
+  line.add("--beta1", s.beta1, "Of Adam and Lion; momentum of SGD and RMSprop [0.9]", share);
+  line.add("--beta2", s.beta2, "Of Adam and Lion [0.99; 0.95 in gpt2]", share);
+  line.add("--grad-clip", s.grad_clip, "Largest norm of the gradient; 0: any [1]", rate);
+  line.add("--dtype", s.dtype, "Operands of matrix products [f32]", one_of({"f32", "bf16"}));
+  line.add_seed(s.seed, "Of initial weights, batches, dropout and the sample [1]");
+  line.add_threads(run_.threads);
+  line.group("Evaluation, checkpoints, output");
+  line.add("--eval-every", s.eval_every, "Steps between evaluations; 0: only at the end [250]", whole(0));
+  line.add("--eval-batches", s.eval_batches,
+           "Batches an evaluation; 0: the whole validation split, as the last one always is [20]", whole(0));
+  line.add("--checkpoint", run_.checkpoint, "File, written at the end in any case [lm.h5]", file);
+  line.add("--checkpoint-every", run_.checkpoint_every, "Steps between checkpoints; 0: only at the end [0]", whole(0));
+  line.add_switch("--resume", run_.resume, "Go on from the checkpoint, with its settings, if it is there");
+  line.add("--log", run_.log, "One JSON object a step", anything("FILE.jsonl"));
+  line.add("--plot", run_.plot, "Picture of the losses, .svg or .png", anything("FILE.svg|png"));
+  line.add("--sample", run_.sample, "Tokens of text to write at the end; mlm: of held-out text to fill in [300]",
+           whole(0));
+  line.add(
+      "--prompt", run_.prompt,
+      "What the sample goes on from [a line feed]; mlm: a text with places to fill in, as 'Where is the m[MASK]p?'",
+      anything("TEXT"));
+  line.add_sampling(run_.sampling);
 }
-
-LmFlags::~LmFlags() = default;
 
 LmSettings LmFlags::resolve(const std::string* stored_text) const {
   const std::optional<Json> stored = stored_text ? std::optional(Json::parse(*stored_text)) : std::nullopt;
-  const auto is_given = [&](const std::string& name) {
-    for (const auto& [key, option] : options_)
-      if (key == name) return option->count() > 0;
-    return false;
-  };
+  const auto is_given = [&](const std::string& name) { return line_.given("--" + name); };
   LmSettings s = preset(given_.preset);
   if (!stored && !is_given("data") && !is_given("preset")) {
     // The stories: nearly all fit into the context, so that their questions can be answered.

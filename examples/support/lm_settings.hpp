@@ -1,17 +1,10 @@
 // The settings of a language-model training: flags, presets, and how they are kept in a checkpoint.
 #pragma once
-#include <heed/layers/decoding.hpp>
-#include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "examples/support/command_line.hpp"
 #include "examples/support/lm_model.hpp"
-
-namespace CLI {
-class App;
-class Option;
-}  // namespace CLI
 
 namespace heed::examples {
 
@@ -52,19 +45,17 @@ struct LmRunFlags {
 class LmFlags {
  public:
   LmFlags();
-  ~LmFlags();
 
-  CLI::App& app() { return *app_; }
+  CommandLine& line() { return line_; }
   const LmRunFlags& run() const { return run_; }
   // The settings given by flags, the others from `stored` (to_json's text in a checkpoint; null: none) or else from the
   // preset. Throws UsageError where a flag differs from what is stored.
   LmSettings resolve(const std::string* stored) const;
 
  private:
-  std::unique_ptr<CLI::App> app_;
+  CommandLine line_;
   LmRunFlags run_;
   LmSettings given_;
-  std::vector<std::pair<std::string, CLI::Option*>> options_;  // by their key in the stored settings
 };
 
 std::string to_json(const LmSettings& settings);

@@ -1,25 +1,12 @@
 // What every program does around its work: flags, errors, exit codes.
 #pragma once
-#include <functional>
-#include <stdexcept>
-#include <string>
-#include <vector>
-
-namespace CLI {
-class App;  // <CLI/CLI.hpp> takes ten seconds to compile: only programs with many flags include it
-}
+#include "examples/support/command_line.hpp"
 
 namespace heed::examples {
 
-// A usage error found after parsing: printed and answered like those of the parser.
-class UsageError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-// Parses the flags into what `app` was told, then runs `work`. Exit codes: 0 done, 1 an Error (one line on stderr), 2
+// Parses the flags into what `line` was told, then runs `work`. Exit codes: 0 done, 1 an Error (one line on stderr), 2
 // wrong flags (one line that says what is right).
-int run_program(CLI::App& app, int argc, char** argv, const std::function<int()>& work);
+int run_program(CommandLine& line, int argc, char** argv, const std::function<int()>& work);
 
 // A flag that takes a file name.
 struct FileFlag {

@@ -41,10 +41,11 @@ std::shared_ptr<RaceTask> copy_task(std::uint64_t seed) {
   const CopyTask training, held_out({.held_out = true});
   const CopyTaskOptions o = training.options();
   return std::make_shared<RaceTask>(
+      // One layer, so that each place must be reached in one step.
       RaceTask{.name = "copy",
                .about = "63 of 10 symbols, and the same again; loss and accuracy of the second half",
                .steps = kCopySteps,
-               .model = {.vocabulary = training.vocabulary(), .context = o.length, .hidden = 64},
+               .model = {.vocabulary = training.vocabulary(), .context = o.length, .layers = 1, .hidden = 64},
                .tokens = o.batch * o.length,
                .training = training,
                .score = [held_out, seed](const RaceModel& model, Index batches) {

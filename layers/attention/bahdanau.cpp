@@ -76,16 +76,7 @@ BahdanauAttention::BahdanauAttention(Index heads, Index size, Rng& rng, const Ba
   bias = Parameter(Tensor::zeros({heads, units}));
 }
 
-AttentionCapabilities BahdanauAttention::capabilities() const {
-  return {.causal = true,
-          .key_mask = true,
-          .full_mask = true,
-          .bias = true,
-          .dropout = true,
-          .weights = true,
-          .state = true,
-          .cross = true};
-}
+AttentionCapabilities BahdanauAttention::capabilities() const { return detail::without_groups(); }
 
 Tensor BahdanauAttention::apply(In q, In k, In v, const AttentionCall& call) const {
   return bahdanau_attention(q, k, v, W, U, score, gain, bias, call);

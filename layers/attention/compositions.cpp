@@ -45,4 +45,10 @@ Tensor unscaled_attention(In q, In k, In v, const heed::AttentionCall& call) {
 
 Tensor unscaled_weights(In q, In k, const heed::AttentionCall& call) { return attention_weights(q, k, unscaled(call)); }
 
+AttentionCapabilities without_groups() {
+  AttentionCapabilities can = AttentionCapabilities::of_pairs();
+  can.grouped = false;
+  return can;
+}
+
 }  // namespace heed::detail

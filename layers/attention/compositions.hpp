@@ -21,6 +21,9 @@ Tensor without_padding(const char* name, In k, const heed::AttentionCall& call);
 Tensor unscaled_attention(In q, In k, In v, const heed::AttentionCall& call);
 Tensor unscaled_weights(In q, In k, const heed::AttentionCall& call);  // [B, H, T, S]
 
+// Of mechanisms with a score for every pair and a projection of the keys for every head.
+AttentionCapabilities without_groups();
+
 }  // namespace heed::detail
 
 namespace heed {

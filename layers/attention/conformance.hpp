@@ -41,6 +41,7 @@ struct ConformanceOptions {
   double spread = 300;        // greatest |q . k| / sqrt(D) of the check "spread"
   bool normalised = true;     // false: the weights of a row need not add up to 1
   bool non_negative = false;  // true: queries and keys are features, none below 0
+  bool shared = false;        // true: keys are made of the queries, which so have their gradients too
   // Of the inputs, and of the generator that the factory gets. A map that is 0 for many keys, as relu, may with some
   // seeds meet a denominator near 0, where no tolerance holds: then the detail tells of a small relative error.
   std::uint64_t seed = 1;

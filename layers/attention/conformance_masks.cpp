@@ -90,6 +90,7 @@ void check_causal_at(Subject& s, Finding& f, Index n, Index from, DType dtype) {
     f.close("the gradient of earlier " + std::string(name) + " with other tokens" + at,
             head(after.gradients.at(name), from), head(before.gradients.at(name), from), tolerance);
   // Gradients of later outputs are not those of earlier queries.
+  if (s.options.shared) return;
   Trial late = early;
   late.dy = with_tail(early.dy, from, drawn.dy);
   f.close("the gradient of earlier q with gradients of later outputs" + at,
@@ -211,7 +212,7 @@ void check_empty_rows(Subject& s, Finding& f) {
   for (const EmptyRows& e : empty_rows(s)) {
     const Outcome all = s.run(e.trial);
     f.zeros(e.name + ", outputs", rows_of(e, all.out));
-    f.zeros(e.name + ", gradient of q", rows_of(e, all.gradients.at("q")));
+    if (!s.options.shared) f.zeros(e.name + ", gradient of q", rows_of(e, all.gradients.at("q")));
     f.finite(e.name + ", outputs of all rows", all.out);
     for (const auto& [name, gradient] : all.gradients) f.finite(e.name + ", gradient of " + name, gradient);
     // Gradients that come to these rows alone go nowhere.

@@ -37,17 +37,7 @@ CosineAttention::CosineAttention(Index heads, Index, Rng&) {
   log_beta = Parameter(Tensor::zeros({heads}));
 }
 
-AttentionCapabilities CosineAttention::capabilities() const {
-  return {.causal = true,
-          .key_mask = true,
-          .full_mask = true,
-          .bias = true,
-          .dropout = true,
-          .weights = true,
-          .state = true,
-          .cross = true,
-          .grouped = true};
-}
+AttentionCapabilities CosineAttention::capabilities() const { return AttentionCapabilities::of_pairs(); }
 
 Tensor CosineAttention::apply(In q, In k, In v, const AttentionCall& call) const {
   return cosine_attention(q, k, v, exp(log_beta), call);

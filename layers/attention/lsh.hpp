@@ -34,17 +34,12 @@ class LshAttention {
   explicit LshAttention(const LshAttentionOptions& options);  // Error unless sizes are 1 or more and buckets even
   std::string name() const { return "lsh"; }
   AttentionCapabilities capabilities() const {
-    return {.causal = true,
-            .key_mask = true,
-            .full_mask = true,
-            .bias = true,
-            .dropout = true,
-            .weights = true,
-            .state = true,
-            .cross = !options_.shared,
-            .grouped = !options_.shared,
-            .discrete = true,
-            .why = options_.shared ? "queries and keys are shared" : ""};
+    AttentionCapabilities can = AttentionCapabilities::of_pairs();
+    can.discrete = true;
+    if (!options_.shared) return can;
+    can.cross = can.grouped = false;
+    can.why = "queries and keys are shared";
+    return can;
   }
   double keys_per_query(Index positions, Index) const {
     return static_cast<double>(std::min(positions, options_.rounds * options_.window));

@@ -6,23 +6,6 @@
 namespace heed {
 namespace {
 
-AttentionCapabilities all_but_grouped() {
-  return {.causal = true,
-          .key_mask = true,
-          .full_mask = true,
-          .bias = true,
-          .dropout = true,
-          .weights = true,
-          .state = true,
-          .cross = true};
-}
-
-AttentionCapabilities everything() {
-  AttentionCapabilities can = all_but_grouped();
-  can.grouped = true;
-  return can;
-}
-
 // q^T W for each head: then its product with k is q^T W k.
 Tensor through(In q, In W) {
   check(W.rank() == 3 && W.dim(1) == W.dim(2), q.where(), "luong-general attention: W is ", W.tensor(),
@@ -66,7 +49,7 @@ Tensor luong_location_attention(In q, In k, In v, In W, const AttentionCall& cal
 
 // ---- dot ----
 
-AttentionCapabilities LuongDot::capabilities() const { return everything(); }
+AttentionCapabilities LuongDot::capabilities() const { return AttentionCapabilities::of_pairs(); }
 Tensor LuongDot::apply(In q, In k, In v, const AttentionCall& call) const { return luong_dot_attention(q, k, v, call); }
 AttentionState LuongDot::make_state() const {
   return KeyValueState([](In q, In k, In v, const Tensor& bias) {
@@ -81,7 +64,7 @@ LuongGeneral::LuongGeneral(Index heads, Index size, Rng& rng) {
   require(heads > 0 && size > 0, "LuongGeneral: heads is ", heads, " and size is ", size, "; both must be 1 or more");
   W = detail::uniform_parameter({heads, size, size}, size, rng);
 }
-AttentionCapabilities LuongGeneral::capabilities() const { return everything(); }
+AttentionCapabilities LuongGeneral::capabilities() const { return AttentionCapabilities::of_pairs(); }
 Tensor LuongGeneral::apply(In q, In k, In v, const AttentionCall& call) const {
   return luong_general_attention(q, k, v, W, call);
 }
@@ -106,7 +89,7 @@ LuongConcat::LuongConcat(Index heads, Index size, Rng& rng, const LuongConcatOpt
   bias = detail::uniform_parameter({heads, units}, 2 * size, rng);
   score = detail::uniform_parameter({heads, units}, units, rng);
 }
-AttentionCapabilities LuongConcat::capabilities() const { return all_but_grouped(); }
+AttentionCapabilities LuongConcat::capabilities() const { return detail::without_groups(); }
 Tensor LuongConcat::apply(In q, In k, In v, const AttentionCall& call) const {
   return luong_concat_attention(q, k, v, W, U, bias, score, call);
 }
@@ -122,7 +105,7 @@ LuongLocation::LuongLocation(Index heads, Index size, Rng& rng, const LuongLocat
           " and positions is ", o.positions, "; all must be 1 or more");
   W = detail::uniform_parameter({heads, o.positions, size}, size, rng);
 }
-AttentionCapabilities LuongLocation::capabilities() const { return all_but_grouped(); }
+AttentionCapabilities LuongLocation::capabilities() const { return detail::without_groups(); }
 Tensor LuongLocation::apply(In q, In k, In v, const AttentionCall& call) const {
   return luong_location_attention(q, k, v, W, call);
 }

@@ -35,6 +35,19 @@ struct AttentionCapabilities {
   bool grouped = false;   // k and v may have fewer heads
   bool discrete = false;  // the result jumps where a choice changes
   std::string why = {};   // of what is missing, for error messages: "the softmax over positions sees the future"
+
+  // What can be had where every pair has a score, softmax attention's: all of these; of choices, none.
+  static AttentionCapabilities of_pairs() {
+    return {.causal = true,
+            .key_mask = true,
+            .full_mask = true,
+            .bias = true,
+            .dropout = true,
+            .weights = true,
+            .state = true,
+            .cross = true,
+            .grouped = true};
+  }
 };
 
 // How one application attends. Undefined tensors ask for nothing.

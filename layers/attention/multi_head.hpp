@@ -62,7 +62,7 @@ class MultiHeadAttention {
   };
   Heads split_self(In x, Index offset) const;
   void add_relative(In x, AttentionCall& call) const;  // its bias, where positions are relative
-  Tensor merge(In heads) const;  // [B, H, T, D] -> proj of [B, T, H * D]
+  Tensor merge(In heads) const;                        // [B, H, T, D] -> proj of [B, T, H * D]
 };
 
 }  // namespace heed

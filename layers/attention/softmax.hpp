@@ -10,17 +10,7 @@ struct SoftmaxAttention {
   std::optional<double> scale = {};  // 1 / sqrt(D) unless given
 
   std::string name() const { return "softmax"; }
-  AttentionCapabilities capabilities() const {
-    return {.causal = true,
-            .key_mask = true,
-            .full_mask = true,
-            .bias = true,
-            .dropout = true,
-            .weights = true,
-            .state = true,
-            .cross = true,
-            .grouped = true};
-  }
+  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs(); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   AttentionState make_state() const;
   Tensor weights(In q, In k, const AttentionCall& call) const;

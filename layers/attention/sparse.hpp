@@ -18,20 +18,6 @@
 
 namespace heed {
 
-namespace detail {
-inline AttentionCapabilities pattern_capabilities() {
-  return {.causal = true,
-          .key_mask = true,
-          .full_mask = true,
-          .bias = true,
-          .dropout = true,
-          .weights = true,
-          .state = true,
-          .cross = true,
-          .grouped = true};
-}
-}  // namespace detail
-
 struct WindowAttentionOptions {
   Index window = 0;                  // w
   Index dilation = 1;                // d
@@ -55,7 +41,7 @@ class WindowAttention {
  public:
   explicit WindowAttention(const WindowAttentionOptions& options);
   std::string name() const { return "window"; }
-  AttentionCapabilities capabilities() const { return detail::pattern_capabilities(); }
+  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs(); }
   double keys_per_query(Index positions, Index) const {
     return static_cast<double>(std::min(positions, options_.window + static_cast<Index>(options_.globals.size())));
   }
@@ -76,7 +62,7 @@ class StridedAttention {
  public:
   explicit StridedAttention(const StridedAttentionOptions& options);
   std::string name() const { return "strided"; }
-  AttentionCapabilities capabilities() const { return detail::pattern_capabilities(); }
+  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs(); }
   double keys_per_query(Index positions, Index) const {
     return static_cast<double>(std::min(positions, options_.stride + positions / options_.stride));
   }
@@ -94,7 +80,7 @@ class FixedAttention {
  public:
   explicit FixedAttention(const FixedAttentionOptions& options);
   std::string name() const { return "fixed"; }
-  AttentionCapabilities capabilities() const { return detail::pattern_capabilities(); }
+  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs(); }
   double keys_per_query(Index positions, Index) const {
     return static_cast<double>(std::min(positions, options_.block + options_.summary * (positions / options_.block)));
   }

@@ -18,16 +18,9 @@ class TopKAttention {
   explicit TopKAttention(Index count, std::optional<double> scale = {});
   std::string name() const { return "top-k"; }
   AttentionCapabilities capabilities() const {
-    return {.causal = true,
-            .key_mask = true,
-            .full_mask = true,
-            .bias = true,
-            .dropout = true,
-            .weights = true,
-            .state = true,
-            .cross = true,
-            .grouped = true,
-            .discrete = true};
+    AttentionCapabilities can = AttentionCapabilities::of_pairs();
+    can.discrete = true;
+    return can;
   }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   Tensor weights(In q, In k, const AttentionCall& call) const;

@@ -49,3 +49,14 @@ TEST_CASE("conformance: mechanisms that cannot be causal, and variants") {
     return WindowAttention({.window = 9, .dilation = 3, .globals = {0, 7}});
   });
 }
+
+TEST_CASE("conformance: LSH with shared queries and keys, whose keys are the queries' directions") {
+  const auto make = [](Index, Rng&) {
+    return LshAttention({.size = 8, .buckets = 8, .window = 20, .shared = true, .seed = 1});
+  };
+  const auto naive = naive_mechanism("lsh", options());
+  check_conformance_in_test(
+      make, {.shared = true,
+             .reference = [naive](const Tensor& q, const Tensor&, const Tensor& v, const AttentionCall& call,
+                                  const NamedTensors& values) { return naive(q, normalize(q), v, call, values); }});
+}

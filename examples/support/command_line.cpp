@@ -1,0 +1,192 @@
+#include "examples/support/command_line.hpp"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+#include <sstream>
+
+namespace heed::examples {
+namespace {
+
+std::string must_be(const std::string& given, const std::string& right) {
+  return "it is '" + given + "'; it must be " + right;
+}
+
+std::string shown(double x) {
+  std::ostringstream out;
+  out << x;
+  return out.str();
+}
+
+// From `least` on, or from least to most.
+std::string range(const std::string& least, const std::string& most, bool open) {
+  return open ? least + " or more" : "from " + least + " to " + most;
+}
+
+// Letters to insert, drop or change to get from one word to the other.
+std::size_t edits(const std::string& a, const std::string& b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0]++;
+    for (std::size_t j = 0; j < b.size(); ++j)
+      diagonal = std::exchange(row[j + 1], std::min({row[j] + 1, row[j + 1] + 1, diagonal + (a[i] != b[j] ? 1 : 0)}));
+  }
+  return row.back();
+}
+
+std::string unknown_flag(const CLI::App& app, const std::string& given) {
+  std::string nearest;
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string name = "--" + (option->get_lnames().empty() ? std::string() : option->get_lnames().front());
+    if (nearest.empty() || edits(given, name) < edits(given, nearest)) nearest = name;
+  }
+  return "there is no flag " + given + (given.starts_with("-") ? "; the nearest is " + nearest : "");
+}
+
+// Lines of at most 80 columns; what is behind goes under the descriptions.
+std::string wrapped(const std::string& text) {
+  constexpr std::size_t kWidth = 80, kIndent = 30;
+  std::istringstream lines(text);
+  std::string out;
+  for (std::string line; std::getline(lines, line);) {
+    while (line.size() > kWidth) {
+      const std::size_t space = line.rfind(' ', kWidth);
+      if (space == std::string::npos || space <= kIndent) break;
+      out += line.substr(0, space) + "\n";
+      line = std::string(kIndent, ' ') + line.substr(space + 1);
+    }
+    out += line + "\n";
+  }
+  return out;
+}
+
+template <class T>
+constexpr bool is_list(const T*) {
+  return false;
+}
+template <class T>
+constexpr bool is_list(const std::vector<T>*) {
+  return true;
+}
+
+}  // namespace
+
+Takes anything(const std::string& shown) { return {shown}; }
+
+Takes whole(std::int64_t least, std::int64_t most) {
+  return {"N", [least, most](const std::string& given) {
+            std::int64_t n = 0;
+            const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), n);
+            const bool good = error == std::errc() && end == given.data() + given.size() && n >= least && n <= most;
+            const bool open = most >= std::int64_t{1} << 40;
+            return good ? std::string()
+                        : must_be(given, "a whole number, " + range(std::to_string(least), std::to_string(most), open));
+          }};
+}
+
+Takes number(double least, double most) {
+  return {"X", [least, most](const std::string& given) {
+            char* end = nullptr;
+            const double x = std::strtod(given.c_str(), &end);
+            const bool good = !given.empty() && *end == '\0' && std::isfinite(x) && x >= least && x <= most;
+            const bool open = most == std::numeric_limits<double>::max();
+            return good ? std::string() : must_be(given, "a number, " + range(shown(least), shown(most), open));
+          }};
+}
+
+Takes one_of(const std::vector<std::string>& words, const std::string& shown) {
+  return {shown.empty() ? choice(words) : shown, [words](const std::string& given) {
+            if (std::find(words.begin(), words.end(), given) != words.end()) return std::string();
+            std::string list = words.front();
+            for (std::size_t i = 1; i < words.size(); ++i) list += (i + 1 == words.size() ? " or " : ", ") + words[i];
+            return must_be(given, list);
+          }};
+}
+
+Takes list_of(Takes each, const std::string& shown) { return {shown, std::move(each.error), true}; }
+
+std::string choice(const std::vector<std::string>& words, const std::string& between) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : between) + word;
+  return text;
+}
+
+struct CommandLine::Parser {
+  CLI::App app;
+  std::string group = "Options";
+};
+
+CommandLine::CommandLine(const std::string& about, const std::string& program)
+    : parser_(new Parser{CLI::App(about, program)}) {}
+
+CommandLine::~CommandLine() = default;
+
+void CommandLine::group(const std::string& title) { parser_->group = title; }
+
+void CommandLine::add(const std::string& name, FlagValue value, const std::string& text, const Takes& takes,
+                      const FlagRules& rules) {
+  CLI::App& app = parser_->app;
+  CLI::Option* option = std::visit(
+      [&](auto* variable) {
+        CLI::Option* o = app.add_option(name, *variable, text);
+        if (takes.commas) o->delimiter(',');
+        using Policy = CLI::MultiOptionPolicy;
+        return o->multi_option_policy(is_list(variable) ? Policy::TakeAll : Policy::TakeLast);
+      },
+      value.pointer);
+  option->type_name(takes.shown)->group(parser_->group);
+  if (takes.error) option->check(takes.error);
+  if (rules.required) option->required();
+  if (!rules.needs.empty()) option->needs(app.get_option(rules.needs));
+  if (!rules.excludes.empty()) option->excludes(app.get_option(rules.excludes));
+}
+
+void CommandLine::add_switch(const std::string& name, bool& value, const std::string& text) {
+  parser_->app.add_flag(name, value, text)->group(parser_->group);
+}
+
+void CommandLine::add_sampling(SamplingOptions& sampling) {
+  add("--temperature", sampling.temperature, "Of the sample; 0: always the likeliest token [0.8]", number(0));
+  add("--top-k", sampling.top_k, "Sample from the k likeliest; 0: from all [0]", whole(0));
+  add("--top-p", sampling.top_p, "Sample from the likeliest that reach this probability [1]", number(1e-6, 1));
+}
+
+void CommandLine::add_threads(int& threads) {
+  add("--threads", threads, "0: all that the process may use [0]", whole(0, 1024));
+}
+
+void CommandLine::add_seed(std::uint64_t& seed, const std::string& text) {
+  add("--seed", seed, text, whole(0, std::numeric_limits<std::int64_t>::max()));
+}
+
+std::optional<int> CommandLine::parse(int argc, char** argv) {
+  CLI::App& app = parser_->app;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(wrapped(app.help()).c_str(), stdout);
+    return 0;
+  } catch (const CLI::ExtrasError&) {
+    return refuse(unknown_flag(app, app.remaining().front()));
+  } catch (const CLI::ParseError& e) {
+    return refuse(e.what());
+  }
+  return std::nullopt;
+}
+
+bool CommandLine::given(const std::string& name) const { return parser_->app.get_option(name)->count() > 0; }
+
+std::string CommandLine::program() const { return parser_->app.get_name(); }
+
+int CommandLine::refuse(const std::string& what) const {
+  const std::string name = program();
+  std::fprintf(stderr, "%s: %s (%s --help lists the flags)\n", name.c_str(), what.c_str(), name.c_str());
+  return 2;
+}
+
+}  // namespace heed::examples

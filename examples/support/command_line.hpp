@@ -1,0 +1,91 @@
+// The command line of a program: flags are declared once, each with where its value goes, and parsed by CLI11. That
+// takes ten seconds to compile, so only command_line.cpp sees it.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <heed/layers/decoding.hpp>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace heed::examples {
+
+// A usage error found after parsing: printed and answered like those of the parser.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// What a flag may be given.
+struct Takes {
+  std::string shown;                                          // in the list of flags: N, FILE, a|b|c
+  std::function<std::string(const std::string&)> error = {};  // what is wrong with a word; empty: nothing
+  bool commas = false;                                        // a list of words, with commas between
+};
+
+Takes anything(const std::string& shown);
+// A whole number from `least` to `most`.
+Takes whole(std::int64_t least, std::int64_t most = std::int64_t{1} << 40);
+// A finite number from `least` to `most`.
+Takes number(double least, double most = std::numeric_limits<double>::max());
+// One of a list of words; shown as a|b|c unless told.
+Takes one_of(const std::vector<std::string>& words, const std::string& shown = "");
+// Some of those, with commas between.
+Takes list_of(Takes each, const std::string& shown);
+
+// "a|b|c", or with another word between.
+std::string choice(const std::vector<std::string>& words, const std::string& between = "|");
+
+// Where a flag's value goes: a variable of one of these types.
+class FlagValue {
+ public:
+  using Pointer = std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*,
+                               std::vector<std::string>*, std::vector<std::int64_t>*>;
+  template <class T>
+  FlagValue(T& value) : pointer(&value) {}  // implicit: add("--steps", steps, ...)
+  Pointer pointer;
+};
+
+// How a flag goes with others.
+struct FlagRules {
+  bool required = false;
+  std::string needs = {}, excludes = {};  // the names of flags that were added before
+};
+
+class CommandLine {
+ public:
+  CommandLine(const std::string& about, const std::string& program);
+  ~CommandLine();
+
+  // The title of the flags that are added next.
+  void group(const std::string& title);
+  // A flag with a value, --name. Of one that is given again the last counts; lists grow.
+  void add(const std::string& name, FlagValue value, const std::string& text, const Takes& takes,
+           const FlagRules& rules = {});
+  // A flag without one.
+  void add_switch(const std::string& name, bool& value, const std::string& text);
+  // --temperature, --top-k and --top-p.
+  void add_sampling(SamplingOptions& sampling);
+  // --threads
+  void add_threads(int& threads);
+  // --seed
+  void add_seed(std::uint64_t& seed, const std::string& text);
+
+  // Fills the variables. An exit code where nothing is left to do: 0 after --help, 2 for wrong flags, with one line on
+  // stderr that says what is right.
+  std::optional<int> parse(int argc, char** argv);
+  bool given(const std::string& name) const;  // after parsing
+  std::string program() const;
+  // Prints what is wrong with the flags; gives 2.
+  int refuse(const std::string& what) const;
+
+ private:
+  struct Parser;
+  std::unique_ptr<Parser> parser_;
+};
+
+}  // namespace heed::examples
