@@ -8,7 +8,6 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(heed_flags INTERFACE -Wno-maybe-uninitialized -Wno-restrict)
 endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")  # kernels: -O3; tests and examples, which spend no time in their own code: -O1
-set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g")
 
 if(HEED_SANITIZE)
   add_compile_options(-fsanitize=${HEED_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
@@ -32,5 +31,7 @@ endif()
 macro(heed_sanitize_lightly)
   if(HEED_SANITIZE MATCHES "address")
     add_compile_options(-fno-sanitize=alignment -fno-sanitize-address-use-after-scope -g0)
+    # Each access calls its check instead of having it in line: a fifth of the time to compile.
+    add_compile_options($<$<CXX_COMPILER_ID:GNU>:--param=asan-instrumentation-with-call-threshold=0>)
   endif()
 endmacro()

@@ -210,6 +210,8 @@ int race(const RaceSettings& settings, const std::vector<RaceEntry>& entries) {
 }
 
 int race(const RaceSettings& settings) {
+  if (!settings.plot.empty()) check_plot(settings.plot);
+  if (!settings.log.empty()) check_place("log", settings.log);
   std::vector<RaceEntry> entries;
   for (const std::string& task : settings.tasks)
     for (RaceEntry& e : race_entries(task, settings.mechanisms, settings.seed)) entries.push_back(std::move(e));
