@@ -65,6 +65,7 @@ TEST_CASE("conformance finds: masks that reach v but not the denominator, or tha
         return Quotient{linear_parts(q, k, v, call).numerator, linear_parts(q, k, v, {}).denominator}.value();
       }};
   CHECK(failed(denominator) == Names{"rows sum to one", "padding"});
+  CHECK(failed(denominator, {.normalised = false}) == Names{"padding"});  // where sums of 1 are not declared
   // 0 * NaN is NaN.
   const Composed multiplies{
       {.key_mask = true}, [](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call) {
@@ -115,6 +116,7 @@ TEST_CASE("conformance finds: a mask after the normalisation") {
                         return matmul(where(allowed_pairs(q, k, call), m / sum(m, {-1}, true), 0.0), v);
                       }};
   CHECK(failed(late) == Names{"rows sum to one", "causal"});
+  CHECK(failed(late, {.normalised = false}) == Names{"causal"});
 }
 
 TEST_CASE("conformance finds: decode states that are wrong") {
