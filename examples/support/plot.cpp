@@ -134,6 +134,15 @@ void plot_lines(const std::filesystem::path& file, const PlotLabels& labels, con
   drawing.close();
 }
 
+// 1, 2 or 5 times a power of ten, so that an axis up to `most` has five steps at most: their numbers stay apart.
+static double tick_step(double most) {
+  if (!(most > 0) || !std::isfinite(most)) return 1;
+  const double power = std::pow(10, std::floor(std::log10(most / 5)));
+  for (const double times : {1, 2, 5})
+    if (most <= 5 * times * power) return times * power;
+  return 10 * power;
+}
+
 void plot_bars(const std::filesystem::path& file, const std::string& title, const std::vector<std::string>& names,
                const std::vector<Bars>& panels) {
   require(!names.empty() && !panels.empty(), "plot_bars: ", names.size(), " names and ", panels.size(),
@@ -156,8 +165,9 @@ void plot_bars(const std::filesystem::path& file, const std::string& title, cons
       boxes.emplace_back(panel.values[i] / 2, row, 0, panel.values[i], row - 0.35, row + 0.35);
     }
     if (p > 0) gp << "unset ytics\n";  // the names stand left of the first
-    gp << "set xrange [0:" << (panel.most > 0 ? std::to_string(panel.most) : "*") << "]\nset xlabel "
-       << quoted(panel.label) << " noenhanced\nplot " << gp.file1d(boxes)
+    const double most = panel.most > 0 ? panel.most : *std::max_element(panel.values.begin(), panel.values.end());
+    gp << "set xrange [0:" << (panel.most > 0 ? std::to_string(panel.most) : "*") << "]\nset xtics " << tick_step(most)
+       << "\nset xlabel " << quoted(panel.label) << " noenhanced\nplot " << gp.file1d(boxes)
        << "using 1:2:3:4:5:6 with boxxyerror lc rgb '" << kColours[p % std::size(kColours)] << "'\n";
   }
   gp << "unset multiplot\n";
