@@ -5,64 +5,64 @@
 #include <heed/core/parameter.hpp>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
-#include <utility>
+#include <string_view>
 #include <vector>
 
 namespace heed {
 
 namespace detail {
 
-struct AnyVisitor {
-  template <class T> void operator()(const char*, T&) {}
-  void buffer(const char*, Tensor&) {}
+// A parameter or a buffer, and its path below what was walked.
+struct Member {
+  std::string path;
+  Parameter* parameter = nullptr;
+  Tensor* buffer = nullptr;
 };
 
-template <class T> concept Layer = requires(T& layer, AnyVisitor& v) { layer.members(v); };
+class MemberVisitor;
+template <class T> concept Layer = requires(T& layer, MemberVisitor& v) { layer.members(v); };
 
-// Calls on_parameter(path, Parameter&) and on_buffer(path, Tensor&) for all below a member.
-template <class OnParameter, class OnBuffer> class Walker {
+// What members() is called with: lists all below. One type for every purpose, so that a model's walk is compiled once.
+class MemberVisitor {
  public:
-  Walker(OnParameter& on_parameter, OnBuffer& on_buffer, std::string prefix = {})
-      : on_parameter_(on_parameter), on_buffer_(on_buffer), prefix_(std::move(prefix)) {}
+  explicit MemberVisitor(std::vector<Member>& found) : found_(found) {}
 
-  template <class T> void operator()(const std::string& name, T& member) { visit(path(name), member); }
-  void buffer(const std::string& name, Tensor& member) { on_buffer_(path(name), member); }
-  // For type-erased layers: the same walk without templates at the call.
-  template <class T> void below(T& layer) { layer.members(*this); }
+  void operator()(std::string_view name, Parameter& member);  // an absent bias is an undefined parameter: left out
+  void buffer(std::string_view name, Tensor& member);
+  template <Layer T> void operator()(std::string_view name, T& layer) {
+    const std::size_t above = enter(name);
+    layer.members(*this);
+    leave(above);
+  }
+  template <class T> void operator()(std::string_view name, std::vector<T>& members) {
+    const std::size_t above = enter(name);
+    for (std::size_t i = 0; i < members.size(); ++i) (*this)(std::to_string(i), members[i]);
+    leave(above);
+  }
+  template <class T> void operator()(std::string_view name, std::optional<T>& member) { if (member) (*this)(name, *member); }
+  template <class T> void operator()(std::string_view name, std::unique_ptr<T>& member) { if (member) (*this)(name, *member); }
 
  private:
-  OnParameter& on_parameter_;
-  OnBuffer& on_buffer_;
-  std::string prefix_;
+  std::vector<Member>& found_;
+  std::string path_;  // of the layer that is visited
 
-  std::string path(const std::string& name) const { return prefix_.empty() ? name : prefix_ + "." + name; }
-
-  void visit(const std::string& p, Parameter& member) {
-    if (member.defined()) on_parameter_(p, member);  // an absent bias is an undefined parameter
-  }
-  template <Layer T> void visit(const std::string& p, T& layer) {
-    Walker below(on_parameter_, on_buffer_, p);
-    layer.members(below);
-  }
-  template <class T> void visit(const std::string& p, std::vector<T>& members) {
-    for (std::size_t i = 0; i < members.size(); ++i) visit(p + "." + std::to_string(i), members[i]);
-  }
-  template <class T> void visit(const std::string& p, std::optional<T>& member) { if (member) visit(p, *member); }
-  template <class T> void visit(const std::string& p, std::unique_ptr<T>& member) { if (member) visit(p, *member); }
+  std::size_t enter(std::string_view name);  // the length of the path so far
+  void leave(std::size_t above) { path_.resize(above); }
 };
 
-template <class M, class P, class B> void walk(M& model, P&& on_parameter, B&& on_buffer) {
-  Walker<std::remove_reference_t<P>, std::remove_reference_t<B>> walker(on_parameter, on_buffer);
-  model.members(walker);
+template <class M> std::vector<Member> members_of(M& model) {
+  std::vector<Member> found;
+  MemberVisitor visit(found);
+  model.members(visit);
+  return found;
 }
 // Of several layers, as the decode states of a model's blocks: paths begin with their numbers.
-template <class M, class P, class B> void walk(std::vector<M>& models, P&& on_parameter, B&& on_buffer) {
-  for (std::size_t i = 0; i < models.size(); ++i) {
-    Walker<std::remove_reference_t<P>, std::remove_reference_t<B>> walker(on_parameter, on_buffer, std::to_string(i));
-    models[i].members(walker);
-  }
+template <class M> std::vector<Member> members_of(std::vector<M>& models) {
+  std::vector<Member> found;
+  MemberVisitor visit(found);
+  for (std::size_t i = 0; i < models.size(); ++i) visit(std::to_string(i), models[i]);
+  return found;
 }
 
 }  // namespace detail
@@ -77,44 +77,33 @@ struct NamedBuffer {
   Tensor* buffer;
 };
 
+namespace detail {
+std::vector<NamedParameter> named_parameters_among(const std::vector<Member>& members);
+std::vector<NamedBuffer> named_buffers_among(const std::vector<Member>& members);
+void freeze(const std::vector<NamedParameter>& parameters, bool frozen);
+void zero_grad(const std::vector<NamedParameter>& parameters);
+Index parameter_count(const std::vector<NamedParameter>& parameters);
+std::vector<Parameter*> pointers(const std::vector<NamedParameter>& parameters);
+}  // namespace detail
+
 // All parameters of a model in the order of its members, a tied one once, under its first name. Stamps the names into the
 // parameters, so that errors can tell them.
 template <class M> std::vector<NamedParameter> named_parameters(M& model) {
-  std::vector<NamedParameter> list;
-  std::set<const detail::Storage*> seen;
-  detail::walk(
-      model,
-      [&](const std::string& path, Parameter& p) {
-        if (!seen.insert(p.storage()).second) return;
-        p.set_path(path);
-        list.push_back({path, &p});
-      },
-      [](const std::string&, Tensor&) {});
-  return list;
+  return detail::named_parameters_among(detail::members_of(model));
 }
 
-template <class M> std::vector<Parameter*> parameters(M& model) {
-  std::vector<Parameter*> list;
-  for (const NamedParameter& p : named_parameters(model)) list.push_back(p.parameter);
-  return list;
-}
+template <class M> std::vector<Parameter*> parameters(M& model) { return detail::pointers(named_parameters(model)); }
 
 // What is saved but not trained.
 template <class M> std::vector<NamedBuffer> named_buffers(M& model) {
-  std::vector<NamedBuffer> list;
-  detail::walk(model, [](const std::string&, Parameter&) {}, [&](const std::string& path, Tensor& b) { list.push_back({path, &b}); });
-  return list;
+  return detail::named_buffers_among(detail::members_of(model));
 }
 
-template <class M> void zero_grad(M& model) { for (Parameter* p : parameters(model)) p->zero_grad(); }
+template <class M> void zero_grad(M& model) { detail::zero_grad(named_parameters(model)); }
 
 // Stops (or with false resumes) the training of all parameters of a model or layer.
-template <class M> void freeze(M& model, bool frozen = true) { for (Parameter* p : parameters(model)) p->requires_grad_(!frozen); }
+template <class M> void freeze(M& model, bool frozen = true) { detail::freeze(named_parameters(model), frozen); }
 
-template <class M> Index parameter_count(M& model) {
-  Index n = 0;
-  for (Parameter* p : parameters(model)) n += p->numel();
-  return n;
-}
+template <class M> Index parameter_count(M& model) { return detail::parameter_count(named_parameters(model)); }
 
 }  // namespace heed

@@ -21,6 +21,21 @@ std::uint64_t Checkpoint::counter(const std::string& name) const { return find(*
 const std::string& Checkpoint::text(const std::string& name) const { return find(*this, texts, "text", name); }
 const std::string& Checkpoint::blob(const std::string& name) const { return find(*this, blobs, "blob", name); }
 
+std::vector<detail::ModelEntry> detail::model_entries(const std::vector<Member>& members) {
+  std::vector<ModelEntry> entries;
+  std::map<const Storage*, std::size_t> seen;
+  for (const Member& m : members) {
+    if (m.parameter != nullptr) {
+      const auto [place, is_new] = seen.try_emplace(m.parameter->storage(), entries.size());
+      if (is_new) entries.push_back({{}, m.parameter->detach()});
+      entries[place->second].names.push_back(m.path);
+    } else if (m.buffer->defined()) {
+      entries.push_back({{m.path}, m.buffer->detach()});
+    }
+  }
+  return entries;
+}
+
 void detail::store_entries(Checkpoint& checkpoint, const std::vector<ModelEntry>& entries, const std::string& section) {
   for (const ModelEntry& entry : entries) {
     const std::string path = section + "/" + entry.names.front();

@@ -59,23 +59,7 @@ struct ModelEntry {
   Tensor tensor;
 };
 
-template <class M>
-std::vector<ModelEntry> model_entries(M& model) {
-  std::vector<ModelEntry> entries;
-  std::map<const Storage*, std::size_t> seen;
-  walk(
-      model,
-      [&](const std::string& path, Parameter& p) {
-        const auto [place, is_new] = seen.try_emplace(p.storage(), entries.size());
-        if (is_new) entries.push_back({{}, p.detach()});
-        entries[place->second].names.push_back(path);
-      },
-      [&](const std::string& path, Tensor& buffer) {
-        if (buffer.defined()) entries.push_back({{path}, buffer.detach()});
-      });
-  return entries;
-}
-
+std::vector<ModelEntry> model_entries(const std::vector<Member>& members);
 void store_entries(Checkpoint& checkpoint, const std::vector<ModelEntry>& entries, const std::string& section);
 void load_buffers(const Checkpoint& checkpoint, const std::vector<NamedBuffer>& buffers, const std::string& section);
 LoadReport load_entries(const Checkpoint& checkpoint, std::vector<ModelEntry>& entries, const LoadOptions& options);
@@ -86,7 +70,7 @@ LoadReport load_entries(const Checkpoint& checkpoint, std::vector<ModelEntry>& e
 // checkpoint then shares the model's values: save it before the model is trained on.
 template <class M>
 void store_model(Checkpoint& checkpoint, M& model, const std::string& section = "model") {
-  detail::store_entries(checkpoint, detail::model_entries(model), section);
+  detail::store_entries(checkpoint, detail::model_entries(detail::members_of(model)), section);
 }
 
 // Copies values into a model of the same names, shapes and dtypes. A tied parameter may be there under any of its
@@ -94,7 +78,7 @@ void store_model(Checkpoint& checkpoint, M& model, const std::string& section = 
 // unchanged.
 template <class M>
 LoadReport load_model(const Checkpoint& checkpoint, M& model, const LoadOptions& options = {}) {
-  std::vector<detail::ModelEntry> entries = detail::model_entries(model);
+  std::vector<detail::ModelEntry> entries = detail::model_entries(detail::members_of(model));
   return detail::load_entries(checkpoint, entries, options);
 }
 

@@ -121,4 +121,6 @@ double GPT::flops_per_token(Index length) const {
   return 6 * weights + 12 * static_cast<double>(options_.width) * keys;
 }
 
+template void GPT::members<detail::MemberVisitor&>(detail::MemberVisitor&);
+
 }  // namespace heed

@@ -76,4 +76,7 @@ class GPT {
   const Parameter& output_weight() const { return options_.tied ? tokens.weight : output; }
 };
 
+// Its walk is compiled once, in gpt.cpp.
+extern template void GPT::members<detail::MemberVisitor&>(detail::MemberVisitor&);
+
 }  // namespace heed

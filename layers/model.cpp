@@ -3,6 +3,7 @@
 #include <heed/autograd/tape.hpp>
 #include <heed/layers/model.hpp>
 #include <iomanip>
+#include <map>
 #include <sstream>
 
 namespace heed {
@@ -17,6 +18,31 @@ void copy_parameters(const std::vector<NamedParameter>& from, const std::vector<
             " is ", describe(*to[i].parameter), "; they must be the same");
     to[i].parameter->copy_(*from[i].parameter);
     to[i].parameter->requires_grad_(from[i].parameter->requires_grad());
+  }
+}
+
+void convert(const std::vector<Member>& members, DType dtype) {
+  std::map<const Storage*, Parameter*> done;
+  std::vector<Parameter> kept;  // the old ones, so that no storage is reused while its address is a key
+  for (const Member& m : members) {
+    if (m.buffer != nullptr) {
+      if (m.buffer->defined() && is_floating(m.buffer->dtype())) *m.buffer = m.buffer->to(dtype).detach();
+      continue;
+    }
+    Parameter& p = *m.parameter;
+    if (const auto found = done.find(p.storage()); found != done.end()) {
+      p = Parameter(Tensor::empty(p.shape(), dtype));
+      tie(*found->second, p);
+      continue;
+    }
+    const Storage* storage = p.storage();
+    Parameter converted(p.detach().to(dtype).clone());
+    converted.set_path(p.path());
+    converted.requires_grad_(p.requires_grad());
+    kept.push_back(std::move(p));
+    p = std::move(converted);
+    done[storage] = &p;
+    done[p.storage()] = &p;
   }
 }
 

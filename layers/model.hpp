@@ -3,7 +3,6 @@
 #include <functional>
 #include <heed/core/members.hpp>
 #include <heed/core/random.hpp>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +29,7 @@ ActivationBytes predict_activations(M& model, const Shape& input, DType dtype = 
 
 namespace detail {
 void copy_parameters(const std::vector<NamedParameter>& from, const std::vector<NamedParameter>& to);
+void convert(const std::vector<Member>& members, DType dtype);
 void copy_buffers(const std::vector<NamedBuffer>& from, const std::vector<NamedBuffer>& to);
 std::string summary_text(const std::vector<NamedParameter>& parameters, const ActivationBytes& activations);
 }  // namespace detail
@@ -63,27 +63,7 @@ M clone(M& model) {
 // Converts all parameters (and floating buffers) to float32 or float64; tied ones stay tied. Gradients are dropped.
 template <class M>
 void to(M& model, DType dtype) {
-  std::map<const detail::Storage*, Parameter*> done;
-  std::vector<Parameter> kept;  // the old ones, so that no storage is reused while its address is a key
-  detail::walk(
-      model,
-      [&](const std::string&, Parameter& p) {
-        const detail::Storage* storage = p.storage();
-        if (const auto found = done.find(storage); found != done.end()) {
-          p = Parameter(Tensor::empty(p.shape(), dtype));
-          return tie(*found->second, p);
-        }
-        Parameter converted(p.detach().to(dtype).clone());
-        converted.set_path(p.path());
-        converted.requires_grad_(p.requires_grad());
-        kept.push_back(std::move(p));
-        p = std::move(converted);
-        done[storage] = &p;
-        done[p.storage()] = &p;
-      },
-      [&](const std::string&, Tensor& b) {
-        if (b.defined() && is_floating(b.dtype())) b = b.to(dtype).detach();
-      });
+  detail::convert(detail::members_of(model), dtype);
 }
 
 // A table of all parameters: name, shape, number, and the total. With a prediction also the bytes that a training step

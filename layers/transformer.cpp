@@ -118,4 +118,7 @@ Tensor Transformer::decode(In x, In memory, std::vector<AttentionState>& states,
   });
 }
 
+template void TransformerBlock::members<detail::MemberVisitor&>(detail::MemberVisitor&);
+template void Transformer::members<detail::MemberVisitor&>(detail::MemberVisitor&);
+
 }  // namespace heed

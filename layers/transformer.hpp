@@ -81,4 +81,8 @@ class Transformer {
   }
 };
 
+// Their walks are compiled once, in transformer.cpp.
+extern template void TransformerBlock::members<detail::MemberVisitor&>(detail::MemberVisitor&);
+extern template void Transformer::members<detail::MemberVisitor&>(detail::MemberVisitor&);
+
 }  // namespace heed

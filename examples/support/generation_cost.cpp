@@ -92,9 +92,8 @@ TokenCost token_cost(Generating way, Index position, int repeats, const Generati
   for (int i = 0; i < repeats; ++i) cost.milliseconds.push_back(milliseconds(step));
   std::size_t bytes = 0;
   for (AttentionState& state : states)
-    state.buffers([&](const std::string&, Tensor& b) {
-      if (b.defined()) bytes += static_cast<std::size_t>(b.numel()) * size_of(b.dtype());
-    });
+    for (const NamedBuffer& b : named_buffers(state))
+      if (b.buffer->defined()) bytes += static_cast<std::size_t>(b.buffer->numel()) * size_of(b.buffer->dtype());
   cost.state_mebibytes = static_cast<double>(bytes) / (1 << 20);
   return cost;
 }

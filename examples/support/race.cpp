@@ -1,6 +1,5 @@
 #include "examples/support/race.hpp"
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -61,9 +60,6 @@ class Plan {
       steps_.push_back(steps);
       seconds_.push_back(0);
       if (steps < 30 || interrupted != 0) continue;  // nothing to plan, or nothing left to do
-      const auto same = [&](const RaceEntry& other) { return other.task->name == e.repeats && other.label == e.label; };
-      const auto here = entries.begin() + (steps_.size() - 1);
-      if (std::any_of(entries.begin(), here, same)) continue;  // its results are taken from there
       try {
         seconds_.back() = (measure_step(e, settings.seed) * 1.02 + 1e-4) * static_cast<double>(steps) + 1;
       } catch (const std::exception&) {  // the run itself will tell
@@ -152,25 +148,6 @@ struct TaskResults {
   std::vector<RaceResult> results;
 };
 
-// The run that this entry would repeat, if it was brought to its end before; else nothing.
-std::optional<RaceResult> earlier_run(const std::vector<TaskResults>& tasks, const RaceEntry& entry) {
-  for (const TaskResults& t : tasks)
-    for (const RaceResult& r : t.results)
-      if (t.task->name == entry.repeats && r.label == entry.label && r.error.empty() && !r.stopped) {
-        RaceResult same = r;
-        same.task = entry.task->name;
-        return same;
-      }
-  return std::nullopt;
-}
-
-RaceResult taken_over(RaceResult result, const RaceEntry& entry, RaceLog& log) {
-  std::fprintf(stderr, "the same as of %s\n", entry.repeats.c_str());
-  for (const RacePoint& point : result.points) log.write(race_json(result, point));
-  log.write(race_json(*entry.task, result));
-  return result;
-}
-
 void draw(const std::string& plot, const std::vector<TaskResults>& tasks) {
   for (const TaskResults& t : tasks)
     for (const std::filesystem::path& file : race_pictures(plot, *t.task, t.results))
@@ -194,10 +171,8 @@ int race(const RaceSettings& settings, const std::vector<RaceEntry>& entries) {
   for (std::size_t i = 0; i < entries.size() && interrupted == 0; ++i) {
     const RaceEntry& entry = entries[i];
     std::fprintf(stderr, "%zu/%zu %s: %s\n", i + 1, entries.size(), entry.task->name.c_str(), entry.label.c_str());
-    const std::optional<RaceResult> earlier = earlier_run(tasks, entry);
     if (tasks.empty() || tasks.back().task != entry.task) tasks.push_back({entry.task, {}});
-    tasks.back().results.push_back(earlier ? taken_over(*earlier, entry, log)
-                                           : run_one(settings, entries, i, plan, log));
+    tasks.back().results.push_back(run_one(settings, entries, i, plan, log));
     failed = failed || !tasks.back().results.back().error.empty();
   }
   std::signal(SIGINT, previous_int);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/losses.hpp>
+#include <heed/autograd/rope.hpp>
 #include <heed/core/members.hpp>
 
 namespace heed::examples {
@@ -39,8 +40,12 @@ Tensor RaceAttention::operator()(In x) const {
   const auto heads = [&](Index begin, Index size) {
     return y.slice(-1, begin, begin + h * size).view({B, T, h, size}).transpose(1, 2);
   };
-  const Tensor a =
-      mechanism.apply(heads(0, d), heads(h * d, d), heads(2 * h * d, dv), {.causal = options.causal});  // [B, H, T, Dv]
+  Tensor q = heads(0, d), k = heads(h * d, d);
+  if (options.rope) {
+    q = rope(q);
+    k = rope(k);
+  }
+  const Tensor a = mechanism.apply(q, k, heads(2 * h * d, dv), {.causal = options.causal});  // [B, H, T, Dv]
   return proj(a.transpose(1, 2).reshape({B, T, h * dv}));
 }
 

@@ -19,6 +19,7 @@ struct RaceModelOptions {
   Index qk_size = 32;  // of a head's queries and keys
   Index v_size = 32;   // of its values
   bool causal = true;  // false: an encoder
+  bool rope = false;   // rotary positions of queries and keys, beside the learned ones
 };
 
 struct RaceAttention {

@@ -2,24 +2,60 @@
 
 #include <algorithm>
 #include <heed/core/check.hpp>
+#include <set>
 
 namespace heed::examples {
 
-StoryRows story_rows(const Stories& stories, const Tokenizer& tokenizer, std::uint64_t seed, std::uint64_t first,
-                     Index rows) {
-  const Index T = kLongestStory;
-  const std::int32_t line_feed = tokenizer.encode("\n").front();
-  StoryRows out{Tensor::full({rows, T}, line_feed, DType::int32), {}};
+static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
+std::vector<std::size_t> word_begins(std::string_view text) {
+  std::vector<std::size_t> begins;
+  for (std::size_t i = 0; i < text.size(); ++i)
+    if (text[i] != ' ' && (!is_letter(text[i]) || i == 0 || !is_letter(text[i - 1]))) begins.push_back(i);
+  begins.push_back(text.size());
+  return begins;
+}
+
+static std::string_view word_at(std::string_view text, std::size_t begin) {
+  std::size_t end = begin + 1;
+  if (is_letter(text[begin]))
+    while (end < text.size() && is_letter(text[end])) ++end;
+  return text.substr(begin, end - begin);
+}
+
+StoryReader::StoryReader() {
+  const std::string text = stories_.corpus(0, 1000000);
+  std::vector<std::size_t> begins = word_begins(text);
+  begins.pop_back();
+  std::set<std::string_view> words;
+  for (const std::size_t begin : begins) words.insert(word_at(text, begin));
+  words_.assign(words.begin(), words.end());
+}
+
+std::int32_t StoryReader::id(std::string_view word) const {
+  const auto place = std::lower_bound(words_.begin(), words_.end(), word);
+  require(place != words_.end() && *place == word, "stories: the word '", word, "' is unknown");
+  return static_cast<std::int32_t>(place - words_.begin());
+}
+
+StoryRows StoryReader::rows(std::uint64_t seed, std::uint64_t first, Index rows) const {
+  const Index T = kLength;
+  StoryRows out{Tensor::full({rows, T}, id("\n"), DType::int32), {}, {}};
   for (Index row = 0; row < rows; ++row) {
-    const Story story = stories.story(seed, first + static_cast<std::uint64_t>(row));
-    const std::string text = "\n" + story.text.substr(0, story.text.size() - 1);
-    const std::vector<std::int32_t> ids = tokenizer.encode(text);
-    require(ids.size() == text.size() && static_cast<Index>(ids.size()) <= T, "stories: the tokenizer makes ",
-            ids.size(), " tokens of ", text.size(), " characters; it must be char or byte, and a row holds ", T);
-    std::copy(ids.begin(), ids.end(), out.tokens.ptr<std::int32_t>() + row * T);
+    const Story story = stories_.story(seed, first + static_cast<std::uint64_t>(row));
+    const std::vector<std::size_t> begins = word_begins(story.text);
+    const auto n = static_cast<Index>(begins.size());  // tokens with the line feed before
+    require(n <= T, "stories: story ", first + static_cast<std::uint64_t>(row), " of seed ", seed, " has ", n - 1,
+            " words; a row holds ", T - 1);
+    for (Index i = 1; i < n; ++i)
+      out.tokens.ptr<std::int32_t>()[row * T + i] = id(word_at(story.text, begins[static_cast<std::size_t>(i) - 1]));
+    const auto token = [&](std::size_t character) {
+      return std::lower_bound(begins.begin(), begins.end(), character) - begins.begin() + 1;
+    };
     for (const StoryQuestion& q : story.questions)
-      out.answers.push_back({row, static_cast<Index>(q.answer) + 1, static_cast<Index>(q.answer_end) + 1,
-                             static_cast<Index>(q.distance())});
+      out.answers.push_back({row, token(q.answer), token(q.answer_end), token(q.answer) - token(q.fact)});
+    out.lengths.push_back(n);
+    out.nats -= story.log_probability;
   }
   return out;
 }
@@ -31,8 +67,8 @@ static std::size_t bin_of(Index distance) {
 }
 
 double distance_centre(std::size_t bin) {
-  if (bin == 0) return static_cast<double>(kDistances[1]) - 5;  // few are shorter than 20
-  const Index from = kDistances[bin], to = bin + 1 == kDistanceBins ? from + 20 : kDistances[bin + 1];
+  if (bin == 0) return static_cast<double>(kDistances[1]) - 2;
+  const Index from = kDistances[bin], to = bin + 1 == kDistanceBins ? from + 8 : kDistances[bin + 1];
   return static_cast<double>(from + to) / 2;
 }
 
@@ -68,6 +104,17 @@ std::vector<double> AnswerCount::shares() const {
   std::vector<double> shares;
   for (std::size_t i = 0; i < kDistanceBins; ++i) shares.push_back(right_[i] / asked_[i]);
   return shares;
+}
+
+Batch next_words(const StoryRows& rows) {
+  Batch b{rows.tokens, Tensor::full(rows.tokens.shape(), kIgnoreIndex, DType::int32), 0};
+  const Index T = rows.tokens.dim(1);
+  for (std::size_t row = 0; row < rows.lengths.size(); ++row) {
+    const std::int32_t* x = rows.tokens.ptr<std::int32_t>() + static_cast<Index>(row) * T;
+    std::copy(x + 1, x + rows.lengths[row], b.targets.ptr<std::int32_t>() + static_cast<Index>(row) * T);
+    b.counted += rows.lengths[row] - 1;
+  }
+  return b;
 }
 
 Batch masked_answers(const StoryRows& rows, std::int32_t mask) {

@@ -3,8 +3,8 @@
 #pragma once
 #include <heed/data/batches.hpp>
 #include <heed/data/stories.hpp>
-#include <heed/data/tokenizer.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace heed::examples {
@@ -12,23 +12,44 @@ namespace heed::examples {
 // An answer in a batch of rows: tokens [begin, end) of `row`.
 struct AskedAnswer {
   Index row = 0, begin = 0, end = 0;
-  Index distance = 0;  // characters from the fact that tells it to the answer
+  Index distance = 0;  // tokens from the fact that tells it to the answer
 };
 
 struct StoryRows {
-  Tensor tokens;  // int32 [rows, kLongestStory]: a line feed, the story, and line feeds to the end
+  Tensor tokens;               // int32 [rows, T]: a line feed, the story's words, and line feeds to the end
+  std::vector<Index> lengths;  // of each row: tokens to the line feed that ends the story, which counts
   std::vector<AskedAnswer> answers;
+  double nats = 0;  // -log p of all stories: no model's loss over their tokens is less, in the mean over many
 };
 
-// Stories `first`, `first` + 1, ... of a seed. The tokenizer must make one token of each character.
-StoryRows story_rows(const Stories& stories, const Tokenizer& tokenizer, std::uint64_t seed, std::uint64_t first,
-                     Index rows);
+// Stories as rows of tokens: words, full stops, question marks and line feeds. Spaces are left out: they follow from
+// the words, so that tokens have the probability of their text.
+class StoryReader {
+ public:
+  static constexpr Index kLength = 40;  // T
+
+  StoryReader();
+  // Stories `first`, `first` + 1, ... of a seed.
+  StoryRows rows(std::uint64_t seed, std::uint64_t first, Index rows) const;
+  Index vocabulary() const { return static_cast<Index>(words_.size()); }
+  const std::string& word(std::int32_t id) const { return words_[static_cast<std::size_t>(id)]; }
+  const Stories& stories() const { return stories_; }
+
+ private:
+  std::int32_t id(std::string_view word) const;
+
+  Stories stories_;
+  std::vector<std::string> words_;  // in order; a token is a place among them
+};
+
+// Where the tokens of a text begin, and the text's end.
+std::vector<std::size_t> word_begins(std::string_view text);
 
 // How many answers are right, by their distance: from 0, from kDistances[1], and so on.
-inline constexpr Index kDistances[] = {0, 30, 40, 55, 70};
+inline constexpr Index kDistances[] = {0, 10, 13, 18, 23};
 inline constexpr std::size_t kDistanceBins = std::size(kDistances);
 double distance_centre(std::size_t bin);     // for pictures
-std::string distance_name(std::size_t bin);  // "30-39", "70+"
+std::string distance_name(std::size_t bin);  // "10-12", "23+"
 
 class AnswerCount {
  public:
@@ -41,6 +62,9 @@ class AnswerCount {
  private:
   double right_[kDistanceBins] = {}, asked_[kDistanceBins] = {};
 };
+
+// What a language model reads: the next token of each is its target, to the end of each story.
+Batch next_words(const StoryRows& rows);
 
 // Rows whose answers are masked: their tokens are `mask` in the inputs, and the only targets that count.
 Batch masked_answers(const StoryRows& rows, std::int32_t mask);

@@ -34,14 +34,13 @@ struct RaceEntry {
   std::string label, mechanism;
   RaceModelOptions model;
   MechanismOptions options = {};
-  std::string repeats = {};  // a task whose run of the same label has the same model, data and losses
 };
 
 // copy: a sequence and the same again, for causal mechanisms. Accuracy of the second half.
 // stories: a language model, for causal mechanisms. Accuracy of the answers to the stories' questions.
-// rank: the same for softmax, and for linear attention whose heads have 1 and 4 times the size: queries and keys alone,
-//   or all. (The low-rank bottleneck: features of d numbers give attention matrices of rank d at most.)
-// linformer: encoders that fill in the stories' masked answers; Linformer with m = 8, 16, 32, 64 rows of keys.
+// rank: the same with queries and keys of d = 8, for softmax and for linear attention; for that with 4 d as well, of
+//   queries and keys alone or of all. (The low-rank bottleneck: features of d numbers give matrices of rank d at most.)
+// linformer: encoders that fill in the stories' masked answers; Linformer with m = 4, 8, 16, 32 rows of keys.
 const std::vector<std::string>& race_task_names();
 
 // The entries of a task, in order; `mechanisms` are those of copy and stories. Data and models are functions of the

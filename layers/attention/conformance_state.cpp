@@ -20,20 +20,19 @@ Tensor steps(AttentionState& state, const Trial& t, DType dtype, Index begin, In
 
 NamedTensors saved_buffers(AttentionState& state) {
   NamedTensors all;
-  state.buffers([&](const std::string& name, Tensor& b) {
-    if (b.defined()) all[name] = b.detach().clone();
-  });
+  for (const NamedBuffer& b : named_buffers(state))
+    if (b.buffer->defined()) all[b.name] = b.buffer->detach().clone();
   return all;
 }
 
 // Puts them into a fresh state; the names that it does not have remain.
 NamedTensors restore(AttentionState& state, NamedTensors buffers) {
-  state.buffers([&](const std::string& name, Tensor& b) {
-    const auto found = buffers.find(name);
-    if (found == buffers.end()) return;
-    b = found->second;
+  for (const NamedBuffer& b : named_buffers(state)) {
+    const auto found = buffers.find(b.name);
+    if (found == buffers.end()) continue;
+    *b.buffer = found->second;
     buffers.erase(found);
-  });
+  }
   return buffers;
 }
 

@@ -82,11 +82,9 @@ class AttentionState {
   }
   Index length() const { return self_ ? self_->length() : 0; }  // positions seen
   explicit operator bool() const { return self_ != nullptr; }
-  void buffers(const std::function<void(const std::string&, Tensor&)>& f) {
-    if (self_) self_->buffers(f);
-  }
   void members(auto&& visit) {
-    buffers([&](const std::string& name, Tensor& b) { visit.buffer(name, b); });
+    if (!self_) return;
+    for (const NamedBuffer& b : self_->buffers()) visit.buffer(b.name, *b.buffer);
   }
 
  private:
@@ -94,7 +92,7 @@ class AttentionState {
     virtual ~Concept() = default;
     virtual Tensor apply(In q, In k, In v, const Tensor& bias) = 0;
     virtual Index length() const = 0;
-    virtual void buffers(const std::function<void(const std::string&, Tensor&)>& f) = 0;
+    virtual std::vector<NamedBuffer> buffers() = 0;
   };
   template <class T>
   struct Model final : Concept {
@@ -110,10 +108,7 @@ class AttentionState {
       }
     }
     Index length() const override { return state.length(); }
-    void buffers(const std::function<void(const std::string&, Tensor&)>& f) override {
-      detail::walk(
-          state, [](const std::string&, Parameter&) {}, f);
-    }
+    std::vector<NamedBuffer> buffers() override { return named_buffers(state); }
   };
   std::unique_ptr<Concept> self_;
 };
@@ -138,20 +133,21 @@ class AttentionMechanism {
   double keys_per_query(Index positions, Index size) const { return self_->keys_per_query(positions, size); }
 
   void members(auto&& visit) {
-    self_->walk([&](const std::string& name, Parameter& p) { visit(name.c_str(), p); },
-                [&](const std::string& name, Tensor& b) { visit.buffer(name.c_str(), b); });
+    for (const detail::Member& m : self_->members())
+      if (m.parameter != nullptr)
+        visit(m.path, *m.parameter);
+      else
+        visit.buffer(m.path, *m.buffer);
   }
 
  private:
-  using OnParameter = std::function<void(const std::string&, Parameter&)>;
-  using OnBuffer = std::function<void(const std::string&, Tensor&)>;
   struct Concept {
     virtual ~Concept() = default;
     virtual Tensor apply(In q, In k, In v, const AttentionCall& call) const = 0;
     virtual AttentionState make_state() const = 0;
     virtual Tensor weights(In q, In k, const AttentionCall& call) const = 0;
     virtual double keys_per_query(Index positions, Index size) const = 0;
-    virtual void walk(const OnParameter& on_parameter, const OnBuffer& on_buffer) = 0;
+    virtual std::vector<detail::Member> members() = 0;
   };
   template <class T>
   struct Model final : Concept {
@@ -176,9 +172,7 @@ class AttentionMechanism {
       else
         return static_cast<double>(positions);
     }
-    void walk(const OnParameter& on_parameter, const OnBuffer& on_buffer) override {
-      detail::walk(mechanism, on_parameter, on_buffer);
-    }
+    std::vector<detail::Member> members() override { return detail::members_of(mechanism); }
   };
   void check_call(In q, In k, In v, const AttentionCall& call) const;
 

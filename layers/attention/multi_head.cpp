@@ -101,4 +101,6 @@ Tensor MultiHeadAttention::weights(In x, AttentionCall call) const {
   return mechanism.weights({h.q, x.where()}, h.k, call);
 }
 
+template void MultiHeadAttention::members<detail::MemberVisitor&>(detail::MemberVisitor&);
+
 }  // namespace heed

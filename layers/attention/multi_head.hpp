@@ -65,4 +65,7 @@ class MultiHeadAttention {
   Tensor merge(In heads) const;                        // [B, H, T, D] -> proj of [B, T, H * D]
 };
 
+// Its walk is compiled once, in multi_head.cpp.
+extern template void MultiHeadAttention::members<detail::MemberVisitor&>(detail::MemberVisitor&);
+
 }  // namespace heed

@@ -5,16 +5,21 @@
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
 
-#include "tests/reference/losses_torch.hpp"
+#include "tests/reference/stored.hpp"
 #include "tests/support.hpp"
 
 namespace heed::test {
 
-// A value of tests/reference/losses_torch.hpp.
+// The values of tests/reference/losses_torch.json.
+inline const Named& torch_values() {
+  static const Named all = stored_tensors("losses_torch.json");
+  return all;
+}
+
 inline Tensor torch(const std::string& name, DType dtype = DType::float64) {
-  const auto found = reference::losses_torch.find(name);
-  REQUIRE_MESSAGE(found != reference::losses_torch.end(), name);
-  return Tensor::from(found->second.values, Shape(found->second.shape.begin(), found->second.shape.end())).to(dtype);
+  const auto found = torch_values().find(name);
+  REQUIRE_MESSAGE(found != torch_values().end(), name);
+  return found->second.to(dtype);
 }
 
 // f(inputs) and the gradients of dy * f(inputs); dy is 1 for one number.

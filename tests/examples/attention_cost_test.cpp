@@ -12,7 +12,7 @@ using namespace heed;
 using namespace heed::examples;
 using test::bytes_of;
 using test::contains;
-using test::log_of;
+using test::json_lines;
 using test::program;
 using test::Ran;
 
@@ -138,7 +138,7 @@ TEST_CASE("attention_cost: tables, log and picture of a tiny run") {
   const Ran ran = t.run("--log " + t.log + " --plot " + t.plot);
   INFO(ran.output);
   REQUIRE(ran.exit_code == 0);
-  const std::vector<nlohmann::json> log = log_of(t.log);
+  const std::vector<nlohmann::json> log = json_lines(t.log);
   const auto times = times_of(log);
   const LayerShape shape{.heads = 2, .head_size = 8, .hidden = 64};
   const std::vector<Index> lengths = {16, 48};
@@ -205,7 +205,7 @@ TEST_CASE("attention_cost: causal and forward alone, without linformer") {
   REQUIRE(ran.exit_code == 0);
   CHECK(contains(ran.output, "linformer cannot be causal"));
   CHECK(!contains(ran.output, "Generating"));
-  const std::vector<nlohmann::json> log = log_of(t.log);
+  const std::vector<nlohmann::json> log = json_lines(t.log);
   CHECK(times_of(log).count("linformer") == 0);
   CHECK(times_of(log).size() == 8);
   CHECK(log.front().at("backward") == false);

@@ -1,14 +1,13 @@
 // classify as a person runs it.
 #include <heed/data/checkpoint.hpp>
 #include <heed/layers/attention/by_name.hpp>
-#include <nlohmann/json.hpp>
 
 #include "tests/examples/programs.hpp"
 
 using namespace heed;
 using test::bytes_of;
 using test::contains;
-using test::log_of;
+using test::json_lines;
 using test::Ran;
 
 namespace {
@@ -35,7 +34,7 @@ TEST_CASE(
   CHECK(contains(ran.output, "always the commonest value: "));
   CHECK(contains(ran.output, ": ["));
   CHECK(contains(ran.output, "] = "));
-  const std::vector<nlohmann::json> log = log_of(c.file("log"));
+  const std::vector<nlohmann::json> log = json_lines(c.file("log"));
   REQUIRE(log.size() == 60);
   CHECK(log[5].at("val_accuracy").is_number());
   CHECK(log[59].at("loss") < log[0].at("loss"));

@@ -4,12 +4,12 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "tests/data/temporary_folder.hpp"
 #include "tests/support.hpp"
+#include "tests/tools/json.hpp"
 #include "tests/tools/run.hpp"
 
 namespace heed::test {
@@ -23,16 +23,9 @@ inline std::string bytes_of(const std::string& file) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-inline std::vector<nlohmann::json> log_of(const std::string& file) {
-  std::ifstream in(file);
-  std::vector<nlohmann::json> entries;
-  for (std::string line; std::getline(in, line);) entries.push_back(nlohmann::json::parse(line));
-  return entries;
-}
-
 // Two logs tell the same but for the clock: no step missing, doubled or different.
 inline bool same_losses(const std::string& a, const std::string& b) {
-  std::vector<nlohmann::json> x = log_of(a), y = log_of(b);
+  std::vector<nlohmann::json> x = json_lines(a), y = json_lines(b);
   for (auto* log : {&x, &y})
     for (nlohmann::json& entry : *log) entry.erase("tokens_per_second");
   return x == y;

@@ -83,7 +83,7 @@ TEST_CASE("tokenize: train_lm on the token file computes what it computes on the
     const Ran on_tokens = test::run(f.train("--data x.tokens" + flags + "tokens.log"));
     INFO(on_tokens.output);
     REQUIRE(on_tokens.exit_code == 0);
-    CHECK(test::log_of(f.file("text.log")).size() == 12);
+    CHECK(test::json_lines(f.file("text.log")).size() == 12);
     CHECK(test::same_losses(f.file("text.log"), f.file("tokens.log")));
     CHECK(test::run(test::program("generate") + " --tokens 5 --checkpoint " + f.file("lm.h5")).exit_code == 0);
     // Resumed, the token file is asked again.

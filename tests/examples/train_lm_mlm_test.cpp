@@ -2,14 +2,13 @@
 #include <heed/data/checkpoint.hpp>
 #include <heed/data/tokenizer.hpp>
 #include <heed/layers/attention/by_name.hpp>
-#include <nlohmann/json.hpp>
 
 #include "tests/examples/programs.hpp"
 
 using namespace heed;
 using test::bytes_of;
 using test::contains;
-using test::log_of;
+using test::json_lines;
 using test::Ran;
 using test::Training;
 
@@ -19,7 +18,7 @@ TEST_CASE("train_lm --model mlm: a run leaves a log with the accuracy, a checkpo
                         t.file("log"));
   INFO(ran.output);
   REQUIRE(ran.exit_code == 0);
-  const std::vector<nlohmann::json> log = log_of(t.file("log"));
+  const std::vector<nlohmann::json> log = json_lines(t.file("log"));
   REQUIRE(log.size() == 60);
   for (std::size_t i = 0; i < log.size(); ++i) {
     const bool evaluated = i == 29 || i == 59;
@@ -35,7 +34,7 @@ TEST_CASE("train_lm --model mlm: a run leaves a log with the accuracy, a checkpo
   CHECK(contains(ran.output, "{"));
   CHECK(!contains(ran.output, "\x1b"));  // colours are for terminals
   const Checkpoint c = load_checkpoint(t.file("lm.h5"));
-  const nlohmann::json config = nlohmann::json::parse(c.text("config"));
+  const nlohmann::json config = test::parse_json(c.text("config"));
   CHECK(config.at("model") == "mlm");
   // One token more than the tokenizer has.
   CHECK(config.at("vocabulary") == Tokenizer::from_json(c.text("tokenizer")).vocabulary_size() + 1);
@@ -63,8 +62,8 @@ TEST_CASE("train_lm --model mlm: every mechanism of encoders trains, is saved, a
     const Ran ran = t.run(flags);
     INFO(ran.output);
     REQUIRE(ran.exit_code == 0);
-    CHECK(log_of(t.file("log")).back().contains("val_accuracy"));
-    CHECK(nlohmann::json::parse(load_checkpoint(t.file("lm.h5")).text("config")).at("attention") == name);
+    CHECK(json_lines(t.file("log")).back().contains("val_accuracy"));
+    CHECK(test::parse_json(load_checkpoint(t.file("lm.h5")).text("config")).at("attention") == name);
     const std::string saved = bytes_of(t.file("lm.h5"));
     const Ran again = t.run(flags + " --resume --sample 16");
     INFO(again.output);

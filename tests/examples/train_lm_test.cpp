@@ -4,7 +4,6 @@
 #include <fstream>
 #include <heed/data/checkpoint.hpp>
 #include <heed/layers/attention/by_name.hpp>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "tests/data/temporary_folder.hpp"
@@ -13,7 +12,7 @@
 using namespace heed;
 using test::bytes_of;
 using test::contains;
-using test::log_of;
+using test::json_lines;
 using test::Ran;
 using test::Training;
 
@@ -23,7 +22,7 @@ TEST_CASE("train_lm: a whole run leaves a log, a checkpoint, a plot and a sample
       t.run("--steps 40 --eval-every 20 --sample 30 --plot " + t.file("loss.svg") + " --log " + t.file("log"));
   INFO(ran.output);
   REQUIRE(ran.exit_code == 0);
-  const std::vector<nlohmann::json> log = log_of(t.file("log"));
+  const std::vector<nlohmann::json> log = json_lines(t.file("log"));
   REQUIRE(log.size() == 40);
   for (std::size_t i = 0; i < log.size(); ++i) {
     CHECK(log[i].at("step") == i + 1);
@@ -37,7 +36,7 @@ TEST_CASE("train_lm: a whole run leaves a log, a checkpoint, a plot and a sample
   CHECK(contains(ran.output, "validation loss"));
   const Checkpoint c = load_checkpoint(t.file("lm.h5"));
   CHECK(c.counter("step") == 40);
-  CHECK(nlohmann::json::parse(c.text("config")).at("width") == 16);
+  CHECK(test::parse_json(c.text("config")).at("width") == 16);
   const std::string generate = test::program("generate") + " --checkpoint " + t.file("lm.h5");
   const Ran first = test::run(generate + " --prompt 'The quick' --tokens 20 --seed 3 2>/dev/null"),
             again = test::run(generate + " --prompt 'The quick' --tokens 20 --seed 3 2>/dev/null");
@@ -141,7 +140,7 @@ TEST_CASE("train_lm: every kind of model, optimizer, schedule, tokenizer and pre
     const Ran ran = t.run(std::string("--steps 30 --log ") + t.file("log") + " " + flags);
     INFO(flags << ": " << ran.output);
     REQUIRE(ran.exit_code == 0);
-    const std::vector<nlohmann::json> log = log_of(t.file("log"));
+    const std::vector<nlohmann::json> log = json_lines(t.file("log"));
     CHECK(log.back().at("loss") < log.front().at("loss"));
     CHECK(log.back().contains("val_loss"));
     const Ran text = test::run(test::program("generate") + " --tokens 30 --checkpoint " + t.file("lm.h5"));
@@ -157,9 +156,9 @@ TEST_CASE("train_lm: every causal mechanism trains, is saved and generates") {
     const Ran ran = t.run("--steps 20 " + flags);
     INFO(ran.output);
     REQUIRE(ran.exit_code == 0);
-    const std::vector<nlohmann::json> log = log_of(t.file("log"));
+    const std::vector<nlohmann::json> log = json_lines(t.file("log"));
     CHECK(log.back().at("loss") < log.front().at("loss"));
-    CHECK(nlohmann::json::parse(load_checkpoint(t.file("lm.h5")).text("config")).at("attention") == name);
+    CHECK(test::parse_json(load_checkpoint(t.file("lm.h5")).text("config")).at("attention") == name);
     const Ran text = test::run(test::program("generate") + " --tokens 40 --checkpoint " + t.file("lm.h5"));
     CHECK(text.exit_code == 0);
     std::filesystem::remove(t.file("lm.h5"));
@@ -171,7 +170,7 @@ TEST_CASE("train_lm: bf16 stays near float32") {
   std::vector<double> last;
   for (const char* dtype : {"f32", "bf16"}) {
     REQUIRE(t.run(std::string("--steps 60 --dtype ") + dtype + " --log " + t.file("log")).exit_code == 0);
-    last.push_back(log_of(t.file("log")).back().at("val_loss"));
+    last.push_back(json_lines(t.file("log")).back().at("val_loss"));
   }
   CHECK(last[0] != last[1]);
   CHECK(std::fabs(last[0] - last[1]) < 0.05);
@@ -187,7 +186,7 @@ TEST_CASE("train_lm: bitwise the same at 1, 2, 3 and 8 threads") {
                   std::to_string(threads) + " --log " + t.file("log"))
                 .exit_code == 0);
     std::string now;
-    for (nlohmann::json& entry : log_of(t.file("log"))) {
+    for (nlohmann::json& entry : json_lines(t.file("log"))) {
       entry.erase("tokens_per_second");
       now += entry.dump() + "\n";
     }
@@ -233,7 +232,7 @@ TEST_CASE("train_lm: Ctrl-C finishes the step, saves and says how to go on") {
   const std::uint64_t step = load_checkpoint(stopped.file("lm.h5")).counter("step");
   CHECK(step >= 30);
   CHECK(step < 400);
-  CHECK(log_of(stopped.file("log")).size() == step);
+  CHECK(json_lines(stopped.file("log")).size() == step);
   REQUIRE(stopped.run(flags + " --resume").exit_code == 0);
   CHECK(test::same_losses(whole.file("log"), stopped.file("log")));
   CHECK((bytes_of(whole.file("lm.h5")) == bytes_of(stopped.file("lm.h5"))));

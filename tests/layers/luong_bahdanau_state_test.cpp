@@ -68,8 +68,8 @@ TEST_CASE("Luong, Bahdanau and cosine attention: at once, in chunks and token by
     AttentionState first = m.make_state(), second = m.make_state();
     first.apply(q.slice(2, 0, 8), k.slice(2, 0, 8), v.slice(2, 0, 8));
     std::map<std::string, Tensor> saved;
-    first.buffers([&](const std::string& key, Tensor& b) { saved[key] = b.clone(); });
-    second.buffers([&](const std::string& key, Tensor& b) { b = saved.at(key); });
+    for (const NamedBuffer& b : named_buffers(first)) saved[b.name] = b.buffer->clone();
+    for (const NamedBuffer& b : named_buffers(second)) *b.buffer = saved.at(b.name);
     CHECK(close(second.apply(q.slice(2, 8, 21), k.slice(2, 8, 21), v.slice(2, 8, 21)), whole.slice(2, 8, 21), 1e-12,
                 1e-13));
   }

@@ -18,10 +18,7 @@ using namespace heed::test;
 
 namespace {
 
-const nlohmann::json& reference() {
-  static const nlohmann::json all = stored_file("additive_torch.json");
-  return all;
-}
+const StoredCases& reference() { return stored_cases("additive_torch.json"); }
 
 // The attention of a name as a function of the inputs that PyTorch had.
 Tensor attend(const std::string& name, Named& x, const AttentionCall& call) {
@@ -50,8 +47,8 @@ TEST_CASE("Luong, Bahdanau and cosine attention: values and gradients are PyTorc
       CAPTURE(masked);
       AttentionCall call;
       if (masked) call = {.causal = true, .key_lengths = Tensor::from<std::int32_t>({6, 4})};
-      Named wanted = stored_tensors(reference()["cases"][name + (masked ? ", causal, lengths" : ", plain")]);
-      const Named inputs = stored_tensors(reference()["inputs"]);
+      Named wanted = reference().cases.at(name + (masked ? ", causal, lengths" : ", plain"));
+      const Named& inputs = reference().inputs;
       Tape tape;
       Named watched;
       for (const auto& [key, x] : inputs) watched[key] = tape.watch(x);
@@ -75,13 +72,13 @@ TEST_CASE("Luong, Bahdanau and cosine attention: values and gradients are PyTorc
 }
 
 TEST_CASE("Luong, Bahdanau and cosine attention: the weights are PyTorch's") {
-  const Named x = stored_tensors(reference()["inputs"]);
+  const Named& x = reference().inputs;
   const AttentionCall call{.causal = true, .key_lengths = Tensor::from<std::int32_t>({6, 4})};
   const Tensor &q = x.at("q"), &k = x.at("k");
   Rng rng(1);
   const auto check_weights = [&](const std::string& name, const AttentionMechanism& m) {
     CAPTURE(name);
-    const Tensor wanted = stored_tensors(reference()["cases"][name + ", causal, lengths"])["weights"];
+    const Tensor wanted = reference().cases.at(name + ", causal, lengths").at("weights");
     CHECK(close(m.weights(q, k, call), wanted, 1e-12, 1e-13));
     CHECK(close(matmul(m.weights(q, k, call), x.at("v")), m.apply(q, k, x.at("v"), call), 1e-12, 1e-13));
   };

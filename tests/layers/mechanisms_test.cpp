@@ -87,7 +87,7 @@ TEST_CASE("the state of linear attention keeps one size") {
   AttentionState state = LinearAttention{}.make_state();
   const auto items = [&] {
     Index n = 0;
-    state.buffers([&](const std::string&, Tensor& b) { n += b.defined() ? b.numel() : 0; });
+    for (const NamedBuffer& b : named_buffers(state)) n += b.buffer->defined() ? b.buffer->numel() : 0;
     return n;
   };
   const Tensor x = Rng(1).normal({1, 2, 10, 4});

@@ -173,9 +173,8 @@ TEST_CASE("a window's decode state takes a bias when it has dropped old keys, wi
       most = std::max(most, worst(row, whole.slice(2, t, t + 1), 1e-12, 1e-12));
     }
     CHECK(most <= 1);
-    state.buffers([&](const std::string& name, Tensor& b) {
-      if (name == "keys") CHECK(b.dim(2) < 150);  // it did drop some
-    });
+    for (const NamedBuffer& b : named_buffers(state))
+      if (b.name == "keys") CHECK(b.buffer->dim(2) < 150);  // it did drop some
   }
 }
 

@@ -147,8 +147,8 @@ TEST_CASE("sparse mechanisms: at once, in chunks and token by token are the same
         if (i >= 70 && i < 70 + step) {  // goes on in another state
           AttentionState resumed = m.make_state();
           std::map<std::string, Tensor> saved;
-          state.buffers([&](const std::string& name, Tensor& b) { saved[name] = b.clone(); });
-          resumed.buffers([&](const std::string& name, Tensor& b) { b = saved.at(name); });
+          for (const NamedBuffer& b : named_buffers(state)) saved[b.name] = b.buffer->clone();
+          for (const NamedBuffer& b : named_buffers(resumed)) *b.buffer = saved.at(b.name);
           state = std::move(resumed);
         }
         parts.push_back(state.apply(part(x.q, i, end), part(x.k, i, end), part(x.v, i, end)));
@@ -162,7 +162,7 @@ TEST_CASE("sparse mechanisms: at once, in chunks and token by token are the same
 TEST_CASE("the state of window attention keeps one size, that of LSH attention one ring a bucket") {
   const auto items = [](AttentionState& state, const char* name) {
     Index n = 0;
-    state.buffers([&](const std::string& buffer, Tensor& b) { n += buffer == name ? b.numel() : 0; });
+    for (const NamedBuffer& b : named_buffers(state)) n += b.name == name ? b.buffer->numel() : 0;
     return n;
   };
   const Tensor x = Rng(1).normal({1, 2, 10, 4});

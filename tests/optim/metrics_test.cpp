@@ -4,10 +4,10 @@
 #include <cmath>
 #include <fstream>
 #include <heed/heed.hpp>
-#include <nlohmann/json.hpp>
 
 #include "tests/data/temporary_folder.hpp"
 #include "tests/support.hpp"
+#include "tests/tools/json.hpp"
 
 using namespace heed;
 
@@ -92,10 +92,8 @@ TEST_CASE("run: further numbers of the evaluations are weighted, logged, and kep
   }
   CHECK(all.validation_metrics == Metrics{{"accuracy", all.validation_metrics.at("accuracy")}});
   CHECK(all.validation_metrics.at("accuracy") == doctest::Approx(right / counted).epsilon(1e-12));
-  std::ifstream log(folder.path / "whole.jsonl");
   int line_number = 0, found = 0;
-  for (std::string line; std::getline(log, line);) {
-    const nlohmann::json entry = nlohmann::json::parse(line);
+  for (const nlohmann::json& entry : test::json_lines(folder.path / "whole.jsonl")) {
     ++line_number;
     const bool evaluated = line_number % 7 == 0 || line_number == 20;
     CHECK(entry.contains("val_loss") == evaluated);

@@ -7,10 +7,10 @@
 
 #include <fstream>
 #include <heed/heed.hpp>
-#include <nlohmann/json.hpp>
 
 #include "tests/data/temporary_folder.hpp"
 #include "tests/support.hpp"
+#include "tests/tools/json.hpp"
 
 using namespace heed;
 using test::contains;
@@ -54,13 +54,6 @@ struct Trained {
   }
 };
 
-std::vector<nlohmann::json> lines_of(const fs::path& file) {
-  std::vector<nlohmann::json> list;
-  std::ifstream in(file);
-  for (std::string line; std::getline(in, line);) list.push_back(nlohmann::json::parse(line));
-  return list;
-}
-
 }  // namespace
 
 TEST_CASE("run: one that was cut is resumed to the same bits, schedule and log included") {
@@ -87,7 +80,7 @@ TEST_CASE("run: one that was cut is resumed to the same bits, schedule and log i
     CHECK(same_bits(twice.model.layer.bias, once.model.layer.bias));
     CHECK(twice.result.history.losses == once.result.history.losses);
     CHECK(twice.result.history.validation_losses == once.result.history.validation_losses);
-    const auto a = lines_of(file("whole.log")), b = lines_of(part.log);
+    const auto a = test::json_lines(file("whole.log")), b = test::json_lines(part.log);
     REQUIRE(a.size() == 8);
     REQUIRE(b.size() == 8);
     for (std::size_t i = 0; i < 8; ++i)

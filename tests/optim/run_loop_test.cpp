@@ -2,10 +2,10 @@
 #include <chrono>
 #include <csignal>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "tests/data/temporary_folder.hpp"
 #include "tests/support.hpp"
+#include "tests/tools/json.hpp"
 
 using namespace heed;
 
@@ -55,13 +55,6 @@ struct Setting {
   }
 };
 
-std::vector<nlohmann::json> entries(const std::filesystem::path& file) {
-  std::vector<nlohmann::json> all;
-  std::ifstream in(file);
-  for (std::string line; std::getline(in, line);) all.push_back(nlohmann::json::parse(line));
-  return all;
-}
-
 std::string bytes_of(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
@@ -92,7 +85,7 @@ TEST_CASE("run: trains a model and data of one's own, with log and history") {
   }
   CHECK(*r.validation_loss == doctest::Approx(sum / counted).epsilon(1e-6));
 
-  const std::vector<nlohmann::json> log = entries(folder.path / "log.jsonl");
+  const std::vector<nlohmann::json> log = test::json_lines(folder.path / "log.jsonl");
   REQUIRE(log.size() == 40);
   for (std::size_t i = 0; i < log.size(); ++i) {
     CHECK(log[i].at("step") == i + 1);

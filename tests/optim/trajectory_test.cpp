@@ -5,10 +5,10 @@
 #include <functional>
 #include <heed/optim/schedule.hpp>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "tests/core/levels.hpp"
 #include "tests/optim/optim_testing.hpp"
+#include "tests/tools/json.hpp"
 
 using namespace heed;
 using namespace heed::testing;
@@ -17,7 +17,7 @@ using nlohmann::json;
 namespace {
 
 const json& reference() {
-  static const json data = json::parse(std::ifstream(HEED_SOURCE_DIR "/tests/reference/optim_torch.json"));
+  static const json data = test::json_file(HEED_SOURCE_DIR "/tests/reference/optim_torch.json");
   return data;
 }
 

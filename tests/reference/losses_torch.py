@@ -1,7 +1,10 @@
-"""Writes losses_torch.hpp: values and gradients of PyTorch's losses and layer_norm in float64, on small inputs.
+"""Writes losses_torch.json: values and gradients of PyTorch's losses and layer_norm in float64, on small inputs.
 
-    python3 tests/reference/losses_torch.py > tests/reference/losses_torch.hpp        (PyTorch 1.13)
+    python3 tests/reference/losses_torch.py        (PyTorch 1.13)
 """
+import json
+import pathlib
+
 import torch
 import torch.nn.functional as F
 
@@ -67,19 +70,7 @@ run("layer_norm", lambda a, w, b: F.layer_norm(a, (6,), w, b, eps=1e-3), [x, gai
 run("layer_norm plain", lambda a: F.layer_norm(a, (6,)), [x], dy)
 run("rms_norm", lambda a, w: a * torch.rsqrt(a.pow(2).mean(-1, keepdim=True) + 1e-3) * w, [x, gain], dy)
 
-print("// Written by losses_torch.py with PyTorch", torch.__version__.split("+")[0] + ". Float64.")
-print("#pragma once\n#include <map>\n#include <string>\n#include <vector>\n\nnamespace heed::reference {\n")
-print("struct Values {\n  std::vector<long> shape;\n  std::vector<double> values;\n};\n")
-print("inline const std::map<std::string, Values> losses_torch = {")
-for name, tensor in out.items():
-    shape = ", ".join(str(s) for s in tensor.shape)
-    print(f'    {{"{name}", {{{{{shape}}},')
-    line = "      {"
-    for i, v in enumerate(tensor.flatten().tolist()):
-        part = repr(v) + (", " if i + 1 < tensor.numel() else "}}},")
-        if len(line) + len(part) > 120:
-            print(line.rstrip())
-            line = "       "
-        line += part
-    print(line)
-print("};\n\n}  // namespace heed::reference")
+data = {name: dict(shape=list(x.shape), values=x.flatten().tolist()) for name, x in out.items()}
+path = pathlib.Path(__file__).with_suffix(".json")
+path.write_text(json.dumps(data, separators=(",", ":")).replace("},\"", "},\n\"") + "\n")
+print(path.name, path.stat().st_size, "bytes")
