@@ -1,7 +1,7 @@
 #include <heed/core/members.hpp>
 #include <set>
 
-namespace heed::detail {
+namespace heed {
 
 std::size_t MemberVisitor::enter(std::string_view name) {
   const std::size_t above = path_.size();
@@ -9,6 +9,10 @@ std::size_t MemberVisitor::enter(std::string_view name) {
   path_ += name;
   return above;
 }
+
+void MemberVisitor::leave(std::size_t above) { path_.resize(above); }
+
+std::string MemberVisitor::number(std::size_t i) { return std::to_string(i); }
 
 void MemberVisitor::operator()(std::string_view name, Parameter& member) {
   if (!member.defined()) return;
@@ -22,6 +26,8 @@ void MemberVisitor::buffer(std::string_view name, Tensor& member) {
   found_.push_back({path_, nullptr, &member});
   leave(above);
 }
+
+namespace detail {
 
 std::vector<NamedParameter> named_parameters_among(const std::vector<Member>& members) {
   std::vector<NamedParameter> list;
@@ -61,4 +67,5 @@ std::vector<Parameter*> pointers(const std::vector<NamedParameter>& parameters) 
   return list;
 }
 
-}  // namespace heed::detail
+}  // namespace detail
+}  // namespace heed

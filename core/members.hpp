@@ -11,7 +11,11 @@
 
 namespace heed {
 
+class MemberVisitor;
+
 namespace detail {
+
+template <class T> concept Layer = requires(T& layer, MemberVisitor& v) { layer.members(v); };
 
 // A parameter or a buffer, and its path below what was walked.
 struct Member {
@@ -20,36 +24,39 @@ struct Member {
   Tensor* buffer = nullptr;
 };
 
-class MemberVisitor;
-template <class T> concept Layer = requires(T& layer, MemberVisitor& v) { layer.members(v); };
+}  // namespace detail
 
-// What members() is called with: lists all below. One type for every purpose, so that a model's walk is compiled once.
+// What members() is called with: lists all below. One type for every purpose, so that a model's walk is compiled once,
+// and may be a function of this type in a source: void members(MemberVisitor& visit).
 class MemberVisitor {
  public:
-  explicit MemberVisitor(std::vector<Member>& found) : found_(found) {}
+  explicit MemberVisitor(std::vector<detail::Member>& found) : found_(found) {}
 
   void operator()(std::string_view name, Parameter& member);  // an absent bias is an undefined parameter: left out
   void buffer(std::string_view name, Tensor& member);
-  template <Layer T> void operator()(std::string_view name, T& layer) {
+  template <detail::Layer T> void operator()(std::string_view name, T& layer) {
     const std::size_t above = enter(name);
     layer.members(*this);
     leave(above);
   }
   template <class T> void operator()(std::string_view name, std::vector<T>& members) {
     const std::size_t above = enter(name);
-    for (std::size_t i = 0; i < members.size(); ++i) (*this)(std::to_string(i), members[i]);
+    for (std::size_t i = 0; i < members.size(); ++i) (*this)(number(i), members[i]);
     leave(above);
   }
   template <class T> void operator()(std::string_view name, std::optional<T>& member) { if (member) (*this)(name, *member); }
   template <class T> void operator()(std::string_view name, std::unique_ptr<T>& member) { if (member) (*this)(name, *member); }
 
  private:
-  std::vector<Member>& found_;
+  std::vector<detail::Member>& found_;
   std::string path_;  // of the layer that is visited
 
   std::size_t enter(std::string_view name);  // the length of the path so far
-  void leave(std::size_t above) { path_.resize(above); }
+  void leave(std::size_t above);
+  static std::string number(std::size_t i);
 };
+
+namespace detail {
 
 template <class M> std::vector<Member> members_of(M& model) {
   std::vector<Member> found;

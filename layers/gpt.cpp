@@ -121,6 +121,12 @@ double GPT::flops_per_token(Index length) const {
   return 6 * weights + 12 * static_cast<double>(options_.width) * keys;
 }
 
-template void GPT::members<detail::MemberVisitor&>(detail::MemberVisitor&);
+void GPT::members(MemberVisitor& visit) {
+  visit("tokens", tokens);
+  visit("positions", positions);
+  visit("blocks", blocks);
+  visit("norm", norm);
+  visit("output", output);
+}
 
 }  // namespace heed

@@ -60,13 +60,7 @@ class GPT {
   // its mechanism needs.
   double flops_per_token(Index length) const;
 
-  void members(auto&& visit) {
-    visit("tokens", tokens);
-    visit("positions", positions);
-    visit("blocks", blocks);
-    visit("norm", norm);
-    visit("output", output);
-  }
+  void members(MemberVisitor& visit);
 
  private:
   GPTOptions options_;
@@ -75,8 +69,5 @@ class GPT {
   Tensor embed(In x, Index offset) const;
   const Parameter& output_weight() const { return options_.tied ? tokens.weight : output; }
 };
-
-// Its walk is compiled once, in gpt.cpp.
-extern template void GPT::members<detail::MemberVisitor&>(detail::MemberVisitor&);
 
 }  // namespace heed

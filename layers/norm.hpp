@@ -12,10 +12,7 @@ struct LayerNorm {
   Parameter bias;    // [width], or undefined
   double eps;
 
-  explicit LayerNorm(Index width, double epsilon = 1e-5, bool with_bias = true)
-      : weight(Tensor::ones({width})), eps(epsilon) {
-    if (with_bias) bias = Parameter(Tensor::zeros({width}));
-  }
+  explicit LayerNorm(Index width, double epsilon = 1e-5, bool with_bias = true);
 
   Tensor operator()(In x) const { return layer_norm(x, weight, bias, eps); }  // [..., width] -> the same
 
@@ -30,7 +27,7 @@ struct RMSNorm {
   Parameter weight;  // [width]
   double eps;
 
-  explicit RMSNorm(Index width, double epsilon = 1e-6) : weight(Tensor::ones({width})), eps(epsilon) {}
+  explicit RMSNorm(Index width, double epsilon = 1e-6);
 
   Tensor operator()(In x) const { return rms_norm(x, weight, eps); }  // [..., width] -> the same
 
@@ -44,12 +41,7 @@ struct Norm {
   std::optional<LayerNorm> layer;
   std::optional<RMSNorm> rms;
 
-  Norm(NormKind kind, Index width, bool bias = true) {
-    if (kind == NormKind::layer)
-      layer.emplace(width, 1e-5, bias);
-    else
-      rms.emplace(width);
-  }
+  Norm(NormKind kind, Index width, bool bias = true);
 
   Tensor operator()(In x) const { return layer ? (*layer)(x) : (*rms)(x); }
 

@@ -118,7 +118,18 @@ Tensor Transformer::decode(In x, In memory, std::vector<AttentionState>& states,
   });
 }
 
-template void TransformerBlock::members<detail::MemberVisitor&>(detail::MemberVisitor&);
-template void Transformer::members<detail::MemberVisitor&>(detail::MemberVisitor&);
+void TransformerBlock::members(MemberVisitor& visit) {
+  visit("norm1", norm1);
+  visit("attention", attention);
+  visit("norm_cross", norm_cross);
+  visit("cross", cross);
+  visit("norm2", norm2);
+  visit("mlp", mlp);
+}
+
+void Transformer::members(MemberVisitor& visit) {
+  visit("blocks", blocks);
+  visit("norm", norm);
+}
 
 }  // namespace heed

@@ -45,14 +45,7 @@ class TransformerBlock {
   Tensor decode(In x, AttentionState& state) const;
   Tensor decode(In x, In memory, AttentionState& state, const AttentionCall& memory_call = {}) const;
 
-  void members(auto&& visit) {
-    visit("norm1", norm1);
-    visit("attention", attention);
-    visit("norm_cross", norm_cross);
-    visit("cross", cross);
-    visit("norm2", norm2);
-    visit("mlp", mlp);
-  }
+  void members(MemberVisitor& visit);
 
  private:
   bool norm_first_, causal_;
@@ -75,14 +68,7 @@ class Transformer {
   std::vector<AttentionState> make_states() const;                 // as GPT's
   Tensor decode(In x, In memory, std::vector<AttentionState>& states, const AttentionCall& memory_call = {}) const;
 
-  void members(auto&& visit) {
-    visit("blocks", blocks);
-    visit("norm", norm);
-  }
+  void members(MemberVisitor& visit);
 };
-
-// Their walks are compiled once, in transformer.cpp.
-extern template void TransformerBlock::members<detail::MemberVisitor&>(detail::MemberVisitor&);
-extern template void Transformer::members<detail::MemberVisitor&>(detail::MemberVisitor&);
 
 }  // namespace heed

@@ -53,4 +53,17 @@ AttentionState AttentionMechanism::make_state() const {
   return self_->make_state();
 }
 
+void AttentionState::members(MemberVisitor& visit) {
+  if (!self_) return;
+  for (const NamedBuffer& b : self_->buffers()) visit.buffer(b.name, *b.buffer);
+}
+
+void AttentionMechanism::members(MemberVisitor& visit) {
+  for (const detail::Member& m : self_->members())
+    if (m.parameter != nullptr)
+      visit(m.path, *m.parameter);
+    else
+      visit.buffer(m.path, *m.buffer);
+}
+
 }  // namespace heed

@@ -82,10 +82,7 @@ class AttentionState {
   }
   Index length() const { return self_ ? self_->length() : 0; }  // positions seen
   explicit operator bool() const { return self_ != nullptr; }
-  void members(auto&& visit) {
-    if (!self_) return;
-    for (const NamedBuffer& b : self_->buffers()) visit.buffer(b.name, *b.buffer);
-  }
+  void members(MemberVisitor& visit);
 
  private:
   struct Concept {
@@ -132,13 +129,7 @@ class AttentionMechanism {
   // Of work: 2 products of `size` a key for each query and head.
   double keys_per_query(Index positions, Index size) const { return self_->keys_per_query(positions, size); }
 
-  void members(auto&& visit) {
-    for (const detail::Member& m : self_->members())
-      if (m.parameter != nullptr)
-        visit(m.path, *m.parameter);
-      else
-        visit.buffer(m.path, *m.buffer);
-  }
+  void members(MemberVisitor& visit);
 
  private:
   struct Concept {

@@ -101,6 +101,13 @@ Tensor MultiHeadAttention::weights(In x, AttentionCall call) const {
   return mechanism.weights({h.q, x.where()}, h.k, call);
 }
 
-template void MultiHeadAttention::members<detail::MemberVisitor&>(detail::MemberVisitor&);
+void MultiHeadAttention::members(MemberVisitor& visit) {
+  visit("qkv", qkv);
+  visit("q", q);
+  visit("kv", kv);
+  visit("proj", proj);
+  visit("relative", relative);
+  visit("mechanism", mechanism);
+}
 
 }  // namespace heed

@@ -44,14 +44,7 @@ class MultiHeadAttention {
 
   const MultiHeadAttentionOptions& options() const { return options_; }
 
-  void members(auto&& visit) {
-    visit("qkv", qkv);
-    visit("q", q);
-    visit("kv", kv);
-    visit("proj", proj);
-    visit("relative", relative);
-    visit("mechanism", mechanism);
-  }
+  void members(MemberVisitor& visit);
 
  private:
   MultiHeadAttentionOptions options_;
@@ -64,8 +57,5 @@ class MultiHeadAttention {
   void add_relative(In x, AttentionCall& call) const;  // its bias, where positions are relative
   Tensor merge(In heads) const;                        // [B, H, T, D] -> proj of [B, T, H * D]
 };
-
-// Its walk is compiled once, in multi_head.cpp.
-extern template void MultiHeadAttention::members<detail::MemberVisitor&>(detail::MemberVisitor&);
 
 }  // namespace heed

@@ -1,0 +1,18 @@
+#include <heed/layers/norm.hpp>
+
+namespace heed {
+
+LayerNorm::LayerNorm(Index width, double epsilon, bool with_bias) : weight(Tensor::ones({width})), eps(epsilon) {
+  if (with_bias) bias = Parameter(Tensor::zeros({width}));
+}
+
+RMSNorm::RMSNorm(Index width, double epsilon) : weight(Tensor::ones({width})), eps(epsilon) {}
+
+Norm::Norm(NormKind kind, Index width, bool bias) {
+  if (kind == NormKind::layer)
+    layer.emplace(width, 1e-5, bias);
+  else
+    rms.emplace(width);
+}
+
+}  // namespace heed
