@@ -19,11 +19,12 @@ int main(int argc, char** argv) {
       "--mechanisms", s.mechanisms,
       "Mechanisms of the tasks copy and stories, with commas between: " + choice(mechanism_names(), ", ") + " [all]",
       list_of(one_of(mechanism_names()), "LIST"));
-  line.add("--tasks", s.tasks,
-           "copy: a sequence and the same again. stories: a language model, and its answers to the stories' questions "
-           "by distance. rank: linear attention with heads of 1 and 4 times the size. linformer: encoders that fill in "
-           "masked answers, Linformer with 8 to 64 rows [all]",
-           list_of(one_of(race_task_names()), "LIST"));
+  line.add(
+      "--tasks", s.tasks,
+      "copy: a sequence and the same again. stories: a language model, and its answers to the stories' questions "
+      "by distance. rank: linear attention with small heads and 4 times larger ones. linformer: encoders that fill in "
+      "masked answers, Linformer with 4 to 32 rows [all]",
+      list_of(one_of(race_task_names()), "LIST"));
   line.add("--steps", s.steps, "Training steps of each run [as the task has it]", whole(1));
   line.add_seed(s.seed, "Of data and weights [1]");
   line.add_threads(s.threads);

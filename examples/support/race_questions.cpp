@@ -8,27 +8,22 @@ namespace heed::examples {
 
 static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-std::vector<std::size_t> word_begins(std::string_view text) {
-  std::vector<std::size_t> begins;
-  for (std::size_t i = 0; i < text.size(); ++i)
-    if (text[i] != ' ' && (!is_letter(text[i]) || i == 0 || !is_letter(text[i - 1]))) begins.push_back(i);
-  begins.push_back(text.size());
-  return begins;
-}
-
-static std::string_view word_at(std::string_view text, std::size_t begin) {
-  std::size_t end = begin + 1;
-  if (is_letter(text[begin]))
-    while (end < text.size() && is_letter(text[end])) ++end;
-  return text.substr(begin, end - begin);
+std::vector<std::string_view> words_of(std::string_view text) {
+  std::vector<std::string_view> words;
+  for (std::size_t begin = 0; begin < text.size();) {
+    std::size_t end = begin + 1;
+    if (is_letter(text[begin]))
+      while (end < text.size() && is_letter(text[end])) ++end;
+    if (text[begin] != ' ') words.push_back(text.substr(begin, end - begin));
+    begin = end;
+  }
+  return words;
 }
 
 StoryReader::StoryReader() {
   const std::string text = stories_.corpus(0, 1000000);
-  std::vector<std::size_t> begins = word_begins(text);
-  begins.pop_back();
-  std::set<std::string_view> words;
-  for (const std::size_t begin : begins) words.insert(word_at(text, begin));
+  const std::vector<std::string_view> told = words_of(text);
+  const std::set<std::string_view> words(told.begin(), told.end());
   words_.assign(words.begin(), words.end());
 }
 
@@ -43,14 +38,16 @@ StoryRows StoryReader::rows(std::uint64_t seed, std::uint64_t first, Index rows)
   StoryRows out{Tensor::full({rows, T}, id("\n"), DType::int32), {}, {}};
   for (Index row = 0; row < rows; ++row) {
     const Story story = stories_.story(seed, first + static_cast<std::uint64_t>(row));
-    const std::vector<std::size_t> begins = word_begins(story.text);
-    const auto n = static_cast<Index>(begins.size());  // tokens with the line feed before
+    const std::vector<std::string_view> words = words_of(story.text);
+    const auto n = static_cast<Index>(words.size()) + 1;  // tokens, with the line feed before
     require(n <= T, "stories: story ", first + static_cast<std::uint64_t>(row), " of seed ", seed, " has ", n - 1,
             " words; a row holds ", T - 1);
-    for (Index i = 1; i < n; ++i)
-      out.tokens.ptr<std::int32_t>()[row * T + i] = id(word_at(story.text, begins[static_cast<std::size_t>(i) - 1]));
+    std::int32_t* tokens = out.tokens.ptr<std::int32_t>() + row * T + 1;
+    for (const std::string_view word : words) *tokens++ = id(word);
+    // The token that begins at a character, or the next one.
     const auto token = [&](std::size_t character) {
-      return std::lower_bound(begins.begin(), begins.end(), character) - begins.begin() + 1;
+      const auto before = [](std::string_view word, const char* place) { return word.data() < place; };
+      return std::lower_bound(words.begin(), words.end(), story.text.data() + character, before) - words.begin() + 1;
     };
     for (const StoryQuestion& q : story.questions)
       out.answers.push_back({row, token(q.answer), token(q.answer_end), token(q.answer) - token(q.fact)});

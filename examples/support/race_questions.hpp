@@ -42,8 +42,8 @@ class StoryReader {
   std::vector<std::string> words_;  // in order; a token is a place among them
 };
 
-// Where the tokens of a text begin, and the text's end.
-std::vector<std::size_t> word_begins(std::string_view text);
+// The words, marks and line feeds of a text, as parts of it.
+std::vector<std::string_view> words_of(std::string_view text);
 
 // How many answers are right, by their distance: from 0, from kDistances[1], and so on.
 inline constexpr Index kDistances[] = {0, 10, 13, 18, 23};

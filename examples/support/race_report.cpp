@@ -212,7 +212,7 @@ std::vector<std::filesystem::path> race_pictures(const std::filesystem::path& fi
   if (const std::vector<Series> lines = distance_lines(order); !lines.empty()) {
     files.push_back(named(file, task.name + "-distance"));
     plot_lines(files.back(),
-               {task.name + ": answers that are right", "characters from the fact to the answer", "right, %"}, lines,
+               {task.name + ": answers that are right", "words from the fact to the answer", "right, %"}, lines,
                {.percent = true, .names_outside = true});
   }
   if (const std::vector<Series> lines = row_lines(order); !lines.empty()) {

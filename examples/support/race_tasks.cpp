@@ -10,10 +10,9 @@
 namespace heed::examples {
 namespace {
 
-constexpr Index kCopySteps = 1500, kStorySteps = 1200;
-constexpr double kStoryRate = 3e-3;                     // at 1e-3 hardly a question is answered after so few steps
-constexpr Index kStoryBatch = 32, kScored = 128;        // stories of a step, and of a batch that is scored
-constexpr Index kCopyHeldOut = 16, kStoryHeldOut = 32;  // batches
+constexpr Index kCopySteps = 1500, kStorySteps = 1500, kMaskedSteps = 2500;
+constexpr Index kStoryBatch = 32, kScored = 128;                    // stories of a step, and of a batch that is scored
+constexpr Index kCopyHeldOut = 16, kStoryHeldOut = 32;              // batches
 constexpr std::uint64_t kTrainingStories = 0, kHeldOutStories = 1;  // as of load_data: two seeds of stories a seed
 
 Index limited(Index batches, Index all) { return batches > 0 ? std::min(batches, all) : all; }
@@ -108,8 +107,7 @@ std::shared_ptr<RaceTask> story_task(const std::string& name, const std::string&
   return std::make_shared<RaceTask>(RaceTask{
       .name = name,
       .about = about,
-      .steps = kStorySteps,
-      .lr = kStoryRate,
+      .steps = masked ? kMaskedSteps : kStorySteps,  // where only answers count, a step tells less
       .model = {.vocabulary = stories.vocabulary(), .context = StoryReader::kLength, .causal = !masked, .rope = true},
       .tokens = kStoryBatch * StoryReader::kLength,
       .training = stories,

@@ -48,7 +48,19 @@ struct Tree {
   }
 };
 
-std::vector<std::string> names(Tree& tree) {
+// As a model does whose walk is in a source: no template.
+struct Plain {
+  Leaf left, right;
+  Tensor seen = Tensor::zeros({2});
+  void members(MemberVisitor& visit) {
+    visit(std::string("left"), left);
+    visit("right", right);
+    visit.buffer("seen", seen);
+  }
+};
+
+template <class M>
+std::vector<std::string> names(M& tree) {
   std::vector<std::string> list;
   for (const NamedParameter& p : named_parameters(tree)) list.push_back(p.name);
   return list;
@@ -69,6 +81,16 @@ TEST_CASE("members: every parameter has its path, through vectors, optionals and
   CHECK(buffers ==
         std::vector<std::string>{"leaves.0.count", "leaves.1.count", "maybe.count", "owned.count", "many.0.count"});
   CHECK(named_buffers(tree)[2].buffer == &tree.maybe->count);
+}
+
+TEST_CASE("members: a walk may be a function of a source, and the layers of a vector are numbered") {
+  Plain plain;
+  CHECK(names(plain) == std::vector<std::string>{"left.weight", "right.weight"});
+  CHECK(named_buffers(plain).back().name == "seen");
+  CHECK(named_buffers(plain).front().buffer == &plain.left.count);
+  std::vector<Plain> two(2);
+  CHECK(names(two) == std::vector<std::string>{"0.left.weight", "0.right.weight", "1.left.weight", "1.right.weight"});
+  CHECK(named_buffers(two).back().name == "1.seen");
 }
 
 TEST_CASE("members: a tied parameter is one, under its first name") {

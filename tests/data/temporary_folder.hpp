@@ -2,46 +2,26 @@
 #pragma once
 #include <unistd.h>
 
-#include <atomic>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <stdexcept>
 #include <string>
 
 struct TemporaryFolder {
   std::filesystem::path path;
 
-  TemporaryFolder() {
-    static std::atomic<int> count{0};
-    path = std::filesystem::temp_directory_path() /
-           ("heed_test_" + std::to_string(::getpid()) + "_" + std::to_string(count++));
-    std::filesystem::create_directories(path);
-  }
+  TemporaryFolder();
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
+  ~TemporaryFolder();
 
-  std::filesystem::path write(const std::string& name, const std::string& bytes) const {
-    const std::filesystem::path file = path / name;
-    std::filesystem::create_directories(file.parent_path());
-    std::ofstream(file, std::ios::binary) << bytes;
-    return file;
-  }
+  std::filesystem::path write(const std::string& name, const std::string& bytes) const;
 };
 
 // Inside the scope root has no more rights than others, so that files may be closed to tests, too.
 struct Unprivileged {
   bool root = ::geteuid() == 0;
-  Unprivileged() {
-    if (root && ::seteuid(65534) != 0) throw std::runtime_error("root cannot give up its rights");
-  }
-  ~Unprivileged() {
-    if (root && ::seteuid(0) != 0) std::abort();
-  }
+  Unprivileged();
+  ~Unprivileged();
   Unprivileged(const Unprivileged&) = delete;
   Unprivileged& operator=(const Unprivileged&) = delete;
 };

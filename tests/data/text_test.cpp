@@ -1,4 +1,5 @@
 #include <doctest/doctest.h>
+#include <fstream>
 #include <heed/core/check.hpp>
 #include <heed/data/text.hpp>
 

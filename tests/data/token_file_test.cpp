@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 #include <cmath>
+#include <fstream>
 #include <heed/core/check.hpp>
 #include <heed/data/stories.hpp>
 #include <heed/data/text.hpp>

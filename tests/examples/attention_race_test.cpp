@@ -201,16 +201,10 @@ TEST_CASE("attention_race: models of a seed begin with the same weights in all t
 }
 
 TEST_CASE("attention_race: the words of a story") {
-  const auto words = [](const std::string& text) {
-    const std::vector<std::size_t> begins = word_begins(text);
-    std::vector<std::string> list;
-    for (std::size_t i = 0; i + 1 < begins.size(); ++i)
-      list.push_back(text.substr(begins[i], begins[i + 1] - begins[i]));
-    return list;
-  };
-  CHECK(words("A cat ran. Who?\n") == std::vector<std::string>{"A ", "cat ", "ran", ". ", "Who", "?", "\n"});
-  CHECK(words("").empty());
-  CHECK(words("..") == std::vector<std::string>{".", "."});
+  using Words = std::vector<std::string_view>;
+  CHECK(words_of("A cat ran. Who?\n") == Words{"A", "cat", "ran", ".", "Who", "?", "\n"});
+  CHECK(words_of(" ..a") == Words{".", ".", "a"});
+  CHECK(words_of("").empty());
 }
 
 TEST_CASE("attention_race: where answers stand, which are right, and what is masked") {

@@ -1,4 +1,5 @@
 // classify as a person runs it.
+#include <algorithm>
 #include <heed/data/checkpoint.hpp>
 #include <heed/layers/attention/by_name.hpp>
 

@@ -1,5 +1,6 @@
 // A training that is killed at any moment and resumed ends as if nothing had happened: the same weights, bit for bit,
 // and a log with the same losses, no step missing or doubled.
+#include <algorithm>
 #include <heed/core/random.hpp>
 
 #include "tests/examples/programs.hpp"
@@ -29,11 +30,11 @@ struct Whole {
 TEST_CASE("killed at 20 random moments, saving often, and resumed") {
   // More than all kills together leave time for.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  const std::string steps = "2000";
+  std::string flags = "--steps 2000";
 #else
-  const std::string steps = "6000";
+  std::string flags = "--steps 6000";
 #endif
-  const std::string flags = "--steps " + steps + " --dropout 0.1 --eval-every 50 --eval-batches 1 --checkpoint-every 5";
+  flags += " --dropout 0.1 --eval-every 50 --eval-batches 1 --checkpoint-every 5";
   const Whole whole(flags);
   const Training t;
   Rng rng(20);

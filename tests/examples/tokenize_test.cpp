@@ -1,7 +1,9 @@
 // tokenize as a person runs it, and train_lm on what it leaves.
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <heed/data/stories.hpp>
 #include <heed/data/text.hpp>

@@ -1,4 +1,5 @@
 // train_lm --model mlm as a person runs it.
+#include <algorithm>
 #include <heed/data/checkpoint.hpp>
 #include <heed/data/tokenizer.hpp>
 #include <heed/layers/attention/by_name.hpp>

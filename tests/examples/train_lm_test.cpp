@@ -1,6 +1,7 @@
 // train_lm and generate as a person runs them: flags, logs, checkpoints, resuming, Ctrl-C.
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <heed/data/checkpoint.hpp>
 #include <heed/layers/attention/by_name.hpp>
@@ -131,11 +132,11 @@ TEST_CASE("train_lm: every kind of model, optimizer, schedule, tokenizer and pre
   for (const char* flags :
        {"--norm rms --activation swiglu --positions rope", "--activation relu --positions sinusoidal --bias true",
         "--activation silu --positions none --dropout 0.1", "--positions relative",
-        "--optimizer sgd --schedule constant --lr 0.1",
-        "--optimizer adam --schedule linear", "--optimizer rmsprop --schedule inverse-sqrt",
-        "--optimizer adagrad --schedule step --lr 0.01", "--optimizer lion --schedule one-cycle --lr 1e-3",
-        "--attention linear", "--attention linear --feature-map softplus --dropout 0.1 --positions rope",
-        "--schedule plateau --eval-every 5", "--tokenizer byte", "--dtype bf16", "--accumulate 3",
+        "--optimizer sgd --schedule constant --lr 0.1", "--optimizer adam --schedule linear",
+        "--optimizer rmsprop --schedule inverse-sqrt", "--optimizer adagrad --schedule step --lr 0.01",
+        "--optimizer lion --schedule one-cycle --lr 1e-3", "--attention linear",
+        "--attention linear --feature-map softplus --dropout 0.1 --positions rope", "--schedule plateau --eval-every 5",
+        "--tokenizer byte", "--dtype bf16", "--accumulate 3",
         "--activation gelu-tanh --eval-batches 1 --val-fraction 0.3"}) {
     const Ran ran = t.run(std::string("--steps 30 --log ") + t.file("log") + " " + flags);
     INFO(flags << ": " << ran.output);

@@ -1,4 +1,5 @@
 // The numbered tutorials as a person runs them: what they print is what their comments promise.
+#include <algorithm>
 #include <heed/core/npy.hpp>
 #include <sstream>
 

@@ -1,0 +1,32 @@
+#include "tests/data/temporary_folder.hpp"
+
+#include <atomic>
+#include <cstdlib>
+#include <fstream>
+
+TemporaryFolder::TemporaryFolder() {
+  static std::atomic<int> count{0};
+  path = std::filesystem::temp_directory_path() /
+         ("heed_test_" + std::to_string(::getpid()) + "_" + std::to_string(count++));
+  std::filesystem::create_directories(path);
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path, ignored);
+}
+
+std::filesystem::path TemporaryFolder::write(const std::string& name, const std::string& bytes) const {
+  const std::filesystem::path file = path / name;
+  std::filesystem::create_directories(file.parent_path());
+  std::ofstream(file, std::ios::binary) << bytes;
+  return file;
+}
+
+Unprivileged::Unprivileged() {
+  if (root && ::seteuid(65534) != 0) throw std::runtime_error("root cannot give up its rights");
+}
+
+Unprivileged::~Unprivileged() {
+  if (root && ::seteuid(0) != 0) std::abort();
+}

@@ -1,0 +1,47 @@
+#include "tests/support.hpp"
+
+#include <cmath>
+#include <cstring>
+
+namespace heed::test {
+
+std::string error_of_call(void (*call)(void*), void* f) {
+  try {
+    call(f);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return {};
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+void check_errors(const std::vector<ErrorCase>& cases) {
+  for (const ErrorCase& c : cases) {
+    const std::string error = error_of(c.f);
+    CHECK_MESSAGE(contains(error, c.text), "wanted: ", c.text, "\ngot: ", error.empty() ? "no Error" : error);
+  }
+}
+
+double worst(const Tensor& a, const Tensor& b, double rtol, double atol) {
+  if (a.shape() != b.shape()) return 1e300;
+  const std::vector<double> x = a.to_vector<double>(), y = b.to_vector<double>();
+  double most = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    if (std::isnan(x[i]) && std::isnan(y[i])) continue;
+    if (x[i] == y[i]) continue;
+    const double e = std::fabs(x[i] - y[i]) / (atol + rtol * std::fabs(y[i]));
+    if (!(e <= most)) most = std::isnan(e) ? 1e300 : e;
+  }
+  return most;
+}
+
+bool close(const Tensor& a, const Tensor& b, double rtol, double atol) { return worst(a, b, rtol, atol) <= 1; }
+
+bool same_bits(const Tensor& a, const Tensor& b) {
+  const Tensor x = a.detach().dense(), y = b.detach().dense();
+  return x.shape() == y.shape() && x.dtype() == y.dtype() &&
+         std::memcmp(x.raw(), y.raw(), static_cast<std::size_t>(x.numel()) * size_of(x.dtype())) == 0;
+}
+
+}  // namespace heed::test
