@@ -31,7 +31,7 @@ struct StoryOptions {
 struct StoryQuestion {
   std::size_t question = 0;  // where «Where is ...» begins
   std::size_t answer = 0, answer_end = 0;
-  std::size_t fact = 0;  // where the words that tell the answer begin, in the last sentence that changed it
+  std::size_t fact = 0;  // where what tells the answer begins: a place, or the name of who has the thing
   std::size_t distance() const { return answer - fact; }
 };
 

@@ -120,7 +120,7 @@ class Telling {
     verb.add(" gave ", holds ? 2 : 0, Verb::give);
     switch (verb.choose()) {
       case Verb::put: return place(object([&](const Thing& x) { return x.holder == subject_; }, 3, true));
-      case Verb::find: return hold(new_thing(), subject_, t_.position());
+      case Verb::find: return hold(new_thing(), subject_, subject_told_);
       case Verb::go: return go();
       case Verb::move: return place(object([](const Thing& x) { return x.holder == kNone; }, 1, false));
       case Verb::take: return take(object([&](const Thing& x) { return x.holder != subject_; }, 1, false));

@@ -211,9 +211,8 @@ std::vector<std::filesystem::path> race_pictures(const std::filesystem::path& fi
   plot_costs(files[1], task, order);
   if (const std::vector<Series> lines = distance_lines(order); !lines.empty()) {
     files.push_back(named(file, task.name + "-distance"));
-    plot_lines(files.back(),
-               {task.name + ": answers that are right", "words from the fact to the answer", "right, %"}, lines,
-               {.percent = true, .names_outside = true});
+    plot_lines(files.back(), {task.name + ": answers that are right", "words from the fact to the answer", "right, %"},
+               lines, {.percent = true, .names_outside = true});
   }
   if (const std::vector<Series> lines = row_lines(order); !lines.empty()) {
     files.push_back(named(file, task.name + "-rows"));

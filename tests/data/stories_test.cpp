@@ -189,6 +189,31 @@ TEST_CASE("questions know their answers and where these were told") {
   CHECK(has(error_of([&] { stories.questions("Mia"); }), "the story at offset 0 is cut short"));
 }
 
+TEST_CASE("the fact of a question is the place, or the name of who has the thing") {
+  const Stories stories;
+  const std::string text = stories.text(8, 200000);
+  const auto word = [&](std::size_t begin) { return text.substr(begin, text.find_first_of(" .?", begin) - begin); };
+  int who = 0, where = 0;
+  for (const StoryQuestion& q : stories.questions(text)) {
+    CAPTURE(text.substr(q.fact, q.answer_end - q.fact));
+    REQUIRE(q.fact > 0);
+    CHECK((text[q.fact - 1] == ' ' || text[q.fact - 1] == '\n'));
+    std::string told = word(q.fact);
+    if (text.substr(q.question, 3) == "Who") {
+      ++who;
+      REQUIRE(told == word(q.answer));
+    } else if (text.substr(q.question, 12) != "Where is the") {  // of somebody: «At the lake.»
+      REQUIRE(told == text.substr(q.answer, q.answer_end - q.answer - 1).substr(7));
+    } else {
+      ++where;
+      told[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(told[0])));
+      REQUIRE(told == word(q.answer));
+    }
+  }
+  CHECK(who > 100);
+  CHECK(where > 100);
+}
+
 TEST_CASE("answers follow from the story, so they cost nothing, and many lie further back than 32 characters") {
   const Stories stories;
   const std::string text = stories.text(6, 100000);

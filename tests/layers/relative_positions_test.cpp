@@ -44,8 +44,9 @@ void enlarge_tables(GPT& model) {
 
 TEST_CASE("relative positions: the bias and the gradient of its table equal loops over all pairs") {
   for (const DType dtype : {DType::float64, DType::float32})
-    for (const auto& [queries, keys, clip] : std::vector<std::array<Index, 3>>{
+    for (const std::array<Index, 3>& sizes : std::vector<std::array<Index, 3>>{
              {1, 1, 1}, {5, 5, 2}, {1, 9, 3}, {4, 9, 2}, {9, 4, 3}, {70, 130, 16}, {3, 3, 8}, {0, 3, 2}}) {
+      const Index queries = sizes[0], keys = sizes[1], clip = sizes[2];
       Rng rng(1);
       RelativePositionBias layer(3, clip, rng);
       layer.weight.copy_(rng.normal(layer.weight.shape()));
