@@ -1,7 +1,7 @@
 // Trains the same small model from the same seed and data with each attention mechanism, and compares what they learn,
 // how fast, and in how much memory.
 //
-//   attention_race --plot race.svg --log race.jsonl               everything: about 40 minutes on two cores
+//   attention_race --plot race.svg --log race.jsonl               everything: it says how long it takes
 //   attention_race --mechanisms softmax,linear --tasks copy       two of them on one task
 #include <heed/layers/attention/by_name.hpp>
 
