@@ -7,11 +7,11 @@
 namespace heed {
 namespace {
 
-constexpr Index kGrain = 8192;  // logits of a chunk of rows: some microseconds
+constexpr Index kCrossEntropyGrain = 8192;  // logits of a chunk of rows: some microseconds
 
 using detail::CrossEntropyRows;
 
-Index grain_rows(Index classes) { return std::max<Index>(1, kGrain / classes); }
+Index grain_rows(Index classes) { return std::max<Index>(1, kCrossEntropyGrain / classes); }
 
 template <class T>
 void forward(const CrossEntropyRows& rows, const Tensor& logits, const Tensor& targets, const Tensor& weight,

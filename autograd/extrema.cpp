@@ -14,7 +14,6 @@ namespace {
 
 using detail::Grouped;
 using detail::Groups;
-using kernels::Reduction;
 
 void check_some(const char* op, In x, const Groups& g) {
   check(g.n > 0, x.where(), op, ": x is ", x.tensor(), "; the axes that are reduced must have elements");
@@ -25,7 +24,7 @@ void check_some(const char* op, In x, const Groups& g) {
 // Several reduced axes count in row-major order, whatever their order in memory.
 Tensor row_major(const Tensor& x, unsigned reduced) { return std::popcount(reduced) > 1 ? x.dense() : x; }
 
-Tensor extremum(const char* op, Reduction reduction, In x, const Axes& axes, bool keepdim) {
+Tensor extremum(const char* op, kernels::Reduction reduction, In x, const Axes& axes, bool keepdim) {
   detail::check_float(op, x);
   const unsigned reduced = axes.of(op, x);
   check_some(op, x, Groups(x, reduced));  // before anything is copied
@@ -40,7 +39,7 @@ Tensor extremum(const char* op, Reduction reduction, In x, const Axes& axes, boo
   return y;
 }
 
-Tensor place_of(const char* op, Reduction reduction, In x, std::optional<int> axis, bool keepdim) {
+Tensor place_of(const char* op, kernels::Reduction reduction, In x, std::optional<int> axis, bool keepdim) {
   detail::check_float(op, x);
   const unsigned reduced = axis ? 1u << detail::axis_of(op, x, *axis) : (1u << x.rank()) - 1u;
   check_some(op, x, Groups(x, reduced));
@@ -89,13 +88,13 @@ void best_places(const T* x, Index n, Index k, bool largest, Tensor& at) {
 
 }  // namespace
 
-Tensor max(In x, const Axes& axes, bool keepdim) { return extremum("max", Reduction::max, x, axes, keepdim); }
-Tensor min(In x, const Axes& axes, bool keepdim) { return extremum("min", Reduction::min, x, axes, keepdim); }
+Tensor max(In x, const Axes& axes, bool keepdim) { return extremum("max", kernels::Reduction::max, x, axes, keepdim); }
+Tensor min(In x, const Axes& axes, bool keepdim) { return extremum("min", kernels::Reduction::min, x, axes, keepdim); }
 Tensor argmax(In x, std::optional<int> axis, bool keepdim) {
-  return place_of("argmax", Reduction::max, x, axis, keepdim);
+  return place_of("argmax", kernels::Reduction::max, x, axis, keepdim);
 }
 Tensor argmin(In x, std::optional<int> axis, bool keepdim) {
-  return place_of("argmin", Reduction::min, x, axis, keepdim);
+  return place_of("argmin", kernels::Reduction::min, x, axis, keepdim);
 }
 
 Tensor any(In mask, const Axes& axes, bool keepdim) { return of_mask("any", true, mask, axes, keepdim); }

@@ -9,14 +9,12 @@
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/random.hpp>
-#include <limits>
 
 namespace heed {
 namespace {
 
 constexpr Index kBlockScores = Index{1} << 20;  // held at once
 constexpr double kEps = 1e-6;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 void check_call(In q, In k, In v, const Similarity& f, const GenericAttentionOptions& o) {
   const Where& at = q.where();
@@ -123,10 +121,10 @@ Block block_of(const Problem& p, const Rows& r) {
   s = by_head(p, s, r.count());
   if (p.bias.defined()) s = s + r.pairs(p.bias.expand(p.grid()));
   b.scores = cleared(s, b.forbidden);
-  const Tensor f = cleared(similarity_of(p, b.scores), b.forbidden, p.f.log ? -kInfinity : 0);
+  const Tensor f = cleared(similarity_of(p, b.scores), b.forbidden, p.f.log ? -detail::kInfinity : 0);
   if (p.f.log) {
     const Tensor top = max(f, {3}, true);
-    const Tensor e = exp(f - masked_fill(top, top <= -kInfinity, 0));
+    const Tensor e = exp(f - masked_fill(top, top <= -detail::kInfinity, 0));
     const Tensor total = sum(e, {3}, true);
     b.inverse = masked_fill(1 / total, total <= 0, 0);
     b.weights = e * b.inverse;

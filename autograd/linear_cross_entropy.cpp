@@ -19,14 +19,14 @@ struct Operands {
 };
 
 // Where the gradients go, for dy of the losses: one number a row (stride 1) or one for all (stride 0).
-struct Gradients {
+struct GradientTargets {
   Target x, weight, bias;
   Tensor dy;
   Index dy_stride = 0;
   explicit operator bool() const { return x || weight || bias; }
 };
 
-MatrixIn matrix(const Tensor& m, Index first_row = 0) {
+MatrixIn rows_from(const Tensor& m, Index first_row = 0) {
   const Index row = m.strides()[0];
   return {static_cast<char*>(m.raw()) + first_row * row * static_cast<Index>(size_of(m.dtype())), m.dtype(), row,
           m.strides()[1]};
@@ -55,9 +55,9 @@ void sum_columns(const Tensor& logits, Index rows, const Target& out, bool accum
 // passed on.
 template <class T>
 void run_chunk(const Operands& o, Index begin, Index count, const Tensor& logits, const Tensor& lse, const Tensor& loss,
-               const Gradients& g) {
+               const GradientTargets& g) {
   const Index classes = o.rows.classes, d = o.x.dim(1);
-  const MatrixIn x = matrix(o.x, begin), weight = matrix(o.weight), dlogits = matrix(logits);
+  const MatrixIn x = rows_from(o.x, begin), weight = rows_from(o.weight), dlogits = rows_from(logits);
   gemm({.m = count,
         .n = classes,
         .k = d,
@@ -98,7 +98,7 @@ void run_chunk(const Operands& o, Index begin, Index count, const Tensor& logits
 }
 
 // All chunks. Their sizes depend on the shapes alone. With no rows, one empty chunk zeroes the gradients.
-void run(const Operands& o, const Tensor& lse, const Tensor& loss, const Gradients& g) {
+void run(const Operands& o, const Tensor& lse, const Tensor& loss, const GradientTargets& g) {
   const Index n = o.x.dim(0), classes = o.rows.classes;
   const Index chunks = std::max<Index>(1, (n * classes + kChunk - 1) / kChunk);
   const Index size = std::max<Index>(1, ((n + chunks - 1) / chunks + 7) / 8 * 8);
@@ -173,7 +173,7 @@ Tensor linear_cross_entropy(In x, In weight, In bias, In targets, const CrossEnt
   const auto space = [&](const In& input) {
     return wants_gradient({input}) ? Target{Tensor::empty(input.shape(), o.dtype), false} : Target{};
   };
-  const Gradients g = {space(x), space(weight), space(bias), Tensor::ones({}, o.dtype), 0};
+  const GradientTargets g = {space(x), space(weight), space(bias), Tensor::ones({}, o.dtype), 0};
   run(o, lse, loss, g);
   Tensor y = o.rows.reduce(loss, options.reduction);
   record(op, x.where(), y, {x, weight, bias}, saved(g.x.gradient, g.weight.gradient, g.bias.gradient),

@@ -9,16 +9,16 @@ namespace {
 
 using kernels::Pointwise;
 
-constexpr Index kGrain = 8192;  // elements of a chunk: some microseconds
+constexpr Index kLossGrain = 8192;  // elements of a chunk: some microseconds
 
 // What a loss of elements takes, all contiguous and of one shape; the weights may be undefined.
-struct Operands {
+struct LossOperands {
   Tensor x, target, weight, pos_weight;
   double delta = 1;
 };
 
 template <class T>
-const kernels::PointwiseKernels<T>& table() {
+const kernels::PointwiseKernels<T>& pointwise_table() {
   if constexpr (std::is_same_v<T, double>)
     return kernels::pointwise_kernels().f64;
   else
@@ -26,43 +26,45 @@ const kernels::PointwiseKernels<T>& table() {
 }
 
 template <class T>
-kernels::PointwiseInputs<T> inputs_at(const Operands& o, Index i) {
+kernels::PointwiseInputs<T> inputs_at(const LossOperands& o, Index i) {
   const auto at = [i](const Tensor& x) { return x.defined() ? x.ptr<T>() + i : nullptr; };
   return {at(o.x), at(o.target), at(o.weight), at(o.pos_weight), static_cast<T>(o.delta)};
 }
 
 template <class T>
-Tensor each(Pointwise loss, const Operands& o) {
+Tensor each(Pointwise loss, const LossOperands& o) {
   Tensor y = Tensor::empty(o.x.shape(), o.x.dtype());
-  parallel_for(o.x.numel(), kGrain,
-               [&](Index b, Index e) { table<T>().each(loss, inputs_at<T>(o, b), e - b, y.ptr<T>() + b); });
+  parallel_for(o.x.numel(), kLossGrain,
+               [&](Index b, Index e) { pointwise_table<T>().each(loss, inputs_at<T>(o, b), e - b, y.ptr<T>() + b); });
   return y;
 }
 
 // Chunks of a fixed size are summed, then their sums in order, all in float64.
 template <class T>
-double sum(Pointwise loss, const Operands& o) {
-  const Index n = o.x.numel(), chunks = (n + kGrain - 1) / kGrain;
+double sum(Pointwise loss, const LossOperands& o) {
+  const Index n = o.x.numel(), chunks = (n + kLossGrain - 1) / kLossGrain;
   const Tensor sums = Tensor::empty({chunks}, DType::float64);
   parallel_for(chunks, 1, [&](Index first, Index last) {
     for (Index c = first; c < last; ++c)
-      sums.ptr<double>()[c] = table<T>().sum(loss, inputs_at<T>(o, c * kGrain), std::min(kGrain, n - c * kGrain));
+      sums.ptr<double>()[c] =
+          pointwise_table<T>().sum(loss, inputs_at<T>(o, c * kLossGrain), std::min(kLossGrain, n - c * kLossGrain));
   });
   return std::accumulate(sums.ptr<double>(), sums.ptr<double>() + chunks, 0.);
 }
 
 template <class T>
-void backward(Pointwise loss, const Operands& o, const Target& dx, const Target& dt, const Tensor& dy, double scale) {
+void backward(Pointwise loss, const LossOperands& o, const Target& dx, const Target& dt, const Tensor& dy,
+              double scale) {
   const Index stride = dy.rank() == 0 ? 0 : 1;
   const auto at = [](const Target& t, Index i) { return t ? t.gradient.ptr<T>() + i : nullptr; };
-  parallel_for(o.x.numel(), kGrain, [&](Index b, Index e) {
-    table<T>().backward(loss, inputs_at<T>(o, b), e - b, dy.ptr<T>() + b * stride, stride, static_cast<T>(scale),
-                        at(dx, b), dx.accumulate, at(dt, b), dt.accumulate);
+  parallel_for(o.x.numel(), kLossGrain, [&](Index b, Index e) {
+    pointwise_table<T>().backward(loss, inputs_at<T>(o, b), e - b, dy.ptr<T>() + b * stride, stride,
+                                  static_cast<T>(scale), at(dx, b), dx.accumulate, at(dt, b), dt.accumulate);
   });
 }
 
 // All losses of elements: y = reduce(loss(x_i, target_i)), with gradients of x and of the target.
-Tensor pointwise(const char* op, Pointwise loss, In x, In target, Reduction reduction, Operands o = {}) {
+Tensor pointwise(const char* op, Pointwise loss, In x, In target, Reduction reduction, LossOperands o = {}) {
   check(x->defined() && target->defined() && (x.dtype() == DType::float32 || x.dtype() == DType::float64), x.where(),
         op, ": x is ", x.tensor(), " and the target is ", target.tensor(), "; both must be float32 or float64");
   check(x.shape() == target.shape() && x.dtype() == target.dtype(), x.where(), op, ": x is ", x.tensor(),
@@ -86,7 +88,7 @@ Tensor pointwise(const char* op, Pointwise loss, In x, In target, Reduction redu
          [loss, scale, delta = o.delta](Grads& d, const Tensor& dy, const Tensor& xs, const Tensor& ts, const Tensor& w,
                                         const Tensor& p) {
            const Target dx = d.dense(0), dt = d.dense(1);
-           const Operands kept = {xs, ts, w, p, delta};
+           const LossOperands kept = {xs, ts, w, p, delta};
            if (xs.dtype() == DType::float64)
              backward<double>(loss, kept, dx, dt, dy, scale);
            else
@@ -119,13 +121,13 @@ Tensor l1_loss(In x, In target, Reduction reduction) {
 
 Tensor huber_loss(In x, In target, const HuberOptions& options) {
   check(options.delta > 0, x.where(), "huber_loss: delta is ", options.delta, "; it must be greater than 0");
-  Operands o;
+  LossOperands o;
   o.delta = options.delta;
   return pointwise("huber_loss", Pointwise::huber, x, target, options.reduction, o);
 }
 
 Tensor binary_cross_entropy_with_logits(In x, In target, const BinaryCrossEntropyOptions& options) {
-  Operands o;
+  LossOperands o;
   if (x->defined()) {
     o.weight = weight_for("the weight", x, options.weight);
     o.pos_weight = weight_for("pos_weight", x, options.pos_weight);

@@ -23,7 +23,7 @@ void visit_floating(DType t, F&& f) {
     f(float{});
 }
 
-constexpr Index kGrain = 16384;  // elements of a chunk: some microseconds
+constexpr Index kNormGrain = 16384;  // elements of a chunk: some microseconds
 
 void check_vector(const char* op, const char* name, In x, const Tensor& v) {
   check(!v.defined() || (v.shape() == Shape{x.dim(-1)} && v.dtype() == x.dtype()), x.where(), op, ": x is ", x.tensor(),
@@ -45,7 +45,7 @@ void forward(Tensor& y, Tensor& mean, Tensor& rstd, const Tensor& x, const Tenso
   const Index n = x.dim(-1), rows = x.rows();
   const auto kernel = mean.defined() ? table<T>().layer_norm : table<T>().rms_norm;
   const kernels::NormForward<T> a{x.ptr<T>(), weight.ptr<T>(), bias.ptr<T>(), y.ptr<T>(), mean.ptr<T>(), rstd.ptr<T>()};
-  parallel_for(rows, std::max<Index>(4, kGrain / n), [&](Index begin, Index end) {
+  parallel_for(rows, std::max<Index>(4, kNormGrain / n), [&](Index begin, Index end) {
     kernels::NormForward<T> part = a;
     part.x += begin * n;
     part.y += begin * n;
@@ -61,7 +61,7 @@ template <class T>
 void backward(const Target& dx, const Target& dweight, const Target& dbias, const Tensor& dy, const Tensor& x,
               const Tensor& weight, const Tensor& mean, const Tensor& rstd) {
   const Index n = x.dim(-1), rows = x.rows();
-  const Index block = (std::max(kGrain / n, (rows + 63) / 64) + 3) / 4 * 4;
+  const Index block = (std::max(kNormGrain / n, (rows + 63) / 64) + 3) / 4 * 4;
   const Index blocks = (rows + block - 1) / block;
   const Tensor dweights = dweight ? Tensor::empty({blocks, n}, x.dtype()) : Tensor();
   const Tensor dbiases = dbias ? Tensor::empty({blocks, n}, x.dtype()) : Tensor();

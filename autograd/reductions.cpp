@@ -8,11 +8,9 @@ namespace heed {
 namespace {
 
 using detail::Grouped;
-using kernels::Reduction;
 using kernels::Spread;
 
-constexpr Index kGrain = 16384;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr Index kMapGrain = 16384;
 
 // f of each element of a contiguous tensor, in float64.
 template <class F>
@@ -22,7 +20,7 @@ Tensor mapped(const Tensor& x, F f) {
     using T = decltype(t);
     const T* from = x.ptr<T>();
     T* to = y.ptr<T>();
-    parallel_for(x.numel(), kGrain, [&](Index b, Index e) {
+    parallel_for(x.numel(), kMapGrain, [&](Index b, Index e) {
       for (Index i = b; i < e; ++i) to[i] = static_cast<T>(f(static_cast<double>(from[i])));
     });
   });
@@ -36,7 +34,7 @@ Tensor mapped(const Tensor& x, const Tensor& z, F f) {
     using T = decltype(t);
     const T *from = x.ptr<T>(), *with = z.ptr<T>();
     T* to = y.ptr<T>();
-    parallel_for(x.numel(), kGrain, [&](Index b, Index e) {
+    parallel_for(x.numel(), kMapGrain, [&](Index b, Index e) {
       for (Index i = b; i < e; ++i)
         to[i] = static_cast<T>(f(static_cast<double>(from[i]), static_cast<double>(with[i])));
     });
@@ -88,8 +86,8 @@ Tensor deviation(const char* op, bool root, In x, const Axes& axes, VarianceOpti
   const unsigned reduced = axes.of(op, x);
   const Grouped g(x, reduced);
   const double n = static_cast<double>(g.n), divisor = n - (options.unbiased ? 1 : 0);
-  const Tensor center = mapped(detail::reduce(Reduction::sum, g), [n](double v) { return v / n; });
-  const Tensor values = mapped(detail::reduce(Reduction::deviation, g, center), [=](double v) {
+  const Tensor center = mapped(detail::reduce(kernels::Reduction::sum, g), [n](double v) { return v / n; });
+  const Tensor values = mapped(detail::reduce(kernels::Reduction::deviation, g, center), [=](double v) {
     if (divisor <= 0) return std::numeric_limits<double>::quiet_NaN();
     return root ? std::sqrt(v / divisor) : v / divisor;
   });
@@ -111,12 +109,12 @@ Tensor deviation(const char* op, bool root, In x, const Axes& axes, VarianceOpti
 Tensor sum_of_powers(const Grouped& g, double p) {
   Grouped powers = g;
   powers.x = mapped(g.x, [p](double v) { return std::pow(std::fabs(v), p); });
-  return mapped(detail::reduce(Reduction::sum, powers), [p](double v) { return std::pow(v, 1 / p); });
+  return mapped(detail::reduce(kernels::Reduction::sum, powers), [p](double v) { return std::pow(v, 1 / p); });
 }
 
 void norm_backward(Grads& d, const Grouped& g, double p, const Tensor& dy, const Tensor& y, const Tensor& place) {
   if (p == 1) return spread_into(d, g, Spread::sign, {}, dy);
-  if (p == kInfinity) {
+  if (p == detail::kInfinity) {
     const Tensor dx = detail::unfind(g, place, dy);
     const auto signed_by = [](double v, double x) { return x > 0 ? v : x < 0 ? -v : x == 0 ? 0 : x; };
     return d.add(0, g.to_input(mapped(dx, g.x, signed_by)));
@@ -155,14 +153,14 @@ Tensor logsumexp(In x, const Axes& axes, bool keepdim) {
   const unsigned reduced = axes.of("logsumexp", x);
   const Grouped g(x, reduced);
   // An infinite maximum is not subtracted: inf - inf would be NaN.
-  const Tensor m = mapped(detail::reduce(Reduction::max, g), [](double v) { return std::isinf(v) ? 0 : v; });
+  const Tensor m = mapped(detail::reduce(kernels::Reduction::max, g), [](double v) { return std::isinf(v) ? 0 : v; });
   const Tensor values =
-      mapped(detail::reduce(Reduction::exp, g, m), m, [](double s, double v) { return std::log(s) + v; });
+      mapped(detail::reduce(kernels::Reduction::exp, g, m), m, [](double s, double v) { return std::log(s) + v; });
   Tensor y = g.to_result(values, keepdim);
   record("logsumexp", x.where(), y, {x}, saved(x.tensor(), values),
          [reduced](Grads& d, const Tensor& dy, const Tensor& in, const Tensor& result) {
            const Grouped groups(in, reduced);
-           const Tensor center = mapped(result, [](double v) { return v == -kInfinity ? 0 : v; });
+           const Tensor center = mapped(result, [](double v) { return v == -detail::kInfinity ? 0 : v; });
            spread_into(d, groups, Spread::exp, center, groups.from_result(dy));
          });
   return y;
@@ -175,11 +173,11 @@ Tensor norm(In x, double p, const Axes& axes, bool keepdim) {
   const Grouped g(x, reduced);
   Tensor values, place;
   if (p == 1) {
-    values = detail::reduce(Reduction::abs, g);
+    values = detail::reduce(kernels::Reduction::abs, g);
   } else if (p == 2) {
-    values = mapped(detail::reduce(Reduction::square, g), [](double v) { return std::sqrt(v); });
-  } else if (p == kInfinity) {
-    values = detail::reduce(Reduction::max_abs, g);
+    values = mapped(detail::reduce(kernels::Reduction::square, g), [](double v) { return std::sqrt(v); });
+  } else if (p == detail::kInfinity) {
+    values = detail::reduce(kernels::Reduction::max_abs, g);
     if (wants_gradient({x}) && g.n > 0) {
       Grouped sizes = g;
       sizes.x = mapped(g.x, [](double v) { return std::fabs(v); });

@@ -13,7 +13,7 @@
 
 using namespace heed;
 using detail::elementwise;
-using kernels::Activation;
+using kernels::ActivationKind;
 using kernels::Binary;
 using kernels::Unary;
 
@@ -65,11 +65,11 @@ void measure(const char* title, Index rows, Index columns) {
   function("exp", kernels::kernel(Unary::exp));
   function("log", kernels::kernel(Unary::log));
   function("sin", kernels::kernel(Unary::sin));
-  function("relu", kernels::kernel(Activation::relu));
-  function("tanh", kernels::kernel(Activation::tanh));
-  function("gelu", kernels::kernel(Activation::gelu));
-  function("gelu, tanh form", kernels::kernel(Activation::gelu_tanh));
-  function("silu", kernels::kernel(Activation::silu));
+  function("relu", kernels::kernel(ActivationKind::relu));
+  function("tanh", kernels::kernel(ActivationKind::tanh));
+  function("gelu", kernels::kernel(ActivationKind::gelu));
+  function("gelu, tanh form", kernels::kernel(ActivationKind::gelu_tanh));
+  function("silu", kernels::kernel(ActivationKind::silu));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <string_view>
 
 namespace heed {
@@ -73,6 +74,10 @@ template <class F> decltype(auto) visit_dtype(DType t, F&& f) {
     case DType::bool8: return f(bool{});
     default: return f(float{});
   }
+}
+
+namespace detail {
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 }
 
 }  // namespace heed

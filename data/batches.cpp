@@ -7,7 +7,7 @@ namespace heed {
 namespace {
 
 // Streams of random numbers that belong to batches: no other user of Rng takes them.
-constexpr std::uint64_t kStream = std::uint64_t{0xBA7C4} << 44;
+constexpr std::uint64_t kBatchStream = std::uint64_t{0xBA7C4} << 44;
 
 void check_options(const TokenSource& tokens, const WindowOptions& o) {
   require(o.batch > 0 && o.context > 0, "batches: ", o.batch, " windows of ", o.context,
@@ -55,7 +55,7 @@ LanguageModelBatches::LanguageModelBatches(TokenSource tokens, WindowOptions opt
 
 Batch LanguageModelBatches::batch(std::uint64_t seed, std::uint64_t step) const {
   Batch b = empty_batch(options_.batch, options_.context);
-  Rng rng(seed, kStream + step);
+  Rng rng(seed, kBatchStream + step);
   for (Index row = 0; row < options_.batch; ++row) {
     rng.set_position(static_cast<std::uint64_t>(row) << 16);  // room for the draws that integer() rejects
     const Index i = rng.integer(windows());

@@ -15,24 +15,24 @@ constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kUserBlock = detail::kUserBlock;
 
 // The first bytes of the file; zeros follow up to kUserBlock. hash is of the whole file with these eight bytes zero.
-struct Header {
+struct SealHeader {
   unsigned char magic[8];
   std::uint32_t version;
   std::uint32_t user_block;
   std::uint64_t size;  // of the whole file
   std::uint64_t hash;  // XXH3, 64 bits
 };
-static_assert(sizeof(Header) == 32 && std::endian::native == std::endian::little, "the file is little-endian");
+static_assert(sizeof(SealHeader) == 32 && std::endian::native == std::endian::little, "the file is little-endian");
 
-Header header_of(const unsigned char* bytes) {
-  Header h;
+SealHeader header_of(const unsigned char* bytes) {
+  SealHeader h;
   std::memcpy(&h, bytes, sizeof h);
   return h;
 }
 
 // Fills the user block of a finished file.
 void seal(unsigned char* bytes, std::size_t size) {
-  Header h = {};
+  SealHeader h = {};
   std::memcpy(h.magic, kMagic, sizeof kMagic);
   h.version = kVersion;
   h.user_block = kUserBlock;
@@ -60,7 +60,7 @@ void check_header(const unsigned char* bytes, std::size_t count, std::size_t siz
           " is HDF5 but not sealed as a heed checkpoint; docs/checkpoint_format.md has the script that seals it");
   require(ours, op, name, " is not a heed checkpoint");
   require(count >= kUserBlock, op, name, " is truncated: it ends after ", size, " bytes, within its header");
-  const Header h = header_of(bytes);
+  const SealHeader h = header_of(bytes);
   require(h.version <= kVersion, op, name, " is of format ", h.version, "; this heed reads formats up to ", kVersion,
           ", a newer one is needed");
   require(h.version >= 1 && h.user_block == kUserBlock, op, name, " is damaged: its header makes no sense");
@@ -87,8 +87,8 @@ Checkpoint load_checkpoint(const std::filesystem::path& path) {
   const auto bytes = std::make_unique_for_overwrite<unsigned char[]>(file.size());
   std::memcpy(bytes.get(), first, count);
   file.read(bytes.get() + count, file.size() - count);
-  const Header h = header_of(first);
-  std::memset(bytes.get() + offsetof(Header, hash), 0, sizeof h.hash);
+  const SealHeader h = header_of(first);
+  std::memset(bytes.get() + offsetof(SealHeader, hash), 0, sizeof h.hash);
   const std::uint64_t hash = XXH3_64bits(bytes.get(), file.size());
   require(hash == h.hash, "load_checkpoint: ", name, " is damaged: its content has the hash ", hex(hash), ", not ",
           hex(h.hash));

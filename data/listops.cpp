@@ -10,7 +10,7 @@ namespace {
 
 using Tokens = std::vector<std::int32_t>;
 
-constexpr std::uint64_t kStream = std::uint64_t{0x11570} << 44;
+constexpr std::uint64_t kListOpsStream = std::uint64_t{0x11570} << 44;
 constexpr std::uint64_t kAttempts = 10000;  // to find an expression of the lengths asked for
 
 const char* const kWords[] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "[MAX", "[MIN", "[MED", "[SM", "]"};
@@ -80,7 +80,7 @@ ListOps::ListOps(const ListOpsOptions& o) : options_(o) {
 }
 
 ListOpsExample ListOps::example(std::uint64_t seed, std::uint64_t index) const {
-  Rng rng(seed, kStream + index);
+  Rng rng(seed, kListOpsStream + index);
   for (std::uint64_t attempt = 0; attempt < kAttempts; ++attempt) {
     Tokens tokens;
     tell(options_, options_.depth, rng, tokens);

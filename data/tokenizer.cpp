@@ -40,6 +40,8 @@ std::string from_base64(std::string_view text) {
   return bytes;
 }
 
+using Json = nlohmann::ordered_json;
+
 void check_id(std::int32_t id, Index vocabulary) {
   require(id >= 0 && id < vocabulary, "decode: token ", id, " is not in the vocabulary of ", vocabulary, " tokens");
 }
@@ -47,7 +49,7 @@ void check_id(std::int32_t id, Index vocabulary) {
 }  // namespace
 
 std::string Tokenizer::to_json() const {
-  nlohmann::ordered_json json;
+  Json json;
   json["kind"] = kind();
   const std::string bytes = state();
   if (find_invalid_utf8(bytes))
@@ -58,7 +60,7 @@ std::string Tokenizer::to_json() const {
 }
 
 Tokenizer Tokenizer::from_json(std::string_view text) {
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  const Json json = Json::parse(text, nullptr, false);
   const auto has_text = [&](const char* key) { return json.contains(key) && json[key].is_string(); };
   require(json.is_object() && has_text("kind") && (has_text("state") || has_text("state_base64")),
           "tokenizer: the stored tokenizer is damaged: it must be JSON with \"kind\" and \"state\"");

@@ -56,7 +56,7 @@ void copy_buffers(const std::vector<NamedBuffer>& from, const std::vector<NamedB
 // 1234567 as 1,234,567.
 static std::string grouped(Index n) {
   std::string digits = std::to_string(n);
-  for (int i = static_cast<int>(digits.size()) - 3; i > 0; i -= 3) digits.insert(static_cast<std::size_t>(i), ",");
+  for (int i = static_cast<int>(digits.size()) - 3; i > 0; i -= 3) digits.insert(static_cast<std::size_t>(i), 1, ',');
   return digits;
 }
 

@@ -1,15 +1,13 @@
+#include <heed/optim/clock.hpp>
 #include <heed/optim/progress.hpp>
 //
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cmath>
 
 namespace heed {
 namespace {
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 std::string duration(double seconds) {
   char text[48];
@@ -71,7 +69,7 @@ void Progress::draw() {
 }
 
 void Progress::update(const ProgressState& state, bool important) {
-  const double t = now();
+  const double t = detail::seconds_now();
   if (terminal_) {
     if (!important && t - last_ < 0.1) return;
     state_ = state;

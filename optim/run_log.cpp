@@ -13,6 +13,8 @@
 namespace heed::detail {
 namespace {
 
+using Json = nlohmann::ordered_json;  // writes what is not finite as null
+
 // Where the line of `step` ends in the log. Lines are those of steps 1, 2, ... in order.
 std::uintmax_t end_of_step(const std::filesystem::path& path, Index step) {
   std::ifstream file(path, std::ios::binary);
@@ -23,16 +25,13 @@ std::uintmax_t end_of_step(const std::filesystem::path& path, Index step) {
     const bool whole = static_cast<bool>(std::getline(file, line)) && !file.eof();
     require(whole, "log: ", path.string(), " ends before step ", i, " but the checkpoint is of step ", step,
             "; give the log that belongs to it, or another file");
-    const nlohmann::json entry = nlohmann::json::parse(line, nullptr, false);
+    const Json entry = Json::parse(line, nullptr, false);
     require(entry.is_object() && entry.contains("step") && entry["step"] == i, "log: line ", i, " of ", path.string(),
             " is not the entry of step ", i, "; give the log that belongs to the checkpoint, or another file");
     end += line.size() + 1;
   }
   return end;
 }
-
-// JSON has no infinities: they become null, as JavaScript does it.
-nlohmann::json number(double x) { return std::isfinite(x) ? nlohmann::json(x) : nlohmann::json(nullptr); }
 
 }  // namespace
 
@@ -55,14 +54,14 @@ RunLog::~RunLog() {
 
 void RunLog::write(const LogEntry& e) {
   if (file_ < 0) return;
-  nlohmann::ordered_json entry;
+  Json entry;
   entry["step"] = e.step;
-  entry["loss"] = number(e.loss);
-  entry["lr"] = number(e.lr);
-  entry["grad_norm"] = number(e.grad_norm);
-  entry["tokens_per_second"] = number(std::round(e.tokens_per_second));
-  if (e.val_loss) entry["val_loss"] = number(*e.val_loss);
-  for (const auto& [name, value] : e.val_metrics) entry["val_" + name] = number(value);
+  entry["loss"] = e.loss;
+  entry["lr"] = e.lr;
+  entry["grad_norm"] = e.grad_norm;
+  entry["tokens_per_second"] = std::round(e.tokens_per_second);
+  if (e.val_loss) entry["val_loss"] = *e.val_loss;
+  for (const auto& [name, value] : e.val_metrics) entry["val_" + name] = value;
   const std::string line = entry.dump() + "\n";
   std::size_t done = 0;
   while (done < line.size()) {

@@ -1,11 +1,11 @@
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <heed/autograd/matmul.hpp>
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/random.hpp>
 #include <heed/data/disk.hpp>
+#include <heed/optim/clock.hpp>
 #include <heed/optim/run_log.hpp>
 #include <heed/optim/run_loop.hpp>
 
@@ -47,8 +47,6 @@ class InterruptScope {
   Handler previous_int_ = SIG_DFL, previous_term_ = SIG_DFL;
 };
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
 void check_options(const RunOptions& o) {
   require(o.steps >= 0, "run: steps is ", o.steps, "; it must be 0 or more");
   require(o.accumulate >= 1, "run: accumulate is ", o.accumulate, "; it must be 1 or more");
@@ -78,7 +76,7 @@ class Run {
   Index resumed_;  // done_ at the start; set by resume(), before the log is opened
   detail::RunLog log_;
   std::optional<Progress> progress_;
-  double begin_ = now(), training_seconds_ = 0, training_tokens_ = 0;
+  double begin_ = detail::seconds_now(), training_seconds_ = 0, training_tokens_ = 0;
 
   Index resume();
   void save();
@@ -163,7 +161,7 @@ void Run::save() {
 
 // Gradients of `accumulate` batches, each weighted by its share of the targets that count, and one optimizer step.
 detail::LogEntry Run::step() {
-  const double start = now();
+  const double start = detail::seconds_now();
   const auto s = static_cast<std::uint64_t>(done_);
   // Dropout's numbers are those of this seed and step, whatever was drawn before.
   default_rng() = Rng(o_.seed, kDropoutStream);
@@ -193,7 +191,7 @@ detail::LogEntry Run::step() {
   const double norm = parts_.optimizer->clipped_step(o_.grad_clip > 0 ? o_.grad_clip : INFINITY);
   ++done_;
   history_.losses.push_back(loss);
-  const double seconds = now() - start;
+  const double seconds = detail::seconds_now() - start;
   double tokens = 0;
   for (const Batch& batch : batches) tokens += static_cast<double>(batch.inputs.numel());
   training_seconds_ += seconds;
@@ -226,7 +224,8 @@ void Run::show(const detail::LogEntry& entry) {
   p.floor = p.validation_loss ? o_.floor : std::nullopt;
   p.tokens_per_second = training_tokens_ / training_seconds_;
   if (o_.peak_flops > 0) p.share_of_peak = o_.flops_per_token * p.tokens_per_second / o_.peak_flops;
-  p.seconds_left = (now() - begin_) / static_cast<double>(done_ - resumed_) * static_cast<double>(o_.steps - done_);
+  p.seconds_left =
+      (detail::seconds_now() - begin_) / static_cast<double>(done_ - resumed_) * static_cast<double>(o_.steps - done_);
   progress_->update(p, entry.val_loss.has_value() || done_ == resumed_ + 1 || done_ == o_.steps);
 }
 

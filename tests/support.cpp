@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <heed/core/random.hpp>
 
 namespace heed::test {
 
@@ -37,6 +38,14 @@ double worst(const Tensor& a, const Tensor& b, double rtol, double atol) {
 }
 
 bool close(const Tensor& a, const Tensor& b, double rtol, double atol) { return worst(a, b, rtol, atol) <= 1; }
+
+Tensor normal(const Shape& shape, std::uint64_t seed, DType dtype) { return Rng(seed).normal(shape, 0, 1, dtype); }
+
+Tensor random_ids(const Shape& shape, Index vocabulary, std::uint64_t seed) {
+  return Rng(seed).integers(shape, 0, vocabulary);
+}
+
+std::vector<std::int32_t> ids_of(const Tensor& x) { return x.to_vector<std::int32_t>(); }
 
 bool same_bits(const Tensor& a, const Tensor& b) {
   const Tensor x = a.detach().dense(), y = b.detach().dense();

@@ -4,11 +4,15 @@
 
 #include <functional>
 #include <heed/core/tensor.hpp>
+#include <limits>
 #include <string>
 #include <type_traits>
 #include <vector>
 
 namespace heed::test {
+
+inline constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+inline constexpr double kInf = std::numeric_limits<double>::infinity();
 
 std::string error_of_call(void (*call)(void*), void* f);
 
@@ -32,6 +36,12 @@ void check_errors(const std::vector<ErrorCase>& cases);
 double worst(const Tensor& a, const Tensor& b, double rtol, double atol);
 
 bool close(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-6);
+
+// Of a normal distribution.
+Tensor normal(const Shape& shape, std::uint64_t seed = 1, DType dtype = DType::float64);
+
+Tensor random_ids(const Shape& shape, Index vocabulary, std::uint64_t seed);
+std::vector<std::int32_t> ids_of(const Tensor& x);
 
 // Bitwise the same values, shape and dtype.
 bool same_bits(const Tensor& a, const Tensor& b);

@@ -31,7 +31,7 @@ struct MaskKernel {
 };
 
 enum class Unary { neg, abs, sign, square, sqrt, rsqrt, exp, expm1, log, log1p, sin, cos, erf, pow, clamp, count };
-enum class Activation { sigmoid, tanh, relu, leaky_relu, elu, gelu, gelu_tanh, silu, softplus, count };
+enum class ActivationKind { sigmoid, tanh, relu, leaky_relu, elu, gelu, gelu_tanh, silu, softplus, count };
 enum class Binary { add, sub, mul, div, maximum, minimum, pow, count };
 // bool8 from two numbers (eq to ge), from two masks (logical_*), from one number (isnan, isfinite); of the type of a
 // and b from (mask, a, b): a, or 0, where the mask is set and b, or 0, elsewhere (where, where_a, where_b).
@@ -58,7 +58,7 @@ struct UnaryTable {
   UnaryKernel op[static_cast<int>(Unary::count)];
 };
 struct ActivationTable {
-  UnaryKernel op[static_cast<int>(Activation::count)];
+  UnaryKernel op[static_cast<int>(ActivationKind::count)];
 };
 struct BinaryTable {
   BinaryKernel op[static_cast<int>(Binary::count)];
@@ -73,7 +73,7 @@ const BinaryTable& binary_table();
 const MaskingTable& masking_table();
 
 inline const UnaryKernel& kernel(Unary op) { return unary_table().op[static_cast<int>(op)]; }
-inline const UnaryKernel& kernel(Activation op) { return activation_table().op[static_cast<int>(op)]; }
+inline const UnaryKernel& kernel(ActivationKind op) { return activation_table().op[static_cast<int>(op)]; }
 inline const BinaryKernel& kernel(Binary op) { return binary_table().op[static_cast<int>(op)]; }
 inline const MaskKernel& kernel(Masking op) { return masking_table().op[static_cast<int>(op)]; }
 

@@ -1,6 +1,7 @@
 #include "examples/support/lm_data.hpp"
 
 #include "examples/support/program.hpp"
+#include "examples/support/story_seeds.hpp"
 
 #include <heed/data/story_floor.hpp>
 #include <heed/data/text.hpp>
@@ -8,8 +9,6 @@
 namespace heed::examples {
 namespace {
 
-constexpr std::uint64_t kTrainingStories = 0;  // seeds of the grammar: training and held-out stories never share one
-constexpr std::uint64_t kHeldOutStories = 1;
 constexpr std::size_t kHeldOutCharacters = 100000;
 
 // Fresh stories for every batch: row r of step s tells stories from a place of its own on, from the first letter of the
@@ -28,7 +27,7 @@ class StoryBatches {
           (step * static_cast<std::uint64_t>(rows) + static_cast<std::uint64_t>(r)) * stories_a_row;
       std::string text = "\n";
       for (std::uint64_t i = first; static_cast<Index>(text.size()) <= length; ++i)
-        text += stories_.story(story_seed(seed), i).text;
+        text += stories_.story(training_stories(seed), i).text;
       const std::vector<std::int32_t> ids =
           tokenizer_.encode(std::string_view(text).substr(0, static_cast<std::size_t>(length) + 1));
       require(static_cast<Index>(ids.size()) == length + 1, "stories: the tokenizer makes ", ids.size(), " tokens of ",
@@ -38,9 +37,6 @@ class StoryBatches {
     }
     return {x, y, rows * length};
   }
-
-  // Never the seed of the held-out stories.
-  static std::uint64_t story_seed(std::uint64_t seed) { return 2 * seed + kTrainingStories; }
 
  private:
   Stories stories_;
@@ -55,7 +51,7 @@ LmData story_data(const LmSettings& s, const std::string* stored_tokenizer) {
   const Stories stories;
   Tokenizer tokenizer = stored_tokenizer ? Tokenizer::from_json(*stored_tokenizer)
                                          : make_tokenizer(s.tokenizer, "\n" + stories.text(0, 1000000));
-  const std::string text = stories.corpus(2 * s.seed + kHeldOutStories, kHeldOutCharacters);
+  const std::string text = stories.corpus(held_out_stories(s.seed), kHeldOutCharacters);
   const std::int32_t line_feed = tokenizer.encode("\n").front();
   const WindowOptions window{.batch = s.batch, .context = s.context, .separator = line_feed};
   const WholeSplit held_out(TokenSource(tokenizer.encode(text), tokenizer.vocabulary_size()), window);

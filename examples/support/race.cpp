@@ -1,12 +1,12 @@
 #include "examples/support/race.hpp"
 
-#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <heed/core/parallel.hpp>
 #include <heed/data/disk.hpp>
+#include <heed/optim/clock.hpp>
 #include <heed/optim/progress.hpp>
 #include <map>
 
@@ -22,8 +22,6 @@ extern "C" void note_race_interrupt(int signal) {
   interrupted = 1;
   std::signal(signal, SIG_DFL);  // a second one kills
 }
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 std::string minutes(double seconds) {
   char text[32];
@@ -75,14 +73,14 @@ class Plan {
       if (j < i) done += seconds_[j];
       if (j > i) rest += seconds_[j];
     }
-    return done < 10 ? rest : rest * (now() - begin_) / done;
+    return done < 10 ? rest : rest * (detail::seconds_now() - begin_) / done;
   }
-  void begin() { begin_ = now(); }
+  void begin() { begin_ = detail::seconds_now(); }
 
  private:
   std::vector<Index> steps_;
   std::vector<double> seconds_;
-  double begin_ = now();
+  double begin_ = detail::seconds_now();
 };
 
 void print_plan(const Plan& plan, const std::vector<RaceEntry>& entries) {

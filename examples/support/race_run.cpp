@@ -1,17 +1,15 @@
 #include "examples/support/race_run.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/pool.hpp>
 #include <heed/optim/adam.hpp>
+#include <heed/optim/clock.hpp>
 #include <heed/optim/schedule.hpp>
 
 namespace heed::examples {
 namespace {
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
@@ -86,9 +84,9 @@ void train(RaceResult& r, const RaceEntry& entry, const RaceRunOptions& o) {
       r.stopped = true;
       break;
     }
-    const double begin = now();
+    const double begin = detail::seconds_now();
     r.losses.push_back(trainee.step(s));
-    seconds.push_back(now() - begin);
+    seconds.push_back(detail::seconds_now() - begin);
     require(std::isfinite(r.losses.back()), "the loss of step ", s + 1, " is ", r.losses.back(), "; it must be finite");
     if (s % 16 == 0 || s + 1 == o.steps || is_point(s + 1, o.steps, o.points)) {
       r.step_seconds = median(seconds);
@@ -108,13 +106,13 @@ RaceResult run_entry(const RaceEntry& entry, const RaceRunOptions& o) {
   r.label = entry.label;
   r.mechanism = entry.mechanism;
   r.asked_steps = o.steps;
-  const double begin = now();
+  const double begin = detail::seconds_now();
   try {
     train(r, entry, o);
   } catch (const std::exception& e) {
     r.error = e.what();
   }
-  r.seconds = now() - begin;
+  r.seconds = detail::seconds_now() - begin;
   return r;
 }
 
@@ -122,9 +120,9 @@ double measure_step(const RaceEntry& entry, std::uint64_t seed) {
   Trainee trainee(entry, seed, 3);
   double least = 1e300;
   for (Index s = 0; s < 3; ++s) {
-    const double begin = now();
+    const double begin = detail::seconds_now();
     trainee.step(s);
-    if (s > 0) least = std::min(least, now() - begin);
+    if (s > 0) least = std::min(least, detail::seconds_now() - begin);
   }
   return least;
 }

@@ -6,14 +6,14 @@
 #include <heed/data/copy_task.hpp>
 
 #include "examples/support/race_questions.hpp"
+#include "examples/support/story_seeds.hpp"
 
 namespace heed::examples {
 namespace {
 
 constexpr Index kCopySteps = 1500, kStorySteps = 1500, kMaskedSteps = 2500;
-constexpr Index kStoryBatch = 32, kScored = 128;                    // stories of a step, and of a batch that is scored
-constexpr Index kCopyHeldOut = 16, kStoryHeldOut = 32;              // batches
-constexpr std::uint64_t kTrainingStories = 0, kHeldOutStories = 1;  // as of load_data: two seeds of stories a seed
+constexpr Index kStoryBatch = 32, kScored = 128;        // stories of a step, and of a batch that is scored
+constexpr Index kCopyHeldOut = 16, kStoryHeldOut = 32;  // batches
 
 Index limited(Index batches, Index all) { return batches > 0 ? std::min(batches, all) : all; }
 
@@ -51,7 +51,7 @@ std::shared_ptr<RaceTask> copy_task(std::uint64_t seed) {
 }
 
 // A story each row, for a language model, or with its answers masked.
-struct StoryBatches {
+struct WordBatches {
   std::shared_ptr<const StoryReader> reader;
   bool masked;
 
@@ -60,10 +60,10 @@ struct StoryBatches {
     return masked ? masked_answers(rows, static_cast<std::int32_t>(reader->vocabulary())) : next_words(rows);
   }
   StoryRows held_out(std::uint64_t seed, Index i) const {
-    return reader->rows(2 * seed + kHeldOutStories, static_cast<std::uint64_t>(i * kScored), kScored);
+    return reader->rows(held_out_stories(seed), static_cast<std::uint64_t>(i * kScored), kScored);
   }
   Batch batch(std::uint64_t seed, std::uint64_t step) const {
-    return of(reader->rows(2 * seed + kTrainingStories, step * static_cast<std::uint64_t>(kStoryBatch), kStoryBatch));
+    return of(reader->rows(training_stories(seed), step * static_cast<std::uint64_t>(kStoryBatch), kStoryBatch));
   }
 };
 
@@ -77,7 +77,7 @@ Tensor said(const RaceModel& model, const Batch& b, bool masked) {
   return shifted;
 }
 
-RaceScore score_stories(const RaceModel& model, const StoryBatches& stories, std::uint64_t seed, Index batches) {
+RaceScore score_stories(const RaceModel& model, const WordBatches& stories, std::uint64_t seed, Index batches) {
   const NoTape no_tape;
   AnswerCount count;
   double loss = 0, counted = 0;
@@ -91,7 +91,7 @@ RaceScore score_stories(const RaceModel& model, const StoryBatches& stories, std
   return {loss / counted, count.share(), count.shares()};
 }
 
-double floor_of(const StoryBatches& stories, std::uint64_t seed) {
+double floor_of(const WordBatches& stories, std::uint64_t seed) {
   double nats = 0, counted = 0;
   for (Index i = 0; i < kStoryHeldOut; ++i) {
     const StoryRows rows = stories.held_out(seed, i);
@@ -103,7 +103,7 @@ double floor_of(const StoryBatches& stories, std::uint64_t seed) {
 
 std::shared_ptr<RaceTask> story_task(const std::string& name, const std::string& about, std::uint64_t seed,
                                      bool masked) {
-  const StoryBatches stories{std::make_shared<const StoryReader>(), masked};
+  const WordBatches stories{std::make_shared<const StoryReader>(), masked};
   return std::make_shared<RaceTask>(RaceTask{
       .name = name,
       .about = about,

@@ -8,26 +8,26 @@
 namespace heed {
 namespace {
 
-constexpr const char* kName = "additive attention";
+constexpr const char* kAdditive = "additive attention";
 
 // W q + b
 Tensor projected_queries(In q, In W, In bias) {
-  const Tensor y = detail::project_heads(kName, q, W);
+  const Tensor y = detail::project_heads(kAdditive, q, W);
   if (!bias->defined()) return y;
   const Shape wanted = {W.dim(0), W.dim(1)};
-  check(bias.shape() == wanted && bias.dtype() == W.dtype(), q.where(), kName, ": W is ", W.tensor(), " but bias is ",
+  check(bias.shape() == wanted && bias.dtype() == W.dtype(), q.where(), kAdditive, ": W is ", W.tensor(), " but bias is ",
         bias.tensor(), "; it must be [heads, units] ", wanted, " ", W.dtype());
   return y + bias->unsqueeze(1);
 }
 
 Tensor projected_keys(In k, In U, const AttentionCall& call) {
-  return detail::project_heads(kName, {detail::without_padding(kName, k, call), k.where()}, U);
+  return detail::project_heads(kAdditive, {detail::without_padding(kAdditive, k, call), k.where()}, U);
 }
 
 // u = v, or g v / |v|
 Tensor score_vector(In score, In gain) {
   if (!gain->defined()) return score;
-  check(score.rank() == 2 && gain.shape() == Shape{score.dim(0)} && gain.dtype() == score.dtype(), score.where(), kName,
+  check(score.rank() == 2 && gain.shape() == Shape{score.dim(0)} && gain.dtype() == score.dtype(), score.where(), kAdditive,
         ": score is ", score.tensor(), " and gain is ", gain.tensor(), "; they must be [heads, units] and [heads]");
   return gain->unsqueeze(1) * normalize(score);
 }

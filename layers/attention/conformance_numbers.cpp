@@ -25,9 +25,9 @@ double greatest_score(const Trial& t) {
 }
 
 // A power of two, so that values stay what they are in float32.
-Tensor scaled(const Tensor& x, double factor) {
+Tensor doubled(const Tensor& x, double times) {
   Tensor y = x.clone();
-  for (Index i = 0; i < y.numel(); ++i) y.ptr<double>()[i] = std::ldexp(y.ptr<double>()[i], static_cast<int>(factor));
+  for (Index i = 0; i < y.numel(); ++i) y.ptr<double>()[i] = std::ldexp(y.ptr<double>()[i], static_cast<int>(times));
   return y;
 }
 
@@ -60,7 +60,7 @@ void check_spread(Subject& s, Finding& f) {
     for (const bool causal : {false, true}) {
       if (causal && !s.can().causal) continue;
       Trial t = drawn;
-      t.q = scaled(drawn.q, share), t.k = scaled(drawn.k, doublings - share);
+      t.q = doubled(drawn.q, share), t.k = doubled(drawn.k, doublings - share);
       t.call.causal = causal;
       const std::string name = std::string(causal ? "causal, " : "") + "q times 2^" +
                                std::to_string(static_cast<int>(share)) + " and k times 2^" +

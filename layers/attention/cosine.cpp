@@ -6,18 +6,18 @@
 namespace heed {
 namespace {
 
-constexpr const char* kName = "cosine attention";
+constexpr const char* kCosine = "cosine attention";
 
 // beta q / |q|
 Tensor directions(In q, In beta) {
-  check(q.rank() == 4 && beta.shape() == Shape{q.dim(1)} && beta.dtype() == q.dtype(), q.where(), kName, ": q is ",
+  check(q.rank() == 4 && beta.shape() == Shape{q.dim(1)} && beta.dtype() == q.dtype(), q.where(), kCosine, ": q is ",
         q.tensor(), " and beta is ", beta.tensor(),
         "; they must be [batch, heads, positions, size] and [heads] of one dtype");
   return normalize(q) * beta->unsqueeze(1).unsqueeze(2);
 }
 
 Tensor key_directions(In k, const AttentionCall& call) {
-  return normalize({detail::without_padding(kName, k, call), k.where()});
+  return normalize({detail::without_padding(kCosine, k, call), k.where()});
 }
 
 }  // namespace

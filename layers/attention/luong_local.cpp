@@ -13,40 +13,38 @@
 #include <heed/autograd/softmax.hpp>
 #include <heed/layers/attention/compositions.hpp>
 #include <heed/layers/attention/pair_masks.hpp>
-#include <limits>
 
 namespace heed {
 namespace {
 
-constexpr const char* kName = "luong-local attention";
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr const char* kLuongLocal = "luong-local attention";
 
 void check_vector(In q, const char* what, const Tensor& x, const Tensor& W) {
   check(x.defined() && x.rank() == 2 && x.dim(0) == W.dim(0) && x.dim(1) == W.dim(1) && x.dtype() == W.dtype(),
-        q.where(), kName, ": W is ", W, " and ", what, " is ", x,
+        q.where(), kLuongLocal, ": W is ", W, " and ", what, " is ", x,
         "; they must be [heads, units, size] and [heads, units]");
 }
 
 void check_local(In q, In k, In v, const LuongLocalParameters& p, const LuongLocalOptions& o,
                  const AttentionCall& call) {
-  detail::check_heads(kName, q, k, v);
-  detail::check_key_masks(kName, k, call.key_lengths, call.key_mask);
-  check(!call.causal, q.where(), kName,
+  detail::check_heads(kLuongLocal, q, k, v);
+  detail::check_key_masks(kLuongLocal, k, call.key_lengths, call.key_mask);
+  check(!call.causal, q.where(), kLuongLocal,
         ": causal masking was asked for; the keys are those of another sentence, whose "
         "order is not that of the queries");
-  check(o.radius >= 1 && o.first_query >= 0, q.where(), kName, ": radius is ", o.radius, " and first_query is ",
+  check(o.radius >= 1 && o.first_query >= 0, q.where(), kLuongLocal, ": radius is ", o.radius, " and first_query is ",
         o.first_query, "; they must be 1 or more and 0 or more");
   if (o.score == LuongScore::general)
-    check(p.W.defined() && p.W.rank() == 3 && p.W.dim(1) == p.W.dim(2), q.where(), kName, ": W is ", p.W,
+    check(p.W.defined() && p.W.rank() == 3 && p.W.dim(1) == p.W.dim(2), q.where(), kLuongLocal, ": W is ", p.W,
           "; it must be [heads, size, size]");
   if (o.score == LuongScore::concat) {
-    check(p.W.defined() && p.U.defined() && p.W.shape() == p.U.shape() && p.W.rank() == 3, q.where(), kName, ": W is ",
+    check(p.W.defined() && p.U.defined() && p.W.shape() == p.U.shape() && p.W.rank() == 3, q.where(), kLuongLocal, ": W is ",
           p.W, " and U is ", p.U, "; both must be [heads, units, size]");
     check_vector(q, "score", p.score, p.W);
     if (p.bias.defined()) check_vector(q, "bias", p.bias, p.W);
   }
   if (o.alignment == LuongAlignment::predictive) {
-    check(p.position_W.defined() && p.position_W.rank() == 3, q.where(), kName, ": position_W is ", p.position_W,
+    check(p.position_W.defined() && p.position_W.rank() == 3, q.where(), kLuongLocal, ": position_W is ", p.position_W,
           "; it must be [heads, units, size]");
     check_vector(q, "position_score", p.position_score, p.position_W);
   }
@@ -93,7 +91,7 @@ Tensor rows_at(const Tensor& x, const Tensor& keys) {
   const Index groups = x.dim(1), S = x.dim(2), heads = keys.dim(1), of_head = keys.dim(2) * keys.dim(3);
   Tensor rows = keys.clone();
   std::int32_t* row = rows.ptr<std::int32_t>();
-  require(x.dim(0) * groups * S < Index{1} << 31, kName, ": there are ", x.dim(0) * groups * S,
+  require(x.dim(0) * groups * S < Index{1} << 31, kLuongLocal, ": there are ", x.dim(0) * groups * S,
           " keys of all heads; there must be fewer than 2^31");
   for (Index n = 0; n < rows.numel(); ++n) {
     const Index head = n / of_head, b = head / heads, g = head % heads / (heads / groups);
@@ -106,13 +104,13 @@ Tensor rows_at(const Tensor& x, const Tensor& keys) {
 // s [B, H, T, W] of the places.
 Tensor scores_at(In q, const Tensor& k, const Tensor& keys, const LuongLocalParameters& p, LuongScore score) {
   if (score == LuongScore::concat) {
-    Tensor a = detail::project_heads(kName, q, p.W);
+    Tensor a = detail::project_heads(kLuongLocal, q, p.W);
     if (p.bias.defined()) a = a + p.bias.unsqueeze(1);
-    const Tensor c = rows_at(detail::project_heads(kName, {k, q.where()}, p.U), keys);
+    const Tensor c = rows_at(detail::project_heads(kLuongLocal, {k, q.where()}, p.U), keys);
     return sum(tanh(a.unsqueeze(3) + c) * p.score.unsqueeze(1).unsqueeze(1), {4});
   }
   Tensor query = q;
-  if (score == LuongScore::general) query = detail::project_heads(kName, q, p.W.transpose(1, 2));
+  if (score == LuongScore::general) query = detail::project_heads(kLuongLocal, q, p.W.transpose(1, 2));
   return matmul(query.unsqueeze(3), rows_at(k, keys).transpose(3, 4)).squeeze(3);
 }
 
@@ -122,7 +120,7 @@ Tensor weights_at(In q, const Tensor& k, const Windows& w, const Tensor& positio
   Tensor s = scores_at(q, k, w.keys, p, o.score);
   if (call.bias.defined()) s = s + gather(call.bias.expand({q.dim(0), q.dim(1), q.dim(2), k.dim(2)}), 3, w.keys);
   // An empty row keeps finite scores, so that its softmax is no NaN.
-  s = masked_fill(s, w.forbidden, -kInfinity);
+  s = masked_fill(s, w.forbidden, -detail::kInfinity);
   s = masked_fill(s, w.empty, 0);
   Tensor weights = masked_fill(softmax(s, 3), w.forbidden, 0);
   if (o.alignment == LuongAlignment::monotonic) return weights;
@@ -145,7 +143,7 @@ Tensor positions_of(In q, In k, const LuongLocalParameters& p, const LuongLocalO
   Tensor lengths = Tensor::empty({B, 1, 1}, DType::float64);
   for (Index b = 0; b < B; ++b) lengths.ptr<double>()[b] = static_cast<double>(length_of(call, b, S));
   const Tensor query = q->to(DType::float64), W = p.position_W.to(DType::float64);
-  const Tensor t = tanh(detail::project_heads(kName, {query, q.where()}, W));
+  const Tensor t = tanh(detail::project_heads(kLuongLocal, {query, q.where()}, W));
   return lengths * sigmoid(sum(t * p.position_score.to(DType::float64).unsqueeze(1), {3}));
 }
 
@@ -156,7 +154,7 @@ struct Local {
 Local local_of(In q, In k, const LuongLocalParameters& p, const LuongLocalOptions& o, const AttentionCall& call) {
   const Tensor positions = positions_of(q, k, p, o, call);
   Windows w = windows_of(positions.detach(), k.dim(2), o.radius, call);
-  const Tensor keys = detail::without_padding(kName, k, call);
+  const Tensor keys = detail::without_padding(kLuongLocal, k, call);
   Tensor weights = weights_at(q, keys, w, positions, p, o, call);
   return {std::move(w), std::move(weights)};
 }
@@ -169,7 +167,7 @@ Tensor luong_local_attention(In q, In k, In v, const LuongLocalParameters& p, co
   const Index B = q.dim(0), H = q.dim(1), T = q.dim(2);
   if (B * H * T * k.dim(2) == 0) return Tensor::zeros({B, H, T, v.dim(3)}, q.dtype());
   const Local local = local_of(q, k, p, o, call);
-  const Tensor values = rows_at(detail::without_padding(kName, v, call), local.windows.keys);  // [B, H, T, W, Dv]
+  const Tensor values = rows_at(detail::without_padding(kLuongLocal, v, call), local.windows.keys);  // [B, H, T, W, Dv]
   const Tensor weights = call.dropout > 0 ? dropout(local.weights, call.dropout) : local.weights;
   return matmul(weights.unsqueeze(3), values).squeeze(3);
 }

@@ -14,7 +14,7 @@ namespace {
 
 using detail::PairMasks;
 
-constexpr Index kBlockScores = Index{1} << 20;  // held at once
+constexpr Index kTopKScores = Index{1} << 20;  // held at once
 
 // The best keys so far, the worst of them on top.
 template <class T>
@@ -117,7 +117,7 @@ KeyLists TopKAttention::lists(In q_in, In k_in, const AttentionCall& call) const
   Choice choice{std::min(count_, keys), {}, {}};
   choice.counts.resize(static_cast<std::size_t>(batch * heads * queries));
   choice.keys.resize(choice.counts.size() * static_cast<std::size_t>(choice.most));
-  const Index block = std::max<Index>(1, kBlockScores / std::max<Index>(1, batch * heads * keys));
+  const Index block = std::max<Index>(1, kTopKScores / std::max<Index>(1, batch * heads * keys));
   const double scale = scale_.value_or(1 / std::sqrt(static_cast<double>(q.dim(3))));
   const Tensor turned = k.unsqueeze(2).transpose(-1, -2);  // [B, Hk, 1, D, S]
   const bool empty = batch * heads * keys == 0;

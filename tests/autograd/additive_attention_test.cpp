@@ -4,7 +4,6 @@
 #include <heed/autograd/gradcheck.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/pool.hpp>
-#include <limits>
 
 #include "additive_reference.hpp"
 #include "tests/core/levels.hpp"
@@ -15,9 +14,7 @@ using heed::testing::on_each_level;
 
 namespace {
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-void check_against_naive(const AttentionSize& s, const AdditiveAttentionOptions& o) {
+void check_additive(const AttentionSize& s, const AdditiveAttentionOptions& o) {
   const AdditiveData x = random_additive(s);
   const AdditiveResult wanted = naive_additive(x, o);
   CAPTURE(s.queries);
@@ -34,18 +31,18 @@ void check_against_naive(const AttentionSize& s, const AdditiveAttentionOptions&
 TEST_CASE("additive attention equals the naive loops at lengths and widths around vectors, on each level") {
   on_each_level([] {
     for (Index n : {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130}) {
-      check_against_naive({1, 1, 1, n, n, 8, 8}, {.causal = true});
-      check_against_naive({1, 2, 1, n, 37, 5, 9}, {});
-      check_against_naive({2, 1, 1, 6, n, 9, 5}, {.causal = true});
-      check_against_naive({1, 1, 1, n, 40, 6, 7}, {.causal = true});
+      check_additive({1, 1, 1, n, n, 8, 8}, {.causal = true});
+      check_additive({1, 2, 1, n, 37, 5, 9}, {});
+      check_additive({2, 1, 1, 6, n, 9, 5}, {.causal = true});
+      check_additive({1, 1, 1, n, 40, 6, 7}, {.causal = true});
     }
     for (Index d : {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130}) {
-      check_against_naive({1, 1, 1, 9, 35, d, 6}, {.causal = true});
-      check_against_naive({1, 1, 1, 7, 21, 6, d}, {});
+      check_additive({1, 1, 1, 9, 35, d, 6}, {.causal = true});
+      check_additive({1, 1, 1, 7, 21, 6, d}, {});
     }
-    check_against_naive({1, 1, 1, 120, 250, 32, 32}, {.causal = true});
-    check_against_naive({1, 1, 1, 90, 40, 16, 16}, {.causal = true});  // rows without keys first
-    check_against_naive({2, 4, 2, 1, 300, 24, 16}, {});
+    check_additive({1, 1, 1, 120, 250, 32, 32}, {.causal = true});
+    check_additive({1, 1, 1, 90, 40, 16, 16}, {.causal = true});  // rows without keys first
+    check_additive({2, 4, 2, 1, 300, 24, 16}, {});
   });
 }
 

@@ -9,8 +9,6 @@ using namespace heed;
 using namespace heed::test;
 using heed::testing::on_each_level;
 
-static constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
 TEST_CASE("attention: padding may hold NaN without any effect") {
   on_each_level([] {
     for (const DType dtype : {DType::float64, DType::float32}) {

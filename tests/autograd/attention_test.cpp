@@ -3,7 +3,6 @@
 #include <heed/autograd/gradcheck.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/pool.hpp>
-#include <limits>
 
 #include "attention_reference.hpp"
 #include "tests/core/levels.hpp"
@@ -14,10 +13,8 @@ using heed::testing::on_each_level;
 
 namespace {
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-void check_against_naive(const AttentionSize& s, const AttentionOptions& o, double spread = 1,
-                         double float_tolerance = 3e-6) {
+void check_softmax(const AttentionSize& s, const AttentionOptions& o, double spread = 1,
+                   double float_tolerance = 3e-6) {
   const AttentionData x = random_attention(s, 7, spread);
   const AttentionResult wanted = naive_attention(x, o);
   CAPTURE(s.queries);
@@ -33,16 +30,16 @@ void check_against_naive(const AttentionSize& s, const AttentionOptions& o, doub
 TEST_CASE("attention equals the naive loops at lengths and widths around blocks and vectors, on each level") {
   on_each_level([] {
     for (Index n : {1, 2, 3, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130, 257}) {
-      check_against_naive({1, 1, 1, n, n, 8, 8}, {.causal = true});
-      check_against_naive({1, 2, 1, n, 70, 5, 9}, {});
-      check_against_naive({2, 1, 1, 35, n, 9, 5}, {.causal = true});
+      check_softmax({1, 1, 1, n, n, 8, 8}, {.causal = true});
+      check_softmax({1, 2, 1, n, 70, 5, 9}, {});
+      check_softmax({2, 1, 1, 35, n, 9, 5}, {.causal = true});
     }
     for (Index d : {1, 3, 4, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130}) {
-      check_against_naive({1, 1, 1, 37, 69, d, 16}, {.causal = true});
-      check_against_naive({1, 1, 1, 37, 69, 16, d}, {.causal = false});
+      check_softmax({1, 1, 1, 37, 69, d, 16}, {.causal = true});
+      check_softmax({1, 1, 1, 37, 69, 16, d}, {.causal = false});
     }
-    check_against_naive({1, 1, 1, 300, 600, 64, 64}, {.causal = true});
-    check_against_naive({1, 1, 1, 600, 300, 32, 64}, {.causal = true});  // rows without keys first
+    check_softmax({1, 1, 1, 300, 600, 64, 64}, {.causal = true});
+    check_softmax({1, 1, 1, 600, 300, 32, 64}, {.causal = true});  // rows without keys first
   });
 }
 
@@ -162,8 +159,8 @@ TEST_CASE("attention keeps its precision at spreads of hundreds in the logits") 
   on_each_level([] {
     // q of this spread makes logits of standard deviation 300. In float32 a logit of 1000 has an error of some 1e-4 of
     // its own.
-    check_against_naive({1, 2, 1, 65, 130, 16, 16}, {.causal = true}, 300, 2e-3);
-    check_against_naive({1, 1, 1, 40, 300, 16, 16}, {}, 300, 2e-3);
+    check_softmax({1, 2, 1, 65, 130, 16, 16}, {.causal = true}, 300, 2e-3);
+    check_softmax({1, 1, 1, 40, 300, 16, 16}, {}, 300, 2e-3);
     AttentionData x = random_attention({1, 1, 1, 3, 70, 4, 4});
     AttentionOptions o;
     o.bias = Tensor::zeros({1, 1, 3, 70}, DType::float64);

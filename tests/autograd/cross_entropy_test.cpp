@@ -1,6 +1,5 @@
 #include <heed/autograd/gradcheck.hpp>
 #include <heed/autograd/losses.hpp>
-#include <limits>
 
 #include "tests/autograd/fused_support.hpp"
 #include "tests/core/levels.hpp"
@@ -12,7 +11,6 @@ using heed::testing::on_each_level;
 namespace {
 
 using List = std::vector<Tensor>;
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 Run run_cross_entropy(const Tensor& logits, const Tensor& targets, const CrossEntropyOptions& o,
                       const Tensor& dy = {}) {

@@ -25,7 +25,7 @@ double naive_prod(const std::vector<double>& x) {
   return y;
 }
 
-const std::vector<std::vector<int>> kAxes = {{}, {0}, {1}, {-1}, {0, 2}, {1, 0}, {0, 1, 2}};
+const std::vector<std::vector<int>> kCumulativeAxes = {{}, {0}, {1}, {-1}, {0, 2}, {1, 0}, {0, 1, 2}};
 
 }  // namespace
 
@@ -57,7 +57,7 @@ TEST_CASE("prod over any axes") {
   Rng rng(2);
   for (const DType dtype : {DType::float32, DType::float64}) {
     const Tensor x = rng.normal({3, 4, 5}, 1, 0.5, dtype);
-    for (const auto& axes : kAxes) {
+    for (const auto& axes : kCumulativeAxes) {
       for (const Tensor& v : {x, x.transpose(0, 2), x.slice(2, 0, 5, 2)}) {
         const Tensor y = prod(v, axes, true);
         CHECK(test::worst(y, test::reduced(v, axes, y, naive_prod), dtype == DType::float32 ? 1e-7 : 1e-14, 0) <= 1);
@@ -78,7 +78,7 @@ TEST_CASE("cumsum and prod pass gradcheck, with zeros in the product") {
   }
   const Tensor zeros = x.clone();
   for (const Index i : {3, 21, 22, 40}) zeros.ptr<double>()[i] = 0;
-  for (const auto& axes : kAxes) {
+  for (const auto& axes : kCumulativeAxes) {
     gradcheck([&](const std::vector<Tensor>& in) { return prod(in[0], axes); }, {x});
     gradcheck([&](const std::vector<Tensor>& in) { return prod(in[0].transpose(0, 1), axes, true); }, {zeros});
   }

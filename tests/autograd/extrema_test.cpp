@@ -1,7 +1,6 @@
 #include <heed/autograd/extrema.hpp>
 #include <heed/autograd/gradcheck.hpp>
 #include <heed/core/random.hpp>
-#include <limits>
 
 #include "tests/core/levels.hpp"
 #include "tests/reference.hpp"
@@ -10,11 +9,12 @@
 using namespace heed;
 using test::contains;
 using test::error_of;
+using test::kInf;
+using test::kNaN;
 
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();
-const std::vector<std::vector<int>> kAxes = {{}, {0}, {1}, {-1}, {0, 2}, {1, 0}, {2, 1}, {0, 1, 2}};
+const std::vector<std::vector<int>> kExtremaAxes = {{}, {0}, {1}, {-1}, {0, 2}, {1, 0}, {2, 1}, {0, 1, 2}};
 
 double greatest(const std::vector<double>& x) { return *std::max_element(x.begin(), x.end()); }
 double least(const std::vector<double>& x) { return *std::min_element(x.begin(), x.end()); }
@@ -32,7 +32,7 @@ TEST_CASE("max, min, argmax and argmin over any axes, with equal values") {
   for (const DType dtype : {DType::float32, DType::float64}) {
     const Tensor x = rng.integers({3, 14, 5}, 0, 6).to(dtype);  // many ties
     for (const Tensor& v : {x, x.transpose(0, 2), x.slice(1, 1, 14, 3)}) {
-      for (const auto& axes : kAxes) {
+      for (const auto& axes : kExtremaAxes) {
         const Tensor high = max(v, axes), low = min(v, axes, true);
         CHECK(test::close(high, test::reduced(v, axes, high, greatest), 0, 0));
         CHECK(test::close(low, test::reduced(v, axes, low, least), 0, 0));
@@ -66,7 +66,7 @@ TEST_CASE("argmax at every width, on every instruction set") {
 TEST_CASE("max and min pass gradcheck") {
   Rng rng(3);
   const Tensor x = rng.normal({3, 4, 5}, 0, 1, DType::float64);
-  for (const auto& axes : kAxes) {
+  for (const auto& axes : kExtremaAxes) {
     gradcheck([&](const std::vector<Tensor>& in) { return max(in[0], axes); }, {x});
     gradcheck([&](const std::vector<Tensor>& in) { return min(in[0].transpose(0, 2), axes, true); }, {x});
     gradcheck([&](const std::vector<Tensor>& in) { return max(in[0].slice(1, 1, 3), axes); }, {x});
@@ -89,7 +89,7 @@ TEST_CASE("the gradient of equal values goes to the first in row-major order, wh
 }
 
 TEST_CASE("max of NaN and infinities") {
-  const Tensor x = Tensor::from({1, kNan, 3, kNan, -kInf, kInf, -kInf, -kInf}, {2, 4});
+  const Tensor x = Tensor::from({1, kNaN, 3, kNaN, -kInf, kInf, -kInf, -kInf}, {2, 4});
   CHECK(std::isnan(max(x, 1).at({0})));
   CHECK(std::isnan(min(x, 1).at({0})));
   CHECK(max(x, 1).at({1}) == kInf);
@@ -125,7 +125,7 @@ TEST_CASE("any and all of masks") {
   Rng rng(6);
   const Tensor x = rng.integers({3, 4, 5}, 0, 5).to(DType::bool8), y = rng.integers({3, 4, 5}, -3, 2).to(DType::bool8);
   for (const Tensor& v : {x, x.transpose(0, 2), y.slice(1, 0, 4, 2)}) {
-    for (const auto& axes : kAxes) {
+    for (const auto& axes : kExtremaAxes) {
       const Tensor a = any(v, axes), b = all(v, axes, true);
       CHECK(a.dtype() == DType::bool8);
       CHECK(test::close(a, test::reduced(v, axes, a, greatest), 0, 0));
@@ -173,7 +173,7 @@ TEST_CASE("top_k takes the best in order, of equal ones the first") {
       }
     }
   }
-  const Tensor bad = Tensor::from({1, kNan, 3, kInf, kNan, -kInf});
+  const Tensor bad = Tensor::from({1, kNaN, 3, kInf, kNaN, -kInf});
   CHECK(top_k(bad, 4).indices.to_vector<double>() == std::vector<double>{1, 4, 3, 2});
   CHECK(top_k(bad, 5, 0, false).indices.to_vector<double>() == std::vector<double>{5, 0, 2, 3, 1});
   CHECK(contains(error_of([&] { top_k(bad, 7); }),

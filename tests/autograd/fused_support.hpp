@@ -44,10 +44,6 @@ inline Run run(const std::function<Tensor(const std::vector<Tensor>&)>& f, const
   return r;
 }
 
-inline Tensor normal(const Shape& shape, std::uint64_t seed, DType dtype = DType::float64) {
-  return Rng(seed).normal(shape, 0, 1, dtype);
-}
-
 // Calls f() at 1, 2, 3 and 8 threads: its tensors must have the same bits each time.
 inline void same_at_any_threads(const std::function<std::vector<Tensor>()>& f) {
   set_threads(1);

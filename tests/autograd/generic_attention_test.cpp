@@ -5,7 +5,6 @@
 #include <heed/autograd/gradcheck.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/pool.hpp>
-#include <limits>
 
 #include "attention_reference.hpp"
 #include "tests/core/levels.hpp"
@@ -15,8 +14,6 @@ using namespace heed::test;
 using heed::testing::on_each_level;
 
 namespace {
-
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 // f and f' as numbers.
 double f_of(const std::string& name, double s) {
@@ -93,8 +90,8 @@ AttentionResult naive_generic(const AttentionData& x, const Similarity& f, const
   return r;
 }
 
-AttentionResult run(const AttentionData& x, const Similarity& f, GenericAttentionOptions o,
-                    DType dtype = DType::float64) {
+AttentionResult attend_generic(const AttentionData& x, const Similarity& f, GenericAttentionOptions o,
+                               DType dtype = DType::float64) {
   Tape tape;
   const Tensor q = tape.watch(x.q.to(dtype)), k = tape.watch(x.k.to(dtype)), v = tape.watch(x.v.to(dtype));
   if (o.bias.defined()) o.bias = tape.watch(o.bias.to(dtype));
@@ -106,7 +103,7 @@ AttentionResult run(const AttentionData& x, const Similarity& f, GenericAttentio
   return r;
 }
 
-void check_against_naive(const AttentionSize& s, const GenericAttentionOptions& o) {
+void check_generic(const AttentionSize& s, const GenericAttentionOptions& o) {
   const AttentionData x = random_attention(s, 5);
   for (const std::string& name : similarity_names()) {
     Similarity f = similarity_by_name(name);
@@ -114,12 +111,12 @@ void check_against_naive(const AttentionSize& s, const GenericAttentionOptions& 
     CAPTURE(s.queries);
     CAPTURE(s.keys);
     const AttentionResult wanted = naive_generic(x, f, o);
-    CHECK(attention_error(run(x, f, o), wanted) < 1e-11);
+    CHECK(attention_error(attend_generic(x, f, o), wanted) < 1e-11);
     if (name != "relu")  // whose sums come near 0: f and its derivative are 0 for half of the scores
-      CHECK(attention_error(run(x, f, o, DType::float32), wanted) < 1e-4);  // as the conformance kit has it
+      CHECK(attention_error(attend_generic(x, f, o, DType::float32), wanted) < 1e-4);  // as the conformance kit has it
     CHECK(close(generic_attention_weights(x.q, x.k, f, o), wanted.weights, 1e-11, 1e-12));
     f.derivative = {};  // then by a tape
-    CHECK(attention_error(run(x, f, o), wanted) < 1e-11);
+    CHECK(attention_error(attend_generic(x, f, o), wanted) < 1e-11);
   }
 }
 
@@ -128,9 +125,9 @@ void check_against_naive(const AttentionSize& s, const GenericAttentionOptions& 
 TEST_CASE("generic attention equals the naive loops for every named similarity, on each level") {
   on_each_level([] {
     for (const Index n : {1, 2, 5, 16, 33, 65}) {
-      check_against_naive({1, 2, 1, n, n, 4, 3}, {.causal = true, .scale = 0.5});
-      check_against_naive({2, 1, 1, 7, n, 5, 4}, {.causal = true, .scale = 0.5});
-      check_against_naive({1, 1, 1, n, 9, 4, 3}, {.scale = -0.3});
+      check_generic({1, 2, 1, n, n, 4, 3}, {.causal = true, .scale = 0.5});
+      check_generic({2, 1, 1, 7, n, 5, 4}, {.causal = true, .scale = 0.5});
+      check_generic({1, 1, 1, n, 9, 4, 3}, {.scale = -0.3});
     }
   });
 }
@@ -143,10 +140,10 @@ TEST_CASE("generic attention takes lengths, masks, biases and grouped heads toge
     for (const bool causal : {false, true}) {
       const GenericAttentionOptions o{
           .causal = causal, .scale = 0.4, .key_lengths = lengths, .key_mask = keys, .mask = pairs, .bias = bias};
-      check_against_naive(s, o);
+      check_generic(s, o);
       const AttentionData x = random_attention(s, 5);
       const Similarity f = similarity_by_name("softplus");
-      const AttentionResult got = run(x, f, o), wanted = naive_generic(x, f, o);
+      const AttentionResult got = attend_generic(x, f, o), wanted = naive_generic(x, f, o);
       CHECK(close(got.dbias, detail::sum_to(wanted.dbias, bias.shape()), 1e-11, 1e-12));
     }
   }
@@ -156,17 +153,17 @@ TEST_CASE("generic attention by more scores than are held at once is that of eac
   const AttentionData x = random_attention({1, 4, 4, 1500, 1500, 4, 4}, 2);
   const Similarity f = similarity_by_name("embedded-gaussian");
   const AttentionResult wanted = run_attention(x, {.causal = true, .scale = 0.5});
-  CHECK(attention_error(run(x, f, {.causal = true, .scale = 0.5}), wanted) < 1e-11);
+  CHECK(attention_error(attend_generic(x, f, {.causal = true, .scale = 0.5}), wanted) < 1e-11);
 }
 
 TEST_CASE("generic attention: logits of 300 do not overflow, and a row whose f are all 0 is zeros") {
   AttentionData x = random_attention({1, 1, 1, 20, 20, 8, 4}, 3, 100);
   const Similarity exp = similarity_by_name("embedded-gaussian");
-  const AttentionResult floats = run(x, exp, {.causal = true}, DType::float32);
+  const AttentionResult floats = attend_generic(x, exp, {.causal = true}, DType::float32);
   CHECK(close(floats.out, run_attention(x, {.causal = true, .scale = 1.0}).out, 2e-3, 2e-3));
   for (const double g : floats.dk.to_vector<double>()) CHECK(std::isfinite(g));
   x.q.fill_(1), x.k.fill_(-1);
-  const AttentionResult none = run(x, similarity_by_name("relu"), {});
+  const AttentionResult none = attend_generic(x, similarity_by_name("relu"), {});
   for (const Tensor& t : {none.out, none.dq, none.dk, none.dv})
     for (const double e : t.to_vector<double>()) CHECK_UNARY(e == 0);
 }
@@ -233,7 +230,7 @@ TEST_CASE("generic attention has the same bits at any number of threads") {
     std::vector<AttentionResult> all;
     for (const int n : {1, 2, 3, 8}) {
       set_threads(n);
-      all.push_back(run(x, similarity_by_name(name), {.causal = true, .scale = 0.1}, DType::float32));
+      all.push_back(attend_generic(x, similarity_by_name(name), {.causal = true, .scale = 0.1}, DType::float32));
       CHECK(same_bits(all.back().out, all[0].out));
       CHECK(same_bits(all.back().dq, all[0].dq));
       CHECK(same_bits(all.back().dk, all[0].dk));

@@ -8,6 +8,7 @@ using namespace heed;
 using test::check_errors;
 using test::contains;
 using test::error_of;
+using test::normal;
 
 namespace {
 
@@ -25,10 +26,8 @@ Tensor wrong(In x, Index element, double by) {
   return y;
 }
 
-Tensor random(const Shape& shape) { return Rng(1).normal(shape, 0, 1, DType::float64); }
-
 struct Model {
-  Parameter a{random({2})}, b{random({2})};
+  Parameter a{normal({2})}, b{normal({2})};
   void members(auto&& visit) {
     visit("a", a);
     visit("b", b);
@@ -38,7 +37,7 @@ struct Model {
 }  // namespace
 
 TEST_CASE("gradcheck finds an error of 1e-5 at any element, and lets 1e-8 pass") {
-  const Tensor x = random({3, 4});
+  const Tensor x = normal({3, 4});
   for (Index i = 0; i < 12; ++i) {
     const std::string error = error_of([&] { gradcheck([i](const List& in) { return wrong(in[0], i, 1e-5); }, {x}); });
     CHECK(contains(error, "gradcheck: the derivative by element " + std::to_string(i) + " of input 0 is "));
@@ -49,7 +48,7 @@ TEST_CASE("gradcheck finds an error of 1e-5 at any element, and lets 1e-8 pass")
 }
 
 TEST_CASE("gradcheck finds derivatives that are missing, of NaN, or of another input") {
-  const Tensor x = random({3}), y = random({3});
+  const Tensor x = normal({3}), y = normal({3});
   const auto error = [&](const std::function<Tensor(const List&)>& f) {
     return error_of([&] { gradcheck(f, {x, y}); });
   };
@@ -82,8 +81,8 @@ TEST_CASE("gradcheck of parameters names the path, and leaves values, mode and n
 TEST_CASE("gradcheck draws the same random numbers each time, and passes on what is not float64") {
   manual_seed(3);
   gradcheck([](const List& in) { return dropout(in[0], 0.5) * in[1].to(DType::float64); },
-            {random({40}), Tensor::arange(40)});
-  gradcheck([](const List& in) { return embedding(in[1], in[0]); }, {random({4, 2}), Tensor::arange(3), Tensor()});
+            {normal({40}), Tensor::arange(40)});
+  gradcheck([](const List& in) { return embedding(in[1], in[0]); }, {normal({4, 2}), Tensor::arange(3), Tensor()});
   gradcheck([](const List& in) { return sum(in[0]); }, {Tensor::zeros({0, 3}, DType::float64)});
   gradcheck([](const List& in) { return exp(in[0]); }, {Tensor::scalar(0.5, DType::float64)});
 }
@@ -91,7 +90,7 @@ TEST_CASE("gradcheck draws the same random numbers each time, and passes on what
 TEST_CASE("gradcheck: what is refused, in words") {
   Parameter single(Tensor::ones({2}));
   const auto twice = [](const List& in) { return in[0] * 2; };
-  const Tensor x = random({2});
+  const Tensor x = normal({2});
   check_errors({
       {"gradcheck: f gives [2] float32; it must give float64",
        [&] { gradcheck([](const List& in) { return in[0].to(DType::float32); }, {x}); }},

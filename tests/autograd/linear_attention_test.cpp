@@ -2,7 +2,6 @@
 #include <heed/autograd/gradcheck.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/pool.hpp>
-#include <limits>
 
 #include "linear_reference.hpp"
 #include "tests/core/levels.hpp"
@@ -13,8 +12,7 @@ using heed::testing::on_each_level;
 
 namespace {
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-void check_against_naive(const AttentionSize& s, const LinearAttentionOptions& o) {
+void check_linear(const AttentionSize& s, const LinearAttentionOptions& o) {
   const AttentionData x = data_for(s, o.feature_map);
   const AttentionResult wanted = naive_linear(x, o);
   CAPTURE(s.queries);
@@ -32,21 +30,21 @@ void check_against_naive(const AttentionSize& s, const LinearAttentionOptions& o
 TEST_CASE("linear attention equals the naive loops at lengths and widths around chunks and vectors, on each level") {
   on_each_level([] {
     for (Index n : {1, 2, 3, 15, 16, 17, 31, 32, 33, 63, 64, 65, 97, 128, 130, 257}) {
-      check_against_naive({1, 1, 1, n, n, 8, 8}, {.causal = true});
-      check_against_naive({1, 2, 1, n, 70, 5, 9}, {});
-      check_against_naive({2, 1, 1, 35, n, 9, 5}, {.causal = true});
-      check_against_naive({1, 1, 1, n, 40, 6, 7}, {.causal = true});
+      check_linear({1, 1, 1, n, n, 8, 8}, {.causal = true});
+      check_linear({1, 2, 1, n, 70, 5, 9}, {});
+      check_linear({2, 1, 1, 35, n, 9, 5}, {.causal = true});
+      check_linear({1, 1, 1, n, 40, 6, 7}, {.causal = true});
     }
     for (Index d : {1, 3, 4, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130}) {
-      check_against_naive({1, 1, 1, 70, 70, d, 16}, {.causal = true});
-      check_against_naive({1, 1, 1, 37, 69, 16, d}, {});
+      check_linear({1, 1, 1, 70, 70, d, 16}, {.causal = true});
+      check_linear({1, 1, 1, 37, 69, 16, d}, {});
     }
     for (const FeatureMap map : kMaps) {
-      check_against_naive({2, 2, 2, 100, 100, 12, 10}, {.feature_map = map, .causal = true});
-      check_against_naive({2, 2, 2, 30, 70, 12, 10}, {.feature_map = map, .eps = 1e-3});
+      check_linear({2, 2, 2, 100, 100, 12, 10}, {.feature_map = map, .causal = true});
+      check_linear({2, 2, 2, 30, 70, 12, 10}, {.feature_map = map, .eps = 1e-3});
     }
-    check_against_naive({1, 1, 1, 500, 1000, 64, 64}, {.causal = true});
-    check_against_naive({1, 1, 1, 1000, 500, 32, 64}, {.causal = true});  // rows without keys first
+    check_linear({1, 1, 1, 500, 1000, 64, 64}, {.causal = true});
+    check_linear({1, 1, 1, 1000, 500, 32, 64}, {.causal = true});  // rows without keys first
   });
 }
 

@@ -2,7 +2,6 @@
 #include <heed/autograd/gradcheck.hpp>
 #include <heed/autograd/softmax.hpp>
 #include <heed/core/parallel.hpp>
-#include <limits>
 
 #include "linear_reference.hpp"
 #include "tests/core/levels.hpp"
@@ -12,8 +11,6 @@ using namespace heed::test;
 using heed::testing::on_each_level;
 
 namespace {
-
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 // o_i = sum_r softmax(q_i)_r sum_j exp(k_jr + bias_j) v_j / sum_j exp(k_jr + bias_j), over the keys that i may see.
 Tensor naive_efficient(const AttentionData& x, const LinearAttentionOptions& o) {

@@ -1,6 +1,5 @@
 #include <heed/autograd/gradcheck.hpp>
 #include <heed/autograd/losses.hpp>
-#include <limits>
 
 #include "tests/autograd/fused_support.hpp"
 #include "tests/core/levels.hpp"
@@ -13,7 +12,6 @@ namespace {
 
 using List = std::vector<Tensor>;
 using Loss = std::function<Tensor(const List&)>;
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 constexpr std::pair<Reduction, const char*> kReductions[] = {{Reduction::none, "none"},
                                                              {Reduction::mean, "mean"},

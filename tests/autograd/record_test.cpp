@@ -8,6 +8,7 @@ using namespace heed;
 using test::check_errors;
 using test::contains;
 using test::error_of;
+using test::normal;
 
 namespace {
 
@@ -21,8 +22,6 @@ Tensor total(const std::vector<Tensor>& inputs, Derivative f, const char* name =
   record(name, Where::current(), y, Inputs(std::span<const Tensor>(inputs)), saved(), f);
   return y;
 }
-
-Tensor random(const Shape& shape, std::uint64_t seed = 1) { return Rng(seed).normal(shape, 0, 1, DType::float64); }
 
 void run_backward(Derivative f) {
   Parameter w(Tensor::ones({2, 3}));
@@ -53,10 +52,10 @@ TEST_CASE("record: gradients may be added, in parts, or broadcast, of either dty
       },
   };
   for (const Derivative f : ways) {
-    gradcheck([f](const List& x) { return total({x[0]}, f); }, {random({3, 5})});
-    gradcheck([f](const List& x) { return total({x[0].t()}, f); }, {random({5, 3})});
-    gradcheck([f](const List& x) { return total({x[0].expand({3, 5})}, f); }, {random({5})});
-    gradcheck([f](const List& x) { return total({x[0].slice(1, 1, 6)}, f) + x[0].slice(1, 0, 5); }, {random({3, 7})});
+    gradcheck([f](const List& x) { return total({x[0]}, f); }, {normal({3, 5})});
+    gradcheck([f](const List& x) { return total({x[0].t()}, f); }, {normal({5, 3})});
+    gradcheck([f](const List& x) { return total({x[0].expand({3, 5})}, f); }, {normal({5})});
+    gradcheck([f](const List& x) { return total({x[0].slice(1, 1, 6)}, f) + x[0].slice(1, 0, 5); }, {normal({3, 7})});
   }
   // A float32 gradient for a float64 parameter, and the other way round.
   for (const DType t : {DType::float32, DType::float64}) {
@@ -73,7 +72,7 @@ TEST_CASE("record: gradients may be added, in parts, or broadcast, of either dty
 
 TEST_CASE("record: up to 64 inputs, of which those that want no gradient are told") {
   std::vector<Tensor> inputs;
-  for (int i = 0; i < 64; ++i) inputs.push_back(random({2}, static_cast<std::uint64_t>(i)));
+  for (int i = 0; i < 64; ++i) inputs.push_back(normal({2}, static_cast<std::uint64_t>(i)));
   Tape tape;
   for (int i = 0; i < 64; i += 3) inputs[static_cast<std::size_t>(i)] = tape.watch(inputs[static_cast<std::size_t>(i)]);
   const Tensor y = total(inputs, [](Grads& d, const Tensor& dy) {
@@ -85,7 +84,7 @@ TEST_CASE("record: up to 64 inputs, of which those that want no gradient are tol
   });
   tape.backward(y, Tensor::ones({2}, DType::float64));
   for (int i = 0; i < 64; i += 3) CHECK(tape.grad(inputs[static_cast<std::size_t>(i)]).at({1}) == i);
-  inputs.push_back(random({2}));
+  inputs.push_back(normal({2}));
   CHECK(contains(error_of([&] { Inputs all{std::span<const Tensor>(inputs)}; }),
                  "record: 65 inputs; an op has at most 64: split it up"));
   const Tensor x = inputs[0];

@@ -10,10 +10,12 @@
 using namespace heed;
 using test::contains;
 using test::error_of;
+using test::kInf;
+using test::kNaN;
 
 namespace {
 
-const std::vector<std::vector<int>> kAxes = {{}, {0}, {1}, {-1}, {0, 2}, {1, 0}, {0, 1, 2}};
+const std::vector<std::vector<int>> kReducedAxes = {{}, {0}, {1}, {-1}, {0, 2}, {1, 0}, {0, 1, 2}};
 
 double naive_sum(const std::vector<double>& x) {
   double y = 0;
@@ -39,8 +41,6 @@ double naive_norm(const std::vector<double>& x, double p) {
                       : y + std::pow(static_cast<long double>(std::fabs(v)), p);
   return static_cast<double>(std::isinf(p) ? y : std::pow(y, 1 / static_cast<long double>(p)));
 }
-const double kInf = std::numeric_limits<double>::infinity();
-const double kNan = std::numeric_limits<double>::quiet_NaN();
 const std::vector<double> kPowers = {1, 2, kInf, 3, 0.5, 2.5};
 
 // d/dx of sum(op(x)).
@@ -61,7 +61,7 @@ TEST_CASE("sum and mean over any axes") {
   Rng rng(1);
   for (const DType dtype : {DType::float32, DType::float64}) {
     const Tensor x = rng.normal({3, 4, 5}, 0, 1, dtype);
-    for (const auto& axes : kAxes) {
+    for (const auto& axes : kReducedAxes) {
       for (const Tensor& v : {x, x.transpose(0, 2), x.slice(2, 0, 5, 2)}) {
         for (const bool keepdim : {false, true}) {
           const Tensor s = sum(v, axes, keepdim), m = mean(v, axes, keepdim);
@@ -81,7 +81,7 @@ TEST_CASE("sum and mean over any axes") {
 TEST_CASE("sum and mean pass gradcheck") {
   Rng rng(2);
   const Tensor x = rng.normal({3, 4, 5}, 0, 1, DType::float64);
-  for (const auto& axes : kAxes) {
+  for (const auto& axes : kReducedAxes) {
     for (const bool keepdim : {false, true}) {
       gradcheck([&](const std::vector<Tensor>& in) { return sum(in[0], axes, keepdim); }, {x});
       gradcheck([&](const std::vector<Tensor>& in) { return mean(in[0].transpose(0, 2), axes, keepdim); }, {x});
@@ -108,7 +108,7 @@ TEST_CASE("variance, stddev, logsumexp and norm over any axes, of any strides") 
   for (const DType dtype : {DType::float32, DType::float64}) {
     const double tolerance = dtype == DType::float32 ? 1e-6 : 1e-14;
     const Tensor x = rng.normal({3, 4, 5}, 2, 1, dtype);
-    for (const auto& axes : kAxes) {
+    for (const auto& axes : kReducedAxes) {
       for (const Tensor& v : {x, x.transpose(0, 2), x.slice(2, 0, 5, 2)}) {
         for (const bool flag : {false, true}) {
           const Tensor a = variance(v, axes, {.unbiased = flag, .keepdim = !flag}),
@@ -143,7 +143,7 @@ TEST_CASE("variance does not cancel far from zero, nor does logsumexp overflow")
 TEST_CASE("variance, stddev, logsumexp and norm pass gradcheck") {
   Rng rng(4);
   const Tensor x = rng.normal({3, 4, 5}, 0.5, 1, DType::float64);
-  for (const auto& axes : kAxes) {
+  for (const auto& axes : kReducedAxes) {
     for (const bool flag : {false, true}) {
       const auto given = [flag](const Tensor& in) { return flag ? in : in.transpose(0, 2).slice(1, 0, 4, 2); };
       gradcheck([&](const std::vector<Tensor>& in) { return variance(given(in[0]), axes, {.unbiased = flag}); }, {x});
@@ -201,7 +201,7 @@ TEST_CASE("variance, logsumexp and norm of few, zero and non-finite values") {
   CHECK(logsumexp(Tensor::zeros({0})).item() == -kInf);
   CHECK(logsumexp(Tensor::from({-kInf, -kInf})).item() == -kInf);
   CHECK(logsumexp(Tensor::from({1, kInf})).item() == kInf);
-  CHECK(std::isnan(logsumexp(Tensor::from({1, kNan})).item()));
+  CHECK(std::isnan(logsumexp(Tensor::from({1, kNaN})).item()));
   CHECK(gradient_of([](In v) { return logsumexp(v); }, Tensor::from({-kInf, -kInf})) == std::vector<double>{0, 0});
   CHECK(gradient_of([](In v) { return logsumexp(v); }, Tensor::from({-kInf, 3})) == std::vector<double>{0, 1});
 
@@ -210,7 +210,7 @@ TEST_CASE("variance, logsumexp and norm of few, zero and non-finite values") {
     CHECK(norm(Tensor::zeros({0}), p).item() == 0);
     CHECK(norm(Tensor::scalar(-3), p).item() == doctest::Approx(3));
     CHECK(norm(Tensor::from({1, -kInf}), p).item() == kInf);
-    CHECK(std::isnan(norm(Tensor::from({1, kNan, 2}), p).item()));
+    CHECK(std::isnan(norm(Tensor::from({1, kNaN, 2}), p).item()));
     CHECK(gradient_of([p](In v) { return norm(v, p); }, Tensor::zeros({2})) == std::vector<double>{0, 0});
   }
   CHECK(gradient_of([](In v) { return norm(v, std::numeric_limits<double>::infinity()); }, Tensor::from({2, -3, 3})) ==
@@ -233,6 +233,6 @@ TEST_CASE("reductions name what is wrong") {
   CHECK(contains(error_of([] { logsumexp(Tensor::zeros({2}, DType::int32)); }), "logsumexp: x is [2] int32"));
   CHECK(contains(error_of([] { norm(Tensor::zeros({2}, DType::int32)); }), "norm: x is [2] int32"));
   CHECK(contains(error_of([] { norm(Tensor::zeros({2}), 0); }), "norm: p is 0; it must be greater than 0"));
-  CHECK(contains(error_of([] { norm(Tensor::zeros({2}), kNan); }), "norm: p is nan"));
+  CHECK(contains(error_of([] { norm(Tensor::zeros({2}), kNaN); }), "norm: p is nan"));
   CHECK(contains(error_of([] { mean(Tensor::zeros({2}), 1); }), "reductions_test.cpp:"));
 }

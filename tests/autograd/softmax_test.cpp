@@ -2,7 +2,6 @@
 #include <heed/autograd/softmax.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
-#include <limits>
 
 #include "tests/core/levels.hpp"
 #include "tests/reference.hpp"
@@ -10,10 +9,10 @@
 
 using namespace heed;
 using heed::testing::on_each_level;
+using test::kInf;
+using test::kNaN;
 
 namespace {
-
-constexpr double kInf = std::numeric_limits<double>::infinity(), kNan = std::numeric_limits<double>::quiet_NaN();
 
 std::vector<double> naive_softmax(const std::vector<double>& x) {
   double m = -kInf, sum = 0;
@@ -101,10 +100,10 @@ TEST_CASE("softmax of large values, infinities and NaN") {
     CHECK(softmax(x).at({1, 1}) == 0);
     CHECK(log_softmax(x).at({1, 1}) == -kInf);
     for (const auto op : {softmax, log_softmax}) {
-      const Tensor bad = op(Tensor::from({-kInf, -kInf, kInf, 1, kNan, 1, 1, 1}, {4, 2}), -1);
+      const Tensor bad = op(Tensor::from({-kInf, -kInf, kInf, 1, kNaN, 1, 1, 1}, {4, 2}), -1);
       for (Index r = 0; r < 3; ++r) CHECK((std::isnan(bad.at({r, 0})) && std::isnan(bad.at({r, 1}))));
       CHECK(std::isfinite(bad.at({3, 0})));
-      const Tensor columns = op(Tensor::from({-kInf, kInf, kNan, 1, -kInf, 1, 1, 1}, {2, 4}), 0);
+      const Tensor columns = op(Tensor::from({-kInf, kInf, kNaN, 1, -kInf, 1, 1, 1}, {2, 4}), 0);
       for (Index j = 0; j < 3; ++j) CHECK((std::isnan(columns.at({0, j})) && std::isnan(columns.at({1, j}))));
     }
   });

@@ -4,7 +4,6 @@
 #include <heed/autograd/sparse_attention.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/pool.hpp>
-#include <limits>
 
 #include "attention_reference.hpp"
 #include "tests/core/levels.hpp"
@@ -14,8 +13,6 @@ using namespace heed::test;
 using heed::testing::on_each_level;
 
 namespace {
-
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 // The lists of a mask [T, S] or [B, H, T, S].
 KeyLists lists_of(const Tensor& mask) {
@@ -69,7 +66,7 @@ AttentionResult run_sparse(const AttentionData& x, const KeyLists& lists, Sparse
   return r;
 }
 
-void check_against_naive(const AttentionSize& s, bool own_lists = false, double share = 0.4) {
+void check_sparse(const AttentionSize& s, bool own_lists = false, double share = 0.4) {
   const AttentionData x = random_attention(s);
   const Tensor pattern =
       random_mask(own_lists ? Shape{s.batch, s.heads, s.queries, s.keys} : Shape{s.queries, s.keys}, share, 5);
@@ -93,16 +90,16 @@ bool same(const AttentionResult& a, const AttentionResult& b) {
 TEST_CASE("sparse attention equals the naive loops at lengths and widths around vectors, on each level") {
   on_each_level([] {
     for (const Index n : {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 65, 130}) {
-      check_against_naive({1, 2, 1, n, 20, 5, 9});
-      check_against_naive({2, 1, 1, 20, n, 9, 5}, true);
-      check_against_naive({1, 1, 1, n, n, 16, 16}, false, 1);  // lists of every length up to n
+      check_sparse({1, 2, 1, n, 20, 5, 9});
+      check_sparse({2, 1, 1, 20, n, 9, 5}, true);
+      check_sparse({1, 1, 1, n, n, 16, 16}, false, 1);  // lists of every length up to n
     }
     for (const Index d : {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 130}) {
-      check_against_naive({1, 1, 1, 23, 19, d, 16});
-      check_against_naive({1, 2, 2, 17, 21, 16, d}, true);
+      check_sparse({1, 1, 1, 23, 19, d, 16});
+      check_sparse({1, 2, 2, 17, 21, 16, d}, true);
     }
-    check_against_naive({2, 6, 2, 40, 50, 8, 12}, true);
-    check_against_naive({2, 6, 2, 40, 50, 8, 12}, false, 0.03);  // some lists are empty
+    check_sparse({2, 6, 2, 40, 50, 8, 12}, true);
+    check_sparse({2, 6, 2, 40, 50, 8, 12}, false, 0.03);  // some lists are empty
   });
 }
 

@@ -108,6 +108,8 @@ TEST_CASE(".npy files are NumPy's, byte for byte, and others are refused by name
     std::ifstream in(file, std::ios::binary);
     CHECK(std::string(std::istreambuf_iterator<char>(in), {}) == bytes);
   }
+  write(npy("{'descr': '|b1', 'fortran_order': False, 'shape': (2,), }", std::string("\x02\0", 2)));  // no bool of C++
+  CHECK(test::same_bits(load_npy(file), Tensor::from<bool>({1, 0})));
   const std::string four = bytes_of<float>({1, 2, 3, 4});
   const auto refused = [&](const std::string& bytes, const char* text) {
     write(bytes);

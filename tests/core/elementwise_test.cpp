@@ -13,7 +13,7 @@ using detail::elementwise;
 using detail::kernel_type;
 using detail::Operand;
 using heed::testing::on_each_level;
-using kernels::Activation;
+using kernels::ActivationKind;
 using kernels::Binary;
 
 namespace {
@@ -132,7 +132,7 @@ TEST_CASE("elementwise: the same bits at any number of threads") {
     threads_seen();
     const Tensor y = Tensor::empty({1000, 333}), z = Tensor::empty({1000, 333});
     elementwise(kernels::kernel(Binary::div).forward[0], y, {x, w});
-    elementwise(kernels::kernel(Activation::gelu).forward[0], z, {y});
+    elementwise(kernels::kernel(ActivationKind::gelu).forward[0], z, {y});
     results.push_back(z.to_vector<float>());
   }
   set_threads(0);

@@ -13,7 +13,7 @@ using heed::testing::on_each_level;
 namespace {
 
 template <class T>
-const kernels::BlockProduct<T>& probe() {
+const kernels::BlockProduct<T>& block_product() {
   if constexpr (sizeof(T) == 4)
     return kernels::block_products().f32;
   else
@@ -37,7 +37,7 @@ double worst(char kind, bool add, long m, long n, long k) {
   unsigned seed = 7;
   for (T& x : a) x = static_cast<T>(pseudo(seed));
   for (T& x : b) x = static_cast<T>(pseudo(seed));
-  const auto f = a_turned ? probe<T>().atb : b_turned ? probe<T>().abt : probe<T>().ab;
+  const auto f = a_turned ? block_product<T>().atb : b_turned ? block_product<T>().abt : block_product<T>().ab;
   const T alpha = T(0.75);
   f(add, m, n, k, alpha, a.data(), lda, b.data(), ldb, c.data(), ldc);
   double w = 0;

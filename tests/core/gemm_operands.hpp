@@ -8,7 +8,7 @@
 namespace heed::testing {
 
 // Values of one dtype with room around the matrix, and their float64 copies.
-struct Operand {
+struct GemmOperand {
   std::vector<char> bytes;
   std::vector<double> exact;
   MatrixIn in;
@@ -25,8 +25,8 @@ inline double pseudo(std::uint32_t& state) {
 enum class Layout { rows, columns, strided, reversed };
 inline constexpr Layout kLayouts[] = {Layout::rows, Layout::columns, Layout::strided, Layout::reversed};
 
-inline Operand operand(Index rows, Index columns, Layout layout, DType type, std::uint32_t seed, Index copies = 1) {
-  Operand x;
+inline GemmOperand operand(Index rows, Index columns, Layout layout, DType type, std::uint32_t seed, Index copies = 1) {
+  GemmOperand x;
   const auto set = [&](Index row, Index column, Index offset) {
     x.in.row = row;
     x.in.column = column;

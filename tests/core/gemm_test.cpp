@@ -39,7 +39,7 @@ struct Options {
 // Computes, compares with plain float64 loops, and gives the worst error over eps * sum |a||b| (with all other terms).
 template <class T>
 double worst_of(Index m, Index n, Index k, const Options& o) {
-  const Operand a = operand(m, k, o.a, o.a_type, 1), b = operand(k, n, o.b, o.b_type, 2);
+  const GemmOperand a = operand(m, k, o.a, o.a_type, 1), b = operand(k, n, o.b, o.b_type, 2);
   const Index ldc = n + 3, before_ld = n + 1, residual_ld = n + 2;
   const auto random = [](Index count, std::uint32_t seed) {
     std::vector<T> x(static_cast<std::size_t>(count));
@@ -163,8 +163,8 @@ TEST_CASE("gemm: a matrix times a column that lies close") {
     for (const Layout a_layout : kLayouts)
       for (const Index m : {1, 2, 5, 70, 900}) {
         const Index k = 130;
-        const Operand a = operand(m, k, a_layout, DType::float32, 1),
-                      b = operand(k, 1, Layout::rows, DType::float32, 2);
+        const GemmOperand a = operand(m, k, a_layout, DType::float32, 1),
+                          b = operand(k, 1, Layout::rows, DType::float32, 2);
         std::vector<float> c(static_cast<std::size_t>(m), 0.5f);
         gemm({.m = m, .n = 1, .k = k, .a = a.in, .b = b.in, .c = c.data(), .ldc = 1, .alpha = 2, .accumulate = true});
         double worst = 0;
@@ -189,8 +189,8 @@ TEST_CASE("gemm: two batch axes, of few large or many small products") {
   on_each_level([] {
     for (const Index size : {5, 40, 260}) {
       const Index m = size, n = size + 1, k = size + 2;
-      const Operand a = operand(m, k, Layout::rows, DType::float32, 1, 6),
-                    b = operand(k, n, Layout::columns, DType::float32, 2, 3);
+      const GemmOperand a = operand(m, k, Layout::rows, DType::float32, 1, 6),
+                        b = operand(k, n, Layout::columns, DType::float32, 2, 3);
       const Index a_size = m * (k + 2), b_size = n * (k + 1), c_size = m * n;
       std::vector<float> c(static_cast<std::size_t>(6 * c_size), -1.f), bias(static_cast<std::size_t>(n), 0.25f);
       Gemm g{.m = m, .n = n, .k = k, .a = a.in, .b = b.in, .c = c.data(), .ldc = n, .bias = bias.data()};
@@ -218,7 +218,7 @@ TEST_CASE("gemm: the same bits at any number of threads") {
     for (const DType type : {DType::float32, DType::float64, DType::bfloat16})
       for (const auto [m, n, k] :
            {std::array<Index, 3>{384, 128, 768}, {768, 65, 128}, {2, 1000, 1200}, {513, 257, 300}}) {
-        const Operand a = operand(m, k, Layout::columns, type, 1), b = operand(k, n, Layout::columns, type, 2);
+        const GemmOperand a = operand(m, k, Layout::columns, type, 1), b = operand(k, n, Layout::columns, type, 2);
         std::vector<double> first, c(static_cast<std::size_t>(m * n));
         for (const int count : {1, 2, 3, 8}) {
           set_threads(count);
@@ -236,11 +236,11 @@ TEST_CASE("gemm: NaN and infinity in an operand reach what they touch and nothin
   on_each_level([] {
     for (const DType type : {DType::float32, DType::bfloat16}) {
       const Index m = 21, n = 37, k = 19;
-      Operand a = operand(m, k, Layout::rows, type, 1), b = operand(k, n, Layout::columns, type, 2);
+      GemmOperand a = operand(m, k, Layout::rows, type, 1), b = operand(k, n, Layout::columns, type, 2);
       const float bad = std::numeric_limits<float>::quiet_NaN();
       const bfloat16 bad_half(bad);
       // The gaps after a row of a and a column of b hold NaN too: they must not be read into sums.
-      const auto spoil = [&](Operand& x, Index place) {
+      const auto spoil = [&](GemmOperand& x, Index place) {
         if (type == DType::float32)
           std::memcpy(&x.bytes[static_cast<std::size_t>(place) * 4], &bad, 4);
         else

@@ -2,7 +2,6 @@
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
 #include <heed/core/reduce.hpp>
-#include <limits>
 
 #include "levels.hpp"
 #include "tests/reference.hpp"
@@ -10,10 +9,9 @@
 
 using namespace heed;
 using heed::testing::on_each_level;
+using test::kNaN;
 
 namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 double value_of(kernels::Reduction op, const std::vector<double>& x, double c) {
   long double y = op == kernels::Reduction::max ? -1e300 : op == kernels::Reduction::min ? 1e300 : 0;
@@ -125,8 +123,9 @@ TEST_CASE("reductions over any axes, of any strides") {
     check_all(x.slice(4, 2, 5).transpose(1, 3), axes, 8e-16);
     check_all(x.slice(0, 1, 2).expand({3, 4, 2, 5, 6}), axes, 8e-16);
     const Tensor y = detail::sum_axes(x, Axes(axes).of("test", x));
-    CHECK(test::worst(y, test::reduced(x, axes, y, [](const auto& v) { return value_of(kernels::Reduction::sum, v, 0); }), 0,
-                      1e-14) <= 1);
+    CHECK(test::worst(y,
+                      test::reduced(x, axes, y, [](const auto& v) { return value_of(kernels::Reduction::sum, v, 0); }),
+                      0, 1e-14) <= 1);
   }
 }
 
@@ -164,13 +163,15 @@ TEST_CASE("NaN is the greatest and the least, in any lane and part") {
       for (const Index at : {Index{0}, n / 3, n / 2, n - 1}) {
         for (const bool down : {false, true}) {
           const Tensor values = Tensor::arange(n, DType::float32);
-          values.ptr<float>()[at] = static_cast<float>(kNan);
+          values.ptr<float>()[at] = static_cast<float>(kNaN);
           const Tensor x = down ? values.view({n, 1}).expand({n, 3}).dense() : values.view({1, n});
-          for (const kernels::Reduction op : {kernels::Reduction::max, kernels::Reduction::min, kernels::Reduction::max_abs, kernels::Reduction::sum}) {
+          for (const kernels::Reduction op : {kernels::Reduction::max, kernels::Reduction::min,
+                                              kernels::Reduction::max_abs, kernels::Reduction::sum}) {
             const detail::Grouped g(x, down ? 1u : 2u);
             const Tensor y = detail::reduce(op, g);
             CHECK(std::isnan(y.to_vector<double>()[0]));
-            if (op == kernels::Reduction::max) CHECK(detail::find(g, y).to_vector<double>()[0] == static_cast<double>(at));
+            if (op == kernels::Reduction::max)
+              CHECK(detail::find(g, y).to_vector<double>()[0] == static_cast<double>(at));
           }
         }
       }
@@ -189,7 +190,8 @@ TEST_CASE("reductions have the same bits at any number of threads") {
     std::vector<Tensor> got;
     for (const Tensor& x : inputs)
       for (unsigned axes = 1; axes < 1u << x.rank(); ++axes)
-        for (const kernels::Reduction op : {kernels::Reduction::sum, kernels::Reduction::square, kernels::Reduction::max})
+        for (const kernels::Reduction op :
+             {kernels::Reduction::sum, kernels::Reduction::square, kernels::Reduction::max})
           got.push_back(detail::reduce(op, detail::Grouped(x, axes)));
     if (n == 2) {
       int seen = threads_seen();

@@ -9,8 +9,12 @@
 #include <set>
 
 #include "tests/data/temporary_folder.hpp"
+#include "tests/support.hpp"
 
 using namespace heed;
+using test::contains;
+using test::error_of;
+using test::ids_of;
 using Ids = std::vector<std::int32_t>;
 
 namespace {
@@ -20,8 +24,6 @@ TokenSource counting(std::int32_t n) {
   std::iota(ids.begin(), ids.end(), 0);
   return TokenSource(ids, n);
 }
-
-Ids values(const Tensor& x) { return x.to_vector<std::int32_t>(); }
 
 struct Slow {  // batches whose every element is the step; step 3 fails
   std::shared_ptr<std::atomic<int>> made = std::make_shared<std::atomic<int>>(0);
@@ -46,11 +48,11 @@ TEST_CASE("windows are a pure function of seed, step and row, and start everywhe
       REQUIRE(b.inputs.at({r, t}) == b.inputs.at({r, 0}) + static_cast<double>(t));
       REQUIRE(b.targets.at({r, t}) == b.inputs.at({r, t}) + 1);
     }
-  CHECK(values(data.batch(7, 3).inputs) == values(b.inputs));
-  CHECK(values(data.batch(7, 4).inputs) != values(b.inputs));
-  CHECK(values(data.batch(8, 3).inputs) != values(b.inputs));
+  CHECK(ids_of(data.batch(7, 3).inputs) == ids_of(b.inputs));
+  CHECK(ids_of(data.batch(7, 4).inputs) != ids_of(b.inputs));
+  CHECK(ids_of(data.batch(8, 3).inputs) != ids_of(b.inputs));
   const LanguageModelBatches fewer(counting(20), {.batch = 2, .context = 8});
-  CHECK(values(fewer.batch(7, 3).inputs) == values(b.inputs.slice(0, 0, 2)));
+  CHECK(ids_of(fewer.batch(7, 3).inputs) == ids_of(b.inputs.slice(0, 0, 2)));
   CHECK(data.windows() == 12);
   std::map<double, int> starts;
   const int n = 2400;
@@ -68,10 +70,10 @@ TEST_CASE("windows may start at separators only") {
   CHECK(data.windows() == 3);
   std::set<Ids> rows;
   const Batch b = data.batch(1, 0);
-  for (Index r = 0; r < 50; ++r) rows.insert(values(b.targets[r]));
+  for (Index r = 0; r < 50; ++r) rows.insert(ids_of(b.targets[r]));
   CHECK(rows == std::set<Ids>{{3, 4, 5, 0}, {6, 0, 7, 8}, {7, 8, 9, 1}});
-  CHECK(has(error_of([&] { LanguageModelBatches(TokenSource(ids, 10), {.context = 4, .separator = 9}); }),
-            "no token 9 is followed by 4 tokens"));
+  CHECK(contains(error_of([&] { LanguageModelBatches(TokenSource(ids, 10), {.context = 4, .separator = 9}); }),
+                 "no token 9 is followed by 4 tokens"));
 }
 
 TEST_CASE("the whole split is read in order, each token counted once") {
@@ -80,8 +82,8 @@ TEST_CASE("the whole split is read in order, each token counted once") {
   CHECK(split.size() == 2);
   CHECK(split.batch(0).inputs.shape() == Shape{2, 8});
   const Batch last = split.batch(1);
-  CHECK(values(last.inputs) == Ids{16, 17, 18, 19, 20, 21, 22, 23});
-  CHECK(values(last.targets) == Ids{17, 18, 19, 20, 21, 22, 23, 24});
+  CHECK(ids_of(last.inputs) == Ids{16, 17, 18, 19, 20, 21, 22, 23});
+  CHECK(ids_of(last.targets) == Ids{17, 18, 19, 20, 21, 22, 23, 24});
   CHECK(last.counted == 8);
   CHECK(split.counted_end() == 25);
   CHECK(WholeSplit(counting(9), {.context = 8}).windows() == 1);
@@ -101,7 +103,7 @@ TEST_CASE("with a separator the whole split reads each story from its beginning"
       const Batch b = split.batch(i);
       counted += b.counted;
       for (Index r = 0; r < b.inputs.dim(0); ++r) {
-        const Ids x = values(b.inputs[r]), y = values(b.targets[r]);
+        const Ids x = ids_of(b.inputs[r]), y = ids_of(b.targets[r]);
         cut += x[0] != line_feed;
         for (std::size_t k = 0; k < y.size(); ++k) {
           if (y[k] == kIgnoreIndex) continue;
@@ -118,9 +120,9 @@ TEST_CASE("with a separator the whole split reads each story from its beginning"
 }
 
 TEST_CASE("too little text and senseless sizes are refused") {
-  CHECK(has(error_of([] { LanguageModelBatches(counting(64), {.context = 64}); }),
-            "the text has 64 tokens; a context of 64 needs at least 65"));
-  CHECK(has(error_of([] { WholeSplit(counting(8), {.context = 8}); }), "needs at least 9"));
+  CHECK(contains(error_of([] { LanguageModelBatches(counting(64), {.context = 64}); }),
+                 "the text has 64 tokens; a context of 64 needs at least 65"));
+  CHECK(contains(error_of([] { WholeSplit(counting(8), {.context = 8}); }), "needs at least 9"));
   CHECK_THROWS_AS(LanguageModelBatches(counting(64), {.batch = 0}), Error);
   CHECK_THROWS_AS(WholeSplit(counting(64), {.context = 0}), Error);
 }
@@ -131,7 +133,7 @@ TEST_CASE("prefetching gives the same batches, whatever is asked for") {
   const std::pair<int, int> order[] = {{1, 0}, {1, 1}, {1, 2}, {1, 9}, {1, 9}, {2, 10}, {1, 10}, {1, 11}};
   for (const auto& [seed, step] : order) {
     const auto s = static_cast<std::uint64_t>(seed), n = static_cast<std::uint64_t>(step);
-    CHECK(values(prefetch.batch(s, n).inputs) == values(plain.batch(s, n).inputs));
+    CHECK(ids_of(prefetch.batch(s, n).inputs) == ids_of(plain.batch(s, n).inputs));
   }
 }
 
@@ -143,9 +145,9 @@ TEST_CASE("prefetching builds ahead, hands errors over and stops cleanly") {
     for (int i = 0; i < 500 && *slow.made < 2; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     CHECK(*slow.made == 2);  // step 2, not asked for yet
     CHECK(prefetch.batch(1, 2).inputs.at({0, 0}) == 102);
-    CHECK(has(error_of([&] { prefetch.batch(1, 3); }), "step 3 is broken"));
+    CHECK(contains(error_of([&] { prefetch.batch(1, 3); }), "step 3 is broken"));
     CHECK(prefetch.batch(1, 4).inputs.at({0, 0}) == 104);
-    CHECK(has(error_of([&] { prefetch.batch(2, 3); }), "step 3 is broken"));
+    CHECK(contains(error_of([&] { prefetch.batch(2, 3); }), "step 3 is broken"));
     CHECK(prefetch.batch(1, 2).inputs.at({0, 0}) == 102);
   }  // while step 3 is being built
   Prefetch never_asked{Dataset(slow)};

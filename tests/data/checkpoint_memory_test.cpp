@@ -5,6 +5,7 @@
 #include "tests/data/temporary_folder.hpp"
 
 using namespace heed;
+using test::TemporaryFolder;
 
 // Bytes of a line of /proc/self/status.
 static double status_bytes(const std::string& key) {

@@ -53,9 +53,4 @@ inline bool same_model(Mlp& a, Mlp& b) {
   return same;
 }
 
-inline std::string bytes_of(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 }  // namespace heed::test

@@ -7,11 +7,15 @@
 
 #include "tests/data/checkpoint_model.hpp"
 #include "tests/data/temporary_folder.hpp"
+#include "tests/support.hpp"
 #include "tests/tools/python.hpp"
 
 using namespace heed;
 using heed::test::bytes_of, heed::test::close, heed::test::python_with, heed::test::quoted, heed::test::Ran,
     heed::test::run, heed::test::same_bits;
+using test::contains;
+using test::error_of;
+using test::TemporaryFolder;
 namespace fs = std::filesystem;
 
 static const fs::path kSource = HEED_SOURCE_DIR;
@@ -25,7 +29,7 @@ static void exchange(const std::string& python, const std::string& verb, const f
 }
 
 // The content that checkpoint_exchange.py checks and makes.
-static Checkpoint every_kind() {
+static Checkpoint exchanged() {
   Checkpoint c;
   const float inf = std::numeric_limits<float>::infinity();
   c.counters = {{"step", 12}, {"seed", std::numeric_limits<std::uint64_t>::max()}};
@@ -45,7 +49,7 @@ TEST_CASE("checkpoint Python: h5py reads what heed writes") {
   const std::string python = python_with("h5py");
   if (python.empty()) return;
   const TemporaryFolder folder;
-  save_checkpoint(folder.path / "every.h5", every_kind());
+  save_checkpoint(folder.path / "every.h5", exchanged());
   exchange(python, "h5py_reads", folder.path);
 }
 
@@ -54,7 +58,7 @@ TEST_CASE("checkpoint Python: heed reads what h5py writes and the script seals")
   if (python.empty()) return;
   const TemporaryFolder folder;
   exchange(python, "h5py_writes", folder.path);
-  Checkpoint wanted = every_kind();
+  Checkpoint wanted = exchanged();
   wanted.texts["fixed"] = "abc";
   wanted.tensors["model/nested/deep/x"] = Tensor::scalar(1);
   for (const char* name : {"written.h5", "latest.h5"}) {
@@ -111,7 +115,7 @@ TEST_CASE("checkpoint Python: what no checkpoint may hold is refused by name") {
     const std::string message = error_of([&] { load_checkpoint(file); });
     INFO(name);
     if (name == "cycle") {
-      CHECK(has(message, sentence));
+      CHECK(contains(message, sentence));
     } else {
       CHECK(message == "load_checkpoint: " + file.string() + ": " + sentence);
     }
@@ -177,7 +181,7 @@ TEST_CASE("checkpoint Python: heed computes the same logits from PyTorch's weigh
   CHECK(report.missing.empty());
   CHECK(report.unexpected.empty());
   CHECK(close(model(expected.tensor("data/x")).detach(), expected.tensor("data/logits"), 1e-4, 1e-4));
-  CHECK(has(c.text("config"), "\"width\": 16"));
+  CHECK(contains(c.text("config"), "\"width\": 16"));
 
   const Checkpoint kinds = load_checkpoint(folder.path / "kinds.h5");
   CHECK(same_bits(kinds.tensor("model/half"), Tensor::from<float>({1, -2.5}, {2}).to(DType::bfloat16)));

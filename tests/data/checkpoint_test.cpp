@@ -14,6 +14,9 @@
 
 using namespace heed;
 using heed::test::bytes_of, heed::test::Mlp, heed::test::same_bits, heed::test::same_model;
+using test::contains;
+using test::error_of;
+using test::TemporaryFolder;
 
 static Checkpoint every_kind() {
   Checkpoint c;
@@ -110,7 +113,7 @@ TEST_CASE("checkpoint: no HDF5 handle stays open, after errors neither") {
   load_checkpoint(folder.path / "a.h5");
   CHECK(detail::open_hdf5_handles() == before);
   c.texts["model"] = "taken";
-  CHECK(has(error_of([&] { save_checkpoint(folder.path / "b.h5", c); }), "model"));
+  CHECK(contains(error_of([&] { save_checkpoint(folder.path / "b.h5", c); }), "model"));
   CHECK(detail::open_hdf5_handles() == before);
 }
 
@@ -127,7 +130,8 @@ TEST_CASE("checkpoint: names and contents that cannot be saved") {
   CHECK(save([&](Checkpoint& c) { c.tensors["m/x"] = Tensor(); }) ==
         "save_checkpoint: the tensor m/x is undefined; it must have values");
   for (const char* name : {"/x", "m/", "m//x", "m/./x", "../x"}) {
-    CHECK(has(save([&](Checkpoint& c) { c.tensors[name] = x; }), "is no name; its parts must not be empty, . or .."));
+    CHECK(contains(save([&](Checkpoint& c) { c.tensors[name] = x; }),
+                   "is no name; its parts must not be empty, . or .."));
   }
   CHECK(save([&](Checkpoint& c) { c.tensors["m/x"] = c.tensors["m/x/y"] = x; }) ==
         "save_checkpoint: m/x is the name of a tensor and of the section of the tensor m/x/y; names must differ");
@@ -136,8 +140,8 @@ TEST_CASE("checkpoint: names and contents that cannot be saved") {
   CHECK(
       save([&](Checkpoint& c) { c.counters["model"] = 1, c.tensors["model/x/y"] = x; }) ==
       "save_checkpoint: model is the name of a counter and of the section of the tensor model/x/y; names must differ");
-  CHECK(
-      has(save([&](Checkpoint& c) { c.blobs["model"] = "", c.tensors["model/x"] = x; }), "a blob and of the section"));
+  CHECK(contains(save([&](Checkpoint& c) { c.blobs["model"] = "", c.tensors["model/x"] = x; }),
+                 "a blob and of the section"));
   CHECK(save([&](Checkpoint& c) { c.texts["t"] = std::string("a\0b", 3); }) ==
         "save_checkpoint: the text t has a zero byte; such content must be a blob");
   CHECK(save([&](Checkpoint& c) { c.texts["t"] = "a", c.blobs["t"] = "a"; }) ==

@@ -8,12 +8,7 @@
 #include "tests/support.hpp"
 
 using namespace heed;
-
-namespace {
-
-std::vector<std::int32_t> values(const Tensor& x) { return x.to_vector<std::int32_t>(); }
-
-}  // namespace
+using test::ids_of;
 
 TEST_CASE("copy task: separator, symbols, separator, the same symbols") {
   const CopyTask task({.batch = 5, .length = 12, .symbols = 3});
@@ -24,7 +19,7 @@ TEST_CASE("copy task: separator, symbols, separator, the same symbols") {
   REQUIRE(b.targets.shape() == Shape{5, 12});
   CHECK(b.inputs.dtype() == DType::int32);
   for (Index r = 0; r < 5; ++r) {
-    const std::vector<std::int32_t> row = values(b.inputs[r]);
+    const std::vector<std::int32_t> row = ids_of(b.inputs[r]);
     CHECK(row[0] == CopyTask::kSeparator);
     CHECK(row[6] == CopyTask::kSeparator);
     for (std::size_t i = 1; i <= 5; ++i) {
@@ -41,7 +36,7 @@ TEST_CASE("copy task: the targets are the next tokens, and only those of the sec
   CHECK(b.counted == 3 * 4);
   Index counted = 0;
   for (Index r = 0; r < 3; ++r) {
-    const std::vector<std::int32_t> x = values(b.inputs[r]), y = values(b.targets[r]);
+    const std::vector<std::int32_t> x = ids_of(b.inputs[r]), y = ids_of(b.targets[r]);
     for (std::size_t i = 0; i < 10; ++i) {
       const bool counts = i >= 5 && i < 9;  // from the second separator on; nothing follows the last token
       CHECK(y[i] == (counts ? x[i + 1] : kIgnoreIndex));
@@ -53,12 +48,12 @@ TEST_CASE("copy task: the targets are the next tokens, and only those of the sec
 
 TEST_CASE("copy task: rows are a pure function of seed, step and row, and held-out ones differ") {
   const CopyTask task({.batch = 4}), fewer({.batch = 2}), held_out({.batch = 4, .held_out = true});
-  const std::vector<std::int32_t> tokens = values(task.batch(3, 9).inputs);
-  CHECK(values(task.batch(3, 9).inputs) == tokens);
-  CHECK(values(task.batch(3, 10).inputs) != tokens);
-  CHECK(values(task.batch(4, 9).inputs) != tokens);
-  CHECK(values(held_out.batch(3, 9).inputs) != tokens);
-  const std::vector<std::int32_t> two = values(fewer.batch(3, 9).inputs);
+  const std::vector<std::int32_t> tokens = ids_of(task.batch(3, 9).inputs);
+  CHECK(ids_of(task.batch(3, 9).inputs) == tokens);
+  CHECK(ids_of(task.batch(3, 10).inputs) != tokens);
+  CHECK(ids_of(task.batch(4, 9).inputs) != tokens);
+  CHECK(ids_of(held_out.batch(3, 9).inputs) != tokens);
+  const std::vector<std::int32_t> two = ids_of(fewer.batch(3, 9).inputs);
   CHECK(std::equal(two.begin(), two.end(), tokens.begin()));
   const std::vector<std::int32_t> first(tokens.begin(), tokens.begin() + 128),
       second(tokens.begin() + 128, tokens.begin() + 256);
@@ -68,7 +63,7 @@ TEST_CASE("copy task: rows are a pure function of seed, step and row, and held-o
 TEST_CASE("copy task: all symbols come alike often") {
   const CopyTask task({.batch = 200, .length = 128, .symbols = 10});
   std::vector<double> count(11);
-  for (const std::int32_t token : values(task.batch(1, 1).inputs)) count[static_cast<std::size_t>(token)] += 1;
+  for (const std::int32_t token : ids_of(task.batch(1, 1).inputs)) count[static_cast<std::size_t>(token)] += 1;
   CHECK(count[0] == 400);
   const double expected = 200 * 126 / 10.0;
   double chi = 0;  // each symbol is there twice: twice a chi-square of 9 degrees of freedom, mean 18, deviation 8.5

@@ -5,8 +5,11 @@
 #include <map>
 
 #include "tests/data/temporary_folder.hpp"
+#include "tests/support.hpp"
 
 using namespace heed;
+using test::contains;
+using test::error_of;
 
 namespace {
 
@@ -62,12 +65,12 @@ TEST_CASE("options that begin alike are refused") {
     t.choose(options);
   };
   Sampler sampler(1, 0);
-  CHECK(has(error_of([&] { ambiguous(sampler); }), "begin alike; no option may begin with another"));
+  CHECK(contains(error_of([&] { ambiguous(sampler); }), "begin alike; no option may begin with another"));
   Reader reader("pan.");
   CHECK_THROWS_AS(ambiguous(reader), Error);
   Sampler empty(1, 0);
-  CHECK(has(error_of([&] { empty.say(""); }), "an option is empty"));
-  CHECK(has(error_of([&] { empty.choose({}); }), "it must be positive"));
+  CHECK(contains(error_of([&] { empty.say(""); }), "an option is empty"));
+  CHECK(contains(error_of([&] { empty.choose({}); }), "it must be positive"));
 }
 
 TEST_CASE("samples come as often as their probabilities say") {

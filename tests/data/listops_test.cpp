@@ -9,8 +9,11 @@
 #include <sstream>
 
 #include "tests/data/temporary_folder.hpp"
+#include "tests/support.hpp"
 
 using namespace heed;
+using test::contains;
+using test::error_of;
 using Ids = std::vector<std::int32_t>;
 
 namespace {
@@ -150,8 +153,8 @@ TEST_CASE("ListOps: what is wrong is named") {
   CHECK(wrong("[MAX ]") == "listops: the list that ends at 1 is empty; it must have an argument");
   CHECK(wrong("] 1") == "listops: token 14 at 0 begins nothing; there must be a digit or a list");
   CHECK(wrong("1 2") == "listops: the expression ends at 1 but there are 2 tokens");
-  CHECK(has(wrong("[MAXI 1 2 ]"), "listops: '[MAXI' is no word of an expression"));
-  CHECK(has(error_of([] { ListOps::text(Ids{16}); }), "listops: token 16 is none"));
-  CHECK(has(error_of([] { ListOpsBatches(ListOps(), 0); }), "0 rows a batch were asked for"));
-  CHECK(has(error_of([] { ListOpsHeldOut(ListOps(), 0, 5, 1); }), "0 examples in batches of 5 were asked for"));
+  CHECK(contains(wrong("[MAXI 1 2 ]"), "listops: '[MAXI' is no word of an expression"));
+  CHECK(contains(error_of([] { ListOps::text(Ids{16}); }), "listops: token 16 is none"));
+  CHECK(contains(error_of([] { ListOpsBatches(ListOps(), 0); }), "0 rows a batch were asked for"));
+  CHECK(contains(error_of([] { ListOpsHeldOut(ListOps(), 0, 5, 1); }), "0 examples in batches of 5 were asked for"));
 }

@@ -9,8 +9,12 @@
 #include <set>
 
 #include "tests/data/temporary_folder.hpp"
+#include "tests/support.hpp"
 
 using namespace heed;
+using test::contains;
+using test::error_of;
+using test::ids_of;
 using Ids = std::vector<std::int32_t>;
 
 namespace {
@@ -19,7 +23,6 @@ constexpr std::int32_t kMask = 50;
 
 // Tokens from 0 to 49; the seed is that of the texts alone.
 TokenSource text(Index n) { return TokenSource(Rng(3).integers({n}, 0, 50).to_vector<std::int32_t>(), 50); }
-Ids values(const Tensor& x) { return x.to_vector<std::int32_t>(); }
 LanguageModelBatches windows(Index rows = 40, Index length = 100) {
   return LanguageModelBatches(text(4000), {.batch = rows, .context = length});
 }
@@ -35,7 +38,7 @@ TEST_CASE(
   std::map<Index, int> places;
   for (std::uint64_t step = 0; step < 50; ++step) {
     const Batch b = data.batch(4, step);
-    const Ids x = values(b.inputs), y = values(b.targets), was = values(texts.batch(4, step).inputs);
+    const Ids x = ids_of(b.inputs), y = ids_of(b.targets), was = ids_of(texts.batch(4, step).inputs);
     Index counted = 0;
     for (std::size_t i = 0; i < x.size(); ++i) {
       if (y[i] == kIgnoreIndex) {
@@ -71,19 +74,19 @@ TEST_CASE("masks are a pure function of seed, step and row") {
   const MaskedBatches data(windows(), {.vocabulary = 50, .mask = kMask}),
       fewer(windows(3), {.vocabulary = 50, .mask = kMask});
   const Batch b = data.batch(7, 3);
-  CHECK(values(data.batch(7, 3).inputs) == values(b.inputs));
-  CHECK(values(data.batch(7, 3).targets) == values(b.targets));
-  CHECK(values(data.batch(7, 4).targets) != values(b.targets));
-  CHECK(values(data.batch(8, 3).targets) != values(b.targets));
-  CHECK(values(b.targets[0]) != values(b.targets[1]));
-  CHECK(values(fewer.batch(7, 3).inputs) == values(b.inputs.slice(0, 0, 3)));
+  CHECK(ids_of(data.batch(7, 3).inputs) == ids_of(b.inputs));
+  CHECK(ids_of(data.batch(7, 3).targets) == ids_of(b.targets));
+  CHECK(ids_of(data.batch(7, 4).targets) != ids_of(b.targets));
+  CHECK(ids_of(data.batch(8, 3).targets) != ids_of(b.targets));
+  CHECK(ids_of(b.targets[0]) != ids_of(b.targets[1]));
+  CHECK(ids_of(fewer.batch(7, 3).inputs) == ids_of(b.inputs.slice(0, 0, 3)));
   // One text, other steps: other places.
   struct Same {
     Batch batch(std::uint64_t, std::uint64_t) const { return windows(2).batch(1, 1); }
   };
   const MaskedBatches same(Same{}, {.vocabulary = 50, .mask = kMask});
-  CHECK(values(same.batch(1, 1).inputs) != values(same.batch(1, 2).inputs));
-  CHECK(values(same.batch(1, 1).inputs) != values(same.batch(2, 1).inputs));
+  CHECK(ids_of(same.batch(1, 1).inputs) != ids_of(same.batch(1, 2).inputs));
+  CHECK(ids_of(same.batch(1, 1).inputs) != ids_of(same.batch(2, 1).inputs));
 }
 
 TEST_CASE("masks of an evaluation stay, and count where the text counts") {
@@ -92,9 +95,9 @@ TEST_CASE("masks of an evaluation stay, and count where the text counts") {
   const MaskedEvaluation set(split, options, 3), again(split, options, 3), other(split, options, 4);
   REQUIRE(set.size() == 5);
   for (Index i = 0; i < 5; ++i) {
-    CHECK(values(set.batch(i).inputs) == values(again.batch(i).inputs));
-    CHECK(values(set.batch(i).targets) == values(again.batch(i).targets));
-    CHECK(values(set.batch(i).targets) != values(other.batch(i).targets));
+    CHECK(ids_of(set.batch(i).inputs) == ids_of(again.batch(i).inputs));
+    CHECK(ids_of(set.batch(i).targets) == ids_of(again.batch(i).targets));
+    CHECK(ids_of(set.batch(i).targets) != ids_of(other.batch(i).targets));
     CHECK(set.batch(i).counted == 4 * 8);  // 7.5 is rounded up
   }
   // Windows that overlap: what was counted before is hidden there as elsewhere, but does not count.
@@ -106,7 +109,7 @@ TEST_CASE("masks of an evaluation stay, and count where the text counts") {
   Index uncounted = 0;
   for (Index i = 0; i < hidden.size(); ++i) {
     const Batch b = hidden.batch(i), t = overlapping.batch(i);
-    const Ids x = values(b.inputs), y = values(b.targets), was = values(t.inputs), counts = values(t.targets);
+    const Ids x = ids_of(b.inputs), y = ids_of(b.targets), was = ids_of(t.inputs), counts = ids_of(t.targets);
     Index counted = 0;
     for (std::size_t p = 0; p < x.size(); ++p) {
       REQUIRE((x[p] == kMask || x[p] == was[p]));
@@ -127,7 +130,7 @@ TEST_CASE("masks: short windows have one each, and one of separators alone has n
     const Batch b = data.batch(1, 1);
     CHECK(b.counted == 8 * (length < 10 ? 1 : 2));
     for (Index r = 0; r < 8; ++r) {
-      const Ids y = values(b.targets[r]);
+      const Ids y = ids_of(b.targets[r]);
       CHECK(std::count(y.begin(), y.end(), kIgnoreIndex) == length - (length < 10 ? 1 : 2));
     }
   }
@@ -135,7 +138,7 @@ TEST_CASE("masks: short windows have one each, and one of separators alone has n
   const LanguageModelBatches texts(TokenSource(zeros, 1), {.batch = 2, .context = 5});
   const Batch b = MaskedBatches(texts, {.vocabulary = 50, .mask = kMask, .separator = 0}).batch(1, 1);
   CHECK(b.counted == 0);
-  CHECK(values(b.inputs) == Ids(10, 0));
+  CHECK(ids_of(b.inputs) == Ids(10, 0));
 }
 
 TEST_CASE("masks: wrong options are named") {
@@ -146,7 +149,7 @@ TEST_CASE("masks: wrong options are named") {
         "masks: the share of chosen positions is 0; it must be above 0 and at most 1");
   CHECK(error({.vocabulary = 5, .masked = 0.8, .random = 0.3}) ==
         "masks: 0.8 of the chosen are masked and 0.3 become random; both must be 0 or more, together at most 1");
-  CHECK(has(error_of([] { MaskedEvaluation(EvaluationSet{}, {}); }), "the vocabulary is 0"));
+  CHECK(contains(error_of([] { MaskedEvaluation(EvaluationSet{}, {}); }), "the vocabulary is 0"));
   struct Flat {
     Batch batch(std::uint64_t, std::uint64_t) const { return {Tensor::zeros({3}), Tensor::zeros({3}), 3}; }
   };

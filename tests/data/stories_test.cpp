@@ -8,8 +8,11 @@
 #include <set>
 
 #include "tests/data/temporary_folder.hpp"
+#include "tests/support.hpp"
 
 using namespace heed;
+using test::contains;
+using test::error_of;
 using namespace std::string_literals;
 
 namespace {
@@ -184,9 +187,9 @@ TEST_CASE("questions know their answers and where these were told") {
   CHECK(questions[0].distance() == first.find("By the oak") - first.find("by the oak"));
   CHECK(at(questions[1].answer, 4) == "Mia.");
   CHECK(at(questions[1].fact, 11) == "Mia took it");
-  CHECK(has(error_of([&] { stories.questions(first + "x"); }),
-            "the text is not of this grammar (story at offset " + std::to_string(first.size()) + ")"));
-  CHECK(has(error_of([&] { stories.questions("Mia"); }), "the story at offset 0 is cut short"));
+  CHECK(contains(error_of([&] { stories.questions(first + "x"); }),
+                 "the text is not of this grammar (story at offset " + std::to_string(first.size()) + ")"));
+  CHECK(contains(error_of([&] { stories.questions("Mia"); }), "the story at offset 0 is cut short"));
 }
 
 TEST_CASE("the fact of a question is the place, or the name of who has the thing") {
@@ -250,18 +253,18 @@ TEST_CASE("word lists that leave a text open to two readings, or nothing to tell
   StoryWords words = StoryWords::all();
   words.spots = {"pan", "pan. Tom"};
   const Stories ambiguous(words);
-  CHECK(has(error_of([&] {
-              for (std::uint64_t i = 0; i < 100; ++i) ambiguous.story(1, i);
-            }),
-            "no option may begin with another"));
+  CHECK(contains(error_of([&] {
+                   for (std::uint64_t i = 0; i < 100; ++i) ambiguous.story(1, i);
+                 }),
+                 "no option may begin with another"));
   words.spots = {"pan"};
-  CHECK(has(error_of([&] { Stories{words}; }),
-            "stories: there is 1 spot; things move, so there must be 2 or more spots in the words"));
+  CHECK(contains(error_of([&] { Stories{words}; }),
+                 "stories: there is 1 spot; things move, so there must be 2 or more spots in the words"));
   words = StoryWords::all();
   words.things = {"key"};
-  CHECK(has(error_of([&] { Stories{words}; }), "words"));
+  CHECK(contains(error_of([&] { Stories{words}; }), "words"));
   words = StoryWords::all();
   words.lands.clear();
-  CHECK(has(error_of([&] { Stories{words}; }), "words"));
-  CHECK(has(error_of([&] { Stories(StoryWords::all(), {.most_events = 0}); }), "events"));
+  CHECK(contains(error_of([&] { Stories{words}; }), "words"));
+  CHECK(contains(error_of([&] { Stories(StoryWords::all(), {.most_events = 0}); }), "events"));
 }

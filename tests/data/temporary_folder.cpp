@@ -3,6 +3,10 @@
 #include <atomic>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
+#include <stdexcept>
+
+namespace heed::test {
 
 TemporaryFolder::TemporaryFolder() {
   static std::atomic<int> count{0};
@@ -30,3 +34,14 @@ Unprivileged::Unprivileged() {
 Unprivileged::~Unprivileged() {
   if (root && ::seteuid(0) != 0) std::abort();
 }
+
+std::string bytes_of(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::size_t files_in(const std::filesystem::path& folder) {
+  return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
+}
+
+}  // namespace heed::test

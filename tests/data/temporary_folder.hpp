@@ -3,8 +3,9 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <stdexcept>
 #include <string>
+
+namespace heed::test {
 
 struct TemporaryFolder {
   std::filesystem::path path;
@@ -26,15 +27,7 @@ struct Unprivileged {
   Unprivileged& operator=(const Unprivileged&) = delete;
 };
 
-// The message of the heed::Error that f throws, or «no error».
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const std::runtime_error& e) {
-    return e.what();
-  }
-  return "no error";
-}
+std::string bytes_of(const std::filesystem::path& file);
+std::size_t files_in(const std::filesystem::path& folder);  // entries, whatever they are
 
-inline bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+}  // namespace heed::test

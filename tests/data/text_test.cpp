@@ -4,8 +4,13 @@
 #include <heed/data/text.hpp>
 
 #include "tests/data/temporary_folder.hpp"
+#include "tests/support.hpp"
 
 using namespace heed;
+using test::contains;
+using test::error_of;
+using test::TemporaryFolder;
+using test::Unprivileged;
 
 TEST_CASE("every code point survives encoding and decoding, and nothing else is one") {
   std::vector<char32_t> all;
@@ -132,34 +137,35 @@ TEST_CASE("what cannot be read is named") {
   TemporaryFolder f;
   const std::string at = f.path.native();
   CHECK(error_of([&] { read_text(f.path / "none.txt"); }) == "text: " + at + "/none.txt does not exist");
-  CHECK(has(error_of([&] { read_text(f.path); }), at + " has no files"));
-  CHECK(has(error_of([&] { read_text(f.write("empty.txt", "")); }), "there is no text in " + at + "/empty.txt"));
-  CHECK(has(error_of([&] { read_text(std::vector<std::filesystem::path>{}); }),
-            "there is no text in an empty list of files"));
+  CHECK(contains(error_of([&] { read_text(f.path); }), at + " has no files"));
+  CHECK(contains(error_of([&] { read_text(f.write("empty.txt", "")); }), "there is no text in " + at + "/empty.txt"));
+  CHECK(contains(error_of([&] { read_text(std::vector<std::filesystem::path>{}); }),
+                 "there is no text in an empty list of files"));
   const auto bad = f.write("bad.txt", std::string(100, 'x') + "\xFE rest");
   CHECK(error_of([&] { read_text(bad); }) ==
         "text: " + at + "/bad.txt is not UTF-8: the byte 0xFE at offset 100 cannot stand there");
   for (std::size_t size : {1, 16, 99, 101})
-    CHECK(has(error_of([&] {
-                read_text_pieces(
-                    {bad}, [](const TextPiece&) {}, size);
-              }),
-              "0xFE at offset 100"));
-  CHECK(has(error_of([&] { read_text(f.write("cut.txt", "ab\n\xE2\x82")); }), "0xE2 at offset 3"));
+    CHECK(contains(error_of([&] {
+                     read_text_pieces(
+                         {bad}, [](const TextPiece&) {}, size);
+                   }),
+                   "0xFE at offset 100"));
+  CHECK(contains(error_of([&] { read_text(f.write("cut.txt", "ab\n\xE2\x82")); }), "0xE2 at offset 3"));
   const auto closed = f.write("closed/file.txt", "x");
   std::filesystem::permissions(closed, std::filesystem::perms::none);
   {
     const Unprivileged scope;
-    CHECK(has(error_of([&] { read_text(closed); }),
-              "text: " + at + "/closed/file.txt cannot be opened: Permission denied"));
+    CHECK(contains(error_of([&] { read_text(closed); }),
+                   "text: " + at + "/closed/file.txt cannot be opened: Permission denied"));
   }
   std::filesystem::permissions(closed.parent_path(), std::filesystem::perms::none);
   {
     const Unprivileged scope;
-    CHECK(has(error_of([&] { read_text(closed.parent_path()); }),
-              "text: the folder " + at + "/closed cannot be read: Permission denied"));
+    CHECK(contains(error_of([&] { read_text(closed.parent_path()); }),
+                   "text: the folder " + at + "/closed cannot be read: Permission denied"));
   }
   std::filesystem::permissions(closed.parent_path(), std::filesystem::perms::owner_all);
   // The first page of a program's memory is no file's.
-  CHECK(has(error_of([] { read_text("/proc/self/mem"); }), "text: /proc/self/mem cannot be read: Input/output error"));
+  CHECK(contains(error_of([] { read_text("/proc/self/mem"); }),
+                 "text: /proc/self/mem cannot be read: Input/output error"));
 }

@@ -3,17 +3,20 @@
 
 #include "tests/data/checkpoint_model.hpp"
 #include "tests/data/temporary_folder.hpp"
+#include "tests/support.hpp"
 #include "tests/tools/python.hpp"
 
 using namespace heed;
 using heed::test::bytes_of, heed::test::python_with, heed::test::quoted, heed::test::run;
+using test::contains;
+using test::TemporaryFolder;
 namespace fs = std::filesystem;
 
 static const fs::path kScript = fs::path(HEED_SOURCE_DIR) / "docs/python/read_tokens.py";
 
 TEST_CASE("token files: the page shows the script that is run here") {
   const std::string page = bytes_of(fs::path(HEED_SOURCE_DIR) / "docs/token_files.md");
-  CHECK(has(page, "```python\n" + bytes_of(kScript) + "```\n"));
+  CHECK(contains(page, "```python\n" + bytes_of(kScript) + "```\n"));
 }
 
 TEST_CASE("token files: NumPy reads them") {

@@ -5,8 +5,12 @@
 #include <heed/data/tokenizer.hpp>
 
 #include "tests/data/temporary_folder.hpp"
+#include "tests/support.hpp"
 
 using namespace heed;
+using test::contains;
+using test::error_of;
+using test::TemporaryFolder;
 using Ids = std::vector<std::int32_t>;
 
 namespace {
@@ -95,18 +99,18 @@ TEST_CASE("SentencePiece models are read from files") {
   const auto trained = SentencePieceTokenizer::train({f.write("text.txt", corpus())}, {.vocabulary = 350});
   const auto file = f.path / "pieces.model";
   trained.save(file);
-  CHECK(has(error_of([&] { trained.save(f.path / "no/pieces.model"); }), "tokenizer: there is no folder "));
+  CHECK(contains(error_of([&] { trained.save(f.path / "no/pieces.model"); }), "tokenizer: there is no folder "));
   const Tokenizer t = make_tokenizer(file, "");
   CHECK(t.kind() == "sentencepiece");
   CHECK(t.state() == trained.state());
   CHECK(SentencePieceTokenizer::load(file).piece(0) == "<unk>");
-  CHECK(has(error_of([&] { SentencePieceTokenizer::load(file).piece(-1); }),
-            "piece: token -1 is not in the vocabulary of "));
+  CHECK(contains(error_of([&] { SentencePieceTokenizer::load(file).piece(-1); }),
+                 "piece: token -1 is not in the vocabulary of "));
   CHECK_THROWS_WITH_AS(make_tokenizer(f.path / "no.model", ""),
                        ("tokenizer: " + f.path.native() + "/no.model cannot be opened").c_str(), Error);
   for (const std::string& bytes : {std::string(), std::string("no model at all"), trained.state().substr(0, 100)})
-    CHECK(has(error_of([&] { make_tokenizer(f.write("bad.model", bytes), ""); }),
-              "bad.model is not a SentencePiece model"));
+    CHECK(contains(error_of([&] { make_tokenizer(f.write("bad.model", bytes), ""); }),
+                   "bad.model is not a SentencePiece model"));
   CHECK_THROWS_AS(make_tokenizer("word", "x"), Error);
 }
 
@@ -172,7 +176,7 @@ TEST_CASE("characters of files are those of their text") {
   const auto a = f.write("a.txt", "\xEF\xBB\xBFzwölf"), b = f.write("b.txt", "€ 😀");
   CHECK(CharTokenizer::train({a, b}).state() == "\n flwzö€😀");
   CHECK(make_tokenizer("char", std::vector<std::filesystem::path>{a}).state() == "flwzö");
-  CHECK(has(error_of([&] { CharTokenizer::train({f.write("none.txt", "")}); }), "there is no text"));
+  CHECK(contains(error_of([&] { CharTokenizer::train({f.write("none.txt", "")}); }), "there is no text"));
 }
 
 TEST_CASE("SentencePiece learns of a large text from lines all over it") {
@@ -199,16 +203,16 @@ TEST_CASE("SentencePiece learns of a large text from lines all over it") {
 }
 
 TEST_CASE("SentencePiece explains what it cannot learn") {
-  CHECK(has(error_of([] { SentencePieceTokenizer::train_on_text("abc", {.vocabulary = 0}); }),
-            "tokenizer: a vocabulary of 0 pieces was asked for; it must be positive"));
-  CHECK(has(error_of([] { SentencePieceTokenizer::train_on_text("abc", {.vocabulary = 5000}); }),
-            "cannot learn 5000 pieces from this text: Vocabulary size too high"));
-  CHECK(has(error_of([] { SentencePieceTokenizer::train_on_text(corpus(), {.vocabulary = 10}); }),
-            "cannot learn 10 pieces"));
+  CHECK(contains(error_of([] { SentencePieceTokenizer::train_on_text("abc", {.vocabulary = 0}); }),
+                 "tokenizer: a vocabulary of 0 pieces was asked for; it must be positive"));
+  CHECK(contains(error_of([] { SentencePieceTokenizer::train_on_text("abc", {.vocabulary = 5000}); }),
+                 "cannot learn 5000 pieces from this text: Vocabulary size too high"));
+  CHECK(contains(error_of([] { SentencePieceTokenizer::train_on_text(corpus(), {.vocabulary = 10}); }),
+                 "cannot learn 10 pieces"));
   CHECK_THROWS_AS(SentencePieceTokenizer::train_on_text("", {}), Error);
   CHECK_THROWS_AS(SentencePieceTokenizer::train_on_text("abc\xFF", {}), Error);
-  CHECK(
-      has(error_of([] { SentencePieceTokenizer::train_on_text("abc", {.model = "word"}); }), "must be bpe or unigram"));
+  CHECK(contains(error_of([] { SentencePieceTokenizer::train_on_text("abc", {.model = "word"}); }),
+                 "must be bpe or unigram"));
 }
 
 TEST_CASE("a stream holds back unfinished characters and repairs broken ones") {
@@ -231,13 +235,13 @@ TEST_CASE("a tokenizer of one's own fits, and damaged ones are refused") {
   const Tokenizer own = Letters();
   CHECK(own.encode("ab") == Ids{7, 7});
   CHECK(own.decode({7, 7, 7}) == "xxx");
-  CHECK(has(error_of([&] { Tokenizer::from_json(own.to_json()); }), "of the kind \"letters\""));
+  CHECK(contains(error_of([&] { Tokenizer::from_json(own.to_json()); }), "of the kind \"letters\""));
   CHECK(own.hash() != Tokenizer(ByteTokenizer()).hash());
   CHECK(Tokenizer(CharTokenizer("ab")).hash() != Tokenizer(CharTokenizer("abc")).hash());
   for (const char* json : {"", "{", "[]", "{\"kind\": 3, \"state\": \"\"}", "{\"kind\": \"byte\"}"})
-    CHECK(has(error_of([&] { Tokenizer::from_json(json); }), "damaged"));
-  CHECK(has(error_of([] { Tokenizer::from_json(R"({"kind": "sentencepiece", "state_base64": "AAA"})"); }),
-            "multiple of 4"));
-  CHECK(has(error_of([] { Tokenizer::from_json(R"({"kind": "sentencepiece", "state_base64": "A*AA"})"); }),
-            "damaged at character 1"));
+    CHECK(contains(error_of([&] { Tokenizer::from_json(json); }), "damaged"));
+  CHECK(contains(error_of([] { Tokenizer::from_json(R"({"kind": "sentencepiece", "state_base64": "AAA"})"); }),
+                 "multiple of 4"));
+  CHECK(contains(error_of([] { Tokenizer::from_json(R"({"kind": "sentencepiece", "state_base64": "A*AA"})"); }),
+                 "damaged at character 1"));
 }

@@ -13,8 +13,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const fs::path kRoot = HEED_SOURCE_DIR;
-
 bool is_program(const Block& block) { return contains(block.text, "int main("); }
 
 bool is_declaration(const Block& block) {

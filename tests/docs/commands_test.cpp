@@ -11,8 +11,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const fs::path kRoot = HEED_SOURCE_DIR;
-
 struct Command {
   std::string where;               // the page
   std::vector<std::string> words;  // without what follows a #

@@ -10,6 +10,8 @@
 
 namespace heed::test {
 
+inline const std::filesystem::path kRoot = HEED_SOURCE_DIR;
+
 // Between a line of three backticks and a language, and one of three backticks.
 struct Block {
   std::string language;

@@ -10,6 +10,7 @@
 #include "tests/examples/programs.hpp"
 
 using namespace heed;
+using test::TemporaryFolder;
 using namespace heed::examples;
 using test::bytes_of;
 using test::contains;

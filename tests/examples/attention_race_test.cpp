@@ -10,6 +10,7 @@
 #include "tests/examples/programs.hpp"
 
 using namespace heed;
+using test::TemporaryFolder;
 using namespace heed::examples;
 using nlohmann::json;
 using test::contains;

@@ -10,6 +10,7 @@ using test::bytes_of;
 using test::contains;
 using test::json_lines;
 using test::Ran;
+using test::TemporaryFolder;
 
 namespace {
 

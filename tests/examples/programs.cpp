@@ -7,11 +7,6 @@ namespace heed::test {
 
 std::string program(const std::string& name) { return quoted(HEED_BUILD_DIR "/examples/" + name); }
 
-std::string bytes_of(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 bool same_losses(const std::string& a, const std::string& b) {
   std::vector<nlohmann::json> x = json_lines(a), y = json_lines(b);
   for (auto* log : {&x, &y})

@@ -12,8 +12,6 @@ namespace heed::test {
 
 std::string program(const std::string& name);  // its path, quoted
 
-std::string bytes_of(const std::string& file);
-
 // Two logs tell the same but for the clock: no step missing, doubled or different.
 bool same_losses(const std::string& a, const std::string& b);
 

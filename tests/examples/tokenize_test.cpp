@@ -17,6 +17,7 @@ using test::contains;
 using test::Failing;
 using test::quoted;
 using test::Ran;
+using test::TemporaryFolder;
 namespace fs = std::filesystem;
 
 namespace {

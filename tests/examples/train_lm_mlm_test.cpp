@@ -11,6 +11,7 @@ using test::bytes_of;
 using test::contains;
 using test::json_lines;
 using test::Ran;
+using test::TemporaryFolder;
 using test::Training;
 
 TEST_CASE("train_lm --model mlm: a run leaves a log with the accuracy, a checkpoint, and a text filled in") {

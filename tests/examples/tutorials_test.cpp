@@ -11,6 +11,7 @@ using test::bytes_of;
 using test::contains;
 using test::program;
 using test::Ran;
+using test::TemporaryFolder;
 
 namespace {
 

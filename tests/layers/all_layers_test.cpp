@@ -41,7 +41,7 @@ List run_of(const LayerCase& c, Index n, DType dtype) {
 }
 
 // The greatest |a - b| relative to the greatest |b|, or to 1, the size of inputs and dy.
-double distance(const Tensor& a, const Tensor& b) {
+double relative_distance(const Tensor& a, const Tensor& b) {
   REQUIRE(a.defined() == b.defined());
   if (!a.defined()) return 0;
   REQUIRE(a.shape() == b.shape());
@@ -78,7 +78,7 @@ TEST_CASE(
         CAPTURE(n);
         const List rough = run_of(c, n * c.step, DType::float32), exact = run_of(c, n * c.step, DType::float64);
         REQUIRE(rough.size() == exact.size());
-        for (std::size_t i = 0; i < exact.size(); ++i) CHECK(distance(rough[i], exact[i]) <= 1e-4);
+        for (std::size_t i = 0; i < exact.size(); ++i) CHECK(relative_distance(rough[i], exact[i]) <= 1e-4);
       }
     }
   });

@@ -10,14 +10,11 @@
 using namespace heed;
 using test::contains;
 using test::error_of;
+using test::random_ids;
 
 namespace {
 
-Tensor tokens(const Shape& shape, Index vocabulary, std::uint64_t seed) {
-  return Rng(seed).integers(shape, 0, vocabulary);
-}
-
-BERTOptions small() { return {.vocabulary = 11, .context = 8, .layers = 2, .heads = 2, .width = 8}; }
+BERTOptions small_bert() { return {.vocabulary = 11, .context = 8, .layers = 2, .heads = 2, .width = 8}; }
 
 BERT with(const std::string& mechanism, const BERTOptions& o, Rng& rng) {
   BERT model(o, rng,
@@ -33,8 +30,8 @@ BERT with(const std::string& mechanism, const BERTOptions& o, Rng& rng) {
 
 TEST_CASE("BERT: its loss is the cross-entropy of the targets that count, with the right derivative") {
   Rng rng(1);
-  BERT model = with("softmax", small(), rng);
-  const Tensor x = tokens({2, 6}, 11, 1);
+  BERT model = with("softmax", small_bert(), rng);
+  const Tensor x = random_ids({2, 6}, 11, 1);
   Tensor y = Tensor::full({2, 6}, -100, DType::int32);
   y.mutable_data<std::int32_t>()[2] = 4, y.mutable_data<std::int32_t>()[9] = 0;
   {
@@ -56,18 +53,18 @@ TEST_CASE("BERT: every position sees all others, with every mechanism of encoder
     CAPTURE(name);
     if (name == "lsh" || name == "top-k" || name == "window" || name == "strided" || name == "fixed") continue;  // few
     Rng rng(2);
-    const BERT model = with(name, small(), rng);
+    const BERT model = with(name, small_bert(), rng);
     const NoTape no_tape;
-    Tensor x = tokens({1, 8}, 11, 3);
+    Tensor x = random_ids({1, 8}, 11, 3);
     const Tensor before = model(x);
     x.mutable_data<std::int32_t>()[7] = (x.data<std::int32_t>()[7] + 1) % 11;
     const Tensor after = model(x);
     for (Index t = 0; t < 8; ++t) CHECK(test::worst(before.select(1, t), after.select(1, t), 0, 1e-9) > 1);
   }
   Rng rng(2);
-  const GPT model(small(), rng);
+  const GPT model(small_bert(), rng);
   const NoTape no_tape;
-  Tensor x = tokens({1, 8}, 11, 3);
+  Tensor x = random_ids({1, 8}, 11, 3);
   const Tensor before = model(x);
   x.mutable_data<std::int32_t>()[7] = (x.data<std::int32_t>()[7] + 1) % 11;
   CHECK(test::same_bits(before.slice(1, 0, 7), model(x).slice(1, 0, 7)));
@@ -78,11 +75,11 @@ TEST_CASE("BERT: padding has no effect, with every mechanism that takes it") {
   for (const std::string& name : mechanism_names(false)) {
     CAPTURE(name);
     Rng rng(4);
-    const BERT model = with(name, small(), rng);
+    const BERT model = with(name, small_bert(), rng);
     if (!model.net.blocks[0].attention.mechanism.capabilities().key_mask) continue;
     ++taken;
     const NoTape no_tape;
-    const Tensor x = tokens({2, 8}, 11, 5), other = x.clone(), lengths = Tensor::from<std::int32_t>({8, 5});
+    const Tensor x = random_ids({2, 8}, 11, 5), other = x.clone(), lengths = Tensor::from<std::int32_t>({8, 5});
     for (Index t = 5; t < 8; ++t) other.ptr<std::int32_t>()[8 + t] = static_cast<std::int32_t>(t);
     const Tensor a = model(x, lengths), b = model(other, lengths);
     CHECK(test::same_bits(a[0], b[0]));
@@ -95,8 +92,8 @@ TEST_CASE("BERT: padding has no effect, with every mechanism that takes it") {
 
 TEST_CASE("BERT: names and start of a GPT, cloned, summed up, and no decoding") {
   Rng rng(6), same(6);
-  BERT model(small(), rng);
-  GPT gpt(small(), same);
+  BERT model(small_bert(), rng);
+  GPT gpt(small_bert(), same);
   std::vector<std::string> names, gpt_names;
   for (const NamedParameter& p : named_parameters(model)) names.push_back(p.name);
   for (const NamedParameter& p : named_parameters(gpt)) gpt_names.push_back(p.name);
@@ -104,7 +101,7 @@ TEST_CASE("BERT: names and start of a GPT, cloned, summed up, and no decoding") 
   const NoTape no_tape;
   CHECK(test::same_bits(model.net.tokens.weight, gpt.tokens.weight));
   BERT copy = clone(model);
-  const Tensor x = tokens({2, 8}, 11, 1);
+  const Tensor x = random_ids({2, 8}, 11, 1);
   CHECK(test::same_bits(copy(x), model(x)));
   CHECK_FALSE(model.options().causal);
   CHECK(contains(summary(model, model.predict_activations(2, 8)), "blocks.1.mlp.up"));

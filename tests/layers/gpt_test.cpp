@@ -14,19 +14,16 @@
 using namespace heed;
 using test::contains;
 using test::error_of;
+using test::random_ids;
 
 namespace {
 
-Tensor tokens(const Shape& shape, Index vocabulary, std::uint64_t seed) {
-  return Rng(seed).integers(shape, 0, vocabulary);
-}
-
-GPTOptions small() { return {.vocabulary = 11, .context = 8, .layers = 2, .heads = 2, .width = 8}; }
+GPTOptions small_gpt() { return {.vocabulary = 11, .context = 8, .layers = 2, .heads = 2, .width = 8}; }
 
 }  // namespace
 
 TEST_CASE("GPT passes gradcheck with every kind of norm, position and activation") {
-  std::vector<GPTOptions> variants(6, small());
+  std::vector<GPTOptions> variants(6, small_gpt());
   variants[1].norm = NormKind::rms, variants[1].positions = PositionKind::rope,
   variants[1].activation = FeedForwardKind::swiglu;
   variants[2].positions = PositionKind::sinusoidal, variants[2].bias = false,
@@ -34,7 +31,7 @@ TEST_CASE("GPT passes gradcheck with every kind of norm, position and activation
   variants[3].tied = false, variants[3].activation = FeedForwardKind::gelu_tanh;
   variants[4].positions = PositionKind::none, variants[4].kv_heads = 1, variants[4].activation = FeedForwardKind::silu;
   variants[5].dropout = 0.2;
-  const Tensor x = tokens({2, 6}, 11, 1), y = tokens({2, 6}, 11, 2);
+  const Tensor x = random_ids({2, 6}, 11, 1), y = random_ids({2, 6}, 11, 2);
   for (const GPTOptions& o : variants) {
     Rng rng(1);
     GPT model(o, rng);
@@ -69,7 +66,7 @@ TEST_CASE("GPT has the names and the initial weights of GPT-2") {
   CHECK(deviation(model.blocks[0].mlp.down.weight) == doctest::Approx(0.02 / std::sqrt(6.0)).epsilon(0.03));
   CHECK(deviation(model.blocks[0].attention.qkv->bias) == 0);
   const NoTape no_tape;
-  CHECK(model.loss(tokens({4, 16}, 50, 1), tokens({4, 16}, 50, 2)).item() ==
+  CHECK(model.loss(random_ids({4, 16}, 50, 1), random_ids({4, 16}, 50, 2)).item() ==
         doctest::Approx(std::log(50.0)).epsilon(0.02));
 }
 
@@ -106,7 +103,7 @@ TEST_CASE("decoding gives the logits of the whole model") {
     const std::string& mechanism = mechanism_names()[static_cast<std::size_t>(i / 3)];
     CAPTURE(mechanism);
     Rng rng(2);
-    GPTOptions o = small();
+    GPTOptions o = small_gpt();
     o.positions = kinds[i % 3];
     const MechanismFactory make =
         mechanism_by_name(mechanism, {.heads = o.heads, .head_size = o.width / o.heads, .context = o.context});
@@ -114,7 +111,7 @@ TEST_CASE("decoding gives the logits of the whole model") {
     GPT model(o, rng, make);
     to(model, DType::float64);
     const NoTape no_tape;
-    const Tensor x = tokens({3, 8}, 11, 5), whole = model(x);
+    const Tensor x = random_ids({3, 8}, 11, 5), whole = model(x);
     std::vector<AttentionState> states;
     CHECK(test::close(model.decode(x.slice(1, 0, 3), states), whole.select(1, 2), 1e-11, 1e-11));
     for (Index t = 3; t < 8; ++t)
@@ -124,7 +121,7 @@ TEST_CASE("decoding gives the logits of the whole model") {
 
 TEST_CASE("generation goes on beyond the context, and repeats itself from the same seed") {
   Rng rng(3);
-  GPT model(small(), rng);
+  GPT model(small_gpt(), rng);
   const std::vector<std::int32_t> prompt = {1, 2, 3};
   const auto run = [&](std::uint64_t seed) {
     Rng r(seed);
@@ -161,11 +158,11 @@ TEST_CASE("sampling: temperature, top-k, top-p") {
 
 TEST_CASE("a clone is a model of its own with the same values, and conversion keeps what is frozen and tied") {
   Rng rng(4);
-  GPT model(small(), rng);
+  GPT model(small_gpt(), rng);
   freeze(model.blocks[0]);
   GPT copy = clone(model);
   const NoTape no_tape;
-  const Tensor x = tokens({2, 5}, 11, 1), before = model(x);
+  const Tensor x = random_ids({2, 5}, 11, 1), before = model(x);
   CHECK(test::same_bits(copy(x), before));
   CHECK(!copy.blocks[0].mlp.up.weight.requires_grad());
   CHECK(copy.blocks[1].mlp.up.weight.requires_grad());
@@ -183,9 +180,9 @@ TEST_CASE("a clone is a model of its own with the same values, and conversion ke
 
 TEST_CASE("a warm training step asks the system for no memory") {
   Rng rng(6);
-  GPT model(small(), rng);
+  GPT model(small_gpt(), rng);
   AdamW optimizer(named_parameters(model), {});
-  const Tensor x = tokens({2, 8}, 11, 1), y = tokens({2, 8}, 11, 2);
+  const Tensor x = random_ids({2, 8}, 11, 1), y = random_ids({2, 8}, 11, 2);
   std::size_t before = 0;
   for (int step = 0; step < 6; ++step) {
     if (step == 3) before = memory_use().system_allocations;

@@ -13,7 +13,7 @@ using test::MeanAttention;
 
 namespace {
 
-Rng rng(1);
+Rng generator(1);
 
 Tensor zeros(const Shape& shape) { return Tensor::zeros(shape); }
 
@@ -32,53 +32,56 @@ struct Boasting : MeanAttention {
 
 TEST_CASE("layers: sizes that make no sense are named at once") {
   check_errors({
-      {"Linear: in is 0 and out is 3; both must be 1 or more", [] { Linear(0, 3, rng); }},
-      {"Linear: in is 3 and out is 0; both must be 1 or more", [] { Linear(3, 0, rng); }},
-      {"Embedding: count is 0 and width is 4; both must be 1 or more", [] { Embedding(0, 4, rng); }},
-      {"FeedForward: hidden is -1; it must be 0 (the default) or more", [] { FeedForward(4, rng, {.hidden = -1}); }},
+      {"Linear: in is 0 and out is 3; both must be 1 or more", [] { Linear(0, 3, generator); }},
+      {"Linear: in is 3 and out is 0; both must be 1 or more", [] { Linear(3, 0, generator); }},
+      {"Embedding: count is 0 and width is 4; both must be 1 or more", [] { Embedding(0, 4, generator); }},
+      {"FeedForward: hidden is -1; it must be 0 (the default) or more",
+       [] { FeedForward(4, generator, {.hidden = -1}); }},
       {"MultiHeadAttention: width is 8 and heads is 3; both must be 1 or more and heads must divide width",
-       [] { MultiHeadAttention({.width = 8, .heads = 3}, rng); }},
-      {"MultiHeadAttention: width is 0 and heads is 1", [] { MultiHeadAttention({}, rng); }},
+       [] { MultiHeadAttention({.width = 8, .heads = 3}, generator); }},
+      {"MultiHeadAttention: width is 0 and heads is 1", [] { MultiHeadAttention({}, generator); }},
       {"MultiHeadAttention: heads is 4 and kv_heads is 3; kv_heads must divide heads",
-       [] { MultiHeadAttention({.width = 8, .heads = 4, .kv_heads = 3}, rng); }},
+       [] { MultiHeadAttention({.width = 8, .heads = 4, .kv_heads = 3}, generator); }},
       {"MultiHeadAttention: the size of a head is 3; rotary positions need an even one",
-       [] { MultiHeadAttention({.width = 6, .heads = 2, .rope = true}, rng); }},
-      {"Transformer: layers is -1; it must be 0 or more", [] { Transformer({.layers = -1}, rng); }},
+       [] { MultiHeadAttention({.width = 6, .heads = 2, .rope = true}, generator); }},
+      {"Transformer: layers is -1; it must be 0 or more", [] { Transformer({.layers = -1}, generator); }},
       {"GPT: layers is -1 and context is 4; they must be 0 or more and 1 or more",
-       [] { GPT({.context = 4, .layers = -1, .heads = 1, .width = 4}, rng); }},
-      {"GPT: layers is 1 and context is 0", [] { GPT({.context = 0, .layers = 1, .heads = 1, .width = 4}, rng); }},
+       [] { GPT({.context = 4, .layers = -1, .heads = 1, .width = 4}, generator); }},
+      {"GPT: layers is 1 and context is 0",
+       [] { GPT({.context = 0, .layers = 1, .heads = 1, .width = 4}, generator); }},
       {"sinusoidal_positions: count is -1 and width is 4; they must be 0 or more and 1 or more",
        [] { sinusoidal_positions(-1, 4); }},
       {"sinusoidal_positions: count is 3 and width is 0", [] { SinusoidalPositions(3, 0); }},
       {"LearnedPositions: positions 2 to 4 were asked for; the model has 4 (layer_errors_test.cpp:",
-       [] { LearnedPositions(4, 6, rng)(3, 2); }},
-      {"LearnedPositions: positions -1 to 0 were asked for", [] { LearnedPositions(4, 6, rng)(2, -1); }},
+       [] { LearnedPositions(4, 6, generator)(3, 2); }},
+      {"LearnedPositions: positions -1 to 0 were asked for", [] { LearnedPositions(4, 6, generator)(2, -1); }},
       {"SinusoidalPositions: positions 2 to 4 were asked for; the table has 4 (layer_errors_test.cpp:",
        [] { SinusoidalPositions(4, 6)(3, 2); }},
       {"trunc_normal_: deviation is 0 and the interval [-2, 2]; the deviation must be positive and the interval not "
        "empty",
        [] {
          Parameter p(zeros({2}));
-         init::trunc_normal_(p, rng, 0, 0);
+         init::trunc_normal_(p, generator, 0, 0);
        }},
       {"xavier_uniform_: the parameter is [3] float32; it needs 2 axes or more, [out, in, ...]",
        [] {
          Parameter p(zeros({3}));
-         init::xavier_uniform_(p, rng);
+         init::xavier_uniform_(p, generator);
        }},
       {"orthogonal_: the parameter is [] float32; it needs 2 axes or more",
        [] {
          Parameter p(zeros({}));
-         init::orthogonal_(p, rng);
+         init::orthogonal_(p, generator);
        }},
   });
 }
 
 TEST_CASE("layers: inputs that do not fit are named with their shapes") {
-  const MultiHeadAttention self({.width = 8, .heads = 2}, rng), cross({.width = 8, .heads = 2, .memory_width = 6}, rng);
-  const TransformerBlock encoder({.width = 8, .heads = 2}, rng),
-      decoder({.width = 8, .heads = 2, .memory_width = 8}, rng);
-  const GPT model({.vocabulary = 5, .context = 4, .layers = 1, .heads = 1, .width = 4}, rng);
+  const MultiHeadAttention self({.width = 8, .heads = 2}, generator),
+      cross({.width = 8, .heads = 2, .memory_width = 6}, generator);
+  const TransformerBlock encoder({.width = 8, .heads = 2}, generator),
+      decoder({.width = 8, .heads = 2, .memory_width = 8}, generator);
+  const GPT model({.vocabulary = 5, .context = 4, .layers = 1, .heads = 1, .width = 4}, generator);
   AttentionState state;
   std::vector<AttentionState> states;
   const Tensor x = zeros({2, 3, 8});
@@ -110,7 +113,7 @@ TEST_CASE("layers: inputs that do not fit are named with their shapes") {
       {"TransformerBlock: this block has no cross-attention", [&] { encoder.decode(x, x, state); }},
       {"linear: x is [2, 3, 7] float32 but weight is [8, 8] float32",
        [&] {
-         Linear(8, 8, rng)(zeros({2, 3, 7}));
+         Linear(8, 8, generator)(zeros({2, 3, 7}));
        }},
       {"layer_norm: x is [2, 3, 8] float64 but weight is [8] float32",
        [&] {
@@ -197,7 +200,7 @@ TEST_CASE("attention states: empty ones, and what does not follow the cache, are
        [&] { AttentionState().apply(x, x, x); }},
       {"AttentionState: it is empty",
        [&] {
-         const MultiHeadAttention layer({.width = 4}, rng, Boasting());
+         const MultiHeadAttention layer({.width = 4}, generator, Boasting());
          AttentionState state;
          layer.decode(zeros({1, 1, 4}), state);
        }},
@@ -219,9 +222,11 @@ TEST_CASE("attention states: empty ones, and what does not follow the cache, are
 }
 
 TEST_CASE("models of another structure are not copied, sampling refuses what is no choice") {
-  Linear a(3, 3, rng), narrow(3, 2, rng), plain(3, 3, rng, {.bias = false});
+  Linear a(3, 3, generator), narrow(3, 2, generator), plain(3, 3, generator, {.bias = false});
   const Tensor logits = Tensor::from({1, 2, 3});
-  const auto sampled = [&](const Tensor& x, const SamplingOptions& o) { return [&, x, o] { sample(x, o, rng); }; };
+  const auto sampled = [&](const Tensor& x, const SamplingOptions& o) {
+    return [&, x, o] { sample(x, o, generator); };
+  };
   check_errors({
       {"copy_values: one model has 2 parameters and the other 1; they must be the same",
        [&] { copy_values(a, plain); }},
@@ -245,5 +250,6 @@ TEST_CASE("models of another structure are not copied, sampling refuses what is 
        sampled(Tensor::from({INFINITY, 0}), {.temperature = 0})},
       {"sample: all logits are -inf; one must be a number", sampled(Tensor::from({-INFINITY, -INFINITY}), {})},
   });
-  for (int i = 0; i < 50; ++i) CHECK(sample(Tensor::from({-INFINITY, 0, -INFINITY, 0.5}), {.top_k = 3}, rng) % 2 == 1);
+  for (int i = 0; i < 50; ++i)
+    CHECK(sample(Tensor::from({-INFINITY, 0, -INFINITY, 0.5}), {.top_k = 3}, generator) % 2 == 1);
 }

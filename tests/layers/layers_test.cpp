@@ -7,10 +7,9 @@
 
 using namespace heed;
 using test::contains;
+using test::normal;
 
 namespace {
-
-Tensor random(const Shape& shape, std::uint64_t seed = 1) { return Rng(seed).normal(shape, 0, 1, DType::float64); }
 
 std::vector<std::string> names(auto& model) {
   std::vector<std::string> list;
@@ -53,7 +52,7 @@ TEST_CASE("multi-head attention equals its definition, head by head") {
   Rng rng(4);
   MultiHeadAttention layer({.width = 6, .heads = 2}, rng);
   to(layer, DType::float64);
-  const Tensor x = random({1, 4, 6});
+  const Tensor x = normal({1, 4, 6});
   const Tensor qkv = layer.qkv->operator()(x)[0];  // [4, 18]
   Tensor merged = Tensor::zeros({4, 6}, DType::float64);
   for (Index h = 0; h < 2; ++h) {
@@ -86,7 +85,7 @@ TEST_CASE("decoding token by token, in chunks and at once is the same") {
                        .causal = true},
                       rng);
   to(decoder, DType::float64);
-  const Tensor x = random({2, 9, 8}), memory = random({2, 3, 8}, 2), whole = decoder(x, memory);
+  const Tensor x = normal({2, 9, 8}), memory = normal({2, 3, 8}, 2), whole = decoder(x, memory);
   for (const std::vector<Index>& chunks : {std::vector<Index>{9}, {1, 1, 1, 1, 1, 1, 1, 1, 1}, {4, 1, 3, 1}}) {
     std::vector<AttentionState> states;
     Index at = 0;
@@ -127,7 +126,7 @@ TEST_CASE("models: clone, convert, tie, freeze, count, summary") {
   freeze(model.a);
   CHECK(!model.b.weight.requires_grad());
   Tape tape;
-  tape.backward(model.b(random({1, 3})), Tensor::ones({1, 3}, DType::float64));
+  tape.backward(model.b(normal({1, 3})), Tensor::ones({1, 3}, DType::float64));
   CHECK(!model.a.weight.grad().defined());
   CHECK(model.b.bias.grad().defined());
   CHECK(contains(summary(model), "a.weight (frozen)"));

@@ -8,7 +8,6 @@
 #include <heed/layers/attention/cosine.hpp>
 #include <heed/layers/attention/luong.hpp>
 #include <heed/layers/model.hpp>
-#include <limits>
 #include <map>
 
 #include "tests/support.hpp"
@@ -19,7 +18,6 @@ using namespace heed::test;
 namespace {
 
 using List = std::vector<Tensor>;
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 const char* const kNames[] = {"luong-dot", "luong-general",       "luong-concat", "luong-location",
                               "bahdanau",  "bahdanau normalized", "cosine"};
@@ -40,8 +38,6 @@ AttentionMechanism mechanism(const std::string& name, Index heads, Index size) {
   to(m, DType::float64);
   return m;
 }
-
-Tensor normal(const Shape& shape, std::uint64_t seed) { return Rng(seed).normal(shape, 0, 1, DType::float64); }
 
 }  // namespace
 

@@ -18,10 +18,10 @@ using namespace heed::test;
 
 namespace {
 
-const StoredCases& reference() { return stored_cases("additive_torch.json"); }
+const StoredCases& additive_reference() { return stored_cases("additive_torch.json"); }
 
 // The attention of a name as a function of the inputs that PyTorch had.
-Tensor attend(const std::string& name, Named& x, const AttentionCall& call) {
+Tensor attend_additive(const std::string& name, Named& x, const AttentionCall& call) {
   const In q = x["q"], k = x["k"], v = x["v"];
   if (name == "luong-dot") return luong_dot_attention(q, k, v, call);
   if (name == "luong-general") return luong_general_attention(q, k, v, x["general"], call);
@@ -33,26 +33,24 @@ Tensor attend(const std::string& name, Named& x, const AttentionCall& call) {
                             normalized ? x["bias"] : Tensor(), call);
 }
 
-const char* const kNames[] = {"luong-dot", "luong-general",       "luong-concat", "luong-location",
-                              "bahdanau",  "bahdanau normalized", "cosine"};
-
-Tensor normal(const Shape& shape, std::uint64_t seed) { return Rng(seed).normal(shape, 0, 1, DType::float64); }
+const char* const kTorchNames[] = {"luong-dot", "luong-general",       "luong-concat", "luong-location",
+                                   "bahdanau",  "bahdanau normalized", "cosine"};
 
 }  // namespace
 
 TEST_CASE("Luong, Bahdanau and cosine attention: values and gradients are PyTorch's") {
-  for (const std::string name : kNames) {
+  for (const std::string name : kTorchNames) {
     for (const bool masked : {false, true}) {
       CAPTURE(name);
       CAPTURE(masked);
       AttentionCall call;
       if (masked) call = {.causal = true, .key_lengths = Tensor::from<std::int32_t>({6, 4})};
-      Named wanted = reference().cases.at(name + (masked ? ", causal, lengths" : ", plain"));
-      const Named& inputs = reference().inputs;
+      Named wanted = additive_reference().cases.at(name + (masked ? ", causal, lengths" : ", plain"));
+      const Named& inputs = additive_reference().inputs;
       Tape tape;
       Named watched;
       for (const auto& [key, x] : inputs) watched[key] = tape.watch(x);
-      const Tensor y = attend(name, watched, call);
+      const Tensor y = attend_additive(name, watched, call);
       tape.backward(y, inputs.at("dy"));
       CHECK(close(y.detach(), wanted["y"], 1e-12, 1e-13));
       for (const auto& input : watched) {
@@ -66,19 +64,19 @@ TEST_CASE("Luong, Bahdanau and cosine attention: values and gradients are PyTorc
       }
       Named floats;
       for (const auto& [key, x] : inputs) floats[key] = x.to(DType::float32);
-      CHECK(close(attend(name, floats, call), wanted["y"], 2e-6, 2e-6));
+      CHECK(close(attend_additive(name, floats, call), wanted["y"], 2e-6, 2e-6));
     }
   }
 }
 
 TEST_CASE("Luong, Bahdanau and cosine attention: the weights are PyTorch's") {
-  const Named& x = reference().inputs;
+  const Named& x = additive_reference().inputs;
   const AttentionCall call{.causal = true, .key_lengths = Tensor::from<std::int32_t>({6, 4})};
   const Tensor &q = x.at("q"), &k = x.at("k");
   Rng rng(1);
   const auto check_weights = [&](const std::string& name, const AttentionMechanism& m) {
     CAPTURE(name);
-    const Tensor wanted = reference().cases.at(name + ", causal, lengths").at("weights");
+    const Tensor wanted = additive_reference().cases.at(name + ", causal, lengths").at("weights");
     CHECK(close(m.weights(q, k, call), wanted, 1e-12, 1e-13));
     CHECK(close(matmul(m.weights(q, k, call), x.at("v")), m.apply(q, k, x.at("v"), call), 1e-12, 1e-13));
   };

@@ -18,8 +18,6 @@ using List = std::vector<Tensor>;
 
 const LuongScore kScores[] = {LuongScore::dot, LuongScore::general, LuongScore::concat};
 
-Tensor normal(const Shape& shape, std::uint64_t seed) { return Rng(seed).normal(shape, 0, 1, DType::float64); }
-
 // The values of the mechanism's parameters, by name; an undefined one is not among them.
 using Values = NamedTensors;
 

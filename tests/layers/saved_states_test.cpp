@@ -7,6 +7,7 @@
 using namespace heed;
 using test::contains;
 using test::same_bits;
+using test::TemporaryFolder;
 
 namespace {
 
@@ -60,7 +61,8 @@ TEST_CASE("decode states: what does not fit is refused, and the state stays as i
   store_state(saved, states, "decoding");
   std::vector<AttentionState> other = linear.make_states(), more = deep.make_states(),
                               less = make_model("softmax", 1).make_states();
-  CHECK(test::error_of([&] { load_state(saved, other); }) == "load_state: the checkpoint has no tensors in the section state");
+  CHECK(test::error_of([&] { load_state(saved, other); }) ==
+        "load_state: the checkpoint has no tensors in the section state");
   CHECK(contains(
       test::error_of([&] { load_state(saved, other, "decoding"); }),
       "load_state: the checkpoint has decoding/0.keys, which the state lacks; it must be of the same mechanism "

@@ -9,7 +9,6 @@
 #include <heed/layers/attention/sparse.hpp>
 #include <heed/layers/attention/sparse_call.hpp>
 #include <heed/layers/attention/top_k.hpp>
-#include <limits>
 #include <map>
 #include <set>
 
@@ -19,8 +18,6 @@ using namespace heed;
 using namespace heed::test;
 
 namespace {
-
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 // A pattern against dense attention with its mask, forward and backward.
 template <class Mechanism>

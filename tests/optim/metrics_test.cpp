@@ -10,6 +10,8 @@
 #include "tests/tools/json.hpp"
 
 using namespace heed;
+using test::bytes_of;
+using test::TemporaryFolder;
 
 namespace {
 
@@ -22,7 +24,7 @@ struct Blobs {
     return {(rng.normal({rows, 2}) + y.to(DType::float32).unsqueeze(1)).detach(), y, rows};
   }
 };
-struct HeldOut {
+struct HeldOutBlobs {
   Index size() const { return 3; }
   Batch batch(Index i) const { return Blobs{.rows = 10 + 20 * i}.batch(99, static_cast<std::uint64_t>(i)); }
 };
@@ -35,7 +37,7 @@ struct Classifier {
   void members(auto&& visit) { visit("layer", layer); }
 };
 
-struct Setting {
+struct BlobRun {
   Rng rng{3};
   Classifier model{Linear(2, 2, rng)};
   AdamW optimizer{named_parameters(model), {.lr = 3e-2}};
@@ -44,14 +46,9 @@ struct Setting {
   RunResult go(const RunOptions& options, bool metrics = true) {
     std::function<Metrics(const Batch&)> measure;
     if (metrics) measure = [this](const Batch& b) { return classification_metrics(model(b.inputs), b.targets); };
-    return run(model, optimizer, schedule, Blobs{}, HeldOut{}, options, {}, measure);
+    return run(model, optimizer, schedule, Blobs{}, HeldOutBlobs{}, options, {}, measure);
   }
 };
-
-std::string bytes_of(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 }  // namespace
 
@@ -78,13 +75,13 @@ TEST_CASE("run: further numbers of the evaluations are weighted, logged, and kep
                       .resume = true,
                       .log = folder.path / (name + ".jsonl")};
   };
-  Setting whole;
+  BlobRun whole;
   const RunResult all = whole.go(options("whole", 20));
   REQUIRE(all.history.validation_losses.size() == 3);
   REQUIRE(all.history.validation_metrics.size() == 3);
   double right = 0, counted = 0;
   for (Index i = 0; i < 3; ++i) {
-    const Batch b = HeldOut{}.batch(i);
+    const Batch b = HeldOutBlobs{}.batch(i);
     const NoTape no_tape;
     const Tensor logits = whole.model(b.inputs);
     for (Index r = 0; r < b.targets.dim(0); ++r, ++counted)
@@ -106,7 +103,7 @@ TEST_CASE("run: further numbers of the evaluations are weighted, logged, and kep
   CHECK(found == 3);
 
   for (const Index stop : {3, 7, 15}) {
-    Setting first, second;
+    BlobRun first, second;
     const std::string name = "part" + std::to_string(stop);
     first.go(options(name, stop));
     const RunResult rest = second.go(options(name, 20));
@@ -123,7 +120,7 @@ TEST_CASE("run: further numbers of the evaluations are weighted, logged, and kep
 TEST_CASE("run: a run without further numbers has none, and one with them goes on from it") {
   const TemporaryFolder folder;
   RunOptions options{.steps = 6, .eval_every = 3, .checkpoint = folder.path / "m.h5", .resume = true};
-  Setting first, second;
+  BlobRun first, second;
   const RunResult without = first.go(options, false);
   CHECK(without.validation_metrics.empty());
   CHECK(without.history.validation_metrics == std::vector<Metrics>(2));
@@ -132,14 +129,14 @@ TEST_CASE("run: a run without further numbers has none, and one with them goes o
   REQUIRE(with.history.validation_metrics.size() == 3);
   CHECK(with.history.validation_metrics[1].empty());
   CHECK(with.history.validation_metrics[2].count("accuracy") == 1);
-  Setting third;  // and what was read is written again
+  BlobRun third;  // and what was read is written again
   options.steps = 10;
   CHECK(third.go(options).history.validation_metrics[2] == with.history.validation_metrics[2]);
 }
 
 TEST_CASE("run: evaluation batches must tell the same, the loss among it") {
   const auto error = [](const std::function<Metrics(const Batch&)>& f) {
-    return test::error_of([&] { evaluate_metrics(f, HeldOut{}); });
+    return test::error_of([&] { evaluate_metrics(f, HeldOutBlobs{}); });
   };
   CHECK(error([](const Batch&) {
           return Metrics{{"accuracy", 1}};

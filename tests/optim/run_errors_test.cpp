@@ -15,6 +15,7 @@
 using namespace heed;
 using test::contains;
 using test::same_bits;
+using test::TemporaryFolder;
 namespace fs = std::filesystem;
 
 namespace {
@@ -29,12 +30,12 @@ struct Rows {
   }
 };
 
-struct HeldOut {
+struct HeldOutRows {
   Index size() const { return 1; }
   Batch batch(Index) const { return Rows().batch(99, 0); }
 };
 
-struct Model {
+struct RowModel {
   Rng rng{1};
   Linear layer{3, 1, rng};
   Dropout drop{0.1};
@@ -42,15 +43,15 @@ struct Model {
   void members(auto&& visit) { visit("layer", layer); }
 };
 
-struct Trained {
-  Model model;
+struct TrainedRows {
+  RowModel model;
   AdamW optimizer{named_parameters(model), {.lr = 0.05}};
   Schedule schedule;
   RunResult result;
 
-  explicit Trained(const RunOptions& o, const char* name = "cosine", std::function<Tensor(const Batch&)> loss = {})
+  explicit TrainedRows(const RunOptions& o, const char* name = "cosine", std::function<Tensor(const Batch&)> loss = {})
       : schedule(name, {.lr = 0.05, .steps = 8, .patience = 0}) {
-    result = run(model, optimizer, schedule, Rows(), HeldOut(), o, std::move(loss));
+    result = run(model, optimizer, schedule, Rows(), HeldOutRows(), o, std::move(loss));
   }
 };
 
@@ -60,20 +61,21 @@ TEST_CASE("run: one that was cut is resumed to the same bits, schedule and log i
   const TemporaryFolder folder;
   for (const char* name : {"cosine", "plateau"}) {
     const auto file = [&](const char* ending) { return folder.path / (std::string(name) + ending); };
-    const Trained once({.steps = 8, .eval_every = 1, .checkpoint = file("whole.h5"), .log = file("whole.log")}, name);
+    const TrainedRows once({.steps = 8, .eval_every = 1, .checkpoint = file("whole.h5"), .log = file("whole.log")},
+                           name);
     const RunOptions part = {.steps = 3,
                              .eval_every = 1,
                              .checkpoint = file("part.h5"),
                              .resume = true,
                              .texts = {{"note", "mine"}},
                              .log = file("part.log")};
-    CHECK(Trained(part, name).result.resumed_from == 0);
+    CHECK(TrainedRows(part, name).result.resumed_from == 0);
     CHECK(load_checkpoint(part.checkpoint).text("note") == "mine");
     std::ofstream(part.log, std::ios::app)
         << "{\"step\":4,\"loss\":1}\n{\"step\":";  // killed within step 5, nothing saved
     RunOptions rest = part;
     rest.steps = 8;
-    const Trained twice(rest, name);
+    const TrainedRows twice(rest, name);
     CHECK(twice.result.resumed_from == 3);
     CHECK(twice.result.steps == 8);
     CHECK(same_bits(twice.model.layer.weight, once.model.layer.weight));
@@ -85,16 +87,16 @@ TEST_CASE("run: one that was cut is resumed to the same bits, schedule and log i
     REQUIRE(b.size() == 8);
     for (std::size_t i = 0; i < 8; ++i)
       for (const char* key : {"step", "loss", "lr", "grad_norm", "val_loss"}) CHECK(a[i][key] == b[i][key]);
-    CHECK(Trained(rest, name).result.resumed_from == 8);  // nothing is left to do
+    CHECK(TrainedRows(rest, name).result.resumed_from == 8);  // nothing is left to do
   }
 }
 
 TEST_CASE("run: logs that cannot be read or cut") {
   const TemporaryFolder folder;
   const fs::path file = folder.path / "model.h5", socket_file = folder.path / "socket";
-  Trained({.steps = 3, .checkpoint = file});
+  TrainedRows({.steps = 3, .checkpoint = file});
   const auto resumed = [&](const fs::path& log) {
-    return [&, log] { Trained({.steps = 4, .checkpoint = file, .resume = true, .log = log}); };
+    return [&, log] { TrainedRows({.steps = 4, .checkpoint = file, .resume = true, .log = log}); };
   };
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -118,16 +120,17 @@ TEST_CASE("run: logs that cannot be read or cut") {
 TEST_CASE("run: options, checkpoints and logs that do not fit, and losses that are not finite") {
   const TemporaryFolder folder;
   const fs::path file = folder.path / "model.h5", log = folder.path / "log";
-  Trained({.steps = 3, .checkpoint = file, .log = log});
-  const auto trained = [](const RunOptions& o) { return [o] { Trained t(o); }; };
+  TrainedRows({.steps = 3, .checkpoint = file, .log = log});
+  const auto trained = [](const RunOptions& o) { return [o] { TrainedRows t(o); }; };
   const auto with_log = [&](const std::string& text) {
     return [&, text] {
-      Trained({.steps = 4, .checkpoint = file, .resume = true, .log = folder.write("other.log", text)});
+      TrainedRows({.steps = 4, .checkpoint = file, .resume = true, .log = folder.write("other.log", text)});
     };
   };
   const auto with_loss = [](const RunOptions& o, double value) {
-    return
-        [o, value] { Trained(o, "cosine", [value](const Batch& b) { return mean(heed::log(b.inputs * 0 + value)); }); };
+    return [o, value] {
+      TrainedRows(o, "cosine", [value](const Batch& b) { return mean(heed::log(b.inputs * 0 + value)); });
+    };
   };
   test::check_errors({
       {"MatmulPrecision: operands are float64; they must be float32 or bfloat16",
@@ -138,15 +141,15 @@ TEST_CASE("run: options, checkpoints and logs that do not fit, and losses that a
        trained({.steps = 2, .checkpoint = file, .resume = true})},
       {"resume: the optimizer of " + file.string() + " is AdamW and of this run SGD; they must be the same",
        [&] {
-         Model model;
+         RowModel model;
          SGD optimizer(named_parameters(model), {.lr = 0.05});
          Schedule schedule("constant", {});
-         run(model, optimizer, schedule, Rows(), HeldOut(), {.steps = 4, .checkpoint = file, .resume = true});
+         run(model, optimizer, schedule, Rows(), HeldOutRows(), {.steps = 4, .checkpoint = file, .resume = true});
        }},
       {"schedule cosine: the state has ",
        [&] {
-         Trained({.steps = 1, .checkpoint = folder.path / "plateau.h5"}, "plateau");
-         Trained({.steps = 2, .checkpoint = folder.path / "plateau.h5", .resume = true});
+         TrainedRows({.steps = 1, .checkpoint = folder.path / "plateau.h5"}, "plateau");
+         TrainedRows({.steps = 2, .checkpoint = folder.path / "plateau.h5", .resume = true});
        }},
       {"other.log ends before step 2 but the checkpoint is of step 3; give the log that belongs to it, or another file",
        with_log("{\"step\":1}\n")},

@@ -8,6 +8,10 @@
 #include "tests/tools/json.hpp"
 
 using namespace heed;
+using test::bytes_of;
+using test::contains;
+using test::error_of;
+using test::TemporaryFolder;
 
 namespace {
 
@@ -24,7 +28,7 @@ struct Plane {
 };
 
 // Three batches of different size.
-struct HeldOut {
+struct HeldOutPlane {
   Index size() const { return 3; }
   Batch batch(Index i) const { return Plane{.rows = 10 + 20 * i}.batch(99, static_cast<std::uint64_t>(i)); }
 };
@@ -41,13 +45,13 @@ struct Regression {
   }
 };
 
-struct Setting {
+struct PlaneRun {
   Rng rng{3};
   Regression model{rng};
   AdamW optimizer{named_parameters(model), {.lr = 3e-2}};
   Schedule schedule{"cosine", {.lr = 3e-2, .min_lr = 1e-3, .warmup = 5, .steps = 40}};
 
-  RunResult go(const RunOptions& options, Dataset data = Plane{}, EvaluationSet held_out = HeldOut{}) {
+  RunResult go(const RunOptions& options, Dataset data = Plane{}, EvaluationSet held_out = HeldOutPlane{}) {
     return run(model, optimizer, schedule, std::move(data), std::move(held_out), options);
   }
   std::string refusal(const RunOptions& options, Dataset data = Plane{}) {
@@ -55,16 +59,11 @@ struct Setting {
   }
 };
 
-std::string bytes_of(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 }  // namespace
 
 TEST_CASE("run: trains a model and data of one's own, with log and history") {
   const TemporaryFolder folder;
-  Setting s;
+  PlaneRun s;
   const RunResult r =
       s.go({.steps = 40, .seed = 5, .eval_every = 15, .eval_batches = 1, .log = folder.path / "log.jsonl"});
   CHECK(r.steps == 40);
@@ -78,7 +77,7 @@ TEST_CASE("run: trains a model and data of one's own, with log and history") {
   CHECK(r.history.validation_losses[2].first == 40);
   double sum = 0, counted = 0;
   for (Index i = 0; i < 3; ++i) {
-    const Batch b = HeldOut{}.batch(i);
+    const Batch b = HeldOutPlane{}.batch(i);
     const Evaluation evaluation;
     sum += s.model.loss(b.inputs, b.targets).item() * static_cast<double>(b.counted);
     counted += static_cast<double>(b.counted);
@@ -108,7 +107,7 @@ TEST_CASE("run: accumulation averages over all targets, as one larger batch does
   };
   std::vector<Tensor> weights;
   for (const bool halves : {false, true}) {
-    Setting s;
+    PlaneRun s;
     s.model.drop = Dropout{0.0};
     s.go({.steps = 10, .accumulate = halves ? 2 : 1}, halves ? Dataset(Halves{}) : Dataset(Plane{}));
     weights.push_back(s.model.up.weight.clone());
@@ -126,12 +125,12 @@ TEST_CASE("run: stopped at any step and resumed, to the same bits") {
                       .resume = resume,
                       .log = folder.path / (name + ".jsonl")};
   };
-  Setting whole;
+  PlaneRun whole;
   const RunResult all = whole.go(options("whole", 20, true));  // resume without a file starts afresh
   CHECK(all.resumed_from == 0);
   for (const Index stop : {1, 7, 13, 19}) {
     const std::string name = "part" + std::to_string(stop);
-    Setting first, second;
+    PlaneRun first, second;
     first.go(options(name, stop, false));
     const RunResult rest = second.go(options(name, 20, true));
     CHECK(rest.resumed_from == stop);
@@ -140,7 +139,7 @@ TEST_CASE("run: stopped at any step and resumed, to the same bits") {
     CHECK((test::same_bits(second.model.down.weight, whole.model.down.weight)));
   }
   // A finished run that is resumed does nothing and keeps its result.
-  Setting again;
+  PlaneRun again;
   const RunResult nothing = again.go(options("whole", 20, true));
   CHECK(nothing.steps == 20);
   CHECK(nothing.validation_loss == all.validation_loss);
@@ -189,7 +188,7 @@ TEST_CASE("run: a signal finishes the step, saves and returns, and the run goes 
   };
   const TemporaryFolder folder;
   const RunOptions options{.steps = 20, .checkpoint = folder.path / "m.h5", .resume = true, .handle_interrupt = true};
-  Setting stopped, resumed, whole;
+  PlaneRun stopped, resumed, whole;
   const RunResult r = stopped.go(options, Signalling{});
   CHECK(r.interrupted);
   CHECK(r.steps >= 5);  // the batch may be made while the step before runs
@@ -201,25 +200,25 @@ TEST_CASE("run: a signal finishes the step, saves and returns, and the run goes 
 
 TEST_CASE("run: wrong options and states are named") {
   const TemporaryFolder folder;
-  Setting s;
+  PlaneRun s;
   CHECK(s.refusal({.steps = -1}) == "run: steps is -1; it must be 0 or more");
   CHECK(s.refusal({.accumulate = 0}) == "run: accumulate is 0; it must be 1 or more");
   CHECK(s.refusal({.grad_clip = -1}) == "run: grad_clip is -1; it must be 0 (no clipping) or more");
   CHECK(s.refusal({.eval_every = -2}) ==
         "run: eval_every is -2, eval_batches 0 and checkpoint_every 0; they must be 0 or more");
   CHECK(s.refusal({.checkpoint_every = 3}) == "run: checkpoint_every is 3 but no checkpoint file is given");
-  CHECK(has(s.refusal({.steps = 2, .checkpoint = folder.path / "missing" / "m.h5"}), "missing"));
+  CHECK(contains(s.refusal({.steps = 2, .checkpoint = folder.path / "missing" / "m.h5"}), "missing"));
 
   const RunOptions options{.steps = 6, .checkpoint = folder.path / "m.h5", .resume = true};
   s.go(options);
   RunOptions other = options;
   other.seed = 2;
-  CHECK(has(s.refusal(other), "is 1 and of this run 2; they must be the same"));
+  CHECK(contains(s.refusal(other), "is 1 and of this run 2; they must be the same"));
   other = options;
   other.steps = 3;
   CHECK(s.refusal(other) == "resume: the checkpoint is of step 6 but the run has 3 steps; ask for as many or more");
   Lion lion(named_parameters(s.model), {.lr = 1e-3});
-  CHECK(has(error_of([&] { run(s.model, lion, s.schedule, Plane{}, HeldOut{}, options); }), "optimizer"));
+  CHECK(contains(error_of([&] { run(s.model, lion, s.schedule, Plane{}, HeldOutPlane{}, options); }), "optimizer"));
 
   // A loss that is not finite names the step; nothing was saved of it.
   struct Broken {
@@ -229,7 +228,7 @@ TEST_CASE("run: wrong options and states are named") {
       return b;
     }
   };
-  CHECK(has(s.refusal({.steps = 6}, Broken{}), "run: the loss of step 3 is inf; it must be finite"));
+  CHECK(contains(s.refusal({.steps = 6}, Broken{}), "run: the loss of step 3 is inf; it must be finite"));
   // What the data set throws comes through.
   struct Throwing {
     Batch batch(std::uint64_t, std::uint64_t) const { fail("no such batch"); }

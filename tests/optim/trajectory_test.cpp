@@ -28,7 +28,7 @@ Make make(Options options) {
 }
 
 // As in the script.
-const std::map<std::string, Make> kCases = {
+const std::map<std::string, Make> kTrajectories = {
     {"sgd", make<SGD>(SGDOptions{.lr = 0.05})},
     {"sgd momentum", make<SGD>(SGDOptions{.lr = 0.05, .momentum = 0.9})},
     {"sgd dampening", make<SGD>(SGDOptions{.lr = 0.05, .momentum = 0.9, .dampening = 0.4, .weight_decay = 0.02})},
@@ -119,7 +119,7 @@ double worst(const std::string& name, const json& kept, Problem<T>& problem,
 
 template <class T>
 void check_all_cases(const char* dtype) {
-  for (const auto& entry : kCases) {
+  for (const auto& entry : kTrajectories) {
     const auto& name = entry.first;
     const auto& make_one = entry.second;
     const json& stored = reference()["cases"][name];
@@ -135,7 +135,7 @@ void check_all_cases(const char* dtype) {
 }  // namespace
 
 TEST_CASE("optimizers: 24 steps in float32 equal PyTorch's to rounding, every option") {
-  CHECK(kCases.size() == reference()["cases"].size());
+  CHECK(kTrajectories.size() == reference()["cases"].size());
   on_each_level([] { check_all_cases<float>("float32"); });
 }
 

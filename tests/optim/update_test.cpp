@@ -20,12 +20,12 @@ struct State {
 using Naive = std::function<void(double& p, double g, State& s, int t)>;  // one item, one step
 using Make = std::function<std::unique_ptr<Optimizer>(const ParameterGroups&)>;
 
-struct Case {
+struct Update {
   Make make;
   Naive naive;
 };
 
-const std::map<std::string, Case> kCases = {
+const std::map<std::string, Update> kUpdates = {
     {"sgd",
      {[](const ParameterGroups& p) { return std::make_unique<SGD>(p, SGDOptions{.lr = 0.1, .weight_decay = 0.05}); },
       [](double& p, double g, State&, int) { p -= 0.1 * (g + 0.05 * p); }}},
@@ -106,7 +106,7 @@ constexpr int kSteps = 4;
 double scale_of_step(int t) { return 1.0 / (1 << t); }  // exact; Lion would not notice one that stays the same
 
 template <class T>
-void check_sizes(const Case& c, const std::vector<Index>& sizes) {
+void check_sizes(const Update& c, const std::vector<Index>& sizes) {
   std::vector<Parameter> parameters;
   std::vector<std::vector<double>> want;
   std::vector<std::vector<State>> states;
@@ -146,7 +146,7 @@ std::vector<T> run_all(int thread_count, int* seen) {
   set_threads(thread_count);
   threads_seen();
   std::vector<T> bits;
-  for (const auto& entry : kCases) {
+  for (const auto& entry : kUpdates) {
     const auto& c = entry.second;
     std::vector<Parameter> parameters;
     for (const Index n : {Index{70001}, Index{3}, Index{0}, Index{16384}, Index{129}, Index{1}, Index{300000}})
@@ -169,7 +169,7 @@ std::vector<T> run_all(int thread_count, int* seen) {
 
 TEST_CASE_TEMPLATE("optimizers: updates agree with naive loops at every size and level", T, float, double) {
   on_each_level([] {
-    for (const auto& entry : kCases) {
+    for (const auto& entry : kUpdates) {
       const auto& name = entry.first;
       const auto& c = entry.second;
       CAPTURE(name);
@@ -204,7 +204,7 @@ TEST_CASE("optimizers: a parameter of rank 0 and one of no items") {
 TEST_CASE("optimizers: what is not finite stays where it is") {
   const double inf = INFINITY, nan = NAN;
   on_each_level([&] {
-    for (const auto& entry : kCases) {
+    for (const auto& entry : kUpdates) {
       const auto& name = entry.first;
       const auto& c = entry.second;
       CAPTURE(name);

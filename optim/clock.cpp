@@ -1,0 +1,10 @@
+#include <chrono>
+#include <heed/optim/clock.hpp>
+
+namespace heed::detail {
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace heed::detail
