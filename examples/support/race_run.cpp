@@ -18,8 +18,11 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-Schedule schedule_of(Index steps, double lr) {
-  return Schedule("cosine", {.lr = lr, .min_lr = lr / 10, .warmup = std::min<Index>(100, steps / 10), .steps = steps});
+constexpr double kRate = 1e-3;  // the highest, in every task
+
+Schedule schedule_of(Index steps) {
+  return Schedule("cosine",
+                  {.lr = kRate, .min_lr = kRate / 10, .warmup = std::min<Index>(100, steps / 10), .steps = steps});
 }
 
 // A model under training.
@@ -28,7 +31,7 @@ class Trainee {
   Trainee(const RaceEntry& entry, std::uint64_t seed, Index steps)
       : model_(entry.model, seed, mechanism_by_name(entry.mechanism, entry.options)),
         optimizer_(decay_groups(model_, 0.1), {.betas = {0.9, 0.99}}),
-        schedule_(schedule_of(steps, entry.task->lr)),
+        schedule_(schedule_of(steps)),
         training_(entry.task->training),
         seed_(seed) {}
 

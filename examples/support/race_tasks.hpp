@@ -20,7 +20,6 @@ struct RaceScore {
 struct RaceTask {
   std::string name, about;
   Index steps = 0;
-  double lr = 1e-3;  // the highest
   RaceModelOptions model;
   Index tokens = 0;  // a step
   Dataset training;

@@ -1,11 +1,17 @@
 // Operands of matrix products in every layout and type, beside their values in float64.
 #pragma once
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <heed/core/gemm.hpp>
+#include <map>
+#include <tuple>
 #include <vector>
 
 namespace heed::testing {
+
+enum class Layout { rows, columns, strided, reversed };
+inline constexpr Layout kLayouts[] = {Layout::rows, Layout::columns, Layout::strided, Layout::reversed};
 
 // Values of one dtype with room around the matrix, and their float64 copies.
 struct GemmOperand {
@@ -15,6 +21,7 @@ struct GemmOperand {
   Index at(Index i, Index j) const { return offset + i * in.row + j * in.column; }
   double operator()(Index i, Index j) const { return exact[static_cast<std::size_t>(at(i, j))]; }
   Index offset = 0;
+  Layout layout = Layout::rows;
 };
 
 inline double pseudo(std::uint32_t& state) {
@@ -22,11 +29,9 @@ inline double pseudo(std::uint32_t& state) {
   return static_cast<double>(state >> 8) / (1 << 23) - 1;
 }
 
-enum class Layout { rows, columns, strided, reversed };
-inline constexpr Layout kLayouts[] = {Layout::rows, Layout::columns, Layout::strided, Layout::reversed};
-
 inline GemmOperand operand(Index rows, Index columns, Layout layout, DType type, std::uint32_t seed, Index copies = 1) {
   GemmOperand x;
+  x.layout = layout;
   const auto set = [&](Index row, Index column, Index offset) {
     x.in.row = row;
     x.in.column = column;
@@ -57,5 +62,29 @@ inline GemmOperand operand(Index rows, Index columns, Layout layout, DType type,
   x.in.data = x.bytes.data() + x.offset * static_cast<Index>(size_of(type));
   return x;
 }
+
+// Products by plain float64 loops, made once for all instruction sets and epilogues; of operands of the same seeds.
+class PlainProducts {
+ public:
+  // Of each element, row by row: the sum of a b and that of |a||b|.
+  struct Sums {
+    std::vector<double> value, size;
+  };
+
+  const Sums& of(const GemmOperand& a, const GemmOperand& b, Index m, Index n, Index k) {
+    const auto [place, fresh] = known_.try_emplace({m, n, k, a.layout, b.layout, a.in.dtype, b.in.dtype});
+    Sums& sums = place->second;
+    for (Index i = 0; fresh && i < m; ++i)
+      for (Index j = 0; j < n; ++j) {
+        double sum = 0, size = 0;
+        for (Index p = 0; p < k; ++p) sum += a(i, p) * b(p, j), size += std::abs(a(i, p) * b(p, j));
+        sums.value.push_back(sum), sums.size.push_back(size);
+      }
+    return sums;
+  }
+
+ private:
+  std::map<std::tuple<Index, Index, Index, Layout, Layout, DType, DType>, Sums> known_;
+};
 
 }  // namespace heed::testing
