@@ -6,8 +6,10 @@
 namespace heed {
 
 struct StoryFloor {
-  double loss = 0;            // mean -log p a token, in nats
-  double standard_error = 0;  // of the loss as an estimate from so many stories
+  double loss = 0;  // mean -log p a token, in nats
+  // Of the loss as an estimate from so many stories. A model's loss on them may by luck lie a little below the floor;
+  // where it lies more than 3 of these below, the model has seen its targets.
+  double standard_error = 0;
 };
 
 // The floor of the mean loss over the tokens that a whole split counts. The split's tokens must be Stories::corpus (or

@@ -132,7 +132,35 @@ static GPT small_gpt(const GPTOptions& options) {
   return model;
 }
 
-static constexpr const char* kActivationNames[] = {"relu", "gelu", "gelu-tanh", "silu"};
+// A model with its configuration as a checkpoint keeps it.
+struct NamedGPT {
+  std::string name, activation, norm;
+  GPTOptions options;
+  double scale = 1;  // of the embeddings, and so of the logits
+
+  std::string config() const {
+    return R"({"model": "gpt", "vocabulary": 10, "context": 8, "layers": 2, "heads": 2, "width": 16, "hidden": )" +
+           std::to_string(options.hidden) + R"(, "activation": ")" + activation + R"(", "norm": ")" + norm +
+           R"(", "bias": )" + (options.bias ? "true" : "false") + "}";
+  }
+};
+
+static std::vector<NamedGPT> named_gpts() {
+  const GPTOptions o{.vocabulary = 10, .context = 8, .layers = 2, .heads = 2, .width = 16};
+  std::vector<NamedGPT> all{{"relu", "relu", "layer", o},
+                            {"gelu", "gelu", "layer", o},
+                            {"gelu-tanh", "gelu-tanh", "layer", o},
+                            {"silu", "silu", "rms", o},
+                            {"gpt2", "gelu-tanh", "layer", o}};
+  const FeedForwardKind kinds[] = {FeedForwardKind::relu, FeedForwardKind::gelu, FeedForwardKind::gelu_tanh,
+                                   FeedForwardKind::silu, FeedForwardKind::gelu_tanh};
+  for (std::size_t i = 0; i < all.size(); ++i) all[i].options.activation = kinds[i];
+  all[1].options.hidden = 24;
+  all[2].options.bias = false;
+  all[3].options.norm = NormKind::rms;
+  all[4].scale = 0.02;  // as GPT-2 begins: the variance is near the epsilon of its norms, 1e-5
+  return all;
+}
 
 TEST_CASE("checkpoint Python: PyTorch computes the same logits from heed's file") {
   const std::string python = python_with("h5py, torch");
@@ -140,33 +168,21 @@ TEST_CASE("checkpoint Python: PyTorch computes the same logits from heed's file"
   const TemporaryFolder folder;
   const Tensor x = Tensor::from<std::int32_t>({3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8}, {2, 6});
   std::map<std::string, Tensor> logits;
-  for (int kind = 0; kind < 4; ++kind) {
-    GPT model = small_gpt({.vocabulary = 10,
-                           .context = 8,
-                           .layers = 2,
-                           .heads = 2,
-                           .width = 16,
-                           .hidden = kind == 1 ? 24 : 0,
-                           .activation = static_cast<FeedForwardKind>(kind),
-                           .norm = kind == 3 ? NormKind::rms : NormKind::layer,
-                           .bias = kind != 2});
-    const std::string name = kActivationNames[kind];
+  for (const NamedGPT& gpt : named_gpts()) {
+    GPT model = small_gpt(gpt.options);
+    for (Parameter* p : {&model.tokens.weight, &model.positions->weight}) p->copy_(p->detach() * gpt.scale);
     Checkpoint c;
     store_model(c, model);
     c.tensors["data/x"] = x;
-    c.texts["config"] =
-        R"({"model": "gpt", "vocabulary": 10, "context": 8, "layers": 2, "heads": 2, "width": 16, "hidden": )" +
-        std::string(kind == 1 ? "24" : "0") + R"(, "activation": ")" + name + R"(", "norm": ")" +
-        (kind == 3 ? "rms" : "layer") + R"(", "bias": )" + (kind != 2 ? "true" : "false") + "}";
-    save_checkpoint(folder.path / (name + ".h5"), c);
-    logits[name] = model(x).detach();
+    c.texts["config"] = gpt.config();
+    save_checkpoint(folder.path / (gpt.name + ".h5"), c);
+    logits[gpt.name] = model(x).detach();
   }
   exchange(python, "to_pytorch", folder.path);
-  for (const auto& item : logits) {
-    const std::string name = item.first;
-    INFO(name);
-    const Tensor theirs = load_checkpoint(folder.path / (name + "_logits.h5")).tensor("data/logits");
-    CHECK(close(item.second, theirs, 1e-4, 1e-4));
+  for (const NamedGPT& gpt : named_gpts()) {
+    INFO(gpt.name);
+    const Tensor theirs = load_checkpoint(folder.path / (gpt.name + "_logits.h5")).tensor("data/logits");
+    CHECK(close(logits.at(gpt.name), theirs, 1e-4, 1e-4 * gpt.scale));
   }
 }
 
