@@ -163,7 +163,8 @@ int train(const Flags& flags) {
   const RunResult result = run(model, optimizer, schedule, ListOpsBatches(lists, s.batch), held_out, options, {},
                                [&](const Batch& b) { return classification_metrics(model(b.inputs), b.targets); });
 
-  if (!flags.plot.empty() && !result.validation_metrics.empty()) plot_accuracy(flags.plot, result, majority);
+  const bool draws = !flags.plot.empty() && !result.validation_metrics.empty();
+  if (draws) plot_accuracy(flags.plot, result, majority);
   if (result.interrupted) {
     say_stopped(result, s.steps, "the same command with --resume");
     return 130;
@@ -173,6 +174,7 @@ int train(const Flags& flags) {
                 100 * result.validation_metrics.at("accuracy"), 100 * majority);
   print_examples(model, held_out, 5);
   std::fprintf(stderr, "checkpoint: %s\n", flags.checkpoint.c_str());
+  if (draws) std::fprintf(stderr, "drawn: %s\n", flags.plot.c_str());
   return 0;
 }
 

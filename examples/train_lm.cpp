@@ -28,7 +28,7 @@ double activation_mebibytes(const M& model, const LmSettings& s) {
 void say_what_begins(const LmSettings& s, const LmData& data, Index parameters, double mebibytes, bool goes_on) {
   std::fprintf(stderr,
                "%s\n%lld layers, %lld heads, width %lld, context %lld: %.2fM parameters\n"
-               "%.1f MiB of activations a batch; %s, %d threads, seed %llu; %s\n",
+               "%.1f MiB of activations; %s, %d threads, seed %llu; %s\n",
                data.description.c_str(), static_cast<long long>(s.layers), static_cast<long long>(s.heads),
                static_cast<long long>(s.width), static_cast<long long>(s.context),
                static_cast<double>(parameters) / 1e6, mebibytes, arch(), threads(),
@@ -38,9 +38,7 @@ void say_what_begins(const LmSettings& s, const LmData& data, Index parameters, 
 void say_what_came_out(const RunResult& result, const LmData& data) {
   if (!result.validation_loss) return;
   std::fprintf(stderr, "validation loss %.4f", *result.validation_loss);
-  if (data.floor)
-    std::fprintf(stderr, ", %.1f%% above the floor of %.4f", 100 * (*result.validation_loss / *data.floor - 1),
-                 *data.floor);
+  if (data.floor) std::fprintf(stderr, ", %s", above_floor(*result.validation_loss, *data.floor).c_str());
   for (const auto& [name, value] : result.validation_metrics) std::fprintf(stderr, ", %s %.4f", name.c_str(), value);
   std::fprintf(stderr, "\n");
 }
@@ -63,7 +61,7 @@ RunOptions run_options(const LmRunFlags& flags, const LmSettings& s, const LmDat
              {"data", data.fingerprint}};
   o.log = flags.log;
   o.progress = stderr;
-  o.floor = data.floor;
+  if (data.floor) o.floor = data.floor->loss;
   o.peak_flops = machine_peak_flops();
   o.handle_interrupt = true;
   return o;
@@ -71,23 +69,27 @@ RunOptions run_options(const LmRunFlags& flags, const LmSettings& s, const LmDat
 
 // Trains a GPT or a BERT; `metrics` of evaluation batches, `show` the sample. Gives the exit code.
 template <class M>
-int train_model(M& model, const LmRunFlags& flags, const LmSettings& s, const LmData& data, RunOptions options,
+int train_model(M& model, const LmFlags& all_flags, const LmSettings& s, const LmData& data, RunOptions options,
                 const std::function<Metrics(const Batch&)>& metrics, const std::function<void()>& show) {
+  const LmRunFlags& flags = all_flags.run();
   const std::unique_ptr<Optimizer> optimizer = make_optimizer(
       s.optimizer, decay_groups(model, s.weight_decay), {.lr = s.lr, .betas = {s.beta1, s.beta2}, .momentum = s.beta1});
-  Schedule schedule(s.schedule, {.lr = s.lr, .min_lr = s.min_lr, .warmup = s.warmup, .steps = s.steps});
+  Schedule schedule(s.schedule,
+                    {.lr = s.lr, .min_lr = s.min_lr, .warmup = s.warmup, .steps = std::max<Index>(s.steps, 1)});
   say_what_begins(s, data, parameter_count(model), activation_mebibytes(model, s),
                   flags.resume && std::filesystem::exists(flags.checkpoint));
   options.flops_per_token = model.flops_per_token(s.context);
   const RunResult result = run(model, *optimizer, schedule, data.training, data.validation, options, {}, metrics);
 
-  if (!flags.plot.empty() && result.steps > 0) plot_losses(flags.plot, result, data.floor);
+  const bool draws = !flags.plot.empty() && result.steps > 0;
+  if (draws) plot_losses(flags.plot, result, data.floor);
   if (result.interrupted) {
-    say_stopped(result, s.steps, "train_lm --checkpoint " + flags.checkpoint + " --resume");
+    say_stopped(result, s.steps, all_flags.resume_command());
     return 130;
   }
   say_what_came_out(result, data);
   std::fprintf(stderr, "checkpoint: %s\n", flags.checkpoint.c_str());
+  if (draws) std::fprintf(stderr, "drawn: %s\n", flags.plot.c_str());
   if (flags.sample > 0) show();
   return 0;
 }
@@ -112,13 +114,13 @@ int train(const LmFlags& flags) {
     if (!run_flags.prompt.empty()) masked_tokens(data.tokenizer, run_flags.prompt, data.masks.mask, s.context);
     BERT model = make_bert(config, rng);
     const auto metrics = [&](const Batch& b) { return classification_metrics(model(b.inputs), b.targets); };
-    return train_model(model, run_flags, s, data, options, metrics, [&] {
+    return train_model(model, flags, s, data, options, metrics, [&] {
       print_filled_in(model, data.tokenizer, data.texts, data.masks, run_flags.prompt, run_flags.sample, s.seed);
     });
   }
   if (run_flags.sample > 0) prompt_tokens(data.tokenizer, run_flags.prompt);
   GPT model = make_gpt(config, rng);
-  return train_model(model, run_flags, s, data, options, {}, [&] {
+  return train_model(model, flags, s, data, options, {}, [&] {
     stream_sample(model, data.tokenizer, run_flags.prompt, run_flags.sample, run_flags.sampling, s.seed);
   });
 }

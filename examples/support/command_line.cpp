@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -116,6 +117,16 @@ std::string choice(const std::vector<std::string>& words, const std::string& bet
   return text;
 }
 
+std::string shell_word(const std::string& word) {
+  const auto plain = [](unsigned char c) {
+    return std::isalnum(c) || std::string_view("%+,-./:@_").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
 struct CommandLine::Parser {
   CLI::App app;
   std::string group = "Options";
@@ -180,6 +191,8 @@ std::optional<int> CommandLine::parse(int argc, char** argv) {
 }
 
 bool CommandLine::given(const std::string& name) const { return parser_->app.get_option(name)->count() > 0; }
+
+std::string CommandLine::word(const std::string& name) const { return parser_->app.get_option(name)->results().back(); }
 
 std::string CommandLine::program() const { return parser_->app.get_name(); }
 

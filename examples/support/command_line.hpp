@@ -40,6 +40,9 @@ Takes list_of(Takes each, const std::string& shown);
 // "a|b|c", or with another word between.
 std::string choice(const std::vector<std::string>& words, const std::string& between = "|");
 
+// A word as a shell reads it back: in quotes where it needs them.
+std::string shell_word(const std::string& word);
+
 // Where a flag's value goes: a variable of one of these types.
 class FlagValue {
  public:
@@ -78,7 +81,8 @@ class CommandLine {
   // Fills the variables. An exit code where nothing is left to do: 0 after --help, 2 for wrong flags, with one line on
   // stderr that says what is right.
   std::optional<int> parse(int argc, char** argv);
-  bool given(const std::string& name) const;  // after parsing
+  bool given(const std::string& name) const;        // after parsing
+  std::string word(const std::string& name) const;  // the last that a flag was given, as it was written
   std::string program() const;
   // Prints what is wrong with the flags; gives 2.
   int refuse(const std::string& what) const;

@@ -3,7 +3,6 @@
 #include "examples/support/program.hpp"
 #include "examples/support/story_seeds.hpp"
 
-#include <heed/data/story_floor.hpp>
 #include <heed/data/text.hpp>
 
 namespace heed::examples {
@@ -56,8 +55,8 @@ LmData story_data(const LmSettings& s, const std::string* stored_tokenizer) {
   const WindowOptions window{.batch = s.batch, .context = s.context, .separator = line_feed};
   const WholeSplit held_out(TokenSource(tokenizer.encode(text), tokenizer.vocabulary_size()), window);
 
-  std::optional<double> floor;
-  if (s.model == "lm") floor = story_floor(stories, held_out, tokenizer).loss;
+  std::optional<StoryFloor> floor;
+  if (s.model == "lm") floor = story_floor(stories, held_out, tokenizer);
   return {tokenizer, StoryBatches(tokenizer, window), held_out, held_out, {.separator = line_feed}, floor,
           "stories", "built-in stories, without end"};
 }

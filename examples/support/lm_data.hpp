@@ -1,7 +1,7 @@
 // What a language model is trained on: texts, token files, or the built-in stories.
 #pragma once
 #include <heed/data/masked_batches.hpp>
-#include <heed/data/stories.hpp>
+#include <heed/data/story_floor.hpp>
 #include <heed/data/tokenizer.hpp>
 #include <optional>
 #include <string>
@@ -14,11 +14,11 @@ struct LmData {
   Tokenizer tokenizer;
   Dataset training;
   EvaluationSet validation;
-  EvaluationSet texts;          // of the validation, without masks
-  MaskOptions masks;            // where the model is masked
-  std::optional<double> floor;  // of the validation loss, in nats a token: an lm on stories only
-  std::string fingerprint;      // tells one data set from another; kept in checkpoints
-  std::string description;      // for the person at the terminal
+  EvaluationSet texts;              // of the validation, without masks
+  MaskOptions masks;                // where the model is masked
+  std::optional<StoryFloor> floor;  // of the validation loss: an lm on stories only
+  std::string fingerprint;          // tells one data set from another; kept in checkpoints
+  std::string description;          // for the person at the terminal
 };
 
 // Throws Error for data that cannot be read or are too short. `stored_tokenizer` is the JSON of a checkpoint's, null if

@@ -168,6 +168,14 @@ LmSettings LmFlags::resolve(const std::string* stored_text) const {
   return s;
 }
 
+std::string LmFlags::resume_command() const {
+  std::string command = line_.program() + " --checkpoint " + shell_word(run_.checkpoint) + " --resume";
+  for (const char* name : {"--threads", "--checkpoint-every", "--log", "--plot", "--sample", "--prompt",
+                           "--temperature", "--top-k", "--top-p"})
+    if (line_.given(name)) command += " " + std::string(name) + " " + shell_word(line_.word(name));
+  return command;
+}
+
 std::string to_json(const LmSettings& settings) {
   Json json;
   for_each_setting(settings, [&](const char* name, const auto& value) { json[name] = value; });

@@ -51,6 +51,8 @@ class LmFlags {
   // The settings given by flags, the others from `stored` (to_json's text in a checkpoint; null: none) or else from the
   // preset. Throws UsageError where a flag differs from what is stored.
   LmSettings resolve(const std::string* stored) const;
+  // What goes on with this run, for a shell: the checkpoint holds the settings, the flags of run() are given again.
+  std::string resume_command() const;
 
  private:
   CommandLine line_;

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <sstream>
 
 #include "examples/support/race.hpp"
 #include "examples/support/race_questions.hpp"
@@ -15,6 +14,7 @@ using namespace heed::examples;
 using nlohmann::json;
 using test::contains;
 using test::json_lines;
+using test::lines_of;
 using test::program;
 using test::Ran;
 
@@ -27,13 +27,6 @@ std::vector<json> without_clocks(std::vector<json> log) {
   for (json& entry : log)
     for (const char* key : {"step_seconds", "tokens_per_second", "seconds", "peak_bytes"}) entry.erase(key);
   return log;
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
 }
 
 RaceModelOptions small(Index vocabulary) {

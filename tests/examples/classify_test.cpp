@@ -34,6 +34,7 @@ TEST_CASE(
   REQUIRE(ran.exit_code == 0);
   CHECK(contains(ran.output, "held-out accuracy "));
   CHECK(contains(ran.output, "always the commonest value: "));
+  CHECK(contains(ran.output, "checkpoint: classify.h5\ndrawn: accuracy.svg\n"));
   CHECK(contains(ran.output, ": ["));
   CHECK(contains(ran.output, "] = "));
   const std::vector<nlohmann::json> log = json_lines(c.file("log"));

@@ -1,11 +1,18 @@
 #include "tests/examples/programs.hpp"
 
 #include <fstream>
-#include <iterator>
+#include <sstream>
 
 namespace heed::test {
 
 std::string program(const std::string& name) { return quoted(HEED_BUILD_DIR "/examples/" + name); }
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
 
 bool same_losses(const std::string& a, const std::string& b) {
   std::vector<nlohmann::json> x = json_lines(a), y = json_lines(b);
@@ -20,10 +27,12 @@ Training::Training() {
     text << "The quick brown fox jumps over the lazy dog. Pack my box with five dozen jugs, " << i << " of them.\n";
 }
 
+std::string Training::on_stories(const std::string& flags) const {
+  return "env -C " + quoted(folder()) + " " + program("train_lm") + " --sample 0 --checkpoint lm.h5 " + flags;
+}
+
 std::string Training::arguments(const std::string& flags) const {
-  return "env -C " + quoted(folder()) + " " + program("train_lm") +
-         " --data text.txt --layers 1 --heads 2 --width 16 --context 16 --batch 4 --sample 0 --checkpoint lm.h5 " +
-         flags;
+  return on_stories("--data text.txt --layers 1 --heads 2 --width 16 --context 16 --batch 4 " + flags);
 }
 
 }  // namespace heed::test

@@ -12,6 +12,8 @@ namespace heed::test {
 
 std::string program(const std::string& name);  // its path, quoted
 
+std::vector<std::string> lines_of(const std::string& text);
+
 // Two logs tell the same but for the clock: no step missing, doubled or different.
 bool same_losses(const std::string& a, const std::string& b);
 
@@ -23,6 +25,8 @@ class Training {
   std::string file(const std::string& name) const { return (folder_.path / name).string(); }
   // Runs in the folder, so that runs in different folders leave the same checkpoint.
   std::string arguments(const std::string& flags) const;
+  // The same on the built-in stories, with a model of the default size.
+  std::string on_stories(const std::string& flags) const;
   std::string command(const std::string& flags) const { return "exec " + arguments(flags); }
   Ran run(const std::string& flags) const { return test::run(command(flags)); }
 

@@ -5,7 +5,6 @@
 #include <fstream>
 #include <heed/data/checkpoint.hpp>
 #include <heed/layers/attention/by_name.hpp>
-#include <sstream>
 
 #include "tests/data/temporary_folder.hpp"
 #include "tests/examples/programs.hpp"
@@ -87,8 +86,7 @@ TEST_CASE("train_lm: wrong flags say what is right and exit 2") {
                            "--resume",     "--log",          "--plot",         "--sample",
                            "--prompt",     "--temperature",  "--top-k",        "--top-p"})
     CHECK(contains(help.output, flag));
-  std::istringstream lines(help.output);
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : test::lines_of(help.output)) {
     INFO(line);
     CHECK(line.size() <= 80);
   }
@@ -219,22 +217,35 @@ TEST_CASE("train_lm: --resume takes the settings from the checkpoint and refuses
   CHECK(contains(changed.output, "they must be the same"));
 }
 
-TEST_CASE("train_lm: Ctrl-C finishes the step, saves and says how to go on") {
+TEST_CASE("train_lm: Ctrl-C finishes the step, saves and says how to go on, to the same log, plot and bits") {
   const Training whole, stopped;
+  // Some 2 s. The names are such as a shell would misread.
   const std::string flags =
-      "--steps 400 --layers 3 --width 64 --context 64 --eval-every 100 --eval-batches 1 --log log";  // some 2 s
-  REQUIRE(whole.run(flags).exit_code == 0);
+      "--steps 400 --layers 3 --width 64 --context 64 --eval-every 100 --eval-batches 1 --checkpoint-every 350 "
+      "--threads 2 --log 'my log' --plot \"it's.svg\" --sample 5 --prompt '' --top-k 2";
+  const Ran undisturbed = whole.run(flags);
+  REQUIRE(undisturbed.exit_code == 0);
+  CHECK(contains(undisturbed.output, "checkpoint: lm.h5\ndrawn: it's.svg\n"));
   const Ran ran =
-      test::run("cd " + stopped.folder() + "; : > log; " + stopped.arguments(flags) +
-                " & pid=$!; while [ $(wc -l < log) -lt 30 ]; do sleep 0.02; done; kill -INT $pid; wait $pid");
+      test::run("cd " + stopped.folder() + "; : > 'my log'; " + stopped.arguments(flags) +
+                " & pid=$!; while [ $(wc -l < 'my log') -lt 30 ]; do sleep 0.02; done; kill -INT $pid; wait $pid");
   INFO(ran.output);
   CHECK(ran.exit_code == 130);
-  CHECK(contains(ran.output, "to go on: train_lm --checkpoint lm.h5 --resume"));
+  const std::string before = "to go on: train_lm", hint = ran.output.substr(ran.output.find(before) + before.size());
+  CHECK(
+      hint ==
+      " --checkpoint lm.h5 --resume --threads 2 --checkpoint-every 350 --log 'my log' --plot 'it'\\''s.svg' --sample 5 "
+      "--prompt '' --top-k 2\n");
   const std::uint64_t step = load_checkpoint(stopped.file("lm.h5")).counter("step");
   CHECK(step >= 30);
   CHECK(step < 400);
-  CHECK(json_lines(stopped.file("log")).size() == step);
-  REQUIRE(stopped.run(flags + " --resume").exit_code == 0);
-  CHECK(test::same_losses(whole.file("log"), stopped.file("log")));
+  CHECK(json_lines(stopped.file("my log")).size() == step);
+  std::filesystem::remove(stopped.file("it's.svg"));
+  const Ran rest = test::run("cd " + stopped.folder() + "; exec " + test::program("train_lm") + hint);
+  INFO(rest.output);
+  REQUIRE(rest.exit_code == 0);
+  CHECK(test::same_losses(whole.file("my log"), stopped.file("my log")));
   CHECK((bytes_of(whole.file("lm.h5")) == bytes_of(stopped.file("lm.h5"))));
+  CHECK((bytes_of(whole.file("it's.svg")) == bytes_of(stopped.file("it's.svg"))));
+  CHECK(test::lines_of(rest.output).back() == test::lines_of(undisturbed.output).back());  // the sample
 }

@@ -1,0 +1,112 @@
+// generate as a person runs it: its flags, and the same sample as train_lm and the library write.
+#include <algorithm>
+#include <heed/data/checkpoint.hpp>
+#include <set>
+
+#include "examples/support/language_model.hpp"
+#include "tests/examples/programs.hpp"
+
+using namespace heed;
+using test::contains;
+using test::lines_of;
+using test::Ran;
+using test::Training;
+
+namespace {
+
+// A model that knows its text a little, and who writes with it. Standard error is left out.
+struct Writer {
+  Training training;
+  Writer() { REQUIRE(training.run("--steps 60 --lr 1e-2").exit_code == 0); }
+
+  std::string generated(const std::string& flags) const {
+    return written("exec " + test::program("generate") + " --checkpoint " + training.file("lm.h5") + " --tokens 40 " +
+                   flags);
+  }
+  std::string sampled(const std::string& flags) const {  // by the finished training
+    return written(training.command("--steps 60 --lr 1e-2 --resume --sample 40 " + flags));
+  }
+
+ private:
+  static std::string written(const std::string& command) {
+    const Ran ran = test::run(command + " 2>/dev/null");
+    INFO(command);
+    CHECK(ran.exit_code == 0);
+    return ran.output;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("generate: temperature, top-k and top-p choose as the library does, and as train_lm's sample") {
+  const Writer w;
+  const examples::LanguageModel lm = examples::load_language_model(w.training.file("lm.h5"));
+  const std::pair<const char*, SamplingOptions> cases[] = {
+      {"", {.temperature = 0.8}},
+      {"--temperature 0", {.temperature = 0}},
+      {"--temperature 2.5", {.temperature = 2.5}},
+      {"--top-k 3", {.temperature = 0.8, .top_k = 3}},
+      {"--top-p 0.4", {.temperature = 0.8, .top_p = 0.4}},
+      {"--temperature 1.5 --top-k 5 --top-p 0.9", {.temperature = 1.5, .top_k = 5, .top_p = 0.9}}};
+  std::set<std::string> different;
+  for (const auto& item : cases) {
+    INFO(item.first);
+    Rng rng(1, 2);
+    const std::vector<std::int32_t> ids = generate(lm.model, lm.tokenizer.encode("The "), 40, item.second, rng);
+    const std::string text = w.generated(std::string("--prompt 'The ' ") + item.first);
+    CHECK(text == "The " + lm.tokenizer.decode(ids) + "\n");
+    CHECK(w.sampled(std::string("--prompt 'The ' ") + item.first) == text);
+    different.insert(text);
+  }
+  CHECK(different.size() == std::size(cases));
+}
+
+TEST_CASE("generate: the likeliest of one, of a share and of no temperature are the same, whatever the seed") {
+  const Writer w;
+  const std::string greedy = w.generated("--temperature 0");
+  CHECK(greedy.size() > 20);
+  for (const char* flags :
+       {"--top-k 1", "--top-k 1 --seed 9 --temperature 3", "--top-p 1e-6", "--temperature 0 --seed 9"})
+    CHECK(w.generated(flags) == greedy);
+  CHECK(w.generated("--seed 9") != w.generated("--seed 8"));
+  CHECK(w.sampled("--top-k 1") == greedy);
+  CHECK(w.generated("--tokens 0 --prompt 'The '") == "The \n");
+}
+
+TEST_CASE("generate: the same text at 1 and 3 threads") {
+  const Training t;
+  REQUIRE(t.run("--steps 3 --width 96 --heads 3 --layers 2 --context 64").exit_code == 0);
+  const std::string command = "exec " + test::program("generate") + " --checkpoint " + t.file("lm.h5") +
+                              " --tokens 100 --temperature 1 --threads ";
+  const Ran one = test::run(command + "1"), three = test::run(command + "3");
+  CHECK(one.exit_code == 0);
+  CHECK(one.output.size() > 100);
+  CHECK(one.output == three.output);
+}
+
+TEST_CASE("generate: wrong flags are one line that says what is right, and exit 2") {
+  const auto refused = [](const std::string& flags, const std::string& sentence) {
+    const Ran ran = test::run("exec " + test::program("generate") + " " + flags);
+    INFO(flags << ": " << ran.output);
+    CHECK(ran.exit_code == 2);
+    CHECK(contains(ran.output, sentence));
+    CHECK(contains(ran.output, "(generate --help lists the flags)"));
+    CHECK(std::count(ran.output.begin(), ran.output.end(), '\n') == 1);
+  };
+  refused("--token 3", "there is no flag --token; the nearest is --tokens");
+  refused("stray", "there is no flag stray");
+  refused("--tokens many", "--tokens: it is 'many'; it must be a whole number, 0 or more");
+  refused("--temperature -1", "--temperature: it is '-1'; it must be a number, 0 or more");
+  refused("--top-k 1.5", "--top-k: it is '1.5'; it must be a whole number, 0 or more");
+  refused("--top-p 0", "--top-p: it is '0'; it must be a number, from 1e-06 to 1");
+  refused("--top-p 1.1", "--top-p: it is '1.1'; it must be a number, from 1e-06 to 1");
+  refused("--threads 1025", "--threads: it is '1025'; it must be a whole number, from 0 to 1024");
+  refused("--seed -1", "--seed: it is '-1'; it must be a whole number, 0 or more");
+  refused("--prompt", "--prompt");
+  const Ran help = test::run(test::program("generate") + " --help");
+  CHECK(help.exit_code == 0);
+  for (const char* flag :
+       {"--checkpoint", "--prompt", "--tokens", "--temperature", "--top-k", "--top-p", "--seed", "--threads"})
+    CHECK(contains(help.output, flag));
+  for (const std::string& line : lines_of(help.output)) CHECK(line.size() <= 80);
+}

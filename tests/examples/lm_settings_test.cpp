@@ -1,0 +1,219 @@
+// The settings of train_lm: presets, flags, and the command that goes on with a run.
+#include <heed/core/check.hpp>
+
+#include "examples/support/lm_settings.hpp"
+#include "tests/examples/programs.hpp"
+
+using namespace heed;
+using examples::LmFlags;
+using examples::LmSettings;
+using nlohmann::json;
+
+namespace {
+
+// Gives the flags as a shell would.
+void parse_flags(LmFlags& flags, std::vector<std::string> words) {
+  words.insert(words.begin(), "train_lm");
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  REQUIRE(!flags.line().parse(static_cast<int>(argv.size()), argv.data()));
+}
+
+LmSettings settings_of(const std::vector<std::string>& words) {
+  LmFlags flags;
+  parse_flags(flags, words);
+  return flags.resolve(nullptr);
+}
+
+json json_of(const LmSettings& settings) { return test::parse_json(examples::to_json(settings)); }
+
+// What no preset changes.
+json nano_settings() {
+  return {{"data", json::array()}, {"tokenizer", "char"},  {"preset", "nano"},     {"model", "lm"},
+          {"layers", 4},           {"heads", 4},           {"width", 128},         {"context", 64},
+          {"batch", 12},           {"accumulate", 1},      {"dropout", 0.0},       {"attention", "softmax"},
+          {"feature-map", "elu"},  {"norm", "layer"},      {"activation", "gelu"}, {"positions", "learned"},
+          {"bias", false},         {"steps", 2000},        {"lr", 3e-3},           {"min-lr", 3e-4},
+          {"warmup", 100},         {"weight-decay", 0.1},  {"beta1", 0.9},         {"beta2", 0.99},
+          {"grad-clip", 1.0},      {"optimizer", "adamw"}, {"schedule", "cosine"}, {"seed", 1},
+          {"dtype", "f32"},        {"val-fraction", 0.1},  {"eval-every", 250},    {"eval-batches", 20}};
+}
+
+json nano_settings_but(const json& others) {
+  json all = nano_settings();
+  all.update(others);
+  return all;
+}
+
+// As published: embeddings of tokens and positions, blocks with two norms, four matrices with biases, a last norm.
+Index gpt2_parameters(Index vocabulary, Index context, Index layers, Index width) {
+  return (vocabulary + context) * width + layers * (12 * width * width + 13 * width) + 2 * width;
+}
+
+}  // namespace
+
+TEST_CASE("train_lm: the presets are the sizes and rates that are told") {
+  CHECK(json_of(settings_of({"--preset", "nano"})) == nano_settings());
+  CHECK(json_of(settings_of({"--preset", "baby"})) == nano_settings_but({{"preset", "baby"},
+                                                                         {"layers", 6},
+                                                                         {"heads", 6},
+                                                                         {"width", 384},
+                                                                         {"context", 256},
+                                                                         {"batch", 16},
+                                                                         {"dropout", 0.2},
+                                                                         {"steps", 5000},
+                                                                         {"lr", 1e-3},
+                                                                         {"min-lr", 1e-4}}));
+  CHECK(json_of(settings_of({"--preset", "gpt2"})) == nano_settings_but({{"preset", "gpt2"},
+                                                                         {"layers", 12},
+                                                                         {"heads", 12},
+                                                                         {"width", 768},
+                                                                         {"context", 1024},
+                                                                         {"batch", 4},
+                                                                         {"activation", "gelu-tanh"},
+                                                                         {"bias", true},
+                                                                         {"steps", 10000},
+                                                                         {"lr", 6e-4},
+                                                                         {"min-lr", 6e-5},
+                                                                         {"warmup", 500},
+                                                                         {"beta2", 0.95}}));
+  const json stories{{"context", 144}, {"batch", 24}, {"steps", 3000}, {"lr", 5e-3}, {"min-lr", 5e-4}};
+  CHECK(json_of(settings_of({})) == nano_settings_but(stories));
+  CHECK(json_of(settings_of({"--data", "a.txt"})) == nano_settings_but({{"data", {"a.txt"}}}));
+}
+
+TEST_CASE("train_lm: preset gpt2 is GPT-2's architecture, with its 124439808 parameters") {
+  const LmSettings s = settings_of({"--preset", "gpt2"});
+  const examples::LmModel model = examples::lm_model(s, 50257);
+  CHECK(test::parse_json(examples::to_json(model)) == json{{"model", "gpt"},
+                                                           {"vocabulary", 50257},
+                                                           {"context", 1024},
+                                                           {"layers", 12},
+                                                           {"heads", 12},
+                                                           {"kv_heads", 0},
+                                                           {"width", 768},
+                                                           {"hidden", 0},
+                                                           {"dropout", 0.0},
+                                                           {"activation", "gelu-tanh"},
+                                                           {"norm", "layer"},
+                                                           {"positions", "learned"},
+                                                           {"bias", true},
+                                                           {"tied", true},
+                                                           {"attention", "softmax"}});
+  CHECK(model.gpt.activation == FeedForwardKind::gelu_tanh);
+  CHECK(model.gpt.norm == NormKind::layer);
+  CHECK(model.gpt.positions == PositionKind::learned);
+  CHECK(gpt2_parameters(50257, s.context, s.layers, s.width) == 124439808);
+  // The formula holds for models of the preset's kind, each of its arguments changed.
+  for (const auto& sizes : std::vector<std::vector<Index>>{
+           {11, 6, 2, 8}, {13, 6, 2, 8}, {11, 9, 2, 8}, {11, 6, 3, 8}, {11, 6, 2, 16}, {11, 6, 0, 4}}) {
+    Rng rng(1);
+    GPT small = make_gpt(
+        examples::lm_model(settings_of({"--preset", "gpt2", "--context", std::to_string(sizes[1]), "--layers",
+                                        std::to_string(sizes[2]), "--width", std::to_string(sizes[3]), "--heads", "2"}),
+                           sizes[0]),
+        rng);
+    CHECK(parameter_count(small) == gpt2_parameters(sizes[0], sizes[1], sizes[2], sizes[3]));
+    for (const TransformerBlock& block : small.blocks) CHECK(block.norm1.layer->eps == 1e-5);
+    CHECK(small.norm.layer->eps == 1e-5);
+  }
+}
+
+TEST_CASE("train_lm: each flag fills the setting of its name") {
+  const json others{{"data", {"a.txt", "b.txt"}},
+                    {"tokenizer", "byte"},
+                    {"preset", "baby"},
+                    {"model", "mlm"},
+                    {"layers", 3},
+                    {"heads", 5},
+                    {"width", 40},
+                    {"context", 21},
+                    {"batch", 7},
+                    {"accumulate", 2},
+                    {"dropout", 0.25},
+                    {"attention", "linear"},
+                    {"feature-map", "softplus"},
+                    {"norm", "rms"},
+                    {"activation", "swiglu"},
+                    {"positions", "relative"},
+                    {"bias", true},
+                    {"steps", 77},
+                    {"lr", 0.5},
+                    {"min-lr", 0.125},
+                    {"warmup", 6},
+                    {"weight-decay", 0.0625},
+                    {"beta1", 0.75},
+                    {"beta2", 0.875},
+                    {"grad-clip", 0.375},
+                    {"optimizer", "lion"},
+                    {"schedule", "linear"},
+                    {"seed", 9},
+                    {"dtype", "bf16"},
+                    {"val-fraction", 0.2},
+                    {"eval-every", 8},
+                    {"eval-batches", 0}};
+  CHECK(others.size() == nano_settings().size());
+  std::vector<std::string> words;
+  for (const auto& item : others.items()) {
+    words.push_back("--" + item.key());
+    if (item.key() == "data")
+      words.insert(words.end(), {"a.txt", "b.txt"});
+    else
+      words.push_back(item.value().is_string() ? item.value().get<std::string>() : item.value().dump());
+  }
+  const LmSettings s = settings_of(words);
+  CHECK(json_of(s) == others);
+  // A checkpoint gives them back.
+  const std::string stored = examples::to_json(s);
+  LmFlags resumed;
+  parse_flags(resumed, {"--resume", "--beta2", "0.875"});
+  CHECK(json_of(resumed.resolve(&stored)) == others);
+}
+
+TEST_CASE("train_lm: rates that are not given follow those that are") {
+  CHECK(json_of(settings_of({"--lr", "0.5"})).at("min-lr") == 0.05);
+  CHECK(json_of(settings_of({"--lr", "0.5", "--min-lr", "0"})).at("min-lr") == 0);
+  CHECK(json_of(settings_of({"--steps", "50"})).at("warmup") == 5);
+  CHECK(json_of(settings_of({"--model", "mlm"})).at("positions") == "rope");
+}
+
+TEST_CASE("train_lm: the command that goes on gives all that the checkpoint does not hold, as a shell reads it") {
+  LmFlags none, all;
+  parse_flags(none, {"--steps", "7"});
+  CHECK(none.resume_command() == "train_lm --checkpoint lm.h5 --resume");
+  parse_flags(all, {"--steps",
+                    "7",
+                    "--checkpoint",
+                    "my runs/lm.h5",
+                    "--checkpoint-every",
+                    "5",
+                    "--log",
+                    "x",
+                    "--log",
+                    "it's.jsonl",
+                    "--plot",
+                    "$HOME/a.svg",
+                    "--threads",
+                    "1",
+                    "--sample",
+                    "0",
+                    "--prompt",
+                    "-Who?",
+                    "--temperature",
+                    "0.10",
+                    "--top-k",
+                    "4",
+                    "--top-p",
+                    "0.5",
+                    "--seed",
+                    "3"});
+  CHECK(all.resume_command() ==
+        "train_lm --checkpoint 'my runs/lm.h5' --resume --threads 1 --checkpoint-every 5 --log 'it'\\''s.jsonl' --plot "
+        "'$HOME/a.svg' --sample 0 --prompt '-Who?' --temperature 0.10 --top-k 4 --top-p 0.5");
+  for (const std::string word : {"", "a", "-n", "a b", "it's", "''",
+                                 "$HOME `id` \"x\" \\ * ? ~ # ! ; & | < > ( ) [ ] { }", "é\n\tx", "~", "=ls"}) {
+    INFO(word);
+    CHECK(test::run("printf %s " + examples::shell_word(word)).output == word);
+  }
+  CHECK(examples::shell_word("runs/lm-2.h5") == "runs/lm-2.h5");
+}
