@@ -94,7 +94,7 @@ TEST_CASE("recompute: so is whatever else its function reads, in whichever way")
          at = Tensor::from<std::int32_t>({1, 0, 1, 0});
   const Tensor logits = Tensor::from<double>({1, 2, 3, 4}, {2, 2});
   struct Case {
-    const char* name;
+    std::string name;
     Tensor* written;
     OfList f;
   };
