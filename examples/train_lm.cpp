@@ -64,6 +64,7 @@ RunOptions run_options(const LmRunFlags& flags, const LmSettings& s, const LmDat
   o.log = flags.log;
   o.progress = stderr;
   o.floor = data.floor;
+  o.eval_floor = data.eval_floor;
   o.peak_flops = machine_peak_flops();
   o.handle_interrupt = true;
   return o;
