@@ -189,6 +189,10 @@ TEST_CASE("the decode state of LSH attention takes a bias, at once and in steps,
       double most = 0;
       for (Index t = 0; t < n; t += step) {
         const Index end = std::min(n, t + step);
+        const std::string refused = error_of([&] {  // and changes nothing
+          state.apply(q.slice(2, t, end), k.slice(2, t, end), v.slice(2, t, end), normal({5, 91}));
+        });
+        CHECK(contains(refused, "lsh attention: bias is [5, 91] float64; it must broadcast to"));
         const Tensor rows = state.apply(q.slice(2, t, end), k.slice(2, t, end), v.slice(2, t, end),
                                         bias.slice(1, t, end).slice(2, 0, end));
         most = std::max(most, worst(rows, whole.slice(2, t, end), 1e-12, 1e-12));
