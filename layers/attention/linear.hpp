@@ -53,6 +53,8 @@ inline AttentionCapabilities linear_capabilities() {
 struct LinearAttention {
   FeatureMap feature_map = FeatureMap::elu;
   double eps = 1e-6;  // added to the denominator
+  // Both in place of feature_map: any pair of maps, of the queries and of the keys, with weights f(q) . g(k).
+  FeatureFunction query_map = {}, key_map = {};
 
   std::string name() const { return "linear"; }
   AttentionCapabilities capabilities() const { return detail::linear_capabilities(); }

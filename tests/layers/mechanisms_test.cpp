@@ -113,6 +113,58 @@ TEST_CASE("weights of a mechanism are what its values are multiplied by") {
   }
 }
 
+TEST_CASE("taylor: a query or a key of zeros has the cosine 0 with all, and no gradient") {
+  const AttentionMechanism taylor(TaylorAttention{});
+  for (const DType dtype : {DType::float64, DType::float32})
+    for (const bool causal : {false, true}) {
+      const double tolerance = dtype == DType::float64 ? 1e-13 : 1e-5;
+      Tensor q = test::normal({1, 1, 3, 4}, 1, dtype), k = test::normal({1, 1, 3, 4}, 2, dtype);
+      const Tensor v = test::normal({1, 1, 3, 2}, 3, dtype);
+      q.slice(2, 2, 3).fill_(0), k.slice(2, 0, 1).fill_(0);
+      Tape tape;
+      const Tensor wq = tape.watch(q), wk = tape.watch(k), wv = tape.watch(v);
+      const Tensor y = taylor.apply(wq, wk, wv, {.causal = causal});
+      tape.backward(y, test::normal(y.shape(), 4, dtype));
+      // The last query weighs all keys alike, and so does every query the first key: alone, where causal.
+      for (Index c = 0; c < 2; ++c) {
+        const double sum = v.at({0, 0, 0, c}) + v.at({0, 0, 1, c}) + v.at({0, 0, 2, c});
+        CHECK(y.at({0, 0, 2, c}) == doctest::Approx(sum / (3 + 1e-6)).epsilon(tolerance));
+        if (causal) CHECK(y.at({0, 0, 0, c}) == doctest::Approx(v.at({0, 0, 0, c}) / (1 + 1e-6)).epsilon(tolerance));
+      }
+      for (const Tensor& gradient : {tape.grad(wq), tape.grad(wk), tape.grad(wv)})
+        for (const double x : gradient.to_vector<double>()) CHECK_UNARY(std::isfinite(x));
+      for (const double x : tape.grad(wq)[0][0][2].to_vector<double>()) CHECK_UNARY(x == 0);
+      for (const double x : tape.grad(wk)[0][0][0].to_vector<double>()) CHECK_UNARY(x == 0);
+      CHECK(tape.grad(wq).at({0, 0, 1, 0}) != 0);
+    }
+}
+
+TEST_CASE("taylor: a key opposite to the query, alone, gives finite values and gradients") {
+  const AttentionMechanism taylor(TaylorAttention{});
+  for (const DType dtype : {DType::float64, DType::float32})
+    for (const std::uint64_t seed : {1u, 2u, 3u, 4u, 5u}) {
+      const Tensor q = test::normal({1, 2, 1, 16}, seed, dtype), v = test::normal({1, 2, 1, 3}, 9, dtype);
+      Tape tape;
+      const Tensor wq = tape.watch(q), wk = tape.watch(q * -2), wv = tape.watch(v);
+      const Tensor y = taylor.apply(wq, wk, wv, {.causal = true});
+      tape.backward(y, Tensor::ones(y.shape(), dtype));
+      // The weight is 0 but for rounding, which eps outweighs.
+      CHECK(close(y.detach(), Tensor::zeros(y.shape(), dtype), 0, 0.7));
+      for (const Tensor& gradient : {tape.grad(wq), tape.grad(wk), tape.grad(wv)})
+        for (const double x : gradient.to_vector<double>()) CHECK_UNARY(std::isfinite(x));
+      AttentionState state = taylor.make_state();
+      CHECK(close(state.apply(q, q * -2, v), y.detach(), 1e-4, 1e-4));
+    }
+  // Without rounding the value is 0, and so are all gradients.
+  const Tensor q = Tensor::from({-3, 0, 0, 0}).view({1, 1, 1, 4}), k = Tensor::from({2, 0, 0, 0}).view({1, 1, 1, 4});
+  Tape tape;
+  const Tensor wq = tape.watch(q), wk = tape.watch(k), wv = tape.watch(k);
+  const Tensor y = taylor.apply(wq, wk, wv, {});
+  tape.backward(y, Tensor::ones(y.shape()));
+  for (const Tensor& x : {y, tape.grad(wq), tape.grad(wk), tape.grad(wv)})
+    for (const double value : x.to_vector<double>()) CHECK_UNARY(value == 0);
+}
+
 TEST_CASE("favor: features are a function of seed, layer and redraw, orthogonal in blocks, as long as normal vectors") {
   const Tensor w = random_features(12, 5, 3, 2, 1);
   CHECK(same_bits(w, random_features(12, 5, 3, 2, 1)));
