@@ -24,6 +24,9 @@ TEST_CASE("conformance: every mechanism that has a name passes all that it decla
     const ConformanceReport report =
         check_conformance_in_test(mechanism_by_name(name, options()), {.reference = naive_mechanism(name, options())});
     CHECK(report.mechanism == name);
+    Rng rng(1);
+    const AttentionMechanism m = mechanism_by_name(name, options())(0, rng);
+    CHECK(m.capabilities().shared_maximum == (name == "efficient" || name == "favor"));
     CHECK(report.checks.size() >= 15);
   }
 }
