@@ -67,7 +67,7 @@ void check_reference(Subject& s, Finding& f) {
   };
   for (const Index n : {1, 7, 40, 130})
     if (n <= s.options.longest) compare(std::to_string(n) + " positions", {n, n});
-  const Index n = std::min<Index>(40, s.options.longest), few = n * 2 / 3;
+  const Index n = std::min<Index>(24, s.options.longest), few = n * 2 / 3;
   if (s.can().grouped) compare("grouped heads", {n, n, 2, true});
   if (!s.can().cross || few < 1 || few == n) return;
   compare("T < S", {few, n});
