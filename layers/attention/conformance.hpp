@@ -18,7 +18,7 @@
 //   grouped          fewer heads of k and v equal repeated ones
 //   views            q, k and v that are views of one fused projection give the same as copies
 //   dropout          acts in training only, and keeps the mean
-//   state            at once, in chunks and token by token are the same
+//   state            at once, in chunks and token by token are the same; a step needs as many queries as keys
 //   state resumed    a fresh state with the buffers of another goes on with the same bits
 //   lengths          1, 63, 500 and 1000 positions in float32: finite, close to float64
 //   spread           logits of about +-300 in float32: finite, close to float64
