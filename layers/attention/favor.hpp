@@ -29,7 +29,7 @@ class FavorAttention {
   explicit FavorAttention(Index size, const FavorOptions& options = {});
 
   std::string name() const { return "favor"; }
-  AttentionCapabilities capabilities() const { return detail::linear_capabilities(); }
+  AttentionCapabilities capabilities() const { return detail::linear_capabilities(true); }
   double keys_per_query(Index, Index) const { return static_cast<double>(w_.dim(0)); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   AttentionState make_state() const;

@@ -34,7 +34,10 @@ struct AttentionCapabilities {
   bool cross = false;     // T and S may differ
   bool grouped = false;   // k and v may have fewer heads
   bool discrete = false;  // the result jumps where a choice changes
-  std::string why = {};   // of what is missing, for error messages: "the softmax over positions sees the future"
+  // Positions share a running maximum, as sums of exponentials over many queries do: a later token then changes the
+  // rounding of earlier rows, where it otherwise changes no bit. For the conformance kit alone.
+  bool shared_maximum = false;
+  std::string why = {};  // of what is missing, for error messages: "the softmax over positions sees the future"
 
   // What can be had where every pair has a score, softmax attention's: all of these; of choices, none.
   static AttentionCapabilities of_pairs() {
