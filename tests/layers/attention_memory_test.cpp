@@ -49,7 +49,7 @@ void check_growth(const std::string& name, const MechanismOfLength& make, Index 
   for (const bool causal : {false, true}) {
     if (causal && !can_be_causal) continue;
     const double few = peak_of(make, n, causal), many = peak_of(make, 4 * n, causal);
-    INFO(name, causal ? ", causal: " : ": ", few, " bytes for ", n, " positions, ", many, " for ", 4 * n);
+    INFO(name, std::string(causal ? ", causal: " : ": "), few, " bytes for ", n, " positions, ", many, " for ", 4 * n);
     CHECK(few > 3.0 * static_cast<double>(n * kMemorySize) * sizeof(float));  // the gradients at least
     CHECK(many <= 1.25 * growth * few);
     CHECK(many < 0.5 * static_cast<double>(16 * n * n) * sizeof(float));
