@@ -6,6 +6,7 @@
 #include "tests/support.hpp"
 //
 #include <heed/layers/attention/conformance_doctest.hpp>
+#include <heed/layers/attention/linear.hpp>
 #include <sstream>
 
 using namespace heed;
@@ -287,6 +288,8 @@ TEST_CASE("conformance: an Error of the mechanism fails the checks that meet it"
   CHECK(contains(text.str(), "FAILED"));
   CHECK(contains(error_of([&] { check_conformance(factory(throws), {.heads = 0}); }),
                  "conformance: heads is 0, size 8, value_size 6 and longest 1000; all must be 1 or more"));
+  CHECK(contains(error_of([] { check_conformance([](Index, Rng&) { return LinearAttention(); }, {.heads = 3}); }),
+                 "conformance: heads is 3; it must be even for a mechanism whose heads may share keys"));
 }
 
 TEST_CASE("conformance: a failed check fails a doctest case" * doctest::should_fail()) {

@@ -5,6 +5,7 @@
 #include "tests/support.hpp"
 
 using namespace heed;
+using test::check_errors;
 using test::close;
 using test::contains;
 using test::error_of;
@@ -24,6 +25,41 @@ TEST_CASE("mechanisms are made by their names") {
   for (const FeatureMap map : {FeatureMap::elu, FeatureMap::relu, FeatureMap::softplus, FeatureMap::exp,
                                FeatureMap::poly2, FeatureMap::identity})
     CHECK(feature_map(name_of(map)) == map);
+}
+
+TEST_CASE("mechanisms name sizes and operands that make no sense") {
+  Rng rng(1);
+  const Tensor x = Tensor::zeros({1, 1, 3, 4}), rows = Tensor::zeros({2, 3});
+  check_errors({
+      {"random_features: features is 0 and size is 4; both must be 1 or more", [] { random_features(0, 4, 1); }},
+      {"random_features: features is 4 and size is 0; both must be 1 or more", [] { random_features(4, 0, 1); }},
+      {"favor_attention: q is [1, 1, 3, 4] float32, k is [1, 1, 3, 4] float32 and the features are [2, 3] float32; "
+       "they must be [features, width]",
+       [&] { favor_attention(x, x, x, rows); }},
+      {"FavorAttention: size is 0; it must be 1 or more", [] { FavorAttention(0); }},
+      {"linformer_attention: e is [2, 3] float32 and f is [3, 2] float32; both must be [rows, positions]",
+       [&] { linformer_attention(x, x, x, rows, rows.transpose(0, 1)); }},
+      {"LinformerAttention: positions is 0 and rows is 2; both must be 1 or more",
+       [&] { LinformerAttention(0, 2, rng); }},
+      {"luong-local attention: there are 2147483648 keys of all heads; there must be fewer than 2^31",
+       [] {
+         const Tensor one = Tensor::zeros({1, 1, 1, 1}), many = one.expand({1, 1, Index{1} << 31, 1});
+         luong_local_attention(one, many, many, {}, {});
+       }},
+  });
+}
+
+// As an article has it, Efficient attention were linear attention with f(q) = softmax(q), f(k) = exp(k).
+TEST_CASE("Efficient attention is the form with a sum a feature, and not the one with a sum a query") {
+  Rng rng(1);
+  const auto random = [&](Index n) { return rng.normal({2, 1, n, 4}, 0, 1, DType::float64); };
+  const Tensor q = random(5), k = random(7), v = random(7), features = exp(k), by_d = softmax(q, 3);
+  const Tensor efficient = efficient_attention(q, k, v);
+  const Tensor own_sums = matmul(by_d, matmul((features / sum(features, {2}, true)).transpose(2, 3), v));
+  const Tensor pairs = matmul(by_d, features.transpose(2, 3)), one_sum = matmul(pairs / sum(pairs, {3}, true), v);
+  CHECK(close(efficient, own_sums, 1e-12, 1e-13));
+  CHECK(max(abs(efficient - one_sum)).item() > 0.05);
+  CHECK(close(linear_attention(q, k, v, {.feature_map = FeatureMap::exp}), one_sum, 1e-12, 1e-13));
 }
 
 TEST_CASE("estimates of work count the keys that a mechanism needs, not all positions") {
