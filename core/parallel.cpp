@@ -16,6 +16,9 @@
 #if defined(HEED_THREAD_SANITIZER)
 extern "C" void __tsan_acquire(void* address);
 extern "C" void __tsan_release(void* address);
+extern "C" const char* __tsan_default_suppressions();
+// Nor what TBB's library has done for it, such as its memset when threads come and go.
+extern "C" const char* __tsan_default_suppressions() { return "called_from_lib:libtbb.so\n"; }
 #endif
 
 namespace heed {
