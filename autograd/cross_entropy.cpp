@@ -91,6 +91,7 @@ Tensor cross_entropy(In logits, In targets, const CrossEntropyOptions& options) 
   check(logits.rank() > 0 && targets->defined() && targets.shape() == logits.shape().without(-1), where,
         "cross_entropy: logits are ", logits.tensor(), " but targets are ", targets.tensor(),
         "; targets must have the shape of logits without its last axis");
+  note_reads({targets, options.weight});
   const Tensor x = logits->dense(), t = targets->dense();
   const CrossEntropyRows rows("cross_entropy", where, t, logits.dim(-1), logits.dtype(), options);
   const Tensor weight = options.weight.defined() ? options.weight.dense() : Tensor();

@@ -43,6 +43,7 @@ Tensor place_of(const char* op, kernels::Reduction reduction, In x, std::optiona
   detail::check_float(op, x);
   const unsigned reduced = axis ? 1u << detail::axis_of(op, x, *axis) : (1u << x.rank()) - 1u;
   check_some(op, x, Groups(x, reduced));
+  note_reads({x});
   const Grouped g(row_major(x, reduced), reduced);
   return g.to_result(detail::find(g, detail::reduce(reduction, g)), keepdim);
 }
@@ -50,6 +51,7 @@ Tensor place_of(const char* op, kernels::Reduction reduction, In x, std::optiona
 // Whether some element is `wanted`, turned round for all(): all are true unless some is false.
 Tensor of_mask(const char* op, bool wanted, In mask, const Axes& axes, bool keepdim) {
   check(mask.dtype() == DType::bool8, mask.where(), op, ": the mask is ", mask.tensor(), "; it must be bool8");
+  note_reads({mask});
   const Grouped g(mask, axes.of(op, mask));
   Tensor y = Tensor::full(g.result_shape(), wanted ? 0 : 1, DType::bool8);
   const bool* x = g.x.ptr<bool>();

@@ -53,15 +53,34 @@ Tensor products_of_two(In x) {
   return all.reshape(x.shape().with(-1, x.dim(-1) * x.dim(-1)));
 }
 
-Tensor products_of_keys(In q, In k, In v, const LinearAttentionOptions& o) {
-  detail::check_heads("linear_attention", q, k, v);
-  detail::check_key_masks("linear_attention", k, o.key_lengths, o.key_mask);
-  return products_of_two(detail::without_padding(k, o.key_lengths, o.key_mask));
+Tensor features_of(const char* name, const FeatureFunction& map, In x) {
+  const Tensor y = map(x);
+  check(y.defined() && y.rank() == 4 && y.shape().first(3) == x.shape().first(3) && y.dtype() == x.dtype(), x.where(),
+        "linear_attention: ", name, " made ", y, " of ", x.tensor(), "; all but the last axis must stay the same");
+  return y;
 }
 
-LinearAttentionOptions of_products(LinearAttentionOptions o) {
-  o.feature_map = FeatureMap::identity;
-  return o;
+// Whether features are computed by ops, before the kernel.
+bool maps_before(const LinearAttentionOptions& o, In q) {
+  const bool own_query = o.query_map != nullptr, own_key = o.key_map != nullptr;
+  check(own_query == own_key, q.where(), "linear_attention: ", own_query ? "query_map" : "key_map",
+        " is given alone; there must be both of query_map and key_map, or none");
+  return own_query || o.feature_map == FeatureMap::poly2;
+}
+
+struct Mapped {
+  Tensor q, k;  // features
+  LinearAttentionOptions options;
+};
+Mapped mapped(In q, In k, In v, const LinearAttentionOptions& o) {
+  detail::check_heads("linear_attention", q, k, v);
+  detail::check_key_masks("linear_attention", k, o.key_lengths, o.key_mask);
+  const Tensor keys = detail::without_padding(k, o.key_lengths, o.key_mask);
+  LinearAttentionOptions features = o;
+  features.feature_map = FeatureMap::identity;
+  features.query_map = features.key_map = nullptr;
+  if (!o.query_map) return {products_of_two(q), products_of_two({keys, k.where()}), features};
+  return {features_of("query_map", o.query_map, q), features_of("key_map", o.key_map, {keys, k.where()}), features};
 }
 
 LinearKind kind_of(FeatureMap map) { return map == FeatureMap::exp ? LinearKind::logs : LinearKind::features; }
@@ -147,24 +166,27 @@ Tensor step(const char* op, LinearKind kind, In q_in, In k_in, In v_in, LinearAt
 }  // namespace
 
 Tensor linear_attention(In q, In k, In v, const LinearAttentionOptions& options) {
-  if (options.feature_map == FeatureMap::poly2)
-    return linear_attention({products_of_two(q), q.where()}, products_of_keys(q, k, v, options), v,
-                            of_products(options));
+  if (maps_before(options, q)) {
+    const Mapped x = mapped(q, k, v, options);
+    return linear_attention({x.q, q.where()}, x.k, v, x.options);
+  }
   return linear_attention_op("linear_attention", kind_of(options.feature_map), q, k, v, options, false);
 }
 
 Tensor linear_attention_merged(In q, In k, In v, const LinearAttentionOptions& options) {
-  if (options.feature_map == FeatureMap::poly2)
-    return linear_attention_merged({products_of_two(q), q.where()}, products_of_keys(q, k, v, options), v,
-                                   of_products(options));
+  if (maps_before(options, q)) {
+    const Mapped x = mapped(q, k, v, options);
+    return linear_attention_merged({x.q, q.where()}, x.k, v, x.options);
+  }
   return linear_attention_op("linear_attention", kind_of(options.feature_map), q, k, v, options, true);
 }
 
 Tensor linear_attention_step(In q, In k, In v, LinearAttentionSums& state, const LinearAttentionOptions& o) {
   const NoTape guard;
-  if (o.feature_map == FeatureMap::poly2)
-    return linear_attention_step({products_of_two(q), q.where()}, products_of_keys(q, k, v, o), v, state,
-                                 of_products(o));
+  if (maps_before(o, q)) {
+    const Mapped x = mapped(q, k, v, o);
+    return linear_attention_step({x.q, q.where()}, x.k, v, state, x.options);
+  }
   return step("linear_attention", kind_of(o.feature_map), q, k, v, state, o);
 }
 

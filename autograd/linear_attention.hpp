@@ -2,6 +2,7 @@
 // attention", 2020): a feature map in place of the softmax, so that time and memory grow with the length, not its
 // square. Derivation in core/kernels/linear_attention.hpp.
 #pragma once
+#include <functional>
 #include <heed/autograd/record.hpp>
 
 namespace heed {
@@ -12,10 +13,16 @@ namespace heed {
 // poly2 is x (x) x, all products of two elements, whose product is (q . k)^2; its state is D times as large.
 enum class FeatureMap { identity, elu, relu, softplus, exp, poly2 };
 
+// Features of one's own: ops from [B, H, N, D] to [B, H, N, R], each row by itself, of the same dtype, none negative.
+using FeatureFunction = std::function<Tensor(In x)>;
+
 // Keys that are masked have no effect at all, even if they are NaN; a query without any key gives zeros and passes no
 // gradient on.
 struct LinearAttentionOptions {
   FeatureMap feature_map = FeatureMap::elu;
+  // Where both are given, in place of feature_map: two maps to one number of features R, f of the queries and g of the
+  // keys, with weights f(q) . g(k). Keys that key_lengths or key_mask leave out are zeros for g.
+  FeatureFunction query_map = {}, key_map = {};
   bool causal = false;      // query i sees keys j <= i + S - T: the ends are aligned
   double eps = 1e-6;        // added to the denominator; not for exp, where the largest weight counts as about 1
   Tensor key_lengths = {};  // int32 [B]: keys of sequence b from key_lengths[b] on are padding
@@ -25,7 +32,8 @@ struct LinearAttentionOptions {
 
 // sum_j f(q_i).f(k_j) v_j / (sum_j f(q_i).f(k_j) + eps): q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] ->
 // [B, H, T, Dv]. float32 or float64; Hk divides H. Views whose last stride is 1 are read in place. The same bits at any
-// number of threads.
+// number of threads. Errors: shapes and dtypes that do not fit; one of query_map and key_map without the other, or that
+// changes more than the last axis.
 Tensor linear_attention(In q, In k, In v, const LinearAttentionOptions& options = {});
 
 // The same with the heads side by side, as the output projection takes them: [B, T, H * Dv].

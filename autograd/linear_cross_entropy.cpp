@@ -160,6 +160,7 @@ void pass_on(Grads& d, int i, const Tensor& gradient, const Tensor& dy) {
 Tensor linear_cross_entropy(In x, In weight, In bias, In targets, const CrossEntropyOptions& options) {
   const Operands o = check_operands(x, weight, bias, targets, options);
   const char* op = "linear_cross_entropy";
+  note_reads({targets, options.weight});
   Tensor loss = Tensor::empty(targets.shape(), o.dtype), lse = Tensor::empty({targets.numel(), 2}, o.dtype);
   if (options.reduction == Reduction::none) {
     run(o, lse, loss, {});

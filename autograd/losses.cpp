@@ -106,6 +106,7 @@ Tensor weight_for(const char* name, In x, const Tensor& weight) {
         "; it must have x's dtype and broadcast to x's shape");
   check(!wants_gradient({weight}), x.where(), "binary_cross_entropy_with_logits: ", name,
         " wants a gradient, which is not defined; detach() it");
+  note_reads({weight});
   return weight.detach().expand(x.shape()).dense();
 }
 

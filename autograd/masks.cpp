@@ -29,6 +29,7 @@ Tensor compare(const char* name, Masking op, In a, In b, const char* wanted = kN
   Shape shape;
   check(broadcast(a.shape(), b.shape(), shape), a.where(), name, ": a is ", a.tensor(), " but b is ", b.tensor(),
         "; the sizes of their axes, counted from the last, must be the same or 1");
+  note_reads({a, b});
   const Tensor y = Tensor::empty(shape, DType::bool8);
   elementwise(k, y, {a.tensor(), b.tensor()});
   return y;
@@ -37,6 +38,7 @@ Tensor compare(const char* name, Masking op, In a, In b, const char* wanted = kN
 // The number takes the tensor's dtype, but an int32 or bool8 tensor is compared as float64: x < 2.5 means what it says.
 Tensor compare(const char* name, Masking op, In a, double b) {
   const kernels::ElementwiseKernel k = kernel_for(name, op, a, kNumbers);
+  note_reads({a});
   const Tensor y = Tensor::empty(a.shape(), DType::bool8);
   if (is_floating(a.dtype()))
     elementwise(k, y, {a.tensor(), Operand(b, a.dtype())});
@@ -48,6 +50,7 @@ Tensor compare(const char* name, Masking op, In a, double b) {
 
 Tensor test(const char* name, Masking op, In x, const char* wanted) {
   const kernels::ElementwiseKernel k = kernel_for(name, op, x, wanted);
+  note_reads({x});
   const Tensor y = Tensor::empty(x.shape(), DType::bool8);
   elementwise(k, y, {x.tensor()});
   return y;

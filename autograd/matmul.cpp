@@ -77,6 +77,8 @@ MatmulPrecision::MatmulPrecision(DType operands, Where where) : previous_(operan
 
 MatmulPrecision::~MatmulPrecision() { operand_type = previous_; }
 
+DType matmul_precision() { return operand_type; }
+
 Tensor linear(In x, In weight, In bias) {
   check(x.rank() >= 1 && weight.rank() == 2 && x.dim(-1) == weight.dim(1), x.where(), "linear: x is ", x.tensor(),
         " but weight is ", weight.tensor(), "; the last axis of x must be the last of weight, [out, in]");

@@ -27,4 +27,6 @@ class MatmulPrecision {
   DType previous_;
 };
 
+DType matmul_precision();  // of the innermost scope on this thread; float32 outside of all
+
 }  // namespace heed

@@ -5,10 +5,11 @@
 
 namespace heed {
 
-// y = f(inputs). During backward f runs again, with the mode and the random numbers of its first run, on a tape of its
-// own. f uses parameters freely, but every other tensor whose gradient matters must be among the inputs: one that
-// belongs to the tape and was not given throws Error, for its gradient would be lost. Source: Chen, Xu, Zhang,
-// Guestrin, "Training deep nets with sublinear memory cost", 2016.
+// y = f(inputs). During backward f runs again, with the mode, the matrix precision and the random numbers of its first
+// run, on a tape of its own. f uses parameters freely, but every other tensor whose gradient matters must be among the
+// inputs: one that belongs to the tape and was not given throws Error, for its gradient would be lost. Of what the ops
+// in f make, nothing is kept; what they read from outside (parameters, masks, targets) is, and backward throws Error if
+// it was written to since. Source: Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear memory cost", 2016.
 Tensor recompute(std::function<Tensor(const std::vector<Tensor>&)> f, const std::vector<Tensor>& inputs,
                  Where where = Where::current());
 

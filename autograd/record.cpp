@@ -50,7 +50,7 @@ Owner owner_of(std::uint64_t node) {
 // x belongs to a tape that does not record here: every case in which going on would mean a wrong gradient.
 void check_foreign(const char* op, const Where& where, const Tensor& x) {
   const Mode& m = mode();
-  check(!m.recomputing, where, op, ": an input, ", x,
+  check(m.tape != nullptr || m.first_run == nullptr, where, op, ": an input, ", x,
         ", belongs to the tape but was not given to recompute(); its gradient would be lost: ",
         "pass it as an input, or detach() it");
   const Owner owner = owner_of(x.node());
@@ -83,13 +83,25 @@ void check_finite(const Tensor& x, const char* op, const char* what, const Where
   }
 }
 
-bool begin_step(const char* op, const Where& where, Tensor& y, std::span<const Tensor* const> inputs) {
+void FirstRun::note(const Tensor& x) {
+  if (!x.defined() || x.storage()->serial >= began) return;
+  const auto same = [&x](const SavedTensor& s) { return s.tensor.shares_storage(x); };
+  if (std::none_of(read.begin(), read.end(), same)) read.push_back(save(x));
+}
+
+bool begin_step(const char* op, const Where& where, Tensor& y, std::span<const Tensor* const> inputs,
+                std::span<const SavedTensor> kept) {
   const Mode& m = mode();
+  if (m.first_run != nullptr) {
+    for (const Tensor* x : inputs) m.first_run->note(*x);
+    for (const SavedTensor& s : kept) m.first_run->note(s.tensor);
+  }
   if (m.suspended) {
     y.mark_detached();
     return false;
   }
-  if (m.tape != nullptr && m.tape->state().options.find_nan) {
+  const bool find_nan = m.tape != nullptr ? m.tape->state().options.find_nan : m.first_run && m.first_run->find_nan;
+  if (find_nan) {
     const NoTape guard;
     check_finite(y, op, "the result", where, module_path(inputs));
   }
@@ -143,6 +155,11 @@ void end_step(Step* step, const char* op, const Where& where, Tensor& y, std::sp
 }
 
 }  // namespace detail
+
+void note_reads(const Inputs& inputs) {
+  if (detail::FirstRun* run = detail::mode().first_run)
+    for (const Tensor* x : inputs.list()) run->note(*x);
+}
 
 bool wants_gradient(std::span<const Tensor* const> inputs) {
   const detail::Mode& m = detail::mode();

@@ -142,7 +142,8 @@ inline SavedTensor save(const Tensor& x) {
 
 // True if a tape of this thread records and some input wants a gradient; sets y's marks where none does. Throws Error
 // where silence would mean a wrong gradient (see Tape).
-bool begin_step(const char* op, const Where& where, Tensor& y, std::span<const Tensor* const> inputs);
+bool begin_step(const char* op, const Where& where, Tensor& y, std::span<const Tensor* const> inputs,
+                std::span<const SavedTensor> kept);
 void* step_memory(std::size_t bytes, std::size_t alignment);
 void end_step(Step* step, const char* op, const Where& where, Tensor& y, std::span<const Tensor* const> inputs);
 
@@ -191,7 +192,7 @@ void append_step(const char* op, const Where& where, Tensor& y, const Inputs& in
 // For recompute: a step is due even where no input wants a gradient, if parameters inside do.
 template <class Kept, class F>
 void record_always(const char* op, const Where& where, Tensor& y, const Inputs& inputs, bool always, Kept kept, F f) {
-  if (begin_step(op, where, y, inputs.list()) || always)
+  if (begin_step(op, where, y, inputs.list(), kept.list()) || always)
     append_step(op, where, y, inputs, std::move(kept), std::move(f));
 }
 }  // namespace detail
@@ -199,9 +200,13 @@ void record_always(const char* op, const Where& where, Tensor& y, const Inputs& 
 // Appends the step that takes dy to the gradients of the inputs. y must be new: contiguous, in storage of its own.
 template <class Kept, class F>
 void record(const char* op, const Where& where, Tensor& y, const Inputs& inputs, Kept kept, F f) {
-  if (detail::begin_step(op, where, y, inputs.list()))
+  if (detail::begin_step(op, where, y, inputs.list(), kept.list()))
     detail::append_step(op, where, y, inputs, std::move(kept), std::move(f));
 }
+
+// For what reads tensors but is not recorded, as it has no derivative (comparisons): recompute, in the first run of its
+// function, notes what that needs again. record() does so by itself for the inputs and for what is saved.
+void note_reads(const Inputs& inputs);
 
 // Whether an op whose inputs these are would be recorded now: ops ask it before computing what only backward needs.
 bool wants_gradient(std::span<const Tensor* const> inputs);

@@ -17,6 +17,7 @@ using detail::unit_rows;
 KeyLists checked_lists(In q, In k, const KeyLists& lists) {
   check(lists.offsets.defined() && lists.keys.defined(), q.where(),
         "sparse_attention: the lists are undefined; they must be offsets and keys");
+  note_reads({lists.offsets, lists.keys});
   const KeyLists dense{lists.offsets.dense(), lists.keys.dense()};
   detail::check_lists("sparse_attention", q, k, dense);
   return dense;

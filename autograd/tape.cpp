@@ -33,6 +33,10 @@ namespace {
 thread_local std::vector<std::unique_ptr<Tape::State>> spare_states;
 
 void record_copy(Tensor& y, const Tensor& x) {
+  if (x.is_detached()) {
+    note_reads({x});
+    return y.mark_detached();
+  }
   record(x.dtype() == y.dtype() ? "clone" : "to", Where::current(), y, {x}, saved(),
          [](Grads& d, const Tensor& dy) { d.add(0, dy); });
 }
@@ -116,7 +120,6 @@ Tape::Tape(TapeOptions options) : previous_(detail::mode()) {
   m.tape = this;
   m.copied = detail::record_copy;
   m.suspended = false;
-  m.recomputing = false;
   m.training = true;
 }
 

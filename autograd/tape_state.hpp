@@ -59,6 +59,15 @@ struct Tape::State {
 };
 
 namespace detail {
+// The first run of a function that was given to recompute. It notes what ops read that was there before it began, to be
+// kept as it is until backward runs the function again. What the function makes by itself is not held.
+struct FirstRun {
+  const std::uint64_t began = storages_made();
+  const bool find_nan;
+  std::vector<SavedTensor> read;
+  void note(const Tensor& x);
+};
+
 // Throws Error if x holds a NaN or an infinity: `what` made it.
 void check_finite(const Tensor& x, const char* op, const char* what, const Where& where, const std::string& path);
 std::string module_path(std::span<const Tensor* const> inputs);

@@ -113,6 +113,7 @@ void add_layers(std::vector<AccuracyRow>& rows) {
                   Against::largest});
   rows.push_back(
       {"rms_norm", "64 x 333", [](const Tensors& t) { return rms_norm(t[0], t[1]); }, {x, gain}, Against::largest});
+  rows.push_back({"normalize", "64 x 333", [](const Tensors& t) { return normalize(t[0]); }, {x}, Against::largest});
 }
 
 void add_positions_and_dropout(std::vector<AccuracyRow>& rows) {
@@ -229,6 +230,12 @@ void add_reductions(std::vector<AccuracyRow>& rows) {
   row("softmax, axis 0", "2541 x 64", wide.t().clone(), [](const Tensor& t) { return softmax(t, 0); });
   const Tensor index = Rng(7).integers({300}, 0, 64);
   row("index_select", "300 of 64 rows of 2541", wide, [index](const Tensor& t) { return index_select(t, 0, index); });
+  const Tensor places = Rng(7).integers({64, 700}, 0, 100);
+  rows.push_back({"scatter_add",
+                  "64 x 700 to 100 places of 2541",
+                  [places](const Tensors& t) { return scatter_add(t[0], 1, places, t[1]); },
+                  {wide, uniform({64, 700}, -9, 9, 2)},
+                  Against::largest});
 }
 
 // The result of f and the gradients of its inputs, for fixed random dy.

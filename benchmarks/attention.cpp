@@ -38,8 +38,8 @@ void report(const Case& c, double peak) {
     const Tensor y = attention_merged(third(0), third(1), third(2), {.causal = c.causal});
     if (back) tape.backward(y, dy);
   };
-  const double forward = benchmarks::best_seconds([&] { run(false); }, 0.3);
-  const double both = benchmarks::best_seconds([&] { run(true); }, 0.6);
+  const double forward = benchmarks::median_seconds([&] { run(false); }, 0.3);
+  const double both = benchmarks::median_seconds([&] { run(true); }, 0.6);
   const double n = static_cast<double>(c.length), pairs = c.causal ? n * (n + 1) / 2 : n * n;
   const double products = pairs * static_cast<double>(c.width * c.batch * c.heads),
                tokens = n * static_cast<double>(c.batch);
@@ -51,7 +51,7 @@ void report(const Case& c, double peak) {
 void report_decoding(Index heads, Index kv_heads, Index cache) {
   const Tensor q = Rng(1).normal({1, heads, 1, 64}), k = Rng(2).normal({1, kv_heads, cache, 64}),
                v = Rng(3).normal({1, kv_heads, cache, 64});
-  const double s = benchmarks::best_seconds([&] { attention_merged(q, k, v, {.causal = true}); }, 0.3);
+  const double s = benchmarks::median_seconds([&] { attention_merged(q, k, v, {.causal = true}); }, 0.3);
   std::printf("  one token, %lld heads on %lld, cache of %6lld: %8.1f us, %5.1f GB/s\n", static_cast<long long>(heads),
               static_cast<long long>(kv_heads), static_cast<long long>(cache), s * 1e6,
               512.0 * static_cast<double>(kv_heads * cache) / s / 1e9);

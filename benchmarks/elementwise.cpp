@@ -23,7 +23,7 @@ double gigabytes_a_second(double bytes, const std::function<void()>& f) {
   // Small ones are repeated, so that the clock does not count.
   const int repeats = static_cast<int>(std::max(1.0, 4e6 / bytes));
   return bytes * repeats /
-         benchmarks::best_seconds(
+         benchmarks::median_seconds(
              [&] {
                for (int i = 0; i < repeats; ++i) f();
              },

@@ -64,7 +64,7 @@ double flops_of(const Case& c, DType type) {
   Gemm g{.m = c.m, .n = c.n, .k = c.k, .c = out.data(), .ldc = c.n};
   g.a = {a.data(), type, c.a_turned ? 1 : c.k, c.a_turned ? c.m : 1};
   g.b = {b.data(), type, c.b_turned ? 1 : c.n, c.b_turned ? c.k : 1};
-  return 2.0 * static_cast<double>(c.m * c.n * c.k) / benchmarks::best_seconds([&] { gemm(g); }, 0.1);
+  return 2.0 * static_cast<double>(c.m * c.n * c.k) / benchmarks::median_seconds([&] { gemm(g); }, 0.1);
 }
 
 }  // namespace

@@ -34,10 +34,10 @@ void report(const Case& c, double peak) {
     const Tensor y = linear_attention_merged(third(0), third(1), third(2), {.causal = true});
     if (back) tape.backward(y, dy);
   };
-  const double forward = benchmarks::best_seconds([&] { run(false); }, 0.3);
+  const double forward = benchmarks::median_seconds([&] { run(false); }, 0.3);
   reset_peak_memory();
   const std::size_t before = memory_use().current;
-  const double both = benchmarks::best_seconds([&] { run(true); }, 0.6);
+  const double both = benchmarks::median_seconds([&] { run(true); }, 0.6);
   const double mebibytes = static_cast<double>(memory_use().peak - before) / (1 << 20);
   const auto d = static_cast<double>(c.width), heads = static_cast<double>(c.heads);
   const double tokens = static_cast<double>(c.length * c.batch), chunk = 64;

@@ -1,29 +1,19 @@
 // The optimizers' speed on 10.7 million float32 parameters (the baby preset), beside what copying the same memory
 // reaches.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <functional>
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/optim/optimizers.hpp>
 #include <vector>
+
+#include "benchmarks/peak.hpp"
 
 using namespace heed;
 
 namespace {
 
 constexpr Index kParameters = 10'700'000;
-
-double seconds(const std::function<void()>& f) {
-  double best = 1e9;
-  for (int run = 0; run < 12; ++run) {
-    const auto start = std::chrono::steady_clock::now();
-    f();
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  }
-  return best;
-}
 
 // 6 blocks of a transformer's shapes, and its many small vectors.
 std::vector<Parameter> baby() {
@@ -62,7 +52,7 @@ void measure(int thread_count) {
 
   const Tensor from = Tensor::full({items}, 1);
   Tensor to = Tensor::zeros({items});
-  const double copy_time = seconds([&] {
+  const double copy_time = benchmarks::median_seconds([&] {
     parallel_for(items, 1 << 16, [&](Index b, Index e) {
       std::copy(from.ptr<float>() + b, from.ptr<float>() + e, to.ptr<float>() + b);
     });
@@ -76,20 +66,20 @@ void measure(int thread_count) {
   // Bytes an item: each array read once, and written once where it changes.
   const auto optimizer_row = [&](const char* name, const char* what, double bytes) {
     const auto optimizer = make_optimizer(name, list, {.lr = 1e-5});
-    row(what, seconds([&] { optimizer->step(); }), bytes * n, copy_rate);
+    row(what, benchmarks::median_seconds([&] { optimizer->step(); }), bytes * n, copy_rate);
   };
   optimizer_row("adamw", "AdamW (7 streams)", 28);
   optimizer_row("sgd", "SGD, momentum (5)", 20);
   optimizer_row("lion", "Lion (5)", 20);
   AdamW optimizer(list, {.lr = 1e-5});
-  row("norm of the gradients (1)", seconds([&] { optimizer.grad_norm(); }), 4 * n, copy_rate);
-  row("AdamW, clipped (8)", seconds([&] { optimizer.clipped_step(1.0); }), 32 * n, copy_rate);
+  row("norm of the gradients (1)", benchmarks::median_seconds([&] { optimizer.grad_norm(); }), 4 * n, copy_rate);
+  row("AdamW, clipped (8)", benchmarks::median_seconds([&] { optimizer.clipped_step(1.0); }), 32 * n, copy_rate);
 }
 
 }  // namespace
 
 int main() {
-  std::printf("Times are the best of 12; they mean something on an idle machine only.\n");
+  std::printf("Times are medians; they mean something on an idle machine only.\n");
   measure(1);
   if (available_threads() > 1) measure(available_threads());
 }

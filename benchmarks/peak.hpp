@@ -1,6 +1,9 @@
 // What the machine can do, measured in the run that it is compared with.
 #pragma once
+#include <algorithm>
+#include <cstddef>
 #include <heed/core/dtype.hpp>
+#include <vector>
 
 namespace heed::benchmarks {
 
@@ -10,18 +13,20 @@ double peak_flops(DType type, int threads);
 
 double seconds();  // of a steady clock
 
-// The shortest of several runs of f, which are repeated for about `budget` seconds in all, at least three times.
+// The median of several runs of f, which are repeated for about `budget` seconds in all, at least three times, after
+// one that is not counted.
 template <class F>
-double best_seconds(F&& f, double budget = 0.3) {
-  double best = 1e30;
+double median_seconds(F&& f, double budget = 0.3) {
+  f();
+  std::vector<double> times;
   const double start = seconds();
-  for (int i = 0; i < 3 || seconds() - start < budget; ++i) {
+  while (times.size() < 3 || seconds() - start < budget) {
     const double t = seconds();
     f();
-    const double took = seconds() - t;
-    if (took < best) best = took;
+    times.push_back(seconds() - t);
   }
-  return best;
+  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
+  return times[times.size() / 2];
 }
 
 }  // namespace heed::benchmarks

@@ -21,7 +21,8 @@ struct Config {
   const char* name;
   Index vocabulary, context, layers, heads, width, batch;
 };
-constexpr Config kConfigs[] = {{"nano", 65, 64, 4, 4, 128, 12}, {"baby", 65, 256, 6, 6, 384, 16}, {"gpt2", 50257, 64, 12, 12, 768, 4}};
+constexpr Config kConfigs[] = {
+    {"nano", 65, 64, 4, 4, 128, 12}, {"baby", 65, 256, 6, 6, 384, 16}, {"gpt2", 50257, 64, 12, 12, 768, 4}};
 
 // A line of /proc/self/status, in MiB.
 double status_mib(const char* key) {
@@ -34,9 +35,11 @@ double status_mib(const char* key) {
 void measure(const Config& c, DType precision, int steps) {
   const double resident = status_mib("VmRSS");
   Rng rng(0);
-  GPT model({.vocabulary = c.vocabulary, .context = c.context, .layers = c.layers, .heads = c.heads, .width = c.width}, rng);
+  GPT model({.vocabulary = c.vocabulary, .context = c.context, .layers = c.layers, .heads = c.heads, .width = c.width},
+            rng);
   AdamW optimizer(named_parameters(model), {.lr = 3e-4});
-  const Tensor x = rng.integers({c.batch, c.context}, 0, c.vocabulary), y = rng.integers({c.batch, c.context}, 0, c.vocabulary);
+  const Tensor x = rng.integers({c.batch, c.context}, 0, c.vocabulary),
+               y = rng.integers({c.batch, c.context}, 0, c.vocabulary);
   std::vector<double> times;
   std::size_t allocations = 0;
   for (int step = 0; step < steps + 2; ++step) {
@@ -54,11 +57,15 @@ void measure(const Config& c, DType precision, int steps) {
   std::sort(times.begin(), times.end());
   const double median = times[times.size() / 2], tokens = static_cast<double>(c.batch * c.context);
   const double flops = model.flops_per_token(c.context) * tokens / median;
-  const double peak = benchmarks::peak_flops(precision == DType::bfloat16 ? DType::bfloat16 : DType::float32, threads());
-  std::printf("heed %s %s, %d threads, %s: %.2f ms/step, %.0f tokens/s, %.0f GFLOP/s = %.0f%% of the %.0f that this machine can; resident memory grew by %.0f MiB, "
-              "the pool's peak is %.0f MiB; %zu allocations of the system in %d warm steps\n",
-              c.name, precision == DType::bfloat16 ? "bf16" : "f32", threads(), arch(), median * 1e3, tokens / median, flops / 1e9, 100 * flops / peak, peak / 1e9,
-              status_mib("VmHWM") - resident, static_cast<double>(memory_use().peak) / 1048576, memory_use().system_allocations - allocations, steps);
+  const double peak =
+      benchmarks::peak_flops(precision == DType::bfloat16 ? DType::bfloat16 : DType::float32, threads());
+  std::printf(
+      "heed %s %s, %d threads, %s: %.2f ms/step, %.0f tokens/s, %.0f GFLOP/s = %.0f%% of the %.0f that this machine "
+      "can; resident memory grew by %.0f MiB, "
+      "the pool's peak is %.0f MiB; %zu allocations of the system in %d warm steps\n",
+      c.name, precision == DType::bfloat16 ? "bf16" : "f32", threads(), arch(), median * 1e3, tokens / median,
+      flops / 1e9, 100 * flops / peak, peak / 1e9, status_mib("VmHWM") - resident,
+      static_cast<double>(memory_use().peak) / 1048576, memory_use().system_allocations - allocations, steps);
 }
 
 }  // namespace
@@ -70,12 +77,18 @@ int main(int argc, char** argv) {
   Index context = 0, batch = 0;  // 0: the configuration's
   for (int i = 1; i < argc; ++i) {
     const std::string a = argv[i];
-    if (a == "--threads" && i + 1 < argc) set_threads(std::stoi(argv[++i]));
-    else if (a == "--steps" && i + 1 < argc) steps = std::stoi(argv[++i]);
-    else if (a == "--dtype" && i + 1 < argc) precision = std::string(argv[++i]) == "bf16" ? DType::bfloat16 : DType::float32;
-    else if (a == "--context" && i + 1 < argc) context = std::stoi(argv[++i]);
-    else if (a == "--batch" && i + 1 < argc) batch = std::stoi(argv[++i]);
-    else name = a;
+    if (a == "--threads" && i + 1 < argc)
+      set_threads(std::stoi(argv[++i]));
+    else if (a == "--steps" && i + 1 < argc)
+      steps = std::stoi(argv[++i]);
+    else if (a == "--dtype" && i + 1 < argc)
+      precision = std::string(argv[++i]) == "bf16" ? DType::bfloat16 : DType::float32;
+    else if (a == "--context" && i + 1 < argc)
+      context = std::stoi(argv[++i]);
+    else if (a == "--batch" && i + 1 < argc)
+      batch = std::stoi(argv[++i]);
+    else
+      name = a;
   }
   bool any = false;
   for (Config c : kConfigs) {
@@ -85,6 +98,7 @@ int main(int argc, char** argv) {
     measure(c, precision, steps);
     any = true;
   }
-  if (!any) std::fprintf(stderr, "bench_train_step: unknown configuration '%s'; it must be nano, baby or gpt2\n", name.c_str());
+  if (!any)
+    std::fprintf(stderr, "bench_train_step: unknown configuration '%s'; it must be nano, baby or gpt2\n", name.c_str());
   return any ? 0 : 2;
 }

@@ -9,12 +9,15 @@ class Tape;
 
 namespace detail {
 
+struct FirstRun;  // autograd/tape_state.hpp
+
 struct Mode {
   Tape* tape = nullptr;      // the innermost tape that records, null if none
   bool suspended = false;    // inside NoTape: results are constants
   bool training = false;     // dropout acts
-  bool recomputing = false;  // inside the first run of recompute: what belongs to a tape may not be used
-  // How a tape hears of the few copies that core makes by itself (contiguous, clone, to, reshape); null if none records.
+  FirstRun* first_run = nullptr;  // of recompute's function, which goes on: what belongs to a tape may not be used
+  // How a tape hears of the few copies that core makes by itself (contiguous, clone, to, reshape), also of those under
+  // NoTape; null if there is no tape.
   void (*copied)(Tensor& y, const Tensor& x) = nullptr;
 };
 

@@ -12,29 +12,17 @@
 #include <oneapi/tbb/parallel_for.h>
 #include <oneapi/tbb/task_arena.h>
 
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define HEED_THREAD_SANITIZER
-#endif
-#elif defined(__SANITIZE_THREAD__)
-#define HEED_THREAD_SANITIZER
-#endif
-
+// Set by the build under the thread sanitizer, which does not see into this source.
 #if defined(HEED_THREAD_SANITIZER)
 extern "C" void __tsan_acquire(void* address);
 extern "C" void __tsan_release(void* address);
-// What TBB's headers do among themselves is not reported, nor its library's memset when threads come and go.
 extern "C" const char* __tsan_default_suppressions();
-extern "C" const char* __tsan_default_suppressions() {
-  return "race_top:oneapi/tbb\nrace:tbb::detail::d1::fold_tree\nrace:tbb::detail::d1::tree_node\nrace_top:memset\n";
-}
+// Nor what TBB's library has done for it, such as its memset when threads come and go.
+extern "C" const char* __tsan_default_suppressions() { return "called_from_lib:libtbb.so\n"; }
 #endif
 
 namespace heed {
 namespace {
-
-// Of code that passes pointers from thread to thread, before it can be said that this is in order.
-#define HEED_UNSEEN __attribute__((no_sanitize("thread")))
 
 // What a loop orders, for the thread sanitizer: TBB's library is not built for it, and all chunks would be races with the
 // code around their loop. A chunk comes after what was before the loop, and what follows the loop after all chunks; among
@@ -83,7 +71,7 @@ struct InSlot {
 template <class F> struct TbbBody {
   const F* some;
   LoopOrder* order;
-  HEED_UNSEEN void operator()(const tbb::blocked_range<Index>& r) const {
+  void operator()(const tbb::blocked_range<Index>& r) const {
     const LoopOrder::Chunk chunk(*order);
     (*some)(r.begin(), r.end());
   }
@@ -174,8 +162,8 @@ void parallel_ranges(Index n, Index grain, RangeFunction f, void* context) {
   LoopOrder order;  // after all that chunks read
   // isolate: a thread that waits here must not take up an outer task, whose scratch it might share.
   // Another thread may do even that.
-  thread_pool().arena->execute([&]() HEED_UNSEEN {
-    tbb::this_task_arena::isolate([&]() HEED_UNSEEN {
+  thread_pool().arena->execute([&] {
+    tbb::this_task_arena::isolate([&] {
       tbb::parallel_for(tbb::blocked_range<Index>(0, chunks, 1), TbbBody<decltype(some)>{&some, &order}, tbb::simple_partitioner());
     });
   });

@@ -16,10 +16,12 @@ struct Storage {
   std::size_t bytes = 0;
   std::uint64_t version = 0;        // raised by every write that is not the making of an op's output
   ParameterInfo* parameter = nullptr;  // owned; null unless a Parameter was made of it
+  std::uint64_t serial = 0;         // how many were made before this one
 };
 
 Storage* new_storage(std::size_t bytes);
 void delete_storage(Storage* storage) noexcept;
+std::uint64_t storages_made();  // so far: those that were there before have smaller serials
 
 // A counted reference. Storage and its header come from the pool, so making a tensor calls malloc only when the pool is cold.
 class StorageRef {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <heed/core/parameter.hpp>
 #include <heed/core/pool.hpp>
@@ -13,6 +14,10 @@ Mode& mode() {
   return m;
 }
 
+static std::atomic<std::uint64_t> made{0};
+
+std::uint64_t storages_made() { return made.load(std::memory_order_relaxed); }
+
 Storage* new_storage(std::size_t bytes) {
   void* header = pool::allocate(sizeof(Storage));
   auto* s = new (header) Storage;
@@ -23,6 +28,7 @@ Storage* new_storage(std::size_t bytes) {
     throw;
   }
   s->bytes = bytes;
+  s->serial = made.fetch_add(1, std::memory_order_relaxed);
   return s;
 }
 
@@ -36,8 +42,8 @@ void delete_storage(Storage* s) noexcept {
 // A copy that core made by itself: tell the tape, or note that nothing heard of it.
 static void note_copy(Tensor& y, const Tensor& x) {
   const Mode& m = mode();
-  if (m.suspended || x.is_detached()) return y.mark_detached();
   if (m.copied != nullptr) return m.copied(y, x);
+  if (m.suspended || x.is_detached()) return y.mark_detached();
   const ParameterInfo* p = x.storage()->parameter;
   if (x.is_unrecorded() || x.node() != 0 || (p != nullptr && p->requires_grad)) y.mark_unrecorded();
 }
@@ -47,7 +53,6 @@ static void note_copy(Tensor& y, const Tensor& x) {
 NoTape::NoTape() : previous_(detail::mode()) {
   detail::Mode& m = detail::mode();
   m.tape = nullptr;
-  m.copied = nullptr;
   m.suspended = true;
 }
 

@@ -94,6 +94,12 @@ Batch WholeSplit::batch(Index i) const {
   return b;
 }
 
+Index WholeSplit::counted_end(Index batches) const {
+  require(batches >= 0 && batches <= size(), "batches: the first ", batches, " were asked for; there are ", size());
+  const Index rows = batches == 0 ? windows() : std::min(batches * options_.batch, windows());
+  return (*starts_)[static_cast<std::size_t>(rows) - 1].first + options_.context + 1;
+}
+
 Prefetch::Prefetch(Dataset data) : data_(std::move(data)), thread_([this] { work(); }) {}
 
 Prefetch::~Prefetch() {

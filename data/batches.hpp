@@ -99,9 +99,9 @@ class WholeSplit {
   Batch batch(Index i) const;
   Index windows() const { return static_cast<Index>(starts_->size()); }
   const TokenSource& tokens() const { return tokens_; }
-  // The targets that are counted, all together: tokens begin to end of the row.
+  // The targets that the first `batches` count (0: all of them), all together: tokens begin to end of the row.
   Index counted_begin() const { return 1; }
-  Index counted_end() const { return starts_->back().first + options_.context + 1; }
+  Index counted_end(Index batches = 0) const;  // Error if batches is not in 0..size()
 
  private:
   TokenSource tokens_;

@@ -131,7 +131,9 @@ class Reader {
         owned(H5Aget_space(attribute), H5Sclose, in(), "/", path, ": its attribute dtype cannot be read");
     if (H5Tis_variable_str(type) <= 0 || H5Sget_simple_extent_npoints(space) != 1) return false;  // one is read below
     char* value = nullptr;
-    require(H5Aread(attribute, text_, &value) >= 0, in(), "/", path, ": its attribute dtype cannot be read");
+    // HDF5 converts ASCII or refuses to, by what it converted before: as written, it is UTF-8.
+    require(H5Tget_cset(type) == H5T_CSET_UTF8 && H5Aread(attribute, text_, &value) >= 0, in(), "/", path,
+            ": its attribute dtype cannot be read");
     const bool same = value && std::strcmp(value, wanted) == 0;
     H5free_memory(value);
     return same;

@@ -12,9 +12,10 @@ struct StoryFloor {
   double standard_error = 0;
 };
 
-// The floor of the mean loss over the tokens that a whole split counts. The split's tokens must be Stories::corpus (or
-// its last part, cut at a line feed) by this tokenizer. Exact for bytes and characters; for pieces of words it is the
-// -log p of their text, and so still no more than any model's loss. Throws Error for a text of another grammar.
-StoryFloor story_floor(const Stories& stories, const WholeSplit& split, const Tokenizer& tokenizer);
+// The floor of the mean loss over the tokens that a whole split counts, or its first `batches` (0: all). The split's
+// tokens must be Stories::corpus (or its last part, cut at a line feed) by this tokenizer. Exact for bytes and
+// characters; for pieces of words it is the -log p of their text, and so still no more than any model's loss. Throws
+// Error for a text of another grammar.
+StoryFloor story_floor(const Stories& stories, const WholeSplit& split, const Tokenizer& tokenizer, Index batches = 0);
 
 }  // namespace heed

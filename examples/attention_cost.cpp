@@ -49,15 +49,22 @@ class Log {
   std::ofstream out_;
 };
 
-using Times = std::map<Part, std::vector<double>>;  // medians in ms, one a length
+using Values = std::map<Part, std::vector<double>>;  // one a length
 
-void print_length(Index n, const Flags& flags, double peak, Times& times, Log& log) {
+// What was measured of a layer.
+struct Layer {
+  Values times;   // medians in ms
+  Values memory;  // peaks in MiB
+};
+
+void print_length(Index n, const Flags& flags, double peak, Layer& layer, Log& log) {
   std::printf("\nn = %lld\n%-14s %14s %12s %9s %10s\n", static_cast<long long>(n), "", "counted, M", "median, ms",
               "of peak", "MiB");
   for (Part part : parts_of(flags.layer)) {
     const Measured m = measure(part, n, flags.layer, flags.options);
     const double count = multiplications(part, n, flags.layer), ms = median(m.milliseconds);
-    times[part].push_back(ms);
+    layer.times[part].push_back(ms);
+    layer.memory[part].push_back(m.peak_mebibytes);
     // A product's derivative is two products more; a multiplication comes with an addition.
     const double share = count * 2 * (flags.forward ? 1 : 3) / (ms / 1000) / peak;
     std::printf("%-14s %14.2f %12.4g %8.0f%% %10.2f\n", name_of(part).c_str(), count / 1e6, ms, 100 * share,
@@ -76,7 +83,7 @@ void print_length(Index n, const Flags& flags, double peak, Times& times, Log& l
   }
 }
 
-void print_crossovers(const Flags& flags, const Times& times, Log& log) {
+void print_crossovers(const Flags& flags, const Values& times, Log& log) {
   std::printf("\nFrom which n on\n%-52s %12s %18s\n", "", "by count", "by time");
   for (const Comparison& c : comparisons(flags.layer)) {
     const auto counted = [&](const std::vector<Part>& parts) {
@@ -98,27 +105,31 @@ void print_crossovers(const Flags& flags, const Times& times, Log& log) {
   std::printf("By time: between the medians above, on straight lines in log n and log ms.\n");
 }
 
-void draw(const Flags& flags, const Times& times) {
+// Of the layer: what is counted, the times and the memory.
+std::vector<Frame> frames_of(const Flags& flags, const Layer& layer) {
+  const std::string passes = flags.forward ? "forward" : "forward and backward";
   Frame counted{{"Counted, forward", "n", "million multiplications"}, {}};
-  Frame measured{{flags.forward ? "Measured, forward" : "Measured, forward and backward", "n", "ms"}, {}};
+  Frame measured{{"Measured, " + passes, "n", "ms"}, {}};
+  Frame memory{{"Memory of tensors, " + passes, "n", "MiB"}, {}};
   for (Part part : parts_of(flags.layer)) {
     const Series::Style style = part == Part::projections || part == Part::feed_forward || part == Part::no_attention
                                     ? Series::dashed
                                     : Series::line;
-    Series count{name_of(part), {}, style}, time = count;
+    Series count{name_of(part), {}, style}, time = count, peak = count;
     for (std::size_t i = 0; i < flags.lengths.size(); ++i) {
       const auto n = static_cast<double>(flags.lengths[i]);
       count.points.emplace_back(n, multiplications(part, flags.lengths[i], flags.layer) / 1e6);
-      time.points.emplace_back(n, times.at(part)[i]);
+      time.points.emplace_back(n, layer.times.at(part)[i]);
+      peak.points.emplace_back(n, layer.memory.at(part)[i]);
     }
     counted.series.push_back(std::move(count));
     measured.series.push_back(std::move(time));
+    memory.series.push_back(std::move(peak));
   }
-  plot_frames(flags.plot, {counted, measured}, true);
-  std::printf("drawn: %s\n", flags.plot.c_str());
+  return {counted, measured, memory};
 }
 
-void measure_layer(const Flags& flags, Log& log) {
+std::vector<Frame> measure_layer(const Flags& flags, Log& log) {
   const LayerShape& s = flags.layer;
   const double peak = machine_peak_flops();
   std::printf(
@@ -132,10 +143,10 @@ void measure_layer(const Flags& flags, Log& log) {
       static_cast<long long>(s.lsh_window), static_cast<long long>(s.lsh_buckets),
       s.causal ? "; linformer cannot be causal"
                : ("; linformer: " + std::to_string(s.linformer_rows) + " rows").c_str());
-  Times times;
-  for (Index n : flags.lengths) print_length(n, flags, peak, times, log);
-  print_crossovers(flags, times, log);
-  if (!flags.plot.empty()) draw(flags, times);
+  Layer layer;
+  for (Index n : flags.lengths) print_length(n, flags, peak, layer, log);
+  print_crossovers(flags, layer.times, log);
+  return frames_of(flags, layer);
 }
 
 void measure_sequences(const Flags& flags, Log& log) {
@@ -163,14 +174,21 @@ void measure_sequences(const Flags& flags, Log& log) {
   }
 }
 
-void measure_tokens(const Flags& flags, Log& log) {
+// The frames: time and memory against the position.
+std::vector<Frame> measure_tokens(const Flags& flags, Log& log) {
+  Frame time{{"One token more", "position", "ms"}, {{"softmax, cache", {}}, {"linear, sums", {}}}};
+  Frame memory{{"What the state takes", "position", "MiB"}, time.series};
   std::printf("\nOne token more, batch 1: median ms, and MiB that the state takes\n%10s %18s %10s %18s %10s\n",
               "position", "softmax, cache", "MiB", "linear, sums", "MiB");
+  const Generating ways[] = {Generating::softmax_cached, Generating::linear};
   for (Index position : flags.at) {
     std::printf("%10lld", static_cast<long long>(position));
-    for (Generating way : {Generating::softmax_cached, Generating::linear}) {
+    for (std::size_t series = 0; series < 2; ++series) {
+      const Generating way = ways[series];
       const TokenCost cost = token_cost(way, position, flags.token_repeats, flags.generation);
       std::printf(" %18.3f %10.2f", median(cost.milliseconds), cost.state_mebibytes);
+      time.series[series].points.emplace_back(position, median(cost.milliseconds));
+      memory.series[series].points.emplace_back(position, cost.state_mebibytes);
       for (std::size_t i = 0; i < cost.milliseconds.size(); ++i)
         log.add({{"section", "token"},
                  {"way", name_of(way)},
@@ -182,6 +200,7 @@ void measure_tokens(const Flags& flags, Log& log) {
     std::printf("\n");
     std::fflush(stdout);
   }
+  return {time, memory};
 }
 
 int run(Flags& flags) {
@@ -198,10 +217,15 @@ int run(Flags& flags) {
                      std::to_string(flags.generation.heads) + "; heads must divide the width");
   if (!flags.plot.empty()) check_plot(flags.plot);
   Log log(flags.log);
-  if (flags.measure != "generation") measure_layer(flags, log);
-  if (flags.measure == "layer") return 0;
-  measure_sequences(flags, log);
-  measure_tokens(flags, log);
+  std::vector<Frame> frames;
+  if (flags.measure != "generation") frames = measure_layer(flags, log);
+  if (flags.measure != "layer") {
+    measure_sequences(flags, log);
+    for (Frame& frame : measure_tokens(flags, log)) frames.push_back(std::move(frame));
+  }
+  if (flags.plot.empty()) return 0;
+  plot_frames(flags.plot, frames, true);
+  std::printf("drawn: %s\n", flags.plot.c_str());
   return 0;
 }
 
@@ -221,7 +245,6 @@ void add_flags(CommandLine& line, Flags& f) {
   line.add_switch("--causal", f.layer.causal, "Each position sees those before it; without linformer, which cannot");
   line.add_switch("--forward", f.forward, "Without the derivative [forward and backward]");
   line.add("--repeats", f.options.repeats, "Timed runs of each part [5]", whole(1, 1000));
-  line.add("--plot", f.plot, "Picture of counts and times, .svg or .png", anything("FILE.svg|png"));
   line.group("Generation");
   counted("--positions", f.generation.positions, "Generated one by one [784, the pixels of an image of MNIST]");
   counted("--batch", f.generation.batch, "Sequences at once [1]");
@@ -232,6 +255,7 @@ void add_flags(CommandLine& line, Flags& f) {
   line.add("--token-repeats", f.token_repeats, "Timed tokens each [20]", whole(1, 100000));
   line.group("Both");
   line.add("--measure", f.measure, "What to run [all]", one_of({"layer", "generation", "all"}));
+  line.add("--plot", f.plot, "Picture of counts, times and memory, .svg or .png", anything("FILE.svg|png"));
   line.add_threads(f.threads);
   line.add_seed(f.options.seed, "Of inputs, weights and samples [1]");
   line.add("--log", f.log, "One JSON object for each time that was taken", anything("FILE.jsonl"));

@@ -1,8 +1,10 @@
-// Draws which token looks at which, in the heads of a language model that train_lm trained, while it reads a prompt.
+// Draws which token looks at which, in the heads of a language model that train_lm trained, masked or not, while it
+// reads a prompt.
 #include <cmath>
 #include <heed/core/parallel.hpp>
 
 #include "examples/support/language_model.hpp"
+#include "examples/support/masked_sample.hpp"
 #include "examples/support/plot.hpp"
 #include "examples/support/program.hpp"
 #include "examples/support/token_labels.hpp"
@@ -28,17 +30,24 @@ std::vector<Index> chosen(const char* flag, Index given, Index count) {
   return all;
 }
 
+// The prompt's tokens; a masked model has one more, the mask, for which [MASK] stands.
+std::vector<std::int32_t> tokens_of(const LanguageModel& lm, const std::string& prompt) {
+  if (lm.model.options().causal || prompt.find("[MASK]") == std::string::npos) return lm.tokenizer.encode(prompt);
+  const auto mask = static_cast<std::int32_t>(lm.tokenizer.vocabulary_size());
+  return masked_tokens(lm.tokenizer, prompt, mask, lm.model.options().context);
+}
+
 // The weights [T, T] of one head; what a causal mask forbids is no number.
-std::vector<std::vector<double>> rows_of(const Tensor& weights) {
+std::vector<std::vector<double>> rows_of(const Tensor& weights, bool causal) {
   std::vector<std::vector<double>> rows;
   for (Index t = 0; t < weights.dim(0); ++t) {
     rows.push_back(weights[t].to_vector<double>());
-    for (Index j = t + 1; j < weights.dim(1); ++j) rows.back()[static_cast<std::size_t>(j)] = NAN;
+    for (Index j = t + 1; causal && j < weights.dim(1); ++j) rows.back()[static_cast<std::size_t>(j)] = NAN;
   }
   return rows;
 }
 
-// Where the last token looks: at which earlier one most, and how much at itself.
+// Where the last token looks, which all others stand before: at which of them most, and how much at itself.
 void print_last(Index layer, Index head, const std::vector<double>& row, const std::vector<std::string>& labels) {
   const std::size_t last = row.size() - 1;
   std::size_t most = 0;
@@ -55,12 +64,12 @@ void print_last(Index layer, Index head, const std::vector<double>& row, const s
 int draw(const Flags& flags) {
   set_threads(flags.threads);
   if (!flags.plot.empty()) check_plot(flags.plot);
-  const LanguageModel lm = load_language_model(flags.checkpoint);
+  const LanguageModel lm = load_any_language_model(flags.checkpoint);
   const GPTOptions& o = lm.model.options();
   const std::vector<Index> layers = chosen("layer", flags.layer, o.layers), heads = chosen("head", flags.head, o.heads);
   require(o.layers > 0, "attention_maps: the model has no layer; it must have one or more");
   require(!flags.prompt.empty(), "attention_maps: the prompt is empty; it must have one token or more");
-  const std::vector<std::int32_t> ids = lm.tokenizer.encode(flags.prompt);
+  const std::vector<std::int32_t> ids = tokens_of(lm, flags.prompt);
   const auto length = static_cast<Index>(ids.size());
   require(length <= o.context, "attention_maps: the prompt has ", length, " tokens; the model's context is ", o.context,
           ", and it must not be longer");
@@ -75,7 +84,7 @@ int draw(const Flags& flags) {
     std::vector<MatrixPanel>& line = panels.emplace_back();
     for (Index head : heads) {
       line.push_back({"layer " + std::to_string(layer) + ", head " + std::to_string(head),
-                      rows_of(weights[static_cast<std::size_t>(layer)][0][head])});
+                      rows_of(weights[static_cast<std::size_t>(layer)][0][head], o.causal)});
       print_last(layer, head, line.back().values.back(), labels);
     }
   }
@@ -94,8 +103,9 @@ int main(int argc, char** argv) {
   Flags flags;
   CommandLine line("Draws the attention of a model that train_lm trained, over a prompt", "attention_maps");
   line.add("--checkpoint", flags.checkpoint, "File that train_lm wrote [lm.h5]", anything("FILE"));
-  line.add("--prompt", flags.prompt, "What the model reads; no longer than its context", anything("TEXT"),
-           {.required = true});
+  line.add("--prompt", flags.prompt,
+           "What the model reads; no longer than its context. A masked model reads [MASK] as a hidden token",
+           anything("TEXT"), {.required = true});
   line.add("--plot", flags.plot, "Picture, .svg or .png; without it, only the table is printed",
            anything("FILE.svg|png"));
   line.add("--layer", flags.layer, "Only this one, from 0 on [all]", whole(0));

@@ -62,6 +62,7 @@ RunOptions run_options(const LmRunFlags& flags, const LmSettings& s, const LmDat
   o.log = flags.log;
   o.progress = stderr;
   if (data.floor) o.floor = data.floor->loss;
+  if (data.eval_floor) o.eval_floor = data.eval_floor->loss;
   o.peak_flops = machine_peak_flops();
   o.handle_interrupt = true;
   return o;

@@ -2,7 +2,9 @@
 //
 //   WeightAverage average(named_parameters(model), 0.999);
 //   ... optimizer.step(); average.update(); ...
-//   { AveragedWeights scope(average); evaluate(model); }   // the model has the averages inside
+//   { AveragedWeights scope(average); export_weights("averaged.h5", model); }  // the model has the averages inside
+//
+// RunOptions::average has run() do the updates, evaluate the averages, and keep them over a resume.
 #pragma once
 #include <heed/optim/chunks.hpp>
 #include <vector>

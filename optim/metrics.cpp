@@ -1,7 +1,7 @@
+#include <algorithm>
 #include <cmath>
 #include <heed/autograd/extrema.hpp>
 #include <heed/autograd/losses.hpp>
-#include <heed/data/batches.hpp>
 #include <heed/optim/metrics.hpp>
 
 namespace heed {
@@ -25,6 +25,32 @@ Metrics classification_metrics(const Tensor& logits, const Tensor& targets) {
   const NoTape no_tape;
   return {{"loss", cross_entropy(logits.detach(), targets).item()},
           {"accuracy", classification_accuracy(logits, targets)}};
+}
+
+double evaluate(const std::function<Tensor(const Batch&)>& loss, const EvaluationSet& set, Index batches) {
+  const Metrics m = evaluate_metrics([&](const Batch& b) { return Metrics{{"loss", loss(b).item()}}; }, set, batches);
+  return m.empty() ? std::nan("") : m.at("loss");
+}
+
+Metrics evaluate_metrics(const std::function<Metrics(const Batch&)>& metrics, const EvaluationSet& set, Index batches) {
+  const NoTape no_tape;
+  const Evaluation evaluation;
+  const Index n = batches > 0 ? std::min(batches, set.size()) : set.size();
+  Metrics sums;
+  double counted = 0;
+  for (Index i = 0; i < n; ++i) {
+    const Batch b = set.batch(i);
+    const auto weight = static_cast<double>(b.counted);
+    if (weight == 0) continue;
+    const Metrics of_batch = metrics(b);
+    require(of_batch.count("loss") == 1 && (counted == 0 || of_batch.size() == sums.size()), "evaluate: batch ", i,
+            " has ", of_batch.size(), " numbers, the first had ", sums.size(),
+            "; each must have the same, among them the loss");
+    for (const auto& [name, value] : of_batch) sums[name] += weight * value;
+    counted += weight;
+  }
+  for (auto& [name, sum] : sums) sum /= counted;
+  return sums;
 }
 
 }  // namespace heed

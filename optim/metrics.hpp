@@ -1,6 +1,7 @@
 // What an evaluation tells of a model.
 #pragma once
-#include <heed/core/tensor.hpp>
+#include <functional>
+#include <heed/data/batches.hpp>
 #include <map>
 #include <string>
 
@@ -15,5 +16,11 @@ double classification_accuracy(const Tensor& logits, const Tensor& targets);
 
 // "loss", the mean cross-entropy, and "accuracy".
 Metrics classification_metrics(const Tensor& logits, const Tensor& targets);
+
+// Weighted by the targets that count; `batches` 0 means all. Nothing is recorded, dropout is off.
+double evaluate(const std::function<Tensor(const Batch&)>& loss, const EvaluationSet& set, Index batches = 0);
+// The same of several numbers, which each batch must have. Of no batch that counts: nothing.
+Metrics evaluate_metrics(const std::function<Metrics(const Batch&)>& metrics, const EvaluationSet& set,
+                         Index batches = 0);
 
 }  // namespace heed

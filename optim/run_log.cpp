@@ -15,20 +15,39 @@ namespace {
 
 using Json = nlohmann::ordered_json;  // writes what is not finite as null
 
-// Where the line of `step` ends in the log. Lines are those of steps 1, 2, ... in order.
+// The step that a line is the entry of; 0 where it is none.
+Index step_of(const std::string& line) {
+  const Json entry = Json::parse(line, nullptr, false);
+  const bool known = entry.is_object() && entry.contains("step") && entry["step"].is_number_integer();
+  return known ? entry["step"].get<Index>() : 0;
+}
+
+// Whether `text` is the entry of `step`, broken off somewhere; an empty one is.
+bool begins_entry(const std::string& text, Index step) {
+  const std::string begin = "{\"step\":" + std::to_string(step) + ",";
+  return text.starts_with(begin) || begin.starts_with(text);
+}
+
+// Where the line of `step` ends in the log; 0 where the log begins behind it. Each line is of the step after the line
+// before. The first is of any step up to `step` + 1, as a run that was resumed without its log began a new one.
 std::uintmax_t end_of_step(const std::filesystem::path& path, Index step) {
   std::ifstream file(path, std::ios::binary);
   require(file.good(), "log: ", path.string(), " cannot be read: ", std::strerror(errno));
   std::string line;
   std::uintmax_t end = 0;
-  for (Index i = 1; i <= step; ++i) {
+  Index of = 0;  // the step of the line before
+  for (Index number = 1; of < step; ++number) {
     const bool whole = static_cast<bool>(std::getline(file, line)) && !file.eof();
-    require(whole, "log: ", path.string(), " ends before step ", i, " but the checkpoint is of step ", step,
+    if (number == 1 && !whole && begins_entry(line, step + 1)) return 0;  // killed before it wrote its first line
+    require(whole, "log: ", path.string(), " ends before step ", of + 1, " but the checkpoint is of step ", step,
             "; give the log that belongs to it, or another file");
-    const Json entry = Json::parse(line, nullptr, false);
-    require(entry.is_object() && entry.contains("step") && entry["step"] == i, "log: line ", i, " of ", path.string(),
-            " is not the entry of step ", i, "; give the log that belongs to the checkpoint, or another file");
+    const Index found = step_of(line), last = number == 1 ? step + 1 : of + 1;
+    require(found > of && found <= last, "log: line ", number, " of ", path.string(), " is not the entry of step ",
+            of + 1, number == 1 ? " or of a later one up to " + std::to_string(last) : "",
+            "; give the log that belongs to the checkpoint, or another file");
+    if (found > step) return 0;
     end += line.size() + 1;
+    of = found;
   }
   return end;
 }

@@ -18,7 +18,7 @@ struct LogEntry {
 class RunLog {
  public:
   // Opens `path` for a run that goes on after `step`: 0 empties the file; otherwise its lines behind that step are cut
-  // off, and an Error is thrown where lines up to it are missing. An empty path is no log.
+  // off, and an Error is thrown where one of them is missing between the first and that step. An empty path is no log.
   RunLog(const std::filesystem::path& path, Index step);
   ~RunLog();
   RunLog(const RunLog&) = delete;

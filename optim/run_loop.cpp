@@ -56,6 +56,8 @@ void check_options(const RunOptions& o) {
   require(o.checkpoint_every == 0 || !o.checkpoint.empty(), "run: checkpoint_every is ", o.checkpoint_every,
           " but no checkpoint file is given");
   if (!o.checkpoint.empty()) check_place("save_checkpoint", o.checkpoint);
+  require(o.average == nullptr || !o.average->swapped(),
+          "run: the model has the averages inside; swap back before the run");
 }
 
 // One run: its state between steps is `done_`, the history, and what parts_ hold.
@@ -73,9 +75,11 @@ class Run {
   const RunOptions& o_;
   Index done_ = 0;  // steps
   RunHistory history_;
-  Index resumed_;  // done_ at the start; set by resume(), before the log is opened
+  std::string saved_on_;  // the instruction set of the checkpoint that the run goes on from; empty where none is told
+  Index resumed_;         // done_ at the start; set by resume(), before the log is opened
   detail::RunLog log_;
   std::optional<Progress> progress_;
+  std::optional<double> floor_;  // of the batches that the last evaluation of this process saw
   double begin_ = detail::seconds_now(), training_seconds_ = 0, training_tokens_ = 0;
 
   Index resume();
@@ -83,6 +87,7 @@ class Run {
   detail::LogEntry step();
   void evaluate_into(detail::LogEntry& entry);
   void show(const detail::LogEntry& entry);
+  void say_resumed();
 };
 
 Tensor to_tensor(const std::vector<double>& values) {
@@ -114,6 +119,11 @@ Index Run::resume() {
   const std::string file = o_.checkpoint.string();
   require(c.counter("seed") == o_.seed, "resume: the seed of ", file, " is ", c.counter("seed"), " and of this run ",
           o_.seed, "; they must be the same");
+  require(c.text("optimizer_name") == parts_.optimizer->name(), "resume: the optimizer of ", file, " is ",
+          c.text("optimizer_name"), " and of this run ", parts_.optimizer->name(), "; they must be the same");
+  const bool averaged = c.tensors.count("average/updates") == 1;
+  require(averaged == (o_.average != nullptr), "resume: ", file, averaged ? " has an" : " has no",
+          " average of the weights but this run has ", averaged ? "none" : "one", "; both must have one, or neither");
   parts_.load(c);
   const auto load_state = [&c](const std::string& section, auto& part) {
     std::vector<NamedTensor> state;
@@ -121,16 +131,16 @@ Index Run::resume() {
       if (path.starts_with(section + "/")) state.push_back({path.substr(section.size() + 1), tensor});
     part.load_state(state);
   };
-  require(c.text("optimizer_name") == parts_.optimizer->name(), "resume: the optimizer of ", file, " is ",
-          c.text("optimizer_name"), " and of this run ", parts_.optimizer->name(), "; they must be the same");
   load_state("optimizer", *parts_.optimizer);
   load_state("schedule", *parts_.schedule);
+  if (averaged) load_state("average", *o_.average);
   history_.losses = c.tensor("history/loss").to_vector<double>();
   const std::vector<double> steps = c.tensor("history/validation_step").to_vector<double>(),
                             values = c.tensor("history/validation_loss").to_vector<double>();
   for (std::size_t i = 0; i < steps.size(); ++i)
     history_.validation_losses.emplace_back(static_cast<Index>(steps[i]), values[i]);
   load_metrics(c, history_);
+  if (const auto set = c.texts.find("instruction_set"); set != c.texts.end()) saved_on_ = set->second;
   done_ = static_cast<Index>(c.counter("step"));
   return done_;
 }
@@ -142,6 +152,8 @@ void Run::save() {
   parts_.store(c);
   for (const NamedTensor& t : parts_.optimizer->state()) c.tensors["optimizer/" + t.name] = t.tensor;
   for (const NamedTensor& t : parts_.schedule->state()) c.tensors["schedule/" + t.name] = t.tensor;
+  if (o_.average != nullptr)
+    for (const NamedTensor& t : o_.average->state()) c.tensors["average/" + t.name] = t.tensor;
   std::vector<double> steps, values;
   for (const auto& [step, loss] : history_.validation_losses) {
     steps.push_back(static_cast<double>(step));
@@ -189,6 +201,7 @@ detail::LogEntry Run::step() {
   const double lr = (*parts_.schedule)(done_);
   parts_.optimizer->set_lr(lr);
   const double norm = parts_.optimizer->clipped_step(o_.grad_clip > 0 ? o_.grad_clip : INFINITY);
+  if (o_.average != nullptr) o_.average->update();
   ++done_;
   history_.losses.push_back(loss);
   const double seconds = detail::seconds_now() - start;
@@ -204,8 +217,13 @@ void Run::evaluate_into(detail::LogEntry& entry) {
   if (parts_.validation.size() == 0 || !(last || (o_.eval_every > 0 && done_ % o_.eval_every == 0))) return;
   const MatmulPrecision precision(o_.precision);
   const auto loss_alone = [this](const Batch& b) { return Metrics{{"loss", parts_.loss(b).item()}}; };
-  entry.val_metrics =
-      evaluate_metrics(parts_.metrics ? parts_.metrics : loss_alone, parts_.validation, last ? 0 : o_.eval_batches);
+  const Index batches = last || o_.eval_batches >= parts_.validation.size() ? 0 : o_.eval_batches;
+  floor_ = batches == 0 ? o_.floor : o_.eval_floor;
+  {
+    std::optional<AveragedWeights> averaged;
+    if (o_.average != nullptr) averaged.emplace(*o_.average);
+    entry.val_metrics = evaluate_metrics(parts_.metrics ? parts_.metrics : loss_alone, parts_.validation, batches);
+  }
   const auto loss = entry.val_metrics.extract("loss");
   entry.val_loss = loss.empty() ? std::nan("") : loss.mapped();
   parts_.schedule->observe(*entry.val_loss);
@@ -221,7 +239,7 @@ void Run::show(const detail::LogEntry& entry) {
   p.loss = entry.loss;
   if (!history_.validation_losses.empty()) p.validation_loss = history_.validation_losses.back().second;
   if (!history_.validation_metrics.empty()) p.validation_metrics = history_.validation_metrics.back();
-  p.floor = p.validation_loss ? o_.floor : std::nullopt;
+  p.floor = floor_;
   p.tokens_per_second = training_tokens_ / training_seconds_;
   if (o_.peak_flops > 0) p.share_of_peak = o_.flops_per_token * p.tokens_per_second / o_.peak_flops;
   p.seconds_left =
@@ -229,11 +247,19 @@ void Run::show(const detail::LogEntry& entry) {
   progress_->update(p, entry.val_loss.has_value() || done_ == resumed_ + 1 || done_ == o_.steps);
 }
 
+void Run::say_resumed() {
+  if (!progress_ || resumed_ == 0) return;
+  progress_->message("resumed at step " + std::to_string(resumed_));
+  if (!saved_on_.empty() && saved_on_ != arch())
+    progress_->message("the checkpoint was saved on " + saved_on_ + " and this run is on " + arch() +
+                       ": its bits may differ from those of a run on one instruction set (HEED_ARCH chooses it)");
+}
+
 RunResult Run::go() {
   require(done_ <= o_.steps, "resume: the checkpoint is of step ", done_, " but the run has ", o_.steps,
           " steps; ask for as many or more");
   const InterruptScope interrupt(o_.handle_interrupt);
-  if (progress_ && resumed_ > 0) progress_->message("resumed at step " + std::to_string(resumed_));
+  say_resumed();
   Index saved = resumed_ > 0 ? resumed_ : -1;
   while (done_ < o_.steps && !interrupt.asked()) {
     detail::LogEntry entry = step();
@@ -259,32 +285,6 @@ RunResult Run::go() {
 }
 
 }  // namespace
-
-double evaluate(const std::function<Tensor(const Batch&)>& loss, const EvaluationSet& set, Index batches) {
-  const Metrics m = evaluate_metrics([&](const Batch& b) { return Metrics{{"loss", loss(b).item()}}; }, set, batches);
-  return m.empty() ? std::nan("") : m.at("loss");
-}
-
-Metrics evaluate_metrics(const std::function<Metrics(const Batch&)>& metrics, const EvaluationSet& set, Index batches) {
-  const NoTape no_tape;
-  const Evaluation evaluation;
-  const Index n = batches > 0 ? std::min(batches, set.size()) : set.size();
-  Metrics sums;
-  double counted = 0;
-  for (Index i = 0; i < n; ++i) {
-    const Batch b = set.batch(i);
-    const auto weight = static_cast<double>(b.counted);
-    if (weight == 0) continue;
-    const Metrics of_batch = metrics(b);
-    require(of_batch.count("loss") == 1 && (counted == 0 || of_batch.size() == sums.size()), "evaluate: batch ", i,
-            " has ", of_batch.size(), " numbers, the first had ", sums.size(),
-            "; each must have the same, among them the loss");
-    for (const auto& [name, value] : of_batch) sums[name] += weight * value;
-    counted += weight;
-  }
-  for (auto& [name, sum] : sums) sum /= counted;
-  return sums;
-}
 
 RunResult run(RunParts parts, const RunOptions& options) {
   check_options(options);

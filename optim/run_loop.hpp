@@ -14,6 +14,7 @@
 #include <heed/autograd/tape.hpp>
 #include <heed/data/batches.hpp>
 #include <heed/data/checkpoint.hpp>
+#include <heed/optim/average.hpp>
 #include <heed/optim/metrics.hpp>
 #include <heed/optim/optimizer.hpp>
 #include <heed/optim/progress.hpp>
@@ -35,16 +36,21 @@ struct RunOptions {
   Index eval_every = 250;  // steps between evaluations; 0: only after the last step
   Index eval_batches = 0;  // batches an evaluation; 0: the whole set, which the last one always is
   bool find_nan = false;   // name the op of the first NaN (slow)
+  // A moving average of the model's weights, updated after each step. Evaluations are of the averages then, and the
+  // checkpoint keeps both; after the run the model has its own weights, and AveragedWeights shows it the averages.
+  WeightAverage* average = nullptr;
 
   std::filesystem::path checkpoint = {};          // empty: none
   Index checkpoint_every = 0;                     // steps; 0: only at the end
   bool resume = false;                            // go on from `checkpoint` where that is a file
   std::map<std::string, std::string> texts = {};  // kept in the checkpoint: configuration, tokenizer, ...
 
-  std::filesystem::path log = {};    // JSON lines, one a step; empty: none
+  // JSON lines, one a step; empty: none. A resumed run goes on in it, or begins it where there is no such file.
+  std::filesystem::path log = {};
   std::FILE* progress = nullptr;     // where to show progress; null: nowhere
-  std::optional<double> floor = {};  // shown beside the validation loss
-  double flops_per_token = 0;        // with peak_flops, shows the share of the machine's peak
+  std::optional<double> floor = {};  // no model's loss on the whole evaluation set is below: shown beside that loss
+  std::optional<double> eval_floor = {};  // the same of its first eval_batches, for the evaluations that see only them
+  double flops_per_token = 0;             // with peak_flops, shows the share of the machine's peak
   double peak_flops = 0;
   bool handle_interrupt = false;  // Ctrl-C and SIGTERM finish the step, save and return; a second one kills
 };
@@ -79,14 +85,8 @@ struct RunParts {
 };
 
 // Throws Error for options out of range, data or checkpoint that cannot be read or written, a checkpoint of another
-// model, and a loss that is not finite.
+// model, with an average where this run has none or the reverse, and a loss that is not finite.
 RunResult run(RunParts parts, const RunOptions& options);
-
-// Weighted by the targets that count; `batches` 0 means all. Nothing is recorded, dropout is off.
-double evaluate(const std::function<Tensor(const Batch&)>& loss, const EvaluationSet& set, Index batches = 0);
-// The same of several numbers, which each batch must have. Of no batch that counts: nothing.
-Metrics evaluate_metrics(const std::function<Metrics(const Batch&)>& metrics, const EvaluationSet& set,
-                         Index batches = 0);
 
 // The model's own loss(inputs, targets), unless `loss` is given. `metrics`: RunParts.
 template <class M>

@@ -4,7 +4,6 @@ usage: OMP_NUM_THREADS=2 python3 gpt_step_torch.py nano|baby|gpt2 [threads] [ste
 Packages: python3-torch and libopenblas0-openmp, the latter chosen as libblas.so.3 (with the pthread build the two thread pools fight).
 """
 import math
-import os
 import statistics
 import sys
 import time
@@ -12,6 +11,8 @@ import time
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+from openmp_blas import require_openmp_blas
 
 
 def status_mib(key):
@@ -61,11 +62,7 @@ def main():
     steps = int(sys.argv[3]) if len(sys.argv) > 3 else 10
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    torch.ones(64, 64) @ torch.ones(64, 64)  # loads the library
-    with open("/proc/self/maps") as maps:
-        blas = {os.path.realpath(line.split()[-1]) for line in maps if "blas" in line}
-    if not any("openmp" in path for path in blas):
-        sys.exit("gpt_step_torch: PyTorch runs on %s; choose libopenblas0-openmp as libblas.so.3" % (sorted(blas) or "no BLAS"))
+    require_openmp_blas()
     vocabulary, context, layers, heads, width, batch = CONFIGS[name]
     resident = status_mib("VmRSS")
     model = Model(vocabulary, context, layers, heads, width)

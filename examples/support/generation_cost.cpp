@@ -25,11 +25,20 @@ Tensor column(const std::vector<std::int32_t>& ids) {
   return Tensor::from_values(ids.data(), n, {n, 1});
 }
 
-// Lets a state see `count` positions more of keys and values x [1, H, n, D], each at most n at once.
-void see(AttentionState& state, const Tensor& x, Index count, bool one_query) {
-  // A cache attends with any number of queries: one is enough, where only what it keeps counts.
-  const Tensor seen = x.slice(2, 0, count);
-  state.apply(one_query ? x.slice(2, 0, 1) : seen, seen, seen);
+// Gives a cache keys and values x [1, H, n, D] as if it had grown token by token, but attends to none: as load_state()
+// would, from a file.
+void fill_cache(AttentionState& state, const Tensor& x) {
+  const Index positions = x.dim(2);
+  Index room = 64;  // which doubles
+  while (room < positions) room *= 2;
+  for (const NamedBuffer& b : named_buffers(state)) {
+    if (b.name == "length") {
+      *b.buffer = Tensor::full({}, static_cast<double>(positions), DType::int32);
+      continue;
+    }
+    *b.buffer = Tensor::empty(x.shape().with(2, room));
+    b.buffer->slice(2, 0, positions).copy_(x);
+  }
 }
 
 }  // namespace
@@ -76,15 +85,13 @@ TokenCost token_cost(Generating way, Index position, int repeats, const Generati
   const NoTape off;
   const Evaluation evaluation;
   const Tensor x = Rng(s.seed, 3).normal({1, s.heads, position, s.width / s.heads});
-  // A cache that grew token by token has room for a power of two.
-  Index room = 64;
-  while (2 * room <= position) room *= 2;
   std::vector<AttentionState> states;
   for (const TransformerBlock& block : model.blocks) {
     AttentionState& state = states.emplace_back(block.attention.mechanism.make_state());
-    const Index first = std::min(room, position);
-    see(state, x, first, way == Generating::softmax_cached);
-    if (first < position) see(state, x, position - first, way == Generating::softmax_cached);
+    if (way == Generating::softmax_cached)
+      fill_cache(state, x);
+    else
+      state.apply(x, x, x);
   }
   const auto step = [&] { model.decode(Tensor::zeros({1, 1}, DType::int32), states); };
   step();

@@ -7,13 +7,19 @@
 namespace heed::examples {
 
 LanguageModel load_language_model(const std::filesystem::path& file) {
-  const Checkpoint c = load_checkpoint(file);
-  const LmModel model = lm_model_from_json(c.text("config"), file.string());
-  require(model.kind == "gpt", file.string(),
+  LanguageModel lm = load_any_language_model(file);
+  require(lm.model.options().causal, file.string(),
           ": a masked model does not generate: it fills places in a text of which it "
           "sees both sides; train_lm without --model mlm makes one that does");
+  return lm;
+}
+
+LanguageModel load_any_language_model(const std::filesystem::path& file) {
+  const Checkpoint c = load_checkpoint(file);
+  const LmModel model = lm_model_from_json(c.text("config"), file.string());
   Rng rng;
-  LanguageModel lm{make_gpt(model, rng), Tokenizer::from_json(c.text("tokenizer"))};
+  LanguageModel lm{model.kind == "gpt" ? make_gpt(model, rng) : std::move(make_bert(model, rng).net),
+                   Tokenizer::from_json(c.text("tokenizer"))};
   load_model(c, lm.model);
   return lm;
 }

@@ -15,6 +15,8 @@ struct LanguageModel {
 
 // Throws Error for a file that is no checkpoint of a language model, and for a masked one, which does not generate.
 LanguageModel load_language_model(const std::filesystem::path& file);
+// A masked one, too: its network, a GPT that is not causal, and whose last token is the mask.
+LanguageModel load_any_language_model(const std::filesystem::path& file);
 
 // An empty prompt is a line feed. Throws Error for characters that the tokenizer does not know.
 std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt);

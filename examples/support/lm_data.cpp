@@ -55,9 +55,12 @@ LmData story_data(const LmSettings& s, const std::string* stored_tokenizer) {
   const WindowOptions window{.batch = s.batch, .context = s.context, .separator = line_feed};
   const WholeSplit held_out(TokenSource(tokenizer.encode(text), tokenizer.vocabulary_size()), window);
 
-  std::optional<StoryFloor> floor;
-  if (s.model == "lm") floor = story_floor(stories, held_out, tokenizer);
-  return {tokenizer, StoryBatches(tokenizer, window), held_out, held_out, {.separator = line_feed}, floor,
+  std::optional<StoryFloor> floor, eval_floor;
+  if (s.model == "lm") {
+    floor = story_floor(stories, held_out, tokenizer);
+    eval_floor = story_floor(stories, held_out, tokenizer, std::min(s.eval_batches, held_out.size()));
+  }
+  return {tokenizer, StoryBatches(tokenizer, window), held_out, held_out, {.separator = line_feed}, floor, eval_floor,
           "stories", "built-in stories, without end"};
 }
 
@@ -100,7 +103,7 @@ LmData corpus_data(const LmSettings& s, const std::string* stored_tokenizer) {
   const std::string description = std::to_string(training.size()) + " tokens to train on, " +
                                   std::to_string(validation.size()) + " to validate with, vocabulary " +
                                   std::to_string(tokenizer.vocabulary_size());
-  return {tokenizer,  LanguageModelBatches(training, window), held_out, held_out, {}, {}, fingerprint(tokens),
+  return {tokenizer,  LanguageModelBatches(training, window), held_out, held_out, {}, {}, {}, fingerprint(tokens),
           description};
 }
 

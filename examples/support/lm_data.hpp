@@ -14,11 +14,12 @@ struct LmData {
   Tokenizer tokenizer;
   Dataset training;
   EvaluationSet validation;
-  EvaluationSet texts;              // of the validation, without masks
-  MaskOptions masks;                // where the model is masked
-  std::optional<StoryFloor> floor;  // of the validation loss: an lm on stories only
-  std::string fingerprint;          // tells one data set from another; kept in checkpoints
-  std::string description;          // for the person at the terminal
+  EvaluationSet texts;                   // of the validation, without masks
+  MaskOptions masks;                     // where the model is masked
+  std::optional<StoryFloor> floor;       // of the validation loss: an lm on stories only
+  std::optional<StoryFloor> eval_floor;  // of the first batches, which evaluations between see
+  std::string fingerprint;               // tells one data set from another; kept in checkpoints
+  std::string description;               // for the person at the terminal
 };
 
 // Throws Error for data that cannot be read or are too short. `stored_tokenizer` is the JSON of a checkpoint's, null if

@@ -91,9 +91,11 @@ void plot_boundary(const std::filesystem::path& file, const PlotLabels& labels, 
 
 void plot_frames(const std::filesystem::path& file, const std::vector<Frame>& frames, bool logarithmic) {
   require(!frames.empty(), "plot_frames: there is no frame; there must be one or more");
-  Drawing drawing(file, 640 * static_cast<int>(frames.size()), 600);
+  const int columns = std::min(3, static_cast<int>(frames.size())),
+            rows = (static_cast<int>(frames.size()) + columns - 1) / columns;
+  Drawing drawing(file, 640 * columns, 600 * rows);
   Gnuplot& gp = *drawing;
-  gp << "set multiplot layout 1," << frames.size() << "\n";
+  gp << "set multiplot layout " << rows << "," << columns << "\n";
   if (logarithmic) gp << "set logscale x 2\nset logscale y 10\nset format y '10^{%L}'\nset autoscale xfix\n";
   for (const Frame& f : frames) {
     gp << "set key default\n";

@@ -38,8 +38,8 @@ void plot_matrix(const std::filesystem::path& file, const std::string& title,
                  const std::vector<std::vector<double>>& values, const std::vector<std::string>& row_labels,
                  const std::vector<std::string>& column_labels);
 
-// Frames side by side, each with a key of its own; with logarithmic axes if `logarithmic`, where all numbers must be
-// above 0.
+// Frames side by side, three a row, each with a key of its own; with logarithmic axes if `logarithmic`, where all
+// numbers must be above 0.
 struct Frame {
   PlotLabels labels;
   std::vector<Series> series;

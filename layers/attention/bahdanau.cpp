@@ -15,20 +15,21 @@ Tensor projected_queries(In q, In W, In bias) {
   const Tensor y = detail::project_heads(kAdditive, q, W);
   if (!bias->defined()) return y;
   const Shape wanted = {W.dim(0), W.dim(1)};
-  check(bias.shape() == wanted && bias.dtype() == W.dtype(), q.where(), kAdditive, ": W is ", W.tensor(), " but bias is ",
-        bias.tensor(), "; it must be [heads, units] ", wanted, " ", W.dtype());
+  check(bias.shape() == wanted && bias.dtype() == W.dtype(), q.where(), kAdditive, ": W is ", W.tensor(),
+        " but bias is ", bias.tensor(), "; it must be [heads, units] ", wanted, " ", W.dtype());
   return y + bias->unsqueeze(1);
 }
 
 Tensor projected_keys(In k, In U, const AttentionCall& call) {
-  return detail::project_heads(kAdditive, {detail::without_padding(kAdditive, k, call), k.where()}, U);
+  return detail::project_keys(kAdditive, {detail::without_padding(kAdditive, k, call), k.where()}, U);
 }
 
 // u = v, or g v / |v|
 Tensor score_vector(In score, In gain) {
   if (!gain->defined()) return score;
-  check(score.rank() == 2 && gain.shape() == Shape{score.dim(0)} && gain.dtype() == score.dtype(), score.where(), kAdditive,
-        ": score is ", score.tensor(), " and gain is ", gain.tensor(), "; they must be [heads, units] and [heads]");
+  check(score.rank() == 2 && gain.shape() == Shape{score.dim(0)} && gain.dtype() == score.dtype(), score.where(),
+        kAdditive, ": score is ", score.tensor(), " and gain is ", gain.tensor(),
+        "; they must be [heads, units] and [heads]");
   return gain->unsqueeze(1) * normalize(score);
 }
 
@@ -46,7 +47,7 @@ AdditiveAttentionOptions options_of(const AttentionCall& call) {
 Tensor bahdanau_attention(In q, In k, In v, In W, In U, In score, In gain, In bias, const AttentionCall& call) {
   const Tensor a = projected_queries(q, W, bias), c = projected_keys(k, U, call), u = score_vector(score, gain);
   // The heads lie side by side in memory, so that merging them again is a view.
-  const Tensor y = additive_attention_merged({a, q.where()}, c, v, u, options_of(call));
+  const Tensor y = additive_attention_merged({a, q.where()}, c, detail::repeat_heads(v, c.dim(1)), u, options_of(call));
   return y.view({q.dim(0), q.dim(2), q.dim(1), v.dim(3)}).transpose(1, 2);
 }
 
@@ -76,7 +77,7 @@ BahdanauAttention::BahdanauAttention(Index heads, Index size, Rng& rng, const Ba
   bias = Parameter(Tensor::zeros({heads, units}));
 }
 
-AttentionCapabilities BahdanauAttention::capabilities() const { return detail::without_groups(); }
+AttentionCapabilities BahdanauAttention::capabilities() const { return AttentionCapabilities::of_pairs(); }
 
 Tensor BahdanauAttention::apply(In q, In k, In v, const AttentionCall& call) const {
   return bahdanau_attention(q, k, v, W, U, score, gain, bias, call);

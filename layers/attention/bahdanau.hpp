@@ -14,8 +14,9 @@
 
 namespace heed {
 
-// q [B, H, T, D], k [B, H, S, D], v [B, H, S, Dv]; W and U [H, A, D] and score [H, A], the v of the formula; gain [H]
-// and bias [H, A], each of which may be undefined: with a gain, score is normalised. -> [B, H, T, Dv]
+// q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv], where Hk divides H: heads that share keys project them each by its
+// own U; W and U [H, A, D] and score [H, A], the v of the formula; gain [H] and bias [H, A], each of which may be
+// undefined: with a gain, score is normalised. -> [B, H, T, Dv]
 Tensor bahdanau_attention(In q, In k, In v, In W, In U, In score, In gain = Tensor(), In bias = Tensor(),
                           const AttentionCall& call = {});
 Tensor bahdanau_weights(In q, In k, In W, In U, In score, In gain = Tensor(), In bias = Tensor(),
@@ -37,7 +38,7 @@ struct BahdanauAttention {
   std::string name() const { return "bahdanau"; }
   AttentionCapabilities capabilities() const;
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
-  AttentionState make_state() const;  // keeps the keys' projections
+  AttentionState make_state() const;  // keeps the keys' projections, of all heads
   Tensor weights(In q, In k, const AttentionCall& call) const;
   void members(auto&& visit) {
     visit("W", W);

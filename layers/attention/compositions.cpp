@@ -22,6 +22,24 @@ Tensor project_heads(const char* name, In x, In W) {
   return matmul(x, W->transpose(1, 2));
 }
 
+Tensor project_keys(const char* name, In k, In W) {
+  if (k.rank() != 4 || W.rank() != 3 || k.dim(1) == 0 || W.dim(0) % k.dim(1) != 0 || W.dim(0) == k.dim(1))
+    return project_heads(name, k, W);
+  check(W.dim(2) == k.dim(3) && W.dtype() == k.dtype(), k.where(), name, ": k is ", k.tensor(),
+        " and its projection is ", W.tensor(), "; they must have one size and one dtype");
+  const Index groups = k.dim(1), heads = W.dim(0);
+  const Tensor of_groups = W->reshape({groups, heads / groups, W.dim(1), W.dim(2)});
+  return matmul(k->unsqueeze(2), of_groups.transpose(2, 3)).reshape({k.dim(0), heads, k.dim(2), W.dim(1)});
+}
+
+Tensor repeat_heads(In x, Index heads) {
+  if (x.dim(1) == heads) return x;
+  check(x.dim(1) > 0 && heads % x.dim(1) == 0, x.where(), "attention: there are ", heads, " heads and x is ",
+        x.tensor(), "; its heads must divide them");
+  const Index batch = x.dim(0), groups = x.dim(1), rows = x.dim(2), size = x.dim(3);
+  return x->unsqueeze(2).expand({batch, groups, heads / groups, rows, size}).reshape({batch, heads, rows, size});
+}
+
 Tensor without_padding(const char* name, In k, const heed::AttentionCall& call) {
   check(k.rank() == 4, k.where(), name, ": k is ", k.tensor(), "; it must be [batch, heads, positions, size]");
   check_key_masks(name, k, call.key_lengths, call.key_mask);
@@ -44,11 +62,5 @@ Tensor unscaled_attention(In q, In k, In v, const heed::AttentionCall& call) {
 }
 
 Tensor unscaled_weights(In q, In k, const heed::AttentionCall& call) { return attention_weights(q, k, unscaled(call)); }
-
-AttentionCapabilities without_groups() {
-  AttentionCapabilities can = AttentionCapabilities::of_pairs();
-  can.grouped = false;
-  return can;
-}
 
 }  // namespace heed::detail

@@ -12,6 +12,10 @@ Parameter uniform_parameter(const Shape& shape, Index fan_in, Rng& rng);
 
 // x [B, H, T, D] by a matrix W [H, A, D] for each head: [B, H, T, A]. Errors begin with `name`.
 Tensor project_heads(const char* name, In x, In W);
+// The same of keys, of which query heads share some: k [B, Hk, S, D], where Hk divides H, to [B, H, S, A].
+Tensor project_keys(const char* name, In k, In W);
+// x [B, Hk, S, D] with each head as often as query heads share it: [B, H, S, D]. x itself where Hk is H.
+Tensor repeat_heads(In x, Index heads);
 
 // k [B, Hk, S, D] with zeros for the keys that key_lengths and key_mask leave out: what padding holds, NaN included,
 // must not reach the gradient of a projection. k itself where there is neither.
@@ -21,9 +25,6 @@ Tensor without_padding(const char* name, In k, const heed::AttentionCall& call);
 Tensor unscaled_attention(In q, In k, In v, const heed::AttentionCall& call);
 Tensor unscaled_weights(In q, In k, const heed::AttentionCall& call);  // [B, H, T, S]
 
-// Of mechanisms with a score for every pair and a projection of the keys for every head.
-AttentionCapabilities without_groups();
-
 }  // namespace heed::detail
 
 namespace heed {
@@ -31,13 +32,14 @@ namespace heed {
 // A KeyValueState that maps queries and keys as they come, so that it keeps mapped keys.
 class MappedKeyState {
  public:
-  using Map = std::function<Tensor(In x)>;  // [B, H, T, D] -> [B, H, T, A]
+  using Map = std::function<Tensor(In x)>;  // [B, H, T, D] -> [B, H, T, A]; of keys also [B, Hk, T, D] -> [B, H, T, A]
 
   MappedKeyState(Map query, Map key, KeyValueState::AttendWithBias attend)
       : query_(std::move(query)), key_(std::move(key)), mapped_(std::move(attend)) {}
   Tensor apply(In q, In k, In v, const Tensor& bias = {}) {
     const NoTape guard;  // decoding is not trained through
-    return mapped_.apply({query_(q), q.where()}, {key_(k), k.where()}, v, bias);
+    const Tensor keys = key_(k), values = detail::repeat_heads(v, keys.dim(1));
+    return mapped_.apply({query_(q), q.where()}, {keys, k.where()}, {values, v.where()}, bias);
   }
   Index length() const { return mapped_.length(); }
   void members(auto&& visit) { mapped_.members(visit); }

@@ -6,17 +6,19 @@
 // In a doctest suite: conformance_doctest.hpp. The checks, each left out where the mechanism declares nothing of it:
 //
 //   gradient         float64 gradcheck of q, k, v, the bias and every parameter, plain and under each mask
-//   reference        equals options.reference, plain and causal
-//   rows sum to one  values that are all 1 give 1; a row without weights may be 0
+//   reference        equals options.reference: plain, causal, under each mask and bias, with grouped heads, with T != S
 //   weights          weights times v is the output; they are 0 where a key is masked
-//   causal           later tokens, and gradients of later outputs, change nothing earlier
+//   causal           later tokens, and gradients of later outputs, change no bit of what is earlier; where a maximum
+//                    is shared (AttentionCapabilities::shared_maximum), nothing but its rounding
 //   padding          NaN in masked keys and values changes nothing; the same as a sequence cut to its length
+//   rows sum to one  values that are all 1 give 1, also under those masks that passed their own check; a row without
+//                    weights may be 0
 //   empty rows       a row without a key is 0 and passes a gradient of 0 to everything
 //   cross lengths    with T != S the ends are aligned: the last T queries of the square problem give the same rows
 //   grouped          fewer heads of k and v equal repeated ones
 //   views            q, k and v that are views of one fused projection give the same as copies
 //   dropout          acts in training only, and keeps the mean
-//   state            at once, in chunks and token by token are the same
+//   state            at once, in chunks and token by token are the same; a step needs as many queries as keys
 //   state resumed    a fresh state with the buffers of another goes on with the same bits
 //   lengths          1, 63, 500 and 1000 positions in float32: finite, close to float64
 //   spread           logits of about +-300 in float32: finite, close to float64
@@ -48,8 +50,9 @@ struct ConformanceOptions {
   // Allowed difference from float64, relative to the greatest value (at least 0.1) of each output or gradient.
   double float32_tolerance = 1e-4;
   double spread_tolerance = 2e-3;
-  // All pairs, term by term, in float64: q [B, H, T, D], k [B, H, S, D], v [B, H, S, Dv] -> [B, H, T, Dv]. `values`
-  // are the mechanism's parameters and buffers by name. Undefined: "reference" is left out.
+  // All pairs, term by term, in float64: q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] -> [B, H, T, Dv]. It is
+  // asked for all that the mechanism declares: masks and biases of `call`, and Hk < H where grouped. `values` are the
+  // mechanism's parameters and buffers by name. Undefined: "reference" is left out, and what a bias does is not seen.
   std::function<Tensor(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call,
                        const NamedTensors& values)>
       reference = {};

@@ -8,6 +8,10 @@ namespace heed::detail::conformance {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+// float32, where a maximum is shared: exp(x - maximum) is rounded otherwise when the maximum is another. In gradients
+// of q and k terms cancel, and what is left may be an eighth of them: 64 epsilons, where 1e-6 is 8. (In 200 problems
+// each, linear attention by exp reached 1.2e-6, random features 1.4e-6, causal Efficient attention 4.1e-6.)
+constexpr double kSharedMaximum = 1e-6, kSharedMaximumCancelled = 64 * 0x1p-23;
 
 void gradcheck_of(Subject& s, Finding& f, const std::string& name, const Trial& t) {
   AttentionMechanism& m = s.mechanism(DType::float64);
@@ -63,8 +67,11 @@ Tensor tail(const Tensor& x, Index from) { return x.slice(2, from, x.dim(2)); }
 Tensor head(const Tensor& x, Index length) { return x.slice(2, 0, length); }
 
 void check_causal_at(Subject& s, Finding& f, Index n, Index from, DType dtype) {
-  const double tolerance = dtype == DType::float64 ? kRounding : 1e-5;
   const std::string at = " at position " + std::to_string(from) + " of " + std::to_string(n);
+  const auto same = [&](const std::string& what, const Tensor& got, const Tensor& wanted, double float32) {
+    if (!s.can().shared_maximum) return f.same_bits(what + at, got, wanted);
+    f.close(what + at, got, wanted, dtype == DType::float64 ? kRounding : float32);
+  };
   Trial early = s.trial({n, n});
   early.call.causal = true;
   early.dy = with_tail(early.dy, from, Tensor::zeros(early.dy.shape(), DType::float64));
@@ -85,16 +92,16 @@ void check_causal_at(Subject& s, Finding& f, Index n, Index from, DType dtype) {
   other.k = with_tail(early.k, from, thrice(drawn.k));
   other.v = with_tail(early.v, from, thrice(drawn.v));
   const Outcome after = s.run(other, dtype);
-  f.close("earlier outputs with other tokens" + at, head(after.out, from), head(before.out, from), tolerance);
-  for (const char* name : {"q", "k", "v"})
-    f.close("the gradient of earlier " + std::string(name) + " with other tokens" + at,
-            head(after.gradients.at(name), from), head(before.gradients.at(name), from), tolerance);
+  same("earlier outputs with other tokens", head(after.out, from), head(before.out, from), kSharedMaximum);
+  for (const std::string name : {"q", "k", "v"})
+    same("the gradient of earlier " + name + " with other tokens", head(after.gradients.at(name), from),
+         head(before.gradients.at(name), from), name == "v" ? kSharedMaximum : kSharedMaximumCancelled);
   // Gradients of later outputs are not those of earlier queries.
   if (s.options.shared) return;
   Trial late = early;
   late.dy = with_tail(early.dy, from, drawn.dy);
-  f.close("the gradient of earlier q with gradients of later outputs" + at,
-          head(s.run(late, dtype).gradients.at("q"), from), head(before.gradients.at("q"), from), tolerance);
+  same("the gradient of earlier q with gradients of later outputs", head(s.run(late, dtype).gradients.at("q"), from),
+       head(before.gradients.at("q"), from), kSharedMaximumCancelled);
 }
 
 // x [B, Hk, S, ...] with `value` at the keys that the call masks, or at those that it does not.
@@ -204,7 +211,7 @@ void check_padding(Subject& s, Finding& f) {
   const Index n = std::min<Index>(70, s.options.longest);
   for (const DType dtype : {DType::float64, DType::float32})
     for (const Variant& v : s.variants({n, n}))
-      if (v.call.key_lengths.defined() || v.call.key_mask.defined()) check_padding_under(s, f, v, n, dtype);
+      if (masks_keys(v.call)) check_padding_under(s, f, v, n, dtype);
 }
 
 void check_empty_rows(Subject& s, Finding& f) {

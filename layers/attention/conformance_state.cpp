@@ -45,6 +45,26 @@ AttentionState cloned(Subject& s, AttentionState& state, DType dtype, Finding& f
   return fresh;
 }
 
+// A step takes as many queries as keys: which of them belong together would be a guess.
+void check_steps_match(Subject& s, Finding& f, Index n) {
+  if (n < 3) return;
+  const Trial t = s.trial({n, n});
+  for (const auto& [queries, keys] : std::vector<std::pair<Index, Index>>{{1, 2}, {2, 1}}) {
+    AttentionState state = s.mechanism(DType::float64).make_state();
+    steps(state, t, DType::float64, 0, n - 2, n);
+    const auto next = [&](const Tensor& x, Index count) { return x.slice(2, n - 2, n - 2 + count); };
+    bool refused = false;
+    try {
+      state.apply(next(t.q, queries), next(t.k, keys), next(t.v, keys));
+    } catch (const Error&) {
+      refused = true;
+    }
+    f.expect(refused, "a state of " + std::to_string(n - 2) + " positions takes " + std::to_string(queries) +
+                          (queries == 1 ? " query and " : " queries and ") + std::to_string(keys) +
+                          (keys == 1 ? " key" : " keys") + "; it must throw an Error");
+  }
+}
+
 }  // namespace
 
 void check_state(Subject& s, Finding& f) {
@@ -68,6 +88,7 @@ void check_state(Subject& s, Finding& f) {
                                           std::to_string(state.length()));
       }
     }
+  check_steps_match(s, f, n);
 }
 
 void check_state_resumed(Subject& s, Finding& f) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <heed/autograd/tape.hpp>
 #include <heed/layers/attention/conformance.hpp>
+#include <set>
 
 namespace heed::detail::conformance {
 
@@ -29,6 +30,8 @@ struct Variant {
   AttentionCall call;
 };
 
+inline bool masks_keys(const AttentionCall& call) { return call.key_lengths.defined() || call.key_mask.defined(); }
+
 class Subject {
  public:
   Subject(const MechanismFactory& make, const ConformanceOptions& options);
@@ -48,6 +51,7 @@ class Subject {
   Outcome run(const Trial& trial, DType dtype = DType::float64);  // forward and backward
 
   const ConformanceOptions options;
+  std::set<std::string> failed = {};  // names of the checks so far
 
  private:
   AttentionMechanism in32_, in64_;

@@ -27,7 +27,7 @@ struct EfficientAttention {
 // j <= i.
 struct CausalEfficientAttention {
   std::string name() const { return "efficient"; }
-  AttentionCapabilities capabilities() const { return detail::linear_capabilities(); }
+  AttentionCapabilities capabilities() const { return detail::linear_capabilities(true); }
   double keys_per_query(Index, Index size) const { return static_cast<double>(size); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const {
     return efficient_attention(q, k, v, linear_options(call));

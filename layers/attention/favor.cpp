@@ -21,6 +21,28 @@ LinearAttentionOptions of_logarithms(LinearAttentionOptions o) {
   return o;
 }
 
+// The sums over all keys so far, and the features that they are of: a state goes on with those it began with, in a
+// model with others too.
+class FavorState {
+ public:
+  explicit FavorState(const Tensor& w) : w_(w.clone()) {}
+  Tensor apply(In q, In k, In v) {
+    const NoTape guard;
+    return sums_.apply({logarithms(q, w_), q.where()}, logarithms(k, w_), v);
+  }
+  Index length() const { return sums_.length(); }
+  void members(auto&& visit) {
+    sums_.members(visit);
+    visit.buffer("features", w_);
+  }
+
+ private:
+  Tensor w_;  // [features, size]: of its own, as load_model() writes into a mechanism's
+  LinearAttentionState sums_{[](In q, In k, In v, LinearAttentionSums& sums) {
+    return linear_attention_step(q, k, v, sums, of_logarithms({}));
+  }};
+};
+
 }  // namespace
 
 Tensor random_features(Index features, Index size, std::uint64_t seed, Index layer, Index redraw) {
@@ -57,18 +79,13 @@ FavorAttention::FavorAttention(Index size, const FavorOptions& options) : option
 }
 
 void FavorAttention::redraw(Index redraw) {
-  w_ = random_features(options_.features, w_.dim(1), options_.seed, options_.layer, redraw);
+  w_ = random_features(options_.features, w_.dim(1), options_.seed, options_.layer, redraw).to(w_.dtype());
 }
 
 Tensor FavorAttention::apply(In q, In k, In v, const AttentionCall& call) const {
   return favor_attention(q, k, v, w_, linear_options(call));
 }
 
-AttentionState FavorAttention::make_state() const {
-  return LinearAttentionState([w = w_](In q, In k, In v, LinearAttentionSums& sums) {
-    const NoTape guard;
-    return linear_attention_step({logarithms(q, w), q.where()}, logarithms(k, w), v, sums, of_logarithms({}));
-  });
-}
+AttentionState FavorAttention::make_state() const { return FavorState(w_); }
 
 }  // namespace heed

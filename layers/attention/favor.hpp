@@ -29,11 +29,13 @@ class FavorAttention {
   explicit FavorAttention(Index size, const FavorOptions& options = {});
 
   std::string name() const { return "favor"; }
-  AttentionCapabilities capabilities() const { return detail::linear_capabilities(); }
+  AttentionCapabilities capabilities() const { return detail::linear_capabilities(true); }
   double keys_per_query(Index, Index) const { return static_cast<double>(w_.dim(0)); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   AttentionState make_state() const;
-  // New features, the number `redraw`. A decode state goes on with those that it began with.
+  // New features, the number `redraw` of the seed and layer in the options. Through a layer:
+  // mechanism.get<FavorAttention>()->redraw(n). A decode state goes on with those that it began with, which are saved
+  // with it.
   void redraw(Index redraw);
   const Tensor& features() const { return w_; }
   void members(auto&& visit) { visit.buffer("features", w_); }

@@ -37,8 +37,8 @@ class LinearAttentionState {
 LinearAttentionOptions linear_options(const AttentionCall& call, FeatureMap map = FeatureMap::elu, double eps = 1e-6);
 
 namespace detail {
-// Of linear attention and its relatives that can be causal.
-inline AttentionCapabilities linear_capabilities() {
+// Of linear attention and its relatives that can be causal. Features that are known by their logarithms share maxima.
+inline AttentionCapabilities linear_capabilities(bool logarithms = false) {
   return {.causal = true,
           .key_mask = true,
           .key_bias = true,
@@ -46,6 +46,7 @@ inline AttentionCapabilities linear_capabilities() {
           .state = true,
           .cross = true,
           .grouped = true,
+          .shared_maximum = logarithms,
           .why = "the weights of single pairs are never there"};
 }
 }  // namespace detail
@@ -53,9 +54,11 @@ inline AttentionCapabilities linear_capabilities() {
 struct LinearAttention {
   FeatureMap feature_map = FeatureMap::elu;
   double eps = 1e-6;  // added to the denominator
+  // Both in place of feature_map: any pair of maps, of the queries and of the keys, with weights f(q) . g(k).
+  FeatureFunction query_map = {}, key_map = {};
 
   std::string name() const { return "linear"; }
-  AttentionCapabilities capabilities() const { return detail::linear_capabilities(); }
+  AttentionCapabilities capabilities() const { return detail::linear_capabilities(feature_map == FeatureMap::exp); }
   double keys_per_query(Index, Index size) const {
     return static_cast<double>(feature_map == FeatureMap::poly2 ? size * size : size);
   }

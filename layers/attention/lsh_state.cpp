@@ -1,4 +1,5 @@
 #include <heed/autograd/attention_inputs.hpp>
+#include <heed/autograd/pair_attention.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/layers/attention/lsh_state.hpp>
 #include <heed/layers/attention/sparse_call.hpp>
@@ -8,21 +9,23 @@ namespace heed {
 LshState::LshState(const LshAttention& mechanism)
     : mechanism_(std::make_shared<LshAttention>(mechanism)),
       rings_(std::make_shared<Rings>()),
-      cache_([m = mechanism_, rings = rings_](In q, In k, In v) {
+      cache_([m = mechanism_, rings = rings_](In q, In k, In v, const Tensor& bias) {
+        const SparseAttentionOptions options{.scale = m->options().scale, .bias = bias};
+        // Before the buckets take the new keys: what is refused changes nothing.
+        detail::check_pairs("lsh attention", q, k, detail::pair_options(options));
         const Index before = k.dim(2) - q.dim(2);
         const KeyLists chosen = lists(*m, *rings, q, k->slice(2, before, k.dim(2)), before);
-        return sparse_attention(q, k, v, chosen, {.scale = m->options().scale});
+        return sparse_attention(q, k, v, chosen, options);
       }) {}
 
-Tensor LshState::apply(In q, In k, In v) {
+Tensor LshState::apply(In q, In k, In v, const Tensor& bias) {
   detail::check_heads("lsh attention", q, k, v);
   const LshAttentionOptions& o = mechanism_->options();
-  check(q.dim(2) == k.dim(2) && (!o.shared || q.dim(1) == k.dim(1)), q.where(), "lsh attention: q is ", q.tensor(),
-        " and k is ", k.tensor(), "; a step takes as many queries as keys",
-        o.shared ? ", and as many heads where they are shared" : "");
+  check(!o.shared || q.dim(1) == k.dim(1), q.where(), "lsh attention: q is ", q.tensor(), " and k is ", k.tensor(),
+        "; they must have as many heads, as queries and keys are shared");
   check(q.dim(3) == o.size, q.where(), "lsh attention: q is ", q.tensor(), "; its last axis must be ", o.size);
   const NoTape guard;  // decoding is not trained through
-  return cache_.apply(q, mechanism_->keys_of(q, k), v);
+  return cache_.apply(q, mechanism_->keys_of(q, k), v, bias);
 }
 
 // The keys of queries at positions `before`, ..., each of which then enters its buckets.

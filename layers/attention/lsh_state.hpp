@@ -25,12 +25,13 @@ class LshState {
  public:
   explicit LshState(const LshAttention& mechanism);
   // Appends k [B, Hk, T, D] and v [B, Hk, T, Dv], and attends: [B, H, T, Dv]. No gradient.
-  Tensor apply(In q, In k, In v);
+  Tensor apply(In q, In k, In v, const Tensor& bias = {});
   Index length() const { return cache_.length(); }
   void members(auto&& visit) {
     cache_.members(visit);
     visit.buffer("places", rings_->places);
     visit.buffer("counts", rings_->counts);
+    mechanism_->members(visit);  // the rotations, by which the buckets were chosen
   }
 
  private:

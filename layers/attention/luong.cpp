@@ -20,8 +20,6 @@ Tensor position_keys(In q, In k, In v, In W) {
   check(W.rank() == 3 && W.dim(0) == q.dim(1) && W.dim(2) == q.dim(3) && W.dtype() == q.dtype(), q.where(), name,
         ": q is ", q.tensor(), " and W is ", W.tensor(),
         "; they must be [batch, heads, positions, size] and [heads, most keys, size] of one dtype");
-  check(k.dim(1) == q.dim(1), q.where(), name, ": q is ", q.tensor(), " and k is ", k.tensor(),
-        "; they must have as many heads");
   check(k.dim(2) <= W.dim(1), q.where(), name, ": k is ", k.tensor(), " but W is ", W.tensor(), "; it has rows for ",
         W.dim(1), " keys at most");
   return W->slice(1, 0, k.dim(2)).unsqueeze(0).expand({q.dim(0), q.dim(1), k.dim(2), q.dim(3)});
@@ -43,8 +41,8 @@ Tensor luong_concat_attention(In q, In k, In v, In W, In U, In bias, In score, c
 }
 
 Tensor luong_location_attention(In q, In k, In v, In W, const AttentionCall& call) {
-  const Tensor keys = position_keys(q, k, v, W);
-  return detail::unscaled_attention(q, keys, v, call);
+  const Tensor keys = position_keys(q, k, v, W), values = detail::repeat_heads(v, q.dim(1));
+  return detail::unscaled_attention(q, keys, {values, v.where()}, call);
 }
 
 // ---- dot ----
@@ -89,7 +87,7 @@ LuongConcat::LuongConcat(Index heads, Index size, Rng& rng, const LuongConcatOpt
   bias = detail::uniform_parameter({heads, units}, 2 * size, rng);
   score = detail::uniform_parameter({heads, units}, units, rng);
 }
-AttentionCapabilities LuongConcat::capabilities() const { return detail::without_groups(); }
+AttentionCapabilities LuongConcat::capabilities() const { return AttentionCapabilities::of_pairs(); }
 Tensor LuongConcat::apply(In q, In k, In v, const AttentionCall& call) const {
   return luong_concat_attention(q, k, v, W, U, bias, score, call);
 }
@@ -105,7 +103,7 @@ LuongLocation::LuongLocation(Index heads, Index size, Rng& rng, const LuongLocat
           " and positions is ", o.positions, "; all must be 1 or more");
   W = detail::uniform_parameter({heads, o.positions, size}, size, rng);
 }
-AttentionCapabilities LuongLocation::capabilities() const { return detail::without_groups(); }
+AttentionCapabilities LuongLocation::capabilities() const { return AttentionCapabilities::of_pairs(); }
 Tensor LuongLocation::apply(In q, In k, In v, const AttentionCall& call) const {
   return luong_location_attention(q, k, v, W, call);
 }

@@ -17,8 +17,7 @@
 
 namespace heed {
 
-// q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] -> [B, H, T, Dv]. Hk divides H for dot and general, and is H for
-// the others.
+// q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] -> [B, H, T, Dv]. Hk divides H.
 Tensor luong_dot_attention(In q, In k, In v, const AttentionCall& call = {});
 // W [H, D, D]
 Tensor luong_general_attention(In q, In k, In v, In W, const AttentionCall& call = {});
@@ -63,7 +62,7 @@ struct LuongConcat {
   std::string name() const { return "luong-concat"; }
   AttentionCapabilities capabilities() const;
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
-  AttentionState make_state() const;  // keeps the keys' projections
+  AttentionState make_state() const;  // keeps the keys' projections, of all heads
   Tensor weights(In q, In k, const AttentionCall& call) const;
   void members(auto&& visit) {
     visit("W", W);

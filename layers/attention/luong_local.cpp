@@ -9,7 +9,9 @@
 #include <heed/autograd/extrema.hpp>
 #include <heed/autograd/indexing.hpp>
 #include <heed/autograd/matmul.hpp>
+#include <heed/autograd/recompute.hpp>
 #include <heed/autograd/reductions.hpp>
+#include <heed/autograd/shape_ops.hpp>
 #include <heed/autograd/softmax.hpp>
 #include <heed/layers/attention/compositions.hpp>
 #include <heed/layers/attention/pair_masks.hpp>
@@ -38,8 +40,8 @@ void check_local(In q, In k, In v, const LuongLocalParameters& p, const LuongLoc
     check(p.W.defined() && p.W.rank() == 3 && p.W.dim(1) == p.W.dim(2), q.where(), kLuongLocal, ": W is ", p.W,
           "; it must be [heads, size, size]");
   if (o.score == LuongScore::concat) {
-    check(p.W.defined() && p.U.defined() && p.W.shape() == p.U.shape() && p.W.rank() == 3, q.where(), kLuongLocal, ": W is ",
-          p.W, " and U is ", p.U, "; both must be [heads, units, size]");
+    check(p.W.defined() && p.U.defined() && p.W.shape() == p.U.shape() && p.W.rank() == 3, q.where(), kLuongLocal,
+          ": W is ", p.W, " and U is ", p.U, "; both must be [heads, units, size]");
     check_vector(q, "score", p.score, p.W);
     if (p.bias.defined()) check_vector(q, "bias", p.bias, p.W);
   }
@@ -55,7 +57,7 @@ Index length_of(const AttentionCall& call, Index b, Index keys) {
   return std::clamp<Index>(static_cast<Index>(call.key_lengths.at({b})), 0, keys);
 }
 
-// The windows of all queries, as constants. W = 2 D + 1 places each.
+// The windows of all queries, as constants. W = 2 D + 1 places each, or all S keys where there are fewer.
 struct Windows {
   Tensor keys;       // int32 [B, H, T, W]: j, or a key of the sentence where `forbidden`
   Tensor offsets;    // float64 [B, H, T, W]: j
@@ -64,7 +66,7 @@ struct Windows {
 };
 
 Windows windows_of(const Tensor& positions, Index keys, Index radius, const AttentionCall& call) {
-  const Index B = positions.dim(0), H = positions.dim(1), T = positions.dim(2), W = 2 * radius + 1;
+  const Index B = positions.dim(0), H = positions.dim(1), T = positions.dim(2), W = std::min(2 * radius + 1, keys);
   const detail::PairMasks masks(call, {B, H, T, keys});
   const Shape shape = {B, H, T, W};
   Windows w{Tensor::zeros(shape, DType::int32), Tensor::zeros(shape, DType::float64), Tensor::ones(shape, DType::bool8),
@@ -75,10 +77,11 @@ Windows windows_of(const Tensor& positions, Index keys, Index radius, const Atte
     // Before the comparison: NaN has no floor.
     const double p = centres.ptr<double>()[row], last = static_cast<double>(length - 1);
     const Index centre = p >= 0 ? static_cast<Index>(std::min(std::floor(p), std::max(last, 0.0))) : 0;
+    const Index first = W == keys ? 0 : centre - radius;
     for (Index n = 0; n < W; ++n) {
-      const Index j = centre - radius + n, at = row * W + n;
+      const Index j = first + n, at = row * W + n;
       w.offsets.ptr<double>()[at] = static_cast<double>(j);
-      if (j < 0 || j >= length || !masks.allows(b, h, i, j)) continue;
+      if (j < 0 || j >= length || std::abs(j - centre) > radius || !masks.allows(b, h, i, j)) continue;
       w.keys.ptr<std::int32_t>()[at] = static_cast<std::int32_t>(j);
       w.forbidden.ptr<bool>()[at] = w.empty.ptr<bool>()[row] = false;
     }
@@ -101,13 +104,28 @@ Tensor rows_at(const Tensor& x, const Tensor& keys) {
       .view(keys.shape() + Shape{x.dim(3)});
 }
 
+// u . tanh(a_i + c_j) at the places, for a [B, H, T, A], c [B, H, S, A] and u [H, A]. A tile of queries at a time, of
+// which backward computes the sums again: a tile gathers about as many rows as there are keys, so that not more is held
+// than c, and adding up its gradient costs no more than the scores.
+Tensor additive_scores(const Tensor& a, const Tensor& c, const Tensor& u, const Tensor& keys) {
+  const Index queries = keys.dim(2), tile = std::max<Index>(1, c.dim(2) / keys.dim(3));
+  std::vector<Tensor> parts;
+  for (Index first = 0; first < queries; first += tile) {
+    const Index end = std::min(queries, first + tile);
+    const auto of_tile = [places = keys.slice(2, first, end).contiguous()](const std::vector<Tensor>& x) {
+      return sum(tanh(x[0].unsqueeze(3) + rows_at(x[1], places)) * x[2].unsqueeze(1).unsqueeze(1), {4});
+    };
+    parts.push_back(recompute(of_tile, {a.slice(2, first, end), c, u}));
+  }
+  return concatenate(parts, 2);
+}
+
 // s [B, H, T, W] of the places.
 Tensor scores_at(In q, const Tensor& k, const Tensor& keys, const LuongLocalParameters& p, LuongScore score) {
   if (score == LuongScore::concat) {
     Tensor a = detail::project_heads(kLuongLocal, q, p.W);
     if (p.bias.defined()) a = a + p.bias.unsqueeze(1);
-    const Tensor c = rows_at(detail::project_heads(kLuongLocal, {k, q.where()}, p.U), keys);
-    return sum(tanh(a.unsqueeze(3) + c) * p.score.unsqueeze(1).unsqueeze(1), {4});
+    return additive_scores(a, detail::project_keys(kLuongLocal, {k, q.where()}, p.U), p.score, keys);
   }
   Tensor query = q;
   if (score == LuongScore::general) query = detail::project_heads(kLuongLocal, q, p.W.transpose(1, 2));
@@ -215,7 +233,7 @@ AttentionCapabilities LuongLocalAttention::capabilities() const {
           .dropout = true,
           .weights = true,
           .cross = true,
-          .grouped = options.score != LuongScore::concat,
+          .grouped = true,
           .discrete = true,
           .why = "the window of keys is of another sentence, and not in the order of the queries"};
 }

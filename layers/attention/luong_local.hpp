@@ -12,8 +12,8 @@
 // The window is constant in the gradient: none goes through floor. p is computed in float64 for both dtypes, since a
 // window that jumps with its last bit would make float32 another model.
 //
-// The 2 D + 1 keys and values of each query are gathered: time and memory O(S + T D) rows, never T x S, but for a mask
-// or a bias of that size that is given.
+// The 2 D + 1 keys and values of each query (S where that is less) are gathered: time and memory O(S + T D) rows, never
+// T x S, but for a mask or a bias of that size that is given. The sums of concat, A numbers a pair, are not held: O(S).
 #pragma once
 #include <algorithm>
 #include <heed/core/random.hpp>
@@ -40,7 +40,7 @@ struct LuongLocalParameters {
   Tensor position_W = {}, position_score = {};  // local-p: [H, A, D], [H, A]
 };
 
-// q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] -> [B, H, T, Dv]; Hk divides H, and is H for concat. The length of
+// q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] -> [B, H, T, Dv]; Hk divides H. The length of
 // a sentence is its key_lengths, else S. key_mask, mask and bias act inside the window. Errors: causal; a radius below
 // 1; a negative first_query; parameters that do not fit.
 Tensor luong_local_attention(In q, In k, In v, const LuongLocalParameters& parameters, const LuongLocalOptions& options,

@@ -53,6 +53,14 @@ AttentionState AttentionMechanism::make_state() const {
   return self_->make_state();
 }
 
+Tensor AttentionState::apply(In q, In k, In v, const Tensor& bias) {
+  check(self_ != nullptr, q.where(), "AttentionState: it is empty; a mechanism's make_state() makes one");
+  check(q.rank() == 4 && k.rank() == 4 && q.dim(2) == k.dim(2), q.where(), "AttentionState: q is ", q.tensor(),
+        " and k is ", k.tensor(),
+        "; both must be [batch, heads, positions, size], and a step takes as many queries as keys");
+  return self_->apply(q, k, v, bias);
+}
+
 void AttentionState::members(MemberVisitor& visit) {
   if (!self_) return;
   for (const NamedBuffer& b : self_->buffers()) visit.buffer(b.name, *b.buffer);

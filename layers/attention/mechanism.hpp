@@ -34,7 +34,10 @@ struct AttentionCapabilities {
   bool cross = false;     // T and S may differ
   bool grouped = false;   // k and v may have fewer heads
   bool discrete = false;  // the result jumps where a choice changes
-  std::string why = {};   // of what is missing, for error messages: "the softmax over positions sees the future"
+  // Positions share a running maximum, as sums of exponentials over many queries do: a later token then changes the
+  // rounding of earlier rows, where it otherwise changes no bit. For the conformance kit alone.
+  bool shared_maximum = false;
+  std::string why = {};  // of what is missing, for error messages: "the softmax over positions sees the future"
 
   // What can be had where every pair has a score, softmax attention's: all of these; of choices, none.
   static AttentionCapabilities of_pairs() {
@@ -64,22 +67,17 @@ struct AttentionCall {
 class AttentionState {
  public:
   AttentionState() = default;
-  // T has: Tensor apply(In q, In k, In v) appending T new positions and attending causally; Index length() const;
-  // void members(auto&& visit) with visit.buffer for each tensor, for saving. And where it can: Tensor apply(In q, In
-  // k, In v, const Tensor& bias), whose bias may be undefined.
+  // T has: Tensor apply(In q, In k, In v) appending T new positions and attending causally, which gets as many queries
+  // as keys; Index length() const; void members(auto&& visit) with visit.buffer for each tensor, for saving. And where
+  // it can: Tensor apply(In q, In k, In v, const Tensor& bias), whose bias may be undefined.
   template <class T>
   requires(!std::is_same_v<std::remove_cvref_t<T>, AttentionState>) AttentionState(T state)
       : self_(std::make_unique<Model<T>>(std::move(state))) {}
 
-  Tensor apply(In q, In k, In v) {  // Error where it is empty
-    check(self_ != nullptr, q.where(), "AttentionState: it is empty; a mechanism's make_state() makes one");
-    return self_->apply(q, k, v, Tensor());
-  }
-  // With a bias of pairs that broadcasts to [B, H, T, length() + T]; undefined: none. Error where T takes none.
-  Tensor apply(In q, In k, In v, const Tensor& bias) {
-    check(self_ != nullptr, q.where(), "AttentionState: it is empty; a mechanism's make_state() makes one");
-    return self_->apply(q, k, v, bias);
-  }
+  // q [B, H, T, D], k [B, Hk, T, D], v [B, Hk, T, Dv] -> [B, H, T, Dv]. The bias, of pairs, broadcasts to [B, H, T,
+  // length() + T]; undefined: none. Errors: no state in it; other numbers of queries and keys; a bias where T takes
+  // none.
+  Tensor apply(In q, In k, In v, const Tensor& bias = {});
   Index length() const { return self_ ? self_->length() : 0; }  // positions seen
   explicit operator bool() const { return self_ != nullptr; }
   void members(MemberVisitor& visit);
@@ -121,6 +119,18 @@ class AttentionMechanism {
 
   const std::string& name() const { return name_; }
   const AttentionCapabilities& capabilities() const { return capabilities_; }
+  // The mechanism itself where it is a T, else null, as of std::any_cast: get<FavorAttention>()->redraw(1). What it
+  // said of its name and capabilities at the beginning stays.
+  template <class T>
+  T* get() {
+    auto* model = dynamic_cast<Model<T>*>(self_.get());
+    return model != nullptr ? &model->mechanism : nullptr;
+  }
+  template <class T>
+  const T* get() const {
+    const auto* model = dynamic_cast<const Model<T>*>(self_.get());
+    return model != nullptr ? &model->mechanism : nullptr;
+  }
   // Checks shapes, and that `call` asks for nothing that the mechanism lacks; then applies it.
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   AttentionState make_state() const;  // Error where the mechanism has none

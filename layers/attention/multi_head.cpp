@@ -74,17 +74,22 @@ Tensor MultiHeadAttention::operator()(In x, AttentionCall call) const {
   return merge(mechanism.apply({h.q, x.where()}, h.k, h.v, call));
 }
 
-Tensor MultiHeadAttention::operator()(In x, In memory, AttentionCall call) const {
+MultiHeadAttention::Heads MultiHeadAttention::split_cross(In x, In memory) const {
   check(q.has_value(), x.where(), "MultiHeadAttention: this layer attends to itself; call it without a memory");
   check(x.rank() == 3 && x.dim(2) == options_.width && memory.rank() == 3 && memory.dim(2) == options_.memory_width &&
             memory.dim(0) == x.dim(0),
         x.where(), "MultiHeadAttention: x is ", x.tensor(), " and memory is ", memory.tensor(),
         "; they must be [batch, positions, ", options_.width, "] and [batch, positions, ", options_.memory_width, "]");
-  call.dropout = options_.dropout;
-  const Tensor keys_values = (*kv)(memory);
+  const Tensor keys_values = (*kv)(memory), queries = (*q)(x);
   const Index g = options_.kv_heads;
-  return merge(mechanism.apply({heads_of((*q)(x), 0, options_.heads, size_), x.where()},
-                               heads_of(keys_values, 0, g, size_), heads_of(keys_values, g * size_, g, size_), call));
+  return {heads_of(queries, 0, options_.heads, size_), heads_of(keys_values, 0, g, size_),
+          heads_of(keys_values, g * size_, g, size_)};
+}
+
+Tensor MultiHeadAttention::operator()(In x, In memory, AttentionCall call) const {
+  call.dropout = options_.dropout;
+  const Heads h = split_cross(x, memory);
+  return merge(mechanism.apply({h.q, x.where()}, h.k, h.v, call));
 }
 
 Tensor MultiHeadAttention::decode(In x, AttentionState& state) const {
@@ -98,6 +103,12 @@ Tensor MultiHeadAttention::weights(In x, AttentionCall call) const {
   const NoTape guard;
   const Heads h = split_self(x, 0);
   add_relative(x, call);
+  return mechanism.weights({h.q, x.where()}, h.k, call);
+}
+
+Tensor MultiHeadAttention::weights(In x, In memory, AttentionCall call) const {
+  const NoTape guard;
+  const Heads h = split_cross(x, memory);
   return mechanism.weights({h.q, x.where()}, h.k, call);
 }
 

@@ -41,6 +41,8 @@ class MultiHeadAttention {
   Tensor decode(In x, AttentionState& state) const;
   // The weights [B, H, T, T] of self-attention on x, without dropout and gradient. Error where the mechanism has none.
   Tensor weights(In x, AttentionCall call = {}) const;
+  // Those of cross-attention, [B, H, T, S].
+  Tensor weights(In x, In memory, AttentionCall call = {}) const;
 
   const MultiHeadAttentionOptions& options() const { return options_; }
 
@@ -54,6 +56,7 @@ class MultiHeadAttention {
     Tensor q, k, v;  // [B, H, T, D], [B, Hk, S, D] twice: views
   };
   Heads split_self(In x, Index offset) const;
+  Heads split_cross(In x, In memory) const;
   void add_relative(In x, AttentionCall& call) const;  // its bias, where positions are relative
   Tensor merge(In heads) const;                        // [B, H, T, D] -> proj of [B, T, H * D]
 };

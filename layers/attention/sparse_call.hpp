@@ -6,7 +6,7 @@
 
 namespace heed::detail {
 
-inline SparseAttentionOptions sparse_options(const AttentionCall& call, std::optional<double> scale) {
+inline SparseAttentionOptions sparse_options(const heed::AttentionCall& call, std::optional<double> scale) {
   return {.scale = scale,
           .key_lengths = call.key_lengths,
           .key_mask = call.key_mask,
@@ -16,7 +16,7 @@ inline SparseAttentionOptions sparse_options(const AttentionCall& call, std::opt
 }
 
 // sparse_attention with the heads side by side in memory, so that merging them again is a view.
-inline Tensor apply_lists(In q, In k, In v, const KeyLists& lists, const AttentionCall& call,
+inline Tensor apply_lists(In q, In k, In v, const KeyLists& lists, const heed::AttentionCall& call,
                           std::optional<double> scale) {
   const Tensor y = sparse_attention_merged(q, k, v, lists, sparse_options(call, scale));
   return y.view({q.dim(0), q.dim(2), q.dim(1), v.dim(3)}).transpose(1, 2);

@@ -70,8 +70,6 @@ Tensor WindowState::apply(In q, In k, In v, const Tensor& bias) {
   const auto follows = [](const Tensor& held, const Tensor& x) {
     return !held.defined() || (held.dtype() == x.dtype() && held.shape().with(2, 0) == x.shape().with(2, 0));
   };
-  check(q.dim(2) == k.dim(2), q.where(), "window attention: q is ", q.tensor(), " and k is ", k.tensor(),
-        "; a step takes as many queries as keys");
   check(follows(keys_, k) && follows(values_, v), k.where(), "window attention: k is ", k.tensor(), " and v is ",
         v.tensor(), " but the state holds ", keys_, " and ", values_, "; all but the positions must stay the same");
   const NoTape guard;  // decoding is not trained through

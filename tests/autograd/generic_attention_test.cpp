@@ -149,7 +149,7 @@ TEST_CASE("generic attention takes lengths, masks, biases and grouped heads toge
   }
 }
 
-TEST_CASE("generic attention by more scores than are held at once is that of each block, in bounded memory") {
+TEST_CASE("generic attention by more scores than are held at once is that of each block") {
   const AttentionData x = random_attention({1, 4, 4, 1500, 1500, 4, 4}, 2);
   const Similarity f = similarity_by_name("embedded-gaussian");
   const AttentionResult wanted = run_attention(x, {.causal = true, .scale = 0.5});

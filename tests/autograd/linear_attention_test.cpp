@@ -196,5 +196,7 @@ TEST_CASE("linear attention names what is wrong") {
   linear_attention_step(x, x, x, state);
   const Tensor other = Tensor::ones({2, 2, 1, 5});
   CHECK(contains(error_of([&] { linear_attention_step(other, other, other, state); }), "but the state holds"));
+  CHECK(contains(error_of([&] { linear_attention_step(x, x, x, state, {.feature_map = FeatureMap::exp}); }),
+                 "the state is of another feature map; it must be the one that it began with"));
   CHECK(state.sums.shape() == Shape{2, 2, 4, 4});
 }

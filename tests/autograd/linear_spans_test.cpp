@@ -1,4 +1,6 @@
 // Few heads are cut into spans of steps that threads work on side by side: the same as many heads, which are not.
+#include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/extrema.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/parallel.hpp>
@@ -22,10 +24,12 @@ Tensor attend(Op op, In q, In k, In v, LinearAttentionOptions o) {
 }
 
 // Output, dq, dk and dv.
-std::vector<Tensor> results(Op op, const AttentionData& x, const LinearAttentionOptions& o) {
+std::vector<Tensor> results(Op op, const AttentionData& x, const LinearAttentionOptions& o,
+                            DType dtype = DType::float64) {
   Tape tape;
-  const Tensor q = tape.watch(x.q), k = tape.watch(x.k), v = tape.watch(x.v), y = attend(op, q, k, v, o);
-  tape.backward(y, x.dout);
+  const Tensor q = tape.watch(x.q.to(dtype)), k = tape.watch(x.k.to(dtype)), v = tape.watch(x.v.to(dtype));
+  const Tensor y = attend(op, q, k, v, o);
+  tape.backward(y, x.dout.to(dtype));
   return {y.detach(), tape.grad(q), tape.grad(k), tape.grad(v)};
 }
 
@@ -80,17 +84,39 @@ TEST_CASE("linear attention: in spans, logarithms whose maxima rise by hundreds 
   for (const Op op : {Op::exp, Op::efficient}) check_spans(op, x, {.causal = true});
 }
 
+// A sum over all keys is one over chunks of 64 of sums in a chunk, so that its error is at most about (64 + n / 64)
+// 2^-24 of its terms' size. The worst element of a result of several such sums stays below that of one, as roundings
+// cancel.
+TEST_CASE("linear attention: spans in float32 are those in float64, on each level") {
+  on_each_level([] {
+    const AttentionData x = random_attention({1, 2, 2, 2500, 2500, 8, 9});
+    const double bound = (64 + 2500.0 / 64) * 0x1p-24;
+    for (const Op op : kOps)
+      for (const bool causal : {true, false}) {
+        const std::vector<Tensor> floats = results(op, x, {.causal = causal}, DType::float32),
+                                  wanted = results(op, x, {.causal = causal});
+        for (std::size_t i = 0; i < wanted.size(); ++i) {
+          const double largest = max(abs(wanted[i])).item();
+          INFO("op ", static_cast<int>(op), ", causal ", causal, ", result ", i);
+          CHECK(floats[i].dtype() == DType::float32);
+          CHECK(worst(floats[i].to(DType::float64), wanted[i], 0, bound * largest) <= 1);
+        }
+      }
+  });
+}
+
 TEST_CASE("linear attention: spans have the same bits at any number of threads") {
   const int before = threads();
   const AttentionData x = random_attention({1, 2, 2, 2500, 2500, 8, 8});
-  for (const Op op : kOps) {
-    std::vector<Tensor> first;
-    for (const int n : {1, 2, 3, 8}) {
-      set_threads(n);
-      const std::vector<Tensor> now = results(op, x, {.causal = true});
-      if (n == 1) first = now;
-      for (std::size_t i = 0; i < now.size(); ++i) CHECK(same_bits(now[i], first[i]));
+  for (const Op op : kOps)
+    for (const DType dtype : {DType::float32, DType::float64}) {
+      std::vector<Tensor> first;
+      for (const int n : {1, 2, 3, 8}) {
+        set_threads(n);
+        const std::vector<Tensor> now = results(op, x, {.causal = true}, dtype);
+        if (n == 1) first = now;
+        for (std::size_t i = 0; i < now.size(); ++i) CHECK(same_bits(now[i], first[i]));
+      }
     }
-  }
   set_threads(before);
 }

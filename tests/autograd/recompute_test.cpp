@@ -1,13 +1,28 @@
-// recompute: the same gradients for less memory, whatever it is given.
+// recompute: the same gradients for less memory, whatever it is given, and the same conditions for both runs.
 #include <heed/heed.hpp>
+#include <utility>
 
 #include "tests/support.hpp"
 
 using namespace heed;
+using test::contains;
+using test::error_of;
+using test::same_bits;
 
 namespace {
 
+using List = std::vector<Tensor>;
+using OfList = std::function<Tensor(const List&)>;
+
 Parameter parameter(std::initializer_list<double> values) { return Parameter(Tensor::from<double>(values)); }
+
+// What backward says where `write` comes between it and f.
+std::string error_after(const OfList& f, const std::function<void()>& write) {
+  Tape tape;
+  const Tensor loss = sum(recompute(f, {tape.watch(Tensor::from<double>({1, 2}))}));
+  write();
+  return error_of([&] { tape.backward(loss); });
+}
 
 }  // namespace
 
@@ -31,8 +46,8 @@ TEST_CASE("recompute gives the same gradients and keeps only its inputs") {
     grads.push_back(w.grad().clone());
     grads.push_back(tape.grad(in).clone());
   }
-  CHECK(test::same_bits(grads[0], grads[2]));
-  CHECK(test::same_bits(grads[1], grads[3]));
+  CHECK(same_bits(grads[0], grads[2]));
+  CHECK(same_bits(grads[1], grads[3]));
   CHECK(bytes[1] < bytes[0] / 4);
   CHECK(bytes[1] >= 8000);
 }
@@ -52,4 +67,168 @@ TEST_CASE("recompute given a parameter, and a view of one") {
   const auto f = [](const auto& x) { return x[0] * x[1] * x[2]; };
   tape.backward(sum(recompute(f, {w, w.slice(0, 0, 1).expand({2}), frozen})));
   CHECK(w.grad().to_vector<double>() == std::vector<double>{2 * 2 * 5 + 3 * 7, 2 * 7});
+}
+
+TEST_CASE("recompute: a parameter that was written to before backward is an error") {
+  Parameter w = parameter({2, 3});
+  w.set_path("blocks.3.mlp.weight");
+  const OfList f = [&](const List& v) { return v[0] * w; };
+  CHECK(error_after(f, [] {}).empty());
+  const std::string error = error_after(f, [&] { w.fill_(7); });
+  CHECK(
+      contains(error, "recompute: a tensor that its derivative needs, [2] float64, was written to before backward()"));
+  CHECK(contains(error, "(blocks.3.mlp, recompute_test.cpp:"));
+
+  Rng rng(1);
+  Linear layer(2, 2, rng);
+  SGD optimizer(named_parameters(layer), {.lr = 0.1});
+  const OfList g = [&](const List& v) { return layer(v[0].to(DType::float32)); };
+  CHECK(error_after(g, [] {}).empty());  // and gives the gradients for the step
+  CHECK(contains(error_after(g, [&] { optimizer.step(); }), "was written to before backward()"));
+  CHECK(error_after(g, [] {}).empty());
+}
+
+TEST_CASE("recompute: so is whatever else its function reads, in whichever way") {
+  Parameter w = parameter({2, 3}), other = parameter({1, 1});
+  Tensor c = Tensor::from<double>({1, 3}), mask = Tensor::from<bool>({1, 0}),
+         at = Tensor::from<std::int32_t>({1, 0, 1, 0});
+  const Tensor logits = Tensor::from<double>({1, 2, 3, 4}, {2, 2});
+  struct Case {
+    std::string name;
+    Tensor* written;
+    OfList f;
+  };
+  const Case cases[] = {
+      {"as an input", &c, [&](const List& v) { return v[0] * c; }},
+      {"as a view", &c, [&](const List& v) { return v[0] * c[1]; }},
+      {"as what is saved", &mask, [&](const List& v) { return where(mask, v[0], 0); }},
+      {"as a copy", &w,
+       [&](const List& v) {
+         return v[0] * w.expand({2, 2}).t().contiguous();
+       }},
+      {"detached", &w, [&](const List& v) { return v[0] * w.detach().clone(); }},
+      {"under NoTape", &w,
+       [&](const List& v) {
+         const NoTape guard;
+         return v[0].detach() * w.clone();
+       }},
+      {"to compare", &c, [&](const List& v) { return where(c > 2., v[0], 0); }},
+      {"to test", &c, [&](const List& v) { return where(isfinite(c), v[0], 0); }},
+      {"as the places of values", &at, [&](const List& v) { return index_select(v[0], 0, at.slice(0, 0, 4, 2)); }},
+      {"as a target", &at, [&](const List& v) { return cross_entropy(logits * v[0], at.slice(0, 0, 4, 2)); }},
+  };
+  for (const Case& k : cases) {
+    INFO(k.name);
+    const OfList f = [&k, &other](const List& v) { return sum(k.f(v)) * other; };  // always with a gradient
+    CHECK(error_after(f, [] {}) == "");
+    CHECK(contains(error_after(f, [&] { k.written->zero_(); }), "was written to before backward()"));
+  }
+  CHECK(contains(error_after(
+                     [&](const List& v) {
+                       const Tensor y = v[0] * c;
+                       c.fill_(2);
+                       return y;
+                     },
+                     [] {}),
+                 "was written to before backward()"));
+  CHECK(error_after(
+            [](const List& v) {
+              Tensor own = Tensor::ones({2}, DType::float64);
+              own.fill_(2);
+              return v[0] * own;
+            },
+            [] {})
+            .empty());
+}
+
+TEST_CASE("recompute holds nothing that its function makes") {
+  const Index n = 1 << 15;
+  const std::size_t bytes = n * 8;
+  Parameter w(Tensor::ones({n}, DType::float64));
+  Tape tape;
+  const Tensor x = tape.watch(Tensor::ones({n}, DType::float64));
+  const OfList f = [&](const List& v) {
+    Tensor y = v[0];
+    for (int i = 0; i < 20; ++i) y = y * Tensor::full({n}, 0.5, DType::float64) + w;
+    return y;
+  };
+  reset_peak_memory();
+  const std::size_t before = memory_use().current;
+  const Tensor y = recompute(f, {x});
+  CHECK(memory_use().current - before < bytes * 3 / 2);  // y
+  CHECK(memory_use().peak - before < bytes * 6);
+  CHECK(tape.saved_bytes() < bytes * 3 / 2);  // x
+}
+
+TEST_CASE(
+    "recompute: both runs round the operands of products as the first scope says, backward as the one around it") {
+  Parameter a(Rng(1).normal({8, 8})), b(Rng(2).normal({8, 8}));
+  const Tensor x = Rng(3).normal({4, 8});
+  const OfList f = [&](const List& v) { return matmul(tanh(matmul(v[0], a)), b); };
+  const auto gradients = [&](DType forward, DType backward, bool again) {
+    a.zero_grad(), b.zero_grad();
+    Tape tape;
+    const Tensor in = tape.watch(x);
+    Tensor y;
+    {
+      const MatmulPrecision scope(forward);
+      y = again ? recompute(f, {in}) : f({in});
+      CHECK(matmul_precision() == forward);
+    }
+    CHECK(matmul_precision() == DType::float32);
+    const MatmulPrecision scope(backward);
+    tape.backward(sum(y * y));
+    CHECK(matmul_precision() == backward);
+    return List{a.grad().clone(), b.grad().clone(), tape.grad(in).clone()};
+  };
+  const DType full = DType::float32, half = DType::bfloat16;
+  for (const DType forward : {full, half}) {
+    for (const DType backward : {full, half}) {
+      const List plain = gradients(forward, backward, false), again = gradients(forward, backward, true);
+      for (std::size_t i = 0; i < plain.size(); ++i) CHECK(same_bits(plain[i], again[i]));
+    }
+  }
+  CHECK(!same_bits(gradients(full, full, false)[2], gradients(half, full, false)[2]));
+}
+
+TEST_CASE("recompute: both runs train or evaluate, whatever is on when backward begins") {
+  Parameter w = parameter({1, 1, 1, 1, 1, 1, 1, 1});
+  const OfList f = [&](const List& v) { return dropout(v[0] * w, 0.5); };
+  const Tensor x = Tensor::full({8}, 3, DType::float64);
+  for (const bool evaluate : {false, true}) {
+    w.zero_grad();
+    Tape tape;
+    Tensor y;
+    if (evaluate) {
+      const Evaluation evaluation;
+      y = recompute(f, {x});
+    } else {
+      y = recompute(f, {x});
+    }
+    CHECK(is_training());
+    const auto values = y.to_vector<double>();
+    CHECK((values == std::vector<double>(8, 3.)) == evaluate);
+    const bool was_training = std::exchange(detail::mode().training, evaluate);
+    tape.backward(sum(y));
+    detail::mode().training = was_training;
+    CHECK(w.grad().to_vector<double>() == values);  // 3 where it was kept, doubled in training; else 0
+  }
+}
+
+TEST_CASE("recompute: the NaN finder names the op inside, and its module") {
+  Parameter w = parameter({4, 0});
+  w.set_path("blocks.1.scale.weight");
+  const auto error = [&](double shift, bool find_nan) {
+    return error_of([&] {
+      Tape tape({.find_nan = find_nan});
+      w.fill_(shift);
+      tape.backward(sum(recompute([&](const List& v) { return v[0] * sqrt(w); }, {Tensor::ones({2}, DType::float64)})));
+    });
+  };
+  CHECK(contains(error(-1, true), "sqrt: the result of shape [2] holds nan at element 0; it is the first"));
+  CHECK(contains(error(-1, true), "(blocks.1.scale) (recompute_test.cpp:"));
+  CHECK(contains(error(0, true), "sqrt: a gradient of shape [2] holds inf at element 0; it is the first"));
+  CHECK(contains(error(0, true), "(blocks.1.scale) (recompute_test.cpp:"));
+  for (const double shift : {-1., 0.}) CHECK(error(shift, false).empty());
+  CHECK(error(1, true).empty());
 }

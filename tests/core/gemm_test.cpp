@@ -279,5 +279,8 @@ TEST_CASE("gemm: types that do not go together and batches with a residual are e
   g.b = {x, DType::float32, 2, 1};
   g.batch[0].count = 2;
   g.residual = x;
-  CHECK_THROWS_AS(gemm(g), Error);
+  CHECK_THROWS_WITH_AS(gemm(g),
+                       "gemm: 2 products in a batch have a residual or a copy before activation; a batch must have "
+                       "neither",
+                       Error);
 }

@@ -86,6 +86,9 @@ TEST_CASE("the whole split is read in order, each token counted once") {
   CHECK(ids_of(last.targets) == Ids{17, 18, 19, 20, 21, 22, 23, 24});
   CHECK(last.counted == 8);
   CHECK(split.counted_end() == 25);
+  CHECK(split.counted_end(1) == 17);
+  CHECK(split.counted_end(2) == 25);
+  CHECK(error_of([&] { split.counted_end(3); }) == "batches: the first 3 were asked for; there are 2");
   CHECK(WholeSplit(counting(9), {.context = 8}).windows() == 1);
   CHECK_THROWS_AS(split.batch(2), Error);
   CHECK_THROWS_AS(split.batch(-1), Error);
@@ -111,6 +114,7 @@ TEST_CASE("with a separator the whole split reads each story from its beginning"
           REQUIRE(x[k] == source[next - 2]);
         }
       }
+      CHECK(next == split.counted_end(i + 1));
     }
     CHECK(next == split.counted_end());
     CHECK(counted == split.counted_end() - split.counted_begin());

@@ -106,6 +106,57 @@ TEST_CASE("checkpoint disk: each call of a save failing in turn leaves the old f
   }
 }
 
+TEST_CASE("checkpoint disk: each call of HDF5 that finds no memory is one sentence, and the old file stays") {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path / "c.h5";
+  REQUIRE(run(save(file, 1)).exit_code == 0);
+  const std::string in = "load_checkpoint: " + file.string() + ": ", type = "checkpoint: HDF5 has no memory for a type",
+                    settings = "save_checkpoint: HDF5 has no memory for its settings",
+                    attribute = in + "/model/few: its attribute dtype cannot be read";
+  const auto check = [&](const std::string& program, const std::string& call, const std::string& sentence) {
+    INFO(program, " with ", call);
+    const Ran ran = run(program, {.prefix = folder.path, .hdf5 = call});
+    CHECK(ran.exit_code == 1);
+    CHECK(ran.output == sentence + "\n");
+    CHECK(files_in(folder.path) == 1);
+    CHECK(tell(file) == "1\n");
+  };
+  const std::pair<const char*, std::string> saving[] = {
+      {"H5Pcreate:1", settings},
+      {"H5Pcreate:2", settings},
+      {"H5Pcreate:5", settings},
+      {"H5Pset_fapl_core:1", settings},
+      {"H5Pset_userblock:1", settings},
+      {"H5Pset_char_encoding:1", settings},
+      {"H5Screate:1", settings},
+      {"H5Tenum_create:1", type},
+      {"H5Tenum_insert:2", type},
+      {"H5Tcopy:1", type},
+      {"H5Tset_size:1", type},
+      {"H5Fcreate:1", "save_checkpoint: HDF5 cannot make a file in memory"},
+      {"H5Gcreate2:1", "save_checkpoint: HDF5 cannot make the section model; is the memory full?"},
+      {"H5Dcreate2:2", "save_checkpoint: HDF5 cannot make model/few; is the memory full?"},
+      {"H5Dwrite:2", "save_checkpoint: HDF5 cannot write model/few; is the memory full?"},
+      {"H5Acreate2:1", "save_checkpoint: HDF5 cannot make the attribute format"},
+      {"H5Awrite:1", "save_checkpoint: HDF5 cannot write the attribute format"},
+      {"H5Fflush:1", "save_checkpoint: HDF5 cannot finish the file; is the memory full?"},
+      {"H5Pset_libver_bounds:1", "save_checkpoint: this version of HDF5 writes an unknown superblock"},
+  };
+  for (const auto& c : saving) check(save(file, 2), c.first, c.second);
+  const std::pair<const char*, std::string> loading[] = {
+      {"H5Pcreate:1", "load_checkpoint: HDF5 has no memory for its settings"},
+      {"H5Pset_fapl_core:1", "load_checkpoint: HDF5 has no memory for its settings"},
+      {"H5Tenum_create:1", type},
+      {"H5Dget_type:1", in + "/model/few has no type"},
+      {"H5Dget_type:3", in + "/step has no type"},
+      {"H5Aopen:1", attribute},
+      {"H5Aget_type:1", attribute},
+      {"H5Aget_space:1", attribute},
+      {"H5Aread:1", attribute},
+  };
+  for (const auto& c : loading) check(kTool + " tell " + quoted(file.string()), c.first, c.second);
+}
+
 TEST_CASE("checkpoint disk: short and interrupted writes are taken up again") {
   const TemporaryFolder folder;
   const fs::path a = folder.path / "a.h5", b = folder.path / "b.h5";

@@ -121,6 +121,21 @@ TEST_CASE("the floor is the mean -log p of the tokens that are counted") {
         doctest::Approx(expected).scale(0).epsilon(1e-12));
 }
 
+TEST_CASE("the floor of the first batches is that of the tokens that they count") {
+  const Stories stories;
+  const std::string text = stories.corpus(5, 20000);
+  const Tokenizer t = CharTokenizer(text);
+  const WholeSplit split(TokenSource(t.encode(text), t.vocabulary_size()),
+                         {.batch = 3, .context = 50, .separator = t.encode("\n")[0]});
+  const std::vector<double> nats = *stories.nats(text.substr(1));
+  Index counted = 0;
+  for (Index i = 0; i < split.size(); ++i) {
+    counted += split.batch(i).counted;
+    const double expected = std::accumulate(nats.begin(), nats.begin() + counted, 0.0) / static_cast<double>(counted);
+    CHECK(story_floor(stories, split, t, i + 1).loss == doctest::Approx(expected).scale(0).epsilon(1e-12));
+  }
+}
+
 TEST_CASE("the last part of a corpus, cut at a line feed, has a floor") {
   const Stories stories;
   const std::string text = stories.corpus(5, 30000);

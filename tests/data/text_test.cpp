@@ -20,8 +20,8 @@ TEST_CASE("every code point survives encoding and decoding, and nothing else is 
   CHECK(text.size() == 128 + 1920 * 2 + (0x10000 - 0x800 - 0x800) * 3 + 0x100000 * 4);
   CHECK(decode_utf8(text) == all);
   CHECK_FALSE(find_invalid_utf8(text));
-  CHECK_THROWS_AS(encode_utf8({0xD800}), Error);
-  CHECK_THROWS_AS(encode_utf8({0x110000}), Error);
+  CHECK_THROWS_WITH_AS(encode_utf8({0xD800}), "encode_utf8: 55296 is not a code point", Error);
+  CHECK_THROWS_WITH_AS(encode_utf8({0x110000}), "encode_utf8: 1114112 is not a code point", Error);
 }
 
 TEST_CASE("invalid UTF-8 is found at its first byte") {

@@ -196,7 +196,8 @@ TEST_CASE("attention_cost: tables, log and picture of a tiny run") {
   for (const char* text : {"16.8x", "317.0x", "                   8 ", "softmax over linformer"})
     CHECK(contains(ran.output, text));
   const std::string picture = bytes_of(t.plot);
-  for (const char* text : {"<svg", "Measured, forward and backward", "Counted, forward", "linformer"})
+  for (const char* text : {"<svg", "Measured, forward and backward", "Counted, forward", "linformer",
+                           "Memory of tensors, forward and backward", "One token more", "What the state takes"})
     CHECK(contains(picture, text));
 }
 

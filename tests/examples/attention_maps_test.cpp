@@ -93,6 +93,37 @@ TEST_CASE("attention_maps: one layer and one head, a line feed, one token") {
   CHECK(contains(one.output, " 1.000"));
 }
 
+TEST_CASE("attention_maps: a masked model looks at both sides, and so does its picture") {
+  const Training t;
+  REQUIRE(t.run("--model mlm --steps 20 --lr 0.02").exit_code == 0);
+  const std::string svg = t.file("maps.svg"), wanted = t.file("wanted.svg"), prompt = "The quick";
+  const Ran ran = maps(t, prompt, "--head 1 --plot " + svg);
+  INFO(ran.output);
+  REQUIRE(ran.exit_code == 0);
+  CHECK(contains(ran.output, "9 tokens; where the last, 'k', looks back"));
+  const examples::LanguageModel lm = examples::load_any_language_model(t.file("lm.h5"));
+  const std::vector<std::int32_t> ids = lm.tokenizer.encode(prompt);
+  const std::vector<std::string> labels = examples::token_labels(lm.tokenizer, ids);
+  const Tensor weights = lm.model.attention_weights(Tensor::from(ids, {1, 9}))[0][0][1];
+  examples::MatrixPanel panel{"layer 0, head 1", {}};
+  for (Index i = 0; i < 9; ++i) {
+    panel.values.push_back(weights[i].to_vector<double>());
+    double sum = 0;
+    for (const double w : panel.values.back()) {
+      CHECK(w > 0);  // before and behind
+      sum += w;
+    }
+    CHECK(sum == doctest::Approx(1));
+  }
+  examples::plot_matrices(wanted, {"softmax attention", "the token", "looks at", labels, labels}, {{panel}});
+  CHECK(bytes_of(svg) == bytes_of(wanted));
+
+  REQUIRE(maps(t, "T[MASK]e [MASK]uick", "--plot " + svg).exit_code == 0);
+  CHECK(count(bytes_of(svg), ">[MASK]<") == 2 * 2 + 2);  // the rows' once, the columns' for both heads
+  CHECK(contains(maps(t, "The quick brown [MASK]ox").output, "tokens but the context is 16"));
+  CHECK(contains(test::error_of([&] { examples::load_language_model(t.file("lm.h5")); }), "does not generate"));
+}
+
 TEST_CASE("attention_maps: what cannot be drawn is one sentence") {
   const Training t;
   REQUIRE(t.run("--steps 2").exit_code == 0);

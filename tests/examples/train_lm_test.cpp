@@ -48,6 +48,22 @@ TEST_CASE("train_lm: a whole run leaves a log, a checkpoint, a plot and a sample
   CHECK(test::run(generate + " --prompt 'é'").exit_code == 1);
 }
 
+TEST_CASE("train_lm: the built-in stories, with the floor of what each evaluation saw") {
+  const test::TemporaryFolder folder;
+  const Ran ran = test::run("env -C " + test::quoted(folder.path.string()) + " " + test::program("train_lm") +
+                            " --layers 1 --heads 2 --width 16 --batch 8 --context 64 --steps 4 --eval-every 2 "
+                            "--eval-batches 1 --sample 0");
+  INFO(ran.output);
+  REQUIRE(ran.exit_code == 0);
+  const auto floor_behind = [&](const std::string& text) {
+    const std::size_t from = ran.output.find(text), at = ran.output.find("floor", from);
+    REQUIRE(at < ran.output.size());
+    return ran.output.substr(ran.output.find_first_of("0123456789", at), 6);
+  };
+  CHECK(floor_behind("step 4/4") == floor_behind("above the"));
+  CHECK(floor_behind("step 2/4") != floor_behind("step 4/4"));
+}
+
 TEST_CASE("train_lm: wrong flags say what is right and exit 2") {
   const Training t;
   const auto refused = [&](const std::string& flags, const std::string& sentence) {

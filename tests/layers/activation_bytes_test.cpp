@@ -107,6 +107,12 @@ TEST_CASE("what any model keeps is predicted from one and two rows") {
     check_same(predict_activations(translate, 6), translate, 6);
   }
   CHECK(contains(error_of([&] { predict_activations(mlp, {0, 6}); }), "the batch has 0 rows; it must have 1 or more"));
+  const auto other_layers = [&](Index n) {
+    const Tensor x = Tensor::zeros({n, 6});
+    return n == 1 ? x * 2 : mlp(x);
+  };
+  CHECK(contains(error_of([&] { predict_activations(other_layers, 3); }),
+                 "forward does other things with two rows than with one; it must do the same"));
 }
 
 TEST_CASE("a prediction leaves the random numbers and the gradients as they were") {

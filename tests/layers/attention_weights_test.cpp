@@ -1,4 +1,6 @@
 // GPT::attention_weights and MultiHeadAttention::weights: what the values get is what the layers give them.
+#include <algorithm>
+#include <cmath>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/autograd/tape.hpp>
@@ -154,6 +156,52 @@ TEST_CASE("attention weights: relative positions are in them") {
       (*layer.qkv)(x).slice(-1, 2 * kWidth, 3 * kWidth).view({2, kTokens, kHeads, kSize}).transpose(1, 2);
   const Tensor y = matmul(layer.weights(x, call), values).transpose(1, 2).reshape({2, kTokens, kWidth});
   CHECK(test::close(layer.proj(y), layer(x, call), 1e-12, 1e-12));
+}
+
+TEST_CASE("attention weights: of a layer that attends to a memory, with fewer heads of keys and values") {
+  const NoTape guard;
+  Rng rng(5);
+  const Index width = 16, memory_width = 6, keys = 7, groups = 2;
+  MultiHeadAttention layer({.width = width, .heads = kHeads, .kv_heads = groups, .memory_width = memory_width}, rng);
+  to(layer, DType::float64);
+  const Tensor x = rng.normal({2, kTokens, width}, 0, 2, DType::float64),
+               memory = rng.normal({2, keys, memory_width}, 0, 2, DType::float64);
+  const AttentionCall call{.key_lengths = Tensor::from<std::int32_t>({7, 3})};
+  const Tensor w = layer.weights(x, memory, call);
+  REQUIRE(w.shape() == Shape{2, kHeads, kTokens, keys});
+  const Tensor queries = (*layer.q)(x), keys_values = (*layer.kv)(memory);
+  Tensor mixed = Tensor::zeros({2, kTokens, width}, DType::float64);
+  double most = 0, far = 0;
+  for (Index b = 0; b < 2; ++b)
+    for (Index h = 0; h < kHeads; ++h)
+      for (Index i = 0; i < kTokens; ++i) {
+        const Index group = h / (kHeads / groups), length = b == 0 ? 7 : 3;
+        std::vector<double> wanted;
+        double sum = 0, total = 0;
+        for (Index j = 0; j < length; ++j) {
+          double s = 0;
+          for (Index d = 0; d < kSize; ++d)
+            s += queries.at({b, i, h * kSize + d}) * keys_values.at({b, j, group * kSize + d});
+          wanted.push_back(std::exp(s / std::sqrt(static_cast<double>(kSize))));
+          sum += wanted.back();
+        }
+        for (Index j = 0; j < keys; ++j) {
+          const double weight = j < length ? wanted[static_cast<std::size_t>(j)] / sum : 0;
+          most = std::max(most, std::fabs(w.at({b, h, i, j}) - weight));
+          far = std::max(far, std::fabs(weight - 1.0 / static_cast<double>(length)));
+          total += w.at({b, h, i, j});
+          for (Index d = 0; d < kSize; ++d)
+            mixed.ptr<double>()[(b * kTokens + i) * width + h * kSize + d] +=
+                weight * keys_values.at({b, j, (groups + group) * kSize + d});
+        }
+        most = std::max(most, std::fabs(total - 1));
+      }
+  CHECK(most < 1e-12);
+  CHECK(far > 0.2);  // there is something to get wrong
+  CHECK(test::close(layer.proj(mixed), layer(x, memory, call), 1e-12, 1e-12));
+  CHECK(contains(error_of([&] { layer.weights(x); }), "this layer attends to a memory; call it with one"));
+  const MultiHeadAttention self({.width = width, .heads = kHeads}, rng);
+  CHECK(contains(error_of([&] { self.weights(x, memory); }), "this layer attends to itself; call it without a memory"));
 }
 
 TEST_CASE("attention weights: neither dropout nor a tape has a part in them") {

@@ -1,10 +1,12 @@
 // The conformance kit can fail: mechanisms that are wrong in one way each, and the checks that find them.
 #include <heed/core/parallel.hpp>
 
+#include "tests/layers/naive_mechanisms.hpp"
 #include "tests/layers/wrong_mechanisms.hpp"
 #include "tests/support.hpp"
 //
 #include <heed/layers/attention/conformance_doctest.hpp>
+#include <heed/layers/attention/linear.hpp>
 #include <sstream>
 
 using namespace heed;
@@ -46,6 +48,15 @@ TEST_CASE("conformance finds: sorted chunks whose borders move with future token
                           return logical_and(allowed_pairs(q, k, c), same_chunk(q));
                         })};
   CHECK(failed(chunks) == Names{"causal"});
+  // Less than any tolerance, but seen.
+  const auto trace = [](bool shared_maximum) {
+    return Composed{{.causal = true, .shared_maximum = shared_maximum},
+                    [](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call) {
+                      return softmax_of(q, k, v, call) + mean(v.detach(), {2}, true) * 1e-13;
+                    }};
+  };
+  CHECK(failed(trace(false)) == Names{"causal"});
+  CHECK(failed(trace(true)) == Names{});  // as the rounding of a maximum would be
 }
 
 TEST_CASE("conformance finds: a gradient that forgets the normaliser, or a parameter") {
@@ -59,13 +70,12 @@ TEST_CASE("conformance finds: a gradient that forgets the normaliser, or a param
 }
 
 TEST_CASE("conformance finds: masks that reach v but not the denominator, or that multiply") {
-  // The weights of the masked keys are missing from the rows' sums, and what a padded key holds changes the others.
+  // What a padded key holds changes the others. That the rows' sums lack its weight is no failure of another kind.
   const Composed denominator{
       {.key_mask = true}, [](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call) {
         return Quotient{linear_parts(q, k, v, call).numerator, linear_parts(q, k, v, {}).denominator}.value();
       }};
-  CHECK(failed(denominator) == Names{"rows sum to one", "padding"});
-  CHECK(failed(denominator, {.normalised = false}) == Names{"padding"});  // where sums of 1 are not declared
+  CHECK(failed(denominator) == Names{"padding"});
   // 0 * NaN is NaN.
   const Composed multiplies{
       {.key_mask = true}, [](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call) {
@@ -107,16 +117,53 @@ TEST_CASE("conformance finds: epsilon inside the cumulative sum, by the referenc
 }
 
 TEST_CASE("conformance finds: a mask after the normalisation") {
-  // First-order Taylor weights normalised over all keys, then masked: rows add up to less than 1, and the normaliser
-  // sees later keys.
+  // First-order Taylor weights normalised over all keys, then masked: the normaliser sees later keys.
   const Composed late{{.causal = true},
                       [](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call) {
                         const auto unit = [](const Tensor& x) { return x / norm(x, 2, {-1}, true); };
                         const Tensor m = matmul(unit(q), unit(k).t()) + 1;
                         return matmul(where(allowed_pairs(q, k, call), m / sum(m, {-1}, true), 0.0), v);
                       }};
-  CHECK(failed(late) == Names{"rows sum to one", "causal"});
-  CHECK(failed(late, {.normalised = false}) == Names{"causal"});
+  CHECK(failed(late) == Names{"causal"});
+}
+
+TEST_CASE("conformance finds: sums divided by the number of all keys, though some are hidden") {
+  const auto by_all = [](const AttentionCapabilities& can) {
+    return Composed{can, [](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call) {
+                      const Tensor seen = allowed_pairs(q, k, call).to(q.dtype());
+                      return softmax_of(q, k, v, call) * mean(seen, {-1}, true);
+                    }};
+  };
+  CHECK(failed(by_all({.causal = true})) == Names{"rows sum to one"});
+  CHECK(failed(by_all({.full_mask = true})) == Names{"rows sum to one"});
+}
+
+TEST_CASE("conformance finds: a bias or a mask that does nothing, or another thing, by the reference") {
+  const auto with = [](auto change) {
+    return Composed{{.causal = true, .full_mask = true, .bias = true},
+                    [change](const Tensor& q, const Tensor& k, const Tensor& v, AttentionCall call) {
+                      change(q, k, call);
+                      return softmax_of(q, k, v, call);
+                    }};
+  };
+  const ConformanceOptions options{.longest = 40, .reference = naive_mechanism("softmax", {})};
+  CHECK(failed(with([](const auto&...) {}), options) == Names{});
+  const auto ignored = [](const Tensor&, const Tensor&, AttentionCall& call) { call.bias = {}; };
+  CHECK(failed(with(ignored), options) == Names{"reference"});
+  const auto subtracted = [](const Tensor&, const Tensor&, AttentionCall& call) {
+    if (call.bias.defined()) call.bias = -call.bias;
+  };
+  CHECK(failed(with(subtracted), options) == Names{"reference"});
+  const auto scaled_too = [](const Tensor& q, const Tensor&, AttentionCall& call) {
+    if (call.bias.defined()) call.bias = call.bias / std::sqrt(static_cast<double>(q.dim(3)));
+  };
+  CHECK(failed(with(scaled_too), options) == Names{"reference"});
+  const auto of_empty_rows_alone = [](const Tensor& q, const Tensor& k, AttentionCall& call) {
+    if (!call.mask.defined()) return;
+    const Tensor seen = sum(allowed_pairs(q, k, call).to(q.dtype()), {-1}, true) > 0;
+    call.mask = logical_or(call.mask, seen);
+  };
+  CHECK(failed(with(of_empty_rows_alone), options) == Names{"reference"});
 }
 
 TEST_CASE("conformance finds: decode states that are wrong") {
@@ -233,7 +280,7 @@ TEST_CASE("conformance: an Error of the mechanism fails the checks that meet it"
                           return softmax_of(q, k, v, call);
                         }};
   const ConformanceReport report = check_conformance(factory(throws), {.longest = 20});
-  CHECK(report.failed() == Names{"gradient", "rows sum to one", "padding", "empty rows", "float32"});
+  CHECK(report.failed() == Names{"gradient", "padding", "empty rows", "float32"});
   CHECK(contains(report.checks[0].detail, "composed: no key mask today"));
   std::ostringstream text;
   text << report;
@@ -241,6 +288,8 @@ TEST_CASE("conformance: an Error of the mechanism fails the checks that meet it"
   CHECK(contains(text.str(), "FAILED"));
   CHECK(contains(error_of([&] { check_conformance(factory(throws), {.heads = 0}); }),
                  "conformance: heads is 0, size 8, value_size 6 and longest 1000; all must be 1 or more"));
+  CHECK(contains(error_of([] { check_conformance([](Index, Rng&) { return LinearAttention(); }, {.heads = 3}); }),
+                 "conformance: heads is 3; it must be even for a mechanism whose heads may share keys"));
 }
 
 TEST_CASE("conformance: a failed check fails a doctest case" * doctest::should_fail()) {

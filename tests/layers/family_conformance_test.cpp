@@ -2,6 +2,7 @@
 #include <heed/heed.hpp>
 
 #include "tests/layers/naive_mechanisms.hpp"
+#include "tests/layers/state_file.hpp"
 #include "tests/support.hpp"
 //
 #include <heed/layers/attention/conformance_doctest.hpp>
@@ -23,6 +24,9 @@ TEST_CASE("conformance: every mechanism that has a name passes all that it decla
     const ConformanceReport report =
         check_conformance_in_test(mechanism_by_name(name, options()), {.reference = naive_mechanism(name, options())});
     CHECK(report.mechanism == name);
+    Rng rng(1);
+    const AttentionMechanism m = mechanism_by_name(name, options())(0, rng);
+    CHECK(m.capabilities().shared_maximum == (name == "efficient" || name == "favor"));
     CHECK(report.checks.size() >= 15);
   }
 }
@@ -44,10 +48,19 @@ TEST_CASE("conformance: mechanisms that cannot be causal, and variants") {
   check_conformance_in_test(mechanism_by_name("linformer", o),
                             {.normalised = false, .reference = naive_mechanism("linformer", o)});
   check_conformance_in_test(
-      [](Index, Rng& rng) { return BahdanauAttention(4, 8, rng, {.units = 5, .normalized = true}); });
-  check_conformance_in_test([](Index, Rng&) {
-    return WindowAttention({.window = 9, .dilation = 3, .globals = {0, 7}});
-  });
+      [](Index, Rng& rng) { return BahdanauAttention(4, 8, rng, {.units = 5, .normalized = true}); },
+      {.reference = naive_mechanism("bahdanau", o), .save_and_load = through_file});
+  check_conformance_in_test(
+      [](Index, Rng&) {
+        return WindowAttention({.window = 9, .dilation = 3, .globals = {0, 7}});
+      },
+      {.reference = naive_by([](const NaiveRow& row) {
+         return pattern_of(row, [p = row.position, causal = row.causal](Index j) {
+           const bool near = (p - j) % 3 == 0 && (causal ? p - j < 9 * 3 : std::abs(p - j) <= 4 * 3);
+           return near || j == 0 || j == 7 || p == 0 || p == 7;
+         });
+       }),
+       .save_and_load = through_file});
 }
 
 TEST_CASE("conformance: LSH with shared queries and keys, whose keys are the queries' directions") {
@@ -58,5 +71,6 @@ TEST_CASE("conformance: LSH with shared queries and keys, whose keys are the que
   check_conformance_in_test(
       make, {.shared = true,
              .reference = [naive](const Tensor& q, const Tensor&, const Tensor& v, const AttentionCall& call,
-                                  const NamedTensors& values) { return naive(q, normalize(q), v, call, values); }});
+                                  const NamedTensors& values) { return naive(q, normalize(q), v, call, values); },
+             .save_and_load = through_file});
 }

@@ -1,6 +1,8 @@
 // Generic attention as a mechanism: the conformance kit, with a naive reference, for each named similarity.
 #include <heed/heed.hpp>
 
+#include "tests/layers/naive_row.hpp"
+#include "tests/layers/state_file.hpp"
 #include "tests/support.hpp"
 //
 #include <heed/layers/attention/conformance_doctest.hpp>
@@ -19,33 +21,23 @@ double value_of(const std::string& name, double s) {
   return 1 / (1 + std::exp(-s));
 }
 
-// All pairs; keys [j pool, (j + 1) pool) averaged.
+// Of keys [j pool, (j + 1) pool) those that may be seen averaged, the bias before f.
 auto naive(const Similarity& f, double scale, Index pool) {
-  return [=](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call, const NamedTensors&) {
-    const Index heads = q.dim(0) * q.dim(1), T = q.dim(2), S = k.dim(2), D = q.dim(3), V = v.dim(3);
-    Tensor y = Tensor::zeros({q.dim(0), q.dim(1), T, V}, DType::float64);
-    const Tensor a = q.dense(), b = k.dense(), c = v.dense();
-    for (Index h = 0; h < heads; ++h)
-      for (Index i = 0; i < T; ++i) {
-        double total = 0, count = 0;
-        double* row = y.ptr<double>() + (h * T + i) * V;
-        for (Index j = 0; j < (call.causal ? i + S - T + 1 : S); j += pool) {
-          const Index end = std::min(S, j + pool);
-          double s = 0;
-          for (Index n = j; n < end; ++n)
-            for (Index d = 0; d < D; ++d)
-              s += a.ptr<double>()[(h * T + i) * D + d] * b.ptr<double>()[(h * S + n) * D + d];
-          const double w = value_of(f.name, s * scale / static_cast<double>(end - j));
-          total += w, ++count;
-          for (Index n = j; n < end; ++n)
-            for (Index e = 0; e < V; ++e)
-              row[e] += w * c.ptr<double>()[(h * S + n) * V + e] / static_cast<double>(end - j);
-        }
-        const double by = f.by == SimilarityNorm::count ? count : total == 0 ? 1 : f.log ? total : total + 1e-6;
-        for (Index e = 0; e < V; ++e) row[e] /= by;
-      }
-    return y;
-  };
+  return naive_by([=](const NaiveRow& row) {
+    NaiveWeights w(row.seen.size());
+    double total = 0, count = 0;
+    for (std::size_t first = 0, end = 0; first < w.size(); first = end) {
+      double s = 0;
+      while (end < w.size() && row.seen[end] / pool == row.seen[first] / pool) s += row.dot(row.seen[end++]);
+      const double share = 1 / static_cast<double>(end - first);
+      const double x = value_of(f.name, s * scale * share + row.added(row.seen[first]));
+      total += x, ++count;
+      while (first < end) w[first++] = x * share;
+    }
+    const double by = f.by == SimilarityNorm::count ? count : total == 0 ? 1 : f.log ? total : total + 1e-6;
+    for (double& x : w) x /= by;
+    return w;
+  });
 }
 
 }  // namespace
@@ -56,8 +48,10 @@ TEST_CASE("conformance: generic attention by each named similarity passes all th
     const Similarity f = similarity_by_name(name);
     // relu of scores that may be negative has sums near 0; features that are not negative have none.
     const ConformanceReport report = check_conformance_in_test(
-        [&](Index, Rng&) { return GenericAttention(f, {.scale = 0.35}); },
-        {.normalised = f.by == SimilarityNorm::sum, .non_negative = name == "relu", .reference = naive(f, 0.35, 1)});
+        [&](Index, Rng&) { return GenericAttention(f, {.scale = 0.35}); }, {.normalised = f.by == SimilarityNorm::sum,
+                                                                            .non_negative = name == "relu",
+                                                                            .reference = naive(f, 0.35, 1),
+                                                                            .save_and_load = through_file});
     CHECK(report.mechanism == "generic");
     CHECK(report.checks.size() >= (f.by == SimilarityNorm::sum ? 17u : 16u));
   }

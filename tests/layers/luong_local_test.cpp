@@ -145,7 +145,7 @@ TEST_CASE("local attention equals the naive loops, with lengths, masks, biases a
   const Index B = 2, H = 4, size = 4;
   for (const LuongLocalOptions& o : variants())
     for (const auto& [T, S] : std::vector<std::pair<Index, Index>>{{1, 1}, {6, 13}, {13, 6}, {9, 9}, {1, 40}}) {
-      const Index groups = o.score == LuongScore::concat ? H : 2;
+      const Index groups = 2;
       LuongLocalAttention m = mechanism(o, H, size);
       m.options.first_query = T == 1 ? 3 : 0;
       const Tensor q = normal({B, H, T, size}, 1), k = normal({B, groups, S, size}, 2),
@@ -202,6 +202,33 @@ TEST_CASE("local attention: a decoder that attends once a step gives the rows of
       CHECK(
           close(m.apply(q.slice(2, t, t + 1), k, v, {.key_lengths = lengths}), whole.slice(2, t, t + 1), 1e-12, 1e-13));
     }
+  }
+}
+
+TEST_CASE("local attention: the sums of concat are never held, forward and backward") {
+  const Index n = 1500, radius = 40, units = 48;
+  const LuongLocalAttention m = [&] {
+    Rng rng(1);
+    return LuongLocalAttention(1, 8, rng, {.score = LuongScore::concat, .radius = radius, .units = units});
+  }();
+  const Tensor q = Rng(1).normal({1, 1, n, 8}), v = Rng(2).normal({1, 1, n, 1});
+  const std::size_t before = memory_use().current, sums = static_cast<std::size_t>(n * (2 * radius + 1) * units) * 4;
+  reset_peak_memory();
+  Tape tape;
+  const Tensor x = tape.watch(q), y = m.apply(x, x, v, {});
+  tape.backward(y, y.detach());
+  CHECK(tape.grad(x).defined());
+  CHECK(memory_use().peak - before < sums * 2 / 3);  // 23 MB
+}
+
+TEST_CASE("local attention: a window is no wider than the sentence") {
+  for (const LuongLocalOptions& o : variants()) {
+    LuongLocalOptions wide = o, wider = o;
+    wide.radius = 3, wider.radius = 1 << 30;
+    const Tensor q = normal({1, 2, 4, 4}, 1), k = normal({1, 2, 6, 4}, 2), v = normal({1, 2, 6, 3}, 3);
+    LuongLocalAttention m = mechanism(wide, 2, 4), most = mechanism(wider, 2, 4);
+    CHECK(close(m.apply(q, k, v, {}), naive(q, k, v, values_of(m), wide, {}).out, 1e-12, 1e-13));
+    CHECK(close(most.apply(q, k, v, {}), naive(q, k, v, values_of(most), wider, {}).out, 1e-12, 1e-13));
   }
 }
 

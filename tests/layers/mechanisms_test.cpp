@@ -5,6 +5,7 @@
 #include "tests/support.hpp"
 
 using namespace heed;
+using test::check_errors;
 using test::close;
 using test::contains;
 using test::error_of;
@@ -24,6 +25,41 @@ TEST_CASE("mechanisms are made by their names") {
   for (const FeatureMap map : {FeatureMap::elu, FeatureMap::relu, FeatureMap::softplus, FeatureMap::exp,
                                FeatureMap::poly2, FeatureMap::identity})
     CHECK(feature_map(name_of(map)) == map);
+}
+
+TEST_CASE("mechanisms name sizes and operands that make no sense") {
+  Rng rng(1);
+  const Tensor x = Tensor::zeros({1, 1, 3, 4}), rows = Tensor::zeros({2, 3});
+  check_errors({
+      {"random_features: features is 0 and size is 4; both must be 1 or more", [] { random_features(0, 4, 1); }},
+      {"random_features: features is 4 and size is 0; both must be 1 or more", [] { random_features(4, 0, 1); }},
+      {"favor_attention: q is [1, 1, 3, 4] float32, k is [1, 1, 3, 4] float32 and the features are [2, 3] float32; "
+       "they must be [features, width]",
+       [&] { favor_attention(x, x, x, rows); }},
+      {"FavorAttention: size is 0; it must be 1 or more", [] { FavorAttention(0); }},
+      {"linformer_attention: e is [2, 3] float32 and f is [3, 2] float32; both must be [rows, positions]",
+       [&] { linformer_attention(x, x, x, rows, rows.transpose(0, 1)); }},
+      {"LinformerAttention: positions is 0 and rows is 2; both must be 1 or more",
+       [&] { LinformerAttention(0, 2, rng); }},
+      {"luong-local attention: there are 2147483648 keys of all heads; there must be fewer than 2^31",
+       [] {
+         const Tensor one = Tensor::zeros({1, 1, 1, 1}), many = one.expand({1, 1, Index{1} << 31, 1});
+         luong_local_attention(one, many, many, {}, {});
+       }},
+  });
+}
+
+// As an article has it, Efficient attention were linear attention with f(q) = softmax(q), f(k) = exp(k).
+TEST_CASE("Efficient attention is the form with a sum a feature, and not the one with a sum a query") {
+  Rng rng(1);
+  const auto random = [&](Index n) { return rng.normal({2, 1, n, 4}, 0, 1, DType::float64); };
+  const Tensor q = random(5), k = random(7), v = random(7), features = exp(k), by_d = softmax(q, 3);
+  const Tensor efficient = efficient_attention(q, k, v);
+  const Tensor own_sums = matmul(by_d, matmul((features / sum(features, {2}, true)).transpose(2, 3), v));
+  const Tensor pairs = matmul(by_d, features.transpose(2, 3)), one_sum = matmul(pairs / sum(pairs, {3}, true), v);
+  CHECK(close(efficient, own_sums, 1e-12, 1e-13));
+  CHECK(max(abs(efficient - one_sum)).item() > 0.05);
+  CHECK(close(linear_attention(q, k, v, {.feature_map = FeatureMap::exp}), one_sum, 1e-12, 1e-13));
 }
 
 TEST_CASE("estimates of work count the keys that a mechanism needs, not all positions") {
@@ -111,6 +147,58 @@ TEST_CASE("weights of a mechanism are what its values are multiplied by") {
     CHECK(close(matmul(w, v), m.apply(q, k, v, call), 0, 1e-5));
     CHECK(close(sum(w, {-1}), Tensor::ones({2, 4, 7}), 0, 1e-4));  // 1e-6 / the sum of the weights is missing in linear
   }
+}
+
+TEST_CASE("taylor: a query or a key of zeros has the cosine 0 with all, and no gradient") {
+  const AttentionMechanism taylor(TaylorAttention{});
+  for (const DType dtype : {DType::float64, DType::float32})
+    for (const bool causal : {false, true}) {
+      const double tolerance = dtype == DType::float64 ? 1e-13 : 1e-5;
+      Tensor q = test::normal({1, 1, 3, 4}, 1, dtype), k = test::normal({1, 1, 3, 4}, 2, dtype);
+      const Tensor v = test::normal({1, 1, 3, 2}, 3, dtype);
+      q.slice(2, 2, 3).fill_(0), k.slice(2, 0, 1).fill_(0);
+      Tape tape;
+      const Tensor wq = tape.watch(q), wk = tape.watch(k), wv = tape.watch(v);
+      const Tensor y = taylor.apply(wq, wk, wv, {.causal = causal});
+      tape.backward(y, test::normal(y.shape(), 4, dtype));
+      // The last query weighs all keys alike, and so does every query the first key: alone, where causal.
+      for (Index c = 0; c < 2; ++c) {
+        const double sum = v.at({0, 0, 0, c}) + v.at({0, 0, 1, c}) + v.at({0, 0, 2, c});
+        CHECK(y.at({0, 0, 2, c}) == doctest::Approx(sum / (3 + 1e-6)).epsilon(tolerance));
+        if (causal) CHECK(y.at({0, 0, 0, c}) == doctest::Approx(v.at({0, 0, 0, c}) / (1 + 1e-6)).epsilon(tolerance));
+      }
+      for (const Tensor& gradient : {tape.grad(wq), tape.grad(wk), tape.grad(wv)})
+        for (const double x : gradient.to_vector<double>()) CHECK_UNARY(std::isfinite(x));
+      for (const double x : tape.grad(wq)[0][0][2].to_vector<double>()) CHECK_UNARY(x == 0);
+      for (const double x : tape.grad(wk)[0][0][0].to_vector<double>()) CHECK_UNARY(x == 0);
+      CHECK(tape.grad(wq).at({0, 0, 1, 0}) != 0);
+    }
+}
+
+TEST_CASE("taylor: a key opposite to the query, alone, gives finite values and gradients") {
+  const AttentionMechanism taylor(TaylorAttention{});
+  for (const DType dtype : {DType::float64, DType::float32})
+    for (const std::uint64_t seed : {1u, 2u, 3u, 4u, 5u}) {
+      const Tensor q = test::normal({1, 2, 1, 16}, seed, dtype), v = test::normal({1, 2, 1, 3}, 9, dtype);
+      Tape tape;
+      const Tensor wq = tape.watch(q), wk = tape.watch(q * -2), wv = tape.watch(v);
+      const Tensor y = taylor.apply(wq, wk, wv, {.causal = true});
+      tape.backward(y, Tensor::ones(y.shape(), dtype));
+      // The weight is 0 but for rounding, which eps outweighs.
+      CHECK(close(y.detach(), Tensor::zeros(y.shape(), dtype), 0, 0.7));
+      for (const Tensor& gradient : {tape.grad(wq), tape.grad(wk), tape.grad(wv)})
+        for (const double x : gradient.to_vector<double>()) CHECK_UNARY(std::isfinite(x));
+      AttentionState state = taylor.make_state();
+      CHECK(close(state.apply(q, q * -2, v), y.detach(), 1e-4, 1e-4));
+    }
+  // Without rounding the value is 0, and so are all gradients.
+  const Tensor q = Tensor::from({-3, 0, 0, 0}).view({1, 1, 1, 4}), k = Tensor::from({2, 0, 0, 0}).view({1, 1, 1, 4});
+  Tape tape;
+  const Tensor wq = tape.watch(q), wk = tape.watch(k), wv = tape.watch(k);
+  const Tensor y = taylor.apply(wq, wk, wv, {});
+  tape.backward(y, Tensor::ones(y.shape()));
+  for (const Tensor& x : {y, tape.grad(wq), tape.grad(wk), tape.grad(wv)})
+    for (const double value : x.to_vector<double>()) CHECK_UNARY(value == 0);
 }
 
 TEST_CASE("favor: features are a function of seed, layer and redraw, orthogonal in blocks, as long as normal vectors") {

@@ -4,38 +4,18 @@
 #include <algorithm>
 #include <cmath>
 #include <heed/layers/attention/by_name.hpp>
-#include <heed/layers/attention/conformance.hpp>
 #include <map>
 #include <vector>
 
 #include "tests/autograd/linear_reference.hpp"
+#include "tests/layers/naive_row.hpp"
 
 namespace heed::test {
 
-// One query: what it may see, and what it is.
-struct NaiveRow {
-  Index head, position, keys, size;  // position: P = i + S - T
-  bool causal;
-  const double* q;              // [size]
-  const double* k;              // [keys, size]
-  std::vector<Index> seen;      // keys that it may attend to
-  const NamedTensors& values;   // the mechanism's parameters and buffers
-  const MechanismOptions& own;  // what it was made with
-
-  double dot(Index j) const {
-    double s = 0;
-    for (Index c = 0; c < size; ++c) s += q[c] * k[j * size + c];
-    return s;
-  }
-  double scaled(Index j) const { return dot(j) / std::sqrt(static_cast<double>(size)); }
-  const double* array(const char* name) const { return values.at(name).ptr<double>(); }  // contiguous
-  Index count(const char* name, int axis) const { return values.at(name).dim(axis); }
-};
-
-using NaiveWeights = std::vector<double>;  // one for each of row.seen
-
+// Softmax of score + bias over the chosen keys.
 template <class Score>
-NaiveWeights naive_softmax(const NaiveRow& row, const std::vector<Index>& chosen, Score&& score) {
+NaiveWeights naive_softmax(const NaiveRow& row, const std::vector<Index>& chosen, Score&& unbiased) {
+  const auto score = [&](Index j) { return unbiased(j) + row.added(j); };
   NaiveWeights w(row.seen.size(), 0.0);
   std::vector<char> is_chosen(static_cast<std::size_t>(row.keys), 0);
   double most = -1e300, sum = 0;
@@ -55,11 +35,12 @@ NaiveWeights pattern_of(const NaiveRow& row, Sees&& sees) {
   return naive_softmax(row, chosen, [&](Index j) { return row.scaled(j); });
 }
 
+// The kernel of features, whose weights a bias multiplies.
 template <class Kernel>
 NaiveWeights naive_normalised(const NaiveRow& row, double eps, Kernel&& kernel) {
   NaiveWeights w;
   double sum = eps;
-  for (const Index j : row.seen) sum += kernel(j), w.push_back(kernel(j));
+  for (const Index j : row.seen) w.push_back(kernel(j) * row.factor(j)), sum += w.back();
   for (double& x : w) x /= sum;
   return w;
 }
@@ -81,9 +62,9 @@ inline NaiveWeights naive_efficient_weights(const NaiveRow& row) {
   for (Index c = 0; c < row.size; ++c) all += std::exp(row.q[c]);
   for (Index c = 0; c < row.size; ++c) {
     double sum = 0;
-    for (const Index j : row.seen) sum += std::exp(row.k[j * row.size + c]);
-    for (std::size_t n = 0; n < w.size(); ++n)
-      w[n] += std::exp(row.q[c]) / all * std::exp(row.k[row.seen[n] * row.size + c]) / sum;
+    const auto feature = [&](Index j) { return std::exp(row.k[j * row.size + c]) * row.factor(j); };
+    for (const Index j : row.seen) sum += feature(j);
+    for (std::size_t n = 0; n < w.size(); ++n) w[n] += std::exp(row.q[c]) / all * feature(row.seen[n]) / sum;
   }
   return w;
 }
@@ -109,19 +90,25 @@ inline NaiveWeights naive_cosine_weights(const NaiveRow& row) {
   });
 }
 
-// v^T tanh(W q + U k + b), of Luong's concat and of Bahdanau.
+// v^T tanh(W q + U k + b), of Luong's concat and of Bahdanau; with a gain, v has its length.
 inline NaiveWeights naive_additive_weights(const NaiveRow& row) {
   const Index units = row.count("W", 1), at = row.head * units;
   const double *W = row.array("W") + at * row.size, *U = row.array("U") + at * row.size,
                *score = row.array("score") + at;
   const double* bias = row.values.count("bias") == 1 ? row.array("bias") + at : nullptr;
+  double length = 1;
+  if (row.values.count("gain") == 1) {
+    double squares = 0;
+    for (Index a = 0; a < units; ++a) squares += score[a] * score[a];
+    length = row.array("gain")[row.head] / std::sqrt(squares);
+  }
   return naive_softmax(row, row.seen, [&](Index j) {
     double s = 0;
     for (Index a = 0; a < units; ++a) {
       double x = bias != nullptr ? bias[a] : 0;
       for (Index c = 0; c < row.size; ++c)
         x += W[a * row.size + c] * row.q[c] + U[a * row.size + c] * row.k[j * row.size + c];
-      s += score[a] * std::tanh(x);
+      s += length * score[a] * std::tanh(x);
     }
     return s;
   });
@@ -159,7 +146,8 @@ inline NaiveWeights naive_pattern_weights(const NaiveRow& row, const std::string
 
 inline NaiveWeights naive_top_k_weights(const NaiveRow& row) {
   std::vector<Index> order = row.seen;
-  std::stable_sort(order.begin(), order.end(), [&](Index a, Index b) { return row.dot(a) > row.dot(b); });
+  const auto score = [&](Index j) { return row.scaled(j) + row.added(j); };
+  std::stable_sort(order.begin(), order.end(), [&](Index a, Index b) { return score(a) > score(b); });
   order.resize(std::min(order.size(), static_cast<std::size_t>(row.own.top_k)));
   return naive_softmax(row, order, [&](Index j) { return row.scaled(j); });
 }
@@ -186,7 +174,7 @@ inline NaiveWeights naive_lsh_weights(const NaiveRow& row) {
     for (std::size_t n = 0; n < std::min(near.size(), static_cast<std::size_t>(row.own.window)); ++n)
       chosen.push_back(near[n].second);
   }
-  if (chosen.empty()) chosen = {row.position};
+  if (chosen.empty() && std::count(row.seen.begin(), row.seen.end(), row.position) > 0) chosen = {row.position};
   return naive_softmax(row, chosen, [&](Index j) { return row.scaled(j); });
 }
 
@@ -248,32 +236,7 @@ inline NaiveWeights naive_weights(const std::string& name, const NaiveRow& row) 
 
 // For ConformanceOptions::reference: the mechanism of this name, made with these options.
 inline auto naive_mechanism(const std::string& name, const MechanismOptions& options) {
-  return [name, options](const Tensor& q_any, const Tensor& k_any, const Tensor& v_any, const AttentionCall& call,
-                         const NamedTensors& values) {
-    const Tensor q = q_any.dense(), k = k_any.dense(), v = v_any.dense();
-    const Index T = q.dim(2), S = k.dim(2), D = q.dim(3), V = v.dim(3), H = q.dim(1);
-    Tensor y = Tensor::zeros({q.dim(0), H, T, V}, DType::float64);
-    for (Index head = 0; head < q.dim(0) * H; ++head)
-      for (Index i = 0; i < T; ++i) {
-        NaiveRow row{head % H,
-                     i + S - T,
-                     S,
-                     D,
-                     call.causal,
-                     q.ptr<double>() + (head * T + i) * D,
-                     k.ptr<double>() + head * S * D,
-                     {},
-                     values,
-                     options};
-        for (Index j = 0; j < S; ++j)
-          if (!call.causal || j <= row.position) row.seen.push_back(j);
-        const NaiveWeights w = naive_weights(name, row);
-        for (std::size_t n = 0; n < w.size(); ++n)
-          for (Index c = 0; c < V; ++c)
-            y.ptr<double>()[(head * T + i) * V + c] += w[n] * v.ptr<double>()[(head * S + row.seen[n]) * V + c];
-      }
-    return y;
-  };
+  return naive_by([name](const NaiveRow& row) { return naive_weights(name, row); }, options);
 }
 
 }  // namespace heed::test

@@ -5,16 +5,19 @@
 #include "tests/support.hpp"
 
 using namespace heed;
+using test::close;
 using test::contains;
 using test::same_bits;
 using test::TemporaryFolder;
 
 namespace {
 
-GPT make_model(const std::string& mechanism, Index layers = 2) {
+GPT make_model(const std::string& mechanism, Index layers = 2, std::uint64_t seed = 2) {
   const GPTOptions o{.vocabulary = 11, .context = 64, .layers = layers, .heads = 2, .width = 16};
-  Rng rng(2);
-  return GPT(o, rng, mechanism_by_name(mechanism, {.heads = 2, .head_size = 8, .context = o.context, .window = 4}));
+  Rng rng(seed);
+  return GPT(
+      o, rng,
+      mechanism_by_name(mechanism, {.heads = 2, .head_size = 8, .context = o.context, .window = 4, .seed = seed}));
 }
 
 Tensor tokens(Index first, Index last) { return Rng(5).integers({2, 64}, 0, 11).slice(1, first, last); }
@@ -29,7 +32,7 @@ std::vector<AttentionState> states_of(const GPT& model) {
 
 }  // namespace
 
-TEST_CASE("decode states: saved in a file and resumed by a fresh model, each mechanism goes on with the same bits") {
+TEST_CASE("decode states: saved in a file and resumed by a model of another seed, each goes on with the same bits") {
   const NoTape guard;
   for (const std::string& mechanism : mechanism_names()) {
     CAPTURE(mechanism);
@@ -42,14 +45,41 @@ TEST_CASE("decode states: saved in a file and resumed by a fresh model, each mec
     save_checkpoint(folder.path / "state.h5", saved);
 
     const Checkpoint loaded = load_checkpoint(folder.path / "state.h5");
-    GPT other = make_model(mechanism);
+    GPT other = make_model(mechanism, 2, 77);
+    CHECK_FALSE(same_bits(other(tokens(0, 9)), model(tokens(0, 9))));
     load_model(loaded, other);
+    CHECK(same_bits(other(tokens(0, 9)), model(tokens(0, 9))));
     std::vector<AttentionState> resumed = other.make_states();
     CHECK(resumed.size() == 2);
     load_state(loaded, resumed);
     CHECK(resumed[1].length() == 9);
     for (Index t = 9; t < 20; ++t)
       CHECK(same_bits(other.decode(tokens(t, t + 1), resumed), model.decode(tokens(t, t + 1), states)));
+  }
+}
+
+TEST_CASE("decode states: random features and rotations are saved with what was computed by them") {
+  const NoTape guard;
+  const Tensor x = Rng(1).normal({2, 2, 12, 8});
+  const auto part = [&](AttentionState& state, Index first, Index last) {
+    const Tensor y = x.slice(2, first, last);
+    return state.apply(y, y, y);
+  };
+  for (const std::string mechanism : {"favor", "lsh"}) {
+    CAPTURE(mechanism);
+    const auto make_state = [&](std::uint64_t seed) {
+      Rng rng(1);
+      return mechanism_by_name(mechanism, {.head_size = 8, .window = 3, .seed = seed})(0, rng).make_state();
+    };
+    AttentionState state = make_state(1), other = make_state(2), resumed = make_state(2);
+    part(state, 0, 9);
+    part(other, 0, 9);
+    Checkpoint saved;
+    store_state(saved, state);
+    load_state(saved, resumed);
+    const Tensor next = part(state, 9, 12);
+    CHECK(same_bits(part(resumed, 9, 12), next));
+    CHECK_FALSE(close(part(other, 9, 12), next, 1e-3, 1e-3));
   }
 }
 

@@ -247,7 +247,8 @@ TEST_CASE("sparse mechanisms train and decode in a layer") {
 TEST_CASE("sparse mechanisms name what is wrong") {
   const Tensor x = Tensor::ones({2, 2, 3, 4}), wide = Tensor::ones({2, 2, 3, 6});
   AttentionState window = WindowAttention({.window = 2}).make_state(),
-                 lsh = LshAttention({.size = 4, .buckets = 4}).make_state();
+                 lsh = LshAttention({.size = 4, .buckets = 4}).make_state(),
+                 shared = LshAttention({.size = 4, .buckets = 4, .shared = true}).make_state();
   window.apply(x, x, x);
   lsh.apply(x, x, x);
   check_errors({
@@ -266,9 +267,14 @@ TEST_CASE("sparse mechanisms name what is wrong") {
       {"buckets is 3; it must be even, 2 or more", [] { LshAttention({.size = 4, .buckets = 3}); }},
       {"lsh attention: x is [2, 2, 3, 6] float32; it must be [batch, heads, positions, 4]",
        [&] { lsh_attention(wide, wide, wide, {.size = 4}); }},
-      {"a step takes as many queries as keys", [&] { window.apply(x, x.slice(2, 0, 2), x.slice(2, 0, 2)); }},
       {"but the state holds", [&] { window.apply(wide, wide, wide); }},
-      {"a step takes as many queries as keys", [&] { lsh.apply(x, x.slice(2, 0, 2), x.slice(2, 0, 2)); }},
+      {"lsh attention: bias is [4, 5] float32",
+       [&] {
+         lsh.apply(x, x, x, Tensor::zeros({4, 5}));
+       }},
+      {"lsh attention: q is [2, 2, 3, 4] float32 and k is [2, 1, 3, 4] float32; they must have as many heads, as "
+       "queries and keys are shared",
+       [&] { shared.apply(x, x.slice(1, 0, 1), x.slice(1, 0, 1)); }},
       {"lsh attention: q is [2, 2, 3, 6] float32; its last axis must be 4", [&] { lsh.apply(wide, wide, wide); }},
       {"there are 2147483648 pairs of queries and keys; there must be fewer than 2^31",
        [] { detail::checked_pairs(std::size_t{1} << 31); }},

@@ -1,4 +1,14 @@
 // What people see of a running training.
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <heed/optim/progress.hpp>
+
 #include "tests/support.hpp"
 
 using namespace heed;
@@ -16,7 +26,97 @@ ProgressState full() {
           .seconds_left = 3 * 3600 + 125};
 }
 
+// A terminal of so many columns (0: it does not tell), that keeps what is written to it.
+class Terminal {
+ public:
+  explicit Terminal(unsigned short columns) {
+    REQUIRE(master_ >= 0);
+    REQUIRE(::grantpt(master_) == 0);
+    REQUIRE(::unlockpt(master_) == 0);
+    const int side = ::open(::ptsname(master_), O_RDWR | O_NOCTTY);
+    REQUIRE(side >= 0);
+    termios plain{};
+    REQUIRE(::tcgetattr(side, &plain) == 0);
+    plain.c_oflag &= ~static_cast<tcflag_t>(OPOST);  // a line feed stays one
+    REQUIRE(::tcsetattr(side, TCSANOW, &plain) == 0);
+    const winsize size{.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
+    REQUIRE(::ioctl(side, TIOCSWINSZ, &size) == 0);
+    file_ = ::fdopen(side, "w");
+    REQUIRE(file_ != nullptr);
+  }
+  ~Terminal() {
+    std::fclose(file_);
+    ::close(master_);
+  }
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+
+  std::FILE* file() const { return file_; }
+
+  // What was written since the last call.
+  std::string written() const {
+    std::string all;
+    pollfd waiting{.fd = master_, .events = POLLIN, .revents = 0};
+    while (::poll(&waiting, 1, all.empty() ? 20 : 0) == 1) {
+      char part[512];
+      const ssize_t n = ::read(master_, part, sizeof part);
+      REQUIRE(n > 0);
+      all.append(part, static_cast<std::size_t>(n));
+    }
+    return all;
+  }
+
+ private:
+  int master_ = ::posix_openpt(O_RDWR | O_NOCTTY);
+  std::FILE* file_ = nullptr;
+};
+
 }  // namespace
+
+TEST_CASE("progress: a terminal's line is redrawn in place, shorter than the terminal is wide") {
+  ProgressState s = full();
+  const std::string brief = "12345/100000 loss 12.3457 val 11.2500 floor 10.1250 123.5k tok/s 58% peak 3h02m left";
+  const std::string small = "step 3/4  loss 1.0000  0 tokens/s  0s left";
+  struct Case {
+    unsigned short columns;
+    std::string full, small;  // what fits
+  };
+  for (const Case& c :
+       {Case{200, progress_line(s), small}, Case{85, brief, small}, Case{80, brief.substr(0, 79), small},
+        Case{42, brief.substr(0, 41), "3/4 loss 1.0000 0 tok/s 0s left"},
+        Case{40, brief.substr(0, 39), "3/4 loss 1.0000 0 tok/s 0s left"}, Case{0, brief.substr(0, 79), small}}) {
+    CAPTURE(c.columns);
+    const Terminal terminal(c.columns);
+    const std::size_t width = c.columns == 0 ? 80 : c.columns;
+    CHECK(std::max(c.full.size(), c.small.size()) < width);
+    {
+      Progress progress(terminal.file(), 1000);
+      progress.message("resumed at step 2");  // no line is open
+      CHECK(terminal.written() == "resumed at step 2\n");
+      progress.update(s, true);
+      CHECK(terminal.written() == "\r" + c.full + "\x1b[K");
+      progress.update({.step = 3, .steps = 4, .loss = 1}, true);
+      CHECK(terminal.written() == "\r" + c.small + "\x1b[K");
+      progress.message("a sentence");  // stands where the line was, which goes on below
+      CHECK(terminal.written() == "\r\x1b[Ka sentence\n\r" + c.small + "\x1b[K");
+      progress.close();
+      CHECK(terminal.written() == "\n");
+    }
+    CHECK(terminal.written().empty());  // what is closed stays so
+  }
+}
+
+TEST_CASE("progress: a terminal's line is redrawn at most ten times a second, but for what matters") {
+  const Terminal terminal(80);
+  {
+    Progress progress(terminal.file(), 1000);
+    for (Index step = 1; step <= 100; ++step) progress.update({.step = step, .steps = 100, .loss = 1}, step == 100);
+  }
+  const std::string text = terminal.written();
+  CHECK(text.starts_with("\rstep 1/100  loss 1.0000  0 tokens/s  0s left\x1b[K\r"));
+  CHECK(text.ends_with("\rstep 100/100  loss 1.0000  0 tokens/s\x1b[K\n"));
+  CHECK(std::count(text.begin(), text.end(), '\r') < 20);  // 2, unless the machine was busy for seconds
+}
 
 TEST_CASE("progress: the line, and its brief form for 80 columns") {
   CHECK(

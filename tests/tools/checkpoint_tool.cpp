@@ -1,5 +1,5 @@
 // Saves and tells checkpoints, for tests that kill it or take its disk away.
-//   checkpoint_tool save FILE STEP   a checkpoint of 5000 numbers that follow from STEP
+//   checkpoint_tool save FILE STEP   a checkpoint of 5000 numbers that follow from STEP, and of three in bfloat16
 //   checkpoint_tool tell FILE        prints STEP after checking all of them
 #include <cstdio>
 #include <heed/data/checkpoint.hpp>
@@ -17,6 +17,7 @@ static int run(const std::string& verb, const char* file, const char* step) {
     Checkpoint c;
     c.counters["step"] = std::stoull(step);
     c.tensors["model/numbers"] = numbers(c.counters["step"]);
+    c.tensors["model/few"] = Tensor::zeros({3}, DType::bfloat16);
     save_checkpoint(file, c);
     return 0;
   }

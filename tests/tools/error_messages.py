@@ -2,10 +2,13 @@
 """Which error messages of the library does the test suite never provoke?
 
   tests/tools/error_messages.py BUILD [ctest arguments]
+  tests/tools/error_messages.py
 
 Runs ctest in the build folder with every heed::Error logged (tests/tools/log_errors.cpp), and lists each call of
 check(), require(), fail() and their like in core, autograd, layers, optim and data whose message was not among them.
 Exits 1 where there is one that tests/tools/error_messages.txt does not name with its reason.
+
+Without a build folder it reads the sources only, and exits 1 where that file names a message that they do not have.
 """
 import os
 import pathlib
@@ -16,14 +19,15 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDERS = ["core", "autograd", "layers", "optim", "data"]
-# Calls that throw: the parts of the message, made of the arguments.
+# Calls that throw: the fewest arguments they take, and the parts of the message, made of the arguments. A call with fewer is
+# one of another function of that name.
 CALLS = {
-    "check": lambda a: a[2:],
-    "require": lambda a: a[1:],
-    "fail": lambda a: a,
-    "check_option": lambda a: ["name", '": "', a[1], '" is "', a[2], '"; it must be "', a[3]],  # of optimizers
-    "owned": lambda a: a[2:],  # handles of HDF5
-    "ask": lambda a: [a[2], '" was asked for"'],  # of attention mechanisms
+    "check": (3, lambda a: a[2:]),
+    "require": (2, lambda a: a[1:]),
+    "fail": (1, lambda a: a),
+    "check_option": (4, lambda a: ["name", '": "', a[1], '" is "', a[2], '"; it must be "', a[3]]),  # of optimizers
+    "owned": (3, lambda a: a[2:]),  # handles of HDF5
+    "ask": (3, lambda a: [a[2], '" was asked for"']),  # of attention mechanisms
 }
 STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
@@ -46,7 +50,7 @@ def arguments(text, start):
         elif c in ")]}":
             depth -= 1
             if depth == 0:
-                return found + [text[begin:i].strip()]
+                return [a for a in found + [text[begin:i].strip()] if a]
         elif c == "," and depth == 1:
             found.append(text[begin:i].strip())
             begin = i + 1
@@ -64,9 +68,12 @@ def calls():
             for m in re.finditer(r"(?<![\w.>:])(?:detail::)?(\w+)\s*\(", text):
                 if m.group(1) not in CALLS or re.search(r"\b(void|bool|Handle) +$", text[:m.start()]):
                     continue  # another call, or a function of that name
-                parts = CALLS[m.group(1)](arguments(text, m.end() - 1))
+                least, parts_of = CALLS[m.group(1)]
+                given = arguments(text, m.end() - 1)
+                if len(given) < least:
+                    continue
                 pattern = ""
-                for part in parts:
+                for part in parts_of(given):
                     part = constants.get(part, part)
                     if re.fullmatch(r'(?:"(?:[^"\\]|\\.)*"\s*)+', part):
                         literal = "".join(STRING.findall(part))
@@ -77,27 +84,42 @@ def calls():
                 yield f"{path.relative_to(ROOT)}:{line}", pattern
 
 
-def main():
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    build = pathlib.Path(sys.argv[1]).resolve()
+def plain(pattern):
+    return re.sub(r"\\(.)", r"\1", pattern)
+
+
+def provoked(build, arguments):
+    """The messages of every Error that ctest saw."""
     with tempfile.TemporaryDirectory() as folder:
         log = pathlib.Path(folder) / "errors"
+        log.touch()
+        log.chmod(0o666)  # some tests give up the rights of root
+        os.chmod(folder, 0o755)
         env = dict(os.environ, HEED_ERROR_LOG=str(log), LD_PRELOAD=str(build / "tests/tools/log_errors.so"))
-        subprocess.run(["ctest", *sys.argv[2:]], cwd=build, env=env, stdout=subprocess.DEVNULL)
-        messages = set(log.read_text(errors="replace").splitlines())
+        subprocess.run(["ctest", *arguments], cwd=build, env=env, stdout=subprocess.DEVNULL)
+        return set(log.read_text(errors="replace").splitlines())
+
+
+def main():
+    if sys.argv[1:2] in (["-h"], ["--help"]):
+        sys.exit(__doc__)
+    every = list(calls())
     reasons = (ROOT / "tests/tools/error_messages.txt").read_text().splitlines()
     known = [r.split(" -- ")[0] for r in reasons if r and not r.startswith("#")]
-    count, missing = 0, []
-    for place, pattern in calls():
-        count += 1
-        plain = re.sub(r"\\(.)", r"\1", pattern)
-        if not any(re.search(pattern, m) for m in messages) and plain not in known:
-            missing.append((place, plain))
+    stale = [r for r in known if r not in {plain(pattern) for _, pattern in every}]
+    for reason in stale:
+        print(f"error_messages.txt: no call has the message {reason}")
+    print(f"{len(every)} calls, {len(known)} that no test can reach")
+    if len(sys.argv) == 1:
+        return 1 if stale else 0
+
+    messages = provoked(pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:])
+    missing = [(place, plain(pattern)) for place, pattern in every
+               if plain(pattern) not in known and not any(re.search(pattern, m) for m in messages)]
     for place, pattern in missing:
         print(f"{place}: {pattern}")
-    print(f"{count} calls, {len(known)} that no test can reach, {len(missing)} that none provokes")
-    return 1 if missing else 0
+    print(f"{len(missing)} that no test provokes")
+    return 1 if missing or stale else 0
 
 
 if __name__ == "__main__":

@@ -19,10 +19,11 @@ Ran run(const std::string& command);
 // How the files below a folder fail: see tests/tools/fail_io.c.
 struct Failing {
   std::filesystem::path prefix;
-  std::string mode;  // kill, tear, enospc, eio, eacces, erofs; empty: nothing fails
-  int at = 0;        // the call, from 1
-  int chunk = 0;     // bytes a write; 0: no limit
+  std::string mode = {};  // kill, tear, enospc, eio, eacces, erofs; empty: nothing fails
+  int at = 0;             // the call, from 1
+  int chunk = 0;          // bytes a write; 0: no limit
   std::filesystem::path log = {};
+  std::string hdf5 = {};  // NAME:n, a call of tests/tools/fail_hdf5.c; empty: none
 };
 
 // Runs a program (its arguments quoted) with failing files.

@@ -1,0 +1,136 @@
+// Linear attention with one map for the queries and another for the keys.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/shape_ops.hpp>
+#include <heed/autograd/softmax.hpp>
+#include <heed/layers/attention/linear.hpp>
+
+#include "tests/support.hpp"
+//
+#include <heed/layers/attention/conformance_doctest.hpp>
+
+using namespace heed;
+using namespace heed::test;
+
+namespace {
+
+using Row = std::vector<double>;
+using RowMap = std::function<Row(const Row& x)>;
+
+// The definition, a pair at a time: sum_j f(q_i).g(k_j) v_j / (sum_j f(q_i).g(k_j) + eps).
+auto naive_pairs(RowMap f, RowMap g) {
+  return [f = std::move(f), g = std::move(g)](const Tensor& q_in, const Tensor& k_in, const Tensor& v_in,
+                                              const AttentionCall& call, const NamedTensors&) {
+    const Tensor q = q_in.dense(), k = k_in.dense(), v = v_in.dense();
+    const Index T = q.dim(2), S = k.dim(2), D = q.dim(3), V = v.dim(3);
+    const auto row = [D](const Tensor& x, Index n) {
+      return Row(x.ptr<double>() + n * D, x.ptr<double>() + (n + 1) * D);
+    };
+    Tensor y = Tensor::zeros({q.dim(0), q.dim(1), T, V}, DType::float64);
+    for (Index head = 0; head < q.dim(0) * q.dim(1); ++head) {
+      std::vector<Row> keys;
+      for (Index j = 0; j < S; ++j) keys.push_back(g(row(k, head * S + j)));
+      for (Index i = 0; i < T; ++i) {
+        const Row query = f(row(q, head * T + i));
+        double* out = y.ptr<double>() + (head * T + i) * V;
+        double sum = 1e-6;
+        for (Index j = 0; j < (call.causal ? std::min(S, i + S - T + 1) : S); ++j) {
+          double weight = 0;
+          for (std::size_t r = 0; r < query.size(); ++r) weight += query[r] * keys[static_cast<std::size_t>(j)][r];
+          sum += weight;
+          for (Index c = 0; c < V; ++c) out[c] += weight * v.ptr<double>()[(head * S + j) * V + c];
+        }
+        for (Index c = 0; c < V; ++c) out[c] /= sum;
+      }
+    }
+    return y;
+  };
+}
+
+Row naive_softmax_of(Row x) {
+  double sum = 0;
+  const double most = *std::max_element(x.begin(), x.end());
+  for (double& value : x) sum += value = std::exp(value - most);
+  for (double& value : x) value /= sum;
+  return x;
+}
+
+Tensor over_features(In x) { return softmax(x, -1); }
+
+// Two maps that have nothing in common but that both make 2 D features.
+Tensor sigmoids_and_softmax(In q) { return concatenate({sigmoid(q), softmax(q, -1)}, -1); }
+Tensor softplus_and_halves(In k) { return concatenate({softplus(k), Tensor::full(k.shape(), 0.5, k.dtype())}, -1); }
+
+}  // namespace
+
+TEST_CASE("conformance: linear attention with softmax over the features of queries and keys") {
+  const ConformanceReport report = check_conformance_in_test(
+      [](Index, Rng&) { return LinearAttention{.query_map = over_features, .key_map = over_features}; },
+      {.reference = naive_pairs(naive_softmax_of, naive_softmax_of)});
+  CHECK(report.checks.size() >= 17);
+}
+
+TEST_CASE("conformance: linear attention with two different maps, to more features than a key has") {
+  const auto f = [](const Row& x) {
+    Row y;
+    for (const double value : x) y.push_back(1 / (1 + std::exp(-value)));
+    for (const double value : naive_softmax_of(x)) y.push_back(value);
+    return y;
+  };
+  const auto g = [](const Row& x) {
+    Row y;
+    for (const double value : x) y.push_back(value > 30 ? value : std::log1p(std::exp(value)));
+    y.resize(2 * x.size(), 0.5);
+    return y;
+  };
+  const ConformanceReport report = check_conformance_in_test(
+      [](Index, Rng&) { return LinearAttention{.query_map = sigmoids_and_softmax, .key_map = softplus_and_halves}; },
+      {.reference = naive_pairs(f, g)});
+  CHECK(report.checks.size() >= 17);
+}
+
+TEST_CASE("linear attention with maps of one's own: a bias of the keys is a factor, and eps counts") {
+  const Tensor q = normal({2, 4, 7, 3}, 1), k = normal({2, 2, 9, 3}, 2), v = normal({2, 2, 9, 5}, 3),
+               bias = normal({2, 1, 1, 9}, 4);
+  const LinearAttention linear{.eps = 0.5, .query_map = over_features, .key_map = sigmoids_and_softmax};
+  CHECK(contains(error_of([&] { linear.apply(q, k, v, {}); }), "linear_attention: q is [2, 4, 7, 3] float64 but k is"));
+  const LinearAttention fitting{.eps = 0.5, .query_map = sigmoids_and_softmax, .key_map = softplus_and_halves};
+  const Tensor y = fitting.apply(q, k, v, {.causal = true, .bias = bias});
+  const Tensor f = sigmoids_and_softmax(q), g = softplus_and_halves(k);
+  for (Index i = 0; i < 7; ++i) {
+    double sum = 0.5, mixed = 0;
+    for (Index j = 0; j <= i + 2; ++j) {
+      double weight = 0;
+      for (Index r = 0; r < 6; ++r) weight += f.at({1, 3, i, r}) * g.at({1, 1, j, r});
+      weight *= std::exp(bias.at({1, 0, 0, j}));
+      sum += weight, mixed += weight * v.at({1, 1, j, 4});
+    }
+    CHECK(y.at({1, 3, i, 4}) == doctest::Approx(mixed / sum).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("linear attention with maps of one's own: what does not fit is refused") {
+  const Tensor x = normal({1, 2, 3, 4});
+  LinearAttentionSums sums;
+  const auto shorter = [](In y) { return y->slice(2, 0, 2); };
+  const auto other_dtype = [](In y) { return y->to(DType::float32); };
+  const auto nothing = [](In) { return Tensor(); };
+  check_errors({
+      {"linear_attention: query_map is given alone; there must be both of query_map and key_map, or none",
+       [&] { linear_attention(x, x, x, {.query_map = over_features}); }},
+      {"linear_attention: key_map is given alone",
+       [&] { linear_attention_merged(x, x, x, {.key_map = over_features}); }},
+      {"linear_attention: key_map is given alone",
+       [&] { linear_attention_step(x, x, x, sums, {.key_map = over_features}); }},
+      {"linear_attention: query_map made [1, 2, 2, 4] float64 of [1, 2, 3, 4] float64; all but the last axis must stay "
+       "the same",
+       [&] { linear_attention(x, x, x, {.query_map = shorter, .key_map = over_features}); }},
+      {"linear_attention: key_map made [1, 2, 3, 4] float32 of [1, 2, 3, 4] float64",
+       [&] { linear_attention(x, x, x, {.query_map = over_features, .key_map = other_dtype}); }},
+      {"linear_attention: key_map made undefined of [1, 2, 3, 4] float64",
+       [&] { linear_attention(x, x, x, {.query_map = over_features, .key_map = nothing}); }},
+  });
+  CHECK(!sums.sums.defined());
+}

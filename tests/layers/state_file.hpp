@@ -1,0 +1,20 @@
+// For ConformanceOptions::save_and_load: the buffers of a state through a real file.
+#pragma once
+#include <heed/data/checkpoint.hpp>
+#include <heed/layers/attention/conformance.hpp>
+
+#include "tests/data/temporary_folder.hpp"
+
+namespace heed::test {
+
+inline NamedTensors through_file(const NamedTensors& buffers) {
+  const TemporaryFolder folder;
+  Checkpoint saved;
+  for (const auto& [name, tensor] : buffers) saved.tensors["state/" + name] = tensor;
+  save_checkpoint(folder.path / "state.h5", saved);
+  NamedTensors loaded;
+  for (const auto& [name, tensor] : load_checkpoint(folder.path / "state.h5").tensors) loaded[name.substr(6)] = tensor;
+  return loaded;
+}
+
+}  // namespace heed::test

@@ -1,0 +1,54 @@
+// A run of the run loop: a small model with dropout, and data of its own.
+#pragma once
+#include <heed/heed.hpp>
+
+#include "tests/support.hpp"
+
+namespace heed::test {
+
+// y = x W* + noise, made anew for every step: a data set of a user's own.
+struct Plane {
+  Index rows = 64, width = 8;
+  Batch batch(std::uint64_t seed, std::uint64_t step) const {
+    Rng rng(seed, 100 + step);
+    const Tensor x = rng.normal({rows, width});
+    Rng truth(7);
+    const Tensor target = matmul(x, truth.normal({width, 1})) + 0.01 * rng.normal({rows, 1});
+    return {x, target.detach(), rows};
+  }
+};
+
+// Three batches of different size.
+struct HeldOutPlane {
+  Index size() const { return 3; }
+  Batch batch(Index i) const { return Plane{.rows = 10 + 20 * i}.batch(99, static_cast<std::uint64_t>(i)); }
+};
+
+struct Regression {
+  Linear up, down;
+  Dropout drop{0.1};
+
+  explicit Regression(Rng& rng) : up(8, 16, rng), down(16, 1, rng) {}
+  Tensor loss(In x, In y) const { return mse_loss(down(drop(relu(up(x)))), y); }
+  void members(auto&& visit) {
+    visit("up", up);
+    visit("down", down);
+  }
+};
+
+struct PlaneRun {
+  Rng rng{3};
+  Regression model{rng};
+  AdamW optimizer{named_parameters(model), {.lr = 3e-2}};
+  Schedule schedule{"cosine", {.lr = 3e-2, .min_lr = 1e-3, .warmup = 5, .steps = 40}};
+  WeightAverage average{named_parameters(model), 0.9};  // of a run whose options name it
+
+  RunResult go(const RunOptions& options, Dataset data = Plane{}, EvaluationSet held_out = HeldOutPlane{}) {
+    return run(model, optimizer, schedule, std::move(data), std::move(held_out), options);
+  }
+  std::string refusal(const RunOptions& options, Dataset data = Plane{}) {
+    return error_of([&] { go(options, data); });
+  }
+};
+
+}  // namespace heed::test

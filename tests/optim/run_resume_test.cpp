@@ -1,0 +1,225 @@
+// What a run keeps over a resume besides its weights: the moving average, a log of its own, the instruction set.
+#include <fstream>
+
+#include "tests/core/levels.hpp"
+#include "tests/data/temporary_folder.hpp"
+#include "tests/optim/plane_run.hpp"
+#include "tests/tools/json.hpp"
+
+using namespace heed;
+using test::bytes_of;
+using test::contains;
+using test::HeldOutPlane;
+using test::Plane;
+using test::PlaneRun;
+using test::same_bits;
+using test::TemporaryFolder;
+
+namespace {
+
+std::vector<Tensor> averages_of(PlaneRun& s) {
+  const AveragedWeights inside(s.average);
+  return {s.model.up.weight.clone(), s.model.up.bias.clone(), s.model.down.weight.clone(), s.model.down.bias.clone()};
+}
+
+bool same_averages(PlaneRun& a, PlaneRun& b) {
+  const std::vector<Tensor> x = averages_of(a), y = averages_of(b);
+  return std::equal(x.begin(), x.end(), y.begin(), [](const Tensor& s, const Tensor& t) { return same_bits(s, t); });
+}
+
+// What a run writes for people.
+std::string told(PlaneRun& s, RunOptions options) {
+  std::FILE* file = std::tmpfile();
+  options.progress = file;
+  s.go(options);
+  std::rewind(file);
+  std::string text;
+  for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) text += static_cast<char>(c);
+  std::fclose(file);
+  return text;
+}
+
+std::vector<Index> steps_of(const std::filesystem::path& log) {
+  std::vector<Index> steps;
+  for (const nlohmann::json& entry : test::json_lines(log)) steps.push_back(entry.at("step").get<Index>());
+  return steps;
+}
+
+}  // namespace
+
+TEST_CASE("run: a moving average is that of a loop by hand, and evaluated in place of the weights") {
+  PlaneRun s, plain, by_hand;
+  for (PlaneRun* r : {&s, &plain, &by_hand}) r->model.drop = Dropout{0.0};
+  RunOptions options{.steps = 12, .seed = 5, .eval_every = 4, .average = &s.average};
+  const RunResult r = s.go(options);
+  options.average = nullptr;
+  const RunResult without = plain.go(options);
+
+  std::vector<double> losses;
+  for (Index step = 0; step < 12; ++step) {
+    const Batch b = Plane{}.batch(5, static_cast<std::uint64_t>(step));
+    by_hand.optimizer.zero_grad();
+    Tape tape;
+    tape.backward(by_hand.model.loss(b.inputs, b.targets));
+    by_hand.optimizer.set_lr(by_hand.schedule(step));
+    by_hand.optimizer.clipped_step(1);
+    by_hand.average.update();
+    if ((step + 1) % 4 != 0) continue;
+    const AveragedWeights inside(by_hand.average);
+    losses.push_back(evaluate([&](const Batch& e) { return by_hand.model.loss(e.inputs, e.targets); }, HeldOutPlane{}));
+  }
+  REQUIRE(r.history.validation_losses.size() == 3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(r.history.validation_losses[i].second == losses[i]);
+    CHECK(r.history.validation_losses[i].second != without.history.validation_losses[i].second);
+  }
+  CHECK(*r.validation_loss == losses[2]);
+  CHECK(s.average.updates() == 12);
+  CHECK(same_averages(s, by_hand));
+  // The training is that without an average, and the model has its own weights at the end.
+  CHECK(r.history.losses == without.history.losses);
+  CHECK(same_bits(s.model.up.weight, plain.model.up.weight));
+  CHECK_FALSE(same_bits(s.model.up.weight, averages_of(s)[0]));
+}
+
+TEST_CASE("run: a moving average is kept over a resume, to the same bits") {
+  const TemporaryFolder folder;
+  const auto options = [&](const std::string& name, Index steps, PlaneRun& s) {
+    return RunOptions{.steps = steps,
+                      .eval_every = 4,
+                      .average = &s.average,
+                      .checkpoint = folder.path / (name + ".h5"),
+                      .resume = true};
+  };
+  PlaneRun whole;
+  const RunResult all = whole.go(options("whole", 12, whole));
+  const Checkpoint c = load_checkpoint(folder.path / "whole.h5");
+  CHECK(c.tensor("average/updates").item<Index>() == 12);
+  CHECK(same_bits(c.tensor("average/average.up.weight"), averages_of(whole)[0]));
+  CHECK(same_bits(c.tensor("model/up.weight"), whole.model.up.weight));
+  for (const Index stop : {1, 4, 8}) {
+    PlaneRun first, second;
+    const std::string name = "part" + std::to_string(stop);
+    first.go(options(name, stop, first));
+    const RunResult rest = second.go(options(name, 12, second));
+    CHECK(rest.resumed_from == stop);
+    CHECK(rest.validation_loss == all.validation_loss);
+    CHECK(same_averages(second, whole));
+    // Stopped at step 1, the first part ended with an evaluation that the whole run did not make.
+    if (stop > 1) CHECK((bytes_of(folder.path / (name + ".h5")) == bytes_of(folder.path / "whole.h5")));
+  }
+}
+
+TEST_CASE("run: a checkpoint with an average goes on with one, and one without does without") {
+  const TemporaryFolder folder;
+  const std::filesystem::path with = folder.path / "with.h5", without = folder.path / "without.h5";
+  PlaneRun s;
+  s.go({.steps = 2, .average = &s.average, .checkpoint = with});
+  s.go({.steps = 2, .checkpoint = without});
+  const Tensor before = s.model.up.weight.clone();
+  CHECK(s.refusal({.steps = 4, .checkpoint = with, .resume = true}) ==
+        "resume: " + with.string() +
+            " has an average of the weights but this run has none; both must have one, or neither");
+  CHECK(s.refusal({.steps = 4, .average = &s.average, .checkpoint = without, .resume = true}) ==
+        "resume: " + without.string() +
+            " has no average of the weights but this run has one; both must have one, or neither");
+  CHECK(same_bits(s.model.up.weight, before));
+  WeightAverage other(std::vector<NamedParameter>{{"up.weight", &s.model.up.weight}}, 0.9);
+  CHECK(contains(s.refusal({.steps = 4, .average = &other, .checkpoint = with, .resume = true}),
+                 "WeightAverage: the state has 'average.down.bias', which is unknown here"));
+  const AveragedWeights inside(s.average);
+  CHECK(s.refusal({.steps = 4, .average = &s.average}) ==
+        "run: the model has the averages inside; swap back before the run");
+}
+
+TEST_CASE("run: a log that a resumed run began is gone on with, however often the run is killed") {
+  const TemporaryFolder folder;
+  const std::filesystem::path log = folder.path / "log";
+  RunOptions options{.steps = 3, .checkpoint = folder.path / "m.h5", .resume = true};
+  PlaneRun().go(options);
+  options.log = log;
+  const auto resumed = [&](Index steps) {
+    options.steps = steps;
+    return PlaneRun().go(options).resumed_from;
+  };
+  // Killed twice before a checkpoint: in the first line, and when it had three.
+  std::ofstream(log) << "{\"step\":4,\"lo";
+  CHECK(resumed(3) == 3);
+  CHECK(bytes_of(log).empty());
+  CHECK(resumed(3) == 3);  // and when there was none
+  std::ofstream(log) << "{\"step\":4}\n{\"step\":5}\n{\"step\":6}\n{\"st";
+  CHECK(resumed(5) == 3);
+  CHECK(steps_of(log) == std::vector<Index>{4, 5});
+  CHECK(test::json_lines(log)[0].contains("loss"));
+  // Killed twice behind it.
+  for (const Index steps : {7, 8}) {
+    const Index from = steps == 7 ? 5 : 7;
+    std::ofstream(log, std::ios::app) << "{\"step\":" << from + 1 << "}\n{\"step\":";
+    CHECK(resumed(steps) == from);
+  }
+  CHECK(steps_of(log) == std::vector<Index>{4, 5, 6, 7, 8});
+  for (const nlohmann::json& entry : test::json_lines(log)) CHECK(entry.contains("loss"));
+}
+
+TEST_CASE("run: a checkpoint of another instruction set is told, and gone on from") {
+  const TemporaryFolder folder;
+  const RunOptions first{.steps = 2, .checkpoint = folder.path / "m.h5"};
+  RunOptions rest = first;
+  rest.steps = 3;
+  rest.resume = true;
+  const auto saved_on = [&](const std::string& level) {  // empty: by a program that does not tell
+    Checkpoint c = load_checkpoint(folder.path / "first.h5");
+    c.texts["instruction_set"] = level;
+    if (level.empty()) c.texts.erase("instruction_set");
+    save_checkpoint(rest.checkpoint, c);
+  };
+  const auto sentence = [](const std::string& there) {
+    return "the checkpoint was saved on " + there + " and this run is on " + arch() +
+           ": its bits may differ from those of a run on one instruction set (HEED_ARCH chooses it)\n";
+  };
+  testing::on_each_level([&] {
+    PlaneRun().go(first);
+    std::filesystem::copy_file(first.checkpoint, folder.path / "first.h5",
+                               std::filesystem::copy_options::overwrite_existing);
+    CHECK(load_checkpoint(first.checkpoint).text("instruction_set") == arch());
+    PlaneRun same, other, unknown;
+    CHECK(contains(told(same, rest), "resumed at step 2\nstep 3/3"));
+    saved_on("sse9");
+    CHECK(contains(told(other, rest), "resumed at step 2\n" + sentence("sse9") + "step 3/3"));
+    CHECK(same_bits(other.model.up.weight, same.model.up.weight));
+    CHECK(load_checkpoint(rest.checkpoint).text("instruction_set") == arch());
+    saved_on("");
+    CHECK(contains(told(unknown, rest), "resumed at step 2\nstep 3/3"));
+  });
+}
+
+TEST_CASE("run: the floor beside an evaluation is that of its batches") {
+  const TemporaryFolder folder;
+  RunOptions options{.steps = 4,
+                     .eval_every = 2,
+                     .eval_batches = 1,
+                     .checkpoint = folder.path / "m.h5",
+                     .resume = true,
+                     .floor = 0.25,
+                     .eval_floor = 0.125};
+  PlaneRun s;
+  std::string text = told(s, options);
+  CHECK(contains(text, "step 1/4  loss "));
+  CHECK(contains(text.substr(text.find("step 2/4")), " (floor 0.1250)  "));
+  CHECK(contains(text.substr(text.find("step 4/4")), " (floor 0.2500)  "));
+  // Which batches the loss in a checkpoint was of is not known.
+  options.steps = 6;
+  PlaneRun resumed;
+  text = told(resumed, options);
+  const std::string line = text.substr(text.find("step 5/6"), text.find("step 6/6") - text.find("step 5/6"));
+  CHECK(contains(line, "validation "));
+  CHECK_FALSE(contains(line, "floor"));
+  // As many as the whole set has are the whole set; without a floor of some batches none is shown.
+  for (const Index batches : {3, 2}) {
+    PlaneRun other;
+    text = told(other, {.steps = 4, .eval_every = 2, .eval_batches = batches, .floor = 0.25});
+    const std::string two = text.substr(text.find("step 2/4"), text.find("step 4/4") - text.find("step 2/4"));
+    CHECK(contains(two, "validation "));
+    CHECK(contains(two, "(floor 0.2500)") == (batches == 3));
+  }
+}

@@ -1,0 +1,51 @@
+// The scripts of the tree: what they say where they have nothing to do, or cannot do it.
+#include <filesystem>
+#include <fstream>
+
+#include "tests/data/temporary_folder.hpp"
+#include "tests/tools/python.hpp"
+
+using namespace heed::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+// ./run with these arguments on a system that has no other programs than those.
+Ran run_script_with(const std::vector<std::string>& programs, const std::string& arguments) {
+  const TemporaryFolder folder;
+  for (const std::string& program : programs) {
+    const fs::path file = folder.write(program, "#!/bin/sh\nexit 0\n");
+    fs::permissions(file, fs::perms::owner_all);
+  }
+  fs::create_symlink("/usr/bin/dirname", folder.path / "dirname");
+  return run("exec env PATH=" + quoted(folder.path.string()) + " /bin/bash " + quoted(HEED_SOURCE_DIR "/run") + " " +
+             arguments);
+}
+
+bool says(const Ran& ran, const std::string& part) { return ran.output.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("scripts: ./run deps lists what is needed where there are no Debian packages, and ./run build does not") {
+  const Ran with = run_script_with({"cmake", "ninja"}, "deps");
+  CHECK(with.exit_code == 0);
+  CHECK(says(with, "run: what heed needs, by the names of Debian and Ubuntu: g++ cmake ninja-build"));
+  CHECK(says(with, "libhdf5-dev"));
+  CHECK_FALSE(says(with, "python3-torch"));
+  CHECK(says(run_script_with({"cmake", "ninja"}, "deps --peers"), "python3-torch"));
+  const Ran without = run_script_with({"cmake"}, "deps");
+  CHECK(without.exit_code == 1);
+  CHECK(says(without, "this is not a Debian system; install what these packages hold"));
+  const Ran build = run_script_with({"cmake", "ninja"}, "build --preset nonsense");
+  CHECK(build.exit_code == 2);
+  CHECK(build.output == "run: unknown preset 'nonsense'; there are release, dev, asan and tsan\n");
+}
+
+TEST_CASE("scripts: every message that no test is said to reach is one of the sources") {
+  const std::string python = python_with("pathlib");
+  if (python.empty()) return;
+  const Ran ran = run("exec " + python + " " + quoted(HEED_SOURCE_DIR "/tests/tools/error_messages.py"));
+  INFO(ran.output);
+  CHECK(ran.exit_code == 0);
+  CHECK(std::stoi(ran.output) > 500);  // calls that throw
+}

@@ -1,0 +1,52 @@
+// Part of the library of fail_io.c: makes a call of HDF5 fail that without it fails for want of memory only.
+//
+//   HEED_FAIL_HDF5    NAME:n   the n-th call of this function, of those below
+//
+// HDF5's headers stay out, and its library with them: an id is an int64_t, a status an int.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int hdf5_fails(const char* name) {
+  static int count = 0;
+  const char* wanted = getenv("HEED_FAIL_HDF5");
+  const size_t length = strlen(name);
+  return wanted && strncmp(wanted, name, length) == 0 && wanted[length] == ':' && ++count == atoi(wanted + length + 1);
+}
+
+#define HDF5_FAILS_WITH(value, result, name, declaration, arguments) \
+  result name declaration;                                           \
+  result name declaration { return hdf5_fails(#name) ? value : ((__typeof__(&name))dlsym(RTLD_NEXT, #name))arguments; }
+#define HDF5_ID(name, declaration, arguments) HDF5_FAILS_WITH(-1, int64_t, name, declaration, arguments)
+#define HDF5_STATUS(name, declaration, arguments) HDF5_FAILS_WITH(-1, int, name, declaration, arguments)
+
+typedef int64_t id;
+
+HDF5_ID(H5Aopen, (id object, const char* name, id access), (object, name, access))
+HDF5_ID(H5Aget_type, (id attribute), (attribute))
+HDF5_ID(H5Aget_space, (id attribute), (attribute))
+HDF5_STATUS(H5Aread, (id attribute, id type, void* to), (attribute, type, to))
+HDF5_ID(H5Acreate2, (id object, const char* name, id type, id space, id create, id access),
+        (object, name, type, space, create, access))
+HDF5_STATUS(H5Awrite, (id attribute, id type, const void* from), (attribute, type, from))
+HDF5_ID(H5Dcreate2, (id file, const char* name, id type, id space, id link, id create, id access),
+        (file, name, type, space, link, create, access))
+HDF5_ID(H5Dget_type, (id dataset), (dataset))
+HDF5_STATUS(H5Dwrite, (id dataset, id type, id space, id file_space, id transfer, const void* from),
+            (dataset, type, space, file_space, transfer, from))
+HDF5_ID(H5Fcreate, (const char* name, unsigned flags, id create, id access), (name, flags, create, access))
+HDF5_STATUS(H5Fflush, (id file, int scope), (file, scope))
+HDF5_ID(H5Gcreate2, (id file, const char* name, id link, id create, id access), (file, name, link, create, access))
+HDF5_ID(H5Pcreate, (id kind), (kind))
+HDF5_STATUS(H5Pset_char_encoding, (id list, int encoding), (list, encoding))
+HDF5_STATUS(H5Pset_fapl_core, (id list, size_t increment, int backing), (list, increment, backing))
+HDF5_STATUS(H5Pset_userblock, (id list, uint64_t size), (list, size))
+HDF5_ID(H5Screate, (int kind), (kind))
+HDF5_ID(H5Tcopy, (id type), (type))
+HDF5_ID(H5Tenum_create, (id base), (base))
+HDF5_STATUS(H5Tenum_insert, (id type, const char* name, const void* value), (type, name, value))
+HDF5_STATUS(H5Tset_size, (id type, size_t size), (type, size))
+// This one does nothing and says that it did: as another version of HDF5 might choose another format.
+HDF5_FAILS_WITH(0, int, H5Pset_libver_bounds, (id list, int low, int high), (list, low, high))
