@@ -1,10 +1,10 @@
 # What an installed heed consists of: headers, the library, and what find_package(heed) reads. Headers of kernels, and
-# those that include one or a package's header, are for heed's own sources; tests/outside compiles all that is installed.
+# those that include one or a package's header or are shared by a few sources, are for heed's own; tests/outside compiles all that is installed.
 include(CMakePackageConfigHelpers)
 
 install(TARGETS heed heed_xtensor heed_packages heed_flags EXPORT heedTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 set(own_headers core/attention_problem core/elementwise core/reduce autograd/cross_entropy_rows autograd/elementwise_detail
-                data/checkpoint_handle data/token_header optim/with_kernels)
+                data/checkpoint_handle data/token_header layers/attention/conformance_subject optim/with_kernels)
 list(JOIN own_headers "|" own_headers)
 foreach(folder core autograd layers optim data)
   install(DIRECTORY ${folder}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/heed/${folder} FILES_MATCHING PATTERN "*.hpp"

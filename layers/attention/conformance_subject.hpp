@@ -30,7 +30,9 @@ struct Variant {
   AttentionCall call;
 };
 
-inline bool masks_keys(const AttentionCall& call) { return call.key_lengths.defined() || call.key_mask.defined(); }
+inline bool masks_keys(const heed::AttentionCall& call) {
+  return call.key_lengths.defined() || call.key_mask.defined();
+}
 
 class Subject {
  public:

@@ -6,7 +6,9 @@
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/autograd/softmax.hpp>
 #include <heed/layers/attention/linear.hpp>
+#include <numeric>
 
+#include "tests/layers/naive_row.hpp"
 #include "tests/support.hpp"
 //
 #include <heed/layers/attention/conformance_doctest.hpp>
@@ -19,34 +21,20 @@ namespace {
 using Row = std::vector<double>;
 using RowMap = std::function<Row(const Row& x)>;
 
-// The definition, a pair at a time: sum_j f(q_i).g(k_j) v_j / (sum_j f(q_i).g(k_j) + eps).
-auto naive_pairs(RowMap f, RowMap g) {
-  return [f = std::move(f), g = std::move(g)](const Tensor& q_in, const Tensor& k_in, const Tensor& v_in,
-                                              const AttentionCall& call, const NamedTensors&) {
-    const Tensor q = q_in.dense(), k = k_in.dense(), v = v_in.dense();
-    const Index T = q.dim(2), S = k.dim(2), D = q.dim(3), V = v.dim(3);
-    const auto row = [D](const Tensor& x, Index n) {
-      return Row(x.ptr<double>() + n * D, x.ptr<double>() + (n + 1) * D);
-    };
-    Tensor y = Tensor::zeros({q.dim(0), q.dim(1), T, V}, DType::float64);
-    for (Index head = 0; head < q.dim(0) * q.dim(1); ++head) {
-      std::vector<Row> keys;
-      for (Index j = 0; j < S; ++j) keys.push_back(g(row(k, head * S + j)));
-      for (Index i = 0; i < T; ++i) {
-        const Row query = f(row(q, head * T + i));
-        double* out = y.ptr<double>() + (head * T + i) * V;
-        double sum = 1e-6;
-        for (Index j = 0; j < (call.causal ? std::min(S, i + S - T + 1) : S); ++j) {
-          double weight = 0;
-          for (std::size_t r = 0; r < query.size(); ++r) weight += query[r] * keys[static_cast<std::size_t>(j)][r];
-          sum += weight;
-          for (Index c = 0; c < V; ++c) out[c] += weight * v.ptr<double>()[(head * S + j) * V + c];
-        }
-        for (Index c = 0; c < V; ++c) out[c] /= sum;
-      }
+// The definition, a pair at a time: sum_j f(q_i).g(k_j) e^b_j v_j / (sum_j f(q_i).g(k_j) e^b_j + eps).
+auto naive_pairs(const RowMap& f, const RowMap& g) {
+  return naive_by([f, g](const NaiveRow& row) {
+    const Row query = f(Row(row.q, row.q + row.size));
+    NaiveWeights weights;
+    double sum = 1e-6;
+    for (const Index j : row.seen) {
+      const Row key = g(Row(row.k + j * row.size, row.k + (j + 1) * row.size));
+      weights.push_back(row.factor(j) * std::inner_product(query.begin(), query.end(), key.begin(), 0.0));
+      sum += weights.back();
     }
-    return y;
-  };
+    for (double& w : weights) w /= sum;
+    return weights;
+  });
 }
 
 Row naive_softmax_of(Row x) {
