@@ -7,6 +7,7 @@
 //   classify                                          softmax
 //   classify --attention linformer --plot lists.svg
 //   classify --length 200 --depth 6 --steps 20000     harder ones
+#include <algorithm>
 #include <heed/heed.hpp>
 #include <nlohmann/json.hpp>
 
@@ -148,7 +149,8 @@ int train(const Flags& flags) {
       {.vocabulary = ListOps::kVocabulary, .context = s.length, .layers = s.layers, .heads = s.heads, .width = s.width},
       rng, mechanism_of(s));
   AdamW optimizer(decay_groups(model, 0.1), {.lr = s.lr, .betas = {0.9, 0.99}});
-  Schedule schedule("cosine", {.lr = s.lr, .min_lr = s.lr / 10, .warmup = s.steps / 20, .steps = s.steps});
+  Schedule schedule("cosine",
+                    {.lr = s.lr, .min_lr = s.lr / 10, .warmup = s.steps / 20, .steps = std::max<Index>(s.steps, 1)});
   const double majority = held_out.majority();
   std::fprintf(stderr,
                "lists of %lld to %lld tokens, at most %lld deep; %lld held out, %.1f%% of which have the commonest "

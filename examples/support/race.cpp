@@ -110,7 +110,8 @@ ProgressState progress_state(const RaceResult& r, const RaceTask& task, double s
   p.steps = r.asked_steps;
   p.loss = r.losses.back();
   if (!r.points.empty()) p.validation_loss = r.points.back().score.loss;
-  p.floor = p.validation_loss ? task.floor : std::nullopt;
+  // The floor is of all that is held out, which the last evaluation alone sees.
+  if (!r.points.empty() && r.points.back().step == r.asked_steps) p.floor = task.floor;
   p.tokens_per_second = r.tokens_per_second;
   p.seconds_left = seconds_left;
   return p;

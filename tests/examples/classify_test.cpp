@@ -45,6 +45,14 @@ TEST_CASE(
   CHECK(load_checkpoint(c.file("classify.h5")).counter("step") == 60);
 }
 
+TEST_CASE("classify: no steps leave a checkpoint of the first weights") {
+  const Classifying c;
+  const Ran ran = c.run("--steps 0");
+  INFO(ran.output);
+  CHECK(ran.exit_code == 0);
+  CHECK(load_checkpoint(c.file("classify.h5")).counter("step") == 0);
+}
+
 TEST_CASE("classify: every mechanism of encoders trains, or says why not") {
   int trained = 0;
   for (const std::string& name : mechanism_names(false)) {
