@@ -37,8 +37,8 @@ KeyLists LshState::lists(const LshAttention& mechanism, Rings& rings, In q, In n
     rings.places = Tensor::zeros({batch, groups, o.rounds, o.buckets, o.window}, DType::int32);
     rings.counts = Tensor::zeros({batch, groups, o.rounds, o.buckets}, DType::int32);
   }
-  using Keys = std::vector<std::int32_t>;
-  std::vector<Keys> offsets(static_cast<std::size_t>(batch * heads), Keys{0}), seen(offsets.size());
+  using Positions = std::vector<std::int32_t>;
+  std::vector<Positions> offsets(static_cast<std::size_t>(batch * heads), Positions{0}), seen(offsets.size());
   const Index work = std::max<Index>(1, count * shared * o.rounds * o.window);
   parallel_for(batch * groups, std::max<Index>(1, 20000 / work), [&](Index begin, Index end) {
     for (Index n = begin; n < end; ++n) {
@@ -51,7 +51,7 @@ KeyLists LshState::lists(const LshAttention& mechanism, Rings& rings, In q, In n
       };
       for (Index t = 0; t < count; ++t) {
         for (Index h = n * shared; h < (n + 1) * shared; ++h) {
-          Keys& mine = seen[static_cast<std::size_t>(h)];
+          Positions& mine = seen[static_cast<std::size_t>(h)];
           const std::size_t first = mine.size();
           each_round(of_queries, h, t, [&](Index c) {
             const std::int32_t* ring = places + c * o.window;

@@ -20,20 +20,20 @@ std::vector<std::string> names(auto& model) {
 }  // namespace
 
 TEST_CASE("layers have the parameters, with the names and shapes, that they promise") {
-  using Names = std::vector<std::string>;
+  using Strings = std::vector<std::string>;
   Rng rng(1);
   Linear linear(4, 3, rng), plain(4, 3, rng, {.bias = false});
-  CHECK(names(linear) == Names{"weight", "bias"});
+  CHECK(names(linear) == Strings{"weight", "bias"});
   CHECK(linear.weight.shape() == Shape{3, 4});
-  CHECK(names(plain) == Names{"weight"});
+  CHECK(names(plain) == Strings{"weight"});
   LayerNorm norm(6), no_bias(6, 1e-5, false);
-  CHECK(names(norm) == Names{"weight", "bias"});
-  CHECK(names(no_bias) == Names{"weight"});
+  CHECK(names(norm) == Strings{"weight", "bias"});
+  CHECK(names(no_bias) == Strings{"weight"});
   Norm rms(NormKind::rms, 6);
-  CHECK(names(rms) == Names{"weight"});
+  CHECK(names(rms) == Strings{"weight"});
   Sequential model(
       Linear(2, 5, rng), [](In x) { return relu(x); }, Linear(5, 3, rng));
-  CHECK(names(model) == Names{"0.weight", "0.bias", "2.weight", "2.bias"});
+  CHECK(names(model) == Strings{"0.weight", "0.bias", "2.weight", "2.bias"});
   CHECK(FeedForward(6, rng).hidden() == 24);
   const FeedForward gated(6, rng, {.activation = FeedForwardKind::swiglu});
   CHECK(gated.hidden() == 16);
@@ -43,7 +43,7 @@ TEST_CASE("layers have the parameters, with the names and shapes, that they prom
     CHECK(attention.qkv->weight.shape() == Shape{8 + 4 * groups, 8});
   }
   MultiHeadAttention mean({.width = 4, .heads = 2}, rng, test::MeanAttention{});
-  CHECK(names(mean) == Names{"qkv.weight", "qkv.bias", "proj.weight", "proj.bias", "mechanism.factor"});
+  CHECK(names(mean) == Strings{"qkv.weight", "qkv.bias", "proj.weight", "proj.bias", "mechanism.factor"});
   for (const bool first : {false, true})
     CHECK(Transformer({.width = 8, .heads = 2, .layers = 1, .norm_first = first}, rng).norm.has_value() == first);
 }
