@@ -12,7 +12,7 @@ namespace heed::examples {
 void plot_losses(const std::filesystem::path& file, const RunResult& result,
                  const std::optional<StoryFloor>& floor = {});
 
-// "4.4% above the floor of 0.2688 (standard error 0.0025)"
+// "4.4% above the floor of 0.2688 (standard error 0.0017)"
 std::string above_floor(double loss, const StoryFloor& floor);
 
 // Held-out accuracy by step over a baseline.
