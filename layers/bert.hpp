@@ -27,6 +27,7 @@ class BERT {
   Tensor loss(In x, In y, const Tensor& key_lengths = {}) const { return net.loss(x, y, {.key_lengths = key_lengths}); }
 
   const BERTOptions& options() const { return net.options(); }
+  const MechanismFactory& mechanism_factory() const { return net.mechanism_factory(); }
   ActivationBytes predict_activations(Index batch, Index length) const {
     return net.predict_activations(batch, length);
   }

@@ -21,7 +21,11 @@ static TransformerOptions block_options(const GPTOptions& o) {
 }
 
 GPT::GPT(const GPTOptions& o, Rng& rng, const MechanismFactory& mechanism)
-    : tokens(o.vocabulary, o.width, rng), norm(o.norm, o.width), drop{o.dropout}, options_(o) {
+    : tokens(o.vocabulary, o.width, rng),
+      norm(o.norm, o.width),
+      drop{o.dropout},
+      options_(o),
+      mechanism_factory_(mechanism) {
   require(o.layers >= 0 && o.context > 0, "GPT: layers is ", o.layers, " and context is ", o.context,
           "; they must be 0 or more and 1 or more");
   require(o.positions != PositionKind::relative || o.relative_clip > 0, "GPT: relative_clip is ", o.relative_clip,
@@ -46,9 +50,8 @@ Tensor GPT::embed(In x, Index offset) const {
   check(x.rank() == 2 && x.dtype() == DType::int32, x.where(), "GPT: x is ", x.tensor(),
         "; it must be int32 [batch, positions]");
   const Index end = offset + x.dim(1);
-  const bool bounded = options_.positions == PositionKind::learned || options_.positions == PositionKind::sinusoidal;
-  check(!bounded || end <= options_.context, x.where(), "GPT: x reaches position ", end, " but the model's context is ",
-        options_.context);
+  check(!bounded() || end <= options_.context, x.where(), "GPT: x reaches position ", end,
+        " but the model's context is ", options_.context);
   Tensor h = tokens(x);
   if (positions) h = h + (*positions)(x.dim(1), offset, x.where());
   if (sinusoids_.defined()) h = h + sinusoids_.slice(0, offset, end).to(h.dtype());
@@ -74,6 +77,9 @@ Tensor GPT::loss(In x, In y, const AttentionCall& call) const {
 Tensor GPT::decode(In x, std::vector<AttentionState>& states) const {
   check(options_.causal, x.where(),
         "GPT: this model is not causal: each position sees those behind it, so that text cannot go on from it");
+  check(
+      !blocks.empty() || !bounded(), x.where(),
+      "GPT: layers is 0, and decode() knows the position by their states; layers must be 1 or more, or positions rope");
   states.resize(blocks.size());
   const Index offset = states.empty() ? 0 : states.front().length();
   Tensor h = embed(x, offset);

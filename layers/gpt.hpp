@@ -34,7 +34,8 @@ class GPT {
   Parameter output;  // [vocabulary, width], unless tied
   Dropout drop;
 
-  // Weights normal(0, 0.02), those before a residual sum divided by sqrt(2 layers), as GPT-2's.
+  // Weights normal(0, 0.02), those before a residual sum divided by sqrt(2 layers), as GPT-2's. `mechanism` is kept,
+  // for clone(): what it refers to must live as long.
   GPT(const GPTOptions& options, Rng& rng, const MechanismFactory& mechanism = softmax_mechanism);
 
   // int32 [B, T] -> logits [B, T, vocabulary]. `call` says more of how to attend: key_lengths of padded rows.
@@ -54,6 +55,7 @@ class GPT {
   std::vector<Tensor> attention_weights(In x) const;
 
   const GPTOptions& options() const { return options_; }
+  const MechanismFactory& mechanism_factory() const { return mechanism_factory_; }
   // Bytes that a training step on `batch` rows of `length` tokens keeps for backward.
   ActivationBytes predict_activations(Index batch, Index length) const;
   // Multiply-adds count two: 6 per weight and token forward and backward, and the products of the attention, those that
@@ -64,8 +66,12 @@ class GPT {
 
  private:
   GPTOptions options_;
+  MechanismFactory mechanism_factory_;
   Tensor sinusoids_;  // [context, width] where positions are sinusoidal
 
+  bool bounded() const {  // there is something for each position of the context, and no more
+    return options_.positions == PositionKind::learned || options_.positions == PositionKind::sinusoidal;
+  }
   Tensor embed(In x, Index offset) const;
   const Parameter& output_weight() const { return options_.tied ? tokens.weight : output; }
 };

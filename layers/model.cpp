@@ -9,11 +9,20 @@
 namespace heed {
 namespace detail {
 
+std::optional<DType> common_dtype(const std::vector<NamedParameter>& parameters) {
+  if (parameters.empty()) return {};
+  const DType first = parameters.front().parameter->dtype();
+  for (const NamedParameter& p : parameters)
+    if (p.parameter->dtype() != first) return {};
+  return first;
+}
+
 void copy_parameters(const std::vector<NamedParameter>& from, const std::vector<NamedParameter>& to) {
   require(from.size() == to.size(), "copy_values: one model has ", from.size(), " parameters and the other ", to.size(),
           "; they must be the same");
   for (std::size_t i = 0; i < from.size(); ++i) {
-    require(from[i].name == to[i].name && from[i].parameter->shape() == to[i].parameter->shape(),
+    require(from[i].name == to[i].name && from[i].parameter->shape() == to[i].parameter->shape() &&
+                from[i].parameter->dtype() == to[i].parameter->dtype(),
             "copy_values: ", from[i].name, " is ", describe(*from[i].parameter), " and in the other model ", to[i].name,
             " is ", describe(*to[i].parameter), "; they must be the same");
     to[i].parameter->copy_(*from[i].parameter);

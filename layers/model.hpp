@@ -3,6 +3,7 @@
 #include <functional>
 #include <heed/core/members.hpp>
 #include <heed/core/random.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,42 +29,46 @@ ActivationBytes predict_activations(M& model, const Shape& input, DType dtype = 
 }
 
 namespace detail {
+std::optional<DType> common_dtype(const std::vector<NamedParameter>& parameters);  // none: no parameters, or several
 void copy_parameters(const std::vector<NamedParameter>& from, const std::vector<NamedParameter>& to);
 void convert(const std::vector<Member>& members, DType dtype);
 void copy_buffers(const std::vector<NamedBuffer>& from, const std::vector<NamedBuffer>& to);
 std::string summary_text(const std::vector<NamedParameter>& parameters, const ActivationBytes& activations);
 }  // namespace detail
 
-// Copies all values from one model to another of the same names and shapes; Error otherwise.
+// Copies all values from one model to another of the same names, shapes and dtypes; Error otherwise.
 template <class M>
 void copy_values(M& from, M& to) {
   detail::copy_parameters(named_parameters(from), named_parameters(to));
   detail::copy_buffers(named_buffers(from), named_buffers(to));
 }
 
-// A model of its own with the same values. `make` builds one of the same structure: parameters cannot be copied by
-// accident.
-template <class M, class Make>
-requires std::invocable<Make&> M clone(M& model, Make make) {
-  M copy = make();
-  copy_values(model, copy);
-  return copy;
-}
-
-// For models that are built from options() and a generator, as GPT is.
-template <class M>
-requires requires(M& m, Rng& rng) { M(m.options(), rng); }
-M clone(M& model) {
-  return clone(model, [&] {
-    Rng rng;
-    return M(model.options(), rng);
-  });
-}
-
 // Converts all parameters (and floating buffers) to float32 or float64; tied ones stay tied. Gradients are dropped.
 template <class M>
 void to(M& model, DType dtype) {
   detail::convert(detail::members_of(model), dtype);
+}
+
+// A model of its own with the same values, of the same dtype. `make` builds one of the same structure: parameters
+// cannot be copied by accident, and what is no parameter, such as the way to attend, is `make`'s to choose.
+template <class M, class Make>
+requires std::invocable<Make&> M clone(M& model, Make make) {
+  M copy = make();
+  if (const auto dtype = detail::common_dtype(named_parameters(model));
+      dtype && dtype != detail::common_dtype(named_parameters(copy)))
+    to(copy, *dtype);
+  copy_values(model, copy);
+  return copy;
+}
+
+// For models that are built from options(), a generator and a factory of attention mechanisms, as GPT is.
+template <class M>
+requires requires(M& m, Rng& rng) { M(m.options(), rng, m.mechanism_factory()); }
+M clone(M& model) {
+  return clone(model, [&] {
+    Rng rng;
+    return M(model.options(), rng, model.mechanism_factory());
+  });
 }
 
 // A table of all parameters: name, shape, number, and the total. With a prediction also the bytes that a training step

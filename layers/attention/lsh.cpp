@@ -2,6 +2,7 @@
 #include <heed/autograd/attention_inputs.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/indexing.hpp>
+#include <heed/autograd/pair_attention.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
@@ -102,6 +103,7 @@ Tensor LshAttention::hash(In x) const {
 
 KeyLists LshAttention::lists(In q, In k, const AttentionCall& call) const {
   detail::check_heads("lsh attention", q, k, k);
+  detail::check_pairs("lsh attention", q, k, detail::pair_options(call));
   const Tensor of_queries = hash(q), of_keys = options_.shared ? of_queries : hash(k);
   const Index batch = q.dim(0), heads = q.dim(1), queries = q.dim(2), keys = k.dim(2), rounds = options_.rounds;
   const PairMasks masks(call, {batch, heads, queries, keys});

@@ -16,7 +16,10 @@ LshState::LshState(const LshAttention& mechanism)
         const Index before = k.dim(2) - q.dim(2);
         const KeyLists chosen = lists(*m, *rings, q, k->slice(2, before, k.dim(2)), before);
         return sparse_attention(q, k, v, chosen, options);
-      }) {}
+      }) {
+  // Its own: other rotations may be loaded into the mechanism while the state lives.
+  for (const NamedBuffer& b : named_buffers(*mechanism_)) *b.buffer = b.buffer->clone();
+}
 
 Tensor LshState::apply(In q, In k, In v, const Tensor& bias) {
   detail::check_heads("lsh attention", q, k, v);

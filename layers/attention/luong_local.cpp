@@ -9,6 +9,7 @@
 #include <heed/autograd/extrema.hpp>
 #include <heed/autograd/indexing.hpp>
 #include <heed/autograd/matmul.hpp>
+#include <heed/autograd/pair_attention.hpp>
 #include <heed/autograd/recompute.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
@@ -30,7 +31,7 @@ void check_vector(In q, const char* what, const Tensor& x, const Tensor& W) {
 void check_local(In q, In k, In v, const LuongLocalParameters& p, const LuongLocalOptions& o,
                  const AttentionCall& call) {
   detail::check_heads(kLuongLocal, q, k, v);
-  detail::check_key_masks(kLuongLocal, k, call.key_lengths, call.key_mask);
+  detail::check_pairs(kLuongLocal, q, k, detail::pair_options(call));
   check(!call.causal, q.where(), kLuongLocal,
         ": causal masking was asked for; the keys are those of another sentence, whose "
         "order is not that of the queries");
@@ -62,15 +63,14 @@ struct Windows {
   Tensor keys;       // int32 [B, H, T, W]: j, or a key of the sentence where `forbidden`
   Tensor offsets;    // float64 [B, H, T, W]: j
   Tensor forbidden;  // bool8 [B, H, T, W]
-  Tensor empty;      // bool8 [B, H, T, 1]: all of them are
 };
 
 Windows windows_of(const Tensor& positions, Index keys, Index radius, const AttentionCall& call) {
   const Index B = positions.dim(0), H = positions.dim(1), T = positions.dim(2), W = std::min(2 * radius + 1, keys);
   const detail::PairMasks masks(call, {B, H, T, keys});
   const Shape shape = {B, H, T, W};
-  Windows w{Tensor::zeros(shape, DType::int32), Tensor::zeros(shape, DType::float64), Tensor::ones(shape, DType::bool8),
-            Tensor::ones({B, H, T, 1}, DType::bool8)};
+  Windows w{Tensor::zeros(shape, DType::int32), Tensor::zeros(shape, DType::float64),
+            Tensor::ones(shape, DType::bool8)};
   const Tensor centres = positions.dense();
   for (Index row = 0; row < B * H * T; ++row) {
     const Index b = row / T / H, h = row / T % H, i = row % T, length = masks.length(b);
@@ -83,7 +83,7 @@ Windows windows_of(const Tensor& positions, Index keys, Index radius, const Atte
       w.offsets.ptr<double>()[at] = static_cast<double>(j);
       if (j < 0 || j >= length || std::abs(j - centre) > radius || !masks.allows(b, h, i, j)) continue;
       w.keys.ptr<std::int32_t>()[at] = static_cast<std::int32_t>(j);
-      w.forbidden.ptr<bool>()[at] = w.empty.ptr<bool>()[row] = false;
+      w.forbidden.ptr<bool>()[at] = false;
     }
   }
   return w;
@@ -137,16 +137,16 @@ Tensor weights_at(In q, const Tensor& k, const Windows& w, const Tensor& positio
                   const LuongLocalOptions& o, const AttentionCall& call) {
   Tensor s = scores_at(q, k, w.keys, p, o.score);
   if (call.bias.defined()) s = s + gather(call.bias.expand({q.dim(0), q.dim(1), q.dim(2), k.dim(2)}), 3, w.keys);
-  // An empty row keeps finite scores, so that its softmax is no NaN.
   s = masked_fill(s, w.forbidden, -detail::kInfinity);
-  s = masked_fill(s, w.empty, 0);
-  Tensor weights = masked_fill(softmax(s, 3), w.forbidden, 0);
+  // A bias of -infinity forbids as well. An empty row keeps finite scores, so that its softmax is no NaN.
+  const Tensor forbidden = s.detach() <= -detail::kInfinity, empty = max(s.detach(), {3}, true) <= -detail::kInfinity;
+  Tensor weights = masked_fill(softmax(masked_fill(s, empty, 0), 3), forbidden, 0);
   if (o.alignment == LuongAlignment::monotonic) return weights;
   const double sigma = static_cast<double>(o.radius) / 2;
   const Tensor distance = w.offsets - positions.unsqueeze(3);
   weights = weights * exp(square(distance) * (-0.5 / (sigma * sigma))).to(q.dtype());
   if (!o.renormalise) return weights;
-  return weights / masked_fill(sum(weights, {3}, true), w.empty, 1);
+  return weights / masked_fill(sum(weights, {3}, true), empty, 1);
 }
 
 Tensor positions_of(In q, In k, const LuongLocalParameters& p, const LuongLocalOptions& o, const AttentionCall& call) {

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <heed/autograd/attention_inputs.hpp>
 #include <heed/autograd/matmul.hpp>
+#include <heed/autograd/pair_attention.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/layers/attention/key_value_state.hpp>
 #include <heed/layers/attention/pair_masks.hpp>
@@ -109,6 +110,7 @@ TopKAttention::TopKAttention(Index count, std::optional<double> scale) : count_(
 
 KeyLists TopKAttention::lists(In q_in, In k_in, const AttentionCall& call) const {
   detail::check_heads("top-k attention", q_in, k_in, k_in);
+  detail::check_pairs("top-k attention", q_in, k_in, detail::pair_options(call));
   const NoTape guard;
   const MatmulPrecision exact(DType::float32);
   const Tensor q = q_in->detach(), k = k_in->detach();

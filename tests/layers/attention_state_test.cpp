@@ -84,6 +84,20 @@ TEST_CASE("favor: new features are drawn in a layer, and a state goes on with th
   CHECK(close(layer.decode(x.slice(1, 4, 9), third), now.slice(1, 4, 9), 1e-4, 1e-5));
 }
 
+TEST_CASE("lsh: values that are written into the mechanism do not reach a state that has begun") {
+  const NoTape guard;
+  Rng rng(1), same(1);
+  const LshAttentionOptions options{.size = 8, .buckets = 4, .rounds = 1, .window = 2};
+  MultiHeadAttention layer({.width = 16, .heads = 2}, rng, LshAttention(options));
+  const MultiHeadAttention before({.width = 16, .heads = 2}, same, LshAttention(options));
+  const Tensor x = rng.normal({2, 9, 16}), old = before(x, {.causal = true});
+  AttentionState begun;
+  layer.decode(x.slice(1, 0, 4), begun);
+  named_buffers(layer).front().buffer->copy_(Rng(7).normal({1, 8, 2}));
+  CHECK_FALSE(close(layer(x, {.causal = true}), old, 1e-2, 1e-2));
+  CHECK(close(layer.decode(x.slice(1, 4, 9), begun), old.slice(1, 4, 9), 1e-4, 1e-5));
+}
+
 TEST_CASE("favor: features that are drawn anew keep the dtype of the model") {
   AttentionMechanism m = FavorAttention(4);
   to(m, DType::float64);

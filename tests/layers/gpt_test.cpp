@@ -178,6 +178,24 @@ TEST_CASE("a clone is a model of its own with the same values, and conversion ke
   CHECK(test::same_bits(model(x), before));
 }
 
+TEST_CASE("a clone attends as its model does, and computes in its dtype") {
+  for (const std::string& name : mechanism_names()) {
+    CAPTURE(name);
+    Rng rng(4);
+    GPT model(small_gpt(), rng, mechanism_by_name(name, {.heads = 2, .head_size = 4, .context = 8}));
+    GPT copy = clone(model);
+    const NoTape no_tape;
+    const Tensor x = random_ids({2, 5}, 11, 1);
+    CHECK(copy.blocks[1].attention.mechanism.name() == name);
+    CHECK(test::same_bits(copy(x), model(x)));
+    to(model, DType::float64);
+    CHECK(test::same_bits(clone(model)(x), model(x)));
+  }
+  Rng rng(4);
+  BERT encoder(small_gpt(), rng, [](Index, Rng&) { return EfficientAttention(); });
+  CHECK(clone(encoder).net.blocks[0].attention.mechanism.name() == "efficient");
+}
+
 TEST_CASE("a warm training step asks the system for no memory") {
   Rng rng(6);
   GPT model(small_gpt(), rng);

@@ -165,6 +165,13 @@ TEST_CASE("attention mechanisms: what they lack, and shapes that do not fit, are
        [&] {
          nothing.apply(q, zeros({2, 4, 6, 5}), zeros({2, 4, 6, 5}), {});
        }},
+      {"GPT: layers is 0, and decode() knows the position by their states; layers must be 1 or more, or positions rope "
+       "(layer_errors_test.cpp:",
+       [] {
+         GPT model({.context = 4, .layers = 0, .heads = 1, .width = 4}, generator);
+         std::vector<AttentionState> states;
+         model.decode(Tensor::zeros({1, 2}, DType::int32), states);
+       }},
       {"nothing attention: a decode state was asked for, which it does not have: it is empty",
        [&] { nothing.make_state(); }},
       {"mean attention: q is [3, 5] float32, k is [2, 4, 3, 5] float32 and v is [2, 4, 3, 5] float32; each must be "
@@ -232,6 +239,12 @@ TEST_CASE("models of another structure are not copied, sampling refuses what is 
        [&] { copy_values(a, plain); }},
       {"copy_values: weight is [3, 3] float32 and in the other model weight is [2, 3] float32; they must be the same",
        [&] { copy_values(a, narrow); }},
+      {"copy_values: weight is [3, 3] float32 and in the other model weight is [3, 3] float64; they must be the same",
+       [&] {
+         Linear wide(3, 3, generator);
+         to(wide, DType::float64);
+         copy_values(a, wide);
+       }},
       {"copy_values: one model has 1 buffers and the other 0; they must be the same",
        [] {
          Tensor b = zeros({2});
