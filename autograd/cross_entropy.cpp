@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <heed/autograd/cross_entropy_rows.hpp>
-#include <heed/autograd/indices.hpp>
 #include <heed/autograd/losses.hpp>
+#include <heed/core/index.hpp>
 #include <heed/core/parallel.hpp>
 
 namespace heed {

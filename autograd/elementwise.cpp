@@ -1,8 +1,6 @@
 // Formulas and derivatives stand in core/kernels/elementwise_unary.kernel.cpp and elementwise_binary.kernel.cpp.
-#include <cmath>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/elementwise_detail.hpp>
-#include <limits>
 
 namespace heed {
 
@@ -93,24 +91,12 @@ Tensor binary(const char* name, Binary op, In a, In b) {
   return y;
 }
 
-// A number as an operand beside x. int32 holds integers only.
-Operand number(const char* name, In x, double value) {
-  if (x.dtype() == DType::int32 || x.dtype() == DType::bool8) {
-    const bool is_int = x.dtype() == DType::int32;
-    const double low = is_int ? std::numeric_limits<std::int32_t>::min() : 0,
-                 high = is_int ? std::numeric_limits<std::int32_t>::max() : 1;
-    check(value == std::floor(value) && value >= low && value <= high, x.where(), name, ": the tensor is ", x.tensor(),
-          " and the number is ", value, "; ", x.dtype(), " must hold it exactly");
-  }
-  return Operand(value, x.dtype());
-}
-
 // y = op(a, b) of a number and a tensor.
 Tensor with_number(const char* name, Binary op, In x, double value, bool number_first) {
   check(x->defined(), x.where(), name, ": x is undefined; it must have values");
   const kernels::BinaryKernel& kernel = kernels::kernel(op);
   const int type = type_of(name, kernel.forward, x);
-  const Operand other = number(name, x, value);
+  const Operand other = detail::number(name, x, value);
   Tensor y = Tensor::empty_like(x);
   if (number_first)
     elementwise(kernel.forward[type], y, {other, x.tensor()});

@@ -94,7 +94,8 @@ Tensor logical_or(In a, In b);
 Tensor logical_xor(In a, In b);
 Tensor logical_not(In x);
 
-// a where the bool8 mask is true, b elsewhere; all three broadcast. Any dtype but bfloat16.
+// a where the bool8 mask is true, b elsewhere; all three broadcast. Any dtype but bfloat16; int32 and bool8 must hold a
+// number exactly.
 Tensor where(In mask, In a, In b);
 Tensor where(In mask, In a, double b);
 Tensor where(In mask, double a, In b);

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstring>
 #include <heed/autograd/embedding.hpp>
-#include <heed/autograd/indices.hpp>
+#include <heed/core/index.hpp>
 #include <heed/core/kernels/embedding.hpp>
 #include <heed/core/parallel.hpp>
 

@@ -29,6 +29,19 @@ void check_call(In q, In k, In v, const Similarity& f, const GenericAttentionOpt
       ", with causal masking, a mask or a bias of single pairs; pooled keys mix positions, and can have none of them");
 }
 
+// In backward, f is one of numbers: the gradient of anything else that it uses would be lost. Beside the tapes, a value
+// that depends on what wants a gradient is marked.
+void check_constant(In q, const Similarity& f) {
+  struct Aside {
+    const detail::Mode kept = detail::mode();
+    Aside() { detail::mode().tape = nullptr, detail::mode().first_run = nullptr; }
+    ~Aside() { detail::mode() = kept; }
+  } aside;
+  check(!f.f(Tensor::zeros({1, 1, 1, 1}, q.dtype())).is_unrecorded(), q.where(), "generic_attention: f of '", f.name,
+        "' uses a parameter, or another value that wants a gradient, which would be lost; f must depend on scores ",
+        "alone: put the parameter into q, k or the bias, or detach() it if a constant is meant");
+}
+
 // The problem of one call: what forward and backward share. Undefined tensors ask for nothing.
 struct Problem {
   Similarity f;
@@ -240,6 +253,7 @@ Tensor generic_op(In q, In k, In v, const Similarity& f, const GenericAttentionO
 
 Tensor generic_attention(In q, In k, In v, const Similarity& f, const GenericAttentionOptions& o) {
   check_call(q, k, v, f, o);
+  check_constant(q, f);
   if (o.pool == 1) return generic_op(q, k, v, f, o);
   const detail::PooledKeys few = detail::pooled_keys(k, v, o);
   return generic_op(q, few.k, few.v, f, {.scale = o.scale, .key_mask = few.key_mask, .dropout = o.dropout});

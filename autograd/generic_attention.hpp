@@ -21,7 +21,9 @@ namespace heed {
 
 enum class SimilarityNorm { sum, count };
 
-// f, for a block of scores of any shape, by ops that act element by element:
+// f, for a block of scores of any shape, by ops that act element by element. It must use nothing else that wants a
+// gradient, such as a parameter: that is an Error, as its gradient would be lost. detach() says that a constant is
+// meant.
 //
 //   const Similarity cube{.name = "cube", .f = [](const Tensor& s) { return pow(relu(s), 3); }};
 struct Similarity {

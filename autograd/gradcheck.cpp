@@ -54,6 +54,25 @@ struct Worst {
   Index element = -1;
 };
 
+// Puts an element back, also where the function throws.
+struct PutBack {
+  double& element;
+  const double value = element;
+  explicit PutBack(double& e) : element(e) {}
+  ~PutBack() { element = value; }
+};
+
+// Over the distance that rounding leaves of 2 h.
+double central_difference(const std::function<double()>& f, double& x, double step) {
+  const PutBack kept(x);
+  const double h = step * std::max(1.0, std::fabs(kept.value));
+  x = kept.value + h;
+  const double above = f(), upper = x;
+  x = kept.value - h;
+  const double below = f(), lower = x;
+  return (above - below) / (upper - lower);
+}
+
 // f() must evaluate with the current values.
 void compare(const std::function<double()>& f, std::vector<Variable>& variables, const GradcheckOptions& o,
              const Where& where) {
@@ -66,13 +85,7 @@ void compare(const std::function<double()>& f, std::vector<Variable>& variables,
     const Tensor analytic =
         v.analytic.defined() ? v.analytic.detach().dense() : Tensor::zeros(v.value.shape(), DType::float64);
     for (Index i = 0; i < n; i += stride) {
-      const double kept = x[i], h = o.step * std::max(1.0, std::fabs(kept));
-      x[i] = kept + h;
-      const double above = f(), upper = x[i];
-      x[i] = kept - h;
-      const double below = f(), lower = x[i];
-      x[i] = kept;
-      const double numeric = (above - below) / (upper - lower), a = analytic.ptr<double>()[i];
+      const double numeric = central_difference(f, x[i], o.step), a = analytic.ptr<double>()[i];
       const double error = std::fabs(a - numeric) / std::max(1.0, std::fabs(numeric));
       if (!(error <= worst.error)) worst = {error, a, numeric, v.name, i};
       if (std::isnan(error)) break;

@@ -19,7 +19,8 @@ struct GradcheckOptions {
 void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, const std::vector<Tensor>& inputs,
                const GradcheckOptions& options = {}, Where where = Where::current());
 
-// The same for parameters (float64) that f uses; the message names the path of the worst.
+// The same for parameters (float64) that f uses; the message names the path of the worst. Their values are perturbed in
+// place and put back, also where f throws; gradients that they have are cleared.
 void gradcheck(const std::function<Tensor()>& f, const std::vector<NamedParameter>& parameters,
                const GradcheckOptions& options = {}, Where where = Where::current());
 

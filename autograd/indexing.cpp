@@ -12,7 +12,7 @@ int check_index(const char* op, In x, int axis, In index) {
   for (int i = 0; fits && i < x.rank(); ++i) fits = i == a || index.shape()[i] <= x.shape()[i];
   check(fits, x.where(), op, ": x is ", x.tensor(), " and index is ", index.tensor(),
         "; index must have x's rank and be no larger but along axis ", a);
-  detail::check_indices(op, x.where(), index, x.shape()[a], "along the axis of x");
+  detail::check_indices(op, "index", x.where(), index, x.shape()[a]);
   note_reads({index});
   return a;
 }
@@ -61,7 +61,7 @@ Tensor scatter_add(In x, int axis, In given, In source) {
 Tensor index_select(In x, int axis, In given) {
   const int a = detail::axis_of("index_select", x, axis);
   check(given.rank() == 1, x.where(), "index_select: index is ", given.tensor(), "; it must have one axis");
-  detail::check_indices("index_select", x.where(), given, x.shape()[a], "along the axis of x");
+  detail::check_indices("index_select", "index", x.where(), given, x.shape()[a]);
   note_reads({given});
   const Tensor index = given->dense();
   Tensor y = Tensor::empty(x.shape().with(a, index.numel()), x.dtype());
@@ -74,7 +74,7 @@ Tensor index_select(In x, int axis, In given) {
 
 Tensor one_hot(In given, Index classes, DType dtype) {
   check(classes > 0, given.where(), "one_hot: classes is ", classes, "; it must be 1 or more");
-  detail::check_indices("one_hot", given.where(), given, classes, "of classes");
+  detail::check_indices("one_hot", "index", given.where(), given, classes);
   note_reads({given});
   const Tensor index = given->dense();
   Tensor y = Tensor::zeros(index.shape() + Shape{classes}, dtype);

@@ -87,7 +87,7 @@ Tensor where_number(const char* name, In mask, In x, double value, bool number_w
   check_mask(name, mask);
   const kernels::ElementwiseKernel k = kernel_for(name, Masking::where, x, kNumbers);
   Tensor y = Tensor::empty(where_shape(mask, x, {}), x.dtype());
-  const Operand n(value, x.dtype());
+  const Operand n = detail::number(name, x, value);
   if (number_where)
     elementwise(k, y, {mask.tensor(), n, x.tensor()});
   else

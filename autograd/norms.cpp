@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/norms.hpp>
+#include <heed/core/axes.hpp>
 #include <heed/core/kernels/norm.hpp>
 #include <heed/core/parallel.hpp>
 
@@ -13,14 +14,6 @@ const kernels::NormKernels<T>& table() {
     return kernels::norm_kernels().f64;
   else
     return kernels::norm_kernels().f32;
-}
-
-template <class F>
-void visit_floating(DType t, F&& f) {
-  if (t == DType::float64)
-    f(double{});
-  else
-    f(float{});
 }
 
 constexpr Index kNormGrain = 16384;  // elements of a chunk: some microseconds
@@ -92,17 +85,17 @@ void backward(const Target& dx, const Target& dweight, const Target& dbias, cons
 void layer_norm_backward(Grads& d, const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& mean,
                          const Tensor& rstd) {
   const Target dx = d.dense(0), dweight = d.dense(1), dbias = d.dense(2);
-  visit_floating(x.dtype(), [&](auto t) { backward<decltype(t)>(dx, dweight, dbias, dy, x, weight, mean, rstd); });
+  detail::with_float(x.dtype(), [&](auto t) { backward<decltype(t)>(dx, dweight, dbias, dy, x, weight, mean, rstd); });
 }
 
 void rms_norm_backward(Grads& d, const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& rstd) {
   const Target dx = d.dense(0), dweight = d.dense(1);
-  visit_floating(x.dtype(), [&](auto t) { backward<decltype(t)>(dx, dweight, {}, dy, x, weight, {}, rstd); });
+  detail::with_float(x.dtype(), [&](auto t) { backward<decltype(t)>(dx, dweight, {}, dy, x, weight, {}, rstd); });
 }
 
 void normalize_backward(Grads& d, const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& rstd) {
   const Target dx = d.dense(0);
-  visit_floating(x.dtype(), [&](auto t) { backward<decltype(t)>(dx, {}, {}, dy, x, weight, {}, rstd); });
+  detail::with_float(x.dtype(), [&](auto t) { backward<decltype(t)>(dx, {}, {}, dy, x, weight, {}, rstd); });
 }
 
 Tensor dense_if_any(const Tensor& x) { return x.defined() ? x.dense() : x; }
@@ -119,7 +112,7 @@ Tensor layer_norm(In x, In weight, In bias, double eps) {
   const Tensor xd = x->dense(), w = dense_if_any(weight), b = dense_if_any(bias);
   Tensor y = Tensor::empty(x.shape(), x.dtype());
   Tensor mean = Tensor::empty({x.rows()}, x.dtype()), rstd = Tensor::empty({x.rows()}, x.dtype());
-  visit_floating(x.dtype(), [&](auto t) { forward<decltype(t)>(y, mean, rstd, xd, w, b, eps); });
+  detail::with_float(x.dtype(), [&](auto t) { forward<decltype(t)>(y, mean, rstd, xd, w, b, eps); });
   record("layer_norm", x.where(), y, {x, weight, bias}, saved(xd, w, mean, rstd), layer_norm_backward);
   return y;
 }
@@ -132,7 +125,7 @@ Tensor rms_norm(In x, In weight, double eps) {
   const Tensor xd = x->dense(), w = dense_if_any(weight);
   Tensor y = Tensor::empty(x.shape(), x.dtype());
   Tensor mean, rstd = Tensor::empty({x.rows()}, x.dtype());
-  visit_floating(x.dtype(), [&](auto t) { forward<decltype(t)>(y, mean, rstd, xd, w, {}, eps); });
+  detail::with_float(x.dtype(), [&](auto t) { forward<decltype(t)>(y, mean, rstd, xd, w, {}, eps); });
   record("rms_norm", x.where(), y, {x, weight}, saved(xd, w, rstd), rms_norm_backward);
   return y;
 }
@@ -145,7 +138,7 @@ Tensor normalize(In x) {
   const Tensor xd = x->dense(), w = Tensor::full({n}, 1 / std::sqrt(static_cast<double>(n)), x.dtype());
   Tensor y = Tensor::empty(x.shape(), x.dtype());
   Tensor mean, rstd = Tensor::empty({rows}, x.dtype());
-  visit_floating(x.dtype(), [&](auto t) {
+  detail::with_float(x.dtype(), [&](auto t) {
     using T = decltype(t);
     forward<T>(y, mean, rstd, xd, w, {}, 0);
     for (Index r = 0; r < rows; ++r) {

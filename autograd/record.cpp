@@ -89,8 +89,14 @@ void FirstRun::note(const Tensor& x) {
   if (std::none_of(read.begin(), read.end(), same)) read.push_back(save(x));
 }
 
+bool is_variable(const Tensor& x) {
+  if (!x.defined() || x.is_detached() || !is_floating(x.dtype())) return false;
+  const ParameterInfo* p = x.storage()->parameter;
+  return x.node() != 0 || x.is_unrecorded() || (p != nullptr && p->requires_grad);
+}
+
 bool begin_step(const char* op, const Where& where, Tensor& y, std::span<const Tensor* const> inputs,
-                std::span<const SavedTensor> kept) {
+                std::span<const SavedTensor> kept, bool always) {
   const Mode& m = mode();
   if (m.first_run != nullptr) {
     for (const Tensor* x : inputs) m.first_run->note(*x);
@@ -105,11 +111,16 @@ bool begin_step(const char* op, const Where& where, Tensor& y, std::span<const T
     const NoTape guard;
     check_finite(y, op, "the result", where, module_path(inputs));
   }
-  bool wanted = false;
+  bool wanted = always;
   for (const Tensor* x : inputs) {
     if (!x->defined() || x->is_detached() || !is_floating(x->dtype())) continue;
     if (x->node() != 0) {
-      if (m.tape == nullptr || x->node() >> 32 != m.tape->state().serial) check_foreign(op, where, *x);
+      if (m.tape == nullptr || x->node() >> 32 != m.tape->state().serial)
+        check_foreign(op, where, *x);
+      else
+        check(!m.tape->state().is_stale(*x), where, op, ": an input, ", *x,
+              ", was written to after it was computed or watched, so its gradient would be of values that are gone; ",
+              "write to a clone(), or detach() it if a constant is meant");
       wanted = true;
     } else if (const ParameterInfo* p = x->storage()->parameter) {
       wanted = wanted || p->requires_grad;
@@ -124,7 +135,12 @@ bool begin_step(const char* op, const Where& where, Tensor& y, std::span<const T
     if (wanted) y.mark_unrecorded();
     return false;
   }
-  return wanted && is_floating(y.dtype());
+  if (!wanted || !is_floating(y.dtype())) return false;
+  // Here, and not once a step was made: an Error that the program catches must leave none behind.
+  check(!m.tape->state().spent, where, op, ": the tape ran backward already; make a new Tape");
+  check(y.is_contiguous() && y.offset() == 0 && y.storage()->parameter == nullptr, where, op, ": record: y is ", y,
+        " with strides ", y.strides(), "; it must be contiguous, in new storage");
+  return true;
 }
 
 void* step_memory(std::size_t bytes, std::size_t alignment) {
@@ -134,9 +150,6 @@ void* step_memory(std::size_t bytes, std::size_t alignment) {
 void end_step(Step* step, const char* op, const Where& where, Tensor& y, std::span<const Tensor* const> inputs) {
   Tape::State& s = mode().tape->state();
   s.steps.push_back(step);  // first, so that it is destroyed whatever follows
-  check(!s.spent, where, op, ": the tape ran backward already; make a new Tape");
-  check(y.is_contiguous() && y.offset() == 0 && y.storage()->parameter == nullptr, where, op, ": record: y is ", y,
-        " with strides ", y.strides(), "; it must be contiguous, in new storage");
   step->op = op;
   step->where = where;
   auto* refs = static_cast<InputRef*>(s.arena.allocate(inputs.size() * sizeof(InputRef), alignof(InputRef)));
@@ -162,14 +175,8 @@ void note_reads(const Inputs& inputs) {
 }
 
 bool wants_gradient(std::span<const Tensor* const> inputs) {
-  const detail::Mode& m = detail::mode();
-  if (m.tape == nullptr) return false;
-  for (const Tensor* x : inputs) {
-    if (!x->defined() || x->is_detached() || !is_floating(x->dtype())) continue;
-    const detail::ParameterInfo* p = x->storage()->parameter;
-    if (x->node() != 0 || x->is_unrecorded() || (p != nullptr && p->requires_grad)) return true;
-  }
-  return false;
+  if (detail::mode().tape == nullptr) return false;
+  return std::any_of(inputs.begin(), inputs.end(), [](const Tensor* x) { return detail::is_variable(*x); });
 }
 
 }  // namespace heed

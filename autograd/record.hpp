@@ -140,10 +140,10 @@ inline SavedTensor save(const Tensor& x) {
   return s;
 }
 
-// True if a tape of this thread records and some input wants a gradient; sets y's marks where none does. Throws Error
-// where silence would mean a wrong gradient (see Tape).
+// True if a tape of this thread records and some input wants a gradient (or `always`); sets y's marks where none does.
+// Throws Error where silence would mean a wrong gradient (see Tape), and where y or the tape can have no step.
 bool begin_step(const char* op, const Where& where, Tensor& y, std::span<const Tensor* const> inputs,
-                std::span<const SavedTensor> kept);
+                std::span<const SavedTensor> kept, bool always = false);
 void* step_memory(std::size_t bytes, std::size_t alignment);
 void end_step(Step* step, const char* op, const Where& where, Tensor& y, std::span<const Tensor* const> inputs);
 
@@ -192,7 +192,7 @@ void append_step(const char* op, const Where& where, Tensor& y, const Inputs& in
 // For recompute: a step is due even where no input wants a gradient, if parameters inside do.
 template <class Kept, class F>
 void record_always(const char* op, const Where& where, Tensor& y, const Inputs& inputs, bool always, Kept kept, F f) {
-  if (begin_step(op, where, y, inputs.list(), kept.list()) || always)
+  if (begin_step(op, where, y, inputs.list(), kept.list(), always))
     append_step(op, where, y, inputs, std::move(kept), std::move(f));
 }
 }  // namespace detail

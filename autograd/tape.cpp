@@ -41,6 +41,16 @@ void record_copy(Tensor& y, const Tensor& x) {
          [](Grads& d, const Tensor& dy) { d.add(0, dy); });
 }
 
+// copy_() is no op: its values are constants for every tape. One parameter may be set to another.
+void check_write(const Tensor& to, const Tensor& from) {
+  note_reads({from});
+  if (mode().suspended || !is_floating(to.dtype()) || !is_variable(from)) return;
+  const bool from_parameter = from.node() == 0 && !from.is_unrecorded();
+  require(from_parameter && to.storage()->parameter != nullptr, "copy_: from, ", from,
+          ", wants a gradient, which would be lost, as no tape records what is written in place; ",
+          "use stack() or concatenate(), or detach() it if a constant is meant");
+}
+
 }  // namespace
 }  // namespace detail
 
@@ -48,6 +58,7 @@ std::uint32_t Tape::State::new_node(const Tensor& value) {
   Node n;
   n.shape = value.shape();
   n.offset = value.offset();
+  n.version = value.version();
   n.dtype = value.dtype() == DType::float64 ? DType::float64 : DType::float32;
   nodes.push_back(std::move(n));
   return static_cast<std::uint32_t>(nodes.size() - 1);
@@ -69,7 +80,12 @@ std::uint32_t Tape::State::node_of(const Tensor& x) {
 
 Tensor& Tape::State::gradient_of(std::uint32_t node) {
   Node& n = nodes[node];
-  if (n.parameter.defined()) return n.parameter.storage()->parameter->gradient;
+  if (n.parameter.defined()) {
+    detail::ParameterInfo& p = *n.parameter.storage()->parameter;
+    // Whoever took the old gradient and called zero_grad() keeps it as it is.
+    if (!p.has_gradient && p.gradient.storage()->references > 1) p.gradient = Tensor::empty(n.shape, n.dtype);
+    return p.gradient;
+  }
   if (!n.gradient.defined()) n.gradient = Tensor::empty(n.shape, n.dtype);
   return n.gradient;
 }
@@ -119,6 +135,7 @@ Tape::Tape(TapeOptions options) : previous_(detail::mode()) {
   detail::Mode& m = detail::mode();
   m.tape = this;
   m.copied = detail::record_copy;
+  m.written = detail::check_write;
   m.suspended = false;
   m.training = true;
 }
@@ -143,6 +160,8 @@ void Tape::backward(In y, In dy) {
         ", was not computed on this tape from anything that wants a gradient; compute it while the tape records");
   check(dy->defined() && is_floating(dy.dtype()) && dy.shape() == y.shape(), y.where(), "backward: y is ", y.tensor(),
         " and dy is ", dy.tensor(), "; dy must be floating and have the shape of y");
+  check(!s.is_stale(y), y.where(), "backward: y, ", y.tensor(), ", was written to after it was computed; ",
+        "its gradient would be of values that are gone: write to a clone(), or after backward()");
   s.spent = true;
   const NoTape guard;
   const auto output = static_cast<std::uint32_t>(y->node());
@@ -165,6 +184,9 @@ void Tape::backward(In y, In dy) {
     step->~Step();
     if (!s.nodes[n].watched) s.nodes[n].gradient = Tensor();
   }
+  // Derivatives share what they can (y = a + b has one gradient for three): what the user gets is nobody else's.
+  for (Node& n : s.nodes)
+    if (n.watched && n.gradient.defined() && n.gradient.storage()->references > 1) n.gradient = n.gradient.clone();
 }
 
 Tensor Tape::watch(const Tensor& x) {

@@ -30,13 +30,15 @@ class Tape {
   Tape& operator=(const Tape&) = delete;
 
   // Adds the gradient of `loss` (one element) to every parameter that it depends on. Once a tape. Throws Error: a loss
-  // of this tape it must be; a second backward; a saved tensor that was written to meanwhile.
+  // of this tape it must be; a second backward; a loss or a saved tensor that was written to meanwhile. (An op throws
+  // for an input that was written to after an op of this tape computed it.)
   void backward(In loss);
   void backward(In y, In dy);  // the vector-Jacobian product: dy has y's shape
 
   // Asks for the gradient of a tensor that is not a parameter: an input (before its use) or a result.
   Tensor watch(const Tensor& x);
-  Tensor grad(const Tensor& watched) const;  // after backward; undefined where nothing came back
+  // After backward; undefined where nothing came back. Of what is watched only the views of one value share memory.
+  Tensor grad(const Tensor& watched) const;
 
   std::size_t steps() const;
   std::size_t saved_bytes() const;  // kept for backward now, each storage counted once

@@ -15,6 +15,7 @@ struct Node {
   Tensor parameter;  // defined for a parameter
   Shape shape;
   Index offset = 0;              // of the value in its storage
+  std::uint64_t version = 0;     // of the value's storage when the node was made; means nothing for a parameter
   DType dtype = DType::float32;  // of the gradient
   bool written = false;
   bool watched = false;
@@ -54,6 +55,8 @@ struct Tape::State {
   Tensor& gradient_of(std::uint32_t node);  // allocated, not initialised
   bool is_written(std::uint32_t node) const;
   void set_written(std::uint32_t node);
+  // Whether x, which has a node of this tape, was written to since: then the node is that of other values.
+  bool is_stale(const Tensor& x) const { return nodes[static_cast<std::uint32_t>(x.node())].version != x.version(); }
   void run(detail::Step& step, Tape& tape);
   void clear();
 };
@@ -67,6 +70,9 @@ struct FirstRun {
   std::vector<SavedTensor> read;
   void note(const Tensor& x);
 };
+
+// Whether x is of a type that has gradients, and is, or depends on, something that wants one.
+bool is_variable(const Tensor& x);
 
 // Throws Error if x holds a NaN or an infinity: `what` made it.
 void check_finite(const Tensor& x, const char* op, const char* what, const Where& where, const std::string& path);

@@ -27,7 +27,7 @@
 namespace heed {
 
 // Shares the tensor's memory; the tensor must be contiguous, of T's dtype, and live as long as the adaptor. Raises the
-// version.
+// version: to read what a tape computed, take it of a const Tensor.
 template <class T>
 auto Tensor::array() {
   std::vector<std::size_t> shape(shape_.begin(), shape_.end());

@@ -60,12 +60,12 @@ Index inner_of(const Tensor& x, int axis) { return x.shape().last(x.rank() - axi
 
 }  // namespace
 
-void check_indices(const char* op, const Where& where, const Tensor& given, Index limit, const char* what) {
-  check(given.dtype() == DType::int32, where, op, ": the indices are ", given, "; they must be int32");
+void check_indices(const char* op, const char* name, const Where& where, const Tensor& given, Index limit, Index ignored) {
+  check(given.dtype() == DType::int32, where, op, ": ", name, " is ", given, "; it must be int32");
   const Tensor index = given.dense();
   const std::int32_t* at = index.ptr<std::int32_t>();
   const Index n = index.numel();
-  const auto good = [limit](std::int32_t i) { return i >= 0 && i < limit; };
+  const auto good = [limit, ignored](std::int32_t i) { return (i >= 0 && i < limit) || i == ignored; };
   bool all_good = true;
   for (Index i = 0; i < n; ++i) all_good &= good(at[i]);
   if (all_good) return;
@@ -75,8 +75,8 @@ void check_indices(const char* op, const Where& where, const Tensor& given, Inde
     place[a] = rest % index.shape()[a];
     rest /= index.shape()[a];
   }
-  check(false, where, op, ": the index at ", place, " is ", at[bad], "; indices ", what, " must lie in [0, ", limit,
-        ")");
+  check(false, where, op, ": ", name, place, " is ", at[bad], "; it must be in [0, ", limit, ")",
+        ignored == kNoneIgnored ? "" : " or ignore_index, " + std::to_string(ignored));
 }
 
 void gather(const Tensor& x, int axis, const Tensor& index, Tensor& y) {

@@ -4,9 +4,11 @@
 
 namespace heed::detail {
 
-// Throws Error, naming the first bad place, unless every index lies in [0, limit). `what` ends the sentence: «of axis 1
-// of x».
-void check_indices(const char* op, const Where& where, const Tensor& index, Index limit, const char* what);
+// Throws Error unless the indices are int32, of any strides, and each lies in [0, limit) or is `ignored`. It names the
+// first that does not, with its position: «gather: index[0, 3] is 7; it must be in [0, 5)».
+inline constexpr Index kNoneIgnored = Index{1} << 40;
+void check_indices(const char* op, const char* name, const Where& where, const Tensor& indices, Index limit,
+                   Index ignored = kNoneIgnored);
 
 // y[i] = x[i with i[axis] replaced by index[i]]; y is contiguous and has index's shape, x any strides and y's dtype.
 void gather(const Tensor& x, int axis, const Tensor& index, Tensor& y);

@@ -19,6 +19,8 @@ struct Mode {
   // How a tape hears of the few copies that core makes by itself (contiguous, clone, to, reshape), also of those under
   // NoTape; null if there is no tape.
   void (*copied)(Tensor& y, const Tensor& x) = nullptr;
+  // How a tape hears of copy_(), which it cannot record: Error where a gradient would be lost. Set with `copied`.
+  void (*written)(const Tensor& to, const Tensor& from) = nullptr;
 };
 
 Mode& mode();  // of this thread

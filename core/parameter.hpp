@@ -26,7 +26,9 @@ class Parameter : public Tensor {
   Parameter(const Parameter&) = delete;
   Parameter& operator=(const Parameter&) = delete;
 
-  Tensor grad() const;       // undefined before the first backward and after zero_grad()
+  // Undefined before the first backward and after zero_grad(). It is the gradient itself: a later backward adds to it, but
+  // after zero_grad() leaves it as it is to whoever still holds it.
+  Tensor grad() const;
   void zero_grad();
   bool requires_grad() const;
   void requires_grad_(bool on);  // false freezes it

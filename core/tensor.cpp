@@ -164,15 +164,33 @@ double Tensor::at(std::initializer_list<Index> index) const {
   return load(*this, offset);
 }
 
+// Several threads would write to elements that repeat.
+static void check_once_each(const char* op, const Tensor& x) {
+  if (x.numel() == 0) return;  // whose strides may be 0 anyway
+  for (int a = 0; a < x.rank(); ++a)
+    require(x.strides()[a] != 0 || x.shape()[a] == 1, op, ": x is ", x, " with strides ", x.strides(),
+            ", so that axis ", a, " repeats elements; each must be there once: write to what x was expanded from");
+}
+
 void Tensor::fill_(double value) {
   require(defined(), "fill_: the tensor is undefined; it must have values");
+  check_once_each("fill_", *this);
   copy_(full({}, value, dtype_).expand(shape_));
 }
 
 void Tensor::copy_(const Tensor& from) {
   require(defined() && from.defined(), "copy_: from is ", from, " and x is ", *this, "; both must have values");
   require(from.shape() == shape_, "copy_: from is ", from, " but x is ", *this, "; the shapes must be the same");
-  detail::copy_values(*this, from);
+  check_once_each("copy_", *this);
+  if (const auto written = detail::mode().written) written(*this, from);
+  if (!shares_storage(from)) {
+    detail::copy_values(*this, from);
+  } else if (offset_ != from.offset_ || !(strides_ == from.strides_)) {
+    // They may overlap, and what one thread writes another must not read.
+    Tensor apart = empty(shape_, dtype_);
+    detail::copy_values(apart, from);
+    detail::copy_values(*this, apart);
+  }
   bump_version();
 }
 

@@ -67,7 +67,7 @@ class Tensor {
   template <class T = double> T item() const { return static_cast<T>(item_as_double()); }  // of a tensor of one element
   double at(std::initializer_list<Index> index) const;                                    // one element, converted
   template <class T> const T* data() const { return static_cast<const T*>(checked(dtype_of<T>)); }
-  // For writing: raises the version, so that a tape that saved this tensor notices.
+  // For writing: raises the version, so that a tape that saved this tensor, or computed it, notices.
   template <class T> T* mutable_data() {
     void* p = checked(dtype_of<T>);
     storage_->version++;
@@ -76,7 +76,8 @@ class Tensor {
   template <class T> std::vector<T> to_vector() const;  // row-major, converted to T
   void fill_(double value);
   void zero_() { fill_(0); }
-  void copy_(const Tensor& from);  // same shape; converts the dtype
+  // Same shape; converts the dtype; `from` may overlap this. No tape records it: Error where `from` wants a gradient.
+  void copy_(const Tensor& from);
 
   // Views: the same storage. Axes may be negative.
   Tensor operator[](Index i) const { return select(0, i); }

@@ -110,13 +110,19 @@ static Shape complete(const Tensor& x, const Shape& shape, const char* op) {
 static bool view_strides(const Tensor& x, const Shape& shape, Strides& strides) {
   strides = contiguous_strides(shape);
   if (x.numel() == 0 || x.is_contiguous()) return true;
-  int axis = x.rank() - 1, out = shape.rank() - 1;
+  Shape sizes;
+  Strides steps;  // of x's axes of more than one element: the step of any other means nothing
+  for (int a = 0; a < x.rank(); ++a) {
+    if (x.shape()[a] == 1) continue;
+    sizes.push_back(x.shape()[a]);
+    steps.push_back(x.strides()[a]);
+  }
+  int axis = sizes.rank() - 1, out = shape.rank() - 1;
   while (axis >= 0) {
     // A run of x's axes that is laid out as one, and the axes of `shape` that make it up.
-    Index size = x.shape()[axis];
-    const Index step = x.strides()[axis];
-    while (axis > 0 && (x.shape()[axis - 1] == 1 || size == 1 ? false : x.strides()[axis - 1] == size * step))
-      size *= x.shape()[--axis];
+    Index size = sizes[axis];
+    const Index step = steps[axis];
+    while (axis > 0 && steps[axis - 1] == size * step) size *= sizes[--axis];
     Index taken = 1;
     while (out >= 0 && (taken < size || shape[out] == 1)) {
       strides[out] = taken * step;

@@ -156,6 +156,22 @@ TEST_CASE("elementwise: int32 wraps around and divides not") {
   CHECK(contains(error_of([&] { a + 3e9; }), "must hold it exactly"));
 }
 
+TEST_CASE("elementwise: a number that is chosen must be one that the tensor can hold") {
+  const Tensor p = Tensor::from<bool>({0, 1}), i = Tensor::from<std::int32_t>({5, 6});
+  CHECK(contains(error_of([&] { masked_fill(i, p, 2.7); }),
+                 "masked_fill: the tensor is [2] int32 and the number is 2.7; int32 must hold it exactly"));
+  CHECK(contains(error_of([&] { masked_fill(p, p, 2); }),
+                 "masked_fill: the tensor is [2] bool8 and the number is 2; bool8 must hold it exactly"));
+  for (const double bad : {3e9, -3e9, 0.5, -kInf, kNaN}) {
+    CAPTURE(bad);
+    CHECK(contains(error_of([&] { masked_fill(i, p, bad); }), "int32 must hold it exactly"));
+    CHECK(contains(error_of([&] { where(p, i, bad); }), "where: the tensor is [2] int32 and the number is "));
+    CHECK(contains(error_of([&] { where(p, bad, i); }), "where: the tensor is [2] int32 and the number is "));
+  }
+  check_values(masked_fill(i, p, -2147483648.), {5, -2147483648.});
+  check_values(masked_fill(p, p, 0), {0, 0});
+}
+
 TEST_CASE("elementwise: errors say what is and what must be") {
   const Tensor f = Tensor::zeros({2, 3}), d = Tensor::zeros({2, 3}, DType::float64),
                i = Tensor::zeros({2}, DType::int32);

@@ -223,6 +223,33 @@ TEST_CASE("generic attention: a similarity of the user's, and dropout that backw
   gradcheck(dropped, {x.q, x.k, x.v});
 }
 
+TEST_CASE("generic attention: a similarity that uses what wants a gradient is an Error, whatever else wants one") {
+  Parameter w(Tensor::full({1}, 2, DType::float64));
+  const AttentionData x = random_attention({1, 1, 1, 4, 4, 3, 2}, 4);
+  const auto scaled = [](const Tensor& by, Similarity::Function derivative = {}) {
+    return Similarity{
+        .name = "scaled", .f = [by](const Tensor& s) { return square(s * by); }, .derivative = derivative};
+  };
+  const auto error = [&](const Tensor& q, const Tensor& v, const Similarity& f) {
+    return error_of([&] { generic_attention(q, x.k, v, f); });
+  };
+  const std::string wanted =
+      "generic_attention: f of 'scaled' uses a parameter, or another value that wants a gradient";
+  CHECK(contains(error(x.q, x.v, scaled(w)), wanted));  // no tape records
+  Tape tape;
+  const Tensor q = tape.watch(x.q), v = tape.watch(x.v), factor = tape.watch(Tensor::ones({1}, DType::float64)) * 2;
+  for (const Similarity& f : {scaled(w), scaled(w, [](const Tensor& s) { return s * 8; }), scaled(factor)}) {
+    CHECK(contains(error(x.q, x.v, f), wanted));
+    CHECK(contains(error(x.q, v, f), wanted));
+    CHECK(contains(error(q, x.v, f), wanted));
+  }
+  CHECK(tape.steps() == 1);
+  CHECK(error(q, v, scaled(w.detach())).empty());
+  CHECK(error_of([&] { generic_attention_weights(x.q, x.k, scaled(w)); }).empty());
+  const NoTape off;
+  CHECK(error(q, v, scaled(w)).empty());
+}
+
 TEST_CASE("generic attention has the same bits at any number of threads") {
   const AttentionData x = random_attention({2, 4, 2, 150, 170, 8, 8}, 4);
   const int before = threads();

@@ -74,6 +74,16 @@ TEST_CASE("gradcheck of parameters names the path, and leaves values, mode and n
     return in[0] * 2;
   };
   CHECK(error_of([&] { gradcheck(throwing, {before}); }) == "three");
+  for (int last = 1; last <= 3; ++last) {  // the tape's run, and those of the first difference
+    int n = 0;
+    const auto stops = [&] {
+      require(++n < last, "stopped");
+      return model.a * model.b;
+    };
+    CHECK(error_of([&] { gradcheck(stops, named_parameters(model)); }) == "stopped");
+    CHECK(n == last);
+    CHECK(test::same_bits(model.a, before));
+  }
   CHECK(!is_training());
   CHECK(detail::mode().tape == nullptr);
 }

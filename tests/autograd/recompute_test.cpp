@@ -101,6 +101,12 @@ TEST_CASE("recompute: so is whatever else its function reads, in whichever way")
   const Case cases[] = {
       {"as an input", &c, [&](const List& v) { return v[0] * c; }},
       {"as a view", &c, [&](const List& v) { return v[0] * c[1]; }},
+      {"by copy_", &c,
+       [&](const List& v) {
+         Tensor own = Tensor::zeros({2}, DType::float64);
+         own.copy_(c);
+         return v[0] * own;
+       }},
       {"as what is saved", &mask, [&](const List& v) { return where(mask, v[0], 0); }},
       {"as a copy", &w,
        [&](const List& v) {

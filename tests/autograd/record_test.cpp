@@ -130,6 +130,19 @@ TEST_CASE("the NaN finder names the module of a gradient too") {
   }
 }
 
+TEST_CASE("record: an op that is refused leaves nothing on the tape") {
+  Parameter w(Tensor::ones({2, 3}));
+  Tape tape;
+  Tensor y = Tensor::ones({3, 2}).t();
+  CHECK(contains(error_of([&] {
+                   record("view", Where::current(), y, {w}, saved(), [](Grads& d, const Tensor& dy) { d.add(0, dy); });
+                 }),
+                 "view: record: y is"));
+  CHECK(tape.steps() == 0);
+  tape.backward(sum(w * 2));
+  CHECK(w.grad().to_vector<double>() == std::vector<double>(6, 2.));
+}
+
 TEST_CASE("record: what is refused, in words") {
   const Tensor outer = Tensor::ones({2, 3});
   check_errors({
