@@ -21,6 +21,67 @@ std::uint64_t Checkpoint::counter(const std::string& name) const { return find(*
 const std::string& Checkpoint::text(const std::string& name) const { return find(*this, texts, "text", name); }
 const std::string& Checkpoint::blob(const std::string& name) const { return find(*this, blobs, "blob", name); }
 
+namespace {
+
+// The names in one file, and what bears each.
+class NamesInFile {
+ public:
+  explicit NamesInFile(const char* op) : op_(op) {}
+
+  void add_root(const char* kind, const std::string& name) {
+    check_path(name);
+    require(name.find('/') == std::string::npos, op_, ": ", name, " is in a section; only tensors may stand there");
+    note(name, kind);
+  }
+
+  void add_tensor(const std::string& path) {  // in the order of names: x/y before x/y/z
+    require(path.find('/') != std::string::npos, op_, ": the tensor ", path,
+            " has no section; names of tensors are section/name");
+    check_path(path);
+    for (std::size_t end = path.find('/'); end != std::string::npos; end = path.find('/', end + 1)) {
+      const auto other = kinds_.find(path.substr(0, end));
+      require(other == kinds_.end(), op_, ": ", path.substr(0, end), " is the name of a ",
+              other == kinds_.end() ? "" : other->second, " and of the section of the tensor ", path,
+              "; names must differ");
+    }
+    note(path, "tensor");
+  }
+
+ private:
+  const char* op_;
+  std::map<std::string, const char*> kinds_;
+
+  void check_path(const std::string& path) const {
+    bool good = !path.empty() && path.find('\0') == std::string::npos;
+    for (std::size_t begin = 0; good && begin <= path.size();) {
+      const std::size_t end = std::min(path.find('/', begin), path.size());
+      const std::string part = path.substr(begin, end - begin);
+      good = !part.empty() && part != "." && part != "..";
+      begin = end + 1;
+    }
+    require(good, op_, ": «", path, "» is no name; its parts must not be empty, . or ..");
+  }
+
+  void note(const std::string& name, const char* kind) {
+    const auto [other, is_new] = kinds_.try_emplace(name, kind);
+    require(is_new, op_, ": ", name, " is the name of a ", other->second, " and of a ", kind, "; names must differ");
+  }
+};
+
+}  // namespace
+
+void check_names(const char* op, const Checkpoint& checkpoint) {
+  NamesInFile names(op);
+  for (const auto& counter : checkpoint.counters) names.add_root("counter", counter.first);
+  for (const auto& [name, text] : checkpoint.texts) {
+    names.add_root("text", name);
+    require(text.find('\0') == std::string::npos, op, ": the text ", name,
+            " has a zero byte; such content must be a blob");
+  }
+  for (const auto& blob : checkpoint.blobs) names.add_root("blob", blob.first);
+  for (const auto& tensor : checkpoint.tensors) names.add_tensor(tensor.first);
+}
+
 std::vector<detail::ModelEntry> detail::model_entries(const std::vector<Member>& members) {
   std::vector<ModelEntry> entries;
   std::map<const Storage*, std::size_t> seen;

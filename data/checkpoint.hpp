@@ -32,6 +32,10 @@ struct Checkpoint {
 // then the previous file is as it was.
 void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint);
 
+// Throws the Error, but that it begins with `op`, with which save_checkpoint() refuses names and texts: before long
+// work for that file. Tensors need no values yet.
+void check_names(const char* op, const Checkpoint& checkpoint);
+
 // Error, one sentence: missing, empty, truncated, damaged (by its hash), not a heed checkpoint, of a newer format,
 // holding what no tensor can hold. HDF5 sees no byte of a file before its hash was verified.
 Checkpoint load_checkpoint(const std::filesystem::path& path);

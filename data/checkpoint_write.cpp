@@ -3,7 +3,6 @@
 #include <cstring>
 #include <heed/data/checkpoint_handle.hpp>
 #include <heed/data/checkpoint_hdf5.hpp>
-#include <map>
 
 namespace heed::detail {
 namespace {
@@ -34,6 +33,7 @@ hid_t stored_type(DType type, hid_t bools) {
   return H5T_IEEE_F32LE;
 }
 
+// Takes names that check_names() passed.
 class Writer {
  public:
   explicit Writer(hid_t file) : file_(file) {}
@@ -47,11 +47,8 @@ class Writer {
   }
 
   void add_tensor(const std::string& path, const Tensor& x) {
-    require(path.find('/') != std::string::npos, "save_checkpoint: the tensor ", path,
-            " has no section; names of tensors are section/name");
     require(x.defined(), "save_checkpoint: the tensor ", path, " is undefined; it must have values");
     make_groups(path);
-    note(path, "tensor");
     const Tensor values = x.detach().dense();
     const Shape& shape = x.shape();
     const std::vector<hsize_t> sizes(shape.begin(), shape.end());
@@ -59,19 +56,15 @@ class Writer {
     if (x.dtype() == DType::bfloat16) add_attribute(made, "dtype", std::string(name_of(x.dtype())));
   }
 
-  void add_counter(const std::string& name, std::uint64_t value) {
-    add_root("counter", name, H5T_STD_U64LE, {}, &value);
-  }
+  void add_counter(const std::string& name, std::uint64_t value) { add(name, H5T_STD_U64LE, {}, &value); }
 
   void add_text(const std::string& name, const std::string& text) {
-    require(text.find('\0') == std::string::npos, "save_checkpoint: the text ", name,
-            " has a zero byte; such content must be a blob");
     const char* value = text.c_str();
-    add_root("text", name, text_, {}, &value);
+    add(name, text_, {}, &value);
   }
 
   void add_blob(const std::string& name, const std::string& bytes) {
-    add_root("blob", name, H5T_STD_U8LE, {bytes.size()}, bytes.data());
+    add(name, H5T_STD_U8LE, {bytes.size()}, bytes.data());
   }
 
  private:
@@ -81,47 +74,15 @@ class Writer {
   Handle link_creation_ = link_creation();
   Handle bools_ = bool_type();
   Handle text_ = text_type();
-  std::map<std::string, const char*> kinds_;  // of what is there already
-
-  static void check_name(const std::string& path) {
-    bool good = !path.empty() && path.find('\0') == std::string::npos;
-    for (std::size_t begin = 0; good && begin <= path.size();) {
-      const std::size_t end = std::min(path.find('/', begin), path.size());
-      const std::string part = path.substr(begin, end - begin);
-      good = !part.empty() && part != "." && part != "..";
-      begin = end + 1;
-    }
-    require(good, "save_checkpoint: «", path, "» is no name; its parts must not be empty, . or ..");
-  }
-
-  void note(const std::string& name, const char* kind) {
-    const auto [other, is_new] = kinds_.try_emplace(name, kind);
-    require(is_new, "save_checkpoint: ", name, " is the name of a ", other->second, " and of a ", kind,
-            "; names must differ");
-  }
 
   // The sections on the way to a path.
   void make_groups(const std::string& path) {
-    check_name(path);
     for (std::size_t end = path.find('/'); end != std::string::npos; end = path.find('/', end + 1)) {
       const std::string group = path.substr(0, end);
-      const auto other = kinds_.find(group);
-      require(other == kinds_.end(), "save_checkpoint: ", group, " is the name of a ",
-              other == kinds_.end() ? "" : other->second, " and of the section of the tensor ", path,
-              "; names must differ");
       if (H5Lexists(file_, group.c_str(), H5P_DEFAULT) > 0) continue;
       owned(H5Gcreate2(file_, group.c_str(), link_creation_, group_creation_, H5P_DEFAULT), H5Gclose,
             "save_checkpoint: HDF5 cannot make the section ", group, "; is the memory full?");
     }
-  }
-
-  void add_root(const char* kind, const std::string& name, hid_t type, const std::vector<hsize_t>& sizes,
-                const void* values) {
-    check_name(name);
-    require(name.find('/') == std::string::npos, "save_checkpoint: ", name,
-            " is in a section; only tensors may stand there");
-    note(name, kind);
-    add(name, type, sizes, values);
   }
 
   Handle add(const std::string& path, hid_t type, const std::vector<hsize_t>& sizes, const void* values) {
@@ -155,6 +116,7 @@ struct Hdf5Image::File {
 };
 
 Hdf5Image::Hdf5Image(const Checkpoint& checkpoint) {
+  check_names("save_checkpoint", checkpoint);
   const Hdf5Session session;
   Handle access = owned(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, kNoMemory);
   constexpr std::size_t kIncrement = std::size_t{1} << 20;  // the image grows by realloc, which remaps pages

@@ -17,25 +17,6 @@ namespace fs = std::filesystem;
 
 std::string reason(int error) { return std::generic_category().message(error); }
 
-// Closes on destruction, for the paths that throw.
-struct Descriptor {
-  int fd;
-  explicit Descriptor(int f) : fd(f) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd >= 0) ::close(fd);
-  }
-};
-
-int open_again(const char* path, int flags, mode_t mode = 0) {
-  int fd;
-  do {
-    fd = ::open(path, flags | O_CLOEXEC, mode);
-  } while (fd < 0 && errno == EINTR);
-  return fd;
-}
-
 bool is_same_file(int fd, const fs::path& path) {
   struct stat a, b;
   return ::fstat(fd, &a) == 0 && ::stat(path.c_str(), &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
@@ -46,15 +27,15 @@ bool is_same_file(int fd, const fs::path& path) {
 // finished file. File systems without locks (some network ones) are taken as they are.
 int open_temporary(const char* op, const fs::path& path, const fs::path& temporary) {
   for (int attempt = 0; attempt < 100; ++attempt) {
-    Descriptor file(open_again(temporary.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW, 0666));
+    Descriptor file(temporary, O_WRONLY | O_CREAT | O_NOFOLLOW, 0666);
     const int error = errno;
-    if (file.fd < 0 && !fs::is_directory(path.has_parent_path() ? path.parent_path() : ".")) {
+    if (file.get() < 0 && !fs::is_directory(path.has_parent_path() ? path.parent_path() : ".")) {
       heed::fail(op, ": there is no folder ", path.parent_path().string(), " for ", path.filename().string());
     }
-    require(file.fd >= 0, op, ": ", temporary.string(), " cannot be written: ", reason(error));
-    const bool busy = ::flock(file.fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    require(file.get() >= 0, op, ": ", temporary.string(), " cannot be written: ", reason(error));
+    const bool busy = ::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     require(!busy, op, ": another program is writing ", path.string(), " right now; only one may");
-    if (is_same_file(file.fd, temporary)) return std::exchange(file.fd, -1);
+    if (is_same_file(file.get(), temporary)) return file.release();
   }
   heed::fail(op, ": ", temporary.string(), " is replaced by other programs all the time; only one may write ",
              path.string());
@@ -62,13 +43,25 @@ int open_temporary(const char* op, const fs::path& path, const fs::path& tempora
 
 // 0 or errno.
 int sync_folder(const fs::path& folder) {
-  Descriptor file(open_again(folder.c_str(), O_RDONLY | O_DIRECTORY));
-  if (file.fd < 0) return errno;
-  if (::fsync(file.fd) == 0 || errno == EINVAL) return 0;  // EINVAL: this file system does not sync folders
+  const Descriptor file(folder, O_RDONLY | O_DIRECTORY);
+  if (file.get() < 0) return errno;
+  if (::fsync(file.get()) == 0 || errno == EINVAL) return 0;  // EINVAL: this file system does not sync folders
   return errno;
 }
 
 }  // namespace
+
+Descriptor::Descriptor(const fs::path& path, int flags, unsigned mode) {
+  do {
+    fd_ = ::open(path.c_str(), flags | O_CLOEXEC, mode);
+  } while (fd_ < 0 && errno == EINTR);
+}
+
+Descriptor Descriptor::for_reading(const fs::path& path) { return Descriptor(path, O_RDONLY | O_NONBLOCK); }
+
+Descriptor::~Descriptor() {
+  if (fd_ >= 0) ::close(fd_);
+}
 
 NewFile::NewFile(const char* op, const fs::path& given, std::size_t size) : op_(op), size_(size) {
   std::error_code ignored;
@@ -135,26 +128,23 @@ void replace_file(const char* op, const fs::path& path, const unsigned char* byt
   file.finish();
 }
 
-InputFile::InputFile(const char* op, fs::path path) : op_(op), path_(std::move(path)) {
-  fd_ = open_again(path_.c_str(), O_RDONLY | O_NONBLOCK);  // a pipe without a writer must not hang
+InputFile::InputFile(const char* op, fs::path path)
+    : op_(op), path_(std::move(path)), file_(Descriptor::for_reading(path_)) {
   const int error = errno;
-  require(fd_ >= 0 || error != ENOENT, op, ": there is no file ", path_.string());
-  require(fd_ >= 0, op, ": ", path_.string(), " cannot be read: ", reason(error));
+  require(file_.get() >= 0 || error != ENOENT, op, ": there is no file ", path_.string());
+  require(file_.get() >= 0, op, ": ", path_.string(), " cannot be read: ", reason(error));
   struct stat status;
-  const bool known = ::fstat(fd_, &status) == 0;
+  const bool known = ::fstat(file_.get(), &status) == 0;
   const bool regular = known && S_ISREG(status.st_mode);
-  if (!regular) ::close(fd_);  // the destructor of an object that throws while being made does not run
   require(!known || !S_ISDIR(status.st_mode), op, ": ", path_.string(), " is a folder; it must be a file");
   require(regular, op, ": ", path_.string(), " is not a regular file");
   size_ = static_cast<std::size_t>(status.st_size);
 }
 
-InputFile::~InputFile() { ::close(fd_); }
-
 void InputFile::read(unsigned char* to, std::size_t count) {
   constexpr std::size_t kChunk = std::size_t{1} << 30;
   for (std::size_t done = 0; done < count;) {
-    const ssize_t n = ::read(fd_, to + done, std::min(kChunk, count - done));
+    const ssize_t n = ::read(file_.get(), to + done, std::min(kChunk, count - done));
     if (n < 0 && errno == EINTR) continue;
     require(n >= 0, op_, ": ", path_.string(), " cannot be read: ", reason(errno));
     require(n > 0, op_, ": ", path_.string(), " became shorter while it was read");

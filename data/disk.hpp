@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <memory>
+#include <utility>
 
 namespace heed {
 
@@ -13,6 +14,23 @@ void check_place(const char* op, const std::filesystem::path& path);
 }  // namespace heed
 
 namespace heed::detail {
+
+// The descriptor of a file, closed with this; below 0 where the file could not be opened, and errno then says why.
+class Descriptor {
+ public:
+  // As open(2), taken up again after a signal, and not inherited by programs that are started.
+  Descriptor(const std::filesystem::path& path, int flags, unsigned mode = 0);
+  static Descriptor for_reading(const std::filesystem::path& path);  // does not wait for the writer of a pipe
+  ~Descriptor();
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }  // to one that closes it
+
+ private:
+  int fd_;
+};
 
 // A file written piece by piece that takes the place of `path` whole, or not at all: path.tmp in the same folder is
 // written, synced and renamed, and the folder synced. Until finish(), and whatever fails, `path` stays as it was;
@@ -47,9 +65,6 @@ void replace_file(const char* op, const std::filesystem::path& path, const unsig
 class InputFile {
  public:
   InputFile(const char* op, std::filesystem::path path);  // Error unless it is a regular file that can be read
-  ~InputFile();
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
 
   std::size_t size() const { return size_; }
   void read(unsigned char* to, std::size_t count);  // the next bytes; Error when there are fewer
@@ -57,7 +72,7 @@ class InputFile {
  private:
   const char* op_;
   std::filesystem::path path_;
-  int fd_ = -1;
+  Descriptor file_;
   std::size_t size_ = 0;
 };
 

@@ -38,6 +38,10 @@ Batch hide(const Batch& text, const MaskOptions& o, Rng rng, const Tensor& count
   const Tensor x = text.inputs;
   require(x.rank() == 2 && x.dtype() == DType::int32, "masks: the texts are ", x,
           "; they must be int32 [batch, positions]");
+  require(!counts.defined() || (counts.dtype() == DType::int32 && counts.shape() == x.shape()),
+          "masks: the targets of the texts are ", counts, " and their inputs ", x,
+          "; targets must be int32, of the shape of the inputs");
+  const Tensor own = counts.defined() ? counts.dense() : counts;  // a row after the other
   const Index rows = x.dim(0), length = x.dim(1);
   Batch b{x.clone(), Tensor::full({rows, length}, kIgnoreIndex, DType::int32), 0};
   for (Index row = 0; row < rows; ++row) {
@@ -45,7 +49,7 @@ Batch hide(const Batch& text, const MaskOptions& o, Rng rng, const Tensor& count
     std::int32_t *input = b.inputs.ptr<std::int32_t>() + row * length,
                  *target = b.targets.ptr<std::int32_t>() + row * length;
     for (const Index t : choose(input, length, o, rng)) {
-      const bool counted = !counts.defined() || counts.ptr<std::int32_t>()[row * length + t] != kIgnoreIndex;
+      const bool counted = !own.defined() || own.ptr<std::int32_t>()[row * length + t] != kIgnoreIndex;
       if (counted) target[t] = input[t], ++b.counted;
       const double kind = rng.uniform();
       if (kind < o.masked)

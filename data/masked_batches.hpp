@@ -29,7 +29,8 @@ class MaskedBatches {
 
 // The same of texts to evaluate on, hidden at the same places each time: a function of (seed, batch, row), so that
 // evaluations compare. A chosen position counts only where the text's own target does: windows of WholeSplit that
-// overlap count nothing twice.
+// overlap count nothing twice. Error unless these targets are int32 of the shape of the inputs; where a text has none
+// (an undefined tensor), all chosen positions count.
 class MaskedEvaluation {
  public:
   MaskedEvaluation(EvaluationSet texts, const MaskOptions& options, std::uint64_t seed = 0);

@@ -142,7 +142,8 @@ std::vector<fs::path> text_files(const std::vector<fs::path>& files_and_folders)
   for (const fs::path& path : files_and_folders) {
     std::error_code error;
     const fs::file_status status = fs::status(path, error);
-    require(fs::exists(status), "text: ", path.native(), " does not exist");
+    require(status.type() != fs::file_type::not_found, "text: ", path.native(), " does not exist");
+    require(fs::exists(status), "text: ", path.native(), " cannot be read: ", error.message());
     if (!fs::is_directory(status)) {
       files.push_back(path);
       continue;

@@ -28,8 +28,8 @@ void append_utf8(std::string& text, char32_t code_point);
 std::string show_character(char32_t code_point);
 
 // The files that are meant by files and folders: a folder stands for all regular files below it, sorted by path,
-// without hidden ones (a name that begins with a dot). Throws Error for a path that does not exist or a folder without
-// files.
+// without hidden ones (a name that begins with a dot). Throws Error for a path that does not exist or cannot be read,
+// and for a folder without files.
 std::vector<std::filesystem::path> text_files(const std::vector<std::filesystem::path>& files_and_folders);
 
 // The text of all these files in order, each but the last ended by a line feed if it has none. A UTF-8 byte order mark

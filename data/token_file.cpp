@@ -1,5 +1,4 @@
 // Reading of token files.
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <heed/core/check.hpp>
+#include <heed/data/disk.hpp>
 #include <heed/data/token_file.hpp>
 #include <heed/data/token_header.hpp>
 
@@ -17,27 +17,13 @@ namespace {
 namespace fs = std::filesystem;
 using Header = detail::TokenHeader;
 
-class Descriptor {
- public:
-  Descriptor(const fs::path& path, int flags) : fd_(::open(path.c_str(), flags | O_CLOEXEC)) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 }  // namespace
 
 bool is_token_file(const fs::path& path) {
   if (path.native().ends_with(".tokens")) return true;
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) return false;
-  const Descriptor d(path, O_RDONLY);
+  const auto d = detail::Descriptor::for_reading(path);
   char magic[8] = {};
   return d.get() >= 0 && ::read(d.get(), magic, 8) == 8 && std::memcmp(magic, detail::kTokenMagic, 8) == 0;
 }
@@ -106,7 +92,7 @@ void check_header(const Header& h, std::size_t bytes, const std::string& name) {
 }  // namespace
 
 TokenSource TokenSource::open(const fs::path& file, std::optional<std::uint64_t> tokenizer_hash) {
-  const Descriptor d(file, O_RDONLY);
+  const auto d = detail::Descriptor::for_reading(file);
   require(d.get() >= 0, "token file: ", file.native(), " cannot be opened: ", std::strerror(errno));
   struct stat status;
   require(::fstat(d.get(), &status) == 0 && S_ISREG(status.st_mode), "token file: ", file.native(),

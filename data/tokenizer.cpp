@@ -1,6 +1,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <heed/core/check.hpp>
 #include <heed/data/text.hpp>
 #include <heed/data/tokenizer.hpp>
@@ -145,6 +146,11 @@ CharTokenizer CharTokenizer::train(const std::vector<std::filesystem::path>& fil
 }
 
 std::vector<std::int32_t> CharTokenizer::encode(std::string_view text) const {
+  if (const auto bad = find_invalid_utf8(text)) {  // as an EncodeError, whose place may be one in a larger text
+    char byte[8];
+    std::snprintf(byte, sizeof byte, "0x%02X", static_cast<unsigned>(static_cast<unsigned char>(text[*bad])));
+    throw EncodeError(std::string("char tokenizer: the byte ") + byte, *bad, "does not belong to UTF-8 text");
+  }
   const std::vector<char32_t> code_points = decode_utf8(text);
   std::vector<std::int32_t> ids;
   ids.reserve(code_points.size());

@@ -120,7 +120,8 @@ class CharTokenizer {
   // The same of files, read in pieces. Throws Error as read_text.
   static CharTokenizer train(const std::vector<std::filesystem::path>& files_and_folders);
 
-  std::vector<std::int32_t> encode(std::string_view text) const;  // EncodeError for a character that was not learned
+  // EncodeError for a character that was not learned, and for what is not UTF-8.
+  std::vector<std::int32_t> encode(std::string_view text) const;
   std::string decode(std::span<const std::int32_t> ids) const;
   Index vocabulary_size() const { return static_cast<Index>(characters_.size()); }
   std::string kind() const { return "char"; }

@@ -43,12 +43,19 @@ Metrics evaluate_metrics(const std::function<Metrics(const Batch&)>& metrics, co
     const auto weight = static_cast<double>(b.counted);
     if (weight == 0) continue;
     const Metrics of_batch = metrics(b);
-    require(of_batch.count("loss") == 1 && (counted == 0 || of_batch.size() == sums.size()), "evaluate: batch ", i,
-            " has ", of_batch.size(), " numbers, the first had ", sums.size(),
-            "; each must have the same, among them the loss");
-    for (const auto& [name, value] : of_batch) sums[name] += weight * value;
+    const bool first = counted == 0;
+    require(of_batch.count("loss") == 1 && (first || of_batch.size() == sums.size()), "evaluate: batch ", i, " has ",
+            of_batch.size(), " numbers, the first had ", sums.size(), "; each must have the same, among them the loss");
+    for (const auto& [name, value] : of_batch) {
+      require(first || sums.count(name) == 1, "evaluate: batch ", i, " has the number ", name,
+              ", which the first had not; each must have the same");
+      sums[name] += weight * value;
+    }
     counted += weight;
   }
+  require(n == 0 || counted > 0,
+          "evaluate: all targets are ignored: Batch::counted, the number of those that are not, is 0 in each of the ",
+          n, " batches; it must be above 0 in one");
   for (auto& [name, sum] : sums) sum /= counted;
   return sums;
 }

@@ -17,9 +17,10 @@ double classification_accuracy(const Tensor& logits, const Tensor& targets);
 // "loss", the mean cross-entropy, and "accuracy".
 Metrics classification_metrics(const Tensor& logits, const Tensor& targets);
 
-// Weighted by the targets that count; `batches` 0 means all. Nothing is recorded, dropout is off.
+// Weighted by the targets that count; `batches` 0 means all. Nothing is recorded, dropout is off. NaN of an empty set;
+// Error where no batch counts a target (Batch::counted).
 double evaluate(const std::function<Tensor(const Batch&)>& loss, const EvaluationSet& set, Index batches = 0);
-// The same of several numbers, which each batch must have. Of no batch that counts: nothing.
+// The same of several numbers: each batch must have those of the first, the loss among them. Of an empty set: nothing.
 Metrics evaluate_metrics(const std::function<Metrics(const Batch&)>& metrics, const EvaluationSet& set,
                          Index batches = 0);
 

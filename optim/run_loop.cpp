@@ -6,15 +6,17 @@
 #include <heed/core/random.hpp>
 #include <heed/data/disk.hpp>
 #include <heed/optim/clock.hpp>
+#include <heed/optim/run_history.hpp>
 #include <heed/optim/run_log.hpp>
 #include <heed/optim/run_loop.hpp>
 
 namespace heed {
 namespace {
 
-const std::string kMetrics = "history/metric.";
-
 constexpr std::uint64_t kDropoutStream = 1;  // of default_rng in training steps; its key is the run's seed
+
+// Texts of the run's own in a checkpoint.
+constexpr const char *kOptimizerName = "optimizer_name", *kInstructionSet = "instruction_set";
 
 volatile std::sig_atomic_t interrupted = 0;
 
@@ -58,6 +60,9 @@ void check_options(const RunOptions& o) {
   if (!o.checkpoint.empty()) check_place("save_checkpoint", o.checkpoint);
   require(o.average == nullptr || !o.average->swapped(),
           "run: the model has the averages inside; swap back before the run");
+  for (const char* name : {kOptimizerName, kInstructionSet})
+    require(o.checkpoint.empty() || o.texts.count(name) == 0, "run: one of the texts is named ", name,
+            ", as one that the run itself puts into the checkpoint; it must have another name");
 }
 
 // One run: its state between steps is `done_`, the history, and what parts_ hold.
@@ -83,6 +88,7 @@ class Run {
   double begin_ = detail::seconds_now(), training_seconds_ = 0, training_tokens_ = 0;
 
   Index resume();
+  Checkpoint state() const;
   void save();
   detail::LogEntry step();
   void evaluate_into(detail::LogEntry& entry);
@@ -90,37 +96,15 @@ class Run {
   void say_resumed();
 };
 
-Tensor to_tensor(const std::vector<double>& values) {
-  return Tensor::from(values, {static_cast<Index>(values.size())});
-}
-
-// Metrics stand in history/metric.NAME, one number an evaluation; NaN where the evaluation had none of the name.
-void store_metrics(const RunHistory& history, Checkpoint& c) {
-  std::map<std::string, std::vector<double>> columns;
-  for (std::size_t i = 0; i < history.validation_metrics.size(); ++i)
-    for (const auto& [name, value] : history.validation_metrics[i])
-      columns.try_emplace(name, history.validation_metrics.size(), std::nan("")).first->second[i] = value;
-  for (const auto& [name, values] : columns) c.tensors[kMetrics + name] = to_tensor(values);
-}
-
-void load_metrics(const Checkpoint& c, RunHistory& history) {
-  history.validation_metrics.assign(history.validation_losses.size(), {});
-  for (const auto& [path, tensor] : c.tensors) {
-    if (!path.starts_with(kMetrics)) continue;
-    const std::vector<double> values = tensor.to_vector<double>();
-    for (std::size_t i = 0; i < std::min(values.size(), history.validation_metrics.size()); ++i)
-      if (!std::isnan(values[i])) history.validation_metrics[i][path.substr(kMetrics.size())] = values[i];
-  }
-}
-
 Index Run::resume() {
+  if (!o_.checkpoint.empty()) check_names("run", state());  // an error now, not when the first checkpoint is due
   if (!o_.resume || o_.checkpoint.empty() || !std::filesystem::exists(o_.checkpoint)) return 0;
   const Checkpoint c = load_checkpoint(o_.checkpoint);
   const std::string file = o_.checkpoint.string();
   require(c.counter("seed") == o_.seed, "resume: the seed of ", file, " is ", c.counter("seed"), " and of this run ",
           o_.seed, "; they must be the same");
-  require(c.text("optimizer_name") == parts_.optimizer->name(), "resume: the optimizer of ", file, " is ",
-          c.text("optimizer_name"), " and of this run ", parts_.optimizer->name(), "; they must be the same");
+  require(c.text(kOptimizerName) == parts_.optimizer->name(), "resume: the optimizer of ", file, " is ",
+          c.text(kOptimizerName), " and of this run ", parts_.optimizer->name(), "; they must be the same");
   const bool averaged = c.tensors.count("average/updates") == 1;
   require(averaged == (o_.average != nullptr), "resume: ", file, averaged ? " has an" : " has no",
           " average of the weights but this run has ", averaged ? "none" : "one", "; both must have one, or neither");
@@ -134,41 +118,33 @@ Index Run::resume() {
   load_state("optimizer", *parts_.optimizer);
   load_state("schedule", *parts_.schedule);
   if (averaged) load_state("average", *o_.average);
-  history_.losses = c.tensor("history/loss").to_vector<double>();
-  const std::vector<double> steps = c.tensor("history/validation_step").to_vector<double>(),
-                            values = c.tensor("history/validation_loss").to_vector<double>();
-  for (std::size_t i = 0; i < steps.size(); ++i)
-    history_.validation_losses.emplace_back(static_cast<Index>(steps[i]), values[i]);
-  load_metrics(c, history_);
-  if (const auto set = c.texts.find("instruction_set"); set != c.texts.end()) saved_on_ = set->second;
+  history_ = detail::load_history(c);
+  if (const auto set = c.texts.find(kInstructionSet); set != c.texts.end()) saved_on_ = set->second;
   done_ = static_cast<Index>(c.counter("step"));
   return done_;
 }
 
-void Run::save() {
-  if (o_.checkpoint.empty()) return;
-  log_.sync();  // a resumed run finds the log as long as the checkpoint says
+// All that a checkpoint of this step holds.
+Checkpoint Run::state() const {
   Checkpoint c;
   parts_.store(c);
   for (const NamedTensor& t : parts_.optimizer->state()) c.tensors["optimizer/" + t.name] = t.tensor;
   for (const NamedTensor& t : parts_.schedule->state()) c.tensors["schedule/" + t.name] = t.tensor;
   if (o_.average != nullptr)
     for (const NamedTensor& t : o_.average->state()) c.tensors["average/" + t.name] = t.tensor;
-  std::vector<double> steps, values;
-  for (const auto& [step, loss] : history_.validation_losses) {
-    steps.push_back(static_cast<double>(step));
-    values.push_back(loss);
-  }
-  c.tensors["history/loss"] = to_tensor(history_.losses);
-  c.tensors["history/validation_step"] = to_tensor(steps);
-  c.tensors["history/validation_loss"] = to_tensor(values);
-  store_metrics(history_, c);
+  detail::store_history(history_, c);
   c.counters["step"] = static_cast<std::uint64_t>(done_);
   c.counters["seed"] = o_.seed;
   c.texts = o_.texts;
-  c.texts["optimizer_name"] = parts_.optimizer->name();
-  c.texts["instruction_set"] = arch();
-  save_checkpoint(o_.checkpoint, c);
+  c.texts[kOptimizerName] = parts_.optimizer->name();
+  c.texts[kInstructionSet] = arch();
+  return c;
+}
+
+void Run::save() {
+  if (o_.checkpoint.empty()) return;
+  log_.sync();  // a resumed run finds the log as long as the checkpoint says
+  save_checkpoint(o_.checkpoint, state());
 }
 
 // Gradients of `accumulate` batches, each weighted by its share of the targets that count, and one optimizer step.
@@ -185,11 +161,14 @@ detail::LogEntry Run::step() {
         parts_.batch(o_.seed, s * static_cast<std::uint64_t>(o_.accumulate) + static_cast<std::uint64_t>(i)));
     counted += batches.back().counted;
   }
+  require(counted > 0, "run: all targets of step ", done_ + 1,
+          " are ignored: Batch::counted, the number of those that are not, is 0 in each of its ", o_.accumulate,
+          " batches; it must be above 0 in one");
   double loss = 0;
   parts_.optimizer->zero_grad();
   for (const Batch& batch : batches) {
-    const double share = counted > 0 ? static_cast<double>(batch.counted) / static_cast<double>(counted)
-                                     : 1.0 / static_cast<double>(o_.accumulate);
+    if (batch.counted == 0) continue;  // the mean over no target is NaN
+    const double share = static_cast<double>(batch.counted) / static_cast<double>(counted);
     Tape tape({.find_nan = o_.find_nan});
     const MatmulPrecision precision(o_.precision);
     const Tensor l = parts_.loss(batch);
@@ -224,11 +203,14 @@ void Run::evaluate_into(detail::LogEntry& entry) {
     if (o_.average != nullptr) averaged.emplace(*o_.average);
     entry.val_metrics = evaluate_metrics(parts_.metrics ? parts_.metrics : loss_alone, parts_.validation, batches);
   }
-  const auto loss = entry.val_metrics.extract("loss");
-  entry.val_loss = loss.empty() ? std::nan("") : loss.mapped();
+  entry.val_loss = entry.val_metrics.extract("loss").mapped();
   parts_.schedule->observe(*entry.val_loss);
   history_.validation_losses.emplace_back(done_, *entry.val_loss);
   history_.validation_metrics.push_back(entry.val_metrics);
+  if (o_.checkpoint.empty()) return;
+  Checkpoint c;  // with the names of the metrics: an error now, not when the next checkpoint is due
+  detail::store_history(history_, c);
+  check_names("run", c);
 }
 
 void Run::show(const detail::LogEntry& entry) {

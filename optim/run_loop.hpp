@@ -31,7 +31,7 @@ struct RunOptions {
   Index accumulate = 1;              // batches a step; their gradients are averaged
   double grad_clip = 1;              // largest norm of the gradient; 0: no clipping
   std::uint64_t seed = 1;            // of batches and dropout
-  DType precision = DType::float32;  // bfloat16: MatmulPrecision for the training steps
+  DType precision = DType::float32;  // bfloat16: MatmulPrecision of steps and evaluations
 
   Index eval_every = 250;  // steps between evaluations; 0: only after the last step
   Index eval_batches = 0;  // batches an evaluation; 0: the whole set, which the last one always is
@@ -40,10 +40,12 @@ struct RunOptions {
   // checkpoint keeps both; after the run the model has its own weights, and AveragedWeights shows it the averages.
   WeightAverage* average = nullptr;
 
-  std::filesystem::path checkpoint = {};          // empty: none
-  Index checkpoint_every = 0;                     // steps; 0: only at the end
-  bool resume = false;                            // go on from `checkpoint` where that is a file
-  std::map<std::string, std::string> texts = {};  // kept in the checkpoint: configuration, tokenizer, ...
+  std::filesystem::path checkpoint = {};  // empty: none
+  Index checkpoint_every = 0;             // steps; 0: only at the end
+  bool resume = false;                    // go on from `checkpoint` where that is a file
+  // Kept in the checkpoint: configuration, tokenizer, ... Without zero bytes, and under names that the run does not use
+  // itself: not step, seed, optimizer_name, instruction_set, and no section (model, optimizer, history, ...).
+  std::map<std::string, std::string> texts = {};
 
   // JSON lines, one a step; empty: none. A resumed run goes on in it, or begins it where there is no such file.
   std::filesystem::path log = {};
@@ -84,8 +86,9 @@ struct RunParts {
   std::function<Metrics(const Batch&)> metrics = {};
 };
 
-// Throws Error for options out of range, data or checkpoint that cannot be read or written, a checkpoint of another
-// model, with an average where this run has none or the reverse, and a loss that is not finite.
+// Throws Error for options out of range, names that no checkpoint can hold, data or checkpoint that cannot be read or
+// written, a checkpoint of another model, with an average where this run has none or the reverse, a step or an
+// evaluation none of whose targets counts, and a loss that is not finite.
 RunResult run(RunParts parts, const RunOptions& options);
 
 // The model's own loss(inputs, targets), unless `loss` is given. `metrics`: RunParts.

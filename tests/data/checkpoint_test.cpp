@@ -112,8 +112,8 @@ TEST_CASE("checkpoint: no HDF5 handle stays open, after errors neither") {
   save_checkpoint(folder.path / "a.h5", c);
   load_checkpoint(folder.path / "a.h5");
   CHECK(detail::open_hdf5_handles() == before);
-  c.texts["model"] = "taken";
-  CHECK(contains(error_of([&] { save_checkpoint(folder.path / "b.h5", c); }), "model"));
+  c.tensors["model/z"] = Tensor();  // told when the file in memory is half made
+  CHECK(contains(error_of([&] { save_checkpoint(folder.path / "b.h5", c); }), "the tensor model/z is undefined"));
   CHECK(detail::open_hdf5_handles() == before);
 }
 
@@ -122,7 +122,10 @@ TEST_CASE("checkpoint: names and contents that cannot be saved") {
   const auto save = [&](auto&& change) {
     Checkpoint c;
     change(c);
-    return error_of([&] { save_checkpoint(folder.path / "a.h5", c); });
+    const std::string error = error_of([&] { save_checkpoint(folder.path / "a.h5", c); });
+    // What is wrong with names and texts is told before, and of tensors without values, too.
+    CHECK(error_of([&] { check_names("save_checkpoint", c); }) == (contains(error, "undefined") ? "" : error));
+    return error;
   };
   const Tensor x = Tensor::zeros({1});
   CHECK(save([&](Checkpoint& c) { c.tensors["x"] = x; }) ==

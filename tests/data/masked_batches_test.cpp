@@ -124,6 +124,37 @@ TEST_CASE("masks of an evaluation stay, and count where the text counts") {
   CHECK(uncounted > 10);
 }
 
+TEST_CASE("masks of an evaluation read targets by their strides, and refuse those that are not one an input") {
+  struct One {
+    Batch one;
+    Index size() const { return 1; }
+    Batch batch(Index) const { return one; }
+  };
+  const MaskOptions options{.vocabulary = 50, .mask = kMask, .share = 0.5, .masked = 1, .random = 0};
+  Ids ids = Rng(5).integers({4 * 23}, 0, 50).to_vector<std::int32_t>();
+  for (std::size_t i = 0; i < ids.size(); i += 4) ids[i] = kIgnoreIndex;
+  const Tensor wide = Tensor::from(ids, {4, 23}), inputs = test::random_ids({4, 20}, 50, 6);
+  const Tensor strided = wide.slice(1, 1, 21);
+  const Batch b = MaskedEvaluation(One{{inputs, strided, 80}}, options).batch(0),
+              packed = MaskedEvaluation(One{{inputs, strided.clone(), 80}}, options).batch(0);
+  CHECK(ids_of(b.inputs) == ids_of(packed.inputs));
+  CHECK(ids_of(b.targets) == ids_of(packed.targets));
+  CHECK(b.counted == packed.counted);
+  const Ids x = ids_of(b.inputs), y = ids_of(b.targets), counts = ids_of(strided);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    CHECK((y[i] != kIgnoreIndex) == (x[i] == kMask && counts[i] != kIgnoreIndex));
+  // Texts without targets: what is hidden counts.
+  CHECK(MaskedEvaluation(One{{inputs, Tensor(), 80}}, options).batch(0).counted == 40);
+
+  const auto refused = [&](const Tensor& targets) {
+    return error_of([&] { MaskedEvaluation(One{{inputs, targets, 4}}, options).batch(0); });
+  };
+  const std::string must = " and their inputs [4, 20] int32; targets must be int32, of the shape of the inputs";
+  CHECK(refused(Tensor::zeros({4}, DType::int32)) == "masks: the targets of the texts are [4] int32" + must);
+  CHECK(refused(Tensor::zeros({4, 20})) == "masks: the targets of the texts are [4, 20] float32" + must);
+  CHECK(refused(wide) == "masks: the targets of the texts are [4, 23] int32" + must);
+}
+
 TEST_CASE("masks: short windows have one each, and one of separators alone has none") {
   for (const Index length : {1, 2, 3, 6, 10, 11}) {
     const MaskedBatches data(windows(8, length), {.vocabulary = 50, .mask = kMask});

@@ -151,6 +151,10 @@ TEST_CASE("what cannot be read is named") {
                    }),
                    "0xFE at offset 100"));
   CHECK(contains(error_of([&] { read_text(f.write("cut.txt", "ab\n\xE2\x82")); }), "0xE2 at offset 3"));
+  CHECK(error_of([&] { read_text(bad / "x"); }) == "text: " + at + "/bad.txt/x does not exist");
+  std::filesystem::create_symlink("loop", f.path / "loop");
+  CHECK(error_of([&] { read_text(f.path / "loop"); }) ==
+        "text: " + at + "/loop cannot be read: Too many levels of symbolic links");
   const auto closed = f.write("closed/file.txt", "x");
   std::filesystem::permissions(closed, std::filesystem::perms::none);
   {
@@ -161,6 +165,7 @@ TEST_CASE("what cannot be read is named") {
   std::filesystem::permissions(closed.parent_path(), std::filesystem::perms::none);
   {
     const Unprivileged scope;
+    CHECK(error_of([&] { read_text(closed); }) == "text: " + at + "/closed/file.txt cannot be read: Permission denied");
     CHECK(contains(error_of([&] { read_text(closed.parent_path()); }),
                    "text: the folder " + at + "/closed cannot be read: Permission denied"));
   }

@@ -1,4 +1,7 @@
 #include <doctest/doctest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cmath>
 #include <fstream>
 #include <heed/core/check.hpp>
@@ -208,6 +211,18 @@ TEST_CASE("what is not a token file of this program is refused") {
   CHECK(contains(error_of([&] { swapped.hash(); }),
                  "swap.tokens is damaged: its tokens are not those that were written"));
   CHECK(swapped.part(0, 2).hash() == TokenSource({1, 2}, 5).hash());
+}
+
+TEST_CASE("a pipe is no token file, and its writer is not waited for") {
+  TemporaryFolder f;
+  const auto pipe = f.path / "pipe.tokens";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  ::alarm(30);  // ends a test that waits
+  CHECK(error_of([&] { TokenSource::open(pipe); }) == "token file: " + pipe.native() + " is not a token file");
+  CHECK(is_token_file(pipe));  // by its name
+  std::filesystem::rename(pipe, f.path / "pipe");
+  CHECK_FALSE(is_token_file(f.path / "pipe"));
+  ::alarm(0);
 }
 
 TEST_CASE("writers refuse what they cannot write") {

@@ -171,6 +171,18 @@ TEST_CASE("the stream encoder does not care how its text is cut") {
   CHECK(encode_text(t, "").empty());
 }
 
+TEST_CASE("a byte that is not UTF-8 is told with its place in the whole text") {
+  const Tokenizer t = CharTokenizer("ab\n€");
+  std::string text;
+  for (int i = 0; i < 5000; ++i) text += "ab\n";
+  for (const std::size_t at : {0ul, 3ul, 9000ul, 15000ul}) {  // parts have 4 kB
+    const std::string place = "at byte offset " + std::to_string(at) + " does not belong to UTF-8 text",
+                      broken = text.substr(0, at) + "\xFF" + text, unfinished = text.substr(0, at) + "\xE2\x82";
+    CHECK_THROWS_WITH_AS(encode_text(t, broken), ("char tokenizer: the byte 0xFF " + place).c_str(), EncodeError);
+    CHECK_THROWS_WITH_AS(encode_text(t, unfinished), ("char tokenizer: the byte 0xE2 " + place).c_str(), EncodeError);
+  }
+}
+
 TEST_CASE("characters of files are those of their text") {
   TemporaryFolder f;
   const auto a = f.write("a.txt", "\xEF\xBB\xBFzwölf"), b = f.write("b.txt", "€ 😀");

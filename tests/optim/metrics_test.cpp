@@ -46,8 +46,32 @@ struct BlobRun {
   RunResult go(const RunOptions& options, bool metrics = true) {
     std::function<Metrics(const Batch&)> measure;
     if (metrics) measure = [this](const Batch& b) { return classification_metrics(model(b.inputs), b.targets); };
-    return run(model, optimizer, schedule, Blobs{}, HeldOutBlobs{}, options, {}, measure);
+    return go_on(options, Blobs{}, HeldOutBlobs{}, measure);
   }
+  RunResult go_on(const RunOptions& options, Dataset data, EvaluationSet held_out,
+                  std::function<Metrics(const Batch&)> measure = {}) {
+    return run(model, optimizer, schedule, std::move(data), std::move(held_out), options, {}, std::move(measure));
+  }
+};
+
+Batch ignored(Batch b) { return {b.inputs, Tensor::full(b.targets.shape(), kIgnoreIndex, DType::int32), 0}; }
+
+// Blobs, and in between batches whose targets are all ignored: those whose number leaves `rest` by 2.
+struct HalfIgnored {
+  std::uint64_t rest;
+  Batch batch(std::uint64_t seed, std::uint64_t step) const {
+    const Batch b = Blobs{}.batch(seed, step / 2);
+    return step % 2 == rest ? ignored(b) : b;
+  }
+};
+struct AllIgnored {
+  Index size() const { return 3; }
+  Batch batch(Index i) const { return ignored(HeldOutBlobs{}.batch(i)); }
+  Batch batch(std::uint64_t seed, std::uint64_t step) const { return ignored(Blobs{}.batch(seed, step)); }
+};
+struct LastIgnored {
+  Index size() const { return 4; }
+  Batch batch(Index i) const { return i < 3 ? HeldOutBlobs{}.batch(i) : ignored(HeldOutBlobs{}.batch(0)); }
 };
 
 }  // namespace
@@ -144,5 +168,68 @@ TEST_CASE("run: evaluation batches must tell the same, the loss among it") {
   CHECK(error([](const Batch& b) {
           return b.counted < 20 ? Metrics{{"loss", 1}, {"x", 1}} : Metrics{{"loss", 1}};
         }) == "evaluate: batch 1 has 1 numbers, the first had 2; each must have the same, among them the loss");
+  // As many, but others: neither mean would be one.
+  CHECK(error([](const Batch& b) {
+          return b.counted < 20 ? Metrics{{"loss", 1}, {"x", 1}} : Metrics{{"loss", 1}, {"y", 1}};
+        }) == "evaluate: batch 1 has the number y, which the first had not; each must have the same");
   CHECK(evaluate_metrics([](const Batch&) { return Metrics{{"loss", 1}}; }, EvaluationSet{}).empty());
+}
+
+TEST_CASE("run: batches whose targets are all ignored are left out, in steps as in evaluations") {
+  BlobRun plain;
+  const RunResult expected = plain.go_on({.steps = 6}, Blobs{}, HeldOutBlobs{});
+  for (const std::uint64_t rest : {0, 1}) {
+    BlobRun s;
+    const RunResult r = s.go_on({.steps = 6, .accumulate = 2}, HalfIgnored{rest}, LastIgnored{});
+    CHECK(r.history.losses == expected.history.losses);
+    CHECK(r.validation_loss == expected.validation_loss);
+    CHECK(test::same_bits(s.model.layer.weight, plain.model.layer.weight));
+  }
+}
+
+TEST_CASE("run: a step or an evaluation none of whose targets counts is told, as where Batch::counted is not set") {
+  const auto error = [](const RunOptions& options, Dataset data, EvaluationSet held_out) {
+    BlobRun s;
+    return test::error_of([&] { s.go_on(options, data, held_out); });
+  };
+  CHECK(
+      error({.steps = 2, .accumulate = 3}, AllIgnored{}, HeldOutBlobs{}) ==
+      "run: all targets of step 1 are ignored: Batch::counted, the number of those that are not, is 0 in each of its 3 "
+      "batches; it must be above 0 in one");
+  CHECK(test::contains(error({.steps = 2}, HalfIgnored{1}, HeldOutBlobs{}), "run: all targets of step 2 are ignored"));
+  const std::string told =
+      "evaluate: all targets are ignored: Batch::counted, the number of those that are not, is 0 in each of the ";
+  CHECK(error({.steps = 2}, Blobs{}, AllIgnored{}) == told + "3 batches; it must be above 0 in one");
+  CHECK(test::contains(error({.steps = 2, .eval_every = 1, .eval_batches = 2}, Blobs{}, AllIgnored{}),
+                       told + "2 batches"));
+  CHECK(test::contains(test::error_of([] { evaluate([](const Batch& b) { return sum(b.inputs); }, AllIgnored{}); }),
+                       told + "3 batches"));
+}
+
+TEST_CASE("run: numbers of evaluations whose names no checkpoint can hold are refused at the first evaluation") {
+  const TemporaryFolder folder;
+  RunOptions options{
+      .steps = 6, .eval_every = 2, .checkpoint = folder.path / "m.h5", .resume = true, .log = folder.path / "log"};
+  const auto go = [&](const Metrics& m) {
+    BlobRun s;
+    return s.go_on(options, Blobs{}, HeldOutBlobs{}, [m](const Batch&) { return m; });
+  };
+  const auto error = [&](const Metrics& m) { return test::error_of([&] { go(m); }); };
+  CHECK(error({{"loss", 1}, {"a/", 2}}) == "run: «history/metric.a/» is no name; its parts must not be empty, . or ..");
+  CHECK(test::json_lines(options.log).size() == 1);  // the evaluation is after step 2
+  CHECK(error({{"loss", 1}, {"a", 2}, {"a/b", 3}}) ==
+        "run: history/metric.a is the name of a tensor and of the section of the tensor history/metric.a/b; names must "
+        "differ");
+  CHECK(test::json_lines(options.log).size() == 1);
+  CHECK_FALSE(std::filesystem::exists(options.checkpoint));
+  // A name of several parts is one, and comes back.
+  CHECK(error({{"loss", 1}, {"top/5", 2}}).empty());
+  options.steps = 8;
+  const RunResult resumed = go({{"loss", 1}, {"top/5", 3}});
+  CHECK(resumed.resumed_from == 6);
+  REQUIRE(resumed.history.validation_metrics.size() == 4);
+  CHECK(resumed.history.validation_metrics[0] == Metrics{{"top/5", 2}});
+  CHECK(resumed.history.validation_metrics[3] == Metrics{{"top/5", 3}});
+  options.checkpoint.clear();  // nothing is to hold the name
+  CHECK(error({{"loss", 1}, {"a/", 2}}).empty());
 }

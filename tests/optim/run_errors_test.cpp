@@ -13,6 +13,7 @@
 #include "tests/tools/json.hpp"
 
 using namespace heed;
+using test::bytes_of;
 using test::contains;
 using test::same_bits;
 using test::TemporaryFolder;
@@ -115,6 +116,31 @@ TEST_CASE("run: logs that cannot be read or cut") {
   });
   ::close(socket);
   ::close(sealed);
+}
+
+TEST_CASE("run: texts that no checkpoint can hold, or only in place of the run's own, are refused before all else") {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path / "model.h5", log = folder.write("log", "of another run");
+  const auto with_text = [&](const std::string& name, const std::string& text = "x") {
+    return [&, name, text] { TrainedRows({.steps = 2, .checkpoint = file, .texts = {{name, text}}, .log = log}); };
+  };
+  test::check_errors({
+      {"run: one of the texts is named optimizer_name, as one that the run itself puts into the checkpoint; it must "
+       "have another name",
+       with_text("optimizer_name")},
+      {"run: one of the texts is named instruction_set, as one", with_text("instruction_set")},
+      {"run: step is the name of a counter and of a text; names must differ", with_text("step")},
+      {"run: seed is the name of a counter and of a text; names must differ", with_text("seed")},
+      {"run: model is the name of a text and of the section of the tensor model/layer.", with_text("model")},
+      {"run: optimizer is the name of a text and of the section of the tensor optimizer/", with_text("optimizer")},
+      {"run: history is the name of a text and of the section of the tensor history/", with_text("history")},
+      {"run: a/b is in a section; only tensors may stand there", with_text("a/b")},
+      {"run: «» is no name; its parts must not be empty, . or ..", with_text("")},
+      {"run: the text note has a zero byte; such content must be a blob", with_text("note", std::string("a\0b", 3))},
+  });
+  CHECK_FALSE(fs::exists(file));
+  CHECK(bytes_of(log) == "of another run");
+  TrainedRows({.steps = 1, .texts = {{"a/b", "x"}, {"step", "x"}}});  // no checkpoint is to hold them
 }
 
 TEST_CASE("run: options, checkpoints and logs that do not fit, and losses that are not finite") {

@@ -70,6 +70,15 @@ TEST_CASE("run: accumulation averages over all targets, as one larger batch does
   CHECK(test::close(weights[0], weights[1], 1e-4, 1e-5));
 }
 
+TEST_CASE("run: the precision is that of evaluations as of steps") {
+  PlaneRun s;
+  const RunResult r = s.go({.steps = 2, .precision = DType::bfloat16});
+  const auto loss = [&](const Batch& b) { return s.model.loss(b.inputs, b.targets); };
+  CHECK(*r.validation_loss != evaluate(loss, HeldOutPlane{}));
+  const MatmulPrecision precision(DType::bfloat16);
+  CHECK(*r.validation_loss == evaluate(loss, HeldOutPlane{}));
+}
+
 TEST_CASE("run: stopped at any step and resumed, to the same bits") {
   const TemporaryFolder folder;
   const auto options = [&](const std::string& name, Index steps, bool resume) {

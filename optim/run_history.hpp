@@ -1,0 +1,10 @@
+// The history of a run in its checkpoint. Internal.
+#pragma once
+#include <heed/optim/run_loop.hpp>
+
+namespace heed::detail {
+
+void store_history(const RunHistory& history, Checkpoint& c);
+RunHistory load_history(const Checkpoint& c);  // Error where the checkpoint has none
+
+}  // namespace heed::detail
