@@ -1,14 +1,13 @@
 // What attention costs beside the rest of a Transformer layer, counted and measured, and what generating costs.
 #include <cstdio>
-#include <fstream>
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/data/disk.hpp>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "examples/support/cost_measure.hpp"
 #include "examples/support/generation_cost.hpp"
+#include "examples/support/json_log.hpp"
 #include "examples/support/machine_peak.hpp"
 #include "examples/support/plot.hpp"
 #include "examples/support/program.hpp"
@@ -33,20 +32,15 @@ struct Flags {
 // One JSON object a line, each with what the machine was.
 class Log {
  public:
-  explicit Log(const std::string& file) {
-    if (file.empty()) return;
-    check_place("log", file);
-    out_.open(file);
-  }
+  explicit Log(const std::string& file) : lines_(file) {}
   void add(Json entry) {
-    if (!out_.is_open()) return;
     entry["threads"] = threads();
     entry["arch"] = arch();
-    out_ << entry.dump() << std::endl;
+    lines_.write(entry.dump());
   }
 
  private:
-  std::ofstream out_;
+  JsonLog lines_;
 };
 
 using Values = std::map<Part, std::vector<double>>;  // one a length
@@ -218,14 +212,19 @@ int run(Flags& flags) {
   if (!flags.plot.empty()) check_plot(flags.plot);
   Log log(flags.log);
   std::vector<Frame> frames;
-  if (flags.measure != "generation") frames = measure_layer(flags, log);
+  const auto draw = [&] {
+    if (!flags.plot.empty()) plot_frames(flags.plot, frames, true);
+  };
+  if (flags.measure != "generation") {
+    frames = measure_layer(flags, log);
+    draw();  // generation takes minutes: who stops it has a picture of the layer
+  }
   if (flags.measure != "layer") {
     measure_sequences(flags, log);
     for (Frame& frame : measure_tokens(flags, log)) frames.push_back(std::move(frame));
+    draw();
   }
-  if (flags.plot.empty()) return 0;
-  plot_frames(flags.plot, frames, true);
-  std::printf("drawn: %s\n", flags.plot.c_str());
+  if (!flags.plot.empty()) std::printf("drawn: %s\n", flags.plot.c_str());
   return 0;
 }
 

@@ -14,7 +14,9 @@ int main(int argc, char** argv) {
   std::uint64_t seed = 1;
   int thread_count = 0;
   line.add("--checkpoint", checkpoint, "File that train_lm wrote [lm.h5]", anything("FILE"));
-  line.add("--prompt", prompt, "What to go on from [a line feed]", anything("TEXT"));
+  line.add("--prompt", prompt,
+           "What to go on from [a line feed; a space or the first token where the tokenizer has none]",
+           anything("TEXT"));
   line.add("--tokens", tokens, "How many to write [300]", whole(0));
   line.add_sampling(sampling);
   line.add_seed(seed, "Of the sample [1]");

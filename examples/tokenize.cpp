@@ -10,6 +10,7 @@
 #include <heed/data/disk.hpp>
 #include <heed/data/text.hpp>
 #include <heed/data/token_file.hpp>
+#include <optional>
 
 #include "examples/support/program.hpp"
 
@@ -55,12 +56,9 @@ std::uintmax_t bytes_of(const std::vector<fs::path>& files) {
   return bytes;
 }
 
-Tokenizer learn_or_make(const Flags& f, const std::vector<fs::path>& files) {
-  if (f.train.empty()) return make_tokenizer(f.tokenizer, files);
+SentencePieceTokenizer learn(const Flags& f, const std::vector<fs::path>& files) {
   std::fprintf(stderr, "learning %lld pieces\n", static_cast<long long>(f.vocabulary));
-  const auto pieces = SentencePieceTokenizer::train(files, {.vocabulary = f.vocabulary, .model = f.train});
-  if (!f.model.empty()) pieces.save(f.model);
-  return pieces;
+  return SentencePieceTokenizer::train(files, {.vocabulary = f.vocabulary, .model = f.train});
 }
 
 // A line in a terminal that says how far the work is.
@@ -75,7 +73,9 @@ int tokenize(const Flags& f) {
   const std::vector<fs::path> files = input_files(f);
   check_place("token file", f.out);
   if (!f.model.empty()) check_place("tokenizer", f.model);
-  const Tokenizer tokenizer = learn_or_make(f, files);
+  std::optional<SentencePieceTokenizer> learned;
+  if (!f.train.empty()) learned = learn(f, files);
+  const Tokenizer tokenizer = learned ? Tokenizer(*learned) : make_tokenizer(f.tokenizer, files);
   std::signal(SIGINT, [](int) { stop = 1; });
   std::signal(SIGTERM, [](int) { stop = 1; });
   const std::uintmax_t all = bytes_of(files);
@@ -86,6 +86,8 @@ int tokenize(const Flags& f) {
       if (stop) throw Stopped();
       show(bytes = done, all);
     });
+    // Only now, so that who stops it or fills the disk before has no file of it.
+    if (learned && !f.model.empty()) learned->save(f.model);
     std::fprintf(stderr, "%s%s: %lld tokens of %ju bytes of text, vocabulary %lld (%s)\n", clear, f.out.c_str(),
                  static_cast<long long>(tokens), bytes, static_cast<long long>(tokenizer.vocabulary_size()),
                  tokenizer.kind().c_str());

@@ -95,6 +95,15 @@ int train_model(M& model, const LmFlags& all_flags, const LmSettings& s, const L
   return 0;
 }
 
+// Files may have been moved since the checkpoint was written. What is in them must be the same.
+void check_same_content(const LmFlags& flags, const LmSettings& s, const LmData& data, const Checkpoint& old) {
+  require(old.text("data") == data.fingerprint, "resume: the data are ", data.fingerprint,
+          " but those of the checkpoint were ", old.text("data"), "; they must be the same");
+  if (!flags.given("--tokenizer") || s.tokenizer == "char" || s.tokenizer == "byte") return;
+  require(make_tokenizer(s.tokenizer, std::string_view()).hash() == data.tokenizer.hash(), "resume: ", s.tokenizer,
+          " is not the tokenizer of the checkpoint; it must be the same");
+}
+
 int train(const LmFlags& flags) {
   const LmRunFlags& run_flags = flags.run();
   set_threads(run_flags.threads);
@@ -103,8 +112,7 @@ int train(const LmFlags& flags) {
   if (run_flags.resume && std::filesystem::exists(run_flags.checkpoint)) old = load_checkpoint(run_flags.checkpoint);
   const LmSettings s = flags.resolve(old ? &old->text("settings") : nullptr);
   const LmData data = load_data(s, old ? &old->text("tokenizer") : nullptr);
-  require(!old || old->text("data") == data.fingerprint, "resume: the data are ", data.fingerprint,
-          " but those of the checkpoint were ", old ? old->text("data") : "", "; they must be the same");
+  if (old) check_same_content(flags, s, data, *old);
   old.reset();
 
   Rng rng(s.seed);

@@ -55,7 +55,10 @@ class Block(nn.Module):
 class GPT(nn.Module):
     def __init__(self, config):
         super().__init__()
-        c = {"norm": "layer", "activation": "gelu", "positions": "learned", "bias": True, "tied": True, **config}
+        c = {"model": "gpt", "attention": "softmax", "norm": "layer", "activation": "gelu", "positions": "learned", "bias": True,
+             "tied": True, **config}
+        if c["model"] != "gpt" or c["attention"] != "softmax":
+            raise ValueError(f"this example knows gpt with softmax attention; this is {c['model']} with {c['attention']} attention")
         if c["positions"] != "learned" or c.get("kv_heads", 0) not in (0, c["heads"]) or not c["tied"]:
             raise ValueError("this example knows learned positions, one key a head, and tied output")
         norm = {"layer": nn.LayerNorm, "rms": RMSNorm}[c["norm"]]

@@ -66,6 +66,19 @@ std::string wrapped(const std::string& text) {
   return out;
 }
 
+std::optional<std::int64_t> whole_number(const std::string& given) {
+  std::int64_t n = 0;
+  const char* const end = given.data() + given.size();
+  const std::from_chars_result read = std::from_chars(given.data(), end, n);
+  return read.ec == std::errc() && read.ptr == end ? std::optional(n) : std::nullopt;
+}
+
+// CLI11 reads a number that begins with 0 as an octal one; seq -w means a decimal one.
+std::string decimal(const std::string& given) {
+  const std::optional<std::int64_t> n = whole_number(given);
+  return n ? std::to_string(*n) : given;
+}
+
 template <class T>
 constexpr bool is_list(const T*) {
   return false;
@@ -80,14 +93,15 @@ constexpr bool is_list(const std::vector<T>*) {
 Takes anything(const std::string& shown) { return {shown}; }
 
 Takes whole(std::int64_t least, std::int64_t most) {
-  return {"N", [least, most](const std::string& given) {
-            std::int64_t n = 0;
-            const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), n);
-            const bool good = error == std::errc() && end == given.data() + given.size() && n >= least && n <= most;
+  return {"N",
+          [least, most](const std::string& given) {
+            const std::optional<std::int64_t> n = whole_number(given);
+            const bool good = n && *n >= least && *n <= most;
             const bool open = most >= std::int64_t{1} << 40;
             return good ? std::string()
                         : must_be(given, "a whole number, " + range(std::to_string(least), std::to_string(most), open));
-          }};
+          },
+          false, decimal};
 }
 
 Takes number(double least, double most) {
@@ -109,7 +123,9 @@ Takes one_of(const std::vector<std::string>& words, const std::string& shown) {
           }};
 }
 
-Takes list_of(Takes each, const std::string& shown) { return {shown, std::move(each.error), true}; }
+Takes list_of(Takes each, const std::string& shown) {
+  return {shown, std::move(each.error), true, std::move(each.plain)};
+}
 
 std::string choice(const std::vector<std::string>& words, const std::string& between) {
   std::string text;
@@ -130,6 +146,7 @@ std::string shell_word(const std::string& word) {
 struct CommandLine::Parser {
   CLI::App app;
   std::string group = "Options";
+  std::string called = {};  // argv[0]
 };
 
 CommandLine::CommandLine(const std::string& about, const std::string& program)
@@ -152,6 +169,7 @@ void CommandLine::add(const std::string& name, FlagValue value, const std::strin
       value.pointer);
   option->type_name(takes.shown)->group(parser_->group);
   if (takes.error) option->check(takes.error);
+  if (takes.plain) option->transform(takes.plain);  // before the check, in whatever order they are added
   if (rules.required) option->required();
   if (!rules.needs.empty()) option->needs(app.get_option(rules.needs));
   if (!rules.excludes.empty()) option->excludes(app.get_option(rules.excludes));
@@ -177,6 +195,7 @@ void CommandLine::add_seed(std::uint64_t& seed, const std::string& text) {
 
 std::optional<int> CommandLine::parse(int argc, char** argv) {
   CLI::App& app = parser_->app;
+  parser_->called = argc > 0 ? argv[0] : program();
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -195,6 +214,11 @@ bool CommandLine::given(const std::string& name) const { return parser_->app.get
 std::string CommandLine::word(const std::string& name) const { return parser_->app.get_option(name)->results().back(); }
 
 std::string CommandLine::program() const { return parser_->app.get_name(); }
+
+std::string CommandLine::called() const {
+  const char* script = std::getenv("HEED_COMMAND");  // set by ./run, quoted already
+  return script ? std::string(script) : shell_word(parser_->called);
+}
 
 int CommandLine::refuse(const std::string& what) const {
   const std::string name = program();

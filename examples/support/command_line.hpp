@@ -25,10 +25,11 @@ struct Takes {
   std::string shown;                                          // in the list of flags: N, FILE, a|b|c
   std::function<std::string(const std::string&)> error = {};  // what is wrong with a word; empty: nothing
   bool commas = false;                                        // a list of words, with commas between
+  std::function<std::string(const std::string&)> plain = {};  // a word as the parser must read it
 };
 
 Takes anything(const std::string& shown);
-// A whole number from `least` to `most`.
+// A whole number from `least` to `most`, in decimal also where it begins with 0.
 Takes whole(std::int64_t least, std::int64_t most = std::int64_t{1} << 40);
 // A finite number from `least` to `most`.
 Takes number(double least, double most = std::numeric_limits<double>::max());
@@ -82,8 +83,10 @@ class CommandLine {
   // stderr that says what is right.
   std::optional<int> parse(int argc, char** argv);
   bool given(const std::string& name) const;        // after parsing
-  std::string word(const std::string& name) const;  // the last that a flag was given, as it was written
+  std::string word(const std::string& name) const;  // the last that a flag was given; 010 is 10
   std::string program() const;
+  // The program as it was called, for a shell: ./run train, where the script called it.
+  std::string called() const;
   // Prints what is wrong with the flags; gives 2.
   int refuse(const std::string& what) const;
 

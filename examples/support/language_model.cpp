@@ -5,6 +5,19 @@
 #include "examples/support/lm_model.hpp"
 
 namespace heed::examples {
+namespace {
+
+std::vector<std::int32_t> tokens_without_prompt(const Tokenizer& tokenizer) {
+  for (const char* text : {"\n", " "}) {
+    try {
+      if (const std::vector<std::int32_t> ids = tokenizer.encode(text); !ids.empty()) return ids;
+    } catch (const EncodeError&) {  // the next one, then
+    }
+  }
+  return {0};
+}
+
+}  // namespace
 
 LanguageModel load_language_model(const std::filesystem::path& file) {
   LanguageModel lm = load_any_language_model(file);
@@ -25,7 +38,8 @@ LanguageModel load_any_language_model(const std::filesystem::path& file) {
 }
 
 std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt) {
-  std::vector<std::int32_t> ids = tokenizer.encode(prompt.empty() ? "\n" : prompt);
+  if (prompt.empty()) return tokens_without_prompt(tokenizer);
+  std::vector<std::int32_t> ids = tokenizer.encode(prompt);
   require(!ids.empty(), "generate: the prompt makes no token; it must make one or more");
   return ids;
 }

@@ -18,7 +18,8 @@ LanguageModel load_language_model(const std::filesystem::path& file);
 // A masked one, too: its network, a GPT that is not causal, and whose last token is the mask.
 LanguageModel load_any_language_model(const std::filesystem::path& file);
 
-// An empty prompt is a line feed. Throws Error for characters that the tokenizer does not know.
+// An empty prompt is a line feed; where the tokenizer has none, as one of a text without, a space, or else its first
+// token. Throws Error for characters of another prompt that the tokenizer does not know.
 std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt);
 
 // Writes a sample to stdout as it is made: the prompt, then `count` tokens.

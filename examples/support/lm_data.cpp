@@ -71,18 +71,27 @@ struct Corpus {
 
 Corpus read_corpus(const LmSettings& s, const std::string* stored_tokenizer) {
   const std::vector<std::filesystem::path> paths(s.data.begin(), s.data.end());
+  std::optional<Tokenizer> stored;
+  if (stored_tokenizer) stored = Tokenizer::from_json(*stored_tokenizer);
   for (const std::filesystem::path& path : paths) {
     if (!is_token_file(path)) continue;
     if (paths.size() > 1)
       throw UsageError("--data names " + std::to_string(paths.size()) + " files, and " + path.string() +
                        " is a token file; a token file must be the only one");
     const TokenSource tokens = TokenSource::open(path);
-    return {tokens.tokenizer(), tokens};
+    const Tokenizer tokenizer = tokens.tokenizer();
+    require(!stored || stored->hash() == tokenizer.hash(), "resume: ", path.string(),
+            " was made by another tokenizer than that of the checkpoint; it must be the same");
+    return {tokenizer, tokens};
   }
   const std::string text = read_text(paths);
-  const Tokenizer tokenizer =
-      stored_tokenizer ? Tokenizer::from_json(*stored_tokenizer) : make_tokenizer(s.tokenizer, text);
-  return {tokenizer, TokenSource(encode_text(tokenizer, text), tokenizer.vocabulary_size())};
+  const Tokenizer tokenizer = stored ? *stored : make_tokenizer(s.tokenizer, text);
+  try {
+    return {tokenizer, TokenSource(encode_text(tokenizer, text), tokenizer.vocabulary_size())};
+  } catch (const EncodeError& e) {
+    if (stored) fail("resume: the data are not those of the checkpoint; they must be the same: ", e.what());
+    throw;
+  }
 }
 
 // Reads the whole corpus, and so finds damage in a token file before the training does.

@@ -23,7 +23,7 @@ struct LmData {
 };
 
 // Throws Error for data that cannot be read or are too short. `stored_tokenizer` is the JSON of a checkpoint's, null if
-// none.
+// none; then it is an Error, too, where the data cannot be those of the checkpoint. That they are, `fingerprint` tells.
 LmData load_data(const LmSettings& settings, const std::string* stored_tokenizer);
 
 }  // namespace heed::examples

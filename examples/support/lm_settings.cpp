@@ -46,6 +46,37 @@ void for_each_setting(S& s, F&& f) {
   f("val-fraction", s.val_fraction), f("eval-every", s.eval_every), f("eval-batches", s.eval_batches);
 }
 
+// Whether a setting names files.
+bool names_files(const std::string& name, const Json& value) {
+  return (name == "data" && !value.empty()) || (name == "tokenizer" && value != "char" && value != "byte");
+}
+
+// Throws UsageError for settings that do not go together, and for flags that would do nothing.
+void check_together(const LmSettings& s, const CommandLine& line) {
+  for (const std::string& path : s.data)
+    if (line.given("--tokenizer") && is_token_file(path))
+      throw UsageError("--tokenizer is " + s.tokenizer + " but " + path +
+                       " is a token file, which holds its tokenizer; leave --tokenizer out");
+  if (s.data.empty() && line.given("--val-fraction"))
+    throw UsageError("--val-fraction is " + Json(s.val_fraction).dump() +
+                     " but --data is not given; the built-in stories have no last part, and others of them validate: "
+                     "leave --val-fraction out");
+  if (s.attention != "linear" && line.given("--feature-map"))
+    throw UsageError("--feature-map is " + s.feature_map + " and --attention " + s.attention +
+                     "; --attention must be linear, or leave --feature-map out");
+  if (s.warmup > s.steps)
+    throw UsageError("--warmup is " + std::to_string(s.warmup) + " and --steps " + std::to_string(s.steps) +
+                     "; the warm-up must not be longer");
+  if (s.width % s.heads != 0)
+    throw UsageError("--width is " + std::to_string(s.width) + " and --heads " + std::to_string(s.heads) +
+                     "; heads must divide the width");
+  if (const std::string error = model_error(s.model, s.attention); !error.empty())
+    throw UsageError("--attention is " + s.attention + " and --model " + s.model + ": " + error);
+  if (s.min_lr > s.lr)
+    throw UsageError("--min-lr is " + Json(s.min_lr).dump() + " and --lr " + Json(s.lr).dump() +
+                     "; the least rate must not be above the highest");
+}
+
 }  // namespace
 
 LmFlags::LmFlags() : line_("Trains a small language model on text files, or on the built-in stories", "train_lm") {
@@ -58,7 +89,7 @@ LmFlags::LmFlags() : line_("Trains a small language model on text files, or on t
   line.add("--tokenizer", s.tokenizer,
            "byte, char (characters of the text), or a SentencePiece FILE.model [char; a token file holds its own]",
            {"byte|char|FILE.model", tokenizer_name_error});
-  line.add("--val-fraction", s.val_fraction, "Last part of the data, kept for validation [0.1]", number(0, 0.9));
+  line.add("--val-fraction", s.val_fraction, "Last part of --data, kept for validation [0.1]", number(0, 0.9));
   line.group("Model");
   line.add("--preset", s.preset,
            "Sizes and rates: nano (4 layers, 4 heads, width 128, context 64, batch 12), baby (6, 6, 384, 256, 16), "
@@ -66,7 +97,7 @@ LmFlags::LmFlags() : line_("Trains a small language model on text files, or on t
            one_of({"nano", "baby", "gpt2"}));
   line.add("--model", s.model, "lm goes on with a text; mlm, after BERT, fills in hidden tokens of one [lm]",
            one_of({"lm", "mlm"}));
-  line.add("--layers", s.layers, "Blocks [by preset]", whole(0));
+  line.add("--layers", s.layers, "Blocks [by preset]", whole(1));
   line.add("--heads", s.heads, "Attention heads; must divide the width [by preset]", whole(1));
   line.add("--width", s.width, "Size of a token's vector [by preset]", whole(1));
   line.add("--context", s.context, "Tokens that the model sees at once [by preset; stories 144]", whole(1));
@@ -115,10 +146,10 @@ LmFlags::LmFlags() : line_("Trains a small language model on text files, or on t
   line.add("--plot", run_.plot, "Picture of the losses, .svg or .png", anything("FILE.svg|png"));
   line.add("--sample", run_.sample, "Tokens of text to write at the end; mlm: of held-out text to fill in [300]",
            whole(0));
-  line.add(
-      "--prompt", run_.prompt,
-      "What the sample goes on from [a line feed]; mlm: a text with places to fill in, as 'Where is the m[MASK]p?'",
-      anything("TEXT"));
+  line.add("--prompt", run_.prompt,
+           "What the sample goes on from [a line feed; a space or the first token where the tokenizer has none]; mlm: "
+           "a text with places to fill in, as 'Where is the m[MASK]p?'",
+           anything("TEXT"));
   line.add_sampling(run_.sampling);
 }
 
@@ -140,7 +171,8 @@ LmSettings LmFlags::resolve(const std::string* stored_text) const {
   for_each_setting(s, [&](const char* name, auto& value) {
     if (!is_given(name)) return;
     const Json was = value;
-    if (stored && was != flags[name]) {
+    const bool may_move = names_files(name, was) && names_files(name, flags[name]);
+    if (stored && was != flags[name] && !may_move) {
       throw UsageError("--" + std::string(name) + " is " + flags[name].dump() + " but the checkpoint was made with " +
                        was.dump() + "; it must be the same, or leave --resume out to start afresh");
     }
@@ -150,26 +182,12 @@ LmSettings LmFlags::resolve(const std::string* stored_text) const {
   if (!stored && s.model == "mlm" && !is_given("positions")) s.positions = "rope";
   if (!stored && is_given("lr") && !is_given("min-lr")) s.min_lr = s.lr / 10;
   if (!stored && !is_given("warmup")) s.warmup = std::min(s.warmup, s.steps / 10);
-  for (const std::string& path : s.data)
-    if (is_given("tokenizer") && is_token_file(path))
-      throw UsageError("--tokenizer is " + s.tokenizer + " but " + path +
-                       " is a token file, which holds its tokenizer; leave --tokenizer out");
-  if (s.warmup > s.steps)
-    throw UsageError("--warmup is " + std::to_string(s.warmup) + " and --steps " + std::to_string(s.steps) +
-                     "; the warm-up must not be longer");
-  if (s.width % s.heads != 0)
-    throw UsageError("--width is " + std::to_string(s.width) + " and --heads " + std::to_string(s.heads) +
-                     "; heads must divide the width");
-  if (const std::string error = model_error(s.model, s.attention); !error.empty())
-    throw UsageError("--attention is " + s.attention + " and --model " + s.model + ": " + error);
-  if (s.min_lr > s.lr)
-    throw UsageError("--min-lr is " + Json(s.min_lr).dump() + " and --lr " + Json(s.lr).dump() +
-                     "; the least rate must not be above the highest");
+  check_together(s, line_);
   return s;
 }
 
 std::string LmFlags::resume_command() const {
-  std::string command = line_.program() + " --checkpoint " + shell_word(run_.checkpoint) + " --resume";
+  std::string command = line_.called() + " --checkpoint " + shell_word(run_.checkpoint) + " --resume";
   for (const char* name : {"--threads", "--checkpoint-every", "--log", "--plot", "--sample", "--prompt",
                            "--temperature", "--top-k", "--top-p"})
     if (line_.given(name)) command += " " + std::string(name) + " " + shell_word(line_.word(name));

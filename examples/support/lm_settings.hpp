@@ -48,10 +48,13 @@ class LmFlags {
 
   CommandLine& line() { return line_; }
   const LmRunFlags& run() const { return run_; }
+  bool given(const std::string& name) const { return line_.given(name); }
   // The settings given by flags, the others from `stored` (to_json's text in a checkpoint; null: none) or else from the
-  // preset. Throws UsageError where a flag differs from what is stored.
+  // preset. Throws UsageError where a flag differs from what is stored, but for the names of files: those may have been
+  // moved, and what is in them must be compared; and where a flag would do nothing beside the others.
   LmSettings resolve(const std::string* stored) const;
-  // What goes on with this run, for a shell: the checkpoint holds the settings, the flags of run() are given again.
+  // What goes on with this run, for a shell: the program as it was called, and the flags of run() again, as the
+  // checkpoint holds the settings.
   std::string resume_command() const;
 
  private:

@@ -3,13 +3,13 @@
 #include <cmath>
 #include <csignal>
 #include <cstdio>
-#include <fstream>
 #include <heed/core/parallel.hpp>
 #include <heed/data/disk.hpp>
 #include <heed/optim/clock.hpp>
 #include <heed/optim/progress.hpp>
 #include <map>
 
+#include "examples/support/json_log.hpp"
 #include "examples/support/plot.hpp"
 #include "examples/support/race_report.hpp"
 
@@ -28,26 +28,6 @@ std::string minutes(double seconds) {
   std::snprintf(text, sizeof text, seconds < 90 ? "%.0f s" : "%.0f min", seconds < 90 ? seconds : seconds / 60);
   return text;
 }
-
-// A file of JSON lines, each written when it is known. An empty name is no log.
-class RaceLog {
- public:
-  explicit RaceLog(const std::string& file) : file_(file) {
-    if (file.empty()) return;
-    check_place("log", file);
-    out_.open(file, std::ios::binary | std::ios::trunc);
-    require(out_.is_open(), "log: ", file, " cannot be written");
-  }
-  void write(const std::string& line) {
-    if (file_.empty()) return;
-    out_ << line << "\n" << std::flush;
-    require(out_.good(), "log: ", file_, " cannot be written");
-  }
-
- private:
-  std::string file_;
-  std::ofstream out_;
-};
 
 // What is to be done, and how long it takes: measured by a few steps of each run, later by what has been done.
 class Plan {
@@ -118,7 +98,7 @@ ProgressState progress_state(const RaceResult& r, const RaceTask& task, double s
 }
 
 RaceResult run_one(const RaceSettings& settings, const std::vector<RaceEntry>& entries, std::size_t i, const Plan& plan,
-                   RaceLog& log) {
+                   JsonLog& log) {
   const RaceEntry& entry = entries[i];
   const RaceTask& task = *entry.task;
   Progress progress(stderr);
@@ -158,7 +138,7 @@ void draw(const std::string& plot, const std::vector<TaskResults>& tasks) {
 int race(const RaceSettings& settings, const std::vector<RaceEntry>& entries) {
   set_threads(settings.threads);
   if (!settings.plot.empty()) check_plot(settings.plot);
-  RaceLog log(settings.log);
+  JsonLog log(settings.log);
   interrupted = 0;
   const auto previous_int = std::signal(SIGINT, note_race_interrupt),
              previous_term = std::signal(SIGTERM, note_race_interrupt);

@@ -137,9 +137,11 @@ struct NamedGPT {
   std::string name, activation, norm;
   GPTOptions options;
   double scale = 1;  // of the embeddings, and so of the logits
+  std::string model = "gpt", attention = "softmax";
 
   std::string config() const {
-    return R"({"model": "gpt", "vocabulary": 10, "context": 8, "layers": 2, "heads": 2, "width": 16, "hidden": )" +
+    return R"({"model": ")" + model + R"(", "attention": ")" + attention +
+           R"(", "vocabulary": 10, "context": 8, "layers": 2, "heads": 2, "width": 16, "hidden": )" +
            std::to_string(options.hidden) + R"(, "activation": ")" + activation + R"(", "norm": ")" + norm +
            R"(", "bias": )" + (options.bias ? "true" : "false") + "}";
   }
@@ -184,6 +186,34 @@ TEST_CASE("checkpoint Python: PyTorch computes the same logits from heed's file"
     const Tensor theirs = load_checkpoint(folder.path / (gpt.name + "_logits.h5")).tensor("data/logits");
     CHECK(close(logits.at(gpt.name), theirs, 1e-4, 1e-4 * gpt.scale));
   }
+}
+
+TEST_CASE("checkpoint Python: PyTorch's GPT refuses masked models and other attention, though their weights fit") {
+  const std::string python = python_with("h5py, torch");
+  if (python.empty()) return;
+  const TemporaryFolder folder;
+  NamedGPT gpt = named_gpts().front();
+  GPT model = small_gpt(gpt.options);
+  const auto logits = [&](const std::string& kind, const std::string& attention) {
+    gpt.model = kind, gpt.attention = attention;
+    Checkpoint c;
+    store_model(c, model);
+    c.texts["config"] = gpt.config();
+    save_checkpoint(folder.path / "lm.h5", c);
+    return run("exec " + python + " -B " + quoted((kSource / "docs/python/gpt.py").string()) + " " +
+               quoted((folder.path / "lm.h5").string()) + " 5 1 3");
+  };
+  const std::string knows = "ValueError: this example knows gpt with softmax attention; this is ";
+  for (const auto& other : {std::pair("mlm", "softmax"), std::pair("gpt", "linear"), std::pair("mlm", "linformer")}) {
+    const Ran ran = logits(other.first, other.second);
+    INFO(ran.output);
+    CHECK(ran.exit_code == 1);
+    CHECK(contains(ran.output, knows + other.first + " with " + other.second + " attention"));
+  }
+  const Ran good = logits("gpt", "softmax");
+  INFO(good.output);
+  CHECK(good.exit_code == 0);
+  CHECK(good.output.rfind("tensor([", 0) == 0);
 }
 
 TEST_CASE("checkpoint Python: heed computes the same logits from PyTorch's weights") {

@@ -1,4 +1,6 @@
 // What the pages name exists: commands and their flags, programs, files, links.
+#include <heed/data/stories.hpp>
+#include <heed/data/tokenizer.hpp>
 #include <regex>
 #include <set>
 
@@ -13,6 +15,7 @@ namespace {
 
 struct Command {
   std::string where;               // the page
+  std::string line;                // as it stands there
   std::vector<std::string> words;  // without what follows a #
 };
 
@@ -27,7 +30,7 @@ std::vector<Command> commands() {
       if (block.language == "sh")
         for (const std::string& line : lines_of(block.text)) lines.push_back(line);
     for (const std::string& line : lines) {
-      Command command{page.path, {}};
+      Command command{page.path, line, {}};
       for (const std::string& word : words_of(line)) {
         if (word[0] == '#') break;
         command.words.push_back(word);
@@ -114,6 +117,21 @@ TEST_CASE("pages: each program in build/ is one that the build makes, and has th
     }
   }
   CHECK(checked >= 9);
+}
+
+TEST_CASE("pages: the prompts of their commands have the characters of the built-in stories") {
+  const heed::CharTokenizer characters("\n" + heed::Stories().text(0, 1000000));  // as train_lm's default
+  const std::regex prompt("--prompt \"([^\"]*)\""), mask(R"(\[MASK\])");
+  int checked = 0;
+  for (const Command& command : commands()) {
+    std::smatch found;
+    if (!std::regex_search(command.line, found, prompt)) continue;
+    const std::string text = std::regex_replace(found.str(1), mask, "");
+    INFO(command.where, ": ", text);
+    CHECK(error_of([&] { characters.encode(text); }) == "");
+    ++checked;
+  }
+  CHECK(checked >= 5);
 }
 
 TEST_CASE("pages: links lead to files") {

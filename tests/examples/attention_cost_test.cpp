@@ -42,12 +42,13 @@ struct Tiny {
   TemporaryFolder folder;
   std::string log = (folder.path / "log.jsonl").string(), plot = (folder.path / "cost.svg").string();
 
-  Ran run(const std::string& flags) const {
-    return test::run("exec " + program("attention_cost") +
-                     " --threads 1 --lengths 16,48 --heads 2 --head-size 8 --ffn 0 --repeats 3 --positions 6 "
-                     "--generation-layers 1 --generation-heads 2 --generation-width 16 --at 70,200 --token-repeats 3 " +
-                     flags);
+  std::string command(const std::string& flags) const {
+    return program("attention_cost") +
+           " --threads 1 --lengths 16,48 --heads 2 --head-size 8 --ffn 0 --repeats 3 --positions 6 "
+           "--generation-layers 1 --generation-heads 2 --generation-width 16 --at 70,200 --token-repeats 3 " +
+           flags;
   }
+  Ran run(const std::string& flags) const { return test::run("exec " + command(flags)); }
 };
 
 // The times of the log by part and length.
@@ -217,6 +218,26 @@ TEST_CASE("attention_cost: causal and forward alone, without linformer") {
   CHECK(generation.exit_code == 0);
   CHECK(!contains(generation.output, "projections"));
   CHECK(contains(generation.output, "batch 2"));
+}
+
+TEST_CASE("attention_cost: a log that cannot be opened or written is an error, and not lost silently") {
+  const Tiny t;
+  const std::string command = t.command("--measure layer --log " + t.log), folder = t.folder.path.string(),
+                    calls = folder + "/calls";
+  REQUIRE(test::run(command, {.prefix = folder, .mode = "", .log = calls}).exit_code == 0);
+  std::vector<int> of_log;  // the calls on the log itself, behind those that see whether it could be written
+  int call = 0;
+  for (const std::string& line : test::lines_of(bytes_of(calls))) {
+    ++call;
+    if (line.ends_with(" " + t.log)) of_log.push_back(call);
+  }
+  REQUIRE(of_log.size() > 20);  // it is opened, then comes a line for each time
+  for (const std::size_t i : {0, 1, 12}) {
+    const Ran ran = test::run(command, {.prefix = folder, .mode = "enospc", .at = of_log[i]});
+    INFO("call " << of_log[i] << ": " << ran.output);
+    CHECK(ran.exit_code == 1);
+    CHECK(contains(ran.output, "log: " + t.log + " cannot be written"));
+  }
 }
 
 TEST_CASE("attention_cost: wrong flags say what is right and exit 2, bad files exit 1") {

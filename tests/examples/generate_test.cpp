@@ -1,5 +1,6 @@
 // generate as a person runs it: its flags, and the same sample as train_lm and the library write.
 #include <algorithm>
+#include <fstream>
 #include <heed/data/checkpoint.hpp>
 #include <set>
 
@@ -71,6 +72,31 @@ TEST_CASE("generate: the likeliest of one, of a share and of no temperature are 
   CHECK(w.generated("--seed 9") != w.generated("--seed 8"));
   CHECK(w.sampled("--top-k 1") == greedy);
   CHECK(w.generated("--tokens 0 --prompt 'The '") == "The \n");
+}
+
+TEST_CASE("generate: without a prompt it begins with a line feed, or else a space or the first token") {
+  using Ids = std::vector<std::int32_t>;
+  const auto begins = [](const std::string& text) { return examples::prompt_tokens(CharTokenizer(text), ""); };
+  CHECK(begins("\t\n a") == Ids{1});
+  CHECK(begins("\t\va a") == Ids{2});
+  CHECK(begins("ba") == Ids{0});
+  CHECK(examples::prompt_tokens(ByteTokenizer(), "") == Ids{10});
+  CHECK(contains(test::error_of([] { examples::prompt_tokens(CharTokenizer("ba"), "\n"); }), "U+000A"));
+
+  // As text8: one line, without its end.
+  const Training t;
+  std::string text = test::bytes_of(t.file("text.txt"));
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  std::ofstream(t.file("text.txt")) << text;
+  const Ran trained = t.run("--steps 5 --sample 10");
+  INFO(trained.output);
+  REQUIRE(trained.exit_code == 0);
+  const examples::LanguageModel lm = examples::load_language_model(t.file("lm.h5"));
+  Rng rng(1, 2);
+  const std::string sample =
+      lm.tokenizer.decode(generate(lm.model, lm.tokenizer.encode(" "), 10, {.temperature = 0.8}, rng)) + "\n";
+  CHECK(test::run(test::program("generate") + " --tokens 10 --checkpoint " + t.file("lm.h5")).output == sample);
+  CHECK(trained.output.ends_with(sample));
 }
 
 TEST_CASE("generate: the same text at 1 and 3 threads") {

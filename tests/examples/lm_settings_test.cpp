@@ -12,8 +12,8 @@ using nlohmann::json;
 namespace {
 
 // Gives the flags as a shell would.
-void parse_flags(LmFlags& flags, std::vector<std::string> words) {
-  words.insert(words.begin(), "train_lm");
+void parse_flags(LmFlags& flags, std::vector<std::string> words, const std::string& called = "train_lm") {
+  words.insert(words.begin(), called);
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   REQUIRE(!flags.line().parse(static_cast<int>(argv.size()), argv.data()));
@@ -106,7 +106,7 @@ TEST_CASE("train_lm: preset gpt2 is GPT-2's architecture, with its 124439808 par
   CHECK(gpt2_parameters(50257, s.context, s.layers, s.width) == 124439808);
   // The formula holds for models of the preset's kind, each of its arguments changed.
   for (const auto& sizes : std::vector<std::vector<Index>>{
-           {11, 6, 2, 8}, {13, 6, 2, 8}, {11, 9, 2, 8}, {11, 6, 3, 8}, {11, 6, 2, 16}, {11, 6, 0, 4}}) {
+           {11, 6, 2, 8}, {13, 6, 2, 8}, {11, 9, 2, 8}, {11, 6, 3, 8}, {11, 6, 2, 16}, {11, 6, 1, 4}}) {
     Rng rng(1);
     GPT small = make_gpt(
         examples::lm_model(settings_of({"--preset", "gpt2", "--context", std::to_string(sizes[1]), "--layers",
@@ -170,6 +170,30 @@ TEST_CASE("train_lm: each flag fills the setting of its name") {
   CHECK(json_of(resumed.resolve(&stored)) == others);
 }
 
+TEST_CASE("train_lm: a checkpoint's files may be named anew, and nothing else of it") {
+  const auto resumed = [](const std::vector<std::string>& began, const std::vector<std::string>& words) {
+    const std::string stored = examples::to_json(settings_of(began));
+    LmFlags flags;
+    parse_flags(flags, words);
+    try {
+      return examples::to_json(flags.resolve(&stored));
+    } catch (const examples::UsageError& e) {
+      return std::string(e.what());
+    }
+  };
+  const std::vector<std::string> files = {"--data", "a/b.txt", "--tokenizer", "a/b.model"};
+  CHECK(test::parse_json(resumed(files, {"--data", "c/b.txt"})) ==
+        nano_settings_but({{"data", {"c/b.txt"}}, {"tokenizer", "a/b.model"}}));
+  CHECK(test::parse_json(resumed(files, {"--tokenizer", "c/b.model"})) ==
+        nano_settings_but({{"data", {"a/b.txt"}}, {"tokenizer", "c/b.model"}}));
+  CHECK(resumed(files, {"--tokenizer", "byte"}) ==
+        "--tokenizer is \"byte\" but the checkpoint was made with \"a/b.model\"; it must be the same, or leave "
+        "--resume out to start afresh");
+  CHECK(test::contains(resumed({"--tokenizer", "char"}, {"--tokenizer", "c.model"}), "was made with \"char\""));
+  // The stories are no file.
+  CHECK(test::contains(resumed({}, {"--data", "a.txt"}), "--data is [\"a.txt\"] but the checkpoint was made with []"));
+}
+
 TEST_CASE("train_lm: rates that are not given follow those that are") {
   CHECK(json_of(settings_of({"--lr", "0.5"})).at("min-lr") == 0.05);
   CHECK(json_of(settings_of({"--lr", "0.5", "--min-lr", "0"})).at("min-lr") == 0);
@@ -210,6 +234,13 @@ TEST_CASE("train_lm: the command that goes on gives all that the checkpoint does
   CHECK(all.resume_command() ==
         "train_lm --checkpoint 'my runs/lm.h5' --resume --threads 1 --checkpoint-every 5 --log 'it'\\''s.jsonl' --plot "
         "'$HOME/a.svg' --sample 0 --prompt '-Who?' --temperature 0.10 --top-k 4 --top-p 0.5");
+  // Called as before: by its path, or by ./run, which says so.
+  LmFlags elsewhere;
+  parse_flags(elsewhere, {}, "my build/train_lm");
+  CHECK(elsewhere.resume_command() == "'my build/train_lm' --checkpoint lm.h5 --resume");
+  ::setenv("HEED_COMMAND", "./run train", 1);
+  CHECK(elsewhere.resume_command() == "./run train --checkpoint lm.h5 --resume");
+  ::unsetenv("HEED_COMMAND");
   for (const std::string word : {"", "a", "-n", "a b", "it's", "''",
                                  "$HOME `id` \"x\" \\ * ? ~ # ! ; & | < > ( ) [ ] { }", "é\n\tx", "~", "=ls"}) {
     INFO(word);

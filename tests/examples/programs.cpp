@@ -35,4 +35,19 @@ std::string Training::arguments(const std::string& flags) const {
   return on_stories("--data text.txt --layers 1 --heads 2 --width 16 --context 16 --batch 4 " + flags);
 }
 
+Ran Training::killed_at_save(const std::string& flags, int n) const {
+  const Training other;
+  const std::string calls = other.file("calls");
+  const Ran whole = test::run(other.arguments(flags), {.prefix = other.folder(), .mode = "", .log = calls});
+  INFO(whole.output);
+  REQUIRE(whole.exit_code == 0);
+  int call = 0, saves = 0;
+  for (const std::string& line : lines_of(bytes_of(calls))) {
+    ++call;
+    if (contains(line, " rename ") && ++saves == n) break;
+  }
+  REQUIRE(saves == n);
+  return test::run(arguments(flags), {.prefix = folder(), .mode = "kill", .at = call});
+}
+
 }  // namespace heed::test

@@ -29,6 +29,9 @@ class Training {
   std::string on_stories(const std::string& flags) const;
   std::string command(const std::string& flags) const { return "exec " + arguments(flags); }
   Ran run(const std::string& flags) const { return test::run(command(flags)); }
+  // The same, killed when its n-th checkpoint, from 1, would take the place of the one before, which stays. The same
+  // run in another folder tells when that is: files that both need must be named from their folder.
+  Ran killed_at_save(const std::string& flags, int n) const;
 
  private:
   TemporaryFolder folder_;

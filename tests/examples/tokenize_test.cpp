@@ -212,6 +212,29 @@ TEST_CASE("tokenize: a disk that fails at any call leaves the old file and no ot
     }
 }
 
+TEST_CASE("tokenize: a disk that fills up leaves no learned model where it left no tokens") {
+  const Folder f;
+  f.write("text.txt", Stories().text(3, 20000));
+  const std::string learn = f.tokenize("--data text.txt --train bpe --vocabulary 400 --model x.model --out x.tokens"),
+                    log = f.path() + ".log";
+  REQUIRE(test::run(learn, Failing{f.path(), "", 0, 0, log}).exit_code == 0);
+  CHECK(f.files() == 3);
+  const std::string calls = bytes_of(log);
+  fs::remove(log);
+  const auto count = static_cast<int>(std::count(calls.begin(), calls.end(), '\n'));
+  int without = 0, with = 0;
+  for (int at = 1; at <= count; ++at) {
+    fs::remove(f.file("x.model")), fs::remove(f.file("x.tokens"));
+    const Ran ran = test::run(learn, Failing{f.path(), "enospc", at});
+    INFO("at call " << at << ": " << ran.output);
+    const bool tokens = fs::exists(f.file("x.tokens"));
+    CHECK((tokens || f.files() == 1));
+    ++(tokens ? with : without);
+  }
+  CHECK(without > 4);
+  CHECK(with > 2);  // the model is written last
+}
+
 TEST_CASE("tokenize: Ctrl-C leaves nothing") {
   const Folder f;
   // The text comes by a pipe, so that the program is at work when it is stopped.

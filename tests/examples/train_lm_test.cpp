@@ -6,6 +6,7 @@
 #include <heed/data/checkpoint.hpp>
 #include <heed/layers/attention/by_name.hpp>
 
+#include "examples/support/command_line.hpp"
 #include "tests/data/temporary_folder.hpp"
 #include "tests/examples/programs.hpp"
 
@@ -89,6 +90,11 @@ TEST_CASE("train_lm: wrong flags say what is right and exit 2") {
   refused("--lr 1e-4 --min-lr 1e-3", "the least rate must not be above the highest");
   refused("--steps 10 --warmup 11", "the warm-up must not be longer");
   refused("--dtype f16", "it must be f32 or bf16");
+  refused("--layers 0", "--layers: it is '0'; it must be a whole number, 1 or more");
+  refused("--feature-map relu", "--feature-map is relu and --attention softmax; --attention must be linear");
+  const Ran stories = test::run("exec " + t.on_stories("--steps 0 --val-fraction 0.2"));
+  CHECK(stories.exit_code == 2);
+  CHECK(contains(stories.output, "--val-fraction is 0.2 but --data is not given; the built-in stories have no"));
   const Ran help = test::run(test::program("train_lm") + " --help");
   CHECK(help.exit_code == 0);
   for (const char* flag : {"--data",       "--tokenizer",    "--preset",       "--layers",
@@ -247,17 +253,17 @@ TEST_CASE("train_lm: Ctrl-C finishes the step, saves and says how to go on, to t
                 " & pid=$!; while [ $(wc -l < 'my log') -lt 30 ]; do sleep 0.02; done; kill -INT $pid; wait $pid");
   INFO(ran.output);
   CHECK(ran.exit_code == 130);
-  const std::string before = "to go on: train_lm", hint = ran.output.substr(ran.output.find(before) + before.size());
-  CHECK(
-      hint ==
-      " --checkpoint lm.h5 --resume --threads 2 --checkpoint-every 350 --log 'my log' --plot 'it'\\''s.svg' --sample 5 "
-      "--prompt '' --top-k 2\n");
+  const std::string before = "to go on: ", hint = ran.output.substr(ran.output.find(before) + before.size());
+  CHECK(hint ==
+        examples::shell_word(HEED_BUILD_DIR "/examples/train_lm") +
+            " --checkpoint lm.h5 --resume --threads 2 --checkpoint-every 350 --log 'my log' --plot 'it'\\''s.svg' "
+            "--sample 5 --prompt '' --top-k 2\n");
   const std::uint64_t step = load_checkpoint(stopped.file("lm.h5")).counter("step");
   CHECK(step >= 30);
   CHECK(step < 400);
   CHECK(json_lines(stopped.file("my log")).size() == step);
   std::filesystem::remove(stopped.file("it's.svg"));
-  const Ran rest = test::run("cd " + stopped.folder() + "; exec " + test::program("train_lm") + hint);
+  const Ran rest = test::run("cd " + stopped.folder() + "; exec " + hint);
   INFO(rest.output);
   REQUIRE(rest.exit_code == 0);
   CHECK(test::same_losses(whole.file("my log"), stopped.file("my log")));
