@@ -60,8 +60,13 @@ void product_backward(const Grouped& g, const T* dy, T* dx) {
 
 // dx is the running sum of dy from the end.
 Tensor cumsum(In x, int axis) {
-  detail::check_float("cumsum", x);
+  check(x->defined() && x.dtype() != DType::bfloat16, x.where(), "cumsum: x is ", x.tensor(),
+        "; it must be float32, float64, int32 or bool8");
   const int a = detail::axis_of("cumsum", x, axis);
+  if (detail::is_integer(x)) {
+    note_reads({x});
+    return detail::cumsum_integers("cumsum", x, a);
+  }
   Tensor y = Tensor::empty(x.shape(), x.dtype());
   const Tensor from = x->dense();
   detail::with_float(x.dtype(), [&](auto t) {

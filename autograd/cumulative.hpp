@@ -1,11 +1,13 @@
-// Running sums, and products. Float32 and float64; float32 is accumulated in float64, in the order of the elements.
+// Running sums, and products. Float32 and float64, and sums of int32 and bool8; float32 is accumulated in float64, in
+// the order of the elements.
 #pragma once
 #include <heed/autograd/record.hpp>
 #include <heed/core/axes.hpp>
 
 namespace heed {
 
-// y[i] = x[0] + ... + x[i] along the axis.
+// y[i] = x[0] + ... + x[i] along the axis. Takes int32 and bool8 too: the sums are int32, exact and constants for
+// autodiff (in PyTorch they are int64); Error where int32 does not hold one.
 Tensor cumsum(In x, int axis);
 
 // The product over the axes (none: all); 1 of no elements. The derivative divides by nothing: it is exact where

@@ -24,12 +24,22 @@ void check_some(const char* op, In x, const Groups& g) {
 // Several reduced axes count in row-major order, whatever their order in memory.
 Tensor row_major(const Tensor& x, unsigned reduced) { return std::popcount(reduced) > 1 ? x.dense() : x; }
 
+void check_ordered(const char* op, In x) {
+  check(x->defined() && x.dtype() != DType::bfloat16 && x.dtype() != DType::bool8, x.where(), op, ": x is ", x.tensor(),
+        "; it must be float32, float64 or int32");
+}
+
+Tensor extreme_values(kernels::Reduction reduction, const Grouped& g) {
+  if (g.x.dtype() == DType::int32) return detail::extreme_integers(reduction == kernels::Reduction::max, g);
+  return detail::reduce(reduction, g);
+}
+
 Tensor extremum(const char* op, kernels::Reduction reduction, In x, const Axes& axes, bool keepdim) {
-  detail::check_float(op, x);
+  check_ordered(op, x);
   const unsigned reduced = axes.of(op, x);
   check_some(op, x, Groups(x, reduced));  // before anything is copied
   const Grouped g(row_major(x, reduced), reduced);
-  const Tensor values = detail::reduce(reduction, g);
+  const Tensor values = extreme_values(reduction, g);
   const Tensor place = wants_gradient({x}) ? detail::find(g, values) : Tensor();
   Tensor y = g.to_result(values, keepdim);
   const Groups& groups = g;
@@ -40,12 +50,14 @@ Tensor extremum(const char* op, kernels::Reduction reduction, In x, const Axes& 
 }
 
 Tensor place_of(const char* op, kernels::Reduction reduction, In x, std::optional<int> axis, bool keepdim) {
-  detail::check_float(op, x);
+  check_ordered(op, x);
   const unsigned reduced = axis ? 1u << detail::axis_of(op, x, *axis) : (1u << x.rank()) - 1u;
   check_some(op, x, Groups(x, reduced));
   note_reads({x});
   const Grouped g(row_major(x, reduced), reduced);
-  return g.to_result(detail::find(g, detail::reduce(reduction, g)), keepdim);
+  const Tensor values = extreme_values(reduction, g);
+  const Tensor place = x.dtype() == DType::int32 ? detail::find_integers(g, values) : detail::find(g, values);
+  return g.to_result(place, keepdim);
 }
 
 // Whether some element is `wanted`, turned round for all(): all are true unless some is false.

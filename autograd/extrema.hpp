@@ -6,14 +6,14 @@
 
 namespace heed {
 
-// The greatest (least) value; NaN where an element is NaN. Takes float32 and float64. The gradient goes to the first
-// extremal element in row-major order, as PyTorch's max(dim) has it (its amax() shares among equals). Error: no
-// elements to choose from.
+// The greatest (least) value; NaN where an element is NaN. Takes float32, float64 and int32 (masks have any() and
+// all()) and gives the same. The gradient goes to the first extremal element in row-major order, as PyTorch's max(dim)
+// has it (its amax() shares among equals); int32 has none. Error: no elements to choose from.
 Tensor max(In x, const Axes& axes = {}, bool keepdim = false);
 Tensor min(In x, const Axes& axes = {}, bool keepdim = false);
 
 // Where along the axis (in the flattened tensor, if none is given) the first greatest (least) element stands: int32. A
-// NaN counts as greatest and as least.
+// NaN counts as greatest and as least. Takes what max() and min() do.
 Tensor argmax(In x, std::optional<int> axis = {}, bool keepdim = false);
 Tensor argmin(In x, std::optional<int> axis = {}, bool keepdim = false);
 

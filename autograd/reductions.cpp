@@ -129,11 +129,18 @@ void norm_backward(Grads& d, const Grouped& g, double p, const Tensor& dy, const
 }  // namespace
 
 Tensor sum(In x, const Axes& axes, bool keepdim) {
-  detail::check_float("sum", x);
+  if (detail::is_integer(x)) {
+    note_reads({x});
+    return detail::sum_integers("sum", x, axes.of("sum", x), keepdim);
+  }
+  check(x->defined() && x.dtype() != DType::bfloat16, x.where(), "sum: x is ", x.tensor(),
+        "; it must be float32, float64, int32 or bool8");
   return sum_times("sum", x, axes.of("sum", x), keepdim, 1);
 }
 
 Tensor mean(In x, const Axes& axes, bool keepdim) {
+  check(!detail::is_integer(x), x.where(), "mean: x is ", x.tensor(),
+        "; it must be float32 or float64: convert it with to(DType::float32) first");
   detail::check_float("mean", x);
   const unsigned reduced = axes.of("mean", x);
   double n = 1;

@@ -1,15 +1,18 @@
-// Reductions of float32 and float64 tensors over any axes: none given means all. The reduced axes are dropped, or kept
-// with size 1 by `keepdim`. The same bits at any number of threads. Sums are trees: in float32 the error of a sum of n
-// values is at most about (25 + log2(n)) half units in the last place of the sum of their absolute values (measured:
-// tests/core/reduce_test.cpp). Errors: other dtypes, axes out of range or named twice.
+// Reductions over any axes: none given means all. The reduced axes are dropped, or kept with size 1 by `keepdim`. All
+// take float32 and float64, and give what they are given; sum() takes int32 and bool8 too. The same bits at any number
+// of threads. Sums are trees: in float32 the error of a sum of n values is at most about (25 + log2(n)) half units in
+// the last place of the sum of their absolute values (measured: tests/core/reduce_test.cpp). Errors: other dtypes, axes
+// out of range or named twice.
 #pragma once
 #include <heed/autograd/record.hpp>
 #include <heed/core/axes.hpp>
 
 namespace heed {
 
-Tensor sum(In x, const Axes& axes = {}, bool keepdim = false);   // 0 of no elements
-Tensor mean(In x, const Axes& axes = {}, bool keepdim = false);  // NaN of no elements
+// 0 of no elements. Of int32, and of bool8, where it counts what is true, the sum is int32, exact and a constant for
+// autodiff (in PyTorch it is int64); Error where int32 does not hold it.
+Tensor sum(In x, const Axes& axes = {}, bool keepdim = false);
+Tensor mean(In x, const Axes& axes = {}, bool keepdim = false);  // NaN of no elements; Error for int32 and bool8
 
 // Unbiased: the sum of squared deviations is divided by n - 1 (torch.var's default), else by n; NaN where that is 0 or
 // less.

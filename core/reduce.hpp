@@ -53,6 +53,24 @@ void spread(kernels::Spread op, const Grouped& g, const Tensor& center, const Te
 // Sums over the axes of the mask; keeps them with size 1.
 Tensor sum_axes(const Tensor& x, unsigned reduced);
 
+// Of int32 and bool8 (reduce_int.cpp). Integers are added exactly, so that neither order nor threads show.
+inline bool is_integer(const Tensor& x) {
+  return x.defined() && (x.dtype() == DType::int32 || x.dtype() == DType::bool8);
+}
+
+// The sums over the axes of the mask: int32, of x's shape with 1 for these axes or without them. Added in int64; Error
+// where a sum does not fit int32.
+Tensor sum_integers(const char* op, In x, unsigned reduced, bool keepdim);
+
+// The greatest, or the least, of int32 along n: of g.result_shape(). g.n > 0.
+Tensor extreme_integers(bool greatest, const Grouped& g);
+
+// find() of int32.
+Tensor find_integers(const Grouped& g, const Tensor& value);
+
+// The running sums along the axis: int32, of x's shape. Error where one does not fit int32.
+Tensor cumsum_integers(const char* op, In x, int axis);
+
 // y = softmax(x) or its logarithm over one axis of contiguous x, and dx = (or +=) the derivative from y and dy.
 void softmax(bool log, const Tensor& x, int axis, Tensor& y);
 void softmax_backward(bool log, const Tensor& y, const Tensor& dy, int axis, Tensor& dx, bool accumulate);

@@ -186,7 +186,8 @@ inline std::vector<OpCase> reduction_cases() {
                     },
                     except | kNoScalar});
   };
-  reduce("sum", [](const Tensor& x, const Axes& a, bool k) { return sum(x, a, k); });
+  reduce(
+      "sum", [](const Tensor& x, const Axes& a, bool k) { return sum(x, a, k); }, kAnyType);
   reduce("mean", [](const Tensor& x, const Axes& a, bool k) { return mean(x, a, k); });
   reduce("variance",
          [](const Tensor& x, const Axes& a, bool k) { return variance(x, a, {.unbiased = false, .keepdim = k}); });
@@ -199,16 +200,17 @@ inline std::vector<OpCase> reduction_cases() {
   reduce("norm inf", [](const Tensor& x, const Axes& a, bool k) { return norm(x, inf, a, k); });
   reduce("prod", [](const Tensor& x, const Axes& a, bool k) { return prod(x, a, k); });
   reduce(
-      "max", [](const Tensor& x, const Axes& a, bool k) { return max(x, a, k); }, kNotEmpty);
+      "max", [](const Tensor& x, const Axes& a, bool k) { return max(x, a, k); }, kNotEmpty | kAnyType);
   reduce(
-      "min", [](const Tensor& x, const Axes& a, bool k) { return min(x, a, k); }, kNotEmpty);
-  const auto along = [&](const std::string& name, Tensor (*f)(const Tensor&, int)) {
-    list.push_back({name, rows, [f](const List& x) { return f(x[0], -1); }, kNoScalar});
-    list.push_back({name + " of columns", columns, [f](const List& x) { return f(x[0], 0); }, kNoScalar});
+      "min", [](const Tensor& x, const Axes& a, bool k) { return min(x, a, k); }, kNotEmpty | kAnyType);
+  const auto along = [&](const std::string& name, Tensor (*f)(const Tensor&, int), unsigned except = 0) {
+    list.push_back({name, rows, [f](const List& x) { return f(x[0], -1); }, except | kNoScalar});
+    list.push_back({name + " of columns", columns, [f](const List& x) { return f(x[0], 0); }, except | kNoScalar});
   };
   along("softmax", [](const Tensor& x, int a) { return softmax(x, a); });
   along("log_softmax", [](const Tensor& x, int a) { return log_softmax(x, a); });
-  along("cumsum", [](const Tensor& x, int a) { return cumsum(x, a); });
+  along(
+      "cumsum", [](const Tensor& x, int a) { return cumsum(x, a); }, kAnyType);
   along("top_k", [](const Tensor& x, int a) { return top_k(x, (axis_size(x, a) + 1) / 2, a).values; });
   return list;
 }
