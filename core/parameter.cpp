@@ -21,6 +21,18 @@ Parameter::Parameter(Tensor value) {
   storage()->parameter->shape = shape();
 }
 
+void Parameter::count_owners(int change) noexcept {
+  ParameterInfo* p = defined() ? storage()->parameter : nullptr;
+  if (p != nullptr) p->owners.fetch_add(change, std::memory_order_relaxed);
+}
+
+Parameter& Parameter::operator=(Parameter&& other) noexcept {
+  if (this == &other) return *this;
+  count_owners(-1);
+  Tensor::operator=(std::move(other));
+  return *this;
+}
+
 static ParameterInfo& info(const Parameter& p) {
   require(p.defined(), "Parameter: it is undefined (moved from, or never made)");
   return *p.storage()->parameter;
@@ -40,7 +52,9 @@ void Parameter::set_path(std::string path) { info(*this).path = std::move(path);
 void tie(Parameter& a, Parameter& b) {
   require(a.shape() == b.shape() && a.dtype() == b.dtype(), "tie: a is ", static_cast<const Tensor&>(a), " and b is ",
           static_cast<const Tensor&>(b), "; shapes and dtypes must be the same");
+  b.count_owners(-1);
   static_cast<Tensor&>(b) = static_cast<const Tensor&>(a);
+  b.count_owners(1);
 }
 
 }  // namespace heed

@@ -1,17 +1,19 @@
 // A tensor that is trained.
 #pragma once
+#include <atomic>
 #include <heed/core/tensor.hpp>
 
 namespace heed {
 
 namespace detail {
 struct ParameterInfo {
-  Shape shape;                 // of the whole parameter, whatever view of it is used
-  std::string path;            // blocks.0.norm.weight, once the model was named
-  Tensor gradient;             // allocated at the first backward, then kept
-  bool has_gradient = false;   // false: the next write overwrites
+  Shape shape;                  // of the whole parameter, whatever view of it is used
+  std::string path;             // blocks.0.norm.weight, once the model was named
+  Tensor gradient;              // allocated at the first backward, then kept
+  bool has_gradient = false;    // false: the next write overwrites
   bool requires_grad = true;
-  std::uint64_t node = 0;      // on the tape that used it last: one leaf a tape, however often it is used
+  std::atomic<int> owners = 1;  // live Parameters of the storage; 0: only tensors hold it, and no model trains it any more
+  std::uint64_t node = 0;       // on the tape that used it last: one leaf a tape, however often it is used
 };
 }  // namespace detail
 
@@ -21,8 +23,9 @@ class Parameter : public Tensor {
  public:
   Parameter() = default;
   explicit Parameter(Tensor value);  // takes the values over (copies them where the storage is shared or not contiguous)
-  Parameter(Parameter&&) noexcept = default;
-  Parameter& operator=(Parameter&&) noexcept = default;
+  Parameter(Parameter&&) noexcept = default;  // the owner moves: their number stays
+  Parameter& operator=(Parameter&& other) noexcept;
+  ~Parameter() { count_owners(-1); }
   Parameter(const Parameter&) = delete;
   Parameter& operator=(const Parameter&) = delete;
 
@@ -36,6 +39,9 @@ class Parameter : public Tensor {
   void set_path(std::string path);
 
   friend void tie(Parameter& a, Parameter& b);
+
+ private:
+  void count_owners(int change) noexcept;
 };
 
 // b becomes another name of a: one storage, one gradient, counted and saved once. Shapes and dtypes must agree.

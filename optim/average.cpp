@@ -21,6 +21,7 @@ void WeightAverage::require_own(const char* what) const {
 
 void WeightAverage::update() {
   require_own("update()");
+  detail::check_owned("WeightAverage", "average", parameters_);
   const double n = static_cast<double>(++updates_), decay = ramp_ ? std::min(decay_, (1 + n) / (10 + n)) : decay_;
   chunks_.run([&](Index, const Chunk& c) {
     const auto i = static_cast<std::size_t>(c.parameter);
@@ -33,6 +34,11 @@ void WeightAverage::update() {
 }
 
 void WeightAverage::swap() {
+  detail::check_owned("WeightAverage", "average", parameters_);
+  exchange();
+}
+
+void WeightAverage::exchange() {
   chunks_.run([&](Index, const Chunk& c) {
     const auto i = static_cast<std::size_t>(c.parameter);
     detail::with_kernels(averages_[i].dtype(), [&](auto zero, const auto& k) {

@@ -20,7 +20,8 @@ class WeightAverage {
   void update();  // average = decay * average + (1 - decay) * weights; Error while swapped in
   Index updates() const { return updates_; }
 
-  // Exchanges the averages and the model's weights, exactly: twice changes nothing.
+  // Exchanges the averages and the model's weights, exactly: twice changes nothing. This and update() are an Error once
+  // the model let go of a parameter (by to(), tie() or another in its place): the average is to be made after that.
   void swap();
   bool swapped() const { return swapped_; }  // the model has the averages now
 
@@ -36,6 +37,8 @@ class WeightAverage {
   }
 
  private:
+  friend class AveragedWeights;
+
   std::vector<detail::Trained> parameters_;
   std::vector<Tensor> averages_;
   detail::Chunks chunks_;
@@ -45,18 +48,24 @@ class WeightAverage {
   Index updates_ = 0;
 
   void require_own(const char* what) const;
+  void exchange();  // swap() without its Error
 };
 
-// Swaps the averages in for as long as it lives.
+// Swaps the averages in for as long as it lives. Within another of the same average it does nothing: they are in.
 class AveragedWeights {
  public:
-  explicit AveragedWeights(WeightAverage& average) : average_(average) { average_.swap(); }
-  ~AveragedWeights() { average_.swap(); }
+  explicit AveragedWeights(WeightAverage& average) : average_(average), outermost_(!average.swapped()) {
+    if (outermost_) average_.swap();
+  }
+  ~AveragedWeights() {
+    if (outermost_ && average_.swapped()) average_.exchange();  // a destructor must not throw
+  }
   AveragedWeights(const AveragedWeights&) = delete;
   AveragedWeights& operator=(const AveragedWeights&) = delete;
 
  private:
   WeightAverage& average_;
+  bool outermost_;
 };
 
 }  // namespace heed

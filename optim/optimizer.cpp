@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <cmath>
 #include <heed/optim/optimizer.hpp>
-#include <set>
+#include <map>
+#include <numeric>
 
 namespace heed {
 
@@ -37,6 +39,7 @@ void Optimizer::allocate_states(std::size_t parameter) {
 }
 
 void Optimizer::collect() {
+  detail::check_owned(name_, "optimizer", parameters_);
   chunks_.clear();
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     if (parameters_[i].active()) chunks_.add(static_cast<int>(i), parameters_[i].value.numel());
@@ -128,6 +131,14 @@ std::vector<std::string> Optimizer::parameter_names() const {
   return names;
 }
 
+std::vector<std::size_t> Optimizer::by_name() const {
+  std::vector<std::size_t> order(parameters_.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [this](std::size_t a, std::size_t b) { return parameters_[a].name < parameters_[b].name; });
+  return order;
+}
+
 std::vector<NamedTensor> Optimizer::state() const {
   std::vector<NamedTensor> parts;
   for (std::size_t i = 0; i < parameters_.size(); ++i)
@@ -135,20 +146,39 @@ std::vector<NamedTensor> Optimizer::state() const {
       parts.push_back({slots_[s].name + "." + parameters_[i].name, states_[i][s]});
   std::vector<double> lrs = {lr_};
   for (const Group& g : groups_) lrs.push_back(g.lr);
-  parts.push_back({"steps", Tensor::from(steps_, {static_cast<Index>(steps_.size())})});
+  std::vector<std::int32_t> steps;
+  for (const std::size_t i : by_name()) steps.push_back(steps_[i]);
+  parts.push_back({"steps", Tensor::from(steps, {static_cast<Index>(steps.size())})});
   parts.push_back({"step_count", Tensor::scalar(static_cast<double>(step_count_), DType::int32)});
   parts.push_back({"lr", Tensor::from(lrs, {static_cast<Index>(lrs.size())})});
   return parts;
 }
 
+// Makes states_ those of the parameters that have tensors in `given`. One may have been frozen when this was made and
+// trained in the run that saved: it gets its tensors now. Or the reverse: without steps and tensors there, it has none
+// here until its first step.
+void Optimizer::fit_states(const std::vector<NamedTensor>& given) {
+  std::map<std::string, const Tensor*> parts;
+  for (const NamedTensor& part : given) parts[part.name] = &part.tensor;
+  const auto steps = parts.find("steps");
+  const bool counted = steps != parts.end() && steps->second->shape() == Shape{static_cast<Index>(steps_.size())};
+  const std::vector<std::size_t> order = by_name();
+  for (std::size_t place = 0; place < order.size() && !slots_.empty(); ++place) {
+    const std::size_t i = order[place];
+    const auto has = [&](const StateSlot& slot) { return parts.count(slot.name + "." + parameters_[i].name) == 1; };
+    const bool any = std::any_of(slots_.begin(), slots_.end(), has);
+    if (any && states_[i].empty()) allocate_states(i);
+    if (!any && counted && steps->second->at({static_cast<Index>(place)}) == 0) states_[i].clear();
+  }
+}
+
 void Optimizer::load_state(const std::vector<NamedTensor>& given) {
-  // A parameter that was frozen when this was made may have been trained in the run that saved: it gets its tensors
-  // now.
-  std::set<std::string> names;
-  for (const NamedTensor& part : given) names.insert(part.name);
+  for (const NamedTensor& part : given)
+    if (part.name == "lr" && part.tensor.defined() && part.tensor.rank() == 1)
+      require(part.tensor.numel() == groups() + 1, name_, ": the number of parameter groups in the state is ",
+              part.tensor.numel() - 1, "; it must be ", groups(), ", as in this optimizer");
   const auto had = states_;
-  for (std::size_t i = 0; i < parameters_.size() && !slots_.empty(); ++i)
-    if (states_[i].empty() && names.count(slots_[0].name + "." + parameters_[i].name)) allocate_states(i);
+  fit_states(given);
   std::vector<NamedTensor> mine = state();
   try {
     detail::check_state(name_, mine, given);
@@ -158,7 +188,9 @@ void Optimizer::load_state(const std::vector<NamedTensor>& given) {
   }
   detail::copy_state(mine, given);
   const std::size_t last = mine.size();
-  steps_ = mine[last - 3].tensor.to_vector<std::int32_t>();
+  const std::vector<std::int32_t> steps = mine[last - 3].tensor.to_vector<std::int32_t>();
+  const std::vector<std::size_t> order = by_name();
+  for (std::size_t place = 0; place < order.size(); ++place) steps_[order[place]] = steps[place];
   step_count_ = mine[last - 2].tensor.item<Index>();
   const std::vector<double> lrs = mine[last - 1].tensor.to_vector<double>();
   lr_ = lrs[0];

@@ -8,7 +8,9 @@
 //
 // A step is one parallel pass over all parameters of all groups. It writes into the parameters' storage, so the model
 // may be moved while the optimizer lives, and raises the storages' versions. As in PyTorch each parameter counts its
-// own steps, and one without gradient is left alone (state and decay included); so is a frozen one.
+// own steps, and one without gradient is left alone (state and decay included); so is a frozen one. One whose model let
+// go of it (by to(), tie() or another in its place) makes the next step an Error: the optimizer is to be made after
+// that.
 #pragma once
 #include <heed/optim/chunks.hpp>
 #include <heed/optim/clip.hpp>
@@ -77,10 +79,12 @@ class Optimizer {
   std::vector<std::string> parameter_names() const;
 
   // All that a checkpoint must keep for an exact resume: "exp_avg.blocks.0.weight" and so on, with the parameter's
-  // shape; "steps" int32, one a parameter; "step_count" int32 and "lr" float64. Large tensors are the optimizer's own,
-  // not copies.
+  // shape; "steps" int32, one a parameter, in the order of their names, byte by byte; "step_count" int32; "lr" float64,
+  // the optimizer's and each group's. Large tensors are the optimizer's own, not copies.
   std::vector<NamedTensor> state() const;
   // Copies a state in. Throws Error, changing nothing, where a name is missing or unknown or a shape or dtype differs.
+  // A parameter that was frozen in the saved run, and is not here, has no tensors there and begins anew at its next
+  // step.
   void load_state(const std::vector<NamedTensor>& state);
   // f(name, Tensor&) for each part of the state: reads it, or writes it, or replaces the tensor.
   template <class F>
@@ -123,7 +127,9 @@ class Optimizer {
 
   const Group& group_at(int group) const;
   void allocate_states(std::size_t parameter);
-  void collect();  // chunks_
+  std::vector<std::size_t> by_name() const;  // the parameters in the order that "steps" has in a state
+  void fit_states(const std::vector<NamedTensor>& given);
+  void collect();  // chunks_; Error where a parameter belongs to no model any more
   void apply(double gradient_scale);
 };
 

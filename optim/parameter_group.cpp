@@ -45,6 +45,13 @@ std::vector<Trained> trained(const std::string& who, const ParameterGroups& grou
   return list;
 }
 
+void check_owned(const std::string& who, const char* what, const std::vector<Trained>& parameters) {
+  for (const Trained& p : parameters)
+    require(p.info().owners.load(std::memory_order_relaxed) > 0, who, ": ", p.name,
+            " belongs to no model any more (it was converted by to(), tied, replaced or destroyed); make the ", what,
+            " anew, after that");
+}
+
 void check_state(const std::string& who, const std::vector<NamedTensor>& wanted,
                  const std::vector<NamedTensor>& given) {
   std::map<std::string, const Tensor*> by_name;

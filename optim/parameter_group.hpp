@@ -56,6 +56,9 @@ struct Trained {
 // The parameters of all groups. Throws Error where there are none, one is undefined, or one stands there twice.
 std::vector<Trained> trained(const std::string& who, const ParameterGroups& groups);
 
+// Throws Error where a parameter's model has let go of it: what `who` wrote there, nobody would see.
+void check_owned(const std::string& who, const char* what, const std::vector<Trained>& parameters);
+
 // Throws Error unless `given` has the names, shapes and dtypes of `wanted`, in any order, and nothing else.
 void check_state(const std::string& who, const std::vector<NamedTensor>& wanted, const std::vector<NamedTensor>& given);
 // Copies the values of a checked state into the tensors of another, by name.

@@ -96,7 +96,12 @@ template <class M>
 RunResult run(M& model, Optimizer& optimizer, Schedule& schedule, Dataset data, EvaluationSet validation,
               const RunOptions& options, std::function<Tensor(const Batch&)> loss = {},
               std::function<Metrics(const Batch&)> metrics = {}) {
-  if (!loss) loss = [&model](const Batch& b) { return model.loss(b.inputs, b.targets); };
+  if (!loss) {
+    if constexpr (requires(const Batch& b) { model.loss(b.inputs, b.targets); })
+      loss = [&model](const Batch& b) { return model.loss(b.inputs, b.targets); };
+    else
+      fail("run: the model has no loss(inputs, targets); give run() a loss");
+  }
   auto prefetch = std::make_shared<Prefetch>(std::move(data));
   return run({.store = [&model](Checkpoint& c) { store_model(c, model); },
               .load = [&model](const Checkpoint& c) { load_model(c, model); },

@@ -48,6 +48,29 @@ TEST_CASE_TEMPLATE("average: follows the weights, is swapped in and out exactly"
   }
 }
 
+TEST_CASE("average: a scope within a scope leaves the averages in") {
+  Parameter p(Tensor::from<double>({0}));
+  WeightAverage average(std::vector<NamedParameter>{{"p", &p}}, 0.5);
+  p.fill_(8);
+  average.update();
+  {
+    const AveragedWeights outer(average);
+    {
+      const AveragedWeights inner(average);
+      CHECK(p.item() == 4);
+    }
+    CHECK(p.item() == 4);
+    CHECK(average.swapped());
+  }
+  CHECK(p.item() == 8);
+  {
+    const AveragedWeights scope(average);
+    average.swap();  // back before its time
+  }
+  CHECK(p.item() == 8);
+  CHECK(!average.swapped());
+}
+
 TEST_CASE("average: the ramp forgets the start") {
   Parameter p(Tensor::from<double>({0}));
   WeightAverage average(std::vector<NamedParameter>{{"p", &p}}, 0.5, true);

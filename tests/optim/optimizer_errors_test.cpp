@@ -23,6 +23,10 @@ TEST_CASE("optimizers: a state that does not fit is refused and changes nothing"
   };
   std::vector<NamedTensor> bad(good.begin() + 1, good.end());
   CHECK(refused(bad) == "AdamW: the state has no 'exp_avg.weight'; it must be that of AdamW with the same parameters");
+  bad.clear();  // with steps, but without moments: not one that was frozen in the saved run
+  for (const NamedTensor& part : good)
+    if (!contains(part.name, "weight")) bad.push_back(part);
+  CHECK(contains(refused(bad), "AdamW: the state has no 'exp_avg.weight'"));
   bad = good;
   bad.push_back({"exp_avg.extra", Tensor::zeros({2})});
   CHECK(contains(refused(bad), "the state has 'exp_avg.extra', which is unknown here"));
@@ -40,6 +44,9 @@ TEST_CASE("optimizers: a state that does not fit is refused and changes nothing"
   CHECK(contains(refused(bad), "the state has 'exp_avg.weight' twice"));
   SGD sgd(named_parameters(m), {.momentum = 0.9});
   CHECK(contains(error_of([&] { sgd.load_state(good); }), "SGD: the state has no 'momentum_buffer.weight'"));
+  AdamW in_groups(decay_groups(m, 0.1));
+  CHECK(error_of([&] { in_groups.load_state(good); }) ==
+        "AdamW: the number of parameter groups in the state is 1; it must be 2, as in this optimizer");
   optimizer.load_state(good);
   CHECK(optimizer.step_count() == 1);
 }

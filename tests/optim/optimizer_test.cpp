@@ -118,6 +118,49 @@ TEST_CASE("optimizers: one frozen at first may be trained later") {
   CHECK(resumed.state().size() == 7);
 }
 
+TEST_CASE("optimizers: one frozen in the saved run, moments and all that it lacks there, begins anew") {
+  Model m, again;
+  m.bias.requires_grad_(false);
+  AdamW optimizer(named_parameters(m), {.lr = 0.1}), resumed(named_parameters(again), {.lr = 0.1});
+  set_gradients(m, 1);
+  set_gradients(again, -2);
+  optimizer.step();
+  resumed.step();  // moments of its own, for weight and bias, which the state replaces
+  resumed.load_state(optimizer.state());
+  CHECK(resumed.state().size() == 5);
+  again.weight.copy_(m.weight);
+  again.bias.copy_(m.bias);
+  m.bias.requires_grad_(true);
+  for (Model* x : {&m, &again}) set_gradients(*x, 0.7);
+  optimizer.step();
+  resumed.step();
+  CHECK(again.weight.to_vector<float>() == m.weight.to_vector<float>());
+  CHECK(again.bias.to_vector<float>() == m.bias.to_vector<float>());
+}
+
+TEST_CASE("optimizers: a state's steps find their parameters in whatever order these are") {
+  Model a, b;
+  AdamW first({{"weight", &a.weight}, {"bias", &a.bias}}, {.lr = 0.1}),
+      second({{"bias", &b.bias}, {"weight", &b.weight}}, {.lr = 0.1});
+  for (int t = 0; t < 5; ++t) {
+    set_gradient(a.weight, Tensor::full({2, 3}, 0.3));
+    first.step();
+  }
+  set_gradients(a, 0.5);
+  first.step();
+  const std::vector<NamedTensor> saved = first.state();
+  CHECK(saved[saved.size() - 3].name == "steps");
+  CHECK(saved[saved.size() - 3].tensor.to_vector<int>() == std::vector<int>{1, 6});  // bias, weight
+  second.load_state(saved);
+  b.weight.copy_(a.weight);
+  b.bias.copy_(a.bias);
+  for (Model* x : {&a, &b}) set_gradients(*x, -0.7);
+  first.step();
+  second.step();
+  CHECK(b.weight.to_vector<float>() == a.weight.to_vector<float>());
+  CHECK(b.bias.to_vector<float>() == a.bias.to_vector<float>());
+}
+
 TEST_CASE("optimizers: steps raise versions and follow a model that moves") {
   Model m;
   SGD optimizer(parameters(m), {.lr = 1});

@@ -203,3 +203,18 @@ TEST_CASE("run: options, checkpoints and logs that do not fit, and losses that a
        with_loss({.steps = 2, .find_nan = true}, -1)},
   });
 }
+
+TEST_CASE("run: a model without a loss of its own trains by the loss that is given, and needs one") {
+  Rng rng(1);
+  Linear layer(3, 1, rng);
+  AdamW optimizer(named_parameters(layer), {.lr = 0.05});
+  Schedule schedule("constant", {.lr = 0.05});
+  const RunOptions options = {.steps = 3};
+  CHECK(test::error_of([&] { run(layer, optimizer, schedule, Rows(), HeldOutRows(), options); }) ==
+        "run: the model has no loss(inputs, targets); give run() a loss");
+  CHECK(optimizer.step_count() == 0);
+  const RunResult result = run(layer, optimizer, schedule, Rows(), HeldOutRows(), options,
+                               [&](const Batch& b) { return mse_loss(layer(b.inputs), b.targets); });
+  CHECK(result.steps == 3);
+  CHECK(result.validation_loss.has_value());
+}
