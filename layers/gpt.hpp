@@ -45,6 +45,7 @@ class GPT {
   Tensor hidden(In x, const AttentionCall& call = {}) const;  // what the output layer reads, [B, T, width]
 
   // Decoding: x, int32 [B, T], continues what the states have seen; logits of the last position [B, vocabulary].
+  // Not on a tape: nothing is trained through the states.
   Tensor decode(In x, std::vector<AttentionState>& states) const;
 
   // One for each block, which have seen nothing: what decode() starts from, and load_state() fills.

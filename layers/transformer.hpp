@@ -64,8 +64,9 @@ class Transformer {
 
   Tensor operator()(In x, const AttentionCall& call = {}) const;
   Tensor operator()(In x, In memory, const AttentionCall& call = {}, const AttentionCall& memory_call = {}) const;
-  Tensor decode(In x, std::vector<AttentionState>& states) const;  // one state a block
-  std::vector<AttentionState> make_states() const;                 // as GPT's
+  std::vector<AttentionState> make_states() const;  // as GPT's
+  // x continues what the states, one a block, have seen: causally, whatever the options, and not on a tape.
+  Tensor decode(In x, std::vector<AttentionState>& states) const;
   Tensor decode(In x, In memory, std::vector<AttentionState>& states, const AttentionCall& memory_call = {}) const;
 
   void members(MemberVisitor& visit);

@@ -1,4 +1,5 @@
 #include <heed/autograd/indexing.hpp>
+#include <heed/autograd/record.hpp>
 #include <heed/layers/attention/mechanism.hpp>
 
 namespace heed {
@@ -31,7 +32,12 @@ void AttentionMechanism::check_call(In q, In k, In v, const AttentionCall& call)
 
 Tensor AttentionMechanism::apply(In q, In k, In v, const AttentionCall& call) const {
   check_call(q, k, v, call);
-  return self_->apply(q, k, v, call);
+  Tensor y = self_->apply(q, k, v, call);
+  // Axes that were mixed up would else be found far from here.
+  check(y.defined() && y.shape() == Shape{q.dim(0), q.dim(1), q.dim(2), v.dim(3)} && y.dtype() == q.dtype(), q.where(),
+        name_, " attention: it gave ", y, " for q ", q.tensor(), " and v ", v.tensor(),
+        "; it must give [batch, heads, queries, size of v], in the dtype of q");
+  return y;
 }
 
 Tensor AttentionMechanism::weights(In q, In k, const AttentionCall& call) const {
@@ -58,6 +64,9 @@ Tensor AttentionState::apply(In q, In k, In v, const Tensor& bias) {
   check(q.rank() == 4 && k.rank() == 4 && q.dim(2) == k.dim(2), q.where(), "AttentionState: q is ", q.tensor(),
         " and k is ", k.tensor(),
         "; both must be [batch, heads, positions, size], and a step takes as many queries as keys");
+  check(!wants_gradient({q, k, v}), q.where(),
+        "AttentionState: q, k or v wants a gradient, which what a state keeps cannot pass on; attend to all positions "
+        "at once to train, or decode under NoTape");
   return self_->apply(q, k, v, bias);
 }
 

@@ -63,7 +63,9 @@ struct AttentionCall {
   double dropout = 0;       // on the weights, while training
 };
 
-// What decoding keeps between tokens: keys and values, or sums. Type-erased; a value that is moved or cloned.
+// What decoding keeps between tokens: keys and values, or sums. Type-erased; a value that is moved. Another one that
+// has seen the same is made by make_state() and given the buffers: store_state() and load_state(), by way of a
+// Checkpoint.
 class AttentionState {
  public:
   AttentionState() = default;
@@ -76,7 +78,7 @@ class AttentionState {
 
   // q [B, H, T, D], k [B, Hk, T, D], v [B, Hk, T, Dv] -> [B, H, T, Dv]. The bias, of pairs, broadcasts to [B, H, T,
   // length() + T]; undefined: none. Errors: no state in it; other numbers of queries and keys; a bias where T takes
-  // none.
+  // none; q, k or v on a tape, as nothing is trained through a state.
   Tensor apply(In q, In k, In v, const Tensor& bias = {});
   Index length() const { return self_ ? self_->length() : 0; }  // positions seen
   explicit operator bool() const { return self_ != nullptr; }

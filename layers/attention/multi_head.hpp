@@ -37,7 +37,8 @@ class MultiHeadAttention {
   Tensor operator()(In x, AttentionCall call = {}) const;
   // Cross-attention: memory [B, S, memory_width].
   Tensor operator()(In x, In memory, AttentionCall call = {}) const;
-  // Decoding: x [B, T, width] continues what `state` has seen; the first call makes the state.
+  // Decoding: x [B, T, width] continues what `state` has seen, causally; the first call makes the state.
+  // Not on a tape: nothing is trained through a state.
   Tensor decode(In x, AttentionState& state) const;
   // The weights [B, H, T, T] of self-attention on x, without dropout and gradient. Error where the mechanism has none.
   Tensor weights(In x, AttentionCall call = {}) const;

@@ -30,6 +30,23 @@ TEST_CASE("decode states: other numbers of queries and keys are refused by all m
   check_refused(GenericAttention(similarity_by_name("softplus")));
 }
 
+TEST_CASE("decode states: what wants a gradient is refused by all mechanisms, as it would be lost") {
+  Rng rng(1);
+  const Tensor x = rng.normal({1, 3, 16});
+  for (const std::string& name : mechanism_names()) {
+    CAPTURE(name);
+    MultiHeadAttention layer({.width = 16, .heads = 2}, rng,
+                             mechanism_by_name(name, {.heads = 2, .head_size = 8, .context = 16})(0, rng));
+    AttentionState state;
+    Tape tape;
+    CHECK(contains(error_of([&] { layer.decode(x, state); }),
+                   "AttentionState: q, k or v wants a gradient, which what a state keeps cannot pass on"));
+    CHECK(state.length() == 0);
+    const NoTape guard;
+    CHECK(layer.decode(x, state).shape() == Shape{1, 3, 16});
+  }
+}
+
 TEST_CASE("a mechanism is reached by its type: const and not, null for another type") {
   Rng rng(1);
   AttentionMechanism m = FavorAttention(8, {.features = 6, .seed = 5});

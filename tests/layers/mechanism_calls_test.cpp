@@ -70,3 +70,31 @@ TEST_CASE("where scores are exponents, a bias of minus infinity forbids a pair a
   for (const LuongAlignment alignment : {LuongAlignment::monotonic, LuongAlignment::predictive})
     check_forbidden(LuongLocalAttention(2, 4, rng, {.alignment = alignment, .radius = 2}));
 }
+
+namespace {
+
+// Gives what it is told to, for any operands.
+struct Gives {
+  Tensor y;
+  std::string name() const { return "gives"; }
+  AttentionCapabilities capabilities() const { return {.causal = true, .cross = true}; }
+  Tensor apply(In, In, In, const AttentionCall&) const { return y; }
+  void members(auto&&) {}
+};
+
+}  // namespace
+
+TEST_CASE("what a mechanism gives must have the shape and the dtype of its output") {
+  const NoTape guard;
+  const Tensor q = Tensor::ones({2, 4, 4, 3}), k = Tensor::ones({2, 4, 6, 3}), v = Tensor::ones({2, 4, 6, 5});
+  const auto given = [&](const Tensor& y) {
+    return error_of([&] { AttentionMechanism(Gives{y}).apply(q, k, v, {}); });
+  };
+  CHECK(given(Tensor::ones({2, 4, 4, 5})).empty());
+  CHECK(contains(given(Tensor::ones({2, 4, 6, 5})),
+                 "gives attention: it gave [2, 4, 6, 5] float32 for q [2, 4, 4, 3] float32 and v [2, 4, 6, 5] float32; "
+                 "it must give [batch, heads, queries, size of v], in the dtype of q (mechanism_calls_test.cpp:"));
+  CHECK(contains(given(Tensor::ones({2, 4, 4, 3})), "it gave [2, 4, 4, 3] float32"));
+  CHECK(contains(given(Tensor::ones({2, 4, 4, 5}, DType::float64)), "it gave [2, 4, 4, 5] float64"));
+  CHECK(contains(given(Tensor()), "it gave undefined"));
+}
