@@ -1,10 +1,8 @@
 // What autograd/elementwise.cpp, activations.cpp and masks.cpp share: an op of one tensor from its kernel, and numbers
 // beside tensors.
 #pragma once
-#include <cmath>
 #include <heed/autograd/record.hpp>
 #include <heed/core/elementwise.hpp>
-#include <limits>
 
 namespace heed::detail {
 
@@ -18,13 +16,8 @@ inline int float_type(const char* name, In x) {
 
 // A number as an operand beside x. int32 and bool8 hold theirs exactly, or it is an Error.
 inline Operand number(const char* name, In x, double value) {
-  if (x.dtype() == DType::int32 || x.dtype() == DType::bool8) {
-    const bool is_int = x.dtype() == DType::int32;
-    const double low = is_int ? std::numeric_limits<std::int32_t>::min() : 0,
-                 high = is_int ? std::numeric_limits<std::int32_t>::max() : 1;
-    check(value == std::floor(value) && value >= low && value <= high, x.where(), name, ": the tensor is ", x.tensor(),
-          " and the number is ", value, "; ", x.dtype(), " must hold it exactly");
-  }
+  check(holds(x.dtype(), value), x.where(), name, ": the tensor is ", x.tensor(), " and the number is ", value, "; ",
+        x.dtype(), " must hold it exactly");
   return Operand(value, x.dtype());
 }
 

@@ -32,11 +32,7 @@ void check_call(In q, In k, In v, const Similarity& f, const GenericAttentionOpt
 // In backward, f is one of numbers: the gradient of anything else that it uses would be lost. Beside the tapes, a value
 // that depends on what wants a gradient is marked.
 void check_constant(In q, const Similarity& f) {
-  struct Aside {
-    const detail::Mode kept = detail::mode();
-    Aside() { detail::mode().tape = nullptr, detail::mode().first_run = nullptr; }
-    ~Aside() { detail::mode() = kept; }
-  } aside;
+  const detail::ModeScope aside([](detail::Mode& m, void*) { m.tape = nullptr, m.first_run = nullptr; });
   check(!f.f(Tensor::zeros({1, 1, 1, 1}, q.dtype())).is_unrecorded(), q.where(), "generic_attention: f of '", f.name,
         "' uses a parameter, or another value that wants a gradient, which would be lost; f must depend on scores ",
         "alone: put the parameter into q, k or the bias, or detach() it if a constant is meant");

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <heed/autograd/gradcheck.hpp>
 #include <heed/core/random.hpp>
-#include <utility>
 
 namespace heed {
 namespace {
@@ -30,10 +29,7 @@ class Replay {
   template <class F>
   double evaluate(F&& f, const Tensor& weights) const {
     const NoTape guard;
-    struct Training {
-      bool before = std::exchange(detail::mode().training, true);
-      ~Training() { detail::mode().training = before; }
-    } training;
+    const detail::ModeScope training([](detail::Mode& m, void*) { m.training = true; });
     start();
     return weighted_sum(f(), weights);
   }

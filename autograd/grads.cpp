@@ -82,7 +82,10 @@ std::string path_of(const Tape::State& s, const detail::Step& step) {
 }
 
 void check_gradient(const Tape::State& s, const detail::Step& step, const Tensor& gradient) {
-  if (s.options.find_nan) detail::check_finite(gradient, step.op, "a gradient", step.where, path_of(s, step));
+  if (!s.options.find_nan) return;
+  std::vector<const Tensor*> from = {&s.nodes[step.output].gradient};
+  for (const detail::SavedTensor& kept : step.saved()) from.push_back(&kept.tensor);
+  detail::check_finite(gradient, step.op, "a gradient", step.where, path_of(s, step), from);
 }
 
 }  // namespace
@@ -100,7 +103,12 @@ void Grads::finish() {
     if (tape_.state().unfilled >> i & 1u) target(i).gradient.zero_();
 }
 
-bool Grads::wants(int i) const { return step_.inputs[static_cast<std::size_t>(i)].node != kNotWanted; }
+bool Grads::wants(int i) const {
+  const std::size_t count = step_.inputs.size();
+  check(i >= 0 && static_cast<std::size_t>(i) < count, step_.where, step_.op, ": gradient of input ", i,
+        "; the op has ", count, count == 1 ? " input" : " inputs", ", and the first has the number 0");
+  return step_.inputs[static_cast<std::size_t>(i)].node != kNotWanted;
+}
 
 void Grads::add(int i, const Tensor& gradient) {
   if (!wants(i)) return;

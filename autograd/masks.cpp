@@ -1,4 +1,5 @@
 // Comparisons, logic on masks and choice by mask: the part of elementwise.hpp that reads or makes bool8.
+#include <cmath>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/elementwise_detail.hpp>
 
@@ -93,7 +94,10 @@ Tensor where_number(const char* name, In mask, In x, double value, bool number_w
   else
     elementwise(k, y, {mask.tensor(), x.tensor(), n});
   const Shape shape = x.shape();
-  record(name, x.where(), y, {x}, saved(mask.tensor()),
+  // The NaN finder asks the inputs whether an infinity is new. One that was given counts as an input.
+  const bool given = std::isinf(value);
+  const Tensor inputs[] = {x, given ? Tensor::scalar(value, x.dtype()) : Tensor()};
+  record(name, x.where(), y, Inputs(std::span<const Tensor>(inputs, given ? 2 : 1)), saved(mask.tensor()),
          [shape, number_where](Grads& d, const Tensor& dy, const Tensor& m) {
            add_chosen(d, 0, number_where ? Masking::where_b : Masking::where_a, dy, m, shape);
          });

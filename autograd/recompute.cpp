@@ -1,6 +1,10 @@
+#include <algorithm>
+#include <atomic>
+#include <cstring>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/recompute.hpp>
 #include <heed/autograd/tape_state.hpp>
+#include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
 #include <utility>
 
@@ -17,18 +21,51 @@ struct Conditions {
   bool find_nan = detail::mode().tape->state().options.find_nan;
 };
 
+bool is_parameter(const Tensor& x) { return x.defined() && x.storage()->parameter != nullptr; }
+
+// The inputs as f gets them in every run, as the order of a sum, and so its bits, may depend on the strides: a tape can
+// only watch what has no gaps.
+bool needs_copy(const Tensor& x) {
+  return x.defined() && is_floating(x.dtype()) && !is_parameter(x) && !x.is_contiguous();
+}
+
+// A number for the bits of x's values, in row-major order: the chance that others have the same is about 2^-64.
+std::uint64_t hash_of(const Tensor& x) {
+  const Tensor values = x.dense();
+  const auto* data = static_cast<const unsigned char*>(values.raw());
+  const std::size_t bytes = static_cast<std::size_t>(values.numel()) * size_of(values.dtype());
+  constexpr std::size_t kBlock = 1 << 16, kLanes = 8;
+  constexpr std::uint64_t kFactor = 0x9e3779b97f4a7c15;
+  const auto mix = [](std::uint64_t h, std::uint64_t word) {
+    h ^= word;
+    return (h << 29 | h >> 35) * kFactor;  // one to one in h and in word; turned, so that high bits meet low ones
+  };
+  std::atomic<std::uint64_t> sum = 0;  // of the blocks, in whichever order
+  parallel_for(static_cast<Index>((bytes + kBlock - 1) / kBlock), 1, [&](Index first, Index last) {
+    for (Index block = first; block < last; ++block) {
+      const std::size_t begin = static_cast<std::size_t>(block) * kBlock, n = std::min(kBlock, bytes - begin);
+      std::uint64_t lane[kLanes], word[kLanes];
+      for (std::size_t k = 0; k < kLanes; ++k) lane[k] = static_cast<std::uint64_t>(block) * kLanes + k;
+      for (std::size_t i = 0; i < n; i += sizeof word) {
+        if (n - i < sizeof word) std::memset(word, 0, sizeof word);
+        std::memcpy(word, data + begin + i, std::min(n - i, sizeof word));
+        for (std::size_t k = 0; k < kLanes; ++k) lane[k] = mix(lane[k], word[k]);
+      }
+      std::uint64_t h = kFactor;
+      for (const std::uint64_t l : lane) h = mix(h, l);
+      sum.fetch_add(mix(h, h >> 32), std::memory_order_relaxed);
+    }
+  });
+  return sum;
+}
+
 // f's first run: nothing is recorded, and what belongs to a tape may not be used.
 Tensor run_unrecorded(const Function& f, const std::vector<Tensor>& inputs, detail::FirstRun& first_run) {
-  const detail::Mode kept = detail::mode();
-  struct Restore {
-    const detail::Mode& mode;
-    ~Restore() { detail::mode() = mode; }
-  } restore{kept};
-  detail::Mode& m = detail::mode();
-  m.tape = nullptr;
-  m.first_run = &first_run;
+  const detail::ModeScope scope(
+      [](detail::Mode& m, void* run) { m.tape = nullptr, m.first_run = static_cast<detail::FirstRun*>(run); },
+      &first_run);
   std::vector<Tensor> constants;
-  for (const Tensor& x : inputs) constants.push_back(x.defined() ? x.with_node(0) : x);
+  for (const Tensor& x : inputs) constants.push_back(needs_copy(x) ? x.dense() : x.defined() ? x.with_node(0) : x);
   return f(constants);
 }
 
@@ -39,24 +76,36 @@ Tensor run_again(const Function& f, const std::vector<Tensor>& inputs, const Con
     const Rng& rng;
     ~Restore() { default_rng() = rng; }
   } restore{now};
-  detail::mode().training = conditions.training;
+  bool training = conditions.training;
+  const detail::ModeScope mode([](detail::Mode& m, void* on) { m.training = *static_cast<const bool*>(on); },
+                               &training);
   const MatmulPrecision scope(conditions.precision);
   return f(inputs);
 }
 
-bool is_parameter(const Tensor& x) { return x.defined() && x.storage()->parameter != nullptr; }
+// What forward keeps of the result, to know it again.
+struct Result {
+  Shape shape;
+  DType dtype;
+  std::uint64_t hash;
+  Where where;
+};
 
 void backward_again(Grads& d, const Tensor& dy, const Function& f, std::span<const Tensor> inputs,
-                    const Conditions& conditions) {
+                    const Conditions& conditions, const Result& first) {
   Tape tape({.find_nan = conditions.find_nan});
   std::vector<Tensor> watched;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!d.wants(static_cast<int>(i)))
-      watched.push_back(inputs[i]);
+      watched.push_back(needs_copy(inputs[i]) ? inputs[i].dense() : inputs[i]);
     else  // a parameter gets its gradient from the inner tape, as one that f uses without being given it
       watched.push_back(is_parameter(inputs[i]) ? inputs[i].with_node(0) : tape.watch(inputs[i]));
   }
   const Tensor y = run_again(f, watched, conditions);
+  check(y.defined() && y.shape() == first.shape && y.dtype() == first.dtype && hash_of(y) == first.hash, first.where,
+        "recompute: f gave another result when it ran again, ", y,
+        ", so that the gradients would be of that one; it must be the same function twice: draw random numbers from ",
+        "default_rng(), and change nothing that the second run reads");
   if (y.node() != 0) tape.backward(y, dy);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!d.wants(static_cast<int>(i)) || is_parameter(inputs[i])) continue;
@@ -67,7 +116,13 @@ void backward_again(Grads& d, const Tensor& dy, const Function& f, std::span<con
 }  // namespace
 
 Tensor recompute(Function f, const std::vector<Tensor>& inputs, Where where) {
-  if (detail::mode().tape == nullptr) return f(inputs);
+  if (detail::mode().tape == nullptr) {
+    if (std::none_of(inputs.begin(), inputs.end(), needs_copy)) return f(inputs);
+    std::vector<Tensor> same = inputs;
+    for (Tensor& x : same)
+      if (needs_copy(x)) x = x.contiguous();
+    return f(same);
+  }
   const Conditions conditions;
   // The inputs come first, and none is left out; then what f reads besides them.
   detail::FirstRun first_run{.find_nan = conditions.find_nan, .read = saved_list(inputs).tensors};
@@ -78,9 +133,9 @@ Tensor recompute(Function f, const std::vector<Tensor>& inputs, Where where) {
   detail::copy_values(y, result);
   result = Tensor();
 
-  auto again = [f = std::move(f), conditions, n = inputs.size()](Grads& d, const Tensor& dy,
-                                                                 const std::vector<Tensor>& kept) {
-    backward_again(d, dy, f, std::span(kept).first(n), conditions);
+  auto again = [f = std::move(f), conditions, first = Result{y.shape(), y.dtype(), hash_of(y), where},
+                n = inputs.size()](Grads& d, const Tensor& dy, const std::vector<Tensor>& kept) {
+    backward_again(d, dy, f, std::span(kept).first(n), conditions, first);
   };
   detail::record_always("recompute", where, y, Inputs(std::span<const Tensor>(inputs)), depends_on_parameters,
                         detail::SavedList{std::move(first_run.read)}, std::move(again));

@@ -9,7 +9,9 @@ namespace heed {
 // run, on a tape of its own. f uses parameters freely, but every other tensor whose gradient matters must be among the
 // inputs: one that belongs to the tape and was not given throws Error, for its gradient would be lost. Of what the ops
 // in f make, nothing is kept; what they read from outside (parameters, masks, targets) is, and backward throws Error if
-// it was written to since. Source: Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear memory cost", 2016.
+// it was written to since. f must be the same function twice: if its second result has other bits than the first,
+// backward throws Error. So random numbers are those of default_rng(), which is put back; an Rng of f's own goes on.
+// Source: Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear memory cost", 2016.
 Tensor recompute(std::function<Tensor(const std::vector<Tensor>&)> f, const std::vector<Tensor>& inputs,
                  Where where = Where::current());
 

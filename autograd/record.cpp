@@ -74,12 +74,25 @@ std::string module_path(std::span<const Tensor* const> inputs) {
   return {};
 }
 
-void check_finite(const Tensor& x, const char* op, const char* what, const Where& where, const std::string& path) {
-  if (!is_floating(x.dtype())) return;
+static bool holds_infinity(const Tensor* x) {
+  if (!x->defined() || !is_floating(x->dtype())) return false;
+  const std::vector<double> values = x->to_vector<double>();
+  return std::any_of(values.begin(), values.end(), [](double v) { return std::isinf(v); });
+}
+
+void check_finite(const Tensor& x, const char* op, const char* what, const Where& where, const std::string& path,
+                  std::span<const Tensor* const> from) {
+  if (!x.defined() || !is_floating(x.dtype())) return;
   const std::vector<double> values = x.to_vector<double>();
   for (std::size_t i = 0; i < values.size(); ++i) {
-    check(std::isfinite(values[i]), where, op, ": ", what, " of shape ", x.shape(), " holds ", values[i],
-          " at element ", i, "; it is the first that is not finite", path.empty() ? "" : " (" + path + ")");
+    if (std::isfinite(values[i])) continue;
+    if (std::isinf(values[i]) && std::any_of(from.begin(), from.end(), holds_infinity)) {
+      const auto nan = std::find_if(values.begin(), values.end(), [](double v) { return std::isnan(v); });
+      if (nan == values.end()) return;
+      i = static_cast<std::size_t>(nan - values.begin());
+    }
+    check(false, where, op, ": ", what, " of shape ", x.shape(), " holds ", values[i], " at element ", i,
+          "; it is the first that is not finite", path.empty() ? "" : " (" + path + ")");
   }
 }
 
@@ -96,7 +109,7 @@ bool is_variable(const Tensor& x) {
 }
 
 bool begin_step(const char* op, const Where& where, Tensor& y, std::span<const Tensor* const> inputs,
-                std::span<const SavedTensor> kept, bool always) {
+                std::span<const SavedTensor> kept, std::optional<bool> inside) {
   const Mode& m = mode();
   if (m.first_run != nullptr) {
     for (const Tensor* x : inputs) m.first_run->note(*x);
@@ -107,11 +120,11 @@ bool begin_step(const char* op, const Where& where, Tensor& y, std::span<const T
     return false;
   }
   const bool find_nan = m.tape != nullptr ? m.tape->state().options.find_nan : m.first_run && m.first_run->find_nan;
-  if (find_nan) {
+  if (find_nan && !inside) {
     const NoTape guard;
-    check_finite(y, op, "the result", where, module_path(inputs));
+    check_finite(y, op, "the result", where, module_path(inputs), inputs);
   }
-  bool wanted = always;
+  bool wanted = inside.value_or(false);
   for (const Tensor* x : inputs) {
     if (!x->defined() || x->is_detached() || !is_floating(x->dtype())) continue;
     if (x->node() != 0) {
@@ -137,7 +150,8 @@ bool begin_step(const char* op, const Where& where, Tensor& y, std::span<const T
   }
   if (!wanted || !is_floating(y.dtype())) return false;
   // Here, and not once a step was made: an Error that the program catches must leave none behind.
-  check(!m.tape->state().spent, where, op, ": the tape ran backward already; make a new Tape");
+  check(!m.tape->state().spent, where, op, ": the tape ran backward already; make a new Tape, ",
+        "or use NoTape or detach() where no gradient is meant");
   check(y.is_contiguous() && y.offset() == 0 && y.storage()->parameter == nullptr, where, op, ": record: y is ", y,
         " with strides ", y.strides(), "; it must be contiguous, in new storage");
   return true;

@@ -7,11 +7,13 @@
 //   });
 //
 // The closure gets the output's gradient (contiguous, the output's shape) and the saved tensors; it captures scalars by
-// name, never tensors. Inside it nothing is recorded. `record` costs next to nothing where no input wants a gradient.
+// name, never tensors. Inside it nothing is recorded. Whatever y's values came from, under NoTape or by detach(), from
+// here on it depends on the inputs. `record` costs next to nothing where no input wants a gradient.
 #pragma once
 #include <array>
 #include <heed/core/parameter.hpp>
 #include <heed/core/tensor.hpp>
+#include <optional>
 #include <span>
 #include <tuple>
 
@@ -140,10 +142,11 @@ inline SavedTensor save(const Tensor& x) {
   return s;
 }
 
-// True if a tape of this thread records and some input wants a gradient (or `always`); sets y's marks where none does.
-// Throws Error where silence would mean a wrong gradient (see Tape), and where y or the tape can have no step.
+// True if a tape of this thread records and some input wants a gradient; sets y's marks where none does. Throws Error
+// where silence would mean a wrong gradient (see Tape), and where y or the tape can have no step. `inside` is given for
+// an op that is made of ops, which were searched for NaN one by one: whether parameters inside want a gradient.
 bool begin_step(const char* op, const Where& where, Tensor& y, std::span<const Tensor* const> inputs,
-                std::span<const SavedTensor> kept, bool always = false);
+                std::span<const SavedTensor> kept, std::optional<bool> inside = std::nullopt);
 void* step_memory(std::size_t bytes, std::size_t alignment);
 void end_step(Step* step, const char* op, const Where& where, Tensor& y, std::span<const Tensor* const> inputs);
 
@@ -191,8 +194,8 @@ void append_step(const char* op, const Where& where, Tensor& y, const Inputs& in
 
 // For recompute: a step is due even where no input wants a gradient, if parameters inside do.
 template <class Kept, class F>
-void record_always(const char* op, const Where& where, Tensor& y, const Inputs& inputs, bool always, Kept kept, F f) {
-  if (begin_step(op, where, y, inputs.list(), kept.list(), always))
+void record_always(const char* op, const Where& where, Tensor& y, const Inputs& inputs, bool inside, Kept kept, F f) {
+  if (begin_step(op, where, y, inputs.list(), kept.list(), inside))
     append_step(op, where, y, inputs, std::move(kept), std::move(f));
 }
 }  // namespace detail

@@ -122,7 +122,16 @@ void Tape::State::clear() {
   spent = false;
 }
 
-Tape::Tape(TapeOptions options) : previous_(detail::mode()) {
+Tape::Tape(TapeOptions options)
+    : scope_(
+          [](detail::Mode& m, void* tape) {
+            m.tape = static_cast<Tape*>(tape);
+            m.copied = detail::record_copy;
+            m.written = detail::check_write;
+            m.suspended = false;
+            m.training = true;
+          },
+          this) {
   auto& spare = detail::spare_states;
   if (spare.empty()) {
     state_ = std::make_unique<State>();
@@ -132,19 +141,14 @@ Tape::Tape(TapeOptions options) : previous_(detail::mode()) {
   }
   state_->options = options;
   state_->serial = detail::register_tape();
-  detail::Mode& m = detail::mode();
-  m.tape = this;
-  m.copied = detail::record_copy;
-  m.written = detail::check_write;
-  m.suspended = false;
-  m.training = true;
 }
 
 Tape::~Tape() {
-  detail::mode() = previous_;
+  const bool at_home = scope_.is_of_this_thread();
+  scope_.end();
   detail::unregister_tape(state_->serial);
   state_->clear();
-  detail::spare_states.push_back(std::move(state_));
+  if (at_home) detail::spare_states.push_back(std::move(state_));  // else the list may be gone with its thread
 }
 
 void Tape::backward(In loss) {

@@ -18,10 +18,12 @@
 namespace heed {
 
 struct TapeOptions {
-  bool find_nan = false;  // after each op and each derivative, throw an Error that names the op whose result is the
-                          // first NaN or Inf
+  bool find_nan = false;  // after each op and each derivative, throw an Error that names the op in whose result the
+                          // first NaN or infinity comes up. No fault is an infinity that the op was given: in an
+                          // input, or as the number of masked_fill() or where(). A NaN is one wherever it is from.
 };
 
+// It ends on its thread, or after that: see core/mode.hpp.
 class Tape {
  public:
   explicit Tape(TapeOptions options = {});
@@ -54,7 +56,7 @@ class Tape {
 
  private:
   std::unique_ptr<State> state_;
-  detail::Mode previous_;
+  detail::ModeScope scope_;
 };
 
 }  // namespace heed

@@ -74,8 +74,11 @@ struct FirstRun {
 // Whether x is of a type that has gradients, and is, or depends on, something that wants one.
 bool is_variable(const Tensor& x);
 
-// Throws Error if x holds a NaN or an infinity: `what` made it.
-void check_finite(const Tensor& x, const char* op, const char* what, const Where& where, const std::string& path);
+// Throws Error if x, which is `what` of an op, holds a NaN, or an infinity where nothing that it was computed from
+// holds one. A NaN that was given is one too: results being searched, it is from a constant, a parameter or dy, and no
+// other op would tell.
+void check_finite(const Tensor& x, const char* op, const char* what, const Where& where, const std::string& path,
+                  std::span<const Tensor* const> from);
 std::string module_path(std::span<const Tensor* const> inputs);
 
 // A tape of this thread begins, and gets its number; a tape ends.

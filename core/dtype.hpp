@@ -57,6 +57,14 @@ constexpr std::string_view name_of(DType t) {
 
 constexpr bool is_floating(DType t) { return t == DType::float32 || t == DType::float64 || t == DType::bfloat16; }
 
+// Whether a tensor of the type can be set to the number. int32 and bool8 hold theirs exactly; floating types round.
+constexpr bool holds(DType t, double value) {
+  if (t == DType::bool8) return value == 0 || value == 1;
+  if (t != DType::int32) return true;
+  using Limits = std::numeric_limits<std::int32_t>;
+  return value >= Limits::min() && value <= Limits::max() && value == static_cast<std::int32_t>(value);
+}
+
 template <class T> struct DTypeOf;
 template <> struct DTypeOf<float> { static constexpr DType value = DType::float32; };
 template <> struct DTypeOf<double> { static constexpr DType value = DType::float64; };

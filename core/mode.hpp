@@ -1,4 +1,6 @@
 // What the current thread is doing: recording on a tape or not, training or evaluating. Scopes set it and put it back.
+// They may end in any order, but on the thread on which they began, or after that thread ended: anything else ends the
+// program with a message, as the other thread's mode would point to what is gone.
 #pragma once
 #include <cstdint>
 
@@ -9,6 +11,7 @@ class Tape;
 
 namespace detail {
 
+class ModeScope;
 struct FirstRun;  // autograd/tape_state.hpp
 
 struct Mode {
@@ -21,9 +24,33 @@ struct Mode {
   void (*copied)(Tensor& y, const Tensor& x) = nullptr;
   // How a tape hears of copy_(), which it cannot record: Error where a gradient would be lost. Set with `copied`.
   void (*written)(const Tensor& to, const Tensor& from) = nullptr;
+  ModeScope* scope = nullptr;  // the one that began last, of those that have not ended
 };
 
 Mode& mode();  // of this thread
+
+// A change of the mode for as long as this lives. Where a scope ends before one that began later, as the old tape does in
+// tape = std::make_unique<Tape>(), the changes of the later ones are made anew without it.
+class ModeScope {
+ public:
+  using Change = void (*)(Mode& m, void* of);
+  explicit ModeScope(Change change, void* of = nullptr);
+  ~ModeScope() { end(); }
+  ModeScope(const ModeScope&) = delete;
+  ModeScope& operator=(const ModeScope&) = delete;
+
+  void end() noexcept;             // once; the thread that it began on must be this one, or gone
+  bool is_of_this_thread() const;  // false also once it or its thread ended
+
+ private:
+  Change change_;
+  void* of_;
+  Mode* home_;   // of its thread; null once this or the thread ended
+  Mode before_;  // as it is outside of this scope
+
+  Mode inside();
+  Mode without(const ModeScope& ended);  // inside of this scope, which began after the one that ends
+};
 
 }  // namespace detail
 
@@ -33,24 +60,18 @@ inline bool is_training() { return detail::mode().training; }
 class NoTape {
  public:
   NoTape();
-  ~NoTape();
-  NoTape(const NoTape&) = delete;
-  NoTape& operator=(const NoTape&) = delete;
 
  private:
-  detail::Mode previous_;
+  detail::ModeScope scope_;
 };
 
 // Suspends training: dropout passes everything through. Recording goes on as it was.
 class Evaluation {
  public:
-  Evaluation() : previous_(detail::mode().training) { detail::mode().training = false; }
-  ~Evaluation() { detail::mode().training = previous_; }
-  Evaluation(const Evaluation&) = delete;
-  Evaluation& operator=(const Evaluation&) = delete;
+  Evaluation();
 
  private:
-  bool previous_;
+  detail::ModeScope scope_;
 };
 
 }  // namespace heed

@@ -9,11 +9,6 @@
 namespace heed {
 namespace detail {
 
-Mode& mode() {
-  thread_local Mode m;
-  return m;
-}
-
 static std::atomic<std::uint64_t> made{0};
 
 std::uint64_t storages_made() { return made.load(std::memory_order_relaxed); }
@@ -50,19 +45,6 @@ static void note_copy(Tensor& y, const Tensor& x) {
 
 }  // namespace detail
 
-NoTape::NoTape() : previous_(detail::mode()) {
-  detail::Mode& m = detail::mode();
-  m.tape = nullptr;
-  m.suspended = true;
-}
-
-NoTape::~NoTape() {
-  detail::Mode& m = detail::mode();
-  const bool training = m.training;
-  m = previous_;
-  m.training = training;
-}
-
 Tensor Tensor::empty(const Shape& shape, DType dtype) {
   Index bytes = static_cast<Index>(size_of(dtype));
   bool fits = true, nothing = false;
@@ -89,6 +71,7 @@ Tensor Tensor::zeros(const Shape& shape, DType dtype) {
 Tensor Tensor::ones(const Shape& shape, DType dtype) { return full(shape, 1, dtype); }
 
 Tensor Tensor::full(const Shape& shape, double value, DType dtype) {
+  require(holds(dtype, value), "full: the tensor is ", shape, " ", dtype, " and the number is ", value, "; ", dtype, " must hold it exactly");
   Tensor x = empty(shape, dtype);
   visit_dtype(dtype, [&](auto t) {
     using T = decltype(t);
@@ -174,6 +157,7 @@ static void check_once_each(const char* op, const Tensor& x) {
 
 void Tensor::fill_(double value) {
   require(defined(), "fill_: the tensor is undefined; it must have values");
+  require(holds(dtype_, value), "fill_: the tensor is ", *this, " and the number is ", value, "; ", dtype_, " must hold it exactly");
   check_once_each("fill_", *this);
   copy_(full({}, value, dtype_).expand(shape_));
 }

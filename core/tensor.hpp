@@ -23,6 +23,11 @@ template <class E> concept ArrayExpression = requires { typename E::expression_t
 class Tensor {
  public:
   Tensor() = default;  // undefined: no storage; defined() is false
+  Tensor(const Tensor&) = default;
+  Tensor(Tensor&&) noexcept = default;
+  // The handle is set anew, not the values: x[0] = y would change a view that is gone at once, and does not compile.
+  Tensor& operator=(const Tensor&) & = default;
+  Tensor& operator=(Tensor&&) & noexcept = default;
 
   // xtensor expressions become tensors, and tensors arrays: defined in core/array.hpp.
   template <class E>
@@ -35,7 +40,7 @@ class Tensor {
   static Tensor empty(const Shape& shape, DType dtype = DType::float32);
   static Tensor zeros(const Shape& shape, DType dtype = DType::float32);
   static Tensor ones(const Shape& shape, DType dtype = DType::float32);
-  static Tensor full(const Shape& shape, double value, DType dtype = DType::float32);
+  static Tensor full(const Shape& shape, double value, DType dtype = DType::float32);  // Error where the dtype cannot hold it
   static Tensor scalar(double value, DType dtype = DType::float32) { return full({}, value, dtype); }
   static Tensor arange(Index n, DType dtype = DType::int32);  // 0, 1, ..., n - 1
   static Tensor empty_like(const Tensor& x) { return empty(x.shape(), x.dtype()); }
@@ -74,7 +79,7 @@ class Tensor {
     return static_cast<T*>(p);
   }
   template <class T> std::vector<T> to_vector() const;  // row-major, converted to T
-  void fill_(double value);
+  void fill_(double value);                                            // Error where the dtype cannot hold it
   void zero_() { fill_(0); }
   // Same shape; converts the dtype; `from` may overlap this. No tape records it: Error where `from` wants a gradient.
   void copy_(const Tensor& from);
@@ -113,12 +118,12 @@ class Tensor {
 
   // For autodiff: the tape's number for this value (0: none), and how it came about outside of one.
   std::uint64_t node() const { return node_; }
-  void set_node(std::uint64_t node) { node_ = node; }
-  Tensor with_node(std::uint64_t node) const { Tensor y = *this; y.node_ = node; y.detached_ = y.unrecorded_ = false; return y; }
+  void set_node(std::uint64_t node) { node_ = node, detached_ = unrecorded_ = false; }  // however the values were made
+  Tensor with_node(std::uint64_t node) const { Tensor y = *this; y.set_node(node); return y; }
   bool is_detached() const { return detached_; }
   bool is_unrecorded() const { return unrecorded_; }  // depends on parameters, but no tape was recording
   void mark_detached() { detached_ = true; unrecorded_ = false; node_ = 0; }
-  void mark_unrecorded() { unrecorded_ = true; }
+  void mark_unrecorded() { set_node(0), unrecorded_ = true; }
 
  private:
   detail::StorageRef storage_;
@@ -137,7 +142,9 @@ class Tensor {
 std::ostream& operator<<(std::ostream& out, const Tensor& x);  // the values, nested as in NumPy, then shape and dtype
 std::string describe(const Tensor& x);                         // «[32, 128] float32»
 
-// An op's tensor argument, with the place of the call: converting a Tensor to In notes where that happened.
+// An op's tensor argument, with the place of the call: converting a Tensor to In notes where that happened. It refers to the
+// tensor and keeps nothing alive, so that it is for parameters of functions only: In h = layer(x); as a variable refers to a
+// tensor that is gone when the statement ends. There, write Tensor h.
 class In {
  public:
   In(const Tensor& x, Where where = Where::current()) : x_(&x), where_(where) {}

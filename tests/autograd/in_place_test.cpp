@@ -1,6 +1,8 @@
 // Memory that is written to: what would lose a gradient is an Error, and gradients that were handed out stay as they
 // are.
 #include <heed/heed.hpp>
+#include <type_traits>
+#include <utility>
 
 #include "tests/support.hpp"
 
@@ -15,6 +17,13 @@ constexpr DType kDouble = DType::float64;
 std::vector<double> values_of(const Tensor& x) { return x.to_vector<double>(); }
 
 }  // namespace
+
+// x[0] = y, p.grad() = y and their like would set a handle that is gone at once. Named handles are set.
+static_assert(!std::is_assignable_v<Tensor, Tensor> && !std::is_assignable_v<Tensor, const Tensor&>);
+static_assert(!std::is_assignable_v<decltype(std::declval<Tensor&>()[0]), Tensor>);
+static_assert(!std::is_assignable_v<decltype(std::declval<Parameter&>().grad()), Tensor>);
+static_assert(std::is_assignable_v<Tensor&, Tensor> && std::is_assignable_v<Tensor&, const Tensor&>);
+static_assert(std::is_nothrow_move_constructible_v<Tensor> && std::is_nothrow_move_assignable_v<Tensor>);
 
 TEST_CASE("in place: an op whose input was written to since it was computed is an Error") {
   Parameter w(Tensor::ones({2, 3}, kDouble));

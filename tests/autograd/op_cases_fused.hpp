@@ -133,8 +133,9 @@ inline std::vector<OpCase> fused_cases() {
                     [r](const List& x) { return huber_loss(x[0], x[1], {.delta = 0.7, .reduction = r}); }});
     list.push_back({"binary_cross_entropy_with_logits" + how, pair,
                     [r](const List& x) {
-                      return binary_cross_entropy_with_logits(
-                          x[0], x[1], {.pos_weight = Tensor::scalar(2, x[0].dtype()), .reduction = r});
+                      const DType t = is_floating(x[0].dtype()) ? x[0].dtype() : DType::float32;  // bool8 holds no 2
+                      return binary_cross_entropy_with_logits(x[0], x[1],
+                                                              {.pos_weight = Tensor::scalar(2, t), .reduction = r});
                     },
                     0, 0.1, 0.9});
     list.push_back(
@@ -169,7 +170,7 @@ inline std::vector<OpCase> attention_cases() {
        [](const List& x) {
          const Index n = axis_size(x[1], 2);
          return attention(x[0], x[1], x[2],
-                          {.key_lengths = Tensor::full({1}, static_cast<double>(n) / 2, DType::int32), .dropout = 0.2});
+                          {.key_lengths = Tensor::full({1}, static_cast<double>(n / 2), DType::int32), .dropout = 0.2});
        },
        kNoScalar | kHidesNan},
       {"additive_attention",
@@ -186,7 +187,7 @@ inline std::vector<OpCase> attention_cases() {
          const Index n = axis_size(x[1], 2);
          return additive_attention_merged(
              x[0], x[1], x[2], x[3],
-             {.key_lengths = Tensor::full({1}, static_cast<double>(n) / 2, DType::int32), .dropout = 0.2});
+             {.key_lengths = Tensor::full({1}, static_cast<double>(n / 2), DType::int32), .dropout = 0.2});
        },
        kNoScalar | kHidesNan},
       {"linear_attention", width, [](const List& x) { return linear_attention(x[0], x[1], x[2]); },
@@ -201,7 +202,7 @@ inline std::vector<OpCase> attention_cases() {
          const Index n = axis_size(x[1], 2);
          return linear_attention_merged(
              x[0], x[1], x[2],
-             {.eps = 0.1, .key_lengths = Tensor::full({1}, static_cast<double>(n) / 2, DType::int32)});
+             {.eps = 0.1, .key_lengths = Tensor::full({1}, static_cast<double>(n / 2), DType::int32)});
        },
        kNoScalar | kHidesNan},
       {"linear_attention biased",

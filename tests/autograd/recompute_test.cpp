@@ -147,6 +147,66 @@ TEST_CASE("recompute: so is whatever else its function reads, in whichever way")
             .empty());
 }
 
+TEST_CASE("recompute: a function that gives another result when it runs again is an error") {
+  Parameter w = parameter({2, 3});
+  Rng own(5);
+  const OfList noisy = [&](const List& v) { return v[0] * w + own.normal({2}, 0, 1, DType::float64); };
+  const std::string error = error_after(noisy, [] {});
+  CHECK(contains(error,
+                 "recompute: f gave another result when it ran again, [2] float64, so that the gradients would be"));
+  CHECK(contains(error, "draw random numbers from default_rng(), and change nothing that the second run reads"));
+  CHECK(contains(error, "recompute_test.cpp:"));
+  const OfList restored = [&](const List& v) { return v[0] * w + default_rng().normal({2}, 0, 1, DType::float64); };
+  CHECK(error_after(restored, [] {}) == "");
+
+  // Every bit and every place counts, in results of many blocks too.
+  const Index n = 40001;
+  const std::function<Tensor(const Tensor&)> changes[] = {
+      [](const Tensor& y) { return -y; },
+      [&](const Tensor& y) {
+        return concatenate({y.slice(0, n - 1, n), y.slice(0, 1, n - 1), y.slice(0, 0, 1)}, 0);
+      },
+      [&](const Tensor& y) {
+        return concatenate({y.slice(0, 8192, n), y.slice(0, 0, 8192)}, 0);
+      },
+      [&](const Tensor& y) {
+        return concatenate({y.slice(0, 0, n - 1), y.slice(0, n - 1, n) * (1 + 4e-16)}, 0);
+      },
+      [&](const Tensor& y) {
+        return concatenate({y.slice(0, 0, 1) * 0., y.slice(0, 1, n)}, 0);
+      },
+      [&](const Tensor& y) { return y.slice(0, 0, n - 1); },
+      [](const Tensor& y) { return y.to(DType::float32); },
+      [](const Tensor& y) { return y; },
+  };
+  const Tensor x = Rng(3).normal({n}, 0, 1, DType::float64);
+  for (std::size_t i = 0; i < std::size(changes); ++i) {
+    CAPTURE(i);
+    int runs = 0;
+    Tape tape;
+    const OfList f = [&](const List& v) { return ++runs == 2 ? changes[i](v[0] * 2) : v[0] * 2; };
+    const Tensor loss = sum(recompute(f, {tape.watch(x)}));
+    const bool refused = contains(error_of([&] { tape.backward(loss); }), "f gave another result");
+    CHECK(refused == (i + 1 < std::size(changes)));
+  }
+}
+
+TEST_CASE("recompute: both runs see inputs alike, so that their sums have the same bits, nested too") {
+  Parameter w = parameter({2});
+  const Tensor base = Rng(7).normal({300, 500}), wide = Rng(8).normal({300, 2, 500});
+  const OfList sums = [](const List& v) { return mean(v[0] * 1.f) + mean(v[0], {0}) + sum(v[0]) + sum(v[1]); };
+  const OfList plain = [&](const List& v) { return sums(v) * w.to(DType::float32); };
+  const OfList nested = [&](const List& v) { return plain({recompute(sums, {v[0].t(), v[1]}), v[1].t()}); };
+  for (const OfList& f : {plain, nested}) {
+    for (const Tensor& view : {base.t(), wide.select(1, 1).t(), base[0].expand({300, 500})}) {
+      Tape tape;
+      const Tensor x = tape.watch(base.dense()),
+                   loss = sum(recompute(f, {view, x.t()})) + sum(recompute(f, {x.t(), view}));
+      CHECK(error_of([&] { tape.backward(loss); }) == "");
+    }
+  }
+}
+
 TEST_CASE("recompute holds nothing that its function makes") {
   const Index n = 1 << 15;
   const std::size_t bytes = n * 8;

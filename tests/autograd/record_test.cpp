@@ -130,6 +130,36 @@ TEST_CASE("the NaN finder names the module of a gradient too") {
   }
 }
 
+TEST_CASE("record: y has its gradient however its values were made, and is no constant before a tape either") {
+  const auto mine = [](In z, bool detached) {
+    Tensor y;
+    if (detached) {
+      y = z->detach().clone();
+    } else {
+      const NoTape guard;
+      y = z * 1.;
+    }
+    record("mine", z.where(), y, {z}, saved(), [](Grads& d, const Tensor& dy) { d.add(0, dy); });
+    return y;
+  };
+  for (const bool detached : {false, true}) {
+    Parameter w(Tensor::from({2, 3}));
+    const Tensor before = mine(w, detached);
+    CHECK(before.is_unrecorded());
+    Tape tape;
+    CHECK(contains(error_of([&] { before * 2; }), "was computed from parameters before the tape began"));
+    const Tensor y = mine(w, detached);
+    tape.backward(sum(y * y));
+    CHECK(w.grad().to_vector<double>() == std::vector<double>{4, 6});
+
+    Parameter v(Tensor::from({2, 3}));
+    Tape second;
+    const auto f = [&](const List& x) { return mine(v, detached) * x[0]; };
+    second.backward(sum(recompute(f, {Tensor::from({5, 7})})));
+    CHECK(v.grad().to_vector<double>() == std::vector<double>{5, 7});
+  }
+}
+
 TEST_CASE("record: an op that is refused leaves nothing on the tape") {
   Parameter w(Tensor::ones({2, 3}));
   Tape tape;
@@ -156,6 +186,18 @@ TEST_CASE("record: what is refused, in words") {
        [] { run_backward([](Grads& d, const Tensor&) { d.add(0, {}); }); }},
       {"total: the gradient of input 0 is [2, 3] int32",
        [] { run_backward([](Grads& d, const Tensor& dy) { d.add(0, dy.to(DType::int32)); }); }},
+      {"total: gradient of input 1; the op has 1 input, and the first has the number 0 (record_test.cpp:",
+       [] { run_backward([](Grads& d, const Tensor& dy) { d.add(1, dy); }); }},
+      {"total: gradient of input 3; the op has 1 input",
+       [] { run_backward([](Grads& d, const Tensor&) { d.wants(3); }); }},
+      {"total: gradient of input -1; the op has 1 input",
+       [] { run_backward([](Grads& d, const Tensor&) { d.dense(-1); }); }},
+      {"total: gradient of input 2; the op has 2 inputs, and the first has the number 0",
+       [] {
+         Parameter w(Tensor::ones({2}));
+         Tape tape;
+         tape.backward(sum(total({w, w}, [](Grads& d, const Tensor&) { d.strided(2); })));
+       }},
       {"view: record: y is [2, 3] float32 with strides [1, 2]; it must be contiguous, in new storage (record_test.cpp:",
        [] {
          Parameter w(Tensor::ones({2, 3}));
@@ -163,7 +205,8 @@ TEST_CASE("record: what is refused, in words") {
          Tensor y = Tensor::ones({3, 2}).t();
          record("view", Where::current(), y, {w}, saved(), [](Grads&, const Tensor&) {});
        }},
-      {"total: the tape ran backward already; make a new Tape (record_test.cpp:",
+      {"total: the tape ran backward already; make a new Tape, or use NoTape or detach() where no gradient is meant "
+       "(record_test.cpp:",
        [] {
          Parameter w(Tensor::ones({2, 3}));
          Tape tape;

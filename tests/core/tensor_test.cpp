@@ -41,6 +41,11 @@ TEST_CASE("tensor: made of values, of one value, of nothing") {
   CHECK(Tensor::from<bool>({0, 1}).dtype() == DType::bool8);
   CHECK(Tensor::full({2}, 1.5, DType::bfloat16).to_vector<double>() == Values{1.5, 1.5});
   CHECK(Tensor::ones({2, 2}, DType::int32).to_vector<int>() == std::vector<int>{1, 1, 1, 1});
+  for (const double edge : {-2147483648., 2147483647.}) {
+    CHECK(Tensor::scalar(edge, DType::int32).item() == edge);
+    const double beyond = edge * 1.5;
+    CHECK(contains(error_of([&] { Tensor::full({1}, beyond, DType::int32); }), "int32 must hold it exactly"));
+  }
   CHECK(Tensor::zeros({3}).to_vector<float>() == std::vector<float>{0, 0, 0});
   CHECK(Tensor::arange(4).to_vector<int>() == std::vector<int>{0, 1, 2, 3});
   CHECK(Tensor::arange(3, DType::float64).dtype() == DType::float64);
@@ -228,6 +233,10 @@ TEST_CASE("tensor: what is refused, in words") {
        [&] {
          x.at({-3, 0});
        }},
+      {"full: the tensor is [1] int32 and the number is 2.5; int32 must hold it exactly",
+       [] { Tensor::full({1}, 2.5, DType::int32); }},
+      {"full: the tensor is [] bool8 and the number is 2; bool8", [] { Tensor::scalar(2, DType::bool8); }},
+      {"fill_: the tensor is [2] int32 and the number is nan; int32", [] { Tensor::arange(2).fill_(NAN); }},
       {"fill_: the tensor is undefined", [&] { undefined.fill_(1); }},
       {"copy_: from is undefined and x is [2, 3] float32; both must have values", [&] { y.copy_(none); }},
       {"copy_: from is [2, 3] float32 and x is undefined; both must have values", [&] { undefined.copy_(x); }},
