@@ -182,7 +182,7 @@ class Pieces {
     for (bool more = true; more;) {
       const std::size_t kept = buffer.size();
       buffer.resize(kept + bytes_);
-      const std::size_t n = std::fread(buffer.data() + kept, 1, bytes_, file.get());
+      const std::size_t n = read_bytes(file.get(), buffer.data() + kept);
       require(!std::ferror(file.get()), "text: ", path.native(), " cannot be read: ", std::strerror(errno));
       buffer.resize(kept + n);
       more = n > 0;
@@ -203,6 +203,16 @@ class Pieces {
   std::size_t total() const { return total_; }
 
  private:
+  // Reading goes on after a signal: a pipe may be waited for when one comes.
+  std::size_t read_bytes(std::FILE* file, char* to) const {
+    std::size_t n = 0;
+    do {
+      std::clearerr(file);
+      n += std::fread(to + n, 1, bytes_ - n, file);
+    } while (std::ferror(file) && errno == EINTR);
+    return n;
+  }
+
   [[noreturn]] static void not_utf8(const fs::path& path, unsigned byte, std::size_t offset) {
     char hex[8];
     std::snprintf(hex, sizeof hex, "0x%02X", byte);

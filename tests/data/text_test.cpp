@@ -1,7 +1,13 @@
 #include <doctest/doctest.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <chrono>
 #include <fstream>
 #include <heed/core/check.hpp>
 #include <heed/data/text.hpp>
+#include <thread>
 
 #include "tests/data/temporary_folder.hpp"
 #include "tests/support.hpp"
@@ -173,4 +179,29 @@ TEST_CASE("what cannot be read is named") {
   // The first page of a program's memory is no file's.
   CHECK(contains(error_of([] { read_text("/proc/self/mem"); }),
                  "text: /proc/self/mem cannot be read: Input/output error"));
+}
+
+TEST_CASE("a signal while a text is read does no harm") {
+  TemporaryFolder f;
+  const auto pipe = f.path / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  struct sigaction quiet = {}, before = {};
+  quiet.sa_handler = [](int) {};  // without SA_RESTART, so that it interrupts
+  REQUIRE(::sigaction(SIGUSR1, &quiet, &before) == 0);
+  const pthread_t reader = ::pthread_self();
+  std::thread writer([&] {
+    const auto pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); };
+    std::ofstream to(pipe);
+    to << "first " << std::flush;
+    pause();  // the reader waits for more
+    ::pthread_kill(reader, SIGUSR1);
+    pause();
+    to << "last\n";
+  });
+  std::string text;
+  const std::string error = error_of([&] { text = read_text(pipe); });
+  writer.join();
+  ::sigaction(SIGUSR1, &before, nullptr);
+  CHECK(error.empty());
+  CHECK(text == "first last\n");
 }
