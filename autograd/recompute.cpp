@@ -1,10 +1,9 @@
+#include <xxhash.h>
+
 #include <algorithm>
-#include <atomic>
-#include <cstring>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/recompute.hpp>
 #include <heed/autograd/tape_state.hpp>
-#include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
 #include <utility>
 
@@ -29,34 +28,10 @@ bool needs_copy(const Tensor& x) {
   return x.defined() && is_floating(x.dtype()) && !is_parameter(x) && !x.is_contiguous();
 }
 
-// A number for the bits of x's values, in row-major order: the chance that others have the same is about 2^-64.
+// A number for the bits of x's values, in row-major order.
 std::uint64_t hash_of(const Tensor& x) {
   const Tensor values = x.dense();
-  const auto* data = static_cast<const unsigned char*>(values.raw());
-  const std::size_t bytes = static_cast<std::size_t>(values.numel()) * size_of(values.dtype());
-  constexpr std::size_t kBlock = 1 << 16, kLanes = 8;
-  constexpr std::uint64_t kFactor = 0x9e3779b97f4a7c15;
-  const auto mix = [](std::uint64_t h, std::uint64_t word) {
-    h ^= word;
-    return (h << 29 | h >> 35) * kFactor;  // one to one in h and in word; turned, so that high bits meet low ones
-  };
-  std::atomic<std::uint64_t> sum = 0;  // of the blocks, in whichever order
-  parallel_for(static_cast<Index>((bytes + kBlock - 1) / kBlock), 1, [&](Index first, Index last) {
-    for (Index block = first; block < last; ++block) {
-      const std::size_t begin = static_cast<std::size_t>(block) * kBlock, n = std::min(kBlock, bytes - begin);
-      std::uint64_t lane[kLanes], word[kLanes];
-      for (std::size_t k = 0; k < kLanes; ++k) lane[k] = static_cast<std::uint64_t>(block) * kLanes + k;
-      for (std::size_t i = 0; i < n; i += sizeof word) {
-        if (n - i < sizeof word) std::memset(word, 0, sizeof word);
-        std::memcpy(word, data + begin + i, std::min(n - i, sizeof word));
-        for (std::size_t k = 0; k < kLanes; ++k) lane[k] = mix(lane[k], word[k]);
-      }
-      std::uint64_t h = kFactor;
-      for (const std::uint64_t l : lane) h = mix(h, l);
-      sum.fetch_add(mix(h, h >> 32), std::memory_order_relaxed);
-    }
-  });
-  return sum;
+  return XXH3_64bits(values.raw(), static_cast<std::size_t>(values.numel()) * size_of(values.dtype()));
 }
 
 // f's first run: nothing is recorded, and what belongs to a tape may not be used.
