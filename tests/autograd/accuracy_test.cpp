@@ -5,6 +5,7 @@
 
 #include "benchmarks/accuracy_rows.hpp"
 #include "tests/core/levels.hpp"
+#include "tests/tools/paths.hpp"
 
 using namespace heed;
 
@@ -23,7 +24,7 @@ std::vector<std::string> cells_of(const std::string& line) {
 
 // By «op, inputs» and by the name of the instruction set: the errors of the value and of the derivative.
 std::map<std::string, std::map<std::string, bench::AccuracyErrors>> documented() {
-  std::ifstream in(std::string(HEED_SOURCE_DIR) + "/docs/accuracy.md");
+  std::ifstream in(test::in_source("docs/accuracy.md"));
   std::map<std::string, std::map<std::string, bench::AccuracyErrors>> table;
   std::vector<std::string> header;
   for (std::string line; std::getline(in, line);) {

@@ -11,6 +11,7 @@
 #include "tests/data/checkpoint_model.hpp"
 #include "tests/data/temporary_folder.hpp"
 #include "tests/support.hpp"
+#include "tests/tools/paths.hpp"
 #include "tests/tools/run.hpp"
 
 using namespace heed;
@@ -21,7 +22,7 @@ using test::files_in;
 using test::TemporaryFolder;
 namespace fs = std::filesystem;
 
-static const std::string kTool = quoted(HEED_CHECKPOINT_TOOL);
+static const std::string kTool = quoted(test::checkpoint_tool());
 
 static std::string save(const fs::path& file, int step) {
   return kTool + " save " + quoted(file.string()) + " " + std::to_string(step);

@@ -8,6 +8,7 @@
 #include "tests/data/checkpoint_model.hpp"
 #include "tests/data/temporary_folder.hpp"
 #include "tests/support.hpp"
+#include "tests/tools/paths.hpp"
 #include "tests/tools/python.hpp"
 
 using namespace heed;
@@ -18,7 +19,7 @@ using test::error_of;
 using test::TemporaryFolder;
 namespace fs = std::filesystem;
 
-static const fs::path kSource = HEED_SOURCE_DIR;
+static const fs::path kSource = test::in_source();
 
 static void exchange(const std::string& python, const std::string& verb, const fs::path& folder) {
   const Ran ran =

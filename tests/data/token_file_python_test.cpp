@@ -4,6 +4,7 @@
 #include "tests/data/checkpoint_model.hpp"
 #include "tests/data/temporary_folder.hpp"
 #include "tests/support.hpp"
+#include "tests/tools/paths.hpp"
 #include "tests/tools/python.hpp"
 
 using namespace heed;
@@ -12,10 +13,10 @@ using test::contains;
 using test::TemporaryFolder;
 namespace fs = std::filesystem;
 
-static const fs::path kScript = fs::path(HEED_SOURCE_DIR) / "docs/python/read_tokens.py";
+static const fs::path kScript = test::in_source("docs/python/read_tokens.py");
 
 TEST_CASE("token files: the page shows the script that is run here") {
-  const std::string page = bytes_of(fs::path(HEED_SOURCE_DIR) / "docs/token_files.md");
+  const std::string page = bytes_of(test::in_source("docs/token_files.md"));
   CHECK(contains(page, "```python\n" + bytes_of(kScript) + "```\n"));
 }
 

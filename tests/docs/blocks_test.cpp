@@ -6,6 +6,7 @@
 #include "tests/data/temporary_folder.hpp"
 #include "tests/docs/pages.hpp"
 #include "tests/support.hpp"
+#include "tests/tools/paths.hpp"
 #include "tests/tools/run.hpp"
 
 using namespace heed::test;
@@ -21,7 +22,7 @@ bool is_declaration(const Block& block) {
 }
 
 Ran run_block(const Page& page, const Block& block, const fs::path& folder) {
-  const fs::path programs = fs::path(HEED_BUILD_DIR) / "tests/docs";
+  const fs::path programs = in_build("tests/docs");
   const std::string line = std::to_string(block.line);
   const std::string program = is_program(block) ? quoted((programs / (page.name() + "_" + line)).string())
                                                 : quoted((programs / (page.name() + "_blocks")).string()) + " " + line;

@@ -6,6 +6,7 @@
 
 #include "tests/docs/pages.hpp"
 #include "tests/support.hpp"
+#include "tests/tools/paths.hpp"
 #include "tests/tools/run.hpp"
 
 using namespace heed::test;
@@ -51,7 +52,7 @@ std::string output_of(const std::string& command) {
 }
 
 std::string help_of_example(const std::string& name) {
-  return output_of(quoted(std::string(HEED_BUILD_DIR) + "/examples/" + name) + " --help");
+  return output_of(quoted(in_build("examples/" + name)) + " --help");
 }
 
 // --checkpoint and the like in a text of help.

@@ -8,9 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "tests/tools/paths.hpp"
+
 namespace heed::test {
 
-inline const std::filesystem::path kRoot = HEED_SOURCE_DIR;
+inline const std::filesystem::path kRoot = test::in_source();
 
 // Between a line of three backticks and a language, and one of three backticks.
 struct Block {

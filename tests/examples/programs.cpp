@@ -1,11 +1,12 @@
 #include "tests/examples/programs.hpp"
+#include "tests/tools/paths.hpp"
 
 #include <fstream>
 #include <sstream>
 
 namespace heed::test {
 
-std::string program(const std::string& name) { return quoted(HEED_BUILD_DIR "/examples/" + name); }
+std::string program(const std::string& name) { return quoted(in_build("examples/" + name)); }
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;

@@ -6,6 +6,7 @@
 #include <heed/data/token_file.hpp>
 
 #include "tests/examples/programs.hpp"
+#include "tests/tools/paths.hpp"
 
 using namespace heed;
 using test::bytes_of;
@@ -39,7 +40,7 @@ struct Script {
       fs::permissions(folder.write(name, "#!/bin/sh\n" + text), fs::perms::owner_all);
     };
     stub("my heed/build/release/examples/train_lm", "printf '%s|%s' \"$HEED_COMMAND\" \"$*\"\n");
-    fs::copy_file(HEED_SOURCE_DIR "/run", home / "run");
+    fs::copy_file(test::in_source("run"), home / "run");
     fs::permissions(home / "run", fs::perms::owner_all);
     stub("bin/cmake", "exit 0\n");
     stub("bin/ninja", "exit 0\n");

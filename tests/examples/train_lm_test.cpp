@@ -9,6 +9,7 @@
 #include "examples/support/command_line.hpp"
 #include "tests/data/temporary_folder.hpp"
 #include "tests/examples/programs.hpp"
+#include "tests/tools/paths.hpp"
 
 using namespace heed;
 using test::bytes_of;
@@ -255,7 +256,7 @@ TEST_CASE("train_lm: Ctrl-C finishes the step, saves and says how to go on, to t
   CHECK(ran.exit_code == 130);
   const std::string before = "to go on: ", hint = ran.output.substr(ran.output.find(before) + before.size());
   CHECK(hint ==
-        examples::shell_word(HEED_BUILD_DIR "/examples/train_lm") +
+        examples::shell_word(test::in_build("examples/train_lm")) +
             " --checkpoint lm.h5 --resume --threads 2 --checkpoint-every 350 --log 'my log' --plot 'it'\\''s.svg' "
             "--sample 5 --prompt '' --top-k 2\n");
   const std::uint64_t step = load_checkpoint(stopped.file("lm.h5")).counter("step");

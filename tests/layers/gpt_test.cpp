@@ -10,6 +10,7 @@
 #include <set>
 
 #include "tests/support.hpp"
+#include "tests/tools/paths.hpp"
 
 using namespace heed;
 using test::contains;
@@ -72,7 +73,7 @@ TEST_CASE("GPT has the names and the initial weights of GPT-2") {
 
 TEST_CASE("50 AdamW steps follow PyTorch's from the same weights and batches") {
   // Made by tests/reference/gpt_torch.py.
-  const Checkpoint file = load_checkpoint(HEED_SOURCE_DIR "/tests/reference/gpt_torch.h5");
+  const Checkpoint file = load_checkpoint(test::in_source("tests/reference/gpt_torch.h5"));
   for (const DType dtype : {DType::float32, DType::float64}) {
     Rng rng(1);
     GPT model({.vocabulary = 29, .context = 16, .layers = 2, .heads = 4, .width = 32}, rng);

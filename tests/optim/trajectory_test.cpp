@@ -9,6 +9,7 @@
 #include "tests/core/levels.hpp"
 #include "tests/optim/optim_testing.hpp"
 #include "tests/tools/json.hpp"
+#include "tests/tools/paths.hpp"
 
 using namespace heed;
 using namespace heed::testing;
@@ -17,7 +18,7 @@ using nlohmann::json;
 namespace {
 
 const json& reference() {
-  static const json data = test::json_file(HEED_SOURCE_DIR "/tests/reference/optim_torch.json");
+  static const json data = test::json_file(test::in_source("tests/reference/optim_torch.json"));
   return data;
 }
 

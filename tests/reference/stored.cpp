@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "tests/tools/json.hpp"
+#include "tests/tools/paths.hpp"
 
 namespace heed::test {
 
@@ -15,7 +16,7 @@ static Named tensors_of(const nlohmann::json& from) {
   return all;
 }
 
-static nlohmann::json stored(const std::string& file) { return json_file(HEED_SOURCE_DIR "/tests/reference/" + file); }
+static nlohmann::json stored(const std::string& file) { return json_file(test::in_source("tests/reference/") + file); }
 
 Named stored_tensors(const std::string& file) { return tensors_of(stored(file)); }
 

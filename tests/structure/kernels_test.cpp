@@ -7,6 +7,7 @@
 
 #include "tests/structure/sources.hpp"
 #include "tests/support.hpp"
+#include "tests/tools/paths.hpp"
 #include "tests/tools/run.hpp"
 
 using namespace heed::test;
@@ -24,7 +25,7 @@ struct Symbols {
 
 // Object files, as tests/structure/CMakeLists.txt lists them; none if the level was not compiled.
 std::vector<std::string> objects_of(const std::string& level) {
-  std::ifstream list(std::string(HEED_BUILD_DIR) + "/tests/structure/" + level + ".objects");
+  std::ifstream list(in_build("tests/structure/") + level + ".objects");
   std::vector<std::string> files;
   for (std::string file; std::getline(list, file);) files.push_back(file);
   return files;

@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "tests/data/temporary_folder.hpp"
+#include "tests/tools/paths.hpp"
 #include "tests/tools/python.hpp"
 
 using namespace heed::test;
@@ -18,7 +19,7 @@ Ran run_script_with(const std::vector<std::string>& programs, const std::string&
     fs::permissions(file, fs::perms::owner_all);
   }
   fs::create_symlink("/usr/bin/dirname", folder.path / "dirname");
-  return run("exec env PATH=" + quoted(folder.path.string()) + " /bin/bash " + quoted(HEED_SOURCE_DIR "/run") + " " +
+  return run("exec env PATH=" + quoted(folder.path.string()) + " /bin/bash " + quoted(in_source("run")) + " " +
              arguments);
 }
 
@@ -44,7 +45,7 @@ TEST_CASE("scripts: ./run deps lists what is needed where there are no Debian pa
 TEST_CASE("scripts: every message that no test is said to reach is one of the sources") {
   const std::string python = python_with("pathlib");
   if (python.empty()) return;
-  const Ran ran = run("exec " + python + " " + quoted(HEED_SOURCE_DIR "/tests/tools/error_messages.py"));
+  const Ran ran = run("exec " + python + " " + quoted(in_source("tests/tools/error_messages.py")));
   INFO(ran.output);
   CHECK(ran.exit_code == 0);
   CHECK(std::stoi(ran.output) > 500);  // calls that throw

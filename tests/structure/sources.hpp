@@ -8,9 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "tests/tools/paths.hpp"
+
 namespace heed::test {
 
-inline const std::filesystem::path kRoot = HEED_SOURCE_DIR;
+inline const std::filesystem::path kRoot = test::in_source();
 
 inline bool starts_with(const std::string& text, const std::string& start) { return text.rfind(start, 0) == 0; }
 inline bool ends_with(const std::string& text, const std::string& end) {

@@ -1,3 +1,4 @@
+#include "tests/tools/paths.hpp"
 #include "tests/tools/run.hpp"
 
 #include <sys/wait.h>
@@ -29,7 +30,7 @@ Ran run(const std::string& program, const Failing& failing) {
   const char* asan = std::getenv("ASAN_OPTIONS");
   const char* preloaded = std::getenv("LD_PRELOAD");
   std::string command =
-      "exec env LD_PRELOAD=" + quoted(preloaded ? std::string(HEED_FAIL_IO) + ":" + preloaded : HEED_FAIL_IO) +
+      "exec env LD_PRELOAD=" + quoted(fail_io_library() + (preloaded ? std::string(":") + preloaded : "")) +
       " ASAN_OPTIONS=" + quoted(std::string(asan ? asan : "") + ":verify_asan_link_order=0") +
       " HEED_FAIL_PREFIX=" + quoted(failing.prefix.string());
   if (failing.at > 0) command += " HEED_FAIL_AT=" + std::to_string(failing.at) + " HEED_FAIL_MODE=" + failing.mode;

@@ -1,0 +1,14 @@
+// Where the tests find the sources and what was built. Only paths.cpp is compiled with these paths, so that a compiler cache
+// serves every checkout.
+#pragma once
+#include <string>
+
+namespace heed::test {
+
+std::string in_source(const std::string& path = "");  // in_source("docs/design.md"): its absolute path
+std::string in_build(const std::string& path = "");
+
+std::string fail_io_library();  // tests/tools/fail_io.c, built: makes files of started programs fail (tests/tools/run.hpp)
+std::string checkpoint_tool();  // tests/tools/checkpoint_tool.cpp, built
+
+}  // namespace heed::test
