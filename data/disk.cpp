@@ -41,14 +41,6 @@ int open_temporary(const char* op, const fs::path& path, const fs::path& tempora
              path.string());
 }
 
-// 0 or errno.
-int sync_folder(const fs::path& folder) {
-  const Descriptor file(folder, O_RDONLY | O_DIRECTORY);
-  if (file.get() < 0) return errno;
-  if (::fsync(file.get()) == 0 || errno == EINVAL) return 0;  // EINVAL: this file system does not sync folders
-  return errno;
-}
-
 }  // namespace
 
 Descriptor::Descriptor(const fs::path& path, int flags, unsigned mode) {
@@ -61,6 +53,13 @@ Descriptor Descriptor::for_reading(const fs::path& path) { return Descriptor(pat
 
 Descriptor::~Descriptor() {
   if (fd_ >= 0) ::close(fd_);
+}
+
+int sync_folder_of(const fs::path& path) {
+  const Descriptor folder(path.has_parent_path() ? path.parent_path() : ".", O_RDONLY | O_DIRECTORY);
+  if (folder.get() < 0) return errno;
+  if (::fsync(folder.get()) == 0 || errno == EINVAL) return 0;  // EINVAL: this file system does not sync folders
+  return errno;
 }
 
 NewFile::NewFile(const char* op, const fs::path& given, std::size_t size) : op_(op), size_(size) {
@@ -116,7 +115,7 @@ void NewFile::finish() {
   if (error == 0 && ::rename(temporary_.c_str(), path_.c_str()) != 0) error = errno;
   require(error == 0, op_, ": ", path_.string(), " could not be written: ", reason(error), consolation_);
   placed_ = true;
-  error = sync_folder(path_.has_parent_path() ? path_.parent_path() : ".");
+  error = sync_folder_of(path_);
   require(error == 0, op_, ": ", path_.string(),
           " is written, but a power cut may undo it: its folder could not be synced: ", reason(error));
   ::close(std::exchange(fd_, -1));

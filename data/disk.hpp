@@ -58,6 +58,9 @@ class NewFile {
   bool cut_ = false, placed_ = false;  // what a killed program left was cut off; the file is in its place
 };
 
+// Syncs the folder of `path`, without which a power cut may undo that a file was made or renamed there. 0, or errno.
+int sync_folder_of(const std::filesystem::path& path);
+
 // Makes `path` hold these bytes, by a NewFile.
 void replace_file(const char* op, const std::filesystem::path& path, const unsigned char* bytes, std::size_t size);
 

@@ -3,11 +3,13 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <fstream>
 #include <heed/core/check.hpp>
+#include <heed/data/disk.hpp>
 #include <nlohmann/json.hpp>
 
 namespace heed::detail {
@@ -22,10 +24,13 @@ Index step_of(const std::string& line) {
   return known ? entry["step"].get<Index>() : 0;
 }
 
-// Whether `text` is the entry of `step`, broken off somewhere; an empty one is.
-bool begins_entry(const std::string& text, Index step) {
-  const std::string begin = "{\"step\":" + std::to_string(step) + ",";
-  return text.starts_with(begin) || begin.starts_with(text);
+// Whether this is the first line of a log that begins with the entry of `step`, and that was never synced: broken off
+// somewhere, where the program was killed, or with zeros for what was not on the disk yet when the power went.
+bool is_left_of_entry(const std::string& line, bool whole, Index step) {
+  const std::string begin = "{\"step\":" + std::to_string(step) + ",", text = line.substr(0, line.find('\0'));
+  if (whole && text == line) return false;
+  const bool is_text = std::all_of(line.begin(), line.end(), [](unsigned char c) { return c == 0 || c >= ' '; });
+  return is_text && (text.starts_with(begin) || begin.starts_with(text));
 }
 
 // Where the line of `step` ends in the log; 0 where the log begins behind it. Each line is of the step after the line
@@ -38,7 +43,7 @@ std::uintmax_t end_of_step(const std::filesystem::path& path, Index step) {
   Index of = 0;  // the step of the line before
   for (Index number = 1; of < step; ++number) {
     const bool whole = static_cast<bool>(std::getline(file, line)) && !file.eof();
-    if (number == 1 && !whole && begins_entry(line, step + 1)) return 0;  // killed before it wrote its first line
+    if (number == 1 && is_left_of_entry(line, whole, step + 1)) return 0;
     require(whole, "log: ", path.string(), " ends before step ", of + 1, " but the checkpoint is of step ", step,
             "; give the log that belongs to it, or another file");
     const Index found = step_of(line), last = number == 1 ? step + 1 : of + 1;
@@ -95,6 +100,12 @@ void RunLog::sync() {
   if (file_ < 0) return;
   require(::fsync(file_) == 0 || errno == EINVAL || errno == EROFS, "log: ", path_.string(),
           " cannot be written to disk: ", std::strerror(errno));
+  if (named_) return;
+  // A log that a power cut takes the name from would be missing beside the checkpoint, and be begun anew behind a gap.
+  const int error = sync_folder_of(path_);
+  require(error == 0 || error == EROFS, "log: ", path_.string(),
+          " is written, but a power cut may undo it: its folder could not be synced: ", std::strerror(error));
+  named_ = true;
 }
 
 }  // namespace heed::detail

@@ -25,11 +25,12 @@ class RunLog {
   RunLog& operator=(const RunLog&) = delete;
 
   void write(const LogEntry& entry);  // throws Error where the line cannot be written
-  void sync();                        // to disk: before a checkpoint of the same step
+  void sync();                        // to disk, with its name: before a checkpoint of the same step
 
  private:
   std::filesystem::path path_;
   int file_ = -1;
+  bool named_ = false;  // its folder was synced
 };
 
 }  // namespace heed::detail

@@ -151,6 +151,18 @@ TEST_CASE("run: a log that a resumed run began is gone on with, however often th
   CHECK(resumed(5) == 3);
   CHECK(steps_of(log) == std::vector<Index>{4, 5});
   CHECK(test::json_lines(log)[0].contains("loss"));
+  // Zeros where the power went before the blocks were written; no log begins so, with bytes that are no text.
+  const std::string zeros(40, '\0');
+  for (const std::string& left : {zeros, zeros + "\"}\n{\"step\":7}\n", "{\"st" + zeros + "{\"step\":7}\n"}) {
+    TemporaryFolder other;
+    options.log = other.write("log", left);
+    CHECK(resumed(5) == 5);
+    CHECK(bytes_of(options.log).empty());
+  }
+  options.log = folder.write("foreign", zeros + "\1\2");
+  CHECK(contains(PlaneRun().refusal(options), " ends before step 1 but the checkpoint is of step 5"));
+  CHECK(bytes_of(options.log).size() == 42);
+  options.log = log;
   // Killed twice behind it.
   for (const Index steps : {7, 8}) {
     const Index from = steps == 7 ? 5 : 7;

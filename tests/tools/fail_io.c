@@ -1,5 +1,5 @@
 // A library for LD_PRELOAD that makes the file operations of a program fail, or the program die, at a chosen one of
-// them.
+// them; or that records them. Over 300 lines, as the calls that change a file are many and each has its few.
 //
 //   HEED_FAIL_PREFIX  only files whose absolute path begins with this count
 //   HEED_FAIL_AT      n: the n-th counted call, from 1. Counted are opening for writing, write, ftruncate, fsync,
@@ -11,6 +11,8 @@
 //                     eio, eacces, erofs   only this call fails
 //   HEED_FAIL_CHUNK   every counted write transfers at most this many bytes, and every third is interrupted (EINTR)
 //   once HEED_FAIL_LOG     a file to which each counted call is appended as a line: number, name, path
+//   HEED_FAIL_RECORD  a file to which each of them that succeeded is appended with its bytes:
+//   tests/tools/crash_states.hpp
 //
 // Under AddressSanitizer add ASAN_OPTIONS=verify_asan_link_order=0. tests/tools/run.hpp does all this.
 #define _GNU_SOURCE
@@ -23,6 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -45,17 +48,54 @@ static void write_log(int call, const char* name, const char* path) {
   syscall(SYS_close, fd);
 }
 
+// The path from the root; a relative one is put together in the buffer. Null where there is none.
+static const char* absolute(const char* path, char buffer[2 * PATH_MAX]) {
+  char folder[PATH_MAX];
+  if (!path || !path[0] || path[0] == '/') return path;
+  if (!getcwd(folder, sizeof folder)) return NULL;
+  snprintf(buffer, 2 * PATH_MAX, "%s/%s", folder, path);
+  return buffer;
+}
+
 static int counts(const char* path) {
+  char buffer[2 * PATH_MAX];
   const char* prefix = getenv("HEED_FAIL_PREFIX");
-  if (!prefix || !path || !path[0]) return 0;
-  char absolute[2 * PATH_MAX];
-  if (path[0] != '/') {
-    char folder[PATH_MAX];
-    if (!getcwd(folder, sizeof folder)) return 0;
-    snprintf(absolute, sizeof absolute, "%s/%s", folder, path);
-    path = absolute;
+  path = absolute(path, buffer);
+  return prefix && path && path[0] && strncmp(path, prefix, strlen(prefix)) == 0;
+}
+
+// Appends a call to the record: «NAME A B PATH», the bytes of a write after it. To be called once the call succeeded.
+static void record(const char* name, long long a, long long b, const char* path, const void* bytes) {
+  const char* file = getenv("HEED_FAIL_RECORD");
+  if (!file || !counts(path)) return;
+  const int error = errno;
+  char buffer[2 * PATH_MAX], line[2 * PATH_MAX + 64];
+  const int n = snprintf(line, sizeof line, "%s %lld %lld %s\n", name, a, b, absolute(path, buffer));
+  const struct iovec parts[2] = {{line, (size_t)n}, {(void*)bytes, bytes ? (size_t)b : 0}};
+  const int fd = (int)syscall(SYS_openat, AT_FDCWD, file, O_WRONLY | O_CREAT | O_APPEND, 0666);
+  if (fd >= 0) {
+    syscall(SYS_writev, fd, parts, 2);
+    syscall(SYS_close, fd);
   }
-  return strncmp(path, prefix, strlen(prefix)) == 0;
+  errno = error;
+}
+
+// Notes what opening did: a new file, or one cut to nothing.
+static void record_open(const char* path, int opened, int was_there, int cut) {
+  if (!opened) return;
+  if (!was_there) record("create", 0, 0, path, NULL);
+  if (was_there && cut) record("truncate", 0, 0, path, NULL);
+}
+
+static int is_there(const char* path) {
+  struct stat status;
+  return stat(path, &status) == 0;
+}
+
+// Notes a write of n bytes that ended where the file now stands.
+static ssize_t recorded_write(int fd, const char* path, const void* bytes, ssize_t n) {
+  if (n > 0 && counts(path)) record("write", (long long)lseek(fd, 0, SEEK_CUR) - n, n, path, bytes);
+  return n;
 }
 
 // The path of an open file; empty if it has none, as pipes.
@@ -123,26 +163,32 @@ static int for_writing(int flags) { return (flags & (O_WRONLY | O_RDWR | O_CREAT
     va_end(list);                                                                  \
   }                                                                                \
   const int error = for_writing(flags) ? before(kOpen, call_name, path, NULL) : 0; \
-  if (error) return failed(error);
+  if (error) return failed(error);                                                 \
+  const int was_there = is_there(path);
+
+#define OPEN_END(path, call)                                                             \
+  const int fd = call;                                                                   \
+  if (for_writing(flags)) record_open(path, fd >= 0, was_there, (flags & O_TRUNC) != 0); \
+  return fd;
 
 int open(const char* path, int flags, ...) {
   OPEN_BODY(path, "open")
-  return NEXT(open)(path, flags, mode);
+  OPEN_END(path, NEXT(open)(path, flags, mode))
 }
 
 int open64(const char* path, int flags, ...) {
   OPEN_BODY(path, "open")
-  return NEXT(open64)(path, flags, mode);
+  OPEN_END(path, NEXT(open64)(path, flags, mode))
 }
 
 int openat(int folder, const char* path, int flags, ...) {
   OPEN_BODY(path, "open")
-  return NEXT(openat)(folder, path, flags, mode);
+  OPEN_END(path, NEXT(openat)(folder, path, flags, mode))
 }
 
 int openat64(int folder, const char* path, int flags, ...) {
   OPEN_BODY(path, "open")
-  return NEXT(openat64)(folder, path, flags, mode);
+  OPEN_END(path, NEXT(openat64)(folder, path, flags, mode))
 }
 
 static int stream_for_writing(const char* mode) { return strpbrk(mode, "wa+") != NULL; }
@@ -150,13 +196,19 @@ static int stream_for_writing(const char* mode) { return strpbrk(mode, "wa+") !=
 FILE* fopen(const char* path, const char* mode) {
   const int error = stream_for_writing(mode) ? before(kOpen, "fopen", path, NULL) : 0;
   if (error) return failed(error), NULL;
-  return NEXT(fopen)(path, mode);
+  const int was_there = is_there(path);
+  FILE* stream = NEXT(fopen)(path, mode);
+  if (stream_for_writing(mode)) record_open(path, stream != NULL, was_there, mode[0] == 'w');
+  return stream;
 }
 
 FILE* fopen64(const char* path, const char* mode) {
   const int error = stream_for_writing(mode) ? before(kOpen, "fopen", path, NULL) : 0;
   if (error) return failed(error), NULL;
-  return NEXT(fopen64)(path, mode);
+  const int was_there = is_there(path);
+  FILE* stream = NEXT(fopen64)(path, mode);
+  if (stream_for_writing(mode)) record_open(path, stream != NULL, was_there, mode[0] == 'w');
+  return stream;
 }
 
 ssize_t write(int fd, const void* bytes, size_t count) {
@@ -170,7 +222,7 @@ ssize_t write(int fd, const void* bytes, size_t count) {
   }
   const size_t most = chunk(path, count);
   if (most == 0 && count > 0) return failed(EINTR);
-  return NEXT(write)(fd, bytes, most);
+  return recorded_write(fd, path, bytes, NEXT(write)(fd, bytes, most));
 }
 
 ssize_t pwrite(int fd, const void* bytes, size_t count, off_t offset) {
@@ -184,7 +236,9 @@ ssize_t pwrite(int fd, const void* bytes, size_t count, off_t offset) {
   }
   const size_t most = chunk(path, count);
   if (most == 0 && count > 0) return failed(EINTR);
-  return NEXT(pwrite)(fd, bytes, most, offset);
+  const ssize_t n = NEXT(pwrite)(fd, bytes, most, offset);
+  if (n > 0) record("write", offset, n, path, bytes);
+  return n;
 }
 
 ssize_t pwrite64(int fd, const void* bytes, size_t count, off64_t offset) { return pwrite(fd, bytes, count, offset); }
@@ -198,33 +252,51 @@ ssize_t writev(int fd, const struct iovec* parts, int count) {
     if (count > 0) NEXT(write)(fd, parts[0].iov_base, (parts[0].iov_len + 1) / 2);
     die();
   }
-  return NEXT(writev)(fd, parts, count);
+  ssize_t done = 0;
+  if (!getenv("HEED_FAIL_RECORD") || !counts(path)) return NEXT(writev)(fd, parts, count);
+  for (int i = 0; i < count; ++i) {
+    const ssize_t n = recorded_write(fd, path, parts[i].iov_base, NEXT(write)(fd, parts[i].iov_base, parts[i].iov_len));
+    if (n < 0) return done > 0 ? done : n;
+    done += n;
+    if ((size_t)n < parts[i].iov_len) break;
+  }
+  return done;
 }
 
-#define FD_CALL(kind, name, declaration, arguments)                 \
-  int name declaration {                                            \
-    char path[PATH_MAX];                                            \
-    const int error = before(kind, #name, path_of(fd, path), NULL); \
-    return error ? failed(error) : NEXT(name) arguments;            \
+#define FD_CALL(kind, name, declaration, arguments, noted, size)     \
+  int name declaration {                                             \
+    char path[PATH_MAX];                                             \
+    const int error = before(kind, #name, path_of(fd, path), NULL);  \
+    const int result = error ? failed(error) : NEXT(name) arguments; \
+    if (result == 0) record(noted, size, 0, path, NULL);             \
+    return result;                                                   \
   }
 
-FD_CALL(kTruncate, ftruncate, (int fd, off_t size), (fd, size))
-FD_CALL(kTruncate, ftruncate64, (int fd, off64_t size), (fd, size))
-FD_CALL(kSync, fsync, (int fd), (fd))
-FD_CALL(kSync, fdatasync, (int fd), (fd))
+FD_CALL(kTruncate, ftruncate, (int fd, off_t size), (fd, size), "truncate", size)
+FD_CALL(kTruncate, ftruncate64, (int fd, off64_t size), (fd, size), "truncate", size)
+FD_CALL(kSync, fsync, (int fd), (fd), "sync", 0)
+FD_CALL(kSync, fdatasync, (int fd), (fd), "sync", 0)
 
-#define PATH_CALL(kind, name, declaration, path, arguments) \
-  int name declaration {                                    \
-    const int error = before(kind, #name, path, NULL);      \
-    return error ? failed(error) : NEXT(name) arguments;    \
+#define PATH_CALL(kind, name, declaration, path, arguments, noting)  \
+  int name declaration {                                             \
+    const int error = before(kind, #name, path, NULL);               \
+    const int result = error ? failed(error) : NEXT(name) arguments; \
+    if (result == 0) noting;                                         \
+    return result;                                                   \
   }
 
-PATH_CALL(kTruncate, truncate, (const char* path, off_t size), path, (path, size))
-PATH_CALL(kTruncate, truncate64, (const char* path, off64_t size), path, (path, size))
-PATH_CALL(kRename, rename, (const char* from, const char* to), to, (from, to))
-PATH_CALL(kRename, renameat, (int a, const char* from, int b, const char* to), to, (a, from, b, to))
-PATH_CALL(kUnlink, unlink, (const char* path), path, (path))
-PATH_CALL(kUnlink, remove, (const char* path), path, (path))
+// A rename is noted as two lines: «rename 0 0 TO» and «from 0 0 FROM».
+#define NOTE_RENAME record("rename", 0, 0, to, NULL), record("from", 0, 0, from, NULL)
+#define NOTE_UNLINK record("unlink", 0, 0, path, NULL)
+
+PATH_CALL(kTruncate, truncate, (const char* path, off_t size), path, (path, size),
+          record("truncate", size, 0, path, NULL))
+PATH_CALL(kTruncate, truncate64, (const char* path, off64_t size), path, (path, size),
+          record("truncate", size, 0, path, NULL))
+PATH_CALL(kRename, rename, (const char* from, const char* to), to, (from, to), NOTE_RENAME)
+PATH_CALL(kRename, renameat, (int a, const char* from, int b, const char* to), to, (a, from, b, to), NOTE_RENAME)
+PATH_CALL(kUnlink, unlink, (const char* path), path, (path), NOTE_UNLINK)
+PATH_CALL(kUnlink, remove, (const char* path), path, (path), NOTE_UNLINK)
 
 static int is_written(FILE* stream) {
   const int flags = fcntl(fileno(stream), F_GETFL);

@@ -36,6 +36,7 @@ Ran run(const std::string& program, const Failing& failing) {
   if (failing.at > 0) command += " HEED_FAIL_AT=" + std::to_string(failing.at) + " HEED_FAIL_MODE=" + failing.mode;
   if (failing.chunk > 0) command += " HEED_FAIL_CHUNK=" + std::to_string(failing.chunk);
   if (!failing.log.empty()) command += " HEED_FAIL_LOG=" + quoted(failing.log.string());
+  if (!failing.record.empty()) command += " HEED_FAIL_RECORD=" + quoted(failing.record.string());
   if (!failing.hdf5.empty()) command += " HEED_FAIL_HDF5=" + failing.hdf5;
   return run(command + " " + program);
 }

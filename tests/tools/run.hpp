@@ -23,6 +23,7 @@ struct Failing {
   int at = 0;             // the call, from 1
   int chunk = 0;          // bytes a write; 0: no limit
   std::filesystem::path log = {};
+  std::filesystem::path record = {};  // of its calls with their bytes: tests/tools/crash_states.hpp
   std::string hdf5 = {};  // NAME:n, a call of tests/tools/fail_hdf5.c; empty: none
 };
 

@@ -1,0 +1,208 @@
+// What a power cut leaves of a program's files, at whatever moment it comes: all that a file system may leave is made
+// from a record of the program's calls, and gone on from. A SIGKILL shows none of it, as the system keeps what it was
+// given.
+#include <algorithm>
+#include <fstream>
+
+#include "tests/examples/programs.hpp"
+#include "tests/tools/crash_states.hpp"
+
+using namespace heed;
+using test::bytes_of;
+using test::CrashDisk;
+using test::DiskCall;
+using test::Files;
+using test::Ran;
+using test::TemporaryFolder;
+using test::Training;
+namespace fs = std::filesystem;
+using Kind = DiskCall::Kind;
+
+namespace {
+
+// All that a power cut may leave of what was recorded, where `file` is replaced by others.
+struct Cuts {
+  std::set<Files> states;
+  int third = 0;  // of them, with another `file` than the one before and those that took its place
+  int lost = 0;   // with an older one than the program went on after
+};
+
+// `forgotten` is the path of the syncs that are left out; "-": none.
+Cuts cuts_of(CrashDisk& disk, const std::vector<DiskCall>& calls, const std::string& file,
+             const std::string& forgotten) {
+  const auto content = [&](const Files& files) { return files.count(file) == 1 ? files.at(file) : nullptr; };
+  Cuts cuts;
+  std::vector<const std::string*> placed = {content(disk.now())};  // in their order
+  const auto look = [&](std::size_t sure) {
+    for (const Files& state : disk.states()) {
+      const auto found = std::find(placed.begin(), placed.end(), content(state));
+      cuts.third += found == placed.end();
+      cuts.lost += found < placed.begin() + static_cast<std::ptrdiff_t>(sure);
+      cuts.states.insert(state);
+    }
+  };
+  std::size_t sure = 0;
+  look(sure);
+  for (const DiskCall& call : calls) {
+    if (call.kind == Kind::sync && call.path == forgotten) continue;
+    if (call.kind != Kind::sync) sure = placed.size() - 1;  // it goes on, so that what it wrote before is kept
+    disk.apply(call);
+    if (call.kind == Kind::rename && call.path == file) placed.push_back(content(disk.now()));
+    look(sure);
+  }
+  look(placed.size() - 1);
+  return cuts;
+}
+
+// The record is whole: it leads to the files that are there.
+void check_whole(const fs::path& before, const std::vector<DiskCall>& calls, const fs::path& now) {
+  CrashDisk disk(before);
+  for (const DiskCall& call : calls) disk.apply(call);
+  const Files files = disk.now();
+  CHECK(files.size() == test::files_in(now));
+  for (const auto& [path, content] : files) CHECK((bytes_of(now / path) == *content));
+}
+
+// The number of the n-th call of a log (Failing::log) whose line has this text.
+int call_with(const fs::path& log, const std::string& text, int n) {
+  int call = 0;
+  for (const std::string& line : test::lines_of(bytes_of(log))) {
+    ++call;
+    n -= test::contains(line + "\n", text);
+    if (n == 0) return call;
+  }
+  FAIL("no such call");
+  return 0;
+}
+
+// A run of train_lm with a log in another folder than its checkpoint, killed when its second checkpoint is to take its
+// place, and gone on with.
+const std::string kFlags = "--steps 6 --checkpoint-every 2 --eval-every 3 --sample 0 --resume ",
+                  kLog = "--log logs/log";
+
+struct TrainingCuts {
+  Training run;
+  TemporaryFolder elsewhere;
+  const fs::path before = elsewhere.path / "before";
+  std::vector<DiskCall> calls;
+
+  // Without a log from the start the record begins with the second half, which begins one.
+  explicit TrainingCuts(bool log_from_start) {
+    const Training whole;
+    const fs::path record = elsewhere.path / "record", log = elsewhere.path / "calls";
+    const std::string first_half = kFlags + (log_from_start ? kLog : "");
+    for (const std::string& folder : {run.file("logs"), whole.file("logs")}) fs::create_directory(folder);
+    const auto keep = [&] { fs::copy(run.folder(), before, fs::copy_options::recursive); };
+    REQUIRE(test::run(whole.arguments(first_half), {.prefix = whole.folder(), .log = log}).exit_code == 0);
+    const int at = call_with(log, " rename ", 2);
+    if (log_from_start) keep();
+    const Ran first =
+        test::run(run.arguments(first_half),
+                  {.prefix = run.folder(), .mode = "kill", .at = at, .record = log_from_start ? record : fs::path()});
+    REQUIRE(first.signal == 9);
+    if (!log_from_start) keep();
+    const Ran rest = test::run(run.arguments(kFlags + kLog), {.prefix = run.folder(), .record = record});
+    INFO(rest.output);
+    REQUIRE(rest.exit_code == 0);
+    calls = test::recorded_calls(record, run.folder());
+    check_whole(before, calls, run.folder());
+    CHECK((bytes_of(whole.file("lm.h5")) == bytes_of(run.file("lm.h5"))));
+    if (log_from_start) CHECK(test::same_losses(whole.file("logs/log"), run.file("logs/log")));
+  }
+
+  // Goes on from each state. The states from which that does not lead to the files of this run, and the first's story.
+  std::pair<int, std::string> wrong(const Cuts& cuts, int enough) const {
+    const Training again;
+    int wrong = 0;
+    std::string story;
+    for (const Files& state : cuts.states) {
+      test::write_files(state, again.folder());
+      fs::create_directories(again.file("logs"));
+      const Ran ran = again.run(kFlags + kLog);
+      const bool right = ran.exit_code == 0 && bytes_of(again.file("lm.h5")) == bytes_of(run.file("lm.h5")) &&
+                         test::same_losses(again.file("logs/log"), run.file("logs/log"));
+      if (right) continue;
+      if (wrong++ == 0) {
+        for (const auto& [path, content] : state) story += path + ", " + std::to_string(content->size()) + " bytes\n";
+        story += ran.output + bytes_of(again.file("logs/log"));
+      }
+      if (wrong == enough) break;
+    }
+    return {wrong, story};
+  }
+};
+
+void check_training(bool log_from_start, std::size_t states) {
+  const TrainingCuts t(log_from_start);
+  CrashDisk disk(t.before);
+  const Cuts cuts = cuts_of(disk, t.calls, "lm.h5", "-");
+  CHECK(cuts.third == 0);
+  CHECK(cuts.lost == 0);
+  CHECK(cuts.states.size() >= states);
+  const auto [wrong, story] = t.wrong(cuts, 1000);
+  INFO(std::string(story));
+  CHECK(wrong == 0);
+}
+
+}  // namespace
+
+TEST_CASE("power cut: train_lm goes on from whatever it leaves, to the bits and the log of a run that saw none") {
+  check_training(true, 90);
+}
+
+TEST_CASE("power cut: a log that a resumed run begins is gone on with from whatever is left of it") {
+  check_training(false, 40);
+}
+
+TEST_CASE("power cut: each sync of train_lm is needed, and without one of them something is lost or goes wrong") {
+  const TrainingCuts t(true);
+  for (const std::string forgotten : {"lm.h5.tmp", "", "logs/log", "logs"}) {
+    INFO("without the sync of «" << forgotten << "»");
+    CrashDisk disk(t.before);
+    const Cuts cuts = cuts_of(disk, t.calls, "lm.h5", forgotten);
+    CHECK((cuts.third > 0) == (forgotten == "lm.h5.tmp"));
+    CHECK((cuts.lost > 0) == (forgotten.empty()));
+    if (!forgotten.empty()) CHECK(t.wrong(cuts, 1).first == 1);
+  }
+}
+
+TEST_CASE("power cut: a log whose folder cannot be synced is an error, before a checkpoint relies on it") {
+  const Training t, other;
+  const TemporaryFolder elsewhere;
+  const fs::path log = elsewhere.path / "calls";
+  for (const Training* run : {&t, &other}) fs::create_directory(run->file("logs"));
+  REQUIRE(test::run(other.arguments(kFlags + kLog), {.prefix = other.folder(), .log = log}).exit_code == 0);
+  const int at = call_with(log, "fsync " + other.file("logs\n"), 1);
+  const Ran ran = test::run(t.arguments(kFlags + kLog), {.prefix = t.folder(), .mode = "eio", .at = at});
+  INFO(ran.output);
+  CHECK(ran.exit_code == 1);
+  CHECK(test::contains(ran.output,
+                       "log: logs/log is written, but a power cut may undo it: its folder could not be synced: "
+                       "Input/output error\n"));
+  CHECK(!fs::exists(t.file("lm.h5")));
+}
+
+TEST_CASE("power cut: tokenize leaves the previous file or the new one, and after its end the new one") {
+  const TemporaryFolder folder, elsewhere;
+  const fs::path record = elsewhere.path / "record", before = elsewhere.path / "before";
+  folder.write("one.txt", "some text\n");
+  folder.write("two.txt", "some other text, which is longer\n");
+  const auto tokenize = [&](const std::string& text, const fs::path& recorded) {
+    return test::run("env -C " + test::quoted(folder.path.string()) + " " + test::program("tokenize") +
+                         " --out t.tokens --data " + text,
+                     {.prefix = folder.path, .record = recorded});
+  };
+  REQUIRE(tokenize("one.txt", {}).exit_code == 0);
+  fs::copy(folder.path, before, fs::copy_options::recursive);
+  REQUIRE(tokenize("two.txt", record).exit_code == 0);
+  const std::vector<DiskCall> calls = test::recorded_calls(record, folder.path);
+  check_whole(before, calls, folder.path);
+  for (const std::string forgotten : {"-", "t.tokens.tmp", ""}) {
+    INFO("without the sync of «" << forgotten << "»");
+    CrashDisk disk(before);
+    const Cuts cuts = cuts_of(disk, calls, "t.tokens", forgotten);
+    CHECK(cuts.states.size() >= 3);
+    CHECK((cuts.third > 0) == (forgotten == "t.tokens.tmp"));
+    CHECK((cuts.lost > 0) == (forgotten.empty()));
+  }
+}
