@@ -22,9 +22,16 @@ void check_heads(const char* op, In q, In k, In v) {
 
 void check_key_masks(const char* op, In k, const Tensor& key_lengths, const Tensor& key_mask) {
   const Shape lengths = {k.dim(0)}, mask = {k.dim(0), k.dim(2)};
-  if (key_lengths.defined())
+  if (key_lengths.defined()) {
     check(key_lengths.shape() == lengths && key_lengths.dtype() == DType::int32, k.where(), op, ": key_lengths is ",
           key_lengths, "; it must be ", lengths, " int32");
+    const Tensor all = key_lengths.dense();
+    for (Index b = 0; b < k.dim(0); ++b) {
+      const Index length = all.ptr<std::int32_t>()[b];
+      check(length >= 0 && length <= k.dim(2), k.where(), op, ": key_lengths[", b, "] is ", length,
+            "; it must be from 0 to the number of keys, ", k.dim(2));
+    }
+  }
   if (key_mask.defined())
     check(key_mask.shape() == mask && key_mask.dtype() == DType::bool8, k.where(), op, ": key_mask is ", key_mask,
           "; it must be ", mask, " bool8");

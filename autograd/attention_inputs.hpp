@@ -8,7 +8,7 @@ namespace heed::detail {
 // Error that begins with `op`.
 void check_heads(const char* op, In q, In k, In v);
 
-// key_lengths int32 [B] and key_mask bool8 [B, S], where they are defined, for k [B, Hk, S, D].
+// key_lengths int32 [B], each from 0 to S, and key_mask bool8 [B, S], where they are defined, for k [B, Hk, S, D].
 void check_key_masks(const char* op, In k, const Tensor& key_lengths, const Tensor& key_mask);
 
 // x, copied where its last axis has gaps.

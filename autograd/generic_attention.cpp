@@ -1,6 +1,7 @@
 #include <heed/autograd/generic_attention.hpp>
 //
 #include <algorithm>
+#include <cmath>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/extrema.hpp>
 #include <heed/autograd/generic_pooling.hpp>
@@ -9,12 +10,12 @@
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/random.hpp>
+#include <limits>
 
 namespace heed {
 namespace {
 
 constexpr Index kBlockScores = Index{1} << 20;  // held at once
-constexpr double kEps = 1e-6;
 
 void check_call(In q, In k, In v, const Similarity& f, const GenericAttentionOptions& o) {
   const Where& at = q.where();
@@ -45,6 +46,7 @@ struct Problem {
   double scale, dropout;
   Tensor q, k, v;  // of k and v, rows that the key masks leave out are zeros
   Tensor lengths, key_mask, mask, bias;
+  bool finite = true, bias_hides = false;  // all values are; a bias of -infinity is there
 
   Index batch() const { return q.dim(0); }
   Index heads() const { return q.dim(1); }
@@ -58,8 +60,11 @@ Problem problem_of(const Similarity& f, bool causal, double scale, double dropou
                    const Tensor& v, const Tensor& lengths, const Tensor& key_mask, const Tensor& mask,
                    const Tensor& bias) {
   const Tensor values = v.defined() ? detail::without_padding(v, lengths, key_mask) : v;
-  return {f,      causal,  scale,    dropout, q,   detail::without_padding(k, lengths, key_mask),
-          values, lengths, key_mask, mask,    bias};
+  Problem p{f,      causal,  scale,    dropout, q,   detail::without_padding(k, lengths, key_mask),
+            values, lengths, key_mask, mask,    bias};
+  p.bias_hides = bias.defined() && bias.numel() > 0 && min(bias).item() <= -detail::kInfinity;
+  p.finite = !v.defined() || std::isfinite(sum(values * 0).item());
+  return p;
 }
 
 // Queries [first, last), and the keys [0, keys) that the first triangle leaves them.
@@ -104,6 +109,7 @@ Tensor forbidden(const Problem& p, const Rows& r) {
   if (p.lengths.defined()) also(j >= p.lengths.unsqueeze(1).unsqueeze(1).unsqueeze(1));
   if (p.key_mask.defined()) also(logical_not(p.key_mask.slice(1, 0, r.keys).unsqueeze(1).unsqueeze(1)));
   if (p.mask.defined()) also(logical_not(r.pairs(p.mask.expand(p.grid()))));
+  if (p.bias.defined() && p.bias_hides) also(r.pairs(p.bias.expand(p.grid())) <= -detail::kInfinity);
   return all;
 }
 
@@ -142,7 +148,7 @@ Block block_of(const Problem& p, const Rows& r) {
     require(!(least.item() < 0), "generic_attention: the similarity '", p.f.name, "' is ", least.item(),
             " for a score, and is normalised by its sum; it must be 0 or more, or normalised by count");
     const Tensor total = sum(f, {3}, true);
-    b.inverse = masked_fill(1 / (total + kEps), total <= 0, 0);
+    b.inverse = masked_fill(1 / (total + p.f.eps), total <= 0, 0);
     b.weights = f * b.inverse;
   } else {
     const Tensor ones = Tensor::ones({1, 1, 1, r.keys}, f.dtype())
@@ -172,12 +178,29 @@ Tensor through(const Problem& p, const Tensor& s, const Tensor& df) {
   return ds.defined() ? ds.detach() : Tensor::zeros(s.shape(), s.dtype());
 }
 
+// sum_j w_ij v_j over the keys that query i may see: 0 * NaN is NaN, and would come from the others too. So where not
+// all values are finite, those that are not are counted aside: NaN of any key that is seen, infinities of those with a
+// weight.
+Tensor mixed(const Problem& p, const Rows& r, const Block& b, const Tensor& w) {
+  const Tensor v = r.seen(p.v), weights = by_group(p, w);
+  if (p.finite) return matmul(weights, v);
+  const Tensor seen = by_group(p, cleared(Tensor::ones(w.shape(), w.dtype()), b.forbidden));
+  const auto meets = [&](const Tensor& pairs, const Tensor& these) {
+    return matmul(pairs.to(w.dtype()), these.to(w.dtype())) > 0;
+  };
+  const Tensor up = v >= detail::kInfinity, down = v <= -detail::kInfinity, plus = weights > 0, minus = weights < 0;
+  Tensor y = matmul(weights, masked_fill(v, logical_not(isfinite(v)), 0));
+  y = masked_fill(y, logical_or(meets(plus, up), meets(minus, down)), detail::kInfinity);
+  y = where(logical_or(meets(plus, down), meets(minus, up)), y - detail::kInfinity, y);
+  return masked_fill(y, meets(seen, isnan(v)), std::numeric_limits<double>::quiet_NaN());
+}
+
 void forward(const Problem& p, Tensor& out, Rng& random) {
   each_block(p, [&](const Rows& r) {
     const Block b = block_of(p, r);
     const Tensor w = dropped(p, b.weights, draw_of(p, b.weights, random));
     Tensor rows = r.of(out);
-    detail::copy_values(rows, by_head(p, matmul(by_group(p, w), r.seen(p.v)), r.count()));
+    detail::copy_values(rows, by_head(p, mixed(p, r, b, w), r.count()));
   });
 }
 
@@ -198,6 +221,7 @@ void backward(const Problem& p, const Tensor& dout, Sums& d, Rng random) {
     if (d.dv.defined()) add(d.dv, matmul(by_group(p, dropped(p, b.weights, draw)).transpose(2, 3), g));
     if (!d.of_scores()) return;
     Tensor dw = dropped(p, by_head(p, matmul(g, r.seen(p.v).transpose(2, 3)), r.count()), draw);
+    if (!p.finite) dw = cleared(dw, b.forbidden);
     if (p.f.by == SimilarityNorm::sum) dw = dw - sum(b.weights * dw, {3}, true);
     const Tensor df = cleared(dw * (p.f.log ? b.weights : b.inverse), b.forbidden);
     const Tensor ds = cleared(through(p, b.scores, df), b.forbidden), grouped = by_group(p, ds);

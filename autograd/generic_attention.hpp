@@ -1,7 +1,7 @@
 // Attention whose weights are any function of the scores (Wang, Girshick, Gupta, He, "Non-local neural networks",
 // 2018). With s_ij = scale * q_i . k_j + bias_ij, j over the keys that query i may attend to, and g the gradient of o:
 //
-//   w_ij = f(s_ij) / c_i     o_i = sum_j w_ij v_j     c_i = sum_j f(s_ij) + 1e-6, or the number of these keys
+//   w_ij = f(s_ij) / c_i     o_i = sum_j w_ij v_j     c_i = sum_j f(s_ij) + eps, or the number of these keys
 //   ds_ij = f'(s_ij) (g_i . v_j - g_i . o_i) / c_i    without - g_i . o_i where c_i is a number of keys
 //
 // and where f is known by its logarithm l, so that no f overflows:
@@ -34,6 +34,7 @@ struct Similarity {
   Function derivative = {};                 // of `f`, of the same shape; undefined: a tape takes it
   bool log = false;                         // f is e^f, normalised by its sum
   SimilarityNorm by = SimilarityNorm::sum;  // by sum, f must be 0 or more
+  double eps = 1e-6;                        // added to the sum of f, not where `log` is true
 };
 
 // Those of the paper that are functions of q . k, and others that are never negative:

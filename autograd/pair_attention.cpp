@@ -1,5 +1,6 @@
 #include <heed/autograd/pair_attention.hpp>
 //
+#include <cmath>
 #include <heed/core/random.hpp>
 
 namespace heed::detail {
@@ -25,6 +26,7 @@ void check_pairs(const char* op, In q, In k, const PairOptions& o) {
     check_grid(op, q, "bias", o.bias, grid);
   }
   check(o.dropout >= 0 && o.dropout < 1, at, op, ": dropout is ", o.dropout, "; it must be in [0, 1)");
+  check(std::isfinite(o.scale), at, op, ": scale is ", o.scale, "; it must be a finite number");
 }
 
 AttentionCall pair_call(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& lengths,

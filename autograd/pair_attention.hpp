@@ -4,6 +4,7 @@
 #include <heed/autograd/attention_inputs.hpp>
 #include <heed/autograd/record.hpp>
 #include <heed/core/attention.hpp>
+#include <optional>
 
 namespace heed::detail {
 
@@ -11,17 +12,18 @@ namespace heed::detail {
 struct PairOptions {
   bool causal = false;
   Tensor key_lengths, key_mask, mask, bias;
-  double dropout = 0;
+  double dropout = 0, scale = 1;
 };
 template <class Options>
 PairOptions pair_options(const Options& o) {
-  bool causal = false;
-  if constexpr (requires { o.causal; }) causal = o.causal;
-  return {causal, o.key_lengths, o.key_mask, o.mask, o.bias, o.dropout};
+  PairOptions all{false, o.key_lengths, o.key_mask, o.mask, o.bias, o.dropout};
+  if constexpr (requires { o.causal; }) all.causal = o.causal;
+  if constexpr (requires { o.scale; }) all.scale = std::optional<double>(o.scale).value_or(1);
+  return all;
 }
 
-// Masks, bias and dropout for q [B, H, T, D] and k [B, Hk, S, D], which are checked; else an Error that begins with
-// `op`.
+// Masks, bias, dropout and scale for q [B, H, T, D] and k [B, Hk, S, D], which are checked; else an Error that begins
+// with `op`.
 void check_pairs(const char* op, In q, In k, const PairOptions& o);
 
 // What backward needs besides tensors to make the call of forward again.

@@ -19,14 +19,15 @@ struct ForwardScratch {
   }
 };
 
-// s becomes e^(s - top); returns their sum. Zeros where s is -inf, whatever the others are.
+// s becomes e^(s - top); returns their sum. -0 where s is -inf, whatever the others are: so masked keys are told from
+// those whose weight rounds to 0.
 template <class T>
 T exponentials(T* s, long keys, T& top) {
   constexpr int w = kWidth<T>;
   Batch<T> high = minus_infinity<T>(), sum(T(0));
   for (long j = 0; j < keys; j += w) high = max(high, load_aligned(s + j));
   top = reduce_max(high);
-  const Batch<T> least = minus_infinity<T>(), zero(T(0)), shift(top);
+  const Batch<T> least = minus_infinity<T>(), zero(-T(0)), shift(top);
   for (long j = 0; j < keys; j += w) {
     const Batch<T> x = load_aligned(s + j), e = select(x == least, zero, exp(x - shift));
     store_aligned(s + j, e);
@@ -35,7 +36,7 @@ T exponentials(T* s, long keys, T& top) {
   return reduce_add(sum);
 }
 
-// out = inverse * sum_j e_j v_j, over the keys whose e is not 0: the others may hold anything.
+// out = inverse * sum_j e_j v_j, over the keys whose e is not -0: the others may hold anything.
 template <class T>
 void weigh_values(const AttentionProblem<T>& p, long b, long kv_head, const T* e, long keys, T inverse, T* out) {
   constexpr int w = kWidth<T>, kVectors = 4;
@@ -44,7 +45,7 @@ void weigh_values(const AttentionProblem<T>& p, long b, long kv_head, const T* e
     Batch<T> sum[kVectors];
     unroll<kVectors>([&](auto n) { sum[n] = Batch<T>(T(0)); });
     for (long j = 0; j < keys; ++j) {
-      if (e[j] == T(0)) continue;
+      if (__builtin_signbit(e[j])) continue;
       const T* v = row_of(p.v, b, kv_head, j) + c;
       unroll<kVectors>([&](auto n) { sum[n] = fma(Batch<T>(e[j]), load(v + n * w), sum[n]); });
     }
@@ -53,7 +54,7 @@ void weigh_values(const AttentionProblem<T>& p, long b, long kv_head, const T* e
   for (; c < p.value_width; c += w) {
     Batch<T> sum(T(0));
     for (long j = 0; j < keys; ++j) {
-      if (e[j] == T(0)) continue;
+      if (__builtin_signbit(e[j])) continue;
       sum = fma(Batch<T>(e[j]), load_at(row_of(p.v, b, kv_head, j), c, p.value_width), sum);
     }
     put_lanes(out + c, sum * Batch<T>(inverse), lanes_of<T>(p.value_width - c));
@@ -71,7 +72,7 @@ void finish_row(const AdditiveProblem<T>& x, const AdditiveOutput<T>& y, long b,
   const T sum = exponentials(s, keys, top), inverse = sum == T(0) ? T(0) : T(1) / sum;
   if (y.lse != nullptr) y.lse[row] = sum == T(0) ? static_cast<T>(__builtin_inf()) : top + static_cast<T>(::log(sum));
   if (y.weights != nullptr)
-    for (long j = 0; j < p.keys; ++j) y.weights[row * p.keys + j] = j < keys ? s[j] * inverse : T(0);
+    for (long j = 0; j < p.keys; ++j) y.weights[row * p.keys + j] = j < keys ? s[j] * inverse + T(0) : T(0);
   if (y.out.data == nullptr) return;
   if (p.drop_below != 0) {
     dropout_row(p, b, h, i, 0, keys, to.factors);

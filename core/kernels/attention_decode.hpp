@@ -36,14 +36,15 @@ inline void dots(const T* q, const T* keys, long stride, long n, long width, T f
   }
 }
 
-// o = o * factor + sum_j s[j] v_j; what has no weight is not touched. The sums of up to 8 vectors stay in registers.
+// o = o * factor + sum_j s[j] v_j; what is masked, with the weight -0, is not touched. The sums of up to 8 vectors stay
+// in registers.
 template <class T, int V>
 inline void weigh_columns(const T* s, const T* values, long stride, long n, int last, T factor, T* o) {
   constexpr int w = kWidth<T>;
   Batch<T> sum[V];
   unroll<V>([&](auto v) { sum[v] = load_aligned(o + v * w) * Batch<T>(factor); });
   for (long j = 0; j < n; ++j, values += stride) {
-    if (s[j] == T(0)) continue;
+    if (__builtin_signbit(s[j])) continue;
     const Batch<T> weight(s[j]);
     unroll<V>([&](auto v) {
       const T* x = values + v * w;
@@ -101,8 +102,8 @@ void decode(const AttentionProblem<T>& p, int64_t b, int64_t kv_head, int64_t ch
       Batch<T> sum(T(0));
       for (long j = 0; j < n; j += w) {
         const int some = n - j < w ? static_cast<int>(n - j) : w;
-        const Batch<T> e = exp2(load_part(s + j, some, -static_cast<T>(__builtin_inf())) - Batch<T>(base));
-        store_part(s + j, e, some);
+        const Batch<T> x = load_part(s + j, some, -static_cast<T>(__builtin_inf())), e = exp2(x - Batch<T>(base));
+        store_part(s + j, select(x == minus_infinity<T>(), Batch<T>(-T(0)), e), some);
         sum = sum + e;
       }
       total = reduce_add(sum);

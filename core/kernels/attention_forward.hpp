@@ -118,6 +118,7 @@ void forward(const AttentionProblem<T>& p, const AttentionOutput<T>& y, int64_t 
       const long first = seen_by_first(p, at);
       key_products<lanes>(x.keys, k_stride, queries, p.width, first, n, x.scores);
       apply_masks<T, lanes>(p, at, x.scores, x.addend, x.rows);
+      if (!finite) spread_nans(x.values, v_stride, x.scores, lanes, n, p.value_width, outs);
       softmax_step<T, lanes>(x.scores, n, x.top + t * lanes, x.sum + t * lanes, x.factor);
       if (p.drop_below != 0) {
         dropout_factors<T, lanes>(p, at, x.addend);

@@ -54,6 +54,19 @@ inline bool pack_keys(const AttentionProblem<T>& p, const HeadRows<const T>& x, 
   return !any(isnan(odd));
 }
 
+// NaN of the values a [keys, a_stride] to the sums c [width, lanes] of the queries that see them: all whose score is
+// not -inf, also where the weight will be 0.
+template <class T>
+[[gnu::noinline]] void spread_nans(const T* a, long a_stride, const T* scores, long lanes, long keys, long width,
+                                   T* c) {
+  for (long j = 0; j < keys; ++j)
+    for (long d = 0; d < width; ++d) {
+      const T value = a[j * a_stride + d];
+      for (long i = 0; value != value && i < lanes; ++i)
+        if (scores[j * lanes + i] != -static_cast<T>(__builtin_inf())) c[d * lanes + i] = value;
+    }
+}
+
 // c[d, lane] += sum_j a[j, d] x[j, lane], where only weights other than 0 count: what a masked key or query holds, NaN
 // included, must not matter. Instead of the fast product where something is not finite.
 template <class T>

@@ -105,8 +105,8 @@ inline bool has_dead(const LinearProblem<T>& p) {
   return p.lengths != nullptr || p.alive != nullptr;
 }
 
-// Keys [first, first + n), mapped and weighted, and their values; zeros for those that are dead, whatever they hold.
-// Returns whether all values are finite.
+// Keys [first, first + n), mapped and weighted, and their values; zeros for those that are dead or weigh 0, whatever
+// they hold. Returns whether all values are finite.
 template <class T>
 inline bool load_keys(const LinearProblem<T>& p, long b, long h, long first, long n, const Panel<T>& k,
                       const Panel<T>& v) {
@@ -114,13 +114,14 @@ inline bool load_keys(const LinearProblem<T>& p, long b, long h, long first, lon
   load_mapped(p.k, b, kv, first, n, p.width, p.map, p.keys, k);
   load_mapped(p.v, b, kv, first, n, p.value_width, FeatureMap::identity, p.keys, v);
   const bool some = has_dead(p);
+  const T* weight = p.weight == nullptr ? nullptr : p.weight + (b * p.heads + h) * p.keys + first;
   Batch<T> odd(T(0));
   for (long j = 0; j < n; ++j) {
-    if (some && dead(p, b, first + j)) {
+    if ((some && dead(p, b, first + j)) || (weight != nullptr && weight[j] == T(0))) {
       fill(Panel<T>{k.row(j), k.ld}, 1, T(0));
       fill(Panel<T>{v.row(j), v.ld}, 1, T(0));
-    } else if (p.weight != nullptr) {
-      const Batch<T> w(p.weight[(b * p.heads + h) * p.keys + first + j]);
+    } else if (weight != nullptr) {
+      const Batch<T> w(weight[j]);
       for (long c = 0; c < p.width; c += kWidth<T>) store_aligned(k.row(j) + c, load_aligned(k.row(j) + c) * w);
     }
     for (long c = 0; c < p.value_width; c += kWidth<T>) odd = fma(load_aligned(v.row(j) + c), Batch<T>(T(0)), odd);

@@ -16,15 +16,14 @@ inline Range keys_of_step(const LinearProblem<T>& p, long s, long key_steps) {
   return rows;
 }
 
-// o += tril(a) v, in the order of lower_ab, to the same bits, but for weights of 0, which do not count: values of later
+// o += tril(a) v, in the order of lower_ab, to the same bits, but without the zeros above the diagonal: values of later
 // keys may be anything.
 template <class T>
 inline void careful_values(const LinearProblem<T>& p, long n, const Panel<T>& a, const Panel<T>& v, const Panel<T>& o) {
   for (long i = 0; i < n; ++i)
     for (long c = 0; c < p.value_width; c += kWidth<T>) {
       Batch<T> sum(T(0));
-      for (long j = 0; j <= i; ++j)
-        if (a.row(i)[j] != T(0)) sum = fma(Batch<T>(a.row(i)[j]), load_aligned(v.row(j) + c), sum);
+      for (long j = 0; j <= i; ++j) sum = fma(Batch<T>(a.row(i)[j]), load_aligned(v.row(j) + c), sum);
       store_aligned(o.row(i) + c, sum + load_aligned(o.row(i) + c));
     }
 }

@@ -78,8 +78,8 @@ inline void add_state(const LinearProblem<T>& p, Sum sum, const LogState<T>& sta
   }
 }
 
-// The logarithms of keys [first, first + n), and their values: -inf and 0 for those that are dead. Returns whether all
-// values are finite.
+// The logarithms of keys [first, first + n), and their values: -inf and 0 for those that are dead, or weigh e^-inf.
+// Returns whether all values are finite.
 template <class T>
 inline bool load_log_keys(const LinearProblem<T>& p, long b, long h, long first, long n, const Panel<T>& k,
                           const Panel<T>& v) {
@@ -87,11 +87,14 @@ inline bool load_log_keys(const LinearProblem<T>& p, long b, long h, long first,
   plain.map = FeatureMap::identity, plain.weight = nullptr;
   const bool finite = load_keys(plain, b, h, first, n, k, v);
   const bool some = has_dead(p);
+  const T* weight = p.weight == nullptr ? nullptr : p.weight + (b * p.heads + h) * p.keys + first;
   for (long j = 0; j < n; ++j) {
-    if (some && dead(p, b, first + j)) {
+    const bool none = weight != nullptr && weight[j] == -static_cast<T>(__builtin_inf());
+    if (none) fill(Panel<T>{v.row(j), v.ld}, 1, T(0));
+    if (none || (some && dead(p, b, first + j))) {
       for (long c = 0; c < p.width; c += kWidth<T>) store_aligned(k.row(j) + c, minus_inf<T>());
-    } else if (p.weight != nullptr) {
-      const Batch<T> more(p.weight[(b * p.heads + h) * p.keys + first + j]);
+    } else if (weight != nullptr) {
+      const Batch<T> more(weight[j]);
       for (long c = 0; c < p.width; c += kWidth<T>) store_aligned(k.row(j) + c, load_aligned(k.row(j) + c) + more);
     }
   }

@@ -41,15 +41,24 @@ inline bool dead(const SparseProblem<T>& p, long b, long j) {
   return (p.lengths != nullptr && j >= p.lengths[b]) || (p.alive != nullptr && p.alive[b * p.keys + j] == 0);
 }
 
+// The biases of a query's keys; null: none.
+template <class T>
+inline const T* bias_of(const SparseProblem<T>& p, long b, long h, long i) {
+  return p.bias.data == nullptr ? nullptr : p.bias.data + b * p.bias.batch + h * p.bias.head + i * p.bias.query;
+}
+
+// The keys that query i may attend to: those of its list that no length, mask or bias of -inf leaves out.
 template <class T>
 inline void take_living(const SparseProblem<T>& p, long b, long h, long i, Row<T>& row) {
   const int32_t* offsets = offsets_of(p, b, h);
   const uint8_t* mask =
       p.mask.data == nullptr ? nullptr : p.mask.data + b * p.mask.batch + h * p.mask.head + i * p.mask.query;
+  const T* bias = bias_of(p, b, h, i);
   row.count = 0;
   for (long n = offsets[i]; n < offsets[i + 1]; ++n) {
     const int32_t j = p.listed[n];
     if (dead(p, b, j) || (mask != nullptr && mask[j * p.mask.key] == 0)) continue;
+    if (bias != nullptr && bias[j * p.bias.key] == -kInfinity<T>) continue;
     row.key[row.count] = j;
     row.place[row.count++] = static_cast<int32_t>(n - offsets[0]);
   }
@@ -151,8 +160,7 @@ template <class T>
 inline void take_scores(const SparseProblem<T>& p, long b, long h, long i, Row<T>& row) {
   take_living(p, b, h, i, row);
   dots(row_of(p.q, b, h, i), p.k, b, h / (p.heads / p.kv_heads), row, p.width, row.score);
-  const T* bias =
-      p.bias.data == nullptr ? nullptr : p.bias.data + b * p.bias.batch + h * p.bias.head + i * p.bias.query;
+  const T* bias = bias_of(p, b, h, i);
   for (long n = 0; n < row.count; ++n) {
     row.score[n] *= p.scale;
     if (bias != nullptr) row.score[n] += bias[row.key[n] * p.bias.key];

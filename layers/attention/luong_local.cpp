@@ -54,8 +54,7 @@ void check_local(In q, In k, In v, const LuongLocalParameters& p, const LuongLoc
 }
 
 Index length_of(const AttentionCall& call, Index b, Index keys) {
-  if (!call.key_lengths.defined()) return keys;
-  return std::clamp<Index>(static_cast<Index>(call.key_lengths.at({b})), 0, keys);
+  return call.key_lengths.defined() ? static_cast<Index>(call.key_lengths.at({b})) : keys;
 }
 
 // The windows of all queries, as constants. W = 2 D + 1 places each, or all S keys where there are fewer.
@@ -132,15 +131,15 @@ Tensor scores_at(In q, const Tensor& k, const Tensor& keys, const LuongLocalPara
   return matmul(query.unsqueeze(3), rows_at(k, keys).transpose(3, 4)).squeeze(3);
 }
 
-// Weights at the places [B, H, T, W], in the dtype of q.
-Tensor weights_at(In q, const Tensor& k, const Windows& w, const Tensor& positions, const LuongLocalParameters& p,
+// Weights at the places [B, H, T, W], in the dtype of q. A bias of -infinity forbids as well, and joins w.forbidden.
+Tensor weights_at(In q, const Tensor& k, Windows& w, const Tensor& positions, const LuongLocalParameters& p,
                   const LuongLocalOptions& o, const AttentionCall& call) {
   Tensor s = scores_at(q, k, w.keys, p, o.score);
   if (call.bias.defined()) s = s + gather(call.bias.expand({q.dim(0), q.dim(1), q.dim(2), k.dim(2)}), 3, w.keys);
   s = masked_fill(s, w.forbidden, -detail::kInfinity);
-  // A bias of -infinity forbids as well. An empty row keeps finite scores, so that its softmax is no NaN.
-  const Tensor forbidden = s.detach() <= -detail::kInfinity, empty = max(s.detach(), {3}, true) <= -detail::kInfinity;
-  Tensor weights = masked_fill(softmax(masked_fill(s, empty, 0), 3), forbidden, 0);
+  w.forbidden = s.detach() <= -detail::kInfinity;
+  const Tensor empty = max(s.detach(), {3}, true) <= -detail::kInfinity;  // its softmax of finite scores is no NaN
+  Tensor weights = masked_fill(softmax(masked_fill(s, empty, 0), 3), w.forbidden, 0);
   if (o.alignment == LuongAlignment::monotonic) return weights;
   const double sigma = static_cast<double>(o.radius) / 2;
   const Tensor distance = w.offsets - positions.unsqueeze(3);
@@ -185,7 +184,10 @@ Tensor luong_local_attention(In q, In k, In v, const LuongLocalParameters& p, co
   const Index B = q.dim(0), H = q.dim(1), T = q.dim(2);
   if (B * H * T * k.dim(2) == 0) return Tensor::zeros({B, H, T, v.dim(3)}, q.dtype());
   const Local local = local_of(q, k, p, o, call);
-  const Tensor values = rows_at(detail::without_padding(kLuongLocal, v, call), local.windows.keys);  // [B, H, T, W, Dv]
+  Tensor values = rows_at(detail::without_padding(kLuongLocal, v, call), local.windows.keys);  // [B, H, T, W, Dv]
+  // A forbidden place holds another key's value, of which a weight of 0 would leave NaN.
+  if (!std::isfinite(sum(values.detach() * 0).item()))
+    values = masked_fill(values, local.windows.forbidden.unsqueeze(4), 0);
   const Tensor weights = call.dropout > 0 ? dropout(local.weights, call.dropout) : local.weights;
   return matmul(weights.unsqueeze(3), values).squeeze(3);
 }

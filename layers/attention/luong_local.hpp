@@ -2,9 +2,11 @@
 // translation", 2015, section 3.2): softmax inside a window around an aligned position p of a sentence of S keys, for
 // each head.
 //
-//   local-m:  p = min(t, S - 1)                        t: the position of the query
+//   local-m:  p = min(t, S - 1)                        t: the position of the query. Past the end of a source, the last
+//                                                     D + 1 keys
 //   local-p:  p = S sigmoid(v . tanh(W q))             zero-based, W [A, D], v [A]
 //   keys j with |j - c| <= D, c = min(floor(p), S - 1): w = softmax_j(s_j) over them, s as in luong.hpp
+//     2 D + 1 keys inside the sentence, also for a p that is no whole number: p = 3.5 and D = 1 see 2, 3 and 4
 //   local-p:  w_j *= e^(-(j - p)^2 / (2 sigma^2)), sigma = D / 2; they add up to less than 1, unless `renormalise`
 //
 //   dp = sum_j w_j (dw_j - [renormalise] sum_k w_k dw_k) (j - p) / sigma^2       (w as it is at last)

@@ -53,10 +53,14 @@ struct AttentionCapabilities {
   }
 };
 
-// How one application attends. Undefined tensors ask for nothing.
+// How one application attends. Undefined tensors ask for nothing. In masks true means: may be attended to, which is the
+// opposite of key_padding_mask and boolean attn_mask in PyTorch's nn.MultiheadAttention.
+//
+// Masks, lengths, causality and a bias of -infinity take a key away, whatever it holds. Any other key takes part, also
+// with a weight that rounds to 0: if its value is NaN, so is the result.
 struct AttentionCall {
   bool causal = false;      // query i sees keys j <= i + S - T
-  Tensor key_lengths = {};  // int32 [B]: keys at and behind the length are padding
+  Tensor key_lengths = {};  // int32 [B], each from 0 to S: keys at and behind the length are padding
   Tensor key_mask = {};     // bool8 [B, S]: true = may attend
   Tensor mask = {};         // bool8, broadcasts to [B, H, T, S]
   Tensor bias = {};         // broadcasts to [B, H, T, S]; added to the scores

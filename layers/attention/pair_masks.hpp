@@ -18,10 +18,7 @@ class PairMasks {
         mask_(call.mask.defined() ? call.mask.expand(grid) : Tensor()) {}
 
   // Keys from here on are padding.
-  Index length(Index b) const {
-    if (!lengths_.defined()) return keys_;
-    return std::clamp<Index>(lengths_.ptr<std::int32_t>()[b], 0, keys_);
-  }
+  Index length(Index b) const { return lengths_.defined() ? lengths_.ptr<std::int32_t>()[b] : keys_; }
   // Keys that query i sees end here: lengths and the triangle.
   Index end(Index b, Index i) const {
     return causal_ ? std::clamp<Index>(i + keys_ - queries_ + 1, 0, length(b)) : length(b);

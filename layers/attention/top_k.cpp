@@ -110,7 +110,9 @@ TopKAttention::TopKAttention(Index count, std::optional<double> scale) : count_(
 
 KeyLists TopKAttention::lists(In q_in, In k_in, const AttentionCall& call) const {
   detail::check_heads("top-k attention", q_in, k_in, k_in);
-  detail::check_pairs("top-k attention", q_in, k_in, detail::pair_options(call));
+  detail::PairOptions options = detail::pair_options(call);
+  options.scale = scale_.value_or(1);
+  detail::check_pairs("top-k attention", q_in, k_in, options);
   const NoTape guard;
   const MatmulPrecision exact(DType::float32);
   const Tensor q = q_in->detach(), k = k_in->detach();

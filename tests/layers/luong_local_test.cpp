@@ -141,6 +141,26 @@ struct SquareOnly {
 
 }  // namespace
 
+TEST_CASE("local attention: a position between two keys has 2 D + 1 keys, and one past the end those at the end") {
+  const Tensor q = normal({1, 1, 1, 4}), k = normal({1, 1, 7, 4});
+  const auto seen = [&](const LuongLocalOptions& o, const AttentionCall& call) {
+    LuongLocalAttention m = mechanism(o, 1, 4);
+    if (m.position_score.defined()) m.position_score.fill_(0);  // p = S sigmoid(0)
+    const Tensor w = m.weights(q, k, call);
+    std::vector<Index> keys;
+    for (Index j = 0; j < 7; ++j)
+      if (w.at({0, 0, 0, j}) > 0) keys.push_back(j);
+    return keys;
+  };
+  using Keys = std::vector<Index>;
+  const LuongLocalOptions predictive{.alignment = LuongAlignment::predictive, .radius = 1};
+  CHECK(seen(predictive, {}) == Keys{2, 3, 4});                                                // p = 3.5
+  CHECK(seen(predictive, {.key_lengths = Tensor::from<std::int32_t>({5})}) == Keys{1, 2, 3});  // 2.5
+  CHECK(seen(predictive, {.key_lengths = Tensor::from<std::int32_t>({1})}) == Keys{0});        // 0.5
+  for (const Index step : {6, 7, 30}) CHECK(seen({.radius = 2, .first_query = step}, {}) == Keys{4, 5, 6});
+  CHECK(seen({.radius = 2, .first_query = 9}, {.key_lengths = Tensor::from<std::int32_t>({4})}) == Keys{1, 2, 3});
+}
+
 TEST_CASE("local attention equals the naive loops, with lengths, masks, biases and grouped heads") {
   const Index B = 2, H = 4, size = 4;
   for (const LuongLocalOptions& o : variants())

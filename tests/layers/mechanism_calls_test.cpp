@@ -1,6 +1,8 @@
 // What every mechanism does with the masks, lengths and biases of a call.
+#include <cmath>
 #include <heed/heed.hpp>
 
+#include "tests/core/levels.hpp"
 #include "tests/support.hpp"
 
 using namespace heed;
@@ -69,6 +71,103 @@ TEST_CASE("where scores are exponents, a bias of minus infinity forbids a pair a
   check_forbidden(GenericAttention(similarity_by_name("embedded-gaussian")));
   for (const LuongAlignment alignment : {LuongAlignment::monotonic, LuongAlignment::predictive})
     check_forbidden(LuongLocalAttention(2, 4, rng, {.alignment = alignment, .radius = 2}));
+}
+
+namespace {
+
+// All mechanisms that have a score for each pair of query and key, of heads of size 4; names and others.
+std::vector<AttentionMechanism> mechanisms_with_scores(bool causal) {
+  Rng rng(1);
+  std::vector<AttentionMechanism> all;
+  for (const std::string& name : mechanism_names(causal)) {
+    MechanismOptions o{.causal = causal, .heads = 2, .head_size = 4, .context = 300};
+    o.window = 300, o.stride = 2, o.top_k = 300;
+    AttentionMechanism m = mechanism_by_name(name, o)(0, rng);
+    if (m.capabilities().full_mask) all.push_back(std::move(m));
+  }
+  for (const char* name : {"embedded-gaussian", "softplus", "square"})
+    all.push_back(GenericAttention(similarity_by_name(name)));
+  if (causal) return all;
+  for (const LuongAlignment alignment : {LuongAlignment::monotonic, LuongAlignment::predictive})
+    for (const LuongScore score : {LuongScore::general, LuongScore::concat})
+      all.push_back(LuongLocalAttention(2, 4, rng, {.score = score, .alignment = alignment, .radius = 300}));
+  return all;
+}
+
+bool is_nan(const Tensor& x) { return std::isnan(sum(x).item()); }
+
+}  // namespace
+
+// The rule: masks, lengths, the triangle and a bias of -infinity take a key away, whatever it holds. Any other key
+// takes part, also with a weight that rounds to 0: so its NaN is seen.
+TEST_CASE("a NaN value is seen by the queries whose key it may be, whatever its weight, and by no others") {
+  testing::on_each_level([] {
+    for (const bool causal : {false, true})
+      for (const AttentionMechanism& m : mechanisms_with_scores(causal))
+        for (const Index n : {5, 151}) {
+          CAPTURE(m.name());
+          CAPTURE(n);
+          CAPTURE(causal);
+          const Index bad = 2;  // fixed shows it to the queries of its block alone, strided to the even ones
+          const Tensor q = Rng(1).normal({1, 2, n, 4}), k = Rng(2).normal({1, 2, n, 4});
+          Tensor v = Rng(3).normal({1, 2, n, 3}), lost = v.slice(2, bad, bad + 1);
+          lost.fill_(NAN);
+          Tensor lower = Tensor::full({n, n}, 1000.0), hidden = Tensor::zeros({n, n});  // a weight of 0; nothing
+          lower.slice(1, bad, bad + 1).fill_(0), hidden.slice(1, bad, bad + 1).fill_(-detail::kInfinity);
+          for (const Tensor& bias : {Tensor(), lower}) {
+            const Tensor y = m.apply(q, k, v, {.causal = causal, .bias = bias});
+            const auto row_is_nan = [&](Index i) { return is_nan(y.slice(2, i, i + 1)); };
+            for (Index i = 0; causal && i < bad; ++i) CHECK(!row_is_nan(i));
+            if (m.name() == "lsh") continue;  // other buckets
+            CHECK(row_is_nan(bad + 1));
+            if (m.name() != "fixed") CHECK(row_is_nan(n - 1));
+          }
+          const Tensor seen = hidden >= 0;
+          CHECK(!is_nan(m.apply(q, k, v, {.causal = causal, .mask = seen})));
+          CHECK(!is_nan(m.apply(q, k, v, {.causal = causal, .key_mask = seen[0].unsqueeze(0)})));
+          CHECK(!is_nan(m.apply(q, k, v, {.causal = causal, .bias = hidden})));
+          if (!causal || !m.capabilities().state) continue;
+          AttentionState state = m.make_state();  // token by token
+          for (Index i = 0; i < 5; ++i) {
+            const auto at = [&](const Tensor& x) { return x.slice(2, i, i + 1); };
+            const Tensor y = state.apply(at(q), at(k), at(v),
+                                         m.name() == "lsh" ? Tensor() : lower.slice(0, i, i + 1).slice(1, 0, i + 1));
+            CHECK((i < bad || m.name() == "lsh" || is_nan(y) == (m.name() != "fixed" || i < 4)));
+          }
+        }
+  });
+}
+
+TEST_CASE(
+    "lengths beyond the keys and below 0, and scales that are no number, are refused with the row and the range") {
+  const Tensor q = Rng(1).normal({2, 2, 5, 4}), k = Rng(2).normal({2, 2, 7, 4});
+  const auto with = [](double a, double b) { return AttentionCall{.key_lengths = Tensor::from<std::int32_t>({a, b})}; };
+  const auto check_lengths = [&](const AttentionMechanism& m) {
+    if (!m.capabilities().key_mask) return;
+    CAPTURE(m.name());
+    CHECK(contains(error_of([&] { m.apply(q, k, k, with(7, 8)); }),
+                   "key_lengths[1] is 8; it must be from 0 to the number of keys, 7"));
+    CHECK(contains(error_of([&] { m.apply(q, k, k, with(-1, 7)); }),
+                   "key_lengths[0] is -1; it must be from 0 to the number of keys, 7"));
+    m.apply(q, k, k, with(0, 7));
+  };
+  Rng rng(1);
+  for (const std::string& name : mechanism_names(false))
+    check_lengths(mechanism_by_name(name, {.causal = false, .heads = 2, .head_size = 4, .context = 8})(0, rng));
+  for (const AttentionMechanism& m : mechanisms_with_scores(false)) check_lengths(m);
+  check_lengths(LinearAttention{.feature_map = FeatureMap::poly2});
+  for (const double scale : {static_cast<double>(NAN), detail::kInfinity, -detail::kInfinity}) {
+    const auto check_scale = [&](const AttentionMechanism& m) {
+      CAPTURE(m.name());
+      CHECK(contains(error_of([&] { m.apply(q, k, k, {}); }), "it must be a finite number"));
+      CHECK(contains(error_of([&] { m.weights(q, k, {}); }), "it must be a finite number"));
+    };
+    check_scale(SoftmaxAttention{.scale = scale});
+    check_scale(TopKAttention(2, scale));
+    check_scale(LshAttention({.size = 4, .scale = scale}));
+    check_scale(GenericAttention(similarity_by_name("softplus"), {.scale = scale}));
+    CHECK(contains(error_of([&] { attention(q, k, k, {.scale = scale}); }), "attention: scale is "));
+  }
 }
 
 namespace {
