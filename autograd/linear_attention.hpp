@@ -8,12 +8,15 @@
 namespace heed {
 
 // What is applied to queries and keys, element by element. elu is elu(x) + 1, computed as exp(min(x, 0)) + max(x, 0);
-// identity is for features that are computed before, which must not be negative. exp is never computed by itself, so
-// that no x is too large: it is also for features that are known by their logarithms (core/kernels/log_attention.hpp).
-// poly2 is x (x) x, all products of two elements, whose product is (q . k)^2; its state is D times as large.
+// identity is for features that are computed before. exp is never computed by itself, so that no x is too large: it is
+// also for features that are known by their logarithms (core/kernels/log_attention.hpp). poly2 is all products of two
+// elements, whose product is (q . k)^2: D (D + 1) / 2 features, each pair once. Where q and k are nearly orthogonal,
+// such a product is a small rest of large terms of both signs. So up to D (D + 1) / 2 keys the scores themselves are
+// squared (less work, too: generic_attention), and beyond, and in a decode state, features and sums are float64 for
+// float32 too.
 enum class FeatureMap { identity, elu, relu, softplus, exp, poly2 };
 
-// Features of one's own: ops from [B, H, N, D] to [B, H, N, R], each row by itself, of the same dtype, none negative.
+// Features of one's own: ops from [B, H, N, D] to [B, H, N, R], each row by itself, of the same dtype.
 using FeatureFunction = std::function<Tensor(In x)>;
 
 // Keys that are masked have no effect at all, even if they are NaN; a query without any key gives zeros and passes no
@@ -23,6 +26,10 @@ struct LinearAttentionOptions {
   // Where both are given, in place of feature_map: two maps to one number of features R, f of the queries and g of the
   // keys, with weights f(q) . g(k). Keys that key_lengths or key_mask leave out are zeros for g.
   FeatureFunction query_map = {}, key_map = {};
+  // Features of identity and of one's own maps must be 0 or more, else an Error: weights of both signs may add up to 0,
+  // by which the result is divided. true: they may be negative, as no weight f(q) . g(k) is (1 + a cosine). Not read
+  // for other maps.
+  bool signed_features = false;
   bool causal = false;      // query i sees keys j <= i + S - T: the ends are aligned
   double eps = 1e-6;        // added to the denominator; not for exp, where the largest weight counts as about 1
   Tensor key_lengths = {};  // int32 [B]: keys of sequence b from key_lengths[b] on are padding
@@ -33,7 +40,7 @@ struct LinearAttentionOptions {
 // sum_j f(q_i).f(k_j) v_j / (sum_j f(q_i).f(k_j) + eps): q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] ->
 // [B, H, T, Dv]. float32 or float64; Hk divides H. Views whose last stride is 1 are read in place. The same bits at any
 // number of threads. Errors: shapes and dtypes that do not fit; one of query_map and key_map without the other, or that
-// changes more than the last axis.
+// changes more than the last axis; negative features.
 Tensor linear_attention(In q, In k, In v, const LinearAttentionOptions& options = {});
 
 // The same with the heads side by side, as the output projection takes them: [B, T, H * Dv].
@@ -41,8 +48,8 @@ Tensor linear_attention_merged(In q, In k, In v, const LinearAttentionOptions& o
 
 // What linear attention keeps of the keys and values seen so far: its size does not grow with their number.
 struct LinearAttentionSums {
-  Tensor sums;    // [B, H, D, Dv]: sum over keys of f(k) v^T
-  Tensor norms;   // [B, H, D]: sum over keys of f(k)
+  Tensor sums;    // [B, H, R, Dv] for R features, D unless said: sum over keys of f(k) v^T. Of poly2 float64
+  Tensor norms;   // [B, H, R]: sum over keys of f(k)
   Tensor maxima;  // [B, H, D]: of exp only: the largest k so far, whose exp is a divisor of both sums
 };
 

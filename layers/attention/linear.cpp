@@ -46,6 +46,7 @@ static LinearAttentionOptions options_of(const LinearAttention& m, const Attenti
   LinearAttentionOptions o = linear_options(call, m.feature_map, m.eps);
   o.query_map = m.query_map;
   o.key_map = m.key_map;
+  o.signed_features = m.signed_features;
   return o;
 }
 

@@ -56,11 +56,14 @@ struct LinearAttention {
   double eps = 1e-6;  // added to the denominator
   // Both in place of feature_map: any pair of maps, of the queries and of the keys, with weights f(q) . g(k).
   FeatureFunction query_map = {}, key_map = {};
+  // Whether features of these maps and of identity may be negative, because no weight f(q) . g(k) is. Else a negative
+  // one is an Error.
+  bool signed_features = false;
 
   std::string name() const { return "linear"; }
   AttentionCapabilities capabilities() const { return detail::linear_capabilities(feature_map == FeatureMap::exp); }
   double keys_per_query(Index, Index size) const {
-    return static_cast<double>(feature_map == FeatureMap::poly2 ? size * size : size);
+    return static_cast<double>(feature_map == FeatureMap::poly2 ? size * (size + 1) / 2 : size);
   }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   AttentionState make_state() const;

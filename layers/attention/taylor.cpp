@@ -11,6 +11,7 @@ Tensor features(In x) { return concatenate({Tensor::ones(x.shape().with(-1, 1), 
 
 LinearAttentionOptions of_features(LinearAttentionOptions o) {
   o.feature_map = FeatureMap::identity;
+  o.signed_features = true;  // 1 + a cosine is never negative
   return o;
 }
 

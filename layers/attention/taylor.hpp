@@ -3,8 +3,11 @@
 //
 //   weight of j: 1 + (q_i / |q_i|) . (k_j / |k_j|), normalised
 //
-// which is never negative, and is linear attention with the features [1; x / |x|]: O(n D^2). A vector of zeros has
-// the cosine 0 with all, and no gradient: dx = (dn - n (n . dn)) / |x| for n = x / |x|.
+// (proposed likewise by Su Jianlin, "Exploring linear attention", a blog post of 2020). Without the terms that follow
+// no weight is more than twice the average: it cannot look at a single key as softmax can. It is never negative, and is
+// linear attention with the features [1; x / |x|]: O(n D^2). The cosine's rounding, 1e-7 in float32, is a large share
+// of a weight of nearly opposite vectors, and of a row where all are. A vector of zeros has the cosine 0 with all, and
+// no gradient: dx = (dn - n (n . dn)) / |x| for n = x / |x|.
 #pragma once
 #include <heed/layers/attention/linear.hpp>
 

@@ -71,6 +71,38 @@ TEST_CASE("linear attention takes lengths, masks, key biases and grouped heads t
   });
 }
 
+// Terms of order 1000 cancel to about 1 in each product of q and k, and those of 10^6 in its square.
+TEST_CASE("poly2 in float32 keeps the digits of queries and keys that are nearly orthogonal") {
+  const Index half = 16;
+  Rng rng(3);
+  const auto part = [&](Index n, double spread) { return rng.normal({1, 1, n, half}, 0, spread); };
+  for (const Index n : {1, 40, 600})  // by scores, and beyond 32 * 33 / 2 keys by features
+    for (const bool causal : {false, true}) {
+      CAPTURE(n);
+      CAPTURE(causal);
+      const Tensor a = part(n, 30), b = part(n, 30), e = part(n, 3e-3), f = part(n, 3e-3);
+      const auto wide = [](const Tensor& x) { return x.to(DType::float64); };
+      AttentionData x{wide(concatenate({a + e, a - e}, -1)), wide(concatenate({b + f, f - b}, -1)),
+                      Tensor::ones({1, 1, n, 3}, DType::float64), wide(rng.normal({1, 1, n, 3}))};
+      const LinearAttentionOptions o{.feature_map = FeatureMap::poly2, .causal = causal};
+      CHECK(close(run_linear(x, o, DType::float32).out, Tensor::ones({1, 1, n, 3}), 0, 2e-4));
+      LinearAttentionSums state;  // decoding: by features and their sums
+      for (Index i = 0; i < std::min<Index>(n, 3); ++i) {
+        const auto at = [&](const Tensor& t) { return t.slice(2, i, i + 1).to(DType::float32); };
+        CHECK(close(linear_attention_step(at(x.q), at(x.k), at(x.v), state, o), Tensor::ones({1, 1, 1, 3}), 0, 2e-4));
+      }
+      if (n == 1) continue;  // all gradients of q and k are eps's
+      x.v = wide(rng.normal({1, 1, n, 3}));
+      const AttentionResult exact = run_linear(x, o), floats = run_linear(x, o, DType::float32);
+      const auto share = [](const Tensor& got, const Tensor& wanted) {
+        return max(abs(got.to(DType::float64) - wanted)).item() / max(abs(wanted)).item();
+      };
+      CHECK(share(floats.dq, exact.dq) < 0.01);
+      CHECK(share(floats.dk, exact.dk) < 0.01);
+      CHECK(share(floats.dv, exact.dv) < 1e-3);
+    }
+}
+
 TEST_CASE("linear attention passes gradcheck in float64") {
   const AttentionSize s{2, 4, 2, 5, 7, 3, 4};
   const Tensor bias = Rng(4).normal({2, 1, 7}, 0, 1, DType::float64);

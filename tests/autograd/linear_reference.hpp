@@ -9,8 +9,8 @@
 
 namespace heed::test {
 
-inline constexpr FeatureMap kMaps[] = {FeatureMap::elu, FeatureMap::relu, FeatureMap::softplus, FeatureMap::identity,
-                                       FeatureMap::exp};
+inline constexpr FeatureMap kMaps[] = {FeatureMap::elu,      FeatureMap::relu, FeatureMap::softplus,
+                                       FeatureMap::identity, FeatureMap::exp,  FeatureMap::poly2};
 
 inline double feature(FeatureMap map, double x) {
   switch (map) {
@@ -29,6 +29,20 @@ inline double slope(FeatureMap map, double x) {
     case FeatureMap::exp: return std::exp(x);
     default: return 1;
   }
+}
+
+// f(q) . f(k), and its derivative by q_c.
+inline double feature_product(FeatureMap map, const double* q, const double* k, Index width) {
+  double sum = 0;
+  for (Index c = 0; c < width; ++c)
+    sum += map == FeatureMap::poly2 ? q[c] * k[c] : feature(map, q[c]) * feature(map, k[c]);
+  return map == FeatureMap::poly2 ? sum * sum : sum;
+}
+inline double product_slope(FeatureMap map, const double* q, const double* k, Index width, Index at) {
+  if (map != FeatureMap::poly2) return slope(map, q[at]) * feature(map, k[at]);
+  double sum = 0;
+  for (Index c = 0; c < width; ++c) sum += q[c] * k[c];
+  return 2 * sum * k[at];
 }
 
 // Term by term: o_i = sum_j w_ij v_j, w_ij = a_ij / (sum_j a_ij + eps), a_ij = exp(b_j) f(q_i) . f(k_j).
@@ -52,10 +66,7 @@ inline AttentionResult naive_linear(const AttentionData& x, const LinearAttentio
           if (o.causal && j > i + S - T) continue;
           if (o.key_lengths.defined() && j >= static_cast<Index>(o.key_lengths.at({b}))) continue;
           if (o.key_mask.defined() && o.key_mask.at({b, j}) == 0) continue;
-          double w = 0;
-          for (Index c = 0; c < D; ++c)
-            w +=
-                feature(o.feature_map, qi[c]) * feature(o.feature_map, k.ptr<double>()[((b * Hk + g) * S + j) * D + c]);
+          double w = feature_product(o.feature_map, qi, k.ptr<double>() + ((b * Hk + g) * S + j) * D, D);
           if (bias.defined()) w *= std::exp(bias.at({b, h, j}));
           seen.push_back(j);
           a.push_back(w);
@@ -79,10 +90,10 @@ inline AttentionResult naive_linear(const AttentionData& x, const LinearAttentio
           const double da = (dw[n] - mean) / d, factor = bias.defined() ? std::exp(bias.at({b, h, seen[n]})) : 1;
           r.dbias.ptr<double>()[(b * H + h) * S + seen[n]] += da * a[n];
           for (Index c = 0; c < D; ++c) {
-            const Index at = ((b * Hk + g) * S + seen[n]) * D + c;
-            const double qc = qi[c], kc = k.ptr<double>()[at];
-            r.dq.ptr<double>()[row * D + c] += da * factor * slope(o.feature_map, qc) * feature(o.feature_map, kc);
-            r.dk.ptr<double>()[at] += da * factor * slope(o.feature_map, kc) * feature(o.feature_map, qc);
+            const Index key = ((b * Hk + g) * S + seen[n]) * D;
+            const double* kj = k.ptr<double>() + key;
+            r.dq.ptr<double>()[row * D + c] += da * factor * product_slope(o.feature_map, qi, kj, D, c);
+            r.dk.ptr<double>()[key + c] += da * factor * product_slope(o.feature_map, kj, qi, D, c);
           }
         }
       }

@@ -99,6 +99,40 @@ TEST_CASE("linear attention with maps of one's own: a bias of the keys is a fact
   }
 }
 
+TEST_CASE("linear attention refuses negative features, unless it is told that no weight is negative") {
+  const Tensor x = abs(normal({1, 2, 3, 4})) + 0.1, v = normal({1, 2, 3, 4});
+  Tensor minus = x.clone();
+  minus.slice(2, 2, 3).fill_(-1);
+  const auto itself = [](In y) { return y.tensor(); };
+  const LinearAttentionOptions identity{.feature_map = FeatureMap::identity},
+      own{.query_map = itself, .key_map = itself};
+  const std::string ending =
+      " made the feature -1; features must be 0 or more, or signed_features true where no weight f(q) . g(k) is "
+      "negative";
+  LinearAttentionSums sums;
+  check_errors({
+      {"linear_attention: the identity of q" + ending, [&] { linear_attention(minus, x, v, identity); }},
+      {"linear_attention: the identity of k" + ending, [&] { linear_attention_merged(x, minus, v, identity); }},
+      {"linear_attention: query_map" + ending, [&] { linear_attention(minus, x, v, own); }},
+      {"linear_attention: key_map" + ending, [&] { linear_attention_step(x, minus, v, sums, own); }},
+      {"linear_attention: the identity of q" + ending,
+       [&] { LinearAttention{.feature_map = FeatureMap::identity}.apply(minus, x, v, {}); }},
+  });
+  // What padding holds is no feature.
+  const Tensor lengths = Tensor::from<std::int32_t>({2});
+  LinearAttentionOptions padded = identity;
+  padded.key_lengths = lengths;
+  const Tensor y = linear_attention(x, minus, v, padded);
+  padded.query_map = padded.key_map = itself;
+  CHECK(same_bits(linear_attention(x, minus, v, padded), y));
+  LinearAttentionOptions allowed = identity;
+  allowed.signed_features = true;
+  CHECK(close(linear_attention(minus, minus, v, allowed), linear_attention(-minus, -minus, v, allowed), 1e-12, 1e-12));
+  CHECK(LinearAttention{.feature_map = FeatureMap::identity, .signed_features = true}
+            .apply(minus, minus, v, {})
+            .defined());
+}
+
 TEST_CASE("linear attention with maps of one's own: what does not fit is refused") {
   const Tensor x = normal({1, 2, 3, 4});
   LinearAttentionSums sums;
