@@ -5,7 +5,8 @@
 
 namespace heed {
 
-// swiglu: down(silu(gate(x)) * up(x)), Shazeer 2020. The others: down(activation(up(x))).
+// gelu: x by the normal distribution's function, exactly; gelu_tanh: its approximation by tanh, GPT-2's. swiglu:
+// down(silu(gate(x)) * up(x)), Shazeer 2020. The others: down(activation(up(x))).
 enum class FeedForwardKind { relu, gelu, gelu_tanh, silu, swiglu };
 
 struct FeedForwardOptions {

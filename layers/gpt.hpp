@@ -1,4 +1,7 @@
-// A decoder-only language model, as GPT-2 (Radford et al. 2019): pre-norm blocks, causal, output tied to the embedding.
+// A decoder-only language model after GPT-2 (Radford et al. 2019): pre-norm blocks, causal, output tied to the
+// embedding. GPT-2 itself is these options but for .activation = FeedForwardKind::gelu_tanh: its GELU is the
+// approximation by tanh (gelu_new, PyTorch's approximate="tanh"). Biases, LayerNorm with eps 1e-5, learned positions
+// are as here.
 #pragma once
 #include <heed/layers/model.hpp>
 #include <heed/layers/positions.hpp>
@@ -16,10 +19,10 @@ struct GPTOptions {
   Index width = 384;
   Index hidden = 0;  // of the feed-forward part; 0: its default
   double dropout = 0;
-  FeedForwardKind activation = FeedForwardKind::gelu;
-  NormKind norm = NormKind::layer;
+  FeedForwardKind activation = FeedForwardKind::gelu;  // by the error function, as BERT's and PyTorch's default
+  NormKind norm = NormKind::layer;                     // eps 1e-5; rms: 1e-6
   PositionKind positions = PositionKind::learned;
-  Index relative_clip = 16;  // where positions are relative: farther keys count as this far (Shaw et al. 2018)
+  Index relative_clip = 16;  // where positions are relative: a bias (RelativePositionBias); farther counts as this far
   bool bias = true;          // of the linear layers; norms keep theirs
   bool tied = true;          // output weights are the embedding's
   bool causal = true;        // false: every position sees all, as BERT's (layers/bert.hpp); there is no decoding then

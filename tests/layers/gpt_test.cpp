@@ -98,6 +98,23 @@ TEST_CASE("50 AdamW steps follow PyTorch's from the same weights and batches") {
   }
 }
 
+TEST_CASE("with GPT-2's weights and the settings of the preset gpt2, the logits are GPT-2's") {
+  // Made by tests/reference/gpt2_transformers.py.
+  const Checkpoint file = load_checkpoint(HEED_SOURCE_DIR "/tests/reference/gpt2_transformers.h5");
+  const auto logits = [&](FeedForwardKind activation, DType dtype) {
+    Rng rng(1);
+    GPT model({.vocabulary = 23, .context = 12, .layers = 2, .heads = 2, .width = 8, .activation = activation}, rng);
+    to(model, dtype);
+    load_model(file, model, {.convert = true});
+    const NoTape no_tape;
+    return model(file.tensor("data/tokens"));
+  };
+  const Tensor wanted = file.tensor("data/logits");
+  CHECK(test::close(logits(FeedForwardKind::gelu_tanh, DType::float64), wanted, 1e-12, 1e-12));
+  CHECK(test::close(logits(FeedForwardKind::gelu_tanh, DType::float32), wanted, 0, 1e-4));
+  CHECK_FALSE(test::close(logits(FeedForwardKind::gelu, DType::float64), wanted, 0, 1e-4));  // the error function's
+}
+
 TEST_CASE("decoding gives the logits of the whole model") {
   const PositionKind kinds[] = {PositionKind::learned, PositionKind::rope, PositionKind::sinusoidal};
   for (int i = 0; i < 3 * static_cast<int>(mechanism_names().size()); ++i) {
