@@ -3,14 +3,35 @@
 //
 //   attention_race --plot race.svg --log race.jsonl               everything: it says how long it takes
 //   attention_race --mechanisms softmax,linear --tasks copy       two of them on one task
+#include <algorithm>
 #include <heed/layers/attention/by_name.hpp>
 
+#include "examples/support/mechanism_flags.hpp"
 #include "examples/support/program.hpp"
 #include "examples/support/race.hpp"
 
+namespace {
+
+using namespace heed;
+using namespace heed::examples;
+
+// Options are of the mechanisms that --mechanisms names, which the tasks copy and stories alone read.
+void check_flags(const CommandLine& line, const RaceSettings& s) {
+  const auto reads = [](const std::string& task) { return task == "copy" || task == "stories"; };
+  if (std::none_of(s.tasks.begin(), s.tasks.end(), reads))
+    for (const MechanismOption& o : mechanism_options())
+      if (line.given("--" + o.name))
+        throw UsageError("--" + o.name + " is " + line.word("--" + o.name) + " and --tasks " + choice(s.tasks, ",") +
+                         "; --tasks must have copy or stories, or leave --" + o.name + " out");
+  check_mechanism_flags(line, "--mechanisms", s.mechanisms);
+  for (const std::string& task : s.tasks)
+    for (const RaceEntry& e : race_entries(task, s.mechanisms, s.seed, s.options))
+      check_mechanism("--mechanisms", e.mechanism, e.options);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-  using namespace heed;
-  using namespace heed::examples;
   RaceSettings s;
   s.mechanisms = mechanism_names();
   s.tasks = race_task_names();
@@ -19,6 +40,7 @@ int main(int argc, char** argv) {
       "--mechanisms", s.mechanisms,
       "Mechanisms of the tasks copy and stories, with commas between: " + choice(mechanism_names(), ", ") + " [all]",
       list_of(one_of(mechanism_names()), "LIST"));
+  add_mechanism_flags(line, s.options);
   line.add(
       "--tasks", s.tasks,
       "copy: a sequence and the same again. stories: a language model, and its answers to the stories' questions "
@@ -33,5 +55,8 @@ int main(int argc, char** argv) {
            "race-stories-distance.svg and so on",
            anything("FILE"));
   line.add("--log", s.log, "JSON lines: an object for each evaluation and each run", anything("FILE"));
-  return run_program(line, argc, argv, [&] { return race(s); });
+  return run_program(line, argc, argv, [&] {
+    check_flags(line, s);
+    return race(s);
+  });
 }

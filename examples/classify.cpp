@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "examples/support/machine_peak.hpp"
+#include "examples/support/mechanism_flags.hpp"
 #include "examples/support/plot.hpp"
 #include "examples/support/program.hpp"
 #include "examples/support/run_report.hpp"
@@ -23,6 +24,7 @@ using namespace heed::examples;
 
 struct Settings {
   std::string attention = "softmax";
+  MechanismOptions mechanism;
   Index layers = 3, heads = 4, width = 64, length = 24, depth = 3;
   Index steps = 2000, batch = 64, held_out = 1000;
   double lr = 2e-3;
@@ -77,10 +79,20 @@ class Classifier {
   }
 };
 
+// Gives the mechanism's options what the other settings say of them.
+void settle(const CommandLine& line, Settings& s) {
+  if (s.width % s.heads != 0)
+    throw UsageError("--width is " + std::to_string(s.width) + " and --heads " + std::to_string(s.heads) +
+                     "; heads must divide the width");
+  check_mechanism_flags(line, "--attention", {s.attention});
+  MechanismOptions& o = s.mechanism;
+  o.causal = false, o.heads = s.heads, o.head_size = s.width / s.heads, o.context = s.length, o.seed = s.seed;
+  o = settled_options(s.attention, o);
+  check_mechanism("--attention", s.attention, o);
+}
+
 MechanismFactory mechanism_of(const Settings& s) {
-  const MechanismFactory make = mechanism_by_name(
-      s.attention,
-      {.causal = false, .heads = s.heads, .head_size = s.width / s.heads, .context = s.length, .seed = s.seed});
+  const MechanismFactory make = mechanism_by_name(s.attention, s.mechanism);
   Rng rng;
   const AttentionCapabilities has = make(0, rng).capabilities();
   if (!has.key_mask)
@@ -90,21 +102,30 @@ MechanismFactory mechanism_of(const Settings& s) {
 }
 
 std::string to_json(const Settings& s) {
-  return nlohmann::ordered_json{
-      {"attention", s.attention}, {"layers", s.layers}, {"heads", s.heads}, {"width", s.width},
-      {"length", s.length},       {"depth", s.depth},   {"steps", s.steps}, {"batch", s.batch},
-      {"held-out", s.held_out},   {"lr", s.lr},         {"seed", s.seed}}
-      .dump();
+  nlohmann::ordered_json json{{"attention", s.attention}, {"layers", s.layers}, {"heads", s.heads}, {"width", s.width},
+                              {"length", s.length},       {"depth", s.depth},   {"steps", s.steps}, {"batch", s.batch},
+                              {"held-out", s.held_out},   {"lr", s.lr},         {"seed", s.seed}};
+  put_options(json, s.attention, s.mechanism, '-');
+  return json.dump();
+}
+
+// The settings of a checkpoint, which may be older than the options of its mechanism.
+std::string with_options(const std::string& stored, const Settings& s) try {
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(stored);
+  if (json.at("attention") != s.attention) return stored;
+  MechanismOptions o{.causal = false, .context = s.length};
+  get_options(json, s.attention, o, '-');
+  put_options(json, s.attention, settled_options(s.attention, o), '-');
+  return json.dump();
+} catch (const nlohmann::json::exception&) {
+  return stored;
 }
 
 void check_settings(const Flags& flags) {
   const Settings& s = flags.settings;
-  if (s.width % s.heads != 0)
-    throw UsageError("--width is " + std::to_string(s.width) + " and --heads " + std::to_string(s.heads) +
-                     "; heads must divide the width");
   if (!flags.plot.empty()) check_plot(flags.plot);
   if (!flags.resume || !std::filesystem::exists(flags.checkpoint)) return;
-  const std::string stored = load_checkpoint(flags.checkpoint).text("settings");
+  const std::string stored = with_options(load_checkpoint(flags.checkpoint).text("settings"), s);
   if (stored != to_json(s))
     throw UsageError("--resume: the checkpoint was made with " + stored + " but the flags say " + to_json(s) +
                      "; they must be the same");
@@ -188,6 +209,7 @@ void add_flags(CommandLine& line, Flags& flags) {
   const std::vector<std::string>& names = mechanism_names(false);
   line.add("--attention", s.attention, "Attention mechanism: " + choice(names, ", ") + " (docs/attention.md) [softmax]",
            one_of(names, "NAME"));
+  add_mechanism_flags(line, s.mechanism);
   counted("--layers", s.layers, "Blocks", 0);
   counted("--heads", s.heads, "Attention heads; must divide the width", 1);
   counted("--width", s.width, "Size of a token's vector", 1);
@@ -212,5 +234,8 @@ int main(int argc, char** argv) {
   CommandLine line("Trains an encoder to tell the value of nested lists (ListOps)", "classify");
   Flags flags;
   add_flags(line, flags);
-  return run_program(line, argc, argv, [&] { return train(flags); });
+  return run_program(line, argc, argv, [&] {
+    settle(line, flags.settings);
+    return train(flags);
+  });
 }

@@ -47,8 +47,10 @@ struct SinusoidalPositions {
 // number of columns.
 Tensor relative_position_bias(In table, Index queries, Index keys);
 
-// Clipped relative positions (Shaw, Uszkoreit, Vaswani, "Self-attention with relative position representations", 2018;
-// NEZHA, Wei et al. 2019), as one number for each head and distance that is added to the scores (Raffel et al. 2020).
+// Relative positions as T5 has them (Raffel et al., "Exploring the limits of transfer learning", 2020): one number for
+// each head and distance that is added to the scores. T5's distances share buckets that widen; here each up to the clip
+// has its own, as in Shaw, Uszkoreit, Vaswani, "Self-attention with relative position representations", 2018. That
+// paper's vectors, which join keys and values for each distance, are not here.
 struct RelativePositionBias {
   Parameter weight;  // [heads, 2 clip + 1], normal(0, 0.02)
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "examples/support/lm_settings.hpp"
+#include "examples/support/mechanism_flags.hpp"
 
 namespace heed::examples {
 
@@ -29,19 +30,21 @@ std::string name_of(const std::map<std::string, T>& map, T value) {
   return {};
 }
 
-MechanismFactory mechanism_of(const LmModel& model, bool causal) {
+MechanismOptions options_of(const LmModel& model) {
   MechanismOptions options = model.mechanism;
-  options.causal = causal;
+  options.causal = model.kind != "mlm";
   options.heads = model.gpt.heads;
   if (model.gpt.heads > 0) options.head_size = model.gpt.width / model.gpt.heads;
   options.context = model.gpt.context;
-  return mechanism_by_name(model.attention, options);
+  return settled_options(model.attention, options);
 }
 
 }  // namespace
 
 LmModel lm_model(const LmSettings& s, Index vocabulary) {
   const bool masked = s.model == "mlm";
+  MechanismOptions mechanism = s.mechanism;
+  mechanism.seed = s.seed;
   return {masked ? "mlm" : "gpt",
           {.vocabulary = masked ? vocabulary + 1 : vocabulary,
            .context = s.context,
@@ -54,11 +57,15 @@ LmModel lm_model(const LmSettings& s, Index vocabulary) {
            .positions = kPositions.at(s.positions),
            .bias = s.bias},
           s.attention,
-          {.feature_map = s.feature_map, .seed = s.seed}};
+          mechanism};
 }
 
-GPT make_gpt(const LmModel& model, Rng& rng) { return GPT(model.gpt, rng, mechanism_of(model, true)); }
-BERT make_bert(const LmModel& model, Rng& rng) { return BERT(model.gpt, rng, mechanism_of(model, false)); }
+GPT make_gpt(const LmModel& model, Rng& rng) {
+  return GPT(model.gpt, rng, mechanism_by_name(model.attention, options_of(model)));
+}
+BERT make_bert(const LmModel& model, Rng& rng) {
+  return BERT(model.gpt, rng, mechanism_by_name(model.attention, options_of(model)));
+}
 
 std::string model_error(const std::string& model, const std::string& attention) {
   try {
@@ -87,7 +94,7 @@ std::string to_json(const LmModel& model) {
             {"tied", o.tied},
             {"attention", model.attention}};
   if (o.positions == PositionKind::relative) json["relative_clip"] = o.relative_clip;
-  if (model.attention == "linear") json["feature_map"] = model.mechanism.feature_map;
+  put_options(json, model.attention, options_of(model), '_');
   return json.dump();
 }
 
@@ -109,7 +116,8 @@ LmModel lm_model_from_json(const std::string& text, const std::string& source) {
     o.positions = kPositions.at(j.at("positions").get<std::string>());
     j.at("attention").get_to(model.attention);
     if (j.contains("relative_clip")) j.at("relative_clip").get_to(o.relative_clip);
-    if (j.contains("feature_map")) j.at("feature_map").get_to(model.mechanism.feature_map);
+    model.mechanism.context = o.context;
+    get_options(j, model.attention, model.mechanism, '_');
     return model;
   } catch (const Json::parse_error&) {
     fail(source, ": the configuration is not JSON");

@@ -3,6 +3,8 @@
 #include <heed/data/token_file.hpp>
 #include <nlohmann/json.hpp>
 
+#include "examples/support/mechanism_flags.hpp"
+
 namespace heed::examples {
 namespace {
 
@@ -38,8 +40,9 @@ void for_each_setting(S& s, F&& f) {
   f("data", s.data), f("tokenizer", s.tokenizer), f("preset", s.preset);
   f("model", s.model), f("layers", s.layers), f("heads", s.heads), f("width", s.width), f("context", s.context),
       f("batch", s.batch), f("accumulate", s.accumulate);
-  f("dropout", s.dropout), f("attention", s.attention), f("feature-map", s.feature_map), f("norm", s.norm),
-      f("activation", s.activation), f("positions", s.positions), f("bias", s.bias);
+  f("dropout", s.dropout), f("attention", s.attention);
+  for_each_option(s.mechanism, [&](const MechanismOption& o, auto& value) { f(o.name.c_str(), value); });
+  f("norm", s.norm), f("activation", s.activation), f("positions", s.positions), f("bias", s.bias);
   f("steps", s.steps), f("lr", s.lr), f("min-lr", s.min_lr), f("warmup", s.warmup);
   f("weight-decay", s.weight_decay), f("beta1", s.beta1), f("beta2", s.beta2), f("grad-clip", s.grad_clip);
   f("optimizer", s.optimizer), f("schedule", s.schedule), f("seed", s.seed), f("dtype", s.dtype);
@@ -61,9 +64,6 @@ void check_together(const LmSettings& s, const CommandLine& line) {
     throw UsageError("--val-fraction is " + Json(s.val_fraction).dump() +
                      " but --data is not given; the built-in stories have no last part, and others of them validate: "
                      "leave --val-fraction out");
-  if (s.attention != "linear" && line.given("--feature-map"))
-    throw UsageError("--feature-map is " + s.feature_map + " and --attention " + s.attention +
-                     "; --attention must be linear, or leave --feature-map out");
   if (s.warmup > s.steps)
     throw UsageError("--warmup is " + std::to_string(s.warmup) + " and --steps " + std::to_string(s.steps) +
                      "; the warm-up must not be longer");
@@ -72,6 +72,9 @@ void check_together(const LmSettings& s, const CommandLine& line) {
                      "; heads must divide the width");
   if (const std::string error = model_error(s.model, s.attention); !error.empty())
     throw UsageError("--attention is " + s.attention + " and --model " + s.model + ": " + error);
+  MechanismOptions mechanism = s.mechanism;
+  mechanism.causal = s.model == "lm", mechanism.heads = mechanism.head_size = 1;
+  check_mechanism("--attention", s.attention, mechanism);
   if (s.min_lr > s.lr)
     throw UsageError("--min-lr is " + Json(s.min_lr).dump() + " and --lr " + Json(s.lr).dump() +
                      "; the least rate must not be above the highest");
@@ -106,8 +109,7 @@ LmFlags::LmFlags() : line_("Trains a small language model on text files, or on t
       "--attention", s.attention,
       "Attention mechanism: " + choice(mechanisms, ", ") + " (docs/attention.md); linformer with mlm only [softmax]",
       one_of(mechanisms, "NAME"));
-  line.add("--feature-map", s.feature_map, "Of linear attention [elu]",
-           one_of({"elu", "relu", "exp", "softplus", "poly2"}));
+  add_mechanism_flags(line, s.mechanism);
   line.add("--norm", s.norm, "Normalisation [layer]", one_of(names(kNorms)));
   line.add("--activation", s.activation, "Of the feed-forward part [gelu; gelu-tanh in gpt2]",
            one_of(names(kActivations)));
@@ -165,6 +167,9 @@ LmSettings LmFlags::resolve(const std::string* stored_text) const {
     for_each_setting(s, [&](const char* name, auto& value) {
       if (stored->contains(name)) stored->at(name).get_to(value);
     });
+  s.mechanism.context = s.context;
+  if (stored) get_options(*stored, s.attention, s.mechanism, '-');
+  check_mechanism_flags(line_, "--attention", {stored ? s.attention : given_.attention});
   const LmSettings& given = given_;
   Json flags;
   for_each_setting(given, [&](const char* name, const auto& value) { flags[name] = value; });
@@ -182,6 +187,8 @@ LmSettings LmFlags::resolve(const std::string* stored_text) const {
   if (!stored && s.model == "mlm" && !is_given("positions")) s.positions = "rope";
   if (!stored && is_given("lr") && !is_given("min-lr")) s.min_lr = s.lr / 10;
   if (!stored && !is_given("warmup")) s.warmup = std::min(s.warmup, s.steps / 10);
+  s.mechanism.context = s.context;
+  s.mechanism = settled_options(s.attention, s.mechanism);
   check_together(s, line_);
   return s;
 }
@@ -197,6 +204,8 @@ std::string LmFlags::resume_command() const {
 std::string to_json(const LmSettings& settings) {
   Json json;
   for_each_setting(settings, [&](const char* name, const auto& value) { json[name] = value; });
+  for (const MechanismOption& o : mechanism_options())  // the feature map stood there before there were others
+    if (!o.of(settings.attention) && o.name != "feature-map") json.erase(o.name);
   return json.dump();
 }
 

@@ -17,7 +17,8 @@ struct LmSettings {
   std::string model = "lm";  // or mlm
   Index layers = 0, heads = 0, width = 0, context = 0, batch = 0, accumulate = 1;
   double dropout = 0;
-  std::string attention = "softmax", feature_map = "elu", norm = "layer", activation = "gelu", positions = "learned";
+  std::string attention = "softmax", norm = "layer", activation = "gelu", positions = "learned";
+  MechanismOptions mechanism;  // those of mechanism_options() are settings
   bool bias = false;
   Index steps = 0;
   double lr = 0, min_lr = 0;

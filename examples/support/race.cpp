@@ -168,7 +168,8 @@ int race(const RaceSettings& settings) {
   if (!settings.log.empty()) check_place("log", settings.log);
   std::vector<RaceEntry> entries;
   for (const std::string& task : settings.tasks)
-    for (RaceEntry& e : race_entries(task, settings.mechanisms, settings.seed)) entries.push_back(std::move(e));
+    for (RaceEntry& e : race_entries(task, settings.mechanisms, settings.seed, settings.options))
+      entries.push_back(std::move(e));
   return race(settings, entries);
 }
 

@@ -11,6 +11,7 @@ namespace heed::examples {
 
 struct RaceSettings {
   std::vector<std::string> mechanisms;  // of copy and stories
+  MechanismOptions options = {};        // theirs
   std::vector<std::string> tasks;
   Index steps = 0;  // of each run; 0: as many as its task has
   std::uint64_t seed = 1;

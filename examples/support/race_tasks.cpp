@@ -125,16 +125,14 @@ std::shared_ptr<RaceTask> rank_task(std::uint64_t seed) {
 }
 
 RaceEntry entry(const std::shared_ptr<const RaceTask>& task, const std::string& label, const std::string& mechanism,
-                std::uint64_t seed, Index qk_times = 1, Index v_times = 1, Index rows = 0) {
+                std::uint64_t seed, Index qk_times = 1, Index v_times = 1, const MechanismOptions& own = {}) {
   RaceEntry e{task, label, mechanism, task->model};
   e.model.qk_size *= qk_times;
   e.model.v_size *= v_times;
-  e.options = {.causal = e.model.causal,
-               .heads = e.model.heads,
-               .head_size = e.model.qk_size,
-               .context = e.model.context,
-               .rows = rows,
-               .seed = seed};
+  e.options = own;
+  e.options.causal = e.model.causal, e.options.context = e.model.context, e.options.seed = seed;
+  e.options.heads = e.model.heads, e.options.head_size = e.model.qk_size;
+  if (own.window == 0) e.options.window = std::max<Index>(4, e.model.context / 8);
   return e;
 }
 
@@ -146,7 +144,7 @@ const std::vector<std::string>& race_task_names() {
 }
 
 std::vector<RaceEntry> race_entries(const std::string& task, const std::vector<std::string>& mechanisms,
-                                    std::uint64_t seed) {
+                                    std::uint64_t seed, const MechanismOptions& own) {
   if (task == "rank") {
     const auto t = rank_task(seed);
     return {entry(t, "softmax", "softmax", seed), entry(t, "linear", "linear", seed),
@@ -158,7 +156,7 @@ std::vector<RaceEntry> race_entries(const std::string& task, const std::vector<s
     entries.push_back(entry(t, "softmax", "softmax", seed));
     entries.push_back(entry(t, "efficient", "efficient", seed));
     for (const Index m : {4, 8, 16, 32})
-      entries.push_back(entry(t, "linformer " + std::to_string(m), "linformer", seed, 1, 1, m));
+      entries.push_back(entry(t, "linformer " + std::to_string(m), "linformer", seed, 1, 1, {.rows = m}));
     return entries;
   }
   require(task == "copy" || task == "stories", "race: the task is '", task,
@@ -166,7 +164,7 @@ std::vector<RaceEntry> race_entries(const std::string& task, const std::vector<s
   const auto t = task == "copy"
                      ? copy_task(seed)
                      : story_task(task, "a language model; answers by their distance from the fact", seed, false);
-  for (const std::string& name : mechanisms) entries.push_back(entry(t, name, name, seed));
+  for (const std::string& name : mechanisms) entries.push_back(entry(t, name, name, seed, 1, 1, own));
   return entries;
 }
 

@@ -43,8 +43,9 @@ struct RaceEntry {
 const std::vector<std::string>& race_task_names();
 
 // The entries of a task, in order; `mechanisms` are those of copy and stories. Data and models are functions of the
-// seed. Throws Error for an unknown name.
+// seed. `own`: options of the mechanisms of copy and stories; windows are else an eighth of a row, as the rows are
+// short. Throws Error for an unknown name.
 std::vector<RaceEntry> race_entries(const std::string& task, const std::vector<std::string>& mechanisms,
-                                    std::uint64_t seed);
+                                    std::uint64_t seed, const MechanismOptions& own = {});
 
 }  // namespace heed::examples

@@ -26,17 +26,6 @@ void need_heads(const char* mechanism, const Options& o) {
   need(mechanism, "the size of a head", o.head_size);
 }
 
-Index window_of(const char* mechanism, const Options& o) {
-  if (o.window > 0) return o.window;
-  need(mechanism, "a window or the context", o.context);
-  return std::max<Index>(4, o.context / 8);
-}
-Index stride_of(const char* mechanism, const Options& o) {
-  if (o.stride > 0) return o.stride;
-  need(mechanism, "a stride or the context", o.context);
-  return std::max<Index>(2, std::lround(std::sqrt(static_cast<double>(o.context))));
-}
-
 // A mechanism whose parameters are made from heads, size and a generator.
 template <class T>
 MechanismFactory with_parameters(const char* name, const Options& o) {
@@ -52,28 +41,38 @@ MechanismFactory location(const Options& o) {
   need("luong-location", "the context", o.context);
   return [o](Index, Rng& rng) { return LuongLocation(o.heads, o.head_size, rng, {.positions = o.context}); };
 }
+MechanismFactory additive_concat(const Options& o) {
+  need_heads("luong-concat", o);
+  return [o](Index, Rng& rng) { return LuongConcat(o.heads, o.head_size, rng, {.units = o.units}); };
+}
+MechanismFactory bahdanau(const Options& o) {
+  need_heads("bahdanau", o);
+  return [o](Index, Rng& rng) { return BahdanauAttention(o.heads, o.head_size, rng, {.units = o.units}); };
+}
 MechanismFactory window(const Options& o) {
-  return [w = window_of("window", o)](Index, Rng&) { return WindowAttention({.window = w}); };
+  return [w = o.window](Index, Rng&) { return WindowAttention({.window = w}); };
 }
 MechanismFactory strided(const Options& o) {
-  return [l = stride_of("strided", o)](Index, Rng&) { return StridedAttention({.stride = l}); };
+  return [l = o.stride](Index, Rng&) { return StridedAttention({.stride = l}); };
 }
 MechanismFactory fixed(const Options& o) {
-  return [l = stride_of("fixed", o)](Index, Rng&) { return FixedAttention({.block = l}); };
+  return [l = o.stride](Index, Rng&) { return FixedAttention({.block = l}); };
 }
 MechanismFactory lsh(const Options& o) {
   need("lsh", "the size of a head", o.head_size);
-  return [o, w = window_of("lsh", o)](Index layer, Rng&) {
+  return [o](Index layer, Rng&) {
     return LshAttention({.size = o.head_size,
-                         .buckets = 8,
-                         .rounds = 4,
-                         .window = w,
+                         .buckets = o.buckets,
+                         .rounds = o.rounds,
+                         .window = o.window,
                          .seed = o.seed + static_cast<std::uint64_t>(layer)});
   };
 }
 MechanismFactory favor(const Options& o) {
   need("favor", "the size of a head", o.head_size);
-  return [o](Index layer, Rng&) { return FavorAttention(o.head_size, {.seed = o.seed, .layer = layer}); };
+  return [o](Index layer, Rng&) {
+    return FavorAttention(o.head_size, {.features = o.features, .seed = o.seed, .layer = layer});
+  };
 }
 
 MechanismFactory efficient(const Options& o) {
@@ -82,8 +81,7 @@ MechanismFactory efficient(const Options& o) {
 }
 MechanismFactory linformer(const Options& o) {
   need("linformer", "the context", o.context);
-  const Index rows = o.rows > 0 ? o.rows : std::max<Index>(4, o.context / 4);
-  return [positions = o.context, rows](Index, Rng& rng) { return LinformerAttention(positions, rows, rng); };
+  return [positions = o.context, rows = o.rows](Index, Rng& rng) { return LinformerAttention(positions, rows, rng); };
 }
 
 struct Named {
@@ -98,9 +96,9 @@ constexpr Named kMechanisms[] = {
     {"taylor", [](const Options&) -> MechanismFactory { return [](Index, Rng&) { return TaylorAttention(); }; }},
     {"luong-dot", [](const Options&) -> MechanismFactory { return [](Index, Rng&) { return LuongDot(); }; }},
     {"luong-general", [](const Options& o) { return with_parameters<LuongGeneral>("luong-general", o); }},
-    {"luong-concat", [](const Options& o) { return with_parameters<LuongConcat>("luong-concat", o); }},
+    {"luong-concat", additive_concat},
     {"luong-location", location},
-    {"bahdanau", [](const Options& o) { return with_parameters<BahdanauAttention>("bahdanau", o); }},
+    {"bahdanau", bahdanau},
     {"cosine", [](const Options& o) { return with_parameters<CosineAttention>("cosine", o); }},
     {"window", window},
     {"strided", strided},
@@ -123,13 +121,64 @@ const std::vector<std::string>& mechanism_names(bool causal) {
   return causal ? can_be_causal : all;
 }
 
+bool MechanismOption::of(std::string_view mechanism) const {
+  return std::find(mechanisms.begin(), mechanisms.end(), mechanism) != mechanisms.end();
+}
+
+const std::vector<MechanismOption>& mechanism_options() {
+  static const std::vector<MechanismOption> all = {
+      {"feature-map",
+       "map of queries and keys [elu]",
+       {"linear"},
+       &Options::feature_map,
+       {"elu", "relu", "softplus", "exp", "poly2"}},
+      {"window", "keys that a query sees, of lsh in each round [256; lsh 64]", {"window", "lsh"}, &Options::window},
+      {"stride",
+       "steps between far keys, or a block [the square root of the context]",
+       {"strided", "fixed"},
+       &Options::stride},
+      {"top-k-keys", "keys of largest score that a query sees [16]", {"top-k"}, &Options::top_k},
+      {"linformer-rows",
+       "rows into which all keys are mixed [256, or the context if that is less]",
+       {"linformer"},
+       &Options::rows},
+      {"lsh-rounds", "times that queries and keys are hashed [4]", {"lsh"}, &Options::rounds},
+      {"lsh-buckets", "buckets of a round, even [8]", {"lsh"}, &Options::buckets},
+      {"favor-features", "random features [D log D for heads of size D]", {"favor"}, &Options::features},
+      {"additive-units",
+       "size of the sum of query and key [that of a head]",
+       {"luong-concat", "bahdanau"},
+       &Options::units}};
+  return all;
+}
+
+MechanismOptions settled_options(std::string_view name, MechanismOptions o) {
+  const std::string mechanism(name);
+  for (const MechanismOption& option : mechanism_options())
+    if (const auto* number = std::get_if<Index Options::*>(&option.member); number != nullptr && option.of(name)) {
+      const Index value = o.*(*number);
+      require(value >= 0, "attention: ", option.name, " of ", mechanism, " is ", value,
+              "; it must be 1 or more, or 0 for its default");
+    }
+  const auto if_none = [](Index& value, Index usual) { value = value == 0 ? usual : value; };
+  if (name == "window") if_none(o.window, 256);
+  if (name == "top-k") if_none(o.top_k, 16);
+  if (name == "lsh") if_none(o.window, 64), if_none(o.rounds, 4), if_none(o.buckets, 8);
+  if (name == "linformer" && o.context > 0) if_none(o.rows, std::min<Index>(256, o.context));
+  if ((name == "strided" || name == "fixed") && o.stride == 0) {
+    need(mechanism.c_str(), "a stride or the context", o.context);
+    o.stride = std::max<Index>(2, std::lround(std::sqrt(static_cast<double>(o.context))));
+  }
+  return o;
+}
+
 MechanismFactory mechanism_by_name(std::string_view name, const MechanismOptions& options) {
   std::string all;
   for (const Named& m : kMechanisms) {
     if (m.name == name) {
       require(m.causal || !options.causal, "attention: ", m.name,
               " has no causal form: its rows of keys mix all positions; it is for encoders");
-      return m.make(options);
+      return m.make(settled_options(name, options));
     }
     if (m.causal || !options.causal) all += (all.empty() ? "" : ", ") + std::string(m.name);
   }

@@ -1,6 +1,7 @@
 // Attention within hash buckets, after Reformer (Kitaev, Kaiser, Levskaya, "Reformer: the efficient Transformer",
-// 2020), but strictly causal: Reformer sorts positions by bucket and cuts the order into chunks, whose borders move
-// with tokens that come later. Here each query looks back in its own bucket.
+// 2020), and not its algorithm: Reformer sorts positions by bucket and cuts the order into chunks, whose borders move
+// with tokens that come later. Here, strictly causal, each query looks back in its own bucket: O(n), not O(n log n),
+// and what a query sees of a full bucket is the last w keys.
 //
 // In round r, x has the bucket argmax [x R_r; -x R_r], for random rotations R_r [D, buckets / 2]. The keys of query i,
 // at position P = i + S - T, in round r are the last w positions j < P of its bucket (not causal: the nearest w but P

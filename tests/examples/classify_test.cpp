@@ -53,6 +53,21 @@ TEST_CASE("classify: no steps leave a checkpoint of the first weights") {
   CHECK(load_checkpoint(c.file("classify.h5")).counter("step") == 0);
 }
 
+TEST_CASE("classify: the options of a mechanism are flags, kept in the checkpoint; of another one they are refused") {
+  const Classifying c;
+  Ran ran = c.run("--steps 2 --attention linformer --linformer-rows 3");
+  INFO(ran.output);
+  REQUIRE(ran.exit_code == 0);
+  const Checkpoint left = load_checkpoint(c.file("classify.h5"));
+  CHECK(left.tensor("model/encoder.blocks.0.attention.mechanism.e").shape() == Shape{3, 12});
+  CHECK(test::parse_json(left.text("settings")).at("linformer-rows") == 3);
+  CHECK(c.run("--steps 2 --attention linformer --linformer-rows 3 --resume").exit_code == 0);
+  CHECK(c.run("--steps 2 --attention linformer --resume").exit_code == 2);
+  ran = c.run("--steps 2 --attention linformer --window 3");
+  CHECK(ran.exit_code == 2);
+  CHECK(contains(ran.output, "--window is 3 and --attention linformer; --attention must be window or lsh"));
+}
+
 TEST_CASE("classify: every mechanism of encoders trains, or says why not") {
   int trained = 0;
   for (const std::string& name : mechanism_names(false)) {

@@ -194,6 +194,82 @@ TEST_CASE("train_lm: a checkpoint's files may be named anew, and nothing else of
   CHECK(test::contains(resumed({}, {"--data", "a.txt"}), "--data is [\"a.txt\"] but the checkpoint was made with []"));
 }
 
+TEST_CASE(
+    "train_lm: options of a mechanism are flags, and settings that a checkpoint keeps whatever the defaults are") {
+  const auto with = [](const std::string& attention, const json& options) {
+    json all = nano_settings_but({{"attention", attention}, {"model", "mlm"}, {"positions", "rope"}});
+    all.update(options);
+    return all;
+  };
+  const auto mlm = [](const std::string& attention, std::vector<std::string> words = {}) {
+    words.insert(words.end(), {"--data", "a", "--model", "mlm", "--attention", attention});
+    return settings_of(words);
+  };
+  const json a{{"data", {"a"}}};
+  const auto check_settings = [&](const LmSettings& s, const std::string& attention, json options) {
+    options.update(a);
+    CHECK(json_of(s) == with(attention, options));
+    // What was settled stands in the configuration of the model as well, and comes back.
+    const examples::LmModel model = examples::lm_model(s, 9);
+    CHECK(examples::to_json(examples::lm_model_from_json(examples::to_json(model), "it")) == examples::to_json(model));
+    const std::string stored = examples::to_json(s);
+    LmFlags resumed;
+    parse_flags(resumed, {"--resume"});
+    CHECK(json_of(resumed.resolve(&stored)) == with(attention, options));
+  };
+  check_settings(mlm("window"), "window", {{"window", 256}});
+  check_settings(mlm("window", {"--window", "20"}), "window", {{"window", 20}});
+  check_settings(mlm("lsh"), "lsh", {{"window", 64}, {"lsh-rounds", 4}, {"lsh-buckets", 8}});
+  check_settings(mlm("linformer"), "linformer", {{"linformer-rows", 64}});  // the context of nano
+  check_settings(mlm("linformer", {"--context", "4096"}), "linformer", {{"linformer-rows", 256}, {"context", 4096}});
+  check_settings(mlm("strided"), "strided", {{"stride", 8}});
+  check_settings(mlm("fixed", {"--stride", "5"}), "fixed", {{"stride", 5}});
+  check_settings(mlm("top-k"), "top-k", {{"top-k-keys", 16}});
+  check_settings(mlm("favor", {"--favor-features", "7"}), "favor", {{"favor-features", 7}});
+  check_settings(mlm("bahdanau", {"--additive-units", "3"}), "bahdanau", {{"additive-units", 3}});
+  // Checkpoints from before they were kept: as those were trained.
+  const auto resumed_before = [&](const std::string& attention, const std::vector<std::string>& words) {
+    json old = with(attention, a);
+    old["context"] = 96;
+    const std::string stored = old.dump();
+    LmFlags flags;
+    parse_flags(flags, words);
+    return json_of(flags.resolve(&stored));
+  };
+  CHECK(resumed_before("window", {}).at("window") == 12);
+  CHECK(resumed_before("lsh", {}).at("window") == 12);
+  CHECK(resumed_before("linformer", {}).at("linformer-rows") == 24);
+  CHECK(resumed_before("linformer", {"--linformer-rows", "24"}).at("linformer-rows") == 24);
+  const auto refused = [](const std::function<void()>& f) {
+    try {
+      f();
+    } catch (const examples::UsageError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  CHECK(refused([&] {
+          resumed_before("linformer", {"--linformer-rows", "64"});
+        }) ==
+        "--linformer-rows is 64 but the checkpoint was made with 24; it must be the same, or leave --resume out to "
+        "start afresh");
+  CHECK(refused([&] {
+          resumed_before("linformer", {"--window", "64"});
+        }) == "--window is 64 and --attention linformer; --attention must be window or lsh, or leave --window out");
+  CHECK(refused([&] {
+          mlm("lsh", {"--lsh-buckets", "3"});
+        }) == "--attention is lsh: lsh attention: buckets is 3; it must be even, 2 or more");
+  const examples::LmModel model = examples::lm_model_from_json(
+      R"({"model": "mlm", "vocabulary": 9, "context": 96, "layers": 1, "heads": 2, "kv_heads": 0, "width": 8,
+          "hidden": 0, "dropout": 0, "activation": "gelu", "norm": "layer", "positions": "rope", "bias": false,
+          "tied": true, "attention": "linformer"})",
+      "it");
+  Rng rng(1);
+  BERT bert = make_bert(model, rng);
+  for (const NamedParameter& p : named_parameters(bert))
+    if (p.name == "blocks.0.attention.mechanism.e") CHECK(p.parameter->shape() == Shape{24, 96});
+}
+
 TEST_CASE("train_lm: rates that are not given follow those that are") {
   CHECK(json_of(settings_of({"--lr", "0.5"})).at("min-lr") == 0.05);
   CHECK(json_of(settings_of({"--lr", "0.5", "--min-lr", "0"})).at("min-lr") == 0);

@@ -1,6 +1,9 @@
 // Mechanisms by name, and what is particular to each.
+#include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <heed/heed.hpp>
+#include <iterator>
 
 #include "tests/support.hpp"
 
@@ -25,6 +28,55 @@ TEST_CASE("mechanisms are made by their names") {
   for (const FeatureMap map : {FeatureMap::elu, FeatureMap::relu, FeatureMap::softplus, FeatureMap::exp,
                                FeatureMap::poly2, FeatureMap::identity})
     CHECK(feature_map(name_of(map)) == map);
+}
+
+TEST_CASE(
+    "options of named mechanisms: each is of mechanisms that are there, changes them, and stands in "
+    "docs/attention.md") {
+  std::ifstream page(HEED_SOURCE_DIR "/docs/attention.md");
+  const std::string text((std::istreambuf_iterator<char>(page)), {});
+  Rng rng(1);
+  for (const MechanismOption& option : mechanism_options()) {
+    CAPTURE(option.name);
+    std::string names;
+    for (const std::string& name : option.mechanisms) {
+      CAPTURE(name);
+      names += (names.empty() ? "`" : ", `") + name + "`";
+      CHECK(std::count(mechanism_names(false).begin(), mechanism_names(false).end(), name) == 1);
+      // Keys or parameters are others by another value, and a value that makes no sense is refused.
+      MechanismOptions usual{.causal = false, .heads = 2, .head_size = 4, .context = 400}, other = usual;
+      if (option.name == "linformer-rows") CHECK(settled_options(name, usual).rows == 256);
+      if (const auto* number = std::get_if<Index MechanismOptions::*>(&option.member)) {
+        const auto size_of = [&](const MechanismOptions& o) {
+          AttentionMechanism m = mechanism_by_name(name, o)(0, rng);
+          Index size = 0;
+          for (const NamedParameter& p : named_parameters(m)) size += p.parameter->numel();
+          for (const NamedBuffer& b : named_buffers(m)) size += b.buffer->numel();
+          return static_cast<double>(size) + m.keys_per_query(1 << 20, 4);
+        };
+        other.*(*number) = 2;
+        if (name != "top-k") CHECK(size_of(usual) != size_of(other));
+        other.*(*number) = -1;
+        CHECK(contains(
+            error_of([&] { mechanism_by_name(name, other); }),
+            "attention: " + option.name + " of " + name + " is -1; it must be 1 or more, or 0 for its default"));
+      }
+    }
+    CHECK(contains(text, "| `--" + option.name + "` | " + names + " | " + option.text + " |"));
+  }
+  // None grows with the context, but for the stride.
+  for (const std::string& name : mechanism_names(false)) {
+    if (name == "strided" || name == "fixed") continue;
+    const auto keys = [&](Index context) {
+      const MechanismOptions o{.causal = false, .heads = 1, .head_size = 4, .context = context};
+      return mechanism_by_name(name, o)(0, rng).keys_per_query(300, 4);
+    };
+    CHECK(keys(1000) == keys(4000));
+  }
+  CHECK(mechanism_by_name("top-k")(0, rng)
+            .get<TopKAttention>()
+            ->lists(Tensor::zeros({1, 1, 1, 2}), Tensor::zeros({1, 1, 30, 2}), {})
+            .keys.numel() == 16);
 }
 
 TEST_CASE("mechanisms name sizes and operands that make no sense") {
