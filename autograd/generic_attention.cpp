@@ -1,3 +1,4 @@
+// Forward and backward of one op in blocks, its masks, and values that are not finite: somewhat over 300 lines.
 #include <heed/autograd/generic_attention.hpp>
 //
 #include <algorithm>

@@ -53,7 +53,7 @@ TEST_CASE("classify: no steps leave a checkpoint of the first weights") {
   CHECK(load_checkpoint(c.file("classify.h5")).counter("step") == 0);
 }
 
-TEST_CASE("classify: the options of a mechanism are flags, kept in the checkpoint; of another one they are refused") {
+TEST_CASE("classify: the options of a mechanism are flags, kept in the checkpoint, and refused beside another") {
   const Classifying c;
   Ran ran = c.run("--steps 2 --attention linformer --linformer-rows 3");
   INFO(ran.output);
