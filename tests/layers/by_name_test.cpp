@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "tests/support.hpp"
+#include "tests/tools/paths.hpp"
 
 using namespace heed;
 using test::contains;
@@ -43,7 +44,7 @@ TEST_CASE("mechanisms for encoders are made by their names") {
 TEST_CASE(
     "options of named mechanisms: each is of mechanisms that are there, changes them, and stands in "
     "docs/attention.md") {
-  std::ifstream page(HEED_SOURCE_DIR "/docs/attention.md");
+  std::ifstream page(test::in_source("docs/attention.md"));
   const std::string text((std::istreambuf_iterator<char>(page)), {});
   Rng rng(1);
   for (const MechanismOption& option : mechanism_options()) {

@@ -100,7 +100,7 @@ TEST_CASE("50 AdamW steps follow PyTorch's from the same weights and batches") {
 
 TEST_CASE("with GPT-2's weights and the settings of the preset gpt2, the logits are GPT-2's") {
   // Made by tests/reference/gpt2_transformers.py.
-  const Checkpoint file = load_checkpoint(HEED_SOURCE_DIR "/tests/reference/gpt2_transformers.h5");
+  const Checkpoint file = load_checkpoint(test::in_source("tests/reference/gpt2_transformers.h5"));
   const auto logits = [&](FeedForwardKind activation, DType dtype) {
     Rng rng(1);
     GPT model({.vocabulary = 23, .context = 12, .layers = 2, .heads = 2, .width = 8, .activation = activation}, rng);
