@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <heed/data/checkpoint.hpp>
+#include <heed/data/text.hpp>
 #include <set>
 
 namespace heed {
@@ -138,8 +139,8 @@ static std::map<std::string, Found> section_of(const char* op, const Checkpoint&
     const std::string name = place->first.substr(prefix.size());
     const std::string target = renamed(name, options, used);
     const auto [other, is_new] = found.try_emplace(target, Found{name, &place->second});
-    require(is_new, op, ": ", other->second.name, " and ", name, " of ", checkpoint.source, " are both renamed to ",
-            target, "; names must stay different");
+    require(is_new, op, ": ", printable(other->second.name), " and ", printable(name), " of ", checkpoint.source,
+            " are both renamed to ", printable(target), "; names must stay different");
   }
   require(!found.empty(), op, ": ", checkpoint.source, " has no tensors in the section ", options.section);
   for (const auto& [from, to] : options.renames) {
@@ -150,7 +151,8 @@ static std::map<std::string, Found> section_of(const char* op, const Checkpoint&
 }
 
 static std::string and_more(const std::vector<std::string>& names) {
-  return names.size() == 1 ? names[0] : names[0] + " (and " + std::to_string(names.size() - 1) + " more)";
+  const std::string first = printable(names[0]);
+  return names.size() == 1 ? first : first + " (and " + std::to_string(names.size() - 1) + " more)";
 }
 
 static bool same_values(const Tensor& a, const Tensor& b) {
@@ -214,7 +216,7 @@ void detail::load_buffers(const Checkpoint& checkpoint, const std::vector<NamedB
     if (values.back().defined()) found.erase(place);
   }
   require(found.empty(), "load_state: ", checkpoint.source, " has ", section, "/",
-          found.empty() ? "" : found.begin()->first,
+          found.empty() ? "" : printable(found.begin()->first),
           ", which the state lacks; it must be of the same mechanism and have as many layers");
   for (std::size_t i = 0; i < buffers.size(); ++i) *buffers[i].buffer = values[i];
 }

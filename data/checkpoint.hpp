@@ -36,8 +36,9 @@ void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkp
 // work for that file. Tensors need no values yet.
 void check_names(const char* op, const Checkpoint& checkpoint);
 
-// Error, one sentence: missing, empty, truncated, damaged (by its hash), not a heed checkpoint, of a newer format,
-// holding what no tensor can hold. HDF5 sees no byte of a file before its hash was verified.
+// Error, one sentence: missing, empty, truncated, damaged (by its hash or its structure), not a heed checkpoint, of a
+// newer format, holding what no tensor can hold or what lies elsewhere. Safe for files of unknown origin: HDF5 sees no
+// byte of it, and memory stays below twice the file and 64 MiB.
 Checkpoint load_checkpoint(const std::filesystem::path& path);
 
 struct LoadOptions {

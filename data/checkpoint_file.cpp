@@ -5,7 +5,9 @@
 #include <heed/data/checkpoint.hpp>
 #include <heed/data/checkpoint_hdf5.hpp>
 #include <heed/data/disk.hpp>
+#include <heed/data/text.hpp>
 #include <iomanip>
+#include <new>
 
 namespace heed {
 namespace {
@@ -77,14 +79,15 @@ void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkp
 }
 
 Checkpoint load_checkpoint(const std::filesystem::path& path) {
-  const std::string name = path.string();
+  const std::string name = printable(path.string());
   detail::InputFile file("load_checkpoint", path);
   unsigned char first[kUserBlock + 8] = {};
   const std::size_t count = std::min(sizeof first, file.size());
   file.read(first, count);
   check_header(first, count, file.size(), name);
 
-  const auto bytes = std::make_unique_for_overwrite<unsigned char[]>(file.size());
+  const std::unique_ptr<unsigned char[]> bytes(new (std::nothrow) unsigned char[file.size()]);
+  require(bytes != nullptr, "load_checkpoint: ", name, " has ", file.size(), " bytes, and there is no memory for them");
   std::memcpy(bytes.get(), first, count);
   file.read(bytes.get() + count, file.size() - count);
   const SealHeader h = header_of(first);
@@ -92,7 +95,7 @@ Checkpoint load_checkpoint(const std::filesystem::path& path) {
   const std::uint64_t hash = XXH3_64bits(bytes.get(), file.size());
   require(hash == h.hash, "load_checkpoint: ", name, " is damaged: its content has the hash ", hex(hash), ", not ",
           hex(h.hash));
-  return detail::parse_hdf5(bytes.get(), file.size(), name);
+  return detail::parse_hdf5({bytes.get(), file.size()}, name);
 }
 
 }  // namespace heed

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <heed/data/checkpoint.hpp>
 #include <memory>
+#include <span>
 #include <string>
 
 namespace heed::detail {
@@ -28,8 +29,8 @@ class Hdf5Image {
   std::size_t size_ = 0;
 };
 
-// The inverse; reads the bytes in place. Errors name `source`.
-Checkpoint parse_hdf5(unsigned char* bytes, std::size_t size, const std::string& source);
+// The inverse. Errors name `source`.
+Checkpoint parse_hdf5(std::span<const unsigned char> image, const std::string& source);
 
 std::size_t open_hdf5_handles();  // of the process; the tests see whether all were closed
 

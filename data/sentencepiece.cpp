@@ -142,11 +142,15 @@ SentencePieceTokenizer SentencePieceTokenizer::load(const std::filesystem::path&
 SentencePieceTokenizer SentencePieceTokenizer::from_state(std::string_view serialized_model) {
   auto model = std::make_shared<Model>();
   model->bytes = serialized_model;
-  const bool ok = !serialized_model.empty() && model->processor.LoadFromSerializedProto(model->bytes).ok() &&
-                  model->processor.GetPieceSize() > 0;
-  require(ok, "tokenizer: these ", serialized_model.size(), " bytes are not a SentencePiece model");
+  bool ok = !serialized_model.empty();
   std::vector<int> before;
-  if (model->processor.Encode(kBefore, &before).ok()) model->before.assign(before.begin(), before.end());
+  try {
+    ok = ok && model->processor.LoadFromSerializedProto(model->bytes).ok() && model->processor.GetPieceSize() > 0;
+    if (ok && model->processor.Encode(kBefore, &before).ok()) model->before.assign(before.begin(), before.end());
+  } catch (const std::exception&) {  // some damaged models
+    ok = false;
+  }
+  require(ok, "tokenizer: these ", serialized_model.size(), " bytes are not a SentencePiece model");
   return SentencePieceTokenizer(std::move(model));
 }
 

@@ -136,6 +136,28 @@ std::string show_character(char32_t c) {
   return shown + "' (" + number + ")";
 }
 
+std::string printable(std::string_view bytes) {
+  std::string text;
+  for (std::size_t i = 0; i < bytes.size();) {
+    bool whole;
+    const std::size_t n = std::max<std::size_t>(fitting(bytes, i, whole), 1);
+    const char32_t c = whole ? code_point_at(bytes, i, n) : 0;
+    if (whole && c >= 0x20 && (c < 0x7F || c >= 0xA0)) {
+      text += bytes.substr(i, n);
+    } else if (c == '\n' || c == '\t') {
+      text += c == '\n' ? "\\n" : "\\t";
+    } else {
+      for (std::size_t k = i; k < i + n; ++k) {
+        char hex[8];
+        std::snprintf(hex, sizeof hex, "\\x%02X", byte_at(bytes, k));
+        text += hex;
+      }
+    }
+    i += n;
+  }
+  return text;
+}
+
 std::vector<fs::path> text_files(const std::vector<fs::path>& files_and_folders) {
   std::vector<fs::path> files;
   const auto hidden = [](const fs::path& p) { return p.filename().native().starts_with('.'); };

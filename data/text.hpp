@@ -27,6 +27,9 @@ void append_utf8(std::string& text, char32_t code_point);
 // A character as messages show it: «'é' (U+00E9)», or «U+000A» for what does not print.
 std::string show_character(char32_t code_point);
 
+// Any bytes as a terminal may show them: control characters and what is not UTF-8 as \n, \t, \x1B.
+std::string printable(std::string_view bytes);
+
 // The files that are meant by files and folders: a folder stands for all regular files below it, sorted by path,
 // without hidden ones (a name that begins with a dot). Throws Error for a path that does not exist or cannot be read,
 // and for a folder without files.

@@ -81,12 +81,20 @@ void check_header(const Header& h, std::size_t bytes, const std::string& name) {
           " is not a token file");
   require(h.version == kTokenFileVersion, "token file: ", name, " has version ", h.version,
           ", but this program reads version ", kTokenFileVersion, "; tokenize the text again");
-  require(h.hash == detail::hash_of(h) && (h.width == 2 || h.width == 4), "token file: the header of ", name,
-          " is damaged");
-  require(bytes >= sizeof h + h.tokenizer_bytes, "token file: ", name, " ends within its tokenizer; it is truncated");
+  require(h.hash == detail::hash_of(h), "token file: the header of ", name, " is damaged");
+  // What follows is true of every file that a TokenWriter made.
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 31;  // tokens are int32
+  require(h.vocabulary >= 1 && h.vocabulary <= kMost, "token file: ", name, " has a vocabulary of ", h.vocabulary,
+          " tokens; it must be from 1 to ", kMost);
+  require(h.width == detail::width_of(static_cast<Index>(h.vocabulary)), "token file: ", name, " has ", h.width,
+          " bytes a token; with a vocabulary of ", h.vocabulary, " it must be ",
+          detail::width_of(static_cast<Index>(h.vocabulary)));
+  require(h.tokenizer_bytes % 8 == 0, "token file: the tokenizer of ", name, " takes ", h.tokenizer_bytes,
+          " bytes; it must be a multiple of 8");
+  require(h.tokenizer_bytes <= bytes - sizeof h, "token file: ", name, " ends within its tokenizer; it is truncated");
   const std::uint64_t rest = bytes - sizeof h - h.tokenizer_bytes, held = rest / h.width;
-  require(rest == h.count * h.width, "token file: ", name, " holds ", held, " tokens but its header says ", h.count,
-          held < h.count ? "; it is truncated" : "; something was appended");
+  require(rest % h.width == 0 && held == h.count, "token file: ", name, " holds ", held, " tokens but its header says ",
+          h.count, held < h.count ? "; it is truncated" : "; something was appended");
 }
 
 }  // namespace
@@ -147,6 +155,8 @@ Tokenizer TokenSource::tokenizer() const {
   try {
     Tokenizer tokenizer = Tokenizer::from_json({s.bytes() + sizeof(Header), s.header.tokenizer_bytes});
     require(tokenizer.hash() == s.header.tokenizer, "tokenizer: its hash is not the one in the header");
+    require(tokenizer.vocabulary_size() == s.vocabulary, "tokenizer: its vocabulary has ", tokenizer.vocabulary_size(),
+            " tokens and that of the file ", s.vocabulary, "; they must be the same");
     return tokenizer;
   } catch (const Error& e) {
     fail("token file: the tokenizer in ", s.name, " cannot be used: ", e.what());

@@ -69,9 +69,14 @@ Tokenizer Tokenizer::from_json(std::string_view text) {
   const std::string state =
       has_text("state") ? json["state"].get<std::string>() : from_base64(json["state_base64"].get<std::string>());
   if (kind == "byte") return ByteTokenizer();
-  if (kind == "char") return CharTokenizer(state);
+  if (kind == "char") {
+    CharTokenizer tokenizer(state);
+    require(tokenizer.state() == state,
+            "tokenizer: the stored characters are damaged: they must be in order, each there once");
+    return tokenizer;
+  }
   if (kind == "sentencepiece") return SentencePieceTokenizer::from_state(state);
-  fail("tokenizer: the stored tokenizer is of the kind \"", kind,
+  fail("tokenizer: the stored tokenizer is of the kind \"", printable(kind),
        "\"; only byte, char and sentencepiece can be made again here");
 }
 

@@ -1,7 +1,7 @@
-#include <heed/optim/run_history.hpp>
-//
-#include <algorithm>
 #include <cmath>
+#include <heed/data/text.hpp>
+#include <heed/optim/run_history.hpp>
+#include <optional>
 
 namespace heed::detail {
 namespace {
@@ -21,12 +21,23 @@ void store_metrics(const RunHistory& history, Checkpoint& c) {
   for (const auto& [name, values] : columns) c.tensors[kMetrics + name] = to_tensor(values);
 }
 
+// A row of the history; `count` numbers, where that is known already.
+std::vector<double> row(const Checkpoint& c, const std::string& path, std::optional<std::size_t> count = {}) {
+  const Tensor& x = c.tensor(path);
+  require(x.rank() == 1 && x.dtype() == DType::float64, "resume: ", printable(path), " of ", c.source, " is ",
+          x.shape(), " ", x.dtype(), "; it must be a row of float64");
+  const std::size_t found = static_cast<std::size_t>(x.numel());
+  require(!count || found == *count, "resume: ", printable(path), " of ", c.source, " has ", found,
+          " numbers; it must have ", count.value_or(found));
+  return x.to_vector<double>();
+}
+
 void load_metrics(const Checkpoint& c, RunHistory& history) {
   history.validation_metrics.assign(history.validation_losses.size(), {});
   for (const auto& [path, tensor] : c.tensors) {
     if (!path.starts_with(kMetrics)) continue;
-    const std::vector<double> values = tensor.to_vector<double>();
-    for (std::size_t i = 0; i < std::min(values.size(), history.validation_metrics.size()); ++i)
+    const std::vector<double> values = row(c, path, history.validation_metrics.size());
+    for (std::size_t i = 0; i < values.size(); ++i)
       if (!std::isnan(values[i])) history.validation_metrics[i][path.substr(kMetrics.size())] = values[i];
   }
 }
@@ -45,13 +56,18 @@ void store_history(const RunHistory& history, Checkpoint& c) {
   store_metrics(history, c);
 }
 
-RunHistory load_history(const Checkpoint& c) {
+RunHistory load_history(const Checkpoint& c, Index step) {
   RunHistory history;
-  history.losses = c.tensor("history/loss").to_vector<double>();
-  const std::vector<double> steps = c.tensor("history/validation_step").to_vector<double>(),
-                            values = c.tensor("history/validation_loss").to_vector<double>();
-  for (std::size_t i = 0; i < steps.size(); ++i)
+  history.losses = row(c, "history/loss", static_cast<std::size_t>(step));
+  const std::vector<double> steps = row(c, "history/validation_step"),
+                            values = row(c, "history/validation_loss", steps.size());
+  double before = 0;
+  for (std::size_t i = 0; i < steps.size(); before = steps[i++]) {
+    require(steps[i] >= before && steps[i] <= static_cast<double>(step) && steps[i] == std::floor(steps[i]),
+            "resume: ", c.source, " tells of an evaluation after step ", steps[i],
+            "; its evaluations must be after whole steps, in order, up to ", step);
     history.validation_losses.emplace_back(static_cast<Index>(steps[i]), values[i]);
+  }
   load_metrics(c, history);
   return history;
 }

@@ -5,6 +5,7 @@
 namespace heed::detail {
 
 void store_history(const RunHistory& history, Checkpoint& c);
-RunHistory load_history(const Checkpoint& c);  // Error where the checkpoint has none
+// Error where the checkpoint has none, or one that is not of so many steps.
+RunHistory load_history(const Checkpoint& c, Index step);
 
 }  // namespace heed::detail

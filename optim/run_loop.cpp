@@ -5,6 +5,7 @@
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/random.hpp>
 #include <heed/data/disk.hpp>
+#include <heed/data/text.hpp>
 #include <heed/optim/clock.hpp>
 #include <heed/optim/run_history.hpp>
 #include <heed/optim/run_log.hpp>
@@ -96,6 +97,25 @@ class Run {
   void say_resumed();
 };
 
+// The step of a checkpoint, held against what else in it grows with the steps. An optimizer may have worked before the
+// run, so its own count may be larger.
+Index step_of(const Checkpoint& c) {
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
+  const std::uint64_t step = c.counter("step");
+  require(step <= kMost, "resume: ", c.source, " is of step ", step, "; it must be at most ", kMost);
+  const Tensor &count = c.tensor("optimizer/step_count"), &steps = c.tensor("optimizer/steps");
+  require(count.rank() == 0 && count.dtype() == DType::int32 && steps.rank() == 1 && steps.dtype() == DType::int32,
+          "resume: the counts of the optimizer in ", c.source, " are ", count, " and ", steps,
+          "; they must be one number and a row of int32");
+  const Index counted = count.item<Index>();
+  require(counted >= static_cast<Index>(step), "resume: ", c.source, " is of step ", step,
+          " but its optimizer of step ", counted, "; they must be of one step");
+  for (const std::int32_t n : steps.to_vector<std::int32_t>())
+    require(n >= 0 && n <= counted, "resume: the optimizer in ", c.source, " took ", n,
+            " steps with a parameter and ", counted, " in all; each must be from 0 to that");
+  return static_cast<Index>(step);
+}
+
 Index Run::resume() {
   if (!o_.checkpoint.empty()) check_names("run", state());  // an error now, not when the first checkpoint is due
   if (!o_.resume || o_.checkpoint.empty() || !std::filesystem::exists(o_.checkpoint)) return 0;
@@ -104,10 +124,12 @@ Index Run::resume() {
   require(c.counter("seed") == o_.seed, "resume: the seed of ", file, " is ", c.counter("seed"), " and of this run ",
           o_.seed, "; they must be the same");
   require(c.text(kOptimizerName) == parts_.optimizer->name(), "resume: the optimizer of ", file, " is ",
-          c.text(kOptimizerName), " and of this run ", parts_.optimizer->name(), "; they must be the same");
+          printable(c.text(kOptimizerName)), " and of this run ", parts_.optimizer->name(), "; they must be the same");
   const bool averaged = c.tensors.count("average/updates") == 1;
   require(averaged == (o_.average != nullptr), "resume: ", file, averaged ? " has an" : " has no",
           " average of the weights but this run has ", averaged ? "none" : "one", "; both must have one, or neither");
+  const Index step = step_of(c);
+  RunHistory history = detail::load_history(c, step);
   parts_.load(c);
   const auto load_state = [&c](const std::string& section, auto& part) {
     std::vector<NamedTensor> state;
@@ -118,10 +140,9 @@ Index Run::resume() {
   load_state("optimizer", *parts_.optimizer);
   load_state("schedule", *parts_.schedule);
   if (averaged) load_state("average", *o_.average);
-  history_ = detail::load_history(c);
-  if (const auto set = c.texts.find(kInstructionSet); set != c.texts.end()) saved_on_ = set->second;
-  done_ = static_cast<Index>(c.counter("step"));
-  return done_;
+  history_ = std::move(history);
+  if (const auto set = c.texts.find(kInstructionSet); set != c.texts.end()) saved_on_ = printable(set->second);
+  return done_ = step;
 }
 
 // All that a checkpoint of this step holds.

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <numeric>
 #include <sstream>
 
@@ -147,6 +148,7 @@ struct CommandLine::Parser {
   CLI::App app;
   std::string group = "Options";
   std::string called = {};  // argv[0]
+  std::map<std::string, std::function<std::string(const std::string&)>> errors = {};  // Takes::error, by flag
 };
 
 CommandLine::CommandLine(const std::string& about, const std::string& program)
@@ -168,7 +170,7 @@ void CommandLine::add(const std::string& name, FlagValue value, const std::strin
       },
       value.pointer);
   option->type_name(takes.shown)->group(parser_->group);
-  if (takes.error) option->check(takes.error);
+  if (takes.error) option->check(parser_->errors[name] = takes.error);
   if (takes.plain) option->transform(takes.plain);  // before the check, in whatever order they are added
   if (rules.required) option->required();
   if (!rules.needs.empty()) option->needs(app.get_option(rules.needs));
@@ -212,6 +214,11 @@ std::optional<int> CommandLine::parse(int argc, char** argv) {
 bool CommandLine::given(const std::string& name) const { return parser_->app.get_option(name)->count() > 0; }
 
 std::string CommandLine::word(const std::string& name) const { return parser_->app.get_option(name)->results().back(); }
+
+std::string CommandLine::error(const std::string& name, const std::string& word) const {
+  const auto place = parser_->errors.find(name);
+  return place == parser_->errors.end() ? std::string() : place->second(word);
+}
 
 std::string CommandLine::program() const { return parser_->app.get_name(); }
 

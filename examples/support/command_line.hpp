@@ -87,6 +87,8 @@ class CommandLine {
   std::string program() const;
   // The program as it was called, for a shell: ./run train, where the script called it.
   std::string called() const;
+  // What is wrong with a word for a flag, as parse() would say it; empty: nothing.
+  std::string error(const std::string& name, const std::string& word) const;
   // Prints what is wrong with the flags; gives 2.
   int refuse(const std::string& what) const;
 

@@ -29,10 +29,12 @@ LanguageModel load_language_model(const std::filesystem::path& file) {
 
 LanguageModel load_any_language_model(const std::filesystem::path& file) {
   const Checkpoint c = load_checkpoint(file);
-  const LmModel model = lm_model_from_json(c.text("config"), file.string());
+  const LmModel model = lm_model_from_json(c.text("config"), c.source);
+  const Tokenizer tokenizer = Tokenizer::from_json(c.text("tokenizer"));
+  check_model(model, c, tokenizer.vocabulary_size());
   Rng rng;
   LanguageModel lm{model.kind == "gpt" ? make_gpt(model, rng) : std::move(make_bert(model, rng).net),
-                   Tokenizer::from_json(c.text("tokenizer"))};
+                   tokenizer};
   load_model(c, lm.model);
   return lm;
 }

@@ -1,6 +1,9 @@
 #include "examples/support/lm_model.hpp"
 
+#include <algorithm>
+#include <heed/data/text.hpp>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "examples/support/lm_settings.hpp"
 #include "examples/support/mechanism_flags.hpp"
@@ -98,34 +101,117 @@ std::string to_json(const LmModel& model) {
   return json.dump();
 }
 
-LmModel lm_model_from_json(const std::string& text, const std::string& source) {
-  try {
-    const Json j = Json::parse(text);
-    LmModel model;
-    j.at("model").get_to(model.kind);
-    require(model.kind == "gpt" || model.kind == "mlm", source, ": the model is ", j.at("model").dump(),
-            "; this program reads \"gpt\" and \"mlm\"");
-    GPTOptions& o = model.gpt;
-    j.at("vocabulary").get_to(o.vocabulary), j.at("context").get_to(o.context), j.at("layers").get_to(o.layers),
-        j.at("heads").get_to(o.heads);
-    j.at("kv_heads").get_to(o.kv_heads), j.at("width").get_to(o.width), j.at("hidden").get_to(o.hidden),
-        j.at("dropout").get_to(o.dropout);
-    j.at("bias").get_to(o.bias), j.at("tied").get_to(o.tied);
-    o.activation = kActivations.at(j.at("activation").get<std::string>());
-    o.norm = kNorms.at(j.at("norm").get<std::string>());
-    o.positions = kPositions.at(j.at("positions").get<std::string>());
-    j.at("attention").get_to(model.attention);
-    if (j.contains("relative_clip")) j.at("relative_clip").get_to(o.relative_clip);
-    model.mechanism.context = o.context;
-    get_options(j, model.attention, model.mechanism, '_');
-    return model;
-  } catch (const Json::parse_error&) {
-    fail(source, ": the configuration is not JSON");
-  } catch (const Json::exception& e) {
-    fail(source, ": the configuration lacks something: ", e.what());
-  } catch (const std::out_of_range&) {
-    fail(source, ": the configuration ", text, " holds a kind that this version does not know");
+namespace {
+
+// What a configuration says. Throws Error where it lacks something or says what no model can be.
+class Configuration {
+ public:
+  Configuration(const std::string& text, const std::string& source)
+      : source_(source), json_(Json::parse(text, nullptr, false)) {
+    require(json_.is_object(), source, ": the configuration is not JSON");
   }
+
+  void read(const std::string& key, Index& value, Index least) const {
+    const Json& j = at(key);
+    constexpr Index kMost = Index{1} << 24;
+    value = j.is_number_integer() ? j.get<Index>() : -1;
+    if (!j.is_number_integer() || value < least || value > kMost)
+      refuse(key, "a whole number from " + std::to_string(least) + " to " + std::to_string(kMost));
+  }
+  void read(const std::string& key, double& share) const {
+    const Json& j = at(key);
+    share = j.is_number() ? j.get<double>() : -1;
+    if (!(share >= 0 && share < 1)) refuse(key, "a number from 0 on and below 1");
+  }
+  void read(const std::string& key, bool& value) const {
+    if (!at(key).is_boolean()) refuse(key, "true or false");
+    at(key).get_to(value);
+  }
+  void read(const std::string& key, std::string& word) const {
+    if (!at(key).is_string()) refuse(key, "a word");
+    at(key).get_to(word);
+  }
+  template <class T>
+  void read(const std::string& key, T& kind, const std::map<std::string, T>& kinds) const {
+    const Json& j = at(key);
+    const auto place = j.is_string() ? kinds.find(j.get<std::string>()) : kinds.end();
+    if (place == kinds.end()) refuse(key, "one that this version knows");
+    kind = place->second;
+  }
+  // Of the mechanism, where the file has them: their types and ranges are those of the flags.
+  void read_options(LmModel& model) const {
+    for_each_option(model.mechanism, [&](const MechanismOption& o, auto& value) {
+      std::string key = o.name;
+      std::replace(key.begin(), key.end(), '-', '_');
+      if (!o.of(model.attention) || !has(key)) return;
+      if constexpr (std::is_same_v<std::decay_t<decltype(value)>, Index>)
+        read(key, value, 1);
+      else
+        read(key, value);
+    });
+    get_options(json_, model.attention, model.mechanism, '_');
+  }
+  bool has(const std::string& key) const { return json_.contains(key); }
+  [[noreturn]] void refuse(const std::string& key, const std::string& right) const {
+    fail(source_, ": the configuration has ", printable(at(key).dump()), " for ", key, "; it must be ", right);
+  }
+
+ private:
+  const std::string& source_;
+  Json json_;
+
+  const Json& at(const std::string& key) const {
+    require(has(key), source_, ": the configuration lacks ", key);
+    return json_[key];
+  }
+};
+
+}  // namespace
+
+LmModel lm_model_from_json(const std::string& text, const std::string& source) {
+  const Configuration c(text, source);
+  LmModel model;
+  c.read("model", model.kind);
+  if (model.kind != "gpt" && model.kind != "mlm") c.refuse("model", "gpt or mlm");
+  GPTOptions& o = model.gpt;
+  c.read("vocabulary", o.vocabulary, 1), c.read("context", o.context, 1), c.read("layers", o.layers, 0);
+  c.read("heads", o.heads, 1), c.read("kv_heads", o.kv_heads, 0), c.read("width", o.width, 1);
+  c.read("hidden", o.hidden, 0), c.read("dropout", o.dropout), c.read("bias", o.bias), c.read("tied", o.tied);
+  c.read("activation", o.activation, kActivations), c.read("norm", o.norm, kNorms);
+  c.read("positions", o.positions, kPositions), c.read("attention", model.attention);
+  if (c.has("relative_clip")) c.read("relative_clip", o.relative_clip, 1);
+  model.mechanism.context = o.context;
+  c.read_options(model);
+  if (o.width % o.heads != 0) c.refuse("heads", "a divisor of the width, " + std::to_string(o.width));
+  if (o.kv_heads > 0 && o.heads % o.kv_heads != 0)
+    c.refuse("kv_heads", "a divisor of the heads, " + std::to_string(o.heads));
+  return model;
+}
+
+void check_model(const LmModel& model, const Checkpoint& checkpoint, Index vocabulary) {
+  const GPTOptions& o = model.gpt;
+  const std::string& source = checkpoint.source;
+  const Index wanted = model.kind == "mlm" ? vocabulary + 1 : vocabulary;  // the last is the mask
+  require(o.vocabulary == wanted, source, ": the tokenizer has ", vocabulary, " tokens and the model ", o.vocabulary,
+          "; it must have ", wanted);
+  const auto check_shape = [&](const std::string& name, const Shape& shape) {
+    const Tensor& x = checkpoint.tensor("model/" + name);
+    require(x.shape() == shape, source, ": ", name, " is ", x.shape(), " but ", shape,
+            " by the configuration; they must agree");
+  };
+  check_shape("tokens.weight", {o.vocabulary, o.width});
+  if (o.positions == PositionKind::learned) check_shape("positions.weight", {o.context, o.width});
+  std::set<std::string> blocks;
+  for (auto place = checkpoint.tensors.lower_bound("model/blocks."); place != checkpoint.tensors.end(); ++place) {
+    const std::string& path = place->first;
+    if (!path.starts_with("model/blocks.")) break;
+    blocks.insert(path.substr(0, path.find('.', std::string_view("model/blocks.").size())));
+  }
+  require(static_cast<Index>(blocks.size()) == o.layers, source, ": the file has ", blocks.size(),
+          " blocks and the configuration ", o.layers, " layers; they must agree");
+  if (o.layers > 0 && o.hidden > 0) check_shape("blocks.0.mlp.down.weight", {o.width, o.hidden});
+  if (o.layers > 0 && o.positions == PositionKind::relative)
+    check_shape("blocks.0.attention.relative.weight", {o.heads, 2 * o.relative_clip + 1});
 }
 
 }  // namespace heed::examples

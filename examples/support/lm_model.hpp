@@ -1,5 +1,6 @@
 // The models that train_lm trains, and how a checkpoint keeps them: docs/checkpoint_format.md.
 #pragma once
+#include <heed/data/checkpoint.hpp>
 #include <heed/layers/attention/by_name.hpp>
 #include <heed/layers/bert.hpp>
 #include <map>
@@ -33,5 +34,8 @@ std::string model_error(const std::string& model, const std::string& attention);
 std::string to_json(const LmModel& model);
 // Throws Error for another text. `source` is named in it.
 LmModel lm_model_from_json(const std::string& text, const std::string& source);
+// Throws Error unless the tensors of a checkpoint, and the vocabulary of its tokenizer, are as the model would have them:
+// before it takes memory.
+void check_model(const LmModel& model, const Checkpoint& checkpoint, Index vocabulary);
 
 }  // namespace heed::examples

@@ -1,5 +1,7 @@
 #include "examples/support/lm_settings.hpp"
 
+#include <heed/core/check.hpp>
+#include <heed/data/text.hpp>
 #include <heed/data/token_file.hpp>
 #include <nlohmann/json.hpp>
 
@@ -48,6 +50,9 @@ void for_each_setting(S& s, F&& f) {
   f("optimizer", s.optimizer), f("schedule", s.schedule), f("seed", s.seed), f("dtype", s.dtype);
   f("val-fraction", s.val_fraction), f("eval-every", s.eval_every), f("eval-batches", s.eval_batches);
 }
+
+// JSON of what may hold names of files that are not UTF-8: in them, U+FFFD.
+std::string printed(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 // Whether a setting names files.
 bool names_files(const std::string& name, const Json& value) {
@@ -155,8 +160,28 @@ LmFlags::LmFlags() : line_("Trains a small language model on text files, or on t
   line.add_sampling(run_.sampling);
 }
 
+// The settings that a checkpoint holds: of the types, and each one that its flag would take.
+static Json stored_settings(const std::string& text, const CommandLine& line) {
+  const Json stored = Json::parse(text, nullptr, false);
+  require(stored.is_object(), "resume: the settings in the checkpoint are damaged: they must be JSON by flags");
+  LmSettings types;
+  for_each_setting(types, [&](const std::string& name, auto& value) {
+    if (!stored.contains(name)) return;
+    const Json &given = stored[name], right = value;
+    const bool is_text = given.is_string();
+    const bool same = given.type() == right.type() || (right.is_number_float() && given.is_number()) ||
+                      (right.is_number_integer() && given.is_number_integer());
+    std::string error = same ? line.error("--" + name, is_text ? given.get<std::string>() : printed(given))
+                             : "it is " + printed(given) + ", of another type";
+    for (std::size_t i = 0; same && given.is_array() && i < given.size(); ++i)
+      if (!given[i].is_string()) error = "it is " + printed(given) + ", not all of it text";
+    require(error.empty(), "resume: the setting ", name, " in the checkpoint is wrong: ", printable(error));
+  });
+  return stored;
+}
+
 LmSettings LmFlags::resolve(const std::string* stored_text) const {
-  const std::optional<Json> stored = stored_text ? std::optional(Json::parse(*stored_text)) : std::nullopt;
+  const std::optional<Json> stored = stored_text ? std::optional(stored_settings(*stored_text, line_)) : std::nullopt;
   const auto is_given = [&](const std::string& name) { return line_.given("--" + name); };
   LmSettings s = preset(given_.preset);
   if (!stored && !is_given("data") && !is_given("preset")) {
@@ -178,8 +203,8 @@ LmSettings LmFlags::resolve(const std::string* stored_text) const {
     const Json was = value;
     const bool may_move = names_files(name, was) && names_files(name, flags[name]);
     if (stored && was != flags[name] && !may_move) {
-      throw UsageError("--" + std::string(name) + " is " + flags[name].dump() + " but the checkpoint was made with " +
-                       was.dump() + "; it must be the same, or leave --resume out to start afresh");
+      throw UsageError("--" + std::string(name) + " is " + printed(flags[name]) + " but the checkpoint was made with " +
+                       printed(was) + "; it must be the same, or leave --resume out to start afresh");
     }
     flags[name].get_to(value);
   });
@@ -206,7 +231,7 @@ std::string to_json(const LmSettings& settings) {
   for_each_setting(settings, [&](const char* name, const auto& value) { json[name] = value; });
   for (const MechanismOption& o : mechanism_options())  // the feature map stood there before there were others
     if (!o.of(settings.attention) && o.name != "feature-map") json.erase(o.name);
-  return json.dump();
+  return printed(json);
 }
 
 }  // namespace heed::examples

@@ -1,17 +1,16 @@
 // Files that are not, or no longer, checkpoints: each is refused with one sentence before HDF5 sees a byte.
 #include <sys/stat.h>
-#include <xxhash.h>
 
-#include <cstring>
 #include <heed/data/checkpoint.hpp>
 #include <heed/data/checkpoint_hdf5.hpp>
 
 #include "tests/data/checkpoint_model.hpp"
 #include "tests/data/temporary_folder.hpp"
 #include "tests/support.hpp"
+#include "tests/tools/seal.hpp"
 
 using namespace heed;
-using heed::test::bytes_of;
+using heed::test::bytes_of, heed::test::sealed;
 using test::contains;
 using test::error_of;
 using test::TemporaryFolder;
@@ -22,19 +21,6 @@ static Checkpoint small() {
   c.texts["config"] = "{}";
   c.tensors["model/x"] = Tensor::arange(4, DType::float32);
   return c;
-}
-
-// An independent writer of the user block.
-static std::string sealed(std::string file, std::uint32_t version = 1, std::uint32_t user_block = 512) {
-  const std::uint64_t size = file.size(), none = 0;
-  std::memcpy(&file[0], "\x89heed\r\n\x1a", 8);
-  std::memcpy(&file[8], &version, 4);
-  std::memcpy(&file[12], &user_block, 4);
-  std::memcpy(&file[16], &size, 8);
-  std::memcpy(&file[24], &none, 8);
-  const std::uint64_t hash = XXH3_64bits(file.data(), file.size());
-  std::memcpy(&file[24], &hash, 8);
-  return file;
 }
 
 namespace {

@@ -111,9 +111,8 @@ TEST_CASE("checkpoint disk: each call of HDF5 that finds no memory is one senten
   const TemporaryFolder folder;
   const fs::path file = folder.path / "c.h5";
   REQUIRE(run(save(file, 1)).exit_code == 0);
-  const std::string in = "load_checkpoint: " + file.string() + ": ", type = "checkpoint: HDF5 has no memory for a type",
-                    settings = "save_checkpoint: HDF5 has no memory for its settings",
-                    attribute = in + "/model/few: its attribute dtype cannot be read";
+  const std::string type = "checkpoint: HDF5 has no memory for a type",
+                    settings = "save_checkpoint: HDF5 has no memory for its settings";
   const auto check = [&](const std::string& program, const std::string& call, const std::string& sentence) {
     INFO(program, " with ", call);
     const Ran ran = run(program, {.prefix = folder.path, .hdf5 = call});
@@ -144,18 +143,6 @@ TEST_CASE("checkpoint disk: each call of HDF5 that finds no memory is one senten
       {"H5Pset_libver_bounds:1", "save_checkpoint: this version of HDF5 writes an unknown superblock"},
   };
   for (const auto& c : saving) check(save(file, 2), c.first, c.second);
-  const std::pair<const char*, std::string> loading[] = {
-      {"H5Pcreate:1", "load_checkpoint: HDF5 has no memory for its settings"},
-      {"H5Pset_fapl_core:1", "load_checkpoint: HDF5 has no memory for its settings"},
-      {"H5Tenum_create:1", type},
-      {"H5Dget_type:1", in + "/model/few has no type"},
-      {"H5Dget_type:3", in + "/step has no type"},
-      {"H5Aopen:1", attribute},
-      {"H5Aget_type:1", attribute},
-      {"H5Aget_space:1", attribute},
-      {"H5Aread:1", attribute},
-  };
-  for (const auto& c : loading) check(kTool + " tell " + quoted(file.string()), c.first, c.second);
 }
 
 TEST_CASE("checkpoint disk: short and interrupted writes are taken up again") {

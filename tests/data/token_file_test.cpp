@@ -3,11 +3,13 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <heed/core/check.hpp>
 #include <heed/data/stories.hpp>
 #include <heed/data/text.hpp>
 #include <heed/data/token_file.hpp>
+#include <heed/data/token_header.hpp>
 #include <numeric>
 
 #include "tests/data/temporary_folder.hpp"
@@ -259,4 +261,40 @@ TEST_CASE("sources split and share") {
   CHECK_THROWS_AS(all[-1], Error);
   CHECK_THROWS_AS(val.part(0, 12), Error);
   CHECK(contains(error_of([&] { TokenSource({0, 3}, 3); }), "token 3 at position 1 is outside the vocabulary of 3"));
+}
+
+TEST_CASE("token files that another program made are checked before anything of them is used") {
+  TemporaryFolder f;
+  const auto file = f.path / "x.tokens";
+  write_ids(file, {1, 2, 3}, Tokenizer(CharTokenizer("abcde")));
+  const std::string good = bytes_of(file), name = (f.path / "bad.tokens").native();
+  const auto changed = [&](auto&& change) {
+    detail::TokenHeader h;
+    std::memcpy(&h, good.data(), sizeof h);
+    change(h);
+    h.hash = detail::hash_of(h);
+    std::string bytes = good;
+    std::memcpy(bytes.data(), &h, sizeof h);
+    return f.write("bad.tokens", bytes);
+  };
+  const auto refused = [&](auto&& change) { return error_of([&] { TokenSource::open(changed(change)); }); };
+  using Header = detail::TokenHeader;
+  CHECK(refused([](Header&) {}) == "");
+  // Twice this is 6.
+  CHECK(refused([](Header& h) { h.count += std::uint64_t{1} << 63; }) ==
+        "token file: " + name + " holds 3 tokens but its header says 9223372036854775811; it is truncated");
+  CHECK(refused([](Header& h) { h.tokenizer_bytes = ~std::uint64_t{63}; }) ==
+        "token file: " + name + " ends within its tokenizer; it is truncated");
+  CHECK(refused([](Header& h) { h.tokenizer_bytes += 2, h.count -= 1; }) ==
+        "token file: the tokenizer of " + name + " takes 34 bytes; it must be a multiple of 8");
+  for (const std::uint64_t vocabulary : {std::uint64_t{0}, std::uint64_t{1} << 32, ~std::uint64_t{0}})
+    CHECK(refused([&](Header& h) { h.vocabulary = vocabulary; }) ==
+          "token file: " + name + " has a vocabulary of " + std::to_string(vocabulary) +
+              " tokens; it must be from 1 to 2147483648");
+  CHECK(refused([](Header& h) { h.width = 4; }) ==
+        "token file: " + name + " has 4 bytes a token; with a vocabulary of 5 it must be 2");
+  const TokenSource other = TokenSource::open(changed([](Header& h) { h.vocabulary = 9; }));
+  CHECK(error_of([&] { other.tokenizer(); }) ==
+        "token file: the tokenizer in " + name +
+            " cannot be used: tokenizer: its vocabulary has 5 tokens and that of the file 9; they must be the same");
 }

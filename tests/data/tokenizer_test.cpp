@@ -252,6 +252,9 @@ TEST_CASE("a tokenizer of one's own fits, and damaged ones are refused") {
   CHECK(Tokenizer(CharTokenizer("ab")).hash() != Tokenizer(CharTokenizer("abc")).hash());
   for (const char* json : {"", "{", "[]", "{\"kind\": 3, \"state\": \"\"}", "{\"kind\": \"byte\"}"})
     CHECK(contains(error_of([&] { Tokenizer::from_json(json); }), "damaged"));
+  for (const char* state : {"ba", "abb"})
+    CHECK(contains(error_of([&] { Tokenizer::from_json(R"({"kind": "char", "state": ")" + std::string(state) + "\"}"); }),
+                   "tokenizer: the stored characters are damaged: they must be in order, each there once"));
   CHECK(contains(error_of([] { Tokenizer::from_json(R"({"kind": "sentencepiece", "state_base64": "AAA"})"); }),
                  "multiple of 4"));
   CHECK(contains(error_of([] { Tokenizer::from_json(R"({"kind": "sentencepiece", "state_base64": "A*AA"})"); }),

@@ -1,6 +1,7 @@
 // The settings of train_lm: presets, flags, options of mechanisms, and the command that goes on with a run.
 // Over 300 lines, as each setting is written out.
 #include <heed/core/check.hpp>
+#include <tuple>
 
 #include "examples/support/lm_settings.hpp"
 #include "tests/examples/programs.hpp"
@@ -324,4 +325,47 @@ TEST_CASE("train_lm: the command that goes on gives all that the checkpoint does
     CHECK(test::run("printf %s " + examples::shell_word(word)).output == word);
   }
   CHECK(examples::shell_word("runs/lm-2.h5") == "runs/lm-2.h5");
+}
+
+TEST_CASE("train_lm: settings in a checkpoint are those that flags would give, or one sentence") {
+  const json good = json_of(settings_of({"--data", "a.txt"}));
+  const auto resumed = [](const std::string& stored) {
+    LmFlags flags;
+    parse_flags(flags, {"--resume"});
+    return test::error_of([&] { flags.resolve(&stored); });
+  };
+  CHECK(resumed(good.dump()) == "");
+  for (const char* text : {"", "{", "[1]", "3"})
+    CHECK(resumed(text) == "resume: the settings in the checkpoint are damaged: they must be JSON by flags");
+  const std::string whole = "'; it must be a whole number, 1 or more";
+  const std::vector<std::tuple<std::string, json, std::string>> cases = {
+      {"heads", 0, "it is '0" + whole},
+      {"layers", -3, "it is '-3" + whole},
+      {"width", 1e300, "it is 1e+300, of another type"},
+      {"steps", "many", "it is \"many\", of another type"},
+      {"batch", nullptr, "it is null, of another type"},
+      {"dtype", "f33", "it is 'f33'; it must be f32 or bf16"},
+      {"model", "lmm", "it is 'lmm'; it must be lm or mlm"},
+      {"optimizer", "\x1b[2J", "it is '\\x1B[2J'; it must be adamw, adam, sgd, rmsprop, adagrad or lion"},
+      {"dropout", 2, "it is '2'; it must be a number, from 0 to 0.99"},
+      {"bias", 1, "it is 1, of another type"},
+      {"tokenizer", "words", "\"words\" is no tokenizer; it must be byte, char or a SentencePiece FILE.model"},
+      {"data", {1, 2}, "it is [1,2], not all of it text"}};
+  for (const auto& [name, value, told] : cases) {
+    json changed = good;
+    changed[name] = value;
+    CHECK(resumed(changed.dump()) == "resume: the setting " + name + " in the checkpoint is wrong: " + told);
+  }
+}
+
+TEST_CASE("train_lm: a file name that is not UTF-8 is kept as far as JSON can, and may be named anew") {
+  const LmSettings s = settings_of({"--data", "a\xff.txt"});
+  const std::string stored = examples::to_json(s);
+  CHECK(test::parse_json(stored).at("data") == json{"a\xEF\xBF\xBD.txt"});
+  LmFlags flags;
+  parse_flags(flags, {"--resume", "--data", "a\xff.txt"});
+  CHECK(flags.resolve(&stored).data == std::vector<std::string>{"a\xff.txt"});
+  LmFlags other;
+  parse_flags(other, {"--resume", "--tokenizer", "\xff.model"});
+  CHECK_THROWS_AS(other.resolve(&stored), examples::UsageError);
 }

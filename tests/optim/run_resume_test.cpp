@@ -1,5 +1,7 @@
 // What a run keeps over a resume besides its weights: the moving average, a log of its own, the instruction set.
+#include <cmath>
 #include <fstream>
+#include <tuple>
 
 #include "tests/core/levels.hpp"
 #include "tests/data/temporary_folder.hpp"
@@ -234,4 +236,59 @@ TEST_CASE("run: the floor beside an evaluation is that of its batches") {
     CHECK(contains(two, "validation "));
     CHECK(contains(two, "(floor 0.2500)") == (batches == 3));
   }
+}
+
+TEST_CASE("run: a checkpoint whose parts are not of one step is refused before anything of it is loaded") {
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder.path / "x.h5";
+  PlaneRun s;
+  RunOptions options{.steps = 6, .eval_every = 3, .checkpoint = file};
+  s.go(options);
+  options.resume = true;
+  const Checkpoint good = load_checkpoint(file);
+  const auto refused = [&](const std::string& sentence, auto&& change) {
+    INFO(sentence);
+    Checkpoint c = good;
+    change(c);
+    save_checkpoint(file, c);
+    PlaneRun fresh;
+    const Tensor before = fresh.model.up.weight.clone();
+    CHECK(fresh.refusal(options) == sentence);
+    CHECK(same_bits(fresh.model.up.weight, before));
+    CHECK(fresh.optimizer.step_count() == 0);
+  };
+  const std::string name = file.string(), of = " of " + name, row = "; it must be a row of float64";
+  const auto numbers = [](std::vector<double> x) { return Tensor::from(x, {static_cast<Index>(x.size())}); };
+  refused("resume: history/loss" + of + " has 6 numbers; it must have 5", [](Checkpoint& c) { c.counters["step"] = 5; });
+  refused("resume: " + name + " is of step 7 but its optimizer of step 6; they must be of one step",
+          [](Checkpoint& c) { c.counters["step"] = 7; });
+  refused("resume: " + name + " is of step 9223372036854775808; it must be at most 1099511627776",
+          [](Checkpoint& c) { c.counters["step"] = std::uint64_t{1} << 63; });
+  refused("resume: " + name + " is of step 6 but its optimizer of step 5; they must be of one step",
+          [](Checkpoint& c) { c.tensors["optimizer/step_count"] = Tensor::scalar(5, DType::int32); });
+  refused("resume: the optimizer in " + name + " took -1 steps with a parameter and 6 in all; each must be from 0 to that",
+          [&](Checkpoint& c) {
+            const Tensor steps = good.tensor("optimizer/steps").clone();
+            steps.slice(0, 0, 1).fill_(-1);
+            c.tensors["optimizer/steps"] = steps;
+          });
+  refused("resume: the counts of the optimizer in " + name +
+              " are [1] int32 and [4] int32; they must be one number and a row of int32",
+          [](Checkpoint& c) { c.tensors["optimizer/step_count"] = Tensor::zeros({1}, DType::int32); });
+  refused("resume: history/loss" + of + " is [6] float32" + row,
+          [](Checkpoint& c) { c.tensors["history/loss"] = Tensor::zeros({6}); });
+  refused("resume: history/loss" + of + " is [2, 3] float64" + row,
+          [](Checkpoint& c) { c.tensors["history/loss"] = Tensor::zeros({2, 3}, DType::float64); });
+  refused("resume: history/validation_loss" + of + " has 1 numbers; it must have 2",
+          [&](Checkpoint& c) { c.tensors["history/validation_loss"] = numbers({1}); });
+  refused("resume: history/metric.accuracy" + of + " has 3 numbers; it must have 2",
+          [&](Checkpoint& c) { c.tensors["history/metric.accuracy"] = numbers({1, 2, 3}); });
+  for (const auto& [first, second, told] :
+       {std::tuple{3.0, 7.0, "7"}, {6.0, 3.0, "3"}, {2.5, 6.0, "2.5"}, {-1.0, 6.0, "-1"}, {3.0, std::nan(""), "nan"}})
+    refused("resume: " + name + " tells of an evaluation after step " + told +
+                "; its evaluations must be after whole steps, in order, up to 6",
+            [&](Checkpoint& c) { c.tensors["history/validation_step"] = numbers({first, second}); });
+  save_checkpoint(file, good);
+  PlaneRun again;
+  CHECK(again.go(options).resumed_from == 6);
 }

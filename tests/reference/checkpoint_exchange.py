@@ -45,7 +45,7 @@ def h5py_reads(folder):
 
 
 def h5py_writes(folder):
-    """written.h5: the same values in h5py's own ways: other byte orders, chunks, compression, fixed strings, signed counters."""
+    """written.h5: the same values in h5py's own ways: other byte orders, fixed strings, signed counters; old.h5 and others in other forms of HDF5."""
     def write(file):
         file["step"] = 12
         file["seed"] = np.uint64(2**64 - 1)
@@ -54,7 +54,7 @@ def h5py_writes(folder):
         file["tokenizer"] = np.frombuffer(b"\x00\x01\xff\n\x00", np.uint8)
         file["nothing"] = np.zeros(0, np.uint8)
         file["model/f32"] = np.array([[1.5, -0.0, np.inf], [-np.inf, 1e-45, 3]], ">f4")
-        file.create_dataset("model/f64", data=np.array([[0.1], [-1e308], [5e-324]]), chunks=(1, 1), compression="gzip")
+        file["model/f64"] = np.array([[0.1], [-1e308], [5e-324]])
         file["model/i32"] = np.array([-(2**31), 0, 2**31 - 1], ">i4")
         file["model/b8"] = np.array([[True, False], [False, True]])
         file["model/bf16"] = np.array([0x3F80, 0xC020], np.uint16)
@@ -62,9 +62,13 @@ def h5py_writes(folder):
         file["model/scalar"] = np.float32(2.5)
         file["model/empty"] = np.zeros((3, 0, 2), np.float32)
         file["model/nested/deep/x"] = np.float32(1)
+        for i in range(100):  # more than a header holds, or a node of a tree
+            file[f"model/many/{i}"] = np.int32(i)
         file.attrs["config"] = "attributes of the file are not read"
     sealed(os.path.join(folder, "written.h5"), write)
-    sealed(os.path.join(folder, "latest.h5"), write, libver="latest")
+    for version in ("latest", "v108", "v110"):
+        sealed(os.path.join(folder, version + ".h5"), write, libver=version)
+    sealed(os.path.join(folder, "ordered.h5"), write, track_order=True)
 
 
 def h5py_oddities(folder):
@@ -86,7 +90,7 @@ def h5py_oddities(folder):
 
     def ascii_attribute(file):
         file["model/x"] = np.zeros(2, np.uint16)
-        file["model/x"].attrs.create("dtype", "bfloat16", dtype=h5py.string_dtype("ascii"))
+        file["model/x"].attrs.create("dtype", "bfloat15", dtype=h5py.string_dtype("ascii"))
 
     def maybe(file):
         x = file.create_dataset("model/x", (3,), h5py.enum_dtype({"FALSE": 0, "TRUE": 1}, basetype="i1"))
@@ -98,6 +102,42 @@ def h5py_oddities(folder):
     def cycle(file):
         file.create_group("model")
         file["model/again"] = file["model"]
+
+    def twice(file):
+        file["model/x"] = np.zeros(3, np.float32)
+        file["model/y"] = file["model/x"]
+
+    def elsewhere(file):
+        file.create_group("model").create_dataset("x", (4,), "f4", external=[("/etc/passwd", 0, 16)])
+
+    def virtual(file):
+        layout = h5py.VirtualLayout((4,), "f4")
+        layout[:] = h5py.VirtualSource("other.h5", "x", (4,))
+        file.create_group("model").create_virtual_dataset("x", layout)
+
+    def chunks(file):
+        file.create_dataset("model/x", data=np.zeros(4), chunks=(2,))
+
+    def compressed(file):
+        file.create_dataset("model/x", data=np.zeros(4), compression="gzip")
+
+    def unwritten(file):  # a terabyte
+        file.create_dataset("model/x", (1 << 38,), "f4")
+
+    def endless(file):
+        file.create_dataset("model/x", (1 << 40, 1 << 40, 0), "f4")
+
+    def committed(file):
+        file["type"] = np.dtype("f4")
+        file.create_dataset("model/x", data=np.zeros(4, "f4"), dtype=file["type"])
+
+    def attribute_table(file):
+        file["model/x"] = np.zeros(2, np.uint16)
+        for i in range(20):
+            file["model/x"].attrs[f"a{i}"] = i
+
+    def control(file):
+        file["model/\x1b[2J"] = np.zeros(2, np.int64)
 
     odd = {
         "int64": put("model/x", np.zeros(2, np.int64)),
@@ -122,9 +162,19 @@ def h5py_oddities(folder):
         "maybe": maybe,
         "deep": deep,
         "cycle": cycle,
+        "twice": twice,
+        "elsewhere": elsewhere,
+        "chunks": chunks,
+        "compressed": compressed,
+        "unwritten": unwritten,
+        "endless": endless,
+        "committed": committed,
+        "control": control,
     }
     for name, write in odd.items():
         sealed(os.path.join(folder, name + ".h5"), write)
+    sealed(os.path.join(folder, "attribute_table.h5"), attribute_table, libver="latest")
+    sealed(os.path.join(folder, "virtual.h5"), virtual, libver="latest")
 
 
 def to_pytorch(folder):

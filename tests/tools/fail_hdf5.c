@@ -24,16 +24,11 @@ static int hdf5_fails(const char* name) {
 
 typedef int64_t id;
 
-HDF5_ID(H5Aopen, (id object, const char* name, id access), (object, name, access))
-HDF5_ID(H5Aget_type, (id attribute), (attribute))
-HDF5_ID(H5Aget_space, (id attribute), (attribute))
-HDF5_STATUS(H5Aread, (id attribute, id type, void* to), (attribute, type, to))
 HDF5_ID(H5Acreate2, (id object, const char* name, id type, id space, id create, id access),
         (object, name, type, space, create, access))
 HDF5_STATUS(H5Awrite, (id attribute, id type, const void* from), (attribute, type, from))
 HDF5_ID(H5Dcreate2, (id file, const char* name, id type, id space, id link, id create, id access),
         (file, name, type, space, link, create, access))
-HDF5_ID(H5Dget_type, (id dataset), (dataset))
 HDF5_STATUS(H5Dwrite, (id dataset, id type, id space, id file_space, id transfer, const void* from),
             (dataset, type, space, file_space, transfer, from))
 HDF5_ID(H5Fcreate, (const char* name, unsigned flags, id create, id access), (name, flags, create, access))

@@ -10,5 +10,6 @@ std::string in_build(const std::string& path = "");
 
 std::string fail_io_library();  // tests/tools/fail_io.c, built: makes files of started programs fail (tests/tools/run.hpp)
 std::string checkpoint_tool();  // tests/tools/checkpoint_tool.cpp, built
+std::string fuzz_checkpoint();  // tests/tools/fuzz_checkpoint.cpp, built
 
 }  // namespace heed::test

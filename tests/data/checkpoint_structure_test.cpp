@@ -1,0 +1,233 @@
+// Sealed checkpoints that another program made or changed: what heed reads of HDF5, and how it refuses the rest.
+#include <heed/data/checkpoint_handle.hpp>
+#include <heed/data/checkpoint.hpp>
+#include <heed/data/checkpoint_structure.hpp>
+
+#include "tests/data/temporary_folder.hpp"
+#include "tests/support.hpp"
+#include "tests/tools/paths.hpp"
+#include "tests/tools/run.hpp"
+#include "tests/tools/seal.hpp"
+
+using namespace heed;
+using heed::test::bytes_of, heed::test::quoted, heed::test::Ran, heed::test::run, heed::test::sealed;
+using test::contains;
+using test::error_of;
+using test::TemporaryFolder;
+using detail::Handle;
+
+namespace {
+
+// What HDF5 makes of a few calls, sealed; old: in the form that programs choose that ask for no newer one.
+template <class F>
+std::string made_by_hdf5(const TemporaryFolder& folder, bool old, F&& fill) {
+  const detail::Hdf5Session session;
+  const std::filesystem::path path = folder.path / "made.h5";
+  {
+    const Handle create(H5Pcreate(H5P_FILE_CREATE), H5Pclose), access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+    H5Pset_userblock(create, 512);
+    if (!old) H5Pset_libver_bounds(access, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
+    const Handle file(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, create, access), H5Fclose);
+    const Handle model(H5Gcreate2(file, "model", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Gclose);
+    fill(static_cast<hid_t>(file), static_cast<hid_t>(model));
+  }
+  return sealed(bytes_of(path));
+}
+
+// A data set x of 100 floats; `change` what is special about it.
+template <class F>
+void add_x(hid_t group, F&& change) {
+  const hsize_t size = 100;
+  const Handle space(H5Screate_simple(1, &size, nullptr), H5Sclose), list(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+  change(static_cast<hid_t>(list));
+  const Handle made(H5Dcreate2(group, "x", H5T_IEEE_F32LE, space, H5P_DEFAULT, list, H5P_DEFAULT), H5Dclose);
+  const std::vector<float> values(100, 1.5f);
+  if (H5Pget_external_count(list) == 0 && H5Pget_layout(list) != H5D_VIRTUAL)
+    H5Dwrite(made, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data());
+}
+
+// The message, without the path of the folder.
+std::string refusal(const TemporaryFolder& folder, const std::string& bytes) {
+  std::string message = error_of([&] { load_checkpoint(folder.write("x.h5", bytes)); });
+  const std::string prefix = "load_checkpoint: " + folder.path.string() + "/x.h5: ";
+  return message.starts_with(prefix) ? message.substr(prefix.size()) : message;
+}
+
+// The small file, changed where `from` stands for the n-th time.
+std::string replaced(std::string file, const std::string& from, const std::string& to, int n = 0) {
+  std::size_t at = file.find(from);
+  for (; n > 0 && at != std::string::npos; --n) at = file.find(from, at + 1);
+  REQUIRE(at != std::string::npos);
+  return sealed(file.replace(at, to.size(), to));
+}
+
+std::string number(std::uint64_t x) { return {reinterpret_cast<const char*>(&x), 8}; }
+
+// Two tensors, a counter and a text, by heed.
+std::string small(const TemporaryFolder& folder) {
+  Checkpoint c;
+  c.counters["step"] = 12;
+  c.texts["config"] = "{}";
+  c.tensors["model/aa"] = Tensor::full({77}, 1.5, DType::float32);
+  c.tensors["model/bb"] = Tensor::full({77}, 2.5, DType::float32);
+  save_checkpoint(folder.path / "small.h5", c);
+  return bytes_of(folder.path / "small.h5");
+}
+
+// The address that the link of this name leads to.
+std::string address_of(const std::string& file, const std::string& name) {
+  return file.substr(file.find(std::string(1, static_cast<char>(name.size())) + name) + 1 + name.size(), 8);
+}
+
+}  // namespace
+
+TEST_CASE("checkpoint structure: what HDF5 itself would fetch from elsewhere is refused") {
+  const TemporaryFolder folder;
+  const std::string elsewhere =
+      "/model/x keeps its values in other files or data sets; a checkpoint must hold its data itself";
+  const std::string chunks =
+      "/model/x keeps its values in chunks or compressed; a checkpoint must hold them as they are, in one piece";
+  const std::string link = "/model/x is a link to elsewhere; all must lie in the file itself";
+  for (const bool old : {true, false}) {
+    INFO(old);
+    const auto made = [&](auto&& fill) { return refusal(folder, made_by_hdf5(folder, old, fill)); };
+    const auto made_x = [&](auto&& change) { return made([&](hid_t, hid_t model) { add_x(model, change); }); };
+    CHECK(made_x([](hid_t) {}) == "");
+    CHECK(made_x([](hid_t list) { H5Pset_layout(list, H5D_COMPACT); }) == "");
+    CHECK(made_x([](hid_t list) { H5Pset_external(list, "/etc/passwd", 0, 400); }) == elsewhere);
+    CHECK(made_x([](hid_t list) {
+            const hsize_t size = 100;
+            const Handle space(H5Screate_simple(1, &size, nullptr), H5Sclose);
+            H5Pset_virtual(list, space, "/tmp/other.h5", "x", space);
+          }) == elsewhere);
+    const auto chunked = [](hid_t list) {
+      const hsize_t size = 10;
+      H5Pset_chunk(list, 1, &size);
+    };
+    CHECK(made_x(chunked) == chunks);
+    CHECK(made_x([&](hid_t list) { chunked(list), H5Pset_fletcher32(list); }) == chunks);
+    CHECK(made([](hid_t, hid_t model) { H5Lcreate_soft("/y", model, "x", H5P_DEFAULT, H5P_DEFAULT); }) == link);
+    CHECK(made([](hid_t, hid_t model) { H5Lcreate_external("/etc/x.h5", "/y", model, "x", H5P_DEFAULT, H5P_DEFAULT); }) ==
+          link);
+    CHECK(made([](hid_t file, hid_t model) { H5Lcreate_hard(file, "/model", model, "x", H5P_DEFAULT, H5P_DEFAULT); }) ==
+          "/model is linked 2 times; each object must be linked once");
+    CHECK(made([](hid_t, hid_t model) {
+            add_x(model, [](hid_t) {});
+            H5Lcreate_hard(model, "x", model, "y", H5P_DEFAULT, H5P_DEFAULT);
+          }) == "/model/x is linked 2 times; each object must be linked once");
+    CHECK(made([](hid_t, hid_t model) {  // a terabyte that was never written
+            const hsize_t size = hsize_t{1} << 38;
+            const Handle space(H5Screate_simple(1, &size, nullptr), H5Sclose);
+            Handle(H5Dcreate2(model, "x", H5T_IEEE_F32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Dclose);
+          }) == "/model/x has no values in the file; a checkpoint must hold them");
+    CHECK(made([](hid_t, hid_t model) {
+            const hsize_t sizes[] = {hsize_t{1} << 40, hsize_t{1} << 40, 0};
+            const Handle space(H5Screate_simple(3, sizes, nullptr), H5Sclose);
+            Handle(H5Dcreate2(model, "x", H5T_IEEE_F32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Dclose);
+          }) == "/model/x is 1099511627776 long on an axis, and larger than any file");
+    CHECK(made([](hid_t, hid_t model) {
+            const Handle type(H5Tcopy(H5T_IEEE_F32LE), H5Tclose), space(H5Screate(H5S_SCALAR), H5Sclose);
+            H5Tcommit2(model, "t", type, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+            Handle(H5Dcreate2(model, "a", type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Dclose);
+          }) == "/model/a shares a part with other objects; it must have its own");
+    CHECK(made([](hid_t, hid_t model) {
+            const Handle space(H5Screate(H5S_SCALAR), H5Sclose);
+            const std::string name = "\x1b[2J\xff";
+            Handle(H5Dcreate2(model, name.c_str(), H5T_STD_I64LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Dclose);
+          }).starts_with("/model/\\x1B[2J\\xFF has no values"));
+  }
+}
+
+TEST_CASE("checkpoint structure: groups of all sizes, in the old form and the new, with the values that HDF5 wrote") {
+  const TemporaryFolder folder;
+  for (const bool old : {true, false})
+    for (const int count : {0, 1, 8, 9, 40, 700, 2500}) {
+      INFO(old, " ", count);
+      const std::string file = made_by_hdf5(folder, old, [&](hid_t, hid_t model) {
+        const Handle space(H5Screate(H5S_SCALAR), H5Sclose);
+        for (int i = 0; i < count; ++i) {
+          const std::string name = "some.parameter.of.a.deep.model." + std::to_string(i);
+          const Handle made(H5Dcreate2(model, name.c_str(), H5T_STD_I32BE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+                            H5Dclose);
+          H5Dwrite(made, H5T_NATIVE_INT, H5S_ALL, H5S_ALL, H5P_DEFAULT, &i);
+        }
+      });
+      const Checkpoint c = load_checkpoint(folder.write("many.h5", file));
+      CHECK(static_cast<int>(c.tensors.size()) == count);
+      int right = 0;
+      for (const auto& [path, tensor] : c.tensors)
+        right += path == "model/some.parameter.of.a.deep.model." + std::to_string(tensor.item<std::int32_t>());
+      CHECK(right == count);
+    }
+}
+
+TEST_CASE("checkpoint structure: parts that claim each other's place, or more than there is") {
+  const TemporaryFolder folder;
+  const std::string good = small(folder);
+  CHECK(refusal(folder, good) == "");
+  const std::string a = address_of(good, "aa"), b = address_of(good, "bb"), model = address_of(good, "model");
+  CHECK(refusal(folder, replaced(good, b, a)) ==
+        "/model/bb is one more link to what has a name already; each object must have one");
+  CHECK(refusal(folder, replaced(good, b, model)) ==
+        "/model/bb is one more link to what has a name already; each object must have one");
+  CHECK(refusal(folder, replaced(good, "\2bb", "\2aa")) == "/model holds the name aa twice; each must be there once");
+  CHECK(refusal(folder, replaced(good, "\2bb", "\2..")) ==
+        "/model holds the name «..»; names must not be empty, ., .. or hold a slash");
+  const std::string damaged = "the structure of /model/aa is damaged or unknown: ";
+  CHECK(refusal(folder, replaced(good, number(77), number(std::uint64_t{1} << 38))) ==
+        damaged + "its values take other space than its shape and type");
+  CHECK(refusal(folder, replaced(good, number(77), number(~std::uint64_t{0}))) ==
+        "/model/aa is 18446744073709551615 long on an axis, and larger than any file");
+  // Both data sets, 308 bytes long, name the same place.
+  const std::size_t first = good.find(number(308)), second = good.find(number(308), first + 8);
+  std::string same = good;
+  same.replace(second - 8, 8, good, first - 8, 8);
+  CHECK(refusal(folder, sealed(same)) ==
+        "the structure of /model/bb is damaged or unknown: two of its parts lie in the same place");
+  same.replace(second - 8, 8, number(std::uint64_t{1} << 62));
+  CHECK(refusal(folder, sealed(same)) == "the structure of /model/bb is damaged or unknown: its values");
+  std::string extended = good;
+  extended.replace(512 + 20, 8, number(48));
+  CHECK(refusal(folder, sealed(extended)) ==
+        "the structure of / is damaged or unknown: its superblock has an extension, or keeps lists of free space");
+  std::string version = good;
+  version[512 + 8] = 1;
+  CHECK(refusal(folder, sealed(version)) == "its HDF5 has a superblock of version 1; it must be 0, 2 or 3");
+  CHECK(contains(refusal(folder, sealed(good + std::string(8, '\0'))), "damaged or unknown: the end of the file"));
+}
+
+TEST_CASE("checkpoint structure: a text with a zero byte, and one that several data sets claim") {
+  const TemporaryFolder folder;
+  Checkpoint c;
+  c.texts = {{"a", "first text"}, {"b", "other text"}};
+  save_checkpoint(folder.path / "texts.h5", c);
+  const std::string good = bytes_of(folder.path / "texts.h5");
+  CHECK(refusal(folder, replaced(good, "first", std::string("fi\0st", 5))) == "/a has a zero byte; texts must have none");
+  // Each text is its length, the address of a collection, and a number there: 1 is the file's attribute.
+  const auto text = [&](char number) {
+    for (std::size_t i = 512; i + 16 <= good.size(); ++i)
+      if (good.substr(i, 4) == std::string("\x0a\0\0\0", 4) && good.substr(i + 12, 4) == std::string{number, 0, 0, 0})
+        return i;
+    return good.size();
+  };
+  const std::size_t at = text(2), next = text(3);
+  REQUIRE(next < good.size());
+  std::string same = good;
+  same.replace(next, 16, good, at, 16);
+  CHECK(refusal(folder, sealed(same)) ==
+        "the structure of /b is damaged or unknown: two of its names or strings lie in the same place");
+}
+
+TEST_CASE("checkpoint structure: mutants that are sealed anew neither crash, hang, print nor take memory") {
+  const TemporaryFolder folder;
+  small(folder);
+  Checkpoint many;
+  for (int i = 0; i < 60; ++i) many.tensors["model/" + std::to_string(i)] = Tensor::arange(i);
+  save_checkpoint(folder.path / "many.h5", many);
+  folder.write("old.h5", made_by_hdf5(folder, true, [](hid_t, hid_t model) { add_x(model, [](hid_t) {}); }));
+  std::string command = "exec " + quoted(test::fuzz_checkpoint()) + " " + quoted(folder.path.string()) + " 400 1";
+  for (const char* name : {"small.h5", "many.h5", "old.h5"}) command += " " + quoted((folder.path / name).string());
+  const Ran ran = run(command);
+  INFO(ran.output);
+  CHECK(ran.exit_code == 0);
+}
