@@ -1,6 +1,6 @@
 // A reader of HDF5 that trusts nothing. Sources: "HDF5 File Format Specification Version 3.0" (The HDF Group), whose
 // sections the functions name. HDF5 itself follows what a file says, and crashes, loops or opens other files where that
-// is untrue or unkind; so it only writes checkpoints, and this reads them. The length is that of the format.
+// is untrue or unkind; so it only writes checkpoints, and this reads them. (Over 300 lines: one format, whose parts are told apart by sections.)
 //
 // Admitted is what HDF5 writes for plain data sets in groups: superblocks 0, 2 and 3, object headers 1 and 2, groups
 // with a symbol table, with links in the header, or with links in a fractal heap, contiguous and compact values, strings in

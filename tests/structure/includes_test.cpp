@@ -29,8 +29,8 @@ const Package kPackages[] = {
     {"(hdf5|H5).*", "data/checkpoint_handle.hpp"},
     {"sentencepiece.*", "data/sentencepiece.cpp"},
     {"xxhash.h",
-     "autograd/recompute.cpp|data/(checkpoint_file.cpp|token_header.hpp|tokenizer.cpp)|tests/data/"
-     "checkpoint_damage_test.cpp"},
+     "autograd/recompute.cpp|data/(checkpoint_file.cpp|token_header.hpp|tokenizer.cpp)|tests/tools/"
+     "seal.hpp"},
     {"nlohmann/.*", "data/tokenizer.cpp|optim/run_log.cpp|(examples|tests)/.*"},
     {"CLI/.*", "examples/support/command_line.cpp"},  // it takes ten seconds to compile
     {"gnuplot-iostream.h", "examples/support/plot_drawing.hpp"},
