@@ -173,7 +173,8 @@ Tensor logsumexp(In x, const Axes& axes, bool keepdim) {
   return y;
 }
 
-Tensor norm(In x, double p, const Axes& axes, bool keepdim) {
+Tensor norm(In x, const Axes& axes, NormOptions options) {
+  const double p = options.p;
   detail::check_float("norm", x);
   check(p > 0, x.where(), "norm: p is ", p, "; it must be greater than 0");
   const unsigned reduced = axes.of("norm", x);
@@ -193,7 +194,7 @@ Tensor norm(In x, double p, const Axes& axes, bool keepdim) {
   } else {
     values = sum_of_powers(g, p);
   }
-  Tensor y = g.to_result(values, keepdim);
+  Tensor y = g.to_result(values, options.keepdim);
   record("norm", x.where(), y, {x}, saved(x.tensor(), values, place),
          [reduced, p](Grads& d, const Tensor& dy, const Tensor& in, const Tensor& result, const Tensor& at) {
            const Grouped groups(in, reduced);

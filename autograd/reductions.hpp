@@ -30,7 +30,15 @@ Tensor logsumexp(In x, const Axes& axes = {}, bool keepdim = false);
 
 // (sum |x|^p)^(1/p) for p > 0; the greatest |x| where p is infinite. 0 of no elements. Squares are not scaled: above
 // 1e19 a float32 norm overflows, as in PyTorch. Where the norm is 0 the gradient is taken as 0; that of p = inf goes to
-// the first greatest |x|.
-Tensor norm(In x, double p = 2, const Axes& axes = {}, bool keepdim = false);
+// the first greatest |x|. norm(x, {-1}, {.p = 1}): a number alone, which is p in PyTorch and an axis in the ops above,
+// does not compile.
+struct NormOptions {
+  double p = 2;
+  bool keepdim = false;
+};
+Tensor norm(In x, const Axes& axes = {}, NormOptions options = {});
+template <class Number, class... Rest>
+  requires std::is_arithmetic_v<Number>
+Tensor norm(In x, Number, Rest&&...) = delete;
 
 }  // namespace heed

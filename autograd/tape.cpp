@@ -51,6 +51,45 @@ void check_write(const Tensor& to, const Tensor& from) {
           "use stack() or concatenate(), or detach() it if a constant is meant");
 }
 
+// A parameter that no optimizer trains and no model names, beside others that one trains: that of a layer which
+// members() forgets. `op` is the first that used it.
+struct LeftOut {
+  std::uint32_t node;
+  const char* op = "";
+  Where where = {};
+};
+
+std::vector<LeftOut> left_out(const Tape::State& s) {
+  std::vector<LeftOut> list;
+  bool others = false;
+  for (std::uint32_t i = 0; i < s.nodes.size(); ++i) {
+    if (!s.nodes[i].parameter.defined()) continue;
+    const ParameterInfo& p = *s.nodes[i].parameter.storage()->parameter;
+    const bool trained = p.trainers.load(std::memory_order_relaxed) > 0;
+    others = others || trained;
+    if (!trained && p.path.empty()) list.push_back({i});
+  }
+  if (!others) return {};
+  for (LeftOut& l : list) {
+    const auto uses = [&](const InputRef& in) { return in.node == l.node; };
+    const auto first = std::find_if(s.steps.begin(), s.steps.end(), [&](const Step* step) {
+      return step != nullptr && std::any_of(step->inputs.begin(), step->inputs.end(), uses);
+    });
+    if (first != s.steps.end()) l.op = (*first)->op, l.where = (*first)->where;
+  }
+  return list;
+}
+
+void check_none_left_out(const Tape::State& s, const std::vector<LeftOut>& list) {
+  for (const LeftOut& l : list) {
+    const ParameterInfo& p = *s.nodes[l.node].parameter.storage()->parameter;
+    check(!s.nodes[l.node].written, l.where, "backward: a parameter ", p.shape, " ", s.nodes[l.node].dtype,
+          ", made at ", short_place(p.made), " and used by ", l.op,
+          ", gets a gradient, but has no name and is trained by no optimizer, ",
+          "as others here are; name its layer in members(), or freeze it with requires_grad_(false)");
+  }
+}
+
 }  // namespace
 }  // namespace detail
 
@@ -168,6 +207,7 @@ void Tape::backward(In y, In dy) {
         "its gradient would be of values that are gone: write to a clone(), or after backward()");
   s.spent = true;
   const NoTape guard;
+  const std::vector<detail::LeftOut> left_out = detail::left_out(s);
   const auto output = static_cast<std::uint32_t>(y->node());
   {
     // y may be a view: seed its part of the whole value's gradient; of an expanded one, with the sum of what repeats.
@@ -191,6 +231,7 @@ void Tape::backward(In y, In dy) {
   // Derivatives share what they can (y = a + b has one gradient for three): what the user gets is nobody else's.
   for (Node& n : s.nodes)
     if (n.watched && n.gradient.defined() && n.gradient.storage()->references > 1) n.gradient = n.gradient.clone();
+  detail::check_none_left_out(s, left_out);
 }
 
 Tensor Tape::watch(const Tensor& x) {

@@ -32,8 +32,9 @@ class Tape {
   Tape& operator=(const Tape&) = delete;
 
   // Adds the gradient of `loss` (one element) to every parameter that it depends on. Once a tape. Throws Error: a loss
-  // of this tape it must be; a second backward; a loss or a saved tensor that was written to meanwhile. (An op throws
-  // for an input that was written to after an op of this tape computed it.)
+  // of this tape it must be; a second backward; a loss or a saved tensor that was written to meanwhile; a parameter that
+  // has no name and no optimizer beside others that an optimizer trains, as a layer's that members() forgets. (An op
+  // throws for an input that was written to after an op of this tape computed it.)
   void backward(In loss);
   void backward(In y, In dy);  // the vector-Jacobian product: dy has y's shape
 

@@ -218,8 +218,8 @@ void add_reductions(std::vector<AccuracyRow>& rows) {
   row("mean", cube, x, [](const Tensor& t) { return mean(t, {0, 2}); });
   row("variance", cube, x, [](const Tensor& t) { return variance(t, {0, 2}); });
   row("stddev", cube, x, [](const Tensor& t) { return stddev(t, {0, 2}); });
-  row("norm", cube, x, [](const Tensor& t) { return norm(t, 2, {0, 2}); });
-  row("norm, p = 3", cube, x, [](const Tensor& t) { return norm(t, 3, {0, 2}); });
+  row("norm", cube, x, [](const Tensor& t) { return norm(t, {0, 2}); });
+  row("norm, p = 3", cube, x, [](const Tensor& t) { return norm(t, {0, 2}, {.p = 3}); });
   row("max", cube, x, [](const Tensor& t) { return max(t, {0, 2}); });
   row("logsumexp", cube, x, [](const Tensor& t) { return logsumexp(t, {0, 2}); });
   row("min", cube, x, [](const Tensor& t) { return min(t, {0, 2}); });

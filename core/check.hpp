@@ -30,6 +30,10 @@ class Where {
 };
 #endif
 
+namespace detail {
+std::string short_place(const Where& where);  // train.cpp:41
+}
+
 // All that the library throws on bad input. It never prints or exits: programs catch this and print what().
 class Error : public std::runtime_error {
  public:

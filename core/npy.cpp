@@ -9,8 +9,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 
 namespace heed {
 namespace {
@@ -28,8 +30,61 @@ std::string field(const std::string& header, const std::string& key, const std::
   return header.substr(begin, end - begin + (list ? 1 : 0));
 }
 
+float from_half(std::uint16_t bits, const char*) {
+  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+  const float size = exponent == 31  ? (fraction != 0 ? NAN : INFINITY)
+                     : exponent == 0 ? std::ldexp(static_cast<float>(fraction), -24)
+                                     : std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
+  return (bits & 0x8000) != 0 ? -size : size;
+}
+
+std::int32_t from_integer(std::int64_t value, const char* op) { return detail::to_int32(op, value); }
+std::int32_t from_unsigned(std::uint64_t value, const char* op) {
+  return from_integer(static_cast<std::int64_t>(std::min(value, std::uint64_t{1} << 62)), op);
+}
+bool from_byte(std::uint8_t value, const char*) { return value != 0; }  // whatever wrote it
+
+// Reads the values of x, stored as From, by a small buffer. Errors begin with `op`.
+template <class From, auto convert>
+void read_as(std::istream& in, const Tensor& x, const char* op) {
+  using To = decltype(convert(From{}, op));
+  std::vector<From> part(1 << 14);
+  for (Index done = 0; done < x.numel() && in.good();) {
+    const Index n = std::min<Index>(static_cast<Index>(part.size()), x.numel() - done);
+    in.read(reinterpret_cast<char*>(part.data()), static_cast<std::streamsize>(static_cast<std::size_t>(n) * sizeof(From)));
+    std::transform(part.begin(), part.begin() + n, x.ptr<To>() + done, [op](From v) { return convert(v, op); });
+    done += n;
+  }
+}
+
+void read_as_it_is(std::istream& in, const Tensor& x, const char*) {
+  in.read(static_cast<char*>(x.raw()), static_cast<std::streamsize>(static_cast<std::size_t>(x.numel()) * size_of(x.dtype())));
+}
+
+struct Type {
+  const char* name;  // NumPy's
+  std::size_t bytes;
+  DType dtype;  // ours
+  void (*read)(std::istream& in, const Tensor& x, const char* op);
+};
+
+constexpr Type kTypes[] = {
+    {"'<f4'", 4, DType::float32, read_as_it_is},
+    {"'<f8'", 8, DType::float64, read_as_it_is},
+    {"'<f2'", 2, DType::float32, read_as<std::uint16_t, from_half>},
+    {"'<i4'", 4, DType::int32, read_as_it_is},
+    {"'<i8'", 8, DType::int32, read_as<std::int64_t, from_integer>},
+    {"'<i2'", 2, DType::int32, read_as<std::int16_t, from_integer>},
+    {"'|i1'", 1, DType::int32, read_as<std::int8_t, from_integer>},
+    {"'<u8'", 8, DType::int32, read_as<std::uint64_t, from_unsigned>},
+    {"'<u4'", 4, DType::int32, read_as<std::uint32_t, from_unsigned>},
+    {"'<u2'", 2, DType::int32, read_as<std::uint16_t, from_unsigned>},
+    {"'|u1'", 1, DType::int32, read_as<std::uint8_t, from_unsigned>},
+    {"'|b1'", 1, DType::bool8, read_as<std::uint8_t, from_byte>},
+};
+
 struct Header {
-  DType dtype;
+  const Type* type;
   Shape shape;
   std::uintmax_t bytes;  // of the header
 };
@@ -48,17 +103,11 @@ Header read_header(const std::filesystem::path& file) {
   in.read(header.data(), static_cast<std::streamsize>(length));
   require(static_cast<std::size_t>(in.gcount()) == length, "load_npy: ", name, " ends within its header");
 
-  Header h{DType::float32, {}, sizeof start + length};
   const std::string type = field(header, "descr", name);
-  if (type == "'<f8'")
-    h.dtype = DType::float64;
-  else if (type == "'<i4'")
-    h.dtype = DType::int32;
-  else if (type == "'|b1'")
-    h.dtype = DType::bool8;
-  else
-    require(type == "'<f4'", "load_npy: ", name, " holds ", type,
-            "; it must be float32 '<f4', float64 '<f8', int32 '<i4' or bool '|b1'");
+  Header h{std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Type& t) { return type == t.name; }), {},
+           sizeof start + length};
+  require(h.type != std::end(kTypes), "load_npy: ", name, " holds ", type,
+          "; it must be little-endian and float16, float32, float64, whole numbers or bool");
   require(field(header, "fortran_order", name) == "False", "load_npy: ", name,
           " is in Fortran order; it must be in C order");
   std::istringstream sizes(field(header, "shape", name));
@@ -101,17 +150,14 @@ void save_npy(const std::filesystem::path& file, const Tensor& x) {
 
 Tensor load_npy(const std::filesystem::path& file) {
   const Header h = read_header(file);
-  const std::uintmax_t wanted = h.bytes + static_cast<std::uintmax_t>(h.shape.numel()) * size_of(h.dtype),
+  const std::uintmax_t wanted = h.bytes + static_cast<std::uintmax_t>(h.shape.numel()) * h.type->bytes,
                        size = std::filesystem::file_size(file);
   require(size == wanted, "load_npy: ", file.string(), " has ", size, " bytes; its header says ", wanted);
-  const Tensor x = Tensor::empty(h.shape, h.dtype);
+  const Tensor x = Tensor::empty(h.shape, h.type->dtype);
   std::ifstream in(file, std::ios::binary);
-  in.seekg(static_cast<std::streamoff>(h.bytes)).read(static_cast<char*>(x.raw()), static_cast<std::streamsize>(wanted - h.bytes));
+  in.seekg(static_cast<std::streamoff>(h.bytes));
+  h.type->read(in, x, ("load_npy: " + file.string()).c_str());
   require(in.good(), "load_npy: ", file.string(), " cannot be read: ", std::strerror(errno));
-  if (h.dtype == DType::bool8) {
-    auto* byte = static_cast<unsigned char*>(x.raw());
-    std::transform(byte, byte + x.numel(), byte, [](unsigned char b) { return b != 0; });  // whatever wrote them
-  }
   return x;
 }
 

@@ -4,7 +4,7 @@ namespace heed {
 
 using detail::ParameterInfo;
 
-Parameter::Parameter(Tensor value) {
+Parameter::Parameter(Tensor value, Where made) {
   require(value.defined(), "Parameter: the value is undefined; it must have values");
   require(value.dtype() == DType::float32 || value.dtype() == DType::float64, "Parameter: the value is ", value,
           "; it must be float32 or float64");
@@ -19,6 +19,7 @@ Parameter::Parameter(Tensor value) {
   self = self.with_node(0);  // whatever the value was for a tape before
   storage()->parameter = new ParameterInfo;
   storage()->parameter->shape = shape();
+  storage()->parameter->made = made;
 }
 
 void Parameter::count_owners(int change) noexcept {

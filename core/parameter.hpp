@@ -12,6 +12,8 @@ struct ParameterInfo {
   Tensor gradient;              // allocated at the first backward, then kept
   bool has_gradient = false;    // false: the next write overwrites
   bool requires_grad = true;
+  Where made;
+  std::atomic<int> trainers = 0;  // live optimizers that step it
   std::atomic<int> owners = 1;  // live Parameters of the storage; 0: only tensors hold it, and no model trains it any more
   std::uint64_t node = 0;       // on the tape that used it last: one leaf a tape, however often it is used
 };
@@ -22,7 +24,8 @@ struct ParameterInfo {
 class Parameter : public Tensor {
  public:
   Parameter() = default;
-  explicit Parameter(Tensor value);  // takes the values over (copies them where the storage is shared or not contiguous)
+  // Takes the values over (copies them where the storage is shared or not contiguous). Errors name where it was made.
+  explicit Parameter(Tensor value, Where made = Where::current());
   Parameter(Parameter&&) noexcept = default;  // the owner moves: their number stays
   Parameter& operator=(Parameter&& other) noexcept;
   ~Parameter() { count_owners(-1); }

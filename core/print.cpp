@@ -96,12 +96,14 @@ void Message::add(const Tensor& x) {
   path = dot == std::string::npos ? full : full.substr(0, dot);
 }
 
+std::string short_place(const Where& where) {
+  const std::string file = where.file_name();
+  return file.substr(file.find_last_of('/') + 1) + ":" + std::to_string(where.line());
+}
+
 void Message::fail(const Where* where) {
   std::string place = path;
-  if (where != nullptr) {
-    const std::string file = where->file_name();
-    place += (place.empty() ? "" : ", ") + file.substr(file.find_last_of('/') + 1) + ":" + std::to_string(where->line());
-  }
+  if (where != nullptr) place += (place.empty() ? "" : ", ") + short_place(*where);
   throw Error(text.str() + (place.empty() ? "" : " (" + place + ")"));
 }
 

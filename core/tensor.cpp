@@ -34,6 +34,12 @@ void delete_storage(Storage* s) noexcept {
   pool::deallocate(s, sizeof(Storage));
 }
 
+std::int32_t to_int32(const char* op, std::int64_t value) {
+  require(value == static_cast<std::int32_t>(value), op, ": the value ", value, " does not fit int32, as whole numbers are in tensors; ",
+          "it must be from -2147483648 to 2147483647");
+  return static_cast<std::int32_t>(value);
+}
+
 // A copy that core made by itself: tell the tape, or note that nothing heard of it.
 static void note_copy(Tensor& y, const Tensor& x) {
   const Mode& m = mode();

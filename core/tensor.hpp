@@ -10,7 +10,9 @@
 #include <heed/core/mode.hpp>
 #include <heed/core/shape.hpp>
 #include <heed/core/storage.hpp>
+#include <concepts>
 #include <iosfwd>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -18,6 +20,11 @@ namespace heed {
 
 namespace detail {
 template <class E> concept ArrayExpression = requires { typename E::expression_tag; typename E::value_type; };  // xtensor's
+
+// Whole numbers of 64 bits, Index among them, are int32 in tensors.
+template <class T> concept LongInteger = std::signed_integral<T> && sizeof(T) == 8;
+template <class T> using StoredAs = std::conditional_t<LongInteger<T>, std::int32_t, T>;
+std::int32_t to_int32(const char* op, std::int64_t value);  // Error where it does not fit
 }
 
 class Tensor {
@@ -45,18 +52,20 @@ class Tensor {
   static Tensor arange(Index n, DType dtype = DType::int32);  // 0, 1, ..., n - 1
   static Tensor empty_like(const Tensor& x) { return empty(x.shape(), x.dtype()); }
   static Tensor zeros_like(const Tensor& x) { return zeros(x.shape(), x.dtype()); }
-  // Copies values in row-major order; the number of values must be shape.numel(). The dtype is T's.
+  // Copies values in row-major order; the number of values must be shape.numel(). Without a shape there is one axis. The dtype is
+  // T's; long and the like become int32, an Error where one does not fit.
   template <class T> static Tensor from(const std::vector<T>& values, const Shape& shape) {
-    return from_values(values.data(), static_cast<Index>(values.size()), shape);
+    return from_values(values.begin(), static_cast<Index>(values.size()), shape);
   }
+  template <class T> static Tensor from(const std::vector<T>& values) { return from(values, {static_cast<Index>(values.size())}); }
   // Tensor::from({1, 2, 3, 4}, {2, 2}) is float32; Tensor::from<std::int32_t>({1, 2, 3}) is int32.
   template <class T = float> static Tensor from(std::initializer_list<double> values, const Shape& shape) {
-    return from_values(values.begin(), static_cast<Index>(values.size()), shape).to(dtype_of<T>);
+    return from_values(values.begin(), static_cast<Index>(values.size()), shape).to(dtype_of<detail::StoredAs<T>>);
   }
   template <class T = float> static Tensor from(std::initializer_list<double> values) {
     return from<T>(values, {static_cast<Index>(values.size())});
   }
-  template <class T> static Tensor from_values(const T* values, Index count, const Shape& shape);
+  template <std::input_iterator I> static Tensor from_values(I values, Index count, const Shape& shape);
 
   bool defined() const { return static_cast<bool>(storage_); }
   const Shape& shape() const { return shape_; }
@@ -78,7 +87,7 @@ class Tensor {
     storage_->version++;
     return static_cast<T*>(p);
   }
-  template <class T> std::vector<T> to_vector() const;  // row-major, converted to T
+  template <class T> std::vector<T> to_vector() const;  // row-major, converted to T; to_vector<Index>() as int32
   void fill_(double value);                                            // Error where the dtype cannot hold it
   void zero_() { fill_(0); }
   // Same shape; converts the dtype; `from` may overlap this. No tape records it: Error where `from` wants a gradient.
@@ -142,12 +151,24 @@ class Tensor {
 std::ostream& operator<<(std::ostream& out, const Tensor& x);  // the values, nested as in NumPy, then shape and dtype
 std::string describe(const Tensor& x);                         // «[32, 128] float32»
 
+#ifdef __clang__
+#define HEED_LIFETIMEBOUND [[clang::lifetimebound]]
+#else
+#define HEED_LIFETIMEBOUND
+#endif
+
 // An op's tensor argument, with the place of the call: converting a Tensor to In notes where that happened. It refers to the
 // tensor and keeps nothing alive, so that it is for parameters of functions only: In h = layer(x); as a variable refers to a
-// tensor that is gone when the statement ends. There, write Tensor h.
+// tensor that is gone when the statement ends. There, write Tensor h. clang warns of it; so does g++ -Wall from -O1 on, where h is
+// used.
 class In {
  public:
-  In(const Tensor& x, Where where = Where::current()) : x_(&x), where_(where) {}
+  In(const Tensor& x HEED_LIFETIMEBOUND, Where where = Where::current()) : x_(&x), where_(where) {}
+  // Says that the tensor is read, for g++'s warning to see that it is gone; that is no code.
+  In(const In& other) : x_(other.x_), where_(other.where_) {
+    if (x_->rank() < 0) __builtin_unreachable();
+  }
+  In& operator=(const In&) = default;
 
   operator const Tensor&() const { return *x_; }
   const Tensor& tensor() const { return *x_; }
@@ -165,6 +186,7 @@ class In {
   const Tensor* x_;
   Where where_;
 };
+#undef HEED_LIFETIMEBOUND
 
 namespace detail {
 void copy_values(Tensor& to, const Tensor& from);     // any strides, any dtypes, same shape; no version, no tape
@@ -172,16 +194,21 @@ void add_values(Tensor& to, const Tensor& from);      // to += from, the same fr
 Tensor sum_to(const Tensor& x, const Shape& shape);   // sums the axes that broadcasting `shape` to x's shape repeated
 }
 
-template <class T> Tensor Tensor::from_values(const T* values, Index count, const Shape& shape) {
+template <std::input_iterator I> Tensor Tensor::from_values(I values, Index count, const Shape& shape) {
+  using T = std::iter_value_t<I>;
   require(count == shape.numel(), "tensor: ", count, " values were given for shape ", shape, "; it needs ", shape.numel());
-  Tensor x = empty(shape, dtype_of<T>);
-  std::copy(values, values + count, x.ptr<T>());
+  Tensor x = empty(shape, dtype_of<detail::StoredAs<T>>);
+  if constexpr (detail::LongInteger<T>)
+    std::transform(values, values + count, x.ptr<std::int32_t>(), [](T v) { return detail::to_int32("tensor", v); });
+  else
+    std::copy(values, values + count, x.ptr<T>());
   return x;
 }
 
 template <class T> std::vector<T> Tensor::to_vector() const {
-  const Tensor x = detach().to(dtype_of<T>).dense();
-  return std::vector<T>(x.ptr<T>(), x.ptr<T>() + numel());
+  using Stored = detail::StoredAs<T>;
+  const Tensor x = detach().to(dtype_of<Stored>).dense();
+  return std::vector<T>(x.ptr<Stored>(), x.ptr<Stored>() + numel());
 }
 
 }  // namespace heed

@@ -1,14 +1,38 @@
 // Layers applied one after the other.
 #pragma once
+#include <concepts>
 #include <heed/core/members.hpp>
 #include <string>
 #include <tuple>
+#include <type_traits>
 
 namespace heed {
 
-// Sequential model(Linear(2, 16, rng), relu_layer, Linear(16, 2, rng)): each is a layer or any function of a Tensor.
-// Members are named 0, 1, ...; functions have none.
-template <class... Layers>
+namespace detail {
+
+// Calls gelu(x, Gelu approximate = Gelu::none), whose pointer knows no defaults, with that default. Those of numbers
+// are not known: elu, whose alpha is 1, is no part.
+template <class... Options>
+  requires((std::is_enum_v<Options> || std::is_aggregate_v<Options>) && ...)
+Tensor call_part(Tensor (*f)(In, Options...), In x) {
+  return f(x, Options{}...);
+}
+
+template <class F>
+concept OneTensorFunction = requires(const F& f, In x) {
+  { f(x) } -> std::convertible_to<Tensor>;
+};
+template <class F>
+concept SequentialPart = OneTensorFunction<F> || requires(const F& f, In x) {
+  call_part(f, x);
+};
+
+}  // namespace detail
+
+// Sequential model(Linear(2, 16, rng), gelu, Linear(16, 2, rng)): each is a layer or a function of a Tensor. One that
+// needs numbers, or has several forms, goes into a lambda: [](In x) { return elu(x, 0.5); }. The functions that <cmath>
+// has too need their full name: heed::tanh. Members are named 0, 1, ...; functions have none.
+template <detail::SequentialPart... Layers>
 struct Sequential {
   std::tuple<Layers...> layers;
 
@@ -18,7 +42,7 @@ struct Sequential {
     return std::apply(
         [&](const auto&... layer) {
           Tensor y = x;
-          ((y = layer(In(y, x.where()))), ...);
+          ((y = call(layer, In(y, x.where()))), ...);
           return y;
         },
         layers);
@@ -32,6 +56,13 @@ struct Sequential {
   void members(auto&& visit) { visit_all(visit, std::index_sequence_for<Layers...>()); }
 
  private:
+  template <class L>
+  static Tensor call(const L& layer, In x) {
+    if constexpr (detail::OneTensorFunction<L>)
+      return layer(x);
+    else
+      return detail::call_part(layer, x);
+  }
   template <std::size_t... I>
   void visit_all(auto&& visit, std::index_sequence<I...>) {
     (visit_one(visit, std::to_string(I), std::get<I>(layers)), ...);

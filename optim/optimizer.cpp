@@ -26,6 +26,11 @@ Optimizer::Optimizer(std::string name, const ParameterGroups& parameters, double
   steps_.resize(parameters_.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     if (parameters_[i].info().requires_grad) allocate_states(i);
+  for (const Trained& p : parameters_) p.info().trainers.fetch_add(1, std::memory_order_relaxed);
+}
+
+Optimizer::~Optimizer() {
+  for (const Trained& p : parameters_) p.info().trainers.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void Optimizer::check_option(bool ok, const char* option, double value, const char* rule) const {

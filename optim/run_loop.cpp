@@ -289,6 +289,12 @@ RunResult Run::go() {
 
 }  // namespace
 
+void detail::check_trained(const std::vector<NamedParameter>& parameters) {
+  for (const NamedParameter& p : parameters)
+    require(!p.parameter->requires_grad() || p.parameter->storage()->parameter->trainers > 0,
+            "run: no optimizer trains ", p.name, "; give it to one, or freeze it with requires_grad_(false)");
+}
+
 RunResult run(RunParts parts, const RunOptions& options) {
   check_options(options);
   return Run(std::move(parts), options).go();

@@ -91,7 +91,13 @@ struct RunParts {
 // evaluation none of whose targets counts, and a loss that is not finite.
 RunResult run(RunParts parts, const RunOptions& options);
 
-// The model's own loss(inputs, targets), unless `loss` is given. `metrics`: RunParts.
+namespace detail {
+// Error where a parameter that is not frozen has no optimizer.
+void check_trained(const std::vector<NamedParameter>& parameters);
+}  // namespace detail
+
+// Error for a parameter of the model that is not frozen and that no optimizer trains. The model's own loss(inputs,
+// targets), unless `loss` is given. `metrics`: RunParts.
 template <class M>
 RunResult run(M& model, Optimizer& optimizer, Schedule& schedule, Dataset data, EvaluationSet validation,
               const RunOptions& options, std::function<Tensor(const Batch&)> loss = {},
@@ -102,6 +108,7 @@ RunResult run(M& model, Optimizer& optimizer, Schedule& schedule, Dataset data, 
     else
       fail("run: the model has no loss(inputs, targets); give run() a loss");
   }
+  detail::check_trained(named_parameters(model));
   auto prefetch = std::make_shared<Prefetch>(std::move(data));
   return run({.store = [&model](Checkpoint& c) { store_model(c, model); },
               .load = [&model](const Checkpoint& c) { load_model(c, model); },

@@ -194,10 +194,10 @@ inline std::vector<OpCase> reduction_cases() {
   reduce(
       "stddev", [](const Tensor& x, const Axes& a, bool k) { return stddev(x, a, {.keepdim = k}); }, kOneIsNan);
   reduce("logsumexp", [](const Tensor& x, const Axes& a, bool k) { return logsumexp(x, a, k); });
-  reduce("norm", [](const Tensor& x, const Axes& a, bool k) { return norm(x, 2, a, k); });
-  reduce("norm 1", [](const Tensor& x, const Axes& a, bool k) { return norm(x, 1, a, k); });
-  reduce("norm 3", [](const Tensor& x, const Axes& a, bool k) { return norm(x, 3, a, k); });
-  reduce("norm inf", [](const Tensor& x, const Axes& a, bool k) { return norm(x, inf, a, k); });
+  reduce("norm", [](const Tensor& x, const Axes& a, bool k) { return norm(x, a, {2, k}); });
+  reduce("norm 1", [](const Tensor& x, const Axes& a, bool k) { return norm(x, a, {1, k}); });
+  reduce("norm 3", [](const Tensor& x, const Axes& a, bool k) { return norm(x, a, {3, k}); });
+  reduce("norm inf", [](const Tensor& x, const Axes& a, bool k) { return norm(x, a, {inf, k}); });
   reduce("prod", [](const Tensor& x, const Axes& a, bool k) { return prod(x, a, k); });
   reduce(
       "max", [](const Tensor& x, const Axes& a, bool k) { return max(x, a, k); }, kNotEmpty | kAnyType);

@@ -15,6 +15,14 @@ using test::kNaN;
 
 namespace {
 
+// A number alone would be p in PyTorch, and an axis in the other reductions.
+template <class... Arguments>
+concept NormOf = requires(Arguments... arguments) {
+  norm(arguments...);
+};
+static_assert(NormOf<Tensor> && NormOf<Tensor, Axes> && NormOf<Tensor, Axes, NormOptions>);
+static_assert(!NormOf<Tensor, int> && !NormOf<Tensor, double> && !NormOf<Tensor, double, Axes>);
+
 const std::vector<std::vector<int>> kReducedAxes = {{}, {0}, {1}, {-1}, {0, 2}, {1, 0}, {0, 1, 2}};
 
 double naive_sum(const std::vector<double>& x) {
@@ -121,7 +129,7 @@ TEST_CASE("variance, stddev, logsumexp and norm over any axes, of any strides") 
           const Tensor c = logsumexp(v, axes, flag);
           CHECK(test::worst(c, test::reduced(v, axes, c, naive_logsumexp), tolerance, tolerance) <= 1);
           for (const double p : kPowers) {
-            const Tensor d = norm(v, p, axes, flag);
+            const Tensor d = norm(v, axes, {p, flag});
             CHECK(test::worst(d, test::reduced(v, axes, d, [p](const auto& g) { return naive_norm(g, p); }),
                               2 * tolerance, 0) <= 1);
           }
@@ -150,14 +158,14 @@ TEST_CASE("variance, stddev, logsumexp and norm pass gradcheck") {
       gradcheck([&](const std::vector<Tensor>& in) { return stddev(given(in[0]), axes, {.keepdim = flag}); }, {x});
       gradcheck([&](const std::vector<Tensor>& in) { return logsumexp(given(in[0]), axes, flag); }, {x});
       for (const double p : kPowers)
-        gradcheck([&](const std::vector<Tensor>& in) { return norm(given(in[0]), p, axes, flag); }, {x});
+        gradcheck([&](const std::vector<Tensor>& in) { return norm(given(in[0]), axes, {p, flag}); }, {x});
     }
   }
   // Long rows are spread in parts; two uses add up.
   const Tensor row = rng.normal({40000}, 0, 1, DType::float64);
   gradcheck(
       [&](const std::vector<Tensor>& in) {
-        return norm(in[0].view({2, 20000}), 2, 1);
+        return norm(in[0].view({2, 20000}), {1});
       },
       {row}, {.most_elements = 20});
   gradcheck(
@@ -183,8 +191,8 @@ TEST_CASE("float32 derivatives of reductions agree with float64 at every width, 
         check_same([axis](In v) { return variance(v, axis); });
         check_same([axis](In v) { return stddev(v, axis); });
         check_same([axis](In v) { return logsumexp(v, axis); });
-        check_same([axis](In v) { return norm(v, 1, axis); });
-        check_same([axis](In v) { return norm(v, 2, axis); });
+        check_same([axis](In v) { return norm(v, {axis}, {.p = 1}); });
+        check_same([axis](In v) { return norm(v, {axis}); });
         check_same([axis](In v) { return mean(v, axis); });
       }
     }
@@ -207,15 +215,16 @@ TEST_CASE("variance, logsumexp and norm of few, zero and non-finite values") {
 
   for (const double p : kPowers) {
     CAPTURE(p);
-    CHECK(norm(Tensor::zeros({0}), p).item() == 0);
-    CHECK(norm(Tensor::scalar(-3), p).item() == doctest::Approx(3));
-    CHECK(norm(Tensor::from({1, -kInf}), p).item() == kInf);
-    CHECK(std::isnan(norm(Tensor::from({1, kNaN, 2}), p).item()));
-    CHECK(gradient_of([p](In v) { return norm(v, p); }, Tensor::zeros({2})) == std::vector<double>{0, 0});
+    CHECK(norm(Tensor::zeros({0}), {}, {p}).item() == 0);
+    CHECK(norm(Tensor::scalar(-3), {}, {p}).item() == doctest::Approx(3));
+    CHECK(norm(Tensor::from({1, -kInf}), {}, {p}).item() == kInf);
+    CHECK(std::isnan(norm(Tensor::from({1, kNaN, 2}), {}, {p}).item()));
+    CHECK(gradient_of([p](In v) { return norm(v, {}, {p}); }, Tensor::zeros({2})) == std::vector<double>{0, 0});
   }
-  CHECK(gradient_of([](In v) { return norm(v, std::numeric_limits<double>::infinity()); }, Tensor::from({2, -3, 3})) ==
-        std::vector<double>{0, -1, 0});
-  CHECK(gradient_of([](In v) { return norm(v, 1); }, Tensor::from({2, -3, 0})) == std::vector<double>{1, -1, 0});
+  CHECK(gradient_of([](In v) { return norm(v, {}, {.p = std::numeric_limits<double>::infinity()}); },
+                    Tensor::from({2, -3, 3})) == std::vector<double>{0, -1, 0});
+  CHECK(gradient_of([](In v) { return norm(v, {}, {.p = 1}); }, Tensor::from({2, -3, 0})) ==
+        std::vector<double>{1, -1, 0});
 }
 
 TEST_CASE("reductions name what is wrong") {
@@ -232,7 +241,7 @@ TEST_CASE("reductions name what is wrong") {
   CHECK(contains(error_of([] { stddev(Tensor::zeros({2}), -2); }), "stddev: axis is -2"));
   CHECK(contains(error_of([] { logsumexp(Tensor::zeros({2}, DType::int32)); }), "logsumexp: x is [2] int32"));
   CHECK(contains(error_of([] { norm(Tensor::zeros({2}, DType::int32)); }), "norm: x is [2] int32"));
-  CHECK(contains(error_of([] { norm(Tensor::zeros({2}), 0); }), "norm: p is 0; it must be greater than 0"));
-  CHECK(contains(error_of([] { norm(Tensor::zeros({2}), kNaN); }), "norm: p is nan"));
+  CHECK(contains(error_of([] { norm(Tensor::zeros({2}), {}, {.p = 0}); }), "norm: p is 0; it must be greater than 0"));
+  CHECK(contains(error_of([] { norm(Tensor::zeros({2}), {}, {.p = kNaN}); }), "norm: p is nan"));
   CHECK(contains(error_of([] { mean(Tensor::zeros({2}), 1); }), "reductions_test.cpp:"));
 }

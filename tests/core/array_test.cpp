@@ -110,6 +110,25 @@ TEST_CASE(".npy files are NumPy's, byte for byte, and others are refused by name
   }
   write(npy("{'descr': '|b1', 'fortran_order': False, 'shape': (2,), }", std::string("\x02\0", 2)));  // no bool of C++
   CHECK(test::same_bits(load_npy(file), Tensor::from<bool>({1, 0})));
+  const auto read_as = [&](const std::string& type, const std::string& values, const Tensor& x) {
+    write(npy("{'descr': '" + type + "', 'fortran_order': False, 'shape': (" + std::to_string(x.numel()) + ",), }", values));
+    INFO(type);
+    CHECK(test::same_bits(load_npy(file), x));
+  };
+  read_as("<i8", bytes_of<std::int64_t>({2147483647, -2147483648, 5}),
+          Tensor::from<std::int32_t>({2147483647, -2147483648.0, 5}));
+  read_as("<i2", bytes_of<std::int16_t>({-32768, 7}), Tensor::from<std::int32_t>({-32768, 7}));
+  read_as("|i1", bytes_of<std::int8_t>({-128, 7}), Tensor::from<std::int32_t>({-128, 7}));
+  read_as("<u8", bytes_of<std::uint64_t>({2147483647}), Tensor::from<std::int32_t>({2147483647}));
+  read_as("<u4", bytes_of<std::uint32_t>({9, 2147483647}), Tensor::from<std::int32_t>({9, 2147483647}));
+  read_as("<u2", bytes_of<std::uint16_t>({65535}), Tensor::from<std::int32_t>({65535}));
+  read_as("|u1", bytes_of<std::uint8_t>({255}), Tensor::from<std::int32_t>({255}));
+  // Halves: 1, -2, the greatest, the least normal, the least, infinities, -0.
+  read_as("<f2", bytes_of<std::uint16_t>({0x3c00, 0xc000, 0x7bff, 0x0400, 0x0001, 0x7c00, 0xfc00, 0x8000}),
+          Tensor::from({1, -2, 65504, 0x1p-14, 0x1p-24, INFINITY, -INFINITY, -0.0}));
+  const Tensor many = Tensor::arange(40000);  // more than are read at once
+  const std::vector<std::int64_t> wide = many.to_vector<Index>();
+  read_as("<i8", std::string(reinterpret_cast<const char*>(wide.data()), 8 * wide.size()), many);
   const std::string four = bytes_of<float>({1, 2, 3, 4});
   const auto refused = [&](const std::string& bytes, const char* text) {
     write(bytes);
@@ -117,8 +136,13 @@ TEST_CASE(".npy files are NumPy's, byte for byte, and others are refused by name
     CHECK_MESSAGE(contains(error, text), "wanted: ", text, "\ngot: ", error);
     CHECK(contains(error, "load_npy: " + file.string()));
   };
-  refused(npy("{'descr': '<i8', 'fortran_order': False, 'shape': (2,), }", four),
-          " holds '<i8'; it must be float32 '<f4', float64 '<f8', int32 '<i4' or bool '|b1'");
+  refused(npy("{'descr': '<i8', 'fortran_order': False, 'shape': (2,), }", bytes_of<Index>({1, 3000000000})),
+          ": the value 3000000000 does not fit int32");
+  refused(npy("{'descr': '<u8', 'fortran_order': False, 'shape': (1,), }", std::string(8, '\xff')), " does not fit int32");
+  refused(npy("{'descr': '<i8', 'fortran_order': False, 'shape': (3,), }", four),
+          " has 144 bytes; its header says 152");
+  refused(npy("{'descr': '<c8', 'fortran_order': False, 'shape': (2,), }", four),
+          " holds '<c8'; it must be little-endian and float16, float32, float64, whole numbers or bool");
   refused(npy("{'descr': '>f4', 'fortran_order': False, 'shape': (4,), }", four), " holds '>f4'");
   refused(npy("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 2), }", four),
           " is in Fortran order; it must be in C order");

@@ -1,4 +1,4 @@
-// Tensors: making, reading, viewing, converting and printing them, and what is refused.
+// Tensors: making, reading, viewing, converting and printing them, and what is refused. Over 300 lines, as one type does all that.
 #include <heed/core/parameter.hpp>
 #include <heed/core/random.hpp>
 #include <limits>
@@ -38,6 +38,8 @@ TEST_CASE("tensor: made of values, of one value, of nothing") {
   CHECK(Tensor::from<double>({1, 2, 3, 4}, {2, 2}).at({1, 0}) == 3);
   CHECK(Tensor::from<std::int32_t>({7, -8}).to_vector<int>() == std::vector<int>{7, -8});
   CHECK(Tensor::from(std::vector<double>{1, 2}, {2, 1}).dtype() == DType::float64);
+  CHECK(Tensor::from(std::vector<float>{1, 2}).shape() == Shape{2});
+  CHECK(Tensor::from(std::vector<bool>{true, false}).to_vector<bool>() == std::vector<bool>{true, false});
   CHECK(Tensor::from<bool>({0, 1}).dtype() == DType::bool8);
   CHECK(Tensor::full({2}, 1.5, DType::bfloat16).to_vector<double>() == Values{1.5, 1.5});
   CHECK(Tensor::ones({2, 2}, DType::int32).to_vector<int>() == std::vector<int>{1, 1, 1, 1});
@@ -291,8 +293,25 @@ TEST_CASE("tensor: what is refused, in words") {
       {"clone: the tensor is undefined", [&] { none.clone(); }},
       {"to: the tensor is undefined", [&] { none.to(DType::float64); }},
       {"to: the tensor is undefined", [&] { none.to_vector<double>(); }},
+      {"tensor: the value 2147483648 does not fit int32, as whole numbers are in tensors; it must be from -2147483648 to",
+       [] { Tensor::from(std::vector<long>{0, 2147483648}); }},
+      {"tensor: the value -2147483649 does not fit", [] { Tensor::from(std::vector<Index>{-2147483649}, {1, 1}); }},
+      {"tensor: 2 values were given for shape [3]; it needs 3", [] { Tensor::from(std::vector<long>{1, 2}, {3}); }},
       {"Parameter: the value is undefined; it must have values", [&] { Parameter p(none); }},
       {"Parameter: the value is [2] int32; it must be float32 or float64", [] { Parameter(Tensor::arange(2)); }},
       {"Parameter: it is undefined (moved from, or never made)", [] { Parameter().grad(); }},
   });
+}
+
+TEST_CASE("tensor: whole numbers of 64 bits become int32, and come back") {
+  const std::vector<long> longs = {-2147483648, -1, 0, 7, 2147483647};
+  const std::vector<long long> same(longs.begin(), longs.end());
+  for (const Tensor& x : {Tensor::from(longs), Tensor::from(same), Tensor::from(longs, {5, 1}), Tensor::from(same, {1, 5})}) {
+    CHECK(x.dtype() == DType::int32);
+    CHECK(x.to_vector<long>() == longs);
+    CHECK(x.to_vector<long long>() == same);
+  }
+  CHECK(Tensor::from<Index>({3, -4}).dtype() == DType::int32);
+  CHECK(Tensor::from({2, -3}).to_vector<Index>() == std::vector<Index>{2, -3});
+  CHECK(Tensor::from(std::vector<long>()).shape() == Shape{0});
 }

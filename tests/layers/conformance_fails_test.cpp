@@ -120,7 +120,7 @@ TEST_CASE("conformance finds: a mask after the normalisation") {
   // First-order Taylor weights normalised over all keys, then masked: the normaliser sees later keys.
   const Composed late{{.causal = true},
                       [](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call) {
-                        const auto unit = [](const Tensor& x) { return x / norm(x, 2, {-1}, true); };
+                        const auto unit = [](const Tensor& x) { return x / norm(x, {-1}, {.keepdim = true}); };
                         const Tensor m = matmul(unit(q), unit(k).t()) + 1;
                         return matmul(where(allowed_pairs(q, k, call), m / sum(m, {-1}, true), 0.0), v);
                       }};

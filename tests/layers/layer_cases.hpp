@@ -96,7 +96,7 @@ inline std::vector<LayerCase> simple_layers() {
       {"Sequential", sequence,
        [](Index n, Rng& rng) {
          return any_layer(Sequential(
-             Linear(n, 7, rng), [](In x) { return gelu(x); }, LayerNorm(7), Linear(7, n, rng)));
+             Linear(n, 7, rng), gelu, LayerNorm(7), [](In x) { return elu(x, 0.5); }, Linear(7, n, rng)));
        }},
   };
   for (const FeedForwardKind kind : {FeedForwardKind::relu, FeedForwardKind::gelu, FeedForwardKind::gelu_tanh,

@@ -172,7 +172,7 @@ TEST_CASE("initialisers have the moments that they promise") {
   // Fans count the places of a kernel: [out, in, place]. Rows are orthonormal where they are fewer.
   Parameter kernel(Tensor::empty({40, 30, 20}, DType::float64));
   init::xavier_uniform_(kernel, rng);
-  CHECK(norm(kernel, INFINITY).item() == doctest::Approx(std::sqrt(6.0 / (600 + 800))).epsilon(0.01));
+  CHECK(norm(kernel, {}, {.p = INFINITY}).item() == doctest::Approx(std::sqrt(6.0 / (600 + 800))).epsilon(0.01));
   init::orthogonal_(kernel, rng);
   const Tensor flat = kernel.view({40, 600}).detach(), rows = matmul(flat, flat.t());
   for (Index i = 0; i < 40; i += 3)
@@ -189,4 +189,17 @@ TEST_CASE("sinusoidal positions follow their formula") {
   const Tensor table = sinusoidal_positions(50, 6, DType::float64);
   CHECK(table.at({7, 0}) == doctest::Approx(std::sin(7.0)));
   CHECK(table.at({7, 3}) == doctest::Approx(std::cos(7 / std::pow(10000.0, 2.0 / 6))));
+}
+
+TEST_CASE("Sequential: plain functions stand beside layers, with their default options") {
+  Rng rng(1);
+  const Tensor x = test::normal({3, 2}, 1, DType::float32);
+  Sequential model(
+      Linear(2, 5, rng), gelu, relu, heed::tanh, [](In h) { return elu(h, 0.5); }, Linear(5, 3, rng));
+  const Tensor wanted = model.get<5>()(elu(heed::tanh(relu(gelu(model.get<0>()(x)))), 0.5));
+  CHECK(test::same_bits(model(x), wanted));
+  CHECK(named_parameters(model).back().name == "5.bias");
+  // A pointer to elu does not know that alpha is 1 unless it is given.
+  static_assert(detail::SequentialPart<decltype(&gelu)> && detail::SequentialPart<Linear>);
+  static_assert(!detail::SequentialPart<decltype(&elu)> && !detail::SequentialPart<decltype(&softplus)>);
 }

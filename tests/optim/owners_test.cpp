@@ -1,4 +1,4 @@
-// Optimizers and averages whose model let go of its parameters.
+// Optimizers and averages whose model let go of its parameters, and parameters that nobody trains.
 #include <heed/heed.hpp>
 #include <optional>
 
@@ -36,6 +36,26 @@ std::string refusal(Linear& layer, Optimizer& optimizer) {
   CHECK(optimizer.step_count() == 0);
   optimizer.zero_grad();  // harmless, as what follows the making of another is
   return message;
+}
+
+// Its members() forgets one of two layers.
+struct Forgetful {
+  Linear up, down;
+  Parameter scale{Tensor::ones({1})};
+  bool all = false;
+  explicit Forgetful(Rng& rng) : up(4, 8, rng), down(8, 2, rng) {}
+  Tensor loss(In x) const { return sum(down(up(x)) * scale); }
+  void members(auto&& visit) {
+    visit("up", up);
+    visit("scale", scale);
+    if (all) visit("down", down);
+  }
+};
+
+std::string backward_error(const Forgetful& model) {
+  Tape tape;
+  const Tensor loss = model.loss(Tensor::ones({3, 4}));
+  return error_of([&] { tape.backward(loss); });
 }
 
 }  // namespace
@@ -112,4 +132,56 @@ TEST_CASE("owners: an average of parameters that were converted is refused, but 
   CHECK(error_of([&] { average.swap(); }) == message);
   CHECK(error_of([&] { const AveragedWeights scope(average); }) == message);
   CHECK(average.updates() == 0);
+}
+
+TEST_CASE("owners: a layer that members() leaves out is an error of the first backward that others are trained by") {
+  Rng rng(1);
+  Forgetful model(rng);
+  {
+    const SGD optimizer(named_parameters(model), {.lr = 1});
+    const std::string message = backward_error(model);
+    CHECK(contains(message, "backward: a parameter [2, 8] float32, made at linear.cpp:"));
+    CHECK(
+        contains(message,
+                 " and used by linear, gets a gradient, but has no name and is trained by no optimizer, as others here "
+                 "are; name its layer in members(), or freeze it with requires_grad_(false) (owners_test.cpp:"));
+    // Frozen, named, or trained by an optimizer of its own, it is known.
+    for (Parameter* p : {&model.down.weight, &model.down.bias}) p->requires_grad_(false);
+    CHECK(backward_error(model).empty());
+    for (Parameter* p : {&model.down.weight, &model.down.bias}) p->requires_grad_(true);
+    {
+      const SGD other({{"weight", &model.down.weight}, {"bias", &model.down.bias}}, {.lr = 1});
+      CHECK(backward_error(model).empty());
+    }
+    CHECK(!backward_error(model).empty());
+    Tape tape;
+    const Tensor y = model.up(Tensor::ones({3, 4}));
+    CHECK(model.down(y).defined());  // it gets no gradient
+    CHECK(error_of([&] { tape.backward(sum(y)); }).empty());
+  }
+  CHECK(backward_error(model).empty());  // no optimizer, so no training
+  SGD part(named_parameters(model.up), {.lr = 1});
+  model.all = true;
+  named_parameters(model);  // now all have names: to train only one part is meant
+  CHECK(backward_error(model).empty());
+}
+
+TEST_CASE("owners: a run refuses a model some of whose parameters no optimizer trains") {
+  Rng rng(1);
+  Forgetful model(rng);
+  model.all = true;
+  SGD optimizer(named_parameters(model.up), {.lr = 1});
+  Schedule schedule("constant", {.lr = 1, .steps = 1});
+  struct Ones {
+    Batch batch(std::uint64_t, std::uint64_t) const { return {Tensor::ones({3, 4}), Tensor::ones({3, 2}), 3}; }
+  };
+  const auto refusal = [&] {
+    return error_of([&] {
+      run(model, optimizer, schedule, Ones{}, {}, {.steps = 1}, [&](const Batch& b) { return model.loss(b.inputs); });
+    });
+  };
+  CHECK(refusal() == "run: no optimizer trains scale; give it to one, or freeze it with requires_grad_(false)");
+  model.scale.requires_grad_(false);
+  freeze(model.down);
+  CHECK(refusal().empty());
 }

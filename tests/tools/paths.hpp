@@ -8,6 +8,8 @@ namespace heed::test {
 std::string in_source(const std::string& path = "");  // in_source("docs/design.md"): its absolute path
 std::string in_build(const std::string& path = "");
 
+std::string compiler();  // that compiled the tests
+
 std::string fail_io_library();  // tests/tools/fail_io.c, built: makes files of started programs fail (tests/tools/run.hpp)
 std::string checkpoint_tool();  // tests/tools/checkpoint_tool.cpp, built
 std::string fuzz_checkpoint();  // tests/tools/fuzz_checkpoint.cpp, built
