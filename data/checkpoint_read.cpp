@@ -74,8 +74,8 @@ class Reader {
     std::copy(d.values.begin(), d.values.end(), bytes);
     if (d.type.big_endian && d.type.size > 1)
       for (std::size_t i = 0; i < d.values.size(); i += d.type.size) std::reverse(bytes + i, bytes + i + d.type.size);
-    require(dtype != DType::bool8 || std::all_of(d.values.begin(), d.values.end(), [](auto b) { return b <= 1; }), in(d),
-            " has values that are neither true nor false");
+    require(dtype != DType::bool8 || std::all_of(d.values.begin(), d.values.end(), [](auto b) { return b <= 1; }),
+            in(d), " has values that are neither true nor false");
     return x;
   }
 };

@@ -1,10 +1,11 @@
 // A reader of HDF5 that trusts nothing. Sources: "HDF5 File Format Specification Version 3.0" (The HDF Group), whose
 // sections the functions name. HDF5 itself follows what a file says, and crashes, loops or opens other files where that
-// is untrue or unkind; so it only writes checkpoints, and this reads them. (Over 300 lines: one format, whose parts are told apart by sections.)
+// is untrue or unkind; so it only writes checkpoints, and this reads them. (Over 300 lines: one format, whose parts are
+// told apart by sections.)
 //
 // Admitted is what HDF5 writes for plain data sets in groups: superblocks 0, 2 and 3, object headers 1 and 2, groups
-// with a symbol table, with links in the header, or with links in a fractal heap, contiguous and compact values, strings in
-// the global heap. Checksums of HDF5's own are not looked at: the seal's hash is of every byte.
+// with a symbol table, with links in the header, or with links in a fractal heap, contiguous and compact values,
+// strings in the global heap. Checksums of HDF5's own are not looked at: the seal's hash is of every byte.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -91,14 +92,14 @@ struct Link {
 struct Object {
   std::optional<StoredType> type;
   std::optional<std::vector<std::uint64_t>> sizes;
-  std::optional<Bytes> values;   // within the header, or
-  std::uint64_t at = kNowhere;   // elsewhere
-  std::uint64_t bytes = 0;       // there
-  std::optional<Bytes> dtype;    // the value of the attribute, of dtype_type
+  std::optional<Bytes> values;  // within the header, or
+  std::uint64_t at = kNowhere;  // elsewhere
+  std::uint64_t bytes = 0;      // there
+  std::optional<Bytes> dtype;   // the value of the attribute, of dtype_type
   StoredType dtype_type;
   bool has_layout = false, is_group = false, is_null = false;
   std::vector<Link> links;
-  std::uint64_t link_heap = kNowhere, link_tree = kNowhere;      // of a group with many links
+  std::uint64_t link_heap = kNowhere, link_tree = kNowhere;       // of a group with many links
   std::uint64_t symbol_tree = kNowhere, symbol_names = kNowhere;  // of a group in the old form
 };
 
@@ -122,9 +123,9 @@ class Walk {
   std::uint64_t file_size_, user_block_;
   Bytes hdf5_;
   const std::function<void(const StoredData&)>& use_;
-  std::string path_;             // of the object that is being read
-  std::uint64_t name_bytes_ = 0;  // of all paths
-  Ranges taken_, parts_;         // the structures in the file; the names and strings within heaps
+  std::string path_;                           // of the object that is being read
+  std::uint64_t name_bytes_ = 0;               // of all paths
+  Ranges taken_, parts_;                       // the structures in the file; the names and strings within heaps
   std::uint64_t leaf_k_ = 0, internal_k_ = 0;  // of symbol tables
 
   struct HeapString {

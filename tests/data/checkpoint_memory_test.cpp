@@ -1,8 +1,11 @@
 // Saving takes memory for one image of the file, loading for one image besides the tensors.
+#include <cstring>
 #include <heed/data/checkpoint.hpp>
 
 #include "tests/data/checkpoint_model.hpp"
 #include "tests/data/temporary_folder.hpp"
+#include "tests/support.hpp"
+#include "tests/tools/seal.hpp"
 
 using namespace heed;
 using test::TemporaryFolder;
@@ -44,5 +47,21 @@ TEST_CASE("checkpoint memory: one image of the file to save, one besides the ten
   CHECK(save < 1.15 * size);
   CHECK(load < 2.15 * size);
   CHECK(loaded.tensors.size() == 8);
+}
+
+TEST_CASE("checkpoint memory: a file of 16 TiB, nearly all of it a hole, is one sentence") {
+  const TemporaryFolder folder;
+  const std::uint64_t size = (std::uint64_t{1} << 44) - 4096;
+  std::string header = test::sealed(std::string(520, '\0'));
+  std::memcpy(&header[16], &size, 8);
+  const std::filesystem::path file = folder.write("x.h5", header);
+  std::error_code refused;
+  std::filesystem::resize_file(file, size, refused);
+  if (refused) {
+    MESSAGE("skipped: this file system has no files of 16 TiB");
+    return;
+  }
+  CHECK(test::error_of([&] { load_checkpoint(file); }) ==
+        "load_checkpoint: " + file.string() + " has 17592186040320 bytes, and there is no memory for them");
 }
 #endif

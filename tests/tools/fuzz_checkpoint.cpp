@@ -6,9 +6,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fcntl.h>
 #include <algorithm>
 #include <cstdio>
-#include <fcntl.h>
 #include <fstream>
 #include <heed/data/checkpoint.hpp>
 #include <iterator>
@@ -56,8 +56,23 @@ class Mutator {
   }
 
   std::uint64_t strange_number(const std::string& file) {
-    const std::uint64_t numbers[] = {0, 1, 2, 3, 255, 0x7fff, 0xffff, 0x7fffffff, 0xffffffff, 1ull << 31, 1ull << 40,
-                                     1ull << 62, 1ull << 63, ~0ull, file.size(), file.size() - kBlock, below(file.size())};
+    const std::uint64_t numbers[] = {0,
+                                     1,
+                                     2,
+                                     3,
+                                     255,
+                                     0x7fff,
+                                     0xffff,
+                                     0x7fffffff,
+                                     0xffffffff,
+                                     1ull << 31,
+                                     1ull << 40,
+                                     1ull << 62,
+                                     1ull << 63,
+                                     ~0ull,
+                                     file.size(),
+                                     file.size() - kBlock,
+                                     below(file.size())};
     return numbers[below(std::size(numbers))];
   }
 
@@ -75,7 +90,8 @@ class Mutator {
         break;
       case 4: {  // a part is copied, or changes places with another
         const std::size_t size = std::min<std::size_t>(8 + below(400), (file.size() - kBlock) / 2);
-        const std::size_t a = kBlock + below(file.size() - kBlock - size), b = kBlock + below(file.size() - kBlock - size);
+        const std::size_t a = kBlock + below(file.size() - kBlock - size),
+                          b = kBlock + below(file.size() - kBlock - size);
         const std::string first = file.substr(a, size), second = file.substr(b, size);
         file.replace(b, size, first);
         if (below(2) == 0) file.replace(a, size, second);
@@ -83,7 +99,8 @@ class Mutator {
       }
       case 5: {
         const std::size_t end = below(2) == 0 ? file.size() : std::min(file.size(), inside + below(300));
-        std::fill(file.begin() + static_cast<std::ptrdiff_t>(inside), file.begin() + static_cast<std::ptrdiff_t>(end), 0);
+        std::fill(file.begin() + static_cast<std::ptrdiff_t>(inside), file.begin() + static_cast<std::ptrdiff_t>(end),
+                  0);
         break;
       }
       default:
@@ -166,10 +183,10 @@ int main(int argc, char** argv) {
                   one.printed);
     }
   }
-  std::printf("%-10s %8s %8s %8s %8s %6s %8s %20s\n", "kind", "files", "accepted", "refused", "crashed", "hung", "printed",
-              "MiB above two files");
+  std::printf("%-10s %8s %8s %8s %8s %6s %8s %20s\n", "kind", "files", "accepted", "refused", "crashed", "hung",
+              "printed", "MiB above two files");
   for (const auto& [kind, t] : table)
-    std::printf("%-10s %8d %8d %8d %8d %6d %8ld %20.1f\n", kind.c_str(), t.files, t.accepted, t.refused, t.crashed, t.hung,
-                t.printed, t.memory);
+    std::printf("%-10s %8d %8d %8d %8d %6d %8ld %20.1f\n", kind.c_str(), t.files, t.accepted, t.refused, t.crashed,
+                t.hung, t.printed, t.memory);
   return all.crashed + all.hung + all.printed > 0 || all.memory > 64;
 }
