@@ -103,6 +103,32 @@ TEST_CASE("poly2 in float32 keeps the digits of queries and keys that are nearly
     }
 }
 
+TEST_CASE(
+    "linear attention: a key bias of minus infinity takes a key away, whatever it holds, and no other key's NaN") {
+  for (const FeatureMap map : kMaps)
+    for (const bool causal : {false, true}) {
+      CAPTURE(static_cast<int>(map));
+      CAPTURE(causal);
+      const AttentionData x = data_for({1, 2, 2, 90, 90, 6, 5}, map);
+      const Tensor mask = Tensor::arange(90).unsqueeze(0) < 7;  // the others by a bias
+      const Tensor bias = where(mask, Tensor::zeros({1, 90}, DType::float64), -heed::detail::kInfinity);
+      AttentionData dirty = x;
+      dirty.k = x.k.clone(), dirty.v = x.v.clone();
+      dirty.k.slice(2, 7, 90).fill_(kNaN), dirty.v.slice(2, 7, 90).fill_(kNaN);
+      const bool checked = map == FeatureMap::identity;
+      const Tensor wanted = linear_attention(x.q, x.k, x.v, {.feature_map = map, .causal = causal, .key_mask = mask});
+      const LinearAttentionOptions o{
+          .feature_map = map, .signed_features = checked, .causal = causal, .key_bias = bias};
+      CHECK(close(linear_attention(dirty.q, dirty.k, dirty.v, o), wanted, 1e-12, 1e-12));
+      // relu's weights are often 0: a NaN is seen all the same.
+      dirty = x;
+      dirty.v = x.v.clone();
+      dirty.v.slice(2, 3, 4).fill_(kNaN);
+      const Tensor y = linear_attention(dirty.q, dirty.k, dirty.v, {.feature_map = map, .causal = causal});
+      for (Index i = 0; i < 90; ++i) CHECK(std::isnan(y.at({0, 1, i, 2})) == (!causal || i >= 3));
+    }
+}
+
 TEST_CASE("linear attention passes gradcheck in float64") {
   const AttentionSize s{2, 4, 2, 5, 7, 3, 4};
   const Tensor bias = Rng(4).normal({2, 1, 7}, 0, 1, DType::float64);
