@@ -1,5 +1,6 @@
 // Every layer as a row of a table, which the tests that all layers share run through: all_layers_test.cpp.
 #pragma once
+#include <algorithm>
 #include <functional>
 #include <heed/heed.hpp>
 #include <heed/layers/attention/bahdanau.hpp>
@@ -58,7 +59,7 @@ inline Tensor words(Index n) { return Rng(9).integers({2, 3}, 0, n); }
 // Of x [B, T, ...]: T, except for the second sequence.
 inline Tensor lengths(const Tensor& x, double second) {
   Tensor n = Tensor::full({x.dim(0)}, static_cast<double>(x.dim(1)), DType::int32);
-  n.slice(0, 1, 2).fill_(second);
+  n.slice(0, 1, 2).fill_(std::min(second, static_cast<double>(x.dim(1))));
   return n;
 }
 
