@@ -2,7 +2,10 @@
 # those that include one or a package's header or are shared by a few sources, are for heed's own; tests/outside compiles all that is installed.
 include(CMakePackageConfigHelpers)
 
-install(TARGETS heed heed_xtensor heed_packages heed_flags EXPORT heedTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS heed heed_xtensor EXPORT heedTargets)
+if(NOT BUILD_SHARED_LIBS)  # whoever links the static library links what it uses
+  install(TARGETS heed_packages heed_flags EXPORT heedTargets)
+endif()
 set(own_headers core/attention_problem core/elementwise core/reduce autograd/cross_entropy_rows autograd/elementwise_detail
                 data/checkpoint_handle data/token_header layers/attention/conformance_subject optim/with_kernels)
 list(JOIN own_headers "|" own_headers)
@@ -15,4 +18,5 @@ install(FILES heed.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/heed)
 install(EXPORT heedTargets NAMESPACE heed:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/heed)
 configure_package_config_file(cmake/heedConfig.cmake.in ${PROJECT_BINARY_DIR}/heedConfig.cmake INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/heed)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/heedConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-install(FILES ${PROJECT_BINARY_DIR}/heedConfig.cmake ${PROJECT_BINARY_DIR}/heedConfigVersion.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/heed)
+install(FILES ${PROJECT_BINARY_DIR}/heedConfig.cmake ${PROJECT_BINARY_DIR}/heedConfigVersion.cmake
+              cmake/HeedFind.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/heed)

@@ -10,7 +10,11 @@ endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options(--param=ggc-min-heapsize=524288)  # KiB: the compiler throws away less often, a twentieth of its time
 endif()
-set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")  # kernels: -O3; tests and examples, which spend no time in their own code: -O1
+# In the place of CMake's default; flags that a user or a parent project chose stay. Kernels have -O3, tests and examples,
+# which spend no time in their own code, -O1.
+if(PROJECT_IS_TOP_LEVEL AND CMAKE_CXX_FLAGS_RELEASE STREQUAL "-O3 -DNDEBUG")
+  set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+endif()
 
 if(HEED_SANITIZE)
   add_compile_options(-fsanitize=${HEED_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)

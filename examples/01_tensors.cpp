@@ -1,8 +1,13 @@
 // Tutorial 1: tensors. A tensor is a handle to numbers in memory, with a shape and strides. Copying it copies the
 // handle; slices and transposes are views: handles to the same numbers.
+#include <errno.h>
+#include <stdlib.h>
+
+#include <filesystem>
 #include <heed/core/array.hpp>  // xtensor's arrays: the only header that brings them
 #include <heed/heed.hpp>
 #include <iostream>
+#include <system_error>
 
 #include "examples/support/program.hpp"
 
@@ -66,18 +71,26 @@ void keep_in_a_file(const std::string& file) {
   std::cout << "saved to " << file << ", and loaded:\n" << load_npy(file) << "\n";
 }
 
+// A folder of its own among temporary files: a name that others know may be theirs already.
+void keep_in_a_temporary_file() {
+  std::string folder = std::filesystem::temp_directory_path() / "heed_XXXXXX";
+  if (::mkdtemp(folder.data()) == nullptr) throw std::system_error(errno, std::generic_category(), folder);
+  keep_in_a_file(folder + "/x.npy");
+  std::filesystem::remove_all(folder);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string npy = std::filesystem::temp_directory_path() / "heed_tensors.npy";
-  const examples::FileFlag flag{"--npy", "Where to write the .npy file [heed_tensors.npy among temporary files]", &npy};
+  std::string npy;
+  const examples::FileFlag flag{"--npy", "Where to keep the .npy file [it is removed at the end]", &npy};
   return examples::run_tutorial("Tutorial 1: tensors, views, broadcasting, xtensor arrays, .npy files", argc, argv,
                                 {flag}, [&] {
                                   make_and_print();
                                   look_through_views();
                                   broadcast_shapes();
                                   meet_xtensor();
-                                  keep_in_a_file(npy);
+                                  npy.empty() ? keep_in_a_temporary_file() : keep_in_a_file(npy);
                                   return 0;
                                 });
 }

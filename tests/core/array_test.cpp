@@ -4,8 +4,13 @@
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/core/array.hpp>
 #include <heed/core/npy.hpp>
+#if __has_include(<xtensor/core/xmath.hpp>)
+#include <xtensor/core/xmath.hpp>
+#include <xtensor/views/xview.hpp>
+#else
 #include <xtensor/xmath.hpp>
 #include <xtensor/xview.hpp>
+#endif
 
 #include "tests/support.hpp"
 #include "tests/tools/python.hpp"

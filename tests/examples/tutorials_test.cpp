@@ -1,5 +1,6 @@
 // The numbered tutorials as a person runs them: what they print is what their comments promise.
 #include <algorithm>
+#include <filesystem>
 #include <heed/core/npy.hpp>
 #include <sstream>
 
@@ -91,6 +92,16 @@ TEST_CASE("01_tensors: views share memory, shapes broadcast, errors name the lin
   const Ran nowhere = test::run("exec " + program("01_tensors") + " --npy " + test::quoted(file + "/x.npy"));
   CHECK(nowhere.exit_code == 1);
   CHECK(contains(nowhere.output, file + "/x.npy"));
+}
+
+TEST_CASE("01_tensors: without --npy no file is left, and none of another's is written to") {
+  const TemporaryFolder folder;
+  const auto others = folder.write("heed_tensors.npy", "not ours");
+  const Ran ran = test::run("TMPDIR=" + test::quoted(folder.path.string()) + " exec " + program("01_tensors"));
+  CHECK(ran.exit_code == 0);
+  CHECK(contains(ran.output, ", and loaded:\n[[1., 4.],"));
+  CHECK(bytes_of(others) == "not ours");
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 1);
 }
 
 TEST_CASE("02_tape: four steps, and the derivative by hand") {

@@ -1,14 +1,6 @@
 # Installs the build into a prefix of its own, then configures, builds and runs tests/outside with nothing else in sight.
 #   cmake -DBUILD=... -DSOURCE=... -DWORK=... -DGENERATOR=... -DCXX=... -P run.cmake
-function(step)
-  execute_process(COMMAND ${ARGV} RESULT_VARIABLE code OUTPUT_VARIABLE out ERROR_VARIABLE out)
-  if(NOT code EQUAL 0)
-    string(JOIN " " command ${ARGV})
-    message(FATAL_ERROR "${command} failed:\n${out}")
-  endif()
-  set(out "${out}" PARENT_SCOPE)
-endfunction()
-
+include(${CMAKE_CURRENT_LIST_DIR}/step.cmake)
 file(REMOVE_RECURSE ${WORK})
 step(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix)
 step(${CMAKE_COMMAND} -S ${SOURCE}/tests/outside -B ${WORK}/build -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_PREFIX_PATH=${WORK}/prefix
@@ -16,3 +8,9 @@ step(${CMAKE_COMMAND} -S ${SOURCE}/tests/outside -B ${WORK}/build -G ${GENERATOR
 step(${CMAKE_COMMAND} --build ${WORK}/build)
 step(${WORK}/build/your_program)
 message(STATUS "${out}")
+
+# HDF5 is found where pkg-config does not know it, too.
+pkg_config_without_hdf5(${WORK}/pkgconfig)
+step(${CMAKE_COMMAND} -E env PKG_CONFIG_LIBDIR=${WORK}/pkgconfig
+     ${CMAKE_COMMAND} -S ${SOURCE}/tests/outside -B ${WORK}/by_search -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX}
+     -DCMAKE_PREFIX_PATH=${WORK}/prefix -DCMAKE_CXX_FLAGS=${FLAGS})
