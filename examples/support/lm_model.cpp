@@ -153,7 +153,9 @@ class Configuration {
   }
   bool has(const std::string& key) const { return json_.contains(key); }
   [[noreturn]] void refuse(const std::string& key, const std::string& right) const {
-    fail(source_, ": the configuration has ", printable(at(key).dump()), " for ", key, "; it must be ", right);
+    // A list may be so deep that to print it would take all of the stack.
+    const std::string given = at(key).is_structured() ? "a list" : at(key).dump();
+    fail(source_, ": the configuration has ", printable(given), " for ", key, "; it must be ", right);
   }
 
  private:

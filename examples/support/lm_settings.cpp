@@ -1,5 +1,6 @@
 #include "examples/support/lm_settings.hpp"
 
+#include <algorithm>
 #include <heed/core/check.hpp>
 #include <heed/data/text.hpp>
 #include <heed/data/token_file.hpp>
@@ -168,13 +169,17 @@ static Json stored_settings(const std::string& text, const CommandLine& line) {
   for_each_setting(types, [&](const std::string& name, auto& value) {
     if (!stored.contains(name)) return;
     const Json &given = stored[name], right = value;
-    const bool is_text = given.is_string();
-    const bool same = given.type() == right.type() || (right.is_number_float() && given.is_number()) ||
-                      (right.is_number_integer() && given.is_number_integer());
-    std::string error = same ? line.error("--" + name, is_text ? given.get<std::string>() : printed(given))
-                             : "it is " + printed(given) + ", of another type";
-    for (std::size_t i = 0; same && given.is_array() && i < given.size(); ++i)
-      if (!given[i].is_string()) error = "it is " + printed(given) + ", not all of it text";
+    const bool texts = given.is_array() && right.is_array() &&
+                       std::all_of(given.begin(), given.end(), [](const Json& j) { return j.is_string(); });
+    if (texts) return;
+    const bool same =
+        !given.is_structured() && (given.type() == right.type() || (right.is_number_float() && given.is_number()) ||
+                                   (right.is_number_integer() && given.is_number_integer()));
+    // A list may be so deep that to print it would take all of the stack.
+    const std::string word = given.is_structured() ? "a list"
+                             : given.is_string()   ? given.get<std::string>()
+                                                   : printed(given);
+    const std::string error = same ? line.error("--" + name, word) : "it is " + word + ", of another type";
     require(error.empty(), "resume: the setting ", name, " in the checkpoint is wrong: ", printable(error));
   });
   return stored;

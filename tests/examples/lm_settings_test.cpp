@@ -342,7 +342,7 @@ TEST_CASE("train_lm: settings in a checkpoint are those that flags would give, o
       {"heads", 0, "it is '0" + whole},
       {"layers", -3, "it is '-3" + whole},
       {"width", 1e300, "it is 1e+300, of another type"},
-      {"steps", "many", "it is \"many\", of another type"},
+      {"steps", "many", "it is many, of another type"},
       {"batch", nullptr, "it is null, of another type"},
       {"dtype", "f33", "it is 'f33'; it must be f32 or bf16"},
       {"model", "lmm", "it is 'lmm'; it must be lm or mlm"},
@@ -350,12 +350,24 @@ TEST_CASE("train_lm: settings in a checkpoint are those that flags would give, o
       {"dropout", 2, "it is '2'; it must be a number, from 0 to 0.99"},
       {"bias", 1, "it is 1, of another type"},
       {"tokenizer", "words", "\"words\" is no tokenizer; it must be byte, char or a SentencePiece FILE.model"},
-      {"data", {1, 2}, "it is [1,2], not all of it text"}};
+      {"data", {1, 2}, "it is a list, of another type"}};
   for (const auto& [name, value, told] : cases) {
     json changed = good;
     changed[name] = value;
     CHECK(resumed(changed.dump()) == "resume: the setting " + name + " in the checkpoint is wrong: " + told);
   }
+}
+
+TEST_CASE("train_lm: settings and configurations as deep as the stack are refused, not printed") {
+  const std::string deep = std::string(1000000, '[') + std::string(1000000, ']');
+  const std::string stored = R"({"heads": )" + deep + "}", configuration = R"({"model": )" + deep + "}";
+  LmFlags flags;
+  parse_flags(flags, {"--resume"});
+  CHECK(test::error_of([&] { flags.resolve(&stored); }) ==
+        "resume: the setting heads in the checkpoint is wrong: it is a list, of another type");
+  CHECK(test::error_of([&] { examples::lm_model_from_json(configuration, "x.h5"); }) ==
+        "x.h5: the configuration has a list for model; it must be a word");
+  CHECK(test::contains(test::error_of([&] { Tokenizer::from_json(R"({"kind": )" + deep + "}"); }), "is damaged"));
 }
 
 TEST_CASE("train_lm: a file name that is not UTF-8 is kept as far as JSON can, and may be named anew") {
