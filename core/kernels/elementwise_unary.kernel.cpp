@@ -15,11 +15,11 @@ inline V sign_of(V x) {  // 0 for NaN
 struct Neg {
   template <class V>
   static V forward(V x, S<V>) {
-    return -x;
+    return neg(x);
   }
   template <class V>
   static V backward(V, V dy, S<V>) {
-    return -dy;
+    return neg(dy);
   }
 };
 
@@ -189,10 +189,10 @@ inline Batch<T> sin_or_cos(Batch<T> x) {
   const Mask<T> odd = abs(q) == Batch<T>(T(1)), half = abs(q) == Batch<T>(T(2));
   if constexpr (cosine) {  // of quadrants 0, 1, 2, -1: c, -s, -c, s
     const Batch<T> y = select(odd, s, c);
-    return select((q == Batch<T>(T(1))) | half, -y, y);
+    return select((q == Batch<T>(T(1))) | half, neg(y), y);
   } else {  // s, c, -s, -c
     const Batch<T> y = select(odd, c, s);
-    return select((q == Batch<T>(T(-1))) | half, -y, y);
+    return select((q == Batch<T>(T(-1))) | half, neg(y), y);
   }
 }
 

@@ -55,10 +55,32 @@ inline Batch<T> fma(Batch<T> x, Batch<T> y, Batch<T> z) {
   return xsimd::fma(x, y, z);
 #endif
 }
-// z - x * y
+
+// -x, for float and double: the sign turned, of zeros and NaN too.
+// Gap: xsimd's unary minus on AVX-512 is 0 - x, which makes +0 of +0.
+template <class T>
+inline Batch<T> neg(Batch<T> x) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4)
+    return _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(x), _mm512_set1_epi32(INT32_MIN)));
+  else
+    return _mm512_castsi512_pd(_mm512_xor_si512(_mm512_castpd_si512(x), _mm512_set1_epi64(INT64_MIN)));
+#else
+  return -x;
+#endif
+}
+
+// z - x * y, rounded as fma is.
 template <class T>
 inline Batch<T> fnma(Batch<T> x, Batch<T> y, Batch<T> z) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4)
+    return _mm512_fnmadd_ps(x, y, z);
+  else
+    return _mm512_fnmadd_pd(x, y, z);
+#else
   return fma(-x, y, z);
+#endif
 }
 
 // Choice by lane, for float, double, int32 and int64.

@@ -1,6 +1,7 @@
 // Derivatives of the elementwise ops, their values where PyTorch's rules decide, and their messages.
 
 #include "tests/autograd/op_cases.hpp"
+#include "tests/core/levels.hpp"
 #include "tests/support.hpp"
 
 using namespace heed;
@@ -82,6 +83,20 @@ TEST_CASE("elementwise: derivatives at kinks are PyTorch's") {
   check_values(gradient([&](const Tensor& a) { return pow(a, exponent); }, base), {0, 0, -kInf, 0, 12});
   check_values(gradient([&](const Tensor& b) { return pow(base, b); }, exponent),
                {0, 0, -kInf, static_cast<double>(std::log(2.f)), kNaN});
+}
+
+TEST_CASE("elementwise: neg turns the sign of zeros too, on each level, and elu keeps NaN in its gradient") {
+  heed::testing::on_each_level([] {
+    for (const DType dtype : {DType::float32, DType::float64})
+      for (const Index n : {1, 3, 16, 17}) {
+        const Tensor zeros = Tensor::zeros({n}, dtype);
+        const auto all = [n](double v) { return std::vector<double>(static_cast<std::size_t>(n), v); };
+        check_values(1.0 / neg(zeros), all(-kInf));
+        check_values(1.0 / neg(neg(zeros)), all(kInf));
+        check_values(1.0 / gradient([](const Tensor& a) { return neg(a) * 0.0; }, zeros), all(-kInf));
+        check_values(gradient([](const Tensor& a) { return elu(a); }, Tensor::full({n}, kNaN, dtype)), all(kNaN));
+      }
+  });
 }
 
 TEST_CASE("elementwise: values of the special cases") {
