@@ -62,7 +62,7 @@ struct KlDivOptions {
 };
 
 // t (log t - x), or e^t (t - x) with log_target, where x holds logarithms of probabilities. Where the probability of
-// the target is 0, so is the loss, even if x is minus infinity there.
+// the target is 0, so is the loss, even if x is minus infinity there (PyTorch: NaN); NaN in x or target stays NaN.
 Tensor kl_div(In x, In target, const KlDivOptions& options = {});
 
 }  // namespace heed

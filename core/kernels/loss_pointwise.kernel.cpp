@@ -26,7 +26,7 @@ struct Mse {
   static void derivative(const PointwiseInputs<T>& a, int64_t i, At at, Batch<T>& dx, Batch<T>& dt) {
     const Batch<T> d = difference(a, i, at);
     dx = d + d;
-    dt = -dx;
+    dt = neg(dx);
   }
 };
 
@@ -41,7 +41,7 @@ struct L1 {
   static void derivative(const PointwiseInputs<T>& a, int64_t i, At at, Batch<T>& dx, Batch<T>& dt) {
     const Batch<T> d = difference(a, i, at), zero(T(0));
     dx = select(d > zero, Batch<T>(T(1)), select(d < zero, Batch<T>(T(-1)), d));
-    dt = -dx;
+    dt = neg(dx);
   }
 };
 
@@ -56,15 +56,15 @@ struct Huber {
   template <class At>
   static void derivative(const PointwiseInputs<T>& a, int64_t i, At at, Batch<T>& dx, Batch<T>& dt) {
     dx = max(Batch<T>(-a.delta), min(Batch<T>(a.delta), difference(a, i, at)));
-    dt = -dx;
+    dt = neg(dx);
   }
 };
 
 // With u = log(1 + e^-x) = -log sigmoid(x), w and p the weights: w ((1 - t) x + k u), k = 1 + (p - 1) t.
 // u = log(1 + e^-|x|) - min(x, 0), so that no exponential overflows and no small u is lost:
 //   value = w ((x < 0 ? -p t x : (1 - t) x) + k log(1 + e^-|x|))
-//   dx = w ((1 - t) - k sigmoid(-x)) = w (x < 0 ? k s - p t : (1 - t) - k s), s = sigmoid(-|x|);  dt = w ((p - 1) u -
-//   x)
+//   dx = w ((1 - t) - k sigmoid(-x)) = w (x < 0 ? k s - p t : (1 - t) - k s), s = sigmoid(-|x|)
+//   dt = w ((p - 1) u - x) = w ((p - 1) log(1 + e^-|x|) - (x < 0 ? p x : x)), in which no infinities meet
 template <class T>
 struct BinaryCrossEntropy {
   template <class At>
@@ -82,22 +82,28 @@ struct BinaryCrossEntropy {
     const Batch<T> w = a.weight ? at.load(a.weight + i) : one;
     const Batch<T> e = exp(-abs(x)), ks = fma(p - one, t, one) * (e / (one + e));
     dx = w * select(x < zero, ks - p * t, one - t - ks);
-    dt = w * ((p - one) * (log1p(e) - min(x, zero)) - x);
+    dt = w * ((p - one) * log1p(e) - select(x < zero, p * x, x));
   }
 };
+
+// 0 where there is no probability, whatever finite or infinite number x is; NaN where x is.
+template <class T>
+Batch<T> nothing(Batch<T> x) {
+  return select(isnan(x), x, Batch<T>(T(0)));
+}
 
 // t (log t - x), which is 0 where t is
 template <class T>
 struct Kl {
   template <class At>
   static Batch<T> value(const PointwiseInputs<T>& a, int64_t i, At at) {
-    const Batch<T> x = at.load(a.x + i), t = at.load(a.t + i), zero(T(0));
-    return select(t == zero, zero, t * (log(t) - x));
+    const Batch<T> x = at.load(a.x + i), t = at.load(a.t + i);
+    return select(t == Batch<T>(T(0)), nothing(x), t * (log(t) - x));
   }
   template <class At>
   static void derivative(const PointwiseInputs<T>& a, int64_t i, At at, Batch<T>& dx, Batch<T>& dt) {
     const Batch<T> t = at.load(a.t + i);
-    dx = -t;
+    dx = neg(t);
     dt = log(t) + Batch<T>(T(1)) - at.load(a.x + i);
   }
 };
@@ -107,14 +113,14 @@ template <class T>
 struct KlLog {
   template <class At>
   static Batch<T> value(const PointwiseInputs<T>& a, int64_t i, At at) {
-    const Batch<T> q = exp(at.load(a.t + i)), zero(T(0));
-    return select(q == zero, zero, -q * difference(a, i, at));
+    const Batch<T> q = exp(at.load(a.t + i));
+    return select(q == Batch<T>(T(0)), nothing(at.load(a.x + i)), -q * difference(a, i, at));
   }
   template <class At>
   static void derivative(const PointwiseInputs<T>& a, int64_t i, At at, Batch<T>& dx, Batch<T>& dt) {
-    const Batch<T> q = exp(at.load(a.t + i)), zero(T(0));
-    dx = -q;
-    dt = select(q == zero, zero, q * (Batch<T>(T(1)) - difference(a, i, at)));
+    const Batch<T> q = exp(at.load(a.t + i));
+    dx = neg(q);
+    dt = select(q == Batch<T>(T(0)), nothing(at.load(a.x + i)), q * (Batch<T>(T(1)) - difference(a, i, at)));
   }
 };
 

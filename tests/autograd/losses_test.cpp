@@ -185,6 +185,30 @@ TEST_CASE("losses: kinks, extremes, no and one element") {
   });
 }
 
+TEST_CASE("losses: infinite logits give the target its gradient, and kl_div keeps NaN beside a target of 0, on each level") {
+  on_each_level([] {
+    for (const double p : {0.5, 1.0, 2.0}) {
+      const auto f = [p](const List& in) {
+        return binary_cross_entropy_with_logits(
+            in[0], in[1], {.pos_weight = Tensor::scalar(p, DType::float64), .reduction = Reduction::sum});
+      };
+      const Tensor x = Tensor::from<double>({-kInf, kInf, -200, 200}), t = Tensor::full({4}, 0.25, DType::float64);
+      CHECK(run(f, {x, t}).gradients[1].to_vector<double>() == std::vector<double>{kInf, -kInf, 200 * p, -200});
+    }
+    const Tensor x = Tensor::from({NAN, -kInf, 1}), zero = Tensor::zeros({3}), none = Tensor::full({3}, -kInf);
+    for (const bool log_target : {false, true}) {
+      const auto f = [=](const List& in) {
+        return kl_div(in[0], in[1], {.log_target = log_target, .reduction = Reduction::none});
+      };
+      const Run r = run(f, {x, log_target ? none : zero}, Tensor::ones({3}));
+      const std::vector<double> y = r.y.to_vector<double>(), dt = r.gradients[1].to_vector<double>();
+      CHECK((std::isnan(y[0]) && y[1] == 0 && y[2] == 0));
+      CHECK(std::isnan(dt[0]));
+      CHECK(std::isnan(sum(f({x, log_target ? none : zero})).item()));
+    }
+  });
+}
+
 TEST_CASE("losses have the same bits at any number of threads") {
   const Tensor x = normal({300, 200}, 5, DType::float32), t = normal({300, 200}, 6, DType::float32);
   same_at_any_threads([&] {
