@@ -38,14 +38,18 @@ Tensor extremum(const char* op, kernels::Reduction reduction, In x, const Axes& 
   check_ordered(op, x);
   const unsigned reduced = axes.of(op, x);
   check_some(op, x, Groups(x, reduced));  // before anything is copied
-  const Grouped g(row_major(x, reduced), reduced);
+  const Grouped g(x, reduced);
   const Tensor values = extreme_values(reduction, g);
-  const Tensor place = wants_gradient({x}) ? detail::find(g, values) : Tensor();
   Tensor y = g.to_result(values, keepdim);
-  const Groups& groups = g;
-  record(op, x.where(), y, {x}, saved(place), [groups](Grads& d, const Tensor& dy, const Tensor& at) {
-    if (d.wants(0)) d.add(0, groups.to_input(detail::unfind(groups, at, groups.from_result(dy))));
-  });
+  record(op, x.where(), y, {x}, saved(x.tensor(), values),
+         [reduced](Grads& d, const Tensor& dy, const Tensor& in, const Tensor& extreme) {
+           if (!d.wants(0)) return;
+           const Grouped groups(in, reduced);
+           Tensor dx = Tensor::empty(groups.shape(), dy.dtype());
+           const Tensor each = detail::share(groups, extreme, groups.from_result(dy));
+           detail::spread(kernels::Spread::equal, groups, {extreme, {}}, each, dx, false);
+           d.add(0, groups.to_input(dx));
+         });
   return y;
 }
 

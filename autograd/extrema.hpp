@@ -7,8 +7,9 @@
 namespace heed {
 
 // The greatest (least) value; NaN where an element is NaN. Takes float32, float64 and int32 (masks have any() and
-// all()) and gives the same. The gradient goes to the first extremal element in row-major order, as PyTorch's max(dim)
-// has it (its amax() shares among equals); int32 has none. Error: no elements to choose from.
+// all()) and gives the same. Equal extremal elements share the gradient evenly, with axes and without, as in PyTorch's
+// amax(), amin() and max() of all (its max(dim) gives it to one); of NaN, the NaNs do. int32 has none. Error: no elements
+// to choose from.
 Tensor max(In x, const Axes& axes = {}, bool keepdim = false);
 Tensor min(In x, const Axes& axes = {}, bool keepdim = false);
 

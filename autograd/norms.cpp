@@ -31,20 +31,22 @@ void check_input(const char* op, In x, double eps) {
   check(eps >= 0, x.where(), op, ": eps is ", eps, "; it must not be negative");
 }
 
-// mean is undefined for rms_norm.
+// Of the means [2, rows], the first row holds the means and the second what rounding took off them; undefined for
+// rms_norm.
 template <class T>
-void forward(Tensor& y, Tensor& mean, Tensor& rstd, const Tensor& x, const Tensor& weight, const Tensor& bias,
+void forward(Tensor& y, const Tensor& means, Tensor& rstd, const Tensor& x, const Tensor& weight, const Tensor& bias,
              double eps) {
   const Index n = x.dim(-1), rows = x.rows();
-  const auto kernel = mean.defined() ? table<T>().layer_norm : table<T>().rms_norm;
-  const kernels::NormForward<T> a{x.ptr<T>(), weight.ptr<T>(), bias.ptr<T>(), y.ptr<T>(), mean.ptr<T>(), rstd.ptr<T>()};
+  const auto kernel = means.defined() ? table<T>().layer_norm : table<T>().rms_norm;
   parallel_for(rows, std::max<Index>(4, kNormGrain / n), [&](Index begin, Index end) {
-    kernels::NormForward<T> part = a;
-    part.x += begin * n;
-    part.y += begin * n;
-    if (part.mean) part.mean += begin;
-    part.rstd += begin;
-    kernel(part, end - begin, n, static_cast<T>(eps));
+    const kernels::NormForward<T> a{x.ptr<T>() + begin * n,
+                                    weight.ptr<T>(),
+                                    bias.ptr<T>(),
+                                    y.ptr<T>() + begin * n,
+                                    means.defined() ? means.ptr<T>() + begin : nullptr,
+                                    means.defined() ? means.ptr<T>() + rows + begin : nullptr,
+                                    rstd.ptr<T>() + begin};
+    kernel(a, end - begin, n, static_cast<T>(eps));
   });
 }
 
@@ -52,13 +54,13 @@ void forward(Tensor& y, Tensor& mean, Tensor& rstd, const Tensor& x, const Tenso
 // their order. The blocks depend on the shape alone, so the bits do not depend on the threads.
 template <class T>
 void backward(const Target& dx, const Target& dweight, const Target& dbias, const Tensor& dy, const Tensor& x,
-              const Tensor& weight, const Tensor& mean, const Tensor& rstd) {
+              const Tensor& weight, const Tensor& means, const Tensor& rstd) {
   const Index n = x.dim(-1), rows = x.rows();
   const Index block = (std::max(kNormGrain / n, (rows + 63) / 64) + 3) / 4 * 4;
   const Index blocks = (rows + block - 1) / block;
   const Tensor dweights = dweight ? Tensor::empty({blocks, n}, x.dtype()) : Tensor();
   const Tensor dbiases = dbias ? Tensor::empty({blocks, n}, x.dtype()) : Tensor();
-  const auto kernel = mean.defined() ? table<T>().layer_norm_backward : table<T>().rms_norm_backward;
+  const auto kernel = means.defined() ? table<T>().layer_norm_backward : table<T>().rms_norm_backward;
   parallel_for(blocks, 1, [&](Index b, Index e) {
     for (; b < e; ++b) {
       const Index first = b * block;
@@ -69,7 +71,8 @@ void backward(const Target& dx, const Target& dweight, const Target& dbias, cons
       const kernels::NormBackward<T> a{dy.ptr<T>() + first * n,
                                        x.ptr<T>() + first * n,
                                        weight.ptr<T>(),
-                                       mean.defined() ? mean.ptr<T>() + first : nullptr,
+                                       means.defined() ? means.ptr<T>() + first : nullptr,
+                                       means.defined() ? means.ptr<T>() + rows + first : nullptr,
                                        rstd.ptr<T>() + first,
                                        dx ? dx.gradient.ptr<T>() + first * n : nullptr,
                                        dx.accumulate,
@@ -82,10 +85,10 @@ void backward(const Target& dx, const Target& dweight, const Target& dbias, cons
   if (dbias) table<T>().sum_rows(dbiases.ptr<T>(), blocks, n, n, dbias.gradient.ptr<T>(), dbias.accumulate);
 }
 
-void layer_norm_backward(Grads& d, const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& mean,
+void layer_norm_backward(Grads& d, const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& means,
                          const Tensor& rstd) {
   const Target dx = d.dense(0), dweight = d.dense(1), dbias = d.dense(2);
-  detail::with_float(x.dtype(), [&](auto t) { backward<decltype(t)>(dx, dweight, dbias, dy, x, weight, mean, rstd); });
+  detail::with_float(x.dtype(), [&](auto t) { backward<decltype(t)>(dx, dweight, dbias, dy, x, weight, means, rstd); });
 }
 
 void rms_norm_backward(Grads& d, const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& rstd) {
@@ -111,9 +114,9 @@ Tensor layer_norm(In x, In weight, In bias, double eps) {
   check_vector("layer_norm", "bias", x, bias);
   const Tensor xd = x->dense(), w = dense_if_any(weight), b = dense_if_any(bias);
   Tensor y = Tensor::empty(x.shape(), x.dtype());
-  Tensor mean = Tensor::empty({x.rows()}, x.dtype()), rstd = Tensor::empty({x.rows()}, x.dtype());
-  detail::with_float(x.dtype(), [&](auto t) { forward<decltype(t)>(y, mean, rstd, xd, w, b, eps); });
-  record("layer_norm", x.where(), y, {x, weight, bias}, saved(xd, w, mean, rstd), layer_norm_backward);
+  Tensor means = Tensor::empty({2, x.rows()}, x.dtype()), rstd = Tensor::empty({x.rows()}, x.dtype());
+  detail::with_float(x.dtype(), [&](auto t) { forward<decltype(t)>(y, means, rstd, xd, w, b, eps); });
+  record("layer_norm", x.where(), y, {x, weight, bias}, saved(xd, w, means, rstd), layer_norm_backward);
   return y;
 }
 
@@ -124,27 +127,32 @@ Tensor rms_norm(In x, In weight, double eps) {
   check_vector("rms_norm", "weight", x, weight);
   const Tensor xd = x->dense(), w = dense_if_any(weight);
   Tensor y = Tensor::empty(x.shape(), x.dtype());
-  Tensor mean, rstd = Tensor::empty({x.rows()}, x.dtype());
-  detail::with_float(x.dtype(), [&](auto t) { forward<decltype(t)>(y, mean, rstd, xd, w, {}, eps); });
+  Tensor rstd = Tensor::empty({x.rows()}, x.dtype());
+  detail::with_float(x.dtype(), [&](auto t) { forward<decltype(t)>(y, {}, rstd, xd, w, {}, eps); });
   record("rms_norm", x.where(), y, {x, weight}, saved(xd, w, rstd), rms_norm_backward);
   return y;
 }
 
 // y = x / |x| = rms_norm(x) with the weight 1 / sqrt(n) and no eps. Where |x| is 0, rms_norm divides by it: there y and
-// rstd become 0, and with rstd the gradient.
+// rstd become 0, and with rstd the gradient. The direction of a single element is its sign, whose gradient is 0.
 Tensor normalize(In x) {
   check_input("normalize", x, 0);
   const Index n = x.dim(-1), rows = x.rows();
   const Tensor xd = x->dense(), w = Tensor::full({n}, 1 / std::sqrt(static_cast<double>(n)), x.dtype());
   Tensor y = Tensor::empty(x.shape(), x.dtype());
-  Tensor mean, rstd = Tensor::empty({rows}, x.dtype());
+  Tensor rstd = Tensor::empty({rows}, x.dtype());
   detail::with_float(x.dtype(), [&](auto t) {
     using T = decltype(t);
-    forward<T>(y, mean, rstd, xd, w, {}, 0);
+    forward<T>(y, {}, rstd, xd, w, {}, 0);
     for (Index r = 0; r < rows; ++r) {
-      if (!std::isinf(rstd.ptr<T>()[r])) continue;
-      rstd.ptr<T>()[r] = 0;
-      std::fill_n(y.ptr<T>() + r * n, n, T(0));
+      T& factor = rstd.ptr<T>()[r];
+      const bool none = std::isinf(factor);
+      if (!none && (n > 1 || std::isnan(factor))) continue;
+      factor = 0;
+      if (none)
+        std::fill_n(y.ptr<T>() + r * n, n, T(0));
+      else
+        y.ptr<T>()[r] = std::copysign(T(1), xd.ptr<T>()[r]);
     }
   });
   record("normalize", x.where(), y, {x}, saved(xd, w, rstd), normalize_backward);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <heed/autograd/reductions.hpp>
 #include <heed/core/parallel.hpp>
@@ -69,7 +70,7 @@ Tensor sum_times(const char* op, In x, unsigned reduced, bool keepdim, double fa
 }
 
 // Adds a * f(x, center), see kernels::Spread, to the gradient of input 0.
-void spread_into(Grads& d, const Grouped& g, Spread op, const Tensor& center, const Tensor& a) {
+void spread_into(Grads& d, const Grouped& g, Spread op, const detail::Center& center, const Tensor& a) {
   if (!g.in_order()) {
     Tensor dx = Tensor::empty(g.shape(), g.x.dtype());
     detail::spread(op, g, center, a, dx, false);
@@ -79,51 +80,146 @@ void spread_into(Grads& d, const Grouped& g, Spread op, const Tensor& center, co
   }
 }
 
+// Whether the sums of p-th powers behind these roots all fitted their type: neither overflowed nor lost digits near 0.
+bool within_range(const Tensor& roots, double p) {
+  const bool wide = roots.dtype() == DType::float64;
+  const double least = std::pow(wide ? 1e-290 : 1e-30, 1 / p), most = std::pow(wide ? 1e308 : 1e38, 1 / p);
+  bool all = true;
+  detail::with_float(roots.dtype(), [&](auto t) {
+    for (Index i = 0; i < roots.numel(); ++i) {
+      const double v = static_cast<double>(roots.ptr<decltype(t)>()[i]);
+      all = all && v > least && v < most;
+    }
+  });
+  return all;
+}
+
+// x / unit, exactly: the unit of each group is the power of two above its greatest |x|, or 1 where there is none.
+Grouped in_units(const Grouped& g, Tensor& unit) {
+  const int most = g.x.dtype() == DType::float32 ? 126 : 1022;
+  unit = mapped(detail::reduce(kernels::Reduction::max_abs, g), [most](double v) {
+    int exponent = 0;
+    if (std::isfinite(v) && v != 0) std::frexp(v, &exponent);
+    return std::ldexp(1.0, std::clamp(exponent, -most, most));
+  });
+  Grouped scaled = g;
+  scaled.x = Tensor::empty_like(g.x);
+  detail::spread(Spread::deviation, g, {}, mapped(unit, [](double u) { return 1 / u; }), scaled.x, false);
+  return scaled;
+}
+
+struct Deviation {
+  detail::Center mean;
+  Tensor values;  // the variance, or its root
+};
+
+// Two passes: differences from the first element give the mean and what rounding takes off it, r; squared differences d
+// from the rounded mean are then too large by n r^2.
+Deviation deviation_of(const Grouped& g, double divisor, bool root) {
+  const Tensor first = g.x.as_strided({g.outer, g.inner}, {g.n * g.inner, 1}, g.x.offset()).dense();
+  const Tensor sums = detail::reduce(kernels::Reduction::difference, g, first);
+  const double n = static_cast<double>(g.n);
+  Deviation y{{Tensor::empty_like(sums), Tensor::empty_like(sums)}, {}};
+  detail::with_float(sums.dtype(), [&](auto t) {
+    using T = decltype(t);
+    for (Index i = 0; i < sums.numel(); ++i) {
+      const double from = static_cast<double>(first.ptr<T>()[i]), more = static_cast<double>(sums.ptr<T>()[i]) / n;
+      const T mean = y.mean.value.ptr<T>()[i] = static_cast<T>(from + more);
+      y.mean.rest.ptr<T>()[i] = static_cast<T>((from - static_cast<double>(mean)) + more);
+    }
+  });
+  y.values = mapped(detail::reduce(kernels::Reduction::deviation, g, y.mean.value), y.mean.rest,
+                    [=](double squares, double rest) {
+                      if (divisor <= 0) return std::numeric_limits<double>::quiet_NaN();
+                      const double v = (squares - n * rest * rest) / divisor;
+                      return v < 0 ? 0 : root ? std::sqrt(v) : v;
+                    });
+  return y;
+}
+
+Deviation careful_deviation(const Grouped& g, double divisor, bool root) {
+  if (g.n == 0) {
+    const Tensor none = Tensor::zeros(g.result_shape(), g.x.dtype());
+    return {{none, none}, Tensor::full(none.shape(), std::numeric_limits<double>::quiet_NaN(), none.dtype())};
+  }
+  Deviation y = deviation_of(g, divisor, root);
+  if (divisor <= 0 || within_range(y.values, root ? 2 : 1)) return y;
+  Tensor unit;
+  y = deviation_of(in_units(g, unit), divisor, root);
+  const auto times = [](double v, double u) { return v * u; };
+  y.mean = {mapped(y.mean.value, unit, times), mapped(y.mean.rest, unit, times)};
+  y.values = mapped(y.values, unit, [root](double v, double u) { return root ? v * u : v * u * u; });
+  return y;
+}
+
 // y = sum (x - m)^2 / (n - 1 or n), m = mean(x): dx = 2 dy (x - m) / (n - 1 or n). Its root s: dx = dy (x - m) / (s (n
 // - 1 or n)).
 Tensor deviation(const char* op, bool root, In x, const Axes& axes, VarianceOptions options) {
   detail::check_float(op, x);
   const unsigned reduced = axes.of(op, x);
   const Grouped g(x, reduced);
-  const double n = static_cast<double>(g.n), divisor = n - (options.unbiased ? 1 : 0);
-  const Tensor center = mapped(detail::reduce(kernels::Reduction::sum, g), [n](double v) { return v / n; });
-  const Tensor values = mapped(detail::reduce(kernels::Reduction::deviation, g, center), [=](double v) {
-    if (divisor <= 0) return std::numeric_limits<double>::quiet_NaN();
-    return root ? std::sqrt(v / divisor) : v / divisor;
-  });
-  Tensor y = g.to_result(values, options.keepdim);
-  record(op, x.where(), y, {x}, saved(x.tensor(), center, root ? values : Tensor()),
-         [reduced, divisor, root](Grads& d, const Tensor& dy, const Tensor& in, const Tensor& mean, const Tensor& s) {
+  const double divisor = static_cast<double>(g.n) - (options.unbiased ? 1 : 0);
+  const Deviation found = careful_deviation(g, divisor, root);
+  Tensor y = g.to_result(found.values, options.keepdim);
+  record(op, x.where(), y, {x}, saved(x.tensor(), found.mean.value, found.mean.rest, root ? found.values : Tensor()),
+         [reduced, divisor, root](Grads& d, const Tensor& dy, const Tensor& in, const Tensor& mean, const Tensor& rest,
+                                  const Tensor& s) {
            const Grouped groups(in, reduced);
            Tensor a = groups.from_result(dy);
            if (root)
              a = mapped(a, s, [divisor](double v, double u) { return u == 0 ? 0 : v / (u * divisor); });
            else
              a = scaled(a, 2 / divisor);
-           spread_into(d, groups, Spread::deviation, mean, a);
+           spread_into(d, groups, Spread::deviation, {mean, rest}, a);
          });
   return y;
 }
 
-// |x|^p summed, then the root: dx = dy sign(x) |x|^(p - 1) / y^(p - 1); 0 where x or y is 0.
-Tensor sum_of_powers(const Grouped& g, double p) {
+// (sum |x|^p)^(1/p), 0 < p < infinity.
+Tensor root_of_powers(const Grouped& g, double p) {
+  if (p == 1) return detail::reduce(kernels::Reduction::abs, g);
+  if (p == 2)
+    return mapped(detail::reduce(kernels::Reduction::square, g), [](double v) { return std::sqrt(v); });
   Grouped powers = g;
   powers.x = mapped(g.x, [p](double v) { return std::pow(std::fabs(v), p); });
   return mapped(detail::reduce(kernels::Reduction::sum, powers), [p](double v) { return std::pow(v, 1 / p); });
 }
 
-void norm_backward(Grads& d, const Grouped& g, double p, const Tensor& dy, const Tensor& y, const Tensor& place) {
+Tensor careful_norm(const Grouped& g, double p) {
+  if (p == detail::kInfinity) return detail::reduce(kernels::Reduction::max_abs, g);
+  const Tensor y = root_of_powers(g, p);
+  if (p == 1 || g.n == 0 || within_range(y, p)) return y;
+  Tensor unit;
+  const Tensor scaled_norm = root_of_powers(in_units(g, unit), p);
+  return mapped(scaled_norm, unit, [](double v, double u) { return v * u; });
+}
+
+// dx = dy sign(x) (|x| / y)^(p - 1); 0 where x or y is 0. The greatest |x| share the gradient of p = infinity.
+void norm_backward(Grads& d, const Grouped& g, double p, const Tensor& dy, const Tensor& y) {
   if (p == 1) return spread_into(d, g, Spread::sign, {}, dy);
-  if (p == detail::kInfinity) {
-    const Tensor dx = detail::unfind(g, place, dy);
-    const auto signed_by = [](double v, double x) { return x > 0 ? v : x < 0 ? -v : x == 0 ? 0 : x; };
-    return d.add(0, g.to_input(mapped(dx, g.x, signed_by)));
+  if (p == 2) {
+    const Tensor a = mapped(dy, y, [](double v, double u) { return u == 0 ? 0 : v / u; });
+    return spread_into(d, g, Spread::deviation, {}, a);
   }
-  const Tensor a = mapped(dy, y, [p](double v, double u) { return u == 0 ? 0 : v / std::pow(u, p - 1); });
-  if (p == 2) return spread_into(d, g, Spread::deviation, {}, a);
-  Grouped powers = g;
-  powers.x = mapped(g.x, [p](double v) { return v == 0 ? 0 : std::copysign(std::pow(std::fabs(v), p - 1), v); });
-  spread_into(d, powers, Spread::deviation, {}, a);
+  Grouped shares = g;
+  if (p == detail::kInfinity) {
+    Grouped sizes = g;
+    sizes.x = mapped(g.x, [](double v) { return std::fabs(v); });
+    shares.x = Tensor::empty_like(g.x);
+    detail::spread(Spread::equal, sizes, {y, {}}, detail::share(sizes, y, dy), shares.x, false);
+    const auto signed_by = [](double v, double x) { return x > 0 ? v : x < 0 ? -v : x == 0 ? 0 : x; };
+    return d.add(0, g.to_input(mapped(shares.x, g.x, signed_by)));
+  }
+  Tensor a = dy;
+  if (within_range(y, p)) {
+    a = mapped(dy, y, [p](double v, double u) { return v / std::pow(u, p - 1); });
+  } else {
+    shares.x = Tensor::empty_like(g.x);
+    const Tensor inverse = mapped(y, [](double u) { return u == 0 ? 0 : 1 / u; });
+    detail::spread(Spread::deviation, g, {}, inverse, shares.x, false);
+  }
+  shares.x = mapped(shares.x, [p](double v) { return v == 0 ? 0 : std::copysign(std::pow(std::fabs(v), p - 1), v); });
+  spread_into(d, shares, Spread::deviation, {}, a);
 }
 
 }  // namespace
@@ -168,7 +264,7 @@ Tensor logsumexp(In x, const Axes& axes, bool keepdim) {
          [reduced](Grads& d, const Tensor& dy, const Tensor& in, const Tensor& result) {
            const Grouped groups(in, reduced);
            const Tensor center = mapped(result, [](double v) { return v == -detail::kInfinity ? 0 : v; });
-           spread_into(d, groups, Spread::exp, center, groups.from_result(dy));
+           spread_into(d, groups, Spread::exp, {center, {}}, groups.from_result(dy));
          });
   return y;
 }
@@ -179,26 +275,12 @@ Tensor norm(In x, const Axes& axes, NormOptions options) {
   check(p > 0, x.where(), "norm: p is ", p, "; it must be greater than 0");
   const unsigned reduced = axes.of("norm", x);
   const Grouped g(x, reduced);
-  Tensor values, place;
-  if (p == 1) {
-    values = detail::reduce(kernels::Reduction::abs, g);
-  } else if (p == 2) {
-    values = mapped(detail::reduce(kernels::Reduction::square, g), [](double v) { return std::sqrt(v); });
-  } else if (p == detail::kInfinity) {
-    values = detail::reduce(kernels::Reduction::max_abs, g);
-    if (wants_gradient({x}) && g.n > 0) {
-      Grouped sizes = g;
-      sizes.x = mapped(g.x, [](double v) { return std::fabs(v); });
-      place = detail::find(sizes, values);
-    }
-  } else {
-    values = sum_of_powers(g, p);
-  }
+  const Tensor values = careful_norm(g, p);
   Tensor y = g.to_result(values, options.keepdim);
-  record("norm", x.where(), y, {x}, saved(x.tensor(), values, place),
-         [reduced, p](Grads& d, const Tensor& dy, const Tensor& in, const Tensor& result, const Tensor& at) {
+  record("norm", x.where(), y, {x}, saved(x.tensor(), values),
+         [reduced, p](Grads& d, const Tensor& dy, const Tensor& in, const Tensor& result) {
            const Grouped groups(in, reduced);
-           if (groups.n > 0) norm_backward(d, groups, p, groups.from_result(dy), result, at);
+           if (groups.n > 0) norm_backward(d, groups, p, groups.from_result(dy), result);
          });
   return y;
 }

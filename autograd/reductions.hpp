@@ -21,17 +21,18 @@ struct VarianceOptions {
   bool keepdim = false;
 };
 Tensor variance(In x, const Axes& axes = {}, VarianceOptions options = {});
-// Its square root (torch.std). Where it is 0 the gradient is taken as 0.
+// Its square root (torch.std). Where it is 0 the gradient is taken as 0. In both the rounding of the mean is made good, so
+// that they are exact however far x is from 0; squares that overflow or underflow are taken of scaled x.
 Tensor stddev(In x, const Axes& axes = {}, VarianceOptions options = {});
 
 // log(sum(e^x)), with the greatest x subtracted first. -inf of no elements and where all are -inf (the gradient is 0
 // there); +inf where an element is +inf (its gradient is NaN, as in PyTorch).
 Tensor logsumexp(In x, const Axes& axes = {}, bool keepdim = false);
 
-// (sum |x|^p)^(1/p) for p > 0; the greatest |x| where p is infinite. 0 of no elements. Squares are not scaled: above
-// 1e19 a float32 norm overflows, as in PyTorch. Where the norm is 0 the gradient is taken as 0; that of p = inf goes to
-// the first greatest |x|. norm(x, {-1}, {.p = 1}): a number alone, which is p in PyTorch and an axis in the ops above,
-// does not compile.
+// (sum |x|^p)^(1/p) for p > 0; the greatest |x| where p is infinite. 0 of no elements. Powers that overflow or
+// underflow are taken of scaled x, so that the norm is right where it fits its type. Where the norm is 0 the gradient is
+// taken as 0; that of p = inf is shared by all greatest |x|. norm(x, {-1}, {.p = 1}): a number alone, which is p in
+// PyTorch and an axis in the ops above, does not compile.
 struct NormOptions {
   double p = 2;
   bool keepdim = false;

@@ -129,27 +129,20 @@ Tensor find(const Grouped& g, const Tensor& value) {
   return y;
 }
 
-Tensor unfind(const Groups& g, const Tensor& place, const Tensor& dy) {
-  Tensor dx = Tensor::zeros(g.shape(), dy.dtype());
-  if (dx.numel() == 0) return dx;
+Tensor share(const Grouped& g, const Tensor& value, const Tensor& dy) {
+  const Tensor count = reduce(Reduction::equal, g, value), y = Tensor::empty_like(dy);
   with_float(dy.dtype(), [&](auto t) {
     using T = decltype(t);
-    const std::int32_t* at = place.ptr<std::int32_t>();
-    const T* from = dy.ptr<T>();
-    T* to = dx.ptr<T>();
-    parallel_for(g.outer, std::max<Index>(1, kWork / g.inner), [&](Index b, Index e) {
-      for (Index i = b * g.inner; i < e * g.inner; ++i)
-        to[(i / g.inner * g.n + at[i]) * g.inner + i % g.inner] = from[i];
-    });
+    for (Index i = 0; i < dy.numel(); ++i) y.ptr<T>()[i] = dy.ptr<T>()[i] / count.ptr<T>()[i];
   });
-  return dx;
+  return y;
 }
 
-void spread(kernels::Spread op, const Grouped& g, const Tensor& center, const Tensor& a, Tensor& dx, bool accumulate) {
+void spread(kernels::Spread op, const Grouped& g, const Center& center, const Tensor& a, Tensor& dx, bool accumulate) {
   if (g.x.numel() == 0) return;
   with_float(g.x.dtype(), [&](auto t) {
     using T = decltype(t);
-    const T *x = g.x.ptr<T>(), *c = center.ptr<T>();
+    const T *x = g.x.ptr<T>(), *c = center.value.ptr<T>(), *rest = center.rest.ptr<T>();
     if (g.inner == 1) {
       // Long rows in parts; of short ones several together.
       const Index parts = (g.n + kRowPart - 1) / kRowPart;
@@ -157,8 +150,8 @@ void spread(kernels::Spread op, const Grouped& g, const Tensor& center, const Te
         for (Index i = b; i < e;) {
           const Index r = i / parts, at = r * g.n + i % parts * kRowPart, rows = parts == 1 ? e - b : 1;
           const Index n = parts == 1 ? g.n : std::min(kRowPart, (r + 1) * g.n - at);
-          table<T>().spread_rows(op, x + at, rows, n, c != nullptr ? c + r : nullptr, a.ptr<T>() + r, dx.ptr<T>() + at,
-                                 accumulate);
+          table<T>().spread_rows(op, x + at, rows, n, c != nullptr ? c + r : nullptr,
+                                 rest != nullptr ? rest + r : nullptr, a.ptr<T>() + r, dx.ptr<T>() + at, accumulate);
           i += rows;
         }
       });
@@ -168,7 +161,8 @@ void spread(kernels::Spread op, const Grouped& g, const Tensor& center, const Te
       for (Index r = b; r < e;) {
         const Index o = r / g.n, rows = std::min(e, (o + 1) * g.n) - r;
         table<T>().spread_columns(op, x + r * g.inner, rows, g.inner, c != nullptr ? c + o * g.inner : nullptr,
-                                  a.ptr<T>() + o * g.inner, dx.ptr<T>() + r * g.inner, accumulate);
+                                  rest != nullptr ? rest + o * g.inner : nullptr, a.ptr<T>() + o * g.inner,
+                                  dx.ptr<T>() + r * g.inner, accumulate);
         r += rows;
       }
     });

@@ -42,13 +42,17 @@ Tensor reduce(kernels::Reduction op, const Grouped& g, const Tensor& center = {}
 // The first place along n, counted from 0, where x is `value` or NaN: int32, of g.result_shape().
 Tensor find(const Grouped& g, const Tensor& value);
 
-// The way back: dy, contiguous and in the result's layout, at the places that find() gave; 0 elsewhere; in the grouped
-// layout.
-Tensor unfind(const Groups& g, const Tensor& place, const Tensor& dy);
+// The center of each group, in the result's layout: value + rest, where rest is what rounding took off it. Both, or the
+// rest alone, may be undefined, which means 0.
+struct Center {
+  Tensor value, rest;
+};
 
-// dx = (or +=) a * f(x, center), see kernels::Spread; dx is contiguous in the grouped layout, a and center in the
-// result's.
-void spread(kernels::Spread op, const Grouped& g, const Tensor& center, const Tensor& a, Tensor& dx, bool accumulate);
+// What each of a group's elements that are `value`, or NaN, gets of dy where they share it evenly; in the result's layout.
+Tensor share(const Grouped& g, const Tensor& value, const Tensor& dy);
+
+// dx = (or +=) a * f(x, center), see kernels::Spread; dx is contiguous in the grouped layout, a in the result's.
+void spread(kernels::Spread op, const Grouped& g, const Center& center, const Tensor& a, Tensor& dx, bool accumulate);
 
 // Sums over the axes of the mask; keeps them with size 1.
 Tensor sum_axes(const Tensor& x, unsigned reduced);

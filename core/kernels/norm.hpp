@@ -4,8 +4,9 @@
 
 namespace heed::kernels {
 
-// y = weight * (x - mean) * rstd + bias; weight and bias [n] may be null. mean and rstd [rows] are written for
-// backward; mean is null for rms_norm.
+// y = weight * (x - mean - rest) * rstd + bias; weight and bias [n] may be null. mean, rest and rstd [rows] are written
+// for backward; mean and rest are null for rms_norm. The mean of the row is mean + rest: `rest` is what rounding took
+// off, which may be as large as the deviations are.
 template <class T>
 struct NormForward {
   const T* x;
@@ -13,6 +14,7 @@ struct NormForward {
   const T* bias;
   T* y;
   T* mean;
+  T* rest;
   T* rstd;
 };
 
@@ -24,6 +26,7 @@ struct NormBackward {
   const T* x;
   const T* weight;
   const T* mean;
+  const T* rest;
   const T* rstd;
   T* dx;
   bool accumulate;

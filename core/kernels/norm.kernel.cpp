@@ -7,37 +7,93 @@
 namespace heed::kernels::HEED_LEVEL {
 namespace {
 
+// Means of squares below it lose digits, and are taken from scaled rows.
+template <class T>
+constexpr T kLeastSquare = sizeof(T) == 4 ? T(1e-30) : T(1e-290);
+
+// (x - mean - rest) rstd, where shift = -rest rstd.
+template <class T, bool kCentred>
+inline Batch<T> normal_at(Batch<T> x, T mean, T shift, T rstd) {
+  if constexpr (kCentred)
+    return fma(x - Batch<T>(mean), Batch<T>(rstd), Batch<T>(shift));
+  else
+    return x * Batch<T>(rstd);
+}
+
+// The standard deviation from the mean of squared distances to a point that is `rest` off the mean.
+template <class T>
+inline T root_of(T square, T rest, T eps) {
+  const T v = square - rest * rest;
+  return static_cast<T>(::sqrt((v < T(0) ? T(0) : v) + eps));
+}
+
+// The mean, rest and rstd of a row whose squares overflow, or underflow where no eps hides it, in units of its greatest
+// |x|: right where they fit T, and NaN where the row holds NaN or infinity.
+template <class T, bool kCentred>
+void extreme_row(const T* x, int64_t n, T eps, T& mean, T& rest, T& rstd) {
+  const Batch<T> zero(T(0));
+  Batch<T> greatest = zero, sum = zero, squares = zero;
+  sweep<T>(n, [&](int64_t j, auto at) { greatest = max(greatest, abs(at.load(x + j))); });
+  const T unit = reduce_max(greatest);
+  if (!(unit > T(0))) return;
+  const auto scaled = [&](int64_t j, auto at) { return at.load(x + j) / Batch<T>(unit); };
+  T centre(0), lost(0);
+  if constexpr (kCentred) {
+    sweep<T>(n, [&](int64_t j, auto at) { sum = sum + scaled(j, at); });
+    mean = reduce_add(sum) / static_cast<T>(n) * unit;
+    centre = mean / unit;
+    sum = zero;
+  }
+  sweep<T>(n, [&](int64_t j, auto at) {
+    const Batch<T> d = at.keep(scaled(j, at) - Batch<T>(centre));
+    squares = fma(d, d, squares);
+    sum = sum + d;
+  });
+  if constexpr (kCentred) lost = reduce_add(sum) / static_cast<T>(n);
+  rest = lost * unit;
+  rstd = T(1) / root_of(reduce_add(squares) / static_cast<T>(n), lost, eps / unit / unit) / unit;
+}
+
 // R rows at once, so that their chains of sums overlap and each load of the weight serves R rows. A row's own values do
-// not depend on R. The variance is the mean of squared distances from the mean, in a second pass over the row, which is
-// in cache.
+// not depend on R. The variance is the mean of squared distances from the rounded mean, in a second pass over the row,
+// which is in cache, less the square of what rounding took off.
 template <class T, bool kCentred, int R>
 void forward_rows(const NormForward<T>& a, int64_t first, int64_t n, T eps) {
   const T* x = a.x + first * n;
   T* y = a.y + first * n;
-  T mean[R] = {}, rstd[R];
+  T mean[R] = {}, rest[R] = {}, shift[R], rstd[R];
+  Batch<T> sum[R];
   if constexpr (kCentred) {
-    Batch<T> sum[R];
     for (int r = 0; r < R; ++r) sum[r] = Batch<T>(T(0));
     sweep<T>(n, [&](int64_t j, auto at) {
       for (int r = 0; r < R; ++r) sum[r] = sum[r] + at.load(x + r * n + j);
     });
-    for (int r = 0; r < R; ++r) a.mean[first + r] = mean[r] = reduce_add(sum[r]) / static_cast<T>(n);
+    for (int r = 0; r < R; ++r) mean[r] = reduce_add(sum[r]) / static_cast<T>(n);
   }
   Batch<T> squares[R];
-  for (int r = 0; r < R; ++r) squares[r] = Batch<T>(T(0));
+  for (int r = 0; r < R; ++r) squares[r] = sum[r] = Batch<T>(T(0));
   sweep<T>(n, [&](int64_t j, auto at) {
     for (int r = 0; r < R; ++r) {
       const Batch<T> d = at.load(x + r * n + j, mean[r]) - Batch<T>(mean[r]);
       squares[r] = fma(d, d, squares[r]);
+      if constexpr (kCentred) sum[r] = sum[r] + d;
     }
   });
-  for (int r = 0; r < R; ++r)
-    a.rstd[first + r] = rstd[r] = T(1) / static_cast<T>(::sqrt(reduce_add(squares[r]) / static_cast<T>(n) + eps));
+  for (int r = 0; r < R; ++r) {
+    if constexpr (kCentred) rest[r] = reduce_add(sum[r]) / static_cast<T>(n);
+    const T square = reduce_add(squares[r]) / static_cast<T>(n);
+    rstd[r] = T(1) / root_of(square, rest[r], eps);
+    if (!(square + eps > kLeastSquare<T> && square < static_cast<T>(INFINITY))) [[unlikely]]
+      extreme_row<T, kCentred>(x + r * n, n, eps, mean[r], rest[r], rstd[r]);
+    a.rstd[first + r] = rstd[r];
+    if constexpr (kCentred) a.mean[first + r] = mean[r], a.rest[first + r] = rest[r];
+    shift[r] = -rest[r] * rstd[r];
+  }
   sweep<T>(n, [&](int64_t j, auto at) {
     const Batch<T> w = a.weight ? at.load(a.weight + j) : Batch<T>(T(1));
     const Batch<T> b = a.bias ? at.load(a.bias + j) : Batch<T>(T(0));
     for (int r = 0; r < R; ++r) {
-      const Batch<T> normal = (at.load(x + r * n + j) - Batch<T>(mean[r])) * Batch<T>(rstd[r]);
+      const Batch<T> normal = normal_at<T, kCentred>(at.load(x + r * n + j), mean[r], shift[r], rstd[r]);
       at.store(y + r * n + j, fma(normal, w, b));
     }
   });
@@ -50,13 +106,13 @@ void backward_rows(const NormBackward<T>& a, int64_t first, int64_t n) {
   const T* x = a.x + first * n;
   const T* dy = a.dy + first * n;
   T* dx = a.dx ? a.dx + first * n : nullptr;
-  T mean[R] = {}, rstd[R], mean_g[R] = {}, mean_gn[R] = {};
+  T mean[R] = {}, shift[R] = {}, rstd[R], mean_g[R] = {}, mean_gn[R] = {};
   for (int r = 0; r < R; ++r) {
-    if constexpr (kCentred) mean[r] = a.mean[first + r];
     rstd[r] = a.rstd[first + r];
+    if constexpr (kCentred) mean[r] = a.mean[first + r], shift[r] = -a.rest[first + r] * rstd[r];
   }
-  const auto normal_at = [&](int r, int64_t j, auto at) {
-    return (at.load(x + r * n + j, mean[r]) - Batch<T>(mean[r])) * Batch<T>(rstd[r]);
+  const auto normal = [&](int r, int64_t j, auto at) {
+    return normal_at<T, kCentred>(at.load(x + r * n + j, mean[r]), mean[r], shift[r], rstd[r]);
   };
   if (dx) {
     Batch<T> g_sum[R], gn_sum[R];
@@ -66,7 +122,7 @@ void backward_rows(const NormBackward<T>& a, int64_t first, int64_t n) {
       for (int r = 0; r < R; ++r) {
         const Batch<T> g = at.load(dy + r * n + j) * w;
         if constexpr (kCentred) g_sum[r] = g_sum[r] + g;
-        gn_sum[r] = fma(g, normal_at(r, j, at), gn_sum[r]);
+        gn_sum[r] = fma(g, normal(r, j, at), gn_sum[r]);
       }
     });
     for (int r = 0; r < R; ++r) {
@@ -78,11 +134,11 @@ void backward_rows(const NormBackward<T>& a, int64_t first, int64_t n) {
     const Batch<T> w = a.weight ? at.load(a.weight + j) : Batch<T>(T(1));
     Batch<T> dweight(T(0)), dbias(T(0));
     for (int r = 0; r < R; ++r) {
-      const Batch<T> normal = normal_at(r, j, at), d = at.load(dy + r * n + j);
-      dweight = fma(d, normal, dweight);
+      const Batch<T> nr = normal(r, j, at), d = at.load(dy + r * n + j);
+      dweight = fma(d, nr, dweight);
       dbias = dbias + d;
       if (dx) {
-        const Batch<T> v = Batch<T>(rstd[r]) * fnma(normal, Batch<T>(mean_gn[r]), d * w - Batch<T>(mean_g[r]));
+        const Batch<T> v = Batch<T>(rstd[r]) * fnma(nr, Batch<T>(mean_gn[r]), d * w - Batch<T>(mean_g[r]));
         at.store(dx + r * n + j, a.accumulate ? at.load(dx + r * n + j) + v : v);
       }
     }

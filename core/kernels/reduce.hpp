@@ -4,20 +4,22 @@
 
 namespace heed::kernels {
 
-// What is reduced; c is the row's or the column's center. The sums of the first five are added up.
+// What is reduced; c is the row's or the column's center. The sums of those before max are added up.
 enum class Reduction {
   sum,
-  abs,        // |x|
-  square,     // x^2
-  deviation,  // (x - c)^2
-  exp,        // e^(x - c)
-  max,        // NaN where an x is
+  abs,         // |x|
+  square,      // x^2
+  difference,  // x - c
+  deviation,   // (x - c)^2
+  exp,         // e^(x - c)
+  equal,       // 1 where x is c or NaN
+  max,         // NaN where an x is
   min,
   max_abs,
 };
 
-// The derivative that goes back to every x: a * (x - c), a * e^(x - c), a * sign(x).
-enum class Spread { deviation, exp, sign };
+// The derivative that goes back to every x: a * (x - c - rest), a * e^(x - c), a * sign(x), a where x is c or NaN.
+enum class Spread { deviation, exp, sign, equal };
 
 template <class T>
 struct ReduceKernels {
@@ -28,11 +30,12 @@ struct ReduceKernels {
   // The first place where x is `value` or NaN, in each row; in each column. There must be one.
   void (*find_rows)(const T* x, int64_t rows, int64_t n, const T* value, int32_t* place);
   void (*find_columns)(const T* x, int64_t rows, int64_t columns, const T* value, int32_t* place);
-  // dx[r][j] = (or +=, if accumulate) a * f(x[r][j], c); a and c are of row r in the one, of column j in the other.
-  void (*spread_rows)(Spread op, const T* x, int64_t rows, int64_t n, const T* center, const T* a, T* dx,
+  // dx[r][j] = (or +=, if accumulate) a * f(x[r][j], c, rest), all of row r in the one, of column j in the other;
+  // center and rest are null where they are 0, and only deviation has a rest.
+  void (*spread_rows)(Spread op, const T* x, int64_t rows, int64_t n, const T* center, const T* rest, const T* a, T* dx,
                       bool accumulate);
-  void (*spread_columns)(Spread op, const T* x, int64_t rows, int64_t columns, const T* center, const T* a, T* dx,
-                         bool accumulate);
+  void (*spread_columns)(Spread op, const T* x, int64_t rows, int64_t columns, const T* center, const T* rest,
+                         const T* a, T* dx, bool accumulate);
 };
 
 struct ReduceTable {

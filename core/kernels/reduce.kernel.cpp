@@ -12,8 +12,10 @@ inline void with_map(Reduction op, Body body) {
   switch (op) {
     case Reduction::abs: return body([](B x, B) { return abs(x); });
     case Reduction::square: return body([](B x, B) { return x * x; });
+    case Reduction::difference: return body([](B x, B c) { return x - c; });
     case Reduction::deviation: return body([](B x, B c) { return (x - c) * (x - c); });
     case Reduction::exp: return body([](B x, B c) { return exp(x - c); });
+    case Reduction::equal: return body([](B x, B c) { return select((x == c) | isnan(x), B(T(1)), B(T(0))); });
     default: return body([](B x, B) { return x; });
   }
 }
@@ -113,13 +115,15 @@ template <class T, class Body>
 inline void with_spread(Spread op, Body body) {
   using B = Batch<T>;
   switch (op) {
-    case Spread::deviation: return body([](B x, B c, B a) { return a * (x - c); });
-    case Spread::exp: return body([](B x, B c, B a) { return a * exp(x - c); });
+    case Spread::deviation: return body([](B x, B c, B rest, B a) { return a * ((x - c) - rest); });
+    case Spread::exp: return body([](B x, B c, B, B a) { return a * exp(x - c); });
     case Spread::sign:
-      return body([](B x, B, B a) {
+      return body([](B x, B, B, B a) {
         const B zero(T(0));
-        return select(x > zero, a, select(x < zero, -a, a * x));  // a * x: 0 at 0, NaN at NaN
+        return select(x > zero, a, select(x < zero, neg(a), a * x));  // a * x: 0 at 0, NaN at NaN
       });
+    case Spread::equal:
+      return body([](B x, B c, B, B a) { return select((x == c) | isnan(x), a, B(T(0))); });
   }
 }
 
@@ -129,27 +133,29 @@ inline void put(T* p, Batch<T> v, bool accumulate, auto lanes) {
 }
 
 template <class T>
-void spread_rows(Spread op, const T* x, int64_t rows, int64_t n, const T* center, const T* a, T* dx, bool accumulate) {
+void spread_rows(Spread op, const T* x, int64_t rows, int64_t n, const T* center, const T* rest, const T* a, T* dx,
+                 bool accumulate) {
   with_spread<T>(op, [&](auto f) {
     for (int64_t r = 0; r < rows; ++r) {
       const T* p = x + r * n;
       T* q = dx + r * n;
-      const Batch<T> c(center != nullptr ? center[r] : T(0)), factor(a[r]);
-      each_vector<T>(n, [&](int64_t i, auto k) { put(q + i, f(load(p + i, k), c, factor), accumulate, k); });
+      const Batch<T> c(center != nullptr ? center[r] : T(0)), left(rest != nullptr ? rest[r] : T(0)), factor(a[r]);
+      each_vector<T>(n, [&](int64_t i, auto k) { put(q + i, f(load(p + i, k), c, left, factor), accumulate, k); });
     }
   });
 }
 
 template <class T>
-void spread_columns(Spread op, const T* x, int64_t rows, int64_t columns, const T* center, const T* a, T* dx,
-                    bool accumulate) {
+void spread_columns(Spread op, const T* x, int64_t rows, int64_t columns, const T* center, const T* rest,
+                    const T* a, T* dx, bool accumulate) {
   with_spread<T>(op, [&](auto f) {
     for (int64_t r = 0; r < rows; ++r) {
       const T* p = x + r * columns;
       T* q = dx + r * columns;
       each_vector<T>(columns, [&](int64_t j, auto k) {
         const Batch<T> c = center != nullptr ? load(center + j, k) : Batch<T>(T(0));
-        put(q + j, f(load(p + j, k), c, load(a + j, k)), accumulate, k);
+        const Batch<T> left = rest != nullptr ? load(rest + j, k) : Batch<T>(T(0));
+        put(q + j, f(load(p + j, k), c, left, load(a + j, k)), accumulate, k);
       });
     }
   });

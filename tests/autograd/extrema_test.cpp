@@ -73,19 +73,28 @@ TEST_CASE("max and min pass gradcheck") {
   }
 }
 
-TEST_CASE("the gradient of equal values goes to the first in row-major order, whatever the strides") {
-  const auto gradient = [](const Tensor& x, const Axes& axes, bool transposed) {
+TEST_CASE("equal values share the gradient of max and min evenly, with axes and without, whatever the strides") {
+  using Values = std::vector<double>;
+  const auto gradient = [](bool greatest, const Tensor& x, const Axes& axes, bool transposed = false) {
     Tape tape;
-    const Tensor in = tape.watch(x);
-    const Tensor y = max(transposed ? in.t() : in, axes);
-    tape.backward(y, Tensor::ones(y.shape()));
+    const Tensor in = tape.watch(x), given = transposed ? in.t() : in;
+    const Tensor y = greatest ? max(given, axes) : min(given, axes);
+    tape.backward(y, Tensor::full(y.shape(), 2, y.dtype()));
     return tape.grad(in).to_vector<double>();
   };
-  const Tensor x = Tensor::from({1, 2, 2, 2, 0, 2}, {2, 3});
-  CHECK(gradient(x, {}, false) == std::vector<double>{0, 1, 0, 0, 0, 0});
-  CHECK(gradient(x, {}, true) == std::vector<double>{0, 0, 0, 1, 0, 0});  // x.t() is 1 2 | 2 0 | 2 2
-  CHECK(gradient(x, 1, false) == std::vector<double>{0, 1, 0, 1, 0, 0});
-  CHECK(gradient(x, 0, false) == std::vector<double>{0, 1, 1, 1, 0, 0});
+  heed::testing::on_each_level([&] {
+    for (const DType dtype : {DType::float32, DType::float64}) {
+      const Tensor x = Tensor::from({1, 2, 2, 2, 0, 2}, {2, 3}).to(dtype);
+      for (const bool transposed : {false, true}) {
+        CHECK(gradient(true, x, {}, transposed) == Values{0, 0.5, 0.5, 0.5, 0, 0.5});
+        CHECK(gradient(false, x, {}, transposed) == Values{0, 0, 0, 0, 2, 0});
+        CHECK(gradient(true, x, transposed ? 0 : 1, transposed) == Values{0, 1, 1, 1, 0, 1});
+        CHECK(gradient(true, x, transposed ? 1 : 0, transposed) == Values{0, 2, 1, 2, 0, 1});
+      }
+      CHECK(gradient(true, Tensor::from({1, kNaN, 3, kNaN}).to(dtype), {}) == Values{0, 1, 0, 1});
+      CHECK(gradient(false, Tensor::zeros({32768}, dtype), {}) == Values(32768, 1.0 / 16384));
+    }
+  });
 }
 
 TEST_CASE("max of NaN and infinities") {

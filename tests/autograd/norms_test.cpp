@@ -135,6 +135,77 @@ TEST_CASE("layer_norm: equal elements, and a NaN that stays in its row") {
   for (double v : layer_norm(x, w, b)[1].to_vector<double>()) CHECK(std::isnan(v));
 }
 
+namespace {
+
+// Values that float32 holds, `far` from 0 in units of their deviation.
+Tensor far_rows(Index rows, Index n, double far) {
+  Tensor x = normal({rows, n}, static_cast<std::uint64_t>(n), DType::float64);
+  for (Index i = 0; i < x.numel(); ++i) x.mutable_data<double>()[i] += far;
+  return x.to(DType::float32);
+}
+
+}  // namespace
+
+TEST_CASE("layer_norm far from 0 has the digits that the values have, on each level") {
+  on_each_level([] {
+    for (const Index n : {2, 4, 15, 16, 17, 100, 1000}) {
+      CAPTURE(n);
+      const Tensor x = far_rows(5, n, 1e6), w = normal({n}, 1, DType::float32), b = normal({n}, 2, DType::float32),
+                   dy = normal({5, n}, 3, DType::float32);
+      const List want = naive(x, w, b, dy, 1e-3, true);
+      const Run got = run(layer, {x, w, b}, dy);
+      CHECK(worst(got.y, want[0], 4e-6, 4e-6) <= 1);
+      for (std::size_t i = 0; i < 3; ++i) CHECK(worst(got.gradients[i], want[i + 1], 1e-5, n == 2 ? 1e-3 : 2e-5) <= 1);
+    }
+    const Tensor four = Tensor::from({1e7, 1e7 + 1, 1e7 + 2, 1e7 + 3});
+    CHECK(close(layer_norm(four, Tensor(), Tensor(), 0), Tensor::from({-1.3416408, -0.4472136, 0.4472136, 1.3416408})));
+  });
+}
+
+TEST_CASE("layer_norm, rms_norm and normalize are right where squares overflow or underflow, on each level") {
+  on_each_level([] {
+    const Tensor dy = normal({1, 3}, 3);
+    for (const double size : {1e-42, 1e-30, 1e15, 1e20, 1e37, 1e38}) {
+      CAPTURE(size);
+      const bool rough = size < 1e-38;  // subnormal: few digits
+      const Tensor x = Tensor::from({2 * size, -size, 0}, {1, 3}), x64 = x.to(DType::float64);
+      const double tolerance = rough ? 1e-2 : 2e-6;
+      const auto same = [&](const std::function<Tensor(const List&)>& f) {
+        const Run got = run(f, {x}, dy.to(DType::float32)), want = run(f, {x64}, dy.to(DType::float32).to(DType::float64));
+        CHECK(worst(got.y, want.y, tolerance, tolerance) <= 1);
+        if (rough) return;  // 1 / size is infinite
+        Tensor a = got.gradients[0].to(DType::float64), b = want.gradients[0];
+        CHECK(worst(a * size, b * size, tolerance, tolerance) <= 1);
+      };
+      same([](const List& in) { return layer_norm(in[0], Tensor(), Tensor(), 1e-5); });
+      same([](const List& in) { return rms_norm(in[0], Tensor(), 1e-6); });
+      if (rough) continue;
+      same([](const List& in) { return layer_norm(in[0], Tensor(), Tensor(), 0); });
+      same([](const List& in) { return rms_norm(in[0], Tensor(), 0); });
+      same([](const List& in) { return normalize(in[0]); });
+    }
+    const Tensor wide = Tensor::from<double>({1e200, 0, 0}, {3});
+    CHECK(close(layer_norm(wide, Tensor(), Tensor()), Tensor::from<double>({std::sqrt(2.), -std::sqrt(.5), -std::sqrt(.5)}), 1e-12));
+    CHECK(close(normalize(wide), Tensor::from<double>({1, 0, 0}), 1e-12));
+    for (const double v : rms_norm(Tensor::from({kInf, 1}), Tensor()).to_vector<double>()) CHECK(std::isnan(v));
+  });
+}
+
+TEST_CASE("normalize of single elements is their sign, whose gradient is 0, on each level") {
+  on_each_level([] {
+    for (const DType dtype : {DType::float32, DType::float64}) {
+      const Tensor x = normal({1000, 1}, 3, dtype);
+      const Run r = run([](const List& in) { return normalize(in[0]); }, {x}, Tensor::ones({1000, 1}, dtype));
+      Index wrong = 0;
+      for (Index i = 0; i < 1000; ++i) wrong += r.y.at({i, 0}) != (x.at({i, 0}) < 0 ? -1 : 1);
+      CHECK(wrong == 0);
+      CHECK(same_bits(r.gradients[0], Tensor::zeros({1000, 1}, dtype)));
+    }
+    const std::vector<double> y = normalize(Tensor::from({0, -0.0, NAN, 1e-20, -1e30}, {5, 1})).to_vector<double>();
+    CHECK((y[0] == 0 && y[1] == 0 && std::isnan(y[2]) && y[3] == 1 && y[4] == -1));
+  });
+}
+
 TEST_CASE("layer_norm has the same bits at any number of threads") {
   const Tensor x = normal({1500, 96}, 10, DType::float32), w = normal({96}, 11, DType::float32),
                b = normal({96}, 12, DType::float32);

@@ -1,3 +1,4 @@
+#include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/gradcheck.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/core/random.hpp>
@@ -148,6 +149,57 @@ TEST_CASE("variance does not cancel far from zero, nor does logsumexp overflow")
   CHECK(logsumexp(Tensor::from({-1000, -1000})).item() == doctest::Approx(-1000 + std::log(2)));
 }
 
+TEST_CASE("variance and stddev are exact to float32's rounding far from zero, by rows and columns, on each level") {
+  heed::testing::on_each_level([] {
+    Rng rng(6);
+    CHECK(variance(Tensor::from({1e7, 1e7 + 1, 1e7 + 2, 1e7 + 3})).item() == doctest::Approx(5.0 / 3).epsilon(1e-7));
+    for (const Index n : {2, 3, 15, 16, 17, 100, 1000, 20000}) {
+      CAPTURE(n);
+      for (const bool down : {false, true}) {
+        Tensor x = rng.normal(down ? Shape{n, 19} : Shape{3, n}, 1e6, 1);
+        const int axis = down ? 0 : 1;
+        const Tensor a = variance(x, axis), b = stddev(x, axis);
+        CHECK(test::worst(a, test::reduced(x, {axis}, a, [](const auto& g) { return naive_variance(g, true); }), 4e-7,
+                          0) <= 1);
+        CHECK(test::worst(b, test::reduced(x, {axis}, b, [](const auto& g) { return std::sqrt(naive_variance(g, true)); }),
+                          4e-7, 0) <= 1);
+        const auto same = [&](auto op) {
+          const Tensor p = Tensor::from(gradient_of(op, x), x.shape()),
+                       q = Tensor::from(gradient_of(op, x.to(DType::float64)), x.shape());
+          CHECK(test::worst(p, q, 2e-6, 1e-6 / static_cast<double>(n)) <= 1);
+        };
+        same([axis](In v) { return variance(v, axis); });
+        same([axis](In v) { return stddev(v, axis); });
+      }
+    }
+  });
+}
+
+TEST_CASE("stddev and norm are right where squares overflow or underflow, with their gradients") {
+  for (const bool wide : {false, true}) {
+    const DType dtype = wide ? DType::float64 : DType::float32;
+    for (const double size : wide ? std::vector<double>{1e-200, 1e170, 1e300} : std::vector<double>{1e-30, 1e-20, 1e20, 1e37}) {
+      CAPTURE(size);
+      const Tensor x = Tensor::from({1, 0, 0, -2, 0.5, 0.25}, {2, 3}).to(dtype), extreme = (x * size).to(dtype);
+      const auto same = [&](auto op) {
+        const Tensor y = op(extreme), plain = op(x.to(DType::float64));
+        CHECK(test::worst(y.to(DType::float64) / size, plain, 1e-6, 0) <= 1);
+        const Tensor p = Tensor::from(gradient_of(op, extreme), x.shape()),
+                     q = Tensor::from(gradient_of(op, x.to(DType::float64)), x.shape());
+        CHECK(test::worst(p, q, 2e-6, 1e-6) <= 1);
+      };
+      same([](In v) { return stddev(v, 1); });
+      same([](In v) { return stddev(v, 0); });
+      for (const double p : {2.0, 3.0, 8.0, 1.5}) same([p](In v) { return norm(v, {1}, {.p = p}); });
+    }
+  }
+  CHECK(stddev(Tensor::from({1e20, 0, 0})).item() == doctest::Approx(1e20 / std::sqrt(3.)).epsilon(1e-6));
+  CHECK(variance(Tensor::from({1e20, 0, 0})).item() == kInf);  // which no float32 holds
+  CHECK(norm(Tensor::from({3e38, 0})).item() == static_cast<double>(3e38f));
+  CHECK(norm(Tensor::from({3e38, 3e38})).item() == kInf);
+  CHECK(std::isnan(stddev(Tensor::from({kInf, 0, 0})).item()));
+}
+
 TEST_CASE("variance, stddev, logsumexp and norm pass gradcheck") {
   Rng rng(4);
   const Tensor x = rng.normal({3, 4, 5}, 0.5, 1, DType::float64);
@@ -222,7 +274,7 @@ TEST_CASE("variance, logsumexp and norm of few, zero and non-finite values") {
     CHECK(gradient_of([p](In v) { return norm(v, {}, {p}); }, Tensor::zeros({2})) == std::vector<double>{0, 0});
   }
   CHECK(gradient_of([](In v) { return norm(v, {}, {.p = std::numeric_limits<double>::infinity()}); },
-                    Tensor::from({2, -3, 3})) == std::vector<double>{0, -1, 0});
+                    Tensor::from({2, -3, 3})) == std::vector<double>{0, -0.5, 0.5});
   CHECK(gradient_of([](In v) { return norm(v, {}, {.p = 1}); }, Tensor::from({2, -3, 0})) ==
         std::vector<double>{1, -1, 0});
 }

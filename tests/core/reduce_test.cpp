@@ -20,6 +20,8 @@ double value_of(kernels::Reduction op, const std::vector<double>& x, double c) {
       case kernels::Reduction::sum: y += v; break;
       case kernels::Reduction::abs: y += std::fabs(v); break;
       case kernels::Reduction::square: y += static_cast<long double>(v) * v; break;
+      case kernels::Reduction::difference: y += static_cast<long double>(v) - c; break;
+      case kernels::Reduction::equal: y += v == c; break;
       case kernels::Reduction::deviation: y += static_cast<long double>(v - c) * (v - c); break;
       case kernels::Reduction::exp: y += std::exp(static_cast<long double>(v) - c); break;
       case kernels::Reduction::max: y = std::max<long double>(y, v); break;
@@ -36,12 +38,16 @@ void check_all(const Tensor& x, const std::vector<int>& axes, double tolerance) 
   for (int i = 0; i <= static_cast<int>(kernels::Reduction::max_abs); ++i) {
     const auto op = static_cast<kernels::Reduction>(i);
     CAPTURE(i);
-    const bool centered = op == kernels::Reduction::deviation || op == kernels::Reduction::exp;
+    const bool centered = op == kernels::Reduction::difference || op == kernels::Reduction::deviation ||
+                          op == kernels::Reduction::exp || op == kernels::Reduction::equal;
     const Tensor center = centered ? Tensor::full(g.result_shape(), 0.25, x.dtype()) : Tensor();
     const Tensor y = g.to_result(detail::reduce(op, g, center), true);
     const Tensor want = test::reduced(x, axes, y, [&](const auto& v) { return value_of(op, v, 0.25); });
     const Tensor size = test::reduced(x, axes, y, [&](const auto& v) {
-      return op == kernels::Reduction::sum ? value_of(kernels::Reduction::abs, v, 0) : std::fabs(value_of(op, v, 0.25));
+      if (op == kernels::Reduction::sum) return value_of(kernels::Reduction::abs, v, 0);
+      if (op == kernels::Reduction::difference)
+        return value_of(kernels::Reduction::abs, v, 0) + 0.25 * static_cast<double>(v.size());
+      return std::fabs(value_of(op, v, 0.25));
     });
     double most = 0;
     const auto a = y.to_vector<double>(), b = want.to_vector<double>(), s = size.to_vector<double>();
