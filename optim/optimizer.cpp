@@ -34,7 +34,7 @@ Optimizer::~Optimizer() {
 }
 
 void Optimizer::check_option(bool ok, const char* option, double value, const char* rule) const {
-  require(ok && std::isfinite(value), name_, ": ", option, " is ", value, "; it must be ", rule);
+  require(ok && std::isfinite(value), name_, ": ", option, " is ", value, "; it must be ", ok ? "finite" : rule);
 }
 
 void Optimizer::allocate_states(std::size_t parameter) {

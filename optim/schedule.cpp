@@ -21,7 +21,7 @@ Schedule::Schedule(std::string_view name, const ScheduleOptions& o) : name_(name
   const auto need = [&](bool ok, const char* option, auto value, const char* rule) {
     require(ok, "schedule ", name_, ": ", option, " is ", value, "; it must be ", rule);
   };
-  need(o.lr >= 0 && std::isfinite(o.lr), "lr", o.lr, "0 or more");
+  need(o.lr >= 0 && std::isfinite(o.lr), "lr", o.lr, "0 or more and finite");
   need(o.min_lr >= 0 && o.min_lr <= o.lr, "min_lr", o.min_lr, "0 or more and at most lr");
   need(o.warmup >= 0, "warmup", o.warmup, "0 or more");
   if (kind_ == Kind::linear || kind_ == Kind::cosine || kind_ == Kind::one_cycle) {
@@ -39,6 +39,7 @@ Schedule::Schedule(std::string_view name, const ScheduleOptions& o) : name_(name
     need(o.patience >= 0, "patience", o.patience, "0 or more");
     need(o.threshold >= 0 && o.threshold < 1, "threshold", o.threshold, "at least 0 and below 1");
     need(o.cooldown >= 0, "cooldown", o.cooldown, "0 or more");
+    need(o.eps >= 0, "eps", o.eps, "0 or more");
   }
 }
 
@@ -61,7 +62,7 @@ double Schedule::operator()(Index step) const {
     }
     case Kind::inverse_sqrt: return std::max(o_.min_lr, o_.lr * std::sqrt(std::max(warmup, 1.0) / std::max(t, 1.0)));
     case Kind::step: return std::max(o_.min_lr, o_.lr * std::pow(o_.gamma, std::floor(past / every)));
-    case Kind::plateau: return std::max(o_.min_lr, o_.lr * std::pow(o_.gamma, falls_));
+    case Kind::plateau: return fallen(falls_);
     default: return o_.lr;
   }
 }
@@ -79,10 +80,11 @@ double Schedule::one_cycle(double t) const {
   return between(o_.lr, end, std::min(1.0, (t - top) / (last - top)));
 }
 
+double Schedule::fallen(double falls) const { return std::max(o_.min_lr, o_.lr * std::pow(o_.gamma, falls)); }
+
 void Schedule::observe(double validation_loss) {
   if (kind_ != Kind::plateau) return;
-  // Below by a share of |best|, so that negative losses count too.
-  if (std::isinf(best_) ? validation_loss < best_ : validation_loss < best_ - o_.threshold * std::abs(best_)) {
+  if (validation_loss < best_ * (1 - o_.threshold)) {
     best_ = validation_loss;
     bad_ = 0;
   } else {
@@ -93,7 +95,7 @@ void Schedule::observe(double validation_loss) {
     bad_ = 0;
   }
   if (bad_ > static_cast<double>(o_.patience)) {
-    falls_++;
+    if (fallen(falls_) - fallen(falls_ + 1) > o_.eps) falls_++;
     cooling_ = static_cast<double>(o_.cooldown);
     bad_ = 0;
   }

@@ -27,8 +27,11 @@ struct ScheduleOptions {
   double final_div_factor = 1e4;  // and ends at that / final_div_factor
 
   Index patience = 10;      // plateau: so many evaluations without improvement are borne, the next lets the rate fall
-  double threshold = 1e-4;  // plateau: an improvement is a loss below best * (1 - threshold)
-  Index cooldown = 0;       // plateau: evaluations after a fall that are not counted
+  // plateau: an improvement is a loss below best * (1 - threshold), as in PyTorch's min mode with a relative threshold.
+  // Where best is negative, that is above it: a loss that is a little worse counts too.
+  double threshold = 1e-4;
+  Index cooldown = 0;  // plateau: evaluations after a fall that are not counted
+  double eps = 1e-8;   // plateau: a fall by no more than this is left out
 };
 
 // With t the step from 0, W the warm-up and p = (t - W) / (steps - W), clamped to [0, 1]; before W see `warmup`:
@@ -76,6 +79,7 @@ class Schedule {
   double cooling_ = 0;
 
   double one_cycle(double t) const;
+  double fallen(double falls) const;  // plateau's rate after so many falls
 };
 
 }  // namespace heed

@@ -60,6 +60,7 @@ TEST_CASE("optimizers: wrong options and parameters are named") {
   };
   CHECK(error_of([&] { SGD(p, {.lr = -1}); }) == "SGD: lr is -1; it must be 0 or more");
   refuses([&] { SGD(p, {.lr = NAN}); }, "SGD: lr is nan; it must be 0 or more");
+  refuses([&] { SGD(p, {.lr = INFINITY}); }, "SGD: lr is inf; it must be finite");
   refuses([&] { SGD(p, {.momentum = -0.1}); }, "momentum is -0.1; it must be 0 or more");
   refuses([&] { SGD(p, {.weight_decay = -0.1}); }, "weight_decay is -0.1; it must be 0 or more");
   refuses([&] { SGD(p, {.dampening = NAN}); }, "SGD: dampening is nan; it must be finite");

@@ -106,6 +106,7 @@ TEST_CASE("schedules: a wrong name, option or state is named") {
   CHECK(contains(error("linear", {.warmup = 11, .steps = 10}), "warmup is 11; it must be at most steps"));
   CHECK(contains(error("constant", {.lr = -1}), "lr is -1; it must be 0 or more"));
   CHECK(contains(error("constant", {.lr = NAN}), "lr is nan"));
+  CHECK(contains(error("constant", {.lr = INFINITY}), "lr is inf; it must be 0 or more and finite"));
   CHECK(contains(error("constant", {.lr = 1, .min_lr = 2}), "min_lr is 2; it must be 0 or more and at most lr"));
   CHECK(contains(error("constant", {.warmup = -1}), "warmup is -1"));
   CHECK(contains(error("step", {.every = 0}), "every is 0; it must be 1 or more"));
@@ -114,6 +115,7 @@ TEST_CASE("schedules: a wrong name, option or state is named") {
   CHECK(contains(error("plateau", {.patience = -1}), "patience is -1"));
   CHECK(contains(error("plateau", {.threshold = 1}), "threshold is 1"));
   CHECK(contains(error("plateau", {.cooldown = -1}), "cooldown is -1"));
+  CHECK(contains(error("plateau", {.eps = -1}), "eps is -1; it must be 0 or more"));
   CHECK(contains(error("one-cycle", {.steps = 10, .div_factor = 0.5}), "div_factor is 0.5"));
   CHECK(contains(error("one-cycle", {.steps = 10, .final_div_factor = 0}), "final_div_factor is 0"));
   const Schedule s("constant", {});

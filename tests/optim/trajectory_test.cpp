@@ -179,10 +179,10 @@ TEST_CASE("schedules: one-cycle, step, plateau and the nano recipe equal PyTorch
   compare("step", Schedule("step", {.lr = 1, .every = 7, .gamma = 0.3}), 1, 1e-12);
   compare("nano", Schedule("cosine", {.lr = 1e-3, .min_lr = 1e-4, .warmup = 100, .steps = 2000}), 20, 0);
 
-  const auto compare_plateau = [&](const char* name, Schedule schedule) {
+  const auto compare_plateau = [&](const char* name, Schedule schedule, const char* losses = "losses") {
     double off = 0;
-    for (std::size_t i = 0; i < stored["losses"].size(); ++i) {
-      schedule.observe(stored["losses"][i].get<double>());
+    for (std::size_t i = 0; i < stored[losses].size(); ++i) {
+      schedule.observe(stored[losses][i].get<double>());
       off = std::max(off, std::abs(schedule(static_cast<Index>(i)) - stored[name][i].get<double>()));
     }
     CAPTURE(name);
@@ -192,4 +192,7 @@ TEST_CASE("schedules: one-cycle, step, plateau and the nano recipe equal PyTorch
   compare_plateau(
       "plateau_options",
       Schedule("plateau", {.lr = 1, .min_lr = 1e-3, .gamma = 0.1, .patience = 1, .threshold = 1e-2, .cooldown = 3}));
+  compare_plateau("plateau_eps", Schedule("plateau", {.lr = 1, .gamma = 0.1, .patience = 0, .eps = 1e-2}));
+  compare_plateau("plateau_negative", Schedule("plateau", {.lr = 1, .gamma = 0.5, .patience = 1, .threshold = 0.1}),
+                  "negative_losses");
 }

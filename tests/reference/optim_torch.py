@@ -1,6 +1,6 @@
 """Writes optim_torch.json: trajectories of PyTorch's optimizers, schedules and gradient clipping, which tests/optim compares.
 
-usage: /usr/bin/python3 optim_torch.py        (made with PyTorch 1.13; Lion is not in it, and follows here in plain Python)
+usage: /usr/bin/python3 optim_torch.py        (made with PyTorch 2.13; Lion is not in it, and follows here in plain Python)
 
 Two parameters, "w" [2, 5] and "b" [3]. The gradient at step t is a (x - target) + noise[t], with stored noise, computed in the
 parameters' own precision, so that an error of one step would show in all that follow.
@@ -96,9 +96,9 @@ def rates(make, steps, lr=1.0):
     return out
 
 
-def plateau(losses, **options):
+def plateau(losses, eps=0, **options):
     optimizer = SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    scheduler, out = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, eps=0, **options), []
+    scheduler, out = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, eps=eps, **options), []
     for loss in losses:
         scheduler.step(loss)
         out.append(optimizer.param_groups[0]["lr"])
@@ -128,6 +128,7 @@ kept32, norms32 = trajectory(ADAMW, dict(lr=0.02, betas=(0.9, 0.99)), f32, clip=
 data["clipped"] = dict(float32=kept32, float64=kept, norms=norms)
 
 LOSSES = [3.0, 2.5, 2.4999, 2.6, 2.5, 2.49, 2.4, 2.4, 2.4, 2.41, 2.4, 2.39999, 2.5, 2.6, 2.4, 2.2, 2.3, 2.3, 2.3, 2.3, 2.3, 2.3, 2.3, 2.3]
+NEGATIVE = [1.0, 0.5, -1.0, -0.95, -0.87, -0.8, -0.75, -0.6, -0.5, -2.0, -1.85, -1.7, -1.7, -1.3, -1.3, -1.3, -1.3, -1.3]
 data["schedules"] = dict(
     one_cycle=rates(lambda o: torch.optim.lr_scheduler.OneCycleLR(o, max_lr=0.5, total_steps=40), 40),
     one_cycle_options=rates(lambda o: torch.optim.lr_scheduler.OneCycleLR(o, max_lr=0.5, total_steps=50, pct_start=0.2, div_factor=10,
@@ -135,7 +136,9 @@ data["schedules"] = dict(
     step=rates(lambda o: torch.optim.lr_scheduler.StepLR(o, step_size=7, gamma=0.3), 40),
     nano=nano(1e-3, 100, 2000)[::20], losses=LOSSES,
     plateau=plateau(LOSSES, factor=0.5, patience=2),
-    plateau_options=plateau(LOSSES, factor=0.1, patience=1, threshold=1e-2, cooldown=3, min_lr=1e-3))
+    plateau_options=plateau(LOSSES, factor=0.1, patience=1, threshold=1e-2, cooldown=3, min_lr=1e-3),
+    plateau_eps=plateau(LOSSES, factor=0.1, patience=0, eps=1e-2),
+    negative_losses=NEGATIVE, plateau_negative=plateau(NEGATIVE, factor=0.5, patience=1, threshold=0.1))
 
 
 def rounded(value, digits):
