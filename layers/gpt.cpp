@@ -31,7 +31,7 @@ GPT::GPT(const GPTOptions& o, Rng& rng, const MechanismFactory& mechanism)
   require(o.positions != PositionKind::relative || o.relative_clip > 0, "GPT: relative_clip is ", o.relative_clip,
           "; it must be 1 or more");
   if (o.positions == PositionKind::learned) positions.emplace(o.context, o.width, rng);
-  if (o.positions == PositionKind::sinusoidal) sinusoids_ = sinusoidal_positions(o.context, o.width);
+  if (o.positions == PositionKind::sinusoidal) sinusoids_.emplace(o.context, o.width);
   if (!o.tied) output = Parameter(Tensor::empty({o.vocabulary, o.width}));
   for (Index i = 0; i < o.layers; ++i) blocks.emplace_back(block_options(o), rng, mechanism(i, rng));
 
@@ -54,7 +54,7 @@ Tensor GPT::embed(In x, Index offset) const {
         " but the model's context is ", options_.context);
   Tensor h = tokens(x);
   if (positions) h = h + (*positions)(x.dim(1), offset, x.where());
-  if (sinusoids_.defined()) h = h + sinusoids_.slice(0, offset, end).to(h.dtype());
+  if (sinusoids_) h = h + (*sinusoids_)(x.dim(1), offset, h.dtype(), x.where());
   return drop(h);
 }
 

@@ -71,7 +71,7 @@ class GPT {
  private:
   GPTOptions options_;
   MechanismFactory mechanism_factory_;
-  Tensor sinusoids_;  // [context, width] where positions are sinusoidal
+  std::optional<SinusoidalPositions> sinusoids_;
 
   bool bounded() const {  // there is something for each position of the context, and no more
     return options_.positions == PositionKind::learned || options_.positions == PositionKind::sinusoidal;

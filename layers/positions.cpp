@@ -66,10 +66,15 @@ Tensor relative_position_bias(In table, Index queries, Index keys) {
 }
 
 RelativePositionBias::RelativePositionBias(Index heads, Index clip, Rng& rng) {
-  require(heads > 0 && clip > 0, "RelativePositionBias: heads is ", heads, " and clip is ", clip,
-          "; both must be 1 or more");
+  require(heads > 0 && clip > 0 && clip < Index{1} << 31, "RelativePositionBias: heads is ", heads, " and clip is ", clip,
+          "; both must be 1 or more, and clip below 2^31");
   weight = Parameter(Tensor::empty({heads, 2 * clip + 1}));
   init::normal_(weight, rng, 0, 0.02);
+}
+
+void detail::check_positions(const char* layer, Index offset, Index length, Index count, const Where& where) {
+  check(length >= 0 && offset >= 0 && offset <= count - length, where, layer, ": ", length, " positions from ", offset,
+        " on were asked for; they must lie in [0, ", count, ")");
 }
 
 Tensor sinusoidal_positions(Index count, Index width, DType dtype) {

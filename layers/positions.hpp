@@ -11,6 +11,11 @@ enum class PositionKind { none, learned, sinusoidal, rope, relative };
 // PE(pos, 2i) = sin(pos / 10000^(2i/width)), PE(pos, 2i+1) = cos of the same. Vaswani et al. 2017, section 3.5.
 Tensor sinusoidal_positions(Index count, Index width, DType dtype = DType::float32);  // [count, width]
 
+namespace detail {
+// Error unless positions offset to offset + length - 1 lie in [0, count).
+void check_positions(const char* layer, Index offset, Index length, Index count, const Where& where);
+}  // namespace detail
+
 struct LearnedPositions {
   Parameter weight;  // [context, width]
 
@@ -20,8 +25,7 @@ struct LearnedPositions {
 
   // [T, width] for the positions from `offset` on.
   Tensor operator()(Index length, Index offset = 0, Where where = Where::current()) const {
-    check(offset >= 0 && offset + length <= weight.dim(0), where, "LearnedPositions: positions ", offset, " to ",
-          offset + length - 1, " were asked for; the model has ", weight.dim(0));
+    detail::check_positions("LearnedPositions", offset, length, weight.dim(0), where);
     return weight.slice(0, offset, offset + length);
   }
 
@@ -29,14 +33,15 @@ struct LearnedPositions {
 };
 
 struct SinusoidalPositions {
-  Tensor table;  // [context, width]
+  Tensor table;  // [context, width], float64, so that a float64 model has all digits
 
-  SinusoidalPositions(Index context, Index width) : table(sinusoidal_positions(context, width)) {}
+  SinusoidalPositions(Index context, Index width) : table(sinusoidal_positions(context, width, DType::float64)) {}
 
-  Tensor operator()(Index length, Index offset = 0, Where where = Where::current()) const {
-    check(offset >= 0 && offset + length <= table.dim(0), where, "SinusoidalPositions: positions ", offset, " to ",
-          offset + length - 1, " were asked for; the table has ", table.dim(0));
-    return table.slice(0, offset, offset + length);
+  // [T, width] for the positions from `offset` on.
+  Tensor operator()(Index length, Index offset = 0, DType dtype = DType::float32,
+                    Where where = Where::current()) const {
+    detail::check_positions("SinusoidalPositions", offset, length, table.dim(0), where);
+    return table.slice(0, offset, offset + length).to(dtype);
   }
 
   void members(auto&&) {}

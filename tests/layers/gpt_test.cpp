@@ -46,6 +46,17 @@ TEST_CASE("GPT passes gradcheck with every kind of norm, position and activation
   }
 }
 
+TEST_CASE("a GPT that was converted to float64 adds sinusoids of float64") {
+  GPTOptions o = small_gpt();
+  o.positions = PositionKind::sinusoidal, o.layers = 0;
+  Rng rng(1);
+  GPT model(o, rng);
+  to(model, DType::float64);
+  const Tensor x = random_ids({2, 6}, 11, 1);
+  const Tensor h = model.tokens(x) + sinusoidal_positions(6, 8, DType::float64);
+  CHECK(test::worst(model(x), linear(model.norm(h), model.tokens.weight, Tensor()), 1e-13, 1e-15) <= 1);
+}
+
 TEST_CASE("GPT has the names and the initial weights of GPT-2") {
   Rng rng(1);
   GPT model({.vocabulary = 50, .context = 16, .layers = 3, .heads = 4, .width = 64}, rng);

@@ -91,7 +91,7 @@ inline std::vector<LayerCase> simple_layers() {
       {"SinusoidalPositions", sequence,
        [](Index n, Rng&) {
          return any_layer(SinusoidalPositions(6, n), [](const SinusoidalPositions& l, const List& x) {
-           return x[0] + l(x[0].dim(1), 1).to(x[0].dtype());
+           return x[0] + l(x[0].dim(1), 1, x[0].dtype());
          });
        }},
       {"Sequential", sequence,

@@ -185,7 +185,17 @@ TEST_CASE("initialisers have the moments that they promise") {
   CHECK(mean(kernel).item() == doctest::Approx(2.5).epsilon(0.01));
 }
 
-TEST_CASE("sinusoidal positions follow their formula") {
+TEST_CASE("sinusoidal positions follow their formula, in float64 where they are asked for so") {
+  const SinusoidalPositions layer(50, 6);
+  double worst = 0;
+  const Tensor wide = layer(4, 40, DType::float64);
+  for (Index t = 0; t < 4; ++t)
+    for (Index i = 0; i < 6; ++i) {
+      const double angle = static_cast<double>(40 + t) / std::pow(10000.0, static_cast<double>(i / 2 * 2) / 6);
+      worst = std::max(worst, std::fabs(wide.at({t, i}) - (i % 2 == 0 ? std::sin(angle) : std::cos(angle))));
+    }
+  CHECK(worst < 1e-15);
+  CHECK(test::same_bits(layer(4, 40), wide.to(DType::float32)));
   const Tensor table = sinusoidal_positions(50, 6, DType::float64);
   CHECK(table.at({7, 0}) == doctest::Approx(std::sin(7.0)));
   CHECK(table.at({7, 3}) == doctest::Approx(std::cos(7 / std::pow(10000.0, 2.0 / 6))));
