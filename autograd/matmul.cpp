@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <heed/autograd/matmul.hpp>
 #include <heed/core/gemm.hpp>
 
@@ -187,15 +188,16 @@ void product_gradient(Grads& d, int i, const Tensor& a, const Tensor& b, const S
 Tensor matmul(In a, In b) {
   check(a.rank() >= 1 && b.rank() >= 1 && fit(a.dtype(), b.dtype()), a.where(), "matmul: a is ", a.tensor(),
         " and b is ", b.tensor(), "; both need an axis and must be float64, or each float32 or bfloat16");
+  Shape batch;
+  const auto before = [](In x) { return x.shape().first(std::max(0, x.rank() - 2)); };
+  check(a.dim(-1) == b.dim(b.rank() == 1 ? 0 : -2) && broadcast(before(a), before(b), batch), a.where(), "matmul: a is ",
+        a.tensor(), " and b is ", b.tensor(),
+        "; the last axis of a must be the second last of b, or its only one, and the axes before must broadcast");
   if (a.rank() == 1) {
     const Tensor y = matmul(In(a->unsqueeze(0), a.where()), b);
     return y.select(b.rank() == 1 ? 0 : -2, 0);
   }
   if (b.rank() == 1) return matmul(a, In(b->unsqueeze(1), b.where())).squeeze(-1);
-  Shape batch;
-  check(a.dim(-1) == b.dim(-2) && broadcast(a.shape().first(a.rank() - 2), b.shape().first(b.rank() - 2), batch),
-        a.where(), "matmul: a is ", a.tensor(), " and b is ", b.tensor(),
-        "; the last axis of a must be the second last of b, and the axes before must broadcast");
   const Tensor p = operand(a), q = operand(b);
   Tensor y = Tensor::empty(batch + Shape{a.dim(-2), b.dim(-1)}, result_type(a.dtype()));
   batched_product(p.expand(batch + p.shape().last(2)), q.expand(batch + q.shape().last(2)), y, false);

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <heed/autograd/shape_ops.hpp>
+#include <heed/core/index.hpp>
 #include <heed/core/reduce.hpp>
+#include <limits>
 
 namespace heed {
 namespace {
@@ -10,7 +12,8 @@ Tensor concatenate_few(std::span<const Tensor> parts, int axis, const Where& whe
   Tensor ends = Tensor::empty({static_cast<Index>(parts.size())}, DType::int32);
   Index size = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    size += parts[i].shape()[axis];
+    check(!__builtin_add_overflow(size, parts[i].shape()[axis], &size), where,
+          "concatenate: the sizes along axis ", axis, " add up to 2^63 or more; no tensor has so many");
     ends.ptr<std::int32_t>()[i] = static_cast<std::int32_t>(size);
   }
   Tensor y = Tensor::empty(parts[0].shape().with(axis, size), parts[0].dtype());
@@ -35,13 +38,13 @@ Tensor concatenate_few(std::span<const Tensor> parts, int axis, const Where& whe
 Tensor keep_triangle(const Tensor& x, bool lower, Index diagonal) {
   Tensor y = Tensor::empty(x.shape(), x.dtype());
   detail::copy_values(y, x);
-  const Index rows = x.shape()[-2], columns = x.shape()[-1];
+  const Index rows = x.shape()[-2], columns = x.shape()[-1], shift = std::clamp(diagonal, -rows, columns);
   if (y.numel() == 0) return y;
   visit_dtype(x.dtype(), [&](auto t) {
     using T = decltype(t);
     for (Index r = 0; r < y.numel() / columns; ++r) {
       T* row = y.ptr<T>() + r * columns;
-      const Index edge = r % rows + diagonal;  // the column of the diagonal
+      const Index edge = r % rows + shift;  // the column of the diagonal
       if (lower)
         std::fill(row + std::clamp<Index>(edge + 1, 0, columns), row + columns, T{});
       else
@@ -130,7 +133,7 @@ std::vector<Tensor> split(In x, std::initializer_list<Index> sizes, int axis) {
   Index total = 0;
   for (Index s : sizes) {
     check(s >= 0, x.where(), "split: a size is ", s, "; it must be 0 or more");
-    total += s;
+    if (__builtin_add_overflow(total, s, &total)) total = std::numeric_limits<Index>::max();
   }
   check(total == x.shape()[a], x.where(), "split: the sizes add up to ", total, " but x is ", x.tensor(),
         "; they must add up to the ", x.shape()[a], " of axis ", a);
@@ -155,6 +158,12 @@ Tensor repeat(In x, const Shape& counts) {
   Shape shape;
   for (int i = x.rank(); i < counts.rank(); ++i) shape.push_back(1);
   shape = shape + x.shape();
+  Shape whole = shape;
+  bool fits = true;
+  for (int a = 0; a < shape.rank(); ++a)
+    fits = !__builtin_mul_overflow(std::max<Index>(1, shape[a]), std::max<Index>(1, counts[a]), &whole[a]) && fits;
+  check(fits && detail::can_be_counted(whole), x.where(), "repeat: the counts are ", counts, " and x is ",
+        x.tensor(), "; the elements are more than memory can hold");
   Tensor y = x->reshape(shape);
   for (int a = shape.rank() - 1; a >= 0; --a) {
     if (counts[a] == 1) continue;

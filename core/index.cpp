@@ -60,6 +60,13 @@ Index inner_of(const Tensor& x, int axis) { return x.shape().last(x.rank() - axi
 
 }  // namespace
 
+bool can_be_counted(const Shape& shape) {
+  Index elements = 1;
+  for (Index s : shape)
+    if (s != 0 && __builtin_mul_overflow(elements, s, &elements)) return false;
+  return elements <= Index{1} << 60;
+}
+
 void check_indices(const char* op, const char* name, const Where& where, const Tensor& given, Index limit, Index ignored) {
   check(given.dtype() == DType::int32, where, op, ": ", name, " is ", given, "; it must be int32");
   const Tensor index = given.dense();

@@ -1,8 +1,13 @@
-// Reading and writing at computed places along an axis, without autodiff.
+// Sizes and places that are computed from what a user gives, and reading and writing at places along an axis; without
+// autodiff.
 #pragma once
 #include <heed/core/tensor.hpp>
 
 namespace heed::detail {
+
+// Whether the product of the sizes, those of 0 left out, is at most 2^60: the bytes of any dtype can be counted then, and
+// strides, offsets and the elements along any of the axes.
+bool can_be_counted(const Shape& shape);
 
 // Throws Error unless the indices are int32, of any strides, and each lies in [0, limit) or is `ignored`. It names the
 // first that does not, with its position: «gather: index[0, 3] is 7; it must be in [0, 5)».

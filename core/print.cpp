@@ -81,7 +81,9 @@ std::string describe(const Tensor& x) {
 std::ostream& operator<<(std::ostream& out, const Tensor& x) {
   if (!x.defined()) return out << "undefined tensor";
   const Tensor plain = x.detach();
-  const bool all = x.numel() <= kShownWhole;
+  Index lines = 1;  // of no elements too, there are brackets to write
+  for (Index size : x.shape()) lines *= std::max<Index>(1, size);
+  const bool all = lines <= kShownWhole;
   print(out, plain, format_of(plain, all), all, 0);
   return out << "  " << describe(x);
 }

@@ -94,7 +94,7 @@ Index Rng::integer(Index n) {
 }
 
 std::vector<Index> Rng::permutation(Index n) {
-  require(n >= 0, "permutation: n is ", n, "; it must be 0 or more");
+  require(n >= 0 && n < Index{1} << 48, "permutation: n is ", n, "; it must be 0 or more, and memory must hold n numbers");
   std::vector<Index> p(static_cast<std::size_t>(n));
   std::iota(p.begin(), p.end(), Index{0});
   for (Index i = n - 1; i > 0; --i) std::swap(p[static_cast<std::size_t>(i)], p[static_cast<std::size_t>(integer(i + 1))]);  // Fisher-Yates

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <heed/core/index.hpp>
 #include <heed/core/parameter.hpp>
 #include <heed/core/pool.hpp>
 #include <heed/core/tensor.hpp>
@@ -52,14 +53,8 @@ static void note_copy(Tensor& y, const Tensor& x) {
 }  // namespace detail
 
 Tensor Tensor::empty(const Shape& shape, DType dtype) {
-  Index bytes = static_cast<Index>(size_of(dtype));
-  bool fits = true, nothing = false;
-  for (Index s : shape) {
-    require(s >= 0, "tensor: shape is ", shape, "; every size must be 0 or more");
-    nothing = nothing || s == 0;
-    fits = !__builtin_mul_overflow(bytes, s, &bytes) && fits;
-  }
-  require(fits || nothing, "tensor: shape is ", shape, "; its elements are more than memory can hold");
+  for (Index s : shape) require(s >= 0, "tensor: shape is ", shape, "; every size must be 0 or more");
+  require(detail::can_be_counted(shape), "tensor: shape is ", shape, "; its elements are more than memory can hold");
   Tensor x;
   x.storage_ = detail::StorageRef(static_cast<std::size_t>(shape.numel()) * size_of(dtype));
   x.shape_ = shape;

@@ -1,6 +1,7 @@
 // Views: the same storage with another offset, shape and strides. None of them copies but reshape and flatten, where no
 // strides would do.
 #include <algorithm>
+#include <heed/core/index.hpp>
 #include <heed/core/tensor.hpp>
 
 namespace heed {
@@ -36,7 +37,8 @@ Tensor Tensor::slice(int axis, Index begin, Index end, Index step) const {
   const Index n = shape_[a];
   const auto clamp = [n](Index i) { return std::clamp<Index>(i < 0 ? i + n : i, 0, n); };
   const Index from = clamp(begin), to = std::max(from, clamp(end));
-  return as_strided(shape_.with(a, (to - from + step - 1) / step), strides_.with(a, strides_[a] * step),
+  const Index size = from == to ? 0 : (to - from - 1) / step + 1;
+  return as_strided(shape_.with(a, size), strides_.with(a, size > 1 ? strides_[a] * step : strides_[a]),
                     offset_ + from * strides_[a]);
 }
 
@@ -81,6 +83,7 @@ Tensor Tensor::expand(const Shape& shape) const {
   for (Index s : shape) require(s >= 0, "expand: shape is ", shape, "; every size must be 0 or more");
   require(broadcast(shape_, shape, out) && out == shape, "expand: x is ", *this, " and shape is ", shape,
           "; x must broadcast to it");
+  require(detail::can_be_counted(shape), "expand: shape is ", shape, "; its elements are more than can be counted");
   Strides strides = shape;
   for (int i = 1; i <= shape.rank(); ++i) strides[-i] = i <= rank() && shape_[-i] == shape[-i] ? strides_[-i] : 0;
   return as_strided(shape, strides, offset_);
@@ -90,18 +93,21 @@ Tensor Tensor::expand(const Shape& shape) const {
 static Shape complete(const Tensor& x, const Shape& shape, const char* op) {
   Shape full = shape;
   int unknown = -1;
-  Index known = 1;
   for (int i = 0; i < shape.rank(); ++i) {
     if (shape[i] == -1) {
       require(unknown < 0, op, ": shape is ", shape, "; only one size may be -1");
       unknown = i;
+      full[i] = 1;
     } else {
       require(shape[i] >= 0, op, ": shape is ", shape, "; every size must be 0 or more, but for one that may be -1");
-      known *= shape[i];
     }
   }
+  require(detail::can_be_counted(full), op, ": shape is ", shape, "; its elements are more than can be counted");
+  const Index known = full.numel();
   if (unknown >= 0 && known != 0) full[unknown] = x.numel() / known;
-  require(full.numel() == x.numel() && (unknown < 0 || known != 0), op, ": x is ", x, " of ", x.numel(),
+  require(unknown < 0 || known != 0 || x.numel() != 0, op, ": x is ", x, " and shape is ", shape,
+          "; beside a size of 0, -1 may stand for any size: name one");
+  require(full.numel() == x.numel(), op, ": x is ", x, " of ", x.numel(),
           " elements and shape is ", shape, "; the number of elements must be the same");
   return full;
 }

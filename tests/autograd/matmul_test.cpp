@@ -131,6 +131,9 @@ TEST_CASE("errors of products say what is and what must be") {
   CHECK(contains(error_of([] { linear(Tensor::ones({2, 4}), Tensor::ones({3, 4}), Tensor::ones({4})); }), "bias must be [3] float32"));
   CHECK(contains(error_of([] { matmul(Tensor::ones({2, 4}), Tensor::ones({3, 4})); }), "the last axis of a must be the second last of b"));
   CHECK(contains(error_of([] { matmul(Tensor::ones({2, 3, 4}), Tensor::ones({3, 4, 2})); }), "the axes before must broadcast"));
+  CHECK(contains(error_of([] { matmul(Tensor::ones({9}), Tensor::ones({3})); }), "matmul: a is [9] float32 and b is [3] float32; the last axis of a must be the second last of b, or its only one,"));
+  CHECK(contains(error_of([] { matmul(Tensor::ones({9}), Tensor::ones({2, 3, 4})); }), "matmul: a is [9] float32 and b is [2, 3, 4] float32;"));
+  CHECK(contains(error_of([] { matmul(Tensor::ones({2, 3, 4}), Tensor::ones({3})); }), "matmul: a is [2, 3, 4] float32 and b is [3] float32;"));
   CHECK(contains(error_of([] { matmul(Tensor::scalar(1), Tensor::ones({3})); }), "both need an axis"));
   CHECK(contains(error_of([] { matmul(Tensor::ones({2, 2}, DType::int32), Tensor::ones({2, 2}, DType::int32)); }), "must be float64, or each float32 or bfloat16"));
   Parameter weight(Tensor::ones({256, 64}));

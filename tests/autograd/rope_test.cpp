@@ -91,6 +91,6 @@ TEST_CASE("rope: same bits at any number of threads, nothing, errors") {
   refuses([] { rope(Tensor::zeros({4, 4}, DType::int32)); }, "it must be float32 or float64");
   refuses([] { rope(Tensor::zeros({4, 3})); }, "dims is 3; dims must be even");
   refuses([] { rope(Tensor::zeros({4, 4}), {.dims = 6}); }, "dims must be even and at most the last axis");
-  refuses([] { rope(Tensor::zeros({4, 4}), {.offset = -1}); }, "offset is -1; it must not be negative");
+  refuses([] { rope(Tensor::zeros({4, 4}), {.offset = -1}); }, "offset is -1; offset must be 0 or more, and all positions below 2^31");
   refuses([] { rope(Tensor::zeros({4, 4}), {.base = 0}); }, "base is 0; it must be positive");
 }

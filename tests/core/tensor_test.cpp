@@ -281,7 +281,7 @@ TEST_CASE("tensor: what is refused, in words") {
        [&] {
          x.view({4, -1});
        }},
-      {"view: x is [0] float32 of 0 elements and shape is [0, -1]; the number",
+      {"view: x is [0] float32 and shape is [0, -1]; beside a size of 0, -1 may stand for any size: name one",
        [] {
          Tensor::zeros({0}).view({0, -1});
        }},
