@@ -111,13 +111,16 @@ int train(const LmFlags& flags) {
   std::optional<Checkpoint> old;
   if (run_flags.resume && std::filesystem::exists(run_flags.checkpoint)) old = load_checkpoint(run_flags.checkpoint);
   const LmSettings s = flags.resolve(old ? &old->text("settings") : nullptr);
+  if (old) {
+    const Index vocabulary = Tokenizer::from_json(old->text("tokenizer")).vocabulary_size();
+    check_model(lm_model(s, vocabulary), *old, vocabulary);
+  }
   const LmData data = load_data(s, old ? &old->text("tokenizer") : nullptr);
   if (old) check_same_content(flags, s, data, *old);
-  const LmModel config = lm_model(s, data.tokenizer.vocabulary_size());
-  if (old) check_model(config, *old, data.tokenizer.vocabulary_size());
   old.reset();
 
   Rng rng(s.seed);
+  const LmModel config = lm_model(s, data.tokenizer.vocabulary_size());
   const RunOptions options = run_options(run_flags, s, data, config);
   if (config.kind == "mlm") {
     // An error of the prompt comes now, not after the training.
