@@ -31,7 +31,7 @@ template <class T>
 inline Batch<T> exp2(Batch<T> x) {
   using K = Exp2Constants<T>;
   const Batch<T> magic(ExpConstants<T>::magic);
-  const Batch<T> y = xsimd::max(Batch<T>(K::lowest), x);  // NaN passes
+  const Batch<T> y = quick_max(Batch<T>(K::lowest), x);  // NaN passes
   const Batch<T> n = (y + magic) - magic, r = y - n;
   const Batch<T> p = fma(horner(K::poly, r), r, Batch<T>(T(1)));
 #if defined(__AVX512F__)

@@ -95,7 +95,7 @@ struct GeluTanh {
   template <class V>
   static V backward(V x, V dy, S<V>) {
     constexpr double c = 2 * 0.79788456080286535588, k = 0.044715;
-    const V z = xsimd::min(V(30), xsimd::max(V(-30), x)), z2 = z * z;
+    const V z = quick_min(V(30), quick_max(V(-30), x)), z2 = z * z;
     V rest;
     const V s = sigmoid_and_rest(z * fma(z2, V(c * k), V(c)), rest), slope = fma(z2, V(3 * c * k), V(c));
     return dy * fma(z * slope, s * rest, s);

@@ -1,6 +1,6 @@
-// Vectors of the level that a kernel is compiled for: xsimd batches, and what xsimd 8.1 lacks or gets wrong.
-// Included only by *.kernel.cpp. Everything stands in the level's own namespace, so that the linker shares no symbol
-// between levels. Newer releases of xsimd make this file shorter: each block says which gap it closes.
+// Vectors of the level that a kernel is compiled for: xsimd batches, and what xsimd 8.1 to 14.3 lack, get wrong or
+// change from release to release. Included only by *.kernel.cpp. Everything stands in the level's own namespace, so
+// that the linker shares no symbol between levels. Each block says which gap it closes.
 #pragma once
 #include <math.h>
 #include <stddef.h>
@@ -8,14 +8,26 @@
 #include <string.h>
 #include <xsimd/xsimd.hpp>
 
+#if defined(__aarch64__)
+// Gap: xsimd divides floats on NEON by an estimate of 1 / y: 1 / 1e-39 is -inf, and ordinary quotients are off by some
+// ulp. The machine divides exactly; so does `/` of two batches, which calls this.
+template <>
+inline xsimd::batch<float, xsimd::neon64>& xsimd::batch<float, xsimd::neon64>::operator/=(
+    const xsimd::batch<float, xsimd::neon64>& y) noexcept {
+  return *this = vdivq_f32(*this, y);
+}
+#endif
+
 namespace heed::kernels::HEED_LEVEL {
 
 #if defined(HEED_LEVEL_avx512) || defined(HEED_LEVEL_avx512_bf16)
 using Arch = xsimd::avx512bw;
 #elif defined(HEED_LEVEL_avx2)
 using Arch = xsimd::fma3<xsimd::avx2>;
+#elif defined(__aarch64__)
+using Arch = xsimd::neon64;
 #else
-using Arch = xsimd::default_arch;  // of the compiler's flags: sse2 on x86-64, neon64 on aarch64
+using Arch = xsimd::default_arch;  // of the compiler's flags: sse2 on x86-64
 #endif
 
 template <class T>
@@ -124,24 +136,78 @@ inline bool all(Mask<T> m) {
   return xsimd::all(m);
 }
 
-// The greater and the lesser; NaN where either is, as PyTorch has it.
-// Gap: xsimd's give the second argument where either is NaN (x86).
-template <class T>
-inline Batch<T> max(Batch<T> x, Batch<T> y) {
-  return select(isnan(x), x, xsimd::max(x, y));
-}
-template <class T>
-inline Batch<T> min(Batch<T> x, Batch<T> y) {
-  return select(isnan(x), x, xsimd::min(x, y));
-}
-// y where x is NaN: one instruction on x86, for data that are known to hold none. NaN in y is kept there.
+// The greater and the lesser in one instruction, on x86 and aarch64. A NaN in y is kept, one in x may be lost or not:
+// for data that hold none, or hold it in y.
+// Gap: which operand xsimd's max and min give where one is NaN differs between releases.
 template <class T>
 inline Batch<T> quick_max(Batch<T> x, Batch<T> y) {
-  return xsimd::max(x, y);
+  constexpr bool single = sizeof(T) == 4;
+#if defined(__AVX512F__)
+  if constexpr (single)
+    return _mm512_max_ps(x, y);
+  else
+    return _mm512_max_pd(x, y);
+#elif defined(__AVX2__)
+  if constexpr (single)
+    return _mm256_max_ps(x, y);
+  else
+    return _mm256_max_pd(x, y);
+#elif defined(__SSE2__)
+  if constexpr (single)
+    return _mm_max_ps(x, y);
+  else
+    return _mm_max_pd(x, y);
+#elif defined(__aarch64__)
+  if constexpr (single)
+    return vmaxq_f32(x, y);
+  else
+    return vmaxq_f64(x, y);
+#else
+  return select(x > y, x, y);
+#endif
 }
 template <class T>
 inline Batch<T> quick_min(Batch<T> x, Batch<T> y) {
-  return xsimd::min(x, y);
+  constexpr bool single = sizeof(T) == 4;
+#if defined(__AVX512F__)
+  if constexpr (single)
+    return _mm512_min_ps(x, y);
+  else
+    return _mm512_min_pd(x, y);
+#elif defined(__AVX2__)
+  if constexpr (single)
+    return _mm256_min_ps(x, y);
+  else
+    return _mm256_min_pd(x, y);
+#elif defined(__SSE2__)
+  if constexpr (single)
+    return _mm_min_ps(x, y);
+  else
+    return _mm_min_pd(x, y);
+#elif defined(__aarch64__)
+  if constexpr (single)
+    return vminq_f32(x, y);
+  else
+    return vminq_f64(x, y);
+#else
+  return select(x < y, x, y);
+#endif
+}
+// The greater and the lesser; NaN where either is, as PyTorch has it.
+template <class T>
+inline Batch<T> max(Batch<T> x, Batch<T> y) {
+  return select(isnan(x), x, quick_max(x, y));
+}
+template <class T>
+inline Batch<T> min(Batch<T> x, Batch<T> y) {
+  return select(isnan(x), x, quick_min(x, y));
+}
+
+// The same bits as lanes of another type.
+// Gap: what the template argument of xsimd's bitwise_cast is changed between releases.
+template <class To, class From>
+inline Batch<To> bits_as(Batch<From> x) {
+  return __builtin_bit_cast(typename Batch<To>::register_type, static_cast<typename Batch<From>::register_type>(x));
 }
 
 // ---- Tails. Gap: xsimd has no masked load or store. ----

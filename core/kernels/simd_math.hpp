@@ -45,7 +45,7 @@ template <class T>
 inline Batch<T> power_of_two(Batch<T> n) {
   using K = ExpConstants<T>;
   const Batch<T> biased = n + Batch<T>(K::magic + K::bias);
-  return xsimd::bitwise_cast<Batch<T>>(xsimd::bitwise_cast<Batch<typename K::Int>>(biased) << K::shift);
+  return bits_as<T>(bits_as<typename K::Int>(biased) << K::shift);
 }
 
 // x = n ln(2) + r: returns e^r - 1 - r and gives n and r. x must be finite or NaN, and small enough for n to be exact.
@@ -65,7 +65,7 @@ inline Batch<T> exp_reduced(Batch<T> x, Batch<T>& n, Batch<T>& r) {
 template <class T>
 inline Batch<T> exp(Batch<T> x) {
   using K = ExpConstants<T>;
-  const Batch<T> clamped = xsimd::min(Batch<T>(K::highest), xsimd::max(Batch<T>(K::lowest), x));  // NaN passes
+  const Batch<T> clamped = quick_min(Batch<T>(K::highest), quick_max(Batch<T>(K::lowest), x));  // NaN passes
   Batch<T> n, r;
   const Batch<T> q = exp_reduced(clamped, n, r);
   const Batch<T> p = Batch<T>(T(1)) + (r + q);
@@ -85,7 +85,7 @@ inline Batch<T> exp(Batch<T> x) {
 template <class T>
 inline Batch<T> expm1(Batch<T> x) {
   using K = ExpConstants<T>;
-  const Batch<T> clamped = xsimd::min(Batch<T>(K::highest), xsimd::max(Batch<T>(K::minus_one), x));
+  const Batch<T> clamped = quick_min(Batch<T>(K::highest), quick_max(Batch<T>(K::minus_one), x));
   Batch<T> n, r;
   const Batch<T> q = exp_reduced(clamped, n, r);
   const Batch<T> half = power_of_two(n - Batch<T>(T(1)));  // 2^n would overflow first
@@ -138,7 +138,7 @@ inline Batch<float> erf(Batch<float> x) {
                                   1.12819925e-1f,  -3.76125336e-1f, 1.28379166e-1f};
   static constexpr float high[] = {-1.72853470e-5f, 3.83197126e-4f,  -3.88396438e-3f, 2.42546219e-2f,
                                    -1.06777877e-1f, -6.34846687e-1f, -1.28717512e-1f};
-  const Batch<float> t = xsimd::min(Batch<float>(4.f), xsimd::abs(x));  // erf is 1 from 3.92 on
+  const Batch<float> t = quick_min(Batch<float>(4.f), xsimd::abs(x));  // erf is 1 from 3.92 on
   const Batch<float> near = fma(horner(low, x * x), x, x);
   const Batch<float> far = Batch<float>(1.f) - exp(fma(horner(high, t), t, -t));
   return select(t > Batch<float>(0.927734375f), xsimd::copysign(far, x), near);
@@ -155,7 +155,7 @@ inline Batch<double> erf(Batch<double> x) {
                                     -1.5614912746311272496e-1, -1.4239680041167501427e-1, 2.3927417469187474999e-1,
                                     8.4493750155417471326e-1,  1.3161233807004993978,     1.405972429961991462,
                                     1.1450521820942125368,     7.4093363661297202705e-1,  2.079832913334288618e-1};
-  const Batch<double> t = xsimd::min(Batch<double>(6.), xsimd::abs(x)), one(1.);  // erf is 1 from 5.93 on
+  const Batch<double> t = quick_min(Batch<double>(6.), xsimd::abs(x)), one(1.);  // erf is 1 from 5.93 on
   const Batch<double> near = x * horner(low, x * x);
   const Batch<double> u = Batch<double>(3.) / (Batch<double>(3.) + t) - Batch<double>(13. / 24);
   const Batch<double> far = fnma(exp(-(t * t)), horner(high, u), one);
@@ -164,6 +164,9 @@ inline Batch<double> erf(Batch<double> x) {
 
 template <class T>
 inline Batch<T> sqrt(Batch<T> x) {
+#if defined(__aarch64__)
+  if constexpr (sizeof(T) == 4) return vsqrtq_f32(x);  // Gap: xsimd's is x times an estimate: sqrt(inf) is NaN
+#endif
   return xsimd::sqrt(x);
 }
 template <class T>
@@ -173,7 +176,7 @@ inline Batch<T> abs(Batch<T> x) {
 // Gap: xsimd's rsqrt does not compile on AVX-512 and is approximate elsewhere.
 template <class T>
 inline Batch<T> rsqrt(Batch<T> x) {
-  return Batch<T>(T(1)) / xsimd::sqrt(x);
+  return Batch<T>(T(1)) / sqrt(x);
 }
 
 // GELU in its tanh form, x * (1 + tanh u) / 2 = x * sigmoid(2u) with u = sqrt(2/pi) (x + 0.044715 x^3), and in the

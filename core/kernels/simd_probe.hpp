@@ -17,6 +17,9 @@ struct SimdProbe {
   void (*fma)(const T* x, const T* y, const T* z, T* out);
   void (*max)(const T* x, const T* y, T* out);
   void (*min)(const T* x, const T* y, T* out);
+  void (*quick_max)(const T* x, const T* y, T* out);
+  void (*quick_min)(const T* x, const T* y, T* out);
+  void (*divide)(const T* x, const T* y, T* out);
   void (*masks)(const T* x, const T* y,
                 T* out);  // bits: 1 x < y, 2 not_equal, 4 isnan(x), 8 (x<y) xor (x==x), 16 all, 32 any
   void (*byte_mask)(const uint8_t* p, int n, T* out);  // 1 where load_mask_part(p, n)

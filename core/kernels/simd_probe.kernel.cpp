@@ -50,6 +50,18 @@ template <class T>
 void minimum(const T* x, const T* y, T* out) {
   store(out, min(load(x), load(y)));
 }
+template <class T>
+void quick_maximum(const T* x, const T* y, T* out) {
+  store(out, quick_max(load(x), load(y)));
+}
+template <class T>
+void quick_minimum(const T* x, const T* y, T* out) {
+  store(out, quick_min(load(x), load(y)));
+}
+template <class T>
+void divide(const T* x, const T* y, T* out) {
+  store(out, load(x) / load(y));
+}
 
 template <class T>
 void masks(const T* px, const T* py, T* out) {
@@ -90,7 +102,8 @@ void from_bf16(const uint16_t* x, float* y, size_t n) {
 
 template <class T>
 constexpr SimdProbe<T> probe = {kWidth<T>,  apply<T>,   copy_part<T>, store_some<T>, fused<T>,
-                                maximum<T>, minimum<T>, masks<T>,     byte_mask<T>,  reduce<T>};
+                                maximum<T>, minimum<T>, quick_maximum<T>, quick_minimum<T>, divide<T>, masks<T>,
+                                byte_mask<T>, reduce<T>};
 
 }  // namespace
 
