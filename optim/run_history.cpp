@@ -56,6 +56,23 @@ void store_history(const RunHistory& history, Checkpoint& c) {
   store_metrics(history, c);
 }
 
+Index step_of(const Checkpoint& c) {
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
+  const std::uint64_t step = c.counter("step");
+  require(step <= kMost, "resume: ", c.source, " is of step ", step, "; it must be at most ", kMost);
+  const Tensor &count = c.tensor("optimizer/step_count"), &steps = c.tensor("optimizer/steps");
+  require(count.rank() == 0 && count.dtype() == DType::int32 && steps.rank() == 1 && steps.dtype() == DType::int32,
+          "resume: the counts of the optimizer in ", c.source, " are ", count, " and ", steps,
+          "; they must be one number and a row of int32");
+  const Index counted = count.item<Index>();
+  require(counted >= static_cast<Index>(step), "resume: ", c.source, " is of step ", step,
+          " but its optimizer of step ", counted, "; they must be of one step");
+  for (const std::int32_t n : steps.to_vector<std::int32_t>())
+    require(n >= 0 && n <= counted, "resume: the optimizer in ", c.source, " took ", n,
+            " steps with a parameter and ", counted, " in all; each must be from 0 to that");
+  return static_cast<Index>(step);
+}
+
 RunHistory load_history(const Checkpoint& c, Index step) {
   RunHistory history;
   history.losses = row(c, "history/loss", static_cast<std::size_t>(step));

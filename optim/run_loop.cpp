@@ -97,25 +97,6 @@ class Run {
   void say_resumed();
 };
 
-// The step of a checkpoint, held against what else in it grows with the steps. An optimizer may have worked before the
-// run, so its own count may be larger.
-Index step_of(const Checkpoint& c) {
-  constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
-  const std::uint64_t step = c.counter("step");
-  require(step <= kMost, "resume: ", c.source, " is of step ", step, "; it must be at most ", kMost);
-  const Tensor &count = c.tensor("optimizer/step_count"), &steps = c.tensor("optimizer/steps");
-  require(count.rank() == 0 && count.dtype() == DType::int32 && steps.rank() == 1 && steps.dtype() == DType::int32,
-          "resume: the counts of the optimizer in ", c.source, " are ", count, " and ", steps,
-          "; they must be one number and a row of int32");
-  const Index counted = count.item<Index>();
-  require(counted >= static_cast<Index>(step), "resume: ", c.source, " is of step ", step,
-          " but its optimizer of step ", counted, "; they must be of one step");
-  for (const std::int32_t n : steps.to_vector<std::int32_t>())
-    require(n >= 0 && n <= counted, "resume: the optimizer in ", c.source, " took ", n,
-            " steps with a parameter and ", counted, " in all; each must be from 0 to that");
-  return static_cast<Index>(step);
-}
-
 Index Run::resume() {
   if (!o_.checkpoint.empty()) check_names("run", state());  // an error now, not when the first checkpoint is due
   if (!o_.resume || o_.checkpoint.empty() || !std::filesystem::exists(o_.checkpoint)) return 0;
@@ -128,7 +109,7 @@ Index Run::resume() {
   const bool averaged = c.tensors.count("average/updates") == 1;
   require(averaged == (o_.average != nullptr), "resume: ", file, averaged ? " has an" : " has no",
           " average of the weights but this run has ", averaged ? "none" : "one", "; both must have one, or neither");
-  const Index step = step_of(c);
+  const Index step = detail::step_of(c);
   RunHistory history = detail::load_history(c, step);
   parts_.load(c);
   const auto load_state = [&c](const std::string& section, auto& part) {
