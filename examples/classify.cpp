@@ -113,7 +113,7 @@ std::string to_json(const Settings& s) {
 std::string with_options(const std::string& stored, const Settings& s) try {
   nlohmann::ordered_json json = nlohmann::ordered_json::parse(stored);
   if (json.at("attention") != s.attention) return stored;
-  MechanismOptions o{.causal = false, .context = s.length};
+  MechanismOptions o{.causal = false, .heads = s.heads, .head_size = s.mechanism.head_size, .context = s.length};
   get_options(json, s.attention, o, '-');
   put_options(json, s.attention, settled_options(s.attention, o), '-');
   return json.dump();

@@ -235,7 +235,7 @@ std::string to_json(const LmSettings& settings) {
   Json json;
   for_each_setting(settings, [&](const char* name, const auto& value) { json[name] = value; });
   for (const MechanismOption& o : mechanism_options())  // the feature map stood there before there were others
-    if (!o.of(settings.attention) && o.name != "feature-map") json.erase(o.name);
+    if ((!o.of(settings.attention) && o.name != "feature-map") || json.at(o.name) == 0) json.erase(o.name);
   return printed(json);
 }
 

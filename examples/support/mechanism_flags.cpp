@@ -13,6 +13,10 @@ std::string key_of(const MechanismOption& o, char separator) {
   return key;
 }
 
+// What a flag cannot say: 0, which follows the size of a head.
+bool is_default(Index value) { return value == 0; }
+bool is_default(const std::string&) { return false; }
+
 }  // namespace
 
 void add_mechanism_flags(CommandLine& line, MechanismOptions& options) {
@@ -45,7 +49,7 @@ void check_mechanism(const std::string& flag, const std::string& mechanism, cons
 void put_options(nlohmann::ordered_json& json, const std::string& mechanism, const MechanismOptions& options,
                  char separator) {
   for_each_option(options, [&](const MechanismOption& o, const auto& value) {
-    if (o.of(mechanism)) json[key_of(o, separator)] = value;
+    if (o.of(mechanism) && !is_default(value)) json[key_of(o, separator)] = value;
   });
 }
 

@@ -27,7 +27,8 @@ void for_each_option(Options& options, F&& f) {
     std::visit([&](auto member) { f(o, options.*member); }, o.member);
 }
 
-// The options that a mechanism has, by their names, where it has any; `separator` stands between the words of a name.
+// The options that a mechanism has, by their names, but for those that are 0, a default that follows the size of a
+// head; `separator` stands between the words of a name.
 void put_options(nlohmann::ordered_json& json, const std::string& mechanism, const MechanismOptions& options,
                  char separator);
 // Takes from `json` what put_options() left there. What older files lack is what they were trained with: a window of an

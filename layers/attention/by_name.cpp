@@ -163,6 +163,7 @@ MechanismOptions settled_options(std::string_view name, MechanismOptions o) {
   const auto if_none = [](Index& value, Index usual) { value = value == 0 ? usual : value; };
   if (name == "window") if_none(o.window, 256);
   if (name == "top-k") if_none(o.top_k, 16);
+  if (name == "luong-concat" || name == "bahdanau") if_none(o.units, o.head_size);
   if (name == "lsh") if_none(o.window, 64), if_none(o.rounds, 4), if_none(o.buckets, 8);
   if (name == "linformer" && o.context > 0) if_none(o.rows, std::min<Index>(256, o.context));
   if ((name == "strided" || name == "fixed") && o.stride == 0) {

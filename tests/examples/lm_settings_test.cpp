@@ -228,6 +228,8 @@ TEST_CASE(
   check_settings(mlm("fixed", {"--stride", "5"}), "fixed", {{"stride", 5}});
   check_settings(mlm("top-k"), "top-k", {{"top-k-keys", 16}});
   check_settings(mlm("favor", {"--favor-features", "7"}), "favor", {{"favor-features", 7}});
+  check_settings(mlm("favor"), "favor", json::object());  // by the size of a head
+  check_settings(mlm("luong-concat"), "luong-concat", json::object());
   check_settings(mlm("bahdanau", {"--additive-units", "3"}), "bahdanau", {{"additive-units", 3}});
   // Checkpoints from before they were kept: as those were trained.
   const auto resumed_before = [&](const std::string& attention, const std::vector<std::string>& words) {
