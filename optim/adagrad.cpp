@@ -4,7 +4,8 @@
 namespace heed {
 
 Adagrad::Adagrad(const ParameterGroups& parameters, AdagradOptions o)
-    : Optimizer("Adagrad", parameters, o.lr, o.weight_decay, {{"sum", o.initial_accumulator_value}}), options_(o) {
+    : Optimizer("Adagrad", parameters, o.lr, o.weight_decay, {{"sum", o.initial_accumulator_value}}, o.maximize),
+      options_(o) {
   check_option(o.lr_decay >= 0, "lr_decay", o.lr_decay, "0 or more");
   check_option(o.initial_accumulator_value >= 0, "initial_accumulator_value", o.initial_accumulator_value, "0 or more");
   check_option(o.eps >= 0, "eps", o.eps, "0 or more");

@@ -9,6 +9,7 @@ struct AdagradOptions {
   double weight_decay = 0;  // L2: added to the gradient
   double initial_accumulator_value = 0;
   double eps = 1e-10;
+  bool maximize = false;  // go up the gradient, not down
 };
 
 // Duchi et al., «Adaptive Subgradient Methods», 2011, as torch.optim.Adagrad.

@@ -7,7 +7,8 @@ namespace heed {
 Adam::Adam(const char* name, const ParameterGroups& parameters, AdamOptions o, bool decoupled)
     : Optimizer(name, parameters, o.lr, o.weight_decay,
                 o.amsgrad ? std::vector<StateSlot>{{"exp_avg"}, {"exp_avg_sq"}, {"max_exp_avg_sq"}}
-                          : std::vector<StateSlot>{{"exp_avg"}, {"exp_avg_sq"}}),
+                          : std::vector<StateSlot>{{"exp_avg"}, {"exp_avg_sq"}},
+                o.maximize),
       options_(o),
       decoupled_(decoupled) {
   check_option(o.betas[0] >= 0 && o.betas[0] < 1, "betas[0]", o.betas[0], "at least 0 and below 1");

@@ -10,6 +10,7 @@ struct AdamOptions {
   double eps = 1e-8;
   double weight_decay = 0;  // L2: added to the gradient
   bool amsgrad = false;     // divide by the greatest second moment so far
+  bool maximize = false;    // go up the gradient, not down
 };
 
 // Kingma and Ba, «Adam», 2015, algorithm 1, as torch.optim.Adam.
@@ -33,13 +34,14 @@ struct AdamWOptions {
   double eps = 1e-8;
   double weight_decay = 1e-2;  // decoupled: parameters shrink by lr * weight_decay a step
   bool amsgrad = false;
+  bool maximize = false;
 };
 
 // Loshchilov and Hutter, «Decoupled Weight Decay Regularization», 2019, algorithm 2, as torch.optim.AdamW.
 class AdamW final : public Adam {
  public:
   explicit AdamW(const ParameterGroups& parameters, AdamWOptions o = {})
-      : Adam("AdamW", parameters, {o.lr, o.betas, o.eps, o.weight_decay, o.amsgrad}, true) {}
+      : Adam("AdamW", parameters, {o.lr, o.betas, o.eps, o.weight_decay, o.amsgrad, o.maximize}, true) {}
 };
 
 }  // namespace heed

@@ -4,7 +4,7 @@
 namespace heed {
 
 Lion::Lion(const ParameterGroups& parameters, LionOptions o)
-    : Optimizer("Lion", parameters, o.lr, o.weight_decay, {{"exp_avg"}}), options_(o) {
+    : Optimizer("Lion", parameters, o.lr, o.weight_decay, {{"exp_avg"}}, o.maximize), options_(o) {
   check_option(o.betas[0] >= 0 && o.betas[0] < 1, "betas[0]", o.betas[0], "at least 0 and below 1");
   check_option(o.betas[1] >= 0 && o.betas[1] < 1, "betas[1]", o.betas[1], "at least 0 and below 1");
 }

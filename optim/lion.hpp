@@ -8,6 +8,7 @@ struct LionOptions {
   double lr = 1e-4;
   std::array<double, 2> betas = {0.9, 0.99};
   double weight_decay = 0;  // decoupled
+  bool maximize = false;    // go up the gradient, not down
 };
 
 // Chen et al., «Symbolic Discovery of Optimization Algorithms», 2023, program 1: steps by the sign of an average.

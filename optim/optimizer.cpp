@@ -10,8 +10,12 @@ using detail::Chunk;
 using detail::Trained;
 
 Optimizer::Optimizer(std::string name, const ParameterGroups& parameters, double lr, double weight_decay,
-                     std::vector<StateSlot> slots)
-    : name_(std::move(name)), lr_(lr), slots_(std::move(slots)), parameters_(detail::trained(name_, parameters)) {
+                     std::vector<StateSlot> slots, bool maximize)
+    : name_(std::move(name)),
+      lr_(lr),
+      slots_(std::move(slots)),
+      parameters_(detail::trained(name_, parameters)),
+      maximize_(maximize) {
   check_option(lr >= 0, "lr", lr, "0 or more");
   check_option(weight_decay >= 0, "weight_decay", weight_decay, "0 or more");
   require(slots_.size() <= UpdateChunk::kMostStates, name_, ": ", slots_.size(),
@@ -67,7 +71,7 @@ void Optimizer::apply(double gradient_scale) {
                   from_begin(p.value),
                   from_begin(detail::gradient_of(p)),
                   {},
-                  gradient_scale,
+                  maximize_ ? -gradient_scale : gradient_scale,
                   group.lr,
                   group.weight_decay,
                   steps_[i]};

@@ -30,7 +30,7 @@ struct UpdateChunk {
   void* values;
   const void* gradients;  // as backward left them
   void* states[kMostStates];
-  double gradient_scale;    // multiply gradients by it
+  double gradient_scale;    // multiply gradients by it; negative where steps go up
   double lr, weight_decay;  // the group's
   Index step;               // of this parameter: 1 at its first
 
@@ -101,7 +101,7 @@ class Optimizer {
     double initial = 0;
   };
   Optimizer(std::string name, const ParameterGroups& parameters, double lr, double weight_decay,
-            std::vector<StateSlot> slots);
+            std::vector<StateSlot> slots, bool maximize = false);
 
   // Updates a chunk. Called from several threads at once.
   virtual void update(const UpdateChunk& chunk) const = 0;
@@ -121,6 +121,7 @@ class Optimizer {
   std::vector<detail::Trained> parameters_;
   std::vector<std::vector<Tensor>> states_;  // [parameter][slot]; empty for a frozen one before its first step
   std::vector<std::int32_t> steps_;          // [parameter]
+  bool maximize_;
   Index step_count_ = 0;
   detail::Chunks chunks_;     // of the parameters that the current step updates
   std::vector<double> sums_;  // of squares, one a chunk

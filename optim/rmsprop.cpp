@@ -11,7 +11,7 @@ std::vector<Optimizer::StateSlot> RMSprop::slots(const RMSpropOptions& o) {
 }
 
 RMSprop::RMSprop(const ParameterGroups& parameters, RMSpropOptions o)
-    : Optimizer("RMSprop", parameters, o.lr, o.weight_decay, slots(o)), options_(o) {
+    : Optimizer("RMSprop", parameters, o.lr, o.weight_decay, slots(o), o.maximize), options_(o) {
   check_option(o.alpha >= 0 && o.alpha <= 1, "alpha", o.alpha, "from 0 to 1");
   check_option(o.eps >= 0, "eps", o.eps, "0 or more");
   check_option(o.momentum >= 0, "momentum", o.momentum, "0 or more");

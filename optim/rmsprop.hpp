@@ -10,6 +10,7 @@ struct RMSpropOptions {
   double weight_decay = 0;  // L2: added to the gradient
   double momentum = 0;
   bool centered = false;  // divide by the standard deviation of the gradient, not by its root mean square
+  bool maximize = false;  // go up the gradient, not down
 };
 
 // Tieleman and Hinton, lecture 6.5, 2012; centered: Graves, arXiv 1308.0850; as torch.optim.RMSprop.

@@ -5,7 +5,8 @@ namespace heed {
 
 SGD::SGD(const ParameterGroups& parameters, SGDOptions o)
     : Optimizer("SGD", parameters, o.lr, o.weight_decay,
-                o.momentum != 0 ? std::vector<StateSlot>{{"momentum_buffer"}} : std::vector<StateSlot>{}),
+                o.momentum != 0 ? std::vector<StateSlot>{{"momentum_buffer"}} : std::vector<StateSlot>{},
+                o.maximize),
       options_(o) {
   check_option(o.momentum >= 0, "momentum", o.momentum, "0 or more");
   check_option(true, "dampening", o.dampening, "finite");

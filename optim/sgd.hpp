@@ -9,6 +9,7 @@ struct SGDOptions {
   double dampening = 0;
   double weight_decay = 0;  // L2: added to the gradient
   bool nesterov = false;    // needs momentum and no dampening
+  bool maximize = false;    // go up the gradient, not down
 };
 
 // Stochastic gradient descent, as torch.optim.SGD: the first step of a parameter starts its momentum undampened.

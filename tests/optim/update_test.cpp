@@ -191,6 +191,43 @@ TEST_CASE_TEMPLATE("optimizers: the same bits at 1, 2, 3 and 8 threads, which ar
   }
 }
 
+TEST_CASE("optimizers: maximize goes up the gradient, with weight decay as ever") {
+  const std::map<std::string, std::function<std::unique_ptr<Optimizer>(const ParameterGroups&, bool)>> all = {
+      {"sgd", [](const ParameterGroups& p, bool up) {
+         return std::make_unique<SGD>(p, SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.1, .maximize = up});
+       }},
+      {"adam", [](const ParameterGroups& p, bool up) {
+         return std::make_unique<Adam>(p, AdamOptions{.weight_decay = 0.1, .amsgrad = true, .maximize = up});
+       }},
+      {"adamw", [](const ParameterGroups& p, bool up) { return std::make_unique<AdamW>(p, AdamWOptions{.maximize = up}); }},
+      {"rmsprop", [](const ParameterGroups& p, bool up) {
+         return std::make_unique<RMSprop>(p, RMSpropOptions{.weight_decay = 0.1, .centered = true, .maximize = up});
+       }},
+      {"adagrad", [](const ParameterGroups& p, bool up) {
+         return std::make_unique<Adagrad>(p, AdagradOptions{.weight_decay = 0.1, .maximize = up});
+       }},
+      {"lion", [](const ParameterGroups& p, bool up) {
+         return std::make_unique<Lion>(p, LionOptions{.weight_decay = 0.1, .maximize = up});
+       }}};
+  for (const auto& [name, make] : all) {
+    CAPTURE(name);
+    std::vector<Tensor> ends;
+    for (const bool up : {false, true}) {
+      Parameter p(Tensor::from(spread_values<double>(21, 1), {21}));
+      const auto optimizer = make(std::vector<Parameter*>{&p}, up);
+      for (unsigned t = 2; t < 6; ++t) {
+        const Tensor g = Tensor::from(spread_values<double>(21, t), {21});
+        set_gradient(p, up ? Tensor::zeros({21}, DType::float64) : g);
+        if (up)
+          for (Index i = 0; i < 21; ++i) p.grad().ptr<double>()[i] = -g.ptr<double>()[i];
+        optimizer->clipped_step(0.5);
+      }
+      ends.push_back(p.clone());
+    }
+    CHECK(test::same_bits(ends[0], ends[1]));
+  }
+}
+
 TEST_CASE("optimizers: a parameter of rank 0 and one of no items") {
   Parameter scale(Tensor::scalar(2)), nothing(Tensor::empty({0, 3}));
   SGD sgd({{"scale", &scale}, {"nothing", &nothing}}, {.lr = 0.5});
