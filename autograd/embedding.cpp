@@ -52,8 +52,8 @@ Tensor embedding(In indices, In weight, std::optional<Index> padding_idx) {
       weight->defined() && weight.rank() == 2 && (weight.dtype() == DType::float32 || weight.dtype() == DType::float64),
       where, "embedding: weight is ", weight.tensor(), "; it must be [V, D], float32 or float64");
   const Index rows = weight.dim(0);
-  check(!padding_idx || (*padding_idx >= 0 && *padding_idx < rows), where, "embedding: padding_idx is ",
-        padding_idx.value_or(0), " and weight is ", weight.tensor(), "; padding_idx must be in [0, ", rows, ")");
+  check(!padding_idx || (*padding_idx >= -rows && *padding_idx < rows), where, "embedding: padding_idx is ",
+        padding_idx.value_or(0), " and weight is ", weight.tensor(), "; padding_idx must be in [", -rows, ", ", rows, ")");
   check(indices->defined() && indices.dtype() == DType::int32, where, "embedding: indices are ", indices.tensor(),
         "; they must be int32");
   const Tensor index = indices->dense();
@@ -63,7 +63,7 @@ Tensor embedding(In indices, In weight, std::optional<Index> padding_idx) {
   Tensor y = Tensor::empty(indices.shape() + Shape{weight.dim(1)}, weight.dtype());
   visit_dtype(weight.dtype(), [&](auto t) { gather<decltype(t)>(y, w, index); });
   record("embedding", where, y, {indices, weight}, saved(index),
-         [padding = padding_idx.value_or(-1)](Grads& d, const Tensor& dy, const Tensor& i) {
+         [padding = padding_idx.value_or(0) < 0 ? *padding_idx + rows : padding_idx.value_or(-1)](Grads& d, const Tensor& dy, const Tensor& i) {
            if (const Target dweight = d.dense(1)) scatter_add(dweight, dy, i, padding);
          });
   return y;

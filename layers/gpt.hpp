@@ -23,7 +23,7 @@ struct GPTOptions {
   NormKind norm = NormKind::layer;                     // eps 1e-5; rms: 1e-6
   PositionKind positions = PositionKind::learned;
   Index relative_clip = 16;  // where positions are relative: a bias (RelativePositionBias); farther counts as this far
-  bool bias = true;          // of the linear layers; norms keep theirs
+  bool bias = true;          // of linear layers and norms
   bool tied = true;          // output weights are the embedding's
   bool causal = true;        // false: every position sees all, as BERT's (layers/bert.hpp); there is no decoding then
 };

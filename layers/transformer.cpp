@@ -18,15 +18,15 @@ MultiHeadAttentionOptions attention_options(const TransformerOptions& o, Index m
 }  // namespace
 
 TransformerBlock::TransformerBlock(const TransformerOptions& o, Rng& rng, AttentionMechanism mechanism)
-    : norm1(o.norm, o.width),
+    : norm1(o.norm, o.width, o.bias),
       attention(attention_options(o, 0, mechanism.capabilities().dropout), rng, std::move(mechanism)),
-      norm2(o.norm, o.width),
+      norm2(o.norm, o.width, o.bias),
       mlp(o.width, rng, {.hidden = o.hidden, .activation = o.activation, .dropout = o.dropout, .bias = o.bias}),
       drop{o.dropout},
       norm_first_(o.norm_first),
       causal_(o.causal) {
   if (o.memory_width > 0) {
-    norm_cross.emplace(o.norm, o.width);
+    norm_cross.emplace(o.norm, o.width, o.bias);
     cross.emplace(attention_options(o, o.memory_width, true), rng);
   }
 }
@@ -79,7 +79,7 @@ Transformer::Transformer(const TransformerOptions& o, Rng& rng, const MechanismF
   require(o.layers >= 0, "Transformer: layers is ", o.layers, "; it must be 0 or more");
   blocks.reserve(static_cast<std::size_t>(o.layers));
   for (Index i = 0; i < o.layers; ++i) blocks.emplace_back(o, rng, mechanism(i, rng));
-  if (o.norm_first) norm.emplace(o.norm, o.width);
+  if (o.norm_first) norm.emplace(o.norm, o.width, o.bias);
 }
 
 // h through all blocks by `apply(block, h, i)`, then the last norm.

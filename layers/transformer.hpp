@@ -17,7 +17,7 @@ struct TransformerOptions {
   FeedForwardKind activation = FeedForwardKind::relu;
   NormKind norm = NormKind::layer;
   bool norm_first = false;  // false: x = norm(x + part(x)), as in the paper; true: x = x + part(norm(x))
-  bool bias = true;
+  bool bias = true;  // false: neither projections nor norms have one
   bool rope = false;
   Index relative_clip = 0;  // > 0: a bias of self-attention by clipped distance, each block its own
   bool causal = false;

@@ -61,7 +61,7 @@ class GPT(nn.Module):
             raise ValueError(f"this example knows gpt with softmax attention; this is {c['model']} with {c['attention']} attention")
         if c["positions"] != "learned" or c.get("kv_heads", 0) not in (0, c["heads"]) or not c["tied"]:
             raise ValueError("this example knows learned positions, one key a head, and tied output")
-        norm = {"layer": nn.LayerNorm, "rms": RMSNorm}[c["norm"]]
+        norm = {"layer": lambda width: nn.LayerNorm(width, bias=c["bias"]), "rms": RMSNorm}[c["norm"]]
         self.tokens = nn.Embedding(c["vocabulary"], c["width"])
         self.positions = nn.Embedding(c["context"], c["width"])
         self.blocks = nn.ModuleList(Block(c, norm) for _ in range(c["layers"]))

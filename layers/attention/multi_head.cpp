@@ -10,6 +10,9 @@ static MultiHeadAttentionOptions checked(MultiHeadAttentionOptions o) {
   if (o.kv_heads == 0) o.kv_heads = o.heads;
   require(o.kv_heads > 0 && o.heads % o.kv_heads == 0, "MultiHeadAttention: heads is ", o.heads, " and kv_heads is ",
           o.kv_heads, "; kv_heads must divide heads");
+  require(o.value_width == 0 || (o.value_width > 0 && o.memory_width > 0), "MultiHeadAttention: value_width is ",
+          o.value_width, " and memory_width is ", o.memory_width,
+          "; values of their own need keys from a memory: both must be 1 or more");
   require(!o.rope || o.width / o.heads % 2 == 0, "MultiHeadAttention: the size of a head is ", o.width / o.heads,
           "; rotary positions need an even one");
   return o;
@@ -20,12 +23,17 @@ MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionOptions& o, Rng& 
       mechanism(std::move(m)),
       options_(checked(o)),
       size_(o.width / o.heads) {
-  const Index kv_width = 2 * options_.kv_heads * size_;
-  if (o.memory_width > 0) {
-    q.emplace(o.width, o.width, rng, LinearOptions{.bias = o.bias});
-    kv.emplace(o.memory_width, kv_width, rng, LinearOptions{.bias = o.bias});
-  } else {
-    qkv.emplace(o.width, o.width + kv_width, rng, LinearOptions{.bias = o.bias});
+  const Index kv_width = options_.kv_heads * size_;
+  const LinearOptions linear{.bias = o.bias};
+  if (o.memory_width == 0)
+    qkv.emplace(o.width, o.width + 2 * kv_width, rng, linear);
+  else
+    q.emplace(o.width, o.width, rng, linear);
+  if (o.value_width > 0) {
+    k.emplace(o.memory_width, kv_width, rng, linear);
+    v.emplace(o.value_width, kv_width, rng, linear);
+  } else if (o.memory_width > 0) {
+    kv.emplace(o.memory_width, 2 * kv_width, rng, linear);
   }
   if (o.relative_clip == 0) return;
   require(o.relative_clip > 0 && o.memory_width == 0, "MultiHeadAttention: relative_clip is ", o.relative_clip,
@@ -74,21 +82,40 @@ Tensor MultiHeadAttention::operator()(In x, AttentionCall call) const {
   return merge(mechanism.apply({h.q, x.where()}, h.k, h.v, call));
 }
 
-MultiHeadAttention::Heads MultiHeadAttention::split_cross(In x, In memory) const {
+MultiHeadAttention::Heads MultiHeadAttention::split_cross(In x, In memory, In values) const {
   check(q.has_value(), x.where(), "MultiHeadAttention: this layer attends to itself; call it without a memory");
   check(x.rank() == 3 && x.dim(2) == options_.width && memory.rank() == 3 && memory.dim(2) == options_.memory_width &&
             memory.dim(0) == x.dim(0),
         x.where(), "MultiHeadAttention: x is ", x.tensor(), " and memory is ", memory.tensor(),
         "; they must be [batch, positions, ", options_.width, "] and [batch, positions, ", options_.memory_width, "]");
-  const Tensor keys_values = (*kv)(memory), queries = (*q)(x);
   const Index g = options_.kv_heads;
+  if (v) {
+    const Tensor keys = (*k)(memory), queries = (*q)(x);
+    return {heads_of(queries, 0, options_.heads, size_), heads_of(keys, 0, g, size_),
+            values->defined() ? heads_of((*v)(values), 0, g, size_) : Tensor()};
+  }
+  const Tensor keys_values = (*kv)(memory), queries = (*q)(x);
   return {heads_of(queries, 0, options_.heads, size_), heads_of(keys_values, 0, g, size_),
           heads_of(keys_values, g * size_, g, size_)};
 }
 
 Tensor MultiHeadAttention::operator()(In x, In memory, AttentionCall call) const {
+  check(!v, x.where(), "MultiHeadAttention: value_width is ", options_.value_width,
+        ", so that the memory gives keys alone; call this layer with keys and values");
   call.dropout = options_.dropout;
-  const Heads h = split_cross(x, memory);
+  const Heads h = split_cross(x, memory, Tensor());
+  return merge(mechanism.apply({h.q, x.where()}, h.k, h.v, call));
+}
+
+Tensor MultiHeadAttention::operator()(In x, In keys, In values, AttentionCall call) const {
+  check(v.has_value(), x.where(),
+        "MultiHeadAttention: value_width is 0; set it, or call this layer without values of their own");
+  check(keys.rank() == 3 && values.shape() == keys.shape().with(-1, options_.value_width), x.where(),
+        "MultiHeadAttention: keys are ", keys.tensor(), " and values are ", values.tensor(),
+        "; they must be [batch, positions, ", options_.memory_width, "] and [batch, positions, ", options_.value_width,
+        "] of one batch and as many positions");
+  call.dropout = options_.dropout;
+  const Heads h = split_cross(x, keys, values);
   return merge(mechanism.apply({h.q, x.where()}, h.k, h.v, call));
 }
 
@@ -108,7 +135,7 @@ Tensor MultiHeadAttention::weights(In x, AttentionCall call) const {
 
 Tensor MultiHeadAttention::weights(In x, In memory, AttentionCall call) const {
   const NoTape guard;
-  const Heads h = split_cross(x, memory);
+  const Heads h = split_cross(x, memory, Tensor());
   return mechanism.weights({h.q, x.where()}, h.k, call);
 }
 
@@ -116,6 +143,8 @@ void MultiHeadAttention::members(MemberVisitor& visit) {
   visit("qkv", qkv);
   visit("q", q);
   visit("kv", kv);
+  visit("k", k);
+  visit("v", v);
   visit("proj", proj);
   visit("relative", relative);
   visit("mechanism", mechanism);

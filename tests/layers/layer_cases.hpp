@@ -136,6 +136,9 @@ inline std::vector<LayerCase> attention_layers() {
       });
   add("to a memory", cross, 2, {.heads = 2, .memory_width = 6}, softmax,
       [=](const Layer& l, const List& x) { return l(x[0], x[1], {.key_lengths = lengths(x[1], 2)}); });
+  add("to keys and values", [](Index n) { return std::vector<Shape>{{2, 3, n}, {2, 5, 6}, {2, 5, 4}}; }, 2,
+      {.heads = 2, .kv_heads = 1, .memory_width = 6, .value_width = 4}, softmax,
+      [=](const Layer& l, const List& x) { return l(x[0], x[1], x[2], {.key_lengths = lengths(x[1], 2)}); });
   const auto linear = [] { return AttentionMechanism(LinearAttention{}); };
   add("linear, causal", self, 2, {.heads = 2}, linear,
       [](const Layer& l, const List& x) { return l(x[0], {.causal = true}); });

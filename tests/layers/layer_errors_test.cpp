@@ -35,6 +35,8 @@ TEST_CASE("layers: sizes that make no sense are named at once") {
       {"Linear: in is 0 and out is 3; both must be 1 or more", [] { Linear(0, 3, generator); }},
       {"Linear: in is 3 and out is 0; both must be 1 or more", [] { Linear(3, 0, generator); }},
       {"Embedding: count is 0 and width is 4; both must be 1 or more", [] { Embedding(0, 4, generator); }},
+      {"Embedding: padding_idx is 5 and count is 5; padding_idx must be in [-5, 5)",
+       [] { Embedding(5, 4, generator, 5); }},
       {"FeedForward: hidden is -1; it must be 0 (the default) or more",
        [] { FeedForward(4, generator, {.hidden = -1}); }},
       {"MultiHeadAttention: width is 8 and heads is 3; both must be 1 or more and heads must divide width",
@@ -85,7 +87,8 @@ TEST_CASE("layers: sizes that make no sense are named at once") {
 
 TEST_CASE("layers: inputs that do not fit are named with their shapes") {
   const MultiHeadAttention self({.width = 8, .heads = 2}, generator),
-      cross({.width = 8, .heads = 2, .memory_width = 6}, generator);
+      cross({.width = 8, .heads = 2, .memory_width = 6}, generator),
+      apart({.width = 8, .heads = 2, .memory_width = 6, .value_width = 4}, generator);
   const TransformerBlock encoder({.width = 8, .heads = 2}, generator),
       decoder({.width = 8, .heads = 2, .memory_width = 8}, generator);
   const GPT model({.vocabulary = 5, .context = 4, .layers = 1, .heads = 1, .width = 4}, generator);
@@ -109,6 +112,23 @@ TEST_CASE("layers: inputs that do not fit are named with their shapes") {
        "and "
        "[batch, positions, 6]",
        [&] { cross(x, x); }},
+      {"MultiHeadAttention: value_width is 4 and memory_width is 0; values of their own need keys from a memory",
+       [&] {
+         MultiHeadAttention({.width = 8, .heads = 2, .value_width = 4}, generator);
+       }},
+      {"MultiHeadAttention: value_width is 4, so that the memory gives keys alone; call this layer with keys and values",
+       [&] {
+         apart(x, zeros({2, 5, 6}));
+       }},
+      {"MultiHeadAttention: value_width is 0; set it, or call this layer without values of their own",
+       [&] {
+         cross(x, zeros({2, 5, 6}), zeros({2, 5, 6}));
+       }},
+      {"MultiHeadAttention: keys are [2, 5, 6] float32 and values are [2, 4, 4] float32; they must be [batch, positions, 6] "
+       "and [batch, positions, 4] of one batch and as many positions",
+       [&] {
+         apart(x, zeros({2, 5, 6}), zeros({2, 4, 4}));
+       }},
       {"and memory is [3, 4, 6] float32; they must be",
        [&] {
          cross(x, zeros({3, 4, 6}));

@@ -72,6 +72,50 @@ TEST_CASE("multi-head attention equals its definition, head by head") {
   CHECK(test::close(layer(x, {.causal = true})[0], layer.proj(merged), 1e-12, 1e-12));
 }
 
+TEST_CASE("separate keys and values give what one memory of both side by side gives") {
+  Rng rng(4);
+  MultiHeadAttention apart({.width = 6, .heads = 2, .memory_width = 3, .value_width = 5}, rng),
+      joined({.width = 6, .heads = 2, .memory_width = 8}, rng);
+  to(apart, DType::float64);
+  to(joined, DType::float64);
+  joined.q->weight.copy_(apart.q->weight);
+  joined.q->bias.copy_(apart.q->bias);
+  joined.proj.weight.copy_(apart.proj.weight);
+  joined.proj.bias.copy_(apart.proj.bias);
+  joined.kv->weight.zero_();
+  joined.kv->weight.slice(0, 0, 6).slice(1, 0, 3).copy_(apart.k->weight);
+  joined.kv->weight.slice(0, 6, 12).slice(1, 3, 8).copy_(apart.v->weight);
+  joined.kv->bias.slice(0, 0, 6).copy_(apart.k->bias);
+  joined.kv->bias.slice(0, 6, 12).copy_(apart.v->bias);
+  const Tensor x = normal({2, 4, 6}), keys = normal({2, 7, 3}, 2), values = normal({2, 7, 5}, 3);
+  const Tensor both = concatenate({keys, values}, -1);
+  const AttentionCall call{.key_lengths = Tensor::from<std::int32_t>({7, 4})};
+  CHECK(test::close(apart(x, keys, values, call), joined(x, both, call), 1e-12, 1e-12));
+  CHECK(test::close(apart.weights(x, keys, call), joined.weights(x, both, call), 1e-12, 1e-12));
+  CHECK(names(apart) == std::vector<std::string>{"q.weight", "q.bias", "k.weight", "k.bias", "v.weight", "v.bias",
+                                                 "proj.weight", "proj.bias"});
+}
+
+TEST_CASE("an embedding's padding row begins as zeros and gets no gradient") {
+  Rng rng(5);
+  for (const Index padding : {2, -4}) {
+    Embedding layer(6, 3, rng, padding);
+    CHECK(test::same_bits(layer.weight[2], Tensor::zeros({3})));
+    CHECK(layer.weight[1].at({0}) != 0);
+    Tape tape;
+    tape.backward(sum(layer(Tensor::from<std::int32_t>({2, 1, 2, 5}))));
+    CHECK(layer.weight.grad().to_vector<double>() ==
+          std::vector<double>{0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1});
+  }
+}
+
+TEST_CASE("a transformer without biases has none at all, as nn.TransformerEncoderLayer(bias=False)") {
+  Rng rng(6);
+  Transformer model({.width = 8, .heads = 2, .layers = 2, .memory_width = 4, .norm_first = true, .bias = false}, rng);
+  for (const std::string& name : names(model)) CHECK_MESSAGE(!name.ends_with("bias"), name);
+  CHECK(names(model).size() == 2 * 10 + 1);
+}
+
 TEST_CASE("decoding token by token, in chunks and at once is the same") {
   Rng rng(7);
   Transformer decoder({.width = 8,
