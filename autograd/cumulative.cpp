@@ -60,19 +60,20 @@ void product_backward(const Grouped& g, const T* dy, T* dx) {
 
 // dx is the running sum of dy from the end.
 Tensor cumsum(In x, int axis) {
-  check(x->defined() && x.dtype() != DType::bfloat16, x.where(), "cumsum: x is ", x.tensor(),
-        "; it must be float32, float64, int32 or bool8");
+  check(x->defined(), x.where(), "cumsum: x is undefined; it must be floating, int32 or bool8");
+  if (x.rank() == 0) return cumsum(In(x->unsqueeze(0), x.where()), axis).squeeze(0);
   const int a = detail::axis_of("cumsum", x, axis);
   if (detail::is_integer(x)) {
     note_reads({x});
     return detail::cumsum_integers("cumsum", x, a);
   }
-  Tensor y = Tensor::empty(x.shape(), x.dtype());
-  const Tensor from = x->dense();
-  detail::with_float(x.dtype(), [&](auto t) {
+  const Tensor from = detail::widened(x).dense();
+  Tensor y = Tensor::empty(x.shape(), from.dtype());
+  detail::with_float(from.dtype(), [&](auto t) {
     using T = decltype(t);
     running_sums(from.ptr<T>(), y.ptr<T>(), y.shape(), a, false, false);
   });
+  y = detail::cast(y, x.dtype());
   record("cumsum", x.where(), y, {x}, saved(), [a](Grads& d, const Tensor& dy) {
     if (const Target to = d.dense(0)) {
       detail::with_float(dy.dtype(), [&](auto t) {
@@ -88,8 +89,8 @@ Tensor prod(In x, const Axes& axes, bool keepdim) {
   detail::check_float("prod", x);
   const unsigned reduced = axes.of("prod", x);
   const Grouped g(x, reduced);
-  Tensor values = Tensor::empty(g.result_shape(), x.dtype());
-  detail::with_float(x.dtype(), [&](auto t) {
+  Tensor values = Tensor::empty(g.result_shape(), g.x.dtype());
+  detail::with_float(g.x.dtype(), [&](auto t) {
     using T = decltype(t);
     const T* from = g.x.ptr<T>();
     parallel_for(values.numel(), std::max<Index>(1, kWork / std::max<Index>(g.n, 1)), [&](Index b, Index e) {
@@ -105,9 +106,9 @@ Tensor prod(In x, const Axes& axes, bool keepdim) {
   record("prod", x.where(), y, {x}, saved(x.tensor()), [reduced](Grads& d, const Tensor& dy, const Tensor& in) {
     const Grouped groups(in, reduced);
     if (!d.wants(0) || groups.x.numel() == 0) return;
-    Tensor dx = Tensor::empty(groups.shape(), in.dtype());
+    Tensor dx = Tensor::empty(groups.shape(), groups.x.dtype());
     const Tensor grouped_dy = groups.from_result(dy);
-    detail::with_float(in.dtype(), [&](auto t) {
+    detail::with_float(dx.dtype(), [&](auto t) {
       using T = decltype(t);
       product_backward<T>(groups, grouped_dy.ptr<T>(), dx.ptr<T>());
     });

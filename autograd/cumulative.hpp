@@ -1,5 +1,5 @@
-// Running sums, and products. Float32 and float64, and sums of int32 and bool8; float32 is accumulated in float64, in
-// the order of the elements.
+// Running sums, and products. Floating types, and sums of int32 and bool8; floating ones are accumulated in float64, in
+// the order of the elements, and rounded once. A scalar counts as a vector of one element.
 #pragma once
 #include <heed/autograd/record.hpp>
 #include <heed/core/axes.hpp>

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <heed/autograd/dropout.hpp>
 #include <heed/core/kernels/dropout.hpp>
 #include <heed/core/parallel.hpp>
@@ -10,9 +11,13 @@ namespace {
 
 constexpr Index kGroup = kernels::kDropoutGroup;
 
-// y (+)= mask * x / (1 - p), which is its own derivative.
+// y (+)= mask * scale * x, which is its own derivative. A scale of 0 drops all that a mask may have left.
 void apply(const kernels::DropoutMask& mask, double scale, const Tensor& x, const Tensor& y, bool accumulate) {
   const Index n = x.numel();
+  if (scale == 0) {
+    if (!accumulate) std::memset(y.raw(), 0, static_cast<std::size_t>(n) * size_of(y.dtype()));
+    return;
+  }
   const auto& kernels = kernels::dropout_kernels();
   parallel_for((n + kGroup - 1) / kGroup, 256, [&](Index first, Index last) {
     const Index begin = first * kGroup, size = std::min(n, last * kGroup) - begin;
@@ -29,14 +34,14 @@ void apply(const kernels::DropoutMask& mask, double scale, const Tensor& x, cons
 Tensor dropout(In x, double p) {
   check(x->defined() && (x.dtype() == DType::float32 || x.dtype() == DType::float64), x.where(), "dropout: x is ",
         x.tensor(), "; it must be float32 or float64");
-  check(p >= 0 && p < 1, x.where(), "dropout: p is ", p, "; it must be in [0, 1)");
+  check(p >= 0 && p <= 1, x.where(), "dropout: p is ", p, "; it must be in [0, 1]");
   if (p == 0 || !is_training()) return x;
   Rng& rng = default_rng();
   const auto groups = static_cast<std::uint64_t>((x.numel() + kGroup - 1) / kGroup);
   const std::uint64_t position = rng.advance(groups * kernels::kDropoutBlocks);
   const auto threshold = static_cast<std::uint32_t>(std::min(std::round(p * 0x1p32), 0x1p32 - 1));
   const kernels::DropoutMask mask = {rng.seed(), rng.stream(), position, threshold};
-  const double scale = 1 / (1 - p);
+  const double scale = dropout_scale(p);
   Tensor y = Tensor::empty(x.shape(), x.dtype());
   apply(mask, scale, x->dense(), y, false);
   record("dropout", x.where(), y, {x}, saved(), [mask, scale](Grads& d, const Tensor& dy) {

@@ -6,6 +6,7 @@ namespace heed {
 
 using detail::elementwise;
 using detail::Keep;
+using detail::kernel_for;
 using detail::kernel_type;
 using detail::Operand;
 using detail::unary;
@@ -23,16 +24,6 @@ Shape broadcast_shape(const char* name, In a, In b) {
   check(broadcast(a.shape(), b.shape(), shape), a.where(), name, ": a is ", a.tensor(), " but b is ", b.tensor(),
         "; the sizes of their axes, counted from the last, must be the same or 1");
   return shape;
-}
-
-// The row of a kernel's list for x's dtype; Error where the op has no kernel for it.
-int type_of(const char* name, const kernels::ElementwiseKernel* kernels, In x) {
-  const int type = kernel_type(x.dtype());
-  if (type < 0 || kernels[type] == nullptr) {
-    check(false, x.where(), name, ": x is ", x.tensor(), "; it must be float32",
-          kernels[kernels::kInt32] ? ", float64 or int32" : " or float64");
-  }
-  return type;
 }
 
 // Which inputs the derivatives with respect to a and to b are computed from.
@@ -66,10 +57,9 @@ void add_gradient(Grads& d, int i, kernels::ElementwiseKernel kernel, const Tens
 // y = op(a, b) with dy summed to the shapes of a and b.
 Tensor binary(const char* name, Binary op, In a, In b) {
   const Shape shape = broadcast_shape(name, a, b);
-  const kernels::BinaryKernel& kernel = kernels::kernel(op);
-  const int type = type_of(name, kernel.forward, a);
+  const kernels::ElementwiseKernel forward = kernel_for(name, kernels::kernel(op).forward, a);
   Tensor y = Tensor::empty(shape, a.dtype());
-  elementwise(kernel.forward[type], y, {a.tensor(), b.tensor()});
+  elementwise(forward, y, {a.tensor(), b.tensor()});
   const Reads r = reads(op);
   const bool for_a = wants_gradient({a}), for_b = wants_gradient({b});
   const Tensor none, &kept_a = (for_a && r.da_a) || (for_b && r.db_a) ? a.tensor() : none;
@@ -93,15 +83,13 @@ Tensor binary(const char* name, Binary op, In a, In b) {
 
 // y = op(a, b) of a number and a tensor.
 Tensor with_number(const char* name, Binary op, In x, double value, bool number_first) {
-  check(x->defined(), x.where(), name, ": x is undefined; it must have values");
-  const kernels::BinaryKernel& kernel = kernels::kernel(op);
-  const int type = type_of(name, kernel.forward, x);
+  const kernels::ElementwiseKernel forward = kernel_for(name, kernels::kernel(op).forward, x);
   const Operand other = detail::number(name, x, value);
   Tensor y = Tensor::empty_like(x);
   if (number_first)
-    elementwise(kernel.forward[type], y, {other, x.tensor()});
+    elementwise(forward, y, {other, x.tensor()});
   else
-    elementwise(kernel.forward[type], y, {x.tensor(), other});
+    elementwise(forward, y, {x.tensor(), other});
   const Reads r = reads(op);
   const bool keep = number_first ? r.db_b : r.da_a;
   record(name, x.where(), y, {x}, saved(keep ? x.tensor() : Tensor()),
@@ -152,6 +140,39 @@ Tensor log1p(In x) { return unary("log1p", Unary::log1p, Keep::input, x); }
 Tensor sin(In x) { return unary("sin", Unary::sin, Keep::input, x); }
 Tensor cos(In x) { return unary("cos", Unary::cos, Keep::input, x); }
 Tensor erf(In x) { return unary("erf", Unary::erf, Keep::input, x); }
-Tensor clamp(In x, double low, double high) { return unary("clamp", Unary::clamp, Keep::input, x, low, high); }
+Tensor clamp(In x, double low, double high) {
+  const auto fits = [&](double limit, double none) { return limit == none || holds(x.dtype(), limit); };
+  check(fits(low, -detail::kInfinity) && fits(high, detail::kInfinity), x.where(), "clamp: x is ", x.tensor(),
+        " and the limits are ", low, " and ", high, "; ", x.dtype(), " must hold them exactly, or they be infinite");
+  return unary("clamp", Unary::clamp, Keep::input, x, low, high);
+}
+
+// y = min(max(x, low), high). dx = dy where low <= x <= high; dlow = dy where x < low < high; dhigh = dy where x > high
+// or high < low.
+Tensor clamp(In x, In low, In high) {
+  check(low->defined() || high->defined(), x.where(), "clamp: x is ", x.tensor(),
+        " and both limits are undefined; one must have values");
+  Tensor y = x;
+  const auto bound = [&](Binary op, In limit) {
+    if (!limit->defined()) return;
+    const Tensor next = Tensor::empty(broadcast_shape("clamp", In(y, x.where()), limit), x.dtype());
+    elementwise(kernel_for("clamp", kernels::kernel(op).forward, x), next, {y, limit.tensor()});
+    y = next;
+  };
+  bound(Binary::maximum, low);
+  bound(Binary::minimum, high);
+  record("clamp", x.where(), y, {x, low, high}, saved(x.tensor(), low.tensor(), high.tensor()),
+         [](Grads& d, const Tensor& dy, const Tensor& v, const Tensor& from, const Tensor& to) {
+           const auto pass = [&](int i, const Tensor& mask) {
+             if (d.wants(i)) d.add(i, where(mask, dy, 0.0));
+           };
+           if (!to.defined()) return pass(0, v >= from), pass(1, v < from);
+           if (!from.defined()) return pass(0, v <= to), pass(2, v > to);
+           pass(0, logical_and(v >= from, v <= to));
+           pass(1, logical_and(v < from, from < to));
+           pass(2, logical_or(v > to, to < from));
+         });
+  return y;
+}
 
 }  // namespace heed

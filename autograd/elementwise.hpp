@@ -1,7 +1,8 @@
 // Differentiable elementwise ops, named and behaving as PyTorch's: NumPy's broadcasting, NaN stays NaN.
 //
-// Tensors must have one dtype, float32 or float64 (where an op says so, int32 too, without gradient); nothing is
-// promoted: mixing dtypes is an Error. A number takes the tensor's dtype. Shapes that do not broadcast are an Error.
+// Tensors must have one floating dtype (where an op says so, int32 too, without gradient); nothing is promoted: mixing
+// dtypes is an Error. A number takes the tensor's dtype. Shapes that do not broadcast are an Error. Of bfloat16, each
+// element is computed in float32 and rounded once; gradients of bfloat16 values are float32. int32 wraps around.
 #pragma once
 #include <heed/autograd/record.hpp>
 
@@ -45,11 +46,11 @@ Tensor maximum(In a, double b);
 Tensor minimum(In a, double b);
 
 // One tensor.
-Tensor neg(In x);
+Tensor neg(In x);  // int32 too
 inline Tensor operator-(In x) { return neg(x); }
-Tensor abs(In x);   // derivative 0 at 0
-Tensor sign(In x);  // -1, 0, 1; 0 for NaN; derivative 0
-Tensor square(In x);
+Tensor abs(In x);     // derivative 0 at 0; int32 too
+Tensor sign(In x);    // -1, 0, 1; 0 for NaN; derivative 0; int32 too
+Tensor square(In x);  // int32 too
 Tensor sqrt(In x);
 Tensor rsqrt(In x);  // 1 / sqrt(x)
 Tensor exp(In x);
@@ -59,8 +60,11 @@ Tensor log1p(In x);  // log(1 + x)
 Tensor sin(In x);
 Tensor cos(In x);
 Tensor erf(In x);
-// min(max(x, low), high); an infinite limit is none. The gradient passes where low <= x <= high.
+// min(max(x, low), high); an infinite limit is none. The gradient passes where low <= x <= high. int32 too.
 Tensor clamp(In x, double low, double high);
+// The same with a limit for each element: all three broadcast, and one limit may be undefined, which is none. Where x is
+// not within its limits, the gradient goes to the one that y is.
+Tensor clamp(In x, In low, In high);
 
 // Comparisons, also of int32 and bool8: bool8 tensors, constant for autodiff. There is no operator ==, as it would not
 // be a bool.
@@ -85,7 +89,7 @@ inline Tensor operator<=(In a, double b) { return le(a, b); }
 inline Tensor operator>(In a, double b) { return gt(a, b); }
 inline Tensor operator>=(In a, double b) { return ge(a, b); }
 
-Tensor isnan(In x);  // float32, float64 -> bool8
+Tensor isnan(In x);  // floating -> bool8
 Tensor isfinite(In x);
 
 // Of bool8 masks.
@@ -94,8 +98,8 @@ Tensor logical_or(In a, In b);
 Tensor logical_xor(In a, In b);
 Tensor logical_not(In x);
 
-// a where the bool8 mask is true, b elsewhere; all three broadcast. Any dtype but bfloat16; int32 and bool8 must hold a
-// number exactly.
+// a where the bool8 mask is true, b elsewhere; all three broadcast. Any dtype; int32 and bool8 must hold a number
+// exactly.
 Tensor where(In mask, In a, In b);
 Tensor where(In mask, In a, double b);
 Tensor where(In mask, double a, In b);

@@ -6,12 +6,16 @@
 
 namespace heed::detail {
 
-// x's dtype as a row of a kernel's list; Error unless it is float32 or float64.
-inline int float_type(const char* name, In x) {
+// An op's kernel for x's dtype; Error where it has none. All floating types have one, or none.
+inline kernels::ElementwiseKernel kernel_for(const char* name,
+                                             const kernels::ElementwiseKernel (&list)[kernels::kElementwiseTypes],
+                                             In x) {
   check(x->defined(), x.where(), name, ": x is undefined; it must have values");
-  check(x.dtype() == DType::float32 || x.dtype() == DType::float64, x.where(), name, ": x is ", x.tensor(),
-        "; it must be float32 or float64");
-  return kernel_type(x.dtype());
+  const kernels::ElementwiseKernel k = list[kernel_type(x.dtype())];
+  const bool ints = list[kernels::kInt32], masks = list[kernels::kBool8];
+  check(k != nullptr, x.where(), name, ": x is ", x.tensor(), "; it must be ",
+        masks ? (ints ? "floating, int32 or bool8" : "bool8") : (ints ? "floating or int32" : "floating"));
+  return k;
 }
 
 // A number as an operand beside x. int32 and bool8 hold theirs exactly, or it is an Error.
@@ -27,9 +31,9 @@ enum class Keep { input, output, nothing };
 // y = op(x; a, b), dx = the op's backward of (x or y, dy).
 template <class Op>
 Tensor unary(const char* name, Op op, Keep keep, In x, double a = 0, double b = 0) {
-  const int type = float_type(name, x);
+  const kernels::ElementwiseKernel forward = kernel_for(name, kernels::kernel(op).forward, x);
   Tensor y = Tensor::empty_like(x);
-  elementwise(kernels::kernel(op).forward[type], y, {x.tensor()}, {a, b});
+  elementwise(forward, y, {x.tensor()}, {a, b});
   const Tensor kept = keep == Keep::input ? x.tensor() : keep == Keep::output ? y : Tensor();
   record(name, x.where(), y, {x}, saved(kept), [op, a, b](Grads& d, const Tensor& dy, const Tensor& x_or_y) {
     if (const Target t = d.strided(0))

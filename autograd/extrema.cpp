@@ -25,8 +25,8 @@ void check_some(const char* op, In x, const Groups& g) {
 Tensor row_major(const Tensor& x, unsigned reduced) { return std::popcount(reduced) > 1 ? x.dense() : x; }
 
 void check_ordered(const char* op, In x) {
-  check(x->defined() && x.dtype() != DType::bfloat16 && x.dtype() != DType::bool8, x.where(), op, ": x is ", x.tensor(),
-        "; it must be float32, float64 or int32");
+  check(x->defined() && x.dtype() != DType::bool8, x.where(), op, ": x is ", x.tensor(),
+        "; it must be floating or int32");
 }
 
 Tensor extreme_values(kernels::Reduction reduction, const Grouped& g) {
@@ -55,7 +55,7 @@ Tensor extremum(const char* op, kernels::Reduction reduction, In x, const Axes& 
 
 Tensor place_of(const char* op, kernels::Reduction reduction, In x, std::optional<int> axis, bool keepdim) {
   check_ordered(op, x);
-  const unsigned reduced = axis ? 1u << detail::axis_of(op, x, *axis) : (1u << x.rank()) - 1u;
+  const unsigned reduced = (axis ? Axes(*axis) : Axes()).of(op, x);
   check_some(op, x, Groups(x, reduced));
   note_reads({x});
   const Grouped g(row_major(x, reduced), reduced);
@@ -120,12 +120,16 @@ Tensor all(In mask, const Axes& axes, bool keepdim) { return of_mask("all", fals
 
 TopK top_k(In x, Index k, int axis, bool largest) {
   detail::check_float("top_k", x);
+  if (x.rank() == 0 && k == 1) {
+    const TopK one = top_k(In(x->unsqueeze(0), x.where()), k, axis, largest);
+    return {one.values.squeeze(0), one.indices.squeeze(0)};
+  }
   const int a = detail::axis_of("top_k", x, axis);
   check(k >= 0 && k <= x.shape()[a], x.where(), "top_k: k is ", k, " but x is ", x.tensor(), "; it must lie in [0, ",
         x.shape()[a], "], the size of axis ", a);
-  const Tensor lines = x->transpose(a, -1).dense();
+  const Tensor lines = detail::widened(x->transpose(a, -1)).dense();
   Tensor at = Tensor::empty(lines.shape().with(-1, k), DType::int32);
-  detail::with_float(x.dtype(), [&](auto t) { best_places(lines.ptr<decltype(t)>(), lines.dim(-1), k, largest, at); });
+  detail::with_float(lines.dtype(), [&](auto t) { best_places(lines.ptr<decltype(t)>(), lines.dim(-1), k, largest, at); });
   const Tensor indices = at.transpose(a, -1).dense();
   Tensor y = Tensor::empty(indices.shape(), x.dtype());
   detail::gather(x, a, indices, y);

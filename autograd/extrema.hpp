@@ -6,7 +6,7 @@
 
 namespace heed {
 
-// The greatest (least) value; NaN where an element is NaN. Takes float32, float64 and int32 (masks have any() and
+// The greatest (least) value; NaN where an element is NaN. Takes floating types and int32 (masks have any() and
 // all()) and gives the same. Equal extremal elements share the gradient evenly, with axes and without, as in PyTorch's
 // amax(), amin() and max() of all (its max(dim) gives it to one); of NaN, the NaNs do. int32 has none. Error: no elements
 // to choose from.
@@ -24,7 +24,7 @@ Tensor all(In mask, const Axes& axes = {}, bool keepdim = false);
 
 // The k greatest (or least) values along the axis, in falling (rising) order, and where along it they stand: of equal
 // ones the first comes first. Both have k in the place of the axis's size; the indices are int32. NaN counts as
-// greatest, as in PyTorch. The gradient of a value goes to its element. Float32 and float64; 0 <= k <= the size of the
+// greatest, as in PyTorch. The gradient of a value goes to its element. Floating types; 0 <= k <= the size of the
 // axis.
 struct TopK {
   Tensor values, indices;

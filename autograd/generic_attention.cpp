@@ -163,7 +163,7 @@ Block block_of(const Problem& p, const Rows& r) {
 
 // x with dropout of the block, whose numbers `random` draws in the order of the blocks.
 Tensor dropped(const Problem& p, const Tensor& x, const Tensor& draw) {
-  return p.dropout == 0 ? x : masked_fill(x * (1 / (1 - p.dropout)), draw < p.dropout, 0);
+  return p.dropout == 0 ? x : masked_fill(x * dropout_scale(p.dropout), draw < p.dropout, 0);
 }
 Tensor draw_of(const Problem& p, const Tensor& like, Rng& random) {
   return p.dropout == 0 ? Tensor() : random.uniform(like.shape());

@@ -5,16 +5,14 @@
 namespace heed {
 namespace {
 
-// The axis, counted from 0, of an index tensor that addresses x along it.
-int check_index(const char* op, In x, int axis, In index) {
-  const int a = detail::axis_of(op, x, axis);
+// The indices, counted from 0, by which an index tensor addresses x along the axis.
+Tensor checked_index(const char* op, In x, int a, In index) {
   bool fits = index.rank() == x.rank();
   for (int i = 0; fits && i < x.rank(); ++i) fits = i == a || index.shape()[i] <= x.shape()[i];
   check(fits, x.where(), op, ": x is ", x.tensor(), " and index is ", index.tensor(),
         "; index must have x's rank and be no larger but along axis ", a);
-  detail::check_indices(op, "index", x.where(), index, x.shape()[a]);
   note_reads({index});
-  return a;
+  return detail::indices_from_0(op, x.where(), index, x.shape()[a]);
 }
 
 // The memory to add a gradient into, zero where nothing was written before; undefined if not wanted.
@@ -27,8 +25,10 @@ Tensor zeroed(Grads& d, int i) {
 }  // namespace
 
 Tensor gather(In x, int axis, In given) {
-  const int a = check_index("gather", x, axis, given);
-  const Tensor index = given->dense();
+  if (x->defined() && x.rank() == 0 && given.rank() == 0)
+    return gather(In(x->unsqueeze(0), x.where()), axis, given->unsqueeze(0)).squeeze(0);
+  const int a = detail::axis_of("gather", x, axis);
+  const Tensor index = checked_index("gather", x, a, given);
   Tensor y = Tensor::empty(index.shape(), x.dtype());
   detail::gather(x, a, index, y);
   record("gather", x.where(), y, {x}, saved(index), [a](Grads& d, const Tensor& dy, const Tensor& at) {
@@ -38,12 +38,16 @@ Tensor gather(In x, int axis, In given) {
 }
 
 Tensor scatter_add(In x, int axis, In given, In source) {
-  check((x.dtype() == DType::float32 || x.dtype() == DType::float64) && source.dtype() == x.dtype(), x.where(),
+  check(x->defined() && source->defined() && (x.dtype() == DType::float32 || x.dtype() == DType::float64) &&
+            source.dtype() == x.dtype(),
+        x.where(),
         "scatter_add: x is ", x.tensor(), " and source is ", source.tensor(), "; both must be float32 or both float64");
   check(source.shape() == given.shape(), x.where(), "scatter_add: index is ", given.tensor(), " but source is ",
         source.tensor(), "; the shapes must be the same");
-  const int a = check_index("scatter_add", x, axis, given);
-  const Tensor index = given->dense();
+  if (x.rank() == 0 && given.rank() == 0)
+    return scatter_add(In(x->unsqueeze(0), x.where()), axis, given->unsqueeze(0), source->unsqueeze(0)).squeeze(0);
+  const int a = detail::axis_of("scatter_add", x, axis);
+  const Tensor index = checked_index("scatter_add", x, a, given);
   Tensor y = Tensor::empty(x.shape(), x.dtype());
   detail::copy_values(y, x);
   detail::scatter_add(y, a, index, source->dense());
@@ -61,9 +65,8 @@ Tensor scatter_add(In x, int axis, In given, In source) {
 Tensor index_select(In x, int axis, In given) {
   const int a = detail::axis_of("index_select", x, axis);
   check(given.rank() == 1, x.where(), "index_select: index is ", given.tensor(), "; it must have one axis");
-  detail::check_indices("index_select", "index", x.where(), given, x.shape()[a]);
   note_reads({given});
-  const Tensor index = given->dense();
+  const Tensor index = detail::indices_from_0("index_select", x.where(), given, x.shape()[a]);
   Tensor y = Tensor::empty(x.shape().with(a, index.numel()), x.dtype());
   detail::index_select(x->dense(), a, index, y);
   record("index_select", x.where(), y, {x}, saved(index), [a](Grads& d, const Tensor& dy, const Tensor& at) {

@@ -12,19 +12,14 @@ using kernels::Masking;
 
 namespace {
 
-// The kernel for x's dtype; Error where the op has none.
-kernels::ElementwiseKernel kernel_for(const char* name, Masking op, In x, const char* wanted) {
-  check(x->defined(), x.where(), name, ": x is undefined; it must have values");
-  const int type = kernel_type(x.dtype());
-  const kernels::ElementwiseKernel k = type < 0 ? nullptr : kernels::kernel(op).forward[type];
-  check(k != nullptr, x.where(), name, ": x is ", x.tensor(), "; it must be ", wanted);
-  return k;
+kernels::ElementwiseKernel kernel_for(const char* name, Masking op, In x) {
+  return detail::kernel_for(name, kernels::kernel(op).forward, x);
 }
 
-constexpr const char* kNumbers = "float32, float64, int32 or bool8";
+double as_bfloat16(double x) { return static_cast<float>(bfloat16(static_cast<float>(x))); }
 
-Tensor compare(const char* name, Masking op, In a, In b, const char* wanted = kNumbers) {
-  const kernels::ElementwiseKernel k = kernel_for(name, op, a, wanted);
+Tensor compare(const char* name, Masking op, In a, In b) {
+  const kernels::ElementwiseKernel k = kernel_for(name, op, a);
   check(b->defined() && a.dtype() == b.dtype(), a.where(), name, ": a is ", a.tensor(), " but b is ", b.tensor(),
         "; their dtypes must be the same (convert one with to())");
   Shape shape;
@@ -36,21 +31,22 @@ Tensor compare(const char* name, Masking op, In a, In b, const char* wanted = kN
   return y;
 }
 
-// The number takes the tensor's dtype, but an int32 or bool8 tensor is compared as float64: x < 2.5 means what it says.
+// The number takes the tensor's dtype (and is rounded to bfloat16), but an int32 or bool8 tensor is compared as float64:
+// x < 2.5 means what it says.
 Tensor compare(const char* name, Masking op, In a, double b) {
-  const kernels::ElementwiseKernel k = kernel_for(name, op, a, kNumbers);
+  const kernels::ElementwiseKernel k = kernel_for(name, op, a);
   note_reads({a});
   const Tensor y = Tensor::empty(a.shape(), DType::bool8);
   if (is_floating(a.dtype()))
-    elementwise(k, y, {a.tensor(), Operand(b, a.dtype())});
+    elementwise(k, y, {a.tensor(), Operand(a.dtype() == DType::bfloat16 ? as_bfloat16(b) : b, a.dtype())});
   else
     elementwise(kernels::kernel(op).forward[kernels::kFloat64], y,
                 {a->detach().to(DType::float64), Operand(b, DType::float64)});
   return y;
 }
 
-Tensor test(const char* name, Masking op, In x, const char* wanted) {
-  const kernels::ElementwiseKernel k = kernel_for(name, op, x, wanted);
+Tensor test(const char* name, Masking op, In x) {
+  const kernels::ElementwiseKernel k = kernel_for(name, op, x);
   note_reads({x});
   const Tensor y = Tensor::empty(x.shape(), DType::bool8);
   elementwise(k, y, {x.tensor()});
@@ -86,7 +82,7 @@ Shape where_shape(In mask, In a, const Shape& b) {
 // A tensor and a number; the number is chosen where the mask equals `number_where`.
 Tensor where_number(const char* name, In mask, In x, double value, bool number_where) {
   check_mask(name, mask);
-  const kernels::ElementwiseKernel k = kernel_for(name, Masking::where, x, kNumbers);
+  const kernels::ElementwiseKernel k = kernel_for(name, Masking::where, x);
   Tensor y = Tensor::empty(where_shape(mask, x, {}), x.dtype());
   const Operand n = detail::number(name, x, value);
   if (number_where)
@@ -119,17 +115,17 @@ Tensor le(In a, double b) { return compare("le", Masking::le, a, b); }
 Tensor gt(In a, double b) { return compare("gt", Masking::gt, a, b); }
 Tensor ge(In a, double b) { return compare("ge", Masking::ge, a, b); }
 
-Tensor isnan(In x) { return test("isnan", Masking::isnan, x, "float32 or float64"); }
-Tensor isfinite(In x) { return test("isfinite", Masking::isfinite, x, "float32 or float64"); }
+Tensor isnan(In x) { return test("isnan", Masking::isnan, x); }
+Tensor isfinite(In x) { return test("isfinite", Masking::isfinite, x); }
 
-Tensor logical_and(In a, In b) { return compare("logical_and", Masking::logical_and, a, b, "bool8"); }
-Tensor logical_or(In a, In b) { return compare("logical_or", Masking::logical_or, a, b, "bool8"); }
-Tensor logical_xor(In a, In b) { return compare("logical_xor", Masking::logical_xor, a, b, "bool8"); }
-Tensor logical_not(In x) { return test("logical_not", Masking::logical_not, x, "bool8"); }
+Tensor logical_and(In a, In b) { return compare("logical_and", Masking::logical_and, a, b); }
+Tensor logical_or(In a, In b) { return compare("logical_or", Masking::logical_or, a, b); }
+Tensor logical_xor(In a, In b) { return compare("logical_xor", Masking::logical_xor, a, b); }
+Tensor logical_not(In x) { return test("logical_not", Masking::logical_not, x); }
 
 Tensor where(In mask, In a, In b) {
   check_mask("where", mask);
-  const kernels::ElementwiseKernel k = kernel_for("where", Masking::where, a, kNumbers);
+  const kernels::ElementwiseKernel k = kernel_for("where", Masking::where, a);
   check(b->defined() && a.dtype() == b.dtype(), a.where(), "where: a is ", a.tensor(), " but b is ", b.tensor(),
         "; their dtypes must be the same (convert one with to())");
   Tensor y = Tensor::empty(where_shape(mask, a, b.shape()), a.dtype());

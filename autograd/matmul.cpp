@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <heed/autograd/matmul.hpp>
 #include <heed/core/gemm.hpp>
+#include <heed/core/parallel.hpp>
 
 namespace heed {
 namespace {
@@ -168,6 +169,25 @@ void batched_product(const Tensor& a, const Tensor& b, const Tensor& c, bool acc
   }
 }
 
+// c = a b of int32 for equal batch axes, by rows of c, which is contiguous. Unsigned sums wrap around.
+void integer_product(const Tensor& a, const Tensor& b, const Tensor& c) {
+  const Index n = c.dim(-1), m = c.dim(-2), k = a.dim(-1);
+  const Tensor right = b.dense();
+  const auto* rows_of_b = right.ptr<std::uint32_t>();
+  const Tensor left = a.dense();
+  parallel_for(c.rows(), std::max<Index>(1, 16384 / std::max<Index>(1, n * k)), [&](Index begin, Index end) {
+    for (Index r = begin; r < end; ++r) {
+      auto* to = c.ptr<std::uint32_t>() + r * n;
+      std::fill_n(to, n, 0u);
+      for (Index i = 0; i < k; ++i) {
+        const std::uint32_t factor = left.ptr<std::uint32_t>()[r * k + i];
+        const std::uint32_t* row = rows_of_b + (r / m * k + i) * n;
+        for (Index j = 0; j < n; ++j) to[j] += factor * row[j];
+      }
+    }
+  });
+}
+
 // Writes (or adds) a b to a gradient of the same batch shape, or hands the product over to be summed where it was
 // broadcast.
 void product_gradient(Grads& d, int i, const Tensor& a, const Tensor& b, const Shape& batch, const Shape& input) {
@@ -186,8 +206,10 @@ void product_gradient(Grads& d, int i, const Tensor& a, const Tensor& b, const S
 }  // namespace
 
 Tensor matmul(In a, In b) {
-  check(a.rank() >= 1 && b.rank() >= 1 && fit(a.dtype(), b.dtype()), a.where(), "matmul: a is ", a.tensor(),
-        " and b is ", b.tensor(), "; both need an axis and must be float64, or each float32 or bfloat16");
+  const bool integers = a.dtype() == DType::int32 && b.dtype() == DType::int32;
+  check(a.rank() >= 1 && b.rank() >= 1 && (integers || fit(a.dtype(), b.dtype())), a.where(), "matmul: a is ",
+        a.tensor(), " and b is ", b.tensor(),
+        "; both need an axis and must be float64, or int32, or each float32 or bfloat16");
   Shape batch;
   const auto before = [](In x) { return x.shape().first(std::max(0, x.rank() - 2)); };
   check(a.dim(-1) == b.dim(b.rank() == 1 ? 0 : -2) && broadcast(before(a), before(b), batch), a.where(), "matmul: a is ",
@@ -199,8 +221,12 @@ Tensor matmul(In a, In b) {
   }
   if (b.rank() == 1) return matmul(a, In(b->unsqueeze(1), b.where())).squeeze(-1);
   const Tensor p = operand(a), q = operand(b);
-  Tensor y = Tensor::empty(batch + Shape{a.dim(-2), b.dim(-1)}, result_type(a.dtype()));
-  batched_product(p.expand(batch + p.shape().last(2)), q.expand(batch + q.shape().last(2)), y, false);
+  Tensor y = Tensor::empty(batch + Shape{a.dim(-2), b.dim(-1)}, integers ? DType::int32 : result_type(a.dtype()));
+  const Tensor left = p.expand(batch + p.shape().last(2)), right = q.expand(batch + q.shape().last(2));
+  if (integers)
+    integer_product(left, right, y);
+  else
+    batched_product(left, right, y, false);
   record("matmul", a.where(), y, {a, b}, saved(p, q),
          [batch, sa = a.shape(), sb = b.shape()](Grads& d, const Tensor& dy, const Tensor& u, const Tensor& v) {
            const Tensor g = u.dtype() == DType::bfloat16 && v.dtype() == DType::bfloat16 ? dy.to(DType::bfloat16) : dy;

@@ -11,7 +11,8 @@ namespace heed {
 Tensor linear(In x, In weight, In bias);
 
 // As torch.matmul: [.., m, k] by [.., k, n] with batch axes that broadcast; a vector on the left counts as a row, on
-// the right as a column, and that axis is dropped from the result. Any strides. Types as for linear.
+// the right as a column, and that axis is dropped from the result. Any strides. Types as for linear; or both int32: an
+// int32 result, exact but that it wraps around, as in PyTorch, and without gradient.
 Tensor matmul(In a, In b);
 
 // Inside this scope linear() and matmul() round float32 operands to bfloat16 first: sums, results, parameters and

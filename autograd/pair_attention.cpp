@@ -25,7 +25,7 @@ void check_pairs(const char* op, In q, In k, const PairOptions& o) {
           "; the dtypes must be the same");
     check_grid(op, q, "bias", o.bias, grid);
   }
-  check(o.dropout >= 0 && o.dropout < 1, at, op, ": dropout is ", o.dropout, "; it must be in [0, 1)");
+  check(o.dropout >= 0 && o.dropout <= 1, at, op, ": dropout is ", o.dropout, "; it must be in [0, 1]");
   check(std::isfinite(o.scale), at, op, ": scale is ", o.scale, "; it must be a finite number");
 }
 

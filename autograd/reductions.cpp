@@ -59,9 +59,9 @@ Shape reduced_shape(const Shape& x, unsigned reduced, bool keepdim) {
 
 // y = factor * sum(x), and dx = factor * dy for every element.
 Tensor sum_times(const char* op, In x, unsigned reduced, bool keepdim, double factor) {
-  Tensor y = detail::sum_axes(x, reduced);
+  Tensor y = detail::sum_axes(detail::widened(x), reduced);
   if (factor != 1) y = scaled(y, factor);
-  y = y.view(reduced_shape(x.shape(), reduced, keepdim));
+  y = detail::cast(y.view(reduced_shape(x.shape(), reduced, keepdim)), x.dtype());
   record(op, x.where(), y, {x}, saved(), [reduced, factor, shape = x.shape()](Grads& d, const Tensor& dy) {
     const Tensor g = factor == 1 ? dy : scaled(dy, factor);
     d.add(0, g.view(reduced_shape(shape, reduced, true)).expand(shape));
@@ -130,9 +130,8 @@ Deviation deviation_of(const Grouped& g, double divisor, bool root) {
   });
   y.values = mapped(detail::reduce(kernels::Reduction::deviation, g, y.mean.value), y.mean.rest,
                     [=](double squares, double rest) {
-                      if (divisor <= 0) return std::numeric_limits<double>::quiet_NaN();
-                      const double v = (squares - n * rest * rest) / divisor;
-                      return v < 0 ? 0 : root ? std::sqrt(v) : v;
+                      const double exact = squares - n * rest * rest, v = (exact < 0 ? 0 : exact) / divisor;
+                      return root ? std::sqrt(v) : v;
                     });
   return y;
 }
@@ -143,7 +142,7 @@ Deviation careful_deviation(const Grouped& g, double divisor, bool root) {
     return {{none, none}, Tensor::full(none.shape(), std::numeric_limits<double>::quiet_NaN(), none.dtype())};
   }
   Deviation y = deviation_of(g, divisor, root);
-  if (divisor <= 0 || within_range(y.values, root ? 2 : 1)) return y;
+  if (divisor == 0 || within_range(y.values, root ? 2 : 1)) return y;
   Tensor unit;
   y = deviation_of(in_units(g, unit), divisor, root);
   const auto times = [](double v, double u) { return v * u; };
@@ -152,13 +151,13 @@ Deviation careful_deviation(const Grouped& g, double divisor, bool root) {
   return y;
 }
 
-// y = sum (x - m)^2 / (n - 1 or n), m = mean(x): dx = 2 dy (x - m) / (n - 1 or n). Its root s: dx = dy (x - m) / (s (n
-// - 1 or n)).
+// y = sum (x - m)^2 / c, m = mean(x), c = n - correction: dx = 2 dy (x - m) / c. Its root s: dx = dy (x - m) / (s c).
 Tensor deviation(const char* op, bool root, In x, const Axes& axes, VarianceOptions options) {
   detail::check_float(op, x);
+  check(std::isfinite(options.correction), x.where(), op, ": correction is ", options.correction, "; it must be finite");
   const unsigned reduced = axes.of(op, x);
   const Grouped g(x, reduced);
-  const double divisor = static_cast<double>(g.n) - (options.unbiased ? 1 : 0);
+  const double divisor = std::max(0.0, static_cast<double>(g.n) - options.correction);
   const Deviation found = careful_deviation(g, divisor, root);
   Tensor y = g.to_result(found.values, options.keepdim);
   record(op, x.where(), y, {x}, saved(x.tensor(), found.mean.value, found.mean.rest, root ? found.values : Tensor()),
@@ -229,14 +228,13 @@ Tensor sum(In x, const Axes& axes, bool keepdim) {
     note_reads({x});
     return detail::sum_integers("sum", x, axes.of("sum", x), keepdim);
   }
-  check(x->defined() && x.dtype() != DType::bfloat16, x.where(), "sum: x is ", x.tensor(),
-        "; it must be float32, float64, int32 or bool8");
+  check(x->defined(), x.where(), "sum: x is undefined; it must be floating, int32 or bool8");
   return sum_times("sum", x, axes.of("sum", x), keepdim, 1);
 }
 
 Tensor mean(In x, const Axes& axes, bool keepdim) {
   check(!detail::is_integer(x), x.where(), "mean: x is ", x.tensor(),
-        "; it must be float32 or float64: convert it with to(DType::float32) first");
+        "; it must be floating: convert it with to(DType::float32) first");
   detail::check_float("mean", x);
   const unsigned reduced = axes.of("mean", x);
   double n = 1;

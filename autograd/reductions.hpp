@@ -1,5 +1,6 @@
 // Reductions over any axes: none given means all. The reduced axes are dropped, or kept with size 1 by `keepdim`. All
-// take float32 and float64, and give what they are given; sum() takes int32 and bool8 too. The same bits at any number
+// take floating types, and give what they are given (of bfloat16, computed in float32 and rounded once); sum() takes
+// int32 and bool8 too. The same bits at any number
 // of threads. Sums are trees: in float32 the error of a sum of n values is at most about (25 + log2(n)) half units in
 // the last place of the sum of their absolute values (measured: tests/core/reduce_test.cpp). Errors: other dtypes, axes
 // out of range or named twice.
@@ -14,10 +15,10 @@ namespace heed {
 Tensor sum(In x, const Axes& axes = {}, bool keepdim = false);
 Tensor mean(In x, const Axes& axes = {}, bool keepdim = false);  // NaN of no elements; Error for int32 and bool8
 
-// Unbiased: the sum of squared deviations is divided by n - 1 (torch.var's default), else by n; NaN where that is 0 or
-// less.
+// The sum of squared deviations is divided by n - correction, or by 0 where that is less (torch.var's): 1 is the unbiased
+// estimate, 0 the mean square.
 struct VarianceOptions {
-  bool unbiased = true;
+  double correction = 1;
   bool keepdim = false;
 };
 Tensor variance(In x, const Axes& axes = {}, VarianceOptions options = {});

@@ -128,7 +128,7 @@ std::vector<Tensor> split(In x, Index size, int axis) {
   return parts;
 }
 
-std::vector<Tensor> split(In x, std::initializer_list<Index> sizes, int axis) {
+std::vector<Tensor> split(In x, std::span<const Index> sizes, int axis) {
   const int a = detail::axis_of("split", x, axis);
   Index total = 0;
   for (Index s : sizes) {
@@ -174,9 +174,9 @@ Tensor repeat(In x, const Shape& counts) {
   return y.shares_storage(x) ? y.clone() : y;
 }
 
-Tensor flip(In x, std::initializer_list<int> axes) {
-  check(axes.size() > 0, x.where(), "flip: no axes were given; there must be at least one");
-  const unsigned mask = Axes(axes).of("flip", x);
+Tensor flip(In x, const Axes& axes) {
+  check(axes.count() > 0, x.where(), "flip: no axes were given; there must be at least one");
+  const unsigned mask = axes.of("flip", x);
   Tensor y = flipped(x, mask);
   record("flip", x.where(), y, {x}, saved(), [mask](Grads& d, const Tensor& dy) { d.add(0, flipped(dy, mask)); });
   return y;

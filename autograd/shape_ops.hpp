@@ -2,6 +2,7 @@
 // are members of Tensor.
 #pragma once
 #include <heed/autograd/record.hpp>
+#include <heed/core/axes.hpp>
 #include <span>
 
 namespace heed {
@@ -18,7 +19,10 @@ Tensor stack(std::initializer_list<Tensor> parts, int axis = 0, Where where = Wh
 // Views of x along the axis, each of `size` but the last, which has what is left; or of the sizes given, which add up
 // to x's.
 std::vector<Tensor> split(In x, Index size, int axis = 0);
-std::vector<Tensor> split(In x, std::initializer_list<Index> sizes, int axis = 0);
+std::vector<Tensor> split(In x, std::span<const Index> sizes, int axis = 0);
+inline std::vector<Tensor> split(In x, std::initializer_list<Index> sizes, int axis = 0) {
+  return split(x, std::span(sizes.begin(), sizes.size()), axis);
+}
 
 // x with 0 above (below) the diagonal of the last two axes; diagonal 1 is the one above the main one, -1 the one below.
 // tril(Tensor::ones({t, t}, DType::bool8)) is a causal mask.
@@ -30,6 +34,6 @@ Tensor triu(In x, Index diagonal = 0);
 Tensor repeat(In x, const Shape& counts);
 
 // x with the order along the axes reversed; at least one axis.
-Tensor flip(In x, std::initializer_list<int> axes);
+Tensor flip(In x, const Axes& axes);
 
 }  // namespace heed

@@ -1,4 +1,5 @@
-// Softmax over any axis of float32 and float64 tensors.
+// Softmax over any axis of floating tensors; of bfloat16, computed in float32 and rounded once. A scalar counts as a
+// vector of one element.
 #pragma once
 #include <heed/autograd/record.hpp>
 

@@ -236,8 +236,7 @@ void Tape::backward(In y, In dy) {
 
 Tensor Tape::watch(const Tensor& x) {
   State& s = *state_;
-  require(x.defined() && (x.dtype() == DType::float32 || x.dtype() == DType::float64), "watch: x is ", x,
-          "; it must be float32 or float64");
+  require(x.defined() && is_floating(x.dtype()), "watch: x is ", x, "; it must be floating");
   if (x.node() >> 32 == s.serial) {
     s.nodes[static_cast<std::uint32_t>(x.node())].watched = true;
     return x;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <heed/core/attention.hpp>
+#include <heed/core/random.hpp>
 #include <heed/core/kernels/attention.hpp>
 #include <type_traits>
 
@@ -51,7 +52,7 @@ void set_pairs(Problem& p, const AttentionCall& x) {
   p.bias = grid_of<T>(x.bias, grid);
   p.seed = x.seed, p.stream = x.stream, p.position = x.position;
   p.drop_below = static_cast<std::uint32_t>(std::min(std::floor(x.dropout * 0x1p32), 0x1p32 - 1));
-  p.keep = static_cast<T>(1 / (1 - x.dropout));
+  p.keep = static_cast<T>(dropout_scale(x.dropout));
 }
 
 }  // namespace heed::detail

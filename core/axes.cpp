@@ -10,10 +10,12 @@ void Axes::add(int axis) {
 }
 
 unsigned Axes::of(const char* op, In x) const {
+  check(x->defined(), x.where(), op, ": x is undefined; it must have values");
   if (count_ == 0) return (1u << x.rank()) - 1u;
+  const Tensor vector = x.rank() == 0 ? x->unsqueeze(0) : x.tensor();
   unsigned mask = 0;
   for (int i = 0; i < count_; ++i) {
-    const unsigned bit = 1u << detail::axis_of(op, x, axes_[i]);
+    const unsigned bit = 1u << detail::axis_of(op, In(vector, x.where()), axes_[i]);
     check(!(mask & bit), x.where(), op, ": axis ", axes_[i], " of x, which is ", x.tensor(),
           ", is named twice; each may be named once");
     mask |= bit;
@@ -24,8 +26,14 @@ unsigned Axes::of(const char* op, In x) const {
 namespace detail {
 
 void check_float(const char* op, In x) {
-  check(x->defined() && (x.dtype() == DType::float32 || x.dtype() == DType::float64), x.where(), op, ": x is ",
-        x.tensor(), "; it must be float32 or float64");
+  check(x->defined() && is_floating(x.dtype()), x.where(), op, ": x is ", x.tensor(), "; it must be floating");
+}
+
+Tensor cast(const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  Tensor y = Tensor::empty(x.shape(), dtype);
+  copy_values(y, x);
+  return y;
 }
 
 int axis_of(const char* op, In x, int axis) {
@@ -59,7 +67,8 @@ Shape memory_order(const Tensor& x) {
 
 }  // namespace
 
-Groups::Groups(const Tensor& x, unsigned reduced) : order_(memory_order(x)), sizes_(x.shape()), reduced_(reduced) {
+Groups::Groups(const Tensor& x, unsigned reduced)
+    : order_(memory_order(x)), sizes_(x.shape()), reduced_(reduced), dtype_(x.dtype()) {
   if (permuted(x, order_).is_contiguous() && set_sizes()) return;
   std::sort(order_.begin(), order_.end());
   std::stable_partition(order_.begin(), order_.end(), [&](Index a) { return !(reduced >> a & 1u); });
@@ -85,7 +94,7 @@ bool Groups::set_sizes() {
   return true;
 }
 
-Tensor Groups::gather(const Tensor& x) const { return permuted(x, order_).dense(); }
+Tensor Groups::gather(const Tensor& x) const { return widened(permuted(x, order_)).dense(); }
 
 Shape Groups::shape() const {
   Shape shape;
@@ -110,7 +119,8 @@ Tensor Groups::to_result(const Tensor& y, bool keepdim) const {
     if (kept) order.push_back(place[a]);
     if (kept || keepdim) shape.push_back(kept ? sizes_[a] : 1);
   }
-  return permuted(y, order).dense().view(shape);
+  const Tensor result = permuted(y, order).dense().view(shape);
+  return is_floating(y.dtype()) ? cast(result, dtype_) : result;
 }
 
 Tensor Groups::from_result(const Tensor& dy) const {

@@ -4,7 +4,8 @@
 
 namespace heed {
 
-// The axes of a reduction: one, several, or none, which means all. Negative ones count from the end.
+// The axes of a reduction: one, several, or none, which means all. Negative ones count from the end. A scalar counts as a
+// vector of one element: it has the axis 0, or -1, as in PyTorch.
 class Axes {
  public:
   Axes() = default;
@@ -28,8 +29,12 @@ class Axes {
 
 namespace detail {
 
-// Throws Error unless x is float32 or float64.
+// Throws Error unless x is floating.
 void check_float(const char* op, In x);
+// to() that no tape records.
+Tensor cast(const Tensor& x, DType dtype);
+// x as ops compute with it: bfloat16 becomes float32, of which the op rounds its result once.
+inline Tensor widened(const Tensor& x) { return x.dtype() == DType::bfloat16 ? cast(x, DType::float32) : x; }
 // Calls f(float{}) or f(double{}).
 template <class F>
 void with_float(DType dtype, F f) {

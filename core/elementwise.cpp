@@ -15,24 +15,20 @@ HEED_KERNEL_TABLE(MaskingTable, masking_table)
 
 namespace heed::detail {
 
-Operand::Operand(double value, DType dtype) : size_(size_of(dtype)) {
-  const auto put = [this](auto v) { std::memcpy(number_, &v, sizeof v); };
+Operand::Operand(double value, DType dtype) {
   visit_dtype(dtype, [&](auto t) {
-    using T = decltype(t);
-    if constexpr (std::is_same_v<T, bfloat16>)
-      put(bfloat16(static_cast<float>(value)));
-    else
-      put(static_cast<T>(value));
+    const auto v = static_cast<std::conditional_t<std::is_same_v<decltype(t), bfloat16>, float, decltype(t)>>(value);
+    std::memcpy(number_, &v, sizeof v);
+    size_ = sizeof v;
   });
 }
 
-int kernel_type(DType dtype) {
+kernels::ElementwiseType kernel_type(DType dtype) {
   switch (dtype) {
-    case DType::float32: return kernels::kFloat32;
     case DType::float64: return kernels::kFloat64;
     case DType::int32: return kernels::kInt32;
     case DType::bool8: return kernels::kBool8;
-    default: return -1;
+    default: return kernels::kFloat32;
   }
 }
 
@@ -50,6 +46,9 @@ struct Part {
   char* data = nullptr;
   std::size_t size = 4;
   std::array<Index, kMaxRank> strides{};
+
+  bool is_bfloat16() const { return size == sizeof(bfloat16); }
+  Index size_in_block() const { return static_cast<Index>(is_bfloat16() ? sizeof(float) : size); }
 };
 
 // The loop nest: axes that every part walks as one are joined.
@@ -148,6 +147,20 @@ void copy_items(std::size_t size, char* to, Index to_step, const char* from, Ind
     copy_items<std::uint8_t>(to, to_step, from, from_step, n);
 }
 
+// Items of a part, with its stride, to or from a block: bfloat16 is float32 there.
+void load_items(const Part& part, char* block, const char* own, Index stride, Index n) {
+  if (!part.is_bfloat16()) return copy_items(part.size, block, 1, own, stride, n);
+  const auto* from = reinterpret_cast<const bfloat16*>(own);
+  auto* to = reinterpret_cast<float*>(block);
+  for (Index i = 0; i < n; ++i) to[i] = static_cast<float>(from[i * stride]);
+}
+void store_items(const Part& part, char* own, Index stride, const char* block, Index n) {
+  if (!part.is_bfloat16()) return copy_items(part.size, own, stride, block, 1, n);
+  const auto* from = reinterpret_cast<const float*>(block);
+  auto* to = reinterpret_cast<bfloat16*>(own);
+  for (Index i = 0; i < n; ++i) to[i * stride] = bfloat16(from[i]);
+}
+
 struct Job {
   kernels::ElementwiseKernel kernel;
   const kernels::ElementwiseOptions& options;
@@ -168,7 +181,7 @@ void Job::plan() {
   direct = nest.rank == 1 || nest.shape[last] >= kShortestRun;
   for (int k = 0; k < nest.count; ++k) {
     const Index s = nest.parts[k].strides[last];
-    direct = direct && (s == 1 || (s == 0 && k > 0 && repeats));
+    direct = direct && (s == 1 || (s == 0 && k > 0 && repeats)) && !nest.parts[k].is_bfloat16();
     step[k] = s != 0;
   }
   if (direct) return;
@@ -180,8 +193,8 @@ void Job::plan() {
       is_number = is_number && nest.parts[k].strides[a] == 0;
       dense *= nest.shape[a];
     }
-    const bool number = is_number && k > 0 && repeats;
-    gathered[k] = !is_dense && !number;
+    const bool number = is_number && k > 0 && repeats && !nest.parts[k].is_bfloat16();
+    gathered[k] = (!is_dense && !number) || nest.parts[k].is_bfloat16();
     step[k] = !number;
   }
 }
@@ -213,11 +226,11 @@ void Job::run_blocks(Index begin, Index end) const {
       Cursor cursor = start;
       for (Index done = 0; done < n;) {
         const Index run = std::min(n - done, cursor.left_in_run());
-        char *own = p.data + cursor.offset[k] * size, *block = scratch[k] + done * size;
+        char *own = p.data + cursor.offset[k] * size, *block = scratch[k] + done * p.size_in_block();
         if (to_scratch)
-          copy_items(p.size, block, 1, own, stride, run);
+          load_items(p, block, own, stride, run);
         else
-          copy_items(p.size, own, stride, block, 1, run);
+          store_items(p, own, stride, block, run);
         cursor.advance(run);
         done += run;
       }

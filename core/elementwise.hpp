@@ -11,7 +11,7 @@ namespace heed::detail {
 class Operand {
  public:
   Operand(const Tensor& x) : tensor_(&x) {}         // undefined: one that the kernel does not read; not the last one
-  Operand(double value, DType dtype);               // a number in the given type
+  Operand(double value, DType dtype);               // a number in the given type; beside bfloat16, in float32
   const Tensor* tensor() const { return tensor_; }  // null for a number
   bool is_unread() const { return tensor_ != nullptr && !tensor_->defined(); }
   const void* number() const { return number_; }
@@ -25,7 +25,7 @@ class Operand {
 
 // out = kernel(inputs), elementwise; out += with options.accumulate. At most 3 inputs; out does not overlap itself. No
 // checks, no version, no tape. Each element is computed alike wherever it lies, so that neither threads nor strides
-// change bits.
+// change bits. Tensors of bfloat16 go with kernels of float32: they are widened and rounded block by block.
 void elementwise(kernels::ElementwiseKernel kernel, const Tensor& out, std::span<const Operand> inputs,
                  const kernels::ElementwiseOptions& options = {});
 inline void elementwise(kernels::ElementwiseKernel kernel, const Tensor& out, std::initializer_list<Operand> inputs,
@@ -33,7 +33,7 @@ inline void elementwise(kernels::ElementwiseKernel kernel, const Tensor& out, st
   elementwise(kernel, out, std::span<const Operand>(inputs.begin(), inputs.size()), options);
 }
 
-// The row of a kernel's list for a dtype; -1 for bfloat16, which no elementwise kernel takes.
-int kernel_type(DType dtype);
+// The row of a kernel's list for a dtype; bfloat16 is computed in float32.
+kernels::ElementwiseType kernel_type(DType dtype);
 
 }  // namespace heed::detail

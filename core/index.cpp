@@ -67,12 +67,13 @@ bool can_be_counted(const Shape& shape) {
   return elements <= Index{1} << 60;
 }
 
-void check_indices(const char* op, const char* name, const Where& where, const Tensor& given, Index limit, Index ignored) {
+void check_indices(const char* op, const char* name, const Where& where, const Tensor& given, Index limit, Index ignored,
+                   Index least) {
   check(given.dtype() == DType::int32, where, op, ": ", name, " is ", given, "; it must be int32");
   const Tensor index = given.dense();
   const std::int32_t* at = index.ptr<std::int32_t>();
   const Index n = index.numel();
-  const auto good = [limit, ignored](std::int32_t i) { return (i >= 0 && i < limit) || i == ignored; };
+  const auto good = [=](std::int32_t i) { return (i >= least && i < limit) || i == ignored; };
   bool all_good = true;
   for (Index i = 0; i < n; ++i) all_good &= good(at[i]);
   if (all_good) return;
@@ -82,8 +83,19 @@ void check_indices(const char* op, const char* name, const Where& where, const T
     place[a] = rest % index.shape()[a];
     rest /= index.shape()[a];
   }
-  check(false, where, op, ": ", name, place, " is ", at[bad], "; it must be in [0, ", limit, ")",
+  check(false, where, op, ": ", name, place, " is ", at[bad], "; it must be in [", least, ", ", limit, ")",
         ignored == kNoneIgnored ? "" : " or ignore_index, " + std::to_string(ignored));
+}
+
+Tensor indices_from_0(const char* op, const Where& where, const Tensor& indices, Index limit) {
+  check_indices(op, "index", where, indices, limit, kNoneIgnored, -limit);
+  const Tensor index = indices.dense();
+  const std::int32_t* at = index.ptr<std::int32_t>();
+  if (std::all_of(at, at + index.numel(), [](std::int32_t i) { return i >= 0; })) return index;
+  Tensor y = Tensor::empty(index.shape(), DType::int32);
+  std::transform(at, at + index.numel(), y.ptr<std::int32_t>(),
+                 [limit](std::int32_t i) { return i < 0 ? i + static_cast<std::int32_t>(limit) : i; });
+  return y;
 }
 
 void gather(const Tensor& x, int axis, const Tensor& index, Tensor& y) {

@@ -9,11 +9,15 @@ namespace heed::detail {
 // strides, offsets and the elements along any of the axes.
 bool can_be_counted(const Shape& shape);
 
-// Throws Error unless the indices are int32, of any strides, and each lies in [0, limit) or is `ignored`. It names the
+// Throws Error unless the indices are int32, of any strides, and each lies in [least, limit) or is `ignored`. It names the
 // first that does not, with its position: «gather: index[0, 3] is 7; it must be in [0, 5)».
 inline constexpr Index kNoneIgnored = Index{1} << 40;
 void check_indices(const char* op, const char* name, const Where& where, const Tensor& indices, Index limit,
-                   Index ignored = kNoneIgnored);
+                   Index ignored = kNoneIgnored, Index least = 0);
+
+// Indices that may count from the end: contiguous, with those of [-limit, 0) made those of [0, limit). Throws Error
+// as check_indices does.
+Tensor indices_from_0(const char* op, const Where& where, const Tensor& indices, Index limit);
 
 // y[i] = x[i with i[axis] replaced by index[i]]; y is contiguous and has index's shape, x any strides and y's dtype.
 void gather(const Tensor& x, int axis, const Tensor& index, Tensor& y);

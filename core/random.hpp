@@ -10,6 +10,9 @@ namespace heed {
 // Four random words for a 128-bit counter and a 64-bit key.
 std::array<std::uint32_t, 4> philox(std::uint64_t key, std::uint64_t counter_low, std::uint64_t counter_high);
 
+// What dropout multiplies the rest by. Of p = 1 there is none, though the mask, of 32 bits, may leave something.
+inline double dropout_scale(double p) { return p < 1 ? 1 / (1 - p) : 0; }
+
 class Rng {
  public:
   explicit Rng(std::uint64_t seed = 0, std::uint64_t stream = 0) : seed_(seed), stream_(stream) {}

@@ -14,10 +14,10 @@ struct Groups {
 
   Groups(const Tensor& x, unsigned reduced);  // bit a of `reduced`: axis a is reduced
 
-  Tensor gather(const Tensor& x) const;                   // x in the grouped layout, contiguous: itself or a copy
+  Tensor gather(const Tensor& x) const;                   // x in the grouped layout, contiguous and widened
   Shape shape() const;                                    // of the grouped layout
   Shape result_shape() const;                             // its kept axes
-  Tensor to_result(const Tensor& y, bool keepdim) const;  // from result_shape() to the axes' order in x
+  Tensor to_result(const Tensor& y, bool keepdim) const;  // from result_shape() to x's order of axes; values in x's dtype
   Tensor from_result(const Tensor& dy) const;  // the way back, contiguous; dy with or without the reduced axes
   Tensor to_input(const Tensor& dx) const;     // from the grouped layout to a view of x's shape
   bool in_order() const;                       // whether the grouped layout has x's axes in their order
@@ -26,17 +26,18 @@ struct Groups {
   Shape order_;  // place i of the groups is axis order_[i] of x
   Shape sizes_;  // of x
   unsigned reduced_ = 0;
+  DType dtype_;  // of x
 
   bool set_sizes();
 };
 
-// A tensor and its groups; x is contiguous, in the grouped layout.
+// A tensor and its groups; x is contiguous, in the grouped layout, and float32 where bfloat16 was given.
 struct Grouped : Groups {
   Tensor x;
   Grouped(const Tensor& given, unsigned reduced) : Groups(given, reduced), x(gather(given)) {}
 };
 
-// y[outer, inner], of g.result_shape() and of x's dtype. `center` has y's layout or is undefined.
+// y[outer, inner], of g.result_shape() and of g.x's dtype. `center` has y's layout or is undefined.
 Tensor reduce(kernels::Reduction op, const Grouped& g, const Tensor& center = {});
 
 // The first place along n, counted from 0, where x is `value` or NaN: int32, of g.result_shape().

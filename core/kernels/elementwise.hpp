@@ -18,8 +18,8 @@ using ElementwiseKernel = void (*)(void* out, const void* const* in, const unsig
 enum ElementwiseType { kFloat32, kFloat64, kInt32, kBool8, kElementwiseTypes };
 
 struct UnaryKernel {
-  ElementwiseKernel forward[2];   // y = f(x)
-  ElementwiseKernel backward[2];  // dx from (x, dy), or from (y, dy) for those ops whose output says it all
+  ElementwiseKernel forward[kElementwiseTypes];  // y = f(x)
+  ElementwiseKernel backward[2];                 // dx from (x, dy), or from (y, dy) for those ops whose output says it all
 };
 struct BinaryKernel {
   ElementwiseKernel forward[kElementwiseTypes];  // y = f(a, b)

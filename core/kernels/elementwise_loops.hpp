@@ -135,8 +135,8 @@ void binary_backward_loop(void* to, const void* const* in, const unsigned char* 
   }
 }
 
-template <class F>
-constexpr UnaryKernel unary_kernel = {{unary_loop<float, F>, unary_loop<double, F>},
+template <class F, ElementwiseKernel ints = nullptr>
+constexpr UnaryKernel unary_kernel = {{unary_loop<float, F>, unary_loop<double, F>, ints, nullptr},
                                       {unary_backward_loop<float, F>, unary_backward_loop<double, F>}};
 
 }  // namespace

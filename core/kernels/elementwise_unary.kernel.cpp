@@ -1,4 +1,5 @@
-// Functions of one number. A formula's backward gives dx from x and dy, or, where it says y, from y and dy.
+// Functions of one number, a list of over 300 lines. A formula's backward gives dx from x and dy, or, where it says y,
+// from y and dy.
 #include "elementwise_loops.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
@@ -266,12 +267,43 @@ struct Clamp {
   }
 };
 
+// int32 wraps around, as PyTorch's does: -(-2^31) is -2^31.
+template <class Op>
+void int_loop(void* to, const void* const* in, const unsigned char*, ptrdiff_t n, const ElementwiseOptions& o) {
+  int32_t* out = static_cast<int32_t*>(to);
+  const int32_t* x = static_cast<const int32_t*>(in[0]);
+  for (ptrdiff_t i = 0; i < n; ++i) out[i] = Op::of(x[i], o);
+}
+struct IntNeg {
+  static int32_t of(int32_t x, const ElementwiseOptions&) {
+    return static_cast<int32_t>(0u - static_cast<uint32_t>(x));
+  }
+};
+struct IntAbs {
+  static int32_t of(int32_t x, const ElementwiseOptions& o) { return x < 0 ? IntNeg::of(x, o) : x; }
+};
+struct IntSign {
+  static int32_t of(int32_t x, const ElementwiseOptions&) { return (x > 0) - (x < 0); }
+};
+struct IntSquare {
+  static int32_t of(int32_t x, const ElementwiseOptions&) {
+    return static_cast<int32_t>(static_cast<uint32_t>(x) * static_cast<uint32_t>(x));
+  }
+};
+struct IntClamp {  // float64 holds every int32, and an infinite limit is none
+  static int32_t of(int32_t x, const ElementwiseOptions& o) {
+    const double least = x < o.a ? o.a : x;
+    return static_cast<int32_t>(least > o.b ? o.b : least);
+  }
+};
+
 }  // namespace
 
 extern const UnaryTable unary_table;
-const UnaryTable unary_table = {{unary_kernel<Neg>, unary_kernel<Abs>, unary_kernel<Sign>, unary_kernel<Square>,
-                                 unary_kernel<Sqrt>, unary_kernel<Rsqrt>, unary_kernel<Exp>, unary_kernel<Expm1>,
-                                 unary_kernel<Log>, unary_kernel<Log1p>, unary_kernel<Sin>, unary_kernel<Cos>,
-                                 unary_kernel<Erf>, unary_kernel<Pow>, unary_kernel<Clamp>}};
+const UnaryTable unary_table = {
+    {unary_kernel<Neg, int_loop<IntNeg>>, unary_kernel<Abs, int_loop<IntAbs>>, unary_kernel<Sign, int_loop<IntSign>>,
+     unary_kernel<Square, int_loop<IntSquare>>, unary_kernel<Sqrt>, unary_kernel<Rsqrt>, unary_kernel<Exp>,
+     unary_kernel<Expm1>, unary_kernel<Log>, unary_kernel<Log1p>, unary_kernel<Sin>, unary_kernel<Cos>,
+     unary_kernel<Erf>, unary_kernel<Pow>, unary_kernel<Clamp, int_loop<IntClamp>>}};
 
 }  // namespace heed::kernels::HEED_LEVEL

@@ -235,6 +235,6 @@ TEST_CASE("additive attention names what is wrong") {
       {"bias is [5] float32; it must broadcast to", with({.bias = Tensor::ones({5})})},
       {"bias is [3] float64 and q is [2, 2, 3, 4] float32; the dtypes must be the same",
        with({.bias = Tensor::ones({3}, DType::float64)})},
-      {"dropout is 1; it must be in [0, 1)", with({.dropout = 1})},
+      {"dropout is 1.5; it must be in [0, 1]", with({.dropout = 1.5})},
   });
 }

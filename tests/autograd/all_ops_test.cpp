@@ -208,6 +208,29 @@ TEST_CASE("every op: strided inputs give what contiguous ones do") {
   }
 }
 
+TEST_CASE("every op: bfloat16 is computed in float32 and rounded once, forward, or is an Error that names it") {
+  int taken = 0;
+  for (const OpCase& c : op_cases()) {
+    if (c.except & kAnyName) continue;
+    CAPTURE(c.name);
+    for (const Index n : {2, 6, 40, 700}) {
+      const List half = converted(inputs_of(c, n), DType::bfloat16), wide = converted(half, DType::float32);
+      const std::string error = error_of([&] { run_of(c, half); });
+      if (!error.empty()) {
+        CHECK(contains(error, head(c)));
+        CHECK(contains(error, "bfloat16"));
+        continue;
+      }
+      ++taken;
+      const Run got = run_of(c, half), want = run_of(c, wide);
+      if (got.y.dtype() == DType::float32) continue;  // products
+      CHECK(same_bits(got.y, want.y.to(DType::bfloat16)));
+      for (std::size_t i = 0; i < half.size(); ++i) CHECK(distance(got.gradients[i], want.gradients[i]) <= 2e-2);
+    }
+  }
+  CHECK(taken > 300);
+}
+
 TEST_CASE("every op: undefined inputs and other dtypes are an Error that names the op") {
   for (const OpCase& c : op_cases()) {
     if (c.except & kAnyName) continue;
@@ -226,7 +249,7 @@ TEST_CASE("every op: undefined inputs and other dtypes are an Error that names t
       if (c.except & kAnyType && inputs.size() == 1) continue;
       for (const DType t : {DType::float32, DType::bfloat16, DType::int32, DType::bool8}) {
         CAPTURE(std::string(name_of(t)));
-        if (inputs.size() == 1 && t == DType::float32) continue;
+        if (inputs.size() == 1 && is_floating(t)) continue;
         CHECK(contains(error_with(inputs[i].to(t)), std::string(name_of(t))));
       }
     }

@@ -134,5 +134,5 @@ TEST_CASE("attention refuses what does not fit") {
         attention(q, k, v, {.bias = Tensor::zeros({3, 1, 5, 7})});
       },
       "bias is [3, 1, 5, 7] float32; it must broadcast to");
-  refuses([&] { attention(q, k, v, {.dropout = 1}); }, "dropout is 1; it must be in [0, 1)");
+  refuses([&] { attention(q, k, v, {.dropout = 1.5}); }, "dropout is 1.5; it must be in [0, 1]");
 }

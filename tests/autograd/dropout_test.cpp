@@ -1,3 +1,4 @@
+#include <heed/autograd/attention.hpp>
 #include <heed/autograd/dropout.hpp>
 #include <heed/autograd/gradcheck.hpp>
 #include <heed/autograd/recompute.hpp>
@@ -109,10 +110,23 @@ TEST_CASE("dropout has the same bits at any number of threads, what is dropped i
     CHECK((v == 0 || std::isinf(v)));
 }
 
+TEST_CASE("dropout at p = 1 leaves nothing, neither values nor gradients, not even of infinity") {
+  Tensor x = normal({70}, 1, DType::float32);
+  x.fill_(kInf);
+  const Run r = run([](const List& in) { return dropout(in[0], 1); }, {normal({70})},
+                    Tensor::ones({70}, DType::float64));
+  CHECK(same_bits(r.y, Tensor::zeros({70}, DType::float64)));
+  CHECK(same_bits(r.gradients[0], Tensor::zeros({70}, DType::float64)));
+  const Tape tape;
+  CHECK(same_bits(dropout(x, 1), Tensor::zeros({70})));
+  const Tensor q = normal({2, 2, 5, 4}, 2, DType::float32);
+  CHECK(same_bits(attention(q, q, q, {.dropout = 1}), Tensor::zeros(q.shape())));
+}
+
 TEST_CASE("dropout: errors") {
   const Tensor x = Tensor::ones({2});
-  CHECK(contains(error_of([&] { dropout(x, 1); }), "dropout: p is 1; it must be in [0, 1) (dropout_test.cpp:"));
-  CHECK(contains(error_of([&] { dropout(x, -0.1); }), "dropout: p is -0.1; it must be in [0, 1)"));
+  CHECK(contains(error_of([&] { dropout(x, 1.5); }), "dropout: p is 1.5; it must be in [0, 1] (dropout_test.cpp:"));
+  CHECK(contains(error_of([&] { dropout(x, -0.1); }), "dropout: p is -0.1; it must be in [0, 1]"));
   CHECK(contains(error_of([&] { dropout(x, std::nan("")); }), "dropout: p is nan"));
   CHECK(contains(error_of([&] { dropout(x.to(DType::int32), 0.1); }),
                  "dropout: x is [2] int32; it must be float32 or float64"));

@@ -156,6 +156,19 @@ TEST_CASE("elementwise: comparisons and masks") {
   check_values(masked_fill(Tensor::zeros({2, 4}), p, -kInf), {0, 0, -kInf, -kInf, 0, 0, -kInf, -kInf});
 }
 
+TEST_CASE("clamp by tensors: values and gradients are PyTorch's, at the limits and where these are crossed") {
+  // Below, at low, between, at high, above, and low above high; as torch.clamp of PyTorch 2.13.
+  const Tensor x = Tensor::from({-2, -1, 0, 1, 2, 0}), low = Tensor::from({-1, -1, -1, -1, -1, 3}),
+               high = Tensor::from({1, 1, 1, 1, 1, 2});
+  Tape tape;
+  const Tensor a = tape.watch(x), b = tape.watch(low), c = tape.watch(high), y = clamp(a, b, c);
+  check_values(y, {-1, -1, 0, 1, 1, 2});
+  tape.backward(y, Tensor::from({1, 2, 3, 4, 5, 6}));
+  check_values(tape.grad(a), {0, 2, 3, 4, 0, 0});
+  check_values(tape.grad(b), {1, 0, 0, 0, 0, 0});
+  check_values(tape.grad(c), {0, 0, 0, 0, 5, 6});
+}
+
 TEST_CASE("elementwise: int32 wraps around and divides not") {
   const Tensor a = Tensor::from<std::int32_t>({1, -2, 2147483647}), b = Tensor::from<std::int32_t>({3});
   check_values(a + b, {4, 1, -2147483646});
@@ -164,8 +177,17 @@ TEST_CASE("elementwise: int32 wraps around and divides not") {
   check_values(10 - a, {9, 12, -2147483637});
   check_values(maximum(a, 0), {1, 0, 2147483647});
   check_values(minimum(a, b), {1, -2, 3});
+  const Tensor least = Tensor::from<std::int32_t>({-2147483648., 5, -5});
+  check_values(-least, {-2147483648., -5, 5});
+  check_values(abs(least), {-2147483648., 5, 5});
+  check_values(sign(least), {-1, 1, -1});
+  check_values(square(least), {0, 25, 25});
+  check_values(clamp(least, -3, 4), {-3, 4, -3});
+  check_values(clamp(least, -kInf, 4), {-2147483648., 4, -5});
+  check_values(clamp(least, a, Tensor()), {1, 5, 2147483647});
+  check_values(clamp(least, Tensor(), b), {-2147483648., 3, -5});
   CHECK((a + b).dtype() == DType::int32);
-  CHECK(contains(error_of([&] { a / b; }), "div: x is [3] int32; it must be float32 or float64"));
+  CHECK(contains(error_of([&] { a / b; }), "div: x is [3] int32; it must be floating"));
   CHECK(contains(error_of([&] { a * 0.5; }),
                  "mul: the tensor is [3] int32 and the number is 0.5; int32 must hold it exactly"));
   CHECK(contains(error_of([&] { a + 3e9; }), "must hold it exactly"));
@@ -197,9 +219,8 @@ TEST_CASE("elementwise: errors say what is and what must be") {
                  "mul: a is [2, 3] float32 but b is [4] float32; the sizes of their axes, counted from the last, must "
                  "be the same or 1"));
   CHECK(contains(error_of([&] { f* Tensor::zeros({4}); }), "elementwise_test.cpp:"));
-  CHECK(contains(error_of([&] { h + h; }), "add: x is [2] bfloat16; it must be float32, float64 or int32"));
-  CHECK(contains(error_of([&] { m* m; }), "mul: x is [2, 3] bool8; it must be float32, float64 or int32"));
-  CHECK(contains(error_of([&] { exp(i); }), "exp: x is [2] int32; it must be float32 or float64"));
+  CHECK(contains(error_of([&] { m* m; }), "mul: x is [2, 3] bool8; it must be floating or int32"));
+  CHECK(contains(error_of([&] { exp(i); }), "exp: x is [2] int32; it must be floating"));
   CHECK(contains(error_of([&] { relu(Tensor()); }), "relu: x is undefined; it must have values"));
   CHECK(
       contains(error_of([&] { f + Tensor(); }), "add: a is [2, 3] float32 and b is undefined; both must have values"));
@@ -213,10 +234,18 @@ TEST_CASE("elementwise: errors say what is and what must be") {
   CHECK(contains(error_of([&] { masked_fill(Tensor::zeros({3}), m, 0); }),
                  "masked_fill: x is [3] float32 but mask is [2, 3] bool8; the mask must broadcast to x's shape"));
   CHECK(contains(error_of([&] { logical_and(f, f); }), "logical_and: x is [2, 3] float32; it must be bool8"));
-  CHECK(contains(error_of([&] { isnan(i); }), "isnan: x is [2] int32; it must be float32 or float64"));
+  CHECK(contains(error_of([&] { isnan(i); }), "isnan: x is [2] int32; it must be floating"));
   CHECK(contains(error_of([&] { eq(f, i); }),
                  "eq: a is [2, 3] float32 but b is [2] int32; their dtypes must be the same"));
-  CHECK(contains(error_of([&] { lt(h, h); }), "lt: x is [2] bfloat16; it must be float32, float64, int32 or bool8"));
+  CHECK(contains(error_of([&] { where(m, Tensor(), 1); }), "where: x is undefined"));
+  CHECK(contains(error_of([&] { lt(Tensor(), 1); }), "lt: x is undefined; it must have values"));
+  CHECK(contains(error_of([&] { f + h; }), "add: a is [2, 3] float32 but b is [2] bfloat16; their dtypes"));
+  CHECK(contains(error_of([&] { clamp(i, 0.5, 2); }),
+                 "clamp: x is [2] int32 and the limits are 0.5 and 2; int32 must hold them exactly, or they be infinite"));
+  CHECK(contains(error_of([&] { clamp(f, Tensor(), Tensor()); }),
+                 "clamp: x is [2, 3] float32 and both limits are undefined; one must have values"));
+  CHECK(contains(error_of([&] { clamp(f, d, Tensor()); }),
+                 "clamp: a is [2, 3] float32 but b is [2, 3] float64; their dtypes must be the same"));
 }
 
 TEST_CASE("elementwise: only what a wanted gradient needs is saved") {

@@ -287,7 +287,7 @@ TEST_CASE("generic attention: what it refuses") {
       {"generic_attention: f of 'wide' made", call(wide, {})},
       {"generic_attention: mask is [2, 2] float32; it must be bool8", call(relu, {.mask = bad})},
       {"generic_attention: bias is [2, 2] bool8 and q is ", call(relu, {.bias = mask})},
-      {"generic_attention: dropout is 1; it must be in [0, 1)", call(relu, {.dropout = 1})},
+      {"generic_attention: dropout is 1.5; it must be in [0, 1]", call(relu, {.dropout = 1.5})},
       {"generic_attention: pool is 0; it must be 1 or more", call(relu, {.pool = 0})},
       {"generic_attention: pool is 2, with causal masking, a mask or a bias of single pairs",
        call(relu, {.causal = true, .pool = 2})},

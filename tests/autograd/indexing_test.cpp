@@ -127,20 +127,44 @@ TEST_CASE("scatter_add of equal indices has the same bits at any number of threa
   set_threads(0);
 }
 
+TEST_CASE("negative indices count from the end, forward and backward, and scalars have an axis") {
+  const Tensor x = test::normal({4, 5}), source = test::normal({4, 3}, 2);
+  const Tensor from_end = Tensor::from<std::int32_t>({-1, 0, -5, 4, -2, 2, -1, -1, 1, 0, 3, -4}, {4, 3});
+  const Tensor from_0 = where(from_end < 0, from_end + 5, from_end);
+  const Tensor line = Tensor::from<std::int32_t>({-1, 2, -4}), line_0 = Tensor::from<std::int32_t>({3, 2, 0});
+  const auto both = [&](const std::vector<Tensor>& in, const Tensor& places, const Tensor& few) {
+    return sum(gather(in[0], 1, places) * in[1]) + sum(square(scatter_add(in[0], 1, places, in[1]))) +
+           sum(square(index_select(in[0], 0, few) * 3));
+  };
+  std::vector<Tensor> gradients;
+  for (const bool negative : {false, true}) {
+    Tape tape;
+    const std::vector<Tensor> in = {tape.watch(x), tape.watch(source)};
+    const Tensor y = both(in, negative ? from_end : from_0, negative ? line : line_0);
+    tape.backward(y);
+    gradients.insert(gradients.end(), {y, tape.grad(in[0]), tape.grad(in[1])});
+  }
+  for (std::size_t i = 0; i < 3; ++i) CHECK(test::same_bits(gradients[i], gradients[i + 3]));
+  const Tensor two = Tensor::scalar(2), zero = Tensor::scalar(0, DType::int32);
+  CHECK(gather(two, -1, zero).shape() == Shape{});
+  CHECK(gather(two, 0, zero).item() == 2);
+  CHECK(scatter_add(two, 0, zero, Tensor::scalar(3)).item() == 5);
+}
+
 TEST_CASE("wrong indices are named with their place") {
   const Tensor x = Tensor::zeros({4, 5});
   CHECK(contains(error_of([&] {
                    gather(x, 1, Tensor::from<std::int32_t>({0, 1, 5, 2}, {2, 2}));
                  }),
-                 "gather: index[1, 0] is 5; it must be in [0, 5) (indexing_test.cpp:"));
+                 "gather: index[1, 0] is 5; it must be in [-5, 5) (indexing_test.cpp:"));
   CHECK(contains(error_of([&] {
-                   index_select(x, 0, Tensor::from<std::int32_t>({0, -1}));
+                   index_select(x, 0, Tensor::from<std::int32_t>({0, -5}));
                  }),
-                 "index_select: index[1] is -1; it must be in [0, 4)"));
+                 "index_select: index[1] is -5; it must be in [-4, 4)"));
   CHECK(contains(error_of([&] {
                    scatter_add(x, 0, Tensor::full({1, 5}, 4, DType::int32), Tensor::zeros({1, 5}));
                  }),
-                 "scatter_add: index[0, 0] is 4; it must be in [0, 4)"));
+                 "scatter_add: index[0, 0] is 4; it must be in [-4, 4)"));
   CHECK(contains(error_of([&] {
                    gather(x, 0, Tensor::zeros({1, 5}));
                  }),
@@ -157,7 +181,7 @@ TEST_CASE("wrong indices are named with their place") {
                    scatter_add(x, 0, Tensor::zeros({1, 5}, DType::int32), Tensor::zeros({1, 5}, DType::float64));
                  }),
                  "both must be float32 or both float64"));
-  CHECK(contains(error_of([&] { gather(Tensor::scalar(1), 0, Tensor::zeros({}, DType::int32)); }),
+  CHECK(contains(error_of([&] { gather(Tensor::scalar(1), 0, Tensor::zeros({1}, DType::int32)); }),
                  "gather: axis is 0 but x is [] float32"));
 }
 

@@ -124,6 +124,21 @@ TEST_CASE("bfloat16 tensors multiply") {
   CHECK(test::close(matmul(a, b.to(DType::float32)), naive(a, b), 1e-5, 1e-5));
 }
 
+TEST_CASE("int32 tensors multiply exactly, and wrap around") {
+  for (const auto& [a, b] : {std::pair{Rng(1).integers({3, 4}, -9, 9), Rng(2).integers({4, 5}, -9, 9)},
+                             std::pair{Rng(1).integers({2, 1, 3, 6}, -9, 9).transpose(-1, -2), Rng(2).integers({4, 3, 2}, -9, 9)},
+                             std::pair{Rng(1).integers({70, 90}, -9, 9), Rng(2).integers({90, 300}, -9, 9)},
+                             std::pair{Tensor::zeros({3, 0}, DType::int32), Tensor::zeros({0, 2}, DType::int32)}}) {
+    const Tensor y = matmul(a, b);
+    CHECK(y.dtype() == DType::int32);
+    CHECK(test::same_bits(y, naive(a, b).to(DType::int32)));
+  }
+  const Tensor row = Tensor::from<std::int32_t>({3, 2});
+  CHECK(matmul(row, row).item() == 13);
+  // 3 (2^31 - 1) + 3 = 2^32 + 2^31
+  CHECK(matmul(Tensor::from<std::int32_t>({2147483647, 1}), Tensor::from<std::int32_t>({3, 3})).item() == -2147483648.);
+}
+
 TEST_CASE("errors of products say what is and what must be") {
   CHECK(contains(error_of([] { linear(Tensor::ones({32, 128}), Tensor::ones({256, 64}), Tensor()); }),
                  "linear: x is [32, 128] float32 but weight is [256, 64] float32; the last axis of x must be the last of weight, [out, in] (matmul_test.cpp:"));
@@ -135,7 +150,7 @@ TEST_CASE("errors of products say what is and what must be") {
   CHECK(contains(error_of([] { matmul(Tensor::ones({9}), Tensor::ones({2, 3, 4})); }), "matmul: a is [9] float32 and b is [2, 3, 4] float32;"));
   CHECK(contains(error_of([] { matmul(Tensor::ones({2, 3, 4}), Tensor::ones({3})); }), "matmul: a is [2, 3, 4] float32 and b is [3] float32;"));
   CHECK(contains(error_of([] { matmul(Tensor::scalar(1), Tensor::ones({3})); }), "both need an axis"));
-  CHECK(contains(error_of([] { matmul(Tensor::ones({2, 2}, DType::int32), Tensor::ones({2, 2}, DType::int32)); }), "must be float64, or each float32 or bfloat16"));
+  CHECK(contains(error_of([] { matmul(Tensor::ones({2, 2}, DType::int32), Tensor::ones({2, 2})); }), "must be float64, or int32, or each float32 or bfloat16"));
   Parameter weight(Tensor::ones({256, 64}));
   weight.set_path("blocks.2.mlp.up.weight");
   CHECK(contains(error_of([&] { linear(Tensor::ones({32, 128}), weight, Tensor()); }), "(blocks.2.mlp.up, matmul_test.cpp:"));

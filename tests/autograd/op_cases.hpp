@@ -99,11 +99,14 @@ inline std::vector<OpCase> elementwise_cases() {
                     low,
                     high});
   };
-  one("neg", -3, 3, [](const Tensor& x) { return -x; });
-  one("abs", -3, 3, [](const Tensor& x) { return abs(x); });
   one(
-      "sign", -3, 3, [](const Tensor& x) { return sign(x); }, kHidesNan);
-  one("square", -3, 3, [](const Tensor& x) { return square(x); });
+      "neg", -3, 3, [](const Tensor& x) { return -x; }, kAnyType);
+  one(
+      "abs", -3, 3, [](const Tensor& x) { return abs(x); }, kAnyType);
+  one(
+      "sign", -3, 3, [](const Tensor& x) { return sign(x); }, kHidesNan | kAnyType);
+  one(
+      "square", -3, 3, [](const Tensor& x) { return square(x); }, kAnyType);
   one("sqrt", 0.1, 4, [](const Tensor& x) { return sqrt(x); });
   one("rsqrt", 0.2, 4, [](const Tensor& x) { return rsqrt(x); });
   one("exp", -3, 3, [](const Tensor& x) { return exp(x); });
@@ -125,7 +128,7 @@ inline std::vector<OpCase> elementwise_cases() {
   one("pow 2.3", 0.3, 3, [](const Tensor& x) { return pow(x, 2.3); });
   one("pow 5", -2, 2, [](const Tensor& x) { return pow(x, 5); });
   one("pow 2^x", -3, 3, [](const Tensor& x) { return pow(2, x); });
-  one("clamp", -3, 3, [](const Tensor& x) { return clamp(x, -1, 1.5); });
+  one("clamp", -3, 3, [](const Tensor& x) { return clamp(x, -1, 1.5); });  // 1.5 is no int32
   one("clamp above", -3, 3, [](const Tensor& x) { return clamp(x, -inf, 1.5); });
   one("sigmoid", -6, 6, [](const Tensor& x) { return sigmoid(x); });
   one("tanh", -4, 4, [](const Tensor& x) { return tanh(x); });
@@ -168,6 +171,15 @@ inline std::vector<OpCase> elementwise_cases() {
   two("minimum", -3, 3, [](const Tensor& a, const Tensor& b) { return minimum(a, b); });
   two(
       "where", -3, 3, [](const Tensor& a, const Tensor& b) { return where(thirds(a), a, b); }, kHidesNan);
+  list.push_back({"clamp by tensors",
+                  {{3, N}, {N}, {3, 1}},
+                  [](const List& x) { return clamp(x[0], x[1], x[2]); },
+                  kHidesNan,
+                  -3,
+                  3,
+                  1});
+  list.push_back({"clamp from below", {{N}, {N}}, [](const List& x) { return clamp(x[0], x[1], Tensor()); }, 0, -3, 3, 1});
+  list.push_back({"clamp from above", {{N}, {N}}, [](const List& x) { return clamp(x[0], Tensor(), x[1]); }, 0, -3, 3, 1});
   return list;
 }
 
@@ -177,9 +189,8 @@ inline std::vector<OpCase> reduction_cases() {
   std::vector<OpCase> list;
   const auto reduce = [&](const std::string& name, Tensor (*f)(const Tensor&, const Axes&, bool), unsigned except = 0) {
     list.push_back({name, row, [f](const List& x) { return f(x[0], {}, false); }, except});
-    list.push_back({name + " of rows", rows, [f](const List& x) { return f(x[0], -1, true); }, except | kNoScalar});
-    list.push_back(
-        {name + " of columns", columns, [f](const List& x) { return f(x[0], 0, false); }, except | kNoScalar});
+    list.push_back({name + " of rows", rows, [f](const List& x) { return f(x[0], -1, true); }, except});
+    list.push_back({name + " of columns", columns, [f](const List& x) { return f(x[0], 0, false); }, except});
     list.push_back({name + " of two axes", cube,
                     [f](const List& x) {
                       return f(x[0], {0, 1}, false);
@@ -190,7 +201,7 @@ inline std::vector<OpCase> reduction_cases() {
       "sum", [](const Tensor& x, const Axes& a, bool k) { return sum(x, a, k); }, kAnyType);
   reduce("mean", [](const Tensor& x, const Axes& a, bool k) { return mean(x, a, k); });
   reduce("variance",
-         [](const Tensor& x, const Axes& a, bool k) { return variance(x, a, {.unbiased = false, .keepdim = k}); });
+         [](const Tensor& x, const Axes& a, bool k) { return variance(x, a, {.correction = 0, .keepdim = k}); });
   reduce(
       "stddev", [](const Tensor& x, const Axes& a, bool k) { return stddev(x, a, {.keepdim = k}); }, kOneIsNan);
   reduce("logsumexp", [](const Tensor& x, const Axes& a, bool k) { return logsumexp(x, a, k); });
@@ -204,8 +215,8 @@ inline std::vector<OpCase> reduction_cases() {
   reduce(
       "min", [](const Tensor& x, const Axes& a, bool k) { return min(x, a, k); }, kNotEmpty | kAnyType);
   const auto along = [&](const std::string& name, Tensor (*f)(const Tensor&, int), unsigned except = 0) {
-    list.push_back({name, rows, [f](const List& x) { return f(x[0], -1); }, except | kNoScalar});
-    list.push_back({name + " of columns", columns, [f](const List& x) { return f(x[0], 0); }, except | kNoScalar});
+    list.push_back({name, rows, [f](const List& x) { return f(x[0], -1); }, except});
+    list.push_back({name + " of columns", columns, [f](const List& x) { return f(x[0], 0); }, except});
   };
   along("softmax", [](const Tensor& x, int a) { return softmax(x, a); });
   along("log_softmax", [](const Tensor& x, int a) { return log_softmax(x, a); });

@@ -44,7 +44,7 @@ inline std::vector<OpCase> shape_cases() {
          return repeat(x[0], {2, 1, 3});
        },
        kAnyType},
-      {"flip", rows, [](const List& x) { return flip(x[0], {-1}); }, kNoScalar | kAnyType},
+      {"flip", rows, [](const List& x) { return flip(x[0], {-1}); }, kAnyType},
   };
 }
 

@@ -232,8 +232,8 @@ TEST_CASE("record: what is refused, in words") {
          tape.backward(w * 2, Tensor::scalar(1, DType::int32));
        }},
       {"backward: the loss is undefined; it must have one element", [] { Tape().backward(Tensor()); }},
-      {"watch: x is undefined; it must be float32 or float64", [] { Tape().watch(Tensor()); }},
-      {"watch: x is [2] int32; it must be float32 or float64", [] { Tape().watch(Tensor::arange(2)); }},
+      {"watch: x is undefined; it must be floating", [] { Tape().watch(Tensor()); }},
+      {"watch: x is [2] int32; it must be floating", [] { Tape().watch(Tensor::arange(2)); }},
       {"watch: x is a parameter; its gradient is in grad() of the parameter",
        [] { Tape().watch(Parameter(Tensor::ones({2}))); }},
       {"grad: x, [2, 3] float32, is not watched by this tape; call watch() before backward()",

@@ -82,6 +82,8 @@ TEST_CASE("stack makes a new axis, split takes views") {
   CHECK(parts.size() == 3);
   CHECK(parts[2].to_vector<double>() == std::vector<double>{6});
   CHECK(parts[1].shares_storage(x));
+  const std::vector<Index> sizes = {2, 0, 5};
+  CHECK(split(x.view({1, 7}), sizes, 1)[2].to_vector<double>() == split(x.view({1, 7}), {2, 0, 5}, 1)[2].to_vector<double>());
   const std::vector<Tensor> sized = split(x.view({1, 7}), {2, 0, 5}, 1);
   CHECK(sized[1].shape() == Shape{1, 0});
   CHECK(sized[2].to_vector<double>() == std::vector<double>{2, 3, 4, 5, 6});
@@ -151,6 +153,8 @@ TEST_CASE("repeat and flip") {
   CHECK(!repeat(x, {1, 1}).shares_storage(x));
   CHECK(repeat(x.t(), {2, 1, 1}).is_contiguous());
   CHECK(repeat(Tensor::scalar(5), {3}).to_vector<double>() == std::vector<double>{5, 5, 5});
+  CHECK(flip(x, std::vector<int>{-2}).to_vector<double>() == std::vector<double>{3, 4, 1, 2});
+  CHECK(flip(Tensor::scalar(3), 0).item() == 3);
   CHECK(flip(x, {0}).to_vector<double>() == std::vector<double>{3, 4, 1, 2});
   CHECK(flip(x.t(), {0, -1}).to_vector<double>() == std::vector<double>{4, 2, 3, 1});
   CHECK(flip(Tensor::zeros({0, 2}), {0}).shape() == Shape{0, 2});

@@ -50,7 +50,7 @@ TEST_CASE("sparse attention names what is wrong") {
       {"bias is [5] float32; it must broadcast", [&] { sparse_attention(x, x, x, good, {.bias = Tensor::ones({5})}); }},
       {"the dtypes must be the same",
        [&] { sparse_attention(x, x, x, good, {.bias = Tensor::ones({3}, DType::float64)}); }},
-      {"dropout is 1; it must be in [0, 1)", [&] { sparse_attention(x, x, x, good, {.dropout = 1}); }},
+      {"dropout is 1.5; it must be in [0, 1]", [&] { sparse_attention(x, x, x, good, {.dropout = 1.5}); }},
       {"key_lengths is [3] int32; it must be [2] int32",
        [&] { sparse_attention(x, x, x, good, {.key_lengths = Tensor::ones({3}, DType::int32)}); }},
   });
