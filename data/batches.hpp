@@ -22,6 +22,10 @@ struct Batch {
   // it. A batch of none, whose mean loss is NaN, is left out; where all batches of a step or of an evaluation are such,
   // run() and evaluate() throw Error.
   Index counted = 0;
+  Index tokens = 0;  // of the inputs without padding, for the speed that a run tells; 0: there is no padding
+
+  // Tokens that were read, or of inputs that are no tokens but numbers, targets that count.
+  Index read() const { return tokens > 0 ? tokens : inputs.dtype() == DType::int32 ? inputs.numel() : counted; }
 };
 
 // What to train on: any type with `Batch batch(std::uint64_t seed, std::uint64_t step) const`, yours as well. A pure

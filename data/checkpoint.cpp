@@ -150,9 +150,10 @@ static std::map<std::string, Found> section_of(const char* op, const Checkpoint&
   return found;
 }
 
-static std::string and_more(const std::vector<std::string>& names) {
-  const std::string first = printable(names[0]);
-  return names.size() == 1 ? first : first + " (and " + std::to_string(names.size() - 1) + " more)";
+static std::string listed(const std::vector<std::string>& names) {
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + printable(name);
+  return list;
 }
 
 static bool same_values(const Tensor& a, const Tensor& b) {
@@ -195,9 +196,9 @@ LoadReport detail::load_entries(const Checkpoint& checkpoint, std::vector<ModelE
   }
   for (const auto& [name, left] : found) report.unexpected.push_back(left.name);
   require(report.missing.empty() || options.allow_missing, "load_model: ", checkpoint.source, " lacks ",
-          report.missing.empty() ? "" : and_more(report.missing), ", which the model needs");
+          report.missing.empty() ? "" : listed(report.missing), ", which the model needs");
   require(report.unexpected.empty() || options.allow_unexpected, "load_model: ", checkpoint.source, " has ",
-          report.unexpected.empty() ? "" : and_more(report.unexpected), ", which the model lacks");
+          report.unexpected.empty() ? "" : listed(report.unexpected), ", which the model lacks");
   for (std::size_t i = 0; i < entries.size(); ++i) {
     if (values[i]) entries[i].tensor.copy_(*values[i]);
   }

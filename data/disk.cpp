@@ -22,10 +22,47 @@ bool is_same_file(int fd, const fs::path& path) {
   return ::fstat(fd, &a) == 0 && ::stat(path.c_str(), &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-// Opens path.tmp and locks it against other programs that save the same file; the lock goes with the descriptor. It is
-// cut only under the lock. Another program may rename the file between open and lock: then it is that program's
-// finished file. File systems without locks (some network ones) are taken as they are.
-int open_temporary(const char* op, const fs::path& path, const fs::path& temporary) {
+// The file that a name leads to, which need not be there: a link's target, and so on.
+fs::path followed(fs::path path) {
+  std::error_code error;
+  for (int links = 0; fs::is_symlink(path, error) && links < 40; ++links) {
+    const fs::path target = fs::read_symlink(path, error);
+    path = target.is_absolute() ? target : path.parent_path() / target;
+  }
+  return path;
+}
+
+// What a file is that is not a regular one; empty where it is, or is not there.
+const char* unusual_kind(const fs::path& path) {
+  std::error_code ignored;
+  switch (fs::status(path, ignored).type()) {
+    case fs::file_type::directory: return "a folder";
+    case fs::file_type::fifo: return "a pipe";
+    case fs::file_type::socket: return "a socket";
+    case fs::file_type::character: return "a device";
+    case fs::file_type::block: return "a disk";
+    default: return "";
+  }
+}
+
+// Writes all of it; adds to `written` what was. 0 or errno.
+int write_all(int fd, const void* bytes, std::size_t count, std::size_t& written) {
+  constexpr std::size_t kChunk = std::size_t{1} << 30;  // Linux writes at most 2 GiB a call
+  const char* from = static_cast<const char*>(bytes);
+  for (std::size_t done = 0; done < count;) {
+    const ssize_t n = ::write(fd, from + done, std::min(kChunk, count - done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return n < 0 ? errno : ENOSPC;
+    done += static_cast<std::size_t>(n);
+    written += static_cast<std::size_t>(n);
+  }
+  return 0;
+}
+
+// Opens a file beside `path`, path.tmp or path.lock, and locks it against other programs that write the same file; the
+// lock goes with the descriptor. It is cut only under the lock. Another program may rename the file between open and
+// lock: then it is that program's finished file. File systems without locks (some network ones) are taken as they are.
+int open_locked(const char* op, const fs::path& path, const fs::path& temporary) {
   for (int attempt = 0; attempt < 100; ++attempt) {
     Descriptor file(temporary, O_WRONLY | O_CREAT | O_NOFOLLOW, 0666);
     const int error = errno;
@@ -64,13 +101,15 @@ int sync_folder_of(const fs::path& path) {
 
 NewFile::NewFile(const char* op, const fs::path& given, std::size_t size) : op_(op), size_(size) {
   std::error_code ignored;
-  path_ = fs::is_symlink(given, ignored) ? fs::weakly_canonical(given, ignored) : given;
-  require(path_.has_filename(), op, ": the path «", path_.string(), "» has no file name");
-  require(!fs::is_directory(path_, ignored), op, ": ", path_.string(), " is a folder; it must be a file");
+  const std::string unusual = unusual_kind(given);
+  require(given.has_filename(), op, ": the path «", given.string(), "» has no file name");
+  require(unusual.empty(), op, ": ", given.string(), " is ", unusual, "; it must be a file");
+  path_ = followed(given);
+  require(!fs::is_symlink(path_, ignored), op, ": ", given.string(), " is a link that leads to itself; it must be a file");
   consolation_ = fs::exists(path_, ignored) ? "; the previous file is unchanged" : "";
   temporary_ = path_;
   temporary_ += ".tmp";
-  fd_ = open_temporary(op, path_, temporary_);
+  fd_ = open_locked(op, path_, temporary_);
 }
 
 NewFile::~NewFile() {
@@ -80,17 +119,9 @@ NewFile::~NewFile() {
 }
 
 void NewFile::write(const void* bytes, std::size_t count) {
-  constexpr std::size_t kChunk = std::size_t{1} << 30;  // Linux writes at most 2 GiB a call
   if (!cut_ && ::ftruncate(fd_, 0) != 0) refuse(errno);
   cut_ = true;
-  const char* from = static_cast<const char*>(bytes);
-  for (std::size_t done = 0; done < count;) {
-    const ssize_t n = ::write(fd_, from + done, std::min(kChunk, count - done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) refuse(n < 0 ? errno : ENOSPC);
-    done += static_cast<std::size_t>(n);
-    written_ += static_cast<std::size_t>(n);
-  }
+  if (const int error = write_all(fd_, bytes, count, written_); error != 0) refuse(error);
 }
 
 void NewFile::overwrite(const void* bytes, std::size_t count) {
@@ -119,6 +150,71 @@ void NewFile::finish() {
   require(error == 0, op_, ": ", path_.string(),
           " is written, but a power cut may undo it: its folder could not be synced: ", reason(error));
   ::close(std::exchange(fd_, -1));
+}
+
+PlaceLock::PlaceLock(const char* op, const fs::path& path) {
+  if (path.empty()) return;
+  const fs::path file = followed(path);
+  lock_ = file;
+  lock_ += ".lock";
+  fd_ = open_locked(op, file, lock_);
+}
+
+PlaceLock::~PlaceLock() {
+  if (fd_ < 0) return;
+  ::unlink(lock_.c_str());  // before the lock goes with the descriptor
+  ::close(fd_);
+}
+
+LogFile::LogFile(fs::path path) : path_(std::move(path)) {
+  if (path_.empty()) return;
+  const std::string kind = unusual_kind(path_);
+  stream_ = kind == "a pipe" || kind == "a device";
+  require(kind.empty() || stream_, "log: ", path_.string(), " is ", kind, "; it must be a file, a pipe or a terminal");
+  Descriptor file(path_, O_WRONLY | O_CREAT | O_APPEND, 0666);
+  require(file.get() >= 0, "log: ", path_.string(), " cannot be written: ", reason(errno));
+  for (const int standard : {STDOUT_FILENO, STDERR_FILENO}) {
+    if (stream_ || !is_same_file(standard, path_)) continue;
+    // Cut and written by its own descriptor, the file would lose what the program prints.
+    stream_ = true;
+    fd_ = ::fcntl(standard, F_DUPFD_CLOEXEC, 0);
+    return;
+  }
+  const bool busy = !stream_ && ::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  require(!busy, "log: another program is writing ", path_.string(), " right now; only one may");
+  fd_ = file.release();
+}
+
+LogFile::~LogFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void LogFile::cut() {
+  if (!stream_ && !cut_)
+    require(::ftruncate(fd_, static_cast<off_t>(kept_)) == 0, "log: ", path_.string(), " cannot be cut: ",
+            reason(errno));
+  cut_ = true;
+}
+
+void LogFile::write(const std::string& line) {
+  if (fd_ < 0) return;
+  cut();
+  const std::string bytes = line + "\n";
+  std::size_t written = 0;
+  const int error = write_all(fd_, bytes.data(), bytes.size(), written);
+  require(error == 0, "log: ", path_.string(), " cannot be written: ", reason(error));
+}
+
+void LogFile::sync() {
+  if (fd_ < 0) return;
+  cut();
+  require(::fsync(fd_) == 0 || errno == EINVAL || errno == EROFS, "log: ", path_.string(),
+          " cannot be written to disk: ", reason(errno));
+  if (stream_ || std::exchange(named_, true)) return;
+  // A log that a power cut takes the name from would be missing beside the checkpoint, and be begun anew behind a gap.
+  const int error = sync_folder_of(followed(path_));
+  require(error == 0 || error == EROFS, "log: ", path_.string(),
+          " is written, but a power cut may undo it: its folder could not be synced: ", reason(error));
 }
 
 void replace_file(const char* op, const fs::path& path, const unsigned char* bytes, std::size_t size) {
@@ -154,3 +250,12 @@ void InputFile::read(unsigned char* to, std::size_t count) {
 }  // namespace heed::detail
 
 void heed::check_place(const char* op, const std::filesystem::path& path) { detail::NewFile(op, path); }
+
+bool heed::same_file(const std::filesystem::path& a, const std::filesystem::path& b) {
+  std::error_code error;
+  if (std::filesystem::equivalent(a, b, error)) return true;
+  const auto whole = [&error](const std::filesystem::path& path) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(detail::followed(path), error), error);
+  };
+  return whole(a) == whole(b);
+}

@@ -1,8 +1,10 @@
-// Files that are replaced whole or not at all.
+// Files that are replaced whole or not at all, and logs that grow.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <utility>
 
 namespace heed {
@@ -10,6 +12,9 @@ namespace heed {
 // Throws Error, which begins with `op`, unless a file could be written to `path` now: before long work for that file.
 // Leaves nothing there.
 void check_place(const char* op, const std::filesystem::path& path);
+
+// Whether two paths mean one file, there already or not, by whatever spelling, symbolic links or a hard link.
+bool same_file(const std::filesystem::path& a, const std::filesystem::path& b);
 
 }  // namespace heed
 
@@ -35,7 +40,8 @@ class Descriptor {
 // A file written piece by piece that takes the place of `path` whole, or not at all: path.tmp in the same folder is
 // written, synced and renamed, and the folder synced. Until finish(), and whatever fails, `path` stays as it was;
 // without finish() path.tmp is removed. A path.tmp left by a killed program is overwritten; one that another program is
-// writing is an Error. Where `path` is a symbolic link, its target is replaced. Errors begin with `op`.
+// writing is an Error, and so is a `path` that is no regular file (a device, a pipe): those cannot be replaced. Where
+// `path` is a symbolic link, its target is written, whether it exists or not. Errors begin with `op`.
 class NewFile {
  public:
   NewFile(const char* op, const std::filesystem::path& path, std::size_t size = 0);  // size, where known, is for errors
@@ -60,6 +66,46 @@ class NewFile {
 
 // Syncs the folder of `path`, without which a power cut may undo that a file was made or renamed there. 0, or errno.
 int sync_folder_of(const std::filesystem::path& path);
+
+// Keeps other programs, and other runs of this one, from writing `path` while it lives: an Error in one of them. The lock
+// is on an empty file path.lock, as `path` itself comes and goes; one that a killed program left is taken over.
+class PlaceLock {
+ public:
+  PlaceLock(const char* op, const std::filesystem::path& path);  // an empty path: nothing
+  ~PlaceLock();
+  PlaceLock(const PlaceLock&) = delete;
+  PlaceLock& operator=(const PlaceLock&) = delete;
+
+ private:
+  std::filesystem::path lock_;
+  int fd_ = -1;
+};
+
+// A log, which grows line by line. A regular file is one program's at a time: an Error in the others. A pipe or a
+// character device (a terminal, /dev/null) is written as it is, and so is the file that standard output or error goes
+// to; a folder, a socket or a disk is an Error.
+class LogFile {
+ public:
+  explicit LogFile(std::filesystem::path path);  // made where it is not there, else unchanged; an empty path: no log
+  ~LogFile();
+  LogFile(const LogFile&) = delete;
+  LogFile& operator=(const LogFile&) = delete;
+
+  // Bytes of the old content that stay, 0 unless told. The rest goes with the first write() or sync(): what fails
+  // before has cost nothing.
+  void keep(std::uintmax_t bytes) { kept_ = bytes; }
+  void write(const std::string& line);  // without its line feed; in the file when this returns
+  void sync();                          // to disk, with its name
+  bool is_stream() const { return stream_; }  // not a regular file of its own
+
+ private:
+  void cut();
+
+  std::filesystem::path path_;
+  int fd_ = -1;
+  bool stream_ = false, cut_ = false, named_ = false;  // its folder was synced
+  std::uintmax_t kept_ = 0;
+};
 
 // Makes `path` hold these bytes, by a NewFile.
 void replace_file(const char* op, const std::filesystem::path& path, const unsigned char* bytes, std::size_t size);

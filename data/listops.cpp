@@ -62,6 +62,7 @@ Batch collect(const std::vector<ListOpsExample>& examples) {
   Batch b{Tensor::full({rows, length}, ListOps::kPadding, DType::int32), Tensor::empty({rows}, DType::int32), rows};
   for (Index r = 0; r < rows; ++r) {
     const ListOpsExample& e = examples[static_cast<std::size_t>(r)];
+    b.tokens += static_cast<Index>(e.tokens.size());
     std::copy(e.tokens.begin(), e.tokens.end(), b.inputs.ptr<std::int32_t>() + r * length);
     b.targets.ptr<std::int32_t>()[r] = e.value;
   }

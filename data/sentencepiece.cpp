@@ -119,11 +119,14 @@ class LineSample {
   std::vector<Line> lines_;
 };
 
-// «Internal: src/file.cc(12) [condition] Sentence.» becomes «Sentence.»
+// «Internal: src/file.cc(12) [condition] Sentence. Increase vocab_size or ... --option.» becomes «Sentence.», as nobody can
+// give that option here.
 std::string reason(const sp::util::Status& status) {
-  const std::string text = status.ToString();
-  const std::size_t bracket = text.rfind("] ");
-  return bracket == std::string::npos ? text : text.substr(bracket + 2);
+  std::string text = status.ToString();
+  if (const std::size_t bracket = text.rfind("] "); bracket != std::string::npos) text.erase(0, bracket + 2);
+  if (const std::size_t hint = text.find(" Increase vocab_size"); hint != std::string::npos)
+    text.replace(hint, std::string::npos, " The vocabulary must hold every character of the text.");
+  return text;
 }
 
 }  // namespace

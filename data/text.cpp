@@ -1,8 +1,13 @@
+// UTF-8, and texts read from files. Over 300 lines, as pieces of a file are cut where UTF-8 lets them.
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <heed/core/check.hpp>
+#include <heed/core/memory_limit.hpp>
 #include <heed/data/text.hpp>
 #include <memory>
 #include <span>
@@ -198,6 +203,11 @@ class Pieces {
   void read(const fs::path& path) {
     std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
     require(file != nullptr, "text: ", path.native(), " cannot be opened: ", std::strerror(errno));
+    // A terminal ends by Ctrl-D. Others, as /dev/zero, have no end, or none that is of text.
+    struct stat status = {};
+    const bool device = ::fstat(::fileno(file.get()), &status) == 0 &&
+                        (S_ISBLK(status.st_mode) || (S_ISCHR(status.st_mode) && ::isatty(::fileno(file.get())) == 0));
+    require(!device, "text: ", path.native(), " is a device, not a regular file; it must be a file or a pipe");
     if (total_ > 0 && !ended_by_line_feed_) hand_on({"\n", last_, last_end_});
     std::string buffer;
     std::size_t offset = 0;  // of the buffer in the file
@@ -267,7 +277,12 @@ void read_text_pieces(const std::vector<fs::path>& files_and_folders, const std:
 
 std::string read_text(const std::vector<fs::path>& files_and_folders) {
   std::string text;
-  read_text_pieces(files_and_folders, [&](const TextPiece& piece) { text += piece.text; });
+  read_text_pieces(files_and_folders, [&](const TextPiece& piece) {
+    text += piece.text;
+    // A pipe may have no end. A token of one byte takes four.
+    if ((text.size() >> 20) != ((text.size() - piece.text.size()) >> 20))
+      check_memory("text: what was read so far, with its tokens,", 2 * static_cast<double>(text.size()));
+  });
   return text;
 }
 

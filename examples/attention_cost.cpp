@@ -1,13 +1,15 @@
 // What attention costs beside the rest of a Transformer layer, counted and measured, and what generating costs.
 #include <cstdio>
 #include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/memory_limit.hpp>
 #include <heed/core/parallel.hpp>
+#include <heed/data/disk.hpp>
+#include <heed/data/text.hpp>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "examples/support/cost_measure.hpp"
 #include "examples/support/generation_cost.hpp"
-#include "examples/support/json_log.hpp"
 #include "examples/support/machine_peak.hpp"
 #include "examples/support/plot.hpp"
 #include "examples/support/program.hpp"
@@ -40,7 +42,7 @@ class Log {
   }
 
  private:
-  JsonLog lines_;
+  heed::detail::LogFile lines_;
 };
 
 using Values = std::map<Part, std::vector<double>>;  // one a length
@@ -63,7 +65,7 @@ void print_length(Index n, const Flags& flags, double peak, Layer& layer, Log& l
     const double share = count * 2 * (flags.forward ? 1 : 3) / (ms / 1000) / peak;
     std::printf("%-14s %14.2f %12.4g %8.0f%% %10.2f\n", name_of(part).c_str(), count / 1e6, ms, 100 * share,
                 m.peak_mebibytes);
-    std::fflush(stdout);
+    flush_output();
     for (std::size_t i = 0; i < m.milliseconds.size(); ++i)
       log.add({{"section", "layer"},
                {"part", name_of(part)},
@@ -157,7 +159,7 @@ void measure_sequences(const Flags& flags, Log& log) {
     if (first == 0) first = rate;
     std::printf("%-18s %12.3f %14.4g %9.1fx %17.1fx\n", name_of(way).c_str(), seconds, rate, rate / first,
                 gpu_ratio(way));
-    std::fflush(stdout);
+    flush_output();
     log.add({{"section", "sequence"},
              {"way", name_of(way)},
              {"positions", s.positions},
@@ -192,7 +194,7 @@ std::vector<Frame> measure_tokens(const Flags& flags, Log& log) {
                  {"state_mib", cost.state_mebibytes}});
     }
     std::printf("\n");
-    std::fflush(stdout);
+    flush_output();
   }
   return {time, memory};
 }
@@ -209,6 +211,21 @@ int run(Flags& flags) {
   if (flags.generation.width % flags.generation.heads != 0)
     throw UsageError("--generation-width is " + std::to_string(flags.generation.width) + " and --generation-heads " +
                      std::to_string(flags.generation.heads) + "; heads must divide the width");
+  // One layer; the generated sequence keeps keys and values of each of its layers.
+  const double width = static_cast<double>(flags.layer.width()), n = static_cast<double>(flags.lengths.back()),
+               ffn = static_cast<double>(flags.layer.hidden);
+  if (flags.measure != "generation")
+    check_memory("a layer of width " + std::to_string(flags.layer.width()) + " and FFN " +
+                     std::to_string(flags.layer.hidden) + " on " + std::to_string(flags.lengths.back()) + " positions",
+                 4 * (width * std::max(4 * width, 2 * ffn) + n * std::max(4 * width, ffn)));
+  const GenerationShape& g = flags.generation;
+  if (flags.measure != "layer")
+    check_memory("generating with " + std::to_string(g.layers) + " layers of width " +
+                     std::to_string(g.width) + " in batches of " + std::to_string(g.batch),
+                 4.0 * static_cast<double>(g.layers) * static_cast<double>(g.width) *
+                     (12.0 * static_cast<double>(g.width) +
+                      2.0 * static_cast<double>(g.batch) * static_cast<double>(g.positions)));
+  check_files({.replaced = {{"--plot", flags.plot}}, .logs = {{"--log", flags.log}}});
   if (!flags.plot.empty()) check_plot(flags.plot);
   Log log(flags.log);
   std::vector<Frame> frames;
@@ -224,7 +241,7 @@ int run(Flags& flags) {
     for (Frame& frame : measure_tokens(flags, log)) frames.push_back(std::move(frame));
     draw();
   }
-  if (!flags.plot.empty()) std::printf("drawn: %s\n", flags.plot.c_str());
+  if (!flags.plot.empty()) std::printf("drawn: %s\n", printable(flags.plot).c_str());
   return 0;
 }
 
@@ -254,10 +271,10 @@ void add_flags(CommandLine& line, Flags& f) {
   line.add("--token-repeats", f.token_repeats, "Timed tokens each [20]", whole(1, 100000));
   line.group("Both");
   line.add("--measure", f.measure, "What to run [all]", one_of({"layer", "generation", "all"}));
-  line.add("--plot", f.plot, "Picture of counts, times and memory, .svg or .png", anything("FILE.svg|png"));
+  line.add("--plot", f.plot, "Picture of counts, times and memory, .svg or .png", file_name("FILE.svg|png"));
   line.add_threads(f.threads);
   line.add_seed(f.options.seed, "Of inputs, weights and samples [1]");
-  line.add("--log", f.log, "One JSON object for each time that was taken", anything("FILE.jsonl"));
+  line.add("--log", f.log, "One JSON object for each time that was taken", file_name("FILE.jsonl"));
 }
 
 }  // namespace

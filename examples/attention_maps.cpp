@@ -2,6 +2,7 @@
 // reads a prompt.
 #include <cmath>
 #include <heed/core/parallel.hpp>
+#include <heed/data/text.hpp>
 
 #include "examples/support/language_model.hpp"
 #include "examples/support/masked_sample.hpp"
@@ -63,6 +64,7 @@ void print_last(Index layer, Index head, const std::vector<double>& row, const s
 
 int draw(const Flags& flags) {
   set_threads(flags.threads);
+  check_files({.read = {{"--checkpoint", flags.checkpoint}}, .replaced = {{"--plot", flags.plot}}});
   if (!flags.plot.empty()) check_plot(flags.plot);
   const LanguageModel lm = load_any_language_model(flags.checkpoint);
   const GPTOptions& o = lm.model.options();
@@ -93,7 +95,7 @@ int draw(const Flags& flags) {
       flags.plot,
       {lm.model.blocks.front().attention.mechanism.name() + " attention", "the token", "looks at", labels, labels},
       panels);
-  std::printf("drawn: %s\n", flags.plot.c_str());
+  std::printf("drawn: %s\n", printable(flags.plot).c_str());
   return 0;
 }
 
@@ -102,12 +104,12 @@ int draw(const Flags& flags) {
 int main(int argc, char** argv) {
   Flags flags;
   CommandLine line("Draws the attention of a model that train_lm trained, over a prompt", "attention_maps");
-  line.add("--checkpoint", flags.checkpoint, "File that train_lm wrote [lm.h5]", anything("FILE"));
+  line.add("--checkpoint", flags.checkpoint, "File that train_lm wrote [lm.h5]", file_name("FILE"));
   line.add("--prompt", flags.prompt,
            "What the model reads; no longer than its context. A masked model reads [MASK] as a hidden token",
            anything("TEXT"), {.required = true});
   line.add("--plot", flags.plot, "Picture, .svg or .png; without it, only the table is printed",
-           anything("FILE.svg|png"));
+           file_name("FILE.svg|png"));
   line.add("--layer", flags.layer, "Only this one, from 0 on [all]", whole(0));
   line.add("--head", flags.head, "Only this one, from 0 on [all]", whole(0));
   line.add_threads(flags.threads);

@@ -53,8 +53,8 @@ int main(int argc, char** argv) {
   line.add("--plot", s.plot,
            "Draws pictures; of race.svg (or .png) the names are race-copy-loss.svg, race-copy-cost.svg, "
            "race-stories-distance.svg and so on",
-           anything("FILE"));
-  line.add("--log", s.log, "JSON lines: an object for each evaluation and each run", anything("FILE"));
+           file_name("FILE"));
+  line.add("--log", s.log, "JSON lines: an object for each evaluation and each run", file_name("FILE"));
   return run_program(line, argc, argv, [&] {
     check_flags(line, s);
     return race(s);

@@ -8,11 +8,13 @@
 //   classify --attention linformer --plot lists.svg
 //   classify --length 200 --depth 6 --steps 20000     harder ones
 #include <algorithm>
+#include <heed/data/disk.hpp>
 #include <heed/heed.hpp>
 #include <nlohmann/json.hpp>
 
 #include "examples/support/machine_peak.hpp"
 #include "examples/support/mechanism_flags.hpp"
+#include "examples/support/memory_need.hpp"
 #include "examples/support/plot.hpp"
 #include "examples/support/program.hpp"
 #include "examples/support/run_report.hpp"
@@ -121,14 +123,29 @@ std::string with_options(const std::string& stored, const Settings& s) try {
   return stored;
 }
 
+// Names what differs alone: most settings are defaults, which nobody gave.
+void require_same(const std::string& stored, const std::string& given) {
+  using Json = nlohmann::ordered_json;
+  const Json was = Json::parse(stored, nullptr, false), now = Json::parse(given);
+  require(was.is_object() && was.contains("held-out"),
+          "resume: the checkpoint is not one of classify: its settings are ", stored);
+  std::string differences;
+  for (const auto& [name, value] : now.items())
+    if (!was.contains(name) || was.at(name) != value)
+      differences +=
+          (differences.empty() ? "--" : ", --") + name + " " + was.value(name, Json()).dump() + ", not " + value.dump();
+  if (!differences.empty())
+    throw UsageError("--resume: the checkpoint was made with " + differences + "; give the same again");
+}
+
 void check_settings(const Flags& flags) {
   const Settings& s = flags.settings;
+  check_files(
+      {.replaced = {{"--checkpoint", flags.checkpoint}, {"--plot", flags.plot}}, .logs = {{"--log", flags.log}}});
+  check_place("save_checkpoint", flags.checkpoint);
   if (!flags.plot.empty()) check_plot(flags.plot);
   if (!flags.resume || !std::filesystem::exists(flags.checkpoint)) return;
-  const std::string stored = with_options(load_checkpoint(flags.checkpoint).text("settings"), s);
-  if (stored != to_json(s))
-    throw UsageError("--resume: the checkpoint was made with " + stored + " but the flags say " + to_json(s) +
-                     "; they must be the same");
+  require_same(with_options(load_checkpoint(flags.checkpoint).text("settings"), s), to_json(s));
 }
 
 void print_examples(const Classifier& model, const ListOpsHeldOut& held_out, Index count) {
@@ -163,6 +180,7 @@ int train(const Flags& flags) {
   const Settings& s = flags.settings;
   set_threads(flags.threads);
   check_settings(flags);
+  check_training_memory({.layers = s.layers, .width = s.width, .context = s.length, .batch = s.batch, .moments = 2});
   const ListOps lists({.depth = s.depth, .least = s.length / 4, .most = s.length});
   const ListOpsHeldOut held_out(lists, s.held_out, 100, s.seed);
   Rng rng(s.seed);
@@ -196,8 +214,8 @@ int train(const Flags& flags) {
     std::printf("held-out accuracy %.1f%%; always the commonest value: %.1f%%\n",
                 100 * result.validation_metrics.at("accuracy"), 100 * majority);
   print_examples(model, held_out, 5);
-  std::fprintf(stderr, "checkpoint: %s\n", flags.checkpoint.c_str());
-  if (draws) std::fprintf(stderr, "drawn: %s\n", flags.plot.c_str());
+  std::fprintf(stderr, "checkpoint: %s\n", printable(flags.checkpoint).c_str());
+  if (draws) std::fprintf(stderr, "drawn: %s\n", printable(flags.plot).c_str());
   return 0;
 }
 
@@ -217,15 +235,15 @@ void add_flags(CommandLine& line, Flags& flags) {
   counted("--depth", s.depth, "Lists in lists, at most", 1);
   counted("--steps", s.steps, "Optimizer steps", 0);
   counted("--batch", s.batch, "Expressions a batch", 1);
-  counted("--held-out", s.held_out, "Expressions to evaluate on", 1);
+  line.add("--held-out", s.held_out, "Expressions to evaluate on [1000]", whole(1, 10000000));
   line.add("--lr", s.lr, "Highest learning rate [2e-3]", number(0));
   line.add_seed(s.seed, "Of weights and expressions [1]");
   line.add_threads(flags.threads);
-  line.add("--checkpoint", flags.checkpoint, "File, written at the end in any case [classify.h5]", anything("FILE"));
+  line.add("--checkpoint", flags.checkpoint, "File, written at the end in any case [classify.h5]", file_name("FILE"));
   counted("--checkpoint-every", flags.checkpoint_every, "Steps between checkpoints; 0: only at the end", 0);
   line.add_switch("--resume", flags.resume, "Go on from the checkpoint, with the same flags, if it is there");
-  line.add("--log", flags.log, "One JSON object a step", anything("FILE.jsonl"));
-  line.add("--plot", flags.plot, "Picture of the accuracy, .svg or .png", anything("FILE.svg|png"));
+  line.add("--log", flags.log, "One JSON object a step", file_name("FILE.jsonl"));
+  line.add("--plot", flags.plot, "Picture of the accuracy, .svg or .png", file_name("FILE.svg|png"));
 }
 
 }  // namespace

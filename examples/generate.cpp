@@ -13,7 +13,7 @@ int main(int argc, char** argv) {
   SamplingOptions sampling{.temperature = 0.8};
   std::uint64_t seed = 1;
   int thread_count = 0;
-  line.add("--checkpoint", checkpoint, "File that train_lm wrote [lm.h5]", anything("FILE"));
+  line.add("--checkpoint", checkpoint, "File that train_lm wrote [lm.h5]", file_name("FILE"));
   line.add("--prompt", prompt,
            "What to go on from [a line feed; a space or the first token where the tokenizer has none]",
            anything("TEXT"));

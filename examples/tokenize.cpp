@@ -5,11 +5,11 @@
 //   train_lm --data texts.tokens
 #include <unistd.h>
 
-#include <csignal>
 #include <cstdio>
 #include <heed/data/disk.hpp>
 #include <heed/data/text.hpp>
 #include <heed/data/token_file.hpp>
+#include <heed/optim/interrupt.hpp>
 #include <optional>
 
 #include "examples/support/program.hpp"
@@ -26,19 +26,16 @@ struct Flags {
   Index vocabulary = 4096;
 };
 
-volatile std::sig_atomic_t stop = 0;
-
 struct Stopped {};  // by Ctrl-C
 
 // Files are listed once, and none of them may be overwritten.
 std::vector<fs::path> input_files(const Flags& f) {
   const std::vector<fs::path> files = text_files({f.data.begin(), f.data.end()});
+  FlagFiles named{.replaced = {{"--out", f.out}, {"--model", f.model}}};
+  for (const fs::path& file : files) named.read.push_back({"--data", file});
+  if (f.tokenizer != "char" && f.tokenizer != "byte") named.read.push_back({"--tokenizer", f.tokenizer});
+  check_files(named);
   for (const fs::path& file : files) {
-    for (const std::string& written : {f.out, f.model}) {
-      std::error_code ignored;
-      if (!written.empty() && fs::equivalent(file, written, ignored))
-        throw UsageError(written + " is one of the files of --data; it must be another one");
-    }
     if (is_token_file(file)) fail("text: ", file.native(), " is a token file; --data must be texts");
     // A pipe can be read only once; to learn from it, the text would have to be kept.
     if (f.train.empty() && f.tokenizer != "char") continue;
@@ -76,19 +73,18 @@ int tokenize(const Flags& f) {
   std::optional<SentencePieceTokenizer> learned;
   if (!f.train.empty()) learned = learn(f, files);
   const Tokenizer tokenizer = learned ? Tokenizer(*learned) : make_tokenizer(f.tokenizer, files);
-  std::signal(SIGINT, [](int) { stop = 1; });
-  std::signal(SIGTERM, [](int) { stop = 1; });
+  const heed::detail::InterruptScope interrupt;
   const std::uintmax_t all = bytes_of(files);
   const char* clear = isatty(STDERR_FILENO) == 1 ? "\r\x1b[K" : "";
   std::uintmax_t bytes = 0;
   try {
     const Index tokens = write_tokens(f.out, files, tokenizer, [&](std::uintmax_t done) {
-      if (stop) throw Stopped();
+      if (interrupt.asked()) throw Stopped();
       show(bytes = done, all);
     });
     // Only now, so that who stops it or fills the disk before has no file of it.
     if (learned && !f.model.empty()) learned->save(f.model);
-    std::fprintf(stderr, "%s%s: %lld tokens of %ju bytes of text, vocabulary %lld (%s)\n", clear, f.out.c_str(),
+    std::fprintf(stderr, "%s%s: %lld tokens of %ju bytes of text, vocabulary %lld (%s)\n", clear, printable(f.out).c_str(),
                  static_cast<long long>(tokens), bytes, static_cast<long long>(tokenizer.vocabulary_size()),
                  tokenizer.kind().c_str());
   } catch (const Stopped&) {
@@ -103,14 +99,14 @@ int tokenize(const Flags& f) {
 int main(int argc, char** argv) {
   CommandLine line("Writes texts as a token file, which train_lm --data reads from the disk as it trains", "tokenize");
   Flags f;
-  line.add("--data", f.data, "Text files and folders (UTF-8)", anything("PATH..."), {.required = true});
-  line.add("--out", f.out, "Token file to write; it holds its tokenizer", anything("FILE.tokens"), {.required = true});
+  line.add("--data", f.data, "Text files and folders (UTF-8)", file_name("PATH..."), {.required = true});
+  line.add("--out", f.out, "Token file to write; it holds its tokenizer", file_name("FILE.tokens"), {.required = true});
   line.add("--tokenizer", f.tokenizer, "byte, char (characters of the text), or a SentencePiece FILE.model [char]",
            {"byte|char|FILE.model", tokenizer_name_error});
   line.add("--train", f.train, "Learn a SentencePiece model from the text: bpe or unigram", one_of({"bpe", "unigram"}),
            {.excludes = "--tokenizer"});
   line.add("--vocabulary", f.vocabulary, "Pieces to learn [4096]", whole(1, Index{1} << 24), {.needs = "--train"});
-  line.add("--model", f.model, "Where to write the learned model too, for --tokenizer", anything("FILE.model"),
+  line.add("--model", f.model, "Where to write the learned model too, for --tokenizer", file_name("FILE.model"),
            {.needs = "--train"});
   return run_program(line, argc, argv, [&] {
     if (!f.out.ends_with(".tokens")) throw UsageError("--out is " + f.out + "; the name must end with .tokens");

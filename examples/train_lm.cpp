@@ -4,12 +4,14 @@
 //   train_lm --data shakespeare.txt --preset nano     a text of your own
 //   train_lm --model mlm --attention linformer        a masked language model: fills in hidden tokens
 //   train_lm --checkpoint lm.h5 --resume              goes on where a run was stopped, to the same bits
+#include <heed/data/disk.hpp>
 #include <heed/heed.hpp>
 
 #include "examples/support/language_model.hpp"
 #include "examples/support/lm_data.hpp"
 #include "examples/support/machine_peak.hpp"
 #include "examples/support/masked_sample.hpp"
+#include "examples/support/memory_need.hpp"
 #include "examples/support/plot.hpp"
 #include "examples/support/program.hpp"
 #include "examples/support/run_report.hpp"
@@ -89,8 +91,8 @@ int train_model(M& model, const LmFlags& all_flags, const LmSettings& s, const L
     return 130;
   }
   say_what_came_out(result, data);
-  std::fprintf(stderr, "checkpoint: %s\n", flags.checkpoint.c_str());
-  if (draws) std::fprintf(stderr, "drawn: %s\n", flags.plot.c_str());
+  std::fprintf(stderr, "checkpoint: %s\n", printable(flags.checkpoint).c_str());
+  if (draws) std::fprintf(stderr, "drawn: %s\n", printable(flags.plot).c_str());
   if (flags.sample > 0) show();
   return 0;
 }
@@ -110,17 +112,27 @@ int train(const LmFlags& flags) {
   if (!run_flags.plot.empty()) check_plot(run_flags.plot);
   std::optional<Checkpoint> old;
   if (run_flags.resume && std::filesystem::exists(run_flags.checkpoint)) old = load_checkpoint(run_flags.checkpoint);
+  if (old) lm_model_from_json(old->text("config"), run_flags.checkpoint);  // another program's checkpoint ends here
   const LmSettings s = flags.resolve(old ? &old->text("settings") : nullptr);
   if (old) {
     const Index vocabulary = Tokenizer::from_json(old->text("tokenizer")).vocabulary_size();
     check_model(lm_model(s, vocabulary), *old, vocabulary);
   }
+  flags.check_files(s);
+  check_place("save_checkpoint", run_flags.checkpoint);
   const LmData data = load_data(s, old ? &old->text("tokenizer") : nullptr);
   if (old) check_same_content(flags, s, data, *old);
   old.reset();
 
   Rng rng(s.seed);
   const LmModel config = lm_model(s, data.tokenizer.vocabulary_size());
+  check_training_memory({.layers = s.layers,
+                         .width = s.width,
+                         .vocabulary = config.gpt.vocabulary,
+                         .context = s.context,
+                         .batch = s.batch,
+                         .accumulate = s.accumulate,
+                         .moments = s.optimizer.starts_with("adam") ? 2 : 0});
   const RunOptions options = run_options(run_flags, s, data, config);
   if (config.kind == "mlm") {
     // An error of the prompt comes now, not after the training.

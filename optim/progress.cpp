@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cmath>
 
 namespace heed {
@@ -56,6 +57,11 @@ Progress::Progress(std::FILE* file, double quiet_seconds)
     : file_(file), terminal_(isatty(fileno(file)) == 1), quiet_seconds_(quiet_seconds) {}
 Progress::~Progress() { close(); }
 
+// stderr has no buffer, so that the error may be of the print before.
+void Progress::flush() {
+  broken_ = broken_ || ((std::fflush(file_) != 0 || std::ferror(file_) != 0) && errno == EPIPE);
+}
+
 void Progress::draw() {
   winsize size{};
   std::size_t width = 80;
@@ -64,7 +70,7 @@ void Progress::draw() {
   if (line.size() >= width) line = progress_line(state_, true);
   if (line.size() >= width) line.resize(width - 1);  // a wrapped line could not be redrawn
   std::fprintf(file_, "\r%s\x1b[K", line.c_str());
-  std::fflush(file_);
+  flush();
   open_ = true;
 }
 
@@ -77,7 +83,7 @@ void Progress::update(const ProgressState& state, bool important) {
   } else {
     if (!important && t - last_ < quiet_seconds_) return;
     std::fprintf(file_, "%s\n", progress_line(state).c_str());
-    std::fflush(file_);
+    flush();
   }
   last_ = t;
 }
@@ -86,12 +92,12 @@ void Progress::message(const std::string& text) {
   if (open_) std::fprintf(file_, "\r\x1b[K");
   std::fprintf(file_, "%s\n", text.c_str());
   if (open_) draw();
-  std::fflush(file_);
+  flush();
 }
 
 void Progress::close() {
   if (open_) std::fprintf(file_, "\n");
-  std::fflush(file_);
+  flush();
   open_ = false;
 }
 

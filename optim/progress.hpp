@@ -34,13 +34,16 @@ class Progress {
   void update(const ProgressState& state, bool important);
   void message(const std::string& text);  // a line of its own, above the live one
   void close();                           // ends the live line
+  // Whether `file` is a pipe that nobody reads any more (where SIGPIPE does not end the program).
+  bool pipe_is_broken() const { return broken_; }
 
  private:
   std::FILE* file_;
-  bool terminal_, open_ = false;
+  bool terminal_, open_ = false, broken_ = false;
   double quiet_seconds_, last_ = -1e300;
   ProgressState state_;
   void draw();
+  void flush();
 };
 
 }  // namespace heed

@@ -1,8 +1,5 @@
 #include <heed/optim/run_log.hpp>
 //
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
@@ -59,25 +56,11 @@ std::uintmax_t end_of_step(const std::filesystem::path& path, Index step) {
 
 }  // namespace
 
-RunLog::RunLog(const std::filesystem::path& path, Index step) : path_(path) {
-  if (path.empty()) return;
-  const bool goes_on = step > 0 && std::filesystem::exists(path);
-  const std::uintmax_t end = goes_on ? end_of_step(path, step) : 0;
-  file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND, 0666);
-  require(file_ >= 0, "log: ", path.string(), " cannot be written: ", std::strerror(errno));
-  if (::ftruncate(file_, static_cast<off_t>(end)) != 0 && errno != EINVAL) {  // EINVAL: a pipe or a device
-    const int error = errno;
-    ::close(file_);
-    fail("log: ", path.string(), " cannot be cut: ", std::strerror(error));
-  }
-}
-
-RunLog::~RunLog() {
-  if (file_ >= 0) ::close(file_);
+RunLog::RunLog(const std::filesystem::path& path, Index step) : LogFile(path) {
+  if (step > 0 && !path.empty() && !is_stream()) keep(end_of_step(path, step));
 }
 
 void RunLog::write(const LogEntry& e) {
-  if (file_ < 0) return;
   Json entry;
   entry["step"] = e.step;
   entry["loss"] = e.loss;
@@ -86,26 +69,7 @@ void RunLog::write(const LogEntry& e) {
   entry["tokens_per_second"] = std::round(e.tokens_per_second);
   if (e.val_loss) entry["val_loss"] = *e.val_loss;
   for (const auto& [name, value] : e.val_metrics) entry["val_" + name] = value;
-  const std::string line = entry.dump() + "\n";
-  std::size_t done = 0;
-  while (done < line.size()) {
-    const ssize_t n = ::write(file_, line.data() + done, line.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    require(n > 0, "log: ", path_.string(), " cannot be written: ", std::strerror(errno));
-    done += static_cast<std::size_t>(n);
-  }
-}
-
-void RunLog::sync() {
-  if (file_ < 0) return;
-  require(::fsync(file_) == 0 || errno == EINVAL || errno == EROFS, "log: ", path_.string(),
-          " cannot be written to disk: ", std::strerror(errno));
-  if (named_) return;
-  // A log that a power cut takes the name from would be missing beside the checkpoint, and be begun anew behind a gap.
-  const int error = sync_folder_of(path_);
-  require(error == 0 || error == EROFS, "log: ", path_.string(),
-          " is written, but a power cut may undo it: its folder could not be synced: ", std::strerror(error));
-  named_ = true;
+  LogFile::write(entry.dump());
 }
 
 }  // namespace heed::detail

@@ -2,6 +2,7 @@
 #pragma once
 #include <filesystem>
 #include <heed/core/dtype.hpp>
+#include <heed/data/disk.hpp>
 #include <heed/optim/metrics.hpp>
 #include <optional>
 #include <string>
@@ -15,22 +16,12 @@ struct LogEntry {
   Metrics val_metrics;  // the others, written as val_NAME
 };
 
-class RunLog {
+// The log of a run that goes on after `step`: 0 begins it anew, otherwise its lines behind that step go with the first
+// write. Error where a line is missing between the first and that step. An empty path is no log.
+class RunLog : public LogFile {
  public:
-  // Opens `path` for a run that goes on after `step`: 0 empties the file; otherwise its lines behind that step are cut
-  // off, and an Error is thrown where one of them is missing between the first and that step. An empty path is no log.
   RunLog(const std::filesystem::path& path, Index step);
-  ~RunLog();
-  RunLog(const RunLog&) = delete;
-  RunLog& operator=(const RunLog&) = delete;
-
-  void write(const LogEntry& entry);  // throws Error where the line cannot be written
-  void sync();                        // to disk, with its name: before a checkpoint of the same step
-
- private:
-  std::filesystem::path path_;
-  int file_ = -1;
-  bool named_ = false;  // its folder was synced
+  void write(const LogEntry& entry);
 };
 
 }  // namespace heed::detail

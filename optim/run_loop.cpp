@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <cmath>
-#include <csignal>
 #include <heed/autograd/matmul.hpp>
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/random.hpp>
 #include <heed/data/disk.hpp>
 #include <heed/data/text.hpp>
 #include <heed/optim/clock.hpp>
+#include <heed/optim/interrupt.hpp>
 #include <heed/optim/run_history.hpp>
 #include <heed/optim/run_log.hpp>
 #include <heed/optim/run_loop.hpp>
@@ -19,37 +19,6 @@ constexpr std::uint64_t kDropoutStream = 1;  // of default_rng in training steps
 // Texts of the run's own in a checkpoint.
 constexpr const char *kOptimizerName = "optimizer_name", *kInstructionSet = "instruction_set";
 
-volatile std::sig_atomic_t interrupted = 0;
-
-extern "C" void note_interrupt(int signal) {
-  interrupted = 1;
-  std::signal(signal, SIG_DFL);  // a second one kills
-}
-
-// Catches Ctrl-C and SIGTERM while it lives.
-class InterruptScope {
- public:
-  explicit InterruptScope(bool on) : on_(on) {
-    if (!on_) return;
-    interrupted = 0;
-    previous_int_ = std::signal(SIGINT, note_interrupt);
-    previous_term_ = std::signal(SIGTERM, note_interrupt);
-  }
-  ~InterruptScope() {
-    if (!on_) return;
-    std::signal(SIGINT, previous_int_);
-    std::signal(SIGTERM, previous_term_);
-  }
-  InterruptScope(const InterruptScope&) = delete;
-  InterruptScope& operator=(const InterruptScope&) = delete;
-  bool asked() const { return on_ && interrupted != 0; }
-
- private:
-  using Handler = void (*)(int);
-  bool on_;
-  Handler previous_int_ = SIG_DFL, previous_term_ = SIG_DFL;
-};
-
 void check_options(const RunOptions& o) {
   require(o.steps >= 0, "run: steps is ", o.steps, "; it must be 0 or more");
   require(o.accumulate >= 1, "run: accumulate is ", o.accumulate, "; it must be 1 or more");
@@ -59,6 +28,8 @@ void check_options(const RunOptions& o) {
   require(o.checkpoint_every == 0 || !o.checkpoint.empty(), "run: checkpoint_every is ", o.checkpoint_every,
           " but no checkpoint file is given");
   if (!o.checkpoint.empty()) check_place("save_checkpoint", o.checkpoint);
+  require(o.checkpoint.empty() || o.log.empty() || !same_file(o.checkpoint, o.log), "run: checkpoint and log are both ",
+          o.log.string(), "; they must be two files");
   require(o.average == nullptr || !o.average->swapped(),
           "run: the model has the averages inside; swap back before the run");
   for (const char* name : {kOptimizerName, kInstructionSet})
@@ -70,7 +41,7 @@ void check_options(const RunOptions& o) {
 class Run {
  public:
   Run(RunParts parts, const RunOptions& options)
-      : parts_(std::move(parts)), o_(options), resumed_(resume()), log_(o_.log, done_) {
+      : parts_(std::move(parts)), o_(options), place_("run", o_.checkpoint), resumed_(resume()), log_(o_.log, done_) {
     if (o_.progress != nullptr) progress_.emplace(o_.progress);
   }
 
@@ -79,7 +50,8 @@ class Run {
  private:
   RunParts parts_;
   const RunOptions& o_;
-  Index done_ = 0;  // steps
+  detail::PlaceLock place_;  // of the checkpoint, from before it is read
+  Index done_ = 0;           // steps
   RunHistory history_;
   std::string saved_on_;  // the instruction set of the checkpoint that the run goes on from; empty where none is told
   Index resumed_;         // done_ at the start; set by resume(), before the log is opened
@@ -92,6 +64,7 @@ class Run {
   Checkpoint state() const;
   void save();
   detail::LogEntry step();
+  void write_log(const detail::LogEntry& entry);
   void evaluate_into(detail::LogEntry& entry);
   void show(const detail::LogEntry& entry);
   void say_resumed();
@@ -123,6 +96,8 @@ Index Run::resume() {
   if (averaged) load_state("average", *o_.average);
   history_ = std::move(history);
   if (const auto set = c.texts.find(kInstructionSet); set != c.texts.end()) saved_on_ = printable(set->second);
+  require(step <= o_.steps, "resume: the checkpoint is of step ", step, " but the run has ", o_.steps,
+          " steps; ask for as many or more");
   return done_ = step;
 }
 
@@ -187,10 +162,21 @@ detail::LogEntry Run::step() {
   history_.losses.push_back(loss);
   const double seconds = detail::seconds_now() - start;
   double tokens = 0;
-  for (const Batch& batch : batches) tokens += static_cast<double>(batch.inputs.numel());
+  for (const Batch& batch : batches) tokens += static_cast<double>(batch.read());
   training_seconds_ += seconds;
   training_tokens_ += tokens;
   return {done_, loss, lr, norm, tokens / seconds, std::nullopt, {}};
+}
+
+// A pipe's reader may go while the run goes on. What was learned is saved before the Error ends the run; a log that is
+// a file, in contrast, is never behind the checkpoint.
+void Run::write_log(const detail::LogEntry& entry) {
+  try {
+    log_.write(entry);
+  } catch (const Error&) {
+    if (log_.is_stream()) save();
+    throw;
+  }
 }
 
 void Run::evaluate_into(detail::LogEntry& entry) {
@@ -240,22 +226,26 @@ void Run::say_resumed() {
 }
 
 RunResult Run::go() {
-  require(done_ <= o_.steps, "resume: the checkpoint is of step ", done_, " but the run has ", o_.steps,
-          " steps; ask for as many or more");
-  const InterruptScope interrupt(o_.handle_interrupt);
+  const detail::InterruptScope interrupt(o_.handle_interrupt);
   say_resumed();
   Index saved = resumed_ > 0 ? resumed_ : -1;
-  while (done_ < o_.steps && !interrupt.asked()) {
+  const auto asked_to_stop = [&] {  // who read the progress through a pipe has gone
+    return interrupt.asked() || (o_.handle_interrupt && progress_ && progress_->pipe_is_broken());
+  };
+  while (done_ < o_.steps && !asked_to_stop()) {
     detail::LogEntry entry = step();
     evaluate_into(entry);
-    log_.write(entry);
+    write_log(entry);
     show(entry);
     if (o_.checkpoint_every > 0 && done_ % o_.checkpoint_every == 0) {
       save();
       saved = done_;
     }
   }
-  if (saved != done_) save();
+  if (saved != done_)
+    save();
+  else if (resumed_ == done_)
+    log_.sync();  // nothing was left to do: lines behind the last step go all the same
   if (progress_) progress_->close();
   RunResult result;
   result.steps = done_;

@@ -40,21 +40,24 @@ struct RunOptions {
   // checkpoint keeps both; after the run the model has its own weights, and AveragedWeights shows it the averages.
   WeightAverage* average = nullptr;
 
-  std::filesystem::path checkpoint = {};  // empty: none
+  std::filesystem::path checkpoint = {};  // empty: none. No other run may write it, which path.lock says
   Index checkpoint_every = 0;             // steps; 0: only at the end
   bool resume = false;                    // go on from `checkpoint` where that is a file
   // Kept in the checkpoint: configuration, tokenizer, ... Without zero bytes, and under names that the run does not use
   // itself: not step, seed, optimizer_name, instruction_set, and no section (model, optimizer, history, ...).
   std::map<std::string, std::string> texts = {};
 
-  // JSON lines, one a step; empty: none. A resumed run goes on in it, or begins it where there is no such file.
+  // JSON lines, one a step; empty: none. A resumed run goes on in it, or begins it where there is no such file. What is
+  // in it stays until the first step was made. No other run may write it; it may also be a pipe or a terminal.
   std::filesystem::path log = {};
   std::FILE* progress = nullptr;     // where to show progress; null: nowhere
   std::optional<double> floor = {};  // no model's loss on the whole evaluation set is below: shown beside that loss
   std::optional<double> eval_floor = {};  // the same of its first eval_batches, for the evaluations that see only them
   double flops_per_token = 0;             // with peak_flops, shows the share of the machine's peak
   double peak_flops = 0;
-  bool handle_interrupt = false;  // Ctrl-C and SIGTERM finish the step, save and return; a second one kills
+  // Ctrl-C, SIGTERM, SIGHUP and a pipe of `progress` that nobody reads any more finish the step, save and return; a
+  // second signal kills. One that was ignored before the run stays ignored.
+  bool handle_interrupt = false;
 };
 
 struct RunHistory {
@@ -87,7 +90,7 @@ struct RunParts {
 };
 
 // Throws Error for options out of range, names that no checkpoint can hold, data or checkpoint that cannot be read or
-// written, a checkpoint of another model, with an average where this run has none or the reverse, a step or an
+// written or that another run writes, a checkpoint of another model, with an average where this run has none or the reverse, a step or an
 // evaluation none of whose targets counts, and a loss that is not finite.
 RunResult run(RunParts parts, const RunOptions& options);
 
@@ -97,14 +100,15 @@ void check_trained(const std::vector<NamedParameter>& parameters);
 }  // namespace detail
 
 // Error for a parameter of the model that is not frozen and that no optimizer trains. The model's own loss(inputs,
-// targets), unless `loss` is given. `metrics`: RunParts.
+// targets), unless `loss` is given. `metrics`: RunParts. Errors in the model's loss name the
+// line that called run().
 template <class M>
 RunResult run(M& model, Optimizer& optimizer, Schedule& schedule, Dataset data, EvaluationSet validation,
               const RunOptions& options, std::function<Tensor(const Batch&)> loss = {},
-              std::function<Metrics(const Batch&)> metrics = {}) {
+              std::function<Metrics(const Batch&)> metrics = {}, Where where = Where::current()) {
   if (!loss) {
-    if constexpr (requires(const Batch& b) { model.loss(b.inputs, b.targets); })
-      loss = [&model](const Batch& b) { return model.loss(b.inputs, b.targets); };
+    if constexpr (requires(In x) { model.loss(x, x); })
+      loss = [&model, where](const Batch& b) { return model.loss(In(b.inputs, where), In(b.targets, where)); };
     else
       fail("run: the model has no loss(inputs, targets); give run() a loss");
   }

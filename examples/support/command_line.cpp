@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <heed/data/text.hpp>
 #include <map>
 #include <numeric>
 #include <sstream>
@@ -93,14 +94,19 @@ constexpr bool is_list(const std::vector<T>*) {
 
 Takes anything(const std::string& shown) { return {shown}; }
 
+Takes file_name(const std::string& shown) {
+  return {shown, [](const std::string& given) { return given.empty() ? must_be(given, "the name of a file") : ""; }};
+}
+
 Takes whole(std::int64_t least, std::int64_t most) {
   return {"N",
           [least, most](const std::string& given) {
             const std::optional<std::int64_t> n = whole_number(given);
-            const bool good = n && *n >= least && *n <= most;
-            const bool open = most >= std::int64_t{1} << 40;
-            return good ? std::string()
-                        : must_be(given, "a whole number, " + range(std::to_string(least), std::to_string(most), open));
+            if (n && *n >= least && *n <= most) return std::string();
+            // The end of the range matters to who is beyond it, in however many digits.
+            const bool digits = !given.empty() && given.find_first_not_of("0123456789") == std::string::npos;
+            const bool open = most >= std::int64_t{1} << 40 && !(digits && (!n || *n > most));
+            return must_be(given, "a whole number, " + range(std::to_string(least), std::to_string(most), open));
           },
           false, decimal};
 }
@@ -139,9 +145,15 @@ std::string shell_word(const std::string& word) {
     return std::isalnum(c) || std::string_view("%+,-./:@_").find(static_cast<char>(c)) != std::string_view::npos;
   };
   if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return word;
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
-  return quoted + "'";
+  const bool escaped = printable(word) != word;
+  std::string quoted;
+  for (const char c : word) {
+    if (c == '\'')
+      quoted += escaped ? "\\'" : "'\\''";
+    else
+      quoted += std::string(escaped && c == '\\' ? 2 : 1, c);
+  }
+  return escaped ? "$'" + printable(quoted) + "'" : "'" + quoted + "'";
 }
 
 struct CommandLine::Parser {
@@ -229,7 +241,7 @@ std::string CommandLine::called() const {
 
 int CommandLine::refuse(const std::string& what) const {
   const std::string name = program();
-  std::fprintf(stderr, "%s: %s (%s --help lists the flags)\n", name.c_str(), what.c_str(), name.c_str());
+  std::fprintf(stderr, "%s: %s (%s --help lists the flags)\n", name.c_str(), printable(what).c_str(), name.c_str());
   return 2;
 }
 

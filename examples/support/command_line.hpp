@@ -29,6 +29,8 @@ struct Takes {
 };
 
 Takes anything(const std::string& shown);
+// The name of a file, which is not empty.
+Takes file_name(const std::string& shown);
 // A whole number from `least` to `most`, in decimal also where it begins with 0.
 Takes whole(std::int64_t least, std::int64_t most = std::int64_t{1} << 40);
 // A finite number from `least` to `most`.
@@ -41,7 +43,7 @@ Takes list_of(Takes each, const std::string& shown);
 // "a|b|c", or with another word between.
 std::string choice(const std::vector<std::string>& words, const std::string& between = "|");
 
-// A word as a shell reads it back: in quotes where it needs them.
+// A word as a shell reads it back: in quotes where it needs them, in bash's $'...' what no terminal should be shown.
 std::string shell_word(const std::string& word);
 
 // Where a flag's value goes: a variable of one of these types.

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "examples/support/lm_model.hpp"
+#include "examples/support/program.hpp"
 
 namespace heed::examples {
 namespace {
@@ -54,7 +55,7 @@ void stream_sample(const GPT& model, const Tokenizer& tokenizer, const std::stri
   Rng rng(seed, 2);
   generate(model, ids, count, options, rng, [&](std::int32_t id) {
     std::fputs(decoder.next(id).c_str(), stdout);
-    std::fflush(stdout);
+    flush_output();
     return true;
   });
   std::fputs((decoder.finish() + "\n").c_str(), stdout);

@@ -3,15 +3,18 @@
 #include "examples/support/program.hpp"
 #include "examples/support/story_seeds.hpp"
 
+#include <heed/core/random.hpp>
 #include <heed/data/text.hpp>
 
 namespace heed::examples {
 namespace {
 
 constexpr std::size_t kHeldOutCharacters = 100000;
+constexpr std::uint64_t kWindowStream = std::uint64_t{0x57081} << 44;  // of Rng, for the places of windows in stories
 
-// Fresh stories for every batch: row r of step s tells stories from a place of its own on, from the first letter of the
-// first.
+// Fresh stories for every batch: row r of step s tells stories from a place of its own on. Where the context holds any
+// story whole, it begins with the first letter of the first; a shorter one begins anywhere in it, as otherwise no model
+// would learn how stories end.
 class StoryBatches {
  public:
   StoryBatches(Tokenizer tokenizer, WindowOptions window) : tokenizer_(std::move(tokenizer)), window_(window) {}
@@ -24,11 +27,7 @@ class StoryBatches {
       const std::uint64_t stories_a_row = static_cast<std::uint64_t>(length) / 32 + 2;
       const std::uint64_t first =
           (step * static_cast<std::uint64_t>(rows) + static_cast<std::uint64_t>(r)) * stories_a_row;
-      std::string text = "\n";
-      for (std::uint64_t i = first; static_cast<Index>(text.size()) <= length; ++i)
-        text += stories_.story(training_stories(seed), i).text;
-      const std::vector<std::int32_t> ids =
-          tokenizer_.encode(std::string_view(text).substr(0, static_cast<std::size_t>(length) + 1));
+      const std::vector<std::int32_t> ids = tokenizer_.encode(window(seed, first));
       require(static_cast<Index>(ids.size()) == length + 1, "stories: the tokenizer makes ", ids.size(), " tokens of ",
               length + 1, " characters; it must be char or byte");
       std::copy(ids.begin(), ids.end() - 1, x.ptr<std::int32_t>() + r * length);
@@ -38,6 +37,18 @@ class StoryBatches {
   }
 
  private:
+  // Of a text that begins with the line feed before story `first`: context + 1 characters.
+  std::string window(std::uint64_t seed, std::uint64_t first) const {
+    const auto length = static_cast<std::size_t>(window_.context);
+    std::string text = "\n" + stories_.story(training_stories(seed), first).text;
+    std::size_t begin = 0;
+    if (length < kLongestStory)
+      begin = static_cast<std::size_t>(Rng(seed, kWindowStream + first).integer(static_cast<Index>(text.size() - 1)));
+    for (std::uint64_t i = first + 1; text.size() < begin + length + 1; ++i)
+      text += stories_.story(training_stories(seed), i).text;
+    return text.substr(begin, length + 1);
+  }
+
   Stories stories_;
   Tokenizer tokenizer_;
   WindowOptions window_;

@@ -1,12 +1,14 @@
 #include "examples/support/lm_settings.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <heed/core/check.hpp>
 #include <heed/data/text.hpp>
 #include <heed/data/token_file.hpp>
 #include <nlohmann/json.hpp>
 
 #include "examples/support/mechanism_flags.hpp"
+#include "examples/support/program.hpp"
 
 namespace heed::examples {
 namespace {
@@ -52,8 +54,40 @@ void for_each_setting(S& s, F&& f) {
   f("val-fraction", s.val_fraction), f("eval-every", s.eval_every), f("eval-batches", s.eval_batches);
 }
 
-// JSON of what may hold names of files that are not UTF-8: in them, U+FFFD.
-std::string printed(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+// A setting as JSON. JSON is UTF-8, which the name of a file need not be: such a name is kept as {"hex": its bytes}.
+template <class T>
+Json to_setting(const T& value) {
+  return value;
+}
+Json to_setting(const std::string& text) {
+  if (!find_invalid_utf8(text)) return text;
+  std::string digits;
+  for (const char c : text)
+    for (const int half : {static_cast<unsigned char>(c) >> 4, c & 15}) digits += "0123456789abcdef"[half];
+  return Json{{"hex", digits}};
+}
+Json to_setting(const std::vector<std::string>& texts) {
+  Json list = Json::array();
+  for (const std::string& text : texts) list.push_back(to_setting(text));
+  return list;
+}
+
+bool is_hex(const Json& json) { return json.is_object() && json.contains("hex") && json["hex"].is_string(); }
+template <class T>
+void from_setting(const Json& json, T& value) {
+  json.get_to(value);
+}
+void from_setting(const Json& json, std::string& text) {
+  if (!is_hex(json)) return json.get_to(text), void();
+  const std::string digits = json.at("hex");
+  text.clear();
+  for (std::size_t i = 0; i + 1 < digits.size(); i += 2)
+    text += static_cast<char>(std::strtol(digits.substr(i, 2).c_str(), nullptr, 16));
+}
+void from_setting(const Json& json, std::vector<std::string>& texts) {
+  texts.assign(json.size(), "");
+  for (std::size_t i = 0; i < texts.size(); ++i) from_setting(json.at(i), texts[i]);
+}
 
 // Whether a setting names files.
 bool names_files(const std::string& name, const Json& value) {
@@ -91,10 +125,10 @@ void check_together(const LmSettings& s, const CommandLine& line) {
 LmFlags::LmFlags() : line_("Trains a small language model on text files, or on the built-in stories", "train_lm") {
   CommandLine& line = line_;
   LmSettings& s = given_;
-  const Takes file = anything("FILE"), share = number(0, 1), rate = number(0);
+  const Takes file = file_name("FILE"), share = number(0, 1), rate = number(0);
   line.group("Data");
   line.add("--data", s.data, "Text files, folders, or one token file. Without it: the built-in stories",
-           anything("PATH..."));
+           file_name("PATH..."));
   line.add("--tokenizer", s.tokenizer,
            "byte, char (characters of the text), or a SentencePiece FILE.model [char; a token file holds its own]",
            {"byte|char|FILE.model", tokenizer_name_error});
@@ -150,8 +184,8 @@ LmFlags::LmFlags() : line_("Trains a small language model on text files, or on t
   line.add("--checkpoint", run_.checkpoint, "File, written at the end in any case [lm.h5]", file);
   line.add("--checkpoint-every", run_.checkpoint_every, "Steps between checkpoints; 0: only at the end [0]", whole(0));
   line.add_switch("--resume", run_.resume, "Go on from the checkpoint, with its settings, if it is there");
-  line.add("--log", run_.log, "One JSON object a step", anything("FILE.jsonl"));
-  line.add("--plot", run_.plot, "Picture of the losses, .svg or .png", anything("FILE.svg|png"));
+  line.add("--log", run_.log, "One JSON object a step", file_name("FILE.jsonl"));
+  line.add("--plot", run_.plot, "Picture of the losses, .svg or .png", file_name("FILE.svg|png"));
   line.add("--sample", run_.sample, "Tokens of text to write at the end; mlm: of held-out text to fill in [300]",
            whole(0));
   line.add("--prompt", run_.prompt,
@@ -169,16 +203,19 @@ static Json stored_settings(const std::string& text, const CommandLine& line) {
   for_each_setting(types, [&](const std::string& name, auto& value) {
     if (!stored.contains(name)) return;
     const Json &given = stored[name], right = value;
-    const bool texts = given.is_array() && right.is_array() &&
-                       std::all_of(given.begin(), given.end(), [](const Json& j) { return j.is_string(); });
-    if (texts) return;
-    const bool same =
-        !given.is_structured() && (given.type() == right.type() || (right.is_number_float() && given.is_number()) ||
-                                   (right.is_number_integer() && given.is_number_integer()));
+    const auto is_text = [](const Json& j) { return j.is_string() || is_hex(j); };
+    if (given.is_array() && right.is_array() && std::all_of(given.begin(), given.end(), is_text)) return;
+    const bool same = is_text(given)
+                          ? right.is_string()
+                          : !given.is_structured() &&
+                                (given.type() == right.type() || (right.is_number_float() && given.is_number()) ||
+                                 (right.is_number_integer() && given.is_number_integer()));
     // A list may be so deep that to print it would take all of the stack.
-    const std::string word = given.is_structured() ? "a list"
-                             : given.is_string()   ? given.get<std::string>()
-                                                   : printed(given);
+    std::string word = given.is_structured() ? "a list" : "";
+    if (is_text(given))
+      from_setting(given, word);
+    else if (word.empty())
+      word = given.dump();
     const std::string error = same ? line.error("--" + name, word) : "it is " + word + ", of another type";
     require(error.empty(), "resume: the setting ", name, " in the checkpoint is wrong: ", printable(error));
   });
@@ -195,23 +232,23 @@ LmSettings LmFlags::resolve(const std::string* stored_text) const {
   }
   if (stored)
     for_each_setting(s, [&](const char* name, auto& value) {
-      if (stored->contains(name)) stored->at(name).get_to(value);
+      if (stored->contains(name)) from_setting(stored->at(name), value);
     });
   s.mechanism.context = s.context;
   if (stored) get_options(*stored, s.attention, s.mechanism, '-');
   check_mechanism_flags(line_, "--attention", {stored ? s.attention : given_.attention});
   const LmSettings& given = given_;
   Json flags;
-  for_each_setting(given, [&](const char* name, const auto& value) { flags[name] = value; });
+  for_each_setting(given, [&](const char* name, const auto& value) { flags[name] = to_setting(value); });
   for_each_setting(s, [&](const char* name, auto& value) {
     if (!is_given(name)) return;
-    const Json was = value;
+    const Json was = to_setting(value);
     const bool may_move = names_files(name, was) && names_files(name, flags[name]);
     if (stored && was != flags[name] && !may_move) {
-      throw UsageError("--" + std::string(name) + " is " + printed(flags[name]) + " but the checkpoint was made with " +
-                       printed(was) + "; it must be the same, or leave --resume out to start afresh");
+      throw UsageError("--" + std::string(name) + " is " + flags[name].dump() + " but the checkpoint was made with " +
+                       was.dump() + "; it must be the same, or leave --resume out to start afresh");
     }
-    flags[name].get_to(value);
+    from_setting(flags[name], value);
   });
   // Whoever fills places in reads their neighbours: distances tell it more than places do.
   if (!stored && s.model == "mlm" && !is_given("positions")) s.positions = "rope";
@@ -221,6 +258,14 @@ LmSettings LmFlags::resolve(const std::string* stored_text) const {
   s.mechanism = settled_options(s.attention, s.mechanism);
   check_together(s, line_);
   return s;
+}
+
+void LmFlags::check_files(const LmSettings& s) const {
+  FlagFiles files{.replaced = {{"--checkpoint", run_.checkpoint}, {"--plot", run_.plot}},
+                  .logs = {{"--log", run_.log}}};
+  for (const std::string& path : s.data) files.read.push_back({"--data", path});
+  if (s.tokenizer != "char" && s.tokenizer != "byte") files.read.push_back({"--tokenizer", s.tokenizer});
+  examples::check_files(files);
 }
 
 std::string LmFlags::resume_command() const {
@@ -233,10 +278,10 @@ std::string LmFlags::resume_command() const {
 
 std::string to_json(const LmSettings& settings) {
   Json json;
-  for_each_setting(settings, [&](const char* name, const auto& value) { json[name] = value; });
+  for_each_setting(settings, [&](const char* name, const auto& value) { json[name] = to_setting(value); });
   for (const MechanismOption& o : mechanism_options())  // the feature map stood there before there were others
     if ((!o.of(settings.attention) && o.name != "feature-map") || json.at(o.name) == 0) json.erase(o.name);
-  return printed(json);
+  return json.dump();
 }
 
 }  // namespace heed::examples

@@ -54,6 +54,8 @@ class LmFlags {
   // preset. Throws UsageError where a flag differs from what is stored, but for the names of files: those may have been
   // moved, and what is in them must be compared; and where a flag would do nothing beside the others.
   LmSettings resolve(const std::string* stored) const;
+  // Throws UsageError where a file that the run would write has another flag too.
+  void check_files(const LmSettings& resolved) const;
   // What goes on with this run, for a shell: the program as it was called, and the flags of run() again, as the
   // checkpoint holds the settings.
   std::string resume_command() const;

@@ -15,6 +15,7 @@ const char* const kColours[] = {"#2a6fbb", "#d1632f", "#3b8f5a", "#7b5aa6", "#9a
 std::string style_of(const Series& s, std::size_t i) {
   const std::string colour = " lc rgb '" + std::string(kColours[i % std::size(kColours)]) + "'";
   const std::string title = " title " + quoted(s.name) + " noenhanced";
+  if (s.points.size() == 1) return "with points pt 7 ps 0.8" + colour + title;  // a line of one point is none
   switch (s.style) {
     case Series::thin_line: return "with lines lw 0.7" + colour + title;
     case Series::points_only: return "with points pt 7 ps 0.5" + colour + title;
@@ -81,7 +82,7 @@ void plot_boundary(const std::filesystem::path& file, const PlotLabels& labels, 
   gp << "unset table\nset surface\nunset contour\nset key outside top center horizontal\n";
   std::string command =
       "plot " + gp.file2d(cells) +
-      "using 1:2:3 with image notitle, $boundary using 1:2 with lines lw 2 lc rgb '#333333' title 'boundary'";
+      "using 1:2:3 " + drawing.cells(rows * columns) + " notitle, $boundary using 1:2 with lines lw 2 lc rgb '#333333' title 'boundary'";
   for (std::size_t i = 0; i < classes.size(); ++i)
     command += ", " + gp.file1d(classes[i].points) + "with points pt 7 ps 0.6 lc rgb '" +
                (i == 0 ? "#c0501f" : "#1f5fae") + "' title " + quoted(classes[i].name);

@@ -2,8 +2,8 @@
 #pragma once
 #include <gnuplot-iostream.h>
 
+#include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <heed/core/check.hpp>
 #include <memory>
 #include <string>
@@ -19,40 +19,21 @@ inline std::string quoted(const std::string& text) {
   return out + "'";
 }
 
-// A gnuplot that writes to `file`; close() waits for it and checks that the picture is there.
+// A gnuplot whose picture takes the place of `file` when close() is called; until then, and where gnuplot fails, `file`
+// stays as it was. The script, the picture and what gnuplot complains of are files in memory.
 class Drawing {
  public:
-  Drawing(const std::filesystem::path& file, int width, int height) : file_(file) {
-    check_plot(file);
-    std::error_code ignored;
-    std::filesystem::remove(file, ignored);
-    gp_ = std::make_unique<Gnuplot>("gnuplot");
-    const bool svg = file.extension() == ".svg";
-    *gp_ << "set terminal " << (svg ? "svg" : "pngcairo") << " size " << width << "," << height
-         << (svg ? " dynamic background rgb 'white'" : "") << " font 'sans-serif,12'\nset output "
-         << quoted(file.string()) << "\nset encoding utf8\n";
-  }
+  Drawing(const std::filesystem::path& file, int width, int height);
   Gnuplot& operator*() { return *gp_; }
-  void close() {
-    *gp_ << "unset output\n";
-    gp_.reset();
-    require(std::filesystem::exists(file_) && std::filesystem::file_size(file_) > 0, "plot: ", file_.string(),
-            " could not be drawn");
-  }
-  // The same for cells: viewers of .svg would smear them into each other.
-  void close_cells() {
-    close();
-    if (file_.extension() != ".svg") return;
-    std::ifstream in(file_);
-    std::string text{std::istreambuf_iterator<char>(in), {}};
-    const std::string image = "<image ", sharp = "<image style='image-rendering:pixelated' ";
-    for (std::size_t i = text.find(image); i != std::string::npos; i = text.find(image, i + sharp.size()))
-      text.replace(i, image.size(), sharp);
-    std::ofstream(file_) << text;
-  }
+  // How `count` cells are drawn. Viewers smear an image in an .svg, so there they are rectangles, unless that would make
+  // a file of many megabytes.
+  const char* cells(std::size_t count) const { return svg_ && count <= 100000 ? "with image pixels" : "with image"; }
+  void close();  // throws Error, with gnuplot's own reason
 
  private:
   std::filesystem::path file_;
+  bool svg_;
+  std::FILE* script_;  // gp_ closes it
   std::unique_ptr<Gnuplot> gp_;
 };
 

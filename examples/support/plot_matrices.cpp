@@ -31,8 +31,8 @@ void plot_matrix(const std::filesystem::path& file, const std::string& title,
   for (std::size_t r = 0; r < rows; ++r)
     for (std::size_t c = 0; c < columns; ++c)
       cells.emplace_back(static_cast<double>(c), static_cast<double>(r), values[r][c]);
-  gp << "plot " << gp.file1d(cells) << "using 1:2:3 with image notitle\n";
-  drawing.close_cells();
+  gp << "plot " << gp.file1d(cells) << "using 1:2:3 " << drawing.cells(cells.size()) << " notitle\n";
+  drawing.close();
 }
 
 namespace {
@@ -86,10 +86,11 @@ void plot_matrices(const std::filesystem::path& file, const MatrixLabels& labels
   }
   require(agree, "plot_matrices: the panels differ in size, or from the ", rows, " row and ", columns,
           " column labels; they must agree, and there must be one or more");
-  const double most = 2000 / static_cast<double>(std::max(across, panels.size()));
+  // All labels have room, unless the picture would become a poster.
+  const double most = 6000 / static_cast<double>(std::max(across, panels.size()));
   const double wanted = 14 * static_cast<double>(std::max(rows, columns));
   const bool turned = longest(labels.columns) > 4;  // bytes: a visible space has three
-  const Grid grid{panels.size(), across, std::fmin(std::fmax(150, wanted), std::fmax(110, std::fmin(most, 560))),
+  const Grid grid{panels.size(), across, std::fmin(std::fmax(150, wanted), std::fmax(110, most)),
                   40 + 7.0 * static_cast<double>(std::min<std::size_t>(longest(labels.rows), 16)),
                   58 + (turned ? 6.0 * static_cast<double>(std::min<std::size_t>(longest(labels.columns), 16)) : 0)};
   Drawing drawing(file, static_cast<int>(grid.width()), static_cast<int>(grid.height()));
@@ -122,11 +123,12 @@ void plot_matrices(const std::filesystem::path& file, const MatrixLabels& labels
       for (std::size_t y = 0; y < rows; ++y)
         for (std::size_t x = 0; x < columns; ++x)
           cells.emplace_back(static_cast<double>(x), static_cast<double>(y), panels[r][c].values[y][x]);
-      gp << "plot " << gp.file1d(cells) << "using 1:2:3 with image notitle\nunset label 1\n";
+      gp << "plot " << gp.file1d(cells) << "using 1:2:3 " << drawing.cells(cells.size() * panels.size() * across)
+         << " notitle\nunset label 1\n";
     }
   }
   gp << "unset multiplot\n";
-  drawing.close_cells();
+  drawing.close();
 }
 
 }  // namespace heed::examples

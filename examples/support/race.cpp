@@ -1,27 +1,21 @@
 #include "examples/support/race.hpp"
 
 #include <cmath>
-#include <csignal>
 #include <cstdio>
 #include <heed/core/parallel.hpp>
 #include <heed/data/disk.hpp>
+#include <heed/data/text.hpp>
 #include <heed/optim/clock.hpp>
+#include <heed/optim/interrupt.hpp>
 #include <heed/optim/progress.hpp>
 #include <map>
 
-#include "examples/support/json_log.hpp"
 #include "examples/support/plot.hpp"
+#include "examples/support/program.hpp"
 #include "examples/support/race_report.hpp"
 
 namespace heed::examples {
 namespace {
-
-volatile std::sig_atomic_t interrupted = 0;
-
-extern "C" void note_race_interrupt(int signal) {
-  interrupted = 1;
-  std::signal(signal, SIG_DFL);  // a second one kills
-}
 
 std::string minutes(double seconds) {
   char text[32];
@@ -32,12 +26,12 @@ std::string minutes(double seconds) {
 // What is to be done, and how long it takes: measured by a few steps of each run, later by what has been done.
 class Plan {
  public:
-  Plan(const RaceSettings& settings, const std::vector<RaceEntry>& entries) {
+  Plan(const RaceSettings& settings, const std::vector<RaceEntry>& entries, const detail::InterruptScope& interrupt) {
     for (const RaceEntry& e : entries) {
       const Index steps = settings.steps > 0 ? settings.steps : e.task->steps;
       steps_.push_back(steps);
       seconds_.push_back(0);
-      if (steps < 30 || interrupted != 0) continue;  // nothing to plan, or nothing left to do
+      if (steps < 30 || interrupt.asked()) continue;  // nothing to plan, or nothing left to do
       try {
         seconds_.back() = (measure_step(e, settings.seed) * 1.02 + 1e-4) * static_cast<double>(steps) + 1;
       } catch (const std::exception&) {  // the run itself will tell
@@ -98,14 +92,14 @@ ProgressState progress_state(const RaceResult& r, const RaceTask& task, double s
 }
 
 RaceResult run_one(const RaceSettings& settings, const std::vector<RaceEntry>& entries, std::size_t i, const Plan& plan,
-                   JsonLog& log) {
+                   const detail::InterruptScope& interrupt, detail::LogFile& log) {
   const RaceEntry& entry = entries[i];
   const RaceTask& task = *entry.task;
   Progress progress(stderr);
   RaceRunOptions o;
   o.steps = plan.steps(i);
   o.seed = settings.seed;
-  o.stop = [] { return interrupted != 0; };
+  o.stop = [&] { return interrupt.asked(); };
   o.stepped = [&](const RaceResult& r) {
     const double share = static_cast<double>(r.losses.size()) / static_cast<double>(r.asked_steps);
     progress.update(progress_state(r, task, plan.left(i, share)), false);
@@ -130,7 +124,7 @@ struct TaskResults {
 void draw(const std::string& plot, const std::vector<TaskResults>& tasks) {
   for (const TaskResults& t : tasks)
     for (const std::filesystem::path& file : race_pictures(plot, *t.task, t.results))
-      std::fprintf(stderr, "picture: %s\n", file.c_str());
+      std::fprintf(stderr, "picture: %s\n", printable(file.native()).c_str());
 }
 
 }  // namespace
@@ -138,34 +132,31 @@ void draw(const std::string& plot, const std::vector<TaskResults>& tasks) {
 int race(const RaceSettings& settings, const std::vector<RaceEntry>& entries) {
   set_threads(settings.threads);
   if (!settings.plot.empty()) check_plot(settings.plot);
-  JsonLog log(settings.log);
-  interrupted = 0;
-  const auto previous_int = std::signal(SIGINT, note_race_interrupt),
-             previous_term = std::signal(SIGTERM, note_race_interrupt);
-  Plan plan(settings, entries);
-  if (interrupted == 0) print_plan(plan, entries);
+  detail::LogFile log(settings.log);
+  const detail::InterruptScope interrupt;
+  Plan plan(settings, entries, interrupt);
+  if (!interrupt.asked()) print_plan(plan, entries);
   plan.begin();
   std::vector<TaskResults> tasks;
   bool failed = false;
-  for (std::size_t i = 0; i < entries.size() && interrupted == 0; ++i) {
+  for (std::size_t i = 0; i < entries.size() && !interrupt.asked(); ++i) {
     const RaceEntry& entry = entries[i];
     std::fprintf(stderr, "%zu/%zu %s: %s\n", i + 1, entries.size(), entry.task->name.c_str(), entry.label.c_str());
     if (tasks.empty() || tasks.back().task != entry.task) tasks.push_back({entry.task, {}});
-    tasks.back().results.push_back(run_one(settings, entries, i, plan, log));
+    tasks.back().results.push_back(run_one(settings, entries, i, plan, interrupt, log));
     failed = failed || !tasks.back().results.back().error.empty();
   }
-  std::signal(SIGINT, previous_int);
-  std::signal(SIGTERM, previous_term);
+  const bool stopped = interrupt.asked();
+  // Drawn first: a table that cannot be printed costs no picture.
+  if (!stopped && !settings.plot.empty()) draw(settings.plot, tasks);
   for (const TaskResults& t : tasks) std::printf("\n%s", race_table(*t.task, t.results).c_str());
-  std::fflush(stdout);
-  if (interrupted != 0) return 130;
-  if (!settings.plot.empty()) draw(settings.plot, tasks);
-  return failed ? 1 : 0;
+  flush_output();
+  return stopped ? 130 : failed ? 1 : 0;
 }
 
 int race(const RaceSettings& settings) {
+  check_files({.replaced = {{"--plot", settings.plot}}, .logs = {{"--log", settings.log}}});
   if (!settings.plot.empty()) check_plot(settings.plot);
-  if (!settings.log.empty()) check_place("log", settings.log);
   std::vector<RaceEntry> entries;
   for (const std::string& task : settings.tasks)
     for (RaceEntry& e : race_entries(task, settings.mechanisms, settings.seed, settings.options))

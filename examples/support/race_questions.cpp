@@ -1,6 +1,7 @@
 #include "examples/support/race_questions.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <heed/core/check.hpp>
 #include <set>
 
@@ -111,6 +112,7 @@ Batch next_words(const StoryRows& rows) {
     std::copy(x + 1, x + rows.lengths[row], b.targets.ptr<std::int32_t>() + static_cast<Index>(row) * T);
     b.counted += rows.lengths[row] - 1;
   }
+  b.tokens = b.counted;  // the last of a row is no input
   return b;
 }
 
@@ -124,6 +126,7 @@ Batch masked_answers(const StoryRows& rows, std::int32_t mask) {
     }
     b.counted += a.end - a.begin;
   }
+  b.tokens = std::accumulate(rows.lengths.begin(), rows.lengths.end(), Index{0});
   return b;
 }
 

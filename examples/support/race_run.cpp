@@ -40,12 +40,14 @@ class Trainee {
     optimizer_.zero_grad();
     Tape tape;
     const Tensor loss = model_.loss(batch);
+    tokens_ += static_cast<double>(batch.read());
     tape.backward(loss);
     optimizer_.set_lr(schedule_(s));
     optimizer_.clipped_step(1);
     return loss.item();
   }
   RaceModel& model() { return model_; }
+  double tokens() const { return tokens_; }  // of all steps
 
  private:
   RaceModel model_;
@@ -53,6 +55,7 @@ class Trainee {
   Schedule schedule_;
   Dataset training_;
   std::uint64_t seed_;
+  double tokens_ = 0;
 };
 
 // Whether an evaluation follows after `done` of `steps`, `points` of them evenly spread.
@@ -93,7 +96,7 @@ void train(RaceResult& r, const RaceEntry& entry, const RaceRunOptions& o) {
     require(std::isfinite(r.losses.back()), "the loss of step ", s + 1, " is ", r.losses.back(), "; it must be finite");
     if (s % 16 == 0 || s + 1 == o.steps || is_point(s + 1, o.steps, o.points)) {
       r.step_seconds = median(seconds);
-      r.tokens_per_second = static_cast<double>(entry.task->tokens) / r.step_seconds;
+      r.tokens_per_second = trainee.tokens() / static_cast<double>(r.losses.size()) / r.step_seconds;
     }
     if (o.stepped) o.stepped(r);
     if (is_point(s + 1, o.steps, o.points)) score(r, entry, trainee, o);

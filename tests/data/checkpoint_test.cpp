@@ -231,7 +231,7 @@ TEST_CASE("checkpoint: names, shapes and dtypes that do not fit the model are re
   CHECK(load([](auto& t) { t.erase("model/layers.1.bias"); }) ==
         "load_model: nano.h5 lacks layers.1.bias, which the model needs");
   CHECK(load([](auto& t) { t.erase("model/layers.1.bias"), t.erase("model/layers.0.bias"); }) ==
-        "load_model: nano.h5 lacks layers.0.bias (and 1 more), which the model needs");
+        "load_model: nano.h5 lacks layers.0.bias, layers.1.bias, which the model needs");
   CHECK(load([](auto& t) { t["model/layers.2.bias"] = Tensor::zeros({1}); }) ==
         "load_model: nano.h5 has layers.2.bias, which the model lacks");
   CHECK(load([](auto&) {}, {.section = "weights"}) == "load_model: nano.h5 has no tensors in the section weights");

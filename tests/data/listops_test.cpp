@@ -139,6 +139,16 @@ TEST_CASE("ListOps: examples and batches are a pure function of seed and place, 
   CHECK(shared < 10);
 }
 
+TEST_CASE("ListOps: batches tell how many of their inputs are no padding") {
+  const Batch b = ListOpsBatches(ListOps({.least = 5, .most = 40}), 16).batch(1, 0);
+  const std::vector<std::int32_t> inputs = b.inputs.to_vector<std::int32_t>();
+  const auto padding = std::count(inputs.begin(), inputs.end(), ListOps::kPadding);
+  CHECK(padding > 0);
+  CHECK(b.read() == b.inputs.numel() - padding);
+  CHECK(Batch{b.inputs, b.targets, 16}.read() == b.inputs.numel());
+  CHECK(Batch{Tensor::zeros({16, 3}), b.targets, 16}.read() == 16);  // numbers, not tokens
+}
+
 TEST_CASE("ListOps: what is wrong is named") {
   const auto error = [](const ListOpsOptions& o) { return error_of([&] { ListOps lists(o); }); };
   CHECK(error({.depth = 0}) == "listops: depth is 0 and arguments 5; they must be 1 or more and 2 or more");

@@ -139,6 +139,12 @@ TEST_CASE("texts are cut after lines, before spaces, or at least between charact
   CHECK(cut_text("on \n", 0, 3) == 2);
 }
 
+TEST_CASE("what a terminal is shown has no control characters, and is UTF-8") {
+  CHECK(printable("a b ~ \xC3\xA9 \xE2\x82\xAC") == "a b ~ \xC3\xA9 \xE2\x82\xAC");
+  CHECK(printable("\x1B[2J\n\t\x7F\xC2\x9B\xFF\xE2\x82.") == "\\x1B[2J\\n\\t\\x7F\\xC2\\x9B\\xFF\\xE2\\x82.");
+  CHECK(printable(std::string("\0", 1)) == "\\x00");
+}
+
 TEST_CASE("what cannot be read is named") {
   TemporaryFolder f;
   const std::string at = f.path.native();

@@ -117,7 +117,7 @@ TEST_CASE("tokenize: wrong flags say what is right and exit 2") {
   refused("--data text.txt --out x.tokens --train bpe --vocabulary 0", "--vocabulary");
   refused("--data text.txt --out x.tokens --train bpe --model x", "the name must end with .model");
   fs::rename(f.file("text.txt"), f.file("text.tokens"));
-  refused("--data text.tokens --out ./text.tokens", "is one of the files of --data");
+  refused("--data text.tokens --out ./text.tokens", "the same file; they must be different files");
   const Ran help = f.run("--help");
   CHECK(help.exit_code == 0);
   for (const char* flag : {"--data", "--out", "--tokenizer", "--train", "--vocabulary", "--model"})

@@ -111,7 +111,7 @@ TEST_CASE("run: logs that cannot be read or cut") {
   REQUIRE(::fcntl(sealed, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
   const std::string sealed_file = "/proc/self/fd/" + std::to_string(sealed);
   test::check_errors({
-      {"log: " + socket_file.string() + " cannot be read: ", resumed(socket_file)},
+      {"log: " + socket_file.string() + " is a socket; it must be a file, a pipe or a terminal", resumed(socket_file)},
       {"log: " + sealed_file + " cannot be cut: Operation not permitted", resumed(sealed_file)},
   });
   ::close(socket);
@@ -193,7 +193,7 @@ TEST_CASE("run: options, checkpoints and logs that do not fit, and losses that a
       {"other.log ends before step 3 but the checkpoint is of step 3", with_log("{\"step\":2}\n{\"step\":3}")},
       {"other.log ends before step 1 but the checkpoint is of step 3", with_log("a text of mine")},
       {"other.log ends before step 1 but the checkpoint is of step 3", with_log("{\"step\":40,")},
-      {"cannot be written: Is a directory", trained({.steps = 1, .log = folder.path})},
+      {" is a folder; it must be a file, a pipe or a terminal", trained({.steps = 1, .log = folder.path})},
       {"cannot be written: No space left on device", trained({.steps = 1, .log = "/dev/full"})},
       {"run: the loss of step 1 is nan; it must be finite: lower the learning rate, or find its cause with find_nan",
        with_loss({.steps = 2}, -1)},
@@ -202,6 +202,58 @@ TEST_CASE("run: options, checkpoints and logs that do not fit, and losses that a
        "(run_errors_test.cpp:",
        with_loss({.steps = 2, .find_nan = true}, -1)},
   });
+}
+
+namespace {
+
+struct NaNRows {
+  Batch batch(std::uint64_t, std::uint64_t) const {
+    return {Tensor::full({2, 3}, test::kNaN), Tensor::zeros({2, 1}), 2};
+  }
+};
+
+struct Product {
+  Parameter w{Tensor::full({3, 1}, 1)};
+  Tensor loss(In x, In y) const { return mse_loss(matmul(x, w), y); }
+  void members(auto&& visit) { visit("w", w); }
+};
+
+}  // namespace
+
+TEST_CASE("run: what is wrong with the data names the line that called run") {
+  Product model;
+  SGD optimizer(named_parameters(model), {.lr = 0.1});
+  Schedule schedule("constant", {.lr = 0.1});
+  const std::string message =
+      test::error_of([&] { run(model, optimizer, schedule, NaNRows(), {}, RunOptions{.steps = 1, .find_nan = true}); });
+  CHECK(test::contains(message, "matmul: the result"));
+  CHECK(test::contains(message, "run_errors_test.cpp:"));
+}
+
+TEST_CASE("run: a refused run, and one that fails in its first step, cost no log") {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path / "model.h5", log = folder.write("log", "of another run");
+  Product model;
+  SGD optimizer(named_parameters(model), {.lr = 0.1});
+  Schedule schedule("constant", {.lr = 0.1});
+  const RunOptions options{.steps = 1, .log = log};
+  CHECK(test::contains(test::error_of([&] { run(model, optimizer, schedule, NaNRows(), {}, options); }),
+                       "the loss of step 1 is nan"));
+  CHECK(bytes_of(log.string()) == "of another run");
+  TrainedRows({.steps = 3, .checkpoint = file});
+  const std::string lines = "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"step\":4}\n";
+  std::ofstream(log) << lines;
+  CHECK(
+      test::contains(test::error_of([&] { TrainedRows({.steps = 2, .checkpoint = file, .resume = true, .log = log}); }),
+                     "resume: the checkpoint is of step 3 but the run has 2 steps"));
+  CHECK(bytes_of(log.string()) == lines);
+}
+
+TEST_CASE("run: checkpoint and log are two files") {
+  const TemporaryFolder folder;
+  const RunOptions options{.steps = 1, .checkpoint = folder.path / "m", .log = folder.path / "." / "m"};
+  CHECK(test::contains(test::error_of([&] { TrainedRows{options}; }), "; they must be two files"));
+  CHECK(std::filesystem::is_empty(folder.path));
 }
 
 TEST_CASE("run: a model without a loss of its own trains by the loss that is given, and needs one") {

@@ -1,0 +1,61 @@
+#include <heed/core/memory_limit.hpp>
+//
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <heed/core/check.hpp>
+#include <string>
+
+namespace heed {
+namespace {
+
+// The number in a file of a cgroup; infinity where it is not there, or holds "max".
+double limit_in(const std::filesystem::path& file) {
+  std::ifstream in(file);
+  double bytes = 0;
+  return in >> bytes ? bytes : INFINITY;
+}
+
+// The least of this process's cgroup and those above it. A container sees its own as the root.
+double cgroup_memory() {
+  const std::filesystem::path root = "/sys/fs/cgroup";
+  double least = std::fmin(limit_in(root / "memory.max"), limit_in(root / "memory/memory.limit_in_bytes"));
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    if (!line.starts_with("0::/")) continue;
+    for (std::filesystem::path group = line.substr(4); !group.empty(); group = group.parent_path())
+      least = std::fmin(least, limit_in(root / group / "memory.max"));
+  }
+  return least;
+}
+
+std::string amount(double bytes) {
+  static const char* const kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  int unit = 0;
+  for (; bytes >= 1024 && unit < 6; ++unit) bytes /= 1024;
+  char text[48];
+  std::snprintf(text, sizeof text, "%.3g %s", bytes, kUnits[unit]);
+  return text;
+}
+
+}  // namespace
+
+double memory_limit() {
+  double least = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  least = std::fmin(least, cgroup_memory());
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    least = std::fmin(least, static_cast<double>(limit.rlim_cur));
+  return least;
+}
+
+void check_memory(const std::string& what, double bytes) {
+  const double all = memory_limit();
+  require(!(bytes > all), what, " takes at least ", amount(bytes), " of memory, and this process can have ", amount(all));
+}
+
+}  // namespace heed

@@ -1,0 +1,299 @@
+// What every program does around its work: files that flags name, standard streams, signals, sizes.
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/examples/programs.hpp"
+
+using namespace heed;
+using test::bytes_of;
+using test::contains;
+using test::lines_of;
+using test::program;
+using test::quoted;
+using test::Ran;
+using test::Training;
+namespace fs = std::filesystem;
+
+namespace {
+
+// A run that was refused: its exit code, one line that holds the sentence, and the folder as it was.
+void refused(const Training& t, const Ran& ran, int code, const std::string& sentence) {
+  INFO(ran.output);
+  CHECK(ran.exit_code == code);
+  CHECK(contains(ran.output, sentence));
+  CHECK(lines_of(ran.output).size() == 1);
+  CHECK(fs::exists(t.file("text.txt")));
+}
+
+// Before programs that a fault would make fill the memory.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+const std::string kLittleMemory = "";  // sanitizers need much
+#else
+const std::string kLittleMemory = "ulimit -v 1500000; ";
+#endif
+
+Ran in_folder(const Training& t, const std::string& command) {
+  return test::run("cd " + quoted(t.folder()) + " && " + command);
+}
+
+}  // namespace
+
+TEST_CASE("programs: what cannot be replaced by a file is refused before the run, and stays what it is") {
+  const Training t;
+  REQUIRE(in_folder(t, "mkfifo pipe; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"socket\")'")
+              .exit_code == 0);
+  for (const char* name : {"pipe", "socket"}) {
+    refused(t, t.run(std::string("--steps 1 --checkpoint ") + name), 1,
+            std::string(name) + " is a " + name + "; it must be a file");
+    CHECK_FALSE(fs::is_regular_file(t.file(name)));
+  }
+  // A device of the test's own, as a faulty program that root runs would take the system's away. Others cannot make
+  // one, nor replace the system's.
+  std::string device = t.file("null");
+  if (::mknod(device.c_str(), S_IFCHR | 0666, makedev(1, 3)) != 0)
+    device = ::geteuid() == 0 ? t.file("pipe") : "/dev/null";
+  const std::string is_device =
+      device == t.file("pipe") ? " is a pipe; it must be a file" : " is a device; it must be a file";
+  refused(t, t.run("--steps 1 --checkpoint " + device), 1, device + is_device);
+  fs::create_symlink(t.file("pipe"), t.file("picture.svg"));
+  refused(t, t.run("--steps 1 --plot picture.svg"), 1, "picture.svg is a pipe; it must be a file");
+  const Ran log = t.run("--steps 1 --log socket");
+  CHECK(log.exit_code == 1);
+  CHECK(contains(log.output, "socket is a socket; it must be a file, a pipe or a terminal"));
+  fs::create_symlink(device, t.file("x.tokens"));
+  refused(t, in_folder(t, program("tokenize") + " --data text.txt --out x.tokens"), 1, "x.tokens" + is_device);
+  CHECK_FALSE(fs::is_regular_file(device));
+  CHECK(fs::is_fifo(t.file("pipe")));
+  CHECK_FALSE(fs::exists(t.file("lm.h5")));
+}
+
+TEST_CASE("programs: a log may be a pipe, the null device or standard output, which keeps what it holds") {
+  const Training t;
+  Ran ran = in_folder(t, "mkfifo pipe; cat pipe > copy & " + t.arguments("--steps 3 --log pipe") + "; wait");
+  INFO(ran.output);
+  CHECK(ran.exit_code == 0);
+  CHECK(test::json_lines(t.file("copy")).size() == 3);
+  CHECK(t.run("--steps 1 --log /dev/null").exit_code == 0);
+  CHECK(fs::is_character_file("/dev/null"));
+  ran = in_folder(t, "echo before > out; " + t.arguments("--steps 2 --log /dev/stdout") + " >> out 2> /dev/null");
+  CHECK(ran.exit_code == 0);
+  const std::vector<std::string> out = lines_of(bytes_of(t.file("out")));
+  REQUIRE(out.size() == 3);
+  CHECK(out[0] == "before");
+  CHECK(contains(out[2], "\"step\":2"));
+  // The reader goes: what was learned is saved.
+  ran = in_folder(
+      t, "head -n 1 pipe > copy & " + t.arguments("--steps 20000 --eval-every 0 --checkpoint piped.h5 --log pipe"));
+  CHECK(ran.exit_code == 1);
+  CHECK(contains(ran.output, "log: pipe cannot be written: Broken pipe"));
+  CHECK(fs::exists(t.file("piped.h5")));
+}
+
+TEST_CASE("programs: a link is written through, also where it leads to nothing yet") {
+  const Training t;
+  fs::create_directory(t.file("there"));
+  fs::create_symlink("there/lm.h5", t.file("link.h5"));
+  fs::create_symlink("there/log", t.file("log"));
+  fs::create_symlink("loss.svg", t.file("link.svg"));
+  for (int twice = 0; twice < 2; ++twice) {
+    const Ran ran = t.run("--steps 2 --checkpoint link.h5 --log log --plot link.svg");
+    INFO(ran.output);
+    CHECK(ran.exit_code == 0);
+    for (const char* link : {"link.h5", "log", "link.svg"}) CHECK(fs::is_symlink(t.file(link)));
+    for (const char* target : {"there/lm.h5", "there/log", "loss.svg"}) CHECK(fs::is_regular_file(t.file(target)));
+  }
+  fs::create_symlink("round.h5", t.file("round.h5"));
+  refused(t, t.run("--steps 1 --checkpoint round.h5"), 1, "round.h5 is a link that leads to itself");
+}
+
+TEST_CASE("programs: a file of two flags is refused before any is touched, by whatever name") {
+  const Training t;
+  REQUIRE(t.run("--steps 2 --log log").exit_code == 0);
+  REQUIRE(in_folder(t,
+                    "ln -s text.txt soft; ln text.txt hard; ln -s none nothing; mkdir f; cp text.txt f/a.svg; ln -s "
+                    "a.tokens b.model; " +
+                        program("tokenize") + " --data text.txt --out x.tokens")
+              .exit_code == 0);
+  const std::string text = bytes_of(t.file("text.txt")), checkpoint = bytes_of(t.file("lm.h5")),
+                    log = bytes_of(t.file("log"));
+  const auto both = [&](const std::string& command) {
+    const Ran ran = in_folder(t, command);
+    INFO(command);
+    refused(t, ran, 2, "must be different files");
+    CHECK(bytes_of(t.file("text.txt")) == text);
+    CHECK(bytes_of(t.file("lm.h5")) == checkpoint);
+    CHECK(bytes_of(t.file("log")) == log);
+  };
+  for (const char* name : {"text.txt", "./f/../text.txt", "soft", "hard"}) {
+    both(t.arguments(std::string("--log ") + name));
+    both(t.arguments(std::string("--checkpoint ") + name));
+  }
+  both(t.arguments("--log lm.h5"));
+  both(t.arguments("--log lm.h5.tmp"));
+  both(t.arguments("--log lm.h5.lock"));
+  both(t.arguments("--log new --checkpoint ./new"));
+  both(t.arguments("--log nothing --checkpoint none"));
+  both(t.arguments("--plot a.svg --log a.svg"));
+  both(t.on_stories("--data f --plot f/a.svg"));
+  both(t.on_stories("--data x.tokens --checkpoint x.tokens"));
+  both(program("tokenize") + " --data text.txt --train bpe --vocabulary 300 --out a.tokens --model b.model");
+  both(program("tokenize") + " --data f text.txt --out f/../x.tokens --tokenizer x.tokens");
+  both(program("classify") + " --checkpoint log --log log");
+  both(program("attention_maps") + " --checkpoint lm.h5 --prompt a --plot lm.h5");
+  both(program("attention_cost") + " --plot a.svg --log a.svg");
+  both(program("attention_race") + " --plot a.svg --log ./a.svg");
+}
+
+TEST_CASE("programs: an empty name of a file, and a number beyond its range, are usage errors that say so") {
+  const Training t;
+  for (const char* flag : {"--checkpoint", "--log", "--plot", "--data", "--tokenizer"}) {
+    INFO(flag);
+    refused(t, t.run(std::string("--steps 1 ") + flag + " ''"), 2, "it is ''; it must be ");
+  }
+  CHECK_FALSE(fs::exists(t.file("lm.h5")));
+  refused(t, in_folder(t, program("tokenize") + " --data text.txt --out ''"), 2, "it must be the name of a file");
+  refused(t, in_folder(t, program("04_two_moons") + " --plot ''"), 2, "it must be the name of a file");
+  refused(t, t.run("--seed 9223372036854775808"), 2, "a whole number, from 0 to 9223372036854775807");
+  refused(t, t.run("--steps 99999999999999999999"), 2, "a whole number, from 0 to 1099511627776");
+}
+
+TEST_CASE("run: two runs do not write one log or one checkpoint") {
+  const Training t;
+  const std::string long_run =
+      t.arguments("--steps 1000000 --eval-every 0 --checkpoint-every 50 --checkpoint a.h5 --log a");
+  const auto beside = [&](const std::string& flags) {
+    return in_folder(t, long_run + " 2> /dev/null & pid=$!; while [ ! -e a.h5 ]; do sleep 0.02; done; " +
+                            t.arguments("--steps 1 " + flags) + "; code=$?; kill -INT $pid; wait $pid; exit $code");
+  };
+  Ran ran = beside("--checkpoint a.h5");
+  refused(t, ran, 1, "another program is writing a.h5 right now; only one may");
+  fs::remove(t.file("a.h5"));
+  ran = beside("--log a");
+  CHECK(ran.exit_code == 1);
+  CHECK(contains(ran.output, "log: another program is writing a right now; only one may"));
+  const std::vector<nlohmann::json> log = test::json_lines(t.file("a"));
+  REQUIRE(log.size() >= 50);
+  for (std::size_t i = 0; i < log.size(); ++i) CHECK(log[i].at("step") == i + 1);
+  CHECK_FALSE(fs::exists(t.file("a.h5.lock")));
+}
+
+TEST_CASE("run: what a run refuses, or fails at before its first step is done, costs no log") {
+  const Training t;
+  REQUIRE(t.run("--steps 4 --checkpoint-every 2 --log log").exit_code == 0);
+  const std::string log = bytes_of(t.file("log"));
+  const auto kept = [&](const std::string& flags, int code, const std::string& sentence) {
+    const Ran ran = t.run(flags + " --log log");
+    INFO(ran.output);
+    CHECK(ran.exit_code == code);
+    CHECK(contains(ran.output, sentence));
+    CHECK(bytes_of(t.file("log")) == log);
+  };
+  kept("--resume --steps 3", 2, "--steps is 3 but the checkpoint was made with 4");
+  kept("--resume --seed 7", 2, "--seed is 7");
+  kept("--steps 5 --checkpoint other.h5 --context 3000", 1, "needs at least 3001");
+}
+
+TEST_CASE("programs: standard output that cannot be written is one sentence and exit 1") {
+  const Training t;
+  REQUIRE(t.run("--steps 2 --log log").exit_code == 0);
+  const std::string generate = program("generate") + " --checkpoint lm.h5 --tokens 20", full = " > /dev/full";
+  const auto fails = [&](const std::string& command) {
+    const Ran ran = in_folder(t, command);
+    INFO(command << ": " << ran.output);
+    CHECK(ran.exit_code == 1);
+    CHECK(contains(ran.output, "standard output cannot be written"));
+    CHECK(std::count(ran.output.begin(), ran.output.end(), '\n') == 1);
+  };
+  fails(generate + full);
+  fails(generate + " >&-");
+  fails(program("01_tensors") + full);
+  fails(program("05_attention") + " >&-");
+  fails(program("train_lm") + " --help" + full);
+  fails(program("attention_maps") + " --checkpoint lm.h5 --prompt Pack" + full);
+  CHECK(contains(in_folder(t, generate + full).output, "cannot be written: No space left on device"));
+  // What is not printed needs no output, and no file takes its place.
+  const Ran ran = in_folder(t, t.arguments("--steps 2 --log log") + " >&- 2>&-");
+  CHECK(ran.exit_code == 0);
+  CHECK(test::json_lines(t.file("log")).size() == 2);
+  // Who reads only the beginning hears no complaint.
+  const Ran head = in_folder(t, "{ " + generate + " --tokens 20000; } | head -c 5");
+  CHECK(head.output.size() == 5);
+}
+
+TEST_CASE("train_lm: SIGHUP and a progress that nobody reads save as Ctrl-C does, an ignored signal stays ignored") {
+  const Training t;
+  const std::string endless = t.arguments("--steps 1000000 --eval-every 50 --eval-batches 1 --log log");
+  const std::string wait = "while [ ! -s log ]; do sleep 0.02; done; ";
+  Ran ran = in_folder(t, endless + " & pid=$!; " + wait + "kill -HUP $pid; wait $pid");
+  INFO(ran.output);
+  CHECK(ran.exit_code == 130);
+  CHECK(contains(ran.output, "to go on: "));
+  CHECK(fs::exists(t.file("lm.h5")));
+  fs::remove(t.file("lm.h5"));
+  ran = in_folder(t, "{ " + endless + " 2>&1; echo $? > code; } | head -n 5 > /dev/null");
+  CHECK(fs::exists(t.file("lm.h5")));
+  fs::remove(t.file("lm.h5"));
+  fs::remove(t.file("log"));
+  // A shell without job control starts background jobs with SIGINT ignored.
+  ran = in_folder(
+      t, "trap '' INT HUP; " + endless + " & pid=$!; " + wait +
+             "kill -INT $pid; kill -HUP $pid; sleep 0.3; kill -0 $pid && echo alive; kill -TERM $pid; wait $pid");
+  CHECK(contains(ran.output, "alive"));
+  CHECK(ran.exit_code == 130);
+  CHECK(fs::exists(t.file("lm.h5")));
+}
+
+TEST_CASE("programs: names of files that are not UTF-8, or would move a terminal's cursor") {
+  const Training t;
+  const std::string name = "te\xFFxt\x1B[2Jn.txt";
+  fs::copy_file(t.file("text.txt"), t.file(name));
+  const std::string data =
+      "--data " + quoted(name) + " --layers 1 --heads 2 --width 16 --context 16 --batch 4 --steps 2";
+  Ran ran = test::run(t.on_stories(data));
+  INFO(ran.output);
+  CHECK(ran.exit_code == 0);
+  CHECK(test::run(t.on_stories("--resume")).exit_code == 0);
+  CHECK(test::run(t.on_stories("--resume --data " + quoted(name))).exit_code == 0);
+  const Ran missing = test::run(t.on_stories("--data " + quoted("none\x1B[2J\n\xFF")));
+  refused(t, missing, 1, "text: none\\x1B[2J\\n\\xFF does not exist");
+  CHECK(missing.output.find('\x1B') == std::string::npos);
+  const Ran flag = test::run(t.on_stories(quoted("--no\x1B[2J")));
+  CHECK(flag.exit_code == 2);
+  CHECK(flag.output.find('\x1B') == std::string::npos);
+}
+
+TEST_CASE("programs: sizes beyond the memory are refused with both figures, and endless data") {
+  const Training t;
+  const std::string two = "2147483648";
+  const std::vector<std::string> sizes = {
+      "--layers " + two, "--width " + two, "--batch " + two, "--accumulate " + two,
+      "--layers 1099511627776 --width 1099511627776 --heads 1 --batch 1099511627776"};
+  for (const std::string& flags : sizes)
+    refused(t, in_folder(t, kLittleMemory + t.command(flags)), 1, "B of memory, and this process can have ");
+  refused(t, in_folder(t, kLittleMemory + t.command("--model mlm --batch " + two)), 1,
+          "tokens, 1 a step, takes at least ");
+  refused(t, in_folder(t, kLittleMemory + program("classify") + " --width " + two), 1, "takes at least ");
+  refused(t, in_folder(t, kLittleMemory + program("classify") + " --length " + two), 1, "takes at least ");
+  refused(t, in_folder(t, kLittleMemory + program("attention_cost") + " --heads 16777216 --measure layer"), 1,
+          "takes at least ");
+  refused(t, in_folder(t, kLittleMemory + program("attention_cost") + " --batch 16777216 --positions 16777216"), 1,
+          "takes at least ");
+  refused(t, in_folder(t, kLittleMemory + t.on_stories("--data /dev/zero")), 1,
+          "text: /dev/zero is a device, not a regular file; it must be a file or a pipe");
+  refused(t,
+          in_folder(t, "ulimit -f 1000; " + program("tokenize") + " --data /dev/zero --tokenizer byte --out z.tokens"),
+          1, "is a device");
+  // The limit of the shell that starts it, and a pipe that never ends.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  const Ran ran = in_folder(t, kLittleMemory + "yes | " + t.on_stories("--data /dev/stdin"));
+  refused(
+      t, ran, 1,
+      "what was read so far, with its tokens, takes at least 1.43 GiB of memory, and this process can have 1.43 GiB");
+#endif
+  CHECK_FALSE(fs::exists(t.file("lm.h5")));
+  CHECK_FALSE(fs::exists(t.file("z.tokens")));
+}
