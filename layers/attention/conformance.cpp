@@ -1,3 +1,4 @@
+// The list of checks, their run, and the report.
 #include <algorithm>
 #include <heed/layers/attention/conformance.hpp>
 #include <heed/layers/attention/conformance_subject.hpp>
@@ -13,8 +14,10 @@ constexpr struct {
   const char* name;
   void (*run)(Subject&, Finding&);
 } kChecks[] = {{"gradient", check_gradient},
+               {"direction", check_direction},
                {"reference", check_reference},
                {"weights", check_weights},
+               {"masks", check_masks},
                {"causal", check_causal},
                {"padding", check_padding},
                {"rows sum to one", check_rows},  // looks at how causal and padding went
@@ -22,13 +25,20 @@ constexpr struct {
                {"cross lengths", check_cross_lengths},
                {"grouped", check_grouped},
                {"views", check_views},
+               {"batch", check_batch},
+               {"sizes", check_sizes},
+               {"zero vectors", check_zero_vectors},
+               {"empty tensors", check_empty_tensors},
                {"dropout", check_dropout},
+               {"calls", check_calls},
                {"state", check_state},
                {"state resumed", check_state_resumed},
                {"lengths", check_lengths},
                {"spread", check_spread},
                {"float32", check_float32},
                {"threads", check_threads},
+               {"members", check_members},
+               {"cost", check_cost},
                {"refuses", check_refuses}};
 
 // Dropout draws from the default generator: put it back.
@@ -38,6 +48,15 @@ struct KeepRng {
 };
 
 }  // namespace
+
+const std::vector<std::string>& conformance_checks() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const auto& check : kChecks) all.emplace_back(check.name);
+    return all;
+  }();
+  return names;
+}
 
 bool ConformanceReport::passed() const {
   return !checks.empty() && std::all_of(checks.begin(), checks.end(), [](const auto& c) { return c.passed; });
@@ -58,21 +77,30 @@ std::ostream& operator<<(std::ostream& out, const ConformanceReport& report) {
   for (const ConformanceCheck& c : report.checks)
     out << "  " << c.name << std::string(width + 2 - c.name.size(), ' ') << (c.passed ? "ok      " : "FAILED  ")
         << c.detail << "\n";
+  if (!report.left_out.empty()) out << "left out:\n";
+  for (const std::string& what : report.left_out) out << "  " << what << "\n";
   return out;
 }
 
 ConformanceReport check_conformance(const MechanismFactory& make, const ConformanceOptions& options) {
+  const auto has = [](const std::vector<std::string>& names, const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  for (const std::string& name : options.only)
+    require(has(conformance_checks(), name), "conformance: only names «", name, "»; no check has that name");
   const KeepRng keep;
   manual_seed(options.seed);
   Subject subject(make, options);
-  ConformanceReport report{subject.mechanism(DType::float64).name(), {}};
+  ConformanceReport report{subject.mechanism(DType::float64).name(), {}, {}};
   for (const auto& check : kChecks) {
+    if (!options.only.empty() && !has(options.only, check.name)) continue;
     Finding finding;
     try {
       check.run(subject, finding);
     } catch (const std::exception& e) {
       finding.expect(false, e.what());
     }
+    for (const std::string& what : finding.left_out()) report.left_out.push_back(std::string(check.name) + ": " + what);
     if (!finding.compared()) continue;
     report.checks.push_back(finding.result(check.name));
     if (!report.checks.back().passed) subject.failed.insert(check.name);

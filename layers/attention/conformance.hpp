@@ -1,29 +1,64 @@
-// Whether an attention mechanism, heed's or a user's own, does all that it declares: one run of checks.
+// Whether an attention mechanism, heed's own or a user's, does all that it declares: one run of checks.
 //
 //   const ConformanceReport report = check_conformance([](Index, Rng&) { return MyAttention(); });
 //   if (!report.passed()) std::cerr << report;
 //
-// In a doctest suite: conformance_doctest.hpp. The checks, each left out where the mechanism declares nothing of it:
+// In a doctest suite: conformance_doctest.hpp. The checks, each left out where the mechanism declares nothing of it;
+// the report says what was left out and why. "All masks": causal, lengths, key mask, mask and bias at once, of those
+// declared.
 //
-//   gradient         float64 gradcheck of q, k, v, the bias and every parameter, plain and under each mask
-//   reference        equals options.reference: plain, causal, under each mask and bias, with grouped heads, with T != S
-//   weights          weights times v is the output; they are 0 where a key is masked
-//   causal           later tokens, and gradients of later outputs, change no bit of what is earlier; where a maximum
-//                    is shared (AttentionCapabilities::shared_maximum), nothing but its rounding
-//   padding          NaN in masked keys and values changes nothing; the same as a sequence cut to its length
+//   values (conformance_values.cpp)
+//   reference        equals options.reference: plain, causal, under each mask and bias and all masks, with grouped
+//                    heads, with T != S
+//   weights          weights times v is the output; they are 0 where a pair is masked, in rows without a key, and have
+//                    the dtype of q; also with T != S and grouped heads
 //   rows sum to one  values that are all 1 give 1, also under those masks that passed their own check; a row without
 //                    weights may be 0
+//   dropout          acts in training only and keeps the mean; as many weights as it says are 0, the others raised by
+//                    1 / (1 - p), each head, sequence and query by itself; backward has forward's mask
+//
+//   gradients (conformance_gradient.cpp)
+//   gradient         float64 gradcheck of q, k, v, the bias and every parameter, plain and under each mask
+//   direction        at 1 to 600 positions, with T != S and grouped heads: the derivative in a random direction of all
+//                    inputs and parameters is the gradient's, and no float64 is float32 inside
+//
+//   what may not be seen (conformance_masks.cpp, conformance_causal.cpp)
+//   masks            all-true masks, full lengths and a zero bias change nothing; a key mask and a mask are the mask of
+//                    both; masks and biases of all ranks, and broadcast by strides of 0, are those written out
+//   causal           later tokens, and gradients of later outputs, change no bit of what is earlier, up to 600
+//                    positions; where a maximum is shared (AttentionCapabilities::shared_maximum), nothing but its
+//                    rounding
+//   padding          NaN and infinities in masked keys and values change nothing, with T != S, grouped heads and a bias
+//                    too; the same as a sequence cut to its length
 //   empty rows       a row without a key is 0 and passes a gradient of 0 to everything
 //   cross lengths    with T != S the ends are aligned: the last T queries of the square problem give the same rows
-//   grouped          fewer heads of k and v equal repeated ones
-//   views            q, k and v that are views of one fused projection give the same as copies
-//   dropout          acts in training only, and keeps the mean
-//   state            at once, in chunks and token by token are the same; a step needs as many queries as keys
+//
+//   shapes (conformance_shapes.cpp)
+//   grouped          fewer heads of k and v, one alone too, equal repeated ones
+//   views            q, k and v that are views of one fused projection, or broadcast, give the same as copies
+//   batch            three sequences at once give what each gives alone; so do the columns of v
+//   sizes            other numbers of heads and sizes of q, k and v: options.of_sizes
+//   zero vectors     queries, keys or values of 0: finite, close to float64
+//   empty tensors    no sequences, queries or keys: outputs and gradients of these shapes, 0 where there is no key
+//
+//   calls and states (conformance_calls.cpp, conformance_state.cpp)
+//   calls            a call has the same bits after others, of other lengths too, and when its memory held other
+//   values;
+//                    two on one tape have the gradients of each; nothing that is given is written to
+//   state            at once, in chunks and token by token are the same, up to 600 positions, with a bias too; two
+//                    states at a time; a step needs as many queries as keys, and keeps none of their memory
 //   state resumed    a fresh state with the buffers of another goes on with the same bits
+//
+//   numbers (conformance_numbers.cpp)
 //   lengths          1, 63, 500 and 1000 positions in float32: finite, close to float64
 //   spread           logits of about +-300 in float32: finite, close to float64
-//   float32          outputs and gradients close to float64, under each mask
+//   float32          outputs and gradients close to float64, under each mask, with T != S and grouped heads
 //   threads          the same bits at 1, 2, 3 and 8 threads
+//
+//   what it says of itself (conformance_claims.cpp)
+//   members          names are there, each once; another mechanism with the same parameters and buffers gives the same
+//                    bits; no parameter is used that is not named
+//   cost             keys_per_query is a number above 0 that does not fall with the length; memory grows no faster
 //   refuses          what is not declared is refused with an Error that names it
 #pragma once
 #include <cstdint>
@@ -56,31 +91,42 @@ struct ConformanceOptions {
   std::function<Tensor(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call,
                        const NamedTensors& values)>
       reference = {};
+  // The mechanism for other heads and sizes of q and k, for "sizes". Undefined: `make` itself where it has neither
+  // parameters nor buffers, else "sizes" is left out.
+  std::function<MechanismFactory(Index heads, Index size)> of_sizes = {};
   // Saves a state's buffers and gives back what was loaded, e.g. through a checkpoint file. Undefined: copies in
   // memory.
   std::function<NamedTensors(const NamedTensors& buffers)> save_and_load = {};
+  // Names of the checks to run, of conformance_checks(). Empty: all.
+  std::vector<std::string> only = {};
 };
 
 struct ConformanceCheck {
   std::string name;
   bool passed = false;
-  std::string detail;  // what was compared, and the largest difference
+  // What was compared, and the largest difference. Of a failed check: the first failure, with the index of the worst
+  // element, its value and the one that it must have, the variant of the call and the shapes of q, k and v.
+  std::string detail;
 };
 
 struct ConformanceReport {
   std::string mechanism;
   std::vector<ConformanceCheck> checks;  // those that had something to compare
+  std::vector<std::string> left_out;     // what was not compared, and why: «causal: 600 positions, longest is 150»
 
   bool passed() const;  // false also if nothing was checked
   std::vector<std::string> failed() const;
 };
 
-// A line a check: its name, "ok" or "FAILED", its detail.
+// A line a check: its name, "ok" or "FAILED", its detail. Then what was left out.
 std::ostream& operator<<(std::ostream& out, const ConformanceReport& report);
+
+// The names of all checks, in the order in which they run.
+const std::vector<std::string>& conformance_checks();
 
 // `make` makes the mechanism anew, as for a Transformer (it gets layer 0 and a generator of options.seed). Parameters
 // whose elements are all equal, as zeros are, get some noise, so that their part is seen. An Error that a mechanism
-// throws fails the check; for options out of range this throws Error itself.
+// throws fails the check; for options out of range, and names of no check, this throws Error itself.
 ConformanceReport check_conformance(const MechanismFactory& make, const ConformanceOptions& options = {});
 
 }  // namespace heed

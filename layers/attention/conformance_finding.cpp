@@ -1,3 +1,4 @@
+// What a check has found: comparisons, and the first that failed, with its place.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -5,14 +6,38 @@
 #include <sstream>
 
 namespace heed::detail::conformance {
+namespace {
+
+// [1, 0, 5, 3]: of the element with this number in row-major order.
+std::string index_of(std::size_t element, const Shape& shape) {
+  Shape index = shape;
+  Index rest = static_cast<Index>(element);
+  for (int axis = shape.rank() - 1; axis >= 0; --axis) {
+    index = index.with(axis, rest % shape[axis]);
+    rest /= shape[axis];
+  }
+  return to_string(index);
+}
+
+}  // namespace
+
+void Finding::about(const Trial& t) {
+  about_ = " (" + t.name + ", q " + to_string(t.q.shape()) + ", k " + to_string(t.k.shape()) + ", v " +
+           to_string(t.v.shape()) + ")";
+}
 
 void Finding::fail(const std::string& text) {
-  if (failure_.empty()) failure_ = text;
+  if (failure_.empty()) failure_ = text + about_;
 }
 
 void Finding::expect(bool ok, const std::string& otherwise) {
   ++count_;
   if (!ok) fail(otherwise);
+}
+
+bool Finding::declared(bool has, const std::string& what) {
+  if (!has) leave_out(what + " is not declared");
+  return has;
 }
 
 void Finding::close(const std::string& what, const Tensor& got, const Tensor& wanted, double tolerance, double share) {
@@ -26,24 +51,25 @@ void Finding::close(const std::string& what, const Tensor& got, const Tensor& wa
   if (a.empty()) return;
   double scale = 0.1;
   for (double e : b) scale = std::max(scale, std::fabs(e));  // NaN is found below
-  // The largest difference of each row, then the one that remains when the share is left out.
-  const std::size_t width = static_cast<std::size_t>(std::max<Index>(1, got.rank() > 0 ? got.dim(-1) : 1));
-  std::vector<double> rows(a.size() / width, 0);
-  for (std::size_t i = 0; i < a.size(); ++i) {
+  const auto difference = [&](std::size_t i) {
     const double d = std::fabs(a[i] - b[i]);
-    rows[i / width] = std::max(rows[i / width], std::isfinite(d) ? d : INFINITY);
+    return std::isfinite(d) ? d : INFINITY;
+  };
+  // The worst element of each row; of these the worst, or the one that remains when the share is left out.
+  const std::size_t width = static_cast<std::size_t>(std::max<Index>(1, got.rank() > 0 ? got.dim(-1) : 1));
+  std::vector<std::size_t> rows(a.size() / width);
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    rows[r] = r * width;
+    for (std::size_t i = r * width; i < (r + 1) * width; ++i)
+      if (difference(i) > difference(rows[r])) rows[r] = i;
   }
-  std::sort(rows.begin(), rows.end());
-  const double difference =
-      std::isinf(rows.back())
-          ? INFINITY
-          : rows[rows.size() - 1 - static_cast<std::size_t>(share * static_cast<double>(rows.size()))];
-  const double ratio = difference / (tolerance * scale);
-  if (std::isinf(difference))
-    text << what << ": NaN or infinite";
-  else
-    text << what << ": a difference of " << difference << " where values reach " << scale << ", at most "
-         << tolerance * scale;
+  std::sort(rows.begin(), rows.end(), [&](std::size_t i, std::size_t j) { return difference(i) > difference(j); });
+  std::size_t at = rows[0];
+  if (std::isfinite(difference(at))) at = rows[static_cast<std::size_t>(share * static_cast<double>(rows.size()))];
+  const double ratio = difference(at) / (tolerance * scale);
+  text << what << ": ";
+  if (!(ratio <= 1)) text << index_of(at, got.shape()) << " is " << a[at] << ", it must be " << b[at] << ": ";
+  text << "a difference of " << difference(at) << " where values reach " << scale << ", at most " << tolerance * scale;
   if (!(ratio <= 1)) fail(text.str());
   if (ratio > worst_) worst_ = ratio, worst_text_ = text.str();
 }
@@ -57,23 +83,48 @@ void Finding::close(const std::string& what, const Outcome& got, const Outcome& 
 
 void Finding::same_bits(const std::string& what, const Tensor& got, const Tensor& wanted) {
   const Tensor x = got.detach().dense(), y = wanted.detach().dense();
-  const bool same = x.shape() == y.shape() && x.dtype() == y.dtype() &&
-                    std::memcmp(x.raw(), y.raw(), static_cast<std::size_t>(x.numel()) * size_of(x.dtype())) == 0;
-  expect(same, what + ": other bits");
+  if (x.shape() != y.shape() || x.dtype() != y.dtype())
+    return expect(false, what + ": got " + describe(x) + "; it must be " + describe(y));
+  const std::size_t width = size_of(x.dtype()), count = static_cast<std::size_t>(x.numel());
+  const char *a = static_cast<const char*>(x.raw()), *b = static_cast<const char*>(y.raw());
+  std::size_t at = 0;
+  while (at < count && std::memcmp(a + at * width, b + at * width, width) == 0) ++at;
+  std::ostringstream text;
+  if (at < count)
+    text << what << ": other bits: " << index_of(at, x.shape()) << " is " << x.to_vector<double>()[at]
+         << ", it must be " << y.to_vector<double>()[at];
+  expect(at == count, text.str());
+}
+
+void Finding::same_bits(const std::string& what, const Outcome& got, const Outcome& wanted) {
+  same_bits(what, got.out, wanted.out);
+  for (const auto& [name, gradient] : wanted.gradients)
+    same_bits(what + ", gradient of " + name, got.gradients.at(name), gradient);
 }
 
 void Finding::zeros(const std::string& what, const Tensor& x) {
   const std::vector<double> values = x.to_vector<double>();
   const auto other = std::find_if(values.begin(), values.end(), [](double e) { return e != 0; });
   std::ostringstream text;
-  if (other != values.end()) text << what << ": " << *other << "; it must be 0";
+  if (other != values.end())
+    text << what << ": " << index_of(static_cast<std::size_t>(other - values.begin()), x.shape()) << " is " << *other
+         << "; it must be 0";
   expect(other == values.end(), text.str());
 }
 
 void Finding::finite(const std::string& what, const Tensor& x) {
   const std::vector<double> values = x.to_vector<double>();
-  expect(std::all_of(values.begin(), values.end(), [](double e) { return std::isfinite(e); }),
-         what + ": NaN or infinite");
+  const auto other = std::find_if(values.begin(), values.end(), [](double e) { return !std::isfinite(e); });
+  std::ostringstream text;
+  if (other != values.end())
+    text << what << ": " << index_of(static_cast<std::size_t>(other - values.begin()), x.shape()) << " is " << *other
+         << "; it must be finite";
+  expect(other == values.end(), text.str());
+}
+
+void Finding::finite(const std::string& what, const Outcome& x) {
+  finite(what, x.out);
+  for (const auto& [name, gradient] : x.gradients) finite(what + ", gradient of " + name, gradient);
 }
 
 ConformanceCheck Finding::result(const std::string& name) const {

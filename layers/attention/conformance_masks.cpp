@@ -1,148 +1,55 @@
-// Checks of what may not be seen: the future, padding, rows without keys; and the gradients under all of it.
+// Checks of what a call masks: masks that say the same, padding, and rows without keys.
 #include <algorithm>
-#include <heed/autograd/gradcheck.hpp>
+#include <array>
+#include <heed/layers/attention/allowed_pairs.hpp>
 #include <heed/layers/attention/conformance_subject.hpp>
 #include <limits>
 
 namespace heed::detail::conformance {
 namespace {
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-// float32, where a maximum is shared: exp(x - maximum) is rounded otherwise when the maximum is another. In gradients
-// of q and k terms cancel, and what is left may be an eighth of them: 64 epsilons, where 1e-6 is 8. (In 200 problems
-// each, linear attention by exp reached 1.2e-6, random features 1.4e-6, causal Efficient attention 4.1e-6.)
-constexpr double kSharedMaximum = 1e-6, kSharedMaximumCancelled = 64 * 0x1p-23;
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();
 
-void gradcheck_of(Subject& s, Finding& f, const std::string& name, const Trial& t) {
-  AttentionMechanism& m = s.mechanism(DType::float64);
-  const GradcheckOptions options{.most_elements = 40};
-  const auto apply = [&](const std::vector<Tensor>& x) {
-    AttentionCall call = t.call;
-    if (call.bias.defined()) call.bias = x[3];
-    return m.apply(x[0], x[1], x[2], call);
-  };
-  try {
-    std::vector<Tensor> inputs = {t.q, t.k, t.v};  // inputs 0, 1, 2 and, where it is, 3
-    if (t.call.bias.defined()) inputs.push_back(t.call.bias);
-    gradcheck(apply, inputs, options);
-    const std::vector<NamedParameter> parameters = named_parameters(m);
-    if (!parameters.empty()) gradcheck([&] { return apply({t.q, t.k, t.v, t.call.bias}); }, parameters, options);
-    f.expect(true, "");
-  } catch (const Error& e) {
-    std::string text = e.what();  // which says «input 0»
-    const char* names[] = {"q", "k", "v", "the bias"};
-    for (int i = 0; i < 4; ++i)
-      if (const auto at = text.find("input " + std::to_string(i)); at != std::string::npos)
-        text.replace(at, 7, names[i]);
-    f.expect(false, name + ": " + text);
-  }
-}
-
-// With one of q, k and v wanted, and the others constants, its gradient is the same.
-void check_alone(Subject& s, Finding& f, const Trial& t) {
-  const Outcome all = s.run(t);
-  for (const std::string name : {"q", "k", "v"}) {
-    Tape tape;
-    const auto input = [&](const char* of, const Tensor& x) { return name == of ? tape.watch(x) : x; };
-    const Tensor q = input("q", t.q), k = input("k", t.k), v = input("v", t.v);
-    const Tensor y = s.mechanism(DType::float64).apply(q, k, v, t.call);
-    if (y.node() != 0) tape.backward(y, t.dy);
-    const Tensor g = tape.grad(name == "q" ? q : name == "k" ? k : v);
-    const Tensor& wanted = all.gradients.at(name);
-    f.close("the gradient of " + name + " alone", g.defined() ? g : Tensor::zeros(wanted.shape(), wanted.dtype()),
-            wanted, kRounding);
-  }
-  for (const NamedParameter& p : named_parameters(s.mechanism(DType::float64))) p.parameter->zero_grad();
-}
-
-// x with other values at and after position `from`, or those of `like` there; the rest is a copy.
-Tensor with_tail(const Tensor& x, Index from, const Tensor& like) {
-  Tensor y = x.clone();
-  Tensor tail = y.slice(2, from, y.dim(2));
-  copy_values(tail, like.slice(2, from, y.dim(2)));
-  return y;
-}
-
-Tensor tail(const Tensor& x, Index from) { return x.slice(2, from, x.dim(2)); }
 Tensor head(const Tensor& x, Index length) { return x.slice(2, 0, length); }
-
-void check_causal_at(Subject& s, Finding& f, Index n, Index from, DType dtype) {
-  const std::string at = " at position " + std::to_string(from) + " of " + std::to_string(n);
-  const auto same = [&](const std::string& what, const Tensor& got, const Tensor& wanted, double float32) {
-    if (!s.can().shared_maximum) return f.same_bits(what + at, got, wanted);
-    f.close(what + at, got, wanted, dtype == DType::float64 ? kRounding : float32);
-  };
-  Trial early = s.trial({n, n});
-  early.call.causal = true;
-  early.dy = with_tail(early.dy, from, Tensor::zeros(early.dy.shape(), DType::float64));
-  const Outcome before = s.run(early, dtype);
-  for (const char* name : {"q", "k", "v"})
-    f.zeros("the gradient of earlier outputs with respect to later " + std::string(name) + at,
-            tail(before.gradients.at(name), from));
-  // Later tokens are others, and larger, so that what is shared, as running maxima, moves.
-  Trial other = early;
-  const Trial drawn = s.trial({n, n}, 1);
-  const auto thrice = [](const Tensor& x) {
-    Tensor y = x.clone();
-    add_values(y, x);
-    add_values(y, x);
-    return y;
-  };
-  other.q = with_tail(early.q, from, thrice(drawn.q));
-  other.k = with_tail(early.k, from, thrice(drawn.k));
-  other.v = with_tail(early.v, from, thrice(drawn.v));
-  const Outcome after = s.run(other, dtype);
-  same("earlier outputs with other tokens", head(after.out, from), head(before.out, from), kSharedMaximum);
-  for (const std::string name : {"q", "k", "v"})
-    same("the gradient of earlier " + name + " with other tokens", head(after.gradients.at(name), from),
-         head(before.gradients.at(name), from), name == "v" ? kSharedMaximum : kSharedMaximumCancelled);
-  // Gradients of later outputs are not those of earlier queries.
-  if (s.options.shared) return;
-  Trial late = early;
-  late.dy = with_tail(early.dy, from, drawn.dy);
-  same("the gradient of earlier q with gradients of later outputs", head(s.run(late, dtype).gradients.at("q"), from),
-       head(before.gradients.at("q"), from), kSharedMaximumCancelled);
-}
 
 // x [B, Hk, S, ...] with `value` at the keys that the call masks, or at those that it does not.
 Tensor with_keys(const Tensor& x, const AttentionCall& call, bool masked, double value) {
+  const Tensor allowed = allowed_pairs(x, x, {.key_lengths = call.key_lengths, .key_mask = call.key_mask});
   Tensor y = x.clone();
   for (Index b = 0; b < x.dim(0); ++b)
-    for (Index j = 0; j < x.dim(2); ++j) {
-      const bool padding = call.key_lengths.defined() ? static_cast<double>(j) >= call.key_lengths.at({b})
-                                                      : call.key_mask.at({b, j}) == 0;
-      if (padding == masked) y[b].slice(1, j, j + 1).fill_(value);
-    }
+    for (Index j = 0; j < x.dim(2); ++j)
+      if ((allowed.at({b, 0, 0, j}) == 0) == masked) y[b].slice(1, j, j + 1).fill_(value);
   return y;
 }
 
 // Sequence b of a trial, cut to its length; its own call.
-Trial cut(const Trial& t, Index b, Index length) {
+Trial cut(const Subject& s, const Trial& t, Index b, Index length) {
   const auto part = [&](const Tensor& x) { return head(x.slice(0, b, b + 1), length); };
-  return {part(t.q), part(t.k), part(t.v), part(t.dy), {.causal = t.call.causal}};
+  return s.asked({part(t.q), part(t.k), part(t.v), part(t.dy)}, {t.name, {.causal = t.call.causal}});
 }
 
-void check_padding_under(Subject& s, Finding& f, const Variant& variant, Index n, DType dtype) {
-  const double tolerance = dtype == DType::float64 ? kRounding : 1e-5;
-  Trial t = s.trial({n, n});
-  t.call = variant.call;
+void check_padding_under(Subject& s, Finding& f, const Trial& t, DType dtype) {
+  f.about(t);
   const Outcome clean = s.run(t, dtype);
   for (const char* name : {"k", "v"})
-    f.zeros("the gradient of masked " + std::string(name) + " under " + variant.name,
-            with_keys(clean.gradients.at(name), t.call, false, 0));
-  Trial dirty = t;
-  dirty.k = with_keys(t.k, t.call, true, kNaN), dirty.v = with_keys(t.v, t.call, true, kNaN);
-  f.close("NaN in padding under " + variant.name, s.run(dirty, dtype), clean, tolerance);
-  if (!t.call.key_lengths.defined() || dtype != DType::float64) return;
+    f.zeros("the gradient of masked " + std::string(name), with_keys(clean.gradients.at(name), t.call, false, 0));
+  for (const double value : {kNaN, kInf, -kInf}) {
+    if (value == -kInf && dtype == DType::float64) continue;
+    Trial dirty = t;
+    dirty.k = with_keys(t.k, t.call, true, value), dirty.v = with_keys(t.v, t.call, true, value);
+    f.close(std::to_string(value) + " in padding", s.run(dirty, dtype), clean, rounding(dtype));
+  }
+  const bool lengths_alone = t.call.key_lengths.defined() && !t.call.key_mask.defined() && !t.call.mask.defined() &&
+                             !t.call.bias.defined() && t.q.dim(2) == t.k.dim(2);
+  if (!lengths_alone || dtype != DType::float64) return;
   for (Index b = 0; b < 2; ++b) {
     const Index length = static_cast<Index>(t.call.key_lengths.at({b}));
-    f.close("a sequence cut to its length against " + variant.name, head(clean.out.slice(0, b, b + 1), length),
-            s.out(cut(t, b, length)), tolerance);
+    f.close("a sequence with padding against it cut to its length", head(clean.out.slice(0, b, b + 1), length),
+            s.out(cut(s, t, b, length)), kRounding);
   }
 }
 
 struct EmptyRows {
-  std::string name;
   Trial trial;
   Index batch, first, last;  // rows [first, last) of sequence `batch` (-1: of all) have no key
 };
@@ -152,24 +59,33 @@ std::vector<EmptyRows> empty_rows(const Subject& s) {
   std::vector<EmptyRows> all;
   const auto add = [&](const char* name, const Sizes& sizes, const AttentionCall& call, Index b, Index first,
                        Index last) {
-    Trial t = s.trial(sizes);
-    t.call = call;
-    all.push_back({name, t, b, first, last});
+    all.push_back({s.asked(s.trial(sizes), {name, call}), b, first, last});
   };
-  if (s.can().key_mask) {
-    add("a length of 0", {n, n}, {.key_lengths = Tensor::from<std::int32_t>({static_cast<double>(n), 0})}, 1, 0, n);
-    Tensor mask = Tensor::ones({2, n}, DType::bool8);
+  for (const Index shared : s.sharings()) {
+    if (!s.can().key_mask || shared == s.options.heads) continue;
+    Tensor mask = Tensor::ones({2, n}, DType::bool8), later = mask.clone();
     mask[0].fill_(0);
-    add("a key mask of nothing", {n, n}, {.key_mask = mask}, 0, 0, n);
+    const Tensor lengths = Tensor::from<std::int32_t>({static_cast<double>(n), 0});
+    add("a length of 0", {n, n, 2, shared}, {.key_lengths = lengths}, 1, 0, n);
+    add("a key mask of nothing", {n, n, 2, shared}, {.key_mask = mask}, 0, 0, n);
+    if (s.can().cross) add("a length of 0, T < S", {n - 7, n, 2, shared}, {.key_lengths = lengths}, 1, 0, n - 7);
     // Key 0 is padding, so that the first query sees nothing.
-    Tensor later = Tensor::ones({2, n}, DType::bool8);
     later.slice(1, 0, 3).fill_(0);
-    if (s.can().causal) add("causal, the first keys masked", {n, n}, {.causal = true, .key_mask = later}, -1, 0, 3);
+    if (s.can().causal)
+      add("causal, the first keys masked", {n, n, 2, shared}, {.causal = true, .key_mask = later}, -1, 0, 3);
+    // Lengths and mask leave nothing in common.
+    later = Tensor::ones({2, n}, DType::bool8);
+    later.slice(1, 0, 5).fill_(0);
+    add("a length of 5, the first 5 keys masked", {n, n, 2, shared},
+        {.key_lengths = Tensor::from<std::int32_t>({static_cast<double>(n), 5}), .key_mask = later}, 1, 0, n);
   }
   if (s.can().full_mask) {
     Tensor mask = Tensor::ones({2, 1, n, n}, DType::bool8);
     mask.slice(2, 4, 7).fill_(0);
     add("a mask with empty rows", {n, n}, {.mask = mask}, -1, 4, 7);
+    if (s.can().bias)
+      add("a mask with empty rows, a bias", {n, n}, {.mask = mask, .bias = Rng(3).normal({n, n}).to(DType::float64)},
+          -1, 4, 7);
   }
   if (s.can().causal && s.can().cross) add("causal, T > S", {n, 12}, {.causal = true}, -1, 0, n - 12);
   return all;
@@ -181,54 +97,165 @@ Tensor rows_of(const EmptyRows& e, const Tensor& x) {
   return of_batch.slice(2, e.first, e.last);
 }
 
-}  // namespace
-
-void check_gradient(Subject& s, Finding& f) {
-  const auto check = [&](const std::string& name, const Sizes& sizes, const AttentionCall& call) {
-    Trial t = s.separated_trial(sizes);
-    t.call = call;
-    gradcheck_of(s, f, name, t);
-  };
-  const Index n = std::min<Index>(6, s.options.longest);
-  for (const Variant& v : s.variants({n, n})) check(v.name, {n, n}, v.call);
-  check_alone(s, f, s.trial({n, n}));
-  if (s.can().grouped) check("grouped heads", {n, n, 2, true}, {});
-  if (s.can().dropout) check("dropout", {n, n}, {.dropout = 0.4});
-  if (!s.can().cross || n < 3) return;
-  check("T < S", {n - 2, n}, {});
-  check("T > S", {n, n - 2}, {});
-  if (s.can().causal) check("causal, T < S", {n - 2, n}, {.causal = true});
+// The call with its key mask in its mask.
+AttentionCall folded(const AttentionCall& call, const Shape& grid) {  // [B, H, T, S]
+  AttentionCall one = call;
+  Tensor mask = Tensor::ones(grid, DType::bool8);
+  for (Index b = 0; b < grid[0]; ++b)
+    for (Index j = 0; j < grid[3]; ++j) {
+      Tensor part = mask.slice(0, b, b + 1).slice(3, j, j + 1);
+      if (call.mask.defined()) copy_values(part, call.mask.expand(grid).slice(0, b, b + 1).slice(3, j, j + 1));
+      if (call.key_mask.defined() && call.key_mask.at({b, j}) == 0) part.fill_(0);
+    }
+  one.key_mask = {}, one.mask = mask;
+  return one;
 }
 
-void check_causal(Subject& s, Finding& f) {
-  if (!s.can().causal) return;
-  for (const DType dtype : {DType::float64, DType::float32})
-    for (const auto& [n, from] : std::vector<std::pair<Index, Index>>{{12, 5}, {150, 64}, {150, 99}})
-      if (n <= s.options.longest) check_causal_at(s, f, n, from, dtype);
+// Masks that allow all, full lengths and a bias of 0, each added to `t`: nothing changes.
+void check_nothing_asked(Subject& s, Finding& f, const Trial& t, DType dtype) {
+  const Index B = t.q.dim(0), H = t.q.dim(1), T = t.q.dim(2), S = t.k.dim(2);
+  const AttentionCapabilities& can = s.can();
+  const Outcome wanted = s.run(t, dtype);
+  const auto check = [&](bool declared, const std::string& what, const AttentionCall& call) {
+    if (!declared) return;
+    Outcome got = s.run(s.asked(t, {t.name + " and " + what, call}), dtype);
+    f.about(t);
+    f.close(what + " added to the call", got, wanted, rounding(dtype));
+  };
+  AttentionCall lengths = t.call, keys = t.call, mask = t.call, bias = t.call;
+  lengths.key_lengths = Tensor::full({B}, static_cast<double>(S), DType::int32);
+  keys.key_mask = Tensor::ones({B, S}, DType::bool8);
+  mask.mask = Tensor::ones({B, H, T, S}, DType::bool8);
+  bias.bias = Tensor::zeros({H, T, S}, DType::float64);
+  check(can.key_mask && !t.call.key_lengths.defined(), "full key lengths", lengths);
+  check(can.key_mask && !t.call.key_mask.defined(), "a key mask of all keys", keys);
+  check(can.full_mask && !t.call.mask.defined(), "a mask of all pairs", mask);
+  check(can.bias && !t.call.bias.defined(), "a bias of 0", bias);
+  bias.bias = Tensor::zeros({B, 1, 1, S}, DType::float64);
+  check((can.bias || can.key_bias) && !t.call.bias.defined(), "a key bias of 0", bias);
+}
+
+// A mask and a bias of lower rank, or with strides of 0, are those written out.
+void check_broadcast(Subject& s, Finding& f, const Sizes& sizes) {
+  const Trial t = s.trial(sizes);
+  const Shape grid = {sizes.batch, s.options.heads, sizes.queries, sizes.keys};
+  const auto [B, H, T, S] = std::array<Index, 4>{grid[0], grid[1], grid[2], grid[3]};
+  Rng rng(s.options.seed, 95);
+  for (const Shape& shape :
+       {Shape{S}, Shape{T, S}, Shape{1, S}, Shape{H, T, S}, Shape{H, 1, S}, Shape{1, 1, T, S}, Shape{B, 1, T, S},
+        Shape{B, H, 1, S}, Shape{B, 1, 1, S}, Shape{B, H, T, 1}, Shape{T, 1}, grid}) {
+    const bool of_keys = shape.rank() == 1 || shape[-2] == 1;
+    const bool same_queries_and_heads = of_keys && (shape.rank() < 3 || shape[-3] == 1);
+    Tensor mask = Tensor::empty(shape, DType::bool8), bias = rng.normal(shape).to(DType::float64);
+    for (Index i = 0; i < mask.numel(); ++i) mask.ptr<bool>()[i] = i % 5 != 3;
+    const auto compare = [&](const char* what, const AttentionCall& call, const AttentionCall& dense,
+                             const AttentionCall& strided) {
+      Trial asked = s.asked(t, {std::string(what) + " " + to_string(shape), call});
+      f.about(asked);
+      Outcome got = s.run(asked), wanted = s.run(s.asked(t, {"", dense}));
+      wanted.gradients.erase("bias");  // of another shape
+      f.close("against the same written out", got, wanted, kRounding);
+      f.close("against the same with strides of 0", s.out(s.asked(t, {"", strided})), wanted.out, kRounding);
+    };
+    const auto written = [&](const Tensor& x) { return x.expand(grid).dense().clone(); };
+    if (s.can().full_mask) compare("mask", {.mask = mask}, {.mask = written(mask)}, {.mask = mask.expand(grid)});
+    if (s.can().bias) compare("bias", {.bias = bias}, {.bias = written(bias)}, {.bias = bias.expand(grid)});
+    if (!s.can().bias && s.can().key_bias && same_queries_and_heads) {
+      const Shape keys = {B, 1, 1, S};
+      compare("key bias", {.bias = bias}, {.bias = bias.expand(keys).dense().clone()}, {.bias = bias.expand(keys)});
+    }
+  }
+}
+
+// A mask and a bias of heads: each head's own serves it.
+void check_of_heads(Subject& s, Finding& f, Index n) {
+  const Sizes sizes{n, n};
+  for (const Variant& v : s.variants(sizes)) {
+    if (v.name != "mask of heads" && v.name != "bias") continue;
+    const Trial t = s.asked(s.trial(sizes), v);
+    f.about(t);
+    const Tensor all = s.out(t);
+    for (Index h = 0; h < s.options.heads; ++h) {
+      AttentionCall one = t.call;
+      if (one.mask.defined()) one.mask = one.mask[h];
+      if (one.bias.defined()) one.bias = one.bias[h];
+      f.close("a head against its part of the mask or bias for all heads", all.slice(1, h, h + 1),
+              s.out(s.asked(t, {v.name, one})).slice(1, h, h + 1), kRounding);
+    }
+  }
+}
+
+}  // namespace
+
+void check_masks(Subject& s, Finding& f) {
+  const AttentionCapabilities& can = s.can();
+  if (!f.declared(can.key_mask || can.full_mask || can.bias || can.key_bias, "a mask or a bias")) return;
+  const Index n = s.at_most(40), few = std::max<Index>(1, n * 2 / 3);
+  std::vector<Sizes> shapes = {{n, n}};
+  for (const Index shared : s.sharings())
+    if (shared > 1) shapes.push_back({n, n, 2, shared});
+  if (can.cross) shapes.insert(shapes.end(), {{few, n}, {n, few}});
+  for (const Sizes& sizes : shapes) {
+    const Trial t = s.trial(sizes);
+    for (const Variant& v : s.variants(sizes)) {
+      const Trial asked = s.asked(t, v);
+      if (sizes.queries == sizes.keys) check_nothing_asked(s, f, asked, DType::float64);
+      if (!can.full_mask || !v.call.key_mask.defined()) continue;
+      const AttentionCall one = folded(asked.call, {sizes.batch, s.options.heads, sizes.queries, sizes.keys});
+      f.about(asked);
+      f.close("a key mask and a mask against one mask of both", s.run(asked), s.run(s.asked(t, {v.name, one})),
+              kRounding);
+    }
+  }
+  for (const Variant& v : s.ends({n, n})) check_nothing_asked(s, f, s.asked(s.trial({n, n}), v), DType::float32);
+  check_of_heads(s, f, n);
+  if (can.full_mask || can.bias || can.key_bias) {
+    const Index small = s.at_most(12), fewer = std::max<Index>(1, small - 3);
+    check_broadcast(s, f, {can.cross ? fewer : small, small});
+  }
 }
 
 void check_padding(Subject& s, Finding& f) {
-  const Index n = std::min<Index>(70, s.options.longest);
-  for (const DType dtype : {DType::float64, DType::float32})
-    for (const Variant& v : s.variants({n, n}))
-      if (masks_keys(v.call)) check_padding_under(s, f, v, n, dtype);
+  if (!f.declared(s.can().key_mask, "a key mask")) return;
+  const Index n = s.at_most(70), few = std::max<Index>(1, n * 2 / 3);
+  std::vector<Sizes> shapes = {{n, n}};
+  for (const Index shared : s.sharings())
+    if (shared > 1) shapes.push_back({n, n, 2, shared});
+  if (s.can().cross) shapes.insert(shapes.end(), {{few, n}, {n, few}});
+  for (const Sizes& sizes : shapes)
+    for (const DType dtype : {DType::float64, DType::float32}) {
+      const Trial t = s.trial(sizes);
+      for (Variant v : s.variants(sizes)) {
+        if (!masks_keys(v.call)) continue;
+        if (sizes.shared == 1 && sizes.queries == sizes.keys) check_padding_under(s, f, s.asked(t, v), dtype);
+        // The other shapes with lengths, and with all that there is.
+        else if (v.name == "key lengths" || v.name == "all masks")
+          check_padding_under(s, f, s.asked(t, v), dtype);
+        // A bias beside lengths alone, as no mask then hides what it does.
+        if (v.name != "key lengths" || !(s.can().bias || s.can().key_bias)) continue;
+        Rng rng(s.options.seed, 96);
+        v.call.bias = rng.normal({sizes.batch, 1, 1, sizes.keys}).to(DType::float64);
+        check_padding_under(s, f, s.asked(t, {"key lengths and key bias", v.call}), dtype);
+      }
+    }
 }
 
 void check_empty_rows(Subject& s, Finding& f) {
-  if (s.options.longest < 20) return;
+  if (!s.takes(20, f)) return;
+  if (!f.declared(s.can().key_mask || s.can().full_mask || (s.can().causal && s.can().cross), "a mask")) return;
   for (const EmptyRows& e : empty_rows(s)) {
+    f.about(e.trial);
     const Outcome all = s.run(e.trial);
-    f.zeros(e.name + ", outputs", rows_of(e, all.out));
-    if (!s.options.shared) f.zeros(e.name + ", gradient of q", rows_of(e, all.gradients.at("q")));
-    f.finite(e.name + ", outputs of all rows", all.out);
-    for (const auto& [name, gradient] : all.gradients) f.finite(e.name + ", gradient of " + name, gradient);
+    f.zeros("outputs", rows_of(e, all.out));
+    if (!s.options.shared) f.zeros("gradient of q", rows_of(e, all.gradients.at("q")));
+    f.finite("outputs of all rows", all);
     // Gradients that come to these rows alone go nowhere.
     Trial only = e.trial;
     only.dy = Tensor::zeros(e.trial.dy.shape(), DType::float64);
     Tensor rows = rows_of(e, only.dy);
     copy_values(rows, rows_of(e, e.trial.dy));
     for (const auto& [name, gradient] : s.run(only).gradients)
-      f.zeros(e.name + ", gradient of " + name + " from these rows", gradient);
+      f.zeros("gradient of " + name + " from these rows", gradient);
   }
 }
 

@@ -1,4 +1,4 @@
-// Checks of decode states, and of what is refused.
+// Checks of decode states.
 #include <algorithm>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/attention/conformance_subject.hpp>
@@ -6,14 +6,19 @@
 namespace heed::detail::conformance {
 namespace {
 
-// What `state` gives for positions [begin, end), `step` at a time.
+// What `state` gives for positions [begin, end), `step` at a time. The inputs of a step are overwritten after it.
 Tensor steps(AttentionState& state, const Trial& t, DType dtype, Index begin, Index end, Index step) {
   const NoTape guard;
   std::vector<Tensor> parts;
   for (Index i = begin; i < end; i += step) {
     const Index next = std::min(end, i + step);
-    const auto part = [&](const Tensor& x) { return x.slice(2, i, next).to(dtype); };
-    parts.push_back(state.apply(part(t.q), part(t.k), part(t.v)).detach());
+    const auto part = [&](const Tensor& x) { return x.slice(2, i, next).to(dtype).clone(); };
+    Tensor q = part(t.q), k = part(t.k), v = part(t.v);
+    Tensor bias = t.call.bias;  // of pairs, [T, S]
+    if (bias.defined()) bias = bias.slice(-2, i, next).slice(-1, 0, next).to(dtype).clone();
+    const Tensor y = bias.defined() ? state.apply(q, k, v, bias) : state.apply(q, k, v);
+    parts.push_back(y.detach().clone());
+    for (Tensor* x : {&q, &k, &v}) x->fill_(7);
   }
   return concatenate(parts, 2);
 }
@@ -45,6 +50,23 @@ AttentionState cloned(Subject& s, AttentionState& state, DType dtype, Finding& f
   return fresh;
 }
 
+// Two states of one mechanism that take turns know nothing of each other.
+void check_two_states(Subject& s, Finding& f, Index n) {
+  const Trial t = s.trial({n, n}), u = s.trial({n, n}, 1);
+  f.about(t);
+  for (const DType dtype : {DType::float64, DType::float32}) {
+    AttentionState alone = s.mechanism(dtype).make_state(), one = s.mechanism(dtype).make_state(),
+                   other = s.mechanism(dtype).make_state();
+    const Tensor wanted = steps(alone, t, dtype, 0, n, 10);
+    std::vector<Tensor> parts;
+    for (Index i = 0; i < n; i += 10) {
+      parts.push_back(steps(one, t, dtype, i, std::min(n, i + 10), 10));
+      steps(other, u, dtype, i, std::min(n, i + 10), 10);
+    }
+    f.same_bits("a state beside another one", concatenate(parts, 2), wanted);
+  }
+}
+
 // A step takes as many queries as keys: which of them belong together would be a guess.
 void check_steps_match(Subject& s, Finding& f, Index n) {
   if (n < 3) return;
@@ -68,35 +90,48 @@ void check_steps_match(Subject& s, Finding& f, Index n) {
 }  // namespace
 
 void check_state(Subject& s, Finding& f) {
-  if (!s.can().state) return;
+  if (!f.declared(s.can().state, "a decode state")) return;
   f.expect(s.can().causal, "a state is declared, but causal attention, which it goes on with, is not");
-  const Index n = std::min<Index>(150, s.options.longest);
-  for (const bool grouped : {false, true})
-    for (const DType dtype : {DType::float64, DType::float32}) {
-      if (grouped && !s.can().grouped) continue;
-      Trial t = s.trial({n, n, 2, grouped});
-      t.call.causal = true;
-      const Tensor whole = s.out(t, dtype);
-      for (const Index step : {1, 7, 64, 1000}) {
-        AttentionState state = s.mechanism(dtype).make_state();
-        const std::string name = std::string(name_of(dtype)) + (grouped ? ", grouped heads" : "") + ", steps of " +
-                                 std::to_string(std::min(step, n));
-        f.close(name, steps(state, t, dtype, 0, n, step), whole,
-                dtype == DType::float64 ? kRounding : s.options.float32_tolerance,
-                dtype == DType::float32 && s.can().discrete ? 0.05 : 0);
-        f.expect(state.length() == n, name + ": the state has seen " + std::to_string(n) + " positions but says " +
-                                          std::to_string(state.length()));
-      }
+  const auto check = [&](const Trial& t, DType dtype, std::initializer_list<Index> lengths) {
+    f.about(t);
+    const Index n = t.q.dim(2);
+    const Tensor whole = s.out(t, dtype);
+    for (const Index step : lengths) {
+      AttentionState state = s.mechanism(dtype).make_state();
+      const std::string name =
+          std::string(name_of(dtype)) + ", steps of " + std::to_string(std::min(step, n)) + " against all at once";
+      f.close(name, steps(state, t, dtype, 0, n, step), whole,
+              dtype == DType::float64 ? kRounding : s.options.float32_tolerance,
+              dtype == DType::float32 ? share_of(s) : 0);
+      f.expect(state.length() == n, name + ": the state has seen " + std::to_string(n) + " positions but says " +
+                                        std::to_string(state.length()));
     }
+  };
+  const Index n = s.at_most(150);
+  for (const Index shared : s.sharings())
+    for (const DType dtype : {DType::float64, DType::float32}) {
+      const Trial t = s.asked(s.trial({n, n, 2, shared}), {"causal", {.causal = true}});
+      check(t, dtype, {1, 7, 64, 1000});
+      if (!s.can().bias) continue;
+      const Tensor bias = Rng(s.options.seed, 97).normal({s.options.heads, n, n}).to(DType::float64);
+      check(s.asked(t, {"causal with bias", {.causal = true, .bias = bias}}), dtype, {1, 64});
+    }
+  if (s.takes(600, f)) {
+    const Trial t = s.asked(s.trial({600, 600, 1}), {"causal", {.causal = true}});
+    check(t, DType::float64, {100});
+    check(t, DType::float32, {1});
+  }
+  check_two_states(s, f, n);
   check_steps_match(s, f, n);
 }
 
 void check_state_resumed(Subject& s, Finding& f) {
-  if (!s.can().state) return;
-  const Index n = std::min<Index>(100, s.options.longest), half = n * 2 / 3;
+  if (!f.declared(s.can().state, "a decode state")) return;
+  const Index n = s.at_most(100), half = n * 2 / 3;
   for (const DType dtype : {DType::float32, DType::float64})
     for (const Index step : {1, 5}) {
       const Trial t = s.trial({n, n});
+      f.about(t);
       AttentionState state = s.mechanism(dtype).make_state();
       if (half > 0) steps(state, t, dtype, 0, half, 7);
       AttentionState fresh = cloned(s, state, dtype, f);
@@ -106,38 +141,6 @@ void check_state_resumed(Subject& s, Finding& f) {
       const Tensor resumed = steps(fresh, t, dtype, half, n, step);
       f.same_bits(name, resumed, steps(state, t, dtype, half, n, step));
     }
-}
-
-void check_refuses(Subject& s, Finding& f) {
-  const AttentionCapabilities& can = s.can();
-  AttentionMechanism& m = s.mechanism(DType::float64);
-  const Index n = std::min<Index>(6, s.options.longest);
-  const Trial t = s.trial({n, n});
-  const auto refuses = [&](bool has, const std::string& what, const std::function<void()>& ask) {
-    if (has) return;
-    std::string error;
-    try {
-      ask();
-    } catch (const Error& e) {
-      error = e.what();
-    }
-    f.expect(error.find(what) != std::string::npos && error.find(m.name()) != std::string::npos,
-             what + (error.empty() ? ": was not refused" : ": the error does not name it: " + error));
-  };
-  const auto call = [&](const AttentionCall& c) { return [&, c] { m.apply(t.q, t.k, t.v, c); }; };
-  refuses(can.causal, "causal", call({.causal = true}));
-  refuses(can.key_mask, "key mask", call({.key_lengths = Tensor::full({2}, 1, DType::int32)}));
-  refuses(can.key_mask, "key mask", call({.key_mask = Tensor::ones({2, n}, DType::bool8)}));
-  refuses(can.full_mask, "mask", call({.mask = Tensor::ones({n, n}, DType::bool8)}));
-  // With one position a bias of pairs is one of keys.
-  refuses(can.bias || n == 1, "bias", call({.bias = Tensor::ones({n, n}, DType::float64)}));
-  refuses(can.bias || can.key_bias, "bias", call({.bias = Tensor::ones({1, n}, DType::float64)}));
-  refuses(can.dropout, "dropout", call({.dropout = 0.5}));
-  refuses(can.weights, "weights", [&] { m.weights(t.q, t.k, {}); });
-  refuses(can.state, "state", [&] { m.make_state(); });
-  const Trial longer = s.trial({n, n + 1}), shared = s.trial({n, n, 2, true});
-  refuses(can.cross, "queries and keys", [&] { m.apply(longer.q, longer.k, longer.v, {}); });
-  if (s.options.heads % 2 == 0) refuses(can.grouped, "heads", [&] { m.apply(shared.q, shared.k, shared.v, {}); });
 }
 
 }  // namespace heed::detail::conformance

@@ -1,5 +1,7 @@
+// The mechanism under test, in both dtypes, and the problems that it is given.
 #include <algorithm>
 #include <cmath>
+#include <heed/autograd/elementwise.hpp>
 #include <heed/layers/attention/conformance_subject.hpp>
 #include <heed/layers/model.hpp>
 #include <limits>
@@ -39,8 +41,8 @@ AttentionMechanism made(const MechanismFactory& make, const ConformanceOptions& 
 
 // True with this probability; key 0 always.
 Tensor random_mask(Rng& rng, const Shape& shape, double share) {
-  Tensor mask = Tensor::zeros(shape, DType::bool8);
-  for (Index i = 0; i < mask.numel(); ++i) mask.ptr<bool>()[i] = i % shape.back() == 0 || rng.uniform() < share;
+  Tensor mask = rng.uniform(shape) < share;
+  if (shape.back() > 0) mask.slice(-1, 0, 1).fill_(1);
   return mask;
 }
 
@@ -62,19 +64,33 @@ double least_gap(const Tensor& q, const Tensor& k) {
   return gap;
 }
 
-AttentionCall in_dtype(AttentionCall call, DType dtype) {
-  if (call.bias.defined()) call.bias = call.bias.to(dtype);
-  return call;
-}
-
 Tensor or_zeros(const Tensor& gradient, const Tensor& like) {
   return gradient.defined() ? gradient.detach().clone() : Tensor::zeros(like.shape(), like.dtype());
 }
 
 }  // namespace
 
-Subject::Subject(const MechanismFactory& make, const ConformanceOptions& o)
-    : options(o), in32_(made(make, o, DType::float32)), in64_(made(make, o, DType::float64)) {
+Trial in_dtype(const Trial& t, DType dtype) {
+  Trial y = t;
+  for (Tensor* x : {&y.q, &y.k, &y.v, &y.dy, &y.call.bias})
+    if (x->defined()) *x = x->to(dtype);
+  return y;
+}
+
+Trial with_queries(const Trial& t, Index first, Index last) {
+  Trial part = t;
+  part.q = t.q.slice(2, first, last), part.dy = t.dy.slice(2, first, last);
+  return part;
+}
+
+Trial with_keys(const Trial& t, Index length) {
+  Trial part = t;
+  part.k = t.k.slice(2, 0, length), part.v = t.v.slice(2, 0, length);
+  return part;
+}
+
+Subject::Subject(const MechanismFactory& factory, const ConformanceOptions& o)
+    : make(factory), options(o), in32_(made(make, o, DType::float32)), in64_(made(make, o, DType::float64)) {
   require(!can().grouped || o.heads % 2 == 0, "conformance: heads is ", o.heads,
           "; it must be even for a mechanism whose heads may share keys");
 }
@@ -86,9 +102,32 @@ NamedTensors Subject::values() {
   return all;
 }
 
+std::vector<bool> Subject::orders() const {
+  if (!can().causal) return {false};
+  return can().causal_only ? std::vector<bool>{true} : std::vector<bool>{false, true};
+}
+
+std::vector<Index> Subject::lengths(std::initializer_list<Index> wanted, Finding& f) const {
+  std::vector<Index> taken;
+  for (const Index n : wanted)
+    if (takes(n, f)) taken.push_back(n);
+  return taken;
+}
+
+bool Subject::takes(Index positions, Finding& f) const {
+  if (positions <= options.longest) return true;
+  f.leave_out(std::to_string(positions) + " positions, longest is " + std::to_string(options.longest));
+  return false;
+}
+
+std::vector<Index> Subject::sharings() const {
+  if (!can().grouped) return {1};
+  return options.heads == 2 ? std::vector<Index>{1, 2} : std::vector<Index>{1, 2, options.heads};
+}
+
 Trial Subject::trial(const Sizes& s, std::uint64_t seed) const {
   Rng rng(options.seed, 1000 + seed);
-  const Index groups = s.grouped ? options.heads / 2 : options.heads;
+  const Index groups = options.heads / s.shared;
   Trial t{.q = normal(rng, {s.batch, options.heads, s.queries, options.size}),
           .k = normal(rng, {s.batch, groups, s.keys, options.size}),
           .v = normal(rng, {s.batch, groups, s.keys, options.value_size}),
@@ -98,7 +137,7 @@ Trial Subject::trial(const Sizes& s, std::uint64_t seed) const {
     for (Tensor* x : {&t.q, &t.k}) each(*x, [](double e) { return std::round(e * 8) / 8; });
   if (options.non_negative)
     for (Tensor* x : {&t.q, &t.k}) each(*x, [](double e) { return std::fabs(e); });
-  return t;
+  return can().causal_only ? asked(t, {"causal", {.causal = true}}) : t;
 }
 
 Trial Subject::separated_trial(const Sizes& s) const {
@@ -106,57 +145,85 @@ Trial Subject::separated_trial(const Sizes& s) const {
   if (!can().discrete) return best;
   Rng rng(options.seed, 92);
   double gap = -1;
-  const int draws = s.queries * s.keys > 1000 ? 5 : 50;  // of many scores some are always close
+  // Of many scores some are always close.
+  const int draws = s.queries * s.keys > 20000 ? 1 : s.queries * s.keys > 1000 ? 5 : 50;
   for (int i = 0; i < draws; ++i) {
     Trial t = best;
     t.q = rng.normal(best.q.shape(), 0, 1, DType::float64), t.k = rng.normal(best.k.shape(), 0, 1, DType::float64);
     if (options.non_negative)
       for (Tensor* x : {&t.q, &t.k}) each(*x, [](double e) { return std::fabs(e); });
-    if (const double g = least_gap(t.q, t.k); g > gap) best = t, gap = g;
+    if (const double g = draws == 1 ? 0 : least_gap(t.q, t.k); g > gap) best = t, gap = g;
   }
   return best;
 }
 
+Trial Subject::asked(Trial t, const Variant& variant) const {
+  t.call = variant.call;
+  t.call.causal = t.call.causal || can().causal_only;
+  t.name = variant.name;
+  return t;
+}
+
 std::vector<Variant> Subject::variants(const Sizes& s) const {
   Rng rng(options.seed, 93);
+  const Index last = std::max<Index>(s.batch - 1, 0);
   Tensor lengths = Tensor::full({s.batch}, static_cast<double>(s.keys), DType::int32);
-  lengths.ptr<std::int32_t>()[s.batch - 1] = static_cast<std::int32_t>(std::max<Index>(1, s.keys * 2 / 3));
+  if (s.batch > 0) lengths.ptr<std::int32_t>()[last] = static_cast<std::int32_t>(std::max<Index>(1, s.keys * 2 / 3));
   const Tensor keys = random_mask(rng, {s.batch, s.keys}, 0.7);
   const Tensor pairs = random_mask(rng, {s.batch, 1, s.queries, s.keys}, 0.7);
+  const Tensor of_heads = random_mask(rng, {options.heads, s.queries, s.keys}, 0.7);
   const Tensor bias = normal(rng, {options.heads, s.queries, s.keys}), key_bias = normal(rng, {s.batch, 1, 1, s.keys});
-  std::vector<Variant> all = {{"plain", {}}};
-  if (can().causal) all.push_back({"causal", {.causal = true}});
-  if (can().key_mask) all.push_back({"key lengths", {.key_lengths = lengths}});
-  if (can().key_mask) all.push_back({"key mask", {.key_mask = keys}});
-  if (can().full_mask) all.push_back({"mask", {.mask = pairs}});
-  if (can().bias) all.push_back({"bias", {.bias = bias}});
-  if (can().bias || can().key_bias) all.push_back({"key bias", {.bias = key_bias}});
-  if (can().causal && can().key_mask)
-    all.push_back({"causal with key lengths", {.causal = true, .key_lengths = lengths}});
+  std::vector<Variant> all;
+  const auto add = [&](bool declared, const char* name, const AttentionCall& call) {
+    if (declared) all.push_back({name, call});
+  };
+  const AttentionCapabilities& c = can();
+  add(!c.causal_only, "plain", {});
+  add(c.causal, "causal", {.causal = true});
+  add(c.key_mask && !c.causal_only, "key lengths", {.key_lengths = lengths});
+  add(c.key_mask, "key mask", {.key_mask = keys});
+  add(c.full_mask, "mask", {.mask = pairs});
+  add(c.full_mask, "mask of heads", {.mask = of_heads});
+  add(c.bias, "bias", {.bias = bias});
+  add(c.bias || c.key_bias, "key bias", {.bias = key_bias});
+  add(c.causal && c.key_mask, "causal with key lengths", {.causal = true, .key_lengths = lengths});
+  AttentionCall most{.causal = c.causal};
+  if (c.key_mask) most.key_lengths = lengths, most.key_mask = keys;
+  if (c.full_mask) most.mask = of_heads;
+  if (c.bias || c.key_bias) most.bias = c.bias ? bias : key_bias;
+  add(c.key_mask || (c.causal && c.full_mask), "all masks", most);
+  for (Variant& v : all) v.call.causal = v.call.causal || c.causal_only;
   return all;
 }
 
-Tensor Subject::out(const Trial& t, DType dtype) {
-  const NoTape guard;
-  return mechanism(dtype).apply(t.q.to(dtype), t.k.to(dtype), t.v.to(dtype), in_dtype(t.call, dtype)).detach();
+std::vector<Variant> Subject::ends(const Sizes& s) const {
+  const std::vector<Variant> all = variants(s);
+  return all.size() == 1 ? all : std::vector<Variant>{all.front(), all.back()};
 }
 
-Outcome Subject::run(const Trial& t, DType dtype) {
+Tensor Subject::out(const Trial& trial, DType dtype) {
+  const NoTape guard;
+  const Trial t = in_dtype(trial, dtype);
+  return mechanism(dtype).apply(t.q, t.k, t.v, t.call).detach();
+}
+
+Outcome Subject::run(const Trial& trial, DType dtype) {
   AttentionMechanism& m = mechanism(dtype);
   zero_grad(m);
+  const Trial t = in_dtype(trial, dtype);
   Tape tape;
-  const Tensor q = tape.watch(t.q.to(dtype)), k = tape.watch(t.k.to(dtype)), v = tape.watch(t.v.to(dtype));
-  AttentionCall call = in_dtype(t.call, dtype);
+  const Tensor q = tape.watch(t.q), k = tape.watch(t.k), v = tape.watch(t.v);
+  AttentionCall call = t.call;
   if (call.bias.defined()) call.bias = tape.watch(call.bias);
   const Tensor y = m.apply(q, k, v, call);
-  if (y.node() != 0) tape.backward(y, t.dy.to(dtype));
+  if (y.node() != 0) tape.backward(y, t.dy);
   Outcome o{.out = y.detach(), .gradients = {}};
   o.gradients["q"] = or_zeros(tape.grad(q), q);
   o.gradients["k"] = or_zeros(tape.grad(k), k);
   o.gradients["v"] = or_zeros(tape.grad(v), v);
   if (call.bias.defined()) o.gradients["bias"] = or_zeros(tape.grad(call.bias), call.bias);
   for (const NamedParameter& p : named_parameters(m)) {
-    o.gradients[p.name] = or_zeros(p.parameter->grad(), *p.parameter);
+    o.gradients["parameter " + p.name] = or_zeros(p.parameter->grad(), *p.parameter);
     p.parameter->zero_grad();
   }
   return o;

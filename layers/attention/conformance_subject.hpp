@@ -11,17 +11,18 @@ struct Trial {
   Tensor q, k, v;  // [B, H, T, D], [B, Hk, S, D], [B, Hk, S, Dv]
   Tensor dy;       // [B, H, T, Dv]
   AttentionCall call = {};
+  std::string name = "plain";  // of the call
 };
 
 struct Outcome {
   Tensor out;
-  NamedTensors gradients;  // "q", "k", "v", "bias" where there is one, and each parameter by its name; never undefined
+  NamedTensors gradients;  // "q", "k", "v", "bias" where there is one, and "parameter NAME" of each; never undefined
 };
 
 struct Sizes {
   Index queries = 1, keys = 1;
   Index batch = 2;
-  bool grouped = false;
+  Index shared = 1;  // how many heads of q share one of k: Hk = H / shared
 };
 
 // A call of what the mechanism declares.
@@ -34,6 +35,14 @@ inline bool masks_keys(const heed::AttentionCall& call) {
   return call.key_lengths.defined() || call.key_mask.defined();
 }
 
+// The trial with its tensors in another dtype: what Subject's functions then need not convert.
+Trial in_dtype(const Trial& t, DType dtype);
+// The same with q and dy, or k and v, of some positions.
+Trial with_queries(const Trial& t, Index first, Index last);
+Trial with_keys(const Trial& t, Index length);
+
+class Finding;
+
 class Subject {
  public:
   Subject(const MechanismFactory& make, const ConformanceOptions& options);
@@ -42,16 +51,30 @@ class Subject {
   AttentionMechanism& mechanism(DType dtype) { return dtype == DType::float64 ? in64_ : in32_; }
   NamedTensors values();  // parameters and buffers, float64
 
+  // Not causal and causal: those that it can.
+  std::vector<bool> orders() const;
+  // Those of the lengths that it takes; the others are noted as left out.
+  std::vector<Index> lengths(std::initializer_list<Index> wanted, Finding& f) const;
+  Index at_most(Index positions) const { return std::min(positions, options.longest); }
+  // Whether there are that many positions for a check that makes no sense with fewer.
+  bool takes(Index positions, Finding& f) const;
+  // H, H / 2 and one head of k and v, as numbers of heads of q that share one: where it is grouped.
+  std::vector<Index> sharings() const;
+
   Trial trial(const Sizes& sizes, std::uint64_t seed = 0) const;
   // For differences: where the mechanism chooses, the scores of a row are well apart.
   Trial separated_trial(const Sizes& sizes) const;
-  // plain, causal, key lengths, key mask, mask, bias, key bias, causal with lengths: those declared. Every query may
-  // attend to key 0, unless the mechanism itself forbids it.
+  Trial asked(Trial trial, const Variant& variant) const;  // the trial with that call
+  // plain, causal, key lengths, key mask, mask, mask of heads, bias, key bias, causal with key lengths, all masks:
+  // those declared. Every query may attend to key 0, unless the mechanism itself forbids it.
   std::vector<Variant> variants(const Sizes& sizes) const;
+  // The first (plain, or causal where it is causal only), and all masks where several are declared.
+  std::vector<Variant> ends(const Sizes& sizes) const;
 
   Tensor out(const Trial& trial, DType dtype = DType::float64);   // without gradient
   Outcome run(const Trial& trial, DType dtype = DType::float64);  // forward and backward
 
+  const MechanismFactory make;
   const ConformanceOptions options;
   std::set<std::string> failed = {};  // names of the checks so far
 
@@ -62,16 +85,25 @@ class Subject {
 // Gathers the comparisons of a check.
 class Finding {
  public:
+  // What is compared from here on, for failures: the variant and the shapes.
+  void about(const Trial& trial);
   // |got - wanted| <= tolerance * max(0.1, max |wanted|), nothing NaN or infinite; a share of rows (of the last axis)
   // may differ.
   void close(const std::string& what, const Tensor& got, const Tensor& wanted, double tolerance, double share = 0);
   void close(const std::string& what, const Outcome& got, const Outcome& wanted, double tolerance, double share = 0);
   void same_bits(const std::string& what, const Tensor& got, const Tensor& wanted);
+  void same_bits(const std::string& what, const Outcome& got, const Outcome& wanted);
   void zeros(const std::string& what, const Tensor& x);  // exactly
   void finite(const std::string& what, const Tensor& x);
+  void finite(const std::string& what, const Outcome& x);
   void expect(bool ok, const std::string& otherwise);
+  // Whether the mechanism declares something; else notes that the check, or a part of it, is left out.
+  bool declared(bool has, const std::string& what);
+  void leave_out(const std::string& what) { left_out_.push_back(what); }
 
   bool compared() const { return count_ > 0; }
+  const std::vector<std::string>& left_out() const { return left_out_; }
+  bool failed() const { return !failure_.empty(); }
   ConformanceCheck result(const std::string& name) const;
 
  private:
@@ -79,29 +111,48 @@ class Finding {
   double worst_ = -1;       // difference / what is allowed
   std::string worst_text_;  // of the largest difference
   std::string failure_;     // the first
+  std::string about_;
+  std::vector<std::string> left_out_;
   void fail(const std::string& text);
 };
 
 // float64 against float64, where only the order of sums differs.
 inline constexpr double kRounding = 1e-10;
+// The same of float32.
+inline constexpr double kRounding32 = 1e-5;
+inline double rounding(DType dtype) { return dtype == DType::float64 ? kRounding : kRounding32; }
+// A choice may fall otherwise in float32: so many rows may differ.
+inline double share_of(const Subject& s) { return s.can().discrete ? 0.05 : 0; }
+
+// The derivative of sum(dy * y) in a random direction of all inputs and parameters, against the gradients.
+void compare_direction(Subject& s, Finding& f, const Trial& t);
 
 void check_gradient(Subject& s, Finding& f);
+void check_direction(Subject& s, Finding& f);
 void check_reference(Subject& s, Finding& f);
 void check_rows(Subject& s, Finding& f);
 void check_weights(Subject& s, Finding& f);
+void check_masks(Subject& s, Finding& f);
 void check_causal(Subject& s, Finding& f);
 void check_padding(Subject& s, Finding& f);
 void check_empty_rows(Subject& s, Finding& f);
 void check_cross_lengths(Subject& s, Finding& f);
 void check_grouped(Subject& s, Finding& f);
 void check_views(Subject& s, Finding& f);
+void check_batch(Subject& s, Finding& f);
+void check_sizes(Subject& s, Finding& f);
+void check_zero_vectors(Subject& s, Finding& f);
+void check_empty_tensors(Subject& s, Finding& f);
 void check_dropout(Subject& s, Finding& f);
+void check_calls(Subject& s, Finding& f);
 void check_state(Subject& s, Finding& f);
 void check_state_resumed(Subject& s, Finding& f);
 void check_lengths(Subject& s, Finding& f);
 void check_spread(Subject& s, Finding& f);
 void check_float32(Subject& s, Finding& f);
 void check_threads(Subject& s, Finding& f);
+void check_members(Subject& s, Finding& f);
+void check_cost(Subject& s, Finding& f);
 void check_refuses(Subject& s, Finding& f);
 
 }  // namespace heed::detail::conformance

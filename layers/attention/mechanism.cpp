@@ -21,6 +21,7 @@ void AttentionMechanism::check_call(In q, In k, In v, const AttentionCall& call)
           can.why.empty() ? "" : ": ", can.why);
   };
   ask(call.causal, can.causal, "causal masking");
+  ask(!call.causal, !can.causal_only, "attention to later positions (it is causal only)");
   ask(call.key_lengths.defined() || call.key_mask.defined(), can.key_mask, "a key mask");
   ask(call.mask.defined(), can.full_mask, "a mask of single pairs");
   const bool of_keys = call.bias.defined() && (call.bias.rank() < 2 || call.bias.dim(-2) == 1);

@@ -24,6 +24,7 @@ namespace heed {
 // What of the common semantics a mechanism has. Asking for the rest is an Error that says why.
 struct AttentionCapabilities {
   bool causal = false;
+  bool causal_only = false;  // it cannot attend to all positions: what is not asked to be causal is an Error
   bool key_mask = false;   // key_lengths and key_mask
   bool full_mask = false;  // mask
   bool bias = false;       // a bias for every pair

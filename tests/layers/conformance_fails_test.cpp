@@ -64,9 +64,9 @@ TEST_CASE("conformance finds: a gradient that forgets the normaliser, or a param
                            const Quotient parts = linear_parts(x...);
                            return Quotient{parts.numerator, parts.denominator.detach()}.value();
                          }};
-  CHECK(failed(forgets) == Names{"gradient"});
+  CHECK(failed(forgets) == Names{"gradient", "direction", "sizes"});
   CHECK(failed(learned_scale(false)) == Names{});
-  CHECK(failed(learned_scale(true)) == Names{"gradient"});
+  CHECK(failed(learned_scale(true)) == Names{"gradient", "direction"});
 }
 
 TEST_CASE("conformance finds: masks that reach v but not the denominator, or that multiply") {
@@ -85,7 +85,7 @@ TEST_CASE("conformance finds: masks that reach v but not the denominator, or tha
         const Tensor total = sum(e, {-1}, true);
         return matmul(e / where(eq(total, 0), 1.0, total), v * keep);
       }};
-  CHECK(failed(multiplies) == Names{"padding"});
+  CHECK(failed(multiplies) == Names{"padding", "empty tensors"});
 }
 
 TEST_CASE("conformance finds: NaN in a row without keys") {
@@ -95,7 +95,7 @@ TEST_CASE("conformance finds: NaN in a row without keys") {
                          return matmul(softmax(masked_fill(scores_of(q, k, call), hidden, -INFINITY)),
                                        select_keys(v, call));
                        }};
-  CHECK(failed(plain) == Names{"empty rows"});
+  CHECK(failed(plain) == Names{"masks", "empty rows"});
 }
 
 TEST_CASE("conformance finds: epsilon inside the cumulative sum, by the reference") {
@@ -113,7 +113,7 @@ TEST_CASE("conformance finds: epsilon inside the cumulative sum, by the referenc
       .reference = [](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call,
                       const NamedTensors&) { return linear_parts(q, k, v, call).value(); }};
   CHECK(failed(linear(0, 1e-6), options) == Names{});
-  CHECK(failed(linear(1e-6, 0), options) == Names{"reference"});
+  CHECK(failed(linear(1e-6, 0), options) == Names{"reference", "sizes"});
 }
 
 TEST_CASE("conformance finds: a mask after the normalisation") {
@@ -124,7 +124,7 @@ TEST_CASE("conformance finds: a mask after the normalisation") {
                         const Tensor m = matmul(unit(q), unit(k).t()) + 1;
                         return matmul(where(allowed_pairs(q, k, call), m / sum(m, {-1}, true), 0.0), v);
                       }};
-  CHECK(failed(late) == Names{"causal"});
+  CHECK(failed(late) == Names{"causal", "sizes", "zero vectors"});
 }
 
 TEST_CASE("conformance finds: sums divided by the number of all keys, though some are hidden") {
@@ -149,21 +149,21 @@ TEST_CASE("conformance finds: a bias or a mask that does nothing, or another thi
   const ConformanceOptions options{.longest = 40, .reference = naive_mechanism("softmax", {})};
   CHECK(failed(with([](const auto&...) {}), options) == Names{});
   const auto ignored = [](const Tensor&, const Tensor&, AttentionCall& call) { call.bias = {}; };
-  CHECK(failed(with(ignored), options) == Names{"reference"});
+  CHECK(failed(with(ignored), options) == Names{"reference", "sizes"});
   const auto subtracted = [](const Tensor&, const Tensor&, AttentionCall& call) {
     if (call.bias.defined()) call.bias = -call.bias;
   };
-  CHECK(failed(with(subtracted), options) == Names{"reference"});
+  CHECK(failed(with(subtracted), options) == Names{"reference", "sizes"});
   const auto scaled_too = [](const Tensor& q, const Tensor&, AttentionCall& call) {
     if (call.bias.defined()) call.bias = call.bias / std::sqrt(static_cast<double>(q.dim(3)));
   };
-  CHECK(failed(with(scaled_too), options) == Names{"reference"});
+  CHECK(failed(with(scaled_too), options) == Names{"reference", "sizes"});
   const auto of_empty_rows_alone = [](const Tensor& q, const Tensor& k, AttentionCall& call) {
     if (!call.mask.defined()) return;
     const Tensor seen = sum(allowed_pairs(q, k, call).to(q.dtype()), {-1}, true) > 0;
     call.mask = logical_or(call.mask, seen);
   };
-  CHECK(failed(with(of_empty_rows_alone), options) == Names{"reference"});
+  CHECK(failed(with(of_empty_rows_alone), options) == Names{"reference", "sizes"});
 }
 
 TEST_CASE("conformance finds: decode states that are wrong") {
@@ -195,7 +195,7 @@ TEST_CASE("conformance finds: the beginnings aligned where T != S") {
                             softmax_over([](const Tensor& q, const Tensor& k, const AttentionCall& c) {
                               return allowed_pairs(q, k, c, q.dim(2) - k.dim(2));
                             })};
-  CHECK(failed(beginnings) == Names{"empty rows", "cross lengths"});
+  CHECK(failed(beginnings) == Names{"causal", "empty rows", "cross lengths"});
 }
 
 TEST_CASE("conformance finds: heads that share the wrong keys") {
@@ -230,17 +230,17 @@ TEST_CASE("conformance finds: values read as if they had no gaps, and a gradient
 }
 
 TEST_CASE("conformance finds: dropout and weights that are not those of the output") {
-  const auto drops = [](double keep) {
-    return Composed{{.dropout = true},
-                    [=](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call) {
-                      Tensor w = softmax_weights(q, k, call);
-                      if (call.dropout > 0 && is_training())
-                        w = w * ge(default_rng().uniform(w.shape()), call.dropout).to(w.dtype()) * keep;
-                      return matmul(w, v);
-                    }};
+  const auto drops = [](bool raised) {
+    return Composed{
+        {.dropout = true}, [=](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call) {
+          Tensor w = softmax_weights(q, k, call);
+          if (call.dropout > 0 && is_training())
+            w = w * ge(default_rng().uniform(w.shape()), call.dropout).to(w.dtype()) / (raised ? 1 - call.dropout : 1);
+          return matmul(w, v);
+        }};
   };
-  CHECK(failed(drops(2)) == Names{});
-  CHECK(failed(drops(1)) == Names{"dropout"});  // the rest is not raised by 1 / (1 - p)
+  CHECK(failed(drops(true)) == Names{});
+  CHECK(failed(drops(false)) == Names{"dropout"});  // the rest is not raised by 1 / (1 - p)
   const Composed scores{{.causal = true, .weights = true}, softmax_of, {}, scores_of};
   CHECK(failed(scores) == Names{"weights"});
 }
@@ -262,10 +262,10 @@ TEST_CASE("conformance finds: numbers that are wrong in float32, at some lengths
                           if (call.bias.defined() && q.dtype() == DType::float32)
                             call.bias = call.bias.to(DType::bfloat16).to(DType::float32);
                           return softmax_of(q, k, v, call);
-                        }}) == Names{"float32"});
+                        }}) == Names{"sizes", "zero vectors", "float32"});
   // Few bits are too few at every length and spread.
   CHECK(failed(softmax_times([](const Tensor& q) { return q.dtype() == DType::float32 ? 1.01 : 1.0; })) ==
-        Names{"lengths", "spread", "float32"});
+        Names{"sizes", "zero vectors", "lengths", "spread", "float32"});
   const Composed overflows{{}, [](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call) {
                              const Tensor e = exp(scores_of(q, k, call));
                              return matmul(e / sum(e, {-1}, true), v);
@@ -280,7 +280,7 @@ TEST_CASE("conformance: an Error of the mechanism fails the checks that meet it"
                           return softmax_of(q, k, v, call);
                         }};
   const ConformanceReport report = check_conformance(factory(throws), {.longest = 20});
-  CHECK(report.failed() == Names{"gradient", "padding", "empty rows", "float32"});
+  CHECK(report.failed() == Names{"gradient", "masks", "padding", "empty rows", "batch", "float32"});
   CHECK(contains(report.checks[0].detail, "composed: no key mask today"));
   std::ostringstream text;
   text << report;
@@ -290,6 +290,57 @@ TEST_CASE("conformance: an Error of the mechanism fails the checks that meet it"
                  "conformance: heads is 0, size 8, value_size 6 and longest 1000; all must be 1 or more"));
   CHECK(contains(error_of([] { check_conformance([](Index, Rng&) { return LinearAttention(); }, {.heads = 3}); }),
                  "conformance: heads is 3; it must be even for a mechanism whose heads may share keys"));
+}
+
+TEST_CASE("conformance: checks by name, what is left out, and where a difference is") {
+  Composed halves{{.causal = true, .key_mask = true},
+                  [](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call) {
+                    return softmax_of(q, k, v, call) * (call.key_lengths.defined() && k.dim(2) == 40 ? 0.5 : 1.0);
+                  }};
+  const ConformanceReport report =
+      check_conformance(factory(halves), {.longest = 150, .only = {"masks", "causal", "weights"}});
+  CHECK(report.failed() == Names{"masks"});
+  CHECK(report.checks.size() == 2);
+  CHECK(contains(report.checks[0].detail, "full key lengths added to the call: ["));
+  CHECK(contains(report.checks[0].detail, "] is "));
+  CHECK(contains(report.checks[0].detail, ", it must be "));
+  CHECK(contains(report.checks[0].detail, "(plain, q [2, 4, 40, 8], k [2, 4, 40, 8], v [2, 4, 40, 6])"));
+  CHECK(report.left_out == Names{"weights: weights is not declared", "causal: 600 positions, longest is 150"});
+  std::ostringstream text;
+  text << report;
+  CHECK(contains(text.str(), "left out:\n  weights: weights is not declared\n"));
+  CHECK(contains(error_of([&] { check_conformance(factory(halves), {.only = {"mask"}}); }),
+                 "conformance: only names «mask»; no check has that name"));
+}
+
+TEST_CASE("conformance: a mechanism that is causal only is asked for nothing else") {
+  Composed causal_only{{.causal = true, .causal_only = true, .key_mask = true, .full_mask = true, .cross = true},
+                       [](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call) {
+                         require(call.causal, "causal only: what is not causal was asked for");
+                         return softmax_of(q, k, v, call);
+                       }};
+  causal_only.can.why = "it is a recurrence";
+  CHECK(failed(causal_only) == Names{});
+  const AttentionMechanism m = causal_only;
+  const Tensor x = Tensor::ones({1, 1, 2, 3});
+  CHECK(
+      contains(error_of([&] { m.apply(x, x, x, {}); }),
+               "composed attention: attention to later positions (it is causal only) was asked for, which it does not "
+               "have: it is a recurrence"));
+  CHECK(m.apply(x, x, x, {.causal = true}).shape() == x.shape());
+}
+
+TEST_CASE("conformance finds: parameters and buffers that members() does not name, or names twice") {
+  using Kind = NamedBadly::Kind;
+  const auto find = [](Kind kind) {
+    return check_conformance([kind](Index, Rng& rng) { return NamedBadly(kind, rng); },
+                             {.longest = 40, .only = {"members"}})
+        .failed();
+  };
+  CHECK(find(Kind::right) == Names{});
+  for (const Kind kind :
+       {Kind::parameter_unnamed, Kind::constant_unnamed, Kind::buffer_unnamed, Kind::twice, Kind::slash})
+    CHECK(find(kind) == Names{"members"});
 }
 
 TEST_CASE("conformance: a failed check fails a doctest case" * doctest::should_fail()) {

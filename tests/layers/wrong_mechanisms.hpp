@@ -9,6 +9,7 @@
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/autograd/softmax.hpp>
+#include <heed/layers/attention/allowed_pairs.hpp>
 #include <heed/layers/attention/conformance.hpp>
 #include <heed/layers/attention/key_value_state.hpp>
 #include <sstream>
@@ -80,14 +81,6 @@ inline Tensor select_keys(const Tensor& x, const AttentionCall& call) {
 inline Tensor scores_of(const Tensor& q, const Tensor& k, const AttentionCall& call) {
   const Tensor s = matmul(q, select_keys(k, call).t()) / std::sqrt(static_cast<double>(q.dim(3)));
   return call.bias.defined() ? s + call.bias : s;
-}
-
-// exp(s) / sum(exp(s)) over the allowed pairs; 0 in a row without any.
-inline Tensor masked_softmax(const Tensor& s, const Tensor& allowed) {
-  const Tensor seen = masked_fill(s, logical_not(allowed), -1e30);
-  const Tensor e = where(allowed, exp(seen - max(seen, {-1}, true).detach()), 0.0);
-  const Tensor total = sum(e, {-1}, true);
-  return e / where(eq(total, 0), 1.0, total);
 }
 
 inline Tensor softmax_weights(const Tensor& q, const Tensor& k, const AttentionCall& call) {
@@ -204,5 +197,31 @@ struct LearnedScale {
 inline MechanismFactory learned_scale(bool detached) {
   return [detached](Index, Rng&) { return LearnedScale{Parameter(Tensor::ones({4, 1, 1})), detached}; };
 }
+
+// Softmax attention whose output is raised by a parameter and a buffer, which it names or does not.
+struct NamedBadly {
+  enum class Kind { right, parameter_unnamed, constant_unnamed, buffer_unnamed, twice, slash };
+  Kind kind;
+  Parameter gain, other;
+  Tensor buffer;
+
+  NamedBadly(Kind k, Rng& rng)
+      : kind(k),
+        gain(k == Kind::constant_unnamed ? Tensor::ones({1}) : rng.uniform({1}, 1, 2)),
+        other(rng.uniform({1}, 1, 2)),
+        buffer(rng.uniform({1}, 1, 2)) {}
+  std::string name() const { return "named"; }
+  AttentionCapabilities capabilities() const { return {.causal = true}; }
+  Tensor apply(In q, In k, In v, const AttentionCall& call) const {
+    const auto as = [&](const Tensor& x) { return x.dtype() == q.dtype() ? x : x.to(q.dtype()); };
+    return softmax_of(q, k, v, call) * as(gain) * as(other) * as(buffer);
+  }
+  void members(auto&& visit) {
+    if (kind != Kind::parameter_unnamed && kind != Kind::constant_unnamed)
+      visit(kind == Kind::slash ? "my/gain" : "gain", gain);
+    visit(kind == Kind::twice ? "gain" : "other", other);
+    if (kind != Kind::buffer_unnamed) visit.buffer("buffer", buffer);
+  }
+};
 
 }  // namespace heed::test

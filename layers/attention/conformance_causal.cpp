@@ -1,0 +1,109 @@
+// Checks of the order of positions: the future, and the alignment of the ends where T != S.
+#include <algorithm>
+#include <heed/layers/attention/conformance_subject.hpp>
+
+namespace heed::detail::conformance {
+namespace {
+
+// float32, where a maximum is shared: exp(x - maximum) is rounded otherwise when the maximum is another. In gradients
+// of q and k terms cancel, and what is left may be an eighth of them: 64 epsilons, where 1e-6 is 8. (In 200 problems
+// each, linear attention by exp reached 1.2e-6, random features 1.4e-6, causal Efficient attention 4.1e-6.)
+constexpr double kSharedMaximum = 1e-6, kSharedMaximumCancelled = 64 * 0x1p-23;
+
+// x with the values of `like` at and after position `from`; the rest is a copy.
+Tensor with_tail(const Tensor& x, Index from, const Tensor& like) {
+  Tensor y = x.clone();
+  Tensor tail = y.slice(2, from, y.dim(2));
+  copy_values(tail, like.slice(2, from, y.dim(2)));
+  return y;
+}
+
+Tensor tail(const Tensor& x, Index from) { return x.slice(2, from, x.dim(2)); }
+Tensor head(const Tensor& x, Index length) { return x.slice(2, 0, length); }
+
+Tensor thrice(const Tensor& x) {
+  Tensor y = x.clone();
+  add_values(y, x);
+  add_values(y, x);
+  return y;
+}
+
+// Queries of positions before `from` see no key at or behind it. The last `queries` of the positions are asked for.
+void check_causal_at(Subject& s, Finding& f, Trial early, Index from, DType dtype) {
+  const Index keys = early.k.dim(2), ahead = keys - early.q.dim(2), row = from - ahead;  // of the first later query
+  f.about(early);
+  const std::string at = " at position " + std::to_string(from) + ", " + std::string(name_of(dtype));
+  const auto same = [&](const std::string& what, const Tensor& got, const Tensor& wanted, double float32) {
+    if (!s.can().shared_maximum) return f.same_bits(what + at, got, wanted);
+    f.close(what + at, got, wanted, dtype == DType::float64 ? kRounding : float32);
+  };
+  const auto first = [&](const std::string& name) { return name == "q" ? row : from; };
+  early.dy = with_tail(early.dy, row, Tensor::zeros(early.dy.shape(), DType::float64));
+  const Outcome before = s.run(early, dtype);
+  for (const char* name : {"q", "k", "v"})
+    f.zeros("the gradient of earlier outputs with respect to later " + std::string(name) + at,
+            tail(before.gradients.at(name), first(name)));
+  // Later tokens are others, and larger, so that what is shared, as running maxima, moves.
+  Trial other = early;
+  Trial drawn = s.trial({early.q.dim(2), keys, early.q.dim(0), early.q.dim(1) / early.k.dim(1)}, 1);
+  other.q = with_tail(early.q, row, thrice(drawn.q));
+  other.k = with_tail(early.k, from, thrice(drawn.k));
+  other.v = with_tail(early.v, from, thrice(drawn.v));
+  const Outcome after = s.run(other, dtype);
+  same("earlier outputs with other tokens", head(after.out, row), head(before.out, row), kSharedMaximum);
+  for (const std::string name : {"q", "k", "v"})
+    same("the gradient of earlier " + name + " with other tokens", head(after.gradients.at(name), first(name)),
+         head(before.gradients.at(name), first(name)), name == "v" ? kSharedMaximum : kSharedMaximumCancelled);
+  // Gradients of later outputs are not those of earlier queries.
+  if (s.options.shared) return;
+  Trial late = early;
+  late.dy = with_tail(early.dy, row, drawn.dy);
+  same("the gradient of earlier q with gradients of later outputs", head(s.run(late, dtype).gradients.at("q"), row),
+       head(before.gradients.at("q"), row), kSharedMaximumCancelled);
+}
+
+}  // namespace
+
+void check_causal(Subject& s, Finding& f) {
+  if (!f.declared(s.can().causal, "causal attention")) return;
+  const auto check = [&](const Sizes& sizes, Index from, bool masks, std::initializer_list<DType> dtypes) {
+    const Trial t = s.trial(sizes);
+    std::vector<Variant> calls = {{"causal", {.causal = true}}};
+    if (masks && s.ends(sizes).back().name == "all masks") calls.push_back(s.ends(sizes).back());
+    for (const DType dtype : dtypes)
+      for (const Variant& v : calls) check_causal_at(s, f, s.asked(t, v), from, dtype);
+  };
+  const auto both = {DType::float64, DType::float32};
+  if (s.takes(12, f)) check({12, 12}, 5, true, both);
+  if (s.takes(150, f)) check({150, 150, 1}, 64, false, both), check({150, 150, 1}, 99, true, both);
+  if (s.takes(600, f))
+    check({600, 600, 1}, 256, false, {DType::float32}), check({600, 600, 1}, 555, false, {DType::float64});
+  const Index n = s.at_most(40), few = n * 2 / 3;
+  if (few < 4) return;
+  for (const Index shared : s.sharings())
+    if (shared > 1) check({n, n, 2, shared}, few, false, both);
+  if (s.can().cross) check({few, n}, n - 3, true, both), check({n, few}, few - 3, false, both);
+}
+
+void check_cross_lengths(Subject& s, Finding& f) {
+  if (!f.declared(s.can().cross, "T != S")) return;
+  const Index n = s.at_most(150);
+  for (const bool causal : s.orders()) {
+    const Trial square = s.asked(s.trial({n, n}), {causal ? "causal" : "plain", {.causal = causal}});
+    const Tensor whole = s.out(square);
+    for (const Index queries : {n / 3, n / 2, n - 1}) {
+      if (queries < 1) continue;
+      const Trial last = with_queries(square, n - queries, n);
+      f.about(last);
+      f.close("the last queries", s.out(last), whole.slice(2, n - queries, n), kRounding);
+      if (!causal) continue;
+      // More queries than keys: those that see any are the last.
+      const Trial few_keys = with_keys(square, queries);
+      f.about(few_keys);
+      f.close("the last queries", s.out(few_keys).slice(2, n - queries, n),
+              s.out(with_queries(few_keys, n - queries, n)), kRounding);
+    }
+  }
+}
+
+}  // namespace heed::detail::conformance

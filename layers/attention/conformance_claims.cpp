@@ -1,0 +1,127 @@
+// Checks of what a mechanism says of itself: its name, members and cost, and what it lacks.
+#include <algorithm>
+#include <cmath>
+#include <heed/autograd/tape_state.hpp>
+#include <heed/layers/attention/conformance_subject.hpp>
+#include <heed/layers/model.hpp>
+
+namespace heed::detail::conformance {
+namespace {
+
+// Parameters that a pass uses and members() does not name.
+void check_all_named(Subject& s, Finding& f, const Trial& t) {
+  AttentionMechanism& m = s.mechanism(DType::float64);
+  std::set<const Storage*> named;
+  for (const NamedParameter& p : named_parameters(m)) named.insert(p.parameter->storage());
+  Tape tape;
+  m.apply(tape.watch(t.q), tape.watch(t.k), tape.watch(t.v), t.call);
+  for (const Node& n : tape.state().nodes)
+    if (n.parameter.defined())
+      f.expect(named.count(n.parameter.storage()) > 0,
+               "a parameter " + describe(n.parameter) + " is used that members() does not name");
+}
+
+// The most bytes of forward and backward beyond their inputs.
+double peak_of(Subject& s, const Trial& t) {
+  const Trial x = in_dtype(t, DType::float32);
+  const std::size_t before = memory_use().current;
+  reset_peak_memory();
+  s.run(x, DType::float32);
+  return static_cast<double>(memory_use().peak - before);
+}
+
+}  // namespace
+
+void check_members(Subject& s, Finding& f) {
+  AttentionMechanism& m = s.mechanism(DType::float64);
+  f.expect(!m.name().empty() && m.name().find_first_of("\t\n/") == std::string::npos,
+           "its name is «" + m.name() + "»; it must be one line without /, for errors and files");
+  std::set<std::string> names;
+  for (const Member& member : members_of(m)) {
+    f.expect(!member.path.empty() && member.path.find('/') == std::string::npos,
+             "a member's name is «" + member.path + "»; it must be a name without /");
+    f.expect(names.insert(member.path).second, "two members have the name " + member.path);
+  }
+  // Another one, drawn otherwise, to which parameters and buffers are given.
+  ConformanceOptions drawn_otherwise = s.options;
+  drawn_otherwise.seed = s.options.seed + 1000;
+  Subject other(s.make, drawn_otherwise);
+  f.expect(other.mechanism(DType::float64).name() == m.name(), "two mechanisms of one factory have two names");
+  const Index n = s.at_most(12);
+  for (const DType dtype : {DType::float64, DType::float32}) {
+    copy_values(s.mechanism(dtype), other.mechanism(dtype));
+    for (const Variant& v : s.ends({n, n})) {
+      const Trial t = s.asked(s.trial({n, n}), v);
+      f.about(t);
+      f.same_bits("another mechanism, given its parameters and buffers, against it", other.out(t, dtype),
+                  s.out(t, dtype));
+      if (dtype == DType::float64) check_all_named(s, f, t);
+    }
+  }
+}
+
+void check_cost(Subject& s, Finding& f) {
+  AttentionMechanism& m = s.mechanism(DType::float32);
+  const auto keys = [&](Index n) { return m.keys_per_query(n, s.options.size); };
+  double before = 0;
+  for (const Index n : {1, 10, 100, 1000, 10000}) {
+    if (n > s.options.longest) break;
+    f.expect(std::isfinite(keys(n)) && keys(n) > 0 && keys(n) >= before,
+             "keys_per_query of " + std::to_string(n) + " positions is " + std::to_string(keys(n)) + "; it must be " +
+                 (before > 0 ? "at least the " + std::to_string(before) + " of fewer" : "above 0"));
+    before = keys(n);
+  }
+  // Four times the positions need at most four times the memory, times what the keys of a query grow by. Blocks of the
+  // pool are up to a quarter larger than asked, and the first positions see fewer keys than others.
+  const Index n = std::min<Index>(s.options.longest / 4, 500);
+  const double growth = 4 * keys(4 * n) / keys(n);
+  if (growth >= 16) return f.leave_out("memory, as keys_per_query is all positions");
+  if (n < 250) return f.leave_out("memory, longest is " + std::to_string(s.options.longest));
+  for (const bool causal : s.orders()) {
+    const Trial few = s.asked(s.trial({n, n, 1}), {causal ? "causal" : "plain", {.causal = causal}}),
+                many = s.asked(s.trial({4 * n, 4 * n, 1}), {few.name, few.call});
+    f.about(many);
+    const double least = peak_of(s, few), most = peak_of(s, many);
+    f.expect(most <= 1.7 * growth * least, std::to_string(4 * n) + " positions take " + std::to_string(most / 1e6) +
+                                               " MB, " + std::to_string(n) + " take " + std::to_string(least / 1e6) +
+                                               "; by keys_per_query it may be " + std::to_string(growth) +
+                                               " times as much");
+  }
+}
+
+void check_refuses(Subject& s, Finding& f) {
+  const AttentionCapabilities& can = s.can();
+  AttentionMechanism& m = s.mechanism(DType::float64);
+  const Index n = s.at_most(6);
+  const Trial t = s.trial({n, n});
+  const auto refuses = [&](bool has, const std::string& what, const std::function<void()>& ask) {
+    if (has) return;
+    std::string error;
+    try {
+      ask();
+    } catch (const Error& e) {
+      error = e.what();
+    }
+    f.expect(error.find(what) != std::string::npos && error.find(m.name()) != std::string::npos,
+             what + (error.empty() ? ": was not refused" : ": the error does not name it: " + error));
+  };
+  const auto call = [&](const AttentionCall& c) { return [&, c] { m.apply(t.q, t.k, t.v, c); }; };
+  const auto fitting = [&](AttentionCall c) { return c.causal = can.causal_only, call(c); };
+  refuses(can.causal, "causal", call({.causal = true}));
+  refuses(!can.causal_only, "causal only", call({}));
+  f.expect(can.causal || !can.causal_only, "causal only is declared, but causal is not");
+  refuses(can.key_mask, "key mask", fitting({.key_lengths = Tensor::full({2}, 1, DType::int32)}));
+  refuses(can.key_mask, "key mask", fitting({.key_mask = Tensor::ones({2, n}, DType::bool8)}));
+  refuses(can.full_mask, "mask", fitting({.mask = Tensor::ones({n, n}, DType::bool8)}));
+  // With one position a bias of pairs is one of keys.
+  refuses(can.bias || n == 1, "bias", fitting({.bias = Tensor::ones({n, n}, DType::float64)}));
+  refuses(can.bias || can.key_bias, "bias", fitting({.bias = Tensor::ones({1, n}, DType::float64)}));
+  refuses(can.dropout, "dropout", fitting({.dropout = 0.5}));
+  refuses(can.weights, "weights", [&] { m.weights(t.q, t.k, t.call); });
+  refuses(can.state, "state", [&] { m.make_state(); });
+  const Trial longer = s.trial({n, n + 1}), shared = s.trial({n, n, 2, s.options.heads % 2 == 0 ? 2 : 1});
+  refuses(can.cross, "queries and keys", [&] { m.apply(longer.q, longer.k, longer.v, t.call); });
+  if (s.options.heads % 2 == 0) refuses(can.grouped, "heads", [&] { m.apply(shared.q, shared.k, shared.v, t.call); });
+}
+
+}  // namespace heed::detail::conformance

@@ -1,0 +1,169 @@
+// Checks of gradients: each element of a small problem, and a random direction in larger ones.
+#include <algorithm>
+#include <cmath>
+#include <heed/autograd/gradcheck.hpp>
+#include <heed/layers/attention/conformance_subject.hpp>
+
+namespace heed::detail::conformance {
+namespace {
+
+void gradcheck_of(Subject& s, Finding& f, const Trial& t) {
+  f.about(t);
+  AttentionMechanism& m = s.mechanism(DType::float64);
+  const GradcheckOptions options{.most_elements = 40};
+  const auto apply = [&](const std::vector<Tensor>& x) {
+    AttentionCall call = t.call;
+    if (call.bias.defined()) call.bias = x[3];
+    return m.apply(x[0], x[1], x[2], call);
+  };
+  try {
+    std::vector<Tensor> inputs = {t.q, t.k, t.v};  // inputs 0, 1, 2 and, where it is, 3
+    if (t.call.bias.defined()) inputs.push_back(t.call.bias);
+    gradcheck(apply, inputs, options);
+    const std::vector<NamedParameter> parameters = named_parameters(m);
+    if (!parameters.empty()) gradcheck([&] { return apply({t.q, t.k, t.v, t.call.bias}); }, parameters, options);
+    f.expect(true, "");
+  } catch (const Error& e) {
+    std::string text = e.what();  // which says «input 0»
+    const char* names[] = {"q", "k", "v", "the bias"};
+    for (int i = 0; i < 4; ++i)
+      if (const auto at = text.find("input " + std::to_string(i)); at != std::string::npos)
+        text.replace(at, 7, names[i]);
+    f.expect(false, text);
+  }
+}
+
+// With one of q, k and v wanted, and the others constants, its gradient is the same.
+void check_alone(Subject& s, Finding& f, const Trial& t) {
+  f.about(t);
+  const Outcome all = s.run(t);
+  for (const std::string name : {"q", "k", "v"}) {
+    Tape tape;
+    const auto input = [&](const char* of, const Tensor& x) { return name == of ? tape.watch(x) : x; };
+    const Tensor q = input("q", t.q), k = input("k", t.k), v = input("v", t.v);
+    const Tensor y = s.mechanism(DType::float64).apply(q, k, v, t.call);
+    if (y.node() != 0) tape.backward(y, t.dy);
+    const Tensor g = tape.grad(name == "q" ? q : name == "k" ? k : v);
+    const Tensor& wanted = all.gradients.at(name);
+    f.close("the gradient of " + name + " alone", g.defined() ? g : Tensor::zeros(wanted.shape(), wanted.dtype()),
+            wanted, kRounding);
+  }
+  for (const NamedParameter& p : named_parameters(s.mechanism(DType::float64))) p.parameter->zero_grad();
+}
+
+double dot(const Tensor& a, const Tensor& b) {
+  const std::vector<double> x = a.to_vector<double>(), y = b.to_vector<double>();
+  double sum = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) sum += x[i] * y[i];
+  return sum;
+}
+
+Tensor times(const Tensor& x, double factor) {
+  Tensor y = x.clone();
+  for (Index i = 0; i < y.numel(); ++i) y.ptr<double>()[i] *= factor;
+  return y;
+}
+
+Tensor plus(const Tensor& x, double factor, const Tensor& direction) {
+  Tensor y = times(direction, factor);
+  add_values(y, x);
+  return y;
+}
+
+// Directions by the names of the gradients; `only`: of that input or parameter alone.
+NamedTensors directions(const Outcome& o, Rng& rng, const std::string& only) {
+  NamedTensors all;
+  for (const auto& [name, gradient] : o.gradients)
+    if (only.empty() || name == only) all[name] = rng.normal(gradient.shape(), 0, 1, DType::float64);
+  return all;
+}
+
+// sum(dy * y) with everything moved by `step` in its direction.
+double moved(Subject& s, const Trial& t, const NamedTensors& along, double step) {
+  Trial x = t;
+  const auto move = [&](const char* name, Tensor& of) {
+    if (const auto u = along.find(name); u != along.end()) of = plus(of, step, u->second);
+  };
+  move("q", x.q), move("k", x.k), move("v", x.v), move("bias", x.call.bias);
+  std::vector<std::pair<Parameter*, Tensor>> before;
+  for (const NamedParameter& p : named_parameters(s.mechanism(DType::float64)))
+    if (const auto u = along.find("parameter " + p.name); u != along.end()) {
+      before.emplace_back(p.parameter, p.parameter->detach().clone());
+      p.parameter->copy_(plus(before.back().second, step, u->second));
+    }
+  const double sum = dot(s.out(x), t.dy);
+  for (const auto& [parameter, values] : before) parameter->copy_(values);
+  return sum;
+}
+
+// The relative error, and both derivatives. The step is so small that a choice, or the kink of a relu, is hardly ever
+// crossed; the rounding of sums is then about 1e-8.
+struct Slopes {
+  double numeric = 0, analytic = 0, size = 0;  // size: the root of the sum of squares of gradient times direction
+  bool agree() const { return std::fabs(numeric - analytic) <= 2e-6 * std::max(size, 1e-3); }
+};
+
+Slopes slopes(Subject& s, const Trial& t, const Outcome& o, Rng& rng, const std::string& only) {
+  constexpr double kStep = 1e-7;
+  const NamedTensors along = directions(o, rng, only);
+  Slopes y;
+  for (const auto& [name, u] : along) {
+    const Tensor& g = o.gradients.at(name);
+    y.analytic += dot(g, u);
+    const std::vector<double> a = g.to_vector<double>(), b = u.to_vector<double>();
+    for (std::size_t i = 0; i < a.size(); ++i) y.size += a[i] * a[i] * b[i] * b[i];
+  }
+  y.size = std::sqrt(y.size);
+  y.numeric = (moved(s, t, along, kStep) - moved(s, t, along, -kStep)) / (2 * kStep);
+  return y;
+}
+
+}  // namespace
+
+void compare_direction(Subject& s, Finding& f, const Trial& t) {
+  f.about(t);
+  const Outcome o = s.run(t);
+  Rng rng(s.options.seed, 94);
+  // A second direction, as the first may have crossed a choice after all.
+  if (slopes(s, t, o, rng, "").agree() || slopes(s, t, o, rng, "").agree()) return f.expect(true, "");
+  std::string text;
+  for (const auto& [name, gradient] : o.gradients)
+    if (const Slopes one = slopes(s, t, o, rng, name); !one.agree())
+      text += (text.empty() ? "" : ", ") + name + " by " + std::to_string(one.analytic) + ", difference quotient " +
+              std::to_string(one.numeric);
+  f.expect(false, "the derivative in a random direction, by the gradients of " + (text.empty() ? "all" : text));
+}
+
+void check_gradient(Subject& s, Finding& f) {
+  const auto check = [&](const Sizes& sizes, const Variant& variant) {
+    gradcheck_of(s, f, s.asked(s.separated_trial(sizes), variant));
+  };
+  const Index n = s.at_most(6);
+  for (const Variant& v : s.variants({n, n})) check({n, n}, v);
+  check_alone(s, f, s.trial({n, n}));
+  if (s.can().grouped) check({n, n, 2, 2}, {"grouped heads", {}});
+  if (s.can().dropout) check({n, n}, {"dropout", {.dropout = 0.4}});
+  if (!s.can().cross || n < 3) return;
+  check({n - 2, n}, {"T < S", {}});
+  check({n, n - 2}, {"T > S", {}});
+  if (s.can().causal) check({n - 2, n}, {"causal, T < S", {.causal = true}});
+}
+
+void check_direction(Subject& s, Finding& f) {
+  const auto check = [&](const Sizes& sizes, const std::vector<Variant>& variants) {
+    const Trial t = s.separated_trial(sizes);
+    for (const Variant& v : variants) compare_direction(s, f, s.asked(t, v));
+  };
+  for (const Index n : s.lengths({1, 130}, f)) check({n, n, 1}, s.variants({n, n, 1}));
+  if (s.takes(300, f)) check({300, 300, 1}, s.ends({300, 300, 1}));
+  // This shows as well whether float64 is float32 inside: then the quotient is noise.
+  if (s.takes(600, f)) check({600, 600, 1}, {{s.can().causal ? "causal" : "plain", {.causal = s.can().causal}}});
+  const Index n = s.at_most(100), fewer = n * 2 / 3;
+  for (const Index shared : s.sharings())
+    if (shared > 1) check({n, n, 2, shared}, s.ends({n, n, 2, shared}));
+  if (!s.can().cross || fewer < 1 || fewer == n) return;
+  check({fewer, n, 1}, s.ends({fewer, n, 1}));
+  check({n, fewer, 1}, s.ends({n, fewer, 1}));
+}
+
+}  // namespace heed::detail::conformance

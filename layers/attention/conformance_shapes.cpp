@@ -1,0 +1,203 @@
+// Checks of the same problem in other shapes: heads that share keys, views, single sequences, sizes, and nothing at
+// all.
+#include <algorithm>
+#include <heed/autograd/reductions.hpp>
+#include <heed/autograd/shape_ops.hpp>
+#include <heed/layers/attention/compositions.hpp>
+#include <heed/layers/attention/conformance_subject.hpp>
+#include <heed/layers/model.hpp>
+
+namespace heed::detail::conformance {
+namespace {
+
+// Gradients of repeated heads, back: those of the heads that share one summed.
+Tensor summed(const Tensor& x, Index shared) {
+  return sum(x.view({x.dim(0), x.dim(1) / shared, shared, x.dim(2), x.dim(3)}), {2});
+}
+
+// [B, H, T, D] -> [B, T, H * D], as projections give it, and back as a view.
+Tensor side_by_side(const Tensor& x) { return x.transpose(1, 2).reshape({x.dim(0), x.dim(2), x.dim(1) * x.dim(3)}); }
+Tensor heads_at(const Tensor& fused, Index first, const Tensor& like) {
+  const Tensor part = fused.slice(2, first, first + like.dim(1) * like.dim(3));
+  return part.view({like.dim(0), like.dim(2), like.dim(1), like.dim(3)}).transpose(1, 2);
+}
+
+// Sequence b of a trial, of its masks too.
+Trial sequence(const Subject& s, const Trial& t, Index b) {
+  const auto part = [&](const Tensor& x) { return x.defined() && x.dim(0) > 1 ? x.slice(0, b, b + 1) : x; };
+  Trial one = s.asked(t, {t.name, t.call});
+  for (Tensor* x : {&one.q, &one.k, &one.v, &one.dy, &one.call.key_lengths, &one.call.key_mask}) *x = part(*x);
+  for (Tensor* x : {&one.call.mask, &one.call.bias})
+    if (x->defined() && x->rank() == 4) *x = part(*x);
+  return one;
+}
+
+// Heads are each by themselves: [B, H, ...] as [B * H, 1, ...] gives the same.
+void compare_heads_apart(Subject& s, Finding& f, const Trial& t) {
+  Trial apart = t;
+  for (Tensor* x : {&apart.q, &apart.k, &apart.v, &apart.dy})
+    *x = x->reshape({x->dim(0) * x->dim(1), 1, x->dim(2), x->dim(3)});
+  Outcome got = s.run(t), wanted = s.run(apart);
+  const auto back = [](Tensor& x, const Tensor& like) { x = x.view(like.shape()); };
+  back(wanted.out, got.out);
+  for (auto& [name, gradient] : wanted.gradients) back(gradient, got.gradients.at(name));
+  f.close("heads together against each alone", got, wanted, kRounding);
+}
+
+// A zero vector at every third position; at all.
+Tensor with_zeros(const Tensor& x, bool all) {
+  Tensor y = x.clone();
+  for (Index i = 0; i < x.dim(2); ++i)
+    if (all || i % 3 == 0) y.slice(2, i, i + 1).fill_(0);
+  return y;
+}
+
+}  // namespace
+
+void check_grouped(Subject& s, Finding& f) {
+  if (!f.declared(s.can().grouped, "heads that share keys")) return;
+  const Index n = s.at_most(40), few = std::max<Index>(1, n * 2 / 3);
+  std::vector<Sizes> shapes = {{n, n}};
+  if (s.can().cross) shapes.push_back({few, n});
+  for (Sizes sizes : shapes)
+    for (const Index shared : s.sharings()) {
+      if (shared == 1) continue;
+      sizes.shared = shared;
+      for (const Variant& v : s.variants(sizes)) {
+        const Trial t = s.asked(s.trial(sizes), v);
+        Trial repeated = t;
+        repeated.k = repeat_heads(t.k, s.options.heads), repeated.v = repeat_heads(t.v, s.options.heads);
+        Outcome wanted = s.run(repeated);
+        for (const char* name : {"k", "v"}) wanted.gradients[name] = summed(wanted.gradients[name], shared);
+        f.about(t);
+        f.close("shared heads against repeated ones", s.run(t), wanted, kRounding);
+      }
+    }
+}
+
+void check_views(Subject& s, Finding& f) {
+  const Index n = s.at_most(40);
+  for (const DType dtype : {DType::float64, DType::float32}) {
+    Trial t = in_dtype(s.trial({n, n}), dtype);
+    t.call.causal = s.can().causal;
+    f.about(t);
+    const Outcome wanted = s.run(t, dtype);
+    const double tolerance = rounding(dtype);
+    const Index k_at = t.q.dim(1) * t.q.dim(3), v_at = k_at + t.k.dim(1) * t.k.dim(3);
+    Tape tape;
+    const Tensor fused = tape.watch(concatenate({side_by_side(t.q), side_by_side(t.k), side_by_side(t.v)}, 2));
+    const Tensor y = s.mechanism(dtype).apply(heads_at(fused, 0, t.q), heads_at(fused, k_at, t.k),
+                                              heads_at(fused, v_at, t.v), t.call);
+    f.close("parts of one tensor, outputs", y.detach(), wanted.out, tolerance);
+    if (y.node() != 0) {
+      tape.backward(y, t.dy);
+      const Tensor d = tape.grad(fused);
+      f.close("parts of one tensor, gradient of q", heads_at(d, 0, t.q), wanted.gradients.at("q"), tolerance);
+      f.close("parts of one tensor, gradient of k", heads_at(d, k_at, t.k), wanted.gradients.at("k"), tolerance);
+      f.close("parts of one tensor, gradient of v", heads_at(d, v_at, t.v), wanted.gradients.at("v"), tolerance);
+    }
+    // The same keys and values in every sequence and head, the same queries in every head: strides of 0.
+    Trial broadcast = t, copied = t;
+    const auto first = [](const Tensor& x, Index batch) {
+      return x.slice(0, 0, batch).slice(1, 0, 1).expand(x.shape());
+    };
+    broadcast.k = first(t.k, 1), broadcast.v = first(t.v, 1), broadcast.q = first(t.q, t.q.dim(0));
+    broadcast.dy = first(t.dy, 1);
+    copied.k = broadcast.k.clone(), copied.v = broadcast.v.clone(), copied.q = broadcast.q.clone();
+    copied.dy = broadcast.dy.clone();
+    f.close("strides of 0", s.run(broadcast, dtype), s.run(copied, dtype), tolerance);
+    f.close("strides of 0, no tape", s.out(broadcast, dtype), s.out(copied, dtype), tolerance);
+  }
+}
+
+void check_batch(Subject& s, Finding& f) {
+  const Index n = s.at_most(30);
+  for (const Variant& v : s.variants({n, n, 3})) {
+    const Trial t = s.asked(s.trial({n, n, 3}), v);
+    f.about(t);
+    const Outcome all = s.run(t);
+    for (Index b = 0; b < 3; ++b) {
+      const Outcome one = s.run(sequence(s, t, b));
+      f.close("a sequence among three against it alone", all.out.slice(0, b, b + 1), one.out, kRounding);
+      for (const char* name : {"q", "k", "v"})
+        f.close("a sequence among three against it alone, gradient of " + std::string(name),
+                all.gradients.at(name).slice(0, b, b + 1), one.gradients.at(name), kRounding);
+    }
+  }
+  // Values of other sizes: each column goes its own way.
+  for (const DType dtype : {DType::float64, DType::float32})
+    for (const Variant& variant : s.ends({n, n})) {
+      Trial t = s.asked(s.trial({n, n}), variant);
+      Rng rng(s.options.seed, 99);
+      t.v = rng.normal(t.v.shape().with(3, 67)).to(DType::float64);
+      f.about(t);
+      const Tensor whole = s.out(t, dtype);
+      for (const auto& [begin, end] : std::vector<std::pair<Index, Index>>{{0, 1}, {3, 16}, {10, 42}, {66, 67}}) {
+        Trial part = t;
+        part.v = t.v.slice(3, begin, end).clone();
+        f.close("columns of v against all of them", s.out(part, dtype), whole.slice(3, begin, end), rounding(dtype));
+      }
+    }
+}
+
+void check_sizes(Subject& s, Finding& f) {
+  AttentionMechanism& mechanism = s.mechanism(DType::float64);
+  if (!s.options.of_sizes && !members_of(mechanism).empty())
+    return f.leave_out("its parameters and buffers are of one size, and options.of_sizes is undefined");
+  const Index n = s.at_most(20);
+  const Sizes square{n, n};
+  for (const auto& [heads, size, value_size] : std::vector<std::array<Index, 3>>{
+           {2, 1, 1}, {2, 16, 16}, {6, 5, 3}, {10, 4, 9}, {2, 33, 64}, {2, 64, 33}, {2, 128, 2}, {1, 8, 8}}) {
+    if (s.can().grouped && heads == 1) continue;
+    ConformanceOptions options = s.options;
+    options.heads = heads, options.size = size, options.value_size = value_size;
+    Subject other(s.options.of_sizes ? s.options.of_sizes(heads, size) : s.make, options);
+    for (const Variant& v : other.ends(square)) {
+      const Trial t = other.asked(other.trial(square), v), smooth = other.asked(other.separated_trial(square), v);
+      f.about(t);
+      f.close("float32 against float64", other.run(t, DType::float32), other.run(t), s.options.float32_tolerance,
+              share_of(s));
+      if (s.options.reference)
+        f.close("against the reference", other.out(smooth),
+                s.options.reference(smooth.q, smooth.k, smooth.v, smooth.call, other.values()), 1e-9);
+      compare_direction(other, f, smooth);
+    }
+    const Trial t = other.trial(square);
+    f.about(t);
+    if (members_of(mechanism).empty()) compare_heads_apart(other, f, t);
+  }
+}
+
+void check_zero_vectors(Subject& s, Finding& f) {
+  const Index n = s.at_most(24);
+  for (const Variant& v : s.ends({n, n}))
+    for (const std::string of : {"q", "k", "v", "q, k and v"})
+      for (const bool all : {false, true}) {
+        Trial t = s.asked(s.trial({n, n}), {v.name + (all ? ", 0 is all of " : ", 0 at places is ") + of, v.call});
+        f.about(t);
+        const auto zero = [&](const char* name, Tensor& x) {
+          if (of.find(name) != std::string::npos) x = with_zeros(x, all);
+        };
+        zero("q", t.q), zero("k", t.k), zero("v", t.v);
+        const Outcome o = s.run(t), floats = s.run(t, DType::float32);
+        f.finite("float64", o), f.finite("float32", floats);
+        f.close("float32 against float64", floats, o, s.options.float32_tolerance, share_of(s));
+      }
+}
+
+void check_empty_tensors(Subject& s, Finding& f) {
+  const Index n = s.at_most(5);
+  std::vector<Sizes> shapes = {{n, n, 0}, {0, 0}};
+  if (s.can().cross) shapes.insert(shapes.end(), {{0, n}, {n, 0}});
+  for (const DType dtype : {DType::float64, DType::float32})
+    for (const Sizes& sizes : shapes)
+      for (const bool causal : s.orders()) {
+        const Trial t = s.asked(s.trial(sizes), {causal ? "causal" : "plain", {.causal = causal}});
+        f.about(t);
+        const Outcome o = s.run(t, dtype);  // apply() has checked the shape of the output
+        f.zeros("outputs without a key", o.out);
+        for (const auto& [name, gradient] : o.gradients) f.zeros("gradient of " + name, gradient);
+      }
+}
+
+}  // namespace heed::detail::conformance
