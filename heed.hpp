@@ -36,6 +36,7 @@
 #include <heed/data/stories.hpp>
 #include <heed/data/text.hpp>
 #include <heed/data/tokenizer.hpp>
+#include <heed/layers/attention/allowed_pairs.hpp>
 #include <heed/layers/attention/bahdanau.hpp>
 #include <heed/layers/attention/by_name.hpp>
 #include <heed/layers/attention/conformance.hpp>

@@ -89,7 +89,8 @@ void check_weights_left(Subject& s, Finding& f, const Sizes& sizes, const Varian
   independent("neighbouring queries", 1);
   independent("neighbouring heads", T);
   independent("sequences", H * T);
-  // y = W v is linear in v: backward has the same W.
+  // Where y = W v, backward has the same W; without weights of single keys, as of pooled values, it need not be so.
+  if (!s.can().weights) return;
   Tensor dv = matmul(o.out.transpose(2, 3), t.dy);
   if (sizes.shared > 1) dv = sum(dv.view({sizes.batch, groups, sizes.shared, S, S}), {2});
   f.close("the gradient of v by the mask of forward", o.gradients.at("v"), dv, 1e-9);

@@ -36,7 +36,7 @@ void Finding::expect(bool ok, const std::string& otherwise) {
 }
 
 bool Finding::declared(bool has, const std::string& what) {
-  if (!has) leave_out(what + " is not declared");
+  if (!has) leave_out("it declares no " + what);
   return has;
 }
 

@@ -189,7 +189,7 @@ void check_of_heads(Subject& s, Finding& f, Index n) {
 
 void check_masks(Subject& s, Finding& f) {
   const AttentionCapabilities& can = s.can();
-  if (!f.declared(can.key_mask || can.full_mask || can.bias || can.key_bias, "a mask or a bias")) return;
+  if (!f.declared(can.key_mask || can.full_mask || can.bias || can.key_bias, "mask or a bias")) return;
   const Index n = s.at_most(40), few = std::max<Index>(1, n * 2 / 3);
   std::vector<Sizes> shapes = {{n, n}};
   for (const Index shared : s.sharings())
@@ -216,7 +216,7 @@ void check_masks(Subject& s, Finding& f) {
 }
 
 void check_padding(Subject& s, Finding& f) {
-  if (!f.declared(s.can().key_mask, "a key mask")) return;
+  if (!f.declared(s.can().key_mask, "key mask")) return;
   const Index n = s.at_most(70), few = std::max<Index>(1, n * 2 / 3);
   std::vector<Sizes> shapes = {{n, n}};
   for (const Index shared : s.sharings())
@@ -242,7 +242,7 @@ void check_padding(Subject& s, Finding& f) {
 
 void check_empty_rows(Subject& s, Finding& f) {
   if (!s.takes(20, f)) return;
-  if (!f.declared(s.can().key_mask || s.can().full_mask || (s.can().causal && s.can().cross), "a mask")) return;
+  if (!f.declared(s.can().key_mask || s.can().full_mask || (s.can().causal && s.can().cross), "mask")) return;
   for (const EmptyRows& e : empty_rows(s)) {
     f.about(e.trial);
     const Outcome all = s.run(e.trial);

@@ -90,7 +90,7 @@ void check_steps_match(Subject& s, Finding& f, Index n) {
 }  // namespace
 
 void check_state(Subject& s, Finding& f) {
-  if (!f.declared(s.can().state, "a decode state")) return;
+  if (!f.declared(s.can().state, "decode state")) return;
   f.expect(s.can().causal, "a state is declared, but causal attention, which it goes on with, is not");
   const auto check = [&](const Trial& t, DType dtype, std::initializer_list<Index> lengths) {
     f.about(t);
@@ -126,7 +126,7 @@ void check_state(Subject& s, Finding& f) {
 }
 
 void check_state_resumed(Subject& s, Finding& f) {
-  if (!f.declared(s.can().state, "a decode state")) return;
+  if (!f.declared(s.can().state, "decode state")) return;
   const Index n = s.at_most(100), half = n * 2 / 3;
   for (const DType dtype : {DType::float32, DType::float64})
     for (const Index step : {1, 5}) {

@@ -1,5 +1,5 @@
-// Wrong mechanisms by kind: each has one fault, and the check that is made for it finds it. A table, and so over 300
-// lines.
+// Wrong mechanisms by kind: each has one fault, and the check that is made for it finds it.
+// A table: over 300 lines, as each fault is one entry of it.
 #include <heed/heed.hpp>
 #include <sstream>
 
@@ -584,10 +584,10 @@ const std::vector<Fault> kShapes = {
      })},
     {"heads see one another", "sizes",
      outputs([](const Tensor& y, const Tensor&, const Call&) { return y + mean(y, {1}, true) * 1e-6; })},
-    {"a size of 1 in bfloat16", "sizes",
+    {"a size of 2 in bfloat16", "sizes",
      [](Hooks& h) {
        inputs(h, [](Tensor& q, Tensor&, Tensor&, Call&) {
-         if (q.dim(3) == 1 && q.dtype() == DType::float32) q = in_bfloat16(q);
+         if (q.dim(3) == 2 && q.dtype() == DType::float32) q = in_bfloat16(q);
        });
      }},
     {"the tail of an odd size in float32", "sizes",

@@ -21,13 +21,19 @@ MechanismOptions options() {
 TEST_CASE("conformance: every mechanism that has a name passes all that it declares") {
   for (const std::string& name : mechanism_names()) {
     CAPTURE(name);
+    const auto of_sizes = [&](Index heads, Index size) {
+      MechanismOptions o = options();
+      o.heads = heads, o.head_size = size;
+      return mechanism_by_name(name, o);
+    };
     const ConformanceReport report =
-        check_conformance_in_test(mechanism_by_name(name, options()), {.reference = naive_mechanism(name, options())});
+        check_conformance_in_test(mechanism_by_name(name, options()),
+                                  {.reference = naive_mechanism(name, options()), .of_sizes = of_sizes});
     CHECK(report.mechanism == name);
     Rng rng(1);
     const AttentionMechanism m = mechanism_by_name(name, options())(0, rng);
     CHECK(m.capabilities().shared_maximum == (name == "efficient" || name == "favor"));
-    CHECK(report.checks.size() >= 15);
+    CHECK(report.checks.size() >= 24);
   }
 }
 
