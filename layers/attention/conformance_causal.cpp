@@ -19,7 +19,6 @@ Tensor with_tail(const Tensor& x, Index from, const Tensor& like) {
 }
 
 Tensor tail(const Tensor& x, Index from) { return x.slice(2, from, x.dim(2)); }
-Tensor head(const Tensor& x, Index length) { return x.slice(2, 0, length); }
 
 Tensor thrice(const Tensor& x) {
   Tensor y = x.clone();

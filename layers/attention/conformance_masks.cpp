@@ -10,7 +10,6 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();
 
-Tensor head(const Tensor& x, Index length) { return x.slice(2, 0, length); }
 
 // x [B, Hk, S, ...] with `value` at the keys that the call masks, or at those that it does not.
 Tensor with_keys(const Tensor& x, const AttentionCall& call, bool masked, double value) {

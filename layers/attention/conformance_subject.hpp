@@ -40,6 +40,8 @@ Trial in_dtype(const Trial& t, DType dtype);
 // The same with q and dy, or k and v, of some positions.
 Trial with_queries(const Trial& t, Index first, Index last);
 Trial with_keys(const Trial& t, Index length);
+// The first positions of x [B, H, T, D].
+inline Tensor head(const Tensor& x, Index length) { return x.slice(2, 0, length); }
 
 class Finding;
 

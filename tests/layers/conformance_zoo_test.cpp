@@ -10,6 +10,7 @@
 using namespace heed;
 using namespace heed::test;
 
+namespace zoo {
 namespace {
 
 struct Fault {
@@ -673,7 +674,7 @@ const std::vector<Fault> kNumbers = {
     {"float64 is float32 where T < S", "direction",
      [](Hooks& h) { h.scores = [](const Tensor& s, const Call&) { return s.dim(2) < s.dim(3) ? in_float32(s) : s; }; }},
     {"a zero vector has no direction", "zero vectors",
-     [](Hooks& h) { inputs(h, [](Tensor& q, Tensor&, Tensor&, Call&) { q = q / norm(q, 2, {-1}, true); }); }},
+     [](Hooks& h) { inputs(h, [](Tensor& q, Tensor&, Tensor&, Call&) { q = q / norm(q, {-1}, {.keepdim = true}); }); }},
     {"the gradient of the length of a zero vector", "zero vectors",
      [](Hooks& h) {
        inputs(h, [](Tensor& q, Tensor&, Tensor&, Call&) {
@@ -771,3 +772,5 @@ TEST_CASE("conformance zoo: calls") { find(kCalls); }
 TEST_CASE("conformance zoo: shapes") { find(kShapes); }
 TEST_CASE("conformance zoo: numbers") { find(kNumbers); }
 TEST_CASE("conformance zoo: claims") { find(kClaims); }
+
+}  // namespace zoo
