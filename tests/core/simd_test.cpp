@@ -26,7 +26,7 @@ const kernels::SimdProbe<T>& probe() {
 }
 
 template <class T>
-std::vector<T> apply(SimdFunction f, const std::vector<T>& x) {
+std::vector<T> results_of(SimdFunction f, const std::vector<T>& x) {
   std::vector<T> y(x.size(), T(-77));
   probe<T>().apply(f, x.data(), y.data(), x.size());
   return y;
@@ -84,7 +84,7 @@ std::vector<T> powers(double low, double high, int n, bool both_signs) {
 
 template <class T>
 double worst(SimdFunction f, const std::vector<T>& x) {
-  const std::vector<T> y = apply(f, x);
+  const std::vector<T> y = results_of(f, x);
   double w = 0;
   std::size_t at = 0;
   for (std::size_t i = 0; i < x.size(); ++i)
@@ -119,7 +119,7 @@ void check_accuracy() {
 template <class T>
 void check_gelu() {
   for (const SimdFunction f : {SimdFunction::gelu_tanh, SimdFunction::gelu_exact}) {
-    const std::vector<T> x = grid<T>(-12, 12, 100001), y = apply(f, x);
+    const std::vector<T> x = grid<T>(-12, 12, 100001), y = results_of(f, x);
     double w = 0;
     for (std::size_t i = 0; i < x.size(); ++i)
       w = std::max(w, static_cast<double>(std::abs(y[i] - exact(f, x[i])) / (std::abs(x[i]) + 1e-30L)));
@@ -134,7 +134,7 @@ void check_special_values() {
   const std::vector<T> x = {inf, -inf, nan, big, -big, T(0), -T(0), small, -small, T(1), T(-1), T(89), T(-89)};
   for (const SimdFunction f : {SimdFunction::exp, SimdFunction::expm1, SimdFunction::log, SimdFunction::log1p,
                                SimdFunction::tanh, SimdFunction::erf, SimdFunction::sigmoid}) {
-    const std::vector<T> y = apply(f, x);
+    const std::vector<T> y = results_of(f, x);
     for (std::size_t i = 0; i < x.size(); ++i) {
       CAPTURE(static_cast<int>(f));
       CAPTURE(x[i]);
@@ -258,7 +258,7 @@ void check_division() {
         ok &= (std::isnan(q) && std::isnan(want)) || (q == want && std::signbit(q) == std::signbit(want));
     }
   CHECK(ok);
-  const std::vector<T> roots = apply(SimdFunction::sqrt, std::vector<T>{inf, T(0), big, small, T(2), T(-1)});
+  const std::vector<T> roots = results_of(SimdFunction::sqrt, std::vector<T>{inf, T(0), big, small, T(2), T(-1)});
   CHECK(roots[0] == inf);
   CHECK(roots[1] == 0);
   CHECK(roots[2] == std::sqrt(big));
