@@ -190,9 +190,10 @@ LogFile::~LogFile() {
 }
 
 void LogFile::cut() {
-  if (!stream_ && !cut_)
-    require(::ftruncate(fd_, static_cast<off_t>(kept_)) == 0, "log: ", path_.string(), " cannot be cut: ",
-            reason(errno));
+  if (!stream_ && !cut_) {
+    const int error = ::ftruncate(fd_, static_cast<off_t>(kept_)) == 0 ? 0 : errno;
+    require(error == 0, "log: ", path_.string(), " cannot be cut: ", reason(error));
+  }
   cut_ = true;
 }
 

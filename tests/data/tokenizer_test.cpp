@@ -222,7 +222,7 @@ TEST_CASE("SentencePiece explains what it cannot learn") {
   CHECK(contains(error_of([] { SentencePieceTokenizer::train_on_text(corpus(), {.vocabulary = 10}); }),
                  "cannot learn 10 pieces"));
   const std::string few = error_of([] { SentencePieceTokenizer::train_on_text(corpus(), {.vocabulary = 270}); });
-  CHECK(contains(few, " vs 270. The vocabulary must hold every character of the text."));
+  CHECK(contains(few, " The vocabulary must hold every character of the text."));
   CHECK_FALSE(contains(few, "--"));
   CHECK_THROWS_AS(SentencePieceTokenizer::train_on_text("", {}), Error);
   CHECK_THROWS_AS(SentencePieceTokenizer::train_on_text("abc\xFF", {}), Error);

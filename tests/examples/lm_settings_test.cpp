@@ -324,7 +324,7 @@ TEST_CASE("train_lm: the command that goes on gives all that the checkpoint does
   for (const std::string word : {"", "a", "-n", "a b", "it's", "''",
                                  "$HOME `id` \"x\" \\ * ? ~ # ! ; & | < > ( ) [ ] { }", "é\n\tx", "~", "=ls"}) {
     INFO(word);
-    CHECK(test::run("printf %s " + examples::shell_word(word)).output == word);
+    CHECK(test::run("exec bash -c " + test::quoted("printf %s " + examples::shell_word(word))).output == word);
   }
   CHECK(examples::shell_word("runs/lm-2.h5") == "runs/lm-2.h5");
 }
@@ -372,10 +372,10 @@ TEST_CASE("train_lm: settings and configurations as deep as the stack are refuse
   CHECK(test::contains(test::error_of([&] { Tokenizer::from_json(R"({"kind": )" + deep + "}"); }), "is damaged"));
 }
 
-TEST_CASE("train_lm: a file name that is not UTF-8 is kept as far as JSON can, and may be named anew") {
+TEST_CASE("train_lm: a file name that is not UTF-8 is kept byte by byte, and may be named anew") {
   const LmSettings s = settings_of({"--data", "a\xff.txt"});
   const std::string stored = examples::to_json(s);
-  CHECK(test::parse_json(stored).at("data") == json{"a\xEF\xBF\xBD.txt"});
+  CHECK(test::parse_json(stored).at("data") == json::array({{{"hex", "61ff2e747874"}}}));
   LmFlags flags;
   parse_flags(flags, {"--resume", "--data", "a\xff.txt"});
   CHECK(flags.resolve(&stored).data == std::vector<std::string>{"a\xff.txt"});

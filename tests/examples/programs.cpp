@@ -6,6 +6,10 @@
 
 namespace heed::test {
 
+std::string in_background(const std::string& command) {
+  return "env --default-signal=INT " + command + " & pid=$!; ";
+}
+
 std::string program(const std::string& name) { return quoted(in_build("examples/" + name)); }
 
 std::vector<std::string> lines_of(const std::string& text) {

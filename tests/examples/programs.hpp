@@ -12,6 +12,10 @@ namespace heed::test {
 
 std::string program(const std::string& name);  // its path, quoted
 
+// For a shell: begins the command and names it pid. It hears Ctrl-C, which a shell without job control has what runs in
+// the background ignore.
+std::string in_background(const std::string& command);
+
 std::vector<std::string> lines_of(const std::string& text);
 
 // Two logs tell the same but for the clock: no step missing, doubled or different.

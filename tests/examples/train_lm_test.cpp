@@ -250,8 +250,8 @@ TEST_CASE("train_lm: Ctrl-C finishes the step, saves and says how to go on, to t
   REQUIRE(undisturbed.exit_code == 0);
   CHECK(contains(undisturbed.output, "checkpoint: lm.h5\ndrawn: it's.svg\n"));
   const Ran ran =
-      test::run("cd " + stopped.folder() + "; : > 'my log'; " + stopped.arguments(flags) +
-                " & pid=$!; while [ $(wc -l < 'my log') -lt 30 ]; do sleep 0.02; done; kill -INT $pid; wait $pid");
+      test::run("cd " + stopped.folder() + "; : > 'my log'; " + test::in_background(stopped.arguments(flags)) +
+                "while [ $(wc -l < 'my log') -lt 30 ]; do sleep 0.02; done; kill -INT $pid; wait $pid");
   INFO(ran.output);
   CHECK(ran.exit_code == 130);
   const std::string before = "to go on: ", hint = ran.output.substr(ran.output.find(before) + before.size());

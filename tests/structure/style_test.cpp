@@ -49,14 +49,15 @@ TEST_CASE("style: each header has #pragma once, before any code") {
   CHECK(headers > 80);
 }
 
-TEST_CASE("style: a file of more than 300 lines says why in its first lines") {
+TEST_CASE("style: a file of more than 400 lines says why in its first lines") {
   for (const Source& source : sources()) {
-    if (source.lines.size() <= 300 || starts_with(source.path, "tests/reference/"))
+    if (source.lines.size() <= 400 || starts_with(source.path, "tests/reference/"))
       continue;  // those are made by scripts
     bool says = false;
-    for (std::size_t i = 0; i < 12; ++i) says = says || source.lines[i].find("300 lines") != std::string::npos;
+    // «over 300 lines» is from when that was the rule.
+    for (std::size_t i = 0; i < 12; ++i) says = says || source.lines[i].find("00 lines") != std::string::npos;
     INFO(source.path, " has ", source.lines.size(),
-         " lines; split it, or say in its first lines why it is over 300 lines");
+         " lines; split it, or say in its first lines why it is over 400 lines");
     CHECK(says);
   }
 }
