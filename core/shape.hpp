@@ -1,6 +1,7 @@
 // Shapes and strides: short lists of sizes, kept inline.
 #pragma once
 #include <array>
+#include <cstdint>
 #include <heed/core/dtype.hpp>
 #include <initializer_list>
 #include <iosfwd>
@@ -19,7 +20,12 @@ class Shape {
 
   int rank() const { return rank_; }
   bool empty() const { return rank_ == 0; }
-  Index numel() const { Index n = 1; for (Index s : *this) n *= s; return n; }
+  // Wraps around for sizes that no tensor has (detail::can_be_counted).
+  Index numel() const {
+    std::uint64_t n = 1;
+    for (Index s : *this) n *= static_cast<std::uint64_t>(s);
+    return static_cast<Index>(n);
+  }
 
   Index operator[](int axis) const { return sizes_[static_cast<std::size_t>(axis < 0 ? axis + rank_ : axis)]; }
   Index& operator[](int axis) { return sizes_[static_cast<std::size_t>(axis < 0 ? axis + rank_ : axis)]; }
