@@ -64,8 +64,9 @@ struct Windows {
   Tensor forbidden;  // bool8 [B, H, T, W]
 };
 
-Windows windows_of(const Tensor& positions, Index keys, Index radius, const AttentionCall& call) {
-  const Index B = positions.dim(0), H = positions.dim(1), T = positions.dim(2), W = std::min(2 * radius + 1, keys);
+Windows windows_of(const Tensor& positions, Index keys, const LuongLocalOptions& o, const AttentionCall& call) {
+  const Index B = positions.dim(0), H = positions.dim(1), T = positions.dim(2), W = std::min(2 * o.radius + 1, keys);
+  const double radius = static_cast<double>(o.radius);
   const detail::PairMasks masks(call, {B, H, T, keys});
   const Shape shape = {B, H, T, W};
   Windows w{Tensor::zeros(shape, DType::int32), Tensor::zeros(shape, DType::float64),
@@ -73,14 +74,16 @@ Windows windows_of(const Tensor& positions, Index keys, Index radius, const Atte
   const Tensor centres = positions.dense();
   for (Index row = 0; row < B * H * T; ++row) {
     const Index b = row / T / H, h = row / T % H, i = row % T, length = masks.length(b);
-    // Before the comparison: NaN has no floor.
-    const double p = centres.ptr<double>()[row], last = static_cast<double>(length - 1);
-    const Index centre = p >= 0 ? static_cast<Index>(std::min(std::floor(p), std::max(last, 0.0))) : 0;
-    const Index first = W == keys ? 0 : centre - radius;
+    double centre = centres.ptr<double>()[row];
+    if (std::isnan(centre)) centre = 0;  // some window: its Gaussian is NaN
+    if (o.window_around_key) centre = std::min(std::floor(centre), std::max(0.0, static_cast<double>(length - 1)));
+    const double left = std::clamp(std::ceil(centre - radius), -radius, static_cast<double>(keys));
+    const Index first = W == keys ? 0 : static_cast<Index>(left);
     for (Index n = 0; n < W; ++n) {
       const Index j = first + n, at = row * W + n;
       w.offsets.ptr<double>()[at] = static_cast<double>(j);
-      if (j < 0 || j >= length || std::abs(j - centre) > radius || !masks.allows(b, h, i, j)) continue;
+      const bool inside = j >= 0 && j < length && std::abs(static_cast<double>(j) - centre) <= radius;
+      if (!inside || !masks.allows(b, h, i, j)) continue;
       w.keys.ptr<std::int32_t>()[at] = static_cast<std::int32_t>(j);
       w.forbidden.ptr<bool>()[at] = false;
     }
@@ -131,21 +134,21 @@ Tensor scores_at(In q, const Tensor& k, const Tensor& keys, const LuongLocalPara
   return matmul(query.unsqueeze(3), rows_at(k, keys).transpose(3, 4)).squeeze(3);
 }
 
-// Weights at the places [B, H, T, W], in the dtype of q. A bias of -infinity forbids as well, and joins w.forbidden.
+// Weights at the places [B, H, T, W], in the dtype of q. A bias of -infinity forbids as well, and joins w.forbidden. To
+// renormalise, the Gaussian joins the softmax by its logarithm.
 Tensor weights_at(In q, const Tensor& k, Windows& w, const Tensor& positions, const LuongLocalParameters& p,
                   const LuongLocalOptions& o, const AttentionCall& call) {
+  const bool predictive = o.alignment == LuongAlignment::predictive;
+  const double sigma = static_cast<double>(o.radius) / 2;
+  const auto log_gaussian = [&] { return square(w.offsets - positions.unsqueeze(3)) * (-0.5 / (sigma * sigma)); };
   Tensor s = scores_at(q, k, w.keys, p, o.score);
   if (call.bias.defined()) s = s + gather(call.bias.expand({q.dim(0), q.dim(1), q.dim(2), k.dim(2)}), 3, w.keys);
+  if (predictive && o.renormalise) s = s + log_gaussian().to(q.dtype());
   s = masked_fill(s, w.forbidden, -detail::kInfinity);
   w.forbidden = s.detach() <= -detail::kInfinity;
   const Tensor empty = max(s.detach(), {3}, true) <= -detail::kInfinity;  // its softmax of finite scores is no NaN
-  Tensor weights = masked_fill(softmax(masked_fill(s, empty, 0), 3), w.forbidden, 0);
-  if (o.alignment == LuongAlignment::monotonic) return weights;
-  const double sigma = static_cast<double>(o.radius) / 2;
-  const Tensor distance = w.offsets - positions.unsqueeze(3);
-  weights = weights * exp(square(distance) * (-0.5 / (sigma * sigma))).to(q.dtype());
-  if (!o.renormalise) return weights;
-  return weights / masked_fill(sum(weights, {3}, true), empty, 1);
+  const Tensor weights = masked_fill(softmax(masked_fill(s, empty, 0), 3), w.forbidden, 0);
+  return predictive && !o.renormalise ? weights * exp(log_gaussian()).to(q.dtype()) : weights;
 }
 
 Tensor positions_of(In q, In k, const LuongLocalParameters& p, const LuongLocalOptions& o, const AttentionCall& call) {
@@ -153,8 +156,7 @@ Tensor positions_of(In q, In k, const LuongLocalParameters& p, const LuongLocalO
   if (o.alignment == LuongAlignment::monotonic) {
     Tensor at = Tensor::empty({B, H, T}, DType::float64);
     for (Index n = 0; n < at.numel(); ++n)
-      at.ptr<double>()[n] =
-          static_cast<double>(std::max<Index>(0, std::min(o.first_query + n % T, length_of(call, n / T / H, S) - 1)));
+      at.ptr<double>()[n] = static_cast<double>(o.first_query) + static_cast<double>(n % T);
     return at;
   }
   Tensor lengths = Tensor::empty({B, 1, 1}, DType::float64);
@@ -170,7 +172,7 @@ struct Local {
 };
 Local local_of(In q, In k, const LuongLocalParameters& p, const LuongLocalOptions& o, const AttentionCall& call) {
   const Tensor positions = positions_of(q, k, p, o, call);
-  Windows w = windows_of(positions.detach(), k.dim(2), o.radius, call);
+  Windows w = windows_of(positions.detach(), k.dim(2), o, call);
   const Tensor keys = detail::without_padding(kLuongLocal, k, call);
   Tensor weights = weights_at(q, keys, w, positions, p, o, call);
   return {std::move(w), std::move(weights)};

@@ -2,16 +2,15 @@
 // translation", 2015, section 3.2): softmax inside a window around an aligned position p of a sentence of S keys, for
 // each head.
 //
-//   local-m:  p = min(t, S - 1)                        t: the position of the query. Past the end of a source, the last
-//                                                     D + 1 keys
+//   local-m:  p = t, the position of the query
 //   local-p:  p = S sigmoid(v . tanh(W q))             zero-based, W [A, D], v [A]
-//   keys j with |j - c| <= D, c = min(floor(p), S - 1): w = softmax_j(s_j) over them, s as in luong.hpp
-//     2 D + 1 keys inside the sentence, also for a p that is no whole number: p = 3.5 and D = 1 see 2, 3 and 4
+//   keys j in [p - D, p + D]: w = softmax_j(s_j) over them, s as in luong.hpp
+//     p = 3.5 and D = 1 see 3 and 4. The window of local-m shrinks at the end of the source and is empty behind it
 //   local-p:  w_j *= e^(-(j - p)^2 / (2 sigma^2)), sigma = D / 2; they add up to less than 1, unless `renormalise`
 //
 //   dp = sum_j w_j (dw_j - [renormalise] sum_k w_k dw_k) (j - p) / sigma^2       (w as it is at last)
 //
-// The window is constant in the gradient: none goes through floor. p is computed in float64 for both dtypes, since a
+// The window is constant in the gradient. p is computed in float64 for both dtypes, since a
 // window that jumps with its last bit would make float32 another model.
 //
 // The 2 D + 1 keys and values of each query (S where that is less) are gathered: time and memory O(S + T D) rows, never
@@ -31,6 +30,9 @@ struct LuongLocalOptions {
   LuongAlignment alignment = LuongAlignment::monotonic;
   Index radius = 10;         // D
   bool renormalise = false;  // local-p: the weights add up to 1 after the Gaussian
+  // The window is around the key min(floor(p), S - 1) in place of p: past the end of a source it stays at the last D + 1
+  // keys, and p = 3.5 and D = 1 see 2, 3 and 4.
+  bool window_around_key = false;
   Index first_query = 0;     // local-m: t of the first query, e.g. the step of a decoder that attends once a step
   Index units = 0;           // A of concat and local-p; 0: the size of a head
 };

@@ -59,19 +59,20 @@ Naive naive(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, const Va
     const Index b = row / T / H, h = row / T % H, i = row % T, g = b * Hk + h / (H / Hk);
     const Index length = call.key_lengths.defined() ? static_cast<Index>(call.key_lengths.at({b})) : S;
     const double* query = q.ptr<double>() + row * size;
-    double centre = static_cast<double>(std::min(o.first_query + i, length - 1));
+    double centre = static_cast<double>(o.first_query + i);
     if (o.alignment == LuongAlignment::predictive) {
       double s = 0;
       for (Index a = 0; a < p.at("position_W").dim(1); ++a)
         s += at(p.at("position_score"), h, a) * std::tanh(hidden(p, "position_W", h, a, query, size));
       centre = static_cast<double>(length) / (1 + std::exp(-s));
     }
-    r.positions.ptr<double>()[row] = std::max(0.0, centre);
-    const Index middle = std::min(static_cast<Index>(std::floor(centre)), length - 1);
+    r.positions.ptr<double>()[row] = centre;
+    const double middle = o.window_around_key ? std::fmin(std::floor(centre), static_cast<double>(length - 1)) : centre,
+                 radius = static_cast<double>(o.radius);
     std::vector<double> w(static_cast<std::size_t>(S));
     double total = 0, again = 0;
     const auto seen = [&](Index j) {
-      return j < length && j >= middle - o.radius && j <= middle + o.radius &&
+      return j < length && static_cast<double>(j) >= middle - radius && static_cast<double>(j) <= middle + radius &&
              !(call.key_mask.defined() && call.key_mask.at({b, j}) == 0) &&
              !(call.mask.defined() && call.mask.expand({B, H, T, S}).at({b, h, i, j}) == 0);
     };
@@ -120,6 +121,7 @@ std::vector<LuongLocalOptions> variants() {
     all.push_back({.score = score, .alignment = LuongAlignment::predictive, .radius = 3, .units = 5});
     all.push_back(
         {.score = score, .alignment = LuongAlignment::predictive, .radius = 1, .renormalise = true, .units = 5});
+    all.push_back({.score = score, .radius = 2, .window_around_key = true});
   }
   return all;
 }
@@ -142,24 +144,38 @@ struct SquareOnly {
 
 }  // namespace
 
-TEST_CASE("local attention: a position between two keys has 2 D + 1 keys, and one past the end those at the end") {
+TEST_CASE("local attention: the window is [p - D, p + D], or around a key of the sentence") {
   const Tensor q = normal({1, 1, 1, 4}), k = normal({1, 1, 7, 4});
-  const auto seen = [&](const LuongLocalOptions& o, const AttentionCall& call) {
+  using Keys = std::vector<Index>;
+  const auto seen = [&](const LuongLocalOptions& o, Index length = 7) {
     LuongLocalAttention m = mechanism(o, 1, 4);
     if (m.position_score.defined()) m.position_score.fill_(0);  // p = S sigmoid(0)
-    const Tensor w = m.weights(q, k, call);
-    std::vector<Index> keys;
+    const Tensor w = m.weights(q, k, {.key_lengths = Tensor::from(std::vector<Index>{length})});
+    Keys keys;
     for (Index j = 0; j < 7; ++j)
       if (w.at({0, 0, 0, j}) > 0) keys.push_back(j);
     return keys;
   };
-  using Keys = std::vector<Index>;
-  const LuongLocalOptions predictive{.alignment = LuongAlignment::predictive, .radius = 1};
-  CHECK(seen(predictive, {}) == Keys{2, 3, 4});                                                // p = 3.5
-  CHECK(seen(predictive, {.key_lengths = Tensor::from<std::int32_t>({5})}) == Keys{1, 2, 3});  // 2.5
-  CHECK(seen(predictive, {.key_lengths = Tensor::from<std::int32_t>({1})}) == Keys{0});        // 0.5
-  for (const Index step : {6, 7, 30}) CHECK(seen({.radius = 2, .first_query = step}, {}) == Keys{4, 5, 6});
-  CHECK(seen({.radius = 2, .first_query = 9}, {.key_lengths = Tensor::from<std::int32_t>({4})}) == Keys{1, 2, 3});
+  LuongLocalOptions predictive{.alignment = LuongAlignment::predictive, .radius = 1};
+  CHECK(seen(predictive) == Keys{3, 4});     // p = 3.5
+  CHECK(seen(predictive, 5) == Keys{2, 3});  // 2.5
+  CHECK(seen(predictive, 4) == Keys{1, 2, 3});
+  CHECK(seen(predictive, 1) == Keys{0});
+  const auto monotonic = [&](Index step, bool around_key, Index length = 7) {
+    return seen({.radius = 2, .window_around_key = around_key, .first_query = step}, length);
+  };
+  CHECK(monotonic(4, false) == Keys{2, 3, 4, 5, 6});
+  CHECK(monotonic(6, false) == Keys{4, 5, 6});
+  CHECK(monotonic(8, false) == Keys{6});
+  for (const Index step : {Index{9}, Index{30}, Index{1} << 62}) CHECK(monotonic(step, false) == Keys{});
+  CHECK(monotonic(5, false, 4) == Keys{3});
+
+  predictive.window_around_key = true;
+  CHECK(seen(predictive) == Keys{2, 3, 4});
+  CHECK(seen(predictive, 5) == Keys{1, 2, 3});
+  CHECK(seen(predictive, 1) == Keys{0});
+  for (const Index step : {Index{6}, Index{7}, Index{30}, Index{1} << 62}) CHECK(monotonic(step, true) == Keys{4, 5, 6});
+  CHECK(monotonic(9, true, 4) == Keys{1, 2, 3});
 }
 
 TEST_CASE("local attention equals the naive loops, with lengths, masks, biases and grouped heads") {
