@@ -21,9 +21,8 @@ Tensor allowed_pairs(In q, In k, const AttentionCall& call) {
 }
 
 Tensor additive_mask(In q, In k, const AttentionCall& call) {
-  const Tensor none = Tensor::zeros({}, q.dtype());
-  const Tensor mask = where(allowed_pairs(q, k, call), none, -std::numeric_limits<double>::infinity());
-  return call.bias.defined() ? mask + call.bias : mask;
+  const Tensor bias = call.bias.defined() ? call.bias : Tensor::zeros({}, q.dtype());
+  return where(allowed_pairs(q, k, call), bias, -std::numeric_limits<double>::infinity());
 }
 
 Tensor masked_softmax(In scores, In allowed) {

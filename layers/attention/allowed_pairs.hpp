@@ -13,8 +13,8 @@ namespace heed {
 // [B, H, T, S]. q [B, H, T, D], k [B, Hk, S, D]. Nothing is asked for: all true.
 Tensor allowed_pairs(In q, In k, const AttentionCall& call);
 
-// The same as numbers to add to scores, in the dtype of q, and the bias of the call with them: 0 where a pair is
-// allowed, -inf where it is not. softmax() of a row that is -inf throughout is NaN: see masked_softmax().
+// The same as numbers to add to scores, in the dtype of q: the bias of the call, else 0, where a pair is allowed, and
+// -inf where it is not, whatever the bias. softmax() of a row that is -inf throughout is NaN: see masked_softmax().
 Tensor additive_mask(In q, In k, const AttentionCall& call);
 
 // The softmax of scores [B, H, T, S] over the allowed pairs. Weights are 0 where a pair is not allowed and in rows

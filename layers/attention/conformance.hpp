@@ -42,9 +42,8 @@
 //   empty tensors    no sequences, queries or keys: outputs and gradients of these shapes, 0 where there is no key
 //
 //   calls and states (conformance_calls.cpp, conformance_state.cpp)
-//   calls            a call has the same bits after others, of other lengths too, and when its memory held other
-//   values;
-//                    two on one tape have the gradients of each; nothing that is given is written to
+//   calls            a call has the same bits after others, of other lengths too, and in memory that held other
+//                    values; two on one tape have the gradients of each; nothing that is given is written to
 //   state            at once, in chunks and token by token are the same, up to 600 positions, with a bias too; two
 //                    states at a time; a step needs as many queries as keys, and keeps none of their memory
 //   state resumed    a fresh state with the buffers of another goes on with the same bits

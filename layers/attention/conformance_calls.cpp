@@ -54,16 +54,13 @@ void check_two_on_a_tape(Subject& s, Finding& f, const Trial& t, const Trial& u)
   for (int i = 0; i < 2; ++i)
     for (int x = 0; x < 3; ++x) {
       const Tensor& wanted = (i == 0 ? one : other).gradients.at(names[x]);
-      const Tensor g = tape.grad(watched[i][x]);
-      f.close("two calls on a tape, gradient of " + std::string(names[x]),
-              g.defined() ? g : Tensor::zeros(wanted.shape(), wanted.dtype()), wanted, kRounding);
+      f.close("two calls on a tape, gradient of " + std::string(names[x]), or_zeros(tape.grad(watched[i][x]), wanted),
+              wanted, kRounding);
     }
   for (const NamedParameter& p : named_parameters(m)) {
     Tensor sum = one.gradients.at("parameter " + p.name).clone();
     add_values(sum, other.gradients.at("parameter " + p.name));
-    f.close("two calls on a tape, gradient of " + p.name,
-            p.parameter->grad().defined() ? p.parameter->grad() : Tensor::zeros(sum.shape(), sum.dtype()), sum,
-            kRounding);
+    f.close("two calls on a tape, gradient of " + p.name, or_zeros(p.parameter->grad(), sum), sum, kRounding);
     p.parameter->zero_grad();
   }
 }

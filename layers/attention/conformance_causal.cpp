@@ -87,15 +87,15 @@ void check_causal(Subject& s, Finding& f) {
 void check_cross_lengths(Subject& s, Finding& f) {
   if (!f.declared(s.can().cross, "T != S")) return;
   const Index n = s.at_most(150);
-  for (const bool causal : s.orders()) {
-    const Trial square = s.asked(s.trial({n, n}), {causal ? "causal" : "plain", {.causal = causal}});
+  for (const Variant& order : s.orders()) {
+    const Trial square = s.asked(s.trial({n, n}), order);
     const Tensor whole = s.out(square);
     for (const Index queries : {n / 3, n / 2, n - 1}) {
       if (queries < 1) continue;
       const Trial last = with_queries(square, n - queries, n);
       f.about(last);
       f.close("the last queries", s.out(last), whole.slice(2, n - queries, n), kRounding);
-      if (!causal) continue;
+      if (!order.call.causal) continue;
       // More queries than keys: those that see any are the last.
       const Trial few_keys = with_keys(square, queries);
       f.about(few_keys);

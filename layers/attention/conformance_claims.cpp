@@ -77,9 +77,8 @@ void check_cost(Subject& s, Finding& f) {
   const double growth = 4 * keys(4 * n) / keys(n);
   if (growth >= 16) return f.leave_out("memory, as keys_per_query is all positions");
   if (n < 250) return f.leave_out("memory, longest is " + std::to_string(s.options.longest));
-  for (const bool causal : s.orders()) {
-    const Trial few = s.asked(s.trial({n, n, 1}), {causal ? "causal" : "plain", {.causal = causal}}),
-                many = s.asked(s.trial({4 * n, 4 * n, 1}), {few.name, few.call});
+  for (const Variant& order : s.orders()) {
+    const Trial few = s.asked(s.trial({n, n, 1}), order), many = s.asked(s.trial({4 * n, 4 * n, 1}), order);
     f.about(many);
     const double least = peak_of(s, few), most = peak_of(s, many);
     f.expect(most <= 1.7 * growth * least, std::to_string(4 * n) + " positions take " + std::to_string(most / 1e6) +

@@ -102,24 +102,22 @@ void Finding::same_bits(const std::string& what, const Outcome& got, const Outco
     same_bits(what + ", gradient of " + name, got.gradients.at(name), gradient);
 }
 
-void Finding::zeros(const std::string& what, const Tensor& x) {
+void Finding::each(const std::string& what, const Tensor& x, bool (*good)(double), const char* rule) {
   const std::vector<double> values = x.to_vector<double>();
-  const auto other = std::find_if(values.begin(), values.end(), [](double e) { return e != 0; });
+  const auto other = std::find_if_not(values.begin(), values.end(), good);
   std::ostringstream text;
   if (other != values.end())
     text << what << ": " << index_of(static_cast<std::size_t>(other - values.begin()), x.shape()) << " is " << *other
-         << "; it must be 0";
+         << "; it must be " << rule;
   expect(other == values.end(), text.str());
 }
 
+void Finding::zeros(const std::string& what, const Tensor& x) {
+  each(what, x, [](double e) { return e == 0; }, "0");
+}
+
 void Finding::finite(const std::string& what, const Tensor& x) {
-  const std::vector<double> values = x.to_vector<double>();
-  const auto other = std::find_if(values.begin(), values.end(), [](double e) { return !std::isfinite(e); });
-  std::ostringstream text;
-  if (other != values.end())
-    text << what << ": " << index_of(static_cast<std::size_t>(other - values.begin()), x.shape()) << " is " << *other
-         << "; it must be finite";
-  expect(other == values.end(), text.str());
+  each(what, x, [](double e) { return std::isfinite(e); }, "finite");
 }
 
 void Finding::finite(const std::string& what, const Outcome& x) {

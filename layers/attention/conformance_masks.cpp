@@ -10,7 +10,6 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();
 
-
 // x [B, Hk, S, ...] with `value` at the keys that the call masks, or at those that it does not.
 Tensor with_keys(const Tensor& x, const AttentionCall& call, bool masked, double value) {
   const Tensor allowed = allowed_pairs(x, x, {.key_lengths = call.key_lengths, .key_mask = call.key_mask});
@@ -189,12 +188,8 @@ void check_of_heads(Subject& s, Finding& f, Index n) {
 void check_masks(Subject& s, Finding& f) {
   const AttentionCapabilities& can = s.can();
   if (!f.declared(can.key_mask || can.full_mask || can.bias || can.key_bias, "mask or a bias")) return;
-  const Index n = s.at_most(40), few = std::max<Index>(1, n * 2 / 3);
-  std::vector<Sizes> shapes = {{n, n}};
-  for (const Index shared : s.sharings())
-    if (shared > 1) shapes.push_back({n, n, 2, shared});
-  if (can.cross) shapes.insert(shapes.end(), {{few, n}, {n, few}});
-  for (const Sizes& sizes : shapes) {
+  const Index n = s.at_most(40);
+  for (const Sizes& sizes : s.shapes(n)) {
     const Trial t = s.trial(sizes);
     for (const Variant& v : s.variants(sizes)) {
       const Trial asked = s.asked(t, v);
@@ -216,12 +211,7 @@ void check_masks(Subject& s, Finding& f) {
 
 void check_padding(Subject& s, Finding& f) {
   if (!f.declared(s.can().key_mask, "key mask")) return;
-  const Index n = s.at_most(70), few = std::max<Index>(1, n * 2 / 3);
-  std::vector<Sizes> shapes = {{n, n}};
-  for (const Index shared : s.sharings())
-    if (shared > 1) shapes.push_back({n, n, 2, shared});
-  if (s.can().cross) shapes.insert(shapes.end(), {{few, n}, {n, few}});
-  for (const Sizes& sizes : shapes)
+  for (const Sizes& sizes : s.shapes(s.at_most(70)))
     for (const DType dtype : {DType::float64, DType::float32}) {
       const Trial t = s.trial(sizes);
       for (Variant v : s.variants(sizes)) {

@@ -35,14 +35,16 @@ struct RestoreThreads {
 
 }  // namespace
 
+void compare_float32(Subject& s, Finding& f, const Trial& t) {
+  f.about(t);
+  f.close("float32 against float64", s.run(t, DType::float32), s.run(t), s.options.float32_tolerance, share_of(s));
+}
+
 void check_lengths(Subject& s, Finding& f) {
   for (const Index n : s.lengths({1, 63, 500, 1000}, f))
-    for (const bool causal : s.orders()) {
-      if (n == 1000 && causal != s.can().causal) continue;  // it takes its time
-      const Trial t = s.asked(s.trial({n, n, 1}), {causal ? "causal" : "plain", {.causal = causal}});
-      f.about(t);
-      f.close("float32 against float64", s.run(t, DType::float32), s.run(t), s.options.float32_tolerance, share_of(s));
-    }
+    for (const Variant& order : s.orders())
+      if (n < 1000 || order.call.causal == s.can().causal)  // it takes its time
+        compare_float32(s, f, s.asked(s.trial({n, n, 1}), order));
 }
 
 void check_spread(Subject& s, Finding& f) {
@@ -53,8 +55,8 @@ void check_spread(Subject& s, Finding& f) {
   // In the queries, in the keys, in both: each may overflow by itself.
   const double of_queries[] = {doublings, 0, std::floor(doublings / 2)};
   for (const double share : of_queries)
-    for (const bool causal : s.orders()) {
-      Trial t = s.asked(drawn, {causal ? "causal" : "plain", {.causal = causal}});
+    for (const Variant& order : s.orders()) {
+      Trial t = s.asked(drawn, order);
       t.q = doubled(drawn.q, share), t.k = doubled(drawn.k, doublings - share);
       f.about(t);
       const std::string name = "q times 2^" + std::to_string(static_cast<int>(share)) + " and k times 2^" +
@@ -66,26 +68,21 @@ void check_spread(Subject& s, Finding& f) {
 }
 
 void check_float32(Subject& s, Finding& f) {
-  const auto compare = [&](const Sizes& sizes, const Variant& variant) {
-    const Trial t = s.asked(s.trial(sizes), variant);
-    f.about(t);
-    f.close("float32 against float64", s.run(t, DType::float32), s.run(t), s.options.float32_tolerance, share_of(s));
+  const auto compare = [&](const Sizes& sizes, const std::vector<Variant>& variants) {
+    for (const Variant& v : variants) compare_float32(s, f, s.asked(s.trial(sizes), v));
   };
-  const Index n = s.at_most(96), few = std::max<Index>(1, n * 2 / 3);
-  for (const Variant& variant : s.variants({n, n})) compare({n, n}, variant);
-  for (const Index shared : s.sharings())
-    for (const Variant& variant : s.ends({n, n}))
-      if (shared > 1) compare({n, n, 2, shared}, variant);
-  if (!s.can().cross) return;
-  for (const Sizes& sizes : {Sizes{few, n}, Sizes{n, few}, Sizes{1, n}})
-    for (const Variant& variant : s.ends(sizes)) compare(sizes, variant);
+  const Index n = s.at_most(96);
+  const std::vector<Sizes> shapes = s.shapes(n);
+  compare(shapes[0], s.variants(shapes[0]));
+  for (std::size_t i = 1; i < shapes.size(); ++i) compare(shapes[i], s.ends(shapes[i]));
+  if (s.can().cross) compare({1, n}, s.ends({1, n}));
 }
 
 void check_threads(Subject& s, Finding& f) {
   const Index n = s.at_most(300);
   const RestoreThreads restore;
-  for (const bool causal : s.orders()) {
-    const Trial t = s.asked(s.trial({n, n}), {causal ? "causal" : "plain", {.causal = causal}});
+  for (const Variant& order : s.orders()) {
+    const Trial t = s.asked(s.trial({n, n}), order);
     f.about(t);
     set_threads(1);
     const Outcome one = s.run(t, DType::float32);

@@ -147,24 +147,23 @@ void check_sizes(Subject& s, Finding& f) {
   const Index n = s.at_most(20);
   const Sizes square{n, n};
   for (const auto& [heads, size, value_size] : std::vector<std::array<Index, 3>>{
-           {2, 2, 1}, {2, 16, 16}, {6, 5, 3}, {10, 4, 9}, {2, 33, 64}, {2, 64, 33}, {2, 128, 2}, {1, 8, 8}}) {
+           {2, 1, 1}, {2, 2, 1}, {2, 16, 16}, {6, 5, 3}, {10, 4, 9}, {2, 33, 64}, {2, 64, 33}, {2, 128, 2},
+           {1, 8, 8}}) {
     if (s.can().grouped && heads == 1) continue;
     ConformanceOptions options = s.options;
     options.heads = heads, options.size = size, options.value_size = value_size;
     Subject other(s.options.of_sizes ? s.options.of_sizes(heads, size) : s.make, options);
+    const Trial drawn = other.trial(square), separated = other.separated_trial(square);
     for (const Variant& v : other.ends(square)) {
-      const Trial t = other.asked(other.trial(square), v), smooth = other.asked(other.separated_trial(square), v);
-      f.about(t);
-      f.close("float32 against float64", other.run(t, DType::float32), other.run(t), s.options.float32_tolerance,
-              share_of(s));
+      const Trial t = other.asked(drawn, v), smooth = other.asked(separated, v);
+      compare_float32(other, f, t);
       if (s.options.reference)
         f.close("against the reference", other.out(smooth),
                 s.options.reference(smooth.q, smooth.k, smooth.v, smooth.call, other.values()), 1e-9);
       compare_direction(other, f, smooth);
     }
-    const Trial t = other.trial(square);
-    f.about(t);
-    if (members_of(mechanism).empty()) compare_heads_apart(other, f, t);
+    f.about(drawn);
+    if (members_of(mechanism).empty()) compare_heads_apart(other, f, drawn);
   }
 }
 
@@ -179,9 +178,7 @@ void check_zero_vectors(Subject& s, Finding& f) {
           if (of.find(name) != std::string::npos) x = with_zeros(x, all);
         };
         zero("q", t.q), zero("k", t.k), zero("v", t.v);
-        const Outcome o = s.run(t), floats = s.run(t, DType::float32);
-        f.finite("float64", o), f.finite("float32", floats);
-        f.close("float32 against float64", floats, o, s.options.float32_tolerance, share_of(s));
+        compare_float32(s, f, t);  // nothing NaN or infinite
       }
 }
 
@@ -191,8 +188,8 @@ void check_empty_tensors(Subject& s, Finding& f) {
   if (s.can().cross) shapes.insert(shapes.end(), {{0, n}, {n, 0}});
   for (const DType dtype : {DType::float64, DType::float32})
     for (const Sizes& sizes : shapes)
-      for (const bool causal : s.orders()) {
-        const Trial t = s.asked(s.trial(sizes), {causal ? "causal" : "plain", {.causal = causal}});
+      for (const Variant& order : s.orders()) {
+        const Trial t = s.asked(s.trial(sizes), order);
         f.about(t);
         const Outcome o = s.run(t, dtype);  // apply() has checked the shape of the output
         f.zeros("outputs without a key", o.out);

@@ -64,11 +64,11 @@ double least_gap(const Tensor& q, const Tensor& k) {
   return gap;
 }
 
+}  // namespace
+
 Tensor or_zeros(const Tensor& gradient, const Tensor& like) {
   return gradient.defined() ? gradient.detach().clone() : Tensor::zeros(like.shape(), like.dtype());
 }
-
-}  // namespace
 
 Trial in_dtype(const Trial& t, DType dtype) {
   Trial y = t;
@@ -102,9 +102,11 @@ NamedTensors Subject::values() {
   return all;
 }
 
-std::vector<bool> Subject::orders() const {
-  if (!can().causal) return {false};
-  return can().causal_only ? std::vector<bool>{true} : std::vector<bool>{false, true};
+std::vector<Variant> Subject::orders() const {
+  std::vector<Variant> all;
+  if (!can().causal_only) all.push_back({"plain", {}});
+  if (can().causal) all.push_back({"causal", {.causal = true}});
+  return all;
 }
 
 std::vector<Index> Subject::lengths(std::initializer_list<Index> wanted, Finding& f) const {
@@ -123,6 +125,14 @@ bool Subject::takes(Index positions, Finding& f) const {
 std::vector<Index> Subject::sharings() const {
   if (!can().grouped) return {1};
   return options.heads == 2 ? std::vector<Index>{1, 2} : std::vector<Index>{1, 2, options.heads};
+}
+
+std::vector<Sizes> Subject::shapes(Index n) const {
+  std::vector<Sizes> all;
+  for (const Index shared : sharings()) all.push_back({n, n, 2, shared});
+  const Index few = std::max<Index>(1, n * 2 / 3);
+  if (can().cross) all.insert(all.end(), {{few, n}, {n, few}});
+  return all;
 }
 
 Trial Subject::trial(const Sizes& s, std::uint64_t seed) const {

@@ -53,8 +53,8 @@ class Subject {
   AttentionMechanism& mechanism(DType dtype) { return dtype == DType::float64 ? in64_ : in32_; }
   NamedTensors values();  // parameters and buffers, float64
 
-  // Not causal and causal: those that it can.
-  std::vector<bool> orders() const;
+  // "plain" and "causal": those that it can.
+  std::vector<Variant> orders() const;
   // Those of the lengths that it takes; the others are noted as left out.
   std::vector<Index> lengths(std::initializer_list<Index> wanted, Finding& f) const;
   Index at_most(Index positions) const { return std::min(positions, options.longest); }
@@ -62,6 +62,8 @@ class Subject {
   bool takes(Index positions, Finding& f) const;
   // H, H / 2 and one head of k and v, as numbers of heads of q that share one: where it is grouped.
   std::vector<Index> sharings() const;
+  // n queries and keys: alone, with shared heads, with fewer queries and with fewer keys, where it can.
+  std::vector<Sizes> shapes(Index n) const;
 
   Trial trial(const Sizes& sizes, std::uint64_t seed = 0) const;
   // For differences: where the mechanism chooses, the scores of a row are well apart.
@@ -105,7 +107,6 @@ class Finding {
 
   bool compared() const { return count_ > 0; }
   const std::vector<std::string>& left_out() const { return left_out_; }
-  bool failed() const { return !failure_.empty(); }
   ConformanceCheck result(const std::string& name) const;
 
  private:
@@ -116,6 +117,7 @@ class Finding {
   std::string about_;
   std::vector<std::string> left_out_;
   void fail(const std::string& text);
+  void each(const std::string& what, const Tensor& x, bool (*good)(double), const char* rule);
 };
 
 // float64 against float64, where only the order of sums differs.
@@ -126,6 +128,11 @@ inline double rounding(DType dtype) { return dtype == DType::float64 ? kRounding
 // A choice may fall otherwise in float32: so many rows may differ.
 inline double share_of(const Subject& s) { return s.can().discrete ? 0.05 : 0; }
 
+// The gradient, or zeros where nothing came.
+Tensor or_zeros(const Tensor& gradient, const Tensor& like);
+
+// Outputs and gradients in float32 against those in float64.
+void compare_float32(Subject& s, Finding& f, const Trial& t);
 // The derivative of sum(dy * y) in a random direction of all inputs and parameters, against the gradients.
 void compare_direction(Subject& s, Finding& f, const Trial& t);
 

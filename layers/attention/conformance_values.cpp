@@ -79,15 +79,10 @@ void check_weights(Subject& s, Finding& f) {
     f.close("weights times v, " + std::string(name_of(dtype)), matmul(w, values), s.out(t, dtype),
             dtype == DType::float64 ? 1e-9 : s.options.float32_tolerance);
   };
-  const Index n = s.at_most(30), few = std::max<Index>(1, n * 2 / 3);
-  for (const DType dtype : {DType::float64, DType::float32})
-    for (const Variant& v : s.variants({n, n})) check(s.asked(s.trial({n, n}), v), dtype);
-  std::vector<Sizes> shapes;
-  for (const Index shared : s.sharings())
-    if (shared > 1) shapes.push_back({n, n, 2, shared});
-  if (s.can().cross) shapes.insert(shapes.end(), {{few, n}, {n, few}});
-  for (const Sizes& sizes : shapes)
+  const Index n = s.at_most(30);
+  for (const Sizes& sizes : s.shapes(n))
     for (const Variant& v : s.variants(sizes)) check(s.asked(s.trial(sizes), v), DType::float64);
+  for (const Variant& v : s.variants({n, n})) check(s.asked(s.trial({n, n}), v), DType::float32);
   if (!s.can().key_mask) return;
   // Rows without a key.
   const Tensor lengths = Tensor::from<std::int32_t>({static_cast<double>(n), 0});

@@ -5,6 +5,7 @@
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/attention/allowed_pairs.hpp>
+#include <heed/layers/attention/compositions.hpp>
 #include <heed/layers/attention/conformance.hpp>
 #include <heed/layers/attention/key_value_state.hpp>
 
@@ -30,13 +31,6 @@ struct Hooks {
   std::function<AttentionState()> state = {};
 };
 
-// x [B, Hk, S, D] with each head as often as query heads share it, side by side.
-inline Tensor each_head(const Tensor& x, Index heads) {
-  const Shape s = x.shape();
-  if (s[1] == heads || s[1] == 0) return x;
-  return x.unsqueeze(2).expand({s[0], s[1], heads / s[1], s[2], s[3]}).reshape({s[0], heads, s[2], s[3]});
-}
-
 inline Tensor keep_some(const Tensor& w, double p, const Shape& drawn) {
   const Tensor keep = ge(default_rng().uniform(drawn), p).to(w.dtype());
   return w * keep / (1 - p);
@@ -53,7 +47,7 @@ struct Hooked {
   Tensor weights_of(Tensor& q, Tensor& k, Tensor& v, AttentionCall& call) const {
     if (h.inputs) h.inputs(q, k, v, call);
     const Tensor rows = h.keys ? h.keys(k, call) : without_padding(k, call);
-    const Tensor keys = h.repeat ? h.repeat(rows, q.dim(1)) : each_head(rows, q.dim(1));
+    const Tensor keys = h.repeat ? h.repeat(rows, q.dim(1)) : detail::repeat_heads(rows, q.dim(1));
     Tensor s = matmul(q, keys.t()) / std::sqrt(static_cast<double>(q.dim(3)));
     if (call.bias.defined()) s = s + call.bias;
     if (h.scores) s = h.scores(s, call);
@@ -68,7 +62,7 @@ struct Hooked {
     Tensor w = weights_of(q, k, v, call);
     if (call.dropout > 0 && is_training()) w = h.drop ? h.drop(w, call.dropout) : keep_some(w, call.dropout, w.shape());
     const Tensor rows = h.values ? h.values(v, call) : without_padding(v, call);
-    const Tensor y = matmul(w, h.repeat ? h.repeat(rows, q.dim(1)) : each_head(rows, q.dim(1)));
+    const Tensor y = matmul(w, h.repeat ? h.repeat(rows, q.dim(1)) : detail::repeat_heads(rows, q.dim(1)));
     return h.output ? h.output(y, v, call) : y;
   }
   Tensor weights(In q_in, In k_in, const AttentionCall& asked) const {
@@ -85,6 +79,23 @@ struct Hooked {
     });
   }
   void members(auto&&) {}
+};
+
+// A decode state that holds the tensors it was given, and names only how many. Copies of it share them.
+struct HoldingState {
+  bool copies = true;
+  std::shared_ptr<std::vector<Tensor>> keys = std::make_shared<std::vector<Tensor>>(),
+                                       values = std::make_shared<std::vector<Tensor>>();
+  Tensor count = Tensor::zeros({}, DType::int32);
+
+  Tensor apply(In q, In k, In v, const Tensor& bias) {
+    const NoTape guard;
+    keys->push_back(copies ? k->clone() : k.tensor()), values->push_back(copies ? v->clone() : v.tensor());
+    count = Tensor::full({}, count.item() + static_cast<double>(k.dim(2)), DType::int32);
+    return Hooked{}.apply(q, concatenate(*keys, 2), concatenate(*values, 2), {.causal = true, .bias = bias});
+  }
+  Index length() const { return count.item<Index>(); }
+  void members(auto&& visit) { visit.buffer("length", count); }
 };
 
 // x, whose gradient is f of what it should be.
@@ -115,5 +126,45 @@ Tensor decided(const Tensor& allowed, F f) {
   }
   return y;
 }
+
+// Ways to put a fault in: into what comes in, the call alone, the gradient of q, k or v, the output, and what a causal
+// call sees.
+inline void inputs(Hooks& h, std::function<void(Tensor& q, Tensor& k, Tensor& v, AttentionCall& call)> f) {
+  h.inputs = std::move(f);
+}
+inline auto asks(std::function<void(AttentionCall& call)> f) {
+  return [f](Hooks& h) { h.inputs = [f](Tensor&, Tensor&, Tensor&, AttentionCall& call) { f(call); }; };
+}
+inline auto gradient_of(char which, std::function<Tensor(const Tensor& dy)> f) {
+  return [=](Hooks& h) {
+    h.inputs = [=](Tensor& q, Tensor& k, Tensor& v, AttentionCall&) {
+      Tensor& x = which == 'q' ? q : which == 'k' ? k : v;
+      x = regrad(x, f);
+    };
+  };
+}
+inline auto outputs(std::function<Tensor(const Tensor& y, const Tensor& v, const AttentionCall& call)> f) {
+  return [f](Hooks& h) { h.output = f; };
+}
+inline auto sees(std::function<bool(bool was, Index i, Index j, Index T, Index S)> f) {
+  return [f](Hooks& h) {
+    h.allowed = [f](const Tensor& allowed, const AttentionCall& call) {
+      if (!call.causal) return allowed;
+      const Index T = allowed.dim(2), S = allowed.dim(3);
+      return decided(allowed, [=](bool was, Index, Index, Index i, Index j) { return f(was, i, j, T, S); });
+    };
+  };
+}
+
+// Padding taken away by a product: 0 * NaN is NaN.
+inline Tensor multiplied(const Tensor& x, const AttentionCall& call) {
+  return x * allowed_pairs(x, x, {.key_lengths = call.key_lengths, .key_mask = call.key_mask})
+                 .slice(2, 0, 1)
+                 .transpose(2, 3)
+                 .to(x.dtype());
+}
+inline bool masks(const AttentionCall& call) { return call.key_lengths.defined() || call.key_mask.defined(); }
+inline Tensor in_bfloat16(const Tensor& x) { return x.to(DType::bfloat16).to(x.dtype()); }
+inline Tensor in_float32(const Tensor& x) { return x.to(DType::float32).to(x.dtype()); }
 
 }  // namespace heed::test

@@ -53,33 +53,8 @@ inline Names failed(const Composed& c, const ConformanceOptions& options = {.lon
   return failed(factory(c), options);
 }
 
-// [B or 1, 1, 1, S]: the keys that lengths and key mask allow.
-inline Tensor allowed_keys(const Tensor& k, const AttentionCall& call) {
-  const Index batch = k.dim(0), keys = k.dim(2);
-  Tensor allowed = Tensor::ones({1, 1, 1, keys}, DType::bool8);
-  if (call.key_lengths.defined())
-    allowed = logical_and(allowed, lt(Tensor::arange(keys), call.key_lengths.view({batch, 1, 1, 1})));
-  if (call.key_mask.defined()) allowed = logical_and(allowed, call.key_mask.view({batch, 1, 1, keys}));
-  return allowed;
-}
-
-// [B or 1, 1, T, S]; `ahead`: how many keys of the future are seen.
-inline Tensor allowed_pairs(const Tensor& q, const Tensor& k, const AttentionCall& call, Index ahead = 0) {
-  const Index queries = q.dim(2), keys = k.dim(2);
-  Tensor allowed = allowed_keys(k, call).expand({allowed_keys(k, call).dim(0), 1, queries, keys});
-  if (call.causal)
-    allowed = logical_and(allowed, tril(Tensor::ones({queries, keys}, DType::bool8), keys - queries + ahead));
-  if (call.mask.defined()) allowed = logical_and(allowed, call.mask);
-  return allowed;
-}
-
-// x [B, H, S, D] with 0 at the keys that are not allowed, by select.
-inline Tensor select_keys(const Tensor& x, const AttentionCall& call) {
-  return where(allowed_keys(x, call).transpose(2, 3), x, 0.0);
-}
-
 inline Tensor scores_of(const Tensor& q, const Tensor& k, const AttentionCall& call) {
-  const Tensor s = matmul(q, select_keys(k, call).t()) / std::sqrt(static_cast<double>(q.dim(3)));
+  const Tensor s = matmul(q, without_padding(k, call).t()) / std::sqrt(static_cast<double>(q.dim(3)));
   return call.bias.defined() ? s + call.bias : s;
 }
 
@@ -88,26 +63,15 @@ inline Tensor softmax_weights(const Tensor& q, const Tensor& k, const AttentionC
 }
 
 inline Tensor softmax_of(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call) {
-  return matmul(softmax_weights(q, k, call), select_keys(v, call));
+  return matmul(softmax_weights(q, k, call), without_padding(v, call));
 }
 
 inline Tensor elu_feature(const Tensor& x) { return exp(minimum(x, 0)) + maximum(x, 0); }
 
-// Linear attention with elu + 1: numerator and denominator [B, H, T, 1].
-struct Quotient {
-  Tensor numerator, denominator;
-  Tensor value() const { return numerator / (denominator + 1e-6); }
-};
-inline Quotient linear_parts(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call) {
-  const Tensor a = matmul(elu_feature(q), elu_feature(select_keys(k, call)).t());
-  const Tensor w = where(allowed_pairs(q, k, call), a, 0.0);
-  return {matmul(w, select_keys(v, call)), sum(w, {-1}, true)};
-}
-
 // Features exp(q), exp(k), known by their logarithms: weights sum_r exp(q_r + k_r), normalised.
 inline Tensor exp_feature_of(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call) {
-  const Tensor s = logsumexp(q.unsqueeze(3) + select_keys(k, call).unsqueeze(2), {-1});
-  return matmul(masked_softmax(s, allowed_pairs(q, k, call)), select_keys(v, call));
+  const Tensor s = logsumexp(q.unsqueeze(3) + without_padding(k, call).unsqueeze(2), {-1});
+  return matmul(masked_softmax(s, allowed_pairs(q, k, call)), without_padding(v, call));
 }
 
 // Its decode state: a running maximum m of each feature, and sums S, z of exp(k - m).
@@ -189,7 +153,7 @@ struct LearnedScale {
   AttentionCapabilities capabilities() const { return {.causal = true, .key_mask = true, .cross = true}; }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const {
     const Tensor s = scores_of(q, k, call) * (detached ? scale.detach() : static_cast<const Tensor&>(scale));
-    return matmul(masked_softmax(s, allowed_pairs(q, k, call)), select_keys(v, call));
+    return matmul(masked_softmax(s, allowed_pairs(q, k, call)), without_padding(v, call));
   }
   void members(auto&& visit) { visit("scale", scale); }
 };
