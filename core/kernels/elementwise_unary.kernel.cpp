@@ -184,16 +184,15 @@ template <bool cosine, class T>
 inline Batch<T> sin_or_cos(Batch<T> x) {
   const Mask<T> near = abs(x) <= Batch<T>(T(kReducible));
   if (!all(near)) return sin_far<cosine>(x);
-  const Batch<T> zero(T(0));
   Batch<T> q;
   const Batch<T> r = reduce_angle(x, q), s = sin_near(r), c = cos_near(r);
   const Mask<T> odd = abs(q) == Batch<T>(T(1)), half = abs(q) == Batch<T>(T(2));
   if constexpr (cosine) {  // of quadrants 0, 1, 2, -1: c, -s, -c, s
     const Batch<T> y = select(odd, s, c);
     return select((q == Batch<T>(T(1))) | half, neg(y), y);
-  } else {  // s, c, -s, -c
+  } else {  // s, c, -s, -c; of -0 it is -0, which the sum of r and its powers loses
     const Batch<T> y = select(odd, c, s);
-    return select((q == Batch<T>(T(-1))) | half, neg(y), y);
+    return select(x == Batch<T>(T(0)), x, select((q == Batch<T>(T(-1))) | half, neg(y), y));
   }
 }
 

@@ -228,6 +228,24 @@ void check_binary() {
   }
 }
 
+// Whose sign a zero keeps, or is turned, as IEEE 754 and C have it.
+template <class T>
+void check_zeros() {
+  for (const UnaryCase& c : unary_cases()) {
+    static const std::string exact = " neg abs sqrt expm1 log1p sin cos erf tanh clamp silu sin near ";
+    if (exact.find(" " + c.name + " ") == std::string::npos) continue;
+    CAPTURE(c.name);
+    for (const int n : {1, 8, 17}) {
+      std::vector<T> x(n);
+      for (int i = 0; i < n; ++i) x[i] = i % 3 == 0 ? T(-0.0) : T(0);
+      const std::vector<T> y = run<T>(c.kernel()->forward[type<T>], {x.data()}, {1}, n, {c.a, c.b});
+      int wrong = 0;
+      for (int i = 0; i < n; ++i) wrong += std::signbit(y[i]) != std::signbit(c.f(x[i]));
+      CHECK(wrong == 0);
+    }
+  }
+}
+
 }  // namespace
 
 TEST_CASE("elementwise kernels: float32 functions of one number agree with long double") {
@@ -235,6 +253,10 @@ TEST_CASE("elementwise kernels: float32 functions of one number agree with long 
 }
 TEST_CASE("elementwise kernels: float64 functions of one number agree with long double") {
   on_each_level(check_unary<double>);
+}
+TEST_CASE("elementwise kernels: zeros have the sign that C gives them") {
+  on_each_level(check_zeros<float>);
+  on_each_level(check_zeros<double>);
 }
 TEST_CASE("elementwise kernels: float32 functions of two numbers agree with long double") {
   on_each_level(check_binary<float>);
