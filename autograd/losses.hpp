@@ -36,7 +36,7 @@ Tensor linear_cross_entropy(In x, In weight, In bias, In targets, const CrossEnt
 // mean is over all elements (NaN where there are none, as in PyTorch). Throws Error for other shapes and types.
 
 Tensor mse_loss(In x, In target, Reduction reduction = Reduction::mean);  // (x - t)^2
-Tensor l1_loss(In x, In target, Reduction reduction = Reduction::mean);   // |x - t|; the derivative at 0 is 0
+Tensor l1_loss(In x, In target, Reduction reduction = Reduction::mean);   // |x - t|; the derivative at 0 is 0, at NaN NaN
 
 struct HuberOptions {
   double delta = 1;  // greater than 0

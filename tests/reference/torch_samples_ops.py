@@ -116,6 +116,13 @@ def only(kwargs, *known):
             raise Skip(f'option {k}')
 
 
+def one_of(word, *known):
+    """A word that is a value of an enum in heed."""
+    if word not in known:
+        raise Skip('a word for which heed has an enum')
+    return word
+
+
 def axes(dim):
     if dim is None or dim == () or dim == []:
         return {}
@@ -188,6 +195,8 @@ OPS['bitwise_not'] = lambda p, x: x.op('logical_not')
 def two(name):
     def call(p, a, b, **k):
         only(k)
+        if name.startswith('logical') and not (isinstance(a, Symbol) and isinstance(b, Symbol)):
+            raise Skip('a logical op of a number')
         if isinstance(a, Symbol):
             return a._two(name, b)
         if name in ('mul', 'add', 'maximum', 'minimum', 'eq', 'ne'):
@@ -282,7 +291,8 @@ OPS['lerp'] = lambda p, a, b, w: a + (b - a) * w
 OPS['dist'] = lambda p, a, b, p_=2: (a - b).op('norm', p=number(p_))
 OPS['nn.functional.leaky_relu'] = lambda p, x, negative_slope=0.01, inplace=False: x.op('leaky_relu', slope=negative_slope)
 OPS['nn.functional.elu'] = lambda p, x, alpha=1.0, inplace=False: x.op('elu', alpha=alpha)
-OPS['nn.functional.gelu'] = lambda p, x, *, approximate='none': x.op('gelu', tanh=approximate == 'tanh')
+OPS['nn.functional.gelu'] = lambda p, x, *, approximate='none': x.op(
+    'gelu', tanh=one_of(approximate, 'none', 'tanh') == 'tanh')
 
 
 @op('nn.functional.softplus')
@@ -448,6 +458,8 @@ def _(p, x, k, dim=-1, keepdim=False):
 
 # Shapes.
 def cat(p, parts, dim=0):
+    if any(x is None for x in parts):
+        raise Skip('an argument that is None')
     parts = [x for x in parts if tuple(x.shape) != (0,)] or list(parts)
     return p.op('concatenate', *parts, axis=dim)
 
@@ -474,7 +486,7 @@ for rank in (1, 2, 3):
 @op('hstack')
 def _(p, parts):
     parts = [at_least(p, x, 1) for x in parts]
-    return cat(p, parts, 0 if parts[0].ndim == 1 else 1)
+    return cat(p, parts, 0 if not parts or parts[0].ndim == 1 else 1)
 
 
 OPS['vstack'] = lambda p, parts: cat(p, [at_least(p, x, 2) for x in parts], 0)
@@ -514,7 +526,8 @@ OPS['hsplit'] = lambda p, x, n: tensor_split(p, x, n, 0 if x.ndim == 1 else 1)
 OPS['vsplit'] = lambda p, x, n: tensor_split(p, x, n, 0)
 OPS['dsplit'] = lambda p, x, n: tensor_split(p, x, n, 2)
 OPS['unbind'] = OPS['unbind_copy'] = lambda p, x, dim=0: [
-    x.op('select', axis=dim, index=i).op('clone') for i in range(x.shape[dim])]
+    x.op('select', axis=dim, index=i).op('clone')
+    for i in range(x.shape[dim] if -x.ndim <= dim < x.ndim else 1)]  # beyond the axes: for heed to refuse
 for n in ('tril', 'triu'):
     OPS[n] = lambda p, x, diagonal=0, _n=n: x.op(_n, diagonal=diagonal)
 
@@ -529,7 +542,7 @@ OPS['flip'] = lambda p, x, *dims, **k: x.op('flip', axes=list(k.get('dims', shap
     k.get('dims', shape_of(dims))) else x.op('clone')
 OPS['fliplr'] = lambda p, x: x.op('flip', axes=[1])
 OPS['flipud'] = lambda p, x: x.op('flip', axes=[0])
-OPS['gather'] = lambda p, x, dim, index, **k: p.op('gather', x, index, axis=dim)
+OPS['gather'] = lambda p, x, dim, index, **k: (only(k), p.op('gather', x, index, axis=dim))[1]
 
 
 @op('take_along_dim')
@@ -647,7 +660,7 @@ def _(p, *xs):
 
 
 OPS['view'] = OPS['view_copy'] = OPS['reshape'] = lambda p, x, *shape: (
-    reshape(x, x.t.reshape(shape_of(shape)).shape).op('clone')
+    reshape(x, shape_of(shape)).op('clone')
     if not isinstance(shape[0], torch.dtype) else (_ for _ in ()).throw(Skip('a view as another dtype')))
 OPS['view_as'] = OPS['reshape_as'] = lambda p, x, y: reshape(x, y.shape).op('clone')
 OPS['ravel'] = lambda p, x: reshape(x, [x.numel()]).op('clone')
@@ -743,14 +756,20 @@ def _(p, a, b):
     raise Skip('inner of more axes')
 
 
+def wide(x):
+    """x in float32 where it is bfloat16, as what goes with a product of bfloat16 must be."""
+    return x.op('to', dtype='float32') if x is not None and x.dtype == torch.bfloat16 else x
+
+
 def affine(p, x, product, beta, alpha):
     product = product if alpha == 1 else product * alpha
     return product if beta == 0 else (x if beta == 1 else x * beta) + product
 
 
 for n in ('addmm', 'addmm.decomposed', 'addmv', 'baddbmm'):
-    OPS[n] = lambda p, x, a, b, *, beta=1, alpha=1: affine(p, x, a.op('matmul', b), beta, alpha)
-OPS['addbmm'] = lambda p, x, a, b, *, beta=1, alpha=1: affine(p, x, a.op('matmul', b).op('sum', axes=[0]), beta, alpha)
+    OPS[n] = lambda p, x, a, b, *, beta=1, alpha=1: affine(p, wide(x), a.op('matmul', b), beta, alpha)
+OPS['addbmm'] = lambda p, x, a, b, *, beta=1, alpha=1: affine(
+    p, wide(x), a.op('matmul', b).op('sum', axes=[0]), beta, alpha)
 outer = lambda p, a, b: a.op('unsqueeze', axis=1) * b.op('unsqueeze', axis=0)
 OPS['outer'] = outer
 OPS['addr'] = lambda p, x, a, b, *, beta=1, alpha=1: affine(p, x, outer(p, a, b), beta, alpha)
@@ -766,7 +785,11 @@ def _(p, xs):
 
 OPS['linalg.vecdot'] = lambda p, a, b, *, dim=-1: (a * b).op('sum', axes=[dim])
 OPS['nn.functional.linear'] = lambda p, x, w, b=None: (
-    p.op('linear', x, w, b) if w.ndim == 2 else (_ for _ in ()).throw(Skip('a weight that is a vector')))
+    p.op('linear', x, w, wide(b)) if w.ndim == 2 else (_ for _ in ()).throw(Skip('a weight that is a vector')))
+
+
+# Ops that heed has not, whose arguments the table itself takes apart: heed never sees what is wrong with them.
+TAKEN_APART = {'roll', 'movedim', 'hsplit', 'vsplit', 'dsplit', 't', 't_copy', 'narrow', 'narrow_copy'}
 
 
 # Neural networks.
@@ -789,6 +812,8 @@ def _(p, x, num_classes=-1):
 def last_axes(p, x, shape, weights, f):
     """f over the last axes, joined to one."""
     n, rank = math.prod(shape), len(shape)
+    if rank == 0:
+        raise Skip('a norm over no axes')
     flat_x = reshape(x, list(x.shape[:x.ndim - rank]) + [n])
     return reshape(f(flat_x, [None if w is None else reshape(w, [n]) for w in weights]), x.shape)
 
@@ -833,13 +858,13 @@ def _(p, q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, en
 def loss(name):
     def call(p, x, target, *, reduction='mean', **k):
         only(k)
-        return x.op(name, target, reduction=reduction)
+        return x.op(name, target, reduction=one_of(reduction, 'none', 'mean', 'sum'))
     return call
 
 
 OPS['nn.functional.mse_loss'], OPS['nn.functional.l1_loss'] = loss('mse_loss'), loss('l1_loss')
 OPS['nn.functional.huber_loss'] = lambda p, x, t, reduction='mean', delta=1.0, **k: (
-    only(k), x.op('huber_loss', t, delta=number(delta), reduction=reduction))[1]
+    only(k), x.op('huber_loss', t, delta=number(delta), reduction=one_of(reduction, 'none', 'mean', 'sum')))[1]
 
 
 @op('nn.functional.smooth_l1_loss')
@@ -885,7 +910,7 @@ def _(p, x, w, t, *a, linear_bias=None, bias=None, weight=None, reduction='mean'
     if x.ndim > 2 or w.ndim != 2:
         raise Skip('classes on the second axis of more')
     b = linear_bias if linear_bias is not None else bias
-    return p.op('linear_cross_entropy', x, w, b, t, weight, reduction=reduction, ignore_index=ignore_index,
+    return p.op('linear_cross_entropy', x, w, wide(b), t, wide(weight), reduction=reduction, ignore_index=ignore_index,
                 label_smoothing=label_smoothing)
 
 
@@ -1135,7 +1160,8 @@ OPTIMIZERS = {
 }
 
 
-def optimizer(p, name, options, start, steps):
+def optimizer(p, name, options, start, steps, twice=''):
+    """`twice`: the parameter stands twice, 'in one' group or 'in two'."""
     options = dict(options)
     for irrelevant in ('foreach', 'fused', 'capturable', 'differentiable'):
         options.pop(irrelevant, None)
@@ -1145,12 +1171,40 @@ def optimizer(p, name, options, start, steps):
     args = {}
     for k, v in options.items():
         if isinstance(v, torch.Tensor):
+            if v.numel() != 1:
+                raise Skip('a rate that is a tensor')
             v = float(v)
         if k == 'betas':
             args['beta1'], args['beta2'] = float(v[0]), float(v[1])
         else:
             args[k] = v if isinstance(v, bool) else number(v)
-    return p.op('optimizer', start, *steps, kind=name, **args)
+    return p.op('optimizer', start, *steps, kind=name, twice=twice, **args)
+
+
+def optimizer_error(message, said, options):
+    """How heed says what PyTorch's optimizers refuse with `message`; said(options, twice) says the rest."""
+    if 'duplicate parameters' in message:
+        return said({}, 'in one')
+    if 'more than one parameter group' in message:
+        return said({}, 'in two')
+
+    def types(*_):
+        raise Skip('arguments of types that C++ does not take')
+
+    takes = all(isinstance(v, (int, float)) for o in options.values() for v in (o if isinstance(o, tuple) else [o]))
+    return said(options) if options and takes else types
+
+
+def constructed(name, options):
+    """How heed says a module that PyTorch refuses to make."""
+    def embedding(p):
+        index = p.input(torch.zeros(1, dtype=torch.int32), False)
+        return p.op('Embedding', index, count=options['num_embeddings'], width=options['embedding_dim'])
+
+    def types(p):
+        raise Skip('arguments of types that C++ does not take')
+
+    return embedding if name == 'nn.Embedding' else types
 
 
 # Extremes: how many inputs, PyTorch's function, heed's. Three: rows, along their last axis.
@@ -1160,7 +1214,9 @@ EDGES = {
         'neg', 'abs', 'sign', 'square', 'sqrt', 'rsqrt', 'exp', 'expm1', 'log', 'log1p', 'sin', 'cos', 'erf', 'sigmoid',
         'tanh', 'reciprocal', 'isnan', 'isfinite')},
     **{n: (1, getattr(F, n), OPS['nn.functional.' + n]) for n in (
-        'relu', 'silu', 'leaky_relu', 'elu', 'gelu', 'softplus', 'softsign', 'logsigmoid')},
+        'relu', 'silu', 'leaky_relu', 'elu', 'gelu', 'softsign', 'logsigmoid')},
+    # PyTorch's is x beyond the threshold, which is to lie where float64 sees no difference.
+    'softplus': (1, lambda x: F.softplus(x, threshold=40), lambda p, x: x.op('softplus', beta=1.0)),
     'gelu_tanh': (1, lambda x: F.gelu(x, approximate='tanh'), lambda p, x: x.op('gelu', tanh=True)),
     'clamp': (1, lambda x: x.clamp(-1, 2), lambda p, x: x.op('clamp', low=-1.0, high=2.0)),
     **{f'pow {e}': (1, lambda x, e=e: x.pow(e), lambda p, x, e=e: x.op('pow', number=e))
@@ -1185,4 +1241,3 @@ EDGES = {
     'layer_norm': (3, lambda x: F.layer_norm(x, (3,)), lambda p, x: p.op('layer_norm', x, None, None, eps=1e-5)),
     'rms_norm': (3, lambda x: F.rms_norm(x, (3,), eps=1e-6), lambda p, x: p.op('rms_norm', x, None, eps=1e-6)),
 }
-MILD = set()
