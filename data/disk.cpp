@@ -45,6 +45,12 @@ const char* unusual_kind(const fs::path& path) {
   }
 }
 
+// Whether it is written as it goes, and neither cut nor synced.
+bool is_stream(const fs::path& path) {
+  const std::string kind = unusual_kind(path);
+  return kind == "a pipe" || kind == "a device";
+}
+
 // Writes all of it; adds to `written` what was. 0 or errno.
 int write_all(int fd, const void* bytes, std::size_t count, std::size_t& written) {
   constexpr std::size_t kChunk = std::size_t{1} << 30;  // Linux writes at most 2 GiB a call
@@ -169,7 +175,7 @@ PlaceLock::~PlaceLock() {
 LogFile::LogFile(fs::path path) : path_(std::move(path)) {
   if (path_.empty()) return;
   const std::string kind = unusual_kind(path_);
-  stream_ = kind == "a pipe" || kind == "a device";
+  stream_ = detail::is_stream(path_);
   require(kind.empty() || stream_, "log: ", path_.string(), " is ", kind, "; it must be a file, a pipe or a terminal");
   Descriptor file(path_, O_WRONLY | O_CREAT | O_APPEND, 0666);
   require(file.get() >= 0, "log: ", path_.string(), " cannot be written: ", reason(errno));
@@ -251,6 +257,15 @@ void InputFile::read(unsigned char* to, std::size_t count) {
 }  // namespace heed::detail
 
 void heed::check_place(const char* op, const std::filesystem::path& path) { detail::NewFile(op, path); }
+
+void heed::check_log(const std::filesystem::path& path) {
+  if (detail::is_stream(path)) return;
+  std::error_code error;
+  if (std::filesystem::exists(path, error))
+    detail::LogFile{path};
+  else
+    check_place("log", path);
+}
 
 bool heed::same_file(const std::filesystem::path& a, const std::filesystem::path& b) {
   std::error_code error;

@@ -13,6 +13,9 @@ namespace heed {
 // Leaves nothing there.
 void check_place(const char* op, const std::filesystem::path& path);
 
+// The same for a log. One that is there is left as it is, and a pipe or a device to who opens it.
+void check_log(const std::filesystem::path& path);
+
 // Whether two paths mean one file, there already or not, by whatever spelling, symbolic links or a hard link.
 bool same_file(const std::filesystem::path& a, const std::filesystem::path& b);
 

@@ -170,8 +170,9 @@ SentencePieceTokenizer SentencePieceTokenizer::train_on_text(std::string_view te
   require(options.model == "bpe" || options.model == "unigram", "tokenizer: the model is \"", options.model,
           "\"; it must be bpe or unigram");
   require(!text.empty(), "tokenizer: the text to learn the pieces from is empty");
-  require(options.vocabulary > 0, "tokenizer: a vocabulary of ", options.vocabulary,
-          " pieces was asked for; it must be positive");
+  constexpr Index kAlways = 256 + 3;  // byte_fallback's, and <unk>, <s>, </s>
+  require(options.vocabulary > kAlways, "tokenizer: a vocabulary of ", options.vocabulary,
+          " pieces was asked for; it must be above ", kAlways, ", as each byte is one and SentencePiece has 3 of its own");
   if (const auto bad = find_invalid_utf8(text)) fail("tokenizer: the text to learn from is not UTF-8 at offset ", *bad);
   const std::unordered_map<std::string, std::string> settings = {
       {"model_type", options.model},

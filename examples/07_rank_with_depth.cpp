@@ -125,7 +125,7 @@ int lesson(const std::string& plot) {
       for (std::size_t layer = 0; layer <= kLayers; ++layer)
         lines.back().points.emplace_back(static_cast<double>(layer), std::max(stack.residuals[layer], 1e-17));
     }
-    examples::plot_lines(plot, {"How far the tokens are from being all alike", "layer", "distance from rank 1"}, lines,
+    examples::plot(plot, {"How far the tokens are from being all alike", "layer", "distance from rank 1"}, lines,
                          {.log_y = true, .names_outside = true});
   }
   return 0;

@@ -1,4 +1,5 @@
 // What attention costs beside the rest of a Transformer layer, counted and measured, and what generating costs.
+#include <algorithm>
 #include <cstdio>
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/memory_limit.hpp>
@@ -219,12 +220,12 @@ int run(Flags& flags) {
                      std::to_string(flags.layer.hidden) + " on " + std::to_string(flags.lengths.back()) + " positions",
                  4 * (width * std::max(4 * width, 2 * ffn) + n * std::max(4 * width, ffn)));
   const GenerationShape& g = flags.generation;
+  const Index kept = std::max(g.batch * g.positions, *std::max_element(flags.at.begin(), flags.at.end()));
   if (flags.measure != "layer")
-    check_memory("generating with " + std::to_string(g.layers) + " layers of width " +
-                     std::to_string(g.width) + " in batches of " + std::to_string(g.batch),
+    check_memory("generating with " + std::to_string(g.layers) + " layers of width " + std::to_string(g.width) +
+                     ", to " + std::to_string(kept) + " positions of all sequences,",
                  4.0 * static_cast<double>(g.layers) * static_cast<double>(g.width) *
-                     (12.0 * static_cast<double>(g.width) +
-                      2.0 * static_cast<double>(g.batch) * static_cast<double>(g.positions)));
+                     (12.0 * static_cast<double>(g.width) + 2.0 * static_cast<double>(kept)));
   check_files({.replaced = {{"--plot", flags.plot}}, .logs = {{"--log", flags.log}}});
   if (!flags.plot.empty()) check_plot(flags.plot);
   Log log(flags.log);

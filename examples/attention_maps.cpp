@@ -69,11 +69,11 @@ int draw(const Flags& flags) {
   const LanguageModel lm = load_any_language_model(flags.checkpoint);
   const GPTOptions& o = lm.model.options();
   const std::vector<Index> layers = chosen("layer", flags.layer, o.layers), heads = chosen("head", flags.head, o.heads);
-  require(o.layers > 0, "attention_maps: the model has no layer; it must have one or more");
-  require(!flags.prompt.empty(), "attention_maps: the prompt is empty; it must have one token or more");
+  require(o.layers > 0, "the model has no layer; it must have one or more");
+  require(!flags.prompt.empty(), "the prompt is empty; it must have one token or more");
   const std::vector<std::int32_t> ids = tokens_of(lm, flags.prompt);
   const auto length = static_cast<Index>(ids.size());
-  require(length <= o.context, "attention_maps: the prompt has ", length, " tokens; the model's context is ", o.context,
+  require(length <= o.context, "the prompt has ", length, " tokens; the model's context is ", o.context,
           ", and it must not be longer");
   const std::vector<Tensor> weights = lm.model.attention_weights(Tensor::from_values(ids.data(), length, {1, length}));
 

@@ -40,7 +40,7 @@ std::vector<fs::path> input_files(const Flags& f) {
     // A pipe can be read only once; to learn from it, the text would have to be kept.
     if (f.train.empty() && f.tokenizer != "char") continue;
     require(
-        fs::is_regular_file(file), "tokenize: ", file.native(),
+        fs::is_regular_file(file), "text: ", file.native(),
         " is not a regular file, and to learn from the text it must be read twice; give a file, or --tokenizer byte");
   }
   return files;

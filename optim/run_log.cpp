@@ -1,5 +1,6 @@
+// The log of a run: writing it, and finding where a resumed run goes on in it.
 #include <heed/optim/run_log.hpp>
-//
+
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
@@ -14,11 +15,19 @@ namespace {
 
 using Json = nlohmann::ordered_json;  // writes what is not finite as null
 
-// The step that a line is the entry of; 0 where it is none.
-Index step_of(const std::string& line) {
-  const Json entry = Json::parse(line, nullptr, false);
-  const bool known = entry.is_object() && entry.contains("step") && entry["step"].is_number_integer();
-  return known ? entry["step"].get<Index>() : 0;
+// What a line is the entry of; step 0 where it is none.
+struct Entry {
+  Index step = 0;
+  double loss = NAN;
+};
+
+Entry entry_of(const std::string& line) {
+  const Json json = Json::parse(line, nullptr, false);
+  Entry entry;
+  if (!json.is_object()) return entry;
+  if (json.contains("step") && json["step"].is_number_integer()) entry.step = json["step"].get<Index>();
+  if (json.contains("loss") && json["loss"].is_number()) entry.loss = json["loss"].get<double>();
+  return entry;
 }
 
 // Whether this is the first line of a log that begins with the entry of `step`, and that was never synced: broken off
@@ -31,33 +40,37 @@ bool is_left_of_entry(const std::string& line, bool whole, Index step) {
 }
 
 // Where the line of `step` ends in the log; 0 where the log begins behind it. Each line is of the step after the line
-// before. The first is of any step up to `step` + 1, as a run that was resumed without its log began a new one.
-std::uintmax_t end_of_step(const std::filesystem::path& path, Index step) {
+// before. The first is of any step up to `step` + 1, as a run that was resumed without its log began a new one. The line
+// tells the loss of that step, or it is of a run that was begun afresh and killed before it saved.
+std::uintmax_t end_of_step(const std::filesystem::path& path, Index step, double loss) {
   std::ifstream file(path, std::ios::binary);
   require(file.good(), "log: ", path.string(), " cannot be read: ", std::strerror(errno));
   std::string line;
   std::uintmax_t end = 0;
-  Index of = 0;  // the step of the line before
-  for (Index number = 1; of < step; ++number) {
+  Entry entry;  // of the line before
+  for (Index number = 1; entry.step < step; ++number) {
     const bool whole = static_cast<bool>(std::getline(file, line)) && !file.eof();
     if (number == 1 && is_left_of_entry(line, whole, step + 1)) return 0;
-    require(whole, "log: ", path.string(), " ends before step ", of + 1, " but the checkpoint is of step ", step,
+    const Index next = entry.step + 1, last = number == 1 ? step + 1 : next;
+    require(whole, "log: ", path.string(), " ends before step ", next, " but the checkpoint is of step ", step,
             "; give the log that belongs to it, or another file");
-    const Index found = step_of(line), last = number == 1 ? step + 1 : of + 1;
-    require(found > of && found <= last, "log: line ", number, " of ", path.string(), " is not the entry of step ",
-            of + 1, number == 1 ? " or of a later one up to " + std::to_string(last) : "",
+    entry = entry_of(line);
+    require(entry.step >= next && entry.step <= last, "log: line ", number, " of ", path.string(),
+            " is not the entry of step ", next, number == 1 ? " or of a later one up to " + std::to_string(last) : "",
             "; give the log that belongs to the checkpoint, or another file");
-    if (found > step) return 0;
+    if (entry.step > step) return 0;
     end += line.size() + 1;
-    of = found;
   }
+  require(std::isnan(entry.loss) || entry.loss == loss, "log: ", path.string(),
+          " is of another run: the loss of step ", step, " is ", entry.loss, " there and ", loss, " in the checkpoint; give the log that belongs to it, or another file");
   return end;
 }
 
 }  // namespace
 
-RunLog::RunLog(const std::filesystem::path& path, Index step) : LogFile(path) {
-  if (step > 0 && !path.empty() && !is_stream()) keep(end_of_step(path, step));
+RunLog::RunLog(const std::filesystem::path& path, const std::vector<double>& losses) : LogFile(path) {
+  if (!losses.empty() && !path.empty() && !is_stream())
+    keep(end_of_step(path, static_cast<Index>(losses.size()), losses.back()));
 }
 
 void RunLog::write(const LogEntry& e) {

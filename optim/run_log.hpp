@@ -6,6 +6,7 @@
 #include <heed/optim/metrics.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace heed::detail {
 
@@ -16,11 +17,12 @@ struct LogEntry {
   Metrics val_metrics;  // the others, written as val_NAME
 };
 
-// The log of a run that goes on after `step`: 0 begins it anew, otherwise its lines behind that step go with the first
-// write. Error where a line is missing between the first and that step. An empty path is no log.
+// The log of a run that goes on after steps with these losses: none begins it anew, otherwise its lines behind them go
+// with the first write. Error where a line is missing between the first and the last of these steps, or where it tells
+// another loss of the last. An empty path is no log.
 class RunLog : public LogFile {
  public:
-  RunLog(const std::filesystem::path& path, Index step);
+  RunLog(const std::filesystem::path& path, const std::vector<double>& losses);
   void write(const LogEntry& entry);
 };
 

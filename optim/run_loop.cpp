@@ -41,7 +41,7 @@ void check_options(const RunOptions& o) {
 class Run {
  public:
   Run(RunParts parts, const RunOptions& options)
-      : parts_(std::move(parts)), o_(options), place_("run", o_.checkpoint), resumed_(resume()), log_(o_.log, done_) {
+      : parts_(std::move(parts)), o_(options), place_("run", o_.checkpoint), resumed_(resume()), log_(o_.log, history_.losses) {
     if (o_.progress != nullptr) progress_.emplace(o_.progress);
   }
 
@@ -54,7 +54,7 @@ class Run {
   Index done_ = 0;           // steps
   RunHistory history_;
   std::string saved_on_;  // the instruction set of the checkpoint that the run goes on from; empty where none is told
-  Index resumed_;         // done_ at the start; set by resume(), before the log is opened
+  Index resumed_;         // done_ at the start; set by resume(), which fills the history before the log is opened
   detail::RunLog log_;
   std::optional<Progress> progress_;
   std::optional<double> floor_;  // of the batches that the last evaluation of this process saw

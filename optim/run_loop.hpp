@@ -28,7 +28,7 @@ namespace heed {
 
 struct RunOptions {
   Index steps = 1000;
-  Index accumulate = 1;              // batches a step; their gradients are averaged
+  Index accumulate = 1;              // batches a step, all held until it ends; their gradients are averaged
   double grad_clip = 1;              // largest norm of the gradient; 0: no clipping
   std::uint64_t seed = 1;            // of batches and dropout
   DType precision = DType::float32;  // bfloat16: MatmulPrecision of steps and evaluations

@@ -43,7 +43,7 @@ LanguageModel load_any_language_model(const std::filesystem::path& file) {
 std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt) {
   if (prompt.empty()) return tokens_without_prompt(tokenizer);
   std::vector<std::int32_t> ids = tokenizer.encode(prompt);
-  require(!ids.empty(), "generate: the prompt makes no token; it must make one or more");
+  require(!ids.empty(), "the prompt makes no token; it must make one or more");
   return ids;
 }
 

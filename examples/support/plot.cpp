@@ -27,7 +27,17 @@ std::string style_of(const Series& s, std::size_t i) {
 void frame(Gnuplot& gp, const PlotLabels& l) {
   gp << "set title " << quoted(l.title) << " noenhanced\nset xlabel " << quoted(l.x) << " noenhanced\nset ylabel "
      << quoted(l.y) << " noenhanced\n"
-     << "set grid lc rgb '#dddddd'\nset key top right\nset border 3\nset tics nomirror\n";
+     << "set grid lc rgb '#dddddd'\nset border 3\nset tics nomirror\n";
+}
+
+// What draws all lines that have points.
+std::string plot_command(Gnuplot& gp, const std::vector<Series>& series) {
+  std::string command;
+  for (std::size_t i = 0; i < series.size(); ++i)
+    if (!series[i].points.empty())
+      command += (command.empty() ? "plot " : ", ") + gp.file1d(series[i].points) + style_of(series[i], i);
+  require(!command.empty(), "plot: there is no point to draw");
+  return command + "\n";
 }
 
 }  // namespace
@@ -40,19 +50,16 @@ void check_plot(const std::filesystem::path& file) {
           "plot: gnuplot is not installed; the pictures are drawn by it (Debian: gnuplot-nox)");
 }
 
-void plot(const std::filesystem::path& file, const PlotLabels& labels, const std::vector<Series>& series) {
-  Drawing drawing(file, 900, 540);
+void plot(const std::filesystem::path& file, const PlotLabels& labels, const std::vector<Series>& series,
+          const LineOptions& options) {
+  Drawing drawing(file, options.names_outside ? 1040 : 900, 540);
   Gnuplot& gp = *drawing;
   frame(gp, labels);
-  std::string command = "plot ";
-  bool any = false;
-  for (std::size_t i = 0; i < series.size(); ++i) {
-    if (series[i].points.empty()) continue;
-    command += (any ? ", " : "") + gp.file1d(series[i].points) + style_of(series[i], i);
-    any = true;
-  }
-  require(any, "plot: there is no point to draw");
-  gp << command << "\n";
+  if (options.log_x) gp << "set logscale x\n";
+  if (options.log_y) gp << "set logscale y\nset format y '%g'\n";
+  if (options.percent) gp << "set yrange [0:100]\n";
+  gp << (options.names_outside ? "set key outside right top\n" : "set key below horizontal Left reverse\n")
+     << plot_command(gp, series);
   drawing.close();
 }
 
@@ -79,10 +86,10 @@ void plot_boundary(const std::filesystem::path& file, const PlotLabels& labels, 
   gp << "set contour base\nset cntrparam levels discrete 0.5\nunset surface\nset table $boundary\nsplot '-' using "
         "1:2:3 notitle\n";
   gp.send2d(cells);
-  gp << "unset table\nset surface\nunset contour\nset key outside top center horizontal\n";
+  gp << "unset table\nset surface\nunset contour\nset key outside top center horizontal Left reverse\n";
   std::string command =
       "plot " + gp.file2d(cells) +
-      "using 1:2:3 " + drawing.cells(rows * columns) + " notitle, $boundary using 1:2 with lines lw 2 lc rgb '#333333' title 'boundary'";
+      drawing.cells(rows, columns) + ", $boundary using 1:2 with lines lw 2 lc rgb '#333333' title 'boundary'";
   for (std::size_t i = 0; i < classes.size(); ++i)
     command += ", " + gp.file1d(classes[i].points) + "with points pt 7 ps 0.6 lc rgb '" +
                (i == 0 ? "#c0501f" : "#1f5fae") + "' title " + quoted(classes[i].name);
@@ -103,37 +110,13 @@ void plot_frames(const std::filesystem::path& file, const std::vector<Frame>& fr
     frame(gp, f.labels);
     gp << "set grid xtics ytics lt 1 lc rgb '#dddddd'\nset key default\nset key below horizontal Left reverse samplen "
           "2 width 2 font ',10'\nset bmargin 7\n";
-    std::string command;
-    for (std::size_t i = 0; i < f.series.size(); ++i) {
-      for (const auto& [x, y] : f.series[i].points)
-        require(!logarithmic || (x > 0 && y > 0), "plot_frames: ", f.series[i].name, " has the point (", x, ", ", y,
+    for (const Series& s : f.series)
+      for (const auto& [x, y] : s.points)
+        require(!logarithmic || (x > 0 && y > 0), "plot_frames: ", s.name, " has the point (", x, ", ", y,
                 "); logarithmic axes need numbers above 0");
-      if (!f.series[i].points.empty())
-        command += (command.empty() ? "plot " : ", ") + gp.file1d(f.series[i].points) + style_of(f.series[i], i);
-    }
-    require(!command.empty(), "plot_frames: a frame has no point to draw");
-    gp << command << "\n";
+    gp << plot_command(gp, f.series);
   }
   gp << "unset multiplot\n";
-  drawing.close();
-}
-
-void plot_lines(const std::filesystem::path& file, const PlotLabels& labels, const std::vector<Series>& series,
-                const LineOptions& options) {
-  Drawing drawing(file, options.names_outside ? 1040 : 900, 540);
-  Gnuplot& gp = *drawing;
-  frame(gp, labels);
-  if (options.log_x) gp << "set logscale x\n";
-  if (options.log_y) gp << "set logscale y\nset format y '%g'\n";
-  if (options.percent) gp << "set yrange [0:100]\n";
-  if (options.names_outside) gp << "set key outside right top\n";
-  std::string command;
-  for (std::size_t i = 0; i < series.size(); ++i) {
-    if (series[i].points.empty()) continue;
-    command += (command.empty() ? "plot " : ", ") + gp.file1d(series[i].points) + style_of(series[i], i);
-  }
-  require(!command.empty(), "plot: there is no point to draw");
-  gp << command << "\n";
   drawing.close();
 }
 

@@ -21,8 +21,16 @@ struct PlotLabels {
 // is there.
 void check_plot(const std::filesystem::path& file);
 
-// Lines and points in one frame. Throws Error where gnuplot is missing or the file cannot be written.
-void plot(const std::filesystem::path& file, const PlotLabels& labels, const std::vector<Series>& series);
+struct LineOptions {
+  bool log_x = false, log_y = false;  // logarithmic axes: numbers must be positive
+  bool percent = false;               // y from 0 to 100
+  bool names_outside = false;         // right of the frame: many names
+};
+
+// Lines and points in one frame, which no name hides. Throws Error where gnuplot is missing or the file cannot be
+// written.
+void plot(const std::filesystem::path& file, const PlotLabels& labels, const std::vector<Series>& series,
+          const LineOptions& options = {});
 
 // Two classes of points over a field of values, the probability of the second class: its 0.5 level is the boundary.
 // `values` are [rows][columns] over the ranges, the first row at y_min; at least 2 x 2.
@@ -58,15 +66,6 @@ struct MatrixLabels {
 };
 void plot_matrices(const std::filesystem::path& file, const MatrixLabels& labels,
                    const std::vector<std::vector<MatrixPanel>>& panels);
-
-// As plot(), for many lines or numbers of many sizes.
-struct LineOptions {
-  bool log_x = false, log_y = false;  // logarithmic axes: numbers must be positive
-  bool percent = false;               // y from 0 to 100
-  bool names_outside = false;         // right of the frame, where many names would hide lines
-};
-void plot_lines(const std::filesystem::path& file, const PlotLabels& labels, const std::vector<Series>& series,
-                const LineOptions& options);
 
 // A horizontal bar a name, from the top down, in one panel for each list of values.
 struct Bars {

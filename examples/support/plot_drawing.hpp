@@ -25,9 +25,14 @@ class Drawing {
  public:
   Drawing(const std::filesystem::path& file, int width, int height);
   Gnuplot& operator*() { return *gp_; }
-  // How `count` cells are drawn. Viewers smear an image in an .svg, so there they are rectangles, unless that would make
-  // a file of many megabytes.
-  const char* cells(std::size_t count) const { return svg_ && count <= 100000 ? "with image pixels" : "with image"; }
+  // How cells are drawn in `panels` of one file. Viewers smear an image in an .svg, so there they are rectangles, unless
+  // that would make a file of many megabytes. Gnuplot makes no image of one row or column.
+  const char* cells(std::size_t rows, std::size_t columns, std::size_t panels = 1) const {
+    if (rows < 2 || columns < 2)
+      return "using 1:2:(0.5):(0.5):3 with boxxyerror fillstyle solid noborder linecolor palette notitle";
+    return svg_ && rows * columns * panels <= 100000 ? "using 1:2:3 with image pixels notitle"
+                                                     : "using 1:2:3 with image notitle";
+  }
   void close();  // throws Error, with gnuplot's own reason
 
  private:

@@ -86,6 +86,8 @@ void check_files(const FlagFiles& files) {
     for (const FlagFile& other : read) check_pair(file, replaced, other, false);
     for (std::size_t j = i + 1; j < written.size(); ++j) check_pair(file, replaced, written[j].first, written[j].second);
   }
+  for (const FlagFile& f : files.logs)
+    if (!f.file.empty()) check_log(f.file);
 }
 
 int run_program(CommandLine& line, int argc, char** argv, const std::function<int()>& work) {

@@ -22,7 +22,8 @@ struct FlagFiles {
 };
 
 // Before anything is opened for writing: throws UsageError where a file that is written has another flag too, by
-// whatever name, or is what another one is kept in until it is whole. Empty names are left out.
+// whatever name, or is what another one is kept in until it is whole; Error where a log cannot be written. Empty names
+// are left out.
 void check_files(const FlagFiles& files);
 
 // Hands what was printed to the system; throws Error where standard output takes no more.

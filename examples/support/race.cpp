@@ -8,7 +8,7 @@
 #include <heed/optim/clock.hpp>
 #include <heed/optim/interrupt.hpp>
 #include <heed/optim/progress.hpp>
-#include <map>
+#include <set>
 
 #include "examples/support/plot.hpp"
 #include "examples/support/program.hpp"
@@ -127,11 +127,23 @@ void draw(const std::string& plot, const std::vector<TaskResults>& tasks) {
       std::fprintf(stderr, "picture: %s\n", printable(file.native()).c_str());
 }
 
+// Of the files that the race will write, before it begins.
+void check_outputs(const RaceSettings& settings, const std::vector<RaceEntry>& entries) {
+  std::set<std::filesystem::path> pictures;
+  if (!settings.plot.empty())
+    for (const RaceEntry& e : entries)
+      for (const std::filesystem::path& file : race_picture_files(settings.plot, *e.task)) pictures.insert(file);
+  FlagFiles files{.logs = {{"--log", settings.log}}};
+  for (const std::filesystem::path& picture : pictures) files.replaced.push_back({"--plot", picture});
+  check_files(files);
+  for (const std::filesystem::path& picture : pictures) check_plot(picture);
+}
+
 }  // namespace
 
 int race(const RaceSettings& settings, const std::vector<RaceEntry>& entries) {
   set_threads(settings.threads);
-  if (!settings.plot.empty()) check_plot(settings.plot);
+  check_outputs(settings, entries);
   detail::LogFile log(settings.log);
   const detail::InterruptScope interrupt;
   Plan plan(settings, entries, interrupt);
@@ -155,8 +167,6 @@ int race(const RaceSettings& settings, const std::vector<RaceEntry>& entries) {
 }
 
 int race(const RaceSettings& settings) {
-  check_files({.replaced = {{"--plot", settings.plot}}, .logs = {{"--log", settings.log}}});
-  if (!settings.plot.empty()) check_plot(settings.plot);
   std::vector<RaceEntry> entries;
   for (const std::string& task : settings.tasks)
     for (RaceEntry& e : race_entries(task, settings.mechanisms, settings.seed, settings.options))

@@ -93,18 +93,13 @@ Series smooth(const RaceResult& r, Series::Style style) {
 // Colours come round after seven lines; dashes tell those of the second round, thin lines those of the third.
 Series::Style style(std::size_t i) { return i < 7 ? Series::line : i < 14 ? Series::dashed : Series::thin_line; }
 
-std::filesystem::path named(const std::filesystem::path& file, const std::string& what) {
-  std::filesystem::path name = file;
-  return name.replace_filename(file.stem().string() + "-" + what + file.extension().string());
-}
-
 void plot_losses(const std::filesystem::path& file, const RaceTask& task, const std::vector<const RaceResult*>& order) {
   std::vector<Series> lines;
   for (const RaceResult* r : order) lines.push_back(smooth(*r, style(lines.size())));
   if (task.floor)
     lines.push_back(
         {"floor", {{1, *task.floor}, {static_cast<double>(order[0]->asked_steps), *task.floor}}, Series::dashed});
-  plot_lines(file, {task.name + ": " + task.about, "step", "training loss, nats"}, lines,
+  plot(file, {task.name + ": " + task.about, "step", "training loss, nats"}, lines,
              {.log_y = true, .names_outside = true});
 }
 
@@ -200,26 +195,35 @@ std::string race_json(const RaceTask& task, const RaceResult& r) {
   return json.dump();
 }
 
+std::vector<std::filesystem::path> race_picture_files(const std::filesystem::path& file, const RaceTask& task) {
+  std::vector<std::filesystem::path> files;
+  for (const std::string kind : {"loss", "cost", "distance", "rows"})
+    files.push_back(file.parent_path() /
+                    (file.stem().string() + "-" + task.name + "-" + kind + file.extension().string()));
+  return files;
+}
+
 std::vector<std::filesystem::path> race_pictures(const std::filesystem::path& file, const RaceTask& task,
                                                  const std::vector<RaceResult>& results) {
   std::vector<const RaceResult*> order;
   for (const RaceResult* r : ranked(results))
     if (r->error.empty() && !r->losses.empty()) order.push_back(r);
   if (order.empty()) return {};
-  std::vector<std::filesystem::path> files = {named(file, task.name + "-loss"), named(file, task.name + "-cost")};
-  plot_losses(files[0], task, order);
-  plot_costs(files[1], task, order);
+  const std::vector<std::filesystem::path> all = race_picture_files(file, task);
+  std::vector<std::filesystem::path> drawn(all.begin(), all.begin() + 2);
+  plot_losses(drawn[0], task, order);
+  plot_costs(drawn[1], task, order);
   if (const std::vector<Series> lines = distance_lines(order); !lines.empty()) {
-    files.push_back(named(file, task.name + "-distance"));
-    plot_lines(files.back(), {task.name + ": answers that are right", "words from the fact to the answer", "right, %"},
+    drawn.push_back(all.at(2));
+    plot(drawn.back(), {task.name + ": answers that are right", "words from the fact to the answer", "right, %"},
                lines, {.percent = true, .names_outside = true});
   }
   if (const std::vector<Series> lines = row_lines(order); !lines.empty()) {
-    files.push_back(named(file, task.name + "-rows"));
-    plot_lines(files.back(), {"Linformer: answers that are right", "rows of projected keys, m", "right, %"}, lines,
+    drawn.push_back(all.at(3));
+    plot(drawn.back(), {"Linformer: answers that are right", "rows of projected keys, m", "right, %"}, lines,
                {.log_x = true, .percent = true, .names_outside = true});
   }
-  return files;
+  return drawn;
 }
 
 }  // namespace heed::examples

@@ -17,7 +17,10 @@ std::string race_json(const RaceResult& result, const RacePoint& point);
 std::string race_json(const RaceTask& task, const RaceResult& result);
 
 // FILE.svg becomes FILE-TASK-loss.svg, FILE-TASK-cost.svg (tokens a second, memory), and, where there are questions,
-// FILE-TASK-distance.svg; for linformer also FILE-linformer-rows.svg. Returns the names; nothing where nothing ran.
+// FILE-TASK-distance.svg; for linformer also FILE-linformer-rows.svg. In this order.
+std::vector<std::filesystem::path> race_picture_files(const std::filesystem::path& file, const RaceTask& task);
+
+// Draws them. Returns the names of those that it drew: there may be nothing to draw.
 std::vector<std::filesystem::path> race_pictures(const std::filesystem::path& file, const RaceTask& task,
                                                  const std::vector<RaceResult>& results);
 

@@ -29,12 +29,6 @@ std::vector<double> last_row(const examples::LanguageModel& lm, const std::strin
       .to_vector<double>();
 }
 
-std::size_t count(const std::string& text, const std::string& part) {
-  std::size_t found = 0;
-  for (std::size_t i = text.find(part); i != std::string::npos; i = text.find(part, i + 1)) ++found;
-  return found;
-}
-
 }  // namespace
 
 TEST_CASE("attention_maps: each head's strongest look-back, and a picture of all") {
@@ -64,7 +58,7 @@ TEST_CASE("attention_maps: each head's strongest look-back, and a picture of all
       CHECK(contains(line, prompt[most] == ' ' ? "'␣'" : std::string("'") + prompt[most] + "'"));
     }
     // The second of two tokens can look back at the first alone, however much it looks at itself.
-    CHECK(count(maps(t, "Th").output, "'T'                           0 ") == 4);
+    CHECK(test::count_of("'T'                           0 ", maps(t, "Th").output) == 4);
     for (Index head = 0; head < 4; ++head) looks_at_itself += last_row(lm, "Th", head / 2, head % 2)[1] > 0.5 ? 1 : 0;
     const std::string picture = bytes_of(svg);
     for (const char* label : {"<svg", "layer 0, head 0", "layer 1, head 1", "␣", "looks at", "the token"})
@@ -81,7 +75,7 @@ TEST_CASE("attention_maps: one layer and one head, a line feed, one token") {
   const Ran ran = maps(t, "of them.\nThe", "--layer 0 --head 1 --threads 1 --plot " + png);
   INFO(ran.output);
   CHECK(ran.exit_code == 0);
-  CHECK(count(ran.output, "\n") == 4);
+  CHECK(test::count_of("\n", ran.output) == 4);
   CHECK(bytes_of(png).rfind("\x89PNG", 0) == 0);
   REQUIRE(maps(t, "of them.\nThe", "--head 1 --plot " + svg).exit_code == 0);
   CHECK(contains(bytes_of(svg), "↵"));
@@ -119,7 +113,7 @@ TEST_CASE("attention_maps: a masked model looks at both sides, and so does its p
   CHECK(bytes_of(svg) == bytes_of(wanted));
 
   REQUIRE(maps(t, "T[MASK]e [MASK]uick", "--plot " + svg).exit_code == 0);
-  CHECK(count(bytes_of(svg), ">[MASK]<") == 2 * 2 + 2);  // the rows' once, the columns' for both heads
+  CHECK(test::count_of(">[MASK]<", bytes_of(svg)) == 2 * 2 + 2);  // the rows' once, the columns' for both heads
   CHECK(contains(maps(t, "The quick brown [MASK]ox").output, "tokens but the context is 16"));
   CHECK(contains(test::error_of([&] { examples::load_language_model(t.file("lm.h5")); }), "does not generate"));
 }
@@ -127,21 +121,15 @@ TEST_CASE("attention_maps: a masked model looks at both sides, and so does its p
 TEST_CASE("attention_maps: what cannot be drawn is one sentence") {
   const Training t;
   REQUIRE(t.run("--steps 2").exit_code == 0);
-  const auto refused = [&](const Ran& ran, int exit_code, const std::string& sentence) {
-    INFO(ran.output);
-    CHECK(ran.exit_code == exit_code);
-    CHECK(contains(ran.output, sentence));
-    CHECK(count(ran.output, "\n") == 1);
-  };
-  refused(maps(t, "The quick brown fox jumps"), 1, "the prompt has 25 tokens; the model's context is 16");
-  refused(maps(t, "é"), 1, "é");
-  refused(maps(t, ""), 1, "the prompt is empty");
-  refused(maps(t, "T", "--layer 1"), 2, "--layer is 1; the model's are 0 to 0");
-  refused(maps(t, "T", "--head 2"), 2, "--head is 2; the model's are 0 to 1");
-  refused(maps(t, "T", "--head -1"), 2, "a whole number, 0 or more");
-  refused(maps(t, "T", "--plot maps.gif"), 1, "it must end with .svg or .png");
-  refused(test::run("exec " + program("attention_maps")), 2, "--prompt is required");
-  refused(test::run("exec " + program("attention_maps") + " --prompt T --checkpoint /nowhere.h5"), 1, "/nowhere.h5");
+  test::check_refused(maps(t, "The quick brown fox jumps"), 1, "the prompt has 25 tokens; the model's context is 16");
+  test::check_refused(maps(t, "é"), 1, "é");
+  test::check_refused(maps(t, ""), 1, "the prompt is empty");
+  test::check_refused(maps(t, "T", "--layer 1"), 2, "--layer is 1; the model's are 0 to 0");
+  test::check_refused(maps(t, "T", "--head 2"), 2, "--head is 2; the model's are 0 to 1");
+  test::check_refused(maps(t, "T", "--head -1"), 2, "a whole number, 0 or more");
+  test::check_refused(maps(t, "T", "--plot maps.gif"), 1, "it must end with .svg or .png");
+  test::check_refused(test::run("exec " + program("attention_maps")), 2, "--prompt is required");
+  test::check_refused(test::run("exec " + program("attention_maps") + " --prompt T --checkpoint /nowhere.h5"), 1, "/nowhere.h5");
 }
 
 TEST_CASE("token labels: what cannot be seen is shown") {
@@ -176,7 +164,7 @@ TEST_CASE("pictures: frames and panels that do not fit are errors") {
   using namespace examples;
   const std::string svg = t.file("x.svg");
   test::check_errors({{"there is no frame", [&] { plot_frames(svg, {}, false); }},
-                      {"a frame has no point to draw",
+                      {"plot: there is no point to draw",
                        [&] {
                          plot_frames(svg, {{{"a", "x", "y"}, {}}}, false);
                        }},

@@ -110,11 +110,7 @@ TEST_CASE("attention_race: all tasks leave tables, a log and pictures, with the 
 
 TEST_CASE("attention_race: wrong flags say what is right and exit 2") {
   const auto refused = [](const std::string& flags, const std::string& sentence) {
-    const Ran ran = test::run("exec " + race(flags));
-    INFO(flags << ": " << ran.output);
-    CHECK(ran.exit_code == 2);
-    CHECK(contains(ran.output, sentence));
-    CHECK(lines_of(ran.output).size() == 1);
+    test::check_refused(test::run("exec " + race(flags)), 2, sentence);
   };
   refused("--mechanisms softmax,sotfmax", "it is 'sotfmax'; it must be softmax, linear, ");
   refused("--mechanisms linformer", "it is 'linformer'; it must be");

@@ -101,11 +101,7 @@ TEST_CASE("classify: stopped and resumed, and at any number of threads, the same
 TEST_CASE("classify: wrong flags say what is right") {
   const Classifying c;
   const auto refused = [&](const std::string& flags, const std::string& sentence, int code = 2) {
-    const Ran ran = c.run(flags);
-    INFO(flags << ": " << ran.output);
-    CHECK(ran.exit_code == code);
-    CHECK(contains(ran.output, sentence));
-    CHECK(std::count(ran.output.begin(), ran.output.end(), '\n') == 1);
+    test::check_refused(c.run(flags), code, sentence);
   };
   refused("--attention nothing", "--attention: it is 'nothing'; it must be softmax");
   refused("--heads 3", "--width is 16 and --heads 3; heads must divide the width");

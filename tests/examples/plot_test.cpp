@@ -9,21 +9,12 @@
 using namespace heed;
 using test::bytes_of;
 using test::contains;
+using test::count_of;
 using test::quoted;
 using test::Ran;
 using test::TemporaryFolder;
 using test::Training;
 namespace fs = std::filesystem;
-
-namespace {
-
-std::size_t times(const std::string& text, const std::string& part) {
-  std::size_t n = 0;
-  for (std::size_t i = text.find(part); i != std::string::npos; i = text.find(part, i + 1)) ++n;
-  return n;
-}
-
-}  // namespace
 
 TEST_CASE("plot: one point of a line is seen") {
   const TemporaryFolder folder;
@@ -31,10 +22,30 @@ TEST_CASE("plot: one point of a line is seen") {
     examples::Series line{"validation", {{1, 2}, {2, 1}, {3, 0.5}}, examples::Series::line};
     line.points.resize(points);
     examples::plot(folder.path / "p.svg", {"title", "x", "y"}, {{"training", {{1, 3}, {3, 1}}}, line});
-    return times(bytes_of((folder.path / "p.svg").string()), "#gpPt6'");
+    return count_of("#gpPt6'", bytes_of((folder.path / "p.svg").string()));
   };
   CHECK(markers(3) == 0);
   CHECK(markers(1) >= 1);
+}
+
+TEST_CASE("plot: names stand below the frame, where they hide no line") {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path / "p.svg";
+  examples::plot(file, {"title", "x", "y"}, {{"rises to the right", {{1, 1}, {2, 2}}}});
+  const std::string svg = bytes_of(file.string());
+  const std::size_t name = svg.rfind("rises to the right"), place = svg.rfind("translate(", name);
+  REQUIRE(name != std::string::npos);
+  CHECK(std::stod(svg.substr(svg.find(',', place) + 1)) > 500);  // of 540, from the top
+}
+
+TEST_CASE("plot_matrices: the cell of a single token is seen") {
+  const TemporaryFolder folder;
+  const auto cells = [&](const std::string& ending) {
+    const fs::path file = folder.path / ("one" + ending);
+    examples::plot_matrices(file, {"title", "rows", "columns", {"T"}, {"T"}}, {{{"head", {{1}}}, {"head", {{1}}}}});
+    return count_of("0b2f63", bytes_of(file.string())) + count_of("rgb( 11,  47,  99)", bytes_of(file.string()));
+  };
+  CHECK(cells(".svg") >= 2);
 }
 
 TEST_CASE("plot_matrices: each cell of an .svg is a rectangle, and each token has its label") {
@@ -48,9 +59,9 @@ TEST_CASE("plot_matrices: each cell of an .svg is a rectangle, and each token ha
                           {std::vector<examples::MatrixPanel>(kHeads, {"head", values})});
   const std::string svg = bytes_of(file.string());
   CHECK_FALSE(contains(svg, "<image"));
-  CHECK(times(svg, "<polygon") >= kHeads * kTokens * kTokens);
-  CHECK(times(svg, ">w23<") == 1 + kHeads);  // rows at the left panel, columns at each
-  CHECK(times(svg, ">w22<") == 1 + kHeads);
+  CHECK(count_of("<polygon", svg) >= kHeads * kTokens * kTokens);
+  CHECK(count_of(">w23<", svg) == 1 + kHeads);  // rows at the left panel, columns at each
+  CHECK(count_of(">w22<", svg) == 1 + kHeads);
 }
 
 TEST_CASE("plot: where gnuplot fails its reason is told, and an old picture stays") {

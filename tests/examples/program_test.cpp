@@ -22,10 +22,7 @@ namespace {
 
 // A run that was refused: its exit code, one line that holds the sentence, and the folder as it was.
 void refused(const Training& t, const Ran& ran, int code, const std::string& sentence) {
-  INFO(ran.output);
-  CHECK(ran.exit_code == code);
-  CHECK(contains(ran.output, sentence));
-  CHECK(lines_of(ran.output).size() == 1);
+  test::check_refused(ran, code, sentence);
   CHECK(fs::exists(t.file("text.txt")));
 }
 
@@ -145,7 +142,21 @@ TEST_CASE("programs: a file of two flags is refused before any is touched, by wh
   both(program("classify") + " --checkpoint log --log log");
   both(program("attention_maps") + " --checkpoint lm.h5 --prompt a --plot lm.h5");
   both(program("attention_cost") + " --plot a.svg --log a.svg");
-  both(program("attention_race") + " --plot a.svg --log ./a.svg");
+  both(program("attention_race") + " --plot a.svg --log ./a-rank-cost.svg");
+  REQUIRE(in_folder(t, "ln -s b-copy-cost.svg b-copy-loss.svg").exit_code == 0);
+  both(program("attention_race") + " --plot b.svg");
+}
+
+TEST_CASE("programs: a file that cannot be written is refused before the work for it, a log as well") {
+  const Training t;
+  REQUIRE(in_folder(t, "mkdir race-copy-cost.svg").exit_code == 0);
+  const std::string log = " --log none/log", sentence = "log: there is no folder none for log";
+  refused(t, t.run("--steps 1" + log), 1, sentence);
+  for (const char* name : {"classify", "attention_cost", "attention_race"})
+    refused(t, in_folder(t, program(name) + log), 1, sentence);
+  refused(t, t.run("--steps 1 --log race-copy-cost.svg"), 1, "race-copy-cost.svg is a folder; it must be a file, a pipe");
+  refused(t, in_folder(t, program("attention_race") + " --tasks copy --steps 1 --plot race.svg"), 1,
+          "plot: race-copy-cost.svg is a folder; it must be a file");
 }
 
 TEST_CASE("programs: an empty name of a file, and a number beyond its range, are usage errors that say so") {
@@ -284,6 +295,8 @@ TEST_CASE("programs: sizes beyond the memory are refused with both figures, and 
           "takes at least ");
   refused(t, in_folder(t, kLittleMemory + program("attention_cost") + " --batch 16777216 --positions 16777216"), 1,
           "takes at least ");
+  refused(t, in_folder(t, kLittleMemory + program("attention_cost") + " --at 16777216 --measure generation"), 1,
+          "to 16777216 positions of all sequences, takes at least ");
   refused(t, in_folder(t, kLittleMemory + t.on_stories("--data /dev/zero")), 1,
           "text: /dev/zero is a device, not a regular file; it must be a file or a pipe");
   refused(t,

@@ -19,6 +19,21 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
+std::size_t count_of(const std::string& part, const std::string& text) {
+  std::size_t n = 0;
+  for (std::size_t i = text.find(part); i != std::string::npos; i = text.find(part, i + 1)) ++n;
+  return n;
+}
+
+void check_refused(const Ran& ran, int exit_code, const std::string& sentence) {
+  INFO(ran.output);
+  CHECK(ran.exit_code == exit_code);
+  CHECK(contains(ran.output, sentence));
+  CHECK(count_of("\n", ran.output) == 1);
+  const std::string name = ran.output.substr(0, ran.output.find(": ") + 2);
+  CHECK_FALSE(ran.output.starts_with(name + name));
+}
+
 bool same_losses(const std::string& a, const std::string& b) {
   std::vector<nlohmann::json> x = json_lines(a), y = json_lines(b);
   for (auto* log : {&x, &y})

@@ -17,6 +17,10 @@ std::string program(const std::string& name);  // its path, quoted
 std::string in_background(const std::string& command);
 
 std::vector<std::string> lines_of(const std::string& text);
+std::size_t count_of(const std::string& part, const std::string& text);  // how often it stands there
+
+// What was refused ended with this code and one line, which holds the sentence, behind the program's name once.
+void check_refused(const Ran& ran, int exit_code, const std::string& sentence);
 
 // Two logs tell the same but for the clock: no step missing, doubled or different.
 bool same_losses(const std::string& a, const std::string& b);

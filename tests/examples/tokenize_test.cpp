@@ -99,11 +99,7 @@ TEST_CASE("tokenize: wrong flags say what is right and exit 2") {
   const Folder f;
   f.write("text.txt", "some text");
   const auto refused = [&](const std::string& flags, const std::string& sentence) {
-    const Ran ran = f.run(flags);
-    INFO(flags << ": " << ran.output);
-    CHECK(ran.exit_code == 2);
-    CHECK(contains(ran.output, sentence));
-    CHECK(std::count(ran.output.begin(), ran.output.end(), '\n') == 1);
+    test::check_refused(f.run(flags), 2, sentence);
     CHECK(f.files() == 1);
   };
   refused("--out x.tokens", "--data");
@@ -128,11 +124,7 @@ TEST_CASE("tokenize: what cannot be read or written is one sentence and exit 1, 
   const Folder f;
   f.write("text.txt", mixed_text());
   const auto refused = [&](const std::string& flags, const std::string& sentence, std::size_t files) {
-    const Ran ran = f.run(flags);
-    INFO(flags << ": " << ran.output);
-    CHECK(ran.exit_code == 1);
-    CHECK(contains(ran.output, sentence));
-    CHECK(std::count(ran.output.begin(), ran.output.end(), '\n') == 1);
+    test::check_refused(f.run(flags), 1, sentence);
     CHECK(f.files() == files);
   };
   refused("--data none.txt --out x.tokens", "none.txt does not exist", 1);
@@ -157,11 +149,7 @@ TEST_CASE("train_lm: token files that are damaged, truncated, foreign or not alo
   REQUIRE(f.run("--data text.txt --out good.tokens").exit_code == 0);
   const std::string good = bytes_of(f.file("good.tokens"));
   const auto refused = [&](const std::string& flags, int exit_code, const std::string& sentence) {
-    const Ran ran = test::run(f.train("--steps 1 " + flags));
-    INFO(flags << ": " << ran.output);
-    CHECK(ran.exit_code == exit_code);
-    CHECK(contains(ran.output, sentence));
-    CHECK(std::count(ran.output.begin(), ran.output.end(), '\n') == 1);
+    test::check_refused(test::run(f.train("--steps 1 " + flags)), exit_code, sentence);
     CHECK_FALSE(fs::exists(f.file("lm.h5")));
   };
   f.write("foreign.tokens", "some other file of this name");

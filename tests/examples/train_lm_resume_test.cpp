@@ -10,6 +10,7 @@
 
 using namespace heed;
 using test::bytes_of;
+using test::check_refused;
 using test::contains;
 using test::lines_of;
 using test::quoted;
@@ -22,13 +23,6 @@ namespace {
 
 // What Training::arguments says, for data of another name.
 const std::string kTinyModel = "--layers 1 --heads 2 --width 16 --context 16 --batch 4 ";
-
-void is_refused(const Ran& ran, int exit_code, const std::string& sentence) {
-  INFO(ran.output);
-  CHECK(ran.exit_code == exit_code);
-  CHECK(contains(ran.output, sentence));
-  CHECK(lines_of(ran.output).size() == 1);
-}
 
 // ./run in a folder of its own, with a train_lm that tells how it was called and nothing that builds.
 struct Script {
@@ -68,7 +62,7 @@ TEST_CASE("train_lm: a run goes on with data that were moved, to the bits of one
   INFO(killed.output);
   CHECK(killed.signal == 9);
   fs::rename(parts.file("text.txt"), parts.file("moved/other.txt"));
-  is_refused(test::run("exec " + parts.on_stories("--resume --log log")), 1, "text.txt does not exist");
+  check_refused(test::run("exec " + parts.on_stories("--resume --log log")), 1, "text.txt does not exist");
   const Ran resumed = test::run("exec " + parts.on_stories("--resume --log log --data moved/other.txt"));
   INFO(resumed.output);
   REQUIRE(resumed.exit_code == 0);
@@ -98,17 +92,17 @@ TEST_CASE("train_lm: --resume refuses data with another content, whatever they a
   write_tokens(t.file("same.tokens"), {t.file("text.txt")}, CharTokenizer(text));
   write_tokens(t.file("shifted.tokens"), {t.file("shifted.txt")}, CharTokenizer(shifted));
   REQUIRE(TokenSource::open(t.file("same.tokens")).hash() == TokenSource::open(t.file("shifted.tokens")).hash());
-  is_refused(resume("--data swapped.txt"), 1, "but those of the checkpoint were " + std::to_string(text.size()));
-  is_refused(resume("--data text.txt swapped.txt"), 1, "; they must be the same");
-  is_refused(resume("--data shifted.txt"), 1,
+  check_refused(resume("--data swapped.txt"), 1, "but those of the checkpoint were " + std::to_string(text.size()));
+  check_refused(resume("--data text.txt swapped.txt"), 1, "; they must be the same");
+  check_refused(resume("--data shifted.txt"), 1,
              "resume: the data are not those of the checkpoint; they must be the same: char tokenizer: the character "
              "'{' (U+007B) at byte offset");
-  is_refused(resume("--data shifted.tokens"), 1,
+  check_refused(resume("--data shifted.tokens"), 1,
              "shifted.tokens was made by another tokenizer than that of the checkpoint; it must be the same");
   CHECK(resume("--data same.tokens").exit_code == 0);
 
   REQUIRE(test::run("exec " + stories.on_stories(kTinyModel + "--steps 0")).exit_code == 0);
-  is_refused(test::run("exec " + stories.on_stories("--resume --data text.txt")), 2,
+  check_refused(test::run("exec " + stories.on_stories("--resume --data text.txt")), 2,
              "--data is [\"text.txt\"] but the checkpoint was made with []; it must be the same");
 }
 
@@ -126,9 +120,9 @@ TEST_CASE("train_lm: a SentencePiece model may be moved, but not be another one"
   INFO(without.output << moved.output);
   CHECK(without.exit_code == 0);  // the checkpoint holds it
   CHECK(moved.exit_code == 0);
-  is_refused(t.run("--steps 2 --resume --tokenizer other.model"), 1,
+  check_refused(t.run("--steps 2 --resume --tokenizer other.model"), 1,
              "resume: other.model is not the tokenizer of the checkpoint; it must be the same");
-  is_refused(t.run("--steps 2 --resume --tokenizer byte"), 2,
+  check_refused(t.run("--steps 2 --resume --tokenizer byte"), 2,
              "--tokenizer is \"byte\" but the checkpoint was made with \"first.model\"");
 }
 

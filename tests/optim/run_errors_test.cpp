@@ -193,6 +193,8 @@ TEST_CASE("run: options, checkpoints and logs that do not fit, and losses that a
       {"other.log ends before step 3 but the checkpoint is of step 3", with_log("{\"step\":2}\n{\"step\":3}")},
       {"other.log ends before step 1 but the checkpoint is of step 3", with_log("a text of mine")},
       {"other.log ends before step 1 but the checkpoint is of step 3", with_log("{\"step\":40,")},
+      {"other.log is of another run: the loss of step 3 is 0.5 there and ",
+       with_log("{\"step\":1,\"loss\":3}\n{\"step\":2,\"loss\":2}\n{\"step\":3,\"loss\":0.5}\n")},
       {" is a folder; it must be a file, a pipe or a terminal", trained({.steps = 1, .log = folder.path})},
       {"cannot be written: No space left on device", trained({.steps = 1, .log = "/dev/full"})},
       {"run: the loss of step 1 is nan; it must be finite: lower the learning rate, or find its cause with find_nan",
