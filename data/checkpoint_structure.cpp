@@ -1,10 +1,11 @@
-// A reader of HDF5 that trusts nothing. Sources: "HDF5 File Format Specification Version 3.0" (The HDF Group), whose
-// sections the functions name. HDF5 itself follows what a file says, and crashes, loops or opens other files where that
-// is untrue or unkind; so it only writes checkpoints, and this reads them. (Over 300 lines: one format, whose parts are
-// told apart by sections.)
+// A reader of HDF5 that trusts nothing: over 400 lines, as it is one format, whose parts are told apart by sections.
+// Sources: "HDF5 File Format Specification Version 3.0" (The HDF Group), whose sections the functions name. HDF5 itself
+// follows what a file says, and crashes, loops or opens other files where that is untrue or unkind; so it only writes
+// checkpoints, and this reads them.
 //
-// Admitted is what HDF5 writes for plain data sets in groups: superblocks 0, 2 and 3, object headers 1 and 2, groups
-// with a symbol table, with links in the header, or with links in a fractal heap, contiguous and compact values,
+// Admitted is what HDF5 and h5py write for plain data sets in groups, in their old form and the new (that is why there
+// are two of most things; docs/checkpoint_format.md promises both): superblocks 0, 2 and 3, object headers 1 and 2,
+// groups with a symbol table, with links in the header, or with links in a fractal heap, contiguous and compact values,
 // strings in the global heap. Checksums of HDF5's own are not looked at: the seal's hash is of every byte.
 #include <algorithm>
 #include <bit>
