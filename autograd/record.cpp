@@ -91,8 +91,12 @@ void check_finite(const Tensor& x, const char* op, const char* what, const Where
       if (nan == values.end()) return;
       i = static_cast<std::size_t>(nan - values.begin());
     }
-    check(false, where, op, ": ", what, " of shape ", x.shape(), " holds ", values[i], " at element ", i,
-          "; it is the first that is not finite", path.empty() ? "" : " (" + path + ")");
+    Message m;
+    m.text << op << ": " << what << " of shape " << x.shape() << " holds ";
+    m.add(values[i]);
+    m.text << " at element " << i << "; it is the first that is not finite";
+    m.path = path;
+    m.fail(&where);
   }
 }
 

@@ -100,8 +100,8 @@ void check_trained(const std::vector<NamedParameter>& parameters);
 }  // namespace detail
 
 // Error for a parameter of the model that is not frozen and that no optimizer trains. The model's own loss(inputs,
-// targets), unless `loss` is given. `metrics`: RunParts. Errors in the model's loss name the
-// line that called run().
+// targets), unless `loss` is given. `metrics`: RunParts. Errors of what the model's loss does
+// with a batch itself name the line that called run(), those behind it the layer.
 template <class M>
 RunResult run(M& model, Optimizer& optimizer, Schedule& schedule, Dataset data, EvaluationSet validation,
               const RunOptions& options, std::function<Tensor(const Batch&)> loss = {},

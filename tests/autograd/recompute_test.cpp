@@ -292,9 +292,9 @@ TEST_CASE("recompute: the NaN finder names the op inside, and its module") {
     });
   };
   CHECK(contains(error(-1, true), "sqrt: the result of shape [2] holds nan at element 0; it is the first"));
-  CHECK(contains(error(-1, true), "(blocks.1.scale) (recompute_test.cpp:"));
+  CHECK(contains(error(-1, true), "(blocks.1.scale, recompute_test.cpp:"));
   CHECK(contains(error(0, true), "sqrt: a gradient of shape [2] holds inf at element 0; it is the first"));
-  CHECK(contains(error(0, true), "(blocks.1.scale) (recompute_test.cpp:"));
+  CHECK(contains(error(0, true), "(blocks.1.scale, recompute_test.cpp:"));
   for (const double shift : {-1., 0.}) CHECK(error(shift, false).empty());
   CHECK(error(1, true).empty());
 }

@@ -125,8 +125,7 @@ TEST_CASE("the NaN finder names the module of a gradient too") {
     const std::string error = error_of([&] { tape.backward(y, Tensor::ones({2})); });
     CHECK(contains(error, in_place ? "sqrt: a gradient of shape [2] holds inf at element 1"
                                    : "total: a gradient of shape [2] holds inf at element 0"));
-    CHECK(contains(error, "it is the first that is not finite (blocks.1.scale"));
-    CHECK(contains(error, "record_test.cpp:"));
+    CHECK(contains(error, "it is the first that is not finite (blocks.1.scale, record_test.cpp:"));
   }
 }
 
