@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "tests/support.hpp"
+#include "tests/tools/paths.hpp"
 #include "tests/tools/run.hpp"
 
 using namespace heed;
@@ -17,7 +18,7 @@ TEST_CASE("dispatch: the level of this process, for the case below") {
 }
 
 TEST_CASE("dispatch: HEED_ARCH forces a level, and a wrong one is an error that lists those of the machine") {
-  const std::string self = test::quoted(std::filesystem::read_symlink("/proc/self/exe").string()) +
+  const std::string self = test::emulator() + test::quoted(std::filesystem::read_symlink("/proc/self/exe").string()) +
                            " --test-case='dispatch: the level of this process*'";
   const auto with = [&](const std::string& arch) { return test::run("HEED_ARCH=" + arch + " " + self).output; };
   std::string best, all;

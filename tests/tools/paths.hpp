@@ -9,6 +9,7 @@ std::string in_source(const std::string& path = "");  // in_source("docs/design.
 std::string in_build(const std::string& path = "");
 
 std::string compiler();  // that compiled the tests
+std::string emulator();  // stands before a built program in a command: empty, or what runs those of another machine
 
 std::string fail_io_library();  // tests/tools/fail_io.c, built: makes files of started programs fail (tests/tools/run.hpp)
 std::string checkpoint_tool();  // tests/tools/checkpoint_tool.cpp, built
