@@ -50,7 +50,7 @@ else()
 endif()
 
 # Versions of xsimd that nobody tried: newer, between, older.
-foreach(version 15.0.0 9.0.1 8.0.5)
+foreach(version 15.0.0 11.0.0 8.0.5)
   set(folder ${WORK}/xsimd_${version}/lib/cmake/xsimd)
   file(WRITE ${folder}/xsimdConfig.cmake "if(NOT TARGET xsimd)\n  add_library(xsimd INTERFACE IMPORTED)\nendif()\n")
   file(WRITE ${folder}/xsimdConfigVersion.cmake "set(PACKAGE_VERSION ${version})\n")
