@@ -22,7 +22,7 @@
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/autograd/softmax.hpp>
 #include <heed/autograd/tape.hpp>
-#include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/arch.hpp>
 #include <heed/core/members.hpp>
 #include <heed/core/npy.hpp>
 #include <heed/core/parallel.hpp>

@@ -1,71 +1,131 @@
+// Additive attention: the op, and how its work is split among threads. Derivation in
+// core/kernels/additive_attention.hpp.
 #include <heed/autograd/additive_attention.hpp>
 //
-#include <heed/autograd/pair_attention.hpp>
-#include <heed/core/additive_attention.hpp>
+#include <algorithm>
+#include <heed/autograd/attention_inputs.hpp>
+#include <heed/core/kernels/additive_attention.hpp>
+#include <heed/core/parallel.hpp>
+#include <heed/core/pool.hpp>
 
 namespace heed {
 namespace {
 
-using detail::AdditiveCall;
-using detail::AdditiveSinks;
-using detail::heads_of;
-using detail::pair_options;
-using detail::PairRecipe;
-using detail::unit_rows;
+using detail::AttentionInputs;
+using detail::AttentionTargets;
+using detail::pointer;
+using detail::rows_of;
+using kernels::AdditiveGradients;
+using kernels::AdditiveKernels;
+using kernels::AdditiveOutput;
+using kernels::AdditiveProblem;
+using kernels::AttentionProblem;
 
-void check_call(In q, In k, In v, In u, const AdditiveAttentionOptions& o) {
-  detail::check_heads("additive_attention", q, k, v);
-  const Shape wanted = {q.dim(1), q.dim(3)};
-  check(u.shape() == wanted && u.dtype() == q.dtype(), q.where(), "additive_attention: q is ", q.tensor(), " but u is ",
-        u.tensor(), "; it must be [heads, width] ", wanted, " ", q.dtype());
-  detail::check_pairs("additive_attention", q, k, pair_options(o));
+// Rows of a forward task at most, and tasks of backward that are wanted where there are few heads. Constants, and not
+// the number of threads, so that the split and its roundings are the same for all.
+constexpr Index kAdditiveRows = 32;
+constexpr Index kAdditiveGroups = 16;
+constexpr Index kCombinedKeys = 64;
+constexpr double kAdditiveGrain = 2e4;  // some 10 microseconds
+
+template <class T>
+AdditiveProblem<T> additive_problem(const AttentionInputs& x, const Tensor& u) {
+  AdditiveProblem<T> problem{};
+  set_pairs<T>(problem.pairs, x);
+  problem.pairs.causal = x.call.causal;
+  problem.u = pointer<const T>(u);
+  return problem;
 }
 
-void gradients(const PairRecipe& r, Grads& d, const Tensor& dy, const Tensor& q, const Tensor& k, const Tensor& v,
-               const Tensor& u, const Tensor& y, const Tensor& lse, const Tensor& lengths, const Tensor& key_mask,
-               const Tensor& mask, const Tensor& bias) {
-  const AdditiveCall x{detail::pair_call(q, k, v, lengths, key_mask, mask, bias, r), u};
-  AdditiveSinks sinks{detail::pair_sinks(d), {}};
-  if (d.wants(3)) sinks.du = Tensor::empty(u.shape(), u.dtype());
-  const bool wants_bias = bias.defined() && d.wants(4);
-  if (wants_bias) sinks.pairs.dbias = Tensor::zeros({q.dim(0), q.dim(1), q.dim(2), k.dim(2)}, q.dtype());
-  detail::additive_attention_backward(x, heads_of(y, r.merged, r.heads), heads_of(dy, r.merged, r.heads), lse, sinks);
-  if (d.wants(3)) d.add(3, sinks.du);
-  if (wants_bias) d.add(4, sinks.pairs.dbias);
+template <class T>
+Index grain_of(const AttentionProblem<T>& p, Index rows) {
+  const double tanhs = static_cast<double>(rows) * static_cast<double>(p.keys) * static_cast<double>(p.width);
+  return std::max<Index>(1, static_cast<Index>(kAdditiveGrain / std::max(tanhs, 1.0)));
 }
 
-// Derivation in core/kernels/additive_attention.hpp.
-Tensor additive_op(In q_in, In k_in, In v_in, In u_in, const AdditiveAttentionOptions& o, bool merged) {
-  check_call(q_in, k_in, v_in, u_in, o);
-  const Tensor q = unit_rows(q_in), k = unit_rows(k_in), v = unit_rows(v_in), u = u_in->dense();
-  AdditiveCall call{detail::pair_call(q, k, v, pair_options(o), 1), u};
-  detail::draw_dropout(call.pairs, o.dropout);
-  Tensor y = detail::pair_output(call.pairs, merged), lse;
-  if (wants_gradient({q, k, v, u_in, o.bias})) lse = Tensor::empty({q.dim(0), q.dim(1), q.dim(2)}, q.dtype());
-  const PairRecipe recipe = detail::recipe_of(call.pairs, merged);
-  Tensor out = heads_of(y, merged, recipe.heads);
-  detail::additive_attention_forward(call, out, lse);
-  record("additive_attention", q_in.where(), y, {q, k, v, u_in, o.bias},
-         saved(q, k, v, u, y, lse, o.key_lengths, o.key_mask, o.mask, o.bias),
-         [recipe](Grads& d, const Tensor& dy, const auto&... kept) { gradients(recipe, d, dy, kept...); });
-  return y;
+template <class T>
+void forward(const AttentionInputs& x, const Tensor& u, const AdditiveOutput<T>& y) {
+  const AdditiveKernels<T>& kernel = kernels::of<T>(kernels::additive_attention_table());
+  const AdditiveProblem<T> problem = additive_problem<T>(x, u);
+  const AttentionProblem<T>& p = problem.pairs;
+  const Index blocks = (p.queries + kAdditiveRows - 1) / kAdditiveRows;
+  ThreadScratch<T> scratch(static_cast<Index>(kernel.forward_scratch(p)));
+  parallel_for(p.batch * p.heads * blocks, grain_of(p, std::min(p.queries, kAdditiveRows)), [&](Index begin, Index end) {
+    for (Index n = begin; n < end; ++n) {
+      const Index head = n / blocks, first = n % blocks * kAdditiveRows;
+      kernel.forward(problem, y, head / p.heads, head % p.heads, first, std::min(first + kAdditiveRows, p.queries),
+                     scratch.mine());
+    }
+  });
+}
+
+template <class T>
+void backward(const AttentionInputs& x, const Tensor& u, const Tensor& out, const Tensor& dout, const Tensor& lse,
+              const AttentionTargets& d, const Tensor& du) {
+  const AdditiveKernels<T>& kernel = kernels::of<T>(kernels::additive_attention_table());
+  const AdditiveProblem<T> problem = additive_problem<T>(x, u);
+  const AttentionProblem<T>& p = problem.pairs;
+  AdditiveGradients<T> g{};
+  g.out = rows_of<const T>(out), g.dout = rows_of<const T>(dout), g.lse = pointer<const T>(lse);
+  g.dq = rows_of<T>(d.q.gradient), g.dk = rows_of<T>(d.k.gradient), g.dv = rows_of<T>(d.v.gradient);
+  g.add_dq = d.q.accumulate, g.add_dk = d.k.accumulate, g.add_dv = d.v.accumulate;
+  g.dbias = pointer<T>(d.bias), g.du = pointer<T>(du);
+  const Index heads = p.batch * p.kv_heads, rows = kernel.sizes.rows;
+  const Index wanted = (kAdditiveGroups + heads - 1) / std::max<Index>(heads, 1);
+  g.group_rows = std::max<Index>(1, (p.queries + wanted * rows - 1) / (wanted * rows)) * rows;
+  g.groups = std::max<Index>(1, (p.queries + g.group_rows - 1) / g.group_rows);
+  const Tensor partial_keys = Tensor::empty({heads, g.groups, p.keys, kernel.key_size(p)}, x.q.dtype());
+  const Tensor partial_u = Tensor::empty({p.batch, p.heads, g.groups, kernel.u_size(p)}, x.q.dtype());
+  g.partial_keys = partial_keys.ptr<T>(), g.partial_u = partial_u.ptr<T>();
+  ThreadScratch<T> scratch(static_cast<Index>(kernel.backward_scratch(p)));
+  const Index grain = grain_of(p, std::min(p.queries, g.group_rows) * (p.heads / p.kv_heads));
+  parallel_for(heads * g.groups, grain, [&](Index begin, Index end) {
+    for (Index n = begin; n < end; ++n) {
+      const Index head = n / g.groups;
+      kernel.backward(problem, g, head / p.kv_heads, head % p.kv_heads, n % g.groups, scratch.mine());
+    }
+  });
+  const Index blocks = (p.keys + kCombinedKeys - 1) / kCombinedKeys;
+  parallel_for(heads * blocks, 4, [&](Index begin, Index end) {
+    for (Index n = begin; n < end; ++n) {
+      const Index head = n / blocks, first = n % blocks * kCombinedKeys;
+      kernel.combine_keys(problem, g, head / p.kv_heads, head % p.kv_heads, first,
+                          std::min(first + kCombinedKeys, p.keys));
+    }
+  });
+  if (g.du != nullptr)
+    for (Index h = 0; h < p.heads; ++h) kernel.combine_u(problem, g, h);
 }
 
 }  // namespace
 
-Tensor additive_attention(In q, In k, In v, In u, const AdditiveAttentionOptions& options) {
-  return additive_op(q, k, v, u, options, false);
-}
-
-Tensor additive_attention_merged(In q, In k, In v, In u, const AdditiveAttentionOptions& options) {
-  return additive_op(q, k, v, u, options, true);
-}
-
-Tensor additive_attention_weights(In q, In k, In u, const AdditiveAttentionOptions& o) {
-  check_call(q, k, k, u, o);
-  const NoTape guard;
-  return detail::additive_attention_weights_of(
-      {detail::pair_call(unit_rows(q), unit_rows(k), {}, pair_options(o), 1), u->dense()});
+Tensor additive_attention(In q, In k, In v, In u_in, const AttentionCall& call) {
+  detail::check_heads("additive_attention", q, k, v);
+  const Shape wanted = {q.dim(1), q.dim(3)};
+  check(u_in.shape() == wanted && u_in.dtype() == q.dtype(), q.where(), "additive_attention: q is ", q.tensor(),
+        " but u is ", u_in.tensor(), "; it must be [heads, width] ", wanted, " ", q.dtype());
+  detail::check_pairs("additive_attention", q, k, call);
+  const AttentionInputs x = detail::attention_inputs(q, k, v, call);
+  const Tensor u = u_in->dense();
+  Tensor y = detail::attention_output(x), lse;
+  if (wants_gradient({x.q, x.k, x.v, u_in, call.bias})) lse = Tensor::empty(x.grid().first(3), q.dtype());
+  detail::with_float(q.dtype(), [&](auto t) {
+    using T = decltype(t);
+    forward<T>(x, u, {rows_of<T>(y.transpose(1, 2)), pointer<T>(lse)});
+  });
+  record("additive_attention", q.where(), y, {x.q, x.k, x.v, u_in, call.bias}, saved(x, u, y, lse),
+         [](Grads& d, const Tensor& dy, const AttentionInputs& in, const Tensor& vector, const Tensor& out,
+            const Tensor& sums) {
+           AttentionTargets to = detail::attention_targets(d);
+           if (in.call.bias.defined() && d.wants(4)) to.bias = Tensor::zeros(in.grid(), dy.dtype());
+           const Tensor du = d.wants(3) ? Tensor::empty(vector.shape(), dy.dtype()) : Tensor();
+           detail::with_float(dy.dtype(), [&](auto t) {
+             backward<decltype(t)>(in, vector, out.transpose(1, 2), dy.transpose(1, 2), sums, to, du);
+           });
+           if (du.defined()) d.add(3, du);
+           if (to.bias.defined()) d.add(4, to.bias);
+         });
+  return y.transpose(1, 2);
 }
 
 }  // namespace heed

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <heed/autograd/attention_inputs.hpp>
 #include <heed/autograd/elementwise.hpp>
 
@@ -20,37 +21,80 @@ void check_heads(const char* op, In q, In k, In v) {
   check(q.dim(3) > 0, at, op, ": q is ", q.tensor(), "; its last axis must not be empty");
 }
 
-void check_key_masks(const char* op, In k, const Tensor& key_lengths, const Tensor& key_mask) {
+void check_key_masks(const char* op, In k, const AttentionCall& call) {
   const Shape lengths = {k.dim(0)}, mask = {k.dim(0), k.dim(2)};
-  if (key_lengths.defined()) {
-    check(key_lengths.shape() == lengths && key_lengths.dtype() == DType::int32, k.where(), op, ": key_lengths is ",
-          key_lengths, "; it must be ", lengths, " int32");
-    const Tensor all = key_lengths.dense();
+  if (call.key_lengths.defined()) {
+    check(call.key_lengths.shape() == lengths && call.key_lengths.dtype() == DType::int32, k.where(), op,
+          ": key_lengths is ", call.key_lengths, "; it must be ", lengths, " int32");
+    const Tensor all = call.key_lengths.dense();
     for (Index b = 0; b < k.dim(0); ++b) {
       const Index length = all.ptr<std::int32_t>()[b];
       check(length >= 0 && length <= k.dim(2), k.where(), op, ": key_lengths[", b, "] is ", length,
             "; it must be from 0 to the number of keys, ", k.dim(2));
     }
   }
-  if (key_mask.defined())
-    check(key_mask.shape() == mask && key_mask.dtype() == DType::bool8, k.where(), op, ": key_mask is ", key_mask,
-          "; it must be ", mask, " bool8");
+  if (call.key_mask.defined())
+    check(call.key_mask.shape() == mask && call.key_mask.dtype() == DType::bool8, k.where(), op, ": key_mask is ",
+          call.key_mask, "; it must be ", mask, " bool8");
 }
 
-Tensor unit_rows(const Tensor& x) { return x.dim(-1) <= 1 || x.strides()[-1] == 1 ? x : x.contiguous(); }
-
-Tensor heads_of(const Tensor& y, bool merged, Index heads) {
-  return merged ? y.view({y.dim(0), y.dim(1), heads, y.dim(2) / heads}).transpose(1, 2) : y;
+static void check_grid(const char* op, In q, const char* name, const Tensor& x, const Shape& grid) {
+  Shape both;
+  check(broadcast(x.shape(), grid, both) && both == grid, q.where(), op, ": ", name, " is ", x,
+        "; it must broadcast to [batch, heads, queries, keys] ", grid);
 }
 
-Tensor without_padding(In k, const Tensor& key_lengths, const Tensor& key_mask) {
-  Tensor dead;  // [B, S]
-  if (key_lengths.defined()) dead = Tensor::arange(k.dim(2)) >= key_lengths.unsqueeze(1);
-  if (key_mask.defined()) {
-    const Tensor masked = logical_not(key_mask);
-    dead = dead.defined() ? logical_or(dead, masked) : masked;
+void check_pairs(const char* op, In q, In k, const AttentionCall& call, double scale) {
+  const Where& at = q.where();
+  const Shape grid = {q.dim(0), q.dim(1), q.dim(2), k.dim(2)};
+  check_key_masks(op, k, call);
+  if (call.mask.defined()) {
+    check(call.mask.dtype() == DType::bool8, at, op, ": mask is ", call.mask,
+          "; it must be bool8 (a bias is added to scores)");
+    check_grid(op, q, "mask", call.mask, grid);
   }
-  return dead.defined() ? masked_fill(k, dead.unsqueeze(1).unsqueeze(3), 0) : k.tensor();
+  if (call.bias.defined()) {
+    check(call.bias.dtype() == q.dtype(), at, op, ": bias is ", call.bias, " and q is ", q.tensor(),
+          "; the dtypes must be the same");
+    check_grid(op, q, "bias", call.bias, grid);
+  }
+  check(call.dropout >= 0 && call.dropout <= 1, at, op, ": dropout is ", call.dropout, "; it must be in [0, 1]");
+  check(std::isfinite(scale), at, op, ": scale is ", scale, "; it must be a finite number");
 }
+
+Tensor without_padding(In x, const AttentionCall& call) {
+  Tensor padding;  // [B, S]
+  if (call.key_lengths.defined()) padding = Tensor::arange(x.dim(2)) >= call.key_lengths.unsqueeze(1);
+  if (call.key_mask.defined()) {
+    const Tensor masked = logical_not(call.key_mask);
+    padding = padding.defined() ? logical_or(padding, masked) : masked;
+  }
+  return padding.defined() ? masked_fill(x, padding.unsqueeze(1).unsqueeze(3), 0) : x.tensor();
+}
+
+// x, copied where its last axis has gaps.
+static Tensor unit_rows(const Tensor& x) { return x.dim(-1) <= 1 || x.strides()[-1] == 1 ? x : x.contiguous(); }
+
+AttentionInputs attention_inputs(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call,
+                                 double scale) {
+  AttentionInputs x{unit_rows(q), unit_rows(k), unit_rows(v), call, scale};
+  if (call.key_lengths.defined()) x.call.key_lengths = call.key_lengths.dense();
+  if (call.key_mask.defined()) x.call.key_mask = call.key_mask.dense();
+  if (!is_training() || call.dropout <= 0) {
+    x.call.dropout = 0;
+    return x;
+  }
+  // Four weights of a query take a counter of the generator: see kernels/attention.hpp.
+  const Index counters = q.dim(0) * q.dim(1) * q.dim(2) * ((k.dim(2) + 3) / 4);
+  x.seed = default_rng().seed(), x.stream = default_rng().stream();
+  x.position = default_rng().advance(static_cast<std::uint64_t>(counters));
+  return x;
+}
+
+Tensor attention_output(const AttentionInputs& x) {
+  return Tensor::empty({x.q.dim(0), x.q.dim(2), x.q.dim(1), x.v.dim(3)}, x.q.dtype());
+}
+
+AttentionTargets attention_targets(Grads& d) { return {d.strided(0), d.strided(1), d.strided(2), {}}; }
 
 }  // namespace heed::detail

@@ -1,16 +1,14 @@
 // What cross_entropy and linear_cross_entropy share: checks, and the numbers that score a row.
 #pragma once
 #include <heed/autograd/losses.hpp>
+#include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/kernels/loss_cross_entropy.hpp>
 
 namespace heed::detail {
 
 template <class T>
 const kernels::CrossEntropyKernels<T>& cross_entropy_table() {
-  if constexpr (std::is_same_v<T, double>)
-    return kernels::cross_entropy_kernels().f64;
-  else
-    return kernels::cross_entropy_kernels().f32;
+  return kernels::of<T>(kernels::cross_entropy_kernels());
 }
 
 struct CrossEntropyRows {

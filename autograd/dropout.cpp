@@ -2,6 +2,8 @@
 #include <cmath>
 #include <cstring>
 #include <heed/autograd/dropout.hpp>
+#include <heed/core/axes.hpp>
+#include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/kernels/dropout.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
@@ -18,14 +20,13 @@ void apply(const kernels::DropoutMask& mask, double scale, const Tensor& x, cons
     if (!accumulate) std::memset(y.raw(), 0, static_cast<std::size_t>(n) * size_of(y.dtype()));
     return;
   }
-  const auto& kernels = kernels::dropout_kernels();
   parallel_for((n + kGroup - 1) / kGroup, 256, [&](Index first, Index last) {
     const Index begin = first * kGroup, size = std::min(n, last * kGroup) - begin;
-    if (x.dtype() == DType::float64)
-      kernels.f64(mask, first, size, x.ptr<double>() + begin, scale, y.ptr<double>() + begin, accumulate);
-    else
-      kernels.f32(mask, first, size, x.ptr<float>() + begin, static_cast<float>(scale), y.ptr<float>() + begin,
-                  accumulate);
+    detail::with_float(x.dtype(), [&](auto t) {
+      using T = decltype(t);
+      kernels::of<T>(kernels::dropout_kernels())(mask, first, size, x.ptr<T>() + begin, static_cast<T>(scale),
+                                                 y.ptr<T>() + begin, accumulate);
+    });
   });
 }
 

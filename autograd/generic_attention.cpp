@@ -3,11 +3,11 @@
 //
 #include <algorithm>
 #include <cmath>
+#include <heed/autograd/attention_inputs.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/extrema.hpp>
 #include <heed/autograd/generic_pooling.hpp>
 #include <heed/autograd/matmul.hpp>
-#include <heed/autograd/pair_attention.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/random.hpp>
@@ -16,18 +16,20 @@
 namespace heed {
 namespace {
 
+using detail::AttentionInputs;
+
 constexpr Index kBlockScores = Index{1} << 20;  // held at once
 
-void check_call(In q, In k, In v, const Similarity& f, const GenericAttentionOptions& o) {
+void check_call(In q, In k, In v, const Similarity& f, const AttentionCall& call, const GenericAttentionOptions& o) {
   const Where& at = q.where();
   detail::check_heads("generic_attention", q, k, v);
-  detail::check_pairs("generic_attention", q, k, detail::pair_options(o));
+  detail::check_pairs("generic_attention", q, k, call, o.scale);
   check(static_cast<bool>(f.f), at, "generic_attention: the similarity '", f.name, "' has no f; it must be a function");
   check(!f.log || f.by == SimilarityNorm::sum, at, "generic_attention: the similarity '", f.name,
         "' is given by its logarithm and normalised by count; it must be normalised by sum");
   check(o.pool >= 1, at, "generic_attention: pool is ", o.pool, "; it must be 1 or more");
   check(
-      o.pool == 1 || !(o.causal || o.mask.defined() || o.bias.defined()), at, "generic_attention: pool is ", o.pool,
+      o.pool == 1 || !(call.causal || call.mask.defined() || call.bias.defined()), at, "generic_attention: pool is ", o.pool,
       ", with causal masking, a mask or a bias of single pairs; pooled keys mix positions, and can have none of them");
 }
 
@@ -40,31 +42,24 @@ void check_constant(In q, const Similarity& f) {
         "alone: put the parameter into q, k or the bias, or detach() it if a constant is meant");
 }
 
-// The problem of one call: what forward and backward share. Undefined tensors ask for nothing.
-struct Problem {
+// The problem of one call: what forward and backward share. Of k and v, rows that the key masks leave out are zeros.
+struct Problem : AttentionInputs {
   Similarity f;
-  bool causal;
-  double scale, dropout;
-  Tensor q, k, v;  // of k and v, rows that the key masks leave out are zeros
-  Tensor lengths, key_mask, mask, bias;
-  bool finite = true, bias_hides = false;  // all values are; a bias of -infinity is there
+  bool finite, bias_hides;  // all values are; a bias of -infinity is there
 
   Index batch() const { return q.dim(0); }
   Index heads() const { return q.dim(1); }
   Index groups() const { return k.dim(1); }
   Index queries() const { return q.dim(2); }
   Index keys() const { return k.dim(2); }
-  Shape grid() const { return {batch(), heads(), queries(), keys()}; }
 };
 
-Problem problem_of(const Similarity& f, bool causal, double scale, double dropout, const Tensor& q, const Tensor& k,
-                   const Tensor& v, const Tensor& lengths, const Tensor& key_mask, const Tensor& mask,
-                   const Tensor& bias) {
-  const Tensor values = v.defined() ? detail::without_padding(v, lengths, key_mask) : v;
-  Problem p{f,      causal,  scale,    dropout, q,   detail::without_padding(k, lengths, key_mask),
-            values, lengths, key_mask, mask,    bias};
+Problem problem_of(const Similarity& f, const AttentionInputs& x) {
+  Problem p{x, f, true, false};
+  p.k = detail::without_padding(x.k, x.call), p.v = detail::without_padding(x.v, x.call);
+  const Tensor& bias = x.call.bias;
   p.bias_hides = bias.defined() && bias.numel() > 0 && min(bias).item() <= -detail::kInfinity;
-  p.finite = !v.defined() || std::isfinite(sum(values * 0).item());
+  p.finite = std::isfinite(sum(p.v * 0).item());
   return p;
 }
 
@@ -86,7 +81,7 @@ void each_block(const Problem& p, const F& f) {
   const Index step = std::max<Index>(1, kBlockScores / a_row);
   for (Index i = 0; i < p.queries(); i += step) {
     const Index last = std::min(p.queries(), i + step);
-    const Index keys = p.causal ? std::clamp<Index>(last + p.keys() - p.queries(), 0, p.keys()) : p.keys();
+    const Index keys = p.call.causal ? std::clamp<Index>(last + p.keys() - p.queries(), 0, p.keys()) : p.keys();
     if (keys > 0) f(Rows{i, last, keys});
   }
 }
@@ -102,15 +97,15 @@ Tensor forbidden(const Problem& p, const Rows& r) {
   Tensor all;
   const auto also = [&](const Tensor& x) { all = all.defined() ? logical_or(all, x) : x; };
   const Tensor j = Tensor::arange(p.keys()).slice(0, 0, r.keys);
-  if (p.causal) {
+  if (p.call.causal) {
     std::vector<std::int32_t> last;
     for (Index i = r.first; i < r.last; ++i) last.push_back(static_cast<std::int32_t>(i + p.keys() - p.queries()));
     also((j > Tensor::from(last, {r.count(), 1})).unsqueeze(0).unsqueeze(0));
   }
-  if (p.lengths.defined()) also(j >= p.lengths.unsqueeze(1).unsqueeze(1).unsqueeze(1));
-  if (p.key_mask.defined()) also(logical_not(p.key_mask.slice(1, 0, r.keys).unsqueeze(1).unsqueeze(1)));
-  if (p.mask.defined()) also(logical_not(r.pairs(p.mask.expand(p.grid()))));
-  if (p.bias.defined() && p.bias_hides) also(r.pairs(p.bias.expand(p.grid())) <= -detail::kInfinity);
+  if (p.call.key_lengths.defined()) also(j >= p.call.key_lengths.unsqueeze(1).unsqueeze(1).unsqueeze(1));
+  if (p.call.key_mask.defined()) also(logical_not(p.call.key_mask.slice(1, 0, r.keys).unsqueeze(1).unsqueeze(1)));
+  if (p.call.mask.defined()) also(logical_not(r.pairs(p.call.mask.expand(p.grid()))));
+  if (p.call.bias.defined() && p.bias_hides) also(r.pairs(p.call.bias.expand(p.grid())) <= -detail::kInfinity);
   return all;
 }
 
@@ -135,7 +130,7 @@ Block block_of(const Problem& p, const Rows& r) {
   b.forbidden = forbidden(p, r);
   Tensor s = matmul(by_group(p, r.of(p.q)), r.seen(p.k).transpose(2, 3)) * p.scale;
   s = by_head(p, s, r.count());
-  if (p.bias.defined()) s = s + r.pairs(p.bias.expand(p.grid()));
+  if (p.call.bias.defined()) s = s + r.pairs(p.call.bias.expand(p.grid()));
   b.scores = cleared(s, b.forbidden);
   const Tensor f = cleared(similarity_of(p, b.scores), b.forbidden, p.f.log ? -detail::kInfinity : 0);
   if (p.f.log) {
@@ -163,10 +158,10 @@ Block block_of(const Problem& p, const Rows& r) {
 
 // x with dropout of the block, whose numbers `random` draws in the order of the blocks.
 Tensor dropped(const Problem& p, const Tensor& x, const Tensor& draw) {
-  return p.dropout == 0 ? x : masked_fill(x * dropout_scale(p.dropout), draw < p.dropout, 0);
+  return p.call.dropout == 0 ? x : masked_fill(x * dropout_scale(p.call.dropout), draw < p.call.dropout, 0);
 }
 Tensor draw_of(const Problem& p, const Tensor& like, Rng& random) {
-  return p.dropout == 0 ? Tensor() : random.uniform(like.shape());
+  return p.call.dropout == 0 ? Tensor() : random.uniform(like.shape());
 }
 
 // f'(s) df
@@ -238,66 +233,46 @@ void backward(const Problem& p, const Tensor& dout, Sums& d, Rng random) {
   });
 }
 
-Tensor generic_op(In q, In k, In v, const Similarity& f, const GenericAttentionOptions& o) {
-  const Index heads = q.dim(1);
-  Tensor y = Tensor::zeros({q.dim(0), q.dim(2), heads * v.dim(3)}, q.dtype());
-  const double dropout = is_training() ? o.dropout : 0;
+Tensor generic_op(In q, In k, In v, const Similarity& f, const AttentionCall& call, double scale) {
+  AttentionInputs x{q.tensor(), k.tensor(), v.tensor(), call, scale};
+  if (!is_training()) x.call.dropout = 0;
+  Tensor y = Tensor::zeros({q.dim(0), q.dim(2), q.dim(1), v.dim(3)}, q.dtype());
   const Rng random = default_rng();
   {
     const NoTape guard;
     const MatmulPrecision exact(DType::float32);
-    Tensor out = detail::heads_of(y, true, heads);
-    forward(problem_of(f, o.causal, o.scale, dropout, q->detach(), k->detach(), v->detach(), o.key_lengths, o.key_mask,
-                       o.mask, o.bias.defined() ? o.bias.detach() : o.bias),
-            out, default_rng());
+    AttentionInputs constants = x;
+    std::apply([](auto&... tensor) { ((tensor = tensor.defined() ? tensor.detach() : tensor), ...); }, constants.tensors());
+    Tensor out = y.transpose(1, 2);
+    forward(problem_of(f, constants), out, default_rng());
   }
-  record("generic_attention", q.where(), y, {q, k, v, o.bias},
-         saved(q.tensor(), k.tensor(), v.tensor(), o.key_lengths, o.key_mask, o.mask, o.bias),
-         [f, causal = o.causal, scale = o.scale, dropout, heads, random](Grads& d, const Tensor& dy, const auto&... x) {
+  record("generic_attention", q.where(), y, {q, k, v, call.bias}, saved(x),
+         [f, random](Grads& d, const Tensor& dy, const AttentionInputs& in) {
            const MatmulPrecision exact(DType::float32);
-           const Problem p = problem_of(f, causal, scale, dropout, x...);
+           const Problem p = problem_of(f, in);
            const auto zeros = [&](int i, const Shape& shape) {
              return d.wants(i) ? Tensor::zeros(shape, dy.dtype()) : Tensor();
            };
            Sums sums{zeros(0, p.q.shape()), zeros(1, p.k.shape()), zeros(2, p.v.shape()),
-                     p.bias.defined() ? zeros(3, p.grid()) : Tensor()};
-           backward(p, detail::heads_of(dy, true, heads), sums, random);
+                     p.call.bias.defined() ? zeros(3, p.grid()) : Tensor()};
+           backward(p, dy.transpose(1, 2), sums, random);
            if (sums.dq.defined()) d.add(0, sums.dq);
            if (sums.dk.defined()) d.add(1, sums.dk);
            if (sums.dv.defined()) d.add(2, sums.dv);
            if (sums.dbias.defined()) d.add(3, sums.dbias);
          });
-  return detail::heads_of(y, true, heads);
+  return y.transpose(1, 2);
 }
 
 }  // namespace
 
-Tensor generic_attention(In q, In k, In v, const Similarity& f, const GenericAttentionOptions& o) {
-  check_call(q, k, v, f, o);
+Tensor generic_attention(In q, In k, In v, const Similarity& f, const AttentionCall& call,
+                         const GenericAttentionOptions& o) {
+  check_call(q, k, v, f, call, o);
   check_constant(q, f);
-  if (o.pool == 1) return generic_op(q, k, v, f, o);
-  const detail::PooledKeys few = detail::pooled_keys(k, v, o);
-  return generic_op(q, few.k, few.v, f, {.scale = o.scale, .key_mask = few.key_mask, .dropout = o.dropout});
-}
-
-Tensor generic_attention_weights(In q, In k, const Similarity& f, const GenericAttentionOptions& given) {
-  check_call(q, k, k, f, given);
-  const NoTape guard;
-  const MatmulPrecision exact(DType::float32);
-  GenericAttentionOptions o = given;
-  Tensor keys = k;
-  if (o.pool > 1) {
-    const detail::PooledKeys few = detail::pooled_keys(k, Tensor(), o);
-    keys = few.k, o.key_mask = few.key_mask, o.key_lengths = {};
-  }
-  const Problem p =
-      problem_of(f, o.causal, o.scale, 0, q->detach(), keys.detach(), {}, o.key_lengths, o.key_mask, o.mask, o.bias);
-  const Tensor y = Tensor::zeros(p.grid(), q.dtype());
-  each_block(p, [&](const Rows& r) {
-    Tensor pairs = r.pairs(y);
-    detail::copy_values(pairs, block_of(p, r).weights);
-  });
-  return y;
+  if (o.pool == 1) return generic_op(q, k, v, f, call, o.scale);
+  const detail::PooledKeys few = detail::pooled_keys(k, v, call, o);
+  return generic_op(q, few.k, few.v, f, {.key_mask = few.key_mask, .dropout = call.dropout}, o.scale);
 }
 
 }  // namespace heed

@@ -12,6 +12,7 @@
 // Scores are computed for a block of queries at a time, again in backward, and never held: O(n) memory, O(n^2) time.
 #pragma once
 #include <functional>
+#include <heed/autograd/attention_call.hpp>
 #include <heed/autograd/record.hpp>
 #include <string>
 #include <string_view>
@@ -49,17 +50,8 @@ const std::vector<std::string>& similarity_names();
 
 enum class Pooling { average, max };
 
-// Which keys a query may attend to is what all of causal, key_lengths, key_mask and mask allow. A row without any key,
-// or whose f are all 0, is zeros and passes no gradient on. Keys and values that key_lengths and key_mask leave out
-// have no effect at all, even if they are NaN.
 struct GenericAttentionOptions {
-  bool causal = false;      // query i sees keys j <= i + S - T: the ends are aligned
-  double scale = 1;         // of q . k
-  Tensor key_lengths = {};  // int32 [B]: keys of sequence b from key_lengths[b] on are padding
-  Tensor key_mask = {};     // bool8 [B, S], true: may be attended to
-  Tensor mask = {};         // bool8, broadcast to [B, H, T, S], true: i may attend to j
-  Tensor bias = {};         // added to the scaled scores, broadcast to [B, H, T, S]; its gradient holds [B, H, T, S]
-  double dropout = 0;       // share of weights set to 0, the others divided by 1 - dropout; acts in training only
+  double scale = 1;  // of q . k
   // > 1: attends to the average or greatest of each so many neighbouring keys, and of their values (section 3.3 of the
   // paper: subsampling), of those alone that key_lengths and key_mask leave. Neither causal, nor with mask or bias.
   Index pool = 1;
@@ -67,11 +59,10 @@ struct GenericAttentionOptions {
 };
 
 // q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] -> [B, H, T, Dv], whose heads lie side by side in memory. float32
-// or float64. Hk divides H: query heads h * (H / Hk) ... share key-value head h. The same bits at any number of
-// threads. Error for a negative f that is normalised by its sum.
-Tensor generic_attention(In q, In k, In v, const Similarity& similarity, const GenericAttentionOptions& options = {});
-
-// The weights themselves, [B, H, T, S], or of ceil(S / pool) pooled keys: no gradient, no dropout.
-Tensor generic_attention_weights(In q, In k, const Similarity& similarity, const GenericAttentionOptions& options = {});
+// or float64. Hk divides H: query heads h * (H / Hk) ... share key-value head h. A row whose f are all 0 is zeros, too,
+// and passes no gradient on. The same bits at any number of threads. Error for a negative f that is normalised by its
+// sum.
+Tensor generic_attention(In q, In k, In v, const Similarity& similarity, const AttentionCall& call = {},
+                         const GenericAttentionOptions& options = {});
 
 }  // namespace heed

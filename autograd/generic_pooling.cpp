@@ -21,14 +21,14 @@ static Tensor pooled(const Tensor& x, const Tensor& alive, Pooling kind) {
   return sum(masked_fill(full, dead, 0), {3}) / maximum(sum(alive.to(x.dtype()), {3}), 1);
 }
 
-PooledKeys pooled_keys(In k, In v, const GenericAttentionOptions& o) {
+PooledKeys pooled_keys(In k, In v, const AttentionCall& call, const GenericAttentionOptions& o) {
   const Index batch = k.dim(0), keys = k.dim(2), groups = (keys + o.pool - 1) / o.pool;
   Tensor alive = Tensor::zeros({batch, groups * o.pool}, DType::bool8), real = alive.slice(1, 0, keys);
   real.fill_(1);
-  if (o.key_mask.defined()) detail::copy_values(real, o.key_mask);
-  if (o.key_lengths.defined()) alive = logical_and(alive, Tensor::arange(groups * o.pool) < o.key_lengths.unsqueeze(1));
+  if (call.key_mask.defined()) detail::copy_values(real, call.key_mask);
+  if (call.key_lengths.defined()) alive = logical_and(alive, Tensor::arange(groups * o.pool) < call.key_lengths.unsqueeze(1));
   alive = alive.view({batch, 1, groups, o.pool, 1});
-  return {pooled(k, alive, o.pooling), v->defined() ? pooled(v, alive, o.pooling) : Tensor(),
+  return {pooled(k, alive, o.pooling), pooled(v, alive, o.pooling),
           any(alive, {3}).view({batch, groups})};
 }
 

@@ -9,7 +9,7 @@ struct PooledKeys {
   Tensor key_mask;  // bool8 [B, ceil(S / pool)]: some key of the group is alive
 };
 
-// Of the keys that key_lengths and key_mask leave; v may be undefined. The options were checked.
-PooledKeys pooled_keys(In k, In v, const GenericAttentionOptions& options);
+// Of the keys that key_lengths and key_mask leave. The call and the options were checked.
+PooledKeys pooled_keys(In k, In v, const AttentionCall& call, const GenericAttentionOptions& options);
 
 }  // namespace heed::detail

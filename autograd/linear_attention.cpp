@@ -1,5 +1,8 @@
+// Linear attention: the op and its relatives, how their work is split among threads, and features that ops compute: one
+// subject, in somewhat over 400 lines.
 #include <heed/autograd/linear_attention.hpp>
 //
+#include <algorithm>
 #include <cmath>
 #include <heed/autograd/attention_inputs.hpp>
 #include <heed/autograd/elementwise.hpp>
@@ -7,50 +10,304 @@
 #include <heed/autograd/generic_attention.hpp>
 #include <heed/autograd/indexing.hpp>
 #include <heed/autograd/softmax.hpp>
-#include <heed/core/linear_attention.hpp>
+#include <heed/core/kernels/linear_attention.hpp>
+#include <heed/core/kernels/log_attention.hpp>
+#include <heed/core/parallel.hpp>
+#include <heed/core/pool.hpp>
 
 namespace heed {
 namespace {
 
-using detail::heads_of;
-using detail::LinearCall;
-using detail::LinearKind;
-using detail::LinearSums;
-using detail::unit_rows;
+using detail::AttentionInputs;
+using detail::AttentionTargets;
+using detail::pointer;
+using detail::rows_of;
+using kernels::HeadRows;
+using kernels::LinearGradients;
+using kernels::LinearKernels;
+using kernels::LinearNext;
+using kernels::LinearPlan;
+using kernels::LinearProblem;
 
-void check_call(const char* op, In q, In k, In v, const LinearAttentionOptions& o) {
-  const Where& at = q.where();
-  detail::check_heads(op, q, k, v);
-  detail::check_key_masks(op, k, o.key_lengths, o.key_mask);
-  check(o.eps >= 0 && o.eps < 1, at, op, ": eps is ", o.eps, "; it must be in [0, 1)");
-  if (!o.key_bias.defined()) return;
-  const Shape grid = {q.dim(0), q.dim(1), k.dim(2)};
-  Shape both;
-  check(o.key_bias.dtype() == q.dtype() && broadcast(o.key_bias.shape(), grid, both) && both == grid, at, op,
-        ": key_bias is ", o.key_bias, " and q is ", q.tensor(),
-        "; it must have q's dtype and broadcast to [batch, heads, keys] ", grid);
-}
+constexpr double kLinearGrain = 2e6;  // some 10 microseconds
 
-// What forward and backward must agree upon.
-struct Recipe {
+enum class LinearKind { features, logs, efficient };  // kernels/linear_attention.hpp, kernels/log_attention.hpp
+
+// What forward and backward must agree upon, beside the inputs.
+struct LinearForm {
   LinearKind kind;
   FeatureMap map;
   double eps;
-  bool causal, merged;
-  Index heads;
 };
 
-LinearCall call_of(const Recipe& r, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& lengths,
-                   const Tensor& key_mask, const Tensor& weight) {
-  LinearCall x;
-  x.q = q, x.k = k, x.v = v, x.weight = weight;
-  x.lengths = lengths.defined() ? lengths.dense() : lengths;
-  x.key_mask = key_mask.defined() ? key_mask.dense() : key_mask;
-  x.kind = r.kind;
-  if (r.kind == LinearKind::features) x.map = static_cast<detail::LinearMap>(r.map);
-  x.eps = r.eps, x.causal = r.causal;
-  return x;
+template <class T>
+const LinearKernels<T>& kernels_of(LinearKind kind) {
+  return kernels::of<T>(kind == LinearKind::features ? kernels::linear_attention_table()
+                        : kind == LinearKind::logs   ? kernels::log_attention_table().logs
+                                                     : kernels::log_attention_table().efficient);
 }
+
+// weight [B, H, S], contiguous: factors of f(k), or what is added to logarithms; or undefined.
+template <class T>
+LinearProblem<T> linear_problem(const AttentionInputs& x, const Tensor& weight, const LinearForm& form) {
+  LinearProblem<T> p{};
+  set_rows<T>(p, x);
+  if (form.kind == LinearKind::features) p.map = static_cast<kernels::FeatureMap>(form.map);
+  p.eps = static_cast<T>(form.eps);
+  p.causal = x.call.causal;
+  p.weight = pointer<const T>(weight);
+  return p;
+}
+
+// What backward wants of forward.
+struct LinearKept {
+  Tensor norm;    // [B, H, T]: the denominators
+  Tensor states;  // sums over keys before each step of the work, as the kernels lay them out
+
+  auto tensors() { return std::tie(norm, states); }
+};
+LinearKept kept_for_backward(const AttentionInputs& x, const Tensor& weight, const LinearForm& form) {
+  LinearPlan plan{};
+  detail::with_float(x.q.dtype(), [&](auto t) {
+    using T = decltype(t);
+    plan = kernels_of<T>(form.kind).plan(linear_problem<T>(x, weight, form));
+  });
+  const Index heads = x.q.dim(0) * x.q.dim(1);
+  return {Tensor::empty(x.grid().first(3), x.q.dtype()),
+          Tensor::empty({heads * plan.kept * plan.state_size}, x.q.dtype())};
+}
+
+// Few heads are cut into spans of steps, which a first pass gives the sums before them. By the shape alone, so that the
+// bits do not depend on the threads.
+constexpr Index kEnoughHeads = 8;
+constexpr Index kSpanSteps = 16;  // at least
+
+struct Spans {
+  Index heads, steps, per_head;
+
+  Index first(Index span) const { return span * steps / per_head; }
+  Index last(Index span) const { return first(span + 1); }
+};
+
+Spans spans_of(Index heads, Index steps) {
+  Spans s{heads, steps, 1};
+  if (heads > 0 && heads < kEnoughHeads)
+    s.per_head = std::clamp<Index>((kEnoughHeads + heads - 1) / heads, 1, std::max<Index>(1, steps / kSpanSteps));
+  return s;
+}
+
+// States of all spans of all heads.
+template <class T>
+class States {
+ public:
+  States(const LinearKernels<T>& kernel, const LinearProblem<T>& p, const LinearPlan& plan, const Spans& spans)
+      : size_(plan.state_size),
+        per_head_(spans.per_head),
+        data_(static_cast<std::size_t>(spans.heads * spans.per_head * size_)) {
+    for (Index i = 0; i < spans.heads * per_head_; ++i) kernel.clear(p, data_.data() + i * size_);
+  }
+  T* at(Index head, Index span) { return data_.data() + (head * per_head_ + span) * size_; }
+
+ private:
+  Index size_, per_head_;
+  Scratch<T> data_;
+};
+
+// Between a state in memory and S [B, H, D, Dv], z [B, H, D] and maxima [B, H, D]. Undefined tensors are left alone.
+template <class T, class Copy>
+void copy_sums(const LinearProblem<T>& p, const LinearPlan& plan, const LinearAttentionSums& s, Index head, T* state,
+               Copy&& copy) {
+  if (!s.sums.defined()) return;
+  for (Index c = 0; c < p.width; ++c)
+    copy(state + c * plan.state_row, s.sums.ptr<T>() + (head * p.width + c) * p.value_width, p.value_width);
+  T* z = state + p.width * plan.state_row;
+  copy(z, s.norms.ptr<T>() + head * p.width, p.width);
+  if (s.maxima.defined()) copy(z + plan.vector_size, s.maxima.ptr<T>() + head * p.width, p.width);
+}
+
+// Heads [first, last) of a batch, one span of each.
+struct Task {
+  Index batch, first, last, span;
+};
+
+// f(task, step, the step that follows or -1, scratch) for all steps of all spans, from the front or from the back.
+// Heads lie side by side in memory, so a task takes some at once and goes from step to step with all of them.
+// `products`: operations a row and element of the state.
+template <class T, class F>
+void each_step(const LinearProblem<T>& p, const LinearPlan& plan, const Spans& spans, Index heads, double products,
+               bool to_front, F&& f) {
+  const Index tasks = p.batch * spans.per_head * heads;
+  const double rows = static_cast<double>(std::max(p.queries, p.keys)) / static_cast<double>(spans.per_head);
+  const double flops = products * rows * static_cast<double>((64 + p.width) * p.value_width);
+  const Index least = static_cast<Index>(kLinearGrain / std::max(flops, 1.0)), share = tasks / (2 * threads());
+  parallel_for(tasks, std::max<Index>({1, least, std::min(share, heads)}), [&](Index begin, Index end) {
+    Scratch<T> scratch(plan.scratch);
+    while (begin < end) {
+      const Index group = begin / heads, first = begin % heads, last = std::min(heads, first + end - begin);
+      const Task task{group / spans.per_head, first, last, group % spans.per_head};
+      const Index from = spans.first(task.span), steps = spans.last(task.span) - from;
+      for (Index i = 0; i < steps; ++i) {
+        const Index s = to_front ? from + steps - 1 - i : from + i;
+        f(task, s, i + 1 == steps ? -1 : to_front ? s - 1 : s + 1, scratch.data());
+      }
+      begin += last - first;
+    }
+  });
+}
+
+// From the sums `first` to `last`, either of which may be undefined: nothing before, not wanted.
+template <class T>
+void forward(const AttentionInputs& x, const Tensor& weight, const LinearForm& form, const LinearAttentionSums& first,
+             const LinearAttentionSums& last, const Tensor& out, const LinearKept& kept) {
+  const LinearKernels<T>& kernel = kernels_of<T>(form.kind);
+  const LinearProblem<T> p = linear_problem<T>(x, weight, form);
+  const LinearPlan plan = kernel.plan(p);
+  const Spans spans = spans_of(p.batch * p.heads, plan.steps);
+  States<T> states(kernel, p, plan, spans);
+  const HeadRows<T> y = rows_of<T>(out);
+  for (Index i = 0; i < spans.heads; ++i)
+    copy_sums(p, plan, first, i, states.at(i, 0),
+              [](T* to, const T* from, Index n) { std::copy_n(from, n, to); });
+  if (spans.per_head > 1) {
+    each_step(p, plan, spans, p.heads, 2, false, [&](const Task& t, Index s, Index, T* scratch) {
+      for (Index h = t.first; h < t.last && t.span + 1 < spans.per_head; ++h)
+        kernel.sum_keys(p, t.batch, h, s, states.at(t.batch * p.heads + h, t.span + 1), scratch);
+    });
+    for (Index i = 0; i < spans.heads; ++i)
+      for (Index span = 1; span < spans.per_head; ++span)
+        kernel.add_keys(p, states.at(i, span), states.at(i, span - 1));
+  }
+  each_step(p, plan, spans, p.heads, 4, false, [&](const Task& t, Index s, Index after, T* scratch) {
+    for (Index h = t.first; h < t.last; ++h)
+      kernel.forward(p, y, pointer<T>(kept.norm), pointer<T>(kept.states), t.batch, h, s,
+                     h + 1 < t.last ? LinearNext{h + 1, s} : LinearNext{t.first, after},
+                     states.at(t.batch * p.heads + h, t.span), scratch);
+  });
+  for (Index i = 0; i < spans.heads; ++i)
+    copy_sums(p, plan, last, i, states.at(i, spans.per_head - 1),
+              [](const T* from, T* to, Index n) { std::copy_n(from, n, to); });
+}
+
+template <class T>
+void backward(const AttentionInputs& x, const Tensor& weight, const LinearForm& form, const Tensor& out,
+              const Tensor& dout, const LinearKept& kept, const AttentionTargets& d, const Tensor& dweight) {
+  const LinearKernels<T>& kernel = kernels_of<T>(form.kind);
+  const LinearProblem<T> p = linear_problem<T>(x, weight, form);
+  const LinearGradients<T> g{rows_of<const T>(out),
+                             rows_of<const T>(dout),
+                             pointer<const T>(kept.norm),
+                             pointer<const T>(kept.states),
+                             rows_of<T>(d.q.gradient),
+                             rows_of<T>(d.k.gradient),
+                             rows_of<T>(d.v.gradient),
+                             d.q.accumulate,
+                             d.k.accumulate,
+                             d.v.accumulate,
+                             pointer<T>(dweight)};
+  const LinearPlan plan = kernel.plan(p);
+  const Spans spans = spans_of(p.batch * p.heads, plan.steps);
+  States<T> states(kernel, p, plan, spans);
+  if (spans.per_head > 1) {
+    each_step(p, plan, spans, p.heads, 3, true, [&](const Task& t, Index s, Index, T* scratch) {
+      for (Index h = t.first; h < t.last && t.span > 0; ++h)
+        kernel.sum_queries(p, g, t.batch, h, s, states.at(t.batch * p.heads + h, t.span - 1), scratch);
+    });
+    for (Index i = 0; i < spans.heads; ++i)
+      for (Index span = spans.per_head - 1; span > 0; --span)
+        kernel.add_queries(p, states.at(i, span - 1), states.at(i, span));
+  }
+  // Heads that share keys add to the same gradients, one after another.
+  const Index shared = p.heads / p.kv_heads;
+  each_step(p, plan, spans, p.kv_heads, 10 * static_cast<double>(shared), true,
+            [&](const Task& t, Index s, Index after, T* scratch) {
+              for (Index h = t.first * shared; h < t.last * shared; ++h)
+                kernel.backward(p, g, t.batch, h, s,
+                                h + 1 < t.last * shared ? LinearNext{h + 1, s} : LinearNext{t.first * shared, after},
+                                states.at(t.batch * p.heads + h, t.span), scratch);
+            });
+}
+
+// ---- The op ----
+
+void check_call(const char* op, In q, In k, In v, const AttentionCall& call, double eps = 0) {
+  const Where& at = q.where();
+  detail::check_heads(op, q, k, v);
+  detail::check_key_masks(op, k, call);
+  check(eps >= 0 && eps < 1, at, op, ": eps is ", eps, "; it must be in [0, 1)");
+  check(!call.mask.defined() && call.dropout == 0, at, op,
+        ": a mask of pairs or dropout was asked for; the weights of single pairs are never there");
+  if (!call.bias.defined()) return;
+  const Shape grid = {q.dim(0), q.dim(1), 1, k.dim(2)};
+  Shape both;
+  check(call.bias.dtype() == q.dtype() && broadcast(call.bias.shape(), grid, both) && both == grid, at, op,
+        ": bias is ", call.bias, " and q is ", q.tensor(),
+        "; it must have q's dtype and broadcast to [batch, heads, 1, keys] ", grid);
+}
+
+// exp(bias), or itself for logarithms, for every head and key: [B, H, S].
+Tensor weight_of(LinearKind kind, const AttentionInputs& x) {
+  if (!x.call.bias.defined()) return {};
+  const NoTape guard;
+  const Shape grid = x.grid();
+  const Tensor all = x.call.bias.detach().expand({grid[0], grid[1], 1, grid[3]}).select(2, 0);
+  return (kind == LinearKind::features ? exp(all) : all).contiguous();
+}
+
+// Derivation in core/kernels/linear_attention.hpp and core/kernels/log_attention.hpp.
+Tensor linear_attention_op(const char* op, In q, In k, In v, const AttentionCall& call, const LinearForm& form) {
+  detail::check_heads(op, q, k, v);
+  const AttentionInputs x = detail::attention_inputs(q, k, v, call);
+  const Tensor weight = weight_of(form.kind, x);
+  Tensor y = detail::attention_output(x);
+  LinearKept kept;
+  if (wants_gradient({x.q, x.k, x.v, call.bias})) kept = kept_for_backward(x, weight, form);
+  detail::with_float(q.dtype(), [&](auto t) {
+    forward<decltype(t)>(x, weight, form, {}, {}, y.transpose(1, 2), kept);
+  });
+  record(op, q.where(), y, {x.q, x.k, x.v, call.bias}, saved(x, weight, y, kept),
+         [form](Grads& d, const Tensor& dy, const AttentionInputs& in, const Tensor& w, const Tensor& out,
+                const LinearKept& of_forward) {
+           const AttentionTargets to = detail::attention_targets(d);
+           const Tensor dweight = w.defined() && d.wants(3) ? Tensor::zeros(w.shape(), w.dtype()) : Tensor();
+           detail::with_float(dy.dtype(), [&](auto t) {
+             backward<decltype(t)>(in, w, form, out.transpose(1, 2), dy.transpose(1, 2), of_forward, to, dweight);
+           });
+           if (dweight.defined())
+             d.add(3, (form.kind == LinearKind::features ? dweight * w : dweight).unsqueeze(2));
+         });
+  return y.transpose(1, 2);
+}
+
+// A step of decoding: checks, then forward from state to state.
+Tensor step(const char* op, In q, In k, In v, LinearAttentionSums& state, AttentionCall call, const LinearForm& form) {
+  detail::check_heads(op, q, k, v);
+  check(q.dim(2) == k.dim(2), q.where(), op, ": q is ", q.tensor(), " and k is ", k.tensor(),
+        "; a step takes as many queries as keys");
+  const NoTape guard;
+  call.causal = true;
+  const AttentionInputs x = detail::attention_inputs(q, k, v, call);
+  const Shape norms{q.dim(0), q.dim(1), q.dim(3)}, sums = norms + Shape{v.dim(3)};
+  const Tensor& at = state.sums;
+  check(!at.defined() || (at.shape() == sums && at.dtype() == q.dtype() && state.norms.shape() == norms), q.where(),
+        op, ": q is ", q.tensor(), " and v is ", v.tensor(), " but the state holds ", at, "; it must be ", sums);
+  check(!at.defined() || state.maxima.defined() == (form.kind != LinearKind::features), q.where(), op,
+        ": the state is of another feature map; it must be the one that it began with");
+  LinearAttentionSums next{Tensor::empty(sums, q.dtype()), Tensor::empty(norms, q.dtype()), {}};
+  if (form.kind != LinearKind::features) next.maxima = Tensor::empty(norms, q.dtype());
+  const Tensor y = detail::attention_output(x);
+  detail::with_float(q.dtype(), [&](auto t) {
+    forward<decltype(t)>(x, weight_of(form.kind, x), form, state, next, y.transpose(1, 2), {});
+  });
+  state = next;
+  return y.transpose(1, 2);
+}
+
+LinearForm form_of(FeatureMap map, double eps) {
+  return {map == FeatureMap::exp ? LinearKind::logs : LinearKind::features, map, eps};
+}
+constexpr LinearForm kEfficient{LinearKind::efficient, FeatureMap::identity, 0};
+
+// ---- Features that ops compute ----
 
 // The products of two elements of x, [..., D]: D squares, and the other D (D - 1) / 2 times the root of 2, as each
 // stands for two. So the features of q and of k have the product (q . k)^2. It is a sum of terms of both signs, which
@@ -85,170 +342,77 @@ void check_not_negative(const char* name, In x) {
         "; features must be 0 or more, or signed_features true where no weight f(q) . g(k) is negative");
 }
 
-bool has_maps(const LinearAttentionOptions& o, In q) {
-  const bool own_query = o.query_map != nullptr, own_key = o.key_map != nullptr;
-  check(own_query == own_key, q.where(), "linear_attention: ", own_query ? "query_map" : "key_map",
+bool has_maps(const LinearFeatures& f, In q) {
+  const bool queries = f.query_map != nullptr, keys = f.key_map != nullptr;
+  check(queries == keys, q.where(), "linear_attention: ", queries ? "query_map" : "key_map",
         " is given alone; there must be both of query_map and key_map, or none");
-  return own_query;
+  return queries;
 }
 
 // Queries, keys and values as the kernels take them: features that are computed by ops are computed.
 struct Mapped {
-  Tensor q, k, v;
-  LinearAttentionOptions options;
+  Tensor q, k, v;  // features
+  AttentionCall call;
+  FeatureMap map;
 };
-Mapped mapped(In q, In k, In v, const LinearAttentionOptions& o) {
-  const bool maps = has_maps(o, q), poly2 = !maps && o.feature_map == FeatureMap::poly2;
-  if (!maps && !poly2 && (o.feature_map != FeatureMap::identity || o.signed_features)) return {q, k, v, o};
-  const Tensor keys = detail::without_padding(k, o.key_lengths, o.key_mask);
-  Mapped x{q, keys, v, o};
+Mapped mapped(In q, In k, In v, const AttentionCall& call, const LinearFeatures& f) {
+  const bool own = has_maps(f, q), poly2 = !own && f.feature_map == FeatureMap::poly2;
+  if (!own && !poly2 && (f.feature_map != FeatureMap::identity || f.signed_features)) return {q, k, v, call, f.feature_map};
+  const Tensor keys = detail::without_padding(k, call);
+  Mapped x{q, keys, v, call, FeatureMap::identity};
   if (poly2) {
     x.q = products_of_two(q), x.k = products_of_two({keys, k.where()}), x.v = v->to(DType::float64);
-    if (o.key_bias.defined()) x.options.key_bias = o.key_bias.to(DType::float64);
-  } else if (maps) {
-    x.q = features_of("query_map", o.query_map, q), x.k = features_of("key_map", o.key_map, {keys, k.where()});
+    if (call.bias.defined()) x.call.bias = call.bias.to(DType::float64);
+  } else if (own) {
+    x.q = features_of("query_map", f.query_map, q), x.k = features_of("key_map", f.key_map, {keys, k.where()});
   }
-  if (!poly2 && !o.signed_features) {
+  if (!poly2 && !f.signed_features) {
     const NoTape guard;
-    check_not_negative(maps ? "query_map" : "the identity of q", {x.q, q.where()});
-    check_not_negative(maps ? "key_map" : "the identity of k",
-                       {detail::without_padding(x.k, o.key_lengths, o.key_mask), k.where()});
+    check_not_negative(own ? "query_map" : "the identity of q", {x.q, q.where()});
+    check_not_negative(own ? "key_map" : "the identity of k", {detail::without_padding(x.k, call), k.where()});
   }
-  x.options.feature_map = FeatureMap::identity;
-  x.options.query_map = x.options.key_map = nullptr;
   return x;
-}
-
-LinearKind kind_of(FeatureMap map) { return map == FeatureMap::exp ? LinearKind::logs : LinearKind::features; }
-
-// exp(key_bias), or itself for logarithms, for every head and key.
-Tensor weight_of(LinearKind kind, const Tensor& key_bias, In q, In k) {
-  if (!key_bias.defined()) return {};
-  const NoTape guard;
-  const Tensor all = key_bias.expand({q.dim(0), q.dim(1), k.dim(2)});
-  return (kind == LinearKind::features ? exp(all) : all).contiguous();
-}
-
-void gradients(const Recipe& r, Grads& d, const Tensor& dy, const Tensor& q, const Tensor& k, const Tensor& v,
-               const Tensor& y, const Tensor& norm, const Tensor& states, const Tensor& lengths, const Tensor& key_mask,
-               const Tensor& weight) {
-  detail::LinearSinks sinks;
-  if (Target t = d.strided(0)) sinks.dq = t.gradient, sinks.add_dq = t.accumulate;
-  if (Target t = d.strided(1)) sinks.dk = t.gradient, sinks.add_dk = t.accumulate;
-  if (Target t = d.strided(2)) sinks.dv = t.gradient, sinks.add_dv = t.accumulate;
-  const bool wants_bias = weight.defined() && d.wants(3);
-  if (wants_bias) sinks.dweight = Tensor::zeros(weight.shape(), weight.dtype());
-  detail::linear_attention_backward(call_of(r, q, k, v, lengths, key_mask, weight), heads_of(y, r.merged, r.heads),
-                                    heads_of(dy, r.merged, r.heads), {norm, states}, sinks);
-  if (wants_bias) d.add(3, r.kind == LinearKind::features ? sinks.dweight * weight : sinks.dweight);
-}
-
-// Derivation in core/kernels/linear_attention.hpp.
-Tensor linear_attention_op(const char* op, LinearKind kind, In q_in, In k_in, In v_in, const LinearAttentionOptions& o,
-                           bool merged) {
-  detail::check_heads(op, q_in, k_in, v_in);
-  const Tensor q = unit_rows(q_in), k = unit_rows(k_in), v = unit_rows(v_in),
-               weight = weight_of(kind, o.key_bias, q, k);
-  const Index batch = q.dim(0), heads = q.dim(1), queries = q.dim(2), width = v.dim(3);
-  const Recipe recipe{kind, o.feature_map, o.eps, o.causal, merged, heads};
-  Tensor y =
-      Tensor::empty(merged ? Shape{batch, queries, heads * width} : Shape{batch, heads, queries, width}, q.dtype());
-  const LinearCall call = call_of(recipe, q, k, v, o.key_lengths, o.key_mask, weight);
-  detail::LinearKept kept;
-  if (wants_gradient({q, k, v, o.key_bias})) kept = detail::linear_attention_keeps(call);
-  Tensor out = heads_of(y, merged, heads);
-  detail::linear_attention_forward(call, LinearSums(), out, kept);
-  record(op, q_in.where(), y, {q, k, v, o.key_bias},
-         saved(q, k, v, y, kept.norm, kept.states, o.key_lengths, o.key_mask, weight),
-         [recipe](Grads& d, const Tensor& dy, const auto&... all) { gradients(recipe, d, dy, all...); });
-  return y;
 }
 
 // Of poly2: whether the squares of scores, D + Dv products for a pair of query and key, are less work than features and
 // their sums. They are exact as well: no sum of terms that cancel.
-bool fewer_scores(In q, In k, const LinearAttentionOptions& o) {
-  return o.feature_map == FeatureMap::poly2 && !has_maps(o, q) && !o.key_bias.defined() &&
+bool fewer_scores(In q, In k, const AttentionCall& call, const LinearFeatures& f) {
+  return f.feature_map == FeatureMap::poly2 && !has_maps(f, q) && !call.bias.defined() &&
          k.dim(2) <= count_of_products(q.dim(3));
-}
-Tensor squared_scores(In q, In k, In v, const LinearAttentionOptions& o) {
-  Similarity square = similarity_by_name("square");
-  square.eps = o.eps;
-  return generic_attention(q, k, v, square, {.causal = o.causal, .key_lengths = o.key_lengths, .key_mask = o.key_mask});
-}
-
-Tensor feature_attention(In q, In k, In v, const LinearAttentionOptions& o, bool merged) {
-  check_call("linear_attention", q, k, v, o);
-  if (fewer_scores(q, k, o)) {
-    const Tensor y = squared_scores(q, k, v, o);
-    return merged ? y.transpose(1, 2).reshape({y.dim(0), y.dim(2), y.dim(1) * y.dim(3)}) : y;
-  }
-  const Mapped x = mapped(q, k, v, o);
-  return linear_attention_op("linear_attention", kind_of(x.options.feature_map), {x.q, q.where()}, x.k, x.v, x.options,
-                             merged)
-      .to(q.dtype());
-}
-
-// A step of decoding: checks, then forward from state to state.
-Tensor step(const char* op, LinearKind kind, In q_in, In k_in, In v_in, LinearAttentionSums& state,
-            const LinearAttentionOptions& o) {
-  detail::check_heads(op, q_in, k_in, v_in);
-  check(q_in.dim(2) == k_in.dim(2), q_in.where(), op, ": q is ", q_in.tensor(), " and k is ", k_in.tensor(),
-        "; a step takes as many queries as keys");
-  const NoTape guard;
-  const Tensor q = unit_rows(q_in), k = unit_rows(k_in), v = unit_rows(v_in);
-  const Index batch = q.dim(0), heads = q.dim(1), width = q.dim(3), value_width = v.dim(3);
-  const Shape sums{batch, heads, width, value_width}, norms{batch, heads, width};
-  const Tensor& at = state.sums;
-  check(!at.defined() || (at.shape() == sums && at.dtype() == q.dtype() && state.norms.shape() == norms), q_in.where(),
-        op, ": q is ", q, " and v is ", v, " but the state holds ", at, "; it must be ", sums);
-  check(!at.defined() || state.maxima.defined() == (kind != LinearKind::features), q_in.where(), op,
-        ": the state is of another feature map; it must be the one that it began with");
-  LinearAttentionSums next{Tensor::empty(sums, q.dtype()), Tensor::empty(norms, q.dtype()), {}};
-  if (kind != LinearKind::features) next.maxima = Tensor::empty(norms, q.dtype());
-  Tensor out = Tensor::empty({batch, heads, q.dim(2), value_width}, q.dtype());
-  detail::LinearKept nothing;
-  const Recipe recipe{kind, o.feature_map, o.eps, true, false, heads};
-  detail::linear_attention_forward(
-      call_of(recipe, q, k, v, o.key_lengths, o.key_mask, weight_of(kind, o.key_bias, q, k)),
-      {.before = state.sums,
-       .norms_before = state.norms,
-       .maxima_before = state.maxima,
-       .after = next.sums,
-       .norms_after = next.norms,
-       .maxima_after = next.maxima},
-      out, nothing);
-  state = next;
-  return out;
 }
 
 }  // namespace
 
-Tensor linear_attention(In q, In k, In v, const LinearAttentionOptions& options) {
-  return feature_attention(q, k, v, options, false);
-}
-
-Tensor linear_attention_merged(In q, In k, In v, const LinearAttentionOptions& options) {
-  return feature_attention(q, k, v, options, true);
-}
-
-Tensor linear_attention_step(In q, In k, In v, LinearAttentionSums& state, const LinearAttentionOptions& o) {
-  const NoTape guard;
-  check_call("linear_attention", q, k, v, o);
-  const Mapped x = mapped(q, k, v, o);
-  return step("linear_attention", kind_of(x.options.feature_map), {x.q, q.where()}, x.k, x.v, state, x.options)
+Tensor linear_attention(In q, In k, In v, const AttentionCall& call, const LinearFeatures& features) {
+  check_call("linear_attention", q, k, v, call, features.eps);
+  if (fewer_scores(q, k, call, features)) {
+    Similarity square = similarity_by_name("square");
+    square.eps = features.eps;
+    return generic_attention(q, k, v, square, call);
+  }
+  const Mapped x = mapped(q, k, v, call, features);
+  return linear_attention_op("linear_attention", {x.q, q.where()}, x.k, x.v, x.call, form_of(x.map, features.eps))
       .to(q.dtype());
 }
 
-Tensor efficient_attention(In q, In k, In v, const LinearAttentionOptions& options) {
-  check_call("efficient_attention", q, k, v, options);
-  return linear_attention_op("efficient_attention", LinearKind::efficient, {softmax(q, -1), q.where()}, k, v, options,
-                             false);
+Tensor linear_attention_step(In q, In k, In v, LinearAttentionSums& state, const AttentionCall& call,
+                             const LinearFeatures& features) {
+  const NoTape guard;
+  check_call("linear_attention", q, k, v, call, features.eps);
+  const Mapped x = mapped(q, k, v, call, features);
+  return step("linear_attention", {x.q, q.where()}, x.k, x.v, state, x.call, form_of(x.map, features.eps))
+      .to(q.dtype());
 }
 
-Tensor efficient_attention_step(In q, In k, In v, LinearAttentionSums& state, const LinearAttentionOptions& o) {
+Tensor efficient_attention(In q, In k, In v, const AttentionCall& call) {
+  check_call("efficient_attention", q, k, v, call);
+  return linear_attention_op("efficient_attention", {softmax(q, -1), q.where()}, k, v, call, kEfficient);
+}
+
+Tensor efficient_attention_step(In q, In k, In v, LinearAttentionSums& state, const AttentionCall& call) {
   const NoTape guard;
-  check_call("efficient_attention", q, k, v, o);
-  return step("efficient_attention", LinearKind::efficient, {softmax(q, -1), q.where()}, k, v, state, o);
+  check_call("efficient_attention", q, k, v, call);
+  return step("efficient_attention", {softmax(q, -1), q.where()}, k, v, state, call, kEfficient);
 }
 
 }  // namespace heed

@@ -3,6 +3,7 @@
 // square. Derivation in core/kernels/linear_attention.hpp.
 #pragma once
 #include <functional>
+#include <heed/autograd/attention_call.hpp>
 #include <heed/autograd/record.hpp>
 
 namespace heed {
@@ -19,32 +20,26 @@ enum class FeatureMap { identity, elu, relu, softplus, exp, poly2 };
 // Features of one's own: ops from [B, H, N, D] to [B, H, N, R], each row by itself, of the same dtype.
 using FeatureFunction = std::function<Tensor(In x)>;
 
-// Keys that are masked have no effect at all, even if they are NaN; a query without any key gives zeros and passes no
-// gradient on.
-struct LinearAttentionOptions {
+// Of what the weights are made.
+struct LinearFeatures {
   FeatureMap feature_map = FeatureMap::elu;
-  // Where both are given, in place of feature_map: two maps to one number of features R, f of the queries and g of the
-  // keys, with weights f(q) . g(k). Keys that key_lengths or key_mask leave out are zeros for g.
+  // Where both are given, in place of the map: two maps to one number of features R, f of the queries and g of the keys,
+  // with weights f(q) . g(k). Keys that key_lengths or key_mask leave out are zeros for g.
   FeatureFunction query_map = {}, key_map = {};
   // Features of identity and of one's own maps must be 0 or more, else an Error: weights of both signs may add up to 0,
   // by which the result is divided. true: they may be negative, as no weight f(q) . g(k) is (1 + a cosine). Not read
   // for other maps.
   bool signed_features = false;
-  bool causal = false;      // query i sees keys j <= i + S - T: the ends are aligned
-  double eps = 1e-6;        // added to the denominator; not for exp, where the largest weight counts as about 1
-  Tensor key_lengths = {};  // int32 [B]: keys of sequence b from key_lengths[b] on are padding
-  Tensor key_mask = {};     // bool8 [B, S], true: may be attended to
-  Tensor key_bias = {};     // broadcasts to [B, H, S]: exp(key_bias) is a factor of the keys' features
+  double eps = 1e-6;  // added to the denominator; not for exp, where the largest weight counts as about 1
 };
 
 // sum_j f(q_i).f(k_j) v_j / (sum_j f(q_i).f(k_j) + eps): q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] ->
-// [B, H, T, Dv]. float32 or float64; Hk divides H. Views whose last stride is 1 are read in place. The same bits at any
-// number of threads. Errors: shapes and dtypes that do not fit; one of query_map and key_map without the other, or that
-// changes more than the last axis; negative features.
-Tensor linear_attention(In q, In k, In v, const LinearAttentionOptions& options = {});
-
-// The same with the heads side by side, as the output projection takes them: [B, T, H * Dv].
-Tensor linear_attention_merged(In q, In k, In v, const LinearAttentionOptions& options = {});
+// [B, H, T, Dv], whose heads lie side by side in memory. float32 or float64; Hk divides H. Views whose last stride is 1
+// are read in place. Of the call, causal, key_lengths, key_mask and a bias for each key, [..., 1, S]: its exp is a factor
+// of the key's features. The same bits at any number of threads. Errors: shapes and dtypes that do not fit; a mask, a
+// bias of pairs or dropout, as no pair has a weight; one map of one's own without the other, or that changes more than
+// the last axis; negative features.
+Tensor linear_attention(In q, In k, In v, const AttentionCall& call = {}, const LinearFeatures& features = {});
 
 // What linear attention keeps of the keys and values seen so far: its size does not grow with their number.
 struct LinearAttentionSums {
@@ -54,14 +49,15 @@ struct LinearAttentionSums {
 };
 
 // Goes on from `state` (undefined tensors: nothing seen so far) with T new positions, causally, and leaves their sums
-// there: q, k [B, H or Hk, T, D], v [B, Hk, T, Dv] -> [B, H, T, Dv]. No gradient.
-Tensor linear_attention_step(In q, In k, In v, LinearAttentionSums& state, const LinearAttentionOptions& options = {});
+// there: q, k [B, H or Hk, T, D], v [B, Hk, T, Dv] -> [B, H, T, Dv]. Of the call as above, for the new keys; it is causal
+// anyway. No gradient.
+Tensor linear_attention_step(In q, In k, In v, LinearAttentionSums& state, const AttentionCall& call = {},
+                             const LinearFeatures& features = {});
 
 // Efficient attention (Shen et al., "Efficient attention: attention with linear complexities", 2018):
 // softmax_d(q) (softmax_n(k)^T v), the softmax of queries over their features, of keys over the positions. Causal is
-// its relative: row i is what it gives for the keys j <= i. No feature map and no eps; a key bias is added to k.
-Tensor efficient_attention(In q, In k, In v, const LinearAttentionOptions& options = {});
-Tensor efficient_attention_step(In q, In k, In v, LinearAttentionSums& state,
-                                const LinearAttentionOptions& options = {});
+// its relative: row i is what it gives for the keys j <= i. No feature map and no eps; a bias of a key is added to k.
+Tensor efficient_attention(In q, In k, In v, const AttentionCall& call = {});
+Tensor efficient_attention_step(In q, In k, In v, LinearAttentionSums& state, const AttentionCall& call = {});
 
 }  // namespace heed

@@ -40,12 +40,7 @@ MatrixIn transposed(MatrixIn m) {
 template <class T>
 void sum_columns(const Tensor& logits, Index rows, const Target& out, bool accumulate) {
   const Index classes = logits.dim(1);
-  const auto& f = [] {
-    if constexpr (std::is_same_v<T, double>)
-      return kernels::norm_kernels().f64.sum_rows;
-    else
-      return kernels::norm_kernels().f32.sum_rows;
-  }();
+  const auto f = kernels::of<T>(kernels::norm_kernels()).sum_rows;
   parallel_for(classes, 1024, [&](Index b, Index e) {
     f(logits.ptr<T>() + b, rows, e - b, classes, out.gradient.ptr<T>() + b, accumulate);
   });

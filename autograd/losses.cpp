@@ -19,10 +19,7 @@ struct LossOperands {
 
 template <class T>
 const kernels::PointwiseKernels<T>& pointwise_table() {
-  if constexpr (std::is_same_v<T, double>)
-    return kernels::pointwise_kernels().f64;
-  else
-    return kernels::pointwise_kernels().f32;
+  return kernels::of<T>(kernels::pointwise_kernels());
 }
 
 template <class T>

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <heed/autograd/norms.hpp>
 #include <heed/core/axes.hpp>
+#include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/kernels/norm.hpp>
 #include <heed/core/parallel.hpp>
 
@@ -10,10 +11,7 @@ namespace {
 
 template <class T>
 const kernels::NormKernels<T>& table() {
-  if constexpr (std::is_same_v<T, double>)
-    return kernels::norm_kernels().f64;
-  else
-    return kernels::norm_kernels().f32;
+  return kernels::of<T>(kernels::norm_kernels());
 }
 
 constexpr Index kNormGrain = 16384;  // elements of a chunk: some microseconds

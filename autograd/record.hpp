@@ -6,8 +6,8 @@
 //     if (d.wants(1)) d.add(1, dy * x);
 //   });
 //
-// The closure gets the output's gradient (contiguous, the output's shape) and the saved tensors; it captures scalars by
-// name, never tensors. Inside it nothing is recorded. Whatever y's values came from, under NoTape or by detach(), from
+// The closure gets the output's gradient (contiguous, the output's shape) and what was saved, tensors or structs of
+// them; it captures scalars by name, never tensors. Inside it nothing is recorded. Whatever y's values came from, under NoTape or by detach(), from
 // here on it depends on the inputs. `record` costs next to nothing where no input wants a gradient.
 #pragma once
 #include <array>
@@ -97,20 +97,76 @@ struct Step {
   virtual std::span<const SavedTensor> saved() const = 0;
 };
 
-template <std::size_t N>
-struct Saved {
-  std::array<SavedTensor, N> tensors;
+// A struct of tensors and of other things, which is saved whole: `tensors()` is a std::tie of all its tensors.
+template <class T>
+concept TensorStruct = requires(T& x) { x.tensors(); };
 
-  std::span<const SavedTensor> list() const { return {tensors.data(), N}; }
+template <class T>
+constexpr std::size_t tensors_in() {
+  if constexpr (TensorStruct<T>)
+    return std::tuple_size_v<decltype(std::declval<T&>().tensors())>;
+  else
+    return 1;
+}
+
+inline SavedTensor save(const Tensor& x) {
+  SavedTensor s{x, x.version()};
+  s.tensor.mark_detached();  // a constant inside the closure
+  return s;
+}
+
+// Tensors, and structs of them, whose tensors are kept among the others.
+template <class... T>
+class Saved {
+ public:
+  explicit Saved(const T&... x) : rest_{rest_of(x)...} {
+    [[maybe_unused]] std::size_t at = 0;
+    (each_tensor(x, [&](const Tensor& tensor) { tensors_[at++] = save(tensor); }), ...);
+  }
+  std::span<const SavedTensor> list() const { return tensors_; }
   template <class F>
   void call(F& f, Grads& d, const Tensor& dy) {
-    call(f, d, dy, std::make_index_sequence<N>());
+    call(f, d, dy, std::index_sequence_for<T...>());
   }
 
  private:
+  struct Nothing {};
+  template <class X>
+  using Rest = std::conditional_t<TensorStruct<X>, X, Nothing>;  // the struct, whose tensors are undefined meanwhile
+
+  std::array<SavedTensor, (tensors_in<T>() + ... + 0)> tensors_;
+  std::tuple<Rest<T>...> rest_;
+
+  template <class X>
+  static void each_tensor(X& x, auto&& f) {
+    if constexpr (TensorStruct<std::remove_const_t<X>>)
+      std::apply([&](auto&... tensor) { (f(tensor), ...); }, const_cast<std::remove_const_t<X>&>(x).tensors());
+    else
+      f(x);
+  }
+  template <class X>
+  static Rest<X> rest_of(const X& x) {
+    Rest<X> rest;
+    if constexpr (TensorStruct<X>) {
+      rest = x;
+      each_tensor(rest, [](Tensor& tensor) { tensor = Tensor(); });
+    }
+    return rest;
+  }
+  template <class X>
+  const X& restored(Rest<X>& rest, std::size_t& at) {
+    if constexpr (TensorStruct<X>) {
+      each_tensor(rest, [&](Tensor& tensor) { tensor = tensors_[at++].tensor; });
+      return rest;
+    } else {
+      return tensors_[at++].tensor;
+    }
+  }
   template <class F, std::size_t... I>
   void call(F& f, Grads& d, const Tensor& dy, std::index_sequence<I...>) {
-    f(d, dy, tensors[I].tensor...);
+    [[maybe_unused]] std::size_t at = 0;
+    const std::tuple<const T&...> all{restored<T>(std::get<I>(rest_), at)...};  // in braces: from left to right
+    f(d, dy, std::get<I>(all)...);
   }
 };
 
@@ -136,12 +192,6 @@ struct StepOf final : Step {
   std::span<const SavedTensor> saved() const override { return kept.list(); }
 };
 
-inline SavedTensor save(const Tensor& x) {
-  SavedTensor s{x, x.version()};
-  s.tensor.mark_detached();  // a constant inside the closure
-  return s;
-}
-
 // True if a tape of this thread records and some input wants a gradient; sets y's marks where none does. Throws Error
 // where silence would mean a wrong gradient (see Tape), and where y or the tape can have no step. `inside` is given for
 // an op that is made of ops, which were searched for NaN one by one: whether parameters inside want a gradient.
@@ -152,10 +202,10 @@ void end_step(Step* step, const char* op, const Where& where, Tensor& y, std::sp
 
 }  // namespace detail
 
-// What the derivative needs; undefined tensors may be among them.
+// What the derivative needs: tensors, of which some may be undefined, and structs of them (detail::TensorStruct).
 template <class... T>
 auto saved(const T&... x) {
-  return detail::Saved<sizeof...(T)>{{detail::save(x)...}};
+  return detail::Saved<std::conditional_t<std::is_convertible_v<const T&, const Tensor&>, Tensor, T>...>(x...);
 }
 
 inline detail::SavedList saved_list(const std::vector<Tensor>& tensors) {

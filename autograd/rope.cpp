@@ -8,10 +8,6 @@
 #include <mutex>
 #include <vector>
 
-namespace heed::kernels {
-HEED_KERNEL_TABLE(RopeTable, rope_table)
-}
-
 namespace heed {
 namespace {
 
@@ -78,12 +74,8 @@ void turn_rows(const Turn& how, const Tensor& x, const Tensor& y, bool inverse, 
   p.table = table.ptr<T>() + how.offset * 2 * how.dims;
   p.interleaved = how.interleaved, p.inverse = inverse, p.add = add;
   const Index rows = p.batch * p.heads * p.rows, grain = std::max<Index>(1, 32768 / std::max<Index>(p.width, 1));
-  parallel_for(rows, grain, [&](Index begin, Index end) {
-    if constexpr (std::is_same_v<T, float>)
-      kernels::rope_table().f32(p, begin, end);
-    else
-      kernels::rope_table().f64(p, begin, end);
-  });
+  const auto turn = kernels::of<T>(kernels::rope_table());
+  parallel_for(rows, grain, [&](Index begin, Index end) { turn(p, begin, end); });
 }
 
 // Whether four strides say where all rows lie.

@@ -1,18 +1,192 @@
+// Attention over lists of keys: the op, and how its work is split among threads. Derivation in
+// core/kernels/sparse_attention.hpp.
 #include <heed/autograd/sparse_attention.hpp>
 //
+#include <algorithm>
 #include <cmath>
-#include <heed/autograd/pair_attention.hpp>
-#include <heed/core/sparse_attention.hpp>
+#include <heed/autograd/attention_inputs.hpp>
+#include <heed/autograd/key_lists.hpp>
+#include <heed/core/kernels/sparse_attention.hpp>
+#include <heed/core/parallel.hpp>
+#include <heed/core/pool.hpp>
+#include <optional>
 
 namespace heed {
 namespace {
 
-using detail::AttentionCall;
-using detail::AttentionSinks;
-using detail::heads_of;
-using detail::pair_options;
-using detail::PairRecipe;
-using detail::unit_rows;
+using detail::AttentionInputs;
+using detail::AttentionTargets;
+using detail::pointer;
+using detail::rows_of;
+using detail::TransposedLists;
+using kernels::HeadRows;
+using kernels::ScoreGrid;
+using kernels::SparseColumns;
+using kernels::SparseGradients;
+using kernels::SparseKernels;
+using kernels::SparseProblem;
+
+constexpr double kSparseGrain = 1e6;           // some 10 microseconds: rows come from all over the cache
+constexpr Index kWavePairs = Index{1} << 22;  // backward holds two numbers of so many pairs, or of one head's
+
+template <class T>
+SparseProblem<T> sparse_problem(const AttentionInputs& x, const KeyLists& lists) {
+  SparseProblem<T> p{};
+  set_pairs<T>(p, x);
+  p.offsets = lists.offsets.ptr<std::int32_t>();
+  p.offsets_of_head = lists.offsets.rank() == 1 ? 0 : p.queries + 1;
+  p.listed = lists.keys.ptr<std::int32_t>();
+  p.longest = detail::longest_list(lists);
+  return p;
+}
+
+// Pairs of head n = b * H + h, and where its list begins.
+template <class T>
+Index begin_of(const SparseProblem<T>& p, Index n) {
+  return p.offsets[n * p.offsets_of_head];
+}
+template <class T>
+Index pairs_of(const SparseProblem<T>& p, Index n) {
+  return p.offsets[n * p.offsets_of_head + p.queries] - begin_of(p, n);
+}
+
+// Rows of which each does `products` products of two rows a pair, on average, make chunks of 10 microseconds.
+template <class T>
+Index grain_of(const SparseProblem<T>& p, double pairs_a_row, double products) {
+  const double flops = products * (pairs_a_row + 1) * static_cast<double>(p.width + p.value_width);
+  return std::max<Index>(1, static_cast<Index>(kSparseGrain / flops));
+}
+
+template <class T>
+double pairs_a_query(const SparseProblem<T>& p, const KeyLists& lists) {
+  const double rows = static_cast<double>(lists.offsets.numel() / (p.queries + 1) * p.queries);
+  return static_cast<double>(lists.keys.numel()) / std::max(rows, 1.0);
+}
+
+// Calls f(b, h, i, scratch) for all queries.
+template <class T, class F>
+void each_query(const SparseProblem<T>& p, const KeyLists& lists, F f) {
+  ThreadScratch<T> scratch(static_cast<Index>(kernels::of<T>(kernels::sparse_attention_table()).scratch(p)));
+  parallel_for(p.batch * p.heads * p.queries, grain_of(p, pairs_a_query(p, lists), 2), [&](Index begin, Index end) {
+    for (Index n = begin; n < end; ++n)
+      f(n / p.queries / p.heads, n / p.queries % p.heads, n % p.queries, scratch.mine());
+  });
+}
+
+template <class T>
+void forward(const AttentionInputs& x, const KeyLists& lists, const Tensor& out, const Tensor& lse) {
+  const SparseKernels<T>& kernel = kernels::of<T>(kernels::sparse_attention_table());
+  const SparseProblem<T> p = sparse_problem<T>(x, lists);
+  const HeadRows<T> y = rows_of<T>(out);
+  T* sums = pointer<T>(lse);
+  each_query(p, lists, [&](Index b, Index h, Index i, T* scratch) { kernel.forward(p, y, sums, b, h, i, scratch); });
+}
+
+// dbias += ds of the pairs of head (b, h), which begin at `base`, in query rows [from, to).
+template <class T>
+void add_bias(const SparseProblem<T>& p, const ScoreGrid<T>& dbias, const T* dscore, Index b, Index h, Index from,
+              Index to) {
+  const std::int32_t* offsets = p.offsets + (b * p.heads + h) * p.offsets_of_head;
+  for (Index i = from; i < to; ++i) {
+    T* row = dbias.data + b * dbias.batch + h * dbias.head + i * dbias.query;
+    for (Index e = offsets[i]; e < offsets[i + 1]; ++e) row[p.listed[e] * dbias.key] += dscore[e - offsets[0]];
+  }
+}
+
+// Key-value heads [first, first + count) of all batches, b * Hk + g, whose pairs backward holds at once: few enough to
+// bound its memory, enough to keep the threads busy.
+template <class T>
+struct Wave {
+  const SparseProblem<T>& p;
+  Index first, count = 0, pairs = 0;
+  Scratch<Index> bases;  // where the pairs of each query head begin
+
+  Index shared() const { return p.heads / p.kv_heads; }
+
+  Wave(const SparseProblem<T>& problem, Index begin)
+      : p(problem), first(begin), bases(static_cast<std::size_t>((p.batch * p.kv_heads - begin) * shared())) {
+    for (; first + count < p.batch * p.kv_heads; ++count) {
+      Index more = 0;
+      for (Index s = 0; s < shared(); ++s) {
+        bases[static_cast<std::size_t>(count * shared() + s)] = pairs + more;
+        more += pairs_of(p, (first + count) * shared() + s);
+      }
+      if (count > 0 && pairs + more > kWavePairs) break;
+      pairs += more;
+    }
+  }
+};
+
+template <class T>
+void run_wave(Wave<T>& wave, const KeyLists& lists, SparseGradients<T>& g, const ScoreGrid<T>& dbias,
+              TransposedLists* columns, ThreadScratch<T>& scratch) {
+  const SparseProblem<T>& p = wave.p;
+  const SparseKernels<T>& kernel = kernels::of<T>(kernels::sparse_attention_table());
+  const Index shared = wave.shared(), first = wave.first * shared, heads = wave.count * shared;
+  const double pairs = pairs_a_query(p, lists);
+  parallel_for(heads * p.queries, grain_of(p, pairs, 3), [&](Index begin, Index end) {
+    for (Index n = begin; n < end; ++n) {
+      const Index h = n / p.queries;
+      kernel.backward_query(p, g, (first + h) / p.heads, (first + h) % p.heads, n % p.queries,
+                            wave.bases[static_cast<std::size_t>(h)], scratch.mine());
+    }
+  });
+  if (dbias.data != nullptr) {
+    // A thread owns some rows; all of them where rows share a bias.
+    const Index grain = dbias.query == 0 ? p.queries : std::max<Index>(1, grain_of(p, pairs, 1) / heads);
+    parallel_for(p.queries, grain, [&](Index begin, Index end) {
+      for (Index h = 0; h < heads; ++h)
+        add_bias(p, dbias, g.dscore + wave.bases[static_cast<std::size_t>(h)], (first + h) / p.heads,
+                 (first + h) % p.heads, begin, end);
+    });
+  }
+  if (columns == nullptr) return;
+  const double pairs_a_key = static_cast<double>(wave.pairs) / std::max(1.0, static_cast<double>(wave.count * p.keys));
+  parallel_for(wave.count * p.keys, grain_of(p, pairs_a_key, 2), [&](Index begin, Index end) {
+    for (Index n = begin; n < end; ++n) {
+      const Index group = n / p.keys, head = wave.first + group;
+      kernel.backward_key(
+          p, g, {columns->starts(group * shared), columns->queries(), columns->places(), columns->starts_of_head()},
+          head / p.kv_heads, head % p.kv_heads, n % p.keys, wave.bases.data() + group * shared);
+    }
+  });
+}
+
+template <class T>
+void backward(const AttentionInputs& x, const KeyLists& lists, const Tensor& out, const Tensor& dout,
+              const Tensor& lse, const AttentionTargets& d) {
+  const SparseProblem<T> p = sparse_problem<T>(x, lists);
+  SparseGradients<T> g{rows_of<const T>(out),
+                       rows_of<const T>(dout),
+                       lse.ptr<T>(),
+                       rows_of<T>(d.q.gradient),
+                       rows_of<T>(d.k.gradient),
+                       rows_of<T>(d.v.gradient),
+                       d.q.accumulate,
+                       d.k.accumulate,
+                       d.v.accumulate,
+                       nullptr,
+                       nullptr};
+  ScoreGrid<T> dbias{nullptr, 0, 0, 0, 0};
+  if (d.bias.defined()) {
+    const Strides& s = d.bias.strides();
+    dbias = {d.bias.ptr<T>(), s[0], s[1], s[2], s[3]};
+  }
+  const bool wants_keys = d.k || d.v, share = p.offsets_of_head == 0;
+  const Index all = p.batch * p.kv_heads;
+  if (all == 0) return;
+  std::optional<TransposedLists> columns;
+  if (wants_keys && share) columns.emplace(lists, p.keys, 0, 1);
+  ThreadScratch<T> scratch(static_cast<Index>(kernels::of<T>(kernels::sparse_attention_table()).scratch(p)));
+  for (Index first = 0; first < all;) {
+    Wave<T> wave(p, first);
+    if (wants_keys && !share) columns.emplace(lists, p.keys, first * wave.shared(), wave.count * wave.shared());
+    Scratch<T> weight(static_cast<std::size_t>(wave.pairs)), dscore(static_cast<std::size_t>(wave.pairs));
+    g.weight = weight.data(), g.dscore = dscore.data();
+    run_wave(wave, lists, g, dbias, columns ? &*columns : nullptr, scratch);
+    first += wave.count;
+  }
+}
 
 KeyLists checked_lists(In q, In k, const KeyLists& lists) {
   check(lists.offsets.defined() && lists.keys.defined(), q.where(),
@@ -23,61 +197,33 @@ KeyLists checked_lists(In q, In k, const KeyLists& lists) {
   return dense;
 }
 
-double scale_of(const SparseAttentionOptions& o, In q) {
-  return o.scale.value_or(1 / std::sqrt(static_cast<double>(q.dim(3))));
-}
-
-void gradients(const PairRecipe& r, Grads& d, const Tensor& dy, const Tensor& q, const Tensor& k, const Tensor& v,
-               const Tensor& y, const Tensor& lse, const Tensor& offsets, const Tensor& keys, const Tensor& lengths,
-               const Tensor& key_mask, const Tensor& mask, const Tensor& bias) {
-  const AttentionCall x = detail::pair_call(q, k, v, lengths, key_mask, mask, bias, r);
-  AttentionSinks sinks = detail::pair_sinks(d);
-  Tensor dbias;
-  if (bias.defined() && d.wants(3)) {
-    dbias = Tensor::zeros(bias.shape(), bias.dtype());
-    sinks.dbias = dbias.expand({q.dim(0), q.dim(1), q.dim(2), k.dim(2)});
-  }
-  detail::sparse_attention_backward(x, {offsets, keys}, heads_of(y, r.merged, r.heads), heads_of(dy, r.merged, r.heads),
-                                    lse, sinks);
-  if (dbias.defined()) d.add(3, dbias);
-}
-
-Tensor sparse_op(In q_in, In k_in, In v_in, const KeyLists& given, const SparseAttentionOptions& o, bool merged) {
-  detail::check_heads("sparse_attention", q_in, k_in, v_in);
-  detail::check_pairs("sparse_attention", q_in, k_in, pair_options(o));
-  const KeyLists lists = checked_lists(q_in, k_in, given);
-  const Tensor q = unit_rows(q_in), k = unit_rows(k_in), v = unit_rows(v_in);
-  AttentionCall call = detail::pair_call(q, k, v, pair_options(o), scale_of(o, q_in));
-  detail::draw_dropout(call, o.dropout);
-  Tensor y = detail::pair_output(call, merged), lse;
-  if (wants_gradient({q, k, v, o.bias})) lse = Tensor::empty({q.dim(0), q.dim(1), q.dim(2)}, q.dtype());
-  const PairRecipe recipe = detail::recipe_of(call, merged);
-  Tensor out = heads_of(y, merged, recipe.heads);
-  detail::sparse_attention_forward(call, lists, out, lse);
-  record("sparse_attention", q_in.where(), y, {q, k, v, o.bias},
-         saved(q, k, v, y, lse, lists.offsets, lists.keys, o.key_lengths, o.key_mask, o.mask, o.bias),
-         [recipe](Grads& d, const Tensor& dy, const auto&... kept) { gradients(recipe, d, dy, kept...); });
-  return y;
-}
-
 }  // namespace
 
-Tensor sparse_attention(In q, In k, In v, const KeyLists& lists, const SparseAttentionOptions& options) {
-  return sparse_op(q, k, v, lists, options, false);
-}
-
-Tensor sparse_attention_merged(In q, In k, In v, const KeyLists& lists, const SparseAttentionOptions& options) {
-  return sparse_op(q, k, v, lists, options, true);
-}
-
-Tensor sparse_attention_weights(In q, In k, const KeyLists& given, const SparseAttentionOptions& o) {
-  detail::check_heads("sparse_attention", q, k, k);
-  detail::check_pairs("sparse_attention", q, k, pair_options(o));
+Tensor sparse_attention(In q, In k, In v, const KeyLists& given, const AttentionCall& call,
+                        std::optional<double> given_scale) {
+  detail::check_heads("sparse_attention", q, k, v);
+  const double scale = given_scale.value_or(1 / std::sqrt(static_cast<double>(q.dim(3))));
+  detail::check_pairs("sparse_attention", q, k, call, scale);
   const KeyLists lists = checked_lists(q, k, given);
-  const NoTape guard;
-  const Tensor query = unit_rows(q), key = unit_rows(k);
-  return detail::sparse_attention_weights_of(detail::pair_call(query, key, key, pair_options(o), scale_of(o, q)),
-                                             lists);
+  const AttentionInputs x = detail::attention_inputs(q, k, v, call, scale);
+  Tensor y = detail::attention_output(x), lse;
+  if (wants_gradient({x.q, x.k, x.v, call.bias})) lse = Tensor::empty(x.grid().first(3), q.dtype());
+  detail::with_float(q.dtype(), [&](auto t) { forward<decltype(t)>(x, lists, y.transpose(1, 2), lse); });
+  record("sparse_attention", q.where(), y, {x.q, x.k, x.v, call.bias}, saved(x, lists, y, lse),
+         [](Grads& d, const Tensor& dy, const AttentionInputs& in, const KeyLists& kept, const Tensor& out,
+            const Tensor& sums) {
+           AttentionTargets to = detail::attention_targets(d);
+           Tensor dbias;
+           if (in.call.bias.defined() && d.wants(3)) {
+             dbias = Tensor::zeros(in.call.bias.shape(), dy.dtype());
+             to.bias = dbias.expand(in.grid());
+           }
+           detail::with_float(dy.dtype(), [&](auto t) {
+             backward<decltype(t)>(in, kept, out.transpose(1, 2), dy.transpose(1, 2), sums, to);
+           });
+           if (dbias.defined()) d.add(3, dbias);
+         });
+  return y.transpose(1, 2);
 }
 
 }  // namespace heed

@@ -120,7 +120,7 @@ void add_positions_and_dropout(std::vector<AccuracyRow>& rows) {
   const Tensor q = uniform({2, 3, 97, 40}, -2, 2), k = uniform({2, 3, 97, 40}, -2, 2, 2),
                v = uniform({2, 3, 97, 40}, -2, 2, 3), few = uniform({2, 6, 33, 40}, -2, 2),
                keys = uniform({2, 2, 250, 40}, -2, 2, 2), values = uniform({2, 2, 250, 24}, -2, 2, 3);
-  const auto attend = [](const AttentionOptions& o) {
+  const auto attend = [](const AttentionCall& o) {
     return [o](const Tensors& t) {
       manual_seed(8);
       return attention(t[0], t[1], t[2], o);
@@ -149,7 +149,7 @@ void add_positions_and_dropout(std::vector<AccuracyRow>& rows) {
   };
   row("linear attention, exp, causal",
       [](const Tensors& t) {
-        return linear_attention(t[0], t[1], t[2], {.feature_map = FeatureMap::exp, .causal = true});
+        return linear_attention(t[0], t[1], t[2], {.causal = true}, {.feature_map = FeatureMap::exp});
       },
       {q, k, v});
   row("efficient attention, causal",

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/tape.hpp>
-#include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/arch.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
 
@@ -35,7 +35,7 @@ void report(const Case& c, double peak) {
     Tape tape;
     const Tensor x = tape.watch(fused);
     const auto third = [&](Index i) { return x.select(2, i).transpose(1, 2); };
-    const Tensor y = attention_merged(third(0), third(1), third(2), {.causal = c.causal});
+    const Tensor heads = attention(third(0), third(1), third(2), {.causal = c.causal}), y = heads.transpose(1, 2).reshape(dy.shape());
     if (back) tape.backward(y, dy);
   };
   const double forward = benchmarks::median_seconds([&] { run(false); }, 0.3);
@@ -51,7 +51,7 @@ void report(const Case& c, double peak) {
 void report_decoding(Index heads, Index kv_heads, Index cache) {
   const Tensor q = Rng(1).normal({1, heads, 1, 64}), k = Rng(2).normal({1, kv_heads, cache, 64}),
                v = Rng(3).normal({1, kv_heads, cache, 64});
-  const double s = benchmarks::median_seconds([&] { attention_merged(q, k, v, {.causal = true}); }, 0.3);
+  const double s = benchmarks::median_seconds([&] { attention(q, k, v, {.causal = true}); }, 0.3);
   std::printf("  one token, %lld heads on %lld, cache of %6lld: %8.1f us, %5.1f GB/s\n", static_cast<long long>(heads),
               static_cast<long long>(kv_heads), static_cast<long long>(cache), s * 1e6,
               512.0 * static_cast<double>(kv_heads * cache) / s / 1e9);

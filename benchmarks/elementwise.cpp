@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <heed/core/elementwise.hpp>
+#include <heed/core/arch.hpp>
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>

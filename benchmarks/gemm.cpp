@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <heed/core/gemm.hpp>
-#include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/arch.hpp>
 #include <heed/core/parallel.hpp>
 #include <vector>
 

@@ -6,14 +6,14 @@ install(TARGETS heed heed_xtensor EXPORT heedTargets)
 if(NOT BUILD_SHARED_LIBS)  # whoever links the static library links what it uses
   install(TARGETS heed_packages heed_flags EXPORT heedTargets)
 endif()
-set(own_headers core/attention_problem core/elementwise core/reduce autograd/cross_entropy_rows autograd/elementwise_detail
+set(own_headers core/elementwise core/reduce autograd/attention_inputs autograd/cross_entropy_rows autograd/elementwise_detail
+                autograd/generic_pooling autograd/key_lists
                 data/checkpoint_handle data/token_header layers/attention/conformance_subject optim/with_kernels)
 list(JOIN own_headers "|" own_headers)
 foreach(folder core autograd layers optim data)
   install(DIRECTORY ${folder}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/heed/${folder} FILES_MATCHING PATTERN "*.hpp"
           PATTERN "kernels" EXCLUDE REGEX "/(${own_headers})[.]hpp$" EXCLUDE)
 endforeach()
-install(FILES core/kernels/dispatch.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/heed/core/kernels)
 install(FILES heed.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/heed)
 install(EXPORT heedTargets NAMESPACE heed:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/heed)
 configure_package_config_file(cmake/heedConfig.cmake.in ${PROJECT_BINARY_DIR}/heedConfig.cmake INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/heed)

@@ -6,13 +6,6 @@
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/parallel.hpp>
 
-namespace heed::kernels {
-HEED_KERNEL_TABLE(UnaryTable, unary_table)
-HEED_KERNEL_TABLE(ActivationTable, activation_table)
-HEED_KERNEL_TABLE(BinaryTable, binary_table)
-HEED_KERNEL_TABLE(MaskingTable, masking_table)
-}  // namespace heed::kernels
-
 namespace heed::detail {
 
 Operand::Operand(double value, DType dtype) {

@@ -10,10 +10,6 @@
 
 namespace heed {
 
-namespace kernels {
-HEED_KERNEL_TABLE(GemmTable, gemm_table)
-}
-
 namespace {
 
 using kernels::GemmKind;

@@ -5,10 +5,6 @@
 #include <heed/core/reduce.hpp>
 
 namespace heed {
-namespace kernels {
-HEED_KERNEL_TABLE(ReduceTable, reduce_table)
-}
-
 namespace detail {
 
 using kernels::Reduction;
@@ -17,10 +13,7 @@ namespace {
 
 template <class T>
 const kernels::ReduceKernels<T>& table() {
-  if constexpr (sizeof(T) == 4)
-    return kernels::reduce_table().f32;
-  else
-    return kernels::reduce_table().f64;
+  return kernels::of<T>(kernels::reduce_table());
 }
 
 // What combines the results of parts.

@@ -5,10 +5,6 @@
 #include <heed/core/reduce.hpp>
 
 namespace heed {
-namespace kernels {
-HEED_KERNEL_TABLE(SoftmaxTable, softmax_table)
-}
-
 namespace detail {
 namespace {
 
@@ -34,10 +30,7 @@ void walk(const Tensor& x, int axis, Rows rows, Columns columns) {
 
 template <class F>
 void with_table(DType dtype, F f) {
-  if (dtype == DType::float64)
-    f(double{}, kernels::softmax_table().f64);
-  else
-    f(float{}, kernels::softmax_table().f32);
+  with_float(dtype, [&](auto t) { f(t, kernels::of<decltype(t)>(kernels::softmax_table())); });
 }
 
 }  // namespace

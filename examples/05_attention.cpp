@@ -67,10 +67,11 @@ int lesson(const std::string& plot) {
   const auto heads = [](const Tensor& m) { return m.view({1, 1, T, D}); };
   const Tensor fused = attention(heads(q), heads(k), heads(v)),
                fused_causal = attention(heads(q), heads(k), heads(v), {.causal = true});
-  const Tensor shown = attention_weights(heads(q), heads(k), {.causal = true});
+  // A layer takes it as a mechanism, which also shows its weights.
+  const Tensor shown = AttentionMechanism(SoftmaxAttention{}).weights(heads(q), heads(k), {.causal = true});
   std::printf("attention() differs from the lines above by at most 1e-6: %s\n",
               largest_difference(fused, y) <= 1e-6 ? "yes" : "no");
-  std::printf("and causally: %s; attention_weights(): %s\n",
+  std::printf("and causally: %s; the weights of SoftmaxAttention: %s\n",
               largest_difference(fused_causal, causal_y) <= 1e-6 ? "yes" : "no",
               largest_difference(shown, causal_weights) <= 1e-6 ? "yes" : "no");
   std::printf("«it» was {thing 0, refers 1}; what it heard is {thing %.3f, refers %.3f}\n", causal_y.at({4, 0}),

@@ -1,7 +1,7 @@
 // What attention costs beside the rest of a Transformer layer, counted and measured, and what generating costs.
 #include <algorithm>
 #include <cstdio>
-#include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/arch.hpp>
 #include <heed/core/memory_limit.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/data/disk.hpp>

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/matmul.hpp>
-#include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/arch.hpp>
 #include <heed/core/random.hpp>
 #include <heed/data/disk.hpp>
 #include <heed/data/text.hpp>

@@ -1,6 +1,7 @@
 // The kernels of a parameter's type. Internal: included by sources only.
 #pragma once
-#include <heed/core/dtype.hpp>
+#include <heed/core/axes.hpp>
+#include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/kernels/optimizer.hpp>
 
 namespace heed::detail {
@@ -8,11 +9,7 @@ namespace heed::detail {
 // Calls f(T{}, kernels of T): float32 or float64, which are all that parameters may be.
 template <class F>
 void with_kernels(DType dtype, F&& f) {
-  const kernels::OptimizerTable& table = kernels::optimizer_kernels();
-  if (dtype == DType::float64)
-    f(double{}, table.f64);
-  else
-    f(float{}, table.f32);
+  with_float(dtype, [&](auto t) { f(t, kernels::of<decltype(t)>(kernels::optimizer_kernels())); });
 }
 
 }  // namespace heed::detail

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <heed/autograd/indexing.hpp>
 #include <heed/core/random.hpp>
 
 namespace heed::test {
@@ -38,6 +39,12 @@ double worst(const Tensor& a, const Tensor& b, double rtol, double atol) {
 }
 
 bool close(const Tensor& a, const Tensor& b, double rtol, double atol) { return worst(a, b, rtol, atol) <= 1; }
+
+Tensor weights_by(const std::function<Tensor(In v)>& attend, const Tensor& k) {
+  const Index keys = k.dim(2);
+  const Tensor one_each = one_hot(Tensor::arange(keys), keys, k.dtype());
+  return attend(one_each.expand({k.dim(0), k.dim(1), keys, keys}));
+}
 
 Tensor normal(const Shape& shape, std::uint64_t seed, DType dtype) { return Rng(seed).normal(shape, 0, 1, dtype); }
 

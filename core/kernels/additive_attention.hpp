@@ -29,9 +29,8 @@ struct AdditiveProblem {
 
 template <class T>
 struct AdditiveOutput {
-  HeadRows<T> out;  // null data: not wanted
-  T* lse;           // [batch, heads, queries]: L, and +inf for a row without a key; or null
-  T* weights;       // [batch, heads, queries, keys]: p; or null
+  HeadRows<T> out;
+  T* lse;  // [batch, heads, queries]: L, and +inf for a row without a key; or null
 };
 
 // The queries are cut into `groups` of `group_rows`, each of which sums its own share of the gradients of keys, values

@@ -71,9 +71,6 @@ void finish_row(const AdditiveProblem<T>& x, const AdditiveOutput<T>& y, long b,
   mask_row(p, b, h, i, 0, keys, s);
   const T sum = exponentials(s, keys, top), inverse = sum == T(0) ? T(0) : T(1) / sum;
   if (y.lse != nullptr) y.lse[row] = sum == T(0) ? static_cast<T>(__builtin_inf()) : top + static_cast<T>(::log(sum));
-  if (y.weights != nullptr)
-    for (long j = 0; j < p.keys; ++j) y.weights[row * p.keys + j] = j < keys ? s[j] * inverse + T(0) : T(0);
-  if (y.out.data == nullptr) return;
   if (p.drop_below != 0) {
     dropout_row(p, b, h, i, 0, keys, to.factors);
     for (long j = 0; j < keys; j += w) store_aligned(s + j, load_aligned(s + j) * load_aligned(to.factors + j));

@@ -1,5 +1,6 @@
 #include <atomic>
 #include <cstdlib>
+#include <heed/core/arch.hpp>
 #include <heed/core/check.hpp>
 #include <heed/core/kernels/dispatch.hpp>
 #include <string>

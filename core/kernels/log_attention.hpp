@@ -29,8 +29,7 @@ namespace heed::kernels {
 // LinearProblem's q and k are a (or p) and b, its weight is added to b. The map and eps are not read, nor `next`.
 // States hold m behind S and z; dweight is the gradient of what was added.
 struct LogTable {
-  LinearKernels<float> logs_f32, efficient_f32;
-  LinearKernels<double> logs_f64, efficient_f64;
+  LinearTable logs, efficient;
 };
 
 const LogTable& log_attention_table();  // of the level that runs

@@ -103,6 +103,6 @@ constexpr LinearKernels<T> kernels_of() {
 namespace heed::kernels::HEED_LEVEL {
 extern const LogTable log_attention_table;
 const LogTable log_attention_table = {
-    logs::kernels_of<float, logs::Kind::logs>(), logs::kernels_of<float, logs::Kind::efficient>(),
-    logs::kernels_of<double, logs::Kind::logs>(), logs::kernels_of<double, logs::Kind::efficient>()};
+    {logs::kernels_of<float, logs::Kind::logs>(), logs::kernels_of<double, logs::Kind::logs>()},
+    {logs::kernels_of<float, logs::Kind::efficient>(), logs::kernels_of<double, logs::Kind::efficient>()}};
 }  // namespace heed::kernels::HEED_LEVEL

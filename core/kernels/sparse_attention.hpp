@@ -58,8 +58,6 @@ struct SparseKernels {
   // Row i of head (b, h). lse [batch, heads, queries] may be null.
   void (*forward)(const SparseProblem<T>& p, const HeadRows<T>& out, T* lse, int64_t b, int64_t h, int64_t i,
                   T* scratch);
-  // p_ij at row[j], without dropout; leaves the others alone.
-  void (*weights)(const SparseProblem<T>& p, int64_t b, int64_t h, int64_t i, T* row, T* scratch);
   // dq of row i, and weight and dscore of its pairs; those of the head begin at `base`.
   void (*backward_query)(const SparseProblem<T>& p, const SparseGradients<T>& d, int64_t b, int64_t h, int64_t i,
                          int64_t base, T* scratch);

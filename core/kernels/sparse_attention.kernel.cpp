@@ -209,16 +209,6 @@ void forward(const SparseProblem<T>& p, const HeadRows<T>& out, T* lse, int64_t 
 }
 
 template <class T>
-void weights(const SparseProblem<T>& p, int64_t b, int64_t h, int64_t i, T* to, T* scratch) {
-  Pieces<T> pieces{scratch};
-  Row<T> row(p, pieces);
-  take_scores(p, b, h, i, row);
-  T base;
-  const T sum = exponentials(row, base);
-  for (long n = 0; n < row.count; ++n) to[row.key[n]] = sum == T(0) ? T(0) : row.score[n] / sum;
-}
-
-template <class T>
 void backward_query(const SparseProblem<T>& p, const SparseGradients<T>& d, int64_t b, int64_t h, int64_t i,
                     int64_t base, T* scratch) {
   Pieces<T> pieces{scratch};
@@ -276,7 +266,7 @@ void backward_key(const SparseProblem<T>& p, const SparseGradients<T>& d, const 
 
 template <class T>
 constexpr SparseKernels<T> kernels_of() {
-  return {scratch<T>, forward<T>, weights<T>, backward_query<T>, backward_key<T>};
+  return {scratch<T>, forward<T>, backward_query<T>, backward_key<T>};
 }
 
 }  // namespace

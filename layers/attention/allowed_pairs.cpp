@@ -9,7 +9,7 @@
 namespace heed {
 
 Tensor allowed_pairs(In q, In k, const AttentionCall& call) {
-  detail::check_key_masks("allowed_pairs", k, call.key_lengths, call.key_mask);
+  detail::check_key_masks("allowed_pairs", k, call);
   const Index batch = k.dim(0), queries = q.dim(2), keys = k.dim(2);
   Tensor allowed = Tensor::ones({1, 1, queries, keys}, DType::bool8);
   if (call.causal) allowed = tril(allowed, keys - queries);
@@ -31,8 +31,8 @@ Tensor masked_softmax(In scores, In allowed) {
 }
 
 Tensor without_padding(In x, const AttentionCall& call) {
-  detail::check_key_masks("without_padding", x, call.key_lengths, call.key_mask);
-  return detail::without_padding(x, call.key_lengths, call.key_mask);
+  detail::check_key_masks("without_padding", x, call);
+  return detail::without_padding(x, call);
 }
 
 }  // namespace heed

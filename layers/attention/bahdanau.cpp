@@ -33,27 +33,11 @@ Tensor score_vector(In score, In gain) {
   return gain->unsqueeze(1) * normalize(score);
 }
 
-AdditiveAttentionOptions options_of(const AttentionCall& call) {
-  return {.causal = call.causal,
-          .key_lengths = call.key_lengths,
-          .key_mask = call.key_mask,
-          .mask = call.mask,
-          .bias = call.bias,
-          .dropout = call.dropout};
-}
-
 }  // namespace
 
 Tensor bahdanau_attention(In q, In k, In v, In W, In U, In score, In gain, In bias, const AttentionCall& call) {
   const Tensor a = projected_queries(q, W, bias), c = projected_keys(k, U, call), u = score_vector(score, gain);
-  // The heads lie side by side in memory, so that merging them again is a view.
-  const Tensor y = additive_attention_merged({a, q.where()}, c, detail::repeat_heads(v, c.dim(1)), u, options_of(call));
-  return y.view({q.dim(0), q.dim(2), q.dim(1), v.dim(3)}).transpose(1, 2);
-}
-
-Tensor bahdanau_weights(In q, In k, In W, In U, In score, In gain, In bias, const AttentionCall& call) {
-  const Tensor a = projected_queries(q, W, bias), c = projected_keys(k, U, call), u = score_vector(score, gain);
-  return additive_attention_weights({a, q.where()}, c, u, options_of(call));
+  return additive_attention({a, q.where()}, c, detail::repeat_heads(v, c.dim(1)), u, call);
 }
 
 AttentionState bahdanau_state(const Tensor& W, const Tensor& U, const Tensor& score, const Tensor& gain,
@@ -84,9 +68,5 @@ Tensor BahdanauAttention::apply(In q, In k, In v, const AttentionCall& call) con
 }
 
 AttentionState BahdanauAttention::make_state() const { return bahdanau_state(W, U, score, gain, bias); }
-
-Tensor BahdanauAttention::weights(In q, In k, const AttentionCall& call) const {
-  return bahdanau_weights(q, k, W, U, score, gain, bias, call);
-}
 
 }  // namespace heed

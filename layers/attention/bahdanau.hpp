@@ -19,8 +19,6 @@ namespace heed {
 // undefined: with a gain, score is normalised. -> [B, H, T, Dv]
 Tensor bahdanau_attention(In q, In k, In v, In W, In U, In score, In gain = Tensor(), In bias = Tensor(),
                           const AttentionCall& call = {});
-Tensor bahdanau_weights(In q, In k, In W, In U, In score, In gain = Tensor(), In bias = Tensor(),
-                        const AttentionCall& call = {});  // [B, H, T, S]
 
 struct BahdanauOptions {
   Index units = 0;          // A; 0: the size of a head
@@ -39,7 +37,6 @@ struct BahdanauAttention {
   AttentionCapabilities capabilities() const;
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   AttentionState make_state() const;  // keeps the keys' projections, of all heads
-  Tensor weights(In q, In k, const AttentionCall& call) const;
   void members(auto&& visit) {
     visit("W", W);
     visit("U", U);

@@ -34,7 +34,7 @@ MechanismFactory with_parameters(const char* name, const Options& o) {
 }
 
 MechanismFactory linear(const Options& o) {
-  return [map = feature_map(o.feature_map)](Index, Rng&) { return LinearAttention{.feature_map = map}; };
+  return [map = feature_map(o.feature_map)](Index, Rng&) { return LinearAttention{{.feature_map = map}}; };
 }
 MechanismFactory location(const Options& o) {
   need_heads("luong-location", o);

@@ -1,7 +1,5 @@
 #include <cmath>
-#include <heed/autograd/attention.hpp>
 #include <heed/autograd/attention_inputs.hpp>
-#include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/layers/attention/compositions.hpp>
 #include <heed/layers/init.hpp>
@@ -40,27 +38,10 @@ Tensor repeat_heads(In x, Index heads) {
   return x->unsqueeze(2).expand({batch, groups, heads / groups, rows, size}).reshape({batch, heads, rows, size});
 }
 
-Tensor without_padding(const char* name, In k, const heed::AttentionCall& call) {
+Tensor without_padding(const char* name, In k, const AttentionCall& call) {
   check(k.rank() == 4, k.where(), name, ": k is ", k.tensor(), "; it must be [batch, heads, positions, size]");
-  check_key_masks(name, k, call.key_lengths, call.key_mask);
-  return detail::without_padding(k, call.key_lengths, call.key_mask);
+  check_key_masks(name, k, call);
+  return detail::without_padding(k, call);
 }
-
-static AttentionOptions unscaled(const heed::AttentionCall& call) {
-  return {.causal = call.causal,
-          .scale = 1.0,
-          .key_lengths = call.key_lengths,
-          .key_mask = call.key_mask,
-          .mask = call.mask,
-          .bias = call.bias,
-          .dropout = call.dropout};
-}
-
-Tensor unscaled_attention(In q, In k, In v, const heed::AttentionCall& call) {
-  const Tensor y = attention_merged(q, k, v, unscaled(call));
-  return heads_of(y, true, q.dim(1));
-}
-
-Tensor unscaled_weights(In q, In k, const heed::AttentionCall& call) { return attention_weights(q, k, unscaled(call)); }
 
 }  // namespace heed::detail

@@ -19,11 +19,7 @@ Tensor repeat_heads(In x, Index heads);
 
 // k [B, Hk, S, D] with zeros for the keys that key_lengths and key_mask leave out: what padding holds, NaN included,
 // must not reach the gradient of a projection. k itself where there is neither.
-Tensor without_padding(const char* name, In k, const heed::AttentionCall& call);
-
-// softmax(q k^T + bias) v, not scaled: [B, H, T, Dv], whose heads lie side by side in memory.
-Tensor unscaled_attention(In q, In k, In v, const heed::AttentionCall& call);
-Tensor unscaled_weights(In q, In k, const heed::AttentionCall& call);  // [B, H, T, S]
+Tensor without_padding(const char* name, In k, const AttentionCall& call);
 
 }  // namespace heed::detail
 

@@ -1,3 +1,4 @@
+#include <heed/autograd/attention.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/norms.hpp>
 #include <heed/layers/attention/compositions.hpp>
@@ -24,12 +25,7 @@ Tensor key_directions(In k, const AttentionCall& call) {
 
 Tensor cosine_attention(In q, In k, In v, In beta, const AttentionCall& call) {
   const Tensor query = directions(q, beta);
-  return detail::unscaled_attention({query, q.where()}, key_directions(k, call), v, call);
-}
-
-Tensor cosine_weights(In q, In k, In beta, const AttentionCall& call) {
-  const Tensor query = directions(q, beta);
-  return detail::unscaled_weights({query, q.where()}, key_directions(k, call), call);
+  return attention({query, q.where()}, key_directions(k, call), v, call, 1.0);
 }
 
 CosineAttention::CosineAttention(Index heads, Index, Rng&) {
@@ -47,12 +43,8 @@ AttentionState CosineAttention::make_state() const {
   const Tensor log = log_beta;
   return MappedKeyState([log](In q) { return directions(q, exp(log)); }, [](In k) { return key_directions(k, {}); },
                         [](In q, In k, In v, const Tensor& bias) {
-                          return detail::unscaled_attention(q, k, v, {.causal = true, .bias = bias});
+                          return attention(q, k, v, {.causal = true, .bias = bias}, 1.0);
                         });
-}
-
-Tensor CosineAttention::weights(In q, In k, const AttentionCall& call) const {
-  return cosine_weights(q, k, exp(log_beta), call);
 }
 
 }  // namespace heed

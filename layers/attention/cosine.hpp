@@ -15,7 +15,6 @@ namespace heed {
 
 // q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv], beta [H]; Hk divides H. -> [B, H, T, Dv]
 Tensor cosine_attention(In q, In k, In v, In beta, const AttentionCall& call = {});
-Tensor cosine_weights(In q, In k, In beta, const AttentionCall& call = {});  // [B, H, T, S]
 
 struct CosineAttention {
   Parameter log_beta;  // [heads], 0 at first: beta starts at 1
@@ -27,7 +26,6 @@ struct CosineAttention {
   AttentionCapabilities capabilities() const;
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   AttentionState make_state() const;  // keeps the keys' directions
-  Tensor weights(In q, In k, const AttentionCall& call) const;
   void members(auto&& visit) { visit("log_beta", log_beta); }
 };
 

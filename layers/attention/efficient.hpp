@@ -18,7 +18,7 @@ struct EfficientAttention {
   }
   double keys_per_query(Index, Index size) const { return static_cast<double>(size); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const {
-    return efficient_attention(q, k, v, linear_options(call));
+    return efficient_attention(q, k, v, call);
   }
   void members(auto&&) {}
 };
@@ -30,7 +30,7 @@ struct CausalEfficientAttention {
   AttentionCapabilities capabilities() const { return detail::linear_capabilities(true); }
   double keys_per_query(Index, Index size) const { return static_cast<double>(size); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const {
-    return efficient_attention(q, k, v, linear_options(call));
+    return efficient_attention(q, k, v, call);
   }
   AttentionState make_state() const {
     return LinearAttentionState(

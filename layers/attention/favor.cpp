@@ -16,10 +16,7 @@ Tensor logarithms(In x, const Tensor& w) {
   return matmul(scaled, w.to(x.dtype()).t()) - sum(square(scaled), {-1}, true) * 0.5;
 }
 
-LinearAttentionOptions of_logarithms(LinearAttentionOptions o) {
-  o.feature_map = FeatureMap::exp;
-  return o;
-}
+const LinearFeatures kByLogarithms{.feature_map = FeatureMap::exp};
 
 // The sums over all keys so far, and the features that they are of: a state goes on with those it began with, in a
 // model with others too.
@@ -39,7 +36,7 @@ class FavorState {
  private:
   Tensor w_;  // [features, size]: of its own, as load_model() writes into a mechanism's
   LinearAttentionState sums_{[](In q, In k, In v, LinearAttentionSums& sums) {
-    return linear_attention_step(q, k, v, sums, of_logarithms({}));
+    return linear_attention_step(q, k, v, sums, {}, kByLogarithms);
   }};
 };
 
@@ -61,14 +58,14 @@ Tensor random_features(Index features, Index size, std::uint64_t seed, Index lay
   return (w * lengths).to(DType::float32);
 }
 
-Tensor favor_attention(In q, In k, In v, const Tensor& w, const LinearAttentionOptions& options) {
+Tensor favor_attention(In q, In k, In v, const Tensor& w, const AttentionCall& call) {
   check(w.rank() == 2 && q.rank() == 4 && k.rank() == 4 && w.dim(1) == q.dim(3) && w.dim(1) == k.dim(3), q.where(),
         "favor_attention: q is ", q.tensor(), ", k is ", k.tensor(), " and the features are ", w,
         "; they must be [features, width]");
   detail::check_heads("favor_attention", q, k, v);
-  detail::check_key_masks("favor_attention", k, options.key_lengths, options.key_mask);
-  const Tensor keys = detail::without_padding(k, options.key_lengths, options.key_mask);
-  return linear_attention({logarithms(q, w), q.where()}, logarithms(keys, w), v, of_logarithms(options));
+  detail::check_key_masks("favor_attention", k, call);
+  const Tensor keys = detail::without_padding(k, call);
+  return linear_attention({logarithms(q, w), q.where()}, logarithms(keys, w), v, call, kByLogarithms);
 }
 
 FavorAttention::FavorAttention(Index size, const FavorOptions& options) : options_(options) {
@@ -83,7 +80,7 @@ void FavorAttention::redraw(Index redraw) {
 }
 
 Tensor FavorAttention::apply(In q, In k, In v, const AttentionCall& call) const {
-  return favor_attention(q, k, v, w_, linear_options(call));
+  return favor_attention(q, k, v, w_, call);
 }
 
 AttentionState FavorAttention::make_state() const { return FavorState(w_); }

@@ -33,9 +33,6 @@ class LinearAttentionState {
   Tensor length_ = Tensor::zeros({}, DType::int32);
 };
 
-// The options of linear attention for a call; a bias a key is [..., 1, S] there.
-LinearAttentionOptions linear_options(const AttentionCall& call, FeatureMap map = FeatureMap::elu, double eps = 1e-6);
-
 namespace detail {
 // Of linear attention and its relatives that can be causal. Features that are known by their logarithms share maxima.
 inline AttentionCapabilities linear_capabilities(bool logarithms = false) {
@@ -52,20 +49,16 @@ inline AttentionCapabilities linear_capabilities(bool logarithms = false) {
 }  // namespace detail
 
 struct LinearAttention {
-  FeatureMap feature_map = FeatureMap::elu;
-  double eps = 1e-6;  // added to the denominator
-  // Both in place of feature_map: any pair of maps, of the queries and of the keys, with weights f(q) . g(k).
-  FeatureFunction query_map = {}, key_map = {};
-  // Whether features of these maps and of identity may be negative, because no weight f(q) . g(k) is. Else a negative
-  // one is an Error.
-  bool signed_features = false;
+  LinearFeatures features = {};  // LinearAttention{{.feature_map = FeatureMap::relu}}
 
   std::string name() const { return "linear"; }
-  AttentionCapabilities capabilities() const { return detail::linear_capabilities(feature_map == FeatureMap::exp); }
-  double keys_per_query(Index, Index size) const {
-    return static_cast<double>(feature_map == FeatureMap::poly2 ? size * (size + 1) / 2 : size);
+  AttentionCapabilities capabilities() const {
+    return detail::linear_capabilities(features.feature_map == FeatureMap::exp);
   }
-  Tensor apply(In q, In k, In v, const AttentionCall& call) const;
+  double keys_per_query(Index, Index size) const {
+    return static_cast<double>(features.feature_map == FeatureMap::poly2 ? size * (size + 1) / 2 : size);
+  }
+  Tensor apply(In q, In k, In v, const AttentionCall& call) const { return linear_attention(q, k, v, call, features); }
   AttentionState make_state() const;
   void members(auto&&) {}
 };

@@ -10,29 +10,29 @@
 namespace heed {
 namespace {
 
-Tensor project(In x, In e, const Tensor& key_lengths, const Tensor& key_mask) {
-  return matmul(e->slice(1, 0, x.dim(2)), detail::without_padding(x, key_lengths, key_mask));
+Tensor project(In x, In e, const AttentionCall& call) {
+  return matmul(e->slice(1, 0, x.dim(2)), detail::without_padding(x, call));
 }
 
 // bool8 [B, 1, 1, 1]: the sequences with a key.
-Tensor with_keys(In k, const Tensor& key_lengths, const Tensor& key_mask) {
+Tensor with_keys(In k, const AttentionCall& call) {
   const NoTape guard;
   const Tensor ones = Tensor::ones({k.dim(0), 1, k.dim(2), 1});
-  return sum(detail::without_padding(ones, key_lengths, key_mask), {1, 2, 3}, true) > 0;
+  return sum(detail::without_padding(ones, call), {1, 2, 3}, true) > 0;
 }
 
 }  // namespace
 
-Tensor linformer_attention(In q, In k, In v, In e, In f, const Tensor& key_lengths, const Tensor& key_mask) {
+Tensor linformer_attention(In q, In k, In v, In e, In f, const AttentionCall& call) {
   detail::check_heads("linformer_attention", q, k, v);
-  detail::check_key_masks("linformer_attention", k, key_lengths, key_mask);
+  detail::check_key_masks("linformer_attention", k, call);
   check(e.rank() == 2 && e.shape() == f.shape(), q.where(), "linformer_attention: e is ", e.tensor(), " and f is ",
         f.tensor(), "; both must be [rows, positions]");
   check(k.dim(2) <= e.dim(1), q.where(), "linformer_attention: k is ", k.tensor(), " and e is ", e.tensor(),
         "; there are at most ", e.dim(1), " positions");
-  const Tensor y = attention(q, project(k, e, key_lengths, key_mask), project(v, f, key_lengths, key_mask));
-  if (!key_lengths.defined() && !key_mask.defined()) return y;
-  return where(with_keys(k, key_lengths, key_mask), y, 0.0);  // a sequence without a key gives zeros
+  const Tensor y = attention(q, project(k, e, call), project(v, f, call));
+  if (!call.key_lengths.defined() && !call.key_mask.defined()) return y;
+  return where(with_keys(k, call), y, 0.0);  // a sequence without a key gives zeros
 }
 
 LinformerAttention::LinformerAttention(Index positions, Index rows, Rng& rng)
@@ -44,7 +44,7 @@ LinformerAttention::LinformerAttention(Index positions, Index rows, Rng& rng)
 }
 
 Tensor LinformerAttention::apply(In q, In k, In v, const AttentionCall& call) const {
-  return linformer_attention(q, k, v, e, f, call.key_lengths, call.key_mask);
+  return linformer_attention(q, k, v, e, f, call);
 }
 
 }  // namespace heed

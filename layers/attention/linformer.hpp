@@ -7,8 +7,8 @@
 
 namespace heed {
 
-// E, F [m, n], n >= S; key_lengths int32 [B], key_mask bool8 [B, S]: either may be undefined.
-Tensor linformer_attention(In q, In k, In v, In e, In f, const Tensor& key_lengths = {}, const Tensor& key_mask = {});
+// E, F [m, n], n >= S. Of the call key_lengths and key_mask.
+Tensor linformer_attention(In q, In k, In v, In e, In f, const AttentionCall& call = {});
 
 struct LinformerAttention {
   Parameter e, f;  // [rows, positions]

@@ -1,15 +1,14 @@
 #include <algorithm>
 #include <heed/autograd/attention_inputs.hpp>
+#include <heed/autograd/key_lists.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/indexing.hpp>
-#include <heed/autograd/pair_attention.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
 #include <heed/layers/attention/lsh.hpp>
 #include <heed/layers/attention/lsh_state.hpp>
 #include <heed/layers/attention/pair_masks.hpp>
-#include <heed/layers/attention/sparse_call.hpp>
 
 namespace heed {
 namespace {
@@ -103,7 +102,7 @@ Tensor LshAttention::hash(In x) const {
 
 KeyLists LshAttention::lists(In q, In k, const AttentionCall& call) const {
   detail::check_heads("lsh attention", q, k, k);
-  detail::check_pairs("lsh attention", q, k, detail::pair_options(call));
+  detail::check_pairs("lsh attention", q, k, call);
   const Tensor of_queries = hash(q), of_keys = options_.shared ? of_queries : hash(k);
   const Index batch = q.dim(0), heads = q.dim(1), queries = q.dim(2), keys = k.dim(2), rounds = options_.rounds;
   const PairMasks masks(call, {batch, heads, queries, keys});
@@ -143,11 +142,7 @@ Tensor LshAttention::keys_of(In q, In k) const {
 
 Tensor LshAttention::apply(In q, In k, In v, const AttentionCall& call) const {
   const KeyLists chosen = lists(q, k, call);
-  return detail::apply_lists(q, keys_of(q, k), v, chosen, call, options_.scale);
-}
-
-Tensor LshAttention::weights(In q, In k, const AttentionCall& call) const {
-  return sparse_attention_weights(q, keys_of(q, k), lists(q, k, call), detail::sparse_options(call, options_.scale));
+  return sparse_attention(q, keys_of(q, k), v, chosen, call, options_.scale);
 }
 
 AttentionState LshAttention::make_state() const { return LshState(*this); }

@@ -46,7 +46,6 @@ class LshAttention {
     return static_cast<double>(std::min(positions, options_.rounds * options_.window));
   }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
-  Tensor weights(In q, In k, const AttentionCall& call) const;
   AttentionState make_state() const;
   // The union of the rounds' keys, lists of each head.
   KeyLists lists(In q, In k, const AttentionCall& call) const;

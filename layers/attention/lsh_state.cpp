@@ -1,8 +1,7 @@
 #include <heed/autograd/attention_inputs.hpp>
-#include <heed/autograd/pair_attention.hpp>
+#include <heed/autograd/key_lists.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/layers/attention/lsh_state.hpp>
-#include <heed/layers/attention/sparse_call.hpp>
 
 namespace heed {
 
@@ -10,12 +9,12 @@ LshState::LshState(const LshAttention& mechanism)
     : mechanism_(std::make_shared<LshAttention>(mechanism)),
       rings_(std::make_shared<Rings>()),
       cache_([m = mechanism_, rings = rings_](In q, In k, In v, const Tensor& bias) {
-        const SparseAttentionOptions options{.scale = m->options().scale, .bias = bias};
+        const AttentionCall call{.bias = bias};
         // Before the buckets take the new keys: what is refused changes nothing.
-        detail::check_pairs("lsh attention", q, k, detail::pair_options(options));
+        detail::check_pairs("lsh attention", q, k, call);
         const Index before = k.dim(2) - q.dim(2);
         const KeyLists chosen = lists(*m, *rings, q, k->slice(2, before, k.dim(2)), before);
-        return sparse_attention(q, k, v, chosen, options);
+        return sparse_attention(q, k, v, chosen, call, m->options().scale);
       }) {
   // Its own: other rotations may be loaded into the mechanism while the state lives.
   for (const NamedBuffer& b : named_buffers(*mechanism_)) *b.buffer = b.buffer->clone();

@@ -1,3 +1,4 @@
+#include <heed/autograd/attention.hpp>
 #include <heed/autograd/attention_inputs.hpp>
 #include <heed/layers/attention/bahdanau.hpp>
 #include <heed/layers/attention/compositions.hpp>
@@ -28,12 +29,12 @@ Tensor position_keys(In q, In k, In v, In W) {
 }  // namespace
 
 Tensor luong_dot_attention(In q, In k, In v, const AttentionCall& call) {
-  return detail::unscaled_attention(q, k, v, call);
+  return attention(q, k, v, call, 1.0);
 }
 
 Tensor luong_general_attention(In q, In k, In v, In W, const AttentionCall& call) {
   const Tensor query = through(q, W);
-  return detail::unscaled_attention({query, q.where()}, k, v, call);
+  return attention({query, q.where()}, k, v, call, 1.0);
 }
 
 Tensor luong_concat_attention(In q, In k, In v, In W, In U, In bias, In score, const AttentionCall& call) {
@@ -42,7 +43,7 @@ Tensor luong_concat_attention(In q, In k, In v, In W, In U, In bias, In score, c
 
 Tensor luong_location_attention(In q, In k, In v, In W, const AttentionCall& call) {
   const Tensor keys = position_keys(q, k, v, W), values = detail::repeat_heads(v, q.dim(1));
-  return detail::unscaled_attention(q, keys, {values, v.where()}, call);
+  return attention(q, keys, {values, v.where()}, call, 1.0);
 }
 
 // ---- dot ----
@@ -54,7 +55,6 @@ AttentionState LuongDot::make_state() const {
     return luong_dot_attention(q, k, v, {.causal = true, .bias = bias});
   });
 }
-Tensor LuongDot::weights(In q, In k, const AttentionCall& call) const { return detail::unscaled_weights(q, k, call); }
 
 // ---- general ----
 
@@ -72,10 +72,6 @@ AttentionState LuongGeneral::make_state() const {
     return luong_general_attention(q, k, v, w, {.causal = true, .bias = bias});
   });
 }
-Tensor LuongGeneral::weights(In q, In k, const AttentionCall& call) const {
-  return detail::unscaled_weights(through(q, W), k, call);
-}
-
 // ---- concat ----
 
 LuongConcat::LuongConcat(Index heads, Index size, Rng& rng, const LuongConcatOptions& o) {
@@ -92,10 +88,6 @@ Tensor LuongConcat::apply(In q, In k, In v, const AttentionCall& call) const {
   return luong_concat_attention(q, k, v, W, U, bias, score, call);
 }
 AttentionState LuongConcat::make_state() const { return bahdanau_state(W, U, score, {}, bias); }
-Tensor LuongConcat::weights(In q, In k, const AttentionCall& call) const {
-  return bahdanau_weights(q, k, W, U, score, Tensor(), bias, call);
-}
-
 // ---- location ----
 
 LuongLocation::LuongLocation(Index heads, Index size, Rng& rng, const LuongLocationOptions& o) {
@@ -113,8 +105,4 @@ AttentionState LuongLocation::make_state() const {
     return luong_location_attention(q, k, v, w, {.causal = true, .bias = bias});
   });
 }
-Tensor LuongLocation::weights(In q, In k, const AttentionCall& call) const {
-  return detail::unscaled_weights(q, position_keys(q, k, k, W), call);
-}
-
 }  // namespace heed

@@ -31,7 +31,6 @@ struct LuongDot {
   AttentionCapabilities capabilities() const;
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   AttentionState make_state() const;
-  Tensor weights(In q, In k, const AttentionCall& call) const;
   void members(auto&&) {}
 };
 
@@ -44,7 +43,6 @@ struct LuongGeneral {
   AttentionCapabilities capabilities() const;
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   AttentionState make_state() const;
-  Tensor weights(In q, In k, const AttentionCall& call) const;
   void members(auto&& visit) { visit("W", W); }
 };
 
@@ -63,7 +61,6 @@ struct LuongConcat {
   AttentionCapabilities capabilities() const;
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   AttentionState make_state() const;  // keeps the keys' projections, of all heads
-  Tensor weights(In q, In k, const AttentionCall& call) const;
   void members(auto&& visit) {
     visit("W", W);
     visit("U", U);
@@ -85,7 +82,6 @@ struct LuongLocation {
   AttentionCapabilities capabilities() const;
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   AttentionState make_state() const;
-  Tensor weights(In q, In k, const AttentionCall& call) const;
   void members(auto&& visit) { visit("W", W); }
 };
 

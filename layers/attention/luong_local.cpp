@@ -9,7 +9,6 @@
 #include <heed/autograd/extrema.hpp>
 #include <heed/autograd/indexing.hpp>
 #include <heed/autograd/matmul.hpp>
-#include <heed/autograd/pair_attention.hpp>
 #include <heed/autograd/recompute.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
@@ -31,7 +30,7 @@ void check_vector(In q, const char* what, const Tensor& x, const Tensor& W) {
 void check_local(In q, In k, In v, const LuongLocalParameters& p, const LuongLocalOptions& o,
                  const AttentionCall& call) {
   detail::check_heads(kLuongLocal, q, k, v);
-  detail::check_pairs(kLuongLocal, q, k, detail::pair_options(call));
+  detail::check_pairs(kLuongLocal, q, k, call);
   check(!call.causal, q.where(), kLuongLocal,
         ": causal masking was asked for; the keys are those of another sentence, whose "
         "order is not that of the queries");
@@ -194,16 +193,6 @@ Tensor luong_local_attention(In q, In k, In v, const LuongLocalParameters& p, co
   return matmul(weights.unsqueeze(3), values).squeeze(3);
 }
 
-Tensor luong_local_weights(In q, In k, const LuongLocalParameters& p, const LuongLocalOptions& o,
-                           const AttentionCall& call) {
-  check_local(q, k, k, p, o, call);
-  const NoTape guard;
-  const Tensor none = Tensor::zeros({q.dim(0), q.dim(1), q.dim(2), k.dim(2)}, q.dtype());
-  if (none.numel() == 0) return none;
-  const Local local = local_of(q, k, p, o, call);
-  return scatter_add(none, 3, local.windows.keys, local.weights);
-}
-
 Tensor luong_local_positions(In q, In k, const LuongLocalParameters& p, const LuongLocalOptions& o,
                              const AttentionCall& call) {
   check_local(q, k, k, p, o, call);
@@ -244,10 +233,6 @@ AttentionCapabilities LuongLocalAttention::capabilities() const {
 
 Tensor LuongLocalAttention::apply(In q, In k, In v, const AttentionCall& call) const {
   return luong_local_attention(q, k, v, parameters(), options, call);
-}
-
-Tensor LuongLocalAttention::weights(In q, In k, const AttentionCall& call) const {
-  return luong_local_weights(q, k, parameters(), options, call);
 }
 
 }  // namespace heed

@@ -49,8 +49,6 @@ struct LuongLocalParameters {
 // 1; a negative first_query; parameters that do not fit.
 Tensor luong_local_attention(In q, In k, In v, const LuongLocalParameters& parameters, const LuongLocalOptions& options,
                              const AttentionCall& call = {});
-Tensor luong_local_weights(In q, In k, const LuongLocalParameters& parameters, const LuongLocalOptions& options,
-                           const AttentionCall& call = {});  // [B, H, T, S]
 // p, [B, H, T] float64; of a sentence without keys, 0.
 Tensor luong_local_positions(In q, In k, const LuongLocalParameters& parameters, const LuongLocalOptions& options,
                              const AttentionCall& call = {});
@@ -69,7 +67,6 @@ struct LuongLocalAttention {
     return static_cast<double>(std::min(positions, 2 * options.radius + 1));
   }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
-  Tensor weights(In q, In k, const AttentionCall& call) const;
   void members(auto&& visit) {
     visit("W", W);
     visit("U", U);

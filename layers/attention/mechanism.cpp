@@ -41,9 +41,11 @@ Tensor AttentionMechanism::apply(In q, In k, In v, const AttentionCall& call) co
   return y;
 }
 
-Tensor AttentionMechanism::weights(In q, In k, const AttentionCall& call) const {
+Tensor AttentionMechanism::weights(In q, In k, const AttentionCall& given) const {
   require(capabilities_.weights, name_, " attention: its weights were asked for, which it does not have",
           capabilities_.why.empty() ? "" : ": ", capabilities_.why);
+  AttentionCall call = given;
+  call.dropout = 0;
   check_call(q, k, k, call);
   const NoTape guard;
   if (Tensor own = self_->weights(q, k, call); own.defined()) return own;

@@ -15,6 +15,7 @@
 //   };
 #pragma once
 #include <functional>
+#include <heed/autograd/attention_call.hpp>
 #include <heed/core/members.hpp>
 #include <memory>
 #include <string>
@@ -52,20 +53,6 @@ struct AttentionCapabilities {
             .cross = true,
             .grouped = true};
   }
-};
-
-// How one application attends. Undefined tensors ask for nothing. In masks true means: may be attended to, which is the
-// opposite of key_padding_mask and boolean attn_mask in PyTorch's nn.MultiheadAttention.
-//
-// Masks, lengths, causality and a bias of -infinity take a key away, whatever it holds. Any other key takes part, also
-// with a weight that rounds to 0: if its value is NaN, so is the result.
-struct AttentionCall {
-  bool causal = false;      // query i sees keys j <= i + S - T
-  Tensor key_lengths = {};  // int32 [B], each from 0 to S: keys at and behind the length are padding
-  Tensor key_mask = {};     // bool8 [B, S]: true = may attend
-  Tensor mask = {};         // bool8, broadcasts to [B, H, T, S]
-  Tensor bias = {};         // broadcasts to [B, H, T, S]; added to the scores
-  double dropout = 0;       // on the weights, while training
 };
 
 // What decoding keeps between tokens: keys and values, or sums. Type-erased; a value that is moved. Another one that

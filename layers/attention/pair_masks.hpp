@@ -9,7 +9,7 @@ namespace heed::detail {
 // causal, key_lengths, key_mask and mask of a call in one. The call was checked.
 class PairMasks {
  public:
-  PairMasks(const heed::AttentionCall& call, const Shape& grid)  // [B, H, T, S]
+  PairMasks(const AttentionCall& call, const Shape& grid)  // [B, H, T, S]
       : queries_(grid[2]),
         keys_(grid[3]),
         causal_(call.causal),

@@ -11,9 +11,8 @@ struct SoftmaxAttention {
 
   std::string name() const { return "softmax"; }
   AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs(); }
-  Tensor apply(In q, In k, In v, const AttentionCall& call) const;
+  Tensor apply(In q, In k, In v, const AttentionCall& call) const { return attention(q, k, v, call, scale); }
   AttentionState make_state() const;
-  Tensor weights(In q, In k, const AttentionCall& call) const;
   void members(auto&&) {}
 };
 

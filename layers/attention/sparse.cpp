@@ -1,15 +1,13 @@
 #include <algorithm>
+#include <heed/autograd/key_lists.hpp>
 #include <heed/layers/attention/key_value_state.hpp>
 #include <heed/layers/attention/sparse.hpp>
-#include <heed/layers/attention/sparse_call.hpp>
 #include <heed/layers/attention/window_state.hpp>
 
 namespace heed {
 namespace {
 
-using detail::apply_lists;
 using detail::checked_pairs;
-using detail::sparse_options;
 
 using Keys = std::vector<std::int32_t>;
 
@@ -74,11 +72,7 @@ KeyLists WindowAttention::lists(Index queries, Index keys, bool causal) const {
 }
 
 Tensor WindowAttention::apply(In q, In k, In v, const AttentionCall& call) const {
-  return apply_lists(q, k, v, lists(q.dim(2), k.dim(2), call.causal), call, options_.scale);
-}
-
-Tensor WindowAttention::weights(In q, In k, const AttentionCall& call) const {
-  return sparse_attention_weights(q, k, lists(q.dim(2), k.dim(2), call.causal), sparse_options(call, options_.scale));
+  return sparse_attention(q, k, v, lists(q.dim(2), k.dim(2), call.causal), call, options_.scale);
 }
 
 AttentionState WindowAttention::make_state() const { return WindowState(*this); }
@@ -99,11 +93,7 @@ KeyLists StridedAttention::lists(Index queries, Index keys, bool causal) const {
 }
 
 Tensor StridedAttention::apply(In q, In k, In v, const AttentionCall& call) const {
-  return apply_lists(q, k, v, lists(q.dim(2), k.dim(2), call.causal), call, options_.scale);
-}
-
-Tensor StridedAttention::weights(In q, In k, const AttentionCall& call) const {
-  return sparse_attention_weights(q, k, lists(q.dim(2), k.dim(2), call.causal), sparse_options(call, options_.scale));
+  return sparse_attention(q, k, v, lists(q.dim(2), k.dim(2), call.causal), call, options_.scale);
 }
 
 AttentionState StridedAttention::make_state() const { return key_value_state(*this); }
@@ -123,11 +113,7 @@ KeyLists FixedAttention::lists(Index queries, Index keys, bool causal) const {
 }
 
 Tensor FixedAttention::apply(In q, In k, In v, const AttentionCall& call) const {
-  return apply_lists(q, k, v, lists(q.dim(2), k.dim(2), call.causal), call, options_.scale);
-}
-
-Tensor FixedAttention::weights(In q, In k, const AttentionCall& call) const {
-  return sparse_attention_weights(q, k, lists(q.dim(2), k.dim(2), call.causal), sparse_options(call, options_.scale));
+  return sparse_attention(q, k, v, lists(q.dim(2), k.dim(2), call.causal), call, options_.scale);
 }
 
 AttentionState FixedAttention::make_state() const { return key_value_state(*this); }

@@ -46,7 +46,6 @@ class WindowAttention {
     return static_cast<double>(std::min(positions, options_.window + static_cast<Index>(options_.globals.size())));
   }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
-  Tensor weights(In q, In k, const AttentionCall& call) const;
   AttentionState make_state() const;
   KeyLists lists(Index queries, Index keys, bool causal) const;
   // Appends what position p sees of [0, keys), in ascending order.
@@ -67,7 +66,6 @@ class StridedAttention {
     return static_cast<double>(std::min(positions, options_.stride + positions / options_.stride));
   }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
-  Tensor weights(In q, In k, const AttentionCall& call) const;
   AttentionState make_state() const;
   KeyLists lists(Index queries, Index keys, bool causal) const;
   void members(auto&&) {}
@@ -85,7 +83,6 @@ class FixedAttention {
     return static_cast<double>(std::min(positions, options_.block + options_.summary * (positions / options_.block)));
   }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
-  Tensor weights(In q, In k, const AttentionCall& call) const;
   AttentionState make_state() const;
   KeyLists lists(Index queries, Index keys, bool causal) const;
   void members(auto&&) {}

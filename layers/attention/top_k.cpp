@@ -1,12 +1,11 @@
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/attention_inputs.hpp>
+#include <heed/autograd/key_lists.hpp>
 #include <heed/autograd/matmul.hpp>
-#include <heed/autograd/pair_attention.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/layers/attention/key_value_state.hpp>
 #include <heed/layers/attention/pair_masks.hpp>
-#include <heed/layers/attention/sparse_call.hpp>
 #include <heed/layers/attention/top_k.hpp>
 #include <limits>
 
@@ -110,9 +109,7 @@ TopKAttention::TopKAttention(Index count, std::optional<double> scale) : count_(
 
 KeyLists TopKAttention::lists(In q_in, In k_in, const AttentionCall& call) const {
   detail::check_heads("top-k attention", q_in, k_in, k_in);
-  detail::PairOptions options = detail::pair_options(call);
-  options.scale = scale_.value_or(1);
-  detail::check_pairs("top-k attention", q_in, k_in, options);
+  detail::check_pairs("top-k attention", q_in, k_in, call, scale_.value_or(1));
   const NoTape guard;
   const MatmulPrecision exact(DType::float32);
   const Tensor q = q_in->detach(), k = k_in->detach();
@@ -138,11 +135,7 @@ KeyLists TopKAttention::lists(In q_in, In k_in, const AttentionCall& call) const
 }
 
 Tensor TopKAttention::apply(In q, In k, In v, const AttentionCall& call) const {
-  return detail::apply_lists(q, k, v, lists(q, k, call), call, scale_);
-}
-
-Tensor TopKAttention::weights(In q, In k, const AttentionCall& call) const {
-  return sparse_attention_weights(q, k, lists(q, k, call), detail::sparse_options(call, scale_));
+  return sparse_attention(q, k, v, lists(q, k, call), call, scale_);
 }
 
 AttentionState TopKAttention::make_state() const {

@@ -23,7 +23,6 @@ class TopKAttention {
     return can;
   }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
-  Tensor weights(In q, In k, const AttentionCall& call) const;
   AttentionState make_state() const;
   // The chosen keys, lists of each head.
   KeyLists lists(In q, In k, const AttentionCall& call) const;

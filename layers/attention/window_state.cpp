@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <heed/autograd/attention_inputs.hpp>
 #include <heed/autograd/indexing.hpp>
-#include <heed/layers/attention/sparse_call.hpp>
+#include <heed/autograd/key_lists.hpp>
 #include <heed/layers/attention/window_state.hpp>
 
 namespace heed {
@@ -83,7 +83,7 @@ Tensor WindowState::apply(In q, In k, In v, const Tensor& bias) {
   detail::copy_values(new_keys, k);
   detail::copy_values(new_values, v);
   const Tensor y = sparse_attention(q, keys_.slice(2, 0, end), values_.slice(2, 0, end), lists(before, after),
-                                    {.scale = mechanism_.options().scale, .bias = bias_of_held(bias, after)});
+                                    {.bias = bias_of_held(bias, after)}, mechanism_.options().scale);
   length_ = Tensor::full({}, static_cast<double>(after), DType::int32);
   if (end > least_room(after)) make_room(k, v, after, least_room(after));
   return y;

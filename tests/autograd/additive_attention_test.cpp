@@ -14,7 +14,11 @@ using heed::testing::on_each_level;
 
 namespace {
 
-void check_additive(const AttentionSize& s, const AdditiveAttentionOptions& o) {
+Tensor weights_of(const AdditiveData& x, const AttentionCall& o) {
+  return weights_by([&](In v) { return additive_attention(x.pairs.q, x.pairs.k, v, x.u, o); }, x.pairs.k);
+}
+
+void check_additive(const AttentionSize& s, const AttentionCall& o) {
   const AdditiveData x = random_additive(s);
   const AdditiveResult wanted = naive_additive(x, o);
   CAPTURE(s.queries);
@@ -22,8 +26,8 @@ void check_additive(const AttentionSize& s, const AdditiveAttentionOptions& o) {
   CAPTURE(s.width);
   CAPTURE(s.value_width);
   CHECK(additive_error(run_additive(x, o), wanted) < 1e-12);
-  CHECK(additive_error(run_additive(x, o, DType::float32, true), wanted) < 3e-6);
-  CHECK(close(additive_attention_weights(x.pairs.q, x.pairs.k, x.u, o), wanted.pairs.weights, 1e-12, 1e-13));
+  CHECK(additive_error(run_additive(x, o, DType::float32), wanted) < 3e-6);
+  CHECK(close(weights_of(x, o), wanted.pairs.weights, 1e-12, 1e-13));
 }
 
 }  // namespace
@@ -51,7 +55,7 @@ TEST_CASE("additive attention takes lengths, masks, biases and grouped heads tog
     for (const AttentionSize& s :
          {AttentionSize{2, 4, 2, 35, 50, 8, 12}, AttentionSize{2, 4, 1, 19, 19, 17, 16}, {2, 2, 2, 30, 20, 3, 3}})
       for (int bits = 1; bits < 32; ++bits) {
-        AdditiveAttentionOptions o;
+        AttentionCall o;
         if (bits & 1) o.causal = true;
         if (bits & 2) o.key_lengths = Tensor::from<std::int32_t>({static_cast<double>(s.keys - 3), 5});
         if (bits & 4) o.key_mask = random_mask({s.batch, s.keys}, 0.6, 3);
@@ -64,12 +68,12 @@ TEST_CASE("additive attention takes lengths, masks, biases and grouped heads tog
         CAPTURE(bits);
         const AdditiveData x = random_additive(s);
         const AdditiveResult wanted = naive_additive(x, o);
-        const AdditiveResult doubles = run_additive(x, o), floats = run_additive(x, o, DType::float32, true);
+        const AdditiveResult doubles = run_additive(x, o), floats = run_additive(x, o, DType::float32);
         CHECK(additive_error(doubles, wanted) < 1e-12);
         CHECK(additive_error(floats, wanted) < 3e-6);
         if (o.bias.defined())
           CHECK(worst(doubles.pairs.dbias, detail::sum_to(wanted.pairs.dbias, o.bias.shape()), 0, 1e-12) < 1);
-        CHECK(close(additive_attention_weights(x.pairs.q, x.pairs.k, x.u, o), wanted.pairs.weights, 1e-12, 1e-13));
+        CHECK(close(weights_of(x, o), wanted.pairs.weights, 1e-12, 1e-13));
       }
   });
 }
@@ -77,14 +81,14 @@ TEST_CASE("additive attention takes lengths, masks, biases and grouped heads tog
 TEST_CASE("additive attention passes gradcheck in float64") {
   const AdditiveData x = random_additive({2, 4, 2, 5, 7, 3, 4});
   const Tensor bias = Rng(4).normal({4, 5, 7}, 0, 1, DType::float64), mask = random_mask({2, 4, 5, 7}, 0.5, 9);
-  const AdditiveAttentionOptions cases[] = {{},
+  const AttentionCall cases[] = {{},
                                             {.causal = true},
                                             {.key_lengths = Tensor::from<std::int32_t>({7, 2})},
                                             {.causal = true, .key_mask = random_mask({2, 7}, 0.6, 10)},
                                             {.causal = true, .mask = mask},
                                             {.mask = mask, .dropout = 0.4}};
   const std::vector<Tensor> inputs = {x.pairs.q, x.pairs.k, x.pairs.v, x.u, bias};
-  for (const AdditiveAttentionOptions& o : cases) {
+  for (const AttentionCall& o : cases) {
     gradcheck(
         [&](const std::vector<Tensor>& in) {
           manual_seed(3);
@@ -93,10 +97,10 @@ TEST_CASE("additive attention passes gradcheck in float64") {
         {x.pairs.q, x.pairs.k, x.pairs.v, x.u});
     gradcheck(
         [&](const std::vector<Tensor>& in) {
-          AdditiveAttentionOptions with = o;
+          AttentionCall with = o;
           with.bias = in[4];
           manual_seed(3);
-          return additive_attention_merged(in[0], in[1], in[2], in[3], with);
+          return additive_attention(in[0], in[1], in[2], in[3], with);
         },
         inputs);
   }
@@ -113,7 +117,7 @@ TEST_CASE("additive attention drops the weights that Philox names, and only in t
   const AdditiveData x = random_additive({2, 2, 1, 21, 70, 8, 8});
   on_each_level([&] {
     for (const bool causal : {false, true}) {
-      const AdditiveAttentionOptions o{.causal = causal, .dropout = 0.3};
+      const AttentionCall o{.causal = causal, .dropout = 0.3};
       manual_seed(11);
       default_rng().advance(5);
       const Rng before = default_rng();
@@ -134,7 +138,7 @@ TEST_CASE("additive attention: what is masked may be NaN, later keys change noth
     const AttentionSize s{2, 2, 1, 70, 70, 7, 9};
     const AdditiveData x = random_additive(s);
     for (const DType dtype : {DType::float32, DType::float64}) {
-      AdditiveAttentionOptions o{.causal = true, .key_lengths = Tensor::from<std::int32_t>({70, 35})};
+      AttentionCall o{.causal = true, .key_lengths = Tensor::from<std::int32_t>({70, 35})};
       const auto same_with_nan = [&](const auto& spoil) {
         AdditiveData dirty = x;
         dirty.pairs.k = x.pairs.k.clone(), dirty.pairs.v = x.pairs.v.clone();
@@ -168,7 +172,6 @@ TEST_CASE("additive attention: what is masked may be NaN, later keys change noth
       const AdditiveResult none = run_additive(x, o, dtype);
       for (const Tensor& t : {none.pairs.out, none.pairs.dq, none.pairs.dk, none.pairs.dv})
         for (const double value : t[0].to_vector<double>()) CHECK_UNARY(value == 0);
-      for (const double value : additive_attention_weights(q, k, u, o)[0].to_vector<double>()) CHECK_UNARY(value == 0);
     }
   });
 }
@@ -223,11 +226,11 @@ TEST_CASE("additive attention holds neither T x S x A nor T x S numbers") {
 
 TEST_CASE("additive attention names what is wrong") {
   const Tensor x = Tensor::ones({2, 2, 3, 4}), u = Tensor::ones({2, 4});
-  const auto with = [&](const AdditiveAttentionOptions& o) { return [=] { additive_attention(x, x, x, u, o); }; };
+  const auto with = [&](const AttentionCall& o) { return [=] { additive_attention(x, x, x, u, o); }; };
   check_errors({
       {"additive_attention: q is [2, 3, 4]", [&] { additive_attention(x[0], x, x, u); }},
       {"but u is [4] float32; it must be [heads, width] [2, 4] float32", [&] { additive_attention(x, x, x, u[0]); }},
-      {"but u is [2, 4] float64", [&] { additive_attention_weights(x, x, u.to(DType::float64)); }},
+      {"but u is [2, 4] float64", [&] { additive_attention(x, x, x, u.to(DType::float64)); }},
       {"key_lengths is [3] int32; it must be [2] int32", with({.key_lengths = Tensor::ones({3}, DType::int32)})},
       {"mask is [3, 3] float32; it must be bool8 (a bias is added to scores)", with({.mask = Tensor::ones({3, 3})})},
       {"mask is [4, 3] bool8; it must broadcast to [batch, heads, queries, keys] [2, 2, 3, 3]",

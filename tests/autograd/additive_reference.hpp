@@ -22,7 +22,7 @@ inline AdditiveData random_additive(const AttentionSize& s, std::uint64_t seed =
   return {random_attention(s, seed), Rng(seed + 1).normal({s.heads, s.width}, 0, 0.7, DType::float64)};
 }
 
-inline bool allowed(const AdditiveAttentionOptions& o, Index b, Index h, Index i, Index j, Index T, Index S) {
+inline bool allowed(const AttentionCall& o, Index b, Index h, Index i, Index j, Index T, Index S) {
   if (o.causal && j > i + S - T) return false;
   if (o.key_lengths.defined() && j >= static_cast<Index>(o.key_lengths.at({b}))) return false;
   if (o.key_mask.defined() && o.key_mask.at({b, j}) == 0) return false;
@@ -38,7 +38,7 @@ inline double kept(const Rng& drawn, double dropout, Index row, Index j, Index S
 
 // Term by term from the formulas: s_ij = u . t_ij + bias_ij, t_ij = tanh(q_i + k_j). `drawn`: the generator as it was
 // before the call, where dropout acted.
-inline AdditiveResult naive_additive(const AdditiveData& data, AdditiveAttentionOptions o, const Rng* drawn = nullptr) {
+inline AdditiveResult naive_additive(const AdditiveData& data, AttentionCall o, const Rng* drawn = nullptr) {
   const AttentionData& x = data.pairs;
   const Index B = x.q.dim(0), H = x.q.dim(1), T = x.q.dim(2), A = x.q.dim(3), Hk = x.k.dim(1), S = x.k.dim(2),
               V = x.v.dim(3);
@@ -99,8 +99,7 @@ inline AdditiveResult naive_additive(const AdditiveData& data, AdditiveAttention
   return all;
 }
 
-inline AdditiveResult run_additive(const AdditiveData& data, AdditiveAttentionOptions o, DType dtype = DType::float64,
-                                   bool merged = false) {
+inline AdditiveResult run_additive(const AdditiveData& data, AttentionCall o, DType dtype = DType::float64) {
   Tape tape;
   const AttentionData& x = data.pairs;
   const Tensor q = tape.watch(x.q.to(dtype)), k = tape.watch(x.k.to(dtype)), v = tape.watch(x.v.to(dtype)),
@@ -109,15 +108,9 @@ inline AdditiveResult run_additive(const AdditiveData& data, AdditiveAttentionOp
   const Tensor dout = x.dout.to(dtype);
   AdditiveResult all;
   AttentionResult& r = all.pairs;
-  if (merged) {
-    const Tensor y = additive_attention_merged(q, k, v, u, o);
-    tape.backward(y, dout.transpose(1, 2).reshape(y.shape()));
-    r.out = y.view({y.dim(0), y.dim(1), q.dim(1), v.dim(3)}).transpose(1, 2).detach();
-  } else {
-    const Tensor y = additive_attention(q, k, v, u, o);
-    tape.backward(y, dout);
-    r.out = y.detach();
-  }
+  const Tensor y = additive_attention(q, k, v, u, o);
+  tape.backward(y, dout);
+  r.out = y.detach();
   r.dq = tape.grad(q), r.dk = tape.grad(k), r.dv = tape.grad(v), all.du = tape.grad(u);
   if (o.bias.defined()) r.dbias = tape.grad(o.bias);
   return all;

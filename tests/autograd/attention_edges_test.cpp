@@ -13,7 +13,7 @@ TEST_CASE("attention: padding may hold NaN without any effect") {
   on_each_level([] {
     for (const DType dtype : {DType::float64, DType::float32}) {
       AttentionData x = random_attention({2, 4, 2, 40, 90, 16, 8});
-      AttentionOptions o{.causal = true,
+      AttentionCall o{.causal = true,
                          .key_lengths = Tensor::from<std::int32_t>({60, 90}),
                          .key_mask = random_mask({2, 90}, 0.7, 3)};
       const AttentionResult wanted = run_attention(x, o, dtype);
@@ -39,7 +39,7 @@ TEST_CASE("attention: what a pair mask or the future hides has no effect, even N
   on_each_level([] {
     for (const bool causal : {false, true}) {
       AttentionData x = random_attention({1, 1, 1, 80, 80, 8, 8});
-      AttentionOptions o{.causal = causal};
+      AttentionCall o{.causal = causal};
       if (!causal) {
         o.mask = Tensor::zeros({80, 80}, DType::bool8);
         for (Index i = 0; i < 80; ++i)

@@ -36,13 +36,14 @@ inline Tensor random_mask(const Shape& shape, double share, std::uint64_t seed) 
 }
 
 // `drawn`: the generator as it was before the call, where dropout acted.
-inline AttentionResult naive_attention(const AttentionData& x, const AttentionOptions& o, const Rng* drawn = nullptr) {
+inline AttentionResult naive_attention(const AttentionData& x, const AttentionCall& o, const Rng* drawn = nullptr,
+                                       std::optional<double> given_scale = {}) {
   const Index B = x.q.dim(0), H = x.q.dim(1), T = x.q.dim(2), D = x.q.dim(3), Hk = x.k.dim(1), S = x.k.dim(2),
               V = x.v.dim(3);
   const auto zeros = [](const Shape& shape) { return Tensor::zeros(shape, DType::float64); };
   AttentionResult r{zeros(x.dout.shape()), zeros(x.q.shape()),  zeros(x.k.shape()),
                     zeros(x.v.shape()),    zeros({B, H, T, S}), zeros({B, H, T, S})};
-  const double scale = o.scale.value_or(1 / std::sqrt(static_cast<double>(D)));
+  const double scale = given_scale.value_or(1 / std::sqrt(static_cast<double>(D)));
   const Tensor q = x.q.to(DType::float64).dense(), k = x.k.to(DType::float64).dense(),
                v = x.v.to(DType::float64).dense(), dout = x.dout.to(DType::float64).dense();
   const Tensor bias = o.bias.defined() ? o.bias.detach().to(DType::float64).expand({B, H, T, S}) : Tensor();
@@ -101,22 +102,16 @@ inline AttentionResult naive_attention(const AttentionData& x, const AttentionOp
   return r;
 }
 
-// heed's, forward and backward, in the given dtype; merged: through attention_merged.
-inline AttentionResult run_attention(const AttentionData& x, AttentionOptions o, DType dtype = DType::float64,
-                                     bool merged = false) {
+// heed's, forward and backward, in the given dtype.
+inline AttentionResult run_attention(const AttentionData& x, AttentionCall o, DType dtype = DType::float64,
+                                     std::optional<double> scale = {}) {
   Tape tape;
   const Tensor q = tape.watch(x.q.to(dtype)), k = tape.watch(x.k.to(dtype)), v = tape.watch(x.v.to(dtype));
   if (o.bias.defined()) o.bias = tape.watch(o.bias.to(dtype));
   const Tensor dout = x.dout.to(dtype);
   AttentionResult r;
-  if (merged) {
-    const Tensor y = attention_merged(q, k, v, o), dy = dout.transpose(1, 2).reshape(y.shape());
-    tape.backward(y, dy);
-    r.out = y.view({y.dim(0), y.dim(1), q.dim(1), v.dim(3)}).transpose(1, 2);
-  } else {
-    r.out = attention(q, k, v, o);
-    tape.backward(r.out, dout);
-  }
+  r.out = attention(q, k, v, o, scale);
+  tape.backward(r.out, dout);
   r.out = r.out.detach();
   r.dq = tape.grad(q), r.dk = tape.grad(k), r.dv = tape.grad(v);
   if (o.bias.defined()) r.dbias = tape.grad(o.bias);

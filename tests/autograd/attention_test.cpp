@@ -13,7 +13,7 @@ using heed::testing::on_each_level;
 
 namespace {
 
-void check_softmax(const AttentionSize& s, const AttentionOptions& o, double spread = 1,
+void check_softmax(const AttentionSize& s, const AttentionCall& o, double spread = 1,
                    double float_tolerance = 3e-6) {
   const AttentionData x = random_attention(s, 7, spread);
   const AttentionResult wanted = naive_attention(x, o);
@@ -49,23 +49,24 @@ TEST_CASE("attention takes every mask, alone and with others, on each level") {
     for (const AttentionSize& s : sizes) {
       const Shape grid = {s.batch, s.heads, s.queries, s.keys};
       for (int bits = 1; bits < 32; ++bits) {
-        AttentionOptions o;
+        AttentionCall o;
         if (bits & 1) o.causal = true;
         if (bits & 2) o.key_lengths = Tensor::from<std::int32_t>({static_cast<double>(s.keys - 3), 5});
         if (bits & 4) o.key_mask = random_mask({s.batch, s.keys}, 0.6, 3);
         if (bits & 8) o.mask = random_mask(bits & 16 ? grid : Shape{s.heads, 1, s.keys}, 0.5, 4);
         if (bits & 16)
           o.bias = Rng(5).normal(bits & 4 ? grid : Shape{s.heads, s.queries, s.keys}, 0, 1, DType::float64);
-        if (bits == 9 + 16) o.scale = 0.37;
+        const std::optional<double> scale = bits == 9 + 16 ? std::optional(0.37) : std::nullopt;
         CAPTURE(bits);
         const AttentionData x = random_attention(s);
-        const AttentionResult wanted = naive_attention(x, o);
-        const AttentionResult doubles = run_attention(x, o), floats = run_attention(x, o, DType::float32, true);
+        const AttentionResult wanted = naive_attention(x, o, nullptr, scale),
+                              doubles = run_attention(x, o, DType::float64, scale),
+                              floats = run_attention(x, o, DType::float32, scale);
         CHECK(attention_error(doubles, wanted) < 1e-12);
         CHECK(attention_error(floats, wanted) < 3e-6);
         if (o.bias.defined()) CHECK(worst(doubles.dbias, detail::sum_to(wanted.dbias, o.bias.shape()), 0, 1e-12) < 1);
-        AttentionOptions plain = o;
-        if (plain.bias.defined()) CHECK(close(attention_weights(x.q, x.k, plain), wanted.weights, 1e-12, 1e-12));
+        const Tensor weights = weights_by([&](In v) { return attention(x.q, x.k, v, o, scale); }, x.k);
+        CHECK(close(weights, wanted.weights, 1e-12, 1e-12));
       }
     }
   });
@@ -77,7 +78,7 @@ TEST_CASE("attention of one query against a cache, cut into chunks, on each leve
       for (Index d : {1, 3, 8, 16, 17, 64, 130}) {
         const AttentionSize s{2, 4, 2, 1, n, d, n % 2 ? d : 24};
         AttentionData x = random_attention(s);
-        AttentionOptions o{.causal = n % 2 == 0};
+        AttentionCall o{.causal = n % 2 == 0};
         if (d == 3 || d == 64)
           o.key_lengths = Tensor::from<std::int32_t>({static_cast<double>(n), static_cast<double>(n / 3)});
         if (d == 8 || d == 64) o.key_mask = random_mask({2, n}, 0.5, 3);
@@ -95,7 +96,7 @@ TEST_CASE("attention of one query against a cache, cut into chunks, on each leve
         CAPTURE(n);
         CAPTURE(d);
         CHECK(worst(attention(x.q, x.k, x.v, o), wanted, 0, 1e-12) < 1);
-        AttentionOptions f = o;
+        AttentionCall f = o;
         if (f.bias.defined()) f.bias = f.bias.to(DType::float32);
         CHECK(worst(attention(x.q.to(DType::float32), x.k.to(DType::float32), x.v.to(DType::float32), f), wanted, 0,
                     2e-6) < 1);
@@ -110,19 +111,19 @@ TEST_CASE("attention passes gradcheck in float64") {
   const Tensor mask = random_mask({2, 4, 5, 7}, 0.5, 9), key_mask = random_mask({2, 7}, 0.6, 10);
   const AttentionData x = random_attention(s);
   const Tensor bias = Rng(4).normal({4, 5, 7}, 0, 1, DType::float64);
-  const AttentionOptions cases[] = {{},
+  const AttentionCall cases[] = {{},
                                     {.causal = true},
-                                    {.scale = 0.3, .key_lengths = lengths},
+                                    {.key_lengths = lengths},
                                     {.causal = true, .key_mask = key_mask},
                                     {.causal = true, .mask = mask},
                                     {.mask = mask, .dropout = 0.4},
                                     {.causal = true, .dropout = 0.25}};
-  for (const AttentionOptions& o : cases) {
+  for (const AttentionCall& o : cases) {
     gradcheck([&](const std::vector<Tensor>& in) { return attention(in[0], in[1], in[2], o); }, {x.q, x.k, x.v});
-    gradcheck([&](const std::vector<Tensor>& in) { return attention_merged(in[0], in[1], in[2], o); }, {x.q, x.k, x.v});
+    gradcheck([&](const std::vector<Tensor>& in) { return attention(in[0], in[1], in[2], o, 0.3); }, {x.q, x.k, x.v});
     gradcheck(
         [&](const std::vector<Tensor>& in) {
-          AttentionOptions with = o;
+          AttentionCall with = o;
           with.bias = in[3];
           return attention(in[0], in[1], in[2], with);
         },
@@ -130,8 +131,8 @@ TEST_CASE("attention passes gradcheck in float64") {
   }
   // More queries than keys under a causal mask: the first rows are empty. And lengths that leave nothing.
   const AttentionData y = random_attention({2, 2, 1, 9, 4, 3, 2});
-  const AttentionOptions empty[] = {{.causal = true}, {.key_lengths = Tensor::from<std::int32_t>({0, 3})}};
-  for (const AttentionOptions& o : empty)
+  const AttentionCall empty[] = {{.causal = true}, {.key_lengths = Tensor::from<std::int32_t>({0, 3})}};
+  for (const AttentionCall& o : empty)
     gradcheck([&](const std::vector<Tensor>& in) { return attention(in[0], in[1], in[2], o); }, {y.q, y.k, y.v});
 }
 
@@ -139,7 +140,7 @@ TEST_CASE("attention drops the weights that Philox names, and only in training")
   const AttentionData x = random_attention({2, 2, 1, 37, 70, 8, 8});
   on_each_level([&] {
     for (const bool causal : {false, true}) {
-      const AttentionOptions o{.causal = causal, .dropout = 0.3};
+      const AttentionCall o{.causal = causal, .dropout = 0.3};
       manual_seed(11);
       default_rng().advance(5);
       const Rng before = default_rng();
@@ -148,7 +149,7 @@ TEST_CASE("attention drops the weights that Philox names, and only in training")
       CHECK(default_rng().position() == before.position() + 2 * 2 * 37 * 18);
       default_rng() = before;
       CHECK(attention_error(run_attention(x, o, DType::float32), wanted) < 3e-6);
-      const AttentionOptions none{.causal = causal};
+      const AttentionCall none{.causal = causal};
       const Evaluation evaluation;
       CHECK(same_bits(attention(x.q, x.k, x.v, o), attention(x.q, x.k, x.v, none)));
     }
@@ -162,7 +163,7 @@ TEST_CASE("attention keeps its precision at spreads of hundreds in the logits") 
     check_softmax({1, 2, 1, 65, 130, 16, 16}, {.causal = true}, 300, 2e-3);
     check_softmax({1, 1, 1, 40, 300, 16, 16}, {}, 300, 2e-3);
     AttentionData x = random_attention({1, 1, 1, 3, 70, 4, 4});
-    AttentionOptions o;
+    AttentionCall o;
     o.bias = Tensor::zeros({1, 1, 3, 70}, DType::float64);
     for (Index j = 0; j < 70; ++j)
       o.bias.ptr<double>()[70 + j] = j < 64 ? -1e30 : 0,
@@ -182,7 +183,9 @@ TEST_CASE("attention reads and writes the views of a fused projection in place")
   const AttentionResult wanted = naive_attention(x, {.causal = true});
   Tape tape;
   const Tensor all = tape.watch(fused);
-  const Tensor y = attention_merged(third(all, 0), third(all, 1), third(all, 2), {.causal = true});
+  const Tensor y = attention(third(all, 0), third(all, 1), third(all, 2), {.causal = true})
+                       .transpose(1, 2)
+                       .reshape({B, T, H * D});
   CHECK(close(y, wanted.out.transpose(1, 2).reshape({B, T, H * D}), 1e-12, 1e-12));
   CHECK(tape.steps() == 1);  // no copies on the way
   tape.backward(y, x.dout.transpose(1, 2).reshape({B, T, H * D}));
@@ -208,7 +211,7 @@ TEST_CASE("attention gives the same bits at any number of threads, and uses them
     const AttentionSize sizes[] = {{1, 1, 1, 700, 900, 32, 32}, {2, 4, 2, 130, 130, 16, 16}, {3, 5, 5, 40, 300, 8, 8}};
     for (const AttentionSize& s : sizes) {
       const AttentionData x = random_attention(s);
-      const AttentionOptions o{.causal = true, .dropout = 0.1};
+      const AttentionCall o{.causal = true, .dropout = 0.1};
       AttentionResult first;
       for (int n : {1, 2, 3, 8}) {
         set_threads(n);

@@ -12,17 +12,18 @@ using heed::testing::on_each_level;
 
 namespace {
 
-void check_linear(const AttentionSize& s, const LinearAttentionOptions& o) {
-  const AttentionData x = data_for(s, o.feature_map);
+void check_linear(const AttentionSize& s, const LinearCase& o) {
+  const FeatureMap map = o.features.feature_map;
+  const AttentionData x = data_for(s, map);
   const AttentionResult wanted = naive_linear(x, o);
   CAPTURE(s.queries);
   CAPTURE(s.keys);
   CAPTURE(s.width);
   CAPTURE(s.value_width);
-  CAPTURE(static_cast<int>(o.feature_map));
+  CAPTURE(static_cast<int>(map));
   CHECK(attention_error(run_linear(x, o), wanted) < 1e-12);
   // With one feature, o depends on q by eps alone: the terms of dq, of order 1, cancel and leave their rounding.
-  CHECK(attention_error(run_linear(x, o, DType::float32, true), wanted, s.width == 1 ? 1 : 0.1) < 3e-6);
+  CHECK(attention_error(run_linear(x, o, DType::float32), wanted, s.width == 1 ? 1 : 0.1) < 3e-6);
 }
 
 }  // namespace
@@ -30,21 +31,21 @@ void check_linear(const AttentionSize& s, const LinearAttentionOptions& o) {
 TEST_CASE("linear attention equals the naive loops at lengths and widths around chunks and vectors, on each level") {
   on_each_level([] {
     for (Index n : {1, 2, 3, 15, 16, 17, 31, 32, 33, 63, 64, 65, 97, 128, 130, 257}) {
-      check_linear({1, 1, 1, n, n, 8, 8}, {.causal = true});
+      check_linear({1, 1, 1, n, n, 8, 8}, {{.causal = true}});
       check_linear({1, 2, 1, n, 70, 5, 9}, {});
-      check_linear({2, 1, 1, 35, n, 9, 5}, {.causal = true});
-      check_linear({1, 1, 1, n, 40, 6, 7}, {.causal = true});
+      check_linear({2, 1, 1, 35, n, 9, 5}, {{.causal = true}});
+      check_linear({1, 1, 1, n, 40, 6, 7}, {{.causal = true}});
     }
     for (Index d : {1, 3, 4, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130}) {
-      check_linear({1, 1, 1, 70, 70, d, 16}, {.causal = true});
+      check_linear({1, 1, 1, 70, 70, d, 16}, {{.causal = true}});
       check_linear({1, 1, 1, 37, 69, 16, d}, {});
     }
     for (const FeatureMap map : kMaps) {
-      check_linear({2, 2, 2, 100, 100, 12, 10}, {.feature_map = map, .causal = true});
-      check_linear({2, 2, 2, 30, 70, 12, 10}, {.feature_map = map, .eps = 1e-3});
+      check_linear({2, 2, 2, 100, 100, 12, 10}, {{.causal = true}, {.feature_map = map}});
+      check_linear({2, 2, 2, 30, 70, 12, 10}, {{}, {.feature_map = map, .eps = 1e-3}});
     }
-    check_linear({1, 1, 1, 500, 1000, 64, 64}, {.causal = true});
-    check_linear({1, 1, 1, 1000, 500, 32, 64}, {.causal = true});  // rows without keys first
+    check_linear({1, 1, 1, 500, 1000, 64, 64}, {{.causal = true}});
+    check_linear({1, 1, 1, 1000, 500, 32, 64}, {{.causal = true}});  // rows without keys first
   });
 }
 
@@ -53,20 +54,20 @@ TEST_CASE("linear attention takes lengths, masks, key biases and grouped heads t
     for (const AttentionSize& s :
          {AttentionSize{2, 4, 2, 35, 67, 8, 12}, AttentionSize{2, 4, 1, 90, 90, 16, 16}, {2, 2, 2, 70, 20, 3, 3}})
       for (int bits = 1; bits < 16; ++bits) {
-        LinearAttentionOptions o;
+        AttentionCall o;
         if (bits & 1) o.causal = true;
         if (bits & 2) o.key_lengths = Tensor::from<std::int32_t>({static_cast<double>(s.keys - 3), 5});
         if (bits & 4) o.key_mask = random_mask({s.batch, s.keys}, 0.6, 3);
         if (bits & 8)
-          o.key_bias = Rng(5).normal(bits & 4 ? Shape{s.batch, 1, s.keys} : Shape{s.keys}, 0, 1, DType::float64);
+          o.bias = Rng(5).normal(bits & 4 ? Shape{s.batch, 1, 1, s.keys} : Shape{s.keys}, 0, 1, DType::float64);
         CAPTURE(bits);
         const AttentionData x = random_attention(s);
-        const AttentionResult wanted = naive_linear(x, o);
-        const AttentionResult doubles = run_linear(x, o), floats = run_linear(x, o, DType::float32, true);
+        const AttentionResult wanted = naive_linear(x, {o}), doubles = run_linear(x, {o}),
+                              floats = run_linear(x, {o}, DType::float32);
         CHECK(attention_error(doubles, wanted) < 1e-12);
         CHECK(attention_error(floats, wanted) < 3e-6);
-        if (o.key_bias.defined())
-          CHECK(worst(doubles.dbias, detail::sum_to(wanted.dbias, o.key_bias.shape()), 0, 1e-12) < 1);
+        if (o.bias.defined())
+          CHECK(worst(doubles.dbias, detail::sum_to(wanted.dbias, o.bias.shape()), 0, 1e-12) < 1);
       }
   });
 }
@@ -84,12 +85,12 @@ TEST_CASE("poly2 in float32 keeps the digits of queries and keys that are nearly
       const auto wide = [](const Tensor& x) { return x.to(DType::float64); };
       AttentionData x{wide(concatenate({a + e, a - e}, -1)), wide(concatenate({b + f, f - b}, -1)),
                       Tensor::ones({1, 1, n, 3}, DType::float64), wide(rng.normal({1, 1, n, 3}))};
-      const LinearAttentionOptions o{.feature_map = FeatureMap::poly2, .causal = causal};
+      const LinearCase o{{.causal = causal}, {.feature_map = FeatureMap::poly2}};
       CHECK(close(run_linear(x, o, DType::float32).out, Tensor::ones({1, 1, n, 3}), 0, 2e-4));
       LinearAttentionSums state;  // decoding: by features and their sums
       for (Index i = 0; i < std::min<Index>(n, 3); ++i) {
         const auto at = [&](const Tensor& t) { return t.slice(2, i, i + 1).to(DType::float32); };
-        CHECK(close(linear_attention_step(at(x.q), at(x.k), at(x.v), state, o), Tensor::ones({1, 1, 1, 3}), 0, 2e-4));
+        CHECK(close(linear_attention_step(at(x.q), at(x.k), at(x.v), state, {}, o.features), Tensor::ones({1, 1, 1, 3}), 0, 2e-4));
       }
       if (n == 1) continue;  // all gradients of q and k are eps's
       x.v = wide(rng.normal({1, 1, n, 3}));
@@ -116,37 +117,38 @@ TEST_CASE(
       dirty.k = x.k.clone(), dirty.v = x.v.clone();
       dirty.k.slice(2, 7, 90).fill_(kNaN), dirty.v.slice(2, 7, 90).fill_(kNaN);
       const bool checked = map == FeatureMap::identity;
-      const Tensor wanted = linear_attention(x.q, x.k, x.v, {.feature_map = map, .causal = causal, .key_mask = mask});
-      const LinearAttentionOptions o{
-          .feature_map = map, .signed_features = checked, .causal = causal, .key_bias = bias};
-      CHECK(close(linear_attention(dirty.q, dirty.k, dirty.v, o), wanted, 1e-12, 1e-12));
+      const Tensor wanted = linear_attention(x.q, x.k, x.v, {.causal = causal, .key_mask = mask}, {.feature_map = map});
+      const LinearFeatures features{.feature_map = map, .signed_features = checked};
+      CHECK(close(linear_attention(dirty.q, dirty.k, dirty.v, {.causal = causal, .bias = bias}, features), wanted, 1e-12,
+                  1e-12));
       // relu's weights are often 0: a NaN is seen all the same.
       dirty = x;
       dirty.v = x.v.clone();
       dirty.v.slice(2, 3, 4).fill_(kNaN);
-      const Tensor y = linear_attention(dirty.q, dirty.k, dirty.v, {.feature_map = map, .causal = causal});
+      const Tensor y = linear_attention(dirty.q, dirty.k, dirty.v, {.causal = causal}, {.feature_map = map});
       for (Index i = 0; i < 90; ++i) CHECK(std::isnan(y.at({0, 1, i, 2})) == (!causal || i >= 3));
     }
 }
 
 TEST_CASE("linear attention passes gradcheck in float64") {
   const AttentionSize s{2, 4, 2, 5, 7, 3, 4};
-  const Tensor bias = Rng(4).normal({2, 1, 7}, 0, 1, DType::float64);
+  const Tensor bias = Rng(4).normal({2, 1, 1, 7}, 0, 1, DType::float64);
   for (const FeatureMap map : kMaps) {
     const AttentionData x = data_for(s, map);
-    const LinearAttentionOptions cases[] = {
-        {.feature_map = map},
-        {.feature_map = map, .causal = true},
-        {.feature_map = map, .eps = 0.1, .key_lengths = Tensor::from<std::int32_t>({7, 2})},
-        {.feature_map = map, .causal = true, .key_mask = random_mask({2, 7}, 0.6, 10)}};
-    for (const LinearAttentionOptions& o : cases) {
-      gradcheck([&](const std::vector<Tensor>& in) { return linear_attention(in[0], in[1], in[2], o); },
-                {x.q, x.k, x.v});
+    const LinearCase cases[] = {
+        {{}, {.feature_map = map}},
+        {{.causal = true}, {.feature_map = map}},
+        {{.key_lengths = Tensor::from<std::int32_t>({7, 2})}, {.feature_map = map, .eps = 0.1}},
+        {{.causal = true, .key_mask = random_mask({2, 7}, 0.6, 10)}, {.feature_map = map}}};
+    for (const LinearCase& o : cases) {
+      gradcheck(
+          [&](const std::vector<Tensor>& in) { return linear_attention(in[0], in[1], in[2], o.call, o.features); },
+          {x.q, x.k, x.v});
       gradcheck(
           [&](const std::vector<Tensor>& in) {
-            LinearAttentionOptions with = o;
-            with.key_bias = in[3];
-            return linear_attention_merged(in[0], in[1], in[2], with);
+            AttentionCall with = o.call;
+            with.bias = in[3];
+            return linear_attention(in[0], in[1], in[2], with, o.features);
           },
           {x.q, x.k, x.v, bias});
     }
@@ -158,19 +160,19 @@ TEST_CASE("linear attention: what is masked may be NaN, later keys change nothin
     const AttentionSize s{2, 2, 1, 150, 150, 7, 9};
     const AttentionData x = random_attention(s);
     for (const DType dtype : {DType::float32, DType::float64}) {
-      LinearAttentionOptions o{.causal = true, .key_lengths = Tensor::from<std::int32_t>({150, 80})};
-      const AttentionResult clean = run_linear(x, o, dtype);
+      AttentionCall o{.causal = true, .key_lengths = Tensor::from<std::int32_t>({150, 80})};
+      const AttentionResult clean = run_linear(x, {o}, dtype);
       AttentionData dirty = x;
       dirty.k = x.k.clone(), dirty.v = x.v.clone();
       dirty.k[1].slice(1, 80, 150).fill_(kNaN);
       dirty.v[1].slice(1, 80, 150).fill_(kNaN);
-      const AttentionResult masked = run_linear(dirty, o, dtype);
+      const AttentionResult masked = run_linear(dirty, {o}, dtype);
       CHECK(same_bits(masked.out, clean.out));
       CHECK(same_bits(masked.dq, clean.dq));
       CHECK(same_bits(masked.dk, clean.dk));
       CHECK(same_bits(masked.dv, clean.dv));
       // Keys and values after query 99 do not reach it, whatever they are.
-      LinearAttentionOptions causal{.causal = true};
+      const AttentionCall causal{.causal = true};
       const Tensor before = linear_attention(x.q.to(dtype), x.k.to(dtype), x.v.to(dtype), causal);
       AttentionData later = x;
       later.k = x.k.clone(), later.v = x.v.clone();
@@ -180,7 +182,7 @@ TEST_CASE("linear attention: what is masked may be NaN, later keys change nothin
       CHECK(same_bits(after.slice(2, 0, 100).contiguous(), before.slice(2, 0, 100).contiguous()));
       // No key at all.
       o.key_lengths = Tensor::from<std::int32_t>({0, 3});
-      const AttentionResult none = run_linear(x, o, dtype);
+      const AttentionResult none = run_linear(x, {o}, dtype);
       for (const Tensor& t : {none.out, none.dq, none.dk, none.dv})
         for (const double value : t[0].to_vector<double>()) CHECK_UNARY(value == 0);
     }
@@ -212,10 +214,10 @@ TEST_CASE("linear attention has the same bits at any number of threads") {
   const AttentionData x = random_attention({2, 4, 2, 300, 300, 33, 40});
   const int before = threads();
   set_threads(1);
-  const AttentionResult one = run_linear(x, {.causal = true}, DType::float32);
+  const AttentionResult one = run_linear(x, {{.causal = true}}, DType::float32);
   for (const int n : {2, 3, 8}) {
     set_threads(n);
-    const AttentionResult many = run_linear(x, {.causal = true}, DType::float32);
+    const AttentionResult many = run_linear(x, {{.causal = true}}, DType::float32);
     CHECK(same_bits(many.out, one.out));
     CHECK(same_bits(many.dq, one.dq));
     CHECK(same_bits(many.dk, one.dk));
@@ -244,17 +246,21 @@ TEST_CASE("linear attention names what is wrong") {
   const Tensor x = Tensor::ones({2, 2, 3, 4});
   LinearAttentionSums state;
   CHECK(contains(error_of([&] { linear_attention(x[0], x, x); }), "linear_attention: q is [2, 3, 4]"));
-  CHECK(contains(error_of([&] { linear_attention(x, x, x, {.eps = -1}); }), "eps is -1; it must be in [0, 1)"));
+  CHECK(contains(error_of([&] { linear_attention(x, x, x, {}, {.eps = -1}); }), "eps is -1; it must be in [0, 1)"));
   CHECK(contains(error_of([&] { linear_attention(x, x, x, {.key_lengths = Tensor::ones({3}, DType::int32)}); }),
                  "key_lengths is [3] int32; it must be [2] int32"));
-  CHECK(contains(error_of([&] { linear_attention(x, x, x, {.key_bias = Tensor::ones({5})}); }),
-                 "key_bias is [5] float32"));
+  CHECK(contains(error_of([&] { linear_attention(x, x, x, {.bias = Tensor::ones({5})}); }),
+                 "bias is [5] float32"));
+  for (const AttentionCall& call : {AttentionCall{.mask = Tensor::ones({3, 3}, DType::bool8)}, {.dropout = 0.1}})
+    CHECK(contains(error_of([&] { linear_attention(x, x, x, call); }), "a mask of pairs or dropout was asked for"));
+  CHECK(contains(error_of([&] { linear_attention(x, x, x, {.bias = Tensor::ones({3, 3})}); }),
+                 "it must have q's dtype and broadcast to [batch, heads, 1, keys]"));
   CHECK(contains(error_of([&] { linear_attention_step(x, x.slice(2, 0, 2), x.slice(2, 0, 2), state); }),
                  "a step takes as many queries as keys"));
   linear_attention_step(x, x, x, state);
   const Tensor other = Tensor::ones({2, 2, 1, 5});
   CHECK(contains(error_of([&] { linear_attention_step(other, other, other, state); }), "but the state holds"));
-  CHECK(contains(error_of([&] { linear_attention_step(x, x, x, state, {.feature_map = FeatureMap::exp}); }),
+  CHECK(contains(error_of([&] { linear_attention_step(x, x, x, state, {}, {.feature_map = FeatureMap::exp}); }),
                  "the state is of another feature map; it must be the one that it began with"));
   CHECK(state.sums.shape() == Shape{2, 2, 4, 4});
 }

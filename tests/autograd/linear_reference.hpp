@@ -45,15 +45,22 @@ inline double product_slope(FeatureMap map, const double* q, const double* k, In
   return 2 * sum * k[at];
 }
 
+struct LinearCase {
+  AttentionCall call = {};
+  LinearFeatures features = {};
+};
+
 // Term by term: o_i = sum_j w_ij v_j, w_ij = a_ij / (sum_j a_ij + eps), a_ij = exp(b_j) f(q_i) . f(k_j).
-inline AttentionResult naive_linear(const AttentionData& x, const LinearAttentionOptions& o) {
+inline AttentionResult naive_linear(const AttentionData& x, const LinearCase& how) {
+  const AttentionCall& o = how.call;
+  const FeatureMap map = how.features.feature_map;
   const Index B = x.q.dim(0), H = x.q.dim(1), T = x.q.dim(2), D = x.q.dim(3), Hk = x.k.dim(1), S = x.k.dim(2),
               V = x.v.dim(3);
   const auto zeros = [](const Shape& shape) { return Tensor::zeros(shape, DType::float64); };
   AttentionResult r{zeros(x.dout.shape()), zeros(x.q.shape()), zeros(x.k.shape()),
-                    zeros(x.v.shape()),    zeros({B, H, S}),   zeros({B, H, T, S})};
+                    zeros(x.v.shape()),    zeros({B, H, 1, S}), zeros({B, H, T, S})};
   const Tensor q = x.q.dense(), k = x.k.dense(), v = x.v.dense(), dout = x.dout.dense();
-  const Tensor bias = o.key_bias.defined() ? o.key_bias.detach().expand({B, H, S}) : Tensor();
+  const Tensor bias = o.bias.defined() ? o.bias.detach().expand({B, H, 1, S}) : Tensor();
   for (Index b = 0; b < B; ++b)
     for (Index h = 0; h < H; ++h)
       for (Index i = 0; i < T; ++i) {
@@ -66,14 +73,14 @@ inline AttentionResult naive_linear(const AttentionData& x, const LinearAttentio
           if (o.causal && j > i + S - T) continue;
           if (o.key_lengths.defined() && j >= static_cast<Index>(o.key_lengths.at({b}))) continue;
           if (o.key_mask.defined() && o.key_mask.at({b, j}) == 0) continue;
-          double w = feature_product(o.feature_map, qi, k.ptr<double>() + ((b * Hk + g) * S + j) * D, D);
-          if (bias.defined()) w *= std::exp(bias.at({b, h, j}));
+          double w = feature_product(map, qi, k.ptr<double>() + ((b * Hk + g) * S + j) * D, D);
+          if (bias.defined()) w *= std::exp(bias.at({b, h, 0, j}));
           seen.push_back(j);
           a.push_back(w);
           sum += w;
         }
         if (sum == 0) continue;
-        const double d = sum + (o.feature_map == FeatureMap::exp ? 0 : o.eps);
+        const double d = sum + (map == FeatureMap::exp ? 0 : how.features.eps);
         std::vector<double> dw(a.size());
         double mean = 0;
         for (std::size_t n = 0; n < seen.size(); ++n) {
@@ -87,37 +94,30 @@ inline AttentionResult naive_linear(const AttentionData& x, const LinearAttentio
           r.weights.ptr<double>()[row * S + seen[n]] = a[n] / d;
         }
         for (std::size_t n = 0; n < seen.size(); ++n) {
-          const double da = (dw[n] - mean) / d, factor = bias.defined() ? std::exp(bias.at({b, h, seen[n]})) : 1;
+          const double da = (dw[n] - mean) / d, factor = bias.defined() ? std::exp(bias.at({b, h, 0, seen[n]})) : 1;
           r.dbias.ptr<double>()[(b * H + h) * S + seen[n]] += da * a[n];
           for (Index c = 0; c < D; ++c) {
             const Index key = ((b * Hk + g) * S + seen[n]) * D;
             const double* kj = k.ptr<double>() + key;
-            r.dq.ptr<double>()[row * D + c] += da * factor * product_slope(o.feature_map, qi, kj, D, c);
-            r.dk.ptr<double>()[key + c] += da * factor * product_slope(o.feature_map, kj, qi, D, c);
+            r.dq.ptr<double>()[row * D + c] += da * factor * product_slope(map, qi, kj, D, c);
+            r.dk.ptr<double>()[key + c] += da * factor * product_slope(map, kj, qi, D, c);
           }
         }
       }
   return r;
 }
 
-inline AttentionResult run_linear(const AttentionData& x, LinearAttentionOptions o, DType dtype = DType::float64,
-                                  bool merged = false) {
+inline AttentionResult run_linear(const AttentionData& x, LinearCase o, DType dtype = DType::float64) {
   Tape tape;
   const Tensor q = tape.watch(x.q.to(dtype)), k = tape.watch(x.k.to(dtype)), v = tape.watch(x.v.to(dtype));
-  if (o.key_bias.defined()) o.key_bias = tape.watch(o.key_bias.to(dtype));
+  if (o.call.bias.defined()) o.call.bias = tape.watch(o.call.bias.to(dtype));
   const Tensor dout = x.dout.to(dtype);
   AttentionResult r;
-  if (merged) {
-    const Tensor y = linear_attention_merged(q, k, v, o);
-    tape.backward(y, dout.transpose(1, 2).reshape(y.shape()));
-    r.out = y.view({y.dim(0), y.dim(1), q.dim(1), v.dim(3)}).transpose(1, 2).detach();
-  } else {
-    const Tensor y = linear_attention(q, k, v, o);
-    tape.backward(y, dout);
-    r.out = y.detach();
-  }
+  const Tensor y = linear_attention(q, k, v, o.call, o.features);
+  tape.backward(y, dout);
+  r.out = y.detach();
   r.dq = tape.grad(q), r.dk = tape.grad(k), r.dv = tape.grad(v);
-  if (o.key_bias.defined()) r.dbias = tape.grad(o.key_bias);
+  if (o.call.bias.defined()) r.dbias = tape.grad(o.call.bias);
   return r;
 }
 

@@ -17,14 +17,13 @@ namespace {
 enum class Op { linear, exp, efficient };
 constexpr Index kMany = 8;  // heads from which on none is cut
 
-Tensor attend(Op op, In q, In k, In v, LinearAttentionOptions o) {
-  if (op == Op::efficient) return efficient_attention(q, k, v, o);
-  o.feature_map = op == Op::exp ? FeatureMap::exp : FeatureMap::elu;
-  return linear_attention(q, k, v, o);
+Tensor attend(Op op, In q, In k, In v, const AttentionCall& call) {
+  if (op == Op::efficient) return efficient_attention(q, k, v, call);
+  return linear_attention(q, k, v, call, {.feature_map = op == Op::exp ? FeatureMap::exp : FeatureMap::elu});
 }
 
 // Output, dq, dk and dv.
-std::vector<Tensor> results(Op op, const AttentionData& x, const LinearAttentionOptions& o,
+std::vector<Tensor> results(Op op, const AttentionData& x, const AttentionCall& o,
                             DType dtype = DType::float64) {
   Tape tape;
   const Tensor q = tape.watch(x.q.to(dtype)), k = tape.watch(x.k.to(dtype)), v = tape.watch(x.v.to(dtype));
@@ -40,7 +39,7 @@ AttentionData repeated(const AttentionData& x) {
   return y;
 }
 
-void check_spans(Op op, const AttentionData& x, const LinearAttentionOptions& o) {
+void check_spans(Op op, const AttentionData& x, const AttentionCall& o) {
   CAPTURE(static_cast<int>(op));
   CAPTURE(x.q.dim(2));
   CAPTURE(x.k.dim(2));
@@ -69,7 +68,7 @@ TEST_CASE(
       const AttentionData prefix = random_attention({1, 1, 1, 2200, 3300, 5, 8});
       check_spans(op, prefix, {.causal = true, .key_lengths = Tensor::from<std::int32_t>({3100})});
       check_spans(op, random_attention({1, 1, 1, 2900, 2300, 6, 4}), {.causal = true});
-      LinearAttentionOptions some{.causal = true, .key_mask = Tensor::ones({1, 2500}, DType::bool8)};
+      AttentionCall some{.causal = true, .key_mask = Tensor::ones({1, 2500}, DType::bool8)};
       some.key_mask.slice(1, 0, 700).zero_();  // the first spans see nothing
       check_spans(op, square, some);
     }

@@ -12,12 +12,14 @@ using heed::testing::on_each_level;
 
 namespace {
 
+const LinearFeatures kExp{.feature_map = FeatureMap::exp};
+
 // o_i = sum_r softmax(q_i)_r sum_j exp(k_jr + bias_j) v_j / sum_j exp(k_jr + bias_j), over the keys that i may see.
-Tensor naive_efficient(const AttentionData& x, const LinearAttentionOptions& o) {
+Tensor naive_efficient(const AttentionData& x, const AttentionCall& o) {
   const Index B = x.q.dim(0), H = x.q.dim(1), T = x.q.dim(2), D = x.q.dim(3), Hk = x.k.dim(1), S = x.k.dim(2),
               V = x.v.dim(3);
   Tensor y = Tensor::zeros({B, H, T, V}, DType::float64);
-  const Tensor bias = o.key_bias.defined() ? o.key_bias.expand({B, H, S}) : Tensor();
+  const Tensor bias = o.bias.defined() ? o.bias.expand({B, H, 1, S}) : Tensor();
   for (Index b = 0; b < B; ++b)
     for (Index h = 0; h < H; ++h)
       for (Index i = 0; i < T; ++i) {
@@ -31,7 +33,7 @@ Tensor naive_efficient(const AttentionData& x, const LinearAttentionOptions& o) 
             if (o.causal && j > i + S - T) continue;
             if (o.key_lengths.defined() && j >= static_cast<Index>(o.key_lengths.at({b}))) continue;
             if (o.key_mask.defined() && o.key_mask.at({b, j}) == 0) continue;
-            const double e = std::exp(x.k.at({b, g, j, r}) + (bias.defined() ? bias.at({b, h, j}) : 0));
+            const double e = std::exp(x.k.at({b, g, j, r}) + (bias.defined() ? bias.at({b, h, 0, j}) : 0));
             z += e;
             for (Index c = 0; c < V; ++c) sum[static_cast<std::size_t>(c)] += e * x.v.at({b, g, j, c});
           }
@@ -67,7 +69,7 @@ Tensor naive_in_logarithms(const AttentionData& x) {
   return y;
 }
 
-void check_efficient(const AttentionSize& s, const LinearAttentionOptions& o) {
+void check_efficient(const AttentionSize& s, const AttentionCall& o) {
   const AttentionData x = random_attention(s);
   CAPTURE(s.queries);
   CAPTURE(s.keys);
@@ -75,8 +77,8 @@ void check_efficient(const AttentionSize& s, const LinearAttentionOptions& o) {
   CAPTURE(o.causal);
   const Tensor wanted = naive_efficient(x, o);
   CHECK(close(efficient_attention(x.q, x.k, x.v, o), wanted, 0, 1e-13));
-  LinearAttentionOptions floats = o;
-  if (o.key_bias.defined()) floats.key_bias = o.key_bias.to(DType::float32);
+  AttentionCall floats = o;
+  if (o.bias.defined()) floats.bias = o.bias.to(DType::float32);
   CHECK(close(efficient_attention(x.q.to(DType::float32), x.k.to(DType::float32), x.v.to(DType::float32), floats),
               wanted, 0, 2e-6));
 }
@@ -107,20 +109,20 @@ TEST_CASE("log attention: Efficient attention equals its definition, causal and 
     check_efficient(s, {.causal = true,
                         .key_lengths = Tensor::from<std::int32_t>({87, 5}),
                         .key_mask = random_mask({2, 90}, 0.6, 3),
-                        .key_bias = Rng(5).normal({2, 1, 90}, 0, 1, DType::float64)});
+                        .bias = Rng(5).normal({2, 1, 1, 90}, 0, 1, DType::float64)});
     check_efficient({1, 1, 1, 100, 100, 130, 20}, {.causal = true});
   });
 }
 
 TEST_CASE("log attention: Efficient attention passes gradcheck in float64") {
   const AttentionData x = random_attention({2, 4, 2, 5, 7, 3, 4});
-  const Tensor bias = Rng(4).normal({2, 1, 7}, 0, 1, DType::float64);
+  const Tensor bias = Rng(4).normal({2, 1, 1, 7}, 0, 1, DType::float64);
   for (const bool causal : {false, true}) {
-    LinearAttentionOptions o{.causal = causal, .key_lengths = Tensor::from<std::int32_t>({7, 4})};
+    AttentionCall o{.causal = causal, .key_lengths = Tensor::from<std::int32_t>({7, 4})};
     gradcheck(
         [&](const std::vector<Tensor>& in) {
-          LinearAttentionOptions with = o;
-          with.key_bias = in[3];
+          AttentionCall with = o;
+          with.bias = in[3];
           return efficient_attention(in[0], in[1], in[2], with);
         },
         {x.q, x.k, x.v, bias});
@@ -137,7 +139,7 @@ TEST_CASE("log attention: maxima that jump, up and down, lose nothing") {
     for (const double jump : {3.0, 61.0, 120.0, -61.0}) {
       CAPTURE(jump);
       const AttentionData x = jumping(s, jump, 20);
-      const LinearAttentionOptions o{.feature_map = FeatureMap::exp, .causal = true};
+      const LinearCase o{{.causal = true}, kExp};
       const AttentionResult floats = run_linear(x, o, DType::float32), doubles = run_linear(x, o);
       CHECK(attention_error(floats, doubles) < 2e-5);
       CHECK(close(doubles.out, naive_in_logarithms(x), 0, 1e-10));
@@ -151,15 +153,14 @@ TEST_CASE("log attention: what is masked may be NaN, later keys change nothing, 
     for (const bool efficient : {false, true})
       for (const DType dtype : {DType::float32, DType::float64}) {
         CAPTURE(efficient);
-        const auto run = [&](const AttentionData& in, const LinearAttentionOptions& o) {
+        const auto run = [&](const AttentionData& in, const AttentionCall& o) {
           Tape tape;
           const Tensor q = tape.watch(in.q.to(dtype)), k = tape.watch(in.k.to(dtype)), v = tape.watch(in.v.to(dtype));
-          const Tensor y = efficient ? efficient_attention(q, k, v, o) : linear_attention(q, k, v, o);
+          const Tensor y = efficient ? efficient_attention(q, k, v, o) : linear_attention(q, k, v, o, kExp);
           tape.backward(y, in.dout.to(dtype));
           return AttentionResult{y.detach(), tape.grad(q), tape.grad(k), tape.grad(v), {}, {}};
         };
-        LinearAttentionOptions o{
-            .feature_map = FeatureMap::exp, .causal = true, .key_lengths = Tensor::from<std::int32_t>({150, 80})};
+        AttentionCall o{.causal = true, .key_lengths = Tensor::from<std::int32_t>({150, 80})};
         const AttentionResult clean = run(x, o);
         AttentionData dirty = x;
         dirty.k = x.k.clone(), dirty.v = x.v.clone();
@@ -170,7 +171,7 @@ TEST_CASE("log attention: what is masked may be NaN, later keys change nothing, 
         CHECK(same_bits(masked.dq, clean.dq));
         CHECK(same_bits(masked.dk, clean.dk));
         CHECK(same_bits(masked.dv, clean.dv));
-        const LinearAttentionOptions causal{.feature_map = FeatureMap::exp, .causal = true};
+        const AttentionCall causal{.causal = true};
         AttentionData later = x;
         later.k = x.k.clone(), later.v = x.v.clone();
         later.k.slice(2, 100, 150).fill_(30);
@@ -191,8 +192,8 @@ TEST_CASE("log attention at once equals chunks and token by token") {
     for (const bool efficient : {false, true})
       for (const DType dtype : {DType::float32, DType::float64}) {
         const Tensor q = x.q.to(dtype), k = x.k.to(dtype), v = x.v.to(dtype);
-        const LinearAttentionOptions o{.feature_map = FeatureMap::exp, .causal = true};
-        const Tensor whole = efficient ? efficient_attention(q, k, v, o) : linear_attention(q, k, v, o);
+        const AttentionCall o{.causal = true};
+        const Tensor whole = efficient ? efficient_attention(q, k, v, o) : linear_attention(q, k, v, o, kExp);
         for (const Index step : {1, 7, 64, 149}) {
           CAPTURE(step);
           CAPTURE(efficient);
@@ -202,7 +203,7 @@ TEST_CASE("log attention at once equals chunks and token by token") {
             const Index end = std::min<Index>(150, i + step);
             const Tensor a = q.slice(2, i, end), b = k.slice(2, i, end), c = v.slice(2, i, end);
             parts.push_back(efficient ? efficient_attention_step(a, b, c, state, o)
-                                      : linear_attention_step(a, b, c, state, o));
+                                      : linear_attention_step(a, b, c, state, o, kExp));
           }
           CHECK(close(concatenate(parts, 2), whole, 0, dtype == DType::float32 ? 1e-5 : 1e-12));
         }

@@ -163,9 +163,8 @@ inline std::vector<OpCase> attention_cases() {
   return {
       {"attention", width, [](const List& x) { return attention(x[0], x[1], x[2]); }, kNoScalar | kNotEmpty},
       {"attention causal", length,
-       [](const List& x) { return attention(x[0], x[1], x[2], {.causal = true, .scale = 0.5}); }, kNoScalar},
+       [](const List& x) { return attention(x[0], x[1], x[2], {.causal = true}, 0.5); }, kNoScalar},
       {"attention of keys", keys, [](const List& x) { return attention(x[0], x[1], x[2]); }, kNoScalar},
-      {"attention merged", length, [](const List& x) { return attention_merged(x[0], x[1], x[2]); }, kNoScalar},
       {"attention masked", keys,
        [](const List& x) {
          const Index n = axis_size(x[1], 2);
@@ -185,7 +184,7 @@ inline std::vector<OpCase> attention_cases() {
        {{1, 2, 2, 3}, {1, 2, N, 3}, {1, 2, N, 2}, {2, 3}},
        [](const List& x) {
          const Index n = axis_size(x[1], 2);
-         return additive_attention_merged(
+         return additive_attention(
              x[0], x[1], x[2], x[3],
              {.key_lengths = Tensor::full({1}, static_cast<double>(n / 2), DType::int32), .dropout = 0.2});
        },
@@ -194,20 +193,20 @@ inline std::vector<OpCase> attention_cases() {
        kNoScalar | kNotEmpty},
       {"linear_attention causal", length,
        [](const List& x) {
-         return linear_attention(x[0], x[1], x[2], {.feature_map = FeatureMap::softplus, .causal = true});
+         return linear_attention(x[0], x[1], x[2], {.causal = true}, {.feature_map = FeatureMap::softplus});
        },
        kNoScalar},
       {"linear_attention masked", keys,
        [](const List& x) {
          const Index n = axis_size(x[1], 2);
-         return linear_attention_merged(
+         return linear_attention(
              x[0], x[1], x[2],
-             {.eps = 0.1, .key_lengths = Tensor::full({1}, static_cast<double>(n / 2), DType::int32)});
+             {.key_lengths = Tensor::full({1}, static_cast<double>(n / 2), DType::int32)}, {.eps = 0.1});
        },
        kNoScalar | kHidesNan},
       {"linear_attention biased",
-       {{1, 2, 2, 3}, {1, 2, N, 3}, {1, 2, N, 2}, {2, N}},
-       [](const List& x) { return linear_attention(x[0], x[1], x[2], {.key_bias = x[3]}); },
+       {{1, 2, 2, 3}, {1, 2, N, 3}, {1, 2, N, 2}, {2, 1, N}},
+       [](const List& x) { return linear_attention(x[0], x[1], x[2], {.bias = x[3]}); },
        kNoScalar,
        -2,
        2,
@@ -217,7 +216,7 @@ inline std::vector<OpCase> attention_cases() {
        kNoScalar | kNotEmpty | kHidesNan},
       {"sparse_attention of keys", keys,
        [](const List& x) {
-         return sparse_attention_merged(x[0], x[1], x[2], every_other_key(x[0], x[1]), {.dropout = 0.2});
+         return sparse_attention(x[0], x[1], x[2], every_other_key(x[0], x[1]), {.dropout = 0.2});
        },
        kNoScalar | kHidesNan},
       {"sparse_attention biased",

@@ -36,31 +36,24 @@ Tensor both(const Tensor& a, const Tensor& b, const Shape& grid) {
 }
 
 // The same through `attention`'s reference: the lists as a mask.
-AttentionOptions dense_options(const AttentionData& x, const Tensor& pattern, const SparseAttentionOptions& o) {
-  return {.scale = o.scale,
-          .key_lengths = o.key_lengths,
+AttentionCall dense_options(const AttentionData& x, const Tensor& pattern, const AttentionCall& o) {
+  return {.key_lengths = o.key_lengths,
           .key_mask = o.key_mask,
           .mask = both(pattern, o.mask, {x.q.dim(0), x.q.dim(1), x.q.dim(2), x.k.dim(2)}),
           .bias = o.bias,
           .dropout = o.dropout};
 }
 
-AttentionResult run_sparse(const AttentionData& x, const KeyLists& lists, SparseAttentionOptions o,
-                           DType dtype = DType::float64, bool merged = false) {
+AttentionResult run_sparse(const AttentionData& x, const KeyLists& lists, AttentionCall o,
+                           DType dtype = DType::float64, std::optional<double> scale = {}) {
   Tape tape;
   const Tensor q = tape.watch(x.q.to(dtype)), k = tape.watch(x.k.to(dtype)), v = tape.watch(x.v.to(dtype));
   if (o.bias.defined()) o.bias = tape.watch(o.bias.to(dtype));
   const Tensor dout = x.dout.to(dtype);
   AttentionResult r;
-  if (merged) {
-    const Tensor y = sparse_attention_merged(q, k, v, lists, o);
-    tape.backward(y, dout.transpose(1, 2).reshape(y.shape()));
-    r.out = y.view({y.dim(0), y.dim(1), q.dim(1), v.dim(3)}).transpose(1, 2).detach();
-  } else {
-    const Tensor y = sparse_attention(q, k, v, lists, o);
-    tape.backward(y, dout);
-    r.out = y.detach();
-  }
+  const Tensor y = sparse_attention(q, k, v, lists, o, scale);
+  tape.backward(y, dout);
+  r.out = y.detach();
   r.dq = tape.grad(q), r.dk = tape.grad(k), r.dv = tape.grad(v);
   if (o.bias.defined()) r.dbias = tape.grad(o.bias);
   return r;
@@ -77,8 +70,9 @@ void check_sparse(const AttentionSize& s, bool own_lists = false, double share =
   CAPTURE(s.width);
   CAPTURE(s.value_width);
   CHECK(attention_error(run_sparse(x, lists, {}), wanted) < 1e-12);
-  CHECK(attention_error(run_sparse(x, lists, {}, DType::float32, true), wanted) < 3e-6);
-  CHECK(worst(sparse_attention_weights(x.q, x.k, lists), wanted.weights, 0, 1e-12) < 1);
+  CHECK(attention_error(run_sparse(x, lists, {}, DType::float32), wanted) < 3e-6);
+  const Tensor weights = weights_by([&](In v) { return sparse_attention(x.q, x.k, v, lists); }, x.k);
+  CHECK(worst(weights, wanted.weights, 0, 1e-12) < 1);
 }
 
 bool same(const AttentionResult& a, const AttentionResult& b) {
@@ -110,25 +104,28 @@ TEST_CASE("sparse attention takes lengths, masks, biases and dropout together, o
     for (const bool own : {false, true})
       for (int bits = 1; bits < 32; ++bits) {
         const Tensor pattern = random_mask(own ? Shape{2, 4, 21, 27} : Shape{21, 27}, 0.5, 6);
-        SparseAttentionOptions o;
+        AttentionCall o;
         if (bits & 1) o.key_lengths = Tensor::from<std::int32_t>({24, 5});
         if (bits & 2) o.key_mask = random_mask({2, 27}, 0.6, 3);
         if (bits & 4) o.mask = random_mask(bits & 1 ? Shape{4, 1, 27} : Shape{21, 27}, 0.7, 4);
         if (bits & 8) o.bias = Rng(5).normal(bits & 1 ? Shape{4, 1, 27} : Shape{2, 1, 21, 27}, 0, 1, DType::float64);
-        if (bits & 16) o.dropout = 0.3, o.scale = 0.7;
+        if (bits & 16) o.dropout = 0.3;
+        const std::optional<double> scale = bits & 16 ? std::optional(0.7) : std::nullopt;
         CAPTURE(own);
         CAPTURE(bits);
         const KeyLists lists = lists_of(pattern);
         manual_seed(9);
         const Rng drawn = default_rng();
         const AttentionResult wanted =
-            naive_attention(x, dense_options(x, pattern, o), o.dropout > 0 ? &drawn : nullptr);
-        const AttentionResult doubles = run_sparse(x, lists, o);
+            naive_attention(x, dense_options(x, pattern, o), o.dropout > 0 ? &drawn : nullptr, scale);
+        const AttentionResult doubles = run_sparse(x, lists, o, DType::float64, scale);
         manual_seed(9);
-        const AttentionResult floats = run_sparse(x, lists, o, DType::float32, true);
+        const AttentionResult floats = run_sparse(x, lists, o, DType::float32, scale);
         CHECK(attention_error(doubles, wanted) < 1e-12);
         CHECK(attention_error(floats, wanted) < 3e-6);
-        CHECK(worst(sparse_attention_weights(x.q, x.k, lists, o), wanted.weights, 0, 1e-12) < 1);
+        const Evaluation no_dropout;
+        const Tensor weights = weights_by([&](In v) { return sparse_attention(x.q, x.k, v, lists, o, scale); }, x.k);
+        CHECK(worst(weights, wanted.weights, 0, 1e-12) < 1);
         if (o.bias.defined()) {
           CHECK(worst(doubles.dbias, detail::sum_to(wanted.dbias, o.bias.shape()), 0, 1e-12) < 1);
           CHECK(worst(floats.dbias, detail::sum_to(wanted.dbias, o.bias.shape()), 0, 1e-5) < 1);
@@ -141,20 +138,20 @@ TEST_CASE("sparse attention passes gradcheck in float64") {
   const AttentionSize s{2, 4, 2, 5, 7, 3, 4};
   const AttentionData x = random_attention(s);
   const KeyLists lists[] = {lists_of(random_mask({5, 7}, 0.5, 2)), lists_of(random_mask({2, 4, 5, 7}, 0.5, 2))};
-  const SparseAttentionOptions cases[] = {{},
-                                          {.scale = 0.9, .key_lengths = Tensor::from<std::int32_t>({7, 2})},
+  const AttentionCall cases[] = {{},
+                                          {.key_lengths = Tensor::from<std::int32_t>({7, 2})},
                                           {.key_mask = random_mask({2, 7}, 0.6, 10)},
                                           {.mask = random_mask({4, 5, 7}, 0.6, 11)}};
   for (const KeyLists& l : lists)
-    for (const SparseAttentionOptions& o : cases) {
-      gradcheck([&](const std::vector<Tensor>& in) { return sparse_attention(in[0], in[1], in[2], l, o); },
+    for (const AttentionCall& o : cases) {
+      gradcheck([&](const std::vector<Tensor>& in) { return sparse_attention(in[0], in[1], in[2], l, o, 0.9); },
                 {x.q, x.k, x.v});
       for (const Shape& shape : {Shape{7}, Shape{5, 1}, Shape{2, 1, 5, 7}, Shape{4, 1, 1}})
         gradcheck(
             [&](const std::vector<Tensor>& in) {
-              SparseAttentionOptions with = o;
+              AttentionCall with = o;
               with.bias = in[3];
-              return sparse_attention_merged(in[0], in[1], in[2], l, with);
+              return sparse_attention(in[0], in[1], in[2], l, with);
             },
             {x.q, x.k, x.v, Rng(4).normal(shape, 0, 1, DType::float64)});
     }
@@ -173,9 +170,9 @@ TEST_CASE("sparse attention: what is masked or not listed may be NaN, rows witho
     alive[1].slice(0, 25, 40).fill_(0);
     pairs[1].slice(2, 25, 40).fill_(0);
     for (const DType dtype : {DType::float32, DType::float64}) {
-      const SparseAttentionOptions cases[] = {
+      const AttentionCall cases[] = {
           {.key_lengths = Tensor::from<std::int32_t>({40, 25})}, {.key_mask = alive}, {.mask = pairs}};
-      for (const SparseAttentionOptions& o : cases)
+      for (const AttentionCall& o : cases)
         CHECK(same(run_sparse(dirty, lists, o, dtype), run_sparse(x, lists, o, dtype)));
       // Keys 25 ... are on no list.
       Tensor early = Tensor::zeros({40, 40}, DType::bool8);

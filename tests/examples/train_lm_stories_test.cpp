@@ -1,6 +1,6 @@
 // train_lm without --data: the built-in stories, whose least loss is known.
 #include <cstdio>
-#include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/arch.hpp>
 #include <heed/data/checkpoint.hpp>
 #include <heed/data/story_floor.hpp>
 

@@ -165,7 +165,7 @@ TEST_CASE("05_attention: weights by hand, the causal mask, attention()") {
   CHECK(near(numbers(out, "it", "weights:"), all, 6e-4));
   CHECK(near(numbers(out, "it", "causal weights:"), causal, 6e-4));
   CHECK(near(numbers(out, "the", "\ncausal weights:"), {1, 0, 0, 0, 0, 0, 0}, 0));
-  CHECK(contains(out, "at most 1e-6: yes\nand causally: yes; attention_weights(): yes\n"));
+  CHECK(contains(out, "at most 1e-6: yes\nand causally: yes; the weights of SoftmaxAttention: yes\n"));
   CHECK(contains(out, "what it heard is {thing 0.932, refers 0.017}"));
   CHECK(is_png(bytes_of(png)));
   output_of("05_attention", "--plot " + test::quoted(svg));

@@ -69,7 +69,7 @@ TEST_CASE("the memory of mechanisms with sums grows with the length") {
   for (const FeatureMap map : {FeatureMap::elu, FeatureMap::relu, FeatureMap::softplus, FeatureMap::exp,
                                FeatureMap::poly2, FeatureMap::identity})
     check_linear("linear " + std::string(name_of(map)),
-                 [map](Index, Rng&) { return LinearAttention{.feature_map = map, .signed_features = true}; });
+                 [map](Index, Rng&) { return LinearAttention{{.feature_map = map, .signed_features = true}}; });
   check_linear("efficient", [](Index, Rng&) { return EfficientAttention(); });
   check_linear("causal efficient", [](Index, Rng&) { return CausalEfficientAttention(); });
   check_linear("taylor", [](Index, Rng&) { return TaylorAttention(); });

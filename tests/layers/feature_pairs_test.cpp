@@ -55,7 +55,7 @@ Tensor softplus_and_halves(In k) { return concatenate({softplus(k), Tensor::full
 
 TEST_CASE("conformance: linear attention with softmax over the features of queries and keys") {
   const ConformanceReport report = check_conformance_in_test(
-      [](Index, Rng&) { return LinearAttention{.query_map = over_features, .key_map = over_features}; },
+      [](Index, Rng&) { return LinearAttention{{.query_map = over_features, .key_map = over_features}}; },
       {.reference = naive_pairs(naive_softmax_of, naive_softmax_of)});
   CHECK(report.checks.size() >= 17);
 }
@@ -74,7 +74,7 @@ TEST_CASE("conformance: linear attention with two different maps, to more featur
     return y;
   };
   const ConformanceReport report = check_conformance_in_test(
-      [](Index, Rng&) { return LinearAttention{.query_map = sigmoids_and_softmax, .key_map = softplus_and_halves}; },
+      [](Index, Rng&) { return LinearAttention{{.query_map = sigmoids_and_softmax, .key_map = softplus_and_halves}}; },
       {.reference = naive_pairs(f, g)});
   CHECK(report.checks.size() >= 17);
 }
@@ -82,9 +82,10 @@ TEST_CASE("conformance: linear attention with two different maps, to more featur
 TEST_CASE("linear attention with maps of one's own: a bias of the keys is a factor, and eps counts") {
   const Tensor q = normal({2, 4, 7, 3}, 1), k = normal({2, 2, 9, 3}, 2), v = normal({2, 2, 9, 5}, 3),
                bias = normal({2, 1, 1, 9}, 4);
-  const LinearAttention linear{.eps = 0.5, .query_map = over_features, .key_map = sigmoids_and_softmax};
+  const LinearAttention linear{{.query_map = over_features, .key_map = sigmoids_and_softmax, .eps = 0.5}};
   CHECK(contains(error_of([&] { linear.apply(q, k, v, {}); }), "linear_attention: q is [2, 4, 7, 3] float64 but k is"));
-  const LinearAttention fitting{.eps = 0.5, .query_map = sigmoids_and_softmax, .key_map = softplus_and_halves};
+  const LinearAttention fitting{
+      {.query_map = sigmoids_and_softmax, .key_map = softplus_and_halves, .eps = 0.5}};
   const Tensor y = fitting.apply(q, k, v, {.causal = true, .bias = bias});
   const Tensor f = sigmoids_and_softmax(q), g = softplus_and_halves(k);
   for (Index i = 0; i < 7; ++i) {
@@ -104,31 +105,28 @@ TEST_CASE("linear attention refuses negative features, unless it is told that no
   Tensor minus = x.clone();
   minus.slice(2, 2, 3).fill_(-1);
   const auto itself = [](In y) { return y.tensor(); };
-  const LinearAttentionOptions identity{.feature_map = FeatureMap::identity},
+  const LinearFeatures identity{.feature_map = FeatureMap::identity},
       own{.query_map = itself, .key_map = itself};
   const std::string ending =
       " made the feature -1; features must be 0 or more, or signed_features true where no weight f(q) . g(k) is "
       "negative";
   LinearAttentionSums sums;
   check_errors({
-      {"linear_attention: the identity of q" + ending, [&] { linear_attention(minus, x, v, identity); }},
-      {"linear_attention: the identity of k" + ending, [&] { linear_attention_merged(x, minus, v, identity); }},
-      {"linear_attention: query_map" + ending, [&] { linear_attention(minus, x, v, own); }},
-      {"linear_attention: key_map" + ending, [&] { linear_attention_step(x, minus, v, sums, own); }},
+      {"linear_attention: the identity of q" + ending, [&] { linear_attention(minus, x, v, {}, identity); }},
+      {"linear_attention: the identity of k" + ending, [&] { linear_attention(x, minus, v, {}, identity); }},
+      {"linear_attention: query_map" + ending, [&] { linear_attention(minus, x, v, {}, own); }},
+      {"linear_attention: key_map" + ending, [&] { linear_attention_step(x, minus, v, sums, {}, own); }},
       {"linear_attention: the identity of q" + ending,
-       [&] { LinearAttention{.feature_map = FeatureMap::identity}.apply(minus, x, v, {}); }},
+       [&] { LinearAttention{{.feature_map = FeatureMap::identity}}.apply(minus, x, v, {}); }},
   });
   // What padding holds is no feature.
   const Tensor lengths = Tensor::from<std::int32_t>({2});
-  LinearAttentionOptions padded = identity;
-  padded.key_lengths = lengths;
-  const Tensor y = linear_attention(x, minus, v, padded);
-  padded.query_map = padded.key_map = itself;
-  CHECK(same_bits(linear_attention(x, minus, v, padded), y));
-  LinearAttentionOptions allowed = identity;
+  const AttentionCall padded{.key_lengths = lengths};
+  CHECK(same_bits(linear_attention(x, minus, v, padded, own), linear_attention(x, minus, v, padded, identity)));
+  LinearFeatures allowed = identity;
   allowed.signed_features = true;
-  CHECK(close(linear_attention(minus, minus, v, allowed), linear_attention(-minus, -minus, v, allowed), 1e-12, 1e-12));
-  CHECK(LinearAttention{.feature_map = FeatureMap::identity, .signed_features = true}
+  CHECK(close(linear_attention(minus, minus, v, {}, allowed), linear_attention(-minus, -minus, v, {}, allowed), 1e-12, 1e-12));
+  CHECK(LinearAttention{{.feature_map = FeatureMap::identity, .signed_features = true}}
             .apply(minus, minus, v, {})
             .defined());
 }
@@ -141,18 +139,18 @@ TEST_CASE("linear attention with maps of one's own: what does not fit is refused
   const auto nothing = [](In) { return Tensor(); };
   check_errors({
       {"linear_attention: query_map is given alone; there must be both of query_map and key_map, or none",
-       [&] { linear_attention(x, x, x, {.query_map = over_features}); }},
+       [&] { linear_attention(x, x, x, {}, {.query_map = over_features}); }},
       {"linear_attention: key_map is given alone",
-       [&] { linear_attention_merged(x, x, x, {.key_map = over_features}); }},
+       [&] { linear_attention(x, x, x, {}, {.key_map = over_features}); }},
       {"linear_attention: key_map is given alone",
-       [&] { linear_attention_step(x, x, x, sums, {.key_map = over_features}); }},
+       [&] { linear_attention_step(x, x, x, sums, {}, {.key_map = over_features}); }},
       {"linear_attention: query_map made [1, 2, 2, 4] float64 of [1, 2, 3, 4] float64; all but the last axis must stay "
        "the same",
-       [&] { linear_attention(x, x, x, {.query_map = shorter, .key_map = over_features}); }},
+       [&] { linear_attention(x, x, x, {}, {.query_map = shorter, .key_map = over_features}); }},
       {"linear_attention: key_map made [1, 2, 3, 4] float32 of [1, 2, 3, 4] float64",
-       [&] { linear_attention(x, x, x, {.query_map = over_features, .key_map = other_dtype}); }},
+       [&] { linear_attention(x, x, x, {}, {.query_map = over_features, .key_map = other_dtype}); }},
       {"linear_attention: key_map made undefined of [1, 2, 3, 4] float64",
-       [&] { linear_attention(x, x, x, {.query_map = over_features, .key_map = nothing}); }},
+       [&] { linear_attention(x, x, x, {}, {.query_map = over_features, .key_map = nothing}); }},
   });
   CHECK(!sums.sums.defined());
 }

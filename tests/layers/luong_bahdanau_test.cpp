@@ -123,9 +123,12 @@ TEST_CASE("Luong, Bahdanau and cosine attention begin as they promise") {
   CHECK(plain.score.shape() == Shape{2, 16});
   // beta = 1: the weights are those of plain cosines.
   const Tensor q = normal({1, 2, 3, 4}, 1).to(DType::float32), k = normal({1, 2, 5, 4}, 2).to(DType::float32);
-  CHECK(close(CosineAttention(2, 4, rng).weights(q, k, {}), cosine_weights(q, k, Tensor::ones({2})), 0, 1e-7));
+  const auto unit_beta = [&](const Tensor& keys) {
+    return weights_by([&](In v) { return cosine_attention(q, keys, v, Tensor::ones({2})); }, keys);
+  };
+  CHECK(close(AttentionMechanism(CosineAttention(2, 4, rng)).weights(q, k, {}), unit_beta(k), 0, 1e-7));
   // Keys of zeros have a cosine of 0, whatever the query.
-  for (const double w : cosine_weights(q, k * 0, Tensor::ones({2})).to_vector<double>())
+  for (const double w : unit_beta(k * 0).to_vector<double>())
     CHECK(w == doctest::Approx(0.2));
 }
 

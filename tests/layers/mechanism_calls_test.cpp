@@ -155,7 +155,7 @@ TEST_CASE(
   for (const std::string& name : mechanism_names(false))
     check_lengths(mechanism_by_name(name, {.causal = false, .heads = 2, .head_size = 4, .context = 8})(0, rng));
   for (const AttentionMechanism& m : mechanisms_with_scores(false)) check_lengths(m);
-  check_lengths(LinearAttention{.feature_map = FeatureMap::poly2});
+  check_lengths(LinearAttention{{.feature_map = FeatureMap::poly2}});
   for (const double scale : {static_cast<double>(NAN), detail::kInfinity, -detail::kInfinity}) {
     const auto check_scale = [&](const AttentionMechanism& m) {
       CAPTURE(m.name());
@@ -166,7 +166,7 @@ TEST_CASE(
     check_scale(TopKAttention(2, scale));
     check_scale(LshAttention({.size = 4, .scale = scale}));
     check_scale(GenericAttention(similarity_by_name("softplus"), {.scale = scale}));
-    CHECK(contains(error_of([&] { attention(q, k, k, {.scale = scale}); }), "attention: scale is "));
+    CHECK(contains(error_of([&] { attention(q, k, k, {}, scale); }), "attention: scale is "));
   }
 }
 

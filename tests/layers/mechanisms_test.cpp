@@ -43,15 +43,15 @@ TEST_CASE("Efficient attention is the form with a sum a feature, and not the one
   const Tensor pairs = matmul(by_d, features.transpose(2, 3)), one_sum = matmul(pairs / sum(pairs, {3}, true), v);
   CHECK(close(efficient, own_sums, 1e-12, 1e-13));
   CHECK(max(abs(efficient - one_sum)).item() > 0.05);
-  CHECK(close(linear_attention(q, k, v, {.feature_map = FeatureMap::exp}), one_sum, 1e-12, 1e-13));
+  CHECK(close(linear_attention(q, k, v, {}, {.feature_map = FeatureMap::exp}), one_sum, 1e-12, 1e-13));
 }
 
 TEST_CASE("linear attention as a mechanism takes a bias a key, and refuses what needs single weights") {
   const AttentionMechanism linear(LinearAttention{});
   const Tensor x = Rng(1).normal({2, 2, 5, 4}), bias = Rng(2).normal({2, 1, 1, 5});
-  CHECK(close(linear.apply(x, x, x, {.bias = bias}), linear_attention(x, x, x, {.key_bias = bias.view({2, 1, 5})}), 0,
+  CHECK(close(linear.apply(x, x, x, {.bias = bias}), linear_attention(x, x, x, {.bias = bias}), 0,
               1e-7));
-  CHECK(close(linear.apply(x, x, x, {.bias = bias[0][0][0]}), linear_attention(x, x, x, {.key_bias = bias[0][0][0]}), 0,
+  CHECK(close(linear.apply(x, x, x, {.bias = bias[0][0][0]}), linear_attention(x, x, x, {.bias = bias[0][0][0]}), 0,
               1e-7));
   const auto refused = [&](const AttentionCall& call, const char* what) {
     CHECK(contains(error_of([&] { linear.apply(x, x, x, call); }),

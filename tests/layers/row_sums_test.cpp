@@ -87,7 +87,7 @@ TEST_CASE("values of 1 give 1 through similarities that are divided by their sum
       f.eps = 0;
       CAPTURE(name);
       // A row whose weights are all 0, as those of relu may be, is zeros.
-      const Tensor total = sum(generic_attention_weights(x.q, x.k, f), {3});
+      const Tensor total = sum(AttentionMechanism(GenericAttention(f)).weights(x.q, x.k, {}), {3});
       CHECK(close(generic_attention(x.q, x.k, v, f), total.unsqueeze(3).expand(v.shape()), 0, 1e-5));
       for (const double s : total.to_vector<double>()) CHECK((std::fabs(s - 1) < 1e-5 || s == 0));
     }

@@ -7,7 +7,7 @@
 #include <heed/layers/attention/lsh.hpp>
 #include <heed/layers/attention/multi_head.hpp>
 #include <heed/layers/attention/sparse.hpp>
-#include <heed/layers/attention/sparse_call.hpp>
+#include <heed/autograd/key_lists.hpp>
 #include <heed/layers/attention/top_k.hpp>
 #include <map>
 #include <set>
@@ -31,11 +31,11 @@ void check_pattern(const Mechanism& mechanism, const Sees& sees, std::optional<d
       const Tensor mask = mask_of(length[0], length[1], causal, sees);
       CHECK(same_bits(mask_of(mechanism.lists(length[0], length[1], causal), length[1]), mask));
       const Heads x = random_heads(length[0], length[1]);
-      const auto dense = [&](In q, In k, In v) { return attention(q, k, v, {.scale = scale, .mask = mask}); };
+      const auto dense = [&](In q, In k, In v) { return attention(q, k, v, {.mask = mask}, scale); };
       const auto sparse = [&](In q, In k, In v) { return erased.apply(q, k, v, {.causal = causal}); };
       CHECK(distance(run(x, sparse), run(x, dense)) < 1e-12);
       CHECK(worst(erased.weights(x.q, x.k, {.causal = causal}),
-                  attention_weights(x.q, x.k, {.scale = scale, .mask = mask}), 0, 1e-13) < 1);
+                  weights_by([&](In v) { return dense(x.q, x.k, v); }, x.k), 0, 1e-13) < 1);
     }
 }
 

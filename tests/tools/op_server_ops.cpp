@@ -171,11 +171,12 @@ void add_products_and_losses(std::map<std::string, Op>& ops) {
   ops["rms_norm"] = [](const List& x, const json& a) { return List{rms_norm(x.at(0), x.at(1), number(a["eps"]))}; };
   ops["normalize"] = one(normalize);
   ops["attention"] = [](const List& x, const json& a) {
-    AttentionOptions o;
+    AttentionCall o;
     o.causal = flag(a, "causal");
-    if (a.contains("scale")) o.scale = number(a["scale"]);
+    std::optional<double> scale;
+    if (a.contains("scale")) scale = number(a["scale"]);
     o.mask = x.at(3), o.bias = x.at(4), o.dropout = number(a, "dropout", 0);
-    return List{attention(x[0], x[1], x[2], o)};
+    return List{attention(x[0], x[1], x[2], o, scale)};
   };
   ops["mse_loss"] = [](const List& x, const json& a) { return List{mse_loss(x.at(0), x.at(1), reduction_of(a))}; };
   ops["l1_loss"] = [](const List& x, const json& a) { return List{l1_loss(x.at(0), x.at(1), reduction_of(a))}; };

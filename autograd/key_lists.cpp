@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <atomic>
+#include <heed/autograd/key_lists.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/core/sparse_lists.hpp>
 
 namespace heed::detail {
 
-void check_lists(const char* op, In q, In k, const SparseLists& lists) {
+void check_lists(const char* op, In q, In k, const KeyLists& lists) {
   const Where& at = q.where();
   const Index batch = q.dim(0), heads = q.dim(1), queries = q.dim(2), keys = k.dim(2), n = lists.keys.numel();
   const Shape shared = {queries + 1}, own = {batch, heads, queries + 1};
@@ -37,21 +37,21 @@ void check_lists(const char* op, In q, In k, const SparseLists& lists) {
         " is wrong; offsets must rise from 0 to the number of keys, and each list must ascend within [0, ", keys, ")");
 }
 
-Index longest_list(const SparseLists& lists) {
+Index longest_list(const KeyLists& lists) {
   const std::int32_t* offset = lists.offsets.ptr<std::int32_t>();
   Index most = 0;
   for (Index i = 1; i < lists.offsets.numel(); ++i) most = std::max<Index>(most, offset[i] - offset[i - 1]);
   return most;
 }
 
-static Index pairs_between(const SparseLists& lists, Index first, Index heads, bool shared) {
+static Index pairs_between(const KeyLists& lists, Index first, Index heads, bool shared) {
   if (shared) return lists.keys.numel();
   const Index row = lists.offsets.dim(-1);
   const std::int32_t* offset = lists.offsets.ptr<std::int32_t>();
   return offset[(first + heads) * row - 1] - offset[first * row];
 }
 
-TransposedLists::TransposedLists(const SparseLists& lists, Index keys, Index first, Index heads)
+TransposedLists::TransposedLists(const KeyLists& lists, Index keys, Index first, Index heads)
     : keys_(keys),
       rows_(lists.offsets.dim(-1)),
       shared_(lists.offsets.rank() == 1),

@@ -1,26 +1,13 @@
-// What the sparse mechanisms share: from lists of keys and a call to their op.
+// Lists of keys: made from what a mechanism chooses, checked, and seen from the keys. For the sources of sparse attention
+// and its mechanisms alone.
 #pragma once
 #include <heed/autograd/sparse_attention.hpp>
-#include <heed/layers/attention/mechanism.hpp>
+#include <heed/core/pool.hpp>
 #include <vector>
 
 namespace heed::detail {
 
-inline SparseAttentionOptions sparse_options(const heed::AttentionCall& call, std::optional<double> scale) {
-  return {.scale = scale,
-          .key_lengths = call.key_lengths,
-          .key_mask = call.key_mask,
-          .mask = call.mask,
-          .bias = call.bias,
-          .dropout = call.dropout};
-}
-
-// sparse_attention with the heads side by side in memory, so that merging them again is a view.
-inline Tensor apply_lists(In q, In k, In v, const KeyLists& lists, const heed::AttentionCall& call,
-                          std::optional<double> scale) {
-  const Tensor y = sparse_attention_merged(q, k, v, lists, sparse_options(call, scale));
-  return y.view({q.dim(0), q.dim(2), q.dim(1), v.dim(3)}).transpose(1, 2);
-}
+// ---- Made ----
 
 // offsets and keys as tensors; `shape` is that of offsets. Error for more pairs than int32 counts.
 inline KeyLists lists_from(const std::vector<std::int32_t>& offsets, const std::vector<std::int32_t>& keys,
@@ -44,5 +31,33 @@ inline KeyLists joined_lists(const std::vector<std::vector<std::int32_t>>& offse
   }
   return lists_from(all_offsets, all, shape);
 }
+
+// ---- Used ----
+
+// Throws Error, naming the first bad row, unless the lists fit q [B, H, T, D] and k [B, Hk, S, D].
+void check_lists(const char* op, In q, In k, const KeyLists& lists);
+
+Index longest_list(const KeyLists& lists);
+
+// The lists of heads [first, first + heads), b * H + h, seen from the keys; of one head where all share theirs.
+class TransposedLists {
+ public:
+  TransposedLists(const KeyLists& lists, Index keys, Index first, Index heads);
+
+  // [keys + 1]: key j of head `n` of these is on the lists of queries()[starts[j], starts[j + 1]), which ascend, at
+  // places()[...] of that head's pairs.
+  const Index* starts(Index n) { return starts_.data() + n * starts_of_head(); }
+  Index starts_of_head() const { return shared_ ? 0 : keys_ + 1; }
+  const std::int32_t* queries() { return queries_.data(); }
+  const std::int32_t* places() { return places_.data(); }
+
+ private:
+  Index keys_, rows_;  // rows_: of the offsets of a head
+  bool shared_;
+  Scratch<Index> starts_;
+  Scratch<std::int32_t> queries_, places_;
+
+  void transpose(const std::int32_t* offsets, const std::int32_t* listed, Index base, Index* starts);
+};
 
 }  // namespace heed::detail
