@@ -61,12 +61,7 @@ GemmProblem problem_of(const Gemm& g, Index item) {
           .ldc = g.ldc,
           .alpha = g.alpha,
           .add = g.accumulate,
-          .activation = static_cast<kernels::GemmActivation>(g.activation),
-          .bias = g.bias,
-          .before = g.before,
-          .before_ld = g.before_ld,
-          .residual = g.residual,
-          .residual_ld = g.residual_ld};
+          .bias = g.bias};
 }
 
 // A matrix times a column, as a row times the turned matrix: rows of c are then long, and nothing is packed.
@@ -123,8 +118,6 @@ GemmProblem columns_of(const GemmKind& kind, GemmProblem g, Index column, Index 
   shift(g.b, column * g.b_column, g.b_bf16 ? 2 : size);
   shift(g.c, column, size);
   shift(g.bias, column, size);
-  shift(g.before, column, size);
-  shift(g.residual, column, size);
   g.n = n;
   return g;
 }
@@ -161,13 +154,11 @@ void few_parallel(const GemmKind& kind, const GemmProblem& g) {
 }  // namespace
 
 void gemm(const Gemm& given) {
-  const bool turn = given.n == 1 && given.m > 1 && given.ldc == 1 && !given.bias && !given.before && !given.residual;
+  const bool turn = given.n == 1 && given.m > 1 && given.ldc == 1 && !given.bias;
   const Gemm g = turn ? turned(given) : given;
   const bool few = g.m <= kernels::kFewRows && (g.b.row == 1 || g.b.column == 1);
   const GemmKind& kind = kind_of(g, few);
   const Index items = g.batch[0].count * g.batch[1].count;
-  require(items == 1 || (g.before == nullptr && g.residual == nullptr), "gemm: ", items,
-          " products in a batch have a residual or a copy before activation; a batch must have neither");
   if (g.m <= 0 || g.n <= 0 || items <= 0) return;
   const Index work = g.m * g.n * std::max<Index>(g.k, 1);
   if (work > kSerialWork && (items == 1 || work > kSerialWork * 8)) {

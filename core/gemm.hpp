@@ -1,10 +1,8 @@
-// Matrix products on pointers, the base of every linear map: C = activation(alpha * A B (+ C) + bias) + residual.
+// Matrix products on pointers, the base of every linear map: C = alpha * A B (+ C) + bias.
 #pragma once
 #include <heed/core/dtype.hpp>
 
 namespace heed {
-
-enum class Activation { none, relu, gelu, gelu_tanh };  // gelu: the exact form, with erf
 
 // Element (i, j) is data[i * row + j * column]: strides in elements, of any size and sign, so that transposes and
 // views need no copy.
@@ -21,17 +19,10 @@ struct Gemm {
   void* c = nullptr;          // [m, n], float64 where a is, else float32; rows contiguous, `ldc` elements apart
   Index ldc = 0;
   double alpha = 1;
-  bool accumulate = false;  // adds to what c holds, before bias and activation
-
+  bool accumulate = false;     // adds to what c holds
   const void* bias = nullptr;  // [n], of c's type, or null
-  Activation activation = Activation::none;
-  void* before = nullptr;  // [m, n], of c's type, or null: takes what the activation is applied to, for backward
-  Index before_ld = 0;
-  const void* residual = nullptr;  // [m, n], of c's type, or null: added last; must not be c
-  Index residual_ld = 0;
 
-  // Two batch axes: `count` products whose operands are so many elements apart. Bias is shared; `before` and
-  // `residual` are for single products.
+  // Two batch axes: `count` products whose operands are so many elements apart. The bias is shared.
   struct Axis {
     Index count = 1, a = 0, b = 0, c = 0;
   };
@@ -41,7 +32,7 @@ struct Gemm {
 // Runs in parallel over parts of c, whose sizes depend on shapes alone: the bits of the result are the same at any
 // number of threads. Two bfloat16 operands are multiplied as such where the machine can (sums in float32; it takes
 // subnormals for 0); otherwise bfloat16 is widened to float32. c must not overlap a or b. Throws Error for types that
-// do not go together, and for `before` or `residual` with a batch.
+// do not go together.
 void gemm(const Gemm& g);
 
 }  // namespace heed

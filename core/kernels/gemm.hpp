@@ -4,10 +4,7 @@
 
 namespace heed::kernels {
 
-enum class GemmActivation { none, relu, gelu, gelu_tanh };
-
-// c[m, n] = activation(alpha * a[m, k] b[k, n] (+ c) + bias[n]) + residual[m, n]; `before` takes the argument of the
-// activation. bias, before and residual may be null.
+// c[m, n] = alpha * a[m, k] b[k, n] (+ c) + bias[n]; bias may be null.
 struct GemmProblem {
   long m, n, k;
   const void* a;
@@ -19,12 +16,7 @@ struct GemmProblem {
   long ldc;
   double alpha;
   bool add;
-  GemmActivation activation;
   const void* bias;
-  void* before;
-  long before_ld;
-  const void* residual;
-  long residual_ld;
 };
 
 // One way to multiply. b is packed in panels of `panel_columns`, a multiple of the vector; the last is padded with 0.

@@ -1,6 +1,5 @@
 // Blocks of c from a packed b, one register tile after another. Included only by *.kernel.cpp.
 #pragma once
-#include "gemm_epilogue.hpp"
 #include "gemm_operands.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
@@ -54,7 +53,6 @@ inline void block(const GemmProblem& g, long row, long rows, long begin, long en
         panel<P, Order::by_row, true>(rows, columns, depth, a.data, a.stride, b, kPanel<P>, out);
       else
         panel<P, Order::packed, true>(rows, columns, depth, a.data, a.stride, b, kPanel<P>, out);
-      if (last) epilogue<T>(g, row, rows, column, columns);
     }
   }
 }

@@ -1,7 +1,6 @@
 // Products of at most kFewRows rows: limited by the reading of b, so that b is read once, in place, in long runs.
 // Included only by *.kernel.cpp.
 #pragma once
-#include "gemm_epilogue.hpp"
 #include "gemm_pack.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
@@ -115,7 +114,6 @@ inline void few_rows_as(const GemmProblem& g, long begin, long end) {
     few_by_columns<T, A, B>(g, begin, end);
   else
     few_by_rows<T, A, B>(g, begin, end);
-  epilogue<T>(g, 0, g.m, begin, end - begin);
 }
 
 }  // namespace heed::kernels::HEED_LEVEL
