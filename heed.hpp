@@ -1,5 +1,6 @@
 // All of heed but core/array.hpp, which brings xtensor's headers.
 #pragma once
+#include <heed/autograd/allowed_pairs.hpp>
 #include <heed/autograd/activations.hpp>
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/sparse_attention.hpp>
@@ -36,7 +37,6 @@
 #include <heed/data/stories.hpp>
 #include <heed/data/text.hpp>
 #include <heed/data/tokenizer.hpp>
-#include <heed/layers/attention/allowed_pairs.hpp>
 #include <heed/layers/attention/bahdanau.hpp>
 #include <heed/layers/attention/by_name.hpp>
 #include <heed/layers/attention/conformance.hpp>

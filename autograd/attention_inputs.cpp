@@ -1,6 +1,5 @@
 #include <cmath>
 #include <heed/autograd/attention_inputs.hpp>
-#include <heed/autograd/elementwise.hpp>
 
 namespace heed::detail {
 
@@ -60,16 +59,6 @@ void check_pairs(const char* op, In q, In k, const AttentionCall& call, double s
   }
   check(call.dropout >= 0 && call.dropout <= 1, at, op, ": dropout is ", call.dropout, "; it must be in [0, 1]");
   check(std::isfinite(scale), at, op, ": scale is ", scale, "; it must be a finite number");
-}
-
-Tensor without_padding(In x, const AttentionCall& call) {
-  Tensor padding;  // [B, S]
-  if (call.key_lengths.defined()) padding = Tensor::arange(x.dim(2)) >= call.key_lengths.unsqueeze(1);
-  if (call.key_mask.defined()) {
-    const Tensor masked = logical_not(call.key_mask);
-    padding = padding.defined() ? logical_or(padding, masked) : masked;
-  }
-  return padding.defined() ? masked_fill(x, padding.unsqueeze(1).unsqueeze(3), 0) : x.tensor();
 }
 
 // x, copied where its last axis has gaps.

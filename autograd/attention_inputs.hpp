@@ -22,11 +22,6 @@ void check_key_masks(const char* op, In k, const AttentionCall& call);
 // All of the call but causal, and a scale, for q and k that fit.
 void check_pairs(const char* op, In q, In k, const AttentionCall& call, double scale = 1);
 
-// x [B, Hk, S, D], keys or values, with zeros for the positions that key_lengths and key_mask leave out: what padding
-// holds, NaN included, must not reach the gradient of what is computed from keys before the attention. x itself where
-// there is neither.
-Tensor without_padding(In x, const AttentionCall& call);
-
 // ---- One application ----
 
 // As drivers take it and backward keeps it: rows of q, k and v without gaps, key_lengths and key_mask contiguous,
@@ -85,7 +80,7 @@ void set_rows(Problem& p, const AttentionInputs& x) {
   p.queries = x.q.dim(2), p.keys = x.k.dim(2), p.width = x.q.dim(3), p.value_width = x.v.dim(3);
   p.q = rows_of<const T>(x.q), p.k = rows_of<const T>(x.k), p.v = rows_of<const T>(x.v);
   p.lengths = pointer<const std::int32_t>(x.call.key_lengths);
-  p.alive = pointer<const std::uint8_t>(x.call.key_mask);
+  p.key_mask = pointer<const std::uint8_t>(x.call.key_mask);
 }
 
 // And scale, mask, bias and dropout, where each pair has a score.

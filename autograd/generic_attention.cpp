@@ -1,8 +1,9 @@
-// Forward and backward of one op in blocks, its masks, and values that are not finite: somewhat over 300 lines.
+// Attention by any similarity: forward and backward in blocks, its masks, and values that are not finite.
 #include <heed/autograd/generic_attention.hpp>
 //
 #include <algorithm>
 #include <cmath>
+#include <heed/autograd/allowed_pairs.hpp>
 #include <heed/autograd/attention_inputs.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/extrema.hpp>
@@ -56,7 +57,7 @@ struct Problem : AttentionInputs {
 
 Problem problem_of(const Similarity& f, const AttentionInputs& x) {
   Problem p{x, f, true, false};
-  p.k = detail::without_padding(x.k, x.call), p.v = detail::without_padding(x.v, x.call);
+  p.k = without_padding(x.k, x.call), p.v = without_padding(x.v, x.call);
   const Tensor& bias = x.call.bias;
   p.bias_hides = bias.defined() && bias.numel() > 0 && min(bias).item() <= -detail::kInfinity;
   p.finite = std::isfinite(sum(p.v * 0).item());
@@ -94,18 +95,12 @@ Tensor by_head(const Problem& p, const Tensor& x, Index rows) { return x.view({p
 
 // The pairs that may not be seen, broadcast to [B, H, r, keys]; undefined where there is none.
 Tensor forbidden(const Problem& p, const Rows& r) {
-  Tensor all;
-  const auto also = [&](const Tensor& x) { all = all.defined() ? logical_or(all, x) : x; };
-  const Tensor j = Tensor::arange(p.keys()).slice(0, 0, r.keys);
-  if (p.call.causal) {
-    std::vector<std::int32_t> last;
-    for (Index i = r.first; i < r.last; ++i) last.push_back(static_cast<std::int32_t>(i + p.keys() - p.queries()));
-    also((j > Tensor::from(last, {r.count(), 1})).unsqueeze(0).unsqueeze(0));
+  const Tensor allowed = detail::allowed_block(p.call, p.grid(), r.first, r.last, r.keys);
+  Tensor all = allowed.defined() ? logical_not(allowed) : allowed;
+  if (p.bias_hides) {
+    const Tensor hidden = r.pairs(p.call.bias.expand(p.grid())) <= -detail::kInfinity;
+    all = all.defined() ? logical_or(all, hidden) : hidden;
   }
-  if (p.call.key_lengths.defined()) also(j >= p.call.key_lengths.unsqueeze(1).unsqueeze(1).unsqueeze(1));
-  if (p.call.key_mask.defined()) also(logical_not(p.call.key_mask.slice(1, 0, r.keys).unsqueeze(1).unsqueeze(1)));
-  if (p.call.mask.defined()) also(logical_not(r.pairs(p.call.mask.expand(p.grid()))));
-  if (p.call.bias.defined() && p.bias_hides) also(r.pairs(p.call.bias.expand(p.grid())) <= -detail::kInfinity);
   return all;
 }
 

@@ -6,7 +6,7 @@ namespace heed::detail {
 
 struct PooledKeys {
   Tensor k, v;      // [B, Hk, ceil(S / pool), D]
-  Tensor key_mask;  // bool8 [B, ceil(S / pool)]: some key of the group is alive
+  Tensor key_mask;  // bool8 [B, ceil(S / pool)]: some key of the group is not masked
 };
 
 // Of the keys that key_lengths and key_mask leave. The call and the options were checked.

@@ -4,6 +4,7 @@
 //
 #include <algorithm>
 #include <cmath>
+#include <heed/autograd/allowed_pairs.hpp>
 #include <heed/autograd/attention_inputs.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/extrema.hpp>
@@ -358,7 +359,7 @@ struct Mapped {
 Mapped mapped(In q, In k, In v, const AttentionCall& call, const LinearFeatures& f) {
   const bool own = has_maps(f, q), poly2 = !own && f.feature_map == FeatureMap::poly2;
   if (!own && !poly2 && (f.feature_map != FeatureMap::identity || f.signed_features)) return {q, k, v, call, f.feature_map};
-  const Tensor keys = detail::without_padding(k, call);
+  const Tensor keys = without_padding(k, call);
   Mapped x{q, keys, v, call, FeatureMap::identity};
   if (poly2) {
     x.q = products_of_two(q), x.k = products_of_two({keys, k.where()}), x.v = v->to(DType::float64);
@@ -369,7 +370,7 @@ Mapped mapped(In q, In k, In v, const AttentionCall& call, const LinearFeatures&
   if (!poly2 && !f.signed_features) {
     const NoTape guard;
     check_not_negative(own ? "query_map" : "the identity of q", {x.q, q.where()});
-    check_not_negative(own ? "key_map" : "the identity of k", {detail::without_padding(x.k, call), k.where()});
+    check_not_negative(own ? "key_map" : "the identity of k", {without_padding(x.k, call), k.where()});
   }
   return x;
 }

@@ -1,4 +1,4 @@
-// UTF-8, and texts read from files. Over 300 lines, as pieces of a file are cut where UTF-8 lets them.
+// UTF-8, and texts read from files. Pieces of a file are cut where UTF-8 lets them.
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -1,6 +1,8 @@
 // Rows of scores, a query each, whose lanes are keys. Included only by additive_attention.kernel.cpp.
 #pragma once
 #include "additive_attention.hpp"
+#include "attention_masks.hpp"
+#include "philox.hpp"
 #include "rows.hpp"
 
 namespace heed::kernels::HEED_LEVEL::additive {
@@ -22,15 +24,6 @@ inline Batch<T> load_at(const T* row, long c, long n) {
 template <class T>
 inline void clear(T* to, long n) {
   for (long c = 0; c < n; c += kWidth<T>) store_aligned(to + c, Batch<T>(T(0)));
-}
-
-// The first key that query i may not see.
-template <class T>
-inline long key_end(const AttentionProblem<T>& p, long b, long i) {
-  long end = p.keys;
-  if (p.lengths != nullptr && p.lengths[b] < end) end = p.lengths[b];
-  if (p.causal && i + 1 + p.keys - p.queries < end) end = i + 1 + p.keys - p.queries;
-  return end < 0 ? 0 : end;
 }
 
 // u . tanh(q_i + k_j) of R queries from `query` on and keys [key, key + keys), to scores[r * stride + j]. tanh goes to
@@ -73,15 +66,15 @@ inline void mask_row(const AttentionProblem<T>& p, long b, long h, long i, long 
     const uint8_t* mask = m.data + b * m.batch + h * m.head + i * m.query + key * m.key;
     for (long j = 0; j < keys; ++j) scores[j] = mask[j * m.key] != 0 ? scores[j] : never;
   }
-  if (p.alive != nullptr) {
-    const uint8_t* alive = p.alive + b * p.keys + key;
-    for (long j = 0; j < keys; ++j) scores[j] = alive[j] != 0 ? scores[j] : never;
+  if (p.key_mask != nullptr) {
+    const uint8_t* key_mask = p.key_mask + b * p.keys + key;
+    for (long j = 0; j < keys; ++j) scores[j] = key_mask[j] != 0 ? scores[j] : never;
   }
   const long seen = key_end(p, b, i) - key;
   for (long j = seen < 0 ? 0 : seen < keys ? seen : keys; j < whole_vectors<T>(keys); ++j) scores[j] = never;
 }
 
-// Philox4x32-10 (see core/random.hpp) for query i and keys [key, key + keys): factors of 0 or `keep`. `key` is a
+// Random words for query i and keys [key, key + keys): factors of 0 or `keep`. `key` is a
 // multiple of 4, and there is room for whole blocks of kKeys keys. The counters are those of softmax attention.
 template <class T>
 inline void dropout_row(const AttentionProblem<T>& p, long b, long h, long i, long key, long keys, T* factor) {
@@ -89,23 +82,8 @@ inline void dropout_row(const AttentionProblem<T>& p, long b, long h, long i, lo
   const uint64_t blocks = static_cast<uint64_t>(p.keys + 3) / 4;
   const uint64_t first = p.position + static_cast<uint64_t>((b * p.heads + h) * p.queries + i) * blocks;
   for (long j = 0; j < keys; j += kKeys) {
-    uint32_t c[4][n];
-    for (int l = 0; l < n; ++l) {
-      const uint64_t counter = first + static_cast<uint64_t>((key + j) / 4 + l);
-      c[0][l] = static_cast<uint32_t>(counter);
-      c[1][l] = static_cast<uint32_t>(counter >> 32);
-      c[2][l] = static_cast<uint32_t>(p.stream);
-      c[3][l] = static_cast<uint32_t>(p.stream >> 32);
-    }
-    uint32_t k0 = static_cast<uint32_t>(p.seed), k1 = static_cast<uint32_t>(p.seed >> 32);
-    for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
-      for (int l = 0; l < n; ++l) {
-        const uint64_t x = uint64_t{0xD2511F53u} * c[0][l], y = uint64_t{0xCD9E8D57u} * c[2][l];
-        c[0][l] = static_cast<uint32_t>(y >> 32) ^ c[1][l] ^ k0;
-        c[1][l] = static_cast<uint32_t>(y);
-        c[2][l] = static_cast<uint32_t>(x >> 32) ^ c[3][l] ^ k1;
-        c[3][l] = static_cast<uint32_t>(x);
-      }
+    alignas(64) uint32_t c[4][n];
+    philox_words(p.seed, p.stream, [&](int l) { return first + static_cast<uint64_t>((key + j) / 4 + l); }, c);
     for (int l = 0; l < n; ++l)
       for (int word = 0; word < 4; ++word) factor[j + 4 * l + word] = c[word][l] < p.drop_below ? T(0) : p.keep;
   }

@@ -28,8 +28,8 @@ struct AttentionProblem {
   T scale;
   bool causal;
   HeadRows<const T> q, k, v;
-  const int32_t* lengths;  // [batch]: keys from here on are dead; or null
-  const uint8_t* alive;    // [batch, keys]: 0 where a key is dead; or null
+  const int32_t* lengths;  // [batch]: keys from here on are padding; or null
+  const uint8_t* key_mask;    // [batch, keys]: 0 where a key is masked; or null
   ScoreGrid<const uint8_t> mask;
   ScoreGrid<const T> bias;
   // Dropout: weight (b, h, i, j) falls where word j % 4 of philox(seed, position + ((b * heads + h) * queries + i) *

@@ -72,7 +72,7 @@ inline void mask_row(const AttentionProblem<T>& p, long b, long h, long key, lon
   for (long j = 0; j < n; ++j) {
     if (g.data != nullptr) s[j] += T(kLog2e) * g.data[b * g.batch + h * g.head + (key + j) * g.key];
     if ((m.data != nullptr && m.data[b * m.batch + h * m.head + (key + j) * m.key] == 0) ||
-        (p.alive != nullptr && p.alive[b * p.keys + key + j] == 0))
+        (p.key_mask != nullptr && p.key_mask[b * p.keys + key + j] == 0))
       s[j] = -static_cast<T>(__builtin_inf());
   }
 }

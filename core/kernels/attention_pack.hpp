@@ -38,15 +38,15 @@ inline void clear(T* to, long n) {
   for (long c = 0; c < n; c += kWidth<T>) store_aligned(to + c, Batch<T>(T(0)));
 }
 
-// Keys or values [begin, begin + n) of a head; zeros for dead keys. Returns whether all are finite.
+// Keys or values [begin, begin + n) of a head; zeros for masked keys. Returns whether all are finite.
 template <class T>
 inline bool pack_keys(const AttentionProblem<T>& p, const HeadRows<const T>& x, long b, long h, long begin, long n,
                       long width, T* to) {
   const long stride = whole_vectors<T>(width);
-  const uint8_t* alive = p.alive == nullptr ? nullptr : p.alive + b * p.keys + begin;
+  const uint8_t* key_mask = p.key_mask == nullptr ? nullptr : p.key_mask + b * p.keys + begin;
   Batch<T> odd(T(0));
   for (long j = 0; j < n; ++j) {
-    if (alive == nullptr || alive[j] != 0)
+    if (key_mask == nullptr || key_mask[j] != 0)
       copy_row(row_of(x, b, h, begin + j), width, to + j * stride, odd);
     else
       clear(to + j * stride, width);

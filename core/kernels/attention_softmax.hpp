@@ -1,7 +1,9 @@
 // Tiles of scores: [keys of the block, lanes], where a lane is a query. Scores are in units of log2(e), so that weights
 // are powers of two. Included only by attention.kernel.cpp.
 #pragma once
+#include "attention_masks.hpp"
 #include "attention_tile.hpp"
+#include "philox.hpp"
 
 namespace heed::kernels::HEED_LEVEL::attention {
 
@@ -54,15 +56,6 @@ inline Batch<T> minus_infinity() {
 struct Place {
   long b, h, query, rows, key, keys;
 };
-
-// The first key that query i may not see.
-template <class T>
-inline long key_end(const AttentionProblem<T>& p, long b, long i) {
-  long end = p.keys;
-  if (p.lengths != nullptr && p.lengths[b] < end) end = p.lengths[b] < 0 ? 0 : p.lengths[b];
-  if (p.causal && i + 1 + p.keys - p.queries < end) end = i + 1 + p.keys - p.queries;
-  return end < 0 ? 0 : end;
-}
 
 // How many of the tile's first keys any query in its first vector sees; the other vectors see all. On the diagonal of a
 // causal mask the products leave the first vector out from there on, a quarter of their work.
@@ -141,10 +134,10 @@ template <class T, int kLanes>
     }
     masked = true;
   }
-  if (p.alive != nullptr) {
-    const uint8_t* alive = p.alive + at.b * p.keys + at.key;
+  if (p.key_mask != nullptr) {
+    const uint8_t* key_mask = p.key_mask + at.b * p.keys + at.key;
     for (long j = 0; j < at.keys; ++j) {
-      if (alive[j] != 0) continue;
+      if (key_mask[j] != 0) continue;
       for (long i = 0; i < kLanes; i += w) store_aligned(s + j * kLanes + i, minus_infinity<T>());
       masked = true;
     }
@@ -164,30 +157,15 @@ template <class T, int kLanes>
   return masked;
 }
 
-// Philox4x32-10 (see core/random.hpp) for each lane's query and four keys at a time: factors of 0 or `keep`.
+// Random words for each lane's query and four keys at a time: factors of 0 or `keep`.
 template <class T, int kLanes>
 inline void dropout_factors(const AttentionProblem<T>& p, const Place& at, T* factor) {
   const uint64_t blocks = static_cast<uint64_t>(p.keys + 3) / 4;
   const uint64_t row = static_cast<uint64_t>((at.b * p.heads + at.h) * p.queries + at.query);
   for (long j = 0; j < at.keys; j += 4) {
-    uint32_t c[4][kLanes];
-    for (int i = 0; i < kLanes; ++i) {
-      const uint64_t counter =
-          p.position + (row + static_cast<uint64_t>(i)) * blocks + static_cast<uint64_t>((at.key + j) / 4);
-      c[0][i] = static_cast<uint32_t>(counter);
-      c[1][i] = static_cast<uint32_t>(counter >> 32);
-      c[2][i] = static_cast<uint32_t>(p.stream);
-      c[3][i] = static_cast<uint32_t>(p.stream >> 32);
-    }
-    uint32_t k0 = static_cast<uint32_t>(p.seed), k1 = static_cast<uint32_t>(p.seed >> 32);
-    for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
-      for (int i = 0; i < kLanes; ++i) {
-        const uint64_t x = uint64_t{0xD2511F53u} * c[0][i], y = uint64_t{0xCD9E8D57u} * c[2][i];
-        c[0][i] = static_cast<uint32_t>(y >> 32) ^ c[1][i] ^ k0;
-        c[1][i] = static_cast<uint32_t>(y);
-        c[2][i] = static_cast<uint32_t>(x >> 32) ^ c[3][i] ^ k1;
-        c[3][i] = static_cast<uint32_t>(x);
-      }
+    alignas(64) uint32_t c[4][kLanes];
+    const uint64_t first = p.position + row * blocks + static_cast<uint64_t>((at.key + j) / 4);
+    philox_words(p.seed, p.stream, [=](int i) { return first + static_cast<uint64_t>(i) * blocks; }, c);
     for (long n = 0; n < 4 && j + n < at.keys; ++n)
       for (int i = 0; i < kLanes; ++i) factor[(j + n) * kLanes + i] = c[n][i] < p.drop_below ? T(0) : p.keep;
   }

@@ -1,4 +1,4 @@
-// Functions of one number, a list of over 300 lines. A formula's backward gives dx from x and dy, or, where it says y,
+// Functions of one number. A formula's backward gives dx from x and dy, or, where it says y,
 // from y and dy.
 #include "elementwise_loops.hpp"
 

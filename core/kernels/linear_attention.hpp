@@ -29,8 +29,8 @@ struct LinearProblem {
   T eps;
   bool causal;  // query i sees keys j <= i + keys - queries
   HeadRows<const T> q, k, v;
-  const int32_t* lengths;  // [batch]: keys from here on are dead; or null
-  const uint8_t* alive;    // [batch, keys]: 0 where a key is dead; or null
+  const int32_t* lengths;  // [batch]: keys from here on are padding; or null
+  const uint8_t* key_mask;    // [batch, keys]: 0 where a key is masked; or null
   const T* weight;         // [batch, heads, keys]: factors of f(k); or null
 };
 

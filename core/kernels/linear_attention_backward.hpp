@@ -50,7 +50,7 @@ struct Backward {
   // put_rows() of x + u z^T through the map: times factor f'(.), where `mapped` holds factor f(.). Null u or factor:
   // ones.
   void put_mapped(const HeadRows<T>& to, bool add, long b, long h, long first, long n, const Panel<T>& x,
-                  const T* row_factor, const T* z, const Panel<T>& mapped, const T* factor, const bool* gone) const {
+                  const T* row_factor, const T* z, const Panel<T>& mapped, const T* factor, const bool* masked) const {
     for (long i = 0; i < n; ++i) {
       T* row = row_of(to, b, h, first + i);
       const Batch<T> of_row(row_factor == nullptr ? T(1) : row_factor[i]), f(factor == nullptr ? T(1) : factor[i]);
@@ -59,7 +59,7 @@ struct Backward {
         Batch<T> y = load_aligned(mapped.row(i) + c);
         if (factor != nullptr) y = none ? Batch<T>(T(0)) : y / f;
         y = fma(of_row, load_aligned(z + c), load_aligned(x.row(i) + c)) * slope_at(p.map, y) * f;
-        if (gone != nullptr && gone[i]) y = Batch<T>(T(0));
+        if (masked != nullptr && masked[i]) y = Batch<T>(T(0));
         if (add) y = y + load_some(row + c, p.width - c);
         put_lanes(row + c, y, lanes_of<T>(p.width - c));
       }
@@ -71,24 +71,24 @@ struct Backward {
   void keys(long b, long h, long first, long n, bool own, const Sums<T>& after, Fetch* fetch) {
     const long shared = p.heads / p.kv_heads, kv = h / shared;
     const bool later = h % shared != 0;
-    bool any_gone[kChunk];
-    const bool* gone = has_dead(p) ? any_gone : nullptr;
-    for (long j = 0; gone != nullptr && j < n; ++j) any_gone[j] = dead(p, b, first + j);
+    bool each_masked[kChunk];
+    const bool* masked = has_masked_keys(p) ? each_masked : nullptr;
+    for (long j = 0; masked != nullptr && j < n; ++j) each_masked[j] = masked_key(p, b, first + j);
     if (d.dk.data != nullptr || d.dweight != nullptr) {
       block_abt<T>(Into::set, n, p.width, p.value_width, T(1), v.read(), after.s.read(), dk.block(), fetch);
       if (own) lower_atb(Into::add, n, p.width, w, q, dk, fetch);
       const long at = (b * p.heads + h) * p.keys + first;
       for (long j = 0; d.dweight != nullptr && j < n; ++j)  // k holds weight f(k)
-        if (p.weight[at + j] != T(0) && (gone == nullptr || !gone[j]))
+        if (p.weight[at + j] != T(0) && (masked == nullptr || !masked[j]))
           d.dweight[at + j] += (dot(dk.row(j), k.row(j), p.width) + dot(after.z, k.row(j), p.width)) / p.weight[at + j];
       if (d.dk.data != nullptr)
         put_mapped(d.dk, d.add_dk || later, b, kv, first, n, dk, nullptr, after.z, k,
-                   p.weight == nullptr ? nullptr : p.weight + at, gone);
+                   p.weight == nullptr ? nullptr : p.weight + at, masked);
     }
     if (d.dv.data != nullptr) {
       block_ab<T>(Into::set, n, p.value_width, p.width, T(1), k.read(), after.s.read(), dv.block(), fetch);
       if (own) lower_atb(Into::add, n, p.value_width, a, g, dv, fetch);
-      put_rows(d.dv, d.add_dv || later, b, kv, first, n, p.value_width, dv, gone);
+      put_rows(d.dv, d.add_dv || later, b, kv, first, n, p.value_width, dv, masked);
     }
   }
 

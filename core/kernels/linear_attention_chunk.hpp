@@ -1,6 +1,7 @@
 // Chunks of linear attention: rows mapped and copied into the nearest cache, and products with triangles.
 // Included only by linear_attention.kernel.cpp.
 #pragma once
+#include "attention_masks.hpp"
 #include "gemm_micro.hpp"
 #include "linear_attention.hpp"
 #include "rows.hpp"
@@ -95,17 +96,7 @@ inline void load_mapped(const HeadRows<const T>& x, long b, long h, long first, 
   }
 }
 
-template <class T>
-inline bool dead(const LinearProblem<T>& p, long b, long j) {
-  return (p.lengths != nullptr && j >= p.lengths[b]) || (p.alive != nullptr && p.alive[b * p.keys + j] == 0);
-}
-
-template <class T>
-inline bool has_dead(const LinearProblem<T>& p) {
-  return p.lengths != nullptr || p.alive != nullptr;
-}
-
-// Keys [first, first + n), mapped and weighted, and their values; zeros for those that are dead or weigh 0, whatever
+// Keys [first, first + n), mapped and weighted, and their values; zeros for those that are masked or weigh 0, whatever
 // they hold. Returns whether all values are finite.
 template <class T>
 inline bool load_keys(const LinearProblem<T>& p, long b, long h, long first, long n, const Panel<T>& k,
@@ -113,11 +104,11 @@ inline bool load_keys(const LinearProblem<T>& p, long b, long h, long first, lon
   const long kv = h / (p.heads / p.kv_heads);
   load_mapped(p.k, b, kv, first, n, p.width, p.map, p.keys, k);
   load_mapped(p.v, b, kv, first, n, p.value_width, FeatureMap::identity, p.keys, v);
-  const bool some = has_dead(p);
+  const bool some = has_masked_keys(p);
   const T* weight = p.weight == nullptr ? nullptr : p.weight + (b * p.heads + h) * p.keys + first;
   Batch<T> odd(T(0));
   for (long j = 0; j < n; ++j) {
-    if ((some && dead(p, b, first + j)) || (weight != nullptr && weight[j] == T(0))) {
+    if ((some && masked_key(p, b, first + j)) || (weight != nullptr && weight[j] == T(0))) {
       fill(Panel<T>{k.row(j), k.ld}, 1, T(0));
       fill(Panel<T>{v.row(j), v.ld}, 1, T(0));
     } else if (weight != nullptr) {

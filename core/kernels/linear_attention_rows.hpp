@@ -28,14 +28,14 @@ inline void careful_values(const LinearProblem<T>& p, long n, const Panel<T>& a,
     }
 }
 
-// Rows [first, first + n) of a head: to = or += x, or nothing for those that are gone; null: none is.
+// Rows [first, first + n) of a head: to = or += x, or nothing for those that are masked; null: none is.
 template <class T>
 inline void put_rows(const HeadRows<T>& to, bool add, long b, long h, long first, long n, long columns,
-                     const Panel<T>& x, const bool* gone) {
+                     const Panel<T>& x, const bool* masked) {
   for (long i = 0; i < n; ++i) {
     T* row = row_of(to, b, h, first + i);
     for (long c = 0; c < columns; c += kWidth<T>) {
-      Batch<T> y = gone != nullptr && gone[i] ? Batch<T>(T(0)) : load_aligned(x.row(i) + c);
+      Batch<T> y = masked != nullptr && masked[i] ? Batch<T>(T(0)) : load_aligned(x.row(i) + c);
       if (add) y = y + load_some(row + c, columns - c);
       put_lanes(row + c, y, lanes_of<T>(columns - c));
     }

@@ -65,24 +65,24 @@ struct Backward : Chunks<T, kKind> {
   void keys(long b, long h, long first, long n, bool own, const LogState<T>& after) {
     const long shared = p.heads / p.kv_heads, kv = h / shared;
     const bool later = h % shared != 0;
-    bool any_gone[kChunk];
-    const bool* gone = has_dead(p) ? any_gone : nullptr;
-    for (long j = 0; gone != nullptr && j < n; ++j) any_gone[j] = dead(p, b, first + j);
+    bool each_masked[kChunk];
+    const bool* masked = has_masked_keys(p) ? each_masked : nullptr;
+    for (long j = 0; masked != nullptr && j < n; ++j) each_masked[j] = masked_key(p, b, first + j);
     block_abt<T>(Into::set, n, p.width, p.value_width, T(1), v.read(), after.sums.s.read(), dk.block());
     if (own) lower_atb<T>(Into::add, n, p.width, w, q, dk, nullptr);
     finish_keys(n, own, after);
     for (long j = 0; d.dweight != nullptr && j < n; ++j) {
       T* to = d.dweight + (b * p.heads + h) * p.keys + first + j;
-      if (gone != nullptr && gone[j]) continue;
+      if (masked != nullptr && masked[j]) continue;
       Batch<T> lanes(T(0));
       for (long c = 0; c < p.width; c += kWidth<T>) lanes = lanes + load_some(dk.row(j) + c, p.width - c);
       *to += reduce_add(lanes);
     }
-    if (d.dk.data != nullptr) put_rows(d.dk, d.add_dk || later, b, kv, first, n, p.width, dk, gone);
+    if (d.dk.data != nullptr) put_rows(d.dk, d.add_dk || later, b, kv, first, n, p.width, dk, masked);
     if (d.dv.data != nullptr) {
       block_ab<T>(Into::set, n, p.value_width, p.width, T(1), k.read(), after.sums.s.read(), dv.block());
       if (own) lower_atb<T>(Into::add, n, p.value_width, a, g, dv, nullptr);
-      put_rows(d.dv, d.add_dv || later, b, kv, first, n, p.value_width, dv, gone);
+      put_rows(d.dv, d.add_dv || later, b, kv, first, n, p.value_width, dv, masked);
     }
   }
 

@@ -78,7 +78,7 @@ inline void add_state(const LinearProblem<T>& p, Sum sum, const LogState<T>& sta
   }
 }
 
-// The logarithms of keys [first, first + n), and their values: -inf and 0 for those that are dead, or weigh e^-inf.
+// The logarithms of keys [first, first + n), and their values: -inf and 0 for those that are masked, or weigh e^-inf.
 // Returns whether all values are finite.
 template <class T>
 inline bool load_log_keys(const LinearProblem<T>& p, long b, long h, long first, long n, const Panel<T>& k,
@@ -86,12 +86,12 @@ inline bool load_log_keys(const LinearProblem<T>& p, long b, long h, long first,
   LinearProblem<T> plain = p;  // neither mapped nor weighted
   plain.map = FeatureMap::identity, plain.weight = nullptr;
   const bool finite = load_keys(plain, b, h, first, n, k, v);
-  const bool some = has_dead(p);
+  const bool some = has_masked_keys(p);
   const T* weight = p.weight == nullptr ? nullptr : p.weight + (b * p.heads + h) * p.keys + first;
   for (long j = 0; j < n; ++j) {
     const bool none = weight != nullptr && weight[j] == -static_cast<T>(__builtin_inf());
     if (none) fill(Panel<T>{v.row(j), v.ld}, 1, T(0));
-    if (none || (some && dead(p, b, first + j))) {
+    if (none || (some && masked_key(p, b, first + j))) {
       for (long c = 0; c < p.width; c += kWidth<T>) store_aligned(k.row(j) + c, minus_inf<T>());
     } else if (weight != nullptr) {
       const Batch<T> more(weight[j]);

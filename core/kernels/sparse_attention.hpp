@@ -1,6 +1,6 @@
 // Softmax attention of each query over its own list of keys: time O(listed pairs * width).
 //
-// For query i of a head, with j over the keys on its list that are alive:
+// For query i of a head, with j over the keys on its list that are not masked:
 //
 //   s_ij = scale * q_i . k_j + bias_ij     L_i = log sum_j e^s_ij     p_ij = e^(s_ij - L_i)
 //   o_i  = sum_j m_ij p_ij v_j             m_ij = 0 or 1 / (1 - dropout); 1 without dropout
@@ -26,8 +26,8 @@ struct SparseProblem {
   int64_t offsets_of_head;
   const int32_t* listed;
   int64_t longest;         // list
-  const int32_t* lengths;  // [batch]: keys from here on are dead; or null
-  const uint8_t* alive;    // [batch, keys]: 0 where a key is dead; or null
+  const int32_t* lengths;  // [batch]: keys from here on are padding; or null
+  const uint8_t* key_mask;    // [batch, keys]: 0 where a key is masked; or null
   ScoreGrid<const uint8_t> mask;
   ScoreGrid<const T> bias;
   uint64_t seed, stream, position;  // dropout draws what AttentionProblem says

@@ -1,5 +1,7 @@
 #include "sparse_attention.hpp"
 
+#include "attention_masks.hpp"
+#include "philox.hpp"
 #include "rows.hpp"
 #include "sweep.hpp"
 
@@ -9,7 +11,7 @@ namespace {
 template <class T>
 constexpr T kInfinity = static_cast<T>(__builtin_inf());
 
-// The living keys of a query, and what is known of each.
+// The keys of a query that are not masked, and what is known of each.
 template <class T>
 struct Row {
   Row(const SparseProblem<T>& p, Pieces<T>& pieces)
@@ -36,11 +38,6 @@ inline const int32_t* offsets_of(const SparseProblem<T>& p, long b, long h) {
   return p.offsets + (b * p.heads + h) * p.offsets_of_head;
 }
 
-template <class T>
-inline bool dead(const SparseProblem<T>& p, long b, long j) {
-  return (p.lengths != nullptr && j >= p.lengths[b]) || (p.alive != nullptr && p.alive[b * p.keys + j] == 0);
-}
-
 // The biases of a query's keys; null: none.
 template <class T>
 inline const T* bias_of(const SparseProblem<T>& p, long b, long h, long i) {
@@ -49,7 +46,7 @@ inline const T* bias_of(const SparseProblem<T>& p, long b, long h, long i) {
 
 // The keys that query i may attend to: those of its list that no length, mask or bias of -inf leaves out.
 template <class T>
-inline void take_living(const SparseProblem<T>& p, long b, long h, long i, Row<T>& row) {
+inline void take_keys(const SparseProblem<T>& p, long b, long h, long i, Row<T>& row) {
   const int32_t* offsets = offsets_of(p, b, h);
   const uint8_t* mask =
       p.mask.data == nullptr ? nullptr : p.mask.data + b * p.mask.batch + h * p.mask.head + i * p.mask.query;
@@ -57,7 +54,7 @@ inline void take_living(const SparseProblem<T>& p, long b, long h, long i, Row<T
   row.count = 0;
   for (long n = offsets[i]; n < offsets[i + 1]; ++n) {
     const int32_t j = p.listed[n];
-    if (dead(p, b, j) || (mask != nullptr && mask[j * p.mask.key] == 0)) continue;
+    if (masked_key(p, b, j) || (mask != nullptr && mask[j * p.mask.key] == 0)) continue;
     if (bias != nullptr && bias[j * p.bias.key] == -kInfinity<T>) continue;
     row.key[row.count] = j;
     row.place[row.count++] = static_cast<int32_t>(n - offsets[0]);
@@ -132,19 +129,9 @@ struct Dropout {
         first(p.position + static_cast<uint64_t>(((b * p.heads + h) * p.queries + i) * ((p.keys + 3) / 4))) {}
 
   void draw() {
-    const uint64_t counter = first + static_cast<uint64_t>(block);
-    uint32_t x0 = static_cast<uint32_t>(counter), x1 = static_cast<uint32_t>(counter >> 32);
-    uint32_t x2 = static_cast<uint32_t>(p.stream), x3 = static_cast<uint32_t>(p.stream >> 32);
-    uint32_t key0 = static_cast<uint32_t>(p.seed), key1 = static_cast<uint32_t>(p.seed >> 32);
-    for (int round = 0; round < 10; ++round) {
-      const uint64_t left = uint64_t{0xD2511F53u} * x0, right = uint64_t{0xCD9E8D57u} * x2;
-      x0 = static_cast<uint32_t>(right >> 32) ^ x1 ^ key0;
-      x1 = static_cast<uint32_t>(right);
-      x2 = static_cast<uint32_t>(left >> 32) ^ x3 ^ key1;
-      x3 = static_cast<uint32_t>(left);
-      key0 += 0x9E3779B9u, key1 += 0xBB67AE85u;
-    }
-    words[0] = x0, words[1] = x1, words[2] = x2, words[3] = x3;
+    uint32_t drawn[4][1];
+    philox_words(p.seed, p.stream, [this](int) { return first + static_cast<uint64_t>(block); }, drawn);
+    for (int word = 0; word < 4; ++word) words[word] = drawn[word][0];
   }
   T factor(long j) {
     if (p.drop_below == 0) return T(1);
@@ -158,7 +145,7 @@ struct Dropout {
 
 template <class T>
 inline void take_scores(const SparseProblem<T>& p, long b, long h, long i, Row<T>& row) {
-  take_living(p, b, h, i, row);
+  take_keys(p, b, h, i, row);
   dots(row_of(p.q, b, h, i), p.k, b, h / (p.heads / p.kv_heads), row, p.width, row.score);
   const T* bias = bias_of(p, b, h, i);
   for (long n = 0; n < row.count; ++n) {
@@ -244,7 +231,7 @@ template <class T>
 void backward_key(const SparseProblem<T>& p, const SparseGradients<T>& d, const SparseColumns& columns, int64_t b,
                   int64_t kv_head, int64_t j, const int64_t* bases) {
   const long shared = p.heads / p.kv_heads;
-  const bool none = dead(p, b, j);
+  const bool none = masked_key(p, b, j);
   // Pairs whose factor is 0 are left out: those that a mask forbids may meet rows that are not finite.
   const auto rows_with = [&](const T* factors, const HeadRows<const T>& rows) {
     return [&, factors](const auto& add) {

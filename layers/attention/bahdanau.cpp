@@ -1,5 +1,6 @@
 #include <cmath>
 #include <heed/autograd/additive_attention.hpp>
+#include <heed/autograd/allowed_pairs.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/norms.hpp>
 #include <heed/layers/attention/bahdanau.hpp>
@@ -21,7 +22,7 @@ Tensor projected_queries(In q, In W, In bias) {
 }
 
 Tensor projected_keys(In k, In U, const AttentionCall& call) {
-  return detail::project_keys(kAdditive, {detail::without_padding(kAdditive, k, call), k.where()}, U);
+  return detail::project_keys(kAdditive, {without_padding(k, call, kAdditive), k.where()}, U);
 }
 
 // u = v, or g v / |v|

@@ -38,10 +38,4 @@ Tensor repeat_heads(In x, Index heads) {
   return x->unsqueeze(2).expand({batch, groups, heads / groups, rows, size}).reshape({batch, heads, rows, size});
 }
 
-Tensor without_padding(const char* name, In k, const AttentionCall& call) {
-  check(k.rank() == 4, k.where(), name, ": k is ", k.tensor(), "; it must be [batch, heads, positions, size]");
-  check_key_masks(name, k, call);
-  return detail::without_padding(k, call);
-}
-
 }  // namespace heed::detail

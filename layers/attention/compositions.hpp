@@ -17,10 +17,6 @@ Tensor project_keys(const char* name, In k, In W);
 // x [B, Hk, S, D] with each head as often as query heads share it: [B, H, S, D]. x itself where Hk is H.
 Tensor repeat_heads(In x, Index heads);
 
-// k [B, Hk, S, D] with zeros for the keys that key_lengths and key_mask leave out: what padding holds, NaN included,
-// must not reach the gradient of a projection. k itself where there is neither.
-Tensor without_padding(const char* name, In k, const AttentionCall& call);
-
 }  // namespace heed::detail
 
 namespace heed {

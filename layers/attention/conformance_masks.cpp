@@ -1,7 +1,7 @@
 // Checks of what a call masks: masks that say the same, padding, and rows without keys.
 #include <algorithm>
 #include <array>
-#include <heed/layers/attention/allowed_pairs.hpp>
+#include <heed/autograd/allowed_pairs.hpp>
 #include <heed/layers/attention/conformance_subject.hpp>
 #include <limits>
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/matmul.hpp>
-#include <heed/layers/attention/allowed_pairs.hpp>
+#include <heed/autograd/allowed_pairs.hpp>
 #include <heed/layers/attention/compositions.hpp>
 #include <heed/layers/attention/conformance_subject.hpp>
 

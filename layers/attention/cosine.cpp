@@ -1,3 +1,4 @@
+#include <heed/autograd/allowed_pairs.hpp>
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/norms.hpp>
@@ -18,7 +19,7 @@ Tensor directions(In q, In beta) {
 }
 
 Tensor key_directions(In k, const AttentionCall& call) {
-  return normalize({detail::without_padding(kCosine, k, call), k.where()});
+  return normalize({without_padding(k, call, kCosine), k.where()});
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <heed/autograd/allowed_pairs.hpp>
 #include <heed/autograd/attention_inputs.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/matmul.hpp>
@@ -64,7 +65,7 @@ Tensor favor_attention(In q, In k, In v, const Tensor& w, const AttentionCall& c
         "; they must be [features, width]");
   detail::check_heads("favor_attention", q, k, v);
   detail::check_key_masks("favor_attention", k, call);
-  const Tensor keys = detail::without_padding(k, call);
+  const Tensor keys = without_padding(k, call);
   return linear_attention({logarithms(q, w), q.where()}, logarithms(keys, w), v, call, kByLogarithms);
 }
 

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <heed/autograd/allowed_pairs.hpp>
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/attention_inputs.hpp>
 #include <heed/autograd/elementwise.hpp>
@@ -11,14 +12,14 @@ namespace heed {
 namespace {
 
 Tensor project(In x, In e, const AttentionCall& call) {
-  return matmul(e->slice(1, 0, x.dim(2)), detail::without_padding(x, call));
+  return matmul(e->slice(1, 0, x.dim(2)), without_padding(x, call));
 }
 
 // bool8 [B, 1, 1, 1]: the sequences with a key.
 Tensor with_keys(In k, const AttentionCall& call) {
   const NoTape guard;
   const Tensor ones = Tensor::ones({k.dim(0), 1, k.dim(2), 1});
-  return sum(detail::without_padding(ones, call), {1, 2, 3}, true) > 0;
+  return sum(without_padding(ones, call), {1, 2, 3}, true) > 0;
 }
 
 }  // namespace

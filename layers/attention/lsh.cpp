@@ -8,7 +8,7 @@
 #include <heed/core/random.hpp>
 #include <heed/layers/attention/lsh.hpp>
 #include <heed/layers/attention/lsh_state.hpp>
-#include <heed/layers/attention/pair_masks.hpp>
+#include <heed/autograd/allowed_pairs.hpp>
 
 namespace heed {
 namespace {
@@ -45,17 +45,17 @@ void hash_rows(const Tensor& x, const Tensor& rotations, Tensor& y) {
   });
 }
 
-// The living positions of each bucket, in ascending order.
+// The positions of each bucket that are not masked, in ascending order.
 class Buckets {
  public:
   Buckets(const std::int32_t* bucket, Index buckets, Index keys, const PairMasks& masks, Index b)
       : starts_(static_cast<std::size_t>(buckets) + 1), places_(static_cast<std::size_t>(keys)) {
     for (Index j = 0; j < keys; ++j)
-      if (masks.alive(b, j)) ++starts_[static_cast<std::size_t>(bucket[j]) + 1];
+      if (masks.unmasked(b, j)) ++starts_[static_cast<std::size_t>(bucket[j]) + 1];
     for (std::size_t c = 1; c < starts_.size(); ++c) starts_[c] += starts_[c - 1];
     std::vector<Index> at(starts_.begin(), starts_.end() - 1);
     for (Index j = 0; j < keys; ++j)
-      if (masks.alive(b, j))
+      if (masks.unmasked(b, j))
         places_[static_cast<std::size_t>(at[static_cast<std::size_t>(bucket[j])]++)] = static_cast<std::int32_t>(j);
   }
   const std::int32_t* begin(std::int32_t c) const { return places_.data() + starts_[static_cast<std::size_t>(c)]; }
@@ -146,9 +146,5 @@ Tensor LshAttention::apply(In q, In k, In v, const AttentionCall& call) const {
 }
 
 AttentionState LshAttention::make_state() const { return LshState(*this); }
-
-Tensor lsh_attention(In q, In k, In v, const LshAttentionOptions& options, const AttentionCall& call) {
-  return AttentionMechanism(LshAttention(options)).apply(q, k, v, call);
-}
 
 }  // namespace heed

@@ -61,7 +61,4 @@ class LshAttention {
   Tensor rotations_;  // [rounds, D, buckets / 2] float32
 };
 
-// The same as a function: q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] -> [B, H, T, Dv]. options.size is D.
-Tensor lsh_attention(In q, In k, In v, const LshAttentionOptions& options, const AttentionCall& call = {});
-
 }  // namespace heed

@@ -14,7 +14,7 @@
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/autograd/softmax.hpp>
 #include <heed/layers/attention/compositions.hpp>
-#include <heed/layers/attention/pair_masks.hpp>
+#include <heed/autograd/allowed_pairs.hpp>
 
 namespace heed {
 namespace {
@@ -172,7 +172,7 @@ struct Local {
 Local local_of(In q, In k, const LuongLocalParameters& p, const LuongLocalOptions& o, const AttentionCall& call) {
   const Tensor positions = positions_of(q, k, p, o, call);
   Windows w = windows_of(positions.detach(), k.dim(2), o, call);
-  const Tensor keys = detail::without_padding(kLuongLocal, k, call);
+  const Tensor keys = without_padding(k, call, kLuongLocal);
   Tensor weights = weights_at(q, keys, w, positions, p, o, call);
   return {std::move(w), std::move(weights)};
 }
@@ -185,7 +185,7 @@ Tensor luong_local_attention(In q, In k, In v, const LuongLocalParameters& p, co
   const Index B = q.dim(0), H = q.dim(1), T = q.dim(2);
   if (B * H * T * k.dim(2) == 0) return Tensor::zeros({B, H, T, v.dim(3)}, q.dtype());
   const Local local = local_of(q, k, p, o, call);
-  Tensor values = rows_at(detail::without_padding(kLuongLocal, v, call), local.windows.keys);  // [B, H, T, W, Dv]
+  Tensor values = rows_at(without_padding(v, call, kLuongLocal), local.windows.keys);  // [B, H, T, W, Dv]
   // A forbidden place holds another key's value, of which a weight of 0 would leave NaN.
   if (!std::isfinite(sum(values.detach() * 0).item()))
     values = masked_fill(values, local.windows.forbidden.unsqueeze(4), 0);

@@ -118,14 +118,4 @@ Tensor FixedAttention::apply(In q, In k, In v, const AttentionCall& call) const 
 
 AttentionState FixedAttention::make_state() const { return key_value_state(*this); }
 
-Tensor window_attention(In q, In k, In v, const WindowAttentionOptions& options, const AttentionCall& call) {
-  return AttentionMechanism(WindowAttention(options)).apply(q, k, v, call);
-}
-Tensor strided_attention(In q, In k, In v, const StridedAttentionOptions& options, const AttentionCall& call) {
-  return AttentionMechanism(StridedAttention(options)).apply(q, k, v, call);
-}
-Tensor fixed_attention(In q, In k, In v, const FixedAttentionOptions& options, const AttentionCall& call) {
-  return AttentionMechanism(FixedAttention(options)).apply(q, k, v, call);
-}
-
 }  // namespace heed

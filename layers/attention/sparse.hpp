@@ -91,9 +91,4 @@ class FixedAttention {
   FixedAttentionOptions options_;
 };
 
-// The same as functions: q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] -> [B, H, T, Dv].
-Tensor window_attention(In q, In k, In v, const WindowAttentionOptions& options, const AttentionCall& call = {});
-Tensor strided_attention(In q, In k, In v, const StridedAttentionOptions& options, const AttentionCall& call = {});
-Tensor fixed_attention(In q, In k, In v, const FixedAttentionOptions& options, const AttentionCall& call = {});
-
 }  // namespace heed

@@ -1,3 +1,4 @@
+#include <heed/autograd/allowed_pairs.hpp>
 #include <heed/autograd/attention_inputs.hpp>
 #include <heed/autograd/norms.hpp>
 #include <heed/autograd/shape_ops.hpp>
@@ -19,7 +20,7 @@ LinearFeatures as_features(double eps) {
 Tensor taylor_attention(In q, In k, In v, const AttentionCall& call, double eps) {
   detail::check_heads("taylor_attention", q, k, v);
   detail::check_key_masks("taylor_attention", k, call);
-  const Tensor keys = detail::without_padding(k, call);
+  const Tensor keys = without_padding(k, call);
   return linear_attention({features(q), q.where()}, features(keys), v, call, as_features(eps));
 }
 

@@ -5,7 +5,7 @@
 #include <heed/autograd/matmul.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/layers/attention/key_value_state.hpp>
-#include <heed/layers/attention/pair_masks.hpp>
+#include <heed/autograd/allowed_pairs.hpp>
 #include <heed/layers/attention/top_k.hpp>
 #include <limits>
 
@@ -142,10 +142,6 @@ AttentionState TopKAttention::make_state() const {
   return KeyValueState([self = *this](In q, In k, In v, const Tensor& bias) {
     return self.apply(q, k, v, {.causal = true, .bias = bias});
   });
-}
-
-Tensor top_k_attention(In q, In k, In v, Index count, const AttentionCall& call) {
-  return AttentionMechanism(TopKAttention(count)).apply(q, k, v, call);
 }
 
 }  // namespace heed

@@ -33,7 +33,4 @@ class TopKAttention {
   std::optional<double> scale_;
 };
 
-// The same as a function: q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] -> [B, H, T, Dv].
-Tensor top_k_attention(In q, In k, In v, Index count, const AttentionCall& call = {});
-
 }  // namespace heed

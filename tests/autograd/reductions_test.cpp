@@ -1,4 +1,4 @@
-// Reductions: values, gradients, far from zero and at the type's limits, messages. Over 300 lines, as it is one family of ops.
+// Reductions: values, gradients, far from zero and at the type's limits, messages.
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/gradcheck.hpp>
 #include <heed/autograd/reductions.hpp>

@@ -1,4 +1,4 @@
-// What simd.hpp promises of vectors, each promise on every instruction set: hence over 300 lines.
+// What simd.hpp promises of vectors, each promise on every instruction set.
 #include <doctest/doctest.h>
 
 #include <bit>

@@ -1,4 +1,4 @@
-// Tensors: making, reading, viewing, converting and printing them, and what is refused. Over 300 lines, as one type does all that.
+// Tensors: making, reading, viewing, converting and printing them, and what is refused.
 #include <heed/core/parameter.hpp>
 #include <heed/core/random.hpp>
 #include <limits>

@@ -1,5 +1,4 @@
 // The settings of train_lm: presets, flags, options of mechanisms, and the command that goes on with a run.
-// Over 300 lines, as each setting is written out.
 #include <heed/core/check.hpp>
 #include <tuple>
 

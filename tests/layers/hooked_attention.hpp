@@ -4,7 +4,7 @@
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/shape_ops.hpp>
-#include <heed/layers/attention/allowed_pairs.hpp>
+#include <heed/autograd/allowed_pairs.hpp>
 #include <heed/layers/attention/compositions.hpp>
 #include <heed/layers/attention/conformance.hpp>
 #include <heed/layers/attention/key_value_state.hpp>

@@ -16,6 +16,11 @@ using heed::testing::on_each_level;
 
 namespace {
 
+Tensor lsh_attention(In q, In k, In v, const LshAttentionOptions& options, const AttentionCall& call = {}) {
+  return AttentionMechanism(LshAttention(options)).apply(q, k, v, call);
+}
+
+
 // Each round with its own softmax and count of rounds, then the rounds by their sums.
 Tensor naive_lsh(const Heads& x, const LshAttention& lsh, const AttentionCall& call) {
   const LshAttentionOptions& o = lsh.options();

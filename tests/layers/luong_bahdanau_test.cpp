@@ -168,7 +168,7 @@ TEST_CASE("Luong, Bahdanau and cosine attention refuse what they lack, and shape
        [&] { bahdanau_attention(q, k, k, W, W, score, Tensor(), score[0]); }},
       {"additive attention: score is [4, 7] float32 and gain is [7] float32",
        [&] { bahdanau_attention(q, k, k, W, W, score, score[0]); }},
-      {"additive attention: k is [4, 6, 5] float32; it must be [batch, heads, positions, size]",
+      {"additive attention: x is [4, 6, 5] float32; it must be [batch, heads, positions, size]",
        [&] { bahdanau_attention(q, k[0], k, W, W, score); }},
       {"additive_attention: q is [2, 4, 3, 7] float32 but u is [4, 8] float32",
        [&] {

@@ -1,5 +1,4 @@
-// Local attention of Luong's decoder: against plain loops in float64, and through the conformance kit. Over 300 lines,
-// as the loops are a third of it.
+// Local attention of Luong's decoder: against plain loops in float64, and through the conformance kit.
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/gradcheck.hpp>
 #include <heed/autograd/shape_ops.hpp>

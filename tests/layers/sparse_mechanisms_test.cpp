@@ -266,7 +266,7 @@ TEST_CASE("sparse mechanisms name what is wrong") {
       {"lsh attention: size is 0, rounds is 4 and window is 32; each must be 1 or more", [] { LshAttention({}); }},
       {"buckets is 3; it must be even, 2 or more", [] { LshAttention({.size = 4, .buckets = 3}); }},
       {"lsh attention: x is [2, 2, 3, 6] float32; it must be [batch, heads, positions, 4]",
-       [&] { lsh_attention(wide, wide, wide, {.size = 4}); }},
+       [&] { LshAttention({.size = 4}).apply(wide, wide, wide, {}); }},
       {"but the state holds", [&] { window.apply(wide, wide, wide); }},
       {"lsh attention: bias is [4, 5] float32",
        [&] {

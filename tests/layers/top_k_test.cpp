@@ -54,7 +54,7 @@ TEST_CASE("top-k attention equals dense attention on what it chose, in blocks to
       const Heads x = random_heads(length[0], length[1]);
       const Tensor mask = mask_of(TopKAttention(3).lists(x.q, x.k, {.causal = causal}), length[1]);
       const auto dense = [&](In q, In k, In v) { return attention(q, k, v, {.mask = mask}); };
-      const auto sparse = [&](In q, In k, In v) { return top_k_attention(q, k, v, 3, {.causal = causal}); };
+      const auto sparse = [&](In q, In k, In v) { return TopKAttention(3).apply(q, k, v, {.causal = causal}); };
       CHECK(distance(run(x, sparse), run(x, dense)) < 1e-12);
     }
   // More scores than are held at once: rows are chosen as they are alone.
@@ -65,5 +65,5 @@ TEST_CASE("top-k attention equals dense attention on what it chose, in blocks to
   Tensor bad = random_heads(8, 8).k;
   bad.select(2, 5).fill_(std::numeric_limits<double>::quiet_NaN());
   const Heads y = random_heads(8, 8);
-  CHECK(std::isnan(top_k_attention(y.q, bad, y.v, 2).at({0, 0, 0, 0})));
+  CHECK(std::isnan(TopKAttention(2).apply(y.q, bad, y.v, {}).at({0, 0, 0, 0})));
 }

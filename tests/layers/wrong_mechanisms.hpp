@@ -9,7 +9,7 @@
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/autograd/softmax.hpp>
-#include <heed/layers/attention/allowed_pairs.hpp>
+#include <heed/autograd/allowed_pairs.hpp>
 #include <heed/layers/attention/conformance.hpp>
 #include <heed/layers/attention/key_value_state.hpp>
 #include <sstream>

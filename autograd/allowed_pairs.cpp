@@ -1,0 +1,48 @@
+#include <heed/autograd/allowed_pairs.hpp>
+#include <heed/autograd/attention_inputs.hpp>
+#include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/softmax.hpp>
+#include <limits>
+
+namespace heed {
+
+Tensor detail::allowed_block(const AttentionCall& call, const Shape& grid, Index first, Index last, Index keys) {
+  Tensor allowed;
+  const auto also = [&](const Tensor& x) { allowed = allowed.defined() ? logical_and(allowed, x) : x; };
+  const Index batch = grid[0], past = grid[3] - grid[2];
+  if (call.causal) {
+    const Tensor i = Tensor::arange(grid[2]).slice(0, first, last).unsqueeze(1);
+    also((Tensor::arange(keys) <= i + past).unsqueeze(0).unsqueeze(0));
+  }
+  if (call.key_lengths.defined()) also(Tensor::arange(keys) < call.key_lengths.view({batch, 1, 1, 1}));
+  if (call.key_mask.defined()) also(call.key_mask.slice(1, 0, keys).view({batch, 1, 1, keys}));
+  if (call.mask.defined()) also(call.mask.expand(grid).slice(2, first, last).slice(3, 0, keys));
+  return allowed;
+}
+
+Tensor allowed_pairs(In q, In k, const AttentionCall& call) {
+  detail::check_key_masks("allowed_pairs", k, call);
+  const Shape grid = {k.dim(0), q.dim(1), q.dim(2), k.dim(2)};
+  const Tensor allowed = detail::allowed_block(call, grid, 0, grid[2], grid[3]);
+  return allowed.defined() ? allowed : Tensor::ones({1, 1, grid[2], grid[3]}, DType::bool8);
+}
+
+Tensor additive_mask(In q, In k, const AttentionCall& call) {
+  const Tensor bias = call.bias.defined() ? call.bias : Tensor::zeros({}, q.dtype());
+  return where(allowed_pairs(q, k, call), bias, -std::numeric_limits<double>::infinity());
+}
+
+Tensor masked_softmax(In scores, In allowed) {
+  // A finite number: -inf throughout a row would give NaN. The second select is for those rows.
+  return where(allowed, softmax(where(allowed, scores, -1e30)), 0.0);
+}
+
+Tensor without_padding(In x, const AttentionCall& call, const char* op) {
+  check(x.rank() == 4, x.where(), op, ": x is ", x.tensor(), "; it must be [batch, heads, positions, size]");
+  detail::check_key_masks(op, x, call);
+  const Tensor seen = detail::allowed_block({.key_lengths = call.key_lengths, .key_mask = call.key_mask},
+                                            {x.dim(0), x.dim(1), 1, x.dim(2)}, 0, 1, x.dim(2));  // [B, 1, 1, S]
+  return seen.defined() ? masked_fill(x, logical_not(seen.transpose(2, 3)), 0) : x.tensor();
+}
+
+}  // namespace heed
