@@ -10,7 +10,7 @@
 namespace heed::detail {
 namespace {
 
-constexpr Index kGrain = 32768;  // elements a chunk
+constexpr Index kCopyGrain = 32768;  // elements a chunk
 
 template <class To, class From> To convert(From x) {
   if constexpr (std::is_same_v<To, From>) return x;
@@ -21,13 +21,13 @@ template <class To, class From> To convert(From x) {
 }
 
 // The loop nest of a copy: axes that can be walked as one are joined, the last is the inner run.
-struct Nest {
+struct CopyNest {
   Shape shape;
   Strides to, from;
 };
 
-Nest simplify(const Tensor& to, const Tensor& from) {
-  Nest n;
+CopyNest simplify(const Tensor& to, const Tensor& from) {
+  CopyNest n;
   for (int i = 0; i < to.rank(); ++i) {
     const Index size = to.shape()[i], t = to.strides()[i], f = from.strides()[i];
     if (size == 1) continue;
@@ -67,7 +67,7 @@ template <class To, class From> void add_run(To* to, Index st, const From* from,
   }
 }
 
-template <class To, class From, class Run> void walk_nest(To* to, const From* from, const Nest& nest, Run run_of) {
+template <class To, class From, class Run> void walk_nest(To* to, const From* from, const CopyNest& nest, Run run_of) {
   const int outer = nest.shape.rank() - 1;
   const Index run = nest.shape[outer], rows = nest.shape.first(outer).numel();
   const auto rows_of = [&](Index begin, Index end, Index lo, Index hi) {
@@ -82,19 +82,19 @@ template <class To, class From, class Run> void walk_nest(To* to, const From* fr
       run_of(to + t + lo * nest.to[outer], nest.to[outer], from + f + lo * nest.from[outer], nest.from[outer], hi - lo);
     }
   };
-  if (rows == 1) return parallel_for(run, kGrain, [&](Index b, Index e) { rows_of(0, 1, b, e); });
-  parallel_for(rows, std::max<Index>(1, kGrain / run), [&](Index b, Index e) { rows_of(b, e, 0, run); });
+  if (rows == 1) return parallel_for(run, kCopyGrain, [&](Index b, Index e) { rows_of(0, 1, b, e); });
+  parallel_for(rows, std::max<Index>(1, kCopyGrain / run), [&](Index b, Index e) { rows_of(b, e, 0, run); });
 }
 
 // A nest whose innermost axis, the columns, lies dense in `to` alone, and another, the rows, in `from`: it is copied in tiles.
 struct Transposition {
-  Nest outer;  // the other axes
+  CopyNest outer;  // the other axes
   Index rows = 0, columns = 0, row_step = 0, column_step = 0;  // steps of rows in `to`, of columns in `from`
 };
 constexpr Index kTile = 32;
 
 // rows = 0 where the nest is none.
-Transposition as_transposition(const Nest& n) {
+Transposition as_transposition(const CopyNest& n) {
   Transposition t;
   if (n.shape.back() < 8 || n.to.back() != 1 || n.from.back() <= 1) return t;
   for (int a = 0; a + 1 < n.shape.rank(); ++a) {
@@ -113,7 +113,7 @@ Transposition as_transposition(const Nest& n) {
 }
 
 template <class To, class From> void transpose_tiles(To* to, const From* from, const Transposition& t) {
-  const Index tiles = (t.rows + kTile - 1) / kTile, grain = std::max<Index>(1, kGrain / (kTile * t.columns));
+  const Index tiles = (t.rows + kTile - 1) / kTile, grain = std::max<Index>(1, kCopyGrain / (kTile * t.columns));
   parallel_for(t.outer.shape.numel() * tiles, grain, [&](Index begin, Index end) {
     for (Index strip = begin; strip < end; ++strip) {
       const Index first = strip % tiles * kTile, count = std::min(kTile, t.rows - first);
@@ -143,7 +143,7 @@ template <class To, class From> void transpose_tiles(To* to, const From* from, c
 
 void copy_values(Tensor& to, const Tensor& from) {
   if (to.numel() == 0) return;
-  const Nest nest = simplify(to, from);
+  const CopyNest nest = simplify(to, from);
   const Transposition turned = as_transposition(nest);
   visit_dtype(to.dtype(), [&](auto t) {
     visit_dtype(from.dtype(), [&](auto f) {
@@ -159,7 +159,7 @@ void add_values(Tensor& to, const Tensor& from) {
   if (to.numel() == 0) return;
   if (to.dtype() == from.dtype() && (to.dtype() == DType::float32 || to.dtype() == DType::float64))
     return elementwise(kernels::kernel(kernels::Binary::add).forward[kernel_type(to.dtype())], to, {to, from});
-  const Nest nest = simplify(to, from);
+  const CopyNest nest = simplify(to, from);
   const auto add = [&](auto t, auto f) {
     using To = decltype(t);
     using From = decltype(f);

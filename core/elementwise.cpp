@@ -28,7 +28,7 @@ kernels::ElementwiseType kernel_type(DType dtype) {
 namespace {
 
 constexpr int kMost = 4;              // the output and three inputs
-constexpr Index kGrain = 8192;        // elements a chunk
+constexpr Index kElementwiseGrain = 8192;        // elements a chunk
 constexpr Index kSerial = 32768;      // below, threads cost more than they bring
 constexpr Index kBlock = 512;         // elements gathered at once
 constexpr Index kTransposed = 16384;  // elements from which a transposed input is copied first
@@ -259,7 +259,7 @@ void elementwise(kernels::ElementwiseKernel kernel, const Tensor& out, std::span
   Job job{kernel, options, make_nest(out, inputs)};
   job.repeats = inputs.size() > 1;
   job.plan();
-  parallel_for(total, total <= kSerial ? total : kGrain, [&](Index b, Index e) { job.run(b, e); });
+  parallel_for(total, total <= kSerial ? total : kElementwiseGrain, [&](Index b, Index e) { job.run(b, e); });
 }
 
 }  // namespace heed::detail
