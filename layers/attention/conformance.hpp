@@ -7,7 +7,7 @@
 // the report says what was left out and why. "All masks": causal, lengths, key mask, mask and bias at once, of those
 // declared.
 //
-//   values (conformance_values.cpp)
+//   values (conformance/values.cpp)
 //   reference        equals options.reference: plain, causal, under each mask and bias and all masks, with grouped
 //                    heads, with T != S
 //   weights          weights times v is the output; they are 0 where a pair is masked, in rows without a key, and have
@@ -17,12 +17,12 @@
 //   dropout          acts in training only and keeps the mean; as many weights as it says are 0, the others raised by
 //                    1 / (1 - p), each head, sequence and query by itself; backward has forward's mask
 //
-//   gradients (conformance_gradient.cpp)
+//   gradients (conformance/gradient.cpp)
 //   gradient         float64 gradcheck of q, k, v, the bias and every parameter, plain and under each mask
 //   direction        at 1 to 600 positions, with T != S and grouped heads: the derivative in a random direction of all
 //                    inputs and parameters is the gradient's, and no float64 is float32 inside
 //
-//   what may not be seen (conformance_masks.cpp, conformance_causal.cpp)
+//   what may not be seen (conformance/masks.cpp, conformance/causal.cpp)
 //   masks            all-true masks, full lengths and a zero bias change nothing; a key mask and a mask are the mask of
 //                    both; masks and biases of all ranks, and broadcast by strides of 0, are those written out
 //   causal           later tokens, and gradients of later outputs, change no bit of what is earlier, up to 600
@@ -33,7 +33,7 @@
 //   empty rows       a row without a key is 0 and passes a gradient of 0 to everything
 //   cross lengths    with T != S the ends are aligned: the last T queries of the square problem give the same rows
 //
-//   shapes (conformance_shapes.cpp)
+//   shapes (conformance/shapes.cpp)
 //   grouped          fewer heads of k and v, one alone too, equal repeated ones
 //   views            q, k and v that are views of one fused projection, or broadcast, give the same as copies
 //   batch            three sequences at once give what each gives alone; so do the columns of v
@@ -41,20 +41,20 @@
 //   zero vectors     queries, keys or values of 0: finite, close to float64
 //   empty tensors    no sequences, queries or keys: outputs and gradients of these shapes, 0 where there is no key
 //
-//   calls and states (conformance_calls.cpp, conformance_state.cpp)
+//   calls and states (conformance/calls.cpp, conformance/state.cpp)
 //   calls            a call has the same bits after others, of other lengths too, and in memory that held other
 //                    values; two on one tape have the gradients of each; nothing that is given is written to
 //   state            at once, in chunks and token by token are the same, up to 600 positions, with a bias too; two
 //                    states at a time; a step needs as many queries as keys, and keeps none of their memory
 //   state resumed    a fresh state with the buffers of another goes on with the same bits
 //
-//   numbers (conformance_numbers.cpp)
+//   numbers (conformance/numbers.cpp)
 //   lengths          1, 63, 500 and 1000 positions in float32: finite, close to float64
 //   spread           logits of about +-300 in float32: finite, close to float64
 //   float32          outputs and gradients close to float64, under each mask, with T != S and grouped heads
 //   threads          the same bits at 1, 2, 3 and 8 threads
 //
-//   what it says of itself (conformance_claims.cpp)
+//   what it says of itself (conformance/claims.cpp)
 //   members          names are there, each once; another mechanism with the same parameters and buffers gives the same
 //                    bits; no parameter is used that is not named
 //   cost             keys_per_query is a number above 0 that does not fall with the length; memory grows no faster

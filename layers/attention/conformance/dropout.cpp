@@ -4,7 +4,7 @@
 #include <heed/autograd/indexing.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/reductions.hpp>
-#include <heed/layers/attention/conformance_subject.hpp>
+#include <heed/layers/attention/conformance/subject.hpp>
 
 namespace heed::detail::conformance {
 namespace {

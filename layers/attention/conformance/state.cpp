@@ -1,7 +1,7 @@
 // Checks of decode states.
 #include <algorithm>
 #include <heed/autograd/shape_ops.hpp>
-#include <heed/layers/attention/conformance_subject.hpp>
+#include <heed/layers/attention/conformance/subject.hpp>
 
 namespace heed::detail::conformance {
 namespace {

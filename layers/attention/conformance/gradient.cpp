@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/gradcheck.hpp>
-#include <heed/layers/attention/conformance_subject.hpp>
+#include <heed/layers/attention/conformance/subject.hpp>
 
 namespace heed::detail::conformance {
 namespace {

@@ -4,7 +4,7 @@
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/allowed_pairs.hpp>
 #include <heed/layers/attention/compositions.hpp>
-#include <heed/layers/attention/conformance_subject.hpp>
+#include <heed/layers/attention/conformance/subject.hpp>
 
 namespace heed::detail::conformance {
 namespace {

@@ -4,7 +4,7 @@
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/attention/compositions.hpp>
-#include <heed/layers/attention/conformance_subject.hpp>
+#include <heed/layers/attention/conformance/subject.hpp>
 #include <heed/layers/model.hpp>
 
 namespace heed::detail::conformance {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/tape_state.hpp>
-#include <heed/layers/attention/conformance_subject.hpp>
+#include <heed/layers/attention/conformance/subject.hpp>
 #include <heed/layers/model.hpp>
 
 namespace heed::detail::conformance {

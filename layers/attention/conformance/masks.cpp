@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <heed/autograd/allowed_pairs.hpp>
-#include <heed/layers/attention/conformance_subject.hpp>
+#include <heed/layers/attention/conformance/subject.hpp>
 #include <limits>
 
 namespace heed::detail::conformance {
