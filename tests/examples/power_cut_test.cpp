@@ -139,9 +139,9 @@ void check_training(bool log_from_start, std::size_t states) {
   CHECK(cuts.third == 0);
   CHECK(cuts.lost == 0);
   CHECK(cuts.states.size() >= states);
-  const auto [wrong, story] = t.wrong(cuts, 1000);
-  INFO(std::string(story));
-  CHECK(wrong == 0);
+  const auto found = t.wrong(cuts, 1000);  // no structured binding: clang 14 has none in the lambda of INFO
+  INFO(std::get<1>(found));
+  CHECK(std::get<0>(found) == 0);
 }
 
 }  // namespace

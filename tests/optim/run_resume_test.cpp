@@ -287,7 +287,7 @@ TEST_CASE("run: a checkpoint whose parts are not of one step is refused before a
        {std::tuple{3.0, 7.0, "7"}, {6.0, 3.0, "3"}, {2.5, 6.0, "2.5"}, {-1.0, 6.0, "-1"}, {3.0, std::nan(""), "nan"}})
     refused("resume: " + name + " tells of an evaluation after step " + told +
                 "; its evaluations must be after whole steps, in order, up to 6",
-            [&](Checkpoint& c) { c.tensors["history/validation_step"] = numbers({first, second}); });
+            [&, steps = numbers({first, second})](Checkpoint& c) { c.tensors["history/validation_step"] = steps; });
   save_checkpoint(file, good);
   PlaneRun again;
   CHECK(again.go(options).resumed_from == 6);

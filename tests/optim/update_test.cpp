@@ -209,7 +209,8 @@ TEST_CASE("optimizers: maximize goes up the gradient, with weight decay as ever"
       {"lion", [](const ParameterGroups& p, bool up) {
          return std::make_unique<Lion>(p, LionOptions{.weight_decay = 0.1, .maximize = up});
        }}};
-  for (const auto& [name, make] : all) {
+  for (const auto& [label, make] : all) {
+    const std::string name = label;  // no structured binding: clang 14 has none in the lambda of CAPTURE
     CAPTURE(name);
     std::vector<Tensor> ends;
     for (const bool up : {false, true}) {
