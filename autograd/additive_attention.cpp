@@ -66,10 +66,8 @@ void backward(const AttentionInputs& x, const Tensor& u, const Tensor& out, cons
   const AdditiveProblem<T> problem = additive_problem<T>(x, u);
   const AttentionProblem<T>& p = problem.pairs;
   AdditiveGradients<T> g{};
-  g.out = rows_of<const T>(out), g.dout = rows_of<const T>(dout), g.lse = pointer<const T>(lse);
-  g.dq = rows_of<T>(d.q.gradient), g.dk = rows_of<T>(d.k.gradient), g.dv = rows_of<T>(d.v.gradient);
-  g.add_dq = d.q.accumulate, g.add_dk = d.k.accumulate, g.add_dv = d.v.accumulate;
-  g.dbias = pointer<T>(d.bias), g.du = pointer<T>(du);
+  detail::set_gradients<T>(g, out, dout, d);
+  g.lse = pointer<const T>(lse), g.dbias = pointer<T>(d.bias), g.du = pointer<T>(du);
   const Index heads = p.batch * p.kv_heads, rows = kernel.sizes.rows;
   const Index wanted = (kAdditiveGroups + heads - 1) / std::max<Index>(heads, 1);
   g.group_rows = std::max<Index>(1, (p.queries + wanted * rows - 1) / (wanted * rows)) * rows;

@@ -85,18 +85,9 @@ void backward(const AttentionInputs& x, const Tensor& out, const Tensor& dout, c
               const AttentionTargets& d) {
   const AttentionKernels<T>& kernel = kernels::of<T>(kernels::attention_table());
   const AttentionProblem<T> p = problem_of<T>(x);
-  AttentionGradients<T> g{rows_of<const T>(out),
-                          rows_of<const T>(dout),
-                          lse.ptr<T>(),
-                          rows_of<T>(d.q.gradient),
-                          rows_of<T>(d.k.gradient),
-                          rows_of<T>(d.v.gradient),
-                          d.q.accumulate,
-                          d.k.accumulate,
-                          d.v.accumulate,
-                          pointer<T>(d.bias),
-                          nullptr,
-                          1};
+  AttentionGradients<T> g{};
+  detail::set_gradients<T>(g, out, dout, d);
+  g.lse = pointer<const T>(lse), g.dbias = pointer<T>(d.bias), g.groups = 1;
   const Index heads = p.batch * p.kv_heads, shared = p.heads / p.kv_heads, lanes = kernel.sizes.back_lanes;
   const Index blocks = (p.keys + kernel.sizes.back_keys - 1) / kernel.sizes.back_keys,
               tiles = (p.queries + lanes - 1) / lanes;

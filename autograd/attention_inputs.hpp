@@ -95,4 +95,12 @@ void set_pairs(Problem& p, const AttentionInputs& x) {
   p.keep = static_cast<T>(dropout_scale(x.call.dropout));
 }
 
+// What comes in and goes out, which all kernels' gradients have: out and dout [B, H, T, Dv].
+template <class T, class Gradients>
+void set_gradients(Gradients& g, const Tensor& out, const Tensor& dout, const AttentionTargets& to) {
+  g.out = rows_of<const T>(out), g.dout = rows_of<const T>(dout);
+  g.dq = rows_of<T>(to.q.gradient), g.dk = rows_of<T>(to.k.gradient), g.dv = rows_of<T>(to.v.gradient);
+  g.add_dq = to.q.accumulate, g.add_dk = to.k.accumulate, g.add_dv = to.v.accumulate;
+}
+
 }  // namespace heed::detail

@@ -194,17 +194,9 @@ void backward(const AttentionInputs& x, const Tensor& weight, const LinearForm& 
               const Tensor& dout, const LinearKept& kept, const AttentionTargets& d, const Tensor& dweight) {
   const LinearKernels<T>& kernel = kernels_of<T>(form.kind);
   const LinearProblem<T> p = linear_problem<T>(x, weight, form);
-  const LinearGradients<T> g{rows_of<const T>(out),
-                             rows_of<const T>(dout),
-                             pointer<const T>(kept.norm),
-                             pointer<const T>(kept.states),
-                             rows_of<T>(d.q.gradient),
-                             rows_of<T>(d.k.gradient),
-                             rows_of<T>(d.v.gradient),
-                             d.q.accumulate,
-                             d.k.accumulate,
-                             d.v.accumulate,
-                             pointer<T>(dweight)};
+  LinearGradients<T> g{};
+  detail::set_gradients<T>(g, out, dout, d);
+  g.norm = pointer<const T>(kept.norm), g.kept = pointer<const T>(kept.states), g.dweight = pointer<T>(dweight);
   const LinearPlan plan = kernel.plan(p);
   const Spans spans = spans_of(p.batch * p.heads, plan.steps);
   States<T> states(kernel, p, plan, spans);

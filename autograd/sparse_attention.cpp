@@ -156,17 +156,9 @@ template <class T>
 void backward(const AttentionInputs& x, const KeyLists& lists, const Tensor& out, const Tensor& dout,
               const Tensor& lse, const AttentionTargets& d) {
   const SparseProblem<T> p = sparse_problem<T>(x, lists);
-  SparseGradients<T> g{rows_of<const T>(out),
-                       rows_of<const T>(dout),
-                       lse.ptr<T>(),
-                       rows_of<T>(d.q.gradient),
-                       rows_of<T>(d.k.gradient),
-                       rows_of<T>(d.v.gradient),
-                       d.q.accumulate,
-                       d.k.accumulate,
-                       d.v.accumulate,
-                       nullptr,
-                       nullptr};
+  SparseGradients<T> g{};
+  detail::set_gradients<T>(g, out, dout, d);
+  g.lse = pointer<const T>(lse);
   ScoreGrid<T> dbias{nullptr, 0, 0, 0, 0};
   if (d.bias.defined()) {
     const Strides& s = d.bias.strides();
