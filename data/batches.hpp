@@ -71,8 +71,8 @@ class EvaluationSet {
 };
 
 struct WindowOptions {
-  Index batch = 12;    // B, windows a batch
-  Index context = 64;  // T, tokens a window
+  Index batch = 12;    // B, windows per batch
+  Index context = 64;  // T, tokens per window
   // Windows start at this token only, and for evaluation each token is read with all since the last one before it
   // (as far as T allows): for texts of short pieces that do not depend on each other, such as the built-in stories.
   std::optional<std::int32_t> separator = std::nullopt;

@@ -10,7 +10,7 @@ namespace heed {
 
 struct CopyTaskOptions {
   Index batch = 32;
-  Index length = 128;  // T, tokens a row with both separators: even, so that n = T / 2 - 1
+  Index length = 128;  // T, tokens per row with both separators: even, so that n = T / 2 - 1
   Index symbols = 10;  // besides the separator
 
   // Rows of another seed's stream: what is held out is never trained on, but for the chance of symbols^-n.

@@ -125,7 +125,7 @@ std::int32_t ListOps::value(std::span<const std::int32_t> tokens) {
 }
 
 ListOpsBatches::ListOpsBatches(ListOps examples, Index rows) : examples_(std::move(examples)), rows_(rows) {
-  require(rows > 0, "listops: ", rows, " rows a batch were asked for; there must be 1 or more");
+  require(rows > 0, "listops: ", rows, " rows per batch were asked for; there must be 1 or more");
 }
 
 Batch ListOpsBatches::batch(std::uint64_t seed, std::uint64_t step) const {

@@ -87,7 +87,7 @@ void check_header(const Header& h, std::size_t bytes, const std::string& name) {
   require(h.vocabulary >= 1 && h.vocabulary <= kMost, "token file: ", name, " has a vocabulary of ", h.vocabulary,
           " tokens; it must be from 1 to ", kMost);
   require(h.width == detail::width_of(static_cast<Index>(h.vocabulary)), "token file: ", name, " has ", h.width,
-          " bytes a token; with a vocabulary of ", h.vocabulary, " it must be ",
+          " bytes per token; with a vocabulary of ", h.vocabulary, " it must be ",
           detail::width_of(static_cast<Index>(h.vocabulary)));
   require(h.tokenizer_bytes % 8 == 0, "token file: the tokenizer of ", name, " takes ", h.tokenizer_bytes,
           " bytes; it must be a multiple of 8");

@@ -11,12 +11,12 @@
 namespace heed {
 
 // A token file: 64 bytes of header, the tokenizer, then the tokens; all little-endian. docs/token_files.md
-//   0  "HEEDTOKS"            8  version, uint32 (1)     12  bytes a token, uint32 (2 or 4)   16  tokens, uint64
+//   0  "HEEDTOKS"            8  version, uint32 (1)     12  bytes per token, uint32 (2 or 4)   16  tokens, uint64
 //  24  vocabulary, uint64   32  hash of the tokenizer, uint64 (0: none)
 //  40  bytes of the tokenizer, uint64 (a multiple of 8)                48  XXH64 of the tokens
 //  56  XXH64 of bytes 0 to 55
 //  64  the tokenizer: JSON (Tokenizer::to_json), then spaces; then the tokens
-// Two bytes a token where the vocabulary allows it.
+// Two bytes per token where the vocabulary allows it.
 inline constexpr std::uint32_t kTokenFileVersion = 1;
 
 // Whether a path is meant as a token file: its name ends with .tokens, or it is a file that begins as one.

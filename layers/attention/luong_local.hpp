@@ -14,7 +14,7 @@
 // window that jumps with its last bit would make float32 another model.
 //
 // The 2 D + 1 keys and values of each query (S where that is less) are gathered: time and memory O(S + T D) rows, never
-// T x S, but for a mask or a bias of that size that is given. The sums of concat, A numbers a pair, are not held: O(S).
+// T x S, but for a mask or a bias of that size that is given. The sums of concat, A numbers per pair, are not held: O(S).
 #pragma once
 #include <algorithm>
 #include <heed/core/random.hpp>

@@ -165,6 +165,6 @@ TEST_CASE("ListOps: what is wrong is named") {
   CHECK(wrong("1 2") == "listops: the expression ends at 1 but there are 2 tokens");
   CHECK(contains(wrong("[MAXI 1 2 ]"), "listops: '[MAXI' is no word of an expression"));
   CHECK(contains(error_of([] { ListOps::text(Ids{16}); }), "listops: token 16 is none"));
-  CHECK(contains(error_of([] { ListOpsBatches(ListOps(), 0); }), "0 rows a batch were asked for"));
+  CHECK(contains(error_of([] { ListOpsBatches(ListOps(), 0); }), "0 rows per batch were asked for"));
   CHECK(contains(error_of([] { ListOpsHeldOut(ListOps(), 0, 5, 1); }), "0 examples in batches of 5 were asked for"));
 }

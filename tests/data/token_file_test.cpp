@@ -43,7 +43,7 @@ std::vector<std::filesystem::path> mixed_texts(const TemporaryFolder& f) {
 
 }  // namespace
 
-TEST_CASE("token files give back what was written, two bytes a token while that suffices") {
+TEST_CASE("token files give back what was written, two bytes per token while that suffices") {
   TemporaryFolder f;
   for (Index vocabulary : {Index{3}, Index{65536}, Index{65537}, Index{1} << 31}) {
     CAPTURE(vocabulary);
@@ -292,7 +292,7 @@ TEST_CASE("token files that another program made are checked before anything of 
           "token file: " + name + " has a vocabulary of " + std::to_string(vocabulary) +
               " tokens; it must be from 1 to 2147483648");
   CHECK(refused([](Header& h) { h.width = 4; }) ==
-        "token file: " + name + " has 4 bytes a token; with a vocabulary of 5 it must be 2");
+        "token file: " + name + " has 4 bytes per token; with a vocabulary of 5 it must be 2");
   const TokenSource other = TokenSource::open(changed([](Header& h) { h.vocabulary = 9; }));
   CHECK(error_of([&] { other.tokenizer(); }) ==
         "token file: the tokenizer in " + name +

@@ -71,7 +71,7 @@ TEST_CASE("attention_cost: the counts of BERT-base, by hand") {
   CHECK(count(Part::linformer, 512) == 402653184);    // 4 * 512 * 256 * 768
   CHECK(count(Part::linformer, 128) == 4 * 128 * 128 * 768);
   CHECK(count(Part::softmax, 512, {.causal = true}) == 512 * 513 * 768);
-  // 128 keys a query and 4 rounds of 32 columns for query and key.
+  // 128 keys per query and 4 rounds of 32 columns for query and key.
   CHECK(count(Part::lsh, 512) == 512 * (2 * 128 + 2 * 128) * 768);
   CHECK(count(Part::lsh, 4, {.causal = true}) == (2 * (1 + 1 + 2 + 3) + 4 * 256) * 768);
 }

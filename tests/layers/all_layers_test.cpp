@@ -56,7 +56,7 @@ double relative_distance(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-TEST_CASE("every layer: gradcheck of inputs and parameters, of one, three and eight elements a head") {
+TEST_CASE("every layer: gradcheck of inputs and parameters, of one, three and eight elements per head") {
   for (const LayerCase& c : layer_cases()) {
     CAPTURE(c.name);
     for (const Index n : {1, 3, 8}) {

@@ -34,7 +34,7 @@ TEST_CASE("mechanisms name sizes and operands that make no sense") {
 }
 
 // As an article has it, Efficient attention were linear attention with f(q) = softmax(q), f(k) = exp(k).
-TEST_CASE("Efficient attention is the form with a sum a feature, and not the one with a sum a query") {
+TEST_CASE("Efficient attention is the form with a sum per feature, and not the one with a sum per query") {
   Rng rng(1);
   const auto random = [&](Index n) { return rng.normal({2, 1, n, 4}, 0, 1, DType::float64); };
   const Tensor q = random(5), k = random(7), v = random(7), features = exp(k), by_d = softmax(q, 3);

@@ -145,7 +145,7 @@ struct ForgetfulState {
   void members(auto&& visit) { inner.members(visit); }
 };
 
-// Softmax attention whose scale is learned, one a head; `detached`: the scale's gradient is forgotten.
+// Softmax attention whose scale is learned, one per head; `detached`: the scale's gradient is forgotten.
 struct LearnedScale {
   Parameter scale;  // [H, 1, 1]
   bool detached;

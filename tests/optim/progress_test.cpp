@@ -106,7 +106,7 @@ TEST_CASE("progress: a terminal's line is redrawn in place, shorter than the ter
   }
 }
 
-TEST_CASE("progress: a terminal's line is redrawn at most ten times a second, but for what matters") {
+TEST_CASE("progress: a terminal's line is redrawn at most ten times per second, but for what matters") {
   const Terminal terminal(80);
   {
     Progress progress(terminal.file(), 1000);
