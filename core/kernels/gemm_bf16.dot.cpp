@@ -5,24 +5,11 @@
 namespace heed::kernels::HEED_LEVEL {
 namespace {
 
-double peak(long rounds) {
-  constexpr int chains = 24;
-  __m512 sum[chains];
-  const __m512bh x = __m512bh(_mm512_set1_epi32(0x3f803f80));
-  unroll<chains>([&](auto i) { sum[i] = _mm512_set1_ps(static_cast<float>(i)); });
-  for (long r = 0; r < rounds; ++r)
-    unroll<chains>([&](auto i) {
-      sum[i] = _mm512_dpbf16_ps(sum[i], x, x);
-      asm volatile("" : "+v"(sum[i]));
-    });
-  return 4.0 * 16 * chains * static_cast<double>(rounds);
-}
-
 constexpr GemmKind product = kind<Bf16Pairs>(pack_b<Bf16Pairs, uint16_t>, block<Bf16Pairs, uint16_t>, nullptr);
 
 }  // namespace
 
 extern const Bf16Table bf16_table;
-const Bf16Table bf16_table = {product, peak};
+const Bf16Table bf16_table = {product};
 
 }  // namespace heed::kernels::HEED_LEVEL

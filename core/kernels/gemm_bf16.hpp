@@ -5,8 +5,7 @@
 namespace heed::kernels {
 
 struct Bf16Table {
-  GemmKind product;             // both operands bf16; few_rows is null: float32's serves
-  double (*peak)(long rounds);  // as in PeakTable
+  GemmKind product;  // both operands bf16; few_rows is null: float32's serves
 };
 
 const Bf16Table* bf16_table();  // null where the level that runs has none

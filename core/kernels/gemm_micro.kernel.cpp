@@ -1,6 +1,5 @@
 #include "gemm_micro.hpp"
 
-#include "gemm_micro_table.hpp"
 #include "gemm_pack.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
@@ -62,25 +61,5 @@ template void block_atb<double>(Into, long, long, long, double, Block<const doub
                                 Fetch*);
 template void block_abt<double>(Into, long, long, long, double, Block<const double>, Block<const double>, Block<double>,
                                 Fetch*);
-
-namespace {
-
-template <class T>
-void ab(bool add, long m, long n, long k, T alpha, const T* a, long lda, const T* b, long ldb, T* c, long ldc) {
-  block_ab<T>(add ? Into::add : Into::set, m, n, k, alpha, {a, lda}, {b, ldb}, {c, ldc});
-}
-template <class T>
-void atb(bool add, long m, long n, long k, T alpha, const T* a, long lda, const T* b, long ldb, T* c, long ldc) {
-  block_atb<T>(add ? Into::add : Into::set, m, n, k, alpha, {a, lda}, {b, ldb}, {c, ldc});
-}
-template <class T>
-void abt(bool add, long m, long n, long k, T alpha, const T* a, long lda, const T* b, long ldb, T* c, long ldc) {
-  block_abt<T>(add ? Into::add : Into::set, m, n, k, alpha, {a, lda}, {b, ldb}, {c, ldc});
-}
-
-}  // namespace
-
-extern const BlockProducts block_products;
-const BlockProducts block_products = {{ab<float>, atb<float>, abt<float>}, {ab<double>, atb<double>, abt<double>}};
 
 }  // namespace heed::kernels::HEED_LEVEL

@@ -1,15 +1,11 @@
-// The tables of all kernel families, from the objects of one name in the namespaces of the levels: baseline::gemm_table,
-// avx2::gemm_table, ... The build defines HEED_HAS_<level> for what it compiles.
+// The tables of all kernel families.
 #include <heed/core/kernels/additive_attention.hpp>
 #include <heed/core/kernels/attention.hpp>
-#include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/kernels/dropout.hpp>
 #include <heed/core/kernels/elementwise.hpp>
 #include <heed/core/kernels/embedding.hpp>
 #include <heed/core/kernels/gemm.hpp>
 #include <heed/core/kernels/gemm_bf16.hpp>
-#include <heed/core/kernels/gemm_micro_table.hpp>
-#include <heed/core/kernels/gemm_peak.hpp>
 #include <heed/core/kernels/linear_attention.hpp>
 #include <heed/core/kernels/log_attention.hpp>
 #include <heed/core/kernels/loss_cross_entropy.hpp>
@@ -18,43 +14,16 @@
 #include <heed/core/kernels/optimizer.hpp>
 #include <heed/core/kernels/reduce.hpp>
 #include <heed/core/kernels/rope.hpp>
-#include <heed/core/kernels/simd_probe.hpp>
 #include <heed/core/kernels/softmax.hpp>
 #include <heed/core/kernels/sparse_attention.hpp>
-
-#ifdef HEED_HAS_avx2
-#define HEED_DECLARE_X86(Table, name) \
-  namespace avx2 { extern const Table name; } \
-  namespace avx512 { extern const Table name; }
-#define HEED_TABLES(name) &baseline::name, &avx2::name, &avx512::name, nullptr
-#else
-#define HEED_DECLARE_X86(Table, name)
-#define HEED_TABLES(name) &baseline::name, nullptr, nullptr, nullptr
-#endif
-// Defines `const Table& name()`.
-#define HEED_KERNEL_TABLE(Table, name) \
-  namespace baseline { extern const Table name; } \
-  HEED_DECLARE_X86(Table, name) \
-  const Table& name() { \
-    static constexpr const Table* tables[kLevels] = {HEED_TABLES(name)}; \
-    return pick(tables); \
-  }
+#include <heed/core/kernels/table.hpp>
 
 namespace heed::kernels {
-
-// A missing level falls back to the one below.
-template <class Table>
-static const Table& pick(const Table* const (&tables)[kLevels]) {
-  int i = static_cast<int>(level());
-  while (i > 0 && tables[i] == nullptr) --i;
-  return *tables[i];
-}
 
 HEED_KERNEL_TABLE(ActivationTable, activation_table)
 HEED_KERNEL_TABLE(AdditiveTable, additive_attention_table)
 HEED_KERNEL_TABLE(AttentionTable, attention_table)
 HEED_KERNEL_TABLE(BinaryTable, binary_table)
-HEED_KERNEL_TABLE(BlockProducts, block_products)
 HEED_KERNEL_TABLE(CrossEntropyTable, cross_entropy_kernels)
 HEED_KERNEL_TABLE(DropoutTable, dropout_kernels)
 HEED_KERNEL_TABLE(EmbeddingTable, embedding_kernels)
@@ -64,11 +33,9 @@ HEED_KERNEL_TABLE(LogTable, log_attention_table)
 HEED_KERNEL_TABLE(MaskingTable, masking_table)
 HEED_KERNEL_TABLE(NormTable, norm_kernels)
 HEED_KERNEL_TABLE(OptimizerTable, optimizer_kernels)
-HEED_KERNEL_TABLE(PeakTable, gemm_peak)
 HEED_KERNEL_TABLE(PointwiseTable, pointwise_kernels)
 HEED_KERNEL_TABLE(ReduceTable, reduce_table)
 HEED_KERNEL_TABLE(RopeTable, rope_table)
-HEED_KERNEL_TABLE(SimdProbes, simd_probes)
 HEED_KERNEL_TABLE(SoftmaxTable, softmax_table)
 HEED_KERNEL_TABLE(SparseTable, sparse_attention_table)
 HEED_KERNEL_TABLE(UnaryTable, unary_table)

@@ -1,10 +1,11 @@
 #include "examples/support/machine_peak.hpp"
 
 #include <algorithm>
-#include <heed/core/kernels/gemm_peak.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/optim/clock.hpp>
 #include <vector>
+
+#include "benchmarks/kernels/peak.hpp"
 
 namespace heed::examples {
 
@@ -15,7 +16,7 @@ double machine_peak_flops() {
     std::vector<double> operations(static_cast<std::size_t>(threads()));
     const double start = heed::detail::seconds_now();
     parallel_for(threads(), 1, [&](Index b, Index e) {
-      for (Index t = b; t < e; ++t) operations[static_cast<std::size_t>(t)] = kernels::gemm_peak().float32(kRounds);
+      for (Index t = b; t < e; ++t) operations[static_cast<std::size_t>(t)] = kernels::peak_loops().float32(kRounds);
     });
     double sum = 0;
     for (double n : operations) sum += n;

@@ -1,11 +1,11 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <heed/core/kernels/gemm_micro_table.hpp>
 #include <limits>
 #include <vector>
 
 #include "levels.hpp"
+#include "tests/kernels/block_products.hpp"
 
 using namespace heed;
 using heed::testing::on_each_level;

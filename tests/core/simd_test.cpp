@@ -5,11 +5,11 @@
 #include <cmath>
 #include <cstring>
 #include <heed/core/dtype.hpp>
-#include <heed/core/kernels/simd_probe.hpp>
 #include <limits>
 #include <vector>
 
 #include "levels.hpp"
+#include "tests/kernels/simd_probe.hpp"
 
 using namespace heed;
 using heed::testing::on_each_level;

@@ -23,7 +23,7 @@ endif()
 
 # What the compiler defines for a level, with all flags that concern the machine.
 function(check_level level with without)
-  file(STRINGS ${WORK}/parent/compile_commands.json commands REGEX "\"command\".*heed_kernels_${level}[.]dir/simd_probe")
+  file(STRINGS ${WORK}/parent/compile_commands.json commands REGEX "\"command\".*heed_kernels_${level}[.]dir/[^ ]*/softmax")
   if(NOT commands)
     message(FATAL_ERROR "no command compiles the level ${level}")
   endif()

@@ -1,6 +1,6 @@
 #include "simd_probe.hpp"
 
-#include "simd.hpp"
+#include "core/kernels/simd.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 namespace {

@@ -1,6 +1,6 @@
-#include "gemm_peak.hpp"
+#include "peak.hpp"
 
-#include "gemm_tile.hpp"
+#include "core/kernels/simd.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 namespace {
@@ -37,7 +37,7 @@ double peak(long rounds) {
 
 }  // namespace
 
-extern const PeakTable gemm_peak;
-const PeakTable gemm_peak = {peak<float>, peak<double>};
+extern const PeakTable peak_loops;
+const PeakTable peak_loops = {peak<float>, peak<double>};
 
 }  // namespace heed::kernels::HEED_LEVEL
