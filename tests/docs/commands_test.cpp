@@ -108,7 +108,8 @@ TEST_CASE("pages: each program in build/ is one that the build makes, and has th
     if (path == "build/release/examples/") continue;
     const std::string name = path.filename().string();
     if (path.parent_path() == "build/release/examples") {
-      const bool exists = fs::exists(kRoot / "examples" / (name + ".cpp"));
+      const fs::path folder = kRoot / "examples";
+      const bool exists = fs::exists(folder / (name + ".cpp")) || fs::exists(folder / "experiments" / (name + ".cpp"));
       CHECK(exists);
       if (exists) check_flags(command, help_of_example(name));
     } else {

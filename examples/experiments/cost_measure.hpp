@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "examples/support/cost.hpp"
+#include "examples/experiments/cost.hpp"
 
 namespace heed::examples {
 

@@ -1,4 +1,4 @@
-#include "examples/support/cost_measure.hpp"
+#include "examples/experiments/cost_measure.hpp"
 
 #include <algorithm>
 #include <chrono>

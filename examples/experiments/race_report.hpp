@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "examples/support/race_run.hpp"
+#include "examples/experiments/race_run.hpp"
 
 namespace heed::examples {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "examples/support/race_tasks.hpp"
+#include "examples/experiments/race_tasks.hpp"
 
 namespace heed::examples {
 

@@ -1,4 +1,4 @@
-#include "examples/support/cost.hpp"
+#include "examples/experiments/cost.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "examples/support/race_run.hpp"
+#include "examples/experiments/race_run.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "examples/support/race_model.hpp"
+#include "examples/experiments/race_model.hpp"
 
 namespace heed::examples {
 

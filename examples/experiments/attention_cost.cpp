@@ -9,8 +9,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "examples/support/cost_measure.hpp"
-#include "examples/support/generation_cost.hpp"
+#include "examples/experiments/cost_measure.hpp"
+#include "examples/experiments/generation_cost.hpp"
 #include "examples/support/machine_peak.hpp"
 #include "examples/support/plot.hpp"
 #include "examples/support/program.hpp"

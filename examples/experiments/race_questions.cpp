@@ -1,8 +1,8 @@
-#include "examples/support/race_questions.hpp"
+#include "examples/experiments/race_questions.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <heed/core/check.hpp>
+#include <numeric>
 #include <set>
 
 namespace heed::examples {

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <iterator>
 
-#include "examples/support/race.hpp"
-#include "examples/support/race_questions.hpp"
-#include "examples/support/race_report.hpp"
+#include "examples/experiments/race.hpp"
+#include "examples/experiments/race_questions.hpp"
+#include "examples/experiments/race_report.hpp"
 #include "tests/examples/programs.hpp"
 
 using namespace heed;

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <heed/layers/attention/by_name.hpp>
 
+#include "examples/experiments/race.hpp"
 #include "examples/support/mechanism_flags.hpp"
 #include "examples/support/program.hpp"
-#include "examples/support/race.hpp"
 
 namespace {
 

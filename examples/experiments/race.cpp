@@ -1,4 +1,4 @@
-#include "examples/support/race.hpp"
+#include "examples/experiments/race.hpp"
 
 #include <cmath>
 #include <cstdio>
@@ -10,9 +10,9 @@
 #include <heed/optim/progress.hpp>
 #include <set>
 
+#include "examples/experiments/race_report.hpp"
 #include "examples/support/plot.hpp"
 #include "examples/support/program.hpp"
-#include "examples/support/race_report.hpp"
 
 namespace heed::examples {
 namespace {

@@ -1,9 +1,9 @@
-#include "examples/support/generation_cost.hpp"
+#include "examples/experiments/generation_cost.hpp"
 
 #include <heed/layers/attention/by_name.hpp>
 #include <heed/layers/decoding.hpp>
 
-#include "examples/support/cost_measure.hpp"
+#include "examples/experiments/cost_measure.hpp"
 
 namespace heed::examples {
 namespace {

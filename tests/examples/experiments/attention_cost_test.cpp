@@ -5,7 +5,7 @@
 #include <map>
 #include <sstream>
 
-#include "examples/support/cost.hpp"
+#include "examples/experiments/cost.hpp"
 #include "tests/data/temporary_folder.hpp"
 #include "tests/examples/programs.hpp"
 

@@ -1,4 +1,4 @@
-#include "examples/support/race_model.hpp"
+#include "examples/experiments/race_model.hpp"
 
 #include <cmath>
 #include <heed/autograd/elementwise.hpp>

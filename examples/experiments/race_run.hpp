@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "examples/support/race_tasks.hpp"
+#include "examples/experiments/race_tasks.hpp"
 
 namespace heed::examples {
 

@@ -1,4 +1,4 @@
-#include "examples/support/race_report.hpp"
+#include "examples/experiments/race_report.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "examples/experiments/race_questions.hpp"
 #include "examples/support/plot.hpp"
-#include "examples/support/race_questions.hpp"
 
 namespace heed::examples {
 namespace {
