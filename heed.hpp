@@ -44,7 +44,7 @@
 #include <heed/layers/attention/efficient.hpp>
 #include <heed/layers/attention/favor.hpp>
 #include <heed/layers/attention/generic.hpp>
-#include <heed/layers/attention/key_value_state.hpp>
+#include <heed/layers/attention/states/key_value_state.hpp>
 #include <heed/layers/attention/linear.hpp>
 #include <heed/layers/attention/linformer.hpp>
 #include <heed/layers/attention/lsh.hpp>

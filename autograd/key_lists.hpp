@@ -32,6 +32,18 @@ inline KeyLists joined_lists(const std::vector<std::vector<std::int32_t>>& offse
   return lists_from(all_offsets, all, shape);
 }
 
+// Lists of each row of a batch, the same for its heads.
+inline KeyLists lists_of_rows(const std::vector<std::vector<std::int32_t>>& offsets,
+                              const std::vector<std::vector<std::int32_t>>& keys, Index heads) {
+  std::vector<std::vector<std::int32_t>> all_offsets, all;
+  for (std::size_t b = 0; b < keys.size(); ++b) {
+    all_offsets.insert(all_offsets.end(), static_cast<std::size_t>(heads), offsets[b]);
+    all.insert(all.end(), static_cast<std::size_t>(heads), keys[b]);
+  }
+  const Index batch = static_cast<Index>(keys.size());
+  return joined_lists(all_offsets, all, {batch, heads, static_cast<Index>(offsets[0].size())});
+}
+
 // ---- Used ----
 
 // Throws Error, naming the first bad row, unless the lists fit q [B, H, T, D] and k [B, Hk, S, D].

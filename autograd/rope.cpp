@@ -99,6 +99,15 @@ void turn(const Turn& how, const Tensor& x, const Tensor& y, bool inverse, bool 
     turn_rows<double>(how, four_axes(x), four_axes(y), inverse, add);
 }
 
+// The same with an offset for each x[b], where there are any.
+void turn_each(Turn how, const Tensor& offsets, const Tensor& x, const Tensor& y, bool inverse, bool add) {
+  if (!offsets.defined()) return turn(how, x, y, inverse, add);
+  for (Index b = 0; b < x.dim(0); ++b) {
+    how.offset = offsets.ptr<std::int32_t>()[b];
+    turn(how, x.slice(0, b, b + 1), y.slice(0, b, b + 1), inverse, add);
+  }
+}
+
 }  // namespace
 
 // y = R x with R a rotation of each pair; dx = R^T dy turns back.
@@ -112,12 +121,20 @@ Tensor rope(In x, const RopeOptions& o) {
   check(o.offset >= 0 && o.offset <= kMostPositions - x.dim(-2), x.where(), "rope: x is ", x.tensor(), " and offset is ",
         o.offset, "; offset must be 0 or more, and all positions below 2^31");
   check(o.base > 0, x.where(), "rope: base is ", o.base, "; it must be positive");
+  check(!o.offsets.defined() || (x.rank() > 2 && o.offset == 0 && o.offsets.shape() == Shape{x.dim(0)} &&
+                                 o.offsets.dtype() == DType::int32),
+        x.where(), "rope: x is ", x.tensor(), ", offset is ", o.offset, " and offsets are ", o.offsets,
+        "; offsets must be int32 [", x.dim(0), "], one for each of the first axis, and offset 0 with them");
+  const Tensor offsets = o.offsets.defined() ? o.offsets.clone() : Tensor();
+  for (Index b = 0; offsets.defined() && b < offsets.numel(); ++b)
+    check(offsets.ptr<std::int32_t>()[b] >= 0, x.where(), "rope: offsets[", b, "] is ",
+          offsets.ptr<std::int32_t>()[b], "; it must be 0 or more");
   const Turn how{o.base, o.offset, dims, o.interleaved};
   const bool plain = has_plain_rows(x);
   Tensor y = Tensor::empty(x.shape(), x.dtype());
-  turn(how, plain ? x.tensor().detach() : x->dense(), y, false, false);
-  record("rope", x.where(), y, {x}, saved(), [how, plain](Grads& d, const Tensor& dy) {
-    if (Target t = plain ? d.strided(0) : d.dense(0)) turn(how, dy, t.gradient, true, t.accumulate);
+  turn_each(how, offsets, plain ? x.tensor().detach() : x->dense(), y, false, false);
+  record("rope", x.where(), y, {x}, saved(offsets), [how, plain](Grads& d, const Tensor& dy, const Tensor& at) {
+    if (Target t = plain ? d.strided(0) : d.dense(0)) turn_each(how, at, dy, t.gradient, true, t.accumulate);
   });
   return y;
 }

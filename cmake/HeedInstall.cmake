@@ -8,7 +8,7 @@ if(NOT BUILD_SHARED_LIBS)  # whoever links the static library links what it uses
 endif()
 set(own_headers core/elementwise core/reduce autograd/attention_inputs autograd/cross_entropy_rows autograd/elementwise_detail
                 autograd/generic_pooling autograd/key_lists
-                data/checkpoint_handle data/token_header layers/attention/conformance/subject optim/with_kernels)
+                data/checkpoint_handle data/token_header layers/attention/conformance/subject layers/attention/states/row_lengths optim/with_kernels)
 list(JOIN own_headers "|" own_headers)
 foreach(folder core autograd layers optim data)
   install(DIRECTORY ${folder}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/heed/${folder} FILES_MATCHING PATTERN "*.hpp"

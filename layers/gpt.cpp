@@ -1,5 +1,6 @@
 #include <cmath>
 #include <heed/autograd/losses.hpp>
+#include <heed/layers/attention/states/row_lengths.hpp>
 #include <heed/layers/gpt.hpp>
 
 namespace heed {
@@ -46,20 +47,31 @@ GPT::GPT(const GPTOptions& o, Rng& rng, const MechanismFactory& mechanism)
   }
 }
 
-Tensor GPT::embed(In x, Index offset) const {
+// x, whose first positions are those behind `seen`, int32 [B] or [0].
+Tensor GPT::embed_behind(In x, const Tensor& seen, const AttentionCall& call) const {
   check(x.rank() == 2 && x.dtype() == DType::int32, x.where(), "GPT: x is ", x.tensor(),
         "; it must be int32 [batch, positions]");
-  const Index end = offset + x.dim(1);
-  check(!bounded() || end <= options_.context, x.where(), "GPT: x reaches position ", end,
-        " but the model's context is ", options_.context);
+  const Index offset = detail::longest_of(seen), context = options_.context, count = x.dim(1);
+  const Index end =
+      call.key_lengths.defined() ? detail::longest_of(detail::lengths_after("GPT", seen, x, call)) : offset + count;
+  check(!bounded() || end <= context, x.where(), "GPT: x reaches position ", end, " but the model's context is ",
+        context);
   Tensor h = tokens(x);
-  if (positions) h = h + (*positions)(x.dim(1), offset, x.where());
-  if (sinusoids_) h = h + (*sinusoids_)(x.dim(1), offset, h.dtype(), x.where());
+  if (!bounded()) return drop(h);
+  if (detail::all_alike(seen) && offset + count <= context) {
+    h = h + (positions ? (*positions)(count, offset, x.where()) : (*sinusoids_)(count, offset, h.dtype(), x.where()));
+  } else {  // each row at its own; padding stands anywhere
+    const Tensor first = seen.numel() > 0 ? seen.unsqueeze(1) : Tensor::zeros({x.dim(0), 1}, DType::int32);
+    const Tensor places = minimum(first + Tensor::arange(count), static_cast<double>(context - 1));
+    h = h + (positions ? (*positions)(places) : (*sinusoids_)(places, h.dtype()));
+  }
   return drop(h);
 }
 
+Tensor GPT::embed(In x) const { return embed_behind(x, Tensor::zeros({0}, DType::int32), {}); }
+
 Tensor GPT::hidden(In x, const AttentionCall& call) const {
-  Tensor h = embed(x, 0);
+  Tensor h = embed(x);
   for (const TransformerBlock& block : blocks) h = block(In(h, x.where()), call);
   return norm(h);
 }
@@ -74,18 +86,16 @@ Tensor GPT::loss(In x, In y, const AttentionCall& call) const {
   return linear_cross_entropy(hidden(x, call), output_weight(), Tensor(), y);
 }
 
-Tensor GPT::decode(In x, std::vector<AttentionState>& states) const {
+Tensor GPT::decode(In x, std::vector<AttentionState>& states, const AttentionCall& call) const {
   check(options_.causal, x.where(),
         "GPT: this model is not causal: each position sees those behind it, so that text cannot go on from it");
   check(
       !blocks.empty() || !bounded(), x.where(),
       "GPT: layers is 0, and decode() knows the position by their states; layers must be 1 or more, or positions rope");
   states.resize(blocks.size());
-  const Index offset = states.empty() ? 0 : states.front().length();
-  Tensor h = embed(x, offset);
-  for (std::size_t i = 0; i < blocks.size(); ++i) h = blocks[i].decode(In(h, x.where()), states[i]);
-  const Tensor last = norm(h.select(1, h.dim(1) - 1));
-  return linear(last, output_weight(), Tensor());
+  Tensor h = embed_behind(x, states.empty() ? Tensor::zeros({0}, DType::int32) : states.front().lengths(), call);
+  for (std::size_t i = 0; i < blocks.size(); ++i) h = blocks[i].decode(In(h, x.where()), states[i], call);
+  return linear(norm(detail::last_of_rows(h, call)), output_weight(), Tensor());
 }
 
 std::vector<AttentionState> GPT::make_states() const {
@@ -98,7 +108,7 @@ std::vector<Tensor> GPT::attention_weights(In x) const {
   const NoTape no_tape;
   const Evaluation evaluation;
   std::vector<Tensor> weights;
-  Tensor h = embed(x, 0);
+  Tensor h = embed(x);
   for (const TransformerBlock& block : blocks) {
     weights.push_back(block.attention.weights({block.norm1(h), x.where()}, {.causal = options_.causal}));
     h = block(In(h, x.where()));

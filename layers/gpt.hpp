@@ -47,9 +47,10 @@ class GPT {
   Tensor loss(In x, In y, const AttentionCall& call = {}) const;
   Tensor hidden(In x, const AttentionCall& call = {}) const;  // what the output layer reads, [B, T, width]
 
-  // Decoding: x, int32 [B, T], continues what the states have seen; logits of the last position [B, vocabulary].
-  // Not on a tape: nothing is trained through the states.
-  Tensor decode(In x, std::vector<AttentionState>& states) const;
+  // Decoding: x, int32 [B, T], continues what the states have seen; logits of each row's last position [B, vocabulary].
+  // Of the call key_lengths, for rows of different length: as AttentionState::apply(). Not on a tape: nothing is trained
+  // through the states.
+  Tensor decode(In x, std::vector<AttentionState>& states, const AttentionCall& call = {}) const;
 
   // One for each block, which have seen nothing: what decode() starts from, and load_state() fills.
   std::vector<AttentionState> make_states() const;
@@ -76,7 +77,8 @@ class GPT {
   bool bounded() const {  // there is something for each position of the context, and no more
     return options_.positions == PositionKind::learned || options_.positions == PositionKind::sinusoidal;
   }
-  Tensor embed(In x, Index offset) const;
+  Tensor embed(In x) const;
+  Tensor embed_behind(In x, const Tensor& seen, const AttentionCall& call) const;
   const Parameter& output_weight() const { return options_.tied ? tokens.weight : output; }
 };
 

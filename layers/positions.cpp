@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
+#include <heed/autograd/indexing.hpp>
 #include <heed/core/parallel.hpp>
+#include <heed/layers/attention/states/row_lengths.hpp>
 #include <heed/layers/positions.hpp>
 
 namespace heed {
@@ -70,6 +72,17 @@ RelativePositionBias::RelativePositionBias(Index heads, Index clip, Rng& rng) {
           "; both must be 1 or more, and clip below 2^31");
   weight = Parameter(Tensor::empty({heads, 2 * clip + 1}));
   init::normal_(weight, rng, 0, 0.02);
+}
+
+Tensor RelativePositionBias::of_rows(Index queries, const Tensor& seen) const {
+  const Index rows = seen.numel(), keys = detail::longest_of(seen) + queries, clip = weight.dim(1) / 2;
+  Tensor entries = Tensor::empty({rows * queries * keys}, DType::int32);
+  std::int32_t* to = entries.ptr<std::int32_t>();
+  for (Index n = 0; n < rows * queries; ++n)
+    for (Index j = 0; j < keys; ++j)
+      *to++ = static_cast<std::int32_t>(
+          clip + std::clamp(j - (seen.ptr<std::int32_t>()[n / queries] + n % queries), -clip, clip));
+  return index_select(weight, 1, entries).view({weight.dim(0), rows, queries, keys}).transpose(0, 1);
 }
 
 void detail::check_positions(const char* layer, Index offset, Index length, Index count, const Where& where) {

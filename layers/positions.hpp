@@ -28,6 +28,7 @@ struct LearnedPositions {
     detail::check_positions("LearnedPositions", offset, length, weight.dim(0), where);
     return weight.slice(0, offset, offset + length);
   }
+  Tensor operator()(In positions) const { return embedding(positions, weight); }  // int32 [B, T] -> [B, T, width]
 
   void members(auto&& visit) { visit("weight", weight); }
 };
@@ -43,6 +44,7 @@ struct SinusoidalPositions {
     detail::check_positions("SinusoidalPositions", offset, length, table.dim(0), where);
     return table.slice(0, offset, offset + length).to(dtype);
   }
+  Tensor operator()(In positions, DType dtype) const { return embedding(positions, table).to(dtype); }  // of int32 [B, T]
 
   void members(auto&&) {}
 };
@@ -63,6 +65,8 @@ struct RelativePositionBias {
   Tensor operator()(Index queries, Index keys, Where where = Where::current()) const {  // [heads, queries, keys]
     return relative_position_bias({weight, where}, queries, keys);
   }
+  // Of rows that have seen int32 [B] positions before these queries: [B, heads, queries, most of them + queries].
+  Tensor of_rows(Index queries, const Tensor& seen) const;
   void members(auto&& visit) { visit("weight", weight); }
 };
 

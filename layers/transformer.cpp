@@ -62,17 +62,18 @@ Tensor TransformerBlock::operator()(In x, In memory, const AttentionCall& call,
       x, [&](In h) { return attention(h, c); }, [&](In h) { return (*cross)(h, memory, memory_call); });
 }
 
-Tensor TransformerBlock::decode(In x, AttentionState& state) const {
+Tensor TransformerBlock::decode(In x, AttentionState& state, const AttentionCall& call) const {
   check(!cross, x.where(), "TransformerBlock: this block attends to a memory; call it with one");
   return run(
-      x, [&](In h) { return attention.decode(h, state); }, [](In h) { return h.tensor(); });
+      x, [&](In h) { return attention.decode(h, state, call); }, [](In h) { return h.tensor(); });
 }
 
-Tensor TransformerBlock::decode(In x, In memory, AttentionState& state, const AttentionCall& memory_call) const {
+Tensor TransformerBlock::decode(In x, In memory, AttentionState& state, const AttentionCall& call,
+                                const AttentionCall& memory_call) const {
   check(cross.has_value(), x.where(),
         "TransformerBlock: this block has no cross-attention; set memory_width, or call it without a memory");
   return run(
-      x, [&](In h) { return attention.decode(h, state); }, [&](In h) { return (*cross)(h, memory, memory_call); });
+      x, [&](In h) { return attention.decode(h, state, call); }, [&](In h) { return (*cross)(h, memory, memory_call); });
 }
 
 Transformer::Transformer(const TransformerOptions& o, Rng& rng, const MechanismFactory& mechanism) {
@@ -105,16 +106,16 @@ std::vector<AttentionState> Transformer::make_states() const {
   return states;
 }
 
-Tensor Transformer::decode(In x, std::vector<AttentionState>& states) const {
+Tensor Transformer::decode(In x, std::vector<AttentionState>& states, const AttentionCall& call) const {
   states.resize(blocks.size());
-  return through(*this, x, [&](const TransformerBlock& b, In h, std::size_t i) { return b.decode(h, states[i]); });
+  return through(*this, x, [&](const TransformerBlock& b, In h, std::size_t i) { return b.decode(h, states[i], call); });
 }
 
-Tensor Transformer::decode(In x, In memory, std::vector<AttentionState>& states,
+Tensor Transformer::decode(In x, In memory, std::vector<AttentionState>& states, const AttentionCall& call,
                            const AttentionCall& memory_call) const {
   states.resize(blocks.size());
   return through(*this, x, [&](const TransformerBlock& b, In h, std::size_t i) {
-    return b.decode(h, memory, states[i], memory_call);
+    return b.decode(h, memory, states[i], call, memory_call);
   });
 }
 

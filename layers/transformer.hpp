@@ -42,8 +42,9 @@ class TransformerBlock {
   Tensor operator()(In x, const AttentionCall& call = {}) const;  // [B, T, width]
   Tensor operator()(In x, In memory, const AttentionCall& call = {},
                     const AttentionCall& memory_call = {}) const;  // memory [B, S, memory_width]
-  Tensor decode(In x, AttentionState& state) const;
-  Tensor decode(In x, In memory, AttentionState& state, const AttentionCall& memory_call = {}) const;
+  Tensor decode(In x, AttentionState& state, const AttentionCall& call = {}) const;
+  Tensor decode(In x, In memory, AttentionState& state, const AttentionCall& call = {},
+                const AttentionCall& memory_call = {}) const;
 
   void members(MemberVisitor& visit);
 
@@ -65,9 +66,11 @@ class Transformer {
   Tensor operator()(In x, const AttentionCall& call = {}) const;
   Tensor operator()(In x, In memory, const AttentionCall& call = {}, const AttentionCall& memory_call = {}) const;
   std::vector<AttentionState> make_states() const;  // as GPT's
-  // x continues what the states, one a block, have seen: causally, whatever the options, and not on a tape.
-  Tensor decode(In x, std::vector<AttentionState>& states) const;
-  Tensor decode(In x, In memory, std::vector<AttentionState>& states, const AttentionCall& memory_call = {}) const;
+  // x continues what the states, one per block, have seen: causally, whatever the options, and not on a tape. Of the call
+  // key_lengths and a bias, as AttentionState::apply().
+  Tensor decode(In x, std::vector<AttentionState>& states, const AttentionCall& call = {}) const;
+  Tensor decode(In x, In memory, std::vector<AttentionState>& states, const AttentionCall& call = {},
+                const AttentionCall& memory_call = {}) const;
 
   void members(MemberVisitor& visit);
 };

@@ -32,8 +32,8 @@ void fill_cache(AttentionState& state, const Tensor& x) {
   Index room = 64;  // which doubles
   while (room < positions) room *= 2;
   for (const NamedBuffer& b : named_buffers(state)) {
-    if (b.name == "length") {
-      *b.buffer = Tensor::full({}, static_cast<double>(positions), DType::int32);
+    if (b.name == "lengths") {
+      *b.buffer = Tensor::full({1}, static_cast<double>(positions), DType::int32);
       continue;
     }
     *b.buffer = Tensor::empty(x.shape().with(2, room));

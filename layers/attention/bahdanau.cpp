@@ -5,6 +5,7 @@
 #include <heed/autograd/norms.hpp>
 #include <heed/layers/attention/bahdanau.hpp>
 #include <heed/layers/attention/compositions.hpp>
+#include <heed/layers/attention/states/key_value_state.hpp>
 
 namespace heed {
 namespace {
@@ -45,8 +46,8 @@ AttentionState bahdanau_state(const Tensor& W, const Tensor& U, const Tensor& sc
                               const Tensor& bias) {
   return MappedKeyState(
       [W, bias](In q) { return projected_queries(q, W, bias); }, [U](In k) { return projected_keys(k, U, {}); },
-      [score, gain](In a, In c, In v, const Tensor& pairs) {
-        return additive_attention(a, c, v, score_vector(score, gain), {.causal = true, .bias = pairs});
+      [score, gain](In a, In c, In v, const AttentionCall& call) {
+        return additive_attention(a, c, v, score_vector(score, gain), call);
       });
 }
 

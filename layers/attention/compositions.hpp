@@ -1,9 +1,8 @@
-// What mechanisms share that are compositions of ops around a fused attention: projections of their own for each head,
-// and a decode state whose keys are projected once.
+// What mechanisms share that are compositions of ops around a fused attention: projections of their own for each head.
 #pragma once
-#include <functional>
 #include <heed/core/random.hpp>
-#include <heed/layers/attention/key_value_state.hpp>
+#include <heed/core/parameter.hpp>
+#include <heed/autograd/record.hpp>
 
 namespace heed::detail {
 
@@ -18,27 +17,3 @@ Tensor project_keys(const char* name, In k, In W);
 Tensor repeat_heads(In x, Index heads);
 
 }  // namespace heed::detail
-
-namespace heed {
-
-// A KeyValueState that maps queries and keys as they come, so that it keeps mapped keys.
-class MappedKeyState {
- public:
-  using Map = std::function<Tensor(In x)>;  // [B, H, T, D] -> [B, H, T, A]; of keys also [B, Hk, T, D] -> [B, H, T, A]
-
-  MappedKeyState(Map query, Map key, KeyValueState::AttendWithBias attend)
-      : query_(std::move(query)), key_(std::move(key)), mapped_(std::move(attend)) {}
-  Tensor apply(In q, In k, In v, const Tensor& bias = {}) {
-    const NoTape guard;  // decoding is not trained through
-    const Tensor keys = key_(k), values = detail::repeat_heads(v, keys.dim(1));
-    return mapped_.apply({query_(q), q.where()}, {keys, k.where()}, {values, v.where()}, bias);
-  }
-  Index length() const { return mapped_.length(); }
-  void members(auto&& visit) { mapped_.members(visit); }
-
- private:
-  Map query_, key_;
-  KeyValueState mapped_;
-};
-
-}  // namespace heed

@@ -4,6 +4,7 @@
 #include <heed/autograd/norms.hpp>
 #include <heed/layers/attention/compositions.hpp>
 #include <heed/layers/attention/cosine.hpp>
+#include <heed/layers/attention/states/key_value_state.hpp>
 
 namespace heed {
 namespace {
@@ -43,8 +44,8 @@ Tensor CosineAttention::apply(In q, In k, In v, const AttentionCall& call) const
 AttentionState CosineAttention::make_state() const {
   const Tensor log = log_beta;
   return MappedKeyState([log](In q) { return directions(q, exp(log)); }, [](In k) { return key_directions(k, {}); },
-                        [](In q, In k, In v, const Tensor& bias) {
-                          return attention(q, k, v, {.causal = true, .bias = bias}, 1.0);
+                        [](In q, In k, In v, const AttentionCall& call) {
+                          return attention(q, k, v, call, 1.0);
                         });
 }
 

@@ -34,7 +34,9 @@ struct CausalEfficientAttention {
   }
   AttentionState make_state() const {
     return LinearAttentionState(
-        [](In q, In k, In v, LinearAttentionSums& sums) { return efficient_attention_step(q, k, v, sums); });
+        [](In q, In k, In v, LinearAttentionSums& sums, const AttentionCall& call) {
+          return efficient_attention_step(q, k, v, sums, call);
+        });
   }
   void members(auto&&) {}
 };

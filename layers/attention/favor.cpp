@@ -24,11 +24,17 @@ const LinearFeatures kByLogarithms{.feature_map = FeatureMap::exp};
 class FavorState {
  public:
   explicit FavorState(const Tensor& w) : w_(w.clone()) {}
-  Tensor apply(In q, In k, In v) {
+  Tensor apply(In q, In k, In v, const AttentionCall& call) {
     const NoTape guard;
-    return sums_.apply({logarithms(q, w_), q.where()}, logarithms(k, w_), v);
+    const Tensor keys = without_padding(k, call);
+    return sums_.apply({logarithms(q, w_), q.where()}, logarithms(keys, w_), v, call);
   }
-  Index length() const { return sums_.length(); }
+  const Tensor& lengths() const { return sums_.lengths(); }
+  FavorState rows(const Tensor& indices) const {
+    FavorState picked = *this;
+    picked.sums_ = detail::with_rows(sums_, indices);
+    return picked;
+  }
   void members(auto&& visit) {
     sums_.members(visit);
     visit.buffer("features", w_);
@@ -36,8 +42,8 @@ class FavorState {
 
  private:
   Tensor w_;  // [features, size]: of its own, as load_model() writes into a mechanism's
-  LinearAttentionState sums_{[](In q, In k, In v, LinearAttentionSums& sums) {
-    return linear_attention_step(q, k, v, sums, {}, kByLogarithms);
+  LinearAttentionState sums_{[](In q, In k, In v, LinearAttentionSums& sums, const AttentionCall& call) {
+    return linear_attention_step(q, k, v, sums, call, kByLogarithms);
   }};
 };
 
@@ -64,8 +70,7 @@ Tensor favor_attention(In q, In k, In v, const Tensor& w, const AttentionCall& c
         "favor_attention: q is ", q.tensor(), ", k is ", k.tensor(), " and the features are ", w,
         "; they must be [features, width]");
   detail::check_heads("favor_attention", q, k, v);
-  detail::check_key_masks("favor_attention", k, call);
-  const Tensor keys = without_padding(k, call);
+  const Tensor keys = without_padding(k, call, "favor_attention");
   return linear_attention({logarithms(q, w), q.where()}, logarithms(keys, w), v, call, kByLogarithms);
 }
 

@@ -1,5 +1,5 @@
 #include <heed/layers/attention/generic.hpp>
-#include <heed/layers/attention/key_value_state.hpp>
+#include <heed/layers/attention/states/key_value_state.hpp>
 
 namespace heed {
 
@@ -19,9 +19,7 @@ AttentionCapabilities GenericAttention::capabilities() const {
 }
 
 AttentionState GenericAttention::make_state() const {
-  return KeyValueState([self = *this](In q, In k, In v, const Tensor& bias) {
-    return self.apply(q, k, v, {.causal = true, .bias = bias});
-  });
+  return KeyValueState([self = *this](In q, In k, In v, const AttentionCall& call) { return self.apply(q, k, v, call); });
 }
 
 }  // namespace heed

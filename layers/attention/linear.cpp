@@ -26,16 +26,9 @@ std::string_view name_of(FeatureMap map) {
   return "";
 }
 
-Tensor LinearAttentionState::apply(In q, In k, In v) {
-  const Tensor y = step_(q, k, v, sums_);
-  length_ = Tensor::full({}, static_cast<double>(length() + k.dim(2)),
-                         DType::int32);  // last: what is refused changes nothing
-  return y;
-}
-
 AttentionState LinearAttention::make_state() const {
-  return LinearAttentionState([features = features](In q, In k, In v, LinearAttentionSums& sums) {
-    return linear_attention_step(q, k, v, sums, {}, features);
+  return LinearAttentionState([f = features](In q, In k, In v, LinearAttentionSums& sums, const AttentionCall& call) {
+    return linear_attention_step(q, k, v, sums, call, f);
   });
 }
 

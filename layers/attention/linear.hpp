@@ -4,6 +4,7 @@
 #pragma once
 #include <heed/autograd/linear_attention.hpp>
 #include <heed/layers/attention/mechanism.hpp>
+#include <heed/layers/attention/states/linear_state.hpp>
 #include <string_view>
 
 namespace heed {
@@ -11,27 +12,6 @@ namespace heed {
 // "elu", "relu", "softplus", "exp", "poly2" or "identity"; Error for another name.
 FeatureMap feature_map(std::string_view name);
 std::string_view name_of(FeatureMap map);
-
-// The decode state of linear attention and its relatives: the sums over all keys and values so far.
-class LinearAttentionState {
- public:
-  using Step = std::function<Tensor(In q, In k, In v, LinearAttentionSums& sums)>;
-
-  explicit LinearAttentionState(Step step) : step_(std::move(step)) {}
-  Tensor apply(In q, In k, In v);  // goes on with [B, Hk, T, D], causally: [B, H, T, Dv]
-  Index length() const { return static_cast<Index>(length_.item()); }
-  void members(auto&& visit) {
-    visit.buffer("length", length_);
-    visit.buffer("sums", sums_.sums);
-    visit.buffer("norms", sums_.norms);
-    visit.buffer("maxima", sums_.maxima);
-  }
-
- private:
-  Step step_;
-  LinearAttentionSums sums_;
-  Tensor length_ = Tensor::zeros({}, DType::int32);
-};
 
 namespace detail {
 // Of linear attention and its relatives that can be causal. Features that are known by their logarithms share maxima.

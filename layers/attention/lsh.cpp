@@ -7,7 +7,7 @@
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
 #include <heed/layers/attention/lsh.hpp>
-#include <heed/layers/attention/lsh_state.hpp>
+#include <heed/layers/attention/states/lsh_state.hpp>
 #include <heed/autograd/allowed_pairs.hpp>
 
 namespace heed {

@@ -3,6 +3,7 @@
 #include <heed/layers/attention/bahdanau.hpp>
 #include <heed/layers/attention/compositions.hpp>
 #include <heed/layers/attention/luong.hpp>
+#include <heed/layers/attention/states/key_value_state.hpp>
 
 namespace heed {
 namespace {
@@ -51,8 +52,8 @@ Tensor luong_location_attention(In q, In k, In v, In W, const AttentionCall& cal
 AttentionCapabilities LuongDot::capabilities() const { return AttentionCapabilities::of_pairs(); }
 Tensor LuongDot::apply(In q, In k, In v, const AttentionCall& call) const { return luong_dot_attention(q, k, v, call); }
 AttentionState LuongDot::make_state() const {
-  return KeyValueState([](In q, In k, In v, const Tensor& bias) {
-    return luong_dot_attention(q, k, v, {.causal = true, .bias = bias});
+  return KeyValueState([](In q, In k, In v, const AttentionCall& call) {
+    return luong_dot_attention(q, k, v, call);
   });
 }
 
@@ -68,8 +69,8 @@ Tensor LuongGeneral::apply(In q, In k, In v, const AttentionCall& call) const {
 }
 AttentionState LuongGeneral::make_state() const {
   const Tensor w = W;
-  return KeyValueState([w](In q, In k, In v, const Tensor& bias) {
-    return luong_general_attention(q, k, v, w, {.causal = true, .bias = bias});
+  return KeyValueState([w](In q, In k, In v, const AttentionCall& call) {
+    return luong_general_attention(q, k, v, w, call);
   });
 }
 // ---- concat ----
@@ -101,8 +102,8 @@ Tensor LuongLocation::apply(In q, In k, In v, const AttentionCall& call) const {
 }
 AttentionState LuongLocation::make_state() const {
   const Tensor w = W;
-  return KeyValueState([w](In q, In k, In v, const Tensor& bias) {
-    return luong_location_attention(q, k, v, w, {.causal = true, .bias = bias});
+  return KeyValueState([w](In q, In k, In v, const AttentionCall& call) {
+    return luong_location_attention(q, k, v, w, call);
   });
 }
 }  // namespace heed

@@ -62,22 +62,6 @@ AttentionState AttentionMechanism::make_state() const {
   return self_->make_state();
 }
 
-Tensor AttentionState::apply(In q, In k, In v, const Tensor& bias) {
-  check(self_ != nullptr, q.where(), "AttentionState: it is empty; a mechanism's make_state() makes one");
-  check(q.rank() == 4 && k.rank() == 4 && q.dim(2) == k.dim(2), q.where(), "AttentionState: q is ", q.tensor(),
-        " and k is ", k.tensor(),
-        "; both must be [batch, heads, positions, size], and a step takes as many queries as keys");
-  check(!wants_gradient({q, k, v}), q.where(),
-        "AttentionState: q, k or v wants a gradient, which what a state keeps cannot pass on; attend to all positions "
-        "at once to train, or decode under NoTape");
-  return self_->apply(q, k, v, bias);
-}
-
-void AttentionState::members(MemberVisitor& visit) {
-  if (!self_) return;
-  for (const NamedBuffer& b : self_->buffers()) visit.buffer(b.name, *b.buffer);
-}
-
 void AttentionMechanism::members(MemberVisitor& visit) {
   for (const detail::Member& m : self_->members())
     if (m.parameter != nullptr)

@@ -16,7 +16,7 @@
 #pragma once
 #include <functional>
 #include <heed/autograd/attention_call.hpp>
-#include <heed/core/members.hpp>
+#include <heed/layers/attention/states/attention_state.hpp>
 #include <memory>
 #include <string>
 
@@ -53,53 +53,6 @@ struct AttentionCapabilities {
             .cross = true,
             .grouped = true};
   }
-};
-
-// What decoding keeps between tokens: keys and values, or sums. Type-erased; a value that is moved. Another one that
-// has seen the same is made by make_state() and given the buffers: store_state() and load_state(), by way of a
-// Checkpoint.
-class AttentionState {
- public:
-  AttentionState() = default;
-  // T has: Tensor apply(In q, In k, In v) appending T new positions and attending causally, which gets as many queries
-  // as keys; Index length() const; void members(auto&& visit) with visit.buffer for each tensor, for saving. And where
-  // it can: Tensor apply(In q, In k, In v, const Tensor& bias), whose bias may be undefined.
-  template <class T>
-  requires(!std::is_same_v<std::remove_cvref_t<T>, AttentionState>) AttentionState(T state)
-      : self_(std::make_unique<Model<T>>(std::move(state))) {}
-
-  // q [B, H, T, D], k [B, Hk, T, D], v [B, Hk, T, Dv] -> [B, H, T, Dv]. The bias, of pairs, broadcasts to [B, H, T,
-  // length() + T]; undefined: none. Errors: no state in it; other numbers of queries and keys; a bias where T takes
-  // none; q, k or v on a tape, as nothing is trained through a state.
-  Tensor apply(In q, In k, In v, const Tensor& bias = {});
-  Index length() const { return self_ ? self_->length() : 0; }  // positions seen
-  explicit operator bool() const { return self_ != nullptr; }
-  void members(MemberVisitor& visit);
-
- private:
-  struct Concept {
-    virtual ~Concept() = default;
-    virtual Tensor apply(In q, In k, In v, const Tensor& bias) = 0;
-    virtual Index length() const = 0;
-    virtual std::vector<NamedBuffer> buffers() = 0;
-  };
-  template <class T>
-  struct Model final : Concept {
-    T state;
-    explicit Model(T s) : state(std::move(s)) {}
-    Tensor apply(In q, In k, In v, const Tensor& bias) override {
-      if constexpr (requires { state.apply(q, k, v, bias); }) {
-        return state.apply(q, k, v, bias);
-      } else {
-        check(!bias.defined(), q.where(), "AttentionState: bias is ", bias,
-              ", but this state has no scores of single pairs to add it to; it must be undefined");
-        return state.apply(q, k, v);
-      }
-    }
-    Index length() const override { return state.length(); }
-    std::vector<NamedBuffer> buffers() override { return named_buffers(state); }
-  };
-  std::unique_ptr<Concept> self_;
 };
 
 // The type-erased mechanism. Move-only, as its parameters are.

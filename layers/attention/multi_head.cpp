@@ -1,6 +1,6 @@
 #include <heed/autograd/elementwise.hpp>
-#include <heed/autograd/rope.hpp>
 #include <heed/layers/attention/multi_head.hpp>
+#include <heed/layers/attention/states/row_lengths.hpp>
 
 namespace heed {
 
@@ -51,7 +51,7 @@ static Tensor heads_of(const Tensor& y, Index begin, Index heads, Index size) {
   return y.slice(-1, begin, begin + heads * size).view({y.dim(0), y.dim(1), heads, size}).transpose(1, 2);
 }
 
-MultiHeadAttention::Heads MultiHeadAttention::split_self(In x, Index offset) const {
+MultiHeadAttention::Heads MultiHeadAttention::split_self(In x, const RopeOptions& from) const {
   check(qkv.has_value(), x.where(), "MultiHeadAttention: this layer attends to a memory; call it with one");
   check(x.rank() == 3 && x.dim(2) == options_.width, x.where(), "MultiHeadAttention: x is ", x.tensor(),
         "; it must be [batch, positions, ", options_.width, "]");
@@ -59,8 +59,8 @@ MultiHeadAttention::Heads MultiHeadAttention::split_self(In x, Index offset) con
   const Index h = options_.heads, g = options_.kv_heads;
   Heads out{heads_of(y, 0, h, size_), heads_of(y, h * size_, g, size_), heads_of(y, (h + g) * size_, g, size_)};
   if (options_.rope) {
-    out.q = rope(out.q, {.offset = offset});
-    out.k = rope(out.k, {.offset = offset});
+    out.q = rope(out.q, from);
+    out.k = rope(out.k, from);
   }
   return out;
 }
@@ -77,7 +77,7 @@ void MultiHeadAttention::add_relative(In x, AttentionCall& call) const {
 
 Tensor MultiHeadAttention::operator()(In x, AttentionCall call) const {
   call.dropout = options_.dropout;
-  const Heads h = split_self(x, 0);
+  const Heads h = split_self(x);
   add_relative(x, call);
   return merge(mechanism.apply({h.q, x.where()}, h.k, h.v, call));
 }
@@ -119,16 +119,24 @@ Tensor MultiHeadAttention::operator()(In x, In keys, In values, AttentionCall ca
   return merge(mechanism.apply({h.q, x.where()}, h.k, h.v, call));
 }
 
-Tensor MultiHeadAttention::decode(In x, AttentionState& state) const {
+Tensor MultiHeadAttention::decode(In x, AttentionState& state, AttentionCall call) const {
   if (!state) state = mechanism.make_state();
-  const Heads h = split_self(x, state.length());
-  if (!relative) return merge(state.apply({h.q, x.where()}, h.k, h.v));
-  return merge(state.apply({h.q, x.where()}, h.k, h.v, (*relative)(x.dim(1), state.length() + x.dim(1), x.where())));
+  const Tensor seen = state.lengths();
+  const bool ragged = !detail::all_alike(seen);
+  const Index before = state.length();
+  const Heads h = split_self(x, ragged ? RopeOptions{.offsets = seen} : RopeOptions{.offset = before});
+  if (relative) {
+    const Index queries = x.dim(1);
+    const Tensor bias =
+        ragged ? relative->of_rows(queries, seen) : (*relative)(queries, before + queries, x.where());
+    call.bias = call.bias.defined() ? bias + call.bias : bias;
+  }
+  return merge(state.apply({h.q, x.where()}, h.k, h.v, call));
 }
 
 Tensor MultiHeadAttention::weights(In x, AttentionCall call) const {
   const NoTape guard;
-  const Heads h = split_self(x, 0);
+  const Heads h = split_self(x);
   add_relative(x, call);
   return mechanism.weights({h.q, x.where()}, h.k, call);
 }

@@ -1,5 +1,6 @@
 // Multi-head attention: projections around a mechanism that may be any of heed's or a user's own.
 #pragma once
+#include <heed/autograd/rope.hpp>
 #include <heed/layers/attention/softmax.hpp>
 #include <heed/layers/linear.hpp>
 #include <heed/layers/positions.hpp>
@@ -44,9 +45,9 @@ class MultiHeadAttention {
   Tensor operator()(In x, In memory, AttentionCall call = {}) const;
   // With value_width: keys [B, S, memory_width], values [B, S, value_width].
   Tensor operator()(In x, In keys, In values, AttentionCall call = {}) const;
-  // Decoding: x [B, T, width] continues what `state` has seen, causally; the first call makes the state.
-  // Not on a tape: nothing is trained through a state.
-  Tensor decode(In x, AttentionState& state) const;
+  // Decoding: x [B, T, width] continues what `state` has seen, causally; the first call makes the state. Of the call
+  // key_lengths and a bias, as AttentionState::apply(). Not on a tape: nothing is trained through a state.
+  Tensor decode(In x, AttentionState& state, AttentionCall call = {}) const;
   // The weights [B, H, T, T] of self-attention on x, without dropout and gradient. Error where the mechanism has none.
   Tensor weights(In x, AttentionCall call = {}) const;
   // Those of cross-attention, [B, H, T, S]. The memory may be the keys alone.
@@ -63,7 +64,7 @@ class MultiHeadAttention {
   struct Heads {
     Tensor q, k, v;  // [B, H, T, D], [B, Hk, S, D] twice: views
   };
-  Heads split_self(In x, Index offset) const;
+  Heads split_self(In x, const RopeOptions& from = {}) const;
   Heads split_cross(In x, In memory, In values) const;  // values are undefined where the memory gives them
   void add_relative(In x, AttentionCall& call) const;  // its bias, where positions are relative
   Tensor merge(In heads) const;                        // [B, H, T, D] -> proj of [B, T, H * D]

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <heed/autograd/key_lists.hpp>
-#include <heed/layers/attention/key_value_state.hpp>
+#include <heed/layers/attention/states/key_value_state.hpp>
 #include <heed/layers/attention/sparse.hpp>
-#include <heed/layers/attention/window_state.hpp>
+#include <heed/layers/attention/states/window_state.hpp>
 
 namespace heed {
 namespace {
@@ -31,10 +31,24 @@ KeyLists lists_of(Index queries, Index keys, const See& see) {
 // x modulo n, in [0, n).
 Index modulo(Index x, Index n) { return (x % n + n) % n; }
 
+// The lists of one query for each row of a batch, at its last position.
 template <class Pattern>
-AttentionState key_value_state(const Pattern& pattern) {
-  return KeyValueState([pattern](In q, In k, In v, const Tensor& bias) {
-    return pattern.apply(q, k, v, {.causal = true, .bias = bias});
+KeyLists last_lists(const Pattern& pattern, const Tensor& lengths, Index heads) {
+  std::vector<Keys> offsets, seen;
+  for (Index b = 0; b < lengths.numel(); ++b) {
+    const Index length = lengths.ptr<std::int32_t>()[b];
+    pattern.see(length - 1, length, true, seen.emplace_back());
+    offsets.push_back({0, checked_pairs(seen.back().size())});
+  }
+  return detail::lists_of_rows(offsets, seen, heads);
+}
+
+template <class Pattern>
+AttentionState key_value_state(const Pattern& pattern, std::optional<double> scale) {
+  return KeyValueState([pattern, scale](In q, In k, In v, const AttentionCall& call) {
+    const bool ragged = call.key_lengths.defined() && q.dim(2) == 1;
+    if (!ragged) return pattern.apply(q, k, v, call);
+    return sparse_attention(q, k, v, last_lists(pattern, call.key_lengths, q.dim(1)), call, scale);
   });
 }
 
@@ -81,41 +95,43 @@ StridedAttention::StridedAttention(const StridedAttentionOptions& options) : opt
   require(options.stride > 0, "strided attention: stride is ", options.stride, "; it must be 1 or more");
 }
 
+void StridedAttention::see(Index p, Index keys, bool causal, Keys& seen) const {
+  const Index l = options_.stride, last = causal ? std::min(p, keys - 1) : keys - 1;
+  const Index near = std::max<Index>(0, p - l + 1), near_end = std::min(last, p + l - 1);
+  append(seen, modulo(p, l), std::min(last, p - l), l);
+  append(seen, near, near_end);
+  append(seen, p + l >= 0 ? p + l : modulo(p, l), last, l);
+}
+
 KeyLists StridedAttention::lists(Index queries, Index keys, bool causal) const {
-  const Index l = options_.stride;
-  return lists_of(queries, keys, [&](Index p, Keys& seen) {
-    const Index last = causal ? std::min(p, keys - 1) : keys - 1;
-    const Index near = std::max<Index>(0, p - l + 1), near_end = std::min(last, p + l - 1);
-    append(seen, modulo(p, l), std::min(last, p - l), l);
-    append(seen, near, near_end);
-    append(seen, p + l >= 0 ? p + l : modulo(p, l), last, l);
-  });
+  return lists_of(queries, keys, [&](Index p, Keys& seen) { see(p, keys, causal, seen); });
 }
 
 Tensor StridedAttention::apply(In q, In k, In v, const AttentionCall& call) const {
   return sparse_attention(q, k, v, lists(q.dim(2), k.dim(2), call.causal), call, options_.scale);
 }
 
-AttentionState StridedAttention::make_state() const { return key_value_state(*this); }
+AttentionState StridedAttention::make_state() const { return key_value_state(*this, options_.scale); }
 
 FixedAttention::FixedAttention(const FixedAttentionOptions& options) : options_(options) {
   require(options.summary > 0 && options.block >= options.summary, "fixed attention: block is ", options.block,
           " and summary is ", options.summary, "; summary must be 1 or more and at most block");
 }
 
+void FixedAttention::see(Index p, Index keys, bool causal, Keys& seen) const {
+  const Index l = options_.block, c = options_.summary, last = causal ? std::min(p, keys - 1) : keys - 1;
+  for (Index begin = 0; begin <= last; begin += l)
+    append(seen, p >= begin && p < begin + l ? begin : begin + l - c, std::min(last, begin + l - 1));
+}
+
 KeyLists FixedAttention::lists(Index queries, Index keys, bool causal) const {
-  const Index l = options_.block, c = options_.summary;
-  return lists_of(queries, keys, [&](Index p, Keys& seen) {
-    const Index last = causal ? std::min(p, keys - 1) : keys - 1;
-    for (Index begin = 0; begin <= last; begin += l)
-      append(seen, p >= begin && p < begin + l ? begin : begin + l - c, std::min(last, begin + l - 1));
-  });
+  return lists_of(queries, keys, [&](Index p, Keys& seen) { see(p, keys, causal, seen); });
 }
 
 Tensor FixedAttention::apply(In q, In k, In v, const AttentionCall& call) const {
   return sparse_attention(q, k, v, lists(q.dim(2), k.dim(2), call.causal), call, options_.scale);
 }
 
-AttentionState FixedAttention::make_state() const { return key_value_state(*this); }
+AttentionState FixedAttention::make_state() const { return key_value_state(*this, options_.scale); }
 
 }  // namespace heed

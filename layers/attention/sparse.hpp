@@ -68,6 +68,7 @@ class StridedAttention {
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   AttentionState make_state() const;
   KeyLists lists(Index queries, Index keys, bool causal) const;
+  void see(Index p, Index keys, bool causal, std::vector<std::int32_t>& seen) const;  // as WindowAttention::see()
   void members(auto&&) {}
 
  private:
@@ -85,6 +86,7 @@ class FixedAttention {
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   AttentionState make_state() const;
   KeyLists lists(Index queries, Index keys, bool causal) const;
+  void see(Index p, Index keys, bool causal, std::vector<std::int32_t>& seen) const;  // as WindowAttention::see()
   void members(auto&&) {}
 
  private:

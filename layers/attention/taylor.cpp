@@ -19,15 +19,14 @@ LinearFeatures as_features(double eps) {
 
 Tensor taylor_attention(In q, In k, In v, const AttentionCall& call, double eps) {
   detail::check_heads("taylor_attention", q, k, v);
-  detail::check_key_masks("taylor_attention", k, call);
-  const Tensor keys = without_padding(k, call);
+  const Tensor keys = without_padding(k, call, "taylor_attention");
   return linear_attention({features(q), q.where()}, features(keys), v, call, as_features(eps));
 }
 
 AttentionState TaylorAttention::make_state() const {
-  return LinearAttentionState([eps = eps](In q, In k, In v, LinearAttentionSums& sums) {
-    const NoTape guard;
-    return linear_attention_step({features(q), q.where()}, features(k), v, sums, {}, as_features(eps));
+  return LinearAttentionState([eps = eps](In q, In k, In v, LinearAttentionSums& sums, const AttentionCall& call) {
+    const Tensor keys = without_padding(k, call);
+    return linear_attention_step({features(q), q.where()}, features(keys), v, sums, call, as_features(eps));
   });
 }
 

@@ -4,7 +4,7 @@
 #include <heed/autograd/key_lists.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/layers/attention/key_value_state.hpp>
+#include <heed/layers/attention/states/key_value_state.hpp>
 #include <heed/autograd/allowed_pairs.hpp>
 #include <heed/layers/attention/top_k.hpp>
 #include <limits>
@@ -139,9 +139,7 @@ Tensor TopKAttention::apply(In q, In k, In v, const AttentionCall& call) const {
 }
 
 AttentionState TopKAttention::make_state() const {
-  return KeyValueState([self = *this](In q, In k, In v, const Tensor& bias) {
-    return self.apply(q, k, v, {.causal = true, .bias = bias});
-  });
+  return KeyValueState([self = *this](In q, In k, In v, const AttentionCall& call) { return self.apply(q, k, v, call); });
 }
 
 }  // namespace heed

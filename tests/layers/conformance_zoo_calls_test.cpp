@@ -99,21 +99,21 @@ const std::vector<Fault<Hooks>> kWeights = {
 // What a state keeps, and sees of it: f decides for a query at position i of S and a key j.
 auto state_sees(std::function<bool(Index i, Index j, Index T, Index S)> f) {
   return [f](Hooks& h) {
-    h.step = [f](In q, In k, In v, const Tensor& bias) {
+    h.step = [f](In q, In k, In v, const Call& call) {
       const Index T = q.dim(2), S = k.dim(2);
       Hooks own;
       own.allowed = [=](const Tensor& allowed, const Call&) {
         return decided(allowed, [=](bool was, Index, Index, Index i, Index j) { return was && f(i + S - T, j, T, S); });
       };
-      return Hooked{own}.apply(q, k, v, {.causal = true, .bias = bias});
+      return Hooked{own}.apply(q, k, v, call);
     };
   };
 }
-auto state_takes(std::function<Tensor(Tensor q, Tensor k, Tensor v, Tensor bias)> f) {
-  return [f](Hooks& h) { h.step = [f](In q, In k, In v, const Tensor& bias) { return f(q, k, v, bias); }; };
+auto state_takes(std::function<Tensor(Tensor q, Tensor k, Tensor v, Call call)> f) {
+  return [f](Hooks& h) { h.step = [f](In q, In k, In v, const Call& call) { return f(q, k, v, call); }; };
 }
-Tensor right(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& bias) {
-  return Hooked{}.apply(q, k, v, {.causal = true, .bias = bias});
+Tensor right(const Tensor& q, const Tensor& k, const Tensor& v, const Call& call) {
+  return Hooked{}.apply(q, k, v, call);
 }
 
 const std::vector<Fault<Hooks>> kStates = {
@@ -123,21 +123,25 @@ const std::vector<Fault<Hooks>> kStates = {
      state_sees([](Index i, Index j, Index, Index) { return i < 512 || j > 0; }), 600},
     {"chunks of more than 64 see half of themselves", "state",
      state_sees([](Index i, Index j, Index T, Index) { return T <= 64 || T == 150 || i - j < 32; }), 600},
-    {"ignores the bias", "state", state_takes([](Tensor q, Tensor k, Tensor v, Tensor) { return right(q, k, v, {}); })},
-    {"the bias of the first head", "state", state_takes([](Tensor q, Tensor k, Tensor v, Tensor bias) {
-       return right(q, k, v, bias.defined() ? bias.slice(0, 0, 1) : bias);
+    {"ignores the bias", "state", state_takes([](Tensor q, Tensor k, Tensor v, Call call) {
+       call.bias = {};
+       return right(q, k, v, call);
      })},
-    {"one head of keys of several", "state", state_takes([](Tensor q, Tensor k, Tensor v, Tensor bias) {
-       return k.dim(1) == 2 ? right(q, k.slice(1, 0, 1), v.slice(1, 0, 1), bias) : right(q, k, v, bias);
+    {"the bias of the first head", "state", state_takes([](Tensor q, Tensor k, Tensor v, Call call) {
+       if (call.bias.defined()) call.bias = call.bias.slice(0, 0, 1);
+       return right(q, k, v, call);
      })},
-    {"one shared head is another", "state", state_takes([](Tensor q, Tensor k, Tensor v, Tensor bias) {
-       return k.dim(1) == 1 ? right(q, k, v, bias) * 1.001 : right(q, k, v, bias);
+    {"one head of keys of several", "state", state_takes([](Tensor q, Tensor k, Tensor v, Call call) {
+       return k.dim(1) == 2 ? right(q, k.slice(1, 0, 1), v.slice(1, 0, 1), call) : right(q, k, v, call);
      })},
-    {"values in bfloat16", "state", state_takes([](Tensor q, Tensor k, Tensor v, Tensor bias) {
-       return right(q, k, v.dtype() == DType::float32 ? in_bfloat16(v) : v, bias);
+    {"one shared head is another", "state", state_takes([](Tensor q, Tensor k, Tensor v, Call call) {
+       return k.dim(1) == 1 ? right(q, k, v, call) * 1.001 : right(q, k, v, call);
      })},
-    {"float32 inside", "state", state_takes([](Tensor q, Tensor k, Tensor v, Tensor bias) {
-       return right(q, k, in_float32(v * 1.1) / 1.1, bias);
+    {"values in bfloat16", "state", state_takes([](Tensor q, Tensor k, Tensor v, Call call) {
+       return right(q, k, v.dtype() == DType::float32 ? in_bfloat16(v) : v, call);
+     })},
+    {"float32 inside", "state", state_takes([](Tensor q, Tensor k, Tensor v, Call call) {
+       return right(q, k, in_float32(v * 1.1) / 1.1, call);
      })},
     {"holds its inputs and does not copy them", "state",
      [](Hooks& h) { h.state = [] { return AttentionState(HoldingState{.copies = false}); }; }},

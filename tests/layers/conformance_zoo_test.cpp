@@ -110,11 +110,10 @@ const std::vector<Fault<Hooks>> kFoundByOne = {
      }},
     {"a state shifts the bias", "state",
      [](Hooks& h) {
-       h.step = [](In q, In k, In v, const Tensor& bias) {
-         const Index S = k.dim(2);
-         const Tensor shifted =
-             bias.defined() ? concatenate({bias.slice(-1, 1, S), bias.slice(-1, 0, 1)}, -1) : bias;
-         return Hooked{}.apply(q, k, v, {.causal = true, .bias = shifted});
+       h.step = [](In q, In k, In v, Call call) {
+         const Tensor bias = call.bias;
+         if (bias.defined()) call.bias = concatenate({bias.slice(-1, 1, k.dim(2)), bias.slice(-1, 0, 1)}, -1);
+         return Hooked{}.apply(q, k, v, call);
        };
      }},
     {"a state names its length, and not its keys", "state resumed",

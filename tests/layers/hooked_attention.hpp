@@ -7,7 +7,8 @@
 #include <heed/autograd/allowed_pairs.hpp>
 #include <heed/layers/attention/compositions.hpp>
 #include <heed/layers/attention/conformance.hpp>
-#include <heed/layers/attention/key_value_state.hpp>
+#include <heed/layers/attention/states/key_value_state.hpp>
+#include <heed/layers/attention/states/row_lengths.hpp>
 
 namespace heed::test {
 
@@ -27,7 +28,7 @@ struct Hooks {
   std::function<Tensor(const Tensor& x, Index heads)> repeat = {};              // [B, Hk, S, D] -> [B, H, S, D]
   std::function<Tensor(const Tensor& y, const Tensor& v, const AttentionCall& call)> output = {};
   std::function<Tensor(const Tensor& w, const AttentionCall& call)> told = {};  // weights(), of the right ones
-  std::function<Tensor(In q, In k, In v, const Tensor& bias)> step = {};        // what a state attends by
+  KeyValueState::Attend step = {};                                              // what a state attends by
   std::function<AttentionState()> state = {};
 };
 
@@ -74,9 +75,7 @@ struct Hooked {
   AttentionState make_state() const {
     if (h.state) return h.state();
     if (h.step) return KeyValueState(h.step);
-    return KeyValueState([self = *this](In q, In k, In v, const Tensor& bias) {
-      return self.apply(q, k, v, {.causal = true, .bias = bias});
-    });
+    return KeyValueState([self = *this](In q, In k, In v, const AttentionCall& c) { return self.apply(q, k, v, c); });
   }
   void members(auto&&) {}
 };
@@ -86,16 +85,16 @@ struct HoldingState {
   bool copies = true;
   std::shared_ptr<std::vector<Tensor>> keys = std::make_shared<std::vector<Tensor>>(),
                                        values = std::make_shared<std::vector<Tensor>>();
-  Tensor count = Tensor::zeros({}, DType::int32);
+  Tensor count = Tensor::zeros({0}, DType::int32);
 
-  Tensor apply(In q, In k, In v, const Tensor& bias) {
+  Tensor apply(In q, In k, In v, const AttentionCall& call) {
     const NoTape guard;
     keys->push_back(copies ? k->clone() : k.tensor()), values->push_back(copies ? v->clone() : v.tensor());
-    count = Tensor::full({}, count.item() + static_cast<double>(k.dim(2)), DType::int32);
-    return Hooked{}.apply(q, concatenate(*keys, 2), concatenate(*values, 2), {.causal = true, .bias = bias});
+    count = detail::lengths_after("holding", count, k, call);
+    return Hooked{}.apply(q, concatenate(*keys, 2), concatenate(*values, 2), {.causal = true, .bias = call.bias});
   }
-  Index length() const { return count.item<Index>(); }
-  void members(auto&& visit) { visit.buffer("length", count); }
+  const Tensor& lengths() const { return count; }
+  void members(auto&& visit) { visit.buffer("lengths", count); }
 };
 
 // x, whose gradient is f of what it should be.

@@ -69,22 +69,22 @@ struct LinearHooks {
 
 struct LinearState {
   LinearHooks h;
-  Tensor seen = Tensor::zeros({}, DType::int32);
+  Tensor seen = Tensor::zeros({0}, DType::int32);
   LinearSums sums = {};
 
-  Tensor apply(In q, In k, In v) {
+  Tensor apply(In q, In k, In v, const AttentionCall& call) {
     const NoTape guard;
     const Tensor keys = h.key(h.repeat(k, q.dim(1))), values = h.repeat(v, q.dim(1));
     if (!sums.keys.defined()) sums = LinearHooks::nothing(q, v);
     const LinearSums before = sums;
     const Tensor y = h.in_chunks(sums, h.query(q), keys, keys, values, h.diagonal_of_state);
-    seen = Tensor::full({}, seen.item() + static_cast<double>(q.dim(2)), DType::int32);
-    if (h.kept) h.kept(sums, before, length());
+    seen = detail::lengths_after("hooked linear", seen, k, call);
+    if (h.kept) h.kept(sums, before, detail::longest_of(seen));
     return y;
   }
-  Index length() const { return seen.item<Index>(); }
+  const Tensor& lengths() const { return seen; }
   void members(auto&& visit) {
-    visit.buffer("length", seen);
+    visit.buffer("lengths", seen);
     visit.buffer("values", sums.values);
     if (h.state_names_norm) visit.buffer("keys", sums.keys);
   }

@@ -226,7 +226,7 @@ TEST_CASE("attention mechanisms: what they lack, and shapes that do not fit, are
 
 TEST_CASE("attention states: empty ones, and what does not follow the cache, are refused and change nothing") {
   const Tensor x = zeros({2, 4, 3, 5});
-  KeyValueState cache([](In q, In k, In v) { return attention(q, k, v, {.causal = true}); });
+  KeyValueState cache([](In q, In k, In v, const AttentionCall& call) { return attention(q, k, v, call); });
   cache.apply(x, x, x);
   const auto adds = [&](const Tensor& k, const Tensor& v) { return [&cache, k, v] { cache.apply(k, k, v); }; };
   check_errors({
@@ -252,7 +252,7 @@ TEST_CASE("attention states: empty ones, and what does not follow the cache, are
       {"all but the positions must stay the same", adds(x.to(DType::float64), x.to(DType::float64))},
   });
   CHECK(!error_of([&] { cache.apply(zeros({2, 4, 3, 6}), x, x); }).empty());
-  CHECK(cache.length() == 3);
+  CHECK(cache.lengths().to_vector<double>() == std::vector<double>{3, 3});
 }
 
 TEST_CASE("models of another structure are not copied, sampling refuses what is no choice") {

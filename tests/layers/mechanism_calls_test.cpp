@@ -130,8 +130,8 @@ TEST_CASE("a NaN value is seen by the queries whose key it may be, whatever its 
           AttentionState state = m.make_state();  // token by token
           for (Index i = 0; i < 5; ++i) {
             const auto at = [&](const Tensor& x) { return x.slice(2, i, i + 1); };
-            const Tensor y = state.apply(at(q), at(k), at(v),
-                                         m.name() == "lsh" ? Tensor() : lower.slice(0, i, i + 1).slice(1, 0, i + 1));
+            const Tensor bias = m.name() == "lsh" ? Tensor() : lower.slice(0, i, i + 1).slice(1, 0, i + 1);
+            const Tensor y = state.apply(at(q), at(k), at(v), {.bias = bias});
             CHECK((i < bad || m.name() == "lsh" || is_nan(y) == (m.name() != "fixed" || i < 4)));
           }
         }

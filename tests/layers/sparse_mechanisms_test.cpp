@@ -270,7 +270,7 @@ TEST_CASE("sparse mechanisms name what is wrong") {
       {"but the state holds", [&] { window.apply(wide, wide, wide); }},
       {"lsh attention: bias is [4, 5] float32",
        [&] {
-         lsh.apply(x, x, x, Tensor::zeros({4, 5}));
+         lsh.apply(x, x, x, {.bias = Tensor::zeros({4, 5})});
        }},
       {"lsh attention: q is [2, 2, 3, 4] float32 and k is [2, 1, 3, 4] float32; they must have as many heads, as "
        "queries and keys are shared",

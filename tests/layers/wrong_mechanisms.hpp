@@ -11,7 +11,8 @@
 #include <heed/autograd/softmax.hpp>
 #include <heed/autograd/allowed_pairs.hpp>
 #include <heed/layers/attention/conformance.hpp>
-#include <heed/layers/attention/key_value_state.hpp>
+#include <heed/layers/attention/states/key_value_state.hpp>
+#include <heed/layers/attention/states/row_lengths.hpp>
 #include <sstream>
 
 #include "tests/support.hpp"
@@ -77,7 +78,7 @@ inline Tensor exp_feature_of(const Tensor& q, const Tensor& k, const Tensor& v, 
 // Its decode state: a running maximum m of each feature, and sums S, z of exp(k - m).
 struct ExpFeatureState {
   bool rescales = true;  // false: S and z stay as they were when m rises
-  Tensor seen = Tensor::zeros({}, DType::int32), m = {}, sums = {}, norms = {};
+  Tensor seen = Tensor::zeros({0}, DType::int32), m = {}, sums = {}, norms = {};
 
   Tensor token(const Tensor& q, const Tensor& k, const Tensor& v) {                      // [B, H, 1, D]
     const Tensor rows = k.transpose(2, 3), key = m.defined() ? maximum(m, rows) : rows;  // [B, H, D, 1]
@@ -93,17 +94,17 @@ struct ExpFeatureState {
     const Tensor log = q + m.t(), u = exp(log - max(log, {-1}, true));
     return matmul(u, sums) / matmul(u, norms);
   }
-  Tensor apply(In q, In k, In v) {
+  Tensor apply(In q, In k, In v, const AttentionCall& call) {
     const NoTape guard;
     std::vector<Tensor> rows;
     for (Index i = 0; i < q.dim(2); ++i)
       rows.push_back(token(q->slice(2, i, i + 1), k->slice(2, i, i + 1), v->slice(2, i, i + 1)));
-    seen = Tensor::full({}, seen.item() + static_cast<double>(q.dim(2)), DType::int32);
+    seen = detail::lengths_after("exp features", seen, k, call);
     return concatenate(rows, 2);
   }
-  Index length() const { return seen.item<Index>(); }
+  const Tensor& lengths() const { return seen; }
   void members(auto&& visit) {
-    visit.buffer("length", seen);
+    visit.buffer("lengths", seen);
     visit.buffer("m", m);
     visit.buffer("sums", sums);
     visit.buffer("norms", norms);
@@ -135,13 +136,13 @@ inline Tensor same_chunk(const Tensor& q) {
 
 // A state that counts its positions where no buffer holds the count.
 struct ForgetfulState {
-  KeyValueState inner{[](In q, In k, In v) { return softmax_of(q, k, v, {.causal = true}); }};
+  KeyValueState inner{softmax_of};
   Index seen = 0;
-  Tensor apply(In q, In k, In v) {
+  Tensor apply(In q, In k, In v, const AttentionCall& call) {
     seen += q.dim(2);
-    return inner.apply(q, k, v);
+    return inner.apply(q, k, v, call);
   }
-  Index length() const { return seen; }
+  Tensor lengths() const { return Tensor::full({inner.lengths().numel()}, static_cast<double>(seen), DType::int32); }
   void members(auto&& visit) { inner.members(visit); }
 };
 

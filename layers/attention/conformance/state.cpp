@@ -16,7 +16,7 @@ Tensor steps(AttentionState& state, const Trial& t, DType dtype, Index begin, In
     Tensor q = part(t.q), k = part(t.k), v = part(t.v);
     Tensor bias = t.call.bias;  // of pairs, [T, S]
     if (bias.defined()) bias = bias.slice(-2, i, next).slice(-1, 0, next).to(dtype).clone();
-    const Tensor y = bias.defined() ? state.apply(q, k, v, bias) : state.apply(q, k, v);
+    const Tensor y = state.apply(q, k, v, {.bias = bias});
     parts.push_back(y.detach().clone());
     for (Tensor* x : {&q, &k, &v}) x->fill_(7);
   }

@@ -1,5 +1,7 @@
 #include <algorithm>
-#include <heed/layers/attention/key_value_state.hpp>
+#include <heed/layers/attention/compositions.hpp>
+#include <heed/layers/attention/states/key_value_state.hpp>
+#include <heed/layers/attention/states/row_lengths.hpp>
 
 namespace heed {
 
@@ -20,21 +22,33 @@ static bool follows(const Tensor& cache, In x) {
   return !cache.defined() || (cache.dtype() == x.dtype() && cache.shape().with(2, 0) == x.shape().with(2, 0));
 }
 
-Tensor KeyValueState::apply(In q, In k, In v, const Tensor& bias) {
+Tensor KeyValueState::apply(In q, In k, In v, const AttentionCall& call, const Attend& attend) {
   check(k.rank() == 4 && v.rank() == 4 && k.shape().first(3) == v.shape().first(3), k.where(), "KeyValueState: k is ",
         k.tensor(), " and v is ", v.tensor(), "; they must be [batch, heads, positions, size], alike but for the size");
   check(follows(keys_, k) && follows(values_, v), k.where(), "KeyValueState: k is ", k.tensor(), " and v is ",
         v.tensor(), " but the cache holds ", keys_, " and ", values_, "; all but the positions must stay the same");
-  const Index before = length(), length = before + k.dim(2);
+  const Tensor after = detail::lengths_after("KeyValueState", lengths_, k, call);
+  if (k.dim(2) > 1 && !detail::all_alike(lengths_))
+    return detail::one_at_a_time(q, k, v, call, lengths_, [&](In q1, In k1, In v1, const AttentionCall& one) {
+      return apply(q1, k1, v1, one, attend);
+    });
+  const NoTape guard;  // decoding is not trained through
+  const Index before = detail::longest_of(lengths_), length = before + k.dim(2);
   grow(keys_, k, before, length);
   grow(values_, v, before, length);
-  Tensor new_keys = keys_.slice(2, before, length), new_values = values_.slice(2, before, length);
-  detail::copy_values(new_keys, k);
-  detail::copy_values(new_values, v);
-  const NoTape guard;  // decoding is not trained through
-  const Tensor y = attend_(q, keys_.slice(2, 0, length), values_.slice(2, 0, length), bias);
-  length_ = Tensor::full({}, static_cast<double>(length), DType::int32);  // last: what is refused changes nothing
+  detail::append_rows(keys_, k, lengths_);
+  detail::append_rows(values_, v, lengths_);
+  AttentionCall all{.causal = true, .bias = call.bias};
+  if (detail::shortest_of(after) < length) all.key_lengths = after;
+  const Tensor y = attend(q, keys_.slice(2, 0, length), values_.slice(2, 0, length), all);
+  lengths_ = after;  // last: what is refused changes nothing
   return y;
+}
+
+Tensor MappedKeyState::apply(In q, In k, In v, const AttentionCall& call) {
+  const NoTape guard;  // decoding is not trained through
+  const Tensor keys = key_(k), values = detail::repeat_heads(v, keys.dim(1));
+  return mapped_.apply({query_(q), q.where()}, {keys, k.where()}, {values, v.where()}, call);
 }
 
 }  // namespace heed

@@ -1,9 +1,8 @@
 // The decode state of LSH attention: keys and values, and of each bucket the last positions.
 #pragma once
 #include <algorithm>
-#include <heed/layers/attention/key_value_state.hpp>
+#include <heed/layers/attention/states/key_value_state.hpp>
 #include <heed/layers/attention/lsh.hpp>
-#include <memory>
 #include <vector>
 
 namespace heed {
@@ -25,26 +24,23 @@ class LshState {
  public:
   explicit LshState(const LshAttention& mechanism);
   // Appends k [B, Hk, T, D] and v [B, Hk, T, Dv], and attends: [B, H, T, Dv]. No gradient.
-  Tensor apply(In q, In k, In v, const Tensor& bias = {});
-  Index length() const { return cache_.length(); }
+  Tensor apply(In q, In k, In v, const AttentionCall& call = {});
+  const Tensor& lengths() const { return cache_.lengths(); }
+  LshState rows(const Tensor& indices) const;
   void members(auto&& visit) {
     cache_.members(visit);
-    visit.buffer("places", rings_->places);
-    visit.buffer("counts", rings_->counts);
-    mechanism_->members(visit);  // the rotations, by which the buckets were chosen
+    visit.buffer("places", places_);
+    visit.buffer("counts", counts_);
+    mechanism_.members(visit);  // the rotations, by which the buckets were chosen
   }
 
  private:
-  struct Rings {
-    Tensor places;  // int32 [B, Hk, rounds, buckets, window]: position number n of a bucket stands at n % window
-    Tensor counts;  // int32 [B, Hk, rounds, buckets]
-  };
-  // All that attending needs, at a fixed address: the cache's function refers to it, and the state may move.
-  std::shared_ptr<LshAttention> mechanism_;
-  std::shared_ptr<Rings> rings_;
-  KeyValueState cache_;
+  LshAttention mechanism_;
+  KeyValueState cache_{nullptr};
+  Tensor places_;  // int32 [B, Hk, rounds, buckets, window]: position number n of a bucket stands at n % window
+  Tensor counts_;  // int32 [B, Hk, rounds, buckets]
 
-  static KeyLists lists(const LshAttention& mechanism, Rings& rings, In q, In new_keys, Index before);
+  KeyLists lists(In q, In keys, const AttentionCall& call);
 };
 
 }  // namespace heed

@@ -1,0 +1,65 @@
+// The checks of all decode states, and what copying them and picking their rows needs.
+#include <algorithm>
+#include <heed/autograd/indexing.hpp>
+#include <heed/layers/attention/states/attention_state.hpp>
+#include <heed/layers/attention/states/row_lengths.hpp>
+
+namespace heed {
+
+Tensor AttentionState::apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> inputs) {
+  check(self_ != nullptr, q.where(), "AttentionState: it is empty; a mechanism's make_state() makes one");
+  check(q.rank() == 4 && k.rank() == 4 && q.dim(2) == k.dim(2), q.where(), "AttentionState: q is ", q.tensor(),
+        " and k is ", k.tensor(),
+        "; both must be [batch, heads, positions, size], and a step takes as many queries as keys");
+  const Tensor before = lengths();
+  check(before.numel() == 0 || before.dim(0) == q.dim(0), q.where(), "AttentionState: q is ", q.tensor(),
+        " but the state has ", before.numel(), " rows; the batch must stay the same, or rows() change it");
+  check(!call.key_mask.defined() && !call.mask.defined() && call.dropout == 0, q.where(),
+        "AttentionState: a mask or dropout was asked for; a step takes key_lengths and a bias alone");
+  check(!wants_gradient({q, k, v}), q.where(),
+        "AttentionState: q, k or v wants a gradient, which what a state keeps cannot pass on; attend to all positions "
+        "at once to train, or decode under NoTape");
+  return self_->apply(q, k, v, call, inputs);
+}
+
+AttentionState AttentionState::rows(const Tensor& indices) const {
+  require(self_ != nullptr, "AttentionState: it is empty; a mechanism's make_state() makes one");
+  if (lengths().numel() == 0) return *this;
+  AttentionState picked;
+  picked.self_ = self_->rows(indices);
+  return picked;
+}
+
+Tensor AttentionState::lengths() const { return self_ ? self_->lengths() : Tensor::zeros({0}, DType::int32); }
+
+Index AttentionState::length() const { return detail::longest_of(lengths()); }
+
+void AttentionState::members(MemberVisitor& visit) {
+  if (!self_) return;
+  for (const NamedBuffer& b : self_->buffers()) visit.buffer(b.name, *b.buffer);
+}
+
+void AttentionState::check_no_inputs(In q, std::span<const Tensor> inputs) {
+  check(inputs.empty(), q.where(), "AttentionState: ", inputs.size(),
+        " inputs beside q, k and v are given, but this state takes none");
+}
+
+std::vector<AttentionState> pick_rows(const std::vector<AttentionState>& states, const Tensor& indices) {
+  std::vector<AttentionState> picked;
+  for (const AttentionState& state : states) picked.push_back(state.rows(indices));
+  return picked;
+}
+
+void detail::unshare(const std::vector<NamedBuffer>& copy, const std::vector<NamedBuffer>& from) {
+  for (std::size_t i = 0; i < copy.size(); ++i)
+    if (copy[i].buffer->defined() && copy[i].buffer->storage() == from[i].buffer->storage())
+      *copy[i].buffer = copy[i].buffer->clone();
+}
+
+void detail::pick_rows(const std::vector<NamedBuffer>& buffers, const Tensor& indices) {
+  const NoTape guard;
+  for (const NamedBuffer& b : buffers)
+    if (b.buffer->defined()) *b.buffer = index_select(*b.buffer, 0, indices);
+}
+
+}  // namespace heed

@@ -1,0 +1,16 @@
+#include <heed/layers/attention/states/linear_state.hpp>
+#include <heed/layers/attention/states/row_lengths.hpp>
+
+namespace heed {
+
+Tensor LinearAttentionState::apply(In q, In k, In v, const AttentionCall& call) {
+  check(!call.bias.defined(), q.where(), "AttentionState: bias is ", call.bias,
+        ", but this state has no scores of single pairs to add it to; it must be undefined");
+  const NoTape guard;  // decoding is not trained through
+  const Tensor after = detail::lengths_after("LinearAttentionState", lengths_, k, call);
+  const Tensor y = step_(q, k, v, sums_, {.key_lengths = call.key_lengths});
+  lengths_ = after;  // last: what is refused changes nothing
+  return y;
+}
+
+}  // namespace heed

@@ -1,0 +1,82 @@
+#include <heed/autograd/attention_inputs.hpp>
+#include <heed/autograd/key_lists.hpp>
+#include <heed/core/parallel.hpp>
+#include <heed/layers/attention/states/lsh_state.hpp>
+#include <heed/layers/attention/states/row_lengths.hpp>
+
+namespace heed {
+
+LshState::LshState(const LshAttention& mechanism) : mechanism_(mechanism) {
+  // Its own: other rotations may be loaded into the mechanism while the state lives.
+  for (const NamedBuffer& b : named_buffers(mechanism_)) *b.buffer = b.buffer->clone();
+}
+
+LshState LshState::rows(const Tensor& indices) const {
+  LshState picked = *this;
+  picked.cache_ = detail::with_rows(cache_, indices);
+  detail::pick_rows({{"places", &picked.places_}, {"counts", &picked.counts_}}, indices);
+  return picked;
+}
+
+Tensor LshState::apply(In q, In k, In v, const AttentionCall& call) {
+  detail::check_heads("lsh attention", q, k, v);
+  const LshAttentionOptions& o = mechanism_.options();
+  check(!o.shared || q.dim(1) == k.dim(1), q.where(), "lsh attention: q is ", q.tensor(), " and k is ", k.tensor(),
+        "; they must have as many heads, as queries and keys are shared");
+  check(q.dim(3) == o.size, q.where(), "lsh attention: q is ", q.tensor(), "; its last axis must be ", o.size);
+  const NoTape guard;  // decoding is not trained through
+  return cache_.apply(q, mechanism_.keys_of(q, k), v, call, [&](In q1, In keys, In values, const AttentionCall& all) {
+    // Before the buckets take the new keys: what is refused changes nothing.
+    detail::check_pairs("lsh attention", q1, keys, all);
+    return sparse_attention(q1, keys, values, lists(q1, keys, all), all, o.scale);
+  });
+}
+
+// The keys of the last queries of each row, each of which then enters its buckets.
+KeyLists LshState::lists(In q, In keys, const AttentionCall& call) {
+  const LshAttentionOptions& o = mechanism_.options();
+  const Index batch = q.dim(0), heads = q.dim(1), groups = keys.dim(1), count = q.dim(2), shared = heads / groups;
+  const Tensor& before = lengths();  // of each row; [0] at first
+  const Tensor new_keys = detail::rows_behind(keys, before, count);
+  const Tensor of_queries = mechanism_.hash(q), of_keys = o.shared ? of_queries : mechanism_.hash(new_keys);
+  if (!places_.defined()) {
+    places_ = Tensor::zeros({batch, groups, o.rounds, o.buckets, o.window}, DType::int32);
+    counts_ = Tensor::zeros({batch, groups, o.rounds, o.buckets}, DType::int32);
+  }
+  using Positions = std::vector<std::int32_t>;
+  std::vector<Positions> offsets(static_cast<std::size_t>(batch * heads), Positions{0}), seen(offsets.size());
+  const Index work = std::max<Index>(1, count * shared * o.rounds * o.window);
+  parallel_for(batch * groups, std::max<Index>(1, 20000 / work), [&](Index begin, Index end) {
+    for (Index n = begin; n < end; ++n) {
+      const Index b = n / groups, seen_before = before.numel() == 0 ? 0 : before.ptr<std::int32_t>()[b];
+      const Index new_count =
+          call.key_lengths.defined() ? call.key_lengths.ptr<std::int32_t>()[b] - seen_before : count;
+      std::int32_t* places = places_.ptr<std::int32_t>() + n * o.rounds * o.buckets * o.window;
+      std::int32_t* counts = counts_.ptr<std::int32_t>() + n * o.rounds * o.buckets;
+      // Token t of head h has bucket c of all rounds' buckets.
+      const auto each_round = [&](const Tensor& buckets, Index h, Index t, const auto& f) {
+        for (Index r = 0; r < o.rounds; ++r)
+          f(r * o.buckets + buckets.ptr<std::int32_t>()[(h * o.rounds + r) * count + t]);
+      };
+      for (Index t = 0; t < count; ++t) {
+        for (Index h = n * shared; h < (n + 1) * shared; ++h) {
+          Positions& mine = seen[static_cast<std::size_t>(h)];
+          const std::size_t first = mine.size();
+          each_round(of_queries, h, t, [&](Index c) {
+            const std::int32_t* ring = places + c * o.window;
+            mine.insert(mine.end(), ring, ring + std::min<Index>(counts[c], o.window));
+          });
+          detail::unite(mine, first, seen_before + t, [] { return true; });
+          offsets[static_cast<std::size_t>(h)].push_back(detail::checked_pairs(mine.size()));
+        }
+        if (t >= new_count) continue;  // padding
+        each_round(of_keys, n, t, [&](Index c) {
+          places[c * o.window + counts[c]++ % o.window] = static_cast<std::int32_t>(seen_before + t);
+        });
+      }
+    }
+  });
+  return detail::joined_lists(offsets, seen, {batch, heads, count + 1});
+}
+
+}  // namespace heed

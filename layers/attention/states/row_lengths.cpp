@@ -1,0 +1,61 @@
+#include <heed/autograd/indexing.hpp>
+#include <heed/layers/attention/states/row_lengths.hpp>
+
+namespace heed::detail {
+
+Tensor lengths_after(const char* op, const Tensor& lengths, In x, const AttentionCall& call) {
+  const Index batch = x.dim(0), count = x.dim(x.rank() == 2 ? 1 : 2);
+  if (call.key_lengths.defined())
+    check(call.key_lengths.shape() == Shape{batch} && call.key_lengths.dtype() == DType::int32, x.where(), op,
+          ": key_lengths is ", call.key_lengths, "; it must be [", batch, "] int32");
+  const Tensor more = call.key_lengths.defined() ? call.key_lengths.dense() : Tensor();
+  Tensor after = Tensor::empty({batch}, DType::int32);
+  for (Index b = 0; b < batch; ++b) {
+    const Index before = lengths.numel() == 0 ? 0 : lengths.ptr<std::int32_t>()[b];
+    const Index added = more.defined() ? more.ptr<std::int32_t>()[b] : count;
+    check(added >= 0 && added <= count, x.where(), op, ": key_lengths[", b, "] is ", added,
+          "; it must be from 0 to the number of new positions, ", count);
+    after.ptr<std::int32_t>()[b] = static_cast<std::int32_t>(before + added);
+  }
+  return after;
+}
+
+Tensor last_of_rows(const Tensor& h, const AttentionCall& call) {
+  const Index batch = h.dim(0), count = h.dim(1);
+  if (!call.key_lengths.defined()) return h.select(1, count - 1);
+  const Tensor lengths = call.key_lengths.dense();
+  std::vector<std::int32_t> places;
+  for (Index b = 0; b < batch; ++b)
+    places.push_back(static_cast<std::int32_t>(b * count + std::max(lengths.ptr<std::int32_t>()[b] - 1, 0)));
+  return index_select(h.reshape({batch * count, h.dim(2)}), 0, Tensor::from(places, {batch}));
+}
+
+Tensor rows_behind(const Tensor& cache, const Tensor& lengths, Index count) {
+  const Index first = longest_of(lengths);
+  if (all_alike(lengths)) return cache.slice(2, first, first + count);
+  std::vector<Tensor> rows;
+  for (const std::int32_t length : row_lengths(lengths)) {
+    const auto b = static_cast<Index>(rows.size());
+    rows.push_back(cache.slice(0, b, b + 1).slice(2, length, length + count));
+  }
+  return concatenate(rows, 0);
+}
+
+Tensor bias_of_query(const Tensor& bias, Index t, Index keys) {
+  Tensor x = bias;
+  if (x.defined() && x.rank() > 1 && x.dim(-2) > 1) x = x.slice(-2, t, t + 1);
+  if (x.defined() && x.rank() > 0 && x.dim(-1) > 1) x = x.slice(-1, 0, keys);
+  return x;
+}
+
+void append_rows(Tensor& cache, const Tensor& x, const Tensor& lengths, Index start) {
+  const Index rows = x.dim(0);
+  const auto at = [&](Index b) { return lengths.numel() == 0 ? 0 : lengths.ptr<std::int32_t>()[b] + start; };
+  for (Index b = 0, end; b < rows; b = end) {  // rows of one length at once
+    for (end = b + 1; end < rows && at(end) == at(b);) ++end;
+    Tensor to = cache.slice(0, b, end).slice(2, at(b), at(b) + x.dim(2));
+    copy_values(to, x.slice(0, b, end));
+  }
+}
+
+}  // namespace heed::detail
