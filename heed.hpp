@@ -32,10 +32,13 @@
 #include <heed/data/batches.hpp>
 #include <heed/data/checkpoint.hpp>
 #include <heed/data/copy_task.hpp>
+#include <heed/data/csv.hpp>
 #include <heed/data/listops.hpp>
 #include <heed/data/masked_batches.hpp>
+#include <heed/data/sample_batches.hpp>
 #include <heed/data/stories.hpp>
 #include <heed/data/text.hpp>
+#include <heed/data/text_pairs.hpp>
 #include <heed/data/tokenizer.hpp>
 #include <heed/layers/attention/bahdanau.hpp>
 #include <heed/layers/attention/by_name.hpp>

@@ -36,11 +36,47 @@ void fill_row(const TokenSource& tokens, Index start, Batch& b, Index row) {
   tokens.read(start + 1, {b.targets.ptr<std::int32_t>() + row * T, static_cast<std::size_t>(T)});
 }
 
+// Null where the batch has none of the name.
+const Tensor* find(const Batch& b, std::string_view name) {
+  if (name == "inputs" || name == "targets") {
+    const Tensor& x = name == "inputs" ? b.inputs : b.targets;
+    return x.defined() ? &x : nullptr;
+  }
+  const auto found = b.others.find(name);
+  return found != b.others.end() && found->second.defined() ? &found->second : nullptr;
+}
+
 Batch empty_batch(Index rows, Index context) {
   return {Tensor::empty({rows, context}, DType::int32), Tensor::empty({rows, context}, DType::int32), 0};
 }
 
 }  // namespace
+
+Tensor& Batch::operator[](std::string_view name) {
+  if (name == "inputs") return inputs;
+  if (name == "targets") return targets;
+  return others.try_emplace(std::string(name)).first->second;
+}
+
+bool Batch::has(std::string_view name) const { return find(*this, name) != nullptr; }
+
+const Tensor& Batch::at(std::string_view name) const {
+  const Tensor* found = find(*this, name);
+  if (found != nullptr) return *found;
+  std::string names;  // of those that are there
+  const auto tell = [&](std::string_view other) {
+    if (has(other)) (names += names.empty() ? "" : ", ") += other;
+  };
+  tell("inputs"), tell("targets");
+  for (const auto& [other, x] : others) tell(other);
+  fail("batch: there is no tensor ", name, "; it must be one of ",
+       names.empty() ? "none, as the batch is empty" : names);
+}
+
+Index Batch::read() const {
+  if (tokens > 0) return tokens;
+  return inputs.defined() && inputs.dtype() == DType::int32 ? inputs.numel() : counted;
+}
 
 LanguageModelBatches::LanguageModelBatches(TokenSource tokens, WindowOptions options)
     : tokens_(std::move(tokens)), options_(options) {

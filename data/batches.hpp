@@ -1,4 +1,13 @@
-// Batches: what a training step and an evaluation read.
+// Batches: what a training step and an evaluation read, and those of language models.
+//
+//   LanguageModelBatches training(tokens, {.batch = 12, .context = 64});
+//   const Batch b = training.batch(seed, step);  // b.inputs, b.targets: int32 [12, 64]
+//
+//   Batch pairs;  // of a model of translation: any number of tensors by name
+//   pairs["source"] = source, pairs["source_lengths"] = lengths, pairs.inputs = before, pairs.targets = after;
+//   pairs.counted = targets_that_count;
+//
+// data/sample_batches.hpp makes such batches of samples: texts of different length, rows of a table.
 #pragma once
 #include <concepts>
 #include <condition_variable>
@@ -6,6 +15,7 @@
 #include <functional>
 #include <heed/core/tensor.hpp>
 #include <heed/data/token_file.hpp>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -15,6 +25,8 @@ namespace heed {
 
 inline constexpr std::int32_t kIgnoreIndex = -100;  // a target that does not count: cross_entropy's ignore_index
 
+using TensorsByName = std::map<std::string, Tensor, std::less<>>;
+
 struct Batch {
   Tensor inputs;   // language models: [B, T] int32
   Tensor targets;  // [B, T] int32, the inputs' next tokens; kIgnoreIndex where none counts
@@ -23,9 +35,17 @@ struct Batch {
   // run() and evaluate() throw Error.
   Index counted = 0;
   Index tokens = 0;  // of the inputs without padding, for the speed that a run tells; 0: there is no padding
+  TensorsByName others = {};  // what a model reads besides: a source, lengths, a mask
+
+  // Any of its tensors: "inputs", "targets" or one of the others, which is made, undefined, where it is not there.
+  Tensor& operator[](std::string_view name);
+  // Error where it is not there, or undefined: it names those that are.
+  const Tensor& operator[](std::string_view name) const { return at(name); }
+  const Tensor& at(std::string_view name) const;
+  bool has(std::string_view name) const;
 
   // Tokens that were read, or of inputs that are no tokens but numbers, targets that count.
-  Index read() const { return tokens > 0 ? tokens : inputs.dtype() == DType::int32 ? inputs.numel() : counted; }
+  Index read() const;
 };
 
 // What to train on: any type with `Batch batch(std::uint64_t seed, std::uint64_t step) const`, yours as well. A pure

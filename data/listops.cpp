@@ -2,6 +2,7 @@
 #include <heed/core/check.hpp>
 #include <heed/core/random.hpp>
 #include <heed/data/listops.hpp>
+#include <heed/data/samples.hpp>
 #include <numeric>
 #include <sstream>
 
@@ -56,17 +57,10 @@ std::int32_t read(std::span<const std::int32_t> tokens, std::size_t& at) {
 }
 
 Batch collect(const std::vector<ListOpsExample>& examples) {
-  std::size_t longest = 0;
-  for (const ListOpsExample& e : examples) longest = std::max(longest, e.tokens.size());
-  const auto rows = static_cast<Index>(examples.size()), length = static_cast<Index>(longest);
-  Batch b{Tensor::full({rows, length}, ListOps::kPadding, DType::int32), Tensor::empty({rows}, DType::int32), rows};
-  for (Index r = 0; r < rows; ++r) {
-    const ListOpsExample& e = examples[static_cast<std::size_t>(r)];
-    b.tokens += static_cast<Index>(e.tokens.size());
-    std::copy(e.tokens.begin(), e.tokens.end(), b.inputs.ptr<std::int32_t>() + r * length);
-    b.targets.ptr<std::int32_t>()[r] = e.value;
-  }
-  return b;
+  std::vector<Sample> samples;
+  for (const ListOpsExample& e : examples)
+    samples.push_back({{"inputs", Tensor::from(e.tokens)}, {"targets", Tensor::scalar(e.value, DType::int32)}});
+  return collate(samples, {{"inputs", {.value = ListOps::kPadding}}});
 }
 
 }  // namespace

@@ -43,7 +43,8 @@ Batch hide(const Batch& text, const MaskOptions& o, Rng rng, const Tensor& count
           "; targets must be int32, of the shape of the inputs");
   const Tensor own = counts.defined() ? counts.dense() : counts;  // a row after the other
   const Index rows = x.dim(0), length = x.dim(1);
-  Batch b{x.clone(), Tensor::full({rows, length}, kIgnoreIndex, DType::int32), 0, text.tokens};
+  Batch b = text;  // with what else it has, as lengths
+  b.inputs = x.clone(), b.targets = Tensor::full({rows, length}, kIgnoreIndex, DType::int32), b.counted = 0;
   for (Index row = 0; row < rows; ++row) {
     rng.set_position(static_cast<std::uint64_t>(row) << 32);  // room for all draws of a row
     std::int32_t *input = b.inputs.ptr<std::int32_t>() + row * length,

@@ -15,8 +15,8 @@ struct MaskOptions {
 };
 
 // Batches of any texts, inputs int32 [B, T], with some of their tokens hidden. Targets are the tokens that were there
-// at the chosen positions, and kIgnoreIndex elsewhere; the texts' own targets are not read. What is chosen and what it
-// becomes is a pure function of (seed, step, row). Throws Error for options out of range.
+// at the chosen positions, and kIgnoreIndex elsewhere; the texts' own targets are not read, and other tensors stay.
+// What is chosen and what it becomes is a pure function of (seed, step, row). Throws Error for options out of range.
 class MaskedBatches {
  public:
   MaskedBatches(Dataset texts, const MaskOptions& options);

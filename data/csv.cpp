@@ -1,0 +1,159 @@
+// A strict reader of comma-separated values: what is not plain is an Error that tells where.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <heed/core/check.hpp>
+#include <heed/data/csv.hpp>
+#include <heed/data/text.hpp>
+
+namespace heed {
+namespace {
+
+// One pass over the text, field by field.
+class CsvReader {
+ public:
+  CsvReader(std::string_view text, std::string file, char separator)
+      : text_(text), file_(std::move(file)), separator_(separator) {}
+
+  Index line() const { return line_; }
+  bool ended() const { return at_ == text_.size(); }
+
+  // The fields of the next row, which may be of several lines.
+  std::vector<std::string> row() {
+    std::vector<std::string> fields;
+    do {
+      fields.push_back(field(fields.size() + 1));
+    } while (taken(separator_));
+    taken('\r');
+    require(ended() || taken('\n'), "csv: ", file_, ", line ", line_, ", column ", fields.size(), " has ",
+            printable(text_.substr(at_, 1)), " after its quotes; a separator or the end of the line must follow");
+    ++line_;
+    return fields;
+  }
+
+ private:
+  std::string_view text_;
+  std::string file_;
+  char separator_;
+  std::size_t at_ = 0;
+  Index line_ = 1;
+
+  bool taken(char c) {
+    const bool is_next = !ended() && text_[at_] == c;
+    at_ += is_next ? 1 : 0;
+    return is_next;
+  }
+
+  std::string field(std::size_t column) {
+    if (taken('"')) return quoted(column);
+    const std::size_t begin = at_;
+    while (!ended() && text_[at_] != separator_ && text_[at_] != '\n') ++at_;
+    std::size_t end = at_;
+    if ((ended() || text_[at_] == '\n') && end > begin && text_[end - 1] == '\r') --end;
+    const std::string_view field = text_.substr(begin, end - begin);
+    require(field.find('"') == field.npos, "csv: ", file_, ", line ", line_, ", column ", column, " is ",
+            printable(field), "; a field with quotes must have quotes around it, and each of its own doubled");
+    return std::string(field);
+  }
+
+  std::string quoted(std::size_t column) {
+    const Index begin = line_;
+    std::string field;
+    while (true) {
+      require(!ended(), "csv: ", file_, ", line ", begin, ", column ", column,
+              " begins with a quote that is not closed; it must be, before the file ends");
+      const char c = text_[at_++];
+      if (c == '"' && !taken('"')) return field;
+      if (c == '\n') ++line_;
+      field += c;
+    }
+  }
+};
+
+}  // namespace
+
+CsvTable CsvTable::read(const std::filesystem::path& file, const CsvOptions& options) {
+  const std::string text = read_text(file);
+  CsvTable table;
+  table.file_ = file.string();
+  CsvReader reader(text, table.file_, options.separator);
+  table.names_ = options.names.empty() ? reader.row() : options.names;
+  const std::vector<std::string>& names = table.names_;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    require(std::find(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(i), names[i]) ==
+                names.begin() + static_cast<std::ptrdiff_t>(i),
+            "csv: two columns of ", table.file_, " are named ", printable(names[i]), "; names must differ");
+  while (!reader.ended()) {
+    const Index line = reader.line();
+    std::vector<std::string> fields = reader.row();
+    require(fields.size() == names.size(), "csv: ", table.file_, ", line ", line, " has ", fields.size(),
+            " fields; it must have ", names.size(), ", one for each column");
+    table.lines_.push_back(line);
+    std::move(fields.begin(), fields.end(), std::back_inserter(table.fields_));
+  }
+  require(table.rows() > 0, "csv: ", table.file_, " has no rows; it must have one or more",
+          options.names.empty() ? " below the names of the columns" : "");
+  return table;
+}
+
+std::size_t CsvTable::place_of(std::string_view column) const {
+  const auto found = std::find(names_.begin(), names_.end(), column);
+  std::string all;
+  for (const std::string& name : names_) all += (all.empty() ? "" : ", ") + printable(name);
+  require(found != names_.end(), "csv: ", file_, " has no column ", printable(column), "; it has ", all);
+  return static_cast<std::size_t>(found - names_.begin());
+}
+
+std::string CsvTable::where(std::size_t row, std::size_t column) const {
+  return file_ + ", line " + std::to_string(lines_[row]) + ", column " + printable(names_[column]);
+}
+
+const std::string& CsvTable::field(Index row, std::string_view column) const {
+  require(row >= 0 && row < rows(), "csv: row ", row, " of ", file_, " was asked for; there are ", rows());
+  return at(static_cast<std::size_t>(row), place_of(column));
+}
+
+Tensor CsvTable::numbers(const std::vector<std::string>& columns) const {
+  require(!columns.empty(), "csv: no columns of ", file_, " were asked for; there must be one or more");
+  std::vector<std::size_t> places;
+  for (const std::string& column : columns) places.push_back(place_of(column));
+  std::vector<float> values;
+  for (std::size_t row = 0; row < lines_.size(); ++row) {
+    for (const std::size_t place : places) {
+      const std::string& field = at(row, place);
+      double value = 0;
+      const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
+      require(error == std::errc() && end == field.data() + field.size() &&
+                  std::isfinite(static_cast<float>(value)),
+              "csv: ", where(row, place), " is «", printable(field), "»; it must be a finite number of float32");
+      values.push_back(static_cast<float>(value));
+    }
+  }
+  return Tensor::from(values, {rows(), static_cast<Index>(columns.size())});
+}
+
+std::vector<std::string> CsvTable::class_names(std::string_view column) const {
+  const std::size_t place = place_of(column);
+  std::vector<std::string> names;
+  for (std::size_t row = 0; row < lines_.size(); ++row) names.push_back(at(row, place));
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  std::erase(names, "");
+  return names;
+}
+
+Tensor CsvTable::classes(std::string_view column, const std::vector<std::string>& names) const {
+  const std::size_t place = place_of(column);
+  std::vector<Index> values;
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + printable(name);
+  for (std::size_t row = 0; row < lines_.size(); ++row) {
+    const auto found = std::find(names.begin(), names.end(), at(row, place));
+    require(found != names.end(), "csv: ", where(row, place), " is «", printable(at(row, place)),
+            "»; it must be one of ", all);
+    values.push_back(found - names.begin());
+  }
+  return Tensor::from(values);
+}
+
+}  // namespace heed

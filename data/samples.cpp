@@ -1,0 +1,131 @@
+// Samples, and a batch of them.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <heed/core/check.hpp>
+#include <heed/core/random.hpp>
+#include <heed/data/samples.hpp>
+
+namespace heed {
+namespace {
+
+constexpr std::uint64_t kSplitStream = std::uint64_t{0x5B117} << 44;  // of Rng, for split() alone
+
+std::string names_of(const Sample& sample) {
+  std::string names;
+  for (const auto& [name, x] : sample) names += (names.empty() ? "" : ", ") + name;
+  return names;
+}
+
+// The tensors of one name of all samples, in one: [B, T, ...] with T the longest, or [B, ...] where none is padded.
+// `lengths` are theirs along the first axis.
+Tensor stacked(const std::string& name, const std::vector<Sample>& samples, const Padding* padding,
+               std::vector<Index>& lengths) {
+  const Tensor& first = samples[0].find(name)->second;
+  require(first.defined() && (padding == nullptr || first.rank() > 0), "collate: ", name, " of sample 0 is ", first,
+          "; it must have values, and to be padded an axis");
+  const auto rest = [&](const Tensor& x) {  // what must be the same in all samples
+    Shape shape = x.shape();
+    if (padding != nullptr && x.rank() > 0) shape[0] = 0;
+    return shape;
+  };
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const Tensor& x = samples[i].find(name)->second;
+    require(x.defined() && x.dtype() == first.dtype() && rest(x) == rest(first), "collate: ", name, " of sample ", i,
+            " is ", x, " and of sample 0 ", first, "; they must be alike",
+            padding != nullptr ? " but for the first axis" : ", as no padding is given for it");
+    lengths.push_back(padding != nullptr ? x.dim(0) : 0);
+  }
+  Shape shape = first.shape();
+  if (padding != nullptr) shape[0] = *std::max_element(lengths.begin(), lengths.end());
+  const Shape of_all = Shape{static_cast<Index>(samples.size())} + shape;
+  const Tensor all = padding != nullptr ? Tensor::full(of_all, padding->value, first.dtype())
+                                        : Tensor::empty(of_all, first.dtype());
+  char* to = static_cast<char*>(all.raw());
+  const auto item = size_of(first.dtype());
+  for (const Sample& sample : samples) {
+    const Tensor x = sample.find(name)->second.dense();
+    if (x.numel() > 0) std::memcpy(to, x.raw(), static_cast<std::size_t>(x.numel()) * item);
+    to += static_cast<std::size_t>(shape.numel()) * item;
+  }
+  return all;
+}
+
+Tensor mask_of(const std::vector<Index>& lengths, Index longest) {
+  Tensor mask = Tensor::zeros({static_cast<Index>(lengths.size()), longest}, DType::bool8);
+  for (std::size_t b = 0; b < lengths.size(); ++b) {
+    bool* row = mask.mutable_data<bool>() + static_cast<Index>(b) * longest;
+    std::fill(row, row + lengths[b], true);
+  }
+  return mask;
+}
+
+Index counted_of(const Batch& b, Index rows) {
+  if (!b.targets.defined() || b.targets.dtype() != DType::int32) return rows;
+  const auto* y = b.targets.data<std::int32_t>();
+  return b.targets.numel() - std::count(y, y + b.targets.numel(), kIgnoreIndex);
+}
+
+}  // namespace
+
+Batch collate(const std::vector<Sample>& samples, const PaddingByName& padding) {
+  require(!samples.empty(), "collate: there are no samples; there must be one or more");
+  for (const auto& [name, how] : padding)
+    require(samples[0].count(name) == 1, "collate: there is no ", name, " in sample 0, which padding is given for");
+  const std::string names = names_of(samples[0]);
+  for (std::size_t i = 1; i < samples.size(); ++i)
+    require(names_of(samples[i]) == names, "collate: sample ", i, " has the tensors ", names_of(samples[i]),
+            " and sample 0 ", names, "; they must be the same");
+  Batch b;
+  for (const auto& [name, x] : samples[0]) {
+    const auto found = padding.find(name);
+    const Padding* how = found != padding.end() ? &found->second : nullptr;
+    std::vector<Index> lengths;
+    b[name] = stacked(name, samples, how, lengths);
+    if (how == nullptr) continue;
+    if (name != "targets")
+      for (const Index n : lengths) b.tokens += n;
+    if (how->mask) b[name + "_mask"] = mask_of(lengths, b.at(name).dim(1));
+    if (how->lengths) b[name + "_lengths"] = Tensor::from(lengths);
+  }
+  b.counted = counted_of(b, static_cast<Index>(samples.size()));
+  return b;
+}
+
+Sample Samples::sample(Index i) const {
+  require(i >= 0 && i < size_, "samples: sample ", i, " was asked for; there are ", size_);
+  return sample_(i);
+}
+
+Samples Samples::chosen(const std::vector<Index>& rows) const {
+  for (const Index i : rows) require(i >= 0 && i < size_, "samples: sample ", i, " was asked for; there are ", size_);
+  Samples part = *this;
+  part.size_ = static_cast<Index>(rows.size());
+  part.sample_ = [all = sample_, rows](Index i) { return all(rows[static_cast<std::size_t>(i)]); };
+  return part;
+}
+
+std::pair<Samples, Samples> split(const Samples& samples, double share, std::uint64_t seed) {
+  require(share >= 0 && share <= 1, "split: the share is ", share, "; it must be from 0 to 1");
+  std::vector<Index> order = Rng(seed, kSplitStream).permutation(samples.size());
+  const auto cut = order.begin() + std::lround(share * static_cast<double>(samples.size()));
+  std::sort(order.begin(), cut);
+  std::sort(cut, order.end());
+  return {samples.chosen({cut, order.end()}), samples.chosen({order.begin(), cut})};
+}
+
+TensorDataset::TensorDataset(TensorsByName tensors) : tensors_(std::move(tensors)) {
+  require(!tensors_.empty(), "TensorDataset: there are no tensors; there must be one or more");
+  const auto& [first, x] = *tensors_.begin();
+  for (const auto& [name, y] : tensors_)
+    require(y.defined() && y.rank() > 0 && y.dim(0) == x.dim(0), "TensorDataset: ", name, " is ", y, " and ", first,
+            " ", x, "; their first axes, one sample each, must be of one size");
+}
+
+Sample TensorDataset::sample(Index i) const {
+  Sample sample;
+  for (const auto& [name, x] : tensors_) sample[name] = x[i];
+  return sample;
+}
+
+}  // namespace heed

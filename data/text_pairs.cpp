@@ -1,0 +1,85 @@
+// Pairs of texts from files, and as tokens.
+#include <algorithm>
+#include <heed/core/check.hpp>
+#include <heed/data/text.hpp>
+#include <heed/data/text_pairs.hpp>
+
+namespace heed {
+namespace {
+
+std::vector<std::string> lines_of(const std::filesystem::path& file) {
+  const std::string text = read_text(file);
+  std::vector<std::string> lines;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    lines.push_back(text.substr(begin, end - begin));
+    if (!lines.back().empty() && lines.back().back() == '\r') lines.back().pop_back();
+    begin = end + 1;
+  }
+  return lines;
+}
+
+}  // namespace
+
+std::vector<TextPair> read_text_pairs(const std::filesystem::path& source, const std::filesystem::path& target) {
+  std::vector<std::string> sources = lines_of(source), targets = lines_of(target);
+  const bool more = sources.size() > targets.size();
+  const std::size_t both = std::min(sources.size(), targets.size());
+  require(sources.size() == targets.size(), "text pairs: line ", both + 1, " of ", (more ? source : target).string(),
+          " has no partner, as ", (more ? target : source).string(), " has ", both,
+          " lines; the files must have the same number");
+  std::vector<TextPair> pairs;
+  for (std::size_t i = 0; i < both; ++i) pairs.push_back({std::move(sources[i]), std::move(targets[i])});
+  return pairs;
+}
+
+std::vector<TextPair> read_text_pairs(const std::filesystem::path& tab_separated) {
+  std::vector<TextPair> pairs;
+  for (const std::string& line : lines_of(tab_separated)) {
+    const std::size_t tab = line.find('\t');
+    require(tab != line.npos && line.find('\t', tab + 1) == line.npos, "text pairs: ", tab_separated.string(),
+            ", line ", pairs.size() + 1, " has ", std::count(line.begin(), line.end(), '\t'),
+            " tabs; it must have one, between source and target");
+    pairs.push_back({line.substr(0, tab), line.substr(tab + 1)});
+  }
+  return pairs;
+}
+
+TextPairs::TextPairs(const std::vector<TextPair>& pairs, const Tokenizer& source, const Tokenizer& target,
+                     const TextPairOptions& options)
+    : begin_(static_cast<std::int32_t>(target.vocabulary_size())) {
+  require(options.longest >= 0, "text pairs: longest is ", options.longest, "; it must be 0 (any) or more");
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    std::vector<std::int32_t> from = source.encode(pairs[i].source), to = target.encode(pairs[i].target);
+    to.insert(to.begin(), begin());
+    to.push_back(end());
+    const auto sources = static_cast<Index>(from.size()), targets = static_cast<Index>(to.size()) - 1;
+    const bool empty = sources == 0 || targets == 1;
+    const bool longer = options.longest > 0 && std::max(sources, targets) > options.longest;
+    require(options.skip || !(empty || longer), "text pairs: pair ", i + 1, " has ", sources, " tokens of source and ",
+            targets - 1, " of target; there must be one or more",
+            longer ? ", and with one more of target at most " + std::to_string(options.longest) : "",
+            "; or skip such pairs");
+    if (empty || longer) {
+      ++skipped_;
+      continue;
+    }
+    sources_.push_back(std::move(from));
+    targets_.push_back(std::move(to));
+  }
+  require(size() > 0, "text pairs: of ", pairs.size(), " pairs ", skipped_, " were skipped; one or more must be left");
+}
+
+Sample TextPairs::sample(Index i) const {
+  require(i >= 0 && i < size(), "text pairs: sample ", i, " was asked for; there are ", size());
+  const Tensor target = Tensor::from(targets_[static_cast<std::size_t>(i)]);
+  return {{"source", Tensor::from(sources_[static_cast<std::size_t>(i)])},
+          {"inputs", target.slice(0, 0, -1)},
+          {"targets", target.slice(0, 1, target.numel())}};
+}
+
+PaddingByName TextPairs::padding() {
+  return {{"source", {.lengths = true}}, {"inputs", {}}, {"targets", {.value = kIgnoreIndex}}};
+}
+
+}  // namespace heed

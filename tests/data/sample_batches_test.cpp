@@ -1,0 +1,131 @@
+#include <heed/data/sample_batches.hpp>
+
+#include <algorithm>
+#include <heed/core/check.hpp>
+#include <map>
+#include <set>
+
+#include "tests/support.hpp"
+
+using namespace heed;
+using test::error_of;
+using test::ids_of;
+using Ids = std::vector<std::int32_t>;
+
+namespace {
+
+// Sample i is `lengths[i]` times the number i.
+struct Repeats {
+  std::vector<Index> lengths;
+  Index size() const { return static_cast<Index>(lengths.size()); }
+  Sample sample(Index i) const {
+    return {{"inputs", Tensor::full({lengths[static_cast<std::size_t>(i)]}, static_cast<double>(i), DType::int32)}};
+  }
+};
+
+Repeats many(Index count = 500, Index longest = 40) {
+  Repeats r;
+  Rng rng(3);
+  for (Index i = 0; i < count; ++i) r.lengths.push_back(1 + rng.integer(longest));
+  return r;
+}
+
+const PaddingByName kPadded = {{"inputs", {.value = -1, .lengths = true}}};
+
+Ids rows_of(const Batch& b) { return ids_of(b.inputs.select(1, 0).contiguous()); }
+
+}  // namespace
+
+TEST_CASE("batches of samples: every sample once per epoch, in another order each, of similar length") {
+  const Repeats samples = many();
+  const SampleBatches data(samples, {.tokens = 128, .padding = kPadded});
+  std::set<Ids> seen_batches;
+  Ids first_epoch;
+  for (Index epoch = 0; epoch < 3; ++epoch) {
+    Ids seen, lengths;
+    Index padded = 0, tokens = 0;
+    for (Index k = 0; k < data.size(); ++k) {
+      const Batch b = data.batch(7, static_cast<std::uint64_t>(epoch * data.size() + k));
+      REQUIRE(b.inputs.numel() <= 128);
+      const Ids rows = rows_of(b), n = ids_of(b["inputs_lengths"]);
+      for (std::size_t r = 0; r < rows.size(); ++r) REQUIRE(n[r] == samples.lengths[static_cast<std::size_t>(rows[r])]);
+      REQUIRE(*std::max_element(n.begin(), n.end()) <= *std::min_element(n.begin(), n.end()) * 1.1);
+      seen.insert(seen.end(), rows.begin(), rows.end());
+      lengths.push_back(n[0]);
+      padded += b.inputs.numel();
+      tokens += b.tokens;
+    }
+    CHECK(padded < 1.05 * static_cast<double>(tokens));
+    CHECK_FALSE(std::is_sorted(lengths.begin(), lengths.end()));
+    if (epoch == 0) first_epoch = seen;
+    CHECK((epoch == 0) == (seen == first_epoch));
+    std::sort(seen.begin(), seen.end());
+    CHECK(seen.size() == 500);
+    CHECK(std::unique(seen.begin(), seen.end()) == seen.end());
+  }
+}
+
+TEST_CASE("batches of samples: batch s is a pure function of seed and s, whatever was asked for before") {
+  const SampleBatchOptions options{.tokens = 200, .padding = kPadded};
+  const SampleBatches data(many(), options), again(many(), options);
+  for (const std::uint64_t step : {900u, 3u, 100000u, 4u, 3u})
+    for (const std::uint64_t seed : {1u, 2u})
+      CHECK(ids_of(data.batch(seed, step).inputs) == ids_of(again.batch(seed, step).inputs));
+  CHECK(ids_of(data.batch(1, 3).inputs) != ids_of(data.batch(2, 3).inputs));
+}
+
+TEST_CASE("batches of samples: as many rows as asked for, without regard to length, from everywhere alike") {
+  const TensorDataset points({{"inputs", Tensor::arange(10)}});
+  const SampleBatches data(points, {.rows = 4});
+  CHECK(data.size() == 3);
+  std::map<std::int32_t, int> at_first;
+  for (std::uint64_t epoch = 0; epoch < 400; ++epoch) {
+    Ids seen;
+    for (std::uint64_t k = 0; k < 3; ++k)
+      for (const std::int32_t i : ids_of(data.batch(1, 3 * epoch + k).inputs)) seen.push_back(i);
+    ++at_first[seen[0]];
+    std::sort(seen.begin(), seen.end());
+    REQUIRE(seen == ids_of(Tensor::arange(10)));
+  }
+  double chi = 0;  // 9 degrees of freedom: mean 9, deviation 4.2
+  for (std::int32_t i = 0; i < 10; ++i) chi += (at_first[i] - 40) * (at_first[i] - 40) / 40.0;
+  CHECK(chi < 9 + 4 * 4.2);
+  // Both limits hold.
+  const SampleBatches both(many(), {.rows = 3, .tokens = 50, .padding = kPadded});
+  bool three = false;
+  for (std::uint64_t k = 0; k < static_cast<std::uint64_t>(both.size()); ++k) {
+    const Batch b = both.batch(1, k);
+    REQUIRE((b.inputs.dim(0) <= 3 && b.inputs.numel() <= 50));
+    three |= b.inputs.dim(0) == 3;
+  }
+  CHECK(three);
+}
+
+TEST_CASE("evaluation of samples: every sample once, in order") {
+  const Repeats samples{{3, 3, 2, 9, 1, 1, 1}};
+  const SampleEvaluation by_tokens(samples, {.tokens = 9, .padding = kPadded});
+  std::vector<Ids> batches;
+  for (Index i = 0; i < by_tokens.size(); ++i) batches.push_back(rows_of(by_tokens.batch(i)));
+  CHECK(batches == std::vector<Ids>{{0, 1, 2}, {3}, {4, 5, 6}});
+  const SampleEvaluation by_rows(TensorDataset({{"inputs", Tensor::arange(5)}}), {.rows = 2});
+  CHECK(by_rows.size() == 3);
+  CHECK(ids_of(by_rows.batch(2).inputs) == Ids{4});
+  const EvaluationSet erased = by_rows;
+  CHECK(erased.batch(1).counted == 2);
+  CHECK(error_of([&] { by_rows.batch(3); }) == "batches: batch 3 was asked for; there are 3");
+}
+
+TEST_CASE("batches of samples: what cannot be is named") {
+  test::check_errors({
+      {"batches: 0 rows and 0 tokens a batch were asked for; they must be 0 or more, and one of them above 0",
+       [] { SampleBatches(many(), {}); }},
+      {"batches: 4 rows and -1 tokens", [] { SampleEvaluation(many(), {.rows = 4, .tokens = -1}); }},
+      {"batches: there are no samples; there must be one or more", [] { SampleBatches(Repeats{}, {.rows = 1}); }},
+      {"batches: tokens is 9 but no padding is given; without, all samples have one length: give rows",
+       [] { SampleBatches(many(), {.tokens = 9}); }},
+      {"batches: sample 1 is 12 long, and a batch may hold 9 tokens; leave it out, or let a batch hold more",
+       [] { SampleBatches(Repeats{{3, 12}}, {.tokens = 9, .padding = kPadded}); }},
+      {"batches: sample 0 has no source with an axis, which padding is given for",
+       [] { SampleBatches(many(), {.tokens = 9, .padding = {{"source", {}}}}); }},
+  });
+}
