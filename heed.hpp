@@ -10,6 +10,7 @@
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/embedding.hpp>
 #include <heed/autograd/extrema.hpp>
+#include <heed/autograd/flex_attention.hpp>
 #include <heed/autograd/generic_attention.hpp>
 #include <heed/autograd/gradcheck.hpp>
 #include <heed/autograd/indexing.hpp>
@@ -21,6 +22,7 @@
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/rope.hpp>
 #include <heed/autograd/shape_ops.hpp>
+#include <heed/autograd/score_mods.hpp>
 #include <heed/autograd/softmax.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/arch.hpp>

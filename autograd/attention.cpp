@@ -1,9 +1,13 @@
-// Softmax attention: the op, and how its work is split among threads. Derivation in core/kernels/attention.hpp.
+// Softmax attention: the ops, without and with a function of scores, and how their work is split among threads. Derivation
+// in core/kernels/attention.hpp.
 #include <heed/autograd/attention.hpp>
 //
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/attention_inputs.hpp>
+#include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/flex_attention.hpp>
+#include <heed/autograd/reductions.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/pool.hpp>
 
@@ -24,14 +28,108 @@ using kernels::AttentionProblem;
 constexpr Index kForwardTasks = 32;
 constexpr Index kBackwardTasks = 16;
 constexpr double kAttentionGrain = 2e6;  // some 10 microseconds
+// Backward adds up gradients of a function's parameters in at most so many places, each of which some tasks share.
+constexpr Index kParameterSums = 64;
+
+using Mods = detail::ScoreModAccess;
+
+// attention() has none of what the options add.
+struct FlexInputs : AttentionInputs {
+  FlexAttentionOptions flex = {};
+
+  auto tensors() {
+    auto& [a, b, c, d] = Mods::parameters(flex.score_mod);
+    return std::tuple_cat(AttentionInputs::tensors(), std::tie(flex.sinks, flex.positions, a, b, c, d));
+  }
+};
+constexpr int kSinksInput = 4, kParametersInput = 5;  // among the op's inputs
 
 template <class T>
-AttentionProblem<T> problem_of(const AttentionInputs& x) {
+ScoreContext<T> context_of(const FlexInputs& x) {
+  ScoreContext<T> c{Mods::context(x.flex.score_mod), {}};
+  const auto& parameters = Mods::parameters(x.flex.score_mod);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const Tensor& from = parameters[i];
+    if (!from.defined()) continue;
+    ScoreParameter<T>& to = c.parameters[i];
+    to = {pointer<const T>(from), {1, 1, 1, 1}, from.numel(), nullptr};
+    std::copy(from.shape().begin(), from.shape().end(), to.sizes);
+  }
+  return c;
+}
+
+// The context must live as long as the problem.
+template <class T>
+AttentionProblem<T> problem_of(const FlexInputs& x, const ScoreContext<T>& context) {
   AttentionProblem<T> p{};
   set_pairs<T>(p, x);
   p.causal = x.call.causal;
+  p.rules.f = Mods::function<T>(x.flex.score_mod), p.rules.context = &context;
+  p.rules.sinks = pointer<const T>(x.flex.sinks), p.rules.positions = pointer<const std::int32_t>(x.flex.positions);
+  if (x.flex.block_mask.defined()) {
+    const Shape& shape = x.flex.block_mask.shape();  // [B or 1, H or 1, T, S]
+    const Index row = (p.keys + kBlockKeys - 1) / kBlockKeys, head = (p.queries + kBlockQueries - 1) / kBlockQueries * row;
+    p.rules.blocks = Mods::blocks(x.flex.block_mask);
+    p.rules.block_query = row, p.rules.block_head = shape[1] == 1 ? 0 : head;
+    p.rules.block_batch = shape[0] == 1 ? 0 : shape[1] * head;
+    p.rules.mask = Mods::function<T>(Mods::mask(x.flex.block_mask));
+    p.rules.mask_function = Mods::context(Mods::mask(x.flex.block_mask));
+  }
   return p;
 }
+
+// The gradients of a function's parameters, in float64: tasks in a row share a copy of them, in which each adds to what the
+// one before left, so that the order of the sum is the same for any number of threads.
+template <class T>
+class ParameterSums {
+ public:
+  ParameterSums(const FlexInputs& x, const Grads& d, const ScoreContext<T>& context, Index tasks)
+      : context_(context), size_(size_of(x, d)), share_((tasks + kParameterSums - 1) / kParameterSums),
+        copies_(share_ == 0 ? 0 : (tasks + share_ - 1) / share_), sums_(static_cast<std::size_t>(size_ * copies_)) {
+    std::fill_n(sums_.data(), sums_.size(), 0.0);
+  }
+  bool wanted() const { return size_ > 0; }
+  Index share() const { return std::max<Index>(share_, 1); }  // tasks that one chunk must run
+
+  // What task i is called with.
+  ScoreContext<T> context(const FlexInputs& x, const Grads& d, Index i) {
+    ScoreContext<T> c = context_;
+    double* to = sums_.data() + i / share_ * size_;
+    each_wanted(x, d, [&](std::size_t n, const Tensor& parameter) {
+      c.parameters[n].sums = to;
+      to += parameter.numel();
+    });
+    return c;
+  }
+  void give(const FlexInputs& x, Grads& d) {
+    for (Index i = 1; i < copies_; ++i)
+      for (Index n = 0; n < size_; ++n) sums_.data()[n] += sums_.data()[i * size_ + n];
+    const double* from = sums_.data();
+    each_wanted(x, d, [&](std::size_t n, const Tensor& parameter) {
+      Tensor gradient = Tensor::empty(parameter.shape(), parameter.dtype());
+      std::transform(from, from + parameter.numel(), gradient.ptr<T>(), [](double y) { return static_cast<T>(y); });
+      from += parameter.numel();
+      d.add(kParametersInput + static_cast<int>(n), gradient);
+    });
+  }
+
+ private:
+  const ScoreContext<T>& context_;
+  Index size_, share_, copies_;
+  Scratch<double> sums_;
+
+  template <class F>
+  static void each_wanted(const FlexInputs& x, const Grads& d, const F& f) {
+    const auto& parameters = Mods::parameters(x.flex.score_mod);
+    for (std::size_t n = 0; n < parameters.size(); ++n)
+      if (parameters[n].defined() && d.wants(kParametersInput + static_cast<int>(n))) f(n, parameters[n]);
+  }
+  static Index size_of(const FlexInputs& x, const Grads& d) {
+    Index size = 0;
+    each_wanted(x, d, [&](std::size_t, const Tensor& parameter) { size += parameter.numel(); });
+    return size;
+  }
+};
 
 // Tasks of this many operations each make one chunk of the parallel loop.
 Index grain_of(double flops_of_task) {
@@ -61,9 +159,10 @@ void decode(const AttentionKernels<T>& kernel, const AttentionProblem<T>& p, con
 }
 
 template <class T>
-void forward(const AttentionInputs& x, const Tensor& out, const Tensor& lse) {
+void forward(const FlexInputs& x, const Tensor& out, const Tensor& lse) {
   const AttentionKernels<T>& kernel = kernels::of<T>(kernels::attention_table());
-  const AttentionProblem<T> p = problem_of<T>(x);
+  const ScoreContext<T> context = context_of<T>(x);
+  const AttentionProblem<T> p = problem_of<T>(x, context);
   const AttentionOutput<T> y{rows_of<T>(out), pointer<T>(lse)};
   if (p.queries == 1 && y.lse == nullptr && p.drop_below == 0) return decode(kernel, p, y);
   const Index heads = p.batch * p.heads, lanes = kernel.sizes.lanes;
@@ -81,59 +180,118 @@ void forward(const AttentionInputs& x, const Tensor& out, const Tensor& lse) {
 }
 
 template <class T>
-void backward(const AttentionInputs& x, const Tensor& out, const Tensor& dout, const Tensor& lse,
-              const AttentionTargets& d) {
+void backward(const FlexInputs& x, const Tensor& out, const Tensor& dout, const Tensor& lse, const AttentionTargets& to,
+              Grads& d) {
   const AttentionKernels<T>& kernel = kernels::of<T>(kernels::attention_table());
-  const AttentionProblem<T> p = problem_of<T>(x);
+  const ScoreContext<T> context = context_of<T>(x);
+  const AttentionProblem<T> p = problem_of<T>(x, context);
   AttentionGradients<T> g{};
-  detail::set_gradients<T>(g, out, dout, d);
-  g.lse = pointer<const T>(lse), g.dbias = pointer<T>(d.bias), g.groups = 1;
+  detail::set_gradients<T>(g, out, dout, to);
+  g.lse = pointer<const T>(lse), g.dbias = pointer<T>(to.bias), g.groups = 1;
   const Index heads = p.batch * p.kv_heads, shared = p.heads / p.kv_heads, lanes = kernel.sizes.back_lanes;
   const Index blocks = (p.keys + kernel.sizes.back_keys - 1) / kernel.sizes.back_keys,
               tiles = (p.queries + lanes - 1) / lanes;
   g.groups = std::clamp<Index>((kBackwardTasks + heads - 1) / std::max<Index>(heads, 1), 1, std::max<Index>(blocks, 1));
   // With one block of keys, dq is complete when its tile is; otherwise each group adds up its own share.
-  const bool split = blocks > 1 && d.q;
+  const bool split = blocks > 1 && to.q;
   Tensor partial;
   if (split) {
-    partial = Tensor::empty({g.groups, p.batch, p.heads, tiles, p.width * lanes}, x.q.dtype());
+    const Shape shape = {g.groups, p.batch, p.heads, tiles, p.width * lanes};
+    partial = p.rules.blocks == nullptr ? Tensor::empty(shape, x.q.dtype()) : Tensor::zeros(shape, x.q.dtype());
     g.partial_dq = partial.ptr<T>();
   }
   const double flops =
       2.5 * flops_of(p.queries * shared, p.keys, p.width + p.value_width, p.causal) / static_cast<double>(g.groups);
   ThreadScratch<T> scratch(static_cast<Index>(kernel.backward_scratch(p)));
-  parallel_for(heads * g.groups, grain_of(flops), [&](Index begin, Index end) {
+  ParameterSums<T> sums(x, d, context, heads * g.groups);
+  const Index share = sums.wanted() ? sums.share() : 1;
+  parallel_for(heads * g.groups, (grain_of(flops) + share - 1) / share * share, [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i) {
       const Index head = i / g.groups;
-      kernel.backward(p, g, head / p.kv_heads, head % p.kv_heads, i % g.groups, scratch.mine());
+      AttentionGradients<T> mine = g;
+      const ScoreContext<T> with_sums = sums.wanted() ? sums.context(x, d, i) : context;
+      if (sums.wanted()) mine.context = &with_sums;
+      kernel.backward(p, mine, head / p.kv_heads, head % p.kv_heads, i % g.groups, scratch.mine());
     }
   });
+  sums.give(x, d);
   if (!split) return;
   parallel_for(p.batch * p.heads * tiles, 16, [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i) kernel.combine(p, g, i / tiles / p.heads, i / tiles % p.heads, i % tiles);
   });
 }
 
-}  // namespace
+// dz_h = -sum p delta, with p = e^(z - L) what the sink takes of a query's weights and delta = do . o
+void backward_sinks(const FlexInputs& x, const Tensor& out, const Tensor& dout, const Tensor& lse, Grads& d) {
+  if (!x.flex.sinks.defined() || !d.wants(kSinksInput)) return;
+  const Tensor delta = sum(out * dout, {3}).transpose(1, 2);  // [B, H, T]
+  const Tensor taken = exp(x.flex.sinks.view({1, x.flex.sinks.dim(0), 1}) - lse * (1 / kScoreUnit));
+  d.add(kSinksInput, -sum(taken * delta, {0, 2}));
+}
 
-Tensor attention(In q, In k, In v, const AttentionCall& call, std::optional<double> given) {
-  detail::check_heads("attention", q, k, v);
-  const double scale = given.value_or(1 / std::sqrt(static_cast<double>(q.dim(3))));
-  detail::check_pairs("attention", q, k, call, scale);
-  const AttentionInputs x = detail::attention_inputs(q, k, v, call, scale);
+Tensor attention_op(const char* op, const Where& where, const FlexInputs& x) {
+  const auto& p = Mods::parameters(x.flex.score_mod);
+  const Inputs inputs = {x.q, x.k, x.v, x.call.bias, x.flex.sinks, p[0], p[1], p[2], p[3]};
   Tensor y = detail::attention_output(x), lse;
-  if (wants_gradient({x.q, x.k, x.v, call.bias})) lse = Tensor::empty(x.grid().first(3), q.dtype());
-  detail::with_float(q.dtype(), [&](auto t) { forward<decltype(t)>(x, y.transpose(1, 2), lse); });
-  record("attention", q.where(), y, {x.q, x.k, x.v, call.bias}, saved(x, y, lse),
-         [](Grads& d, const Tensor& dy, const AttentionInputs& in, const Tensor& out, const Tensor& sums) {
+  if (wants_gradient(inputs.list())) lse = Tensor::empty(x.grid().first(3), x.q.dtype());
+  detail::with_float(x.q.dtype(), [&](auto t) { forward<decltype(t)>(x, y.transpose(1, 2), lse); });
+  record(op, where, y, inputs, saved(x, y, lse),
+         [](Grads& d, const Tensor& dy, const FlexInputs& in, const Tensor& out, const Tensor& sums) {
            AttentionTargets to = detail::attention_targets(d);
            if (in.call.bias.defined() && d.wants(3)) to.bias = Tensor::zeros(in.grid(), dy.dtype());
            detail::with_float(dy.dtype(), [&](auto t) {
-             backward<decltype(t)>(in, out.transpose(1, 2), dy.transpose(1, 2), sums, to);
+             backward<decltype(t)>(in, out.transpose(1, 2), dy.transpose(1, 2), sums, to, d);
            });
            if (to.bias.defined()) d.add(3, to.bias);
+           backward_sinks(in, out, dy, sums, d);
          });
   return y.transpose(1, 2);
+}
+
+double scale_of(const char* op, In q, In k, In v, const AttentionCall& call, std::optional<double> given) {
+  detail::check_heads(op, q, k, v);
+  const double scale = given.value_or(1 / std::sqrt(static_cast<double>(q.dim(3))));
+  detail::check_pairs(op, q, k, call, scale);
+  return scale;
+}
+
+void check_options(In q, In k, const FlexAttentionOptions& o) {
+  const Where& at = q.where();
+  const Index batch = q.dim(0), heads = q.dim(1), queries = q.dim(2), keys = k.dim(2);
+  const auto one_or = [](Index n, Index of) { return n == 1 || n == of; };
+  check(std::max(queries, keys) < Index{1} << 30, at, "flex_attention: q is ", q.tensor(), " and k is ", k.tensor(),
+        "; both must have fewer than 2^30 positions");
+  if (o.block_mask.defined()) {
+    const Shape& mask = o.block_mask.shape();
+    check(one_or(mask[0], batch) && one_or(mask[1], heads) && mask[2] == queries && mask[3] == keys, at,
+          "flex_attention: block_mask is of ", mask, " but [batch, heads, queries, keys] is ",
+          Shape{batch, heads, queries, keys}, "; it must be the same, or 1 for batch or heads");
+  }
+  check(!o.sinks.defined() || (o.sinks.shape() == Shape{heads} && o.sinks.dtype() == q.dtype()), at,
+        "flex_attention: sinks is ", o.sinks, " and q is ", q.tensor(), "; it must be ", Shape{heads}, " of q's dtype");
+  check(!o.positions.defined() || (o.positions.shape() == Shape{batch} && o.positions.dtype() == DType::int32), at,
+        "flex_attention: positions is ", o.positions, "; it must be ", Shape{batch}, " int32");
+  const Tensor& first = Mods::parameters(o.score_mod)[0];
+  check(!Mods::by_head(o.score_mod) || one_or(first.dim(0), heads), at, "flex_attention: the score_mod's parameter is ",
+        first, " and q is ", q.tensor(), "; it must have a row for each head, or one for all");
+}
+
+}  // namespace
+
+Tensor attention(In q, In k, In v, const AttentionCall& call, std::optional<double> given) {
+  const double scale = scale_of("attention", q, k, v, call, given);
+  return attention_op("attention", q.where(), {detail::attention_inputs(q, k, v, call, scale)});
+}
+
+Tensor flex_attention(In q, In k, In v, const FlexAttentionOptions& options, const AttentionCall& call) {
+  const double scale = scale_of("flex_attention", q, k, v, call, options.scale);
+  check_options(q, k, options);
+  FlexInputs x{detail::attention_inputs(q, k, v, call, scale), options};
+  if (options.sinks.defined()) x.flex.sinks = options.sinks.contiguous();
+  if (options.positions.defined()) x.flex.positions = options.positions.dense();
+  for (Tensor& p : Mods::parameters(x.flex.score_mod))
+    if (p.defined()) p = p.to(q.dtype()).contiguous();
+  return attention_op("flex_attention", q.where(), x);
 }
 
 }  // namespace heed

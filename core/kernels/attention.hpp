@@ -10,7 +10,18 @@
 //   dv_j = sum_i m_ij p_ij do_i            delta_i = do_i . o_i
 //   ds_ij = p_ij (m_ij do_i . v_j - delta_i)
 //   dq_i = scale * sum_j ds_ij k_j         dk_j = scale * sum_i ds_ij q_i        dbias_ij = ds_ij
+//
+// With a function f of scores (flex_attention), and a sink z_h, a logit of the denominator alone:
+//
+//   x_ij = scale * q_i . k_j + bias_ij     s_ij = f(x_ij)     L_i = log2(2^(z_h log2(e)) + sum_j 2^(s_ij log2(e)))
+//   dx_ij = f'(x_ij) ds_ij                 takes the place of ds_ij in the last row above
+//   dz_h = -sum_i 2^(z_h log2(e) - L_i) delta_i
+//
+// Memory: rows of q, k and v are read in place, through their strides, and copied block by block into scratch that stays in
+// the nearest cache: keys as rows [keys, width], queries as columns [width, lanes]. "Whole vectors" means that a row is
+// padded with zeros to a multiple of the vector's width.
 #pragma once
+#include "../score_tile.hpp"
 #include "head_rows.hpp"
 
 namespace heed::kernels {
@@ -20,6 +31,19 @@ template <class T>
 struct ScoreGrid {
   T* data;
   int64_t batch, head, query, key;
+};
+
+// What flex_attention adds. All null: nothing.
+template <class T>
+struct ScoreRules {
+  ScoreFunction<T> f;                // apply null: f(x) = x
+  const ScoreContext<T>* context;    // of f
+  const T* sinks;                    // [heads]: z; or null
+  const BlockKind* blocks;           // of kBlockQueries by kBlockKeys, by these strides, the last of which is 1; or null
+  int64_t block_batch, block_head, block_query;
+  MaskFunction<T> mask;              // for blocks of which a part may be seen
+  const void* mask_function;         // what it is called with
+  const int32_t* positions;          // [batch]: where the first query stands among the keys; null: keys - queries
 };
 
 template <class T>
@@ -37,6 +61,7 @@ struct AttentionProblem {
   uint64_t seed, stream, position;
   uint32_t drop_below;
   T keep;
+  ScoreRules<T> rules;
 };
 
 template <class T>
@@ -52,8 +77,10 @@ struct AttentionGradients {
   HeadRows<T> dq, dk, dv;  // null data: not wanted
   bool add_dq, add_dk, add_dv;
   T* dbias;       // [batch, heads, queries, keys], zeros before; or null
-  T* partial_dq;  // [groups, batch, heads, query tiles, width, lanes]; null where there is one block of keys
+  T* partial_dq;  // [groups, batch, heads, query tiles, width, lanes], zeros before where there is a mask of
+                  // blocks; null where there is one block of keys
   int64_t groups;
+  const ScoreContext<T>* context;  // of this task, whose sums are its own; null: no parameter's gradient is wanted
 };
 
 // Sizes that the driver needs to split the work.

@@ -64,17 +64,22 @@ inline void weigh(const T* s, const T* values, long stride, long n, long width, 
   }
 }
 
-// Scores to -inf where masked, plus bias: the scalar form of apply_masks for one row.
+// s [n], products of the query with keys [key, key + n), become scores: the form of finish_scores for one row.
 template <class T>
-inline void mask_row(const AttentionProblem<T>& p, long b, long h, long key, long n, T* s) {
+inline void finish_row(const AttentionProblem<T>& p, long b, long h, long key, long n, T* s) {
+  const T infinity = static_cast<T>(__builtin_inf()), unit = static_cast<T>(score_unit(p));
   const ScoreGrid<const T>& g = p.bias;
   const ScoreGrid<const uint8_t>& m = p.mask;
-  for (long j = 0; j < n; ++j) {
-    if (g.data != nullptr) s[j] += T(kLog2e) * g.data[b * g.batch + h * g.head + (key + j) * g.key];
-    if ((m.data != nullptr && m.data[b * m.batch + h * m.head + (key + j) * m.key] == 0) ||
+  const T* bias = g.data == nullptr ? nullptr : g.data + b * g.batch + h * g.head + key * g.key;
+  for (long j = 0; bias != nullptr && j < n; ++j) s[j] += unit * bias[j * g.key];
+  const ScoreTile tile = tile_at(p, Place{b, h, 0, 1, key, n}, 1);
+  if (p.rules.f.apply != nullptr) p.rules.f.apply(*p.rules.context, tile, s, nullptr);
+  if (kind_of(p, b, h, 0, key) == BlockKind::part) p.rules.mask(p.rules.mask_function, tile, s);
+  for (long j = 0; j < n; ++j)
+    if ((bias != nullptr && bias[j * g.key] == -infinity) ||
+        (m.data != nullptr && m.data[b * m.batch + h * m.head + (key + j) * m.key] == 0) ||
         (p.key_mask != nullptr && p.key_mask[b * p.keys + key + j] == 0))
-      s[j] = -static_cast<T>(__builtin_inf());
-  }
+      s[j] = -infinity;
 }
 
 // Chunk `chunk` of the cache of (b, kv_head) for all heads that share it; partial [heads that share, partial_size].
@@ -83,6 +88,7 @@ void decode(const AttentionProblem<T>& p, int64_t b, int64_t kv_head, int64_t ch
   constexpr int w = kWidth<T>;
   const long shared = p.heads / p.kv_heads, size = partial_size(p), limit = key_end(p, b, 0);
   const long begin = chunk * kDecodeKeys, end = limit < begin + kDecodeKeys ? limit : begin + kDecodeKeys;
+  // of each head: the maximum -inf, the sum 0, and value_width sums 0
   for (long r = 0; r < shared; ++r) {
     partial[r * size] = -static_cast<T>(__builtin_inf());
     partial[r * size + 1] = T(0);
@@ -93,10 +99,13 @@ void decode(const AttentionProblem<T>& p, int64_t b, int64_t kv_head, int64_t ch
     const long n = end - key < kKeys ? end - key : kKeys;
     for (long r = 0; r < shared; ++r) {
       const long h = kv_head * shared + r;
+      if (kind_of(p, b, h, 0, key) == BlockKind::none) continue;
       T *state = partial + r * size, top = state[0], total(0);
-      dots(row_of(p.q, b, h, 0), row_of(p.k, b, kv_head, key), p.k.row, n, p.width, static_cast<T>(p.scale * kLog2e),
-           s);
-      mask_row(p, b, h, key, n, s);
+      // s [n] = scale q . k_j, with bias, function and masks
+      dots(row_of(p.q, b, h, 0), row_of(p.k, b, kv_head, key), p.k.row, n, p.width,
+           static_cast<T>(p.scale * score_unit(p)), s);
+      finish_row(p, b, h, key, n, s);
+      // s = 2^(s - new maximum), and -0 where masked; the sums so far are scaled back by `factor`
       for (long j = 0; j < n; ++j) top = s[j] > top ? s[j] : top;
       const T base = top == -static_cast<T>(__builtin_inf()) ? T(0) : top;
       Batch<T> sum(T(0));
@@ -110,6 +119,7 @@ void decode(const AttentionProblem<T>& p, int64_t b, int64_t kv_head, int64_t ch
       const T factor = first_lane(exp2(Batch<T>(state[0] - base)));
       state[0] = top;
       state[1] = state[1] * factor + total;
+      // sums [value_width] = sums * factor + sum_j s_j v_j
       weigh(s, row_of(p.v, b, kv_head, key), p.v.row, n, p.value_width, factor, state + 16);
     }
   }
@@ -120,11 +130,14 @@ template <class T>
 void join(const AttentionProblem<T>& p, const AttentionOutput<T>& y, int64_t b, int64_t h, int64_t chunks,
           const T* partial, int64_t stride) {
   constexpr int w = kWidth<T>;
-  T top = -static_cast<T>(__builtin_inf()), total(0);
+  // the maximum of all chunks and the sink, and the sum of all in its units
+  const T sink = sink_of(p, h);
+  T top = sink, total(0);
   for (long c = 0; c < chunks; ++c) top = partial[c * stride] > top ? partial[c * stride] : top;
   const Batch<T> base(top == -static_cast<T>(__builtin_inf()) ? T(0) : top);
   const auto factor = [&](long c) { return exp2(Batch<T>(partial[c * stride]) - base); };
   for (long c = 0; c < chunks; ++c) total += partial[c * stride + 1] * first_lane(factor(c));
+  if (sink != -static_cast<T>(__builtin_inf())) total += first_lane(exp2(Batch<T>(sink) - base));
   const Batch<T> inverse(total == T(0) ? T(0) : T(1) / total);
   for (long d = 0; d < p.value_width; d += w) {
     Batch<T> sum(T(0));

@@ -8,13 +8,15 @@ template <class T>
 inline constexpr int kLanes = 2 * kWidth<T>;  // queries of a tile
 inline constexpr long kKeys = 64;             // keys of a block
 inline constexpr long kTiles = 8;             // tiles of a task at most: what a block of keys is copied for
+static_assert(kKeys == kBlockKeys && kBlockQueries % kLanes<float> == 0 && kBlockQueries % kLanes<double> == 0);
 
 template <class T>
 struct ForwardScratch {
-  T *keys, *values;                    // [kKeys, width], [kKeys, value_width]
-  T *queries, *outs, *top, *sum;       // a tile: [width, lanes], [value_width, lanes], [lanes], [lanes]
-  T *scores, *addend, *rows, *factor;  // [kKeys, lanes]
-  long query_size, out_size;
+  T *keys, *values;               // [kKeys, width], [kKeys, value_width], in whole vectors
+  T *queries, *outs, *top, *sum;  // of each tile: [width, lanes], [value_width, lanes], [lanes], [lanes]
+  T *scores, *addend, *rows;      // [kKeys, lanes], of the tile in work
+  T* factor;                      // [lanes]
+  long query_size, out_size;      // of a tile
 
   ForwardScratch(const AttentionProblem<T>& p, Pieces<T>& from) {
     constexpr long lanes = kLanes<T>;
@@ -33,19 +35,22 @@ struct ForwardScratch {
   }
 };
 
+// queries [width, lanes] = scale q^T; outs = 0; the running softmax begins with the sink, or with nothing.
 template <class T>
 inline void begin_tile(const AttentionProblem<T>& p, long b, long h, long query, long rows, T* queries, T* outs, T* top,
                        T* sum) {
   constexpr int w = kWidth<T>, lanes = kLanes<T>;
-  const Batch<T> factor(static_cast<T>(p.scale * kLog2e));
+  const Batch<T> factor(static_cast<T>(p.scale * score_unit(p))), sink(sink_of(p, h));
   transpose(row_of(p.q, b, h, query), p.q.row, rows, p.width, long{lanes},
             [&](long d, long i, Batch<T> x, int) { store_aligned(queries + d * lanes + i, x * factor); });
   clear(outs, p.value_width * lanes);
-  clear(sum, lanes);
-  for (int i = 0; i < lanes; i += w) store_aligned(top + i, minus_infinity<T>());
+  for (int i = 0; i < lanes; i += w) {
+    store_aligned(top + i, sink);
+    store_aligned(sum + i, select(sink == minus_infinity<T>(), Batch<T>(T(0)), Batch<T>(T(1))));
+  }
 }
 
-// out = outs / sum; a row without a key is 0.
+// out [rows, value_width] = (outs / sum)^T, and lse = top + log2(sum); a row without a key is 0, and its lse inf.
 template <class T>
 inline void end_tile(const AttentionProblem<T>& p, const AttentionOutput<T>& y, long b, long h, long query, long rows,
                      const T* outs, const T* top, const T* sum) {
@@ -53,6 +58,7 @@ inline void end_tile(const AttentionProblem<T>& p, const AttentionOutput<T>& y, 
   const Batch<T> zero(T(0)), infinity(static_cast<T>(__builtin_inf()));
   alignas(64) T inverse[lanes];
   for (int i = 0; i < lanes; i += w) {
+    // inverse = 1 / sum, lse = top + log2(sum)
     const Batch<T> total = load_aligned(sum + i);
     const Mask<T> empty = total == zero;
     store_aligned(inverse + i, select(empty, zero, Batch<T>(T(1)) / total));
@@ -61,6 +67,7 @@ inline void end_tile(const AttentionProblem<T>& p, const AttentionOutput<T>& y, 
     T* to = y.lse + (b * p.heads + h) * p.queries + query + i;
     store_part(to, lse, rows - i < w ? static_cast<int>(rows - i) : w);
   }
+  // out[i, :] = outs[:, i] * inverse[i], a vector of rows at a time
   for (long i = 0; i < rows; i += w)
     transpose(outs + i, lanes, p.value_width, rows - i < w ? rows - i : w, p.value_width,
               [&](long row, long d, Batch<T> x, int n) {
@@ -68,12 +75,12 @@ inline void end_tile(const AttentionProblem<T>& p, const AttentionOutput<T>& y, 
               });
 }
 
-// What tile t of `tiles` asks for while it meets the block of keys at `key`: its share of the next block; with the last
+// What tile t of `tiles` asks for while it meets a block of keys: its share of the next block, at `key`; with the last
 // block, its own output, and the queries and first keys of the head that follows.
 template <class T>
-inline void prefetch_next(const AttentionProblem<T>& p, const AttentionOutput<T>& y, const Place& at, long limit,
-                          long end, long t, long tiles) {
-  const long shared = p.heads / p.kv_heads, key = at.key + kKeys;
+inline void prefetch_next(const AttentionProblem<T>& p, const AttentionOutput<T>& y, const Place& at, long key,
+                          long limit, long end, long t, long tiles) {
+  const long shared = p.heads / p.kv_heads;
   if (key < limit) {
     const Share s = share_of(key, key + kKeys < limit ? key + kKeys : limit, t, tiles);
     prefetch_rows(p.k, at.b, at.h / shared, s.begin, s.end, p.width);
@@ -91,6 +98,8 @@ inline void prefetch_next(const AttentionProblem<T>& p, const AttentionOutput<T>
   prefetch_rows(p.v, b, h / shared, s.begin, s.end, p.value_width);
 }
 
+// Queries [begin, end) of head (b, h), as tiles, against all keys that they see. Each block of keys is copied once and met by
+// all tiles, whose running softmax (top, sum, outs) waits in scratch.
 template <class T>
 void forward(const AttentionProblem<T>& p, const AttentionOutput<T>& y, int64_t b, int64_t h, int64_t begin,
              int64_t end, T* scratch) {
@@ -105,26 +114,40 @@ void forward(const AttentionProblem<T>& p, const AttentionOutput<T>& y, int64_t 
     begin_tile(p, b, h, query_of(t), rows_of(t), x.queries + t * x.query_size, x.outs + t * x.out_size,
                x.top + t * lanes, x.sum + t * lanes);
   const long key_limit = key_end(p, b, end - 1);
-  for (long key = 0; key < key_limit; key += kKeys) {
+  // the first block of keys from `key` on of which any tile sees something
+  const auto next_block = [&](long key) {
+    for (; key < key_limit; key += kKeys)
+      for (long t = 0; t < tiles; ++t)
+        if (kind_of(p, b, h, query_of(t), key) != BlockKind::none) return key;
+    return key;
+  };
+  for (long key = next_block(0), next; key < key_limit; key = next) {
+    next = next_block(key + kKeys);
+    // keys [most, width], values [most, value_width]: masked ones are zeros
     const long most = key_limit - key < kKeys ? key_limit - key : kKeys;
     pack_keys(p, p.k, b, kv_head, key, most, p.width, x.keys);
     const bool finite = pack_keys(p, p.v, b, kv_head, key, most, p.value_width, x.values);
     for (long t = 0; t < tiles; ++t) {
+      // the tile sees the block's first n keys, its first vector of queries `first` of them
       const long limit = key_end(p, b, query_of(t) + rows_of(t) - 1) - key, n = limit < most ? limit : most;
-      if (n <= 0) continue;
+      if (n <= 0 || kind_of(p, b, h, query_of(t), key) == BlockKind::none) continue;
       const Place at{b, h, query_of(t), rows_of(t), key, n};
-      prefetch_next(p, y, at, key_limit, end, t, tiles);
+      prefetch_next(p, y, at, next, key_limit, end, t, tiles);
       T *queries = x.queries + t * x.query_size, *outs = x.outs + t * x.out_size;
       const long first = seen_by_first(p, at);
+      // scores [n, lanes] = keys queries, with bias, function and masks
       key_products<lanes>(x.keys, k_stride, queries, p.width, first, n, x.scores);
-      apply_masks<T, lanes>(p, at, x.scores, x.addend, x.rows);
+      finish_scores<T, lanes>(p, at, x.scores, x.addend, x.rows);
       if (!finite) spread_nans(x.values, v_stride, x.scores, lanes, n, p.value_width, outs);
+      // scores = 2^(scores - top), and what earlier sums are scaled back by: factor [lanes]
       softmax_step<T, lanes>(x.scores, n, x.top + t * lanes, x.sum + t * lanes, x.factor);
+      // dropout: scores *= 0 or keep; the sum above is of all
       if (p.drop_below != 0) {
         dropout_factors<T, lanes>(p, at, x.addend);
         for (long i = 0; i < n * lanes; i += kWidth<T>)
           store_aligned(x.scores + i, load_aligned(x.scores + i) * load_aligned(x.addend + i));
       }
+      // outs [value_width, lanes] = outs * factor + values^T scores
       if (finite) {
         query_sums<lanes, Finish::rescale>(x.values, v_stride, x.scores, p.value_width, first, n, x.factor, outs);
       } else {

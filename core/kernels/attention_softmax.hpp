@@ -7,7 +7,7 @@
 
 namespace heed::kernels::HEED_LEVEL::attention {
 
-inline constexpr double kLog2e = 1.4426950408889634074;
+inline constexpr double kLog2e = kScoreUnit;
 
 template <class T>
 struct Exp2Constants;
@@ -56,6 +56,35 @@ inline Batch<T> minus_infinity() {
 struct Place {
   long b, h, query, rows, key, keys;
 };
+
+// What scores and bias are multiplied by before they are added: a function of scores takes them as they are, and gives them
+// in units of log2(e).
+template <class T>
+inline double score_unit(const AttentionProblem<T>& p) {
+  return p.rules.f.apply == nullptr ? kLog2e : 1;
+}
+
+// The logit of head h's sink in units of log2(e), and -inf where there is none.
+template <class T>
+inline T sink_of(const AttentionProblem<T>& p, long h) {
+  return p.rules.sinks == nullptr ? -static_cast<T>(__builtin_inf()) : p.rules.sinks[h] * T(kLog2e);
+}
+
+// The tile as functions of scores know it.
+template <class T>
+inline ScoreTile tile_at(const AttentionProblem<T>& p, const Place& at, long lanes) {
+  const long first = p.rules.positions == nullptr ? p.keys - p.queries : p.rules.positions[at.b];
+  const auto n = [](long x) { return static_cast<int32_t>(x); };
+  return {n(at.b), n(at.h), n(at.query + first), n(at.rows), n(at.key), n(at.keys), n(lanes)};
+}
+
+// What a mask of blocks leaves of the block that the tile at (query, key) lies in.
+template <class T>
+inline BlockKind kind_of(const AttentionProblem<T>& p, long b, long h, long query, long key) {
+  const ScoreRules<T>& r = p.rules;
+  if (r.blocks == nullptr) return BlockKind::all;
+  return r.blocks[b * r.block_batch + h * r.block_head + query / kBlockQueries * r.block_query + key / kBlockKeys];
+}
 
 // How many of the tile's first keys any query in its first vector sees; the other vectors see all. On the diagonal of a
 // causal mask the products leave the first vector out from there on, a quarter of their work.
@@ -106,12 +135,12 @@ template <class T, int kLanes>
 inline void load_addends(const AttentionProblem<T>& p, const Place& at, T* addend, T* rows) {
   constexpr int w = kWidth<T>;
   const long stride = (at.keys + w - 1) / w * w;
-  const T infinity = static_cast<T>(__builtin_inf());
+  const T infinity = static_cast<T>(__builtin_inf()), unit = static_cast<T>(score_unit(p));
   for (long i = 0; i < at.rows; ++i) {
     T* row = rows + i * stride;
     const ScoreGrid<const T>& g = p.bias;
     const T* bias = g.data + at.b * g.batch + at.h * g.head + (at.query + i) * g.query + at.key * g.key;
-    for (long j = 0; j < at.keys; ++j) row[j] = g.data == nullptr ? T(0) : bias[j * g.key] * T(kLog2e);
+    for (long j = 0; j < at.keys; ++j) row[j] = g.data == nullptr ? T(0) : bias[j * g.key] * unit;
     const ScoreGrid<const uint8_t>& m = p.mask;
     if (m.data == nullptr) continue;
     const uint8_t* mask = m.data + at.b * m.batch + at.h * m.head + (at.query + i) * m.query + at.key * m.key;
@@ -121,40 +150,52 @@ inline void load_addends(const AttentionProblem<T>& p, const Place& at, T* adden
             [&](long j, long i, Batch<T> lanes, int) { store_aligned(addend + j * kLanes + i, lanes); });
 }
 
-// Scores of keys that a query may not see become -inf, whatever they were. Returns whether there was anything to do.
+// The products of a tile [keys, lanes] become scores: bias, function and masks. Scores of keys that a query may not see
+// become -inf, whatever they were. For backward, x: what the function was given, and slope: its derivative, where not null;
+// both [keys, lanes].
 template <class T, int kLanes>
-[[gnu::noinline]] bool apply_masks(const AttentionProblem<T>& p, const Place& at, T* s, T* addend, T* rows) {
+[[gnu::noinline]] void finish_scores(const AttentionProblem<T>& p, const Place& at, T* s, T* addend, T* rows,
+                                     T* x = nullptr, T* slope = nullptr) {
   constexpr int w = kWidth<T>;
-  bool masked = false;
-  if (p.bias.data != nullptr || p.mask.data != nullptr) {
+  // bias and mask of pairs: s += addend, or -inf
+  const bool pairs = p.bias.data != nullptr || p.mask.data != nullptr;
+  if (pairs) {
     load_addends<T, kLanes>(p, at, addend, rows);
-    for (long x = 0; x < at.keys * kLanes; x += w) {
-      const Batch<T> a = load_aligned(addend + x);
-      store_aligned(s + x, select(a == minus_infinity<T>(), a, load_aligned(s + x) + a));
+    for (long n = 0; n < at.keys * kLanes; n += w) {
+      const Batch<T> a = load_aligned(addend + n);
+      store_aligned(s + n, select(a == minus_infinity<T>(), a, load_aligned(s + n) + a));
     }
-    masked = true;
   }
+  // the function of scores, which may make anything of -inf
+  if (p.rules.f.apply != nullptr) {
+    for (long n = 0; x != nullptr && n < at.keys * kLanes; n += w) store_aligned(x + n, load_aligned(s + n));
+    p.rules.f.apply(*p.rules.context, tile_at(p, at, kLanes), s, slope);
+    for (long n = 0; pairs && n < at.keys * kLanes; n += w) {
+      const Batch<T> a = load_aligned(addend + n);
+      store_aligned(s + n, select(a == minus_infinity<T>(), a, load_aligned(s + n)));
+    }
+  }
+  if (kind_of(p, at.b, at.h, at.query, at.key) == BlockKind::part)
+    p.rules.mask(p.rules.mask_function, tile_at(p, at, kLanes), s);
+  // masked keys: whole rows
   if (p.key_mask != nullptr) {
     const uint8_t* key_mask = p.key_mask + at.b * p.keys + at.key;
     for (long j = 0; j < at.keys; ++j) {
       if (key_mask[j] != 0) continue;
       for (long i = 0; i < kLanes; i += w) store_aligned(s + j * kLanes + i, minus_infinity<T>());
-      masked = true;
     }
   }
-  const long reach = at.query + p.keys - p.queries - at.key;  // lane i sees the block's keys up to i + reach
-  if (p.causal && reach < at.keys - 1) {
-    const Batch<T> lane = lane_numbers<T>();
-    for (long j = reach < 0 ? 0 : reach + 1; j < at.keys; ++j)
-      for (long i = 0; i < kLanes; i += w) {
-        if (i >= j - reach) break;
-        const Mask<T> unseen = lane < Batch<T>(static_cast<T>(j - reach - i));
-        T* x = s + j * kLanes + i;
-        store_aligned(x, select(unseen, minus_infinity<T>(), load_aligned(x)));
-      }
-    masked = true;
-  }
-  return masked;
+  // the causal triangle: lane i sees the block's keys up to i + reach
+  const long reach = at.query + p.keys - p.queries - at.key;
+  if (!p.causal || reach >= at.keys - 1) return;
+  const Batch<T> lane = lane_numbers<T>();
+  for (long j = reach < 0 ? 0 : reach + 1; j < at.keys; ++j)
+    for (long i = 0; i < kLanes; i += w) {
+      if (i >= j - reach) break;
+      const Mask<T> unseen = lane < Batch<T>(static_cast<T>(j - reach - i));
+      T* to = s + j * kLanes + i;
+      store_aligned(to, select(unseen, minus_infinity<T>(), load_aligned(to)));
+    }
 }
 
 // Random words for each lane's query and four keys at a time: factors of 0 or `keep`.
@@ -171,15 +212,17 @@ inline void dropout_factors(const AttentionProblem<T>& p, const Place& at, T* fa
   }
 }
 
-// One step of the online softmax: s becomes 2^(s - m) with the new maximum m; `scale_back` is what earlier sums must be
-// multiplied by.
+// One step of the online softmax: s [keys, lanes] becomes 2^(s - m) with the new maximum m (`top`, [lanes]); `scale_back`
+// [lanes] is what earlier sums must be multiplied by.
 template <class T, int kLanes>
 [[gnu::noinline]] void softmax_step(T* s, long keys, T* top, T* sum, T* scale_back) {
   constexpr int w = kWidth<T>, v = kLanes / w;
   Batch<T> high[v], total[v];
+  // m = max(m, max_j s_j), lane by lane
   unroll<v>([&](auto i) { high[i] = load_aligned(top + i * w); });
   for (long j = 0; j < keys; ++j)
     unroll<v>([&](auto i) { high[i] = quick_max(load_aligned(s + j * kLanes + i * w), high[i]); });
+  // scale_back = 2^(old m - m); a lane that has seen no key yet takes 0 for m, as -inf - -inf is NaN
   unroll<v>([&](auto i) {
     const Batch<T> before = load_aligned(top + i * w);
     store_aligned(top + i * w, high[i]);
@@ -187,6 +230,7 @@ template <class T, int kLanes>
     store_aligned(scale_back + i * w, exp2(before - high[i]));
     total[i] = Batch<T>(T(0));
   });
+  // s = 2^(s - m)
   for (long j = 0; j < keys; ++j)
     unroll<v>([&](auto i) {
       T* x = s + j * kLanes + i * w;
@@ -194,6 +238,7 @@ template <class T, int kLanes>
       store_aligned(x, e);
       total[i] = total[i] + e;
     });
+  // sum = sum * scale_back + sum_j s
   unroll<v>([&](auto i) {
     store_aligned(sum + i * w, fma(load_aligned(sum + i * w), load_aligned(scale_back + i * w), total[i]));
   });

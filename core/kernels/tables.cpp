@@ -14,6 +14,7 @@
 #include <heed/core/kernels/optimizer.hpp>
 #include <heed/core/kernels/reduce.hpp>
 #include <heed/core/kernels/rope.hpp>
+#include <heed/core/kernels/score_functions.hpp>
 #include <heed/core/kernels/softmax.hpp>
 #include <heed/core/kernels/sparse_attention.hpp>
 #include <heed/core/kernels/table.hpp>
@@ -36,6 +37,7 @@ HEED_KERNEL_TABLE(OptimizerTable, optimizer_kernels)
 HEED_KERNEL_TABLE(PointwiseTable, pointwise_kernels)
 HEED_KERNEL_TABLE(ReduceTable, reduce_table)
 HEED_KERNEL_TABLE(RopeTable, rope_table)
+HEED_KERNEL_TABLE(ScoreFunctionTable, score_functions)
 HEED_KERNEL_TABLE(SoftmaxTable, softmax_table)
 HEED_KERNEL_TABLE(SparseTable, sparse_attention_table)
 HEED_KERNEL_TABLE(UnaryTable, unary_table)

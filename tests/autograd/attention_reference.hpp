@@ -14,6 +14,15 @@ struct AttentionSize {
 
 struct AttentionResult {
   Tensor out, dq, dk, dv, dbias, weights;
+  Tensor dscores = {}, dsinks = {};  // by what the softmax is taken of [B, H, T, S]; [H]
+};
+
+// What flex_attention adds, as plain functions of (b, h, query, key), positions among the keys. Null: nothing.
+struct NaiveRules {
+  using Score = std::function<double(double s, Index b, Index h, Index q, Index k)>;
+  Score f = {}, derivative = {};
+  std::function<bool(Index b, Index h, Index q, Index k)> mask = {};
+  std::vector<double> sinks = {};
 };
 
 struct AttentionData {
@@ -37,12 +46,12 @@ inline Tensor random_mask(const Shape& shape, double share, std::uint64_t seed) 
 
 // `drawn`: the generator as it was before the call, where dropout acted.
 inline AttentionResult naive_attention(const AttentionData& x, const AttentionCall& o, const Rng* drawn = nullptr,
-                                       std::optional<double> given_scale = {}) {
+                                       std::optional<double> given_scale = {}, const NaiveRules& rules = {}) {
   const Index B = x.q.dim(0), H = x.q.dim(1), T = x.q.dim(2), D = x.q.dim(3), Hk = x.k.dim(1), S = x.k.dim(2),
               V = x.v.dim(3);
   const auto zeros = [](const Shape& shape) { return Tensor::zeros(shape, DType::float64); };
   AttentionResult r{zeros(x.dout.shape()), zeros(x.q.shape()),  zeros(x.k.shape()),
-                    zeros(x.v.shape()),    zeros({B, H, T, S}), zeros({B, H, T, S})};
+                    zeros(x.v.shape()),    zeros({B, H, T, S}), zeros({B, H, T, S}), zeros({B, H, T, S}), zeros({H})};
   const double scale = given_scale.value_or(1 / std::sqrt(static_cast<double>(D)));
   const Tensor q = x.q.to(DType::float64).dense(), k = x.k.to(DType::float64).dense(),
                v = x.v.to(DType::float64).dense(), dout = x.dout.to(DType::float64).dense();
@@ -54,7 +63,7 @@ inline AttentionResult naive_attention(const AttentionData& x, const AttentionCa
         const Index g = h / (H / Hk), row = (b * H + h) * T + i;
         const double *qi = q.ptr<double>() + row * D, *gi = dout.ptr<double>() + row * V;
         std::vector<Index> seen;
-        std::vector<double> p, m;
+        std::vector<double> p, m, slope;
         for (Index j = 0; j < S; ++j) {
           if (o.causal && j > i + S - T) continue;
           if (o.key_lengths.defined() && j >= static_cast<Index>(o.key_lengths.at({b}))) continue;
@@ -63,8 +72,12 @@ inline AttentionResult naive_attention(const AttentionData& x, const AttentionCa
           double s = 0;
           for (Index c = 0; c < D; ++c) s += qi[c] * k.ptr<double>()[((b * Hk + g) * S + j) * D + c];
           s = s * scale + (bias.defined() ? bias.at({b, h, i, j}) : 0);
+          if (s == -kInf) continue;
+          const Index position = i + S - T;
+          if (rules.mask && !rules.mask(b, h, position, j)) continue;
           seen.push_back(j);
-          p.push_back(s);
+          p.push_back(rules.f ? rules.f(s, b, h, position, j) : s);
+          slope.push_back(rules.derivative ? rules.derivative(s, b, h, position, j) : 1);
           double keep = 1;
           if (drawn != nullptr) {
             const auto counter = drawn->position() + static_cast<std::uint64_t>(row * ((S + 3) / 4) + j / 4);
@@ -74,8 +87,10 @@ inline AttentionResult naive_attention(const AttentionData& x, const AttentionCa
           m.push_back(keep);
         }
         if (seen.empty()) continue;
-        const double top = *std::max_element(p.begin(), p.end());
-        double sum = 0, delta = 0;
+        const bool sink = !rules.sinks.empty();
+        const double logit = sink ? rules.sinks[static_cast<std::size_t>(h)] : -kInf;
+        const double top = std::max(*std::max_element(p.begin(), p.end()), logit), taken = std::exp(logit - top);
+        double sum = taken, delta = 0;
         for (double& s : p) sum += s = std::exp(s - top);
         for (double& s : p) s /= sum;
         std::vector<double> dp(p.size());
@@ -90,8 +105,11 @@ inline AttentionResult naive_attention(const AttentionData& x, const AttentionCa
           delta += p[n] * dp[n];
           r.weights.ptr<double>()[row * S + seen[n]] = p[n];
         }
+        r.dsinks.ptr<double>()[h] -= taken / sum * delta;
         for (std::size_t n = 0; n < seen.size(); ++n) {
-          const double ds = p[n] * (dp[n] - delta);
+          double ds = p[n] * (dp[n] - delta);
+          r.dscores.ptr<double>()[row * S + seen[n]] = ds;
+          ds *= slope[n];
           r.dbias.ptr<double>()[row * S + seen[n]] = ds;
           for (Index c = 0; c < D; ++c) {
             r.dq.ptr<double>()[row * D + c] += scale * ds * k.ptr<double>()[((b * Hk + g) * S + seen[n]) * D + c];

@@ -1,0 +1,118 @@
+// Biases by distance and soft caps, on tiles [keys, lanes] of scores. A tile of one lane is a query that decodes.
+#include "score_functions.hpp"
+#include "simd.hpp"
+
+namespace heed::kernels::HEED_LEVEL {
+namespace {
+
+inline constexpr int kMostLanes = kBlockQueries, kDistances = kBlockKeys + kMostLanes;
+
+// The row of the parameter that is head h's: it has one for each head, or one for all.
+template <class T>
+long row_of_head(const ScoreParameter<T>& p, long h) {
+  return p.sizes[0] == 1 ? 0 : h;
+}
+
+// The entry of the table for a distance.
+inline long entry_of(const DistanceTable& t, long d) {
+  const long c = d < -t.clip ? 0 : d > t.clip ? 2 * t.clip : d + t.clip;
+  return t.map == nullptr ? c : t.map[c];
+}
+
+// In a tile, a bias by distance is a vector that slides by one from key to key: the pair of key j and lane i has the
+// distance number i - j + keys - 1 below, so that row j is by[keys - 1 - j ...]. Distances of numbers n:
+inline long distance_of(const ScoreTile& at, long n) { return long{at.key} - at.query + at.keys - 1 - n; }
+
+// y = log2(e) (s + by), by [kDistances].
+template <class T>
+void add_distance(const ScoreContext<T>& x, const ScoreTile& at, T* s, T*) {
+  const DistanceTable& table = *static_cast<const DistanceTable*>(x.function);
+  const ScoreParameter<T>& p = x.parameters[0];
+  const T* row = p.data + row_of_head(p, at.head) * p.sizes[1];
+  alignas(64) T by[kDistances];
+  const long count = at.keys + at.lanes - 1;
+  for (long n = 0; n < count; ++n) {
+    const long d = distance_of(at, n);
+    by[n] = table.clip < 0 ? -row[0] * static_cast<T>(d < 0 ? -d : d) : row[entry_of(table, d)];
+  }
+  const T unit = static_cast<T>(kScoreUnit);
+  if (at.lanes == 1) {
+    for (long j = 0; j < at.keys; ++j) s[j] = (s[j] + by[at.keys - 1 - j]) * unit;
+    return;
+  }
+  for (long j = 0; j < at.keys; ++j)
+    for (long i = 0; i < at.lanes; i += kWidth<T>) {
+      T* to = s + j * at.lanes + i;
+      store_aligned(to, (load_aligned(to) + load(by + at.keys - 1 - j + i)) * Batch<T>(unit));
+    }
+}
+
+// sums of the entries, or of the slope, from the sums of df over pairs of one distance. Four of them take turns, as a
+// vector that slides by one reads what was just written.
+template <class T>
+void sum_distance(const ScoreContext<T>& x, const ScoreTile& at, const T*, const T* df) {
+  const DistanceTable& table = *static_cast<const DistanceTable*>(x.function);
+  const ScoreParameter<T>& p = x.parameters[0];
+  if (p.sums == nullptr) return;
+  constexpr int w = kWidth<T>;
+  alignas(64) T sums[4][kDistances + 16];
+  const long count = at.keys + at.lanes - 1;
+  for (auto& part : sums)
+    for (long n = 0; n < count; n += w) store_aligned(part + n, Batch<T>(T(0)));
+  for (long j = 0; j < at.keys; ++j)
+    for (long i = 0; i < at.lanes; i += w) {
+      T* to = sums[j % 4] + at.keys - 1 - j + i;
+      store(to, load(to) + load_aligned(df + j * at.lanes + i));
+    }
+  double* row = p.sums + row_of_head(p, at.head) * p.sizes[1];
+  for (long n = 0; n < count; ++n) {
+    const double sum = static_cast<double>((sums[0][n] + sums[1][n]) + (sums[2][n] + sums[3][n]));
+    const long d = distance_of(at, n);
+    if (table.clip < 0)
+      row[0] -= sum * static_cast<double>(d < 0 ? -d : d);
+    else
+      row[entry_of(table, d)] += sum;
+  }
+}
+
+// y = log2(e) c tanh(s / c), slope = 1 - tanh(s / c)^2; a tile is one run of numbers.
+template <class T>
+void cap(const ScoreContext<T>& x, const ScoreTile& at, T* s, T* slope) {
+  constexpr int w = kWidth<T>;
+  const ScoreParameter<T>& p = x.parameters[0];
+  const T c = p.data[row_of_head(p, at.head)];
+  const Batch<T> inverse(T(1) / c), most(c * static_cast<T>(kScoreUnit)), one(T(1));
+  const long count = long{at.keys} * at.lanes;
+  for (long n = 0; n < count; n += w) {
+    const int lanes = count - n < w ? static_cast<int>(count - n) : w;
+    const Batch<T> t = tanh(load_part(s + n, lanes) * inverse);
+    store_part(s + n, most * t, lanes);
+    if (slope != nullptr) store_part(slope + n, fnma(t, t, one), lanes);
+  }
+}
+
+template <class T>
+void sum_cap(const ScoreContext<T>& x, const ScoreTile& at, const T* s, const T* df) {
+  const ScoreParameter<T>& p = x.parameters[0];
+  if (p.sums == nullptr) return;
+  const long row = row_of_head(p, at.head);
+  const Batch<T> inverse(T(1) / p.data[row]), one(T(1)), zero(T(0));
+  Batch<T> sum(T(0));
+  for (long n = 0; n < long{at.keys} * at.lanes; n += kWidth<T>) {
+    const Batch<T> d = load_aligned(df + n), u = load_aligned(s + n) * inverse, t = tanh(u);
+    sum = sum + select(d == zero, zero, d * fnma(u, fnma(t, t, one), t));
+  }
+  p.sums[row] += static_cast<double>(reduce_add(sum));
+}
+
+template <class T>
+constexpr ScoreFunctions<T> functions_of() {
+  return {{add_distance<T>, sum_distance<T>, false}, {cap<T>, sum_cap<T>, true}};
+}
+
+}  // namespace
+
+extern const ScoreFunctionTable score_functions;
+const ScoreFunctionTable score_functions = {functions_of<float>(), functions_of<double>()};
+
+}  // namespace heed::kernels::HEED_LEVEL
