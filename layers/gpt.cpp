@@ -9,6 +9,8 @@ static TransformerOptions block_options(const GPTOptions& o) {
   return {.width = o.width,
           .heads = o.heads,
           .kv_heads = o.kv_heads,
+          .key_size = o.key_size,
+          .value_size = o.value_size,
           .hidden = o.hidden,
           .layers = o.layers,
           .dropout = o.dropout,
@@ -16,7 +18,7 @@ static TransformerOptions block_options(const GPTOptions& o) {
           .norm = o.norm,
           .norm_first = true,
           .bias = o.bias,
-          .rope = o.positions == PositionKind::rope,
+          .rope = o.rope || o.positions == PositionKind::rope,
           .relative_clip = o.positions == PositionKind::relative ? o.relative_clip : 0,
           .causal = o.causal};
 }
@@ -35,16 +37,20 @@ GPT::GPT(const GPTOptions& o, Rng& rng, const MechanismFactory& mechanism)
   if (o.positions == PositionKind::sinusoidal) sinusoids_.emplace(o.context, o.width);
   if (!o.tied) output = Parameter(Tensor::empty({o.vocabulary, o.width}));
   for (Index i = 0; i < o.layers; ++i) blocks.emplace_back(block_options(o), rng, mechanism(i, rng));
+  init_weights([&](const std::string&) -> Rng& { return rng; });
+}
 
-  const double residual = 0.02 / std::sqrt(2.0 * static_cast<double>(std::max<Index>(1, o.layers)));
+void GPT::init_weights(const std::function<Rng&(const std::string& name)>& rng_for) {
+  const double residual = 0.02 / std::sqrt(2.0 * static_cast<double>(std::max<Index>(1, options_.layers)));
   for (const NamedParameter& p : named_parameters(*this)) {
     if (p.name.find(".mechanism.") != std::string::npos || p.name.find("norm") != std::string::npos) continue;
     const bool before_sum = p.name.ends_with("proj.weight") || p.name.ends_with("down.weight");
     if (p.name.ends_with(".bias"))
       init::constant_(*p.parameter, 0);
     else
-      init::normal_(*p.parameter, rng, 0, before_sum ? residual : 0.02);
+      init::normal_(*p.parameter, rng_for(p.name), 0, before_sum ? residual : 0.02);
   }
+  for (TransformerBlock& block : blocks) block.attention.set_input_biases();
 }
 
 // x, whose first positions are those behind `seen`, int32 [B] or [0].
@@ -131,10 +137,13 @@ double GPT::flops_per_token(Index length) const {
   for (const NamedParameter& p : named_parameters(const_cast<GPT&>(*this)))
     if (p.name != "positions.weight" && !p.name.ends_with("relative.weight"))
       weights += static_cast<double>(p.parameter->numel());
-  double keys = 0;
-  for (const TransformerBlock& block : blocks)
-    keys += block.attention.mechanism.keys_per_query(length, options_.width / options_.heads);
-  return 6 * weights + 12 * static_cast<double>(options_.width) * keys;
+  double products = 0;
+  for (const TransformerBlock& block : blocks) {
+    const MultiHeadAttentionOptions& o = block.attention.options();
+    products += static_cast<double>(o.heads * (o.key_size + o.value_size)) *
+                block.attention.mechanism.keys_per_query(length, o.key_size);
+  }
+  return 6 * (weights + products);
 }
 
 void GPT::members(MemberVisitor& visit) {

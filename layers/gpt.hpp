@@ -15,13 +15,16 @@ struct GPTOptions {
   Index context = 256;  // positions that the model can see
   Index layers = 6;
   Index heads = 6;
-  Index kv_heads = 0;  // 0: heads
+  Index kv_heads = 0;    // 0: heads
+  Index key_size = 0;    // of a head's queries and keys; 0: width / heads
+  Index value_size = 0;  // of a head's values; 0: key_size
   Index width = 384;
   Index hidden = 0;  // of the feed-forward part; 0: its default
   double dropout = 0;
   FeedForwardKind activation = FeedForwardKind::gelu;  // by the error function, as BERT's and PyTorch's default
   NormKind norm = NormKind::layer;                     // eps 1e-5; rms: 1e-6
   PositionKind positions = PositionKind::learned;
+  bool rope = false;         // rotary positions beside those of another kind
   Index relative_clip = 16;  // where positions are relative: a bias (RelativePositionBias); farther counts as this far
   bool bias = true;          // of linear layers and norms
   bool tied = true;          // output weights are the embedding's
@@ -66,6 +69,9 @@ class GPT {
   // Multiply-adds count two: 6 per weight and token forward and backward, and the products of the attention, those that
   // its mechanism needs.
   double flops_per_token(Index length) const;
+
+  // Draws all weights anew as at the beginning, each by the generator given for its name. What a mechanism holds stays.
+  void init_weights(const std::function<Rng&(const std::string& name)>& rng_for);
 
   void members(MemberVisitor& visit);
 

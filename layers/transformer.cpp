@@ -8,6 +8,8 @@ MultiHeadAttentionOptions attention_options(const TransformerOptions& o, Index m
   return {.width = o.width,
           .heads = o.heads,
           .kv_heads = o.kv_heads,
+          .key_size = o.key_size,
+          .value_size = o.value_size,
           .memory_width = memory_width,
           .bias = o.bias,
           .dropout = has_weights ? o.dropout : 0,

@@ -10,6 +10,8 @@ struct TransformerOptions {
   Index width = 512;
   Index heads = 8;
   Index kv_heads = 0;
+  Index key_size = 0;  // of a head's queries and keys, and of its values: as MultiHeadAttentionOptions
+  Index value_size = 0;
   Index hidden = 0;  // of the feed-forward part; 0: its default
   Index layers = 6;
   Index memory_width = 0;  // > 0: blocks also attend to a memory (decoder)

@@ -29,7 +29,7 @@ Schedule schedule_of(Index steps) {
 class Trainee {
  public:
   Trainee(const RaceEntry& entry, std::uint64_t seed, Index steps)
-      : model_(entry.model, seed, mechanism_by_name(entry.mechanism, entry.options)),
+      : model_(race_model(entry.model, seed, mechanism_by_name(entry.mechanism, entry.options))),
         optimizer_(decay_groups(model_, 0.1), {.betas = {0.9, 0.99}}),
         schedule_(schedule_of(steps)),
         training_(entry.task->training),
@@ -39,18 +39,18 @@ class Trainee {
     const Batch batch = training_.batch(seed_, static_cast<std::uint64_t>(s));
     optimizer_.zero_grad();
     Tape tape;
-    const Tensor loss = model_.loss(batch);
+    const Tensor loss = model_.loss(batch.inputs, batch.targets);
     tokens_ += static_cast<double>(batch.read());
     tape.backward(loss);
     optimizer_.set_lr(schedule_(s));
     optimizer_.clipped_step(1);
     return loss.item();
   }
-  RaceModel& model() { return model_; }
+  GPT& model() { return model_; }
   double tokens() const { return tokens_; }  // of all steps
 
  private:
-  RaceModel model_;
+  GPT model_;
   AdamW optimizer_;
   Schedule schedule_;
   Dataset training_;

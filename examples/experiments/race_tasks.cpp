@@ -15,18 +15,40 @@ constexpr Index kCopySteps = 1500, kStorySteps = 1500, kMaskedSteps = 2500;
 constexpr Index kStoryBatch = 32, kScored = 128;        // stories of a step, and of a batch that is scored
 constexpr Index kCopyHeldOut = 16, kStoryHeldOut = 32;  // batches
 
+// Streams of the seed: each weight's, and each layer's mechanism's.
+constexpr std::uint64_t kWeights = std::uint64_t{0x3ACE0} << 44, kMechanisms = std::uint64_t{0x3ACE1} << 44;
+
+// FNV-1a, 32 bits.
+std::uint64_t number_of(const std::string& name) {
+  std::uint32_t hash = 2166136261u;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
+  return hash;
+}
+
+// Heads of 32 for queries, keys and values alike, unless a task has others.
+GPTOptions model_options(Index vocabulary, Index context) {
+  return {.vocabulary = vocabulary,
+          .context = context,
+          .layers = 2,
+          .heads = 4,
+          .key_size = 32,
+          .value_size = 32,
+          .width = 128,
+          .hidden = 256};
+}
+
 Index limited(Index batches, Index all) { return batches > 0 ? std::min(batches, all) : all; }
 
-Tensor likeliest(const RaceModel& model, const Tensor& inputs) { return argmax(model.logits(inputs), -1); }
+Tensor likeliest(const GPT& model, const Tensor& inputs) { return argmax(model(inputs), -1); }
 
-RaceScore score_copy(const RaceModel& model, const CopyTask& task, std::uint64_t seed, Index batches) {
+RaceScore score_copy(const GPT& model, const CopyTask& task, std::uint64_t seed, Index batches) {
   const NoTape no_tape;
   RaceScore score;
   const Index n = limited(batches, kCopyHeldOut);
   double counted = 0;
   for (Index i = 0; i < n; ++i) {
     const Batch b = task.batch(seed, static_cast<std::uint64_t>(i));
-    score.loss += model.loss(b).item() / static_cast<double>(n);
+    score.loss += model.loss(b.inputs, b.targets).item() / static_cast<double>(n);
     score.right += sum(eq(likeliest(model, b.inputs), b.targets).to(DType::float32)).item();
     counted += static_cast<double>(b.counted);
   }
@@ -37,15 +59,16 @@ RaceScore score_copy(const RaceModel& model, const CopyTask& task, std::uint64_t
 std::shared_ptr<RaceTask> copy_task(std::uint64_t seed) {
   const CopyTask training, held_out({.held_out = true});
   const CopyTaskOptions o = training.options();
+  GPTOptions shape = model_options(training.vocabulary(), o.length);
+  shape.layers = 1, shape.hidden = 64;  // one layer, so that each place must be reached in one step
   return std::make_shared<RaceTask>(
-      // One layer, so that each place must be reached in one step.
       RaceTask{.name = "copy",
                .about = "63 of 10 symbols, and the same again; loss and accuracy of the second half",
                .steps = kCopySteps,
-               .model = {.vocabulary = training.vocabulary(), .context = o.length, .layers = 1, .hidden = 64},
+               .model = shape,
                .tokens = o.batch * o.length,
                .training = training,
-               .score = [held_out, seed](const RaceModel& model, Index batches) {
+               .score = [held_out, seed](const GPT& model, Index batches) {
                  return score_copy(model, held_out, seed, batches);
                }});
 }
@@ -69,7 +92,7 @@ struct WordBatches {
 
 // What the model says at the place of each token. A language model is given all before it (teacher forcing), so that an
 // answer is right where its greedy choices spell it.
-Tensor said(const RaceModel& model, const Batch& b, bool masked) {
+Tensor said(const GPT& model, const Batch& b, bool masked) {
   const Tensor next = likeliest(model, b.inputs);  // [rows, T]
   if (masked) return next;
   Tensor shifted = Tensor::zeros(next.shape(), DType::int32);
@@ -77,14 +100,14 @@ Tensor said(const RaceModel& model, const Batch& b, bool masked) {
   return shifted;
 }
 
-RaceScore score_stories(const RaceModel& model, const WordBatches& stories, std::uint64_t seed, Index batches) {
+RaceScore score_stories(const GPT& model, const WordBatches& stories, std::uint64_t seed, Index batches) {
   const NoTape no_tape;
   AnswerCount count;
   double loss = 0, counted = 0;
   for (Index i = 0; i < limited(batches, kStoryHeldOut); ++i) {
     const StoryRows rows = stories.held_out(seed, i);
     const Batch b = stories.of(rows);
-    loss += model.loss(b).item() * static_cast<double>(b.counted);
+    loss += model.loss(b.inputs, b.targets).item() * static_cast<double>(b.counted);
     counted += static_cast<double>(b.counted);
     count.add(rows, said(model, b, stories.masked));
   }
@@ -104,39 +127,51 @@ double floor_of(const WordBatches& stories, std::uint64_t seed) {
 std::shared_ptr<RaceTask> story_task(const std::string& name, const std::string& about, std::uint64_t seed,
                                      bool masked) {
   const WordBatches stories{std::make_shared<const StoryReader>(), masked};
-  return std::make_shared<RaceTask>(RaceTask{
-      .name = name,
-      .about = about,
-      .steps = masked ? kMaskedSteps : kStorySteps,  // where only answers count, a step tells less
-      .model = {.vocabulary = stories.vocabulary(), .context = StoryReader::kLength, .causal = !masked, .rope = true},
-      .tokens = kStoryBatch * StoryReader::kLength,
-      .training = stories,
-      .score = [stories, seed](const RaceModel& model,
-                               Index batches) { return score_stories(model, stories, seed, batches); },
-      .floor = masked ? std::nullopt : std::optional(floor_of(stories, seed))});
+  GPTOptions shape = model_options(stories.vocabulary(), StoryReader::kLength);
+  shape.causal = !masked, shape.rope = true;
+  return std::make_shared<RaceTask>(
+      RaceTask{.name = name,
+               .about = about,
+               .steps = masked ? kMaskedSteps : kStorySteps,  // where only answers count, a step tells less
+               .model = shape,
+               .tokens = kStoryBatch * StoryReader::kLength,
+               .training = stories,
+               .score = [stories, seed](const GPT& model,
+                                        Index batches) { return score_stories(model, stories, seed, batches); },
+               .floor = masked ? std::nullopt : std::optional(floor_of(stories, seed))});
 }
 
 // A story has up to 38 tokens: with features of 8 numbers, not every one can be told from the others.
 std::shared_ptr<RaceTask> rank_task(std::uint64_t seed) {
   const auto task =
       story_task("rank", "stories again, with small heads; linear attention's also 4 times as large", seed, false);
-  task->model.qk_size = 8;
+  task->model.key_size = 8;
   return task;
 }
 
 RaceEntry entry(const std::shared_ptr<const RaceTask>& task, const std::string& label, const std::string& mechanism,
                 std::uint64_t seed, Index qk_times = 1, Index v_times = 1, const MechanismOptions& own = {}) {
   RaceEntry e{task, label, mechanism, task->model};
-  e.model.qk_size *= qk_times;
-  e.model.v_size *= v_times;
+  e.model.key_size *= qk_times;
+  e.model.value_size *= v_times;
   e.options = own;
   e.options.causal = e.model.causal, e.options.context = e.model.context, e.options.seed = seed;
-  e.options.heads = e.model.heads, e.options.head_size = e.model.qk_size;
+  e.options.heads = e.model.heads, e.options.head_size = e.model.key_size;
   if (own.window == 0) e.options.window = std::max<Index>(4, e.model.context / 8);
   return e;
 }
 
 }  // namespace
+
+GPT race_model(const GPTOptions& options, std::uint64_t seed, const MechanismFactory& mechanism) {
+  Rng own;
+  GPT model(options, own, [mechanism, seed](Index layer, Rng&) {
+    Rng of_layer(seed, kMechanisms + static_cast<std::uint64_t>(layer));
+    return mechanism(layer, of_layer);
+  });
+  model.init_weights([&](const std::string& name) -> Rng& { return own = Rng(seed, kWeights + number_of(name)); });
+  return model;
+}
 
 const std::vector<std::string>& race_task_names() {
   static const std::vector<std::string> names = {"copy", "stories", "rank", "linformer"};

@@ -1,12 +1,13 @@
 // What the race trains: tasks with their data, and for each the models that compete.
 #pragma once
 #include <functional>
+#include <heed/data/batches.hpp>
+#include <heed/layers/attention/by_name.hpp>
+#include <heed/layers/gpt.hpp>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include "examples/experiments/race_model.hpp"
 
 namespace heed::examples {
 
@@ -20,10 +21,10 @@ struct RaceScore {
 struct RaceTask {
   std::string name, about;
   Index steps = 0;
-  RaceModelOptions model;
+  GPTOptions model;
   Index tokens = 0;  // a step
   Dataset training;
-  std::function<RaceScore(const RaceModel&, Index batches)> score;  // on so many batches at most; 0: all
+  std::function<RaceScore(const GPT&, Index batches)> score;        // on so many batches at most; 0: all
   std::optional<double> floor = {};                                 // no model's loss is below
 };
 
@@ -31,9 +32,13 @@ struct RaceTask {
 struct RaceEntry {
   std::shared_ptr<const RaceTask> task;
   std::string label, mechanism;
-  RaceModelOptions model;
+  GPTOptions model;
   MechanismOptions options = {};
 };
+
+// The model of a race: a GPT, or an encoder, of which each weight is a function of the seed, its name and its shape,
+// and mechanisms draw theirs apart: two models of one seed have the same weights in all that they share.
+GPT race_model(const GPTOptions& options, std::uint64_t seed, const MechanismFactory& mechanism);
 
 // copy: a sequence and the same again, for causal mechanisms. Accuracy of the second half.
 // stories: a language model, for causal mechanisms. Accuracy of the answers to the stories' questions.

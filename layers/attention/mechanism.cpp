@@ -4,7 +4,7 @@
 
 namespace heed {
 
-void AttentionMechanism::check_call(In q, In k, In v, const AttentionCall& call) const {
+void AttentionMechanism::check_call(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> given) const {
   const AttentionCapabilities& can = capabilities_;
   const Where& where = q.where();
   check(q.rank() == 4 && k.rank() == 4 && v.rank() == 4, where, name_, " attention: q is ", q.tensor(), ", k is ",
@@ -29,11 +29,18 @@ void AttentionMechanism::check_call(In q, In k, In v, const AttentionCall& call)
   ask(of_keys, can.bias || can.key_bias, "a bias");
   ask(call.dropout > 0, can.dropout, "dropout on weights");
   ask(q.dim(2) != k.dim(2), can.cross, "different numbers of queries and keys");
+  check(given.size() == inputs_.size(), where, name_, " attention: ", given.size(), " inputs were given beside q, k ",
+        "and v; they must be as many as it declares, ", inputs_.size());
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const Shape shape = (inputs_[i].of_queries() ? q : k).shape().with(-1, inputs_[i].size);
+    check(given[i].shape() == shape && given[i].dtype() == q.dtype(), where, name_, " attention: its input ",
+          inputs_[i].name, " is ", given[i], "; it must be ", shape, " ", name_of(q.dtype()));
+  }
 }
 
-Tensor AttentionMechanism::apply(In q, In k, In v, const AttentionCall& call) const {
-  check_call(q, k, v, call);
-  Tensor y = self_->apply(q, k, v, call);
+Tensor AttentionMechanism::apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> given) const {
+  check_call(q, k, v, call, given);
+  Tensor y = self_->apply(q, k, v, call, given);
   // Axes that were mixed up would else be found far from here.
   check(y.defined() && y.shape() == Shape{q.dim(0), q.dim(1), q.dim(2), v.dim(3)} && y.dtype() == q.dtype(), q.where(),
         name_, " attention: it gave ", y, " for q ", q.tensor(), " and v ", v.tensor(),
@@ -41,18 +48,18 @@ Tensor AttentionMechanism::apply(In q, In k, In v, const AttentionCall& call) co
   return y;
 }
 
-Tensor AttentionMechanism::weights(In q, In k, const AttentionCall& given) const {
+Tensor AttentionMechanism::weights(In q, In k, const AttentionCall& asked, std::span<const Tensor> given) const {
   require(capabilities_.weights, name_, " attention: its weights were asked for, which it does not have",
           capabilities_.why.empty() ? "" : ": ", capabilities_.why);
-  AttentionCall call = given;
+  AttentionCall call = asked;
   call.dropout = 0;
-  check_call(q, k, k, call);
+  check_call(q, k, k, call, given);
   const NoTape guard;
-  if (Tensor own = self_->weights(q, k, call); own.defined()) return own;
+  if (Tensor own = self_->weights(q, k, call, given); own.defined()) return own;
   // What each value gets: values of one element, 1 at a position of its own.
   const Index keys = k.dim(2);
   const Tensor one_each = one_hot(Tensor::arange(keys), keys, q.dtype());
-  return self_->apply(q, k, one_each.expand({k.dim(0), k.dim(1), keys, keys}), call);
+  return self_->apply(q, k, one_each.expand({k.dim(0), k.dim(1), keys, keys}), call, given);
 }
 
 AttentionState AttentionMechanism::make_state() const {

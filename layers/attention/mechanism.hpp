@@ -13,12 +13,20 @@
 //     double keys_per_query(Index positions, Index size) const;
 //     void members(auto&& visit);         // parameters and buffers, possibly none
 //   };
+//
+// A mechanism that needs more of the layer's input than q, k and v, a gate or a decay, declares it; apply(), weights()
+// and its state's apply() then get these tensors as a last argument, in this order:
+//
+//     std::vector<MechanismInput> inputs() const { return {{.name = "gate"}}; }
+//     Tensor apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> inputs) const;
 #pragma once
 #include <functional>
 #include <heed/autograd/attention_call.hpp>
 #include <heed/layers/attention/states/attention_state.hpp>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 namespace heed {
 
@@ -55,6 +63,21 @@ struct AttentionCapabilities {
   }
 };
 
+// What a mechanism takes beside queries, keys and values: a linear function of what they are made of, which the layer
+// computes in the same product.
+struct MechanismInput {
+  enum class Of {
+    queries,  // of x, for each query head: [B, H, T, size]
+    keys      // of what keys are made of, x or the memory, for each key head: [B, Hk, S, size]
+  };
+  std::string name;  // for errors
+  Index size = 1;    // numbers per head and position
+  Of of = Of::keys;
+  double bias = 0;  // what the projection's biases begin with, where the layer has biases
+
+  bool of_queries() const { return of == Of::queries; }
+};
+
 // The type-erased mechanism. Move-only, as its parameters are.
 class AttentionMechanism {
  public:
@@ -62,12 +85,14 @@ class AttentionMechanism {
   requires(!std::is_same_v<std::remove_cvref_t<T>, AttentionMechanism>) AttentionMechanism(T mechanism)
       : name_(mechanism.name()),
         capabilities_(mechanism.capabilities()),
+        inputs_(inputs_of(mechanism)),
         self_(std::make_unique<Model<T>>(std::move(mechanism))) {}
 
   const std::string& name() const { return name_; }
   const AttentionCapabilities& capabilities() const { return capabilities_; }
+  const std::vector<MechanismInput>& inputs() const { return inputs_; }
   // The mechanism itself where it is a T, else null, as of std::any_cast: get<FavorAttention>()->redraw(1). What it
-  // said of its name and capabilities at the beginning stays.
+  // said of its name, capabilities and inputs at the beginning stays.
   template <class T>
   T* get() {
     auto* model = dynamic_cast<Model<T>*>(self_.get());
@@ -78,11 +103,11 @@ class AttentionMechanism {
     const auto* model = dynamic_cast<const Model<T>*>(self_.get());
     return model != nullptr ? &model->mechanism : nullptr;
   }
-  // Checks shapes, and that `call` asks for nothing that the mechanism lacks; then applies it.
-  Tensor apply(In q, In k, In v, const AttentionCall& call) const;
+  // Checks shapes, and that `call` asks for nothing that the mechanism lacks; then applies it. `given`: its inputs().
+  Tensor apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> given = {}) const;
   AttentionState make_state() const;  // Error where the mechanism has none
   // The weights [B, H, T, S] that apply() gives the values, without dropout and gradient. Error where it has none.
-  Tensor weights(In q, In k, const AttentionCall& call) const;
+  Tensor weights(In q, In k, const AttentionCall& call, std::span<const Tensor> given = {}) const;
   // Of work: 2 products of `size` a key for each query and head.
   double keys_per_query(Index positions, Index size) const { return self_->keys_per_query(positions, size); }
 
@@ -91,9 +116,9 @@ class AttentionMechanism {
  private:
   struct Concept {
     virtual ~Concept() = default;
-    virtual Tensor apply(In q, In k, In v, const AttentionCall& call) const = 0;
+    virtual Tensor apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> given) const = 0;
     virtual AttentionState make_state() const = 0;
-    virtual Tensor weights(In q, In k, const AttentionCall& call) const = 0;
+    virtual Tensor weights(In q, In k, const AttentionCall& call, std::span<const Tensor> given) const = 0;
     virtual double keys_per_query(Index positions, Index size) const = 0;
     virtual std::vector<detail::Member> members() = 0;
   };
@@ -101,15 +126,22 @@ class AttentionMechanism {
   struct Model final : Concept {
     T mechanism;
     explicit Model(T m) : mechanism(std::move(m)) {}
-    Tensor apply(In q, In k, In v, const AttentionCall& call) const override { return mechanism.apply(q, k, v, call); }
+    Tensor apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> given) const override {
+      if constexpr (requires { mechanism.apply(q, k, v, call, given); })
+        return mechanism.apply(q, k, v, call, given);
+      else
+        return mechanism.apply(q, k, v, call);
+    }
     AttentionState make_state() const override {
       if constexpr (requires { mechanism.make_state(); })
         return mechanism.make_state();
       else
         return {};
     }
-    Tensor weights(In q, In k, const AttentionCall& call) const override {
-      if constexpr (requires { mechanism.weights(q, k, call); })
+    Tensor weights(In q, In k, const AttentionCall& call, std::span<const Tensor> given) const override {
+      if constexpr (requires { mechanism.weights(q, k, call, given); })
+        return mechanism.weights(q, k, call, given);
+      else if constexpr (requires { mechanism.weights(q, k, call); })
         return mechanism.weights(q, k, call);
       else
         return {};
@@ -122,10 +154,18 @@ class AttentionMechanism {
     }
     std::vector<detail::Member> members() override { return detail::members_of(mechanism); }
   };
-  void check_call(In q, In k, In v, const AttentionCall& call) const;
+  template <class T>
+  static std::vector<MechanismInput> inputs_of(const T& mechanism) {
+    if constexpr (requires { mechanism.inputs(); })
+      return mechanism.inputs();
+    else
+      return {};
+  }
+  void check_call(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> given) const;
 
   std::string name_;  // as the mechanism said at the beginning: asked for in every step, they are not built anew
   AttentionCapabilities capabilities_;
+  std::vector<MechanismInput> inputs_;
   std::unique_ptr<Concept> self_;
 };
 

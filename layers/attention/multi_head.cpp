@@ -1,40 +1,50 @@
 #include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/indexing.hpp>
 #include <heed/layers/attention/multi_head.hpp>
 #include <heed/layers/attention/states/row_lengths.hpp>
 
 namespace heed {
 
 static MultiHeadAttentionOptions checked(MultiHeadAttentionOptions o) {
-  require(o.width > 0 && o.heads > 0 && o.width % o.heads == 0, "MultiHeadAttention: width is ", o.width,
-          " and heads is ", o.heads, "; both must be 1 or more and heads must divide width");
+  require(o.width > 0 && o.heads > 0 && (o.key_size != 0 || o.width % o.heads == 0), "MultiHeadAttention: width is ",
+          o.width, " and heads is ", o.heads,
+          "; both must be 1 or more and heads must divide width, unless key_size is given");
+  if (o.key_size == 0) o.key_size = o.width / o.heads;
+  if (o.value_size == 0) o.value_size = o.key_size;
+  require(o.key_size > 0 && o.value_size > 0, "MultiHeadAttention: key_size is ", o.key_size, " and value_size is ",
+          o.value_size, "; they must be 1 or more, or 0 for their defaults");
   if (o.kv_heads == 0) o.kv_heads = o.heads;
   require(o.kv_heads > 0 && o.heads % o.kv_heads == 0, "MultiHeadAttention: heads is ", o.heads, " and kv_heads is ",
           o.kv_heads, "; kv_heads must divide heads");
   require(o.value_width == 0 || (o.value_width > 0 && o.memory_width > 0), "MultiHeadAttention: value_width is ",
           o.value_width, " and memory_width is ", o.memory_width,
           "; values of their own need keys from a memory: both must be 1 or more");
-  require(!o.rope || o.width / o.heads % 2 == 0, "MultiHeadAttention: the size of a head is ", o.width / o.heads,
+  require(!o.rope || o.key_size % 2 == 0, "MultiHeadAttention: the size of a head is ", o.key_size,
           "; rotary positions need an even one");
   return o;
 }
 
-MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionOptions& o, Rng& rng, AttentionMechanism m)
-    : proj(checked(o).width, o.width, rng, {.bias = o.bias}),
+MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionOptions& given, Rng& rng, AttentionMechanism m)
+    : proj(checked(given).heads * checked(given).value_size, given.width, rng, {.bias = given.bias}),
       mechanism(std::move(m)),
-      options_(checked(o)),
-      size_(o.width / o.heads) {
-  const Index kv_width = options_.kv_heads * size_;
+      options_(checked(given)) {
+  const MultiHeadAttentionOptions& o = options_;
+  Index queries = o.heads * o.key_size, keys = o.kv_heads * o.key_size;
+  const Index values = o.kv_heads * o.value_size;
+  for (const MechanismInput& input : mechanism.inputs())
+    (input.of_queries() ? queries : keys) += (input.of_queries() ? o.heads : o.kv_heads) * input.size;
   const LinearOptions linear{.bias = o.bias};
   if (o.memory_width == 0)
-    qkv.emplace(o.width, o.width + 2 * kv_width, rng, linear);
+    qkv.emplace(o.width, queries + keys + values, rng, linear);
   else
-    q.emplace(o.width, o.width, rng, linear);
+    q.emplace(o.width, queries, rng, linear);
   if (o.value_width > 0) {
-    k.emplace(o.memory_width, kv_width, rng, linear);
-    v.emplace(o.value_width, kv_width, rng, linear);
+    k.emplace(o.memory_width, keys, rng, linear);
+    v.emplace(o.value_width, values, rng, linear);
   } else if (o.memory_width > 0) {
-    kv.emplace(o.memory_width, 2 * kv_width, rng, linear);
+    kv.emplace(o.memory_width, keys + values, rng, linear);
   }
+  set_input_biases();
   if (o.relative_clip == 0) return;
   require(o.relative_clip > 0 && o.memory_width == 0, "MultiHeadAttention: relative_clip is ", o.relative_clip,
           " and memory_width is ", o.memory_width,
@@ -46,105 +56,147 @@ MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionOptions& o, Rng& 
   relative.emplace(o.heads, o.relative_clip, rng);
 }
 
-// Columns [begin, begin + heads * size) of y [B, T, ...] as [B, heads, T, size]: a view.
-static Tensor heads_of(const Tensor& y, Index begin, Index heads, Index size) {
-  return y.slice(-1, begin, begin + heads * size).view({y.dim(0), y.dim(1), heads, size}).transpose(1, 2);
+void MultiHeadAttention::set_input_biases() {
+  if (!options_.bias) return;
+  // Inputs come last in their product, so they are counted from its end.
+  Linear& of_queries = qkv ? *qkv : *q;
+  Linear& of_keys = qkv ? *qkv : kv ? *kv : *k;
+  Index queries_end = of_queries.bias.numel(), keys_end = of_keys.bias.numel();
+  const std::vector<MechanismInput>& inputs = mechanism.inputs();
+  for (auto input = inputs.rbegin(); input != inputs.rend(); ++input) {
+    const bool first = qkv.has_value() || input->of_queries();
+    Index& end = first ? queries_end : keys_end;
+    const Index begin = end - (input->of_queries() ? options_.heads : options_.kv_heads) * input->size;
+    (first ? of_queries : of_keys).bias.slice(0, begin, end).fill_(input->bias);
+    end = begin;
+  }
 }
 
-MultiHeadAttention::Heads MultiHeadAttention::split_self(In x, const RopeOptions& from) const {
+namespace {
+
+// The columns of a product [B, T, ...], from left to right, as heads [B, heads, T, size]: views.
+class Columns {
+ public:
+  explicit Columns(Tensor y) : y_(std::move(y)) {}
+  Tensor next(Index heads, Index size) {
+    const Index begin = at_;
+    at_ += heads * size;
+    return y_.slice(-1, begin, at_).view({y_.dim(0), y_.dim(1), heads, size}).transpose(1, 2);
+  }
+
+ private:
+  Tensor y_;
+  Index at_ = 0;
+};
+
+}  // namespace
+
+MultiHeadAttention::Heads MultiHeadAttention::heads_of(In x, const RopeOptions& from) const {
+  const MultiHeadAttentionOptions& o = options_;
   check(qkv.has_value(), x.where(), "MultiHeadAttention: this layer attends to a memory; call it with one");
-  check(x.rank() == 3 && x.dim(2) == options_.width, x.where(), "MultiHeadAttention: x is ", x.tensor(),
-        "; it must be [batch, positions, ", options_.width, "]");
-  const Tensor y = (*qkv)(x);
-  const Index h = options_.heads, g = options_.kv_heads;
-  Heads out{heads_of(y, 0, h, size_), heads_of(y, h * size_, g, size_), heads_of(y, (h + g) * size_, g, size_)};
-  if (options_.rope) {
-    out.q = rope(out.q, from);
-    out.k = rope(out.k, from);
+  check(x.rank() == 3 && x.dim(2) == o.width, x.where(), "MultiHeadAttention: x is ", x.tensor(),
+        "; it must be [batch, positions, ", o.width, "]");
+  Columns y((*qkv)(x));
+  Heads h{y.next(o.heads, o.key_size), y.next(o.kv_heads, o.key_size), y.next(o.kv_heads, o.value_size), {}};
+  for (const MechanismInput& input : mechanism.inputs())
+    h.inputs.push_back(y.next(input.of_queries() ? o.heads : o.kv_heads, input.size));
+  if (o.rope) {
+    h.q = rope(h.q, from);
+    h.k = rope(h.k, from);
   }
-  return out;
+  return h;
 }
 
-Tensor MultiHeadAttention::merge(In y) const {
-  return proj(y->transpose(1, 2).reshape({y.dim(0), y.dim(2), y.dim(1) * y.dim(3)}));
-}
-
-void MultiHeadAttention::add_relative(In x, AttentionCall& call) const {
-  if (!relative) return;
-  const Tensor bias = (*relative)(x.dim(1), x.dim(1), x.where());
-  call.bias = call.bias.defined() ? bias + call.bias : bias;
-}
-
-Tensor MultiHeadAttention::operator()(In x, AttentionCall call) const {
-  call.dropout = options_.dropout;
-  const Heads h = split_self(x);
-  add_relative(x, call);
-  return merge(mechanism.apply({h.q, x.where()}, h.k, h.v, call));
-}
-
-MultiHeadAttention::Heads MultiHeadAttention::split_cross(In x, In memory, In values) const {
+MultiHeadAttention::Heads MultiHeadAttention::heads_of(In x, const ProjectedMemory& memory) const {
   check(q.has_value(), x.where(), "MultiHeadAttention: this layer attends to itself; call it without a memory");
-  check(x.rank() == 3 && x.dim(2) == options_.width && memory.rank() == 3 && memory.dim(2) == options_.memory_width &&
-            memory.dim(0) == x.dim(0),
-        x.where(), "MultiHeadAttention: x is ", x.tensor(), " and memory is ", memory.tensor(),
-        "; they must be [batch, positions, ", options_.width, "] and [batch, positions, ", options_.memory_width, "]");
-  const Index g = options_.kv_heads;
-  if (v) {
-    const Tensor keys = (*k)(memory), queries = (*q)(x);
-    return {heads_of(queries, 0, options_.heads, size_), heads_of(keys, 0, g, size_),
-            values->defined() ? heads_of((*v)(values), 0, g, size_) : Tensor()};
-  }
-  const Tensor keys_values = (*kv)(memory), queries = (*q)(x);
-  return {heads_of(queries, 0, options_.heads, size_), heads_of(keys_values, 0, g, size_),
-          heads_of(keys_values, g * size_, g, size_)};
+  check(x.rank() == 3 && x.dim(2) == options_.width && x.dim(0) == memory.k.dim(0), x.where(),
+        "MultiHeadAttention: x is ", x.tensor(), " and the memory's keys are ", memory.k,
+        "; x must be [batch, positions, ", options_.width, "] of the same batch");
+  Columns y((*q)(x));
+  Heads h{y.next(options_.heads, options_.key_size), memory.k, memory.v, {}};
+  auto of_keys = memory.inputs.begin();
+  for (const MechanismInput& input : mechanism.inputs())
+    h.inputs.push_back(input.of_queries() ? y.next(options_.heads, input.size) : *of_keys++);
+  return h;
 }
 
-Tensor MultiHeadAttention::operator()(In x, In memory, AttentionCall call) const {
-  check(!v, x.where(), "MultiHeadAttention: value_width is ", options_.value_width,
+ProjectedMemory MultiHeadAttention::project(In memory, const Tensor& values) const {
+  const MultiHeadAttentionOptions& o = options_;
+  check(q.has_value(), memory.where(), "MultiHeadAttention: this layer attends to itself; call it without a memory");
+  check(memory.rank() == 3 && memory.dim(2) == o.memory_width, memory.where(), "MultiHeadAttention: memory is ",
+        memory.tensor(), "; it must be [batch, positions, ", o.memory_width, "]");
+  check(!values.defined() || (v && values.shape() == memory.shape().with(-1, o.value_width)), memory.where(),
+        "MultiHeadAttention: keys are ", memory.tensor(), " and values are ", values, "; values of their own must be ",
+        "[batch, positions, ", o.value_width, "] of as many, and value_width above 0");
+  Columns y((kv ? *kv : *k)(memory));
+  ProjectedMemory p;
+  p.k = y.next(o.kv_heads, o.key_size);
+  if (kv)
+    p.v = y.next(o.kv_heads, o.value_size);
+  else if (values.defined())
+    p.v = Columns((*v)({values, memory.where()})).next(o.kv_heads, o.value_size);
+  for (const MechanismInput& input : mechanism.inputs())
+    if (!input.of_queries()) p.inputs.push_back(y.next(o.kv_heads, input.size));
+  return p;
+}
+
+ProjectedMemory ProjectedMemory::rows(const Tensor& indices) const {
+  const auto picked = [&](const Tensor& x) { return x.defined() ? index_select(x, 0, indices) : x; };
+  ProjectedMemory p{picked(k), picked(v), {}};
+  for (const Tensor& input : inputs) p.inputs.push_back(picked(input));
+  return p;
+}
+
+Tensor MultiHeadAttention::merge(const Tensor& y) const {
+  return proj(y.transpose(1, 2).reshape({y.dim(0), y.dim(2), y.dim(1) * y.dim(3)}));
+}
+
+Tensor MultiHeadAttention::attend(const Heads& h, AttentionCall call, const Where& where) const {
+  call.dropout = options_.dropout;
+  return merge(mechanism.apply({h.q, where}, h.k, h.v, call, h.inputs));
+}
+
+static AttentionCall plus_bias(AttentionCall call, const Tensor& bias) {
+  call.bias = call.bias.defined() ? bias + call.bias : bias;
+  return call;
+}
+
+AttentionCall MultiHeadAttention::with_relative(In x, const AttentionCall& call) const {
+  return relative ? plus_bias(call, (*relative)(x.dim(1), x.dim(1), x.where())) : call;
+}
+
+Tensor MultiHeadAttention::operator()(In x, const AttentionCall& call) const {
+  const Heads heads = heads_of(x);  // first: it checks x
+  return attend(heads, with_relative(x, call), x.where());
+}
+
+Tensor MultiHeadAttention::operator()(In x, const ProjectedMemory& memory, const AttentionCall& call) const {
+  check(memory.v.defined(), x.where(), "MultiHeadAttention: value_width is ", options_.value_width,
         ", so that the memory gives keys alone; call this layer with keys and values");
-  call.dropout = options_.dropout;
-  const Heads h = split_cross(x, memory, Tensor());
-  return merge(mechanism.apply({h.q, x.where()}, h.k, h.v, call));
-}
-
-Tensor MultiHeadAttention::operator()(In x, In keys, In values, AttentionCall call) const {
-  check(v.has_value(), x.where(),
-        "MultiHeadAttention: value_width is 0; set it, or call this layer without values of their own");
-  check(keys.rank() == 3 && values.shape() == keys.shape().with(-1, options_.value_width), x.where(),
-        "MultiHeadAttention: keys are ", keys.tensor(), " and values are ", values.tensor(),
-        "; they must be [batch, positions, ", options_.memory_width, "] and [batch, positions, ", options_.value_width,
-        "] of one batch and as many positions");
-  call.dropout = options_.dropout;
-  const Heads h = split_cross(x, keys, values);
-  return merge(mechanism.apply({h.q, x.where()}, h.k, h.v, call));
+  return attend(heads_of(x, memory), call, x.where());
 }
 
 Tensor MultiHeadAttention::decode(In x, AttentionState& state, AttentionCall call) const {
   if (!state) state = mechanism.make_state();
   const Tensor seen = state.lengths();
   const bool ragged = !detail::all_alike(seen);
-  const Index before = state.length();
-  const Heads h = split_self(x, ragged ? RopeOptions{.offsets = seen} : RopeOptions{.offset = before});
-  if (relative) {
-    const Index queries = x.dim(1);
-    const Tensor bias =
-        ragged ? relative->of_rows(queries, seen) : (*relative)(queries, before + queries, x.where());
-    call.bias = call.bias.defined() ? bias + call.bias : bias;
-  }
-  return merge(state.apply({h.q, x.where()}, h.k, h.v, call));
+  const Index before = state.length(), queries = x.dim(1);
+  const Heads h = heads_of(x, ragged ? RopeOptions{.offsets = seen} : RopeOptions{.offset = before});
+  if (relative)
+    call = plus_bias(call, ragged ? relative->of_rows(queries, seen) : (*relative)(queries, before + queries, x.where()));
+  return merge(state.apply({h.q, x.where()}, h.k, h.v, call, h.inputs));
 }
 
-Tensor MultiHeadAttention::weights(In x, AttentionCall call) const {
+Tensor MultiHeadAttention::weights(In x, const AttentionCall& call) const {
   const NoTape guard;
-  const Heads h = split_self(x);
-  add_relative(x, call);
-  return mechanism.weights({h.q, x.where()}, h.k, call);
+  const Heads h = heads_of(x);
+  return mechanism.weights({h.q, x.where()}, h.k, with_relative(x, call), h.inputs);
 }
 
-Tensor MultiHeadAttention::weights(In x, In memory, AttentionCall call) const {
+Tensor MultiHeadAttention::weights(In x, const ProjectedMemory& memory, const AttentionCall& call) const {
   const NoTape guard;
-  const Heads h = split_cross(x, memory, Tensor());
-  return mechanism.weights({h.q, x.where()}, h.k, call);
+  const Heads h = heads_of(x, memory);
+  return mechanism.weights({h.q, x.where()}, h.k, call, h.inputs);
 }
 
 void MultiHeadAttention::members(MemberVisitor& visit) {

@@ -1,4 +1,10 @@
 // Multi-head attention: projections around a mechanism that may be any of heed's or a user's own.
+//
+//   const MultiHeadAttention self({.width = 64, .heads = 4}, rng, LinearAttention());
+//   const Tensor y = self(x, {.causal = true});
+//   const MultiHeadAttention cross({.width = 64, .heads = 4, .memory_width = 32}, rng);
+//   const ProjectedMemory memory = cross.project(encoded);  // once, for all steps of a decoder
+//   const Tensor z = cross(y, memory);
 #pragma once
 #include <heed/autograd/rope.hpp>
 #include <heed/layers/attention/softmax.hpp>
@@ -10,8 +16,10 @@ namespace heed {
 
 struct MultiHeadAttentionOptions {
   Index width = 0;
-  Index heads = 1;         // divides width
+  Index heads = 1;         // divides width, unless key_size is given
   Index kv_heads = 0;      // 0: heads; fewer share keys and values between queries (grouped-query, Ainslie et al. 2023)
+  Index key_size = 0;      // of a head's queries and keys; 0: width / heads
+  Index value_size = 0;    // of a head's values; 0: key_size
   Index memory_width = 0;  // > 0: cross-attention to a memory of that width; 0: self-attention
   // > 0: values are not made from the memory, which gives keys alone, but from a tensor of their own of that width.
   // (memory_width and value_width are nn.MultiheadAttention's kdim and vdim.)
@@ -24,15 +32,27 @@ struct MultiHeadAttentionOptions {
   Index relative_clip = 0;
 };
 
-// Vaswani et al. 2017, section 3.2.2. Queries, keys and values of self-attention come from one product.
+// What a layer attends to, projected.
+struct ProjectedMemory {
+  Tensor k;                    // [B, Hk, S, key_size]
+  Tensor v;                    // [B, Hk, S, value_size]
+  std::vector<Tensor> inputs;  // [B, Hk, S, size]: those of the mechanism that are of keys
+
+  ProjectedMemory rows(const Tensor& indices) const;  // int32 [N]: row i of the result is row indices[i] of this
+};
+
+// Vaswani et al. 2017, section 3.2.2. Queries, keys and values of self-attention come from one product, and with them
+// what the mechanism takes beside them (MechanismInput).
 class MultiHeadAttention {
  public:
-  std::optional<Linear> qkv;                     // self: [(heads + 2 kv_heads) * size, width]
-  std::optional<Linear> q;                       // cross: [heads * size, width]
-  std::optional<Linear> kv;                      // cross: [2 kv_heads * size, memory_width]
-  std::optional<Linear> k;                       // with value_width, in kv's place: [kv_heads * size, memory_width]
-  std::optional<Linear> v;                       // and [kv_heads * size, value_width]
-  Linear proj;                                   // [width, heads * size]
+  // Rows of each product are queries [heads * key_size], keys [kv_heads * key_size], values [kv_heads * value_size],
+  // those of them that it makes, and then the mechanism's inputs.
+  std::optional<Linear> qkv;                     // self: queries, keys and values of [.., width]
+  std::optional<Linear> q;                       // cross: queries of [.., width]
+  std::optional<Linear> kv;                      // cross: keys and values of [.., memory_width]
+  std::optional<Linear> k;                       // with value_width, in kv's place: keys of [.., memory_width]
+  std::optional<Linear> v;                       // and values of [.., value_width]
+  Linear proj;                                   // [width, heads * value_size]
   std::optional<RelativePositionBias> relative;  // [heads, 2 relative_clip + 1]
   AttentionMechanism mechanism;
 
@@ -40,34 +60,42 @@ class MultiHeadAttention {
                      AttentionMechanism mechanism = SoftmaxAttention{});
 
   // Self-attention: x [B, T, width] -> [B, T, width]. Dropout of `call` is the layer's own.
-  Tensor operator()(In x, AttentionCall call = {}) const;
-  // Cross-attention: memory [B, S, memory_width].
-  Tensor operator()(In x, In memory, AttentionCall call = {}) const;
-  // With value_width: keys [B, S, memory_width], values [B, S, value_width].
-  Tensor operator()(In x, In keys, In values, AttentionCall call = {}) const;
+  Tensor operator()(In x, const AttentionCall& call = {}) const;
+  // Cross-attention.
+  Tensor operator()(In x, const ProjectedMemory& memory, const AttentionCall& call = {}) const;
+  Tensor operator()(In x, In memory, const AttentionCall& call = {}) const { return (*this)(x, project(memory), call); }
+  Tensor operator()(In x, In keys, In values, const AttentionCall& call = {}) const {
+    return (*this)(x, project(keys, values), call);
+  }
+  // memory [B, S, memory_width]. With value_width the values are of a tensor of their own, [B, S, value_width]; without
+  // one the result serves weights() alone.
+  ProjectedMemory project(In memory, const Tensor& values = {}) const;
   // Decoding: x [B, T, width] continues what `state` has seen, causally; the first call makes the state. Of the call
   // key_lengths and a bias, as AttentionState::apply(). Not on a tape: nothing is trained through a state.
   Tensor decode(In x, AttentionState& state, AttentionCall call = {}) const;
-  // The weights [B, H, T, T] of self-attention on x, without dropout and gradient. Error where the mechanism has none.
-  Tensor weights(In x, AttentionCall call = {}) const;
-  // Those of cross-attention, [B, H, T, S]. The memory may be the keys alone.
-  Tensor weights(In x, In memory, AttentionCall call = {}) const;
+  // The weights [B, H, T, S] of x on itself, or on a memory, without dropout and gradient. Error where the mechanism
+  // has none.
+  Tensor weights(In x, const AttentionCall& call = {}) const;
+  Tensor weights(In x, const ProjectedMemory& memory, const AttentionCall& call = {}) const;
 
-  const MultiHeadAttentionOptions& options() const { return options_; }
+  const MultiHeadAttentionOptions& options() const { return options_; }  // with the sizes in place of 0
+  // Gives the biases of the mechanism's inputs what it declares for them: for whoever sets the layer's biases anew.
+  void set_input_biases();
 
   void members(MemberVisitor& visit);
 
  private:
   MultiHeadAttentionOptions options_;
-  Index size_;  // of a head
 
-  struct Heads {
-    Tensor q, k, v;  // [B, H, T, D], [B, Hk, S, D] twice: views
+  struct Heads {  // what the mechanism is given: views
+    Tensor q, k, v;
+    std::vector<Tensor> inputs;
   };
-  Heads split_self(In x, const RopeOptions& from = {}) const;
-  Heads split_cross(In x, In memory, In values) const;  // values are undefined where the memory gives them
-  void add_relative(In x, AttentionCall& call) const;  // its bias, where positions are relative
-  Tensor merge(In heads) const;                        // [B, H, T, D] -> proj of [B, T, H * D]
+  Heads heads_of(In x, const RopeOptions& from = {}) const;
+  Heads heads_of(In x, const ProjectedMemory& memory) const;
+  AttentionCall with_relative(In x, const AttentionCall& call) const;  // with its bias, where positions are relative
+  Tensor attend(const Heads& heads, AttentionCall call, const Where& where) const;
+  Tensor merge(const Tensor& heads) const;  // [B, H, T, D] -> proj of [B, T, H * D]
 };
 
 }  // namespace heed

@@ -167,7 +167,7 @@ TEST_CASE("attention weights: of a layer that attends to a memory, with fewer he
   const Tensor x = rng.normal({2, kTokens, width}, 0, 2, DType::float64),
                memory = rng.normal({2, keys, memory_width}, 0, 2, DType::float64);
   const AttentionCall call{.key_lengths = Tensor::from<std::int32_t>({7, 3})};
-  const Tensor w = layer.weights(x, memory, call);
+  const Tensor w = layer.weights(x, layer.project(memory), call);
   REQUIRE(w.shape() == Shape{2, kHeads, kTokens, keys});
   const Tensor queries = (*layer.q)(x), keys_values = (*layer.kv)(memory);
   Tensor mixed = Tensor::zeros({2, kTokens, width}, DType::float64);
@@ -201,7 +201,8 @@ TEST_CASE("attention weights: of a layer that attends to a memory, with fewer he
   CHECK(test::close(layer.proj(mixed), layer(x, memory, call), 1e-12, 1e-12));
   CHECK(contains(error_of([&] { layer.weights(x); }), "this layer attends to a memory; call it with one"));
   const MultiHeadAttention self({.width = width, .heads = kHeads}, rng);
-  CHECK(contains(error_of([&] { self.weights(x, memory); }), "this layer attends to itself; call it without a memory"));
+  CHECK(contains(error_of([&] { self.weights(x, layer.project(memory)); }),
+                 "this layer attends to itself; call it without a memory"));
 }
 
 TEST_CASE("attention weights: neither dropout nor a tape has a part in them") {

@@ -15,6 +15,12 @@ namespace heed::test {
 
 using List = std::vector<Tensor>;
 
+std::vector<std::string> names_of(auto& model) {  // of its parameters
+  std::vector<std::string> list;
+  for (const NamedParameter& p : named_parameters(model)) list.push_back(p.name);
+  return list;
+}
+
 // A layer of any type, and how it is called.
 struct AnyLayer {
   std::function<void(DType)> convert;

@@ -108,28 +108,32 @@ TEST_CASE("layers: inputs that do not fit are named with their shapes") {
        [&] {
          self(zeros({3, 8}));
        }},
-      {"MultiHeadAttention: x is [2, 3, 8] float32 and memory is [2, 3, 8] float32; they must be [batch, positions, 8] "
-       "and "
-       "[batch, positions, 6]",
-       [&] { cross(x, x); }},
-      {"MultiHeadAttention: value_width is 4 and memory_width is 0; values of their own need keys from a memory",
+      {"MultiHeadAttention: memory is [2, 3, 8] float32; it must be [batch, positions, 6]", [&] { cross(x, x); }},
+      {"MultiHeadAttention: x is [2, 3, 9] float32 and the memory's keys are [2, 2, 5, 4] float32; x must be [batch, "
+       "positions, 8] of the same batch",
        [&] {
-         MultiHeadAttention({.width = 8, .heads = 2, .value_width = 4}, generator);
+         cross(zeros({2, 3, 9}), zeros({2, 5, 6}));
        }},
-      {"MultiHeadAttention: value_width is 4, so that the memory gives keys alone; call this layer with keys and values",
+      {"MultiHeadAttention: value_width is 4 and memory_width is 0; values of their own need keys from a memory",
+       [&] { MultiHeadAttention({.width = 8, .heads = 2, .value_width = 4}, generator); }},
+      {"MultiHeadAttention: value_width is 4, so that the memory gives keys alone; call this layer with keys and "
+       "values",
        [&] {
          apart(x, zeros({2, 5, 6}));
        }},
-      {"MultiHeadAttention: value_width is 0; set it, or call this layer without values of their own",
+      {"MultiHeadAttention: keys are [2, 5, 6] float32 and values are [2, 5, 6] float32; values of their own must be "
+       "[batch, "
+       "positions, 0] of as many, and value_width above 0",
        [&] {
          cross(x, zeros({2, 5, 6}), zeros({2, 5, 6}));
        }},
-      {"MultiHeadAttention: keys are [2, 5, 6] float32 and values are [2, 4, 4] float32; they must be [batch, positions, 6] "
-       "and [batch, positions, 4] of one batch and as many positions",
+      {"MultiHeadAttention: keys are [2, 5, 6] float32 and values are [2, 4, 4] float32; values of their own must be "
+       "[batch, "
+       "positions, 4] of as many",
        [&] {
          apart(x, zeros({2, 5, 6}), zeros({2, 4, 4}));
        }},
-      {"and memory is [3, 4, 6] float32; they must be",
+      {"and the memory's keys are [3, 2, 4, 4] float32; x must be",
        [&] {
          cross(x, zeros({3, 4, 6}));
        }},

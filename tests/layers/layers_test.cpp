@@ -7,33 +7,24 @@
 
 using namespace heed;
 using test::contains;
+using test::names_of;
 using test::normal;
-
-namespace {
-
-std::vector<std::string> names(auto& model) {
-  std::vector<std::string> list;
-  for (const NamedParameter& p : named_parameters(model)) list.push_back(p.name);
-  return list;
-}
-
-}  // namespace
 
 TEST_CASE("layers have the parameters, with the names and shapes, that they promise") {
   using Strings = std::vector<std::string>;
   Rng rng(1);
   Linear linear(4, 3, rng), plain(4, 3, rng, {.bias = false});
-  CHECK(names(linear) == Strings{"weight", "bias"});
+  CHECK(names_of(linear) == Strings{"weight", "bias"});
   CHECK(linear.weight.shape() == Shape{3, 4});
-  CHECK(names(plain) == Strings{"weight"});
+  CHECK(names_of(plain) == Strings{"weight"});
   LayerNorm norm(6), no_bias(6, 1e-5, false);
-  CHECK(names(norm) == Strings{"weight", "bias"});
-  CHECK(names(no_bias) == Strings{"weight"});
+  CHECK(names_of(norm) == Strings{"weight", "bias"});
+  CHECK(names_of(no_bias) == Strings{"weight"});
   Norm rms(NormKind::rms, 6);
-  CHECK(names(rms) == Strings{"weight"});
+  CHECK(names_of(rms) == Strings{"weight"});
   Sequential model(
       Linear(2, 5, rng), [](In x) { return relu(x); }, Linear(5, 3, rng));
-  CHECK(names(model) == Strings{"0.weight", "0.bias", "2.weight", "2.bias"});
+  CHECK(names_of(model) == Strings{"0.weight", "0.bias", "2.weight", "2.bias"});
   CHECK(FeedForward(6, rng).hidden() == 24);
   const FeedForward gated(6, rng, {.activation = FeedForwardKind::swiglu});
   CHECK(gated.hidden() == 16);
@@ -43,57 +34,9 @@ TEST_CASE("layers have the parameters, with the names and shapes, that they prom
     CHECK(attention.qkv->weight.shape() == Shape{8 + 4 * groups, 8});
   }
   MultiHeadAttention mean({.width = 4, .heads = 2}, rng, test::MeanAttention{});
-  CHECK(names(mean) == Strings{"qkv.weight", "qkv.bias", "proj.weight", "proj.bias", "mechanism.factor"});
+  CHECK(names_of(mean) == Strings{"qkv.weight", "qkv.bias", "proj.weight", "proj.bias", "mechanism.factor"});
   for (const bool first : {false, true})
     CHECK(Transformer({.width = 8, .heads = 2, .layers = 1, .norm_first = first}, rng).norm.has_value() == first);
-}
-
-TEST_CASE("multi-head attention equals its definition, head by head") {
-  Rng rng(4);
-  MultiHeadAttention layer({.width = 6, .heads = 2}, rng);
-  to(layer, DType::float64);
-  const Tensor x = normal({1, 4, 6});
-  const Tensor qkv = layer.qkv->operator()(x)[0];  // [4, 18]
-  Tensor merged = Tensor::zeros({4, 6}, DType::float64);
-  for (Index h = 0; h < 2; ++h) {
-    for (Index i = 0; i < 4; ++i) {
-      std::vector<double> w;
-      for (Index j = 0; j <= i; ++j) {
-        double s = 0;
-        for (Index d = 0; d < 3; ++d) s += qkv.at({i, h * 3 + d}) * qkv.at({j, 6 + h * 3 + d});
-        w.push_back(std::exp(s / std::sqrt(3.0)));
-      }
-      const double sum = std::accumulate(w.begin(), w.end(), 0.0);
-      for (Index j = 0; j <= i; ++j)
-        for (Index d = 0; d < 3; ++d)
-          merged.ptr<double>()[i * 6 + h * 3 + d] += w[static_cast<std::size_t>(j)] / sum * qkv.at({j, 12 + h * 3 + d});
-    }
-  }
-  CHECK(test::close(layer(x, {.causal = true})[0], layer.proj(merged), 1e-12, 1e-12));
-}
-
-TEST_CASE("separate keys and values give what one memory of both side by side gives") {
-  Rng rng(4);
-  MultiHeadAttention apart({.width = 6, .heads = 2, .memory_width = 3, .value_width = 5}, rng),
-      joined({.width = 6, .heads = 2, .memory_width = 8}, rng);
-  to(apart, DType::float64);
-  to(joined, DType::float64);
-  joined.q->weight.copy_(apart.q->weight);
-  joined.q->bias.copy_(apart.q->bias);
-  joined.proj.weight.copy_(apart.proj.weight);
-  joined.proj.bias.copy_(apart.proj.bias);
-  joined.kv->weight.zero_();
-  joined.kv->weight.slice(0, 0, 6).slice(1, 0, 3).copy_(apart.k->weight);
-  joined.kv->weight.slice(0, 6, 12).slice(1, 3, 8).copy_(apart.v->weight);
-  joined.kv->bias.slice(0, 0, 6).copy_(apart.k->bias);
-  joined.kv->bias.slice(0, 6, 12).copy_(apart.v->bias);
-  const Tensor x = normal({2, 4, 6}), keys = normal({2, 7, 3}, 2), values = normal({2, 7, 5}, 3);
-  const Tensor both = concatenate({keys, values}, -1);
-  const AttentionCall call{.key_lengths = Tensor::from<std::int32_t>({7, 4})};
-  CHECK(test::close(apart(x, keys, values, call), joined(x, both, call), 1e-12, 1e-12));
-  CHECK(test::close(apart.weights(x, keys, call), joined.weights(x, both, call), 1e-12, 1e-12));
-  CHECK(names(apart) == std::vector<std::string>{"q.weight", "q.bias", "k.weight", "k.bias", "v.weight", "v.bias",
-                                                 "proj.weight", "proj.bias"});
 }
 
 TEST_CASE("an embedding's padding row begins as zeros and gets no gradient") {
@@ -106,39 +49,6 @@ TEST_CASE("an embedding's padding row begins as zeros and gets no gradient") {
     tape.backward(sum(layer(Tensor::from<std::int32_t>({2, 1, 2, 5}))));
     CHECK(layer.weight.grad().to_vector<double>() ==
           std::vector<double>{0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1});
-  }
-}
-
-TEST_CASE("a transformer without biases has none at all, as nn.TransformerEncoderLayer(bias=False)") {
-  Rng rng(6);
-  Transformer model({.width = 8, .heads = 2, .layers = 2, .memory_width = 4, .norm_first = true, .bias = false}, rng);
-  for (const std::string& name : names(model)) CHECK_MESSAGE(!name.ends_with("bias"), name);
-  CHECK(names(model).size() == 2 * 10 + 1);
-}
-
-TEST_CASE("decoding token by token, in chunks and at once is the same") {
-  Rng rng(7);
-  Transformer decoder({.width = 8,
-                       .heads = 2,
-                       .hidden = 12,
-                       .layers = 2,
-                       .memory_width = 8,
-                       .dropout = 0,
-                       .norm_first = true,
-                       .rope = true,
-                       .causal = true},
-                      rng);
-  to(decoder, DType::float64);
-  const Tensor x = normal({2, 9, 8}), memory = normal({2, 3, 8}, 2), whole = decoder(x, memory);
-  for (const std::vector<Index>& chunks : {std::vector<Index>{9}, {1, 1, 1, 1, 1, 1, 1, 1, 1}, {4, 1, 3, 1}}) {
-    std::vector<AttentionState> states;
-    Index at = 0;
-    for (const Index n : chunks) {
-      const Tensor part = decoder.decode(x.slice(1, at, at + n), memory, states);
-      CHECK(test::close(part, whole.slice(1, at, at + n), 1e-11, 1e-11));
-      at += n;
-    }
-    CHECK(states[0].length() == 9);
   }
 }
 
