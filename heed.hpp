@@ -1,10 +1,9 @@
 // All of heed but core/array.hpp, which brings xtensor's headers.
 #pragma once
-#include <heed/autograd/allowed_pairs.hpp>
 #include <heed/autograd/activations.hpp>
-#include <heed/autograd/attention.hpp>
-#include <heed/autograd/sparse_attention.hpp>
 #include <heed/autograd/additive_attention.hpp>
+#include <heed/autograd/allowed_pairs.hpp>
+#include <heed/autograd/attention.hpp>
 #include <heed/autograd/cumulative.hpp>
 #include <heed/autograd/dropout.hpp>
 #include <heed/autograd/elementwise.hpp>
@@ -24,6 +23,7 @@
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/autograd/score_mods.hpp>
 #include <heed/autograd/softmax.hpp>
+#include <heed/autograd/sparse_attention.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/arch.hpp>
 #include <heed/core/members.hpp>
@@ -48,14 +48,15 @@
 #include <heed/layers/attention/cosine.hpp>
 #include <heed/layers/attention/efficient.hpp>
 #include <heed/layers/attention/favor.hpp>
+#include <heed/layers/attention/forgetting.hpp>
 #include <heed/layers/attention/generic.hpp>
-#include <heed/layers/attention/states/key_value_state.hpp>
 #include <heed/layers/attention/linear.hpp>
 #include <heed/layers/attention/linformer.hpp>
 #include <heed/layers/attention/lsh.hpp>
 #include <heed/layers/attention/luong.hpp>
 #include <heed/layers/attention/luong_local.hpp>
 #include <heed/layers/attention/sparse.hpp>
+#include <heed/layers/attention/states/key_value_state.hpp>
 #include <heed/layers/attention/taylor.hpp>
 #include <heed/layers/attention/top_k.hpp>
 #include <heed/layers/bert.hpp>

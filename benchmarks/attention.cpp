@@ -1,6 +1,7 @@
 // Softmax attention, forward and backward: microseconds a token, GFLOP/s and the share of what the machine's
 // multiply-adds reach in the same run. Counted are the multiplications and additions of the pairs that a causal mask
-// leaves: 4 D a pair forward, 10 D backward. And one token against a long cache, which memory limits.
+// leaves: 4 D a pair forward, 10 D backward. And one token against a long cache, which memory limits; and one of a
+// decoder block whose memory was projected before, or is anew.
 //   attention [threads]
 #include <cstdio>
 #include <cstdlib>
@@ -9,6 +10,7 @@
 #include <heed/core/arch.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
+#include <heed/layers/transformer.hpp>
 
 #include "benchmarks/peak.hpp"
 
@@ -57,6 +59,22 @@ void report_decoding(Index heads, Index kv_heads, Index cache) {
               512.0 * static_cast<double>(kv_heads * cache) / s / 1e9);
 }
 
+void report_decoder(Index positions) {
+  Rng rng(1);
+  const TransformerBlock block({.width = 512, .heads = 8, .memory_width = 512, .dropout = 0}, rng);
+  const Tensor x = rng.normal({1, 1, 512}), memory = rng.normal({1, positions, 512});
+  const ProjectedMemory projected = block.project(memory);
+  // A fresh state each time, so that it does not grow.
+  const auto step = [&](const ProjectedMemory& m) {
+    AttentionState state;
+    block.decode(x, state, m);
+  };
+  const double once = benchmarks::median_seconds([&] { step(projected); }, 0.3),
+               anew = benchmarks::median_seconds([&] { step(block.project(memory)); }, 0.3);
+  std::printf("  decoder block of width 512, memory of %4lld: %8.1f us a token; projected anew %8.1f\n",
+              static_cast<long long>(positions), once * 1e6, anew * 1e6);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -66,4 +84,5 @@ int main(int argc, char** argv) {
   for (const Case& c : kCases) report(c, peak);
   for (Index cache : {100, 1000, 10000, 100000}) report_decoding(8, 8, cache);
   report_decoding(8, 2, 100000);
+  for (Index positions : {16, 256, 2048}) report_decoder(positions);
 }

@@ -1,4 +1,5 @@
 #include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/indexing.hpp>
 #include <heed/layers/transformer.hpp>
 
 namespace heed {
@@ -19,7 +20,8 @@ MultiHeadAttentionOptions attention_options(const TransformerOptions& o, Index m
 
 }  // namespace
 
-TransformerBlock::TransformerBlock(const TransformerOptions& o, Rng& rng, AttentionMechanism mechanism)
+TransformerBlock::TransformerBlock(const TransformerOptions& o, Rng& rng, AttentionMechanism mechanism,
+                                   AttentionMechanism cross_mechanism)
     : norm1(o.norm, o.width, o.bias),
       attention(attention_options(o, 0, mechanism.capabilities().dropout), rng, std::move(mechanism)),
       norm2(o.norm, o.width, o.bias),
@@ -27,61 +29,71 @@ TransformerBlock::TransformerBlock(const TransformerOptions& o, Rng& rng, Attent
       drop{o.dropout},
       norm_first_(o.norm_first),
       causal_(o.causal) {
-  if (o.memory_width > 0) {
-    norm_cross.emplace(o.norm, o.width, o.bias);
-    cross.emplace(attention_options(o, o.memory_width, true), rng);
-  }
+  if (o.memory_width == 0) return;
+  norm_cross.emplace(o.norm, o.width, o.bias);
+  const bool has_dropout = cross_mechanism.capabilities().dropout;
+  cross.emplace(attention_options(o, o.memory_width, has_dropout), rng, std::move(cross_mechanism));
 }
 
 // The block's parts in order, each with its residual and norm; the dropout of the feed-forward part is its own.
-template <class Self, class Cross>
-Tensor TransformerBlock::run(In x, const Self& self_part, const Cross& cross_part) const {
+template <class Self>
+Tensor TransformerBlock::run(In x, const Self& self_part, const ProjectedMemory* memory,
+                             const AttentionCall& memory_call) const {
+  check(cross.has_value() == (memory != nullptr), x.where(), "TransformerBlock: this block ",
+        cross ? "attends to a memory; call it with one"
+              : "has no cross-attention; set memory_width, or call it without a memory");
   if (norm_first_) {
     Tensor h = x + drop(self_part(In(norm1(x), x.where())));
-    if (cross) h = h + drop(cross_part((*norm_cross)(h)));
+    if (cross) h = h + drop((*cross)((*norm_cross)(h), *memory, memory_call));
     return h + mlp(norm2(h));
   }
   Tensor h = norm1(x + drop(self_part(x)));
-  if (cross) h = (*norm_cross)(h + drop(cross_part(h)));
+  if (cross) h = (*norm_cross)(h + drop((*cross)(h, *memory, memory_call)));
   return norm2(h + mlp(h));
 }
 
-Tensor TransformerBlock::operator()(In x, const AttentionCall& call) const {
-  check(!cross, x.where(), "TransformerBlock: this block attends to a memory; call it with one");
-  AttentionCall c = call;
-  c.causal = c.causal || causal_;
-  return run(
-      x, [&](In h) { return attention(h, c); }, [](In h) { return h.tensor(); });
+ProjectedMemory TransformerBlock::project(In memory) const {
+  check(cross.has_value(), memory.where(),
+        "TransformerBlock: this block has no cross-attention; set memory_width, or call it without a memory");
+  return cross->project(memory);
 }
 
-Tensor TransformerBlock::operator()(In x, In memory, const AttentionCall& call,
+static AttentionCall causal_too(AttentionCall call, bool causal) {
+  call.causal = call.causal || causal;
+  return call;
+}
+
+Tensor TransformerBlock::operator()(In x, const AttentionCall& call) const {
+  return run(x, [&](In h) { return attention(h, causal_too(call, causal_)); }, nullptr, {});
+}
+
+Tensor TransformerBlock::operator()(In x, const ProjectedMemory& memory, const AttentionCall& call,
                                     const AttentionCall& memory_call) const {
-  check(cross.has_value(), x.where(),
-        "TransformerBlock: this block has no cross-attention; set memory_width, or call it without a memory");
-  AttentionCall c = call;
-  c.causal = c.causal || causal_;
   return run(
-      x, [&](In h) { return attention(h, c); }, [&](In h) { return (*cross)(h, memory, memory_call); });
+      x, [&](In h) { return attention(h, causal_too(call, causal_)); }, &memory, memory_call);
 }
 
 Tensor TransformerBlock::decode(In x, AttentionState& state, const AttentionCall& call) const {
-  check(!cross, x.where(), "TransformerBlock: this block attends to a memory; call it with one");
-  return run(
-      x, [&](In h) { return attention.decode(h, state, call); }, [](In h) { return h.tensor(); });
+  return run(x, [&](In h) { return attention.decode(h, state, call); }, nullptr, {});
 }
 
-Tensor TransformerBlock::decode(In x, In memory, AttentionState& state, const AttentionCall& call,
+Tensor TransformerBlock::decode(In x, AttentionState& state, const ProjectedMemory& memory, const AttentionCall& call,
                                 const AttentionCall& memory_call) const {
-  check(cross.has_value(), x.where(),
-        "TransformerBlock: this block has no cross-attention; set memory_width, or call it without a memory");
   return run(
-      x, [&](In h) { return attention.decode(h, state, call); }, [&](In h) { return (*cross)(h, memory, memory_call); });
+      x, [&](In h) { return attention.decode(h, state, call); }, &memory, memory_call);
 }
 
-Transformer::Transformer(const TransformerOptions& o, Rng& rng, const MechanismFactory& mechanism) {
+Transformer::Transformer(const TransformerOptions& o, Rng& rng, const MechanismFactory& mechanism,
+                         const MechanismFactory& cross_mechanism) {
   require(o.layers >= 0, "Transformer: layers is ", o.layers, "; it must be 0 or more");
   blocks.reserve(static_cast<std::size_t>(o.layers));
-  for (Index i = 0; i < o.layers; ++i) blocks.emplace_back(o, rng, mechanism(i, rng));
+  for (Index i = 0; i < o.layers; ++i) {
+    AttentionMechanism own = mechanism(i, rng);
+    if (o.memory_width > 0)
+      blocks.emplace_back(o, rng, std::move(own), cross_mechanism(i, rng));
+    else
+      blocks.emplace_back(o, rng, std::move(own));
+  }
   if (o.norm_first) norm.emplace(o.norm, o.width, o.bias);
 }
 
@@ -102,23 +114,40 @@ Tensor Transformer::operator()(In x, In memory, const AttentionCall& call, const
                  [&](const TransformerBlock& b, In h, std::size_t) { return b(h, memory, call, memory_call); });
 }
 
-std::vector<AttentionState> Transformer::make_states() const {
-  std::vector<AttentionState> states;
-  for (const TransformerBlock& block : blocks) states.push_back(block.attention.mechanism.make_state());
-  return states;
+TransformerState Transformer::make_state() const {
+  TransformerState state;
+  for (const TransformerBlock& block : blocks) state.self.push_back(block.attention.mechanism.make_state());
+  return state;
 }
 
-Tensor Transformer::decode(In x, std::vector<AttentionState>& states, const AttentionCall& call) const {
-  states.resize(blocks.size());
-  return through(*this, x, [&](const TransformerBlock& b, In h, std::size_t i) { return b.decode(h, states[i], call); });
+TransformerState Transformer::make_state(In memory, const AttentionCall& memory_call) const {
+  const NoTape guard;  // decoding is not trained through
+  TransformerState state = make_state();
+  state.memory_call = memory_call;
+  for (const TransformerBlock& block : blocks) state.memory.push_back(block.project(memory));
+  return state;
 }
 
-Tensor Transformer::decode(In x, In memory, std::vector<AttentionState>& states, const AttentionCall& call,
-                           const AttentionCall& memory_call) const {
-  states.resize(blocks.size());
+Tensor Transformer::decode(In x, TransformerState& state, const AttentionCall& call) const {
+  const bool has_memory = !state.memory.empty();
+  check(state.self.size() == blocks.size() && (!has_memory || state.memory.size() == blocks.size()), x.where(),
+        "Transformer: the state is of ", state.self.size(), " blocks and the model has ", blocks.size(),
+        "; make_state() makes one");
   return through(*this, x, [&](const TransformerBlock& b, In h, std::size_t i) {
-    return b.decode(h, memory, states[i], call, memory_call);
+    return has_memory ? b.decode(h, state.self[i], state.memory[i], call, state.memory_call)
+                      : b.decode(h, state.self[i], call);
   });
+}
+
+TransformerState TransformerState::rows(const Tensor& indices) const {
+  TransformerState picked{pick_rows(self, indices), {}, memory_call};
+  for (const ProjectedMemory& m : memory) picked.memory.push_back(m.rows(indices));
+  AttentionCall& call = picked.memory_call;
+  for (Tensor* x : {&call.key_lengths, &call.key_mask})
+    if (x->defined()) *x = index_select(*x, 0, indices);
+  for (Tensor* x : {&call.mask, &call.bias})
+    if (x->defined() && x->rank() == 4 && x->dim(0) > 1) *x = index_select(*x, 0, indices);
+  return picked;
 }
 
 void TransformerBlock::members(MemberVisitor& visit) {

@@ -1,4 +1,8 @@
 // Transformer blocks, encoder and decoder (Vaswani et al. 2017), with the norm before (norm_first) or after each part.
+//
+//   const Transformer encoder({.width = 64, .heads = 4}, rng), decoder({.width = 64, .heads = 4, .memory_width = 64},
+//   rng); TransformerState state = decoder.make_state(encoder(x), {.key_lengths = lengths});  // projects the memory,
+//   once const Tensor y = decoder.decode(token, state);                                      // for each token
 #pragma once
 #include <heed/layers/attention/multi_head.hpp>
 #include <heed/layers/feed_forward.hpp>
@@ -29,6 +33,7 @@ struct TransformerOptions {
 using MechanismFactory = std::function<AttentionMechanism(Index layer, Rng& rng)>;
 inline AttentionMechanism softmax_mechanism(Index, Rng&) { return SoftmaxAttention{}; }
 
+// `mechanism` attends to the block's own positions, `cross_mechanism` to the memory of a decoder.
 class TransformerBlock {
  public:
   Norm norm1;
@@ -39,22 +44,37 @@ class TransformerBlock {
   FeedForward mlp;
   Dropout drop;
 
-  TransformerBlock(const TransformerOptions& options, Rng& rng, AttentionMechanism mechanism = SoftmaxAttention{});
+  TransformerBlock(const TransformerOptions& options, Rng& rng, AttentionMechanism mechanism = SoftmaxAttention{},
+                   AttentionMechanism cross_mechanism = SoftmaxAttention{});
 
   Tensor operator()(In x, const AttentionCall& call = {}) const;  // [B, T, width]
-  Tensor operator()(In x, In memory, const AttentionCall& call = {},
-                    const AttentionCall& memory_call = {}) const;  // memory [B, S, memory_width]
+  // The memory is that of cross->project(), or projected here: [B, S, memory_width].
+  Tensor operator()(In x, const ProjectedMemory& memory, const AttentionCall& call = {},
+                    const AttentionCall& memory_call = {}) const;
+  Tensor operator()(In x, In memory, const AttentionCall& call = {}, const AttentionCall& memory_call = {}) const {
+    return (*this)(x, project(memory), call, memory_call);
+  }
   Tensor decode(In x, AttentionState& state, const AttentionCall& call = {}) const;
-  Tensor decode(In x, In memory, AttentionState& state, const AttentionCall& call = {},
+  Tensor decode(In x, AttentionState& state, const ProjectedMemory& memory, const AttentionCall& call = {},
                 const AttentionCall& memory_call = {}) const;
+  ProjectedMemory project(In memory) const;  // for the cross-attention
 
   void members(MemberVisitor& visit);
 
  private:
   bool norm_first_, causal_;
 
-  template <class Self, class Cross>
-  Tensor run(In x, const Self& self_part, const Cross& cross_part) const;
+  template <class Self>
+  Tensor run(In x, const Self& self_part, const ProjectedMemory* memory, const AttentionCall& memory_call) const;
+};
+
+// What decoding keeps: what each block has seen and, of a decoder, the memory as each block attends to it.
+struct TransformerState {
+  std::vector<AttentionState> self;
+  std::vector<ProjectedMemory> memory;
+  AttentionCall memory_call;
+
+  TransformerState rows(const Tensor& indices) const;  // int32 [N]: row i of the result is row indices[i] of this
 };
 
 // A stack of blocks, and a last norm where the norms come first.
@@ -63,16 +83,18 @@ class Transformer {
   std::vector<TransformerBlock> blocks;
   std::optional<Norm> norm;
 
-  Transformer(const TransformerOptions& options, Rng& rng, const MechanismFactory& mechanism = softmax_mechanism);
+  Transformer(const TransformerOptions& options, Rng& rng, const MechanismFactory& mechanism = softmax_mechanism,
+              const MechanismFactory& cross_mechanism = softmax_mechanism);
 
   Tensor operator()(In x, const AttentionCall& call = {}) const;
   Tensor operator()(In x, In memory, const AttentionCall& call = {}, const AttentionCall& memory_call = {}) const;
-  std::vector<AttentionState> make_states() const;  // as GPT's
-  // x continues what the states, one per block, have seen: causally, whatever the options, and not on a tape. Of the call
+  // What decode() starts from. The memory, [B, S, memory_width], is projected here once; `memory_call` says how its
+  // positions are attended to: key_lengths or a key mask of padded rows.
+  TransformerState make_state() const;
+  TransformerState make_state(In memory, const AttentionCall& memory_call = {}) const;
+  // x [B, T, width] continues what the state has seen: causally, whatever the options, and not on a tape. Of the call
   // key_lengths and a bias, as AttentionState::apply().
-  Tensor decode(In x, std::vector<AttentionState>& states, const AttentionCall& call = {}) const;
-  Tensor decode(In x, In memory, std::vector<AttentionState>& states, const AttentionCall& call = {},
-                const AttentionCall& memory_call = {}) const;
+  Tensor decode(In x, TransformerState& state, const AttentionCall& call = {}) const;
 
   void members(MemberVisitor& visit);
 };

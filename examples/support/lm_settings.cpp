@@ -144,11 +144,12 @@ LmFlags::LmFlags() : line_("Trains a small language model on text files, or on t
   line.add("--heads", s.heads, "Attention heads; must divide the width [by preset]", whole(1));
   line.add("--width", s.width, "Size of a token's vector [by preset]", whole(1));
   line.add("--context", s.context, "Tokens that the model sees at once [by preset; stories 144]", whole(1));
-  const std::vector<std::string>& mechanisms = mechanism_names(false);
-  line.add(
-      "--attention", s.attention,
-      "Attention mechanism: " + choice(mechanisms, ", ") + " (docs/attention.md); linformer with mlm only [softmax]",
-      one_of(mechanisms, "NAME"));
+  const std::vector<std::string>& mechanisms = all_mechanism_names();
+  line.add("--attention", s.attention,
+           "Attention mechanism: " + choice(mechanisms, ", ") +
+               " (docs/attention.md); linformer with mlm only, forgetting with "
+               "lm only [softmax]",
+           one_of(mechanisms, "NAME"));
   add_mechanism_flags(line, s.mechanism);
   line.add("--norm", s.norm, "Normalisation [layer]", one_of(names(kNorms)));
   line.add("--activation", s.activation, "Of the feed-forward part [gelu; gelu-tanh in gpt2]",

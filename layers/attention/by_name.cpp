@@ -5,6 +5,7 @@
 #include <heed/layers/attention/cosine.hpp>
 #include <heed/layers/attention/efficient.hpp>
 #include <heed/layers/attention/favor.hpp>
+#include <heed/layers/attention/forgetting.hpp>
 #include <heed/layers/attention/linear.hpp>
 #include <heed/layers/attention/linformer.hpp>
 #include <heed/layers/attention/lsh.hpp>
@@ -88,6 +89,9 @@ struct Named {
   const char* name;
   MechanismFactory (*make)(const Options& o);
   bool causal = true;  // it can be
+  bool whole = true;   // it can attend to all positions
+
+  bool can(bool be_causal) const { return be_causal ? causal : whole; }
 };
 constexpr Named kMechanisms[] = {
     {"softmax", [](const Options&) -> MechanismFactory { return softmax_mechanism; }},
@@ -106,19 +110,30 @@ constexpr Named kMechanisms[] = {
     {"top-k", [](const Options& o) -> MechanismFactory { return [o](Index, Rng&) { return TopKAttention(o.top_k); }; }},
     {"lsh", lsh},
     {"favor", favor},
-    {"linformer", linformer, false}};
+    {"linformer", linformer, false},
+    {"forgetting", [](const Options&) -> MechanismFactory { return [](Index, Rng&) { return ForgettingAttention(); }; },
+     true, false}};
 
 }  // namespace
 
 const std::vector<std::string>& mechanism_names(bool causal) {
-  const auto list = [](bool only_causal) {
+  const auto list = [](bool be_causal) {
     std::vector<std::string> names;
     for (const Named& m : kMechanisms)
-      if (m.causal || !only_causal) names.emplace_back(m.name);
+      if (m.can(be_causal)) names.emplace_back(m.name);
     return names;
   };
-  static const std::vector<std::string> can_be_causal = list(true), all = list(false);
-  return causal ? can_be_causal : all;
+  static const std::vector<std::string> can_be_causal = list(true), can_see_all = list(false);
+  return causal ? can_be_causal : can_see_all;
+}
+
+const std::vector<std::string>& all_mechanism_names() {
+  static const std::vector<std::string> all = [] {
+    std::vector<std::string> names;
+    for (const Named& m : kMechanisms) names.emplace_back(m.name);
+    return names;
+  }();
+  return all;
 }
 
 bool MechanismOption::of(std::string_view mechanism) const {
@@ -177,11 +192,12 @@ MechanismFactory mechanism_by_name(std::string_view name, const MechanismOptions
   std::string all;
   for (const Named& m : kMechanisms) {
     if (m.name == name) {
-      require(m.causal || !options.causal, "attention: ", m.name,
-              " has no causal form: its rows of keys mix all positions; it is for encoders");
+      require(m.can(options.causal), "attention: ", m.name,
+              options.causal ? " has no causal form: its rows of keys mix all positions; it is for encoders"
+                             : " is causal only: it is for language models");
       return m.make(settled_options(name, options));
     }
-    if (m.causal || !options.causal) all += (all.empty() ? "" : ", ") + std::string(m.name);
+    if (m.can(options.causal)) all += (all.empty() ? "" : ", ") + std::string(m.name);
   }
   fail("attention: the mechanism is '", std::string(name), "'; it must be one of ", all);
 }

@@ -47,5 +47,6 @@ MechanismOptions settled_options(std::string_view name, MechanismOptions options
 MechanismFactory mechanism_by_name(std::string_view name, const MechanismOptions& options = {});
 // Those that can be causal; or those that can attend to all positions, for encoders.
 const std::vector<std::string>& mechanism_names(bool causal = true);
+const std::vector<std::string>& all_mechanism_names();
 
 }  // namespace heed

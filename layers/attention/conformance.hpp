@@ -18,18 +18,21 @@
 //                    1 / (1 - p), each head, sequence and query by itself; backward has forward's mask
 //
 //   gradients (conformance/gradient.cpp)
-//   gradient         float64 gradcheck of q, k, v, the bias and every parameter, plain and under each mask
+//   gradient         float64 gradcheck of q, k, v, the mechanism's inputs, the bias and every parameter, plain and
+//   under
+//                    each mask
 //   direction        at 1 to 600 positions, with T != S and grouped heads: the derivative in a random direction of all
 //                    inputs and parameters is the gradient's, and no float64 is float32 inside
 //
 //   what may not be seen (conformance/masks.cpp, conformance/causal.cpp)
 //   masks            all-true masks, full lengths and a zero bias change nothing; a key mask and a mask are the mask of
-//                    both; masks and biases of all ranks, and broadcast by strides of 0, are those written out
+//                    both (where it takes no inputs of keys); masks and biases of all ranks, and broadcast by strides
+//                    of 0, are those written out
 //   causal           later tokens, and gradients of later outputs, change no bit of what is earlier, up to 600
 //                    positions; where a maximum is shared (AttentionCapabilities::shared_maximum), nothing but its
 //                    rounding
-//   padding          NaN and infinities in masked keys and values change nothing, with T != S, grouped heads and a bias
-//                    too; the same as a sequence cut to its length
+//   padding          NaN and infinities in masked keys and values, and in the inputs of theirs, change nothing, with
+//                    T != S, grouped heads and a bias too; the same as a sequence cut to its length
 //   empty rows       a row without a key is 0 and passes a gradient of 0 to everything
 //   cross lengths    with T != S the ends are aligned: the last T queries of the square problem give the same rows
 //
@@ -86,7 +89,8 @@ struct ConformanceOptions {
   double spread_tolerance = 2e-3;
   // All pairs, term by term, in float64: q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] -> [B, H, T, Dv]. It is
   // asked for all that the mechanism declares: masks and biases of `call`, and Hk < H where grouped. `values` are the
-  // mechanism's parameters and buffers by name. Undefined: "reference" is left out, and what a bias does is not seen.
+  // mechanism's parameters and buffers by name, and what it takes beside q, k and v as "input NAME". Undefined:
+  // "reference" is left out, and what a bias does is not seen.
   std::function<Tensor(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call,
                        const NamedTensors& values)>
       reference = {};

@@ -63,21 +63,6 @@ struct AttentionCapabilities {
   }
 };
 
-// What a mechanism takes beside queries, keys and values: a linear function of what they are made of, which the layer
-// computes in the same product.
-struct MechanismInput {
-  enum class Of {
-    queries,  // of x, for each query head: [B, H, T, size]
-    keys      // of what keys are made of, x or the memory, for each key head: [B, Hk, S, size]
-  };
-  std::string name;  // for errors
-  Index size = 1;    // numbers per head and position
-  Of of = Of::keys;
-  double bias = 0;  // what the projection's biases begin with, where the layer has biases
-
-  bool of_queries() const { return of == Of::queries; }
-};
-
 // The type-erased mechanism. Move-only, as its parameters are.
 class AttentionMechanism {
  public:

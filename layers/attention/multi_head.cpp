@@ -33,6 +33,10 @@ MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionOptions& given, R
   const Index values = o.kv_heads * o.value_size;
   for (const MechanismInput& input : mechanism.inputs())
     (input.of_queries() ? queries : keys) += (input.of_queries() ? o.heads : o.kv_heads) * input.size;
+  const AttentionCapabilities& can = mechanism.capabilities();
+  require(o.memory_width == 0 || (can.cross && !can.causal_only), mechanism.name(),
+          " attention: attention to a memory was asked for, which it does not have", can.why.empty() ? "" : ": ",
+          can.why);
   const LinearOptions linear{.bias = o.bias};
   if (o.memory_width == 0)
     qkv.emplace(o.width, queries + keys + values, rng, linear);
@@ -49,7 +53,6 @@ MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionOptions& given, R
   require(o.relative_clip > 0 && o.memory_width == 0, "MultiHeadAttention: relative_clip is ", o.relative_clip,
           " and memory_width is ", o.memory_width,
           "; relative positions are of self-attention, up to a distance of 1 or more");
-  const AttentionCapabilities& can = mechanism.capabilities();
   require(can.bias, mechanism.name(),
           " attention: relative positions were asked for, which are a bias of single pairs, ",
           "and it has no scores of single pairs to add one to", can.why.empty() ? "" : ": ", can.why);
@@ -183,7 +186,8 @@ Tensor MultiHeadAttention::decode(In x, AttentionState& state, AttentionCall cal
   const Index before = state.length(), queries = x.dim(1);
   const Heads h = heads_of(x, ragged ? RopeOptions{.offsets = seen} : RopeOptions{.offset = before});
   if (relative)
-    call = plus_bias(call, ragged ? relative->of_rows(queries, seen) : (*relative)(queries, before + queries, x.where()));
+    call =
+        plus_bias(call, ragged ? relative->of_rows(queries, seen) : (*relative)(queries, before + queries, x.where()));
   return merge(state.apply({h.q, x.where()}, h.k, h.v, call, h.inputs));
 }
 

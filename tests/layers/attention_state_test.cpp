@@ -1,6 +1,7 @@
 // What all decode states have in common, and mechanisms that are reached through the layers that hold them.
 #include <heed/heed.hpp>
 
+#include "tests/layers/mechanism_inputs.hpp"
 #include "tests/support.hpp"
 
 using namespace heed;
@@ -13,6 +14,7 @@ TEST_CASE("decode states: other numbers of queries and keys are refused by all m
   const auto check_refused = [&](const AttentionMechanism& m) {
     CAPTURE(m.name());
     AttentionState state = m.make_state(), unharmed = m.make_state();
+    const std::vector<Tensor> inputs = inputs_for(m, x, x), of_one = inputs_at(inputs, 0, 1);
     for (const Index length : {0, 5}) {
       const std::string error = error_of([&] { state.apply(few, x, x); });
       CHECK(contains(error,
@@ -21,9 +23,9 @@ TEST_CASE("decode states: other numbers of queries and keys are refused by all m
       CHECK(contains(error_of([&] { state.apply(x, few, few); }), "a step takes as many queries as keys"));
       CHECK(contains(error_of([&] { state.apply(x[0], x[0], x[0]); }), "both must be [batch, heads, positions, size]"));
       CHECK(state.length() == length);
-      if (length == 0) CHECK(same_bits(state.apply(x, x, x), unharmed.apply(x, x, x)));
+      if (length == 0) CHECK(same_bits(state.apply(x, x, x, {}, inputs), unharmed.apply(x, x, x, {}, inputs)));
     }
-    CHECK(same_bits(state.apply(one, one, one), unharmed.apply(one, one, one)));
+    CHECK(same_bits(state.apply(one, one, one, {}, of_one), unharmed.apply(one, one, one, {}, of_one)));
   };
   for (const std::string& name : mechanism_names())
     check_refused(mechanism_by_name(name, {.heads = 4, .head_size = 8, .context = 64})(0, rng));

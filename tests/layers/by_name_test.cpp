@@ -30,7 +30,14 @@ TEST_CASE("mechanisms are made by their names") {
 TEST_CASE("mechanisms for encoders are made by their names") {
   Rng rng(1);
   const MechanismOptions options{.causal = false, .heads = 4, .head_size = 8, .context = 64, .rows = 12};
-  CHECK(mechanism_names(false).size() == mechanism_names().size() + 1);
+  const auto has = [](const std::vector<std::string>& names, const char* name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  CHECK((!has(mechanism_names(), "linformer") && has(mechanism_names(false), "linformer")));
+  CHECK((has(mechanism_names(), "forgetting") && !has(mechanism_names(false), "forgetting")));
+  CHECK(all_mechanism_names().size() == mechanism_names().size() + 1);
+  CHECK(contains(error_of([&] { mechanism_by_name("forgetting", options); }),
+                 "attention: forgetting is causal only: it is for language models"));
   for (const std::string& name : mechanism_names(false)) CHECK(mechanism_by_name(name, options)(0, rng).name() == name);
   CHECK(!mechanism_by_name("efficient", options)(0, rng).capabilities().causal);
   CHECK(mechanism_by_name("efficient")(0, rng).capabilities().causal);

@@ -141,7 +141,7 @@ TEST_CASE("layers: inputs that do not fit are named with their shapes") {
       {"TransformerBlock: this block attends to a memory; call it with one", [&] { decoder.decode(x, state); }},
       {"TransformerBlock: this block has no cross-attention; set memory_width, or call it without a memory",
        [&] { encoder(x, x); }},
-      {"TransformerBlock: this block has no cross-attention", [&] { encoder.decode(x, x, state); }},
+      {"TransformerBlock: this block has no cross-attention", [&] { encoder.project(x); }},
       {"linear: x is [2, 3, 7] float32 but weight is [8, 8] float32",
        [&] {
          Linear(8, 8, generator)(zeros({2, 3, 7}));

@@ -3,6 +3,7 @@
 #include <heed/heed.hpp>
 
 #include "tests/core/levels.hpp"
+#include "tests/layers/mechanism_inputs.hpp"
 #include "tests/support.hpp"
 
 using namespace heed;
@@ -15,10 +16,12 @@ TEST_CASE("every mechanism refuses masks, lengths and biases of other dtypes and
   const Tensor q = rng.normal({2, 2, 5, 4}), k = rng.normal({2, 2, 7, 4});
   const auto check_refused = [&](const AttentionMechanism& m) {
     CAPTURE(m.name());
-    const auto refuses = [&](bool has, const AttentionCall& call, const char* sentence) {
+    const std::vector<Tensor> inputs = test::inputs_for(m, q, k);
+    const auto refuses = [&](bool has, AttentionCall call, const char* sentence) {
       if (!has) return;
-      CHECK(contains(error_of([&] { m.apply(q, k, k, call); }), sentence));
-      if (m.capabilities().weights) CHECK(contains(error_of([&] { m.weights(q, k, call); }), sentence));
+      call.causal = m.capabilities().causal_only;
+      CHECK(contains(error_of([&] { m.apply(q, k, k, call, inputs); }), sentence));
+      if (m.capabilities().weights) CHECK(contains(error_of([&] { m.weights(q, k, call, inputs); }), sentence));
     };
     const AttentionCapabilities& can = m.capabilities();
     refuses(can.full_mask, {.mask = Tensor::ones({5, 7})}, "mask is [5, 7] float32; it must be bool8");
@@ -110,12 +113,13 @@ TEST_CASE("a NaN value is seen by the queries whose key it may be, whatever its 
           CAPTURE(causal);
           const Index bad = 2;  // fixed shows it to the queries of its block alone, strided to the even ones
           const Tensor q = Rng(1).normal({1, 2, n, 4}), k = Rng(2).normal({1, 2, n, 4});
+          const std::vector<Tensor> inputs = test::inputs_for(m, q, k);
           Tensor v = Rng(3).normal({1, 2, n, 3}), lost = v.slice(2, bad, bad + 1);
           lost.fill_(NAN);
           Tensor lower = Tensor::full({n, n}, 1000.0), hidden = Tensor::zeros({n, n});  // a weight of 0; nothing
           lower.slice(1, bad, bad + 1).fill_(0), hidden.slice(1, bad, bad + 1).fill_(-detail::kInfinity);
           for (const Tensor& bias : {Tensor(), lower}) {
-            const Tensor y = m.apply(q, k, v, {.causal = causal, .bias = bias});
+            const Tensor y = m.apply(q, k, v, {.causal = causal, .bias = bias}, inputs);
             const auto row_is_nan = [&](Index i) { return is_nan(y.slice(2, i, i + 1)); };
             for (Index i = 0; causal && i < bad; ++i) CHECK(!row_is_nan(i));
             if (m.name() == "lsh") continue;  // other buckets
@@ -123,15 +127,15 @@ TEST_CASE("a NaN value is seen by the queries whose key it may be, whatever its 
             if (m.name() != "fixed") CHECK(row_is_nan(n - 1));
           }
           const Tensor seen = hidden >= 0;
-          CHECK(!is_nan(m.apply(q, k, v, {.causal = causal, .mask = seen})));
-          CHECK(!is_nan(m.apply(q, k, v, {.causal = causal, .key_mask = seen[0].unsqueeze(0)})));
-          CHECK(!is_nan(m.apply(q, k, v, {.causal = causal, .bias = hidden})));
+          CHECK(!is_nan(m.apply(q, k, v, {.causal = causal, .mask = seen}, inputs)));
+          CHECK(!is_nan(m.apply(q, k, v, {.causal = causal, .key_mask = seen[0].unsqueeze(0)}, inputs)));
+          CHECK(!is_nan(m.apply(q, k, v, {.causal = causal, .bias = hidden}, inputs)));
           if (!causal || !m.capabilities().state) continue;
           AttentionState state = m.make_state();  // token by token
           for (Index i = 0; i < 5; ++i) {
             const auto at = [&](const Tensor& x) { return x.slice(2, i, i + 1); };
             const Tensor bias = m.name() == "lsh" ? Tensor() : lower.slice(0, i, i + 1).slice(1, 0, i + 1);
-            const Tensor y = state.apply(at(q), at(k), at(v), {.bias = bias});
+            const Tensor y = state.apply(at(q), at(k), at(v), {.bias = bias}, test::inputs_at(inputs, i, i + 1));
             CHECK((i < bad || m.name() == "lsh" || is_nan(y) == (m.name() != "fixed" || i < 4)));
           }
         }

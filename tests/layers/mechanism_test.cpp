@@ -36,6 +36,7 @@ TEST_CASE("a mechanism is given the inputs that it declares, in the shapes that 
   const std::vector<Tensor> both = {gate, tone};
   CHECK(test::same_bits(m.apply(q, k, k, {}, both).contiguous(), attention(q, k, k).contiguous() * tone));
   CHECK(m.weights(q, k, {}, both).at({1, 3, 2, 4}) == gate.at({0, 0, 0, 2}));
+  AttentionState state = ForgettingAttention().make_state(), copy = SoftmaxAttention().make_state();
   const auto given = [&](std::vector<Tensor> inputs) { return [&, inputs] { m.apply(q, k, k, {}, inputs); }; };
   check_errors({
       {"two-inputs attention: 0 inputs were given beside q, k and v; they must be as many as it declares, 2",
@@ -50,5 +51,16 @@ TEST_CASE("a mechanism is given the inputs that it declares, in the shapes that 
       {"its input tone is undefined", given({gate, Tensor()})},
       {"softmax attention: 2 inputs were given beside q, k and v; they must be as many as it declares, 0",
        [&] { AttentionMechanism(SoftmaxAttention()).apply(q, k, k, {}, both); }},
+      {"AttentionState: 0 inputs were given beside q, k and v; they must be as many as it declares, 1",
+       [&] { state.apply(q, q, q); }},
+      {"AttentionState: its input forget is [2, 4, 3, 2] float32; it must be [2, 4, 3, 1] float32",
+       [&] { state.rows(Tensor::from<std::int32_t>({0})).apply(q, q, q, {}, std::vector{q.slice(3, 0, 2)}); }},
+      {"AttentionState: 1 inputs were given beside q, k and v; they must be as many as it declares, 0",
+       [&] { copy.apply(q, q, q, {}, std::vector{tone}); }},
+      {"AttentionState: q, k or v wants a gradient",
+       [&] {
+         Tape tape;
+         state.apply(q, q, q, {}, std::vector{tape.watch(tone)});
+       }},
   });
 }

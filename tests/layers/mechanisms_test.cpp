@@ -2,6 +2,7 @@
 #include <cmath>
 #include <heed/heed.hpp>
 
+#include "tests/layers/mechanism_inputs.hpp"
 #include "tests/support.hpp"
 
 using namespace heed;
@@ -86,9 +87,10 @@ TEST_CASE("weights of a mechanism are what its values are multiplied by") {
   for (const std::string& name : mechanism_names()) {
     CAPTURE(name);
     const AttentionMechanism m = mechanism_by_name(name, {.heads = 4, .head_size = 8, .context = 64})(0, rng);
-    const Tensor w = m.weights(q, k, call);
+    const std::vector<Tensor> inputs = test::inputs_for(m, q, k);
+    const Tensor w = m.weights(q, k, call, inputs);
     CHECK(w.shape() == Shape{2, 4, 7, 9});
-    CHECK(close(matmul(w, v), m.apply(q, k, v, call), 0, 1e-5));
+    CHECK(close(matmul(w, v), m.apply(q, k, v, call, inputs), 0, 1e-5));
     CHECK(close(sum(w, {-1}), Tensor::ones({2, 4, 7}), 0, 1e-4));  // 1e-6 / the sum of the weights is missing in linear
   }
 }

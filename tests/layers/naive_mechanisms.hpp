@@ -195,6 +195,17 @@ inline NaiveWeights naive_favor_weights(const NaiveRow& row) {
   });
 }
 
+inline NaiveWeights naive_forgetting_weights(const NaiveRow& row) {
+  const Tensor forget = row.values.at("input forget").dense();
+  return naive_softmax(row, row.seen, [&](Index j) {
+    double s = row.scaled(j);
+    for (Index l = j + 1; l <= row.position; ++l)
+      if (!row.padding[static_cast<std::size_t>(l)])
+        s += std::log(1 / (1 + std::exp(-forget.ptr<double>()[row.key_head * row.keys + l])));
+    return s;
+  });
+}
+
 inline NaiveWeights naive_linformer_weights(const NaiveRow& row) {
   const Index rows = row.count("e", 0), most = row.count("e", 1);
   const double *e = row.array("e"), *f = row.array("f");
@@ -229,7 +240,8 @@ inline NaiveWeights naive_weights(const std::string& name, const NaiveRow& row) 
                                                      {"top-k", naive_top_k_weights},
                                                      {"lsh", naive_lsh_weights},
                                                      {"favor", naive_favor_weights},
-                                                     {"linformer", naive_linformer_weights}};
+                                                     {"linformer", naive_linformer_weights},
+                                                     {"forgetting", naive_forgetting_weights}};
   const auto found = own.find(name);
   return found != own.end() ? found->second(row) : naive_pattern_weights(row, name);
 }

@@ -17,6 +17,8 @@ struct NaiveRow {
   std::vector<double> bias;     // [keys]: of the scores; where keys have features, e^bias is a factor of theirs
   const NamedTensors& values;   // the mechanism's parameters and buffers
   const MechanismOptions& own;  // what it was made with
+  Index key_head = 0;           // b * Hk + h: of inputs [B, Hk, S, size]
+  std::vector<bool> padding = {};  // [keys]: which are, by lengths or the key mask
 
   double dot(Index j) const {
     double s = 0;
@@ -45,12 +47,12 @@ auto naive_by(Weights weights, const MechanismOptions& own = {}) {
     for (Index n = 0; n < B * H * T; ++n) {
       const Index b = n / T / H, h = n / T % H, i = n % T, group = b * Hk + h / (H / Hk);
       const double* keys = k.ptr<double>() + group * S * D;
-      NaiveRow row{h, i + S - T, S, D, call.causal, q.ptr<double>() + n * D, keys, {}, {}, values, own};
+      NaiveRow row{h, i + S - T, S, D, call.causal, q.ptr<double>() + n * D, keys, {}, {}, values, own, group};
       for (Index j = 0; j < S; ++j) {
         row.bias.push_back(bias.defined() ? bias.at({b, h, i, j}) : 0);
-        if (call.causal && j > row.position) continue;
-        if (call.key_lengths.defined() && static_cast<double>(j) >= call.key_lengths.at({b})) continue;
-        if (call.key_mask.defined() && call.key_mask.at({b, j}) == 0) continue;
+        row.padding.push_back((call.key_lengths.defined() && static_cast<double>(j) >= call.key_lengths.at({b})) ||
+                              (call.key_mask.defined() && call.key_mask.at({b, j}) == 0));
+        if ((call.causal && j > row.position) || row.padding.back()) continue;
         if (mask.defined() && mask.at({b, h, i, j}) == 0) continue;
         row.seen.push_back(j);
       }

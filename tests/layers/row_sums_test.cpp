@@ -2,6 +2,7 @@
 // queries and keys are. In float32, against the definitions in float64, which hold what eps takes away.
 #include <heed/heed.hpp>
 
+#include "tests/layers/mechanism_inputs.hpp"
 #include "tests/layers/naive_mechanisms.hpp"
 #include "tests/support.hpp"
 
@@ -48,12 +49,14 @@ void check_row_sums(const std::string& name, const MechanismOptions& options, In
         has_eps ? naive_mechanism(name, options)(doubles(x.q), doubles(x.k), doubles(v), call, {}) : doubles(v);
     INFO(name, std::string(" "), options.feature_map, std::string(", "), x.kind, std::string(", "), n,
          std::string(causal ? " causal positions" : " positions"));
-    CHECK(close(mechanism.apply(x.q, x.k, v, call), wanted, 0, name == "taylor" ? 1e-3 : 1e-5));
+    const std::vector<Tensor> inputs = inputs_for(mechanism, x.q, x.k);
+    CHECK(close(mechanism.apply(x.q, x.k, v, call, inputs), wanted, 0, name == "taylor" ? 1e-3 : 1e-5));
     if (!causal || !mechanism.capabilities().state) continue;
     AttentionState state = mechanism.make_state();
     for (Index i = 0; i < std::min<Index>(n, 3); ++i) {
       const auto at = [&](const Tensor& t) { return t.slice(2, i, i + 1); };
-      CHECK(close(state.apply(at(x.q), at(x.k), at(v)), at(wanted), 0, name == "taylor" ? 1e-3 : 1e-5));
+      CHECK(close(state.apply(at(x.q), at(x.k), at(v), {}, inputs_at(inputs, i, i + 1)), at(wanted), 0,
+                  name == "taylor" ? 1e-3 : 1e-5));
     }
   }
 }

@@ -29,13 +29,108 @@ TEST_CASE("decoding token by token, in chunks and at once is the same") {
   to(decoder, DType::float64);
   const Tensor x = normal({2, 9, 8}), memory = normal({2, 3, 8}, 2), whole = decoder(x, memory);
   for (const std::vector<Index>& chunks : {std::vector<Index>{9}, {1, 1, 1, 1, 1, 1, 1, 1, 1}, {4, 1, 3, 1}}) {
-    std::vector<AttentionState> states;
+    TransformerState state = decoder.make_state(memory);
     Index at = 0;
     for (const Index n : chunks) {
-      const Tensor part = decoder.decode(x.slice(1, at, at + n), memory, states);
+      const Tensor part = decoder.decode(x.slice(1, at, at + n), state);
       CHECK(test::close(part, whole.slice(1, at, at + n), 1e-11, 1e-11));
       at += n;
     }
-    CHECK(states[0].length() == 9);
+    CHECK(state.self[0].length() == 9);
   }
+}
+
+TEST_CASE("a decoder's state holds the memory projected: steps do not touch its projections, and rows can be picked") {
+  Rng rng(8);
+  Transformer decoder(
+      {.width = 8, .heads = 2, .hidden = 12, .layers = 2, .memory_width = 6, .dropout = 0, .causal = true}, rng);
+  to(decoder, DType::float64);
+  const Tensor x = normal({3, 6, 8}), memory = normal({3, 5, 6}, 2);
+  Tensor keys = Tensor::ones({3, 5}, DType::bool8);
+  keys[2].slice(0, 1, 3).fill_(0);
+  const AttentionCall of_memory{.key_lengths = Tensor::from<std::int32_t>({5, 2, 4}), .key_mask = keys};
+  const Tensor whole = decoder(x, memory, {}, of_memory);
+  TransformerState state = decoder.make_state(memory, of_memory);
+  for (TransformerBlock& block : decoder.blocks) block.cross->kv->weight.fill_(7);
+  CHECK(test::close(decoder.decode(x.slice(1, 0, 3), state), whole.slice(1, 0, 3), 1e-11, 1e-11));
+  // Row 2 twice, and row 0; the state itself goes on as it was.
+  const Tensor picked = Tensor::from<std::int32_t>({2, 0, 2});
+  TransformerState other = state.rows(picked), copy = state;
+  const Tensor next = x.slice(1, 3, 4), wanted = whole.slice(1, 3, 4);
+  CHECK(
+      test::close(decoder.decode(index_select(next, 0, picked), other), index_select(wanted, 0, picked), 1e-11, 1e-11));
+  CHECK(test::close(decoder.decode(next, state), wanted, 1e-11, 1e-11));
+  CHECK(test::close(decoder.decode(x.slice(1, 4, 6), state), whole.slice(1, 4, 6), 1e-11, 1e-11));
+  CHECK(test::close(decoder.decode(next, copy), wanted, 1e-11, 1e-11));
+  // Masks and biases with an axis of rows go along.
+  TransformerState masked = decoder.make_state(memory, {.mask = keys.view({3, 1, 1, 5}), .bias = normal({1, 1, 1, 5})});
+  CHECK(test::same_bits(masked.rows(picked).memory_call.mask, index_select(keys, 0, picked).view({3, 1, 1, 5})));
+  CHECK(masked.rows(picked).memory_call.bias.shape() == Shape{1, 1, 1, 5});
+}
+
+TEST_CASE("rows of different length decode as each alone, with memories of different length") {
+  const NoTape guard;
+  Rng rng(9);
+  Transformer decoder(
+      {.width = 8, .heads = 2, .layers = 2, .memory_width = 6, .dropout = 0, .rope = true, .causal = true}, rng);
+  to(decoder, DType::float64);
+  const Tensor x = normal({2, 7, 8}), memory = normal({2, 5, 6}, 2);
+  TransformerState both = decoder.make_state(memory, {.key_lengths = Tensor::from<std::int32_t>({3, 5})});
+  decoder.decode(x.slice(1, 0, 5), both, {.key_lengths = Tensor::from<std::int32_t>({5, 2})});
+  const Tensor last = decoder.decode(x.slice(1, 5, 6), both);
+  for (Index b = 0; b < 2; ++b) {
+    const Tensor own = x.slice(0, b, b + 1), first = own.slice(1, 0, b == 0 ? 5 : 2);
+    TransformerState alone = decoder.make_state(memory.slice(0, b, b + 1).slice(1, 0, b == 0 ? 3 : 5));
+    decoder.decode(first, alone);
+    CHECK(test::close(last.slice(0, b, b + 1), decoder.decode(own.slice(1, 5, 6), alone), 1e-11, 1e-11));
+  }
+}
+
+namespace {
+struct SelfOnly : test::MeanAttention {
+  AttentionCapabilities capabilities() const { return {}; }
+};
+}  // namespace
+
+TEST_CASE("a decoder attends to its memory by any mechanism that can, whatever it attends to itself by") {
+  Rng rng(10);
+  const TransformerOptions o{.width = 8, .heads = 2, .layers = 2, .memory_width = 6, .dropout = 0.5, .causal = true};
+  const MechanismFactory linear = [](Index, Rng&) { return LinearAttention(); };
+  const Transformer decoder(o, rng, softmax_mechanism, linear);
+  CHECK(decoder.blocks[0].attention.options().dropout == 0.5);
+  CHECK(decoder.blocks[0].cross->options().dropout == 0);  // it has no weights to drop
+  CHECK(decoder.blocks[0].cross->mechanism.name() == "linear");
+  Rng other(10);
+  CHECK(Transformer(o, other, linear).blocks[1].cross->mechanism.name() == "softmax");
+
+  const Tensor x = rng.normal({2, 4, 8}), memory = rng.normal({2, 5, 6});
+  const TransformerBlock& block = decoder.blocks[0];
+  const Tensor own = block.norm1(x + block.attention(x, {.causal = true}));
+  const Tensor crossed = (*block.norm_cross)(own + (*block.cross)(own, memory));
+  CHECK(test::close(block(x, memory), block.norm2(crossed + block.mlp(crossed))));
+  TransformerState state = decoder.make_state(memory);
+  const NoTape guard;
+  CHECK(test::close(decoder.decode(x, state), decoder(x, memory)));
+
+  const auto refused = [&](AttentionMechanism m) {
+    return test::error_of([&] { TransformerBlock(o, rng, SoftmaxAttention(), std::move(m)); });
+  };
+  CHECK(refused(ForgettingAttention()) ==
+        "forgetting attention: attention to a memory was asked for, which it does not have: what is forgotten lies "
+        "between "
+        "a key and a later query");
+  CHECK(refused(SelfOnly()) == "mean attention: attention to a memory was asked for, which it does not have");
+  Transformer more(o, rng, softmax_mechanism), encoder({.width = 8, .heads = 2, .layers = 1}, rng);
+  test::check_errors({
+      {"TransformerBlock: this block attends to a memory; call it with one",
+       [&] {
+         TransformerState none = more.make_state();
+         more.decode(x, none);
+       }},
+      {"Transformer: the state is of 2 blocks and the model has 1; make_state() makes one",
+       [&] { encoder.decode(x, state); }},
+      {"TransformerBlock: this block has no cross-attention; set memory_width, or call it without a memory",
+       [&] { encoder.make_state(memory); }},
+      {"TransformerBlock: this block has no cross-attention", [&] { encoder.blocks[0](x, state.memory[0]); }},
+  });
 }

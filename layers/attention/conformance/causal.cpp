@@ -36,23 +36,23 @@ void check_causal_at(Subject& s, Finding& f, Trial early, Index from, DType dtyp
     if (!s.can().shared_maximum) return f.same_bits(what + at, got, wanted);
     f.close(what + at, got, wanted, dtype == DType::float64 ? kRounding : float32);
   };
-  const auto first = [&](const std::string& name) { return name == "q" ? row : from; };
+  const auto first = [&](const Part& p) { return p.of_keys ? from : row; };  // the first later position of a part
   early.dy = with_tail(early.dy, row, Tensor::zeros(early.dy.shape(), DType::float64));
   const Outcome before = s.run(early, dtype);
-  for (const char* name : {"q", "k", "v"})
-    f.zeros("the gradient of earlier outputs with respect to later " + std::string(name) + at,
-            tail(before.gradients.at(name), first(name)));
+  for (const Part& p : parts(early))
+    f.zeros("the gradient of earlier outputs with respect to later " + p.name + at,
+            tail(before.gradients.at(p.name), first(p)));
   // Later tokens are others, and larger, so that what is shared, as running maxima, moves.
   Trial other = early;
   Trial drawn = s.trial({early.q.dim(2), keys, early.q.dim(0), early.q.dim(1) / early.k.dim(1)}, 1);
-  other.q = with_tail(early.q, row, thrice(drawn.q));
-  other.k = with_tail(early.k, from, thrice(drawn.k));
-  other.v = with_tail(early.v, from, thrice(drawn.v));
+  const std::vector<Part> others = parts(other), later = parts(drawn);
+  for (std::size_t i = 0; i < others.size(); ++i)
+    *others[i].x = with_tail(*others[i].x, first(others[i]), thrice(*later[i].x));
   const Outcome after = s.run(other, dtype);
   same("earlier outputs with other tokens", head(after.out, row), head(before.out, row), kSharedMaximum);
-  for (const std::string name : {"q", "k", "v"})
-    same("the gradient of earlier " + name + " with other tokens", head(after.gradients.at(name), first(name)),
-         head(before.gradients.at(name), first(name)), name == "v" ? kSharedMaximum : kSharedMaximumCancelled);
+  for (const Part& p : others)
+    same("the gradient of earlier " + p.name + " with other tokens", head(after.gradients.at(p.name), first(p)),
+         head(before.gradients.at(p.name), first(p)), p.name == "v" ? kSharedMaximum : kSharedMaximumCancelled);
   // Gradients of later outputs are not those of earlier queries.
   if (s.options.shared) return;
   Trial late = early;

@@ -9,12 +9,13 @@ namespace heed::detail::conformance {
 namespace {
 
 // Parameters that a pass uses and members() does not name.
-void check_all_named(Subject& s, Finding& f, const Trial& t) {
+void check_all_named(Subject& s, Finding& f, Trial t) {
   AttentionMechanism& m = s.mechanism(DType::float64);
   std::set<const Storage*> named;
   for (const NamedParameter& p : named_parameters(m)) named.insert(p.parameter->storage());
   Tape tape;
-  m.apply(tape.watch(t.q), tape.watch(t.k), tape.watch(t.v), t.call);
+  for (const Part& p : parts(t)) *p.x = tape.watch(*p.x);
+  applied(m, t);
   for (const Node& n : tape.state().nodes)
     if (n.parameter.defined())
       f.expect(named.count(n.parameter.storage()) > 0,
@@ -104,7 +105,7 @@ void check_refuses(Subject& s, Finding& f) {
     f.expect(error.find(what) != std::string::npos && error.find(m.name()) != std::string::npos,
              what + (error.empty() ? ": was not refused" : ": the error does not name it: " + error));
   };
-  const auto call = [&](const AttentionCall& c) { return [&, c] { m.apply(t.q, t.k, t.v, c); }; };
+  const auto call = [&](const AttentionCall& c) { return [&, c] { m.apply(t.q, t.k, t.v, c, t.inputs); }; };
   const auto fitting = [&](AttentionCall c) { return c.causal = can.causal_only, call(c); };
   refuses(can.causal, "causal", call({.causal = true}));
   refuses(!can.causal_only, "causal only", call({}));
@@ -116,11 +117,11 @@ void check_refuses(Subject& s, Finding& f) {
   refuses(can.bias || n == 1, "bias", fitting({.bias = Tensor::ones({n, n}, DType::float64)}));
   refuses(can.bias || can.key_bias, "bias", fitting({.bias = Tensor::ones({1, n}, DType::float64)}));
   refuses(can.dropout, "dropout", fitting({.dropout = 0.5}));
-  refuses(can.weights, "weights", [&] { m.weights(t.q, t.k, t.call); });
+  refuses(can.weights, "weights", [&] { m.weights(t.q, t.k, t.call, t.inputs); });
   refuses(can.state, "state", [&] { m.make_state(); });
   const Trial longer = s.trial({n, n + 1}), shared = s.trial({n, n, 2, s.options.heads % 2 == 0 ? 2 : 1});
-  refuses(can.cross, "queries and keys", [&] { m.apply(longer.q, longer.k, longer.v, t.call); });
-  if (s.options.heads % 2 == 0) refuses(can.grouped, "heads", [&] { m.apply(shared.q, shared.k, shared.v, t.call); });
+  refuses(can.cross, "queries and keys", [&] { applied(m, s.asked(longer, {"", t.call})); });
+  if (s.options.heads % 2 == 0) refuses(can.grouped, "heads", [&] { applied(m, s.asked(shared, {"", t.call})); });
 }
 
 }  // namespace heed::detail::conformance

@@ -27,7 +27,7 @@ void check_mean(Subject& s, Finding& f) {
   const std::uint64_t position = default_rng().position();
   const auto draw = [&] {
     const Tape tape;  // turns training on
-    return s.mechanism(DType::float32).apply(t.q, t.k, t.v, t.call).detach();
+    return applied(s.mechanism(DType::float32), t).detach();
   };
   const Tensor first = draw();
   default_rng().set_position(position);

@@ -11,41 +11,44 @@ void gradcheck_of(Subject& s, Finding& f, const Trial& t) {
   f.about(t);
   AttentionMechanism& m = s.mechanism(DType::float64);
   const GradcheckOptions options{.most_elements = 40};
-  const auto apply = [&](const std::vector<Tensor>& x) {
-    AttentionCall call = t.call;
-    if (call.bias.defined()) call.bias = x[3];
-    return m.apply(x[0], x[1], x[2], call);
+  Trial x = t;
+  std::vector<Part> checked = parts(x);
+  if (x.call.bias.defined()) checked.push_back({"the bias", &x.call.bias, false});
+  std::vector<Tensor> values;
+  for (const Part& p : checked) values.push_back(*p.x);
+  const auto apply = [&](const std::vector<Tensor>& given) {
+    for (std::size_t i = 0; i < given.size(); ++i) *checked[i].x = given[i];
+    return applied(m, x);
   };
   try {
-    std::vector<Tensor> inputs = {t.q, t.k, t.v};  // inputs 0, 1, 2 and, where it is, 3
-    if (t.call.bias.defined()) inputs.push_back(t.call.bias);
-    gradcheck(apply, inputs, options);
+    gradcheck(apply, values, options);
     const std::vector<NamedParameter> parameters = named_parameters(m);
-    if (!parameters.empty()) gradcheck([&] { return apply({t.q, t.k, t.v, t.call.bias}); }, parameters, options);
+    if (!parameters.empty()) gradcheck([&] { return apply(values); }, parameters, options);
     f.expect(true, "");
   } catch (const Error& e) {
     std::string text = e.what();  // which says «input 0»
-    const char* names[] = {"q", "k", "v", "the bias"};
-    for (int i = 0; i < 4; ++i)
-      if (const auto at = text.find("input " + std::to_string(i)); at != std::string::npos)
-        text.replace(at, 7, names[i]);
+    for (std::size_t i = 0; i < checked.size(); ++i)
+      if (const auto at = text.find("input " + std::to_string(i)); at != std::string::npos) {
+        text.replace(at, 7, checked[i].name);
+        break;
+      }
     f.expect(false, text);
   }
 }
 
-// With one of q, k and v wanted, and the others constants, its gradient is the same.
+// With one part wanted, and the others constants, its gradient is the same.
 void check_alone(Subject& s, Finding& f, const Trial& t) {
   f.about(t);
   const Outcome all = s.run(t);
-  for (const std::string name : {"q", "k", "v"}) {
+  for (std::size_t i = 0; i < 3 + t.inputs.size(); ++i) {
+    Trial one = t;
+    const Part p = parts(one)[i];
     Tape tape;
-    const auto input = [&](const char* of, const Tensor& x) { return name == of ? tape.watch(x) : x; };
-    const Tensor q = input("q", t.q), k = input("k", t.k), v = input("v", t.v);
-    const Tensor y = s.mechanism(DType::float64).apply(q, k, v, t.call);
+    *p.x = tape.watch(*p.x);
+    const Tensor y = applied(s.mechanism(DType::float64), one);
     if (y.node() != 0) tape.backward(y, t.dy);
-    const Tensor& wanted = all.gradients.at(name);
-    f.close("the gradient of " + name + " alone", or_zeros(tape.grad(name == "q" ? q : name == "k" ? k : v), wanted),
-            wanted, kRounding);
+    const Tensor& wanted = all.gradients.at(p.name);
+    f.close("the gradient of " + p.name + " alone", or_zeros(tape.grad(*p.x), wanted), wanted, kRounding);
   }
   for (const NamedParameter& p : named_parameters(s.mechanism(DType::float64))) p.parameter->zero_grad();
 }
@@ -86,10 +89,10 @@ NamedTensors directions(const Subject& s, const Outcome& o, Rng& rng, const std:
 // sum(dy * y) with everything moved by `step` in its direction.
 double moved(Subject& s, const Trial& t, const NamedTensors& along, double step) {
   Trial x = t;
-  const auto move = [&](const char* name, Tensor& of) {
-    if (const auto u = along.find(name); u != along.end()) of = plus(of, step, u->second);
-  };
-  move("q", x.q), move("k", x.k), move("v", x.v), move("bias", x.call.bias);
+  std::vector<Part> movable = parts(x);
+  movable.push_back({"bias", &x.call.bias, false});
+  for (const Part& p : movable)
+    if (const auto u = along.find(p.name); u != along.end()) *p.x = plus(*p.x, step, u->second);
   std::vector<std::pair<Parameter*, Tensor>> before;
   for (const NamedParameter& p : named_parameters(s.mechanism(DType::float64)))
     if (const auto u = along.find("parameter " + p.name); u != along.end()) {

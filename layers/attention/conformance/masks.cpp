@@ -22,19 +22,24 @@ Tensor with_keys(const Tensor& x, const AttentionCall& call, bool masked, double
 
 // Sequence b of a trial, cut to its length; its own call.
 Trial cut(const Subject& s, const Trial& t, Index b, Index length) {
-  const auto part = [&](const Tensor& x) { return head(x.slice(0, b, b + 1), length); };
-  return s.asked({part(t.q), part(t.k), part(t.v), part(t.dy)}, {t.name, {.causal = t.call.causal}});
+  Trial one = s.asked(t, {t.name, {.causal = t.call.causal}});
+  const auto cut_to = [&](Tensor& x) { x = head(x.slice(0, b, b + 1), length); };
+  for (const Part& p : parts(one)) cut_to(*p.x);
+  cut_to(one.dy);
+  return one;
 }
 
 void check_padding_under(Subject& s, Finding& f, const Trial& t, DType dtype) {
   f.about(t);
   const Outcome clean = s.run(t, dtype);
-  for (const char* name : {"k", "v"})
-    f.zeros("the gradient of masked " + std::string(name), with_keys(clean.gradients.at(name), t.call, false, 0));
+  Trial dirty = t;
+  const std::vector<Part> all = parts(dirty);
+  for (const Part& p : all)
+    if (p.of_keys) f.zeros("the gradient of masked " + p.name, with_keys(clean.gradients.at(p.name), t.call, false, 0));
   for (const double value : {kNaN, kInf, -kInf}) {
     if (value == -kInf && dtype == DType::float64) continue;
-    Trial dirty = t;
-    dirty.k = with_keys(t.k, t.call, true, value), dirty.v = with_keys(t.v, t.call, true, value);
+    for (const Part& p : all)
+      if (p.of_keys) *p.x = with_keys(*p.x, t.call, true, value);
     f.close(std::to_string(value) + " in padding", s.run(dirty, dtype), clean, rounding(dtype));
   }
   const bool lengths_alone = t.call.key_lengths.defined() && !t.call.key_mask.defined() && !t.call.mask.defined() &&
@@ -189,12 +194,15 @@ void check_masks(Subject& s, Finding& f) {
   const AttentionCapabilities& can = s.can();
   if (!f.declared(can.key_mask || can.full_mask || can.bias || can.key_bias, "mask or a bias")) return;
   const Index n = s.at_most(40);
+  const std::vector<MechanismInput>& inputs = s.mechanism(DType::float64).inputs();
+  const bool of_keys = !std::all_of(inputs.begin(), inputs.end(), [](const auto& i) { return i.of_queries(); });
+  if (of_keys) f.leave_out("a key mask as a mask, as the first may also take away what the mechanism takes of keys");
   for (const Sizes& sizes : s.shapes(n)) {
     const Trial t = s.trial(sizes);
     for (const Variant& v : s.variants(sizes)) {
       const Trial asked = s.asked(t, v);
       if (sizes.queries == sizes.keys) check_nothing_asked(s, f, asked, DType::float64);
-      if (!can.full_mask || !v.call.key_mask.defined()) continue;
+      if (!can.full_mask || !v.call.key_mask.defined() || of_keys) continue;
       const AttentionCall one = folded(asked.call, {sizes.batch, s.options.heads, sizes.queries, sizes.keys});
       f.about(asked);
       f.close("a key mask and a mask against one mask of both", s.run(asked), s.run(s.asked(t, {v.name, one})),
@@ -236,7 +244,9 @@ void check_empty_rows(Subject& s, Finding& f) {
     f.about(e.trial);
     const Outcome all = s.run(e.trial);
     f.zeros("outputs", rows_of(e, all.out));
-    if (!s.options.shared) f.zeros("gradient of q", rows_of(e, all.gradients.at("q")));
+    Trial t = e.trial;
+    for (const Part& p : parts(t))
+      if (!s.options.shared && !p.of_keys) f.zeros("gradient of " + p.name, rows_of(e, all.gradients.at(p.name)));
     f.finite("outputs of all rows", all);
     // Gradients that come to these rows alone go nowhere.
     Trial only = e.trial;

@@ -26,7 +26,8 @@ Tensor heads_at(const Tensor& fused, Index first, const Tensor& like) {
 Trial sequence(const Subject& s, const Trial& t, Index b) {
   const auto part = [&](const Tensor& x) { return x.defined() && x.dim(0) > 1 ? x.slice(0, b, b + 1) : x; };
   Trial one = s.asked(t, {t.name, t.call});
-  for (Tensor* x : {&one.q, &one.k, &one.v, &one.dy, &one.call.key_lengths, &one.call.key_mask}) *x = part(*x);
+  for (const Part& p : parts(one)) *p.x = part(*p.x);
+  for (Tensor* x : {&one.dy, &one.call.key_lengths, &one.call.key_mask}) *x = part(*x);
   for (Tensor* x : {&one.call.mask, &one.call.bias})
     if (x->defined() && x->rank() == 4) *x = part(*x);
   return one;
@@ -35,8 +36,9 @@ Trial sequence(const Subject& s, const Trial& t, Index b) {
 // Heads are each by themselves: [B, H, ...] as [B * H, 1, ...] gives the same.
 void compare_heads_apart(Subject& s, Finding& f, const Trial& t) {
   Trial apart = t;
-  for (Tensor* x : {&apart.q, &apart.k, &apart.v, &apart.dy})
-    *x = x->reshape({x->dim(0) * x->dim(1), 1, x->dim(2), x->dim(3)});
+  const auto separate = [](Tensor& x) { x = x.reshape({x.dim(0) * x.dim(1), 1, x.dim(2), x.dim(3)}); };
+  for (const Part& p : parts(apart)) separate(*p.x);
+  separate(apart.dy);
   Outcome got = s.run(t), wanted = s.run(apart);
   const auto back = [](Tensor& x, const Tensor& like) { x = x.view(like.shape()); };
   back(wanted.out, got.out);
@@ -66,9 +68,12 @@ void check_grouped(Subject& s, Finding& f) {
       for (const Variant& v : s.variants(sizes)) {
         const Trial t = s.asked(s.trial(sizes), v);
         Trial repeated = t;
-        repeated.k = repeat_heads(t.k, s.options.heads), repeated.v = repeat_heads(t.v, s.options.heads);
+        const std::vector<Part> all = parts(repeated);
+        for (const Part& p : all)
+          if (p.of_keys) *p.x = repeat_heads(*p.x, s.options.heads);
         Outcome wanted = s.run(repeated);
-        for (const char* name : {"k", "v"}) wanted.gradients[name] = summed(wanted.gradients[name], shared);
+        for (const Part& p : all)
+          if (p.of_keys) wanted.gradients[p.name] = summed(wanted.gradients[p.name], shared);
         f.about(t);
         f.close("shared heads against repeated ones", s.run(t), wanted, kRounding);
       }
@@ -83,27 +88,36 @@ void check_views(Subject& s, Finding& f) {
     f.about(t);
     const Outcome wanted = s.run(t, dtype);
     const double tolerance = rounding(dtype);
-    const Index k_at = t.q.dim(1) * t.q.dim(3), v_at = k_at + t.k.dim(1) * t.k.dim(3);
+    Trial fused = t;
+    const std::vector<Part> all = parts(fused);
+    std::vector<Tensor> columns;
+    for (const Part& p : all) columns.push_back(side_by_side(*p.x));
     Tape tape;
-    const Tensor fused = tape.watch(concatenate({side_by_side(t.q), side_by_side(t.k), side_by_side(t.v)}, 2));
-    const Tensor y = s.mechanism(dtype).apply(heads_at(fused, 0, t.q), heads_at(fused, k_at, t.k),
-                                              heads_at(fused, v_at, t.v), t.call);
+    const Tensor product = tape.watch(concatenate(columns, 2));
+    const auto each_part = [&](auto&& act) {  // on a part and its first column
+      Index at = 0;
+      for (const Part& p : all) act(p, at), at += p.x->dim(1) * p.x->dim(3);
+    };
+    each_part([&](const Part& p, Index at) { *p.x = heads_at(product, at, *p.x); });
+    const Tensor y = applied(s.mechanism(dtype), fused);
     f.close("parts of one tensor, outputs", y.detach(), wanted.out, tolerance);
     if (y.node() != 0) {
       tape.backward(y, t.dy);
-      const Tensor d = tape.grad(fused);
-      f.close("parts of one tensor, gradient of q", heads_at(d, 0, t.q), wanted.gradients.at("q"), tolerance);
-      f.close("parts of one tensor, gradient of k", heads_at(d, k_at, t.k), wanted.gradients.at("k"), tolerance);
-      f.close("parts of one tensor, gradient of v", heads_at(d, v_at, t.v), wanted.gradients.at("v"), tolerance);
+      const Tensor d = tape.grad(product);
+      each_part([&](const Part& p, Index at) {
+        f.close("parts of one tensor, gradient of " + p.name, heads_at(d, at, *p.x), wanted.gradients.at(p.name),
+                tolerance);
+      });
     }
     // The same keys and values in every sequence and head, the same queries in every head: strides of 0.
     Trial broadcast = t, copied = t;
     const auto first = [](const Tensor& x, Index batch) {
       return x.slice(0, 0, batch).slice(1, 0, 1).expand(x.shape());
     };
-    broadcast.k = first(t.k, 1), broadcast.v = first(t.v, 1), broadcast.q = first(t.q, t.q.dim(0));
+    for (const Part& p : parts(broadcast)) *p.x = first(*p.x, p.of_keys ? 1 : t.q.dim(0));
     broadcast.dy = first(t.dy, 1);
-    copied.k = broadcast.k.clone(), copied.v = broadcast.v.clone(), copied.q = broadcast.q.clone();
+    copied = broadcast;
+    for (const Part& p : parts(copied)) *p.x = p.x->clone();
     copied.dy = broadcast.dy.clone();
     f.close("strides of 0", s.run(broadcast, dtype), s.run(copied, dtype), tolerance);
     f.close("strides of 0, no tape", s.out(broadcast, dtype), s.out(copied, dtype), tolerance);
@@ -113,15 +127,15 @@ void check_views(Subject& s, Finding& f) {
 void check_batch(Subject& s, Finding& f) {
   const Index n = s.at_most(30);
   for (const Variant& v : s.variants({n, n, 3})) {
-    const Trial t = s.asked(s.trial({n, n, 3}), v);
+    Trial t = s.asked(s.trial({n, n, 3}), v);
     f.about(t);
     const Outcome all = s.run(t);
     for (Index b = 0; b < 3; ++b) {
       const Outcome one = s.run(sequence(s, t, b));
       f.close("a sequence among three against it alone", all.out.slice(0, b, b + 1), one.out, kRounding);
-      for (const char* name : {"q", "k", "v"})
-        f.close("a sequence among three against it alone, gradient of " + std::string(name),
-                all.gradients.at(name).slice(0, b, b + 1), one.gradients.at(name), kRounding);
+      for (const Part& p : parts(t))
+        f.close("a sequence among three against it alone, gradient of " + p.name,
+                all.gradients.at(p.name).slice(0, b, b + 1), one.gradients.at(p.name), kRounding);
     }
   }
   // Values of other sizes: each column goes its own way.
@@ -159,7 +173,7 @@ void check_sizes(Subject& s, Finding& f) {
       compare_float32(other, f, t);
       if (s.options.reference)
         f.close("against the reference", other.out(smooth),
-                s.options.reference(smooth.q, smooth.k, smooth.v, smooth.call, other.values()), 1e-9);
+                s.options.reference(smooth.q, smooth.k, smooth.v, smooth.call, other.values(smooth)), 1e-9);
       compare_direction(other, f, smooth);
     }
     f.about(drawn);

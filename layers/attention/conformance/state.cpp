@@ -9,18 +9,18 @@ namespace {
 // What `state` gives for positions [begin, end), `step` at a time. The inputs of a step are overwritten after it.
 Tensor steps(AttentionState& state, const Trial& t, DType dtype, Index begin, Index end, Index step) {
   const NoTape guard;
-  std::vector<Tensor> parts;
+  std::vector<Tensor> outputs;
   for (Index i = begin; i < end; i += step) {
     const Index next = std::min(end, i + step);
-    const auto part = [&](const Tensor& x) { return x.slice(2, i, next).to(dtype).clone(); };
-    Tensor q = part(t.q), k = part(t.k), v = part(t.v);
+    Trial part = t;
+    for (const Part& p : parts(part)) *p.x = p.x->slice(2, i, next).to(dtype).clone();
     Tensor bias = t.call.bias;  // of pairs, [T, S]
     if (bias.defined()) bias = bias.slice(-2, i, next).slice(-1, 0, next).to(dtype).clone();
-    const Tensor y = state.apply(q, k, v, {.bias = bias});
-    parts.push_back(y.detach().clone());
-    for (Tensor* x : {&q, &k, &v}) x->fill_(7);
+    const Tensor y = state.apply(part.q, part.k, part.v, {.bias = bias}, part.inputs);
+    outputs.push_back(y.detach().clone());
+    for (const Part& p : parts(part)) p.x->fill_(7);
   }
-  return concatenate(parts, 2);
+  return concatenate(outputs, 2);
 }
 
 NamedTensors saved_buffers(AttentionState& state) {
@@ -74,10 +74,11 @@ void check_steps_match(Subject& s, Finding& f, Index n) {
   for (const auto& [queries, keys] : std::vector<std::pair<Index, Index>>{{1, 2}, {2, 1}}) {
     AttentionState state = s.mechanism(DType::float64).make_state();
     steps(state, t, DType::float64, 0, n - 2, n);
-    const auto next = [&](const Tensor& x, Index count) { return x.slice(2, n - 2, n - 2 + count); };
+    Trial next = t;
+    for (const Part& p : parts(next)) *p.x = p.x->slice(2, n - 2, n - 2 + (p.of_keys ? keys : queries));
     bool refused = false;
     try {
-      state.apply(next(t.q, queries), next(t.k, keys), next(t.v, keys));
+      state.apply(next.q, next.k, next.v, {}, next.inputs);
     } catch (const Error&) {
       refused = true;
     }

@@ -70,23 +70,34 @@ Tensor or_zeros(const Tensor& gradient, const Tensor& like) {
   return gradient.defined() ? gradient.detach().clone() : Tensor::zeros(like.shape(), like.dtype());
 }
 
+std::vector<Part> parts(Trial& t) {
+  std::vector<Part> all = {{"q", &t.q, false}, {"k", &t.k, true}, {"v", &t.v, true}};
+  for (std::size_t i = 0; i < t.inputs.size(); ++i)
+    all.push_back({"input " + t.declared[i].name, &t.inputs[i], !t.declared[i].of_queries()});
+  return all;
+}
+
 Trial in_dtype(const Trial& t, DType dtype) {
   Trial y = t;
-  for (Tensor* x : {&y.q, &y.k, &y.v, &y.dy, &y.call.bias})
+  for (const Part& p : parts(y)) *p.x = p.x->to(dtype);
+  for (Tensor* x : {&y.dy, &y.call.bias})
     if (x->defined()) *x = x->to(dtype);
   return y;
 }
 
 Trial with_queries(const Trial& t, Index first, Index last) {
-  Trial part = t;
-  part.q = t.q.slice(2, first, last), part.dy = t.dy.slice(2, first, last);
-  return part;
+  Trial some = t;
+  for (const Part& p : parts(some))
+    if (!p.of_keys) *p.x = p.x->slice(2, first, last);
+  some.dy = t.dy.slice(2, first, last);
+  return some;
 }
 
 Trial with_keys(const Trial& t, Index length) {
-  Trial part = t;
-  part.k = t.k.slice(2, 0, length), part.v = t.v.slice(2, 0, length);
-  return part;
+  Trial some = t;
+  for (const Part& p : parts(some))
+    if (p.of_keys) *p.x = p.x->slice(2, 0, length);
+  return some;
 }
 
 Subject::Subject(const MechanismFactory& factory, const ConformanceOptions& o)
@@ -95,8 +106,9 @@ Subject::Subject(const MechanismFactory& factory, const ConformanceOptions& o)
           "; it must be even for a mechanism whose heads may share keys");
 }
 
-NamedTensors Subject::values() {
+NamedTensors Subject::values(const Trial& t) {
   NamedTensors all;
+  for (std::size_t i = 0; i < t.inputs.size(); ++i) all["input " + t.declared[i].name] = t.inputs[i];
   for (const NamedParameter& p : named_parameters(in64_)) all[p.name] = p.parameter->detach();
   for (const NamedBuffer& b : named_buffers(in64_)) all[b.name] = *b.buffer;
   return all;
@@ -141,7 +153,11 @@ Trial Subject::trial(const Sizes& s, std::uint64_t seed) const {
   Trial t{.q = normal(rng, {s.batch, options.heads, s.queries, options.size}),
           .k = normal(rng, {s.batch, groups, s.keys, options.size}),
           .v = normal(rng, {s.batch, groups, s.keys, options.value_size}),
-          .dy = normal(rng, {s.batch, options.heads, s.queries, options.value_size})};
+          .dy = normal(rng, {s.batch, options.heads, s.queries, options.value_size}),
+          .declared = in64_.inputs()};
+  for (const MechanismInput& input : t.declared)
+    t.inputs.push_back(normal(rng, input.of_queries() ? Shape{s.batch, options.heads, s.queries, input.size}
+                                                      : Shape{s.batch, groups, s.keys, input.size}));
   // What chooses must choose alike in float32 and float64: products of eighths are exact in both.
   if (can().discrete)
     for (Tensor* x : {&t.q, &t.k}) each(*x, [](double e) { return std::round(e * 8) / 8; });
@@ -214,24 +230,21 @@ std::vector<Variant> Subject::ends(const Sizes& s) const {
 Tensor Subject::out(const Trial& trial, DType dtype) {
   const NoTape guard;
   const Trial t = in_dtype(trial, dtype);
-  return mechanism(dtype).apply(t.q, t.k, t.v, t.call).detach();
+  return applied(mechanism(dtype), t).detach();
 }
 
 Outcome Subject::run(const Trial& trial, DType dtype) {
   AttentionMechanism& m = mechanism(dtype);
   zero_grad(m);
-  const Trial t = in_dtype(trial, dtype);
+  Trial t = in_dtype(trial, dtype);
   Tape tape;
-  const Tensor q = tape.watch(t.q), k = tape.watch(t.k), v = tape.watch(t.v);
-  AttentionCall call = t.call;
-  if (call.bias.defined()) call.bias = tape.watch(call.bias);
-  const Tensor y = m.apply(q, k, v, call);
+  std::vector<Part> watched = parts(t);
+  if (t.call.bias.defined()) watched.push_back({"bias", &t.call.bias, false});
+  for (const Part& p : watched) *p.x = tape.watch(*p.x);
+  const Tensor y = applied(m, t);
   if (y.node() != 0) tape.backward(y, t.dy);
   Outcome o{.out = y.detach(), .gradients = {}};
-  o.gradients["q"] = or_zeros(tape.grad(q), q);
-  o.gradients["k"] = or_zeros(tape.grad(k), k);
-  o.gradients["v"] = or_zeros(tape.grad(v), v);
-  if (call.bias.defined()) o.gradients["bias"] = or_zeros(tape.grad(call.bias), call.bias);
+  for (const Part& p : watched) o.gradients[p.name] = or_zeros(tape.grad(*p.x), *p.x);
   for (const NamedParameter& p : named_parameters(m)) {
     o.gradients["parameter " + p.name] = or_zeros(p.parameter->grad(), *p.parameter);
     p.parameter->zero_grad();

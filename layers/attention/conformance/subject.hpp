@@ -11,12 +11,25 @@ struct Trial {
   Tensor q, k, v;  // [B, H, T, D], [B, Hk, S, D], [B, Hk, S, Dv]
   Tensor dy;       // [B, H, T, Dv]
   AttentionCall call = {};
-  std::string name = "plain";  // of the call
+  std::string name = "plain";       // of the call
+  std::vector<Tensor> inputs = {};  // what the mechanism takes beside them: [B, H, T, size] or [B, Hk, S, size]
+  std::vector<MechanismInput> declared = {};  // what it says of them
 };
+
+// One of q, k, v and the inputs of a trial, by the name of its gradient: "q", "k", "v", "input NAME".
+struct Part {
+  std::string name;
+  Tensor* x;
+  bool of_keys;
+};
+std::vector<Part> parts(Trial& trial);
+
+inline Tensor applied(const AttentionMechanism& m, const Trial& t) { return m.apply(t.q, t.k, t.v, t.call, t.inputs); }
 
 struct Outcome {
   Tensor out;
-  NamedTensors gradients;  // "q", "k", "v", "bias" where there is one, and "parameter NAME" of each; never undefined
+  // "q", "k", "v", "input NAME" and "parameter NAME" of each, "bias" where there is one; never undefined.
+  NamedTensors gradients;
 };
 
 struct Sizes {
@@ -51,7 +64,7 @@ class Subject {
 
   const AttentionCapabilities& can() const { return in64_.capabilities(); }
   AttentionMechanism& mechanism(DType dtype) { return dtype == DType::float64 ? in64_ : in32_; }
-  NamedTensors values();  // parameters and buffers, float64
+  NamedTensors values(const Trial& t);  // parameters, buffers and inputs, float64: what a reference is told
 
   // "plain" and "causal": those that it can.
   std::vector<Variant> orders() const;

@@ -11,7 +11,7 @@ namespace {
 
 Tensor reference_of(Subject& s, const Trial& t) {
   const NoTape guard;
-  return s.options.reference(t.q, t.k, t.v, t.call, s.values()).to(DType::float64);
+  return s.options.reference(t.q, t.k, t.v, t.call, s.values(t)).to(DType::float64);
 }
 
 // More than a triangle.
@@ -68,7 +68,7 @@ void check_weights(Subject& s, Finding& f) {
   const auto check = [&](const Trial& trial, DType dtype) {
     const Trial t = in_dtype(trial, dtype);
     f.about(t);
-    const Tensor w = s.mechanism(dtype).weights(t.q, t.k, t.call).detach();
+    const Tensor w = s.mechanism(dtype).weights(t.q, t.k, t.call, t.inputs).detach();
     const Shape shape = {t.q.dim(0), t.q.dim(1), t.q.dim(2), t.k.dim(2)};
     const bool fits = w.shape() == shape && w.dtype() == dtype;
     f.expect(fits,

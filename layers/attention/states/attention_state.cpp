@@ -16,7 +16,9 @@ Tensor AttentionState::apply(In q, In k, In v, const AttentionCall& call, std::s
         " but the state has ", before.numel(), " rows; the batch must stay the same, or rows() change it");
   check(!call.key_mask.defined() && !call.mask.defined() && call.dropout == 0, q.where(),
         "AttentionState: a mask or dropout was asked for; a step takes key_lengths and a bias alone");
-  check(!wants_gradient({q, k, v}), q.where(),
+  detail::check_inputs("AttentionState", inputs_, q, k, inputs);
+  const auto on_tape = [](const Tensor& x) { return wants_gradient({x}); };
+  check(!wants_gradient({q, k, v}) && std::none_of(inputs.begin(), inputs.end(), on_tape), q.where(),
         "AttentionState: q, k or v wants a gradient, which what a state keeps cannot pass on; attend to all positions "
         "at once to train, or decode under NoTape");
   return self_->apply(q, k, v, call, inputs);
@@ -27,6 +29,7 @@ AttentionState AttentionState::rows(const Tensor& indices) const {
   if (lengths().numel() == 0) return *this;
   AttentionState picked;
   picked.self_ = self_->rows(indices);
+  picked.inputs_ = inputs_;
   return picked;
 }
 
@@ -37,11 +40,6 @@ Index AttentionState::length() const { return detail::longest_of(lengths()); }
 void AttentionState::members(MemberVisitor& visit) {
   if (!self_) return;
   for (const NamedBuffer& b : self_->buffers()) visit.buffer(b.name, *b.buffer);
-}
-
-void AttentionState::check_no_inputs(In q, std::span<const Tensor> inputs) {
-  check(inputs.empty(), q.where(), "AttentionState: ", inputs.size(),
-        " inputs beside q, k and v are given, but this state takes none");
 }
 
 std::vector<AttentionState> pick_rows(const std::vector<AttentionState>& states, const Tensor& indices) {

@@ -9,6 +9,7 @@
 #include <heed/autograd/attention_call.hpp>
 #include <heed/autograd/record.hpp>
 #include <heed/core/members.hpp>
+#include <heed/layers/attention/mechanism_input.hpp>
 #include <memory>
 #include <span>
 #include <vector>
@@ -21,30 +22,36 @@ class AttentionState {
  public:
   AttentionState() = default;
   // T can be copied and has
-  //   Tensor apply(In q, In k, In v, const AttentionCall& call);  // the next positions, as apply() below; what the state
+  //   Tensor apply(In q, In k, In v, const AttentionCall& call);  // the next positions, as apply() below; what the
+  //   state
   //                                                               // cannot honour of key_lengths and bias is an Error
   //   Tensor lengths() const;     // int32 [B]: positions of each row; [0] before the first step
   //   void members(auto&& visit)  // visit.buffer for each tensor that it keeps, the rows as first axis
   //   T rows(const Tensor& indices) const;  // where some buffers have other axes than the rows
-  // apply() may have a fifth argument, the std::span<const Tensor> of what the mechanism takes beside q, k and v.
+  // Where the mechanism takes `inputs` beside q, k and v, apply() has a fifth argument, their std::span<const Tensor>.
   template <class T>
-  requires(!std::is_same_v<std::remove_cvref_t<T>, AttentionState>) AttentionState(T state)
-      : self_(std::make_unique<Model<T>>(std::move(state))) {}
+  requires(!std::is_same_v<std::remove_cvref_t<T>, AttentionState>)
+      AttentionState(T state, std::vector<MechanismInput> inputs = {})
+      : self_(std::make_unique<Model<T>>(std::move(state))), inputs_(std::move(inputs)) {}
   // The copy and the original go on apart: they share no buffer.
-  AttentionState(const AttentionState& from) : self_(from.self_ ? from.self_->clone() : nullptr) {}
+  AttentionState(const AttentionState& from)
+      : self_(from.self_ ? from.self_->clone() : nullptr), inputs_(from.inputs_) {}
   AttentionState(AttentionState&&) = default;
   AttentionState& operator=(AttentionState from) noexcept {
     self_ = std::move(from.self_);
+    inputs_ = std::move(from.inputs_);
     return *this;
   }
 
-  // T new positions for each row, attended to causally: q [B, H, T, D], k [B, Hk, T, D], v [B, Hk, T, Dv] -> [B, H, T, Dv].
-  // Of the call:
-  //   key_lengths  int32 [B], each from 0 to T: of row b so many of the T positions are there; the rest is padding, which
+  // T new positions for each row, attended to causally: q [B, H, T, D], k [B, Hk, T, D], v [B, Hk, T, Dv] -> [B, H, T,
+  // Dv]. Of the call:
+  //   key_lengths  int32 [B], each from 0 to T: of row b so many of the T positions are there; the rest is padding,
+  //   which
   //                the state does not keep, and for which the result says nothing. Undefined: all
   //   bias         of pairs, broadcasts to [B, H, T, length() + T]: column j is position j of the row
-  // Errors: no state in it; other numbers of queries and keys, or of rows than before; the rest of the call but causal; a
-  // bias where T takes none; `inputs` where T takes none; q, k or v on a tape, as nothing is trained through a state.
+  // Errors: no state in it; other numbers of queries and keys, or of rows than before; the rest of the call but causal;
+  // a bias where T takes none; other `inputs` than T takes; any of them on a tape, as nothing is trained through a
+  // state.
   Tensor apply(In q, In k, In v, const AttentionCall& call = {}, std::span<const Tensor> inputs = {});
   // Row i of the result is row indices[i] of this, as a copy; int32 [N], rows may repeat. For beams, and to drop rows that
   // are done. Before the first step all rows are alike: a copy.
@@ -66,8 +73,7 @@ class AttentionState {
   template <class T>
   struct Model;
   std::unique_ptr<Concept> self_;
-
-  static void check_no_inputs(In q, std::span<const Tensor> inputs);
+  std::vector<MechanismInput> inputs_;
 };
 
 // The same rows of all states of a model.
@@ -99,12 +105,10 @@ struct AttentionState::Model final : Concept {
   }
   std::unique_ptr<Concept> clone() const override { return apart(state); }
   Tensor apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> inputs) override {
-    if constexpr (requires { state.apply(q, k, v, call, inputs); }) {
+    if constexpr (requires { state.apply(q, k, v, call, inputs); })
       return state.apply(q, k, v, call, inputs);
-    } else {
-      check_no_inputs(q, inputs);
+    else
       return state.apply(q, k, v, call);
-    }
   }
   std::unique_ptr<Concept> rows(const Tensor& indices) const override {
     if constexpr (requires { state.rows(indices); })
