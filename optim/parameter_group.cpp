@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <heed/optim/parameter_group.hpp>
 #include <map>
 
@@ -20,6 +21,21 @@ std::vector<ParameterGroup> decay_groups(const std::vector<NamedParameter>& para
   kept.weight_decay = 0;
   for (const NamedParameter& p : parameters) (p.parameter->rank() >= 2 ? decayed : kept).parameters.push_back(p);
   return {decayed, kept};
+}
+
+ParameterSplit split_parameters(const std::vector<NamedParameter>& parameters, const std::vector<std::string>& parts) {
+  const auto lies_in = [](const std::string& name, const std::string& part) {
+    return name == part || name.starts_with(part + ".");
+  };
+  for (const std::string& part : parts)
+    require(std::any_of(parameters.begin(), parameters.end(), [&](auto& p) { return lies_in(p.name, part); }),
+            "split_parameters: no parameter is ", part, " or lies in it; each part must have one or more");
+  ParameterSplit split;
+  for (const NamedParameter& p : parameters) {
+    const bool chosen = std::any_of(parts.begin(), parts.end(), [&](auto& part) { return lies_in(p.name, part); });
+    (chosen ? split.chosen : split.others).push_back(p);
+  }
+  return split;
 }
 
 namespace detail {

@@ -35,6 +35,17 @@ std::vector<ParameterGroup> decay_groups(M& model, double weight_decay) {
   return decay_groups(named_parameters(model), weight_decay);
 }
 
+// The parameters in two lists, for optimizers that train different parts of a model: those of `parts`, which are names
+// or what names begin with up to a dot ("tokens", "blocks.0"), and all others. Error where one of the parts has none.
+struct ParameterSplit {
+  std::vector<NamedParameter> chosen, others;
+};
+ParameterSplit split_parameters(const std::vector<NamedParameter>& parameters, const std::vector<std::string>& parts);
+template <detail::Layer M>
+ParameterSplit split_parameters(M& model, const std::vector<std::string>& parts) {
+  return split_parameters(named_parameters(model), parts);
+}
+
 // A part of the state of an optimizer, schedule or average, as a checkpoint keeps it.
 struct NamedTensor {
   std::string name;

@@ -8,6 +8,7 @@ namespace {
 
 // Metrics stand in history/metric.NAME, one number an evaluation; NaN where the evaluation had none of the name.
 const std::string kMetrics = "history/metric.";
+const std::string kLosses = "history/loss.";  // of updates with a loss of their own, one number a step
 
 Tensor to_tensor(const std::vector<double>& values) {
   return Tensor::from(values, {static_cast<Index>(values.size())});
@@ -53,23 +54,26 @@ void store_history(const RunHistory& history, Checkpoint& c) {
   c.tensors["history/loss"] = to_tensor(history.losses);
   c.tensors["history/validation_step"] = to_tensor(steps);
   c.tensors["history/validation_loss"] = to_tensor(values);
+  for (const auto& [name, losses] : history.other_losses) c.tensors[kLosses + name] = to_tensor(losses);
   store_metrics(history, c);
 }
 
-Index step_of(const Checkpoint& c) {
+Index step_of(const Checkpoint& c, const std::vector<std::string>& optimizers) {
   constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
   const std::uint64_t step = c.counter("step");
   require(step <= kMost, "resume: ", c.source, " is of step ", step, "; it must be at most ", kMost);
-  const Tensor &count = c.tensor("optimizer/step_count"), &steps = c.tensor("optimizer/steps");
-  require(count.rank() == 0 && count.dtype() == DType::int32 && steps.rank() == 1 && steps.dtype() == DType::int32,
-          "resume: the counts of the optimizer in ", c.source, " are ", count, " and ", steps,
-          "; they must be one number and a row of int32");
-  const Index counted = count.item<Index>();
-  require(counted >= static_cast<Index>(step), "resume: ", c.source, " is of step ", step,
-          " but its optimizer of step ", counted, "; they must be of one step");
-  for (const std::int32_t n : steps.to_vector<std::int32_t>())
-    require(n >= 0 && n <= counted, "resume: the optimizer in ", c.source, " took ", n,
-            " steps with a parameter and ", counted, " in all; each must be from 0 to that");
+  for (const std::string& section : optimizers) {
+    const Tensor &count = c.tensor(section + "/step_count"), &steps = c.tensor(section + "/steps");
+    require(count.rank() == 0 && count.dtype() == DType::int32 && steps.rank() == 1 && steps.dtype() == DType::int32,
+            "resume: the counts of the ", section, " in ", c.source, " are ", count, " and ", steps,
+            "; they must be one number and a row of int32");
+    const Index counted = count.item<Index>();
+    require(counted >= static_cast<Index>(step), "resume: ", c.source, " is of step ", step, " but its ", section,
+            " of step ", counted, "; they must be of one step");
+    for (const std::int32_t n : steps.to_vector<std::int32_t>())
+      require(n >= 0 && n <= counted, "resume: the ", section, " in ", c.source, " took ", n,
+              " steps with a parameter and ", counted, " in all; each must be from 0 to that");
+  }
   return static_cast<Index>(step);
 }
 
@@ -85,6 +89,9 @@ RunHistory load_history(const Checkpoint& c, Index step) {
             "; its evaluations must be after whole steps, in order, up to ", step);
     history.validation_losses.emplace_back(static_cast<Index>(steps[i]), values[i]);
   }
+  for (const auto& [path, tensor] : c.tensors)
+    if (path.starts_with(kLosses))
+      history.other_losses[path.substr(kLosses.size())] = row(c, path, static_cast<std::size_t>(step));
   load_metrics(c, history);
   return history;
 }

@@ -5,9 +5,9 @@
 namespace heed::detail {
 
 void store_history(const RunHistory& history, Checkpoint& c);
-// The step of a checkpoint, held against what else in it grows with the steps. An optimizer may have worked before the
-// run, so its own count may be larger. Error where they are not of one step.
-Index step_of(const Checkpoint& c);
+// The step of a checkpoint, held against what else in it grows with the steps, as in the sections of these optimizers.
+// An optimizer may have worked before the run, so its own count may be larger. Error where they are not of one step.
+Index step_of(const Checkpoint& c, const std::vector<std::string>& optimizers);
 // Error where the checkpoint has none, or one that is not of so many steps.
 RunHistory load_history(const Checkpoint& c, Index step);
 

@@ -73,15 +73,16 @@ RunLog::RunLog(const std::filesystem::path& path, const std::vector<double>& los
     keep(end_of_step(path, static_cast<Index>(losses.size()), losses.back()));
 }
 
-void RunLog::write(const LogEntry& e) {
+void RunLog::write(const RunStep& s) {
   Json entry;
-  entry["step"] = e.step;
-  entry["loss"] = e.loss;
-  entry["lr"] = e.lr;
-  entry["grad_norm"] = e.grad_norm;
-  entry["tokens_per_second"] = std::round(e.tokens_per_second);
-  if (e.val_loss) entry["val_loss"] = *e.val_loss;
-  for (const auto& [name, value] : e.val_metrics) entry["val_" + name] = value;
+  entry["step"] = s.step;
+  entry["loss"] = s.loss;
+  entry["lr"] = s.lr;
+  entry["grad_norm"] = s.grad_norm;
+  entry["tokens_per_second"] = std::round(s.tokens_per_second);
+  for (const auto& [name, value] : s.others) entry[name] = value;
+  if (s.validation_loss) entry["val_loss"] = *s.validation_loss;
+  for (const auto& [name, value] : s.validation_metrics) entry["val_" + name] = value;
   LogFile::write(entry.dump());
 }
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t kDropoutStream = 1;  // of default_rng in training steps; its key is the run's seed
 
-// Texts of the run's own in a checkpoint.
+// Texts of the run's own in a checkpoint; of further optimizers kOptimizerName.NAME.
 constexpr const char *kOptimizerName = "optimizer_name", *kInstructionSet = "instruction_set";
 
 void check_options(const RunOptions& o) {
@@ -27,13 +27,21 @@ void check_options(const RunOptions& o) {
           ", eval_batches ", o.eval_batches, " and checkpoint_every ", o.checkpoint_every, "; they must be 0 or more");
   require(o.checkpoint_every == 0 || !o.checkpoint.empty(), "run: checkpoint_every is ", o.checkpoint_every,
           " but no checkpoint file is given");
-  if (!o.checkpoint.empty()) check_place("save_checkpoint", o.checkpoint);
-  require(o.checkpoint.empty() || o.log.empty() || !same_file(o.checkpoint, o.log), "run: checkpoint and log are both ",
-          o.log.string(), "; they must be two files");
+  require(o.patience >= 0, "run: patience is ", o.patience, "; it must be 0 (none) or more");
+  for (const std::filesystem::path& file : {o.checkpoint, o.best})
+    if (!file.empty()) check_place("save_checkpoint", file);
+  const std::pair<const char*, std::filesystem::path> files[] = {
+      {"checkpoint", o.checkpoint}, {"best", o.best}, {"log", o.log}};
+  for (const auto& a : files)
+    for (const auto* b = &a + 1; b != std::end(files); ++b)
+      require(a.second.empty() || b->second.empty() || !same_file(a.second, b->second), "run: ", a.first, " and ",
+              b->first, " are both ", b->second.string(), "; they must be two files");
   require(o.average == nullptr || !o.average->swapped(),
           "run: the model has the averages inside; swap back before the run");
-  for (const char* name : {kOptimizerName, kInstructionSet})
-    require(o.checkpoint.empty() || o.texts.count(name) == 0, "run: one of the texts is named ", name,
+  for (const auto& [name, text] : o.texts)
+    require((o.checkpoint.empty() && o.best.empty()) ||
+                (name != kInstructionSet && name != kOptimizerName && !name.starts_with("optimizer_name.")),
+            "run: one of the texts is named ", name,
             ", as one that the run itself puts into the checkpoint; it must have another name");
 }
 
@@ -41,7 +49,13 @@ void check_options(const RunOptions& o) {
 class Run {
  public:
   Run(RunParts parts, const RunOptions& options)
-      : parts_(std::move(parts)), o_(options), place_("run", o_.checkpoint), resumed_(resume()), log_(o_.log, history_.losses) {
+      : parts_(std::move(parts)),
+        o_(options),
+        names_(names_of(parts_.updates)),
+        place_("run", o_.checkpoint),
+        best_place_("run", o_.best),
+        resumed_(resume()),
+        log_(o_.log, history_.losses) {
     if (o_.progress != nullptr) progress_.emplace(o_.progress);
   }
 
@@ -50,8 +64,9 @@ class Run {
  private:
   RunParts parts_;
   const RunOptions& o_;
-  detail::PlaceLock place_;  // of the checkpoint, from before it is read
-  Index done_ = 0;           // steps
+  std::vector<std::string> names_;  // of the updates; the first has none
+  detail::PlaceLock place_, best_place_;  // of the checkpoints, from before one is read
+  Index done_ = 0;                        // steps
   RunHistory history_;
   std::string saved_on_;  // the instruction set of the checkpoint that the run goes on from; empty where none is told
   Index resumed_;         // done_ at the start; set by resume(), which fills the history before the log is opened
@@ -60,30 +75,65 @@ class Run {
   std::optional<double> floor_;  // of the batches that the last evaluation of this process saw
   double begin_ = detail::seconds_now(), training_seconds_ = 0, training_tokens_ = 0;
 
+  static std::vector<std::string> names_of(const std::vector<Update>& updates);
+  // "optimizer", "schedule" or kOptimizerName of an update: of the first as it is, of others with their name.
+  std::string named(const std::string& part, std::size_t update) const {
+    return update == 0 ? part : part + "." + names_[update];
+  }
   Index resume();
   Checkpoint state() const;
-  void save();
-  detail::LogEntry step();
-  void write_log(const detail::LogEntry& entry);
-  void evaluate_into(detail::LogEntry& entry);
-  void show(const detail::LogEntry& entry);
+  void save(const std::filesystem::path& file);
+  RunStep step();
+  double gradients_of(const std::function<Tensor(const Batch&)>& loss, const std::vector<Batch>& batches,
+                      Index counted);
+  double apply(std::size_t first, std::size_t end);
+  void write_log(const RunStep& s);
+  void evaluate_into(RunStep& s);
+  void show(const RunStep& s);
   void say_resumed();
+  Index best_evaluation() const;
+  bool is_stuck() const;
 };
 
+std::vector<std::string> Run::names_of(const std::vector<Update>& updates) {
+  require(!updates.empty(), "run: there are no updates; there must be one or more");
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < updates.size(); ++i) {
+    names.push_back(updates[i].name.empty() || i == 0 ? std::to_string(i + 1) : updates[i].name);
+    require(std::count(names.begin(), names.end(), names.back()) == 1, "run: two updates are named ", names.back(),
+            "; names must differ");
+  }
+  return names;
+}
+
 Index Run::resume() {
-  if (!o_.checkpoint.empty()) check_names("run", state());  // an error now, not when the first checkpoint is due
+  if (!o_.checkpoint.empty() || !o_.best.empty()) check_names("run", state());  // not only when the first one is due
   if (!o_.resume || o_.checkpoint.empty() || !std::filesystem::exists(o_.checkpoint)) return 0;
   const Checkpoint c = load_checkpoint(o_.checkpoint);
   const std::string file = o_.checkpoint.string();
   require(c.counter("seed") == o_.seed, "resume: the seed of ", file, " is ", c.counter("seed"), " and of this run ",
           o_.seed, "; they must be the same");
-  require(c.text(kOptimizerName) == parts_.optimizer->name(), "resume: the optimizer of ", file, " is ",
-          printable(c.text(kOptimizerName)), " and of this run ", parts_.optimizer->name(), "; they must be the same");
+  std::vector<std::string> optimizers;
+  for (std::size_t i = 0; i < parts_.updates.size(); ++i) {
+    const std::string &saved = c.text(named(kOptimizerName, i)), &name = parts_.updates[i].optimizer.name();
+    require(saved == name, "resume: the ", named("optimizer", i), " of ", file, " is ", printable(saved),
+            " and of this run ", name, "; they must be the same");
+    optimizers.push_back(named("optimizer", i));
+  }
+  for (const auto& [text, name] : c.texts)
+    require(!text.starts_with(named(kOptimizerName, 0) + ".") ||
+                std::find(names_.begin() + 1, names_.end(), text.substr(text.find('.') + 1)) != names_.end(),
+            "resume: ", file, " has the optimizer ", printable(text.substr(text.find('.') + 1)),
+            ", which this run has not; they must have the same");
   const bool averaged = c.tensors.count("average/updates") == 1;
   require(averaged == (o_.average != nullptr), "resume: ", file, averaged ? " has an" : " has no",
           " average of the weights but this run has ", averaged ? "none" : "one", "; both must have one, or neither");
-  const Index step = detail::step_of(c);
+  const Index step = detail::step_of(c, optimizers);
   RunHistory history = detail::load_history(c, step);
+  for (std::size_t i = 1; i < names_.size() && step > 0; ++i)
+    require(history.other_losses.count(names_[i]) == (parts_.updates[i].loss ? 1 : 0), "resume: update ", names_[i],
+            " of ", file, parts_.updates[i].loss ? " has no" : " has a",
+            " loss of its own but this run's is otherwise; they must be the same");
   parts_.load(c);
   const auto load_state = [&c](const std::string& section, auto& part) {
     std::vector<NamedTensor> state;
@@ -91,8 +141,10 @@ Index Run::resume() {
       if (path.starts_with(section + "/")) state.push_back({path.substr(section.size() + 1), tensor});
     part.load_state(state);
   };
-  load_state("optimizer", *parts_.optimizer);
-  load_state("schedule", *parts_.schedule);
+  for (std::size_t i = 0; i < parts_.updates.size(); ++i) {
+    load_state(named("optimizer", i), parts_.updates[i].optimizer);
+    load_state(named("schedule", i), parts_.updates[i].schedule);
+  }
   if (averaged) load_state("average", *o_.average);
   history_ = std::move(history);
   if (const auto set = c.texts.find(kInstructionSet); set != c.texts.end()) saved_on_ = printable(set->second);
@@ -105,27 +157,66 @@ Index Run::resume() {
 Checkpoint Run::state() const {
   Checkpoint c;
   parts_.store(c);
-  for (const NamedTensor& t : parts_.optimizer->state()) c.tensors["optimizer/" + t.name] = t.tensor;
-  for (const NamedTensor& t : parts_.schedule->state()) c.tensors["schedule/" + t.name] = t.tensor;
-  if (o_.average != nullptr)
-    for (const NamedTensor& t : o_.average->state()) c.tensors["average/" + t.name] = t.tensor;
+  c.texts = o_.texts;
+  const auto store = [&c](const std::string& section, const std::vector<NamedTensor>& state) {
+    for (const NamedTensor& t : state) c.tensors[section + "/" + t.name] = t.tensor;
+  };
+  for (std::size_t i = 0; i < parts_.updates.size(); ++i) {
+    store(named("optimizer", i), parts_.updates[i].optimizer.state());
+    store(named("schedule", i), parts_.updates[i].schedule.state());
+    c.texts[named(kOptimizerName, i)] = parts_.updates[i].optimizer.name();
+  }
+  if (o_.average != nullptr) store("average", o_.average->state());
   detail::store_history(history_, c);
   c.counters["step"] = static_cast<std::uint64_t>(done_);
   c.counters["seed"] = o_.seed;
-  c.texts = o_.texts;
-  c.texts[kOptimizerName] = parts_.optimizer->name();
   c.texts[kInstructionSet] = arch();
   return c;
 }
 
-void Run::save() {
-  if (o_.checkpoint.empty()) return;
+void Run::save(const std::filesystem::path& file) {
+  if (file.empty()) return;
   log_.sync();  // a resumed run finds the log as long as the checkpoint says
-  save_checkpoint(o_.checkpoint, state());
+  save_checkpoint(file, state());
 }
 
-// Gradients of `accumulate` batches, each weighted by its share of the targets that count, and one optimizer step.
-detail::LogEntry Run::step() {
+// Adds the gradients of the batches, each weighted by its share of the targets that count. Gives the loss of all.
+double Run::gradients_of(const std::function<Tensor(const Batch&)>& loss, const std::vector<Batch>& batches,
+                         Index counted) {
+  double sum = 0;
+  for (const Batch& batch : batches) {
+    if (batch.counted == 0) continue;  // the mean over no target is NaN
+    const double share = static_cast<double>(batch.counted) / static_cast<double>(counted);
+    Tape tape({.find_nan = o_.find_nan});
+    const MatmulPrecision precision(o_.precision);
+    const Tensor l = loss(batch);
+    sum += share * l.item();
+    require(std::isfinite(sum), "run: the loss of step ", done_ + 1, " is ", sum,
+            "; it must be finite: lower the learning rate, or find its cause with find_nan");
+    tape.backward(l, Tensor::full(l.shape(), share, l.dtype()));
+  }
+  return sum;
+}
+
+// The steps of the optimizers `first` to `end`, whose gradients are of one loss and are clipped together. Gives the
+// norm.
+double Run::apply(std::size_t first, std::size_t end) {
+  const double most = o_.grad_clip > 0 ? o_.grad_clip : INFINITY;
+  double squares = 0;
+  for (std::size_t i = first; i < end; ++i) {
+    Optimizer& optimizer = parts_.updates[i].optimizer;
+    optimizer.set_lr(parts_.updates[i].schedule(done_));
+    if (end - first == 1) return optimizer.clipped_step(most);
+    const double norm = optimizer.grad_norm();
+    if (!std::isfinite(norm)) optimizer.clipped_step(most);  // an Error that names the parameter
+    squares += norm * norm;
+  }
+  for (std::size_t i = first; i < end; ++i)
+    parts_.updates[i].optimizer.step(clip_coefficient(std::sqrt(squares), most));
+  return std::sqrt(squares);
+}
+
+RunStep Run::step() {
   const double start = detail::seconds_now();
   const auto s = static_cast<std::uint64_t>(done_);
   // Dropout's numbers are those of this seed and step, whatever was drawn before.
@@ -141,45 +232,42 @@ detail::LogEntry Run::step() {
   require(counted > 0, "run: all targets of step ", done_ + 1,
           " are ignored: Batch::counted, the number of those that are not, is 0 in each of its ", o_.accumulate,
           " batches; it must be above 0 in one");
-  double loss = 0;
-  parts_.optimizer->zero_grad();
-  for (const Batch& batch : batches) {
-    if (batch.counted == 0) continue;  // the mean over no target is NaN
-    const double share = static_cast<double>(batch.counted) / static_cast<double>(counted);
-    Tape tape({.find_nan = o_.find_nan});
-    const MatmulPrecision precision(o_.precision);
-    const Tensor l = parts_.loss(batch);
-    loss += share * l.item();
-    require(std::isfinite(loss), "run: the loss of step ", done_ + 1, " is ", loss,
-            "; it must be finite: lower the learning rate, or find its cause with find_nan");
-    tape.backward(l, Tensor::full(l.shape(), share, l.dtype()));
+  RunStep made;
+  const std::vector<Update>& updates = parts_.updates;
+  for (std::size_t first = 0, end = 1; first < updates.size(); first = end++) {
+    while (end < updates.size() && !updates[end].loss) ++end;  // those that follow one loss
+    for (const Update& u : updates) u.optimizer.zero_grad();   // a GAN's losses reach the weights of both players
+    const double loss = gradients_of(updates[first].loss ? updates[first].loss : parts_.loss, batches, counted);
+    const double norm = apply(first, end);
+    for (std::size_t i = first; i < end; ++i)
+      (i == 0 ? made.lr : made.others["lr_" + names_[i]]) = updates[i].optimizer.lr();
+    (first == 0 ? made.loss : made.others["loss_" + names_[first]]) = loss;
+    (first == 0 ? made.grad_norm : made.others["grad_norm_" + names_[first]]) = norm;
+    (first == 0 ? history_.losses : history_.other_losses[names_[first]]).push_back(loss);
   }
-  const double lr = (*parts_.schedule)(done_);
-  parts_.optimizer->set_lr(lr);
-  const double norm = parts_.optimizer->clipped_step(o_.grad_clip > 0 ? o_.grad_clip : INFINITY);
   if (o_.average != nullptr) o_.average->update();
-  ++done_;
-  history_.losses.push_back(loss);
+  made.step = ++done_;
   const double seconds = detail::seconds_now() - start;
   double tokens = 0;
   for (const Batch& batch : batches) tokens += static_cast<double>(batch.read());
   training_seconds_ += seconds;
   training_tokens_ += tokens;
-  return {done_, loss, lr, norm, tokens / seconds, std::nullopt, {}};
+  made.tokens_per_second = tokens / seconds;
+  return made;
 }
 
 // A pipe's reader may go while the run goes on. What was learned is saved before the Error ends the run; a log that is
 // a file, in contrast, is never behind the checkpoint.
-void Run::write_log(const detail::LogEntry& entry) {
+void Run::write_log(const RunStep& s) {
   try {
-    log_.write(entry);
+    log_.write(s);
   } catch (const Error&) {
-    if (log_.is_stream()) save();
+    if (log_.is_stream()) save(o_.checkpoint);
     throw;
   }
 }
 
-void Run::evaluate_into(detail::LogEntry& entry) {
+void Run::evaluate_into(RunStep& s) {
   const bool last = done_ == o_.steps;
   if (parts_.validation.size() == 0 || !(last || (o_.eval_every > 0 && done_ % o_.eval_every == 0))) return;
   const MatmulPrecision precision(o_.precision);
@@ -189,24 +277,29 @@ void Run::evaluate_into(detail::LogEntry& entry) {
   {
     std::optional<AveragedWeights> averaged;
     if (o_.average != nullptr) averaged.emplace(*o_.average);
-    entry.val_metrics = evaluate_metrics(parts_.metrics ? parts_.metrics : loss_alone, parts_.validation, batches);
+    s.validation_metrics =
+        evaluate_metrics(parts_.metrics ? parts_.metrics : loss_alone, parts_.validation, batches);
   }
-  entry.val_loss = entry.val_metrics.extract("loss").mapped();
-  parts_.schedule->observe(*entry.val_loss);
-  history_.validation_losses.emplace_back(done_, *entry.val_loss);
-  history_.validation_metrics.push_back(entry.val_metrics);
+  require((o_.patience == 0 && o_.best.empty()) || s.validation_metrics.count(o_.monitor) == 1,
+          "run: monitor is ", o_.monitor,
+          ", which the evaluation does not tell; it must be loss or one of the metrics");
+  s.validation_loss = s.validation_metrics.extract("loss").mapped();
+  for (std::size_t i = 0; i < parts_.updates.size(); ++i)
+    parts_.updates[i].schedule.observe(*s.validation_loss);
+  history_.validation_losses.emplace_back(done_, *s.validation_loss);
+  history_.validation_metrics.push_back(s.validation_metrics);
   if (o_.checkpoint.empty()) return;
   Checkpoint c;  // with the names of the metrics: an error now, not when the next checkpoint is due
   detail::store_history(history_, c);
   check_names("run", c);
 }
 
-void Run::show(const detail::LogEntry& entry) {
+void Run::show(const RunStep& s) {
   if (!progress_) return;
   ProgressState p;
   p.step = done_;
   p.steps = o_.steps;
-  p.loss = entry.loss;
+  p.loss = s.loss;
   if (!history_.validation_losses.empty()) p.validation_loss = history_.validation_losses.back().second;
   if (!history_.validation_metrics.empty()) p.validation_metrics = history_.validation_metrics.back();
   p.floor = floor_;
@@ -214,7 +307,7 @@ void Run::show(const detail::LogEntry& entry) {
   if (o_.peak_flops > 0) p.share_of_peak = o_.flops_per_token * p.tokens_per_second / o_.peak_flops;
   p.seconds_left =
       (detail::seconds_now() - begin_) / static_cast<double>(done_ - resumed_) * static_cast<double>(o_.steps - done_);
-  progress_->update(p, entry.val_loss.has_value() || done_ == resumed_ + 1 || done_ == o_.steps);
+  progress_->update(p, s.validation_loss.has_value() || done_ == resumed_ + 1 || done_ == o_.steps);
 }
 
 void Run::say_resumed() {
@@ -225,6 +318,27 @@ void Run::say_resumed() {
                        ": its bits may differ from those of a run on one instruction set (HEED_ARCH chooses it)");
 }
 
+// The place in the history of the best evaluation so far, the first where several are as good; -1: there is none.
+Index Run::best_evaluation() const {
+  Index best = -1;
+  double value = 0;
+  for (std::size_t i = 0; i < history_.validation_losses.size(); ++i) {
+    const auto found = history_.validation_metrics[i].find(o_.monitor);
+    const bool told = o_.monitor == "loss" || found != history_.validation_metrics[i].end();
+    if (!told) continue;  // by an older run
+    const double x = o_.monitor == "loss" ? history_.validation_losses[i].second : found->second;
+    if (std::isnan(x) || (best >= 0 && (o_.monitor_highest ? x <= value : x >= value))) continue;
+    best = static_cast<Index>(i), value = x;
+  }
+  return best;
+}
+
+// Whether patience is at its end: a function of the history, so that a run that ended so does not go on when resumed.
+bool Run::is_stuck() const {
+  const auto evaluations = static_cast<Index>(history_.validation_losses.size());
+  return o_.patience > 0 && evaluations - 1 - best_evaluation() >= o_.patience;
+}
+
 RunResult Run::go() {
   const detail::InterruptScope interrupt(o_.handle_interrupt);
   say_resumed();
@@ -232,25 +346,34 @@ RunResult Run::go() {
   const auto asked_to_stop = [&] {  // who read the progress through a pipe has gone
     return interrupt.asked() || (o_.handle_interrupt && progress_ && progress_->pipe_is_broken());
   };
-  while (done_ < o_.steps && !asked_to_stop()) {
-    detail::LogEntry entry = step();
-    evaluate_into(entry);
-    write_log(entry);
-    show(entry);
+  bool stopped = is_stuck();
+  while (done_ < o_.steps && !stopped && !asked_to_stop()) {
+    RunStep s = step();
+    evaluate_into(s);
+    write_log(s);
+    show(s);
+    if (o_.after_step) o_.after_step(s);
+    if (o_.after_evaluation && s.validation_loss) o_.after_evaluation(s);
+    stopped = s.stop || is_stuck();
+    // The best before the last: a run that is resumed after its evaluation would not make it again.
+    if (s.validation_loss && best_evaluation() == static_cast<Index>(history_.validation_losses.size()) - 1)
+      save(o_.best);
     if (o_.checkpoint_every > 0 && done_ % o_.checkpoint_every == 0) {
-      save();
+      save(o_.checkpoint);
       saved = done_;
     }
   }
   if (saved != done_)
-    save();
+    save(o_.checkpoint);
   else if (resumed_ == done_)
     log_.sync();  // nothing was left to do: lines behind the last step go all the same
   if (progress_) progress_->close();
   RunResult result;
   result.steps = done_;
   result.resumed_from = resumed_;
-  result.interrupted = done_ < o_.steps;
+  (stopped ? result.stopped : result.interrupted) = done_ < o_.steps;
+  if (const Index best = best_evaluation(); best >= 0)
+    result.best_step = history_.validation_losses[static_cast<std::size_t>(best)].first;
   result.history = std::move(history_);
   if (!result.history.validation_losses.empty())
     result.validation_loss = result.history.validation_losses.back().second;
@@ -268,6 +391,8 @@ void detail::check_trained(const std::vector<NamedParameter>& parameters) {
 
 RunResult run(RunParts parts, const RunOptions& options) {
   check_options(options);
+  require((options.best.empty() && options.patience == 0) || parts.validation.size() > 0,
+          "run: best or patience is given but there is nothing to evaluate on; give a validation set");
   return Run(std::move(parts), options).go();
 }
 

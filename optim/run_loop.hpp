@@ -3,8 +3,15 @@
 //   GPT model(options, rng);
 //   AdamW optimizer(decay_groups(model, 0.1), {.lr = 1e-3});
 //   Schedule schedule("cosine", {.lr = 1e-3, .min_lr = 1e-4, .warmup = 100, .steps = 2000});
-//   const RunResult result = run(model, optimizer, schedule, batches, held_out, {.steps = 2000, .checkpoint =
-//   "model.h5"});
+//   const RunResult result = run(model, optimizer, schedule, batches, held_out,
+//                                {.steps = 2000, .checkpoint = "model.h5"});
+//
+// Several optimizers, each with a schedule, on parts of one model, or with losses of their own, as a GAN has them:
+//
+//   run(model, {{weights, cosine}, {embedding, constant}}, batches, held_out, options);
+//   run(gan, {{d_optimizer, d_schedule, d_loss}, {g_optimizer, g_schedule, g_loss, "generator"}}, points, {}, options);
+//
+// docs/training.md tells more.
 //
 // Everything that a step does is a function of the state before it, the seed and its number, so that a run that was
 // killed and resumed ends with the same bits as one that was not. No clock time enters a checkpoint.
@@ -26,10 +33,23 @@
 
 namespace heed {
 
+// A step that was made, as the log tells it and callbacks see it.
+struct RunStep {
+  Index step = 0;  // 1, 2, ...
+  double loss = 0, lr = 0, grad_norm = 0;
+  double tokens_per_second = 0;
+  // Of the updates after the first (Update): lr_NAME, and loss_NAME and grad_norm_NAME of those with a loss of their
+  // own.
+  Metrics others = {};
+  std::optional<double> validation_loss = {};  // of an evaluation after this step
+  Metrics validation_metrics = {};             // what else it told
+  bool stop = false;                           // a callback may set it: the run saves, and ends after this step
+};
+
 struct RunOptions {
   Index steps = 1000;
   Index accumulate = 1;              // batches a step, all held until it ends; their gradients are averaged
-  double grad_clip = 1;              // largest norm of the gradient; 0: no clipping
+  double grad_clip = 1;              // largest norm of the gradient of a loss; 0: no clipping
   std::uint64_t seed = 1;            // of batches and dropout
   DType precision = DType::float32;  // bfloat16: MatmulPrecision of steps and evaluations
 
@@ -40,9 +60,22 @@ struct RunOptions {
   // checkpoint keeps both; after the run the model has its own weights, and AveragedWeights shows it the averages.
   WeightAverage* average = nullptr;
 
+  // Called after each step, and after each that ended with an evaluation; when the step is in the log, and before it is
+  // in a checkpoint. What they draw from default_rng() changes no step. A run goes on to the same bits after a kill
+  // where what they do to the model and what they ask for are functions of what they see.
+  std::function<void(RunStep&)> after_step = {}, after_evaluation = {};
+
+  // What `best` and `patience` go by: "loss" or another name of RunParts::metrics. The lowest is the best, or the
+  // highest. With eval_batches, the last evaluation is of more than those before it, and is compared with them all the
+  // same.
+  std::string monitor = "loss";
+  bool monitor_highest = false;
+  Index patience = 0;  // ends the run after so many evaluations that are no better than the best; 0: never
+
   std::filesystem::path checkpoint = {};  // empty: none. No other run may write it, which path.lock says
   Index checkpoint_every = 0;             // steps; 0: only at the end
   bool resume = false;                    // go on from `checkpoint` where that is a file
+  std::filesystem::path best = {};        // a second one, of the step with the best evaluation of the run; empty: none
   // Kept in the checkpoint: configuration, tokenizer, ... Without zero bytes, and under names that the run does not use
   // itself: not step, seed, optimizer_name, instruction_set, and no section (model, optimizer, history, ...).
   std::map<std::string, std::string> texts = {};
@@ -64,24 +97,36 @@ struct RunHistory {
   std::vector<double> losses;                               // of step 1, 2, ...
   std::vector<std::pair<Index, double>> validation_losses;  // after these steps
   std::vector<Metrics> validation_metrics;  // beside each of them: what else the evaluation told, maybe nothing
+  std::map<std::string, std::vector<double>> other_losses = {};  // of updates with a loss of their own, by their names
 };
 
 struct RunResult {
   Index steps = 0;  // done in all
   Index resumed_from = 0;
-  bool interrupted = false;
+  bool interrupted = false;  // before the last step, by a signal
+  bool stopped = false;      // before the last step, by a callback or as patience was at its end
+  Index best_step = 0;       // after which the evaluation was the best by RunOptions::monitor; 0: none was
   RunHistory history;
   std::optional<double> validation_loss;  // the last
   Metrics validation_metrics;             // of the same evaluation
+};
+
+// One optimizer of a run, and what it follows. A step does all updates of the run in order.
+struct Update {
+  Optimizer& optimizer;
+  Schedule& schedule;
+  // Mean over the batch's counted targets. Empty: the loss of the update before, with which this one shares its
+  // gradients; of the first one, the model's.
+  std::function<Tensor(const Batch&)> loss = {};
+  std::string name = {};  // for log and checkpoint, where it is not the first; empty: its number, from 1
 };
 
 // What is trained. run() below fills it from a model.
 struct RunParts {
   std::function<void(Checkpoint&)> store;       // puts the model's values into a checkpoint
   std::function<void(const Checkpoint&)> load;  // takes them out
-  std::function<Tensor(const Batch&)> loss;     // mean over the batch's counted targets
-  Optimizer* optimizer = nullptr;
-  Schedule* schedule = nullptr;
+  std::function<Tensor(const Batch&)> loss;     // mean over the batch's counted targets: the model's
+  std::vector<Update> updates;
   std::function<Batch(std::uint64_t seed, std::uint64_t step)> batch;
   EvaluationSet validation;
   // Means over the counted targets of an evaluation batch: "loss", and others by name, which go to the progress line,
@@ -90,8 +135,8 @@ struct RunParts {
 };
 
 // Throws Error for options out of range, names that no checkpoint can hold, data or checkpoint that cannot be read or
-// written or that another run writes, a checkpoint of another model, with an average where this run has none or the reverse, a step or an
-// evaluation none of whose targets counts, and a loss that is not finite.
+// written or that another run writes, a checkpoint of another model, with an average where this run has none or the
+// reverse, a step or an evaluation none of whose targets counts, and a loss that is not finite.
 RunResult run(RunParts parts, const RunOptions& options);
 
 namespace detail {
@@ -99,30 +144,42 @@ namespace detail {
 void check_trained(const std::vector<NamedParameter>& parameters);
 }  // namespace detail
 
-// Error for a parameter of the model that is not frozen and that no optimizer trains. The model's own loss(inputs,
-// targets), unless `loss` is given. `metrics`: RunParts. Errors of what the model's loss does
-// with a batch itself name the line that called run(), those behind it the layer.
+// Error for a parameter of the model that is not frozen and that no optimizer trains. The loss of evaluations is that
+// of the first update, or else the model's own: loss(batch) where it has that, or loss(inputs, targets). `metrics`:
+// RunParts. Errors of what loss(inputs, targets) does with a batch itself name the line that called run(), those behind
+// it the layer.
 template <class M>
-RunResult run(M& model, Optimizer& optimizer, Schedule& schedule, Dataset data, EvaluationSet validation,
-              const RunOptions& options, std::function<Tensor(const Batch&)> loss = {},
+RunResult run(M& model, std::vector<Update> updates, Dataset data, EvaluationSet validation, const RunOptions& options,
               std::function<Metrics(const Batch&)> metrics = {}, Where where = Where::current()) {
+  std::function<Tensor(const Batch&)> loss;
+  if (!updates.empty()) loss = updates[0].loss;
   if (!loss) {
-    if constexpr (requires(In x) { model.loss(x, x); })
+    if constexpr (requires(const Batch& b) { model.loss(b); })
+      loss = [&model](const Batch& b) { return model.loss(b); };
+    else if constexpr (requires(In x) { model.loss(x, x); })
       loss = [&model, where](const Batch& b) { return model.loss(In(b.inputs, where), In(b.targets, where)); };
     else
-      fail("run: the model has no loss(inputs, targets); give run() a loss");
+      fail("run: the model has no loss(batch) and no loss(inputs, targets); give run() a loss");
   }
   detail::check_trained(named_parameters(model));
   auto prefetch = std::make_shared<Prefetch>(std::move(data));
   return run({.store = [&model](Checkpoint& c) { store_model(c, model); },
               .load = [&model](const Checkpoint& c) { load_model(c, model); },
               .loss = std::move(loss),
-              .optimizer = &optimizer,
-              .schedule = &schedule,
+              .updates = std::move(updates),
               .batch = [prefetch](std::uint64_t seed, std::uint64_t step) { return prefetch->batch(seed, step); },
               .validation = std::move(validation),
               .metrics = std::move(metrics)},
              options);
+}
+
+// The same with one optimizer, and the model's own loss unless `loss` is given.
+template <class M>
+RunResult run(M& model, Optimizer& optimizer, Schedule& schedule, Dataset data, EvaluationSet validation,
+              const RunOptions& options, std::function<Tensor(const Batch&)> loss = {},
+              std::function<Metrics(const Batch&)> metrics = {}, Where where = Where::current()) {
+  return run(model, std::vector<Update>{{optimizer, schedule, std::move(loss)}}, std::move(data), std::move(validation),
+             options, std::move(metrics), where);
 }
 
 }  // namespace heed

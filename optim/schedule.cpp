@@ -1,25 +1,46 @@
 #include <algorithm>
 #include <cmath>
 #include <heed/optim/schedule.hpp>
+#include <limits>
 #include <numbers>
 
 namespace heed {
+namespace {
 
-const std::vector<std::string>& Schedule::names() {
-  static const std::vector<std::string> list = {"constant", "linear",    "cosine", "inverse-sqrt",
-                                                "step",     "one-cycle", "plateau"};
-  return list;
-}
+enum class Kind { constant, linear, cosine, inverse_sqrt, step, one_cycle, plateau };
 
-Schedule::Schedule(std::string_view name, const ScheduleOptions& o) : name_(name), o_(o) {
-  const auto found = std::find(names().begin(), names().end(), name_);
+// Those that have a name.
+class NamedSchedule {
+ public:
+  NamedSchedule(std::string_view name, const ScheduleOptions& options);
+  double operator()(Index step) const;
+  void observe(double validation_loss);
+  std::vector<double> state() const {
+    return kind_ == Kind::plateau ? std::vector{falls_, best_, bad_, cooling_} : std::vector<double>();
+  }
+  void load_state(const std::vector<double>& v) {
+    if (kind_ == Kind::plateau) falls_ = v[0], best_ = v[1], bad_ = v[2], cooling_ = v[3];
+  }
+
+ private:
+  Kind kind_;
+  ScheduleOptions o_;
+  double falls_ = 0, best_ = std::numeric_limits<double>::infinity(), bad_ = 0, cooling_ = 0;  // plateau's
+
+  double one_cycle(double t) const;
+  double fallen(double falls) const;  // plateau's rate after so many falls
+};
+
+NamedSchedule::NamedSchedule(std::string_view name, const ScheduleOptions& o) : o_(o) {
+  const std::vector<std::string>& names = Schedule::names();
+  const auto found = std::find(names.begin(), names.end(), name);
   std::string all;
-  for (const std::string& n : names()) all += (all.empty() ? "" : ", ") + n;
-  require(found != names().end(), "schedule: the name is '", name_, "'; it must be one of ", all);
-  kind_ = static_cast<Kind>(found - names().begin());
+  for (const std::string& n : names) all += (all.empty() ? "" : ", ") + n;
+  require(found != names.end(), "schedule: the name is '", name, "'; it must be one of ", all);
+  kind_ = static_cast<Kind>(found - names.begin());
 
   const auto need = [&](bool ok, const char* option, auto value, const char* rule) {
-    require(ok, "schedule ", name_, ": ", option, " is ", value, "; it must be ", rule);
+    require(ok, "schedule ", name, ": ", option, " is ", value, "; it must be ", rule);
   };
   need(o.lr >= 0 && std::isfinite(o.lr), "lr", o.lr, "0 or more and finite");
   need(o.min_lr >= 0 && o.min_lr <= o.lr, "min_lr", o.min_lr, "0 or more and at most lr");
@@ -43,8 +64,7 @@ Schedule::Schedule(std::string_view name, const ScheduleOptions& o) : name_(name
   }
 }
 
-double Schedule::operator()(Index step) const {
-  require(step >= 0, "schedule ", name_, ": the step is ", step, "; it must be 0 or more");
+double NamedSchedule::operator()(Index step) const {
   const double t = static_cast<double>(step), warmup = static_cast<double>(o_.warmup);
   if (kind_ == Kind::one_cycle) return one_cycle(t);
   if (step < o_.warmup) return o_.lr * t / warmup;
@@ -68,7 +88,7 @@ double Schedule::operator()(Index step) const {
 }
 
 // Smith and Topin, «Super-Convergence», 2018, in PyTorch's two-phase form: highest at step W - 1, lowest at steps - 1.
-double Schedule::one_cycle(double t) const {
+double NamedSchedule::one_cycle(double t) const {
   const double steps = static_cast<double>(o_.steps), last = steps - 1;
   const double top = (o_.warmup > 0 ? static_cast<double>(o_.warmup) : 0.3 * steps) - 1;
   const double start = o_.lr / o_.div_factor, end = std::max(o_.min_lr, start / o_.final_div_factor);
@@ -80,9 +100,9 @@ double Schedule::one_cycle(double t) const {
   return between(o_.lr, end, std::min(1.0, (t - top) / (last - top)));
 }
 
-double Schedule::fallen(double falls) const { return std::max(o_.min_lr, o_.lr * std::pow(o_.gamma, falls)); }
+double NamedSchedule::fallen(double falls) const { return std::max(o_.min_lr, o_.lr * std::pow(o_.gamma, falls)); }
 
-void Schedule::observe(double validation_loss) {
+void NamedSchedule::observe(double validation_loss) {
   if (kind_ != Kind::plateau) return;
   if (validation_loss < best_ * (1 - o_.threshold)) {
     best_ = validation_loss;
@@ -101,16 +121,31 @@ void Schedule::observe(double validation_loss) {
   }
 }
 
+}  // namespace
+
+const std::vector<std::string>& Schedule::names() {
+  static const std::vector<std::string> list = {"constant", "linear",    "cosine", "inverse-sqrt",
+                                                "step",     "one-cycle", "plateau"};
+  return list;
+}
+
+Schedule::Schedule(std::string_view name, const ScheduleOptions& options)
+    : name_(name), self_(std::make_unique<Model<NamedSchedule>>(NamedSchedule(name, options))) {}
+
+double Schedule::operator()(Index step) const {
+  require(step >= 0, "schedule ", name_, ": the step is ", step, "; it must be 0 or more");
+  return self_->lr(step);
+}
+
 std::vector<NamedTensor> Schedule::state() const {
-  if (kind_ != Kind::plateau) return {};
-  return {{"plateau", Tensor::from<double>({falls_, best_, bad_, cooling_})}};
+  const std::vector<double> numbers = self_->state();
+  if (numbers.empty()) return {};
+  return {{name_, Tensor::from(numbers)}};
 }
 
 void Schedule::load_state(const std::vector<NamedTensor>& given) {
   detail::check_state("schedule " + name_, state(), given);
-  if (given.empty()) return;
-  const std::vector<double> v = given[0].tensor.to_vector<double>();
-  falls_ = v[0], best_ = v[1], bad_ = v[2], cooling_ = v[3];
+  if (!given.empty()) self_->load_state(given[0].tensor.to_vector<double>());
 }
 
 }  // namespace heed

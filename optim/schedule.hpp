@@ -1,13 +1,23 @@
 // Learning rates as functions of the step.
 //
-//   const Schedule schedule("cosine", {.lr = 1e-3, .min_lr = 1e-4, .warmup = 100, .steps = 2000});
+//   Schedule schedule("cosine", {.lr = 1e-3, .min_lr = 1e-4, .warmup = 100, .steps = 2000});
 //   for (Index step = 0; step < 2000; ++step) {
 //     optimizer.set_lr(schedule(step));
 //     ...
 //   }
+//
+// One of your own is any type with the first of these members, a lambda for one, and the others where it has a state:
+//
+//   double operator()(Index step) const;                    // of step 0, 1, ...
+//   void observe(double validation_loss);                   // after each evaluation
+//   std::vector<double> state() const;                      // what observe() has gathered, always as many numbers
+//   void load_state(const std::vector<double>& state);
+//
+//   Schedule decay([](Index step) { return 1e-3 / (1.0 + static_cast<double>(step)); });
 #pragma once
+#include <concepts>
 #include <heed/optim/parameter_group.hpp>
-#include <limits>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,43 +53,74 @@ struct ScheduleOptions {
 //   one-cycle      rises by a cosine over W steps (0: 30 % of them), falls by a cosine      OneCycleLR
 //   plateau        lr gamma^n, n falls having followed from the losses that observe() saw   ReduceLROnPlateau
 // All but plateau are pure functions of the step.
+
+template <class T>
+concept ScheduleLike = requires(const T& t, Index step) {
+  { t(step) } -> std::convertible_to<double>;
+};
+
+// A value: a copy goes on apart.
 class Schedule {
  public:
   // Throws Error for an unknown name and for options that make no sense.
   Schedule(std::string_view name, const ScheduleOptions& options);
   static const std::vector<std::string>& names();
+  template <ScheduleLike T>
+  requires(!std::same_as<T, Schedule>) Schedule(T own)
+      : name_("own"), self_(std::make_unique<Model<T>>(std::move(own))) {}
 
-  double operator()(Index step) const;
-
-  // A validation loss, after each evaluation. Only plateau listens. NaN is no improvement.
-  void observe(double validation_loss);
-
-  const std::string& name() const { return name_; }
-  const ScheduleOptions& options() const { return o_; }
-
-  // What observe() has gathered, for checkpoints: one float64 tensor, "plateau"; nothing for the others.
-  std::vector<NamedTensor> state() const;
-  void load_state(const std::vector<NamedTensor>& state);  // throws Error where it is not of this kind of schedule
-  template <class F>
-  void visit_state(F&& f) {
-    std::vector<NamedTensor> parts = state();
-    for (NamedTensor& part : parts) f(part.name, part.tensor);
-    load_state(parts);
+  Schedule(const Schedule& other) : name_(other.name_), self_(other.self_->copy()) {}
+  Schedule(Schedule&&) noexcept = default;
+  Schedule& operator=(Schedule other) noexcept {
+    name_.swap(other.name_), self_.swap(other.self_);
+    return *this;
   }
 
+  double operator()(Index step) const;  // Error below 0
+
+  // A validation loss, after each evaluation. Of those with a name only plateau listens. NaN is no improvement.
+  void observe(double validation_loss) { self_->observe(validation_loss); }
+
+  const std::string& name() const { return name_; }  // "own" of one of your own
+
+  // What observe() has gathered, for checkpoints: one float64 tensor by the schedule's name, "plateau" or "own";
+  // nothing for the others.
+  std::vector<NamedTensor> state() const;
+  void load_state(const std::vector<NamedTensor>& state);  // throws Error where it is not of this kind of schedule
+
  private:
-  enum class Kind { constant, linear, cosine, inverse_sqrt, step, one_cycle, plateau };
+  struct Concept {
+    virtual ~Concept() = default;
+    virtual std::unique_ptr<Concept> copy() const = 0;
+    virtual double lr(Index step) const = 0;
+    virtual void observe(double validation_loss) = 0;
+    virtual std::vector<double> state() const = 0;
+    virtual void load_state(const std::vector<double>& state) = 0;
+  };
+  template <class T>
+  struct Model final : Concept {
+    T schedule;
+    explicit Model(T s) : schedule(std::move(s)) {}
+    std::unique_ptr<Concept> copy() const override { return std::make_unique<Model>(schedule); }
+    double lr(Index step) const override { return schedule(step); }
+    void observe(double validation_loss) override {
+      if constexpr (requires { schedule.observe(validation_loss); }) schedule.observe(validation_loss);
+    }
+    std::vector<double> state() const override {
+      if constexpr (requires { schedule.state(); }) {
+        return schedule.state();
+      } else {
+        static_assert(!requires { schedule.observe(0.0); }, "what has observe() must have state() and load_state()");
+        return {};
+      }
+    }
+    void load_state(const std::vector<double>& state) override {
+      if constexpr (requires { schedule.state(); }) schedule.load_state(state);
+    }
+  };
 
-  Kind kind_;
   std::string name_;
-  ScheduleOptions o_;
-  double falls_ = 0;  // plateau's
-  double best_ = std::numeric_limits<double>::infinity();
-  double bad_ = 0;
-  double cooling_ = 0;
-
-  double one_cycle(double t) const;
-  double fallen(double falls) const;  // plateau's rate after so many falls
+  std::unique_ptr<Concept> self_;
 };
 
 }  // namespace heed

@@ -18,6 +18,15 @@ struct Plane {
   }
 };
 
+// What a run does until it is killed after the step `last`: nothing is saved any more.
+struct Killed {};
+inline RunOptions killed_after(RunOptions options, Index last) {
+  options.after_step = [last](RunStep& s) {
+    if (s.step == last) throw Killed{};
+  };
+  return options;
+}
+
 // Three batches of different size.
 struct HeldOutPlane {
   Index size() const { return 3; }

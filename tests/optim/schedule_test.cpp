@@ -71,10 +71,11 @@ TEST_CASE("schedules: the shortest trainings have finite rates") {
 }
 
 TEST_CASE("schedules: plateau resumes from its state") {
-  Schedule a("plateau", {.lr = 1, .gamma = 0.5, .patience = 1, .cooldown = 2});
+  const ScheduleOptions options{.lr = 1, .gamma = 0.5, .patience = 1, .cooldown = 2};
+  Schedule a("plateau", options);
   const std::vector<double> losses = {3, 2, 2, 2, 2, 1.5, 1.5, NAN, 1.5, 1.5, 1.5, 1, 2, 2, 2, 2, 2, 2};
   for (std::size_t cut = 0; cut < losses.size(); ++cut) {
-    Schedule whole("plateau", a.options()), first("plateau", a.options()), second("plateau", a.options());
+    Schedule whole("plateau", options), first("plateau", options), second("plateau", options);
     for (std::size_t i = 0; i < losses.size(); ++i) {
       whole.observe(losses[i]);
       if (i == cut) second.load_state(first.state());
@@ -89,11 +90,9 @@ TEST_CASE("schedules: plateau resumes from its state") {
   copy.observe(2), copy.observe(2), copy.observe(2), copy.observe(2);
   CHECK(copy(7) == 0.25);
   CHECK(a(7) == 0.5);
-  a.visit_state([](const std::string& name, Tensor& t) {
-    CHECK(name == "plateau");
-    t.fill_(2);
-  });
-  CHECK(a(7) == 0.25);
+  copy = a;
+  CHECK(copy(7) == 0.5);
+  CHECK(a.state()[0].name == "plateau");
   CHECK(Schedule("constant", {}).state().empty());
 }
 
@@ -124,4 +123,46 @@ TEST_CASE("schedules: a wrong name, option or state is named") {
   CHECK(contains(error_of([&] { p.load_state({}); }), "schedule plateau: the state has no 'plateau'"));
   CHECK(contains(error_of([&] { c.load_state(p.state()); }),
                  "schedule constant: the state has 'plateau', which is unknown here"));
+}
+
+namespace {
+
+struct HalvesWhereItRises {
+  double lr = 1, last = INFINITY;
+  double operator()(Index) const { return lr; }
+  void observe(double loss) {
+    if (loss > last) lr /= 2;
+    last = loss;
+  }
+  std::vector<double> state() const { return {lr, last}; }
+  void load_state(const std::vector<double>& state) { lr = state[0], last = state[1]; }
+};
+
+}  // namespace
+
+TEST_CASE("schedules: one of one's own, with and without a state") {
+  Schedule inverse([](Index step) { return 1.0 / static_cast<double>(1 + step); });
+  inverse.observe(3);
+  CHECK(inverse(3) == 0.25);
+  CHECK(inverse.name() == "own");
+  CHECK(inverse.state().empty());
+  inverse.load_state({});
+  CHECK(error_of([&] { inverse(-1); }) == "schedule own: the step is -1; it must be 0 or more");
+
+  Schedule a{HalvesWhereItRises{}}, b{HalvesWhereItRises{}};
+  for (const double loss : {3.0, 4.0, 5.0}) a.observe(loss);
+  CHECK(a(0) == 0.25);
+  Schedule copy = a;
+  copy.observe(6);
+  CHECK(copy(0) == 0.125);
+  CHECK(a(0) == 0.25);
+  b.load_state(a.state());
+  b.observe(4.5);
+  CHECK(b(9) == 0.25);
+  b.observe(5);
+  CHECK(b(9) == 0.125);
+  const Schedule plateau("plateau", {});
+  CHECK(contains(error_of([&] { b.load_state(plateau.state()); }), "schedule own: the state has no 'own'"));
+  CHECK(contains(error_of([&] { b.load_state({{"own", Tensor::zeros({3}, DType::float64)}}); }),
+                 "schedule own: in the state 'own' is [3] float64; it must be [2] float64"));
 }
