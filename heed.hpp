@@ -62,8 +62,10 @@
 #include <heed/layers/bert.hpp>
 #include <heed/layers/decoding.hpp>
 #include <heed/layers/gpt.hpp>
+#include <heed/layers/model_config.hpp>
 #include <heed/layers/sequential.hpp>
 #include <heed/layers/transformer.hpp>
+#include <heed/models/language_model.hpp>
 #include <heed/optim/average.hpp>
 #include <heed/optim/metrics.hpp>
 #include <heed/optim/optimizers.hpp>

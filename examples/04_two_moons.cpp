@@ -3,9 +3,9 @@
 #include <cmath>
 #include <cstdio>
 #include <heed/heed.hpp>
+#include <heed/plot/plot.hpp>
 #include <numbers>
 
-#include "examples/support/plot.hpp"
 #include "examples/support/program.hpp"
 
 using namespace heed;
@@ -37,8 +37,8 @@ double accuracy(const Tensor& logits, const Tensor& target) {
   return mean(eq(logits > 0, target > 0.5).to(DType::float32)).item();
 }
 
-examples::Series points_of(const Moons& moons, double which, const std::string& name) {
-  examples::Series series{name, {}};
+Series points_of(const Moons& moons, double which, const std::string& name) {
+  Series series{name, {}};
   for (Index i = 0; i < moons.x.dim(0); ++i)
     if (moons.target.at({i, 0}) == which) series.points.emplace_back(moons.x.at({i, 0}), moons.x.at({i, 1}));
   return series;
@@ -47,7 +47,7 @@ examples::Series points_of(const Moons& moons, double which, const std::string& 
 // The probability of the lower moon at every point of a grid: one forward pass of all of them as a batch.
 void draw(const std::string& file, auto& model, const Moons& moons) {
   constexpr Index kRows = 121, kColumns = 161;
-  examples::Field field{-1.7, 2.7, -1.25, 1.75, {}};
+  Field field{-1.7, 2.7, -1.25, 1.75, {}};
   std::vector<float> grid;
   for (Index r = 0; r < kRows; ++r)
     for (Index c = 0; c < kColumns; ++c) {
@@ -56,7 +56,7 @@ void draw(const std::string& file, auto& model, const Moons& moons) {
     }
   const Tensor p = sigmoid(model(Tensor::from(grid, {kRows * kColumns, 2}))).view({kRows, kColumns});
   for (Index r = 0; r < kRows; ++r) field.values.push_back(p[r].to_vector<double>());
-  examples::plot_boundary(file, {"Two moons", "x", "y"}, field,
+  plot_boundary(file, {"Two moons", "x", "y"}, field,
                           {points_of(moons, 0, "upper moon"), points_of(moons, 1, "lower moon")});
 }
 
@@ -94,7 +94,7 @@ int main(int argc, char** argv) {
   std::string plot;
   const examples::FileFlag flag{"--plot", "Draws the boundary into this .svg or .png", &plot};
   return examples::run_tutorial("Tutorial 4: a network that tells two moons apart", argc, argv, {flag}, [&] {
-    if (!plot.empty()) examples::check_plot(plot);
+    if (!plot.empty()) check_plot(plot);
     return lesson(plot);
   });
 }

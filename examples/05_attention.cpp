@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstdio>
 #include <heed/heed.hpp>
+#include <heed/plot/plot.hpp>
 
-#include "examples/support/plot.hpp"
 #include "examples/support/program.hpp"
 
 using namespace heed;
@@ -80,7 +80,7 @@ int lesson(const std::string& plot) {
   if (!plot.empty()) {
     std::vector<std::vector<double>> cells;
     for (Index i = 0; i < T; ++i) cells.push_back(causal_weights[i].to_vector<double>());
-    examples::plot_matrix(plot, "Which word looks at which", cells, kWords, kWords);
+    plot_matrix(plot, "Which word looks at which", cells, kWords, kWords);
   }
   return 0;
 }
@@ -92,7 +92,7 @@ int main(int argc, char** argv) {
   const examples::FileFlag flag{"--plot", "Draws the causal weights into this .svg or .png", &plot};
   return examples::run_tutorial("Tutorial 5: softmax attention from matmul and softmax, and by attention()", argc, argv,
                                 {flag}, [&] {
-                                  if (!plot.empty()) examples::check_plot(plot);
+                                  if (!plot.empty()) check_plot(plot);
                                   return lesson(plot);
                                 });
 }

@@ -8,8 +8,8 @@
 #include <cmath>
 #include <cstdio>
 #include <heed/heed.hpp>
+#include <heed/plot/plot.hpp>
 
-#include "examples/support/plot.hpp"
 #include "examples/support/program.hpp"
 
 using namespace heed;
@@ -118,14 +118,14 @@ int lesson(const std::string& plot) {
   // A feed-forward part cannot bring back what is gone. A residual sum adds each token to its average, so that it
   // stays itself: this, not the attention, is what lets Transformers be deep.
   if (!plot.empty()) {
-    std::vector<examples::Series> lines;
+    std::vector<Series> lines;
     for (const Stack& stack : stacks) {
       const bool hides = stack.residual && stack.feed_forward;  // the line of residual sums alone, but for dashes
-      lines.push_back({stack.name, {}, hides ? examples::Series::dashed : examples::Series::line});
+      lines.push_back({stack.name, {}, hides ? Series::dashed : Series::line});
       for (std::size_t layer = 0; layer <= kLayers; ++layer)
         lines.back().points.emplace_back(static_cast<double>(layer), std::max(stack.residuals[layer], 1e-17));
     }
-    examples::plot(plot, {"How far the tokens are from being all alike", "layer", "distance from rank 1"}, lines,
+    heed::plot(plot, {"How far the tokens are from being all alike", "layer", "distance from rank 1"}, lines,
                          {.log_y = true, .names_outside = true});
   }
   return 0;
@@ -138,7 +138,7 @@ int main(int argc, char** argv) {
   const examples::FileFlag flag{"--plot", "Draws the distance from rank 1 by layer into this .svg or .png", &plot};
   return examples::run_tutorial("Tutorial 7: pure attention loses rank with depth; residual sums keep it", argc, argv,
                                 {flag}, [&] {
-                                  if (!plot.empty()) examples::check_plot(plot);
+                                  if (!plot.empty()) check_plot(plot);
                                   return lesson(plot);
                                 });
 }

@@ -3,10 +3,10 @@
 #include <cmath>
 #include <heed/core/parallel.hpp>
 #include <heed/data/text.hpp>
+#include <heed/models/language_model.hpp>
+#include <heed/plot/plot.hpp>
 
-#include "examples/support/language_model.hpp"
 #include "examples/support/masked_sample.hpp"
-#include "examples/support/plot.hpp"
 #include "examples/support/program.hpp"
 #include "examples/support/token_labels.hpp"
 
@@ -66,7 +66,7 @@ int draw(const Flags& flags) {
   set_threads(flags.threads);
   check_files({.read = {{"--checkpoint", flags.checkpoint}}, .replaced = {{"--plot", flags.plot}}});
   if (!flags.plot.empty()) check_plot(flags.plot);
-  const LanguageModel lm = load_any_language_model(flags.checkpoint);
+  const LanguageModel lm = load_language_model(flags.checkpoint);
   const GPTOptions& o = lm.model.options();
   const std::vector<Index> layers = chosen("layer", flags.layer, o.layers), heads = chosen("head", flags.head, o.heads);
   require(o.layers > 0, "the model has no layer; it must have one or more");

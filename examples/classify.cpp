@@ -10,12 +10,12 @@
 #include <algorithm>
 #include <heed/data/disk.hpp>
 #include <heed/heed.hpp>
+#include <heed/plot/plot.hpp>
 #include <nlohmann/json.hpp>
 
 #include "examples/support/machine_peak.hpp"
 #include "examples/support/mechanism_flags.hpp"
 #include "examples/support/memory_need.hpp"
-#include "examples/support/plot.hpp"
 #include "examples/support/program.hpp"
 #include "examples/support/run_report.hpp"
 
@@ -103,11 +103,18 @@ MechanismFactory mechanism_of(const Settings& s) {
   return make;
 }
 
+// The options of a mechanism beside other settings.
+void put_options(nlohmann::ordered_json& json, const std::string& mechanism, const MechanismOptions& options) {
+  for_each_option(options, [&](const MechanismOption& o, const auto& value) {
+    if (o.of(mechanism) && value != std::decay_t<decltype(value)>{}) json[o.name] = value;
+  });
+}
+
 std::string to_json(const Settings& s) {
   nlohmann::ordered_json json{{"attention", s.attention}, {"layers", s.layers}, {"heads", s.heads}, {"width", s.width},
                               {"length", s.length},       {"depth", s.depth},   {"steps", s.steps}, {"batch", s.batch},
                               {"held-out", s.held_out},   {"lr", s.lr},         {"seed", s.seed}};
-  put_options(json, s.attention, s.mechanism, '-');
+  put_options(json, s.attention, s.mechanism);
   return json.dump();
 }
 
@@ -115,9 +122,12 @@ std::string to_json(const Settings& s) {
 std::string with_options(const std::string& stored, const Settings& s) try {
   nlohmann::ordered_json json = nlohmann::ordered_json::parse(stored);
   if (json.at("attention") != s.attention) return stored;
-  MechanismOptions o{.causal = false, .heads = s.heads, .head_size = s.mechanism.head_size, .context = s.length};
-  get_options(json, s.attention, o, '-');
-  put_options(json, s.attention, settled_options(s.attention, o), '-');
+  MechanismOptions options = older_options(s.attention, s.length);
+  options.head_size = s.mechanism.head_size;
+  for_each_option(options, [&](const MechanismOption& o, auto& value) {
+    if (o.of(s.attention) && json.contains(o.name)) json.at(o.name).get_to(value);
+  });
+  put_options(json, s.attention, settled_options(s.attention, options));
   return json.dump();
 } catch (const nlohmann::json::exception&) {
   return stored;

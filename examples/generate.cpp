@@ -1,7 +1,7 @@
 // Writes text with a language model that train_lm trained, token by token.
 #include <heed/core/parallel.hpp>
+#include <heed/models/language_model.hpp>
 
-#include "examples/support/language_model.hpp"
 #include "examples/support/program.hpp"
 
 int main(int argc, char** argv) {
@@ -24,7 +24,9 @@ int main(int argc, char** argv) {
   return run_program(line, argc, argv, [&] {
     set_threads(thread_count);
     const LanguageModel lm = load_language_model(checkpoint);
-    stream_sample(lm.model, lm.tokenizer, prompt, tokens, sampling, seed);
+    Rng rng(seed, 2);
+    generate_text(lm, prompt, tokens, sampling, rng, print_piece);
+    std::puts("");
     return 0;
   });
 }

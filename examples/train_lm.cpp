@@ -6,13 +6,12 @@
 //   train_lm --checkpoint lm.h5 --resume              goes on where a run was stopped, to the same bits
 #include <heed/data/disk.hpp>
 #include <heed/heed.hpp>
+#include <heed/plot/plot.hpp>
 
-#include "examples/support/language_model.hpp"
 #include "examples/support/lm_data.hpp"
 #include "examples/support/machine_peak.hpp"
 #include "examples/support/masked_sample.hpp"
 #include "examples/support/memory_need.hpp"
-#include "examples/support/plot.hpp"
 #include "examples/support/program.hpp"
 #include "examples/support/run_report.hpp"
 
@@ -45,7 +44,7 @@ void say_what_came_out(const RunResult& result, const LmData& data) {
   std::fprintf(stderr, "\n");
 }
 
-RunOptions run_options(const LmRunFlags& flags, const LmSettings& s, const LmData& data, const LmModel& config) {
+RunOptions run_options(const LmRunFlags& flags, const LmSettings& s, const LmData& data, const GPTConfig& config) {
   RunOptions o;
   o.steps = s.steps;
   o.accumulate = s.accumulate;
@@ -57,10 +56,8 @@ RunOptions run_options(const LmRunFlags& flags, const LmSettings& s, const LmDat
   o.checkpoint = flags.checkpoint;
   o.checkpoint_every = flags.checkpoint_every;
   o.resume = flags.resume;
-  o.texts = {{"config", to_json(config)},
-             {"settings", to_json(s)},
-             {"tokenizer", data.tokenizer.to_json()},
-             {"data", data.fingerprint}};
+  o.texts = language_model_texts(config, data.tokenizer);
+  o.texts.insert({{"settings", to_json(s)}, {"data", data.fingerprint}});
   o.log = flags.log;
   o.progress = stderr;
   if (data.floor) o.floor = data.floor->loss;
@@ -85,7 +82,7 @@ int train_model(M& model, const LmFlags& all_flags, const LmSettings& s, const L
   const RunResult result = run(model, *optimizer, schedule, data.training, data.validation, options, {}, metrics);
 
   const bool draws = !flags.plot.empty() && result.steps > 0;
-  if (draws) plot_losses(flags.plot, result, data.floor);
+  if (draws) plot_losses(flags.plot, result, data.floor ? std::optional(data.floor->loss) : std::nullopt);
   if (result.interrupted) {
     say_stopped(result, s.steps, all_flags.resume_command());
     return 130;
@@ -112,11 +109,11 @@ int train(const LmFlags& flags) {
   if (!run_flags.plot.empty()) check_plot(run_flags.plot);
   std::optional<Checkpoint> old;
   if (run_flags.resume && std::filesystem::exists(run_flags.checkpoint)) old = load_checkpoint(run_flags.checkpoint);
-  if (old) lm_model_from_json(old->text("config"), run_flags.checkpoint);  // another program's checkpoint ends here
+  if (old) from_json<GPTConfig>(old->text("config"), run_flags.checkpoint);  // another program's checkpoint ends here
   const LmSettings s = flags.resolve(old ? &old->text("settings") : nullptr);
   if (old) {
     const Index vocabulary = Tokenizer::from_json(old->text("tokenizer")).vocabulary_size();
-    check_model(lm_model(s, vocabulary), *old, vocabulary);
+    check_language_model(model_config(s, vocabulary), *old, vocabulary);
   }
   flags.check_files(s);
   check_place("save_checkpoint", run_flags.checkpoint);
@@ -125,28 +122,30 @@ int train(const LmFlags& flags) {
   old.reset();
 
   Rng rng(s.seed);
-  const LmModel config = lm_model(s, data.tokenizer.vocabulary_size());
+  const GPTConfig config = model_config(s, data.tokenizer.vocabulary_size());
   check_training_memory({.layers = s.layers,
                          .width = s.width,
-                         .vocabulary = config.gpt.vocabulary,
+                         .vocabulary = config.options.vocabulary,
                          .context = s.context,
                          .batch = s.batch,
                          .accumulate = s.accumulate,
                          .moments = s.optimizer.starts_with("adam") ? 2 : 0});
   const RunOptions options = run_options(run_flags, s, data, config);
-  if (config.kind == "mlm") {
+  if (!config.options.causal) {
     // An error of the prompt comes now, not after the training.
     if (!run_flags.prompt.empty()) masked_tokens(data.tokenizer, run_flags.prompt, data.masks.mask, s.context);
-    BERT model = make_bert(config, rng);
+    BERT model(config.options, rng, config.factory());
     const auto metrics = [&](const Batch& b) { return classification_metrics(model(b.inputs), b.targets); };
     return train_model(model, flags, s, data, options, metrics, [&] {
       print_filled_in(model, data.tokenizer, data.texts, data.masks, run_flags.prompt, run_flags.sample, s.seed);
     });
   }
   if (run_flags.sample > 0) prompt_tokens(data.tokenizer, run_flags.prompt);
-  GPT model = make_gpt(config, rng);
-  return train_model(model, flags, s, data, options, {}, [&] {
-    stream_sample(model, data.tokenizer, run_flags.prompt, run_flags.sample, run_flags.sampling, s.seed);
+  LanguageModel lm{GPT(config.options, rng, config.factory()), data.tokenizer};
+  return train_model(lm.model, flags, s, data, options, {}, [&] {
+    Rng words(s.seed, 2);
+    generate_text(lm, run_flags.prompt, run_flags.sample, run_flags.sampling, words, print_piece);
+    std::puts("");
   });
 }
 

@@ -6,13 +6,13 @@
 #include <heed/core/parallel.hpp>
 #include <heed/data/disk.hpp>
 #include <heed/data/text.hpp>
+#include <heed/plot/plot.hpp>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "examples/experiments/cost_measure.hpp"
 #include "examples/experiments/generation_cost.hpp"
 #include "examples/support/machine_peak.hpp"
-#include "examples/support/plot.hpp"
 #include "examples/support/program.hpp"
 
 namespace {

@@ -8,10 +8,10 @@
 #include <heed/optim/clock.hpp>
 #include <heed/optim/interrupt.hpp>
 #include <heed/optim/progress.hpp>
+#include <heed/plot/plot.hpp>
 #include <set>
 
 #include "examples/experiments/race_report.hpp"
-#include "examples/support/plot.hpp"
 #include "examples/support/program.hpp"
 
 namespace heed::examples {

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <cstdarg>
 #include <cstdio>
+#include <heed/plot/plot.hpp>
 #include <nlohmann/json.hpp>
 
 #include "examples/experiments/race_questions.hpp"
-#include "examples/support/plot.hpp"
 
 namespace heed::examples {
 namespace {

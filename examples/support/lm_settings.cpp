@@ -94,6 +94,16 @@ bool names_files(const std::string& name, const Json& value) {
   return (name == "data" && !value.empty()) || (name == "tokenizer" && value != "char" && value != "byte");
 }
 
+// Why --model (lm or mlm) and a mechanism do not go together; empty if they do.
+std::string model_error(const std::string& model, const std::string& attention) {
+  try {
+    mechanism_by_name(attention, {.causal = model == "lm", .heads = 1, .head_size = 1, .context = 1});
+  } catch (const Error& e) {
+    return std::string(e.what()) + (model == "lm" ? "; --model mlm is one" : "");
+  }
+  return {};
+}
+
 // Throws UsageError for settings that do not go together, and for flags that would do nothing.
 void check_together(const LmSettings& s, const CommandLine& line) {
   for (const std::string& path : s.data)
@@ -151,11 +161,11 @@ LmFlags::LmFlags() : line_("Trains a small language model on text files, or on t
                "lm only [softmax]",
            one_of(mechanisms, "NAME"));
   add_mechanism_flags(line, s.mechanism);
-  line.add("--norm", s.norm, "Normalisation [layer]", one_of(names(kNorms)));
+  line.add("--norm", s.norm, "Normalisation [layer]", one_of(names(norm_kinds())));
   line.add("--activation", s.activation, "Of the feed-forward part [gelu; gelu-tanh in gpt2]",
-           one_of(names(kActivations)));
+           one_of(names(feed_forward_kinds())));
   line.add("--positions", s.positions, "How a token's place is told [learned; rope with mlm]",
-           one_of(names(kPositions)));
+           one_of(names(position_kinds())));
   line.add("--bias", s.bias, "Biases in the linear layers [false; true in gpt2]", one_of({"true", "false"}));
   line.add("--dropout", s.dropout, "Share of activations dropped in training [0; 0.2 in baby]", number(0, 0.99));
   line.group("Training");
@@ -231,12 +241,12 @@ LmSettings LmFlags::resolve(const std::string* stored_text) const {
     // The stories: nearly all fit into the context, so that their questions can be answered.
     s.context = 144, s.batch = 24, s.steps = 3000, s.lr = 5e-3, s.min_lr = 5e-4;
   }
-  if (stored)
-    for_each_setting(s, [&](const char* name, auto& value) {
-      if (stored->contains(name)) from_setting(stored->at(name), value);
-    });
-  s.mechanism.context = s.context;
-  if (stored) get_options(*stored, s.attention, s.mechanism, '-');
+  const auto take_stored = [&](const char* name, auto& value) {
+    if (stored && stored->contains(name)) from_setting(stored->at(name), value);
+  };
+  for_each_setting(s, take_stored);
+  if (stored) s.mechanism = older_options(s.attention, s.context);
+  for_each_option(s.mechanism, [&](const MechanismOption& o, auto& value) { take_stored(o.name.c_str(), value); });
   check_mechanism_flags(line_, "--attention", {stored ? s.attention : given_.attention});
   const LmSettings& given = given_;
   Json flags;
@@ -283,6 +293,24 @@ std::string to_json(const LmSettings& settings) {
   for (const MechanismOption& o : mechanism_options())  // the feature map stood there before there were others
     if ((!o.of(settings.attention) && o.name != "feature-map") || json.at(o.name) == 0) json.erase(o.name);
   return json.dump();
+}
+
+GPTConfig model_config(const LmSettings& s, Index vocabulary) {
+  GPTConfig config{{.vocabulary = s.model == "mlm" ? vocabulary + 1 : vocabulary,
+                    .context = s.context,
+                    .layers = s.layers,
+                    .heads = s.heads,
+                    .width = s.width,
+                    .dropout = s.dropout,
+                    .activation = feed_forward_kinds().at(s.activation),
+                    .norm = norm_kinds().at(s.norm),
+                    .positions = position_kinds().at(s.positions),
+                    .bias = s.bias,
+                    .causal = s.model == "lm"},
+                   s.attention,
+                   s.mechanism};
+  config.mechanism.seed = s.seed;
+  return config;
 }
 
 }  // namespace heed::examples

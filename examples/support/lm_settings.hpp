@@ -1,10 +1,10 @@
 // The settings of a language-model training: flags, presets, and how they are kept in a checkpoint.
 #pragma once
+#include <heed/layers/model_config.hpp>
 #include <string>
 #include <vector>
 
 #include "examples/support/command_line.hpp"
-#include "examples/support/lm_model.hpp"
 
 namespace heed::examples {
 
@@ -67,5 +67,8 @@ class LmFlags {
 };
 
 std::string to_json(const LmSettings& settings);
+
+// The model for a tokenizer's vocabulary; a masked one has one token more.
+GPTConfig model_config(const LmSettings& settings, Index vocabulary);
 
 }  // namespace heed::examples

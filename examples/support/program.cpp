@@ -68,6 +68,11 @@ void flush_output() {
   fail("standard output cannot be written", reason);
 }
 
+void print_piece(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  flush_output();
+}
+
 void check_files(const FlagFiles& files) {
   std::vector<std::pair<FlagFile, bool>> written;
   for (const FlagFile& f : files.replaced)

@@ -1,21 +1,9 @@
 #include "examples/support/run_report.hpp"
 
 #include <cstdio>
-
-#include "examples/support/plot.hpp"
+#include <heed/plot/plot.hpp>
 
 namespace heed::examples {
-
-void plot_losses(const std::filesystem::path& file, const RunResult& result, const std::optional<StoryFloor>& floor) {
-  Series training{"training", {}, Series::thin_line}, validation{"validation", {}, Series::line},
-      least{"floor: no model can be below", {}, Series::dashed};
-  for (std::size_t i = 0; i < result.history.losses.size(); ++i)
-    training.points.emplace_back(static_cast<double>(i + 1), result.history.losses[i]);
-  for (const auto& [step, loss] : result.history.validation_losses)
-    validation.points.emplace_back(static_cast<double>(step), loss);
-  if (floor) least.points = {{1, floor->loss}, {static_cast<double>(result.steps), floor->loss}};
-  plot(file, {"Loss by step", "step", "loss, nats a token"}, {training, validation, least});
-}
 
 std::string above_floor(double loss, const StoryFloor& floor) {
   const double percent = 100 * (loss / floor.loss - 1);

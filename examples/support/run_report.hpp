@@ -3,14 +3,9 @@
 #include <filesystem>
 #include <heed/data/story_floor.hpp>
 #include <heed/optim/run_loop.hpp>
-#include <optional>
 #include <string>
 
 namespace heed::examples {
-
-// Losses by step, and the floor that no model can be below, if there is one.
-void plot_losses(const std::filesystem::path& file, const RunResult& result,
-                 const std::optional<StoryFloor>& floor = {});
 
 // "4.4% above the floor of 0.2688 (standard error 0.0017)"
 std::string above_floor(double loss, const StoryFloor& floor);

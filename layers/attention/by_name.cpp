@@ -188,6 +188,13 @@ MechanismOptions settled_options(std::string_view name, MechanismOptions o) {
   return o;
 }
 
+MechanismOptions older_options(std::string_view name, Index context) {
+  MechanismOptions o{.context = context};
+  if (name == "window" || name == "lsh") o.window = std::max<Index>(4, context / 8);
+  if (name == "linformer") o.rows = std::max<Index>(4, context / 4);
+  return o;
+}
+
 MechanismFactory mechanism_by_name(std::string_view name, const MechanismOptions& options) {
   std::string all;
   for (const Named& m : kMechanisms) {

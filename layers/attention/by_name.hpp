@@ -37,10 +37,20 @@ struct MechanismOption {
   bool of(std::string_view mechanism) const;
 };
 const std::vector<MechanismOption>& mechanism_options();
+// f(option, value) for each of them, whose value is an Index or a std::string.
+template <class Options, class F>
+void for_each_option(Options& options, F&& f) {
+  for (const MechanismOption& o : mechanism_options())
+    std::visit([&](auto member) { f(o, options.*member); }, o.member);
+}
 
 // What the mechanism of this name has for options that are 0: for a checkpoint, which must not hang on a default. Error
 // as of mechanism_by_name().
 MechanismOptions settled_options(std::string_view name, MechanismOptions options);
+
+// What a mechanism has in files from before they kept its options: a window of an eighth and rows of a quarter of the
+// context.
+MechanismOptions older_options(std::string_view name, Index context);
 
 // One of mechanism_names(options.causal). Throws Error for another name, and for an option that the mechanism needs and
 // does not have, or cannot take.

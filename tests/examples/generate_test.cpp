@@ -1,10 +1,9 @@
 // generate as a person runs it: its flags, and the same sample as train_lm and the library write.
 #include <algorithm>
 #include <fstream>
-#include <heed/data/checkpoint.hpp>
+#include <heed/models/language_model.hpp>
 #include <set>
 
-#include "examples/support/language_model.hpp"
 #include "tests/examples/programs.hpp"
 
 using namespace heed;
@@ -41,7 +40,7 @@ struct Writer {
 
 TEST_CASE("generate: temperature, top-k and top-p choose as the library does, and as train_lm's sample") {
   const Writer w;
-  const examples::LanguageModel lm = examples::load_language_model(w.training.file("lm.h5"));
+  const LanguageModel lm = load_language_model(w.training.file("lm.h5"));
   const std::pair<const char*, SamplingOptions> cases[] = {
       {"", {.temperature = 0.8}},
       {"--temperature 0", {.temperature = 0}},
@@ -76,12 +75,12 @@ TEST_CASE("generate: the likeliest of one, of a share and of no temperature are 
 
 TEST_CASE("generate: without a prompt it begins with a line feed, or else a space or the first token") {
   using Ids = std::vector<std::int32_t>;
-  const auto begins = [](const std::string& text) { return examples::prompt_tokens(CharTokenizer(text), ""); };
+  const auto begins = [](const std::string& text) { return prompt_tokens(CharTokenizer(text), ""); };
   CHECK(begins("\t\n a") == Ids{1});
   CHECK(begins("\t\va a") == Ids{2});
   CHECK(begins("ba") == Ids{0});
-  CHECK(examples::prompt_tokens(ByteTokenizer(), "") == Ids{10});
-  CHECK(contains(test::error_of([] { examples::prompt_tokens(CharTokenizer("ba"), "\n"); }), "U+000A"));
+  CHECK(prompt_tokens(ByteTokenizer(), "") == Ids{10});
+  CHECK(contains(test::error_of([] { prompt_tokens(CharTokenizer("ba"), "\n"); }), "U+000A"));
 
   // As text8: one line, without its end.
   const Training t;
@@ -91,7 +90,7 @@ TEST_CASE("generate: without a prompt it begins with a line feed, or else a spac
   const Ran trained = t.run("--steps 5 --sample 10");
   INFO(trained.output);
   REQUIRE(trained.exit_code == 0);
-  const examples::LanguageModel lm = examples::load_language_model(t.file("lm.h5"));
+  const LanguageModel lm = load_language_model(t.file("lm.h5"));
   Rng rng(1, 2);
   const std::string sample =
       lm.tokenizer.decode(generate(lm.model, lm.tokenizer.encode(" "), 10, {.temperature = 0.8}, rng)) + "\n";

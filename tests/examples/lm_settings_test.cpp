@@ -85,8 +85,8 @@ TEST_CASE("train_lm: the presets are the sizes and rates that are told") {
 
 TEST_CASE("train_lm: preset gpt2 is GPT-2's architecture, with its 124439808 parameters") {
   const LmSettings s = settings_of({"--preset", "gpt2"});
-  const examples::LmModel model = examples::lm_model(s, 50257);
-  CHECK(test::parse_json(examples::to_json(model)) == json{{"model", "gpt"},
+  const GPTConfig model = examples::model_config(s, 50257);
+  CHECK(test::parse_json(heed::to_json(model)) == json{{"model", "gpt"},
                                                            {"vocabulary", 50257},
                                                            {"context", 1024},
                                                            {"layers", 12},
@@ -101,19 +101,19 @@ TEST_CASE("train_lm: preset gpt2 is GPT-2's architecture, with its 124439808 par
                                                            {"bias", true},
                                                            {"tied", true},
                                                            {"attention", "softmax"}});
-  CHECK(model.gpt.activation == FeedForwardKind::gelu_tanh);
-  CHECK(model.gpt.norm == NormKind::layer);
-  CHECK(model.gpt.positions == PositionKind::learned);
+  CHECK(model.options.activation == FeedForwardKind::gelu_tanh);
+  CHECK(model.options.norm == NormKind::layer);
+  CHECK(model.options.positions == PositionKind::learned);
   CHECK(gpt2_parameters(50257, s.context, s.layers, s.width) == 124439808);
   // The formula holds for models of the preset's kind, each of its arguments changed.
   for (const auto& sizes : std::vector<std::vector<Index>>{
            {11, 6, 2, 8}, {13, 6, 2, 8}, {11, 9, 2, 8}, {11, 6, 3, 8}, {11, 6, 2, 16}, {11, 6, 1, 4}}) {
     Rng rng(1);
-    GPT small = make_gpt(
-        examples::lm_model(settings_of({"--preset", "gpt2", "--context", std::to_string(sizes[1]), "--layers",
-                                        std::to_string(sizes[2]), "--width", std::to_string(sizes[3]), "--heads", "2"}),
-                           sizes[0]),
-        rng);
+    const GPTConfig of_size = examples::model_config(
+        settings_of({"--preset", "gpt2", "--context", std::to_string(sizes[1]), "--layers", std::to_string(sizes[2]),
+                     "--width", std::to_string(sizes[3]), "--heads", "2"}),
+        sizes[0]);
+    GPT small(of_size.options, rng, of_size.factory());
     CHECK(parameter_count(small) == gpt2_parameters(sizes[0], sizes[1], sizes[2], sizes[3]));
     for (const TransformerBlock& block : small.blocks) CHECK(block.norm1.layer->eps == 1e-5);
     CHECK(small.norm.layer->eps == 1e-5);
@@ -211,8 +211,8 @@ TEST_CASE(
     options.update(a);
     CHECK(json_of(s) == with(attention, options));
     // What was settled stands in the configuration of the model as well, and comes back.
-    const examples::LmModel model = examples::lm_model(s, 9);
-    CHECK(examples::to_json(examples::lm_model_from_json(examples::to_json(model), "it")) == examples::to_json(model));
+    const GPTConfig model = examples::model_config(s, 9);
+    CHECK(heed::to_json(from_json<GPTConfig>(heed::to_json(model), "it")) == heed::to_json(model));
     const std::string stored = examples::to_json(s);
     LmFlags resumed;
     parse_flags(resumed, {"--resume"});
@@ -262,13 +262,13 @@ TEST_CASE(
   CHECK(refused([&] {
           mlm("lsh", {"--lsh-buckets", "3"});
         }) == "--attention is lsh: lsh attention: buckets is 3; it must be even, 2 or more");
-  const examples::LmModel model = examples::lm_model_from_json(
+  const auto model = from_json<GPTConfig>(
       R"({"model": "mlm", "vocabulary": 9, "context": 96, "layers": 1, "heads": 2, "kv_heads": 0, "width": 8,
           "hidden": 0, "dropout": 0, "activation": "gelu", "norm": "layer", "positions": "rope", "bias": false,
           "tied": true, "attention": "linformer"})",
       "it");
   Rng rng(1);
-  BERT bert = make_bert(model, rng);
+  BERT bert(model.options, rng, model.factory());
   for (const NamedParameter& p : named_parameters(bert))
     if (p.name == "blocks.0.attention.mechanism.e") CHECK(p.parameter->shape() == Shape{24, 96});
 }
@@ -366,7 +366,7 @@ TEST_CASE("train_lm: settings and configurations as deep as the stack are refuse
   parse_flags(flags, {"--resume"});
   CHECK(test::error_of([&] { flags.resolve(&stored); }) ==
         "resume: the setting heads in the checkpoint is wrong: it is a list, of another type");
-  CHECK(test::error_of([&] { examples::lm_model_from_json(configuration, "x.h5"); }) ==
+  CHECK(test::error_of([&] { from_json<GPTConfig>(configuration, "x.h5"); }) ==
         "x.h5: the configuration has a list for model; it must be a word");
   CHECK(test::contains(test::error_of([&] { Tokenizer::from_json(R"({"kind": )" + deep + "}"); }), "is damaged"));
 }

@@ -1,5 +1,7 @@
 // train_lm without --data: the built-in stories, whose least loss is known.
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <heed/core/arch.hpp>
 #include <heed/data/checkpoint.hpp>
 #include <heed/data/story_floor.hpp>
@@ -12,8 +14,10 @@ using test::bytes_of;
 using test::contains;
 using test::json_lines;
 using test::lines_of;
+using test::quoted;
 using test::Ran;
 using test::Training;
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -102,4 +106,23 @@ TEST_CASE("train_lm: the lines around a run stay within 80 columns, whatever ins
     CHECK(line.size() <= 80);
   }
   CHECK(lines[lines.size() - 2] == "validation loss 3.4567, 4.4% above the floor of 0.2688 (standard error 0.0025)");
+}
+
+TEST_CASE("train_lm --plot: where gnuplot fails its reason is told, and an old picture stays") {
+  const Training t;
+  std::ofstream(t.file("gnuplot"))
+      << "#!/bin/sh\ncat > /dev/null\necho '\"-\" line 7: no room for fonts' >&2\nexit 1\n";
+  fs::permissions(t.file("gnuplot"), fs::perms::owner_all);
+  const std::string path = "PATH=" + quoted(t.folder()) + ":$PATH ";
+  Ran ran = test::run(path + t.arguments("--steps 2 --plot loss.svg"));
+  INFO(ran.output);
+  CHECK(ran.exit_code == 1);
+  CHECK(contains(ran.output, "plot: loss.svg could not be drawn; gnuplot says: no room for fonts"));
+  CHECK_FALSE(fs::exists(t.file("loss.svg")));
+  CHECK(fs::exists(t.file("lm.h5")));
+  std::ofstream(t.file("loss.svg")) << "old";
+  std::ofstream(t.file("gnuplot")) << "#!/bin/sh\ncat > /dev/null\n";
+  ran = test::run(path + t.arguments("--steps 2 --plot loss.svg"));
+  CHECK(contains(ran.output, "gnuplot says: it drew nothing and ended with status 0"));
+  CHECK(bytes_of(t.file("loss.svg")) == "old");
 }

@@ -4,10 +4,17 @@ include(${CMAKE_CURRENT_LIST_DIR}/step.cmake)
 file(REMOVE_RECURSE ${WORK})
 step(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix)
 step(${CMAKE_COMMAND} -S ${SOURCE}/tests/outside -B ${WORK}/build -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_PREFIX_PATH=${WORK}/prefix
-     -DCMAKE_CXX_FLAGS=${FLAGS})
+     -DCMAKE_CXX_FLAGS=${FLAGS} -DPLOT=${PLOT})
 step(${CMAKE_COMMAND} --build ${WORK}/build)
 step(${WORK}/build/your_program)
 message(STATUS "${out}")
+if(PLOT)
+  step(${WORK}/build/your_picture ${WORK}/losses.svg)
+  file(READ ${WORK}/losses.svg picture)
+  if(NOT picture MATCHES "<svg.*validation")
+    message(FATAL_ERROR "your_picture drew no losses")
+  endif()
+endif()
 
 # HDF5 is found where pkg-config does not know it, too.
 pkg_config_without_hdf5(${WORK}/pkgconfig)

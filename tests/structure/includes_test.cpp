@@ -15,7 +15,9 @@ const std::map<std::string, std::set<std::string>> kSees = {{"core", {}},
                                                             {"autograd", {"core"}},
                                                             {"layers", {"core", "autograd"}},
                                                             {"data", {"core"}},
-                                                            {"optim", {"core", "autograd", "data"}}};
+                                                            {"optim", {"core", "autograd", "data"}},
+                                                            {"models", {"core", "autograd", "layers", "data"}},
+                                                            {"plot", {"core", "data", "optim"}}};
 
 // The headers of a package, and the files that may include them, as regular expressions.
 struct Package {
@@ -31,9 +33,9 @@ const Package kPackages[] = {
     {"xxhash.h",
      "autograd/recompute.cpp|data/(checkpoint_file.cpp|token_header.hpp|tokenizer.cpp)|tests/tools/"
      "seal.hpp"},
-    {"nlohmann/.*", "data/tokenizer.cpp|optim/run_log.cpp|(examples|tests)/.*"},
+    {"nlohmann/.*", "data/tokenizer.cpp|layers/model_config.cpp|optim/run_log.cpp|(examples|tests)/.*"},
     {"CLI/.*", "examples/support/command_line.cpp"},  // it takes ten seconds to compile
-    {"gnuplot-iostream.h", "examples/support/plot_drawing.hpp"},
+    {"gnuplot-iostream.h", "plot/drawing.hpp"},
     {"doctest/.*", "tests/.*"},
 };
 

@@ -18,7 +18,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-FOLDERS = ["core", "autograd", "layers", "optim", "data"]
+FOLDERS = ["core", "autograd", "layers", "optim", "data", "models"]
 # Calls that throw: the fewest arguments they take, and the parts of the message, made of the arguments. A call with fewer is
 # one of another function of that name.
 CALLS = {

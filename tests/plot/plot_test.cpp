@@ -1,27 +1,23 @@
 // Pictures: what is seen of them, and files that cannot be drawn.
-#include "examples/support/plot.hpp"
-
 #include <filesystem>
-#include <fstream>
+#include <heed/plot/plot.hpp>
 
+#include "tests/data/temporary_folder.hpp"
 #include "tests/examples/programs.hpp"
 
 using namespace heed;
 using test::bytes_of;
 using test::contains;
 using test::count_of;
-using test::quoted;
-using test::Ran;
 using test::TemporaryFolder;
-using test::Training;
 namespace fs = std::filesystem;
 
 TEST_CASE("plot: one point of a line is seen") {
   const TemporaryFolder folder;
   const auto markers = [&](std::size_t points) {
-    examples::Series line{"validation", {{1, 2}, {2, 1}, {3, 0.5}}, examples::Series::line};
+    Series line{"validation", {{1, 2}, {2, 1}, {3, 0.5}}, Series::line};
     line.points.resize(points);
-    examples::plot(folder.path / "p.svg", {"title", "x", "y"}, {{"training", {{1, 3}, {3, 1}}}, line});
+    heed::plot(folder.path / "p.svg", {"title", "x", "y"}, {{"training", {{1, 3}, {3, 1}}}, line});
     return count_of("#gpPt6'", bytes_of((folder.path / "p.svg").string()));
   };
   CHECK(markers(3) == 0);
@@ -31,7 +27,7 @@ TEST_CASE("plot: one point of a line is seen") {
 TEST_CASE("plot: names stand below the frame, where they hide no line") {
   const TemporaryFolder folder;
   const fs::path file = folder.path / "p.svg";
-  examples::plot(file, {"title", "x", "y"}, {{"rises to the right", {{1, 1}, {2, 2}}}});
+  heed::plot(file, {"title", "x", "y"}, {{"rises to the right", {{1, 1}, {2, 2}}}});
   const std::string svg = bytes_of(file.string());
   const std::size_t name = svg.rfind("rises to the right"), place = svg.rfind("translate(", name);
   REQUIRE(name != std::string::npos);
@@ -42,7 +38,7 @@ TEST_CASE("plot_matrices: the cell of a single token is seen") {
   const TemporaryFolder folder;
   const auto cells = [&](const std::string& ending) {
     const fs::path file = folder.path / ("one" + ending);
-    examples::plot_matrices(file, {"title", "rows", "columns", {"T"}, {"T"}}, {{{"head", {{1}}}, {"head", {{1}}}}});
+    plot_matrices(file, {"title", "rows", "columns", {"T"}, {"T"}}, {{{"head", {{1}}}, {"head", {{1}}}}});
     return count_of("0b2f63", bytes_of(file.string())) + count_of("rgb( 11,  47,  99)", bytes_of(file.string()));
   };
   CHECK(cells(".svg") >= 2);
@@ -55,30 +51,11 @@ TEST_CASE("plot_matrices: each cell of an .svg is a rectangle, and each token ha
   std::vector<std::string> labels;
   for (std::size_t i = 0; i < kTokens; ++i) labels.push_back("w" + std::to_string(i));
   const std::vector<std::vector<double>> values(kTokens, std::vector<double>(kTokens, 0.5));
-  examples::plot_matrices(file, {"title", "rows", "columns", labels, labels},
-                          {std::vector<examples::MatrixPanel>(kHeads, {"head", values})});
+  plot_matrices(file, {"title", "rows", "columns", labels, labels},
+                          {std::vector<MatrixPanel>(kHeads, {"head", values})});
   const std::string svg = bytes_of(file.string());
   CHECK_FALSE(contains(svg, "<image"));
   CHECK(count_of("<polygon", svg) >= kHeads * kTokens * kTokens);
   CHECK(count_of(">w23<", svg) == 1 + kHeads);  // rows at the left panel, columns at each
   CHECK(count_of(">w22<", svg) == 1 + kHeads);
-}
-
-TEST_CASE("plot: where gnuplot fails its reason is told, and an old picture stays") {
-  const Training t;
-  std::ofstream(t.file("gnuplot"))
-      << "#!/bin/sh\ncat > /dev/null\necho '\"-\" line 7: no room for fonts' >&2\nexit 1\n";
-  fs::permissions(t.file("gnuplot"), fs::perms::owner_all);
-  const std::string path = "PATH=" + quoted(t.folder()) + ":$PATH ";
-  Ran ran = test::run(path + t.arguments("--steps 2 --plot loss.svg"));
-  INFO(ran.output);
-  CHECK(ran.exit_code == 1);
-  CHECK(contains(ran.output, "plot: loss.svg could not be drawn; gnuplot says: no room for fonts"));
-  CHECK_FALSE(fs::exists(t.file("loss.svg")));
-  CHECK(fs::exists(t.file("lm.h5")));
-  std::ofstream(t.file("loss.svg")) << "old";
-  std::ofstream(t.file("gnuplot")) << "#!/bin/sh\ncat > /dev/null\n";
-  ran = test::run(path + t.arguments("--steps 2 --plot loss.svg"));
-  CHECK(contains(ran.output, "gnuplot says: it drew nothing and ended with status 0"));
-  CHECK(bytes_of(t.file("loss.svg")) == "old");
 }

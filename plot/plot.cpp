@@ -3,10 +3,10 @@
 #include <cstdlib>
 #include <fstream>
 #include <heed/data/disk.hpp>
+#include <heed/optim/run_loop.hpp>
+#include <heed/plot/drawing.hpp>
 
-#include "examples/support/plot_drawing.hpp"
-
-namespace heed::examples {
+namespace heed {
 namespace {
 
 const char* const kColours[] = {"#2a6fbb", "#d1632f", "#3b8f5a", "#7b5aa6", "#9a7b1f",
@@ -61,6 +61,17 @@ void plot(const std::filesystem::path& file, const PlotLabels& labels, const std
   gp << (options.names_outside ? "set key outside right top\n" : "set key below horizontal Left reverse\n")
      << plot_command(gp, series);
   drawing.close();
+}
+
+void plot_losses(const std::filesystem::path& file, const RunResult& result, std::optional<double> floor) {
+  Series training{"training", {}, Series::thin_line}, validation{"validation", {}, Series::line},
+      least{"floor: no model can be below", {}, Series::dashed};
+  for (std::size_t i = 0; i < result.history.losses.size(); ++i)
+    training.points.emplace_back(static_cast<double>(i + 1), result.history.losses[i]);
+  for (const auto& [step, loss] : result.history.validation_losses)
+    validation.points.emplace_back(static_cast<double>(step), loss);
+  if (floor) least.points = {{1, *floor}, {static_cast<double>(result.steps), *floor}};
+  plot(file, {"Loss by step", "step", "loss, nats a token"}, {training, validation, least});
 }
 
 void plot_boundary(const std::filesystem::path& file, const PlotLabels& labels, const Field& field,
@@ -160,4 +171,4 @@ void plot_bars(const std::filesystem::path& file, const std::string& title, cons
   drawing.close();
 }
 
-}  // namespace heed::examples
+}  // namespace heed

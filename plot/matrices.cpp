@@ -1,9 +1,8 @@
 #include <algorithm>
 #include <cmath>
+#include <heed/plot/drawing.hpp>
 
-#include "examples/support/plot_drawing.hpp"
-
-namespace heed::examples {
+namespace heed {
 
 void plot_matrix(const std::filesystem::path& file, const std::string& title,
                  const std::vector<std::vector<double>>& values, const std::vector<std::string>& row_labels,
@@ -130,4 +129,4 @@ void plot_matrices(const std::filesystem::path& file, const MatrixLabels& labels
   drawing.close();
 }
 
-}  // namespace heed::examples
+}  // namespace heed

@@ -1,11 +1,17 @@
-// Pictures, drawn by gnuplot.
+// Pictures, drawn by gnuplot: the library heed::plot, which find_package(heed COMPONENTS plot) finds.
+//
+//   plot_losses("loss.svg", run(model, optimizer, schedule, batches, validation, options));
+//   plot("sine.png", {"A sine", "x", "sin x"}, {{"sin", points}, {"0", {{0, 0}, {6, 0}}, Series::dashed}});
 #pragma once
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-namespace heed::examples {
+namespace heed {
+
+struct RunResult;  // optim/run_loop.hpp
 
 struct Series {
   std::string name;
@@ -31,6 +37,9 @@ struct LineOptions {
 // written.
 void plot(const std::filesystem::path& file, const PlotLabels& labels, const std::vector<Series>& series,
           const LineOptions& options = {});
+
+// The losses of a run by step, and a floor that no model can be below, if there is one.
+void plot_losses(const std::filesystem::path& file, const RunResult& result, std::optional<double> floor = {});
 
 // Two classes of points over a field of values, the probability of the second class: its 0.5 level is the boundary.
 // `values` are [rows][columns] over the ranges, the first row at y_min; at least 2 x 2.
@@ -76,4 +85,4 @@ struct Bars {
 void plot_bars(const std::filesystem::path& file, const std::string& title, const std::vector<std::string>& names,
                const std::vector<Bars>& panels);
 
-}  // namespace heed::examples
+}  // namespace heed

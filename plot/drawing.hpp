@@ -1,16 +1,15 @@
-// Gnuplot as the sources of plot.hpp use it.
+// Gnuplot as the sources of plot.hpp use it. Internal.
 #pragma once
 #include <gnuplot-iostream.h>
 
 #include <cstdio>
 #include <filesystem>
 #include <heed/core/check.hpp>
+#include <heed/plot/plot.hpp>
 #include <memory>
 #include <string>
 
-#include "examples/support/plot.hpp"
-
-namespace heed::examples {
+namespace heed {
 
 // Quotes for gnuplot's single-quoted strings.
 inline std::string quoted(const std::string& text) {
@@ -42,4 +41,4 @@ class Drawing {
   std::unique_ptr<Gnuplot> gp_;
 };
 
-}  // namespace heed::examples
+}  // namespace heed

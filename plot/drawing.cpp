@@ -1,5 +1,3 @@
-#include "examples/support/plot_drawing.hpp"
-
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -8,9 +6,10 @@
 #include <cstring>
 #include <fstream>
 #include <heed/data/disk.hpp>
+#include <heed/plot/drawing.hpp>
 #include <sstream>
 
-namespace heed::examples {
+namespace heed {
 namespace {
 
 std::FILE* file_in_memory() {
@@ -70,4 +69,4 @@ void Drawing::close() {
   heed::detail::replace_file("plot", file_, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
 }
 
-}  // namespace heed::examples
+}  // namespace heed

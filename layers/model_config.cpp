@@ -1,0 +1,120 @@
+#include <algorithm>
+#include <heed/layers/model_config.hpp>
+#include <nlohmann/json.hpp>
+
+namespace heed {
+
+const Words<FeedForwardKind>& feed_forward_kinds() {
+  static const Words<FeedForwardKind> words = {{"relu", FeedForwardKind::relu},
+                                               {"gelu", FeedForwardKind::gelu},
+                                               {"gelu-tanh", FeedForwardKind::gelu_tanh},
+                                               {"silu", FeedForwardKind::silu},
+                                               {"swiglu", FeedForwardKind::swiglu}};
+  return words;
+}
+const Words<NormKind>& norm_kinds() {
+  static const Words<NormKind> words = {{"layer", NormKind::layer}, {"rms", NormKind::rms}};
+  return words;
+}
+const Words<PositionKind>& position_kinds() {
+  static const Words<PositionKind> words = {{"none", PositionKind::none},
+                                            {"learned", PositionKind::learned},
+                                            {"sinusoidal", PositionKind::sinusoidal},
+                                            {"rope", PositionKind::rope},
+                                            {"relative", PositionKind::relative}};
+  return words;
+}
+
+struct OptionFields::Json {
+  nlohmann::ordered_json fields = nlohmann::ordered_json::object();
+  std::string source = {};
+  bool reads = false;
+
+  // Writes the value, or reads one of which good(JSON) holds.
+  template <class T, class Good>
+  void move(const std::string& name, T& value, const Good& good, const std::string& must_be) {
+    if (!reads) return fields[name] = value, void();
+    require(fields.contains(name), source, ": the configuration lacks ", name);
+    if (!good(fields[name])) refuse(name, must_be);
+    fields[name].get_to(value);
+  }
+  [[noreturn]] void refuse(const std::string& name, const std::string& must_be) const {
+    // A list may be so deep that to print it would take all of the stack.
+    const nlohmann::ordered_json& given = fields.at(name);
+    fail(source, ": the configuration has ", given.is_structured() ? "a list" : given.dump(-1, ' ', true), " for ", name,
+         "; it must be ", must_be);
+  }
+};
+
+OptionFields::OptionFields() : json_(std::make_unique<Json>()) {}
+OptionFields::OptionFields(const std::string& json, const std::string& source) : OptionFields() {
+  *json_ = {nlohmann::ordered_json::parse(json, nullptr, false), source, true};
+  require(json_->fields.is_object(), source, ": the configuration is not JSON");
+}
+OptionFields::~OptionFields() = default;
+
+void OptionFields::operator()(const std::string& name, Index& value, Index least) {
+  constexpr Index kMost = Index{1} << 24;
+  json_->move(
+      name, value,
+      [=](const auto& j) { return j.is_number_integer() && j.template get<Index>() >= least && j.template get<Index>() <= kMost; },
+      "a whole number from " + std::to_string(least) + " to " + std::to_string(kMost));
+}
+void OptionFields::operator()(const std::string& name, double& share) {
+  const auto good = [](const auto& j) { return j.is_number() && j.template get<double>() >= 0 && j.template get<double>() < 1; };
+  json_->move(name, share, good, "a number from 0 on and below 1");
+}
+void OptionFields::operator()(const std::string& name, bool& value) {
+  json_->move(name, value, [](const auto& j) { return j.is_boolean(); }, "true or false");
+}
+void OptionFields::operator()(const std::string& name, std::string& word) {
+  json_->move(name, word, [](const auto& j) { return j.is_string(); }, "a word");
+}
+
+bool OptionFields::reads() const { return json_->reads; }
+bool OptionFields::has(const std::string& name, bool kept) const { return reads() ? json_->fields.contains(name) : kept; }
+void OptionFields::ensure(bool right, const std::string& name, const std::string& must_be) const {
+  if (reads() && !right) json_->refuse(name, must_be);
+}
+std::string OptionFields::json() const { return json_->fields.dump(); }
+
+// The mechanism's options with what those of the model say of them.
+static MechanismOptions mechanism_options(const GPTConfig& config) {
+  MechanismOptions o = config.mechanism;
+  o.causal = config.options.causal;
+  o.heads = config.options.heads;
+  if (o.heads > 0) o.head_size = config.options.key_size > 0 ? config.options.key_size : config.options.width / o.heads;
+  o.context = config.options.context;
+  return o;
+}
+
+MechanismFactory GPTConfig::factory() const { return mechanism_by_name(attention, mechanism_options(*this)); }
+
+void GPTConfig::fields(OptionFields& f) {
+  GPTOptions& o = options;
+  f("model", o.causal, {{"gpt", true}, {"mlm", false}});
+  f("vocabulary", o.vocabulary, 1), f("context", o.context, 1), f("layers", o.layers), f("heads", o.heads, 1);
+  f("kv_heads", o.kv_heads), f("width", o.width, 1), f("hidden", o.hidden), f("dropout", o.dropout);
+  f("activation", o.activation, feed_forward_kinds()), f("norm", o.norm, norm_kinds());
+  f("positions", o.positions, position_kinds()), f("bias", o.bias), f("tied", o.tied), f("attention", attention);
+  if (f.has("key_size", o.key_size > 0)) f("key_size", o.key_size, 1);
+  if (f.has("value_size", o.value_size > 0)) f("value_size", o.value_size, 1);
+  if (f.has("rope", o.rope)) f("rope", o.rope);
+  if (f.has("relative_clip", o.positions == PositionKind::relative)) f("relative_clip", o.relative_clip, 1);
+  f.ensure(o.key_size > 0 || (o.heads > 0 && o.width % o.heads == 0), "heads", "a divisor of the width, " + std::to_string(o.width));
+  f.ensure(o.kv_heads <= 0 || o.heads % o.kv_heads == 0, "kv_heads", "a divisor of the heads, " + std::to_string(o.heads));
+
+  // A file keeps what was settled, so that it does not hang on defaults, but not a size that follows that of a head.
+  mechanism = f.reads() ? older_options(attention, o.context) : settled_options(attention, mechanism_options(*this));
+  for_each_option(mechanism, [&](const MechanismOption& option, auto& value) {
+    std::string name = option.name;
+    std::replace(name.begin(), name.end(), '-', '_');
+    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, Index>) {
+      if (option.of(attention) && f.has(name, value != 0)) f(name, value, 1);
+    } else if (option.of(attention) && f.has(name, true)) {
+      f(name, value);
+    }
+  });
+}
+
+}  // namespace heed

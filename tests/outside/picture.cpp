@@ -1,0 +1,11 @@
+// Draws the losses of a run: nothing but the installed component.
+#include <heed/optim/run_loop.hpp>
+#include <heed/plot/plot.hpp>
+
+int main(int, char** argv) {
+  heed::RunResult result;
+  result.steps = 3;
+  result.history.losses = {3, 2, 1.5};
+  result.history.validation_losses = {{2, 2.2}, {3, 1.7}};
+  heed::plot_losses(argv[1], result, 1.2);
+}
