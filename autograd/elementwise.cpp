@@ -1,17 +1,13 @@
-// Formulas and derivatives stand in core/kernels/elementwise_unary.kernel.cpp and elementwise_binary.kernel.cpp.
-#include <heed/autograd/elementwise.hpp>
+// Elementwise ops of numbers, made of the rows of core/kernels/elementwise_ops.hpp, where formulas and derivatives stand.
+#include <heed/autograd/activations.hpp>
 #include <heed/autograd/elementwise_detail.hpp>
 
 namespace heed {
 
 using detail::elementwise;
-using detail::Keep;
 using detail::kernel_for;
 using detail::kernel_type;
 using detail::Operand;
-using detail::unary;
-using kernels::Binary;
-using kernels::Unary;
 
 namespace {
 
@@ -26,26 +22,32 @@ Shape broadcast_shape(const char* name, In a, In b) {
   return shape;
 }
 
-// Which inputs the derivatives with respect to a and to b are computed from.
-struct Reads {
-  bool da_a, da_b, db_a, db_b;
-};
-Reads reads(Binary op) {
-  switch (op) {
-    case Binary::add:
-    case Binary::sub: return {false, false, false, false};
-    case Binary::mul: return {false, true, true, false};
-    case Binary::div: return {false, true, true, true};
-    default: return {true, true, true, true};
-  }
+// The kernels of row `op` at the level that runs: a closure keeps the number of its row.
+const kernels::UnaryKernel& unary_row(int op) { return kernels::elementwise_table().unary[op]; }
+const kernels::BinaryKernel& binary_row(int op) { return kernels::elementwise_table().binary[op]; }
+
+// y = op(x; a, b), dx = the op's backward of (x or y, dy).
+Tensor unary(int op, In x, double a, double b) {
+  const kernels::UnaryKernel& k = unary_row(op);
+  const kernels::ElementwiseKernel forward = kernel_for(k.name, k.forward, x);
+  Tensor y = Tensor::empty_like(x);
+  elementwise(forward, y, {x.tensor()}, {a, b});
+  const Tensor kept = k.reads_x ? x.tensor() : k.reads_y ? y : Tensor();
+  record(k.name, x.where(), y, {x}, saved(kept), [op, a, b](Grads& d, const Tensor& dy, const Tensor& x_or_y) {
+    if (const Target t = d.strided(0))
+      elementwise(unary_row(op).backward[kernel_type(dy.dtype())], t.gradient, {x_or_y, dy}, {a, b, t.accumulate});
+  });
+  return y;
 }
 
-// Input i gets the kernel's result: in place if it has y's shape, else summed over the axes that it was broadcast
-// along.
-void add_gradient(Grads& d, int i, kernels::ElementwiseKernel kernel, const Tensor& dy,
+// Input i gets its derivative: in place if it has y's shape, else summed over the axes that it was broadcast along.
+void add_gradient(Grads& d, int i, const kernels::BinaryDerivative& derivative, const Tensor& dy,
                   std::initializer_list<Operand> inputs, bool broadcasts) {
-  if (!d.wants(i)) return;
-  if (broadcasts) {
+  const kernels::ElementwiseKernel kernel = derivative.kernel[kernel_type(dy.dtype())];
+  if (derivative.is_dy) {
+    d.add(i, dy);
+  } else if (!d.wants(i)) {
+  } else if (broadcasts) {
     const Tensor full = Tensor::empty_like(dy);
     elementwise(kernel, full, inputs);
     d.add(i, full);
@@ -55,96 +57,97 @@ void add_gradient(Grads& d, int i, kernels::ElementwiseKernel kernel, const Tens
 }
 
 // y = op(a, b) with dy summed to the shapes of a and b.
-Tensor binary(const char* name, Binary op, In a, In b) {
-  const Shape shape = broadcast_shape(name, a, b);
-  const kernels::ElementwiseKernel forward = kernel_for(name, kernels::kernel(op).forward, a);
+Tensor binary(int op, In a, In b) {
+  const kernels::BinaryKernel& k = binary_row(op);
+  const Shape shape = broadcast_shape(k.name, a, b);
+  const kernels::ElementwiseKernel forward = kernel_for(k.name, k.forward, a);
   Tensor y = Tensor::empty(shape, a.dtype());
   elementwise(forward, y, {a.tensor(), b.tensor()});
-  const Reads r = reads(op);
   const bool for_a = wants_gradient({a}), for_b = wants_gradient({b});
-  const Tensor none, &kept_a = (for_a && r.da_a) || (for_b && r.db_a) ? a.tensor() : none;
-  const Tensor& kept_b = (for_a && r.da_b) || (for_b && r.db_b) ? b.tensor() : none;
+  const Tensor none, &kept_a = (for_a && k.da.reads_a) || (for_b && k.db.reads_a) ? a.tensor() : none;
+  const Tensor& kept_b = (for_a && k.da.reads_b) || (for_b && k.db.reads_b) ? b.tensor() : none;
   const bool repeats_a = a.shape() != shape, repeats_b = b.shape() != shape;
-  record(name, a.where(), y, {a, b}, saved(kept_a, kept_b),
+  record(k.name, a.where(), y, {a, b}, saved(kept_a, kept_b),
          [op, repeats_a, repeats_b](Grads& d, const Tensor& dy, const Tensor& x, const Tensor& w) {
-           const kernels::BinaryKernel& k = kernels::kernel(op);
-           const int t = kernel_type(dy.dtype());
-           if (op == Binary::add || op == Binary::sub)
-             d.add(0, dy);
-           else
-             add_gradient(d, 0, k.backward_a[t], dy, {x, w, dy}, repeats_a);
-           if (op == Binary::add)
-             d.add(1, dy);
-           else
-             add_gradient(d, 1, k.backward_b[t], dy, {x, w, dy}, repeats_b);
+           add_gradient(d, 0, binary_row(op).da, dy, {x, w, dy}, repeats_a);
+           add_gradient(d, 1, binary_row(op).db, dy, {x, w, dy}, repeats_b);
          });
   return y;
 }
 
-// y = op(a, b) of a number and a tensor.
-Tensor with_number(const char* name, Binary op, In x, double value, bool number_first) {
-  const kernels::ElementwiseKernel forward = kernel_for(name, kernels::kernel(op).forward, x);
-  const Operand other = detail::number(name, x, value);
+// y = op(x, value), or op(value, x) where the number is first.
+Tensor with_number(int op, In x, double value, bool number_first) {
+  const kernels::BinaryKernel& k = binary_row(op);
+  const kernels::ElementwiseKernel forward = kernel_for(k.name, k.forward, x);
+  const Operand other = detail::number(k.name, x, value);
   Tensor y = Tensor::empty_like(x);
   if (number_first)
     elementwise(forward, y, {other, x.tensor()});
   else
     elementwise(forward, y, {x.tensor(), other});
-  const Reads r = reads(op);
-  const bool keep = number_first ? r.db_b : r.da_a;
-  record(name, x.where(), y, {x}, saved(keep ? x.tensor() : Tensor()),
+  const bool keep = number_first ? k.db.reads_b : k.da.reads_a;
+  record(k.name, x.where(), y, {x}, saved(keep ? x.tensor() : Tensor()),
          [op, value, number_first](Grads& d, const Tensor& dy, const Tensor& kept) {
-           if (op == Binary::add || (op == Binary::sub && !number_first)) return d.add(0, dy);
-           const kernels::BinaryKernel& k = kernels::kernel(op);
-           const int t = kernel_type(dy.dtype());
            const Operand n(value, dy.dtype());
            if (number_first)
-             add_gradient(d, 0, k.backward_b[t], dy, {n, kept, dy}, false);
+             add_gradient(d, 0, binary_row(op).db, dy, {n, kept, dy}, false);
            else
-             add_gradient(d, 0, k.backward_a[t], dy, {kept, n, dy}, false);
+             add_gradient(d, 0, binary_row(op).da, dy, {kept, n, dy}, false);
          });
   return y;
 }
 
 }  // namespace
 
-Tensor add(In a, In b) { return binary("add", Binary::add, a, b); }
-Tensor sub(In a, In b) { return binary("sub", Binary::sub, a, b); }
-Tensor mul(In a, In b) { return binary("mul", Binary::mul, a, b); }
-Tensor div(In a, In b) { return binary("div", Binary::div, a, b); }
-Tensor pow(In a, In b) { return binary("pow", Binary::pow, a, b); }
-Tensor maximum(In a, In b) { return binary("maximum", Binary::maximum, a, b); }
-Tensor minimum(In a, In b) { return binary("minimum", Binary::minimum, a, b); }
+namespace detail {
 
-Tensor add(In a, double b) { return with_number("add", Binary::add, a, b, false); }
-Tensor sub(In a, double b) { return with_number("sub", Binary::sub, a, b, false); }
-Tensor sub(double a, In b) { return with_number("sub", Binary::sub, b, a, true); }
-Tensor mul(In a, double b) { return with_number("mul", Binary::mul, a, b, false); }
-Tensor div(In a, double b) { return with_number("div", Binary::div, a, b, false); }
-Tensor div(double a, In b) { return with_number("div", Binary::div, b, a, true); }
-Tensor pow(In a, double b) { return unary("pow", Unary::pow, Keep::input, a, b); }
-Tensor pow(double a, In b) { return with_number("pow", Binary::pow, b, a, true); }
-Tensor maximum(In a, double b) { return with_number("maximum", Binary::maximum, a, b, false); }
-Tensor minimum(In a, double b) { return with_number("minimum", Binary::minimum, a, b, false); }
+template <OpName op>
+Tensor unary(In x, double a, double b) {
+  return heed::unary(kernels::kUnaryIndex<op>, x, a, b);
+}
+template <OpName op>
+Tensor binary(In a, In b) {
+  return heed::binary(kernels::kBinaryIndex<op>, a, b);
+}
+template <OpName op>
+Tensor binary(In a, double b) {
+  return with_number(kernels::kBinaryIndex<op>, a, b, false);
+}
+template <OpName op>
+Tensor binary(double a, In b) {
+  return with_number(kernels::kBinaryIndex<op>, b, a, true);
+}
 
-Tensor neg(In x) { return unary("neg", Unary::neg, Keep::nothing, x); }
-Tensor abs(In x) { return unary("abs", Unary::abs, Keep::input, x); }
-Tensor sign(In x) { return unary("sign", Unary::sign, Keep::nothing, x); }
-Tensor square(In x) { return unary("square", Unary::square, Keep::input, x); }
-Tensor sqrt(In x) { return unary("sqrt", Unary::sqrt, Keep::output, x); }
-Tensor rsqrt(In x) { return unary("rsqrt", Unary::rsqrt, Keep::output, x); }
-Tensor exp(In x) { return unary("exp", Unary::exp, Keep::output, x); }
-Tensor expm1(In x) { return unary("expm1", Unary::expm1, Keep::output, x); }
-Tensor log(In x) { return unary("log", Unary::log, Keep::input, x); }
-Tensor log1p(In x) { return unary("log1p", Unary::log1p, Keep::input, x); }
-Tensor sin(In x) { return unary("sin", Unary::sin, Keep::input, x); }
-Tensor cos(In x) { return unary("cos", Unary::cos, Keep::input, x); }
-Tensor erf(In x) { return unary("erf", Unary::erf, Keep::input, x); }
+}  // namespace detail
+
+namespace {
+
+// The functions of all rows are made here, for the inline ones of elementwise.hpp and activations.hpp.
+template <class... R>
+constexpr auto unary_functions(kernels::names::Rows<R...>) {
+  return std::tuple{&detail::unary<R::name>...};
+}
+template <class... R>
+constexpr auto binary_functions(kernels::names::Rows<R...>) {
+  return std::tuple{static_cast<Tensor (*)(In, In)>(detail::binary<R::name>)...,
+                    static_cast<Tensor (*)(In, double)>(detail::binary<R::name>)...,
+                    static_cast<Tensor (*)(double, In)>(detail::binary<R::name>)...};
+}
+[[gnu::used]] constexpr auto kUnaryFunctions = unary_functions(kernels::names::kUnaryOps);
+[[gnu::used]] constexpr auto kBinaryFunctions = binary_functions(kernels::names::kBinaryOps);
+
+}  // namespace
+
+Tensor softplus(In x, double beta) {
+  check(beta > 0, x.where(), "softplus: beta is ", beta, "; it must be above 0");
+  return detail::unary<"softplus">(x, beta);
+}
+
 Tensor clamp(In x, double low, double high) {
   const auto fits = [&](double limit, double none) { return limit == none || holds(x.dtype(), limit); };
   check(fits(low, -detail::kInfinity) && fits(high, detail::kInfinity), x.where(), "clamp: x is ", x.tensor(),
         " and the limits are ", low, " and ", high, "; ", x.dtype(), " must hold them exactly, or they be infinite");
-  return unary("clamp", Unary::clamp, Keep::input, x, low, high);
+  return detail::unary<"clamp">(x, low, high);
 }
 
 // y = min(max(x, low), high). dx = dy where low <= x <= high; dlow = dy where x < low < high; dhigh = dy where x > high
@@ -153,14 +156,14 @@ Tensor clamp(In x, In low, In high) {
   check(low->defined() || high->defined(), x.where(), "clamp: x is ", x.tensor(),
         " and both limits are undefined; one must have values");
   Tensor y = x;
-  const auto bound = [&](Binary op, In limit) {
+  const auto bound = [&](const kernels::BinaryKernel& op, In limit) {
     if (!limit->defined()) return;
     const Tensor next = Tensor::empty(broadcast_shape("clamp", In(y, x.where()), limit), x.dtype());
-    elementwise(kernel_for("clamp", kernels::kernel(op).forward, x), next, {y, limit.tensor()});
+    elementwise(kernel_for("clamp", op.forward, x), next, {y, limit.tensor()});
     y = next;
   };
-  bound(Binary::maximum, low);
-  bound(Binary::minimum, high);
+  bound(kernels::binary<"maximum">(), low);
+  bound(kernels::binary<"minimum">(), high);
   record("clamp", x.where(), y, {x, low, high}, saved(x.tensor(), low.tensor(), high.tensor()),
          [](Grads& d, const Tensor& dy, const Tensor& v, const Tensor& from, const Tensor& to) {
            const auto pass = [&](int i, const Tensor& mask) {

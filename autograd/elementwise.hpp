@@ -5,20 +5,32 @@
 // element is computed in float32 and rounded once; gradients of bfloat16 values are float32. int32 wraps around.
 #pragma once
 #include <heed/autograd/record.hpp>
+#include <heed/core/op_name.hpp>
 
 namespace heed {
 
+namespace detail {
+// The op of a row of core/kernels/elementwise_ops.hpp, by its name; a and b are the row's constants.
+template <OpName op> Tensor unary(In x, double a = 0, double b = 0);
+template <OpName op> Tensor binary(In a, In b);
+template <OpName op> Tensor binary(In a, double b);
+template <OpName op> Tensor binary(double a, In b);
+template <OpName op> Tensor compare(In a, In b);  // bool8
+template <OpName op> Tensor compare(In a, double b);
+template <OpName op> Tensor test(In x);  // bool8
+}  // namespace detail
+
 // Two tensors, or a tensor and a number.
-Tensor add(In a, In b);  // int32 too
-Tensor sub(In a, In b);  // int32 too
-Tensor mul(In a, In b);  // int32 too
-Tensor div(In a, In b);
-Tensor add(In a, double b);
-Tensor sub(In a, double b);
-Tensor sub(double a, In b);
-Tensor mul(In a, double b);
-Tensor div(In a, double b);
-Tensor div(double a, In b);
+inline Tensor add(In a, In b) { return detail::binary<"add">(a, b); }  // int32 too
+inline Tensor sub(In a, In b) { return detail::binary<"sub">(a, b); }  // int32 too
+inline Tensor mul(In a, In b) { return detail::binary<"mul">(a, b); }  // int32 too
+inline Tensor div(In a, In b) { return detail::binary<"div">(a, b); }
+inline Tensor add(In a, double b) { return detail::binary<"add">(a, b); }
+inline Tensor sub(In a, double b) { return detail::binary<"sub">(a, b); }
+inline Tensor sub(double a, In b) { return detail::binary<"sub">(a, b); }
+inline Tensor mul(In a, double b) { return detail::binary<"mul">(a, b); }
+inline Tensor div(In a, double b) { return detail::binary<"div">(a, b); }
+inline Tensor div(double a, In b) { return detail::binary<"div">(a, b); }
 
 inline Tensor operator+(In a, In b) { return add(a, b); }
 inline Tensor operator-(In a, In b) { return sub(a, b); }
@@ -35,31 +47,31 @@ inline Tensor operator/(double a, In b) { return div(a, b); }
 
 // a^b. 0^0 = 1; a negative base gives NaN unless the exponent is an integer. pow(x, 2), 3, 0.5, -0.5, -1, -2 are as
 // fast as a product or a root. d(a^b)/db is 0 at a = 0, b >= 0.
-Tensor pow(In a, In b);
-Tensor pow(In a, double b);
-Tensor pow(double a, In b);
+inline Tensor pow(In a, In b) { return detail::binary<"pow">(a, b); }
+inline Tensor pow(In a, double b) { return detail::unary<"pow">(a, b); }
+inline Tensor pow(double a, In b) { return detail::binary<"pow">(a, b); }
 
 // NaN where either is. Where both are equal, each gets half of the gradient. int32 too.
-Tensor maximum(In a, In b);
-Tensor minimum(In a, In b);
-Tensor maximum(In a, double b);
-Tensor minimum(In a, double b);
+inline Tensor maximum(In a, In b) { return detail::binary<"maximum">(a, b); }
+inline Tensor minimum(In a, In b) { return detail::binary<"minimum">(a, b); }
+inline Tensor maximum(In a, double b) { return detail::binary<"maximum">(a, b); }
+inline Tensor minimum(In a, double b) { return detail::binary<"minimum">(a, b); }
 
 // One tensor.
-Tensor neg(In x);  // int32 too
+inline Tensor neg(In x) { return detail::unary<"neg">(x); }  // int32 too
 inline Tensor operator-(In x) { return neg(x); }
-Tensor abs(In x);     // derivative 0 at 0; int32 too
-Tensor sign(In x);    // -1, 0, 1; 0 for NaN; derivative 0; int32 too
-Tensor square(In x);  // int32 too
-Tensor sqrt(In x);
-Tensor rsqrt(In x);  // 1 / sqrt(x)
-Tensor exp(In x);
-Tensor expm1(In x);  // e^x - 1
-Tensor log(In x);
-Tensor log1p(In x);  // log(1 + x)
-Tensor sin(In x);
-Tensor cos(In x);
-Tensor erf(In x);
+inline Tensor abs(In x) { return detail::unary<"abs">(x); }        // derivative 0 at 0; int32 too
+inline Tensor sign(In x) { return detail::unary<"sign">(x); }      // -1, 0, 1; 0 for NaN; derivative 0; int32 too
+inline Tensor square(In x) { return detail::unary<"square">(x); }  // int32 too
+inline Tensor sqrt(In x) { return detail::unary<"sqrt">(x); }
+inline Tensor rsqrt(In x) { return detail::unary<"rsqrt">(x); }  // 1 / sqrt(x)
+inline Tensor exp(In x) { return detail::unary<"exp">(x); }
+inline Tensor expm1(In x) { return detail::unary<"expm1">(x); }  // e^x - 1
+inline Tensor log(In x) { return detail::unary<"log">(x); }
+inline Tensor log1p(In x) { return detail::unary<"log1p">(x); }  // log(1 + x)
+inline Tensor sin(In x) { return detail::unary<"sin">(x); }
+inline Tensor cos(In x) { return detail::unary<"cos">(x); }
+inline Tensor erf(In x) { return detail::unary<"erf">(x); }
 // min(max(x, low), high); an infinite limit is none. The gradient passes where low <= x <= high. int32 too.
 Tensor clamp(In x, double low, double high);
 // The same with a limit for each element: all three broadcast, and one limit may be undefined, which is none. Where x is
@@ -68,18 +80,18 @@ Tensor clamp(In x, In low, In high);
 
 // Comparisons, also of int32 and bool8: bool8 tensors, constant for autodiff. There is no operator ==, as it would not
 // be a bool.
-Tensor eq(In a, In b);
-Tensor ne(In a, In b);
-Tensor lt(In a, In b);
-Tensor le(In a, In b);
-Tensor gt(In a, In b);
-Tensor ge(In a, In b);
-Tensor eq(In a, double b);
-Tensor ne(In a, double b);
-Tensor lt(In a, double b);
-Tensor le(In a, double b);
-Tensor gt(In a, double b);
-Tensor ge(In a, double b);
+inline Tensor eq(In a, In b) { return detail::compare<"eq">(a, b); }
+inline Tensor ne(In a, In b) { return detail::compare<"ne">(a, b); }
+inline Tensor lt(In a, In b) { return detail::compare<"lt">(a, b); }
+inline Tensor le(In a, In b) { return detail::compare<"le">(a, b); }
+inline Tensor gt(In a, In b) { return detail::compare<"gt">(a, b); }
+inline Tensor ge(In a, In b) { return detail::compare<"ge">(a, b); }
+inline Tensor eq(In a, double b) { return detail::compare<"eq">(a, b); }
+inline Tensor ne(In a, double b) { return detail::compare<"ne">(a, b); }
+inline Tensor lt(In a, double b) { return detail::compare<"lt">(a, b); }
+inline Tensor le(In a, double b) { return detail::compare<"le">(a, b); }
+inline Tensor gt(In a, double b) { return detail::compare<"gt">(a, b); }
+inline Tensor ge(In a, double b) { return detail::compare<"ge">(a, b); }
 inline Tensor operator<(In a, In b) { return lt(a, b); }
 inline Tensor operator<=(In a, In b) { return le(a, b); }
 inline Tensor operator>(In a, In b) { return gt(a, b); }
@@ -89,14 +101,14 @@ inline Tensor operator<=(In a, double b) { return le(a, b); }
 inline Tensor operator>(In a, double b) { return gt(a, b); }
 inline Tensor operator>=(In a, double b) { return ge(a, b); }
 
-Tensor isnan(In x);  // floating -> bool8
-Tensor isfinite(In x);
+inline Tensor isnan(In x) { return detail::test<"isnan">(x); }  // floating -> bool8
+inline Tensor isfinite(In x) { return detail::test<"isfinite">(x); }
 
 // Of bool8 masks.
-Tensor logical_and(In a, In b);
-Tensor logical_or(In a, In b);
-Tensor logical_xor(In a, In b);
-Tensor logical_not(In x);
+inline Tensor logical_and(In a, In b) { return detail::compare<"logical_and">(a, b); }
+inline Tensor logical_or(In a, In b) { return detail::compare<"logical_or">(a, b); }
+inline Tensor logical_xor(In a, In b) { return detail::compare<"logical_xor">(a, b); }
+inline Tensor logical_not(In x) { return detail::test<"logical_not">(x); }
 
 // a where the bool8 mask is true, b elsewhere; all three broadcast. Any dtype; int32 and bool8 must hold a number
 // exactly.

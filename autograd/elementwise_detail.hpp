@@ -1,8 +1,8 @@
-// What autograd/elementwise.cpp, activations.cpp and masks.cpp share: an op of one tensor from its kernel, and numbers
-// beside tensors.
+// What autograd/elementwise.cpp and masks.cpp share: an op's kernel, numbers beside tensors, and functions of all rows.
 #pragma once
 #include <heed/autograd/record.hpp>
 #include <heed/core/elementwise.hpp>
+#include <heed/core/kernels/elementwise_ops.hpp>
 
 namespace heed::detail {
 
@@ -23,24 +23,6 @@ inline Operand number(const char* name, In x, double value) {
   check(holds(x.dtype(), value), x.where(), name, ": the tensor is ", x.tensor(), " and the number is ", value, "; ",
         x.dtype(), " must hold it exactly");
   return Operand(value, x.dtype());
-}
-
-// What the derivative of an op of one tensor is computed from.
-enum class Keep { input, output, nothing };
-
-// y = op(x; a, b), dx = the op's backward of (x or y, dy).
-template <class Op>
-Tensor unary(const char* name, Op op, Keep keep, In x, double a = 0, double b = 0) {
-  const kernels::ElementwiseKernel forward = kernel_for(name, kernels::kernel(op).forward, x);
-  Tensor y = Tensor::empty_like(x);
-  elementwise(forward, y, {x.tensor()}, {a, b});
-  const Tensor kept = keep == Keep::input ? x.tensor() : keep == Keep::output ? y : Tensor();
-  record(name, x.where(), y, {x}, saved(kept), [op, a, b](Grads& d, const Tensor& dy, const Tensor& x_or_y) {
-    if (const Target t = d.strided(0))
-      elementwise(kernels::kernel(op).backward[kernel_type(dy.dtype())], t.gradient, {x_or_y, dy},
-                  {a, b, t.accumulate});
-  });
-  return y;
 }
 
 }  // namespace heed::detail

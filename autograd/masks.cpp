@@ -6,24 +6,21 @@
 namespace heed {
 
 using detail::elementwise;
+using detail::kernel_for;
 using detail::kernel_type;
 using detail::Operand;
-using kernels::Masking;
+using kernels::MaskKernel;
 
 namespace {
 
-kernels::ElementwiseKernel kernel_for(const char* name, Masking op, In x) {
-  return detail::kernel_for(name, kernels::kernel(op).forward, x);
-}
-
 double as_bfloat16(double x) { return static_cast<float>(bfloat16(static_cast<float>(x))); }
 
-Tensor compare(const char* name, Masking op, In a, In b) {
-  const kernels::ElementwiseKernel k = kernel_for(name, op, a);
-  check(b->defined() && a.dtype() == b.dtype(), a.where(), name, ": a is ", a.tensor(), " but b is ", b.tensor(),
+Tensor compare(const MaskKernel& op, In a, In b) {
+  const kernels::ElementwiseKernel k = kernel_for(op.name, op.forward, a);
+  check(b->defined() && a.dtype() == b.dtype(), a.where(), op.name, ": a is ", a.tensor(), " but b is ", b.tensor(),
         "; their dtypes must be the same (convert one with to())");
   Shape shape;
-  check(broadcast(a.shape(), b.shape(), shape), a.where(), name, ": a is ", a.tensor(), " but b is ", b.tensor(),
+  check(broadcast(a.shape(), b.shape(), shape), a.where(), op.name, ": a is ", a.tensor(), " but b is ", b.tensor(),
         "; the sizes of their axes, counted from the last, must be the same or 1");
   note_reads({a, b});
   const Tensor y = Tensor::empty(shape, DType::bool8);
@@ -33,20 +30,20 @@ Tensor compare(const char* name, Masking op, In a, In b) {
 
 // The number takes the tensor's dtype (and is rounded to bfloat16), but an int32 or bool8 tensor is compared as float64:
 // x < 2.5 means what it says.
-Tensor compare(const char* name, Masking op, In a, double b) {
-  const kernels::ElementwiseKernel k = kernel_for(name, op, a);
+Tensor compare(const MaskKernel& op, In a, double b) {
+  const kernels::ElementwiseKernel k = kernel_for(op.name, op.forward, a);
   note_reads({a});
   const Tensor y = Tensor::empty(a.shape(), DType::bool8);
   if (is_floating(a.dtype()))
     elementwise(k, y, {a.tensor(), Operand(a.dtype() == DType::bfloat16 ? as_bfloat16(b) : b, a.dtype())});
   else
-    elementwise(kernels::kernel(op).forward[kernels::kFloat64], y,
+    elementwise(op.forward[kernels::kFloat64], y,
                 {a->detach().to(DType::float64), Operand(b, DType::float64)});
   return y;
 }
 
-Tensor test(const char* name, Masking op, In x) {
-  const kernels::ElementwiseKernel k = kernel_for(name, op, x);
+Tensor test(const MaskKernel& op, In x) {
+  const kernels::ElementwiseKernel k = kernel_for(op.name, op.forward, x);
   note_reads({x});
   const Tensor y = Tensor::empty(x.shape(), DType::bool8);
   elementwise(k, y, {x.tensor()});
@@ -59,9 +56,9 @@ void check_mask(const char* name, In mask) {
 }
 
 // The gradient of where()'s a or b: dy where it was chosen, else 0.
-void add_chosen(Grads& d, int i, Masking op, const Tensor& dy, const Tensor& mask, const Shape& shape) {
+void add_chosen(Grads& d, int i, const MaskKernel& op, const Tensor& dy, const Tensor& mask, const Shape& shape) {
   if (!d.wants(i)) return;
-  const kernels::ElementwiseKernel k = kernels::kernel(op).forward[kernel_type(dy.dtype())];
+  const kernels::ElementwiseKernel k = op.forward[kernel_type(dy.dtype())];
   if (shape != dy.shape()) {
     const Tensor full = Tensor::empty_like(dy);
     elementwise(k, full, {mask, dy, dy});
@@ -82,7 +79,7 @@ Shape where_shape(In mask, In a, const Shape& b) {
 // A tensor and a number; the number is chosen where the mask equals `number_where`.
 Tensor where_number(const char* name, In mask, In x, double value, bool number_where) {
   check_mask(name, mask);
-  const kernels::ElementwiseKernel k = kernel_for(name, Masking::where, x);
+  const kernels::ElementwiseKernel k = kernel_for(name, kernels::choice<"where">().forward, x);
   Tensor y = Tensor::empty(where_shape(mask, x, {}), x.dtype());
   const Operand n = detail::number(name, x, value);
   if (number_where)
@@ -95,37 +92,50 @@ Tensor where_number(const char* name, In mask, In x, double value, bool number_w
   const Tensor inputs[] = {x, given ? Tensor::scalar(value, x.dtype()) : Tensor()};
   record(name, x.where(), y, Inputs(std::span<const Tensor>(inputs, given ? 2 : 1)), saved(mask.tensor()),
          [shape, number_where](Grads& d, const Tensor& dy, const Tensor& m) {
-           add_chosen(d, 0, number_where ? Masking::where_b : Masking::where_a, dy, m, shape);
+           add_chosen(d, 0, number_where ? kernels::choice<"where_b">() : kernels::choice<"where_a">(), dy, m, shape);
          });
   return y;
 }
 
 }  // namespace
 
-Tensor eq(In a, In b) { return compare("eq", Masking::eq, a, b); }
-Tensor ne(In a, In b) { return compare("ne", Masking::ne, a, b); }
-Tensor lt(In a, In b) { return compare("lt", Masking::lt, a, b); }
-Tensor le(In a, In b) { return compare("le", Masking::le, a, b); }
-Tensor gt(In a, In b) { return compare("gt", Masking::gt, a, b); }
-Tensor ge(In a, In b) { return compare("ge", Masking::ge, a, b); }
-Tensor eq(In a, double b) { return compare("eq", Masking::eq, a, b); }
-Tensor ne(In a, double b) { return compare("ne", Masking::ne, a, b); }
-Tensor lt(In a, double b) { return compare("lt", Masking::lt, a, b); }
-Tensor le(In a, double b) { return compare("le", Masking::le, a, b); }
-Tensor gt(In a, double b) { return compare("gt", Masking::gt, a, b); }
-Tensor ge(In a, double b) { return compare("ge", Masking::ge, a, b); }
+namespace detail {
 
-Tensor isnan(In x) { return test("isnan", Masking::isnan, x); }
-Tensor isfinite(In x) { return test("isfinite", Masking::isfinite, x); }
+template <OpName op>
+Tensor compare(In a, In b) {
+  return heed::compare(kernels::comparison<op>(), a, b);
+}
+template <OpName op>
+Tensor compare(In a, double b) {
+  return heed::compare(kernels::comparison<op>(), a, b);
+}
+template <OpName op>
+Tensor test(In x) {
+  return heed::test(kernels::test<op>(), x);
+}
 
-Tensor logical_and(In a, In b) { return compare("logical_and", Masking::logical_and, a, b); }
-Tensor logical_or(In a, In b) { return compare("logical_or", Masking::logical_or, a, b); }
-Tensor logical_xor(In a, In b) { return compare("logical_xor", Masking::logical_xor, a, b); }
-Tensor logical_not(In x) { return test("logical_not", Masking::logical_not, x); }
+}  // namespace detail
+
+namespace {
+
+// The functions of all rows are made here, for the inline ones of elementwise.hpp.
+template <class... R>
+constexpr auto comparisons(kernels::names::Rows<R...>) {
+  return std::tuple{static_cast<Tensor (*)(In, In)>(detail::compare<R::name>)...,
+                    static_cast<Tensor (*)(In, double)>(detail::compare<R::name>)...};
+}
+template <class... R>
+constexpr auto tests(kernels::names::Rows<R...>) {
+  return std::tuple{&detail::test<R::name>...};
+}
+[[gnu::used]] constexpr auto kComparisonFunctions = comparisons(kernels::names::kComparisons);
+[[gnu::used]] constexpr auto kTestFunctions = tests(kernels::names::kTests);
+
+}  // namespace
 
 Tensor where(In mask, In a, In b) {
   check_mask("where", mask);
-  const kernels::ElementwiseKernel k = kernel_for("where", Masking::where, a);
+  const kernels::ElementwiseKernel k = kernel_for("where", kernels::choice<"where">().forward, a);
   check(b->defined() && a.dtype() == b.dtype(), a.where(), "where: a is ", a.tensor(), " but b is ", b.tensor(),
         "; their dtypes must be the same (convert one with to())");
   Tensor y = Tensor::empty(where_shape(mask, a, b.shape()), a.dtype());
@@ -133,8 +143,8 @@ Tensor where(In mask, In a, In b) {
   const Shape shape_a = a.shape(), shape_b = b.shape();
   record("where", a.where(), y, {a, b}, saved(mask.tensor()),
          [shape_a, shape_b](Grads& d, const Tensor& dy, const Tensor& m) {
-           add_chosen(d, 0, Masking::where_a, dy, m, shape_a);
-           add_chosen(d, 1, Masking::where_b, dy, m, shape_b);
+           add_chosen(d, 0, kernels::choice<"where_a">(), dy, m, shape_a);
+           add_chosen(d, 1, kernels::choice<"where_b">(), dy, m, shape_b);
          });
   return y;
 }

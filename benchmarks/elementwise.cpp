@@ -7,6 +7,7 @@
 #include <heed/core/elementwise.hpp>
 #include <heed/core/arch.hpp>
 #include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/kernels/elementwise_ops.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
 
@@ -14,9 +15,6 @@
 
 using namespace heed;
 using detail::elementwise;
-using kernels::ActivationKind;
-using kernels::Binary;
-using kernels::Unary;
 
 namespace {
 
@@ -50,27 +48,27 @@ void measure(const char* title, Index rows, Index columns) {
     std::printf("  %-22s %7.1f GB/s  %6.2f ns an element  %3.0f%% of the copy\n", name, rate, streams * 4 / rate,
                 100 * rate / copy);
   };
-  line("a + b", 3, [&] { elementwise(kernels::kernel(Binary::add).forward[0], y, {a, b}); });
-  line("a + row", 2, [&] { elementwise(kernels::kernel(Binary::add).forward[0], y, {a, row}); });
+  line("a + b", 3, [&] { elementwise(kernels::binary<"add">().forward[0], y, {a, b}); });
+  line("a + row", 2, [&] { elementwise(kernels::binary<"add">().forward[0], y, {a, row}); });
   line("a * 3", 2, [&] {
-    elementwise(kernels::kernel(Binary::mul).forward[0], y, {a, detail::Operand(3, DType::float32)});
+    elementwise(kernels::binary<"mul">().forward[0], y, {a, detail::Operand(3, DType::float32)});
   });
-  line("a + transposed", 3, [&] { elementwise(kernels::kernel(Binary::add).forward[0], y, {a, turned}); });
-  line("y += a * b", 4, [&] { elementwise(kernels::kernel(Binary::mul).forward[0], y, {a, b}, {0, 0, true}); });
-  line("a / b", 3, [&] { elementwise(kernels::kernel(Binary::div).forward[0], y, {a, b}); });
-  line("pow(a, b)", 3, [&] { elementwise(kernels::kernel(Binary::pow).forward[0], y, {a, b}); });
+  line("a + transposed", 3, [&] { elementwise(kernels::binary<"add">().forward[0], y, {a, turned}); });
+  line("y += a * b", 4, [&] { elementwise(kernels::binary<"mul">().forward[0], y, {a, b}, {0, 0, true}); });
+  line("a / b", 3, [&] { elementwise(kernels::binary<"div">().forward[0], y, {a, b}); });
+  line("pow(a, b)", 3, [&] { elementwise(kernels::binary<"pow">().forward[0], y, {a, b}); });
   const auto function = [&](const char* name, const kernels::UnaryKernel& k, double constant = 0) {
     line(name, 2, [&] { elementwise(k.forward[0], y, {a}, {constant, 3}); });
     line("  its derivative", 3, [&] { elementwise(k.backward[0], y, {a, b}, {constant, 3}); });
   };
-  function("exp", kernels::kernel(Unary::exp));
-  function("log", kernels::kernel(Unary::log));
-  function("sin", kernels::kernel(Unary::sin));
-  function("relu", kernels::kernel(ActivationKind::relu));
-  function("tanh", kernels::kernel(ActivationKind::tanh));
-  function("gelu", kernels::kernel(ActivationKind::gelu));
-  function("gelu, tanh form", kernels::kernel(ActivationKind::gelu_tanh));
-  function("silu", kernels::kernel(ActivationKind::silu));
+  function("exp", kernels::unary<"exp">());
+  function("log", kernels::unary<"log">());
+  function("sin", kernels::unary<"sin">());
+  function("relu", kernels::unary<"relu">());
+  function("tanh", kernels::unary<"tanh">());
+  function("gelu", kernels::unary<"gelu">());
+  function("gelu, tanh form", kernels::unary<"gelu_tanh">());
+  function("silu", kernels::unary<"silu">());
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <heed/core/elementwise.hpp>
+#include <heed/core/kernels/elementwise_ops.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/tensor.hpp>
 #include <type_traits>
@@ -158,7 +159,7 @@ void copy_values(Tensor& to, const Tensor& from) {
 void add_values(Tensor& to, const Tensor& from) {
   if (to.numel() == 0) return;
   if (to.dtype() == from.dtype() && (to.dtype() == DType::float32 || to.dtype() == DType::float64))
-    return elementwise(kernels::kernel(kernels::Binary::add).forward[kernel_type(to.dtype())], to, {to, from});
+    return elementwise(kernels::binary<"add">().forward[kernel_type(to.dtype())], to, {to, from});
   const CopyNest nest = simplify(to, from);
   const auto add = [&](auto t, auto f) {
     using To = decltype(t);

@@ -1,6 +1,12 @@
 // Elementwise kernels: out[i] = f(in[0][i], in[1][i], ...) on runs of memory, and their derivatives.
+//
+//   kernels::unary<"sin">().forward[kFloat32](y, &x, step, n, {});
+//
+// An op is a row of elementwise_ops.hpp: its name, its formula and its derivatives. The kernels of every level, the tables
+// below and what a name stands for are made of these rows.
 #pragma once
 #include <stddef.h>
+#include <stdint.h>
 
 namespace heed::kernels {
 
@@ -18,63 +24,36 @@ using ElementwiseKernel = void (*)(void* out, const void* const* in, const unsig
 enum ElementwiseType { kFloat32, kFloat64, kInt32, kBool8, kElementwiseTypes };
 
 struct UnaryKernel {
+  const char* name;
   ElementwiseKernel forward[kElementwiseTypes];  // y = f(x)
-  ElementwiseKernel backward[2];                 // dx from (x, dy), or from (y, dy) for those ops whose output says it all
+  ElementwiseKernel backward[2];                 // dx from (x, dy) or (y, dy), as it reads, or from (anything, dy)
+  bool reads_x, reads_y;
+};
+
+// The derivative of y = f(a, b) with respect to a or to b.
+struct BinaryDerivative {
+  ElementwiseKernel kernel[2];  // from (a, b, dy)
+  bool reads_a, reads_b;
+  bool is_dy;  // it is dy itself
 };
 struct BinaryKernel {
+  const char* name;
   ElementwiseKernel forward[kElementwiseTypes];  // y = f(a, b)
-  ElementwiseKernel backward_a[2];               // da from (a, b, dy)
-  ElementwiseKernel backward_b[2];               // db from (a, b, dy)
+  BinaryDerivative da, db;
 };
+
+// bool8 from two numbers or masks (comparison) or from one (test); a or b from (mask, a, b) (choice).
 struct MaskKernel {
+  const char* name;
   ElementwiseKernel forward[kElementwiseTypes];
 };
 
-enum class Unary { neg, abs, sign, square, sqrt, rsqrt, exp, expm1, log, log1p, sin, cos, erf, pow, clamp, count };
-enum class ActivationKind { sigmoid, tanh, relu, leaky_relu, elu, gelu, gelu_tanh, silu, softplus, count };
-enum class Binary { add, sub, mul, div, maximum, minimum, pow, count };
-// bool8 from two numbers (eq to ge), from two masks (logical_*), from one number (isnan, isfinite); of the type of a
-// and b from (mask, a, b): a, or 0, where the mask is set and b, or 0, elsewhere (where, where_a, where_b).
-enum class Masking {
-  eq,
-  ne,
-  lt,
-  le,
-  gt,
-  ge,
-  logical_and,
-  logical_or,
-  logical_xor,
-  logical_not,
-  isnan,
-  isfinite,
-  where,
-  where_a,
-  where_b,
-  count
+struct ElementwiseTable {  // a kernel per row
+  const UnaryKernel* unary;
+  const BinaryKernel* binary;
+  const MaskKernel *comparison, *test, *choice;
 };
 
-struct UnaryTable {
-  UnaryKernel op[static_cast<int>(Unary::count)];
-};
-struct ActivationTable {
-  UnaryKernel op[static_cast<int>(ActivationKind::count)];
-};
-struct BinaryTable {
-  BinaryKernel op[static_cast<int>(Binary::count)];
-};
-struct MaskingTable {
-  MaskKernel op[static_cast<int>(Masking::count)];
-};
-
-const UnaryTable& unary_table();  // of the level that runs
-const ActivationTable& activation_table();
-const BinaryTable& binary_table();
-const MaskingTable& masking_table();
-
-inline const UnaryKernel& kernel(Unary op) { return unary_table().op[static_cast<int>(op)]; }
-inline const UnaryKernel& kernel(ActivationKind op) { return activation_table().op[static_cast<int>(op)]; }
-inline const BinaryKernel& kernel(Binary op) { return binary_table().op[static_cast<int>(op)]; }
-inline const MaskKernel& kernel(Masking op) { return masking_table().op[static_cast<int>(op)]; }
+const ElementwiseTable& elementwise_table();  // of the level that runs
 
 }  // namespace heed::kernels

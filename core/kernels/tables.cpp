@@ -21,17 +21,15 @@
 
 namespace heed::kernels {
 
-HEED_KERNEL_TABLE(ActivationTable, activation_table)
 HEED_KERNEL_TABLE(AdditiveTable, additive_attention_table)
 HEED_KERNEL_TABLE(AttentionTable, attention_table)
-HEED_KERNEL_TABLE(BinaryTable, binary_table)
 HEED_KERNEL_TABLE(CrossEntropyTable, cross_entropy_kernels)
 HEED_KERNEL_TABLE(DropoutTable, dropout_kernels)
+HEED_KERNEL_TABLE(ElementwiseTable, elementwise_table)
 HEED_KERNEL_TABLE(EmbeddingTable, embedding_kernels)
 HEED_KERNEL_TABLE(GemmTable, gemm_table)
 HEED_KERNEL_TABLE(LinearTable, linear_attention_table)
 HEED_KERNEL_TABLE(LogTable, log_attention_table)
-HEED_KERNEL_TABLE(MaskingTable, masking_table)
 HEED_KERNEL_TABLE(NormTable, norm_kernels)
 HEED_KERNEL_TABLE(OptimizerTable, optimizer_kernels)
 HEED_KERNEL_TABLE(PointwiseTable, pointwise_kernels)
@@ -40,7 +38,6 @@ HEED_KERNEL_TABLE(RopeTable, rope_table)
 HEED_KERNEL_TABLE(ScoreFunctionTable, score_functions)
 HEED_KERNEL_TABLE(SoftmaxTable, softmax_table)
 HEED_KERNEL_TABLE(SparseTable, sparse_attention_table)
-HEED_KERNEL_TABLE(UnaryTable, unary_table)
 
 // Of products of bf16 where the level has them; else null.
 #ifdef HEED_HAS_avx512_bf16

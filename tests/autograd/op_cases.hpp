@@ -136,7 +136,7 @@ inline std::vector<OpCase> elementwise_cases() {
   one("leaky_relu", -3, 3, [](const Tensor& x) { return leaky_relu(x, 0.1); });
   one("elu", -3, 3, [](const Tensor& x) { return elu(x, 0.7); });
   one("gelu", -5, 5, [](const Tensor& x) { return gelu(x); });
-  one("gelu tanh", -5, 5, [](const Tensor& x) { return gelu(x, Gelu::tanh); });
+  one("gelu_tanh", -5, 5, [](const Tensor& x) { return gelu(x, Gelu::tanh); });
   one("silu", -6, 6, [](const Tensor& x) { return silu(x); });
   one("softplus", -6, 6, [](const Tensor& x) { return softplus(x); });
   one("softplus 3", -6, 6, [](const Tensor& x) { return softplus(x, 3); });

@@ -3,7 +3,7 @@
 
 #include <cmath>
 #include <functional>
-#include <heed/core/kernels/elementwise.hpp>
+#include <heed/core/kernels/elementwise_ops.hpp>
 #include <limits>
 #include <string>
 #include <vector>
@@ -33,7 +33,7 @@ Real gelu_angle(Real x) { return 2 * std::sqrt(2 / kPi) * (x + 0.044715L * x * x
 
 struct UnaryCase {
   std::string name;
-  const UnaryKernel* (*kernel)();
+  const UnaryKernel& (*kernel)();
   std::function<Real(Real)> f, slope;
   double low, high;
   bool keeps_output = false;
@@ -42,61 +42,56 @@ struct UnaryCase {
   double most = 3, most_slope = 4;
 };
 
-template <auto op>
-const UnaryKernel* of() {
-  return &kernel(op);
-}
-
 const std::vector<UnaryCase>& unary_cases() {
   using R = Real;
   static const std::vector<UnaryCase> cases = {
-      {"neg", of<Unary::neg>, [](R x) { return -x; }, [](R) { return -1; }, -9, 9},
-      {"abs", of<Unary::abs>, [](R x) { return std::fabs(x); }, [](R x) { return (x > 0) - (x < 0); }, -9, 9},
-      {"sign", of<Unary::sign>, [](R x) { return (x > 0) - (x < 0); }, [](R) { return 0; }, -9, 9},
-      {"square", of<Unary::square>, [](R x) { return x * x; }, [](R x) { return 2 * x; }, -9, 9},
-      {"sqrt", of<Unary::sqrt>, [](R x) { return std::sqrt(x); }, [](R y) { return 0.5L / y; }, 0.01, 99, true},
-      {"rsqrt", of<Unary::rsqrt>, [](R x) { return 1 / std::sqrt(x); }, [](R y) { return -0.5L * y * y * y; }, 0.01, 9,
+      {"neg", unary<"neg">, [](R x) { return -x; }, [](R) { return -1; }, -9, 9},
+      {"abs", unary<"abs">, [](R x) { return std::fabs(x); }, [](R x) { return (x > 0) - (x < 0); }, -9, 9},
+      {"sign", unary<"sign">, [](R x) { return (x > 0) - (x < 0); }, [](R) { return 0; }, -9, 9},
+      {"square", unary<"square">, [](R x) { return x * x; }, [](R x) { return 2 * x; }, -9, 9},
+      {"sqrt", unary<"sqrt">, [](R x) { return std::sqrt(x); }, [](R y) { return 0.5L / y; }, 0.01, 99, true},
+      {"rsqrt", unary<"rsqrt">, [](R x) { return 1 / std::sqrt(x); }, [](R y) { return -0.5L * y * y * y; }, 0.01, 9,
        true},
-      {"exp", of<Unary::exp>, [](R x) { return std::exp(x); }, [](R y) { return y; }, -87, 88, true},
-      {"expm1", of<Unary::expm1>, [](R x) { return std::expm1(x); }, [](R y) { return y + 1; }, -20, 20, true, 0, 0,
+      {"exp", unary<"exp">, [](R x) { return std::exp(x); }, [](R y) { return y; }, -87, 88, true},
+      {"expm1", unary<"expm1">, [](R x) { return std::expm1(x); }, [](R y) { return y + 1; }, -20, 20, true, 0, 0,
        true},
-      {"log", of<Unary::log>, [](R x) { return std::log(x); }, [](R x) { return 1 / x; }, 1e-6, 99},
-      {"log1p", of<Unary::log1p>, [](R x) { return std::log1p(x); }, [](R x) { return 1 / (1 + x); }, -0.9, 99},
-      {"sin", of<Unary::sin>, [](R x) { return std::sin(x); }, [](R x) { return std::cos(x); }, -9000, 9000},
-      {"cos", of<Unary::cos>, [](R x) { return std::cos(x); }, [](R x) { return -std::sin(x); }, -9000, 9000},
-      {"sin near", of<Unary::sin>, [](R x) { return std::sin(x); }, [](R x) { return std::cos(x); }, -7, 7},
-      {"sin far", of<Unary::sin>, [](R x) { return std::sin(x); }, [](R x) { return std::cos(x); }, -3e6, 3e6},
-      {"erf", of<Unary::erf>, [](R x) { return std::erf(x); },
+      {"log", unary<"log">, [](R x) { return std::log(x); }, [](R x) { return 1 / x; }, 1e-6, 99},
+      {"log1p", unary<"log1p">, [](R x) { return std::log1p(x); }, [](R x) { return 1 / (1 + x); }, -0.9, 99},
+      {"sin", unary<"sin">, [](R x) { return std::sin(x); }, [](R x) { return std::cos(x); }, -9000, 9000},
+      {"cos", unary<"cos">, [](R x) { return std::cos(x); }, [](R x) { return -std::sin(x); }, -9000, 9000},
+      {"sin near", unary<"sin">, [](R x) { return std::sin(x); }, [](R x) { return std::cos(x); }, -7, 7},
+      {"sin far", unary<"sin">, [](R x) { return std::sin(x); }, [](R x) { return std::cos(x); }, -3e6, 3e6},
+      {"erf", unary<"erf">, [](R x) { return std::erf(x); },
        [](R x) { return 2 / std::sqrt(kPi) * std::exp(-x * x); }, -7, 7, false, 0, 0, true},
-      {"pow 2", of<Unary::pow>, [](R x) { return x * x; }, [](R x) { return 2 * x; }, -9, 9, false, 2},
-      {"pow -2", of<Unary::pow>, [](R x) { return 1 / (x * x); }, [](R x) { return -2 / (x * x * x); }, 0.5, 9, false,
+      {"pow 2", unary<"pow">, [](R x) { return x * x; }, [](R x) { return 2 * x; }, -9, 9, false, 2},
+      {"pow -2", unary<"pow">, [](R x) { return 1 / (x * x); }, [](R x) { return -2 / (x * x * x); }, 0.5, 9, false,
        -2},
-      {"pow 1.5", of<Unary::pow>, [](R x) { return std::pow(x, 1.5L); }, [](R x) { return 1.5L * std::sqrt(x); }, 0.1,
+      {"pow 1.5", unary<"pow">, [](R x) { return std::pow(x, 1.5L); }, [](R x) { return 1.5L * std::sqrt(x); }, 0.1,
        9, false, 1.5},
-      {"pow -3.25", of<Unary::pow>, [](R x) { return std::pow(x, -3.25L); },
+      {"pow -3.25", unary<"pow">, [](R x) { return std::pow(x, -3.25L); },
        [](R x) { return -3.25L * std::pow(x, -4.25L); }, 0.1, 9, false, -3.25},
-      {"clamp", of<Unary::clamp>, [](R x) { return std::min(std::max(x, -2.0L), 3.0L); },
+      {"clamp", unary<"clamp">, [](R x) { return std::min(std::max(x, -2.0L), 3.0L); },
        [](R x) { return x >= -2 && x <= 3; }, -9, 9, false, -2, 3},
-      {"sigmoid", of<ActivationKind::sigmoid>, [](R x) { return sigmoid(x); }, [](R y) { return y * (1 - y); }, -80, 80,
+      {"sigmoid", unary<"sigmoid">, [](R x) { return sigmoid(x); }, [](R y) { return y * (1 - y); }, -80, 80,
        true},
-      {"tanh", of<ActivationKind::tanh>, [](R x) { return std::tanh(x); }, [](R y) { return 1 - y * y; }, -20, 20, true,
+      {"tanh", unary<"tanh">, [](R x) { return std::tanh(x); }, [](R y) { return 1 - y * y; }, -20, 20, true,
        0, 0, true},
-      {"relu", of<ActivationKind::relu>, [](R x) { return std::max(x, 0.0L); }, [](R y) { return y > 0; }, -9, 9, true},
-      {"leaky_relu", of<ActivationKind::leaky_relu>, [](R x) { return x > 0 ? x : x / 8; },
+      {"relu", unary<"relu">, [](R x) { return std::max(x, 0.0L); }, [](R y) { return y > 0; }, -9, 9, true},
+      {"leaky_relu", unary<"leaky_relu">, [](R x) { return x > 0 ? x : x / 8; },
        [](R x) { return x > 0 ? 1 : 0.125L; }, -9, 9, false, 0.125},
-      {"elu", of<ActivationKind::elu>, [](R x) { return x > 0 ? x : std::expm1(x) / 2; },
+      {"elu", unary<"elu">, [](R x) { return x > 0 ? x : std::expm1(x) / 2; },
        [](R x) { return x > 0 ? 1 : std::exp(x) / 2; }, -80, 9, false, 0.5},
-      {"gelu", of<ActivationKind::gelu>, [](R x) { return x * normal_cdf(x); },
+      {"gelu", unary<"gelu">, [](R x) { return x * normal_cdf(x); },
        [](R x) { return normal_cdf(x) + x * std::exp(-x * x / 2) / std::sqrt(2 * kPi); }, -12, 12, false, 0, 0, true},
-      {"gelu_tanh", of<ActivationKind::gelu_tanh>, [](R x) { return x * sigmoid(gelu_angle(x)); },
+      {"gelu_tanh", unary<"gelu_tanh">, [](R x) { return x * sigmoid(gelu_angle(x)); },
        [](R x) {
          const R s = sigmoid(gelu_angle(x)), slope = 2 * std::sqrt(2 / kPi) * (1 + 3 * 0.044715L * x * x);
          return s + x * s * (1 - s) * slope;
        },
        -12, 12, false, 0, 0, true},
-      {"silu", of<ActivationKind::silu>, [](R x) { return x * sigmoid(x); },
+      {"silu", unary<"silu">, [](R x) { return x * sigmoid(x); },
        [](R x) { return sigmoid(x) * (1 + x * (1 - sigmoid(x))); }, -80, 80, false, 0, 0, true},
-      {"softplus", of<ActivationKind::softplus>, [](R x) { return std::log1p(std::exp(2 * x)) / 2; },
+      {"softplus", unary<"softplus">, [](R x) { return std::log1p(std::exp(2 * x)) / 2; },
        [](R x) { return sigmoid(2 * x); }, -40, 40, false, 2},
   };
   return cases;
@@ -142,7 +137,7 @@ void check_unary() {
     double worst = 0, worst_slope = 0;
     for (const int n : widths()) {
       const std::vector<T> x = numbers<T>(c.low, c.high, n), dy = numbers<T>(-2, 2, n, 5);
-      const ElementwiseKernel f = c.kernel()->forward[type<T>], b = c.kernel()->backward[type<T>];
+      const ElementwiseKernel f = c.kernel().forward[type<T>], b = c.kernel().backward[type<T>];
       const std::vector<T> y = run<T>(f, {x.data()}, {1}, n, {c.a, c.b});
       const std::vector<T>& kept = c.keeps_output ? y : x;
       const std::vector<T> dx = run<T>(b, {kept.data(), dy.data()}, {1, 1}, n, {c.a, c.b});
@@ -168,7 +163,7 @@ void check_unary() {
 
 struct BinaryCase {
   std::string name;
-  Binary op;
+  const BinaryKernel& (*kernel)();
   std::function<Real(Real, Real)> f, slope_a, slope_b;
   double low, high;
 };
@@ -178,16 +173,16 @@ Real share(bool wins, bool tie) { return tie ? 0.5L : wins; }
 const std::vector<BinaryCase>& binary_cases() {
   using R = Real;
   static const std::vector<BinaryCase> cases = {
-      {"add", Binary::add, [](R a, R b) { return a + b; }, [](R, R) { return 1; }, [](R, R) { return 1; }, -4, 4},
-      {"sub", Binary::sub, [](R a, R b) { return a - b; }, [](R, R) { return 1; }, [](R, R) { return -1; }, -4, 4},
-      {"mul", Binary::mul, [](R a, R b) { return a * b; }, [](R, R b) { return b; }, [](R a, R) { return a; }, -4, 4},
-      {"div", Binary::div, [](R a, R b) { return a / b; }, [](R, R b) { return 1 / b; },
+      {"add", binary<"add">, [](R a, R b) { return a + b; }, [](R, R) { return 1; }, [](R, R) { return 1; }, -4, 4},
+      {"sub", binary<"sub">, [](R a, R b) { return a - b; }, [](R, R) { return 1; }, [](R, R) { return -1; }, -4, 4},
+      {"mul", binary<"mul">, [](R a, R b) { return a * b; }, [](R, R b) { return b; }, [](R a, R) { return a; }, -4, 4},
+      {"div", binary<"div">, [](R a, R b) { return a / b; }, [](R, R b) { return 1 / b; },
        [](R a, R b) { return -a / (b * b); }, 0.1, 4},
-      {"maximum", Binary::maximum, [](R a, R b) { return std::max(a, b); },
+      {"maximum", binary<"maximum">, [](R a, R b) { return std::max(a, b); },
        [](R a, R b) { return share(a > b, a == b); }, [](R a, R b) { return share(b > a, a == b); }, -4, 4},
-      {"minimum", Binary::minimum, [](R a, R b) { return std::min(a, b); },
+      {"minimum", binary<"minimum">, [](R a, R b) { return std::min(a, b); },
        [](R a, R b) { return share(a < b, a == b); }, [](R a, R b) { return share(b < a, a == b); }, -4, 4},
-      {"pow", Binary::pow, [](R a, R b) { return std::pow(a, b); }, [](R a, R b) { return b * std::pow(a, b - 1); },
+      {"pow", binary<"pow">, [](R a, R b) { return std::pow(a, b); }, [](R a, R b) { return b * std::pow(a, b - 1); },
        [](R a, R b) { return std::pow(a, b) * std::log(a); }, 0.1, 4},
   };
   return cases;
@@ -205,13 +200,13 @@ void check_binary() {
         const std::vector<T> a = numbers<T>(c.low, c.high, n), b = numbers<T>(c.low, c.high, n, 3),
                              dy = numbers<T>(-2, 2, n, 5);
         const std::vector<unsigned char> step = {bit(steps, 0), bit(steps, 1), bit(steps, 2)};
-        const BinaryKernel& k = kernel(c.op);
+        const BinaryKernel& k = c.kernel();
         const std::vector<T> y = run<T>(k.forward[type<T>], {a.data(), b.data()}, step, n, {});
         const std::vector<T> plus = run<T>(k.forward[type<T>], {a.data(), b.data()}, step, n, {0, 0, true}, T(8));
-        const std::vector<T> da = run<T>(k.backward_a[type<T>], {a.data(), b.data(), dy.data()}, step, n, {});
-        const std::vector<T> db = run<T>(k.backward_b[type<T>], {a.data(), b.data(), dy.data()}, step, n, {});
+        const std::vector<T> da = run<T>(k.da.kernel[type<T>], {a.data(), b.data(), dy.data()}, step, n, {});
+        const std::vector<T> db = run<T>(k.db.kernel[type<T>], {a.data(), b.data(), dy.data()}, step, n, {});
         const std::vector<T> more =
-            run<T>(k.backward_b[type<T>], {a.data(), b.data(), dy.data()}, step, n, {0, 0, true}, T(8));
+            run<T>(k.db.kernel[type<T>], {a.data(), b.data(), dy.data()}, step, n, {0, 0, true}, T(8));
         int wrong = 0;
         for (int i = 0; i < n; ++i) {
           const Real p = a[i * step[0]], q = b[i * step[1]], d = dy[i * step[2]];
@@ -238,7 +233,7 @@ void check_zeros() {
     for (const int n : {1, 8, 17}) {
       std::vector<T> x(n);
       for (int i = 0; i < n; ++i) x[i] = i % 3 == 0 ? T(-0.0) : T(0);
-      const std::vector<T> y = run<T>(c.kernel()->forward[type<T>], {x.data()}, {1}, n, {c.a, c.b});
+      const std::vector<T> y = run<T>(c.kernel().forward[type<T>], {x.data()}, {1}, n, {c.a, c.b});
       int wrong = 0;
       for (int i = 0; i < n; ++i) wrong += std::signbit(y[i]) != std::signbit(c.f(x[i]));
       CHECK(wrong == 0);

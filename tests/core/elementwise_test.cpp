@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <heed/core/elementwise.hpp>
+#include <heed/core/kernels/elementwise_ops.hpp>
 #include <heed/core/parallel.hpp>
 #include <vector>
 
@@ -13,8 +14,6 @@ using detail::elementwise;
 using detail::kernel_type;
 using detail::Operand;
 using heed::testing::on_each_level;
-using kernels::ActivationKind;
-using kernels::Binary;
 
 namespace {
 
@@ -34,7 +33,7 @@ Tensor noisy(const Shape& shape, DType dtype, double scale = 4) {
 void check_sub(const Tensor& a, const Tensor& b, const Shape& shape) {
   const DType dtype = a.dtype();
   const Tensor y = Tensor::empty(shape, dtype);
-  elementwise(kernels::kernel(Binary::sub).forward[kernel_type(dtype)], y, {a, b});
+  elementwise(kernels::binary<"sub">().forward[kernel_type(dtype)], y, {a, b});
   const std::vector<double> got = y.to_vector<double>();
   const std::vector<double> p = a.expand(shape).to_vector<double>(), q = b.expand(shape).to_vector<double>();
   int wrong = 0;
@@ -77,7 +76,7 @@ TEST_CASE("elementwise: an output of any strides, written or added to") {
       const Tensor a = noisy(shape, DType::float32), b = noisy({shape[1]}, DType::float32);
       Tensor base = Tensor::full({shape[1], 2 * shape[0]}, 3);
       const Tensor out = base.slice(1, 0, 2 * shape[0], 2).t();
-      elementwise(kernels::kernel(Binary::mul).forward[0], out, {a, b}, {0, 0, accumulate});
+      elementwise(kernels::binary<"mul">().forward[0], out, {a, b}, {0, 0, accumulate});
       int wrong = 0;
       for (Index i = 0; i < shape[0]; ++i)
         for (Index j = 0; j < shape[1]; ++j) {
@@ -131,8 +130,8 @@ TEST_CASE("elementwise: the same bits at any number of threads") {
     set_threads(n);
     threads_seen();
     const Tensor y = Tensor::empty({1000, 333}), z = Tensor::empty({1000, 333});
-    elementwise(kernels::kernel(Binary::div).forward[0], y, {x, w});
-    elementwise(kernels::kernel(ActivationKind::gelu).forward[0], z, {y});
+    elementwise(kernels::binary<"div">().forward[0], y, {x, w});
+    elementwise(kernels::unary<"gelu">().forward[0], z, {y});
     results.push_back(z.to_vector<float>());
   }
   set_threads(0);

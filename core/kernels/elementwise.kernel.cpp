@@ -1,0 +1,280 @@
+// The loops around the formulas of elementwise_ops.hpp, and the tables of kernels that they make for this level.
+#include "elementwise_functions.hpp"
+//
+#include "elementwise_ops.hpp"
+
+namespace heed::kernels::HEED_LEVEL {
+namespace {
+
+// An op's constants, in every lane.
+template <class V>
+struct Constants {
+  V a, b;
+  double number_a;  // a, unrounded
+  explicit Constants(const ElementwiseOptions& o)
+      : a(static_cast<typename V::value_type>(o.a)), b(static_cast<typename V::value_type>(o.b)), number_a(o.a) {}
+};
+
+// f(values), with the constants s behind them where f takes any.
+template <class F, class S, class... V>
+concept Takes = requires(F f, S s, V... values) { f(values...); } || requires(F f, S s, V... values) { f(values..., s); };
+template <class F, class S, class... V>
+inline auto apply(const S& s, V... values) {
+  if constexpr (requires(F f) { f(values..., s); })
+    return F{}(values..., s);
+  else
+    return F{}(values...);
+}
+
+// What a derivative reads of p and q, x and y or a and b: bits 1 and 2. Both are tried first, so that nothing that it does
+// read is ever Unread.
+template <class D>
+consteval int reads() {
+  using V = Batch<float>;
+  using S = Constants<V>;
+  if constexpr (Takes<D, S, V, V, V>)
+    return 3;
+  else if constexpr (Takes<D, S, V, Unread, V>)
+    return 1;
+  else
+    return Takes<D, S, Unread, V, V> ? 2 : 0;
+}
+
+template <class D, class V>
+inline V derivative(V p, V q, V dy, const Constants<V>& s) {
+  if constexpr (reads<D>() == 3)
+    return apply<D>(s, p, q, dy);
+  else if constexpr (reads<D>() == 1)
+    return apply<D>(s, p, Unread{}, dy);
+  else if constexpr (reads<D>() == 2)
+    return apply<D>(s, Unread{}, q, dy);
+  else
+    return apply<D>(s, Unread{}, Unread{}, dy);
+}
+
+template <class T>
+inline Batch<T> load_step(const T* p, ptrdiff_t i, unsigned char step) {
+  return step ? load(p + i) : Batch<T>(*p);
+}
+template <class T>
+inline Batch<T> load_step_part(const T* p, ptrdiff_t i, unsigned char step, int n) {
+  return step ? load_part(p + i, n, T(1)) : Batch<T>(*p);
+}
+
+template <class T>
+inline void store_or_add(T* p, Batch<T> v, bool accumulate) {
+  store(p, accumulate ? load(p) + v : v);
+}
+template <class T>
+inline void store_or_add_part(T* p, Batch<T> v, int n, bool accumulate) {
+  store_part(p, accumulate ? load_part(p, n) + v : v, n);
+}
+
+// y = f(x). Lanes behind the end compute on ones, and are not stored.
+template <class T, class F>
+void unary_loop(void* to, const void* const* in, const unsigned char*, ptrdiff_t n, const ElementwiseOptions& o) {
+  T* out = static_cast<T*>(to);
+  const T* x = static_cast<const T*>(in[0]);
+  const Constants<Batch<T>> s(o);
+  const bool add = o.accumulate;
+  ptrdiff_t i = 0;
+  for (; i + kWidth<T> <= n; i += kWidth<T>) store_or_add(out + i, apply<F>(s, load(x + i)), add);
+  if (const int rest = static_cast<int>(n - i); rest > 0)
+    store_or_add_part(out + i, apply<F>(s, load_part(x + i, rest, T(1))), rest, add);
+}
+
+// dx from (x or y, dy).
+template <class T, class D>
+void unary_backward_loop(void* to, const void* const* in, const unsigned char* step, ptrdiff_t n,
+                         const ElementwiseOptions& o) {
+  T* out = static_cast<T*>(to);
+  const T *kept = static_cast<const T*>(in[0]), *dy = static_cast<const T*>(in[1]);
+  const unsigned char p = step[0], q = step[1];
+  const Constants<Batch<T>> s(o);
+  const bool add = o.accumulate;
+  ptrdiff_t i = 0;
+  for (; i + kWidth<T> <= n; i += kWidth<T>) {
+    const Batch<T> v = load_step(kept, i, p);
+    store_or_add(out + i, derivative<D>(v, v, load_step(dy, i, q), s), add);
+  }
+  if (const int rest = static_cast<int>(n - i); rest > 0) {
+    const Batch<T> v = load_step_part(kept, i, p, rest);
+    store_or_add_part(out + i, derivative<D>(v, v, load_step_part(dy, i, q, rest), s), rest, add);
+  }
+}
+
+// y = f(a, b).
+template <class T, class F>
+void binary_loop(void* to, const void* const* in, const unsigned char* step, ptrdiff_t n, const ElementwiseOptions& o) {
+  T* out = static_cast<T*>(to);
+  const T *a = static_cast<const T*>(in[0]), *b = static_cast<const T*>(in[1]);
+  const Constants<Batch<T>> s(o);
+  const unsigned char p = step[0], q = step[1];
+  const bool add = o.accumulate;
+  ptrdiff_t i = 0;
+  if (p && q && !add)
+    for (; i + kWidth<T> <= n; i += kWidth<T>) store(out + i, apply<F>(s, load(a + i), load(b + i)));
+  for (; i + kWidth<T> <= n; i += kWidth<T>)
+    store_or_add(out + i, apply<F>(s, load_step(a, i, p), load_step(b, i, q)), add);
+  if (const int rest = static_cast<int>(n - i); rest > 0) {
+    const Batch<T> y = apply<F>(s, load_step_part(a, i, p, rest), load_step_part(b, i, q, rest));
+    store_or_add_part(out + i, y, rest, add);
+  }
+}
+
+// da or db from (a, b, dy). An input that the derivative does not read is not loaded: what remains of it is dead code.
+template <class T, class D>
+void binary_backward_loop(void* to, const void* const* in, const unsigned char* step, ptrdiff_t n,
+                          const ElementwiseOptions& o) {
+  T* out = static_cast<T*>(to);
+  const T *a = static_cast<const T*>(in[0]), *b = static_cast<const T*>(in[1]), *dy = static_cast<const T*>(in[2]);
+  const Constants<Batch<T>> s(o);
+  const unsigned char p = step[0], q = step[1], r = step[2];
+  const bool add = o.accumulate;
+  ptrdiff_t i = 0;
+  for (; i + kWidth<T> <= n; i += kWidth<T>) {
+    const Batch<T> u = load_step(a, i, p), v = load_step(b, i, q), w = load_step(dy, i, r);
+    store_or_add(out + i, derivative<D>(u, v, w, s), add);
+  }
+  if (const int rest = static_cast<int>(n - i); rest > 0) {
+    const Batch<T> u = load_step_part(a, i, p, rest), v = load_step_part(b, i, q, rest);
+    const Batch<T> w = load_step_part(dy, i, r, rest);
+    store_or_add_part(out + i, derivative<D>(u, v, w, s), rest, add);
+  }
+}
+
+// Of int32.
+template <class F>
+void int_loop(void* to, const void* const* in, const unsigned char* step, ptrdiff_t n, const ElementwiseOptions& o) {
+  int32_t* out = static_cast<int32_t*>(to);
+  const int32_t *a = static_cast<const int32_t*>(in[0]);
+  if constexpr (Takes<F, ElementwiseOptions, int32_t>) {
+    for (ptrdiff_t i = 0; i < n; ++i) out[i] = apply<F>(o, a[i]);
+  } else {
+    const int32_t* b = static_cast<const int32_t*>(in[1]);
+    if (step[0] && step[1])
+      for (ptrdiff_t i = 0; i < n; ++i) out[i] = F{}(a[i], b[i]);
+    else
+      for (ptrdiff_t i = 0; i < n; ++i) out[i] = F{}(a[i * step[0]], b[i * step[1]]);
+  }
+}
+
+// bool8 from two numbers or masks.
+template <class T, class F>
+void compare_loop(void* to, const void* const* in, const unsigned char* step, ptrdiff_t n, const ElementwiseOptions&) {
+  uint8_t* out = static_cast<uint8_t*>(to);
+  const T *a = static_cast<const T*>(in[0]), *b = static_cast<const T*>(in[1]);
+  if (n > 0 && step[0] && !step[1]) {
+    const T bound = *b;
+    for (ptrdiff_t i = 0; i < n; ++i) out[i] = F{}(a[i], bound);
+  } else if (step[0] && step[1]) {
+    for (ptrdiff_t i = 0; i < n; ++i) out[i] = F{}(a[i], b[i]);
+  } else {
+    for (ptrdiff_t i = 0; i < n; ++i) out[i] = F{}(a[i * step[0]], b[i * step[1]]);
+  }
+}
+
+// bool8 from one.
+template <class T, class F>
+void test_loop(void* to, const void* const* in, const unsigned char*, ptrdiff_t n, const ElementwiseOptions&) {
+  uint8_t* out = static_cast<uint8_t*>(to);
+  const T* x = static_cast<const T*>(in[0]);
+  for (ptrdiff_t i = 0; i < n; ++i) out[i] = F{}(x[i]);
+}
+
+// A number from a mask and two.
+template <class T, class F>
+void where_loop(void* to, const void* const* in, const unsigned char* step, ptrdiff_t n, const ElementwiseOptions& o) {
+  T* out = static_cast<T*>(to);
+  const uint8_t* m = static_cast<const uint8_t*>(in[0]);
+  const T *a = static_cast<const T*>(in[1]), *b = static_cast<const T*>(in[2]);
+  if (o.accumulate) {
+    for (ptrdiff_t i = 0; i < n; ++i) out[i] += F{}(m[i * step[0]] != 0, a[i * step[1]], b[i * step[2]]);
+  } else if (step[0] && step[1] && step[2]) {
+    for (ptrdiff_t i = 0; i < n; ++i) {
+      const T x = a[i], y = b[i];  // read both, so that the loop has no branch
+      out[i] = F{}(m[i] != 0, x, y);
+    }
+  } else {
+    for (ptrdiff_t i = 0; i < n; ++i) {
+      const T x = a[i * step[1]], y = b[i * step[2]];
+      out[i] = F{}(m[i * step[0]] != 0, x, y);
+    }
+  }
+}
+
+template <class... Ints>
+constexpr ElementwiseKernel kOfInts = nullptr;
+template <class F>
+constexpr ElementwiseKernel kOfInts<F> = int_loop<F>;
+
+template <OpName op, class F, class Dx, class... Ints>
+constexpr UnaryKernel kernel_of(Row<op, F, Dx, Ints...> row, const UnaryKernel*) {
+  static_assert(reads<Dx>() != 3, "an op of one number keeps x or y for backward, not both");
+  return {row.name.text,
+          {unary_loop<float, F>, unary_loop<double, F>, kOfInts<Ints...>, nullptr},
+          {unary_backward_loop<float, Dx>, unary_backward_loop<double, Dx>},
+          reads<Dx>() == 1,
+          reads<Dx>() == 2};
+}
+
+template <class D>
+constexpr bool kIsDy = false;
+template <>
+constexpr bool kIsDy<IsDy> = true;
+template <class D>
+constexpr BinaryDerivative kDerivative = {
+    {binary_backward_loop<float, D>, binary_backward_loop<double, D>}, (reads<D>() & 1) != 0, (reads<D>() & 2) != 0, kIsDy<D>};
+
+template <OpName op, class F, class Da, class Db, class... Ints>
+constexpr BinaryKernel kernel_of(Row<op, F, Da, Db, Ints...> row, const BinaryKernel*) {
+  return {row.name.text,
+          {binary_loop<float, F>, binary_loop<double, F>, kOfInts<Ints...>, nullptr},
+          kDerivative<Da>,
+          kDerivative<Db>};
+}
+
+// Loops of bool8, by the number of what a formula reads.
+template <class T, class F>
+constexpr ElementwiseKernel mask_loop() {
+  if constexpr (requires(F f, T x) { f(x); })
+    return test_loop<T, F>;
+  else if constexpr (requires(F f, T x) { f(x, x); })
+    return compare_loop<T, F>;
+  else
+    return where_loop<T, F>;
+}
+template <OpName op, class F>
+constexpr MaskKernel kernel_of(Row<op, OfAll, F> row, const MaskKernel*) {
+  return {row.name.text,
+          {mask_loop<float, F>(), mask_loop<double, F>(), mask_loop<int32_t, F>(), mask_loop<uint8_t, F>()}};
+}
+template <OpName op, class F>
+constexpr MaskKernel kernel_of(Row<op, OfFloats, F> row, const MaskKernel*) {
+  return {row.name.text, {mask_loop<float, F>(), mask_loop<double, F>(), nullptr, nullptr}};
+}
+template <OpName op, class F>
+constexpr MaskKernel kernel_of(Row<op, OfMasks, F> row, const MaskKernel*) {
+  return {row.name.text, {nullptr, nullptr, nullptr, mask_loop<uint8_t, F>()}};
+}
+
+template <class Kernel, size_t n>
+struct List {
+  Kernel op[n];
+};
+template <class Kernel, class... R>
+constexpr List<Kernel, sizeof...(R)> kernels_of(Rows<R...>) {
+  return {{kernel_of(R{}, static_cast<const Kernel*>(nullptr))...}};
+}
+constexpr auto kUnary = kernels_of<UnaryKernel>(kUnaryOps);
+constexpr auto kBinary = kernels_of<BinaryKernel>(kBinaryOps);
+constexpr auto kCompare = kernels_of<MaskKernel>(kComparisons);
+constexpr auto kTest = kernels_of<MaskKernel>(kTests);
+constexpr auto kChoose = kernels_of<MaskKernel>(kChoices);
+
+}  // namespace
+
+extern const ElementwiseTable elementwise_table;
+const ElementwiseTable elementwise_table = {kUnary.op, kBinary.op, kCompare.op, kTest.op, kChoose.op};
+
+}  // namespace heed::kernels::HEED_LEVEL
