@@ -67,13 +67,17 @@ RunOptions run_options(const LmRunFlags& flags, const LmSettings& s, const LmDat
   return o;
 }
 
+OptimizerOptions optimizer_options(const LmSettings& s) {
+  return {.lr = s.lr, .betas = {s.beta1, s.beta2}, .momentum = s.beta1};
+}
+
 // Trains a GPT or a BERT; `metrics` of evaluation batches, `show` the sample. Gives the exit code.
 template <class M>
 int train_model(M& model, const LmFlags& all_flags, const LmSettings& s, const LmData& data, RunOptions options,
                 const std::function<Metrics(const Batch&)>& metrics, const std::function<void()>& show) {
   const LmRunFlags& flags = all_flags.run();
-  const std::unique_ptr<Optimizer> optimizer = make_optimizer(
-      s.optimizer, decay_groups(model, s.weight_decay), {.lr = s.lr, .betas = {s.beta1, s.beta2}, .momentum = s.beta1});
+  const std::unique_ptr<Optimizer> optimizer =
+      make_optimizer(s.optimizer, decay_groups(model, s.weight_decay), optimizer_options(s));
   Schedule schedule(s.schedule,
                     {.lr = s.lr, .min_lr = s.min_lr, .warmup = s.warmup, .steps = std::max<Index>(s.steps, 1)});
   say_what_begins(s, data, parameter_count(model), activation_mebibytes(model, s),
@@ -129,7 +133,7 @@ int train(const LmFlags& flags) {
                          .context = s.context,
                          .batch = s.batch,
                          .accumulate = s.accumulate,
-                         .moments = s.optimizer.starts_with("adam") ? 2 : 0});
+                         .moments = optimizer_states(s.optimizer, optimizer_options(s))});
   const RunOptions options = run_options(run_flags, s, data, config);
   if (!config.options.causal) {
     // An error of the prompt comes now, not after the training.

@@ -29,12 +29,6 @@ class WeightAverage {
   // swapped in.
   std::vector<NamedTensor> state() const;
   void load_state(const std::vector<NamedTensor>& state);  // throws Error, changing nothing, where it does not match
-  template <class F>
-  void visit_state(F&& f) {
-    std::vector<NamedTensor> parts = state();
-    for (NamedTensor& part : parts) f(part.name, part.tensor);
-    load_state(parts);
-  }
 
  private:
   friend class AveragedWeights;

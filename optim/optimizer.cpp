@@ -19,7 +19,7 @@ Optimizer::Optimizer(std::string name, const ParameterGroups& parameters, double
   check_option(lr >= 0, "lr", lr, "0 or more");
   check_option(weight_decay >= 0, "weight_decay", weight_decay, "0 or more");
   require(slots_.size() <= UpdateChunk::kMostStates, name_, ": ", slots_.size(),
-          " tensors of state a parameter; there are at most ", UpdateChunk::kMostStates);
+          " tensors of state per parameter; there are at most ", UpdateChunk::kMostStates);
   for (const ParameterGroup& g : parameters.groups()) {
     const double decay = g.weight_decay.value_or(weight_decay);
     check_option(g.lr_scale >= 0, "lr_scale of a group", g.lr_scale, "0 or more");
@@ -43,8 +43,10 @@ void Optimizer::check_option(bool ok, const char* option, double value, const ch
 
 void Optimizer::allocate_states(std::size_t parameter) {
   const Tensor& value = parameters_[parameter].value;
-  for (const StateSlot& slot : slots_)
-    states_[parameter].push_back(Tensor::full(value.shape(), slot.initial, value.dtype()));
+  for (const StateSlot& slot : slots_) {
+    const std::optional<Shape> shape = slot.shape == nullptr ? value.shape() : slot.shape(value.shape());
+    states_[parameter].push_back(shape ? Tensor::full(*shape, slot.initial, value.dtype()) : Tensor());
+  }
 }
 
 void Optimizer::collect() {
@@ -54,34 +56,40 @@ void Optimizer::collect() {
     if (parameters_[i].active()) chunks_.add(static_cast<int>(i), parameters_[i].value.numel());
 }
 
+bool Optimizer::update_whole(std::size_t i, double gradient_scale) const {
+  const NoTape guard;
+  const Trained& p = parameters_[i];
+  const Group& group = groups_[static_cast<std::size_t>(p.group)];
+  return update_whole({p.value, detail::gradient_of(p), states_[i], gradient_scale, group.lr, group.weight_decay, steps_[i]});
+}
+
+void Optimizer::update_chunk(const Chunk& c, double gradient_scale) const {
+  const auto i = static_cast<std::size_t>(c.parameter);
+  const Trained& p = parameters_[i];
+  const Group& group = groups_[static_cast<std::size_t>(p.group)];
+  const std::size_t skipped = static_cast<std::size_t>(c.begin) * size_of(p.value.dtype());
+  const auto from_begin = [&](const Tensor& x) { return static_cast<void*>(static_cast<char*>(x.raw()) + skipped); };
+  UpdateChunk u{p.value.dtype(), c.count,  from_begin(p.value), from_begin(detail::gradient_of(p)), {}, gradient_scale,
+                group.lr, group.weight_decay, steps_[i]};
+  for (std::size_t s = 0; s < slots_.size(); ++s) u.states[s] = from_begin(states_[i][s]);
+  update(u);
+}
+
 void Optimizer::apply(double gradient_scale) {
+  if (maximize_) gradient_scale = -gradient_scale;
+  bool whole = false;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!parameters_[i].active()) continue;
     if (states_[i].size() < slots_.size()) allocate_states(i);
     steps_[i]++;
+    whole = update_whole(i, gradient_scale);
   }
-  chunks_.run([&](Index, const Chunk& c) {
-    const auto i = static_cast<std::size_t>(c.parameter);
-    const Trained& p = parameters_[i];
-    const Group& group = groups_[static_cast<std::size_t>(p.group)];
-    const std::size_t skipped = static_cast<std::size_t>(c.begin) * size_of(p.value.dtype());
-    const auto from_begin = [&](const Tensor& x) { return static_cast<void*>(static_cast<char*>(x.raw()) + skipped); };
-    UpdateChunk u{p.value.dtype(),
-                  c.count,
-                  from_begin(p.value),
-                  from_begin(detail::gradient_of(p)),
-                  {},
-                  maximize_ ? -gradient_scale : gradient_scale,
-                  group.lr,
-                  group.weight_decay,
-                  steps_[i]};
-    for (std::size_t s = 0; s < slots_.size(); ++s) u.states[s] = from_begin(states_[i][s]);
-    update(u);
-  });
+  if (!whole) chunks_.run([&](Index, const Chunk& c) { update_chunk(c, gradient_scale); });
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!parameters_[i].active()) continue;
     parameters_[i].value.bump_version();
-    for (Tensor& s : states_[i]) s.bump_version();
+    for (Tensor& s : states_[i])
+      if (s.defined()) s.bump_version();
   }
   step_count_++;
 }
@@ -152,7 +160,7 @@ std::vector<NamedTensor> Optimizer::state() const {
   std::vector<NamedTensor> parts;
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     for (std::size_t s = 0; s < states_[i].size(); ++s)
-      parts.push_back({slots_[s].name + "." + parameters_[i].name, states_[i][s]});
+      if (states_[i][s].defined()) parts.push_back({slots_[s].name + "." + parameters_[i].name, states_[i][s]});
   std::vector<double> lrs = {lr_};
   for (const Group& g : groups_) lrs.push_back(g.lr);
   std::vector<std::int32_t> steps;

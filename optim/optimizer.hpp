@@ -6,7 +6,8 @@
 //   const double norm = optimizer.clipped_step(1.0);
 //   optimizer.zero_grad();
 //
-// A step is one parallel pass over all parameters of all groups. It writes into the parameters' storage, so the model
+// A step is one parallel pass over all parameters of all groups, or, where an update needs sums over a parameter
+// (Adafactor), one parameter after another. It writes into the parameters' storage, so the model
 // may be moved while the optimizer lives, and raises the storages' versions. As in PyTorch each parameter counts its
 // own steps, and one without gradient is left alone (state and decay included); so is a frozen one. One whose model let
 // go of it (by to(), tie() or another in its place) makes the next step an Error: the optimizer is to be made after
@@ -15,6 +16,8 @@
 #include <heed/optim/chunks.hpp>
 #include <heed/optim/clip.hpp>
 #include <heed/optim/parameter_group.hpp>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -48,6 +51,15 @@ struct UpdateChunk {
   }
 };
 
+// A whole parameter, as an optimizer updates it that needs sums over it.
+struct WholeParameter {
+  Tensor values, gradient;        // of the parameter's shape; the gradient as backward left it
+  std::span<const Tensor> states;  // by slot; undefined where the parameter has none
+  double gradient_scale;          // multiply the gradient by it; negative where steps go up
+  double lr, weight_decay;        // the group's
+  Index step;                     // of this parameter: 1 at its first
+};
+
 class Optimizer {
  public:
   virtual ~Optimizer();
@@ -78,33 +90,32 @@ class Optimizer {
   int groups() const { return static_cast<int>(groups_.size()); }
   std::vector<std::string> parameter_names() const;
 
-  // All that a checkpoint must keep for an exact resume: "exp_avg.blocks.0.weight" and so on, with the parameter's
-  // shape; "steps" int32, one a parameter, in the order of their names, byte by byte; "step_count" int32; "lr" float64,
+  // All that a checkpoint must keep for an exact resume: "exp_avg.blocks.0.weight" and so on, of the shape that its slot
+  // has; "steps" int32, one per parameter, in the order of their names, byte by byte; "step_count" int32; "lr" float64,
   // the optimizer's and each group's. Large tensors are the optimizer's own, not copies.
   std::vector<NamedTensor> state() const;
   // Copies a state in. Throws Error, changing nothing, where a name is missing or unknown or a shape or dtype differs.
   // A parameter that was frozen in the saved run, and is not here, has no tensors there and begins anew at its next
   // step.
   void load_state(const std::vector<NamedTensor>& state);
-  // f(name, Tensor&) for each part of the state: reads it, or writes it, or replaces the tensor.
-  template <class F>
-  void visit_state(F&& f) {
-    std::vector<NamedTensor> parts = state();
-    for (NamedTensor& part : parts) f(part.name, part.tensor);
-    load_state(parts);
-  }
 
  protected:
-  // One tensor a parameter, of its shape and dtype: exp_avg.
+  // One tensor per parameter, of its dtype: exp_avg.
   struct StateSlot {
     std::string name;
     double initial = 0;
+    // Its shape for a parameter of this shape; nothing where that parameter has no such state. Null: the parameter's.
+    std::optional<Shape> (*shape)(const Shape& parameter) = nullptr;
   };
   Optimizer(std::string name, const ParameterGroups& parameters, double lr, double weight_decay,
             std::vector<StateSlot> slots, bool maximize = false);
 
-  // Updates a chunk. Called from several threads at once.
-  virtual void update(const UpdateChunk& chunk) const = 0;
+  // An optimizer overrides one of these. Chunks of all parameters are updated in one parallel pass, from several threads
+  // at once, where every state has the parameter's shape.
+  virtual void update(const UpdateChunk&) const {}
+  // Whole parameters are updated one after another, outside of any tape: ops and loops inside may use all threads.
+  // Returns true; false means that chunks are meant.
+  virtual bool update_whole(const WholeParameter&) const { return false; }
 
   // For constructors: Error «AdamW: eps is -1; it must be 0 or more» unless ok.
   void check_option(bool ok, const char* option, double value, const char* rule) const;
@@ -128,6 +139,8 @@ class Optimizer {
 
   const Group& group_at(int group) const;
   void allocate_states(std::size_t parameter);
+  bool update_whole(std::size_t parameter, double gradient_scale) const;
+  void update_chunk(const detail::Chunk& chunk, double gradient_scale) const;
   std::vector<std::size_t> by_name() const;  // the parameters in the order that "steps" has in a state
   void fit_states(const std::vector<NamedTensor>& given);
   void collect();  // chunks_; Error where a parameter belongs to no model any more

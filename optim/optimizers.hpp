@@ -1,5 +1,6 @@
 // All optimizers, and making one by its name (for command lines).
 #pragma once
+#include <heed/optim/adafactor.hpp>
 #include <heed/optim/adagrad.hpp>
 #include <heed/optim/adam.hpp>
 #include <heed/optim/lion.hpp>
@@ -18,9 +19,12 @@ struct OptimizerOptions {
   double weight_decay = 0;
 };
 
-// "sgd", "adam", "adamw", "rmsprop", "adagrad" or "lion". Throws Error for another name.
+// "sgd", "adam", "adamw", "rmsprop", "adagrad", "lion" or "adafactor": the rows of a table in optimizers.cpp. Throws Error
+// for another name.
 std::unique_ptr<Optimizer> make_optimizer(std::string_view name, const ParameterGroups& parameters,
                                           const OptimizerOptions& options);
 const std::vector<std::string>& optimizer_names();
+// Numbers that it keeps for each of a large parameter's, whose own and whose gradient's not counted: 2 for "adamw".
+int optimizer_states(std::string_view name, const OptimizerOptions& options);
 
 }  // namespace heed

@@ -5,6 +5,7 @@
 #include <heed/core/check.hpp>
 #include <heed/data/text.hpp>
 #include <heed/data/token_file.hpp>
+#include <heed/optim/optimizers.hpp>
 #include <nlohmann/json.hpp>
 
 #include "examples/support/mechanism_flags.hpp"
@@ -179,8 +180,7 @@ LmFlags::LmFlags() : line_("Trains a small language model on text files, or on t
            whole(0));
   line.add("--schedule", s.schedule, "Of the learning rate [cosine]",
            one_of({"constant", "linear", "cosine", "inverse-sqrt", "step", "one-cycle", "plateau"}));
-  line.add("--optimizer", s.optimizer, "Of the weights [adamw]",
-           one_of({"adamw", "adam", "sgd", "rmsprop", "adagrad", "lion"}));
+  line.add("--optimizer", s.optimizer, "Of the weights [adamw]", one_of(optimizer_names()));
   line.add("--weight-decay", s.weight_decay, "Of matrices [0.1]", rate);
   line.add("--beta1", s.beta1, "Of Adam and Lion; momentum of SGD and RMSprop [0.9]", share);
   line.add("--beta2", s.beta2, "Of Adam and Lion [0.99; 0.95 in gpt2]", share);

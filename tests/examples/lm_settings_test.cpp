@@ -347,7 +347,7 @@ TEST_CASE("train_lm: settings in a checkpoint are those that flags would give, o
       {"batch", nullptr, "it is null, of another type"},
       {"dtype", "f33", "it is 'f33'; it must be f32 or bf16"},
       {"model", "lmm", "it is 'lmm'; it must be lm or mlm"},
-      {"optimizer", "\x1b[2J", "it is '\\x1B[2J'; it must be adamw, adam, sgd, rmsprop, adagrad or lion"},
+      {"optimizer", "\x1b[2J", "it is '\\x1B[2J'; it must be sgd, adam, adamw, rmsprop, adagrad, lion or adafactor"},
       {"dropout", 2, "it is '2'; it must be a number, from 0 to 0.99"},
       {"bias", 1, "it is 1, of another type"},
       {"tokenizer", "words", "\"words\" is no tokenizer; it must be byte, char or a SentencePiece FILE.model"},

@@ -115,6 +115,34 @@ def nano(lr, warmup, steps):
 
 
 f32, f64 = torch.float32, torch.float64
+
+
+def adafactor_data():
+    """Of three parameters, with one axis, two and three; a generator of its own leaves the numbers above alone."""
+    own = torch.Generator().manual_seed(11)
+    shapes = [(2, 5), (3,), (2, 3, 4)]
+    draw = lambda scale: [(torch.randn(s, generator=own) * scale).flatten().tolist() for s in shapes]
+    start, target, noise = draw(1.0), draw(1.0), [draw(0.3) for _ in range(STEPS)]
+    cases = {"defaults": dict(), "decay": dict(lr=0.05, weight_decay=0.2),
+             "all": dict(lr=0.5, beta2_decay=-0.5, eps=(1e-3, 0.1), d=1.5, weight_decay=0.02, maximize=True)}
+
+    def steps(options, dtype):
+        as_tensors = lambda lists: [torch.tensor(x, dtype=dtype).reshape(s) for x, s in zip(lists, shapes)]
+        params, goals, kept = [p.requires_grad_() for p in as_tensors(start)], as_tensors(target), []
+        optimizer = torch.optim.Adafactor(params, **options)
+        curvature = -CURVATURE if options.get("maximize") else CURVATURE
+        for t in range(STEPS):
+            for p, goal, n in zip(params, goals, as_tensors(noise[t])):
+                p.grad = curvature * (p.detach() - goal) + n
+            optimizer.step()
+            if t + 1 in KEPT:
+                kept.append(flat(params))
+        return kept
+
+    return dict(shapes=shapes, start=start, target=target, noise=noise,
+                cases={name: dict(float32=steps(o, f32), float64=steps(o, f64)) for name, o in cases.items()})
+
+
 data = dict(steps=STEPS, kept=KEPT, curvature=CURVATURE, start=START, target=TARGET, noise=NOISE, cases={})
 for name, (make, options) in CASES.items():
     data["cases"][name] = dict(float32=trajectory(make, options, f32), float64=trajectory(make, options, f64))
@@ -145,7 +173,8 @@ def rounded(value, digits):
     return [rounded(v, digits) for v in value] if isinstance(value, list) else float(f"{value:.{digits}g}")
 
 
-for case in [*data["cases"].values(), data["clipped"]]:
+data["adafactor"] = adafactor_data()
+for case in [*data["cases"].values(), data["clipped"], *data["adafactor"]["cases"].values()]:
     if "float32" in case:
         case["float32"] = rounded(case["float32"], 9)  # 9 digits say a float32 exactly
 path = pathlib.Path(__file__).with_suffix(".json")
