@@ -18,6 +18,7 @@ inline Tensor gelu(In x, Gelu approximate = Gelu::none) {
   return approximate == Gelu::tanh ? detail::unary<"gelu_tanh">(x) : detail::unary<"gelu">(x);
 }
 inline Tensor silu(In x) { return detail::unary<"silu">(x); }  // x sigmoid(x), also called swish
+inline Tensor softsign(In x) { return detail::unary<"softsign">(x); }  // x / (1 + |x|)
 Tensor softplus(In x, double beta = 1);  // log(1 + e^(beta x)) / beta; beta must be above 0
 
 }  // namespace heed

@@ -121,6 +121,8 @@ inline constexpr auto kUnaryOps = rows(
                   const V s = sigmoid_and_rest(x, rest);
                   return dy * s * fma(x, rest, V(1));
                 }),
+    row<"softsign">([]<class V>(V x) { return x / (V(1) + abs(x)); },
+                    []<class V>(V x, Unread, V dy) { return dy / ((V(1) + abs(x)) * (V(1) + abs(x))); }),
     // log(1 + e^(a x)) / a = max(x, 0) + log(1 + e^(-|a x|)) / a for a > 0; the derivative is s(a x).
     row<"softplus">([]<class V>(V x, auto s) { return max(x, V(0)) + log1p(exp(-abs(s.a * x))) / s.a; },
                     [](auto x, Unread, auto dy, auto s) { return dy * sigmoid(s.a * x); }));

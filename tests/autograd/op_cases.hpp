@@ -138,6 +138,7 @@ inline std::vector<OpCase> elementwise_cases() {
   one("gelu", -5, 5, [](const Tensor& x) { return gelu(x); });
   one("gelu_tanh", -5, 5, [](const Tensor& x) { return gelu(x, Gelu::tanh); });
   one("silu", -6, 6, [](const Tensor& x) { return silu(x); });
+  one("softsign", -6, 6, [](const Tensor& x) { return softsign(x); });
   one("softplus", -6, 6, [](const Tensor& x) { return softplus(x); });
   one("softplus 3", -6, 6, [](const Tensor& x) { return softplus(x, 3); });
   one(

@@ -91,6 +91,8 @@ const std::vector<UnaryCase>& unary_cases() {
        -12, 12, false, 0, 0, true},
       {"silu", unary<"silu">, [](R x) { return x * sigmoid(x); },
        [](R x) { return sigmoid(x) * (1 + x * (1 - sigmoid(x))); }, -80, 80, false, 0, 0, true},
+      {"softsign", unary<"softsign">, [](R x) { return x / (1 + std::fabs(x)); },
+       [](R x) { return 1 / ((1 + std::fabs(x)) * (1 + std::fabs(x))); }, -9, 9},
       {"softplus", unary<"softplus">, [](R x) { return std::log1p(std::exp(2 * x)) / 2; },
        [](R x) { return sigmoid(2 * x); }, -40, 40, false, 2},
   };
@@ -227,7 +229,7 @@ void check_binary() {
 template <class T>
 void check_zeros() {
   for (const UnaryCase& c : unary_cases()) {
-    static const std::string exact = " neg abs sqrt expm1 log1p sin cos erf tanh clamp silu sin near ";
+    static const std::string exact = " neg abs sqrt expm1 log1p sin cos erf tanh clamp silu softsign sin near ";
     if (exact.find(" " + c.name + " ") == std::string::npos) continue;
     CAPTURE(c.name);
     for (const int n : {1, 8, 17}) {

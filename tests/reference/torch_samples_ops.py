@@ -304,7 +304,7 @@ def _(p, x, beta=1, threshold=20):
 
 OPS['nn.functional.logsigmoid'] = lambda p, x: -((-x).op('softplus', beta=1.0))
 OPS['nn.functional.mish'] = lambda p, x, inplace=False: x * x.op('softplus', beta=1.0).op('tanh')
-OPS['nn.functional.softsign'] = lambda p, x: x / (1 + x.op('abs'))
+OPS['nn.functional.softsign'] = lambda p, x: x.op('softsign')
 OPS['nn.functional.tanhshrink'] = lambda p, x: x - x.op('tanh')
 OPS['nn.functional.celu'] = lambda p, x, alpha=1.0, inplace=False: (x / alpha).op('elu', alpha=1.0) * alpha
 

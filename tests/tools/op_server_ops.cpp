@@ -70,7 +70,7 @@ void add_elementwise(std::map<std::string, Op>& ops) {
   ops["sqrt"] = one(heed::sqrt), ops["rsqrt"] = one(rsqrt), ops["exp"] = one(heed::exp), ops["expm1"] = one(heed::expm1);
   ops["log"] = one(heed::log), ops["log1p"] = one(heed::log1p), ops["sin"] = one(heed::sin), ops["cos"] = one(heed::cos);
   ops["erf"] = one(heed::erf), ops["sigmoid"] = one(sigmoid), ops["tanh"] = one(heed::tanh), ops["relu"] = one(relu);
-  ops["silu"] = one(silu), ops["isnan"] = one(heed::isnan), ops["isfinite"] = one(heed::isfinite);
+  ops["silu"] = one(silu), ops["softsign"] = one(softsign), ops["isnan"] = one(heed::isnan), ops["isfinite"] = one(heed::isfinite);
   ops["logical_not"] = one(logical_not);
   ops["add"] = two(add, add), ops["sub"] = two(sub, sub, sub), ops["mul"] = two(mul, mul);
   ops["div"] = two(heed::div, heed::div, heed::div), ops["pow"] = two(heed::pow, heed::pow, heed::pow);
