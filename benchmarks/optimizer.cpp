@@ -71,6 +71,7 @@ void measure(int thread_count) {
   optimizer_row("adamw", "AdamW (7 streams)", 28);
   optimizer_row("sgd", "SGD, momentum (5)", 20);
   optimizer_row("lion", "Lion (5)", 20);
+  optimizer_row("adafactor", "Adafactor (3)", 12);
   AdamW optimizer(list, {.lr = 1e-5});
   row("norm of the gradients (1)", benchmarks::median_seconds([&] { optimizer.grad_norm(); }), 4 * n, copy_rate);
   row("AdamW, clipped (8)", benchmarks::median_seconds([&] { optimizer.clipped_step(1.0); }), 32 * n, copy_rate);

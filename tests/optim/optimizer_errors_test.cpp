@@ -88,7 +88,7 @@ TEST_CASE("optimizers: wrong options and parameters are named") {
     explicit Hoarder(const ParameterGroups& g) : Optimizer("Hoarder", g, 1, 0, {{"a"}, {"b"}, {"c"}, {"d"}}) {}
     void update(const UpdateChunk&) const override {}
   };
-  refuses([&] { Hoarder hoarder(p); }, "Hoarder: 4 tensors of state a parameter; there are at most 3");
+  refuses([&] { Hoarder hoarder(p); }, "Hoarder: 4 tensors of state per parameter; there are at most 3");
   refuses([&] { decay_groups(m, -1); }, "decay_groups: weight_decay is -1; it must be 0 or more");
   SGD sgd(p);
   refuses([&] { sgd.set_lr(-1); }, "lr is -1");

@@ -1157,6 +1157,7 @@ OPTIMIZERS = {
                 'maximize': False},
     'Adagrad': {'lr': 1e-2, 'lr_decay': 0, 'weight_decay': 0, 'initial_accumulator_value': 0, 'eps': 1e-10,
                 'maximize': False},
+    'Adafactor': {'lr': 1e-2, 'beta2_decay': -0.8, 'eps': (None, 1e-3), 'd': 1.0, 'weight_decay': 0, 'maximize': False},
 }
 
 
@@ -1176,6 +1177,8 @@ def optimizer(p, name, options, start, steps, twice=''):
             v = float(v)
         if k == 'betas':
             args['beta1'], args['beta2'] = float(v[0]), float(v[1])
+        elif k == 'eps' and isinstance(v, tuple):
+            args |= {name: float(e) for name, e in zip(('eps1', 'eps2'), v) if e is not None}
         else:
             args[k] = v if isinstance(v, bool) else number(v)
     return p.op('optimizer', start, *steps, kind=name, twice=twice, **args)

@@ -115,6 +115,11 @@ List optimize(const List& x, const json& a) {
     o = std::make_unique<RMSprop>(groups, RMSpropOptions{.lr = lr, .alpha = number(a["alpha"]), .eps = eps, .weight_decay = decay,
                                                          .momentum = number(a["momentum"]), .centered = flag(a, "centered"),
                                                          .maximize = up});
+  else if (name == "Adafactor")
+    o = std::make_unique<Adafactor>(groups, AdafactorOptions{.lr = lr, .beta2_decay = number(a["beta2_decay"]),
+                                                             .eps1 = a.contains("eps1") ? std::optional(number(a["eps1"])) : std::nullopt,
+                                                             .eps2 = number(a["eps2"]), .d = number(a["d"]), .weight_decay = decay,
+                                                             .maximize = up});
   else
     o = std::make_unique<Adagrad>(groups, AdagradOptions{.lr = lr, .lr_decay = number(a["lr_decay"]), .weight_decay = decay,
                                                          .initial_accumulator_value = number(a["initial_accumulator_value"]),
