@@ -1,8 +1,9 @@
 // Transformer blocks, encoder and decoder (Vaswani et al. 2017), with the norm before (norm_first) or after each part.
 //
-//   const Transformer encoder({.width = 64, .heads = 4}, rng), decoder({.width = 64, .heads = 4, .memory_width = 64},
-//   rng); TransformerState state = decoder.make_state(encoder(x), {.key_lengths = lengths});  // projects the memory,
-//   once const Tensor y = decoder.decode(token, state);                                      // for each token
+//   const Transformer encoder({.width = 64, .heads = 4}, rng);
+//   const Transformer decoder({.width = 64, .heads = 4, .memory_width = 64}, rng);
+//   TransformerState state = decoder.make_state(encoder(x), {.key_lengths = lengths});  // projects the memory, once
+//   const Tensor y = decoder.decode(token, state);                                      // for each token
 #pragma once
 #include <heed/layers/attention/multi_head.hpp>
 #include <heed/layers/feed_forward.hpp>

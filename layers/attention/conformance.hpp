@@ -19,8 +19,7 @@
 //
 //   gradients (conformance/gradient.cpp)
 //   gradient         float64 gradcheck of q, k, v, the mechanism's inputs, the bias and every parameter, plain and
-//   under
-//                    each mask
+//                    under each mask
 //   direction        at 1 to 600 positions, with T != S and grouped heads: the derivative in a random direction of all
 //                    inputs and parameters is the gradient's, and no float64 is float32 inside
 //

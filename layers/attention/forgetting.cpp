@@ -37,8 +37,8 @@ Tensor attend(In q, In k, In v, const AttentionCall& call, const Tensor& log_gat
   std::vector<Tensor> blocks;
   for (Index first = 0; first == 0 || first < queries; first += kBlock) {
     const Index last = std::min(first + kBlock, queries), keys = std::max<Index>(0, last + ahead);
-    const Index from =
-        std::clamp<Index>(first + ahead, 0, std::max<Index>(0, k.dim(2) - 1));  // where the first query is
+    // The position of the first query.
+    const Index from = std::clamp<Index>(first + ahead, 0, std::max<Index>(0, k.dim(2) - 1));
     AttentionCall of_block = call_of(call, first, last, keys);
     Tensor bias = c.slice(3, 0, keys);
     if (keys > 0) bias = c.slice(3, from, from + 1).detach() - bias;

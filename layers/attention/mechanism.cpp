@@ -4,13 +4,13 @@
 
 namespace heed {
 
-void detail::check_inputs(const std::string& who, const std::vector<MechanismInput>& declared, In q, In k,
-                          std::span<const Tensor> given) {
-  check(given.size() == declared.size(), q.where(), who, ": ", given.size(), " inputs were given beside q, k and v; ",
-        "they must be as many as it declares, ", declared.size());
+void detail::check_inputs(const std::string& who, const char* what, const std::vector<MechanismInput>& declared, In q,
+                          In k, std::span<const Tensor> given) {
+  check(given.size() == declared.size(), q.where(), who, what, ": ", given.size(),
+        " inputs were given beside q, k and v; ", "they must be as many as it declares, ", declared.size());
   for (std::size_t i = 0; i < given.size(); ++i) {
     const Shape shape = (declared[i].of_queries() ? q : k).shape().with(-1, declared[i].size);
-    check(given[i].defined() && given[i].shape() == shape && given[i].dtype() == q.dtype(), q.where(), who,
+    check(given[i].defined() && given[i].shape() == shape && given[i].dtype() == q.dtype(), q.where(), who, what,
           ": its input ", declared[i].name, " is ", given[i], "; it must be ", shape, " ", name_of(q.dtype()));
   }
 }
@@ -40,7 +40,7 @@ void AttentionMechanism::check_call(In q, In k, In v, const AttentionCall& call,
   ask(of_keys, can.bias || can.key_bias, "a bias");
   ask(call.dropout > 0, can.dropout, "dropout on weights");
   ask(q.dim(2) != k.dim(2), can.cross, "different numbers of queries and keys");
-  detail::check_inputs(name_ + " attention", inputs_, q, k, given);
+  detail::check_inputs(name_, " attention", inputs_, q, k, given);
 }
 
 Tensor AttentionMechanism::apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> given) const {

@@ -24,8 +24,8 @@ struct MechanismInput {
 };
 
 namespace detail {
-// Error, which begins with `who`, unless there are as many as are declared, of their shapes and of q's dtype.
-void check_inputs(const std::string& who, const std::vector<MechanismInput>& declared, In q, In k,
+// Error, which begins with `who` and `what`, unless there are as many as are declared, of their shapes and q's dtype.
+void check_inputs(const std::string& who, const char* what, const std::vector<MechanismInput>& declared, In q, In k,
                   std::span<const Tensor> given);
 }  // namespace detail
 

@@ -16,7 +16,7 @@ Tensor AttentionState::apply(In q, In k, In v, const AttentionCall& call, std::s
         " but the state has ", before.numel(), " rows; the batch must stay the same, or rows() change it");
   check(!call.key_mask.defined() && !call.mask.defined() && call.dropout == 0, q.where(),
         "AttentionState: a mask or dropout was asked for; a step takes key_lengths and a bias alone");
-  detail::check_inputs("AttentionState", inputs_, q, k, inputs);
+  detail::check_inputs("AttentionState", "", inputs_, q, k, inputs);
   const auto on_tape = [](const Tensor& x) { return wants_gradient({x}); };
   check(!wants_gradient({q, k, v}) && std::none_of(inputs.begin(), inputs.end(), on_tape), q.where(),
         "AttentionState: q, k or v wants a gradient, which what a state keeps cannot pass on; attend to all positions "

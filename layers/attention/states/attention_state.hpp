@@ -22,8 +22,7 @@ class AttentionState {
  public:
   AttentionState() = default;
   // T can be copied and has
-  //   Tensor apply(In q, In k, In v, const AttentionCall& call);  // the next positions, as apply() below; what the
-  //   state
+  //   Tensor apply(In q, In k, In v, const AttentionCall& call);  // the next positions, as apply() below; what it
   //                                                               // cannot honour of key_lengths and bias is an Error
   //   Tensor lengths() const;     // int32 [B]: positions of each row; [0] before the first step
   //   void members(auto&& visit)  // visit.buffer for each tensor that it keeps, the rows as first axis
@@ -43,11 +42,10 @@ class AttentionState {
     return *this;
   }
 
-  // T new positions for each row, attended to causally: q [B, H, T, D], k [B, Hk, T, D], v [B, Hk, T, Dv] -> [B, H, T,
-  // Dv]. Of the call:
+  // T new positions for each row, attended to causally: q [B, H, T, D], k [B, Hk, T, D] and v [B, Hk, T, Dv] give
+  // [B, H, T, Dv]. Of the call:
   //   key_lengths  int32 [B], each from 0 to T: of row b so many of the T positions are there; the rest is padding,
-  //   which
-  //                the state does not keep, and for which the result says nothing. Undefined: all
+  //                which the state does not keep, and for which the result says nothing. Undefined: all
   //   bias         of pairs, broadcasts to [B, H, T, length() + T]: column j is position j of the row
   // Errors: no state in it; other numbers of queries and keys, or of rows than before; the rest of the call but causal;
   // a bias where T takes none; other `inputs` than T takes; any of them on a tape, as nothing is trained through a
