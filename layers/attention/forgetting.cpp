@@ -34,8 +34,7 @@ Tensor attend(In q, In k, In v, const AttentionCall& call, const Tensor& log_gat
   const Index queries = q.dim(2), ahead = k.dim(2) - queries;
   const Tensor kept = without_padding(log_gates.to(DType::float64), call);
   const Tensor c = cumsum(detail::repeat_heads(kept, q.dim(1)), 2).transpose(2, 3);  // [B, H, 1, S]
-  std::vector<Tensor> blocks;
-  for (Index first = 0; first == 0 || first < queries; first += kBlock) {
+  const auto block = [&](Index first) {
     const Index last = std::min(first + kBlock, queries), keys = std::max<Index>(0, last + ahead);
     // The position of the first query.
     const Index from = std::clamp<Index>(first + ahead, 0, std::max<Index>(0, k.dim(2) - 1));
@@ -44,10 +43,13 @@ Tensor attend(In q, In k, In v, const AttentionCall& call, const Tensor& log_gat
     if (keys > 0) bias = c.slice(3, from, from + 1).detach() - bias;
     bias = bias.to(q.dtype());
     of_block.bias = of_block.bias.defined() ? of_block.bias + bias : bias;
-    blocks.push_back(
-        attention({q->slice(2, first, last), q.where()}, k->slice(2, 0, keys), v->slice(2, 0, keys), of_block, scale));
-  }
-  return blocks.size() == 1 ? blocks[0] : concatenate(blocks, 2);
+    return attention({q->slice(2, first, last), q.where()}, k->slice(2, 0, keys), v->slice(2, 0, keys), of_block,
+                     scale);
+  };
+  if (queries <= kBlock) return block(0);
+  std::vector<Tensor> blocks;
+  for (Index first = 0; first < queries; first += kBlock) blocks.push_back(block(first));
+  return concatenate(blocks, 2);
 }
 
 // Keeps log f as one more element of each key.

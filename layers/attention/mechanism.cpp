@@ -15,6 +15,15 @@ void detail::check_inputs(const std::string& who, const char* what, const std::v
   }
 }
 
+std::vector<MechanismInput> AttentionMechanism::checked(const std::string& name, std::vector<MechanismInput> inputs) {
+  require(inputs.size() <= kMostMechanismInputs, name, " attention: it declares ", inputs.size(),
+          " inputs; there may be ", kMostMechanismInputs, ", each of any size");
+  for (const MechanismInput& input : inputs)
+    require(input.size > 0, name, " attention: the size of its input ", input.name, " is ", input.size,
+            "; it must be 1 or more");
+  return inputs;
+}
+
 void AttentionMechanism::check_call(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> given) const {
   const AttentionCapabilities& can = capabilities_;
   const Where& where = q.where();

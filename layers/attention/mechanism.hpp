@@ -70,7 +70,7 @@ class AttentionMechanism {
   requires(!std::is_same_v<std::remove_cvref_t<T>, AttentionMechanism>) AttentionMechanism(T mechanism)
       : name_(mechanism.name()),
         capabilities_(mechanism.capabilities()),
-        inputs_(inputs_of(mechanism)),
+        inputs_(checked(mechanism.name(), inputs_of(mechanism))),
         self_(std::make_unique<Model<T>>(std::move(mechanism))) {}
 
   const std::string& name() const { return name_; }
@@ -146,6 +146,7 @@ class AttentionMechanism {
     else
       return {};
   }
+  static std::vector<MechanismInput> checked(const std::string& name, std::vector<MechanismInput> inputs);
   void check_call(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> given) const;
 
   std::string name_;  // as the mechanism said at the beginning: asked for in every step, they are not built anew

@@ -22,6 +22,7 @@ struct MechanismInput {
 
   bool of_queries() const { return of == Of::queries; }
 };
+inline constexpr std::size_t kMostMechanismInputs = 4;  // of one mechanism; each may have any size
 
 namespace detail {
 // Error, which begins with `who` and `what`, unless there are as many as are declared, of their shapes and q's dtype.

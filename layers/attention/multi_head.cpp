@@ -100,9 +100,9 @@ MultiHeadAttention::Heads MultiHeadAttention::heads_of(In x, const RopeOptions& 
   check(x.rank() == 3 && x.dim(2) == o.width, x.where(), "MultiHeadAttention: x is ", x.tensor(),
         "; it must be [batch, positions, ", o.width, "]");
   Columns y((*qkv)(x));
-  Heads h{y.next(o.heads, o.key_size), y.next(o.kv_heads, o.key_size), y.next(o.kv_heads, o.value_size), {}};
+  Heads h{y.next(o.heads, o.key_size), y.next(o.kv_heads, o.key_size), y.next(o.kv_heads, o.value_size)};
   for (const MechanismInput& input : mechanism.inputs())
-    h.inputs.push_back(y.next(input.of_queries() ? o.heads : o.kv_heads, input.size));
+    h.add(y.next(input.of_queries() ? o.heads : o.kv_heads, input.size));
   if (o.rope) {
     h.q = rope(h.q, from);
     h.k = rope(h.k, from);
@@ -116,10 +116,10 @@ MultiHeadAttention::Heads MultiHeadAttention::heads_of(In x, const ProjectedMemo
         "MultiHeadAttention: x is ", x.tensor(), " and the memory's keys are ", memory.k,
         "; x must be [batch, positions, ", options_.width, "] of the same batch");
   Columns y((*q)(x));
-  Heads h{y.next(options_.heads, options_.key_size), memory.k, memory.v, {}};
+  Heads h{y.next(options_.heads, options_.key_size), memory.k, memory.v};
   auto of_keys = memory.inputs.begin();
   for (const MechanismInput& input : mechanism.inputs())
-    h.inputs.push_back(input.of_queries() ? y.next(options_.heads, input.size) : *of_keys++);
+    h.add(input.of_queries() ? y.next(options_.heads, input.size) : *of_keys++);
   return h;
 }
 
@@ -156,7 +156,7 @@ Tensor MultiHeadAttention::merge(const Tensor& y) const {
 
 Tensor MultiHeadAttention::attend(const Heads& h, AttentionCall call, const Where& where) const {
   call.dropout = options_.dropout;
-  return merge(mechanism.apply({h.q, where}, h.k, h.v, call, h.inputs));
+  return merge(mechanism.apply({h.q, where}, h.k, h.v, call, h.inputs()));
 }
 
 static AttentionCall plus_bias(AttentionCall call, const Tensor& bias) {
@@ -188,19 +188,19 @@ Tensor MultiHeadAttention::decode(In x, AttentionState& state, AttentionCall cal
   if (relative)
     call =
         plus_bias(call, ragged ? relative->of_rows(queries, seen) : (*relative)(queries, before + queries, x.where()));
-  return merge(state.apply({h.q, x.where()}, h.k, h.v, call, h.inputs));
+  return merge(state.apply({h.q, x.where()}, h.k, h.v, call, h.inputs()));
 }
 
 Tensor MultiHeadAttention::weights(In x, const AttentionCall& call) const {
   const NoTape guard;
   const Heads h = heads_of(x);
-  return mechanism.weights({h.q, x.where()}, h.k, with_relative(x, call), h.inputs);
+  return mechanism.weights({h.q, x.where()}, h.k, with_relative(x, call), h.inputs());
 }
 
 Tensor MultiHeadAttention::weights(In x, const ProjectedMemory& memory, const AttentionCall& call) const {
   const NoTape guard;
   const Heads h = heads_of(x, memory);
-  return mechanism.weights({h.q, x.where()}, h.k, call, h.inputs);
+  return mechanism.weights({h.q, x.where()}, h.k, call, h.inputs());
 }
 
 void MultiHeadAttention::members(MemberVisitor& visit) {

@@ -6,6 +6,7 @@
 //   const ProjectedMemory memory = cross.project(encoded);  // once, for all steps of a decoder
 //   const Tensor z = cross(y, memory);
 #pragma once
+#include <array>
 #include <heed/autograd/rope.hpp>
 #include <heed/layers/attention/softmax.hpp>
 #include <heed/layers/linear.hpp>
@@ -89,7 +90,11 @@ class MultiHeadAttention {
 
   struct Heads {  // what the mechanism is given: views
     Tensor q, k, v;
-    std::vector<Tensor> inputs;
+    std::array<Tensor, kMostMechanismInputs> given = {};  // no vector: a warm step asks for no memory
+    std::size_t count = 0;
+
+    void add(Tensor x) { given[count++] = std::move(x); }
+    std::span<const Tensor> inputs() const { return {given.data(), count}; }
   };
   Heads heads_of(In x, const RopeOptions& from = {}) const;
   Heads heads_of(In x, const ProjectedMemory& memory) const;

@@ -23,6 +23,11 @@ struct TwoInputs {
   void members(auto&&) {}
 };
 
+struct Declares : TwoInputs {
+  std::vector<MechanismInput> declared;
+  std::vector<MechanismInput> inputs() const { return declared; }
+};
+
 }  // namespace
 
 TEST_CASE("a mechanism is given the inputs that it declares, in the shapes that it declares") {
@@ -36,9 +41,16 @@ TEST_CASE("a mechanism is given the inputs that it declares, in the shapes that 
   const std::vector<Tensor> both = {gate, tone};
   CHECK(test::same_bits(m.apply(q, k, k, {}, both).contiguous(), attention(q, k, k).contiguous() * tone));
   CHECK(m.weights(q, k, {}, both).at({1, 3, 2, 4}) == gate.at({0, 0, 0, 2}));
+  const auto declared = [](std::vector<MechanismInput> inputs) {
+    return [inputs] { AttentionMechanism(Declares{{}, inputs}); };
+  };
   AttentionState state = ForgettingAttention().make_state(), copy = SoftmaxAttention().make_state();
   const auto given = [&](std::vector<Tensor> inputs) { return [&, inputs] { m.apply(q, k, k, {}, inputs); }; };
   check_errors({
+      {"two-inputs attention: it declares 5 inputs; there may be 4, each of any size",
+       declared(std::vector<MechanismInput>(5))},
+      {"two-inputs attention: the size of its input gate is 0; it must be 1 or more",
+       declared({{.name = "gate", .size = 0}})},
       {"two-inputs attention: 0 inputs were given beside q, k and v; they must be as many as it declares, 2",
        given({})},
       {"two-inputs attention: 1 inputs were given", [&] { m.weights(q, k, {}, std::vector{gate}); }},

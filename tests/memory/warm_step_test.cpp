@@ -72,6 +72,7 @@ struct Variant {
   GPTOptions model;
   bool clip;
   DType precision;
+  MechanismFactory mechanism = softmax_mechanism;
 };
 
 void print_first_request() {
@@ -102,14 +103,16 @@ TEST_CASE("a warm training step makes no request at 1 and 2 threads") {
   const GPTOptions model{.vocabulary = 65, .context = 64, .layers = 2, .heads = 4, .width = 64};
   GPTOptions with_dropout = model;
   with_dropout.dropout = 0.1;
-  const Variant variants[] = {{"plain", model, false, DType::float32},
-                              {"dropout, clipped", with_dropout, true, DType::float32},
-                              {"bf16 products", model, true, DType::bfloat16}};
+  const Variant variants[] = {
+      {"plain", model, false, DType::float32},
+      {"dropout, clipped", with_dropout, true, DType::float32},
+      {"bf16 products", model, true, DType::bfloat16},
+      {"inputs of a mechanism", model, false, DType::float32, [](Index, Rng&) { return ForgettingAttention(); }}};
   for (const int n : {1, 2}) {
     set_threads(n);
     for (const Variant& v : variants) {
       Rng rng(1);
-      GPT gpt(v.model, rng);
+      GPT gpt(v.model, rng, v.mechanism);
       AdamW optimizer(decay_groups(gpt, 0.1), {.lr = 1e-3});
       const Tensor x = rng.integers({8, 64}, 0, 65), y = rng.integers({8, 64}, 0, 65);
       double loss = 0;
