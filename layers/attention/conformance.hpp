@@ -48,6 +48,10 @@
 //                    values; two on one tape have the gradients of each; nothing that is given is written to
 //   state            at once, in chunks and token by token are the same, up to 600 positions, with a bias too; two
 //                    states at a time; a step needs as many queries as keys, and keeps none of their memory
+//   state copies     a copy and its original go on apart, with the bits of states that were never copied
+//   state rows       picked, repeated and reordered rows go on as in a batch of these rows; the original is unharmed
+//   ragged state     rows of different length, whose padding is NaN, give what each gives alone: prompts, single
+//                    positions, several, rows that stand still; with a bias too; lengths() says how long they are
 //   state resumed    a fresh state with the buffers of another goes on with the same bits
 //
 //   numbers (conformance/numbers.cpp)

@@ -73,7 +73,7 @@ TEST_CASE("conformance finds: decode states that are wrong") {
                         }}) == Names{"state resumed"});
   // Declared, but not there.
   CHECK(failed(Composed{{.causal = true, .state = true}, softmax_of, [] { return AttentionState(); }}) ==
-        Names{"state", "state resumed"});
+        Names{"state", "state copies", "state rows", "state resumed"});
 }
 
 TEST_CASE("conformance: an Error of the mechanism fails the checks that meet it") {

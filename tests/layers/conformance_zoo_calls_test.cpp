@@ -147,6 +147,29 @@ const std::vector<Fault<Hooks>> kStates = {
      [](Hooks& h) { h.state = [] { return AttentionState(HoldingState{.copies = false}); }; }},
     {"shares its keys with other states", "state",
      [](Hooks& h) { h.state = [shared = HoldingState{}] { return AttentionState(shared); }; }},
+    {"names its lengths, and not its keys", "state resumed",
+     [](Hooks& h) { h.state = [] { return AttentionState(HoldingState{}); }; }},
+    {"a copy shares its keys", "state copies", [](Hooks& h) { h.state = [] { return AttentionState(HoldingState{}); }; }},
+    {"rows in another order", "state rows", wrong_state({.pick = rolled})},
+    {"the first row for all", "state rows", wrong_state({.pick = [](const Tensor& i) { return i * 0; }})},
+    {"each row once", "state rows", wrong_state({.pick = [](const Tensor& i) { return i.slice(0, 0, 2); }})},
+    {"all positions are there", "ragged state", wrong_state({.take = [](Call& call) { call.key_lengths = {}; }})},
+    {"a row that stands still goes on", "ragged state",
+     wrong_state({.take = [](Call& call) {
+       if (call.key_lengths.defined() && max(call.key_lengths.to(DType::float32)).item() == 1)
+         call.key_lengths = Tensor::ones(call.key_lengths.shape(), DType::int32);
+     }})},
+    {"the longest length for all rows", "ragged state", wrong_state({.tell = [](const Tensor& lengths) {
+       return Tensor::full(lengths.shape(), static_cast<double>(detail::longest_of(lengths)), DType::int32);
+     }})},
+    {"sees what padding holds", "ragged state", state_takes([](Tensor q, Tensor k, Tensor v, Call call) {
+       call.key_lengths = {};
+       return right(q, k, v, call);
+     })},
+    {"rows of different length see keys of each other", "ragged state",
+     state_takes([](Tensor q, Tensor k, Tensor v, Call call) {
+       return right(q, k, call.key_lengths.defined() ? without_padding(v, call) + mean(v, {0}, true) * 1e-4 : v, call);
+     })},
 };
 
 // What is kept from call to call.

@@ -162,6 +162,13 @@ const std::vector<Fault<LinearHooks>> kLinearStates = {
      kept([](LinearSums& sums, const LinearSums& before, Index seen) {
        if (seen % 7 == 0 && seen % 16 != 0) sums.keys = before.keys;
      })},
+    {"padding enters the sums of a state", "ragged state",
+     set(&LinearHooks::of_state, [](Call& new_keys) { new_keys = {}; })},
+    {"the last key of each row is padding for a state", "ragged state",
+     set(&LinearHooks::of_state,
+         [](Call& new_keys) {
+           if (new_keys.key_lengths.defined()) new_keys.key_lengths = new_keys.key_lengths - (new_keys.key_lengths > 1).to(DType::int32);
+         })},
     {"a state does not name its norm", "state resumed", set(&LinearHooks::state_names_norm, false)},
 };
 

@@ -44,6 +44,7 @@ const std::vector<Fault<Hooks>> kFoundByOne = {
      600},
     {"infinities in padding are replaced, NaN is not", "padding",
      [](Hooks& h) {
+       h.can.state = false;
        h.values = [](const Tensor& v, const Call& c) {
          return masks(c) ? multiplied(where(logical_or(isfinite(v), isnan(v)), v, 0.0), c) : v;
        };
@@ -100,6 +101,7 @@ const std::vector<Fault<Hooks>> kFoundByOne = {
      [](Hooks& h) { h.drop = [](const Tensor& w, double p) { return keep_some(w, p, w.shape().with(1, 1)); }; }},
     {"one output for all calls", "calls",
      [](Hooks& h) {
+       h.can.state = false;
        h.output = [last = std::make_shared<Tensor>()](const Tensor& y, const Tensor&, const Call&) {
          if (is_training()) return y;
          if (!last->defined() || last->shape() != y.shape() || last->dtype() != y.dtype())
@@ -108,17 +110,28 @@ const std::vector<Fault<Hooks>> kFoundByOne = {
          return *last;
        };
      }},
-    {"a state shifts the bias", "state",
+    {"a state shifts the bias of more than 60 keys", "state",
      [](Hooks& h) {
        h.step = [](In q, In k, In v, Call call) {
          const Tensor bias = call.bias;
-         if (bias.defined()) call.bias = concatenate({bias.slice(-1, 1, k.dim(2)), bias.slice(-1, 0, 1)}, -1);
+         const Index S = k.dim(2);
+         if (bias.defined() && S > 60) call.bias = concatenate({bias.slice(-1, 1, S), bias.slice(-1, 0, 1)}, -1);
          return Hooked{}.apply(q, k, v, call);
        };
      }},
-    {"a state names its length, and not its keys", "state resumed",
+    {"a copy of a state shares what it keeps", "state copies",
      [](Hooks& h) {
-       h.state = [] { return AttentionState(HoldingState{}); };
+       h.state = [] { return AttentionState(SharedState{}); };
+     }},
+    {"more than two rows, in another order", "state rows", wrong_state({.pick = [](const Tensor& rows) {
+       return rows.numel() > 2 ? rolled(rows) : rows;
+     }})},
+    {"key lengths of another row", "ragged state", wrong_state({.take = [](Call& call) {
+       if (call.key_lengths.defined()) call.key_lengths = rolled(call.key_lengths);
+     }})},
+    {"a state names its keys, and not its lengths", "state resumed",
+     [](Hooks& h) {
+       h.state = [] { return AttentionState(UncountedState{}); };
      }},
     {"float32 at 63 positions", "lengths",
      factor([](const Tensor& y) { return y.dtype() == DType::float32 && y.dim(2) == 63 ? 0.99 : 1.0; })},

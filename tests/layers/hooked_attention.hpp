@@ -97,6 +97,59 @@ struct HoldingState {
   void members(auto&& visit) { visit.buffer("lengths", count); }
 };
 
+// A right state, but for what each function makes of the rows that are asked for, of the call and of the lengths.
+struct WrongState {
+  std::function<Tensor(const Tensor& indices)> pick = {};
+  std::function<void(AttentionCall& call)> take = {};
+  std::function<Tensor(const Tensor& lengths)> tell = {};
+  KeyValueState inner{[](In q, In k, In v, const AttentionCall& call) { return Hooked{}.apply(q, k, v, call); }};
+
+  Tensor apply(In q, In k, In v, AttentionCall call) {
+    if (take) take(call);
+    return inner.apply(q, k, v, call);
+  }
+  Tensor lengths() const { return tell ? tell(inner.lengths()) : inner.lengths(); }
+  WrongState rows(const Tensor& indices) const {
+    WrongState picked = *this;
+    picked.inner = detail::with_rows(inner, pick ? pick(indices) : indices);
+    return picked;
+  }
+  void members(auto&& visit) { inner.members(visit); }
+};
+inline auto wrong_state(const WrongState& state) {
+  return [state](Hooks& h) { h.state = [state] { return AttentionState(state); }; };
+}
+inline Tensor rolled(const Tensor& x) { return concatenate({x.slice(0, 1, x.dim(0)), x.slice(0, 0, 1)}, 0); }
+
+// Right, but that a copy shares what it keeps.
+struct SharedState {
+  std::shared_ptr<KeyValueState> inner = std::make_shared<KeyValueState>(
+      [](In q, In k, In v, const AttentionCall& call) { return Hooked{}.apply(q, k, v, call); });
+  Tensor apply(In q, In k, In v, const AttentionCall& call) { return inner->apply(q, k, v, call); }
+  Tensor lengths() const { return inner->lengths(); }
+  SharedState rows(const Tensor& indices) const {
+    return {std::make_shared<KeyValueState>(detail::with_rows(*inner, indices))};
+  }
+  void members(auto&& visit) { inner->members(visit); }
+};
+
+// Right, but that no buffer holds the lengths that it tells.
+struct UncountedState {
+  WrongState inner = {};
+  Tensor count = Tensor::zeros({0}, DType::int32);
+  Tensor apply(In q, In k, In v, const AttentionCall& call) {
+    const Tensor y = inner.apply(q, k, v, call);
+    count = inner.lengths();
+    return y;
+  }
+  Tensor lengths() const { return count; }
+  UncountedState rows(const Tensor& indices) const {
+    const WrongState picked = inner.rows(indices);
+    return {picked, picked.lengths()};
+  }
+  void members(auto&& visit) { inner.members(visit); }
+};
+
 // x, whose gradient is f of what it should be.
 inline Tensor regrad(const Tensor& x, std::function<Tensor(const Tensor& dy)> f) {
   Tensor y = x.detach().clone();

@@ -34,6 +34,7 @@ struct LinearHooks {
   // What a state keeps after a step, of what it had before; `seen`: positions so far.
   std::function<void(LinearSums& sums, const LinearSums& before, Index seen)> kept = {};
   bool state_names_norm = true;
+  std::function<void(AttentionCall& new_keys)> of_state = {};  // what a state makes of key_lengths
 
   // Queries and keys as features, [B, H, T, D] and twice [B, H, S, D], in order; `sums` goes on.
   Tensor in_chunks(LinearSums& sums, const Tensor& q, const Tensor& k, const Tensor& norm, const Tensor& v,
@@ -74,7 +75,10 @@ struct LinearState {
 
   Tensor apply(In q, In k, In v, const AttentionCall& call) {
     const NoTape guard;
-    const Tensor keys = h.key(h.repeat(k, q.dim(1))), values = h.repeat(v, q.dim(1));
+    AttentionCall new_keys{.key_lengths = call.key_lengths};
+    if (h.of_state) h.of_state(new_keys);
+    const auto all_heads = [&](const Tensor& x) { return h.repeat(without_padding(x, new_keys), q.dim(1)); };
+    const Tensor keys = without_padding(h.key(all_heads(k)), new_keys), values = all_heads(v);
     if (!sums.keys.defined()) sums = LinearHooks::nothing(q, v);
     const LinearSums before = sums;
     const Tensor y = h.in_chunks(sums, h.query(q), keys, keys, values, h.diagonal_of_state);

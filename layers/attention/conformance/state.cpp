@@ -1,7 +1,9 @@
 // Checks of decode states.
 #include <algorithm>
+#include <heed/autograd/indexing.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/attention/conformance/subject.hpp>
+#include <limits>
 
 namespace heed::detail::conformance {
 namespace {
@@ -88,6 +90,83 @@ void check_steps_match(Subject& s, Finding& f, Index n) {
   }
 }
 
+// Of rows of x [B, ...], in this order.
+Tensor picked(const Tensor& x, const std::vector<std::int32_t>& rows) {
+  return index_select(x, 0, Tensor::from(rows, {static_cast<Index>(rows.size())}));
+}
+Trial picked(const Trial& t, const std::vector<std::int32_t>& rows) {
+  return {picked(t.q, rows), picked(t.k, rows), picked(t.v, rows), picked(t.dy, rows), t.call, t.name};
+}
+
+// A batch whose rows stand at different positions of their sequences, and a state of its own for each.
+struct Ragged {
+  Subject& s;
+  Finding& f;
+  const Trial& t;
+  DType dtype;
+  AttentionState together = s.mechanism(dtype).make_state();
+  std::vector<AttentionState> alone;
+  std::vector<std::int32_t> seen;
+
+  Ragged(Subject& subject, Finding& finding, const Trial& trial, DType type)
+      : s(subject), f(finding), t(trial), dtype(type) {
+    for (Index b = 0; b < t.q.dim(0); ++b) alone.push_back(s.mechanism(dtype).make_state());
+    seen.resize(alone.size());
+  }
+
+  // The next counts[b] positions of row b, padded to the most of them: keys and values with NaN.
+  void step(const std::vector<std::int32_t>& counts) {
+    const NoTape guard;
+    const Index batch = static_cast<Index>(seen.size()), count = *std::max_element(counts.begin(), counts.end());
+    const Index longest = *std::max_element(seen.begin(), seen.end());
+    const auto padded = [&](const Tensor& x, double padding) {
+      Tensor y = Tensor::full({batch, x.dim(1), count, x.dim(3)}, padding, dtype);
+      for (Index b = 0; b < batch; ++b) {
+        const Index from = seen[static_cast<std::size_t>(b)], n = counts[static_cast<std::size_t>(b)];
+        if (n > 0) y[b].slice(1, 0, n).copy_(x[b].slice(1, from, from + n).to(dtype));
+      }
+      return y;
+    };
+    const bool with_bias = t.call.bias.defined();
+    AttentionCall call{.key_lengths = Tensor::from(counts, {batch})};
+    if (with_bias) call.bias = Tensor::zeros({batch, t.q.dim(1), count, longest + count}, dtype);
+    std::vector<Tensor> wanted;
+    for (Index b = 0; b < batch; ++b) {
+      const auto row = static_cast<std::size_t>(b);
+      const Index from = seen[row], end = from + counts[row];
+      if (from == end) {
+        wanted.emplace_back();
+        continue;
+      }
+      const auto part = [&](const Tensor& x) { return x.slice(0, b, b + 1).slice(2, from, end).to(dtype).contiguous(); };
+      AttentionCall own;
+      if (with_bias) {
+        own.bias = t.call.bias.slice(-2, from, end).slice(-1, 0, end).to(dtype).contiguous();
+        call.bias[b].slice(1, 0, end - from).slice(2, 0, end).copy_(own.bias);
+      }
+      wanted.push_back(alone[row].apply(part(t.q), part(t.k), part(t.v), own));
+    }
+    constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+    const Tensor y = together.apply(padded(t.q, 0.5), padded(t.k, kNaN), padded(t.v, kNaN), call);
+    f.finite("rows of different length, with their padding", y);
+    for (Index b = 0; b < batch; ++b) {
+      const auto row = static_cast<std::size_t>(b);
+      const std::string what = std::string(name_of(dtype)) + ", row " + std::to_string(b) + " of different length, " +
+                               std::to_string(counts[row]) + " of " + std::to_string(count) + " positions behind " +
+                               std::to_string(seen[row]) + ", against that row alone";
+      if (counts[row] > 0)
+        f.close(what, y.slice(0, b, b + 1).slice(2, 0, counts[row]), wanted[row],
+                dtype == DType::float64 ? kRounding : s.options.float32_tolerance,
+                dtype == DType::float32 ? share_of(s) : 0);
+      seen[row] += counts[row];
+    }
+    f.expect(together.lengths().shape() == Shape{batch} &&
+                 together.lengths().to_vector<double>() == std::vector<double>(seen.begin(), seen.end()),
+             "after rows of " + describe(call.key_lengths) + " more positions the state says " +
+                 describe(together.lengths()));
+  }
+};
+
 }  // namespace
 
 void check_state(Subject& s, Finding& f) {
@@ -124,6 +203,83 @@ void check_state(Subject& s, Finding& f) {
   }
   check_two_states(s, f, n);
   check_steps_match(s, f, n);
+}
+
+void check_state_copies(Subject& s, Finding& f) {
+  if (!f.declared(s.can().state, "decode state")) return;
+  const Index n = s.at_most(60), half = n / 2;
+  const Trial t = s.trial({n, n}), u = s.trial({n, n}, 1);
+  f.about(t);
+  for (const DType dtype : {DType::float64, DType::float32}) {
+    const auto begun = [&] {
+      AttentionState state = s.mechanism(dtype).make_state();
+      if (half > 0) steps(state, t, dtype, 0, half, 7);
+      return state;
+    };
+    AttentionState state = begun(), one = begun(), other = begun();
+    AttentionState copy = state;
+    for (Index i = half; i < n; i += 3) {  // they take turns
+      const Index end = std::min(n, i + 3);
+      f.same_bits("a state that was copied", steps(state, t, dtype, i, end, 2), steps(one, t, dtype, i, end, 2));
+      f.same_bits("a copy of a state", steps(copy, u, dtype, i, end, 2), steps(other, u, dtype, i, end, 2));
+    }
+    f.expect(copy.length() == n, "a copy of a state has seen " + std::to_string(n) + " positions but says " +
+                                     std::to_string(copy.length()));
+  }
+}
+
+void check_state_rows(Subject& s, Finding& f) {
+  if (!f.declared(s.can().state, "decode state")) return;
+  const Index n = s.at_most(60), half = n / 2;
+  if (half == 0) return f.leave_out("longest is 1");
+  const Trial t = s.trial({n, n, 3});
+  for (const DType dtype : {DType::float64, DType::float32})
+    for (const std::vector<std::int32_t>& rows : {std::vector<std::int32_t>{2, 0, 2}, {1}, {0, 1, 2, 1, 0}}) {
+      const Trial wanted = picked(t, rows);
+      f.about(wanted);
+      AttentionState state = s.mechanism(dtype).make_state(), alone = s.mechanism(dtype).make_state();
+      steps(state, t, dtype, 0, half, 7);
+      steps(alone, wanted, dtype, 0, half, 7);
+      const auto count = static_cast<Index>(rows.size());
+      AttentionState chosen = state.rows(Tensor::from(rows, {count}));
+      f.expect(chosen.lengths().shape() == Shape{count} && chosen.length() == half,
+               std::to_string(count) + " rows of a state that has seen " + std::to_string(half) +
+                   " positions say that they have seen " + describe(chosen.lengths()));
+      const Tensor before = steps(chosen, wanted, dtype, half, n, 4);
+      f.close(std::string(name_of(dtype)) + ", picked rows of a state", before, steps(alone, wanted, dtype, half, n, 4),
+              rounding(dtype));
+      AttentionState whole = s.mechanism(dtype).make_state();
+      steps(whole, t, dtype, 0, half, 7);
+      f.same_bits("a state whose rows were picked", steps(state, t, dtype, half, n, 4),
+                  steps(whole, t, dtype, half, n, 4));
+    }
+}
+
+void check_ragged_state(Subject& s, Finding& f) {
+  if (!f.declared(s.can().state, "decode state") || !f.declared(s.can().key_mask, "key mask") || !s.takes(20, f)) return;
+  const auto n = static_cast<std::int32_t>(s.at_most(60));
+  const auto check = [&](const Trial& t, DType dtype) {
+    f.about(t);
+    Ragged rows(s, f, t, dtype);
+    rows.step({n / 2, n / 4, 0});  // prompts
+    for (int i = 0; i < 3; ++i) rows.step({1, 1, 1});
+    rows.step({1, 0, 1});  // one stands still
+    rows.step({1, 3, 2});
+    AttentionState less = rows.together.rows(Tensor::from<std::int32_t>({2, 0}, {2}));
+    f.expect(less.lengths().to_vector<double>() ==
+                 std::vector<double>{static_cast<double>(rows.seen[2]), static_cast<double>(rows.seen[0])},
+             "rows 2 and 0 of a state of " + describe(rows.together.lengths()) + " positions say that they have seen " +
+                 describe(less.lengths()));
+    rows.step({2, 2, 2});
+  };
+  for (const Index shared : s.sharings())
+    for (const DType dtype : {DType::float64, DType::float32}) {
+      const Trial t = s.trial({n, n, 3, shared});
+      check(t, dtype);
+      if (!s.can().bias) continue;
+      const Tensor bias = Rng(s.options.seed, 98).normal({s.options.heads, n, n}).to(DType::float64);
+      check(s.asked(t, {"with bias", {.bias = bias}}), dtype);
+    }
 }
 
 void check_state_resumed(Subject& s, Finding& f) {
