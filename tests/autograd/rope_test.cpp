@@ -94,3 +94,28 @@ TEST_CASE("rope: same bits at any number of threads, nothing, errors") {
   refuses([] { rope(Tensor::zeros({4, 4}), {.offset = -1}); }, "offset is -1; offset must be 0 or more, and all positions below 2^31");
   refuses([] { rope(Tensor::zeros({4, 4}), {.base = 0}); }, "base is 0; it must be positive");
 }
+
+TEST_CASE("rope: an offset for each of the first axis is that of each alone, gradients too") {
+  const Tensor x = Rng(1).normal({3, 2, 5, 8}, 0, 1, DType::float64);
+  const std::vector<std::int32_t> offsets = {0, 7, 300};
+  const RopeOptions together{.offsets = Tensor::from(offsets, {3})};
+  const Tensor y = rope(x, together);
+  for (Index b = 0; b < 3; ++b)
+    CHECK(same_bits(y[b], rope(x[b], {.offset = offsets[static_cast<std::size_t>(b)]})));
+  gradcheck([&](const std::vector<Tensor>& in) { return rope(in[0], together); }, {x});
+  check_errors({
+      {"rope: x is [3, 2, 5, 8] float64, offset is 0 and offsets are [2] int32; offsets must be int32 [3], one for each "
+       "of the first axis, and offset 0 with them",
+       [&] {
+         rope(x, {.offsets = Tensor::zeros({2}, DType::int32)});
+       }},
+      {"offset is 4 and offsets are [3] int32",
+       [&] {
+         rope(x, {.offset = 4, .offsets = together.offsets});
+       }},
+      {"rope: offsets[1] is -2; it must be 0 or more",
+       [&] {
+         rope(x, {.offsets = Tensor::from<std::int32_t>({0, -2, 1}, {3})});
+       }},
+  });
+}

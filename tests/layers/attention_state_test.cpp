@@ -49,6 +49,111 @@ TEST_CASE("decode states: what wants a gradient is refused by all mechanisms, as
   }
 }
 
+TEST_CASE("decode states: rows of different length have the bits of each row alone, prompts and single tokens") {
+  const NoTape guard;
+  for (const std::string& name : mechanism_names()) {
+    CAPTURE(name);
+    Rng rng(1);
+    const AttentionMechanism m = mechanism_by_name(
+        name, {.heads = 4, .head_size = 8, .context = 200, .window = 20, .top_k = 5})(0, rng);
+    const Tensor q = rng.normal({3, 4, 150, 8}), k = rng.normal({3, 4, 150, 8}), v = rng.normal({3, 4, 150, 8});
+    std::vector<std::int32_t> seen = {90, 41, 3};
+    const auto part = [](const Tensor& x, Index b, Index from, Index to) {
+      return x.slice(0, b, b + 1).slice(2, from, to);
+    };
+    AttentionState together = m.make_state();
+    std::vector<AttentionState> alone;
+    const auto first = [](const Tensor& x) { return x.slice(2, 0, 90); };
+    const Tensor prompts = together.apply(first(q), first(k), first(v), {.key_lengths = Tensor::from(seen, {3})});
+    for (Index b = 0; b < 3; ++b) {
+      const Index n = seen[static_cast<std::size_t>(b)];
+      const Tensor own = alone.emplace_back(m.make_state()).apply(part(q, b, 0, n), part(k, b, 0, n), part(v, b, 0, n));
+      CHECK(same_bits(part(prompts, b, 0, n), own));
+    }
+    for (int step = 0; step < 30; ++step) {
+      const auto next = [&](const Tensor& x) {
+        return concatenate({part(x, 0, seen[0], seen[0] + 1), part(x, 1, seen[1], seen[1] + 1),
+                            part(x, 2, seen[2], seen[2] + 1)}, 0);
+      };
+      const Tensor y = together.apply(next(q), next(k), next(v));
+      for (Index b = 0; b < 3; ++b) {
+        const Index n = seen[static_cast<std::size_t>(b)]++;
+        AttentionState& own = alone[static_cast<std::size_t>(b)];
+        CHECK(same_bits(y.slice(0, b, b + 1),
+                        own.apply(part(q, b, n, n + 1), part(k, b, n, n + 1), part(v, b, n, n + 1))));
+      }
+    }
+    CHECK(together.lengths().to_vector<double>() == std::vector<double>{120, 71, 33});
+  }
+}
+
+TEST_CASE("decode states: copies and picked rows share no memory with the state they were made of, whatever its rows()") {
+  const NoTape guard;
+  const Tensor x = Rng(1).normal({2, 4, 5, 8});
+  Rng rng(1);
+  for (const std::string& name : mechanism_names()) {
+    CAPTURE(name);
+    AttentionState state = mechanism_by_name(name, {.heads = 4, .head_size = 8, .context = 64})(0, rng).make_state();
+    state.apply(x, x, x);
+    AttentionState copy = state, rows = state.rows(Tensor::from<std::int32_t>({0, 1}, {2})), assigned;
+    assigned = copy;
+    for (AttentionState* other : {&copy, &rows, &assigned})
+      for (std::size_t i = 0; i < named_buffers(state).size(); ++i) {
+        const Tensor &mine = *named_buffers(state)[i].buffer, &theirs = *named_buffers(*other)[i].buffer;
+        CHECK(mine.defined() == theirs.defined());
+        if (!mine.defined()) continue;
+        CHECK(mine.storage() != theirs.storage());
+        CHECK(mine.shape() == theirs.shape());
+      }
+  }
+}
+
+TEST_CASE("decode states: what a step cannot have is said, and the state stays as it was") {
+  const NoTape guard;
+  const Tensor x = Rng(1).normal({2, 4, 3, 8}), more = Rng(1).normal({3, 4, 3, 8});
+  const AttentionMechanism softmax{SoftmaxAttention{}};
+  AttentionState state = softmax.make_state(), nothing;
+  CHECK(state.lengths().shape() == Shape{0});
+  CHECK(state.rows(Tensor::from<std::int32_t>({7}, {1})).length() == 0);  // rows that have seen nothing are alike
+  state.apply(x, x, x);
+  const auto lengths = [](const std::vector<std::int32_t>& l) {
+    return AttentionCall{.key_lengths = Tensor::from(l, {static_cast<Index>(l.size())})};
+  };
+  const std::vector<Tensor> inputs = {x};
+  check_errors({
+      {"AttentionState: it is empty; a mechanism's make_state() makes one (attention_state_test.cpp:",
+       [&] { nothing.apply(x, x, x); }},
+      {"AttentionState: it is empty", [&] { nothing.rows(Tensor::zeros({1}, DType::int32)); }},
+      {"AttentionState: q is [3, 4, 3, 8] float32 but the state has 2 rows; the batch must stay the same, or rows() "
+       "change it",
+       [&] { state.apply(more, more, more); }},
+      {"KeyValueState: key_lengths is [3] int32; it must be [2] int32", [&] { state.apply(x, x, x, lengths({1, 2, 3})); }},
+      {"KeyValueState: key_lengths[1] is 4; it must be from 0 to the number of new positions, 3",
+       [&] { state.apply(x, x, x, lengths({1, 4})); }},
+      {"KeyValueState: key_lengths[0] is -1", [&] { state.apply(x, x, x, lengths({-1, 0})); }},
+      {"KeyValueState: key_lengths is [2] float32",
+       [&] {
+         state.apply(x, x, x, {.key_lengths = Tensor::zeros({2})});
+       }},
+      {"AttentionState: a mask or dropout was asked for; a step takes key_lengths and a bias alone",
+       [&] {
+         state.apply(x, x, x, {.mask = Tensor::ones({3, 3}, DType::bool8)});
+       }},
+      {"a mask or dropout was asked for",
+       [&] {
+         state.apply(x, x, x, {.dropout = 0.5});
+       }},
+      {"attention: bias is [3, 5] float32 and q is [2, 4, 3, 8] float32",
+       [&] {
+         state.apply(x, x, x, {.bias = Tensor::zeros({3, 5}, DType::float64)});
+       }},
+      {"AttentionState: 1 inputs beside q, k and v are given, but this state takes none",
+       [&] { state.apply(x, x, x, {}, inputs); }},
+      {"index_select: index[0] is 2", [&] { state.rows(Tensor::from<std::int32_t>({2}, {1})); }},
+  });
+  CHECK(state.lengths().to_vector<double>() == std::vector<double>{3, 3});
+}
+
 TEST_CASE("a mechanism is reached by its type: const and not, null for another type") {
   Rng rng(1);
   AttentionMechanism m = FavorAttention(8, {.features = 6, .seed = 5});
@@ -101,20 +206,6 @@ TEST_CASE("favor: new features are drawn in a layer, and a state goes on with th
   layer.decode(x.slice(1, 0, 4), third);
   named_buffers(layer).front().buffer->copy_(random_features(6, 8, 5, 2, 4));
   CHECK(close(layer.decode(x.slice(1, 4, 9), third), now.slice(1, 4, 9), 1e-4, 1e-5));
-}
-
-TEST_CASE("lsh: values that are written into the mechanism do not reach a state that has begun") {
-  const NoTape guard;
-  Rng rng(1), same(1);
-  const LshAttentionOptions options{.size = 8, .buckets = 4, .rounds = 1, .window = 2};
-  MultiHeadAttention layer({.width = 16, .heads = 2}, rng, LshAttention(options));
-  const MultiHeadAttention before({.width = 16, .heads = 2}, same, LshAttention(options));
-  const Tensor x = rng.normal({2, 9, 16}), old = before(x, {.causal = true});
-  AttentionState begun;
-  layer.decode(x.slice(1, 0, 4), begun);
-  named_buffers(layer).front().buffer->copy_(Rng(7).normal({1, 8, 2}));
-  CHECK_FALSE(close(layer(x, {.causal = true}), old, 1e-2, 1e-2));
-  CHECK(close(layer.decode(x.slice(1, 4, 9), begun), old.slice(1, 4, 9), 1e-4, 1e-5));
 }
 
 TEST_CASE("favor: features that are drawn anew keep the dtype of the model") {

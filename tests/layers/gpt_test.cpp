@@ -1,10 +1,10 @@
 // The language model: its derivative, its decoding, its likeness to PyTorch's.
 #include <heed/autograd/gradcheck.hpp>
 #include <heed/autograd/losses.hpp>
+#include <heed/autograd/shape_ops.hpp>
 #include <heed/core/pool.hpp>
 #include <heed/data/checkpoint.hpp>
 #include <heed/layers/attention/by_name.hpp>
-#include <heed/layers/decoding.hpp>
 #include <heed/layers/model.hpp>
 #include <heed/optim/optimizers.hpp>
 #include <set>
@@ -148,41 +148,59 @@ TEST_CASE("decoding gives the logits of the whole model") {
   }
 }
 
-TEST_CASE("generation goes on beyond the context, and repeats itself from the same seed") {
-  Rng rng(3);
-  GPT model(small_gpt(), rng);
-  const std::vector<std::int32_t> prompt = {1, 2, 3};
-  const auto run = [&](std::uint64_t seed) {
-    Rng r(seed);
-    return generate(model, prompt, 40, {}, r);
-  };
-  CHECK(run(1).size() == 40);
-  CHECK(run(1) == run(1));
-  CHECK(run(1) != run(2));
-  Rng r(1);
-  int calls = 0;
-  CHECK(generate(model, prompt, 40, {}, r, [&](std::int32_t) { return ++calls < 5; }).size() == 5);
-  CHECK(contains(error_of([&] { generate(model, {}, 3, {}, r); }), "the prompt is empty"));
-  const std::vector<std::int32_t> wrong = {11};
-  CHECK(!error_of([&] { generate(model, wrong, 3, {}, r); }).empty());
-}
-
-TEST_CASE("sampling: temperature, top-k, top-p") {
-  const Tensor logits = Tensor::from<double>({1, 3, 2, 3, -1});
-  Rng rng(4);
-  CHECK(sample(logits, {.temperature = 0}, rng) == 1);
-  std::vector<double> counts(5);
-  for (int i = 0; i < 20000; ++i) counts[static_cast<std::size_t>(sample(logits, {.temperature = 2}, rng))] += 1;
-  double sum = 0;
-  for (double l : {1, 3, 2, 3, -1}) sum += std::exp(l / 2);
-  for (std::size_t i = 0; i < 5; ++i)
-    CHECK(counts[i] / 20000 == doctest::Approx(std::exp(logits.at({static_cast<Index>(i)}) / 2) / sum).epsilon(0.08));
-  for (int i = 0; i < 200; ++i) {
-    const std::int32_t k = sample(logits, {.top_k = 2}, rng), p = sample(logits, {.top_p = 0.5}, rng);
-    CHECK((k == 1 || k == 3));
-    CHECK((p == 1 || p == 3));
+TEST_CASE("decoding rows of different length gives the logits of each row's own last position") {
+  for (const PositionKind kind : {PositionKind::none, PositionKind::learned, PositionKind::sinusoidal,
+                                  PositionKind::rope, PositionKind::relative}) {
+    CAPTURE(static_cast<int>(kind));
+    GPTOptions o = small_gpt();
+    o.context = 14, o.positions = kind, o.relative_clip = 3;
+    Rng rng(2);
+    GPT model(o, rng);
+    to(model, DType::float64);
+    for (const NamedParameter& p : named_parameters(model))
+      p.parameter->copy_(*p.parameter + rng.normal(p.parameter->shape(), 0, 0.3, DType::float64));
+    const NoTape no_tape;
+    const Tensor x = random_ids({3, 14}, 11, 5);
+    std::vector<std::int32_t> seen = {0, 0, 0};
+    std::vector<AttentionState> states;
+    const auto step = [&](const std::vector<std::int32_t>& counts) {
+      const Index most = std::max({counts[0], counts[1], counts[2]});
+      Tensor next = Tensor::full({3, most}, 10, DType::int32);  // padding
+      for (Index b = 0; b < 3; ++b) {
+        const auto row = static_cast<std::size_t>(b);
+        for (Index t = 0; t < counts[row]; ++t)
+          next.ptr<std::int32_t>()[b * most + t] = static_cast<std::int32_t>(x.at({b, seen[row] + t}));
+        seen[row] += counts[row];
+      }
+      const Tensor logits = model.decode(next, states, {.key_lengths = Tensor::from(counts, {3})});
+      for (Index b = 0; b < 3; ++b) {
+        const Index n = seen[static_cast<std::size_t>(b)];
+        if (counts[static_cast<std::size_t>(b)] > 0)
+          CHECK(test::close(logits[b], model(x.slice(0, b, b + 1).slice(1, 0, n)).select(1, n - 1)[0], 1e-11, 1e-11));
+      }
+    };
+    step({6, 2, 4});
+    step({1, 1, 1});
+    step({1, 0, 1});
+    step({2, 3, 1});
+    step({4, 4, 4});  // the first row is at the end of the context: 14 positions
+    CHECK(states[1].lengths().to_vector<double>() == std::vector<double>{14, 10, 11});
+    states = pick_rows(states, Tensor::from<std::int32_t>({2, 1, 2}, {3}));
+    const Tensor next = Tensor::from<std::int32_t>({1, 2, 3}, {3, 1}), logits = model.decode(next, states);
+    const auto behind = [&](Index b, Index length, Index token) {
+      const Tensor text = concatenate({x.slice(0, b, b + 1).slice(1, 0, length), next.slice(0, token, token + 1)}, 1);
+      return model(text).select(1, length)[0];
+    };
+    CHECK(test::close(logits[0], behind(2, 11, 0), 1e-11, 1e-11));
+    CHECK(test::close(logits[1], behind(1, 10, 1), 1e-11, 1e-11));
+    CHECK(test::close(logits[2], behind(2, 11, 2), 1e-11, 1e-11));
+    if (kind != PositionKind::learned && kind != PositionKind::sinusoidal) continue;
+    CHECK(contains(error_of([&] { model.decode(Tensor::zeros({3, 4}, DType::int32), states); }),
+                   "GPT: x reaches position 16 but the model's context is 14"));
+    // Padding may reach beyond it.
+    model.decode(Tensor::zeros({3, 4}, DType::int32), states, {.key_lengths = Tensor::from<std::int32_t>({2, 3, 1}, {3})});
+    CHECK(states[0].lengths().to_vector<double>() == std::vector<double>{14, 14, 13});
   }
-  for (int i = 0; i < 50; ++i) CHECK(sample(logits, {.top_p = 0.01}, rng) == 1);
 }
 
 TEST_CASE("a clone is a model of its own with the same values, and conversion keeps what is frozen and tied") {

@@ -1,4 +1,4 @@
-// What layers refuse, in words; and the states of decoding, which outlive the layer's own checks.
+// What layers refuse, in words.
 #include <heed/heed.hpp>
 #include <heed/layers/model.hpp>
 
@@ -203,6 +203,12 @@ TEST_CASE("attention mechanisms: what they lack, and shapes that do not fit, are
          std::vector<AttentionState> states;
          model.decode(Tensor::zeros({1, 2}, DType::int32), states);
        }},
+      {"AttentionState: it is empty",
+       [] {
+         const MultiHeadAttention layer({.width = 4}, generator, Boasting());
+         AttentionState state;
+         layer.decode(zeros({1, 1, 4}), state);
+       }},
       {"nothing attention: a decode state was asked for, which it does not have: it is empty",
        [&] { nothing.make_state(); }},
       {"mean attention: q is [3, 5] float32, k is [2, 4, 3, 5] float32 and v is [2, 4, 3, 5] float32; each must be "
@@ -226,37 +232,6 @@ TEST_CASE("attention mechanisms: what they lack, and shapes that do not fit, are
       {"softmax attention: q has 4 heads and k has 0; they must be equal, or those of q a multiple",
        [&] { softmax.apply(q, q.slice(1, 0, 0), q.slice(1, 0, 0), {}); }},
   });
-}
-
-TEST_CASE("attention states: empty ones, and what does not follow the cache, are refused and change nothing") {
-  const Tensor x = zeros({2, 4, 3, 5});
-  KeyValueState cache([](In q, In k, In v, const AttentionCall& call) { return attention(q, k, v, call); });
-  cache.apply(x, x, x);
-  const auto adds = [&](const Tensor& k, const Tensor& v) { return [&cache, k, v] { cache.apply(k, k, v); }; };
-  check_errors({
-      {"AttentionState: it is empty; a mechanism's make_state() makes one (layer_errors_test.cpp:",
-       [&] { AttentionState().apply(x, x, x); }},
-      {"AttentionState: it is empty",
-       [&] {
-         const MultiHeadAttention layer({.width = 4}, generator, Boasting());
-         AttentionState state;
-         layer.decode(zeros({1, 1, 4}), state);
-       }},
-      {"KeyValueState: k is [4, 3, 5] float32 and v is [2, 4, 3, 5] float32; they must be [batch, heads, positions, "
-       "size], "
-       "alike but for the size",
-       adds(zeros({4, 3, 5}), x)},
-      {"KeyValueState: k is [2, 4, 3, 5] float32 and v is [2, 4, 2, 5] float32; they must be",
-       adds(x, zeros({2, 4, 2, 5}))},
-      {"KeyValueState: k is [2, 2, 3, 5] float32 and v is [2, 2, 3, 5] float32 but the cache holds [2, 4, 64, 5] "
-       "float32 and "
-       "[2, 4, 64, 5] float32; all but the positions must stay the same",
-       adds(x.slice(1, 0, 2), x.slice(1, 0, 2))},
-      {"all but the positions must stay the same", adds(x, zeros({2, 4, 3, 6}))},
-      {"all but the positions must stay the same", adds(x.to(DType::float64), x.to(DType::float64))},
-  });
-  CHECK(!error_of([&] { cache.apply(zeros({2, 4, 3, 6}), x, x); }).empty());
-  CHECK(cache.lengths().to_vector<double>() == std::vector<double>{3, 3});
 }
 
 TEST_CASE("models of another structure are not copied, sampling refuses what is no choice") {

@@ -64,22 +64,6 @@ TEST_CASE("linear attention as a mechanism takes a bias a key, and refuses what 
   refused({.dropout = 0.1}, "dropout on weights");
 }
 
-TEST_CASE("the state of linear attention keeps one size") {
-  AttentionState state = LinearAttention{}.make_state();
-  const auto items = [&] {
-    Index n = 0;
-    for (const NamedBuffer& b : named_buffers(state)) n += b.buffer->defined() ? b.buffer->numel() : 0;
-    return n;
-  };
-  const Tensor x = Rng(1).normal({1, 2, 10, 4});
-  state.apply(x, x, x);
-  const Index after_ten = items();
-  CHECK(after_ten == 1 + 2 * 4 * 4 + 2 * 4);  // the length, S and z
-  for (int i = 0; i < 20; ++i) state.apply(x, x, x);
-  CHECK(items() == after_ten);
-  CHECK(state.length() == 210);
-}
-
 TEST_CASE("weights of a mechanism are what its values are multiplied by") {
   Rng rng(1);
   const Tensor q = Rng(1).normal({2, 4, 7, 8}), k = Rng(2).normal({2, 4, 9, 8}), v = Rng(3).normal({2, 4, 9, 5});

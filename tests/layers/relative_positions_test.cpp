@@ -153,52 +153,15 @@ TEST_CASE(
   CHECK(same_bits(gradients[0], gradients[1]));
 }
 
-TEST_CASE("a window's decode state takes a bias when it has dropped old keys, with global positions too") {
-  const Index n = 300;
-  const auto normal = [](const Shape& shape, std::uint64_t seed) {
-    return Rng(seed).normal(shape, 0, 1, DType::float64);
-  };
-  const Tensor q = normal({1, 2, n, 4}, 1), k = normal({1, 2, n, 4}, 2), v = normal({1, 2, n, 3}, 3),
-               bias = normal({2, n, n}, 4);
-  for (const std::vector<Index>& globals : {std::vector<Index>{}, std::vector<Index>{1, 3}}) {
-    const AttentionMechanism m = WindowAttention({.window = 5, .globals = globals});
-    const Tensor whole = m.apply(q, k, v, {.causal = true, .bias = bias});
-    AttentionState state = m.make_state();
-    double most = 0;
-    for (Index t = 0; t < n; ++t) {
-      const Tensor row = state.apply(q.slice(2, t, t + 1), k.slice(2, t, t + 1), v.slice(2, t, t + 1),
-                                     {.bias = bias.slice(1, t, t + 1).slice(2, 0, t + 1)});
-      most = std::max(most, worst(row, whole.slice(2, t, t + 1), 1e-12, 1e-12));
-    }
-    CHECK(most <= 1);
-    for (const NamedBuffer& b : named_buffers(state))
-      if (b.name == "keys") CHECK(b.buffer->dim(2) < 150);  // it did drop some
-  }
-}
-
-TEST_CASE("the decode state of LSH attention takes a bias, at once and in steps, shared queries and keys too") {
-  const Index n = 90;
-  const Tensor q = normal({2, 4, n, 4}, 1), v = normal({2, 4, n, 3}, 3), bias = normal({4, n, n}, 4);
-  for (const bool shared : {false, true}) {
-    const AttentionMechanism m = LshAttention({.size = 4, .buckets = 4, .rounds = 2, .window = 6, .shared = shared});
-    const Tensor k = shared ? q : normal({2, 4, n, 4}, 2);
-    const Tensor whole = m.apply(q, k, v, {.causal = true, .bias = bias});
-    CHECK_FALSE(close(whole, m.apply(q, k, v, {.causal = true}), 1e-2, 1e-2));
-    for (const Index step : {1, 7, 90}) {
-      AttentionState state = m.make_state();
-      double most = 0;
-      for (Index t = 0; t < n; t += step) {
-        const Index end = std::min(n, t + step);
-        const std::string refused = error_of([&] {  // and changes nothing
-          state.apply(q.slice(2, t, end), k.slice(2, t, end), v.slice(2, t, end), {.bias = normal({5, 91})});
-        });
-        CHECK(contains(refused, "lsh attention: bias is [5, 91] float64; it must broadcast to"));
-        const Tensor rows = state.apply(q.slice(2, t, end), k.slice(2, t, end), v.slice(2, t, end),
-                                        {.bias = bias.slice(1, t, end).slice(2, 0, end)});
-        most = std::max(most, worst(rows, whole.slice(2, t, end), 1e-12, 1e-12));
-      }
-      CHECK(most <= 1);
-    }
+TEST_CASE("relative positions of rows of different length are those of each row") {
+  Rng rng(1);
+  const RelativePositionBias bias(3, 4, rng);
+  const std::vector<std::int32_t> seen = {7, 0, 2};
+  const Tensor all = bias.of_rows(5, Tensor::from(seen, {3}));
+  CHECK(all.shape() == Shape{3, 3, 5, 12});
+  for (Index b = 0; b < 3; ++b) {
+    const Index keys = seen[static_cast<std::size_t>(b)] + 5;
+    CHECK(same_bits(all[b].slice(2, 0, keys).contiguous(), bias(5, keys)));
   }
 }
 

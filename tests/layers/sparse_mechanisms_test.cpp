@@ -156,31 +156,6 @@ TEST_CASE("sparse mechanisms: at once, in chunks and token by token are the same
   }
 }
 
-TEST_CASE("the state of window attention keeps one size, that of LSH attention one ring a bucket") {
-  const auto items = [](AttentionState& state, const char* name) {
-    Index n = 0;
-    for (const NamedBuffer& b : named_buffers(state)) n += b.name == name ? b.buffer->numel() : 0;
-    return n;
-  };
-  const Tensor x = Rng(1).normal({1, 2, 10, 4});
-  AttentionState window = WindowAttention({.window = 8, .dilation = 2, .globals = {0, 30}}).make_state();
-  Index most = 0;
-  for (int i = 0; i < 200; ++i) {
-    window.apply(x, x, x);
-    most = std::max(most, items(window, "keys") / 8);
-  }
-  CHECK(window.length() == 2000);
-  CHECK(most <= 2 * (14 + 2) + 64 + 10);
-  AttentionState at_once = WindowAttention({.window = 8}).make_state();
-  const Tensor long_text = Rng(2).normal({1, 2, 1000, 4});
-  at_once.apply(long_text, long_text, long_text);
-  CHECK(items(at_once, "keys") / 8 <= 2 * 7 + 64);  // what only the first step saw is gone
-  AttentionState lsh = LshAttention({.size = 4, .buckets = 4, .rounds = 2, .window = 5}).make_state();
-  for (int i = 0; i < 20; ++i) lsh.apply(x, x, x);
-  CHECK(items(lsh, "places") == 2 * 2 * 4 * 5);
-  CHECK(items(lsh, "counts") == 2 * 2 * 4);
-}
-
 TEST_CASE("sparse mechanisms: weights are those that values get, and the bits do not depend on the threads") {
   const int before = threads();
   for (const AttentionMechanism& m : Sorts::all()) {

@@ -1,0 +1,89 @@
+// The cache of keys and values: what it asks of the function that attends, and what it refuses.
+#include <heed/heed.hpp>
+
+#include "tests/support.hpp"
+
+using namespace heed;
+using namespace heed::test;
+
+TEST_CASE("KeyValueState: what does not follow the cache is refused and changes nothing") {
+  const Tensor x = Tensor::zeros({2, 4, 3, 5});
+  KeyValueState cache([](In q, In k, In v, const AttentionCall& call) { return attention(q, k, v, call); });
+  cache.apply(x, x, x);
+  const auto adds = [&](const Tensor& k, const Tensor& v) { return [&cache, k, v] { cache.apply(k, k, v); }; };
+  check_errors({
+      {"KeyValueState: k is [4, 3, 5] float32 and v is [2, 4, 3, 5] float32; they must be [batch, heads, positions, "
+       "size], "
+       "alike but for the size",
+       adds(Tensor::zeros({4, 3, 5}), x)},
+      {"KeyValueState: k is [2, 4, 3, 5] float32 and v is [2, 4, 2, 5] float32; they must be",
+       adds(x, Tensor::zeros({2, 4, 2, 5}))},
+      {"KeyValueState: k is [2, 2, 3, 5] float32 and v is [2, 2, 3, 5] float32 but the cache holds [2, 4, 64, 5] "
+       "float32 and "
+       "[2, 4, 64, 5] float32; all but the positions must stay the same",
+       adds(x.slice(1, 0, 2), x.slice(1, 0, 2))},
+      {"all but the positions must stay the same", adds(x, Tensor::zeros({2, 4, 3, 6}))},
+      {"all but the positions must stay the same", adds(x.to(DType::float64), x.to(DType::float64))},
+  });
+  CHECK(!error_of([&] { cache.apply(Tensor::zeros({2, 4, 3, 6}), x, x); }).empty());
+  CHECK(cache.lengths().to_vector<double>() == std::vector<double>{3, 3});
+}
+
+TEST_CASE("KeyValueState: the call that attends is causal, and has key_lengths where rows are of different length alone") {
+  const NoTape guard;
+  struct Asked {
+    Index queries, keys;
+    bool causal, bias;
+    std::vector<double> lengths;
+    bool operator==(const Asked&) const = default;
+  };
+  std::vector<Asked> asked;
+  KeyValueState state([&](In q, In k, In v, const AttentionCall& call) {
+    asked.push_back({q.dim(2), k.dim(2), call.causal, call.bias.defined(),
+                     call.key_lengths.defined() ? call.key_lengths.to_vector<double>() : std::vector<double>{}});
+    return attention(q, k, v, call);
+  });
+  const auto step = [&](Index count, const std::vector<std::int32_t>& lengths, const Shape& bias = {}) {
+    const Tensor x = Rng(1).normal({2, 1, count, 4});
+    asked.clear();
+    AttentionCall call;
+    if (!lengths.empty()) call.key_lengths = Tensor::from(lengths, {2});
+    if (bias.rank() > 0) call.bias = Tensor::zeros(bias);
+    const Tensor y = state.apply(x, x, x, call);
+    CHECK(y.shape() == Shape{2, 1, count, 4});
+    return asked;
+  };
+  using All = std::vector<Asked>;
+  CHECK(step(5, {}) == All{{5, 5, true, false, {}}});
+  CHECK(step(3, {3, 3}, {3, 8}) == All{{3, 8, true, true, {}}});  // as long as all that is there
+  CHECK(step(4, {4, 1}) == All{{4, 12, true, false, {12, 9}}});
+  CHECK(step(1, {}) == All{{1, 13, true, false, {13, 10}}});
+  CHECK(step(1, {0, 1}) == All{{1, 14, true, false, {13, 11}}});
+  // Several positions of rows that stand at different ones: one after another.
+  CHECK(step(2, {1, 2}, {2, 2, 2, 15}) == All{{1, 14, true, true, {14, 12}}, {1, 15, true, true, {14, 13}}});
+  CHECK(step(1, {0, 1}) == All{{1, 15, true, false, {14, 14}}});
+  CHECK(step(2, {}) == All{{2, 16, true, false, {}}});  // alike again
+}
+
+TEST_CASE("MappedKeyState maps each query and key once, as it comes") {
+  const NoTape guard;
+  Index queries = 0, keys = 0;
+  MappedKeyState state(
+      [&](In x) {
+        queries += x.dim(2);
+        return x * 2.0;
+      },
+      [&](In x) {
+        keys += x.dim(2);
+        return x * 3.0;
+      },
+      [](In q, In k, In v, const AttentionCall& call) { return attention(q, k, v, call, 1.0); });
+  const Tensor q = Rng(1).normal({2, 4, 6, 3}), k = Rng(2).normal({2, 4, 6, 3}), v = Rng(3).normal({2, 2, 6, 3});
+  const auto part = [](const Tensor& x, Index from, Index to) { return x.slice(2, from, to); };
+  state.apply(part(q, 0, 4), part(k, 0, 4), part(v, 0, 4));
+  const Tensor y = state.apply(part(q, 4, 6), part(k, 4, 6), part(v, 4, 6));
+  CHECK(queries == 6);
+  CHECK(keys == 6);
+  const Tensor values = v.unsqueeze(2).expand({2, 2, 2, 6, 3}).reshape({2, 4, 6, 3});
+  CHECK(close(y, part(attention(q * 2.0, k * 3.0, values, {.causal = true}, 1.0), 4, 6)));
+}
