@@ -14,12 +14,6 @@
 
 namespace heed {
 
-// q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv], where Hk divides H: heads that share keys project them each by its
-// own U; W and U [H, A, D] and score [H, A], the v of the formula; gain [H] and bias [H, A], each of which may be
-// undefined: with a gain, score is normalised. -> [B, H, T, Dv]
-Tensor bahdanau_attention(In q, In k, In v, In W, In U, In score, In gain = Tensor(), In bias = Tensor(),
-                          const AttentionCall& call = {});
-
 struct BahdanauOptions {
   Index units = 0;          // A; 0: the size of a head
   bool normalized = false;  // score is normalised; has a gain and a bias
@@ -45,9 +39,5 @@ struct BahdanauAttention {
     visit("bias", bias);
   }
 };
-
-// A decode state of that attention with these parameters, of which gain and bias may be undefined.
-AttentionState bahdanau_state(const Tensor& W, const Tensor& U, const Tensor& score, const Tensor& gain,
-                              const Tensor& bias);
 
 }  // namespace heed

@@ -1,7 +1,12 @@
 #include <cmath>
+#include <heed/autograd/additive_attention.hpp>
+#include <heed/autograd/allowed_pairs.hpp>
 #include <heed/autograd/attention_inputs.hpp>
+#include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/matmul.hpp>
+#include <heed/autograd/norms.hpp>
 #include <heed/layers/attention/compositions.hpp>
+#include <heed/layers/attention/states/key_value_state.hpp>
 #include <heed/layers/init.hpp>
 
 namespace heed::detail {
@@ -36,6 +41,50 @@ Tensor repeat_heads(In x, Index heads) {
         x.tensor(), "; its heads must divide them");
   const Index batch = x.dim(0), groups = x.dim(1), rows = x.dim(2), size = x.dim(3);
   return x->unsqueeze(2).expand({batch, groups, heads / groups, rows, size}).reshape({batch, heads, rows, size});
+}
+
+// ---- Additive scores ----
+
+namespace {
+
+constexpr const char* kAdditive = "additive attention";
+
+// W q + b
+Tensor projected_queries(In q, In W, In bias) {
+  const Tensor y = project_heads(kAdditive, q, W);
+  if (!bias->defined()) return y;
+  const Shape wanted = {W.dim(0), W.dim(1)};
+  check(bias.shape() == wanted && bias.dtype() == W.dtype(), q.where(), kAdditive, ": W is ", W.tensor(),
+        " but bias is ", bias.tensor(), "; it must be [heads, units] ", wanted, " ", W.dtype());
+  return y + bias->unsqueeze(1);
+}
+
+Tensor projected_keys(In k, In U, const AttentionCall& call) {
+  return project_keys(kAdditive, {without_padding(k, call, kAdditive), k.where()}, U);
+}
+
+// u = v, or g v / |v|
+Tensor score_vector(In score, In gain) {
+  if (!gain->defined()) return score;
+  check(score.rank() == 2 && gain.shape() == Shape{score.dim(0)} && gain.dtype() == score.dtype(), score.where(),
+        kAdditive, ": score is ", score.tensor(), " and gain is ", gain.tensor(),
+        "; they must be [heads, units] and [heads]");
+  return gain->unsqueeze(1) * normalize(score);
+}
+
+}  // namespace
+
+Tensor Additive::apply(In q, In k, In v, const AttentionCall& call) const {
+  const Tensor a = projected_queries(q, W, bias), c = projected_keys(k, U, call), u = score_vector(score, gain);
+  return additive_attention({a, q.where()}, c, repeat_heads(v, c.dim(1)), u, call);
+}
+
+AttentionState Additive::make_state() const {
+  return MappedKeyState([x = *this](In q) { return projected_queries(q, x.W, x.bias); },
+                        [x = *this](In k) { return projected_keys(k, x.U, {}); },
+                        [x = *this](In a, In c, In v, const AttentionCall& call) {
+                          return additive_attention(a, c, v, score_vector(x.score, x.gain), call);
+                        });
 }
 
 }  // namespace heed::detail

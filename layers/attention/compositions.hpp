@@ -1,8 +1,9 @@
-// What mechanisms share that are compositions of ops around a fused attention: projections of their own for each head.
+// What mechanisms share that are compositions of ops around a fused attention: projections of their own for each
+// head, and additive scores.
 #pragma once
 #include <heed/core/random.hpp>
 #include <heed/core/parameter.hpp>
-#include <heed/autograd/record.hpp>
+#include <heed/layers/attention/states/attention_state.hpp>
 
 namespace heed::detail {
 
@@ -15,5 +16,17 @@ Tensor project_heads(const char* name, In x, In W);
 Tensor project_keys(const char* name, In k, In W);
 // x [B, Hk, S, D] with each head as often as query heads share it: [B, H, S, D]. x itself where Hk is H.
 Tensor repeat_heads(In x, Index heads);
+
+// s_ij = u . tanh(W q_i + U k_j + bias) with u = score, or normalised by a gain: what Bahdanau's attention and Luong's
+// concat share. Heads that share keys project them each by its own U.
+struct Additive {
+  Tensor W, U;   // [H, A, D]
+  Tensor score;  // [H, A]
+  Tensor gain;   // [H], or undefined
+  Tensor bias;   // [H, A], or undefined
+
+  Tensor apply(In q, In k, In v, const AttentionCall& call) const;
+  AttentionState make_state() const;  // keeps the keys' projections, of all heads
+};
 
 }  // namespace heed::detail

@@ -25,11 +25,6 @@ Tensor key_directions(In k, const AttentionCall& call) {
 
 }  // namespace
 
-Tensor cosine_attention(In q, In k, In v, In beta, const AttentionCall& call) {
-  const Tensor query = directions(q, beta);
-  return attention({query, q.where()}, key_directions(k, call), v, call, 1.0);
-}
-
 CosineAttention::CosineAttention(Index heads, Index, Rng&) {
   require(heads > 0, "CosineAttention: heads is ", heads, "; it must be 1 or more");
   log_beta = Parameter(Tensor::zeros({heads}));
@@ -38,7 +33,8 @@ CosineAttention::CosineAttention(Index heads, Index, Rng&) {
 AttentionCapabilities CosineAttention::capabilities() const { return AttentionCapabilities::of_pairs(); }
 
 Tensor CosineAttention::apply(In q, In k, In v, const AttentionCall& call) const {
-  return cosine_attention(q, k, v, exp(log_beta), call);
+  const Tensor query = directions(q, exp(log_beta));
+  return attention({query, q.where()}, key_directions(k, call), v, call, 1.0);
 }
 
 AttentionState CosineAttention::make_state() const {

@@ -13,9 +13,6 @@
 
 namespace heed {
 
-// q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv], beta [H]; Hk divides H. -> [B, H, T, Dv]
-Tensor cosine_attention(In q, In k, In v, In beta, const AttentionCall& call = {});
-
 struct CosineAttention {
   Parameter log_beta;  // [heads], 0 at first: beta starts at 1
 

@@ -65,15 +65,6 @@ Tensor random_features(Index features, Index size, std::uint64_t seed, Index lay
   return (w * lengths).to(DType::float32);
 }
 
-Tensor favor_attention(In q, In k, In v, const Tensor& w, const AttentionCall& call) {
-  check(w.rank() == 2 && q.rank() == 4 && k.rank() == 4 && w.dim(1) == q.dim(3) && w.dim(1) == k.dim(3), q.where(),
-        "favor_attention: q is ", q.tensor(), ", k is ", k.tensor(), " and the features are ", w,
-        "; they must be [features, width]");
-  detail::check_heads("favor_attention", q, k, v);
-  const Tensor keys = without_padding(k, call, "favor_attention");
-  return linear_attention({logarithms(q, w), q.where()}, logarithms(keys, w), v, call, kByLogarithms);
-}
-
 FavorAttention::FavorAttention(Index size, const FavorOptions& options) : options_(options) {
   require(size > 0, "FavorAttention: size is ", size, "; it must be 1 or more");
   if (options_.features == 0)
@@ -86,7 +77,12 @@ void FavorAttention::redraw(Index redraw) {
 }
 
 Tensor FavorAttention::apply(In q, In k, In v, const AttentionCall& call) const {
-  return favor_attention(q, k, v, w_, call);
+  check(q.rank() == 4 && k.rank() == 4 && w_.dim(1) == q.dim(3) && w_.dim(1) == k.dim(3), q.where(),
+        "favor attention: q is ", q.tensor(), ", k is ", k.tensor(), " and the features are ", w_,
+        "; they must be [features, width]");
+  detail::check_heads("favor attention", q, k, v);
+  const Tensor keys = without_padding(k, call, "favor attention");
+  return linear_attention({logarithms(q, w_), q.where()}, logarithms(keys, w_), v, call, kByLogarithms);
 }
 
 AttentionState FavorAttention::make_state() const { return FavorState(w_); }

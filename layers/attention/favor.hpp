@@ -14,9 +14,6 @@ namespace heed {
 // w [features, size]: a function of (seed, layer, redraw) alone.
 Tensor random_features(Index features, Index size, std::uint64_t seed, Index layer = 0, Index redraw = 0);
 
-// q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv], w [features, D] -> [B, H, T, Dv].
-Tensor favor_attention(In q, In k, In v, const Tensor& w, const AttentionCall& call = {});
-
 struct FavorOptions {
   Index features = 0;      // 0: size * log(size), rounded, at least `size`
   std::uint64_t seed = 1;  // of w

@@ -24,18 +24,6 @@ Tensor with_keys(In k, const AttentionCall& call) {
 
 }  // namespace
 
-Tensor linformer_attention(In q, In k, In v, In e, In f, const AttentionCall& call) {
-  detail::check_heads("linformer_attention", q, k, v);
-  detail::check_key_masks("linformer_attention", k, call);
-  check(e.rank() == 2 && e.shape() == f.shape(), q.where(), "linformer_attention: e is ", e.tensor(), " and f is ",
-        f.tensor(), "; both must be [rows, positions]");
-  check(k.dim(2) <= e.dim(1), q.where(), "linformer_attention: k is ", k.tensor(), " and e is ", e.tensor(),
-        "; there are at most ", e.dim(1), " positions");
-  const Tensor y = attention(q, project(k, e, call), project(v, f, call));
-  if (!call.key_lengths.defined() && !call.key_mask.defined()) return y;
-  return where(with_keys(k, call), y, 0.0);  // a sequence without a key gives zeros
-}
-
 LinformerAttention::LinformerAttention(Index positions, Index rows, Rng& rng)
     : e(Tensor::empty({rows, positions})), f(Tensor::empty({rows, positions})) {
   require(positions > 0 && rows > 0, "LinformerAttention: positions is ", positions, " and rows is ", rows,
@@ -45,7 +33,15 @@ LinformerAttention::LinformerAttention(Index positions, Index rows, Rng& rng)
 }
 
 Tensor LinformerAttention::apply(In q, In k, In v, const AttentionCall& call) const {
-  return linformer_attention(q, k, v, e, f, call);
+  detail::check_heads("linformer attention", q, k, v);
+  detail::check_key_masks("linformer attention", k, call);
+  check(e.rank() == 2 && e.shape() == f.shape(), q.where(), "linformer attention: e is ", e, " and f is ",
+        f, "; both must be [rows, positions]");
+  check(k.dim(2) <= e.dim(1), q.where(), "linformer attention: k is ", k.tensor(), " and e is ", e,
+        "; there are at most ", e.dim(1), " positions");
+  const Tensor y = attention(q, project(k, e, call), project(v, f, call));
+  if (!call.key_lengths.defined() && !call.key_mask.defined()) return y;
+  return where(with_keys(k, call), y, 0.0);  // a sequence without a key gives zeros
 }
 
 }  // namespace heed

@@ -7,11 +7,8 @@
 
 namespace heed {
 
-// E, F [m, n], n >= S. Of the call key_lengths and key_mask.
-Tensor linformer_attention(In q, In k, In v, In e, In f, const AttentionCall& call = {});
-
 struct LinformerAttention {
-  Parameter e, f;  // [rows, positions]
+  Parameter e, f;  // [rows, positions]: m x n, n >= S
 
   // positions: the most that a sequence may have.
   LinformerAttention(Index positions, Index rows, Rng& rng);

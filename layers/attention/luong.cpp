@@ -1,6 +1,5 @@
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/attention_inputs.hpp>
-#include <heed/layers/attention/bahdanau.hpp>
 #include <heed/layers/attention/compositions.hpp>
 #include <heed/layers/attention/luong.hpp>
 #include <heed/layers/attention/states/key_value_state.hpp>
@@ -15,6 +14,11 @@ Tensor through(In q, In W) {
   return detail::project_heads("luong-general attention", q, W->transpose(1, 2));
 }
 
+Tensor attend_general(In q, In k, In v, In W, const AttentionCall& call) {
+  const Tensor query = through(q, W);
+  return attention({query, q.where()}, k, v, call, 1.0);
+}
+
 // The rows of W for the keys' positions, as keys: [B, H, S, D].
 Tensor position_keys(In q, In k, In v, In W) {
   constexpr const char* name = "luong-location attention";
@@ -27,34 +31,19 @@ Tensor position_keys(In q, In k, In v, In W) {
   return W->slice(1, 0, k.dim(2)).unsqueeze(0).expand({q.dim(0), q.dim(1), k.dim(2), q.dim(3)});
 }
 
-}  // namespace
-
-Tensor luong_dot_attention(In q, In k, In v, const AttentionCall& call) {
-  return attention(q, k, v, call, 1.0);
-}
-
-Tensor luong_general_attention(In q, In k, In v, In W, const AttentionCall& call) {
-  const Tensor query = through(q, W);
-  return attention({query, q.where()}, k, v, call, 1.0);
-}
-
-Tensor luong_concat_attention(In q, In k, In v, In W, In U, In bias, In score, const AttentionCall& call) {
-  return bahdanau_attention(q, k, v, W, U, score, Tensor(), bias, call);
-}
-
-Tensor luong_location_attention(In q, In k, In v, In W, const AttentionCall& call) {
+Tensor attend_location(In q, In k, In v, In W, const AttentionCall& call) {
   const Tensor keys = position_keys(q, k, v, W), values = detail::repeat_heads(v, q.dim(1));
   return attention(q, keys, {values, v.where()}, call, 1.0);
 }
 
+}  // namespace
+
 // ---- dot ----
 
 AttentionCapabilities LuongDot::capabilities() const { return AttentionCapabilities::of_pairs(); }
-Tensor LuongDot::apply(In q, In k, In v, const AttentionCall& call) const { return luong_dot_attention(q, k, v, call); }
+Tensor LuongDot::apply(In q, In k, In v, const AttentionCall& call) const { return attention(q, k, v, call, 1.0); }
 AttentionState LuongDot::make_state() const {
-  return KeyValueState([](In q, In k, In v, const AttentionCall& call) {
-    return luong_dot_attention(q, k, v, call);
-  });
+  return KeyValueState([](In q, In k, In v, const AttentionCall& call) { return attention(q, k, v, call, 1.0); });
 }
 
 // ---- general ----
@@ -65,12 +54,12 @@ LuongGeneral::LuongGeneral(Index heads, Index size, Rng& rng) {
 }
 AttentionCapabilities LuongGeneral::capabilities() const { return AttentionCapabilities::of_pairs(); }
 Tensor LuongGeneral::apply(In q, In k, In v, const AttentionCall& call) const {
-  return luong_general_attention(q, k, v, W, call);
+  return attend_general(q, k, v, W, call);
 }
 AttentionState LuongGeneral::make_state() const {
   const Tensor w = W;
   return KeyValueState([w](In q, In k, In v, const AttentionCall& call) {
-    return luong_general_attention(q, k, v, w, call);
+    return attend_general(q, k, v, w, call);
   });
 }
 // ---- concat ----
@@ -86,9 +75,9 @@ LuongConcat::LuongConcat(Index heads, Index size, Rng& rng, const LuongConcatOpt
 }
 AttentionCapabilities LuongConcat::capabilities() const { return AttentionCapabilities::of_pairs(); }
 Tensor LuongConcat::apply(In q, In k, In v, const AttentionCall& call) const {
-  return luong_concat_attention(q, k, v, W, U, bias, score, call);
+  return detail::Additive{W, U, score, {}, bias}.apply(q, k, v, call);
 }
-AttentionState LuongConcat::make_state() const { return bahdanau_state(W, U, score, {}, bias); }
+AttentionState LuongConcat::make_state() const { return detail::Additive{W, U, score, {}, bias}.make_state(); }
 // ---- location ----
 
 LuongLocation::LuongLocation(Index heads, Index size, Rng& rng, const LuongLocationOptions& o) {
@@ -98,12 +87,12 @@ LuongLocation::LuongLocation(Index heads, Index size, Rng& rng, const LuongLocat
 }
 AttentionCapabilities LuongLocation::capabilities() const { return AttentionCapabilities::of_pairs(); }
 Tensor LuongLocation::apply(In q, In k, In v, const AttentionCall& call) const {
-  return luong_location_attention(q, k, v, W, call);
+  return attend_location(q, k, v, W, call);
 }
 AttentionState LuongLocation::make_state() const {
   const Tensor w = W;
   return KeyValueState([w](In q, In k, In v, const AttentionCall& call) {
-    return luong_location_attention(q, k, v, w, call);
+    return attend_location(q, k, v, w, call);
   });
 }
 }  // namespace heed

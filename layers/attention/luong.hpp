@@ -17,15 +17,6 @@
 
 namespace heed {
 
-// q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] -> [B, H, T, Dv]. Hk divides H.
-Tensor luong_dot_attention(In q, In k, In v, const AttentionCall& call = {});
-// W [H, D, D]
-Tensor luong_general_attention(In q, In k, In v, In W, const AttentionCall& call = {});
-// W and U [H, A, D], bias [H, A] or undefined, score [H, A]: v of the formula
-Tensor luong_concat_attention(In q, In k, In v, In W, In U, In bias, In score, const AttentionCall& call = {});
-// W [H, most keys, D]. k says no more than how many keys there are: more than W has rows is an Error.
-Tensor luong_location_attention(In q, In k, In v, In W, const AttentionCall& call = {});
-
 struct LuongDot {
   std::string name() const { return "luong-dot"; }
   AttentionCapabilities capabilities() const;
@@ -74,7 +65,7 @@ struct LuongLocationOptions {
 };
 
 struct LuongLocation {
-  Parameter W;  // [heads, positions, size]
+  Parameter W;  // [heads, positions, size]; more keys than positions are an Error
 
   LuongLocation(Index heads, Index size, Rng& rng, const LuongLocationOptions& options);
 

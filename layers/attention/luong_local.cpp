@@ -27,8 +27,8 @@ void check_vector(In q, const char* what, const Tensor& x, const Tensor& W) {
         "; they must be [heads, units, size] and [heads, units]");
 }
 
-void check_local(In q, In k, In v, const LuongLocalParameters& p, const LuongLocalOptions& o,
-                 const AttentionCall& call) {
+void check_local(In q, In k, In v, const LuongLocalAttention& m, const AttentionCall& call) {
+  const LuongLocalOptions& o = m.options;
   detail::check_heads(kLuongLocal, q, k, v);
   detail::check_pairs(kLuongLocal, q, k, call);
   check(!call.causal, q.where(), kLuongLocal,
@@ -37,18 +37,18 @@ void check_local(In q, In k, In v, const LuongLocalParameters& p, const LuongLoc
   check(o.radius >= 1 && o.first_query >= 0, q.where(), kLuongLocal, ": radius is ", o.radius, " and first_query is ",
         o.first_query, "; they must be 1 or more and 0 or more");
   if (o.score == LuongScore::general)
-    check(p.W.defined() && p.W.rank() == 3 && p.W.dim(1) == p.W.dim(2), q.where(), kLuongLocal, ": W is ", p.W,
+    check(m.W.defined() && m.W.rank() == 3 && m.W.dim(1) == m.W.dim(2), q.where(), kLuongLocal, ": W is ", m.W,
           "; it must be [heads, size, size]");
   if (o.score == LuongScore::concat) {
-    check(p.W.defined() && p.U.defined() && p.W.shape() == p.U.shape() && p.W.rank() == 3, q.where(), kLuongLocal,
-          ": W is ", p.W, " and U is ", p.U, "; both must be [heads, units, size]");
-    check_vector(q, "score", p.score, p.W);
-    if (p.bias.defined()) check_vector(q, "bias", p.bias, p.W);
+    check(m.W.defined() && m.U.defined() && m.W.shape() == m.U.shape() && m.W.rank() == 3, q.where(), kLuongLocal,
+          ": W is ", m.W, " and U is ", m.U, "; both must be [heads, units, size]");
+    check_vector(q, "score", m.score, m.W);
+    if (m.bias.defined()) check_vector(q, "bias", m.bias, m.W);
   }
   if (o.alignment == LuongAlignment::predictive) {
-    check(p.position_W.defined() && p.position_W.rank() == 3, q.where(), kLuongLocal, ": position_W is ", p.position_W,
+    check(m.position_W.defined() && m.position_W.rank() == 3, q.where(), kLuongLocal, ": position_W is ", m.position_W,
           "; it must be [heads, units, size]");
-    check_vector(q, "position_score", p.position_score, p.position_W);
+    check_vector(q, "position_score", m.position_score, m.position_W);
   }
 }
 
@@ -122,25 +122,26 @@ Tensor additive_scores(const Tensor& a, const Tensor& c, const Tensor& u, const 
 }
 
 // s [B, H, T, W] of the places.
-Tensor scores_at(In q, const Tensor& k, const Tensor& keys, const LuongLocalParameters& p, LuongScore score) {
-  if (score == LuongScore::concat) {
-    Tensor a = detail::project_heads(kLuongLocal, q, p.W);
-    if (p.bias.defined()) a = a + p.bias.unsqueeze(1);
-    return additive_scores(a, detail::project_keys(kLuongLocal, {k, q.where()}, p.U), p.score, keys);
+Tensor scores_at(In q, const Tensor& k, const Tensor& keys, const LuongLocalAttention& m) {
+  if (m.options.score == LuongScore::concat) {
+    Tensor a = detail::project_heads(kLuongLocal, q, m.W);
+    if (m.bias.defined()) a = a + m.bias.unsqueeze(1);
+    return additive_scores(a, detail::project_keys(kLuongLocal, {k, q.where()}, m.U), m.score, keys);
   }
   Tensor query = q;
-  if (score == LuongScore::general) query = detail::project_heads(kLuongLocal, q, p.W.transpose(1, 2));
+  if (m.options.score == LuongScore::general) query = detail::project_heads(kLuongLocal, q, m.W.transpose(1, 2));
   return matmul(query.unsqueeze(3), rows_at(k, keys).transpose(3, 4)).squeeze(3);
 }
 
 // Weights at the places [B, H, T, W], in the dtype of q. A bias of -infinity forbids as well, and joins w.forbidden. To
 // renormalise, the Gaussian joins the softmax by its logarithm.
-Tensor weights_at(In q, const Tensor& k, Windows& w, const Tensor& positions, const LuongLocalParameters& p,
-                  const LuongLocalOptions& o, const AttentionCall& call) {
+Tensor weights_at(In q, const Tensor& k, Windows& w, const Tensor& positions,
+                  const LuongLocalAttention& m, const AttentionCall& call) {
+  const LuongLocalOptions& o = m.options;
   const bool predictive = o.alignment == LuongAlignment::predictive;
   const double sigma = static_cast<double>(o.radius) / 2;
   const auto log_gaussian = [&] { return square(w.offsets - positions.unsqueeze(3)) * (-0.5 / (sigma * sigma)); };
-  Tensor s = scores_at(q, k, w.keys, p, o.score);
+  Tensor s = scores_at(q, k, w.keys, m);
   if (call.bias.defined()) s = s + gather(call.bias.expand({q.dim(0), q.dim(1), q.dim(2), k.dim(2)}), 3, w.keys);
   if (predictive && o.renormalise) s = s + log_gaussian().to(q.dtype());
   s = masked_fill(s, w.forbidden, -detail::kInfinity);
@@ -150,7 +151,8 @@ Tensor weights_at(In q, const Tensor& k, Windows& w, const Tensor& positions, co
   return predictive && !o.renormalise ? weights * exp(log_gaussian()).to(q.dtype()) : weights;
 }
 
-Tensor positions_of(In q, In k, const LuongLocalParameters& p, const LuongLocalOptions& o, const AttentionCall& call) {
+Tensor positions_of(In q, In k, const LuongLocalAttention& m, const AttentionCall& call) {
+  const LuongLocalOptions& o = m.options;
   const Index B = q.dim(0), H = q.dim(1), T = q.dim(2), S = k.dim(2);
   if (o.alignment == LuongAlignment::monotonic) {
     Tensor at = Tensor::empty({B, H, T}, DType::float64);
@@ -160,44 +162,24 @@ Tensor positions_of(In q, In k, const LuongLocalParameters& p, const LuongLocalO
   }
   Tensor lengths = Tensor::empty({B, 1, 1}, DType::float64);
   for (Index b = 0; b < B; ++b) lengths.ptr<double>()[b] = static_cast<double>(length_of(call, b, S));
-  const Tensor query = q->to(DType::float64), W = p.position_W.to(DType::float64);
+  const Tensor query = q->to(DType::float64), W = m.position_W.to(DType::float64);
   const Tensor t = tanh(detail::project_heads(kLuongLocal, {query, q.where()}, W));
-  return lengths * sigmoid(sum(t * p.position_score.to(DType::float64).unsqueeze(1), {3}));
+  return lengths * sigmoid(sum(t * m.position_score.to(DType::float64).unsqueeze(1), {3}));
 }
 
 struct Local {
   Windows windows;
   Tensor weights;  // [B, H, T, W]
 };
-Local local_of(In q, In k, const LuongLocalParameters& p, const LuongLocalOptions& o, const AttentionCall& call) {
-  const Tensor positions = positions_of(q, k, p, o, call);
-  Windows w = windows_of(positions.detach(), k.dim(2), o, call);
+Local local_of(In q, In k, const LuongLocalAttention& m, const AttentionCall& call) {
+  const Tensor positions = positions_of(q, k, m, call);
+  Windows w = windows_of(positions.detach(), k.dim(2), m.options, call);
   const Tensor keys = without_padding(k, call, kLuongLocal);
-  Tensor weights = weights_at(q, keys, w, positions, p, o, call);
+  Tensor weights = weights_at(q, keys, w, positions, m, call);
   return {std::move(w), std::move(weights)};
 }
 
 }  // namespace
-
-Tensor luong_local_attention(In q, In k, In v, const LuongLocalParameters& p, const LuongLocalOptions& o,
-                             const AttentionCall& call) {
-  check_local(q, k, v, p, o, call);
-  const Index B = q.dim(0), H = q.dim(1), T = q.dim(2);
-  if (B * H * T * k.dim(2) == 0) return Tensor::zeros({B, H, T, v.dim(3)}, q.dtype());
-  const Local local = local_of(q, k, p, o, call);
-  Tensor values = rows_at(without_padding(v, call, kLuongLocal), local.windows.keys);  // [B, H, T, W, Dv]
-  // A forbidden place holds another key's value, of which a weight of 0 would leave NaN.
-  if (!std::isfinite(sum(values.detach() * 0).item()))
-    values = masked_fill(values, local.windows.forbidden.unsqueeze(4), 0);
-  const Tensor weights = call.dropout > 0 ? dropout(local.weights, call.dropout) : local.weights;
-  return matmul(weights.unsqueeze(3), values).squeeze(3);
-}
-
-Tensor luong_local_positions(In q, In k, const LuongLocalParameters& p, const LuongLocalOptions& o,
-                             const AttentionCall& call) {
-  check_local(q, k, k, p, o, call);
-  return positions_of(q, k, p, o, call);
-}
 
 LuongLocalAttention::LuongLocalAttention(Index heads, Index size, Rng& rng, const LuongLocalOptions& o) : options(o) {
   const Index units = o.units == 0 ? size : o.units;
@@ -232,7 +214,21 @@ AttentionCapabilities LuongLocalAttention::capabilities() const {
 }
 
 Tensor LuongLocalAttention::apply(In q, In k, In v, const AttentionCall& call) const {
-  return luong_local_attention(q, k, v, parameters(), options, call);
+  check_local(q, k, v, *this, call);
+  const Index B = q.dim(0), H = q.dim(1), T = q.dim(2);
+  if (B * H * T * k.dim(2) == 0) return Tensor::zeros({B, H, T, v.dim(3)}, q.dtype());
+  const Local local = local_of(q, k, *this, call);
+  Tensor values = rows_at(without_padding(v, call, kLuongLocal), local.windows.keys);  // [B, H, T, W, Dv]
+  // A forbidden place holds another key's value, of which a weight of 0 would leave NaN.
+  if (!std::isfinite(sum(values.detach() * 0).item()))
+    values = masked_fill(values, local.windows.forbidden.unsqueeze(4), 0);
+  const Tensor weights = call.dropout > 0 ? dropout(local.weights, call.dropout) : local.weights;
+  return matmul(weights.unsqueeze(3), values).squeeze(3);
+}
+
+Tensor LuongLocalAttention::positions(In q, In k, const AttentionCall& call) const {
+  check_local(q, k, k, *this, call);
+  return positions_of(q, k, *this, call);
 }
 
 }  // namespace heed

@@ -37,25 +37,9 @@ struct LuongLocalOptions {
   Index units = 0;           // A of concat and local-p; 0: the size of a head
 };
 
-// What the options need; the rest may be undefined.
-struct LuongLocalParameters {
-  // general: W [H, D, D]; concat: W, U [H, A, D], bias and score [H, A]
-  Tensor W = {}, U = {}, bias = {}, score = {};
-  Tensor position_W = {}, position_score = {};  // local-p: [H, A, D], [H, A]
-};
-
-// q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] -> [B, H, T, Dv]; Hk divides H. The length of
-// a sentence is its key_lengths, else S. key_mask, mask and bias act inside the window. Errors: causal; a radius below
-// 1; a negative first_query; parameters that do not fit.
-Tensor luong_local_attention(In q, In k, In v, const LuongLocalParameters& parameters, const LuongLocalOptions& options,
-                             const AttentionCall& call = {});
-// p, [B, H, T] float64; of a sentence without keys, 0.
-Tensor luong_local_positions(In q, In k, const LuongLocalParameters& parameters, const LuongLocalOptions& options,
-                             const AttentionCall& call = {});
-
 struct LuongLocalAttention {
   LuongLocalOptions options;    // first_query may be set before each call
-  Parameter W, U, bias, score;  // of general and concat
+  Parameter W, U, bias, score;  // general: W [heads, size, size]; concat: W, U [heads, units, size], the others [heads, units]
   Parameter position_W;         // [heads, units, size], of local-p
   Parameter position_score;     // [heads, units], of local-p
 
@@ -66,7 +50,10 @@ struct LuongLocalAttention {
   double keys_per_query(Index positions, Index) const {
     return static_cast<double>(std::min(positions, 2 * options.radius + 1));
   }
+  // The length of a sentence is its key_lengths, else S. key_mask, mask and bias act inside the window. Errors: causal; a
+  // radius below 1; a negative first_query; parameters that do not fit.
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
+  Tensor positions(In q, In k, const AttentionCall& call = {}) const;  // p, [B, H, T] float64; 0 of a sentence without keys
   void members(auto&& visit) {
     visit("W", W);
     visit("U", U);
@@ -75,7 +62,6 @@ struct LuongLocalAttention {
     visit("position_W", position_W);
     visit("position_score", position_score);
   }
-  LuongLocalParameters parameters() const { return {W, U, bias, score, position_W, position_score}; }
 };
 
 }  // namespace heed

@@ -17,9 +17,9 @@ LinearFeatures as_features(double eps) {
 
 }  // namespace
 
-Tensor taylor_attention(In q, In k, In v, const AttentionCall& call, double eps) {
-  detail::check_heads("taylor_attention", q, k, v);
-  const Tensor keys = without_padding(k, call, "taylor_attention");
+Tensor TaylorAttention::apply(In q, In k, In v, const AttentionCall& call) const {
+  detail::check_heads("taylor attention", q, k, v);
+  const Tensor keys = without_padding(k, call, "taylor attention");
   return linear_attention({features(q), q.where()}, features(keys), v, call, as_features(eps));
 }
 

@@ -13,19 +13,13 @@
 
 namespace heed {
 
-// q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] -> [B, H, T, Dv]. eps as in LinearFeatures: a key opposite to the
-// query, alone, would be 0 / 0.
-Tensor taylor_attention(In q, In k, In v, const AttentionCall& call = {}, double eps = 1e-6);
-
 struct TaylorAttention {
-  double eps = 1e-6;  // added to the denominator
+  double eps = 1e-6;  // as in LinearFeatures: a key opposite to the query, alone, would be 0 / 0
 
   std::string name() const { return "taylor"; }
   AttentionCapabilities capabilities() const { return detail::linear_capabilities(); }
   double keys_per_query(Index, Index size) const { return static_cast<double>(size + 1); }
-  Tensor apply(In q, In k, In v, const AttentionCall& call) const {
-    return taylor_attention(q, k, v, call, eps);
-  }
+  Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   AttentionState make_state() const;
   void members(auto&&) {}
 };

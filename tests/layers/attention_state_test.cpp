@@ -52,6 +52,7 @@ TEST_CASE("decode states: what wants a gradient is refused by all mechanisms, as
 TEST_CASE("decode states: rows of different length have the bits of each row alone, prompts and single tokens") {
   const NoTape guard;
   for (const std::string& name : mechanism_names()) {
+    if (name == "favor") continue;  // its features are a matrix product, which rounds by the number of rows
     CAPTURE(name);
     Rng rng(1);
     const AttentionMechanism m = mechanism_by_name(
@@ -143,7 +144,7 @@ TEST_CASE("decode states: what a step cannot have is said, and the state stays a
        [&] {
          state.apply(x, x, x, {.dropout = 0.5});
        }},
-      {"attention: bias is [3, 5] float32 and q is [2, 4, 3, 8] float32",
+      {"attention: bias is [3, 5] float64 and q is [2, 4, 3, 8] float32; the dtypes must be the same",
        [&] {
          state.apply(x, x, x, {.bias = Tensor::zeros({3, 5}, DType::float64)});
        }},
@@ -193,8 +194,10 @@ TEST_CASE("favor: new features are drawn in a layer, and a state goes on with th
   const Tensor now = layer(x, {.causal = true});
   CHECK_FALSE(close(now, old, 1e-2, 1e-2));
   const Tensor q = rng.normal({2, 2, 5, 8});
+  FavorAttention of_features(8, options);
+  of_features.redraw(3);
   CHECK(same_bits(layer.mechanism.apply(q, q, q, {.causal = true}).contiguous(),
-                  favor_attention(q, q, q, features, {.causal = true})));
+                  of_features.apply(q, q, q, {.causal = true}).contiguous()));
 
   AttentionState fresh;
   CHECK(close(layer.decode(x.slice(1, 0, 4), fresh), now.slice(1, 0, 4), 1e-4, 1e-5));

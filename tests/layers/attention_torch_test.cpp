@@ -17,7 +17,7 @@ Tensor attend(const std::string& name, Named& x, const AttentionCall& call) {
   const In q = x["q"], k = x["k"], v = x["v"];
   if (name == "softmax") return attention(q, k, v, {.causal = call.causal, .key_lengths = call.key_lengths});
   if (name == "efficient") return efficient_attention(q, k, v, call);
-  if (name == "taylor") return taylor_attention(q, k, v, call);
+  if (name == "taylor") return TaylorAttention{}.apply(q, k, v, call);
   return linear_attention(q, k, v, call, {.feature_map = feature_map(name)});
 }
 

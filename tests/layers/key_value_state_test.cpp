@@ -60,7 +60,7 @@ TEST_CASE("KeyValueState: the call that attends is causal, and has key_lengths w
   CHECK(step(1, {}) == All{{1, 13, true, false, {13, 10}}});
   CHECK(step(1, {0, 1}) == All{{1, 14, true, false, {13, 11}}});
   // Several positions of rows that stand at different ones: one after another.
-  CHECK(step(2, {1, 2}, {2, 2, 2, 15}) == All{{1, 14, true, true, {14, 12}}, {1, 15, true, true, {14, 13}}});
+  CHECK(step(2, {1, 2}, {2, 1, 2, 15}) == All{{1, 14, true, true, {14, 12}}, {1, 15, true, true, {14, 13}}});
   CHECK(step(1, {0, 1}) == All{{1, 15, true, false, {14, 14}}});
   CHECK(step(2, {}) == All{{2, 16, true, false, {}}});  // alike again
 }

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/matmul.hpp>
+#include <heed/autograd/norms.hpp>
+#include <heed/autograd/softmax.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/layers/attention/bahdanau.hpp>
 #include <heed/layers/attention/cosine.hpp>
@@ -20,25 +22,40 @@ namespace {
 
 const StoredCases& additive_reference() { return stored_cases("additive_torch.json"); }
 
-// The attention of a name as a function of the inputs that PyTorch had.
-Tensor attend_additive(const std::string& name, Named& x, const AttentionCall& call) {
-  const In q = x["q"], k = x["k"], v = x["v"];
-  if (name == "luong-dot") return luong_dot_attention(q, k, v, call);
-  if (name == "luong-general") return luong_general_attention(q, k, v, x["general"], call);
-  if (name == "luong-concat") return luong_concat_attention(q, k, v, x["W"], x["U"], x["bias"], x["score"], call);
-  if (name == "luong-location") return luong_location_attention(q, k, v, x["location"], call);
-  if (name == "cosine") return cosine_attention(q, k, v, x["beta"], call);
-  const bool normalized = name == "bahdanau normalized";
-  return bahdanau_attention(q, k, v, x["W"], x["U"], x["score"], normalized ? x["gain"] : Tensor(),
-                            normalized ? x["bias"] : Tensor(), call);
-}
-
 const char* const kTorchNames[] = {"luong-dot", "luong-general",       "luong-concat", "luong-location",
                                    "bahdanau",  "bahdanau normalized", "cosine"};
 
+// What PyTorch's cases call a parameter.
+std::string key_of(const std::string& mechanism, const std::string& parameter) {
+  if (mechanism == "luong-general") return "general";
+  if (mechanism == "luong-location") return "location";
+  return parameter == "log_beta" ? "beta" : parameter;
+}
+
+// The mechanism of a name with the parameters that PyTorch had.
+AttentionMechanism additive_mechanism(const std::string& name, DType dtype = DType::float64) {
+  Rng rng(1);
+  AttentionMechanism m = [&]() -> AttentionMechanism {
+    if (name == "luong-dot") return LuongDot{};
+    if (name == "luong-general") return LuongGeneral(2, 3, rng);
+    if (name == "luong-concat") return LuongConcat(2, 3, rng, {.units = 5});
+    if (name == "luong-location") return LuongLocation(2, 3, rng, {.positions = 8});
+    if (name == "cosine") return CosineAttention(2, 3, rng);
+    return BahdanauAttention(2, 3, rng, {.units = 5, .normalized = name == "bahdanau normalized"});
+  }();
+  to(m, dtype);
+  for (const NamedParameter& p : named_parameters(m)) {
+    const Tensor value = additive_reference().inputs.at(key_of(name, p.name));
+    p.parameter->copy_((p.name == "log_beta" ? log(value) : value).to(dtype));
+  }
+  return m;
+}
+
 }  // namespace
 
-TEST_CASE("Luong, Bahdanau and cosine attention: values and gradients are PyTorch's") {
+TEST_CASE("Luong, Bahdanau and cosine attention: values, weights and gradients are PyTorch's") {
+  const Named& inputs = additive_reference().inputs;
+  const Tensor &q = inputs.at("q"), &k = inputs.at("k"), &v = inputs.at("v");
   for (const std::string name : kTorchNames) {
     for (const bool masked : {false, true}) {
       CAPTURE(name);
@@ -46,11 +63,10 @@ TEST_CASE("Luong, Bahdanau and cosine attention: values and gradients are PyTorc
       AttentionCall call;
       if (masked) call = {.causal = true, .key_lengths = Tensor::from<std::int32_t>({6, 4})};
       Named wanted = additive_reference().cases.at(name + (masked ? ", causal, lengths" : ", plain"));
-      const Named& inputs = additive_reference().inputs;
+      AttentionMechanism m = additive_mechanism(name);
       Tape tape;
-      Named watched;
-      for (const auto& [key, x] : inputs) watched[key] = tape.watch(x);
-      const Tensor y = attend_additive(name, watched, call);
+      Named watched = {{"q", tape.watch(q)}, {"k", tape.watch(k)}, {"v", tape.watch(v)}};
+      const Tensor y = m.apply(watched["q"], watched["k"], watched["v"], call);
       tape.backward(y, inputs.at("dy"));
       CHECK(close(y.detach(), wanted["y"], 1e-12, 1e-13));
       for (const auto& input : watched) {
@@ -62,50 +78,22 @@ TEST_CASE("Luong, Bahdanau and cosine attention: values and gradients are PyTorc
         else
           CHECK(close(gradient, wanted[key], 1e-11, 1e-13));
       }
-      Named floats;
-      for (const auto& [key, x] : inputs) floats[key] = x.to(DType::float32);
-      CHECK(close(attend_additive(name, floats, call), wanted["y"], 2e-6, 2e-6));
+      for (const NamedParameter& p : named_parameters(m)) {
+        const std::string key = key_of(name, p.name);
+        CAPTURE(key);
+        REQUIRE(wanted.count(key) == 1);
+        const Tensor gradient = p.name == "log_beta" ? wanted[key] * inputs.at(key) : wanted[key];
+        CHECK(close(p.parameter->grad(), gradient, 1e-11, 1e-13));
+      }
+      const AttentionMechanism floats = additive_mechanism(name, DType::float32);
+      CHECK(close(floats.apply(q.to(DType::float32), k.to(DType::float32), v.to(DType::float32), call), wanted["y"], 2e-6,
+                  2e-6));
+      if (!masked) continue;
+      const NoTape guard;
+      CHECK(close(m.weights(q, k, call), wanted["weights"], 1e-12, 1e-13));
+      CHECK(close(matmul(m.weights(q, k, call), v), y.detach(), 1e-12, 1e-13));
     }
   }
-}
-
-TEST_CASE("Luong, Bahdanau and cosine attention: the weights are PyTorch's") {
-  const Named& x = additive_reference().inputs;
-  const AttentionCall call{.causal = true, .key_lengths = Tensor::from<std::int32_t>({6, 4})};
-  const Tensor &q = x.at("q"), &k = x.at("k");
-  Rng rng(1);
-  const auto check_weights = [&](const std::string& name, const AttentionMechanism& m) {
-    CAPTURE(name);
-    const Tensor wanted = additive_reference().cases.at(name + ", causal, lengths").at("weights");
-    CHECK(close(m.weights(q, k, call), wanted, 1e-12, 1e-13));
-    CHECK(close(matmul(m.weights(q, k, call), x.at("v")), m.apply(q, k, x.at("v"), call), 1e-12, 1e-13));
-  };
-  const auto set = [](const std::vector<std::pair<Parameter*, Tensor>>& values) {
-    for (const auto& [parameter, value] : values) *parameter = Parameter(value.clone());
-  };
-  check_weights("luong-dot", LuongDot{});
-  LuongGeneral general(2, 3, rng);
-  set({{&general.W, x.at("general")}});
-  check_weights("luong-general", std::move(general));
-  LuongConcat concat(2, 3, rng, {.units = 5});
-  set({{&concat.W, x.at("W")}, {&concat.U, x.at("U")}, {&concat.bias, x.at("bias")}, {&concat.score, x.at("score")}});
-  check_weights("luong-concat", std::move(concat));
-  LuongLocation location(2, 3, rng, {.positions = 8});
-  set({{&location.W, x.at("location")}});
-  check_weights("luong-location", std::move(location));
-  BahdanauAttention plain(2, 3, rng, {.units = 5});
-  set({{&plain.W, x.at("W")}, {&plain.U, x.at("U")}, {&plain.score, x.at("score")}});
-  check_weights("bahdanau", std::move(plain));
-  BahdanauAttention normalized(2, 3, rng, {.units = 5, .normalized = true});
-  set({{&normalized.W, x.at("W")},
-       {&normalized.U, x.at("U")},
-       {&normalized.score, x.at("score")},
-       {&normalized.gain, x.at("gain")},
-       {&normalized.bias, x.at("bias")}});
-  check_weights("bahdanau normalized", std::move(normalized));
-  CosineAttention cosine(2, 3, rng);
-  set({{&cosine.log_beta, log(x.at("beta"))}});
-  check_weights("cosine", std::move(cosine));
 }
 
 TEST_CASE("Luong, Bahdanau and cosine attention begin as they promise") {
@@ -123,13 +111,12 @@ TEST_CASE("Luong, Bahdanau and cosine attention begin as they promise") {
   CHECK(plain.score.shape() == Shape{2, 16});
   // beta = 1: the weights are those of plain cosines.
   const Tensor q = normal({1, 2, 3, 4}, 1).to(DType::float32), k = normal({1, 2, 5, 4}, 2).to(DType::float32);
-  const auto unit_beta = [&](const Tensor& keys) {
-    return weights_by([&](In v) { return cosine_attention(q, keys, v, Tensor::ones({2})); }, keys);
-  };
-  CHECK(close(AttentionMechanism(CosineAttention(2, 4, rng)).weights(q, k, {}), unit_beta(k), 0, 1e-7));
+  const AttentionMechanism cosine(CosineAttention(2, 4, rng));
+  const Tensor scores = matmul(normalize(q), normalize(k).transpose(2, 3));
+  CHECK(close(cosine.weights(q, k, {}), softmax(scores, 3), 0, 1e-6));
   // Keys of zeros have a cosine of 0, whatever the query.
-  for (const double w : unit_beta(k * 0).to_vector<double>())
-    CHECK(w == doctest::Approx(0.2));
+  const Tensor even = cosine.weights(q, k * 0, {});
+  for (const double w : even.to_vector<double>()) CHECK(w == doctest::Approx(0.2));
 }
 
 TEST_CASE("Luong, Bahdanau and cosine attention refuse what they lack, and shapes that do not fit") {
@@ -138,44 +125,53 @@ TEST_CASE("Luong, Bahdanau and cosine attention refuse what they lack, and shape
   const Tensor W = Tensor::ones({4, 7, 5}), score = Tensor::ones({4, 7});
   const Tensor three = Tensor::ones({2, 3, 6, 5});
   const auto apply = [&](AttentionMechanism m, const Tensor& keys) { m.apply(q, keys, keys, {}); };
+  // With these parameters, by keys and values that MultiHeadAttention would not give.
+  const auto with = [](auto mechanism, Parameter std::remove_cvref_t<decltype(mechanism)>::*member, const Tensor& value) {
+    mechanism.*member = Parameter(value.clone());
+    return mechanism;
+  };
+  using Additive = BahdanauAttention;
+  const auto additive = [&](const Tensor& w, const Tensor& u, const Tensor& s) {
+    return with(with(with(Additive(4, 5, rng, {.units = 7}), &Additive::W, w), &Additive::U, u), &Additive::score, s);
+  };
   check_errors({
       {"luong-location attention: k is [2, 4, 6, 5] float32 but W is [4, 5, 5] float32; it has rows for 5 keys at most",
        [&] { apply(LuongLocation(4, 5, rng, {.positions = 5}), k); }},
       {"luong-location attention: q is [2, 4, 3, 5] float32 and W is [1, 9, 5] float32",
        [&] {
-         luong_location_attention(q, k, k, Tensor::ones({1, 9, 5}));
+         with(LuongLocation(4, 5, rng, {.positions = 9}), &LuongLocation::W, Tensor::ones({1, 9, 5})).apply(q, k, k, {});
        }},
       {"luong-general attention: W is [4, 7, 5] float32; it must be [heads, size, size]",
-       [&] { luong_general_attention(q, k, k, W); }},
+       [&] { with(LuongGeneral(4, 5, rng), &LuongGeneral::W, W).apply(q, k, k, {}); }},
       {"luong-general attention: x is [2, 4, 3, 5] float32 and its projection is [1, 5, 5] float32",
        [&] {
-         luong_general_attention(q, k, k, Tensor::ones({1, 5, 5}));
+         with(LuongGeneral(4, 5, rng), &LuongGeneral::W, Tensor::ones({1, 5, 5})).apply(q, k, k, {});
        }},
       {"additive attention: x is [2, 4, 3, 5] float32 and its projection is [4, 7, 6] float32",
        [&] {
-         bahdanau_attention(q, k, k, Tensor::ones({4, 7, 6}), W, score);
+         additive(Tensor::ones({4, 7, 6}), W, score).apply(q, k, k, {});
        }},
       {"additive attention: x is [2, 3, 6, 5] float32 and its projection is [4, 7, 5] float32",
-       [&] { bahdanau_attention(q, three, three, W, W, score); }},
+       [&] { additive(W, W, score).apply(q, three, three, {}); }},
       {"additive attention: k is [2, 2, 6, 5] float32 and its projection is [4, 7, 6] float32; they must have one size "
        "and one dtype",
        [&] {
-         bahdanau_attention(q, few, few, W, Tensor::ones({4, 7, 6}), score);
+         additive(W, Tensor::ones({4, 7, 6}), score).apply(q, few, few, {});
        }},
       {"attention: there are 4 heads and x is [2, 3, 6, 5] float32; its heads must divide them",
-       [&] { bahdanau_attention(q, k, three, W, W, score); }},
+       [&] { additive(W, W, score).apply(q, k, three, {}); }},
       {"additive attention: W is [4, 7, 5] float32 but bias is [7] float32; it must be [heads, units] [4, 7] float32",
-       [&] { bahdanau_attention(q, k, k, W, W, score, Tensor(), score[0]); }},
+       [&] { with(additive(W, W, score), &Additive::bias, score[0]).apply(q, k, k, {}); }},
       {"additive attention: score is [4, 7] float32 and gain is [7] float32",
-       [&] { bahdanau_attention(q, k, k, W, W, score, score[0]); }},
+       [&] { with(additive(W, W, score), &Additive::gain, score[0]).apply(q, k, k, {}); }},
       {"additive attention: x is [4, 6, 5] float32; it must be [batch, heads, positions, size]",
-       [&] { bahdanau_attention(q, k[0], k, W, W, score); }},
+       [&] { additive(W, W, score).apply(q, k[0], k, {}); }},
       {"additive_attention: q is [2, 4, 3, 7] float32 but u is [4, 8] float32",
        [&] {
-         bahdanau_attention(q, k, k, W, W, Tensor::ones({4, 8}));
+         additive(W, W, Tensor::ones({4, 8})).apply(q, k, k, {});
        }},
       {"cosine attention: q is [2, 4, 3, 5] float32 and beta is [1] float32",
-       [&] { cosine_attention(q, k, k, Tensor::ones({1})); }},
+       [&] { with(CosineAttention(4, 5, rng), &CosineAttention::log_beta, Tensor::zeros({1})).apply(q, k, k, {}); }},
       {"BahdanauAttention: heads is 0, size is 5 and units is 0", [&] { BahdanauAttention(0, 5, rng); }},
       {"LuongGeneral: heads is 2 and size is 0", [&] { LuongGeneral(2, 0, rng); }},
       {"LuongConcat: heads is 2, size is 3 and units is -1", [&] { LuongConcat(2, 3, rng, {.units = -1}); }},

@@ -200,7 +200,7 @@ TEST_CASE("local attention equals the naive loops, with lengths, masks, biases a
         CAPTURE(m.name());
         CHECK(close(m.apply(q, k, v, call), wanted.out, 1e-12, 1e-13));
         CHECK(close(weights_by([&](In x) { return m.apply(q, k, x, call); }, k), wanted.weights, 1e-12, 1e-13));
-        CHECK(close(luong_local_positions(q, k, m.parameters(), m.options, call), wanted.positions, 1e-12, 1e-13));
+        CHECK(close(m.positions(q, k, call), wanted.positions, 1e-12, 1e-13));
       }
     }
 }
@@ -214,7 +214,7 @@ TEST_CASE("local attention: gradients of inputs and parameters, with p away from
     const Tensor lengths = Tensor::from<std::int32_t>({9, 5});
     if (o.alignment == LuongAlignment::predictive)
       for (const double p :
-           luong_local_positions(q, k, m.parameters(), m.options, {.key_lengths = lengths}).to_vector<double>())
+           m.positions(q, k, {.key_lengths = lengths}).to_vector<double>())
         REQUIRE(std::fabs(p - std::round(p)) > 1e-4);
     const auto f = [&](const List& x) {
       manual_seed(3);
@@ -275,7 +275,7 @@ TEST_CASE("local attention: local-p leaves less than 1, a window that holds all 
   p.options.renormalise = true;
   for (const double sum : p.apply(q, k, ones, {}).to_vector<double>()) CHECK(sum == doctest::Approx(1));
   const LuongLocalAttention m = mechanism({.radius = 7}, 2, 4);
-  CHECK(close(m.apply(q, k, k, {}), luong_dot_attention(q, k, k), 1e-12, 1e-13));
+  CHECK(close(m.apply(q, k, k, {}), LuongDot{}.apply(q, k, k, {}), 1e-12, 1e-13));
   // No keys at all.
   for (const double x : m.apply(q, k.slice(2, 0, 0), k.slice(2, 0, 0), {}).to_vector<double>()) CHECK_UNARY(x == 0);
 }
@@ -301,8 +301,19 @@ TEST_CASE("conformance: local attention passes all that it declares") {
 TEST_CASE("local attention: what it refuses") {
   Rng rng(1);
   const Tensor q = Tensor::ones({1, 2, 3, 4}), W = Tensor::ones({2, 3, 4}), u = Tensor::ones({2, 3});
-  const auto call = [&](const LuongLocalParameters& p, const LuongLocalOptions& o, const AttentionCall& c = {}) {
-    return [&, p, o, c] { luong_local_attention(q, q, q, p, o, c); };
+  struct Tensors {
+    Tensor W = {}, U = {}, bias = {}, score = {}, position_W = {};
+  };
+  const auto call = [&](const Tensors& x, const LuongLocalOptions& o, const AttentionCall& c = {}) {
+    return [&, x, o, c] {
+      LuongLocalAttention m(2, 4, rng);
+      m.options = o;
+      const std::pair<Parameter*, const Tensor*> all[] = {
+          {&m.W, &x.W}, {&m.U, &x.U}, {&m.bias, &x.bias}, {&m.score, &x.score}, {&m.position_W, &x.position_W}};
+      for (const auto& [parameter, value] : all)
+        if (value->defined()) *parameter = Parameter(value->clone());
+      m.apply(q, q, q, c);
+    };
   };
   const LuongLocalOptions general{.score = LuongScore::general}, concat{.score = LuongScore::concat},
       predictive{.alignment = LuongAlignment::predictive};

@@ -14,22 +14,27 @@ using test::same_bits;
 
 TEST_CASE("mechanisms name sizes and operands that make no sense") {
   Rng rng(1);
-  const Tensor x = Tensor::zeros({1, 1, 3, 4}), rows = Tensor::zeros({2, 3});
+  const Tensor x = Tensor::zeros({1, 1, 3, 4});
   check_errors({
       {"random_features: features is 0 and size is 4; both must be 1 or more", [] { random_features(0, 4, 1); }},
       {"random_features: features is 4 and size is 0; both must be 1 or more", [] { random_features(4, 0, 1); }},
-      {"favor_attention: q is [1, 1, 3, 4] float32, k is [1, 1, 3, 4] float32 and the features are [2, 3] float32; "
+      {"favor attention: q is [1, 1, 3, 4] float32, k is [1, 1, 3, 4] float32 and the features are [2, 3] float32; "
        "they must be [features, width]",
-       [&] { favor_attention(x, x, x, rows); }},
+       [&] { FavorAttention(3, {.features = 2}).apply(x, x, x, {}); }},
       {"FavorAttention: size is 0; it must be 1 or more", [] { FavorAttention(0); }},
-      {"linformer_attention: e is [2, 3] float32 and f is [3, 2] float32; both must be [rows, positions]",
-       [&] { linformer_attention(x, x, x, rows, rows.transpose(0, 1)); }},
+      {"linformer attention: e is [2, 3] float32 and f is [3, 2] float32; both must be [rows, positions]",
+       [&] {
+         LinformerAttention linformer(3, 2, rng);
+         linformer.f = Parameter(Tensor::zeros({3, 2}));
+         linformer.apply(x, x, x, {});
+       }},
       {"LinformerAttention: positions is 0 and rows is 2; both must be 1 or more",
        [&] { LinformerAttention(0, 2, rng); }},
       {"luong-local attention: there are 2147483648 keys of all heads; there must be fewer than 2^31",
        [] {
          const Tensor one = Tensor::zeros({1, 1, 1, 1}), many = one.expand({1, 1, Index{1} << 31, 1});
-         luong_local_attention(one, many, many, {}, {});
+         Rng none(1);
+         LuongLocalAttention(1, 1, none).apply(one, many, many, {});
        }},
   });
 }
@@ -153,8 +158,8 @@ TEST_CASE("favor: with many features it comes close to softmax attention") {
   const Tensor q = Rng(1).normal({1, 2, 20, 8}, 0, 0.5), k = Rng(2).normal({1, 2, 20, 8}, 0, 0.5),
                v = Rng(3).normal({1, 2, 20, 4});
   const auto error_with = [&](Index features) {
-    const Tensor w = random_features(features, 8, 5);
-    const Tensor difference = favor_attention(q, k, v, w, {.causal = true}) - attention(q, k, v, {.causal = true});
+    const FavorAttention favor(8, {.features = features, .seed = 5});
+    const Tensor difference = favor.apply(q, k, v, {.causal = true}) - attention(q, k, v, {.causal = true});
     double most = 0;
     for (double x : difference.to_vector<double>()) most = std::max(most, std::fabs(x));
     return most;
