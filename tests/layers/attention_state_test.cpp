@@ -52,8 +52,10 @@ TEST_CASE("decode states: what wants a gradient is refused by all mechanisms, as
 TEST_CASE("decode states: rows of different length have the bits of each row alone, prompts and single tokens") {
   const NoTape guard;
   for (const std::string& name : mechanism_names()) {
-    if (name == "favor") continue;  // its features are a matrix product, which rounds by the number of rows
     CAPTURE(name);
+    // A matrix of a mechanism's own is a product that rounds by the number of rows.
+    const bool projects = name == "favor" || name == "luong-general" || name == "luong-concat" || name == "bahdanau";
+    const auto same = [&](const Tensor& a, const Tensor& b) { return projects ? close(a, b) : same_bits(a, b); };
     Rng rng(1);
     const AttentionMechanism m = mechanism_by_name(
         name, {.heads = 4, .head_size = 8, .context = 200, .window = 20, .top_k = 5})(0, rng);
@@ -69,7 +71,7 @@ TEST_CASE("decode states: rows of different length have the bits of each row alo
     for (Index b = 0; b < 3; ++b) {
       const Index n = seen[static_cast<std::size_t>(b)];
       const Tensor own = alone.emplace_back(m.make_state()).apply(part(q, b, 0, n), part(k, b, 0, n), part(v, b, 0, n));
-      CHECK(same_bits(part(prompts, b, 0, n), own));
+      CHECK(same(part(prompts, b, 0, n), own));
     }
     for (int step = 0; step < 30; ++step) {
       const auto next = [&](const Tensor& x) {
@@ -80,8 +82,7 @@ TEST_CASE("decode states: rows of different length have the bits of each row alo
       for (Index b = 0; b < 3; ++b) {
         const Index n = seen[static_cast<std::size_t>(b)]++;
         AttentionState& own = alone[static_cast<std::size_t>(b)];
-        CHECK(same_bits(y.slice(0, b, b + 1),
-                        own.apply(part(q, b, n, n + 1), part(k, b, n, n + 1), part(v, b, n, n + 1))));
+        CHECK(same(y.slice(0, b, b + 1), own.apply(part(q, b, n, n + 1), part(k, b, n, n + 1), part(v, b, n, n + 1))));
       }
     }
     CHECK(together.lengths().to_vector<double>() == std::vector<double>{120, 71, 33});
