@@ -61,28 +61,37 @@ TEST_CASE("decode states: rows of different length have the bits of each row alo
         name, {.heads = 4, .head_size = 8, .context = 200, .window = 20, .top_k = 5})(0, rng);
     const Tensor q = rng.normal({3, 4, 150, 8}), k = rng.normal({3, 4, 150, 8}), v = rng.normal({3, 4, 150, 8});
     std::vector<std::int32_t> seen = {90, 41, 3};
+    const std::vector<Tensor> inputs = inputs_for(m, q, k);
     const auto part = [](const Tensor& x, Index b, Index from, Index to) {
       return x.slice(0, b, b + 1).slice(2, from, to);
+    };
+    const auto each = [](const std::vector<Tensor>& all, const auto& f) {
+      std::vector<Tensor> some;
+      for (const Tensor& x : all) some.push_back(f(x));
+      return some;
+    };
+    const auto alone_at = [&](AttentionState& state, Index b, Index from, Index to) {
+      const auto own = [&](const Tensor& x) { return part(x, b, from, to); };
+      return state.apply(own(q), own(k), own(v), {}, each(inputs, own));
     };
     AttentionState together = m.make_state();
     std::vector<AttentionState> alone;
     const auto first = [](const Tensor& x) { return x.slice(2, 0, 90); };
-    const Tensor prompts = together.apply(first(q), first(k), first(v), {.key_lengths = Tensor::from(seen, {3})});
+    const Tensor prompts = together.apply(first(q), first(k), first(v), {.key_lengths = Tensor::from(seen, {3})},
+                                          each(inputs, first));
     for (Index b = 0; b < 3; ++b) {
       const Index n = seen[static_cast<std::size_t>(b)];
-      const Tensor own = alone.emplace_back(m.make_state()).apply(part(q, b, 0, n), part(k, b, 0, n), part(v, b, 0, n));
-      CHECK(same(part(prompts, b, 0, n), own));
+      CHECK(same(part(prompts, b, 0, n), alone_at(alone.emplace_back(m.make_state()), b, 0, n)));
     }
     for (int step = 0; step < 30; ++step) {
       const auto next = [&](const Tensor& x) {
         return concatenate({part(x, 0, seen[0], seen[0] + 1), part(x, 1, seen[1], seen[1] + 1),
                             part(x, 2, seen[2], seen[2] + 1)}, 0);
       };
-      const Tensor y = together.apply(next(q), next(k), next(v));
+      const Tensor y = together.apply(next(q), next(k), next(v), {}, each(inputs, next));
       for (Index b = 0; b < 3; ++b) {
         const Index n = seen[static_cast<std::size_t>(b)]++;
-        AttentionState& own = alone[static_cast<std::size_t>(b)];
-        CHECK(same(y.slice(0, b, b + 1), own.apply(part(q, b, n, n + 1), part(k, b, n, n + 1), part(v, b, n, n + 1))));
+        CHECK(same(y.slice(0, b, b + 1), alone_at(alone[static_cast<std::size_t>(b)], b, n, n + 1)));
       }
     }
     CHECK(together.lengths().to_vector<double>() == std::vector<double>{120, 71, 33});
@@ -95,8 +104,9 @@ TEST_CASE("decode states: copies and picked rows share no memory with the state 
   Rng rng(1);
   for (const std::string& name : mechanism_names()) {
     CAPTURE(name);
-    AttentionState state = mechanism_by_name(name, {.heads = 4, .head_size = 8, .context = 64})(0, rng).make_state();
-    state.apply(x, x, x);
+    const AttentionMechanism m = mechanism_by_name(name, {.heads = 4, .head_size = 8, .context = 64})(0, rng);
+    AttentionState state = m.make_state();
+    state.apply(x, x, x, {}, inputs_for(m, x, x));
     AttentionState copy = state, rows = state.rows(Tensor::from<std::int32_t>({0, 1}, {2})), assigned;
     assigned = copy;
     for (AttentionState* other : {&copy, &rows, &assigned})
@@ -149,7 +159,7 @@ TEST_CASE("decode states: what a step cannot have is said, and the state stays a
        [&] {
          state.apply(x, x, x, {.bias = Tensor::zeros({3, 5}, DType::float64)});
        }},
-      {"AttentionState: 1 inputs beside q, k and v are given, but this state takes none",
+      {"AttentionState: 1 inputs were given beside q, k and v; they must be as many as it declares, 0",
        [&] { state.apply(x, x, x, {}, inputs); }},
       {"index_select: index[0] is 2", [&] { state.rows(Tensor::from<std::int32_t>({2}, {1})); }},
   });

@@ -95,7 +95,10 @@ Tensor picked(const Tensor& x, const std::vector<std::int32_t>& rows) {
   return index_select(x, 0, Tensor::from(rows, {static_cast<Index>(rows.size())}));
 }
 Trial picked(const Trial& t, const std::vector<std::int32_t>& rows) {
-  return {picked(t.q, rows), picked(t.k, rows), picked(t.v, rows), picked(t.dy, rows), t.call, t.name};
+  Trial some = t;
+  for (const Part& p : parts(some)) *p.x = picked(*p.x, rows);
+  some.dy = picked(t.dy, rows);
+  return some;
 }
 
 // A batch whose rows stand at different positions of their sequences, and a state of its own for each.
@@ -119,14 +122,16 @@ struct Ragged {
     const NoTape guard;
     const Index batch = static_cast<Index>(seen.size()), count = *std::max_element(counts.begin(), counts.end());
     const Index longest = *std::max_element(seen.begin(), seen.end());
-    const auto padded = [&](const Tensor& x, double padding) {
-      Tensor y = Tensor::full({batch, x.dim(1), count, x.dim(3)}, padding, dtype);
+    Trial padded = t;
+    for (const Part& p : parts(padded)) {
+      const Tensor x = *p.x;
+      const double padding = p.of_keys ? std::numeric_limits<double>::quiet_NaN() : 0.5;
+      *p.x = Tensor::full({batch, x.dim(1), count, x.dim(3)}, padding, dtype);
       for (Index b = 0; b < batch; ++b) {
         const Index from = seen[static_cast<std::size_t>(b)], n = counts[static_cast<std::size_t>(b)];
-        if (n > 0) y[b].slice(1, 0, n).copy_(x[b].slice(1, from, from + n).to(dtype));
+        if (n > 0) (*p.x)[b].slice(1, 0, n).copy_(x[b].slice(1, from, from + n).to(dtype));
       }
-      return y;
-    };
+    }
     const bool with_bias = t.call.bias.defined();
     AttentionCall call{.key_lengths = Tensor::from(counts, {batch})};
     if (with_bias) call.bias = Tensor::zeros({batch, t.q.dim(1), count, longest + count}, dtype);
@@ -138,16 +143,16 @@ struct Ragged {
         wanted.emplace_back();
         continue;
       }
-      const auto part = [&](const Tensor& x) { return x.slice(0, b, b + 1).slice(2, from, end).to(dtype).contiguous(); };
+      Trial part = t;
+      for (const Part& p : parts(part)) *p.x = p.x->slice(0, b, b + 1).slice(2, from, end).to(dtype).contiguous();
       AttentionCall own;
       if (with_bias) {
         own.bias = t.call.bias.slice(-2, from, end).slice(-1, 0, end).to(dtype).contiguous();
         call.bias[b].slice(1, 0, end - from).slice(2, 0, end).copy_(own.bias);
       }
-      wanted.push_back(alone[row].apply(part(t.q), part(t.k), part(t.v), own));
+      wanted.push_back(alone[row].apply(part.q, part.k, part.v, own, part.inputs));
     }
-    constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-    const Tensor y = together.apply(padded(t.q, 0.5), padded(t.k, kNaN), padded(t.v, kNaN), call);
+    const Tensor y = together.apply(padded.q, padded.k, padded.v, call, padded.inputs);
     f.finite("rows of different length, with their padding", y);
     for (Index b = 0; b < batch; ++b) {
       const auto row = static_cast<std::size_t>(b);
