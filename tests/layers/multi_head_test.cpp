@@ -3,6 +3,7 @@
 #include <cmath>
 #include <heed/heed.hpp>
 #include <heed/layers/attention/compositions.hpp>
+#include <heed/layers/attention/conformance_doctest.hpp>
 #include <numeric>
 
 #include "tests/layers/layer_cases.hpp"
@@ -188,6 +189,10 @@ TEST_CASE("what a mechanism takes beside q, k and v comes out of the same produc
     CHECK(close(layer.proj(merged(matmul(w, detail::repeat_heads(values, 4)))),
                 memories ? layer(x, memory) : layer(x, causal), 1e-12, 1e-12));
   }
+}
+
+TEST_CASE("conformance: a mechanism with inputs of queries and of keys, that attends to memories") {
+  check_conformance_in_test([](Index, Rng&) { return NudgedAttention(); }, {.longest = 150});
 }
 
 TEST_CASE("all weights of a GPT whose mechanism has inputs are drawn alike, and the declared biases are kept") {
