@@ -148,6 +148,11 @@ std::vector<std::string> Optimizer::parameter_names() const {
   return names;
 }
 
+bool Optimizer::trains(const Parameter& parameter) const {
+  return std::any_of(parameters_.begin(), parameters_.end(),
+                     [&](const Trained& p) { return p.value.shares_storage(parameter); });
+}
+
 std::vector<std::size_t> Optimizer::by_name() const {
   std::vector<std::size_t> order(parameters_.size());
   std::iota(order.begin(), order.end(), std::size_t{0});

@@ -11,6 +11,7 @@ namespace heed {
 struct ProgressState {
   Index step = 0, steps = 0;
   double loss = 0;                             // of this step
+  Metrics other_losses = {};                   // of its further updates, by their names
   std::optional<double> validation_loss = {};  // the last one
   Metrics validation_metrics = {};             // what else the last evaluation told
   std::optional<double> floor = {};            // what no model can go below

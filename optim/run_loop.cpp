@@ -91,7 +91,7 @@ class Run {
   void evaluate_into(RunStep& s);
   void show(const RunStep& s);
   void say_resumed();
-  Index best_evaluation() const;
+  Index best_evaluation() const { return detail::best_evaluation(history_, o_.monitor, o_.monitor_highest); }
   bool is_stuck() const;
 };
 
@@ -300,6 +300,8 @@ void Run::show(const RunStep& s) {
   p.step = done_;
   p.steps = o_.steps;
   p.loss = s.loss;
+  for (const auto& [name, value] : s.others)
+    if (name.starts_with("loss_")) p.other_losses[name.substr(5)] = value;
   if (!history_.validation_losses.empty()) p.validation_loss = history_.validation_losses.back().second;
   if (!history_.validation_metrics.empty()) p.validation_metrics = history_.validation_metrics.back();
   p.floor = floor_;
@@ -316,21 +318,6 @@ void Run::say_resumed() {
   if (!saved_on_.empty() && saved_on_ != arch())
     progress_->message("the checkpoint was saved on " + saved_on_ + " and this run is on " + arch() +
                        ": its bits may differ from those of a run on one instruction set (HEED_ARCH chooses it)");
-}
-
-// The place in the history of the best evaluation so far, the first where several are as good; -1: there is none.
-Index Run::best_evaluation() const {
-  Index best = -1;
-  double value = 0;
-  for (std::size_t i = 0; i < history_.validation_losses.size(); ++i) {
-    const auto found = history_.validation_metrics[i].find(o_.monitor);
-    const bool told = o_.monitor == "loss" || found != history_.validation_metrics[i].end();
-    if (!told) continue;  // by an older run
-    const double x = o_.monitor == "loss" ? history_.validation_losses[i].second : found->second;
-    if (std::isnan(x) || (best >= 0 && (o_.monitor_highest ? x <= value : x >= value))) continue;
-    best = static_cast<Index>(i), value = x;
-  }
-  return best;
 }
 
 // Whether patience is at its end: a function of the history, so that a run that ended so does not go on when resumed.
@@ -383,16 +370,29 @@ RunResult Run::go() {
 
 }  // namespace
 
-void detail::check_trained(const std::vector<NamedParameter>& parameters) {
-  for (const NamedParameter& p : parameters)
+void detail::check_trained(const std::vector<NamedParameter>& parameters, const std::vector<Update>& updates) {
+  for (const NamedParameter& p : parameters) {
+    const Optimizer* trainer = nullptr;
+    for (const Update& u : updates) {
+      if (!u.optimizer.trains(*p.parameter)) continue;
+      require(trainer == nullptr || trainer == &u.optimizer, "run: two optimizers train ", p.name,
+              "; take the parameters apart, by split_parameters() for one");
+      trainer = &u.optimizer;
+    }
     require(!p.parameter->requires_grad() || p.parameter->storage()->parameter->trainers > 0,
             "run: no optimizer trains ", p.name, "; give it to one, or freeze it with requires_grad_(false)");
+  }
 }
 
 RunResult run(RunParts parts, const RunOptions& options) {
   check_options(options);
-  require((options.best.empty() && options.patience == 0) || parts.validation.size() > 0,
-          "run: best or patience is given but there is nothing to evaluate on; give a validation set");
+  if (!options.best.empty() || options.patience > 0) {
+    const Index batches = parts.validation.size();
+    require(batches > 0, "run: best or patience is given but there is nothing to evaluate on; give a validation set");
+    require(options.eval_batches == 0 || options.eval_batches >= batches, "run: eval_batches is ", options.eval_batches,
+            " of ", batches, ", but best and patience compare all evaluations, and the last is of the whole set; ",
+            "evaluate on a smaller set");
+  }
   return Run(std::move(parts), options).go();
 }
 

@@ -66,8 +66,7 @@ struct RunOptions {
   std::function<void(RunStep&)> after_step = {}, after_evaluation = {};
 
   // What `best` and `patience` go by: "loss" or another name of RunParts::metrics. The lowest is the best, or the
-  // highest. With eval_batches, the last evaluation is of more than those before it, and is compared with them all the
-  // same.
+  // highest. Error with eval_batches that are not the whole set, as the last evaluation is of more than those before.
   std::string monitor = "loss";
   bool monitor_highest = false;
   Index patience = 0;  // ends the run after so many evaluations that are no better than the best; 0: never
@@ -140,11 +139,11 @@ struct RunParts {
 RunResult run(RunParts parts, const RunOptions& options);
 
 namespace detail {
-// Error where a parameter that is not frozen has no optimizer.
-void check_trained(const std::vector<NamedParameter>& parameters);
+// Error where a parameter that is not frozen has no optimizer, or two of the run.
+void check_trained(const std::vector<NamedParameter>& parameters, const std::vector<Update>& updates);
 }  // namespace detail
 
-// Error for a parameter of the model that is not frozen and that no optimizer trains. The loss of evaluations is that
+// Error for a parameter of the model that is not frozen and that no optimizer trains, or two of the updates. The loss of evaluations is that
 // of the first update, or else the model's own: loss(batch) where it has that, or loss(inputs, targets). `metrics`:
 // RunParts. Errors of what loss(inputs, targets) does with a batch itself name the line that called run(), those behind
 // it the layer.
@@ -161,7 +160,7 @@ RunResult run(M& model, std::vector<Update> updates, Dataset data, EvaluationSet
     else
       fail("run: the model has no loss(batch) and no loss(inputs, targets); give run() a loss");
   }
-  detail::check_trained(named_parameters(model));
+  detail::check_trained(named_parameters(model), updates);
   auto prefetch = std::make_shared<Prefetch>(std::move(data));
   return run({.store = [&model](Checkpoint& c) { store_model(c, model); },
               .load = [&model](const Checkpoint& c) { load_model(c, model); },

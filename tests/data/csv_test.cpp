@@ -9,7 +9,7 @@ using namespace heed;
 using test::ids_of;
 using test::TemporaryFolder;
 using Ids = std::vector<std::int32_t>;
-using Words = std::vector<std::string>;
+using Texts = std::vector<std::string>;
 
 TEST_CASE("csv: numbers, classes and texts of columns") {
   const TemporaryFolder folder;
@@ -19,13 +19,13 @@ TEST_CASE("csv: numbers, classes and texts of columns") {
                                                  "1e-3,\"4\",\"tulip, red\nand tall\"\r\n"
                                                  "0.25,7,rose\n2e-60,8,rose"));
   CHECK(t.rows() == 4);
-  CHECK(t.names() == Words{"length", "a \"wide\" one", "kind"});
+  CHECK(t.names() == Texts{"length", "a \"wide\" one", "kind"});
   CHECK(t.field(1, "kind") == "tulip, red\nand tall");
   const Tensor x = t.numbers({"a \"wide\" one", "length"});
   CHECK(x.shape() == Shape{4, 2});
   CHECK(x.to_vector<float>() == std::vector<float>{-2, 1.5f, 4, 1e-3f, 7, 0.25f, 8, 0});
   CHECK(t.column("length").shape() == Shape{4});
-  CHECK(t.class_names("kind") == Words{"rose", "tulip, red\nand tall"});
+  CHECK(t.class_names("kind") == Texts{"rose", "tulip, red\nand tall"});
   CHECK(ids_of(t.classes("kind")) == Ids{0, 1, 0, 0});
   CHECK(ids_of(t.classes("kind", {"lily", "tulip, red\nand tall", "rose"})) == Ids{2, 1, 2, 2});
   const CsvTable s = CsvTable::read(folder.write("s.csv", "1;2\n3;4\n"), {.separator = ';', .names = {"a", "b"}});

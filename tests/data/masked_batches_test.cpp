@@ -29,6 +29,20 @@ LanguageModelBatches windows(Index rows = 40, Index length = 100) {
 
 }  // namespace
 
+TEST_CASE("masks: what else a batch has stays, and it says how many tokens it is") {
+  struct WithLengths {
+    Batch batch(std::uint64_t, std::uint64_t) const {
+      Batch b{Tensor::arange(20).reshape({2, 10}), Tensor(), 0, 17};
+      b["lengths"] = Tensor::from<std::int32_t>({10, 7});
+      return b;
+    }
+  };
+  const Batch b = MaskedBatches(WithLengths(), {.vocabulary = 50, .mask = kMask}).batch(1, 2);
+  CHECK(ids_of(b["lengths"]) == Ids{10, 7});
+  CHECK(b.tokens == 17);
+  CHECK(b.counted == 4);
+}
+
 TEST_CASE(
     "masks: 15 % are chosen, and of these 80 % are hidden, 10 % random, 10 % as they were, and nothing else changes") {
   const LanguageModelBatches texts = windows();

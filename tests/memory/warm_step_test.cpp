@@ -99,6 +99,23 @@ TEST_CASE("requests are counted, whoever makes them") {
   CHECK(requests_of([&] { Tensor::empty({1234567}); }) == 0);  // now it has
 }
 
+TEST_CASE("a warm batch of a language model makes no request, nor does one that is handed on") {
+  Rng rng(1);
+  const LanguageModelBatches data(TokenSource(rng.integers({5000}, 0, 65).to_vector<std::int32_t>(), 65),
+                                  {.batch = 8, .context = 64});
+  Batch kept;
+  const auto steps = [&] {
+    for (std::uint64_t step = 0; step < 10; ++step) {
+      Batch made = data.batch(1, step);
+      const Batch copy = made;
+      kept = std::move(made);
+    }
+  };
+  steps();
+  CHECK(requests_of(steps) == 0);
+  CHECK(kept["inputs"].dim(0) == 8);
+}
+
 TEST_CASE("a warm training step makes no request at 1 and 2 threads") {
   const GPTOptions model{.vocabulary = 65, .context = 64, .layers = 2, .heads = 4, .width = 64};
   GPTOptions with_dropout = model;

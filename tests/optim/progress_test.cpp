@@ -126,6 +126,10 @@ TEST_CASE("progress: the line, and its brief form for 80 columns") {
         "12345/100000 loss 12.3457 val 11.2500 floor 10.1250 123.5k tok/s 58% peak 3h02m left");
   ProgressState small{.step = 1, .steps = 30, .loss = 3.5, .tokens_per_second = 950, .seconds_left = 59.4};
   CHECK(progress_line(small) == "step 1/30  loss 3.5000  950 tokens/s  59s left");
+  small.other_losses = {{"generator", 0.75}};
+  CHECK(progress_line(small) == "step 1/30  loss 3.5000  generator 0.7500  950 tokens/s  59s left");
+  CHECK(progress_line(small, true) == "1/30 loss 3.5000 generator 0.7500 950 tok/s 59s left");
+  small.other_losses = {};
   small.step = 30;  // nothing is left
   CHECK(progress_line(small) == "step 30/30  loss 3.5000  950 tokens/s");
   ProgressState usual = full();

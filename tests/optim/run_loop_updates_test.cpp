@@ -94,6 +94,7 @@ TEST_CASE("run: a GAN's two losses are followed in turn, as in a loop by hand") 
     }
   }
   CHECK(same_weights(s.gan, by_hand.gan));
+  CHECK(s.d_optimizer.step_count() == 6);
   CHECK(result.history.losses == d_losses);
   CHECK(result.history.other_losses.at("generator") == g_losses);
 }
@@ -317,6 +318,12 @@ TEST_CASE("run: updates and checkpoints that do not fit are named") {
       {"split_parameters: no parameter is gen or lies in it; each part must have one or more",
        [&] { split_parameters(s.gan, {"gen"}); }},
   });
+  BagRun twice;
+  AdamW all(named_parameters(twice.model), {.lr = 0.01});
+  CHECK(error_of([&] {
+          run(twice.model, {{all, twice.cosine}, {twice.embedding, twice.constant}}, Bags{}, {}, {.steps = 1});
+        }) == "run: two optimizers train tokens.weight; take the parameters apart, by split_parameters() for one");
+  CHECK(all.step_count() == 0);
   // A gradient that is not finite names its parameter, and nothing was updated.
   BagRun bags;
   const Tensor before = bags.model.head.weight.clone();
