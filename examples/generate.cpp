@@ -8,25 +8,27 @@ int main(int argc, char** argv) {
   using namespace heed;
   using namespace heed::examples;
   CommandLine line("Goes on from a prompt with a model that train_lm trained", "generate");
-  std::string checkpoint = "lm.h5", prompt;
-  Index tokens = 300;
-  SamplingOptions sampling{.temperature = 0.8};
-  std::uint64_t seed = 1;
+  std::string checkpoint = "lm.h5";
+  std::vector<std::string> prompts;
+  TextOptions options{.count = 300, .sampling = {.temperature = 0.8}};
   int thread_count = 0;
   line.add("--checkpoint", checkpoint, "File that train_lm wrote [lm.h5]", file_name("FILE"));
-  line.add("--prompt", prompt,
-           "What to go on from [a line feed; a space or the first token where the tokenizer has none]",
-           anything("TEXT"));
-  line.add("--tokens", tokens, "How many to write [300]", whole(0));
-  line.add_sampling(sampling);
-  line.add_seed(seed, "Of the sample [1]");
+  line.add("--prompt", prompts,
+           "What to go on from; of several, each with a flag of its own, texts are written at once and shown at the end "
+           "[a line feed; a space or the first token where the tokenizer has none]",
+           {.shown = "TEXT", .one_each = true});
+  line.add("--tokens", options.count, "How many to write, at most [300]", whole(0));
+  line.add("--stop", options.stop, "End a text where this comes, or another --stop", {.shown = "TEXT", .one_each = true});
+  line.add_sampling(options.sampling);
+  line.add_seed(options.seed, "Of the sample [1]");
   line.add_threads(thread_count);
   return run_program(line, argc, argv, [&] {
     set_threads(thread_count);
     const LanguageModel lm = load_language_model(checkpoint);
-    Rng rng(seed, 2);
-    generate_text(lm, prompt, tokens, sampling, rng, print_piece);
-    std::puts("");
+    if (prompts.empty()) prompts = {""};
+    const bool streams = prompts.size() == 1;
+    if (streams) options.on_text = print_piece;
+    for (const std::string& text : generate_text(lm, prompts, options)) std::puts(streams ? "" : text.c_str());
     return 0;
   });
 }

@@ -147,8 +147,8 @@ int train(const LmFlags& flags) {
   if (run_flags.sample > 0) prompt_tokens(data.tokenizer, run_flags.prompt);
   LanguageModel lm{GPT(config.options, rng, config.factory()), data.tokenizer};
   return train_model(lm.model, flags, s, data, options, {}, [&] {
-    Rng words(s.seed, 2);
-    generate_text(lm, run_flags.prompt, run_flags.sample, run_flags.sampling, words, print_piece);
+    generate_text(lm, {run_flags.prompt}, {.count = run_flags.sample, .sampling = run_flags.sampling, .seed = s.seed,
+                                           .on_text = print_piece});
     std::puts("");
   });
 }

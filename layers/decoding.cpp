@@ -154,7 +154,7 @@ std::vector<std::vector<std::int32_t>> generate(const GPT& model, std::span<cons
   std::vector<Rng> generators;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     require(!prompts[i].empty(), "generate: prompt ", i, " is empty; it needs one token or more");
-    generators.emplace_back(o.seed, i);
+    generators.emplace_back(o.seed, o.stream + i);
   }
   if (o.count <= 0 || prompts.empty()) return texts;
   std::vector<Row> rows;

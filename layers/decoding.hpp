@@ -36,7 +36,7 @@ struct GenerateOptions {
   Index count = 100;  // tokens of a row at most
   SamplingOptions sampling = {};
   std::vector<std::int32_t> stop_tokens = {};  // a row ends with the first of them, which is its last token
-  std::uint64_t seed = 1;                      // row i draws from Rng(seed, i)
+  std::uint64_t seed = 1, stream = 0;          // row i draws from Rng(seed, stream + i)
   // Each token as it comes; false: the row ends with it.
   std::function<bool(Index row, std::int32_t token)> on_token = {};
 };

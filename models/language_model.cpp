@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <heed/models/language_model.hpp>
 #include <set>
 
@@ -61,25 +62,54 @@ std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::s
   return ids;
 }
 
-std::string generate_text(const LanguageModel& lm, const std::string& prompt, Index count, const SamplingOptions& options,
-                          Rng& rng, const std::function<void(const std::string&)>& on_text) {
+// One of several texts as it grows. A stop text may begin in one piece and end in another.
+namespace {
+struct GrowingText {
+  StreamDecoder decoder;
+  std::string made = {};
+  bool stopped = false;
+
+  // Gives the piece, up to the first stop text that is whole with it.
+  std::string grow(std::string piece, const std::vector<std::string>& stop) {
+    const std::size_t old = made.size();
+    made += piece;
+    for (const std::string& text : stop)
+      if (const std::size_t at = made.find(text, old - std::min(old, text.size() - 1)); at != std::string::npos)
+        made.resize(at + text.size()), stopped = true;
+    piece.resize(made.size() - old);
+    return piece;
+  }
+};
+}  // namespace
+
+std::vector<std::string> generate_text(const LanguageModel& lm, const std::vector<std::string>& prompts,
+                                       const TextOptions& o) {
   require(lm.model.options().causal, "generate_text: a masked model does not generate: it fills places in a text of which "
           "it sees both sides; the model must be causal");
-  const std::vector<std::int32_t> ids = prompt_tokens(lm.tokenizer, prompt);
-  check_sampling(options);
-  StreamDecoder decoder(lm.tokenizer);
-  std::string text;
-  const auto give = [&](const std::string& piece) {
-    text += piece;
-    if (on_text) on_text(piece);
+  check_sampling(o.sampling);
+  for (const std::string& text : o.stop)
+    require(!text.empty(), "generate_text: a stop text is empty; it must have a character or more");
+  std::vector<std::vector<std::int32_t>> ids;
+  for (const std::string& prompt : prompts) ids.push_back(prompt_tokens(lm.tokenizer, prompt));
+
+  std::vector<GrowingText> texts(prompts.size(), {StreamDecoder(lm.tokenizer)});
+  const auto give = [&](std::size_t i, const std::string& piece) {
+    if (o.on_text && !piece.empty()) o.on_text(static_cast<Index>(i), piece);
   };
-  give(prompt);
-  generate(lm.model, ids, count, options, rng, [&](std::int32_t id) {
-    give(decoder.next(id));
-    return true;
-  });
-  give(decoder.finish());
-  return text;
+  for (std::size_t i = 0; i < prompts.size(); ++i) give(i, prompts[i]);
+  const auto on_token = [&](Index row, std::int32_t id) {
+    const auto i = static_cast<std::size_t>(row);
+    give(i, texts[i].grow(texts[i].decoder.next(id), o.stop));
+    return !texts[i].stopped;
+  };
+  generate(lm.model, ids, {.count = o.count, .sampling = o.sampling, .stop_tokens = o.stop_tokens, .seed = o.seed,
+                           .stream = 2, .on_token = on_token});
+  std::vector<std::string> all;
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    if (!texts[i].stopped) give(i, texts[i].grow(texts[i].decoder.finish(), o.stop));
+    all.push_back(prompts[i] + texts[i].made);
+  }
+  return all;
 }
 
 }  // namespace heed

@@ -1,8 +1,7 @@
 // A language model with its tokenizer: from the checkpoint that a training run left, and text from it.
 //
 //   const LanguageModel lm = load_language_model("lm.h5");
-//   Rng rng(1);
-//   generate_text(lm, "Once", 100, {.temperature = 0.8}, rng, [](const std::string& piece) { std::cout << piece << std::flush; });
+//   std::cout << generate_text(lm, {"Once"}, {.count = 100, .sampling = {.temperature = 0.8}, .stop = {"."}})[0] << "\n";
 //
 // A run of your own leaves such a checkpoint where RunOptions::texts has language_model_texts(config, tokenizer).
 #pragma once
@@ -39,9 +38,19 @@ void check_language_model(const GPTConfig& config, const Checkpoint& checkpoint,
 // token. Throws Error for characters of another prompt that the tokenizer does not know.
 std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt);
 
-// The prompt and `count` tokens that go on from it, as text, each piece of it given to on_text, too: first the prompt, then
-// what is whole characters. Before the first, throws Error for a masked model, and as prompt_tokens() and generate().
-std::string generate_text(const LanguageModel& lm, const std::string& prompt, Index count, const SamplingOptions& options,
-                          Rng& rng, const std::function<void(const std::string&)>& on_text = {});
+struct TextOptions {
+  Index count = 100;  // tokens of a text at most
+  SamplingOptions sampling = {};
+  std::vector<std::string> stop = {};          // a text ends with the first of these that comes
+  std::vector<std::int32_t> stop_tokens = {};  // the same of tokens, as some tokenizers have one for the end
+  std::uint64_t seed = 1;                      // text i draws from Rng(seed, 2 + i)
+  // Each piece as soon as it is whole characters: of each text first the prompt.
+  std::function<void(Index text, const std::string& piece)> on_text = {};
+};
+
+// The prompts, of any lengths, each with what goes on from it. Before the first piece, throws Error for a masked model, and
+// as prompt_tokens() and generate().
+std::vector<std::string> generate_text(const LanguageModel& lm, const std::vector<std::string>& prompts,
+                                       const TextOptions& options = {});
 
 }  // namespace heed

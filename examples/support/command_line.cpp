@@ -177,6 +177,7 @@ void CommandLine::add(const std::string& name, FlagValue value, const std::strin
       [&](auto* variable) {
         CLI::Option* o = app.add_option(name, *variable, text);
         if (takes.commas) o->delimiter(',');
+        if (takes.one_each) o->allow_extra_args(false);
         using Policy = CLI::MultiOptionPolicy;
         return o->multi_option_policy(is_list(variable) ? Policy::TakeAll : Policy::TakeLast);
       },

@@ -68,8 +68,8 @@ void flush_output() {
   fail("standard output cannot be written", reason);
 }
 
-void print_piece(const std::string& text) {
-  std::fputs(text.c_str(), stdout);
+void print_piece(Index, const std::string& piece) {
+  std::fputs(piece.c_str(), stdout);
   flush_output();
 }
 

@@ -28,8 +28,8 @@ void check_files(const FlagFiles& files);
 
 // Hands what was printed to the system; throws Error where standard output takes no more.
 void flush_output();
-// The same at once for a piece of text.
-void print_piece(const std::string& text);
+// The same at once for a piece of a text: TextOptions::on_text.
+void print_piece(Index text, const std::string& piece);
 
 // A flag that takes a file name.
 struct FileFlag {

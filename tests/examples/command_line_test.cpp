@@ -5,6 +5,17 @@
 
 using heed::examples::CommandLine;
 
+TEST_CASE("flags: of a list with one word each time brackets and commas are its words' own") {
+  std::vector<std::string> prompts;
+  CommandLine line("about", "program");
+  line.add("--prompt", prompts, "prompts", {.shown = "TEXT", .one_each = true});
+  std::string words[] = {"program", "--prompt", "[a, b]", "--prompt", "-Who?", "--prompt", "c,d"};
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  CHECK(!line.parse(static_cast<int>(argv.size()), argv.data()));
+  CHECK(prompts == std::vector<std::string>{"[a, b]", "-Who?", "c,d"});
+}
+
 TEST_CASE("flags: a whole number is decimal also where it begins with 0, alone and in a list") {
   std::int64_t steps = 0;
   std::uint64_t seed = 0;

@@ -73,6 +73,17 @@ TEST_CASE("generate: the likeliest of one, of a share and of no temperature are 
   CHECK(w.generated("--tokens 0 --prompt 'The '") == "The \n");
 }
 
+TEST_CASE("generate: several prompts are texts of their own, and each ends with what --stop says") {
+  const Writer w;
+  const LanguageModel lm = load_language_model(w.training.file("lm.h5"));
+  TextOptions options{.count = 40, .sampling = {.temperature = 0.8}, .stop = {"o", "q"}};
+  const std::vector<std::string> texts = generate_text(lm, {"The ", "fox", "dog "}, options);
+  CHECK(w.generated("--prompt 'The ' --prompt fox --prompt 'dog ' --stop o --stop q") ==
+        texts[0] + "\n" + texts[1] + "\n" + texts[2] + "\n");
+  CHECK(w.generated("--prompt 'The ' --stop o --stop q") == texts[0] + "\n");
+  CHECK((texts[0].ends_with("o") || texts[0].ends_with("q") || texts[0].size() == 44));
+}
+
 TEST_CASE("generate: without a prompt it begins with a line feed, or else a space or the first token") {
   using Ids = std::vector<std::int32_t>;
   const auto begins = [](const std::string& text) { return prompt_tokens(CharTokenizer(text), ""); };
@@ -125,10 +136,11 @@ TEST_CASE("generate: wrong flags are one line that says what is right, and exit 
   refused("--threads 1025", "--threads: it is '1025'; it must be a whole number, from 0 to 1024");
   refused("--seed -1", "--seed: it is '-1'; it must be a whole number, 0 or more");
   refused("--prompt", "--prompt");
+  refused("--prompt a b", "there is no flag b");
   const Ran help = test::run(test::program("generate") + " --help");
   CHECK(help.exit_code == 0);
   for (const char* flag :
-       {"--checkpoint", "--prompt", "--tokens", "--temperature", "--top-k", "--top-p", "--seed", "--threads"})
+       {"--checkpoint", "--prompt", "--stop", "--tokens", "--temperature", "--top-k", "--top-p", "--seed", "--threads"})
     CHECK(contains(help.output, flag));
   for (const std::string& line : lines_of(help.output)) CHECK(line.size() <= 80);
 }

@@ -47,6 +47,19 @@ std::string refusal(const Checkpoint& c) {
   return end == std::string::npos ? message : message.substr(end + 7);
 }
 
+// Four tokens, of three characters each.
+struct Syllables {
+  std::vector<std::int32_t> encode(std::string_view) const { return {0}; }
+  std::string decode(std::span<const std::int32_t> ids) const {
+    std::string text;
+    for (const std::int32_t id : ids) text += static_cast<char>('a' + id) + std::string("-+");
+    return text;
+  }
+  Index vocabulary_size() const { return 4; }
+  std::string kind() const { return "syllables"; }
+  std::string state() const { return ""; }
+};
+
 }  // namespace
 
 TEST_CASE("language model: one of each kind comes back, whatever else the file holds") {
@@ -67,35 +80,78 @@ TEST_CASE("language model: one of each kind comes back, whatever else the file h
     }
 }
 
-TEST_CASE("language model: text comes piece by piece, the prompt first, and is what generate() makes") {
-  const LanguageModel lm = loaded(small_model(true, PositionKind::learned));
-  Rng rng(3), again(3), third(3);
-  const SamplingOptions sampling{.temperature = 2};
-  std::vector<std::string> pieces;
-  const std::string text = generate_text(lm, "abc", 9, sampling, rng, [&](const std::string& s) { pieces.push_back(s); });
-  CHECK(text == "abc" + lm.tokenizer.decode(generate(lm.model, lm.tokenizer.encode("abc"), 9, sampling, again)));
-  std::string joined;
-  for (const std::string& piece : pieces) joined += piece;
-  CHECK(joined == text);
-  REQUIRE(pieces.size() >= 10);
-  CHECK(pieces[0] == "abc");
-  CHECK(pieces[1] == text.substr(3, 1));
-  CHECK(generate_text(lm, "abc", 9, sampling, third) == text);
+TEST_CASE("language model: texts come piece by piece, the prompt first, and are what generate() makes") {
+  const LanguageModel lm = loaded(small_model(true, PositionKind::rope));
+  const std::vector<std::string> prompts = {"abc", "d"};
+  std::vector<std::vector<std::string>> pieces(2);
+  TextOptions options{.count = 9, .sampling = {.temperature = 2}, .seed = 3};
+  options.on_text = [&](Index text, const std::string& s) { pieces[static_cast<std::size_t>(text)].push_back(s); };
+  const std::vector<std::string> texts = generate_text(lm, prompts, options);
+  REQUIRE(texts.size() == 2);
+  for (std::size_t i = 0; i < 2; ++i) {
+    Rng rng(3, 2 + i);
+    const std::vector<std::int32_t> ids = lm.tokenizer.encode(prompts[i]);
+    CHECK(texts[i] == prompts[i] + lm.tokenizer.decode(generate(lm.model, ids, 9, options.sampling, rng)));
+    std::string joined;
+    for (const std::string& piece : pieces[i]) joined += piece;
+    CHECK(joined == texts[i]);
+    REQUIRE(pieces[i].size() == 10);
+    CHECK(pieces[i][0] == prompts[i]);
+    CHECK(pieces[i][1] == texts[i].substr(prompts[i].size(), 1));
+  }
+  CHECK(generate_text(lm, {}, {}).empty());
+}
+
+TEST_CASE("language model: a text ends with the first stop text or stop token that comes after the prompt") {
+  const LanguageModel lm = loaded(small_model(true, PositionKind::rope));
+  const TextOptions plain{.count = 60, .sampling = {.temperature = 2}};
+  const std::vector<std::string> prompts = {"abc", "abcd"};
+  const std::vector<std::string> all = generate_text(lm, prompts, plain);
+  for (const std::vector<std::string>& stop :
+       std::vector<std::vector<std::string>>{{"ab"}, {"da", "bc"}, {"bc", "da"}, {"c", "bc"}, {"abcdabcdabcd"}}) {
+    TextOptions options = plain;
+    options.stop = stop;
+    std::string streamed;
+    options.on_text = [&](Index text, const std::string& piece) { streamed += text == 0 ? piece : ""; };
+    const std::vector<std::string> texts = generate_text(lm, prompts, options);
+    CHECK(streamed == texts[0]);
+    for (std::size_t i = 0; i < 2; ++i) {
+      std::size_t end = all[i].size();
+      for (const std::string& s : stop)
+        if (const std::size_t at = all[i].find(s, prompts[i].size()); at != std::string::npos)
+          end = std::min(end, at + s.size());
+      CHECK(texts[i] == all[i].substr(0, end));
+      if (stop.front() == "ab") CHECK(end < all[i].size());  // it came
+    }
+  }
+  TextOptions options = plain;
+  options.stop_tokens = lm.tokenizer.encode("b");
+  CHECK(generate_text(lm, prompts, options)[0] == all[0].substr(0, all[0].find('b', 3) + 1));
+  // Of a token of several characters only the first may belong to the text.
+  LanguageModel wide = loaded(small_model(true, PositionKind::rope));
+  wide.tokenizer = Syllables{};
+  std::string streamed;
+  options = plain;
+  options.stop = {"-"};
+  options.on_text = [&](Index, const std::string& piece) { streamed += piece; };
+  const std::string made = generate_text(wide, {"x"}, options)[0];
+  CHECK(made.size() == 3);
+  CHECK(made.ends_with("-"));
+  CHECK(streamed == made);
 }
 
 TEST_CASE("language model: what cannot go on is one sentence, before a piece") {
   const LanguageModel lm = loaded(small_model(true, PositionKind::rope)),
                       masked = loaded(small_model(false, PositionKind::rope));
-  Rng rng(1);
   bool came = false;
-  const auto text = [&](const LanguageModel& model, const std::string& prompt, const SamplingOptions& sampling) {
-    return [&model, prompt, sampling, &rng, &came] {
-      generate_text(model, prompt, 3, sampling, rng, [&](const std::string&) { came = true; });
-    };
+  const auto text = [&](const LanguageModel& model, const std::string& prompt, TextOptions options) {
+    options.on_text = [&came](Index, const std::string&) { came = true; };
+    return [&model, prompt, options] { generate_text(model, {"a", prompt}, options); };
   };
   test::check_errors({{"a masked model does not generate", text(masked, "a", {})},
                       {"U+007A", text(lm, "az", {})},
-                      {"temperature is -1", text(lm, "a", {.temperature = -1})}});
+                      {"a stop text is empty; it must have a character or more", text(lm, "a", {.stop = {"b", ""}})},
+                      {"temperature is -1", text(lm, "a", {.sampling = {.temperature = -1}})}});
   CHECK_FALSE(came);
 }
 
