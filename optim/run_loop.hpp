@@ -143,10 +143,10 @@ namespace detail {
 void check_trained(const std::vector<NamedParameter>& parameters, const std::vector<Update>& updates);
 }  // namespace detail
 
-// Error for a parameter of the model that is not frozen and that no optimizer trains, or two of the updates. The loss of evaluations is that
-// of the first update, or else the model's own: loss(batch) where it has that, or loss(inputs, targets). `metrics`:
-// RunParts. Errors of what loss(inputs, targets) does with a batch itself name the line that called run(), those behind
-// it the layer.
+// Error for a parameter of the model that is not frozen and that no optimizer trains, or two of the updates. The loss
+// of evaluations is that of the first update, or else the model's own: loss(batch) where it has that, or loss(inputs,
+// targets). `metrics`: RunParts. Errors of what loss(inputs, targets) does with a batch itself name the line that
+// called run(), those behind it the layer.
 template <class M>
 RunResult run(M& model, std::vector<Update> updates, Dataset data, EvaluationSet validation, const RunOptions& options,
               std::function<Metrics(const Batch&)> metrics = {}, Where where = Where::current()) {

@@ -159,7 +159,7 @@ TEST_CASE("run: one that is killed after any step and resumed ends at the same s
   CHECK(load_checkpoint(more.best).counter("step") == 9);
 }
 
-TEST_CASE("run: the best checkpoint of a step is written before the last, which a resumed run does not evaluate again") {
+TEST_CASE("run: the best checkpoint of a step is written before the last") {
   const TemporaryFolder folder;
   const fs::path inner = folder.path / "inner";
   RunOptions options{.steps = 4,
@@ -216,10 +216,11 @@ TEST_CASE("run: options of callbacks, best and patience that do not fit are name
   for (const RunOptions& o : {RunOptions{.best = file}, RunOptions{.patience = 1}})
     CHECK(error_of([&] { s.go(o, Plane{}, EvaluationSet{}); }) ==
           "run: best or patience is given but there is nothing to evaluate on; give a validation set");
-  for (const RunOptions& o : {RunOptions{.eval_batches = 2, .best = file}, RunOptions{.eval_batches = 2, .patience = 1}})
+  for (const RunOptions& o :
+       {RunOptions{.eval_batches = 2, .best = file}, RunOptions{.eval_batches = 2, .patience = 1}})
     CHECK(s.refusal(o) ==
-          "run: eval_batches is 2 of 3, but best and patience compare all evaluations, and the last is of the whole set; "
-          "evaluate on a smaller set");
+          "run: eval_batches is 2 of 3, but best and patience compare all evaluations, and the last is of the whole "
+          "set; evaluate on a smaller set");
   CHECK(s.refusal({.steps = 1, .eval_batches = 3, .patience = 1}).empty());
   // Two runs do not write one best.
   RunOptions outer{.steps = 1, .best = file};
