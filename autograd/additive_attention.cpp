@@ -26,7 +26,6 @@ using kernels::AttentionProblem;
 constexpr Index kAdditiveRows = 32;
 constexpr Index kAdditiveGroups = 16;
 constexpr Index kCombinedKeys = 64;
-constexpr double kAdditiveGrain = 2e4;  // some 10 microseconds
 
 template <class T>
 AdditiveProblem<T> additive_problem(const AttentionInputs& x, const Tensor& u) {
@@ -40,7 +39,7 @@ AdditiveProblem<T> additive_problem(const AttentionInputs& x, const Tensor& u) {
 template <class T>
 Index grain_of(const AttentionProblem<T>& p, Index rows) {
   const double tanhs = static_cast<double>(rows) * static_cast<double>(p.keys) * static_cast<double>(p.width);
-  return std::max<Index>(1, static_cast<Index>(kAdditiveGrain / std::max(tanhs, 1.0)));
+  return grain_for_flops(100 * tanhs);
 }
 
 template <class T>

@@ -1,3 +1,4 @@
+// Masks of a call of attention as tensors, for mechanisms that are composed of ops.
 #include <heed/autograd/allowed_pairs.hpp>
 #include <heed/autograd/attention_inputs.hpp>
 #include <heed/autograd/elementwise.hpp>

@@ -27,7 +27,6 @@ using kernels::AttentionProblem;
 // threads, so that the split and its roundings are the same for all.
 constexpr Index kForwardTasks = 32;
 constexpr Index kBackwardTasks = 16;
-constexpr double kAttentionGrain = 2e6;  // some 10 microseconds
 // Backward adds up gradients of a function's parameters in at most so many places, each of which some tasks share.
 constexpr Index kParameterSums = 64;
 
@@ -131,11 +130,6 @@ class ParameterSums {
   }
 };
 
-// Tasks of this many operations each make one chunk of the parallel loop.
-Index grain_of(double flops_of_task) {
-  return std::max<Index>(1, static_cast<Index>(kAttentionGrain / std::max(flops_of_task, 1.0)));
-}
-
 double flops_of(Index queries, Index keys, Index width, bool causal) {
   return 2.0 * static_cast<double>(queries) * static_cast<double>(keys) * static_cast<double>(width) *
          (causal ? 0.5 : 1);
@@ -147,7 +141,7 @@ void decode(const AttentionKernels<T>& kernel, const AttentionProblem<T>& p, con
   const Index chunks = (p.keys + kernel.sizes.decode_keys - 1) / kernel.sizes.decode_keys;
   const double flops = flops_of(shared, std::min(p.keys, kernel.sizes.decode_keys), p.width + p.value_width, false);
   Scratch<T> partial(static_cast<std::size_t>(heads * chunks * shared * size));
-  parallel_for(heads * chunks, grain_of(8 * flops), [&](Index begin, Index end) {  // limited by memory
+  parallel_for(heads * chunks, grain_for_flops(8 * flops), [&](Index begin, Index end) {  // limited by memory
     for (Index i = begin; i < end; ++i) {
       const Index head = i / chunks;
       kernel.decode(p, head / p.kv_heads, head % p.kv_heads, i % chunks, partial.data() + i * shared * size);
@@ -169,7 +163,7 @@ void forward(const FlexInputs& x, const Tensor& out, const Tensor& lse) {
   const Index wanted = (kForwardTasks + heads - 1) / std::max<Index>(heads, 1);
   const Index rows = std::min(kernel.sizes.most_rows, std::max<Index>(1, p.queries / lanes / wanted) * lanes);
   const Index blocks = (p.queries + rows - 1) / rows;
-  const Index grain = grain_of(flops_of(std::min(rows, p.queries), p.keys, p.width + p.value_width, p.causal));
+  const Index grain = grain_for_flops(flops_of(std::min(rows, p.queries), p.keys, p.width + p.value_width, p.causal));
   ThreadScratch<T> scratch(static_cast<Index>(kernel.forward_scratch(p)));
   parallel_for(heads * blocks, grain, [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i) {
@@ -205,7 +199,7 @@ void backward(const FlexInputs& x, const Tensor& out, const Tensor& dout, const 
   ThreadScratch<T> scratch(static_cast<Index>(kernel.backward_scratch(p)));
   ParameterSums<T> sums(x, d, context, heads * g.groups);
   const Index share = sums.wanted() ? sums.share() : 1;
-  parallel_for(heads * g.groups, (grain_of(flops) + share - 1) / share * share, [&](Index begin, Index end) {
+  parallel_for(heads * g.groups, (grain_for_flops(flops) + share - 1) / share * share, [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i) {
       const Index head = i / g.groups;
       AttentionGradients<T> mine = g;

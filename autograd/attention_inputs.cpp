@@ -1,3 +1,4 @@
+// Checks of attention operands, and the way from them to a problem of the kernels.
 #include <cmath>
 #include <heed/autograd/attention_inputs.hpp>
 

@@ -1,3 +1,4 @@
+// Cross-entropy of logits and class indices.
 #include <algorithm>
 #include <heed/autograd/cross_entropy_rows.hpp>
 #include <heed/autograd/losses.hpp>
@@ -7,17 +8,15 @@
 namespace heed {
 namespace {
 
-constexpr Index kCrossEntropyGrain = 8192;  // logits of a chunk of rows: some microseconds
 
 using detail::CrossEntropyRows;
 
-Index grain_rows(Index classes) { return std::max<Index>(1, kCrossEntropyGrain / classes); }
 
 template <class T>
 void forward(const CrossEntropyRows& rows, const Tensor& logits, const Tensor& targets, const Tensor& weight,
              Tensor& loss, Tensor& lse) {
   const auto c = rows.of<T>(weight);
-  parallel_for(targets.numel(), grain_rows(c.classes), [&](Index b, Index e) {
+  parallel_for(targets.numel(), grain_for(4 * c.classes), [&](Index b, Index e) {
     detail::cross_entropy_table<T>().forward(c, logits.ptr<T>() + b * c.classes, targets.ptr<std::int32_t>() + b,
                                              loss.ptr<T>() + b, lse.ptr<T>() + 2 * b, e - b);
   });
@@ -28,7 +27,7 @@ void backward(const CrossEntropyRows& rows, const Target& dlogits, const Tensor&
               const Tensor& targets, const Tensor& weight, const Tensor& lse, double scale) {
   const auto c = rows.of<T>(weight);
   const Index dy_stride = dy.rank() == 0 ? 0 : 1;
-  parallel_for(targets.numel(), grain_rows(c.classes), [&](Index b, Index e) {
+  parallel_for(targets.numel(), grain_for(4 * c.classes), [&](Index b, Index e) {
     detail::cross_entropy_table<T>().backward(c, logits.ptr<T>() + b * c.classes, targets.ptr<std::int32_t>() + b,
                                               lse.ptr<T>() + 2 * b, dy.ptr<T>() + b * dy_stride, dy_stride,
                                               static_cast<T>(scale), dlogits.gradient.ptr<T>() + b * c.classes,

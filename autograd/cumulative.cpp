@@ -1,3 +1,4 @@
+// Running sums along an axis.
 #include <algorithm>
 #include <heed/autograd/cumulative.hpp>
 #include <heed/core/parallel.hpp>
@@ -9,7 +10,6 @@ namespace {
 
 using detail::Grouped;
 
-constexpr Index kWork = 16384;  // elements that are worth a chunk of their own
 constexpr Index kColumns = 64;  // running sums held at once
 
 // y = (or +=) the running sums of contiguous x along the axis, from the last to the first if `reverse`.
@@ -18,7 +18,7 @@ void running_sums(const T* x, T* y, const Shape& shape, int axis, bool reverse, 
   const Index n = shape[axis], outer = shape.first(axis).numel(), inner = shape.last(shape.rank() - axis - 1).numel();
   const Index parts = (inner + kColumns - 1) / kColumns;
   if (n == 0 || inner == 0) return;
-  parallel_for(outer * parts, std::max<Index>(1, kWork / (n * std::min(inner, kColumns))), [&](Index b, Index e) {
+  parallel_for(outer * parts, grain_for(2 * n * std::min(inner, kColumns)), [&](Index b, Index e) {
     for (Index task = b; task < e; ++task) {
       const Index o = task / parts, from = task % parts * kColumns, columns = std::min(kColumns, inner - from);
       double sums[kColumns] = {};
@@ -38,7 +38,7 @@ template <class T>
 void product_backward(const Grouped& g, const T* dy, T* dx) {
   const T* x = g.x.ptr<T>();
   ThreadScratch<double> scratch(g.n);
-  parallel_for(g.outer * g.inner, std::max<Index>(1, kWork / g.n), [&](Index b, Index e) {
+  parallel_for(g.outer * g.inner, grain_for(2 * g.n), [&](Index b, Index e) {
     double* before = scratch.mine();
     for (Index r = b; r < e; ++r) {
       const Index base = r / g.inner * g.n * g.inner + r % g.inner;
@@ -93,7 +93,7 @@ Tensor prod(In x, const Axes& axes, bool keepdim) {
   detail::with_float(g.x.dtype(), [&](auto t) {
     using T = decltype(t);
     const T* from = g.x.ptr<T>();
-    parallel_for(values.numel(), std::max<Index>(1, kWork / std::max<Index>(g.n, 1)), [&](Index b, Index e) {
+    parallel_for(values.numel(), grain_for(2 * g.n), [&](Index b, Index e) {
       for (Index r = b; r < e; ++r) {
         const Index base = r / g.inner * g.n * g.inner + r % g.inner;
         double product = 1;

@@ -1,3 +1,4 @@
+// Dropout, whose mask is computed again in backward.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -1,3 +1,4 @@
+// Rows of a table by indices, and their gradient, summed in order.
 #include <algorithm>
 #include <cstring>
 #include <heed/autograd/embedding.hpp>
@@ -8,7 +9,6 @@
 namespace heed {
 namespace {
 
-constexpr Index kEmbeddingGrain = 32768;  // elements of a chunk: some microseconds
 
 // Rows of the weight may be apart (a slice of columns), but each is contiguous.
 template <class T>
@@ -16,7 +16,7 @@ void gather(Tensor& y, const Tensor& weight, const Tensor& indices) {
   const Index d = weight.dim(1), apart = weight.strides()[0];
   const std::int32_t* index = indices.ptr<std::int32_t>();
   parallel_for(
-      indices.numel(), std::max<Index>(1, kEmbeddingGrain / std::max<Index>(1, d)), [&](Index begin, Index end) {
+      indices.numel(), grain_for(d), [&](Index begin, Index end) {
         for (Index i = begin; i < end; ++i)
           std::memcpy(y.ptr<T>() + i * d, weight.ptr<T>() + index[i] * apart, static_cast<std::size_t>(d) * sizeof(T));
       });
@@ -33,7 +33,7 @@ void scatter_add(const Target& dweight, const Tensor& dy, const Tensor& indices,
   }
   const Index n = indices.numel(), d = to.dim(1);
   if (n == 0) return;
-  const Index columns = std::clamp((kEmbeddingGrain / n + 31) / 32 * 32, Index{32}, Index{4096});
+  const Index columns = std::clamp((grain_for(n) + 31) / 32 * 32, Index{32}, Index{4096});
   const auto& kernels = kernels::embedding_kernels();
   parallel_for(d, columns, [&](Index begin, Index end) {
     if (to.dtype() == DType::float64)

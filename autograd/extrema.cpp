@@ -1,3 +1,4 @@
+// The least and greatest of an axis, with their places; any() and all().
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -64,7 +65,7 @@ Tensor place_of(const char* op, kernels::Reduction reduction, In x, std::optiona
   return g.to_result(place, keepdim);
 }
 
-// Whether some element is `wanted`, turned round for all(): all are true unless some is false.
+// Whether some element is `wanted`, reversed for all(): all are true unless some is false.
 Tensor of_mask(const char* op, bool wanted, In mask, const Axes& axes, bool keepdim) {
   check(mask.dtype() == DType::bool8, mask.where(), op, ": the mask is ", mask.tensor(), "; it must be bool8");
   note_reads({mask});
@@ -72,7 +73,7 @@ Tensor of_mask(const char* op, bool wanted, In mask, const Axes& axes, bool keep
   Tensor y = Tensor::full(g.result_shape(), wanted ? 0 : 1, DType::bool8);
   const bool* x = g.x.ptr<bool>();
   bool* to = y.ptr<bool>();
-  parallel_for(g.outer, std::max<Index>(1, 65536 / std::max<Index>(1, g.n * g.inner)), [&](Index b, Index e) {
+  parallel_for(g.outer, grain_for(g.n * g.inner), [&](Index b, Index e) {
     for (Index o = b; o < e; ++o)
       for (Index i = 0; i < g.n; ++i)
         for (Index j = 0; j < g.inner; ++j)
@@ -87,7 +88,7 @@ void best_places(const T* x, Index n, Index k, bool largest, Tensor& at) {
   if (at.numel() == 0) return;
   std::int32_t* to = at.ptr<std::int32_t>();
   ThreadScratch<std::int32_t> scratch(n);
-  parallel_for(at.numel() / k, std::max<Index>(1, 8192 / n), [&](Index b, Index e) {
+  parallel_for(at.numel() / k, grain_for(4 * n), [&](Index b, Index e) {
     std::int32_t* places = scratch.mine();
     for (Index r = b; r < e; ++r) {
       const T* line = x + r * n;

@@ -1,3 +1,4 @@
+// Keys and values summed over blocks, for attention over a pooled past.
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/extrema.hpp>
 #include <heed/autograd/generic_pooling.hpp>

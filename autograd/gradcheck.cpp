@@ -1,3 +1,4 @@
+// Derivatives against differences, in float64.
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/gradcheck.hpp>

@@ -1,3 +1,4 @@
+// Selecting and scattering along an axis by indices.
 #include <heed/autograd/indexing.hpp>
 #include <heed/core/index.hpp>
 #include <heed/core/reduce.hpp>

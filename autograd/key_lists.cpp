@@ -1,3 +1,4 @@
+// Lists of keys per query: checks, and the same pairs as lists of queries per key.
 #include <algorithm>
 #include <atomic>
 #include <heed/autograd/key_lists.hpp>

@@ -30,7 +30,6 @@ using kernels::LinearNext;
 using kernels::LinearPlan;
 using kernels::LinearProblem;
 
-constexpr double kLinearGrain = 2e6;  // some 10 microseconds
 
 enum class LinearKind { features, logs, efficient };  // kernels/linear_attention.hpp, kernels/log_attention.hpp
 
@@ -133,15 +132,15 @@ struct Task {
 
 // f(task, step, the step that follows or -1, scratch) for all steps of all spans, from the front or from the back.
 // Heads lie side by side in memory, so a task takes some at once and goes from step to step with all of them.
-// `products`: operations a row and element of the state.
+// `products`: operations per row and element of the state.
 template <class T, class F>
 void each_step(const LinearProblem<T>& p, const LinearPlan& plan, const Spans& spans, Index heads, double products,
                bool to_front, F&& f) {
   const Index tasks = p.batch * spans.per_head * heads;
   const double rows = static_cast<double>(std::max(p.queries, p.keys)) / static_cast<double>(spans.per_head);
   const double flops = products * rows * static_cast<double>((64 + p.width) * p.value_width);
-  const Index least = static_cast<Index>(kLinearGrain / std::max(flops, 1.0)), share = tasks / (2 * threads());
-  parallel_for(tasks, std::max<Index>({1, least, std::min(share, heads)}), [&](Index begin, Index end) {
+  const Index least = grain_for_flops(flops), share = tasks / (2 * threads());
+  parallel_for(tasks, std::max({least, std::min(share, heads)}), [&](Index begin, Index end) {
     Scratch<T> scratch(plan.scratch);
     while (begin < end) {
       const Index group = begin / heads, first = begin % heads, last = std::min(heads, first + end - begin);

@@ -1,3 +1,4 @@
+// Cross-entropy of a linear layer, whose logits exist a chunk of rows at a time.
 #include <algorithm>
 #include <heed/autograd/cross_entropy_rows.hpp>
 #include <heed/core/gemm.hpp>
@@ -7,7 +8,7 @@
 namespace heed {
 namespace {
 
-// Logits that exist at once (64 MB of float32). Each chunk reads the whole weight thrice, so few rows a chunk cost
+// Logits that exist at once (64 MB of float32). Each chunk reads the whole weight thrice, so few rows per chunk cost
 // time: with 50257 classes and D = 768, chunks of 64 rows took half as long again as one of 256.
 constexpr Index kChunk = Index{1} << 24;
 
@@ -18,7 +19,7 @@ struct Operands {
   DType dtype = DType::float32;  // of the logits
 };
 
-// Where the gradients go, for dy of the losses: one number a row (stride 1) or one for all (stride 0).
+// Where the gradients go, for dy of the losses: one number per row (stride 1) or one for all (stride 0).
 struct GradientTargets {
   Target x, weight, bias;
   Tensor dy;
@@ -63,7 +64,7 @@ void run_chunk(const Operands& o, Index begin, Index count, const Tensor& logits
         .bias = o.bias.raw()});
   const auto c = o.rows.of<T>(o.class_weight);
   const std::int32_t* targets = o.targets.ptr<std::int32_t>() + begin;
-  parallel_for(count, std::max<Index>(1, 8192 / classes), [&](Index b, Index e) {
+  parallel_for(count, grain_for(4 * classes), [&](Index b, Index e) {
     const auto& table = detail::cross_entropy_table<T>();
     T *row = logits.ptr<T>() + b * classes, *row_lse = lse.ptr<T>() + 2 * (begin + b);
     if (loss.defined()) table.forward(c, row, targets + b, loss.ptr<T>() + begin + b, row_lse, e - b);
@@ -140,7 +141,7 @@ void pass_on(Grads& d, int i, const Tensor& gradient, const Tensor& dy) {
     visit_dtype(gradient.dtype(), [&](auto t) {
       using T = decltype(t);
       if constexpr (std::is_floating_point_v<T>)
-        parallel_for(gradient.numel(), 65536, [&, p = gradient.ptr<T>()](Index b, Index e) {
+        parallel_for(gradient.numel(), grain_for(1), [&, p = gradient.ptr<T>()](Index b, Index e) {
           for (; b < e; ++b) p[b] *= static_cast<T>(factor);
         });
     });

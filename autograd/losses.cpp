@@ -1,3 +1,4 @@
+// Losses of two tensors of one shape: mean, sum or each.
 #include <algorithm>
 #include <heed/autograd/losses.hpp>
 #include <heed/core/kernels/loss_pointwise.hpp>
@@ -9,7 +10,7 @@ namespace {
 
 using kernels::Pointwise;
 
-constexpr Index kLossGrain = 8192;  // elements of a chunk: some microseconds
+constexpr Index kSummed = 8192;  // losses that are summed at once
 
 // What a loss of elements takes, all contiguous and of one shape; the weights may be undefined.
 struct LossOperands {
@@ -31,7 +32,7 @@ kernels::PointwiseInputs<T> inputs_at(const LossOperands& o, Index i) {
 template <class T>
 Tensor each(Pointwise loss, const LossOperands& o) {
   Tensor y = Tensor::empty(o.x.shape(), o.x.dtype());
-  parallel_for(o.x.numel(), kLossGrain,
+  parallel_for(o.x.numel(), grain_for(4),
                [&](Index b, Index e) { pointwise_table<T>().each(loss, inputs_at<T>(o, b), e - b, y.ptr<T>() + b); });
   return y;
 }
@@ -39,12 +40,12 @@ Tensor each(Pointwise loss, const LossOperands& o) {
 // Chunks of a fixed size are summed, then their sums in order, all in float64.
 template <class T>
 double sum(Pointwise loss, const LossOperands& o) {
-  const Index n = o.x.numel(), chunks = (n + kLossGrain - 1) / kLossGrain;
+  const Index n = o.x.numel(), chunks = (n + kSummed - 1) / kSummed;
   const Tensor sums = Tensor::empty({chunks}, DType::float64);
   parallel_for(chunks, 1, [&](Index first, Index last) {
     for (Index c = first; c < last; ++c)
       sums.ptr<double>()[c] =
-          pointwise_table<T>().sum(loss, inputs_at<T>(o, c * kLossGrain), std::min(kLossGrain, n - c * kLossGrain));
+          pointwise_table<T>().sum(loss, inputs_at<T>(o, c * kSummed), std::min(kSummed, n - c * kSummed));
   });
   return std::accumulate(sums.ptr<double>(), sums.ptr<double>() + chunks, 0.);
 }
@@ -54,7 +55,7 @@ void backward(Pointwise loss, const LossOperands& o, const Target& dx, const Tar
               double scale) {
   const Index stride = dy.rank() == 0 ? 0 : 1;
   const auto at = [](const Target& t, Index i) { return t ? t.gradient.ptr<T>() + i : nullptr; };
-  parallel_for(o.x.numel(), kLossGrain, [&](Index b, Index e) {
+  parallel_for(o.x.numel(), grain_for(4), [&](Index b, Index e) {
     pointwise_table<T>().backward(loss, inputs_at<T>(o, b), e - b, dy.ptr<T>() + b * stride, stride,
                                   static_cast<T>(scale), at(dx, b), dx.accumulate, at(dt, b), dt.accumulate);
   });

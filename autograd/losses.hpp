@@ -21,7 +21,7 @@ struct CrossEntropyOptions {
 // -log softmax(logits)[target] over the last axis. logits [..., C] float32 or float64; targets [...] int32 in [0, C).
 // With class weights w and smoothing s: (1 - s) w_t (lse - x_t) + s/C sum_c w_c (lse - x_c). The mean divides by the
 // sum of the weights of the targets that are not ignored; where all are, it is NaN as in PyTorch (and gradients are 0).
-// Keeps two numbers a row for backward. Throws Error for other shapes and types, and names the first target out of
+// Keeps two numbers per row for backward. Throws Error for other shapes and types, and names the first target out of
 // range.
 Tensor cross_entropy(In logits, In targets, const CrossEntropyOptions& options = {});
 

@@ -1,3 +1,4 @@
+// Matrix products of batches, and linear layers.
 #include <algorithm>
 #include <heed/autograd/matmul.hpp>
 #include <heed/core/gemm.hpp>
@@ -175,7 +176,7 @@ void integer_product(const Tensor& a, const Tensor& b, const Tensor& c) {
   const Tensor right = b.dense();
   const auto* rows_of_b = right.ptr<std::uint32_t>();
   const Tensor left = a.dense();
-  parallel_for(c.rows(), std::max<Index>(1, 16384 / std::max<Index>(1, n * k)), [&](Index begin, Index end) {
+  parallel_for(c.rows(), grain_for(2 * n * k), [&](Index begin, Index end) {
     for (Index r = begin; r < end; ++r) {
       auto* to = c.ptr<std::uint32_t>() + r * n;
       std::fill_n(to, n, 0u);

@@ -1,3 +1,4 @@
+// LayerNorm and RMSNorm over the last axis.
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/norms.hpp>
@@ -13,8 +14,6 @@ template <class T>
 const kernels::NormKernels<T>& table() {
   return kernels::of<T>(kernels::norm_kernels());
 }
-
-constexpr Index kNormGrain = 16384;  // elements of a chunk: some microseconds
 
 void check_vector(const char* op, const char* name, In x, const Tensor& v) {
   check(!v.defined() || (v.shape() == Shape{x.dim(-1)} && v.dtype() == x.dtype()), x.where(), op, ": x is ", x.tensor(),
@@ -36,7 +35,7 @@ void forward(Tensor& y, const Tensor& means, Tensor& rstd, const Tensor& x, cons
              double eps) {
   const Index n = x.dim(-1), rows = x.rows();
   const auto kernel = means.defined() ? table<T>().layer_norm : table<T>().rms_norm;
-  parallel_for(rows, std::max<Index>(4, kNormGrain / n), [&](Index begin, Index end) {
+  parallel_for(rows, std::max<Index>(4, grain_for(2 * n)), [&](Index begin, Index end) {
     const kernels::NormForward<T> a{x.ptr<T>() + begin * n,
                                     weight.ptr<T>(),
                                     bias.ptr<T>(),
@@ -54,7 +53,7 @@ template <class T>
 void backward(const Target& dx, const Target& dweight, const Target& dbias, const Tensor& dy, const Tensor& x,
               const Tensor& weight, const Tensor& means, const Tensor& rstd) {
   const Index n = x.dim(-1), rows = x.rows();
-  const Index block = (std::max(kNormGrain / n, (rows + 63) / 64) + 3) / 4 * 4;
+  const Index block = (std::max(grain_for(2 * n), (rows + 63) / 64) + 3) / 4 * 4;
   const Index blocks = (rows + block - 1) / block;
   const Tensor dweights = dweight ? Tensor::empty({blocks, n}, x.dtype()) : Tensor();
   const Tensor dbiases = dbias ? Tensor::empty({blocks, n}, x.dtype()) : Tensor();

@@ -1,3 +1,4 @@
+// A function that runs again in backward, in place of keeping what it computed.
 #include <xxhash.h>
 
 #include <algorithm>

@@ -218,20 +218,24 @@ inline detail::SavedList saved_list(const std::vector<Tensor>& tensors) {
 class Inputs {
  public:
   Inputs(std::initializer_list<In> inputs) {
-    require(inputs.size() <= kMost, "record: ", inputs.size(), " inputs; an op has at most ", kMost, ": split it up");
+    check_count(inputs.size());
     for (const In& x : inputs) list_[count_++] = &x.tensor();
   }
   explicit Inputs(std::span<const Tensor> inputs) {
-    require(inputs.size() <= kMost, "record: ", inputs.size(), " inputs; an op has at most ", kMost, ": split it up");
+    check_count(inputs.size());
     for (const Tensor& x : inputs) list_[count_++] = &x;
   }
   std::span<const Tensor* const> list() const { return {list_.data(), count_}; }
 
-  static constexpr std::size_t kMost = 64;
+  static constexpr std::size_t kMostInputs = 64;
 
  private:
-  std::array<const Tensor*, kMost> list_;
+  std::array<const Tensor*, kMostInputs> list_;
   std::size_t count_ = 0;
+
+  static void check_count(std::size_t n) {
+    require(n <= kMostInputs, "record: ", n, " inputs; an op has at most ", kMostInputs, ": split it up");
+  }
 };
 
 namespace detail {

@@ -1,3 +1,4 @@
+// Sums, means, variances and norms over axes, scaled where squares would overflow.
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/reductions.hpp>
@@ -11,7 +12,6 @@ namespace {
 using detail::Grouped;
 using kernels::Spread;
 
-constexpr Index kMapGrain = 16384;
 
 // f of each element of a contiguous tensor, in float64.
 template <class F>
@@ -21,7 +21,7 @@ Tensor mapped(const Tensor& x, F f) {
     using T = decltype(t);
     const T* from = x.ptr<T>();
     T* to = y.ptr<T>();
-    parallel_for(x.numel(), kMapGrain, [&](Index b, Index e) {
+    parallel_for(x.numel(), grain_for(2), [&](Index b, Index e) {
       for (Index i = b; i < e; ++i) to[i] = static_cast<T>(f(static_cast<double>(from[i])));
     });
   });
@@ -35,7 +35,7 @@ Tensor mapped(const Tensor& x, const Tensor& z, F f) {
     using T = decltype(t);
     const T *from = x.ptr<T>(), *with = z.ptr<T>();
     T* to = y.ptr<T>();
-    parallel_for(x.numel(), kMapGrain, [&](Index b, Index e) {
+    parallel_for(x.numel(), grain_for(2), [&](Index b, Index e) {
       for (Index i = b; i < e; ++i)
         to[i] = static_cast<T>(f(static_cast<double>(from[i]), static_cast<double>(with[i])));
     });
@@ -136,7 +136,7 @@ Deviation deviation_of(const Grouped& g, double divisor, bool root) {
   return y;
 }
 
-Deviation careful_deviation(const Grouped& g, double divisor, bool root) {
+Deviation rescaled_deviation(const Grouped& g, double divisor, bool root) {
   if (g.n == 0) {
     const Tensor none = Tensor::zeros(g.result_shape(), g.x.dtype());
     return {{none, none}, Tensor::full(none.shape(), std::numeric_limits<double>::quiet_NaN(), none.dtype())};
@@ -158,7 +158,7 @@ Tensor deviation(const char* op, bool root, In x, const Axes& axes, VarianceOpti
   const unsigned reduced = axes.of(op, x);
   const Grouped g(x, reduced);
   const double divisor = std::max(0.0, static_cast<double>(g.n) - options.correction);
-  const Deviation found = careful_deviation(g, divisor, root);
+  const Deviation found = rescaled_deviation(g, divisor, root);
   Tensor y = g.to_result(found.values, options.keepdim);
   record(op, x.where(), y, {x}, saved(x.tensor(), found.mean.value, found.mean.rest, root ? found.values : Tensor()),
          [reduced, divisor, root](Grads& d, const Tensor& dy, const Tensor& in, const Tensor& mean, const Tensor& rest,
@@ -184,7 +184,7 @@ Tensor root_of_powers(const Grouped& g, double p) {
   return mapped(detail::reduce(kernels::Reduction::sum, powers), [p](double v) { return std::pow(v, 1 / p); });
 }
 
-Tensor careful_norm(const Grouped& g, double p) {
+Tensor rescaled_norm(const Grouped& g, double p) {
   if (p == detail::kInfinity) return detail::reduce(kernels::Reduction::max_abs, g);
   const Tensor y = root_of_powers(g, p);
   if (p == 1 || g.n == 0 || within_range(y, p)) return y;
@@ -273,7 +273,7 @@ Tensor norm(In x, const Axes& axes, NormOptions options) {
   check(p > 0, x.where(), "norm: p is ", p, "; it must be greater than 0");
   const unsigned reduced = axes.of("norm", x);
   const Grouped g(x, reduced);
-  const Tensor values = careful_norm(g, p);
+  const Tensor values = rescaled_norm(g, p);
   Tensor y = g.to_result(values, options.keepdim);
   record("norm", x.where(), y, {x}, saved(x.tensor(), values),
          [reduced, p](Grads& d, const Tensor& dy, const Tensor& in, const Tensor& result) {

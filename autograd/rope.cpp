@@ -1,3 +1,4 @@
+// Rotary positions: the table of angles, and rows rotated by it.
 #include <heed/autograd/rope.hpp>
 //
 #include <algorithm>
@@ -73,7 +74,7 @@ void turn_rows(const Turn& how, const Tensor& x, const Tensor& y, bool inverse, 
   p.y = {y.ptr<T>(), y.strides()[0], y.strides()[1], y.strides()[2]};
   p.table = table.ptr<T>() + how.offset * 2 * how.dims;
   p.interleaved = how.interleaved, p.inverse = inverse, p.add = add;
-  const Index rows = p.batch * p.heads * p.rows, grain = std::max<Index>(1, 32768 / std::max<Index>(p.width, 1));
+  const Index rows = p.batch * p.heads * p.rows, grain = grain_for(p.width);
   const auto turn = kernels::of<T>(kernels::rope_table());
   parallel_for(rows, grain, [&](Index begin, Index end) { turn(p, begin, end); });
 }
@@ -90,7 +91,7 @@ Tensor four_axes(const Tensor& x) {
   return y;
 }
 
-// y (+)= x turned. Both have plain rows.
+// y (+)= x rotated. Both have plain rows.
 void turn(const Turn& how, const Tensor& x, const Tensor& y, bool inverse, bool add) {
   if (x.numel() == 0) return;
   if (x.dtype() == DType::float32)

@@ -15,7 +15,7 @@ struct RopeOptions {
 };
 
 // x [..., T, D] -> the same shape: row t of the last two axes turns by position offset + t. float32 or float64; up to
-// four axes of any strides whose last is 1 are read in place. A dot product of two turned rows depends on their
+// four axes of any strides whose last is 1 are read in place. A dot product of two rotated rows depends on their
 // distance only.
 Tensor rope(In x, const RopeOptions& options = {});
 

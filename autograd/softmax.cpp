@@ -1,3 +1,4 @@
+// Softmax and log-softmax over an axis.
 #include <heed/autograd/softmax.hpp>
 #include <heed/core/reduce.hpp>
 

@@ -26,7 +26,6 @@ using kernels::SparseGradients;
 using kernels::SparseKernels;
 using kernels::SparseProblem;
 
-constexpr double kSparseGrain = 1e6;           // some 10 microseconds: rows come from all over the cache
 constexpr Index kWavePairs = Index{1} << 22;  // backward holds two numbers of so many pairs, or of one head's
 
 template <class T>
@@ -50,15 +49,15 @@ Index pairs_of(const SparseProblem<T>& p, Index n) {
   return p.offsets[n * p.offsets_of_head + p.queries] - begin_of(p, n);
 }
 
-// Rows of which each does `products` products of two rows a pair, on average, make chunks of 10 microseconds.
+// Rows of which each does `products` products of two rows per pair, on average, make chunks of 10 microseconds.
 template <class T>
-Index grain_of(const SparseProblem<T>& p, double pairs_a_row, double products) {
-  const double flops = products * (pairs_a_row + 1) * static_cast<double>(p.width + p.value_width);
-  return std::max<Index>(1, static_cast<Index>(kSparseGrain / flops));
+Index grain_of(const SparseProblem<T>& p, double pairs_per_row, double products) {
+  const double flops = products * (pairs_per_row + 1) * static_cast<double>(p.width + p.value_width);
+  return grain_for_flops(2 * flops);  // rows come from all over the cache
 }
 
 template <class T>
-double pairs_a_query(const SparseProblem<T>& p, const KeyLists& lists) {
+double pairs_per_query(const SparseProblem<T>& p, const KeyLists& lists) {
   const double rows = static_cast<double>(lists.offsets.numel() / (p.queries + 1) * p.queries);
   return static_cast<double>(lists.keys.numel()) / std::max(rows, 1.0);
 }
@@ -67,7 +66,7 @@ double pairs_a_query(const SparseProblem<T>& p, const KeyLists& lists) {
 template <class T, class F>
 void each_query(const SparseProblem<T>& p, const KeyLists& lists, F f) {
   ThreadScratch<T> scratch(static_cast<Index>(kernels::of<T>(kernels::sparse_attention_table()).scratch(p)));
-  parallel_for(p.batch * p.heads * p.queries, grain_of(p, pairs_a_query(p, lists), 2), [&](Index begin, Index end) {
+  parallel_for(p.batch * p.heads * p.queries, grain_of(p, pairs_per_query(p, lists), 2), [&](Index begin, Index end) {
     for (Index n = begin; n < end; ++n)
       f(n / p.queries / p.heads, n / p.queries % p.heads, n % p.queries, scratch.mine());
   });
@@ -123,7 +122,7 @@ void run_wave(Wave<T>& wave, const KeyLists& lists, SparseGradients<T>& g, const
   const SparseProblem<T>& p = wave.p;
   const SparseKernels<T>& kernel = kernels::of<T>(kernels::sparse_attention_table());
   const Index shared = wave.shared(), first = wave.first * shared, heads = wave.count * shared;
-  const double pairs = pairs_a_query(p, lists);
+  const double pairs = pairs_per_query(p, lists);
   parallel_for(heads * p.queries, grain_of(p, pairs, 3), [&](Index begin, Index end) {
     for (Index n = begin; n < end; ++n) {
       const Index h = n / p.queries;
@@ -141,8 +140,8 @@ void run_wave(Wave<T>& wave, const KeyLists& lists, SparseGradients<T>& g, const
     });
   }
   if (columns == nullptr) return;
-  const double pairs_a_key = static_cast<double>(wave.pairs) / std::max(1.0, static_cast<double>(wave.count * p.keys));
-  parallel_for(wave.count * p.keys, grain_of(p, pairs_a_key, 2), [&](Index begin, Index end) {
+  const double pairs_per_key = static_cast<double>(wave.pairs) / std::max(1.0, static_cast<double>(wave.count * p.keys));
+  parallel_for(wave.count * p.keys, grain_of(p, pairs_per_key, 2), [&](Index begin, Index end) {
     for (Index n = begin; n < end; ++n) {
       const Index group = n / p.keys, head = wave.first + group;
       kernel.backward_key(

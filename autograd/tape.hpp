@@ -49,7 +49,7 @@ class Tape {
   // («blocks.0.mlp.up»; a parameter in no module stands for itself), one without parameters for the module of the step
   // before it.
   std::vector<std::pair<std::string, std::size_t>> saved_by_module() const;
-  void print(std::ostream& out) const;  // one line a step: op, inputs, output, saved bytes
+  void print(std::ostream& out) const;  // one line per step: op, inputs, output, saved bytes
   std::string graph() const;            // the same as a Graphviz digraph
 
   struct State;

@@ -11,7 +11,6 @@
 namespace heed::detail {
 namespace {
 
-constexpr Index kCopyGrain = 32768;  // elements a chunk
 
 template <class To, class From> To convert(From x) {
   if constexpr (std::is_same_v<To, From>) return x;
@@ -83,8 +82,8 @@ template <class To, class From, class Run> void walk_nest(To* to, const From* fr
       run_of(to + t + lo * nest.to[outer], nest.to[outer], from + f + lo * nest.from[outer], nest.from[outer], hi - lo);
     }
   };
-  if (rows == 1) return parallel_for(run, kCopyGrain, [&](Index b, Index e) { rows_of(0, 1, b, e); });
-  parallel_for(rows, std::max<Index>(1, kCopyGrain / run), [&](Index b, Index e) { rows_of(b, e, 0, run); });
+  if (rows == 1) return parallel_for(run, grain_for(1), [&](Index b, Index e) { rows_of(0, 1, b, e); });
+  parallel_for(rows, grain_for(run), [&](Index b, Index e) { rows_of(b, e, 0, run); });
 }
 
 // A nest whose innermost axis, the columns, lies dense in `to` alone, and another, the rows, in `from`: it is copied in tiles.
@@ -114,7 +113,7 @@ Transposition as_transposition(const CopyNest& n) {
 }
 
 template <class To, class From> void transpose_tiles(To* to, const From* from, const Transposition& t) {
-  const Index tiles = (t.rows + kTile - 1) / kTile, grain = std::max<Index>(1, kCopyGrain / (kTile * t.columns));
+  const Index tiles = (t.rows + kTile - 1) / kTile, grain = grain_for(kTile * t.columns);
   parallel_for(t.outer.shape.numel() * tiles, grain, [&](Index begin, Index end) {
     for (Index strip = begin; strip < end; ++strip) {
       const Index first = strip % tiles * kTile, count = std::min(kTile, t.rows - first);
@@ -145,12 +144,12 @@ template <class To, class From> void transpose_tiles(To* to, const From* from, c
 void copy_values(Tensor& to, const Tensor& from) {
   if (to.numel() == 0) return;
   const CopyNest nest = simplify(to, from);
-  const Transposition turned = as_transposition(nest);
+  const Transposition transposition = as_transposition(nest);
   visit_dtype(to.dtype(), [&](auto t) {
     visit_dtype(from.dtype(), [&](auto f) {
       using To = decltype(t);
       using From = decltype(f);
-      if (turned.rows > 0) transpose_tiles(to.ptr<To>(), static_cast<const From*>(from.raw()), turned);
+      if (transposition.rows > 0) transpose_tiles(to.ptr<To>(), static_cast<const From*>(from.raw()), transposition);
       else walk_nest(to.ptr<To>(), static_cast<const From*>(from.raw()), nest, copy_run<To, From>);
     });
   });

@@ -1,3 +1,4 @@
+// Splits a matrix product into tasks, and packs its right operand for all of them.
 #include <algorithm>
 #include <heed/core/check.hpp>
 #include <heed/core/gemm.hpp>
@@ -64,8 +65,8 @@ GemmProblem problem_of(const Gemm& g, Index item) {
           .bias = g.bias};
 }
 
-// A matrix times a column, as a row times the turned matrix: rows of c are then long, and nothing is packed.
-Gemm turned(Gemm g) {
+// A matrix times a column, as a row times the transposed matrix: rows of c are then long, and nothing is packed.
+Gemm transposed(Gemm g) {
   std::swap(g.m, g.n);
   std::swap(g.a, g.b);
   std::swap(g.a.row, g.a.column);
@@ -155,7 +156,7 @@ void few_parallel(const GemmKind& kind, const GemmProblem& g) {
 
 void gemm(const Gemm& given) {
   const bool turn = given.n == 1 && given.m > 1 && given.ldc == 1 && !given.bias;
-  const Gemm g = turn ? turned(given) : given;
+  const Gemm g = turn ? transposed(given) : given;
   const bool few = g.m <= kernels::kFewRows && (g.b.row == 1 || g.b.column == 1);
   const GemmKind& kind = kind_of(g, few);
   const Index items = g.batch[0].count * g.batch[1].count;

@@ -1,3 +1,4 @@
+// Copies and sums along one axis by indices.
 #include <algorithm>
 #include <cstring>
 #include <heed/core/index.hpp>
@@ -7,7 +8,6 @@
 namespace heed::detail {
 namespace {
 
-constexpr Index kIndexWork = 16384;  // elements that are worth a chunk of their own
 constexpr Index kPart = 256;    // columns that one chunk treats where many rows may fall together
 
 // Calls f(place, i) for every element i of the contiguous index: `place` is the offset, by `strides`, of i with
@@ -29,7 +29,7 @@ void each_place(const Tensor& index, int axis, const Strides& strides, F f) {
     for (int a = axis - 1; a >= 0; --a) offset += o % shape[a] * strides[a], o /= shape[a];
     return offset;
   };
-  parallel_for(outer * runs * parts, std::max<Index>(1, kIndexWork / (n * std::min(run, kPart))), [&](Index b, Index e) {
+  parallel_for(outer * runs * parts, grain_for(2 * n * std::min(run, kPart)), [&](Index b, Index e) {
     for (Index task = b; task < e; ++task) {
       const Index part = task % parts, r = task / parts % runs, o = task / parts / runs;
       const Index base = offset_of(o, r), from = part * kPart, to = std::min(run, from + kPart);
@@ -47,7 +47,7 @@ void each_run(Index outer, Index n, Index inner, const Tensor& index, F f) {
   const Index k = index.numel(), part = std::max<Index>(kPart, inner / 8), parts = (inner + part - 1) / part;
   if (k == 0 || inner == 0) return;
   const std::int32_t* at = index.ptr<std::int32_t>();
-  parallel_for(outer * parts, std::max<Index>(1, kIndexWork / (k * std::min(inner, part))), [&](Index b, Index e) {
+  parallel_for(outer * parts, grain_for(2 * k * std::min(inner, part)), [&](Index b, Index e) {
     for (Index task = b; task < e; ++task) {
       const Index o = task / parts, from = task % parts * part, count = std::min(part, inner - from);
       for (Index j = 0; j < k; ++j) f((o * n + at[j]) * inner + from, (o * k + j) * inner + from, count);

@@ -1,3 +1,4 @@
+// The walk over a model's members, and what is made of the list.
 #include <heed/core/members.hpp>
 #include <set>
 

@@ -1,3 +1,4 @@
+// What the machine, a cgroup and ulimit leave of memory.
 #include <heed/core/memory_limit.hpp>
 //
 #include <sys/resource.h>

@@ -1,3 +1,4 @@
+// The thread's mode, and scopes that change it and may end in any order.
 #include <heed/core/check.hpp>
 #include <heed/core/mode.hpp>
 

@@ -1,3 +1,4 @@
+// NumPy's .npy files, read and written.
 #include <heed/core/npy.hpp>
 //
 #include <heed/core/array.hpp>

@@ -1,3 +1,4 @@
+// Threads by oneTBB: how many, the arena they work in, and chunks of loops.
 #include <heed/core/parallel.hpp>
 //
 #include <sched.h>
@@ -69,11 +70,11 @@ struct InSlot {
 
 // What TBB copies from task to task.
 template <class F> struct TbbBody {
-  const F* some;
+  const F* chunks;
   LoopOrder* order;
   void operator()(const tbb::blocked_range<Index>& r) const {
     const LoopOrder::Chunk chunk(*order);
-    (*some)(r.begin(), r.end());
+    (*chunks)(r.begin(), r.end());
   }
 };
 
@@ -154,7 +155,7 @@ void parallel_ranges(Index n, Index grain, RangeFunction f, void* context) {
     for (Index c = 0; c < chunks; ++c) chunk(c);
     return;
   }
-  const auto some = [&](Index begin, Index end) {
+  const auto run_chunks = [&](Index begin, Index end) {
     note_thread();
     const InSlot scope;
     for (Index c = begin; c < end; ++c) chunk(c);
@@ -164,7 +165,7 @@ void parallel_ranges(Index n, Index grain, RangeFunction f, void* context) {
   // Another thread may do even that.
   thread_pool().arena->execute([&] {
     tbb::this_task_arena::isolate([&] {
-      tbb::parallel_for(tbb::blocked_range<Index>(0, chunks, 1), TbbBody<decltype(some)>{&some, &order}, tbb::simple_partitioner());
+      tbb::parallel_for(tbb::blocked_range<Index>(0, chunks, 1), TbbBody<decltype(run_chunks)>{&run_chunks, &order}, tbb::simple_partitioner());
     });
   });
 }

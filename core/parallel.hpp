@@ -1,6 +1,7 @@
 // Threads: one wrapper over oneTBB. Work is split by what it writes, in chunks of a fixed grain, so that results have the
 // same bits at any number of threads.
 #pragma once
+#include <algorithm>
 #include <heed/core/dtype.hpp>
 #include <heed/core/pool.hpp>
 #include <string>
@@ -17,6 +18,11 @@ namespace detail {
 using RangeFunction = void (*)(void* context, Index begin, Index end);
 void parallel_ranges(Index n, Index grain, RangeFunction f, void* context);
 }  // namespace detail
+
+// A grain for parallel_for: so many items, at least one, that they cost some microseconds. Each costs as much as copying
+// `numbers` numbers (an exponential counts as four), or so many floating-point operations of a blocked product.
+inline Index grain_for(Index numbers) { return std::max<Index>(1, 32768 / std::max<Index>(1, numbers)); }
+inline Index grain_for_flops(double flops) { return std::max<Index>(1, static_cast<Index>(2e6 / std::max(flops, 1.0))); }
 
 // Calls f(begin, end) for chunks that cover [0, n), each of `grain` items but the last. Chunks may run at once: f writes
 // only what its own range owns. With one chunk, one thread or inside a serial scope, f runs here. Choose a grain worth

@@ -1,3 +1,4 @@
+// Parameters: a tensor with a gradient, which is moved and not copied.
 #include <heed/core/parameter.hpp>
 
 namespace heed {

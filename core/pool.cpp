@@ -1,3 +1,4 @@
+// Memory of tensors, in size classes that are kept for the next of their size.
 #include <heed/core/pool.hpp>
 //
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+// Random tensors from Philox blocks: the number at a position depends on seed, stream and position alone.
 #include <algorithm>
 #include <cmath>
 #include <heed/core/parallel.hpp>
@@ -20,7 +21,7 @@ double normal_of(const std::array<std::uint32_t, 4>& w) {
 // One block an element, so that an element's value is that of its counter, whatever the shape around it.
 template <class F> Tensor fill(const Shape& shape, DType dtype, F&& value) {
   Tensor x = Tensor::empty(shape, dtype);
-  parallel_for(x.numel(), 4096, [&](Index begin, Index end) {
+  parallel_for(x.numel(), grain_for(8), [&](Index begin, Index end) {
     visit_dtype(dtype, [&](auto t) {
       using T = decltype(t);
       for (Index i = begin; i < end; ++i) {

@@ -1,3 +1,4 @@
+// Splits reductions of floating tensors into trees whose shape depends on the sizes alone.
 #include <algorithm>
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/parallel.hpp>
@@ -26,7 +27,6 @@ Reduction combination(Reduction op) {
   }
 }
 
-constexpr Index kReduceWork = 32768;     // elements that are worth a chunk of their own
 constexpr Index kRowPart = 16384;  // rows longer than this are reduced in parts, these in turn, and so on
 constexpr Index kRowBlock = 64;    // columns of more rows than this are reduced in blocks of so many rows
 constexpr Index kColumnPart = 1024;
@@ -35,12 +35,12 @@ template <class T>
 void reduce_rows(Reduction op, const T* x, Index rows, Index n, const T* center, T* y) {
   const Index parts = (n + kRowPart - 1) / kRowPart;
   if (parts <= 1) {
-    return parallel_for(rows, std::max<Index>(1, kReduceWork / std::max<Index>(n, 1)), [&](Index b, Index e) {
+    return parallel_for(rows, grain_for(n), [&](Index b, Index e) {
       reduce_table_of<T>().rows(op, x + b * n, n, e - b, n, center != nullptr ? center + b : nullptr, y + b);
     });
   }
   Scratch<T> partial(static_cast<std::size_t>(rows * parts));
-  parallel_for(rows * parts, kReduceWork / kRowPart, [&](Index b, Index e) {
+  parallel_for(rows * parts, grain_for(kRowPart), [&](Index b, Index e) {
     for (Index i = b; i < e; ++i) {
       const Index r = i / parts, from = i % parts * kRowPart;
       reduce_table_of<T>().rows(op, x + r * n + from, n, 1, std::min(kRowPart, n - from),
@@ -55,7 +55,7 @@ void reduce_columns(Reduction op, const T* x, Index outer, Index n, Index inner,
   const Index blocks = (n + kRowBlock - 1) / kRowBlock, parts = (inner + kColumnPart - 1) / kColumnPart;
   const Index work = std::min(n, kRowBlock) * std::min(inner, kColumnPart);
   const auto run = [&](T* to) {
-    parallel_for(outer * blocks * parts, std::max<Index>(1, kReduceWork / work), [&](Index b, Index e) {
+    parallel_for(outer * blocks * parts, grain_for(work), [&](Index b, Index e) {
       for (Index i = b; i < e; ++i) {
         const Index part = i % parts, block = i / parts % blocks, o = i / parts / blocks;
         const Index column = part * kColumnPart, row = block * kRowBlock;
@@ -112,7 +112,7 @@ Tensor find(const Grouped& g, const Tensor& value) {
   with_float(g.x.dtype(), [&](auto t) {
     using T = decltype(t);
     const T *x = g.x.ptr<T>(), *v = value.ptr<T>();
-    parallel_for(g.outer, std::max<Index>(1, kReduceWork / (g.n * g.inner)), [&](Index b, Index e) {
+    parallel_for(g.outer, grain_for(g.n * g.inner), [&](Index b, Index e) {
       if (g.inner == 1) return reduce_table_of<T>().find_rows(x + b * g.n, e - b, g.n, v + b, y.ptr<std::int32_t>() + b);
       for (Index o = b; o < e; ++o)
         reduce_table_of<T>().find_columns(x + o * g.n * g.inner, g.n, g.inner, v + o * g.inner,
@@ -139,7 +139,7 @@ void spread(kernels::Spread op, const Grouped& g, const Center& center, const Te
     if (g.inner == 1) {
       // Long rows in parts; of short ones several together.
       const Index parts = (g.n + kRowPart - 1) / kRowPart;
-      return parallel_for(g.outer * parts, std::max<Index>(1, kReduceWork / std::min(g.n, kRowPart)), [&](Index b, Index e) {
+      return parallel_for(g.outer * parts, grain_for(std::min(g.n, kRowPart)), [&](Index b, Index e) {
         for (Index i = b; i < e;) {
           const Index r = i / parts, at = r * g.n + i % parts * kRowPart, rows = parts == 1 ? e - b : 1;
           const Index n = parts == 1 ? g.n : std::min(kRowPart, (r + 1) * g.n - at);
@@ -150,7 +150,7 @@ void spread(kernels::Spread op, const Grouped& g, const Center& center, const Te
       });
     }
     // outer * n rows of `inner`; their centers change every n rows.
-    parallel_for(g.outer * g.n, std::max<Index>(1, kReduceWork / g.inner), [&](Index b, Index e) {
+    parallel_for(g.outer * g.n, grain_for(g.inner), [&](Index b, Index e) {
       for (Index r = b; r < e;) {
         const Index o = r / g.n, rows = std::min(e, (o + 1) * g.n) - r;
         reduce_table_of<T>().spread_columns(op, x + r * g.inner, rows, g.inner, c != nullptr ? c + o * g.inner : nullptr,

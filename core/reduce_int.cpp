@@ -11,7 +11,6 @@ namespace {
 
 using Wide = std::int64_t;  // holds the sum of 2^32 int32
 
-constexpr Index kFoldWork = 32768;    // elements that are worth a chunk of their own
 constexpr Index kFoldColumns = 1024;  // columns of a block
 constexpr Index kRunColumns = 64;     // running sums held at once
 
@@ -39,10 +38,10 @@ void fold_block(const T* x, Index rows, Index step, Index columns, Wide start, F
 // these give in turn. outer, inner > 0.
 template <class T, class F> void fold(const T* x, Index outer, Index n, Index inner, Wide start, F f, Wide* y) {
   const Index wide = std::min(inner, kFoldColumns), parts = (inner + kFoldColumns - 1) / kFoldColumns;
-  const Index most = kFoldWork / wide, blocks = std::max<Index>(1, (n + most - 1) / most);
+  const Index most = grain_for(wide), blocks = std::max<Index>(1, (n + most - 1) / most);
   const auto run = [&](Wide* to) {
     const Index work = wide * std::clamp<Index>(n, 1, most);
-    parallel_for(outer * blocks * parts, std::max<Index>(1, kFoldWork / work), [&](Index b, Index e) {
+    parallel_for(outer * blocks * parts, grain_for(work), [&](Index b, Index e) {
       for (Index i = b; i < e; ++i) {
         const Index part = i % parts, block = i / parts % blocks, o = i / parts / blocks;
         const Index column = part * kFoldColumns, row = block * most;
@@ -72,7 +71,7 @@ template <class T> Index run_sums(const T* x, std::int32_t* y, Index outer, Inde
   std::atomic<Index> first = none;
   const Index parts = (inner + kRunColumns - 1) / kRunColumns;
   const Index work = std::max<Index>(1, n * std::min(inner, kRunColumns));
-  parallel_for(outer * parts, std::max<Index>(1, kFoldWork / work), [&](Index b, Index e) {
+  parallel_for(outer * parts, grain_for(work), [&](Index b, Index e) {
     for (Index task = b; task < e; ++task) {
       const Index o = task / parts, from = task % parts * kRunColumns, columns = std::min(kRunColumns, inner - from);
       Wide sums[kRunColumns] = {};
@@ -126,7 +125,7 @@ Tensor find_integers(const Grouped& g, const Tensor& value) {
   if (y.numel() == 0) return y;
   const std::int32_t *x = g.x.ptr<std::int32_t>(), *v = value.ptr<std::int32_t>();
   std::int32_t* at = y.ptr<std::int32_t>();
-  parallel_for(g.outer, std::max<Index>(1, kFoldWork / (g.n * g.inner)), [&](Index b, Index e) {
+  parallel_for(g.outer, grain_for(g.n * g.inner), [&](Index b, Index e) {
     for (Index o = b; o < e; ++o)
       for (Index i = g.n - 1; i >= 0; --i)  // from the end, so that the first place stays
         for (Index j = o * g.inner; j < (o + 1) * g.inner; ++j)

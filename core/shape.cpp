@@ -1,3 +1,4 @@
+// Shapes: their product, how they broadcast, and how they are shown.
 #include <algorithm>
 #include <heed/core/check.hpp>
 #include <heed/core/shape.hpp>

@@ -1,3 +1,4 @@
+// Splits the softmax of an axis into rows or columns.
 #include <algorithm>
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/kernels/softmax.hpp>
@@ -8,7 +9,6 @@ namespace heed {
 namespace detail {
 namespace {
 
-constexpr Index kSoftmaxWork = 8192;       // elements that are worth a chunk of their own
 constexpr Index kColumnPart = 256;  // columns that one chunk treats
 
 // Calls rows(first, count) or columns(offset, count) for all of x, seen as [outer, n, inner].
@@ -18,9 +18,9 @@ void walk(const Tensor& x, int axis, Rows rows, Columns columns) {
               inner = x.shape().last(x.rank() - axis - 1).numel();
   if (x.numel() == 0) return;
   if (inner == 1)
-    return parallel_for(outer, std::max<Index>(1, kSoftmaxWork / n), [&](Index b, Index e) { rows(b * n, e - b, n); });
+    return parallel_for(outer, grain_for(4 * n), [&](Index b, Index e) { rows(b * n, e - b, n); });
   const Index parts = (inner + kColumnPart - 1) / kColumnPart;
-  parallel_for(outer * parts, std::max<Index>(1, kSoftmaxWork / (n * std::min(inner, kColumnPart))), [&](Index b, Index e) {
+  parallel_for(outer * parts, grain_for(4 * n * std::min(inner, kColumnPart)), [&](Index b, Index e) {
     for (Index i = b; i < e; ++i) {
       const Index column = i % parts * kColumnPart;
       columns(i / parts * n * inner + column, inner, n, std::min(kColumnPart, inner - column));

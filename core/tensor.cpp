@@ -1,3 +1,4 @@
+// Tensors: making, writing, and the checks around it.
 #include <algorithm>
 #include <atomic>
 #include <cstring>

@@ -8,14 +8,13 @@
 namespace heed {
 namespace {
 
-constexpr Index kGrainPairs = 1 << 15;  // some 10 microseconds
 
 template <class T>
 void fill_bias(const Tensor& table, Tensor& bias) {
   const Index heads = bias.dim(0), queries = bias.dim(1), keys = bias.dim(2), size = table.dim(1), clip = size / 2;
   const T* entries = table.ptr<T>();
   T* to = bias.ptr<T>();
-  parallel_for(heads * queries, std::max<Index>(1, kGrainPairs / std::max<Index>(1, keys)),
+  parallel_for(heads * queries, grain_for(keys),
                [=](Index begin, Index end) {
                  for (Index n = begin; n < end; ++n) {
                    const T* row = entries + n / queries * size;
@@ -32,7 +31,7 @@ void sum_bias(const Tensor& dbias, Tensor& dtable) {
   const Index heads = dbias.dim(0), queries = dbias.dim(1), keys = dbias.dim(2), size = dtable.dim(1), clip = size / 2;
   const T* from = dbias.ptr<T>();
   T* to = dtable.ptr<T>();
-  parallel_for(heads, std::max<Index>(1, kGrainPairs / std::max<Index>(1, queries * keys)),
+  parallel_for(heads, grain_for(queries * keys),
                [=](Index begin, Index end) {
                  for (Index h = begin; h < end; ++h) {
                    std::vector<double> sums(static_cast<std::size_t>(size));

@@ -1,3 +1,4 @@
+// Adafactor, composed of ops on whole parameters; formulas in its header.
 #include <cmath>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/reductions.hpp>

@@ -1,3 +1,4 @@
+// Adagrad: its options, and the scalars of a step.
 #include <heed/optim/adagrad.hpp>
 #include <heed/optim/with_kernels.hpp>
 

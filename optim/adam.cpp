@@ -1,3 +1,4 @@
+// Adam and AdamW: their options, and the scalars of a step.
 #include <cmath>
 #include <heed/optim/adam.hpp>
 #include <heed/optim/with_kernels.hpp>

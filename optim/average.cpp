@@ -1,3 +1,4 @@
+// Moving averages of the weights.
 #include <heed/optim/average.hpp>
 #include <heed/optim/with_kernels.hpp>
 

@@ -1,3 +1,4 @@
+// Norms of gradients and clipping by them.
 #include <cmath>
 #include <heed/optim/chunks.hpp>
 #include <heed/optim/clip.hpp>

@@ -28,7 +28,7 @@ void clip_grad_value_(const ParameterGroups& parameters, double limit);
 
 namespace detail {
 class Chunks;
-// The norm of the gradients of `chunks`; partial sums go to `sums`, one a chunk, for name_non_finite.
+// The norm of the gradients of `chunks`; partial sums go to `sums`, one per chunk, for name_non_finite.
 double norm_of(const std::vector<Trained>& parameters, const Chunks& chunks, std::vector<double>& sums);
 [[noreturn]] void fail_non_finite(const std::string& who, double norm, const std::vector<Trained>& parameters,
                                   const Chunks& chunks, const std::vector<double>& sums);

@@ -1,3 +1,4 @@
+// Lion: its options, and the scalars of a step.
 #include <heed/optim/lion.hpp>
 #include <heed/optim/with_kernels.hpp>
 

@@ -1,3 +1,4 @@
+// What all optimizers share: groups, steps over chunks of parameters, and the state of a checkpoint.
 #include <algorithm>
 #include <cmath>
 #include <heed/optim/optimizer.hpp>

@@ -136,7 +136,7 @@ class Optimizer {
   bool maximize_;
   Index step_count_ = 0;
   detail::Chunks chunks_;     // of the parameters that the current step updates
-  std::vector<double> sums_;  // of squares, one a chunk
+  std::vector<double> sums_;  // of squares, one per chunk
 
   const Group& group_at(int group) const;
   void allocate_states(std::size_t parameter);

@@ -1,3 +1,4 @@
+// The optimizers by name.
 #include <heed/optim/optimizers.hpp>
 
 namespace heed {

@@ -1,3 +1,4 @@
+// Parameters as optimizers hold them, and checks of a state.
 #include <algorithm>
 #include <heed/optim/parameter_group.hpp>
 #include <map>

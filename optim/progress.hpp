@@ -23,7 +23,7 @@ struct ProgressState {
 // At most 80 columns where `brief`, for the usual terminal.
 std::string progress_line(const ProgressState& state, bool brief = false);
 
-// Writes to `file`. In a terminal the line is redrawn in place at most ten times a second; elsewhere a line is printed
+// Writes to `file`. In a terminal the line is redrawn in place at most ten times per second; elsewhere a line is printed
 // at evaluations, at the first and last step, and whenever `quiet_seconds` have passed.
 class Progress {
  public:

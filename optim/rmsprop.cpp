@@ -1,3 +1,4 @@
+// RMSprop: its options, and the scalars of a step.
 #include <heed/optim/rmsprop.hpp>
 #include <heed/optim/with_kernels.hpp>
 

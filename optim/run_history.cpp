@@ -8,7 +8,7 @@ namespace {
 
 // Metrics stand in history/metric.NAME, one number an evaluation; NaN where the evaluation had none of the name.
 const std::string kMetrics = "history/metric.";
-const std::string kLosses = "history/loss.";  // of updates with a loss of their own, one number a step
+const std::string kLosses = "history/loss.";  // of updates with a loss of their own, one number per step
 
 Tensor to_tensor(const std::vector<double>& values) {
   return Tensor::from(values, {static_cast<Index>(values.size())});

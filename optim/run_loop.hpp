@@ -79,7 +79,7 @@ struct RunOptions {
   // itself: not step, seed, optimizer_name, instruction_set, and no section (model, optimizer, history, ...).
   std::map<std::string, std::string> texts = {};
 
-  // JSON lines, one a step; empty: none. A resumed run goes on in it, or begins it where there is no such file. What is
+  // JSON lines, one per step; empty: none. A resumed run goes on in it, or begins it where there is no such file. What is
   // in it stays until the first step was made. No other run may write it; it may also be a pipe or a terminal.
   std::filesystem::path log = {};
   std::FILE* progress = nullptr;     // where to show progress; null: nowhere

@@ -1,3 +1,4 @@
+// SGD: its options, and the scalars of a step.
 #include <heed/optim/sgd.hpp>
 #include <heed/optim/with_kernels.hpp>
 

@@ -1,3 +1,4 @@
+// Attention by additive scores, score = sum(u * tanh(q + k)), at one level: forward, and the table.
 #include "additive_attention_backward.hpp"
 
 namespace heed::kernels::HEED_LEVEL {

@@ -19,7 +19,7 @@ struct Block {
   T* c;  // [rows, c_stride], whole vectors
   long c_stride;
   long depth;
-  const T* factor;  // Finish::rescale: one a column
+  const T* factor;  // Finish::rescale: one per column
 };
 
 // R rows by V vectors of C stay in registers while p runs over the depth.
@@ -54,7 +54,7 @@ template <class T, int R, int V, Order kOrder, Finish kFinish>
   });
 }
 
-// 16 sums hide the latency of a multiply-add at two a cycle and leave registers for the operands; without AVX-512
+// 16 sums hide the latency of a multiply-add at two per cycle and leave registers for the operands; without AVX-512
 // there are 16 registers in all. More than 8 rows of their own would lack registers for their addresses.
 template <class T, int V, Order kOrder>
 inline constexpr int kRowsOfTile = kWidth<T> * sizeof(T) == 64 ? (V == 1 && kOrder == Order::by_column ? 16 : 8)

@@ -1,3 +1,4 @@
+// Dropout: numbers kept and scaled, or zeroed, by Philox bits of their position.
 #include "dropout.hpp"
 
 #include "philox.hpp"

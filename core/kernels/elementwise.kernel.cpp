@@ -2,6 +2,7 @@
 #include "elementwise_functions.hpp"
 //
 #include "elementwise_ops.hpp"
+#include "sweep.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 namespace {
@@ -52,35 +53,24 @@ inline V derivative(V p, V q, V dy, const Constants<V>& s) {
     return apply<D>(s, Unread{}, Unread{}, dy);
 }
 
+// Lanes beyond the end compute on ones, and are not stored.
 template <class T>
-inline Batch<T> load_step(const T* p, ptrdiff_t i, unsigned char step) {
-  return step ? load(p + i) : Batch<T>(*p);
+inline Batch<T> load_step(auto at, const T* p, ptrdiff_t i, unsigned char step) {
+  return step ? at.load(p + i, T(1)) : Batch<T>(*p);
 }
 template <class T>
-inline Batch<T> load_step_part(const T* p, ptrdiff_t i, unsigned char step, int n) {
-  return step ? load_part(p + i, n, T(1)) : Batch<T>(*p);
-}
-
-template <class T>
-inline void store_or_add(T* p, Batch<T> v, bool accumulate) {
-  store(p, accumulate ? load(p) + v : v);
-}
-template <class T>
-inline void store_or_add_part(T* p, Batch<T> v, int n, bool accumulate) {
-  store_part(p, accumulate ? load_part(p, n) + v : v, n);
+inline void store_or_add(auto at, T* p, Batch<T> v, bool accumulate) {
+  at.store(p, accumulate ? at.load(p) + v : v);
 }
 
-// y = f(x). Lanes behind the end compute on ones, and are not stored.
+// y = f(x).
 template <class T, class F>
 void unary_loop(void* to, const void* const* in, const unsigned char*, ptrdiff_t n, const ElementwiseOptions& o) {
   T* out = static_cast<T*>(to);
   const T* x = static_cast<const T*>(in[0]);
   const Constants<Batch<T>> s(o);
   const bool add = o.accumulate;
-  ptrdiff_t i = 0;
-  for (; i + kWidth<T> <= n; i += kWidth<T>) store_or_add(out + i, apply<F>(s, load(x + i)), add);
-  if (const int rest = static_cast<int>(n - i); rest > 0)
-    store_or_add_part(out + i, apply<F>(s, load_part(x + i, rest, T(1))), rest, add);
+  sweep<T>(n, [=](ptrdiff_t i, auto at) { store_or_add(at, out + i, apply<F>(s, at.load(x + i, T(1))), add); });
 }
 
 // dx from (x or y, dy).
@@ -92,15 +82,10 @@ void unary_backward_loop(void* to, const void* const* in, const unsigned char* s
   const unsigned char p = step[0], q = step[1];
   const Constants<Batch<T>> s(o);
   const bool add = o.accumulate;
-  ptrdiff_t i = 0;
-  for (; i + kWidth<T> <= n; i += kWidth<T>) {
-    const Batch<T> v = load_step(kept, i, p);
-    store_or_add(out + i, derivative<D>(v, v, load_step(dy, i, q), s), add);
-  }
-  if (const int rest = static_cast<int>(n - i); rest > 0) {
-    const Batch<T> v = load_step_part(kept, i, p, rest);
-    store_or_add_part(out + i, derivative<D>(v, v, load_step_part(dy, i, q, rest), s), rest, add);
-  }
+  sweep<T>(n, [=](ptrdiff_t i, auto at) {
+    const Batch<T> v = load_step(at, kept, i, p);
+    store_or_add(at, out + i, derivative<D>(v, v, load_step(at, dy, i, q), s), add);
+  });
 }
 
 // y = f(a, b).
@@ -111,18 +96,16 @@ void binary_loop(void* to, const void* const* in, const unsigned char* step, ptr
   const Constants<Batch<T>> s(o);
   const unsigned char p = step[0], q = step[1];
   const bool add = o.accumulate;
-  ptrdiff_t i = 0;
   if (p && q && !add)
-    for (; i + kWidth<T> <= n; i += kWidth<T>) store(out + i, apply<F>(s, load(a + i), load(b + i)));
-  for (; i + kWidth<T> <= n; i += kWidth<T>)
-    store_or_add(out + i, apply<F>(s, load_step(a, i, p), load_step(b, i, q)), add);
-  if (const int rest = static_cast<int>(n - i); rest > 0) {
-    const Batch<T> y = apply<F>(s, load_step_part(a, i, p, rest), load_step_part(b, i, q, rest));
-    store_or_add_part(out + i, y, rest, add);
-  }
+    return sweep<T>(n, [=](ptrdiff_t i, auto at) {
+      at.store(out + i, apply<F>(s, at.load(a + i, T(1)), at.load(b + i, T(1))));
+    });
+  sweep<T>(n, [=](ptrdiff_t i, auto at) {
+    store_or_add(at, out + i, apply<F>(s, load_step(at, a, i, p), load_step(at, b, i, q)), add);
+  });
 }
 
-// da or db from (a, b, dy). An input that the derivative does not read is not loaded: what remains of it is dead code.
+// da or db from (a, b, dy). An input that the derivative does not read is not loaded: the compiler drops it.
 template <class T, class D>
 void binary_backward_loop(void* to, const void* const* in, const unsigned char* step, ptrdiff_t n,
                           const ElementwiseOptions& o) {
@@ -131,16 +114,10 @@ void binary_backward_loop(void* to, const void* const* in, const unsigned char* 
   const Constants<Batch<T>> s(o);
   const unsigned char p = step[0], q = step[1], r = step[2];
   const bool add = o.accumulate;
-  ptrdiff_t i = 0;
-  for (; i + kWidth<T> <= n; i += kWidth<T>) {
-    const Batch<T> u = load_step(a, i, p), v = load_step(b, i, q), w = load_step(dy, i, r);
-    store_or_add(out + i, derivative<D>(u, v, w, s), add);
-  }
-  if (const int rest = static_cast<int>(n - i); rest > 0) {
-    const Batch<T> u = load_step_part(a, i, p, rest), v = load_step_part(b, i, q, rest);
-    const Batch<T> w = load_step_part(dy, i, r, rest);
-    store_or_add_part(out + i, derivative<D>(u, v, w, s), rest, add);
-  }
+  sweep<T>(n, [=](ptrdiff_t i, auto at) {
+    const Batch<T> u = load_step(at, a, i, p), v = load_step(at, b, i, q), w = load_step(at, dy, i, r);
+    store_or_add(at, out + i, derivative<D>(u, v, w, s), add);
+  });
 }
 
 // Of int32.

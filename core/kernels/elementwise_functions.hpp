@@ -49,7 +49,7 @@ inline V power(V x, double a, V exponent) {
 constexpr double kReducible = 1e6;
 template <class T>
 inline Batch<T> reduce_angle(Batch<T> x, Batch<T>& quadrant) {
-  alignas(64) T lane[kWidth<T>], turn[kWidth<T>];
+  alignas(64) T lane[kWidth<T>], quarters[kWidth<T>];
   store_aligned(lane, x);
   for (int i = 0; i < kWidth<T>; ++i) {
     const double q = (lane[i] * 0.63661977236758134308 + 6755399441055744.) - 6755399441055744.;
@@ -57,9 +57,9 @@ inline Batch<T> reduce_angle(Batch<T> x, Batch<T>& quadrant) {
         lane[i] - q * 1.57079632673412561417 - q * 6.07710050630396597660e-11 - q * 2.02226624879595063154e-21;
     const double quarter = q - 4 * ((q * 0.25 + 6755399441055744.) - 6755399441055744.);  // -2 to 2
     lane[i] = static_cast<T>(r);
-    turn[i] = static_cast<T>(quarter);
+    quarters[i] = static_cast<T>(quarter);
   }
-  quadrant = load_aligned(turn);
+  quadrant = load_aligned(quarters);
   return load_aligned(lane);
 }
 
@@ -107,12 +107,12 @@ inline Batch<T> sin_or_cos(Batch<T> x) {
   if (!all(near)) return sin_far<cosine>(x);
   Batch<T> q;
   const Batch<T> r = reduce_angle(x, q), s = sin_near(r), c = cos_near(r);
-  const Mask<T> odd = abs(q) == Batch<T>(T(1)), half = abs(q) == Batch<T>(T(2));
+  const Mask<T> is_odd = abs(q) == Batch<T>(T(1)), half = abs(q) == Batch<T>(T(2));
   if constexpr (cosine) {  // of quadrants 0, 1, 2, -1: c, -s, -c, s
-    const Batch<T> y = select(odd, s, c);
+    const Batch<T> y = select(is_odd, s, c);
     return select((q == Batch<T>(T(1))) | half, neg(y), y);
   } else {  // s, c, -s, -c; of -0 it is -0, which the sum of r and its powers loses
-    const Batch<T> y = select(odd, c, s);
+    const Batch<T> y = select(is_odd, c, s);
     return select(x == Batch<T>(T(0)), x, select((q == Batch<T>(T(-1))) | half, neg(y), y));
   }
 }

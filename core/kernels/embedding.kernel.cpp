@@ -1,3 +1,4 @@
+// Rows of a table added up where indices name them: the gradient of an embedding.
 #include "embedding.hpp"
 
 #include "simd.hpp"

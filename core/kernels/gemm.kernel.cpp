@@ -1,3 +1,4 @@
+// The kinds of matrix products of this level: how each packs its operands and which blocks it runs.
 #include "gemm_block.hpp"
 #include "gemm_few.hpp"
 

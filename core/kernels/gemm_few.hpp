@@ -24,11 +24,11 @@ inline void add_rows(const GemmProblem& g, long p, const B* b, int columns, T (*
     for (int s = 0; s < kSteps; ++s)
       x[i][s] = Batch<T>(element<T>(static_cast<const A*>(g.a) + i * g.a_row + (p + s) * g.a_column));
   for (int j = 0; j < columns; j += w) {
-    const int some = columns - j;
+    const int left = columns - j;
     Batch<T> y[kSteps];
     unroll<kSteps>([&](auto s) {
       const B* line = b + (p + s) * g.b_row + j;
-      y[s] = some >= w ? load_as<T>(line) : load_as_part<T>(line, some);
+      y[s] = left >= w ? load_as<T>(line) : load_as_part<T>(line, left);
     });
     for (long i = 0; i < g.m; ++i) {
       Batch<T> v = load_aligned(&sum[i][j]);
@@ -89,19 +89,19 @@ inline void few_by_columns(const GemmProblem& g, long begin, long end) {
   alignas(64) T x[kFewRows][depth];
   long p = 0;
   do {  // once even for k = 0
-    const long some = g.k - p < depth ? g.k - p : depth;
+    const long count = g.k - p < depth ? g.k - p : depth;
     for (long i = 0; i < g.m; ++i) {
       const A* a = static_cast<const A*>(g.a) + i * g.a_row + p * g.a_column;
-      for (long s = 0; s < some; ++s) x[i][s] = element<T>(a + s * g.a_column);
-      for (long s = some; s % kWidth<T> != 0; ++s) x[i][s] = T(0);
+      for (long s = 0; s < count; ++s) x[i][s] = element<T>(a + s * g.a_column);
+      for (long s = count; s % kWidth<T> != 0; ++s) x[i][s] = T(0);
     }
     for (long j = begin; j < end; j += 4) {
       const long columns = end - j;
       switch (g.m) {
-        case 1: dot_products<T, B, 1>(g, x[0], depth, p, some, j, columns); break;
-        case 2: dot_products<T, B, 2>(g, x[0], depth, p, some, j, columns); break;
-        case 3: dot_products<T, B, 3>(g, x[0], depth, p, some, j, columns); break;
-        default: dot_products<T, B, 4>(g, x[0], depth, p, some, j, columns); break;
+        case 1: dot_products<T, B, 1>(g, x[0], depth, p, count, j, columns); break;
+        case 2: dot_products<T, B, 2>(g, x[0], depth, p, count, j, columns); break;
+        case 3: dot_products<T, B, 3>(g, x[0], depth, p, count, j, columns); break;
+        default: dot_products<T, B, 4>(g, x[0], depth, p, count, j, columns); break;
       }
     }
     p += depth;

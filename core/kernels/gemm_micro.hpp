@@ -1,5 +1,5 @@
 // Products of small blocks inside other kernels (attention): serial, no allocation, float or double.
-// Included only by *.kernel.cpp; compiled once a level, in gemm_micro.kernel.cpp, for all that call them. Blocks are
+// Included only by *.kernel.cpp; compiled once per level, in gemm_micro.kernel.cpp, for all that call them. Blocks are
 // row-major: element (i, j) is data[i * ld + j]. They may have any size; they are meant for up to about 128 rows and
 // columns, whose operands stay in the nearest caches.
 #pragma once
@@ -15,7 +15,7 @@ struct Block {
 enum class Into { set, add };  // c = ..., or c += ...
 
 // Rows of matrices elsewhere that come to the second cache while products run, some with each tile of registers: a
-// program that works on rows a page apart would wait for each of them otherwise.
+// program that works on rows that lie a page apart would wait for each of them otherwise.
 class Fetch {
  public:
   // n elements each of `rows` rows, `stride` elements apart.
@@ -27,26 +27,26 @@ class Fetch {
   void to_write(const T* row, long stride, long rows, long n) {
     add(row, stride * static_cast<long>(sizeof(T)), rows, n * static_cast<long>(sizeof(T)), true);
   }
-  void some();
+  void prefetch_next();
 
  private:
-  static constexpr int kMost = 8, kRowsATile = 4;
+  static constexpr int kMostParts = 8, kRowsPerTile = 4;
   struct Part {
     const char* row;
     long stride, rows, bytes;
     bool write;
   };
-  Part parts_[kMost];
+  Part parts_[kMostParts];
   int count_ = 0, at_ = 0;
 
   void add(const void* row, long stride, long rows, long bytes, bool write) {
-    if (row != nullptr && rows > 0 && count_ < kMost)
+    if (row != nullptr && rows > 0 && count_ < kMostParts)
       parts_[count_++] = {static_cast<const char*>(row), stride, rows, bytes, write};
   }
 };
 
-[[gnu::noinline]] inline void Fetch::some() {
-  for (int i = 0; i < kRowsATile && at_ < count_; ++i) {
+[[gnu::noinline]] inline void Fetch::prefetch_next() {
+  for (int i = 0; i < kRowsPerTile && at_ < count_; ++i) {
     Part& part = parts_[at_];
     for (long byte = 0; byte < part.bytes; byte += 64) {
       if (part.write)
@@ -69,8 +69,8 @@ template <class T>
 void block_atb(Into into, long m, long n, long k, T alpha, Block<const T> a, Block<const T> b, Block<T> c,
                Fetch* fetch = nullptr);
 
-// c[m, n] = or += alpha * a b^T for a[m, k], b[n, k]. b is turned panel by panel: to reuse one b for many a, keep many
-// rows in a call.
+// c[m, n] = or += alpha * a b^T for a[m, k], b[n, k]. b is transposed panel by panel: to reuse one b for many a,
+// keep many rows in a call.
 template <class T>
 void block_abt(Into into, long m, long n, long k, T alpha, Block<const T> a, Block<const T> b, Block<T> c,
                Fetch* fetch = nullptr);

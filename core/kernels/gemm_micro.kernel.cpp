@@ -1,3 +1,4 @@
+// Products of small blocks, instantiated once for all kernels of this level.
 #include "gemm_micro.hpp"
 
 #include "gemm_pack.hpp"
@@ -5,15 +6,15 @@
 namespace heed::kernels::HEED_LEVEL {
 namespace {
 
-constexpr int kMicroDepth = 256;  // of the panel that block_abt turns on the stack
+constexpr int kMicroDepth = 256;  // of the panel that block_abt transposes on the stack
 
 template <class T, Order kOrder>
 void block_panels(Into into, long m, long n, long k, T alpha, Block<const T> a, Block<const T> b, Block<T> c,
                   Fetch* fetch) {
   for (long j = 0; j < n; j += kPanel<T>) {
-    const int some = static_cast<int>(n - j < kPanel<T> ? n - j : kPanel<T>);
+    const int columns = static_cast<int>(n - j < kPanel<T> ? n - j : kPanel<T>);
     const TileOut<T> out{c.data + j, c.ld, into == Into::add, alpha, nullptr, fetch};
-    panel<T, kOrder, false>(m, some, k, a.data, a.ld, b.data + j, b.ld, out);
+    panel<T, kOrder, false>(m, columns, k, a.data, a.ld, b.data + j, b.ld, out);
   }
 }
 
@@ -34,15 +35,15 @@ void block_atb(Into into, long m, long n, long k, T alpha, Block<const T> a, Blo
 template <class T>
 void block_abt(Into into, long m, long n, long k, T alpha, Block<const T> a, Block<const T> b, Block<T> c,
                Fetch* fetch) {
-  alignas(64) T turned[kMicroDepth * kPanel<T>];
+  alignas(64) T transposed[kMicroDepth * kPanel<T>];
   for (long j = 0; j < n; j += kPanel<T>) {
-    const int some = static_cast<int>(n - j < kPanel<T> ? n - j : kPanel<T>);
+    const int columns = static_cast<int>(n - j < kPanel<T> ? n - j : kPanel<T>);
     long p = 0;
     do {  // once even for k = 0, which sets c to 0
       const long depth = k - p < kMicroDepth ? k - p : kMicroDepth;
-      pack_transposed(b.data + j * b.ld + p, b.ld, some, kPanel<T>, depth, turned);
+      pack_transposed(b.data + j * b.ld + p, b.ld, columns, kPanel<T>, depth, transposed);
       const TileOut<T> out{c.data + j, c.ld, into == Into::add || p > 0, alpha, nullptr, fetch};
-      panel<T, Order::by_row, true>(m, some, depth, a.data + p, a.ld, turned, kPanel<T>, out);
+      panel<T, Order::by_row, true>(m, columns, depth, a.data + p, a.ld, transposed, kPanel<T>, out);
       p += kMicroDepth;
     } while (p < k);
   }

@@ -38,19 +38,19 @@ inline void pack_transposed(const S* x, long stride, int lanes, int width, long 
   for (int group = 0; group < width; group += w) {
     const int rows = lanes - group;  // of this group, may be more than w or less than 1
     for (long p = 0; p < k; p += w) {
-      const int some = static_cast<int>(k - p);
+      const int left = static_cast<int>(k - p);
       Batch<T> row[w];
       unroll<w>([&](auto i) {
         const S* line = x + (group + i) * stride + p;
         if (i >= rows)
           row[i] = Batch<T>(T(0));
         else
-          row[i] = some >= w ? load_as<T>(line) : load_as_part<T>(line, some);
+          row[i] = left >= w ? load_as<T>(line) : load_as_part<T>(line, left);
       });
       transpose_lanes<T>(row);
       T* to = out + p * width + group;
       unroll<w>([&](auto i) {
-        if (i < some) store(to + i * width, row[i]);
+        if (i < left) store(to + i * width, row[i]);
       });
     }
   }
@@ -63,12 +63,12 @@ inline void pack_rows(const S* x, long stride, int lanes, int width, long k, T* 
   constexpr int w = kWidth<T>;
   for (long p = 0; p < k; ++p, x += stride, out += width)
     for (int i = 0; i < width; i += w) {
-      const int some = lanes - i;
+      const int left = lanes - i;
       __builtin_prefetch(x + 8 * stride + i);  // each line may lie on another page
-      if (some >= w)
+      if (left >= w)
         store(out + i, load_as<T>(x + i));
-      else if (some > 0)
-        store(out + i, load_as_part<T>(x + i, some));
+      else if (left > 0)
+        store(out + i, load_as_part<T>(x + i, left));
       else
         store(out + i, Batch<T>(T(0)));
     }

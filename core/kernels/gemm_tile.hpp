@@ -6,7 +6,7 @@
 
 namespace heed::kernels::HEED_LEVEL {
 
-// How elements are multiplied and added up. Float and double: one product a lane.
+// How elements are multiplied and added up. Float and double: one product per lane.
 template <class T>
 struct Product {
   using Element = T;  // of A and B
@@ -21,7 +21,7 @@ struct Product {
 };
 
 #if defined(__AVX512BF16__)
-// Pairs of bf16, neighbours in k: two products a lane, summed in float32 (VDPBF16PS; subnormals count as 0).
+// Pairs of bf16, neighbours in k: two products per lane, summed in float32 (VDPBF16PS; subnormals count as 0).
 struct Bf16Pairs {};
 template <>
 struct Product<Bf16Pairs> {
@@ -57,7 +57,7 @@ constexpr long packed_group(long k) {
   return Product<P>::kRows * k + 16;
 }
 
-// What becomes of the sums: c = alpha * sum (+ c) (+ bias, one a column).
+// What becomes of the sums: c = alpha * sum (+ c) (+ bias, one per column).
 template <class T>
 struct TileOut {
   T* c;
@@ -123,7 +123,7 @@ template <class P, int V, Order kOrder, Edge kEdge, int R = Product<P>::kRows>
                          : kOrder == Order::packed && R == Product<P>::kRows ? packed_group<P>(k)
                                                                              : R;
   for (; i + R <= m; i += R) {
-    if (out.fetch != nullptr) out.fetch->some();
+    if (out.fetch != nullptr) out.fetch->prefetch_next();
     if (k >= 32)  // C's rows come while k runs
       for (int r = 0; r < R; ++r)
         for (int j = 0; j < V; ++j) __builtin_prefetch(out.c + r * out.ldc + j * kWidth<typename Product<P>::Sum>, 1);

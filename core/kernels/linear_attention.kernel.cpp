@@ -1,3 +1,4 @@
+// Linear attention at one level: walks the steps of a span, forward and backward, and fills the table.
 #include "linear_attention.hpp"
 
 #include "linear_attention_backward.hpp"
@@ -9,7 +10,7 @@ template <class T>
 LinearPlan plan(const LinearProblem<T>& p) {
   const Alignment at = alignment(p);
   const long rows = step_rows(p), key_steps = (at.prefix + rows - 1) / rows,
-             query_steps = (p.queries - at.blind + rows - 1) / rows, least = query_steps > 0 ? query_steps : 1;
+             query_steps = (p.queries - at.keyless + rows - 1) / rows, least = query_steps > 0 ? query_steps : 1;
   Pieces<T> all{nullptr};
   const LinearGradients<T> none{};
   const Backward<T> backward(p, none, all);  // the largest
@@ -57,7 +58,7 @@ void forward(const LinearProblem<T>& p, const HeadRows<T>& out, T* norm, T* kept
   const Range rows = rows_of_step(p, step);
   if (step < steps.key_steps) return sum_key_rows(p, b, h, rows, x.k, x.v, state_at(p, state));
   const long query_step = step - steps.key_steps;
-  if (query_step == 0) x.blind(out, norm, b, h);
+  if (query_step == 0) x.finish_keyless(out, norm, b, h);
   if (kept != nullptr && query_step < steps.kept)
     copy_state(p, kept + ((b * p.heads + h) * steps.kept + query_step) * steps.state_size, state);
   x.queries(out, norm, b, h, rows, next_of(p, next, steps.key_steps), state_at(p, state));
@@ -75,7 +76,7 @@ void backward(const LinearProblem<T>& p, const LinearGradients<T>& d, int64_t b,
     const long query_step = step - steps.key_steps;
     const T* kept = d.kept + ((b * p.heads + h) * steps.kept + (p.causal ? query_step : 0)) * steps.state_size;
     x.queries(b, h, rows, next_of(p, next, steps.key_steps), kept, after);
-    if (query_step == 0) x.blind(b, h);
+    if (query_step == 0) x.finish_keyless(b, h);
     return;
   }
   const long end = rows.first + rows.count;

@@ -75,7 +75,9 @@ struct Backward {
     const bool* masked = has_masked_keys(p) ? each_masked : nullptr;
     for (long j = 0; masked != nullptr && j < n; ++j) each_masked[j] = masked_key(p, b, first + j);
     if (d.dk.data != nullptr || d.dweight != nullptr) {
+      // dk [n, width] = v [n, value_width] after.s^T: from the queries of later chunks ...
       block_abt<T>(Into::set, n, p.width, p.value_width, T(1), v.read(), after.s.read(), dk.block(), fetch);
+      // ... + tril(w)^T [n, n] q [n, width]: from those of their own
       if (own) lower_atb(Into::add, n, p.width, w, q, dk, fetch);
       const long at = (b * p.heads + h) * p.keys + first;
       for (long j = 0; d.dweight != nullptr && j < n; ++j)  // k holds weight f(k)
@@ -86,6 +88,7 @@ struct Backward {
                    p.weight == nullptr ? nullptr : p.weight + at, masked);
     }
     if (d.dv.data != nullptr) {
+      // dv [n, value_width] = k [n, width] after.s + tril(a)^T [n, n] g [n, value_width]
       block_ab<T>(Into::set, n, p.value_width, p.width, T(1), k.read(), after.s.read(), dv.block(), fetch);
       if (own) lower_atb(Into::add, n, p.value_width, a, g, dv, fetch);
       put_rows(d.dv, d.add_dv || later, b, kv, first, n, p.value_width, dv, masked);
@@ -95,26 +98,29 @@ struct Backward {
   // Queries [first, first + n), whose own keys begin at `key`.
   void chunk(long b, long h, long first, long n, long key, const Sums<const T>& state, const Sums<T>& after,
              Fetch* fetch) {
-    load_mapped(p.q, b, h, first, n, p.width, p.map, p.queries, q);
-    load_output(b, h, first, n);
+    load_mapped(p.q, b, h, first, n, p.width, p.map, p.queries, q);  // q = f(q) [n, width]
+    load_output(b, h, first, n);                                     // g = H [n, value_width], u [n]
     if (p.causal) {
-      load_keys(p, b, h, key, n, k, v);
+      load_keys(p, b, h, key, n, k, v);  // k [n, width], v [n, value_width]
+      // a = tril(q k^T) and w = tril(g v^T + u), both [n, n]
       lower_abt<T>(n, p.width, q, k, nullptr, a, fetch);
       lower_abt<T>(n, p.value_width, g, v, u, w, fetch);
     }
     if (d.dq.data != nullptr) {
+      // dq [n, width] = g state.s^T, from the keys before the chunk, + w k, from its own
       block_abt<T>(Into::set, n, p.width, p.value_width, T(1), g.read(), state.s.read(), dq.block(), fetch);
       if (p.causal) lower_ab(Into::add, n, p.width, w, k, dq, fetch);
       put_mapped(d.dq, d.add_dq, b, h, first, n, dq, u, state.z, q, nullptr, nullptr);
     }
     if (p.causal) keys(b, h, key, n, true, after, fetch);
+    // after.s [width, value_width] += q^T g and after.z [width] += q^T u, for the keys before
     add_to(after, n, p.width, p.value_width, q, g, u, fetch);
   }
 
   // What is read of a chunk of queries.
-  void come(Fetch& fetch, long b, long h, long first, long n) const {
+  void prefetch_reads(Fetch& fetch, long b, long h, long first, long n) const {
     const Alignment at = alignment(p);
-    const long kv = h / (p.heads / p.kv_heads), key = at.prefix + first - at.blind;
+    const long kv = h / (p.heads / p.kv_heads), key = at.prefix + first - at.keyless;
     fetch_rows(fetch, p.q, b, h, first, n, p.width);
     fetch_rows(fetch, d.dout, b, h, first, n, p.value_width);
     fetch_rows(fetch, d.out, b, h, first, n, p.value_width);
@@ -123,9 +129,9 @@ struct Backward {
     fetch_rows(fetch, p.v, b, kv, key, n, p.value_width);
   }
   // What is written of it.
-  void come_to_write(Fetch& fetch, long b, long h, long first, long n) const {
+  void prefetch_writes(Fetch& fetch, long b, long h, long first, long n) const {
     const Alignment at = alignment(p);
-    const long kv = h / (p.heads / p.kv_heads), key = at.prefix + first - at.blind;
+    const long kv = h / (p.heads / p.kv_heads), key = at.prefix + first - at.keyless;
     fetch_for_writing(fetch, d.dq, b, h, first, n, p.width);
     if (!p.causal) return;
     fetch_for_writing(fetch, d.dk, b, kv, key, n, p.width);
@@ -135,7 +141,7 @@ struct Backward {
   // A step of queries; `kept`: the state before it.
   void queries(long b, long h, Range rows, Next next, const T* kept, const Sums<T>& after) {
     const Alignment at = alignment(p);
-    const long end = rows.first + rows.count, to_key = at.prefix - at.blind;
+    const long end = rows.first + rows.count, to_key = at.prefix - at.keyless;
     if (p.causal && rows.count > kChunk) {
       copy_state(p, before, kept);
       for (long i = rows.first; i + kChunk < end; i += kChunk) {
@@ -149,18 +155,18 @@ struct Backward {
       const long i = rows.first + c * kChunk;
       if (i >= end) continue;
       Fetch fetch;
-      come_to_write(fetch, b, h, i, part(i, end));
+      prefetch_writes(fetch, b, h, i, part(i, end));
       if (c > 0)
-        come(fetch, b, h, i - kChunk, kChunk);
+        prefetch_reads(fetch, b, h, i - kChunk, kChunk);
       else if (const long last = (next.rows.count - 1) / kChunk * kChunk; next.rows.count > 0)
-        come(fetch, b, next.h, next.rows.first + last, next.rows.count - last);
+        prefetch_reads(fetch, b, next.h, next.rows.first + last, next.rows.count - last);
       chunk(b, h, i, part(i, end), i + to_key, read_state(p, kept + (p.causal ? c * state_size(p) : 0)), after, &fetch);
     }
   }
 
   // Queries without a key pass nothing on.
-  void blind(long b, long h) {
-    const long end = alignment(p).blind;
+  void finish_keyless(long b, long h) {
+    const long end = alignment(p).keyless;
     if (d.dq.data == nullptr || end == 0) return;
     fill(dq, kChunk, T(0));
     for (long i = 0; i < end; i += kChunk) put_rows(d.dq, d.add_dq, b, h, i, part(i, end), p.width, dq, nullptr);

@@ -104,20 +104,21 @@ inline bool load_keys(const LinearProblem<T>& p, long b, long h, long first, lon
   const long kv = h / (p.heads / p.kv_heads);
   load_mapped(p.k, b, kv, first, n, p.width, p.map, p.keys, k);
   load_mapped(p.v, b, kv, first, n, p.value_width, FeatureMap::identity, p.keys, v);
-  const bool some = has_masked_keys(p);
+  const bool has_masked = has_masked_keys(p);
   const T* weight = p.weight == nullptr ? nullptr : p.weight + (b * p.heads + h) * p.keys + first;
-  Batch<T> odd(T(0));
+  Batch<T> non_finite(T(0));
   for (long j = 0; j < n; ++j) {
-    if ((some && masked_key(p, b, first + j)) || (weight != nullptr && weight[j] == T(0))) {
+    if ((has_masked && masked_key(p, b, first + j)) || (weight != nullptr && weight[j] == T(0))) {
       fill(Panel<T>{k.row(j), k.ld}, 1, T(0));
       fill(Panel<T>{v.row(j), v.ld}, 1, T(0));
     } else if (weight != nullptr) {
       const Batch<T> w(weight[j]);
       for (long c = 0; c < p.width; c += kWidth<T>) store_aligned(k.row(j) + c, load_aligned(k.row(j) + c) * w);
     }
-    for (long c = 0; c < p.value_width; c += kWidth<T>) odd = fma(load_aligned(v.row(j) + c), Batch<T>(T(0)), odd);
+    for (long c = 0; c < p.value_width; c += kWidth<T>)
+      non_finite = fma(load_aligned(v.row(j) + c), Batch<T>(T(0)), non_finite);
   }
-  return !any(isnan(odd));
+  return !any(isnan(non_finite));
 }
 
 template <class T>
@@ -223,10 +224,10 @@ inline void add_to(const Sums<T>& sums, long n, long width, long value_width, co
   add_rows(sums.z, n, width, x, u);
 }
 
-// Where the triangle of a causal problem lies: keys before `prefix` are seen by all queries, queries before `blind` see
-// none.
+// Where the triangle of a causal problem lies: keys before `prefix` are seen by all queries, queries before `keyless`
+// see none.
 struct Alignment {
-  long prefix, blind;
+  long prefix, keyless;
 };
 template <class T>
 inline Alignment alignment(const LinearProblem<T>& p) {
@@ -248,7 +249,7 @@ template <class T>
 inline Range rows_of_step(const LinearProblem<T>& p, long s) {
   const Alignment at = alignment(p);
   const long rows = step_rows(p), key_steps = (at.prefix + rows - 1) / rows;
-  const long first = s < key_steps ? s * rows : at.blind + (s - key_steps) * rows;
+  const long first = s < key_steps ? s * rows : at.keyless + (s - key_steps) * rows;
   const long end = s < key_steps ? at.prefix : p.queries;
   const long left = end - first;
   return {first, left < 0 ? 0 : left < rows ? left : rows};

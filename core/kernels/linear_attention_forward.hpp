@@ -55,7 +55,7 @@ struct Forward {
       if (finite)
         lower_ab(Into::add, n, p.value_width, a, v, o, fetch);
       else
-        careful_values(p, n, a, v, o);
+        add_values_below_diagonal(p, n, a, v, o);
     }
     for (long i = 0; i < n; ++i) {
       Batch<T> sums_of_lanes(T(0));
@@ -73,9 +73,9 @@ struct Forward {
   }
 
   // What is read of a chunk of queries.
-  void come(Fetch& fetch, long b, long h, long first, long n) const {
+  void prefetch_reads(Fetch& fetch, long b, long h, long first, long n) const {
     const Alignment at = alignment(p);
-    const long kv = h / (p.heads / p.kv_heads), key = at.prefix + first - at.blind;
+    const long kv = h / (p.heads / p.kv_heads), key = at.prefix + first - at.keyless;
     fetch_rows(fetch, p.q, b, h, first, n, p.width);
     if (!p.causal) return;
     fetch_rows(fetch, p.k, b, kv, key, n, p.width);
@@ -91,15 +91,15 @@ struct Forward {
       Fetch fetch;
       fetch_for_writing(fetch, out, b, h, i, n, p.value_width);
       if (i + n < end)
-        come(fetch, b, h, i + n, part(i + n, end));
+        prefetch_reads(fetch, b, h, i + n, part(i + n, end));
       else
-        come(fetch, b, next.h, next.rows.first, part(0, next.rows.count));
-      chunk(out, norm, b, h, i, n, at.prefix + i - at.blind, sums, &fetch);
+        prefetch_reads(fetch, b, next.h, next.rows.first, part(0, next.rows.count));
+      chunk(out, norm, b, h, i, n, at.prefix + i - at.keyless, sums, &fetch);
     }
   }
 
-  void blind(const HeadRows<T>& out, T* norm, long b, long h) {
-    for (long i = 0; i < alignment(p).blind; ++i) {
+  void finish_keyless(const HeadRows<T>& out, T* norm, long b, long h) {
+    for (long i = 0; i < alignment(p).keyless; ++i) {
       memset(row_of(out, b, h, i), 0, static_cast<size_t>(p.value_width) * sizeof(T));
       if (norm != nullptr) norm[(b * p.heads + h) * p.queries + i] = p.eps;
     }

@@ -12,14 +12,15 @@ inline Range keys_of_step(const LinearProblem<T>& p, long s, long key_steps) {
   if (s < key_steps) return rows;
   if (!p.causal) return {0, 0};
   const Alignment at = alignment(p);
-  rows.first += at.prefix - at.blind;
+  rows.first += at.prefix - at.keyless;
   return rows;
 }
 
 // o += tril(a) v, in the order of lower_ab, to the same bits, but without the zeros above the diagonal: values of later
 // keys may be anything.
 template <class T>
-inline void careful_values(const LinearProblem<T>& p, long n, const Panel<T>& a, const Panel<T>& v, const Panel<T>& o) {
+inline void add_values_below_diagonal(const LinearProblem<T>& p, long n, const Panel<T>& a, const Panel<T>& v,
+                                      const Panel<T>& o) {
   for (long i = 0; i < n; ++i)
     for (long c = 0; c < p.value_width; c += kWidth<T>) {
       Batch<T> sum(T(0));

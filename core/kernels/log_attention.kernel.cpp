@@ -1,3 +1,4 @@
+// Linear attention of features known by their logarithms, at one level: walks the steps, and fills the table.
 #include "log_attention.hpp"
 
 #include "log_attention_backward.hpp"
@@ -9,7 +10,7 @@ template <class T, Kind kKind>
 LinearPlan plan(const LinearProblem<T>& p) {
   const Alignment at = alignment(p);
   const long rows = step_rows(p), key_steps = (at.prefix + rows - 1) / rows,
-             query_steps = (p.queries - at.blind + rows - 1) / rows, least = query_steps > 0 ? query_steps : 1;
+             query_steps = (p.queries - at.keyless + rows - 1) / rows, least = query_steps > 0 ? query_steps : 1;
   Pieces<T> all{nullptr};
   const LinearGradients<T> none{};
   const Backward<T, kKind> backward(p, none, all);  // the largest
@@ -62,7 +63,7 @@ void forward(const LinearProblem<T>& p, const HeadRows<T>& out, T* norm, T* kept
   const LogState<T> sums = log_state_at(p, state);
   if (step < steps.key_steps) return x.sum_keys(b, h, rows, sums);
   const long query_step = step - steps.key_steps;
-  if (query_step == 0) x.blind(out, norm, b, h);
+  if (query_step == 0) x.finish_keyless(out, norm, b, h);
   if (kept != nullptr && query_step < steps.kept)
     memcpy(kept + ((b * p.heads + h) * steps.kept + query_step) * steps.state_size, state,
            static_cast<size_t>(steps.state_size) * sizeof(T));
@@ -80,7 +81,7 @@ void backward(const LinearProblem<T>& p, const LinearGradients<T>& d, int64_t b,
   if (step >= steps.key_steps) {
     const long query_step = step - steps.key_steps;
     x.queries(b, h, rows, kept_of(p, d.kept, steps, b, h, query_step), after);
-    if (query_step == 0) x.blind(b, h);
+    if (query_step == 0) x.finish_keyless(b, h);
     return;
   }
   const long end = rows.first + rows.count;

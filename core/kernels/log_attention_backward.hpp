@@ -68,6 +68,7 @@ struct Backward : Chunks<T, kKind> {
     bool each_masked[kChunk];
     const bool* masked = has_masked_keys(p) ? each_masked : nullptr;
     for (long j = 0; masked != nullptr && j < n; ++j) each_masked[j] = masked_key(p, b, first + j);
+    // dk [n, width] = v [n, value_width] P^T, of the queries of later chunks, + tril(w)^T [n, n] q, of those of their own
     block_abt<T>(Into::set, n, p.width, p.value_width, T(1), v.read(), after.sums.s.read(), dk.block());
     if (own) lower_atb<T>(Into::add, n, p.width, w, q, dk, nullptr);
     finish_keys(n, own, after);
@@ -80,6 +81,7 @@ struct Backward : Chunks<T, kKind> {
     }
     if (d.dk.data != nullptr) put_rows(d.dk, d.add_dk || later, b, kv, first, n, p.width, dk, masked);
     if (d.dv.data != nullptr) {
+      // dv [n, value_width] = k [n, width] P + tril(a)^T [n, n] g [n, value_width]
       block_ab<T>(Into::set, n, p.value_width, p.width, T(1), k.read(), after.sums.s.read(), dv.block());
       if (own) lower_atb<T>(Into::add, n, p.value_width, a, g, dv, nullptr);
       put_rows(d.dv, d.add_dv || later, b, kv, first, n, p.value_width, dv, masked);
@@ -94,7 +96,7 @@ struct Backward : Chunks<T, kKind> {
     rescale(p, Sum::of_queries, after, state.m);
   }
 
-  // W and dQ.
+  // W = tril(g v^T + u) [n, n], and dQ [n, width] = g S^T, from the keys before the chunk, + W k, from its own.
   void query_gradients(long n, const LogState<T>& state) {
     if (p.causal) lower_abt<T>(n, p.value_width, g, v, u, w, nullptr);
     block_abt<T>(Into::set, n, p.width, p.value_width, T(1), g.read(), state.sums.s.read(), dq.block());
@@ -106,7 +108,7 @@ struct Backward : Chunks<T, kKind> {
                         fma(Batch<T>(u[i]), load_aligned(state.sums.z + c), load_aligned(dq.row(i) + c)));
   }
 
-  // P and r (or y) go on.
+  // P [width, value_width] += q^T g and r (or y) [width] go on to the keys before.
   void add_queries(long n, const LogState<T>& after) {
     block_atb<T>(Into::add, p.width, p.value_width, n, T(1), q.read(), g.read(), after.sums.s.block());
     if constexpr (kKind == Kind::logs) return add_rows(after.sums.z, n, p.width, q, u);
@@ -118,8 +120,8 @@ struct Backward : Chunks<T, kKind> {
   }
 
   void chunk(long b, long h, long first, long n, long key, const LogState<T>& state, const LogState<T>& after) {
-    load_chunk(b, h, first, n, state, after);
-    if (p.causal) lower_abt<T>(n, p.width, q, k, nullptr, a, nullptr);
+    load_chunk(b, h, first, n, state, after);  // q [n, width], g [n, value_width], u [n]
+    if (p.causal) lower_abt<T>(n, p.width, q, k, nullptr, a, nullptr);  // a = tril(q k^T) [n, n]
     query_gradients(n, state);
     if (p.causal) keys(b, h, key, n, true, after);
     add_queries(n, after);
@@ -136,7 +138,7 @@ struct Backward : Chunks<T, kKind> {
   template <class F>
   void each_chunk(long b, long h, Range rows, const T* kept, F&& f) {
     const Alignment at = alignment(p);
-    const long end = rows.first + rows.count, to_key = at.prefix - at.blind;
+    const long end = rows.first + rows.count, to_key = at.prefix - at.keyless;
     const LogState<T> state = log_state_at(p, before);
     const size_t size = static_cast<size_t>(log_state_size(p)) * sizeof(T);
     long count = 0;
@@ -155,7 +157,7 @@ struct Backward : Chunks<T, kKind> {
       memcpy(before, kept, size);
       bool finite;
       for (long i = 0; p.causal && i <= c; ++i) {
-        this->come_to(b, h, firsts[i] + to_key, firsts[i + 1] - firsts[i], state, finite);
+        this->take_keys(b, h, firsts[i] + to_key, firsts[i + 1] - firsts[i], state, finite);
         if (i < c) this->add_keys(firsts[i + 1] - firsts[i], state);
       }
       f(firsts[c], firsts[c + 1] - firsts[c], firsts[c] + to_key, state);
@@ -177,8 +179,8 @@ struct Backward : Chunks<T, kKind> {
     });
   }
 
-  void blind(long b, long h) {
-    const long end = alignment(p).blind;
+  void finish_keyless(long b, long h) {
+    const long end = alignment(p).keyless;
     if (d.dq.data == nullptr || end == 0) return;
     fill(dq, kChunk, T(0));
     for (long i = 0; i < end; i += kChunk) put_rows(d.dq, d.add_dq, b, h, i, part(i, end), p.width, dq, nullptr);

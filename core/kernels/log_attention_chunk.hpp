@@ -86,16 +86,17 @@ inline bool load_log_keys(const LinearProblem<T>& p, long b, long h, long first,
   LinearProblem<T> plain = p;  // neither mapped nor weighted
   plain.map = FeatureMap::identity, plain.weight = nullptr;
   const bool finite = load_keys(plain, b, h, first, n, k, v);
-  const bool some = has_masked_keys(p);
+  const bool has_masked = has_masked_keys(p);
   const T* weight = p.weight == nullptr ? nullptr : p.weight + (b * p.heads + h) * p.keys + first;
   for (long j = 0; j < n; ++j) {
     const bool none = weight != nullptr && weight[j] == -static_cast<T>(__builtin_inf());
     if (none) fill(Panel<T>{v.row(j), v.ld}, 1, T(0));
-    if (none || (some && masked_key(p, b, first + j))) {
+    if (none || (has_masked && masked_key(p, b, first + j))) {
       for (long c = 0; c < p.width; c += kWidth<T>) store_aligned(k.row(j) + c, minus_inf<T>());
     } else if (weight != nullptr) {
-      const Batch<T> more(weight[j]);
-      for (long c = 0; c < p.width; c += kWidth<T>) store_aligned(k.row(j) + c, load_aligned(k.row(j) + c) + more);
+      const Batch<T> log_weight(weight[j]);
+      for (long c = 0; c < p.width; c += kWidth<T>)
+        store_aligned(k.row(j) + c, load_aligned(k.row(j) + c) + log_weight);
     }
   }
   return finite;

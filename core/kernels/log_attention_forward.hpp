@@ -24,7 +24,7 @@ struct Chunks {
         base(from.take(whole_vectors<T>(p.width))) {}
 
   // At most n keys from `key` on, k = exp(b - m') and the state as of m', or of its m alone. Returns how many they are.
-  long come_to(long b, long h, long key, long n, const LogState<T>& state, bool& finite) {
+  long take_keys(long b, long h, long key, long n, const LogState<T>& state, bool& finite) {
     finite = load_log_keys(p, b, h, key, n, k, v);
     const size_t size = static_cast<size_t>(whole_vectors<T>(p.width)) * sizeof(T);
     memcpy(m, state.m, size);
@@ -42,7 +42,7 @@ struct Chunks {
     const long end = rows.first + rows.count;
     bool finite;
     for (long j = rows.first; j < end;) {
-      const long n = come_to(b, h, j, part(j, end), state, finite);
+      const long n = take_keys(b, h, j, part(j, end), state, finite);
       add_keys(n, state);
       j += n;
     }
@@ -77,7 +77,7 @@ struct Forward : Chunks<T, kKind> {
       if (finite)
         lower_ab<T>(Into::add, n, p.value_width, a, v, o, nullptr);
       else
-        careful_values(p, n, a, v, o);
+        add_values_below_diagonal(p, n, a, v, o);
     }
     for (long i = 0; i < n; ++i) {
       T d(1);
@@ -100,15 +100,15 @@ struct Forward : Chunks<T, kKind> {
     for (long i = rows.first; i < end;) {
       long n = part(i, end);
       bool finite = true;
-      if (p.causal) n = this->come_to(b, h, at.prefix + i - at.blind, n, state, finite);
+      if (p.causal) n = this->take_keys(b, h, at.prefix + i - at.keyless, n, state, finite);
       chunk(out, norm, b, h, i, n, finite, state);
       if (p.causal) this->add_keys(n, state);
       i += n;
     }
   }
 
-  void blind(const HeadRows<T>& out, T* norm, long b, long h) {
-    for (long i = 0; i < alignment(p).blind; ++i) {
+  void finish_keyless(const HeadRows<T>& out, T* norm, long b, long h) {
+    for (long i = 0; i < alignment(p).keyless; ++i) {
       memset(row_of(out, b, h, i), 0, static_cast<size_t>(p.value_width) * sizeof(T));
       if (norm != nullptr) norm[(b * p.heads + h) * p.queries + i] = T(0);
     }

@@ -1,3 +1,4 @@
+// Cross-entropy of rows of logits: loss and gradient.
 #include "loss_cross_entropy.hpp"
 
 #include "simd.hpp"

@@ -1,3 +1,4 @@
+// Losses of pairs of numbers: each by itself, their sums, and their derivatives.
 #include "loss_pointwise.hpp"
 
 #include "simd.hpp"

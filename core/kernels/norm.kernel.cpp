@@ -1,3 +1,4 @@
+// LayerNorm and RMSNorm of rows: forward, and the gradients of x, weight and bias.
 #include "norm.hpp"
 
 #include "simd.hpp"

@@ -1,30 +1,12 @@
+// The optimizers' updates of a stretch of a parameter, and sums of squares for clipping.
 #include "optimizer.hpp"
 
 #include "simd.hpp"
+//
+#include "sweep.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 namespace {
-
-// Where a body reads and writes: a whole batch, or the first n lanes of one.
-template <class T>
-struct Whole {
-  Batch<T> get(const T* p) const { return load(p); }
-  void put(T* p, Batch<T> v) const { store(p, v); }
-};
-template <class T>
-struct Part {
-  int n;
-  Batch<T> get(const T* p) const { return load_part(p, n); }
-  void put(T* p, Batch<T> v) const { store_part(p, v, n); }
-};
-
-// body(i, lanes) for all of [0, n), a batch at a time. An item's result does not depend on where it stands.
-template <class T, class Body>
-inline void sweep(int64_t n, Body body) {
-  int64_t i = 0;
-  for (; i + kWidth<T> <= n; i += kWidth<T>) body(i, Whole<T>{});
-  if (i < n) body(i, Part<T>{static_cast<int>(n - i)});
-}
 
 template <class T>
 inline Batch<T> all_lanes(double x) {
@@ -37,17 +19,17 @@ void sgd(T* p, const T* g, T* buffer, int64_t n, const SgdScalars& s) {
   const Batch<T> scale = all_lanes<T>(s.gradient_scale), l2 = all_lanes<T>(s.l2), lr = all_lanes<T>(s.lr);
   if (buffer == nullptr) {
     return sweep<T>(n, [=](int64_t i, auto at) {
-      const Batch<T> w = at.get(p + i);
-      at.put(p + i, fnma(lr, fma(l2, w, scale * at.get(g + i)), w));
+      const Batch<T> w = at.load(p + i);
+      at.store(p + i, fnma(lr, fma(l2, w, scale * at.load(g + i)), w));
     });
   }
   const Batch<T> momentum = all_lanes<T>(s.momentum), undampened = all_lanes<T>(s.undampened);
   const Batch<T> ahead = all_lanes<T>(s.nesterov ? 1 : 0), onward = all_lanes<T>(s.nesterov ? s.momentum : 1);
   sweep<T>(n, [=](int64_t i, auto at) {
-    const Batch<T> w = at.get(p + i), d = fma(l2, w, scale * at.get(g + i));
-    const Batch<T> b = fma(momentum, at.get(buffer + i), undampened * d);
-    at.put(buffer + i, b);
-    at.put(p + i, fnma(lr, fma(ahead, d, onward * b), w));
+    const Batch<T> w = at.load(p + i), d = fma(l2, w, scale * at.load(g + i));
+    const Batch<T> b = fma(momentum, at.load(buffer + i), undampened * d);
+    at.store(buffer + i, b);
+    at.store(p + i, fnma(lr, fma(ahead, d, onward * b), w));
   });
 }
 
@@ -60,17 +42,17 @@ void adam_body(T* p, const T* g, T* mean, T* square, T* highest, int64_t n, cons
   const Batch<T> step_size = all_lanes<T>(s.step_size), inverse_bias = all_lanes<T>(s.inverse_bias),
                  eps = all_lanes<T>(s.eps);
   sweep<T>(n, [=](int64_t i, auto at) {
-    const Batch<T> w = at.get(p + i), d = fma(l2, w, scale * at.get(g + i));
-    const Batch<T> m = fma(beta1, at.get(mean + i), share1 * d);
-    const Batch<T> v = fma(beta2, at.get(square + i), share2 * d * d);
-    at.put(mean + i, m);
-    at.put(square + i, v);
+    const Batch<T> w = at.load(p + i), d = fma(l2, w, scale * at.load(g + i));
+    const Batch<T> m = fma(beta1, at.load(mean + i), share1 * d);
+    const Batch<T> v = fma(beta2, at.load(square + i), share2 * d * d);
+    at.store(mean + i, m);
+    at.store(square + i, v);
     Batch<T> judged = v;
     if constexpr (kAmsgrad) {
-      judged = max(at.get(highest + i), v);
-      at.put(highest + i, judged);
+      judged = max(at.load(highest + i), v);
+      at.store(highest + i, judged);
     }
-    at.put(p + i, keep * w - step_size * m / fma(sqrt(judged), inverse_bias, eps));
+    at.store(p + i, keep * w - step_size * m / fma(sqrt(judged), inverse_bias, eps));
   });
 }
 
@@ -90,20 +72,20 @@ void rmsprop_body(T* p, const T* g, T* square, T* mean, T* buffer, int64_t n, co
   const Batch<T> alpha = all_lanes<T>(s.alpha), share = all_lanes<T>(1 - s.alpha), eps = all_lanes<T>(s.eps);
   const Batch<T> momentum = all_lanes<T>(s.momentum), zero = all_lanes<T>(0);
   sweep<T>(n, [=](int64_t i, auto at) {
-    const Batch<T> w = at.get(p + i), d = fma(l2, w, scale * at.get(g + i));
-    Batch<T> v = fma(alpha, at.get(square + i), share * d * d);
-    at.put(square + i, v);
+    const Batch<T> w = at.load(p + i), d = fma(l2, w, scale * at.load(g + i));
+    Batch<T> v = fma(alpha, at.load(square + i), share * d * d);
+    at.store(square + i, v);
     if constexpr (kCentered) {
-      const Batch<T> m = fma(alpha, at.get(mean + i), share * d);
-      at.put(mean + i, m);
+      const Batch<T> m = fma(alpha, at.load(mean + i), share * d);
+      at.store(mean + i, m);
       v = max(fnma(m, m, v), zero);  // a variance that rounding made negative is 0, not NaN
     }
     Batch<T> u = d / (sqrt(v) + eps);
     if constexpr (kMomentum) {
-      u = fma(momentum, at.get(buffer + i), u);
-      at.put(buffer + i, u);
+      u = fma(momentum, at.load(buffer + i), u);
+      at.store(buffer + i, u);
     }
-    at.put(p + i, fnma(lr, u, w));
+    at.store(p + i, fnma(lr, u, w));
   });
 }
 
@@ -125,10 +107,10 @@ void adagrad(T* p, const T* g, T* sum, int64_t n, const AdagradScalars& s) {
   const Batch<T> scale = all_lanes<T>(s.gradient_scale), l2 = all_lanes<T>(s.l2);
   const Batch<T> eps = all_lanes<T>(s.eps), lr = all_lanes<T>(s.lr);
   sweep<T>(n, [=](int64_t i, auto at) {
-    const Batch<T> w = at.get(p + i), d = fma(l2, w, scale * at.get(g + i));
-    const Batch<T> total = fma(d, d, at.get(sum + i));
-    at.put(sum + i, total);
-    at.put(p + i, w - lr * d / (sqrt(total) + eps));
+    const Batch<T> w = at.load(p + i), d = fma(l2, w, scale * at.load(g + i));
+    const Batch<T> total = fma(d, d, at.load(sum + i));
+    at.store(sum + i, total);
+    at.store(p + i, w - lr * d / (sqrt(total) + eps));
   });
 }
 
@@ -139,12 +121,12 @@ void lion(T* p, const T* g, T* mean, int64_t n, const LionScalars& s) {
   const Batch<T> beta1 = all_lanes<T>(s.beta1), share1 = all_lanes<T>(1 - s.beta1);
   const Batch<T> beta2 = all_lanes<T>(s.beta2), share2 = all_lanes<T>(1 - s.beta2), zero = all_lanes<T>(0);
   sweep<T>(n, [=](int64_t i, auto at) {
-    const Batch<T> d = scale * at.get(g + i), m = at.get(mean + i);
+    const Batch<T> d = scale * at.load(g + i), m = at.load(mean + i);
     const Batch<T> c = fma(beta1, m, share1 * d);
     Batch<T> move = select(c > zero, lr, c);  // 0 and NaN stay as they are
     move = select(c < zero, -lr, move);
-    at.put(p + i, keep * at.get(p + i) - move);
-    at.put(mean + i, fma(beta2, m, share2 * d));
+    at.store(p + i, keep * at.load(p + i) - move);
+    at.store(mean + i, fma(beta2, m, share2 * d));
   });
 }
 
@@ -165,30 +147,30 @@ double sum_squares(const T* x, int64_t n) {
 template <class T>
 void scale(T* x, int64_t n, double factor) {
   const Batch<T> f = all_lanes<T>(factor);
-  sweep<T>(n, [=](int64_t i, auto at) { at.put(x + i, f * at.get(x + i)); });
+  sweep<T>(n, [=](int64_t i, auto at) { at.store(x + i, f * at.load(x + i)); });
 }
 
 template <class T>
 void clamp(T* x, int64_t n, double limit) {
   const Batch<T> high = all_lanes<T>(limit), low = all_lanes<T>(-limit);
-  sweep<T>(n, [=](int64_t i, auto at) { at.put(x + i, min(max(at.get(x + i), low), high)); });
+  sweep<T>(n, [=](int64_t i, auto at) { at.store(x + i, min(max(at.load(x + i), low), high)); });
 }
 
 template <class T>
 void average(T* mean, const T* x, int64_t n, double new_share) {
   const Batch<T> share = all_lanes<T>(new_share);
   sweep<T>(n, [=](int64_t i, auto at) {
-    const Batch<T> m = at.get(mean + i);
-    at.put(mean + i, fma(share, at.get(x + i) - m, m));
+    const Batch<T> m = at.load(mean + i);
+    at.store(mean + i, fma(share, at.load(x + i) - m, m));
   });
 }
 
 template <class T>
 void swap_values(T* x, T* y, int64_t n) {
   sweep<T>(n, [=](int64_t i, auto at) {
-    const Batch<T> a = at.get(x + i), b = at.get(y + i);
-    at.put(x + i, b);
-    at.put(y + i, a);
+    const Batch<T> a = at.load(x + i), b = at.load(y + i);
+    at.store(x + i, b);
+    at.store(y + i, a);
   });
 }
 

@@ -1,3 +1,4 @@
+// Reductions of rows and of columns, the place of an extremum, and the derivatives that spread a number over a row.
 #include "reduce.hpp"
 
 #include "reduce_tree.hpp"
@@ -26,16 +27,16 @@ void rows(Reduction op, const T* x, int64_t stride, int64_t rows, int64_t n, con
     for (int64_t r = 0; r < rows; ++r) y[r] = reduce(x + r * stride, r);
   };
   if (op == Reduction::max) {
-    each([n](const T* p, int64_t) { return row_max<T>(n, [p](int64_t i, auto k) { return load(p + i, k); }); });
+    each([n](const T* p, int64_t) { return row_max<T>(n, [p](int64_t i, auto at) { return at.load(p + i); }); });
   } else if (op == Reduction::max_abs) {
-    each([n](const T* p, int64_t) { return row_max<T>(n, [p](int64_t i, auto k) { return abs(load(p + i, k)); }); });
+    each([n](const T* p, int64_t) { return row_max<T>(n, [p](int64_t i, auto at) { return abs(at.load(p + i)); }); });
   } else if (op == Reduction::min) {
-    each([n](const T* p, int64_t) { return row_min<T>(n, [p](int64_t i, auto k) { return load(p + i, k); }); });
+    each([n](const T* p, int64_t) { return row_min<T>(n, [p](int64_t i, auto at) { return at.load(p + i); }); });
   } else {
     with_map<T>(op, [&](auto f) {
       each([&](const T* p, int64_t r) {
         const Batch<T> c(center != nullptr ? center[r] : T(0));
-        return tree_sum<T>(n, [p, c, f](int64_t i, auto k) { return f(load(p + i, k), c); });
+        return tree_sum<T>(n, [p, c, f](int64_t i, auto at) { return f(at.load(p + i), c); });
       });
     });
   }
@@ -47,17 +48,17 @@ inline void combine_columns(const T* x, int64_t stride, int64_t rows, int64_t co
   int64_t r = 0;
   for (; r + 8 <= rows; r += 8) {
     const T* p = x + r * stride;
-    each_vector<T>(columns, [&](int64_t j, auto k) {
-      const auto at = [&](int64_t row) { return f(load(p + row * stride + j, k), j, k); };
-      const Batch<T> v = op(op(op(at(0), at(1)), op(at(2), at(3))), op(op(at(4), at(5)), op(at(6), at(7))));
-      store(y + j, r == 0 ? v : op(load(y + j, k), v), k);
+    sweep<T>(columns, [&](int64_t j, auto at) {
+      const auto row = [&](int64_t i) { return f(at.load(p + i * stride + j), j, at); };
+      const Batch<T> v = op(op(op(row(0), row(1)), op(row(2), row(3))), op(op(row(4), row(5)), op(row(6), row(7))));
+      at.store(y + j, r == 0 ? v : op(at.load(y + j), v));
     });
   }
   for (; r < rows; ++r) {
     const T* p = x + r * stride;
-    each_vector<T>(columns, [&](int64_t j, auto k) {
-      const Batch<T> v = f(load(p + j, k), j, k);
-      store(y + j, r == 0 ? v : op(load(y + j, k), v), k);
+    sweep<T>(columns, [&](int64_t j, auto at) {
+      const Batch<T> v = f(at.load(p + j), j, at);
+      at.store(y + j, r == 0 ? v : op(at.load(y + j), v));
     });
   }
 }
@@ -82,7 +83,7 @@ void columns(Reduction op, const T* x, int64_t stride, int64_t rows, int64_t col
             x, stride, rows, columns, y, [f](B v, int64_t, auto) { return f(v, B(T(0))); }, add);
       else
         combine_columns(
-            x, stride, rows, columns, y, [f, center](B v, int64_t j, auto k) { return f(v, load(center + j, k)); },
+            x, stride, rows, columns, y, [f, center](B v, int64_t j, auto at) { return f(v, at.load(center + j)); },
             add);
     });
   }
@@ -120,7 +121,7 @@ inline void with_spread(Spread op, Body body) {
     case Spread::sign:
       return body([](B x, B, B, B a) {
         const B zero(T(0));
-        return select(x > zero, a, select(x < zero, neg(a), a * x));  // a * x: 0 at 0, NaN at NaN
+        return select(x > zero, a, select(x < zero, neg(a), a * x));  // a * x: 0 row_at 0, NaN row_at NaN
       });
     case Spread::equal:
       return body([](B x, B c, B, B a) { return select((x == c) | isnan(x), a, B(T(0))); });
@@ -128,8 +129,8 @@ inline void with_spread(Spread op, Body body) {
 }
 
 template <class T>
-inline void put(T* p, Batch<T> v, bool accumulate, auto lanes) {
-  store(p, accumulate ? load(p, lanes) + v : v, lanes);
+inline void put(T* p, Batch<T> v, bool accumulate, auto at) {
+  at.store(p, accumulate ? at.load(p) + v : v);
 }
 
 template <class T>
@@ -140,7 +141,7 @@ void spread_rows(Spread op, const T* x, int64_t rows, int64_t n, const T* center
       const T* p = x + r * n;
       T* q = dx + r * n;
       const Batch<T> c(center != nullptr ? center[r] : T(0)), left(rest != nullptr ? rest[r] : T(0)), factor(a[r]);
-      each_vector<T>(n, [&](int64_t i, auto k) { put(q + i, f(load(p + i, k), c, left, factor), accumulate, k); });
+      sweep<T>(n, [&](int64_t i, auto at) { put(q + i, f(at.load(p + i), c, left, factor), accumulate, at); });
     }
   });
 }
@@ -152,10 +153,10 @@ void spread_columns(Spread op, const T* x, int64_t rows, int64_t columns, const 
     for (int64_t r = 0; r < rows; ++r) {
       const T* p = x + r * columns;
       T* q = dx + r * columns;
-      each_vector<T>(columns, [&](int64_t j, auto k) {
-        const Batch<T> c = center != nullptr ? load(center + j, k) : Batch<T>(T(0));
-        const Batch<T> left = rest != nullptr ? load(rest + j, k) : Batch<T>(T(0));
-        put(q + j, f(load(p + j, k), c, left, load(a + j, k)), accumulate, k);
+      sweep<T>(columns, [&](int64_t j, auto at) {
+        const Batch<T> c = center != nullptr ? at.load(center + j) : Batch<T>(T(0));
+        const Batch<T> left = rest != nullptr ? at.load(rest + j) : Batch<T>(T(0));
+        put(q + j, f(at.load(p + j), c, left, at.load(a + j)), accumulate, at);
       });
     }
   });

@@ -1,50 +1,12 @@
-// Loops over vectors with a masked tail, and sums and maxima over them. Included only by *.kernel.cpp.
+// Sums and maxima over rows of any width. Included only by *.kernel.cpp.
 #pragma once
 #include "simd.hpp"
+//
+#include "sweep.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 
-// How many lanes one step of a loop treats: all, or the first n.
-struct Whole {};
-struct Part {
-  int n;
-};
-
-template <class T>
-inline Batch<T> load(const T* p, Whole) {
-  return load(p);
-}
-template <class T>
-inline Batch<T> load(const T* p, Part part) {
-  return load_part(p, part.n);
-}
-template <class T>
-inline void store(T* p, Batch<T> v, Whole) {
-  store(p, v);
-}
-template <class T>
-inline void store(T* p, Batch<T> v, Part part) {
-  store_part(p, v, part.n);
-}
-// v, with `other` in the lanes that are not treated.
-template <class T>
-inline Batch<T> keep(Batch<T> v, Batch<T>, Whole) {
-  return v;
-}
-template <class T>
-inline Batch<T> keep(Batch<T> v, Batch<T> other, Part part) {
-  return select(first_lanes<T>(part.n), v, other);
-}
-
-// f(i, lanes) for i = 0, width, 2 width, ... below n.
-template <class T, class F>
-inline void each_vector(int64_t n, F f) {
-  int64_t i = 0;
-  for (; i + kWidth<T> <= n; i += kWidth<T>) f(i, Whole{});
-  if (i < n) f(i, Part{static_cast<int>(n - i)});
-}
-
-// The sum of f(i, lanes) over [0, n). Blocks of 32 vectors are summed by four chains of eight and combined pairwise, so
+// The sum of f(i, at) over [0, n). Blocks of 32 vectors are summed by four chains of eight and combined pairwise, so
 // that a value goes through at most 10 + log2(n / 32 width) + log2(width) additions: that many half units in the last
 // place of the sum of absolute values bound the error.
 template <class T, class F>
@@ -76,21 +38,21 @@ inline T tree_sum(int64_t n, F f) {
   if (i + w <= n) a = a + f(i, Whole{}), i += w;
   if (i + w <= n) b = b + f(i, Whole{}), i += w;
   if (i + w <= n) c = c + f(i, Whole{}), i += w;
-  if (i < n) d = d + keep(f(i, Part{static_cast<int>(n - i)}), zero, Part{static_cast<int>(n - i)});
+  if (i < n) d = d + Part{static_cast<int>(n - i)}.keep(f(i, Part{static_cast<int>(n - i)}));
   Batch<T> s = (a + b) + (c + d);
   for (int bit = 0; blocks >> bit != 0; ++bit)
     if (blocks >> bit & 1) s = level[bit] + s;
   return reduce_add(s);
 }
 
-// The combination by op of f(i, lanes) over [0, n), n > 0; op(v, v) must be v.
+// The combination by op of f(i, at) over [0, n), n > 0; op(v, v) must be v.
 template <class T, class F, class Op>
 inline Batch<T> vector_extremum(int64_t n, F f, Op op) {
   constexpr int64_t w = kWidth<T>;
   if (n < w) {
     const Part part{static_cast<int>(n)};
     const Batch<T> v = f(0, part);
-    return keep(v, Batch<T>(first_lane(v)), part);
+    return part.keep(v, Batch<T>(first_lane(v)));
   }
   Batch<T> a = f(0, Whole{}), b = a, c = a, d = a;
   int64_t i = w;

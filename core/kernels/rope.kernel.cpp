@@ -1,3 +1,4 @@
+// Rotary positions: pairs of numbers of a row, rotated by the angles of a table.
 #include "rope.hpp"
 
 #include "simd.hpp"

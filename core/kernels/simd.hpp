@@ -68,7 +68,7 @@ inline Batch<T> fma(Batch<T> x, Batch<T> y, Batch<T> z) {
 #endif
 }
 
-// -x, for float and double: the sign turned, of zeros and NaN too.
+// -x, for float and double: the sign reversed, of zeros and NaN too.
 // Gap: xsimd's unary minus on AVX-512 is 0 - x, which makes +0 of +0.
 template <class T>
 inline Batch<T> neg(Batch<T> x) {

@@ -1,3 +1,4 @@
+// Softmax and log-softmax of rows and of columns, forward and backward.
 #include "softmax.hpp"
 
 #include "reduce_tree.hpp"
@@ -9,19 +10,19 @@ namespace {
 template <class T>
 void rows(bool log_of, const T* x, int64_t rows, int64_t n, T* y) {
   for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
-    const Batch<T> m(row_max<T>(n, [x](int64_t i, auto k) { return load(x + i, k); }));
+    const Batch<T> m(row_max<T>(n, [x](int64_t i, auto at) { return at.load(x + i); }));
     if (log_of) {
-      const T sum = tree_sum<T>(n, [x, m](int64_t i, auto k) { return exp(load(x + i, k) - m); });
+      const T sum = tree_sum<T>(n, [x, m](int64_t i, auto at) { return exp(at.load(x + i) - m); });
       const Batch<T> shift(first_lane(log(Batch<T>(sum))));
-      each_vector<T>(n, [&](int64_t i, auto k) { store(y + i, (load(x + i, k) - m) - shift, k); });
+      sweep<T>(n, [&](int64_t i, auto at) { at.store(y + i, (at.load(x + i) - m) - shift); });
     } else {
-      const T sum = tree_sum<T>(n, [x, y, m](int64_t i, auto k) {
-        const Batch<T> e = exp(load(x + i, k) - m);
-        store(y + i, e, k);
+      const T sum = tree_sum<T>(n, [x, y, m](int64_t i, auto at) {
+        const Batch<T> e = exp(at.load(x + i) - m);
+        at.store(y + i, e);
         return e;
       });
       const Batch<T> scale(T(1) / sum);
-      each_vector<T>(n, [&](int64_t i, auto k) { store(y + i, load(y + i, k) * scale, k); });
+      sweep<T>(n, [&](int64_t i, auto at) { at.store(y + i, at.load(y + i) * scale); });
     }
   }
 }
@@ -30,13 +31,13 @@ void rows(bool log_of, const T* x, int64_t rows, int64_t n, T* y) {
 template <class T>
 void rows_backward(bool log_of, const T* y, const T* dy, int64_t rows, int64_t n, T* dx, bool accumulate) {
   for (int64_t r = 0; r < rows; ++r, y += n, dy += n, dx += n) {
-    const auto put = [&](int64_t i, Batch<T> v, auto k) { store(dx + i, accumulate ? load(dx + i, k) + v : v, k); };
+    const auto put = [&](int64_t i, Batch<T> v, auto at) { at.store(dx + i, accumulate ? at.load(dx + i) + v : v); };
     if (log_of) {
-      const Batch<T> sum(tree_sum<T>(n, [dy](int64_t i, auto k) { return load(dy + i, k); }));
-      each_vector<T>(n, [&](int64_t i, auto k) { put(i, fnma(exp(load(y + i, k)), sum, load(dy + i, k)), k); });
+      const Batch<T> sum(tree_sum<T>(n, [dy](int64_t i, auto at) { return at.load(dy + i); }));
+      sweep<T>(n, [&](int64_t i, auto at) { put(i, fnma(exp(at.load(y + i)), sum, at.load(dy + i)), at); });
     } else {
-      const Batch<T> sum(tree_sum<T>(n, [y, dy](int64_t i, auto k) { return load(y + i, k) * load(dy + i, k); }));
-      each_vector<T>(n, [&](int64_t i, auto k) { put(i, load(y + i, k) * (load(dy + i, k) - sum), k); });
+      const Batch<T> sum(tree_sum<T>(n, [y, dy](int64_t i, auto at) { return at.load(y + i) * at.load(dy + i); }));
+      sweep<T>(n, [&](int64_t i, auto at) { put(i, at.load(y + i) * (at.load(dy + i) - sum), at); });
     }
   }
 }
@@ -62,22 +63,22 @@ inline Batch<T> column_sum(int64_t n, F f) {
 
 template <class T>
 void columns(bool log_of, const T* x, int64_t stride, int64_t n, int64_t columns, T* y) {
-  each_vector<T>(columns, [&](int64_t j, auto k) {
+  sweep<T>(columns, [&](int64_t j, auto at) {
     const T* p = x + j;
     T* q = y + j;
-    Batch<T> m = load(p, k);
-    for (int64_t i = 1; i < n; ++i) m = max(m, load(p + i * stride, k));
+    Batch<T> m = at.load(p);
+    for (int64_t i = 1; i < n; ++i) m = max(m, at.load(p + i * stride));
     const Batch<T> sum = column_sum<T>(n, [&](int64_t i) {
-      const Batch<T> e = exp(load(p + i * stride, k) - m);
-      if (!log_of) store(q + i * stride, e, k);
+      const Batch<T> e = exp(at.load(p + i * stride) - m);
+      if (!log_of) at.store(q + i * stride, e);
       return e;
     });
     if (log_of) {
       const Batch<T> shift = log(sum);
-      for (int64_t i = 0; i < n; ++i) store(q + i * stride, (load(p + i * stride, k) - m) - shift, k);
+      for (int64_t i = 0; i < n; ++i) at.store(q + i * stride, (at.load(p + i * stride) - m) - shift);
     } else {
       const Batch<T> scale = Batch<T>(T(1)) / sum;
-      for (int64_t i = 0; i < n; ++i) store(q + i * stride, load(q + i * stride, k) * scale, k);
+      for (int64_t i = 0; i < n; ++i) at.store(q + i * stride, at.load(q + i * stride) * scale);
     }
   });
 }
@@ -85,18 +86,19 @@ void columns(bool log_of, const T* x, int64_t stride, int64_t n, int64_t columns
 template <class T>
 void columns_backward(bool log_of, const T* y, const T* dy, int64_t stride, int64_t n, int64_t columns, T* dx,
                       bool accumulate) {
-  each_vector<T>(columns, [&](int64_t j, auto k) {
+  sweep<T>(columns, [&](int64_t j, auto at) {
     const T *p = y + j, *g = dy + j;
     T* q = dx + j;
     const Batch<T> sum = column_sum<T>(n, [&](int64_t i) {
-      const Batch<T> d = load(g + i * stride, k);
-      return log_of ? d : d * load(p + i * stride, k);
+      const Batch<T> d = at.load(g + i * stride);
+      return log_of ? d : d * at.load(p + i * stride);
     });
     for (int64_t i = 0; i < n; ++i) {
-      const int64_t at = i * stride;
+      const int64_t place = i * stride;
       const Batch<T> v =
-          log_of ? fnma(exp(load(p + at, k)), sum, load(g + at, k)) : load(p + at, k) * (load(g + at, k) - sum);
-      store(q + at, accumulate ? load(q + at, k) + v : v, k);
+          log_of ? fnma(exp(at.load(p + place)), sum, at.load(g + place))
+                 : at.load(p + place) * (at.load(g + place) - sum);
+      at.store(q + place, accumulate ? at.load(q + place) + v : v);
     }
   });
 }

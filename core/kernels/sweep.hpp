@@ -14,7 +14,7 @@ struct Whole {
     HEED_LEVEL::store(p, v);
   }
   template <class T>
-  Batch<T> keep(Batch<T> v) const {
+  Batch<T> keep(Batch<T> v, Batch<T> = Batch<T>(T(0))) const {
     return v;
   }
 };
@@ -30,8 +30,8 @@ struct Part {
     store_part(p, v, n);
   }
   template <class T>
-  Batch<T> keep(Batch<T> v) const {  // 0 in the lanes beyond the end
-    return select(first_lanes<T>(n), v, Batch<T>(T(0)));
+  Batch<T> keep(Batch<T> v, Batch<T> other = Batch<T>(T(0))) const {  // `other` in the lanes beyond the end
+    return select(first_lanes<T>(n), v, other);
   }
 };
 
