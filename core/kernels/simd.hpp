@@ -117,16 +117,8 @@ template <class T>
 inline Mask<T> isnan(Batch<T> x) {
   return xsimd::isnan(x);
 }
-// Gap: on AVX xsimd's x != y is false where one is NaN. Use <, <=, >, >=, == of xsimd freely.
-template <class T>
-inline Mask<T> not_equal(Batch<T> x, Batch<T> y) {
-  return !(x == y);
-}
-// Gap: on AVX-512 xsimd's ^ of masks is |.
-template <class T>
-inline Mask<T> mask_xor(Mask<T> a, Mask<T> b) {
-  return (a & !b) | (b & !a);
-}
+// Gaps: on AVX xsimd's x != y is false where one is NaN (write !(x == y)), and on AVX-512 its ^ of masks is |. Use <, <=,
+// >, >=, == of xsimd freely.
 template <class T>
 inline bool any(Mask<T> m) {
   return xsimd::any(m);
@@ -290,29 +282,6 @@ inline void store_part(T* p, Batch<T> v, int n) {
   v.store_aligned(lane);
   for (int i = 0; i < n; ++i) p[i] = lane[i];
 #endif
-}
-
-// The lanes where p[i] is not 0, for the masks of attention and dropout (bool8): reads kWidth<T> bytes.
-template <class T>
-inline Mask<T> load_mask(const uint8_t* p) {
-#if defined(__AVX512F__)
-  if constexpr (sizeof(T) == 4)
-    return _mm512_test_epi32_mask(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
-                                  _mm512_set1_epi32(255));
-  else
-    return _mm512_test_epi64_mask(_mm512_cvtepu8_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))),
-                                  _mm512_set1_epi64(255));
-#else
-  alignas(64) T lane[kWidth<T>];
-  for (int i = 0; i < kWidth<T>; ++i) lane[i] = p[i] != 0 ? T(1) : T(0);
-  return Batch<T>::load_aligned(lane) > Batch<T>(T(0));
-#endif
-}
-template <class T>
-inline Mask<T> load_mask_part(const uint8_t* p, int n) {
-  uint8_t bytes[kWidth<T>] = {};
-  for (int i = 0; i < n; ++i) bytes[i] = p[i];
-  return load_mask<T>(bytes);
 }
 
 }  // namespace heed::kernels::HEED_LEVEL

@@ -1,6 +1,5 @@
 // bfloat16 in memory, float32 in registers. Included by simd.hpp.
-// Gap: xsimd has no bf16. Rounding is to nearest even, subnormals are kept and NaN stays NaN, exactly as in
-// heed::bfloat16 at every level (the machine's own VCVTNEPS2BF16 flushes subnormals, so it is not used).
+// Gap: xsimd has no bf16.
 #pragma once
 
 namespace heed::kernels::HEED_LEVEL {
@@ -10,13 +9,6 @@ inline float bf16_to_float(uint16_t b) {
   float x;
   memcpy(&x, &u, sizeof x);
   return x;
-}
-
-inline uint16_t float_to_bf16(float x) {
-  uint32_t u;
-  memcpy(&u, &x, sizeof u);
-  if ((u & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((u >> 16) | 0x40u);
-  return static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
 
 inline Batch<float> load_bf16(const uint16_t* p) {
@@ -36,30 +28,6 @@ inline Batch<float> load_bf16(const uint16_t* p) {
 #endif
 }
 
-inline void store_bf16(uint16_t* p, Batch<float> v) {
-#if defined(__AVX512F__)
-  const __m512i u = _mm512_castps_si512(v), high = _mm512_srli_epi32(u, 16);
-  const __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
-  const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd), 16);
-  const __m512i quiet = _mm512_or_si512(high, _mm512_set1_epi32(0x40));
-  const __m512i h = _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), quiet);
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(h));
-#elif defined(__AVX2__)
-  const __m256i u = _mm256_castps_si256(v), high = _mm256_srli_epi32(u, 16);
-  const __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
-  const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd), 16);
-  const __m256i quiet = _mm256_or_si256(high, _mm256_set1_epi32(0x40));
-  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
-  const __m256i h = _mm256_blendv_epi8(rounded, quiet, nan);
-  const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(h, h), 0x08);
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
-#else
-  alignas(64) float lane[kWidth<float>];
-  v.store_aligned(lane);
-  for (int i = 0; i < kWidth<float>; ++i) p[i] = float_to_bf16(lane[i]);
-#endif
-}
-
 inline Batch<float> load_bf16_part(const uint16_t* p, int n, float fill = 0) {
 #if defined(__AVX512F__)
   const __m256i h = _mm256_maskz_loadu_epi16(static_cast<__mmask16>((1u << n) - 1u), p);
@@ -70,12 +38,6 @@ inline Batch<float> load_bf16_part(const uint16_t* p, int n, float fill = 0) {
   for (int i = 0; i < kWidth<float>; ++i) lane[i] = i < n ? bf16_to_float(p[i]) : fill;
   return Batch<float>::load_aligned(lane);
 #endif
-}
-
-inline void store_bf16_part(uint16_t* p, Batch<float> v, int n) {
-  uint16_t half[kWidth<float>];
-  store_bf16(half, v);
-  memcpy(p, half, static_cast<size_t>(n) * sizeof(uint16_t));
 }
 
 }  // namespace heed::kernels::HEED_LEVEL

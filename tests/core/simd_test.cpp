@@ -148,7 +148,7 @@ void check_special_values() {
 template <class T>
 void check_parts() {
   const int w = probe<T>().width;
-  std::vector<T> x, y(w), all(w);
+  std::vector<T> x, y(w);
   for (int i = 0; i < w; ++i) x.push_back(T(i + 1));
   for (int n = 0; n <= w; ++n) {
     const std::vector<T> exactly(x.begin(), x.begin() + n);  // its own allocation: the sanitizer sees a read beyond
@@ -158,10 +158,6 @@ void check_parts() {
     std::vector<T> z(w, T(9));
     probe<T>().store_part(z.data(), x.data(), n);
     for (int i = 0; i < w; ++i) ok &= z[i] == (i < n ? x[i] : T(9));
-    std::vector<std::uint8_t> bytes(n);
-    for (int i = 0; i < n; ++i) bytes[i] = i % 3 == 1 ? 0 : i + 1;
-    probe<T>().byte_mask(bytes.data(), n, all.data());
-    for (int i = 0; i < w; ++i) ok &= all[i] == (i < n && i % 3 != 1 ? T(1) : T(0));
     CAPTURE(n);
     CHECK(ok);
   }
@@ -194,8 +190,7 @@ void check_lanes() {
       probe<T>().masks(x.data(), y.data(), out.data());
       const bool every = a < b && b < a, some = a < b || (b < a && w > 1);
       for (int i = 0; i < w; ++i)
-        ok &= out[i] == (x[i] < y[i]) + 2 * (x[i] != y[i]) + 4 * std::isnan(x[i]) +
-                            8 * ((x[i] < y[i]) != (x[i] == x[i])) + 16 * every + 32 * some;
+        ok &= out[i] == (x[i] < y[i]) + 2 * (x[i] != y[i]) + 4 * std::isnan(x[i]) + 16 * every + 32 * some;
     }
   CHECK(ok);
 }
@@ -292,29 +287,19 @@ TEST_CASE("simd: quotients and square roots are rounded once, infinities and sub
   on_each_level(check_division<double>);
 }
 
-TEST_CASE("simd: every bfloat16 converts exactly, and back, rounding is to nearest even") {
+TEST_CASE("simd: every bfloat16 converts exactly") {
   on_each_level([] {
-    std::vector<std::uint16_t> h(65536), back(65536);
+    std::vector<std::uint16_t> h(65536);
     for (int i = 0; i < 65536; ++i) h[i] = static_cast<std::uint16_t>(i);
     std::vector<float> x(65536);
     kernels::simd_probes().from_bf16(h.data(), x.data(), x.size());
     int wrong = 0;
     for (int i = 0; i < 65536; ++i) wrong += std::bit_cast<std::uint32_t>(x[i]) != static_cast<std::uint32_t>(i) << 16;
-    std::vector<float> near;
-    for (std::uint32_t u = 0; u < 0xffff8000u; u += 0x7fff) near.push_back(std::bit_cast<float>(u));
-    back.resize(near.size());
-    kernels::simd_probes().to_bf16(near.data(), back.data(), near.size());
-    for (std::size_t i = 0; i < near.size(); ++i) wrong += back[i] != bfloat16(near[i]).bits;
     CHECK(wrong == 0);
     for (std::size_t n = 0; n <= 33; ++n) {  // tails
-      std::vector<std::uint16_t> y(40, 7);
-      kernels::simd_probes().to_bf16(x.data() + 16000, y.data(), n);
       std::vector<float> z(40, 7);
       kernels::simd_probes().from_bf16(h.data() + 16000, z.data(), n);
-      for (std::size_t i = 0; i < 40; ++i) {
-        wrong += y[i] != (i < n ? 16000 + i : 7);
-        wrong += z[i] != (i < n ? x[16000 + i] : 7);
-      }
+      for (std::size_t i = 0; i < 40; ++i) wrong += z[i] != (i < n ? x[16000 + i] : 7);
     }
     CHECK(wrong == 0);
   });

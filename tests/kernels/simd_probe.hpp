@@ -21,15 +21,13 @@ struct SimdProbe {
   void (*quick_min)(const T* x, const T* y, T* out);
   void (*divide)(const T* x, const T* y, T* out);
   void (*masks)(const T* x, const T* y,
-                T* out);  // bits: 1 x < y, 2 not_equal, 4 isnan(x), 8 (x<y) xor (x==x), 16 all, 32 any
-  void (*byte_mask)(const uint8_t* p, int n, T* out);  // 1 where load_mask_part(p, n)
+                T* out);               // bits: 1 x < y, 2 !(x == y), 4 isnan(x), 16 all(x < y), 32 any(x < y)
   void (*reduce)(const T* x, T* add_max_min);          // three results
 };
 
 struct SimdProbes {
   SimdProbe<float> f32;
   SimdProbe<double> f64;
-  void (*to_bf16)(const float* x, uint16_t* y, size_t n);
   void (*from_bf16)(const uint16_t* x, float* y, size_t n);
 };
 

@@ -67,17 +67,11 @@ template <class T>
 void masks(const T* px, const T* py, T* out) {
   const Batch<T> x = load(px), y = load(py), zero(T(0));
   Batch<T> bits = select(x < y, Batch<T>(T(1)), zero);
-  bits = bits + select(not_equal(x, y), Batch<T>(T(2)), zero);
+  bits = bits + select(!(x == y), Batch<T>(T(2)), zero);
   bits = bits + select(isnan(x), Batch<T>(T(4)), zero);
-  bits = bits + select(mask_xor(x < y, x == x), Batch<T>(T(8)), zero);
   if (all(x < y)) bits = bits + Batch<T>(T(16));
   if (any(x < y)) bits = bits + Batch<T>(T(32));
   store(out, bits);
-}
-
-template <class T>
-void byte_mask(const uint8_t* p, int n, T* out) {
-  store(out, select(load_mask_part<T>(p, n), Batch<T>(T(1)), Batch<T>(T(0))));
 }
 
 template <class T>
@@ -88,12 +82,6 @@ void reduce(const T* x, T* out) {
   out[2] = reduce_min(v);
 }
 
-void to_bf16(const float* x, uint16_t* y, size_t n) {
-  size_t i = 0;
-  for (; i + kWidth<float> <= n; i += kWidth<float>) store_bf16(y + i, load(x + i));
-  if (i < n) store_bf16_part(y + i, load_part(x + i, static_cast<int>(n - i)), static_cast<int>(n - i));
-}
-
 void from_bf16(const uint16_t* x, float* y, size_t n) {
   size_t i = 0;
   for (; i + kWidth<float> <= n; i += kWidth<float>) store(y + i, load_bf16(x + i));
@@ -102,12 +90,11 @@ void from_bf16(const uint16_t* x, float* y, size_t n) {
 
 template <class T>
 constexpr SimdProbe<T> probe = {kWidth<T>,  apply<T>,   copy_part<T>, store_some<T>, fused<T>,
-                                maximum<T>, minimum<T>, quick_maximum<T>, quick_minimum<T>, divide<T>, masks<T>,
-                                byte_mask<T>, reduce<T>};
+                                maximum<T>, minimum<T>, quick_maximum<T>, quick_minimum<T>, divide<T>, masks<T>, reduce<T>};
 
 }  // namespace
 
 extern const SimdProbes simd_probes;
-const SimdProbes simd_probes = {probe<float>, probe<double>, to_bf16, from_bf16};
+const SimdProbes simd_probes = {probe<float>, probe<double>, from_bf16};
 
 }  // namespace heed::kernels::HEED_LEVEL
