@@ -82,10 +82,9 @@ void keep_in_a_temporary_file() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string npy;
-  const examples::FileFlag flag{"--npy", "Where to keep the .npy file [it is removed at the end]", &npy};
   return examples::run_tutorial("Tutorial 1: tensors, views, broadcasting, xtensor arrays, .npy files", argc, argv,
-                                {flag}, [&] {
+                                {"--npy", "Where to keep the .npy file [it is removed at the end]"},
+                                [](const std::string& npy) {
                                   make_and_print();
                                   look_through_views();
                                   broadcast_shapes();

@@ -91,10 +91,6 @@ int lesson(const std::string& plot) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string plot;
-  const examples::FileFlag flag{"--plot", "Draws the boundary into this .svg or .png", &plot};
-  return examples::run_tutorial("Tutorial 4: a network that tells two moons apart", argc, argv, {flag}, [&] {
-    if (!plot.empty()) check_plot(plot);
-    return lesson(plot);
-  });
+  return examples::run_tutorial("Tutorial 4: a network that tells two moons apart", argc, argv,
+                                {"--plot", "Draws the boundary into this .svg or .png"}, lesson);
 }

@@ -88,11 +88,6 @@ int lesson(const std::string& plot) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string plot;
-  const examples::FileFlag flag{"--plot", "Draws the causal weights into this .svg or .png", &plot};
   return examples::run_tutorial("Tutorial 5: softmax attention from matmul and softmax, and by attention()", argc, argv,
-                                {flag}, [&] {
-                                  if (!plot.empty()) check_plot(plot);
-                                  return lesson(plot);
-                                });
+                                {"--plot", "Draws the causal weights into this .svg or .png"}, lesson);
 }

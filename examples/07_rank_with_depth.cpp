@@ -134,11 +134,6 @@ int lesson(const std::string& plot) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string plot;
-  const examples::FileFlag flag{"--plot", "Draws the distance from rank 1 by layer into this .svg or .png", &plot};
   return examples::run_tutorial("Tutorial 7: pure attention loses rank with depth; residual sums keep it", argc, argv,
-                                {flag}, [&] {
-                                  if (!plot.empty()) check_plot(plot);
-                                  return lesson(plot);
-                                });
+                                {"--plot", "Draws the distance from rank 1 by layer into this .svg or .png"}, lesson);
 }

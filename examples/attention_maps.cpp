@@ -65,7 +65,7 @@ void print_last(Index layer, Index head, const std::vector<double>& row, const s
 int draw(const Flags& flags) {
   set_threads(flags.threads);
   check_files({.read = {{"--checkpoint", flags.checkpoint}}, .replaced = {{"--plot", flags.plot}}});
-  if (!flags.plot.empty()) check_plot(flags.plot);
+  check_plot(flags.plot);
   const LanguageModel lm = load_language_model(flags.checkpoint);
   const GPTOptions& o = lm.model.options();
   const std::vector<Index> layers = chosen("layer", flags.layer, o.layers), heads = chosen("head", flags.head, o.heads);

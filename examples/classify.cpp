@@ -153,7 +153,7 @@ void check_settings(const Flags& flags) {
   check_files(
       {.replaced = {{"--checkpoint", flags.checkpoint}, {"--plot", flags.plot}}, .logs = {{"--log", flags.log}}});
   check_place("save_checkpoint", flags.checkpoint);
-  if (!flags.plot.empty()) check_plot(flags.plot);
+  check_plot(flags.plot);
   if (!flags.resume || !std::filesystem::exists(flags.checkpoint)) return;
   require_same(with_options(load_checkpoint(flags.checkpoint).text("settings"), s), to_json(s));
 }

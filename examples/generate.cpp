@@ -14,11 +14,12 @@ int main(int argc, char** argv) {
   int thread_count = 0;
   line.add("--checkpoint", checkpoint, "File that train_lm wrote [lm.h5]", file_name("FILE"));
   line.add("--prompt", prompts,
-           "What to go on from; of several, each with a flag of its own, texts are written at once and shown at the end "
+           "What to go on from; may be given several times: the texts are then shown when all are whole "
            "[a line feed; a space or the first token where the tokenizer has none]",
            {.shown = "TEXT", .one_each = true});
   line.add("--tokens", options.count, "How many to write, at most [300]", whole(0));
-  line.add("--stop", options.stop, "End a text where this comes, or another --stop", {.shown = "TEXT", .one_each = true});
+  line.add("--stop", options.stop, "End a text with this; may be given several times",
+           {.shown = "TEXT", .one_each = true});
   line.add_sampling(options.sampling);
   line.add_seed(options.seed, "Of the sample [1]");
   line.add_threads(thread_count);

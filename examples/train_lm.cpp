@@ -110,7 +110,7 @@ void check_same_content(const LmFlags& flags, const LmSettings& s, const LmData&
 int train(const LmFlags& flags) {
   const LmRunFlags& run_flags = flags.run();
   set_threads(run_flags.threads);
-  if (!run_flags.plot.empty()) check_plot(run_flags.plot);
+  check_plot(run_flags.plot);
   std::optional<Checkpoint> old;
   if (run_flags.resume && std::filesystem::exists(run_flags.checkpoint)) old = load_checkpoint(run_flags.checkpoint);
   if (old) from_json<GPTConfig>(old->text("config"), run_flags.checkpoint);  // another program's checkpoint ends here

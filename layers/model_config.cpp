@@ -41,8 +41,8 @@ struct OptionFields::Json {
   [[noreturn]] void refuse(const std::string& name, const std::string& must_be) const {
     // A list may be so deep that to print it would take all of the stack.
     const nlohmann::ordered_json& given = fields.at(name);
-    fail(source, ": the configuration has ", given.is_structured() ? "a list" : given.dump(-1, ' ', true), " for ", name,
-         "; it must be ", must_be);
+    fail(source, ": the configuration has ", given.is_structured() ? "a list" : given.dump(-1, ' ', true), " for ",
+         name, "; it must be ", must_be);
   }
 };
 
@@ -57,11 +57,15 @@ void OptionFields::operator()(const std::string& name, Index& value, Index least
   constexpr Index kMost = Index{1} << 24;
   json_->move(
       name, value,
-      [=](const auto& j) { return j.is_number_integer() && j.template get<Index>() >= least && j.template get<Index>() <= kMost; },
+      [=](const auto& j) {
+        return j.is_number_integer() && j.template get<Index>() >= least && j.template get<Index>() <= kMost;
+      },
       "a whole number from " + std::to_string(least) + " to " + std::to_string(kMost));
 }
 void OptionFields::operator()(const std::string& name, double& share) {
-  const auto good = [](const auto& j) { return j.is_number() && j.template get<double>() >= 0 && j.template get<double>() < 1; };
+  const auto good = [](const auto& j) {
+    return j.is_number() && j.template get<double>() >= 0 && j.template get<double>() < 1;
+  };
   json_->move(name, share, good, "a number from 0 on and below 1");
 }
 void OptionFields::operator()(const std::string& name, bool& value) {
@@ -72,7 +76,9 @@ void OptionFields::operator()(const std::string& name, std::string& word) {
 }
 
 bool OptionFields::reads() const { return json_->reads; }
-bool OptionFields::has(const std::string& name, bool kept) const { return reads() ? json_->fields.contains(name) : kept; }
+bool OptionFields::has(const std::string& name, bool kept) const {
+  return reads() ? json_->fields.contains(name) : kept;
+}
 void OptionFields::ensure(bool right, const std::string& name, const std::string& must_be) const {
   if (reads() && !right) json_->refuse(name, must_be);
 }
@@ -101,8 +107,10 @@ void GPTConfig::fields(OptionFields& f) {
   if (f.has("value_size", o.value_size > 0)) f("value_size", o.value_size, 1);
   if (f.has("rope", o.rope)) f("rope", o.rope);
   if (f.has("relative_clip", o.positions == PositionKind::relative)) f("relative_clip", o.relative_clip, 1);
-  f.ensure(o.key_size > 0 || (o.heads > 0 && o.width % o.heads == 0), "heads", "a divisor of the width, " + std::to_string(o.width));
-  f.ensure(o.kv_heads <= 0 || o.heads % o.kv_heads == 0, "kv_heads", "a divisor of the heads, " + std::to_string(o.heads));
+  f.ensure(o.key_size > 0 || (o.heads > 0 && o.width % o.heads == 0), "heads",
+           "a divisor of the width, " + std::to_string(o.width));
+  f.ensure(o.kv_heads <= 0 || o.heads % o.kv_heads == 0, "kv_heads",
+           "a divisor of the heads, " + std::to_string(o.heads));
 
   // A file keeps what was settled, so that it does not hang on defaults, but not a size that follows that of a head.
   mechanism = f.reads() ? older_options(attention, o.context) : settled_options(attention, mechanism_options(*this));

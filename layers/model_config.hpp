@@ -1,6 +1,6 @@
 // A whole model as one description, and as JSON: what a checkpoint says of the model that it holds.
 //
-//   const GPTConfig config{.options = {.vocabulary = 65, .context = 64}, .attention = "window", .mechanism = {.window = 16}};
+//   const GPTConfig config{.options = {.vocabulary = 65}, .attention = "window", .mechanism = {.window = 16}};
 //   GPT model(config.options, rng, config.factory());
 //   const std::string text = to_json(config);               // {"model":"gpt","vocabulary":65, ... ,"window":16}
 //   const auto same = from_json<GPTConfig>(text, "lm.h5");  // an Error names lm.h5
@@ -29,8 +29,8 @@ const Words<NormKind>& norm_kinds();
 const Words<PositionKind>& position_kinds();
 
 // What fields() of options is called with: writes each field, or reads it. Reading throws Error for a field that is not
-// there, of another type or out of range: «lm.h5: the configuration has 3 for heads; it must be a divisor of the width, 8».
-// Fields that no call names are left alone.
+// there, of another type or out of range: «lm.h5: the configuration has 0 for heads; it must be a whole number ...».
+// What else the JSON holds is left alone.
 class OptionFields {
  public:
   OptionFields();                                                    // writes

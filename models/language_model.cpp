@@ -84,8 +84,8 @@ struct GrowingText {
 
 std::vector<std::string> generate_text(const LanguageModel& lm, const std::vector<std::string>& prompts,
                                        const TextOptions& o) {
-  require(lm.model.options().causal, "generate_text: a masked model does not generate: it fills places in a text of which "
-          "it sees both sides; the model must be causal");
+  require(lm.model.options().causal, "generate_text: a masked model does not generate: it fills places in a text of ",
+          "which it sees both sides; the model must be causal");
   check_sampling(o.sampling);
   for (const std::string& text : o.stop)
     require(!text.empty(), "generate_text: a stop text is empty; it must have a character or more");

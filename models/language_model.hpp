@@ -1,7 +1,7 @@
 // A language model with its tokenizer: from the checkpoint that a training run left, and text from it.
 //
 //   const LanguageModel lm = load_language_model("lm.h5");
-//   std::cout << generate_text(lm, {"Once"}, {.count = 100, .sampling = {.temperature = 0.8}, .stop = {"."}})[0] << "\n";
+//   std::cout << generate_text(lm, {"Once"}, {.count = 100, .sampling = {.temperature = 0.8}, .stop = {"."}})[0];
 //
 // A run of your own leaves such a checkpoint where RunOptions::texts has language_model_texts(config, tokenizer).
 #pragma once
@@ -17,7 +17,7 @@
 
 namespace heed {
 
-// The tokenizer has the model's vocabulary, but that a masked model's (options().causal is false: the network of a BERT)
+// The tokenizer has the model's vocabulary, but that a masked model (options().causal is false: the network of a BERT)
 // has one token more, the mask.
 struct LanguageModel {
   GPT model;
@@ -31,7 +31,8 @@ std::map<std::string, std::string> language_model_texts(const GPTConfig& config,
 // else the file holds is left alone.
 LanguageModel load_language_model(const std::filesystem::path& file);
 
-// Throws Error unless the tensors of a checkpoint, and the vocabulary of its tokenizer, are as the model would have them.
+// Throws Error unless the tensors of a checkpoint, and the vocabulary of its tokenizer, are as the model would have
+// them.
 void check_language_model(const GPTConfig& config, const Checkpoint& checkpoint, Index vocabulary);
 
 // An empty prompt is a line feed; where the tokenizer has none, as one of a text without, a space, or else its first
@@ -48,8 +49,8 @@ struct TextOptions {
   std::function<void(Index text, const std::string& piece)> on_text = {};
 };
 
-// The prompts, of any lengths, each with what goes on from it. Before the first piece, throws Error for a masked model, and
-// as prompt_tokens() and generate().
+// The prompts, of any lengths, each with what goes on from it. Before the first piece, throws Error for a masked model,
+// and as prompt_tokens() and generate().
 std::vector<std::string> generate_text(const LanguageModel& lm, const std::vector<std::string>& prompts,
                                        const TextOptions& options = {});
 

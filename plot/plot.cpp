@@ -43,6 +43,7 @@ std::string plot_command(Gnuplot& gp, const std::vector<Series>& series) {
 }  // namespace
 
 void check_plot(const std::filesystem::path& file) {
+  if (file.empty()) return;
   require(file.extension() == ".svg" || file.extension() == ".png", "plot: ", file.string(), " ends with '",
           file.extension().string(), "'; it must end with .svg or .png");
   check_place("plot", file);

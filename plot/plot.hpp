@@ -24,7 +24,7 @@ struct PlotLabels {
 };
 
 // Before long work for a picture: throws Error unless its name ends with .svg or .png, it can be written, and gnuplot
-// is there.
+// is there. An empty name is no picture.
 void check_plot(const std::filesystem::path& file);
 
 struct LineOptions {

@@ -227,7 +227,7 @@ int run(Flags& flags) {
                  4.0 * static_cast<double>(g.layers) * static_cast<double>(g.width) *
                      (12.0 * static_cast<double>(g.width) + 2.0 * static_cast<double>(kept)));
   check_files({.replaced = {{"--plot", flags.plot}}, .logs = {{"--log", flags.log}}});
-  if (!flags.plot.empty()) check_plot(flags.plot);
+  check_plot(flags.plot);
   Log log(flags.log);
   std::vector<Frame> frames;
   const auto draw = [&] {

@@ -26,7 +26,7 @@ struct Takes {
   std::function<std::string(const std::string&)> error = {};  // what is wrong with a word; empty: nothing
   bool commas = false;                                        // a list of words, with commas between
   std::function<std::string(const std::string&)> plain = {};  // a word as the parser must read it
-  bool one_each = false;                                      // a list grows by one word for each time the flag is given
+  bool one_each = false;                                      // a list grows by one word each time the flag is given
 };
 
 Takes anything(const std::string& shown);

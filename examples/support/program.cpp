@@ -9,6 +9,7 @@
 #include <heed/core/check.hpp>
 #include <heed/data/disk.hpp>
 #include <heed/data/text.hpp>
+#include <heed/plot/plot.hpp>
 #include <new>
 
 namespace heed::examples {
@@ -110,11 +111,18 @@ int run_program(CommandLine& line, int argc, char** argv, const std::function<in
   return 1;
 }
 
-int run_tutorial(const std::string& about, int argc, char** argv, const std::vector<FileFlag>& files,
-                 const std::function<int()>& lesson) {
+int run_tutorial(const std::string& about, int argc, char** argv, const FileFlag& flag,
+                 const std::function<int(const std::string& file)>& lesson) {
   CommandLine line(about, std::filesystem::path(argv[0]).filename().string());
-  for (const FileFlag& f : files) line.add(f.flag, *f.file, f.help, file_name("FILE"));
-  return run_program(line, argc, argv, lesson);
+  std::string file;
+  if (!flag.flag.empty()) line.add(flag.flag, file, flag.help, file_name("FILE"));
+  return run_program(line, argc, argv, [&] {
+    if (flag.flag == "--plot") check_plot(file);
+    return lesson(file);
+  });
+}
+int run_tutorial(const std::string& about, int argc, char** argv, const std::function<int()>& lesson) {
+  return run_tutorial(about, argc, argv, {}, [&](const std::string&) { return lesson(); });
 }
 
 }  // namespace heed::examples

@@ -31,17 +31,12 @@ void flush_output();
 // The same at once for a piece of a text: TextOptions::on_text.
 void print_piece(Index text, const std::string& piece);
 
-// A flag that takes a file name.
+// The same for a tutorial, which has no flags but --help and maybe one for a file: --plot, which is checked, or another.
 struct FileFlag {
   std::string flag, help;
-  std::string* file;
 };
-
-// The same for a tutorial, which has no flags but --help and `files`.
-int run_tutorial(const std::string& about, int argc, char** argv, const std::vector<FileFlag>& files,
-                 const std::function<int()>& lesson);
-inline int run_tutorial(const std::string& about, int argc, char** argv, const std::function<int()>& lesson) {
-  return run_tutorial(about, argc, argv, {}, lesson);
-}
+int run_tutorial(const std::string& about, int argc, char** argv, const FileFlag& flag,
+                 const std::function<int(const std::string& file)>& lesson);
+int run_tutorial(const std::string& about, int argc, char** argv, const std::function<int()>& lesson);
 
 }  // namespace heed::examples

@@ -88,5 +88,6 @@ TEST_CASE("model config: a GPT and a BERT of each mechanism are described, and b
       }
     }
   CHECK(error_of([] { GPTConfig{.attention = "gaze"}.factory(); }).starts_with("attention: the mechanism is 'gaze'"));
-  CHECK(error_of([] { GPTConfig{.attention = "linformer"}.factory(); }).starts_with("attention: linformer has no causal"));
+  CHECK(error_of([] { GPTConfig{.attention = "linformer"}.factory(); })
+            .starts_with("attention: linformer has no causal"));
 }
