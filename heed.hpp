@@ -48,6 +48,7 @@
 #include <heed/layers/attention/cosine.hpp>
 #include <heed/layers/attention/efficient.hpp>
 #include <heed/layers/attention/favor.hpp>
+#include <heed/layers/attention/flex.hpp>
 #include <heed/layers/attention/forgetting.hpp>
 #include <heed/layers/attention/generic.hpp>
 #include <heed/layers/attention/linear.hpp>

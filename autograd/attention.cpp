@@ -83,12 +83,12 @@ template <class T>
 class ParameterSums {
  public:
   ParameterSums(const FlexInputs& x, const Grads& d, const ScoreContext<T>& context, Index tasks)
-      : context_(context), size_(size_of(x, d)), share_((tasks + kParameterSums - 1) / kParameterSums),
-        copies_(share_ == 0 ? 0 : (tasks + share_ - 1) / share_), sums_(static_cast<std::size_t>(size_ * copies_)) {
+      : context_(context), size_(size_of(x, d)), share_(std::max<Index>(1, (tasks + kParameterSums - 1) / kParameterSums)),
+        copies_(std::max<Index>(1, (tasks + share_ - 1) / share_)), sums_(static_cast<std::size_t>(size_ * copies_)) {
     std::fill_n(sums_.data(), sums_.size(), 0.0);
   }
   bool wanted() const { return size_ > 0; }
-  Index share() const { return std::max<Index>(share_, 1); }  // tasks that one chunk must run
+  Index share() const { return share_; }  // tasks in a row that one chunk must run
 
   // What task i is called with.
   ScoreContext<T> context(const FlexInputs& x, const Grads& d, Index i) {

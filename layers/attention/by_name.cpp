@@ -5,6 +5,7 @@
 #include <heed/layers/attention/cosine.hpp>
 #include <heed/layers/attention/efficient.hpp>
 #include <heed/layers/attention/favor.hpp>
+#include <heed/layers/attention/flex.hpp>
 #include <heed/layers/attention/forgetting.hpp>
 #include <heed/layers/attention/linear.hpp>
 #include <heed/layers/attention/linformer.hpp>
@@ -76,6 +77,11 @@ MechanismFactory favor(const Options& o) {
   };
 }
 
+MechanismFactory alibi_mechanism(const Options& o) {
+  need("alibi", "the number of heads", o.heads);
+  return [heads = o.heads](Index, Rng&) { return FlexAttention({.name = "alibi", .score_mod = alibi(heads)}); };
+}
+
 MechanismFactory efficient(const Options& o) {
   if (!o.causal) return [](Index, Rng&) { return EfficientAttention(); };
   return [](Index, Rng&) { return CausalEfficientAttention(); };
@@ -107,6 +113,7 @@ constexpr Named kMechanisms[] = {
     {"window", window},
     {"strided", strided},
     {"fixed", fixed},
+    {"alibi", alibi_mechanism},
     {"top-k", [](const Options& o) -> MechanismFactory { return [o](Index, Rng&) { return TopKAttention(o.top_k); }; }},
     {"lsh", lsh},
     {"favor", favor},

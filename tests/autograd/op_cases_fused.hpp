@@ -1,6 +1,7 @@
 // The rest of the table of op_cases.hpp: ops on shapes, products, fused ops, attention, members of Tensor.
 #pragma once
 #include <heed/autograd/additive_attention.hpp>
+#include <heed/autograd/score_mods.hpp>
 #include <heed/autograd/sparse_attention.hpp>
 
 #include "tests/autograd/op_cases.hpp"
@@ -233,6 +234,20 @@ inline std::vector<OpCase> attention_cases() {
        -2,
        2,
        3},
+      {"flex_attention",
+       {{2, 2, 3, N}, {2, 1, 4, N}, {2, 1, 4, N}, {2, 5}, {2}},
+       [](const List& x) {
+         return flex_attention(x[0], x[1], x[2], {.score_mod = relative_bias(x[3]), .sinks = x[4]});
+       },
+       kNoScalar | kNotEmpty},
+      {"flex_attention of a function",
+       {{1, 2, N, 3}, {1, 2, N, 3}, {1, 2, N, 2}, {2}},
+       [](const List& x) {
+         const auto f = [](auto s, int, int h, int q, int k, auto by) { return by(h) * tanh(s) + 0.1 * (q - k); };
+         const BlockMask mask = create_block_mask(sliding_window(3), 1, 1, axis_size(x[0], 2), axis_size(x[1], 2));
+         return flex_attention(x[0], x[1], x[2], {.score_mod = {f, x[3]}, .block_mask = mask});
+       },
+       kNoScalar},
   };
 }
 

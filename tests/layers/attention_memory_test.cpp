@@ -6,6 +6,7 @@
 #include <heed/layers/attention/cosine.hpp>
 #include <heed/layers/attention/efficient.hpp>
 #include <heed/layers/attention/favor.hpp>
+#include <heed/layers/attention/flex.hpp>
 #include <heed/layers/attention/generic.hpp>
 #include <heed/layers/attention/linformer.hpp>
 #include <heed/layers/attention/lsh.hpp>
@@ -92,6 +93,13 @@ TEST_CASE("the memory of mechanisms that look at few keys grows with their pairs
 
 TEST_CASE("the memory of mechanisms that look at all keys grows with the length all the same") {
   check_linear("softmax", [](Index, Rng&) { return SoftmaxAttention(); });
+  check_linear("alibi", [](Index, Rng&) { return FlexAttention({.score_mod = alibi(1)}); });
+  check_linear("flex", [](Index, Rng& rng) {
+    return FlexAttention({.score_mod = relative_bias(rng.normal({1, 9})),
+                          .trained = true,
+                          .mask_mod = sliding_window(100, 4),
+                          .sinks = Tensor::zeros({1})});
+  });
   check_linear("luong-dot", [](Index, Rng&) { return LuongDot(); });
   check_linear("luong-general", [](Index, Rng& rng) { return LuongGeneral(1, kMemorySize, rng); });
   check_linear("luong-concat", [](Index, Rng& rng) { return LuongConcat(1, kMemorySize, rng); });

@@ -227,6 +227,10 @@ inline NaiveWeights naive_linformer_weights(const NaiveRow& row) {
 
 inline NaiveWeights naive_weights(const std::string& name, const NaiveRow& row) {
   if (name == "softmax") return naive_softmax(row, row.seen, [&](Index j) { return row.scaled(j); });
+  if (name == "alibi")
+    return naive_softmax(row, row.seen, [&](Index j) {
+      return row.scaled(j) - row.array("score.0")[row.head] * std::fabs(static_cast<double>(row.position - j));
+    });
   if (name == "luong-dot") return naive_softmax(row, row.seen, [&](Index j) { return row.dot(j); });
   using Weights = NaiveWeights (*)(const NaiveRow&);
   static const std::map<std::string, Weights> own = {{"linear", naive_linear_weights},

@@ -1,0 +1,61 @@
+// flex_attention() as a mechanism: softmax attention with a function of scores, a mask and sinks of one's own.
+//
+//   MultiHeadAttention layer({.width = 64, .heads = 4}, rng, FlexAttention({.score_mod = alibi(4)}));
+//   const auto t5 = [](Index, Rng& rng) {
+//     return FlexAttention({.score_mod = t5_bias(rng.normal({4, 32}, 0, 0.02)), .trained = true});
+//   };
+#pragma once
+#include <heed/autograd/score_mods.hpp>
+#include <heed/layers/attention/mechanism.hpp>
+
+namespace heed {
+
+struct FlexMechanismOptions {
+  std::string name = "flex";
+  ScoreMod score_mod = {};
+  bool trained = false;  // the parameters of score_mod are trained; else they are buffers. Saved as score.0, score.1 ...
+  MaskMod mask_mod = {};
+  bool mask_by_batch = false, mask_by_head = false;  // the mask depends on the batch or head that it is given
+  Tensor sinks = {};                 // [H]: what the trained sinks begin with; undefined: none
+  std::optional<double> scale = {};  // 1 / sqrt(D) unless given
+};
+
+// The block mask is made anew when the number of queries or keys changes, else kept. Decoding keeps all keys, also those that
+// no mask will ever allow again, but skips their blocks; queries stand where they do in the whole sequence.
+class FlexAttention {
+ public:
+  explicit FlexAttention(FlexMechanismOptions options);
+  std::string name() const { return options_.name; }
+  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs(); }
+  Tensor apply(In q, In k, In v, const AttentionCall& call) const { return now().attend(q, k, v, call, {}); }
+  AttentionState make_state() const;
+  void members(auto&& visit) {
+    visit("score", score_);
+    for (std::size_t i = 0; i < constants_; ++i)
+      visit.buffer("score." + std::to_string(i), detail::ScoreModAccess::parameters(options_.score_mod)[i]);
+    visit("sinks", sinks_);
+  }
+
+  std::vector<Parameter>& score() { return score_; }  // of score_mod, in its order; none unless `trained`
+  Parameter& sinks() { return sinks_; }
+
+ private:
+  struct LastMask;
+  // What attends, with the values that the parameters have now.
+  struct Rules {
+    FlexMechanismOptions options;
+    std::shared_ptr<LastMask> last;
+
+    Tensor attend(In q, In k, In v, const AttentionCall& call, const Tensor& positions) const;
+    BlockMask mask(const Shape& grid, const Tensor& positions) const;
+  };
+  FlexMechanismOptions options_;  // without what the members below hold
+  std::size_t constants_ = 0;     // parameters of score_mod that are not trained
+  std::vector<Parameter> score_;
+  Parameter sinks_;  // [H], or undefined
+  std::shared_ptr<LastMask> last_;
+
+  Rules now() const;
+};
+
+}  // namespace heed
