@@ -1,5 +1,6 @@
 // Tutorial 6: an op of your own. One function: check the input, compute, and record() how to take the derivative. This
-// is all there is to heed's own ops too; nothing has to be registered anywhere.
+// is all there is to heed's own ops too, but that its elementwise ones share one function, and are a row each of
+// core/kernels/elementwise_ops.hpp. Nothing has to be registered anywhere.
 #include <cmath>
 #include <cstdio>
 #include <heed/heed.hpp>
