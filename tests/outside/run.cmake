@@ -14,6 +14,14 @@ if(PLOT)
   if(NOT picture MATCHES "<svg.*validation")
     message(FATAL_ERROR "your_picture drew no losses")
   endif()
+  file(GLOB component ${WORK}/prefix/lib*/cmake/heed/heedPlot* ${WORK}/prefix/lib/*/cmake/heed/heedPlot*)
+  file(REMOVE ${component})
+  execute_process(COMMAND ${CMAKE_COMMAND} -S ${SOURCE}/tests/outside -B ${WORK}/without -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX}
+                          -DCMAKE_PREFIX_PATH=${WORK}/prefix -DPLOT=ON RESULT_VARIABLE code ERROR_VARIABLE said OUTPUT_QUIET)
+  string(REGEX REPLACE "[ \n]+" " " said "${said}")
+  if(code EQUAL 0 OR NOT said MATCHES "heed was installed without pictures: HEED_PLOT was off")
+    message(FATAL_ERROR "a heed without pictures must say so:\n${said}")
+  endif()
 endif()
 
 # HDF5 is found where pkg-config does not know it, too.
