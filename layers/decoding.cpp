@@ -54,8 +54,9 @@ namespace {
 // A text that grows.
 struct Row {
   std::vector<std::int32_t> text;
-  std::size_t prompt, begin, read;  // tokens of the prompt; those before `begin` are not seen any more, those before `read`
-                                    // are in the states
+  std::size_t prompt = 0;  // tokens of the prompt
+  std::size_t begin = 0;   // tokens before it are not seen any more
+  std::size_t read = 0;    // those before it are in the states
   Rng* rng;
 
   std::span<const std::int32_t> made() const { return std::span(text).subspan(prompt); }
