@@ -1,12 +1,12 @@
 // Additive attention: the op, and how its work is split among threads. Derivation in
 // core/kernels/additive_attention.hpp.
-#include <heed/autograd/additive_attention.hpp>
+#include <heed/autograd/attention.hpp>
 //
 #include <algorithm>
-#include <heed/autograd/attention_inputs.hpp>
+#include <heed/autograd/detail/attention_inputs.hpp>
 #include <heed/core/kernels/additive_attention.hpp>
+#include <heed/core/memory.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/core/pool.hpp>
 
 namespace heed {
 namespace {

@@ -1,8 +1,8 @@
 // Masks of a call of attention as tensors, for mechanisms that are composed of ops.
-#include <heed/autograd/allowed_pairs.hpp>
-#include <heed/autograd/attention_inputs.hpp>
+#include <heed/autograd/attention.hpp>
+#include <heed/autograd/detail/attention_inputs.hpp>
 #include <heed/autograd/elementwise.hpp>
-#include <heed/autograd/softmax.hpp>
+#include <heed/autograd/norms.hpp>
 #include <limits>
 
 namespace heed {

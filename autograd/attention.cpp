@@ -4,12 +4,12 @@
 //
 #include <algorithm>
 #include <cmath>
-#include <heed/autograd/attention_inputs.hpp>
+#include <heed/autograd/detail/attention_inputs.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/flex_attention.hpp>
 #include <heed/autograd/reductions.hpp>
+#include <heed/core/memory.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/core/pool.hpp>
 
 namespace heed {
 namespace {

@@ -1,6 +1,6 @@
 // Checks of attention operands, and the way from them to a problem of the kernels.
 #include <cmath>
-#include <heed/autograd/attention_inputs.hpp>
+#include <heed/autograd/detail/attention_inputs.hpp>
 
 namespace heed::detail {
 

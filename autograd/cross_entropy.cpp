@@ -1,8 +1,8 @@
 // Cross-entropy of logits and class indices.
 #include <algorithm>
-#include <heed/autograd/cross_entropy_rows.hpp>
+#include <heed/autograd/detail/cross_entropy_rows.hpp>
 #include <heed/autograd/losses.hpp>
-#include <heed/core/index.hpp>
+#include <heed/core/detail/index.hpp>
 #include <heed/core/parallel.hpp>
 
 namespace heed {

@@ -1,9 +1,9 @@
 // Running sums along an axis.
 #include <algorithm>
-#include <heed/autograd/cumulative.hpp>
+#include <heed/autograd/reductions.hpp>
+#include <heed/core/detail/reduce.hpp>
+#include <heed/core/memory.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/core/pool.hpp>
-#include <heed/core/reduce.hpp>
 
 namespace heed {
 namespace {

@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <heed/autograd/dropout.hpp>
-#include <heed/core/axes.hpp>
+#include <heed/autograd/elementwise.hpp>
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/kernels/dropout.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
+#include <heed/core/tensor.hpp>
 
 namespace heed {
 namespace {

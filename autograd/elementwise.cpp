@@ -1,6 +1,6 @@
 // Elementwise ops of numbers, made of the rows of core/kernels/elementwise_ops.hpp, where formulas and derivatives stand.
-#include <heed/autograd/activations.hpp>
-#include <heed/autograd/elementwise_detail.hpp>
+#include <heed/autograd/detail/elementwise.hpp>
+#include <heed/autograd/elementwise.hpp>
 
 namespace heed {
 
@@ -122,7 +122,7 @@ Tensor binary(double a, In b) {
 
 namespace {
 
-// The functions of all rows are made here, for the inline ones of elementwise.hpp and activations.hpp.
+// The functions of all rows are made here, for the inline ones of elementwise.hpp.
 template <class... R>
 constexpr auto unary_functions(kernels::names::Rows<R...>) {
   return std::tuple{&detail::unary<R::name>...};

@@ -3,21 +3,35 @@
 // Tensors must have one floating dtype (where an op says so, int32 too, without gradient); nothing is promoted: mixing
 // dtypes is an Error. A number takes the tensor's dtype. Shapes that do not broadcast are an Error. Of bfloat16, each
 // element is computed in float32 and rounded once; gradients of bfloat16 values are float32. int32 wraps around.
+//
+// Example:
+//
+//   Rng rng(1);
+//   const Tensor x = rng.normal({2, 3}), row = rng.normal({3});
+//   const Tensor y = tanh(x * row + 1) / 2;                     // row is added to each row of x
+//   const Tensor z = where(x > 0, gelu(x), masked_fill(x, x < -1, 0));
 #pragma once
 #include <heed/autograd/record.hpp>
-#include <heed/core/op_name.hpp>
+#include <heed/core/kernel_interface.hpp>
 
 namespace heed {
 
 namespace detail {
 // The op of a row of core/kernels/elementwise_ops.hpp, by its name; a and b are the row's constants.
-template <OpName op> Tensor unary(In x, double a = 0, double b = 0);
-template <OpName op> Tensor binary(In a, In b);
-template <OpName op> Tensor binary(In a, double b);
-template <OpName op> Tensor binary(double a, In b);
-template <OpName op> Tensor compare(In a, In b);  // bool8
-template <OpName op> Tensor compare(In a, double b);
-template <OpName op> Tensor test(In x);  // bool8
+template <OpName op>
+Tensor unary(In x, double a = 0, double b = 0);
+template <OpName op>
+Tensor binary(In a, In b);
+template <OpName op>
+Tensor binary(In a, double b);
+template <OpName op>
+Tensor binary(double a, In b);
+template <OpName op>
+Tensor compare(In a, In b);  // bool8
+template <OpName op>
+Tensor compare(In a, double b);
+template <OpName op>
+Tensor test(In x);  // bool8
 }  // namespace detail
 
 // Two tensors, or a tensor and a number.
@@ -74,8 +88,8 @@ inline Tensor cos(In x) { return detail::unary<"cos">(x); }
 inline Tensor erf(In x) { return detail::unary<"erf">(x); }
 // min(max(x, low), high); an infinite limit is none. The gradient passes where low <= x <= high. int32 too.
 Tensor clamp(In x, double low, double high);
-// The same with a limit for each element: all three broadcast, and one limit may be undefined, which is none. Where x is
-// not within its limits, the gradient goes to the one that y is.
+// The same with a limit for each element: all three broadcast, and one limit may be undefined, which is none. Where x
+// is not within its limits, the gradient goes to the one that y is.
 Tensor clamp(In x, In low, In high);
 
 // Comparisons, also of int32 and bool8: bool8 tensors, constant for autodiff. There is no operator ==, as it would not
@@ -116,5 +130,36 @@ Tensor where(In mask, In a, In b);
 Tensor where(In mask, In a, double b);
 Tensor where(In mask, double a, In b);
 Tensor masked_fill(In x, In mask, double value);  // value where the mask is true; the mask broadcasts to x's shape
+
+// ---- Activations ----
+
+// Activation functions, of float32 and float64, named and behaving as PyTorch's. One kernel forward and one backward
+// each.
+
+enum class Gelu { none, tanh };  // PyTorch's `approximate`: exact, or the tanh form that GPT-2 uses
+
+inline Tensor sigmoid(In x) { return detail::unary<"sigmoid">(x); }  // 1 / (1 + e^-x)
+inline Tensor tanh(In x) { return detail::unary<"tanh">(x); }
+inline Tensor relu(In x) { return detail::unary<"relu">(x); }  // derivative 0 at 0
+inline Tensor leaky_relu(In x, double negative_slope = 0.01) { return detail::unary<"leaky_relu">(x, negative_slope); }
+// alpha (e^x - 1) below 0 (Clevert et al., 2016)
+inline Tensor elu(In x, double alpha = 1) { return detail::unary<"elu">(x, alpha); }
+// x P(N(0, 1) < x) (Hendrycks and Gimpel, 2016)
+inline Tensor gelu(In x, Gelu approximate = Gelu::none) {
+  return approximate == Gelu::tanh ? detail::unary<"gelu_tanh">(x) : detail::unary<"gelu">(x);
+}
+inline Tensor silu(In x) { return detail::unary<"silu">(x); }          // x sigmoid(x), also called swish
+inline Tensor softsign(In x) { return detail::unary<"softsign">(x); }  // x / (1 + |x|)
+Tensor softplus(In x, double beta = 1);  // log(1 + e^(beta x)) / beta; beta must be above 0
+
+// ---- Dropout ----
+
+// Dropout, without a stored mask.
+
+// While training (see is_training): each element is 0 with probability p, else x / (1 - p). Otherwise, or if p is 0: x
+// itself. The mask is a function of default_rng()'s seed, stream and position and of the element's number; it is
+// computed again in backward. Takes 16 positions for each 64 elements begun. x float32 or float64 of any shape; p in
+// [0, 1]: of 1 nothing is left. Srivastava et al., "Dropout", JMLR 2014.
+Tensor dropout(In x, double p);
 
 }  // namespace heed

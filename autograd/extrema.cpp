@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <heed/autograd/extrema.hpp>
-#include <heed/core/index.hpp>
+#include <heed/autograd/reductions.hpp>
+#include <heed/core/detail/index.hpp>
+#include <heed/core/detail/reduce.hpp>
+#include <heed/core/memory.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/core/pool.hpp>
-#include <heed/core/reduce.hpp>
 #include <limits>
 #include <numeric>
 

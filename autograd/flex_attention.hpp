@@ -1,24 +1,199 @@
-// Softmax attention with a function of the scores and a mask of one's own, as PyTorch's flex_attention (Dong et al., "Flex
-// attention: a programming model for generating optimized attention kernels", 2024): ALiBi, soft caps, relative biases,
-// sliding windows, documents side by side. In blocks as attention(), forward and backward, without a matrix of queries by
-// keys; blocks that the mask excludes are skipped.
-//
-//   const std::vector<float> slopes = {0.5f, 0.25f};
-//   const auto alibi = [slopes](auto s, int, int h, int q, int k) { return s - slopes[h] * (q - k); };
-//   const BlockMask window = create_block_mask([](int, int, int q, int k) { return q - k < 256; }, 1, 1, T, S);
-//   const Tensor y = flex_attention(q, k, v, {.score_mod = alibi, .block_mask = window}, {.causal = true});
+// Softmax attention with a function of the scores and a mask of one's own, as PyTorch's flex_attention (Dong et al.,
+// "Flex attention: a programming model for generating optimized attention kernels", 2024): ALiBi, soft caps, relative
+// biases, sliding windows, documents side by side. In blocks as attention(), forward and backward, without a matrix of
+// queries by keys; blocks that the mask excludes are skipped. Above 400 lines: the number that knows derivatives, the
+// loops over tiles that call a function with it, and functions that are ready are one idea.
 //
 // A score is a number of any type, hence `auto s`: backward calls the same function with a number that knows its
 // derivatives. Of functions it knows exp, log, sqrt, tanh, sin, cos, abs, pow, max and min, without std:: before them.
-// Functions that are ready are in autograd/score_mods.hpp; docs/score_functions.md explains all.
+// docs/score_functions.md explains all.
+//
+// Example:
+//
+//   Rng rng(1);
+//   const Tensor q = rng.normal({1, 2, 300, 16}), k = rng.normal({1, 2, 300, 16}), v = rng.normal({1, 2, 300, 16});
+//   const std::vector<float> slopes = {0.5f, 0.25f};
+//   const auto mine = [slopes](auto s, int, int h, int query, int key) {
+//     return s - slopes[static_cast<std::size_t>(h)] * static_cast<float>(query - key);
+//   };
+//   const BlockMask window = create_block_mask([](int, int, int query, int key) { return query - key < 256; }, 1, 1,
+//   300, 300); const Tensor y = flex_attention(q, k, v, {.score_mod = mine, .block_mask = window}, {.causal = true});
+//   const Tensor faster = flex_attention(q, k, v, {.score_mod = alibi(Tensor::from(slopes))}, {.causal = true});
 #pragma once
-#include <heed/autograd/attention_call.hpp>
+#include <array>
+#include <cmath>
+#include <concepts>
+#include <heed/autograd/attention.hpp>
 #include <heed/autograd/record.hpp>
-#include <heed/autograd/score_value.hpp>
+#include <heed/core/check.hpp>
+#include <heed/core/kernel_interface.hpp>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
+
+namespace heed::detail {
+
+// ---- Numbers that know derivatives ----
+
+// What a function of scores computes with: a number that knows its derivatives, so that one function serves forward and
+// backward. For autograd/flex_attention.hpp, which makes loops over tiles of it.
+
+template <class A>
+concept Number = std::is_arithmetic_v<A>;
+
+// A value, and its derivatives by N things. Numbers are constants. Comparisons are of values.
+template <class T, int N>
+struct ScoreValue {
+  T value;
+  std::array<T, N> by{};
+
+  template <Number A>
+  constexpr ScoreValue(A x) : value(static_cast<T>(x)) {}
+
+  // A value whose derivatives are da times those of a; or with those of b beside.
+  static constexpr ScoreValue of(T value, const ScoreValue& a, T da) {
+    ScoreValue y(value);
+    for (std::size_t n = 0; n < N; ++n) y.by[n] = da * a.by[n];
+    return y;
+  }
+  static constexpr ScoreValue of(T value, const ScoreValue& a, T da, const ScoreValue& b, T db) {
+    ScoreValue y(value);
+    for (std::size_t n = 0; n < N; ++n) y.by[n] = da * a.by[n] + db * b.by[n];
+    return y;
+  }
+
+  using V = ScoreValue;
+  friend constexpr V operator-(const V& a) { return of(-a.value, a, -1); }
+  friend constexpr V operator+(const V& a, const V& b) { return of(a.value + b.value, a, 1, b, 1); }
+  friend constexpr V operator-(const V& a, const V& b) { return of(a.value - b.value, a, 1, b, -1); }
+  friend constexpr V operator*(const V& a, const V& b) { return of(a.value * b.value, a, b.value, b, a.value); }
+  friend constexpr V operator/(const V& a, const V& b) {
+    return of(a.value / b.value, a, 1 / b.value, b, -a.value / (b.value * b.value));
+  }
+  friend constexpr V operator+(const V& a, Number auto b) { return of(a.value + static_cast<T>(b), a, 1); }
+  friend constexpr V operator+(Number auto a, const V& b) { return of(static_cast<T>(a) + b.value, b, 1); }
+  friend constexpr V operator-(const V& a, Number auto b) { return of(a.value - static_cast<T>(b), a, 1); }
+  friend constexpr V operator-(Number auto a, const V& b) { return of(static_cast<T>(a) - b.value, b, -1); }
+  friend constexpr V operator*(const V& a, Number auto b) {
+    return of(a.value * static_cast<T>(b), a, static_cast<T>(b));
+  }
+  friend constexpr V operator*(Number auto a, const V& b) { return b * a; }
+  friend constexpr V operator/(const V& a, Number auto b) {
+    return of(a.value / static_cast<T>(b), a, 1 / static_cast<T>(b));
+  }
+  friend constexpr V operator/(Number auto a, const V& b) {
+    const T y = static_cast<T>(a) / b.value;
+    return of(y, b, -y / b.value);
+  }
+  template <class B>
+  constexpr V& operator+=(const B& b) {
+    return *this = *this + b;
+  }
+  template <class B>
+  constexpr V& operator-=(const B& b) {
+    return *this = *this - b;
+  }
+  template <class B>
+  constexpr V& operator*=(const B& b) {
+    return *this = *this * b;
+  }
+  template <class B>
+  constexpr V& operator/=(const B& b) {
+    return *this = *this / b;
+  }
+
+  friend constexpr bool operator<(const V& a, const V& b) { return a.value < b.value; }
+  friend constexpr bool operator>(const V& a, const V& b) { return a.value > b.value; }
+  friend constexpr bool operator<=(const V& a, const V& b) { return a.value <= b.value; }
+  friend constexpr bool operator>=(const V& a, const V& b) { return a.value >= b.value; }
+
+  friend V exp(const V& a) {
+    const T y = std::exp(a.value);
+    return of(y, a, y);
+  }
+  friend V log(const V& a) { return of(std::log(a.value), a, 1 / a.value); }
+  friend V sqrt(const V& a) {
+    const T y = std::sqrt(a.value);
+    return of(y, a, T(0.5) / y);
+  }
+  friend V tanh(const V& a) {
+    const T y = std::tanh(a.value);
+    return of(y, a, 1 - y * y);
+  }
+  friend V sin(const V& a) { return of(std::sin(a.value), a, std::cos(a.value)); }
+  friend V cos(const V& a) { return of(std::cos(a.value), a, -std::sin(a.value)); }
+  friend V pow(const V& a, Number auto b) {
+    const T e = static_cast<T>(b);
+    return of(std::pow(a.value, e), a, e * std::pow(a.value, e - 1));
+  }
+  friend V abs(const V& a) { return a.value < 0 ? -a : a; }
+  friend V max(const V& a, const V& b) { return a.value < b.value ? b : a; }
+  friend V min(const V& a, const V& b) { return b.value < a.value ? b : a; }
+};
+
+// What a function of scores reads of its parameters for one score: at most so many entries whose gradient is wanted.
+inline constexpr int kMostScoreReads = 4;
+struct ScoreReads {
+  int count = 0;
+  double* to[kMostScoreReads];  // the sums of their gradients
+
+  std::size_t place_of(double* sum) {
+    int n = 0;
+    while (n < count && to[n] != sum) ++n;
+    require(n < kMostScoreReads, "flex_attention: a score depends on more than ", kMostScoreReads,
+            " entries of parameters that are trained; it must be at most so many");
+    if (n == count) to[count++] = sum;
+    return static_cast<std::size_t>(n);
+  }
+};
+
+// A parameter as the function sees it: table(h, c) is its entry of these places, as many as it has axes. Error for a
+// place that it does not have. Where there are more than one, derivative n + 1 is by the n-th entry that was read.
+template <class T, int N>
+class ScoreTable {
+ public:
+  ScoreTable(const ScoreParameter<T>& parameter, ScoreReads& reads) : p_(parameter), reads_(reads) {}
+
+  template <std::integral... I>
+  ScoreValue<T, N> operator()(I... place) const {
+    static_assert(sizeof...(I) <= 4, "a parameter of a function of scores has at most 4 axes");
+    const std::int64_t places[] = {place..., 0};
+    std::int64_t at = 0;
+    bool inside = true;
+    for (std::size_t axis = 0; axis < sizeof...(I); ++axis) {
+      inside = inside && places[axis] >= 0 && places[axis] < p_.sizes[axis];
+      at = at * p_.sizes[axis] + places[axis];
+    }
+    if (!inside || at >= p_.numel || (sizeof...(I) < 4 && at_rest(sizeof...(I)) != 1)) refuse(places, sizeof...(I));
+    ScoreValue<T, N> y(p_.data[at]);
+    if constexpr (N > 1) {
+      if (p_.sums != nullptr) {
+        y.by[1 + reads_.place_of(p_.sums + at)] = 1;
+      }
+    }
+    return y;
+  }
+
+ private:
+  const ScoreParameter<T>& p_;
+  ScoreReads& reads_;
+
+  // Entries of one place of the first axes.
+  std::int64_t at_rest(std::size_t axes) const {
+    std::int64_t n = 1;
+    for (std::size_t axis = axes; axis < 4; ++axis) n *= p_.sizes[axis];
+    return n;
+  }
+  [[noreturn, gnu::noinline]] void refuse(const std::int64_t* places, std::size_t count) const {
+    Shape given, sizes(p_.sizes, p_.sizes + 4);
+    for (std::size_t axis = 0; axis < count; ++axis) given.push_back(places[axis]);
+    fail("flex_attention: a function of scores reads entry ", given, " of a parameter of ", sizes,
+         " (1 for axes that it does not have); it must be inside, with a place for each axis");
+  }
+};
+
+}  // namespace heed::detail
 
 namespace heed {
 
@@ -26,8 +201,8 @@ namespace detail {
 
 struct ScoreModAccess;
 
-// A function of any type, as loops over tiles. Eight scores at a time, kept aside until all are known: what the function
-// reads may not lie where they go, and so the compiler can compute them in vectors.
+// A function of any type, as loops over tiles. Eight scores at a time, kept aside until all are known: what the
+// function reads may not lie where they go, and so the compiler can compute them in vectors.
 inline constexpr int kScoresAtOnce = 8;
 
 template <class F>
@@ -46,10 +221,11 @@ struct ScoreLoops {
   static ScoreValue<T, N> value(const ScoreContext<T>& x, const ScoreTile& at, T s, int j, int i, ScoreReads& reads) {
     ScoreValue<T, N> score(s);
     if constexpr (N > 0) score.by[0] = 1;
-    return [&]<std::size_t... P>(std::index_sequence<P...>) -> ScoreValue<T, N> {
+    return [&]<std::size_t... P>(std::index_sequence<P...>)->ScoreValue<T, N> {
       return (*static_cast<const F*>(x.function))(score, int{at.batch}, int{at.head}, at.query + i, at.key + j,
                                                   ScoreTable<T, N>(x.parameters[P], reads)...);
-    }(std::make_index_sequence<kParameters>());
+    }
+    (std::make_index_sequence<kParameters>());
   }
   template <class T>
   static void apply(const ScoreContext<T>& x, const ScoreTile& at, T* s, T* slope) {
@@ -77,7 +253,8 @@ struct ScoreLoops {
         if (d == 0) continue;
         ScoreReads reads;
         const auto v = value<1 + kMostScoreReads>(x, at, s[j * at.lanes + i], j, i, reads);
-        for (int n = 0; n < reads.count; ++n) *reads.to[n] += static_cast<double>(d * v.by[static_cast<std::size_t>(n + 1)]);
+        for (int n = 0; n < reads.count; ++n)
+          *reads.to[n] += static_cast<double>(d * v.by[static_cast<std::size_t>(n + 1)]);
       }
     });
   }
@@ -112,26 +289,28 @@ struct MaskLoops {
 
 }  // namespace detail
 
-// A function of scores: f(s, batch, head, query, key, parameters...) -> the score that the softmax takes, for s = scale *
-// q . k + bias. Query and key are positions among the keys: the last query of T stands at the last key, S - 1, as in causal
-// attention, so that the same function serves a whole sequence and a token that follows a cache.
+// A function of scores: f(s, batch, head, query, key, parameters...) -> the score that the softmax takes, for s = scale
+// * q . k + bias. Query and key are positions among the keys: the last query of T stands at the last key, S - 1, as in
+// causal attention, so that the same function serves a whole sequence and a token that follows a cache.
 //
-// Parameters are tensors of up to 4 axes, at most 4 of them. The function gets an argument for each, `auto table`, of which
-// table(i, j) is an entry; gradients flow to those that want them. It may be asked for pairs that are masked, and what it
-// then returns does not matter. It is called from several threads at once and must not keep anything.
+// Parameters are tensors of up to 4 axes, at most 4 of them. The function gets an argument for each, `auto table`, of
+// which table(i, j) is an entry; gradients flow to those that want them. It may be asked for pairs that are masked, and
+// what it then returns does not matter. It is called from several threads at once and must not keep anything.
 class ScoreMod {
  public:
   ScoreMod() = default;  // the score itself
 
   template <class F, class... P>
-  requires(!std::is_same_v<F, ScoreMod> && (std::is_convertible_v<const P&, const Tensor&> && ...)) ScoreMod(F f, const P&... parameters)
+  requires(!std::is_same_v<F, ScoreMod> && (std::is_convertible_v<const P&, const Tensor&> && ...))
+      ScoreMod(F f, const P&... parameters)
       : function_(std::make_shared<const F>(std::move(f))),
         f32_(detail::ScoreLoops<F, sizeof...(P)>::template function<float>),
         f64_(detail::ScoreLoops<F, sizeof...(P)>::template function<double>) {
     static_assert(sizeof...(P) <= kMostScoreParameters, "a function of scores has at most 4 parameters");
     static_assert(std::is_invocable_v<const F&, detail::ScoreValue<float, 0>, int, int, int, int,
                                       std::conditional_t<true, detail::ScoreTable<float, 0>, P>...>,
-                  "a function of scores takes (auto s, int batch, int head, int query, int key), and `auto table` for each parameter");
+                  "a function of scores takes (auto s, int batch, int head, int query, int key), and `auto table` for "
+                  "each parameter");
     (add_parameter(parameters), ...);
   }
 
@@ -143,7 +322,8 @@ class ScoreMod {
     ScoreMod f = *this;
     f.count_ = 0;
     for (const Tensor& x : parameters) f.add_parameter(x);
-    require(f.count_ == count_, "ScoreMod: ", f.count_, " parameters for a function of ", count_, "; they must be as many");
+    require(f.count_ == count_, "ScoreMod: ", f.count_, " parameters for a function of ", count_,
+            "; they must be as many");
     return f;
   }
 
@@ -189,9 +369,9 @@ auto or_masks(A a, B b) {
   return [a, b](int batch, int h, int q, int k) { return bool(a(batch, h, q, k) | b(batch, h, q, k)); };
 }
 
-// A mask, and what it leaves of each block of 32 queries by 64 keys: all, nothing, or a part, for which the mask is asked
-// again when attention comes there. To be made once and used in every layer and step; what the mask refers to must not
-// change meanwhile. A handle: copies share it.
+// A mask, and what it leaves of each block of 32 queries by 64 keys: all, nothing, or a part, for which the mask is
+// asked again when attention comes there. To be made once and used in every layer and step; what the mask refers to
+// must not change meanwhile. A handle: copies share it.
 class BlockMask {
  public:
   BlockMask() = default;  // all pairs
@@ -207,8 +387,8 @@ class BlockMask {
   friend BlockMask create_block_mask(const MaskMod&, Index, Index, Index, Index, const Tensor&);
 };
 
-// Asks the mask for every pair. A batch or heads of 1 serve any number: the mask then gets 0 for them here, and must not
-// depend on them. Positions as of FlexAttentionOptions. Error for sizes below 0, or a batch or heads below 1.
+// Asks the mask for every pair. A batch or heads of 1 serve any number: the mask then gets 0 for them here, and must
+// not depend on them. Positions as of FlexAttentionOptions. Error for sizes below 0, or a batch or heads below 1.
 BlockMask create_block_mask(const MaskMod& mask_mod, Index batch, Index heads, Index queries, Index keys,
                             const Tensor& positions = {});
 
@@ -218,15 +398,15 @@ struct FlexAttentionOptions {
   // [H]: a logit for each head that takes part in the sum of the softmax and has no value (attention sinks of gpt-oss;
   // 0: "softmax one"). A head may so attend to nothing. It has a gradient.
   Tensor sinks = {};
-  Tensor positions = {};               // int32 [B]: where the first query stands among the keys; undefined: S - T
+  Tensor positions = {};             // int32 [B]: where the first query stands among the keys; undefined: S - T
   std::optional<double> scale = {};  // 1 / sqrt(D) unless given
 };
 
-// attention() of scores f(scale * q k^T + bias): q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] -> [B, H, T, Dv], whose
-// heads lie side by side in memory. float32 or float64. A pair takes part where the block mask and all of the call allow
-// it; a bias of -infinity hides a pair whatever f makes of it. A query without any key gets zeros, also where there is a
-// sink. The same bits at any number of threads. Errors: those of attention(); parameters that are not floating, or have no
-// row for a head; another shape of mask, sinks or positions; what f or the mask throws.
+// attention() of scores f(scale * q k^T + bias): q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] -> [B, H, T, Dv],
+// whose heads lie side by side in memory. float32 or float64. A pair takes part where the block mask and all of the
+// call allow it; a bias of -infinity hides a pair whatever f makes of it. A query without any key gets zeros, also
+// where there is a sink. The same bits at any number of threads. Errors: those of attention(); parameters that are not
+// floating, or have no row for a head; another shape of mask, sinks or positions; what f or the mask throws.
 Tensor flex_attention(In q, In k, In v, const FlexAttentionOptions& options = {}, const AttentionCall& call = {});
 
 namespace detail {
@@ -254,9 +434,60 @@ struct ScoreModAccess {
   static const MaskMod& mask(const BlockMask& m);
   static const BlockKind* blocks(const BlockMask& m);
   // One whose loops are kernels.
-  static ScoreMod of_kernels(std::shared_ptr<const void> function, ScoreFunction<float> (*f32)(), ScoreFunction<double> (*f64)(),
-                             const Tensor& by_head);
+  static ScoreMod of_kernels(std::shared_ptr<const void> function, ScoreFunction<float> (*f32)(),
+                             ScoreFunction<double> (*f64)(), const Tensor& by_head);
 };
 
 }  // namespace detail
+
+// ---- Ready functions ----
+
+// Functions of scores and masks that are ready for flex_attention(): faster than the same written as a lambda, as they
+// are kernels.
+//
+//   const Tensor y = flex_attention(q, k, v, {.score_mod = alibi(heads)}, {.causal = true});
+//   const BlockMask near = create_block_mask(sliding_window(256, 4), 1, 1, T, S);
+
+// s - slope_h |q - k|, with slopes [H] (Press, Smith, Lewis, "Train short, test long: attention with linear biases
+// enables input length extrapolation", 2022). alibi(heads) has the paper's slopes.
+ScoreMod alibi(const Tensor& slopes);
+ScoreMod alibi(Index heads);
+// 2^(-8/H), 2^(-16/H), ...; where H is no power of 2, those of the power below, and then every other one of the power
+// above, as in the paper's code. float32 [H].
+Tensor alibi_slopes(Index heads);
+
+// c tanh(s / c): scores stay within (-c, c) (Gemma 2, 2024: c = 50). As a tensor, c is [] or [1], or [H], and may be
+// trained.
+ScoreMod soft_cap(double c);
+ScoreMod soft_cap(const Tensor& c);
+
+// s + table[h, clip + min(max(k - q, -clip), clip)]: a number for each head and clipped distance, as of
+// relative_position_bias(), without its matrices. The table is [H, 2 clip + 1], or [1, 2 clip + 1] for all heads.
+ScoreMod relative_bias(const Tensor& table);
+
+// s + table[h, bucket(k - q)]: T5's biases (Raffel et al. 2020), whose buckets widen with the distance up to
+// max_distance. The table is [H, buckets], or [1, buckets]. bidirectional: half of the buckets are for keys behind the
+// query; else those are all in bucket 0, as in T5's decoder. PyTorch's transformers have the table as [buckets, H].
+struct T5BiasOptions {
+  bool bidirectional = true;
+  Index max_distance = 128;
+};
+ScoreMod t5_bias(const Tensor& table, const T5BiasOptions& options = {});
+Index t5_bucket(Index distance, Index buckets, const T5BiasOptions& options = {});  // of distance k - q
+
+// ---- Masks: for create_block_mask(), and_masks() and or_masks() ----
+
+// Keys less than `window` positions away, before or after the query; and the first `sinks` keys for all queries (Xiao
+// et al., "Efficient streaming language models with attention sinks", 2024). With causal attention: the last `window`
+// keys.
+inline auto sliding_window(Index window, Index sinks = 0) {
+  return [w = static_cast<int>(window), n = static_cast<int>(sinks)](int, int, int q, int k) {
+    return bool(((q - k < w) & (k - q < w)) | (k < n));
+  };
+}
+// The first `length` positions see each other, others those before them: with it, the call is not causal.
+inline auto prefix_causal(Index length) {
+  return [n = static_cast<int>(length)](int, int, int q, int k) { return bool((k < n) | (k <= q)); };
+}
+
 }  // namespace heed

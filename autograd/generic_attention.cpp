@@ -3,11 +3,10 @@
 //
 #include <algorithm>
 #include <cmath>
-#include <heed/autograd/allowed_pairs.hpp>
-#include <heed/autograd/attention_inputs.hpp>
+#include <heed/autograd/attention.hpp>
+#include <heed/autograd/detail/attention_inputs.hpp>
+#include <heed/autograd/detail/generic_pooling.hpp>
 #include <heed/autograd/elementwise.hpp>
-#include <heed/autograd/extrema.hpp>
-#include <heed/autograd/generic_pooling.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/tape.hpp>

@@ -10,9 +10,17 @@
 //   ds_ij = l'(s_ij) w_ij (g_i . v_j - g_i . o_i)
 //
 // Scores are computed for a block of queries at a time, again in backward, and never held: O(n) memory, O(n^2) time.
+//
+// Example:
+//
+//   Rng rng(1);
+//   const Tensor q = rng.normal({1, 2, 5, 8}), k = rng.normal({1, 2, 7, 8}), v = rng.normal({1, 2, 7, 8});
+//   const Similarity cube{.name = "cube", .f = [](const Tensor& s) { return pow(relu(s), 3); }};
+//   const Tensor y = generic_attention(q, k, v, cube);
+//   const Tensor z = generic_attention(q, k, v, similarity_by_name("softplus"), {.causal = true});
 #pragma once
 #include <functional>
-#include <heed/autograd/attention_call.hpp>
+#include <heed/autograd/attention.hpp>
 #include <heed/autograd/record.hpp>
 #include <string>
 #include <string_view>

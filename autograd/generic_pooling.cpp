@@ -1,7 +1,6 @@
 // Keys and values summed over blocks, for attention over a pooled past.
+#include <heed/autograd/detail/generic_pooling.hpp>
 #include <heed/autograd/elementwise.hpp>
-#include <heed/autograd/extrema.hpp>
-#include <heed/autograd/generic_pooling.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <limits>

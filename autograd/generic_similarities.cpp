@@ -1,5 +1,4 @@
 // The similarities that generic attention knows by name.
-#include <heed/autograd/activations.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/generic_attention.hpp>
 

@@ -1,7 +1,7 @@
 // Derivatives against differences, in float64.
 #include <algorithm>
 #include <cmath>
-#include <heed/autograd/gradcheck.hpp>
+#include <heed/autograd/tape.hpp>
 #include <heed/core/random.hpp>
 
 namespace heed {

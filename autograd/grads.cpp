@@ -1,6 +1,6 @@
 // Where derivatives write: the slots of a step's inputs.
 #include <algorithm>
-#include <heed/autograd/tape_state.hpp>
+#include <heed/autograd/detail/tape_state.hpp>
 
 namespace heed {
 

@@ -1,7 +1,7 @@
 // Selecting and scattering along an axis by indices.
-#include <heed/autograd/indexing.hpp>
-#include <heed/core/index.hpp>
-#include <heed/core/reduce.hpp>
+#include <heed/autograd/shape_ops.hpp>
+#include <heed/core/detail/index.hpp>
+#include <heed/core/detail/reduce.hpp>
 
 namespace heed {
 namespace {

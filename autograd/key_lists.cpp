@@ -1,7 +1,7 @@
 // Lists of keys per query: checks, and the same pairs as lists of queries per key.
 #include <algorithm>
 #include <atomic>
-#include <heed/autograd/key_lists.hpp>
+#include <heed/autograd/detail/key_lists.hpp>
 #include <heed/core/parallel.hpp>
 
 namespace heed::detail {

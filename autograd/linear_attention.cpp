@@ -4,17 +4,17 @@
 //
 #include <algorithm>
 #include <cmath>
-#include <heed/autograd/allowed_pairs.hpp>
-#include <heed/autograd/attention_inputs.hpp>
+#include <heed/autograd/attention.hpp>
+#include <heed/autograd/detail/attention_inputs.hpp>
 #include <heed/autograd/elementwise.hpp>
-#include <heed/autograd/extrema.hpp>
 #include <heed/autograd/generic_attention.hpp>
-#include <heed/autograd/indexing.hpp>
-#include <heed/autograd/softmax.hpp>
+#include <heed/autograd/norms.hpp>
+#include <heed/autograd/reductions.hpp>
+#include <heed/autograd/shape_ops.hpp>
 #include <heed/core/kernels/linear_attention.hpp>
 #include <heed/core/kernels/log_attention.hpp>
+#include <heed/core/memory.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/core/pool.hpp>
 
 namespace heed {
 namespace {

@@ -1,9 +1,15 @@
 // Linear attention (Katharopoulos et al., "Transformers are RNNs: fast autoregressive Transformers with linear
 // attention", 2020): a feature map in place of the softmax, so that time and memory grow with the length, not its
 // square. Derivation in core/kernels/linear_attention.hpp.
+//
+// Example:
+//
+//   Rng rng(1);
+//   const Tensor q = rng.normal({1, 2, 1000, 8}), k = rng.normal({1, 2, 1000, 8}), v = rng.normal({1, 2, 1000, 8});
+//   const Tensor y = linear_attention(q, k, v, {.causal = true}, {.feature_map = FeatureMap::relu});
 #pragma once
 #include <functional>
-#include <heed/autograd/attention_call.hpp>
+#include <heed/autograd/attention.hpp>
 #include <heed/autograd/record.hpp>
 
 namespace heed {
@@ -23,8 +29,8 @@ using FeatureFunction = std::function<Tensor(In x)>;
 // Of what the weights are made.
 struct LinearFeatures {
   FeatureMap feature_map = FeatureMap::elu;
-  // Where both are given, in place of the map: two maps to one number of features R, f of the queries and g of the keys,
-  // with weights f(q) . g(k). Keys that key_lengths or key_mask leave out are zeros for g.
+  // Where both are given, in place of the map: two maps to one number of features R, f of the queries and g of the
+  // keys, with weights f(q) . g(k). Keys that key_lengths or key_mask leave out are zeros for g.
   FeatureFunction query_map = {}, key_map = {};
   // Features of identity and of one's own maps must be 0 or more, else an Error: weights of both signs may add up to 0,
   // by which the result is divided. true: they may be negative, as no weight f(q) . g(k) is (1 + a cosine). Not read
@@ -35,10 +41,10 @@ struct LinearFeatures {
 
 // sum_j f(q_i).f(k_j) v_j / (sum_j f(q_i).f(k_j) + eps): q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] ->
 // [B, H, T, Dv], whose heads lie side by side in memory. float32 or float64; Hk divides H. Views whose last stride is 1
-// are read in place. Of the call, causal, key_lengths, key_mask and a bias for each key, [..., 1, S]: its exp is a factor
-// of the key's features. The same bits at any number of threads. Errors: shapes and dtypes that do not fit; a mask, a
-// bias of pairs or dropout, as no pair has a weight; one map of one's own without the other, or that changes more than
-// the last axis; negative features.
+// are read in place. Of the call, causal, key_lengths, key_mask and a bias for each key, [..., 1, S]: its exp is a
+// factor of the key's features. The same bits at any number of threads. Errors: shapes and dtypes that do not fit; a
+// mask, a bias of pairs or dropout, as no pair has a weight; one map of one's own without the other, or that changes
+// more than the last axis; negative features.
 Tensor linear_attention(In q, In k, In v, const AttentionCall& call = {}, const LinearFeatures& features = {});
 
 // What linear attention keeps of the keys and values seen so far: its size does not grow with their number.
@@ -49,8 +55,8 @@ struct LinearAttentionSums {
 };
 
 // Goes on from `state` (undefined tensors: nothing seen so far) with T new positions, causally, and leaves their sums
-// there: q, k [B, H or Hk, T, D], v [B, Hk, T, Dv] -> [B, H, T, Dv]. Of the call as above, for the new keys; it is causal
-// anyway. No gradient.
+// there: q, k [B, H or Hk, T, D], v [B, Hk, T, Dv] -> [B, H, T, Dv]. Of the call as above, for the new keys; it is
+// causal anyway. No gradient.
 Tensor linear_attention_step(In q, In k, In v, LinearAttentionSums& state, const AttentionCall& call = {},
                              const LinearFeatures& features = {});
 

@@ -1,7 +1,7 @@
 // Cross-entropy of a linear layer, whose logits exist a chunk of rows at a time.
 #include <algorithm>
-#include <heed/autograd/cross_entropy_rows.hpp>
-#include <heed/core/gemm.hpp>
+#include <heed/autograd/detail/cross_entropy_rows.hpp>
+#include <heed/core/detail/gemm.hpp>
 #include <heed/core/kernels/norm.hpp>
 #include <heed/core/parallel.hpp>
 

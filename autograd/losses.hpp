@@ -1,4 +1,11 @@
 // Losses. What PyTorch calls input and target, with PyTorch's definitions and reductions.
+//
+// Example:
+//
+//   Rng rng(1);
+//   const Tensor logits = rng.normal({4, 10}), targets = Tensor::from<std::int32_t>({3, 1, -100, 7});
+//   const Tensor loss = cross_entropy(logits, targets, {.label_smoothing = 0.1});  // the third row counts nothing
+//   const Tensor distance = mse_loss(logits, Tensor::zeros({4, 10}));
 #pragma once
 #include <heed/autograd/record.hpp>
 
@@ -36,7 +43,8 @@ Tensor linear_cross_entropy(In x, In weight, In bias, In targets, const CrossEnt
 // mean is over all elements (NaN where there are none, as in PyTorch). Throws Error for other shapes and types.
 
 Tensor mse_loss(In x, In target, Reduction reduction = Reduction::mean);  // (x - t)^2
-Tensor l1_loss(In x, In target, Reduction reduction = Reduction::mean);   // |x - t|; the derivative at 0 is 0, at NaN NaN
+Tensor l1_loss(In x, In target,
+               Reduction reduction = Reduction::mean);  // |x - t|; the derivative at 0 is 0, at NaN NaN
 
 struct HuberOptions {
   double delta = 1;  // greater than 0

@@ -1,7 +1,7 @@
 // Comparisons, logic on masks and choice by mask: the part of elementwise.hpp that reads or makes bool8.
 #include <cmath>
+#include <heed/autograd/detail/elementwise.hpp>
 #include <heed/autograd/elementwise.hpp>
-#include <heed/autograd/elementwise_detail.hpp>
 
 namespace heed {
 

@@ -1,7 +1,7 @@
 // Matrix products of batches, and linear layers.
 #include <algorithm>
 #include <heed/autograd/matmul.hpp>
-#include <heed/core/gemm.hpp>
+#include <heed/core/detail/gemm.hpp>
 #include <heed/core/parallel.hpp>
 
 namespace heed {

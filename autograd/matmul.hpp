@@ -1,4 +1,10 @@
-// Matrix products.
+// Matrix products, and the precision that they are computed in.
+//
+// Example:
+//
+//   Rng rng(1);
+//   const Tensor a = rng.normal({8, 2, 3}), b = rng.normal({3, 4});
+//   const Tensor c = matmul(a, b);  // [8, 2, 4]
 #pragma once
 #include <heed/autograd/record.hpp>
 

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/norms.hpp>
-#include <heed/core/axes.hpp>
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/kernels/norm.hpp>
 #include <heed/core/parallel.hpp>
+#include <heed/core/tensor.hpp>
 
 namespace heed {
 namespace {

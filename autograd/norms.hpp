@@ -1,10 +1,21 @@
-// Normalisation over the last axis, with the scale and the shift in the same pass. Rows whose squares overflow or
-// underflow are scaled first, so that the result is right; it is NaN, or infinite, where deviations from the mean
-// themselves overflow, and NaN throughout a row that holds NaN or an infinity.
+// Normalisation: to mean 0 and variance 1 with a scale and a shift, and to weights that add up to 1.
+//
+// Example:
+//
+//   Rng rng(1);
+//   const Tensor x = rng.normal({2, 8});
+//   const Tensor y = layer_norm(x, Tensor::ones({8}), Tensor::zeros({8}));
+//   const Tensor weights = softmax(x);  // over the last axis
 #pragma once
 #include <heed/autograd/record.hpp>
 
 namespace heed {
+
+// ---- Layer norm and its relatives ----
+
+// Normalisation over the last axis, with the scale and the shift in the same pass. Rows whose squares overflow or
+// underflow are scaled first, so that the result is right; it is NaN, or infinite, where deviations from the mean
+// themselves overflow, and NaN throughout a row that holds NaN or an infinity.
 
 // y = weight * (x - mean) / sqrt(variance + eps) + bias, with the mean and the (biased) variance of the last axis.
 // What rounding takes off the mean is taken into account, so that rows far from 0 are exact too.
@@ -19,5 +30,18 @@ Tensor rms_norm(In x, In weight, double eps = 1e-6);
 // y = x / |x|, the direction of the last axis: x [..., n], n of 1 or more. Where |x| is 0, or so small that 1 / |x|
 // overflows, y is 0 and passes no gradient on.
 Tensor normalize(In x);
+
+// ---- Softmax ----
+
+// Softmax over any axis of floating tensors; of bfloat16, computed in float32 and rounded once. A scalar counts as a
+// vector of one element.
+
+// e^x / sum(e^x) over the axis, with the greatest x subtracted first, so that nothing overflows. An element of -inf
+// gets 0; where all are -inf, one is +inf or one is NaN, the whole row is NaN, as in PyTorch (attention masks by
+// itself: a row that is masked out is 0 there). Errors: other dtypes, an axis out of range.
+Tensor softmax(In x, int axis = -1);
+
+// x - log(sum(e^x)), without the loss of softmax's small values. NaN rows as above; -inf stays -inf.
+Tensor log_softmax(In x, int axis = -1);
 
 }  // namespace heed

@@ -2,9 +2,9 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <heed/autograd/detail/tape_state.hpp>
 #include <heed/autograd/matmul.hpp>
-#include <heed/autograd/recompute.hpp>
-#include <heed/autograd/tape_state.hpp>
+#include <heed/autograd/tape.hpp>
 #include <heed/core/random.hpp>
 #include <utility>
 

@@ -1,7 +1,7 @@
 // What happens when an op records itself: which inputs want a gradient, and which must not be used here.
 #include <algorithm>
 #include <cmath>
-#include <heed/autograd/tape_state.hpp>
+#include <heed/autograd/detail/tape_state.hpp>
 #include <mutex>
 #include <thread>
 

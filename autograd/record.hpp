@@ -1,17 +1,26 @@
 // What writers of ops use: record() tells the tape how to take an op's derivative.
 //
-//   Tensor y = ...;
-//   record("mul", x.where(), y, {x, w}, saved(x, w), [](Grads& d, const Tensor& dy, const Tensor& x, const Tensor& w) {
-//     if (d.wants(0)) d.add(0, dy * w);
-//     if (d.wants(1)) d.add(1, dy * x);
-//   });
-//
 // The closure gets the output's gradient (contiguous, the output's shape) and what was saved, tensors or structs of
-// them; it captures scalars by name, never tensors. Inside it nothing is recorded. Whatever y's values came from, under NoTape or by detach(), from
-// here on it depends on the inputs. `record` costs next to nothing where no input wants a gradient.
+// them; it captures scalars by name, never tensors. Inside it nothing is recorded. Whatever y's values came from, under
+// NoTape or by detach(), from here on it depends on the inputs. record() costs next to nothing where no input wants a
+// gradient.
+//
+// Example:
+//
+//   struct Double {  // an op of one's own: 2 x
+//     static Tensor of(In x) {
+//       Tensor y;
+//       {
+//         NoTape no_tape;
+//         y = x * 2;
+//       }
+//       record("double", x.where(), y, {x}, saved(), [](Grads& d, const Tensor& dy) { d.add(0, dy * 2); });
+//       return y;
+//     }
+//   };
 #pragma once
 #include <array>
-#include <heed/core/parameter.hpp>
+#include <heed/core/members.hpp>
 #include <heed/core/tensor.hpp>
 #include <optional>
 #include <span>
@@ -99,7 +108,9 @@ struct Step {
 
 // A struct of tensors and of other things, which is saved whole: `tensors()` is a std::tie of all its tensors.
 template <class T>
-concept TensorStruct = requires(T& x) { x.tensors(); };
+concept TensorStruct = requires(T& x) {
+  x.tensors();
+};
 
 template <class T>
 constexpr std::size_t tensors_in() {

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/reductions.hpp>
+#include <heed/core/detail/reduce.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/core/reduce.hpp>
 #include <limits>
 
 namespace heed {

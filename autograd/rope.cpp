@@ -1,5 +1,5 @@
 // Rotary positions: the table of angles, and rows rotated by it.
-#include <heed/autograd/rope.hpp>
+#include <heed/autograd/embedding.hpp>
 //
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include <heed/autograd/score_mods.hpp>
+#include <heed/autograd/flex_attention.hpp>
 //
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 // Softmax and log-softmax over an axis.
-#include <heed/autograd/softmax.hpp>
-#include <heed/core/reduce.hpp>
+#include <heed/autograd/norms.hpp>
+#include <heed/core/detail/reduce.hpp>
 
 namespace heed {
 

@@ -1,14 +1,14 @@
 // Attention over lists of keys: the op, and how its work is split among threads. Derivation in
 // core/kernels/sparse_attention.hpp.
-#include <heed/autograd/sparse_attention.hpp>
+#include <heed/autograd/attention.hpp>
 //
 #include <algorithm>
 #include <cmath>
-#include <heed/autograd/attention_inputs.hpp>
-#include <heed/autograd/key_lists.hpp>
+#include <heed/autograd/detail/attention_inputs.hpp>
+#include <heed/autograd/detail/key_lists.hpp>
 #include <heed/core/kernels/sparse_attention.hpp>
+#include <heed/core/memory.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/core/pool.hpp>
 #include <optional>
 
 namespace heed {

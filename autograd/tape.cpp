@@ -1,6 +1,6 @@
 // The tape and its run backward. What ops call to record themselves is in record.cpp.
 #include <algorithm>
-#include <heed/autograd/tape_state.hpp>
+#include <heed/autograd/detail/tape_state.hpp>
 
 namespace heed {
 

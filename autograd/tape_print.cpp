@@ -1,6 +1,6 @@
 // What a tape holds, in text and as a graph.
 #include <algorithm>
-#include <heed/autograd/tape_state.hpp>
+#include <heed/autograd/detail/tape_state.hpp>
 #include <iomanip>
 #include <ostream>
 #include <set>

@@ -2,22 +2,15 @@
 
 #include <cmath>
 #include <cstdio>
-#include <heed/autograd/activations.hpp>
-#include <heed/autograd/additive_attention.hpp>
 #include <heed/autograd/attention.hpp>
-#include <heed/autograd/cumulative.hpp>
-#include <heed/autograd/dropout.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/embedding.hpp>
-#include <heed/autograd/extrema.hpp>
-#include <heed/autograd/indexing.hpp>
 #include <heed/autograd/linear_attention.hpp>
 #include <heed/autograd/losses.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/norms.hpp>
 #include <heed/autograd/reductions.hpp>
-#include <heed/autograd/rope.hpp>
-#include <heed/autograd/softmax.hpp>
+#include <heed/autograd/shape_ops.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/random.hpp>
 #include <heed/layers/attention/sparse.hpp>

@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/tape.hpp>
-#include <heed/core/arch.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
 #include <heed/layers/transformer.hpp>

@@ -4,8 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <heed/core/elementwise.hpp>
-#include <heed/core/arch.hpp>
+#include <heed/core/detail/elementwise.hpp>
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/kernels/elementwise_ops.hpp>
 #include <heed/core/parallel.hpp>

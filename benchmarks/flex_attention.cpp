@@ -5,9 +5,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <heed/autograd/attention.hpp>
-#include <heed/autograd/score_mods.hpp>
+#include <heed/autograd/flex_attention.hpp>
 #include <heed/autograd/tape.hpp>
-#include <heed/core/arch.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
 #include <string>

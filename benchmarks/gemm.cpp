@@ -2,8 +2,7 @@
 //   gemm [threads]
 #include <cstdio>
 #include <cstdlib>
-#include <heed/core/gemm.hpp>
-#include <heed/core/arch.hpp>
+#include <heed/core/detail/gemm.hpp>
 #include <heed/core/parallel.hpp>
 #include <vector>
 

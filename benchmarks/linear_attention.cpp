@@ -6,9 +6,8 @@
 #include <cstdlib>
 #include <heed/autograd/linear_attention.hpp>
 #include <heed/autograd/tape.hpp>
-#include <heed/core/arch.hpp>
+#include <heed/core/memory.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/core/pool.hpp>
 #include <heed/core/random.hpp>
 
 #include "benchmarks/peak.hpp"

@@ -2,7 +2,6 @@
 // reaches.
 #include <algorithm>
 #include <cstdio>
-#include <heed/core/arch.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/optim/optimizers.hpp>
 #include <vector>

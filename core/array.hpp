@@ -1,9 +1,11 @@
-// The xtensor face of tensors. Opt-in: include it where arrays meet tensors.
-//
-//   x.array<float>() = xt::sin(x.array<float>()) + 1;       // a writable adaptor of any xtensor expression
-//   Tensor y(xt::linspace<float>(0, 1, 5));                 // evaluates an expression into a new tensor
+// The xtensor face of tensors. Opt-in: include it where arrays meet tensors; heed.hpp leaves it out.
 //
 // Never keep an expression in an `auto` variable beyond its statement: it holds references.
+//
+// Example:
+//
+//   Tensor x(xt::linspace<float>(0, 1, 5));            // evaluates an expression of xtensor into a new tensor
+//   x.array<float>() = xt::sin(x.array<float>()) + 1;  // a writable adaptor of its values
 #pragma once
 #include <heed/core/tensor.hpp>
 //

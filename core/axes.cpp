@@ -1,6 +1,6 @@
 // The axes of reductions, and how a tensor is seen along them.
 #include <algorithm>
-#include <heed/core/reduce.hpp>
+#include <heed/core/detail/reduce.hpp>
 
 namespace heed {
 

@@ -1,4 +1,14 @@
 // Errors: «op: what is; what must be», with shapes, types, the module path and the caller's line.
+//
+// Example:
+//
+//   const Tensor x = Tensor::zeros({2, 3});
+//   check(x.rank() == 2, Where::current(), "my_op: x is ", x, "; it must have two axes");
+//   try {
+//     x.view({5});
+//   } catch (const Error& error) {
+//     std::cerr << error.what() << '\n';
+//   }
 #pragma once
 #include <heed/core/shape.hpp>
 #include <source_location>
@@ -58,7 +68,8 @@ struct Message {
   [[noreturn]] void fail(const Where* where);
 };
 
-template <class... Parts> [[noreturn, gnu::cold, gnu::noinline]] void fail_at(const Where* where, const Parts&... parts) {
+template <class... Parts>
+[[noreturn, gnu::cold, gnu::noinline]] void fail_at(const Where* where, const Parts&... parts) {
   Message m;
   (m.add(parts), ...);
   m.fail(where);
@@ -67,7 +78,8 @@ template <class... Parts> [[noreturn, gnu::cold, gnu::noinline]] void fail_at(co
 }  // namespace detail
 
 // check(x.rank() == 2, where, "op: x is ", x, "; it must have 2 axes") throws Error unless ok. Parts are formatted only
-// on failure: anything with <<, tensors (shape and dtype), shapes, dtypes. The place is appended: «(mlp.up, train.cpp:41)».
+// on failure: anything with <<, tensors (shape and dtype), shapes, dtypes. The place is appended: «(mlp.up,
+// train.cpp:41)».
 template <class... Parts> inline void check(bool ok, const Where& where, const Parts&... parts) {
   if (!ok) [[unlikely]] detail::fail_at(&where, parts...);
 }

@@ -1,7 +1,7 @@
 // Copies between tensors of any strides and dtypes.
 #include <algorithm>
 #include <cstring>
-#include <heed/core/elementwise.hpp>
+#include <heed/core/detail/elementwise.hpp>
 #include <heed/core/kernels/elementwise_ops.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/tensor.hpp>

@@ -1,4 +1,10 @@
-// Element types of tensors.
+// Element types of tensors, and what each can hold.
+//
+// Example:
+//
+//   static_assert(dtype_of<float> == DType::float32 && size_of(DType::bfloat16) == 2);
+//   std::cout << name_of(DType::int32) << '\n';  // int32
+//   const bool fits = holds(DType::int32, 0.5);  // false
 #pragma once
 #include <cstddef>
 #include <cstdint>

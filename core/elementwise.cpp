@@ -1,5 +1,5 @@
 // The loops around an elementwise kernel: axes joined, inputs broadcast, short or transposed runs gathered in blocks.
-#include <heed/core/elementwise.hpp>
+#include <heed/core/detail/elementwise.hpp>
 //
 #include <algorithm>
 #include <array>

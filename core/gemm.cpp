@@ -1,12 +1,12 @@
 // Splits a matrix product into tasks, and packs its right operand for all of them.
 #include <algorithm>
 #include <heed/core/check.hpp>
-#include <heed/core/gemm.hpp>
+#include <heed/core/detail/gemm.hpp>
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/kernels/gemm.hpp>
 #include <heed/core/kernels/gemm_bf16.hpp>
+#include <heed/core/memory.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/core/pool.hpp>
 #include <utility>
 
 namespace heed {

@@ -1,9 +1,9 @@
 // Copies and sums along one axis by indices.
 #include <algorithm>
 #include <cstring>
-#include <heed/core/index.hpp>
+#include <heed/core/detail/index.hpp>
+#include <heed/core/detail/reduce.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/core/reduce.hpp>
 
 namespace heed::detail {
 namespace {

@@ -1,8 +1,19 @@
-// Walking a model. A layer is a plain struct with `void members(auto&& visit)` that names each member:
-//   visit("weight", weight);  visit("blocks", blocks);  visit.buffer("omega", omega);
-// A member is a Parameter, a layer, or a vector, optional or unique_ptr of these. Paths are joined by dots: blocks.0.weight.
+// Parameters, and walking a model. A layer is a plain struct with a function `members` that names each member: a
+// Parameter, a layer, or a vector, optional or unique_ptr of these; visit.buffer() names a tensor that is saved but not
+// trained. Paths are joined by dots: blocks.0.weight.
+//
+// Example:
+//
+//   struct Scale {
+//     Parameter weight{Tensor::ones({4})};
+//     Tensor operator()(In x) const { return x.tensor(); }
+//     void members(MemberVisitor& visit) { visit("weight", weight); }
+//   };
+//   Scale layer;
+//   for (const NamedParameter& p : named_parameters(layer)) std::cout << p.name << '\n';  // weight
 #pragma once
-#include <heed/core/parameter.hpp>
+#include <atomic>
+#include <heed/core/tensor.hpp>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +21,56 @@
 #include <vector>
 
 namespace heed {
+
+// ---- Parameters ----
+
+// A tensor that is trained.
+
+namespace detail {
+struct ParameterInfo {
+  Shape shape;                  // of the whole parameter, whatever view of it is used
+  std::string path;             // blocks.0.norm.weight, once the model was named
+  Tensor gradient;              // allocated at the first backward, then kept
+  bool has_gradient = false;    // false: the next write overwrites
+  bool requires_grad = true;
+  Where made;
+  std::atomic<int> trainers = 0;  // live optimizers that step it
+  // Live Parameters of the storage; 0: only tensors hold it, and no model trains it any more.
+  std::atomic<int> owners = 1;
+  std::uint64_t node = 0;       // on the tape that used it last: one leaf a tape, however often it is used
+};
+}  // namespace detail
+
+// A Tensor whose gradient Tape::backward accumulates. Move-only, so that a model is not aliased by accident: clone()
+// copies a model, tie() shares a parameter on purpose.
+class Parameter : public Tensor {
+ public:
+  Parameter() = default;
+  // Takes the values over (copies them where the storage is shared or not contiguous). Errors name where it was made.
+  explicit Parameter(Tensor value, Where made = Where::current());
+  Parameter(Parameter&&) noexcept = default;  // the owner moves: their number stays
+  Parameter& operator=(Parameter&& other) noexcept;
+  ~Parameter() { count_owners(-1); }
+  Parameter(const Parameter&) = delete;
+  Parameter& operator=(const Parameter&) = delete;
+
+  // Undefined before the first backward and after zero_grad(). It is the gradient itself: a later backward adds to it,
+  // but after zero_grad() leaves it as it is to whoever still holds it.
+  Tensor grad() const;
+  void zero_grad();
+  bool requires_grad() const;
+  void requires_grad_(bool on);  // false freezes it
+  const std::string& path() const;
+  void set_path(std::string path);
+
+  friend void tie(Parameter& a, Parameter& b);
+
+ private:
+  void count_owners(int change) noexcept;
+};
+
+// b becomes another name of a: one storage, one gradient, counted and saved once. Shapes and dtypes must agree.
+void tie(Parameter& a, Parameter& b);
 
 class MemberVisitor;
 
@@ -44,8 +105,12 @@ class MemberVisitor {
     for (std::size_t i = 0; i < members.size(); ++i) (*this)(number(i), members[i]);
     leave(above);
   }
-  template <class T> void operator()(std::string_view name, std::optional<T>& member) { if (member) (*this)(name, *member); }
-  template <class T> void operator()(std::string_view name, std::unique_ptr<T>& member) { if (member) (*this)(name, *member); }
+  template <class T> void operator()(std::string_view name, std::optional<T>& member) {
+    if (member) (*this)(name, *member);
+  }
+  template <class T> void operator()(std::string_view name, std::unique_ptr<T>& member) {
+    if (member) (*this)(name, *member);
+  }
 
  private:
   std::vector<detail::Member>& found_;
@@ -93,8 +158,8 @@ Index parameter_count(const std::vector<NamedParameter>& parameters);
 std::vector<Parameter*> pointers(const std::vector<NamedParameter>& parameters);
 }  // namespace detail
 
-// All parameters of a model in the order of its members, a tied one once, under its first name. Stamps the names into the
-// parameters, so that errors can tell them.
+// All parameters of a model in the order of its members, a tied one once, under its first name. Stamps the names into
+// the parameters, so that errors can tell them.
 template <class M> std::vector<NamedParameter> named_parameters(M& model) {
   return detail::named_parameters_among(detail::members_of(model));
 }

@@ -1,5 +1,5 @@
 // What the machine, a cgroup and ulimit leave of memory.
-#include <heed/core/memory_limit.hpp>
+#include <heed/core/memory.hpp>
 //
 #include <sys/resource.h>
 #include <unistd.h>

@@ -1,6 +1,13 @@
 // What the current thread is doing: recording on a tape or not, training or evaluating. Scopes set it and put it back.
 // They may end in any order, but on the thread on which they began, or after that thread ended: anything else ends the
 // program with a message, as the other thread's mode would point to what is gone.
+//
+// Example:
+//
+//   {
+//     Evaluation evaluation;  // dropout is off
+//     NoTape no_tape;         // and nothing is recorded
+//   }
 #pragma once
 #include <cstdint>
 
@@ -12,7 +19,7 @@ class Tape;
 namespace detail {
 
 class ModeScope;
-struct FirstRun;  // autograd/tape_state.hpp
+struct FirstRun;  // autograd/detail/tape_state.hpp
 
 struct Mode {
   Tape* tape = nullptr;      // the innermost tape that records, null if none
@@ -29,8 +36,8 @@ struct Mode {
 
 Mode& mode();  // of this thread
 
-// A change of the mode for as long as this lives. Where a scope ends before one that began later, as the old tape does in
-// tape = std::make_unique<Tape>(), the changes of the later ones are made anew without it.
+// A change of the mode for as long as this lives. Where a scope ends before one that began later, as the old tape does
+// in tape = std::make_unique<Tape>(), the changes of the later ones are made anew without it.
 class ModeScope {
  public:
   using Change = void (*)(Mode& m, void* of);

@@ -1,12 +1,25 @@
-// Threads: one wrapper over oneTBB. Work is split by what it writes, in chunks of a fixed grain, so that results have the
-// same bits at any number of threads.
+// Threads and the instruction set. One wrapper over oneTBB: work is split by what it writes, in chunks of a fixed
+// grain, so that results have the same bits at any number of threads.
+//
+// Example:
+//
+//   set_threads(2);
+//   std::vector<double> squares(1000);
+//   parallel_for(1000, grain_for(1), [&](Index begin, Index end) {
+//     for (Index i = begin; i < end; ++i) squares[static_cast<std::size_t>(i)] = static_cast<double>(i * i);
+//   });
+//   std::cout << threads() << " threads, " << arch() << '\n';
 #pragma once
 #include <algorithm>
 #include <heed/core/dtype.hpp>
-#include <heed/core/pool.hpp>
+#include <heed/core/memory.hpp>
 #include <string>
 
 namespace heed {
+
+// "baseline", "avx2", "avx512" or "avx512_bf16": the best that the machine has, or what HEED_ARCH names. Throws Error
+// at first use where HEED_ARCH names none that is there.
+const char* arch();
 
 // Threads used by everything that follows; 0 means all that the process may use (affinity and cgroup quota).
 // Call it outside parallel work. Throws Error for a negative count.
@@ -19,21 +32,25 @@ using RangeFunction = void (*)(void* context, Index begin, Index end);
 void parallel_ranges(Index n, Index grain, RangeFunction f, void* context);
 }  // namespace detail
 
-// A grain for parallel_for: so many items, at least one, that they cost some microseconds. Each costs as much as copying
-// `numbers` numbers (an exponential counts as four), or so many floating-point operations of a blocked product.
+// A grain for parallel_for: so many items, at least one, that they cost some microseconds. Each costs as much as
+// copying `numbers` numbers (an exponential counts as four), or so many floating-point operations of a blocked product.
 inline Index grain_for(Index numbers) { return std::max<Index>(1, 32768 / std::max<Index>(1, numbers)); }
-inline Index grain_for_flops(double flops) { return std::max<Index>(1, static_cast<Index>(2e6 / std::max(flops, 1.0))); }
+inline Index grain_for_flops(double flops) {
+  return std::max<Index>(1, static_cast<Index>(2e6 / std::max(flops, 1.0)));
+}
 
-// Calls f(begin, end) for chunks that cover [0, n), each of `grain` items but the last. Chunks may run at once: f writes
-// only what its own range owns. With one chunk, one thread or inside a serial scope, f runs here. Choose a grain worth
-// 5 microseconds or more; below about 10 microseconds in all, pass grain = n.
+// Calls f(begin, end) for chunks that cover [0, n), each of `grain` items but the last. Chunks may run at once: f
+// writes only what its own range owns. With one chunk, one thread or inside a serial scope, f runs here. Choose a grain
+// worth 5 microseconds or more; below about 10 microseconds in all, pass grain = n.
 template <class F> void parallel_for(Index n, Index grain, F&& f) {
   if (n <= 0) return;
   if (n <= grain) return void(f(Index{0}, n));
-  detail::parallel_ranges(n, grain, [](void* c, Index b, Index e) { (*static_cast<std::remove_reference_t<F>*>(c))(b, e); }, &f);
+  detail::parallel_ranges(
+      n, grain, [](void* c, Index b, Index e) { (*static_cast<std::remove_reference_t<F>*>(c))(b, e); }, &f);
 }
 
-// Which of the threads() that share a parallel_for runs this chunk: chunks that run at once have different slots. 0 outside.
+// Which of the threads() that share a parallel_for runs this chunk: chunks that run at once have different slots. 0
+// outside.
 int thread_slot();
 
 // Scratch for each thread that may run a chunk: n items, uninitialised, 64-byte aligned. Made before a parallel_for and
@@ -41,7 +58,8 @@ int thread_slot();
 template <class T> class ThreadScratch {
  public:
   explicit ThreadScratch(Index n)
-      : stride_((static_cast<std::size_t>(n) * sizeof(T) + 63) / 64 * 64), all_(stride_ * static_cast<std::size_t>(threads())) {}
+      : stride_((static_cast<std::size_t>(n) * sizeof(T) + 63) / 64 * 64),
+        all_(stride_ * static_cast<std::size_t>(threads())) {}
   T* mine() { return reinterpret_cast<T*>(all_.data() + stride_ * static_cast<std::size_t>(thread_slot())); }
 
  private:
@@ -49,7 +67,8 @@ template <class T> class ThreadScratch {
   Scratch<char> all_;
 };
 
-// The number of distinct worker threads that ran a chunk since the last call: tests show with it that threads were used.
+// The number of distinct worker threads that ran a chunk since the last call: tests show with it that threads were
+// used.
 int threads_seen();
 
 }  // namespace heed

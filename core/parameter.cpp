@@ -1,5 +1,5 @@
 // Parameters: a tensor with a gradient, which is moved and not copied.
-#include <heed/core/parameter.hpp>
+#include <heed/core/members.hpp>
 
 namespace heed {
 

@@ -1,5 +1,5 @@
 // Memory of tensors, in size classes that are kept for the next of their size.
-#include <heed/core/pool.hpp>
+#include <heed/core/memory.hpp>
 //
 #include <sys/mman.h>
 

@@ -1,6 +1,6 @@
 // How tensors look in text.
 #include <cmath>
-#include <heed/core/parameter.hpp>
+#include <heed/core/members.hpp>
 #include <heed/core/tensor.hpp>
 #include <iomanip>
 #include <ostream>

@@ -1,6 +1,12 @@
 // Random numbers by counting: value i of a stream is a function of (seed, stream, i), so that it depends neither on the
-// thread that draws it nor on what was drawn before. Philox4x32-10: Salmon, Moraes, Dror, Shaw, "Parallel random numbers:
-// as easy as 1, 2, 3", SC 2011.
+// thread that draws it nor on what was drawn before. Philox4x32-10: Salmon, Moraes, Dror, Shaw, "Parallel random
+// numbers: as easy as 1, 2, 3", SC 2011.
+//
+// Example:
+//
+//   Rng rng(1);
+//   const Tensor weight = rng.normal({3, 4}, 0, 0.02);  // the same numbers on every machine
+//   manual_seed(7);                                     // what dropout draws from
 #pragma once
 #include <array>
 #include <heed/core/tensor.hpp>

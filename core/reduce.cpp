@@ -1,9 +1,9 @@
 // Splits reductions of floating tensors into trees whose shape depends on the sizes alone.
 #include <algorithm>
+#include <heed/core/detail/reduce.hpp>
 #include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/memory.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/core/pool.hpp>
-#include <heed/core/reduce.hpp>
 
 namespace heed {
 namespace detail {

@@ -1,9 +1,9 @@
 // Reductions of int32 and bool8: plain loops over dense memory.
 #include <algorithm>
 #include <atomic>
+#include <heed/core/detail/reduce.hpp>
+#include <heed/core/memory.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/core/pool.hpp>
-#include <heed/core/reduce.hpp>
 #include <limits>
 
 namespace heed::detail {

@@ -1,4 +1,9 @@
 // Shapes and strides: short lists of sizes, kept inline.
+//
+// Example:
+//
+//   const Shape heads = {2, 8, 16, 64};
+//   std::cout << heads.without(1) << ' ' << heads[-1] << ' ' << heads.numel() << '\n';  // [2, 16, 64] 64 16384
 #pragma once
 #include <array>
 #include <cstdint>

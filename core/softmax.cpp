@@ -1,9 +1,9 @@
 // Splits the softmax of an axis into rows or columns.
 #include <algorithm>
+#include <heed/core/detail/reduce.hpp>
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/kernels/softmax.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/core/reduce.hpp>
 
 namespace heed {
 namespace detail {

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <heed/core/index.hpp>
-#include <heed/core/parameter.hpp>
-#include <heed/core/pool.hpp>
+#include <heed/core/detail/index.hpp>
+#include <heed/core/members.hpp>
+#include <heed/core/memory.hpp>
 #include <heed/core/tensor.hpp>
 #include <new>
 

@@ -1,25 +1,82 @@
 // The tensor: a handle to shared storage with a shape and strides, as in PyTorch. Copying a Tensor copies the handle;
 // clone() copies the values. Slices, transposes and reshapes are views where strides allow it.
 //
-// Views need no help from autodiff: a view keeps the node of the tensor that it looks into, and its own offset and strides
-// say which part of that tensor's gradient is its own.
+// Views need no help from autodiff: a view keeps the node of the tensor that it looks into, and its own offset and
+// strides say which part of that tensor's gradient is its own.
+//
+// Example:
+//
+//   const Tensor x = Tensor::from({1, 2, 3, 4, 5, 6}, {2, 3});  // float32
+//   const Tensor row = x[1];                                    // a view: 4, 5, 6
+//   std::cout << x.t().shape() << ' ' << row.at({0}) << '\n' << row << '\n';
 #pragma once
 #include <algorithm>
+#include <atomic>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
 #include <heed/core/check.hpp>
 #include <heed/core/dtype.hpp>
 #include <heed/core/mode.hpp>
 #include <heed/core/shape.hpp>
-#include <heed/core/storage.hpp>
-#include <concepts>
 #include <iosfwd>
 #include <iterator>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
+
+namespace heed::detail {
+
+// ---- Storage ----
+
+// The memory that tensors share, and what belongs to it when it is a parameter's.
+
+struct ParameterInfo;  // core/members.hpp
+
+struct Storage {
+  std::atomic<std::int64_t> references{1};
+  void* data = nullptr;
+  std::size_t bytes = 0;
+  std::uint64_t version = 0;        // raised by every write that is not the making of an op's output
+  ParameterInfo* parameter = nullptr;  // owned; null unless a Parameter was made of it
+  std::uint64_t serial = 0;         // how many were made before this one
+};
+
+Storage* new_storage(std::size_t bytes);
+void delete_storage(Storage* storage) noexcept;
+std::uint64_t storages_made();  // so far: those that were there before have smaller serials
+
+// A counted reference. Storage and its header come from the pool, so making a tensor calls malloc only when the pool is
+// cold.
+class StorageRef {
+ public:
+  StorageRef() = default;
+  explicit StorageRef(std::size_t bytes) : storage_(new_storage(bytes)) {}
+  StorageRef(const StorageRef& other) : storage_(other.storage_) {
+    if (storage_) storage_->references.fetch_add(1, std::memory_order_relaxed);
+  }
+  StorageRef(StorageRef&& other) noexcept : storage_(std::exchange(other.storage_, nullptr)) {}
+  StorageRef& operator=(StorageRef other) noexcept { std::swap(storage_, other.storage_); return *this; }
+  ~StorageRef() {
+    if (storage_ && storage_->references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete_storage(storage_);
+  }
+
+  Storage* get() const { return storage_; }
+  Storage* operator->() const { return storage_; }
+  explicit operator bool() const { return storage_ != nullptr; }
+
+ private:
+  Storage* storage_ = nullptr;
+};
+
+}  // namespace heed::detail
 
 namespace heed {
 
 namespace detail {
-template <class E> concept ArrayExpression = requires { typename E::expression_tag; typename E::value_type; };  // xtensor's
+// One of xtensor's.
+template <class E> concept ArrayExpression = requires { typename E::expression_tag; typename E::value_type; };
 
 // Whole numbers of 64 bits, Index among them, are int32 in tensors.
 template <class T> concept LongInteger = std::signed_integral<T> && sizeof(T) == 8;
@@ -47,17 +104,20 @@ class Tensor {
   static Tensor empty(const Shape& shape, DType dtype = DType::float32);
   static Tensor zeros(const Shape& shape, DType dtype = DType::float32);
   static Tensor ones(const Shape& shape, DType dtype = DType::float32);
-  static Tensor full(const Shape& shape, double value, DType dtype = DType::float32);  // Error where the dtype cannot hold it
+  // Error where the dtype cannot hold the value.
+  static Tensor full(const Shape& shape, double value, DType dtype = DType::float32);
   static Tensor scalar(double value, DType dtype = DType::float32) { return full({}, value, dtype); }
   static Tensor arange(Index n, DType dtype = DType::int32);  // 0, 1, ..., n - 1
   static Tensor empty_like(const Tensor& x) { return empty(x.shape(), x.dtype()); }
   static Tensor zeros_like(const Tensor& x) { return zeros(x.shape(), x.dtype()); }
-  // Copies values in row-major order; the number of values must be shape.numel(). Without a shape there is one axis. The dtype is
-  // T's; long and the like become int32, an Error where one does not fit.
+  // Copies values in row-major order; the number of values must be shape.numel(). Without a shape there is one axis.
+  // The dtype is T's; long and the like become int32, an Error where one does not fit.
   template <class T> static Tensor from(const std::vector<T>& values, const Shape& shape) {
     return from_values(values.begin(), static_cast<Index>(values.size()), shape);
   }
-  template <class T> static Tensor from(const std::vector<T>& values) { return from(values, {static_cast<Index>(values.size())}); }
+  template <class T> static Tensor from(const std::vector<T>& values) {
+    return from(values, {static_cast<Index>(values.size())});
+  }
   // Tensor::from({1, 2, 3, 4}, {2, 2}) is float32; Tensor::from<std::int32_t>({1, 2, 3}) is int32.
   template <class T = float> static Tensor from(std::initializer_list<double> values, const Shape& shape) {
     return from_values(values.begin(), static_cast<Index>(values.size()), shape).to(dtype_of<detail::StoredAs<T>>);
@@ -96,7 +156,7 @@ class Tensor {
   // Views: the same storage. Axes may be negative.
   Tensor operator[](Index i) const { return select(0, i); }
   Tensor select(int axis, Index i) const;                                   // drops the axis; i may be negative
-  Tensor slice(int axis, Index begin, Index end, Index step = 1) const;     // begin, end as Python's: clamped, may be negative
+  Tensor slice(int axis, Index begin, Index end, Index step = 1) const;     // begin, end as Python's: clamped, negative
   Tensor transpose(int a, int b) const;
   Tensor t() const { return transpose(-2, -1); }
   Tensor permute(std::initializer_list<int> axes) const { return permute(std::vector<int>(axes)); }
@@ -115,8 +175,11 @@ class Tensor {
   Tensor to(DType dtype) const;
 
   // For writers of ops.
-  void* raw() const { return defined() ? static_cast<char*>(storage_->data) + static_cast<std::size_t>(offset_) * size_of(dtype_) : nullptr; }
-  template <class T> T* ptr() const { return static_cast<T*>(raw()); }  // no dtype check, no version: outputs being made
+  void* raw() const {
+    if (!defined()) return nullptr;
+    return static_cast<char*>(storage_->data) + static_cast<std::size_t>(offset_) * size_of(dtype_);
+  }
+  template <class T> T* ptr() const { return static_cast<T*>(raw()); }  // no dtype check, no version: of outputs
   Index offset() const { return offset_; }          // of the first element in the storage, in elements
   detail::Storage* storage() const { return storage_.get(); }
   std::uint64_t version() const { return storage_ ? storage_->version : 0; }
@@ -157,10 +220,10 @@ std::string describe(const Tensor& x);                         // «[32, 128] fl
 #define HEED_LIFETIMEBOUND
 #endif
 
-// An op's tensor argument, with the place of the call: converting a Tensor to In notes where that happened. It refers to the
-// tensor and keeps nothing alive, so that it is for parameters of functions only: In h = layer(x); as a variable refers to a
-// tensor that is gone when the statement ends. There, write Tensor h. clang warns of it; so does g++ -Wall from -O1 on, where h is
-// used.
+// An op's tensor argument, with the place of the call: converting a Tensor to In notes where that happened. It refers
+// to the tensor and keeps nothing alive, so that it is for parameters of functions only: In h = layer(x); as a variable
+// refers to a tensor that is gone when the statement ends. There, write Tensor h. clang warns of it; so does g++ -Wall
+// from -O1 on, where h is used.
 class In {
  public:
   In(const Tensor& x HEED_LIFETIMEBOUND, Where where = Where::current()) : x_(&x), where_(where) {}
@@ -196,7 +259,8 @@ Tensor sum_to(const Tensor& x, const Shape& shape);   // sums the axes that broa
 
 template <std::input_iterator I> Tensor Tensor::from_values(I values, Index count, const Shape& shape) {
   using T = std::iter_value_t<I>;
-  require(count == shape.numel(), "tensor: ", count, " values were given for shape ", shape, "; it needs ", shape.numel());
+  require(count == shape.numel(), "tensor: ", count, " values were given for shape ", shape, "; it needs ",
+          shape.numel());
   Tensor x = empty(shape, dtype_of<detail::StoredAs<T>>);
   if constexpr (detail::LongInteger<T>)
     std::transform(values, values + count, x.ptr<std::int32_t>(), [](T v) { return detail::to_int32("tensor", v); });
@@ -211,4 +275,52 @@ template <class T> std::vector<T> Tensor::to_vector() const {
   return std::vector<T>(x.ptr<Stored>(), x.ptr<Stored>() + numel());
 }
 
+// ---- Axes ----
+
+// The axes that an op works along.
+
+// The axes of a reduction: one, several, or none, which means all. Negative ones count from the end. A scalar counts as
+// a vector of one element: it has the axis 0, or -1, as in PyTorch.
+class Axes {
+ public:
+  Axes() = default;
+  Axes(int axis) { add(axis); }
+  Axes(std::initializer_list<int> axes) {
+    for (int a : axes) add(a);
+  }
+  Axes(const std::vector<int>& axes) {
+    for (int a : axes) add(a);
+  }
+
+  // Bit a is set for each axis a of x; throws Error for an axis that x lacks or that is named twice.
+  unsigned of(const char* op, In x) const;
+  int count() const { return count_; }
+
+ private:
+  void add(int axis);
+  int axes_[kMaxRank] = {};
+  int count_ = 0;
+};
+
+namespace detail {
+
+// Throws Error unless x is floating.
+void check_float(const char* op, In x);
+// to() that no tape records.
+Tensor cast(const Tensor& x, DType dtype);
+// x as ops compute with it: bfloat16 becomes float32, of which the op rounds its result once.
+inline Tensor widened(const Tensor& x) { return x.dtype() == DType::bfloat16 ? cast(x, DType::float32) : x; }
+// Calls f(float{}) or f(double{}).
+template <class F>
+void with_float(DType dtype, F f) {
+  if (dtype == DType::float64)
+    f(double{});
+  else
+    f(float{});
+}
+
+// The axis counted from 0; throws Error where x has no such axis.
+int axis_of(const char* op, In x, int axis);
+
+}  // namespace detail
 }  // namespace heed

@@ -1,7 +1,7 @@
 // Views: the same storage with another offset, shape and strides. None of them copies but reshape and flatten, where no
 // strides would do.
 #include <algorithm>
-#include <heed/core/index.hpp>
+#include <heed/core/detail/index.hpp>
 #include <heed/core/tensor.hpp>
 
 namespace heed {

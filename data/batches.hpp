@@ -1,13 +1,17 @@
-// Batches: what a training step and an evaluation read, and those of language models.
+// Batches: what a training step and an evaluation read, and those of language models, also masked ones.
 //
-//   LanguageModelBatches training(tokens, {.batch = 12, .context = 64});
-//   const Batch b = training.batch(seed, step);  // b.inputs, b.targets: int32 [12, 64]
+// data/samples.hpp makes batches of samples: texts of different length, rows of a table.
+//
+// Example:
+//
+//   const Tokenizer tokenizer = CharTokenizer("to be or not to be ");
+//   const TokenSource tokens(tokenizer.encode("to be or not to be to be or not to be "), tokenizer.vocabulary_size());
+//   const LanguageModelBatches training(tokens, {.batch = 2, .context = 8});
+//   const Batch b = training.batch(1, 0);  // of seed 1 and step 0: b.inputs, b.targets, int32 [2, 8]
 //
 //   Batch pairs;  // of a model of translation: any number of tensors by name
-//   pairs["source"] = source, pairs["source_lengths"] = lengths, pairs.inputs = before, pairs.targets = after;
-//   pairs.counted = targets_that_count;
-//
-// data/sample_batches.hpp makes such batches of samples: texts of different length, rows of a table.
+//   pairs["source"] = Tensor::zeros({2, 5}, DType::int32), pairs.inputs = b.inputs, pairs.targets = b.targets;
+//   pairs.counted = 16;
 #pragma once
 #include <concepts>
 #include <condition_variable>
@@ -34,7 +38,7 @@ struct Batch {
   // it. A batch of none, whose mean loss is NaN, is left out; where all batches of a step or of an evaluation are such,
   // run() and evaluate() throw Error.
   Index counted = 0;
-  Index tokens = 0;  // of the inputs without padding, for the speed that a run tells; 0: there is no padding
+  Index tokens = 0;           // of the inputs without padding, for the speed that a run tells; 0: there is no padding
   TensorsByName others = {};  // what a model reads besides: a source, lengths, a mask
 
   // Any of its tensors: "inputs", "targets" or one of the others, which is made, undefined, where it is not there.
@@ -160,6 +164,49 @@ class Prefetch {
   Batch batch_;
   std::exception_ptr error_;
   std::thread thread_;  // last, so that it starts when all else is there
+};
+
+// ---- Masked language modelling ----
+
+// Masked language modelling (Devlin et al., "BERT: pre-training of deep bidirectional transformers", 2018,
+// section 3.1): some tokens of a text are hidden, and the model is to tell them from all the others.
+
+struct MaskOptions {
+  Index vocabulary = 0;                                  // random tokens are drawn from [0, vocabulary)
+  std::int32_t mask = 0;                                 // what stands in for a hidden token: an id of its own
+  std::optional<std::int32_t> separator = std::nullopt;  // is never chosen, as BERT's [SEP]
+  double share = 0.15;                                   // of a row's positions, chosen: rounded, and at least one
+  double masked = 0.8;                                   // share of the chosen that become `mask`;
+  double random = 0.1;  // of those that become a random token; the others stay as they are
+};
+
+// Batches of any texts, inputs int32 [B, T], with some of their tokens hidden. Targets are the tokens that were there
+// at the chosen positions, and kIgnoreIndex elsewhere; the texts' own targets are not read, and other tensors stay.
+// What is chosen and what it becomes is a pure function of (seed, step, row). Throws Error for options out of range.
+class MaskedBatches {
+ public:
+  MaskedBatches(Dataset texts, const MaskOptions& options);
+  Batch batch(std::uint64_t seed, std::uint64_t step) const;
+
+ private:
+  Dataset texts_;
+  MaskOptions options_;
+};
+
+// The same of texts to evaluate on, hidden at the same places each time: a function of (seed, batch, row), so that
+// evaluations compare. A chosen position counts only where the text's own target does: windows of WholeSplit that
+// overlap count nothing twice. Error unless these targets are int32 of the shape of the inputs; where a text has none
+// (an undefined tensor), all chosen positions count.
+class MaskedEvaluation {
+ public:
+  MaskedEvaluation(EvaluationSet texts, const MaskOptions& options, std::uint64_t seed = 0);
+  Index size() const { return texts_.size(); }
+  Batch batch(Index i) const;
+
+ private:
+  EvaluationSet texts_;
+  MaskOptions options_;
+  std::uint64_t seed_;
 };
 
 }  // namespace heed

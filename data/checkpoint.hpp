@@ -1,4 +1,14 @@
 // Checkpoints: a value in memory, and one HDF5 file that holds it. docs/checkpoint_format.md specifies the file.
+//
+// Example:
+//
+//   Rng rng(1);
+//   Linear model(4, 2, rng);
+//   Checkpoint checkpoint;
+//   store_model(checkpoint, model);
+//   checkpoint.counters["step"] = 1;
+//   save_checkpoint("linear.h5", checkpoint);
+//   load_model(load_checkpoint("linear.h5"), model);
 #pragma once
 #include <cstdint>
 #include <filesystem>

@@ -1,13 +1,13 @@
 // The file: 512 bytes of ours, then HDF5. docs/checkpoint_format.md is the specification.
-#include <xxhash.h>
 #include <bit>
 #include <cstring>
 #include <heed/data/checkpoint.hpp>
-#include <heed/data/checkpoint_hdf5.hpp>
-#include <heed/data/disk.hpp>
+#include <heed/data/detail/checkpoint_hdf5.hpp>
+#include <heed/data/detail/disk.hpp>
 #include <heed/data/text.hpp>
 #include <iomanip>
 #include <new>
+#include <xxhash.h>
 
 namespace heed {
 namespace {

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cstring>
 #include <heed/core/check.hpp>
-#include <heed/data/checkpoint_hdf5.hpp>
-#include <heed/data/checkpoint_structure.hpp>
+#include <heed/data/detail/checkpoint_hdf5.hpp>
+#include <heed/data/detail/checkpoint_structure.hpp>
 #include <heed/data/text.hpp>
 
 namespace heed::detail {

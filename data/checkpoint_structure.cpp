@@ -11,7 +11,7 @@
 #include <bit>
 #include <cstring>
 #include <heed/core/check.hpp>
-#include <heed/data/checkpoint_structure.hpp>
+#include <heed/data/detail/checkpoint_structure.hpp>
 #include <heed/data/text.hpp>
 #include <limits>
 #include <map>

@@ -1,8 +1,8 @@
 // A checkpoint as HDF5 in memory.
 #include <algorithm>
 #include <cstring>
-#include <heed/data/checkpoint_handle.hpp>
-#include <heed/data/checkpoint_hdf5.hpp>
+#include <heed/data/detail/checkpoint_handle.hpp>
+#include <heed/data/detail/checkpoint_hdf5.hpp>
 
 namespace heed::detail {
 namespace {

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <heed/core/check.hpp>
 #include <heed/core/random.hpp>
-#include <heed/data/copy_task.hpp>
+#include <heed/data/tasks.hpp>
 
 namespace heed {
 namespace {

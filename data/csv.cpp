@@ -3,7 +3,7 @@
 #include <charconv>
 #include <cmath>
 #include <heed/core/check.hpp>
-#include <heed/data/csv.hpp>
+#include <heed/data/samples.hpp>
 #include <heed/data/text.hpp>
 
 namespace heed {

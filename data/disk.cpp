@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <heed/core/check.hpp>
-#include <heed/data/disk.hpp>
+#include <heed/data/detail/disk.hpp>
 #include <system_error>
 #include <utility>
 

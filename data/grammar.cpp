@@ -1,6 +1,6 @@
 #include <cmath>
 #include <heed/core/check.hpp>
-#include <heed/data/grammar.hpp>
+#include <heed/data/tasks.hpp>
 #include <utility>
 
 namespace heed {

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <heed/core/check.hpp>
 #include <heed/core/random.hpp>
-#include <heed/data/listops.hpp>
 #include <heed/data/samples.hpp>
+#include <heed/data/tasks.hpp>
 #include <numeric>
 #include <sstream>
 

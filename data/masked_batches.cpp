@@ -2,7 +2,7 @@
 #include <cmath>
 #include <heed/core/check.hpp>
 #include <heed/core/random.hpp>
-#include <heed/data/masked_batches.hpp>
+#include <heed/data/batches.hpp>
 
 namespace heed {
 namespace {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <heed/core/check.hpp>
 #include <heed/core/random.hpp>
-#include <heed/data/sample_batches.hpp>
+#include <heed/data/samples.hpp>
 #include <numeric>
 
 namespace heed {

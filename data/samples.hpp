@@ -1,16 +1,24 @@
-// Samples: what a data set is made of that is no endless row of tokens, and how several of them become a batch.
+// Samples: what a data set is made of that is no endless row of tokens; how several of them become a batch, padded and
+// of similar length; and where they come from: tensors in memory, tables (CSV), pairs of texts.
 //
-//   const TensorDataset points({{"inputs", x}, {"targets", y}});  // x [N, 2], y int32 [N]
-//   const auto [training, held_out] = split(points, 0.1, 7);      // a tenth to evaluate on
-//   const Batch b = collate({training.sample(0), training.sample(1)});
+// Example:
 //
-// data/sample_batches.hpp draws batches of them, data/text_pairs.hpp and data/csv.hpp read them from files.
+//   Rng rng(1);
+//   const TensorDataset points({{"inputs", rng.normal({20, 2})}, {"targets", rng.integers({20}, 0, 3)}});
+//   const auto [training, held_out] = split(points, 0.1, 7);  // a tenth to evaluate on
+//   const SampleBatches batches(training, {.rows = 4});
+//   const Batch b = batches.batch(1, 0);
 #pragma once
 #include <concepts>
+#include <filesystem>
 #include <functional>
+#include <heed/core/tensor.hpp>
 #include <heed/data/batches.hpp>
+#include <heed/data/tokenizer.hpp>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -70,6 +78,162 @@ class TensorDataset {
 
  private:
   TensorsByName tensors_;
+};
+
+// ---- Batches of samples ----
+
+// Batches of samples, for training and for evaluation.
+//
+//   const PaddingByName padding = {{"inputs", {.lengths = true}}};
+//   SampleBatches training(samples, {.tokens = 4096, .padding = padding});           // of similar length
+//   SampleEvaluation held_out(other_samples, {.tokens = 4096, .padding = padding});  // in order
+
+struct SampleBatchOptions {
+  Index rows = 0;  // samples per batch, at most; 0: as many as `tokens` lets
+  // What a batch may hold at most, padding included: rows times the longest of its padded tensors. 0: any number.
+  Index tokens = 0;
+  PaddingByName padding = {};  // as of collate()
+};
+
+// Every sample once per epoch, in an order that is a function of the seed and the epoch; batch s of a run is a pure
+// function of (seed, s). Given `tokens`, batches are of samples of similar length, within a tenth, and long ones have
+// fewer rows: samples are drawn within such a bucket, and then the batches of all buckets are shuffled. The last batch
+// of a bucket, or of an epoch without buckets, may have fewer rows. Then all samples are read once, for their lengths.
+// Error: there are none; neither rows nor tokens; a sample that is longer than `tokens`.
+class SampleBatches {
+ public:
+  SampleBatches(Samples samples, SampleBatchOptions options);
+  Batch batch(std::uint64_t seed, std::uint64_t step) const;
+  Index size() const { return batches_; }  // batches of an epoch, in each the same number
+
+ private:
+  struct Bucket {
+    std::vector<Index> samples;
+    Index rows;  // of its batches
+  };
+  struct Epoch;  // the order of one
+  struct Cache;  // the last one asked for
+
+  Samples samples_;
+  SampleBatchOptions options_;
+  std::vector<Bucket> buckets_;
+  Index batches_ = 0;
+  std::shared_ptr<Cache> cache_;
+
+  std::shared_ptr<const Epoch> epoch(std::uint64_t seed, std::uint64_t number) const;
+};
+
+// Every sample once, in order: each batch holds as many as the options let. Errors as above.
+class SampleEvaluation {
+ public:
+  SampleEvaluation(Samples samples, SampleBatchOptions options);
+  Index size() const { return static_cast<Index>(begins_.size()) - 1; }
+  Batch batch(Index i) const;
+
+ private:
+  Samples samples_;
+  SampleBatchOptions options_;
+  std::vector<Index> begins_;  // of the batches, and the end of the last
+};
+
+// ---- Tables ----
+
+// Tables of comma-separated values (RFC 4180): columns of numbers and of classes, as tensors.
+//
+//   const CsvTable table = CsvTable::read("iris.csv");
+//   const TensorDataset samples({{"inputs", table.numbers({"sepal length", "sepal width"})},  // float32 [rows, 2]
+//                                {"targets", table.classes("species")}});                     // int32 [rows]
+//   table.class_names("species");  // setosa, versicolor, virginica: what 0, 1 and 2 mean
+
+struct CsvOptions {
+  char separator = ',';
+  // The names of the columns where the first line does not tell them.
+  std::vector<std::string> names = {};
+};
+
+// A table in memory. The first line names the columns. A field in quotes may hold separators, line feeds and doubled
+// quotes; spaces belong to fields. Lines end with a line feed, before which a carriage return is dropped.
+class CsvTable {
+ public:
+  // Error, with file, line and column: no such file, not UTF-8, no rows, a line with more or fewer fields than there
+  // are columns, two columns of one name, a quote that is not closed or within a field that has none around it.
+  static CsvTable read(const std::filesystem::path& file, const CsvOptions& options = {});
+
+  Index rows() const { return static_cast<Index>(lines_.size()); }
+  const std::vector<std::string>& names() const { return names_; }
+  // The field of a row, counted from 0. Error for a row or a column that is not there.
+  const std::string& field(Index row, std::string_view column) const;
+
+  // float32 [rows, columns], and [rows] of a single one. Error for a column that is not there, and, with file, line and
+  // column, for a field that is no finite number such as -1.5e3, or that float32 cannot hold.
+  Tensor numbers(const std::vector<std::string>& columns) const;
+  Tensor column(const std::string& name) const { return numbers({name}).select(1, 0); }
+
+  // int32 [rows]: the place of each field among the names of the classes, those of the column unless others are given
+  // (of the table that a model was trained on). Error for a field that is none of them, or empty.
+  Tensor classes(std::string_view column) const { return classes(column, class_names(column)); }
+  Tensor classes(std::string_view column, const std::vector<std::string>& names) const;
+  std::vector<std::string> class_names(std::string_view column) const;  // sorted, each once
+
+ private:
+  std::string file_;
+  std::vector<std::string> names_;
+  std::vector<std::string> fields_;  // row by row
+  std::vector<Index> lines_;         // of each row, in the file
+
+  std::size_t place_of(std::string_view column) const;
+  const std::string& at(std::size_t row, std::size_t column) const { return fields_[row * names_.size() + column]; }
+  std::string where(std::size_t row, std::size_t column) const;
+};
+
+// ---- Pairs of texts ----
+
+// Pairs of texts, such as sentences and their translations, as samples.
+//
+//   const std::vector<TextPair> pairs = read_text_pairs("train.de", "train.en");
+//   const TextPairs samples(pairs, german, english, {.longest = 100, .skip = true});
+//   SampleBatches training(samples, {.tokens = 4096, .padding = samples.padding()});
+//   // batch["source"], batch["source_lengths"], batch.inputs, batch.targets
+
+struct TextPair {
+  std::string source, target;
+};
+
+// Line i of one file and of the other; or a file whose lines are source, tab, target. A carriage return before the line
+// feed is dropped. Error, with file and line: a file that cannot be read, is empty or not UTF-8; files with different
+// numbers of lines; a line without a tab, or with two.
+std::vector<TextPair> read_text_pairs(const std::filesystem::path& source, const std::filesystem::path& target);
+std::vector<TextPair> read_text_pairs(const std::filesystem::path& tab_separated);
+
+struct TextPairOptions {
+  Index longest = 0;  // tokens of a source, or of a target with the token that begins or ends it; 0: any number
+  // Leaves out pairs that are longer or one of whose sides has no token; else they are an Error. TextPairs::skipped()
+  // counts them.
+  bool skip = false;
+};
+
+// Sample i of a pair: "source" int32 [S], its tokens; "inputs" int32 [T], begin() and the tokens of the target;
+// "targets" int32 [T], the tokens of the target and end(). These two are the tokens behind the target's vocabulary.
+class TextPairs {
+ public:
+  // Error: no pairs; one that does not fit the options, told by its number from 1, the line of its file; EncodeError.
+  TextPairs(const std::vector<TextPair>& pairs, const Tokenizer& source, const Tokenizer& target,
+            const TextPairOptions& options = {});
+
+  Index size() const { return static_cast<Index>(sources_.size()); }
+  Sample sample(Index i) const;
+  Index skipped() const { return skipped_; }
+
+  std::int32_t begin() const { return begin_; }
+  std::int32_t end() const { return begin_ + 1; }
+  Index target_vocabulary() const { return begin_ + 2; }  // both included: of a model's decoder
+  // Padding of all three, with source_lengths; padded targets do not count.
+  static PaddingByName padding();
+
+ private:
+  std::int32_t begin_;
+  std::vector<std::vector<std::int32_t>> sources_, targets_;  // targets_: begin(), the tokens, end()
+  Index skipped_ = 0;
 };
 
 }  // namespace heed

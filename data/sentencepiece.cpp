@@ -5,7 +5,7 @@
 #include <bit>
 #include <fstream>
 #include <heed/core/check.hpp>
-#include <heed/data/disk.hpp>
+#include <heed/data/detail/disk.hpp>
 #include <heed/data/text.hpp>
 #include <heed/data/tokenizer.hpp>
 #include <iterator>

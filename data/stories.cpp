@@ -1,5 +1,5 @@
 #include <heed/core/check.hpp>
-#include <heed/data/stories.hpp>
+#include <heed/data/tasks.hpp>
 
 namespace heed {
 

@@ -1,6 +1,6 @@
 #include <cmath>
 #include <heed/core/check.hpp>
-#include <heed/data/story_floor.hpp>
+#include <heed/data/tasks.hpp>
 
 namespace heed {
 

@@ -2,7 +2,7 @@
 #include <array>
 #include <cctype>
 #include <heed/core/check.hpp>
-#include <heed/data/stories.hpp>
+#include <heed/data/tasks.hpp>
 
 namespace heed {
 

@@ -1,4 +1,4 @@
-#include <heed/data/stories.hpp>
+#include <heed/data/tasks.hpp>
 
 namespace heed {
 

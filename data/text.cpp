@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <heed/core/check.hpp>
-#include <heed/core/memory_limit.hpp>
+#include <heed/core/memory.hpp>
 #include <heed/data/text.hpp>
 #include <memory>
 #include <span>

@@ -1,4 +1,10 @@
 // Text from files and folders, and UTF-8.
+//
+// Example:
+//
+//   std::ofstream("a.txt") << "caf\u00e9\n";
+//   const std::string text = read_text("a.txt");
+//   std::cout << decode_utf8(text).size() << '\n';  // 5 code points
 #pragma once
 #include <filesystem>
 #include <functional>

@@ -1,8 +1,8 @@
 // Pairs of texts from files, and as tokens.
 #include <algorithm>
 #include <heed/core/check.hpp>
+#include <heed/data/samples.hpp>
 #include <heed/data/text.hpp>
-#include <heed/data/text_pairs.hpp>
 
 namespace heed {
 namespace {

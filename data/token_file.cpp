@@ -7,9 +7,9 @@
 #include <cerrno>
 #include <cstring>
 #include <heed/core/check.hpp>
-#include <heed/data/disk.hpp>
+#include <heed/data/detail/disk.hpp>
+#include <heed/data/detail/token_header.hpp>
 #include <heed/data/token_file.hpp>
-#include <heed/data/token_header.hpp>
 
 namespace heed {
 namespace {

@@ -1,4 +1,12 @@
 // Rows of tokens, in memory or in memory-mapped files, so that a corpus may be larger than memory.
+//
+// Example:
+//
+//   const Tokenizer tokenizer = ByteTokenizer();
+//   TokenWriter writer("corpus.tokens", tokenizer);
+//   writer.append(tokenizer.encode("to be or not to be"));
+//   writer.finish();
+//   const auto [training, held_out] = TokenSource::open("corpus.tokens").split(0.1);
 #pragma once
 #include <filesystem>
 #include <heed/data/tokenizer.hpp>

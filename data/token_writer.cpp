@@ -1,10 +1,10 @@
 // Writing of token files.
 #include <algorithm>
 #include <cstring>
-#include <heed/data/disk.hpp>
+#include <heed/data/detail/disk.hpp>
+#include <heed/data/detail/token_header.hpp>
 #include <heed/data/text.hpp>
 #include <heed/data/token_file.hpp>
-#include <heed/data/token_header.hpp>
 
 namespace heed {
 

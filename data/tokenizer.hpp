@@ -9,6 +9,12 @@
 // and, where that differs from encode():
 //
 //   std::vector<std::int32_t> encode_next(std::string_view text) const;  // text that goes on after other text
+//
+// Example:
+//
+//   const Tokenizer tokenizer = CharTokenizer("hello world");
+//   const std::vector<std::int32_t> ids = tokenizer.encode("hello");
+//   std::cout << tokenizer.decode(ids) << '\n';  // hello
 #pragma once
 #include <array>
 #include <concepts>
@@ -179,8 +185,9 @@ Tokenizer make_tokenizer(const std::string& name, const std::vector<std::filesys
 // The tokens of a text that comes in pieces, for one that does not fit into memory. It is encoded in parts of 4 kB or
 // more, cut after line feeds or, in long lines, before spaces, wherever the pieces end: so the tokens are a function of
 // the text. For the tokenizers here they are those of its lines one by one, and of encode() of the whole, but that the
-// unigram model of SentencePiece sums scores in float and so may choose otherwise in long texts. (Only a text without line feed
-// and space for a megabyte may have another token where it is cut, and a SentencePiece model whose pieces span them.)
+// unigram model of SentencePiece sums scores in float and so may choose otherwise in long texts. (Only a text without
+// line feed and space for a megabyte may have another token where it is cut, and a SentencePiece model whose pieces
+// span them.)
 class StreamEncoder {
  public:
   using Use = std::function<void(std::span<const std::int32_t>)>;

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <heed/core/parallel.hpp>
 #include <heed/data/text.hpp>
-#include <heed/models/language_model.hpp>
+#include <heed/layers/language_model.hpp>
 #include <heed/plot/plot.hpp>
 
 #include "examples/support/masked_sample.hpp"

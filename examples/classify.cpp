@@ -8,7 +8,7 @@
 //   classify --attention linformer --plot lists.svg
 //   classify --length 200 --depth 6 --steps 20000     harder ones
 #include <algorithm>
-#include <heed/data/disk.hpp>
+#include <heed/data/detail/disk.hpp>
 #include <heed/heed.hpp>
 #include <heed/plot/plot.hpp>
 #include <nlohmann/json.hpp>

@@ -1,6 +1,6 @@
 // Writes text with a language model that train_lm trained, token by token.
 #include <heed/core/parallel.hpp>
-#include <heed/models/language_model.hpp>
+#include <heed/layers/language_model.hpp>
 
 #include "examples/support/program.hpp"
 

@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <heed/data/disk.hpp>
+#include <heed/data/detail/disk.hpp>
 #include <heed/data/text.hpp>
 #include <heed/data/token_file.hpp>
-#include <heed/optim/interrupt.hpp>
+#include <heed/optim/detail/interrupt.hpp>
 #include <optional>
 
 #include "examples/support/program.hpp"

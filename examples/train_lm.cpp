@@ -4,7 +4,7 @@
 //   train_lm --data shakespeare.txt --preset nano     a text of your own
 //   train_lm --model mlm --attention linformer        a masked language model: fills in hidden tokens
 //   train_lm --checkpoint lm.h5 --resume              goes on where a run was stopped, to the same bits
-#include <heed/data/disk.hpp>
+#include <heed/data/detail/disk.hpp>
 #include <heed/heed.hpp>
 #include <heed/plot/plot.hpp>
 

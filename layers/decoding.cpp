@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <cmath>
-#include <heed/layers/decoding.hpp>
+#include <heed/layers/language_model.hpp>
 #include <numeric>
 
 namespace heed {

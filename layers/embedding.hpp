@@ -1,7 +1,15 @@
-// A table of vectors, looked up by index.
+// What a token is and where it stands: a table of vectors looked up by index, and positions.
+//
+// Example:
+//
+//   Rng rng(1);
+//   const Embedding tokens(100, 16, rng);
+//   const LearnedPositions positions(64, 16, rng);
+//   const Tensor x = tokens(Tensor::from<std::int32_t>({5, 9, 2}, {1, 3})) + positions(3);  // [1, 3, 16]
 #pragma once
+#include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/embedding.hpp>
-#include <heed/layers/init.hpp>
+#include <heed/layers/linear.hpp>
 
 namespace heed {
 
@@ -21,6 +29,77 @@ struct Embedding {
   // int32 [...] -> [..., width]
   Tensor operator()(In indices) const { return embedding(indices, weight, padding_idx); }
 
+  void members(auto&& visit) { visit("weight", weight); }
+};
+
+// ---- Positions ----
+
+// Where a token stands: learned and sinusoidal vectors that are added to the embeddings. Rotary positions (rope) act on
+// queries and keys inside MultiHeadAttention, and relative ones on its scores.
+
+enum class PositionKind { none, learned, sinusoidal, rope, relative };
+
+// PE(pos, 2i) = sin(pos / 10000^(2i/width)), PE(pos, 2i+1) = cos of the same. Vaswani et al. 2017, section 3.5.
+Tensor sinusoidal_positions(Index count, Index width, DType dtype = DType::float32);  // [count, width]
+
+namespace detail {
+// Error unless positions offset to offset + length - 1 lie in [0, count).
+void check_positions(const char* layer, Index offset, Index length, Index count, const Where& where);
+}  // namespace detail
+
+struct LearnedPositions {
+  Parameter weight;  // [context, width]
+
+  LearnedPositions(Index context, Index width, Rng& rng) : weight(Tensor::empty({context, width})) {
+    init::normal_(weight, rng, 0, 0.02);
+  }
+
+  // [T, width] for the positions from `offset` on.
+  Tensor operator()(Index length, Index offset = 0, Where where = Where::current()) const {
+    detail::check_positions("LearnedPositions", offset, length, weight.dim(0), where);
+    return weight.slice(0, offset, offset + length);
+  }
+  Tensor operator()(In positions) const { return embedding(positions, weight); }  // int32 [B, T] -> [B, T, width]
+
+  void members(auto&& visit) { visit("weight", weight); }
+};
+
+struct SinusoidalPositions {
+  Tensor table;  // [context, width], float64, so that a float64 model has all digits
+
+  SinusoidalPositions(Index context, Index width) : table(sinusoidal_positions(context, width, DType::float64)) {}
+
+  // [T, width] for the positions from `offset` on.
+  Tensor operator()(Index length, Index offset = 0, DType dtype = DType::float32,
+                    Where where = Where::current()) const {
+    detail::check_positions("SinusoidalPositions", offset, length, table.dim(0), where);
+    return table.slice(0, offset, offset + length).to(dtype);
+  }
+  Tensor operator()(In positions, DType dtype) const {
+    return embedding(positions, table).to(dtype);
+  }  // of int32 [B, T]
+
+  void members(auto&&) {}
+};
+
+// bias_hij = table_h[clip + min(max(j - P, -clip), clip)] for query i at position P = i + S - T: [H, T, S] of a table
+// [H, 2 clip + 1]. dtable_h[c] = sum of dbias_hij over the pairs whose entry is c. Error for a table without an odd
+// number of columns.
+Tensor relative_position_bias(In table, Index queries, Index keys);
+
+// Relative positions as T5 has them (Raffel et al., "Exploring the limits of transfer learning", 2020): one number for
+// each head and distance that is added to the scores. T5's distances share buckets that widen; here each up to the clip
+// has its own, as in Shaw, Uszkoreit, Vaswani, "Self-attention with relative position representations", 2018. That
+// paper's vectors, which join keys and values for each distance, are not here.
+struct RelativePositionBias {
+  Parameter weight;  // [heads, 2 clip + 1], normal(0, 0.02)
+
+  RelativePositionBias(Index heads, Index clip, Rng& rng);
+  Tensor operator()(Index queries, Index keys, Where where = Where::current()) const {  // [heads, queries, keys]
+    return relative_position_bias({weight, where}, queries, keys);
+  }
+  // Of rows that have seen int32 [B] positions before these queries: [B, heads, queries, most of them + queries].
+  Tensor of_rows(Index queries, const Tensor& seen) const;
   void members(auto&& visit) { visit("weight", weight); }
 };
 

@@ -1,4 +1,3 @@
-#include <heed/autograd/activations.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/layers/feed_forward.hpp>
 

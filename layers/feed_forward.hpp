@@ -1,9 +1,24 @@
-// The position-wise network of a Transformer block.
+// The position-wise network of a Transformer block, and dropout.
+//
+// Example:
+//
+//   Rng rng(1);
+//   const FeedForward network(16, rng, {.hidden = 64, .activation = FeedForwardKind::swiglu, .dropout = 0.1});
+//   const Tensor y = network(rng.normal({2, 10, 16}));
 #pragma once
-#include <heed/layers/dropout.hpp>
+#include <heed/autograd/elementwise.hpp>
 #include <heed/layers/linear.hpp>
 
 namespace heed {
+
+// Srivastava et al. 2014. Draws from default_rng(); passes everything through outside training.
+struct Dropout {
+  double p = 0.5;  // share of elements set to zero; the others are scaled by 1 / (1 - p)
+
+  Tensor operator()(In x) const { return dropout(x, p); }
+
+  void members(auto&&) {}
+};
 
 // gelu: x by the normal distribution's function, exactly; gelu_tanh: its approximation by tanh, GPT-2's. swiglu:
 // down(silu(gate(x)) * up(x)), Shazeer 2020. The others: down(activation(up(x))).

@@ -1,6 +1,6 @@
 #include <cmath>
 #include <heed/autograd/losses.hpp>
-#include <heed/layers/attention/states/row_lengths.hpp>
+#include <heed/layers/attention/detail/row_lengths.hpp>
 #include <heed/layers/gpt.hpp>
 
 namespace heed {

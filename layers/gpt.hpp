@@ -1,14 +1,24 @@
-// A decoder-only language model after GPT-2 (Radford et al. 2019): pre-norm blocks, causal, output tied to the
-// embedding. GPT-2 itself is these options but for .activation = FeedForwardKind::gelu_tanh: its GELU is the
-// approximation by tanh (gelu_new, PyTorch's approximate="tanh"). Biases, LayerNorm with eps 1e-5, learned positions
-// are as here.
+// Whole language models: the decoder of GPT, and the encoder of BERT.
+//
+// Example:
+//
+//   Rng rng(1);
+//   const GPT model({.vocabulary = 65, .context = 64, .layers = 2, .heads = 2, .width = 32}, rng);
+//   const Tensor logits = model(Tensor::from<std::int32_t>({1, 2, 3}, {1, 3}));  // [1, 3, 65]
 #pragma once
+#include <heed/layers/embedding.hpp>
 #include <heed/layers/model.hpp>
-#include <heed/layers/positions.hpp>
 #include <heed/layers/transformer.hpp>
 #include <string>
 
 namespace heed {
+
+// ---- GPT ----
+
+// A decoder-only language model after GPT-2 (Radford et al. 2019): pre-norm blocks, causal, output tied to the
+// embedding. GPT-2 itself is these options but for .activation = FeedForwardKind::gelu_tanh: its GELU is the
+// approximation by tanh (gelu_new, PyTorch's approximate="tanh"). Biases, LayerNorm with eps 1e-5, learned positions
+// are as here.
 
 struct GPTOptions {
   Index vocabulary = 256;
@@ -28,7 +38,7 @@ struct GPTOptions {
   Index relative_clip = 16;  // where positions are relative: a bias (RelativePositionBias); farther counts as this far
   bool bias = true;          // of linear layers and norms
   bool tied = true;          // output weights are the embedding's
-  bool causal = true;        // false: every position sees all, as BERT's (layers/bert.hpp); there is no decoding then
+  bool causal = true;        // false: every position sees all, as BERT's (layers/gpt.hpp); there is no decoding then
 };
 
 class GPT {
@@ -51,8 +61,8 @@ class GPT {
   Tensor hidden(In x, const AttentionCall& call = {}) const;  // what the output layer reads, [B, T, width]
 
   // Decoding: x, int32 [B, T], continues what the states have seen; logits of each row's last position [B, vocabulary].
-  // Of the call key_lengths, for rows of different length: as AttentionState::apply(). Not on a tape: nothing is trained
-  // through the states.
+  // Of the call key_lengths, for rows of different length: as AttentionState::apply(). Not on a tape: nothing is
+  // trained through the states.
   Tensor decode(In x, std::vector<AttentionState>& states, const AttentionCall& call = {}) const;
 
   // One for each block, which have seen nothing: what decode() starts from, and load_state() fills.
@@ -86,6 +96,48 @@ class GPT {
   Tensor embed(In x) const;
   Tensor embed_behind(In x, const Tensor& seen, const AttentionCall& call) const;
   const Parameter& output_weight() const { return options_.tied ? tokens.weight : output; }
+};
+
+// ---- BERT ----
+
+// An encoder with a language-model head, after BERT (Devlin et al. 2018): every position sees all. As in the GPT here,
+// and unlike the paper, norms come first, the output is the embedding's and nothing is between; there are no segments.
+
+// GPT's options; `causal` is not read.
+using BERTOptions = GPTOptions;
+
+class BERT {
+ public:
+  GPT net;  // not causal; its members are BERT's own
+
+  BERT(const BERTOptions& options, Rng& rng, const MechanismFactory& mechanism = softmax_mechanism)
+      : net(not_causal(options), rng, mechanism) {}
+
+  // x int32 [B, T]; key_lengths int32 [B], or undefined: positions at and behind the length are padding, which has no
+  // effect on the others. Their own results mean nothing: give them the target -100, or leave them out.
+  Tensor hidden(In x, const Tensor& key_lengths = {}) const {  // [B, T, width], after the last norm
+    return net.hidden(x, {.key_lengths = key_lengths});
+  }
+  Tensor operator()(In x, const Tensor& key_lengths = {}) const {  // logits [B, T, vocabulary]
+    return net(x, {.key_lengths = key_lengths});
+  }
+  // Mean cross-entropy of the targets y, int32 [B, T], that are not -100; never holds all logits.
+  Tensor loss(In x, In y, const Tensor& key_lengths = {}) const { return net.loss(x, y, {.key_lengths = key_lengths}); }
+
+  const BERTOptions& options() const { return net.options(); }
+  const MechanismFactory& mechanism_factory() const { return net.mechanism_factory(); }
+  ActivationBytes predict_activations(Index batch, Index length) const {
+    return net.predict_activations(batch, length);
+  }
+  double flops_per_token(Index length) const { return net.flops_per_token(length); }
+
+  void members(auto&& visit) { net.members(visit); }
+
+ private:
+  static BERTOptions not_causal(BERTOptions options) {
+    options.causal = false;
+    return options;
+  }
 };
 
 }  // namespace heed

@@ -1,5 +1,5 @@
 #include <cmath>
-#include <heed/layers/init.hpp>
+#include <heed/layers/linear.hpp>
 #include <vector>
 
 namespace heed::init {

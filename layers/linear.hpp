@@ -1,7 +1,38 @@
-// y = x W^T + b.
+// Linear maps y = x W^T + b, and initial values of parameters.
+//
+// Example:
+//
+//   Rng rng(1);
+//   Linear layer(16, 4, rng);
+//   init::xavier_uniform_(layer.weight, rng);
+//   const Tensor y = layer(rng.normal({2, 10, 16}));  // [2, 10, 4]
 #pragma once
 #include <heed/autograd/matmul.hpp>
-#include <heed/layers/init.hpp>
+#include <heed/core/members.hpp>
+#include <heed/core/random.hpp>
+
+namespace heed::init {
+
+// ---- Initial values ----
+
+// Initial values of parameters; names and formulas are those of torch.nn.init. Each writes in place and draws from
+// `rng`.
+
+void constant_(Parameter& p, double value);
+void uniform_(Parameter& p, Rng& rng, double low, double high);
+void normal_(Parameter& p, Rng& rng, double mean = 0, double deviation = 1);
+// Normal, redrawn by inversion inside [low, high].
+void trunc_normal_(Parameter& p, Rng& rng, double mean = 0, double deviation = 1, double low = -2, double high = 2);
+// Glorot and Bengio 2010: variance 2 gain^2 / (fan_in + fan_out). p is [out, in, ...].
+void xavier_uniform_(Parameter& p, Rng& rng, double gain = 1);
+void xavier_normal_(Parameter& p, Rng& rng, double gain = 1);
+// He et al. 2015: variance gain^2 / fan_in, gain = sqrt(2 / (1 + slope^2)) for a leaky relu of that negative slope.
+void kaiming_uniform_(Parameter& p, Rng& rng, double slope = 0);
+void kaiming_normal_(Parameter& p, Rng& rng, double slope = 0);
+// Saxe et al. 2013: rows (or columns, whichever are fewer) orthonormal, times gain.
+void orthogonal_(Parameter& p, Rng& rng, double gain = 1);
+
+}  // namespace heed::init
 
 namespace heed {
 

@@ -1,4 +1,12 @@
 // What one does with whole models: copy, convert, describe.
+//
+// Example:
+//
+//   Rng rng(1);
+//   GPT model({.vocabulary = 65, .context = 64, .layers = 2, .heads = 2, .width = 32}, rng);
+//   GPT exact = clone(model);
+//   to(exact, DType::float64);
+//   std::cout << summary(model, model.predict_activations(12, 64));
 #pragma once
 #include <functional>
 #include <heed/core/members.hpp>

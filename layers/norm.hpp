@@ -1,4 +1,10 @@
-// Normalisation over the last axis.
+// Normalisation over the last axis, as layers.
+//
+// Example:
+//
+//   Rng rng(1);
+//   const LayerNorm norm(16);
+//   const Tensor y = norm(rng.normal({2, 10, 16}));
 #pragma once
 #include <heed/autograd/norms.hpp>
 #include <optional>

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cmath>
-#include <heed/autograd/indexing.hpp>
+#include <heed/autograd/shape_ops.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/layers/attention/states/row_lengths.hpp>
-#include <heed/layers/positions.hpp>
+#include <heed/layers/attention/detail/row_lengths.hpp>
+#include <heed/layers/embedding.hpp>
 
 namespace heed {
 namespace {

@@ -1,4 +1,10 @@
 // Layers applied one after the other.
+//
+// Example:
+//
+//   Rng rng(1);
+//   Sequential model(Linear(2, 16, rng), gelu, Linear(16, 2, rng));
+//   const Tensor logits = model(rng.normal({8, 2}));
 #pragma once
 #include <concepts>
 #include <heed/core/members.hpp>
@@ -13,8 +19,8 @@ namespace detail {
 // Calls gelu(x, Gelu approximate = Gelu::none), whose pointer knows no defaults, with that default. Those of numbers
 // are not known: elu, whose alpha is 1, is no part.
 template <class... Options>
-  requires((std::is_enum_v<Options> || std::is_aggregate_v<Options>) && ...)
-Tensor call_part(Tensor (*f)(In, Options...), In x) {
+requires((std::is_enum_v<Options> || std::is_aggregate_v<Options>)&&...) Tensor
+    call_part(Tensor (*f)(In, Options...), In x) {
   return f(x, Options{}...);
 }
 

@@ -1,5 +1,5 @@
 #include <heed/autograd/elementwise.hpp>
-#include <heed/autograd/indexing.hpp>
+#include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/transformer.hpp>
 
 namespace heed {

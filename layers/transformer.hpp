@@ -1,9 +1,13 @@
 // Transformer blocks, encoder and decoder (Vaswani et al. 2017), with the norm before (norm_first) or after each part.
 //
+// Example:
+//
+//   Rng rng(1);
 //   const Transformer encoder({.width = 64, .heads = 4}, rng);
 //   const Transformer decoder({.width = 64, .heads = 4, .memory_width = 64}, rng);
-//   TransformerState state = decoder.make_state(encoder(x), {.key_lengths = lengths});  // projects the memory, once
-//   const Tensor y = decoder.decode(token, state);                                      // for each token
+//   const Tensor source = rng.normal({2, 9, 64}), token = rng.normal({2, 1, 64});
+//   TransformerState state = decoder.make_state(encoder(source));  // projects the memory, once
+//   const Tensor y = decoder.decode(token, state);                 // for each token
 #pragma once
 #include <heed/layers/attention/multi_head.hpp>
 #include <heed/layers/feed_forward.hpp>
@@ -24,7 +28,7 @@ struct TransformerOptions {
   FeedForwardKind activation = FeedForwardKind::relu;
   NormKind norm = NormKind::layer;
   bool norm_first = false;  // false: x = norm(x + part(x)), as in the paper; true: x = x + part(norm(x))
-  bool bias = true;  // false: neither projections nor norms have one
+  bool bias = true;         // false: neither projections nor norms have one
   bool rope = false;
   Index relative_clip = 0;  // > 0: a bias of self-attention by clipped distance, each block its own
   bool causal = false;

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/reductions.hpp>
-#include <heed/optim/adafactor.hpp>
+#include <heed/optim/optimizers.hpp>
 #include <limits>
 
 namespace heed {

@@ -1,6 +1,6 @@
 // Adagrad: its options, and the scalars of a step.
-#include <heed/optim/adagrad.hpp>
-#include <heed/optim/with_kernels.hpp>
+#include <heed/optim/detail/with_kernels.hpp>
+#include <heed/optim/optimizers.hpp>
 
 namespace heed {
 

@@ -1,7 +1,7 @@
 // Adam and AdamW: their options, and the scalars of a step.
 #include <cmath>
-#include <heed/optim/adam.hpp>
-#include <heed/optim/with_kernels.hpp>
+#include <heed/optim/detail/with_kernels.hpp>
+#include <heed/optim/optimizers.hpp>
 
 namespace heed {
 

@@ -1,6 +1,6 @@
 // Moving averages of the weights.
 #include <heed/optim/average.hpp>
-#include <heed/optim/with_kernels.hpp>
+#include <heed/optim/detail/with_kernels.hpp>
 
 namespace heed {
 

@@ -1,12 +1,19 @@
 // An exponential moving average of the weights, which often evaluates better than the weights themselves.
 //
-//   WeightAverage average(named_parameters(model), 0.999);
-//   ... optimizer.step(); average.update(); ...
-//   { AveragedWeights scope(average); export_weights("averaged.h5", model); }  // the model has the averages inside
-//
 // RunOptions::average has run() do the updates, evaluate the averages, and keep them over a resume.
+//
+// Example:
+//
+//   Rng rng(1);
+//   Linear model(4, 2, rng);
+//   WeightAverage average(named_parameters(model), 0.999);
+//   average.update();  // after each step of the optimizer
+//   {
+//     AveragedWeights scope(average);  // the model has the averages inside
+//     const Tensor y = model(rng.normal({3, 4}));
+//   }
 #pragma once
-#include <heed/optim/chunks.hpp>
+#include <heed/optim/parameter_group.hpp>
 #include <vector>
 
 namespace heed {

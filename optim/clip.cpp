@@ -1,8 +1,7 @@
 // Norms of gradients and clipping by them.
 #include <cmath>
-#include <heed/optim/chunks.hpp>
-#include <heed/optim/clip.hpp>
-#include <heed/optim/with_kernels.hpp>
+#include <heed/optim/detail/with_kernels.hpp>
+#include <heed/optim/parameter_group.hpp>
 
 namespace heed {
 

@@ -1,5 +1,5 @@
 #include <chrono>
-#include <heed/optim/clock.hpp>
+#include <heed/optim/detail/clock.hpp>
 
 namespace heed::detail {
 

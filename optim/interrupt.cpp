@@ -1,4 +1,4 @@
-#include <heed/optim/interrupt.hpp>
+#include <heed/optim/detail/interrupt.hpp>
 
 namespace heed::detail {
 namespace {

@@ -1,6 +1,6 @@
 // Lion: its options, and the scalars of a step.
-#include <heed/optim/lion.hpp>
-#include <heed/optim/with_kernels.hpp>
+#include <heed/optim/detail/with_kernels.hpp>
+#include <heed/optim/optimizers.hpp>
 
 namespace heed {
 

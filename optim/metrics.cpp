@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cmath>
-#include <heed/autograd/extrema.hpp>
 #include <heed/autograd/losses.hpp>
-#include <heed/optim/metrics.hpp>
+#include <heed/autograd/reductions.hpp>
+#include <heed/optim/run_loop.hpp>
 
 namespace heed {
 

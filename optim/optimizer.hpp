@@ -1,20 +1,22 @@
 // The base of all optimizers: step, groups, learning rates, state. Names and formulas are PyTorch's.
 //
-//   AdamW optimizer(decay_groups(model, 0.1), {.lr = 1e-3});
-//   tape.backward(loss);
-//   optimizer.set_lr(schedule(step));
-//   const double norm = optimizer.clipped_step(1.0);
-//   optimizer.zero_grad();
-//
 // A step is one parallel pass over all parameters of all groups, or, where an update needs sums over a parameter
 // (Adafactor), one parameter after another. It writes into the parameters' storage, so the model
 // may be moved while the optimizer lives, and raises the storages' versions. As in PyTorch each parameter counts its
 // own steps, and one without gradient is left alone (state and decay included); so is a frozen one. One whose model let
 // go of it (by to(), tie() or another in its place) makes the next step an Error: the optimizer is to be made after
 // that.
+//
+// Example:
+//
+//   Rng rng(1);
+//   Linear model(4, 2, rng);
+//   AdamW optimizer(decay_groups(model, 0.1), {.lr = 1e-3});
+//   Tape tape;
+//   tape.backward(sum(model(rng.normal({3, 4}))));
+//   const double norm = optimizer.clipped_step(1.0);
+//   optimizer.zero_grad();
 #pragma once
-#include <heed/optim/chunks.hpp>
-#include <heed/optim/clip.hpp>
 #include <heed/optim/parameter_group.hpp>
 #include <optional>
 #include <span>
@@ -53,11 +55,11 @@ struct UpdateChunk {
 
 // A whole parameter, as an optimizer updates it that needs sums over it.
 struct WholeParameter {
-  Tensor values, gradient;        // of the parameter's shape; the gradient as backward left it
+  Tensor values, gradient;         // of the parameter's shape; the gradient as backward left it
   std::span<const Tensor> states;  // by slot; undefined where the parameter has none
-  double gradient_scale;          // multiply the gradient by it; negative where steps go up
-  double lr, weight_decay;        // the group's
-  Index step;                     // of this parameter: 1 at its first
+  double gradient_scale;           // multiply the gradient by it; negative where steps go up
+  double lr, weight_decay;         // the group's
+  Index step;                      // of this parameter: 1 at its first
 };
 
 class Optimizer {
@@ -91,9 +93,9 @@ class Optimizer {
   std::vector<std::string> parameter_names() const;
   bool trains(const Parameter& parameter) const;  // whether it was given this one
 
-  // All that a checkpoint must keep for an exact resume: "exp_avg.blocks.0.weight" and so on, of the shape that its slot
-  // has; "steps" int32, one per parameter, in the order of their names, byte by byte; "step_count" int32; "lr" float64,
-  // the optimizer's and each group's. Large tensors are the optimizer's own, not copies.
+  // All that a checkpoint must keep for an exact resume: "exp_avg.blocks.0.weight" and so on, of the shape that its
+  // slot has; "steps" int32, one per parameter, in the order of their names, byte by byte; "step_count" int32; "lr"
+  // float64, the optimizer's and each group's. Large tensors are the optimizer's own, not copies.
   std::vector<NamedTensor> state() const;
   // Copies a state in. Throws Error, changing nothing, where a name is missing or unknown or a shape or dtype differs.
   // A parameter that was frozen in the saved run, and is not here, has no tensors there and begins anew at its next
@@ -111,8 +113,8 @@ class Optimizer {
   Optimizer(std::string name, const ParameterGroups& parameters, double lr, double weight_decay,
             std::vector<StateSlot> slots, bool maximize = false);
 
-  // An optimizer overrides one of these. Chunks of all parameters are updated in one parallel pass, from several threads
-  // at once, where every state has the parameter's shape.
+  // An optimizer overrides one of these. Chunks of all parameters are updated in one parallel pass, from several
+  // threads at once, where every state has the parameter's shape.
   virtual void update(const UpdateChunk&) const {}
   // Whole parameters are updated one after another, outside of any tape: ops and loops inside may use all threads.
   // Returns true; false means that chunks are meant.

@@ -1,5 +1,5 @@
-#include <heed/optim/clock.hpp>
-#include <heed/optim/progress.hpp>
+#include <heed/optim/detail/clock.hpp>
+#include <heed/optim/run_loop.hpp>
 //
 #include <sys/ioctl.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 // RMSprop: its options, and the scalars of a step.
-#include <heed/optim/rmsprop.hpp>
-#include <heed/optim/with_kernels.hpp>
+#include <heed/optim/detail/with_kernels.hpp>
+#include <heed/optim/optimizers.hpp>
 
 namespace heed {
 

@@ -1,6 +1,6 @@
 #include <cmath>
 #include <heed/data/text.hpp>
-#include <heed/optim/run_history.hpp>
+#include <heed/optim/detail/run_history.hpp>
 #include <optional>
 
 namespace heed::detail {

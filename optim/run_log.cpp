@@ -1,5 +1,5 @@
 // The log of a run: writing it, and finding where a resumed run goes on in it.
-#include <heed/optim/run_log.hpp>
+#include <heed/optim/detail/run_log.hpp>
 
 #include <algorithm>
 #include <cerrno>
@@ -7,7 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <heed/core/check.hpp>
-#include <heed/data/disk.hpp>
+#include <heed/data/detail/disk.hpp>
 #include <nlohmann/json.hpp>
 
 namespace heed::detail {

@@ -1,14 +1,14 @@
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/matmul.hpp>
-#include <heed/core/arch.hpp>
+#include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
-#include <heed/data/disk.hpp>
+#include <heed/data/detail/disk.hpp>
 #include <heed/data/text.hpp>
-#include <heed/optim/clock.hpp>
-#include <heed/optim/interrupt.hpp>
-#include <heed/optim/run_history.hpp>
-#include <heed/optim/run_log.hpp>
+#include <heed/optim/detail/clock.hpp>
+#include <heed/optim/detail/interrupt.hpp>
+#include <heed/optim/detail/run_history.hpp>
+#include <heed/optim/detail/run_log.hpp>
 #include <heed/optim/run_loop.hpp>
 
 namespace heed {

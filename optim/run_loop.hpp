@@ -1,30 +1,30 @@
 // The training loop that programs share: steps, evaluation, checkpoints, exact resume, log, progress, Ctrl-C.
 //
-//   GPT model(options, rng);
-//   AdamW optimizer(decay_groups(model, 0.1), {.lr = 1e-3});
-//   Schedule schedule("cosine", {.lr = 1e-3, .min_lr = 1e-4, .warmup = 100, .steps = 2000});
-//   const RunResult result = run(model, optimizer, schedule, batches, held_out,
-//                                {.steps = 2000, .checkpoint = "model.h5"});
-//
-// Several optimizers, each with a schedule, on parts of one model, or with losses of their own, as a GAN has them:
-//
-//   run(model, {{weights, cosine}, {embedding, constant}}, batches, held_out, options);
-//   run(gan, {{d_optimizer, d_schedule, d_loss}, {g_optimizer, g_schedule, g_loss, "generator"}}, points, {}, options);
-//
-// docs/training.md tells more.
+// Several optimizers, each with a schedule, may train parts of one model, or have losses of their own, as in a GAN:
+// run(model, {{weights, cosine}, {embedding, constant}}, ...). docs/training.md tells more.
 //
 // Everything that a step does is a function of the state before it, the seed and its number, so that a run that was
 // killed and resumed ends with the same bits as one that was not. No clock time enters a checkpoint.
+//
+// Example:
+//
+//   manual_seed(1);
+//   Rng rng(1);
+//   const CopyTask task({.batch = 4, .length = 8});
+//   GPT model({.vocabulary = task.vocabulary(), .context = 8, .layers = 1, .heads = 2, .width = 16}, rng);
+//   AdamW optimizer(decay_groups(model, 0.1), {.lr = 1e-2});
+//   Schedule schedule("cosine", {.lr = 1e-2, .warmup = 2, .steps = 10});
+//   const RunResult result = run(model, optimizer, schedule, task, {}, {.steps = 10});
 #pragma once
+#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <heed/autograd/tape.hpp>
+#include <heed/core/dtype.hpp>
 #include <heed/data/batches.hpp>
 #include <heed/data/checkpoint.hpp>
 #include <heed/optim/average.hpp>
-#include <heed/optim/metrics.hpp>
 #include <heed/optim/optimizer.hpp>
-#include <heed/optim/progress.hpp>
 #include <heed/optim/schedule.hpp>
 #include <map>
 #include <optional>
@@ -32,6 +32,68 @@
 #include <vector>
 
 namespace heed {
+
+// ---- Evaluation ----
+
+// Means over the targets that count, by name: "loss", and whatever else, as "accuracy".
+using Metrics = std::map<std::string, double>;
+
+// The share of targets, int32 [...] or kIgnoreIndex, that are the first greatest of their logits [..., C]; NaN where
+// none counts. Throws Error for other shapes.
+double classification_accuracy(const Tensor& logits, const Tensor& targets);
+
+// "loss", the mean cross-entropy, and "accuracy".
+Metrics classification_metrics(const Tensor& logits, const Tensor& targets);
+
+// Weighted by the targets that count; `batches` 0 means all. Nothing is recorded, dropout is off. NaN of an empty set;
+// Error where no batch counts a target (Batch::counted).
+double evaluate(const std::function<Tensor(const Batch&)>& loss, const EvaluationSet& set, Index batches = 0);
+// The same of several numbers: each batch must have those of the first, the loss among them. Of an empty set: nothing.
+Metrics evaluate_metrics(const std::function<Metrics(const Batch&)>& metrics, const EvaluationSet& set,
+                         Index batches = 0);
+
+// ---- Progress ----
+
+// What a person sees of a running training: one live line in a terminal, plain lines elsewhere.
+
+struct ProgressState {
+  Index step = 0, steps = 0;
+  double loss = 0;                             // of this step
+  Metrics other_losses = {};                   // of its further updates, by their names
+  std::optional<double> validation_loss = {};  // the last one
+  Metrics validation_metrics = {};             // what else the last evaluation told
+  std::optional<double> floor = {};            // what no model can go below
+  double tokens_per_second = 0;
+  double share_of_peak = 0;  // 0: not known
+  double seconds_left = 0;
+};
+
+// At most 80 columns where `brief`, for the usual terminal.
+std::string progress_line(const ProgressState& state, bool brief = false);
+
+// Writes to `file`. In a terminal the line is redrawn in place at most ten times per second; elsewhere a line is
+// printed at evaluations, at the first and last step, and whenever `quiet_seconds` have passed.
+class Progress {
+ public:
+  explicit Progress(std::FILE* file, double quiet_seconds = 30);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void update(const ProgressState& state, bool important);
+  void message(const std::string& text);  // a line of its own, above the live one
+  void close();                           // ends the live line
+  // Whether `file` is a pipe that nobody reads any more (where SIGPIPE does not end the program).
+  bool pipe_is_broken() const { return broken_; }
+
+ private:
+  std::FILE* file_;
+  bool terminal_, open_ = false, broken_ = false;
+  double quiet_seconds_, last_ = -1e300;
+  ProgressState state_;
+  void draw();
+  void flush();
+};
 
 // A step that was made, as the log tells it and callbacks see it.
 struct RunStep {
@@ -79,8 +141,8 @@ struct RunOptions {
   // itself: not step, seed, optimizer_name, instruction_set, and no section (model, optimizer, history, ...).
   std::map<std::string, std::string> texts = {};
 
-  // JSON lines, one per step; empty: none. A resumed run goes on in it, or begins it where there is no such file. What is
-  // in it stays until the first step was made. No other run may write it; it may also be a pipe or a terminal.
+  // JSON lines, one per step; empty: none. A resumed run goes on in it, or begins it where there is no such file. What
+  // is in it stays until the first step was made. No other run may write it; it may also be a pipe or a terminal.
   std::filesystem::path log = {};
   std::FILE* progress = nullptr;     // where to show progress; null: nowhere
   std::optional<double> floor = {};  // no model's loss on the whole evaluation set is below: shown beside that loss

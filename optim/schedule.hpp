@@ -1,11 +1,5 @@
 // Learning rates as functions of the step.
 //
-//   Schedule schedule("cosine", {.lr = 1e-3, .min_lr = 1e-4, .warmup = 100, .steps = 2000});
-//   for (Index step = 0; step < 2000; ++step) {
-//     optimizer.set_lr(schedule(step));
-//     ...
-//   }
-//
 // One of your own is any type with the first of these members, a lambda for one, and the others where it has a state:
 //
 //   double operator()(Index step) const;                    // of step 0, 1, ...
@@ -13,7 +7,11 @@
 //   std::vector<double> state() const;                      // what observe() has gathered, always as many numbers
 //   void load_state(const std::vector<double>& state);
 //
-//   Schedule decay([](Index step) { return 1e-3 / (1.0 + static_cast<double>(step)); });
+// Example:
+//
+//   const Schedule cosine("cosine", {.lr = 1e-3, .min_lr = 1e-4, .warmup = 100, .steps = 2000});
+//   const Schedule decay([](Index step) { return 1e-3 / (1.0 + static_cast<double>(step)); });
+//   std::cout << cosine(50) << ' ' << decay(50) << '\n';
 #pragma once
 #include <concepts>
 #include <heed/optim/parameter_group.hpp>
@@ -36,7 +34,7 @@ struct ScheduleOptions {
   double div_factor = 25;         // one-cycle: starts at lr / div_factor,
   double final_div_factor = 1e4;  // and ends at that / final_div_factor
 
-  Index patience = 10;      // plateau: so many evaluations without improvement are borne, the next lets the rate fall
+  Index patience = 10;  // plateau: so many evaluations without improvement are borne, the next lets the rate fall
   // plateau: an improvement is a loss below best * (1 - threshold), as in PyTorch's min mode with a relative threshold.
   // Where best is negative, that is above it: a loss that is a little worse counts too.
   double threshold = 1e-4;
@@ -110,7 +108,8 @@ class Schedule {
       if constexpr (requires { schedule.state(); }) {
         return schedule.state();
       } else {
-        static_assert(!requires { schedule.observe(0.0); }, "what has observe() must have state() and load_state()");
+        static_assert(
+            !requires { schedule.observe(0.0); }, "what has observe() must have state() and load_state()");
         return {};
       }
     }

@@ -1,6 +1,6 @@
 // SGD: its options, and the scalars of a step.
-#include <heed/optim/sgd.hpp>
-#include <heed/optim/with_kernels.hpp>
+#include <heed/optim/detail/with_kernels.hpp>
+#include <heed/optim/optimizers.hpp>
 
 namespace heed {
 

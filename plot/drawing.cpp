@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <heed/data/disk.hpp>
-#include <heed/plot/drawing.hpp>
+#include <heed/data/detail/disk.hpp>
+#include <heed/plot/detail/drawing.hpp>
 #include <sstream>
 
 namespace heed {

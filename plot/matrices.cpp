@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <cmath>
-#include <heed/plot/drawing.hpp>
+#include <heed/plot/detail/drawing.hpp>
 
 namespace heed {
 

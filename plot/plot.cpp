@@ -2,9 +2,9 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
-#include <heed/data/disk.hpp>
+#include <heed/data/detail/disk.hpp>
 #include <heed/optim/run_loop.hpp>
-#include <heed/plot/drawing.hpp>
+#include <heed/plot/detail/drawing.hpp>
 
 namespace heed {
 namespace {

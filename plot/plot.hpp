@@ -1,6 +1,10 @@
 // Pictures, drawn by gnuplot: the library heed::plot, which find_package(heed COMPONENTS plot) finds.
+// plot_losses("loss.svg", run(...)) draws a training run.
 //
-//   plot_losses("loss.svg", run(model, optimizer, schedule, batches, validation, options));
+// Example:
+//
+//   std::vector<std::pair<double, double>> points;
+//   for (int i = 0; i <= 60; ++i) points.push_back({i / 10.0, std::sin(i / 10.0)});
 //   plot("sine.png", {"A sine", "x", "sin x"}, {{"sin", points}, {"0", {{0, 0}, {6, 0}}, Series::dashed}});
 #pragma once
 #include <filesystem>

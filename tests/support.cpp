@@ -2,7 +2,7 @@
 
 #include <cmath>
 #include <cstring>
-#include <heed/autograd/indexing.hpp>
+#include <heed/autograd/shape_ops.hpp>
 #include <heed/core/random.hpp>
 
 namespace heed::test {

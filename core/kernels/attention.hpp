@@ -21,7 +21,7 @@
 // the nearest cache: keys as rows [keys, width], queries as columns [width, lanes]. "Whole vectors" means that a row is
 // padded with zeros to a multiple of the vector's width.
 #pragma once
-#include "../score_tile.hpp"
+#include "../kernel_interface.hpp"
 #include "head_rows.hpp"
 
 namespace heed::kernels {

@@ -1,8 +1,8 @@
 #include <atomic>
 #include <cstdlib>
-#include <heed/core/arch.hpp>
 #include <heed/core/check.hpp>
 #include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/parallel.hpp>
 #include <string>
 
 namespace heed::kernels {

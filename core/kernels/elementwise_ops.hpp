@@ -11,7 +11,7 @@
 #pragma once
 #include <stdint.h>
 
-#include "../op_name.hpp"
+#include "../kernel_interface.hpp"
 #include "elementwise.hpp"
 
 #ifndef HEED_LEVEL

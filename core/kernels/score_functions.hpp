@@ -1,11 +1,11 @@
-// Functions of scores that are heed's own, as kernels: see core/score_tile.hpp and autograd/score_mods.hpp. x is the score,
+// Functions of scores that are heed's own, as kernels: see core/kernel_interface.hpp and autograd/flex_attention.hpp. x is the score,
 // d = key - query.
 //
 //   distance   f(x) = x + bias(h, d)        parameters: {slopes [H]}: bias = -slope_h |d|; or a table, below
 //   soft_cap   f(x) = c tanh(x / c)         parameters: {c [1] or [H]}
 //     f' = 1 - t^2 with t = tanh(x / c)     df / dc = t - x / c (1 - t^2)
 #pragma once
-#include "../score_tile.hpp"
+#include "../kernel_interface.hpp"
 
 namespace heed::kernels {
 

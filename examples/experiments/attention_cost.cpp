@@ -1,10 +1,9 @@
 // What attention costs beside the rest of a Transformer layer, counted and measured, and what generating costs.
 #include <algorithm>
 #include <cstdio>
-#include <heed/core/arch.hpp>
-#include <heed/core/memory_limit.hpp>
+#include <heed/core/memory.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/data/disk.hpp>
+#include <heed/data/detail/disk.hpp>
 #include <heed/data/text.hpp>
 #include <heed/plot/plot.hpp>
 #include <map>

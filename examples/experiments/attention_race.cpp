@@ -4,7 +4,7 @@
 //   attention_race --plot race.svg --log race.jsonl               everything: it says how long it takes
 //   attention_race --mechanisms softmax,linear --tasks copy       two of them on one task
 #include <algorithm>
-#include <heed/layers/attention/by_name.hpp>
+#include <heed/layers/model_config.hpp>
 
 #include "examples/experiments/race.hpp"
 #include "examples/support/mechanism_flags.hpp"

@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <heed/autograd/tape.hpp>
-#include <heed/core/pool.hpp>
+#include <heed/core/memory.hpp>
 #include <heed/core/random.hpp>
 #include <heed/layers/attention/linear.hpp>
-#include <heed/layers/attention/linformer.hpp>
-#include <heed/layers/attention/lsh.hpp>
 #include <heed/layers/attention/softmax.hpp>
 #include <heed/layers/attention/sparse.hpp>
 #include <heed/layers/feed_forward.hpp>

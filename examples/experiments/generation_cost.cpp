@@ -1,7 +1,7 @@
 #include "examples/experiments/generation_cost.hpp"
 
-#include <heed/layers/attention/by_name.hpp>
-#include <heed/layers/decoding.hpp>
+#include <heed/layers/language_model.hpp>
+#include <heed/layers/model_config.hpp>
 
 #include "examples/experiments/cost_measure.hpp"
 

@@ -3,11 +3,11 @@
 #include <cmath>
 #include <cstdio>
 #include <heed/core/parallel.hpp>
-#include <heed/data/disk.hpp>
+#include <heed/data/detail/disk.hpp>
 #include <heed/data/text.hpp>
-#include <heed/optim/clock.hpp>
-#include <heed/optim/interrupt.hpp>
-#include <heed/optim/progress.hpp>
+#include <heed/optim/detail/clock.hpp>
+#include <heed/optim/detail/interrupt.hpp>
+#include <heed/optim/run_loop.hpp>
 #include <heed/plot/plot.hpp>
 #include <set>
 

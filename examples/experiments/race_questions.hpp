@@ -2,7 +2,7 @@
 // a model gives, and stories whose answers are masked.
 #pragma once
 #include <heed/data/batches.hpp>
-#include <heed/data/stories.hpp>
+#include <heed/data/tasks.hpp>
 #include <string>
 #include <string_view>
 #include <vector>

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/tape.hpp>
-#include <heed/core/pool.hpp>
-#include <heed/optim/adam.hpp>
-#include <heed/optim/clock.hpp>
+#include <heed/core/memory.hpp>
+#include <heed/optim/detail/clock.hpp>
+#include <heed/optim/optimizers.hpp>
 #include <heed/optim/schedule.hpp>
 
 namespace heed::examples {

@@ -1,9 +1,8 @@
 #include "examples/experiments/race_tasks.hpp"
 
 #include <heed/autograd/elementwise.hpp>
-#include <heed/autograd/extrema.hpp>
 #include <heed/autograd/reductions.hpp>
-#include <heed/data/copy_task.hpp>
+#include <heed/data/tasks.hpp>
 
 #include "examples/experiments/race_questions.hpp"
 #include "examples/support/story_seeds.hpp"

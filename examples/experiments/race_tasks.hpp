@@ -2,8 +2,8 @@
 #pragma once
 #include <functional>
 #include <heed/data/batches.hpp>
-#include <heed/layers/attention/by_name.hpp>
 #include <heed/layers/gpt.hpp>
+#include <heed/layers/model_config.hpp>
 #include <memory>
 #include <optional>
 #include <string>

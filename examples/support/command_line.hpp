@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
-#include <heed/layers/decoding.hpp>
+#include <heed/layers/language_model.hpp>
 #include <limits>
 #include <memory>
 #include <optional>

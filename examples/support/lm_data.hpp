@@ -1,7 +1,7 @@
 // What a language model is trained on: texts, token files, or the built-in stories.
 #pragma once
-#include <heed/data/masked_batches.hpp>
-#include <heed/data/story_floor.hpp>
+#include <heed/data/batches.hpp>
+#include <heed/data/tasks.hpp>
 #include <heed/data/tokenizer.hpp>
 #include <optional>
 #include <string>

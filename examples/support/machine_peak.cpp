@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <heed/core/parallel.hpp>
-#include <heed/optim/clock.hpp>
+#include <heed/optim/detail/clock.hpp>
 #include <vector>
 
 #include "benchmarks/kernels/peak.hpp"

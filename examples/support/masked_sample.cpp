@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <heed/autograd/extrema.hpp>
+#include <heed/autograd/reductions.hpp>
 
 namespace heed::examples {
 namespace {

@@ -1,8 +1,8 @@
 // What a masked language model fills in, for people to read.
 #pragma once
-#include <heed/data/masked_batches.hpp>
+#include <heed/data/batches.hpp>
 #include <heed/data/tokenizer.hpp>
-#include <heed/layers/bert.hpp>
+#include <heed/layers/gpt.hpp>
 #include <string>
 
 namespace heed::examples {

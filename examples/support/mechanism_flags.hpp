@@ -1,6 +1,6 @@
 // The options of attention mechanisms as flags: the rows of mechanism_options().
 #pragma once
-#include <heed/layers/attention/by_name.hpp>
+#include <heed/layers/model_config.hpp>
 #include <string>
 #include <vector>
 

@@ -1,7 +1,7 @@
 // What training a Transformer takes in memory at the very least: enough to refuse sizes that cannot be meant, before
 // anything of them is made.
 #pragma once
-#include <heed/core/memory_limit.hpp>
+#include <heed/core/memory.hpp>
 #include <heed/core/shape.hpp>
 #include <string>
 

@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <heed/core/check.hpp>
-#include <heed/data/disk.hpp>
+#include <heed/data/detail/disk.hpp>
 #include <heed/data/text.hpp>
 #include <heed/plot/plot.hpp>
 #include <new>

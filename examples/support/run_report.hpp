@@ -1,7 +1,7 @@
 // What programs tell of a run when it is over.
 #pragma once
 #include <filesystem>
-#include <heed/data/story_floor.hpp>
+#include <heed/data/tasks.hpp>
 #include <heed/optim/run_loop.hpp>
 #include <string>
 

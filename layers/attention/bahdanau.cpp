@@ -1,6 +1,6 @@
 #include <cmath>
-#include <heed/layers/attention/bahdanau.hpp>
-#include <heed/layers/attention/compositions.hpp>
+#include <heed/layers/attention/detail/compositions.hpp>
+#include <heed/layers/attention/luong.hpp>
 
 namespace heed {
 BahdanauAttention::BahdanauAttention(Index heads, Index size, Rng& rng, const BahdanauOptions& o) {

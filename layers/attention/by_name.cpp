@@ -1,19 +1,11 @@
 #include <algorithm>
 #include <cmath>
-#include <heed/layers/attention/bahdanau.hpp>
-#include <heed/layers/attention/by_name.hpp>
-#include <heed/layers/attention/cosine.hpp>
-#include <heed/layers/attention/efficient.hpp>
-#include <heed/layers/attention/favor.hpp>
 #include <heed/layers/attention/flex.hpp>
-#include <heed/layers/attention/forgetting.hpp>
 #include <heed/layers/attention/linear.hpp>
-#include <heed/layers/attention/linformer.hpp>
-#include <heed/layers/attention/lsh.hpp>
 #include <heed/layers/attention/luong.hpp>
+#include <heed/layers/attention/softmax.hpp>
 #include <heed/layers/attention/sparse.hpp>
-#include <heed/layers/attention/taylor.hpp>
-#include <heed/layers/attention/top_k.hpp>
+#include <heed/layers/model_config.hpp>
 
 namespace heed {
 namespace {

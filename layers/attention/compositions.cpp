@@ -1,13 +1,12 @@
 #include <cmath>
-#include <heed/autograd/additive_attention.hpp>
-#include <heed/autograd/allowed_pairs.hpp>
-#include <heed/autograd/attention_inputs.hpp>
+#include <heed/autograd/attention.hpp>
+#include <heed/autograd/detail/attention_inputs.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/norms.hpp>
-#include <heed/layers/attention/compositions.hpp>
-#include <heed/layers/attention/states/key_value_state.hpp>
-#include <heed/layers/init.hpp>
+#include <heed/layers/attention/detail/compositions.hpp>
+#include <heed/layers/attention/states.hpp>
+#include <heed/layers/linear.hpp>
 
 namespace heed::detail {
 

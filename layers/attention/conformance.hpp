@@ -65,6 +65,11 @@
 //                    bits; no parameter is used that is not named
 //   cost             keys_per_query is a number above 0 that does not fall with the length; memory grows no faster
 //   refuses          what is not declared is refused with an Error that names it
+//
+// Example:
+//
+//   const ConformanceReport report = check_conformance([](Index, Rng&) { return SoftmaxAttention(); });
+//   if (!report.passed()) std::cerr << report;
 #pragma once
 #include <cstdint>
 #include <heed/layers/transformer.hpp>

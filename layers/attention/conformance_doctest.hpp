@@ -1,9 +1,13 @@
 // The conformance kit in a doctest suite, heed's or a user's. Include <doctest/doctest.h> before: heed itself does not
-// need it.
+// need it. A test case says
 //
 //   TEST_CASE("MyAttention does what it declares") {
 //     check_conformance_in_test([](Index, Rng&) { return MyAttention(); });
 //   }
+//
+// Example:
+//
+//   check_conformance_in_test([](Index, Rng&) { return SoftmaxAttention(); });
 #pragma once
 #include <heed/layers/attention/conformance.hpp>
 

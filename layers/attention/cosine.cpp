@@ -1,10 +1,9 @@
-#include <heed/autograd/allowed_pairs.hpp>
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/norms.hpp>
-#include <heed/layers/attention/compositions.hpp>
-#include <heed/layers/attention/cosine.hpp>
-#include <heed/layers/attention/states/key_value_state.hpp>
+#include <heed/layers/attention/detail/compositions.hpp>
+#include <heed/layers/attention/softmax.hpp>
+#include <heed/layers/attention/states.hpp>
 
 namespace heed {
 namespace {

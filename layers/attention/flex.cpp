@@ -1,7 +1,7 @@
 #include <heed/layers/attention/flex.hpp>
 //
 #include <algorithm>
-#include <heed/layers/attention/states/key_value_state.hpp>
+#include <heed/layers/attention/states.hpp>
 #include <mutex>
 
 namespace heed {

@@ -1,11 +1,17 @@
-// flex_attention() as a mechanism: softmax attention with a function of scores, a mask and sinks of one's own.
+// flex_attention() and generic_attention() as mechanisms: functions of scores, masks and similarities of one's own.
 //
-//   MultiHeadAttention layer({.width = 64, .heads = 4}, rng, FlexAttention({.score_mod = alibi(4)}));
-//   const auto t5 = [](Index, Rng& rng) {
-//     return FlexAttention({.score_mod = t5_bias(rng.normal({4, 32}, 0, 0.02)), .trained = true});
+// Example:
+//
+//   Rng rng(1);
+//   const MultiHeadAttention layer({.width = 64, .heads = 4}, rng, FlexAttention({.score_mod = alibi(4)}));
+//   const auto t5 = [](Index, Rng& r) {
+//     return FlexAttention({.score_mod = t5_bias(r.normal({4, 32}, 0, 0.02)), .trained = true});
 //   };
+//   const Transformer trained({.width = 64, .heads = 4}, rng, t5);  // each block has a table of its own
+//   const MultiHeadAttention other({.width = 64, .heads = 4}, rng, GenericAttention(similarity_by_name("sigmoid")));
 #pragma once
-#include <heed/autograd/score_mods.hpp>
+#include <heed/autograd/flex_attention.hpp>
+#include <heed/autograd/generic_attention.hpp>
 #include <heed/layers/attention/mechanism.hpp>
 
 namespace heed {
@@ -13,15 +19,16 @@ namespace heed {
 struct FlexMechanismOptions {
   std::string name = "flex";
   ScoreMod score_mod = {};
-  bool trained = false;  // the parameters of score_mod are trained; else they are buffers. Saved as score.0, score.1 ...
+  bool trained =
+      false;  // the parameters of score_mod are trained; else they are buffers. Saved as score.0, score.1 ...
   MaskMod mask_mod = {};
   bool mask_by_batch = false, mask_by_head = false;  // the mask depends on the batch or head that it is given
-  Tensor sinks = {};                 // [H]: what the trained sinks begin with; undefined: none
-  std::optional<double> scale = {};  // 1 / sqrt(D) unless given
+  Tensor sinks = {};                                 // [H]: what the trained sinks begin with; undefined: none
+  std::optional<double> scale = {};                  // 1 / sqrt(D) unless given
 };
 
-// The block mask is made anew when the number of queries or keys changes, else kept. Decoding keeps all keys, also those that
-// no mask will ever allow again, but skips their blocks; queries stand where they do in the whole sequence.
+// The block mask is made anew when the number of queries or keys changes, else kept. Decoding keeps all keys, also
+// those that no mask will ever allow again, but skips their blocks; queries stand where they do in the whole sequence.
 class FlexAttention {
  public:
   explicit FlexAttention(FlexMechanismOptions options);
@@ -56,6 +63,29 @@ class FlexAttention {
   std::shared_ptr<LastMask> last_;
 
   Rules now() const;
+};
+
+// ---- Similarities ----
+
+// Attention by any similarity of queries and keys (Wang, Girshick, Gupta, He, "Non-local neural networks", 2018), as a
+// mechanism. Formula and derivative: autograd/generic_attention.hpp.
+
+class GenericAttention {
+ public:
+  // Error for a pool below 1.
+  explicit GenericAttention(Similarity similarity, const GenericAttentionOptions& options = {});
+  std::string name() const { return "generic"; }
+  AttentionCapabilities capabilities() const;
+  Tensor apply(In q, In k, In v, const AttentionCall& call) const {
+    return generic_attention(q, k, v, similarity_, call, options_);
+  }
+  AttentionState make_state() const;
+  const Similarity& similarity() const { return similarity_; }
+  void members(auto&&) {}
+
+ private:
+  Similarity similarity_;
+  GenericAttentionOptions options_;
 };
 
 }  // namespace heed

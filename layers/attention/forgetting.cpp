@@ -1,13 +1,12 @@
 #include <algorithm>
-#include <heed/autograd/activations.hpp>
-#include <heed/autograd/allowed_pairs.hpp>
-#include <heed/autograd/attention_inputs.hpp>
-#include <heed/autograd/cumulative.hpp>
+#include <heed/autograd/attention.hpp>
+#include <heed/autograd/detail/attention_inputs.hpp>
 #include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
-#include <heed/layers/attention/compositions.hpp>
-#include <heed/layers/attention/forgetting.hpp>
-#include <heed/layers/attention/states/key_value_state.hpp>
+#include <heed/layers/attention/detail/compositions.hpp>
+#include <heed/layers/attention/softmax.hpp>
+#include <heed/layers/attention/states.hpp>
 
 namespace heed {
 namespace {

@@ -1,5 +1,5 @@
-#include <heed/layers/attention/generic.hpp>
-#include <heed/layers/attention/states/key_value_state.hpp>
+#include <heed/layers/attention/flex.hpp>
+#include <heed/layers/attention/states.hpp>
 
 namespace heed {
 

@@ -1,13 +1,26 @@
-// Linear attention (Katharopoulos et al., "Transformers are RNNs: fast autoregressive Transformers with linear
-// attention", 2020), as a mechanism: weights f(q) . f(k), normalised. Time and memory grow with the length, and
-// decoding keeps sums of one size. Formulas and derivative: core/kernels/linear_attention.hpp.
+// Attention in linear time: feature maps, efficient attention, cosines and Taylor's series, random features of the
+// softmax, and projected keys.
+//
+// Example:
+//
+//   Rng rng(1);
+//   const MultiHeadAttention elu({.width = 16, .heads = 2}, rng, LinearAttention());
+//   const MultiHeadAttention relu({.width = 16, .heads = 2}, rng, LinearAttention{{.feature_map = FeatureMap::relu}});
+//   const Tensor y = elu(rng.normal({1, 1000, 16}), {.causal = true});
 #pragma once
 #include <heed/autograd/linear_attention.hpp>
+#include <heed/core/random.hpp>
 #include <heed/layers/attention/mechanism.hpp>
-#include <heed/layers/attention/states/linear_state.hpp>
+#include <heed/layers/attention/states.hpp>
 #include <string_view>
 
 namespace heed {
+
+// ---- Feature maps ----
+
+// Linear attention (Katharopoulos et al., "Transformers are RNNs: fast autoregressive Transformers with linear
+// attention", 2020), as a mechanism: weights f(q) . f(k), normalised. Time and memory grow with the length, and
+// decoding keeps sums of one size. Formulas and derivative: core/kernels/linear_attention.hpp.
 
 // "elu", "relu", "softplus", "exp", "poly2" or "identity"; Error for another name.
 FeatureMap feature_map(std::string_view name);
@@ -41,6 +54,132 @@ struct LinearAttention {
   Tensor apply(In q, In k, In v, const AttentionCall& call) const { return linear_attention(q, k, v, call, features); }
   AttentionState make_state() const;
   void members(auto&&) {}
+};
+
+// ---- Efficient attention ----
+
+// Efficient attention (Shen et al., "Efficient attention: attention with linear complexities", 2018; A2-Nets, Chen et
+// al. 2018): softmax_d(Q) (softmax_n(K)^T V), the softmax of queries over their features and of keys over the
+// positions. Formulas and derivative: core/kernels/log_attention.hpp.
+
+struct EfficientAttention {
+  std::string name() const { return "efficient"; }
+  AttentionCapabilities capabilities() const {
+    return {.key_mask = true,
+            .key_bias = true,
+            .weights = true,
+            .cross = true,
+            .grouped = true,
+            .why = "the softmax of the keys goes over all positions"};
+  }
+  double keys_per_query(Index, Index size) const { return static_cast<double>(size); }
+  Tensor apply(In q, In k, In v, const AttentionCall& call) const { return efficient_attention(q, k, v, call); }
+  void members(auto&&) {}
+};
+
+// The same with the softmax of the keys over the positions so far: row i is what EfficientAttention gives for the keys
+// j <= i.
+struct CausalEfficientAttention {
+  std::string name() const { return "efficient"; }
+  AttentionCapabilities capabilities() const { return detail::linear_capabilities(true); }
+  double keys_per_query(Index, Index size) const { return static_cast<double>(size); }
+  Tensor apply(In q, In k, In v, const AttentionCall& call) const { return efficient_attention(q, k, v, call); }
+  AttentionState make_state() const {
+    return LinearAttentionState([](In q, In k, In v, LinearAttentionSums& sums, const AttentionCall& call) {
+      return efficient_attention_step(q, k, v, sums, call);
+    });
+  }
+  void members(auto&&) {}
+};
+
+// ---- Taylor's series ----
+
+// First-order Taylor attention (Li et al., "Linear attention mechanism: an efficient attention for semantic
+// segmentation", 2020): the exponential of the cosine is replaced by the first two terms of its series,
+//
+//   weight of j: 1 + (q_i / |q_i|) . (k_j / |k_j|), normalised
+//
+// (proposed likewise by Su Jianlin, "Exploring linear attention", a blog post of 2020). Without the terms that follow
+// no weight is more than twice the average: it cannot look at a single key as softmax can. It is never negative, and is
+// linear attention with the features [1; x / |x|]: O(n D^2). The cosine's rounding, 1e-7 in float32, is a large share
+// of a weight of nearly opposite vectors, and of a row where all are. A vector of zeros has the cosine 0 with all, and
+// no gradient: dx = (dn - n (n . dn)) / |x| for n = x / |x|.
+
+struct TaylorAttention {
+  double eps = 1e-6;  // as in LinearFeatures: a key opposite to the query, alone, would be 0 / 0
+
+  std::string name() const { return "taylor"; }
+  AttentionCapabilities capabilities() const { return detail::linear_capabilities(); }
+  double keys_per_query(Index, Index size) const { return static_cast<double>(size + 1); }
+  Tensor apply(In q, In k, In v, const AttentionCall& call) const;
+  AttentionState make_state() const;
+  void members(auto&&) {}
+};
+
+// ---- Random features ----
+
+// Random features of the softmax, FAVOR+ (Choromanski et al., "Rethinking attention with Performers", 2021): weights
+// whose expectation is exp(q . k / sqrt(D)), in linear time.
+//
+//   x' = x D^(-1/4)      log f_r(x) = w_r . x' - |x'|^2 / 2      weight of j: sum_r f_r(q_i) f_r(k_j), normalised
+//
+// The rows w_r are orthogonal in blocks of D, each as long as a vector of D normals. The derivative goes through the
+// logarithms: d x' = sum_r d(log f_r) (w_r - x'). There is no epsilon on the features: their common maximum would leak
+// the future.
+
+// w [features, size]: a function of (seed, layer, redraw) alone.
+Tensor random_features(Index features, Index size, std::uint64_t seed, Index layer = 0, Index redraw = 0);
+
+struct FavorOptions {
+  Index features = 0;      // 0: size * log(size), rounded, at least `size`
+  std::uint64_t seed = 1;  // of w
+  Index layer = 0;
+};
+
+class FavorAttention {
+ public:
+  // size: of a head.
+  explicit FavorAttention(Index size, const FavorOptions& options = {});
+
+  std::string name() const { return "favor"; }
+  AttentionCapabilities capabilities() const { return detail::linear_capabilities(true); }
+  double keys_per_query(Index, Index) const { return static_cast<double>(w_.dim(0)); }
+  Tensor apply(In q, In k, In v, const AttentionCall& call) const;
+  AttentionState make_state() const;
+  // New features, the number `redraw` of the seed and layer in the options. Through a layer:
+  // mechanism.get<FavorAttention>()->redraw(n). A decode state goes on with those that it began with, which are saved
+  // with it.
+  void redraw(Index redraw);
+  const Tensor& features() const { return w_; }
+  void members(auto&& visit) { visit.buffer("features", w_); }
+
+ private:
+  FavorOptions options_;
+  Tensor w_;  // [features, size]
+};
+
+// ---- Projected keys ----
+
+// Linformer (Wang et al., "Linformer: self-attention with linear complexity", 2020): keys and values are projected from
+// the positions to m rows, softmax(Q (E K)^T / sqrt(D)) (F V). Keys beyond the length are zeros before the projection.
+// The projection mixes all positions, so there is no causal form; the weights of single positions may be negative.
+
+struct LinformerAttention {
+  Parameter e, f;  // [rows, positions]: m x n, n >= S
+
+  // positions: the most that a sequence may have.
+  LinformerAttention(Index positions, Index rows, Rng& rng);
+
+  std::string name() const { return "linformer"; }
+  AttentionCapabilities capabilities() const {
+    return {.key_mask = true, .cross = true, .grouped = true, .why = "its rows of keys mix all positions"};
+  }
+  double keys_per_query(Index, Index) const { return 2 * static_cast<double>(e.dim(0)); }
+  Tensor apply(In q, In k, In v, const AttentionCall& call) const;
+  void members(auto&& visit) {
+    visit("e", e);
+    visit("f", f);
+  }
 };
 
 }  // namespace heed

@@ -1,12 +1,11 @@
 #include <cmath>
-#include <heed/autograd/allowed_pairs.hpp>
 #include <heed/autograd/attention.hpp>
-#include <heed/autograd/attention_inputs.hpp>
+#include <heed/autograd/detail/attention_inputs.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/reductions.hpp>
-#include <heed/layers/attention/linformer.hpp>
-#include <heed/layers/init.hpp>
+#include <heed/layers/attention/linear.hpp>
+#include <heed/layers/linear.hpp>
 
 namespace heed {
 namespace {

@@ -1,14 +1,14 @@
 #include <algorithm>
-#include <heed/autograd/attention_inputs.hpp>
-#include <heed/autograd/key_lists.hpp>
+#include <heed/autograd/attention.hpp>
+#include <heed/autograd/detail/attention_inputs.hpp>
+#include <heed/autograd/detail/key_lists.hpp>
 #include <heed/autograd/elementwise.hpp>
-#include <heed/autograd/indexing.hpp>
 #include <heed/autograd/reductions.hpp>
+#include <heed/autograd/shape_ops.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
-#include <heed/layers/attention/lsh.hpp>
-#include <heed/layers/attention/states/lsh_state.hpp>
-#include <heed/autograd/allowed_pairs.hpp>
+#include <heed/layers/attention/detail/lsh_state.hpp>
+#include <heed/layers/attention/sparse.hpp>
 
 namespace heed {
 namespace {

@@ -1,8 +1,8 @@
 #include <heed/autograd/attention.hpp>
-#include <heed/autograd/attention_inputs.hpp>
-#include <heed/layers/attention/compositions.hpp>
+#include <heed/autograd/detail/attention_inputs.hpp>
+#include <heed/layers/attention/detail/compositions.hpp>
 #include <heed/layers/attention/luong.hpp>
-#include <heed/layers/attention/states/key_value_state.hpp>
+#include <heed/layers/attention/states.hpp>
 
 namespace heed {
 namespace {

@@ -1,20 +1,16 @@
-#include <heed/layers/attention/luong_local.hpp>
+#include <heed/layers/attention/luong.hpp>
 //
 #include <algorithm>
 #include <cmath>
-#include <heed/autograd/activations.hpp>
-#include <heed/autograd/attention_inputs.hpp>
-#include <heed/autograd/dropout.hpp>
+#include <heed/autograd/attention.hpp>
+#include <heed/autograd/detail/attention_inputs.hpp>
 #include <heed/autograd/elementwise.hpp>
-#include <heed/autograd/extrema.hpp>
-#include <heed/autograd/indexing.hpp>
 #include <heed/autograd/matmul.hpp>
-#include <heed/autograd/recompute.hpp>
+#include <heed/autograd/norms.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
-#include <heed/autograd/softmax.hpp>
-#include <heed/layers/attention/compositions.hpp>
-#include <heed/autograd/allowed_pairs.hpp>
+#include <heed/autograd/tape.hpp>
+#include <heed/layers/attention/detail/compositions.hpp>
 
 namespace heed {
 namespace {

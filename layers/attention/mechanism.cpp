@@ -1,5 +1,5 @@
-#include <heed/autograd/indexing.hpp>
 #include <heed/autograd/record.hpp>
+#include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/attention/mechanism.hpp>
 
 namespace heed {

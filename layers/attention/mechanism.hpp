@@ -19,10 +19,21 @@
 //
 //     std::vector<MechanismInput> inputs() const { return {{.name = "gate"}}; }
 //     Tensor apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> inputs) const;
+//
+// Example:
+//
+//   struct UniformAttention {  // the mean of what a query may see
+//     std::string name() const { return "uniform"; }
+//     AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs(); }
+//     Tensor apply(In q, In k, In v, const AttentionCall& call) const { return attention(q * 0, k, v, call); }
+//     void members(MemberVisitor&) {}
+//   };
+//   Rng rng(1);
+//   const MultiHeadAttention layer({.width = 16, .heads = 2}, rng, UniformAttention());
 #pragma once
 #include <functional>
-#include <heed/autograd/attention_call.hpp>
-#include <heed/layers/attention/states/attention_state.hpp>
+#include <heed/autograd/attention.hpp>
+#include <heed/layers/attention/states.hpp>
 #include <memory>
 #include <span>
 #include <string>
@@ -34,11 +45,11 @@ namespace heed {
 struct AttentionCapabilities {
   bool causal = false;
   bool causal_only = false;  // it cannot attend to all positions: what is not asked to be causal is an Error
-  bool key_mask = false;   // key_lengths and key_mask
-  bool full_mask = false;  // mask
-  bool bias = false;       // a bias for every pair
-  bool key_bias = false;   // only one for every key, the same for all queries
-  bool dropout = false;    // on weights
+  bool key_mask = false;     // key_lengths and key_mask
+  bool full_mask = false;    // mask
+  bool bias = false;         // a bias for every pair
+  bool key_bias = false;     // only one for every key, the same for all queries
+  bool dropout = false;      // on weights
   bool weights = false;
   bool state = false;     // decoding token by token
   bool cross = false;     // T and S may differ

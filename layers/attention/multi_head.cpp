@@ -1,7 +1,7 @@
 #include <heed/autograd/elementwise.hpp>
-#include <heed/autograd/indexing.hpp>
+#include <heed/autograd/shape_ops.hpp>
+#include <heed/layers/attention/detail/row_lengths.hpp>
 #include <heed/layers/attention/multi_head.hpp>
-#include <heed/layers/attention/states/row_lengths.hpp>
 
 namespace heed {
 

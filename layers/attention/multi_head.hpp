@@ -1,16 +1,20 @@
 // Multi-head attention: projections around a mechanism that may be any of heed's or a user's own.
 //
-//   const MultiHeadAttention self({.width = 64, .heads = 4}, rng, LinearAttention());
-//   const Tensor y = self(x, {.causal = true});
-//   const MultiHeadAttention cross({.width = 64, .heads = 4, .memory_width = 32}, rng);
+// Example:
+//
+//   Rng rng(1);
+//   const MultiHeadAttention self({.width = 16, .heads = 2}, rng, LinearAttention());
+//   const Tensor x = rng.normal({2, 5, 16}), encoded = rng.normal({2, 9, 8});
+//   const Tensor y = self(x, {.causal = true});  // [2, 5, 16]
+//   const MultiHeadAttention cross({.width = 16, .heads = 2, .memory_width = 8}, rng);
 //   const ProjectedMemory memory = cross.project(encoded);  // once, for all steps of a decoder
 //   const Tensor z = cross(y, memory);
 #pragma once
 #include <array>
-#include <heed/autograd/rope.hpp>
+#include <heed/autograd/embedding.hpp>
 #include <heed/layers/attention/softmax.hpp>
+#include <heed/layers/embedding.hpp>
 #include <heed/layers/linear.hpp>
-#include <heed/layers/positions.hpp>
 #include <optional>
 
 namespace heed {

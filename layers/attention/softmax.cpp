@@ -1,5 +1,5 @@
-#include <heed/layers/attention/states/key_value_state.hpp>
 #include <heed/layers/attention/softmax.hpp>
+#include <heed/layers/attention/states.hpp>
 
 namespace heed {
 

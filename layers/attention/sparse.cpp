@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <heed/autograd/key_lists.hpp>
-#include <heed/layers/attention/states/key_value_state.hpp>
+#include <heed/autograd/detail/key_lists.hpp>
+#include <heed/layers/attention/detail/window_state.hpp>
 #include <heed/layers/attention/sparse.hpp>
-#include <heed/layers/attention/states/window_state.hpp>
+#include <heed/layers/attention/states.hpp>
 
 namespace heed {
 namespace {

@@ -1,3 +1,21 @@
+// Softmax attention in which each query chooses few keys: by place, by score, and by hashing.
+//
+// Example:
+//
+//   Rng rng(1);
+//   const MultiHeadAttention near({.width = 16, .heads = 2}, rng, WindowAttention({.window = 64, .globals = {0}}));
+//   const MultiHeadAttention best({.width = 16, .heads = 2}, rng, TopKAttention(8));
+#pragma once
+#include <algorithm>
+#include <heed/autograd/attention.hpp>
+#include <heed/layers/attention/mechanism.hpp>
+#include <optional>
+#include <vector>
+
+namespace heed {
+
+// ---- By place ----
+
 // Attention on a fixed pattern: softmax attention in which query i, at position P = i + S - T, sees only some keys.
 // Time and memory grow with the number of pairs. The patterns, with j <= P besides where causal:
 //
@@ -9,14 +27,6 @@
 // Strided and fixed: Child, Gray, Radford, Sutskever, "Generating long sequences with sparse Transformers", 2019, where
 // they are causal. Window, dilation and global positions: Beltagy, Peters, Cohan, "Longformer: the long-document
 // Transformer", 2020; global positions here use the same projections as the others.
-#pragma once
-#include <algorithm>
-#include <heed/autograd/sparse_attention.hpp>
-#include <heed/layers/attention/mechanism.hpp>
-#include <optional>
-#include <vector>
-
-namespace heed {
 
 struct WindowAttentionOptions {
   Index window = 0;                  // w
@@ -91,6 +101,95 @@ class FixedAttention {
 
  private:
   FixedAttentionOptions options_;
+};
+
+// ---- By score ----
+
+// Softmax attention over the k keys of largest score (Zhao et al., "Explicit sparse Transformer: concentrated attention
+// through explicit selection", 2019), for each query on its own:
+//
+//   s_ij = scale * q_i . k_j + bias_ij     o_i = sum over the chosen j of softmax(s_i)_j v_j
+//
+// Chosen are min(k, allowed) keys; of equal scores the lower j. The choice is a constant in the gradient. Scores of all
+// pairs are computed, O(n^2 D), in blocks of queries, so that memory is O(n k).
+
+class TopKAttention {
+ public:
+  // `count` is k, 1 or more; else an Error. The scale is 1 / sqrt(D) unless given.
+  explicit TopKAttention(Index count, std::optional<double> scale = {});
+  std::string name() const { return "top-k"; }
+  AttentionCapabilities capabilities() const {
+    AttentionCapabilities can = AttentionCapabilities::of_pairs();
+    can.discrete = true;
+    return can;
+  }
+  Tensor apply(In q, In k, In v, const AttentionCall& call) const;
+  AttentionState make_state() const;
+  // The chosen keys, lists of each head.
+  KeyLists lists(In q, In k, const AttentionCall& call) const;
+  void members(auto&&) {}
+
+ private:
+  Index count_;
+  std::optional<double> scale_;
+};
+
+// ---- By hashing ----
+
+// Attention within hash buckets, after Reformer (Kitaev, Kaiser, Levskaya, "Reformer: the efficient Transformer",
+// 2020), and not its algorithm: Reformer sorts positions by bucket and cuts the order into chunks, whose borders move
+// with tokens that come later. Here, strictly causal, each query looks back in its own bucket: O(n), not O(n log n),
+// and what a query sees of a full bucket is the last w keys.
+//
+// In round r, x has the bucket argmax [x R_r; -x R_r], for random rotations R_r [D, buckets / 2]. The keys of query i,
+// at position P = i + S - T, in round r are the last w positions j < P of its bucket (not causal: the nearest w but P
+// itself; of two equally near the earlier). Those that masks forbid are not counted. P itself is seen only where no
+// round finds a key. With z_r = log sum_j exp(s_ij - log N_ij), N_ij the rounds that hold j, and o_r the softmax of
+// round r,
+//
+//   o_i = sum_r exp(z_r - logsumexp z) o_r = softmax attention over the union of the rounds' keys,
+//
+// which is what is computed: O(n rounds w D). No gradient goes through the hash.
+
+struct LshAttentionOptions {
+  Index size = 0;      // D of the queries and keys
+  Index buckets = 32;  // even; about the usual length / window
+  Index rounds = 4;
+  Index window = 32;                 // w
+  bool shared = false;               // Reformer's shared queries and keys: the keys are q / |q|, and k is not looked at
+  std::uint64_t seed = 0;            // of the rotations
+  std::optional<double> scale = {};  // 1 / sqrt(D) unless given
+};
+
+class LshAttention {
+ public:
+  explicit LshAttention(const LshAttentionOptions& options);  // Error unless sizes are 1 or more and buckets even
+  std::string name() const { return "lsh"; }
+  AttentionCapabilities capabilities() const {
+    AttentionCapabilities can = AttentionCapabilities::of_pairs();
+    can.discrete = true;
+    if (!options_.shared) return can;
+    can.cross = can.grouped = false;
+    can.why = "queries and keys are shared";
+    return can;
+  }
+  double keys_per_query(Index positions, Index) const {
+    return static_cast<double>(std::min(positions, options_.rounds * options_.window));
+  }
+  Tensor apply(In q, In k, In v, const AttentionCall& call) const;
+  AttentionState make_state() const;
+  // The union of the rounds' keys, lists of each head.
+  KeyLists lists(In q, In k, const AttentionCall& call) const;
+  // Buckets of x [B, H, N, D]: int32 [B, H, rounds, N].
+  Tensor hash(In x) const;
+  const LshAttentionOptions& options() const { return options_; }
+  const Tensor& rotations() const { return rotations_; }
+  Tensor keys_of(In q, In k) const;  // k, or q / |q| where they are shared, and 0 for 0
+  void members(auto&& visit) { visit.buffer("rotations", rotations_); }
+
+ private:
+  LshAttentionOptions options_;
+  Tensor rotations_;  // [rounds, D, buckets / 2] float32
 };
 
 }  // namespace heed

@@ -1,8 +1,8 @@
-#include <heed/autograd/allowed_pairs.hpp>
-#include <heed/autograd/attention_inputs.hpp>
+#include <heed/autograd/attention.hpp>
+#include <heed/autograd/detail/attention_inputs.hpp>
 #include <heed/autograd/norms.hpp>
 #include <heed/autograd/shape_ops.hpp>
-#include <heed/layers/attention/taylor.hpp>
+#include <heed/layers/attention/linear.hpp>
 
 namespace heed {
 namespace {

@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <cmath>
-#include <heed/autograd/attention_inputs.hpp>
-#include <heed/autograd/key_lists.hpp>
+#include <heed/autograd/attention.hpp>
+#include <heed/autograd/detail/attention_inputs.hpp>
+#include <heed/autograd/detail/key_lists.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/layers/attention/states/key_value_state.hpp>
-#include <heed/autograd/allowed_pairs.hpp>
-#include <heed/layers/attention/top_k.hpp>
+#include <heed/layers/attention/sparse.hpp>
+#include <heed/layers/attention/states.hpp>
 #include <limits>
 
 namespace heed {

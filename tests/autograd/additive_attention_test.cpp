@@ -1,9 +1,9 @@
 // Values and gradients of additive attention against plain loops over all pairs.
-#include <heed/autograd/additive_attention.hpp>
+#include <heed/autograd/attention.hpp>
 #include <heed/autograd/elementwise.hpp>
-#include <heed/autograd/gradcheck.hpp>
+#include <heed/autograd/tape.hpp>
+#include <heed/core/memory.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/core/pool.hpp>
 
 #include "additive_reference.hpp"
 #include "tests/core/levels.hpp"

@@ -2,7 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
-#include <heed/autograd/additive_attention.hpp>
+#include <heed/autograd/attention.hpp>
 
 #include "attention_reference.hpp"
 

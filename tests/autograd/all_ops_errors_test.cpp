@@ -1,9 +1,7 @@
 // Extreme integers at every op that takes sizes, counts, places or offsets from a user.
 #include <heed/autograd/embedding.hpp>
-#include <heed/autograd/extrema.hpp>
-#include <heed/autograd/indexing.hpp>
 #include <heed/autograd/losses.hpp>
-#include <heed/autograd/rope.hpp>
+#include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/core/random.hpp>
 #include <sstream>

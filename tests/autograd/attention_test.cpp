@@ -1,8 +1,8 @@
 // Values and gradients of attention against plain loops.
 #include <heed/autograd/attention.hpp>
-#include <heed/autograd/gradcheck.hpp>
+#include <heed/autograd/tape.hpp>
+#include <heed/core/memory.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/core/pool.hpp>
 
 #include "attention_reference.hpp"
 #include "tests/core/levels.hpp"

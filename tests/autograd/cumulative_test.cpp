@@ -1,5 +1,5 @@
-#include <heed/autograd/cumulative.hpp>
-#include <heed/autograd/gradcheck.hpp>
+#include <heed/autograd/reductions.hpp>
+#include <heed/autograd/tape.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
 

@@ -1,7 +1,6 @@
 #include <heed/autograd/attention.hpp>
-#include <heed/autograd/dropout.hpp>
-#include <heed/autograd/gradcheck.hpp>
-#include <heed/autograd/recompute.hpp>
+#include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/tape.hpp>
 #include <limits>
 
 #include "tests/autograd/fused_support.hpp"

@@ -1,5 +1,5 @@
 #include <heed/autograd/embedding.hpp>
-#include <heed/autograd/gradcheck.hpp>
+#include <heed/autograd/tape.hpp>
 
 #include "tests/autograd/fused_support.hpp"
 #include "tests/core/levels.hpp"

@@ -1,5 +1,5 @@
-#include <heed/autograd/extrema.hpp>
-#include <heed/autograd/gradcheck.hpp>
+#include <heed/autograd/reductions.hpp>
+#include <heed/autograd/tape.hpp>
 #include <heed/core/random.hpp>
 
 #include "tests/core/levels.hpp"

@@ -1,9 +1,9 @@
 // Functions of scores and block masks of one's own: values and gradients against plain loops, bad input, threads, memory.
 #include <heed/autograd/flex_attention.hpp>
-#include <heed/autograd/gradcheck.hpp>
 #include <heed/autograd/matmul.hpp>
+#include <heed/autograd/tape.hpp>
+#include <heed/core/memory.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/core/pool.hpp>
 
 #include "attention_reference.hpp"
 #include "tests/core/levels.hpp"

@@ -1,10 +1,9 @@
 // Attention by any similarity, against plain loops over all pairs in float64.
-#include <heed/autograd/activations.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/generic_attention.hpp>
-#include <heed/autograd/gradcheck.hpp>
+#include <heed/autograd/tape.hpp>
+#include <heed/core/memory.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/core/pool.hpp>
 
 #include "attention_reference.hpp"
 #include "tests/core/levels.hpp"

@@ -1,5 +1,5 @@
-#include <heed/autograd/gradcheck.hpp>
-#include <heed/autograd/indexing.hpp>
+#include <heed/autograd/shape_ops.hpp>
+#include <heed/autograd/tape.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
 

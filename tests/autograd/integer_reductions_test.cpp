@@ -1,8 +1,6 @@
 // Reductions of int32 and bool8, against plain loops. These go through float64, which holds every int32 and its sums
 // here.
-#include <heed/autograd/cumulative.hpp>
 #include <heed/autograd/elementwise.hpp>
-#include <heed/autograd/extrema.hpp>
 #include <heed/autograd/record.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/tape.hpp>

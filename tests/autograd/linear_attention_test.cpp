@@ -1,7 +1,7 @@
 // Values and gradients of linear attention against plain loops over all pairs.
-#include <heed/autograd/gradcheck.hpp>
+#include <heed/autograd/tape.hpp>
+#include <heed/core/memory.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/core/pool.hpp>
 
 #include "linear_reference.hpp"
 #include "tests/core/levels.hpp"

@@ -1,6 +1,5 @@
 // Few heads are cut into spans of steps that threads work on side by side: the same as many heads, which are not.
 #include <heed/autograd/elementwise.hpp>
-#include <heed/autograd/extrema.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/parallel.hpp>

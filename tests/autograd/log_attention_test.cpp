@@ -1,6 +1,6 @@
 // Linear attention with features known by their logarithms: the exponential map, and Efficient attention.
-#include <heed/autograd/gradcheck.hpp>
-#include <heed/autograd/softmax.hpp>
+#include <heed/autograd/norms.hpp>
+#include <heed/autograd/tape.hpp>
 #include <heed/core/parallel.hpp>
 
 #include "linear_reference.hpp"

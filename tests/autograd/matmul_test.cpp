@@ -1,6 +1,6 @@
 // Products of matrices against plain loops, and their derivatives.
-#include <heed/autograd/gradcheck.hpp>
 #include <heed/autograd/matmul.hpp>
+#include <heed/autograd/tape.hpp>
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/random.hpp>
 

@@ -1,6 +1,6 @@
 #include <heed/autograd/elementwise.hpp>
-#include <heed/autograd/gradcheck.hpp>
 #include <heed/autograd/norms.hpp>
+#include <heed/autograd/tape.hpp>
 #include <limits>
 
 #include "tests/autograd/fused_support.hpp"

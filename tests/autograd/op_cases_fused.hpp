@@ -1,8 +1,7 @@
 // The rest of the table of op_cases.hpp: ops on shapes, products, fused ops, attention, members of Tensor.
 #pragma once
-#include <heed/autograd/additive_attention.hpp>
-#include <heed/autograd/score_mods.hpp>
-#include <heed/autograd/sparse_attention.hpp>
+#include <heed/autograd/attention.hpp>
+#include <heed/autograd/flex_attention.hpp>
 
 #include "tests/autograd/op_cases.hpp"
 

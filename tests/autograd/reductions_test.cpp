@@ -1,7 +1,7 @@
 // Reductions: values, gradients, far from zero and at the type's limits, messages.
 #include <heed/autograd/elementwise.hpp>
-#include <heed/autograd/gradcheck.hpp>
 #include <heed/autograd/reductions.hpp>
+#include <heed/autograd/tape.hpp>
 #include <heed/core/random.hpp>
 #include <limits>
 

@@ -1,5 +1,5 @@
-#include <heed/autograd/gradcheck.hpp>
-#include <heed/autograd/rope.hpp>
+#include <heed/autograd/embedding.hpp>
+#include <heed/autograd/tape.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
 

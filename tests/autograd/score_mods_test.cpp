@@ -1,6 +1,6 @@
 // The functions of scores that are kernels, against plain loops and against the same functions as lambdas.
-#include <heed/autograd/gradcheck.hpp>
-#include <heed/autograd/score_mods.hpp>
+#include <heed/autograd/flex_attention.hpp>
+#include <heed/autograd/tape.hpp>
 #include <heed/core/parallel.hpp>
 
 #include "attention_reference.hpp"

@@ -1,5 +1,5 @@
 // The messages of attention over lists of keys.
-#include <heed/autograd/sparse_attention.hpp>
+#include <heed/autograd/attention.hpp>
 
 #include "tests/support.hpp"
 

@@ -1,9 +1,9 @@
 // Values and gradients of attention over lists of keys, against plain loops over all pairs with the lists as a mask.
-#include <heed/autograd/gradcheck.hpp>
+#include <heed/autograd/attention.hpp>
 #include <heed/autograd/shape_ops.hpp>
-#include <heed/autograd/sparse_attention.hpp>
+#include <heed/autograd/tape.hpp>
+#include <heed/core/memory.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/core/pool.hpp>
 
 #include "attention_reference.hpp"
 #include "tests/core/levels.hpp"

@@ -1,8 +1,6 @@
 // The engine, with small ops of its own: what is recorded, what is an error, where gradients go.
-#include <heed/autograd/gradcheck.hpp>
-#include <heed/autograd/recompute.hpp>
 #include <heed/autograd/tape.hpp>
-#include <heed/core/pool.hpp>
+#include <heed/core/memory.hpp>
 #include <heed/core/random.hpp>
 #include <sstream>
 #include <thread>

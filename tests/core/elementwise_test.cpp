@@ -2,7 +2,7 @@
 
 #include <cmath>
 #include <cstring>
-#include <heed/core/elementwise.hpp>
+#include <heed/core/detail/elementwise.hpp>
 #include <heed/core/kernels/elementwise_ops.hpp>
 #include <heed/core/parallel.hpp>
 #include <vector>

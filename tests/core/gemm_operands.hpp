@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <heed/core/gemm.hpp>
+#include <heed/core/detail/gemm.hpp>
 #include <map>
 #include <tuple>
 #include <vector>

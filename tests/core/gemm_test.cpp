@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <heed/core/check.hpp>
-#include <heed/core/gemm.hpp>
+#include <heed/core/detail/gemm.hpp>
 #include <heed/core/parallel.hpp>
 #include <limits>
 #include <string>

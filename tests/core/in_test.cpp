@@ -15,7 +15,7 @@ test::Ran compiled(const std::string& body) {
   const test::TemporaryFolder folder;
   const std::string file = folder
                                .write("body.cpp",
-                                      "#include <heed/autograd/activations.hpp>\n#include "
+                                      "#include <heed/autograd/elementwise.hpp>\n#include "
                                       "<heed/autograd/elementwise.hpp>\nusing namespace heed;\nTensor f(In x) {\n" +
                                           body + "\n}\n")
                                .string();

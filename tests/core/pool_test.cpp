@@ -1,6 +1,6 @@
 // The memory pool: alignment, reuse, what it counts, and running out.
 #include <cstring>
-#include <heed/core/pool.hpp>
+#include <heed/core/memory.hpp>
 #include <heed/core/tensor.hpp>
 #include <thread>
 #include <vector>

@@ -1,7 +1,7 @@
 #include <chrono>
+#include <heed/core/detail/reduce.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
-#include <heed/core/reduce.hpp>
 
 #include "levels.hpp"
 #include "tests/reference.hpp"

@@ -1,5 +1,5 @@
 // Tensors: making, reading, viewing, converting and printing them, and what is refused.
-#include <heed/core/parameter.hpp>
+#include <heed/core/members.hpp>
 #include <heed/core/random.hpp>
 #include <limits>
 #include <numeric>

@@ -1,9 +1,9 @@
-#include <doctest/doctest.h>
 #include <atomic>
 #include <chrono>
+#include <doctest/doctest.h>
 #include <heed/core/check.hpp>
 #include <heed/data/batches.hpp>
-#include <heed/data/stories.hpp>
+#include <heed/data/tasks.hpp>
 #include <map>
 #include <numeric>
 #include <set>

@@ -2,7 +2,7 @@
 #include <sys/stat.h>
 
 #include <heed/data/checkpoint.hpp>
-#include <heed/data/checkpoint_hdf5.hpp>
+#include <heed/data/detail/checkpoint_hdf5.hpp>
 
 #include "tests/data/checkpoint_model.hpp"
 #include "tests/data/temporary_folder.hpp"

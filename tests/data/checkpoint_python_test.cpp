@@ -1,7 +1,7 @@
 // Checkpoints between heed, h5py and PyTorch, by the examples of docs/python. Skipped, with a message, where Python or
 // its packages (python3-h5py, python3-torch) are missing. HEED_PYTHON names another interpreter.
 #include <heed/data/checkpoint.hpp>
-#include <heed/data/checkpoint_hdf5.hpp>
+#include <heed/data/detail/checkpoint_hdf5.hpp>
 #include <heed/layers/gpt.hpp>
 #include <limits>
 

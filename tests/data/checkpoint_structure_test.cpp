@@ -1,7 +1,7 @@
 // Sealed checkpoints that another program made or changed: what heed reads of HDF5, and how it refuses the rest.
 #include <heed/data/checkpoint.hpp>
-#include <heed/data/checkpoint_handle.hpp>
-#include <heed/data/checkpoint_structure.hpp>
+#include <heed/data/detail/checkpoint_handle.hpp>
+#include <heed/data/detail/checkpoint_structure.hpp>
 
 #include "tests/data/temporary_folder.hpp"
 #include "tests/support.hpp"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <fstream>
 #include <heed/data/checkpoint.hpp>
-#include <heed/data/checkpoint_hdf5.hpp>
+#include <heed/data/detail/checkpoint_hdf5.hpp>
 #include <limits>
 #include <thread>
 

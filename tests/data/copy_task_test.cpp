@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <heed/core/check.hpp>
-#include <heed/data/copy_task.hpp>
+#include <heed/data/tasks.hpp>
 
 #include "tests/support.hpp"
 

@@ -1,4 +1,4 @@
-#include <heed/data/csv.hpp>
+#include <heed/data/samples.hpp>
 
 #include <heed/core/check.hpp>
 

@@ -1,7 +1,7 @@
-#include <doctest/doctest.h>
 #include <cmath>
+#include <doctest/doctest.h>
 #include <heed/core/check.hpp>
-#include <heed/data/grammar.hpp>
+#include <heed/data/tasks.hpp>
 #include <map>
 
 #include "tests/data/temporary_folder.hpp"

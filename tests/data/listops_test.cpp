@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <heed/core/check.hpp>
-#include <heed/data/listops.hpp>
+#include <heed/data/tasks.hpp>
 #include <map>
 #include <set>
 #include <sstream>

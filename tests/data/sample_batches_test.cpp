@@ -1,4 +1,4 @@
-#include <heed/data/sample_batches.hpp>
+#include <heed/data/samples.hpp>
 
 #include <algorithm>
 #include <heed/core/check.hpp>

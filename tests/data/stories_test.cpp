@@ -1,8 +1,8 @@
-#include <doctest/doctest.h>
 #include <algorithm>
 #include <cmath>
+#include <doctest/doctest.h>
 #include <heed/core/check.hpp>
-#include <heed/data/stories.hpp>
+#include <heed/data/tasks.hpp>
 #include <map>
 #include <numeric>
 #include <set>

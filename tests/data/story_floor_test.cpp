@@ -1,8 +1,8 @@
-#include <doctest/doctest.h>
 #include <cmath>
+#include <doctest/doctest.h>
 #include <functional>
 #include <heed/core/check.hpp>
-#include <heed/data/story_floor.hpp>
+#include <heed/data/tasks.hpp>
 #include <map>
 #include <numeric>
 

@@ -1,7 +1,7 @@
-#include <heed/data/text_pairs.hpp>
+#include <heed/data/samples.hpp>
 
 #include <heed/core/check.hpp>
-#include <heed/data/sample_batches.hpp>
+#include <heed/data/samples.hpp>
 
 #include "tests/data/temporary_folder.hpp"
 #include "tests/support.hpp"

@@ -6,10 +6,10 @@
 #include <cstring>
 #include <fstream>
 #include <heed/core/check.hpp>
-#include <heed/data/stories.hpp>
+#include <heed/data/detail/token_header.hpp>
+#include <heed/data/tasks.hpp>
 #include <heed/data/text.hpp>
 #include <heed/data/token_file.hpp>
-#include <heed/data/token_header.hpp>
 #include <numeric>
 
 #include "tests/data/temporary_folder.hpp"

@@ -1,6 +1,6 @@
 #include <doctest/doctest.h>
 #include <heed/core/check.hpp>
-#include <heed/data/stories.hpp>
+#include <heed/data/tasks.hpp>
 #include <heed/data/text.hpp>
 #include <heed/data/tokenizer.hpp>
 

@@ -1,5 +1,5 @@
 // What the pages name exists: commands and their flags, programs, files, links.
-#include <heed/data/stories.hpp>
+#include <heed/data/tasks.hpp>
 #include <heed/data/tokenizer.hpp>
 #include <regex>
 #include <set>

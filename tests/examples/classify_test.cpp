@@ -1,7 +1,7 @@
 // classify as a person runs it.
 #include <algorithm>
 #include <heed/data/checkpoint.hpp>
-#include <heed/layers/attention/by_name.hpp>
+#include <heed/layers/model_config.hpp>
 
 #include "tests/examples/programs.hpp"
 

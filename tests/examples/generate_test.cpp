@@ -1,7 +1,7 @@
 // generate as a person runs it: its flags, and the same sample as train_lm and the library write.
 #include <algorithm>
 #include <fstream>
-#include <heed/models/language_model.hpp>
+#include <heed/layers/language_model.hpp>
 #include <set>
 
 #include "tests/examples/programs.hpp"

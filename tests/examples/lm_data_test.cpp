@@ -2,7 +2,7 @@
 #include "examples/support/lm_data.hpp"
 
 #include <algorithm>
-#include <heed/data/stories.hpp>
+#include <heed/data/tasks.hpp>
 
 #include "tests/support.hpp"
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <fstream>
-#include <heed/data/stories.hpp>
+#include <heed/data/tasks.hpp>
 #include <heed/data/text.hpp>
 #include <heed/data/token_file.hpp>
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <heed/data/checkpoint.hpp>
 #include <heed/data/tokenizer.hpp>
-#include <heed/layers/attention/by_name.hpp>
+#include <heed/layers/model_config.hpp>
 
 #include "tests/examples/programs.hpp"
 

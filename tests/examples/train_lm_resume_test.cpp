@@ -2,7 +2,7 @@
 #include <filesystem>
 #include <fstream>
 #include <heed/data/checkpoint.hpp>
-#include <heed/data/stories.hpp>
+#include <heed/data/tasks.hpp>
 #include <heed/data/token_file.hpp>
 
 #include "tests/examples/programs.hpp"

@@ -2,9 +2,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <heed/core/arch.hpp>
+#include <heed/core/parallel.hpp>
 #include <heed/data/checkpoint.hpp>
-#include <heed/data/story_floor.hpp>
+#include <heed/data/tasks.hpp>
 
 #include "examples/support/run_report.hpp"
 #include "tests/examples/programs.hpp"

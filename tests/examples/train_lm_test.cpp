@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <fstream>
 #include <heed/data/checkpoint.hpp>
-#include <heed/layers/attention/by_name.hpp>
+#include <heed/layers/model_config.hpp>
 
 #include "examples/support/command_line.hpp"
 #include "tests/data/temporary_folder.hpp"

@@ -1,5 +1,5 @@
 // What a step is predicted to keep for backward is what its tape keeps.
-#include <heed/autograd/activations.hpp>
+#include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/losses.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/tape.hpp>

@@ -1,21 +1,12 @@
 // The memory of a forward and backward pass of every mechanism: what tensors take at n and at 4n positions.
 #include <cmath>
 #include <heed/autograd/tape.hpp>
-#include <heed/core/pool.hpp>
-#include <heed/layers/attention/bahdanau.hpp>
-#include <heed/layers/attention/cosine.hpp>
-#include <heed/layers/attention/efficient.hpp>
-#include <heed/layers/attention/favor.hpp>
+#include <heed/core/memory.hpp>
 #include <heed/layers/attention/flex.hpp>
-#include <heed/layers/attention/generic.hpp>
-#include <heed/layers/attention/linformer.hpp>
-#include <heed/layers/attention/lsh.hpp>
+#include <heed/layers/attention/linear.hpp>
 #include <heed/layers/attention/luong.hpp>
-#include <heed/layers/attention/luong_local.hpp>
 #include <heed/layers/attention/softmax.hpp>
 #include <heed/layers/attention/sparse.hpp>
-#include <heed/layers/attention/taylor.hpp>
-#include <heed/layers/attention/top_k.hpp>
 
 #include "tests/support.hpp"
 

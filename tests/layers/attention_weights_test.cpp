@@ -4,9 +4,9 @@
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/autograd/tape.hpp>
-#include <heed/layers/attention/by_name.hpp>
-#include <heed/layers/attention/linformer.hpp>
+#include <heed/layers/attention/linear.hpp>
 #include <heed/layers/gpt.hpp>
+#include <heed/layers/model_config.hpp>
 
 #include "tests/support.hpp"
 

@@ -1,8 +1,8 @@
 // The masked language model: it sees both sides, padding has no effect, and it is a GPT in all else.
-#include <heed/autograd/gradcheck.hpp>
 #include <heed/autograd/losses.hpp>
-#include <heed/layers/attention/by_name.hpp>
-#include <heed/layers/bert.hpp>
+#include <heed/autograd/tape.hpp>
+#include <heed/layers/gpt.hpp>
+#include <heed/layers/model_config.hpp>
 #include <heed/optim/optimizers.hpp>
 
 #include "tests/support.hpp"

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <functional>
 #include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/norms.hpp>
 #include <heed/autograd/shape_ops.hpp>
-#include <heed/autograd/softmax.hpp>
 #include <heed/layers/attention/linear.hpp>
 #include <numeric>
 

@@ -1,11 +1,11 @@
 // The language model: its derivative, its decoding, its likeness to PyTorch's.
-#include <heed/autograd/gradcheck.hpp>
 #include <heed/autograd/losses.hpp>
 #include <heed/autograd/shape_ops.hpp>
-#include <heed/core/pool.hpp>
+#include <heed/autograd/tape.hpp>
+#include <heed/core/memory.hpp>
 #include <heed/data/checkpoint.hpp>
-#include <heed/layers/attention/by_name.hpp>
 #include <heed/layers/model.hpp>
+#include <heed/layers/model_config.hpp>
 #include <heed/optim/optimizers.hpp>
 #include <set>
 

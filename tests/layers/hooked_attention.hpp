@@ -1,14 +1,14 @@
 // Softmax attention composed of ops, with all capabilities and right as it stands; hooks at each step put one fault in.
 #pragma once
 #include <cmath>
+#include <heed/autograd/attention.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/shape_ops.hpp>
-#include <heed/autograd/allowed_pairs.hpp>
-#include <heed/layers/attention/compositions.hpp>
 #include <heed/layers/attention/conformance.hpp>
-#include <heed/layers/attention/states/key_value_state.hpp>
-#include <heed/layers/attention/states/row_lengths.hpp>
+#include <heed/layers/attention/detail/compositions.hpp>
+#include <heed/layers/attention/detail/row_lengths.hpp>
+#include <heed/layers/attention/states.hpp>
 
 namespace heed::test {
 

@@ -1,7 +1,7 @@
 // Linear attention, elu(x) + 1, in chunks from prefix sum to prefix sum, composed of ops and right as it stands; hooks
 // at each step put one fault in.
 #pragma once
-#include <heed/autograd/cumulative.hpp>
+#include <heed/autograd/reductions.hpp>
 
 #include "tests/layers/hooked_attention.hpp"
 #include "tests/layers/wrong_mechanisms.hpp"

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <functional>
 #include <heed/heed.hpp>
-#include <heed/layers/attention/bahdanau.hpp>
-#include <heed/layers/attention/cosine.hpp>
 #include <heed/layers/attention/luong.hpp>
+#include <heed/layers/attention/softmax.hpp>
 #include <heed/layers/model.hpp>
 #include <memory>
 #include <string>

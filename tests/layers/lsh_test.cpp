@@ -1,9 +1,9 @@
 // LSH attention against its definition, round by round.
 #include <cmath>
 #include <heed/autograd/elementwise.hpp>
-#include <heed/autograd/gradcheck.hpp>
 #include <heed/autograd/reductions.hpp>
-#include <heed/layers/attention/lsh.hpp>
+#include <heed/autograd/tape.hpp>
+#include <heed/layers/attention/sparse.hpp>
 #include <map>
 #include <numeric>
 

@@ -1,12 +1,10 @@
 // Luong's, Bahdanau's and cosine attention as mechanisms: states, padding, gradients.
 #include <algorithm>
 #include <heed/autograd/elementwise.hpp>
-#include <heed/autograd/gradcheck.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/autograd/tape.hpp>
-#include <heed/layers/attention/bahdanau.hpp>
-#include <heed/layers/attention/cosine.hpp>
 #include <heed/layers/attention/luong.hpp>
+#include <heed/layers/attention/softmax.hpp>
 #include <heed/layers/model.hpp>
 #include <map>
 

@@ -5,11 +5,9 @@
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/norms.hpp>
-#include <heed/autograd/softmax.hpp>
 #include <heed/autograd/tape.hpp>
-#include <heed/layers/attention/bahdanau.hpp>
-#include <heed/layers/attention/cosine.hpp>
 #include <heed/layers/attention/luong.hpp>
+#include <heed/layers/attention/softmax.hpp>
 #include <heed/layers/model.hpp>
 
 #include "tests/reference/stored.hpp"

@@ -1,7 +1,7 @@
 // Local attention of Luong's decoder: against plain loops in float64, and through the conformance kit.
 #include <heed/autograd/elementwise.hpp>
-#include <heed/autograd/gradcheck.hpp>
 #include <heed/autograd/shape_ops.hpp>
+#include <heed/autograd/tape.hpp>
 #include <heed/heed.hpp>
 #include <heed/layers/model.hpp>
 

@@ -1,5 +1,5 @@
-// Descriptions of models as JSON, and back; what files say wrongly is in tests/models/language_model_test.cpp.
-#include <heed/layers/bert.hpp>
+// Descriptions of models as JSON, and back; what files say wrongly is in tests/layers/language_model_test.cpp.
+#include <heed/layers/gpt.hpp>
 #include <heed/layers/model_config.hpp>
 
 #include "tests/support.hpp"

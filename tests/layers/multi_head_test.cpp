@@ -2,8 +2,8 @@
 // mechanism takes beside q, k and v.
 #include <cmath>
 #include <heed/heed.hpp>
-#include <heed/layers/attention/compositions.hpp>
 #include <heed/layers/attention/conformance_doctest.hpp>
+#include <heed/layers/attention/detail/compositions.hpp>
 #include <numeric>
 
 #include "tests/layers/layer_cases.hpp"

@@ -1,9 +1,9 @@
-// The mechanisms of layers/attention/by_name.hpp term by term: the weight of every key for every query, in float64, as
+// The mechanisms of layers/model_config.hpp term by term: the weight of every key for every query, in float64, as
 // the definitions have it. References for the conformance kit.
 #pragma once
 #include <algorithm>
 #include <cmath>
-#include <heed/layers/attention/by_name.hpp>
+#include <heed/layers/model_config.hpp>
 #include <map>
 #include <vector>
 

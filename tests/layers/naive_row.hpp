@@ -1,8 +1,8 @@
 // References for the conformance kit: attention in plain loops, in float64, from the weights of one query at a time.
 #pragma once
 #include <cmath>
-#include <heed/layers/attention/by_name.hpp>
 #include <heed/layers/attention/conformance.hpp>
+#include <heed/layers/model_config.hpp>
 #include <vector>
 
 namespace heed::test {

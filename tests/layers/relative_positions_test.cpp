@@ -1,13 +1,12 @@
 // Clipped relative positions: the bias and its gradient, in attention layers, in GPT and while decoding.
 #include <algorithm>
-#include <heed/autograd/gradcheck.hpp>
+#include <heed/autograd/tape.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/data/checkpoint.hpp>
-#include <heed/layers/attention/by_name.hpp>
-#include <heed/layers/attention/lsh.hpp>
 #include <heed/layers/attention/sparse.hpp>
-#include <heed/layers/decoding.hpp>
+#include <heed/layers/language_model.hpp>
 #include <heed/layers/model.hpp>
+#include <heed/layers/model_config.hpp>
 
 #include "tests/data/temporary_folder.hpp"
 #include "tests/support.hpp"

@@ -1,14 +1,12 @@
 // Patterns against `attention` with the mask that their definitions give; and what all sparse mechanisms have in
 // common: states, weights, masks, threads.
 #include <cmath>
+#include <heed/autograd/detail/key_lists.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/layers/attention/lsh.hpp>
 #include <heed/layers/attention/multi_head.hpp>
 #include <heed/layers/attention/sparse.hpp>
-#include <heed/autograd/key_lists.hpp>
-#include <heed/layers/attention/top_k.hpp>
 #include <map>
 #include <set>
 

@@ -1,7 +1,7 @@
 // What the tests of sparse mechanisms share.
 #pragma once
 #include <functional>
-#include <heed/autograd/sparse_attention.hpp>
+#include <heed/autograd/attention.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/random.hpp>
 

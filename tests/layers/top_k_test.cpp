@@ -1,6 +1,6 @@
 // Top-k attention: what it chooses, against sorting all scores.
 #include <cmath>
-#include <heed/layers/attention/top_k.hpp>
+#include <heed/layers/attention/sparse.hpp>
 #include <limits>
 
 #include "tests/core/levels.hpp"

@@ -2,17 +2,15 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
-#include <heed/autograd/cumulative.hpp>
+#include <heed/autograd/attention.hpp>
 #include <heed/autograd/elementwise.hpp>
-#include <heed/autograd/extrema.hpp>
 #include <heed/autograd/matmul.hpp>
+#include <heed/autograd/norms.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
-#include <heed/autograd/softmax.hpp>
-#include <heed/autograd/allowed_pairs.hpp>
 #include <heed/layers/attention/conformance.hpp>
-#include <heed/layers/attention/states/key_value_state.hpp>
-#include <heed/layers/attention/states/row_lengths.hpp>
+#include <heed/layers/attention/detail/row_lengths.hpp>
+#include <heed/layers/attention/states.hpp>
 #include <sstream>
 
 #include "tests/support.hpp"

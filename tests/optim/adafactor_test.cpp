@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <cmath>
-#include <heed/optim/adafactor.hpp>
+#include <heed/optim/optimizers.hpp>
 
 #include "tests/core/levels.hpp"
 #include "tests/optim/optim_testing.hpp"

@@ -1,4 +1,4 @@
-#include <heed/optim/clip.hpp>
+#include <heed/optim/parameter_group.hpp>
 //
 #include <cmath>
 #include <limits>

@@ -2,8 +2,8 @@
 #pragma once
 #include <doctest/doctest.h>
 
+#include <heed/core/members.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/core/parameter.hpp>
 #include <heed/core/random.hpp>
 #include <heed/optim/optimizers.hpp>
 #include <memory>

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <heed/optim/progress.hpp>
+#include <heed/optim/run_loop.hpp>
 
 #include "tests/support.hpp"
 

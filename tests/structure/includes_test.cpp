@@ -13,10 +13,9 @@ namespace {
 // What each folder of the library sees besides itself.
 const std::map<std::string, std::set<std::string>> kSees = {{"core", {}},
                                                             {"autograd", {"core"}},
-                                                            {"layers", {"core", "autograd"}},
+                                                            {"layers", {"core", "autograd", "data"}},
                                                             {"data", {"core"}},
                                                             {"optim", {"core", "autograd", "data"}},
-                                                            {"models", {"core", "autograd", "layers", "data"}},
                                                             {"plot", {"core", "data", "optim"}}};
 
 // The headers of a package, and the files that may include them, as regular expressions.
@@ -28,14 +27,14 @@ const Package kPackages[] = {
     {"(oneapi/)?tbb/.*", "core/parallel.cpp"},
     {"xsimd/.*", "core/kernels/simd.hpp"},
     {"(xtensor|xtl)/.*", "core/(array.hpp|npy.cpp)|tests/core/array_test.cpp"},
-    {"(hdf5|H5).*", "data/checkpoint_handle.hpp"},
+    {"(hdf5|H5).*", "data/detail/checkpoint_handle.hpp"},
     {"sentencepiece.*", "data/sentencepiece.cpp"},
     {"xxhash.h",
-     "autograd/recompute.cpp|data/(checkpoint_file.cpp|token_header.hpp|tokenizer.cpp)|tests/tools/"
+     "autograd/recompute.cpp|data/(checkpoint_file.cpp|detail/token_header.hpp|tokenizer.cpp)|tests/tools/"
      "seal.hpp"},
     {"nlohmann/.*", "data/tokenizer.cpp|layers/model_config.cpp|optim/run_log.cpp|(examples|tests)/.*"},
     {"CLI/.*", "examples/support/command_line.cpp"},  // it takes ten seconds to compile
-    {"gnuplot-iostream.h", "plot/drawing.hpp"},
+    {"gnuplot-iostream.h", "plot/detail/drawing.hpp"},
     {"doctest/.*", "tests/.*"},
 };
 

@@ -19,6 +19,12 @@ inline bool ends_with(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
+inline bool is_of_library(const std::string& path) {
+  for (const char* folder : {"core/", "autograd/", "layers/", "optim/", "data/", "plot/"})
+    if (starts_with(path, folder)) return true;
+  return path == "heed.hpp";
+}
+
 struct Include {
   std::string name;
   bool quoted = false;  // in quotes, not in < >
@@ -54,7 +60,7 @@ inline Source read_source(const std::string& path) {
 inline const std::vector<Source>& sources() {
   static const std::vector<Source> list = [] {
     std::vector<Source> found;
-    for (const char* folder : {"core", "autograd", "layers", "optim", "data", "models", "plot", "examples", "tests", "benchmarks"}) {
+    for (const char* folder : {"core", "autograd", "layers", "optim", "data", "plot", "examples", "tests", "benchmarks"}) {
       for (const auto& entry : std::filesystem::recursive_directory_iterator(kRoot / folder)) {
         const std::string extension = entry.path().extension().string();
         if (extension == ".cpp" || extension == ".hpp" || extension == ".c")

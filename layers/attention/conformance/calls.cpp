@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/reductions.hpp>
-#include <heed/layers/attention/conformance/subject.hpp>
+#include <heed/layers/attention/detail/conformance_subject.hpp>
 #include <heed/layers/model.hpp>
 
 namespace heed::detail::conformance {

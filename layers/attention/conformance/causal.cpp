@@ -1,6 +1,6 @@
 // Checks of the order of positions: the future, and the alignment of the ends where T != S.
 #include <algorithm>
-#include <heed/layers/attention/conformance/subject.hpp>
+#include <heed/layers/attention/detail/conformance_subject.hpp>
 
 namespace heed::detail::conformance {
 namespace {

@@ -1,7 +1,7 @@
 // The list of checks, their run, and the report.
 #include <algorithm>
 #include <heed/layers/attention/conformance.hpp>
-#include <heed/layers/attention/conformance/subject.hpp>
+#include <heed/layers/attention/detail/conformance_subject.hpp>
 #include <iomanip>
 #include <ostream>
 

@@ -1,8 +1,8 @@
 // Checks of what a mechanism says of itself: its name, members and cost, and what it lacks.
 #include <algorithm>
 #include <cmath>
-#include <heed/autograd/tape_state.hpp>
-#include <heed/layers/attention/conformance/subject.hpp>
+#include <heed/autograd/detail/tape_state.hpp>
+#include <heed/layers/attention/detail/conformance_subject.hpp>
 #include <heed/layers/model.hpp>
 
 namespace heed::detail::conformance {

@@ -1,10 +1,10 @@
 // Checks of dropout: with values that are the unit matrix, the output is the weights that dropout left.
 #include <cmath>
 #include <heed/autograd/elementwise.hpp>
-#include <heed/autograd/indexing.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/reductions.hpp>
-#include <heed/layers/attention/conformance/subject.hpp>
+#include <heed/autograd/shape_ops.hpp>
+#include <heed/layers/attention/detail/conformance_subject.hpp>
 
 namespace heed::detail::conformance {
 namespace {

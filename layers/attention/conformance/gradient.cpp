@@ -1,8 +1,8 @@
 // Checks of gradients: each element of a small problem, and a random direction in larger ones.
 #include <algorithm>
 #include <cmath>
-#include <heed/autograd/gradcheck.hpp>
-#include <heed/layers/attention/conformance/subject.hpp>
+#include <heed/autograd/tape.hpp>
+#include <heed/layers/attention/detail/conformance_subject.hpp>
 
 namespace heed::detail::conformance {
 namespace {

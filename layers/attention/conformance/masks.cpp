@@ -1,8 +1,8 @@
 // Checks of what a call masks: masks that say the same, padding, and rows without keys.
 #include <algorithm>
 #include <array>
-#include <heed/autograd/allowed_pairs.hpp>
-#include <heed/layers/attention/conformance/subject.hpp>
+#include <heed/autograd/attention.hpp>
+#include <heed/layers/attention/detail/conformance_subject.hpp>
 #include <limits>
 
 namespace heed::detail::conformance {

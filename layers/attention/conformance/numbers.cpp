@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <heed/core/parallel.hpp>
-#include <heed/layers/attention/conformance/subject.hpp>
+#include <heed/layers/attention/detail/conformance_subject.hpp>
 
 namespace heed::detail::conformance {
 namespace {

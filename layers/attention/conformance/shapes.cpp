@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
-#include <heed/layers/attention/compositions.hpp>
-#include <heed/layers/attention/conformance/subject.hpp>
+#include <heed/layers/attention/detail/compositions.hpp>
+#include <heed/layers/attention/detail/conformance_subject.hpp>
 #include <heed/layers/model.hpp>
 
 namespace heed::detail::conformance {

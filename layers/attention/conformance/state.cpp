@@ -1,8 +1,7 @@
 // Checks of decode states.
 #include <algorithm>
-#include <heed/autograd/indexing.hpp>
 #include <heed/autograd/shape_ops.hpp>
-#include <heed/layers/attention/conformance/subject.hpp>
+#include <heed/layers/attention/detail/conformance_subject.hpp>
 #include <limits>
 
 namespace heed::detail::conformance {

@@ -1,10 +1,10 @@
 // Checks of what comes out: against a reference, as sums, and as weights.
 #include <algorithm>
+#include <heed/autograd/attention.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/matmul.hpp>
-#include <heed/autograd/allowed_pairs.hpp>
-#include <heed/layers/attention/compositions.hpp>
-#include <heed/layers/attention/conformance/subject.hpp>
+#include <heed/layers/attention/detail/compositions.hpp>
+#include <heed/layers/attention/detail/conformance_subject.hpp>
 
 namespace heed::detail::conformance {
 namespace {

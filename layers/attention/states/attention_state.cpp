@@ -1,8 +1,8 @@
 // The checks of all decode states, and what copying them and picking their rows needs.
 #include <algorithm>
-#include <heed/autograd/indexing.hpp>
-#include <heed/layers/attention/states/attention_state.hpp>
-#include <heed/layers/attention/states/row_lengths.hpp>
+#include <heed/autograd/shape_ops.hpp>
+#include <heed/layers/attention/detail/row_lengths.hpp>
+#include <heed/layers/attention/states.hpp>
 
 namespace heed {
 

@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <heed/layers/attention/compositions.hpp>
-#include <heed/layers/attention/states/key_value_state.hpp>
-#include <heed/layers/attention/states/row_lengths.hpp>
+#include <heed/layers/attention/detail/compositions.hpp>
+#include <heed/layers/attention/detail/row_lengths.hpp>
+#include <heed/layers/attention/states.hpp>
 
 namespace heed {
 

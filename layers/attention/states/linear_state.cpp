@@ -1,5 +1,5 @@
-#include <heed/layers/attention/states/linear_state.hpp>
-#include <heed/layers/attention/states/row_lengths.hpp>
+#include <heed/layers/attention/detail/row_lengths.hpp>
+#include <heed/layers/attention/states.hpp>
 
 namespace heed {
 

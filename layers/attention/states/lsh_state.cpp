@@ -1,8 +1,8 @@
-#include <heed/autograd/attention_inputs.hpp>
-#include <heed/autograd/key_lists.hpp>
+#include <heed/autograd/detail/attention_inputs.hpp>
+#include <heed/autograd/detail/key_lists.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/layers/attention/states/lsh_state.hpp>
-#include <heed/layers/attention/states/row_lengths.hpp>
+#include <heed/layers/attention/detail/lsh_state.hpp>
+#include <heed/layers/attention/detail/row_lengths.hpp>
 
 namespace heed {
 

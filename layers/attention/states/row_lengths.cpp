@@ -1,5 +1,5 @@
-#include <heed/autograd/indexing.hpp>
-#include <heed/layers/attention/states/row_lengths.hpp>
+#include <heed/autograd/shape_ops.hpp>
+#include <heed/layers/attention/detail/row_lengths.hpp>
 
 namespace heed::detail {
 

@@ -1,9 +1,9 @@
 #include <algorithm>
-#include <heed/autograd/attention_inputs.hpp>
-#include <heed/autograd/indexing.hpp>
-#include <heed/autograd/key_lists.hpp>
-#include <heed/layers/attention/states/row_lengths.hpp>
-#include <heed/layers/attention/states/window_state.hpp>
+#include <heed/autograd/detail/attention_inputs.hpp>
+#include <heed/autograd/detail/key_lists.hpp>
+#include <heed/autograd/shape_ops.hpp>
+#include <heed/layers/attention/detail/row_lengths.hpp>
+#include <heed/layers/attention/detail/window_state.hpp>
 
 namespace heed {
 

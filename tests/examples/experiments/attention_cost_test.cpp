@@ -1,7 +1,7 @@
 // attention_cost: counts against numbers by hand and loops, crossovers against known curves, and the program itself.
 #include <algorithm>
 #include <heed/core/random.hpp>
-#include <heed/layers/attention/lsh.hpp>
+#include <heed/layers/attention/sparse.hpp>
 #include <map>
 #include <sstream>
 

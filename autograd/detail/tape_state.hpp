@@ -1,0 +1,89 @@
+// The inside of a Tape, shared by the files of the engine.
+#pragma once
+#include <heed/autograd/tape.hpp>
+#include <heed/core/memory.hpp>
+#include <vector>
+
+namespace heed {
+
+namespace detail {
+
+// A value that some step made, a parameter, or a watched input: what has a gradient. The gradient is contiguous and has
+// the shape of the whole value; views of the value read and write their part of it.
+struct Node {
+  Tensor gradient;   // undefined until first written; for a parameter, the parameter's own
+  Tensor parameter;  // defined for a parameter
+  Shape shape;
+  Index offset = 0;              // of the value in its storage
+  std::uint64_t version = 0;     // of the value's storage when the node was made; means nothing for a parameter
+  DType dtype = DType::float32;  // of the gradient
+  bool written = false;
+  bool watched = false;
+};
+
+// Bump allocation for steps; the chunks go back to the pool with the tape.
+class Arena {
+ public:
+  ~Arena() { clear(); }
+  void* allocate(std::size_t bytes, std::size_t alignment);
+  void clear();
+
+ private:
+  static constexpr std::size_t kChunk = 64 * 1024;
+  struct Chunk {
+    char* data;
+    std::size_t size;
+  };
+  std::vector<Chunk> chunks_;
+  std::size_t used_ = 0;
+};
+
+}  // namespace detail
+
+struct Tape::State {
+  TapeOptions options;
+  std::uint32_t serial = 0;
+  bool spent = false;
+  std::vector<detail::Node> nodes;
+  std::vector<detail::Step*> steps;
+  detail::Arena arena;
+  std::uint64_t unfilled = 0;  // bit i: input i of the running step is a part of a gradient that holds no values yet
+
+  std::uint32_t new_node(const Tensor& value);
+  std::uint32_t node_of(const Tensor& x);  // kNotWanted for a constant; makes the leaf of a parameter at its first use
+  std::uint64_t id(std::uint32_t node) const { return static_cast<std::uint64_t>(serial) << 32 | node; }
+  Tensor& gradient_of(std::uint32_t node);  // allocated, not initialised
+  bool is_written(std::uint32_t node) const;
+  void set_written(std::uint32_t node);
+  // Whether x, which has a node of this tape, was written to since: then the node is that of other values.
+  bool is_stale(const Tensor& x) const { return nodes[static_cast<std::uint32_t>(x.node())].version != x.version(); }
+  void run(detail::Step& step, Tape& tape);
+  void clear();
+};
+
+namespace detail {
+// The first run of a function that was given to recompute. It notes what ops read that was there before it began, to be
+// kept as it is until backward runs the function again. What the function makes by itself is not held.
+struct FirstRun {
+  const std::uint64_t began = storages_made();
+  const bool find_nan;
+  std::vector<SavedTensor> read;
+  void note(const Tensor& x);
+};
+
+// Whether x is of a type that has gradients, and is, or depends on, something that wants one.
+bool is_variable(const Tensor& x);
+
+// Throws Error if x, which is `what` of an op, holds a NaN, or an infinity where nothing that it was computed from
+// holds one. A NaN that was given is one too: results being searched, it is from a constant, a parameter or dy, and no
+// other op would tell.
+void check_finite(const Tensor& x, const char* op, const char* what, const Where& where, const std::string& path,
+                  std::span<const Tensor* const> from);
+std::string module_path(std::span<const Tensor* const> inputs);
+
+// A tape of this thread begins, and gets its number; a tape ends.
+std::uint32_t register_tape();
+void unregister_tape(std::uint32_t serial);
+}  // namespace detail
+
+}  // namespace heed

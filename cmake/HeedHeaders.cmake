@@ -1,0 +1,64 @@
+# The public headers: what is installed, and nothing else. heed.hpp includes them, tests/structure/headers_test.cpp checks
+# that each begins with what it is for and an example, and tests/docs compiles and runs the examples.
+set(HEED_HEADERS
+    heed.hpp
+    autograd/attention.hpp
+    autograd/elementwise.hpp
+    autograd/embedding.hpp
+    autograd/flex_attention.hpp
+    autograd/generic_attention.hpp
+    autograd/linear_attention.hpp
+    autograd/losses.hpp
+    autograd/matmul.hpp
+    autograd/norms.hpp
+    autograd/record.hpp
+    autograd/reductions.hpp
+    autograd/shape_ops.hpp
+    autograd/tape.hpp
+    core/array.hpp
+    core/check.hpp
+    core/dtype.hpp
+    core/kernel_interface.hpp
+    core/members.hpp
+    core/memory.hpp
+    core/mode.hpp
+    core/npy.hpp
+    core/parallel.hpp
+    core/random.hpp
+    core/shape.hpp
+    core/tensor.hpp
+    data/batches.hpp
+    data/checkpoint.hpp
+    data/samples.hpp
+    data/tasks.hpp
+    data/text.hpp
+    data/token_file.hpp
+    data/tokenizer.hpp
+    layers/attention/conformance.hpp
+    layers/attention/conformance_doctest.hpp
+    layers/attention/flex.hpp
+    layers/attention/linear.hpp
+    layers/attention/luong.hpp
+    layers/attention/mechanism.hpp
+    layers/attention/multi_head.hpp
+    layers/attention/softmax.hpp
+    layers/attention/sparse.hpp
+    layers/attention/states.hpp
+    layers/embedding.hpp
+    layers/feed_forward.hpp
+    layers/gpt.hpp
+    layers/language_model.hpp
+    layers/linear.hpp
+    layers/model.hpp
+    layers/model_config.hpp
+    layers/norm.hpp
+    layers/sequential.hpp
+    layers/transformer.hpp
+    optim/average.hpp
+    optim/optimizer.hpp
+    optim/optimizers.hpp
+    optim/parameter_group.hpp
+    optim/run_loop.hpp
+    optim/schedule.hpp
+)
+set(HEED_PLOT_HEADERS plot/plot.hpp)  # of the component heed::plot

@@ -1,0 +1,115 @@
+#include <algorithm>
+#include <heed/layers/language_model.hpp>
+#include <set>
+
+namespace heed {
+
+std::map<std::string, std::string> language_model_texts(const GPTConfig& config, const Tokenizer& tokenizer) {
+  return {{"config", to_json(config)}, {"tokenizer", tokenizer.to_json()}};
+}
+
+LanguageModel load_language_model(const std::filesystem::path& file) {
+  const Checkpoint c = load_checkpoint(file);
+  const auto config = from_json<GPTConfig>(c.text("config"), c.source);
+  const Tokenizer tokenizer = Tokenizer::from_json(c.text("tokenizer"));
+  check_language_model(config, c, tokenizer.vocabulary_size());
+  Rng rng;
+  LanguageModel lm{GPT(config.options, rng, config.factory()), tokenizer};
+  load_model(c, lm.model);
+  return lm;
+}
+
+void check_language_model(const GPTConfig& config, const Checkpoint& checkpoint, Index vocabulary) {
+  const GPTOptions& o = config.options;
+  const std::string& source = checkpoint.source;
+  const Index wanted = o.causal ? vocabulary : vocabulary + 1;  // the last is the mask
+  require(o.vocabulary == wanted, source, ": the tokenizer has ", vocabulary, " tokens and the model ", o.vocabulary,
+          "; it must have ", wanted);
+  const auto check_shape = [&](const std::string& name, const Shape& shape) {
+    const Tensor& x = checkpoint.tensor("model/" + name);
+    require(x.shape() == shape, source, ": ", name, " is ", x.shape(), " but ", shape,
+            " by the configuration; they must agree");
+  };
+  check_shape("tokens.weight", {o.vocabulary, o.width});
+  if (o.positions == PositionKind::learned) check_shape("positions.weight", {o.context, o.width});
+  std::set<std::string> blocks;
+  for (auto place = checkpoint.tensors.lower_bound("model/blocks."); place != checkpoint.tensors.end(); ++place) {
+    const std::string& path = place->first;
+    if (!path.starts_with("model/blocks.")) break;
+    blocks.insert(path.substr(0, path.find('.', std::string_view("model/blocks.").size())));
+  }
+  require(static_cast<Index>(blocks.size()) == o.layers, source, ": the file has ", blocks.size(),
+          " blocks and the configuration ", o.layers, " layers; they must agree");
+  if (o.layers > 0 && o.hidden > 0) check_shape("blocks.0.mlp.down.weight", {o.width, o.hidden});
+  if (o.layers > 0 && o.positions == PositionKind::relative)
+    check_shape("blocks.0.attention.relative.weight", {o.heads, 2 * o.relative_clip + 1});
+}
+
+static std::vector<std::int32_t> tokens_without_prompt(const Tokenizer& tokenizer) {
+  for (const char* text : {"\n", " "}) {
+    try {
+      if (const std::vector<std::int32_t> ids = tokenizer.encode(text); !ids.empty()) return ids;
+    } catch (const EncodeError&) {  // the next one, then
+    }
+  }
+  return {0};
+}
+
+std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt) {
+  if (prompt.empty()) return tokens_without_prompt(tokenizer);
+  std::vector<std::int32_t> ids = tokenizer.encode(prompt);
+  require(!ids.empty(), "the prompt makes no token; it must make one or more");
+  return ids;
+}
+
+// One of several texts as it grows. A stop text may begin in one piece and end in another.
+namespace {
+struct GrowingText {
+  StreamDecoder decoder;
+  std::string made = {};
+  bool stopped = false;
+
+  // Gives the piece, up to the first stop text that is whole with it.
+  std::string grow(std::string piece, const std::vector<std::string>& stop) {
+    const std::size_t old = made.size();
+    made += piece;
+    for (const std::string& text : stop)
+      if (const std::size_t at = made.find(text, old - std::min(old, text.size() - 1)); at != std::string::npos)
+        made.resize(at + text.size()), stopped = true;
+    piece.resize(made.size() - old);
+    return piece;
+  }
+};
+}  // namespace
+
+std::vector<std::string> generate_text(const LanguageModel& lm, const std::vector<std::string>& prompts,
+                                       const TextOptions& o) {
+  require(lm.model.options().causal, "generate_text: a masked model does not generate: it fills places in a text of ",
+          "which it sees both sides; the model must be causal");
+  check_sampling(o.sampling);
+  for (const std::string& text : o.stop)
+    require(!text.empty(), "generate_text: a stop text is empty; it must have a character or more");
+  std::vector<std::vector<std::int32_t>> ids;
+  for (const std::string& prompt : prompts) ids.push_back(prompt_tokens(lm.tokenizer, prompt));
+
+  std::vector<GrowingText> texts(prompts.size(), {StreamDecoder(lm.tokenizer)});
+  const auto give = [&](std::size_t i, const std::string& piece) {
+    if (o.on_text && !piece.empty()) o.on_text(static_cast<Index>(i), piece);
+  };
+  for (std::size_t i = 0; i < prompts.size(); ++i) give(i, prompts[i]);
+  const auto on_token = [&](Index row, std::int32_t id) {
+    const auto i = static_cast<std::size_t>(row);
+    give(i, texts[i].grow(texts[i].decoder.next(id), o.stop));
+    return !texts[i].stopped;
+  };
+  generate(lm.model, ids, {.count = o.count, .sampling = o.sampling, .stop_tokens = o.stop_tokens, .seed = o.seed,
+                           .stream = 2, .on_token = on_token});
+  std::vector<std::string> all;
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    if (!texts[i].stopped) give(i, texts[i].grow(texts[i].decoder.finish(), o.stop));
+    all.push_back(prompts[i] + texts[i].made);
+  }
+  return all;
+}
+
+}  // namespace heed

@@ -1,0 +1,15 @@
+// The kernels of a parameter's type. Internal: included by sources only.
+#pragma once
+#include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/kernels/optimizer.hpp>
+#include <heed/core/tensor.hpp>
+
+namespace heed::detail {
+
+// Calls f(T{}, kernels of T): float32 or float64, which are all that parameters may be.
+template <class F>
+void with_kernels(DType dtype, F&& f) {
+  with_float(dtype, [&](auto t) { f(t, kernels::of<decltype(t)>(kernels::optimizer_kernels())); });
+}
+
+}  // namespace heed::detail

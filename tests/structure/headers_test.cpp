@@ -1,0 +1,100 @@
+// The public headers: cmake/HeedHeaders.cmake lists them, and they alone are installed.
+#include <doctest/doctest.h>
+
+#include <set>
+
+#include "tests/structure/sources.hpp"
+
+using namespace heed::test;
+
+namespace {
+
+// The names of headers in cmake/HeedHeaders.cmake.
+std::set<std::string> public_headers() {
+  std::set<std::string> found;
+  static const std::regex header("^ +([a-z_/]+\\.hpp)$"), of_plot("^set\\(HEED_PLOT_HEADERS ([a-z_/]+\\.hpp)\\).*");
+  for (const std::string& line : read_source("cmake/HeedHeaders.cmake").lines) {
+    std::smatch m;
+    if (std::regex_match(line, m, header) || std::regex_match(line, m, of_plot)) found.insert(m[1]);
+  }
+  return found;
+}
+
+bool is_inside(const std::string& path) {
+  return path.find("/detail/") != std::string::npos || starts_with(path, "core/kernels/");
+}
+
+}  // namespace
+
+TEST_CASE("headers: those of the library are public, or in a folder detail or kernels") {
+  const std::set<std::string> list = public_headers();
+  CHECK(list.size() > 40);
+  CHECK(list.size() <= 60);  // more than that nobody looks through: a new idea joins the header of its family
+  for (const std::string& path : list) {
+    INFO(path);
+    CHECK(std::filesystem::exists(kRoot / path));
+    CHECK(!is_inside(path));
+  }
+  for (const Source& source : sources()) {
+    if (!source.is_header() || !is_of_library(source.path) || is_inside(source.path)) continue;
+    INFO(source.path, " is neither in cmake/HeedHeaders.cmake nor in a folder detail");
+    CHECK(list.count(source.path) == 1);
+  }
+}
+
+TEST_CASE("headers: public ones include public ones") {
+  const std::set<std::string> list = public_headers();
+  for (const std::string& path : list) {
+    for (const Include& include : read_source(path).includes) {
+      INFO(path, ":", include.line, " includes ", include.name);
+      CHECK(!include.quoted);
+      const bool is_public = !starts_with(include.name, "heed/") || list.count(include.name.substr(5)) == 1;
+      CHECK(is_public);
+    }
+  }
+}
+
+TEST_CASE("headers: heed.hpp has all that ask for no other package") {
+  std::set<std::string> rest = public_headers();
+  for (const char* path : {"heed.hpp", "core/array.hpp", "layers/attention/conformance_doctest.hpp", "plot/plot.hpp"})
+    rest.erase(path);
+  for (const Include& include : read_source("heed.hpp").includes) {
+    INFO(include.name);
+    CHECK(rest.erase(include.name.substr(5)) == 1);
+  }
+  for (const std::string& path : rest) FAIL_CHECK("heed.hpp does not include ", path);
+}
+
+TEST_CASE("headers: each begins with what it is for, and ends that with an example") {
+  for (const std::string& path : public_headers()) {
+    const Source source = read_source(path);
+    std::size_t line = 0, example = 0;
+    for (; starts_with(source.lines[line], "//"); ++line)
+      if (source.lines[line] == "// Example:") example = line;
+    INFO(path);
+    CHECK(source.lines[line] == "#pragma once");
+    CHECK(starts_with(source.lines[0], "// "));
+    CHECK(example > 0);
+    CHECK(line > example + 2);
+    for (std::size_t i = example + 1; i < line; ++i) {
+      const bool is_code = source.lines[i] == "//" || starts_with(source.lines[i], "//   ");
+      CHECK(is_code);
+    }
+  }
+}
+
+TEST_CASE("headers: programs that pages show include public ones") {
+  const std::set<std::string> list = public_headers();
+  static const std::regex include("#include <heed/([^>]+)>");
+  int found = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(kRoot / "docs")) {
+    if (entry.path().extension() != ".md") continue;
+    const Source page = read_source(std::filesystem::relative(entry.path(), kRoot).string());
+    for (std::sregex_iterator i(page.text.begin(), page.text.end(), include), end; i != end; ++i) {
+      INFO(page.path, ": ", i->str(1));
+      CHECK(list.count(i->str(1)) == 1);
+      ++found;
+    }
+  }
+  CHECK(found > 0);
+}
