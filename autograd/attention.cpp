@@ -161,7 +161,7 @@ void forward(const FlexInputs& x, const Tensor& out, const Tensor& lse) {
   if (p.queries == 1 && y.lse == nullptr && p.drop_below == 0) return decode(kernel, p, y);
   const Index heads = p.batch * p.heads, lanes = kernel.sizes.lanes;
   const Index wanted = (kForwardTasks + heads - 1) / std::max<Index>(heads, 1);
-  const Index rows = std::min(kernel.sizes.most_rows, std::max<Index>(1, p.queries / lanes / wanted) * lanes);
+  const Index rows = std::min(kernel.sizes.max_rows, std::max<Index>(1, p.queries / lanes / wanted) * lanes);
   const Index blocks = (p.queries + rows - 1) / rows;
   const Index grain = grain_for_flops(flops_of(std::min(rows, p.queries), p.keys, p.width + p.value_width, p.causal));
   ThreadScratch<T> scratch(static_cast<Index>(kernel.forward_scratch(p)));

@@ -11,13 +11,18 @@
 namespace heed::detail {
 namespace {
 
-
-template <class To, class From> To convert(From x) {
-  if constexpr (std::is_same_v<To, From>) return x;
-  else if constexpr (std::is_same_v<From, bfloat16>) return convert<To>(static_cast<float>(x));
-  else if constexpr (std::is_same_v<To, bfloat16>) return bfloat16(static_cast<float>(x));
-  else if constexpr (std::is_same_v<To, bool>) return x != From(0);
-  else return static_cast<To>(x);
+template <class To, class From>
+To convert(From x) {
+  if constexpr (std::is_same_v<To, From>)
+    return x;
+  else if constexpr (std::is_same_v<From, bfloat16>)
+    return convert<To>(static_cast<float>(x));
+  else if constexpr (std::is_same_v<To, bfloat16>)
+    return bfloat16(static_cast<float>(x));
+  else if constexpr (std::is_same_v<To, bool>)
+    return x != From(0);
+  else
+    return static_cast<To>(x);
 }
 
 // The loop nest of a copy: axes that can be walked as one are joined, the last is the inner run.
@@ -46,7 +51,8 @@ CopyNest simplify(const Tensor& to, const Tensor& from) {
   return n;
 }
 
-template <class To, class From> void copy_run(To* to, Index st, const From* from, Index sf, Index n) {
+template <class To, class From>
+void copy_run(To* to, Index st, const From* from, Index sf, Index n) {
   if constexpr (std::is_same_v<To, From>) {
     if (st == 1 && sf == 1) return void(std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(To)));
   }
@@ -59,7 +65,8 @@ template <class To, class From> void copy_run(To* to, Index st, const From* from
   }
 }
 
-template <class To, class From> void add_run(To* to, Index st, const From* from, Index sf, Index n) {
+template <class To, class From>
+void add_run(To* to, Index st, const From* from, Index sf, Index n) {
   if (st == 1 && sf == 1) {
     for (Index i = 0; i < n; ++i) to[i] = convert<To>(to[i] + convert<To>(from[i]));
   } else {
@@ -67,7 +74,8 @@ template <class To, class From> void add_run(To* to, Index st, const From* from,
   }
 }
 
-template <class To, class From, class Run> void walk_nest(To* to, const From* from, const CopyNest& nest, Run run_of) {
+template <class To, class From, class Run>
+void walk_nest(To* to, const From* from, const CopyNest& nest, Run run_of) {
   const int outer = nest.shape.rank() - 1;
   const Index run = nest.shape[outer], rows = nest.shape.first(outer).numel();
   const auto rows_of = [&](Index begin, Index end, Index lo, Index hi) {
@@ -86,9 +94,10 @@ template <class To, class From, class Run> void walk_nest(To* to, const From* fr
   parallel_for(rows, grain_for(run), [&](Index b, Index e) { rows_of(b, e, 0, run); });
 }
 
-// A nest whose innermost axis, the columns, lies dense in `to` alone, and another, the rows, in `from`: it is copied in tiles.
+// A nest whose innermost axis, the columns, lies dense in `to` alone, and another, the rows, in `from`: it is copied in
+// tiles.
 struct Transposition {
-  CopyNest outer;  // the other axes
+  CopyNest outer;                                              // the other axes
   Index rows = 0, columns = 0, row_step = 0, column_step = 0;  // steps of rows in `to`, of columns in `from`
 };
 constexpr Index kTile = 32;
@@ -112,7 +121,8 @@ Transposition as_transposition(const CopyNest& n) {
   return t;
 }
 
-template <class To, class From> void transpose_tiles(To* to, const From* from, const Transposition& t) {
+template <class To, class From>
+void transpose_tiles(To* to, const From* from, const Transposition& t) {
   const Index tiles = (t.rows + kTile - 1) / kTile, grain = grain_for(kTile * t.columns);
   parallel_for(t.outer.shape.numel() * tiles, grain, [&](Index begin, Index end) {
     for (Index strip = begin; strip < end; ++strip) {
@@ -126,8 +136,8 @@ template <class To, class From> void transpose_tiles(To* to, const From* from, c
         out += i * t.outer.to[a];
         in += i * t.outer.from[a];
       }
-      // By way of a tile of our own: each line of memory is read whole and written whole, however its neighbours fall on
-      // the cache's sets.
+      // By way of a tile of our own: each line of memory is read whole and written whole, however its neighbours fall
+      // on the cache's sets.
       From tile[kTile][kTile];
       for (Index j = 0; j < t.columns; j += kTile) {
         const Index width = std::min(kTile, t.columns - j);
@@ -149,8 +159,10 @@ void copy_values(Tensor& to, const Tensor& from) {
     visit_dtype(from.dtype(), [&](auto f) {
       using To = decltype(t);
       using From = decltype(f);
-      if (transposition.rows > 0) transpose_tiles(to.ptr<To>(), static_cast<const From*>(from.raw()), transposition);
-      else walk_nest(to.ptr<To>(), static_cast<const From*>(from.raw()), nest, copy_run<To, From>);
+      if (transposition.rows > 0)
+        transpose_tiles(to.ptr<To>(), static_cast<const From*>(from.raw()), transposition);
+      else
+        walk_nest(to.ptr<To>(), static_cast<const From*>(from.raw()), nest, copy_run<To, From>);
     });
   });
 }
@@ -166,12 +178,17 @@ void add_values(Tensor& to, const Tensor& from) {
     walk_nest(to.ptr<To>(), static_cast<const From*>(from.raw()), nest, add_run<To, From>);
   };
   const auto add_to = [&](auto t) {
-    if (from.dtype() == DType::float64) add(t, double{});
-    else if (from.dtype() == DType::bfloat16) add(t, bfloat16{});
-    else add(t, float{});
+    if (from.dtype() == DType::float64)
+      add(t, double{});
+    else if (from.dtype() == DType::bfloat16)
+      add(t, bfloat16{});
+    else
+      add(t, float{});
   };
-  if (to.dtype() == DType::float64) add_to(double{});
-  else add_to(float{});
+  if (to.dtype() == DType::float64)
+    add_to(double{});
+  else
+    add_to(float{});
 }
 
 }  // namespace heed::detail

@@ -28,7 +28,7 @@ kernels::ElementwiseType kernel_type(DType dtype) {
 
 namespace {
 
-constexpr int kMostParts = 4;         // the output and three inputs
+constexpr int kMaxParts = 4;          // the output and three inputs
 constexpr Index kSerial = 32768;      // below, threads cost more than they bring
 constexpr Index kBlock = 512;         // elements gathered at once
 constexpr Index kTransposed = 16384;  // elements from which a transposed input is copied first
@@ -48,10 +48,10 @@ struct Part {
 struct Nest {
   std::array<Index, kMaxRank> shape{};
   int rank = 0;
-  std::array<Part, kMostParts> parts;
+  std::array<Part, kMaxParts> parts;
   int count = 0;
 
-  void add_axis(Index size, const std::array<Index, kMostParts>& strides) {
+  void add_axis(Index size, const std::array<Index, kMaxParts>& strides) {
     bool joins = rank > 0;
     for (int k = 0; k < count && joins; ++k) joins = parts[k].strides[rank - 1] == size * strides[k];
     if (!joins) ++rank;
@@ -65,7 +65,7 @@ Nest make_nest(const Tensor& out, std::span<const Operand> inputs) {
   nest.count = 1 + static_cast<int>(inputs.size());
   nest.parts[0].data = static_cast<char*>(out.raw());
   nest.parts[0].size = size_of(out.dtype());
-  std::array<const Tensor*, kMostParts> tensors{};
+  std::array<const Tensor*, kMaxParts> tensors{};
   for (int k = 1; k < nest.count; ++k) {
     const Operand& x = inputs[k - 1];
     // What the kernel does not read must still be memory that it could: the last input serves.
@@ -76,7 +76,7 @@ Nest make_nest(const Tensor& out, std::span<const Operand> inputs) {
   const int rank = out.rank();
   for (int axis = 0; axis < rank; ++axis) {
     if (out.shape()[axis] == 1) continue;
-    std::array<Index, kMostParts> strides{out.strides()[axis]};
+    std::array<Index, kMaxParts> strides{out.strides()[axis]};
     for (int k = 1; k < nest.count; ++k) {
       const Tensor* x = tensors[k];
       if (x == nullptr) continue;
@@ -101,7 +101,7 @@ bool is_transposed(const Tensor& x) {
 struct Cursor {
   const Nest& nest;
   std::array<Index, kMaxRank> index{};
-  std::array<Index, kMostParts> offset{};
+  std::array<Index, kMaxParts> offset{};
 
   Cursor(const Nest& n, Index flat) : nest(n) {
     for (int a = nest.rank - 1; a >= 0; --a) {
@@ -158,10 +158,10 @@ struct Job {
   kernels::ElementwiseKernel kernel;
   const kernels::ElementwiseOptions& options;
   Nest nest;
-  bool direct = true;                       // the kernel runs on the tensors' own memory
-  std::array<unsigned char, kMostParts> step{};  // direct: 0 or 1, along the last axis
-  std::array<bool, kMostParts> gathered{};       // else: copied to or from a block
-  bool repeats = true;                      // the kernel takes inputs of step 0
+  bool direct = true;                           // the kernel runs on the tensors' own memory
+  std::array<unsigned char, kMaxParts> step{};  // direct: 0 or 1, along the last axis
+  std::array<bool, kMaxParts> gathered{};       // else: copied to or from a block
+  bool repeats = true;                          // the kernel takes inputs of step 0
 
   void plan();
   void run(Index begin, Index end) const { direct ? run_direct(begin, end) : run_blocks(begin, end); }
@@ -196,7 +196,7 @@ void Job::run_direct(Index begin, Index end) const {
   Cursor at(nest, begin);
   while (begin < end) {
     const Index n = std::min(end - begin, at.left_in_run());
-    const void* in[kMostParts];
+    const void* in[kMaxParts];
     for (int k = 1; k < nest.count; ++k)
       in[k - 1] = nest.parts[k].data + at.offset[k] * static_cast<Index>(nest.parts[k].size);
     kernel(nest.parts[0].data + at.offset[0] * static_cast<Index>(nest.parts[0].size), in, step.data() + 1, n, options);
@@ -206,11 +206,11 @@ void Job::run_direct(Index begin, Index end) const {
 }
 
 void Job::run_blocks(Index begin, Index end) const {
-  alignas(64) char scratch[kMostParts][kBlock * 8];
+  alignas(64) char scratch[kMaxParts][kBlock * 8];
   while (begin < end) {
     const Index n = std::min(end - begin, kBlock);
     const Cursor start(nest, begin);
-    char* at[kMostParts];
+    char* at[kMaxParts];
     for (int k = 0; k < nest.count; ++k)
       at[k] = gathered[k] ? scratch[k] : nest.parts[k].data + start.offset[k] * static_cast<Index>(nest.parts[k].size);
     const auto transfer = [&](int k, bool to_scratch) {
@@ -230,7 +230,7 @@ void Job::run_blocks(Index begin, Index end) const {
     };
     for (int k = options.accumulate ? 0 : 1; k < nest.count; ++k)
       if (gathered[k]) transfer(k, true);
-    const void* in[kMostParts];
+    const void* in[kMaxParts];
     for (int k = 1; k < nest.count; ++k) in[k - 1] = at[k];
     kernel(at[0], in, step.data() + 1, n, options);
     if (gathered[0]) transfer(0, false);
@@ -249,8 +249,8 @@ void elementwise(kernels::ElementwiseKernel kernel, const Tensor& out, std::span
   for (std::size_t k = 0; k < inputs.size(); ++k) {
     const Tensor* x = inputs[k].tensor();
     if (total < kTransposed || x == nullptr || !is_transposed(*x) || x->shape() != out.shape()) continue;
-    std::array<Operand, kMostParts - 1> copies{Operand(0, DType::float32), Operand(0, DType::float32),
-                                          Operand(0, DType::float32)};
+    std::array<Operand, kMaxParts - 1> copies{Operand(0, DType::float32), Operand(0, DType::float32),
+                                              Operand(0, DType::float32)};
     std::copy(inputs.begin(), inputs.end(), copies.begin());
     const Tensor dense = x->dense();
     copies[k] = dense;

@@ -26,7 +26,7 @@ constexpr Index kPackGrain = 1 << 17;           // bytes of b that a task packs
 Index ceil_div(Index a, Index b) { return (a + b - 1) / b; }
 Index round_up(Index a, Index b) { return ceil_div(a, b) * b; }
 
-const GemmKind& kind_of(const Gemm& g, bool few) {
+const GemmKind& kind_of(const Gemm& g, bool few_rows) {
   const auto real = [](DType t) { return t == DType::float32 || t == DType::bfloat16; };
   const bool both_double = g.a.dtype == DType::float64 && g.b.dtype == DType::float64;
   require(both_double || (real(g.a.dtype) && real(g.b.dtype)), "gemm: a is ", name_of(g.a.dtype), " and b is ",
@@ -34,7 +34,7 @@ const GemmKind& kind_of(const Gemm& g, bool few) {
   const kernels::GemmTable& table = kernels::gemm_table();
   if (both_double) return table.float64;
   const bool both_bf16 = g.a.dtype == DType::bfloat16 && g.b.dtype == DType::bfloat16;
-  const kernels::Bf16Table* dots = both_bf16 && !few ? kernels::bf16_table() : nullptr;
+  const kernels::Bf16Table* dots = both_bf16 && !few_rows ? kernels::bf16_table() : nullptr;
   return dots != nullptr ? dots->product : table.float32;
 }
 
@@ -76,8 +76,8 @@ Gemm transposed(Gemm g) {
 }
 
 // One product on this thread.
-void multiply_serial(const GemmKind& kind, const GemmProblem& g, bool few, char* packed) {
-  if (few) return kind.few_rows(g, 0, g.n);
+void multiply_serial(const GemmKind& kind, const GemmProblem& g, bool few_rows, char* packed) {
+  if (few_rows) return kind.few_rows(g, 0, g.n);
   const Index panels = ceil_div(g.n, kind.panel_columns);
   kind.pack(g, 0, panels, packed);
   for (Index row = 0; row < g.m; row += kind.block_rows)
@@ -126,13 +126,13 @@ GemmProblem columns_of(const GemmKind& kind, GemmProblem g, Index column, Index 
 // One product, shared among threads: b is packed once, in parts of bounded size, then parts of c are computed.
 void multiply_parallel(const GemmKind& kind, const GemmProblem& whole) {
   const Index panel_bytes = static_cast<Index>(kind.packed_bytes(columns_of(kind, whole, 0, kind.panel_columns)));
-  const Index most = std::max<Index>(16, kPackedBytes / std::max<Index>(1, panel_bytes));  // panels at a time
+  const Index max_panels = std::max<Index>(16, kPackedBytes / std::max<Index>(1, panel_bytes));  // panels at a time
   const Index all = ceil_div(whole.n, kind.panel_columns);
-  Scratch<char> packed(static_cast<std::size_t>(std::min(all, most) * panel_bytes));
-  for (Index first = 0; first < all; first += most) {
+  Scratch<char> packed(static_cast<std::size_t>(std::min(all, max_panels) * panel_bytes));
+  for (Index first = 0; first < all; first += max_panels) {
     const Index column = first * kind.panel_columns;
-    const GemmProblem g = columns_of(kind, whole, column, std::min(most * kind.panel_columns, whole.n - column));
-    const Index panels = std::min(most, all - first);
+    const GemmProblem g = columns_of(kind, whole, column, std::min(max_panels * kind.panel_columns, whole.n - column));
+    const Index panels = std::min(max_panels, all - first);
     parallel_for(panels, std::max<Index>(1, kPackGrain / std::max<Index>(1, panel_bytes)),
                  [&](Index begin, Index end) { kind.pack(g, begin, end, packed.data()); });
     const Cut cut = cut_of(kind, g.m, g.n, g.k);
@@ -155,25 +155,25 @@ void few_parallel(const GemmKind& kind, const GemmProblem& g) {
 }  // namespace
 
 void gemm(const Gemm& given) {
-  const bool turn = given.n == 1 && given.m > 1 && given.ldc == 1 && !given.bias;
-  const Gemm g = turn ? transposed(given) : given;
-  const bool few = g.m <= kernels::kFewRows && (g.b.row == 1 || g.b.column == 1);
-  const GemmKind& kind = kind_of(g, few);
+  const bool as_row = given.n == 1 && given.m > 1 && given.ldc == 1 && !given.bias;
+  const Gemm g = as_row ? transposed(given) : given;
+  const bool few_rows = g.m <= kernels::kFewRows && (g.b.row == 1 || g.b.column == 1);
+  const GemmKind& kind = kind_of(g, few_rows);
   const Index items = g.batch[0].count * g.batch[1].count;
   if (g.m <= 0 || g.n <= 0 || items <= 0) return;
   const Index work = g.m * g.n * std::max<Index>(g.k, 1);
   if (work > kSerialWork && (items == 1 || work > kSerialWork * 8)) {
     for (Index i = 0; i < items; ++i) {
-      if (few)
+      if (few_rows)
         few_parallel(kind, problem_of(g, i));
       else
         multiply_parallel(kind, problem_of(g, i));
     }
     return;
   }
-  ThreadScratch<char> packed(few ? 0 : static_cast<Index>(kind.packed_bytes(problem_of(g, 0))));
+  ThreadScratch<char> packed(few_rows ? 0 : static_cast<Index>(kind.packed_bytes(problem_of(g, 0))));
   parallel_for(items, std::max<Index>(1, kTaskWork / work), [&](Index begin, Index end) {
-    for (Index i = begin; i < end; ++i) multiply_serial(kind, problem_of(g, i), few, packed.mine());
+    for (Index i = begin; i < end; ++i) multiply_serial(kind, problem_of(g, i), few_rows, packed.mine());
   });
 }
 

@@ -8,7 +8,7 @@
 namespace heed::detail {
 namespace {
 
-constexpr Index kPart = 256;    // columns that one chunk treats where many rows may fall together
+constexpr Index kPart = 256;  // columns that one chunk treats where many rows may fall together
 
 // Calls f(place, i) for every element i of the contiguous index: `place` is the offset, by `strides`, of i with
 // index[i] along the axis. Chunks own what they write to: elements that differ only along the axis are visited by one,
@@ -67,8 +67,8 @@ bool can_be_counted(const Shape& shape) {
   return elements <= Index{1} << 60;
 }
 
-void check_indices(const char* op, const char* name, const Where& where, const Tensor& given, Index limit, Index ignored,
-                   Index least) {
+void check_indices(const char* op, const char* name, const Where& where, const Tensor& given, Index limit,
+                   Index ignored, Index least) {
   check(given.dtype() == DType::int32, where, op, ": ", name, " is ", given, "; it must be int32");
   const Tensor index = given.dense();
   const std::int32_t* at = index.ptr<std::int32_t>();

@@ -56,7 +56,8 @@ double memory_limit() {
 
 void check_memory(const std::string& what, double bytes) {
   const double all = memory_limit();
-  require(!(bytes > all), what, " takes at least ", amount(bytes), " of memory, and this process can have ", amount(all));
+  require(!(bytes > all), what, " takes at least ", amount(bytes), " of memory, and this process can have ",
+          amount(all));
 }
 
 }  // namespace heed

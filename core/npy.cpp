@@ -52,14 +52,16 @@ void read_as(std::istream& in, const Tensor& x, const char* op) {
   std::vector<From> part(1 << 14);
   for (Index done = 0; done < x.numel() && in.good();) {
     const Index n = std::min<Index>(static_cast<Index>(part.size()), x.numel() - done);
-    in.read(reinterpret_cast<char*>(part.data()), static_cast<std::streamsize>(static_cast<std::size_t>(n) * sizeof(From)));
+    in.read(reinterpret_cast<char*>(part.data()),
+            static_cast<std::streamsize>(static_cast<std::size_t>(n) * sizeof(From)));
     std::transform(part.begin(), part.begin() + n, x.ptr<To>() + done, [op](From v) { return convert(v, op); });
     done += n;
   }
 }
 
 void read_as_it_is(std::istream& in, const Tensor& x, const char*) {
-  in.read(static_cast<char*>(x.raw()), static_cast<std::streamsize>(static_cast<std::size_t>(x.numel()) * size_of(x.dtype())));
+  in.read(static_cast<char*>(x.raw()),
+          static_cast<std::streamsize>(static_cast<std::size_t>(x.numel()) * size_of(x.dtype())));
 }
 
 struct Type {
@@ -105,7 +107,8 @@ Header read_header(const std::filesystem::path& file) {
   require(static_cast<std::size_t>(in.gcount()) == length, "load_npy: ", name, " ends within its header");
 
   const std::string type = field(header, "descr", name);
-  Header h{std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Type& t) { return type == t.name; }), {},
+  Header h{std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Type& t) { return type == t.name; }),
+           {},
            sizeof start + length};
   require(h.type != std::end(kTypes), "load_npy: ", name, " holds ", type,
           "; it must be little-endian and float16, float32, float64, whole numbers or bool");

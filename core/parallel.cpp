@@ -3,15 +3,15 @@
 //
 #include <sched.h>
 
+#include <oneapi/tbb/global_control.h>
+#include <oneapi/tbb/parallel_for.h>
+#include <oneapi/tbb/task_arena.h>
 #include <algorithm>
 #include <atomic>
 #include <fstream>
 #include <heed/core/check.hpp>
 #include <memory>
 #include <mutex>
-#include <oneapi/tbb/global_control.h>
-#include <oneapi/tbb/parallel_for.h>
-#include <oneapi/tbb/task_arena.h>
 
 // Set by the build under the thread sanitizer, which does not see into this source.
 #if defined(HEED_THREAD_SANITIZER)
@@ -25,9 +25,9 @@ extern "C" const char* __tsan_default_suppressions() { return "called_from_lib:l
 namespace heed {
 namespace {
 
-// What a loop orders, for the thread sanitizer: TBB's library is not built for it, and all chunks would be races with the
-// code around their loop. A chunk comes after what was before the loop, and what follows the loop after all chunks; among
-// themselves chunks have no order.
+// What a loop orders, for the thread sanitizer: TBB's library is not built for it, and all chunks would be races with
+// the code around their loop. A chunk comes after what was before the loop, and what follows the loop after all chunks;
+// among themselves chunks have no order.
 class LoopOrder {
  public:
 #if defined(HEED_THREAD_SANITIZER)
@@ -69,7 +69,8 @@ struct InSlot {
 };
 
 // What TBB copies from task to task.
-template <class F> struct TbbBody {
+template <class F>
+struct TbbBody {
   const F* chunks;
   LoopOrder* order;
   void operator()(const tbb::blocked_range<Index>& r) const {
@@ -101,7 +102,8 @@ void start(int n) {
   Pool& p = thread_pool();
   p.arena.reset();
   p.control.reset();
-  p.control = std::make_unique<tbb::global_control>(tbb::global_control::max_allowed_parallelism, static_cast<std::size_t>(n));
+  p.control =
+      std::make_unique<tbb::global_control>(tbb::global_control::max_allowed_parallelism, static_cast<std::size_t>(n));
   p.arena = std::make_unique<tbb::task_arena>(n);
   p.arena->initialize();
   p.threads = n;
@@ -165,7 +167,8 @@ void parallel_ranges(Index n, Index grain, RangeFunction f, void* context) {
   // Another thread may do even that.
   thread_pool().arena->execute([&] {
     tbb::this_task_arena::isolate([&] {
-      tbb::parallel_for(tbb::blocked_range<Index>(0, chunks, 1), TbbBody<decltype(run_chunks)>{&run_chunks, &order}, tbb::simple_partitioner());
+      tbb::parallel_for(tbb::blocked_range<Index>(0, chunks, 1), TbbBody<decltype(run_chunks)>{&run_chunks, &order},
+                        tbb::simple_partitioner());
     });
   });
 }

@@ -9,7 +9,8 @@ Parameter::Parameter(Tensor value, Where made) {
   require(value.defined(), "Parameter: the value is undefined; it must have values");
   require(value.dtype() == DType::float32 || value.dtype() == DType::float64, "Parameter: the value is ", value,
           "; it must be float32 or float64");
-  const bool own = value.is_contiguous() && value.offset() == 0 && value.storage()->references == 1 && value.storage()->parameter == nullptr;
+  const bool own = value.is_contiguous() && value.offset() == 0 && value.storage()->references == 1 &&
+                   value.storage()->parameter == nullptr;
   Tensor& self = *this;
   if (own) {
     self = std::move(value);

@@ -30,7 +30,7 @@ Bucket bucket_of(std::size_t bytes) {
   const int top = std::bit_width(bytes - 1) - 1;  // 2^top < bytes <= 2^(top + 1)
   const std::size_t quarter = std::size_t{1} << (top - 2);
   const std::size_t steps = (bytes - (std::size_t{1} << top) + quarter - 1) / quarter;  // 1..4
-  return {(top - 7) * 4 + static_cast<int>(steps) , (std::size_t{1} << top) + steps * quarter};
+  return {(top - 7) * 4 + static_cast<int>(steps), (std::size_t{1} << top) + steps * quarter};
 }
 
 constexpr int kBuckets = 4 * 64;

@@ -12,12 +12,13 @@ constexpr Index kEdge = 3;           // what is shown at each end of an axis
 constexpr Index kShownWhole = 1000;  // up to so many elements, all are
 
 struct Format {
-  bool whole = true;        // integers: no decimal point
+  bool whole = true;  // integers: no decimal point
   bool scientific = false;
   int width = 1;
 };
 
-template <class F> void for_shown(const Tensor& x, bool all, F&& f) {
+template <class F>
+void for_shown(const Tensor& x, bool all, F&& f) {
   if (x.rank() == 0) return f(x.item());
   for (Index i = 0; i < x.dim(0); ++i) {
     if (!all && x.dim(0) > 2 * kEdge && i == kEdge) i = x.dim(0) - kEdge;
@@ -29,23 +30,26 @@ std::string text_of(double v, const Format& f, DType dtype) {
   std::ostringstream out;
   if (dtype == DType::bool8) return v != 0 ? "true" : "false";
   if (!std::isfinite(v)) return std::isnan(v) ? "nan" : v > 0 ? "inf" : "-inf";
-  if (f.whole) out << std::fixed << std::setprecision(0) << v << (is_floating(dtype) ? "." : "");
-  else if (f.scientific) out << std::scientific << std::setprecision(4) << v;
-  else out << std::fixed << std::setprecision(4) << v;
+  if (f.whole)
+    out << std::fixed << std::setprecision(0) << v << (is_floating(dtype) ? "." : "");
+  else if (f.scientific)
+    out << std::scientific << std::setprecision(4) << v;
+  else
+    out << std::fixed << std::setprecision(4) << v;
   return out.str();
 }
 
 Format format_of(const Tensor& x, bool all) {
   Format f;
-  double most = 0, least = INFINITY;
+  double greatest = 0, least = INFINITY;
   for_shown(x, all, [&](double v) {
     if (!std::isfinite(v)) return;
     if (v != std::floor(v)) f.whole = false;
-    most = std::fmax(most, std::fabs(v));
+    greatest = std::fmax(greatest, std::fabs(v));
     if (v != 0) least = std::fmin(least, std::fabs(v));
   });
-  f.scientific = most >= 1e5 || (least < 1e-4 && !f.whole);
-  if (f.whole && most >= 1e9) f.whole = false;
+  f.scientific = greatest >= 1e5 || (least < 1e-4 && !f.whole);
+  if (f.whole && greatest >= 1e9) f.whole = false;
   for_shown(x, all, [&](double v) { f.width = std::max(f.width, static_cast<int>(text_of(v, f, x.dtype()).size())); });
   return f;
 }
@@ -59,8 +63,11 @@ void print(std::ostream& out, const Tensor& x, const Format& f, bool all, int in
   for (Index i = 0; i < x.dim(0); ++i) {
     if (i > 0) {
       out << ',';
-      if (x.rank() == 1) out << ' ';
-      else out << std::string(static_cast<std::size_t>(x.rank() - 1), '\n') << std::string(static_cast<std::size_t>(indent + 1), ' ');
+      if (x.rank() == 1)
+        out << ' ';
+      else
+        out << std::string(static_cast<std::size_t>(x.rank() - 1), '\n')
+            << std::string(static_cast<std::size_t>(indent + 1), ' ');
     }
     if (!all && x.dim(0) > 2 * kEdge && i == kEdge) {
       out << "..., ";

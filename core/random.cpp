@@ -19,14 +19,17 @@ double normal_of(const std::array<std::uint32_t, 4>& w) {
 }
 
 // One block an element, so that an element's value is that of its counter, whatever the shape around it.
-template <class F> Tensor fill(const Shape& shape, DType dtype, F&& value) {
+template <class F>
+Tensor fill(const Shape& shape, DType dtype, F&& value) {
   Tensor x = Tensor::empty(shape, dtype);
   parallel_for(x.numel(), grain_for(8), [&](Index begin, Index end) {
     visit_dtype(dtype, [&](auto t) {
       using T = decltype(t);
       for (Index i = begin; i < end; ++i) {
-        if constexpr (std::is_same_v<T, bfloat16>) x.ptr<T>()[i] = bfloat16(static_cast<float>(value(i)));
-        else x.ptr<T>()[i] = static_cast<T>(value(i));
+        if constexpr (std::is_same_v<T, bfloat16>)
+          x.ptr<T>()[i] = bfloat16(static_cast<float>(value(i)));
+        else
+          x.ptr<T>()[i] = static_cast<T>(value(i));
       }
     });
   });
@@ -47,8 +50,10 @@ double below(double high, DType dtype) {
   const auto exact = [](bfloat16 b) { return static_cast<double>(static_cast<float>(b)); };
   bfloat16 b(static_cast<float>(high));
   while (exact(b) >= high) {  // one step: away from 0 where negative
-    if (exact(b) > 0) --b.bits;
-    else b.bits = exact(b) == 0 ? 0x8001 : static_cast<std::uint16_t>(b.bits + 1);
+    if (exact(b) > 0)
+      --b.bits;
+    else
+      b.bits = exact(b) == 0 ? 0x8001 : static_cast<std::uint16_t>(b.bits + 1);
   }
   return exact(b);
 }
@@ -87,7 +92,8 @@ double Rng::normal() { return normal_of(philox(seed_, position_++, stream_)); }
 Index Rng::integer(Index n) {
   require(n > 0, "integer: n is ", n, "; it must be 1 or more");
   const auto range = static_cast<std::uint64_t>(n);
-  const std::uint64_t unbiased = ~std::uint64_t{0} - (~std::uint64_t{0} % range + 1) % range;  // the last value of a whole number of ranges
+  const std::uint64_t unbiased =
+      ~std::uint64_t{0} - (~std::uint64_t{0} % range + 1) % range;  // the last value of a whole number of ranges
   for (;;) {
     const std::uint64_t v = next();
     if (v <= unbiased) return static_cast<Index>(v % range);
@@ -95,10 +101,12 @@ Index Rng::integer(Index n) {
 }
 
 std::vector<Index> Rng::permutation(Index n) {
-  require(n >= 0 && n < Index{1} << 48, "permutation: n is ", n, "; it must be 0 or more, and memory must hold n numbers");
+  require(n >= 0 && n < Index{1} << 48, "permutation: n is ", n,
+          "; it must be 0 or more, and memory must hold n numbers");
   std::vector<Index> p(static_cast<std::size_t>(n));
   std::iota(p.begin(), p.end(), Index{0});
-  for (Index i = n - 1; i > 0; --i) std::swap(p[static_cast<std::size_t>(i)], p[static_cast<std::size_t>(integer(i + 1))]);  // Fisher-Yates
+  for (Index i = n - 1; i > 0; --i)
+    std::swap(p[static_cast<std::size_t>(i)], p[static_cast<std::size_t>(integer(i + 1))]);  // Fisher-Yates
   return p;
 }
 

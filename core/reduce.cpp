@@ -44,7 +44,7 @@ void reduce_rows(Reduction op, const T* x, Index rows, Index n, const T* center,
     for (Index i = b; i < e; ++i) {
       const Index r = i / parts, from = i % parts * kRowPart;
       reduce_table_of<T>().rows(op, x + r * n + from, n, 1, std::min(kRowPart, n - from),
-                      center != nullptr ? center + r : nullptr, &partial[static_cast<std::size_t>(i)]);
+                                center != nullptr ? center + r : nullptr, &partial[static_cast<std::size_t>(i)]);
     }
   });
   reduce_rows<T>(combination(op), partial.data(), rows, parts, nullptr, y);
@@ -60,9 +60,9 @@ void reduce_columns(Reduction op, const T* x, Index outer, Index n, Index inner,
         const Index part = i % parts, block = i / parts % blocks, o = i / parts / blocks;
         const Index column = part * kColumnPart, row = block * kRowBlock;
         reduce_table_of<T>().columns(op, x + (o * n + row) * inner + column, inner, std::min(kRowBlock, n - row),
-                           std::min(kColumnPart, inner - column),
-                           center != nullptr ? center + o * inner + column : nullptr,
-                           to + (o * blocks + block) * inner + column);
+                                     std::min(kColumnPart, inner - column),
+                                     center != nullptr ? center + o * inner + column : nullptr,
+                                     to + (o * blocks + block) * inner + column);
       }
     });
   };
@@ -113,10 +113,11 @@ Tensor find(const Grouped& g, const Tensor& value) {
     using T = decltype(t);
     const T *x = g.x.ptr<T>(), *v = value.ptr<T>();
     parallel_for(g.outer, grain_for(g.n * g.inner), [&](Index b, Index e) {
-      if (g.inner == 1) return reduce_table_of<T>().find_rows(x + b * g.n, e - b, g.n, v + b, y.ptr<std::int32_t>() + b);
+      if (g.inner == 1)
+        return reduce_table_of<T>().find_rows(x + b * g.n, e - b, g.n, v + b, y.ptr<std::int32_t>() + b);
       for (Index o = b; o < e; ++o)
         reduce_table_of<T>().find_columns(x + o * g.n * g.inner, g.n, g.inner, v + o * g.inner,
-                                y.ptr<std::int32_t>() + o * g.inner);
+                                          y.ptr<std::int32_t>() + o * g.inner);
     });
   });
   return y;
@@ -144,7 +145,8 @@ void spread(kernels::Spread op, const Grouped& g, const Center& center, const Te
           const Index r = i / parts, at = r * g.n + i % parts * kRowPart, rows = parts == 1 ? e - b : 1;
           const Index n = parts == 1 ? g.n : std::min(kRowPart, (r + 1) * g.n - at);
           reduce_table_of<T>().spread_rows(op, x + at, rows, n, c != nullptr ? c + r : nullptr,
-                                 rest != nullptr ? rest + r : nullptr, a.ptr<T>() + r, dx.ptr<T>() + at, accumulate);
+                                           rest != nullptr ? rest + r : nullptr, a.ptr<T>() + r, dx.ptr<T>() + at,
+                                           accumulate);
           i += rows;
         }
       });
@@ -153,9 +155,10 @@ void spread(kernels::Spread op, const Grouped& g, const Center& center, const Te
     parallel_for(g.outer * g.n, grain_for(g.inner), [&](Index b, Index e) {
       for (Index r = b; r < e;) {
         const Index o = r / g.n, rows = std::min(e, (o + 1) * g.n) - r;
-        reduce_table_of<T>().spread_columns(op, x + r * g.inner, rows, g.inner, c != nullptr ? c + o * g.inner : nullptr,
-                                  rest != nullptr ? rest + o * g.inner : nullptr, a.ptr<T>() + o * g.inner,
-                                  dx.ptr<T>() + r * g.inner, accumulate);
+        reduce_table_of<T>().spread_columns(op, x + r * g.inner, rows, g.inner,
+                                            c != nullptr ? c + o * g.inner : nullptr,
+                                            rest != nullptr ? rest + o * g.inner : nullptr, a.ptr<T>() + o * g.inner,
+                                            dx.ptr<T>() + r * g.inner, accumulate);
         r += rows;
       }
     });

@@ -15,9 +15,12 @@ constexpr Index kFoldColumns = 1024;  // columns of a block
 constexpr Index kRunColumns = 64;     // running sums held at once
 
 // Calls f(bool{}) or f(std::int32_t{}).
-template <class F> void with_integer(DType dtype, F f) {
-  if (dtype == DType::bool8) f(bool{});
-  else f(std::int32_t{});
+template <class F>
+void with_integer(DType dtype, F f) {
+  if (dtype == DType::bool8)
+    f(bool{});
+  else
+    f(std::int32_t{});
 }
 
 // y[j] = f(... f(f(start, x[0, j]), x[1, j]) ...) for rows that are `step` apart.
@@ -36,16 +39,17 @@ void fold_block(const T* x, Index rows, Index step, Index columns, Wide start, F
 
 // y[outer, inner] = x[outer, n, inner] folded along n; `start` of no elements. Many rows are folded in blocks, and what
 // these give in turn. outer, inner > 0.
-template <class T, class F> void fold(const T* x, Index outer, Index n, Index inner, Wide start, F f, Wide* y) {
+template <class T, class F>
+void fold(const T* x, Index outer, Index n, Index inner, Wide start, F f, Wide* y) {
   const Index wide = std::min(inner, kFoldColumns), parts = (inner + kFoldColumns - 1) / kFoldColumns;
-  const Index most = grain_for(wide), blocks = std::max<Index>(1, (n + most - 1) / most);
+  const Index block_rows = grain_for(wide), blocks = std::max<Index>(1, (n + block_rows - 1) / block_rows);
   const auto run = [&](Wide* to) {
-    const Index work = wide * std::clamp<Index>(n, 1, most);
+    const Index work = wide * std::clamp<Index>(n, 1, block_rows);
     parallel_for(outer * blocks * parts, grain_for(work), [&](Index b, Index e) {
       for (Index i = b; i < e; ++i) {
         const Index part = i % parts, block = i / parts % blocks, o = i / parts / blocks;
-        const Index column = part * kFoldColumns, row = block * most;
-        fold_block(x + (o * n + row) * inner + column, std::min(most, n - row), inner,
+        const Index column = part * kFoldColumns, row = block * block_rows;
+        fold_block(x + (o * n + row) * inner + column, std::min(block_rows, n - row), inner,
                    std::min(kFoldColumns, inner - column), start, f, to + (o * blocks + block) * inner + column);
       }
     });
@@ -66,7 +70,8 @@ std::int32_t fitting(const char* op, const char* what, const Where& where, Wide 
 }
 
 // y = the running sums of contiguous x. Gives the first place, in row-major order, whose sum does not fit; -1: none.
-template <class T> Index run_sums(const T* x, std::int32_t* y, Index outer, Index n, Index inner) {
+template <class T>
+Index run_sums(const T* x, std::int32_t* y, Index outer, Index n, Index inner) {
   constexpr Index none = std::numeric_limits<Index>::max();
   std::atomic<Index> first = none;
   const Index parts = (inner + kRunColumns - 1) / kRunColumns;
@@ -82,7 +87,8 @@ template <class T> Index run_sums(const T* x, std::int32_t* y, Index outer, Inde
           y[at] = static_cast<std::int32_t>(sums[j]);
           if (y[at] == sums[j]) continue;
           Index seen = first.load();
-          while (at < seen && !first.compare_exchange_weak(seen, at)) {}
+          while (at < seen && !first.compare_exchange_weak(seen, at)) {
+          }
         }
       }
     }
@@ -99,7 +105,8 @@ Tensor sum_integers(const char* op, In x, unsigned reduced, bool keepdim) {
   if (y.numel() == 0) return g.to_result(y, keepdim);
   Scratch<Wide> sums(static_cast<std::size_t>(y.numel()));
   with_integer(x.dtype(), [&](auto t) {
-    fold(g.x.ptr<decltype(t)>(), g.outer, g.n, g.inner, 0, [](Wide a, Wide b) { return a + b; }, sums.data());
+    fold(
+        g.x.ptr<decltype(t)>(), g.outer, g.n, g.inner, 0, [](Wide a, Wide b) { return a + b; }, sums.data());
   });
   // Not in a chunk: which of several sums an Error names must not depend on the threads.
   std::transform(sums.data(), sums.data() + y.numel(), y.ptr<std::int32_t>(),
@@ -113,8 +120,10 @@ Tensor extreme_integers(bool greatest, const Grouped& g) {
   Scratch<Wide> values(static_cast<std::size_t>(y.numel()));
   const std::int32_t* x = g.x.ptr<std::int32_t>();
   const auto run = [&](Wide start, auto f) { fold(x, g.outer, g.n, g.inner, start, f, values.data()); };
-  if (greatest) run(std::numeric_limits<Wide>::min(), [](Wide a, Wide b) { return std::max(a, b); });
-  else run(std::numeric_limits<Wide>::max(), [](Wide a, Wide b) { return std::min(a, b); });
+  if (greatest)
+    run(std::numeric_limits<Wide>::min(), [](Wide a, Wide b) { return std::max(a, b); });
+  else
+    run(std::numeric_limits<Wide>::max(), [](Wide a, Wide b) { return std::min(a, b); });
   std::transform(values.data(), values.data() + y.numel(), y.ptr<std::int32_t>(),
                  [](Wide v) { return static_cast<std::int32_t>(v); });
   return y;

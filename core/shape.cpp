@@ -14,7 +14,8 @@ void Shape::push_back(Index size) {
 Shape Shape::without(int axis) const {
   Shape s;
   const int skip = axis < 0 ? axis + rank_ : axis;
-  for (int i = 0; i < rank_; ++i) if (i != skip) s.push_back((*this)[i]);
+  for (int i = 0; i < rank_; ++i)
+    if (i != skip) s.push_back((*this)[i]);
   return s;
 }
 

@@ -17,8 +17,7 @@ void walk(const Tensor& x, int axis, Rows rows, Columns columns) {
   const Index n = x.shape()[axis], outer = x.shape().first(axis).numel(),
               inner = x.shape().last(x.rank() - axis - 1).numel();
   if (x.numel() == 0) return;
-  if (inner == 1)
-    return parallel_for(outer, grain_for(4 * n), [&](Index b, Index e) { rows(b * n, e - b, n); });
+  if (inner == 1) return parallel_for(outer, grain_for(4 * n), [&](Index b, Index e) { rows(b * n, e - b, n); });
   const Index parts = (inner + kColumnPart - 1) / kColumnPart;
   parallel_for(outer * parts, grain_for(4 * n * std::min(inner, kColumnPart)), [&](Index b, Index e) {
     for (Index i = b; i < e; ++i) {

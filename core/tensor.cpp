@@ -37,8 +37,8 @@ void delete_storage(Storage* s) noexcept {
 }
 
 std::int32_t to_int32(const char* op, std::int64_t value) {
-  require(value == static_cast<std::int32_t>(value), op, ": the value ", value, " does not fit int32, as whole numbers are in tensors; ",
-          "it must be from -2147483648 to 2147483647");
+  require(value == static_cast<std::int32_t>(value), op, ": the value ", value,
+          " does not fit int32, as whole numbers are in tensors; ", "it must be from -2147483648 to 2147483647");
   return static_cast<std::int32_t>(value);
 }
 
@@ -73,7 +73,8 @@ Tensor Tensor::zeros(const Shape& shape, DType dtype) {
 Tensor Tensor::ones(const Shape& shape, DType dtype) { return full(shape, 1, dtype); }
 
 Tensor Tensor::full(const Shape& shape, double value, DType dtype) {
-  require(holds(dtype, value), "full: the tensor is ", shape, " ", dtype, " and the number is ", value, "; ", dtype, " must hold it exactly");
+  require(holds(dtype, value), "full: the tensor is ", shape, " ", dtype, " and the number is ", value, "; ", dtype,
+          " must hold it exactly");
   Tensor x = empty(shape, dtype);
   visit_dtype(dtype, [&](auto t) {
     using T = decltype(t);
@@ -159,7 +160,8 @@ static void check_once_each(const char* op, const Tensor& x) {
 
 void Tensor::fill_(double value) {
   require(defined(), "fill_: the tensor is undefined; it must have values");
-  require(holds(dtype_, value), "fill_: the tensor is ", *this, " and the number is ", value, "; ", dtype_, " must hold it exactly");
+  require(holds(dtype_, value), "fill_: the tensor is ", *this, " and the number is ", value, "; ", dtype_,
+          " must hold it exactly");
   check_once_each("fill_", *this);
   copy_(full({}, value, dtype_).expand(shape_));
 }

@@ -107,8 +107,8 @@ static Shape complete(const Tensor& x, const Shape& shape, const char* op) {
   if (unknown >= 0 && known != 0) full[unknown] = x.numel() / known;
   require(unknown < 0 || known != 0 || x.numel() != 0, op, ": x is ", x, " and shape is ", shape,
           "; beside a size of 0, -1 may stand for any size: name one");
-  require(full.numel() == x.numel(), op, ": x is ", x, " of ", x.numel(),
-          " elements and shape is ", shape, "; the number of elements must be the same");
+  require(full.numel() == x.numel(), op, ": x is ", x, " of ", x.numel(), " elements and shape is ", shape,
+          "; the number of elements must be the same");
   return full;
 }
 

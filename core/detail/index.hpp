@@ -5,12 +5,12 @@
 
 namespace heed::detail {
 
-// Whether the product of the sizes, those of 0 left out, is at most 2^60: the bytes of any dtype can be counted then, and
-// strides, offsets and the elements along any of the axes.
+// Whether the product of the sizes, those of 0 left out, is at most 2^60: the bytes of any dtype can be counted then,
+// and strides, offsets and the elements along any of the axes.
 bool can_be_counted(const Shape& shape);
 
-// Throws Error unless the indices are int32, of any strides, and each lies in [least, limit) or is `ignored`. It names the
-// first that does not, with its position: «gather: index[0, 3] is 7; it must be in [0, 5)».
+// Throws Error unless the indices are int32, of any strides, and each lies in [least, limit) or is `ignored`. It names
+// the first that does not, with its position: «gather: index[0, 3] is 7; it must be in [0, 5)».
 inline constexpr Index kNoneIgnored = Index{1} << 40;
 void check_indices(const char* op, const char* name, const Where& where, const Tensor& indices, Index limit,
                    Index ignored = kNoneIgnored, Index least = 0);

@@ -14,10 +14,11 @@ struct Groups {
 
   Groups(const Tensor& x, unsigned reduced);  // bit a of `reduced`: axis a is reduced
 
-  Tensor gather(const Tensor& x) const;                   // x in the grouped layout, contiguous and widened
-  Shape shape() const;                                    // of the grouped layout
-  Shape result_shape() const;                             // its kept axes
-  Tensor to_result(const Tensor& y, bool keepdim) const;  // from result_shape() to x's order of axes; values in x's dtype
+  Tensor gather(const Tensor& x) const;  // x in the grouped layout, contiguous and widened
+  Shape shape() const;                   // of the grouped layout
+  Shape result_shape() const;            // its kept axes
+  Tensor to_result(const Tensor& y,
+                   bool keepdim) const;        // from result_shape() to x's order of axes; values in x's dtype
   Tensor from_result(const Tensor& dy) const;  // the way back, contiguous; dy with or without the reduced axes
   Tensor to_input(const Tensor& dx) const;     // from the grouped layout to a view of x's shape
   bool in_order() const;                       // whether the grouped layout has x's axes in their order
@@ -49,7 +50,8 @@ struct Center {
   Tensor value, rest;
 };
 
-// What each of a group's elements that are `value`, or NaN, gets of dy where they share it evenly; in the result's layout.
+// What each of a group's elements that are `value`, or NaN, gets of dy where they share it evenly; in the result's
+// layout.
 Tensor share(const Grouped& g, const Tensor& value, const Tensor& dy);
 
 // dx = (or +=) a * f(x, center), see kernels::Spread; dx is contiguous in the grouped layout, a in the result's.

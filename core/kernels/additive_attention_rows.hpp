@@ -83,7 +83,8 @@ inline void dropout_row(const AttentionProblem<T>& p, long b, long h, long i, lo
   const uint64_t first = p.position + static_cast<uint64_t>((b * p.heads + h) * p.queries + i) * blocks;
   for (long j = 0; j < keys; j += kKeys) {
     alignas(64) uint32_t c[4][n];
-    philox_words(p.seed, p.stream, [&](int l) { return first + static_cast<uint64_t>((key + j) / 4 + l); }, c);
+    philox_words(
+        p.seed, p.stream, [&](int l) { return first + static_cast<uint64_t>((key + j) / 4 + l); }, c);
     for (int l = 0; l < n; ++l)
       for (int word = 0; word < 4; ++word) factor[j + 4 * l + word] = c[word][l] < p.drop_below ? T(0) : p.keep;
   }

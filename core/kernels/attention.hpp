@@ -17,9 +17,9 @@
 //   dx_ij = f'(x_ij) ds_ij                 takes the place of ds_ij in the last row above
 //   dz_h = -sum_i 2^(z_h log2(e) - L_i) delta_i
 //
-// Memory: rows of q, k and v are read in place, through their strides, and copied block by block into scratch that stays in
-// the nearest cache: keys as rows [keys, width], queries as columns [width, lanes]. "Whole vectors" means that a row is
-// padded with zeros to a multiple of the vector's width.
+// Memory: rows of q, k and v are read in place, through their strides, and copied block by block into scratch that
+// stays in the nearest cache: keys as rows [keys, width], queries as columns [width, lanes]. "Whole vectors" means that
+// a row is padded with zeros to a multiple of the vector's width.
 #pragma once
 #include "../kernel_interface.hpp"
 #include "head_rows.hpp"
@@ -36,14 +36,14 @@ struct ScoreGrid {
 // What flex_attention adds. All null: nothing.
 template <class T>
 struct ScoreRules {
-  ScoreFunction<T> f;                // apply null: f(x) = x
-  const ScoreContext<T>* context;    // of f
-  const T* sinks;                    // [heads]: z; or null
-  const BlockKind* blocks;           // of kBlockQueries by kBlockKeys, by these strides, the last of which is 1; or null
+  ScoreFunction<T> f;              // apply null: f(x) = x
+  const ScoreContext<T>* context;  // of f
+  const T* sinks;                  // [heads]: z; or null
+  const BlockKind* blocks;         // of kBlockQueries by kBlockKeys, by these strides, the last of which is 1; or null
   int64_t block_batch, block_head, block_query;
-  MaskFunction<T> mask;              // for blocks of which a part may be seen
-  const void* mask_function;         // what it is called with
-  const int32_t* positions;          // [batch]: where the first query stands among the keys; null: keys - queries
+  MaskFunction<T> mask;       // for blocks of which a part may be seen
+  const void* mask_function;  // what it is called with
+  const int32_t* positions;   // [batch]: where the first query stands among the keys; null: keys - queries
 };
 
 template <class T>
@@ -52,8 +52,8 @@ struct AttentionProblem {
   T scale;
   bool causal;
   HeadRows<const T> q, k, v;
-  const int32_t* lengths;  // [batch]: keys from here on are padding; or null
-  const uint8_t* key_mask;    // [batch, keys]: 0 where a key is masked; or null
+  const int32_t* lengths;   // [batch]: keys from here on are padding; or null
+  const uint8_t* key_mask;  // [batch, keys]: 0 where a key is masked; or null
   ScoreGrid<const uint8_t> mask;
   ScoreGrid<const T> bias;
   // Dropout: weight (b, h, i, j) falls where word j % 4 of philox(seed, position + ((b * heads + h) * queries + i) *
@@ -86,7 +86,7 @@ struct AttentionGradients {
 // Sizes that the driver needs to split the work.
 struct AttentionSizes {
   int64_t lanes;        // queries of a tile
-  int64_t most_rows;    // queries of a forward block at most
+  int64_t max_rows;     // queries of a forward block at most
   int64_t back_lanes;   // queries of a backward tile
   int64_t back_keys;    // keys of a backward block
   int64_t decode_keys;  // keys of a chunk of `decode`
@@ -97,7 +97,7 @@ struct AttentionKernels {
   AttentionSizes sizes;
   size_t (*forward_scratch)(const AttentionProblem<T>& p);  // in elements
   size_t (*backward_scratch)(const AttentionProblem<T>& p);
-  // Rows [begin, end) of head (b, h); end - begin <= most_rows, begin a multiple of `lanes`.
+  // Rows [begin, end) of head (b, h); end - begin <= max_rows, begin a multiple of `lanes`.
   void (*forward)(const AttentionProblem<T>& p, const AttentionOutput<T>& y, int64_t b, int64_t h, int64_t begin,
                   int64_t end, T* scratch);
   // Key blocks group, group + groups, ... of head (b, kv_head), and all queries that see them.

@@ -50,8 +50,8 @@ struct Finite {
   bool keys, queries, douts;
 };
 
-// Queries and output gradients of a tile, as rows and as columns; delta [lanes] = sum_d do * o. Rows without a key become
-// zeros.
+// Queries and output gradients of a tile, as rows and as columns; delta [lanes] = sum_d do * o. Rows without a key
+// become zeros.
 template <class T>
 [[gnu::noinline]] void load_queries(const AttentionProblem<T>& p, const AttentionGradients<T>& d, const Place& at,
                                     const BackwardScratch<T>& x, Finite& finite) {
@@ -61,7 +61,7 @@ template <class T>
   const T* lse = d.lse + (at.b * p.heads + at.h) * p.queries + at.query;
   for (int i = 0; i < lanes; ++i) x.lse[i] = i < at.rows ? lse[i] : static_cast<T>(__builtin_inf());
   // query_rows [lanes, k_stride], dout_rows [lanes, v_stride], delta
-  Batch<T> odd_query(T(0)), odd_dout(T(0));
+  Batch<T> non_finite_query(T(0)), non_finite_dout(T(0));
   for (long i = 0; i < lanes; ++i) {
     T *query = x.query_rows + i * x.k_stride, *dout = x.dout_rows + i * x.v_stride;
     x.delta[i] = T(0);
@@ -70,8 +70,8 @@ template <class T>
       clear(dout, p.value_width);
       continue;
     }
-    copy_row(row_of(p.q, at.b, at.h, at.query + i), p.width, query, odd_query);
-    copy_row(row_of(d.dout, at.b, at.h, at.query + i), p.value_width, dout, odd_dout);
+    copy_row(row_of(p.q, at.b, at.h, at.query + i), p.width, query, non_finite_query);
+    copy_row(row_of(d.dout, at.b, at.h, at.query + i), p.value_width, dout, non_finite_dout);
     const T* out = row_of(d.out, at.b, at.h, at.query + i);
     Batch<T> sum(T(0));
     for (long c = 0; c < p.value_width; c += w) {
@@ -80,8 +80,8 @@ template <class T>
     }
     x.delta[i] = reduce_add(sum);
   }
-  finite.queries = !any(isnan(odd_query));
-  finite.douts = !any(isnan(odd_dout));
+  finite.queries = !any(isnan(non_finite_query));
+  finite.douts = !any(isnan(non_finite_dout));
   // queries [width, lanes] = scale query_rows^T, douts [value_width, lanes] = dout_rows^T
   const Batch<T> factor(static_cast<T>(p.scale * score_unit(p)));
   transpose(x.query_rows, x.k_stride, long{lanes}, p.width, long{lanes},
@@ -118,7 +118,7 @@ template <class T>
 
 // By what the function of scores is given: dx = f'(x) ds, and 0 where ds is, as x is anything in masked pairs.
 template <class T>
-[[gnu::noinline]] void through_function(const T* slope, long keys, T* dscores) {
+[[gnu::noinline]] void chain_slope(const T* slope, long keys, T* dscores) {
   const Batch<T> zero(T(0));
   for (long i = 0; i < keys * kBackLanes<T>; i += kWidth<T>) {
     const Batch<T> ds = load_aligned(dscores + i);
@@ -158,21 +158,21 @@ template <class T>
   weights_and_dscores(x, at.keys, p.drop_below != 0 ? x.addend : nullptr);
   // gradients of the function's parameters; dscores = dx
   if (d.context != nullptr) p.rules.f.sum(*d.context, tile_at(p, at, lanes), x.x, x.dscores);
-  if (x.slope != nullptr) through_function(x.slope, at.keys, x.dscores);
+  if (x.slope != nullptr) chain_slope(x.slope, at.keys, x.dscores);
   if (d.dbias != nullptr) store_dbias(p, at, x.dscores, d.dbias);
   // dvalues [keys, value_width] += weights dout_rows
   if (d.dv.data != nullptr) {
     if (finite.douts)
       key_sums<lanes>(x.dout_rows, x.v_stride, x.weights, first, at.keys, dvalues);
     else
-      careful_rows(x.dout_rows, x.v_stride, x.weights, lanes, at.keys, p.value_width, dvalues, x.v_stride);
+      masked_key_sums(x.dout_rows, x.v_stride, x.weights, lanes, at.keys, p.value_width, dvalues, x.v_stride);
   }
   // dkeys [keys, width] += dscores query_rows
   if (d.dk.data != nullptr) {
     if (finite.queries)
       key_sums<lanes>(x.query_rows, x.k_stride, x.dscores, first, at.keys, dkeys);
     else
-      careful_rows(x.query_rows, x.k_stride, x.dscores, lanes, at.keys, p.width, dkeys, x.k_stride);
+      masked_key_sums(x.query_rows, x.k_stride, x.dscores, lanes, at.keys, p.width, dkeys, x.k_stride);
   }
   // dqueries [width, lanes] += keys^T dscores
   if (d.dq.data != nullptr) {
@@ -180,7 +180,7 @@ template <class T>
       query_sums<lanes, Finish::add>(keys, x.k_stride, x.dscores, p.width, first, at.keys,
                                      static_cast<const T*>(nullptr), x.dqueries);
     else
-      careful_columns(keys, x.k_stride, x.dscores, lanes, at.keys, p.width, x.dqueries);
+      masked_query_sums(keys, x.k_stride, x.dscores, lanes, at.keys, p.width, x.dqueries);
   }
 }
 
@@ -223,8 +223,8 @@ inline T* partial_of(const AttentionProblem<T>& p, const AttentionGradients<T>& 
   return d.partial_dq + (((group * p.batch + b) * p.heads + h) * tiles + tile) * p.width * lanes;
 }
 
-// Asked for while tile t of head h is worked on: the tile `next`, and its share of the next block of keys of this head or
-// the one that follows.
+// Asked for while tile t of head h is worked on: the tile `next`, and its share of the next block of keys of this head
+// or the one that follows.
 template <class T>
 inline void prefetch_next(const AttentionProblem<T>& p, const AttentionGradients<T>& d, long b, long h, long t,
                           long next, long tiles, long begin, long group) {
@@ -254,8 +254,9 @@ inline void prefetch_next(const AttentionProblem<T>& p, const AttentionGradients
   prefetch_rows(d.dv, key_b, key_head, s.begin, s.end, p.value_width);
 }
 
-// Keys [begin, begin + keys) of head (b, kv_head) against all queries that see them: dk and dv of these keys, and their share
-// of dq, which is added up tile by tile: in partial_dq by the group's blocks, and else, with one block, written at once.
+// Keys [begin, begin + keys) of head (b, kv_head) against all queries that see them: dk and dv of these keys, and their
+// share of dq, which is added up tile by tile: in partial_dq by the group's blocks, and else, with one block, written
+// at once.
 template <class T>
 inline void back_block(const AttentionProblem<T>& p, const AttentionGradients<T>& d, long b, long kv_head, long begin,
                        long keys, long group, const BackwardScratch<T>& x) {
@@ -263,14 +264,14 @@ inline void back_block(const AttentionProblem<T>& p, const AttentionGradients<T>
   const long shared = p.heads / p.kv_heads, tiles = (p.queries + lanes - 1) / lanes;
   const auto rows_of = [&](long t) { return p.queries - t * lanes < lanes ? p.queries - t * lanes : lanes; };
   // how many of the block's keys the last query of tile t sees
-  const auto most_of = [&](long t) {
+  const auto seen_of = [&](long t) {
     const long limit = key_end(p, b, t * lanes + rows_of(t) - 1) - begin;
     return limit < keys ? limit : keys;
   };
   // the first tile from t on that sees the block; with one block, any tile, as its dq is written here
   const auto next_tile = [&](long h, long t) {
     for (; d.partial_dq != nullptr && t < tiles; ++t)
-      for (long first = 0; first < most_of(t); first += kKeys)
+      for (long first = 0; first < seen_of(t); first += kKeys)
         if (kind_of(p, b, h, t * lanes, begin + first) != BlockKind::none) return t;
     return t;
   };
@@ -291,9 +292,9 @@ inline void back_block(const AttentionProblem<T>& p, const AttentionGradients<T>
       if (d.partial_dq != nullptr) y.dqueries = partial_of(p, d, group, b, h, t);
       if (d.dq.data != nullptr && (d.partial_dq == nullptr || begin == group * kBackKeys))
         clear(y.dqueries, p.width * lanes);
-      for (long first = 0, most = most_of(t); first < most; first += kKeys) {
+      for (long first = 0, tile_keys = seen_of(t); first < tile_keys; first += kKeys) {
         at.key = begin + first;
-        at.keys = most - first < kKeys ? most - first : kKeys;
+        at.keys = tile_keys - first < kKeys ? tile_keys - first : kKeys;
         if (kind_of(p, b, h, at.query, at.key) != BlockKind::none) back_tile(p, d, at, first, y, finite);
       }
       if (d.dq.data != nullptr && d.partial_dq == nullptr) write_dqueries(p, d, b, h, at.query, at.rows, y.dqueries);

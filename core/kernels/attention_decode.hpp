@@ -19,9 +19,9 @@ template <class T>
 inline void dots(const T* q, const T* keys, long stride, long n, long width, T factor, T* s) {
   constexpr int w = kWidth<T>;
   for (long j = 0; j < n; j += 4) {
-    const long most = n - j < 4 ? n - j - 1 : 3;  // the last key stands in for those beyond
+    const long last = n - j < 4 ? n - j - 1 : 3;  // the last key stands in for those beyond
     const T* row[4];
-    unroll<4>([&](auto i) { row[i] = keys + (j + (i < most ? i : most)) * stride; });
+    unroll<4>([&](auto i) { row[i] = keys + (j + (i < last ? i : last)) * stride; });
     Batch<T> sum[4] = {Batch<T>(T(0)), Batch<T>(T(0)), Batch<T>(T(0)), Batch<T>(T(0))};
     long c = 0;
     for (; c + w <= width; c += w) {
@@ -110,9 +110,9 @@ void decode(const AttentionProblem<T>& p, int64_t b, int64_t kv_head, int64_t ch
       const T base = top == -static_cast<T>(__builtin_inf()) ? T(0) : top;
       Batch<T> sum(T(0));
       for (long j = 0; j < n; j += w) {
-        const int some = n - j < w ? static_cast<int>(n - j) : w;
-        const Batch<T> x = load_part(s + j, some, -static_cast<T>(__builtin_inf())), e = exp2(x - Batch<T>(base));
-        store_part(s + j, select(x == minus_infinity<T>(), Batch<T>(-T(0)), e), some);
+        const int count = n - j < w ? static_cast<int>(n - j) : w;
+        const Batch<T> x = load_part(s + j, count, -static_cast<T>(__builtin_inf())), e = exp2(x - Batch<T>(base));
+        store_part(s + j, select(x == minus_infinity<T>(), Batch<T>(-T(0)), e), count);
         sum = sum + e;
       }
       total = reduce_add(sum);

@@ -98,8 +98,8 @@ inline void prefetch_next(const AttentionProblem<T>& p, const AttentionOutput<T>
   prefetch_rows(p.v, b, h / shared, s.begin, s.end, p.value_width);
 }
 
-// Queries [begin, end) of head (b, h), as tiles, against all keys that they see. Each block of keys is copied once and met by
-// all tiles, whose running softmax (top, sum, outs) waits in scratch.
+// Queries [begin, end) of head (b, h), as tiles, against all keys that they see. Each block of keys is copied once and
+// met by all tiles, whose running softmax (top, sum, outs) waits in scratch.
 template <class T>
 void forward(const AttentionProblem<T>& p, const AttentionOutput<T>& y, int64_t b, int64_t h, int64_t begin,
              int64_t end, T* scratch) {
@@ -123,13 +123,13 @@ void forward(const AttentionProblem<T>& p, const AttentionOutput<T>& y, int64_t 
   };
   for (long key = next_block(0), next; key < key_limit; key = next) {
     next = next_block(key + kKeys);
-    // keys [most, width], values [most, value_width]: masked ones are zeros
-    const long most = key_limit - key < kKeys ? key_limit - key : kKeys;
-    pack_keys(p, p.k, b, kv_head, key, most, p.width, x.keys);
-    const bool finite = pack_keys(p, p.v, b, kv_head, key, most, p.value_width, x.values);
+    // keys [block_keys, width], values [block_keys, value_width]: masked ones are zeros
+    const long block_keys = key_limit - key < kKeys ? key_limit - key : kKeys;
+    pack_keys(p, p.k, b, kv_head, key, block_keys, p.width, x.keys);
+    const bool finite = pack_keys(p, p.v, b, kv_head, key, block_keys, p.value_width, x.values);
     for (long t = 0; t < tiles; ++t) {
       // the tile sees the block's first n keys, its first vector of queries `first` of them
-      const long limit = key_end(p, b, query_of(t) + rows_of(t) - 1) - key, n = limit < most ? limit : most;
+      const long limit = key_end(p, b, query_of(t) + rows_of(t) - 1) - key, n = limit < block_keys ? limit : block_keys;
       if (n <= 0 || kind_of(p, b, h, query_of(t), key) == BlockKind::none) continue;
       const Place at{b, h, query_of(t), rows_of(t), key, n};
       prefetch_next(p, y, at, next, key_limit, end, t, tiles);
@@ -152,7 +152,7 @@ void forward(const AttentionProblem<T>& p, const AttentionOutput<T>& y, int64_t 
         query_sums<lanes, Finish::rescale>(x.values, v_stride, x.scores, p.value_width, first, n, x.factor, outs);
       } else {
         for (long d = 0; d < p.value_width * lanes; ++d) outs[d] *= x.factor[d % lanes];
-        careful_columns(x.values, v_stride, x.scores, lanes, n, p.value_width, outs);
+        masked_query_sums(x.values, v_stride, x.scores, lanes, n, p.value_width, outs);
       }
     }
   }

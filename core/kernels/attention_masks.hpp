@@ -1,5 +1,5 @@
-// Which keys a query sees: what the kernels of all attentions ask. Problems have keys, lengths and key_mask, and those of
-// pairs causal and queries. Included only by *.kernel.cpp.
+// Which keys a query sees: what the kernels of all attentions ask. Problems have keys, lengths and key_mask, and those
+// of pairs causal and queries. Included only by *.kernel.cpp.
 #pragma once
 #include "simd.hpp"
 

@@ -23,14 +23,14 @@ inline Share share_of(long begin, long end, long t, long parts) {
   return {begin + (end - begin) * t / parts, begin + (end - begin) * (t + 1) / parts};
 }
 
-// One row, zeros up to a whole vector. `odd` becomes NaN in a lane where a value is not finite.
+// One row, zeros up to a whole vector. `non_finite` becomes NaN in a lane where a value is not finite.
 template <class T>
-inline void copy_row(const T* from, long n, T* to, Batch<T>& odd) {
+inline void copy_row(const T* from, long n, T* to, Batch<T>& non_finite) {
   constexpr int w = kWidth<T>;
   for (long c = 0; c < n; c += w) {
     const Batch<T> x = n - c >= w ? load(from + c) : load_part(from + c, static_cast<int>(n - c));
     store_aligned(to + c, x);
-    odd = fma(x, Batch<T>(T(0)), odd);
+    non_finite = fma(x, Batch<T>(T(0)), non_finite);
   }
 }
 template <class T>
@@ -44,14 +44,14 @@ inline bool pack_keys(const AttentionProblem<T>& p, const HeadRows<const T>& x, 
                       long width, T* to) {
   const long stride = whole_vectors<T>(width);
   const uint8_t* key_mask = p.key_mask == nullptr ? nullptr : p.key_mask + b * p.keys + begin;
-  Batch<T> odd(T(0));
+  Batch<T> non_finite(T(0));
   for (long j = 0; j < n; ++j) {
     if (key_mask == nullptr || key_mask[j] != 0)
-      copy_row(row_of(x, b, h, begin + j), width, to + j * stride, odd);
+      copy_row(row_of(x, b, h, begin + j), width, to + j * stride, non_finite);
     else
       clear(to + j * stride, width);
   }
-  return !any(isnan(odd));
+  return !any(isnan(non_finite));
 }
 
 // NaN of the values a [keys, a_stride] to the sums c [width, lanes] of the queries that see them: all whose score is
@@ -70,7 +70,7 @@ template <class T>
 // c[d, lane] += sum_j a[j, d] x[j, lane], where only weights other than 0 count: what a masked key or query holds, NaN
 // included, must not matter. Instead of the fast product where something is not finite.
 template <class T>
-inline void careful_columns(const T* a, long a_stride, const T* x, long lanes, long keys, long width, T* c) {
+inline void masked_query_sums(const T* a, long a_stride, const T* x, long lanes, long keys, long width, T* c) {
   for (long j = 0; j < keys; ++j)
     for (long i = 0; i < lanes; ++i) {
       const T weight = x[j * lanes + i];
@@ -80,8 +80,8 @@ inline void careful_columns(const T* a, long a_stride, const T* x, long lanes, l
 }
 // c[j, d] += sum_i x[j, lane i] a[i, d], likewise.
 template <class T>
-inline void careful_rows(const T* a, long a_stride, const T* x, long lanes, long keys, long width, T* c,
-                         long c_stride) {
+inline void masked_key_sums(const T* a, long a_stride, const T* x, long lanes, long keys, long width, T* c,
+                            long c_stride) {
   for (long j = 0; j < keys; ++j)
     for (long i = 0; i < lanes; ++i) {
       const T weight = x[j * lanes + i];

@@ -57,8 +57,8 @@ struct Place {
   long b, h, query, rows, key, keys;
 };
 
-// What scores and bias are multiplied by before they are added: a function of scores takes them as they are, and gives them
-// in units of log2(e).
+// What scores and bias are multiplied by before they are added: a function of scores takes them as they are, and gives
+// them in units of log2(e).
 template <class T>
 inline double score_unit(const AttentionProblem<T>& p) {
   return p.rules.f.apply == nullptr ? kLog2e : 1;
@@ -151,8 +151,8 @@ inline void load_addends(const AttentionProblem<T>& p, const Place& at, T* adden
 }
 
 // The products of a tile [keys, lanes] become scores: bias, function and masks. Scores of keys that a query may not see
-// become -inf, whatever they were. For backward, x: what the function was given, and slope: its derivative, where not null;
-// both [keys, lanes].
+// become -inf, whatever they were. For backward, x: what the function was given, and slope: its derivative, where not
+// null; both [keys, lanes].
 template <class T, int kLanes>
 [[gnu::noinline]] void finish_scores(const AttentionProblem<T>& p, const Place& at, T* s, T* addend, T* rows,
                                      T* x = nullptr, T* slope = nullptr) {
@@ -206,14 +206,15 @@ inline void dropout_factors(const AttentionProblem<T>& p, const Place& at, T* fa
   for (long j = 0; j < at.keys; j += 4) {
     alignas(64) uint32_t c[4][kLanes];
     const uint64_t first = p.position + row * blocks + static_cast<uint64_t>((at.key + j) / 4);
-    philox_words(p.seed, p.stream, [=](int i) { return first + static_cast<uint64_t>(i) * blocks; }, c);
+    philox_words(
+        p.seed, p.stream, [=](int i) { return first + static_cast<uint64_t>(i) * blocks; }, c);
     for (long n = 0; n < 4 && j + n < at.keys; ++n)
       for (int i = 0; i < kLanes; ++i) factor[(j + n) * kLanes + i] = c[n][i] < p.drop_below ? T(0) : p.keep;
   }
 }
 
-// One step of the online softmax: s [keys, lanes] becomes 2^(s - m) with the new maximum m (`top`, [lanes]); `scale_back`
-// [lanes] is what earlier sums must be multiplied by.
+// One step of the online softmax: s [keys, lanes] becomes 2^(s - m) with the new maximum m (`top`, [lanes]);
+// `scale_back` [lanes] is what earlier sums must be multiplied by.
 template <class T, int kLanes>
 [[gnu::noinline]] void softmax_step(T* s, long keys, T* top, T* sum, T* scale_back) {
   constexpr int w = kWidth<T>, v = kLanes / w;

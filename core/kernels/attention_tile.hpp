@@ -62,14 +62,14 @@ inline constexpr int kRowsOfTile = kWidth<T> * sizeof(T) == 64 ? (V == 1 && kOrd
                                                                : 8;
 
 template <class T, int R, int V, Order kOrder, Finish kFinish>
-[[gnu::noinline]] void some_rows(Block<T> x, long rows) {
+[[gnu::noinline]] void row_tiles(Block<T> x, long rows) {
   for (; rows >= R; rows -= R) {
     register_tile<T, R, V, kOrder, kFinish>(x);
     x.a += kOrder == Order::by_row ? R * x.a_stride : R;
     x.c += R * x.c_stride;
   }
   if constexpr (R > 1) {
-    if (rows > 0) some_rows<T, R == 6 ? 4 : R / 2, V, kOrder, kFinish>(x, rows);
+    if (rows > 0) row_tiles<T, R == 6 ? 4 : R / 2, V, kOrder, kFinish>(x, rows);
   }
 }
 
@@ -79,9 +79,9 @@ inline void product(Block<T> x, long rows, long columns) {
   constexpr int w = kWidth<T>;
   for (; columns > 0; columns -= 2 * w, x.b += 2 * w, x.c += 2 * w) {
     if (columns >= 2 * w)
-      some_rows<T, kRowsOfTile<T, 2, kOrder>, 2, kOrder, kFinish>(x, rows);
+      row_tiles<T, kRowsOfTile<T, 2, kOrder>, 2, kOrder, kFinish>(x, rows);
     else
-      some_rows<T, kRowsOfTile<T, 1, kOrder>, 1, kOrder, kFinish>(x, rows);
+      row_tiles<T, kRowsOfTile<T, 1, kOrder>, 1, kOrder, kFinish>(x, rows);
     if constexpr (kFinish == Finish::rescale) x.factor += 2 * w;
   }
 }

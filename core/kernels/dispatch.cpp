@@ -36,8 +36,9 @@ const char* name_of(Level l) { return kNames[static_cast<int>(l)]; }
 bool available(Level l) {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512vl");
   switch (l) {
     case Level::baseline: return true;
 #ifdef HEED_HAS_avx2
@@ -63,7 +64,8 @@ Level level() {
 }
 
 void set_level(Level l) {
-  require(available(l), "set_level: ", name_of(l), " is not available; on this machine it must be one of ", available_names());
+  require(available(l), "set_level: ", name_of(l), " is not available; on this machine it must be one of ",
+          available_names());
   chosen = static_cast<int>(l);
 }
 
@@ -71,4 +73,4 @@ void set_level(Level l) {
 
 namespace heed {
 const char* arch() { return kernels::name_of(kernels::level()); }
-}
+}  // namespace heed

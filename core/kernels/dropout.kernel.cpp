@@ -9,7 +9,8 @@ namespace {
 // The words of a group: word j of block l at words[j][l].
 void group_words(const DropoutMask& mask, int64_t group, uint32_t (&words)[4][kDropoutBlocks]) {
   const uint64_t first = mask.position + static_cast<uint64_t>(group) * kDropoutBlocks;
-  philox_words(mask.seed, mask.stream, [=](int l) { return first + static_cast<uint64_t>(l); }, words);
+  philox_words(
+      mask.seed, mask.stream, [=](int l) { return first + static_cast<uint64_t>(l); }, words);
 }
 
 // The inner loops are plain: compilers turn them into masked vectors.

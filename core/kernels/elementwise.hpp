@@ -2,8 +2,8 @@
 //
 //   kernels::unary<"sin">().forward[kFloat32](y, &x, step, n, {});
 //
-// An op is a row of elementwise_ops.hpp: its name, its formula and its derivatives. The kernels of every level, the tables
-// below and what a name stands for are made of these rows.
+// An op is a row of elementwise_ops.hpp: its name, its formula and its derivatives. The kernels of every level, the
+// tables below and what a name stands for are made of these rows.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

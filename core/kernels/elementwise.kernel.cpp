@@ -18,7 +18,10 @@ struct Constants {
 
 // f(values), with the constants s behind them where f takes any.
 template <class F, class S, class... V>
-concept Takes = requires(F f, S s, V... values) { f(values...); } || requires(F f, S s, V... values) { f(values..., s); };
+concept Takes = requires(F f, S s, V... values) {
+  f(values...);
+}
+|| requires(F f, S s, V... values) { f(values..., s); };
 template <class F, class S, class... V>
 inline auto apply(const S& s, V... values) {
   if constexpr (requires(F f) { f(values..., s); })
@@ -27,8 +30,8 @@ inline auto apply(const S& s, V... values) {
     return F{}(values...);
 }
 
-// What a derivative reads of p and q, x and y or a and b: bits 1 and 2. Both are tried first, so that nothing that it does
-// read is ever Unread.
+// What a derivative reads of p and q, x and y or a and b: bits 1 and 2. Both are tried first, so that nothing that it
+// does read is ever Unread.
 template <class D>
 consteval int reads() {
   using V = Batch<float>;
@@ -97,9 +100,8 @@ void binary_loop(void* to, const void* const* in, const unsigned char* step, ptr
   const unsigned char p = step[0], q = step[1];
   const bool add = o.accumulate;
   if (p && q && !add)
-    return sweep<T>(n, [=](ptrdiff_t i, auto at) {
-      at.store(out + i, apply<F>(s, at.load(a + i, T(1)), at.load(b + i, T(1))));
-    });
+    return sweep<T>(
+        n, [=](ptrdiff_t i, auto at) { at.store(out + i, apply<F>(s, at.load(a + i, T(1)), at.load(b + i, T(1)))); });
   sweep<T>(n, [=](ptrdiff_t i, auto at) {
     store_or_add(at, out + i, apply<F>(s, load_step(at, a, i, p), load_step(at, b, i, q)), add);
   });
@@ -124,7 +126,7 @@ void binary_backward_loop(void* to, const void* const* in, const unsigned char* 
 template <class F>
 void int_loop(void* to, const void* const* in, const unsigned char* step, ptrdiff_t n, const ElementwiseOptions& o) {
   int32_t* out = static_cast<int32_t*>(to);
-  const int32_t *a = static_cast<const int32_t*>(in[0]);
+  const int32_t* a = static_cast<const int32_t*>(in[0]);
   if constexpr (Takes<F, ElementwiseOptions, int32_t>) {
     for (ptrdiff_t i = 0; i < n; ++i) out[i] = apply<F>(o, a[i]);
   } else {
@@ -200,8 +202,10 @@ constexpr bool kIsDy = false;
 template <>
 constexpr bool kIsDy<IsDy> = true;
 template <class D>
-constexpr BinaryDerivative kDerivative = {
-    {binary_backward_loop<float, D>, binary_backward_loop<double, D>}, (reads<D>() & 1) != 0, (reads<D>() & 2) != 0, kIsDy<D>};
+constexpr BinaryDerivative kDerivative = {{binary_backward_loop<float, D>, binary_backward_loop<double, D>},
+                                          (reads<D>() & 1) != 0,
+                                          (reads<D>() & 2) != 0,
+                                          kIsDy<D>};
 
 template <OpName op, class F, class Da, class Db, class... Ints>
 constexpr BinaryKernel kernel_of(Row<op, F, Da, Db, Ints...> row, const BinaryKernel*) {

@@ -1,4 +1,5 @@
-// Functions on vectors that formulas of elementwise_ops.hpp use beyond simd.hpp. Included only by elementwise.kernel.cpp.
+// Functions on vectors that formulas of elementwise_ops.hpp use beyond simd.hpp. Included only by
+// elementwise.kernel.cpp.
 #pragma once
 #include "simd.hpp"
 

@@ -3,9 +3,9 @@
 //   row<"log">([](auto x) { return log(x); },                          // y
 //              [](auto x, Unread, auto dy) { return dy / x; }),        // dx from (x, y, dy)
 //
-// A derivative gets all that there is, (x, y, dy) or (a, b, dy). What it does not read is Unread in its list of parameters:
-// an op keeps for backward what its derivatives read, and no more. An op's constants, where it has any, come last, as s. A
-// formula for int32, which wraps around as PyTorch's does, may follow the derivatives.
+// A derivative gets all that there is, (x, y, dy) or (a, b, dy). What it does not read is Unread in its list of
+// parameters: an op keeps for backward what its derivatives read, and no more. An op's constants, where it has any,
+// come last, as s. A formula for int32, which wraps around as PyTorch's does, may follow the derivatives.
 //
 // Kernels instantiate the rows at each level, where elementwise_functions.hpp stands above; elsewhere they are names.
 #pragma once
@@ -80,7 +80,8 @@ inline constexpr auto kUnaryOps = rows(
                []<class V>(V x, Unread, V dy, auto s) {
                  return s.number_a == 0 ? V(0) : dy * (s.a * power(x, s.number_a - 1, s.a - V(1)));
                }),
-    // min(max(x, a), b); the gradient passes where a <= x <= b. float64 holds every int32, and an infinite limit is none.
+    // min(max(x, a), b); the gradient passes where a <= x <= b. float64 holds every int32, and an infinite limit is
+    // none.
     row<"clamp">([](auto x, auto s) { return min(max(x, s.a), s.b); },
                  []<class V>(V x, Unread, V dy, auto s) { return select((x >= s.a) & (x <= s.b), dy, V(0)); },
                  [](int32_t x, const ElementwiseOptions& s) {

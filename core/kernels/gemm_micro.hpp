@@ -30,17 +30,17 @@ class Fetch {
   void prefetch_next();
 
  private:
-  static constexpr int kMostParts = 8, kRowsPerTile = 4;
+  static constexpr int kMaxParts = 8, kRowsPerTile = 4;
   struct Part {
     const char* row;
     long stride, rows, bytes;
     bool write;
   };
-  Part parts_[kMostParts];
+  Part parts_[kMaxParts];
   int count_ = 0, at_ = 0;
 
   void add(const void* row, long stride, long rows, long bytes, bool write) {
-    if (row != nullptr && rows > 0 && count_ < kMostParts)
+    if (row != nullptr && rows > 0 && count_ < kMaxParts)
       parts_[count_++] = {static_cast<const char*>(row), stride, rows, bytes, write};
   }
 };

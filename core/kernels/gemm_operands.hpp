@@ -88,7 +88,7 @@ struct Operands<Bf16Pairs, uint16_t> {
   static uint32_t pair(const uint16_t* x, long stride, bool both) {
     return x[0] | (both ? static_cast<uint32_t>(x[stride]) << 16 : 0u);
   }
-  static __m512i some_halves(const uint16_t* x, long count) {
+  static __m512i load_halves(const uint16_t* x, long count) {
     return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(
         count >= 16 ? 0xffff : static_cast<__mmask16>((1u << (count < 0 ? 0 : count)) - 1u), x));
   }
@@ -102,8 +102,8 @@ struct Operands<Bf16Pairs, uint16_t> {
       uint32_t* to = out + s * width;
       if (lane_stride == 1)
         for (long i = 0; i < width; i += 16) {
-          const __m512i high = both ? some_halves(low + k_stride + i, lanes - i) : _mm512_setzero_si512();
-          const __m512i y = _mm512_or_si512(some_halves(low + i, lanes - i), _mm512_slli_epi32(high, 16));
+          const __m512i high = both ? load_halves(low + k_stride + i, lanes - i) : _mm512_setzero_si512();
+          const __m512i y = _mm512_or_si512(load_halves(low + i, lanes - i), _mm512_slli_epi32(high, 16));
           _mm512_storeu_si512(to + i, y);
         }
       else
@@ -112,7 +112,8 @@ struct Operands<Bf16Pairs, uint16_t> {
   }
 
   // The same for k_stride 1: 16 lines of 16 pairs become columns.
-  static void pack_turned(const uint16_t* x, long lane_stride, long lanes, long width, long k, uint32_t* out) {
+  static void pack_pairs_transposed(const uint16_t* x, long lane_stride, long lanes, long width, long k,
+                                    uint32_t* out) {
     for (long group = 0; group < width; group += 16)
       for (long s = 0; s < ceil_div(k, 2); s += 16) {
         const long halves = k - 2 * s;
@@ -135,7 +136,7 @@ struct Operands<Bf16Pairs, uint16_t> {
     const long lanes = g.n - column < kPanel<Bf16Pairs> ? g.n - column : kPanel<Bf16Pairs>;
     const long k = g.k - 2 * p < 2 * depth ? g.k - 2 * p : 2 * depth;
     if (g.b_row == 1)
-      pack_turned(b, g.b_column, lanes, kPanel<Bf16Pairs>, k, out);
+      pack_pairs_transposed(b, g.b_column, lanes, kPanel<Bf16Pairs>, k, out);
     else
       pack_pairs(b, g.b_column, g.b_row, lanes, kPanel<Bf16Pairs>, k, out);
   }

@@ -121,10 +121,9 @@ inline void with_spread(Spread op, Body body) {
     case Spread::sign:
       return body([](B x, B, B, B a) {
         const B zero(T(0));
-        return select(x > zero, a, select(x < zero, neg(a), a * x));  // a * x: 0 row_at 0, NaN row_at NaN
+        return select(x > zero, a, select(x < zero, neg(a), a * x));  // a * x: 0 at 0, NaN at NaN
       });
-    case Spread::equal:
-      return body([](B x, B c, B, B a) { return select((x == c) | isnan(x), a, B(T(0))); });
+    case Spread::equal: return body([](B x, B c, B, B a) { return select((x == c) | isnan(x), a, B(T(0))); });
   }
 }
 
@@ -147,8 +146,8 @@ void spread_rows(Spread op, const T* x, int64_t rows, int64_t n, const T* center
 }
 
 template <class T>
-void spread_columns(Spread op, const T* x, int64_t rows, int64_t columns, const T* center, const T* rest,
-                    const T* a, T* dx, bool accumulate) {
+void spread_columns(Spread op, const T* x, int64_t rows, int64_t columns, const T* center, const T* rest, const T* a,
+                    T* dx, bool accumulate) {
   with_spread<T>(op, [&](auto f) {
     for (int64_t r = 0; r < rows; ++r) {
       const T* p = x + r * columns;

@@ -7,12 +7,12 @@ namespace heed::kernels::HEED_LEVEL {
 namespace {
 
 template <class T>
-Batch<T> some(const T* x, long n) {
+Batch<T> load_lanes(const T* x, long n) {
   return n >= kWidth<T> ? load(x) : load_part(x, static_cast<int>(n));
 }
 template <class T>
 void put(T* y, Batch<T> v, long n, bool add) {
-  if (add) v = v + some<T>(y, n);
+  if (add) v = v + load_lanes<T>(y, n);
   if (n >= kWidth<T>)
     store(y, v);
   else
@@ -24,8 +24,9 @@ void halves(const T* x, T* y, const T* table, const RopeProblem<T>& p) {
   const long half = p.dims / 2;
   for (long d = 0; d < half; d += kWidth<T>) {
     const long n = half - d;
-    const Batch<T> c = some(table + d, n), up = some(table + p.dims + half + d, n), s = p.inverse ? -up : up;
-    const Batch<T> low = some(x + d, n), high = some(x + half + d, n);
+    const Batch<T> c = load_lanes(table + d, n), up = load_lanes(table + p.dims + half + d, n),
+                   s = p.inverse ? -up : up;
+    const Batch<T> low = load_lanes(x + d, n), high = load_lanes(x + half + d, n);
     put(y + d, fnma(high, s, low * c), n, p.add);
     put(y + half + d, fma(low, s, high * c), n, p.add);
   }
@@ -35,8 +36,8 @@ template <class T>
 void neighbours(const T* x, T* y, const T* table, const RopeProblem<T>& p) {
   for (long d = 0; d < p.dims; d += kWidth<T>) {
     const long n = p.dims - d;
-    const Batch<T> v = some(x + d, n), s = some(table + p.dims + d, n);
-    put(y + d, fma(swap_lanes<1>(v), p.inverse ? -s : s, v * some(table + d, n)), n, p.add);
+    const Batch<T> v = load_lanes(x + d, n), s = load_lanes(table + p.dims + d, n);
+    put(y + d, fma(swap_lanes<1>(v), p.inverse ? -s : s, v * load_lanes(table + d, n)), n, p.add);
   }
 }
 
@@ -51,7 +52,7 @@ void rotate(const RopeProblem<T>& p, int64_t begin, int64_t end) {
       neighbours(x, y, table, p);
     else
       halves(x, y, table, p);
-    for (long d = p.dims; d < p.width; d += kWidth<T>) put(y + d, some(x + d, p.width - d), p.width - d, p.add);
+    for (long d = p.dims; d < p.width; d += kWidth<T>) put(y + d, load_lanes(x + d, p.width - d), p.width - d, p.add);
   }
 }
 

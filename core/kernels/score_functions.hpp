@@ -1,5 +1,5 @@
-// Functions of scores that are heed's own, as kernels: see core/kernel_interface.hpp and autograd/flex_attention.hpp. x is the score,
-// d = key - query.
+// Functions of scores that are heed's own, as kernels: see core/kernel_interface.hpp and autograd/flex_attention.hpp. x
+// is the score, d = key - query.
 //
 //   distance   f(x) = x + bias(h, d)        parameters: {slopes [H]}: bias = -slope_h |d|; or a table, below
 //   soft_cap   f(x) = c tanh(x / c)         parameters: {c [1] or [H]}

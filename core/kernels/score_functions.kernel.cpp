@@ -5,7 +5,7 @@
 namespace heed::kernels::HEED_LEVEL {
 namespace {
 
-inline constexpr int kMostLanes = kBlockQueries, kDistances = kBlockKeys + kMostLanes;
+inline constexpr int kMaxLanes = kBlockQueries, kDistances = kBlockKeys + kMaxLanes;
 
 // The row of the parameter that is head h's: it has one for each head, or one for all.
 template <class T>
@@ -81,12 +81,12 @@ void cap(const ScoreContext<T>& x, const ScoreTile& at, T* s, T* slope) {
   constexpr int w = kWidth<T>;
   const ScoreParameter<T>& p = x.parameters[0];
   const T c = p.data[row_of_head(p, at.head)];
-  const Batch<T> inverse(T(1) / c), most(c * static_cast<T>(kScoreUnit)), one(T(1));
+  const Batch<T> inverse(T(1) / c), limit(c * static_cast<T>(kScoreUnit)), one(T(1));
   const long count = long{at.keys} * at.lanes;
   for (long n = 0; n < count; n += w) {
     const int lanes = count - n < w ? static_cast<int>(count - n) : w;
     const Batch<T> t = tanh(load_part(s + n, lanes) * inverse);
-    store_part(s + n, most * t, lanes);
+    store_part(s + n, limit * t, lanes);
     if (slope != nullptr) store_part(slope + n, fnma(t, t, one), lanes);
   }
 }

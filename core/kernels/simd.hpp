@@ -117,7 +117,8 @@ template <class T>
 inline Mask<T> isnan(Batch<T> x) {
   return xsimd::isnan(x);
 }
-// Gaps: on AVX xsimd's x != y is false where one is NaN (write !(x == y)), and on AVX-512 its ^ of masks is |. Use <, <=,
+// Gaps: on AVX xsimd's x != y is false where one is NaN (write !(x == y)), and on AVX-512 its ^ of masks is |. Use <,
+// <=,
 // >, >=, == of xsimd freely.
 template <class T>
 inline bool any(Mask<T> m) {

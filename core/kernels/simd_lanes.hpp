@@ -3,7 +3,7 @@
 
 namespace heed::kernels::HEED_LEVEL {
 
-// Calls f with the constants 0 .. N-1: loops over registers must be gone before registers are allocated.
+// Calls f with the constants 0 .. N-1: loops over registers must be unrolled before registers are allocated.
 template <int N, int I = 0, class F>
 [[gnu::always_inline]] inline void unroll(F&& f) {
   if constexpr (I < N) {

@@ -95,9 +95,8 @@ void columns_backward(bool log_of, const T* y, const T* dy, int64_t stride, int6
     });
     for (int64_t i = 0; i < n; ++i) {
       const int64_t place = i * stride;
-      const Batch<T> v =
-          log_of ? fnma(exp(at.load(p + place)), sum, at.load(g + place))
-                 : at.load(p + place) * (at.load(g + place) - sum);
+      const Batch<T> v = log_of ? fnma(exp(at.load(p + place)), sum, at.load(g + place))
+                                : at.load(p + place) * (at.load(g + place) - sum);
       at.store(q + place, accumulate ? at.load(q + place) + v : v);
     }
   });

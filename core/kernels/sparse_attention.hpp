@@ -25,9 +25,9 @@ struct SparseProblem {
   const int32_t* offsets;
   int64_t offsets_of_head;
   const int32_t* listed;
-  int64_t longest;         // list
-  const int32_t* lengths;  // [batch]: keys from here on are padding; or null
-  const uint8_t* key_mask;    // [batch, keys]: 0 where a key is masked; or null
+  int64_t longest;          // list
+  const int32_t* lengths;   // [batch]: keys from here on are padding; or null
+  const uint8_t* key_mask;  // [batch, keys]: 0 where a key is masked; or null
   ScoreGrid<const uint8_t> mask;
   ScoreGrid<const T> bias;
   uint64_t seed, stream, position;  // dropout draws what AttentionProblem says

@@ -130,7 +130,8 @@ struct Dropout {
 
   void draw() {
     uint32_t drawn[4][1];
-    philox_words(p.seed, p.stream, [this](int) { return first + static_cast<uint64_t>(block); }, drawn);
+    philox_words(
+        p.seed, p.stream, [this](int) { return first + static_cast<uint64_t>(block); }, drawn);
     for (int word = 0; word < 4; ++word) words[word] = drawn[word][0];
   }
   T factor(long j) {
