@@ -17,8 +17,8 @@ using detail::pointer;
 using detail::rows_of;
 using kernels::AdditiveGradients;
 using kernels::AdditiveKernels;
-using kernels::AdditiveOutput;
 using kernels::AdditiveProblem;
+using kernels::AttentionOutput;
 using kernels::AttentionProblem;
 
 // Rows of a forward task at most, and tasks of backward that are wanted where there are few heads. Constants, and not
@@ -29,11 +29,11 @@ constexpr Index kCombinedKeys = 64;
 
 template <class T>
 AdditiveProblem<T> additive_problem(const AttentionInputs& x, const Tensor& u) {
-  AdditiveProblem<T> problem{};
-  set_pairs<T>(problem.pairs, x);
-  problem.pairs.causal = x.call.causal;
-  problem.u = pointer<const T>(u);
-  return problem;
+  AdditiveProblem<T> p{};
+  set_pairs<T>(p, x);
+  p.causal = x.call.causal;
+  p.u = pointer<const T>(u);
+  return p;
 }
 
 template <class T>
@@ -43,31 +43,30 @@ Index grain_of(const AttentionProblem<T>& p, Index rows) {
 }
 
 template <class T>
-void forward(const AttentionInputs& x, const Tensor& u, const AdditiveOutput<T>& y) {
+void forward(const AttentionInputs& x, const Tensor& u, const AttentionOutput<T>& y) {
   const AdditiveKernels<T>& kernel = kernels::of<T>(kernels::additive_attention_table());
-  const AdditiveProblem<T> problem = additive_problem<T>(x, u);
-  const AttentionProblem<T>& p = problem.pairs;
+  const AdditiveProblem<T> p = additive_problem<T>(x, u);
   const Index blocks = (p.queries + kAdditiveRows - 1) / kAdditiveRows;
   ThreadScratch<T> scratch(static_cast<Index>(kernel.forward_scratch(p)));
-  parallel_for(p.batch * p.heads * blocks, grain_of(p, std::min(p.queries, kAdditiveRows)), [&](Index begin, Index end) {
-    for (Index n = begin; n < end; ++n) {
-      const Index head = n / blocks, first = n % blocks * kAdditiveRows;
-      kernel.forward(problem, y, head / p.heads, head % p.heads, first, std::min(first + kAdditiveRows, p.queries),
-                     scratch.mine());
-    }
-  });
+  parallel_for(p.batch * p.heads * blocks, grain_of(p, std::min(p.queries, kAdditiveRows)),
+               [&](Index begin, Index end) {
+                 for (Index n = begin; n < end; ++n) {
+                   const Index head = n / blocks, first = n % blocks * kAdditiveRows;
+                   kernel.forward(p, y, head / p.heads, head % p.heads, first,
+                                  std::min(first + kAdditiveRows, p.queries), scratch.mine());
+                 }
+               });
 }
 
 template <class T>
 void backward(const AttentionInputs& x, const Tensor& u, const Tensor& out, const Tensor& dout, const Tensor& lse,
               const AttentionTargets& d, const Tensor& du) {
   const AdditiveKernels<T>& kernel = kernels::of<T>(kernels::additive_attention_table());
-  const AdditiveProblem<T> problem = additive_problem<T>(x, u);
-  const AttentionProblem<T>& p = problem.pairs;
+  const AdditiveProblem<T> p = additive_problem<T>(x, u);
   AdditiveGradients<T> g{};
   detail::set_gradients<T>(g, out, dout, d);
   g.lse = pointer<const T>(lse), g.dbias = pointer<T>(d.bias), g.du = pointer<T>(du);
-  const Index heads = p.batch * p.kv_heads, rows = kernel.sizes.rows;
+  const Index heads = p.batch * p.kv_heads, rows = kernel.rows;
   const Index wanted = (kAdditiveGroups + heads - 1) / std::max<Index>(heads, 1);
   g.group_rows = std::max<Index>(1, (p.queries + wanted * rows - 1) / (wanted * rows)) * rows;
   g.groups = std::max<Index>(1, (p.queries + g.group_rows - 1) / g.group_rows);
@@ -79,19 +78,18 @@ void backward(const AttentionInputs& x, const Tensor& u, const Tensor& out, cons
   parallel_for(heads * g.groups, grain, [&](Index begin, Index end) {
     for (Index n = begin; n < end; ++n) {
       const Index head = n / g.groups;
-      kernel.backward(problem, g, head / p.kv_heads, head % p.kv_heads, n % g.groups, scratch.mine());
+      kernel.backward(p, g, head / p.kv_heads, head % p.kv_heads, n % g.groups, scratch.mine());
     }
   });
   const Index blocks = (p.keys + kCombinedKeys - 1) / kCombinedKeys;
   parallel_for(heads * blocks, 4, [&](Index begin, Index end) {
     for (Index n = begin; n < end; ++n) {
       const Index head = n / blocks, first = n % blocks * kCombinedKeys;
-      kernel.combine_keys(problem, g, head / p.kv_heads, head % p.kv_heads, first,
-                          std::min(first + kCombinedKeys, p.keys));
+      kernel.combine_keys(p, g, head / p.kv_heads, head % p.kv_heads, first, std::min(first + kCombinedKeys, p.keys));
     }
   });
   if (g.du != nullptr)
-    for (Index h = 0; h < p.heads; ++h) kernel.combine_u(problem, g, h);
+    for (Index h = 0; h < p.heads; ++h) kernel.combine_u(p, g, h);
 }
 
 }  // namespace

@@ -19,28 +19,16 @@
 
 namespace heed::kernels {
 
-// `pairs` says what softmax attention says of its problem, with the projected queries and keys as q and k; its scale is
-// not used.
+// What softmax attention says of its problem, with the projected queries and keys as q and k; its scale is not used.
 template <class T>
-struct AdditiveProblem {
-  AttentionProblem<T> pairs;
+struct AdditiveProblem : AttentionProblem<T> {
   const T* u;  // [heads, width]
-};
-
-template <class T>
-struct AdditiveOutput {
-  HeadRows<T> out;
-  T* lse;  // [batch, heads, queries]: L, and +inf for a row without a key; or null
 };
 
 // The queries are cut into `groups` of `group_rows`, each of which sums its own share of the gradients of keys, values
 // and u; `combine_keys` and `combine_u` add the shares in their order.
 template <class T>
-struct AdditiveGradients {
-  HeadRows<const T> out, dout;
-  const T* lse;
-  HeadRows<T> dq, dk, dv;  // null data: not wanted
-  bool add_dq, add_dk, add_dv;
+struct AdditiveGradients : PairGradients<T> {
   T* dbias;  // [batch, heads, queries, keys], zeros before; or null
   T* du;     // [heads, width]; or null
   int64_t groups, group_rows;
@@ -48,19 +36,15 @@ struct AdditiveGradients {
   T* partial_u;     // [batch, heads, groups, u_size]
 };
 
-struct AdditiveSizes {
-  int64_t rows;  // queries that are worked on at once
-};
-
 template <class T>
 struct AdditiveKernels {
-  AdditiveSizes sizes;
+  int64_t rows;                                       // queries that are worked on at once
   int64_t (*key_size)(const AttentionProblem<T>& p);  // of a key's share of dk and dv, in elements
   int64_t (*u_size)(const AttentionProblem<T>& p);
   size_t (*forward_scratch)(const AttentionProblem<T>& p);  // in elements
   size_t (*backward_scratch)(const AttentionProblem<T>& p);
   // Rows [begin, end) of head (b, h).
-  void (*forward)(const AdditiveProblem<T>& p, const AdditiveOutput<T>& y, int64_t b, int64_t h, int64_t begin,
+  void (*forward)(const AdditiveProblem<T>& p, const AttentionOutput<T>& y, int64_t b, int64_t h, int64_t begin,
                   int64_t end, T* scratch);
   // The queries of one group, of all heads that share (b, kv_head).
   void (*backward)(const AdditiveProblem<T>& p, const AdditiveGradients<T>& d, int64_t b, int64_t kv_head,

@@ -37,77 +37,54 @@ T exponentials(T* s, long keys, T& top) {
   return reduce_add(sum);
 }
 
-// out = inverse * sum_j e_j v_j, over the keys whose e is not -0: the others may hold anything.
 template <class T>
-void weigh_values(const AttentionProblem<T>& p, long b, long kv_head, const T* e, long keys, T inverse, T* out) {
-  constexpr int w = kWidth<T>, kVectors = 4;
-  long c = 0;
-  for (; c + kVectors * w <= p.value_width; c += kVectors * w) {
-    Batch<T> sum[kVectors];
-    unroll<kVectors>([&](auto n) { sum[n] = Batch<T>(T(0)); });
-    for (long j = 0; j < keys; ++j) {
-      if (__builtin_signbit(e[j])) continue;
-      const T* v = row_of(p.v, b, kv_head, j) + c;
-      unroll<kVectors>([&](auto n) { sum[n] = fma(Batch<T>(e[j]), load(v + n * w), sum[n]); });
-    }
-    unroll<kVectors>([&](auto n) { store(out + c + n * w, sum[n] * Batch<T>(inverse)); });
-  }
-  for (; c < p.value_width; c += w) {
-    Batch<T> sum(T(0));
-    for (long j = 0; j < keys; ++j) {
-      if (__builtin_signbit(e[j])) continue;
-      sum = fma(Batch<T>(e[j]), load_at(row_of(p.v, b, kv_head, j), c, p.value_width), sum);
-    }
-    put_lanes(out + c, sum * Batch<T>(inverse), lanes_of<T>(p.value_width - c));
-  }
-}
-
-template <class T>
-void finish_row(const AdditiveProblem<T>& x, const AdditiveOutput<T>& y, long b, long h, long i, long keys,
+void finish_row(const AdditiveProblem<T>& p, const AttentionOutput<T>& y, long b, long h, long i, long keys,
                 const ForwardScratch<T>& to, T* s) {
-  const AttentionProblem<T>& p = x.pairs;
   constexpr int w = kWidth<T>;
   const long row = (b * p.heads + h) * p.queries + i, kv_head = h / (p.heads / p.kv_heads);
   T top;
   mask_row(p, b, h, i, 0, keys, s);
   const T sum = exponentials(s, keys, top), inverse = sum == T(0) ? T(0) : T(1) / sum;
-  if (y.lse != nullptr) y.lse[row] = sum == T(0) ? static_cast<T>(__builtin_inf()) : top + static_cast<T>(::log(sum));
+  if (y.lse != nullptr) y.lse[row] = sum == T(0) ? kInfinity<T> : top + static_cast<T>(::log(sum));
   if (p.drop_below != 0) {
     dropout_row(p, b, h, i, 0, keys, to.factors);
     for (long j = 0; j < keys; j += w) store_aligned(s + j, load_aligned(s + j) * load_aligned(to.factors + j));
   }
-  weigh_values(p, b, kv_head, s, keys, inverse, row_of(y.out, b, h, i));
+  // out = inverse * sum_j e_j v_j, over the keys whose e is not -0: the others may hold anything
+  weighted_sum(row_of(y.out, b, h, i), p.value_width, inverse, false, [&](const auto& add) {
+    for (long j = 0; j < keys; ++j)
+      if (!__builtin_signbit(s[j])) add(s[j], row_of(p.v, b, kv_head, j));
+  });
 }
 
 template <class T, int R>
-void forward_rows(const AdditiveProblem<T>& x, const AdditiveOutput<T>& y, long b, long h, long i,
+void forward_rows(const AdditiveProblem<T>& p, const AttentionOutput<T>& y, long b, long h, long i,
                   const ForwardScratch<T>& to) {
-  const long keys = key_end(x.pairs, b, i + R - 1);
-  score_rows<T, R, false>(x, b, h, i, 0, keys, to.scores, to.stride, nullptr);
-  for (long r = 0; r < R; ++r) finish_row(x, y, b, h, i + r, keys, to, to.scores + r * to.stride);
+  const long keys = key_end(p, b, i + R - 1);
+  score_rows<T, R, false>(p, b, h, i, 0, keys, to.scores, to.stride, nullptr);
+  for (long r = 0; r < R; ++r) finish_row(p, y, b, h, i + r, keys, to, to.scores + r * to.stride);
 }
 
 template <class T>
-void forward(const AdditiveProblem<T>& x, const AdditiveOutput<T>& y, int64_t b, int64_t h, int64_t begin, int64_t end,
+void forward(const AdditiveProblem<T>& p, const AttentionOutput<T>& y, int64_t b, int64_t h, int64_t begin, int64_t end,
              T* scratch) {
   Pieces<T> pieces{scratch};
-  const ForwardScratch<T> to(x.pairs, pieces);
+  const ForwardScratch<T> to(p, pieces);
   long i = begin;
-  for (; i + kRows <= end; i += kRows) forward_rows<T, kRows>(x, y, b, h, i, to);
-  for (; i < end; ++i) forward_rows<T, 1>(x, y, b, h, i, to);
+  for (; i + kRows <= end; i += kRows) forward_rows<T, kRows>(p, y, b, h, i, to);
+  for (; i < end; ++i) forward_rows<T, 1>(p, y, b, h, i, to);
 }
 
 template <class T>
-size_t forward_scratch(const AttentionProblem<T>& p) {
-  Pieces<T> pieces{nullptr};
-  const ForwardScratch<T> x(p, pieces);
-  return pieces.used;
-}
-
-template <class T>
-constexpr AdditiveKernels<T> kernels_of = {
-    {kRows},    key_size<T>, u_size<T>,       forward_scratch<T>, backward_scratch<T>,
-    forward<T>, backward<T>, combine_keys<T>, combine_u<T>};
+constexpr AdditiveKernels<T> kernels_of = {kRows,
+                                           key_size<T>,
+                                           u_size<T>,
+                                           scratch_size<T, ForwardScratch<T>>,
+                                           scratch_size<T, BackwardScratch<T>>,
+                                           forward<T>,
+                                           backward<T>,
+                                           combine_keys<T>,
+                                           combine_u<T>};
 
 }  // namespace
 

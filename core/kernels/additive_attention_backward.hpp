@@ -29,13 +29,6 @@ struct Tile {
   long b, h, query, key, keys;
 };
 
-template <class T>
-T dot(const T* x, const T* y, long n) {
-  Batch<T> sum(T(0));
-  for (long c = 0; c < n; c += kWidth<T>) sum = fma(load_at(x, c, n), load_at(y, c, n), sum);
-  return reduce_add(sum);
-}
-
 // Of row r of the tile: scores, which lie in `weights`, become m p, and ds is set. `delta` is do . o.
 template <class T>
 void weights_and_ds(const AttentionProblem<T>& p, const AdditiveGradients<T>& d, const Tile& at, long r, T delta,
@@ -56,7 +49,7 @@ void weights_and_ds(const AttentionProblem<T>& p, const AdditiveGradients<T>& d,
     const T weight = weights[j], m = p.drop_below != 0 ? to.factor[j] : T(1);
     ds[j] = T(0);
     if (weight == T(0)) continue;  // the value may hold anything
-    const T dweight = m == T(0) ? T(0) : m * dot(dout, row_of(p.v, at.b, kv_head, at.key + j), p.value_width);
+    const T dweight = m == T(0) ? T(0) : m * row_dot(dout, row_of(p.v, at.b, kv_head, at.key + j), p.value_width);
     ds[j] = weight * (dweight - delta);
     weights[j] = weight * m;
   }
@@ -67,23 +60,22 @@ void weights_and_ds(const AttentionProblem<T>& p, const AdditiveGradients<T>& d,
 // Adds the shares of row r to those of the keys, dkeys [keys, size + value_size], and to dq and du. Pairs without a
 // weight are left out: their tanh may be anything.
 template <class T>
-void add_row(const AdditiveProblem<T>& x, const AdditiveGradients<T>& d, const Tile& at, long r, T* dkeys,
+void add_row(const AdditiveProblem<T>& p, const AdditiveGradients<T>& d, const Tile& at, long r, T* dkeys,
              const BackwardScratch<T>& to) {
-  const AttentionProblem<T>& p = x.pairs;
   constexpr int w = kWidth<T>;
-  const T *u = x.u + at.h * p.width, *dout = row_of(d.dout, at.b, at.h, at.query + r);
+  const T *u = p.u + at.h * p.width, *dout = row_of(d.dout, at.b, at.h, at.query + r);
   T* dq = to.dq + r * to.size;
   const Batch<T> one(T(1));
   for (long j = 0; j < at.keys; ++j) {
     T *dkey = dkeys + (at.key + j) * (to.size + to.value_size), *dvalue = dkey + to.size;
     if (const Batch<T> weight(to.weights[r * kKeys + j]); to.weights[r * kKeys + j] != T(0))
       for (long c = 0; c < p.value_width; c += w)
-        store_aligned(dvalue + c, fma(weight, load_at(dout, c, p.value_width), load_aligned(dvalue + c)));
+        store_aligned(dvalue + c, fma(weight, get_lanes(dout + c, p.value_width - c), load_aligned(dvalue + c)));
     if (to.ds[r * kKeys + j] == T(0)) continue;
     const Batch<T> ds(to.ds[r * kKeys + j]);
     const T* tanhs = to.tanhs + (r * kKeys + j) * to.size;
     for (long c = 0; c < p.width; c += w) {
-      const Batch<T> t = load_aligned(tanhs + c), e = ds * load_at(u, c, p.width) * fnma(t, t, one);
+      const Batch<T> t = load_aligned(tanhs + c), e = ds * get_lanes(u + c, p.width - c) * fnma(t, t, one);
       store_aligned(dq + c, load_aligned(dq + c) + e);
       store_aligned(dkey + c, load_aligned(dkey + c) + e);
       store_aligned(to.du + c, fma(ds, t, load_aligned(to.du + c)));
@@ -91,34 +83,25 @@ void add_row(const AdditiveProblem<T>& x, const AdditiveGradients<T>& d, const T
   }
 }
 
-// to (+)= from, n elements.
-template <class T>
-void write_row(T* to, const T* from, long n, bool add) {
-  for (long c = 0; c < n; c += kWidth<T>) {
-    const Batch<T> x = load_aligned(from + c);
-    put_lanes(to + c, add ? load_at(to, c, n) + x : x, lanes_of<T>(n - c));
-  }
-}
-
 template <class T, int R>
-void backward_rows(const AdditiveProblem<T>& x, const AdditiveGradients<T>& d, long b, long h, long i, T* dkeys, T* du,
+void backward_rows(const AdditiveProblem<T>& p, const AdditiveGradients<T>& d, long b, long h, long i, T* dkeys, T* du,
                    const BackwardScratch<T>& to) {
-  const AttentionProblem<T>& p = x.pairs;
   T delta[R];
-  for (long r = 0; r < R; ++r) delta[r] = dot(row_of(d.dout, b, h, i + r), row_of(d.out, b, h, i + r), p.value_width);
+  for (long r = 0; r < R; ++r)
+    delta[r] = row_dot(row_of(d.dout, b, h, i + r), row_of(d.out, b, h, i + r), p.value_width);
   clear(to.dq, R * to.size);
   clear(to.du, to.size);
   const long end = key_end(p, b, i + R - 1);
   for (long key = 0; key < end; key += kKeys) {
     const Tile at{b, h, i, key, end - key < kKeys ? end - key : kKeys};
-    score_rows<T, R, true>(x, b, h, i, key, at.keys, to.weights, kKeys, to.tanhs);
+    score_rows<T, R, true>(p, b, h, i, key, at.keys, to.weights, kKeys, to.tanhs);
     for (long r = 0; r < R; ++r) {
       weights_and_ds(p, d, at, r, delta[r], to);
-      add_row(x, d, at, r, dkeys, to);
+      add_row(p, d, at, r, dkeys, to);
     }
   }
   if (d.dq.data != nullptr)
-    for (long r = 0; r < R; ++r) write_row(row_of(d.dq, b, h, i + r), to.dq + r * to.size, p.width, d.add_dq);
+    for (long r = 0; r < R; ++r) put_row(row_of(d.dq, b, h, i + r), to.dq + r * to.size, p.width, T(1), d.add_dq);
   for (long c = 0; c < to.size; c += kWidth<T>) store_aligned(du + c, load_aligned(du + c) + load_aligned(to.du + c));
 }
 
@@ -132,9 +115,8 @@ int64_t u_size(const AttentionProblem<T>& p) {
 }
 
 template <class T>
-void backward(const AdditiveProblem<T>& x, const AdditiveGradients<T>& d, int64_t b, int64_t kv_head, int64_t group,
+void backward(const AdditiveProblem<T>& p, const AdditiveGradients<T>& d, int64_t b, int64_t kv_head, int64_t group,
               T* scratch) {
-  const AttentionProblem<T>& p = x.pairs;
   Pieces<T> pieces{scratch};
   const BackwardScratch<T> to(p, pieces);
   T* dkeys = d.partial_keys + ((b * p.kv_heads + kv_head) * d.groups + group) * p.keys * key_size(p);
@@ -145,15 +127,14 @@ void backward(const AdditiveProblem<T>& x, const AdditiveGradients<T>& d, int64_
     T* du = d.partial_u + ((b * p.heads + h) * d.groups + group) * u_size(p);
     clear(du, u_size(p));
     long i = begin;
-    for (; i + kRows <= end; i += kRows) backward_rows<T, kRows>(x, d, b, h, i, dkeys, du, to);
-    for (; i < end; ++i) backward_rows<T, 1>(x, d, b, h, i, dkeys, du, to);
+    for (; i + kRows <= end; i += kRows) backward_rows<T, kRows>(p, d, b, h, i, dkeys, du, to);
+    for (; i < end; ++i) backward_rows<T, 1>(p, d, b, h, i, dkeys, du, to);
   }
 }
 
 template <class T>
-void combine_keys(const AdditiveProblem<T>& x, const AdditiveGradients<T>& d, int64_t b, int64_t kv_head, int64_t begin,
+void combine_keys(const AdditiveProblem<T>& p, const AdditiveGradients<T>& d, int64_t b, int64_t kv_head, int64_t begin,
                   int64_t end) {
-  const AttentionProblem<T>& p = x.pairs;
   const long size = key_size(p), group = p.keys * size;
   T* all = d.partial_keys + (b * p.kv_heads + kv_head) * d.groups * group;
   for (long j = begin; j < end; ++j) {
@@ -161,30 +142,22 @@ void combine_keys(const AdditiveProblem<T>& x, const AdditiveGradients<T>& d, in
     for (long g = 1; g < d.groups; ++g)
       for (long c = 0; c < size; c += kWidth<T>)
         store_aligned(sum + c, load_aligned(sum + c) + load_aligned(sum + g * group + c));
-    if (d.dk.data != nullptr) write_row(row_of(d.dk, b, kv_head, j), sum, p.width, d.add_dk);
+    if (d.dk.data != nullptr) put_row(row_of(d.dk, b, kv_head, j), sum, p.width, T(1), d.add_dk);
     if (d.dv.data != nullptr)
-      write_row(row_of(d.dv, b, kv_head, j), sum + whole_vectors<T>(p.width), p.value_width, d.add_dv);
+      put_row(row_of(d.dv, b, kv_head, j), sum + whole_vectors<T>(p.width), p.value_width, T(1), d.add_dv);
   }
 }
 
 template <class T>
-void combine_u(const AdditiveProblem<T>& x, const AdditiveGradients<T>& d, int64_t h) {
-  const AttentionProblem<T>& p = x.pairs;
+void combine_u(const AdditiveProblem<T>& p, const AdditiveGradients<T>& d, int64_t h) {
   const long size = u_size(p);
   for (long c = 0; c < p.width; c += kWidth<T>) {
     Batch<T> sum(T(0));
     for (long b = 0; b < p.batch; ++b)
       for (long g = 0; g < d.groups; ++g)
         sum = sum + load_aligned(d.partial_u + ((b * p.heads + h) * d.groups + g) * size + c);
-    put_lanes(d.du + h * p.width + c, sum, lanes_of<T>(p.width - c));
+    put_lanes(d.du + h * p.width + c, sum, p.width - c);
   }
-}
-
-template <class T>
-size_t backward_scratch(const AttentionProblem<T>& p) {
-  Pieces<T> pieces{nullptr};
-  const BackwardScratch<T> x(p, pieces);
-  return pieces.used;
 }
 
 }  // namespace heed::kernels::HEED_LEVEL::additive

@@ -10,39 +10,22 @@ namespace heed::kernels::HEED_LEVEL::additive {
 inline constexpr long kRows = 4;   // queries that share each key that is loaded
 inline constexpr long kKeys = 16;  // keys whose tanh backward holds: whole vectors, and whole blocks of Philox
 
-template <class T>
-inline Batch<T> minus_infinity() {
-  return Batch<T>(-static_cast<T>(__builtin_inf()));
-}
-
-// Elements c, c + 1, ... of a row of n: a vector, zeros beyond the end.
-template <class T>
-inline Batch<T> load_at(const T* row, long c, long n) {
-  return n - c >= kWidth<T> ? load(row + c) : load_part(row + c, static_cast<int>(n - c));
-}
-
-template <class T>
-inline void clear(T* to, long n) {
-  for (long c = 0; c < n; c += kWidth<T>) store_aligned(to + c, Batch<T>(T(0)));
-}
-
 // u . tanh(q_i + k_j) of R queries from `query` on and keys [key, key + keys), to scores[r * stride + j]. tanh goes to
 // kept[(r * kKeys + j) * whole width] where that is wanted.
 template <class T, int R, bool kKeep>
-inline void score_rows(const AdditiveProblem<T>& x, long b, long h, long query, long key, long keys, T* scores,
+inline void score_rows(const AdditiveProblem<T>& p, long b, long h, long query, long key, long keys, T* scores,
                        long stride, T* kept) {
-  const AttentionProblem<T>& p = x.pairs;
   constexpr int w = kWidth<T>;
   const long kv_head = h / (p.heads / p.kv_heads), size = whole_vectors<T>(p.width);
-  const T *q = row_of(p.q, b, h, query), *u = x.u + h * p.width;
+  const T *q = row_of(p.q, b, h, query), *u = p.u + h * p.width;
   for (long j = 0; j < keys; ++j) {
     const T* k = row_of(p.k, b, kv_head, key + j);
     Batch<T> sum[R];
     unroll<R>([&](auto r) { sum[r] = Batch<T>(T(0)); });
     for (long c = 0; c < p.width; c += w) {
-      const Batch<T> key_part = load_at(k, c, p.width), factor = load_at(u, c, p.width);
+      const Batch<T> key_part = get_lanes(k + c, p.width - c), factor = get_lanes(u + c, p.width - c);
       unroll<R>([&](auto r) {
-        const Batch<T> t = tanh(load_at(q + r * p.q.row, c, p.width) + key_part);
+        const Batch<T> t = tanh(get_lanes(q + r * p.q.row + c, p.width - c) + key_part);
         if constexpr (kKeep) store_aligned(kept + (r * kKeys + j) * size + c, t);
         sum[r] = fma(factor, t, sum[r]);
       });
@@ -55,23 +38,16 @@ inline void score_rows(const AdditiveProblem<T>& x, long b, long h, long query, 
 // a whole vector, whatever they were.
 template <class T>
 inline void mask_row(const AttentionProblem<T>& p, long b, long h, long i, long key, long keys, T* scores) {
-  const T never = -static_cast<T>(__builtin_inf());
-  const ScoreGrid<const T>& g = p.bias;
-  if (g.data != nullptr) {
-    const T* bias = g.data + b * g.batch + h * g.head + i * g.query + key * g.key;
-    for (long j = 0; j < keys; ++j) scores[j] += bias[j * g.key];
-  }
-  const ScoreGrid<const uint8_t>& m = p.mask;
-  if (m.data != nullptr) {
-    const uint8_t* mask = m.data + b * m.batch + h * m.head + i * m.query + key * m.key;
-    for (long j = 0; j < keys; ++j) scores[j] = mask[j * m.key] != 0 ? scores[j] : never;
-  }
+  const T* bias = pairs_of(p.bias, b, h, i, key);
+  for (long j = 0; bias != nullptr && j < keys; ++j) scores[j] += bias[j * p.bias.key];
+  const uint8_t* mask = pairs_of(p.mask, b, h, i, key);
+  for (long j = 0; mask != nullptr && j < keys; ++j) scores[j] = mask[j * p.mask.key] != 0 ? scores[j] : -kInfinity<T>;
   if (p.key_mask != nullptr) {
     const uint8_t* key_mask = p.key_mask + b * p.keys + key;
-    for (long j = 0; j < keys; ++j) scores[j] = key_mask[j] != 0 ? scores[j] : never;
+    for (long j = 0; j < keys; ++j) scores[j] = key_mask[j] != 0 ? scores[j] : -kInfinity<T>;
   }
   const long seen = key_end(p, b, i) - key;
-  for (long j = seen < 0 ? 0 : seen < keys ? seen : keys; j < whole_vectors<T>(keys); ++j) scores[j] = never;
+  for (long j = seen < 0 ? 0 : seen < keys ? seen : keys; j < whole_vectors<T>(keys); ++j) scores[j] = -kInfinity<T>;
 }
 
 // Random words for query i and keys [key, key + keys): factors of 0 or `keep`. `key` is a
@@ -79,8 +55,7 @@ inline void mask_row(const AttentionProblem<T>& p, long b, long h, long i, long 
 template <class T>
 inline void dropout_row(const AttentionProblem<T>& p, long b, long h, long i, long key, long keys, T* factor) {
   constexpr int n = kKeys / 4;
-  const uint64_t blocks = static_cast<uint64_t>(p.keys + 3) / 4;
-  const uint64_t first = p.position + static_cast<uint64_t>((b * p.heads + h) * p.queries + i) * blocks;
+  const uint64_t first = dropout_counter(p, b, h, i);
   for (long j = 0; j < keys; j += kKeys) {
     alignas(64) uint32_t c[4][n];
     philox_words(

@@ -70,12 +70,17 @@ struct AttentionOutput {
   T* lse;  // [batch, heads, queries]: L, and +inf for a row without a key; or null
 };
 
+// What comes in and goes out backward, in every attention with a score for each pair.
 template <class T>
-struct AttentionGradients {
+struct PairGradients {
   HeadRows<const T> out, dout;
-  const T* lse;
+  const T* lse;            // [batch, heads, queries]: L, and +inf for a row without a key
   HeadRows<T> dq, dk, dv;  // null data: not wanted
   bool add_dq, add_dk, add_dv;
+};
+
+template <class T>
+struct AttentionGradients : PairGradients<T> {
   T* dbias;       // [batch, heads, queries, keys], zeros before; or null
   T* partial_dq;  // [groups, batch, heads, query tiles, width, lanes], zeros before where there is a mask of
                   // blocks; null where there is one block of keys

@@ -8,8 +8,8 @@ template <class T>
 constexpr AttentionKernels<T> kernels_of() {
   using namespace attention;
   return {{kLanes<T>, kTiles * kLanes<T>, kBackLanes<T>, kBackKeys, kDecodeKeys},
-          forward_scratch<T>,
-          backward_scratch<T>,
+          scratch_size<T, ForwardScratch<T>>,
+          scratch_size<T, BackwardScratch<T>>,
           forward<T>,
           backward<T>,
           combine<T>,

@@ -55,39 +55,32 @@ struct Finite {
 template <class T>
 [[gnu::noinline]] void load_queries(const AttentionProblem<T>& p, const AttentionGradients<T>& d, const Place& at,
                                     const BackwardScratch<T>& x, Finite& finite) {
-  constexpr int w = kWidth<T>, lanes = kBackLanes<T>;
-  const Batch<T> infinity(static_cast<T>(__builtin_inf())), zero(T(0));
+  constexpr int lanes = kBackLanes<T>;
   // lse [lanes]; inf, which makes all weights 0, in lanes of no query
   const T* lse = d.lse + (at.b * p.heads + at.h) * p.queries + at.query;
-  for (int i = 0; i < lanes; ++i) x.lse[i] = i < at.rows ? lse[i] : static_cast<T>(__builtin_inf());
+  for (int i = 0; i < lanes; ++i) x.lse[i] = i < at.rows ? lse[i] : kInfinity<T>;
   // query_rows [lanes, k_stride], dout_rows [lanes, v_stride], delta
   Batch<T> non_finite_query(T(0)), non_finite_dout(T(0));
   for (long i = 0; i < lanes; ++i) {
     T *query = x.query_rows + i * x.k_stride, *dout = x.dout_rows + i * x.v_stride;
     x.delta[i] = T(0);
-    if (x.lse[i] == static_cast<T>(__builtin_inf())) {
+    if (x.lse[i] == kInfinity<T>) {
       clear(query, p.width);
       clear(dout, p.value_width);
       continue;
     }
     copy_row(row_of(p.q, at.b, at.h, at.query + i), p.width, query, non_finite_query);
     copy_row(row_of(d.dout, at.b, at.h, at.query + i), p.value_width, dout, non_finite_dout);
-    const T* out = row_of(d.out, at.b, at.h, at.query + i);
-    Batch<T> sum(T(0));
-    for (long c = 0; c < p.value_width; c += w) {
-      const long n = p.value_width - c;
-      sum = fma(n >= w ? load(out + c) : load_part(out + c, static_cast<int>(n)), load_aligned(dout + c), sum);
-    }
-    x.delta[i] = reduce_add(sum);
+    x.delta[i] = row_dot(row_of(d.out, at.b, at.h, at.query + i), dout, p.value_width);
   }
   finite.queries = !any(isnan(non_finite_query));
   finite.douts = !any(isnan(non_finite_dout));
   // queries [width, lanes] = scale query_rows^T, douts [value_width, lanes] = dout_rows^T
   const Batch<T> factor(static_cast<T>(p.scale * score_unit(p)));
-  transpose(x.query_rows, x.k_stride, long{lanes}, p.width, long{lanes},
-            [&](long c, long i, Batch<T> y, int) { store_aligned(x.queries + c * lanes + i, y * factor); });
-  transpose(x.dout_rows, x.v_stride, long{lanes}, p.value_width, long{lanes},
-            [&](long c, long i, Batch<T> y, int) { store_aligned(x.douts + c * lanes + i, y); });
+  transpose<T>(x.query_rows, x.k_stride, long{lanes}, p.width, long{lanes},
+               [&](long c, long i, Batch<T> y, int) { store_aligned(x.queries + c * lanes + i, y * factor); });
+  transpose<T>(x.dout_rows, x.v_stride, long{lanes}, p.value_width, long{lanes},
+               [&](long c, long i, Batch<T> y, int) { store_aligned(x.douts + c * lanes + i, y); });
 }
 
 // For a tile [keys, lanes]: weights: scores -> m p; dscores: do . v -> ds. `factor` holds m, or is null.
@@ -131,11 +124,11 @@ template <class T>
 inline void store_dbias(const AttentionProblem<T>& p, const Place& at, const T* dscores, T* dbias) {
   constexpr int w = kWidth<T>, lanes = kBackLanes<T>;
   for (long i = 0; i < at.rows; i += w)
-    transpose(dscores + i, lanes, at.keys, at.rows - i < w ? at.rows - i : w, at.keys,
-              [&](long row, long j, Batch<T> x, int n) {
-                const long query = (at.b * p.heads + at.h) * p.queries + at.query + i + row;
-                store_part(dbias + query * p.keys + at.key + j, x, n);
-              });
+    transpose<T>(dscores + i, lanes, at.keys, at.rows - i < w ? at.rows - i : w, at.keys,
+                 [&](long row, long j, Batch<T> x, int n) {
+                   const long query = (at.b * p.heads + at.h) * p.queries + at.query + i + row;
+                   store_part(dbias + query * p.keys + at.key + j, x, n);
+                 });
 }
 
 // One tile of queries against up to kKeys keys, which are the block's from `offset` on.
@@ -152,7 +145,7 @@ template <class T>
   finish_scores<T, lanes>(p, at, x.weights, x.addend, x.rows, d.context != nullptr ? x.x : nullptr, x.slope);
   // lanes of no query see nothing, though a masked key may be NaN
   for (long j = 0; at.rows < lanes && j < at.keys; ++j)
-    for (long i = at.rows; i < lanes; ++i) x.weights[j * lanes + i] = -static_cast<T>(__builtin_inf());
+    for (long i = at.rows; i < lanes; ++i) x.weights[j * lanes + i] = -kInfinity<T>;
   // weights = m p, dscores = ds
   if (p.drop_below != 0) dropout_factors<T, lanes>(p, at, x.addend);
   weights_and_dscores(x, at.keys, p.drop_below != 0 ? x.addend : nullptr);
@@ -184,22 +177,11 @@ template <class T>
   }
 }
 
-// to (+)= factor * x for n lanes.
-template <class T>
-inline void write_scaled(T* to, Batch<T> x, Batch<T> factor, int n, bool add) {
-  const Batch<T> y = x * factor;
-  store_part(to, add ? load_part(to, n) + y : y, n);
-}
-
 // Rows [row, row + rows) of head (b, h) (+)= factor * from [rows, stride]: dk and dv.
 template <class T>
 inline void write_rows(const T* from, long stride, const HeadRows<T>& to, long b, long h, long row, long rows,
                        long width, T factor, bool add) {
-  constexpr int w = kWidth<T>;
-  for (long j = 0; j < rows; ++j)
-    for (long c = 0; c < width; c += w)
-      write_scaled(row_of(to, b, h, row + j) + c, load_aligned(from + j * stride + c), Batch<T>(factor),
-                   width - c < w ? static_cast<int>(width - c) : w, add);
+  for (long j = 0; j < rows; ++j) put_row(row_of(to, b, h, row + j), from + j * stride, width, factor, add);
 }
 
 // Rows [query, query + rows) of dq (+)= scale * dqueries^T, dqueries [width, lanes].
@@ -208,10 +190,10 @@ inline void write_dqueries(const AttentionProblem<T>& p, const AttentionGradient
                            long rows, const T* dqueries) {
   constexpr int w = kWidth<T>;
   for (long i = 0; i < rows; i += w)
-    transpose(dqueries + i, long{kBackLanes<T>}, p.width, rows - i < w ? rows - i : w, p.width,
-              [&](long row, long c, Batch<T> x, int n) {
-                write_scaled(row_of(d.dq, b, h, query + i + row) + c, x, Batch<T>(p.scale), n, d.add_dq);
-              });
+    transpose<T>(dqueries + i, long{kBackLanes<T>}, p.width, rows - i < w ? rows - i : w, p.width,
+                 [&](long row, long c, Batch<T> x, int n) {
+                   put_lanes(row_of(d.dq, b, h, query + i + row) + c, x * Batch<T>(p.scale), n, d.add_dq);
+                 });
 }
 
 // Where the group adds up its share of dq for a tile: [width, lanes].
@@ -327,13 +309,6 @@ void combine(const AttentionProblem<T>& p, const AttentionGradients<T>& d, int64
     for (long i = 0; i < p.width * lanes; i += w) store_aligned(sum + i, load_aligned(sum + i) + load_aligned(x + i));
   }
   write_dqueries(p, d, b, h, query, rows, sum);
-}
-
-template <class T>
-size_t backward_scratch(const AttentionProblem<T>& p) {
-  Pieces<T> pieces{nullptr};
-  const BackwardScratch<T> x(p, pieces);
-  return pieces.used;
 }
 
 }  // namespace heed::kernels::HEED_LEVEL::attention

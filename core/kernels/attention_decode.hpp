@@ -67,19 +67,17 @@ inline void weigh(const T* s, const T* values, long stride, long n, long width, 
 // s [n], products of the query with keys [key, key + n), become scores: the form of finish_scores for one row.
 template <class T>
 inline void finish_row(const AttentionProblem<T>& p, long b, long h, long key, long n, T* s) {
-  const T infinity = static_cast<T>(__builtin_inf()), unit = static_cast<T>(score_unit(p));
-  const ScoreGrid<const T>& g = p.bias;
-  const ScoreGrid<const uint8_t>& m = p.mask;
-  const T* bias = g.data == nullptr ? nullptr : g.data + b * g.batch + h * g.head + key * g.key;
-  for (long j = 0; bias != nullptr && j < n; ++j) s[j] += unit * bias[j * g.key];
+  const T unit = static_cast<T>(score_unit(p));
+  const T* bias = pairs_of(p.bias, b, h, 0, key);
+  const uint8_t* mask = pairs_of(p.mask, b, h, 0, key);
+  for (long j = 0; bias != nullptr && j < n; ++j) s[j] += unit * bias[j * p.bias.key];
   const ScoreTile tile = tile_at(p, Place{b, h, 0, 1, key, n}, 1);
   if (p.rules.f.apply != nullptr) p.rules.f.apply(*p.rules.context, tile, s, nullptr);
   if (kind_of(p, b, h, 0, key) == BlockKind::part) p.rules.mask(p.rules.mask_function, tile, s);
   for (long j = 0; j < n; ++j)
-    if ((bias != nullptr && bias[j * g.key] == -infinity) ||
-        (m.data != nullptr && m.data[b * m.batch + h * m.head + (key + j) * m.key] == 0) ||
+    if ((bias != nullptr && bias[j * p.bias.key] == -kInfinity<T>) || (mask != nullptr && mask[j * p.mask.key] == 0) ||
         (p.key_mask != nullptr && p.key_mask[b * p.keys + key + j] == 0))
-      s[j] = -infinity;
+      s[j] = -kInfinity<T>;
 }
 
 // Chunk `chunk` of the cache of (b, kv_head) for all heads that share it; partial [heads that share, partial_size].
@@ -90,7 +88,7 @@ void decode(const AttentionProblem<T>& p, int64_t b, int64_t kv_head, int64_t ch
   const long begin = chunk * kDecodeKeys, end = limit < begin + kDecodeKeys ? limit : begin + kDecodeKeys;
   // of each head: the maximum -inf, the sum 0, and value_width sums 0
   for (long r = 0; r < shared; ++r) {
-    partial[r * size] = -static_cast<T>(__builtin_inf());
+    partial[r * size] = -kInfinity<T>;
     partial[r * size + 1] = T(0);
     clear(partial + r * size + 16, p.value_width);
   }
@@ -107,11 +105,11 @@ void decode(const AttentionProblem<T>& p, int64_t b, int64_t kv_head, int64_t ch
       finish_row(p, b, h, key, n, s);
       // s = 2^(s - new maximum), and -0 where masked; the sums so far are scaled back by `factor`
       for (long j = 0; j < n; ++j) top = s[j] > top ? s[j] : top;
-      const T base = top == -static_cast<T>(__builtin_inf()) ? T(0) : top;
+      const T base = top == -kInfinity<T> ? T(0) : top;
       Batch<T> sum(T(0));
       for (long j = 0; j < n; j += w) {
-        const int count = n - j < w ? static_cast<int>(n - j) : w;
-        const Batch<T> x = load_part(s + j, count, -static_cast<T>(__builtin_inf())), e = exp2(x - Batch<T>(base));
+        const int count = lanes_of<T>(n - j);
+        const Batch<T> x = load_part(s + j, count, -kInfinity<T>), e = exp2(x - Batch<T>(base));
         store_part(s + j, select(x == minus_infinity<T>(), Batch<T>(-T(0)), e), count);
         sum = sum + e;
       }
@@ -134,16 +132,15 @@ void join(const AttentionProblem<T>& p, const AttentionOutput<T>& y, int64_t b, 
   const T sink = sink_of(p, h);
   T top = sink, total(0);
   for (long c = 0; c < chunks; ++c) top = partial[c * stride] > top ? partial[c * stride] : top;
-  const Batch<T> base(top == -static_cast<T>(__builtin_inf()) ? T(0) : top);
+  const Batch<T> base(top == -kInfinity<T> ? T(0) : top);
   const auto factor = [&](long c) { return exp2(Batch<T>(partial[c * stride]) - base); };
   for (long c = 0; c < chunks; ++c) total += partial[c * stride + 1] * first_lane(factor(c));
-  if (sink != -static_cast<T>(__builtin_inf())) total += first_lane(exp2(Batch<T>(sink) - base));
+  if (sink != -kInfinity<T>) total += first_lane(exp2(Batch<T>(sink) - base));
   const Batch<T> inverse(total == T(0) ? T(0) : T(1) / total);
   for (long d = 0; d < p.value_width; d += w) {
     Batch<T> sum(T(0));
     for (long c = 0; c < chunks; ++c) sum = fma(load_aligned(partial + c * stride + 16 + d), factor(c), sum);
-    store_part(row_of(y.out, b, h, 0) + d, sum * inverse,
-               p.value_width - d < w ? static_cast<int>(p.value_width - d) : w);
+    put_lanes(row_of(y.out, b, h, 0) + d, sum * inverse, p.value_width - d);
   }
 }
 

@@ -41,8 +41,8 @@ inline void begin_tile(const AttentionProblem<T>& p, long b, long h, long query,
                        T* sum) {
   constexpr int w = kWidth<T>, lanes = kLanes<T>;
   const Batch<T> factor(static_cast<T>(p.scale * score_unit(p))), sink(sink_of(p, h));
-  transpose(row_of(p.q, b, h, query), p.q.row, rows, p.width, long{lanes},
-            [&](long d, long i, Batch<T> x, int) { store_aligned(queries + d * lanes + i, x * factor); });
+  transpose<T>(row_of(p.q, b, h, query), p.q.row, rows, p.width, long{lanes},
+               [&](long d, long i, Batch<T> x, int) { store_aligned(queries + d * lanes + i, x * factor); });
   clear(outs, p.value_width * lanes);
   for (int i = 0; i < lanes; i += w) {
     store_aligned(top + i, sink);
@@ -55,7 +55,7 @@ template <class T>
 inline void end_tile(const AttentionProblem<T>& p, const AttentionOutput<T>& y, long b, long h, long query, long rows,
                      const T* outs, const T* top, const T* sum) {
   constexpr int w = kWidth<T>, lanes = kLanes<T>;
-  const Batch<T> zero(T(0)), infinity(static_cast<T>(__builtin_inf()));
+  const Batch<T> zero(T(0)), infinity(kInfinity<T>);
   alignas(64) T inverse[lanes];
   for (int i = 0; i < lanes; i += w) {
     // inverse = 1 / sum, lse = top + log2(sum)
@@ -65,14 +65,14 @@ inline void end_tile(const AttentionProblem<T>& p, const AttentionOutput<T>& y, 
     if (y.lse == nullptr || i >= rows) continue;
     const Batch<T> lse = select(empty, infinity, load_aligned(top + i) + log(total) * Batch<T>(T(kLog2e)));
     T* to = y.lse + (b * p.heads + h) * p.queries + query + i;
-    store_part(to, lse, rows - i < w ? static_cast<int>(rows - i) : w);
+    store_part(to, lse, lanes_of<T>(rows - i));
   }
   // out[i, :] = outs[:, i] * inverse[i], a vector of rows at a time
   for (long i = 0; i < rows; i += w)
-    transpose(outs + i, lanes, p.value_width, rows - i < w ? rows - i : w, p.value_width,
-              [&](long row, long d, Batch<T> x, int n) {
-                put_lanes(row_of(y.out, b, h, query + i + row) + d, x * Batch<T>(inverse[i + row]), n);
-              });
+    transpose<T>(outs + i, lanes, p.value_width, rows - i < w ? rows - i : w, p.value_width,
+                 [&](long row, long d, Batch<T> x, int n) {
+                   put_lanes(row_of(y.out, b, h, query + i + row) + d, x * Batch<T>(inverse[i + row]), n);
+                 });
 }
 
 // What tile t of `tiles` asks for while it meets a block of keys: its share of the next block, at `key`; with the last
@@ -158,13 +158,6 @@ void forward(const AttentionProblem<T>& p, const AttentionOutput<T>& y, int64_t 
   }
   for (long t = 0; t < tiles; ++t)
     end_tile(p, y, b, h, query_of(t), rows_of(t), x.outs + t * x.out_size, x.top + t * lanes, x.sum + t * lanes);
-}
-
-template <class T>
-size_t forward_scratch(const AttentionProblem<T>& p) {
-  Pieces<T> pieces{nullptr};
-  const ForwardScratch<T> x(p, pieces);
-  return pieces.used;
 }
 
 }  // namespace heed::kernels::HEED_LEVEL::attention

@@ -1,9 +1,32 @@
 // Which keys a query sees: what the kernels of all attentions ask. Problems have keys, lengths and key_mask, and those
 // of pairs causal and queries. Included only by *.kernel.cpp.
 #pragma once
+#include "attention.hpp"
 #include "simd.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
+
+template <class T>
+inline constexpr T kInfinity = static_cast<T>(__builtin_inf());
+
+template <class T>
+inline Batch<T> minus_infinity() {
+  return Batch<T>(-kInfinity<T>);
+}
+
+// Where a grid has the pairs of query i and keys j, j + 1, ... of head (b, h), `key` apart; null where there is no
+// grid.
+template <class T>
+inline T* pairs_of(const ScoreGrid<T>& g, long b, long h, long i, long j) {
+  return g.data == nullptr ? nullptr : g.data + b * g.batch + h * g.head + i * g.query + j * g.key;
+}
+
+// The counter of Philox for query i and keys 0 to 3; the next is that of keys 4 to 7.
+template <class Problem>
+inline uint64_t dropout_counter(const Problem& p, long b, long h, long i) {
+  return p.position +
+         static_cast<uint64_t>((b * p.heads + h) * p.queries + i) * (static_cast<uint64_t>(p.keys + 3) / 4);
+}
 
 // Whether some keys are masked for all queries.
 template <class Problem>

@@ -26,16 +26,11 @@ inline Share share_of(long begin, long end, long t, long parts) {
 // One row, zeros up to a whole vector. `non_finite` becomes NaN in a lane where a value is not finite.
 template <class T>
 inline void copy_row(const T* from, long n, T* to, Batch<T>& non_finite) {
-  constexpr int w = kWidth<T>;
-  for (long c = 0; c < n; c += w) {
-    const Batch<T> x = n - c >= w ? load(from + c) : load_part(from + c, static_cast<int>(n - c));
+  for (long c = 0; c < n; c += kWidth<T>) {
+    const Batch<T> x = get_lanes(from + c, n - c);
     store_aligned(to + c, x);
     non_finite = fma(x, Batch<T>(T(0)), non_finite);
   }
-}
-template <class T>
-inline void clear(T* to, long n) {
-  for (long c = 0; c < n; c += kWidth<T>) store_aligned(to + c, Batch<T>(T(0)));
 }
 
 // Keys or values [begin, begin + n) of a head; zeros for masked keys. Returns whether all are finite.
@@ -63,7 +58,7 @@ template <class T>
     for (long d = 0; d < width; ++d) {
       const T value = a[j * a_stride + d];
       for (long i = 0; value != value && i < lanes; ++i)
-        if (scores[j * lanes + i] != -static_cast<T>(__builtin_inf())) c[d * lanes + i] = value;
+        if (scores[j * lanes + i] != -kInfinity<T>) c[d * lanes + i] = value;
     }
 }
 

@@ -47,11 +47,6 @@ inline Batch<T> exp2(Batch<T> x) {
 #endif
 }
 
-template <class T>
-inline Batch<T> minus_infinity() {
-  return Batch<T>(-static_cast<T>(__builtin_inf()));
-}
-
 // Queries [query, query + rows) of head (b, h) against keys [key, key + keys): the tile's place.
 struct Place {
   long b, h, query, rows, key, keys;
@@ -67,7 +62,7 @@ inline double score_unit(const AttentionProblem<T>& p) {
 // The logit of head h's sink in units of log2(e), and -inf where there is none.
 template <class T>
 inline T sink_of(const AttentionProblem<T>& p, long h) {
-  return p.rules.sinks == nullptr ? -static_cast<T>(__builtin_inf()) : p.rules.sinks[h] * T(kLog2e);
+  return p.rules.sinks == nullptr ? -kInfinity<T> : p.rules.sinks[h] * T(kLog2e);
 }
 
 // The tile as functions of scores know it.
@@ -135,19 +130,16 @@ template <class T, int kLanes>
 inline void load_addends(const AttentionProblem<T>& p, const Place& at, T* addend, T* rows) {
   constexpr int w = kWidth<T>;
   const long stride = (at.keys + w - 1) / w * w;
-  const T infinity = static_cast<T>(__builtin_inf()), unit = static_cast<T>(score_unit(p));
+  const T unit = static_cast<T>(score_unit(p));
   for (long i = 0; i < at.rows; ++i) {
     T* row = rows + i * stride;
-    const ScoreGrid<const T>& g = p.bias;
-    const T* bias = g.data + at.b * g.batch + at.h * g.head + (at.query + i) * g.query + at.key * g.key;
-    for (long j = 0; j < at.keys; ++j) row[j] = g.data == nullptr ? T(0) : bias[j * g.key] * unit;
-    const ScoreGrid<const uint8_t>& m = p.mask;
-    if (m.data == nullptr) continue;
-    const uint8_t* mask = m.data + at.b * m.batch + at.h * m.head + (at.query + i) * m.query + at.key * m.key;
-    for (long j = 0; j < at.keys; ++j) row[j] = mask[j * m.key] != 0 ? row[j] : -infinity;
+    const T* bias = pairs_of(p.bias, at.b, at.h, at.query + i, at.key);
+    for (long j = 0; j < at.keys; ++j) row[j] = bias == nullptr ? T(0) : bias[j * p.bias.key] * unit;
+    const uint8_t* mask = pairs_of(p.mask, at.b, at.h, at.query + i, at.key);
+    for (long j = 0; mask != nullptr && j < at.keys; ++j) row[j] = mask[j * p.mask.key] != 0 ? row[j] : -kInfinity<T>;
   }
-  transpose(rows, stride, at.rows, at.keys, long{kLanes},
-            [&](long j, long i, Batch<T> lanes, int) { store_aligned(addend + j * kLanes + i, lanes); });
+  transpose<T>(rows, stride, at.rows, at.keys, long{kLanes},
+               [&](long j, long i, Batch<T> lanes, int) { store_aligned(addend + j * kLanes + i, lanes); });
 }
 
 // The products of a tile [keys, lanes] become scores: bias, function and masks. Scores of keys that a query may not see
@@ -202,10 +194,9 @@ template <class T, int kLanes>
 template <class T, int kLanes>
 inline void dropout_factors(const AttentionProblem<T>& p, const Place& at, T* factor) {
   const uint64_t blocks = static_cast<uint64_t>(p.keys + 3) / 4;
-  const uint64_t row = static_cast<uint64_t>((at.b * p.heads + at.h) * p.queries + at.query);
   for (long j = 0; j < at.keys; j += 4) {
     alignas(64) uint32_t c[4][kLanes];
-    const uint64_t first = p.position + row * blocks + static_cast<uint64_t>((at.key + j) / 4);
+    const uint64_t first = dropout_counter(p, at.b, at.h, at.query) + static_cast<uint64_t>((at.key + j) / 4);
     philox_words(
         p.seed, p.stream, [=](int i) { return first + static_cast<uint64_t>(i) * blocks; }, c);
     for (long n = 0; n < 4 && j + n < at.keys; ++n)

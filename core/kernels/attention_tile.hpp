@@ -94,25 +94,4 @@ inline Batch<T> lane_numbers() {
   return Batch<T>::load_aligned(n);
 }
 
-// The transpose of src [rows, columns]: store(c, r, lanes, n) gets its row c from column r on, of which n lanes count
-// and the others are 0. Up to `padded_rows`, rows of src beyond `rows` count as zeros.
-template <class T, class Store>
-inline void transpose(const T* src, long stride, long rows, long columns, long padded_rows, Store&& store) {
-  constexpr int w = kWidth<T>;
-  for (long r = 0; r < padded_rows; r += w)
-    for (long c = 0; c < columns; c += w) {
-      const int part = columns - c < w ? static_cast<int>(columns - c) : w;
-      Batch<T> x[w];
-      unroll<w>([&](auto i) {
-        const T* from = src + (r + i) * stride + c;
-        x[i] = r + i >= rows ? Batch<T>(T(0)) : part == w ? load(from) : load_part(from, part);
-      });
-      transpose_lanes<T>(x);
-      const int count = rows - r < w ? static_cast<int>(rows - r) : w;
-      unroll<w>([&](auto i) {
-        if (i < part) store(c + i, r, x[i], count);
-      });
-    }
-}
-
 }  // namespace heed::kernels::HEED_LEVEL::attention

@@ -122,43 +122,24 @@ void binary_backward_loop(void* to, const void* const* in, const unsigned char* 
   });
 }
 
-// Of int32.
-template <class F>
-void int_loop(void* to, const void* const* in, const unsigned char* step, ptrdiff_t n, const ElementwiseOptions& o) {
-  int32_t* out = static_cast<int32_t*>(to);
-  const int32_t* a = static_cast<const int32_t*>(in[0]);
-  if constexpr (Takes<F, ElementwiseOptions, int32_t>) {
-    for (ptrdiff_t i = 0; i < n; ++i) out[i] = apply<F>(o, a[i]);
-  } else {
-    const int32_t* b = static_cast<const int32_t*>(in[1]);
-    if (step[0] && step[1])
+// Out of one or two numbers or masks, in plain loops, which the compiler turns into vectors: int32 and bool8.
+template <class Out, class T, class F>
+void plain_loop(void* to, const void* const* in, const unsigned char* step, ptrdiff_t n, const ElementwiseOptions& o) {
+  Out* out = static_cast<Out*>(to);
+  const T* a = static_cast<const T*>(in[0]);
+  if constexpr (requires(F f) { f(*a, *a); }) {
+    const T* b = static_cast<const T*>(in[1]);
+    if (n > 0 && step[0] && !step[1]) {
+      const T bound = *b;
+      for (ptrdiff_t i = 0; i < n; ++i) out[i] = F{}(a[i], bound);
+    } else if (step[0] && step[1]) {
       for (ptrdiff_t i = 0; i < n; ++i) out[i] = F{}(a[i], b[i]);
-    else
+    } else {
       for (ptrdiff_t i = 0; i < n; ++i) out[i] = F{}(a[i * step[0]], b[i * step[1]]);
-  }
-}
-
-// bool8 from two numbers or masks.
-template <class T, class F>
-void compare_loop(void* to, const void* const* in, const unsigned char* step, ptrdiff_t n, const ElementwiseOptions&) {
-  uint8_t* out = static_cast<uint8_t*>(to);
-  const T *a = static_cast<const T*>(in[0]), *b = static_cast<const T*>(in[1]);
-  if (n > 0 && step[0] && !step[1]) {
-    const T bound = *b;
-    for (ptrdiff_t i = 0; i < n; ++i) out[i] = F{}(a[i], bound);
-  } else if (step[0] && step[1]) {
-    for (ptrdiff_t i = 0; i < n; ++i) out[i] = F{}(a[i], b[i]);
+    }
   } else {
-    for (ptrdiff_t i = 0; i < n; ++i) out[i] = F{}(a[i * step[0]], b[i * step[1]]);
+    for (ptrdiff_t i = 0; i < n; ++i) out[i] = apply<F>(o, a[i]);
   }
-}
-
-// bool8 from one.
-template <class T, class F>
-void test_loop(void* to, const void* const* in, const unsigned char*, ptrdiff_t n, const ElementwiseOptions&) {
-  uint8_t* out = static_cast<uint8_t*>(to);
-  const T* x = static_cast<const T*>(in[0]);
-  for (ptrdiff_t i = 0; i < n; ++i) out[i] = F{}(x[i]);
 }
 
 // A number from a mask and two.
@@ -185,7 +166,7 @@ void where_loop(void* to, const void* const* in, const unsigned char* step, ptrd
 template <class... Ints>
 constexpr ElementwiseKernel kOfInts = nullptr;
 template <class F>
-constexpr ElementwiseKernel kOfInts<F> = int_loop<F>;
+constexpr ElementwiseKernel kOfInts<F> = plain_loop<int32_t, int32_t, F>;
 
 template <OpName op, class F, class Dx, class... Ints>
 constexpr UnaryKernel kernel_of(Row<op, F, Dx, Ints...> row, const UnaryKernel*) {
@@ -215,15 +196,13 @@ constexpr BinaryKernel kernel_of(Row<op, F, Da, Db, Ints...> row, const BinaryKe
           kDerivative<Db>};
 }
 
-// Loops of bool8, by the number of what a formula reads.
+// Choices read a mask and two numbers; all others give bool8.
 template <class T, class F>
 constexpr ElementwiseKernel mask_loop() {
-  if constexpr (requires(F f, T x) { f(x); })
-    return test_loop<T, F>;
-  else if constexpr (requires(F f, T x) { f(x, x); })
-    return compare_loop<T, F>;
-  else
+  if constexpr (requires(F f, T x) { f(true, x, x); })
     return where_loop<T, F>;
+  else
+    return plain_loop<uint8_t, T, F>;
 }
 template <OpName op, class F>
 constexpr MaskKernel kernel_of(Row<op, OfAll, F> row, const MaskKernel*) {

@@ -17,6 +17,14 @@ struct Pieces {
   }
 };
 
+// How many elements of scratch a problem needs: Scratch takes its pieces in its constructor.
+template <class T, class Scratch, class Problem>
+size_t scratch_size(const Problem& p) {
+  Pieces<T> pieces{nullptr};
+  [[maybe_unused]] const Scratch scratch(p, pieces);
+  return pieces.used;
+}
+
 template <class T>
 inline long whole_vectors(long n) {
   return (n + kWidth<T> - 1) / kWidth<T> * kWidth<T>;
@@ -33,13 +41,62 @@ inline T* row_of(const HeadRows<T>& x, long b, long h, long i) {
   return x.data + b * x.batch + h * x.head + i * x.row;
 }
 
-// The first n lanes to p[0, n).
+// from[0, n) in the first lanes, zeros in the others; of more than a vector, the first vector.
 template <class T>
-inline void put_lanes(T* to, Batch<T> x, int n) {
-  if (n == kWidth<T>)
+inline Batch<T> get_lanes(const T* from, long n) {
+  return n >= kWidth<T> ? load(from) : load_part(from, static_cast<int>(n));
+}
+
+// to[0, n) = (or +=, if `add`) the first n lanes; of more than a vector, the first vector.
+template <class T>
+inline void put_lanes(T* to, Batch<T> x, long n, bool add = false) {
+  if (add) x = x + get_lanes(to, n);
+  if (n >= kWidth<T>)
     store(to, x);
   else
-    store_part(to, x, n);
+    store_part(to, x, static_cast<int>(n));
+}
+
+// to[0, n) = (or +=) factor * from, which is aligned and in whole vectors.
+template <class T>
+inline void put_row(T* to, const T* from, long n, T factor, bool add) {
+  for (long c = 0; c < n; c += kWidth<T>) put_lanes(to + c, load_aligned(from + c) * Batch<T>(factor), n - c, add);
+}
+
+// Zeros to whole vectors, aligned.
+template <class T>
+inline void clear(T* to, long n) {
+  for (long c = 0; c < n; c += kWidth<T>) store_aligned(to + c, Batch<T>(T(0)));
+}
+
+// x . y of n elements.
+template <class T>
+inline T row_dot(const T* x, const T* y, long n) {
+  Batch<T> sum(T(0));
+  for (long c = 0; c < n; c += kWidth<T>) sum = fma(get_lanes(x + c, n - c), get_lanes(y + c, n - c), sum);
+  return reduce_add(sum);
+}
+
+// to[0, width) = (or +=) factor * the sum of weighted rows: each(add) calls add(weight, row) for every row. Up to 4
+// vectors of the sum stay in registers.
+template <class T, class Each>
+inline void weighted_sum(T* to, long width, T factor, bool accumulate, const Each& each) {
+  constexpr int w = kWidth<T>, tile = 4;
+  long c = 0;
+  for (; c + tile * w <= width; c += tile * w) {
+    Batch<T> sum[tile];
+    unroll<tile>([&](auto k) { sum[k] = Batch<T>(T(0)); });
+    each([&](T weight, const T* row) {
+      const Batch<T> x(weight);
+      unroll<tile>([&](auto k) { sum[k] = fma(x, load(row + c + k * w), sum[k]); });
+    });
+    unroll<tile>([&](auto k) { put_lanes(to + c + k * w, sum[k] * Batch<T>(factor), w, accumulate); });
+  }
+  for (; c < width; c += w) {
+    Batch<T> sum(T(0));
+    each([&](T weight, const T* row) { sum = fma(Batch<T>(weight), get_lanes(row + c, width - c), sum); });
+    put_lanes(to + c, sum * Batch<T>(factor), width - c, accumulate);
+  }
 }
 
 }  // namespace heed::kernels::HEED_LEVEL

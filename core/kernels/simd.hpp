@@ -132,59 +132,40 @@ inline bool all(Mask<T> m) {
 // The greater and the lesser in one instruction, on x86 and aarch64. A NaN in y is kept, one in x may be lost or not:
 // for data that hold none, or hold it in y.
 // Gap: which operand xsimd's max and min give where one is NaN differs between releases.
-template <class T>
-inline Batch<T> quick_max(Batch<T> x, Batch<T> y) {
+template <bool kGreater, class T>
+inline Batch<T> quick_extremum(Batch<T> x, Batch<T> y) {
   constexpr bool single = sizeof(T) == 4;
 #if defined(__AVX512F__)
   if constexpr (single)
-    return _mm512_max_ps(x, y);
+    return kGreater ? _mm512_max_ps(x, y) : _mm512_min_ps(x, y);
   else
-    return _mm512_max_pd(x, y);
+    return kGreater ? _mm512_max_pd(x, y) : _mm512_min_pd(x, y);
 #elif defined(__AVX2__)
   if constexpr (single)
-    return _mm256_max_ps(x, y);
+    return kGreater ? _mm256_max_ps(x, y) : _mm256_min_ps(x, y);
   else
-    return _mm256_max_pd(x, y);
+    return kGreater ? _mm256_max_pd(x, y) : _mm256_min_pd(x, y);
 #elif defined(__SSE2__)
   if constexpr (single)
-    return _mm_max_ps(x, y);
+    return kGreater ? _mm_max_ps(x, y) : _mm_min_ps(x, y);
   else
-    return _mm_max_pd(x, y);
+    return kGreater ? _mm_max_pd(x, y) : _mm_min_pd(x, y);
 #elif defined(__aarch64__)
   if constexpr (single)
-    return vmaxq_f32(x, y);
+    return kGreater ? vmaxq_f32(x, y) : vminq_f32(x, y);
   else
-    return vmaxq_f64(x, y);
+    return kGreater ? vmaxq_f64(x, y) : vminq_f64(x, y);
 #else
-  return select(x > y, x, y);
+  return select(kGreater ? x > y : x < y, x, y);
 #endif
 }
 template <class T>
+inline Batch<T> quick_max(Batch<T> x, Batch<T> y) {
+  return quick_extremum<true>(x, y);
+}
+template <class T>
 inline Batch<T> quick_min(Batch<T> x, Batch<T> y) {
-  constexpr bool single = sizeof(T) == 4;
-#if defined(__AVX512F__)
-  if constexpr (single)
-    return _mm512_min_ps(x, y);
-  else
-    return _mm512_min_pd(x, y);
-#elif defined(__AVX2__)
-  if constexpr (single)
-    return _mm256_min_ps(x, y);
-  else
-    return _mm256_min_pd(x, y);
-#elif defined(__SSE2__)
-  if constexpr (single)
-    return _mm_min_ps(x, y);
-  else
-    return _mm_min_pd(x, y);
-#elif defined(__aarch64__)
-  if constexpr (single)
-    return vminq_f32(x, y);
-  else
-    return vminq_f64(x, y);
-#else
-  return select(x < y, x, y);
-#endif
+  return quick_extremum<false>(x, y);
 }
 // The greater and the lesser; NaN where either is, as PyTorch has it.
 template <class T>

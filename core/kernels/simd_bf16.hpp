@@ -40,4 +40,30 @@ inline Batch<float> load_bf16_part(const uint16_t* p, int n, float fill = 0) {
 #endif
 }
 
+// Elements of memory of type S (float, double, or bf16 as uint16_t) as T.
+template <class T>
+inline T element(const T* p) {
+  return *p;
+}
+template <class T>
+inline float element(const uint16_t* p) {
+  return bf16_to_float(*p);
+}
+template <class T>
+inline Batch<T> load_as(const T* p) {
+  return load(p);
+}
+template <class T>
+inline Batch<T> load_as(const uint16_t* p) {
+  return load_bf16(p);
+}
+template <class T>
+inline Batch<T> load_as_part(const T* p, int n) {
+  return load_part(p, n);
+}
+template <class T>
+inline Batch<T> load_as_part(const uint16_t* p, int n) {
+  return load_bf16_part(p, n);
+}
+
 }  // namespace heed::kernels::HEED_LEVEL

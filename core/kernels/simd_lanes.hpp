@@ -105,4 +105,25 @@ template <class T, int K = kWidth<T> / 2>
   if constexpr (K > 1) transpose_lanes<T, K / 2>(row);
 }
 
+// The transpose of src [rows, columns]: store(c, r, lanes, n) gets its row c from column r on, of which n lanes count
+// and the others are 0. Up to `padded_rows`, rows of src beyond `rows` count as zeros.
+template <class T, class S, class Store>
+inline void transpose(const S* src, long stride, long rows, long columns, long padded_rows, Store&& store) {
+  constexpr int w = kWidth<T>;
+  for (long r = 0; r < padded_rows; r += w)
+    for (long c = 0; c < columns; c += w) {
+      const int part = columns - c < w ? static_cast<int>(columns - c) : w;
+      Batch<T> x[w];
+      unroll<w>([&](auto i) {
+        const S* from = src + (r + i) * stride + c;
+        x[i] = r + i >= rows ? Batch<T>(T(0)) : part == w ? load_as<T>(from) : load_as_part<T>(from, part);
+      });
+      transpose_lanes<T>(x);
+      const int count = rows - r < w ? static_cast<int>(rows - r) : w;
+      unroll<w>([&](auto i) {
+        if (i < part) store(c + i, r, x[i], count);
+      });
+    }
+}
+
 }  // namespace heed::kernels::HEED_LEVEL

@@ -16,31 +16,17 @@
 namespace heed::kernels {
 
 template <class T>
-struct SparseProblem {
-  int64_t batch, heads, kv_heads, queries, keys, width, value_width;
-  T scale;
-  HeadRows<const T> q, k, v;
+struct SparseProblem : AttentionProblem<T> {
   // The keys of query i of head n = b * heads + h: listed[o[i], o[i + 1]), ascending, with o = offsets + n *
   // offsets_of_head, which is 0 where all heads share their lists.
   const int32_t* offsets;
   int64_t offsets_of_head;
   const int32_t* listed;
-  int64_t longest;          // list
-  const int32_t* lengths;   // [batch]: keys from here on are padding; or null
-  const uint8_t* key_mask;  // [batch, keys]: 0 where a key is masked; or null
-  ScoreGrid<const uint8_t> mask;
-  ScoreGrid<const T> bias;
-  uint64_t seed, stream, position;  // dropout draws what AttentionProblem says
-  uint32_t drop_below;
-  T keep;
+  int64_t longest;  // list
 };
 
 template <class T>
-struct SparseGradients {
-  HeadRows<const T> out, dout;
-  const T* lse;            // [batch, heads, queries]: L, and +inf for a row without a key
-  HeadRows<T> dq, dk, dv;  // null data: not wanted
-  bool add_dq, add_dk, add_dv;
+struct SparseGradients : PairGradients<T> {
   T *weight, *dscore;  // m p and ds of the pairs of some heads
 };
 

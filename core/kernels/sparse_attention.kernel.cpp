@@ -8,9 +8,6 @@
 namespace heed::kernels::HEED_LEVEL::sparse {
 namespace {
 
-template <class T>
-constexpr T kInfinity = static_cast<T>(__builtin_inf());
-
 // The keys of a query that are not masked, and what is known of each.
 template <class T>
 struct Row {
@@ -27,30 +24,16 @@ struct Row {
 };
 
 template <class T>
-size_t scratch(const SparseProblem<T>& p) {
-  Pieces<T> pieces{nullptr};
-  Row<T> row(p, pieces);
-  return pieces.used;
-}
-
-template <class T>
 inline const int32_t* offsets_of(const SparseProblem<T>& p, long b, long h) {
   return p.offsets + (b * p.heads + h) * p.offsets_of_head;
-}
-
-// The biases of a query's keys; null: none.
-template <class T>
-inline const T* bias_of(const SparseProblem<T>& p, long b, long h, long i) {
-  return p.bias.data == nullptr ? nullptr : p.bias.data + b * p.bias.batch + h * p.bias.head + i * p.bias.query;
 }
 
 // The keys that query i may attend to: those of its list that no length, mask or bias of -inf leaves out.
 template <class T>
 inline void take_keys(const SparseProblem<T>& p, long b, long h, long i, Row<T>& row) {
   const int32_t* offsets = offsets_of(p, b, h);
-  const uint8_t* mask =
-      p.mask.data == nullptr ? nullptr : p.mask.data + b * p.mask.batch + h * p.mask.head + i * p.mask.query;
-  const T* bias = bias_of(p, b, h, i);
+  const uint8_t* mask = pairs_of(p.mask, b, h, i, 0);
+  const T* bias = pairs_of(p.bias, b, h, i, 0);
   row.count = 0;
   for (long n = offsets[i]; n < offsets[i + 1]; ++n) {
     const int32_t j = p.listed[n];
@@ -82,40 +65,6 @@ inline void dots(const T* x, const HeadRows<const T>& y, long b, long h, const R
   for (; n < row.count; ++n) dots_of<1>(x, {at(n)}, width, to + n);
 }
 
-// Sums of weighted rows: each(add) calls add(weight, row) for every row; put(c, sum, n) takes n columns from c on.
-template <class T, class Each, class Put>
-inline void weighted_sum(long width, const Each& each, const Put& put) {
-  constexpr int w = kWidth<T>, tile = 4;
-  long c = 0;
-  for (; c + tile * w <= width; c += tile * w) {
-    Batch<T> sum[tile];
-    unroll<tile>([&](auto k) { sum[k] = Batch<T>(T(0)); });
-    each([&](T weight, const T* row) {
-      const Batch<T> factor(weight);
-      unroll<tile>([&](auto k) { sum[k] = fma(factor, load(row + c + k * w), sum[k]); });
-    });
-    unroll<tile>([&](auto k) { put(c + k * w, sum[k], w); });
-  }
-  for (; c < width; c += w) {
-    const int n = lanes_of<T>(width - c);
-    Batch<T> sum(T(0));
-    each([&](T weight, const T* row) {
-      sum = fma(Batch<T>(weight), n == w ? load(row + c) : load_part(row + c, n), sum);
-    });
-    put(c, sum, n);
-  }
-}
-
-// Writes factor * sum, or adds it.
-template <class T>
-inline auto put_scaled(T* to, T factor, bool add) {
-  return [to, factor, add](long c, Batch<T> sum, int n) {
-    Batch<T> y = sum * Batch<T>(factor);
-    if (add) y = y + (n == kWidth<T> ? load(to + c) : load_part(to + c, n));
-    put_lanes(to + c, y, n);
-  };
-}
-
 // Words of philox(seed, position + ..., stream) for the keys of a row in ascending order; as heed::philox.
 template <class T>
 struct Dropout {
@@ -124,9 +73,7 @@ struct Dropout {
   long block = -1;
   uint32_t words[4] = {};
 
-  Dropout(const SparseProblem<T>& problem, long b, long h, long i)
-      : p(problem),
-        first(p.position + static_cast<uint64_t>(((b * p.heads + h) * p.queries + i) * ((p.keys + 3) / 4))) {}
+  Dropout(const SparseProblem<T>& problem, long b, long h, long i) : p(problem), first(dropout_counter(p, b, h, i)) {}
 
   void draw() {
     uint32_t drawn[4][1];
@@ -148,7 +95,7 @@ template <class T>
 inline void take_scores(const SparseProblem<T>& p, long b, long h, long i, Row<T>& row) {
   take_keys(p, b, h, i, row);
   dots(row_of(p.q, b, h, i), p.k, b, h / (p.heads / p.kv_heads), row, p.width, row.score);
-  const T* bias = bias_of(p, b, h, i);
+  const T* bias = pairs_of(p.bias, b, h, i, 0);
   for (long n = 0; n < row.count; ++n) {
     row.score[n] *= p.scale;
     if (bias != nullptr) row.score[n] += bias[row.key[n] * p.bias.key];
@@ -188,12 +135,9 @@ void forward(const SparseProblem<T>& p, const HeadRows<T>& out, T* lse, int64_t 
     }
   }
   const long g = h / (p.heads / p.kv_heads);
-  weighted_sum<T>(
-      p.value_width,
-      [&](const auto& add) {
-        for (long n = 0; n < row.count; ++n) add(row.score[n], row_of(p.v, b, g, row.key[n]));
-      },
-      put_scaled(row_of(out, b, h, i), row.count == 0 ? T(0) : T(1) / sum, false));
+  weighted_sum(row_of(out, b, h, i), p.value_width, row.count == 0 ? T(0) : T(1) / sum, false, [&](const auto& add) {
+    for (long n = 0; n < row.count; ++n) add(row.score[n], row_of(p.v, b, g, row.key[n]));
+  });
 }
 
 template <class T>
@@ -205,8 +149,7 @@ void backward_query(const SparseProblem<T>& p, const SparseGradients<T>& d, int6
   const long g = h / (p.heads / p.kv_heads);
   const T* dout = row_of(d.dout, b, h, i);
   dots(dout, p.v, b, g, row, p.value_width, row.dweight);
-  T delta;
-  dots_of<1>(dout, {row_of(d.out, b, h, i)}, p.value_width, &delta);
+  const T delta = row_dot(dout, row_of(d.out, b, h, i), p.value_width);
   const Batch<T> lse(d.lse[(b * p.heads + h) * p.queries + i]);
   sweep<T>(row.count, [&](long n, auto at) { at.store(row.score + n, exp(at.load(row.score + n) - lse)); });
 
@@ -220,12 +163,9 @@ void backward_query(const SparseProblem<T>& p, const SparseGradients<T>& d, int6
     dscore[row.place[n]] = share * ((factor == T(0) ? T(0) : factor * row.dweight[n]) - delta);
   }
   if (d.dq.data == nullptr) return;
-  weighted_sum<T>(
-      p.width,
-      [&](const auto& add) {
-        for (long n = 0; n < row.count; ++n) add(dscore[row.place[n]], row_of(p.k, b, g, row.key[n]));
-      },
-      put_scaled(row_of(d.dq, b, h, i), p.scale, d.add_dq));
+  weighted_sum(row_of(d.dq, b, h, i), p.width, p.scale, d.add_dq, [&](const auto& add) {
+    for (long n = 0; n < row.count; ++n) add(dscore[row.place[n]], row_of(p.k, b, g, row.key[n]));
+  });
 }
 
 template <class T>
@@ -246,15 +186,14 @@ void backward_key(const SparseProblem<T>& p, const SparseGradients<T>& d, const 
     };
   };
   if (d.dv.data != nullptr)
-    weighted_sum<T>(p.value_width, rows_with(d.weight, d.dout),
-                    put_scaled(row_of(d.dv, b, kv_head, j), T(1), d.add_dv));
+    weighted_sum(row_of(d.dv, b, kv_head, j), p.value_width, T(1), d.add_dv, rows_with(d.weight, d.dout));
   if (d.dk.data != nullptr)
-    weighted_sum<T>(p.width, rows_with(d.dscore, p.q), put_scaled(row_of(d.dk, b, kv_head, j), p.scale, d.add_dk));
+    weighted_sum(row_of(d.dk, b, kv_head, j), p.width, p.scale, d.add_dk, rows_with(d.dscore, p.q));
 }
 
 template <class T>
 constexpr SparseKernels<T> kernels_of() {
-  return {scratch<T>, forward<T>, backward_query<T>, backward_key<T>};
+  return {scratch_size<T, Row<T>>, forward<T>, backward_query<T>, backward_key<T>};
 }
 
 }  // namespace
