@@ -16,7 +16,7 @@ namespace {
 using detail::Grouped;
 using detail::Groups;
 
-void check_some(const char* op, In x, const Groups& g) {
+void check_not_empty(const char* op, In x, const Groups& g) {
   check(g.n > 0, x.where(), op, ": x is ", x.tensor(), "; the axes that are reduced must have elements");
   check(g.n <= std::numeric_limits<std::int32_t>::max(), x.where(), op, ": ", g.n,
         " elements are reduced to one; they must be fewer than 2^31");
@@ -38,7 +38,7 @@ Tensor extreme_values(kernels::Reduction reduction, const Grouped& g) {
 Tensor extremum(const char* op, kernels::Reduction reduction, In x, const Axes& axes, bool keepdim) {
   check_ordered(op, x);
   const unsigned reduced = axes.of(op, x);
-  check_some(op, x, Groups(x, reduced));  // before anything is copied
+  check_not_empty(op, x, Groups(x, reduced));  // before anything is copied
   const Grouped g(x, reduced);
   const Tensor values = extreme_values(reduction, g);
   Tensor y = g.to_result(values, keepdim);
@@ -57,7 +57,7 @@ Tensor extremum(const char* op, kernels::Reduction reduction, In x, const Axes& 
 Tensor place_of(const char* op, kernels::Reduction reduction, In x, std::optional<int> axis, bool keepdim) {
   check_ordered(op, x);
   const unsigned reduced = (axis ? Axes(*axis) : Axes()).of(op, x);
-  check_some(op, x, Groups(x, reduced));
+  check_not_empty(op, x, Groups(x, reduced));
   note_reads({x});
   const Grouped g(row_major(x, reduced), reduced);
   const Tensor values = extreme_values(reduction, g);

@@ -265,8 +265,8 @@ Tensor generic_attention(In q, In k, In v, const Similarity& f, const AttentionC
   check_call(q, k, v, f, call, o);
   check_constant(q, f);
   if (o.pool == 1) return generic_op(q, k, v, f, call, o.scale);
-  const detail::PooledKeys few = detail::pooled_keys(k, v, call, o);
-  return generic_op(q, few.k, few.v, f, {.key_mask = few.key_mask, .dropout = call.dropout}, o.scale);
+  const detail::PooledKeys pooled = detail::pooled_keys(k, v, call, o);
+  return generic_op(q, pooled.k, pooled.v, f, {.key_mask = pooled.key_mask, .dropout = call.dropout}, o.scale);
 }
 
 }  // namespace heed

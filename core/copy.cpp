@@ -66,16 +66,7 @@ void copy_run(To* to, Index st, const From* from, Index sf, Index n) {
 }
 
 template <class To, class From>
-void add_run(To* to, Index st, const From* from, Index sf, Index n) {
-  if (st == 1 && sf == 1) {
-    for (Index i = 0; i < n; ++i) to[i] = convert<To>(to[i] + convert<To>(from[i]));
-  } else {
-    for (Index i = 0; i < n; ++i) to[i * st] = convert<To>(to[i * st] + convert<To>(from[i * sf]));
-  }
-}
-
-template <class To, class From, class Run>
-void walk_nest(To* to, const From* from, const CopyNest& nest, Run run_of) {
+void walk_nest(To* to, const From* from, const CopyNest& nest) {
   const int outer = nest.shape.rank() - 1;
   const Index run = nest.shape[outer], rows = nest.shape.first(outer).numel();
   const auto rows_of = [&](Index begin, Index end, Index lo, Index hi) {
@@ -87,7 +78,8 @@ void walk_nest(To* to, const From* from, const CopyNest& nest, Run run_of) {
         t += i * nest.to[a];
         f += i * nest.from[a];
       }
-      run_of(to + t + lo * nest.to[outer], nest.to[outer], from + f + lo * nest.from[outer], nest.from[outer], hi - lo);
+      copy_run(to + t + lo * nest.to[outer], nest.to[outer], from + f + lo * nest.from[outer], nest.from[outer],
+               hi - lo);
     }
   };
   if (rows == 1) return parallel_for(run, grain_for(1), [&](Index b, Index e) { rows_of(0, 1, b, e); });
@@ -162,33 +154,20 @@ void copy_values(Tensor& to, const Tensor& from) {
       if (transposition.rows > 0)
         transpose_tiles(to.ptr<To>(), static_cast<const From*>(from.raw()), transposition);
       else
-        walk_nest(to.ptr<To>(), static_cast<const From*>(from.raw()), nest, copy_run<To, From>);
+        walk_nest(to.ptr<To>(), static_cast<const From*>(from.raw()), nest);
     });
   });
 }
 
 void add_values(Tensor& to, const Tensor& from) {
   if (to.numel() == 0) return;
-  if (to.dtype() == from.dtype() && (to.dtype() == DType::float32 || to.dtype() == DType::float64))
-    return elementwise(kernels::binary<"add">().forward[kernel_type(to.dtype())], to, {to, from});
-  const CopyNest nest = simplify(to, from);
-  const auto add = [&](auto t, auto f) {
-    using To = decltype(t);
-    using From = decltype(f);
-    walk_nest(to.ptr<To>(), static_cast<const From*>(from.raw()), nest, add_run<To, From>);
-  };
-  const auto add_to = [&](auto t) {
-    if (from.dtype() == DType::float64)
-      add(t, double{});
-    else if (from.dtype() == DType::bfloat16)
-      add(t, bfloat16{});
-    else
-      add(t, float{});
-  };
-  if (to.dtype() == DType::float64)
-    add_to(double{});
-  else
-    add_to(float{});
+  const bool same = from.dtype() == to.dtype() || (from.dtype() == DType::bfloat16 && to.dtype() == DType::float32);
+  Tensor converted;
+  if (!same) {
+    converted = Tensor::empty(from.shape(), to.dtype());
+    copy_values(converted, from);
+  }
+  elementwise(kernels::binary<"add">().forward[kernel_type(to.dtype())], to, {to, same ? from : converted});
 }
 
 }  // namespace heed::detail

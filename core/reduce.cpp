@@ -27,6 +27,12 @@ Reduction combination(Reduction op) {
   }
 }
 
+// p + n, and null where p is.
+template <class T>
+const T* shifted(const T* p, Index n) {
+  return p == nullptr ? nullptr : p + n;
+}
+
 constexpr Index kRowPart = 16384;  // rows longer than this are reduced in parts, these in turn, and so on
 constexpr Index kRowBlock = 64;    // columns of more rows than this are reduced in blocks of so many rows
 constexpr Index kColumnPart = 1024;
@@ -36,15 +42,15 @@ void reduce_rows(Reduction op, const T* x, Index rows, Index n, const T* center,
   const Index parts = (n + kRowPart - 1) / kRowPart;
   if (parts <= 1) {
     return parallel_for(rows, grain_for(n), [&](Index b, Index e) {
-      reduce_table_of<T>().rows(op, x + b * n, n, e - b, n, center != nullptr ? center + b : nullptr, y + b);
+      reduce_table_of<T>().rows(op, x + b * n, n, e - b, n, shifted(center, b), y + b);
     });
   }
   Scratch<T> partial(static_cast<std::size_t>(rows * parts));
   parallel_for(rows * parts, grain_for(kRowPart), [&](Index b, Index e) {
     for (Index i = b; i < e; ++i) {
       const Index r = i / parts, from = i % parts * kRowPart;
-      reduce_table_of<T>().rows(op, x + r * n + from, n, 1, std::min(kRowPart, n - from),
-                                center != nullptr ? center + r : nullptr, &partial[static_cast<std::size_t>(i)]);
+      reduce_table_of<T>().rows(op, x + r * n + from, n, 1, std::min(kRowPart, n - from), shifted(center, r),
+                                &partial[static_cast<std::size_t>(i)]);
     }
   });
   reduce_rows<T>(combination(op), partial.data(), rows, parts, nullptr, y);
@@ -60,8 +66,7 @@ void reduce_columns(Reduction op, const T* x, Index outer, Index n, Index inner,
         const Index part = i % parts, block = i / parts % blocks, o = i / parts / blocks;
         const Index column = part * kColumnPart, row = block * kRowBlock;
         reduce_table_of<T>().columns(op, x + (o * n + row) * inner + column, inner, std::min(kRowBlock, n - row),
-                                     std::min(kColumnPart, inner - column),
-                                     center != nullptr ? center + o * inner + column : nullptr,
+                                     std::min(kColumnPart, inner - column), shifted(center, o * inner + column),
                                      to + (o * blocks + block) * inner + column);
       }
     });
@@ -144,9 +149,8 @@ void spread(kernels::Spread op, const Grouped& g, const Center& center, const Te
         for (Index i = b; i < e;) {
           const Index r = i / parts, at = r * g.n + i % parts * kRowPart, rows = parts == 1 ? e - b : 1;
           const Index n = parts == 1 ? g.n : std::min(kRowPart, (r + 1) * g.n - at);
-          reduce_table_of<T>().spread_rows(op, x + at, rows, n, c != nullptr ? c + r : nullptr,
-                                           rest != nullptr ? rest + r : nullptr, a.ptr<T>() + r, dx.ptr<T>() + at,
-                                           accumulate);
+          reduce_table_of<T>().spread_rows(op, x + at, rows, n, shifted(c, r), shifted(rest, r), a.ptr<T>() + r,
+                                           dx.ptr<T>() + at, accumulate);
           i += rows;
         }
       });
@@ -155,9 +159,8 @@ void spread(kernels::Spread op, const Grouped& g, const Center& center, const Te
     parallel_for(g.outer * g.n, grain_for(g.inner), [&](Index b, Index e) {
       for (Index r = b; r < e;) {
         const Index o = r / g.n, rows = std::min(e, (o + 1) * g.n) - r;
-        reduce_table_of<T>().spread_columns(op, x + r * g.inner, rows, g.inner,
-                                            c != nullptr ? c + o * g.inner : nullptr,
-                                            rest != nullptr ? rest + o * g.inner : nullptr, a.ptr<T>() + o * g.inner,
+        reduce_table_of<T>().spread_columns(op, x + r * g.inner, rows, g.inner, shifted(c, o * g.inner),
+                                            shifted(rest, o * g.inner), a.ptr<T>() + o * g.inner,
                                             dx.ptr<T>() + r * g.inner, accumulate);
         r += rows;
       }

@@ -56,11 +56,7 @@ struct AdditiveKernels {
   void (*combine_u)(const AdditiveProblem<T>& p, const AdditiveGradients<T>& d, int64_t h);
 };
 
-struct AdditiveTable {
-  AdditiveKernels<float> f32;
-  AdditiveKernels<double> f64;
-};
-
+using AdditiveTable = FloatTable<AdditiveKernels>;
 const AdditiveTable& additive_attention_table();  // of the level that runs
 
 }  // namespace heed::kernels

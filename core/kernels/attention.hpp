@@ -22,6 +22,7 @@
 // a row is padded with zeros to a multiple of the vector's width.
 #pragma once
 #include "../kernel_interface.hpp"
+#include "dispatch.hpp"
 #include "head_rows.hpp"
 
 namespace heed::kernels {
@@ -118,11 +119,7 @@ struct AttentionKernels {
                const T* partial, int64_t stride);
 };
 
-struct AttentionTable {
-  AttentionKernels<float> f32;
-  AttentionKernels<double> f64;
-};
-
+using AttentionTable = FloatTable<AttentionKernels>;
 const AttentionTable& attention_table();  // of the level that runs
 
 }  // namespace heed::kernels

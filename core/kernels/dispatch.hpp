@@ -13,6 +13,13 @@ bool available(Level level);  // compiled in, and the machine and system have it
 Level level();                // what runs; throws Error at first use where HEED_ARCH names no available level
 void set_level(Level level);  // for tests; throws Error where unavailable
 
+// The table of a family whose kernels are templates on float and double.
+template <template <class> class Kernels>
+struct FloatTable {
+  Kernels<float> f32;
+  Kernels<double> f64;
+};
+
 // Of a table with an entry for float (f32) and one for double (f64), that of T.
 template <class T, class Table>
 const auto& of(const Table& table) {

@@ -2,6 +2,8 @@
 #pragma once
 #include <stdint.h>
 
+#include "dispatch.hpp"
+
 namespace heed::kernels {
 
 // y = weight * (x - mean - rest) * rstd + bias; weight and bias [n] may be null. mean, rest and rstd [rows] are written
@@ -44,11 +46,7 @@ struct NormKernels {
   void (*sum_rows)(const T* x, int64_t rows, int64_t n, int64_t stride, T* out, bool accumulate);
 };
 
-struct NormTable {
-  NormKernels<float> f32;
-  NormKernels<double> f64;
-};
-
+using NormTable = FloatTable<NormKernels>;
 const NormTable& norm_kernels();  // of the level that runs
 
 }  // namespace heed::kernels

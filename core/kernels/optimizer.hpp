@@ -3,6 +3,8 @@
 #pragma once
 #include <stdint.h>
 
+#include "dispatch.hpp"
+
 namespace heed::kernels {
 
 struct SgdScalars {
@@ -54,11 +56,7 @@ struct OptimizerKernels {
   void (*swap)(T* x, T* y, int64_t n);
 };
 
-struct OptimizerTable {
-  OptimizerKernels<float> f32;
-  OptimizerKernels<double> f64;
-};
-
+using OptimizerTable = FloatTable<OptimizerKernels>;
 const OptimizerTable& optimizer_kernels();  // of the level that runs
 
 }  // namespace heed::kernels

@@ -2,6 +2,8 @@
 #pragma once
 #include <stdint.h>
 
+#include "dispatch.hpp"
+
 namespace heed::kernels {
 
 // What is reduced; c is the row's or the column's center. The sums of those before max are added up.
@@ -38,11 +40,7 @@ struct ReduceKernels {
                          const T* a, T* dx, bool accumulate);
 };
 
-struct ReduceTable {
-  ReduceKernels<float> f32;
-  ReduceKernels<double> f64;
-};
-
+using ReduceTable = FloatTable<ReduceKernels>;
 const ReduceTable& reduce_table();  // of the level that runs
 
 }  // namespace heed::kernels

@@ -6,15 +6,37 @@
 
 namespace heed::kernels::HEED_LEVEL {
 
+// Adds up sums of blocks pairwise, in the order of their tree.
+template <class T>
+class PairwiseSum {
+ public:
+  void add(Batch<T> block) {
+    int bit = 0;
+    for (; blocks_ >> bit & 1; ++bit) block = level_[bit] + block;
+    level_[bit] = block;
+    ++blocks_;
+  }
+  // Of all blocks and of what is left behind the last.
+  Batch<T> total(Batch<T> rest) const {
+    for (int bit = 0; blocks_ >> bit != 0; ++bit)
+      if (blocks_ >> bit & 1) rest = level_[bit] + rest;
+    return rest;
+  }
+
+ private:
+  Batch<T> level_[44];  // level_[b] holds the sum of 2^b blocks where bit b of blocks_ is set
+  int64_t blocks_ = 0;
+};
+
 // The sum of f(i, at) over [0, n). Blocks of 32 vectors are summed by four chains of eight and combined pairwise, so
 // that a value goes through at most 10 + log2(n / 32 width) + log2(width) additions: that many half units in the last
 // place of the sum of absolute values bound the error.
 template <class T, class F>
 inline T tree_sum(int64_t n, F f) {
   constexpr int64_t w = kWidth<T>, block = 32 * w;
-  Batch<T> level[44];  // level[b] holds the sum of 2^b blocks where bit b of `blocks` is set
-  int64_t i = 0, blocks = 0;
-  for (; i + block <= n; ++blocks) {
+  PairwiseSum<T> sum;
+  int64_t i = 0;
+  while (i + block <= n) {
     Batch<T> a = f(i, Whole{}), b = f(i + w, Whole{}), c = f(i + 2 * w, Whole{}), d = f(i + 3 * w, Whole{});
     for (const int64_t end = i + block; (i += 4 * w) < end;) {
       a = a + f(i, Whole{});
@@ -22,10 +44,7 @@ inline T tree_sum(int64_t n, F f) {
       c = c + f(i + 2 * w, Whole{});
       d = d + f(i + 3 * w, Whole{});
     }
-    Batch<T> s = (a + b) + (c + d);
-    int bit = 0;
-    for (; blocks >> bit & 1; ++bit) s = level[bit] + s;
-    level[bit] = s;
+    sum.add((a + b) + (c + d));
   }
   const Batch<T> zero(T(0));
   Batch<T> a = zero, b = zero, c = zero, d = zero;
@@ -39,10 +58,7 @@ inline T tree_sum(int64_t n, F f) {
   if (i + w <= n) b = b + f(i, Whole{}), i += w;
   if (i + w <= n) c = c + f(i, Whole{}), i += w;
   if (i < n) d = d + Part{static_cast<int>(n - i)}.keep(f(i, Part{static_cast<int>(n - i)}));
-  Batch<T> s = (a + b) + (c + d);
-  for (int bit = 0; blocks >> bit != 0; ++bit)
-    if (blocks >> bit & 1) s = level[bit] + s;
-  return reduce_add(s);
+  return reduce_add(sum.total((a + b) + (c + d)));
 }
 
 // The combination by op of f(i, at) over [0, n), n > 0; op(v, v) must be v.

@@ -6,6 +6,7 @@
 //     f' = 1 - t^2 with t = tanh(x / c)     df / dc = t - x / c (1 - t^2)
 #pragma once
 #include "../kernel_interface.hpp"
+#include "dispatch.hpp"
 
 namespace heed::kernels {
 
@@ -21,11 +22,7 @@ struct ScoreFunctions {
   ScoreFunction<T> distance, soft_cap;
 };
 
-struct ScoreFunctionTable {
-  ScoreFunctions<float> f32;
-  ScoreFunctions<double> f64;
-};
-
+using ScoreFunctionTable = FloatTable<ScoreFunctions>;
 const ScoreFunctionTable& score_functions();  // of the level that runs
 
 }  // namespace heed::kernels

@@ -2,6 +2,8 @@
 #pragma once
 #include <stdint.h>
 
+#include "dispatch.hpp"
+
 namespace heed::kernels {
 
 template <class T>
@@ -16,11 +18,7 @@ struct SoftmaxKernels {
                            bool accumulate);
 };
 
-struct SoftmaxTable {
-  SoftmaxKernels<float> f32;
-  SoftmaxKernels<double> f64;
-};
-
+using SoftmaxTable = FloatTable<SoftmaxKernels>;
 const SoftmaxTable& softmax_table();  // of the level that runs
 
 }  // namespace heed::kernels

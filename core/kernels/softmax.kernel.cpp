@@ -45,20 +45,16 @@ void rows_backward(bool log_of, const T* y, const T* dy, int64_t rows, int64_t n
 // The sum of f(0), ..., f(n - 1): blocks of 32 are combined pairwise, as in tree_sum.
 template <class T, class F>
 inline Batch<T> column_sum(int64_t n, F f) {
-  Batch<T> level[44];
-  int64_t i = 0, blocks = 0;
-  for (; i + 32 <= n; ++blocks) {
+  PairwiseSum<T> sum;
+  int64_t i = 0;
+  while (i + 32 <= n) {
     Batch<T> s = f(i);
     for (const int64_t end = i + 32; ++i < end;) s = s + f(i);
-    int bit = 0;
-    for (; blocks >> bit & 1; ++bit) s = level[bit] + s;
-    level[bit] = s;
+    sum.add(s);
   }
   Batch<T> s(T(0));
   for (; i < n; ++i) s = s + f(i);
-  for (int bit = 0; blocks >> bit != 0; ++bit)
-    if (blocks >> bit & 1) s = level[bit] + s;
-  return s;
+  return sum.total(s);
 }
 
 template <class T>

@@ -52,11 +52,7 @@ struct SparseKernels {
                        int64_t kv_head, int64_t j, const int64_t* bases);
 };
 
-struct SparseTable {
-  SparseKernels<float> f32;
-  SparseKernels<double> f64;
-};
-
+using SparseTable = FloatTable<SparseKernels>;
 const SparseTable& sparse_attention_table();  // of the level that runs
 
 }  // namespace heed::kernels

@@ -120,12 +120,12 @@ KeyLists TopKAttention::lists(In q_in, In k_in, const AttentionCall& call) const
   choice.keys.resize(choice.counts.size() * static_cast<std::size_t>(choice.most));
   const Index block = std::max<Index>(1, kTopKScores / std::max<Index>(1, batch * heads * keys));
   const double scale = scale_.value_or(1 / std::sqrt(static_cast<double>(q.dim(3))));
-  const Tensor turned = k.unsqueeze(2).transpose(-1, -2);  // [B, Hk, 1, D, S]
+  const Tensor transposed = k.unsqueeze(2).transpose(-1, -2);  // [B, Hk, 1, D, S]
   const bool empty = batch * heads * keys == 0;
   for (Index i = 0; i < queries && !empty; i += block) {
     const Index end = std::min(queries, i + block);
     const Tensor rows = q.slice(2, i, end).view({batch, groups, heads / groups, end - i, q.dim(3)});
-    const Tensor scores = matmul(rows, turned).view({batch, heads, end - i, keys});
+    const Tensor scores = matmul(rows, transposed).view({batch, heads, end - i, keys});
     if (q.dtype() == DType::float32)
       choose<float>(scores, i, queries, masks, call.bias, static_cast<float>(scale), choice);
     else
