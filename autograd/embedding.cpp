@@ -3,6 +3,7 @@
 #include <cstring>
 #include <heed/autograd/embedding.hpp>
 #include <heed/core/detail/index.hpp>
+#include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/kernels/embedding.hpp>
 #include <heed/core/parallel.hpp>
 
@@ -34,12 +35,12 @@ void scatter_add(const Target& dweight, const Tensor& dy, const Tensor& indices,
   const Index n = indices.numel(), d = to.dim(1);
   if (n == 0) return;
   const Index columns = std::clamp((grain_for(n) + 31) / 32 * 32, Index{32}, Index{4096});
-  const auto& kernels = kernels::embedding_kernels();
-  parallel_for(d, columns, [&](Index begin, Index end) {
-    if (to.dtype() == DType::float64)
-      kernels.add_rows_f64(to.ptr<double>(), dy.ptr<double>(), indices.ptr<std::int32_t>(), n, d, begin, end, padding);
-    else
-      kernels.add_rows_f32(to.ptr<float>(), dy.ptr<float>(), indices.ptr<std::int32_t>(), n, d, begin, end, padding);
+  detail::with_float(to.dtype(), [&](auto t) {
+    using T = decltype(t);
+    const auto add_rows = kernels::of<T>(kernels::embedding_kernels());
+    parallel_for(d, columns, [&](Index begin, Index end) {
+      add_rows(to.ptr<T>(), dy.ptr<T>(), indices.ptr<std::int32_t>(), n, d, begin, end, padding);
+    });
   });
 }
 

@@ -11,20 +11,6 @@
 namespace heed::detail {
 namespace {
 
-template <class To, class From>
-To convert(From x) {
-  if constexpr (std::is_same_v<To, From>)
-    return x;
-  else if constexpr (std::is_same_v<From, bfloat16>)
-    return convert<To>(static_cast<float>(x));
-  else if constexpr (std::is_same_v<To, bfloat16>)
-    return bfloat16(static_cast<float>(x));
-  else if constexpr (std::is_same_v<To, bool>)
-    return x != From(0);
-  else
-    return static_cast<To>(x);
-}
-
 // The loop nest of a copy: axes that can be walked as one are joined, the last is the inner run.
 struct CopyNest {
   Shape shape;

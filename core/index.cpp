@@ -41,9 +41,12 @@ void each_place(const Tensor& index, int axis, const Strides& strides, F f) {
   });
 }
 
-// Calls f(a, b, count) for runs of the matrices' rows: a of the long side at index[j], b of the short side at j.
+// Calls f(a, b, count) for runs of rows along the axis of contiguous x: a in x at index[j], b, at j, in a tensor that
+// has an element for each of the indices there.
 template <class F>
-void each_run(Index outer, Index n, Index inner, const Tensor& index, F f) {
+void each_run(const Tensor& x, int axis, const Tensor& index, F f) {
+  const Index outer = x.shape().first(axis).numel(), n = x.shape()[axis],
+              inner = x.shape().last(x.rank() - axis - 1).numel();
   const Index k = index.numel(), part = std::max<Index>(kPart, inner / 8), parts = (inner + part - 1) / part;
   if (k == 0 || inner == 0) return;
   const std::int32_t* at = index.ptr<std::int32_t>();
@@ -54,9 +57,6 @@ void each_run(Index outer, Index n, Index inner, const Tensor& index, F f) {
     }
   });
 }
-
-Index outer_of(const Tensor& x, int axis) { return x.shape().first(axis).numel(); }
-Index inner_of(const Tensor& x, int axis) { return x.shape().last(x.rank() - axis - 1).numel(); }
 
 }  // namespace
 
@@ -120,7 +120,7 @@ void index_select(const Tensor& x, int axis, const Tensor& index, Tensor& y) {
   const std::size_t size = size_of(x.dtype());
   const char* from = static_cast<const char*>(x.raw());
   char* to = static_cast<char*>(y.raw());
-  each_run(outer_of(x, axis), x.shape()[axis], inner_of(x, axis), index, [=](Index a, Index b, Index count) {
+  each_run(x, axis, index, [=](Index a, Index b, Index count) {
     std::memcpy(to + static_cast<std::size_t>(b) * size, from + static_cast<std::size_t>(a) * size,
                 static_cast<std::size_t>(count) * size);
   });
@@ -131,7 +131,7 @@ void index_add(Tensor& y, int axis, const Tensor& index, const Tensor& source) {
     using T = decltype(t);
     const T* from = source.ptr<T>();
     T* to = y.ptr<T>();
-    each_run(outer_of(y, axis), y.shape()[axis], inner_of(y, axis), index, [=](Index a, Index b, Index count) {
+    each_run(y, axis, index, [=](Index a, Index b, Index count) {
       for (Index i = 0; i < count; ++i) to[a + i] += from[b + i];
     });
   });

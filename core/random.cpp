@@ -1,6 +1,7 @@
 // Random tensors from Philox blocks: the number at a position depends on seed, stream and position alone.
 #include <algorithm>
 #include <cmath>
+#include <heed/core/detail/elementwise.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
 #include <limits>
@@ -25,12 +26,7 @@ Tensor fill(const Shape& shape, DType dtype, F&& value) {
   parallel_for(x.numel(), grain_for(8), [&](Index begin, Index end) {
     visit_dtype(dtype, [&](auto t) {
       using T = decltype(t);
-      for (Index i = begin; i < end; ++i) {
-        if constexpr (std::is_same_v<T, bfloat16>)
-          x.ptr<T>()[i] = bfloat16(static_cast<float>(value(i)));
-        else
-          x.ptr<T>()[i] = static_cast<T>(value(i));
-      }
+      for (Index i = begin; i < end; ++i) x.ptr<T>()[i] = detail::convert<T>(value(i));
     });
   });
   return x;

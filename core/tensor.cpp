@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <heed/core/detail/elementwise.hpp>
 #include <heed/core/detail/index.hpp>
 #include <heed/core/members.hpp>
 #include <heed/core/memory.hpp>
@@ -78,12 +79,7 @@ Tensor Tensor::full(const Shape& shape, double value, DType dtype) {
   Tensor x = empty(shape, dtype);
   visit_dtype(dtype, [&](auto t) {
     using T = decltype(t);
-    T v;
-    if constexpr (std::is_same_v<T, bfloat16>)
-      v = bfloat16(static_cast<float>(value));
-    else
-      v = static_cast<T>(value);
-    std::fill_n(x.ptr<T>(), x.numel(), v);
+    std::fill_n(x.ptr<T>(), x.numel(), detail::convert<T>(value));
   });
   return x;
 }
@@ -94,12 +90,7 @@ Tensor Tensor::arange(Index n, DType dtype) {
   return x.to(dtype);
 }
 
-Index Tensor::rows() const {
-  if (rank() == 0) return 1;
-  Index n = 1;
-  for (int i = 0; i + 1 < rank(); ++i) n *= shape_[i];
-  return n;
-}
+Index Tensor::rows() const { return rank() == 0 ? 1 : shape_.first(rank() - 1).numel(); }
 
 bool Tensor::is_contiguous() const {
   Index step = 1;
@@ -121,11 +112,7 @@ void* Tensor::checked(DType wanted) const {
 static double load(const Tensor& x, Index offset) {
   return visit_dtype(x.dtype(), [&](auto t) {
     using T = decltype(t);
-    const T v = static_cast<const T*>(x.raw())[offset];
-    if constexpr (std::is_same_v<T, bfloat16>)
-      return static_cast<double>(static_cast<float>(v));
-    else
-      return static_cast<double>(v);
+    return detail::convert<double>(static_cast<const T*>(x.raw())[offset]);
   });
 }
 

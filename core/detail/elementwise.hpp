@@ -4,8 +4,24 @@
 #include <heed/core/tensor.hpp>
 #include <initializer_list>
 #include <span>
+#include <type_traits>
 
 namespace heed::detail {
+
+// A number as another element type: bfloat16 goes by way of float, and any number but 0 is true.
+template <class To, class From>
+To convert(From x) {
+  if constexpr (std::is_same_v<To, From>)
+    return x;
+  else if constexpr (std::is_same_v<From, bfloat16>)
+    return convert<To>(static_cast<float>(x));
+  else if constexpr (std::is_same_v<To, bfloat16>)
+    return bfloat16(static_cast<float>(x));
+  else if constexpr (std::is_same_v<To, bool>)
+    return x != From(0);
+  else
+    return static_cast<To>(x);
+}
 
 // An input of a kernel: a tensor that broadcasts to the output's shape, or one number for all of it.
 class Operand {

@@ -6,19 +6,14 @@
 namespace heed::kernels::HEED_LEVEL {
 namespace {
 
-// The words of a group: word j of block l at words[j][l].
-void group_words(const DropoutMask& mask, int64_t group, uint32_t (&words)[4][kDropoutBlocks]) {
-  const uint64_t first = mask.position + static_cast<uint64_t>(group) * kDropoutBlocks;
-  philox_words(
-      mask.seed, mask.stream, [=](int l) { return first + static_cast<uint64_t>(l); }, words);
-}
-
 // The inner loops are plain: compilers turn them into masked vectors.
 template <class T>
 void apply(const DropoutMask& mask, int64_t first, int64_t n, const T* x, T scale, T* y, bool accumulate) {
   for (int64_t begin = 0; begin < n; begin += kDropoutGroup) {
     alignas(64) uint32_t blocks[4][kDropoutBlocks];
-    group_words(mask, first + begin / kDropoutGroup, blocks);
+    const uint64_t counter = mask.position + static_cast<uint64_t>(first + begin / kDropoutGroup) * kDropoutBlocks;
+    philox_words(
+        mask.seed, mask.stream, [=](int l) { return counter + static_cast<uint64_t>(l); }, blocks);
     const uint32_t* words = blocks[0];
     const int64_t size = n - begin < kDropoutGroup ? n - begin : kDropoutGroup;
     const T* from = x + begin;

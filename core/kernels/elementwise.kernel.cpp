@@ -61,10 +61,6 @@ template <class T>
 inline Batch<T> load_step(auto at, const T* p, ptrdiff_t i, unsigned char step) {
   return step ? at.load(p + i, T(1)) : Batch<T>(*p);
 }
-template <class T>
-inline void store_or_add(auto at, T* p, Batch<T> v, bool accumulate) {
-  at.store(p, accumulate ? at.load(p) + v : v);
-}
 
 // y = f(x).
 template <class T, class F>

@@ -11,15 +11,6 @@ inline V sign_of(V x) {  // 0 for NaN
   return select(x > V(0), V(1), select(x < V(0), V(-1), V(0)));
 }
 
-// s(x), and 1 - s(x) = s(-x) without cancellation.
-template <class V>
-inline V sigmoid_and_rest(V x, V& rest) {
-  const V e = exp(-abs(x)), large = V(1) / (V(1) + e), small = e * large;
-  const auto negative = x < V(0);
-  rest = select(negative, large, small);
-  return select(negative, small, large);
-}
-
 // The C library's pow, lane by lane: exact to an ulp in all of its special cases, where xsimd's is off by 112.
 template <class T>
 Batch<T> pow_lanes(Batch<T> x, Batch<T> y) {

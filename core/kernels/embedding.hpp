@@ -7,10 +7,10 @@ namespace heed::kernels {
 struct EmbeddingTable {
   // dweight[indices[i]][begin, end) += dy[i][begin, end) for i = 0, 1, ..., n - 1; both have rows of d. Rows that
   // `skip` names are passed over.
-  void (*add_rows_f32)(float* dweight, const float* dy, const int32_t* indices, int64_t n, int64_t d, int64_t begin,
-                       int64_t end, int64_t skip);
-  void (*add_rows_f64)(double* dweight, const double* dy, const int32_t* indices, int64_t n, int64_t d, int64_t begin,
-                       int64_t end, int64_t skip);
+  void (*f32)(float* dweight, const float* dy, const int32_t* indices, int64_t n, int64_t d, int64_t begin, int64_t end,
+              int64_t skip);
+  void (*f64)(double* dweight, const double* dy, const int32_t* indices, int64_t n, int64_t d, int64_t begin,
+              int64_t end, int64_t skip);
 };
 
 const EmbeddingTable& embedding_kernels();  // of the level that runs

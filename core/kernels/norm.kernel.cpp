@@ -140,7 +140,7 @@ void backward_rows(const NormBackward<T>& a, int64_t first, int64_t n) {
       dbias = dbias + d;
       if (dx) {
         const Batch<T> v = Batch<T>(rstd[r]) * fnma(nr, Batch<T>(mean_gn[r]), d * w - Batch<T>(mean_g[r]));
-        at.store(dx + r * n + j, a.accumulate ? at.load(dx + r * n + j) + v : v);
+        store_or_add(at, dx + r * n + j, v, a.accumulate);
       }
     }
     if (a.dweight) at.store(a.dweight + j, at.load(a.dweight + j) + dweight);

@@ -128,11 +128,6 @@ inline void with_spread(Spread op, Body body) {
 }
 
 template <class T>
-inline void put(T* p, Batch<T> v, bool accumulate, auto at) {
-  at.store(p, accumulate ? at.load(p) + v : v);
-}
-
-template <class T>
 void spread_rows(Spread op, const T* x, int64_t rows, int64_t n, const T* center, const T* rest, const T* a, T* dx,
                  bool accumulate) {
   with_spread<T>(op, [&](auto f) {
@@ -140,7 +135,7 @@ void spread_rows(Spread op, const T* x, int64_t rows, int64_t n, const T* center
       const T* p = x + r * n;
       T* q = dx + r * n;
       const Batch<T> c(center != nullptr ? center[r] : T(0)), left(rest != nullptr ? rest[r] : T(0)), factor(a[r]);
-      sweep<T>(n, [&](int64_t i, auto at) { put(q + i, f(at.load(p + i), c, left, factor), accumulate, at); });
+      sweep<T>(n, [&](int64_t i, auto at) { store_or_add(at, q + i, f(at.load(p + i), c, left, factor), accumulate); });
     }
   });
 }
@@ -155,7 +150,7 @@ void spread_columns(Spread op, const T* x, int64_t rows, int64_t columns, const 
       sweep<T>(columns, [&](int64_t j, auto at) {
         const Batch<T> c = center != nullptr ? at.load(center + j) : Batch<T>(T(0));
         const Batch<T> left = rest != nullptr ? at.load(rest + j) : Batch<T>(T(0));
-        put(q + j, f(at.load(p + j), c, left, at.load(a + j)), accumulate, at);
+        store_or_add(at, q + j, f(at.load(p + j), c, left, at.load(a + j)), accumulate);
       });
     }
   });

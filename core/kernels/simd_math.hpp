@@ -93,12 +93,18 @@ inline Batch<T> expm1(Batch<T> x) {
   return xsimd::copysign(select(n == Batch<T>(T(0)), r + q, y + y), x);  // n = 0 keeps tiny x
 }
 
-// 1 / (1 + e^-x), to full relative precision on both sides.
+// s(x) = 1 / (1 + e^-x), to full relative precision on both sides, and rest = 1 - s(x) = s(-x) without cancellation.
+template <class T>
+inline Batch<T> sigmoid_and_rest(Batch<T> x, Batch<T>& rest) {
+  const Batch<T> e = exp(-xsimd::abs(x)), large = Batch<T>(T(1)) / (Batch<T>(T(1)) + e), small = e * large;
+  const Mask<T> negative = x < Batch<T>(T(0));
+  rest = select(negative, large, small);
+  return select(negative, small, large);
+}
 template <class T>
 inline Batch<T> sigmoid(Batch<T> x) {
-  const Batch<T> e = exp(-xsimd::abs(x));
-  const Batch<T> y = Batch<T>(T(1)) / (Batch<T>(T(1)) + e);
-  return select(x < Batch<T>(T(0)), e * y, y);
+  Batch<T> rest;
+  return sigmoid_and_rest(x, rest);
 }
 
 // tanh(|x|) = -t / (t + 2) where t = e^(-2|x|) - 1.

@@ -31,13 +31,16 @@ void rows(bool log_of, const T* x, int64_t rows, int64_t n, T* y) {
 template <class T>
 void rows_backward(bool log_of, const T* y, const T* dy, int64_t rows, int64_t n, T* dx, bool accumulate) {
   for (int64_t r = 0; r < rows; ++r, y += n, dy += n, dx += n) {
-    const auto put = [&](int64_t i, Batch<T> v, auto at) { at.store(dx + i, accumulate ? at.load(dx + i) + v : v); };
     if (log_of) {
       const Batch<T> sum(tree_sum<T>(n, [dy](int64_t i, auto at) { return at.load(dy + i); }));
-      sweep<T>(n, [&](int64_t i, auto at) { put(i, fnma(exp(at.load(y + i)), sum, at.load(dy + i)), at); });
+      sweep<T>(n, [&](int64_t i, auto at) {
+        store_or_add(at, dx + i, fnma(exp(at.load(y + i)), sum, at.load(dy + i)), accumulate);
+      });
     } else {
       const Batch<T> sum(tree_sum<T>(n, [y, dy](int64_t i, auto at) { return at.load(y + i) * at.load(dy + i); }));
-      sweep<T>(n, [&](int64_t i, auto at) { put(i, at.load(y + i) * (at.load(dy + i) - sum), at); });
+      sweep<T>(n, [&](int64_t i, auto at) {
+        store_or_add(at, dx + i, at.load(y + i) * (at.load(dy + i) - sum), accumulate);
+      });
     }
   }
 }
@@ -93,7 +96,7 @@ void columns_backward(bool log_of, const T* y, const T* dy, int64_t stride, int6
       const int64_t place = i * stride;
       const Batch<T> v = log_of ? fnma(exp(at.load(p + place)), sum, at.load(g + place))
                                 : at.load(p + place) * (at.load(g + place) - sum);
-      at.store(q + place, accumulate ? at.load(q + place) + v : v);
+      store_or_add(at, q + place, v, accumulate);
     }
   });
 }

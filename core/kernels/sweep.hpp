@@ -35,6 +35,12 @@ struct Part {
   }
 };
 
+// *p = v, or *p += v, at a place of a sweep.
+template <class T>
+inline void store_or_add(auto at, T* p, Batch<T> v, bool add) {
+  at.store(p, add ? at.load(p) + v : v);
+}
+
 // Calls f(i, at) for i = 0, w, 2w, ... below n, where `at` is Whole or, for the tail, Part.
 template <class T, class F>
 inline void sweep(int64_t n, F f) {
