@@ -4,38 +4,9 @@
 #include <heed/core/detail/elementwise.hpp>
 #include <heed/core/kernels/elementwise_ops.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/core/tensor.hpp>
-#include <type_traits>
-#include <utility>
 
 namespace heed::detail {
 namespace {
-
-// The loop nest of a copy: axes that can be walked as one are joined, the last is the inner run.
-struct CopyNest {
-  Shape shape;
-  Strides to, from;
-};
-
-CopyNest simplify(const Tensor& to, const Tensor& from) {
-  CopyNest n;
-  for (int i = 0; i < to.rank(); ++i) {
-    const Index size = to.shape()[i], t = to.strides()[i], f = from.strides()[i];
-    if (size == 1) continue;
-    const int last = n.shape.rank() - 1;
-    if (last >= 0 && n.to[last] == size * t && n.from[last] == size * f) {
-      n.shape[last] *= size;
-      n.to[last] = t;
-      n.from[last] = f;
-    } else {
-      n.shape.push_back(size);
-      n.to.push_back(t);
-      n.from.push_back(f);
-    }
-  }
-  if (n.shape.empty()) n = {{1}, {1}, {1}};
-  return n;
-}
 
 template <class To, class From>
 void copy_run(To* to, Index st, const From* from, Index sf, Index n) {
@@ -52,68 +23,57 @@ void copy_run(To* to, Index st, const From* from, Index sf, Index n) {
 }
 
 template <class To, class From>
-void walk_nest(To* to, const From* from, const CopyNest& nest) {
-  const int outer = nest.shape.rank() - 1;
-  const Index run = nest.shape[outer], rows = nest.shape.first(outer).numel();
-  const auto rows_of = [&](Index begin, Index end, Index lo, Index hi) {
-    for (Index r = begin; r < end; ++r) {
-      Index rest = r, t = 0, f = 0;
-      for (int a = outer - 1; a >= 0; --a) {
-        const Index i = rest % nest.shape[a];
-        rest /= nest.shape[a];
-        t += i * nest.to[a];
-        f += i * nest.from[a];
-      }
-      copy_run(to + t + lo * nest.to[outer], nest.to[outer], from + f + lo * nest.from[outer], nest.from[outer],
-               hi - lo);
+void copy_nest(const LoopNest& nest) {
+  const int last = nest.rank - 1;
+  const LoopPart &to = nest.parts[0], &from = nest.parts[1];
+  parallel_for(nest.numel(), grain_for(1), [&](Index begin, Index end) {
+    for (LoopCursor at(nest, begin); begin < end;) {
+      const Index n = std::min(end - begin, at.left_in_run());
+      copy_run(reinterpret_cast<To*>(to.data) + at.offset[0], to.strides[last],
+               reinterpret_cast<const From*>(from.data) + at.offset[1], from.strides[last], n);
+      at.advance(n);
+      begin += n;
     }
-  };
-  if (rows == 1) return parallel_for(run, grain_for(1), [&](Index b, Index e) { rows_of(0, 1, b, e); });
-  parallel_for(rows, grain_for(run), [&](Index b, Index e) { rows_of(b, e, 0, run); });
+  });
 }
 
 // A nest whose innermost axis, the columns, lies dense in `to` alone, and another, the rows, in `from`: it is copied in
 // tiles.
 struct Transposition {
-  CopyNest outer;                                              // the other axes
+  LoopNest outer;                                              // the other axes
   Index rows = 0, columns = 0, row_step = 0, column_step = 0;  // steps of rows in `to`, of columns in `from`
 };
 constexpr Index kTile = 32;
 
 // rows = 0 where the nest is none.
-Transposition as_transposition(const CopyNest& n) {
+Transposition as_transposition(const LoopNest& n) {
   Transposition t;
-  if (n.shape.back() < 8 || n.to.back() != 1 || n.from.back() <= 1) return t;
-  for (int a = 0; a + 1 < n.shape.rank(); ++a) {
-    if (t.rows == 0 && n.from[a] == 1 && n.shape[a] >= 8) {
+  t.outer.count = n.count;
+  const int last = n.rank - 1;
+  const auto &to = n.parts[0].strides, &from = n.parts[1].strides;
+  if (n.shape[last] < 8 || to[last] != 1 || from[last] <= 1) return t;
+  for (int a = 0; a < last; ++a) {
+    if (t.rows == 0 && from[a] == 1 && n.shape[a] >= 8) {
       t.rows = n.shape[a];
-      t.row_step = n.to[a];
-      continue;
+      t.row_step = to[a];
+    } else {
+      t.outer.add_axis(n.shape[a], {to[a], from[a]});
     }
-    t.outer.shape.push_back(n.shape[a]);
-    t.outer.to.push_back(n.to[a]);
-    t.outer.from.push_back(n.from[a]);
   }
-  t.columns = n.shape.back();
-  t.column_step = n.from.back();
+  t.columns = n.shape[last];
+  t.column_step = from[last];
   return t;
 }
 
 template <class To, class From>
 void transpose_tiles(To* to, const From* from, const Transposition& t) {
   const Index tiles = (t.rows + kTile - 1) / kTile, grain = grain_for(kTile * t.columns);
-  parallel_for(t.outer.shape.numel() * tiles, grain, [&](Index begin, Index end) {
+  parallel_for(t.outer.numel() * tiles, grain, [&](Index begin, Index end) {
     for (Index strip = begin; strip < end; ++strip) {
       const Index first = strip % tiles * kTile, count = std::min(kTile, t.rows - first);
-      To* out = to + first * t.row_step;
-      const From* in = from + first;
-      Index rest = strip / tiles;
-      for (int a = t.outer.shape.rank() - 1; a >= 0; --a) {
-        const Index i = rest % t.outer.shape[a];
-        rest /= t.outer.shape[a];
-        out += i * t.outer.to[a];
-        in += i * t.outer.from[a];
-      }
+      const LoopCursor at(t.outer, strip / tiles);
+      To* out = to + first * t.row_step + at.offset[0];
+      const From* in = from + first + at.offset[1];
       // By way of a tile of our own: each line of memory is read whole and written whole, however its neighbours fall
       // on the cache's sets.
       From tile[kTile][kTile];
@@ -131,7 +91,8 @@ void transpose_tiles(To* to, const From* from, const Transposition& t) {
 
 void copy_values(Tensor& to, const Tensor& from) {
   if (to.numel() == 0) return;
-  const CopyNest nest = simplify(to, from);
+  const Operand inputs[] = {from};
+  const LoopNest nest = loop_nest(to, inputs);
   const Transposition transposition = as_transposition(nest);
   visit_dtype(to.dtype(), [&](auto t) {
     visit_dtype(from.dtype(), [&](auto f) {
@@ -140,7 +101,7 @@ void copy_values(Tensor& to, const Tensor& from) {
       if (transposition.rows > 0)
         transpose_tiles(to.ptr<To>(), static_cast<const From*>(from.raw()), transposition);
       else
-        walk_nest(to.ptr<To>(), static_cast<const From*>(from.raw()), nest);
+        copy_nest<To, From>(nest);
     });
   });
 }

@@ -26,42 +26,8 @@ kernels::ElementwiseType kernel_type(DType dtype) {
   }
 }
 
-namespace {
-
-constexpr int kMaxParts = 4;          // the output and three inputs
-constexpr Index kSerial = 32768;      // below, threads cost more than they bring
-constexpr Index kBlock = 512;         // elements gathered at once
-constexpr Index kTransposed = 16384;  // elements from which a transposed input is copied first
-constexpr Index kShortestRun = 32;    // shorter runs are gathered
-
-// What a kernel reads or writes, with strides in elements along the axes of a nest. Number 0 is the output.
-struct Part {
-  char* data = nullptr;
-  std::size_t size = 4;
-  std::array<Index, kMaxRank> strides{};
-
-  bool is_bfloat16() const { return size == sizeof(bfloat16); }
-  Index size_in_block() const { return static_cast<Index>(is_bfloat16() ? sizeof(float) : size); }
-};
-
-// The loop nest: axes that every part walks as one are joined.
-struct Nest {
-  std::array<Index, kMaxRank> shape{};
-  int rank = 0;
-  std::array<Part, kMaxParts> parts;
-  int count = 0;
-
-  void add_axis(Index size, const std::array<Index, kMaxParts>& strides) {
-    bool joins = rank > 0;
-    for (int k = 0; k < count && joins; ++k) joins = parts[k].strides[rank - 1] == size * strides[k];
-    if (!joins) ++rank;
-    shape[rank - 1] = joins ? shape[rank - 1] * size : size;
-    for (int k = 0; k < count; ++k) parts[k].strides[rank - 1] = strides[k];
-  }
-};
-
-Nest make_nest(const Tensor& out, std::span<const Operand> inputs) {
-  Nest nest;
+LoopNest loop_nest(const Tensor& out, std::span<const Operand> inputs) {
+  LoopNest nest;
   nest.count = 1 + static_cast<int>(inputs.size());
   nest.parts[0].data = static_cast<char*>(out.raw());
   nest.parts[0].size = size_of(out.dtype());
@@ -89,6 +55,13 @@ Nest make_nest(const Tensor& out, std::span<const Operand> inputs) {
   return nest;
 }
 
+namespace {
+
+constexpr Index kSerial = 32768;      // below, threads cost more than they bring
+constexpr Index kBlock = 512;         // elements gathered at once
+constexpr Index kTransposed = 16384;  // elements from which a transposed input is copied first
+constexpr Index kShortestRun = 32;    // shorter runs are gathered
+
 // Neighbours along the last axis lie apart, those along another do not.
 bool is_transposed(const Tensor& x) {
   if (!x.defined() || x.rank() < 2 || x.shape()[-1] < 8 || x.strides()[-1] <= 1) return false;
@@ -96,34 +69,6 @@ bool is_transposed(const Tensor& x) {
     if (x.strides()[a] == 1 && x.shape()[a] >= 8) return true;
   return false;
 }
-
-// A position in the nest, kept as indices and as each part's offset in elements.
-struct Cursor {
-  const Nest& nest;
-  std::array<Index, kMaxRank> index{};
-  std::array<Index, kMaxParts> offset{};
-
-  Cursor(const Nest& n, Index flat) : nest(n) {
-    for (int a = nest.rank - 1; a >= 0; --a) {
-      index[a] = flat % nest.shape[a];
-      flat /= nest.shape[a];
-      for (int k = 0; k < nest.count; ++k) offset[k] += index[a] * nest.parts[k].strides[a];
-    }
-  }
-  Index left_in_run() const { return nest.shape[nest.rank - 1] - index[nest.rank - 1]; }
-
-  void advance(Index n) {  // n <= left_in_run()
-    int a = nest.rank - 1;
-    index[a] += n;
-    for (int k = 0; k < nest.count; ++k) offset[k] += n * nest.parts[k].strides[a];
-    for (; a > 0 && index[a] == nest.shape[a]; --a) {
-      for (int k = 0; k < nest.count; ++k)
-        offset[k] += nest.parts[k].strides[a - 1] - nest.shape[a] * nest.parts[k].strides[a];
-      index[a] = 0;
-      ++index[a - 1];
-    }
-  }
-};
 
 template <class T>
 void copy_items(char* to, Index to_step, const char* from, Index from_step, Index n) {
@@ -141,13 +86,13 @@ void copy_items(std::size_t size, char* to, Index to_step, const char* from, Ind
 }
 
 // Items of a part, with its stride, to or from a block: bfloat16 is float32 there.
-void load_items(const Part& part, char* block, const char* own, Index stride, Index n) {
+void load_items(const LoopPart& part, char* block, const char* own, Index stride, Index n) {
   if (!part.is_bfloat16()) return copy_items(part.size, block, 1, own, stride, n);
   const auto* from = reinterpret_cast<const bfloat16*>(own);
   auto* to = reinterpret_cast<float*>(block);
   for (Index i = 0; i < n; ++i) to[i] = static_cast<float>(from[i * stride]);
 }
-void store_items(const Part& part, char* own, Index stride, const char* block, Index n) {
+void store_items(const LoopPart& part, char* own, Index stride, const char* block, Index n) {
   if (!part.is_bfloat16()) return copy_items(part.size, own, stride, block, 1, n);
   const auto* from = reinterpret_cast<const float*>(block);
   auto* to = reinterpret_cast<bfloat16*>(own);
@@ -157,7 +102,7 @@ void store_items(const Part& part, char* own, Index stride, const char* block, I
 struct Job {
   kernels::ElementwiseKernel kernel;
   const kernels::ElementwiseOptions& options;
-  Nest nest;
+  LoopNest nest;
   bool direct = true;                           // the kernel runs on the tensors' own memory
   std::array<unsigned char, kMaxParts> step{};  // direct: 0 or 1, along the last axis
   std::array<bool, kMaxParts> gathered{};       // else: copied to or from a block
@@ -193,7 +138,7 @@ void Job::plan() {
 }
 
 void Job::run_direct(Index begin, Index end) const {
-  Cursor at(nest, begin);
+  LoopCursor at(nest, begin);
   while (begin < end) {
     const Index n = std::min(end - begin, at.left_in_run());
     const void* in[kMaxParts];
@@ -209,14 +154,14 @@ void Job::run_blocks(Index begin, Index end) const {
   alignas(64) char scratch[kMaxParts][kBlock * 8];
   while (begin < end) {
     const Index n = std::min(end - begin, kBlock);
-    const Cursor start(nest, begin);
+    const LoopCursor start(nest, begin);
     char* at[kMaxParts];
     for (int k = 0; k < nest.count; ++k)
       at[k] = gathered[k] ? scratch[k] : nest.parts[k].data + start.offset[k] * static_cast<Index>(nest.parts[k].size);
     const auto transfer = [&](int k, bool to_scratch) {
-      const Part& p = nest.parts[k];
+      const LoopPart& p = nest.parts[k];
       const Index stride = p.strides[nest.rank - 1], size = static_cast<Index>(p.size);
-      Cursor cursor = start;
+      LoopCursor cursor = start;
       for (Index done = 0; done < n;) {
         const Index run = std::min(n - done, cursor.left_in_run());
         char *own = p.data + cursor.offset[k] * size, *block = scratch[k] + done * p.size_in_block();
@@ -256,7 +201,7 @@ void elementwise(kernels::ElementwiseKernel kernel, const Tensor& out, std::span
     copies[k] = dense;
     return elementwise(kernel, out, std::span<const Operand>(copies.data(), inputs.size()), options);
   }
-  Job job{kernel, options, make_nest(out, inputs)};
+  Job job{kernel, options, loop_nest(out, inputs)};
   job.repeats = inputs.size() > 1;
   job.plan();
   parallel_for(total, total <= kSerial ? total : grain_for(4), [&](Index b, Index e) { job.run(b, e); });

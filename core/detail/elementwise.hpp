@@ -1,5 +1,6 @@
-// Runs an elementwise kernel over tensors of any strides, with NumPy's broadcasting, on all threads.
+// Loops over tensors of any strides, and elementwise kernels in them, with NumPy's broadcasting, on all threads.
 #pragma once
+#include <array>
 #include <heed/core/kernels/elementwise.hpp>
 #include <heed/core/tensor.hpp>
 #include <initializer_list>
@@ -38,6 +39,74 @@ class Operand {
   alignas(8) unsigned char number_[8] = {};
   std::size_t size_ = 0;
 };
+
+// ---- Loops over tensors of any strides ----
+
+inline constexpr int kMaxParts = 4;  // the output and three inputs
+
+// What a kernel reads or writes, with strides in elements along the axes of a nest. Number 0 is the output.
+struct LoopPart {
+  char* data = nullptr;
+  std::size_t size = 4;
+  std::array<Index, kMaxRank> strides{};
+
+  bool is_bfloat16() const { return size == sizeof(bfloat16); }
+  Index size_in_block() const { return static_cast<Index>(is_bfloat16() ? sizeof(float) : size); }
+};
+
+// The loop nest: axes that every part walks as one are joined.
+struct LoopNest {
+  std::array<Index, kMaxRank> shape{};
+  int rank = 0;
+  std::array<LoopPart, kMaxParts> parts;
+  int count = 0;
+
+  Index numel() const {
+    Index n = 1;
+    for (int a = 0; a < rank; ++a) n *= shape[a];
+    return n;
+  }
+  void add_axis(Index size, const std::array<Index, kMaxParts>& strides) {
+    bool joins = rank > 0;
+    for (int k = 0; k < count && joins; ++k) joins = parts[k].strides[rank - 1] == size * strides[k];
+    if (!joins) ++rank;
+    shape[rank - 1] = joins ? shape[rank - 1] * size : size;
+    for (int k = 0; k < count; ++k) parts[k].strides[rank - 1] = strides[k];
+  }
+};
+
+// Of out and inputs that broadcast to it; of at least one axis.
+LoopNest loop_nest(const Tensor& out, std::span<const Operand> inputs);
+
+// A position in the nest, kept as indices and as each part's offset in elements.
+struct LoopCursor {
+  const LoopNest& nest;
+  std::array<Index, kMaxRank> index{};
+  std::array<Index, kMaxParts> offset{};
+
+  LoopCursor(const LoopNest& n, Index flat) : nest(n) {
+    for (int a = nest.rank - 1; a >= 0; --a) {
+      index[a] = flat % nest.shape[a];
+      flat /= nest.shape[a];
+      for (int k = 0; k < nest.count; ++k) offset[k] += index[a] * nest.parts[k].strides[a];
+    }
+  }
+  Index left_in_run() const { return nest.shape[nest.rank - 1] - index[nest.rank - 1]; }
+
+  void advance(Index n) {  // n <= left_in_run()
+    int a = nest.rank - 1;
+    index[a] += n;
+    for (int k = 0; k < nest.count; ++k) offset[k] += n * nest.parts[k].strides[a];
+    for (; a > 0 && index[a] == nest.shape[a]; --a) {
+      for (int k = 0; k < nest.count; ++k)
+        offset[k] += nest.parts[k].strides[a - 1] - nest.shape[a] * nest.parts[k].strides[a];
+      index[a] = 0;
+      ++index[a - 1];
+    }
+  }
+};
+
+// ---- Kernels ----
 
 // out = kernel(inputs), elementwise; out += with options.accumulate. At most 3 inputs; out does not overlap itself. No
 // checks, no version, no tape. Each element is computed alike wherever it lies, so that neither threads nor strides
