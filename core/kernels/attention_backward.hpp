@@ -154,27 +154,15 @@ template <class T>
   if (x.slope != nullptr) chain_slope(x.slope, at.keys, x.dscores);
   if (d.dbias != nullptr) store_dbias(p, at, x.dscores, d.dbias);
   // dvalues [keys, value_width] += weights dout_rows
-  if (d.dv.data != nullptr) {
-    if (finite.douts)
-      key_sums<lanes>(x.dout_rows, x.v_stride, x.weights, first, at.keys, dvalues);
-    else
-      masked_key_sums(x.dout_rows, x.v_stride, x.weights, lanes, at.keys, p.value_width, dvalues, x.v_stride);
-  }
+  if (d.dv.data != nullptr)
+    key_sums<lanes>(finite.douts, x.dout_rows, x.v_stride, x.weights, p.value_width, first, at.keys, dvalues);
   // dkeys [keys, width] += dscores query_rows
-  if (d.dk.data != nullptr) {
-    if (finite.queries)
-      key_sums<lanes>(x.query_rows, x.k_stride, x.dscores, first, at.keys, dkeys);
-    else
-      masked_key_sums(x.query_rows, x.k_stride, x.dscores, lanes, at.keys, p.width, dkeys, x.k_stride);
-  }
+  if (d.dk.data != nullptr)
+    key_sums<lanes>(finite.queries, x.query_rows, x.k_stride, x.dscores, p.width, first, at.keys, dkeys);
   // dqueries [width, lanes] += keys^T dscores
-  if (d.dq.data != nullptr) {
-    if (finite.keys)
-      query_sums<lanes, Finish::add>(keys, x.k_stride, x.dscores, p.width, first, at.keys,
-                                     static_cast<const T*>(nullptr), x.dqueries);
-    else
-      masked_query_sums(keys, x.k_stride, x.dscores, lanes, at.keys, p.width, x.dqueries);
-  }
+  if (d.dq.data != nullptr)
+    query_sums<lanes, Finish::add>(finite.keys, keys, x.k_stride, x.dscores, p.width, first, at.keys,
+                                   static_cast<const T*>(nullptr), x.dqueries);
 }
 
 // Rows [row, row + rows) of head (b, h) (+)= factor * from [rows, stride]: dk and dv.

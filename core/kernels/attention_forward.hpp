@@ -148,12 +148,7 @@ void forward(const AttentionProblem<T>& p, const AttentionOutput<T>& y, int64_t 
           store_aligned(x.scores + i, load_aligned(x.scores + i) * load_aligned(x.addend + i));
       }
       // outs [value_width, lanes] = outs * factor + values^T scores
-      if (finite) {
-        query_sums<lanes, Finish::rescale>(x.values, v_stride, x.scores, p.value_width, first, n, x.factor, outs);
-      } else {
-        for (long d = 0; d < p.value_width * lanes; ++d) outs[d] *= x.factor[d % lanes];
-        masked_query_sums(x.values, v_stride, x.scores, lanes, n, p.value_width, outs);
-      }
+      query_sums<lanes, Finish::rescale>(finite, x.values, v_stride, x.scores, p.value_width, first, n, x.factor, outs);
     }
   }
   for (long t = 0; t < tiles; ++t)

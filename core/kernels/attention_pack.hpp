@@ -62,27 +62,4 @@ template <class T>
     }
 }
 
-// c[d, lane] += sum_j a[j, d] x[j, lane], where only weights other than 0 count: what a masked key or query holds, NaN
-// included, must not matter. Instead of the fast product where something is not finite.
-template <class T>
-inline void masked_query_sums(const T* a, long a_stride, const T* x, long lanes, long keys, long width, T* c) {
-  for (long j = 0; j < keys; ++j)
-    for (long i = 0; i < lanes; ++i) {
-      const T weight = x[j * lanes + i];
-      if (weight == T(0)) continue;
-      for (long d = 0; d < width; ++d) c[d * lanes + i] += a[j * a_stride + d] * weight;
-    }
-}
-// c[j, d] += sum_i x[j, lane i] a[i, d], likewise.
-template <class T>
-inline void masked_key_sums(const T* a, long a_stride, const T* x, long lanes, long keys, long width, T* c,
-                            long c_stride) {
-  for (long j = 0; j < keys; ++j)
-    for (long i = 0; i < lanes; ++i) {
-      const T weight = x[j * lanes + i];
-      if (weight == T(0)) continue;
-      for (long d = 0; d < width; ++d) c[j * c_stride + d] += a[i * a_stride + d] * weight;
-    }
-}
-
 }  // namespace heed::kernels::HEED_LEVEL::attention

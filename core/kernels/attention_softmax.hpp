@@ -102,11 +102,22 @@ inline void key_products(const T* rows, long stride, const T* columns, long widt
         keys - first, kLanes - w);
 }
 
-// c[d, lane] = c[d, lane] * factor[lane] + sum_j rows[j, d] x[j, lane]; kFinish: with or without the factor.
+// c[d, lane] = c[d, lane] * factor[lane] + sum_j rows[j, d] x[j, lane]; kFinish: with or without the factor. Where rows
+// are not `finite`, only x other than 0 count: what a masked key or query holds, NaN included, must not matter.
 template <int kLanes, Finish kFinish, class T>
-inline void query_sums(const T* rows, long stride, const T* x, long width, long first, long keys, const T* factor,
-                       T* c) {
+inline void query_sums(bool finite, const T* rows, long stride, const T* x, long width, long first, long keys,
+                       const T* factor, T* c) {
   constexpr int w = kWidth<T>;
+  if (!finite) {
+    for (long n = 0; kFinish == Finish::rescale && n < width * kLanes; ++n) c[n] *= factor[n % kLanes];
+    for (long j = 0; j < keys; ++j)
+      for (long i = 0; i < kLanes; ++i) {
+        const T weight = x[j * kLanes + i];
+        if (weight == T(0)) continue;
+        for (long d = 0; d < width; ++d) c[d * kLanes + i] += rows[j * stride + d] * weight;
+      }
+    return;
+  }
   product<Order::by_column, kFinish>(Block<T>{rows, stride, x, kLanes, c, kLanes, first, factor}, width, kLanes);
   if (first < keys)
     product<Order::by_column, Finish::add>(
@@ -114,10 +125,19 @@ inline void query_sums(const T* rows, long stride, const T* x, long width, long 
         width, kLanes - w);
 }
 
-// c[j, d] += sum_lane x[j, lane] rows[lane, d]; d runs over whole vectors.
+// c[j, d] += sum_lane x[j, lane] rows[lane, d]; d runs over whole vectors. `finite`: as above.
 template <int kLanes, class T>
-inline void key_sums(const T* rows, long stride, const T* x, long first, long keys, T* c) {
+inline void key_sums(bool finite, const T* rows, long stride, const T* x, long width, long first, long keys, T* c) {
   constexpr int w = kWidth<T>;
+  if (!finite) {
+    for (long j = 0; j < keys; ++j)
+      for (long i = 0; i < kLanes; ++i) {
+        const T weight = x[j * kLanes + i];
+        if (weight == T(0)) continue;
+        for (long d = 0; d < width; ++d) c[j * stride + d] += rows[i * stride + d] * weight;
+      }
+    return;
+  }
   product<Order::by_row, Finish::add>(Block<T>{x, kLanes, rows, stride, c, stride, kLanes, nullptr}, first, stride);
   if (first < keys)
     product<Order::by_row, Finish::add>(Block<T>{x + first * kLanes + w, kLanes, rows + w * stride, stride,
