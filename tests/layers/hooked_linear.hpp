@@ -3,8 +3,8 @@
 #pragma once
 #include <heed/autograd/reductions.hpp>
 
-#include "tests/layers/hooked_attention.hpp"
-#include "tests/layers/wrong_mechanisms.hpp"
+#include "tests/layers/attention/hooked_attention.hpp"
+#include "tests/layers/attention/wrong_mechanisms.hpp"
 
 namespace heed::test {
 

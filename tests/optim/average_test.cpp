@@ -1,12 +1,24 @@
-#include <heed/optim/average.hpp>
-//
+// The moving average of weights, by itself and in a run.
 #include <cmath>
+#include <fstream>
+#include <heed/optim/average.hpp>
+#include <tuple>
 
 #include "tests/core/levels.hpp"
+#include "tests/data/temporary_folder.hpp"
 #include "tests/optim/optim_testing.hpp"
+#include "tests/optim/plane_run.hpp"
+#include "tests/tools/json.hpp"
 
 using namespace heed;
 using namespace heed::testing;
+using test::bytes_of;
+using test::contains;
+using test::HeldOutPlane;
+using test::Plane;
+using test::PlaneRun;
+using test::same_bits;
+using test::TemporaryFolder;
 
 TEST_CASE_TEMPLATE("average: follows the weights, is swapped in and out exactly", T, float, double) {
   const ThreadScope scope;
@@ -115,4 +127,103 @@ TEST_CASE("average: wrong use is named") {
   average.swap();
   CHECK(contains(error_of([&] { average.update(); }), "update() while the averages are swapped in; swap back first"));
   CHECK(contains(error_of([&] { average.state(); }), "state() while the averages are swapped in"));
+}
+
+namespace {
+
+std::vector<Tensor> averages_of(PlaneRun& s) {
+  const AveragedWeights inside(s.average);
+  return {s.model.up.weight.clone(), s.model.up.bias.clone(), s.model.down.weight.clone(), s.model.down.bias.clone()};
+}
+
+bool same_averages(PlaneRun& a, PlaneRun& b) {
+  const std::vector<Tensor> x = averages_of(a), y = averages_of(b);
+  return std::equal(x.begin(), x.end(), y.begin(), [](const Tensor& s, const Tensor& t) { return same_bits(s, t); });
+}
+
+}  // namespace
+
+TEST_CASE("run: a moving average is that of a loop by hand, and evaluated in place of the weights") {
+  PlaneRun s, plain, by_hand;
+  for (PlaneRun* r : {&s, &plain, &by_hand}) r->model.drop = Dropout{0.0};
+  RunOptions options{.steps = 12, .seed = 5, .eval_every = 4, .average = &s.average};
+  const RunResult r = s.go(options);
+  options.average = nullptr;
+  const RunResult without = plain.go(options);
+
+  std::vector<double> losses;
+  for (Index step = 0; step < 12; ++step) {
+    const Batch b = Plane{}.batch(5, static_cast<std::uint64_t>(step));
+    by_hand.optimizer.zero_grad();
+    Tape tape;
+    tape.backward(by_hand.model.loss(b.inputs, b.targets));
+    by_hand.optimizer.set_lr(by_hand.schedule(step));
+    by_hand.optimizer.clipped_step(1);
+    by_hand.average.update();
+    if ((step + 1) % 4 != 0) continue;
+    const AveragedWeights inside(by_hand.average);
+    losses.push_back(evaluate([&](const Batch& e) { return by_hand.model.loss(e.inputs, e.targets); }, HeldOutPlane{}));
+  }
+  REQUIRE(r.history.validation_losses.size() == 3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(r.history.validation_losses[i].second == losses[i]);
+    CHECK(r.history.validation_losses[i].second != without.history.validation_losses[i].second);
+  }
+  CHECK(*r.validation_loss == losses[2]);
+  CHECK(s.average.updates() == 12);
+  CHECK(same_averages(s, by_hand));
+  // The training is that without an average, and the model has its own weights at the end.
+  CHECK(r.history.losses == without.history.losses);
+  CHECK(same_bits(s.model.up.weight, plain.model.up.weight));
+  CHECK_FALSE(same_bits(s.model.up.weight, averages_of(s)[0]));
+}
+
+TEST_CASE("run: a moving average is kept over a resume, to the same bits") {
+  const TemporaryFolder folder;
+  const auto options = [&](const std::string& name, Index steps, PlaneRun& s) {
+    return RunOptions{.steps = steps,
+                      .eval_every = 4,
+                      .average = &s.average,
+                      .checkpoint = folder.path / (name + ".h5"),
+                      .resume = true};
+  };
+  PlaneRun whole;
+  const RunResult all = whole.go(options("whole", 12, whole));
+  const Checkpoint c = load_checkpoint(folder.path / "whole.h5");
+  CHECK(c.tensor("average/updates").item<Index>() == 12);
+  CHECK(same_bits(c.tensor("average/average.up.weight"), averages_of(whole)[0]));
+  CHECK(same_bits(c.tensor("model/up.weight"), whole.model.up.weight));
+  for (const Index stop : {1, 4, 8}) {
+    PlaneRun first, second;
+    const std::string name = "part" + std::to_string(stop);
+    first.go(options(name, stop, first));
+    const RunResult rest = second.go(options(name, 12, second));
+    CHECK(rest.resumed_from == stop);
+    CHECK(rest.validation_loss == all.validation_loss);
+    CHECK(same_averages(second, whole));
+    // Stopped at step 1, the first part ended with an evaluation that the whole run did not make.
+    if (stop > 1) CHECK((bytes_of(folder.path / (name + ".h5")) == bytes_of(folder.path / "whole.h5")));
+  }
+}
+
+TEST_CASE("run: a checkpoint with an average goes on with one, and one without does without") {
+  const TemporaryFolder folder;
+  const std::filesystem::path with = folder.path / "with.h5", without = folder.path / "without.h5";
+  PlaneRun s;
+  s.go({.steps = 2, .average = &s.average, .checkpoint = with});
+  s.go({.steps = 2, .checkpoint = without});
+  const Tensor before = s.model.up.weight.clone();
+  CHECK(s.refusal({.steps = 4, .checkpoint = with, .resume = true}) ==
+        "resume: " + with.string() +
+            " has an average of the weights but this run has none; both must have one, or neither");
+  CHECK(s.refusal({.steps = 4, .average = &s.average, .checkpoint = without, .resume = true}) ==
+        "resume: " + without.string() +
+            " has no average of the weights but this run has one; both must have one, or neither");
+  CHECK(same_bits(s.model.up.weight, before));
+  WeightAverage other(std::vector<NamedParameter>{{"up.weight", &s.model.up.weight}}, 0.9);
+  CHECK(contains(s.refusal({.steps = 4, .average = &other, .checkpoint = with, .resume = true}),
+                 "WeightAverage: the state has 'average.down.bias', which is unknown here"));
+  const AveragedWeights inside(s.average);
+  CHECK(s.refusal({.steps = 4, .average = &s.average}) ==
+        "run: the model has the averages inside; swap back before the run");
 }

@@ -1,0 +1,76 @@
+// The conformance kit: heed's mechanisms pass it, and each wrong one fails the check that is meant for it, no other.
+#include <algorithm>
+#include <heed/layers/attention/linear.hpp>
+
+#include "tests/layers/attention/naive_mechanisms.hpp"
+#include "tests/layers/attention/state_file.hpp"
+#include "tests/layers/attention/wrong_mechanisms.hpp"
+//
+#include <heed/layers/attention/conformance_doctest.hpp>
+
+using namespace heed;
+using namespace heed::test;
+
+namespace {
+
+Names names_of(const ConformanceReport& report) {
+  Names names;
+  for (const ConformanceCheck& c : report.checks) names.push_back(c.name);
+  return names;
+}
+
+auto naive_linear(FeatureMap map) { return naive_mechanism("linear", {.feature_map = std::string(name_of(map))}); }
+
+}  // namespace
+
+TEST_CASE("conformance: softmax attention passes all that it declares, its state through a real file") {
+  const ConformanceReport report = check_conformance_in_test(
+      softmax_mechanism, {.reference = naive_mechanism("softmax", {}), .save_and_load = through_file});
+  CHECK(report.mechanism == "softmax");
+  CHECK(names_of(report) == conformance_checks());  // it has all
+  CHECK(report.left_out == Names{"cost: memory, as keys_per_query is all positions"});
+}
+
+TEST_CASE("conformance: linear attention passes all that it declares, with each feature map") {
+  for (const FeatureMap map : {FeatureMap::elu, FeatureMap::relu, FeatureMap::softplus, FeatureMap::identity}) {
+    CAPTURE(name_of(map));
+    const ConformanceReport report = check_conformance_in_test(
+        [map](Index, Rng&) { return LinearAttention{{.feature_map = map}}; },
+        {.non_negative = map == FeatureMap::identity,
+         .seed = map == FeatureMap::relu ? 2u : 1u,  // with 1 a sum of few features is near 0
+         .reference = naive_linear(map), .save_and_load = through_file});
+    Names all_but_dropout = conformance_checks();
+    std::erase(all_but_dropout, "dropout");
+    CHECK(names_of(report) == all_but_dropout);
+    CHECK(report.left_out == Names{"dropout: it declares no dropout"});
+  }
+}
+
+TEST_CASE("conformance: composed mechanisms that are right pass") {
+  CHECK(failed({{.causal = true, .key_mask = true, .full_mask = true, .bias = true, .weights = true, .cross = true},
+                softmax_of,
+                {},
+                softmax_weights}) == Names{});
+  // The 4 largest scores, and those equal to the fourth.
+  CHECK(failed({{.causal = true, .key_mask = true, .full_mask = true, .cross = true, .discrete = true},
+                [](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call) {
+                  const Tensor allowed = allowed_pairs(q, k, call);
+                  const Tensor s = masked_fill(scores_of(q, k, call), logical_not(allowed), -1e30);
+                  const Index count = std::min<Index>(4, k.dim(2));
+                  const Tensor least = top_k(s.detach(), count).values.slice(-1, count - 1, count);
+                  return matmul(masked_softmax(s, logical_and(allowed, ge(s, least))), without_padding(v, call));
+                }}) == Names{});
+}
+
+TEST_CASE("conformance: the reference gets the values of the parameters, and zeros or ones are made uneven") {
+  Tensor seen;
+  const auto reference = [&](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call,
+                             const NamedTensors& values) {
+    seen = values.at("scale");
+    return matmul(masked_softmax(scores_of(q, k, call) * seen, allowed_pairs(q, k, call)), v);
+  };
+  CHECK(failed(learned_scale(false), {.longest = 50, .reference = reference}) == Names{});
+  REQUIRE(seen.shape() == Shape{4, 1, 1});
+  CHECK(seen.dtype() == DType::float64);
+  CHECK(seen.at({0, 0, 0}) != seen.at({1, 0, 0}));
+}

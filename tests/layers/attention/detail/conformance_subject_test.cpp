@@ -1,0 +1,65 @@
+// What the checks of the kit share: problems to put to a mechanism, and what a check gathers.
+#include <heed/layers/attention/detail/conformance_subject.hpp>
+
+#include "tests/support.hpp"
+
+using namespace heed;
+using namespace heed::detail::conformance;
+
+namespace {
+
+const MechanismFactory softmax_attention = [](Index, Rng&) { return AttentionMechanism(SoftmaxAttention()); };
+
+}  // namespace
+
+TEST_CASE("conformance subject: trials have the sizes that were asked for, and values that float32 has too") {
+  const Subject subject(softmax_attention, {});
+  const Trial t = subject.trial({.queries = 3, .keys = 5, .batch = 2, .shared = 2});
+  CHECK(t.q.shape().first(1) == Shape{2});
+  CHECK(t.q.dim(2) == 3);
+  CHECK(t.k.dim(2) == 5);
+  CHECK(t.q.dim(1) == 2 * t.k.dim(1));
+  CHECK(t.dy.shape() == t.q.shape().with(3, t.v.dim(3)));
+  CHECK(test::same_bits(t.q, t.q.to(DType::float32).to(DType::float64)));
+  CHECK(test::same_bits(t.q, subject.trial({.queries = 3, .keys = 5, .batch = 2, .shared = 2}).q));
+  CHECK(!test::same_bits(t.q, subject.trial({.queries = 3, .keys = 5, .batch = 2, .shared = 2}, 1).q));
+  CHECK(with_keys(t, 4).k.dim(2) == 4);
+  CHECK(with_queries(t, 1, 3).q.dim(2) == 2);
+}
+
+TEST_CASE("conformance subject: every declared mask and bias is asked for once, and what is not declared is left out") {
+  const Subject subject(softmax_attention, {});
+  std::vector<std::string> names;
+  for (const Variant& v : subject.variants({.queries = 4, .keys = 4})) names.push_back(v.name);
+  for (const char* name : {"plain", "causal", "key lengths", "key mask", "mask", "bias", "all masks"}) {
+    INFO(name);
+    CHECK(std::count(names.begin(), names.end(), name) == 1);
+  }
+  Finding finding;
+  CHECK(!finding.declared(false, "state"));
+  CHECK(finding.left_out() == std::vector<std::string>{"it declares no state"});
+  CHECK(finding.declared(true, "masks"));
+}
+
+TEST_CASE("conformance subject: a finding passes what is close and tells the worst of what is not") {
+  const Tensor x = test::normal({3, 4});
+  Finding close;
+  close.close("values", x + 1e-9, x, 1e-8);
+  CHECK(close.result("a check").passed);
+  Finding apart;
+  apart.close("values", x + 1e-3, x, 1e-8);
+  const ConformanceCheck failed = apart.result("a check");
+  CHECK(!failed.passed);
+  CHECK(failed.name == "a check");
+  CHECK(test::contains(failed.detail, "values"));
+  Finding nan;
+  nan.finite("values", x * test::kNaN);
+  CHECK(!nan.result("a check").passed);
+  Finding bits;
+  bits.same_bits("values", x, x.clone());
+  bits.zeros("zeros", Tensor::zeros({2}));
+  bits.expect(true, "is not so");
+  CHECK(bits.result("a check").passed);
+  bits.expect(false, "is not so");
+  CHECK(test::contains(bits.result("a check").detail, "is not so"));
+}

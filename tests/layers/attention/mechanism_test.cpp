@@ -1,0 +1,275 @@
+// What a mechanism takes beside q, k and v, what every one refuses of a call, and what it may give back.
+#include <cmath>
+#include <heed/heed.hpp>
+
+#include "tests/core/levels.hpp"
+#include "tests/layers/attention/mechanism_inputs.hpp"
+#include "tests/support.hpp"
+
+using namespace heed;
+using test::check_errors;
+using test::close;
+using test::contains;
+using test::error_of;
+
+namespace {
+
+struct TwoInputs {
+  std::string name() const { return "two-inputs"; }
+  AttentionCapabilities capabilities() const { return {.weights = true, .cross = true, .grouped = true}; }
+  std::vector<MechanismInput> inputs() const {
+    return {{.name = "gate", .size = 3}, {.name = "tone", .of = MechanismInput::Of::queries}};
+  }
+  Tensor apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> inputs) const {
+    return attention(q, k, v, call) * inputs[1];
+  }
+  Tensor weights(In q, In k, const AttentionCall&, std::span<const Tensor> inputs) const {
+    return Tensor::full({q.dim(0), q.dim(1), q.dim(2), k.dim(2)}, inputs[0].at({0, 0, 0, 2}));
+  }
+  void members(auto&&) {}
+};
+
+struct Declares : TwoInputs {
+  std::vector<MechanismInput> declared;
+  std::vector<MechanismInput> inputs() const { return declared; }
+};
+
+}  // namespace
+
+TEST_CASE("a mechanism is given the inputs that it declares, in the shapes that it declares") {
+  Rng rng(1);
+  const AttentionMechanism m = TwoInputs();
+  REQUIRE(m.inputs().size() == 2);
+  CHECK(m.inputs()[0].size == 3);
+  CHECK(AttentionMechanism(SoftmaxAttention()).inputs().empty());
+  const Tensor q = rng.normal({2, 4, 3, 8}), k = rng.normal({2, 2, 5, 8}), gate = rng.normal({2, 2, 5, 3}),
+               tone = rng.normal({2, 4, 3, 1});
+  const std::vector<Tensor> both = {gate, tone};
+  CHECK(test::same_bits(m.apply(q, k, k, {}, both).contiguous(), attention(q, k, k).contiguous() * tone));
+  CHECK(m.weights(q, k, {}, both).at({1, 3, 2, 4}) == gate.at({0, 0, 0, 2}));
+  const auto declared = [](std::vector<MechanismInput> inputs) {
+    return [inputs] { AttentionMechanism(Declares{{}, inputs}); };
+  };
+  AttentionState state = ForgettingAttention().make_state(), copy = SoftmaxAttention().make_state();
+  const auto given = [&](std::vector<Tensor> inputs) { return [&, inputs] { m.apply(q, k, k, {}, inputs); }; };
+  check_errors({
+      {"two-inputs attention: it declares 5 inputs; there may be 4, each of any size",
+       declared(std::vector<MechanismInput>(5))},
+      {"two-inputs attention: the size of its input gate is 0; it must be 1 or more",
+       declared({{.name = "gate", .size = 0}})},
+      {"two-inputs attention: 0 inputs were given beside q, k and v; they must be as many as it declares, 2",
+       given({})},
+      {"two-inputs attention: 1 inputs were given", [&] { m.weights(q, k, {}, std::vector{gate}); }},
+      {"two-inputs attention: its input gate is [2, 2, 5, 1] float32; it must be [2, 2, 5, 3] float32",
+       given({gate.slice(3, 0, 1), tone})},
+      {"two-inputs attention: its input gate is [2, 4, 3, 3] float32; it must be [2, 2, 5, 3] float32",
+       given({rng.normal({2, 4, 3, 3}), tone})},
+      {"its input tone is [2, 4, 3, 1] float64; it must be [2, 4, 3, 1] float32",
+       given({gate, tone.to(DType::float64)})},
+      {"its input tone is undefined", given({gate, Tensor()})},
+      {"softmax attention: 2 inputs were given beside q, k and v; they must be as many as it declares, 0",
+       [&] { AttentionMechanism(SoftmaxAttention()).apply(q, k, k, {}, both); }},
+      {"AttentionState: 0 inputs were given beside q, k and v; they must be as many as it declares, 1",
+       [&] { state.apply(q, q, q); }},
+      {"AttentionState: its input forget is [2, 4, 3, 2] float32; it must be [2, 4, 3, 1] float32",
+       [&] { state.rows(Tensor::from<std::int32_t>({0})).apply(q, q, q, {}, std::vector{q.slice(3, 0, 2)}); }},
+      {"AttentionState: 1 inputs were given beside q, k and v; they must be as many as it declares, 0",
+       [&] { copy.apply(q, q, q, {}, std::vector{tone}); }},
+      {"AttentionState: q, k or v wants a gradient",
+       [&] {
+         Tape tape;
+         state.apply(q, q, q, {}, std::vector{tape.watch(tone)});
+       }},
+  });
+}
+
+TEST_CASE("every mechanism refuses masks, lengths and biases of other dtypes and sizes before it reads them") {
+  Rng rng(1);
+  const Tensor q = rng.normal({2, 2, 5, 4}), k = rng.normal({2, 2, 7, 4});
+  const auto check_refused = [&](const AttentionMechanism& m) {
+    CAPTURE(m.name());
+    const std::vector<Tensor> inputs = test::inputs_for(m, q, k);
+    const auto refuses = [&](bool has, AttentionCall call, const char* sentence) {
+      if (!has) return;
+      call.causal = m.capabilities().causal_only;
+      CHECK(contains(error_of([&] { m.apply(q, k, k, call, inputs); }), sentence));
+      if (m.capabilities().weights) CHECK(contains(error_of([&] { m.weights(q, k, call, inputs); }), sentence));
+    };
+    const AttentionCapabilities& can = m.capabilities();
+    refuses(can.full_mask, {.mask = Tensor::ones({5, 7})}, "mask is [5, 7] float32; it must be bool8");
+    refuses(can.full_mask, {.mask = Tensor::ones({5, 6}, DType::bool8)},
+            "mask is [5, 6] bool8; it must broadcast to [batch, heads, queries, keys] [2, 2, 5, 7]");
+    refuses(can.bias, {.bias = Tensor::ones({5, 7}, DType::float64)}, "bias is [5, 7] float64");
+    refuses(can.bias, {.bias = Tensor::ones({4, 7})}, "bias is [4, 7] float32; it must broadcast to");
+    refuses(can.key_mask, {.key_lengths = Tensor::from<std::int32_t>({7})}, "key_lengths is [1] int32");
+    refuses(can.key_mask, {.key_lengths = Tensor::from({7, 7})}, "key_lengths is [2] float32");
+    refuses(can.key_mask, {.key_mask = Tensor::ones({2, 5}, DType::bool8)}, "key_mask is [2, 5] bool8");
+    refuses(can.key_mask, {.key_mask = Tensor::ones({2, 7})}, "key_mask is [2, 7] float32");
+  };
+  for (const bool causal : {true, false})
+    for (const std::string& name : mechanism_names(causal))
+      check_refused(
+          mechanism_by_name(name, {.causal = causal, .heads = 2, .head_size = 4, .context = 8, .window = 2})(0, rng));
+  check_refused(GenericAttention(similarity_by_name("softplus")));
+  for (const LuongAlignment alignment : {LuongAlignment::monotonic, LuongAlignment::predictive})
+    check_refused(LuongLocalAttention(2, 4, rng, {.alignment = alignment, .radius = 2}));
+}
+
+TEST_CASE("where scores are exponents, a bias of minus infinity forbids a pair as a mask does, in whole rows too") {
+  Rng rng(1);
+  const Tensor q = rng.normal({2, 2, 5, 4}), k = rng.normal({2, 2, 7, 4}), v = rng.normal({2, 2, 7, 3});
+  Tensor allowed = Tensor::ones({5, 7}, DType::bool8);
+  allowed[2].fill_(0);
+  for (Index n = 0; n < 7; n += 3) allowed[3].slice(0, n, n + 1).fill_(0);
+  const Tensor bias = where(allowed, Tensor::zeros({5, 7}), -detail::kInfinity);
+  const auto check_forbidden = [&](const AttentionMechanism& m) {
+    if (!m.capabilities().bias) return;
+    CAPTURE(m.name());
+    const auto run = [&](const AttentionCall& call) {
+      Tape tape;
+      const Tensor x = tape.watch(q), y = tape.watch(k), z = tape.watch(v), out = m.apply(x, y, z, call);
+      tape.backward(sum(square(out)));
+      std::vector<Tensor> results = {out.detach()};
+      for (const Tensor& input : {x, y, z})
+        if (tape.grad(input).defined()) results.push_back(tape.grad(input));  // luong-location does not read keys
+      return results;
+    };
+    const std::vector<Tensor> got = run({.bias = bias}), wanted = run({.mask = allowed});
+    REQUIRE(got.size() == wanted.size());
+    // LSH chooses by buckets and masks, whatever the bias: its rows may have other keys.
+    for (std::size_t i = 0; i < got.size() && m.name() != "lsh"; ++i) CHECK(close(got[i], wanted[i], 1e-5, 1e-6));
+    CHECK(max(abs(got[0].select(2, 2))).item() == 0);
+  };
+  for (const std::string& name : mechanism_names(false))
+    check_forbidden(mechanism_by_name(
+        name, {.causal = false, .heads = 2, .head_size = 4, .context = 8, .window = 8, .stride = 2})(0, rng));
+  check_forbidden(GenericAttention(similarity_by_name("embedded-gaussian")));
+  for (const LuongAlignment alignment : {LuongAlignment::monotonic, LuongAlignment::predictive})
+    check_forbidden(LuongLocalAttention(2, 4, rng, {.alignment = alignment, .radius = 2}));
+}
+
+namespace {
+
+// All mechanisms that have a score for each pair of query and key, of heads of size 4; names and others.
+std::vector<AttentionMechanism> mechanisms_with_scores(bool causal) {
+  Rng rng(1);
+  std::vector<AttentionMechanism> all;
+  for (const std::string& name : mechanism_names(causal)) {
+    MechanismOptions o{.causal = causal, .heads = 2, .head_size = 4, .context = 300};
+    o.window = 300, o.stride = 2, o.top_k = 300;
+    AttentionMechanism m = mechanism_by_name(name, o)(0, rng);
+    if (m.capabilities().full_mask) all.push_back(std::move(m));
+  }
+  for (const char* name : {"embedded-gaussian", "softplus", "square"})
+    all.push_back(GenericAttention(similarity_by_name(name)));
+  if (causal) return all;
+  for (const LuongAlignment alignment : {LuongAlignment::monotonic, LuongAlignment::predictive})
+    for (const LuongScore score : {LuongScore::general, LuongScore::concat})
+      all.push_back(LuongLocalAttention(2, 4, rng, {.score = score, .alignment = alignment, .radius = 300}));
+  return all;
+}
+
+bool is_nan(const Tensor& x) { return std::isnan(sum(x).item()); }
+
+}  // namespace
+
+// The rule: masks, lengths, the triangle and a bias of -infinity take a key away, whatever it holds. Any other key
+// takes part, also with a weight that rounds to 0: so its NaN is seen.
+TEST_CASE("a NaN value is seen by the queries whose key it may be, whatever its weight, and by no others") {
+  testing::on_each_level([] {
+    for (const bool causal : {false, true})
+      for (const AttentionMechanism& m : mechanisms_with_scores(causal))
+        for (const Index n : {5, 151}) {
+          CAPTURE(m.name());
+          CAPTURE(n);
+          CAPTURE(causal);
+          const Index bad = 2;  // fixed shows it to the queries of its block alone, strided to the even ones
+          const Tensor q = Rng(1).normal({1, 2, n, 4}), k = Rng(2).normal({1, 2, n, 4});
+          const std::vector<Tensor> inputs = test::inputs_for(m, q, k);
+          Tensor v = Rng(3).normal({1, 2, n, 3}), lost = v.slice(2, bad, bad + 1);
+          lost.fill_(NAN);
+          Tensor lower = Tensor::full({n, n}, 1000.0), hidden = Tensor::zeros({n, n});  // a weight of 0; nothing
+          lower.slice(1, bad, bad + 1).fill_(0), hidden.slice(1, bad, bad + 1).fill_(-detail::kInfinity);
+          for (const Tensor& bias : {Tensor(), lower}) {
+            const Tensor y = m.apply(q, k, v, {.causal = causal, .bias = bias}, inputs);
+            const auto row_is_nan = [&](Index i) { return is_nan(y.slice(2, i, i + 1)); };
+            for (Index i = 0; causal && i < bad; ++i) CHECK(!row_is_nan(i));
+            if (m.name() == "lsh") continue;  // other buckets
+            CHECK(row_is_nan(bad + 1));
+            if (m.name() != "fixed") CHECK(row_is_nan(n - 1));
+          }
+          const Tensor seen = hidden >= 0;
+          CHECK(!is_nan(m.apply(q, k, v, {.causal = causal, .mask = seen}, inputs)));
+          CHECK(!is_nan(m.apply(q, k, v, {.causal = causal, .key_mask = seen[0].unsqueeze(0)}, inputs)));
+          CHECK(!is_nan(m.apply(q, k, v, {.causal = causal, .bias = hidden}, inputs)));
+          if (!causal || !m.capabilities().state) continue;
+          AttentionState state = m.make_state();  // token by token
+          for (Index i = 0; i < 5; ++i) {
+            const auto at = [&](const Tensor& x) { return x.slice(2, i, i + 1); };
+            const Tensor bias = m.name() == "lsh" ? Tensor() : lower.slice(0, i, i + 1).slice(1, 0, i + 1);
+            const Tensor y = state.apply(at(q), at(k), at(v), {.bias = bias}, test::inputs_at(inputs, i, i + 1));
+            CHECK((i < bad || m.name() == "lsh" || is_nan(y) == (m.name() != "fixed" || i < 4)));
+          }
+        }
+  });
+}
+
+TEST_CASE(
+    "lengths beyond the keys and below 0, and scales that are no number, are refused with the row and the range") {
+  const Tensor q = Rng(1).normal({2, 2, 5, 4}), k = Rng(2).normal({2, 2, 7, 4});
+  const auto with = [](double a, double b) { return AttentionCall{.key_lengths = Tensor::from<std::int32_t>({a, b})}; };
+  const auto check_lengths = [&](const AttentionMechanism& m) {
+    if (!m.capabilities().key_mask) return;
+    CAPTURE(m.name());
+    CHECK(contains(error_of([&] { m.apply(q, k, k, with(7, 8)); }),
+                   "key_lengths[1] is 8; it must be from 0 to the number of keys, 7"));
+    CHECK(contains(error_of([&] { m.apply(q, k, k, with(-1, 7)); }),
+                   "key_lengths[0] is -1; it must be from 0 to the number of keys, 7"));
+    m.apply(q, k, k, with(0, 7));
+  };
+  Rng rng(1);
+  for (const std::string& name : mechanism_names(false))
+    check_lengths(mechanism_by_name(name, {.causal = false, .heads = 2, .head_size = 4, .context = 8})(0, rng));
+  for (const AttentionMechanism& m : mechanisms_with_scores(false)) check_lengths(m);
+  check_lengths(LinearAttention{{.feature_map = FeatureMap::poly2}});
+  for (const double scale : {static_cast<double>(NAN), detail::kInfinity, -detail::kInfinity}) {
+    const auto check_scale = [&](const AttentionMechanism& m) {
+      CAPTURE(m.name());
+      CHECK(contains(error_of([&] { m.apply(q, k, k, {}); }), "it must be a finite number"));
+      CHECK(contains(error_of([&] { m.weights(q, k, {}); }), "it must be a finite number"));
+    };
+    check_scale(SoftmaxAttention{.scale = scale});
+    check_scale(TopKAttention(2, scale));
+    check_scale(LshAttention({.size = 4, .scale = scale}));
+    check_scale(GenericAttention(similarity_by_name("softplus"), {.scale = scale}));
+    CHECK(contains(error_of([&] { attention(q, k, k, {}, scale); }), "attention: scale is "));
+  }
+}
+
+namespace {
+
+// Gives what it is told to, for any operands.
+struct Gives {
+  Tensor y;
+  std::string name() const { return "gives"; }
+  AttentionCapabilities capabilities() const { return {.causal = true, .cross = true}; }
+  Tensor apply(In, In, In, const AttentionCall&) const { return y; }
+  void members(auto&&) {}
+};
+
+}  // namespace
+
+TEST_CASE("what a mechanism gives must have the shape and the dtype of its output") {
+  const NoTape guard;
+  const Tensor q = Tensor::ones({2, 4, 4, 3}), k = Tensor::ones({2, 4, 6, 3}), v = Tensor::ones({2, 4, 6, 5});
+  const auto given = [&](const Tensor& y) {
+    return error_of([&] { AttentionMechanism(Gives{y}).apply(q, k, v, {}); });
+  };
+  CHECK(given(Tensor::ones({2, 4, 4, 5})).empty());
+  CHECK(contains(given(Tensor::ones({2, 4, 6, 5})),
+                 "gives attention: it gave [2, 4, 6, 5] float32 for q [2, 4, 4, 3] float32 and v [2, 4, 6, 5] float32; "
+                 "it must give [batch, heads, queries, size of v], in the dtype of q (mechanism_test.cpp:"));
+  CHECK(contains(given(Tensor::ones({2, 4, 4, 3})), "it gave [2, 4, 4, 3] float32"));
+  CHECK(contains(given(Tensor::ones({2, 4, 4, 5}, DType::float64)), "it gave [2, 4, 4, 5] float64"));
+  CHECK(contains(given(Tensor()), "it gave undefined"));
+}

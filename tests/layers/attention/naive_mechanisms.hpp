@@ -1,0 +1,258 @@
+// The mechanisms of layers/model_config.hpp term by term: the weight of every key for every query, in float64, as
+// the definitions have it. References for the conformance kit.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <heed/layers/model_config.hpp>
+#include <map>
+#include <vector>
+
+#include "tests/autograd/linear_reference.hpp"
+#include "tests/layers/attention/naive_row.hpp"
+
+namespace heed::test {
+
+// Softmax of score + bias over the chosen keys.
+template <class Score>
+NaiveWeights naive_softmax(const NaiveRow& row, const std::vector<Index>& chosen, Score&& unbiased) {
+  const auto score = [&](Index j) { return unbiased(j) + row.added(j); };
+  NaiveWeights w(row.seen.size(), 0.0);
+  std::vector<char> is_chosen(static_cast<std::size_t>(row.keys), 0);
+  double most = -1e300, sum = 0;
+  for (const Index j : chosen) most = std::max(most, score(j)), is_chosen[static_cast<std::size_t>(j)] = 1;
+  for (std::size_t n = 0; n < w.size(); ++n)
+    if (is_chosen[static_cast<std::size_t>(row.seen[n])]) sum += w[n] = std::exp(score(row.seen[n]) - most);
+  for (double& x : w) x = sum == 0 ? 0 : x / sum;
+  return w;
+}
+
+// Softmax of a score over the keys for which sees(j).
+template <class Sees>
+NaiveWeights pattern_of(const NaiveRow& row, Sees&& sees) {
+  std::vector<Index> chosen;
+  for (const Index j : row.seen)
+    if (sees(j)) chosen.push_back(j);
+  return naive_softmax(row, chosen, [&](Index j) { return row.scaled(j); });
+}
+
+// The kernel of features, whose weights a bias multiplies.
+template <class Kernel>
+NaiveWeights naive_normalised(const NaiveRow& row, double eps, Kernel&& kernel) {
+  NaiveWeights w;
+  double sum = eps;
+  for (const Index j : row.seen) w.push_back(kernel(j) * row.factor(j)), sum += w.back();
+  for (double& x : w) x /= sum;
+  return w;
+}
+
+inline NaiveWeights naive_linear_weights(const NaiveRow& row) {
+  if (row.own.feature_map == "poly2")
+    return naive_normalised(row, 1e-6, [&](Index j) { return row.dot(j) * row.dot(j); });
+  const FeatureMap map = feature_map(row.own.feature_map);
+  return naive_normalised(row, map == FeatureMap::exp ? 0 : 1e-6, [&](Index j) {
+    double s = 0;
+    for (Index c = 0; c < row.size; ++c) s += feature(map, row.q[c]) * feature(map, row.k[j * row.size + c]);
+    return s;
+  });
+}
+
+inline NaiveWeights naive_efficient_weights(const NaiveRow& row) {
+  NaiveWeights w(row.seen.size(), 0.0);
+  double all = 0;
+  for (Index c = 0; c < row.size; ++c) all += std::exp(row.q[c]);
+  for (Index c = 0; c < row.size; ++c) {
+    double sum = 0;
+    const auto feature = [&](Index j) { return std::exp(row.k[j * row.size + c]) * row.factor(j); };
+    for (const Index j : row.seen) sum += feature(j);
+    for (std::size_t n = 0; n < w.size(); ++n) w[n] += std::exp(row.q[c]) / all * feature(row.seen[n]) / sum;
+  }
+  return w;
+}
+
+inline NaiveWeights naive_taylor_weights(const NaiveRow& row) {
+  const auto length = [&](const double* x) {
+    double s = 0;
+    for (Index c = 0; c < row.size; ++c) s += x[c] * x[c];
+    return std::sqrt(s);
+  };
+  return naive_normalised(row, 1e-6,
+                          [&](Index j) { return 1 + row.dot(j) / length(row.q) / length(row.k + j * row.size); });
+}
+
+inline NaiveWeights naive_cosine_weights(const NaiveRow& row) {
+  double q = 0;
+  for (Index c = 0; c < row.size; ++c) q += row.q[c] * row.q[c];
+  const double beta = std::exp(row.array("log_beta")[row.head]);
+  return naive_softmax(row, row.seen, [&](Index j) {
+    double k = 0;
+    for (Index c = 0; c < row.size; ++c) k += row.k[j * row.size + c] * row.k[j * row.size + c];
+    return beta * row.dot(j) / std::sqrt(q * k);
+  });
+}
+
+// v^T tanh(W q + U k + b), of Luong's concat and of Bahdanau; with a gain, v has its length.
+inline NaiveWeights naive_additive_weights(const NaiveRow& row) {
+  const Index units = row.count("W", 1), at = row.head * units;
+  const double *W = row.array("W") + at * row.size, *U = row.array("U") + at * row.size,
+               *score = row.array("score") + at;
+  const double* bias = row.values.count("bias") == 1 ? row.array("bias") + at : nullptr;
+  double length = 1;
+  if (row.values.count("gain") == 1) {
+    double squares = 0;
+    for (Index a = 0; a < units; ++a) squares += score[a] * score[a];
+    length = row.array("gain")[row.head] / std::sqrt(squares);
+  }
+  return naive_softmax(row, row.seen, [&](Index j) {
+    double s = 0;
+    for (Index a = 0; a < units; ++a) {
+      double x = bias != nullptr ? bias[a] : 0;
+      for (Index c = 0; c < row.size; ++c)
+        x += W[a * row.size + c] * row.q[c] + U[a * row.size + c] * row.k[j * row.size + c];
+      s += length * score[a] * std::tanh(x);
+    }
+    return s;
+  });
+}
+
+inline NaiveWeights naive_general_weights(const NaiveRow& row) {
+  const double* W = row.array("W") + row.head * row.size * row.size;
+  return naive_softmax(row, row.seen, [&](Index j) {
+    double s = 0;
+    for (Index a = 0; a < row.size; ++a)
+      for (Index c = 0; c < row.size; ++c) s += row.q[a] * W[a * row.size + c] * row.k[j * row.size + c];
+    return s;
+  });
+}
+
+inline NaiveWeights naive_location_weights(const NaiveRow& row) {
+  const double* W = row.array("W") + row.head * row.count("W", 1) * row.size;
+  return naive_softmax(row, row.seen, [&](Index j) {
+    double s = 0;
+    for (Index c = 0; c < row.size; ++c) s += W[j * row.size + c] * row.q[c];
+    return s;
+  });
+}
+
+inline Index modulo(Index a, Index b) { return (a % b + b) % b; }
+
+inline NaiveWeights naive_pattern_weights(const NaiveRow& row, const std::string& name) {
+  const Index p = row.position, l = row.own.stride, w = row.own.window;
+  return pattern_of(row, [&](Index j) {
+    if (name == "window") return row.causal ? p - w < j : std::abs(p - j) <= w / 2;
+    if (name == "strided") return std::abs(p - j) < l || modulo(p - j, l) == 0;
+    return j / l == (p - modulo(p, l)) / l || j % l == l - 1;
+  });
+}
+
+inline NaiveWeights naive_top_k_weights(const NaiveRow& row) {
+  std::vector<Index> order = row.seen;
+  const auto score = [&](Index j) { return row.scaled(j) + row.added(j); };
+  std::stable_sort(order.begin(), order.end(), [&](Index a, Index b) { return score(a) > score(b); });
+  order.resize(std::min(order.size(), static_cast<std::size_t>(row.own.top_k)));
+  return naive_softmax(row, order, [&](Index j) { return row.scaled(j); });
+}
+
+inline NaiveWeights naive_lsh_weights(const NaiveRow& row) {
+  const Index half = row.count("rotations", 2);
+  const double* rotations = row.array("rotations");
+  const auto bucket = [&](const double* x, Index round) {
+    std::vector<double> e(static_cast<std::size_t>(2 * half), 0.0);
+    for (Index m = 0; m < half; ++m) {
+      double s = 0;
+      for (Index c = 0; c < row.size; ++c) s += x[c] * rotations[(round * row.size + c) * half + m];
+      e[static_cast<std::size_t>(m)] = s, e[static_cast<std::size_t>(half + m)] = -s;
+    }
+    return std::max_element(e.begin(), e.end()) - e.begin();
+  };
+  std::vector<Index> chosen;
+  for (Index r = 0; r < row.count("rotations", 0); ++r) {
+    std::vector<std::pair<Index, Index>> near;  // distance, key
+    const auto own = bucket(row.q, r);
+    for (const Index j : row.seen)
+      if (j != row.position && own == bucket(row.k + j * row.size, r)) near.push_back({std::abs(row.position - j), j});
+    std::sort(near.begin(), near.end());
+    for (std::size_t n = 0; n < std::min(near.size(), static_cast<std::size_t>(row.own.window)); ++n)
+      chosen.push_back(near[n].second);
+  }
+  if (chosen.empty() && std::count(row.seen.begin(), row.seen.end(), row.position) > 0) chosen = {row.position};
+  return naive_softmax(row, chosen, [&](Index j) { return row.scaled(j); });
+}
+
+inline NaiveWeights naive_favor_weights(const NaiveRow& row) {
+  const double* features = row.array("features");
+  const double scale = std::pow(static_cast<double>(row.size), -0.25);
+  const auto feature_log = [&](const double* x, Index r) {
+    double s = 0, squares = 0;
+    for (Index c = 0; c < row.size; ++c)
+      s += features[r * row.size + c] * x[c] * scale, squares += x[c] * x[c] * scale * scale;
+    return s - squares / 2;
+  };
+  return naive_normalised(row, 0, [&](Index j) {
+    double s = 0;
+    for (Index r = 0; r < row.count("features", 0); ++r)
+      s += std::exp(feature_log(row.q, r) + feature_log(row.k + j * row.size, r));
+    return s;
+  });
+}
+
+inline NaiveWeights naive_forgetting_weights(const NaiveRow& row) {
+  const Tensor forget = row.values.at("input forget").dense();
+  return naive_softmax(row, row.seen, [&](Index j) {
+    double s = row.scaled(j);
+    for (Index l = j + 1; l <= row.position; ++l)
+      if (!row.padding[static_cast<std::size_t>(l)])
+        s += std::log(1 / (1 + std::exp(-forget.ptr<double>()[row.key_head * row.keys + l])));
+    return s;
+  });
+}
+
+inline NaiveWeights naive_linformer_weights(const NaiveRow& row) {
+  const Index rows = row.count("e", 0), most = row.count("e", 1);
+  const double *e = row.array("e"), *f = row.array("f");
+  std::vector<double> mixed(static_cast<std::size_t>(rows));
+  double sum = 0;
+  for (Index m = 0; m < rows; ++m) {
+    double s = 0;
+    for (const Index j : row.seen) s += e[m * most + j] * row.dot(j);
+    sum += mixed[static_cast<std::size_t>(m)] = std::exp(s / std::sqrt(static_cast<double>(row.size)));
+  }
+  NaiveWeights w;
+  for (const Index j : row.seen) {
+    double s = 0;
+    for (Index m = 0; m < rows; ++m) s += mixed[static_cast<std::size_t>(m)] / sum * f[m * most + j];
+    w.push_back(s);
+  }
+  return w;
+}
+
+inline NaiveWeights naive_weights(const std::string& name, const NaiveRow& row) {
+  if (name == "softmax") return naive_softmax(row, row.seen, [&](Index j) { return row.scaled(j); });
+  if (name == "alibi")
+    return naive_softmax(row, row.seen, [&](Index j) {
+      return row.scaled(j) - row.array("score.0")[row.head] * std::fabs(static_cast<double>(row.position - j));
+    });
+  if (name == "luong-dot") return naive_softmax(row, row.seen, [&](Index j) { return row.dot(j); });
+  using Weights = NaiveWeights (*)(const NaiveRow&);
+  static const std::map<std::string, Weights> own = {{"linear", naive_linear_weights},
+                                                     {"efficient", naive_efficient_weights},
+                                                     {"taylor", naive_taylor_weights},
+                                                     {"luong-general", naive_general_weights},
+                                                     {"luong-concat", naive_additive_weights},
+                                                     {"bahdanau", naive_additive_weights},
+                                                     {"luong-location", naive_location_weights},
+                                                     {"cosine", naive_cosine_weights},
+                                                     {"top-k", naive_top_k_weights},
+                                                     {"lsh", naive_lsh_weights},
+                                                     {"favor", naive_favor_weights},
+                                                     {"linformer", naive_linformer_weights},
+                                                     {"forgetting", naive_forgetting_weights}};
+  const auto found = own.find(name);
+  return found != own.end() ? found->second(row) : naive_pattern_weights(row, name);
+}
+
+// For ConformanceOptions::reference: the mechanism of this name, made with these options.
+inline auto naive_mechanism(const std::string& name, const MechanismOptions& options) {
+  return naive_by([name](const NaiveRow& row) { return naive_weights(name, row); }, options);
+}
+
+}  // namespace heed::test

@@ -1,0 +1,193 @@
+// Whole models: the bytes that a step keeps, and copies, conversions, summaries.
+#include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/losses.hpp>
+#include <heed/autograd/matmul.hpp>
+#include <heed/autograd/tape.hpp>
+#include <heed/layers/gpt.hpp>
+#include <heed/layers/model.hpp>
+#include <heed/layers/sequential.hpp>
+#include <numeric>
+
+#include "tests/layers/layer_cases.hpp"
+#include "tests/support.hpp"
+
+using namespace heed;
+using test::contains;
+using test::error_of;
+using test::names_of;
+using test::normal;
+
+namespace {
+
+// What a tape really keeps after forward(rows).
+ActivationBytes kept(const std::function<Tensor(Index)>& forward, Index rows) {
+  Tape tape;
+  const Tensor y = forward(rows);
+  return {tape.saved_bytes(), tape.saved_by_module()};
+}
+
+// `predicted` first: it gives the parameters their paths.
+void check_same(const ActivationBytes& predicted, const std::function<Tensor(Index)>& forward, Index rows) {
+  const ActivationBytes real = kept(forward, rows);
+  CHECK(predicted.total > 0);
+  CHECK(predicted.total == real.total);
+  CHECK((predicted.modules == real.modules));
+  std::size_t sum = 0;
+  for (const auto& module : predicted.modules) sum += module.second;
+  CHECK(sum == predicted.total);
+}
+
+GPTOptions small() { return {.vocabulary = 50, .context = 40, .layers = 2, .heads = 4, .width = 24}; }
+
+}  // namespace
+
+TEST_CASE("GPT predicts the bytes that a training step keeps, for every kind of model, type and shape") {
+  std::vector<GPTOptions> variants(12, small());
+  variants[1].norm = NormKind::rms, variants[1].positions = PositionKind::rope;
+  variants[2].activation = FeedForwardKind::swiglu, variants[2].positions = PositionKind::sinusoidal;
+  variants[3].activation = FeedForwardKind::relu, variants[3].positions = PositionKind::none;
+  variants[4].activation = FeedForwardKind::silu, variants[4].tied = false;
+  variants[5].activation = FeedForwardKind::gelu_tanh, variants[5].bias = false;
+  variants[6].dropout = 0.2;
+  variants[7].kv_heads = 2;
+  variants[8].kv_heads = 1, variants[8].positions = PositionKind::rope, variants[8].dropout = 0.1;
+  variants[9].vocabulary = 30000;  // the loss goes through several chunks of rows
+  variants[10].layers = 0;
+  variants[11].hidden = 7, variants[11].heads = 1, variants[11].tied = false;
+  for (const GPTOptions& o : variants)
+    for (const DType dtype : {DType::float32, DType::float64}) {
+      Rng rng(1);
+      GPT model(o, rng);
+      to(model, dtype);
+      CAPTURE(&o - variants.data());
+      CAPTURE(std::string(name_of(dtype)));
+      for (const auto& [batch, length] : std::vector<std::pair<Index, Index>>{{1, 40}, {2, 1}, {3, 17}, {7, 33}}) {
+        const auto loss = [&model, n = length](Index rows) {
+          return model.loss(Rng(2).integers({rows, n}, 0, 50), Rng(3).integers({rows, n}, 0, 50));
+        };
+        check_same(model.predict_activations(batch, length), loss, batch);
+      }
+    }
+}
+
+TEST_CASE("predictions follow frozen parameters and the precision of products") {
+  Rng rng(1);
+  GPT model(small(), rng);
+  const auto loss = [&](Index rows) {
+    return model.loss(Rng(2).integers({rows, 20}, 0, 50), Rng(3).integers({rows, 20}, 0, 50));
+  };
+  const std::size_t all = model.predict_activations(5, 20).total;
+  {
+    const MatmulPrecision low(DType::bfloat16);
+    check_same(model.predict_activations(5, 20), loss, 5);
+  }
+  freeze(model.blocks[0]);
+  check_same(model.predict_activations(5, 20), loss, 5);
+  freeze(model.tokens);
+  freeze(*model.positions);
+  check_same(model.predict_activations(5, 20), loss, 5);
+  CHECK(model.predict_activations(5, 20).total < all);
+}
+
+TEST_CASE("what any model keeps is predicted from one and two rows") {
+  Rng rng(1);
+  Sequential mlp(
+      Linear(6, 10, rng), [](In x) { return relu(x); }, Linear(10, 3, rng));
+  const ActivationBytes nine = predict_activations(mlp, {9, 6});
+  check_same(
+      nine,
+      [&](Index n) {
+        return mlp(Tensor::zeros({n, 6}));
+      },
+      9);
+  CHECK(nine.total == 9 * (6 + 10) * sizeof(float));  // the input, and what relu made: its derivative needs no more
+  CHECK(predict_activations(mlp, {1, 6}).total == (6 + 10) * sizeof(float));
+  CHECK(predict_activations(mlp, {1, 6}, DType::float32).modules.front().first == "0");
+  for (const bool first : {false, true}) {
+    Transformer encoder({.width = 8, .heads = 2, .layers = 2, .dropout = 0.1, .norm_first = first}, rng);
+    Transformer decoder({.width = 8, .heads = 2, .layers = 2, .memory_width = 8, .norm_first = first, .causal = true},
+                        rng);
+    const auto translate = [&](Index n) { return decoder(rng.normal({n, 5, 8}), encoder(rng.normal({n, 7, 8}), {})); };
+    named_parameters(encoder), named_parameters(decoder);
+    check_same(predict_activations(translate, 6), translate, 6);
+  }
+  CHECK(contains(error_of([&] { predict_activations(mlp, {0, 6}); }), "the batch has 0 rows; it must have 1 or more"));
+  const auto other_layers = [&](Index n) {
+    const Tensor x = Tensor::zeros({n, 6});
+    return n == 1 ? x * 2 : mlp(x);
+  };
+  CHECK(contains(error_of([&] { predict_activations(other_layers, 3); }),
+                 "forward does other things with two rows than with one; it must do the same"));
+}
+
+TEST_CASE("a prediction leaves the random numbers and the gradients as they were") {
+  GPTOptions o = small();
+  o.dropout = 0.3;
+  Rng rng(1);
+  GPT model(o, rng);
+  manual_seed(7);
+  default_rng().set_position(12);
+  model.predict_activations(4, 9);
+  CHECK(default_rng().position() == 12);
+  CHECK(default_rng().seed() == 7);
+  for (const NamedParameter& p : named_parameters(model)) CHECK_FALSE(p.parameter->grad().defined());
+}
+
+TEST_CASE("a summary shows the bytes of each module beside its first parameter") {
+  Rng rng(1);
+  Sequential mlp(
+      Linear(6, 10, rng), [](In x) { return relu(x); }, Linear(10, 3, rng));
+  CHECK(summary(mlp, predict_activations(mlp, {9, 6})) ==
+        "parameter  shape    elements  kept for backward\n"
+        "0.weight   [10, 6]        60                576\n"
+        "0.bias     [10]           10                   \n"
+        "2.weight   [3, 10]        30                  0\n"
+        "2.bias     [3]             3                   \n"
+        "total                    103                576\n"
+        "kept for backward: bytes of a training step, parameters not counted\n");
+  CHECK(summary(mlp) ==
+        "parameter  shape    elements\n"
+        "0.weight   [10, 6]        60\n"
+        "0.bias     [10]           10\n"
+        "2.weight   [3, 10]        30\n"
+        "2.bias     [3]             3\n"
+        "total                    103\n");
+  GPT model(small(), rng);
+  const std::string text = summary(model, model.predict_activations(3, 20));
+  for (const char* name : {"tokens.weight", "positions.weight", "blocks.1.mlp.down.weight", "norm.bias"})
+    CHECK(contains(text, name));
+}
+
+namespace {
+struct Pair {
+  Linear a, b;
+  void members(auto&& visit) {
+    visit("a", a);
+    visit("b", b);
+  }
+};
+}  // namespace
+
+TEST_CASE("models: clone, convert, tie, freeze, count, summary") {
+  static_assert(!std::is_copy_constructible_v<Pair> && !std::is_copy_constructible_v<Linear> &&
+                std::is_move_constructible_v<Pair>);
+  Rng rng(9);
+  const auto make = [&] { return Pair{Linear(3, 3, rng), Linear(3, 3, rng)}; };
+  Pair model = make();
+  Pair copy = clone(model, make);
+  CHECK(test::same_bits(copy.b.weight, model.b.weight));
+  CHECK(!copy.b.weight.shares_storage(model.b.weight));
+  CHECK(parameter_count(model) == 24);
+  tie(model.a.weight, model.b.weight);
+  CHECK(parameter_count(model) == 15);
+  to(model, DType::float64);
+  CHECK(model.a.weight.shares_storage(model.b.weight));
+  CHECK(model.a.weight.dtype() == DType::float64);
+  freeze(model.a);
+  CHECK(!model.b.weight.requires_grad());
+  Tape tape;
+  tape.backward(model.b(normal({1, 3})), Tensor::ones({1, 3}, DType::float64));
+  CHECK(!model.a.weight.grad().defined());
+  CHECK(model.b.bias.grad().defined());
+  CHECK(contains(summary(model), "a.weight (frozen)"));
+}

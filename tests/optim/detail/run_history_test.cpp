@@ -1,0 +1,152 @@
+// What a checkpoint says of a run: its steps, its machine, its floor.
+#include <cmath>
+#include <fstream>
+#include <tuple>
+
+#include "tests/core/levels.hpp"
+#include "tests/data/temporary_folder.hpp"
+#include "tests/optim/plane_run.hpp"
+#include "tests/tools/json.hpp"
+
+using namespace heed;
+using test::bytes_of;
+using test::contains;
+using test::HeldOutPlane;
+using test::Plane;
+using test::PlaneRun;
+using test::same_bits;
+using test::TemporaryFolder;
+
+namespace {
+
+// What a run writes for people.
+std::string told(PlaneRun& s, RunOptions options) {
+  std::FILE* file = std::tmpfile();
+  options.progress = file;
+  s.go(options);
+  std::rewind(file);
+  std::string text;
+  for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) text += static_cast<char>(c);
+  std::fclose(file);
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("run: a checkpoint of another instruction set is told, and gone on from") {
+  const TemporaryFolder folder;
+  const RunOptions first{.steps = 2, .checkpoint = folder.path / "m.h5"};
+  RunOptions rest = first;
+  rest.steps = 3;
+  rest.resume = true;
+  const auto saved_on = [&](const std::string& level) {  // empty: by a program that does not tell
+    Checkpoint c = load_checkpoint(folder.path / "first.h5");
+    c.texts["instruction_set"] = level;
+    if (level.empty()) c.texts.erase("instruction_set");
+    save_checkpoint(rest.checkpoint, c);
+  };
+  const auto sentence = [](const std::string& there) {
+    return "the checkpoint was saved on " + there + " and this run is on " + arch() +
+           ": its bits may differ from those of a run on one instruction set (HEED_ARCH chooses it)\n";
+  };
+  testing::on_each_level([&] {
+    PlaneRun().go(first);
+    std::filesystem::copy_file(first.checkpoint, folder.path / "first.h5",
+                               std::filesystem::copy_options::overwrite_existing);
+    CHECK(load_checkpoint(first.checkpoint).text("instruction_set") == arch());
+    PlaneRun same, other, unknown;
+    CHECK(contains(told(same, rest), "resumed at step 2\nstep 3/3"));
+    saved_on("sse9");
+    CHECK(contains(told(other, rest), "resumed at step 2\n" + sentence("sse9") + "step 3/3"));
+    CHECK(same_bits(other.model.up.weight, same.model.up.weight));
+    CHECK(load_checkpoint(rest.checkpoint).text("instruction_set") == arch());
+    saved_on("");
+    CHECK(contains(told(unknown, rest), "resumed at step 2\nstep 3/3"));
+  });
+}
+
+TEST_CASE("run: the floor beside an evaluation is that of its batches") {
+  const TemporaryFolder folder;
+  RunOptions options{.steps = 4,
+                     .eval_every = 2,
+                     .eval_batches = 1,
+                     .checkpoint = folder.path / "m.h5",
+                     .resume = true,
+                     .floor = 0.25,
+                     .eval_floor = 0.125};
+  PlaneRun s;
+  std::string text = told(s, options);
+  CHECK(contains(text, "step 1/4  loss "));
+  CHECK(contains(text.substr(text.find("step 2/4")), " (floor 0.1250)  "));
+  CHECK(contains(text.substr(text.find("step 4/4")), " (floor 0.2500)  "));
+  // Which batches the loss in a checkpoint was of is not known.
+  options.steps = 6;
+  PlaneRun resumed;
+  text = told(resumed, options);
+  const std::string line = text.substr(text.find("step 5/6"), text.find("step 6/6") - text.find("step 5/6"));
+  CHECK(contains(line, "validation "));
+  CHECK_FALSE(contains(line, "floor"));
+  // As many as the whole set has are the whole set; without a floor of some batches none is shown.
+  for (const Index batches : {3, 2}) {
+    PlaneRun other;
+    text = told(other, {.steps = 4, .eval_every = 2, .eval_batches = batches, .floor = 0.25});
+    const std::string two = text.substr(text.find("step 2/4"), text.find("step 4/4") - text.find("step 2/4"));
+    CHECK(contains(two, "validation "));
+    CHECK(contains(two, "(floor 0.2500)") == (batches == 3));
+  }
+}
+
+TEST_CASE("run: a checkpoint whose parts are not of one step is refused before anything of it is loaded") {
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder.path / "x.h5";
+  PlaneRun s;
+  RunOptions options{.steps = 6, .eval_every = 3, .checkpoint = file};
+  s.go(options);
+  options.resume = true;
+  const Checkpoint good = load_checkpoint(file);
+  const auto refused = [&](const std::string& sentence, auto&& change) {
+    INFO(sentence);
+    Checkpoint c = good;
+    change(c);
+    save_checkpoint(file, c);
+    PlaneRun fresh;
+    const Tensor before = fresh.model.up.weight.clone();
+    CHECK(fresh.refusal(options) == sentence);
+    CHECK(same_bits(fresh.model.up.weight, before));
+    CHECK(fresh.optimizer.step_count() == 0);
+  };
+  const std::string name = file.string(), of = " of " + name, row = "; it must be a row of float64";
+  const auto numbers = [](std::vector<double> x) { return Tensor::from(x, {static_cast<Index>(x.size())}); };
+  refused("resume: history/loss" + of + " has 6 numbers; it must have 5", [](Checkpoint& c) { c.counters["step"] = 5; });
+  refused("resume: " + name + " is of step 7 but its optimizer of step 6; they must be of one step",
+          [](Checkpoint& c) { c.counters["step"] = 7; });
+  refused("resume: " + name + " is of step 9223372036854775808; it must be at most 1099511627776",
+          [](Checkpoint& c) { c.counters["step"] = std::uint64_t{1} << 63; });
+  refused("resume: " + name + " is of step 6 but its optimizer of step 5; they must be of one step",
+          [](Checkpoint& c) { c.tensors["optimizer/step_count"] = Tensor::scalar(5, DType::int32); });
+  refused("resume: the optimizer in " + name + " took -1 steps with a parameter and 6 in all; each must be from 0 to that",
+          [&](Checkpoint& c) {
+            const Tensor steps = good.tensor("optimizer/steps").clone();
+            steps.slice(0, 0, 1).fill_(-1);
+            c.tensors["optimizer/steps"] = steps;
+          });
+  refused("resume: the counts of the optimizer in " + name +
+              " are [1] int32 and [4] int32; they must be one number and a row of int32",
+          [](Checkpoint& c) { c.tensors["optimizer/step_count"] = Tensor::zeros({1}, DType::int32); });
+  refused("resume: history/loss" + of + " is [6] float32" + row,
+          [](Checkpoint& c) { c.tensors["history/loss"] = Tensor::zeros({6}); });
+  refused("resume: history/loss" + of + " is [2, 3] float64" + row,
+          [](Checkpoint& c) { c.tensors["history/loss"] = Tensor::zeros({2, 3}, DType::float64); });
+  refused("resume: history/validation_loss" + of + " has 1 numbers; it must have 2",
+          [&](Checkpoint& c) { c.tensors["history/validation_loss"] = numbers({1}); });
+  refused("resume: history/metric.accuracy" + of + " has 3 numbers; it must have 2",
+          [&](Checkpoint& c) { c.tensors["history/metric.accuracy"] = numbers({1, 2, 3}); });
+  for (const auto& [first, second, told] :
+       {std::tuple{3.0, 7.0, "7"}, {6.0, 3.0, "3"}, {2.5, 6.0, "2.5"}, {-1.0, 6.0, "-1"}, {3.0, std::nan(""), "nan"}})
+    refused("resume: " + name + " tells of an evaluation after step " + told +
+                "; its evaluations must be after whole steps, in order, up to 6",
+            [&, steps = numbers({first, second})](Checkpoint& c) { c.tensors["history/validation_step"] = steps; });
+  save_checkpoint(file, good);
+  PlaneRun again;
+  CHECK(again.go(options).resumed_from == 6);
+}

@@ -1,0 +1,19 @@
+// The kernels of a parameter's type.
+#include <heed/optim/detail/with_kernels.hpp>
+#include <type_traits>
+
+#include "tests/support.hpp"
+
+using namespace heed;
+
+TEST_CASE("with_kernels: each floating type gets a number of it and its own kernels") {
+  for (const DType dtype : {DType::float32, DType::float64}) {
+    int calls = 0;
+    detail::with_kernels(dtype, [&](auto t, const auto& kernels) {
+      ++calls;
+      CHECK(dtype_of<decltype(t)> == dtype);
+      CHECK(&kernels == &kernels::of<decltype(t)>(kernels::optimizer_kernels()));
+    });
+    CHECK(calls == 1);
+  }
+}
