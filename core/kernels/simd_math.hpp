@@ -1,5 +1,5 @@
 // Elementary functions of float and double batches. Included by simd.hpp.
-// All give NaN for NaN. The worst errors, in units in the last place, are asserted in tests/core/simd_test.cpp.
+// All give NaN for NaN. The worst errors, in units in the last place, are asserted in tests/core/kernels/simd_test.cpp.
 #pragma once
 
 namespace heed::kernels::HEED_LEVEL {

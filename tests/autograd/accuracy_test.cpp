@@ -51,7 +51,7 @@ TEST_CASE("accuracy: no op is less exact in float32 than docs/accuracy.md says, 
   std::cout << "docs/accuracy.md tells the errors of x86: not compared here\n";
   return;
 #endif
-  heed::testing::on_each_level([&] {
+  heed::test::on_each_level([&] {
     std::string level = kernels::name_of(kernels::level());
     if (level == "avx512_bf16") level = "avx512";  // the same kernels
     for (const bench::AccuracyRow& row : rows) {

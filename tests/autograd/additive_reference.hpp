@@ -4,7 +4,7 @@
 #include <cmath>
 #include <heed/autograd/attention.hpp>
 
-#include "attention_reference.hpp"
+#include "tests/autograd/attention_reference.hpp"
 
 namespace heed::test {
 

@@ -2,12 +2,11 @@
 #include <heed/autograd/attention.hpp>
 #include <limits>
 
-#include "attention_reference.hpp"
+#include "tests/autograd/attention_reference.hpp"
 #include "tests/core/levels.hpp"
 
 using namespace heed;
 using namespace heed::test;
-using heed::testing::on_each_level;
 
 TEST_CASE("attention: padding may hold NaN without any effect") {
   on_each_level([] {

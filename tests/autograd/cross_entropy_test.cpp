@@ -6,7 +6,6 @@
 
 using namespace heed;
 using namespace heed::test;
-using heed::testing::on_each_level;
 
 namespace {
 

@@ -86,7 +86,7 @@ TEST_CASE("elementwise: derivatives at kinks are PyTorch's") {
 }
 
 TEST_CASE("elementwise: neg turns the sign of zeros too, on each level, and elu keeps NaN in its gradient") {
-  heed::testing::on_each_level([] {
+  heed::test::on_each_level([] {
     for (const DType dtype : {DType::float32, DType::float64})
       for (const Index n : {1, 3, 16, 17}) {
         const Tensor zeros = Tensor::zeros({n}, dtype);

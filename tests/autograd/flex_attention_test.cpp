@@ -5,12 +5,11 @@
 #include <heed/core/memory.hpp>
 #include <heed/core/parallel.hpp>
 
-#include "attention_reference.hpp"
+#include "tests/autograd/attention_reference.hpp"
 #include "tests/core/levels.hpp"
 
 using namespace heed;
 using namespace heed::test;
-using heed::testing::on_each_level;
 
 namespace {
 

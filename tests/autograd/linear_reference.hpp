@@ -5,7 +5,7 @@
 #include <heed/autograd/linear_attention.hpp>
 #include <heed/autograd/shape_ops.hpp>
 
-#include "attention_reference.hpp"
+#include "tests/autograd/attention_reference.hpp"
 
 namespace heed::test {
 

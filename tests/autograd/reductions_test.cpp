@@ -151,7 +151,7 @@ TEST_CASE("variance does not cancel far from zero, nor does logsumexp overflow")
 }
 
 TEST_CASE("variance and stddev are exact to float32's rounding far from zero, by rows and columns, on each level") {
-  heed::testing::on_each_level([] {
+  heed::test::on_each_level([] {
     Rng rng(6);
     CHECK(variance(Tensor::from({1e7, 1e7 + 1, 1e7 + 2, 1e7 + 3})).item() == doctest::Approx(5.0 / 3).epsilon(1e-7));
     for (const Index n : {2, 3, 15, 16, 17, 100, 1000, 20000}) {
@@ -229,7 +229,7 @@ TEST_CASE("variance, stddev, logsumexp and norm pass gradcheck") {
 }
 
 TEST_CASE("float32 derivatives of reductions agree with float64 at every width, on every instruction set") {
-  heed::testing::on_each_level([] {
+  heed::test::on_each_level([] {
     Rng rng(5);
     for (const Index n : {2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 65, 20000}) {
       CAPTURE(n);

@@ -8,7 +8,7 @@
 #include "tests/support.hpp"
 
 using namespace heed;
-using heed::testing::on_each_level;
+using heed::test::on_each_level;
 using test::kInf;
 using test::kNaN;
 

@@ -7,13 +7,13 @@
 #include <heed/core/parallel.hpp>
 #include <vector>
 
-#include "levels.hpp"
+#include "tests/core/levels.hpp"
 
 using namespace heed;
 using detail::elementwise;
 using detail::kernel_type;
 using detail::Operand;
-using heed::testing::on_each_level;
+using heed::test::on_each_level;
 
 namespace {
 

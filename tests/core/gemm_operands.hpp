@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-namespace heed::testing {
+namespace heed::test {
 
 enum class Layout { rows, columns, strided, reversed };
 inline constexpr Layout kLayouts[] = {Layout::rows, Layout::columns, Layout::strided, Layout::reversed};
@@ -87,4 +87,4 @@ class PlainProducts {
   std::map<std::tuple<Index, Index, Index, Layout, Layout, DType, DType>, Sums> known_;
 };
 
-}  // namespace heed::testing
+}  // namespace heed::test

@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "gemm_operands.hpp"
-#include "levels.hpp"
+#include "tests/core/gemm_operands.hpp"
+#include "tests/core/levels.hpp"
 
 using namespace heed;
-using namespace heed::testing;
+using namespace heed::test;
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <iostream>
 #include <string>
 
-namespace heed::testing {
+namespace heed::test {
 
 template <class F>
 void on_each_level(F f) {
@@ -25,4 +25,4 @@ void on_each_level(F f) {
   kernels::set_level(before);
 }
 
-}  // namespace heed::testing
+}  // namespace heed::test

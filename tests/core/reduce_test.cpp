@@ -3,12 +3,12 @@
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
 
-#include "levels.hpp"
+#include "tests/core/levels.hpp"
 #include "tests/reference.hpp"
 #include "tests/support.hpp"
 
 using namespace heed;
-using heed::testing::on_each_level;
+using heed::test::on_each_level;
 using test::kNaN;
 
 namespace {

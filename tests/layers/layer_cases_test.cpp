@@ -8,7 +8,7 @@
 
 using namespace heed;
 using namespace heed::test;
-using heed::testing::on_each_level;
+using heed::test::on_each_level;
 using test::contains;
 using test::names_of;
 using test::normal;

@@ -8,7 +8,7 @@
 #include "tests/tools/paths.hpp"
 
 using namespace heed;
-using namespace heed::testing;
+using namespace heed::test;
 using nlohmann::json;
 
 namespace {

@@ -11,14 +11,7 @@
 #include "tests/tools/json.hpp"
 
 using namespace heed;
-using namespace heed::testing;
-using test::bytes_of;
-using test::contains;
-using test::HeldOutPlane;
-using test::Plane;
-using test::PlaneRun;
-using test::same_bits;
-using test::TemporaryFolder;
+using namespace heed::test;
 
 TEST_CASE_TEMPLATE("average: follows the weights, is swapped in and out exactly", T, float, double) {
   const ThreadScope scope;

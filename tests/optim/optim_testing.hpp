@@ -12,7 +12,7 @@
 
 #include "tests/support.hpp"
 
-namespace heed::testing {
+namespace heed::test {
 
 inline void set_gradient(Parameter& p, const Tensor& gradient) {
   detail::ParameterInfo& info = *p.storage()->parameter;
@@ -52,4 +52,4 @@ struct ThreadScope {
   ~ThreadScope() { set_threads(before); }
 };
 
-}  // namespace heed::testing
+}  // namespace heed::test

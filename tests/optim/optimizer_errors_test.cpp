@@ -4,7 +4,7 @@
 #include "tests/optim/optim_testing.hpp"
 
 using namespace heed;
-using namespace heed::testing;
+using namespace heed::test;
 
 TEST_CASE("optimizers: a state that does not fit is refused and changes nothing") {
   Model m;

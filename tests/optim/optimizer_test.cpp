@@ -5,7 +5,7 @@
 #include "tests/optim/optim_testing.hpp"
 
 using namespace heed;
-using namespace heed::testing;
+using namespace heed::test;
 
 namespace {
 

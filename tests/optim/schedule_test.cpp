@@ -5,7 +5,7 @@
 #include "tests/optim/optim_testing.hpp"
 
 using namespace heed;
-using namespace heed::testing;
+using namespace heed::test;
 
 TEST_CASE("schedules: every one warms up from 0, and stays between min_lr and lr after that") {
   for (const std::string& name : Schedule::names()) {

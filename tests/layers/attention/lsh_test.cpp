@@ -12,7 +12,7 @@
 
 using namespace heed;
 using namespace heed::test;
-using heed::testing::on_each_level;
+using heed::test::on_each_level;
 
 namespace {
 

@@ -176,7 +176,7 @@ bool is_nan(const Tensor& x) { return std::isnan(sum(x).item()); }
 // The rule: masks, lengths, the triangle and a bias of -infinity take a key away, whatever it holds. Any other key
 // takes part, also with a weight that rounds to 0: so its NaN is seen.
 TEST_CASE("a NaN value is seen by the queries whose key it may be, whatever its weight, and by no others") {
-  testing::on_each_level([] {
+  test::on_each_level([] {
     for (const bool causal : {false, true})
       for (const AttentionMechanism& m : mechanisms_with_scores(causal))
         for (const Index n : {5, 151}) {

@@ -8,7 +8,7 @@
 
 using namespace heed;
 using namespace heed::test;
-using heed::testing::on_each_level;
+using heed::test::on_each_level;
 
 TEST_CASE("top-k chooses the largest scores, of equal ones the lowest keys, on each level") {
   on_each_level([] {

@@ -49,7 +49,7 @@ TEST_CASE("run: a checkpoint of another instruction set is told, and gone on fro
     return "the checkpoint was saved on " + there + " and this run is on " + arch() +
            ": its bits may differ from those of a run on one instruction set (HEED_ARCH chooses it)\n";
   };
-  testing::on_each_level([&] {
+  test::on_each_level([&] {
     PlaneRun().go(first);
     std::filesystem::copy_file(first.checkpoint, folder.path / "first.h5",
                                std::filesystem::copy_options::overwrite_existing);

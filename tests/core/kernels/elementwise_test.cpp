@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "levels.hpp"
+#include "tests/core/levels.hpp"
 
-using heed::testing::on_each_level;
+using heed::test::on_each_level;
 using namespace heed::kernels;
 
 namespace {

@@ -4,11 +4,11 @@
 #include <limits>
 #include <vector>
 
-#include "levels.hpp"
+#include "tests/core/levels.hpp"
 #include "tests/kernels/block_products.hpp"
 
 using namespace heed;
-using heed::testing::on_each_level;
+using heed::test::on_each_level;
 
 namespace {
 

@@ -3,12 +3,11 @@
 #include <heed/autograd/tape.hpp>
 #include <heed/core/parallel.hpp>
 
-#include "linear_reference.hpp"
+#include "tests/autograd/linear_reference.hpp"
 #include "tests/core/levels.hpp"
 
 using namespace heed;
 using namespace heed::test;
-using heed::testing::on_each_level;
 
 namespace {
 

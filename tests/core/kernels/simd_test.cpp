@@ -8,11 +8,11 @@
 #include <limits>
 #include <vector>
 
-#include "levels.hpp"
+#include "tests/core/levels.hpp"
 #include "tests/kernels/simd_probe.hpp"
 
 using namespace heed;
-using heed::testing::on_each_level;
+using heed::test::on_each_level;
 using kernels::SimdFunction;
 
 namespace {
