@@ -1,12 +1,16 @@
-// Functions of scores and block masks of one's own: values and gradients against plain loops, bad input, threads, memory.
+// Functions of scores and block masks of one's own: values and gradients against plain loops and against PyTorch
+// (tests/reference/flex_torch.py), threads, memory. Errors: flex_attention_errors_test.cpp.
 #include <heed/autograd/flex_attention.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/memory.hpp>
 #include <heed/core/parallel.hpp>
+#include <heed/heed.hpp>
 
 #include "tests/autograd/attention_reference.hpp"
 #include "tests/core/levels.hpp"
+#include "tests/reference/stored.hpp"
+#include "tests/support.hpp"
 
 using namespace heed;
 using namespace heed::test;
@@ -320,34 +324,6 @@ TEST_CASE("what a function of scores or a mask throws reaches the caller") {
   set_threads(0);
 }
 
-TEST_CASE("flex_attention refuses what does not fit") {
-  const Tensor q = normal({2, 4, 5, 8}), k = normal({2, 2, 7, 8}), table = normal({4, 3});
-  const auto f = [](auto x, int, int, int, int, auto...) { return x; };
-  const auto always = [](int, int, int, int) { return true; };
-  const auto with = [&](FlexAttentionOptions o) { return [&, o] { flex_attention(q, k, k, o); }; };
-  const Tensor four = normal({4, 5, 7}), starts = Tensor::zeros({2}, DType::int32);
-  check_errors({
-      {"flex_attention: q is [2, 4, 5, 8] float64, k is [2, 5, 8] float64", [&] { flex_attention(q, normal({2, 5, 8}), k); }},
-      {"block_mask is of [1, 1, 7, 5] but [batch, heads, queries, keys] is [2, 4, 5, 7]",
-       with({.block_mask = create_block_mask(always, 1, 1, 7, 5)})},
-      {"block_mask is of [3, 1, 5, 7]", with({.block_mask = create_block_mask(always, 3, 1, 5, 7)})},
-      {"sinks is [2] float64", with({.sinks = normal({2})})},
-      {"sinks is [4] float32", with({.sinks = Tensor::zeros({4})})},
-      {"positions is [2] float32", with({.positions = Tensor::zeros({2})})},
-      {"positions is [4] int32", with({.positions = Tensor::zeros({4}, DType::int32)})},
-      {"scale is inf", with({.scale = kInf})},
-      {"create_block_mask: the mask has no function", [] { create_block_mask({}, 1, 1, 5, 7); }},
-      {"[batch, heads, queries, keys] is [0, 1, 5, 7]", [&] { create_block_mask(always, 0, 1, 5, 7); }},
-      {"positions is [2] int32; it must be [1] int32", [&] { create_block_mask(always, 1, 1, 5, 7, starts); }},
-      {"a parameter is [2] int32", [&] { ScoreMod(f, starts); }},
-      {"a parameter is [0] float32", [&] { ScoreMod(f, Tensor::zeros({0})); }},
-      {"a parameter is undefined", [&] { ScoreMod(f, Tensor()); }},
-      {"a parameter is [1, 1, 1, 1, 1] float32", [&] { ScoreMod(f, Tensor::zeros({1, 1, 1, 1, 1})); }},
-      {"2 parameters for a function of 1", [&] { ScoreMod(f, table).with(std::vector<Tensor>{table, table}); }},
-      {"shape() of a mask that allows all pairs", [] { BlockMask().shape(); }},
-  });
-}
-
 TEST_CASE("flex_attention of nothing gives nothing") {
   const auto always = [](int, int, int, int) { return true; };
   for (const auto& [queries, keys] : {std::pair{0, 5}, {5, 0}, {0, 0}}) {
@@ -371,4 +347,49 @@ TEST_CASE("the memory of flex_attention grows with the length, not with its squa
   const double few = peak(512), many = peak(2048);
   CHECK(many <= 1.25 * 4 * few);
   CHECK(many < 0.25 * 2 * 2048 * 2048 * sizeof(double));
+}
+
+namespace {
+
+ScoreMod mod_of(const std::string& name, Named& x) {
+  if (name == "alibi") return alibi(x["slopes"]);
+  if (name == "soft cap") return soft_cap(x["cap"]);
+  if (name == "relative") return relative_bias(x["table"]);
+  const auto own = [](auto s, int, int h, int q, int k, auto c, auto by) {
+    return c(h) * sin(s) + by(h, std::clamp(k - q, -3, 3) + 3) * s;
+  };
+  return {own, x["cap"], x["table"]};
+}
+
+}  // namespace
+
+TEST_CASE("flex_attention: values and gradients are PyTorch's") {
+  const StoredCases& reference = stored_cases("flex_torch.json");
+  int compared = 0;
+  for (const auto& item : reference.cases) {
+    const std::string &title = item.first, name = title.substr(0, title.find(','));
+    CAPTURE(title);
+    const Named& wanted = item.second;
+    const auto attend = [&](Named& x) {
+      const bool window = contains(title, "window");
+      FlexAttentionOptions o{.score_mod = mod_of(name, x)};
+      if (window) o.block_mask = create_block_mask(sliding_window(3), 1, 1, 5, 7);
+      if (contains(title, "sinks")) o.sinks = x["sinks"];
+      return flex_attention(x["q"], x["k"], x["v"], o, {.causal = window});
+    };
+    Tape tape;
+    Named watched, floats;
+    for (const auto& [key, x] : reference.inputs) watched[key] = tape.watch(x), floats[key] = x.to(DType::float32);
+    const Tensor y = attend(watched);
+    tape.backward(y, reference.inputs.at("dy"));
+    CHECK(close(y.detach(), wanted.at("y"), 1e-12, 1e-13));
+    for (const auto& [key, gradient] : wanted) {
+      if (key == "y") continue;
+      CAPTURE(std::string(key));
+      CHECK(close(tape.grad(watched[key]), gradient, 1e-11, 1e-13));
+    }
+    CHECK(close(attend(floats), wanted.at("y"), 1e-5, 2e-6));
+    ++compared;
+  }
+  CHECK(compared == 12);
 }

@@ -2,13 +2,11 @@
 // each place is the ground that all other tests stand on.
 #include <heed/heed.hpp>
 
+#include "tests/autograd/small_ops.hpp"
 #include "tests/support.hpp"
 
 using namespace heed;
-using test::check_errors;
-using test::contains;
-using test::error_of;
-using test::normal;
+using namespace heed::test;
 
 namespace {
 
@@ -117,4 +115,18 @@ TEST_CASE("gradcheck: what is refused, in words") {
       {"gradcheck: step is 1e-06 and most_elements is 0; both must be positive",
        [&] { gradcheck(twice, {x}, {.most_elements = 0}); }},
   });
+}
+
+TEST_CASE("gradcheck finds a wrong derivative and names it") {
+  const auto wrong = [](const std::vector<Tensor>& x) {
+    Tensor y = x[0].detach().clone().with_node(0);
+    record("wrong", Where::current(), y, {x[0]}, saved(), [](Grads& d, const Tensor& dy) {
+      d.add(0, times(dy, Tensor::from<double>({1, 1, 1.001})));
+    });
+    return y;
+  };
+  const std::string message = error_of([&] { gradcheck(wrong, {Tensor::from<double>({1, 2, 3})}); });
+  CHECK(contains(message, "element 2 of input 0"));
+  Parameter w = parameter({1, 2}, {2});
+  gradcheck([&] { return times(w, w); }, std::vector<NamedParameter>{{"layer.w", &w}});
 }

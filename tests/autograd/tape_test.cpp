@@ -1,34 +1,21 @@
-// The engine, with small ops of its own: what is recorded, what is an error, where gradients go.
+// The engine, with small ops of its own: what is recorded, what is an error, where gradients go, and memory that is
+// written to, where a gradient would be lost.
 #include <heed/autograd/tape.hpp>
 #include <heed/core/memory.hpp>
 #include <heed/core/random.hpp>
+#include <heed/heed.hpp>
 #include <sstream>
 #include <thread>
+#include <type_traits>
+#include <utility>
 
+#include "tests/autograd/small_ops.hpp"
 #include "tests/support.hpp"
 
 using namespace heed;
-using test::contains;
-using test::error_of;
-using test::same_bits;
+using namespace heed::test;
 
 namespace {
-
-Tensor times(In a, In b) {
-  const Tensor p = a->dense(), q = b->dense();
-  Tensor y = Tensor::empty(a.shape(), a.dtype());
-  for (Index i = 0; i < y.numel(); ++i)
-    visit_dtype(y.dtype(), [&](auto t) {
-      using T = decltype(t);
-      if constexpr (std::is_floating_point_v<T>) y.ptr<T>()[i] = p.ptr<T>()[i] * q.ptr<T>()[i];
-    });
-  record("times", a.where(), y, {a, b}, saved(a.tensor(), b.tensor()),
-         [](Grads& d, const Tensor& dy, const Tensor& u, const Tensor& v) {
-           if (d.wants(0)) d.add(0, times(dy, v));
-           if (d.wants(1)) d.add(1, times(dy, u));
-         });
-  return y;
-}
 
 // The same derivative, written through dense() and strided() targets.
 Tensor times_in_place(In a, In b) {
@@ -51,19 +38,6 @@ Tensor times_in_place(In a, In b) {
            }
          });
   return y;
-}
-
-Tensor total(In a) {
-  double sum = 0;
-  for (double v : a->to_vector<double>()) sum += v;
-  Tensor y = Tensor::scalar(sum, a.dtype());
-  record("total", a.where(), y, {a}, saved(),
-         [shape = a.shape()](Grads& d, const Tensor& dy) { d.add(0, dy.expand(shape)); });
-  return y;
-}
-
-Parameter parameter(std::initializer_list<double> values, const Shape& shape) {
-  return Parameter(Tensor::from<double>(values, shape));
 }
 
 }  // namespace
@@ -194,103 +168,101 @@ TEST_CASE("every way to lose a gradient silently is an error") {
   CHECK(contains(error_of([&] { tape.backward(loss); }), "this tape ran backward already"));
 }
 
-TEST_CASE("the NaN finder names the op and the path of the first bad value") {
-  Parameter w = parameter({1, 0}, {2});
-  w.set_path("blocks.3.norm.weight");
-  const std::string message = error_of([&] {
-    Tape tape({.find_nan = true});
-    times(times(w, w), Tensor::from<double>({1, INFINITY}));
-  });
-  CHECK(contains(message, "times: the result"));
-  Tape tape({.find_nan = true});
-  CHECK(contains(error_of([&] { times(w, Tensor::from<double>({NAN, 1})); }), "(blocks.3.norm, tape_test.cpp:"));
-}
+namespace {
 
-TEST_CASE("gradcheck finds a wrong derivative and names it") {
-  const auto wrong = [](const std::vector<Tensor>& x) {
-    Tensor y = x[0].detach().clone().with_node(0);
-    record("wrong", Where::current(), y, {x[0]}, saved(), [](Grads& d, const Tensor& dy) {
-      d.add(0, times(dy, Tensor::from<double>({1, 1, 1.001})));
-    });
-    return y;
+constexpr DType kDouble = DType::float64;
+
+}  // namespace
+
+TEST_CASE("in place: an op whose input was written to since it was computed is an Error") {
+  Parameter w(Tensor::ones({2, 3}, kDouble));
+  const Tensor b = Tensor::full({2, 3}, 2, kDouble);
+  struct Case {
+    std::string name;
+    std::function<void(Tensor&)> write;
   };
-  const std::string message = error_of([&] { gradcheck(wrong, {Tensor::from<double>({1, 2, 3})}); });
-  CHECK(contains(message, "element 2 of input 0"));
-  Parameter w = parameter({1, 2}, {2});
-  gradcheck([&] { return times(w, w); }, std::vector<NamedParameter>{{"layer.w", &w}});
+  const Case cases[] = {
+      {"zero_", [](Tensor& h) { h.zero_(); }},
+      {"fill_ of a view", [](Tensor& h) { h.t()[1].fill_(3); }},
+      {"copy_ into a part", [](Tensor& h) { h[0].copy_(Tensor::zeros({3}, kDouble)); }},
+      {"mutable_data", [](Tensor& h) { h.mutable_data<double>()[0] = 7; }},
+      {"of what was detached", [](Tensor& h) { h.detach().zero_(); }},
+  };
+  for (const Case& c : cases) {
+    INFO(c.name);
+    Tape tape;
+    Tensor h = w + b;
+    const Tensor unwritten = w + b;
+    c.write(h);
+    const std::string written = "was written to after it was computed or watched, so its gradient would be of values";
+    CHECK(contains(error_of([&] { mul(h, b); }), "mul: an input, [2, 3] float64, " + written));
+    CHECK(contains(error_of([&] { sum(h[1]); }), "sum: an input, [3] float64, " + written));
+    CHECK(contains(error_of([&] { h.t().contiguous(); }), "clone: an input, [3, 2] float64, " + written));
+    CHECK(tape.steps() == 2);
+    CHECK(error_of([&] { mul(h.detach(), b); }).empty());
+    w.zero_grad();
+    tape.backward(sum(unwritten + h.detach()));
+    CHECK(values_of(w.grad()) == std::vector<double>(6, 1.));
+  }
 }
 
-TEST_CASE("a tape prints itself and gives its gradient memory back") {
-  Parameter w = parameter({2, 3}, {2});
-  w.set_path("w");
-  const std::size_t before = memory_use().current;
+TEST_CASE("in place: a loss and an input that is watched must not be written to either, a parameter may be") {
+  Parameter w(Tensor::ones({2}, kDouble));
   {
     Tape tape;
-    const Tensor y = total(times(times(w, w), w));
-    std::ostringstream out;
-    tape.print(out);
-    CHECK(contains(out.str(), "times"));
-    CHECK(contains(out.str(), "w [2], w [2]"));
-    CHECK(contains(out.str(), "3 steps keep"));
-    tape.backward(y);
-    std::ostringstream after;
-    tape.print(after);
-    CHECK(contains(after.str(), "ran and is gone"));
+    Tensor loss = sum(w);
+    loss.zero_();
+    CHECK(contains(error_of([&] { tape.backward(loss); }), "backward: y, [] float64, was written to after it was"));
   }
-  CHECK(memory_use().current <= before + 1024);  // the parameter's gradient stays
-}
-
-TEST_CASE("a tape as a graph: a box a step, an ellipse a leaf, an arrow an input that wants a gradient") {
-  Parameter w = parameter({2, 3}, {2}), nameless = parameter({4, 5}, {2});
-  w.set_path("mlp.weight");
-  Tape tape;
-  const Tensor x = tape.watch(Tensor::from<double>({6, 7}));
-  const Tensor y = total(times(times(w, times(x, Tensor::from<double>({1, 1}))), nameless));
-  const std::string begin = "digraph tape {\n  rankdir=TB;\n  node [fontname=\"sans-serif\"];\n";
-  CHECK(tape.graph() == begin +
-                            "  n1 [shape=box, label=\"times\\n[2]\"];\n"
-                            "  n0 -> n1;\n"
-                            "  n3 [shape=box, label=\"times\\n[2]\"];\n"
-                            "  n2 -> n3;\n"
-                            "  n1 -> n3;\n"
-                            "  n5 [shape=box, label=\"times\\n[2]\"];\n"
-                            "  n3 -> n5;\n"
-                            "  n4 -> n5;\n"
-                            "  n6 [shape=box, label=\"total\\n[]\"];\n"
-                            "  n5 -> n6;\n"
-                            "  n0 [shape=ellipse, label=\"%0\\n[2]\"];\n"
-                            "  n2 [shape=ellipse, label=\"mlp.weight\\n[2]\"];\n"
-                            "  n4 [shape=ellipse, label=\"%4\\n[2]\"];\n"
-                            "}\n");
-  tape.backward(y);
-  CHECK(tape.graph() == begin + "}\n");  // what ran is gone
-}
-
-TEST_CASE("parts that make up a value are written without zeroing it first, and a part left out counts as zero") {
-  for (int left_out = -1; left_out < 3; ++left_out) {
-    for (int i = 0; i < 4; ++i) Tensor::full({2, 3, 4}, 77, DType::float64);  // what the pool hands out next
+  {
+    Tensor x = Tensor::ones({2}, kDouble);
     Tape tape;
-    const Tensor x = tape.watch(Tensor::ones({2, 3, 4}, DType::float64));
-    const Tensor a = x.select(1, 0), b = x.select(1, 1), c = x.select(1, 2);
-    Tensor y = Tensor::full({2, 4}, 3, DType::float64);
-    record("sum", Where::current(), y, {a, b, c}, saved(), [left_out](Grads& d, const Tensor& dy) {
-      std::vector<Tensor> held;  // targets must stay valid while others are asked for
-      for (int i = 0; i < 3; ++i) {
-        if (i == left_out) continue;
-        if (i == 1) {
-          d.add(i, dy);
-          continue;
-        }
-        const Target t = d.strided(i);
-        CHECK(!t.accumulate);
-        Tensor into = t.gradient;
-        detail::copy_values(into, dy);
-        held.push_back(into);
-      }
-    });
-    tape.backward(y, Tensor::ones({2, 4}, DType::float64));
-    const Tensor g = tape.grad(x);
-    for (Index i = 0; i < 3; ++i)
-      CHECK(same_bits(g.select(1, i), Tensor::full({2, 4}, i == left_out ? 0 : 1, DType::float64)));
+    const Tensor in = tape.watch(x);
+    x.fill_(3);
+    CHECK(contains(error_of([&] { in + w; }), "add: an input, [2] float64, was written to after it was"));
+    CHECK(error_of([&] { tape.watch(x) + w; }).empty());  // watched anew
   }
+  Tape tape;
+  Tensor h = w * 2;
+  const Tensor y = h * 5 + w;  // which keep neither h nor w
+  h.zero_();
+  w.fill_(3);
+  tape.backward(sum(y + w));
+  CHECK(values_of(w.grad()) == std::vector<double>{12, 12});
+}
+
+TEST_CASE("in place: copy_ of what wants a gradient is an Error while a tape records") {
+  Parameter w(Tensor::from({3, 4})), v(Tensor::from({5, 6})), frozen(Tensor::from({7, 8}));
+  frozen.requires_grad_(false);
+  Tensor out = Tensor::zeros({3, 2}), ids = Tensor::zeros({2}, DType::int32);
+  const Tensor before = w * 2;
+  out[0].copy_(before);  // no tape records
+  Tape tape;
+  const Tensor in = tape.watch(Tensor::ones({2})), h = in * 2, whole = w;
+  for (const Tensor* x : {&in, &h, &before, &whole}) {
+    CHECK(contains(error_of([&] { out[1].copy_(*x); }),
+                   "copy_: from, [2] float32, wants a gradient, which would be lost"));
+  }
+  CHECK(contains(error_of([&] { v.copy_(h); }), "use stack() or concatenate(), or detach() it"));
+  CHECK(values_of(out) == std::vector<double>{6, 8, 0, 0, 0, 0});
+  CHECK(values_of(v) == std::vector<double>{5, 6});
+
+  out[0].copy_(h.detach());
+  out[1].copy_(frozen);
+  ids.copy_(h);  // int32 has no gradient
+  v.copy_(w);    // as copy_values() of a model does
+  {
+    const NoTape off;
+    out[2].copy_(h);
+  }
+  CHECK(values_of(out) == std::vector<double>{2, 2, 7, 8, 2, 2});
+  CHECK(values_of(ids) == std::vector<double>{2, 2});
+  CHECK(values_of(v) == std::vector<double>{3, 4});
+
+  const auto f = [&](const std::vector<Tensor>& x) {
+    Tensor y = Tensor::zeros({2});
+    y.copy_(x[0] * w);
+    return y;
+  };
+  CHECK(contains(error_of([&] { recompute(f, {Tensor::ones({2})}); }), "copy_: from, [2] float32, wants a gradient"));
 }

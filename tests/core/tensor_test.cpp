@@ -4,8 +4,13 @@
 #include <limits>
 #include <numeric>
 #include <sstream>
+#include <type_traits>
+#include <utility>
 
+#include "tests/data/temporary_folder.hpp"
 #include "tests/support.hpp"
+#include "tests/tools/paths.hpp"
+#include "tests/tools/run.hpp"
 
 using namespace heed;
 using test::contains;
@@ -293,10 +298,19 @@ TEST_CASE("tensor: what is refused, in words") {
       {"clone: the tensor is undefined", [&] { none.clone(); }},
       {"to: the tensor is undefined", [&] { none.to(DType::float64); }},
       {"to: the tensor is undefined", [&] { none.to_vector<double>(); }},
-      {"tensor: the value 2147483648 does not fit int32, as whole numbers are in tensors; it must be from -2147483648 to",
-       [] { Tensor::from(std::vector<long>{0, 2147483648}); }},
-      {"tensor: the value -2147483649 does not fit", [] { Tensor::from(std::vector<Index>{-2147483649}, {1, 1}); }},
-      {"tensor: 2 values were given for shape [3]; it needs 3", [] { Tensor::from(std::vector<long>{1, 2}, {3}); }},
+      {"tensor: the value 2147483648 does not fit int32, as whole numbers are in tensors; it must be from -2147483648 "
+       "to",
+       [] {
+         Tensor::from(std::vector<long>{0, 2147483648});
+       }},
+      {"tensor: the value -2147483649 does not fit",
+       [] {
+         Tensor::from(std::vector<Index>{-2147483649}, {1, 1});
+       }},
+      {"tensor: 2 values were given for shape [3]; it needs 3",
+       [] {
+         Tensor::from(std::vector<long>{1, 2}, {3});
+       }},
       {"Parameter: the value is undefined; it must have values", [&] { Parameter p(none); }},
       {"Parameter: the value is [2] int32; it must be float32 or float64", [] { Parameter(Tensor::arange(2)); }},
       {"Parameter: it is undefined (moved from, or never made)", [] { Parameter().grad(); }},
@@ -306,7 +320,8 @@ TEST_CASE("tensor: what is refused, in words") {
 TEST_CASE("tensor: whole numbers of 64 bits become int32, and come back") {
   const std::vector<long> longs = {-2147483648, -1, 0, 7, 2147483647};
   const std::vector<long long> same(longs.begin(), longs.end());
-  for (const Tensor& x : {Tensor::from(longs), Tensor::from(same), Tensor::from(longs, {5, 1}), Tensor::from(same, {1, 5})}) {
+  for (const Tensor& x :
+       {Tensor::from(longs), Tensor::from(same), Tensor::from(longs, {5, 1}), Tensor::from(same, {1, 5})}) {
     CHECK(x.dtype() == DType::int32);
     CHECK(x.to_vector<long>() == longs);
     CHECK(x.to_vector<long long>() == same);
@@ -314,4 +329,46 @@ TEST_CASE("tensor: whole numbers of 64 bits become int32, and come back") {
   CHECK(Tensor::from<Index>({3, -4}).dtype() == DType::int32);
   CHECK(Tensor::from({2, -3}).to_vector<Index>() == std::vector<Index>{2, -3});
   CHECK(Tensor::from(std::vector<long>()).shape() == Shape{0});
+}
+
+namespace {
+
+// What the compiler of the tests says of a function with this body, with the warnings of -Wall as errors. Not the
+// inside of sanitizers, which hides it.
+test::Ran compiled(const std::string& body) {
+  const test::TemporaryFolder folder;
+  const std::string file = folder
+                               .write("body.cpp",
+                                      "#include <heed/autograd/elementwise.hpp>\n#include "
+                                      "<heed/autograd/elementwise.hpp>\nusing namespace heed;\nTensor f(In x) {\n" +
+                                          body + "\n}\n")
+                               .string();
+  return test::run("exec " + test::quoted(test::compiler()) + " -std=c++20 -Wall -Werror -O1 -I " +
+                   test::quoted(test::in_build("include")) + " -S -o /dev/null " + test::quoted(file));
+}
+
+}  // namespace
+
+// x[0] = y, p.grad() = y and their like would set a handle that is gone at once. Named handles are set.
+static_assert(!std::is_assignable_v<Tensor, Tensor> && !std::is_assignable_v<Tensor, const Tensor&>);
+static_assert(!std::is_assignable_v<decltype(std::declval<Tensor&>()[0]), Tensor>);
+static_assert(!std::is_assignable_v<decltype(std::declval<Parameter&>().grad()), Tensor>);
+static_assert(std::is_assignable_v<Tensor&, Tensor> && std::is_assignable_v<Tensor&, const Tensor&>);
+static_assert(std::is_nothrow_move_constructible_v<Tensor> && std::is_nothrow_move_assignable_v<Tensor>);
+
+TEST_CASE("In: a variable that refers to a result which is gone does not compile with -Wall -Werror") {
+  for (const std::string body : {"In h = relu(x); return relu(h);", "In h = relu(x); return relu(h + 1.0);",
+                                 "In h(relu(x)); return h;", "const In h = x.tensor()[0]; return h->clone();"}) {
+    INFO(body);
+    const test::Ran ran = compiled(body);
+    CHECK(ran.exit_code == 1);
+    CHECK(contains(ran.output, "angling"));
+  }
+  for (const std::string body :
+       {"Tensor h = relu(x); return relu(h);", "Tensor h = relu(x); In again = h; return relu(again);",
+        "return relu(relu(x) + x);", "In again = x; return relu(In(again, x.where()));"}) {
+    const test::Ran ran = compiled(body);
+    INFO(body << ran.output);
+    CHECK(ran.exit_code == 0);
+  }
 }

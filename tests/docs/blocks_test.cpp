@@ -1,6 +1,6 @@
 // Every ```cpp block of the pages was compiled (tests/docs/CMakeLists.txt) and runs, in a folder of its page, so
 // that a program finds the files of those before it. Blocks of
-// Python are files of docs/python, which tests/data/checkpoint_python_test.cpp runs; those of CMake are in
+// Python are files of docs/python, which tests/data/checkpoint_write_test.cpp runs; those of CMake are in
 // tests/outside/CMakeLists.txt, with which a program is built.
 #include <cmath>
 

@@ -1,4 +1,4 @@
-"""The other side of tests/data/checkpoint_python_test.cpp: reads and writes checkpoints with h5py and PyTorch.
+"""The other side of tests/data/checkpoint_read_test.cpp and checkpoint_write_test.cpp: reads and writes checkpoints with h5py and PyTorch.
 
 usage: python3 checkpoint_exchange.py VERB FOLDER     (packages: python3-h5py; python3-torch for the verbs to_pytorch, from_pytorch)
 """

@@ -1,0 +1,169 @@
+// .npy files: they come back, are NumPy's byte for byte, and what is not one is refused by name.
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <heed/core/npy.hpp>
+
+#include "tests/support.hpp"
+#include "tests/tools/python.hpp"
+
+using namespace heed;
+using test::contains;
+using test::error_of;
+
+TEST_CASE(".npy files come back, and damaged ones are refused") {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("heed_npy_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  const auto file = folder / "x.npy";
+  for (const Tensor& x : {Tensor::from({1.5, -2, 3, 4}, {2, 2}), Tensor::from<double>({1, 2, 3}),
+                          Tensor::from<std::int32_t>({7, -8}, {1, 2}), Tensor::from<bool>({1, 0, 1}), Tensor::scalar(3),
+                          Tensor::zeros({0, 4}), Tensor::from({1, 2, 3, 4, 5, 6}, {2, 3}).t()}) {
+    save_npy(file, x);
+    CHECK(test::same_bits(load_npy(file), x));
+  }
+  CHECK(contains(error_of([&] { save_npy(file, Tensor::ones({2}, DType::bfloat16)); }),
+                 "it must be float32, float64, int32 or bool8"));
+  CHECK(contains(error_of([&] { save_npy(folder / "none" / "x.npy", Tensor::ones({2})); }), "cannot be written"));
+  CHECK(contains(error_of([&] { load_npy(folder / "missing.npy"); }), "cannot be read: No such file"));
+  save_npy(file, Tensor::ones({100}));
+  const auto size = std::filesystem::file_size(file);
+  for (std::uintmax_t n = 0; n < size; n += 7) {
+    save_npy(file, Tensor::ones({100}));
+    std::filesystem::resize_file(file, n);
+    CHECK(!error_of([&] { load_npy(file); }).empty());
+  }
+  std::ofstream(file) << "this is text, and long enough to hold a header";
+  CHECK(contains(error_of([&] { load_npy(file); }), "is not a .npy file"));
+  std::filesystem::remove_all(folder);
+}
+
+namespace {
+
+// A .npy file of version 1 with this header, as NumPy writes it: padded by spaces to 64 bytes in all, a line feed last.
+std::string npy(std::string header, const std::string& values = "") {
+  while ((10 + header.size() + 1) % 64 != 0) header += ' ';
+  header += '\n';
+  std::string bytes("\x93NUMPY\x01\x00", 8);
+  bytes += static_cast<char>(header.size() & 255);
+  bytes += static_cast<char>(header.size() >> 8);
+  return bytes + header + values;
+}
+
+template <class T>
+std::string bytes_of(std::initializer_list<T> values) {
+  return std::string(reinterpret_cast<const char*>(values.begin()), values.size() * sizeof(T));
+}
+
+}  // namespace
+
+TEST_CASE(".npy files are NumPy's, byte for byte, and others are refused by name") {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("heed_numpy_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  const auto file = folder / "x.npy";
+  const auto write = [&](const std::string& bytes) { std::ofstream(file, std::ios::binary) << bytes; };
+  const std::pair<std::string, Tensor> same[] = {
+      {npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }", bytes_of<float>({1, 2, 3, 4})),
+       Tensor::from({1, 2, 3, 4}, {2, 2})},
+      {npy("{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }", bytes_of<double>({1, 2, -3})),
+       Tensor::from<double>({1, 2, -3})},
+      {npy("{'descr': '<i4', 'fortran_order': False, 'shape': (1, 1, 2), }", bytes_of<std::int32_t>({7, -1})),
+       Tensor::from<std::int32_t>({7, -1}, {1, 1, 2})},
+      {npy("{'descr': '|b1', 'fortran_order': False, 'shape': (2,), }", bytes_of<bool>({true, false})),
+       Tensor::from<bool>({1, 0})},
+      {npy("{'descr': '<f4', 'fortran_order': False, 'shape': (), }", bytes_of<float>({5})), Tensor::scalar(5)},
+  };
+  for (const auto& [bytes, x] : same) {
+    write(bytes);
+    CHECK(test::same_bits(load_npy(file), x));
+    save_npy(file, x);
+    std::ifstream in(file, std::ios::binary);
+    CHECK(std::string(std::istreambuf_iterator<char>(in), {}) == bytes);
+  }
+  write(npy("{'descr': '|b1', 'fortran_order': False, 'shape': (2,), }", std::string("\x02\0", 2)));  // no bool of C++
+  CHECK(test::same_bits(load_npy(file), Tensor::from<bool>({1, 0})));
+  const auto read_as = [&](const std::string& type, const std::string& values, const Tensor& x) {
+    write(npy("{'descr': '" + type + "', 'fortran_order': False, 'shape': (" + std::to_string(x.numel()) + ",), }",
+              values));
+    INFO(type);
+    CHECK(test::same_bits(load_npy(file), x));
+  };
+  read_as("<i8", bytes_of<std::int64_t>({2147483647, -2147483648, 5}),
+          Tensor::from<std::int32_t>({2147483647, -2147483648.0, 5}));
+  read_as("<i2", bytes_of<std::int16_t>({-32768, 7}), Tensor::from<std::int32_t>({-32768, 7}));
+  read_as("|i1", bytes_of<std::int8_t>({-128, 7}), Tensor::from<std::int32_t>({-128, 7}));
+  read_as("<u8", bytes_of<std::uint64_t>({2147483647}), Tensor::from<std::int32_t>({2147483647}));
+  read_as("<u4", bytes_of<std::uint32_t>({9, 2147483647}), Tensor::from<std::int32_t>({9, 2147483647}));
+  read_as("<u2", bytes_of<std::uint16_t>({65535}), Tensor::from<std::int32_t>({65535}));
+  read_as("|u1", bytes_of<std::uint8_t>({255}), Tensor::from<std::int32_t>({255}));
+  // Halves: 1, -2, the greatest, the least normal, the least, infinities, -0.
+  read_as("<f2", bytes_of<std::uint16_t>({0x3c00, 0xc000, 0x7bff, 0x0400, 0x0001, 0x7c00, 0xfc00, 0x8000}),
+          Tensor::from({1, -2, 65504, 0x1p-14, 0x1p-24, INFINITY, -INFINITY, -0.0}));
+  const Tensor many = Tensor::arange(40000);  // more than are read at once
+  const std::vector<std::int64_t> wide = many.to_vector<Index>();
+  read_as("<i8", std::string(reinterpret_cast<const char*>(wide.data()), 8 * wide.size()), many);
+  const std::string four = bytes_of<float>({1, 2, 3, 4});
+  const auto refused = [&](const std::string& bytes, const char* text) {
+    write(bytes);
+    const std::string error = error_of([&] { load_npy(file); });
+    CHECK_MESSAGE(contains(error, text), "wanted: ", text, "\ngot: ", error);
+    CHECK(contains(error, "load_npy: " + file.string()));
+  };
+  refused(npy("{'descr': '<i8', 'fortran_order': False, 'shape': (2,), }", bytes_of<Index>({1, 3000000000})),
+          ": the value 3000000000 does not fit int32");
+  refused(npy("{'descr': '<u8', 'fortran_order': False, 'shape': (1,), }", std::string(8, '\xff')),
+          " does not fit int32");
+  refused(npy("{'descr': '<i8', 'fortran_order': False, 'shape': (3,), }", four),
+          " has 144 bytes; its header says 152");
+  refused(npy("{'descr': '<c8', 'fortran_order': False, 'shape': (2,), }", four),
+          " holds '<c8'; it must be little-endian and float16, float32, float64, whole numbers or bool");
+  refused(npy("{'descr': '>f4', 'fortran_order': False, 'shape': (4,), }", four), " holds '>f4'");
+  refused(npy("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 2), }", four),
+          " is in Fortran order; it must be in C order");
+  refused(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (5,), }", four),
+          " has 144 bytes; its header says 148");
+  refused(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-4,), }", four), " has an unreadable shape");
+  refused(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (x,), }", four), " has an unreadable shape");
+  refused(npy("{'descr': '<f4', 'fortran_order': False}", four),
+          " has no 'shape' in its header; it is not a whole .npy file");
+  refused(npy("{'descr': '<f4', 'fortran_order': False, 'shape':", four),
+          " has a header that ends within 'shape'; it is not a whole .npy file");
+  refused(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (4", four), " has a header that ends within 'shape'");
+  refused(npy("{'descr': '<f4'}").substr(0, 20), " ends within its header");
+  refused("\x93NUMPY\x02", " is not a .npy file of version 1");
+  CHECK(contains(error_of([&] { save_npy(file, Tensor()); }),
+                 "save_npy: x is undefined; it must be float32, float64, int32 or bool8"));
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE(".npy files go to NumPy and come back") {
+  const std::string python = test::python_with("numpy");
+  if (python.empty()) return;
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("heed_with_numpy_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  const Tensor x = Tensor::from<double>({1.5, NAN, -INFINITY, 0, 3e-310, 7}, {3, 2});
+  const std::pair<const char*, Tensor> all[] = {
+      {"f4", x.to(DType::float32)},          {"f8", x},    {"i4", Tensor::arange(5)},
+      {"b1", Tensor::from<bool>({1, 0, 1})}, {"t", x.t()}, {"s", Tensor::scalar(2)},
+      {"e", Tensor::zeros({2, 0})}};
+  for (const auto& [name, tensor] : all) save_npy(folder / (std::string(name) + ".npy"), tensor);
+  const std::string script =
+      "import glob, sys, numpy as np\n"
+      "for f in glob.glob(sys.argv[1] + '/*.npy'):\n"
+      "    x = np.load(f)\n"
+      "    print(f.rsplit('/', 1)[1], x.dtype, x.shape)\n"
+      "    np.save(f, np.ascontiguousarray(x[::-1]) if x.ndim else x)\n";
+  const test::Ran ran = test::run(python + " -c " + test::quoted(script) + " " + test::quoted(folder.string()));
+  INFO(ran.output);
+  REQUIRE(ran.exit_code == 0);
+  for (const char* line : {"f4.npy float32 (3, 2)", "f8.npy float64 (3, 2)", "i4.npy int32 (5,)", "b1.npy bool (3,)",
+                           "t.npy float64 (2, 3)", "s.npy float32 ()", "e.npy float32 (2, 0)"})
+    CHECK(contains(ran.output, line));
+  for (const auto& [name, tensor] : all)
+    CHECK(test::same_bits(load_npy(folder / (std::string(name) + ".npy")),
+                          tensor.rank() > 0 ? flip(tensor, {0}) : tensor));
+  std::filesystem::remove_all(folder);
+}
