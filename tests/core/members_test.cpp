@@ -60,7 +60,7 @@ struct Plain {
 };
 
 template <class M>
-std::vector<std::string> names(M& tree) {
+std::vector<std::string> paths_of(M& tree) {
   std::vector<std::string> list;
   for (const NamedParameter& p : named_parameters(tree)) list.push_back(p.name);
   return list;
@@ -70,7 +70,7 @@ std::vector<std::string> names(M& tree) {
 
 TEST_CASE("members: every parameter has its path, through vectors, optionals and pointers") {
   Tree tree;
-  CHECK(names(tree) == std::vector<std::string>{"scale", "leaves.0.weight", "leaves.1.weight", "maybe.weight",
+  CHECK(paths_of(tree) == std::vector<std::string>{"scale", "leaves.0.weight", "leaves.1.weight", "maybe.weight",
                                                 "owned.weight", "many.0.weight", "list.0"});
   CHECK(tree.leaves[1].weight.path() == "leaves.1.weight");
   CHECK(parameter_count(tree) == 1 + 5 * 6 + 4);
@@ -85,18 +85,18 @@ TEST_CASE("members: every parameter has its path, through vectors, optionals and
 
 TEST_CASE("members: a walk may be a function of a source, and the layers of a vector are numbered") {
   Plain plain;
-  CHECK(names(plain) == std::vector<std::string>{"left.weight", "right.weight"});
+  CHECK(paths_of(plain) == std::vector<std::string>{"left.weight", "right.weight"});
   CHECK(named_buffers(plain).back().name == "seen");
   CHECK(named_buffers(plain).front().buffer == &plain.left.count);
   std::vector<Plain> two(2);
-  CHECK(names(two) == std::vector<std::string>{"0.left.weight", "0.right.weight", "1.left.weight", "1.right.weight"});
+  CHECK(paths_of(two) == std::vector<std::string>{"0.left.weight", "0.right.weight", "1.left.weight", "1.right.weight"});
   CHECK(named_buffers(two).back().name == "1.seen");
 }
 
 TEST_CASE("members: a tied parameter is one, under its first name") {
   Tree tree;
   tie(tree.leaves[0].weight, tree.maybe->weight);
-  CHECK(names(tree) == std::vector<std::string>{"scale", "leaves.0.weight", "leaves.1.weight", "owned.weight",
+  CHECK(paths_of(tree) == std::vector<std::string>{"scale", "leaves.0.weight", "leaves.1.weight", "owned.weight",
                                                 "many.0.weight", "list.0"});
   CHECK(tree.maybe->weight.path() == "leaves.0.weight");
   tree.maybe->weight.fill_(5);

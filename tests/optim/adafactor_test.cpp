@@ -4,19 +4,12 @@
 
 #include "tests/core/levels.hpp"
 #include "tests/optim/optim_testing.hpp"
-#include "tests/tools/json.hpp"
-#include "tests/tools/paths.hpp"
 
 using namespace heed;
 using namespace heed::test;
 using nlohmann::json;
 
 namespace {
-
-const json& reference() {
-  static const json data = test::json_file(test::in_source("tests/reference/optim_torch.json"));
-  return data;
-}
 
 // As in the script: all values of the three parameters, one after another.
 AdafactorOptions options_of(const std::string& name) {

@@ -11,8 +11,16 @@
 #include <vector>
 
 #include "tests/support.hpp"
+#include "tests/tools/json.hpp"
+#include "tests/tools/paths.hpp"
 
 namespace heed::test {
+
+// What tests/reference/optim_torch.py made: trajectories and learning rates of PyTorch's optimizers and schedules.
+inline const nlohmann::json& reference() {
+  static const nlohmann::json data = json_file(in_source("tests/reference/optim_torch.json"));
+  return data;
+}
 
 inline void set_gradient(Parameter& p, const Tensor& gradient) {
   detail::ParameterInfo& info = *p.storage()->parameter;
@@ -43,9 +51,6 @@ std::vector<T> spread_values(Index n, unsigned salt) {
   }
   return x;
 }
-
-using test::contains;
-using test::error_of;
 
 struct ThreadScope {
   int before = threads();

@@ -47,18 +47,6 @@ class SignDescent final : public Optimizer {
 
 }  // namespace
 
-TEST_CASE("optimizers: decay_groups decays matrices and spares vectors") {
-  Model m;
-  AdamW optimizer(decay_groups(m, 0.5), {.lr = 0.1});
-  CHECK(optimizer.groups() == 2);
-  CHECK(optimizer.weight_decay(0) == 0.5);
-  CHECK(optimizer.weight_decay(1) == 0);
-  set_gradients(m, 0);
-  optimizer.step();
-  CHECK(m.weight.at({1, 2}) == doctest::Approx(6 * 0.95).scale(0).epsilon(1e-6));
-  CHECK(m.bias.at({1}) == -1);
-}
-
 TEST_CASE("optimizers: groups have their own rate, by scale or outright") {
   Model m;
   SGD optimizer(std::vector<ParameterGroup>{{{{"weight", &m.weight}}, 1.0, {}}, {{{"bias", &m.bias}}, 10.0, {}}},

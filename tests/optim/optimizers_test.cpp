@@ -10,19 +10,12 @@
 
 #include "tests/core/levels.hpp"
 #include "tests/optim/optim_testing.hpp"
-#include "tests/tools/json.hpp"
-#include "tests/tools/paths.hpp"
 
 using namespace heed;
 using namespace heed::test;
 using nlohmann::json;
 
 namespace {
-
-const json& reference() {
-  static const json data = test::json_file(test::in_source("tests/reference/optim_torch.json"));
-  return data;
-}
 
 using Make = std::function<std::unique_ptr<Optimizer>(const ParameterGroups&)>;
 template <class O, class Options>
@@ -160,43 +153,6 @@ TEST_CASE_TEMPLATE("optimizers: AdamW with groups, schedule and clipping equals 
   });
   CHECK(off <= 1);
   CHECK(norms_off < (sizeof(T) == 4 ? 2e-6 : 1e-12));
-}
-
-TEST_CASE("schedules: one-cycle, step, plateau and the nano recipe equal PyTorch's") {
-  const json& stored = reference()["schedules"];
-  const auto compare = [&](const char* name, const Schedule& schedule, Index every, double tolerance) {
-    double off = 0;
-    Index step = 0;
-    for (const json& want : stored[name]) {
-      off = std::max(off, std::abs(schedule(step) - want.get<double>()) / std::max(1e-12, want.get<double>()));
-      step += every;
-    }
-    CAPTURE(name);
-    CHECK(off <= tolerance);
-  };
-  compare("one_cycle", Schedule("one-cycle", {.lr = 0.5, .steps = 40}), 1, 1e-12);
-  compare("one_cycle_options",
-          Schedule("one-cycle", {.lr = 0.5, .warmup = 10, .steps = 50, .div_factor = 10, .final_div_factor = 100}), 1,
-          1e-12);
-  compare("step", Schedule("step", {.lr = 1, .every = 7, .gamma = 0.3}), 1, 1e-12);
-  compare("nano", Schedule("cosine", {.lr = 1e-3, .min_lr = 1e-4, .warmup = 100, .steps = 2000}), 20, 0);
-
-  const auto compare_plateau = [&](const char* name, Schedule schedule, const char* losses = "losses") {
-    double off = 0;
-    for (std::size_t i = 0; i < stored[losses].size(); ++i) {
-      schedule.observe(stored[losses][i].get<double>());
-      off = std::max(off, std::abs(schedule(static_cast<Index>(i)) - stored[name][i].get<double>()));
-    }
-    CAPTURE(name);
-    CHECK(off < 1e-15);
-  };
-  compare_plateau("plateau", Schedule("plateau", {.lr = 1, .gamma = 0.5, .patience = 2}));
-  compare_plateau(
-      "plateau_options",
-      Schedule("plateau", {.lr = 1, .min_lr = 1e-3, .gamma = 0.1, .patience = 1, .threshold = 1e-2, .cooldown = 3}));
-  compare_plateau("plateau_eps", Schedule("plateau", {.lr = 1, .gamma = 0.1, .patience = 0, .eps = 1e-2}));
-  compare_plateau("plateau_negative", Schedule("plateau", {.lr = 1, .gamma = 0.5, .patience = 1, .threshold = 0.1}),
-                  "negative_losses");
 }
 
 namespace {

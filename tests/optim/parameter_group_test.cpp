@@ -1,12 +1,13 @@
-// Optimizers and averages whose model let go of its parameters, and parameters that nobody trains.
+// Which parameters an optimizer trains: groups and splits of them, states by their names, those whose model let go of
+// them, and those that nobody trains.
 #include <heed/heed.hpp>
 #include <optional>
 
+#include "tests/optim/optim_testing.hpp"
 #include "tests/support.hpp"
 
 using namespace heed;
-using test::contains;
-using test::error_of;
+using namespace heed::test;
 
 namespace {
 
@@ -59,6 +60,18 @@ std::string backward_error(const Forgetful& model) {
 }
 
 }  // namespace
+
+TEST_CASE("optimizers: decay_groups decays matrices and spares vectors") {
+  Model m;
+  AdamW optimizer(decay_groups(m, 0.5), {.lr = 0.1});
+  CHECK(optimizer.groups() == 2);
+  CHECK(optimizer.weight_decay(0) == 0.5);
+  CHECK(optimizer.weight_decay(1) == 0);
+  set_gradients(m, 0);
+  optimizer.step();
+  CHECK(m.weight.at({1, 2}) == doctest::Approx(6 * 0.95).scale(0).epsilon(1e-6));
+  CHECK(m.bias.at({1}) == -1);
+}
 
 TEST_CASE("owners: a step of an optimizer whose parameters were converted, replaced or tied is an error") {
   Rng rng(1);
@@ -141,10 +154,10 @@ TEST_CASE("owners: a layer that members() leaves out is an error of the first ba
     const SGD optimizer(named_parameters(model), {.lr = 1});
     const std::string message = backward_error(model);
     CHECK(contains(message, "backward: a parameter [2, 8] float32, made at linear.cpp:"));
-    CHECK(
-        contains(message,
-                 " and used by linear, gets a gradient, but has no name and is trained by no optimizer, as others here "
-                 "are; name its layer in members(), or freeze it with requires_grad_(false) (parameter_group_test.cpp:"));
+    CHECK(contains(
+        message,
+        " and used by linear, gets a gradient, but has no name and is trained by no optimizer, as others here "
+        "are; name its layer in members(), or freeze it with requires_grad_(false) (parameter_group_test.cpp:"));
     // Frozen, named, or trained by an optimizer of its own, it is known.
     for (Parameter* p : {&model.down.weight, &model.down.bias}) p->requires_grad_(false);
     CHECK(backward_error(model).empty());
@@ -184,4 +197,107 @@ TEST_CASE("owners: a run refuses a model some of whose parameters no optimizer t
   model.scale.requires_grad_(false);
   freeze(model.down);
   CHECK(refusal().empty());
+}
+
+TEST_CASE("parameter groups: lists of parameters, one group or several, and names where a model gave none") {
+  Model m;
+  Parameter& w = m.weight;
+  Parameter& b = m.bias;
+  const auto names = [](const ParameterGroups& p) {
+    std::string text;
+    for (const ParameterGroup& group : p.groups()) {
+      text += text.empty() ? "" : "|";
+      for (const NamedParameter& entry : group.parameters) text += " " + entry.name;
+    }
+    return text;
+  };
+  CHECK(names(std::vector<Parameter*>{&w, &b}) == " parameter.0 parameter.1");
+  CHECK(names({{"w", &w}, {"b", &b}}) == " w b");
+  CHECK(names(named_parameters(m)) == " weight bias");
+  CHECK(names(std::vector<Parameter*>{&b, &w}) == " bias weight");  // whose paths named_parameters() has set
+  CHECK(names(ParameterGroup{{{"w", &w}}, 0.5, {}}) == " w");
+  CHECK(names(std::vector<ParameterGroup>{{{{"w", &w}}, 1, {}}, {{{"b", &b}}, 2, 0.5}}) == " w| b");
+  const std::vector<ParameterGroup> decayed = decay_groups(m, 0.25);
+  CHECK(names(decayed) == " weight| bias");
+  CHECK(decayed[0].weight_decay == 0.25);
+  CHECK(decayed[1].weight_decay == 0);
+  CHECK(decayed[0].lr_scale == 1);
+}
+
+TEST_CASE("parameter groups: a split takes names and what lies in them, up to a dot, in the model's order") {
+  Parameter p(Tensor::ones({1}));
+  const std::vector<NamedParameter> all = {{"tokens.weight", &p}, {"blocks.1.up", &p},    {"blocks.10.up", &p},
+                                           {"blocks.1.down", &p}, {"tokens2.weight", &p}, {"head", &p}};
+  const auto names = [](const std::vector<NamedParameter>& list) {
+    std::string text;
+    for (const NamedParameter& entry : list) text += " " + entry.name;
+    return text;
+  };
+  const auto split = [&](const std::vector<std::string>& parts) {
+    const ParameterSplit s = split_parameters(all, parts);
+    return names(s.chosen) + " |" + names(s.others);
+  };
+  CHECK(split({"tokens"}) == " tokens.weight | blocks.1.up blocks.10.up blocks.1.down tokens2.weight head");
+  CHECK(split({"head", "blocks.1"}) == " blocks.1.up blocks.1.down head | tokens.weight blocks.10.up tokens2.weight");
+  CHECK(split({"blocks", "blocks.1"}) == " blocks.1.up blocks.10.up blocks.1.down | tokens.weight tokens2.weight head");
+  CHECK(split({}) == " | tokens.weight blocks.1.up blocks.10.up blocks.1.down tokens2.weight head");
+  for (const std::string part : {"token", "blocks.", "blocks.2", "head.weight", ""})
+    CHECK(error_of([&] {
+            split({"head", part});
+          }) == "split_parameters: no parameter is " + part + " or lies in it; each part must have one or more");
+  Model m;
+  CHECK(names(split_parameters(m, {"bias"}).chosen) == " bias");
+}
+
+TEST_CASE("parameter groups: chunks cover every element once, none longer than the longest") {
+  constexpr Index kLongest = detail::Chunks::kLongest;
+  const ThreadScope scope;
+  const std::vector<Index> sizes = {3, 0, kLongest, 1, 2 * kLongest + 5, kLongest - 1, kLongest + 1, 7};
+  detail::Chunks chunks;
+  for (int round = 0; round < 2; ++round) {  // the second after clear()
+    chunks.clear();
+    CHECK(chunks.size() == 0);
+    chunks.run([](Index, const detail::Chunk&) { FAIL("there is no chunk"); });
+    for (std::size_t p = 0; p < sizes.size(); ++p) chunks.add(static_cast<int>(p), sizes[p]);
+    Index wanted = 0;
+    for (const Index n : sizes) wanted += (n + kLongest - 1) / kLongest;
+    CHECK(chunks.size() == wanted);
+    std::vector<Index> next(sizes.size());  // up to where each parameter is covered
+    for (Index i = 0; i < chunks.size(); ++i) {
+      const detail::Chunk& c = chunks[i];
+      CHECK(c.count > 0);
+      CHECK(c.count <= kLongest);
+      CHECK(c.begin == next[static_cast<std::size_t>(c.parameter)]);
+      next[static_cast<std::size_t>(c.parameter)] += c.count;
+    }
+    CHECK(next == sizes);
+    for (const int n : {1, 4}) {
+      set_threads(n);
+      std::vector<int> visits(static_cast<std::size_t>(chunks.size()));
+      chunks.run(
+          [&](Index i, const detail::Chunk& c) { visits[static_cast<std::size_t>(i)] += &c == &chunks[i] ? 1 : 100; });
+      CHECK(visits == std::vector<int>(visits.size(), 1));
+    }
+  }
+}
+
+TEST_CASE("parameter groups: a state is copied by name, in whatever order its parts are") {
+  std::vector<NamedTensor> to = {{"a", Tensor::from({1, 2})}, {"b", Tensor::from<double>({3})}};
+  const std::vector<NamedTensor> from = {{"b", Tensor::from<double>({7})}, {"a", Tensor::from({8, 9})}};
+  detail::check_state("X", to, from);
+  detail::copy_state(to, from);
+  CHECK(to[0].tensor.to_vector<double>() == std::vector<double>{8, 9});
+  CHECK(to[1].tensor.item() == 7);
+  CHECK(!to[0].tensor.shares_storage(from[1].tensor));
+  detail::copy_state(to, to);  // of itself: nothing to do
+  CHECK(to[0].tensor.to_vector<double>() == std::vector<double>{8, 9});
+  const auto refusal = [&](const std::vector<NamedTensor>& given) {
+    return error_of([&] { detail::check_state("X", to, given); });
+  };
+  CHECK(refusal({from[0]}) == "X: the state has no 'a'; it must be that of X with the same parameters");
+  CHECK(refusal({from[0], from[1], {"c", Tensor::ones({1})}}) ==
+        "X: the state has 'c', which is unknown here; it must be that of X with the same parameters");
+  CHECK(refusal({from[0], from[1], from[0]}) == "X: the state has 'b' twice");
+  CHECK(refusal({{"a", Tensor()}}) == "X: in the state 'a' is undefined; it must have values");
+  CHECK(refusal({from[0], {"a", Tensor::ones({3})}}) == "X: in the state 'a' is [3] float32; it must be [2] float32");
 }

@@ -1,11 +1,13 @@
-#include <heed/optim/schedule.hpp>
-//
+// Learning rates by the step: formulas, PyTorch's values, states, and schedules of one's own.
+#include <algorithm>
 #include <cmath>
+#include <heed/optim/schedule.hpp>
 
 #include "tests/optim/optim_testing.hpp"
 
 using namespace heed;
 using namespace heed::test;
+using nlohmann::json;
 
 TEST_CASE("schedules: every one warms up from 0, and stays between min_lr and lr after that") {
   for (const std::string& name : Schedule::names()) {
@@ -165,4 +167,41 @@ TEST_CASE("schedules: one of one's own, with and without a state") {
   CHECK(contains(error_of([&] { b.load_state(plateau.state()); }), "schedule own: the state has no 'own'"));
   CHECK(contains(error_of([&] { b.load_state({{"own", Tensor::zeros({3}, DType::float64)}}); }),
                  "schedule own: in the state 'own' is [3] float64; it must be [2] float64"));
+}
+
+TEST_CASE("schedules: one-cycle, step, plateau and the nano recipe equal PyTorch's") {
+  const json& stored = reference()["schedules"];
+  const auto compare = [&](const char* name, const Schedule& schedule, Index every, double tolerance) {
+    double off = 0;
+    Index step = 0;
+    for (const json& want : stored[name]) {
+      off = std::max(off, std::abs(schedule(step) - want.get<double>()) / std::max(1e-12, want.get<double>()));
+      step += every;
+    }
+    CAPTURE(name);
+    CHECK(off <= tolerance);
+  };
+  compare("one_cycle", Schedule("one-cycle", {.lr = 0.5, .steps = 40}), 1, 1e-12);
+  compare("one_cycle_options",
+          Schedule("one-cycle", {.lr = 0.5, .warmup = 10, .steps = 50, .div_factor = 10, .final_div_factor = 100}), 1,
+          1e-12);
+  compare("step", Schedule("step", {.lr = 1, .every = 7, .gamma = 0.3}), 1, 1e-12);
+  compare("nano", Schedule("cosine", {.lr = 1e-3, .min_lr = 1e-4, .warmup = 100, .steps = 2000}), 20, 0);
+
+  const auto compare_plateau = [&](const char* name, Schedule schedule, const char* losses = "losses") {
+    double off = 0;
+    for (std::size_t i = 0; i < stored[losses].size(); ++i) {
+      schedule.observe(stored[losses][i].get<double>());
+      off = std::max(off, std::abs(schedule(static_cast<Index>(i)) - stored[name][i].get<double>()));
+    }
+    CAPTURE(name);
+    CHECK(off < 1e-15);
+  };
+  compare_plateau("plateau", Schedule("plateau", {.lr = 1, .gamma = 0.5, .patience = 2}));
+  compare_plateau(
+      "plateau_options",
+      Schedule("plateau", {.lr = 1, .min_lr = 1e-3, .gamma = 0.1, .patience = 1, .threshold = 1e-2, .cooldown = 3}));
+  compare_plateau("plateau_eps", Schedule("plateau", {.lr = 1, .gamma = 0.1, .patience = 0, .eps = 1e-2}));
+  compare_plateau("plateau_negative", Schedule("plateau", {.lr = 1, .gamma = 0.5, .patience = 1, .threshold = 0.1}),
+                  "negative_losses");
 }

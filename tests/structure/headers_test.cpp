@@ -1,4 +1,5 @@
-// The public headers: cmake/HeedHeaders.cmake lists them, and they alone are installed.
+// The public headers: cmake/HeedHeaders.cmake lists them, and they alone are installed. And the tests, which are named after
+// headers and sources.
 #include <doctest/doctest.h>
 
 #include <set>
@@ -19,6 +20,8 @@ std::set<std::string> public_headers() {
   }
   return found;
 }
+
+std::string without_ending(const std::string& path) { return path.substr(0, path.rfind('.')); }
 
 bool is_inside(const std::string& path) {
   return path.find("/detail/") != std::string::npos || starts_with(path, "core/kernels/");
@@ -97,4 +100,35 @@ TEST_CASE("headers: programs that pages show include public ones") {
     }
   }
   CHECK(found > 0);
+}
+
+TEST_CASE("headers: each of layers and optim has a test of its path and name") {
+  int found = 0;
+  for (const Source& source : sources()) {
+    if (!source.is_header() || (source.folder() != "layers" && source.folder() != "optim")) continue;
+    const std::string test = "tests/" + without_ending(source.path) + "_test.cpp";
+    INFO(source.path, " has no ", test);
+    CHECK(std::filesystem::exists(kRoot / test));
+    ++found;
+  }
+  CHECK(found > 30);
+}
+
+TEST_CASE("headers: each test is named after a header, a source, or a table of cases that tests walk") {
+  const std::string ending = "_test.cpp", errors = "_errors";
+  const auto exists = [](const std::string& name) {
+    for (const std::string path : {name + ".hpp", name + ".cpp", name + ".kernel.cpp", "tests/" + name + ".hpp"})
+      if (std::filesystem::exists(kRoot / path)) return true;
+    return false;
+  };
+  int found = 0;
+  for (const Source& source : sources()) {
+    if (!starts_with(source.path, "tests/") || !ends_with(source.path, ending)) continue;
+    const std::string name = source.path.substr(6, source.path.size() - 6 - ending.size());  // core/tensor
+    if (!is_of_library(name)) continue;  // of examples, docs, structure, memory
+    INFO(source.path, " is named after no header and no source; its cases belong to the test of what they test");
+    CHECK((exists(name) || (ends_with(name, errors) && exists(name.substr(0, name.size() - errors.size())))));
+    ++found;
+  }
+  CHECK(found > 100);
 }

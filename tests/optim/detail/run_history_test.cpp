@@ -1,6 +1,7 @@
-// What a checkpoint says of a run: its steps, its machine, its floor.
+// What a checkpoint says of a run: its steps and losses, which evaluation was the best, its machine, its floor.
 #include <cmath>
 #include <fstream>
+#include <heed/optim/detail/run_history.hpp>
 #include <tuple>
 
 #include "tests/core/levels.hpp"
@@ -117,30 +118,34 @@ TEST_CASE("run: a checkpoint whose parts are not of one step is refused before a
   };
   const std::string name = file.string(), of = " of " + name, row = "; it must be a row of float64";
   const auto numbers = [](std::vector<double> x) { return Tensor::from(x, {static_cast<Index>(x.size())}); };
-  refused("resume: history/loss" + of + " has 6 numbers; it must have 5", [](Checkpoint& c) { c.counters["step"] = 5; });
+  refused("resume: history/loss" + of + " has 6 numbers; it must have 5",
+          [](Checkpoint& c) { c.counters["step"] = 5; });
   refused("resume: " + name + " is of step 7 but its optimizer of step 6; they must be of one step",
           [](Checkpoint& c) { c.counters["step"] = 7; });
   refused("resume: " + name + " is of step 9223372036854775808; it must be at most 1099511627776",
           [](Checkpoint& c) { c.counters["step"] = std::uint64_t{1} << 63; });
   refused("resume: " + name + " is of step 6 but its optimizer of step 5; they must be of one step",
           [](Checkpoint& c) { c.tensors["optimizer/step_count"] = Tensor::scalar(5, DType::int32); });
-  refused("resume: the optimizer in " + name + " took -1 steps with a parameter and 6 in all; each must be from 0 to that",
-          [&](Checkpoint& c) {
-            const Tensor steps = good.tensor("optimizer/steps").clone();
-            steps.slice(0, 0, 1).fill_(-1);
-            c.tensors["optimizer/steps"] = steps;
-          });
+  refused(
+      "resume: the optimizer in " + name + " took -1 steps with a parameter and 6 in all; each must be from 0 to that",
+      [&](Checkpoint& c) {
+        const Tensor steps = good.tensor("optimizer/steps").clone();
+        steps.slice(0, 0, 1).fill_(-1);
+        c.tensors["optimizer/steps"] = steps;
+      });
   refused("resume: the counts of the optimizer in " + name +
               " are [1] int32 and [4] int32; they must be one number and a row of int32",
           [](Checkpoint& c) { c.tensors["optimizer/step_count"] = Tensor::zeros({1}, DType::int32); });
   refused("resume: history/loss" + of + " is [6] float32" + row,
           [](Checkpoint& c) { c.tensors["history/loss"] = Tensor::zeros({6}); });
-  refused("resume: history/loss" + of + " is [2, 3] float64" + row,
-          [](Checkpoint& c) { c.tensors["history/loss"] = Tensor::zeros({2, 3}, DType::float64); });
+  refused("resume: history/loss" + of + " is [2, 3] float64" + row, [](Checkpoint& c) {
+    c.tensors["history/loss"] = Tensor::zeros({2, 3}, DType::float64);
+  });
   refused("resume: history/validation_loss" + of + " has 1 numbers; it must have 2",
           [&](Checkpoint& c) { c.tensors["history/validation_loss"] = numbers({1}); });
-  refused("resume: history/metric.accuracy" + of + " has 3 numbers; it must have 2",
-          [&](Checkpoint& c) { c.tensors["history/metric.accuracy"] = numbers({1, 2, 3}); });
+  refused("resume: history/metric.accuracy" + of + " has 3 numbers; it must have 2", [&](Checkpoint& c) {
+    c.tensors["history/metric.accuracy"] = numbers({1, 2, 3});
+  });
   for (const auto& [first, second, told] :
        {std::tuple{3.0, 7.0, "7"}, {6.0, 3.0, "3"}, {2.5, 6.0, "2.5"}, {-1.0, 6.0, "-1"}, {3.0, std::nan(""), "nan"}})
     refused("resume: " + name + " tells of an evaluation after step " + told +
@@ -149,4 +154,79 @@ TEST_CASE("run: a checkpoint whose parts are not of one step is refused before a
   save_checkpoint(file, good);
   PlaneRun again;
   CHECK(again.go(options).resumed_from == 6);
+}
+
+TEST_CASE("run history: comes back from a checkpoint, metrics that some evaluations lack and losses by name too") {
+  RunHistory history;
+  history.losses = {4, 3.5, test::kInf, 0.1};
+  history.validation_losses = {{2, 3.25}, {3, test::kNaN}, {4, -0.5}};
+  history.validation_metrics = {{{"accuracy", 0.25}}, {}, {{"accuracy", 0.5}, {"f1", 0.75}}};
+  history.other_losses = {{"generator", {1, 2, 3, 4}}};
+  Checkpoint c;
+  detail::store_history(history, c);
+  const RunHistory back = detail::load_history(c, 4);
+  CHECK(back.losses == history.losses);
+  REQUIRE(back.validation_losses.size() == 3);
+  CHECK(back.validation_losses[0] == history.validation_losses[0]);
+  CHECK(back.validation_losses[1].first == 3);
+  CHECK(std::isnan(back.validation_losses[1].second));
+  CHECK(back.validation_losses[2] == history.validation_losses[2]);
+  CHECK(back.validation_metrics == history.validation_metrics);
+  CHECK(back.other_losses == history.other_losses);
+  // A run that has not begun.
+  Checkpoint none;
+  detail::store_history({}, none);
+  CHECK(detail::load_history(none, 0).losses.empty());
+  CHECK(test::error_of([&] { detail::load_history(none, 1); }) ==
+        "resume: history/loss of the checkpoint has 0 numbers; it must have 1");
+  c.tensors["history/loss.generator"] = Tensor::zeros({3}, DType::float64);
+  CHECK(test::error_of([&] { detail::load_history(c, 4); }) ==
+        "resume: history/loss.generator of the checkpoint has 3 numbers; it must have 4");
+  CHECK(contains(test::error_of([] { detail::load_history({}, 0); }), "history/loss"));
+}
+
+TEST_CASE("run history: the best evaluation is the first of the lowest or highest, and never NaN") {
+  const auto best = [](const std::vector<double>& losses, bool highest, const std::string& name = "loss",
+                       const std::vector<Metrics>& metrics = {}) {
+    RunHistory history;
+    for (const double x : losses) history.validation_losses.emplace_back(history.validation_losses.size() + 1, x);
+    history.validation_metrics = metrics.empty() ? std::vector<Metrics>(losses.size()) : metrics;
+    return detail::best_evaluation(history, name, highest);
+  };
+  CHECK(best({}, false) == -1);
+  CHECK(best({3}, false) == 0);
+  CHECK(best({3, 1, 2, 1}, false) == 1);
+  CHECK(best({3, 1, 2, 3}, true) == 0);
+  CHECK(best({test::kNaN, 5, test::kNaN, 4}, false) == 3);
+  CHECK(best({test::kNaN, 5, test::kNaN, 4}, true) == 1);
+  CHECK(best({test::kNaN}, false) == -1);
+  CHECK(best({test::kInf, -test::kInf}, false) == 1);
+  CHECK(best({test::kInf}, false) == 0);  // one that is infinite is one
+  // Of a metric, which evaluations of an older run may lack.
+  const std::vector<Metrics> metrics = {{}, {{"accuracy", 0.5}}, {{"other", 9}}, {{"accuracy", 0.75}}};
+  CHECK(best({1, 2, 3, 4}, true, "accuracy", metrics) == 3);
+  CHECK(best({1, 2, 3, 4}, false, "accuracy", metrics) == 1);
+  CHECK(best({1, 2, 3, 4}, false, "other", metrics) == 2);
+  CHECK(best({1, 2, 3, 4}, false, "f1", metrics) == -1);
+}
+
+TEST_CASE("run history: a checkpoint's step is that of its optimizers, which may have worked before") {
+  Checkpoint c;
+  c.counters["step"] = 3;
+  const auto counted = [&](const std::string& section, std::int32_t all, const std::vector<std::int32_t>& each) {
+    c.tensors[section + "/step_count"] = Tensor::scalar(all, DType::int32);
+    c.tensors[section + "/steps"] = Tensor::from(each, {static_cast<Index>(each.size())});
+  };
+  counted("optimizer", 3, {3, 0, 3});
+  counted("optimizer.generator", 5, {5});  // two steps before the run
+  CHECK(detail::step_of(c, {}) == 3);
+  CHECK(detail::step_of(c, {"optimizer", "optimizer.generator"}) == 3);
+  counted("optimizer", 2, {2, 0, 2});
+  CHECK(test::error_of([&] {
+          detail::step_of(c, {"optimizer.generator", "optimizer"});
+        }) == "resume: the checkpoint is of step 3 but its optimizer of step 2; they must be of one step");
+  counted("optimizer", 3, {3, 4});
+  CHECK(test::error_of([&] { detail::step_of(c, {"optimizer"}); }) ==
+        "resume: the optimizer in the checkpoint took 4 steps with a parameter and 3 in all; each must be from 0 to "
+        "that");
 }

@@ -17,3 +17,15 @@ TEST_CASE("with_kernels: each floating type gets a number of it and its own kern
     CHECK(calls == 1);
   }
 }
+
+TEST_CASE("with_kernels: the step of each is that of its type") {
+  for (const DType dtype : {DType::float32, DType::float64}) {
+    const Tensor x = Tensor::full({3}, 2, dtype);
+    double sum = 0;
+    detail::with_kernels(dtype, [&](auto t, const auto& kernels) {
+      using T = decltype(t);
+      sum = static_cast<double>(kernels.sum_squares(x.ptr<T>(), 3));
+    });
+    CHECK(sum == 12);
+  }
+}

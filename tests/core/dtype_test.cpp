@@ -1,0 +1,91 @@
+// Element types: what each is called, holds and rounds to.
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <heed/core/dtype.hpp>
+#include <type_traits>
+
+#include "tests/support.hpp"
+
+using namespace heed;
+
+namespace {
+
+constexpr DType kTypes[] = {DType::float32, DType::float64, DType::bfloat16, DType::int32, DType::bool8};
+
+// The number of this exponent and these seven bits of a bfloat16, by its definition; finite.
+double exact(std::uint32_t bits) {
+  const int exponent = static_cast<int>(bits >> 7 & 255), fraction = static_cast<int>(bits & 127);
+  const double size = exponent == 0 ? std::ldexp(fraction, -133) : std::ldexp(128 + fraction, exponent - 134);
+  return bits >> 15 ? -size : size;
+}
+
+float float_of(std::uint32_t bits) {
+  float x;
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+}  // namespace
+
+TEST_CASE("dtype: names, sizes, and which are floating") {
+  const char* names[] = {"float32", "float64", "bfloat16", "int32", "bool8"};
+  const std::size_t sizes[] = {4, 8, 2, 4, 1};
+  for (int i = 0; i < 5; ++i) {
+    CHECK(name_of(kTypes[i]) == names[i]);
+    CHECK(size_of(kTypes[i]) == sizes[i]);
+    CHECK(is_floating(kTypes[i]) == (i < 3));
+    // The C++ type that ops are called with is that of the dtype.
+    visit_dtype(kTypes[i], [&](auto t) {
+      CHECK(dtype_of<decltype(t)> == kTypes[i]);
+      CHECK(sizeof t == sizes[i]);
+    });
+  }
+}
+
+TEST_CASE("dtype: int32 and bool8 hold their own numbers, floating types all") {
+  const double whole[] = {0, 1, 2, -1, 2147483647, -2147483648.0}, others[] = {0.5, 2147483648.0, -2147483649.0, 1e300};
+  for (const double x : whole) {
+    CHECK(holds(DType::int32, x));
+    CHECK(holds(DType::bool8, x) == (x == 0 || x == 1));
+  }
+  for (const double x : others) {
+    CHECK(!holds(DType::int32, x));
+    CHECK(!holds(DType::bool8, x));
+  }
+  for (const double x : {test::kNaN, test::kInf, -test::kInf}) {
+    CHECK(!holds(DType::int32, x));
+    CHECK(!holds(DType::bool8, x));
+    for (const DType t : {DType::float32, DType::float64, DType::bfloat16}) CHECK(holds(t, x));
+  }
+}
+
+TEST_CASE("dtype: a float32 becomes the nearest bfloat16, of two as near the even one") {
+  int wrong_values = 0, wrong_roundings = 0;
+  for (std::uint32_t upper = 0; upper < 0x10000; ++upper) {
+    if ((upper & 0x7f80) == 0x7f80) continue;  // infinities and NaN
+    bfloat16 stored;
+    stored.bits = static_cast<std::uint16_t>(upper);
+    wrong_values += static_cast<double>(static_cast<float>(stored)) != exact(upper);
+    const bool last = (upper & 0x7fff) == 0x7f7f;  // infinity is next, as if it were 2^128
+    const double next = last ? std::copysign(std::ldexp(1, 128), exact(upper)) : exact(upper + 1);
+    for (const std::uint32_t lower : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
+      const float x = float_of(upper << 16 | lower);
+      const double down = std::abs(x - exact(upper)), up = std::abs(next - x);
+      const bool stays = down < up || (down == up && upper % 2 == 0);
+      wrong_roundings += bfloat16(x).bits != upper + (stays ? 0 : 1);
+    }
+  }
+  CHECK(wrong_values == 0);
+  CHECK(wrong_roundings == 0);
+}
+
+TEST_CASE("dtype: infinities and NaN stay in bfloat16, also a NaN whose upper half is an infinity's") {
+  for (const float x : {static_cast<float>(test::kInf), -static_cast<float>(test::kInf)})
+    CHECK(static_cast<float>(bfloat16(x)) == x);
+  for (const std::uint32_t bits : {0x7fc00000u, 0x7f800001u, 0xff800001u, 0x7fffffffu, 0xffffffffu}) {
+    const float x = static_cast<float>(bfloat16(float_of(bits)));
+    CHECK(std::isnan(x));
+    CHECK(std::signbit(x) == (bits >> 31 == 1));
+  }
+}

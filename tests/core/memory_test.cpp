@@ -1,0 +1,91 @@
+// How much memory there is, and what is refused before it is asked for. The pool itself: pool_test.cpp.
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <heed/core/check.hpp>
+#include <heed/core/memory.hpp>
+
+#include "tests/support.hpp"
+
+using namespace heed;
+
+namespace {
+
+// What f tells in a child process that may have so many bytes of addresses.
+template <class F>
+std::string told_under(rlim_t bytes, F&& f) {
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const rlimit limit{bytes, bytes};
+    const std::string text = ::setrlimit(RLIMIT_AS, &limit) == 0 ? f() : "no limit";
+    const bool written = ::write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    ::_exit(written ? 0 : 1);
+  }
+  ::close(ends[1]);
+  std::string text(1000, ' ');
+  const ssize_t n = ::read(ends[0], text.data(), text.size());
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  text.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("memory: the limit is no more than the machine has") {
+  const double machine = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  CHECK(memory_limit() > 0);
+  CHECK(memory_limit() <= machine);
+}
+
+TEST_CASE("memory: what needs more than there is, is refused in words") {
+  CHECK(test::error_of([] { check_memory("x", 0); }).empty());
+  CHECK(test::error_of([] { check_memory("x", memory_limit()); }).empty());
+  CHECK(test::error_of([] { check_memory("x", test::kNaN); }).empty());  // not certainly needed
+  const std::string message = test::error_of([] { check_memory("generate: a cache of 4 layers", std::ldexp(3, 60)); });
+  CHECK(test::contains(message,
+                       "generate: a cache of 4 layers takes at least 3 EiB of memory, and this process can "
+                       "have "));
+  CHECK(test::contains(test::error_of([] { check_memory("x", std::ldexp(1.5, 70)); }), "at least 1.54e+03 EiB"));
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they take terabytes of addresses
+TEST_CASE("memory: ulimit -v lowers the limit") {
+  const auto refused = [](double bytes) {
+    return [bytes]() -> std::string {
+      try {
+        check_memory("x", bytes);
+        return "fits";
+      } catch (const Error& e) {
+        return e.what();
+      }
+    };
+  };
+  constexpr rlim_t kLimit = rlim_t{3} << 28;  // 768 MiB
+  if (memory_limit() < static_cast<double>(kLimit)) return;
+  CHECK(told_under(kLimit, refused(static_cast<double>(kLimit))) == "fits");
+  CHECK(told_under(kLimit, refused(std::ldexp(1, 30))) ==
+        "x takes at least 1 GiB of memory, and this process can have 768 MiB");
+}
+#endif
+
+TEST_CASE("memory: scratch is of the pool, and goes back to it") {
+  const std::size_t before = memory_use().current;
+  {
+    Scratch<double> scratch(1000);
+    CHECK(scratch.size() == 1000);
+    CHECK(memory_use().current >= before + 8000);
+    for (std::size_t i = 0; i < 1000; ++i) scratch[i] = static_cast<double>(i);
+    CHECK(scratch.data()[999] == 999);
+  }
+  CHECK(memory_use().current == before);
+  CHECK(memory_use().cached >= 8000);
+  release_cached_memory();
+  CHECK(memory_use().cached == 0);
+}

@@ -1,0 +1,105 @@
+// Shapes: sizes by axes from either end, strides, and which shapes go together.
+#include <heed/core/shape.hpp>
+#include <sstream>
+
+#include "tests/support.hpp"
+
+using namespace heed;
+
+namespace {
+
+// NumPy's rule, spelled out: both padded by ones in front; -1 where an axis does not fit.
+std::vector<Index> broadcast_by_rule(const std::vector<Index>& a, const std::vector<Index>& b) {
+  const std::size_t rank = std::max(a.size(), b.size());
+  std::vector<Index> all;
+  for (std::size_t i = 0; i < rank; ++i) {
+    const Index p = i + a.size() < rank ? 1 : a[i + a.size() - rank],
+                q = i + b.size() < rank ? 1 : b[i + b.size() - rank];
+    all.push_back(p == q || q == 1 ? p : p == 1 ? q : -1);
+  }
+  return all;
+}
+
+Shape shape_of(const std::vector<Index>& x) { return Shape(x.begin(), x.end()); }
+
+}  // namespace
+
+TEST_CASE("shape: axes from either end, parts and products") {
+  const Shape s = {2, 3, 4, 5};
+  CHECK(s.rank() == 4);
+  CHECK(!s.empty());
+  CHECK(s.numel() == 120);
+  for (int i = 0; i < 4; ++i) {
+    CHECK(s[i] == 2 + i);
+    CHECK(s[i - 4] == 2 + i);
+  }
+  CHECK(s.back() == 5);
+  CHECK(s.with(1, 7) == Shape{2, 7, 4, 5});
+  CHECK(s.with(-1, 7) == Shape{2, 3, 4, 7});
+  CHECK(s == Shape{2, 3, 4, 5});  // with() makes another
+  CHECK(s.without(0) == Shape{3, 4, 5});
+  CHECK(s.without(-2) == Shape{2, 3, 5});
+  CHECK(s.first(3) == Shape{2, 3, 4});
+  CHECK(s.last(2) == Shape{4, 5});
+  CHECK(s.first(0) + s.last(0) == Shape{});
+  CHECK(s.first(1) + s.last(3) == s);
+  CHECK(Shape{}.empty());
+  CHECK(Shape{}.numel() == 1);
+  CHECK(Shape{3, 0, 5}.numel() == 0);
+  CHECK_FALSE((Shape{2, 3} == Shape{3, 2}));
+  CHECK_FALSE((Shape{2, 3} == Shape{2, 3, 1}));
+}
+
+TEST_CASE("shape: row-major strides, by which each element has a place of its own") {
+  for (const Shape& s : {Shape{2, 3, 4}, Shape{1, 5}, Shape{7}, Shape{2, 1, 3, 2}}) {
+    const Strides strides = contiguous_strides(s);
+    REQUIRE(strides.rank() == s.rank());
+    std::vector<Index> at(static_cast<std::size_t>(s.rank()));  // an index that counts as an odometer does
+    for (Index n = 0; n < s.numel(); ++n) {
+      Index place = 0;
+      for (int a = 0; a < s.rank(); ++a) place += at[static_cast<std::size_t>(a)] * strides[a];
+      CHECK(place == n);
+      for (int a = s.rank() - 1; a >= 0 && ++at[static_cast<std::size_t>(a)] == s[a]; --a)
+        at[static_cast<std::size_t>(a)] = 0;
+    }
+  }
+  CHECK(contiguous_strides({}) == Strides{});
+}
+
+TEST_CASE("shape: two broadcast as NumPy's do, in either order, or do not fit") {
+  std::vector<std::vector<Index>> all = {{}};
+  for (std::size_t begin = 0, rank = 0; rank < 3; ++rank) {
+    const std::size_t end = all.size();
+    for (std::size_t i = begin; i < end; ++i)
+      for (const Index size : {0, 1, 2, 3}) {
+        all.push_back(all[i]);
+        all.back().push_back(size);
+      }
+    begin = end;
+  }
+  int wrong = 0, fit = 0;
+  for (const auto& a : all)
+    for (const auto& b : all) {
+      const std::vector<Index> want = broadcast_by_rule(a, b);
+      const bool fits = std::find(want.begin(), want.end(), -1) == want.end();
+      Shape got;
+      wrong += broadcast(shape_of(a), shape_of(b), got) != fits || (fits && got != shape_of(want));
+      fit += fits;
+    }
+  CHECK(all.size() == 85);
+  CHECK(fit > 1000);
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("shape: shown in brackets, and a ninth axis is refused") {
+  std::ostringstream out;
+  out << Shape{2, 3} << Shape{} << Shape{7};
+  CHECK(out.str() == "[2, 3][][7]");
+  CHECK(to_string(Shape{1, 0, 12}) == "[1, 0, 12]");
+  const Shape eight = {1, 2, 3, 4, 5, 6, 7, 8};
+  CHECK(eight.rank() == kMaxRank);
+  const std::string message = "shape: a tensor has at most 8 axes";
+  CHECK(test::error_of([&] { Shape(eight).push_back(9); }) == message);
+  CHECK(test::error_of([&] { eight + Shape{1}; }) == message);
+  CHECK(test::error_of([] { Shape{1, 2, 3, 4, 5, 6, 7, 8, 9}; }) == message);
+}
