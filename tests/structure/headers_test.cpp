@@ -117,7 +117,7 @@ TEST_CASE("headers: each of layers and optim has a test of its path and name") {
 TEST_CASE("headers: each test is named after a header, a source, or a table of cases that tests walk") {
   const std::string ending = "_test.cpp", errors = "_errors";
   const auto exists = [](const std::string& name) {
-    for (const std::string path : {name + ".hpp", name + ".cpp", name + ".kernel.cpp", "tests/" + name + ".hpp"})
+    for (const std::string& path : {name + ".hpp", name + ".cpp", name + ".kernel.cpp", "tests/" + name + ".hpp"})
       if (std::filesystem::exists(kRoot / path)) return true;
     return false;
   };
