@@ -83,6 +83,7 @@ void add_activations(std::vector<AccuracyRow>& rows) {
   rows.push_back(unary_with(
       "gelu, tanh form", -12, 12, [](const Tensor& x) { return gelu(x, Gelu::tanh); }, Against::input));
   rows.push_back(unary("silu", -40, 40, silu, Against::input));
+  rows.push_back(unary("softsign", -40, 40, softsign));
   rows.push_back(unary_with("softplus", -80, 80, [](const Tensor& x) { return softplus(x); }));
 }
 

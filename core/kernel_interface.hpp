@@ -16,6 +16,7 @@ struct OpName {
 
   template <size_t N>
   consteval OpName(const char (&name)[N]) {
+    static_assert(N <= sizeof(text), "the name of an op has at most 15 letters");
     for (size_t i = 0; i < N; ++i) text[i] = name[i];
   }
   constexpr bool operator==(const OpName&) const = default;

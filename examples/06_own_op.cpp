@@ -25,8 +25,8 @@ void snake_backward(T* dx, const T* dy, const T* x, Index n, bool accumulate) {
 
 // Any shape, float32 or float64.
 Tensor snake(In input) {
-  check(is_floating(input.dtype()) && input.dtype() != DType::bfloat16, input.where(), "snake: x is ", input.tensor(),
-        "; it must be float32 or float64");
+  const bool fits = input->defined() && (input.dtype() == DType::float32 || input.dtype() == DType::float64);
+  check(fits, input.where(), "snake: x is ", input.tensor(), "; it must be float32 or float64");
   const Tensor x = input->dense();  // in row-major order without gaps: loops over pointers may follow
   Tensor y = Tensor::empty_like(x);
   const bool single = x.dtype() == DType::float32;

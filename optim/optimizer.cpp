@@ -20,7 +20,8 @@ Optimizer::Optimizer(std::string name, const ParameterGroups& parameters, double
   check_option(lr >= 0, "lr", lr, "0 or more");
   check_option(weight_decay >= 0, "weight_decay", weight_decay, "0 or more");
   require(slots_.size() <= UpdateChunk::kMostStates, name_, ": ", slots_.size(),
-          " tensors of state per parameter; there are at most ", UpdateChunk::kMostStates);
+          " tensors of state per parameter; there are at most ", UpdateChunk::kMostStates,
+          " (UpdateChunk::kMostStates)");
   for (const ParameterGroup& g : parameters.groups()) {
     const double decay = g.weight_decay.value_or(weight_decay);
     check_option(g.lr_scale >= 0, "lr_scale of a group", g.lr_scale, "0 or more");
@@ -50,6 +51,12 @@ void Optimizer::allocate_states(std::size_t parameter) {
   }
 }
 
+void Optimizer::update(const UpdateChunk&) const {
+  fail(name_,
+       ": it overrides neither update() nor update_whole(), so that a step would do nothing; write `override` behind "
+       "yours, and the compiler tells what differs");
+}
+
 void Optimizer::collect() {
   detail::check_owned(name_, "optimizer", parameters_);
   chunks_.clear();
@@ -61,7 +68,8 @@ bool Optimizer::update_whole(std::size_t i, double gradient_scale) const {
   const NoTape guard;
   const Trained& p = parameters_[i];
   const Group& group = groups_[static_cast<std::size_t>(p.group)];
-  return update_whole({p.value, detail::gradient_of(p), states_[i], gradient_scale, group.lr, group.weight_decay, steps_[i]});
+  return update_whole(
+      {p.value, detail::gradient_of(p), states_[i], gradient_scale, group.lr, group.weight_decay, steps_[i]});
 }
 
 void Optimizer::update_chunk(const Chunk& c, double gradient_scale) const {
@@ -70,8 +78,15 @@ void Optimizer::update_chunk(const Chunk& c, double gradient_scale) const {
   const Group& group = groups_[static_cast<std::size_t>(p.group)];
   const std::size_t skipped = static_cast<std::size_t>(c.begin) * size_of(p.value.dtype());
   const auto from_begin = [&](const Tensor& x) { return static_cast<void*>(static_cast<char*>(x.raw()) + skipped); };
-  UpdateChunk u{p.value.dtype(), c.count,  from_begin(p.value), from_begin(detail::gradient_of(p)), {}, gradient_scale,
-                group.lr, group.weight_decay, steps_[i]};
+  UpdateChunk u{p.value.dtype(),
+                c.count,
+                from_begin(p.value),
+                from_begin(detail::gradient_of(p)),
+                {},
+                gradient_scale,
+                group.lr,
+                group.weight_decay,
+                steps_[i]};
   for (std::size_t s = 0; s < slots_.size(); ++s) u.states[s] = from_begin(states_[i][s]);
   update(u);
 }

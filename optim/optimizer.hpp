@@ -28,7 +28,7 @@ namespace heed {
 // A stretch of one parameter, as an optimizer of your own updates it: arrays of `count` items of `dtype` (float32,
 // float64).
 struct UpdateChunk {
-  static constexpr int kMostStates = 3;
+  static constexpr int kMostStates = 6;
 
   DType dtype;
   Index count;
@@ -103,7 +103,7 @@ class Optimizer {
   void load_state(const std::vector<NamedTensor>& state);
 
  protected:
-  // One tensor per parameter, of its dtype: exp_avg.
+  // One tensor per parameter, of its dtype: exp_avg. An optimizer has at most UpdateChunk::kMostStates.
   struct StateSlot {
     std::string name;
     double initial = 0;
@@ -113,9 +113,9 @@ class Optimizer {
   Optimizer(std::string name, const ParameterGroups& parameters, double lr, double weight_decay,
             std::vector<StateSlot> slots, bool maximize = false);
 
-  // An optimizer overrides one of these. Chunks of all parameters are updated in one parallel pass, from several
-  // threads at once, where every state has the parameter's shape.
-  virtual void update(const UpdateChunk&) const {}
+  // An optimizer overrides one of these; else its first step is an Error. Chunks of all parameters are updated in one
+  // parallel pass, from several threads at once, where every state has the parameter's shape.
+  virtual void update(const UpdateChunk& chunk) const;
   // Whole parameters are updated one after another, outside of any tape: ops and loops inside may use all threads.
   // Returns true; false means that chunks are meant.
   virtual bool update_whole(const WholeParameter&) const { return false; }

@@ -45,6 +45,11 @@ void check_options(const RunOptions& o) {
             ", as one that the run itself puts into the checkpoint; it must have another name");
 }
 
+void check_loss(const Tensor& loss) {
+  require(loss.defined() && loss.numel() == 1, "run: the loss of a batch is ", loss,
+          "; it must be one number, as mean() makes of the losses of rows");
+}
+
 // One run: its state between steps is `done_`, the history, and what parts_ hold.
 class Run {
  public:
@@ -190,6 +195,7 @@ double Run::gradients_of(const std::function<Tensor(const Batch&)>& loss, const 
     Tape tape({.find_nan = o_.find_nan});
     const MatmulPrecision precision(o_.precision);
     const Tensor l = loss(batch);
+    check_loss(l);
     sum += share * l.item();
     require(std::isfinite(sum), "run: the loss of step ", done_ + 1, " is ", sum,
             "; it must be finite: lower the learning rate, or find its cause with find_nan");
@@ -271,7 +277,11 @@ void Run::evaluate_into(RunStep& s) {
   const bool last = done_ == o_.steps;
   if (parts_.validation.size() == 0 || !(last || (o_.eval_every > 0 && done_ % o_.eval_every == 0))) return;
   const MatmulPrecision precision(o_.precision);
-  const auto loss_alone = [this](const Batch& b) { return Metrics{{"loss", parts_.loss(b).item()}}; };
+  const auto loss_alone = [this](const Batch& b) {
+    const Tensor loss = parts_.loss(b);
+    check_loss(loss);
+    return Metrics{{"loss", loss.item()}};
+  };
   const Index batches = last || o_.eval_batches >= parts_.validation.size() ? 0 : o_.eval_batches;
   floor_ = batches == 0 ? o_.floor : o_.eval_floor;
   {

@@ -220,7 +220,7 @@ RunResult run(M& model, std::vector<Update> updates, Dataset data, EvaluationSet
     else if constexpr (requires(In x) { model.loss(x, x); })
       loss = [&model, where](const Batch& b) { return model.loss(In(b.inputs, where), In(b.targets, where)); };
     else
-      fail("run: the model has no loss(batch) and no loss(inputs, targets); give run() a loss");
+      fail("run: the model has no loss(const Batch&) and no loss(inputs, targets); give run() a loss");
   }
   detail::check_trained(named_parameters(model), updates);
   auto prefetch = std::make_shared<Prefetch>(std::move(data));

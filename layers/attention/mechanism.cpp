@@ -7,7 +7,9 @@ namespace heed {
 void detail::check_inputs(const std::string& who, const char* what, const std::vector<MechanismInput>& declared, In q,
                           In k, std::span<const Tensor> given) {
   check(given.size() == declared.size(), q.where(), who, what, ": ", given.size(),
-        " inputs were given beside q, k and v; ", "they must be as many as it declares, ", declared.size());
+        given.size() == 1 ? " input was" : " inputs were",
+        " given beside q, k and v; there must be as many as it declares, ", declared.size(),
+        " (a mechanism by inputs(), a state by AttentionState(state, inputs()))");
   for (std::size_t i = 0; i < given.size(); ++i) {
     const Shape shape = (declared[i].of_queries() ? q : k).shape().with(-1, declared[i].size);
     check(given[i].defined() && given[i].shape() == shape && given[i].dtype() == q.dtype(), q.where(), who, what,

@@ -123,7 +123,7 @@ class AttentionMechanism {
     T mechanism;
     explicit Model(T m) : mechanism(std::move(m)) {}
     Tensor apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> given) const override {
-      if constexpr (requires { mechanism.apply(q, k, v, call, given); })
+      if constexpr (requires { mechanism.inputs(); })  // which apply() must read: a const function, std::span last
         return mechanism.apply(q, k, v, call, given);
       else
         return mechanism.apply(q, k, v, call);

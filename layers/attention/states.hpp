@@ -38,8 +38,8 @@ struct MechanismInput {
   };
   std::string name;  // for errors
   Index size = 1;    // numbers per head and position
-  Of of = Of::keys;
-  double bias = 0;  // what the projection's biases begin with, where the layer has biases
+  Of of = Of::keys;  // a gate of the output is Of::queries: where queries and keys are as many, both have one shape
+  double bias = 0;   // what the projection's biases begin with, where the layer has biases
 
   bool of_queries() const { return of == Of::queries; }
 };
@@ -138,10 +138,14 @@ struct AttentionState::Model final : Concept {
   }
   std::unique_ptr<Concept> clone() const override { return apart(state); }
   Tensor apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> inputs) override {
-    if constexpr (requires { state.apply(q, k, v, call, inputs); })
+    if constexpr (requires { state.apply(q, k, v, call, inputs); }) {
       return state.apply(q, k, v, call, inputs);
-    else
+    } else {
+      check(inputs.empty(), q.where(),
+            "AttentionState: the mechanism takes inputs, but apply() of its state has no "
+            "std::span<const Tensor> as its last argument; it must read them");
       return state.apply(q, k, v, call);
+    }
   }
   std::unique_ptr<Concept> rows(const Tensor& indices) const override {
     if constexpr (requires { state.rows(indices); })

@@ -1,4 +1,4 @@
-// Every differentiable op as a row of a table, which the tests that all ops share run through: all_ops_test.cpp.
+// Every differentiable op as a row of a table, which the tests that all ops share run through: op_cases_test.cpp.
 #pragma once
 #include <functional>
 #include <heed/heed.hpp>

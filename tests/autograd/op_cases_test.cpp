@@ -1,6 +1,9 @@
 // What holds for every differentiable op alike: the rows of op_cases.hpp and op_cases_fused.hpp, one by one. And
-// docs/accuracy.md, which tells the float32 errors of every op on every instruction set: they are no larger.
+// docs/accuracy.md, which tells the float32 errors of every op on every instruction set: they are no larger. Above 400 lines:
+// what holds for all ops is one subject.
+#include <algorithm>
 #include <fstream>
+#include <heed/core/kernels/elementwise_ops.hpp>
 #include <iostream>
 #include <map>
 #include <sstream>
@@ -296,9 +299,44 @@ std::map<std::string, std::map<std::string, bench::AccuracyErrors>> documented()
 
 }  // namespace
 
+namespace {
+
+template <class... R>
+std::vector<std::string> names_of(kernels::names::Rows<R...>) {
+  return {R::name.text...};
+}
+
+bool begins_with_word(const std::string& text, const std::string& word) {
+  return text.rfind(word, 0) == 0 &&
+         (text.size() == word.size() || text[word.size()] == ' ' || text[word.size()] == ',');
+}
+
+}  // namespace
+
+TEST_CASE("every elementwise op has a row in the tables that tests walk") {
+  std::vector<std::string> ops = names_of(kernels::names::kUnaryOps);
+  for (const std::string& name : names_of(kernels::names::kBinaryOps)) ops.push_back(name);
+  CHECK(ops.size() > 30);
+  const std::vector<OpCase> cases = elementwise_cases();
+  const std::vector<bench::AccuracyRow> rows = bench::accuracy_rows();
+  // Exact, or copies: docs/accuracy.md leaves them out.
+  const std::vector<std::string> exact = {"neg",     "abs",     "sign", "square", "clamp",
+                                          "maximum", "minimum", "add",  "sub",    "mul"};
+  for (const std::string& op : ops) {
+    const bool has_case = std::ranges::any_of(cases, [&](const OpCase& c) { return begins_with_word(c.name, op); });
+    CHECK_MESSAGE(has_case, op, " has no row in tests/autograd/op_cases.hpp");
+    const bool has_row = std::ranges::any_of(rows, [&](const auto& r) { return begins_with_word(r.name, op); }) ||
+                         std::ranges::count(exact, op) == 1 || op == "gelu_tanh";  // its row is «gelu, tanh form»
+    CHECK_MESSAGE(has_row, op, " has no row in benchmarks/accuracy_rows.cpp");
+  }
+}
+
 TEST_CASE("accuracy: no op is less exact in float32 than docs/accuracy.md says, on each level") {
   auto table = documented();
   const std::vector<bench::AccuracyRow> rows = bench::accuracy_rows();
+  for (const bench::AccuracyRow& row : rows)
+    CHECK_MESSAGE(table.count(row.name + ", " + row.domain) == 1, "docs/accuracy.md lacks ", row.name,
+                  "; add the line that bench_accuracy prints");
   CHECK(table.size() == rows.size());
 #if !defined(__x86_64__)
   std::cout << "docs/accuracy.md tells the errors of x86: not compared here\n";

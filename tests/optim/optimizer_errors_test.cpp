@@ -85,10 +85,20 @@ TEST_CASE("optimizers: wrong options and parameters are named") {
   refuses([&] { SGD(ParameterGroup{p, -1.0, {}}); }, "lr_scale of a group is -1");
   refuses([&] { SGD(ParameterGroup{p, 1.0, -2}); }, "weight_decay of a group is -2");
   struct Hoarder final : Optimizer {
-    explicit Hoarder(const ParameterGroups& g) : Optimizer("Hoarder", g, 1, 0, {{"a"}, {"b"}, {"c"}, {"d"}}) {}
+    explicit Hoarder(const ParameterGroups& g)
+        : Optimizer("Hoarder", g, 1, 0, {{"a"}, {"b"}, {"c"}, {"d"}, {"e"}, {"f"}, {"g"}}) {}
     void update(const UpdateChunk&) const override {}
   };
-  refuses([&] { Hoarder hoarder(p); }, "Hoarder: 4 tensors of state per parameter; there are at most 3");
+  refuses([&] { Hoarder hoarder(p); },
+          "Hoarder: 7 tensors of state per parameter; there are at most 6 (UpdateChunk::kMostStates)");
+  struct Idle final : Optimizer {  // a function of other arguments overrides nothing
+    explicit Idle(const ParameterGroups& g) : Optimizer("Idle", g, 1, 0, {}) {}
+    void update(UpdateChunk&) const {}
+  };
+  Idle idle(p);
+  set_gradients(m, 1);
+  refuses([&] { idle.step(); },
+          "Idle: it overrides neither update() nor update_whole(), so that a step would do nothing");
   refuses([&] { decay_groups(m, -1); }, "decay_groups: weight_decay is -1; it must be 0 or more");
   SGD sgd(p);
   refuses([&] { sgd.set_lr(-1); }, "lr is -1");

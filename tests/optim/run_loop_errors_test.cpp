@@ -265,7 +265,7 @@ TEST_CASE("run: a model without a loss of its own trains by the loss that is giv
   Schedule schedule("constant", {.lr = 0.05});
   const RunOptions options = {.steps = 3};
   CHECK(test::error_of([&] { run(layer, optimizer, schedule, Rows(), HeldOutRows(), options); }) ==
-        "run: the model has no loss(batch) and no loss(inputs, targets); give run() a loss");
+        "run: the model has no loss(const Batch&) and no loss(inputs, targets); give run() a loss");
   CHECK(optimizer.step_count() == 0);
   const RunResult result = run(layer, optimizer, schedule, Rows(), HeldOutRows(), options,
                                [&](const Batch& b) { return mse_loss(layer(b.inputs), b.targets); });

@@ -164,7 +164,7 @@ TEST_CASE("decode states: what a step cannot have is said, and the state stays a
        [&] {
          state.apply(x, x, x, {.bias = Tensor::zeros({3, 5}, DType::float64)});
        }},
-      {"AttentionState: 1 inputs were given beside q, k and v; they must be as many as it declares, 0",
+      {"AttentionState: 1 input was given beside q, k and v; there must be as many as it declares, 0",
        [&] { state.apply(x, x, x, {}, inputs); }},
       {"index_select: index[0] is 2", [&] { state.rows(Tensor::from<std::int32_t>({2}, {1})); }},
   });
