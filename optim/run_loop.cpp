@@ -1,3 +1,5 @@
+// The training loop. Above 400 lines: options are checked, steps made, evaluated, kept and resumed by one class, whose state
+// between steps is what a checkpoint holds.
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/matmul.hpp>

@@ -1,6 +1,5 @@
 // What holds for every differentiable op alike: the rows of op_cases.hpp and op_cases_fused.hpp, one by one. And
-// docs/accuracy.md, which tells the float32 errors of every op on every instruction set: they are no larger. Above 400 lines:
-// what holds for all ops is one subject.
+// docs/accuracy.md, which tells the float32 errors of every op on every instruction set: they are no larger.
 #include <algorithm>
 #include <fstream>
 #include <heed/core/kernels/elementwise_ops.hpp>
