@@ -8,9 +8,7 @@
 namespace heed {
 namespace {
 
-
 using detail::CrossEntropyRows;
-
 
 template <class T>
 void forward(const CrossEntropyRows& rows, const Tensor& logits, const Tensor& targets, const Tensor& weight,

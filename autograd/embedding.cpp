@@ -10,7 +10,6 @@
 namespace heed {
 namespace {
 
-
 // Rows of the weight may be apart (a slice of columns), but each is contiguous.
 template <class T>
 void gather(Tensor& y, const Tensor& weight, const Tensor& indices) {

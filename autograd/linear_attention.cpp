@@ -30,7 +30,6 @@ using kernels::LinearNext;
 using kernels::LinearPlan;
 using kernels::LinearProblem;
 
-
 enum class LinearKind { features, logs, efficient };  // kernels/linear_attention.hpp, kernels/log_attention.hpp
 
 // What forward and backward must agree upon, beside the inputs.

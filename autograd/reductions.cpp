@@ -12,7 +12,6 @@ namespace {
 using detail::Grouped;
 using kernels::Spread;
 
-
 // f of each element of a contiguous tensor, in float64.
 template <class F>
 Tensor mapped(const Tensor& x, F f) {

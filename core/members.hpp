@@ -14,6 +14,7 @@
 #pragma once
 #include <atomic>
 #include <heed/core/tensor.hpp>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -148,6 +149,13 @@ struct NamedBuffer {
   std::string name;
   Tensor* buffer;
 };
+
+// Values by their names: in order, as the state of an optimizer, or to be looked up, as a batch or a checkpoint.
+struct NamedTensor {
+  std::string name;
+  Tensor tensor;
+};
+using TensorsByName = std::map<std::string, Tensor, std::less<>>;
 
 namespace detail {
 std::vector<NamedParameter> named_parameters_among(const std::vector<Member>& members);

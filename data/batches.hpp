@@ -17,7 +17,7 @@
 #include <condition_variable>
 #include <exception>
 #include <functional>
-#include <heed/core/tensor.hpp>
+#include <heed/core/members.hpp>
 #include <heed/data/token_file.hpp>
 #include <map>
 #include <memory>
@@ -28,8 +28,6 @@
 namespace heed {
 
 inline constexpr std::int32_t kIgnoreIndex = -100;  // a target that does not count: cross_entropy's ignore_index
-
-using TensorsByName = std::map<std::string, Tensor, std::less<>>;
 
 struct Batch {
   Tensor inputs;   // language models: [B, T] int32

@@ -9,9 +9,8 @@ namespace heed {
 
 using detail::ModelEntry;
 
-template <class T>
-static const T& find(const Checkpoint& c, const std::map<std::string, T>& map, const char* kind,
-                     const std::string& name) {
+template <class Map>
+static const auto& find(const Checkpoint& c, const Map& map, const char* kind, const std::string& name) {
   const auto place = map.find(name);
   require(place != map.end(), "checkpoint: ", c.source, " has no ", kind, " ", name);
   return place->second;

@@ -23,7 +23,7 @@ namespace heed {
 // What a training run needs to go on. Names are paths: "model/blocks.0.norm.weight" is the tensor blocks.0.norm.weight
 // of the section "model"; counters, texts and blobs stand outside of sections: "step", "config", "tokenizer".
 struct Checkpoint {
-  std::map<std::string, Tensor> tensors;          // any dtype and shape; handles: the values are read when it is saved
+  TensorsByName tensors;                          // any dtype and shape; handles: the values are read when it is saved
   std::map<std::string, std::uint64_t> counters;  // step, seed, positions in random streams and data
   std::map<std::string, std::string> texts;       // UTF-8 without zero bytes; configurations are JSON
   std::map<std::string, std::string> blobs;       // any bytes

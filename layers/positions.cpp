@@ -8,7 +8,6 @@
 namespace heed {
 namespace {
 
-
 template <class T>
 void fill_bias(const Tensor& table, Tensor& bias) {
   const Index heads = bias.dim(0), queries = bias.dim(1), keys = bias.dim(2), size = table.dim(1), clip = size / 2;

@@ -64,12 +64,6 @@ ParameterSplit split_parameters(M& model, const std::vector<std::string>& parts)
   return split_parameters(named_parameters(model), parts);
 }
 
-// A part of the state of an optimizer, schedule or average, as a checkpoint keeps it.
-struct NamedTensor {
-  std::string name;
-  Tensor tensor;
-};
-
 namespace detail {
 
 // A parameter as optimizers hold it: by its storage, so that the model may be moved.

@@ -78,7 +78,6 @@
 
 namespace heed {
 
-using NamedTensors = std::map<std::string, Tensor>;
 
 struct ConformanceOptions {
   Index heads = 4;            // of q; an even number where the mechanism is grouped, and as many as its parameters have
@@ -100,14 +99,14 @@ struct ConformanceOptions {
   // mechanism's parameters and buffers by name, and what it takes beside q, k and v as "input NAME". Undefined:
   // "reference" is left out, and what a bias does is not seen.
   std::function<Tensor(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call,
-                       const NamedTensors& values)>
+                       const TensorsByName& values)>
       reference = {};
   // The mechanism for other heads and sizes of q and k, for "sizes". Undefined: `make` itself where it has neither
   // parameters nor buffers, else "sizes" is left out.
   std::function<MechanismFactory(Index heads, Index size)> of_sizes = {};
   // Saves a state's buffers and gives back what was loaded, e.g. through a checkpoint file. Undefined: copies in
   // memory.
-  std::function<NamedTensors(const NamedTensors& buffers)> save_and_load = {};
+  std::function<TensorsByName(const TensorsByName& buffers)> save_and_load = {};
   // Names of the checks to run, of conformance_checks(). Empty: all.
   std::vector<std::string> only = {};
 };

@@ -22,7 +22,7 @@ void check_not_written(Subject& s, Finding& f, Trial t, DType dtype) {
   std::vector<Tensor> before;
   const std::vector<Part> all = all_parts(t);
   for (const Part& p : all) before.push_back(*p.x), *p.x = p.x->clone();
-  NamedTensors buffers;
+  TensorsByName buffers;
   for (const NamedBuffer& b : named_buffers(s.mechanism(dtype))) buffers[b.name] = b.buffer->clone();
   s.run(t, dtype);
   s.out(t, dtype);

@@ -75,10 +75,10 @@ Tensor plus(const Tensor& x, double factor, const Tensor& direction) {
 // Directions by the names of the gradients; `only`: of that input or parameter alone.
 // Parameters and what they are multiplied by may move what a mechanism chooses by much more than the step: then v and
 // the bias move alone.
-NamedTensors directions(const Subject& s, const Outcome& o, Rng& rng, const std::string& only) {
+TensorsByName directions(const Subject& s, const Outcome& o, Rng& rng, const std::string& only) {
   const bool has_parameters = std::any_of(o.gradients.begin(), o.gradients.end(),
                                           [](const auto& g) { return g.first.rfind("parameter ", 0) == 0; });
-  NamedTensors all;
+  TensorsByName all;
   for (const auto& [name, gradient] : o.gradients) {
     if (s.can().discrete && has_parameters && name != "v" && name != "bias") continue;
     if (only.empty() || name == only) all[name] = rng.normal(gradient.shape(), 0, 1, DType::float64);
@@ -87,7 +87,7 @@ NamedTensors directions(const Subject& s, const Outcome& o, Rng& rng, const std:
 }
 
 // sum(dy * y) with everything moved by `step` in its direction.
-double moved(Subject& s, const Trial& t, const NamedTensors& along, double step) {
+double moved(Subject& s, const Trial& t, const TensorsByName& along, double step) {
   Trial x = t;
   std::vector<Part> movable = parts(x);
   movable.push_back({"bias", &x.call.bias, false});
@@ -113,7 +113,7 @@ struct Slopes {
 
 Slopes slopes(Subject& s, const Trial& t, const Outcome& o, Rng& rng, const std::string& only) {
   constexpr double kStep = 1e-7;
-  const NamedTensors along = directions(s, o, rng, only);
+  const TensorsByName along = directions(s, o, rng, only);
   Slopes y;
   for (const auto& [name, u] : along) {
     const Tensor& g = o.gradients.at(name);

@@ -24,15 +24,15 @@ Tensor steps(AttentionState& state, const Trial& t, DType dtype, Index begin, In
   return concatenate(outputs, 2);
 }
 
-NamedTensors saved_buffers(AttentionState& state) {
-  NamedTensors all;
+TensorsByName saved_buffers(AttentionState& state) {
+  TensorsByName all;
   for (const NamedBuffer& b : named_buffers(state))
     if (b.buffer->defined()) all[b.name] = b.buffer->detach().clone();
   return all;
 }
 
 // Puts them into a fresh state; the names that it does not have remain.
-NamedTensors restore(AttentionState& state, NamedTensors buffers) {
+TensorsByName restore(AttentionState& state, TensorsByName buffers) {
   for (const NamedBuffer& b : named_buffers(state)) {
     const auto found = buffers.find(b.name);
     if (found == buffers.end()) continue;
@@ -43,7 +43,7 @@ NamedTensors restore(AttentionState& state, NamedTensors buffers) {
 }
 
 AttentionState cloned(Subject& s, AttentionState& state, DType dtype, Finding& f) {
-  NamedTensors kept = saved_buffers(state);
+  TensorsByName kept = saved_buffers(state);
   f.expect(!kept.empty(), "the state names no buffers");
   if (s.options.save_and_load) kept = s.options.save_and_load(kept);
   AttentionState fresh = s.mechanism(dtype).make_state();

@@ -106,8 +106,8 @@ Subject::Subject(const MechanismFactory& factory, const ConformanceOptions& o)
           "; it must be even for a mechanism whose heads may share keys");
 }
 
-NamedTensors Subject::values(const Trial& t) {
-  NamedTensors all;
+TensorsByName Subject::values(const Trial& t) {
+  TensorsByName all;
   for (std::size_t i = 0; i < t.inputs.size(); ++i) all["input " + t.declared[i].name] = t.inputs[i];
   for (const NamedParameter& p : named_parameters(in64_)) all[p.name] = p.parameter->detach();
   for (const NamedBuffer& b : named_buffers(in64_)) all[b.name] = *b.buffer;

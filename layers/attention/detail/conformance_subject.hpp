@@ -29,7 +29,7 @@ inline Tensor applied(const AttentionMechanism& m, const Trial& t) { return m.ap
 struct Outcome {
   Tensor out;
   // "q", "k", "v", "input NAME" and "parameter NAME" of each, "bias" where there is one; never undefined.
-  NamedTensors gradients;
+  TensorsByName gradients;
 };
 
 struct Sizes {
@@ -64,7 +64,7 @@ class Subject {
 
   const AttentionCapabilities& can() const { return in64_.capabilities(); }
   AttentionMechanism& mechanism(DType dtype) { return dtype == DType::float64 ? in64_ : in32_; }
-  NamedTensors values(const Trial& t);  // parameters, buffers and inputs, float64: what a reference is told
+  TensorsByName values(const Trial& t);  // parameters, buffers and inputs, float64: what a reference is told
 
   // "plain" and "causal": those that it can.
   std::vector<Variant> orders() const;

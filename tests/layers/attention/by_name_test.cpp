@@ -205,7 +205,7 @@ TEST_CASE("conformance: LSH with shared queries and keys, whose keys are the que
   check_conformance_in_test(
       make, {.shared = true,
              .reference = [naive](const Tensor& q, const Tensor&, const Tensor& v, const AttentionCall& call,
-                                  const NamedTensors& values) { return naive(q, normalize(q), v, call, values); },
+                                  const TensorsByName& values) { return naive(q, normalize(q), v, call, values); },
              .save_and_load = through_file});
 }
 

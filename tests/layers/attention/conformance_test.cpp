@@ -65,7 +65,7 @@ TEST_CASE("conformance: composed mechanisms that are right pass") {
 TEST_CASE("conformance: the reference gets the values of the parameters, and zeros or ones are made uneven") {
   Tensor seen;
   const auto reference = [&](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call,
-                             const NamedTensors& values) {
+                             const TensorsByName& values) {
     seen = values.at("scale");
     return matmul(masked_softmax(scores_of(q, k, call) * seen, allowed_pairs(q, k, call)), v);
   };

@@ -19,7 +19,7 @@ using List = std::vector<Tensor>;
 const LuongScore kScores[] = {LuongScore::dot, LuongScore::general, LuongScore::concat};
 
 // The values of the mechanism's parameters, by name; an undefined one is not among them.
-using Values = NamedTensors;
+using Values = TensorsByName;
 
 double at(const Tensor& x, Index h, Index a, Index d = -1) { return d < 0 ? x.at({h, a}) : x.at({h, a, d}); }
 
@@ -284,7 +284,7 @@ TEST_CASE("conformance: local attention passes all that it declares") {
   for (const LuongLocalOptions& o : variants()) {
     CAPTURE(static_cast<int>(o.score));
     const auto reference = [o](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call,
-                               const NamedTensors& values) { return naive(q, k, v, values, o, call).out; };
+                               const TensorsByName& values) { return naive(q, k, v, values, o, call).out; };
     const bool monotonic = o.alignment == LuongAlignment::monotonic;
     const ConformanceReport report = check_conformance_in_test(
         [=](Index, Rng& rng) -> AttentionMechanism {

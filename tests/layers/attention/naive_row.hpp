@@ -15,7 +15,7 @@ struct NaiveRow {
   const double* k;              // [keys, size]
   std::vector<Index> seen;      // keys that it may attend to
   std::vector<double> bias;     // [keys]: of the scores; where keys have features, e^bias is a factor of theirs
-  const NamedTensors& values;   // the mechanism's parameters and buffers
+  const TensorsByName& values;   // the mechanism's parameters and buffers
   const MechanismOptions& own;  // what it was made with
   Index key_head = 0;           // b * Hk + h: of inputs [B, Hk, S, size]
   std::vector<bool> padding = {};  // [keys]: which are, by lengths or the key mask
@@ -38,7 +38,7 @@ using NaiveWeights = std::vector<double>;  // one for each of row.seen
 template <class Weights>
 auto naive_by(Weights weights, const MechanismOptions& own = {}) {
   return [weights, own](const Tensor& q_any, const Tensor& k_any, const Tensor& v_any, const AttentionCall& call,
-                        const NamedTensors& values) {
+                        const TensorsByName& values) {
     const Tensor q = q_any.dense(), k = k_any.dense(), v = v_any.dense();
     const Index B = q.dim(0), H = q.dim(1), T = q.dim(2), D = q.dim(3), Hk = k.dim(1), S = k.dim(2), V = v.dim(3);
     const Tensor mask = call.mask.defined() ? call.mask.expand({B, H, T, S}) : Tensor();

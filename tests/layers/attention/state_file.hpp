@@ -7,12 +7,12 @@
 
 namespace heed::test {
 
-inline NamedTensors through_file(const NamedTensors& buffers) {
+inline TensorsByName through_file(const TensorsByName& buffers) {
   const TemporaryFolder folder;
   Checkpoint saved;
   for (const auto& [name, tensor] : buffers) saved.tensors["state/" + name] = tensor;
   save_checkpoint(folder.path / "state.h5", saved);
-  NamedTensors loaded;
+  TensorsByName loaded;
   for (const auto& [name, tensor] : load_checkpoint(folder.path / "state.h5").tensors) loaded[name.substr(6)] = tensor;
   return loaded;
 }
