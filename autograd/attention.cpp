@@ -1,5 +1,5 @@
-// Softmax attention: the ops, without and with a function of scores, and how their work is split among threads. Derivation
-// in core/kernels/attention.hpp.
+// Softmax attention: the ops, without and with a function of scores, and how their work is split among threads.
+// Derivation in core/kernels/attention.hpp.
 #include <heed/autograd/attention.hpp>
 //
 #include <algorithm>
@@ -67,7 +67,8 @@ AttentionProblem<T> problem_of(const FlexInputs& x, const ScoreContext<T>& conte
   p.rules.sinks = pointer<const T>(x.flex.sinks), p.rules.positions = pointer<const std::int32_t>(x.flex.positions);
   if (x.flex.block_mask.defined()) {
     const Shape& shape = x.flex.block_mask.shape();  // [B or 1, H or 1, T, S]
-    const Index row = (p.keys + kBlockKeys - 1) / kBlockKeys, head = (p.queries + kBlockQueries - 1) / kBlockQueries * row;
+    const Index row = (p.keys + kBlockKeys - 1) / kBlockKeys,
+                head = (p.queries + kBlockQueries - 1) / kBlockQueries * row;
     p.rules.blocks = Mods::blocks(x.flex.block_mask);
     p.rules.block_query = row, p.rules.block_head = shape[1] == 1 ? 0 : head;
     p.rules.block_batch = shape[0] == 1 ? 0 : shape[1] * head;
@@ -77,14 +78,17 @@ AttentionProblem<T> problem_of(const FlexInputs& x, const ScoreContext<T>& conte
   return p;
 }
 
-// The gradients of a function's parameters, in float64: tasks in a row share a copy of them, in which each adds to what the
-// one before left, so that the order of the sum is the same for any number of threads.
+// The gradients of a function's parameters, in float64: tasks in a row share a copy of them, in which each adds to what
+// the one before left, so that the order of the sum is the same for any number of threads.
 template <class T>
 class ParameterSums {
  public:
   ParameterSums(const FlexInputs& x, const Grads& d, const ScoreContext<T>& context, Index tasks)
-      : context_(context), size_(size_of(x, d)), share_(std::max<Index>(1, (tasks + kParameterSums - 1) / kParameterSums)),
-        copies_(std::max<Index>(1, (tasks + share_ - 1) / share_)), sums_(static_cast<std::size_t>(size_ * copies_)) {
+      : context_(context),
+        size_(size_of(x, d)),
+        share_(std::max<Index>(1, (tasks + kParameterSums - 1) / kParameterSums)),
+        copies_(std::max<Index>(1, (tasks + share_ - 1) / share_)),
+        sums_(static_cast<std::size_t>(size_ * copies_)) {
     std::fill_n(sums_.data(), sums_.size(), 0.0);
   }
   bool wanted() const { return size_ > 0; }

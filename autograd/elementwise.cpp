@@ -1,4 +1,5 @@
-// Elementwise ops of numbers, made of the rows of core/kernels/elementwise_ops.hpp, where formulas and derivatives stand.
+// Elementwise ops of numbers, made of the rows of core/kernels/elementwise_ops.hpp, where formulas and derivatives
+// stand.
 #include <heed/autograd/detail/elementwise.hpp>
 #include <heed/autograd/elementwise.hpp>
 

@@ -15,11 +15,10 @@ template <class T>
 void gather(Tensor& y, const Tensor& weight, const Tensor& indices) {
   const Index d = weight.dim(1), apart = weight.strides()[0];
   const std::int32_t* index = indices.ptr<std::int32_t>();
-  parallel_for(
-      indices.numel(), grain_for(d), [&](Index begin, Index end) {
-        for (Index i = begin; i < end; ++i)
-          std::memcpy(y.ptr<T>() + i * d, weight.ptr<T>() + index[i] * apart, static_cast<std::size_t>(d) * sizeof(T));
-      });
+  parallel_for(indices.numel(), grain_for(d), [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i)
+      std::memcpy(y.ptr<T>() + i * d, weight.ptr<T>() + index[i] * apart, static_cast<std::size_t>(d) * sizeof(T));
+  });
 }
 
 // dweight[v] = sum of dy[i] over indices[i] = v. Split by columns, so that each sum runs in the order of i at any
@@ -53,7 +52,8 @@ Tensor embedding(In indices, In weight, std::optional<Index> padding_idx) {
       where, "embedding: weight is ", weight.tensor(), "; it must be [V, D], float32 or float64");
   const Index rows = weight.dim(0);
   check(!padding_idx || (*padding_idx >= -rows && *padding_idx < rows), where, "embedding: padding_idx is ",
-        padding_idx.value_or(0), " and weight is ", weight.tensor(), "; padding_idx must be in [", -rows, ", ", rows, ")");
+        padding_idx.value_or(0), " and weight is ", weight.tensor(), "; padding_idx must be in [", -rows, ", ", rows,
+        ")");
   check(indices->defined() && indices.dtype() == DType::int32, where, "embedding: indices are ", indices.tensor(),
         "; they must be int32");
   const Tensor index = indices->dense();
@@ -63,7 +63,8 @@ Tensor embedding(In indices, In weight, std::optional<Index> padding_idx) {
   Tensor y = Tensor::empty(indices.shape() + Shape{weight.dim(1)}, weight.dtype());
   visit_dtype(weight.dtype(), [&](auto t) { gather<decltype(t)>(y, w, index); });
   record("embedding", where, y, {indices, weight}, saved(index),
-         [padding = padding_idx.value_or(0) < 0 ? *padding_idx + rows : padding_idx.value_or(-1)](Grads& d, const Tensor& dy, const Tensor& i) {
+         [padding = padding_idx.value_or(0) < 0 ? *padding_idx + rows : padding_idx.value_or(-1)](
+             Grads& d, const Tensor& dy, const Tensor& i) {
            if (const Target dweight = d.dense(1)) scatter_add(dweight, dy, i, padding);
          });
   return y;

@@ -130,7 +130,8 @@ TopK top_k(In x, Index k, int axis, bool largest) {
         x.shape()[a], "], the size of axis ", a);
   const Tensor lines = detail::widened(x->transpose(a, -1)).dense();
   Tensor at = Tensor::empty(lines.shape().with(-1, k), DType::int32);
-  detail::with_float(lines.dtype(), [&](auto t) { best_places(lines.ptr<decltype(t)>(), lines.dim(-1), k, largest, at); });
+  detail::with_float(lines.dtype(),
+                     [&](auto t) { best_places(lines.ptr<decltype(t)>(), lines.dim(-1), k, largest, at); });
   const Tensor indices = at.transpose(a, -1).dense();
   Tensor y = Tensor::empty(indices.shape(), x.dtype());
   detail::gather(x, a, indices, y);

@@ -54,8 +54,8 @@ BlockMask create_block_mask(const MaskMod& mask_mod, Index batch, Index heads, I
   require(!positions.defined() || (positions.shape() == Shape{batch} && positions.dtype() == DType::int32),
           "create_block_mask: positions is ", positions, "; it must be ", Shape{batch}, " int32");
   const Index rows = (queries + kBlockQueries - 1) / kBlockQueries, columns = (keys + kBlockKeys - 1) / kBlockKeys;
-  const auto state = std::make_shared<BlockMask::State>(
-      BlockMask::State{mask_mod, shape, std::vector<BlockKind>(static_cast<std::size_t>(batch * heads * rows * columns))});
+  const auto state = std::make_shared<BlockMask::State>(BlockMask::State{
+      mask_mod, shape, std::vector<BlockKind>(static_cast<std::size_t>(batch * heads * rows * columns))});
   const Tensor starts = positions.defined() ? positions.dense() : Tensor();
   parallel_for(batch * heads * rows, std::max<Index>(1, 8 / std::max<Index>(1, columns)), [&](Index begin, Index end) {
     const auto number = [](Index n) { return static_cast<std::int32_t>(n); };
@@ -65,8 +65,8 @@ BlockMask create_block_mask(const MaskMod& mask_mod, Index batch, Index heads, I
       for (Index c = 0; c < columns; ++c) {
         const Index key = c * kBlockKeys, height = std::min<Index>(kBlockQueries, queries - query),
                     width = std::min<Index>(kBlockKeys, keys - key);
-        const int allowed = ScoreModAccess::count(
-            mask_mod, {number(b), number(n / rows % heads), number(first + query), number(height), number(key), number(width), 0});
+        const int allowed = ScoreModAccess::count(mask_mod, {number(b), number(n / rows % heads), number(first + query),
+                                                             number(height), number(key), number(width), 0});
         state->kinds[static_cast<std::size_t>(n * columns + c)] = allowed == 0                ? BlockKind::none
                                                                   : allowed == height * width ? BlockKind::all
                                                                                               : BlockKind::part;

@@ -29,7 +29,8 @@ void check_call(In q, In k, In v, const Similarity& f, const AttentionCall& call
         "' is given by its logarithm and normalised by count; it must be normalised by sum");
   check(o.pool >= 1, at, "generic_attention: pool is ", o.pool, "; it must be 1 or more");
   check(
-      o.pool == 1 || !(call.causal || call.mask.defined() || call.bias.defined()), at, "generic_attention: pool is ", o.pool,
+      o.pool == 1 || !(call.causal || call.mask.defined() || call.bias.defined()), at, "generic_attention: pool is ",
+      o.pool,
       ", with causal masking, a mask or a bias of single pairs; pooled keys mix positions, and can have none of them");
 }
 
@@ -236,7 +237,8 @@ Tensor generic_op(In q, In k, In v, const Similarity& f, const AttentionCall& ca
     const NoTape guard;
     const MatmulPrecision exact(DType::float32);
     AttentionInputs constants = x;
-    std::apply([](auto&... tensor) { ((tensor = tensor.defined() ? tensor.detach() : tensor), ...); }, constants.tensors());
+    std::apply([](auto&... tensor) { ((tensor = tensor.defined() ? tensor.detach() : tensor), ...); },
+               constants.tensors());
     Tensor out = y.transpose(1, 2);
     forward(problem_of(f, constants), out, default_rng());
   }

@@ -26,10 +26,10 @@ PooledKeys pooled_keys(In k, In v, const AttentionCall& call, const GenericAtten
   Tensor seen = Tensor::zeros({batch, groups * o.pool}, DType::bool8), real = seen.slice(1, 0, keys);
   real.fill_(1);
   if (call.key_mask.defined()) detail::copy_values(real, call.key_mask);
-  if (call.key_lengths.defined()) seen = logical_and(seen, Tensor::arange(groups * o.pool) < call.key_lengths.unsqueeze(1));
+  if (call.key_lengths.defined())
+    seen = logical_and(seen, Tensor::arange(groups * o.pool) < call.key_lengths.unsqueeze(1));
   seen = seen.view({batch, 1, groups, o.pool, 1});
-  return {pooled(k, seen, o.pooling), pooled(v, seen, o.pooling),
-          any(seen, {3}).view({batch, groups})};
+  return {pooled(k, seen, o.pooling), pooled(v, seen, o.pooling), any(seen, {3}).view({batch, groups})};
 }
 
 }  // namespace heed::detail

@@ -165,8 +165,7 @@ void forward(const AttentionInputs& x, const Tensor& weight, const LinearForm& f
   States<T> states(kernel, p, plan, spans);
   const HeadRows<T> y = rows_of<T>(out);
   for (Index i = 0; i < spans.heads; ++i)
-    copy_sums(p, plan, first, i, states.at(i, 0),
-              [](T* to, const T* from, Index n) { std::copy_n(from, n, to); });
+    copy_sums(p, plan, first, i, states.at(i, 0), [](T* to, const T* from, Index n) { std::copy_n(from, n, to); });
   if (spans.per_head > 1) {
     each_step(p, plan, spans, p.heads, 2, false, [&](const Task& t, Index s, Index, T* scratch) {
       for (Index h = t.first; h < t.last && t.span + 1 < spans.per_head; ++h)
@@ -252,9 +251,8 @@ Tensor linear_attention_op(const char* op, In q, In k, In v, const AttentionCall
   Tensor y = detail::attention_output(x);
   LinearKept kept;
   if (wants_gradient({x.q, x.k, x.v, call.bias})) kept = kept_for_backward(x, weight, form);
-  detail::with_float(q.dtype(), [&](auto t) {
-    forward<decltype(t)>(x, weight, form, {}, {}, y.transpose(1, 2), kept);
-  });
+  detail::with_float(q.dtype(),
+                     [&](auto t) { forward<decltype(t)>(x, weight, form, {}, {}, y.transpose(1, 2), kept); });
   record(op, q.where(), y, {x.q, x.k, x.v, call.bias}, saved(x, weight, y, kept),
          [form](Grads& d, const Tensor& dy, const AttentionInputs& in, const Tensor& w, const Tensor& out,
                 const LinearKept& of_forward) {
@@ -263,8 +261,7 @@ Tensor linear_attention_op(const char* op, In q, In k, In v, const AttentionCall
            detail::with_float(dy.dtype(), [&](auto t) {
              backward<decltype(t)>(in, w, form, out.transpose(1, 2), dy.transpose(1, 2), of_forward, to, dweight);
            });
-           if (dweight.defined())
-             d.add(3, (form.kind == LinearKind::features ? dweight * w : dweight).unsqueeze(2));
+           if (dweight.defined()) d.add(3, (form.kind == LinearKind::features ? dweight * w : dweight).unsqueeze(2));
          });
   return y.transpose(1, 2);
 }
@@ -279,8 +276,8 @@ Tensor step(const char* op, In q, In k, In v, LinearAttentionSums& state, Attent
   const AttentionInputs x = detail::attention_inputs(q, k, v, call);
   const Shape norms{q.dim(0), q.dim(1), q.dim(3)}, sums = norms + Shape{v.dim(3)};
   const Tensor& at = state.sums;
-  check(!at.defined() || (at.shape() == sums && at.dtype() == q.dtype() && state.norms.shape() == norms), q.where(),
-        op, ": q is ", q.tensor(), " and v is ", v.tensor(), " but the state holds ", at, "; it must be ", sums);
+  check(!at.defined() || (at.shape() == sums && at.dtype() == q.dtype() && state.norms.shape() == norms), q.where(), op,
+        ": q is ", q.tensor(), " and v is ", v.tensor(), " but the state holds ", at, "; it must be ", sums);
   check(!at.defined() || state.maxima.defined() == (form.kind != LinearKind::features), q.where(), op,
         ": the state is of another feature map; it must be the one that it began with");
   LinearAttentionSums next{Tensor::empty(sums, q.dtype()), Tensor::empty(norms, q.dtype()), {}};
@@ -348,7 +345,8 @@ struct Mapped {
 };
 Mapped mapped(In q, In k, In v, const AttentionCall& call, const LinearFeatures& f) {
   const bool own = has_maps(f, q), poly2 = !own && f.feature_map == FeatureMap::poly2;
-  if (!own && !poly2 && (f.feature_map != FeatureMap::identity || f.signed_features)) return {q, k, v, call, f.feature_map};
+  if (!own && !poly2 && (f.feature_map != FeatureMap::identity || f.signed_features))
+    return {q, k, v, call, f.feature_map};
   const Tensor keys = without_padding(k, call);
   Mapped x{q, keys, v, call, FeatureMap::identity};
   if (poly2) {

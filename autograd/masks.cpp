@@ -28,8 +28,8 @@ Tensor compare(const MaskKernel& op, In a, In b) {
   return y;
 }
 
-// The number takes the tensor's dtype (and is rounded to bfloat16), but an int32 or bool8 tensor is compared as float64:
-// x < 2.5 means what it says.
+// The number takes the tensor's dtype (and is rounded to bfloat16), but an int32 or bool8 tensor is compared as
+// float64: x < 2.5 means what it says.
 Tensor compare(const MaskKernel& op, In a, double b) {
   const kernels::ElementwiseKernel k = kernel_for(op.name, op.forward, a);
   note_reads({a});
@@ -37,8 +37,7 @@ Tensor compare(const MaskKernel& op, In a, double b) {
   if (is_floating(a.dtype()))
     elementwise(k, y, {a.tensor(), Operand(a.dtype() == DType::bfloat16 ? as_bfloat16(b) : b, a.dtype())});
   else
-    elementwise(op.forward[kernels::kFloat64], y,
-                {a->detach().to(DType::float64), Operand(b, DType::float64)});
+    elementwise(op.forward[kernels::kFloat64], y, {a->detach().to(DType::float64), Operand(b, DType::float64)});
   return y;
 }
 

@@ -213,8 +213,8 @@ Tensor matmul(In a, In b) {
         "; both need an axis and must be float64, or int32, or each float32 or bfloat16");
   Shape batch;
   const auto before = [](In x) { return x.shape().first(std::max(0, x.rank() - 2)); };
-  check(a.dim(-1) == b.dim(b.rank() == 1 ? 0 : -2) && broadcast(before(a), before(b), batch), a.where(), "matmul: a is ",
-        a.tensor(), " and b is ", b.tensor(),
+  check(a.dim(-1) == b.dim(b.rank() == 1 ? 0 : -2) && broadcast(before(a), before(b), batch), a.where(),
+        "matmul: a is ", a.tensor(), " and b is ", b.tensor(),
         "; the last axis of a must be the second last of b, or its only one, and the axes before must broadcast");
   if (a.rank() == 1) {
     const Tensor y = matmul(In(a->unsqueeze(0), a.where()), b);

@@ -2,8 +2,8 @@
 //
 // The closure gets the output's gradient (contiguous, the output's shape) and what was saved, tensors or structs of
 // them; it captures scalars by name, never tensors: of a captured one the tape would know neither the size nor whether
-// it was written to, and nothing tells. Inside it nothing is recorded. Whatever y's values came from, under NoTape or by
-// detach(), from here on it depends on the inputs. record() costs next to nothing where no input wants a gradient.
+// it was written to, and nothing tells. Inside it nothing is recorded. Whatever y's values came from, under NoTape or
+// by detach(), from here on it depends on the inputs. record() costs next to nothing where no input wants a gradient.
 //
 // Example:
 //

@@ -153,7 +153,8 @@ Deviation rescaled_deviation(const Grouped& g, double divisor, bool root) {
 // y = sum (x - m)^2 / c, m = mean(x), c = n - correction: dx = 2 dy (x - m) / c. Its root s: dx = dy (x - m) / (s c).
 Tensor deviation(const char* op, bool root, In x, const Axes& axes, VarianceOptions options) {
   detail::check_float(op, x);
-  check(std::isfinite(options.correction), x.where(), op, ": correction is ", options.correction, "; it must be finite");
+  check(std::isfinite(options.correction), x.where(), op, ": correction is ", options.correction,
+        "; it must be finite");
   const unsigned reduced = axes.of(op, x);
   const Grouped g(x, reduced);
   const double divisor = std::max(0.0, static_cast<double>(g.n) - options.correction);
@@ -176,8 +177,7 @@ Tensor deviation(const char* op, bool root, In x, const Axes& axes, VarianceOpti
 // (sum |x|^p)^(1/p), 0 < p < infinity.
 Tensor root_of_powers(const Grouped& g, double p) {
   if (p == 1) return detail::reduce(kernels::Reduction::abs, g);
-  if (p == 2)
-    return mapped(detail::reduce(kernels::Reduction::square, g), [](double v) { return std::sqrt(v); });
+  if (p == 2) return mapped(detail::reduce(kernels::Reduction::square, g), [](double v) { return std::sqrt(v); });
   Grouped powers = g;
   powers.x = mapped(g.x, [p](double v) { return std::pow(std::fabs(v), p); });
   return mapped(detail::reduce(kernels::Reduction::sum, powers), [p](double v) { return std::pow(v, 1 / p); });

@@ -25,12 +25,14 @@ struct MappedTable : DistanceTable {
 };
 
 ScoreMod by_distance(std::shared_ptr<const DistanceTable> table, const Tensor& parameter) {
-  return detail::ScoreModAccess::of_kernels(std::move(table), distance_function<float>, distance_function<double>, parameter);
+  return detail::ScoreModAccess::of_kernels(std::move(table), distance_function<float>, distance_function<double>,
+                                            parameter);
 }
 
 // Errors of tables [H, entries].
 void check_table(const char* name, const Tensor& table, bool fits, const char* must) {
-  require(table.defined() && table.rank() == 2 && table.dim(0) > 0 && fits, name, ": table is ", table, "; it must be ", must);
+  require(table.defined() && table.rank() == 2 && table.dim(0) > 0 && fits, name, ": table is ", table, "; it must be ",
+          must);
 }
 
 }  // namespace
@@ -91,10 +93,12 @@ Index t5_bucket(Index distance, Index buckets, const T5BiasOptions& o) {
 
 ScoreMod t5_bias(const Tensor& table, const T5BiasOptions& o) {
   const Index least = o.bidirectional ? 4 : 2;
-  check_table("t5_bias", table, table.defined() && table.rank() == 2 && table.dim(1) >= least && table.dim(1) % least == 0,
+  check_table("t5_bias", table,
+              table.defined() && table.rank() == 2 && table.dim(1) >= least && table.dim(1) % least == 0,
               "[heads, buckets] or [1, buckets], the buckets a multiple of 2, or of 4 where it is bidirectional");
   require(o.max_distance > table.dim(1) / least && o.max_distance < Index{1} << 20, "t5_bias: max_distance is ",
-          o.max_distance, "; it must be above ", table.dim(1) / least, ", the distances that have a bucket of their own, and below 2^20");
+          o.max_distance, "; it must be above ", table.dim(1) / least,
+          ", the distances that have a bucket of their own, and below 2^20");
   const auto mapped = std::make_shared<MappedTable>();
   mapped->clip = o.max_distance;
   for (Index d = -o.max_distance; d <= o.max_distance; ++d)

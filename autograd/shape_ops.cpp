@@ -13,8 +13,8 @@ Tensor concatenate_few(std::span<const Tensor> parts, int axis, const Where& whe
   Tensor ends = Tensor::empty({static_cast<Index>(parts.size())}, DType::int32);
   Index size = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    check(!__builtin_add_overflow(size, parts[i].shape()[axis], &size), where,
-          "concatenate: the sizes along axis ", axis, " add up to 2^63 or more; no tensor has so many");
+    check(!__builtin_add_overflow(size, parts[i].shape()[axis], &size), where, "concatenate: the sizes along axis ",
+          axis, " add up to 2^63 or more; no tensor has so many");
     ends.ptr<std::int32_t>()[i] = static_cast<std::int32_t>(size);
   }
   Tensor y = Tensor::empty(parts[0].shape().with(axis, size), parts[0].dtype());
@@ -153,8 +153,8 @@ Tensor triu(In x, Index diagonal) { return triangle("triu", false, x, diagonal);
 // Views and copies that the tape knows: for each axis, [before, behind] is seen as [before, 1, behind], expanded and
 // copied.
 Tensor repeat(In x, const Shape& counts) {
-  check(x->defined() && counts.rank() >= x.rank(), x.where(), "repeat: the counts are ", counts, " but x is ", x.tensor(),
-        "; there must be one for each axis at least");
+  check(x->defined() && counts.rank() >= x.rank(), x.where(), "repeat: the counts are ", counts, " but x is ",
+        x.tensor(), "; there must be one for each axis at least");
   for (Index c : counts) check(c >= 0, x.where(), "repeat: the counts are ", counts, "; each must be 0 or more");
   Shape shape;
   for (int i = x.rank(); i < counts.rank(); ++i) shape.push_back(1);
@@ -163,8 +163,8 @@ Tensor repeat(In x, const Shape& counts) {
   bool fits = true;
   for (int a = 0; a < shape.rank(); ++a)
     fits = !__builtin_mul_overflow(std::max<Index>(1, shape[a]), std::max<Index>(1, counts[a]), &whole[a]) && fits;
-  check(fits && detail::can_be_counted(whole), x.where(), "repeat: the counts are ", counts, " and x is ",
-        x.tensor(), "; the elements are more than memory can hold");
+  check(fits && detail::can_be_counted(whole), x.where(), "repeat: the counts are ", counts, " and x is ", x.tensor(),
+        "; the elements are more than memory can hold");
   Tensor y = x->reshape(shape);
   for (int a = shape.rank() - 1; a >= 0; --a) {
     if (counts[a] == 1) continue;

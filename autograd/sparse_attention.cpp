@@ -140,7 +140,8 @@ void run_wave(Wave<T>& wave, const KeyLists& lists, SparseGradients<T>& g, const
     });
   }
   if (columns == nullptr) return;
-  const double pairs_per_key = static_cast<double>(wave.pairs) / std::max(1.0, static_cast<double>(wave.count * p.keys));
+  const double pairs_per_key =
+      static_cast<double>(wave.pairs) / std::max(1.0, static_cast<double>(wave.count * p.keys));
   parallel_for(wave.count * p.keys, grain_of(p, pairs_per_key, 2), [&](Index begin, Index end) {
     for (Index n = begin; n < end; ++n) {
       const Index group = n / p.keys, head = wave.first + group;
@@ -152,8 +153,8 @@ void run_wave(Wave<T>& wave, const KeyLists& lists, SparseGradients<T>& g, const
 }
 
 template <class T>
-void backward(const AttentionInputs& x, const KeyLists& lists, const Tensor& out, const Tensor& dout,
-              const Tensor& lse, const AttentionTargets& d) {
+void backward(const AttentionInputs& x, const KeyLists& lists, const Tensor& out, const Tensor& dout, const Tensor& lse,
+              const AttentionTargets& d) {
   const SparseProblem<T> p = sparse_problem<T>(x, lists);
   SparseGradients<T> g{};
   detail::set_gradients<T>(g, out, dout, d);

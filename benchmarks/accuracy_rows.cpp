@@ -152,7 +152,8 @@ void add_positions_and_dropout(std::vector<AccuracyRow>& rows) {
       [](const Tensors& t) { return additive_attention(t[0], t[1], t[2], t[3], {.causal = true}); },
       {q, k, v, uniform({3, 40}, -2, 2, 4)});
   row("window attention of 20, causal",
-      [](const Tensors& t) { return WindowAttention({.window = 20}).apply(t[0], t[1], t[2], {.causal = true}); }, {q, k, v});
+      [](const Tensors& t) { return WindowAttention({.window = 20}).apply(t[0], t[1], t[2], {.causal = true}); },
+      {q, k, v});
   rows.push_back({"rope",
                   "2 x 3 heads of 97 x 40",
                   [](const Tensors& t) { return rope(t[0], {.offset = 900}); },

@@ -36,7 +36,8 @@ void report(const Case& c, double peak) {
     Tape tape;
     const Tensor x = tape.watch(fused);
     const auto third = [&](Index i) { return x.select(2, i).transpose(1, 2); };
-    const Tensor heads = attention(third(0), third(1), third(2), {.causal = c.causal}), y = heads.transpose(1, 2).reshape(dy.shape());
+    const Tensor heads = attention(third(0), third(1), third(2), {.causal = c.causal}),
+                 y = heads.transpose(1, 2).reshape(dy.shape());
     if (back) tape.backward(y, dy);
   };
   const double forward = benchmarks::median_seconds([&] { run(false); }, 0.3);

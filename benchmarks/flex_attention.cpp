@@ -1,6 +1,6 @@
-// flex_attention, forward and backward, beside causal attention() on the same queries, keys and values: milliseconds, and
-// how many times attention()'s. 8 heads of 64, one sequence, float32. Functions of scores: those that are ready, and the
-// same as lambdas of a program's own.
+// flex_attention, forward and backward, beside causal attention() on the same queries, keys and values: milliseconds,
+// and how many times attention()'s. 8 heads of 64, one sequence, float32. Functions of scores: those that are ready,
+// and the same as lambdas of a program's own.
 //   flex_attention [threads]
 #include <cstdio>
 #include <cstdlib>
@@ -39,7 +39,8 @@ Times time_of(Index length, const Tensor& parameter, const Attend& attend) {
 
 void report(Index length) {
   std::printf("T = %lld\n", static_cast<long long>(length));
-  const Times plain = time_of(length, {}, [](In q, In k, In v, const Tensor&) { return attention(q, k, v, {.causal = true}); });
+  const Times plain =
+      time_of(length, {}, [](In q, In k, In v, const Tensor&) { return attention(q, k, v, {.causal = true}); });
   const auto row = [&](const char* name, const FlexAttentionOptions& o) {
     const std::vector<Tensor> parameters = o.score_mod.parameters();
     const bool trained = std::string(name).find("trained") != std::string::npos;
@@ -48,15 +49,19 @@ void report(Index length) {
       if (trained) with.score_mod = o.score_mod.with(std::vector<Tensor>{p});
       return flex_attention(q, k, v, with, {.causal = true});
     });
-    std::printf("  %-28s forward %8.2f ms, both %8.2f; %5.2f and %5.2f times attention()'s\n", name, t.forward * 1e3, t.both * 1e3,
-                t.forward / plain.forward, t.both / plain.both);
+    std::printf("  %-28s forward %8.2f ms, both %8.2f; %5.2f and %5.2f times attention()'s\n", name, t.forward * 1e3,
+                t.both * 1e3, t.forward / plain.forward, t.both / plain.both);
   };
   std::printf("  %-28s forward %8.2f ms, both %8.2f\n", "attention(), causal", plain.forward * 1e3, plain.both * 1e3);
   const Tensor slopes = alibi_slopes(kHeads), table = Rng(5).normal({kHeads, 257});
   const float* slope = slopes.data<float>();
-  const auto alibi_lambda = [slope](auto s, int, int h, int q, int k) { return s - slope[h] * static_cast<float>(q - k); };
+  const auto alibi_lambda = [slope](auto s, int, int h, int q, int k) {
+    return s - slope[h] * static_cast<float>(q - k);
+  };
   const auto cap_lambda = [](auto s, int, int, int, int) { return 50 * tanh(s / 50); };
-  const auto bias_lambda = [](auto s, int, int h, int q, int k, auto by) { return s + by(h, std::clamp(k - q, -128, 128) + 128); };
+  const auto bias_lambda = [](auto s, int, int h, int q, int k, auto by) {
+    return s + by(h, std::clamp(k - q, -128, 128) + 128);
+  };
   const BlockMask window = create_block_mask(sliding_window(256), 1, 1, length, length);
   const BlockMask streaming = create_block_mask(sliding_window(256, 4), 1, 1, length, length);
   row("alibi", {.score_mod = alibi(kHeads)});
@@ -69,7 +74,8 @@ void report(Index length) {
   row("window of 256", {.block_mask = window});
   row("window of 256 and 4 sinks", {.block_mask = streaming});
   row("alibi, window of 256", {.score_mod = alibi(kHeads), .block_mask = window});
-  const double made = benchmarks::median_seconds([&] { create_block_mask(sliding_window(256), 1, 1, length, length); }, 0.3);
+  const double made =
+      benchmarks::median_seconds([&] { create_block_mask(sliding_window(256), 1, 1, length, length); }, 0.3);
   std::printf("  %-28s         %8.2f ms; %.0f %% of the blocks are skipped\n", "create_block_mask, window", made * 1e3,
               100 * window.sparsity());
 }

@@ -111,7 +111,8 @@ NewFile::NewFile(const char* op, const fs::path& given, std::size_t size) : op_(
   require(given.has_filename(), op, ": the path «", given.string(), "» has no file name");
   require(unusual.empty(), op, ": ", given.string(), " is ", unusual, "; it must be a file");
   path_ = followed(given);
-  require(!fs::is_symlink(path_, ignored), op, ": ", given.string(), " is a link that leads to itself; it must be a file");
+  require(!fs::is_symlink(path_, ignored), op, ": ", given.string(),
+          " is a link that leads to itself; it must be a file");
   consolation_ = fs::exists(path_, ignored) ? "; the previous file is unchanged" : "";
   temporary_ = path_;
   temporary_ += ".tmp";

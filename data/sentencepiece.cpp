@@ -119,8 +119,8 @@ class LineSample {
   std::vector<Line> lines_;
 };
 
-// «Internal: src/file.cc(12) [condition] Sentence. Increase vocab_size or ... --option.» becomes «Sentence.», as nobody can
-// give that option here.
+// «Internal: src/file.cc(12) [condition] Sentence. Increase vocab_size or ... --option.» becomes «Sentence.», as nobody
+// can give that option here.
 std::string reason(const sp::util::Status& status) {
   std::string text = status.ToString();
   if (const std::size_t bracket = text.rfind("] "); bracket != std::string::npos) text.erase(0, bracket + 2);
@@ -172,7 +172,8 @@ SentencePieceTokenizer SentencePieceTokenizer::train_on_text(std::string_view te
   require(!text.empty(), "tokenizer: the text to learn the pieces from is empty");
   constexpr Index kAlways = 256 + 3;  // byte_fallback's, and <unk>, <s>, </s>
   require(options.vocabulary > kAlways, "tokenizer: a vocabulary of ", options.vocabulary,
-          " pieces was asked for; it must be above ", kAlways, ", as each byte is one and SentencePiece has 3 of its own");
+          " pieces was asked for; it must be above ", kAlways,
+          ", as each byte is one and SentencePiece has 3 of its own");
   if (const auto bad = find_invalid_utf8(text)) fail("tokenizer: the text to learn from is not UTF-8 at offset ", *bad);
   const std::unordered_map<std::string, std::string> settings = {
       {"model_type", options.model},

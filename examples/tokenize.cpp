@@ -84,9 +84,9 @@ int tokenize(const Flags& f) {
     });
     // Only now, so that who stops it or fills the disk before has no file of it.
     if (learned && !f.model.empty()) learned->save(f.model);
-    std::fprintf(stderr, "%s%s: %lld tokens of %ju bytes of text, vocabulary %lld (%s)\n", clear, printable(f.out).c_str(),
-                 static_cast<long long>(tokens), bytes, static_cast<long long>(tokenizer.vocabulary_size()),
-                 tokenizer.kind().c_str());
+    std::fprintf(stderr, "%s%s: %lld tokens of %ju bytes of text, vocabulary %lld (%s)\n", clear,
+                 printable(f.out).c_str(), static_cast<long long>(tokens), bytes,
+                 static_cast<long long>(tokenizer.vocabulary_size()), tokenizer.kind().c_str());
   } catch (const Stopped&) {
     std::fprintf(stderr, "%stokenize: stopped; nothing was written\n", clear);
     return 130;

@@ -91,7 +91,8 @@ Tensor read_on(const GPT& model, Group& group) {
   Tensor x = Tensor::zeros({rows, most}, DType::int32);
   for (Index i = 0; i < rows; ++i) {
     Row& row = *group.rows[static_cast<std::size_t>(i)];
-    std::copy(row.text.begin() + static_cast<std::ptrdiff_t>(row.read), row.text.end(), x.ptr<std::int32_t>() + i * most);
+    std::copy(row.text.begin() + static_cast<std::ptrdiff_t>(row.read), row.text.end(),
+              x.ptr<std::int32_t>() + i * most);
     row.read = row.text.size();
   }
   AttentionCall call;

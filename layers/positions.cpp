@@ -13,15 +13,13 @@ void fill_bias(const Tensor& table, Tensor& bias) {
   const Index heads = bias.dim(0), queries = bias.dim(1), keys = bias.dim(2), size = table.dim(1), clip = size / 2;
   const T* entries = table.ptr<T>();
   T* to = bias.ptr<T>();
-  parallel_for(heads * queries, grain_for(keys),
-               [=](Index begin, Index end) {
-                 for (Index n = begin; n < end; ++n) {
-                   const T* row = entries + n / queries * size;
-                   const Index position = n % queries + keys - queries;
-                   for (Index j = 0; j < keys; ++j)
-                     to[n * keys + j] = row[clip + std::clamp(j - position, -clip, clip)];
-                 }
-               });
+  parallel_for(heads * queries, grain_for(keys), [=](Index begin, Index end) {
+    for (Index n = begin; n < end; ++n) {
+      const T* row = entries + n / queries * size;
+      const Index position = n % queries + keys - queries;
+      for (Index j = 0; j < keys; ++j) to[n * keys + j] = row[clip + std::clamp(j - position, -clip, clip)];
+    }
+  });
 }
 
 // A thread owns a head, and sums its rows in order.
@@ -30,18 +28,16 @@ void sum_bias(const Tensor& dbias, Tensor& dtable) {
   const Index heads = dbias.dim(0), queries = dbias.dim(1), keys = dbias.dim(2), size = dtable.dim(1), clip = size / 2;
   const T* from = dbias.ptr<T>();
   T* to = dtable.ptr<T>();
-  parallel_for(heads, grain_for(queries * keys),
-               [=](Index begin, Index end) {
-                 for (Index h = begin; h < end; ++h) {
-                   std::vector<double> sums(static_cast<std::size_t>(size));
-                   for (Index i = 0; i < queries; ++i)
-                     for (Index j = 0; j < keys; ++j)
-                       sums[static_cast<std::size_t>(clip + std::clamp(j - (i + keys - queries), -clip, clip))] +=
-                           static_cast<double>(from[(h * queries + i) * keys + j]);
-                   for (Index c = 0; c < size; ++c)
-                     to[h * size + c] = static_cast<T>(sums[static_cast<std::size_t>(c)]);
-                 }
-               });
+  parallel_for(heads, grain_for(queries * keys), [=](Index begin, Index end) {
+    for (Index h = begin; h < end; ++h) {
+      std::vector<double> sums(static_cast<std::size_t>(size));
+      for (Index i = 0; i < queries; ++i)
+        for (Index j = 0; j < keys; ++j)
+          sums[static_cast<std::size_t>(clip + std::clamp(j - (i + keys - queries), -clip, clip))] +=
+              static_cast<double>(from[(h * queries + i) * keys + j]);
+      for (Index c = 0; c < size; ++c) to[h * size + c] = static_cast<T>(sums[static_cast<std::size_t>(c)]);
+    }
+  });
 }
 
 }  // namespace
@@ -66,8 +62,8 @@ Tensor relative_position_bias(In table, Index queries, Index keys) {
 }
 
 RelativePositionBias::RelativePositionBias(Index heads, Index clip, Rng& rng) {
-  require(heads > 0 && clip > 0 && clip < Index{1} << 31, "RelativePositionBias: heads is ", heads, " and clip is ", clip,
-          "; both must be 1 or more, and clip below 2^31");
+  require(heads > 0 && clip > 0 && clip < Index{1} << 31, "RelativePositionBias: heads is ", heads, " and clip is ",
+          clip, "; both must be 1 or more, and clip below 2^31");
   weight = Parameter(Tensor::empty({heads, 2 * clip + 1}));
   init::normal_(weight, rng, 0, 0.02);
 }

@@ -9,8 +9,8 @@ using Made = std::unique_ptr<Optimizer>;
 using Groups = ParameterGroups;
 using Options = OptimizerOptions;
 
-// An optimizer by its name: the numbers that it keeps for each of a large parameter's, whether momentum adds one, and how
-// it is made.
+// An optimizer by its name: the numbers that it keeps for each of a large parameter's, whether momentum adds one, and
+// how it is made.
 struct Row {
   const char* name;
   int states;
@@ -21,10 +21,9 @@ struct Row {
 const Row kRows[] = {
     {"sgd", 0, true,
      [](const Groups& p, const Options& o) -> Made {
-       return std::make_unique<SGD>(p, SGDOptions{.lr = o.lr,
-                                                  .momentum = o.momentum,
-                                                  .weight_decay = o.weight_decay,
-                                                  .nesterov = o.momentum > 0});
+       return std::make_unique<SGD>(
+           p,
+           SGDOptions{.lr = o.lr, .momentum = o.momentum, .weight_decay = o.weight_decay, .nesterov = o.momentum > 0});
      }},
     {"adam", 2, false,
      [](const Groups& p, const Options& o) -> Made {

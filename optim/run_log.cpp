@@ -40,8 +40,8 @@ bool is_left_of_entry(const std::string& line, bool whole, Index step) {
 }
 
 // Where the line of `step` ends in the log; 0 where the log begins behind it. Each line is of the step after the line
-// before. The first is of any step up to `step` + 1, as a run that was resumed without its log began a new one. The line
-// tells the loss of that step, or it is of a run that was begun afresh and killed before it saved.
+// before. The first is of any step up to `step` + 1, as a run that was resumed without its log began a new one. The
+// line tells the loss of that step, or it is of a run that was begun afresh and killed before it saved.
 std::uintmax_t end_of_step(const std::filesystem::path& path, Index step, double loss) {
   std::ifstream file(path, std::ios::binary);
   require(file.good(), "log: ", path.string(), " cannot be read: ", std::strerror(errno));
@@ -61,8 +61,9 @@ std::uintmax_t end_of_step(const std::filesystem::path& path, Index step, double
     if (entry.step > step) return 0;
     end += line.size() + 1;
   }
-  require(std::isnan(entry.loss) || entry.loss == loss, "log: ", path.string(),
-          " is of another run: the loss of step ", step, " is ", entry.loss, " there and ", loss, " in the checkpoint; give the log that belongs to it, or another file");
+  require(std::isnan(entry.loss) || entry.loss == loss, "log: ", path.string(), " is of another run: the loss of step ",
+          step, " is ", entry.loss, " there and ", loss,
+          " in the checkpoint; give the log that belongs to it, or another file");
   return end;
 }
 

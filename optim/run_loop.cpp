@@ -1,5 +1,5 @@
-// The training loop. Above 400 lines: options are checked, steps made, evaluated, kept and resumed by one class, whose state
-// between steps is what a checkpoint holds.
+// The training loop. Above 400 lines: options are checked, steps made, evaluated, kept and resumed by one class, whose
+// state between steps is what a checkpoint holds.
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/matmul.hpp>
@@ -71,7 +71,7 @@ class Run {
  private:
   RunParts parts_;
   const RunOptions& o_;
-  std::vector<std::string> names_;  // of the updates; the first has none
+  std::vector<std::string> names_;        // of the updates; the first has none
   detail::PlaceLock place_, best_place_;  // of the checkpoints, from before one is read
   Index done_ = 0;                        // steps
   RunHistory history_;
@@ -289,15 +289,12 @@ void Run::evaluate_into(RunStep& s) {
   {
     std::optional<AveragedWeights> averaged;
     if (o_.average != nullptr) averaged.emplace(*o_.average);
-    s.validation_metrics =
-        evaluate_metrics(parts_.metrics ? parts_.metrics : loss_alone, parts_.validation, batches);
+    s.validation_metrics = evaluate_metrics(parts_.metrics ? parts_.metrics : loss_alone, parts_.validation, batches);
   }
-  require((o_.patience == 0 && o_.best.empty()) || s.validation_metrics.count(o_.monitor) == 1,
-          "run: monitor is ", o_.monitor,
-          ", which the evaluation does not tell; it must be loss or one of the metrics");
+  require((o_.patience == 0 && o_.best.empty()) || s.validation_metrics.count(o_.monitor) == 1, "run: monitor is ",
+          o_.monitor, ", which the evaluation does not tell; it must be loss or one of the metrics");
   s.validation_loss = s.validation_metrics.extract("loss").mapped();
-  for (std::size_t i = 0; i < parts_.updates.size(); ++i)
-    parts_.updates[i].schedule.observe(*s.validation_loss);
+  for (std::size_t i = 0; i < parts_.updates.size(); ++i) parts_.updates[i].schedule.observe(*s.validation_loss);
   history_.validation_losses.emplace_back(done_, *s.validation_loss);
   history_.validation_metrics.push_back(s.validation_metrics);
   if (o_.checkpoint.empty()) return;

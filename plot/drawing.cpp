@@ -34,7 +34,8 @@ std::string complaint(const std::string& said, int status) {
   std::istringstream lines(said);
   std::string last;
   for (std::string line; std::getline(lines, line);)
-    if (const std::size_t begin = line.find_first_not_of(" \t\r"); begin != std::string::npos) last = line.substr(begin);
+    if (const std::size_t begin = line.find_first_not_of(" \t\r"); begin != std::string::npos)
+      last = line.substr(begin);
   if (const std::size_t colon = last.find(": "); last.find("line ") < colon && colon != std::string::npos)
     last.erase(0, colon + 2);
   if (last.empty()) last = "it drew nothing and ended with status " + std::to_string(status);
@@ -60,8 +61,8 @@ void Drawing::close() {
       ("exec gnuplot < " + name_of(script_) + " > " + name_of(picture.get()) + " 2> " + name_of(errors.get())).c_str());
   std::string bytes = content_of(picture.get());
   gp_.reset();  // and its files of points
-  require(status == 0 && !bytes.empty(), "plot: ", file_.string(), " could not be drawn; gnuplot says: ",
-          complaint(content_of(errors.get()), status));
+  require(status == 0 && !bytes.empty(), "plot: ", file_.string(),
+          " could not be drawn; gnuplot says: ", complaint(content_of(errors.get()), status));
   const std::string image = "<image ", sharp = "<image style='image-rendering:pixelated' ";
   if (svg_)
     for (std::size_t i = bytes.find(image); i != std::string::npos; i = bytes.find(image, i + sharp.size()))

@@ -33,8 +33,8 @@ struct CountsCases : doctest::IReporter {
 
 REGISTER_LISTENER("counts_cases", 0, CountsCases);
 
-// doctest's own main, but that a filter which no case passes is a failure: CTest starts one process a case, and a name that it
-// passes on wrongly would count as a test that passed.
+// doctest's own main, but that a filter which no case passes is a failure: CTest starts one process a case, and a name
+// that it passes on wrongly would count as a test that passed.
 int main(int argc, char** argv) {
   doctest::Context context(argc, argv);
   const int result = context.run();

@@ -37,8 +37,8 @@ double worst(const Tensor& a, const Tensor& b, double rtol, double atol);
 
 bool close(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-6);
 
-// The weights [B, H, T, S] of an attention: what attend(v) makes of values of which each has one element of 1 at a place
-// of its own. For keys k [B, Hk, S, D].
+// The weights [B, H, T, S] of an attention: what attend(v) makes of values of which each has one element of 1 at a
+// place of its own. For keys k [B, Hk, S, D].
 Tensor weights_by(const std::function<Tensor(In v)>& attend, const Tensor& k);
 
 // Of a normal distribution.

@@ -38,8 +38,8 @@ struct AttentionInputs {
 AttentionInputs attention_inputs(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call,
                                  double scale = 1);
 
-// The result as it is made, uninitialised: [B, T, H, Dv], so that the heads lie side by side and merging them is a view.
-// Ops return its transpose(1, 2).
+// The result as it is made, uninitialised: [B, T, H, Dv], so that the heads lie side by side and merging them is a
+// view. Ops return its transpose(1, 2).
 Tensor attention_output(const AttentionInputs& x);
 
 // The gradients of q, k and v, inputs 0 to 2 of the op, and of the bias where that is wanted.

@@ -1,5 +1,5 @@
-// Lists of keys: made from what a mechanism chooses, checked, and seen from the keys. For the sources of sparse attention
-// and its mechanisms alone.
+// Lists of keys: made from what a mechanism chooses, checked, and seen from the keys. For the sources of sparse
+// attention and its mechanisms alone.
 #pragma once
 #include <heed/autograd/attention.hpp>
 #include <heed/core/memory.hpp>

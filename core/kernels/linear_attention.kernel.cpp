@@ -14,7 +14,8 @@ LinearPlan plan(const LinearProblem<T>& p) {
   Pieces<T> all{nullptr};
   const LinearGradients<T> none{};
   const Backward<T> backward(p, none, all);  // the largest
-  return {key_steps, key_steps + least, state_row(p), whole_vectors<T>(p.width), state_size(p), p.causal ? least : 1, all.used};
+  return {key_steps,     key_steps + least,    state_row(p), whole_vectors<T>(p.width),
+          state_size(p), p.causal ? least : 1, all.used};
 }
 
 template <class T>

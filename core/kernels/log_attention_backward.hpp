@@ -68,7 +68,8 @@ struct Backward : Chunks<T, kKind> {
     bool each_masked[kChunk];
     const bool* masked = has_masked_keys(p) ? each_masked : nullptr;
     for (long j = 0; masked != nullptr && j < n; ++j) each_masked[j] = masked_key(p, b, first + j);
-    // dk [n, width] = v [n, value_width] P^T, of the queries of later chunks, + tril(w)^T [n, n] q, of those of their own
+    // dk [n, width] = v [n, value_width] P^T, of the queries of later chunks, + tril(w)^T [n, n] q, of those of their
+    // own
     block_abt<T>(Into::set, n, p.width, p.value_width, T(1), v.read(), after.sums.s.read(), dk.block());
     if (own) lower_atb<T>(Into::add, n, p.width, w, q, dk, nullptr);
     finish_keys(n, own, after);
@@ -120,7 +121,7 @@ struct Backward : Chunks<T, kKind> {
   }
 
   void chunk(long b, long h, long first, long n, long key, const LogState<T>& state, const LogState<T>& after) {
-    load_chunk(b, h, first, n, state, after);  // q [n, width], g [n, value_width], u [n]
+    load_chunk(b, h, first, n, state, after);                           // q [n, width], g [n, value_width], u [n]
     if (p.causal) lower_abt<T>(n, p.width, q, k, nullptr, a, nullptr);  // a = tril(q k^T) [n, n]
     query_gradients(n, state);
     if (p.causal) keys(b, h, key, n, true, after);

@@ -70,8 +70,8 @@ class NewFile {
 // Syncs the folder of `path`, without which a power cut may undo that a file was made or renamed there. 0, or errno.
 int sync_folder_of(const std::filesystem::path& path);
 
-// Keeps other programs, and other runs of this one, from writing `path` while it lives: an Error in one of them. The lock
-// is on an empty file path.lock, as `path` itself comes and goes; one that a killed program left is taken over.
+// Keeps other programs, and other runs of this one, from writing `path` while it lives: an Error in one of them. The
+// lock is on an empty file path.lock, as `path` itself comes and goes; one that a killed program left is taken over.
 class PlaceLock {
  public:
   PlaceLock(const char* op, const std::filesystem::path& path);  // an empty path: nothing
@@ -97,8 +97,8 @@ class LogFile {
   // Bytes of the old content that stay, 0 unless told. The rest goes with the first write() or sync(): what fails
   // before has cost nothing.
   void keep(std::uintmax_t bytes) { kept_ = bytes; }
-  void write(const std::string& line);  // without its line feed; in the file when this returns
-  void sync();                          // to disk, with its name
+  void write(const std::string& line);        // without its line feed; in the file when this returns
+  void sync();                                // to disk, with its name
   bool is_stream() const { return stream_; }  // not a regular file of its own
 
  private:

@@ -18,8 +18,9 @@ inline double least_training_bytes(const TrainingSizes& s) {
   const double width = of(s.width), rows = of(s.batch) * of(s.context);
   // 4 matrices of attention, and of the feed-forward part at least as many numbers as 2 of 4 times the width.
   const double parameters = of(s.layers) * 12 * width * width + of(s.vocabulary) * width;
-  const double kept = of(s.layers) * 8 * width * rows;  // queries, keys, values and the feed-forward part alone are more
-  const double tokens = 2 * of(s.accumulate) * rows;    // inputs and targets
+  const double kept =
+      of(s.layers) * 8 * width * rows;                // queries, keys, values and the feed-forward part alone are more
+  const double tokens = 2 * of(s.accumulate) * rows;  // inputs and targets
   return 4 * (parameters * (2 + of(s.moments)) + kept + tokens);
 }
 

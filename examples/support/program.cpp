@@ -90,7 +90,8 @@ void check_files(const FlagFiles& files) {
   for (std::size_t i = 0; i < written.size(); ++i) {
     const auto& [file, replaced] = written[i];
     for (const FlagFile& other : read) check_pair(file, replaced, other, false);
-    for (std::size_t j = i + 1; j < written.size(); ++j) check_pair(file, replaced, written[j].first, written[j].second);
+    for (std::size_t j = i + 1; j < written.size(); ++j)
+      check_pair(file, replaced, written[j].first, written[j].second);
   }
   for (const FlagFile& f : files.logs)
     if (!f.file.empty()) check_log(f.file);

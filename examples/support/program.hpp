@@ -6,8 +6,8 @@
 
 namespace heed::examples {
 
-// Parses the flags into what `line` was told, then runs `work`. Exit codes: 0 done, 1 an Error, or a standard output that
-// cannot be written (one line on stderr), 2 wrong flags (one line that says what is right).
+// Parses the flags into what `line` was told, then runs `work`. Exit codes: 0 done, 1 an Error, or a standard output
+// that cannot be written (one line on stderr), 2 wrong flags (one line that says what is right).
 int run_program(CommandLine& line, int argc, char** argv, const std::function<int()>& work);
 
 // The files that the flags of a program name, each with its flag.
@@ -31,7 +31,8 @@ void flush_output();
 // The same at once for a piece of a text: TextOptions::on_text.
 void print_piece(Index text, const std::string& piece);
 
-// The same for a tutorial, which has no flags but --help and maybe one for a file: --plot, which is checked, or another.
+// The same for a tutorial, which has no flags but --help and maybe one for a file: --plot, which is checked, or
+// another.
 struct FileFlag {
   std::string flag, help;
 };

@@ -36,7 +36,8 @@ FlexAttention::Rules FlexAttention::now() const {
 
 BlockMask FlexAttention::Rules::mask(const Shape& grid, const Tensor& positions) const {
   if (!options.mask_mod.defined() || grid[0] == 0 || grid[1] == 0) return {};
-  const Index batch = options.mask_by_batch || positions.defined() ? grid[0] : 1, heads = options.mask_by_head ? grid[1] : 1;
+  const Index batch = options.mask_by_batch || positions.defined() ? grid[0] : 1,
+              heads = options.mask_by_head ? grid[1] : 1;
   const auto make = [&] { return create_block_mask(options.mask_mod, batch, heads, grid[2], grid[3], positions); };
   if (grid[2] == 1) return make();  // as in decoding, where each step has another
   const std::lock_guard lock(last->mutex);

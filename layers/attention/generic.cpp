@@ -19,7 +19,8 @@ AttentionCapabilities GenericAttention::capabilities() const {
 }
 
 AttentionState GenericAttention::make_state() const {
-  return KeyValueState([self = *this](In q, In k, In v, const AttentionCall& call) { return self.apply(q, k, v, call); });
+  return KeyValueState(
+      [self = *this](In q, In k, In v, const AttentionCall& call) { return self.apply(q, k, v, call); });
 }
 
 }  // namespace heed

@@ -4,7 +4,8 @@
 namespace heed {
 
 AttentionState SoftmaxAttention::make_state() const {
-  return KeyValueState([self = *this](In q, In k, In v, const AttentionCall& call) { return self.apply(q, k, v, call); });
+  return KeyValueState(
+      [self = *this](In q, In k, In v, const AttentionCall& call) { return self.apply(q, k, v, call); });
 }
 
 }  // namespace heed

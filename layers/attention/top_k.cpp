@@ -139,7 +139,8 @@ Tensor TopKAttention::apply(In q, In k, In v, const AttentionCall& call) const {
 }
 
 AttentionState TopKAttention::make_state() const {
-  return KeyValueState([self = *this](In q, In k, In v, const AttentionCall& call) { return self.apply(q, k, v, call); });
+  return KeyValueState(
+      [self = *this](In q, In k, In v, const AttentionCall& call) { return self.apply(q, k, v, call); });
 }
 
 }  // namespace heed

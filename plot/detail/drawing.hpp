@@ -24,8 +24,8 @@ class Drawing {
  public:
   Drawing(const std::filesystem::path& file, int width, int height);
   Gnuplot& operator*() { return *gp_; }
-  // How cells are drawn in `panels` of one file. Viewers smear an image in an .svg, so there they are rectangles, unless
-  // that would make a file of many megabytes. Gnuplot makes no image of one row or column.
+  // How cells are drawn in `panels` of one file. Viewers smear an image in an .svg, so there they are rectangles,
+  // unless that would make a file of many megabytes. Gnuplot makes no image of one row or column.
   const char* cells(std::size_t rows, std::size_t columns, std::size_t panels = 1) const {
     if (rows < 2 || columns < 2)
       return "using 1:2:(0.5):(0.5):3 with boxxyerror fillstyle solid noborder linecolor palette notitle";

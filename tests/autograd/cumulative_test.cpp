@@ -100,6 +100,7 @@ TEST_CASE("cumsum has the same bits at any number of threads") {
 TEST_CASE("cumsum and prod name what is wrong") {
   CHECK(contains(error_of([] { cumsum(Tensor::zeros({}), 1); }), "cumsum: axis is 1 but x is [1] float32"));
   CHECK(contains(error_of([] { cumsum(Tensor::zeros({2}), 1); }), "cumsum: axis is 1 but x is [2] float32"));
-  CHECK(contains(error_of([] { prod(Tensor::zeros({2}, DType::int32)); }), "prod: x is [2] int32; it must be floating"));
+  CHECK(
+      contains(error_of([] { prod(Tensor::zeros({2}, DType::int32)); }), "prod: x is [2] int32; it must be floating"));
   CHECK(contains(error_of([] { prod(Tensor::zeros({2}), 3); }), "prod: axis is 3"));
 }

@@ -13,7 +13,10 @@ TEST_CASE("flex_attention refuses what does not fit") {
   const auto with = [&](FlexAttentionOptions o) { return [&, o] { flex_attention(q, k, k, o); }; };
   const Tensor four = normal({4, 5, 7}), starts = Tensor::zeros({2}, DType::int32);
   check_errors({
-      {"flex_attention: q is [2, 4, 5, 8] float64, k is [2, 5, 8] float64", [&] { flex_attention(q, normal({2, 5, 8}), k); }},
+      {"flex_attention: q is [2, 4, 5, 8] float64, k is [2, 5, 8] float64",
+       [&] {
+         flex_attention(q, normal({2, 5, 8}), k);
+       }},
       {"block_mask is of [1, 1, 7, 5] but [batch, heads, queries, keys] is [2, 4, 5, 7]",
        with({.block_mask = create_block_mask(always, 1, 1, 7, 5)})},
       {"block_mask is of [3, 1, 5, 7]", with({.block_mask = create_block_mask(always, 3, 1, 5, 7)})},
@@ -28,8 +31,14 @@ TEST_CASE("flex_attention refuses what does not fit") {
       {"a parameter is [2] int32", [&] { ScoreMod(f, starts); }},
       {"a parameter is [0] float32", [&] { ScoreMod(f, Tensor::zeros({0})); }},
       {"a parameter is undefined", [&] { ScoreMod(f, Tensor()); }},
-      {"a parameter is [1, 1, 1, 1, 1] float32", [&] { ScoreMod(f, Tensor::zeros({1, 1, 1, 1, 1})); }},
-      {"2 parameters for a function of 1", [&] { ScoreMod(f, table).with(std::vector<Tensor>{table, table}); }},
+      {"a parameter is [1, 1, 1, 1, 1] float32",
+       [&] {
+         ScoreMod(f, Tensor::zeros({1, 1, 1, 1, 1}));
+       }},
+      {"2 parameters for a function of 1",
+       [&] {
+         ScoreMod(f, table).with(std::vector<Tensor>{table, table});
+       }},
       {"shape() of a mask that allows all pairs", [] { BlockMask().shape(); }},
   });
 }

@@ -1,5 +1,6 @@
 // Functions of scores and block masks of one's own: values and gradients against plain loops and against PyTorch
 // (tests/reference/flex_torch.py), threads, memory. Errors: flex_attention_errors_test.cpp.
+// It is above 400 lines: functions of scores, masks and sinks are one op.
 #include <heed/autograd/flex_attention.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/tape.hpp>
@@ -31,7 +32,9 @@ double wave_slope(double s, Index b, Index, Index q, Index k) {
   const double bent = q > k ? 2.0 / 3 * (1 - std::pow(std::tanh(s / 3), 2)) : s / 4 - 1;
   return bent + 0.25 * std::cos(s + static_cast<double>(b));
 }
-const auto spots = [](int b, int h, int q, int k) { return (q / 40 + k / 50 + b + h) % 3 != 1 && (q * 7 + k) % 5 != 0; };
+const auto spots = [](int b, int h, int q, int k) {
+  return (q / 40 + k / 50 + b + h) % 3 != 1 && (q * 7 + k) % 5 != 0;
+};
 const auto near = [](int, int, int q, int k) { return q - k < 50 && k - q < 50; };
 
 struct FlexResult {
@@ -118,7 +121,8 @@ TEST_CASE("flex_attention takes every mask, bias, sinks and dropout beside its o
       CHECK(attention_error(doubles.a, wanted) < 1e-12);
       default_rng() = before;
       CHECK(attention_error(run_flex(x, o, call, DType::float32).a, wanted) < 5e-6);
-      if (call.bias.defined()) CHECK(worst(doubles.a.dbias, detail::sum_to(wanted.dbias, call.bias.shape()), 0, 1e-12) < 1);
+      if (call.bias.defined())
+        CHECK(worst(doubles.a.dbias, detail::sum_to(wanted.dbias, call.bias.shape()), 0, 1e-12) < 1);
       if (o.sinks.defined()) CHECK(worst(doubles.a.dsinks, wanted.dsinks, 0, 1e-11) < 1);
     }
   });
@@ -129,9 +133,12 @@ TEST_CASE("flex_attention of one query against a cache equals the naive loops, o
     for (const Index n : {1, 3, 64, 65, 511, 513, 1200}) {
       const AttentionSize s{2, 4, 2, 1, n, 16, 24};
       const AttentionData x = random_attention(s);
-      AttentionCall call{.causal = n % 2 == 0, .key_lengths = Tensor::from<std::int32_t>({static_cast<double>(n), static_cast<double>(n / 3)})};
+      AttentionCall call{
+          .causal = n % 2 == 0,
+          .key_lengths = Tensor::from<std::int32_t>({static_cast<double>(n), static_cast<double>(n / 3)})};
       if (n % 3 == 0) call.bias = Rng(5).normal({2, 1, 1, n}, 0, 1, DType::float64), call.bias.ptr<double>()[0] = -kInf;
-      FlexAttentionOptions o{.score_mod = wave, .block_mask = mask_of(near, s), .sinks = Tensor::from({0.5, -1, 3, -30})};
+      FlexAttentionOptions o{
+          .score_mod = wave, .block_mask = mask_of(near, s), .sinks = Tensor::from({0.5, -1, 3, -30})};
       const NaiveRules rules{wave_value, wave_slope, near, {0.5, -1, 3, -30}};
       const Tensor wanted = naive_attention(x, call, nullptr, {}, rules).out;
       CAPTURE(n);
@@ -164,13 +171,18 @@ TEST_CASE("flex_attention passes gradcheck, with parameters that a function read
         {x.q, x.k, x.v, table, cap, one, sinks, bias});
 }
 
-TEST_CASE("flex_attention sums the gradients of parameters over all pairs, with the same bits at any number of threads") {
+TEST_CASE(
+    "flex_attention sums the gradients of parameters over all pairs, with the same bits at any number of threads") {
   const AttentionSize s{2, 4, 2, 300, 700, 8, 8};
   const AttentionData x = random_attention(s);
   const Tensor table = normal({4, 21}, 2), unused = normal({3}, 1);
   const auto index = [](Index q, Index k) { return std::clamp<Index>(k - q, -10, 10) + 10; };
   const auto f = [&](auto y, int, int h, int q, int k, auto by, auto) { return y + by(h, index(q, k)) * 0.5; };
-  const NaiveRules rules{[&](double y, Index, Index h, Index q, Index k) { return y + 0.5 * table.at({h, index(q, k)}); }, {}, near};
+  const NaiveRules rules{[&](double y, Index, Index h, Index q, Index k) {
+                           return y + 0.5 * table.at({h, index(q, k)});
+                         },
+                         {},
+                         near};
   const FlexAttentionOptions o{.score_mod = {f, table, unused}, .block_mask = mask_of(near, s, true)};
   const AttentionCall call{.causal = true};
   const AttentionResult wanted = naive_attention(x, call, nullptr, {}, rules);
@@ -223,7 +235,8 @@ TEST_CASE("a block mask tells which blocks are empty, and those are not looked a
     const Index end = static_cast<Index>(starts.at({b})) + 40;
     const auto part = [&](const Tensor& t) { return t.slice(0, b, b + 1).slice(2, 0, std::min(end, t.dim(2))); };
     const AttentionData own{part(y.q), part(y.k), part(y.v), part(y.dout)};
-    const NaiveRules rules{[&](double x0, Index, Index h, Index q, Index k) { return wave_value(x0, b, h, q, k); }, {}, window};
+    const NaiveRules rules{
+        [&](double x0, Index, Index h, Index q, Index k) { return wave_value(x0, b, h, q, k); }, {}, window};
     CHECK(worst(out.slice(0, b, b + 1), naive_attention(own, {}, nullptr, {}, rules).out, 0, 1e-12) < 1);
   }
 }
@@ -244,7 +257,8 @@ TEST_CASE("a query that may see nothing gets zeros and passes no gradient on, wi
         if (sink) CHECK(worst(r.a.dsinks, wanted.dsinks, 0, 1e-12) < 1);
         CHECK(same_bits(r.a.out.select(1, 0).contiguous(), Tensor::zeros({1, n, 8}, DType::float64)));
         CHECK(same_bits(r.a.dq.select(1, 0).contiguous(), Tensor::zeros({1, n, 8}, DType::float64)));
-        CHECK(same_bits(flex_attention(x.q, x.k, x.v, o).select(1, 0).contiguous(), Tensor::zeros({1, n, 8}, DType::float64)));
+        CHECK(same_bits(flex_attention(x.q, x.k, x.v, o).select(1, 0).contiguous(),
+                        Tensor::zeros({1, n, 8}, DType::float64)));
       }
     }
   });
@@ -282,7 +296,8 @@ TEST_CASE("keys that a block mask hides may be NaN, as those of other masks") {
 
 TEST_CASE("flex_attention without a function is attention, bit for bit") {
   const AttentionData x = random_attention({2, 4, 2, 70, 130, 8, 12});
-  const AttentionCall call{.causal = true, .key_lengths = Tensor::from<std::int32_t>({130, 40}), .bias = normal({4, 70, 130}, 3)};
+  const AttentionCall call{
+      .causal = true, .key_lengths = Tensor::from<std::int32_t>({130, 40}), .bias = normal({4, 70, 130}, 3)};
   const FlexResult a = run_flex(x, {}, call);
   const AttentionResult b = run_attention(x, call);
   CHECK(same_bits(a.a.out, b.out));
@@ -314,8 +329,7 @@ TEST_CASE("what a function of scores or a mask throws reaches the caller") {
                    const auto few = [](auto s, int, int h, int, int, auto by) { return s + by(h); };
                    flex_attention(x.q, x.k, x.v, {.score_mod = {few, table}});
                  }},
-                {"depends on more than 4 entries",
-                 [&] {
+                {"depends on more than 4 entries", [&] {
                    const auto many = [](auto s, int, int, int, int, auto by) {
                      return s + by(0, 0) + by(0, 1) + by(1, 0) + by(1, 1) + by(0, 0) + by(2, 0);
                    };
@@ -328,7 +342,8 @@ TEST_CASE("flex_attention of nothing gives nothing") {
   const auto always = [](int, int, int, int) { return true; };
   for (const auto& [queries, keys] : {std::pair{0, 5}, {5, 0}, {0, 0}}) {
     const AttentionData x = random_attention({1, 2, 2, queries, keys, 3, 3});
-    const FlexResult r = run_flex(x, {.score_mod = wave, .block_mask = create_block_mask(always, 1, 1, queries, keys), .sinks = normal({2})}, {});
+    const FlexResult r = run_flex(
+        x, {.score_mod = wave, .block_mask = create_block_mask(always, 1, 1, queries, keys), .sinks = normal({2})}, {});
     CHECK(same_bits(r.a.out.contiguous(), Tensor::zeros({1, 2, queries, 3}, DType::float64)));
     CHECK(same_bits(r.a.dk.contiguous(), Tensor::zeros({1, 2, keys, 3}, DType::float64)));
   }
@@ -341,7 +356,8 @@ TEST_CASE("the memory of flex_attention grows with the length, not with its squa
     const auto f = [](auto s, int, int h, int q, int k, auto by) { return s + by(h, std::clamp(k - q, -4, 4) + 4); };
     const std::size_t before = memory_use().current;
     reset_peak_memory();
-    run_flex(x, {.score_mod = {f, table}, .block_mask = create_block_mask(near, 1, 1, n, n), .sinks = normal({2})}, {.causal = true});
+    run_flex(x, {.score_mod = {f, table}, .block_mask = create_block_mask(near, 1, 1, n, n), .sinks = normal({2})},
+             {.causal = true});
     return static_cast<double>(memory_use().peak - before);
   };
   const double few = peak(512), many = peak(2048);

@@ -111,7 +111,8 @@ void check_generic(const AttentionSize& s, const AttentionCall& o, double scale)
     const AttentionResult wanted = naive_generic(x, f, o, scale);
     CHECK(attention_error(attend_generic(x, f, o, scale), wanted) < 1e-11);
     if (name != "relu")  // whose sums come near 0: f and its derivative are 0 for half of the scores
-      CHECK(attention_error(attend_generic(x, f, o, scale, DType::float32), wanted) < 1e-4);  // as the conformance kit has it
+      CHECK(attention_error(attend_generic(x, f, o, scale, DType::float32), wanted) <
+            1e-4);  // as the conformance kit has it
     const auto attend = [&](In v) { return generic_attention(x.q, x.k, v, f, o, {.scale = scale}); };
     CHECK(close(weights_by(attend, x.k), wanted.weights, 1e-11, 1e-12));
     f.derivative = {};  // then by a tape
@@ -137,8 +138,7 @@ TEST_CASE("generic attention takes lengths, masks, biases and grouped heads toge
     const Tensor keys = random_mask({2, s.keys}, 0.7, 3), pairs = random_mask({2, 1, s.queries, s.keys}, 0.7, 4);
     const Tensor bias = Rng(6).normal({4, s.queries, s.keys}, 0, 1, DType::float64);
     for (const bool causal : {false, true}) {
-      const AttentionCall o{
-          .causal = causal, .key_lengths = lengths, .key_mask = keys, .mask = pairs, .bias = bias};
+      const AttentionCall o{.causal = causal, .key_lengths = lengths, .key_mask = keys, .mask = pairs, .bias = bias};
       const double scale = 0.4;
       check_generic(s, o, scale);
       const AttentionData x = random_attention(s, 5);

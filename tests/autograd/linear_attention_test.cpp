@@ -1,5 +1,5 @@
-// Values and gradients of linear attention against plain loops over all pairs. Few heads are cut into spans of steps that
-// threads work on side by side: the same as many heads, which are not.
+// Values and gradients of linear attention against plain loops over all pairs. Few heads are cut into spans of steps
+// that threads work on side by side: the same as many heads, which are not.
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/tape.hpp>
@@ -68,8 +68,7 @@ TEST_CASE("linear attention takes lengths, masks, key biases and grouped heads t
                               floats = run_linear(x, {o}, DType::float32);
         CHECK(attention_error(doubles, wanted) < 1e-12);
         CHECK(attention_error(floats, wanted) < 3e-6);
-        if (o.bias.defined())
-          CHECK(worst(doubles.dbias, detail::sum_to(wanted.dbias, o.bias.shape()), 0, 1e-12) < 1);
+        if (o.bias.defined()) CHECK(worst(doubles.dbias, detail::sum_to(wanted.dbias, o.bias.shape()), 0, 1e-12) < 1);
       }
   });
 }
@@ -92,7 +91,8 @@ TEST_CASE("poly2 in float32 keeps the digits of queries and keys that are nearly
       LinearAttentionSums state;  // decoding: by features and their sums
       for (Index i = 0; i < std::min<Index>(n, 3); ++i) {
         const auto at = [&](const Tensor& t) { return t.slice(2, i, i + 1).to(DType::float32); };
-        CHECK(close(linear_attention_step(at(x.q), at(x.k), at(x.v), state, {}, o.features), Tensor::ones({1, 1, 1, 3}), 0, 2e-4));
+        CHECK(close(linear_attention_step(at(x.q), at(x.k), at(x.v), state, {}, o.features), Tensor::ones({1, 1, 1, 3}),
+                    0, 2e-4));
       }
       if (n == 1) continue;  // all gradients of q and k are eps's
       x.v = wide(rng.normal({1, 1, n, 3}));
@@ -121,8 +121,8 @@ TEST_CASE(
       const bool checked = map == FeatureMap::identity;
       const Tensor wanted = linear_attention(x.q, x.k, x.v, {.causal = causal, .key_mask = mask}, {.feature_map = map});
       const LinearFeatures features{.feature_map = map, .signed_features = checked};
-      CHECK(close(linear_attention(dirty.q, dirty.k, dirty.v, {.causal = causal, .bias = bias}, features), wanted, 1e-12,
-                  1e-12));
+      CHECK(close(linear_attention(dirty.q, dirty.k, dirty.v, {.causal = causal, .bias = bias}, features), wanted,
+                  1e-12, 1e-12));
       // relu's weights are often 0: a NaN is seen all the same.
       dirty = x;
       dirty.v = x.v.clone();
@@ -137,11 +137,10 @@ TEST_CASE("linear attention passes gradcheck in float64") {
   const Tensor bias = Rng(4).normal({2, 1, 1, 7}, 0, 1, DType::float64);
   for (const FeatureMap map : kMaps) {
     const AttentionData x = data_for(s, map);
-    const LinearCase cases[] = {
-        {{}, {.feature_map = map}},
-        {{.causal = true}, {.feature_map = map}},
-        {{.key_lengths = Tensor::from<std::int32_t>({7, 2})}, {.feature_map = map, .eps = 0.1}},
-        {{.causal = true, .key_mask = random_mask({2, 7}, 0.6, 10)}, {.feature_map = map}}};
+    const LinearCase cases[] = {{{}, {.feature_map = map}},
+                                {{.causal = true}, {.feature_map = map}},
+                                {{.key_lengths = Tensor::from<std::int32_t>({7, 2})}, {.feature_map = map, .eps = 0.1}},
+                                {{.causal = true, .key_mask = random_mask({2, 7}, 0.6, 10)}, {.feature_map = map}}};
     for (const LinearCase& o : cases) {
       gradcheck(
           [&](const std::vector<Tensor>& in) { return linear_attention(in[0], in[1], in[2], o.call, o.features); },
@@ -251,11 +250,12 @@ TEST_CASE("linear attention names what is wrong") {
   CHECK(contains(error_of([&] { linear_attention(x, x, x, {}, {.eps = -1}); }), "eps is -1; it must be in [0, 1)"));
   CHECK(contains(error_of([&] { linear_attention(x, x, x, {.key_lengths = Tensor::ones({3}, DType::int32)}); }),
                  "key_lengths is [3] int32; it must be [2] int32"));
-  CHECK(contains(error_of([&] { linear_attention(x, x, x, {.bias = Tensor::ones({5})}); }),
-                 "bias is [5] float32"));
+  CHECK(contains(error_of([&] { linear_attention(x, x, x, {.bias = Tensor::ones({5})}); }), "bias is [5] float32"));
   for (const AttentionCall& call : {AttentionCall{.mask = Tensor::ones({3, 3}, DType::bool8)}, {.dropout = 0.1}})
     CHECK(contains(error_of([&] { linear_attention(x, x, x, call); }), "a mask of pairs or dropout was asked for"));
-  CHECK(contains(error_of([&] { linear_attention(x, x, x, {.bias = Tensor::ones({3, 3})}); }),
+  CHECK(contains(error_of([&] {
+                   linear_attention(x, x, x, {.bias = Tensor::ones({3, 3})});
+                 }),
                  "it must have q's dtype and broadcast to [batch, heads, 1, keys]"));
   CHECK(contains(error_of([&] { linear_attention_step(x, x.slice(2, 0, 2), x.slice(2, 0, 2), state); }),
                  "a step takes as many queries as keys"));
@@ -278,8 +278,7 @@ Tensor attend(Op op, In q, In k, In v, const AttentionCall& call) {
 }
 
 // Output, dq, dk and dv.
-std::vector<Tensor> results(Op op, const AttentionData& x, const AttentionCall& o,
-                            DType dtype = DType::float64) {
+std::vector<Tensor> results(Op op, const AttentionData& x, const AttentionCall& o, DType dtype = DType::float64) {
   Tape tape;
   const Tensor q = tape.watch(x.q.to(dtype)), k = tape.watch(x.k.to(dtype)), v = tape.watch(x.v.to(dtype));
   const Tensor y = attend(op, q, k, v, o);

@@ -19,12 +19,15 @@ Tensor naive(const Tensor& a, const Tensor& b) {
   Shape batch;
   REQUIRE(broadcast(a.shape().first(a.rank() - 2), b.shape().first(b.rank() - 2), batch));
   const Index m = a.dim(-2), k = a.dim(-1), n = b.dim(-1);
-  const Tensor p = a.expand(batch + Shape{m, k}).to(DType::float64).dense(), q = b.expand(batch + Shape{k, n}).to(DType::float64).dense();
+  const Tensor p = a.expand(batch + Shape{m, k}).to(DType::float64).dense(),
+               q = b.expand(batch + Shape{k, n}).to(DType::float64).dense();
   Tensor y = Tensor::zeros(batch + Shape{m, n}, DType::float64);
   for (Index s = 0; s < batch.numel(); ++s)
     for (Index i = 0; i < m; ++i)
       for (Index j = 0; j < n; ++j)
-        for (Index l = 0; l < k; ++l) y.ptr<double>()[(s * m + i) * n + j] += p.ptr<double>()[(s * m + i) * k + l] * q.ptr<double>()[(s * k + l) * n + j];
+        for (Index l = 0; l < k; ++l)
+          y.ptr<double>()[(s * m + i) * n + j] +=
+              p.ptr<double>()[(s * m + i) * k + l] * q.ptr<double>()[(s * k + l) * n + j];
   return y;
 }
 
@@ -70,8 +73,9 @@ TEST_CASE("matmul of a tensor by itself") {
 
 TEST_CASE("linear: any leading axes, with and without bias, from views") {
   const Tensor w = random({5, 4}, 1), b = random({5}, 2);
-  for (const Tensor& x : {random({4}, 3), random({7, 4}, 3), random({2, 3, 4}, 3), random({2, 4, 3}, 3).transpose(1, 2), random({2, 3, 8}, 3).slice(2, 2, 6),
-                          random({3, 2, 4}, 3).transpose(0, 1), random({0, 4}, 3)}) {
+  for (const Tensor& x :
+       {random({4}, 3), random({7, 4}, 3), random({2, 3, 4}, 3), random({2, 4, 3}, 3).transpose(1, 2),
+        random({2, 3, 8}, 3).slice(2, 2, 6), random({3, 2, 4}, 3).transpose(0, 1), random({0, 4}, 3)}) {
     const Tensor expected = naive(x.reshape({x.rows(), 4}), w.t()).view(x.shape().first(x.rank() - 1) + Shape{5});
     CHECK(test::close(linear(x, w, Tensor()), expected, 1e-12, 1e-12));
     if (x.numel() == 0) continue;
@@ -104,7 +108,8 @@ TEST_CASE("float32 agrees with float64 on every instruction set") {
 TEST_CASE("MatmulPrecision rounds operands and keeps float32 results and gradients") {
   const Tensor x = random({6, 40}, 1).to(DType::float32), w = random({8, 40}, 2).to(DType::float32);
   Parameter weight(w);
-  const Tensor rounded = linear(x.to(DType::bfloat16).to(DType::float32), w.to(DType::bfloat16).to(DType::float32), Tensor());
+  const Tensor rounded =
+      linear(x.to(DType::bfloat16).to(DType::float32), w.to(DType::bfloat16).to(DType::float32), Tensor());
   const Tensor plain = linear(x, w, Tensor());
   Tape tape;
   const MatmulPrecision precision(DType::bfloat16);
@@ -114,8 +119,10 @@ TEST_CASE("MatmulPrecision rounds operands and keeps float32 results and gradien
   CHECK(!test::close(y, plain, 1e-5, 1e-5));
   tape.backward(y, Tensor::ones(y.shape()));
   CHECK(weight.grad().dtype() == DType::float32);
-  CHECK(test::close(weight.grad(), matmul(Tensor::ones({6, 8}).t(), x.to(DType::bfloat16).to(DType::float32)), 1e-5, 1e-5));
-  CHECK(contains(error_of([] { MatmulPrecision wrong(DType::float64); }), "operands are float64; they must be float32 or bfloat16"));
+  CHECK(test::close(weight.grad(), matmul(Tensor::ones({6, 8}).t(), x.to(DType::bfloat16).to(DType::float32)), 1e-5,
+                    1e-5));
+  CHECK(contains(error_of([] { MatmulPrecision wrong(DType::float64); }),
+                 "operands are float64; they must be float32 or bfloat16"));
 }
 
 TEST_CASE("bfloat16 tensors multiply") {
@@ -125,10 +132,11 @@ TEST_CASE("bfloat16 tensors multiply") {
 }
 
 TEST_CASE("int32 tensors multiply exactly, and wrap around") {
-  for (const auto& [a, b] : {std::pair{Rng(1).integers({3, 4}, -9, 9), Rng(2).integers({4, 5}, -9, 9)},
-                             std::pair{Rng(1).integers({2, 1, 3, 6}, -9, 9).transpose(-1, -2), Rng(2).integers({4, 3, 2}, -9, 9)},
-                             std::pair{Rng(1).integers({70, 90}, -9, 9), Rng(2).integers({90, 300}, -9, 9)},
-                             std::pair{Tensor::zeros({3, 0}, DType::int32), Tensor::zeros({0, 2}, DType::int32)}}) {
+  for (const auto& [a, b] :
+       {std::pair{Rng(1).integers({3, 4}, -9, 9), Rng(2).integers({4, 5}, -9, 9)},
+        std::pair{Rng(1).integers({2, 1, 3, 6}, -9, 9).transpose(-1, -2), Rng(2).integers({4, 3, 2}, -9, 9)},
+        std::pair{Rng(1).integers({70, 90}, -9, 9), Rng(2).integers({90, 300}, -9, 9)},
+        std::pair{Tensor::zeros({3, 0}, DType::int32), Tensor::zeros({0, 2}, DType::int32)}}) {
     const Tensor y = matmul(a, b);
     CHECK(y.dtype() == DType::int32);
     CHECK(test::same_bits(y, naive(a, b).to(DType::int32)));
@@ -140,18 +148,47 @@ TEST_CASE("int32 tensors multiply exactly, and wrap around") {
 }
 
 TEST_CASE("errors of products say what is and what must be") {
-  CHECK(contains(error_of([] { linear(Tensor::ones({32, 128}), Tensor::ones({256, 64}), Tensor()); }),
-                 "linear: x is [32, 128] float32 but weight is [256, 64] float32; the last axis of x must be the last of weight, [out, in] (matmul_test.cpp:"));
-  CHECK(contains(error_of([] { linear(Tensor::ones({2, 4}), Tensor::ones({3, 4}, DType::float64), Tensor()); }), "both must be float64, or each float32 or bfloat16"));
-  CHECK(contains(error_of([] { linear(Tensor::ones({2, 4}), Tensor::ones({3, 4}), Tensor::ones({4})); }), "bias must be [3] float32"));
-  CHECK(contains(error_of([] { matmul(Tensor::ones({2, 4}), Tensor::ones({3, 4})); }), "the last axis of a must be the second last of b"));
-  CHECK(contains(error_of([] { matmul(Tensor::ones({2, 3, 4}), Tensor::ones({3, 4, 2})); }), "the axes before must broadcast"));
-  CHECK(contains(error_of([] { matmul(Tensor::ones({9}), Tensor::ones({3})); }), "matmul: a is [9] float32 and b is [3] float32; the last axis of a must be the second last of b, or its only one,"));
-  CHECK(contains(error_of([] { matmul(Tensor::ones({9}), Tensor::ones({2, 3, 4})); }), "matmul: a is [9] float32 and b is [2, 3, 4] float32;"));
-  CHECK(contains(error_of([] { matmul(Tensor::ones({2, 3, 4}), Tensor::ones({3})); }), "matmul: a is [2, 3, 4] float32 and b is [3] float32;"));
+  CHECK(contains(error_of([] {
+                   linear(Tensor::ones({32, 128}), Tensor::ones({256, 64}), Tensor());
+                 }),
+                 "linear: x is [32, 128] float32 but weight is [256, 64] float32; the last axis of x must be the last "
+                 "of weight, [out, in] (matmul_test.cpp:"));
+  CHECK(contains(error_of([] {
+                   linear(Tensor::ones({2, 4}), Tensor::ones({3, 4}, DType::float64), Tensor());
+                 }),
+                 "both must be float64, or each float32 or bfloat16"));
+  CHECK(contains(error_of([] {
+                   linear(Tensor::ones({2, 4}), Tensor::ones({3, 4}), Tensor::ones({4}));
+                 }),
+                 "bias must be [3] float32"));
+  CHECK(contains(error_of([] {
+                   matmul(Tensor::ones({2, 4}), Tensor::ones({3, 4}));
+                 }),
+                 "the last axis of a must be the second last of b"));
+  CHECK(contains(error_of([] {
+                   matmul(Tensor::ones({2, 3, 4}), Tensor::ones({3, 4, 2}));
+                 }),
+                 "the axes before must broadcast"));
+  CHECK(contains(error_of([] { matmul(Tensor::ones({9}), Tensor::ones({3})); }),
+                 "matmul: a is [9] float32 and b is [3] float32; the last axis of a must be the second last of b, or "
+                 "its only one,"));
+  CHECK(contains(error_of([] {
+                   matmul(Tensor::ones({9}), Tensor::ones({2, 3, 4}));
+                 }),
+                 "matmul: a is [9] float32 and b is [2, 3, 4] float32;"));
+  CHECK(contains(error_of([] {
+                   matmul(Tensor::ones({2, 3, 4}), Tensor::ones({3}));
+                 }),
+                 "matmul: a is [2, 3, 4] float32 and b is [3] float32;"));
   CHECK(contains(error_of([] { matmul(Tensor::scalar(1), Tensor::ones({3})); }), "both need an axis"));
-  CHECK(contains(error_of([] { matmul(Tensor::ones({2, 2}, DType::int32), Tensor::ones({2, 2})); }), "must be float64, or int32, or each float32 or bfloat16"));
+  CHECK(contains(error_of([] {
+                   matmul(Tensor::ones({2, 2}, DType::int32), Tensor::ones({2, 2}));
+                 }),
+                 "must be float64, or int32, or each float32 or bfloat16"));
   Parameter weight(Tensor::ones({256, 64}));
   weight.set_path("blocks.2.mlp.up.weight");
-  CHECK(contains(error_of([&] { linear(Tensor::ones({32, 128}), weight, Tensor()); }), "(blocks.2.mlp.up, matmul_test.cpp:"));
+  CHECK(contains(error_of([&] {
+                   linear(Tensor::ones({32, 128}), weight, Tensor());
+                 }),
+                 "(blocks.2.mlp.up, matmul_test.cpp:"));
 }

@@ -170,7 +170,8 @@ TEST_CASE("layer_norm, rms_norm and normalize are right where squares overflow o
       const Tensor x = Tensor::from({2 * size, -size, 0}, {1, 3}), x64 = x.to(DType::float64);
       const double tolerance = rough ? 1e-2 : 2e-6;
       const auto same = [&](const std::function<Tensor(const List&)>& f) {
-        const Run got = run(f, {x}, dy.to(DType::float32)), want = run(f, {x64}, dy.to(DType::float32).to(DType::float64));
+        const Run got = run(f, {x}, dy.to(DType::float32)),
+                  want = run(f, {x64}, dy.to(DType::float32).to(DType::float64));
         CHECK(worst(got.y, want.y, tolerance, tolerance) <= 1);
         if (rough) return;  // 1 / size is infinite
         Tensor a = got.gradients[0].to(DType::float64), b = want.gradients[0];
@@ -184,7 +185,8 @@ TEST_CASE("layer_norm, rms_norm and normalize are right where squares overflow o
       same([](const List& in) { return normalize(in[0]); });
     }
     const Tensor wide = Tensor::from<double>({1e200, 0, 0}, {3});
-    CHECK(close(layer_norm(wide, Tensor(), Tensor()), Tensor::from<double>({std::sqrt(2.), -std::sqrt(.5), -std::sqrt(.5)}), 1e-12));
+    CHECK(close(layer_norm(wide, Tensor(), Tensor()),
+                Tensor::from<double>({std::sqrt(2.), -std::sqrt(.5), -std::sqrt(.5)}), 1e-12));
     CHECK(close(normalize(wide), Tensor::from<double>({1, 0, 0}), 1e-12));
     for (const double v : rms_norm(Tensor::from({kInf, 1}), Tensor()).to_vector<double>()) CHECK(std::isnan(v));
   });

@@ -179,8 +179,10 @@ inline std::vector<OpCase> elementwise_cases() {
                   -3,
                   3,
                   1});
-  list.push_back({"clamp from below", {{N}, {N}}, [](const List& x) { return clamp(x[0], x[1], Tensor()); }, 0, -3, 3, 1});
-  list.push_back({"clamp from above", {{N}, {N}}, [](const List& x) { return clamp(x[0], Tensor(), x[1]); }, 0, -3, 3, 1});
+  list.push_back(
+      {"clamp from below", {{N}, {N}}, [](const List& x) { return clamp(x[0], x[1], Tensor()); }, 0, -3, 3, 1});
+  list.push_back(
+      {"clamp from above", {{N}, {N}}, [](const List& x) { return clamp(x[0], Tensor(), x[1]); }, 0, -3, 3, 1});
   return list;
 }
 

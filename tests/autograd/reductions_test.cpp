@@ -162,7 +162,8 @@ TEST_CASE("variance and stddev are exact to float32's rounding far from zero, by
         const Tensor a = variance(x, axis), b = stddev(x, axis);
         CHECK(test::worst(a, test::reduced(x, {axis}, a, [](const auto& g) { return naive_variance(g, true); }), 4e-7,
                           0) <= 1);
-        CHECK(test::worst(b, test::reduced(x, {axis}, b, [](const auto& g) { return std::sqrt(naive_variance(g, true)); }),
+        CHECK(test::worst(b,
+                          test::reduced(x, {axis}, b, [](const auto& g) { return std::sqrt(naive_variance(g, true)); }),
                           4e-7, 0) <= 1);
         const auto same = [&](auto op) {
           const Tensor p = Tensor::from(gradient_of(op, x), x.shape()),
@@ -179,7 +180,8 @@ TEST_CASE("variance and stddev are exact to float32's rounding far from zero, by
 TEST_CASE("stddev and norm are right where squares overflow or underflow, with their gradients") {
   for (const bool wide : {false, true}) {
     const DType dtype = wide ? DType::float64 : DType::float32;
-    for (const double size : wide ? std::vector<double>{1e-200, 1e170, 1e300} : std::vector<double>{1e-30, 1e-20, 1e20, 1e37}) {
+    for (const double size :
+         wide ? std::vector<double>{1e-200, 1e170, 1e300} : std::vector<double>{1e-30, 1e-20, 1e20, 1e37}) {
       CAPTURE(size);
       const Tensor x = Tensor::from({1, 0, 0, -2, 0.5, 0.25}, {2, 3}).to(dtype), extreme = (x * size).to(dtype);
       const auto same = [&](auto op) {
@@ -207,7 +209,9 @@ TEST_CASE("variance, stddev, logsumexp and norm pass gradcheck") {
   for (const auto& axes : kReducedAxes) {
     for (const bool flag : {false, true}) {
       const auto given = [flag](const Tensor& in) { return flag ? in : in.transpose(0, 2).slice(1, 0, 4, 2); };
-      gradcheck([&](const std::vector<Tensor>& in) { return variance(given(in[0]), axes, {.correction = flag ? 1. : 0.}); }, {x});
+      gradcheck(
+          [&](const std::vector<Tensor>& in) { return variance(given(in[0]), axes, {.correction = flag ? 1. : 0.}); },
+          {x});
       gradcheck([&](const std::vector<Tensor>& in) { return stddev(given(in[0]), axes, {.keepdim = flag}); }, {x});
       gradcheck([&](const std::vector<Tensor>& in) { return logsumexp(given(in[0]), axes, flag); }, {x});
       for (const double p : kPowers)
@@ -282,8 +286,12 @@ TEST_CASE("variance, logsumexp and norm of few, zero and non-finite values") {
 
 TEST_CASE("reductions name what is wrong") {
   CHECK(contains(error_of([] { sum(Tensor::scalar(1), 1); }), "sum: axis is 1 but x is [1] float32"));
-  CHECK(contains(error_of([] { sum(Tensor::scalar(1), {0, -1}); }), "sum: axis -1 of x, which is [] float32, is named twice"));
-  CHECK(contains(error_of([] { variance(Tensor::zeros({2}), {}, {.correction = kNaN}); }), "correction is nan; it must"));
+  CHECK(contains(error_of([] {
+                   sum(Tensor::scalar(1), {0, -1});
+                 }),
+                 "sum: axis -1 of x, which is [] float32, is named twice"));
+  CHECK(
+      contains(error_of([] { variance(Tensor::zeros({2}), {}, {.correction = kNaN}); }), "correction is nan; it must"));
   CHECK(contains(error_of([] { sum(Tensor::zeros({2}), 1); }),
                  "sum: axis is 1 but x is [2] float32; it must lie in [-1, 1)"));
   CHECK(contains(error_of([] {

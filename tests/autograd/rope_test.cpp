@@ -90,7 +90,11 @@ TEST_CASE("rope: same bits at any number of threads, nothing, errors") {
   refuses([] { rope(Tensor::zeros({4, 4}, DType::int32)); }, "it must be float32 or float64");
   refuses([] { rope(Tensor::zeros({4, 3})); }, "dims is 3; dims must be even");
   refuses([] { rope(Tensor::zeros({4, 4}), {.dims = 6}); }, "dims must be even and at most the last axis");
-  refuses([] { rope(Tensor::zeros({4, 4}), {.offset = -1}); }, "offset is -1; offset must be 0 or more, and all positions below 2^31");
+  refuses(
+      [] {
+        rope(Tensor::zeros({4, 4}), {.offset = -1});
+      },
+      "offset is -1; offset must be 0 or more, and all positions below 2^31");
   refuses([] { rope(Tensor::zeros({4, 4}), {.base = 0}); }, "base is 0; it must be positive");
 }
 
@@ -99,19 +103,14 @@ TEST_CASE("rope: an offset for each of the first axis is that of each alone, gra
   const std::vector<std::int32_t> offsets = {0, 7, 300};
   const RopeOptions together{.offsets = Tensor::from(offsets, {3})};
   const Tensor y = rope(x, together);
-  for (Index b = 0; b < 3; ++b)
-    CHECK(same_bits(y[b], rope(x[b], {.offset = offsets[static_cast<std::size_t>(b)]})));
+  for (Index b = 0; b < 3; ++b) CHECK(same_bits(y[b], rope(x[b], {.offset = offsets[static_cast<std::size_t>(b)]})));
   gradcheck([&](const std::vector<Tensor>& in) { return rope(in[0], together); }, {x});
   check_errors({
-      {"rope: x is [3, 2, 5, 8] float64, offset is 0 and offsets are [2] int32; offsets must be int32 [3], one for each "
+      {"rope: x is [3, 2, 5, 8] float64, offset is 0 and offsets are [2] int32; offsets must be int32 [3], one for "
+       "each "
        "of the first axis, and offset 0 with them",
-       [&] {
-         rope(x, {.offsets = Tensor::zeros({2}, DType::int32)});
-       }},
-      {"offset is 4 and offsets are [3] int32",
-       [&] {
-         rope(x, {.offset = 4, .offsets = together.offsets});
-       }},
+       [&] { rope(x, {.offsets = Tensor::zeros({2}, DType::int32)}); }},
+      {"offset is 4 and offsets are [3] int32", [&] { rope(x, {.offset = 4, .offsets = together.offsets}); }},
       {"rope: offsets[1] is -2; it must be 0 or more",
        [&] {
          rope(x, {.offsets = Tensor::from<std::int32_t>({0, -2, 1}, {3})});

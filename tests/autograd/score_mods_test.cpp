@@ -33,7 +33,10 @@ using AddGradient = std::function<void(double s, Index h, Index q, Index k, doub
 
 void check_mod(const ScoreMod& mod, const NaiveRules& rules, const AddGradient& add, double spread = 1) {
   on_each_level([&] {
-    for (const AttentionSize& s : {AttentionSize{2, 4, 2, 37, 37, 8, 8}, {1, 4, 4, 130, 300, 5, 9}, {1, 4, 1, 300, 70, 8, 8}, {2, 4, 2, 1, 600, 8, 8}}) {
+    for (const AttentionSize& s : {AttentionSize{2, 4, 2, 37, 37, 8, 8},
+                                   {1, 4, 4, 130, 300, 5, 9},
+                                   {1, 4, 1, 300, 70, 8, 8},
+                                   {2, 4, 2, 1, 600, 8, 8}}) {
       const AttentionData x = random_attention(s, 3, spread);
       for (const bool causal : {false, true}) {
         const AttentionCall call{.causal = causal};
@@ -48,7 +51,8 @@ void check_mod(const ScoreMod& mod, const NaiveRules& rules, const AddGradient& 
               for (Index j = 0; j < s.keys; ++j) {
                 double score = 0;
                 for (Index c = 0; c < s.width; ++c)
-                  score += x.q.at({b, h, i, c}) * x.k.at({b, h / (s.heads / s.kv_heads), j, c}) / std::sqrt(static_cast<double>(s.width));
+                  score += x.q.at({b, h, i, c}) * x.k.at({b, h / (s.heads / s.kv_heads), j, c}) /
+                           std::sqrt(static_cast<double>(s.width));
                 add(score, h, i + s.keys - s.queries, j, wanted.dscores.at({b, h, i, j}), g.ptr<double>());
               }
         const ModRun doubles = run_mod(x, mod, call, DType::float64), floats = run_mod(x, mod, call, DType::float32);
@@ -69,11 +73,13 @@ double distance(Index q, Index k) { return std::fabs(static_cast<double>(q - k))
 }  // namespace
 
 TEST_CASE("alibi: the slopes are the paper's, values and gradients those of the loops") {
-  CHECK(close(alibi_slopes(8), Tensor::from({0.5, 0.25, 0.125, 1.0 / 16, 1.0 / 32, 1.0 / 64, 1.0 / 128, 1.0 / 256}), 1e-7, 0));
+  CHECK(close(alibi_slopes(8), Tensor::from({0.5, 0.25, 0.125, 1.0 / 16, 1.0 / 32, 1.0 / 64, 1.0 / 128, 1.0 / 256}),
+              1e-7, 0));
   // 12 heads: those of 8, and every other one of 16, as get_slopes() of the paper's code gives them.
   const Tensor twelve = alibi_slopes(12);
   CHECK(close(twelve.slice(0, 0, 8), alibi_slopes(8), 0, 1e-12));
-  for (Index i = 0; i < 4; ++i) CHECK(twelve.at({8 + i}) == doctest::Approx(std::exp2(-0.5 * (2 * static_cast<double>(i) + 1))).epsilon(1e-6));
+  for (Index i = 0; i < 4; ++i)
+    CHECK(twelve.at({8 + i}) == doctest::Approx(std::exp2(-0.5 * (2 * static_cast<double>(i) + 1))).epsilon(1e-6));
   const Tensor slopes = alibi_slopes(4);
   check_mod(alibi(4), {[&](double s, Index, Index h, Index q, Index k) { return s - slopes.at({h}) * distance(q, k); }},
             [](double, Index h, Index q, Index k, double ds, double* g) { g[h] -= ds * distance(q, k); });
@@ -83,29 +89,34 @@ TEST_CASE("soft_cap: values and gradients are those of the loops, one for all he
   for (const bool each : {false, true}) {
     const Tensor c = each ? Tensor::from({2, 3, 5, 50}) : Tensor::from({4});
     const auto of = [&](Index h) { return c.at({each ? h : 0}); };
-    check_mod(soft_cap(c),
-              {[&](double s, Index, Index h, Index, Index) { return of(h) * std::tanh(s / of(h)); },
-               [&](double s, Index, Index h, Index, Index) { return 1 - std::pow(std::tanh(s / of(h)), 2); }},
-              [&](double s, Index h, Index, Index, double ds, double* g) {
-                const double t = std::tanh(s / of(h));
-                g[each ? h : 0] += ds * (t - s / of(h) * (1 - t * t));
-              },
-              3);
+    check_mod(
+        soft_cap(c),
+        {[&](double s, Index, Index h, Index, Index) { return of(h) * std::tanh(s / of(h)); },
+         [&](double s, Index, Index h, Index, Index) { return 1 - std::pow(std::tanh(s / of(h)), 2); }},
+        [&](double s, Index h, Index, Index, double ds, double* g) {
+          const double t = std::tanh(s / of(h));
+          g[each ? h : 0] += ds * (t - s / of(h) * (1 - t * t));
+        },
+        3);
   }
 }
 
 TEST_CASE("relative_bias: values and gradients are those of the loops, clipped") {
   for (const Index rows : {1, 4}) {
     const Tensor table = normal({rows, 2 * 40 + 1}, 3, DType::float32);
-    const auto at = [&](Index h, Index q, Index k) { return (rows == 1 ? 0 : h) * 81 + std::clamp<Index>(k - q, -40, 40) + 40; };
-    check_mod(relative_bias(table),
-              {[&](double s, Index, Index h, Index q, Index k) { return s + static_cast<double>(table.ptr<float>()[at(h, q, k)]); }},
+    const auto at = [&](Index h, Index q, Index k) {
+      return (rows == 1 ? 0 : h) * 81 + std::clamp<Index>(k - q, -40, 40) + 40;
+    };
+    check_mod(relative_bias(table), {[&](double s, Index, Index h, Index q, Index k) {
+                return s + static_cast<double>(table.ptr<float>()[at(h, q, k)]);
+              }},
               [&](double, Index h, Index q, Index k, double ds, double* g) { g[at(h, q, k)] += ds; });
   }
 }
 
 TEST_CASE("t5_bias: buckets are those of T5, values and gradients those of the loops") {
-  // transformers' T5Attention._relative_position_bucket of distances -130, -128, -100, -64, -20, -9, -8, -1, 0, 1, 8, 100
+  // transformers' T5Attention._relative_position_bucket of distances -130, -128, -100, -64, -20, -9, -8, -1, 0, 1, 8,
+  // 100
   const Index d[] = {-130, -128, -100, -64, -20, -9, -8, -1, 0, 1, 8, 100};
   const Index both[] = {15, 15, 15, 14, 10, 8, 8, 1, 0, 17, 24, 31}, back[] = {31, 31, 30, 26, 17, 9, 8, 1, 0, 0, 0, 0};
   for (std::size_t i = 0; i < std::size(d); ++i) {
@@ -117,8 +128,9 @@ TEST_CASE("t5_bias: buckets are those of T5, values and gradients those of the l
     const T5BiasOptions o{.bidirectional = bidirectional, .max_distance = 60};
     const Tensor table = normal({4, 16}, 3, DType::float32);
     const auto at = [&](Index h, Index q, Index k) { return h * 16 + t5_bucket(k - q, 16, o); };
-    check_mod(t5_bias(table, o),
-              {[&](double s, Index, Index h, Index q, Index k) { return s + static_cast<double>(table.ptr<float>()[at(h, q, k)]); }},
+    check_mod(t5_bias(table, o), {[&](double s, Index, Index h, Index q, Index k) {
+                return s + static_cast<double>(table.ptr<float>()[at(h, q, k)]);
+              }},
               [&](double, Index h, Index q, Index k, double ds, double* g) { g[at(h, q, k)] += ds; });
   }
 }
@@ -126,8 +138,11 @@ TEST_CASE("t5_bias: buckets are those of T5, values and gradients those of the l
 TEST_CASE("kernels of functions pass gradcheck, and their parameters have the same bits at any number of threads") {
   const AttentionData x = random_attention({2, 4, 2, 6, 9, 3, 4});
   const auto check = [&](const auto& make, const Tensor& parameter) {
-    gradcheck([&](const std::vector<Tensor>& in) { return flex_attention(in[0], in[1], in[2], {.score_mod = make(in[3])}, {.causal = true}); },
-              {x.q, x.k, x.v, parameter.to(DType::float64)});
+    gradcheck(
+        [&](const std::vector<Tensor>& in) {
+          return flex_attention(in[0], in[1], in[2], {.score_mod = make(in[3])}, {.causal = true});
+        },
+        {x.q, x.k, x.v, parameter.to(DType::float64)});
     const AttentionData y = random_attention({3, 4, 2, 300, 300, 8, 8});
     const ModRun wanted = run_mod(y, make(parameter), {.causal = true}, DType::float32);
     for (const int n : {1, 2, 3}) {
@@ -159,13 +174,31 @@ TEST_CASE("functions that are ready refuse what does not fit") {
   const Tensor q = normal({1, 4, 5, 8});
   check_errors({
       {"alibi: heads is 0", [] { alibi(0); }},
-      {"alibi: slopes is [2, 3] float64", [] { alibi(normal({2, 3})); }},
+      {"alibi: slopes is [2, 3] float64",
+       [] {
+         alibi(normal({2, 3}));
+       }},
       {"soft_cap: c is 0", [] { soft_cap(0.0); }},
-      {"soft_cap: c is [2, 2] float64", [] { soft_cap(normal({2, 2})); }},
-      {"relative_bias: table is [4, 6] float64", [] { relative_bias(normal({4, 6})); }},
+      {"soft_cap: c is [2, 2] float64",
+       [] {
+         soft_cap(normal({2, 2}));
+       }},
+      {"relative_bias: table is [4, 6] float64",
+       [] {
+         relative_bias(normal({4, 6}));
+       }},
       {"relative_bias: table is undefined", [] { relative_bias(Tensor()); }},
-      {"t5_bias: table is [4, 6] float64", [] { t5_bias(normal({4, 6})); }},
-      {"t5_bias: max_distance is 8", [] { t5_bias(normal({4, 32}), {.max_distance = 8}); }},
-      {"the score_mod's parameter is [3, 7] float64", [&] { flex_attention(q, q, q, {.score_mod = relative_bias(normal({3, 7}))}); }},
+      {"t5_bias: table is [4, 6] float64",
+       [] {
+         t5_bias(normal({4, 6}));
+       }},
+      {"t5_bias: max_distance is 8",
+       [] {
+         t5_bias(normal({4, 32}), {.max_distance = 8});
+       }},
+      {"the score_mod's parameter is [3, 7] float64",
+       [&] {
+         flex_attention(q, q, q, {.score_mod = relative_bias(normal({3, 7}))});
+       }},
   });
 }

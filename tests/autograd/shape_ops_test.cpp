@@ -83,7 +83,8 @@ TEST_CASE("stack makes a new axis, split takes views") {
   CHECK(parts[2].to_vector<double>() == std::vector<double>{6});
   CHECK(parts[1].shares_storage(x));
   const std::vector<Index> sizes = {2, 0, 5};
-  CHECK(split(x.view({1, 7}), sizes, 1)[2].to_vector<double>() == split(x.view({1, 7}), {2, 0, 5}, 1)[2].to_vector<double>());
+  CHECK(split(x.view({1, 7}), sizes, 1)[2].to_vector<double>() ==
+        split(x.view({1, 7}), {2, 0, 5}, 1)[2].to_vector<double>());
   const std::vector<Tensor> sized = split(x.view({1, 7}), {2, 0, 5}, 1);
   CHECK(sized[1].shape() == Shape{1, 0});
   CHECK(sized[2].to_vector<double>() == std::vector<double>{2, 3, 4, 5, 6});

@@ -149,5 +149,6 @@ TEST_CASE("softmax names what is wrong") {
                        "softmax: x is [2] int32; it must be floating"));
   CHECK(test::contains(test::error_of([] { log_softmax(Tensor::zeros({2}, DType::bool8)); }),
                        "log_softmax: x is [2] bool8"));
-  CHECK(test::contains(test::error_of([] { softmax(Tensor::zeros({}), 1); }), "softmax: axis is 1 but x is [1] float32"));
+  CHECK(
+      test::contains(test::error_of([] { softmax(Tensor::zeros({}), 1); }), "softmax: axis is 1 but x is [1] float32"));
 }

@@ -71,7 +71,7 @@ std::vector<std::string> paths_of(M& tree) {
 TEST_CASE("members: every parameter has its path, through vectors, optionals and pointers") {
   Tree tree;
   CHECK(paths_of(tree) == std::vector<std::string>{"scale", "leaves.0.weight", "leaves.1.weight", "maybe.weight",
-                                                "owned.weight", "many.0.weight", "list.0"});
+                                                   "owned.weight", "many.0.weight", "list.0"});
   CHECK(tree.leaves[1].weight.path() == "leaves.1.weight");
   CHECK(parameter_count(tree) == 1 + 5 * 6 + 4);
   CHECK(parameters(tree).size() == 7);
@@ -89,7 +89,8 @@ TEST_CASE("members: a walk may be a function of a source, and the layers of a ve
   CHECK(named_buffers(plain).back().name == "seen");
   CHECK(named_buffers(plain).front().buffer == &plain.left.count);
   std::vector<Plain> two(2);
-  CHECK(paths_of(two) == std::vector<std::string>{"0.left.weight", "0.right.weight", "1.left.weight", "1.right.weight"});
+  CHECK(paths_of(two) ==
+        std::vector<std::string>{"0.left.weight", "0.right.weight", "1.left.weight", "1.right.weight"});
   CHECK(named_buffers(two).back().name == "1.seen");
 }
 
@@ -97,7 +98,7 @@ TEST_CASE("members: a tied parameter is one, under its first name") {
   Tree tree;
   tie(tree.leaves[0].weight, tree.maybe->weight);
   CHECK(paths_of(tree) == std::vector<std::string>{"scale", "leaves.0.weight", "leaves.1.weight", "owned.weight",
-                                                "many.0.weight", "list.0"});
+                                                   "many.0.weight", "list.0"});
   CHECK(tree.maybe->weight.path() == "leaves.0.weight");
   tree.maybe->weight.fill_(5);
   CHECK(tree.leaves[0].weight.at({1, 2}) == 5);

@@ -1,5 +1,5 @@
-// The file: what is not, or no longer, a checkpoint is refused with one sentence before HDF5 sees a byte. Saving takes memory
-// for one image of the file, loading for one image besides the tensors.
+// The file: what is not, or no longer, a checkpoint is refused with one sentence before HDF5 sees a byte. Saving takes
+// memory for one image of the file, loading for one image besides the tensors.
 #include <sys/stat.h>
 
 #include <cstring>
@@ -14,9 +14,9 @@
 using namespace heed;
 using heed::test::bytes_of;
 using heed::test::sealed;
-using test::TemporaryFolder;
 using test::contains;
 using test::error_of;
+using test::TemporaryFolder;
 
 static Checkpoint small() {
   Checkpoint c;

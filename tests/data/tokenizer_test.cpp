@@ -216,7 +216,8 @@ TEST_CASE("SentencePiece learns of a large text from lines all over it") {
 
 TEST_CASE("SentencePiece explains what it cannot learn") {
   CHECK(contains(error_of([] { SentencePieceTokenizer::train_on_text("abc", {.vocabulary = 0}); }),
-                 "tokenizer: a vocabulary of 0 pieces was asked for; it must be above 259, as each byte is one and SentencePiece has 3 of its own"));
+                 "tokenizer: a vocabulary of 0 pieces was asked for; it must be above 259, as each byte is one and "
+                 "SentencePiece has 3 of its own"));
   CHECK(contains(error_of([] { SentencePieceTokenizer::train_on_text("abc", {.vocabulary = 5000}); }),
                  "cannot learn 5000 pieces from this text: Vocabulary size too high"));
   CHECK(contains(error_of([] { SentencePieceTokenizer::train_on_text(corpus(), {.vocabulary = 2}); }),
@@ -256,8 +257,9 @@ TEST_CASE("a tokenizer of one's own fits, and damaged ones are refused") {
   for (const char* json : {"", "{", "[]", "{\"kind\": 3, \"state\": \"\"}", "{\"kind\": \"byte\"}"})
     CHECK(contains(error_of([&] { Tokenizer::from_json(json); }), "damaged"));
   for (const char* state : {"ba", "abb"})
-    CHECK(contains(error_of([&] { Tokenizer::from_json(R"({"kind": "char", "state": ")" + std::string(state) + "\"}"); }),
-                   "tokenizer: the stored characters are damaged: they must be in order, each there once"));
+    CHECK(
+        contains(error_of([&] { Tokenizer::from_json(R"({"kind": "char", "state": ")" + std::string(state) + "\"}"); }),
+                 "tokenizer: the stored characters are damaged: they must be in order, each there once"));
   CHECK(contains(error_of([] { Tokenizer::from_json(R"({"kind": "sentencepiece", "state_base64": "AAA"})"); }),
                  "multiple of 4"));
   CHECK(contains(error_of([] { Tokenizer::from_json(R"({"kind": "sentencepiece", "state_base64": "A*AA"})"); }),

@@ -87,9 +87,9 @@ TEST_CASE("classify: stopped and resumed, and at any number of threads, the same
   const Classifying whole, parts;
   const std::string flags = "--attention efficient --steps 3000 --checkpoint-every 50 --log log ";
   REQUIRE(whole.run(flags + "--threads 1").exit_code == 0);
-  const Ran stopped =
-      test::run("cd " + parts.folder.path.string() + "; : > log; " + test::in_background(parts.arguments(flags + "--threads 2")) +
-                "while [ $(wc -l < log) -lt 20 ]; do sleep 0.01; done; kill -INT $pid; wait $pid");
+  const Ran stopped = test::run("cd " + parts.folder.path.string() + "; : > log; " +
+                                test::in_background(parts.arguments(flags + "--threads 2")) +
+                                "while [ $(wc -l < log) -lt 20 ]; do sleep 0.01; done; kill -INT $pid; wait $pid");
   INFO(stopped.output);
   CHECK(stopped.exit_code == 130);
   CHECK(contains(stopped.output, "to go on: the same command with --resume"));

@@ -154,7 +154,8 @@ TEST_CASE("programs: a file that cannot be written is refused before the work fo
   refused(t, t.run("--steps 1" + log), 1, sentence);
   for (const char* name : {"classify", "attention_cost", "attention_race"})
     refused(t, in_folder(t, program(name) + log), 1, sentence);
-  refused(t, t.run("--steps 1 --log race-copy-cost.svg"), 1, "race-copy-cost.svg is a folder; it must be a file, a pipe");
+  refused(t, t.run("--steps 1 --log race-copy-cost.svg"), 1,
+          "race-copy-cost.svg is a folder; it must be a file, a pipe");
   refused(t, in_folder(t, program("attention_race") + " --tasks copy --steps 1 --plot race.svg"), 1,
           "plot: race-copy-cost.svg is a folder; it must be a file");
 }

@@ -226,10 +226,11 @@ TEST_CASE("tokenize: a disk that fills up leaves no learned model where it left 
 TEST_CASE("tokenize: Ctrl-C leaves nothing") {
   const Folder f;
   // The text comes by a pipe, so that the program is at work when it is stopped.
-  const Ran ran = test::run("cd " + quoted(f.path()) + "; mkfifo text; " +
-                            test::in_background(test::program("tokenize") + " --data text --tokenizer byte --out x.tokens") +
-                            "{ head -c 4000000 /dev/zero; while [ ! -e x.tokens.tmp ]; do sleep 0.02; done; "
-                            "kill -INT $pid; head -c 4000000 /dev/zero; } > text; wait $pid");
+  const Ran ran =
+      test::run("cd " + quoted(f.path()) + "; mkfifo text; " +
+                test::in_background(test::program("tokenize") + " --data text --tokenizer byte --out x.tokens") +
+                "{ head -c 4000000 /dev/zero; while [ ! -e x.tokens.tmp ]; do sleep 0.02; done; "
+                "kill -INT $pid; head -c 4000000 /dev/zero; } > text; wait $pid");
   CHECK(ran.exit_code == 130);
   CHECK(contains(ran.output, "tokenize: stopped; nothing was written\n"));
   CHECK(f.files() == 1);

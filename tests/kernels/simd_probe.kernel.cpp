@@ -89,8 +89,8 @@ void from_bf16(const uint16_t* x, float* y, size_t n) {
 }
 
 template <class T>
-constexpr SimdProbe<T> probe = {kWidth<T>,  apply<T>,   copy_part<T>, store_some<T>, fused<T>,
-                                maximum<T>, minimum<T>, quick_maximum<T>, quick_minimum<T>, divide<T>, masks<T>, reduce<T>};
+constexpr SimdProbe<T> probe = {kWidth<T>,  apply<T>,         copy_part<T>,     store_some<T>, fused<T>, maximum<T>,
+                                minimum<T>, quick_maximum<T>, quick_minimum<T>, divide<T>,     masks<T>, reduce<T>};
 
 }  // namespace
 

@@ -196,10 +196,13 @@ TEST_CASE("decoding rows of different length gives the logits of each row's own 
     CHECK(test::close(logits[1], behind(1, 10, 1), 1e-11, 1e-11));
     CHECK(test::close(logits[2], behind(2, 11, 2), 1e-11, 1e-11));
     if (kind != PositionKind::learned && kind != PositionKind::sinusoidal) continue;
-    CHECK(contains(error_of([&] { model.decode(Tensor::zeros({3, 4}, DType::int32), states); }),
+    CHECK(contains(error_of([&] {
+                     model.decode(Tensor::zeros({3, 4}, DType::int32), states);
+                   }),
                    "GPT: x reaches position 16 but the model's context is 14"));
     // Padding may reach beyond it.
-    model.decode(Tensor::zeros({3, 4}, DType::int32), states, {.key_lengths = Tensor::from<std::int32_t>({2, 3, 1}, {3})});
+    model.decode(Tensor::zeros({3, 4}, DType::int32), states,
+                 {.key_lengths = Tensor::from<std::int32_t>({2, 3, 1}, {3})});
     CHECK(states[0].lengths().to_vector<double>() == std::vector<double>{14, 14, 13});
   }
 }

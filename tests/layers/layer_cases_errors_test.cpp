@@ -64,7 +64,8 @@ TEST_CASE("layers: sizes that make no sense are named at once") {
       {"SinusoidalPositions: -1 positions from 1 on", [] { SinusoidalPositions(4, 6)(-1, 1); }},
       {"and clip is 9223372036854775807; both must be 1 or more, and clip below 2^31",
        [] { RelativePositionBias(1, std::numeric_limits<Index>::max(), generator); }},
-      {"SinusoidalPositions: 3 positions from 2 on were asked for; they must lie in [0, 4) (layer_cases_errors_test.cpp:",
+      {"SinusoidalPositions: 3 positions from 2 on were asked for; they must lie in [0, 4) "
+       "(layer_cases_errors_test.cpp:",
        [] { SinusoidalPositions(4, 6)(3, 2); }},
       {"trunc_normal_: deviation is 0 and the interval [-2, 2]; the deviation must be positive and the interval not "
        "empty",
@@ -181,7 +182,8 @@ TEST_CASE("attention mechanisms: what they lack, and shapes that do not fit, are
   const Tensor q = zeros({2, 4, 3, 5}), mask = Tensor::ones({2, 3}, DType::bool8);
   const auto asks = [&](const AttentionCall& call) { return [&, call] { nothing.apply(q, q, q, call); }; };
   check_errors({
-      {"nothing attention: causal masking was asked for, which it does not have: it is empty (layer_cases_errors_test.cpp:",
+      {"nothing attention: causal masking was asked for, which it does not have: it is empty "
+       "(layer_cases_errors_test.cpp:",
        asks({.causal = true})},
       {"nothing attention: a key mask was asked for, which it does not have: it is empty", asks({.key_mask = mask})},
       {"nothing attention: a key mask was asked for", asks({.key_lengths = Tensor::arange(2)})},

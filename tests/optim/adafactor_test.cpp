@@ -15,7 +15,8 @@ namespace {
 AdafactorOptions options_of(const std::string& name) {
   if (name == "decay") return {.lr = 0.05, .weight_decay = 0.2};
   if (name == "all")
-    return {.lr = 0.5, .beta2_decay = -0.5, .eps1 = 1e-3, .eps2 = 0.1, .d = 1.5, .weight_decay = 0.02, .maximize = true};
+    return {
+        .lr = 0.5, .beta2_decay = -0.5, .eps1 = 1e-3, .eps2 = 0.1, .d = 1.5, .weight_decay = 0.02, .maximize = true};
   return {};
 }
 

@@ -1,5 +1,5 @@
-// Every optimizer against PyTorch's, and its update against plain loops at every size and level. Above 400 lines: options of
-// seven optimizers.
+// Every optimizer against PyTorch's, and its update against plain loops at every size and level. Above 400 lines:
+// options of seven optimizers.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -336,17 +336,22 @@ TEST_CASE_TEMPLATE("optimizers: the same bits at 1, 2, 3 and 8 threads, which ar
 
 TEST_CASE("optimizers: maximize goes up the gradient, with weight decay as ever") {
   const std::map<std::string, std::function<std::unique_ptr<Optimizer>(const ParameterGroups&, bool)>> all = {
-      {"sgd", [](const ParameterGroups& p, bool up) {
+      {"sgd",
+       [](const ParameterGroups& p, bool up) {
          return std::make_unique<SGD>(p, SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.1, .maximize = up});
        }},
-      {"adam", [](const ParameterGroups& p, bool up) {
+      {"adam",
+       [](const ParameterGroups& p, bool up) {
          return std::make_unique<Adam>(p, AdamOptions{.weight_decay = 0.1, .amsgrad = true, .maximize = up});
        }},
-      {"adamw", [](const ParameterGroups& p, bool up) { return std::make_unique<AdamW>(p, AdamWOptions{.maximize = up}); }},
-      {"rmsprop", [](const ParameterGroups& p, bool up) {
+      {"adamw",
+       [](const ParameterGroups& p, bool up) { return std::make_unique<AdamW>(p, AdamWOptions{.maximize = up}); }},
+      {"rmsprop",
+       [](const ParameterGroups& p, bool up) {
          return std::make_unique<RMSprop>(p, RMSpropOptions{.weight_decay = 0.1, .centered = true, .maximize = up});
        }},
-      {"adagrad", [](const ParameterGroups& p, bool up) {
+      {"adagrad",
+       [](const ParameterGroups& p, bool up) {
          return std::make_unique<Adagrad>(p, AdagradOptions{.weight_decay = 0.1, .maximize = up});
        }},
       {"lion", [](const ParameterGroups& p, bool up) {

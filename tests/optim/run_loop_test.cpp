@@ -1,5 +1,5 @@
-// The training loop: steps, resume, signals, threads; callbacks, the best checkpoint and patience; several updates. It is
-// above 400 lines: each promise of run() is held by runs that are killed and resumed.
+// The training loop: steps, resume, signals, threads; callbacks, the best checkpoint and patience; several updates. It
+// is above 400 lines: each promise of run() is held by runs that are killed and resumed.
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -14,12 +14,12 @@ using test::bytes_of;
 using test::contains;
 using test::error_of;
 using test::HeldOutPlane;
-using test::Plane;
-using test::PlaneRun;
-using test::TemporaryFolder;
 using test::Killed;
 using test::killed_after;
+using test::Plane;
+using test::PlaneRun;
 using test::same_bits;
+using test::TemporaryFolder;
 namespace fs = std::filesystem;
 
 TEST_CASE("run: trains a model and data of one's own, with log and history") {
@@ -735,15 +735,14 @@ TEST_CASE("run: updates and checkpoints that do not fit are named") {
   // A gradient that is not finite names its parameter, and nothing was updated.
   BagRun bags;
   const Tensor before = bags.model.head.weight.clone();
-  CHECK(contains(error_of([&] {
-                   run(bags.model,
-                       {{bags.weights, bags.cosine,
-                         [&](const Batch& b) {
-                           return bags.model.loss(b) + sum(sqrt(bags.model.tokens.weight * 0.0));
-                         }},
-                        {bags.embedding, bags.constant}},
-                       Bags{}, {}, {.steps = 1});
-                 }),
-                 "tokens.weight"));
+  CHECK(
+      contains(error_of([&] {
+                 run(bags.model,
+                     {{bags.weights, bags.cosine,
+                       [&](const Batch& b) { return bags.model.loss(b) + sum(sqrt(bags.model.tokens.weight * 0.0)); }},
+                      {bags.embedding, bags.constant}},
+                     Bags{}, {}, {.steps = 1});
+               }),
+               "tokens.weight"));
   CHECK(same_bits(bags.model.head.weight, before));
 }

@@ -18,6 +18,7 @@ int main() {
     optimizer.step();
     optimizer.zero_grad();
   }
-  std::cout << "loss " << loss << ", weight " << layer.weight << ", sum " << xt::sum(layer.weight.array<float>())() << "\n";
+  std::cout << "loss " << loss << ", weight " << layer.weight << ", sum " << xt::sum(layer.weight.array<float>())()
+            << "\n";
   return loss < 1e-3 ? 0 : 1;
 }

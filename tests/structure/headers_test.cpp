@@ -1,5 +1,5 @@
-// The public headers: cmake/HeedHeaders.cmake lists them, and they alone are installed. And the tests, which are named after
-// headers and sources.
+// The public headers: cmake/HeedHeaders.cmake lists them, and they alone are installed. And the tests, which are named
+// after headers and sources.
 #include <doctest/doctest.h>
 
 #include <set>

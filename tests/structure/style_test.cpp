@@ -1,4 +1,5 @@
-// Habits that a machine can check: guards of headers, lengths of files, names of tests, captures of closures given to record().
+// Habits that a machine can check: guards of headers, lengths of files, names of tests, captures of closures given to
+// record().
 #include <doctest/doctest.h>
 
 #include "tests/structure/sources.hpp"
@@ -58,6 +59,19 @@ TEST_CASE("style: a file of more than 400 lines says why in its first lines") {
     INFO(source.path, " has ", source.lines.size(),
          " lines; split it, or say in its first lines why it is over 400 lines");
     CHECK(says);
+  }
+}
+
+TEST_CASE("style: lines have at most 120 characters") {
+  for (const Source& source : sources()) {
+    for (std::size_t i = 0; i < source.lines.size(); ++i) {
+      const std::string& line = source.lines[i];
+      const auto characters = std::ranges::count_if(line, [](char c) { return (c & 0xc0) != 0x80; });  // of UTF-8
+      INFO(source.path, ":", i + 1, " has ", characters);
+      const bool is_message = i > 0 && starts_with(source.lines[i - 1], "#error");  // of which no line may be broken
+      const bool fits = characters <= 120 || is_message;
+      CHECK(fits);
+    }
   }
 }
 

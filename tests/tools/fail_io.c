@@ -2,13 +2,13 @@
 // them; or that records them. Long, as the calls that change a file are many and each has its few.
 //
 //   HEED_FAIL_PREFIX  only files whose absolute path begins with this count
-//   HEED_FAIL_AT      n: the n-th counted call, from 1. Counted are opening for writing, write, ftruncate, fsync, rename
+//   HEED_FAIL_AT      n: the n-th counted call from 1. Counted are opening for writing, write, ftruncate, fsync, rename
 //                     and unlink, in all their forms, and fflush and fclose of a written stream
 //   HEED_FAIL_MODE    kill    SIGKILL instead of the call
 //                     tear    of a write, the first half happens, then SIGKILL; other calls as kill
 //                     enospc  this and every later open, write, ftruncate and fsync fails: the disk stays full
 //                     eio, eacces, erofs   only this call fails
-//   HEED_FAIL_CHUNK   every counted write transfers at most this many bytes, and every third is interrupted once (EINTR)
+//   HEED_FAIL_CHUNK   each counted write transfers at most this many bytes, and every third is interrupted once (EINTR)
 //   HEED_FAIL_LOG     a file to which each counted call is appended as a line: number, name, path
 //   HEED_FAIL_RECORD  a file to which each of them that succeeded is appended with its bytes: crash_states.hpp
 //

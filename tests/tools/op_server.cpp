@@ -1,8 +1,9 @@
-// Runs heed's ops for tests/reference/torch_samples.py: programs of named ops on given tensors, forward and backward, many
-// a process. A message, on standard input and output, is the size of a JSON head (8 bytes, little-endian), the head, and
-// the values of the tensors that it describes, one after the other.
+// Runs heed's ops for tests/reference/torch_samples.py: programs of named ops on given tensors, forward and backward,
+// many a process. A message, on standard input and output, is the size of a JSON head (8 bytes, little-endian), the
+// head, and the values of the tensors that it describes, one after the other.
 //
-//   in:  {"inputs": [{"dtype", "shape", "grad"}], "steps": [{"op", "in": [values], "args": {...}}], "outputs": [values],
+//   in:  {"inputs": [{"dtype", "shape", "grad"}], "steps": [{"op", "in": [values], "args": {...}}], "outputs":
+//   [values],
 //         "dys": [{"dtype", "shape"} or null], "seed"}
 //   out: {"outputs": [{"dtype", "shape"}], "gradients": [{...} or null, one an input]}, or {"error", "heed": whether
 //         it is heed's Error}
@@ -51,11 +52,14 @@ AttentionCall call_of(const json& a, const List& x, std::size_t first) {
 // Inputs: queries, keys, values (undefined: none), mask, bias, key mask.
 List multi_head(Session& s, const List& x, const json& a, const List& values) {
   Rng rng(1);
-  auto layer = std::make_shared<MultiHeadAttention>(
-      MultiHeadAttentionOptions{.width = a["width"], .heads = a["heads"], .memory_width = a.value("memory_width", Index{0}),
-                                .value_width = a.value("value_width", Index{0}), .bias = flag(a, "bias"),
-                                .dropout = number(a, "dropout", 0)},
-      rng);
+  auto layer =
+      std::make_shared<MultiHeadAttention>(MultiHeadAttentionOptions{.width = a["width"],
+                                                                     .heads = a["heads"],
+                                                                     .memory_width = a.value("memory_width", Index{0}),
+                                                                     .value_width = a.value("value_width", Index{0}),
+                                                                     .bias = flag(a, "bias"),
+                                                                     .dropout = number(a, "dropout", 0)},
+                                           rng);
   const MultiHeadAttention& l = with_parameters(s, layer, a, values);
   const AttentionCall c = call_of(a, x, 3);
   if (!x[1].defined()) return {l(x[0], c)};
@@ -77,8 +81,10 @@ List transformer(Session& s, const List& x, const json& a, const List& values) {
                          .norm_first = flag(a, "norm_first"),
                          .bias = flag(a, "bias")},
       rng);
-  if (!flag(a, "last_norm")) model->norm.reset();
-  else if (!model->norm) model->norm.emplace(NormKind::layer, a["width"].get<Index>(), flag(a, "bias"));
+  if (!flag(a, "last_norm"))
+    model->norm.reset();
+  else if (!model->norm)
+    model->norm.emplace(NormKind::layer, a["width"].get<Index>(), flag(a, "bias"));
   const Transformer& m = with_parameters(s, model, a, values);
   if (!x.at(1).defined()) return {m(x[0], call_of(a, x, 2))};
   return {m(x[0], x[1], call_of(a, x, 2), call_of(json::object(), x, 5))};
@@ -105,25 +111,41 @@ List optimize(const List& x, const json& a) {
   const std::array<double, 2> betas = {number(a, "beta1", 0), number(a, "beta2", 0)};
   std::unique_ptr<Optimizer> o;
   if (name == "SGD")
-    o = std::make_unique<SGD>(groups, SGDOptions{.lr = lr, .momentum = number(a["momentum"]), .dampening = number(a["dampening"]),
-                                                 .weight_decay = decay, .nesterov = flag(a, "nesterov"), .maximize = up});
+    o = std::make_unique<SGD>(groups, SGDOptions{.lr = lr,
+                                                 .momentum = number(a["momentum"]),
+                                                 .dampening = number(a["dampening"]),
+                                                 .weight_decay = decay,
+                                                 .nesterov = flag(a, "nesterov"),
+                                                 .maximize = up});
   else if (name == "Adam")
     o = std::make_unique<Adam>(groups, AdamOptions{lr, betas, eps, decay, amsgrad, up});
   else if (name == "AdamW")
     o = std::make_unique<AdamW>(groups, AdamWOptions{lr, betas, eps, decay, amsgrad, up});
   else if (name == "RMSprop")
-    o = std::make_unique<RMSprop>(groups, RMSpropOptions{.lr = lr, .alpha = number(a["alpha"]), .eps = eps, .weight_decay = decay,
-                                                         .momentum = number(a["momentum"]), .centered = flag(a, "centered"),
+    o = std::make_unique<RMSprop>(groups, RMSpropOptions{.lr = lr,
+                                                         .alpha = number(a["alpha"]),
+                                                         .eps = eps,
+                                                         .weight_decay = decay,
+                                                         .momentum = number(a["momentum"]),
+                                                         .centered = flag(a, "centered"),
                                                          .maximize = up});
   else if (name == "Adafactor")
-    o = std::make_unique<Adafactor>(groups, AdafactorOptions{.lr = lr, .beta2_decay = number(a["beta2_decay"]),
-                                                             .eps1 = a.contains("eps1") ? std::optional(number(a["eps1"])) : std::nullopt,
-                                                             .eps2 = number(a["eps2"]), .d = number(a["d"]), .weight_decay = decay,
-                                                             .maximize = up});
+    o = std::make_unique<Adafactor>(
+        groups, AdafactorOptions{.lr = lr,
+                                 .beta2_decay = number(a["beta2_decay"]),
+                                 .eps1 = a.contains("eps1") ? std::optional(number(a["eps1"])) : std::nullopt,
+                                 .eps2 = number(a["eps2"]),
+                                 .d = number(a["d"]),
+                                 .weight_decay = decay,
+                                 .maximize = up});
   else
-    o = std::make_unique<Adagrad>(groups, AdagradOptions{.lr = lr, .lr_decay = number(a["lr_decay"]), .weight_decay = decay,
-                                                         .initial_accumulator_value = number(a["initial_accumulator_value"]),
-                                                         .eps = eps, .maximize = up});
+    o = std::make_unique<Adagrad>(groups,
+                                  AdagradOptions{.lr = lr,
+                                                 .lr_decay = number(a["lr_decay"]),
+                                                 .weight_decay = decay,
+                                                 .initial_accumulator_value = number(a["initial_accumulator_value"]),
+                                                 .eps = eps,
+                                                 .maximize = up});
   for (std::size_t i = 1; i < x.size(); ++i) {
     o->zero_grad();
     Tape tape;
@@ -134,7 +156,8 @@ List optimize(const List& x, const json& a) {
 }
 
 json described(const Tensor& x) {
-  return {{"dtype", std::string(name_of(x.dtype()))}, {"shape", std::vector<Index>(x.shape().begin(), x.shape().end())}};
+  return {{"dtype", std::string(name_of(x.dtype()))},
+          {"shape", std::vector<Index>(x.shape().begin(), x.shape().end())}};
 }
 
 Tensor read_tensor(const json& head) {
@@ -191,8 +214,9 @@ List answer(const json& head, const List& inputs, const List& dys) {
     const auto parameter = session.parameters.find(i);
     const bool wants = head["inputs"][i].value("grad", false);
     if (parameter != session.parameters.end())
-      answers.push_back(parameter->second.storage()->parameter->has_gradient ? parameter->second.storage()->parameter->gradient
-                                                                             : Tensor());
+      answers.push_back(parameter->second.storage()->parameter->has_gradient
+                            ? parameter->second.storage()->parameter->gradient
+                            : Tensor());
     else
       answers.push_back(wants ? tape.grad(given[i]) : Tensor());
   }

@@ -60,17 +60,20 @@ Op along(Tensor (*f)(In, int)) {
 }
 Op where_to(Tensor (*f)(In, std::optional<int>, bool)) {
   return [f](const List& x, const json& a) {
-    return List{f(x.at(0), a.contains("axis") ? std::optional<int>(a["axis"].get<int>()) : std::nullopt,
-                  flag(a, "keepdim"))};
+    return List{
+        f(x.at(0), a.contains("axis") ? std::optional<int>(a["axis"].get<int>()) : std::nullopt, flag(a, "keepdim"))};
   };
 }
 
 void add_elementwise(std::map<std::string, Op>& ops) {
   ops["neg"] = one(neg), ops["abs"] = one(heed::abs), ops["sign"] = one(sign), ops["square"] = one(square);
-  ops["sqrt"] = one(heed::sqrt), ops["rsqrt"] = one(rsqrt), ops["exp"] = one(heed::exp), ops["expm1"] = one(heed::expm1);
-  ops["log"] = one(heed::log), ops["log1p"] = one(heed::log1p), ops["sin"] = one(heed::sin), ops["cos"] = one(heed::cos);
+  ops["sqrt"] = one(heed::sqrt), ops["rsqrt"] = one(rsqrt), ops["exp"] = one(heed::exp),
+  ops["expm1"] = one(heed::expm1);
+  ops["log"] = one(heed::log), ops["log1p"] = one(heed::log1p), ops["sin"] = one(heed::sin),
+  ops["cos"] = one(heed::cos);
   ops["erf"] = one(heed::erf), ops["sigmoid"] = one(sigmoid), ops["tanh"] = one(heed::tanh), ops["relu"] = one(relu);
-  ops["silu"] = one(silu), ops["softsign"] = one(softsign), ops["isnan"] = one(heed::isnan), ops["isfinite"] = one(heed::isfinite);
+  ops["silu"] = one(silu), ops["softsign"] = one(softsign), ops["isnan"] = one(heed::isnan),
+  ops["isfinite"] = one(heed::isfinite);
   ops["logical_not"] = one(logical_not);
   ops["add"] = two(add, add), ops["sub"] = two(sub, sub, sub), ops["mul"] = two(mul, mul);
   ops["div"] = two(heed::div, heed::div, heed::div), ops["pow"] = two(heed::pow, heed::pow, heed::pow);
@@ -100,7 +103,8 @@ void add_elementwise(std::map<std::string, Op>& ops) {
 }
 
 void add_reductions(std::map<std::string, Op>& ops) {
-  ops["sum"] = reduce(sum), ops["mean"] = reduce(mean), ops["logsumexp"] = reduce(logsumexp), ops["prod"] = reduce(prod);
+  ops["sum"] = reduce(sum), ops["mean"] = reduce(mean), ops["logsumexp"] = reduce(logsumexp),
+  ops["prod"] = reduce(prod);
   ops["max"] = reduce(heed::max), ops["min"] = reduce(heed::min), ops["any"] = reduce(any), ops["all"] = reduce(all);
   ops["argmax"] = where_to(argmax), ops["argmin"] = where_to(argmin);
   ops["softmax"] = along(softmax), ops["log_softmax"] = along(log_softmax), ops["cumsum"] = along(cumsum);
@@ -131,7 +135,9 @@ void add_shapes(std::map<std::string, Op>& ops) {
   ops["repeat"] = [](const List& x, const json& a) { return List{repeat(x.at(0), sizes(a["sizes"]))}; };
   ops["flip"] = [](const List& x, const json& a) { return List{flip(x.at(0), axes_of(a))}; };
   ops["transpose"] = [](const List& x, const json& a) { return List{x.at(0).transpose(a["a"], a["b"])}; };
-  ops["permute"] = [](const List& x, const json& a) { return List{x.at(0).permute(a["axes"].get<std::vector<int>>())}; };
+  ops["permute"] = [](const List& x, const json& a) {
+    return List{x.at(0).permute(a["axes"].get<std::vector<int>>())};
+  };
   ops["unsqueeze"] = [](const List& x, const json& a) { return List{x.at(0).unsqueeze(a["axis"])}; };
   ops["squeeze"] = [](const List& x, const json& a) { return List{x.at(0).squeeze(a["axis"])}; };
   ops["expand"] = [](const List& x, const json& a) { return List{x.at(0).expand(sizes(a["sizes"]))}; };

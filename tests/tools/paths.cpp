@@ -4,7 +4,9 @@
 namespace heed::test {
 
 namespace {
-std::string below(const char* folder, const std::string& path) { return path.empty() ? folder : std::string(folder) + '/' + path; }
+std::string below(const char* folder, const std::string& path) {
+  return path.empty() ? folder : std::string(folder) + '/' + path;
+}
 }  // namespace
 
 std::string in_source(const std::string& path) { return below(HEED_SOURCE_DIR, path); }

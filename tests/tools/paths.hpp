@@ -1,5 +1,5 @@
-// Where the tests find the sources and what was built. Only paths.cpp is compiled with these paths, so that a compiler cache
-// serves every checkout.
+// Where the tests find the sources and what was built. Only paths.cpp is compiled with these paths, so that a compiler
+// cache serves every checkout.
 #pragma once
 #include <string>
 
@@ -11,7 +11,8 @@ std::string in_build(const std::string& path = "");
 std::string compiler();  // that compiled the tests
 std::string emulator();  // stands before a built program in a command: empty, or what runs those of another machine
 
-std::string fail_io_library();  // tests/tools/fail_io.c, built: makes files of started programs fail (tests/tools/run.hpp)
+std::string
+fail_io_library();  // tests/tools/fail_io.c, built: makes files of started programs fail (tests/tools/run.hpp)
 std::string checkpoint_tool();  // tests/tools/checkpoint_tool.cpp, built
 std::string fuzz_checkpoint();  // tests/tools/fuzz_checkpoint.cpp, built
 

@@ -260,7 +260,8 @@ void check_state_rows(Subject& s, Finding& f) {
 }
 
 void check_ragged_state(Subject& s, Finding& f) {
-  if (!f.declared(s.can().state, "decode state") || !f.declared(s.can().key_mask, "key mask") || !s.takes(20, f)) return;
+  if (!f.declared(s.can().state, "decode state") || !f.declared(s.can().key_mask, "key mask") || !s.takes(20, f))
+    return;
   const auto n = static_cast<std::int32_t>(s.at_most(60));
   const auto check = [&](const Trial& t, DType dtype) {
     f.about(t);

@@ -1,4 +1,5 @@
-// How many positions each row of a decode state has seen: int32 [B], or [0] before the first step. For sources that decode.
+// How many positions each row of a decode state has seen: int32 [B], or [0] before the first step. For sources that
+// decode.
 #pragma once
 #include <algorithm>
 #include <heed/autograd/attention.hpp>
@@ -20,8 +21,8 @@ inline Index shortest_of(const Tensor& lengths) {
 }
 inline bool all_alike(const Tensor& lengths) { return longest_of(lengths) == shortest_of(lengths); }
 
-// Those after a step of x [B, T] or [B, H, T, D], of whose positions key_lengths of the call say how many are there. Errors
-// begin with `op`.
+// Those after a step of x [B, T] or [B, H, T, D], of whose positions key_lengths of the call say how many are there.
+// Errors begin with `op`.
 Tensor lengths_after(const char* op, const Tensor& lengths, In x, const AttentionCall& call);
 
 // The last position that is there of each row of h [B, T, D]: [B, D].
@@ -37,7 +38,8 @@ Tensor rows_behind(const Tensor& cache, const Tensor& lengths, Index count);
 // The columns of the first `keys` positions, and the row of query t, of a bias that broadcasts to [B, H, T, S].
 Tensor bias_of_query(const Tensor& bias, Index t, Index keys);
 
-// Where rows are of different length, T positions are taken one after another: step(q, k, v, call) of one position each.
+// Where rows are of different length, T positions are taken one after another: step(q, k, v, call) of one position
+// each.
 template <class Step>
 Tensor one_at_a_time(In q, In k, In v, const AttentionCall& call, Tensor lengths, const Step& step) {
   std::vector<Tensor> parts;

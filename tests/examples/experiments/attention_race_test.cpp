@@ -135,10 +135,10 @@ TEST_CASE("attention_race: Ctrl-C ends with the table so far and 130") {
   const TemporaryFolder folder;
   const std::string out = test::quoted((folder.path / "out").string());
   // More steps than it can do; interrupted in the middle of the first run.
-  const Ran ran =
-      test::run(test::in_background(race("--mechanisms softmax,linear --tasks copy --steps 100000 > " + out) + " 2>&1") + "for i in " +
-                "$(seq 600); do grep -q 'step 1/' " + out + " && break; sleep 0.1; done; kill -INT $pid; wait $pid; " +
-                "code=$?; cat " + out + "; exit $code");
+  const Ran ran = test::run(
+      test::in_background(race("--mechanisms softmax,linear --tasks copy --steps 100000 > " + out) + " 2>&1") +
+      "for i in " + "$(seq 600); do grep -q 'step 1/' " + out +
+      " && break; sleep 0.1; done; kill -INT $pid; wait $pid; " + "code=$?; cat " + out + "; exit $code");
   INFO(ran.output);
   CHECK(ran.exit_code == 130);
   CHECK(contains(ran.output, "copy: 63 of 10 symbols"));

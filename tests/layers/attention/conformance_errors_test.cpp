@@ -64,7 +64,8 @@ TEST_CASE("conformance finds: decode states that are wrong") {
   };
   CHECK(failed(softmax_state(softmax_of)) == Names{});
   // Right token by token, but not in chunks.
-  CHECK(failed(softmax_state([](In q, In k, In v, const AttentionCall&) { return softmax_of(q, k, v, {}); })) == Names{"state"});
+  CHECK(failed(softmax_state([](In q, In k, In v, const AttentionCall&) { return softmax_of(q, k, v, {}); })) ==
+        Names{"state"});
   // It counts positions where no buffer holds the count.
   CHECK(failed(Composed{{.causal = true, .state = true}, softmax_of, [] {
                           return AttentionState(ForgetfulState{});

@@ -1,11 +1,11 @@
-// The zoo of mechanisms with one fault each (conformance_zoo.hpp): without a fault they pass, and each check finds what no
-// other finds; and the faults of linear attention.
+// The zoo of mechanisms with one fault each (conformance_zoo.hpp): without a fault they pass, and each check finds what
+// no other finds; and the faults of linear attention.
 #include <heed/heed.hpp>
 
 #include "tests/layers/attention/conformance_zoo.hpp"
 #include "tests/layers/attention/hooked_attention.hpp"
-#include "tests/layers/hooked_linear.hpp"
 #include "tests/layers/attention/naive_mechanisms.hpp"
+#include "tests/layers/hooked_linear.hpp"
 
 using namespace heed;
 using namespace heed::test;
@@ -121,19 +121,16 @@ const std::vector<Fault<Hooks>> kFoundByOne = {
        };
      }},
     {"a copy of a state shares what it keeps", "state copies",
-     [](Hooks& h) {
-       h.state = [] { return AttentionState(SharedState{}); };
-     }},
-    {"more than two rows, in another order", "state rows", wrong_state({.pick = [](const Tensor& rows) {
-       return rows.numel() > 2 ? rolled(rows) : rows;
-     }})},
-    {"key lengths of another row", "ragged state", wrong_state({.take = [](Call& call) {
-       if (call.key_lengths.defined()) call.key_lengths = rolled(call.key_lengths);
-     }})},
+     [](Hooks& h) { h.state = [] { return AttentionState(SharedState{}); }; }},
+    {"more than two rows, in another order", "state rows",
+     wrong_state({.pick = [](const Tensor& rows) { return rows.numel() > 2 ? rolled(rows) : rows; }})},
+    {"key lengths of another row", "ragged state",
+     wrong_state({.take =
+                      [](Call& call) {
+                        if (call.key_lengths.defined()) call.key_lengths = rolled(call.key_lengths);
+                      }})},
     {"a state names its keys, and not its lengths", "state resumed",
-     [](Hooks& h) {
-       h.state = [] { return AttentionState(UncountedState{}); };
-     }},
+     [](Hooks& h) { h.state = [] { return AttentionState(UncountedState{}); }; }},
     {"float32 at 63 positions", "lengths",
      factor([](const Tensor& y) { return y.dtype() == DType::float32 && y.dim(2) == 63 ? 0.99 : 1.0; })},
     {"scores beyond 100 are cut in float32", "spread",
@@ -264,18 +261,17 @@ const std::vector<Fault<LinearHooks>> kLinearSums = {
     {"a chunk sees the sums behind it", "causal",
      set(&LinearHooks::used, [](const LinearSums&, const LinearSums& after) { return after; })},
     {"a chunk sees the norm behind it", "causal",
-     set(&LinearHooks::used, [](const LinearSums& before, const LinearSums& after) {
-       return LinearSums{before.values, after.keys};
-     })},
+     set(&LinearHooks::used,
+         [](const LinearSums& before, const LinearSums& after) {
+           return LinearSums{before.values, after.keys};
+         })},
     {"the next key is seen within a chunk", "causal", set(&LinearHooks::diagonal, 1)},
     {"its own key is not seen within a chunk", "reference", set(&LinearHooks::diagonal, -1)},
     {"the last key of a chunk is not carried", "reference", set(&LinearHooks::left_out, 1)},
     {"the norm begins anew in every chunk", "rows sum to one",
      carried([](LinearSums& sums, Index) { sums.keys = Tensor::zeros(sums.keys.shape(), sums.keys.dtype()); })},
-    {"an epsilon for every chunk", "reference",
-     carried([](LinearSums& sums, Index) { sums.keys = sums.keys + 1e-4; })},
-    {"sums go on in the next sequence", "batch",
-     carried([](LinearSums& sums, Index) {
+    {"an epsilon for every chunk", "reference", carried([](LinearSums& sums, Index) { sums.keys = sums.keys + 1e-4; })},
+    {"sums go on in the next sequence", "batch", carried([](LinearSums& sums, Index) {
        const Index batch = sums.values.dim(0);
        if (batch < 2) return;
        const Tensor& x = sums.values;
@@ -283,19 +279,19 @@ const std::vector<Fault<LinearHooks>> kLinearSums = {
      })},
     {"one norm for all heads", "sizes",
      carried([](LinearSums& sums, Index) { sums.keys = sums.keys * 0.0 + mean(sums.keys, {1}, true); })},
-    {"no gradient through the sums", "direction",
-     carried([](LinearSums& sums, Index) { sums = {sums.values.detach(), sums.keys.detach()}; }), 130},
+    {"no gradient through the sums", "direction", carried([](LinearSums& sums, Index) {
+       sums = {sums.values.detach(), sums.keys.detach()};
+     }),
+     130},
     {"no gradient through the norm of earlier chunks", "direction",
      carried([](LinearSums& sums, Index) { sums.keys = sums.keys.detach(); }), 130},
-    {"sums in bfloat16", "lengths",
-     carried([](LinearSums& sums, Index) {
+    {"sums in bfloat16", "lengths", carried([](LinearSums& sums, Index) {
        if (sums.values.dtype() == DType::float32) sums.values = in_bfloat16(sums.values);
      }),
      500},
     {"float64 has sums in float32", "direction",
      carried([](LinearSums& sums, Index) { sums.values = in_float32(sums.values); }), 130},
-    {"sums begin anew after 512 positions", "state",
-     carried([](LinearSums& sums, Index end) {
+    {"sums begin anew after 512 positions", "state", carried([](LinearSums& sums, Index end) {
        if (end == 512) sums = {sums.values * 0.0, sums.keys * 0.0};
      }),
      600},
@@ -316,12 +312,12 @@ const std::vector<Fault<LinearHooks>> kLinearStates = {
      kept([](LinearSums& sums, const LinearSums& before, Index seen) {
        if (seen == 65) sums = before;
      })},
-    {"a state fades", "state",
-     kept([](LinearSums& sums, auto&&...) { sums = {sums.values * 0.999, sums.keys * 0.999}; })},
+    {"a state fades", "state", kept([](LinearSums& sums, auto&&...) {
+       sums = {sums.values * 0.999, sums.keys * 0.999};
+     })},
     {"the norm of a state fades", "state", kept([](LinearSums& sums, auto&&...) { sums.keys = sums.keys * 0.999; })},
     {"a state in float32", "state", kept([](LinearSums& sums, auto&&...) { sums.values = in_float32(sums.values); })},
-    {"a state in bfloat16", "state",
-     kept([](LinearSums& sums, auto&&...) {
+    {"a state in bfloat16", "state", kept([](LinearSums& sums, auto&&...) {
        if (sums.values.dtype() == DType::float32) sums.values = in_bfloat16(sums.values);
      })},
     {"a state for all sequences", "state",
@@ -336,7 +332,8 @@ const std::vector<Fault<LinearHooks>> kLinearStates = {
     {"the last key of each row is padding for a state", "ragged state",
      set(&LinearHooks::of_state,
          [](Call& new_keys) {
-           if (new_keys.key_lengths.defined()) new_keys.key_lengths = new_keys.key_lengths - (new_keys.key_lengths > 1).to(DType::int32);
+           if (new_keys.key_lengths.defined())
+             new_keys.key_lengths = new_keys.key_lengths - (new_keys.key_lengths > 1).to(DType::int32);
          })},
     {"a state does not name its norm", "state resumed", set(&LinearHooks::state_names_norm, false)},
 };

@@ -38,7 +38,8 @@ TEST_CASE("conformance: a function of scores, a mask and sinks of one's own") {
   // A soft cap keeps no logit near 300, and a sink takes its part of every row.
   check_conformance_in_test(
       [&](Index, Rng&) {
-        return FlexAttention({.score_mod = f, .mask_mod = mask, .mask_by_head = true, .sinks = Tensor::from({0.5, -1, 2, 0})});
+        return FlexAttention(
+            {.score_mod = f, .mask_mod = mask, .mask_by_head = true, .sinks = Tensor::from({0.5, -1, 2, 0})});
       },
       {.normalised = false,
        .reference = naive_by([](const NaiveRow& row) {
@@ -57,21 +58,30 @@ TEST_CASE("conformance: trained biases and caps, of lambdas and of kernels") {
     return row.array("score.0")[row.head * 9 + std::clamp<Index>(j - row.position, -4, 4) + 4];
   };
   const auto naive = naive_by([=](const NaiveRow& row) {
-    return with_sink(row, -1e300, [&](Index j, double s) { return s + bias_of(row, j); }, [](Index) { return true; });
+    return with_sink(
+        row, -1e300, [&](Index j, double s) { return s + bias_of(row, j); }, [](Index) { return true; });
   });
   check_conformance_in_test(
       [](Index, Rng&) { return FlexAttention({.score_mod = relative_bias(grown(4, 9)), .trained = true}); },
       {.reference = naive, .of_sizes = [](Index heads, Index) -> MechanismFactory {
-         return [heads](Index, Rng&) { return FlexAttention({.score_mod = relative_bias(grown(heads, 9)), .trained = true}); };
+         return [heads](Index, Rng&) {
+           return FlexAttention({.score_mod = relative_bias(grown(heads, 9)), .trained = true});
+         };
        }});
   const auto f = [](auto s, int, int h, int q, int k, auto by) { return s + by(h, std::clamp(k - q, -4, 4) + 4); };
-  check_conformance_in_test([f](Index, Rng&) { return FlexAttention({.score_mod = {f, grown(4, 9)}, .trained = true}); },
-                            {.reference = naive});
   check_conformance_in_test(
-      [](Index, Rng&) { return FlexAttention({.score_mod = soft_cap(Tensor::from({2, 5, 20, 50})), .trained = true}); },
+      [f](Index, Rng&) {
+        return FlexAttention({.score_mod = {f, grown(4, 9)}, .trained = true});
+      },
+      {.reference = naive});
+  check_conformance_in_test(
+      [](Index, Rng&) {
+        return FlexAttention({.score_mod = soft_cap(Tensor::from({2, 5, 20, 50})), .trained = true});
+      },
       {.reference = naive_by([](const NaiveRow& row) {
          const double c = row.array("score.0")[row.head];
-         return with_sink(row, -1e300, [&](Index, double s) { return c * std::tanh(s / c); }, [](Index) { return true; });
+         return with_sink(
+             row, -1e300, [&](Index, double s) { return c * std::tanh(s / c); }, [](Index) { return true; });
        })});
 }
 
@@ -92,7 +102,8 @@ TEST_CASE("FlexAttention: rows of different length decode as each alone, with fu
   for (int b = 0; b < 3; ++b) alone.push_back(m.make_state());
   const Tensor x = Rng(1).normal({3, 2, 40, 8});
   const Index prompts[] = {20, 1, 9};
-  all.apply(x.slice(2, 0, 20), x.slice(2, 0, 20), x.slice(2, 0, 20), {.key_lengths = Tensor::from<std::int32_t>({20, 1, 9})});
+  all.apply(x.slice(2, 0, 20), x.slice(2, 0, 20), x.slice(2, 0, 20),
+            {.key_lengths = Tensor::from<std::int32_t>({20, 1, 9})});
   for (Index b = 0; b < 3; ++b) {
     const Tensor row = x.slice(0, b, b + 1).slice(2, 0, prompts[b]);
     alone[static_cast<std::size_t>(b)].apply(row, row, row);
@@ -152,8 +163,8 @@ TEST_CASE("FlexAttention: a mask is made once for each number of queries and key
 
 TEST_CASE("FlexAttention: a model with alibi by its name trains") {
   Rng rng(1);
-  GPT model({.vocabulary = 7, .context = 16, .layers = 1, .heads = 2, .width = 16, .positions = PositionKind::none}, rng,
-            mechanism_by_name("alibi", {.heads = 2, .head_size = 8}));
+  GPT model({.vocabulary = 7, .context = 16, .layers = 1, .heads = 2, .width = 16, .positions = PositionKind::none},
+            rng, mechanism_by_name("alibi", {.heads = 2, .head_size = 8}));
   AdamW optimizer(named_parameters(model), {.lr = 1e-2});
   const Tensor text = rng.integers({4, 16}, 0, 7);
   double before = 0, after = 0;
@@ -167,5 +178,7 @@ TEST_CASE("FlexAttention: a model with alibi by its name trains") {
   }
   CHECK(after < 0.7 * before);
   check_errors({{"attention: alibi needs the number of heads", [] { mechanism_by_name("alibi"); }},
-                {"FlexAttention: sinks is [2, 2] float64", [] { FlexAttention({.sinks = normal({2, 2})}); }}});
+                {"FlexAttention: sinks is [2, 2] float64", [] {
+                   FlexAttention({.sinks = normal({2, 2})});
+                 }}});
 }

@@ -67,8 +67,7 @@ TEST_CASE("Efficient attention is the form with a sum per feature, and not the o
 TEST_CASE("linear attention as a mechanism takes a bias a key, and refuses what needs single weights") {
   const AttentionMechanism linear(LinearAttention{});
   const Tensor x = Rng(1).normal({2, 2, 5, 4}), bias = Rng(2).normal({2, 1, 1, 5});
-  CHECK(close(linear.apply(x, x, x, {.bias = bias}), linear_attention(x, x, x, {.bias = bias}), 0,
-              1e-7));
+  CHECK(close(linear.apply(x, x, x, {.bias = bias}), linear_attention(x, x, x, {.bias = bias}), 0, 1e-7));
   CHECK(close(linear.apply(x, x, x, {.bias = bias[0][0][0]}), linear_attention(x, x, x, {.bias = bias[0][0][0]}), 0,
               1e-7));
   const auto refused = [&](const AttentionCall& call, const char* what) {
@@ -272,8 +271,7 @@ TEST_CASE("linear attention with maps of one's own: a bias of the keys is a fact
                bias = normal({2, 1, 1, 9}, 4);
   const LinearAttention linear{{.query_map = over_features, .key_map = sigmoids_and_softmax, .eps = 0.5}};
   CHECK(contains(error_of([&] { linear.apply(q, k, v, {}); }), "linear_attention: q is [2, 4, 7, 3] float64 but k is"));
-  const LinearAttention fitting{
-      {.query_map = sigmoids_and_softmax, .key_map = softplus_and_halves, .eps = 0.5}};
+  const LinearAttention fitting{{.query_map = sigmoids_and_softmax, .key_map = softplus_and_halves, .eps = 0.5}};
   const Tensor y = fitting.apply(q, k, v, {.causal = true, .bias = bias});
   const Tensor f = sigmoids_and_softmax(q), g = softplus_and_halves(k);
   for (Index i = 0; i < 7; ++i) {
@@ -293,8 +291,7 @@ TEST_CASE("linear attention refuses negative features, unless it is told that no
   Tensor minus = x.clone();
   minus.slice(2, 2, 3).fill_(-1);
   const auto itself = [](In y) { return y.tensor(); };
-  const LinearFeatures identity{.feature_map = FeatureMap::identity},
-      own{.query_map = itself, .key_map = itself};
+  const LinearFeatures identity{.feature_map = FeatureMap::identity}, own{.query_map = itself, .key_map = itself};
   const std::string ending =
       " made the feature -1; features must be 0 or more, or signed_features true where no weight f(q) . g(k) is "
       "negative";
@@ -313,7 +310,8 @@ TEST_CASE("linear attention refuses negative features, unless it is told that no
   CHECK(same_bits(linear_attention(x, minus, v, padded, own), linear_attention(x, minus, v, padded, identity)));
   LinearFeatures allowed = identity;
   allowed.signed_features = true;
-  CHECK(close(linear_attention(minus, minus, v, {}, allowed), linear_attention(-minus, -minus, v, {}, allowed), 1e-12, 1e-12));
+  CHECK(close(linear_attention(minus, minus, v, {}, allowed), linear_attention(-minus, -minus, v, {}, allowed), 1e-12,
+              1e-12));
   CHECK(LinearAttention{{.feature_map = FeatureMap::identity, .signed_features = true}}
             .apply(minus, minus, v, {})
             .defined());
@@ -328,8 +326,7 @@ TEST_CASE("linear attention with maps of one's own: what does not fit is refused
   check_errors({
       {"linear_attention: query_map is given alone; there must be both of query_map and key_map, or none",
        [&] { linear_attention(x, x, x, {}, {.query_map = over_features}); }},
-      {"linear_attention: key_map is given alone",
-       [&] { linear_attention(x, x, x, {}, {.key_map = over_features}); }},
+      {"linear_attention: key_map is given alone", [&] { linear_attention(x, x, x, {}, {.key_map = over_features}); }},
       {"linear_attention: key_map is given alone",
        [&] { linear_attention_step(x, x, x, sums, {}, {.key_map = over_features}); }},
       {"linear_attention: query_map made [1, 2, 2, 4] float64 of [1, 2, 3, 4] float64; all but the last axis must stay "

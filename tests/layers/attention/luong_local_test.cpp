@@ -148,7 +148,8 @@ TEST_CASE("local attention: the window is [p - D, p + D], or around a key of the
   const auto seen = [&](const LuongLocalOptions& o, Index length = 7) {
     LuongLocalAttention m = mechanism(o, 1, 4);
     if (m.position_score.defined()) m.position_score.fill_(0);  // p = S sigmoid(0)
-    const Tensor w = AttentionMechanism(std::move(m)).weights(q, k, {.key_lengths = Tensor::from(std::vector<Index>{length})});
+    const Tensor w =
+        AttentionMechanism(std::move(m)).weights(q, k, {.key_lengths = Tensor::from(std::vector<Index>{length})});
     Keys keys;
     for (Index j = 0; j < 7; ++j)
       if (w.at({0, 0, 0, j}) > 0) keys.push_back(j);
@@ -172,7 +173,8 @@ TEST_CASE("local attention: the window is [p - D, p + D], or around a key of the
   CHECK(seen(predictive) == Keys{2, 3, 4});
   CHECK(seen(predictive, 5) == Keys{1, 2, 3});
   CHECK(seen(predictive, 1) == Keys{0});
-  for (const Index step : {Index{6}, Index{7}, Index{30}, Index{1} << 62}) CHECK(monotonic(step, true) == Keys{4, 5, 6});
+  for (const Index step : {Index{6}, Index{7}, Index{30}, Index{1} << 62})
+    CHECK(monotonic(step, true) == Keys{4, 5, 6});
   CHECK(monotonic(9, true, 4) == Keys{1, 2, 3});
 }
 
@@ -213,8 +215,7 @@ TEST_CASE("local attention: gradients of inputs and parameters, with p away from
     mask[1].fill_(0);  // a query without keys
     const Tensor lengths = Tensor::from<std::int32_t>({9, 5});
     if (o.alignment == LuongAlignment::predictive)
-      for (const double p :
-           m.positions(q, k, {.key_lengths = lengths}).to_vector<double>())
+      for (const double p : m.positions(q, k, {.key_lengths = lengths}).to_vector<double>())
         REQUIRE(std::fabs(p - std::round(p)) > 1e-4);
     const auto f = [&](const List& x) {
       manual_seed(3);

@@ -86,8 +86,8 @@ TEST_CASE("Luong, Bahdanau and cosine attention: values, weights and gradients a
       }
       const NoTape guard;
       const AttentionMechanism floats = additive_mechanism(name, DType::float32);
-      CHECK(close(floats.apply(q.to(DType::float32), k.to(DType::float32), v.to(DType::float32), call), wanted["y"], 2e-6,
-                  2e-6));
+      CHECK(close(floats.apply(q.to(DType::float32), k.to(DType::float32), v.to(DType::float32), call), wanted["y"],
+                  2e-6, 2e-6));
       if (!masked) continue;
       CHECK(close(m.weights(q, k, call), wanted["weights"], 1e-12, 1e-13));
       CHECK(close(matmul(m.weights(q, k, call), v), y.detach(), 1e-12, 1e-13));
@@ -125,7 +125,8 @@ TEST_CASE("Luong, Bahdanau and cosine attention refuse what they lack, and shape
   const Tensor three = Tensor::ones({2, 3, 6, 5});
   const auto apply = [&](AttentionMechanism m, const Tensor& keys) { m.apply(q, keys, keys, {}); };
   // With these parameters, by keys and values that MultiHeadAttention would not give.
-  const auto with = [](auto mechanism, Parameter std::remove_cvref_t<decltype(mechanism)>::*member, const Tensor& value) {
+  const auto with = [](auto mechanism, Parameter std::remove_cvref_t<decltype(mechanism)>::*member,
+                       const Tensor& value) {
     mechanism.*member = Parameter(value.clone());
     return mechanism;
   };
@@ -138,7 +139,8 @@ TEST_CASE("Luong, Bahdanau and cosine attention refuse what they lack, and shape
        [&] { apply(LuongLocation(4, 5, rng, {.positions = 5}), k); }},
       {"luong-location attention: q is [2, 4, 3, 5] float32 and W is [1, 9, 5] float32",
        [&] {
-         with(LuongLocation(4, 5, rng, {.positions = 9}), &LuongLocation::W, Tensor::ones({1, 9, 5})).apply(q, k, k, {});
+         with(LuongLocation(4, 5, rng, {.positions = 9}), &LuongLocation::W, Tensor::ones({1, 9, 5}))
+             .apply(q, k, k, {});
        }},
       {"luong-general attention: W is [4, 7, 5] float32; it must be [heads, size, size]",
        [&] { with(LuongGeneral(4, 5, rng), &LuongGeneral::W, W).apply(q, k, k, {}); }},

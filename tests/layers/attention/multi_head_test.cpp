@@ -1,5 +1,5 @@
-// Multi-head attention against its definition, and the weights that it shows. Above 400 lines: weights of every mechanism, by
-// plain loops, are half of it.
+// Multi-head attention against its definition, and the weights that it shows. Above 400 lines: weights of every
+// mechanism, by plain loops, are half of it.
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/matmul.hpp>
@@ -19,10 +19,10 @@
 using namespace heed;
 using test::check_errors;
 using test::close;
-using test::normal;
-using test::same_bits;
 using test::contains;
 using test::error_of;
+using test::normal;
+using test::same_bits;
 
 namespace {
 

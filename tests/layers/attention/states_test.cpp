@@ -62,8 +62,8 @@ TEST_CASE("decode states: rows of different length have the bits of each row alo
     const bool projects = name == "favor" || name == "luong-general" || name == "luong-concat" || name == "bahdanau";
     const auto same = [&](const Tensor& a, const Tensor& b) { return projects ? close(a, b) : same_bits(a, b); };
     Rng rng(1);
-    const AttentionMechanism m = mechanism_by_name(
-        name, {.heads = 4, .head_size = 8, .context = 200, .window = 20, .top_k = 5})(0, rng);
+    const AttentionMechanism m =
+        mechanism_by_name(name, {.heads = 4, .head_size = 8, .context = 200, .window = 20, .top_k = 5})(0, rng);
     const Tensor q = rng.normal({3, 4, 150, 8}), k = rng.normal({3, 4, 150, 8}), v = rng.normal({3, 4, 150, 8});
     std::vector<std::int32_t> seen = {90, 41, 3};
     const std::vector<Tensor> inputs = inputs_for(m, q, k);
@@ -82,16 +82,16 @@ TEST_CASE("decode states: rows of different length have the bits of each row alo
     AttentionState together = m.make_state();
     std::vector<AttentionState> alone;
     const auto first = [](const Tensor& x) { return x.slice(2, 0, 90); };
-    const Tensor prompts = together.apply(first(q), first(k), first(v), {.key_lengths = Tensor::from(seen, {3})},
-                                          each(inputs, first));
+    const Tensor prompts =
+        together.apply(first(q), first(k), first(v), {.key_lengths = Tensor::from(seen, {3})}, each(inputs, first));
     for (Index b = 0; b < 3; ++b) {
       const Index n = seen[static_cast<std::size_t>(b)];
       CHECK(same(part(prompts, b, 0, n), alone_at(alone.emplace_back(m.make_state()), b, 0, n)));
     }
     for (int step = 0; step < 30; ++step) {
       const auto next = [&](const Tensor& x) {
-        return concatenate({part(x, 0, seen[0], seen[0] + 1), part(x, 1, seen[1], seen[1] + 1),
-                            part(x, 2, seen[2], seen[2] + 1)}, 0);
+        return concatenate(
+            {part(x, 0, seen[0], seen[0] + 1), part(x, 1, seen[1], seen[1] + 1), part(x, 2, seen[2], seen[2] + 1)}, 0);
       };
       const Tensor y = together.apply(next(q), next(k), next(v), {}, each(inputs, next));
       for (Index b = 0; b < 3; ++b) {
@@ -103,7 +103,8 @@ TEST_CASE("decode states: rows of different length have the bits of each row alo
   }
 }
 
-TEST_CASE("decode states: copies and picked rows share no memory with the state they were made of, whatever its rows()") {
+TEST_CASE(
+    "decode states: copies and picked rows share no memory with the state they were made of, whatever its rows()") {
   const NoTape guard;
   const Tensor x = Rng(1).normal({2, 4, 5, 8});
   Rng rng(1);
@@ -144,22 +145,24 @@ TEST_CASE("decode states: what a step cannot have is said, and the state stays a
       {"AttentionState: q is [3, 4, 3, 8] float32 but the state has 2 rows; the batch must stay the same, or rows() "
        "change it",
        [&] { state.apply(more, more, more); }},
-      {"KeyValueState: key_lengths is [3] int32; it must be [2] int32", [&] { state.apply(x, x, x, lengths({1, 2, 3})); }},
-      {"KeyValueState: key_lengths[1] is 4; it must be from 0 to the number of new positions, 3",
-       [&] { state.apply(x, x, x, lengths({1, 4})); }},
-      {"KeyValueState: key_lengths[0] is -1", [&] { state.apply(x, x, x, lengths({-1, 0})); }},
-      {"KeyValueState: key_lengths is [2] float32",
+      {"KeyValueState: key_lengths is [3] int32; it must be [2] int32",
        [&] {
-         state.apply(x, x, x, {.key_lengths = Tensor::zeros({2})});
+         state.apply(x, x, x, lengths({1, 2, 3}));
        }},
+      {"KeyValueState: key_lengths[1] is 4; it must be from 0 to the number of new positions, 3",
+       [&] {
+         state.apply(x, x, x, lengths({1, 4}));
+       }},
+      {"KeyValueState: key_lengths[0] is -1",
+       [&] {
+         state.apply(x, x, x, lengths({-1, 0}));
+       }},
+      {"KeyValueState: key_lengths is [2] float32", [&] { state.apply(x, x, x, {.key_lengths = Tensor::zeros({2})}); }},
       {"AttentionState: a mask or dropout was asked for; a step takes key_lengths and a bias alone",
        [&] {
          state.apply(x, x, x, {.mask = Tensor::ones({3, 3}, DType::bool8)});
        }},
-      {"a mask or dropout was asked for",
-       [&] {
-         state.apply(x, x, x, {.dropout = 0.5});
-       }},
+      {"a mask or dropout was asked for", [&] { state.apply(x, x, x, {.dropout = 0.5}); }},
       {"attention: bias is [3, 5] float64 and q is [2, 4, 3, 8] float32; the dtypes must be the same",
        [&] {
          state.apply(x, x, x, {.bias = Tensor::zeros({3, 5}, DType::float64)});

@@ -1,4 +1,5 @@
-// The zoo of mechanisms with one fault each: those that the checks of calls, weights, states, dropout, claims and inputs find.
+// The zoo of mechanisms with one fault each: those that the checks of calls, weights, states, dropout, claims and
+// inputs find.
 #include <algorithm>
 #include <heed/heed.hpp>
 
@@ -142,28 +143,32 @@ const std::vector<Fault<Hooks>> kStates = {
     {"values in bfloat16", "state", state_takes([](Tensor q, Tensor k, Tensor v, Call call) {
        return right(q, k, v.dtype() == DType::float32 ? in_bfloat16(v) : v, call);
      })},
-    {"float32 inside", "state", state_takes([](Tensor q, Tensor k, Tensor v, Call call) {
-       return right(q, k, in_float32(v * 1.1) / 1.1, call);
-     })},
+    {"float32 inside", "state",
+     state_takes([](Tensor q, Tensor k, Tensor v, Call call) { return right(q, k, in_float32(v * 1.1) / 1.1, call); })},
     {"holds its inputs and does not copy them", "state",
      [](Hooks& h) { h.state = [] { return AttentionState(HoldingState{.copies = false}); }; }},
     {"shares its keys with other states", "state",
      [](Hooks& h) { h.state = [shared = HoldingState{}] { return AttentionState(shared); }; }},
     {"names its lengths, and not its keys", "state resumed",
      [](Hooks& h) { h.state = [] { return AttentionState(HoldingState{}); }; }},
-    {"a copy shares its keys", "state copies", [](Hooks& h) { h.state = [] { return AttentionState(HoldingState{}); }; }},
+    {"a copy shares its keys", "state copies",
+     [](Hooks& h) { h.state = [] { return AttentionState(HoldingState{}); }; }},
     {"rows in another order", "state rows", wrong_state({.pick = rolled})},
     {"the first row for all", "state rows", wrong_state({.pick = [](const Tensor& i) { return i * 0; }})},
     {"each row once", "state rows", wrong_state({.pick = [](const Tensor& i) { return i.slice(0, 0, 2); }})},
     {"all positions are there", "ragged state", wrong_state({.take = [](Call& call) { call.key_lengths = {}; }})},
     {"a row that stands still goes on", "ragged state",
-     wrong_state({.take = [](Call& call) {
-       if (call.key_lengths.defined() && max(call.key_lengths.to(DType::float32)).item() == 1)
-         call.key_lengths = Tensor::ones(call.key_lengths.shape(), DType::int32);
-     }})},
-    {"the longest length for all rows", "ragged state", wrong_state({.tell = [](const Tensor& lengths) {
-       return Tensor::full(lengths.shape(), static_cast<double>(detail::longest_of(lengths)), DType::int32);
-     }})},
+     wrong_state({.take =
+                      [](Call& call) {
+                        if (call.key_lengths.defined() && max(call.key_lengths.to(DType::float32)).item() == 1)
+                          call.key_lengths = Tensor::ones(call.key_lengths.shape(), DType::int32);
+                      }})},
+    {"the longest length for all rows", "ragged state",
+     wrong_state({.tell =
+                      [](const Tensor& lengths) {
+                        return Tensor::full(lengths.shape(), static_cast<double>(detail::longest_of(lengths)),
+                                            DType::int32);
+                      }})},
     {"sees what padding holds", "ragged state", state_takes([](Tensor q, Tensor k, Tensor v, Call call) {
        call.key_lengths = {};
        return right(q, k, v, call);

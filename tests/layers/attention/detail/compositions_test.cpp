@@ -61,7 +61,8 @@ TEST_CASE("compositions: additive attention equals its formula, normalised and w
           double s = 0;
           for (Index a = 0; a < 6; ++a) {
             double t = normalised ? bias.at({h, a}) : 0;
-            for (Index d = 0; d < 4; ++d) t += W.at({h, a, d}) * q.at({0, h, i, d}) + U.at({h, a, d}) * k.at({0, 0, j, d});
+            for (Index d = 0; d < 4; ++d)
+              t += W.at({h, a, d}) * q.at({0, h, i, d}) + U.at({h, a, d}) * k.at({0, 0, j, d});
             s += (normalised ? gain.at({h}) * score.at({h, a}) / std::sqrt(length) : score.at({h, a})) * std::tanh(t);
           }
           weights.push_back(std::exp(s));

@@ -29,7 +29,8 @@ TEST_CASE("KeyValueState: what does not follow the cache is refused and changes 
   CHECK(cache.lengths().to_vector<double>() == std::vector<double>{3, 3});
 }
 
-TEST_CASE("KeyValueState: the call that attends is causal, and has key_lengths where rows are of different length alone") {
+TEST_CASE(
+    "KeyValueState: the call that attends is causal, and has key_lengths where rows are of different length alone") {
   const NoTape guard;
   struct Asked {
     Index queries, keys;
