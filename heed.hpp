@@ -16,6 +16,7 @@
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/norms.hpp>
 #include <heed/autograd/record.hpp>
+#include <heed/autograd/recurrent.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/autograd/tape.hpp>
@@ -54,6 +55,7 @@
 #include <heed/layers/model.hpp>
 #include <heed/layers/model_config.hpp>
 #include <heed/layers/norm.hpp>
+#include <heed/layers/recurrent.hpp>
 #include <heed/layers/sequential.hpp>
 #include <heed/layers/transformer.hpp>
 #include <heed/optim/average.hpp>

@@ -16,8 +16,9 @@
 //   const auto mine = [slopes](auto s, int, int h, int query, int key) {
 //     return s - slopes[static_cast<std::size_t>(h)] * static_cast<float>(query - key);
 //   };
-//   const BlockMask window = create_block_mask([](int, int, int query, int key) { return query - key < 256; }, 1, 1,
-//   300, 300); const Tensor y = flex_attention(q, k, v, {.score_mod = mine, .block_mask = window}, {.causal = true});
+//   const auto near = [](int, int, int query, int key) { return query - key < 256; };
+//   const BlockMask window = create_block_mask(near, 1, 1, 300, 300);
+//   const Tensor y = flex_attention(q, k, v, {.score_mod = mine, .block_mask = window}, {.causal = true});
 //   const Tensor faster = flex_attention(q, k, v, {.score_mod = alibi(Tensor::from(slopes))}, {.causal = true});
 #pragma once
 #include <array>

@@ -1,5 +1,6 @@
 // Matrix products of batches, and linear layers.
 #include <algorithm>
+#include <heed/autograd/detail/tape_state.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/core/detail/gemm.hpp>
 #include <heed/core/parallel.hpp>
@@ -16,13 +17,21 @@ bool fit(DType a, DType b) { return computes(a) && computes(b) && (a == DType::f
 
 DType result_type(DType a) { return a == DType::float64 ? DType::float64 : DType::float32; }
 
-// The operand as the product reads it: rounded where a MatmulPrecision scope asks for it.
+// The type of an operand as the product reads it: rounded where a MatmulPrecision scope asks for it.
+DType read_type(DType x) { return x == DType::float32 ? operand_type : x; }
+
 Tensor operand(const Tensor& x) {
-  if (operand_type != DType::bfloat16 || x.dtype() != DType::float32) return x;
+  if (read_type(x.dtype()) == x.dtype()) return x;
   Tensor y = Tensor::empty(x.shape(), DType::bfloat16);
   detail::copy_values(y, x);
   return y;
 }
+
+// The gradient of a product as the products of backward read it, where those of the product read such operands.
+DType gradient_type(DType dy, DType a, DType b) {
+  return a == DType::bfloat16 && b == DType::bfloat16 ? DType::bfloat16 : dy;
+}
+Tensor gradient_operand(const Tensor& dy, DType a, DType b) { return dy.to(gradient_type(dy.dtype(), a, b)); }
 
 // x [..., n] as a matrix of rows(): a view where one row stride serves all rows, else a copy.
 Tensor as_rows(const Tensor& x) {
@@ -82,6 +91,120 @@ MatmulPrecision::~MatmulPrecision() { operand_type = previous_; }
 
 DType matmul_precision() { return operand_type; }
 
+// ---- Weights that are used again and again ----
+
+namespace {
+
+// What backward gathers of a weight's uses, one below the other, for its gradient.
+struct Uses {
+  Index rows = 0;    // of all uses
+  Index filled = 0;  // of those that backward has passed
+  Tensor x, dy;      // [rows, in], [rows, out]
+
+  void add(const Tensor& x_of_use, const Tensor& dy_of_use) {
+    if (!x.defined()) {
+      x = Tensor::empty({rows, x_of_use.dim(1)}, x_of_use.dtype());
+      dy = Tensor::empty({rows, dy_of_use.dim(1)}, dy_of_use.dtype());
+    }
+    const Index end = filled + x_of_use.dim(0);
+    Tensor into_x = x.slice(0, filled, end), into_dy = dy.slice(0, filled, end);
+    detail::copy_values(into_x, x_of_use);
+    detail::copy_values(into_dy, dy_of_use);
+    filled = end;
+  }
+};
+
+struct ReusedWeight {
+  Tensor weight, bias;
+  std::uint64_t version;
+  DType x, operand;     // of the products' operands
+  PackedMatrix across;  // W^T: of y = x W^T
+  PackedMatrix back;    // W: of dx = dy W, once some x wants a gradient
+  Tensor token;         // an input of each use, whose own step is the oldest: it runs when all uses are gathered
+  std::shared_ptr<Uses> uses;
+
+  bool is(const Tensor& w, const Tensor& b, DType rows) const {
+    return w.raw() == weight.raw() && w.shape() == weight.shape() && w.strides() == weight.strides() &&
+           b.raw() == bias.raw() && w.version() == version && rows == x && operand == operand_type;
+  }
+};
+
+}  // namespace
+
+struct WeightReuse::State {
+  const Tape* tape;
+  std::vector<ReusedWeight> weights = {};
+
+  ReusedWeight& of(In weight, In bias, DType x);
+};
+
+static thread_local WeightReuse::State* weight_reuse = nullptr;
+
+WeightReuse::WeightReuse() : state_(new State{detail::mode().tape}), previous_(weight_reuse) {
+  weight_reuse = state_.get();
+}
+
+WeightReuse::~WeightReuse() { weight_reuse = previous_; }
+
+ReusedWeight& WeightReuse::State::of(In weight, In bias, DType x) {
+  for (ReusedWeight& known : weights)
+    if (known.is(weight, bias, x)) return known;
+  const Tensor w = operand(weight);
+  ReusedWeight& r = weights.emplace_back(ReusedWeight{weight,
+                                                      bias,
+                                                      weight->version(),
+                                                      x,
+                                                      operand_type,
+                                                      PackedMatrix(matrix(w.t()), w.dim(1), w.dim(0), x),
+                                                      {},
+                                                      Tensor(),
+                                                      nullptr});
+  if (!wants_gradient({weight, bias})) return r;
+  r.uses = std::make_shared<Uses>();
+  r.token = Tensor::zeros({1}, result_type(x));
+  record("linear_weight", weight.where(), r.token, {weight, bias}, saved(),
+         [uses = r.uses, operands = w.dtype()](Grads& d, const Tensor&) {
+           const Tensor x = uses->x.slice(0, 0, uses->filled), dy = uses->dy.slice(0, 0, uses->filled);
+           const Tensor g = gradient_operand(dy, x.dtype(), operands);
+           if (const Target t = rows_target(d, 0)) product(g.t(), x, t.gradient, t.accumulate);
+           if (d.wants(1)) d.add(1, detail::sum_to(dy, {dy.dim(1)}));
+           *uses = Uses();
+         });
+  return r;
+}
+
+// linear() of arguments that were checked, inside the scope.
+static Tensor linear_again(WeightReuse::State& scope, In x, In weight, In bias) {
+  const Tensor a = operand(as_rows(x));
+  ReusedWeight& r = scope.of(weight, bias, a.dtype());
+  const Index out = weight.dim(0), rows = a.dim(0);
+  Tensor y = Tensor::empty(x.shape().first(x.rank() - 1) + Shape{out}, result_type(a.dtype()));
+  const Tensor b = bias->defined() ? bias->dense() : Tensor();
+  r.across.multiply({.m = rows, .a = matrix(a), .c = y.raw(), .ldc = out, .bias = b.raw()});
+  if (!r.back && wants_gradient({x})) {
+    const Tensor w = operand(weight);
+    r.back = PackedMatrix(matrix(w), w.dim(0), w.dim(1), gradient_type(y.dtype(), a.dtype(), w.dtype()));
+  }
+  if (r.uses) r.uses->rows += rows;
+  record("linear", x.where(), y, {x, r.token}, saved(a, r.back),
+         [out, uses = r.uses, operands = read_type(weight.dtype())](Grads& d, const Tensor& dy, const Tensor& rows_of_x,
+                                                                    const PackedMatrix& back) {
+           const Tensor g32 = dy.as_strided({dy.rows(), out}, {out, 1}, dy.offset());
+           if (const Target t = rows_target(d, 0)) {
+             const Tensor g = gradient_operand(g32, rows_of_x.dtype(), operands);
+             back.multiply({.m = g.dim(0),
+                            .a = matrix(g),
+                            .c = t.gradient.raw(),
+                            .ldc = t.gradient.strides()[0],
+                            .accumulate = t.accumulate});
+           }
+           if (!d.wants(1)) return;
+           uses->add(rows_of_x, g32);
+           d.add(1, Tensor::zeros({1}, dy.dtype()));
+         });
+  return y;
+}
+
 Tensor linear(In x, In weight, In bias) {
   check(x.rank() >= 1 && weight.rank() == 2 && x.dim(-1) == weight.dim(1), x.where(), "linear: x is ", x.tensor(),
         " but weight is ", weight.tensor(), "; the last axis of x must be the last of weight, [out, in]");
@@ -91,6 +214,8 @@ Tensor linear(In x, In weight, In bias) {
   const DType type = result_type(x.dtype());
   check(!bias->defined() || (bias.shape() == Shape{out} && bias.dtype() == type), x.where(), "linear: weight is ",
         weight.tensor(), " and bias is ", bias.tensor(), "; bias must be ", Shape{out}, " ", type);
+  if (weight_reuse != nullptr && detail::mode().tape == weight_reuse->tape && detail::mode().first_run == nullptr)
+    return linear_again(*weight_reuse, x, weight, bias);
   Tensor y = Tensor::empty(x.shape().first(x.rank() - 1) + Shape{out}, type);
   const Tensor a = operand(as_rows(x)), w = operand(weight);
   const Tensor b = bias->defined() ? bias->dense() : Tensor();
@@ -98,8 +223,7 @@ Tensor linear(In x, In weight, In bias) {
   record("linear", x.where(), y, {x, weight, bias}, saved(a, w),
          [out, type](Grads& d, const Tensor& dy, const Tensor& rows, const Tensor& weights) {
            const Tensor g32 = dy.as_strided({dy.rows(), out}, {out, 1}, dy.offset());
-           const Tensor g =
-               rows.dtype() == DType::bfloat16 && weights.dtype() == DType::bfloat16 ? g32.to(DType::bfloat16) : g32;
+           const Tensor g = gradient_operand(g32, rows.dtype(), weights.dtype());
            if (const Target t = rows_target(d, 0)) product(g, weights, t.gradient, t.accumulate);
            if (const Target t = rows_target(d, 1)) product(g.t(), rows, t.gradient, t.accumulate);
            if (d.wants(2)) d.add(2, detail::sum_to(g32, {out}).to(type));
@@ -230,7 +354,7 @@ Tensor matmul(In a, In b) {
     batched_product(left, right, y, false);
   record("matmul", a.where(), y, {a, b}, saved(p, q),
          [batch, sa = a.shape(), sb = b.shape()](Grads& d, const Tensor& dy, const Tensor& u, const Tensor& v) {
-           const Tensor g = u.dtype() == DType::bfloat16 && v.dtype() == DType::bfloat16 ? dy.to(DType::bfloat16) : dy;
+           const Tensor g = gradient_operand(dy, u.dtype(), v.dtype());
            product_gradient(d, 0, g, v.t(), batch, sa);
            product_gradient(d, 1, u.t(), g, batch, sb);
          });

@@ -7,6 +7,7 @@
 //   const Tensor c = matmul(a, b);  // [8, 2, 4]
 #pragma once
 #include <heed/autograd/record.hpp>
+#include <memory>
 
 namespace heed {
 
@@ -35,5 +36,26 @@ class MatmulPrecision {
 };
 
 DType matmul_precision();  // of the innermost scope on this thread; float32 outside of all
+
+// For loops that apply the same layers at each step, as recurrent decoders do: inside this scope linear() packs a
+// weight once, and the tape makes the weight's gradient by one product of all its uses. Values and gradients are the
+// same to rounding. The scope is of the tape that records when it begins, or of none; a weight that is written to
+// inside is packed anew.
+//
+//   const WeightReuse reuse;
+//   for (Index t = 0; t < steps; ++t) h = tanh(inputs.select(1, t) + recurrent(h));
+class WeightReuse {
+ public:
+  WeightReuse();
+  ~WeightReuse();
+  WeightReuse(const WeightReuse&) = delete;
+  WeightReuse& operator=(const WeightReuse&) = delete;
+
+  struct State;
+
+ private:
+  std::unique_ptr<State> state_;
+  State* previous_;
+};
 
 }  // namespace heed

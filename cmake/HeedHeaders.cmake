@@ -12,6 +12,7 @@ set(HEED_HEADERS
     autograd/matmul.hpp
     autograd/norms.hpp
     autograd/record.hpp
+    autograd/recurrent.hpp
     autograd/reductions.hpp
     autograd/shape_ops.hpp
     autograd/tape.hpp
@@ -52,6 +53,7 @@ set(HEED_HEADERS
     layers/model.hpp
     layers/model_config.hpp
     layers/norm.hpp
+    layers/recurrent.hpp
     layers/sequential.hpp
     layers/transformer.hpp
     optim/average.hpp

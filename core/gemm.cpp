@@ -75,13 +75,18 @@ Gemm transposed(Gemm g) {
   return g;
 }
 
+// All of c from all of b, on this thread.
+void blocks_here(const GemmKind& kind, const GemmProblem& g, const void* packed) {
+  const Index panels = ceil_div(g.n, kind.panel_columns);
+  for (Index row = 0; row < g.m; row += kind.block_rows)
+    kind.block(g, row, std::min(kind.block_rows, g.m - row), 0, panels, packed);
+}
+
 // One product on this thread.
 void multiply_serial(const GemmKind& kind, const GemmProblem& g, bool few_rows, char* packed) {
   if (few_rows) return kind.few_rows(g, 0, g.n);
-  const Index panels = ceil_div(g.n, kind.panel_columns);
-  kind.pack(g, 0, panels, packed);
-  for (Index row = 0; row < g.m; row += kind.block_rows)
-    kind.block(g, row, std::min(kind.block_rows, g.m - row), 0, panels, packed);
+  kind.pack(g, 0, ceil_div(g.n, kind.panel_columns), packed);
+  blocks_here(kind, g, packed);
 }
 
 // How c is cut into tasks: blocks of rows by groups of panels, from the shape alone.
@@ -108,6 +113,24 @@ Cut cut_of(const GemmKind& kind, Index m, Index n, Index k) {
   return cut;
 }
 
+// All of c from all of b, shared among threads.
+void blocks_parallel(const GemmKind& kind, const GemmProblem& g, const void* packed) {
+  const Cut cut = cut_of(kind, g.m, g.n, g.k);
+  const Index panels = ceil_div(g.n, kind.panel_columns), across = ceil_div(panels, cut.panels);
+  parallel_for(ceil_div(g.m, cut.rows) * across, 1, [&](Index begin, Index end) {
+    for (Index t = begin; t < end; ++t) {
+      const Index row = t / across * cut.rows, panel = t % across * cut.panels;
+      kind.block(g, row, std::min(cut.rows, g.m - row), panel, std::min(panel + cut.panels, panels), packed);
+    }
+  });
+}
+
+// All of b, shared among threads.
+void pack_parallel(const GemmKind& kind, const GemmProblem& g, Index panel_bytes, void* packed) {
+  parallel_for(ceil_div(g.n, kind.panel_columns), std::max<Index>(1, kPackGrain / std::max<Index>(1, panel_bytes)),
+               [&](Index begin, Index end) { kind.pack(g, begin, end, packed); });
+}
+
 // The columns [column, column + n) of a product.
 GemmProblem columns_of(const GemmKind& kind, GemmProblem g, Index column, Index n) {
   const auto shift = [&](auto*& p, Index elements, Index size) {
@@ -132,17 +155,8 @@ void multiply_parallel(const GemmKind& kind, const GemmProblem& whole) {
   for (Index first = 0; first < all; first += max_panels) {
     const Index column = first * kind.panel_columns;
     const GemmProblem g = columns_of(kind, whole, column, std::min(max_panels * kind.panel_columns, whole.n - column));
-    const Index panels = std::min(max_panels, all - first);
-    parallel_for(panels, std::max<Index>(1, kPackGrain / std::max<Index>(1, panel_bytes)),
-                 [&](Index begin, Index end) { kind.pack(g, begin, end, packed.data()); });
-    const Cut cut = cut_of(kind, g.m, g.n, g.k);
-    const Index across = ceil_div(panels, cut.panels);
-    parallel_for(ceil_div(g.m, cut.rows) * across, 1, [&](Index begin, Index end) {
-      for (Index t = begin; t < end; ++t) {
-        const Index row = t / across * cut.rows, panel = t % across * cut.panels;
-        kind.block(g, row, std::min(cut.rows, g.m - row), panel, std::min(panel + cut.panels, panels), packed.data());
-      }
-    });
+    pack_parallel(kind, g, panel_bytes, packed.data());
+    blocks_parallel(kind, g, packed.data());
   }
 }
 
@@ -175,6 +189,38 @@ void gemm(const Gemm& given) {
   parallel_for(items, std::max<Index>(1, kTaskWork / work), [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i) multiply_serial(kind, problem_of(g, i), few_rows, packed.mine());
   });
+}
+
+// ---- Packed once ----
+
+PackedMatrix::PackedMatrix(const MatrixIn& b, Index k, Index n, DType a) : k_(k), n_(n), a_(a), b_(b.dtype) {
+  const Gemm g{.m = 1, .n = n, .k = k, .a = {.dtype = a}, .b = b};
+  kind_ = &kind_of(g, false);
+  const GemmProblem problem = problem_of(g, 0);
+  const Index bytes = static_cast<Index>(kind_->packed_bytes(problem));
+  packed_ = Tensor::empty({(bytes + 3) / 4});
+  pack_parallel(*kind_, problem, bytes / std::max<Index>(1, ceil_div(n, kind_->panel_columns)), packed_.raw());
+}
+
+Gemm PackedMatrix::whole(const Gemm& g) const {
+  require(g.a.dtype == a_, "gemm: a is ", name_of(g.a.dtype), " and b was packed for ", name_of(a_));
+  Gemm all = g;
+  all.n = n_, all.k = k_, all.b = {.dtype = b_};
+  return all;
+}
+
+void PackedMatrix::multiply_here(const Gemm& g) const {
+  if (g.m > 0 && n_ > 0) blocks_here(*kind_, problem_of(whole(g), 0), packed_.raw());
+}
+
+void PackedMatrix::multiply(const Gemm& g) const {
+  if (g.m * n_ * k_ <= kSerialWork) return multiply_here(g);
+  blocks_parallel(*kind_, problem_of(whole(g), 0), packed_.raw());
+}
+
+Index gemm_row_step(DType type) {
+  const kernels::GemmTable& table = kernels::gemm_table();
+  return (type == DType::float64 ? table.float64 : table.float32).row_step;
 }
 
 }  // namespace heed

@@ -8,9 +8,10 @@
 //
 //   Rng rng(1);
 //   const Tokenizer tokenizer = CharTokenizer("the cat sat on the mat");
-//   const GPTOptions options{.vocabulary = tokenizer.vocabulary_size(), .context = 32, .layers = 1, .heads = 2, .width
-//   = 16}; const LanguageModel lm{GPT(options, rng), tokenizer}; std::cout << generate_text(lm, {"the", "a cat"},
-//   {.count = 20, .sampling = {.temperature = 0.8}, .stop = {"mat"}})[0];
+//   const GPTOptions options{.vocabulary = tokenizer.vocabulary_size(), .layers = 1, .heads = 2, .width = 16};
+//   const LanguageModel lm{GPT(options, rng), tokenizer};
+//   const TextOptions text{.count = 20, .sampling = {.temperature = 0.8}, .stop = {"mat"}};
+//   std::cout << generate_text(lm, {"the", "a cat"}, text)[0];
 #pragma once
 #include <cstdint>
 #include <filesystem>

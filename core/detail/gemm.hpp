@@ -1,6 +1,8 @@
 // Matrix products on pointers, the base of every linear map: C = alpha * A B (+ C) + bias.
 #pragma once
 #include <heed/core/dtype.hpp>
+#include <heed/core/tensor.hpp>
+#include <tuple>
 
 namespace heed {
 
@@ -34,5 +36,37 @@ struct Gemm {
 // subnormals for 0); otherwise bfloat16 is widened to float32. c must not overlap a or b. Throws Error for types that
 // do not go together.
 void gemm(const Gemm& g);
+
+namespace kernels {
+struct GemmKind;
+}
+
+// The right operand of many products, packed once. Row i of a product is a function of row i of its left operand alone,
+// whatever other rows there are: to the bit.
+class PackedMatrix {
+ public:
+  PackedMatrix() = default;
+  // b [k, n], for left operands of dtype `a`: see Gemm. What b holds is copied.
+  PackedMatrix(const MatrixIn& b, Index k, Index n, DType a);
+  explicit operator bool() const { return kind_ != nullptr; }
+
+  // c = alpha * a b (+ c) + bias of g, whose b, n, k and batch are not read: in parallel, or on this thread.
+  void multiply(const Gemm& g) const;
+  void multiply_here(const Gemm& g) const;
+  Index columns() const { return n_; }
+
+  auto tensors() { return std::tie(packed_); }
+
+ private:
+  const kernels::GemmKind* kind_ = nullptr;
+  Index k_ = 0, n_ = 0;
+  DType a_ = DType::float32, b_ = DType::float32;
+  Tensor packed_;
+
+  Gemm whole(const Gemm& g) const;
+};
+
+// The fewest rows that fill the registers of a product: work is best cut into multiples of it.
+Index gemm_row_step(DType type);
 
 }  // namespace heed

@@ -12,6 +12,7 @@
 #include <heed/core/kernels/loss_pointwise.hpp>
 #include <heed/core/kernels/norm.hpp>
 #include <heed/core/kernels/optimizer.hpp>
+#include <heed/core/kernels/recurrent.hpp>
 #include <heed/core/kernels/reduce.hpp>
 #include <heed/core/kernels/rope.hpp>
 #include <heed/core/kernels/score_functions.hpp>
@@ -33,6 +34,7 @@ HEED_KERNEL_TABLE(LogTable, log_attention_table)
 HEED_KERNEL_TABLE(NormTable, norm_kernels)
 HEED_KERNEL_TABLE(OptimizerTable, optimizer_kernels)
 HEED_KERNEL_TABLE(PointwiseTable, pointwise_kernels)
+HEED_KERNEL_TABLE(RecurrentTable, recurrent_table)
 HEED_KERNEL_TABLE(ReduceTable, reduce_table)
 HEED_KERNEL_TABLE(RopeTable, rope_table)
 HEED_KERNEL_TABLE(ScoreFunctionTable, score_functions)

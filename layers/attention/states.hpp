@@ -162,8 +162,8 @@ struct AttentionState::Model final : Concept {
 // The decode state of mechanisms that need all keys: it keeps keys and values, and attends to them anew.
 //
 //   AttentionState make_state() const {
-//     return KeyValueState([self = *this](In q, In k, In v, const AttentionCall& call) { return self.apply(q, k, v,
-//     call); });
+//     const auto attend = [self = *this](In q, In k, In v, const AttentionCall& c) { return self.apply(q, k, v, c); };
+//     return KeyValueState(attend);
 //   }
 
 // Room doubles as positions come, so that one more costs no copy of the others.

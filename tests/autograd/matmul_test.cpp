@@ -192,3 +192,49 @@ TEST_CASE("errors of products say what is and what must be") {
                  }),
                  "(blocks.2.mlp.up, matmul_test.cpp:"));
 }
+
+TEST_CASE("a weight that is used again has the same values and gradients, from one product") {
+  const Tensor w = random({5, 5}, 1) * 0.3, b = random({5}, 2), x = random({6, 5}, 3);
+  struct Result {
+    Tensor y, dx, dw, db;
+  };
+  const auto steps = [&](bool reused, DType dtype) {
+    Parameter weight(w.to(dtype)), bias(b.to(dtype));
+    Tape tape;
+    std::optional<WeightReuse> reuse;
+    if (reused) reuse.emplace();
+    const Tensor in = tape.watch(x.to(dtype));
+    Tensor y = in;
+    for (int i = 0; i < 4; ++i) y = linear(y, weight, bias);
+    reuse.reset();  // the scope may end before backward
+    CHECK(tape.steps() == (reused ? 5 : 4));
+    tape.backward(y, x.to(dtype));
+    return Result{y.detach(), tape.grad(in), weight.grad(), bias.grad()};
+  };
+  for (const DType dtype : {DType::float64, DType::float32}) {
+    const double tolerance = dtype == DType::float64 ? 1e-13 : 1e-5;
+    const Result plain = steps(false, dtype), reused = steps(true, dtype);
+    CHECK(test::close(reused.y, plain.y, tolerance, tolerance));
+    CHECK(test::close(reused.dx, plain.dx, tolerance, tolerance));
+    CHECK(test::close(reused.dw, plain.dw, tolerance, tolerance));
+    CHECK(test::close(reused.db, plain.db, tolerance, tolerance));
+  }
+  const MatmulPrecision precision(DType::bfloat16);
+  const Result plain = steps(false, DType::float32), reused = steps(true, DType::float32);
+  CHECK(test::close(reused.y, plain.y, 1e-5, 1e-5));
+  CHECK(test::close(reused.dw, plain.dw, 1e-5, 1e-5));
+}
+
+TEST_CASE("a weight that was written to is packed anew, and uses without a gradient are left out") {
+  Parameter w(random({3, 3}, 1));
+  const Tensor x = random({2, 3}, 2);
+  const WeightReuse reuse;
+  const Tensor before = linear(x, w, Tensor());
+  w.copy_(w.detach() * 2);
+  CHECK(test::close(linear(x, w, Tensor()), before * 2, 1e-14, 1e-14));
+  Tape tape;
+  const WeightReuse of_tape;
+  const Tensor used = linear(x, w, Tensor()), unused = linear(x * 3, w, Tensor());
+  tape.backward(used, x);
+  CHECK(test::close(w.grad(), matmul(x.t(), x), 1e-13, 1e-13));
+}

@@ -61,6 +61,16 @@ inline std::vector<OpCase> product_cases() {
       {"matmul", {{3, N}, {N, 4}}, [](const List& x) { return matmul(x[0], x[1]); }, kNoScalar},
       {"matmul to many", {{2, 3, 4}, {4, N}}, [](const List& x) { return matmul(x[0], x[1]); }, kNoScalar},
       {"matmul of many", {{N, 4}, {2, 4, 3}}, [](const List& x) { return matmul(x[0], x[1]); }, kNoScalar},
+      {"linear by a weight that is used again",
+       {{3, N}, {N, N}, {N}},
+       [](const List& x) {
+         const WeightReuse reuse;
+         return linear(linear(x[0], x[1], x[2]), x[1], x[2]);
+       },
+       kNoScalar,
+       -2,
+       2,
+       2},
       {"matmul of vectors", {{N}, {N}}, [](const List& x) { return matmul(x[0], x[1]); }, kNoScalar},
       {"matmul of a vector", {{N}, {2, N, 3}}, [](const List& x) { return matmul(x[0], x[1]); }, kNoScalar},
   };
@@ -94,6 +104,28 @@ inline std::vector<OpCase> fused_cases() {
        [](const List& x) { return rope(x[0], {.base = 100, .interleaved = true}); },
        kNoScalar | kEven},
   };
+  constexpr std::pair<const char*, RecurrentKind> kinds[] = {{"tanh", RecurrentKind::rnn_tanh},
+                                                             {"relu", RecurrentKind::rnn_relu},
+                                                             {"gru", RecurrentKind::gru},
+                                                             {"original gru", RecurrentKind::gru_original},
+                                                             {"lstm", RecurrentKind::lstm}};
+  for (const auto& [name, kind] : kinds) {
+    const Index gates = recurrent_gates(kind) * 2, states = recurrent_states(kind) * 2;
+    list.push_back({std::string("recurrent_cell ") + name,
+                    {{N, gates}, {gates, 2}, {N, states}, {gates}},
+                    [k = kind](const List& x) { return recurrent_cell(k, x[0], x[2], x[1], x[3]); },
+                    kNoScalar,
+                    -2,
+                    2,
+                    2});
+    list.push_back({std::string("recurrent_sequence ") + name,
+                    {{2, N, gates}, {gates, 2}, {2, states}, {gates}},
+                    [k = kind](const List& x) { return recurrent_sequence(k, x[0], x[2], x[1], x[3]); },
+                    kNoScalar,
+                    -2,
+                    2,
+                    2});
+  }
   // Three targets, the last of which may be ignored.
   const auto targets = [](const Tensor& x) { return places({axis_size(x, 0)}, axis_size(x, -1)); };
   for (const bool plain : {true, false}) {
@@ -162,8 +194,8 @@ inline std::vector<OpCase> attention_cases() {
       length = {{1, 2, N, 3}, {1, 2, N, 3}, {1, 2, N, 2}}, keys = {{1, 2, 2, 3}, {1, 2, N, 3}, {1, 2, N, 2}};
   return {
       {"attention", width, [](const List& x) { return attention(x[0], x[1], x[2]); }, kNoScalar | kNotEmpty},
-      {"attention causal", length,
-       [](const List& x) { return attention(x[0], x[1], x[2], {.causal = true}, 0.5); }, kNoScalar},
+      {"attention causal", length, [](const List& x) { return attention(x[0], x[1], x[2], {.causal = true}, 0.5); },
+       kNoScalar},
       {"attention of keys", keys, [](const List& x) { return attention(x[0], x[1], x[2]); }, kNoScalar},
       {"attention masked", keys,
        [](const List& x) {
@@ -199,9 +231,9 @@ inline std::vector<OpCase> attention_cases() {
       {"linear_attention masked", keys,
        [](const List& x) {
          const Index n = axis_size(x[1], 2);
-         return linear_attention(
-             x[0], x[1], x[2],
-             {.key_lengths = Tensor::full({1}, static_cast<double>(n / 2), DType::int32)}, {.eps = 0.1});
+         return linear_attention(x[0], x[1], x[2],
+                                 {.key_lengths = Tensor::full({1}, static_cast<double>(n / 2), DType::int32)},
+                                 {.eps = 0.1});
        },
        kNoScalar | kHidesNan},
       {"linear_attention biased",
@@ -215,9 +247,7 @@ inline std::vector<OpCase> attention_cases() {
        [](const List& x) { return sparse_attention(x[0], x[1], x[2], every_other_key(x[0], x[1])); },
        kNoScalar | kNotEmpty | kHidesNan},
       {"sparse_attention of keys", keys,
-       [](const List& x) {
-         return sparse_attention(x[0], x[1], x[2], every_other_key(x[0], x[1]), {.dropout = 0.2});
-       },
+       [](const List& x) { return sparse_attention(x[0], x[1], x[2], every_other_key(x[0], x[1]), {.dropout = 0.2}); },
        kNoScalar | kHidesNan},
       {"sparse_attention biased",
        {{1, 2, 2, 3}, {1, 2, N, 3}, {1, 2, N, 2}, {2, N}},

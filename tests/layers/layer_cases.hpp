@@ -105,6 +105,20 @@ inline std::vector<LayerCase> simple_layers() {
              Linear(n, 7, rng), gelu, LayerNorm(7), [](In x) { return elu(x, 0.5); }, Linear(7, n, rng)));
        }},
   };
+  list.push_back({"GRU", sequence, [](Index n, Rng& rng) {
+                    return any_layer(
+                        GRU({.input = n, .hidden = 3, .layers = 2, .bidirectional = true, .dropout = 0.2}, rng),
+                        [](const GRU& l, const List& x) { return l(x[0], {.lengths = lengths(x[0], 2)}).y; });
+                  }});
+  list.push_back({"LSTM", sequence, [](Index n, Rng& rng) {
+                    return any_layer(LSTM({.input = n, .hidden = 3}, rng),
+                                     [](const LSTM& l, const List& x) { return l(x[0]).y; });
+                  }});
+  list.push_back({"LSTMN", sequence, [](Index n, Rng& rng) {
+                    return any_layer(LSTMN({.input = n, .hidden = 3}, rng), [](const LSTMN& l, const List& x) {
+                      return l(x[0], {.lengths = lengths(x[0], 2)}).y;
+                    });
+                  }});
   for (const FeedForwardKind kind : {FeedForwardKind::relu, FeedForwardKind::gelu, FeedForwardKind::gelu_tanh,
                                      FeedForwardKind::silu, FeedForwardKind::swiglu}) {
     list.push_back({"FeedForward " + std::to_string(static_cast<int>(kind)), sequence, [kind](Index n, Rng& rng) {
@@ -141,8 +155,12 @@ inline std::vector<LayerCase> attention_layers() {
       });
   add("to a memory", cross, 2, {.heads = 2, .memory_width = 6}, softmax,
       [=](const Layer& l, const List& x) { return l(x[0], x[1], {.key_lengths = lengths(x[1], 2)}); });
-  add("to keys and values", [](Index n) { return std::vector<Shape>{{2, 3, n}, {2, 5, 6}, {2, 5, 4}}; }, 2,
-      {.heads = 2, .kv_heads = 1, .memory_width = 6, .value_width = 4}, softmax,
+  add(
+      "to keys and values",
+      [](Index n) {
+        return std::vector<Shape>{{2, 3, n}, {2, 5, 6}, {2, 5, 4}};
+      },
+      2, {.heads = 2, .kv_heads = 1, .memory_width = 6, .value_width = 4}, softmax,
       [=](const Layer& l, const List& x) { return l(x[0], x[1], x[2], {.key_lengths = lengths(x[1], 2)}); });
   const auto linear = [] { return AttentionMechanism(LinearAttention{}); };
   add("linear, causal", self, 2, {.heads = 2}, linear,

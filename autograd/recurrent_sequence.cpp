@@ -1,0 +1,341 @@
+// All steps of a recurrent cell. Rows of a batch know nothing of each other: a task takes a block of rows through all
+// steps, so that no step waits for a thread. Backward keeps the gates' gradients, and makes the weight's by one product
+// at the end.
+#include <algorithm>
+#include <heed/autograd/detail/recurrent.hpp>
+#include <heed/autograd/reductions.hpp>
+#include <heed/autograd/shape_ops.hpp>
+#include <heed/core/detail/gemm.hpp>
+#include <heed/core/parallel.hpp>
+#include <numeric>
+
+namespace heed {
+namespace {
+
+using detail::cell_of;
+using kernels::CellBackward;
+using kernels::CellForward;
+using kernels::CellKernels;
+
+template <class T>
+T* at(const Tensor& x, Index element) {
+  return detail::element_at<T>(x, element);
+}
+
+// Rows in the order in which they are worked on, the longest first, so that those that go on are always the first ones
+// of their block.
+struct Rows {
+  std::vector<Index> order, lengths;  // lengths[i] is that of row order[i]
+  std::vector<Index> begin;           // begin[i]: the steps of the rows before it in this order
+  Index block;                        // rows of a task
+
+  Rows(Index batch, Index steps, const Tensor& given, DType type) : order(static_cast<std::size_t>(batch)) {
+    std::iota(order.begin(), order.end(), Index{0});
+    const auto length = [&](Index b) { return given.defined() ? given.ptr<std::int32_t>()[b] : steps; };
+    std::stable_sort(order.begin(), order.end(), [&](Index a, Index b) { return length(a) > length(b); });
+    begin.push_back(0);
+    for (const Index b : order) {
+      lengths.push_back(length(b));
+      begin.push_back(begin.back() + lengths.back());
+    }
+    // Some tasks more than there are cores, of so many rows that a weight that comes to a core serves several.
+    const Index step = gemm_row_step(type);
+    block = std::clamp<Index>(((batch + 5) / 6 + step - 1) / step, 1, 6) * step;
+  }
+  Index count() const { return static_cast<Index>(order.size()); }
+  Index steps() const { return begin.back(); }  // of all rows
+  Index length(Index i) const { return lengths[static_cast<std::size_t>(i)]; }
+  Index place(Index i, Index step) const { return begin[static_cast<std::size_t>(i)] + step; }
+};
+
+MatrixIn matrix(const Tensor& x) { return {x.raw(), x.dtype(), x.strides()[0], x.strides()[1]}; }
+
+// The left operand of the products, as their right one was packed: `wide` itself, or a copy in bfloat16.
+struct LeftOperand {
+  Tensor wide, narrow;
+
+  LeftOperand(const Tensor& x, DType type) : wide(x) {
+    if (type != x.dtype()) narrow = Tensor::empty(x.shape(), type);
+  }
+  // Of `rows` rows from `first` on, columns [begin, end).
+  MatrixIn rows(Index first, Index rows, Index begin, Index end) const {
+    const Tensor part = wide.slice(0, first, first + rows).slice(1, begin, end);
+    if (!narrow.defined()) return matrix(part);
+    Tensor copy = narrow.slice(0, first, first + rows).slice(1, begin, end);
+    detail::copy_values(copy, part);
+    return matrix(copy);
+  }
+};
+
+// What both directions of the derivative have in common.
+struct Sequence {
+  RecurrentKind kind;
+  Index batch, steps, units, gates, states;
+  bool reverse;
+  DType type, operand;  // of the results; of the products
+  Rows rows;
+  bool original() const { return kind == RecurrentKind::gru_original; }
+  // The products of a step: all gates at once, or those of r and z, and then that of c.
+  Index first_gates() const { return original() ? 2 : gates; }
+
+  Sequence(RecurrentKind k, const Shape& sums, const Tensor& weight, const RecurrentSequence& o, DType operands)
+      : kind(k),
+        batch(sums[0]),
+        steps(sums[1]),
+        units(weight.dim(1)),
+        gates(recurrent_gates(k)),
+        states(recurrent_states(k)),
+        reverse(o.reverse),
+        type(weight.dtype()),
+        operand(operands),
+        rows(batch, steps, o.lengths, type) {}
+
+  Index position(Index i, Index step) const { return reverse ? rows.length(i) - 1 - step : step; }
+  // The element where a row of x [batch, x.dim(1), width] begins.
+  Index element(const Tensor& x, Index i, Index t) const {
+    return (rows.order[static_cast<std::size_t>(i)] * x.dim(1) + t) * x.dim(2);
+  }
+  template <class F>
+  void each_block(const F& f) const {
+    const Index blocks = (batch + rows.block - 1) / rows.block;
+    parallel_for(blocks, 1, [&](Index begin, Index end) {
+      for (Index i = begin; i < end; ++i) f(i * rows.block, std::min(batch, (i + 1) * rows.block));
+    });
+  }
+  Index active(Index first, Index last, Index step) const {
+    Index count = 0;
+    while (first + count < last && rows.length(first + count) > step) ++count;
+    return count;
+  }
+};
+
+template <class T>
+void sequence_forward(const Sequence& s, const Tensor& sums, const Tensor& state, const Tensor& weight,
+                      const Tensor& bias, const Tensor& out, const Tensor& kept) {
+  const CellKernels<T>& cell = cell_of<T>(s.kind);
+  const Index n = s.units, row = s.gates * n, first_columns = s.first_gates() * n;
+  const Tensor w = detail::cast(weight, s.operand);
+  const auto across = [&](Index begin, Index end) {
+    return PackedMatrix(matrix(w.slice(0, begin, end).t()), n, end - begin, s.operand);
+  };
+  const PackedMatrix first_product = across(0, first_columns);
+  const PackedMatrix candidate = s.original() ? across(first_columns, row) : PackedMatrix();
+  // Of the rows in their order: h and the cell, the state's sums, and r h of the original GRU.
+  const Tensor now = Tensor::zeros({s.batch, s.states * n}, s.type), g = Tensor::empty({s.batch, row}, s.type);
+  const Tensor reset = s.original() ? Tensor::empty({s.batch, n}, s.type) : Tensor();
+  const LeftOperand h_operand(now, s.operand), reset_operand(reset, s.original() ? s.operand : DType::float32);
+  s.each_block([&](Index first, Index last) {
+    if (state.defined())
+      for (Index i = first; i < last; ++i)
+        std::copy_n(at<T>(state, s.rows.order[static_cast<std::size_t>(i)] * s.states * n), s.states * n,
+                    at<T>(now, i * s.states * n));
+    for (Index step = 0; step < s.rows.length(first); ++step) {
+      const Index active = s.active(first, last, step);
+      const auto call = [&](Index i) {
+        const Index t = s.position(i, step), h = i * s.states * n;
+        return CellForward<T>{.x = at<T>(sums, s.element(sums, i, t)),
+                              .g = at<T>(g, i * row),
+                              .h = at<T>(now, h),
+                              .cell = at<T>(now, h + n),
+                              .h_next = at<T>(now, h),
+                              .cell_next = at<T>(now, h + n),
+                              .kept = kept.defined() ? at<T>(kept, s.element(kept, i, t)) : nullptr};
+      };
+      first_product.multiply_here({.m = active,
+                                   .a = h_operand.rows(first, active, 0, n),
+                                   .c = at<T>(g, first * row),
+                                   .ldc = row,
+                                   .bias = bias.raw()});
+      if (s.original()) {
+        for (Index i = first; i < first + active; ++i) cell.forward_gates(call(i), n, at<T>(reset, i * n));
+        candidate.multiply_here({.m = active,
+                                 .a = reset_operand.rows(first, active, 0, n),
+                                 .c = at<T>(g, first * row + first_columns),
+                                 .ldc = row,
+                                 .bias = at<T>(bias, first_columns)});
+      }
+      for (Index i = first; i < first + active; ++i) {
+        cell.forward(call(i), n);
+        std::copy_n(at<T>(now, i * s.states * n), s.states * n, at<T>(out, s.element(out, i, s.position(i, step))));
+      }
+    }
+    for (Index i = first; i < last; ++i) {
+      const Index end = s.element(out, i, s.rows.length(i)), final_state = s.element(out, i, s.steps);
+      std::fill_n(at<T>(out, end), final_state - end, T(0));
+      std::copy_n(at<T>(now, i * s.states * n), s.states * n, at<T>(out, final_state));
+    }
+  });
+}
+
+// The gradients, each undefined where it is not wanted; `dsums` is always made.
+struct SequenceGradients {
+  Tensor dsums, dstate;
+  Tensor dg, h;              // of all steps of all rows: the gradients of the state's sums, and the states before
+  Tensor dcandidate, reset;  // of the original GRU the same of the product with r h
+};
+
+template <class T>
+void sequence_backward(const Sequence& s, const Tensor& state, const Tensor& weight, const Tensor& out,
+                       const Tensor& kept, const Tensor& dy, SequenceGradients& d) {
+  const CellKernels<T>& cell = cell_of<T>(s.kind);
+  const Index n = s.units, row = s.gates * n, first_columns = s.first_gates() * n;
+  const Tensor w = detail::cast(weight, s.operand);
+  const auto back = [&](Index begin, Index end) {
+    return PackedMatrix(matrix(w.slice(0, begin, end)), end - begin, n, s.operand);
+  };
+  const PackedMatrix first_product = back(0, first_columns);
+  const PackedMatrix candidate = s.original() ? back(first_columns, row) : PackedMatrix();
+  const Tensor dnow = Tensor::zeros({s.batch, s.states * n}, s.type), dg = Tensor::empty({s.batch, row}, s.type);
+  const Tensor dreset = s.original() ? Tensor::empty({s.batch, n}, s.type) : Tensor();
+  const LeftOperand dg_operand(dg, s.operand);
+  const auto state_of = [&](Index i) { return at<T>(state, s.rows.order[static_cast<std::size_t>(i)] * s.states * n); };
+  s.each_block([&](Index first, Index last) {
+    for (Index i = first; i < last; ++i) {
+      std::copy_n(at<T>(dy, s.element(dy, i, s.steps)), s.states * n, at<T>(dnow, i * s.states * n));
+      const Index end = s.element(d.dsums, i, s.rows.length(i));
+      std::fill_n(at<T>(d.dsums, end), s.element(d.dsums, i, s.steps) - end, T(0));
+    }
+    for (Index step = s.rows.length(first) - 1; step >= 0; --step) {
+      const Index active = s.active(first, last, step);
+      const auto call = [&](Index i) {
+        const Index t = s.position(i, step), here = s.element(out, i, t);
+        const T* before = step > 0 ? at<T>(out, s.element(out, i, s.position(i, step - 1))) : state_of(i);
+        T* dh = at<T>(dnow, i * s.states * n);
+        return CellBackward<T>{.kept = kept.defined() ? at<T>(kept, s.element(kept, i, t)) : nullptr,
+                               .h = before,
+                               .h_next = at<T>(out, here),
+                               .cell = before != nullptr ? before + n : nullptr,
+                               .cell_next = at<T>(out, here + n),
+                               .dh = dh,
+                               .dcell = dh + n,
+                               .dx = at<T>(d.dsums, s.element(d.dsums, i, t)),
+                               .dg = s.kind == RecurrentKind::gru ? at<T>(dg, i * row) : nullptr};
+      };
+      for (Index i = first; i < first + active; ++i) {
+        const CellBackward<T> c = call(i);
+        const T* from = at<T>(dy, s.element(dy, i, s.position(i, step)));
+        for (Index j = 0; j < s.states * n; ++j) c.dh[j] += from[j];
+        cell.backward(c, n);
+        if (c.dg == nullptr) std::copy_n(c.dx, row, at<T>(dg, i * row));
+      }
+      if (s.original()) {
+        candidate.multiply_here({.m = active,
+                                 .a = dg_operand.rows(first, active, first_columns, row),
+                                 .c = at<T>(dreset, first * n),
+                                 .ldc = n});
+        for (Index i = first; i < first + active; ++i) {
+          const CellBackward<T> c = call(i);
+          cell.backward_gates(c, n, at<T>(dreset, i * n));
+          std::copy_n(c.dx, first_columns, at<T>(dg, i * row));
+        }
+      }
+      first_product.multiply_here({.m = active,
+                                   .a = dg_operand.rows(first, active, 0, first_columns),
+                                   .c = at<T>(dnow, first * s.states * n),
+                                   .ldc = s.states * n,
+                                   .accumulate = true});
+      if (!d.dg.defined()) continue;
+      for (Index i = first; i < first + active; ++i) {
+        const Index place = s.rows.place(i, step);
+        const CellBackward<T> c = call(i);
+        std::copy_n(at<T>(dg, i * row), first_columns, at<T>(d.dg, place * first_columns));
+        if (c.h != nullptr)
+          std::copy_n(c.h, n, at<T>(d.h, place * n));
+        else
+          std::fill_n(at<T>(d.h, place * n), n, T(0));
+        if (!s.original()) continue;
+        std::copy_n(at<T>(dg, i * row + first_columns), n, at<T>(d.dcandidate, place * n));
+        for (Index j = 0; j < n; ++j) at<T>(d.reset, place * n)[j] = c.h != nullptr ? c.kept[j] * c.h[j] : T(0);
+      }
+    }
+    if (d.dstate.defined())
+      for (Index i = first; i < last; ++i)
+        std::copy_n(at<T>(dnow, i * s.states * n), s.states * n,
+                    at<T>(d.dstate, s.rows.order[static_cast<std::size_t>(i)] * s.states * n));
+  });
+}
+
+// dW = dg^T x of all steps.
+Tensor weight_gradient(const Tensor& dg, const Tensor& x, DType operand) {
+  const Tensor a = dg.to(operand), b = x.to(operand);
+  Tensor dw = Tensor::empty({dg.dim(1), x.dim(1)}, dg.dtype());
+  gemm({.m = dg.dim(1),
+        .n = x.dim(1),
+        .k = dg.dim(0),
+        .a = matrix(a.t()),
+        .b = matrix(b),
+        .c = dw.raw(),
+        .ldc = x.dim(1)});
+  return dw;
+}
+
+void add_sequence_gradients(Grads& grads, const Sequence& s, const Tensor& state, const Tensor& weight,
+                            const Tensor& out, const Tensor& kept, const Tensor& dy) {
+  const Index n = s.units, columns = s.first_gates() * n, all = s.rows.steps();
+  const auto make = [&](Index width) { return Tensor::empty({all, width}, s.type); };
+  SequenceGradients d;
+  d.dsums = Tensor::empty({s.batch, s.steps, s.gates * n}, s.type);
+  if (grads.wants(1)) d.dstate = Tensor::empty({s.batch, s.states * n}, s.type);
+  const bool of_weight = grads.wants(2) || grads.wants(3);
+  if (of_weight) d.dg = make(columns), d.h = make(n);
+  if (of_weight && s.original()) d.dcandidate = make(n), d.reset = make(n);
+  detail::with_float(s.type, [&](auto t) { sequence_backward<decltype(t)>(s, state, weight, out, kept, dy, d); });
+  grads.add(0, d.dsums);
+  if (grads.wants(1)) grads.add(1, d.dstate);
+  const auto both = [&](const Tensor& gates, const Tensor& candidate) {
+    return s.original() ? concatenate({gates, candidate}, 0) : gates;
+  };
+  if (grads.wants(2))
+    grads.add(2, both(weight_gradient(d.dg, d.h, s.operand),
+                      s.original() ? weight_gradient(d.dcandidate, d.reset, s.operand) : Tensor()));
+  if (grads.wants(3)) grads.add(3, both(sum(d.dg, {0}), s.original() ? sum(d.dcandidate, {0}) : Tensor()));
+}
+
+void check_sequence(RecurrentKind kind, In sums, In state, In weight, In bias, const Tensor& lengths) {
+  constexpr const char* op = "recurrent_sequence";
+  check(sums.rank() == 3, sums.where(), op, ": the sums are ", sums.tensor(),
+        "; they must be [batch, steps, gates * units]");
+  detail::check_cell(op, kind, sums, state, weight, bias, "batch, steps");
+  if (!lengths.defined()) return;
+  const Index batch = sums.dim(0), steps = sums.dim(1);
+  check(lengths.shape() == Shape{batch} && lengths.dtype() == DType::int32, sums.where(), op, ": lengths are ", lengths,
+        "; they must be int32 [", batch, "]");
+  const Tensor dense = lengths.dense();
+  for (Index b = 0; b < batch; ++b) {
+    const std::int32_t length = dense.ptr<std::int32_t>()[b];
+    check(length >= 0 && length <= steps, sums.where(), op, ": the length of row ", b, " is ", length,
+          "; it must be from 0 to ", steps, ", the steps that there are");
+  }
+}
+
+}  // namespace
+
+Tensor recurrent_sequence(RecurrentKind kind, In sums_in, In state_in, In weight_in, In bias_in,
+                          const RecurrentSequence& options) {
+  check_sequence(kind, sums_in, state_in, weight_in, bias_in, options.lengths);
+  RecurrentSequence o = options;
+  if (o.lengths.defined()) o.lengths = o.lengths.dense();
+  const auto dense = [](In x) { return x->defined() ? x->dense() : Tensor(); };
+  const Tensor sums = dense(sums_in), state = dense(state_in), weight = dense(weight_in), bias = dense(bias_in);
+  const DType type = sums.dtype(), operand = type == DType::float32 ? matmul_precision() : type;
+  const Sequence s(kind, sums.shape(), weight, o, operand);
+  Tensor out = Tensor::empty({s.batch, s.steps + 1, s.states * s.units}, type), kept;
+  detail::with_float(type, [&](auto t) {
+    using T = decltype(t);
+    const Index kept_gates = cell_of<T>(kind).kept_gates;
+    if (s.original() || wants_gradient({sums_in, state_in, weight_in, bias_in}))
+      kept = Tensor::empty({s.batch, s.steps, kept_gates * s.units}, type);
+    sequence_forward<T>(s, sums, state, weight, bias, out, kept);
+  });
+  record("recurrent_sequence", sums_in.where(), out, {sums_in, state_in, weight_in, bias_in},
+         saved(state, weight, out, kept, o.lengths),
+         [kind, shape = sums.shape(), reverse = o.reverse, operand](Grads& d, const Tensor& dy, const Tensor& first,
+                                                                    const Tensor& w, const Tensor& y,
+                                                                    const Tensor& gates, const Tensor& lengths) {
+           const Sequence again(kind, shape, w, {lengths, reverse}, operand);
+           add_sequence_gradients(d, again, first, w, y, gates, dy);
+         });
+  return out;
+}
+
+}  // namespace heed

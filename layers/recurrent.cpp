@@ -1,0 +1,156 @@
+#include <cmath>
+#include <heed/autograd/attention.hpp>
+#include <heed/autograd/shape_ops.hpp>
+#include <heed/layers/recurrent.hpp>
+
+namespace heed {
+
+// ---- Cells ----
+
+RecurrentCell::RecurrentCell(RecurrentKind k, Index input, Index hidden, Rng& rng, bool bias) : kind(k) {
+  require(input > 0 && hidden > 0, "RecurrentCell: input is ", input, " and hidden is ", hidden,
+          "; both must be 1 or more");
+  const double bound = 1 / std::sqrt(static_cast<double>(hidden));
+  const auto make = [&](const Shape& shape) {
+    Parameter p(Tensor::empty(shape));
+    init::uniform_(p, rng, -bound, bound);
+    return p;
+  };
+  const Index rows = recurrent_gates(k) * hidden;
+  weight_ih = make({rows, input});
+  weight_hh = make({rows, hidden});
+  if (bias) bias_ih = make({rows}), bias_hh = make({rows});
+}
+
+// ---- Stacks ----
+
+Recurrent::Recurrent(RecurrentKind kind, const RecurrentOptions& o, Rng& rng)
+    : kind_(kind), options_(o), drop_{o.dropout} {
+  require(o.input > 0 && o.hidden > 0 && o.layers > 0, "Recurrent: input is ", o.input, ", hidden is ", o.hidden,
+          " and layers is ", o.layers, "; all must be 1 or more");
+  require(o.dropout >= 0 && o.dropout < 1, "Recurrent: dropout is ", o.dropout, "; it must be 0 or more and below 1");
+  for (Index layer = 0; layer < o.layers; ++layer)
+    for (Index direction = 0; direction < directions(); ++direction)
+      cells.emplace_back(kind, layer == 0 ? o.input : output(), o.hidden, rng, o.bias);
+}
+
+RecurrentOutput Recurrent::operator()(In x, const RecurrentInput& input) const {
+  check(x.rank() == 3 && x.dim(2) == options_.input, x.where(), "Recurrent: x is ", x.tensor(),
+        "; it must be [batch, positions, ", options_.input, "]");
+  check(input.states.empty() || input.states.size() == cells.size(), x.where(), "Recurrent: ", input.states.size(),
+        " states were given; there must be one for each of its ", cells.size(), " cells");
+  const Index T = x.dim(1);
+  RecurrentOutput out{.y = x, .states = {}};
+  for (std::size_t i = 0; i < cells.size();) {
+    const bool first_layer = i == 0;
+    if (!first_layer) out.y = drop_(out.y);
+    std::vector<Tensor> of_layer;
+    for (Index direction = 0; direction < directions(); ++direction, ++i) {
+      const RecurrentCell& cell = cells[i];
+      // Sums of what padding holds are never read.
+      const Tensor all = recurrent_sequence(kind_, {cell.sums({out.y, x.where()}), x.where()},
+                                            input.states.empty() ? Tensor() : input.states[i], cell.weight_hh,
+                                            cell.bias_hh, {.lengths = input.lengths, .reverse = direction == 1});
+      of_layer.push_back(all.slice(1, 0, T).slice(2, 0, options_.hidden));
+      out.states.push_back(all.select(1, T));
+    }
+    out.y = of_layer.size() == 1 ? of_layer[0] : concatenate(of_layer, 2);
+  }
+  return out;
+}
+
+Tensor Recurrent::step(In x, std::vector<Tensor>& states) const {
+  check(!options_.bidirectional, x.where(), "Recurrent: a single step was asked for, which a bidirectional stack does ",
+        "not have: its reverse direction begins at the end");
+  check(states.size() == cells.size(), x.where(), "Recurrent: ", states.size(),
+        " states were given; there must be one for each of its ", cells.size(), " cells");
+  Tensor y = x;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    if (i > 0) y = drop_(y);
+    states[i] = cells[i]({y, x.where()}, states[i]);
+    y = cells[i].h(states[i]);
+  }
+  return y;
+}
+
+std::vector<Tensor> Recurrent::zero_states(Index batch) const {
+  const Shape shape = {batch, recurrent_states(kind_) * options_.hidden};
+  return std::vector<Tensor>(cells.size(), Tensor::zeros(shape, cells[0].weight_hh.dtype()));
+}
+
+void Recurrent::members(MemberVisitor& visit) {
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const std::size_t layer = i / static_cast<std::size_t>(directions());
+    const bool reverse = options_.bidirectional && i % 2 == 1;
+    const std::string suffix = "_l" + std::to_string(layer) + (reverse ? "_reverse" : "");
+    visit("weight_ih" + suffix, cells[i].weight_ih);
+    visit("weight_hh" + suffix, cells[i].weight_hh);
+    visit("bias_ih" + suffix, cells[i].bias_ih);
+    visit("bias_hh" + suffix, cells[i].bias_hh);
+  }
+}
+
+// ---- LSTMN ----
+
+LSTMN::LSTMN(const LSTMNOptions& o, Rng& rng)
+    : cell(RecurrentKind::lstm, o.input, o.hidden, rng),
+      memory(o.hidden, o.units == 0 ? o.hidden : o.units, rng, {.bias = false}),
+      inputs(o.input, memory.weight.dim(0), rng),
+      attended(o.hidden, memory.weight.dim(0), rng, {.bias = false}),
+      score(Tensor::empty({1, memory.weight.dim(0)})) {
+  const double bound = 1 / std::sqrt(static_cast<double>(score.dim(1)));
+  init::uniform_(score, rng, -bound, bound);
+}
+
+RecurrentOutput LSTMN::run(In x, const RecurrentInput& input, std::vector<Tensor>* weights) const {
+  check(x.rank() == 3 && x.dim(2) == cell.weight_ih.dim(1), x.where(), "LSTMN: x is ", x.tensor(),
+        "; it must be [batch, positions, ", cell.weight_ih.dim(1), "]");
+  check(input.states.empty(), x.where(), "LSTMN: states were given; it begins with an empty memory");
+  const Index B = x.dim(0), T = x.dim(1), H = cell.hidden();
+  const AttentionCall padding{.key_lengths = input.lengths};
+  const Tensor rows = without_padding({x->unsqueeze(1), x.where()}, padding, "LSTMN").select(1, 0);
+  const Tensor sums = cell.sums({rows, x.where()}), projected = inputs({rows, x.where()});
+  const Tensor nothing = Tensor::zeros({B, 2 * H}, rows.dtype());
+  const WeightReuse reuse;
+  Tensor recalled = nothing;         // h~ and c~
+  std::vector<Tensor> states, keys;  // h and c of each step; W_h h
+  for (Index t = 0; t < T; ++t) {
+    if (t > 0) {
+      const Tensor query = projected.select(1, t) + attended(cell.h(recalled));
+      const Tensor q = query.unsqueeze(1).unsqueeze(1), k = stack(keys, 1).unsqueeze(1);
+      recalled = additive_attention(q, k, stack(states, 1).unsqueeze(1), score).select(1, 0).select(1, 0);
+      if (weights != nullptr) {
+        const Tensor one_each = Tensor::zeros({t, t}, rows.dtype());
+        for (Index i = 0; i < t; ++i) one_each.select(0, i).slice(0, i, i + 1).fill_(1);
+        weights->push_back(additive_attention(q, k, one_each.expand({B, 1, t, t}), score).select(1, 0).select(1, 0));
+      }
+    }
+    states.push_back(cell.step({sums.select(1, t), x.where()}, recalled));
+    keys.push_back(memory(cell.h(states.back())));
+  }
+  if (T == 0) return {.y = sums.slice(2, 0, H), .states = {nothing}};
+  const Tensor all = stack(states, 1), y = all.slice(2, 0, H);
+  if (!input.lengths.defined()) return {.y = y, .states = {all.select(1, T - 1)}};
+  // The last state of a row: that at its length in what begins with zeros.
+  const Tensor from_nothing = concatenate({nothing.unsqueeze(1), all}, 1);
+  const Tensor places = input.lengths.unsqueeze(1).unsqueeze(1).expand({B, 1, 2 * H});
+  return {.y = without_padding(y.unsqueeze(1), padding).select(1, 0),
+          .states = {gather(from_nothing, 1, places.dense()).select(1, 0)}};
+}
+
+RecurrentOutput LSTMN::operator()(In x, const RecurrentInput& input) const { return run(x, input, nullptr); }
+
+Tensor LSTMN::attention_weights(In x, const RecurrentInput& input) const {
+  const NoTape no_tape;
+  std::vector<Tensor> weights;
+  run(x, input, &weights);
+  Tensor all = Tensor::zeros({x.dim(0), x.dim(1), x.dim(1)}, x.dtype());
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const Index t = static_cast<Index>(i) + 1;
+    Tensor row = all.select(1, t).slice(1, 0, t);
+    row.copy_(weights[i]);
+  }
+  return all;
+}
+
+}  // namespace heed
