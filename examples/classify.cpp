@@ -237,7 +237,7 @@ void add_flags(CommandLine& line, Flags& flags) {
   const std::vector<std::string>& names = mechanism_names(false);
   line.add("--attention", s.attention, "Attention mechanism: " + choice(names, ", ") + " (docs/attention.md) [softmax]",
            one_of(names, "NAME"));
-  add_mechanism_flags(line, s.mechanism);
+  add_mechanism_flags(line, s.mechanism, names);
   counted("--layers", s.layers, "Blocks", 0);
   counted("--heads", s.heads, "Attention heads; must divide the width", 1);
   counted("--width", s.width, "Size of a token's vector", 1);

@@ -31,7 +31,8 @@ namespace heed {
 // None but the stride, and the rows of a short context, follows the context, so that a mechanism whose work grows with
 // the length does so in models of any context.
 struct MechanismOptions {
-  bool causal = true;               // how they will be asked to attend: `efficient` has a form for each
+  bool causal = true;               // how they will be asked to attend: `efficient` has a form for each;
+  bool memory = false;              // and whether to another sequence, as a decoder does (then causal is not read)
   std::string feature_map = "elu";  // linear
   Index heads = 0, head_size = 0;   // of the layer: for mechanisms with parameters, favor and lsh
   Index context = 0;                // the most positions: luong-location, linformer, strided and fixed
@@ -42,6 +43,7 @@ struct MechanismOptions {
   Index rounds = 0, buckets = 0;    // lsh
   Index features = 0;               // favor
   Index units = 0;                  // luong-concat and bahdanau: the size of what they add
+  Index radius = 0;                 // luong-local-m and -p
   std::uint64_t seed = 1;           // of favor's features and lsh's rotations
 };
 
@@ -76,7 +78,9 @@ MechanismOptions older_options(std::string_view name, Index context);
 MechanismFactory mechanism_by_name(std::string_view name, const MechanismOptions& options = {});
 // Those that can be causal; or those that can attend to all positions, for encoders.
 const std::vector<std::string>& mechanism_names(bool causal = true);
-const std::vector<std::string>& all_mechanism_names();
+const std::vector<std::string>& all_mechanism_names();  // of both
+const std::vector<std::string>&
+memory_mechanism_names();  // those that can attend to another sequence, as a decoder does
 
 // The words of flags and files for the values of an option.
 template <class T>

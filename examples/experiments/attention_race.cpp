@@ -40,7 +40,7 @@ int main(int argc, char** argv) {
       "--mechanisms", s.mechanisms,
       "Mechanisms of the tasks copy and stories, with commas between: " + choice(mechanism_names(), ", ") + " [all]",
       list_of(one_of(mechanism_names()), "LIST"));
-  add_mechanism_flags(line, s.options);
+  add_mechanism_flags(line, s.options, mechanism_names());
   line.add(
       "--tasks", s.tasks,
       "copy: a sequence and the same again. stories: a language model, and its answers to the stories' questions "

@@ -224,7 +224,10 @@ std::optional<int> CommandLine::parse(int argc, char** argv) {
   return std::nullopt;
 }
 
-bool CommandLine::given(const std::string& name) const { return parser_->app.get_option(name)->count() > 0; }
+bool CommandLine::given(const std::string& name) const {
+  const CLI::Option* option = parser_->app.get_option_no_throw(name);
+  return option != nullptr && option->count() > 0;
+}
 
 std::string CommandLine::word(const std::string& name) const { return parser_->app.get_option(name)->results().back(); }
 

@@ -161,7 +161,7 @@ LmFlags::LmFlags() : line_("Trains a small language model on text files, or on t
                " (docs/attention.md); linformer with mlm only, forgetting with "
                "lm only [softmax]",
            one_of(mechanisms, "NAME"));
-  add_mechanism_flags(line, s.mechanism);
+  add_mechanism_flags(line, s.mechanism, mechanisms);
   line.add("--norm", s.norm, "Normalisation [layer]", one_of(names(norm_kinds())));
   line.add("--activation", s.activation, "Of the feed-forward part [gelu; gelu-tanh in gpt2]",
            one_of(names(feed_forward_kinds())));

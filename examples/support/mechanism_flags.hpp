@@ -8,8 +8,8 @@
 
 namespace heed::examples {
 
-// A flag for each option: --feature-map, --window and so on.
-void add_mechanism_flags(CommandLine& line, MechanismOptions& options);
+// A flag for each option that one of the mechanisms has: --feature-map, --window and so on.
+void add_mechanism_flags(CommandLine& line, MechanismOptions& options, const std::vector<std::string>& mechanisms);
 
 // Throws UsageError for a flag of add_mechanism_flags() that none of the mechanisms has. `flag` is the one that names
 // them: --attention.

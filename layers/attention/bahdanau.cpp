@@ -20,6 +20,12 @@ AttentionCapabilities BahdanauAttention::capabilities() const { return Attention
 Tensor BahdanauAttention::apply(In q, In k, In v, const AttentionCall& call) const {
   return detail::Additive{W, U, score, gain, bias}.apply(q, k, v, call);
 }
+Tensor BahdanauAttention::map_keys(In k, const AttentionCall& call) const {
+  return detail::Additive{W, U, score, gain, bias}.map_keys(k, call);
+}
+Tensor BahdanauAttention::apply_mapped(In q, In keys, In v, const AttentionCall& call) const {
+  return detail::Additive{W, U, score, gain, bias}.apply_mapped(q, keys, v, call);
+}
 
 AttentionState BahdanauAttention::make_state() const { return detail::Additive{W, U, score, gain, bias}.make_state(); }
 

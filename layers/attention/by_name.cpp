@@ -43,6 +43,14 @@ MechanismFactory bahdanau(const Options& o) {
   need_heads("bahdanau", o);
   return [o](Index, Rng& rng) { return BahdanauAttention(o.heads, o.head_size, rng, {.units = o.units}); };
 }
+template <LuongAlignment kAlignment>
+MechanismFactory local(const Options& o) {
+  need_heads("luong-local", o);
+  return [o](Index, Rng& rng) {
+    const LuongLocalOptions local{.score = LuongScore::general, .alignment = kAlignment, .radius = o.radius};
+    return LuongLocalAttention(o.heads, o.head_size, rng, local);
+  };
+}
 MechanismFactory window(const Options& o) {
   return [w = o.window](Index, Rng&) { return WindowAttention({.window = w}); };
 }
@@ -88,8 +96,9 @@ struct Named {
   MechanismFactory (*make)(const Options& o);
   bool causal = true;  // it can be
   bool whole = true;   // it can attend to all positions
+  bool memory_only = false;
 
-  bool can(bool be_causal) const { return be_causal ? causal : whole; }
+  bool can(const Options& o) const { return o.memory ? whole || memory_only : o.causal ? causal : whole; }
 };
 constexpr Named kMechanisms[] = {
     {"softmax", [](const Options&) -> MechanismFactory { return softmax_mechanism; }},
@@ -111,27 +120,39 @@ constexpr Named kMechanisms[] = {
     {"favor", favor},
     {"linformer", linformer, false},
     {"forgetting", [](const Options&) -> MechanismFactory { return [](Index, Rng&) { return ForgettingAttention(); }; },
-     true, false}};
+     true, false},
+    {"luong-local-m", local<LuongAlignment::monotonic>, false, false, true},
+    {"luong-local-p", local<LuongAlignment::predictive>, false, false, true}};
+
+std::vector<std::string> names_of(const std::function<bool(const Named& m)>& chosen) {
+  std::vector<std::string> names;
+  for (const Named& m : kMechanisms)
+    if (chosen(m)) names.emplace_back(m.name);
+  return names;
+}
 
 }  // namespace
 
 const std::vector<std::string>& mechanism_names(bool causal) {
-  const auto list = [](bool be_causal) {
-    std::vector<std::string> names;
-    for (const Named& m : kMechanisms)
-      if (m.can(be_causal)) names.emplace_back(m.name);
-    return names;
-  };
-  static const std::vector<std::string> can_be_causal = list(true), can_see_all = list(false);
+  static const std::vector<std::string> can_be_causal = names_of([](const Named& m) { return m.causal; });
+  static const std::vector<std::string> can_see_all = names_of([](const Named& m) { return m.whole; });
   return causal ? can_be_causal : can_see_all;
 }
 
 const std::vector<std::string>& all_mechanism_names() {
-  static const std::vector<std::string> all = [] {
-    std::vector<std::string> names;
-    for (const Named& m : kMechanisms) names.emplace_back(m.name);
-    return names;
-  }();
+  static const std::vector<std::string> all = names_of([](const Named& m) { return m.causal || m.whole; });
+  return all;
+}
+
+// Those that declare `cross`, asked of one of each: a capability is no function of the options.
+const std::vector<std::string>& memory_mechanism_names() {
+  static const std::vector<std::string> all = names_of([](const Named& m) {
+    Rng rng;
+    const Options o{.causal = false, .memory = true, .heads = 1, .head_size = 4, .context = 4};
+    if (!m.can(o)) return false;
+    const AttentionMechanism one = m.make(settled_options(m.name, o))(0, rng);
+    return one.capabilities().cross && !one.capabilities().causal_only;
+  });
   return all;
 }
 
@@ -162,7 +183,11 @@ const std::vector<MechanismOption>& mechanism_options() {
       {"additive-units",
        "size of the sum of query and key [that of a head]",
        {"luong-concat", "bahdanau"},
-       &Options::units}};
+       &Options::units},
+      {"local-radius",
+       "keys on each side of the aligned position that a query sees [10]",
+       {"luong-local-m", "luong-local-p"},
+       &Options::radius}};
   return all;
 }
 
@@ -177,6 +202,7 @@ MechanismOptions settled_options(std::string_view name, MechanismOptions o) {
   const auto if_none = [](Index& value, Index usual) { value = value == 0 ? usual : value; };
   if (name == "window") if_none(o.window, 256);
   if (name == "top-k") if_none(o.top_k, 16);
+  if (name == "luong-local-m" || name == "luong-local-p") if_none(o.radius, 10);
   if (name == "luong-concat" || name == "bahdanau") if_none(o.units, o.head_size);
   if (name == "lsh") if_none(o.window, 64), if_none(o.rounds, 4), if_none(o.buckets, 8);
   if (name == "linformer" && o.context > 0) if_none(o.rows, std::min<Index>(256, o.context));
@@ -198,12 +224,15 @@ MechanismFactory mechanism_by_name(std::string_view name, const MechanismOptions
   std::string all;
   for (const Named& m : kMechanisms) {
     if (m.name == name) {
-      require(m.can(options.causal), "attention: ", m.name,
-              options.causal ? " has no causal form: its rows of keys mix all positions; it is for encoders"
-                             : " is causal only: it is for language models");
-      return m.make(settled_options(name, options));
+      require(m.can(options), "attention: ", m.name,
+              m.memory_only    ? " is of a decoder: its window of keys is of another sentence"
+              : options.causal ? " has no causal form: its rows of keys mix all positions; it is for encoders"
+                               : " is causal only: it is for language models");
+      Options o = settled_options(name, options);
+      o.causal = o.causal && !o.memory;
+      return m.make(o);
     }
-    if (m.can(options.causal)) all += (all.empty() ? "" : ", ") + std::string(m.name);
+    if (m.can(options)) all += (all.empty() ? "" : ", ") + std::string(m.name);
   }
   fail("attention: the mechanism is '", std::string(name), "'; it must be one of ", all);
 }

@@ -21,6 +21,8 @@ Tensor project_heads(const char* name, In x, In W) {
   check(x.rank() == 4 && W.rank() == 3 && W.dim(0) == x.dim(1) && W.dim(2) == x.dim(3) && W.dtype() == x.dtype(),
         x.where(), name, ": x is ", x.tensor(), " and its projection is ", W.tensor(),
         "; they must be [batch, heads, positions, size] and [heads, any size, size] of one dtype");
+  // Of one head the rows of all sequences are one product, which loops over steps share (WeightReuse).
+  if (W.dim(0) == 1) return linear(x, W->select(0, 0), Tensor());
   return matmul(x, W->transpose(1, 2));
 }
 
@@ -58,10 +60,6 @@ Tensor projected_queries(In q, In W, In bias) {
   return y + bias->unsqueeze(1);
 }
 
-Tensor projected_keys(In k, In U, const AttentionCall& call) {
-  return project_keys(kAdditive, {without_padding(k, call, kAdditive), k.where()}, U);
-}
-
 // u = v, or g v / |v|
 Tensor score_vector(In score, In gain) {
   if (!gain->defined()) return score;
@@ -73,17 +71,19 @@ Tensor score_vector(In score, In gain) {
 
 }  // namespace
 
-Tensor Additive::apply(In q, In k, In v, const AttentionCall& call) const {
-  const Tensor a = projected_queries(q, W, bias), c = projected_keys(k, U, call), u = score_vector(score, gain);
-  return additive_attention({a, q.where()}, c, repeat_heads(v, c.dim(1)), u, call);
+Tensor Additive::map_keys(In k, const AttentionCall& call) const {
+  return project_keys(kAdditive, {without_padding(k, call, kAdditive), k.where()}, U);
+}
+
+Tensor Additive::apply_mapped(In q, In keys, In v, const AttentionCall& call) const {
+  const Tensor a = projected_queries(q, W, bias), u = score_vector(score, gain);
+  return additive_attention({a, q.where()}, keys, repeat_heads(v, keys.dim(1)), u, call);
 }
 
 AttentionState Additive::make_state() const {
-  return MappedKeyState([x = *this](In q) { return projected_queries(q, x.W, x.bias); },
-                        [x = *this](In k) { return projected_keys(k, x.U, {}); },
-                        [x = *this](In a, In c, In v, const AttentionCall& call) {
-                          return additive_attention(a, c, v, score_vector(x.score, x.gain), call);
-                        });
+  return MappedKeyState(
+      [x = *this](In k) { return x.map_keys(k, {}); },
+      [x = *this](In q, In keys, In v, const AttentionCall& call) { return x.apply_mapped(q, keys, v, call); });
 }
 
 }  // namespace heed::detail

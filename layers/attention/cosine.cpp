@@ -32,15 +32,22 @@ CosineAttention::CosineAttention(Index heads, Index, Rng&) {
 AttentionCapabilities CosineAttention::capabilities() const { return AttentionCapabilities::of_pairs(); }
 
 Tensor CosineAttention::apply(In q, In k, In v, const AttentionCall& call) const {
+  return apply_mapped(q, map_keys(k, call), v, call);
+}
+
+Tensor CosineAttention::map_keys(In k, const AttentionCall& call) const { return key_directions(k, call); }
+
+Tensor CosineAttention::apply_mapped(In q, In keys, In v, const AttentionCall& call) const {
   const Tensor query = directions(q, exp(log_beta));
-  return attention({query, q.where()}, key_directions(k, call), v, call, 1.0);
+  return attention({query, q.where()}, keys, v, call, 1.0);
 }
 
 AttentionState CosineAttention::make_state() const {
   const Tensor log = log_beta;
-  return MappedKeyState([log](In q) { return directions(q, exp(log)); }, [](In k) { return key_directions(k, {}); },
-                        [](In q, In k, In v, const AttentionCall& call) {
-                          return attention(q, k, v, call, 1.0);
+  return MappedKeyState([](In k) { return key_directions(k, {}); },
+                        [log](In q, In keys, In v, const AttentionCall& call) {
+                          const Tensor query = directions(q, exp(log));
+                          return attention({query, q.where()}, keys, v, call, 1.0);
                         });
 }
 

@@ -58,9 +58,7 @@ Tensor LuongGeneral::apply(In q, In k, In v, const AttentionCall& call) const {
 }
 AttentionState LuongGeneral::make_state() const {
   const Tensor w = W;
-  return KeyValueState([w](In q, In k, In v, const AttentionCall& call) {
-    return attend_general(q, k, v, w, call);
-  });
+  return KeyValueState([w](In q, In k, In v, const AttentionCall& call) { return attend_general(q, k, v, w, call); });
 }
 // ---- concat ----
 
@@ -77,6 +75,12 @@ AttentionCapabilities LuongConcat::capabilities() const { return AttentionCapabi
 Tensor LuongConcat::apply(In q, In k, In v, const AttentionCall& call) const {
   return detail::Additive{W, U, score, {}, bias}.apply(q, k, v, call);
 }
+Tensor LuongConcat::map_keys(In k, const AttentionCall& call) const {
+  return detail::Additive{W, U, score, {}, bias}.map_keys(k, call);
+}
+Tensor LuongConcat::apply_mapped(In q, In keys, In v, const AttentionCall& call) const {
+  return detail::Additive{W, U, score, {}, bias}.apply_mapped(q, keys, v, call);
+}
 AttentionState LuongConcat::make_state() const { return detail::Additive{W, U, score, {}, bias}.make_state(); }
 // ---- location ----
 
@@ -91,8 +95,6 @@ Tensor LuongLocation::apply(In q, In k, In v, const AttentionCall& call) const {
 }
 AttentionState LuongLocation::make_state() const {
   const Tensor w = W;
-  return KeyValueState([w](In q, In k, In v, const AttentionCall& call) {
-    return attend_location(q, k, v, w, call);
-  });
+  return KeyValueState([w](In q, In k, In v, const AttentionCall& call) { return attend_location(q, k, v, w, call); });
 }
 }  // namespace heed

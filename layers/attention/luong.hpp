@@ -63,6 +63,8 @@ struct LuongConcat {
   std::string name() const { return "luong-concat"; }
   AttentionCapabilities capabilities() const;
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
+  Tensor map_keys(In k, const AttentionCall& call) const;
+  Tensor apply_mapped(In q, In keys, In v, const AttentionCall& call) const;
   AttentionState make_state() const;  // keeps the keys' projections, of all heads
   void members(auto&& visit) {
     visit("W", W);
@@ -94,7 +96,7 @@ struct LuongLocation {
 // translation", 2015, section 3.2): softmax inside a window around an aligned position p of a sentence of S keys, for
 // each head.
 //
-//   local-m:  p = t, the position of the query
+//   local-m:  p = t, the position of the query, which counts from first_query of the call
 //   local-p:  p = S sigmoid(v . tanh(W q))             zero-based, W [A, D], v [A]
 //   keys j in [p - D, p + D]: w = softmax_j(s_j) over them, s as in luong.hpp
 //     p = 3.5 and D = 1 see 3 and 4. The window of local-m shrinks at the end of the source and is empty behind it
@@ -120,12 +122,11 @@ struct LuongLocalOptions {
   // The window is around the key min(floor(p), S - 1) in place of p: past the end of a source it stays at the last D +
   // 1 keys, and p = 3.5 and D = 1 see 2, 3 and 4.
   bool window_around_key = false;
-  Index first_query = 0;  // local-m: t of the first query, e.g. the step of a decoder that attends once a step
   Index units = 0;        // A of concat and local-p; 0: the size of a head
 };
 
 struct LuongLocalAttention {
-  LuongLocalOptions options;  // first_query may be set before each call
+  LuongLocalOptions options;
   Parameter W, U, bias,
       score;             // general: W [heads, size, size]; concat: W, U [heads, units, size], the others [heads, units]
   Parameter position_W;  // [heads, units, size], of local-p
@@ -182,6 +183,8 @@ struct BahdanauAttention {
   std::string name() const { return "bahdanau"; }
   AttentionCapabilities capabilities() const;
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
+  Tensor map_keys(In k, const AttentionCall& call) const;
+  Tensor apply_mapped(In q, In keys, In v, const AttentionCall& call) const;
   AttentionState make_state() const;  // keeps the keys' projections, of all heads
   void members(auto&& visit) {
     visit("W", W);

@@ -30,8 +30,8 @@ void check_local(In q, In k, In v, const LuongLocalAttention& m, const Attention
   check(!call.causal, q.where(), kLuongLocal,
         ": causal masking was asked for; the keys are those of another sentence, whose "
         "order is not that of the queries");
-  check(o.radius >= 1 && o.first_query >= 0, q.where(), kLuongLocal, ": radius is ", o.radius, " and first_query is ",
-        o.first_query, "; they must be 1 or more and 0 or more");
+  check(o.radius >= 1 && call.first_query >= 0, q.where(), kLuongLocal, ": radius is ", o.radius,
+        " and first_query is ", call.first_query, "; they must be 1 or more and 0 or more");
   if (o.score == LuongScore::general)
     check(m.W.defined() && m.W.rank() == 3 && m.W.dim(1) == m.W.dim(2), q.where(), kLuongLocal, ": W is ", m.W,
           "; it must be [heads, size, size]");
@@ -153,7 +153,7 @@ Tensor positions_of(In q, In k, const LuongLocalAttention& m, const AttentionCal
   if (o.alignment == LuongAlignment::monotonic) {
     Tensor at = Tensor::empty({B, H, T}, DType::float64);
     for (Index n = 0; n < at.numel(); ++n)
-      at.ptr<double>()[n] = static_cast<double>(o.first_query) + static_cast<double>(n % T);
+      at.ptr<double>()[n] = static_cast<double>(call.first_query + n % T);
     return at;
   }
   Tensor lengths = Tensor::empty({B, 1, 1}, DType::float64);

@@ -38,8 +38,14 @@ void AttentionMechanism::check_call(In q, In k, In v, const AttentionCall& call,
   check(groups == heads || (can.grouped && groups > 0 && heads % groups == 0), where, name_, " attention: q has ",
         heads, " heads and k has ", groups,
         can.grouped ? "; they must be equal, or those of q a multiple" : "; they must be equal");
+  check_asked(q, k.dim(2), call);
+  detail::check_inputs(name_, " attention", inputs_, q, k, given);
+}
+
+void AttentionMechanism::check_asked(In q, Index keys, const AttentionCall& call) const {
+  const AttentionCapabilities& can = capabilities_;
   const auto ask = [&](bool asked, bool has, const char* what) {
-    check(!asked || has, where, name_, " attention: ", what, " was asked for, which it does not have",
+    check(!asked || has, q.where(), name_, " attention: ", what, " was asked for, which it does not have",
           can.why.empty() ? "" : ": ", can.why);
   };
   ask(call.causal, can.causal, "causal masking");
@@ -50,8 +56,7 @@ void AttentionMechanism::check_call(In q, In k, In v, const AttentionCall& call,
   ask(call.bias.defined() && !of_keys, can.bias, "a bias of single pairs");
   ask(of_keys, can.bias || can.key_bias, "a bias");
   ask(call.dropout > 0, can.dropout, "dropout on weights");
-  ask(q.dim(2) != k.dim(2), can.cross, "different numbers of queries and keys");
-  detail::check_inputs(name_, " attention", inputs_, q, k, given);
+  ask(q.dim(2) != keys, can.cross, "different numbers of queries and keys");
 }
 
 Tensor AttentionMechanism::apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> given) const {
@@ -62,6 +67,15 @@ Tensor AttentionMechanism::apply(In q, In k, In v, const AttentionCall& call, st
         name_, " attention: it gave ", y, " for q ", q.tensor(), " and v ", v.tensor(),
         "; it must give [batch, heads, queries, size of v], in the dtype of q");
   return y;
+}
+
+Tensor AttentionMechanism::apply_mapped(In q, In keys, In v, const AttentionCall& call) const {
+  check(q.rank() == 4 && v.rank() == 4, q.where(), name_, " attention: q is ", q.tensor(), " and v is ", v.tensor(),
+        "; each must be [batch, heads, positions, size]");
+  check_asked(q, v.dim(2), call);
+  check(inputs_.empty(), q.where(), name_,
+        " attention: it takes inputs beside q, k and v, of which there are none here");
+  return self_->apply_mapped(q, keys, v, call);
 }
 
 Tensor AttentionMechanism::weights(In q, In k, const AttentionCall& asked, std::span<const Tensor> given) const {

@@ -9,6 +9,10 @@
 //     AttentionState make_state() const;  // where capabilities().state
 //     // [B, H, T, S], of the same call; where capabilities().weights and apply() on unit values is not good enough
 //     Tensor weights(In q, In k, const AttentionCall& call) const;
+//     // apply() in two parts, where something is computed of the keys alone: a decoder that attends once a step has
+//     // that done once. [B, Hk, S, D] -> what apply_mapped() takes in the keys' place.
+//     Tensor map_keys(In k, const AttentionCall& call) const;
+//     Tensor apply_mapped(In q, In keys, In v, const AttentionCall& call) const;
 //     // The keys that the work on a query of a head is worth, where not all positions: for estimates of speed.
 //     double keys_per_query(Index positions, Index size) const;
 //     void members(auto&& visit);         // parameters and buffers, possibly none
@@ -101,6 +105,9 @@ class AttentionMechanism {
   }
   // Checks shapes, and that `call` asks for nothing that the mechanism lacks; then applies it. `given`: its inputs().
   Tensor apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> given = {}) const;
+  // apply() in two parts, for a decoder that attends to the same keys again and again.
+  Tensor map_keys(In k, const AttentionCall& call) const { return self_->map_keys(k, call); }
+  Tensor apply_mapped(In q, In keys, In v, const AttentionCall& call) const;
   AttentionState make_state() const;  // Error where the mechanism has none
   // The weights [B, H, T, S] that apply() gives the values, without dropout and gradient. Error where it has none.
   Tensor weights(In q, In k, const AttentionCall& call, std::span<const Tensor> given = {}) const;
@@ -113,6 +120,8 @@ class AttentionMechanism {
   struct Concept {
     virtual ~Concept() = default;
     virtual Tensor apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> given) const = 0;
+    virtual Tensor map_keys(In k, const AttentionCall& call) const = 0;
+    virtual Tensor apply_mapped(In q, In keys, In v, const AttentionCall& call) const = 0;
     virtual AttentionState make_state() const = 0;
     virtual Tensor weights(In q, In k, const AttentionCall& call, std::span<const Tensor> given) const = 0;
     virtual double keys_per_query(Index positions, Index size) const = 0;
@@ -127,6 +136,21 @@ class AttentionMechanism {
         return mechanism.apply(q, k, v, call, given);
       else
         return mechanism.apply(q, k, v, call);
+    }
+    static constexpr bool maps_keys = requires(const T& m, In x, const AttentionCall& call) {
+      m.map_keys(x, call), m.apply_mapped(x, x, x, call);
+    };
+    Tensor map_keys(In k, const AttentionCall& call) const override {
+      if constexpr (maps_keys)
+        return mechanism.map_keys(k, call);
+      else
+        return k;
+    }
+    Tensor apply_mapped(In q, In keys, In v, const AttentionCall& call) const override {
+      if constexpr (maps_keys)
+        return mechanism.apply_mapped(q, keys, v, call);
+      else
+        return apply(q, keys, v, call, {});
     }
     AttentionState make_state() const override {
       if constexpr (requires { mechanism.make_state(); })
@@ -159,6 +183,7 @@ class AttentionMechanism {
   }
   static std::vector<MechanismInput> checked(const std::string& name, std::vector<MechanismInput> inputs);
   void check_call(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> given) const;
+  void check_asked(In q, Index keys, const AttentionCall& call) const;  // that the mechanism has what the call asks for
 
   std::string name_;  // as the mechanism said at the beginning: asked for in every step, they are not built anew
   AttentionCapabilities capabilities_;

@@ -49,7 +49,9 @@ struct CosineAttention {
   std::string name() const { return "cosine"; }
   AttentionCapabilities capabilities() const;
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
-  AttentionState make_state() const;  // keeps the keys' directions
+  Tensor map_keys(In k, const AttentionCall& call) const;  // their directions
+  Tensor apply_mapped(In q, In keys, In v, const AttentionCall& call) const;
+  AttentionState make_state() const;
   void members(auto&& visit) { visit("log_beta", log_beta); }
 };
 

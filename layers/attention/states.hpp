@@ -192,19 +192,19 @@ class KeyValueState {
   Tensor lengths_ = Tensor::zeros({0}, DType::int32);
 };
 
-// A KeyValueState that maps queries and keys as they come, so that it keeps mapped keys.
+// A KeyValueState that maps keys as they come, so that it keeps mapped keys; `attend` gets these. As of a mechanism's
+// map_keys() and apply_mapped().
 class MappedKeyState {
  public:
-  using Map = std::function<Tensor(In x)>;  // [B, H, T, D] -> [B, H, T, A]; of keys also [B, Hk, T, D] -> [B, H, T, A]
+  using Map = std::function<Tensor(In k)>;  // [B, Hk, T, D] -> [B, Hk, T, A] or [B, H, T, A]
 
-  MappedKeyState(Map query, Map key, KeyValueState::Attend attend)
-      : query_(std::move(query)), key_(std::move(key)), mapped_(std::move(attend)) {}
+  MappedKeyState(Map key, KeyValueState::Attend attend) : key_(std::move(key)), mapped_(std::move(attend)) {}
   Tensor apply(In q, In k, In v, const AttentionCall& call = {});
   const Tensor& lengths() const { return mapped_.lengths(); }
   void members(auto&& visit) { mapped_.members(visit); }
 
  private:
-  Map query_, key_;
+  Map key_;
   KeyValueState mapped_;
 };
 

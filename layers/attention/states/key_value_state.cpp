@@ -48,7 +48,7 @@ Tensor KeyValueState::apply(In q, In k, In v, const AttentionCall& call, const A
 Tensor MappedKeyState::apply(In q, In k, In v, const AttentionCall& call) {
   const NoTape guard;  // decoding is not trained through
   const Tensor keys = key_(k), values = detail::repeat_heads(v, keys.dim(1));
-  return mapped_.apply({query_(q), q.where()}, {keys, k.where()}, {values, v.where()}, call);
+  return mapped_.apply(q, {keys, k.where()}, {values, v.where()}, call);
 }
 
 }  // namespace heed

@@ -58,7 +58,7 @@ Naive naive(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, const Va
     const Index b = row / T / H, h = row / T % H, i = row % T, g = b * Hk + h / (H / Hk);
     const Index length = call.key_lengths.defined() ? static_cast<Index>(call.key_lengths.at({b})) : S;
     const double* query = q.ptr<double>() + row * size;
-    double centre = static_cast<double>(o.first_query + i);
+    double centre = static_cast<double>(call.first_query + i);
     if (o.alignment == LuongAlignment::predictive) {
       double s = 0;
       for (Index a = 0; a < p.at("position_W").dim(1); ++a)
@@ -145,11 +145,11 @@ struct SquareOnly {
 TEST_CASE("local attention: the window is [p - D, p + D], or around a key of the sentence") {
   const Tensor q = normal({1, 1, 1, 4}), k = normal({1, 1, 7, 4});
   using Keys = std::vector<Index>;
-  const auto seen = [&](const LuongLocalOptions& o, Index length = 7) {
+  const auto seen = [&](const LuongLocalOptions& o, Index length = 7, Index step = 0) {
     LuongLocalAttention m = mechanism(o, 1, 4);
     if (m.position_score.defined()) m.position_score.fill_(0);  // p = S sigmoid(0)
-    const Tensor w =
-        AttentionMechanism(std::move(m)).weights(q, k, {.key_lengths = Tensor::from(std::vector<Index>{length})});
+    const AttentionCall call{.key_lengths = Tensor::from(std::vector<Index>{length}), .first_query = step};
+    const Tensor w = AttentionMechanism(std::move(m)).weights(q, k, call);
     Keys keys;
     for (Index j = 0; j < 7; ++j)
       if (w.at({0, 0, 0, j}) > 0) keys.push_back(j);
@@ -161,7 +161,7 @@ TEST_CASE("local attention: the window is [p - D, p + D], or around a key of the
   CHECK(seen(predictive, 4) == Keys{1, 2, 3});
   CHECK(seen(predictive, 1) == Keys{0});
   const auto monotonic = [&](Index step, bool around_key, Index length = 7) {
-    return seen({.radius = 2, .window_around_key = around_key, .first_query = step}, length);
+    return seen({.radius = 2, .window_around_key = around_key}, length, step);
   };
   CHECK(monotonic(4, false) == Keys{2, 3, 4, 5, 6});
   CHECK(monotonic(6, false) == Keys{4, 5, 6});
@@ -184,19 +184,19 @@ TEST_CASE("local attention equals the naive loops, with lengths, masks, biases a
     for (const auto& [T, S] : std::vector<std::pair<Index, Index>>{{1, 1}, {6, 13}, {13, 6}, {9, 9}, {1, 40}}) {
       const Index groups = 2;
       LuongLocalAttention m = mechanism(o, H, size);
-      m.options.first_query = T == 1 ? 3 : 0;
       const Tensor q = normal({B, H, T, size}, 1), k = normal({B, groups, S, size}, 2),
                    v = normal({B, groups, S, 3}, 3);
       Tensor keys = Tensor::ones({B, S}, DType::bool8), pairs = Tensor::ones({T, S}, DType::bool8);
       for (Index j = 1; j < S; j += 3) keys.ptr<bool>()[j] = false;
       for (Index n = 2; n < T * S; n += 5) pairs.ptr<bool>()[n] = false;
       const Tensor lengths = Tensor::from<std::int32_t>({static_cast<double>(S), static_cast<double>(S / 2)});
-      const AttentionCall calls[] = {{},
-                                     {.key_lengths = lengths},
-                                     {.key_mask = keys},
-                                     {.mask = pairs, .bias = normal({H, T, S}, 5)},
-                                     {.key_lengths = lengths, .key_mask = keys, .mask = pairs, .bias = normal({S}, 6)}};
-      for (const AttentionCall& call : calls) {
+      AttentionCall calls[] = {{},
+                               {.key_lengths = lengths},
+                               {.key_mask = keys},
+                               {.mask = pairs, .bias = normal({H, T, S}, 5)},
+                               {.key_lengths = lengths, .key_mask = keys, .mask = pairs, .bias = normal({S}, 6)}};
+      for (AttentionCall& call : calls) {
+        call.first_query = T == 1 ? 3 : 0;
         const Naive wanted = naive(q, k, v, values_of(m), m.options, call);
         CAPTURE(static_cast<int>(o.score));
         CAPTURE(m.name());
@@ -234,9 +234,8 @@ TEST_CASE("local attention: a decoder that attends once a step gives the rows of
     const Tensor lengths = Tensor::from<std::int32_t>({6, 4});
     const Tensor whole = m.apply(q, k, v, {.key_lengths = lengths});
     for (Index t = 0; t < 8; ++t) {
-      m.options.first_query = t;
-      CHECK(
-          close(m.apply(q.slice(2, t, t + 1), k, v, {.key_lengths = lengths}), whole.slice(2, t, t + 1), 1e-12, 1e-13));
+      const Tensor step = m.apply(q.slice(2, t, t + 1), k, v, {.key_lengths = lengths, .first_query = t});
+      CHECK(close(step, whole.slice(2, t, t + 1), 1e-12, 1e-13));
     }
   }
 }
@@ -323,7 +322,7 @@ TEST_CASE("local attention: what it refuses") {
        call({}, {}, {.causal = true})},
       {"luong-local attention: radius is 0 and first_query is 0; they must be 1 or more and 0 or more",
        call({}, {.radius = 0})},
-      {"radius is 10 and first_query is -1", call({}, {.first_query = -1})},
+      {"radius is 10 and first_query is -1", call({}, {}, {.first_query = -1})},
       {"luong-local attention: W is [2, 3, 4] float32; it must be [heads, size, size]", call({.W = W}, general)},
       {"luong-local attention: W is [2, 3, 4] float32 and U is undefined; both must be [heads, units, size]",
        call({.W = W}, concat)},

@@ -148,6 +148,34 @@ TEST_CASE("where scores are exponents, a bias of minus infinity forbids a pair a
     check_forbidden(LuongLocalAttention(2, 4, rng, {.alignment = alignment, .radius = 2}));
 }
 
+TEST_CASE(
+    "attention in two parts, keys mapped once, is attention: values and gradients, for each mechanism of a decoder") {
+  for (const std::string& name : memory_mechanism_names()) {
+    CAPTURE(name);
+    Rng rng(2);
+    const AttentionMechanism m = mechanism_by_name(
+        name, {.memory = true, .heads = 2, .head_size = 4, .context = 8, .window = 8, .stride = 2, .radius = 2})(0,
+                                                                                                                 rng);
+    const bool padded = m.capabilities().key_mask;
+    const Tensor lengths = padded ? Tensor::from<std::int32_t>({7, 3}) : Tensor();
+    const AttentionCall call{.key_lengths = lengths, .first_query = 1};
+    const Tensor q = Rng(3).normal({2, 2, 3, 4}), k = Rng(4).normal({2, 2, 7, 4}), v = Rng(5).normal({2, 2, 7, 4});
+    const auto gradients = [&](const auto& f) {
+      Tape tape;
+      const Tensor a = tape.watch(q), b = tape.watch(k), c = tape.watch(v), y = f(a, b, c);
+      tape.backward(y, q);
+      return std::vector<Tensor>{y.detach(), tape.grad(a), tape.grad(b), tape.grad(c)};
+    };
+    const std::vector<Tensor> whole = gradients([&](In a, In b, In c) { return m.apply(a, b, c, call); });
+    const std::vector<Tensor> parts =
+        gradients([&](In a, In b, In c) { return m.apply_mapped(a, m.map_keys(b, call), c, call); });
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      REQUIRE(parts[i].defined() == whole[i].defined());  // location's keys are not read
+      if (whole[i].defined()) CHECK(close(parts[i], whole[i], 1e-5, 1e-5));
+    }
+  }
+}
+
 namespace {
 
 // All mechanisms that have a score for each pair of query and key, of heads of size 4; names and others.

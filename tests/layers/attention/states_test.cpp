@@ -191,8 +191,7 @@ TEST_CASE("a mechanism is reached by its type: const and not, null for another t
   const NoTape guard;
   const Tensor whole = layer(x, memory);
   for (Index t = 0; t < 5; ++t) {
-    layer.mechanism.get<LuongLocalAttention>()->options.first_query = t;
-    CHECK(close(layer(x.slice(1, t, t + 1), memory), whole.slice(1, t, t + 1)));
+    CHECK(close(layer(x.slice(1, t, t + 1), memory, {.first_query = t}), whole.slice(1, t, t + 1)));
   }
 }
 
