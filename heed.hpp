@@ -47,6 +47,7 @@
 #include <heed/layers/attention/softmax.hpp>
 #include <heed/layers/attention/sparse.hpp>
 #include <heed/layers/attention/states.hpp>
+#include <heed/layers/decoding.hpp>
 #include <heed/layers/embedding.hpp>
 #include <heed/layers/feed_forward.hpp>
 #include <heed/layers/gpt.hpp>
@@ -56,6 +57,7 @@
 #include <heed/layers/model_config.hpp>
 #include <heed/layers/norm.hpp>
 #include <heed/layers/recurrent.hpp>
+#include <heed/layers/seq2seq.hpp>
 #include <heed/layers/sequential.hpp>
 #include <heed/layers/transformer.hpp>
 #include <heed/optim/average.hpp>

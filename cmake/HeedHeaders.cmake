@@ -45,6 +45,7 @@ set(HEED_HEADERS
     layers/attention/softmax.hpp
     layers/attention/sparse.hpp
     layers/attention/states.hpp
+    layers/decoding.hpp
     layers/embedding.hpp
     layers/feed_forward.hpp
     layers/gpt.hpp
@@ -54,6 +55,7 @@ set(HEED_HEADERS
     layers/model_config.hpp
     layers/norm.hpp
     layers/recurrent.hpp
+    layers/seq2seq.hpp
     layers/sequential.hpp
     layers/transformer.hpp
     optim/average.hpp

@@ -69,10 +69,12 @@ void OptionFields::operator()(const std::string& name, double& share) {
   json_->move(name, share, good, "a number from 0 on and below 1");
 }
 void OptionFields::operator()(const std::string& name, bool& value) {
-  json_->move(name, value, [](const auto& j) { return j.is_boolean(); }, "true or false");
+  json_->move(
+      name, value, [](const auto& j) { return j.is_boolean(); }, "true or false");
 }
 void OptionFields::operator()(const std::string& name, std::string& word) {
-  json_->move(name, word, [](const auto& j) { return j.is_string(); }, "a word");
+  json_->move(
+      name, word, [](const auto& j) { return j.is_string(); }, "a word");
 }
 
 bool OptionFields::reads() const { return json_->reads; }
@@ -83,6 +85,19 @@ void OptionFields::ensure(bool right, const std::string& name, const std::string
   if (reads() && !right) json_->refuse(name, must_be);
 }
 std::string OptionFields::json() const { return json_->fields.dump(); }
+
+void mechanism_fields(OptionFields& f, const std::string& mechanism, MechanismOptions& options,
+                      const std::string& prefix) {
+  for_each_option(options, [&](const MechanismOption& option, auto& value) {
+    std::string name = prefix + option.name;
+    std::replace(name.begin(), name.end(), '-', '_');
+    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, Index>) {
+      if (option.of(mechanism) && f.has(name, value != 0)) f(name, value, 1);
+    } else if (option.of(mechanism) && f.has(name, true)) {
+      f(name, value);
+    }
+  });
+}
 
 // The mechanism's options with what those of the model say of them.
 static MechanismOptions mechanism_options(const GPTConfig& config) {
@@ -114,15 +129,7 @@ void GPTConfig::fields(OptionFields& f) {
 
   // A file keeps what was settled, so that it does not hang on defaults, but not a size that follows that of a head.
   mechanism = f.reads() ? older_options(attention, o.context) : settled_options(attention, mechanism_options(*this));
-  for_each_option(mechanism, [&](const MechanismOption& option, auto& value) {
-    std::string name = option.name;
-    std::replace(name.begin(), name.end(), '-', '_');
-    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, Index>) {
-      if (option.of(attention) && f.has(name, value != 0)) f(name, value, 1);
-    } else if (option.of(attention) && f.has(name, true)) {
-      f(name, value);
-    }
-  });
+  mechanism_fields(f, attention, mechanism);
 }
 
 }  // namespace heed

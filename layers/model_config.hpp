@@ -146,6 +146,10 @@ O from_json(const std::string& json, const std::string& source = "options") {
   return options;
 }
 
+// The fields of what this mechanism has of the options; names begin with `prefix`.
+void mechanism_fields(OptionFields& f, const std::string& mechanism, MechanismOptions& options,
+                      const std::string& prefix = {});
+
 // A GPT, or a BERT where options.causal is false, and the mechanism of its blocks.
 struct GPTConfig {
   GPTOptions options = {};

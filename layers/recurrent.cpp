@@ -37,6 +37,15 @@ Recurrent::Recurrent(RecurrentKind kind, const RecurrentOptions& o, Rng& rng)
 RecurrentOutput Recurrent::operator()(In x, const RecurrentInput& input) const {
   check(x.rank() == 3 && x.dim(2) == options_.input, x.where(), "Recurrent: x is ", x.tensor(),
         "; it must be [batch, positions, ", options_.input, "]");
+  return run(x, false, input);
+}
+
+RecurrentOutput Recurrent::run_from(In sums, const RecurrentInput& input) const {
+  check_one_direction(sums, "sums of the first layer were given");
+  return run(sums, true, input);
+}
+
+RecurrentOutput Recurrent::run(In x, bool are_sums, const RecurrentInput& input) const {
   check(input.states.empty() || input.states.size() == cells.size(), x.where(), "Recurrent: ", input.states.size(),
         " states were given; there must be one for each of its ", cells.size(), " cells");
   const Index T = x.dim(1);
@@ -48,9 +57,10 @@ RecurrentOutput Recurrent::operator()(In x, const RecurrentInput& input) const {
     for (Index direction = 0; direction < directions(); ++direction, ++i) {
       const RecurrentCell& cell = cells[i];
       // Sums of what padding holds are never read.
-      const Tensor all = recurrent_sequence(kind_, {cell.sums({out.y, x.where()}), x.where()},
-                                            input.states.empty() ? Tensor() : input.states[i], cell.weight_hh,
-                                            cell.bias_hh, {.lengths = input.lengths, .reverse = direction == 1});
+      const Tensor sums = first_layer && are_sums ? x.tensor() : cell.sums({out.y, x.where()});
+      const Tensor all =
+          recurrent_sequence(kind_, {sums, x.where()}, input.states.empty() ? Tensor() : input.states[i],
+                             cell.weight_hh, cell.bias_hh, {.lengths = input.lengths, .reverse = direction == 1});
       of_layer.push_back(all.slice(1, 0, T).slice(2, 0, options_.hidden));
       out.states.push_back(all.select(1, T));
     }
@@ -59,15 +69,23 @@ RecurrentOutput Recurrent::operator()(In x, const RecurrentInput& input) const {
   return out;
 }
 
+void Recurrent::check_one_direction(In x, const char* asked) const {
+  check(!options_.bidirectional, x.where(), "Recurrent: ", asked,
+        ", which a bidirectional stack does not take: its reverse direction begins at the end");
+}
+
 Tensor Recurrent::step(In x, std::vector<Tensor>& states) const {
-  check(!options_.bidirectional, x.where(), "Recurrent: a single step was asked for, which a bidirectional stack does ",
-        "not have: its reverse direction begins at the end");
-  check(states.size() == cells.size(), x.where(), "Recurrent: ", states.size(),
+  return step_from({cells[0].sums(x), x.where()}, states);
+}
+
+Tensor Recurrent::step_from(In sums, std::vector<Tensor>& states) const {
+  check_one_direction(sums, "a single step was asked for");
+  check(states.size() == cells.size(), sums.where(), "Recurrent: ", states.size(),
         " states were given; there must be one for each of its ", cells.size(), " cells");
-  Tensor y = x;
+  Tensor y;
   for (std::size_t i = 0; i < cells.size(); ++i) {
-    if (i > 0) y = drop_(y);
-    states[i] = cells[i]({y, x.where()}, states[i]);
+    const Tensor of_layer = i == 0 ? sums.tensor() : cells[i].sums({drop_(y), sums.where()});
+    states[i] = cells[i].step({of_layer, sums.where()}, states[i]);
     y = cells[i].h(states[i]);
   }
   return y;

@@ -80,6 +80,10 @@ class Recurrent {
   // One step of all layers: x [B, input] and the states, which are replaced, -> [B, hidden]. The same as operator() of
   // one position more. Error where the stack is bidirectional.
   Tensor step(In x, std::vector<Tensor>& states) const;
+  // The same, given the first layer's sums of inputs, cells[0].sums(x): [B, T, gates * hidden], and [B, gates *
+  // hidden]. Not of a bidirectional stack.
+  RecurrentOutput run_from(In sums, const RecurrentInput& input = {}) const;
+  Tensor step_from(In sums, std::vector<Tensor>& states) const;
   std::vector<Tensor> zero_states(Index batch) const;  // in the dtype of the weights
 
   RecurrentKind kind() const { return kind_; }
@@ -93,6 +97,10 @@ class Recurrent {
   RecurrentKind kind_;
   RecurrentOptions options_;
   Dropout drop_;
+
+  // x is the input, or, where `are_sums`, the first layer's sums of it.
+  void check_one_direction(In x, const char* asked) const;
+  RecurrentOutput run(In x, bool are_sums, const RecurrentInput& input) const;
 };
 
 struct GRU : Recurrent {

@@ -151,7 +151,7 @@ const std::vector<std::string>& memory_mechanism_names() {
     const Options o{.causal = false, .memory = true, .heads = 1, .head_size = 4, .context = 4};
     if (!m.can(o)) return false;
     const AttentionMechanism one = m.make(settled_options(m.name, o))(0, rng);
-    return one.capabilities().cross && !one.capabilities().causal_only;
+    return one.capabilities().attends_to_memory();
   });
   return all;
 }

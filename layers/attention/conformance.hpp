@@ -33,7 +33,8 @@
 //   padding          NaN and infinities in masked keys and values, and in the inputs of theirs, change nothing, with
 //                    T != S, grouped heads and a bias too; the same as a sequence cut to its length
 //   empty rows       a row without a key is 0 and passes a gradient of 0 to everything
-//   cross lengths    with T != S the ends are aligned: the last T queries of the square problem give the same rows
+//   cross lengths    with T != S the ends are aligned: the last T queries of the square problem give the same rows; and
+//                    unless places count (AttentionCapabilities::aligned), so does any query alone
 //
 //   shapes (conformance/shapes.cpp)
 //   grouped          fewer heads of k and v, one alone too, equal repeated ones

@@ -33,7 +33,7 @@ class FlexAttention {
  public:
   explicit FlexAttention(FlexMechanismOptions options);
   std::string name() const { return options_.name; }
-  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs(); }
+  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_places(); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const { return now().attend(q, k, v, call, {}); }
   AttentionState make_state() const;
   void members(auto&& visit) {

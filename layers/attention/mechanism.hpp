@@ -55,13 +55,17 @@ struct AttentionCapabilities {
   bool key_bias = false;     // only one for every key, the same for all queries
   bool dropout = false;      // on weights
   bool weights = false;
-  bool state = false;     // decoding token by token
-  bool cross = false;     // T and S may differ
+  bool state = false;  // decoding token by token
+  bool cross = false;  // T and S may differ
+  // What a query sees hangs on its place among the keys, in whose own sequence it stands: ends are aligned. Such a
+  // mechanism cannot attend to another sequence, whose length says nothing of the query's place.
+  bool aligned = false;
   bool grouped = false;   // k and v may have fewer heads
   bool discrete = false;  // the result jumps where a choice changes
   // Positions share a running maximum, as sums of exponentials over many queries do: a later token then changes the
   // rounding of earlier rows, where it otherwise changes no bit. For the conformance kit alone.
   bool shared_maximum = false;
+  bool attends_to_memory() const { return cross && !causal_only && !aligned; }  // that is, to another sequence
   std::string why = {};  // of what is missing, for error messages: "the softmax over positions sees the future"
 
   // What can be had where every pair has a score, softmax attention's: all of these; of choices, none.
@@ -75,6 +79,12 @@ struct AttentionCapabilities {
             .state = true,
             .cross = true,
             .grouped = true};
+  }
+  static AttentionCapabilities of_places() {  // the same where places count
+    AttentionCapabilities can = of_pairs();
+    can.aligned = true;
+    can.why = "what a query sees hangs on its place among the keys";
+    return can;
   }
 };
 

@@ -34,7 +34,7 @@ MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionOptions& given, R
   for (const MechanismInput& input : mechanism.inputs())
     (input.of_queries() ? queries : keys) += (input.of_queries() ? o.heads : o.kv_heads) * input.size;
   const AttentionCapabilities& can = mechanism.capabilities();
-  require(o.memory_width == 0 || (can.cross && !can.causal_only), mechanism.name(),
+  require(o.memory_width == 0 || can.attends_to_memory(), mechanism.name(),
           " attention: attention to a memory was asked for, which it does not have", can.why.empty() ? "" : ": ",
           can.why);
   const LinearOptions linear{.bias = o.bias};

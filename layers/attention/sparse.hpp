@@ -51,7 +51,7 @@ class WindowAttention {
  public:
   explicit WindowAttention(const WindowAttentionOptions& options);
   std::string name() const { return "window"; }
-  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs(); }
+  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_places(); }
   double keys_per_query(Index positions, Index) const {
     return static_cast<double>(std::min(positions, options_.window + static_cast<Index>(options_.globals.size())));
   }
@@ -71,7 +71,7 @@ class StridedAttention {
  public:
   explicit StridedAttention(const StridedAttentionOptions& options);
   std::string name() const { return "strided"; }
-  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs(); }
+  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_places(); }
   double keys_per_query(Index positions, Index) const {
     return static_cast<double>(std::min(positions, options_.stride + positions / options_.stride));
   }
@@ -89,7 +89,7 @@ class FixedAttention {
  public:
   explicit FixedAttention(const FixedAttentionOptions& options);
   std::string name() const { return "fixed"; }
-  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs(); }
+  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_places(); }
   double keys_per_query(Index positions, Index) const {
     return static_cast<double>(std::min(positions, options_.block + options_.summary * (positions / options_.block)));
   }
@@ -166,7 +166,7 @@ class LshAttention {
   explicit LshAttention(const LshAttentionOptions& options);  // Error unless sizes are 1 or more and buckets even
   std::string name() const { return "lsh"; }
   AttentionCapabilities capabilities() const {
-    AttentionCapabilities can = AttentionCapabilities::of_pairs();
+    AttentionCapabilities can = AttentionCapabilities::of_places();
     can.discrete = true;
     if (!options_.shared) return can;
     can.cross = can.grouped = false;

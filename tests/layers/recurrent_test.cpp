@@ -153,7 +153,7 @@ TEST_CASE("recurrent layers say what they cannot do") {
        [&] {
          both(normal({2, 5, 3}, 1, DType::float32), {.states = {states[0]}});
        }},
-      {"a bidirectional stack does not have",
+      {"a bidirectional stack does not take",
        [&] {
          both.step(normal({2, 3}, 1, DType::float32), states);
        }},

@@ -13,7 +13,7 @@ namespace {
 // The names of headers in cmake/HeedHeaders.cmake.
 std::set<std::string> public_headers() {
   std::set<std::string> found;
-  static const std::regex header("^ +([a-z_/]+\\.hpp)$"), of_plot("^set\\(HEED_PLOT_HEADERS ([a-z_/]+\\.hpp)\\).*");
+  static const std::regex header("^ +([a-z0-9_/]+\\.hpp)$"), of_plot("^set\\(HEED_PLOT_HEADERS ([a-z_/]+\\.hpp)\\).*");
   for (const std::string& line : read_source("cmake/HeedHeaders.cmake").lines) {
     std::smatch m;
     if (std::regex_match(line, m, header) || std::regex_match(line, m, of_plot)) found.insert(m[1]);

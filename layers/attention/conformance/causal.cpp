@@ -102,6 +102,13 @@ void check_cross_lengths(Subject& s, Finding& f) {
       f.close("the last queries", s.out(few_keys).slice(2, n - queries, n),
               s.out(with_queries(few_keys, n - queries, n)), kRounding);
     }
+    if (order.call.causal || s.can().aligned) continue;
+    for (const Index i : {Index{0}, n / 2}) {
+      Trial one = with_queries(square, i, i + 1);
+      one.call.first_query = i;
+      f.about(one);
+      f.close("a query alone", s.out(one), whole.slice(2, i, i + 1), kRounding);
+    }
   }
 }
 

@@ -160,6 +160,17 @@ TEST_CASE("conformance zoo: the mechanism without a fault passes, at several see
   }
 }
 
+TEST_CASE("conformance zoo: queries whose place counts, though the mechanism does not say so") {
+  const auto warmer_by_place = [](Hooks& h) {
+    h.can = {.cross = true};
+    h.scores = [](const Tensor& s, const Call&) {
+      const Tensor places = Tensor::arange(s.dim(2)).to(s.dtype()) + static_cast<double>(s.dim(3) - s.dim(2));
+      return s * (places * 0.01 + 1.0).unsqueeze(1);
+    };
+  };
+  check_fails<Hooked, Hooks>({"places count", "cross lengths", warmer_by_place}, {.longest = 100}, {"cross lengths"});
+}
+
 TEST_CASE("conformance zoo: each check finds what no other check finds") {
   std::vector<std::string> proved;
   for (const Fault<Hooks>& fault : kFoundByOne) {

@@ -1,0 +1,366 @@
+#include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/losses.hpp>
+#include <heed/autograd/shape_ops.hpp>
+#include <heed/layers/attention/luong.hpp>
+#include <heed/layers/seq2seq.hpp>
+
+namespace heed {
+namespace {
+
+// Whether something beside the last word enters the cell.
+bool joins(const Seq2SeqOptions& o) {
+  switch (o.attention) {
+    case DecoderAttention::none: return o.context_each_step;
+    case DecoderAttention::bahdanau: return true;
+    default: return o.input_feeding;
+  }
+}
+
+// The width of what the output reads.
+Index feature_width(const Seq2SeqOptions& o) {
+  const bool all = o.attention == DecoderAttention::bahdanau || o.context_each_step;
+  return all ? 2 * o.hidden + o.embedding : o.hidden;
+}
+
+RecurrentOptions encoder_options(const Seq2SeqOptions& o) {
+  const Index directions = o.bidirectional ? 2 : 1;
+  require(o.hidden > 0 && o.hidden % directions == 0 && o.embedding > 0, "Seq2Seq: hidden is ", o.hidden,
+          " and embedding is ", o.embedding,
+          "; both must be 1 or more, and hidden even where the encoder is bidirectional");
+  return {.input = o.embedding,
+          .hidden = o.hidden / directions,
+          .layers = o.layers,
+          .bidirectional = o.bidirectional,
+          .dropout = o.dropout};
+}
+
+RecurrentOptions decoder_options(const Seq2SeqOptions& o) {
+  return {
+      .input = o.embedding + (joins(o) ? o.hidden : 0), .hidden = o.hidden, .layers = o.layers, .dropout = o.dropout};
+}
+
+// [B, T, hidden] as heads [B, heads, T, hidden / heads]: a view.
+Tensor heads_of(const Tensor& x, Index heads) {
+  return x.view({x.dim(0), x.dim(1), heads, x.dim(2) / heads}).transpose(1, 2);
+}
+
+Tensor merged(const Tensor& y) { return y.transpose(1, 2).reshape({y.dim(0), y.dim(2), y.dim(1) * y.dim(3)}); }
+
+Tensor picked(const Tensor& x, const Tensor& indices) { return x.defined() ? index_select(x, 0, indices) : x; }
+
+}  // namespace
+
+struct Seq2Seq::Memory {
+  Tensor keys, values;         // of the attention: mapped keys, and [B, heads, S, size]
+  Tensor plain_keys;           // [B, heads, S, size], as its weights want them
+  AttentionCall call;          // key_lengths
+  Tensor last;                 // [B, hidden], the context where it enters each step
+  Tensor joined;               // its part of the cell's sums
+  std::vector<Tensor> states;  // the decoder's first ones
+};
+
+struct Seq2Seq::Current {
+  std::vector<Tensor> states;
+  Tensor fed;  // h~ of input feeding
+  Index position = 0;
+  Tensor query = {};  // what attended last
+};
+
+struct Seq2Seq::State {
+  const Seq2Seq* model;
+  Memory memory;
+  Current now;
+
+  Tensor read(const Tensor& tokens, const Tensor& lengths);
+  State rows(const Tensor& indices) const;
+};
+
+Seq2Seq::Seq2Seq(const Seq2SeqOptions& o, Rng& rng, const MechanismFactory& mechanism)
+    : source(o.source_vocabulary, o.embedding, rng),
+      target(o.target_vocabulary, o.embedding, rng),
+      encoder(o.cell, encoder_options(o), rng),
+      decoder(o.cell, decoder_options(o), rng),
+      output(feature_width(o), o.target_vocabulary, rng),
+      options_(o),
+      factory_(mechanism),
+      drop_{o.dropout} {
+  const bool attends = o.attention != DecoderAttention::none;
+  require(o.heads > 0 && o.hidden % o.heads == 0, "Seq2Seq: heads is ", o.heads, " and hidden is ", o.hidden,
+          "; heads must be 1 or more and divide hidden");
+  require(attends || o.bridge != Bridge::zeros, "Seq2Seq: there is no attention and the bridge is zeros, so that ",
+          "nothing of the source reaches the decoder; the bridge must be linear or copy");
+  require(!o.input_feeding || o.attention == DecoderAttention::luong,
+          "Seq2Seq: input_feeding is of luong's attention, which is not asked for");
+  require(!o.context_each_step || !attends, "Seq2Seq: context_each_step is of a decoder without attention");
+  if (o.bridge == Bridge::linear)
+    for (Index i = 0; i < o.layers; ++i) {
+      const Index width = recurrent_states(o.cell) * o.hidden;
+      bridges.emplace_back(width, width, rng);
+    }
+  if (!attends) return;
+  const Index size = o.hidden / o.heads;
+  if (mechanism)
+    attention.emplace(mechanism(0, rng));
+  else if (o.attention == DecoderAttention::bahdanau)
+    attention.emplace(BahdanauAttention(o.heads, size, rng));
+  else
+    attention.emplace(LuongGeneral(o.heads, size, rng));
+  const AttentionCapabilities& can = attention->capabilities();
+  const std::string why = can.why.empty() ? "" : ": " + can.why;
+  require(can.attends_to_memory(), "Seq2Seq: ", attention->name(), " attention cannot attend to another sequence",
+          why);
+  require(can.key_mask, "Seq2Seq: ", attention->name(), " attention cannot leave padding out", why);
+  require(attention->inputs().empty(), "Seq2Seq: ", attention->name(),
+          " attention takes inputs beside queries, keys and values, which a decoder does not compute");
+  if (o.attention == DecoderAttention::luong)
+    combine.emplace(2 * o.hidden, o.hidden, rng, LinearOptions{.bias = false});
+}
+
+// ---- The source ----
+
+Seq2Seq::Memory Seq2Seq::encode(In words, const Tensor& lengths) const {
+  const Seq2SeqOptions& o = options_;
+  check(words.rank() == 2 && words.dtype() == DType::int32, words.where(), "Seq2Seq: the source is ", words.tensor(),
+        "; it must be int32 [batch, positions]");
+  const RecurrentOutput encoded = encoder({drop_(source(words)), words.where()}, {.lengths = lengths});
+  Memory m;
+  m.call = {.key_lengths = lengths, .dropout = o.dropout};
+  if (attention && !attention->capabilities().dropout) m.call.dropout = 0;
+  const std::size_t directions = static_cast<std::size_t>(encoder.directions());
+  const auto last_of = [&](Index layer) {  // both directions side by side, h of both and then c of both
+    const std::size_t first = static_cast<std::size_t>(layer) * directions;
+    if (directions == 1) return encoded.states[first];
+    const Tensor &forward = encoded.states[first], &reverse = encoded.states[first + 1];
+    std::vector<Tensor> parts;
+    for (Index s = 0; s < recurrent_states(o.cell); ++s)
+      for (const Tensor* x : {&forward, &reverse})
+        parts.push_back(x->slice(1, s * o.hidden / 2, (s + 1) * o.hidden / 2));
+    return concatenate(parts, 1);
+  };
+  for (Index i = 0; i < o.layers; ++i) {
+    if (o.bridge == Bridge::zeros)
+      m.states.push_back(decoder.zero_states(words.dim(0))[0]);
+    else if (o.bridge == Bridge::copy)
+      m.states.push_back(last_of(i));
+    else
+      m.states.push_back(tanh(bridges[static_cast<std::size_t>(i)](last_of(i))));
+  }
+  if (attention) {
+    m.plain_keys = m.values = heads_of(encoded.y, o.heads);
+    m.keys = attention->map_keys({m.plain_keys, words.where()}, m.call);
+  } else if (o.context_each_step) {
+    m.last = last_of(o.layers - 1).slice(1, 0, o.hidden);
+    m.joined = joined_sums(m.last);
+  }
+  return m;
+}
+
+// ---- The target ----
+
+Tensor Seq2Seq::embed_target(In words) const {
+  check(words.rank() == 2 && words.dtype() == DType::int32, words.where(), "Seq2Seq: the inputs are ", words.tensor(),
+        "; they must be int32 [batch, positions]");
+  return drop_(target(words));
+}
+
+// The part of the first cell's sums of what joins the word.
+Tensor Seq2Seq::joined_sums(const Tensor& joined) const {
+  const Parameter& w = decoder.cells[0].weight_ih;
+  return linear(joined, w.slice(1, options_.embedding, w.dim(1)), Tensor());
+}
+
+// Queries [B, T, hidden] -> contexts of the same shape. The first of them is that of position `first`.
+Tensor Seq2Seq::attend(const Tensor& queries, const Memory& memory, Index first) const {
+  AttentionCall call = memory.call;
+  call.first_query = first;
+  return merged(attention->apply_mapped(heads_of(queries, options_.heads), memory.keys, memory.values, call));
+}
+
+// One word [B, embedding] and its part of the first cell's sums -> what the output reads, [B, features].
+Tensor Seq2Seq::step(const Tensor& word, const Tensor& word_sums, Current& now, const Memory& memory) const {
+  const auto query_by = [&](const Tensor& state) {
+    now.query = decoder.cells.back().h(state);
+    return attend(now.query.unsqueeze(1), memory, now.position).select(1, 0);
+  };
+  Tensor sums = word_sums, context = memory.last;
+  if (options_.attention == DecoderAttention::bahdanau) {
+    context = query_by(now.states.back());
+    sums = sums + joined_sums(context);
+  } else if (memory.joined.defined()) {
+    sums = sums + memory.joined;
+  } else if (options_.input_feeding && now.fed.defined()) {
+    sums = sums + joined_sums(now.fed);
+  }
+  const Tensor h = decoder.step_from(sums, now.states);
+  if (options_.attention != DecoderAttention::luong) {
+    ++now.position;
+    return context.defined() ? concatenate({h, context, word}, 1) : h;
+  }
+  const Tensor attended = tanh((*combine)(concatenate({query_by(now.states.back()), h}, 1)));
+  ++now.position;
+  if (options_.input_feeding) now.fed = attended;
+  return attended;
+}
+
+Tensor Seq2Seq::features_by_step(const Tensor& words, const Tensor& sums, const Memory& memory,
+                                 std::vector<Tensor>* queries) const {
+  const WeightReuse reuse;
+  Current now{memory.states, {}};
+  std::vector<Tensor> all;
+  for (Index t = 0; t < words.dim(1); ++t) {
+    all.push_back(step(words.select(1, t), sums.select(1, t), now, memory));
+    if (queries != nullptr) queries->push_back(now.query);
+  }
+  return stack(all, 1);
+}
+
+// What the output reads, [B, T, features]. Where no step needs what the attention of the one before gave, the cell
+// takes all steps at once, and all positions attend at once.
+Tensor Seq2Seq::features(In inputs, const Memory& memory, std::vector<Tensor>* queries) const {
+  const Seq2SeqOptions& o = options_;
+  const Tensor words = embed_target(inputs);
+  const RecurrentCell& first = decoder.cells[0];
+  const Tensor of_words = joins(o) ? first.weight_ih.slice(1, 0, o.embedding) : Tensor();
+  Tensor sums = of_words.defined() ? linear({words, inputs.where()}, of_words, first.bias_ih) : first.sums(words);
+  if (words.dim(1) == 0) return Tensor::zeros({words.dim(0), 0, feature_width(o)}, words.dtype());
+  if (o.attention == DecoderAttention::bahdanau || o.input_feeding)
+    return features_by_step(words, sums, memory, queries);
+  if (memory.joined.defined()) sums = sums + memory.joined.unsqueeze(1);
+  const Tensor h = decoder.run_from(sums, {.states = memory.states}).y;
+  if (o.attention == DecoderAttention::luong) {
+    if (queries != nullptr)
+      for (Index t = 0; t < h.dim(1); ++t) queries->push_back(h.select(1, t));
+    return tanh((*combine)(concatenate({attend(h, memory, 0), h}, 2)));
+  }
+  if (!o.context_each_step) return h;
+  return concatenate({h, memory.last.unsqueeze(1).expand(h.shape()), words}, 2);
+}
+
+static Tensor source_lengths(const Batch& batch) {
+  return batch.has("source_lengths") ? batch.at("source_lengths") : Tensor();
+}
+
+Tensor Seq2Seq::operator()(const Batch& batch) const {
+  return output(drop_(features(batch.inputs, encode(batch.at("source"), source_lengths(batch)), nullptr)));
+}
+
+Tensor Seq2Seq::loss(const Batch& batch) const {
+  require(batch.inputs.shape() == batch.targets.shape(), "Seq2Seq: the inputs are ", batch.inputs,
+          " and the targets are ", batch.targets, "; the shapes must be the same");
+  const Tensor h = drop_(features(batch.inputs, encode(batch.at("source"), source_lengths(batch)), nullptr));
+  return linear_cross_entropy(h, output.weight, output.bias, batch.targets,
+                              {.label_smoothing = is_training() ? options_.label_smoothing : 0});
+}
+
+std::vector<Tensor> Seq2Seq::attention_weights(const Batch& batch) const {
+  require(attention.has_value(), "Seq2Seq: weights of the attention were asked for, and there is none");
+  const NoTape no_tape;
+  const Evaluation evaluation;
+  const Memory memory = encode(batch.at("source"), source_lengths(batch));
+  std::vector<Tensor> queries;
+  features(batch.inputs, memory, &queries);
+  return {attention->weights(heads_of(stack(queries, 1), options_.heads), memory.plain_keys, memory.call)};
+}
+
+// ---- Decoding ----
+
+DecodeState Seq2Seq::make_state(In words, const Tensor& lengths) const {
+  const NoTape no_tape;
+  const Evaluation evaluation;
+  State state{this, encode(words, lengths), {}};
+  state.now.states = state.memory.states;
+  return state;
+}
+
+Tensor Seq2Seq::State::read(const Tensor& tokens, const Tensor& lengths) {
+  const Tensor words = model->embed_target(tokens);
+  check(words.dim(0) == memory.states[0].dim(0) && words.dim(1) > 0, Where::current(), "Seq2Seq: tokens are ", tokens,
+        "; they must be int32 [", memory.states[0].dim(0), ", 1 or more]");
+  const RecurrentCell& first = model->decoder.cells[0];
+  const bool joined = joins(model->options_);
+  const Tensor w = joined ? first.weight_ih.slice(1, 0, model->options_.embedding) : Tensor();
+  const WeightReuse reuse;
+  Tensor last;
+  for (Index t = 0; t < words.dim(1); ++t) {
+    const Tensor word = words.select(1, t), sums = joined ? linear(word, w, first.bias_ih) : first.sums(word);
+    Current next = now;
+    Tensor features = model->step(word, sums, next, memory);
+    if (lengths.defined() && t > 0) {  // rows that have ended stay as they are
+      const Tensor goes_on = (lengths > t).unsqueeze(1);
+      const auto keep = [&](Tensor& x, const Tensor& before) {
+        if (x.defined() && before.defined()) x = where(goes_on, x, before);
+      };
+      for (std::size_t i = 0; i < next.states.size(); ++i) keep(next.states[i], now.states[i]);
+      keep(next.fed, now.fed);
+      keep(features, last);
+    }
+    now = next;
+    last = features;
+  }
+  return model->output(last);
+}
+
+Seq2Seq::State Seq2Seq::State::rows(const Tensor& indices) const {
+  State s = *this;
+  for (Tensor* x : {&s.memory.keys, &s.memory.values, &s.memory.plain_keys, &s.memory.call.key_lengths, &s.memory.last,
+                    &s.memory.joined, &s.now.fed})
+    *x = picked(*x, indices);
+  for (auto* states : {&s.memory.states, &s.now.states})
+    for (Tensor& x : *states) x = picked(x, indices);
+  s.now.query = {};
+  return s;
+}
+
+void Seq2Seq::members(MemberVisitor& visit) {
+  visit("source", source);
+  visit("target", target);
+  visit("encoder", encoder);
+  visit("bridges", bridges);
+  visit("decoder", decoder);
+  visit("attention", attention);
+  visit("combine", combine);
+  visit("output", output);
+}
+
+// ---- Config ----
+
+static MechanismOptions mechanism_options(const Seq2SeqConfig& config) {
+  MechanismOptions o = config.mechanism;
+  o.memory = true;
+  o.heads = config.options.heads;
+  if (o.heads > 0) o.head_size = config.options.hidden / o.heads;
+  return o;
+}
+
+MechanismFactory Seq2SeqConfig::factory() const {
+  if (options.attention == DecoderAttention::none) return {};
+  return mechanism_by_name(attention, mechanism_options(*this));
+}
+
+void Seq2SeqConfig::fields(OptionFields& f) {
+  Seq2SeqOptions& o = options;
+  std::string model = "seq2seq";
+  f("model", model);
+  f.ensure(model == "seq2seq", "model", "seq2seq");
+  f("source_vocabulary", o.source_vocabulary, 1), f("target_vocabulary", o.target_vocabulary, 1);
+  f("embedding", o.embedding, 1), f("hidden", o.hidden, 1), f("layers", o.layers, 1);
+  f("cell", o.cell,
+    {{"rnn", RecurrentKind::rnn_tanh},
+     {"rnn-relu", RecurrentKind::rnn_relu},
+     {"gru", RecurrentKind::gru},
+     {"gru-original", RecurrentKind::gru_original},
+     {"lstm", RecurrentKind::lstm}});
+  f("bidirectional", o.bidirectional), f("heads", o.heads, 1);
+  f("decoder_attention", o.attention,
+    {{"none", DecoderAttention::none}, {"bahdanau", DecoderAttention::bahdanau}, {"luong", DecoderAttention::luong}});
+  f("context_each_step", o.context_each_step), f("input_feeding", o.input_feeding);
+  f("bridge", o.bridge, {{"linear", Bridge::linear}, {"copy", Bridge::copy}, {"zeros", Bridge::zeros}});
+  f("dropout", o.dropout), f("label_smoothing", o.label_smoothing);
+  f.ensure(o.hidden % o.heads == 0, "heads", "a divisor of hidden, " + std::to_string(o.hidden));
+  if (o.attention == DecoderAttention::none) return;
+  f("attention", attention);
+  if (!f.reads()) mechanism = settled_options(attention, mechanism_options(*this));
+  mechanism_fields(f, attention, mechanism);
+}
+
+}  // namespace heed
