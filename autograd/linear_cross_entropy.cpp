@@ -1,6 +1,7 @@
 // Cross-entropy of a linear layer, whose logits exist a chunk of rows at a time.
 #include <algorithm>
 #include <heed/autograd/detail/cross_entropy_rows.hpp>
+#include <heed/autograd/matmul.hpp>
 #include <heed/core/detail/gemm.hpp>
 #include <heed/core/kernels/norm.hpp>
 #include <heed/core/parallel.hpp>
@@ -17,6 +18,13 @@ struct Operands {
   Tensor x, weight, bias;        // contiguous, but for the weight
   Tensor targets, class_weight;  // contiguous
   DType dtype = DType::float32;  // of the logits
+  // Then products with the logits' gradients read these in bfloat16, too.
+  bool narrow() const { return x.dtype() == DType::bfloat16 && weight.dtype() == DType::bfloat16; }
+};
+
+// The memory of a chunk: its logits, in whose place their gradients come, and these in bfloat16 where products want so.
+struct Chunk {
+  Tensor logits, narrow;
 };
 
 // Where the gradients go, for dy of the losses: one number per row (stride 1) or one for all (stride 0).
@@ -50,10 +58,12 @@ void sum_columns(const Tensor& logits, Index rows, const Target& out, bool accum
 // One chunk of rows: its logits, their losses (if asked for), and in their place the gradients of the logits, which are
 // passed on.
 template <class T>
-void run_chunk(const Operands& o, Index begin, Index count, const Tensor& logits, const Tensor& lse, const Tensor& loss,
+void run_chunk(const Operands& o, Index begin, Index count, const Chunk& chunk, const Tensor& lse, const Tensor& loss,
                const GradientTargets& g) {
   const Index classes = o.rows.classes, d = o.x.dim(1);
-  const MatrixIn x = rows_from(o.x, begin), weight = rows_from(o.weight), dlogits = rows_from(logits);
+  const Tensor& logits = chunk.logits;
+  const MatrixIn x = rows_from(o.x, begin), weight = rows_from(o.weight),
+                 dlogits = rows_from(chunk.narrow.defined() ? chunk.narrow : logits);
   gemm({.m = count,
         .n = classes,
         .k = d,
@@ -71,6 +81,10 @@ void run_chunk(const Operands& o, Index begin, Index count, const Tensor& logits
     if (g)
       table.backward(c, row, targets + b, row_lse, g.dy.ptr<T>() + (begin + b) * g.dy_stride, g.dy_stride,
                      static_cast<T>(o.rows.scale), row, false, e - b);
+    if (g && chunk.narrow.defined()) {
+      Tensor narrow = chunk.narrow.slice(0, b, e);
+      detail::copy_values(narrow, logits.slice(0, b, e));
+    }
   });
   if (g.x)
     gemm({.m = count,
@@ -98,13 +112,14 @@ void run(const Operands& o, const Tensor& lse, const Tensor& loss, const Gradien
   const Index n = o.x.dim(0), classes = o.rows.classes;
   const Index chunks = std::max<Index>(1, (n * classes + kChunk - 1) / kChunk);
   const Index size = std::max<Index>(1, ((n + chunks - 1) / chunks + 7) / 8 * 8);
-  const Tensor logits = Tensor::empty({std::min(size, n), classes}, o.dtype);
+  const Shape shape = {std::min(size, n), classes};
+  const Chunk chunk{Tensor::empty(shape, o.dtype), g && o.narrow() ? Tensor::empty(shape, DType::bfloat16) : Tensor()};
   for (Index begin = 0; begin == 0 || begin < n; begin += size) {
     const Index count = std::min(size, n - begin);
     if (o.dtype == DType::float64)
-      run_chunk<double>(o, begin, count, logits, lse, loss, g);
+      run_chunk<double>(o, begin, count, chunk, lse, loss, g);
     else
-      run_chunk<float>(o, begin, count, logits, lse, loss, g);
+      run_chunk<float>(o, begin, count, chunk, lse, loss, g);
   }
 }
 
@@ -125,8 +140,8 @@ Operands check_operands(In x, In weight, In bias, In targets, const CrossEntropy
         " but targets are ", targets.tensor(), "; targets must have the shape of x without its last axis");
   const Tensor t = targets->dense();
   return {detail::CrossEntropyRows(op, where, t, classes, dtype, options),
-          x->dense().detach().view({n, x.dim(-1)}),
-          weight.tensor(),
+          detail::product_operand(x->dense().detach().view({n, x.dim(-1)})),
+          detail::product_operand(weight),
           bias->defined() ? bias->dense() : Tensor(),
           t,
           options.weight.defined() ? options.weight.dense() : Tensor(),

@@ -20,12 +20,7 @@ DType result_type(DType a) { return a == DType::float64 ? DType::float64 : DType
 // The type of an operand as the product reads it: rounded where a MatmulPrecision scope asks for it.
 DType read_type(DType x) { return x == DType::float32 ? operand_type : x; }
 
-Tensor operand(const Tensor& x) {
-  if (read_type(x.dtype()) == x.dtype()) return x;
-  Tensor y = Tensor::empty(x.shape(), DType::bfloat16);
-  detail::copy_values(y, x);
-  return y;
-}
+Tensor operand(const Tensor& x) { return detail::product_operand(x); }
 
 // The gradient of a product as the products of backward read it, where those of the product read such operands.
 DType gradient_type(DType dy, DType a, DType b) {
@@ -90,6 +85,13 @@ MatmulPrecision::MatmulPrecision(DType operands, Where where) : previous_(operan
 MatmulPrecision::~MatmulPrecision() { operand_type = previous_; }
 
 DType matmul_precision() { return operand_type; }
+
+Tensor detail::product_operand(const Tensor& x) {
+  if (read_type(x.dtype()) == x.dtype()) return x;
+  Tensor y = Tensor::empty(x.shape(), DType::bfloat16);
+  copy_values(y, x);
+  return y;
+}
 
 // ---- Weights that are used again and again ----
 

@@ -22,8 +22,9 @@ Tensor linear(In x, In weight, In bias);
 // int32 result, exact but that it wraps around, as in PyTorch, and without gradient.
 Tensor matmul(In a, In b);
 
-// Inside this scope linear() and matmul() round float32 operands to bfloat16 first: sums, results, parameters and
-// gradients stay float32 (mixed precision with float32 master weights).
+// Inside this scope linear(), matmul(), linear_cross_entropy() and recurrent layers round float32 operands of their
+// products to bfloat16 first, gradients that enter one included: sums, results, parameters and their gradients stay
+// float32 (mixed precision with float32 master weights).
 class MatmulPrecision {
  public:
   explicit MatmulPrecision(DType operands, Where where = Where::current());  // float32 or bfloat16
@@ -36,6 +37,11 @@ class MatmulPrecision {
 };
 
 DType matmul_precision();  // of the innermost scope on this thread; float32 outside of all
+
+namespace detail {
+// x as products read it: rounded to bfloat16 where the precision says so. No tape records it.
+Tensor product_operand(const Tensor& x);
+}  // namespace detail
 
 // For loops that apply the same layers at each step, as recurrent decoders do: inside this scope linear() packs a
 // weight once, and the tape makes the weight's gradient by one product of all its uses. Values and gradients are the

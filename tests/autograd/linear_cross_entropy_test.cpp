@@ -210,3 +210,13 @@ TEST_CASE("linear_cross_entropy: errors") {
                  "linear_cross_entropy: targets are [2] float32; they must be int32"));
   CHECK(contains(message(x, w, Tensor(), t, {.label_smoothing = -1}), "label_smoothing is -1; it must be in [0, 1]"));
 }
+
+TEST_CASE("linear_cross_entropy: in bfloat16 it is cross_entropy of linear, values and gradients") {
+  const Tensor x = normal({20, 16}, 11, DType::float32), w = normal({7, 16}, 12, DType::float32),
+               b = normal({7}, 13, DType::float32), t = random_ids({20}, 7, 14);
+  const MatmulPrecision precision(DType::bfloat16);
+  const Run got = run([&](const auto& in) { return linear_cross_entropy(in[0], in[1], in[2], t); }, {x, w, b});
+  const Run want = run([&](const auto& in) { return cross_entropy(linear(in[0], in[1], in[2]), t); }, {x, w, b});
+  CHECK(close(got.y, want.y, 1e-6, 1e-6));
+  for (std::size_t i = 0; i < 3; ++i) CHECK(close(got.gradients[i], want.gradients[i], 1e-5, 1e-6));
+}
