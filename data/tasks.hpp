@@ -1,4 +1,5 @@
-// Built-in texts and tasks, without files: small stories whose least possible loss is known, the copy task, ListOps.
+// Built-in texts and tasks, without files: small stories whose least possible loss is known, the copy task, ListOps,
+// and dates to translate.
 //
 // Example:
 //
@@ -7,12 +8,14 @@
 //   const CopyTask copy({.batch = 2, .length = 8});
 //   const ListOpsExample example = ListOps().example(1, 0);
 //   std::cout << ListOps::text(example.tokens) << " = " << example.value << '\n';  // [MAX 2 9 [MIN 4 7 ] 0 ] = 9
+//   const DateSentence date = DateSentences().sentence(1, 0);
+//   std::cout << date.source << " -> " << date.target << '\n';  // see you on the third of May, 2021 -> 2021-05-03
 #pragma once
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <heed/core/random.hpp>
-#include <heed/data/batches.hpp>
+#include <heed/data/samples.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -122,6 +125,42 @@ class ListOpsHeldOut {
   ListOps examples_;
   Index count_, rows_;
   std::uint64_t seed_;
+};
+
+// ---- Dates ----
+
+// A small language to translate from: dates as people write them, inside short sentences, with other numbers beside
+// them, into ISO 8601.
+//
+//   see you on the third of May, 2021, at the lake            2021-05-03
+//   the bill of 7/12/98 names 4 guests                        1998-07-12
+//
+// Day first where dots are between the numbers, month first where slashes are; two digits of a year are of 1950 to 2049.
+
+struct DateSentence {
+  std::string source, target;
+  // Where in the source each field of the target stands: characters [begin, end).
+  struct Field {
+    Index begin = 0, end = 0;
+  };
+  Field year, month, day;
+};
+
+struct DateOptions {
+  Index first_year = 1950, last_year = 2049;
+  // One day in ten is held out: it is in no sentence of the others, and these have no other day.
+  bool held_out = false;
+};
+
+class DateSentences {
+ public:
+  explicit DateSentences(const DateOptions& options = {});  // Error for years out of 1000 to 9999, or out of order
+  DateSentence sentence(std::uint64_t seed, std::uint64_t index) const;  // a pure function of (seed, index)
+  std::vector<TextPair> pairs(std::uint64_t seed, Index count) const;    // of the indices 0, 1, ...
+  static const std::string& characters();  // all that sources and targets have: for a CharTokenizer
+
+ private:
+  DateOptions options_;
 };
 
 // ---- Grammars ----
