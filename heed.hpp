@@ -60,6 +60,7 @@
 #include <heed/layers/seq2seq.hpp>
 #include <heed/layers/sequential.hpp>
 #include <heed/layers/transformer.hpp>
+#include <heed/layers/transformer_seq2seq.hpp>
 #include <heed/optim/average.hpp>
 #include <heed/optim/optimizer.hpp>
 #include <heed/optim/optimizers.hpp>

@@ -58,6 +58,7 @@ set(HEED_HEADERS
     layers/seq2seq.hpp
     layers/sequential.hpp
     layers/transformer.hpp
+    layers/transformer_seq2seq.hpp
     optim/average.hpp
     optim/optimizer.hpp
     optim/optimizers.hpp

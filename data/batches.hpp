@@ -45,6 +45,7 @@ struct Batch {
   const Tensor& operator[](std::string_view name) const { return at(name); }
   const Tensor& at(std::string_view name) const;
   bool has(std::string_view name) const;
+  Tensor get(std::string_view name) const { return has(name) ? at(name) : Tensor(); }  // undefined where not there
 
   // Tokens that were read, or of inputs that are no tokens but numbers, targets that count.
   Index read() const;

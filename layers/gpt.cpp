@@ -57,21 +57,18 @@ void GPT::init_weights(const std::function<Rng&(const std::string& name)>& rng_f
 Tensor GPT::embed_behind(In x, const Tensor& seen, const AttentionCall& call) const {
   check(x.rank() == 2 && x.dtype() == DType::int32, x.where(), "GPT: x is ", x.tensor(),
         "; it must be int32 [batch, positions]");
-  const Index offset = detail::longest_of(seen), context = options_.context, count = x.dim(1);
-  const Index end =
-      call.key_lengths.defined() ? detail::longest_of(detail::lengths_after("GPT", seen, x, call)) : offset + count;
+  const Index end = detail::end_of_rows("GPT", seen, x, call), context = options_.context;
   check(!bounded() || end <= context, x.where(), "GPT: x reaches position ", end, " but the model's context is ",
         context);
   Tensor h = tokens(x);
   if (!bounded()) return drop(h);
-  if (detail::all_alike(seen) && offset + count <= context) {
-    h = h + (positions ? (*positions)(count, offset, x.where()) : (*sinusoids_)(count, offset, h.dtype(), x.where()));
-  } else {  // each row at its own; padding stands anywhere
-    const Tensor first = seen.numel() > 0 ? seen.unsqueeze(1) : Tensor::zeros({x.dim(0), 1}, DType::int32);
-    const Tensor places = minimum(first + Tensor::arange(count), static_cast<double>(context - 1));
-    h = h + (positions ? (*positions)(places) : (*sinusoids_)(places, h.dtype()));
-  }
-  return drop(h);
+  const auto at = [&](Index first, Index count) {
+    return positions ? (*positions)(count, first, x.where()) : (*sinusoids_)(count, first, h.dtype(), x.where());
+  };
+  const auto of_places = [&](const Tensor& places) {
+    return positions ? (*positions)(places) : (*sinusoids_)(places, h.dtype());
+  };
+  return drop(h + detail::at_positions(x, seen, context, at, of_places));
 }
 
 Tensor GPT::embed(In x) const { return embed_behind(x, Tensor::zeros({0}, DType::int32), {}); }

@@ -107,8 +107,7 @@ Seq2Seq::Seq2Seq(const Seq2SeqOptions& o, Rng& rng, const MechanismFactory& mech
     attention.emplace(LuongGeneral(o.heads, size, rng));
   const AttentionCapabilities& can = attention->capabilities();
   const std::string why = can.why.empty() ? "" : ": " + can.why;
-  require(can.attends_to_memory(), "Seq2Seq: ", attention->name(), " attention cannot attend to another sequence",
-          why);
+  require(can.attends_to_memory(), "Seq2Seq: ", attention->name(), " attention cannot attend to another sequence", why);
   require(can.key_mask, "Seq2Seq: ", attention->name(), " attention cannot leave padding out", why);
   require(attention->inputs().empty(), "Seq2Seq: ", attention->name(),
           " attention takes inputs beside queries, keys and values, which a decoder does not compute");
@@ -236,18 +235,14 @@ Tensor Seq2Seq::features(In inputs, const Memory& memory, std::vector<Tensor>* q
   return concatenate({h, memory.last.unsqueeze(1).expand(h.shape()), words}, 2);
 }
 
-static Tensor source_lengths(const Batch& batch) {
-  return batch.has("source_lengths") ? batch.at("source_lengths") : Tensor();
-}
-
 Tensor Seq2Seq::operator()(const Batch& batch) const {
-  return output(drop_(features(batch.inputs, encode(batch.at("source"), source_lengths(batch)), nullptr)));
+  return output(drop_(features(batch.inputs, encode(batch.at("source"), batch.get("source_lengths")), nullptr)));
 }
 
 Tensor Seq2Seq::loss(const Batch& batch) const {
   require(batch.inputs.shape() == batch.targets.shape(), "Seq2Seq: the inputs are ", batch.inputs,
           " and the targets are ", batch.targets, "; the shapes must be the same");
-  const Tensor h = drop_(features(batch.inputs, encode(batch.at("source"), source_lengths(batch)), nullptr));
+  const Tensor h = drop_(features(batch.inputs, encode(batch.at("source"), batch.get("source_lengths")), nullptr));
   return linear_cross_entropy(h, output.weight, output.bias, batch.targets,
                               {.label_smoothing = is_training() ? options_.label_smoothing : 0});
 }
@@ -256,7 +251,7 @@ std::vector<Tensor> Seq2Seq::attention_weights(const Batch& batch) const {
   require(attention.has_value(), "Seq2Seq: weights of the attention were asked for, and there is none");
   const NoTape no_tape;
   const Evaluation evaluation;
-  const Memory memory = encode(batch.at("source"), source_lengths(batch));
+  const Memory memory = encode(batch.at("source"), batch.get("source_lengths"));
   std::vector<Tensor> queries;
   features(batch.inputs, memory, &queries);
   return {attention->weights(heads_of(stack(queries, 1), options_.heads), memory.plain_keys, memory.call)};

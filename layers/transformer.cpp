@@ -1,5 +1,7 @@
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/shape_ops.hpp>
+#include <heed/layers/attention/detail/row_lengths.hpp>
+#include <heed/layers/attention/luong.hpp>
 #include <heed/layers/transformer.hpp>
 
 namespace heed {
@@ -36,19 +38,18 @@ TransformerBlock::TransformerBlock(const TransformerOptions& o, Rng& rng, Attent
 }
 
 // The block's parts in order, each with its residual and norm; the dropout of the feed-forward part is its own.
-template <class Self>
-Tensor TransformerBlock::run(In x, const Self& self_part, const ProjectedMemory* memory,
-                             const AttentionCall& memory_call) const {
-  check(cross.has_value() == (memory != nullptr), x.where(), "TransformerBlock: this block ",
+template <class Self, class Cross>
+Tensor TransformerBlock::run(In x, bool has_memory, const Self& self_part, const Cross& cross_part) const {
+  check(cross.has_value() == has_memory, x.where(), "TransformerBlock: this block ",
         cross ? "attends to a memory; call it with one"
               : "has no cross-attention; set memory_width, or call it without a memory");
   if (norm_first_) {
     Tensor h = x + drop(self_part(In(norm1(x), x.where())));
-    if (cross) h = h + drop((*cross)((*norm_cross)(h), *memory, memory_call));
+    if (cross) h = h + drop(cross_part((*norm_cross)(h)));
     return h + mlp(norm2(h));
   }
   Tensor h = norm1(x + drop(self_part(x)));
-  if (cross) h = (*norm_cross)(h + drop((*cross)(h, *memory, memory_call)));
+  if (cross) h = (*norm_cross)(h + drop(cross_part(h)));
   return norm2(h + mlp(h));
 }
 
@@ -63,24 +64,55 @@ static AttentionCall causal_too(AttentionCall call, bool causal) {
   return call;
 }
 
+static Tensor no_cross(In h) { return h; }  // of blocks without a memory: not called
+
 Tensor TransformerBlock::operator()(In x, const AttentionCall& call) const {
-  return run(x, [&](In h) { return attention(h, causal_too(call, causal_)); }, nullptr, {});
+  return run(
+      x, false, [&](In h) { return attention(h, causal_too(call, causal_)); }, no_cross);
 }
 
 Tensor TransformerBlock::operator()(In x, const ProjectedMemory& memory, const AttentionCall& call,
                                     const AttentionCall& memory_call) const {
   return run(
-      x, [&](In h) { return attention(h, causal_too(call, causal_)); }, &memory, memory_call);
+      x, true, [&](In h) { return attention(h, causal_too(call, causal_)); },
+      [&](In h) { return (*cross)(h, memory, memory_call); });
+}
+
+Tensor TransformerBlock::weighed(In x, const ProjectedMemory& memory, const AttentionCall& call,
+                                 const AttentionCall& memory_call, Tensor& weights) const {
+  return run(
+      x, true, [&](In h) { return attention(h, causal_too(call, causal_)); },
+      [&](In h) {
+        weights = cross->weights(h, memory, memory_call);
+        return (*cross)(h, memory, memory_call);
+      });
 }
 
 Tensor TransformerBlock::decode(In x, AttentionState& state, const AttentionCall& call) const {
-  return run(x, [&](In h) { return attention.decode(h, state, call); }, nullptr, {});
+  return run(
+      x, false, [&](In h) { return attention.decode(h, state, call); }, no_cross);
+}
+
+// The call of a step whose rows have seen so many positions: mechanisms that align by place count queries from there.
+static AttentionCall call_behind(AttentionCall call, const Tensor& seen, const AttentionMechanism& mechanism,
+                                 const Where& where) {
+  const auto* local = mechanism.get<LuongLocalAttention>();
+  check(detail::all_alike(seen) || local == nullptr || local->options.alignment != LuongAlignment::monotonic, where,
+        mechanism.name(), " attention: it counts queries from the first one on, and these rows have seen from ",
+        detail::shortest_of(seen), " to ", detail::longest_of(seen), " positions; all must have seen as many");
+  call.first_query += detail::longest_of(seen);
+  return call;
 }
 
 Tensor TransformerBlock::decode(In x, AttentionState& state, const ProjectedMemory& memory, const AttentionCall& call,
                                 const AttentionCall& memory_call) const {
+  check(cross.has_value(), x.where(),
+        "TransformerBlock: this block has no cross-attention; set memory_width, or call it without a memory");
+  const Tensor seen = state ? state.lengths() : Tensor::zeros({0}, DType::int32);
+  const AttentionCall of_memory = call_behind(memory_call, seen, cross->mechanism, x.where());
   return run(
-      x, [&](In h) { return attention.decode(h, state, call); }, &memory, memory_call);
+      x, true, [&](In h) { return attention.decode(h, state, call); },
+      [&](In h) { return (*cross)(h, memory, of_memory); });
 }
 
 Transformer::Transformer(const TransformerOptions& o, Rng& rng, const MechanismFactory& mechanism,
@@ -112,6 +144,17 @@ Tensor Transformer::operator()(In x, const AttentionCall& call) const {
 Tensor Transformer::operator()(In x, In memory, const AttentionCall& call, const AttentionCall& memory_call) const {
   return through(*this, x,
                  [&](const TransformerBlock& b, In h, std::size_t) { return b(h, memory, call, memory_call); });
+}
+
+std::vector<Tensor> Transformer::memory_weights(In x, In memory, const AttentionCall& call,
+                                                const AttentionCall& memory_call) const {
+  const NoTape no_tape;
+  const Evaluation evaluation;
+  std::vector<Tensor> weights(blocks.size());
+  through(*this, x, [&](const TransformerBlock& b, In h, std::size_t i) {
+    return b.weighed(h, b.project(memory), call, memory_call, weights[i]);
+  });
+  return weights;
 }
 
 TransformerState Transformer::make_state() const {

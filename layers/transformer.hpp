@@ -63,14 +63,17 @@ class TransformerBlock {
   Tensor decode(In x, AttentionState& state, const ProjectedMemory& memory, const AttentionCall& call = {},
                 const AttentionCall& memory_call = {}) const;
   ProjectedMemory project(In memory) const;  // for the cross-attention
+  // What a call gives, and how x attended to the memory: [B, H, T, S]. Error where its mechanism has no weights.
+  Tensor weighed(In x, const ProjectedMemory& memory, const AttentionCall& call, const AttentionCall& memory_call,
+                 Tensor& weights) const;
 
   void members(MemberVisitor& visit);
 
  private:
   bool norm_first_, causal_;
 
-  template <class Self>
-  Tensor run(In x, const Self& self_part, const ProjectedMemory* memory, const AttentionCall& memory_call) const;
+  template <class Self, class Cross>
+  Tensor run(In x, bool has_memory, const Self& self_part, const Cross& cross_part) const;
 };
 
 // What decoding keeps: what each block has seen and, of a decoder, the memory as each block attends to it.
@@ -93,6 +96,10 @@ class Transformer {
 
   Tensor operator()(In x, const AttentionCall& call = {}) const;
   Tensor operator()(In x, In memory, const AttentionCall& call = {}, const AttentionCall& memory_call = {}) const;
+  // How x attends to the memory, of each block [B, H, T, S], without dropout and gradient. Error where the mechanism
+  // has no weights.
+  std::vector<Tensor> memory_weights(In x, In memory, const AttentionCall& call = {},
+                                     const AttentionCall& memory_call = {}) const;
   // What decode() starts from. The memory, [B, S, memory_width], is projected here once; `memory_call` says how its
   // positions are attended to: key_lengths or a key mask of padded rows.
   TransformerState make_state() const;

@@ -221,7 +221,6 @@ MechanismOptions older_options(std::string_view name, Index context) {
 }
 
 MechanismFactory mechanism_by_name(std::string_view name, const MechanismOptions& options) {
-  std::string all;
   for (const Named& m : kMechanisms) {
     if (m.name == name) {
       require(m.can(options), "attention: ", m.name,
@@ -232,8 +231,10 @@ MechanismFactory mechanism_by_name(std::string_view name, const MechanismOptions
       o.causal = o.causal && !o.memory;
       return m.make(o);
     }
-    if (m.can(options)) all += (all.empty() ? "" : ", ") + std::string(m.name);
   }
+  std::string all;
+  for (const std::string& m : options.memory ? memory_mechanism_names() : mechanism_names(options.causal))
+    all += (all.empty() ? "" : ", ") + m;
   fail("attention: the mechanism is '", std::string(name), "'; it must be one of ", all);
 }
 

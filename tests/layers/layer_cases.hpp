@@ -271,6 +271,24 @@ inline std::vector<LayerCase> transformer_layers() {
              [](const BERT& l, const List&) { return l.loss(words(11), words(10), lengths(words(11), 2)); });
        },
        4});
+  TransformerSeq2SeqOptions t = {.source_vocabulary = 11, .target_vocabulary = 11, .heads = 2, .hidden = 6};
+  t.encoder_layers = t.decoder_layers = 1, t.joined = true, t.activation = FeedForwardKind::gelu;
+  const auto add_translator = [&](const char* name) {
+    list.push_back({name, none,
+                    [t](Index n, Rng& rng) mutable {
+                      t.width = n;
+                      return any_layer(TransformerSeq2Seq(t, rng), [](const TransformerSeq2Seq& l, const List&) {
+                        Batch b;
+                        b["source"] = words(10), b["source_lengths"] = lengths(words(10), 2);
+                        b.inputs = words(11), b.targets = words(9);
+                        return l.loss(b);
+                      });
+                    },
+                    4});
+  };
+  add_translator("TransformerSeq2Seq, joined, norms last");
+  t.norm_first = true, t.positions = PositionKind::learned, t.joined = t.tied = t.scaled_embedding = false;
+  add_translator("TransformerSeq2Seq, untied, norms first, learned positions");
   return list;
 }
 

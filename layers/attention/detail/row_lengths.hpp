@@ -25,6 +25,20 @@ inline bool all_alike(const Tensor& lengths) { return longest_of(lengths) == sho
 // Errors begin with `op`.
 Tensor lengths_after(const char* op, const Tensor& lengths, In x, const AttentionCall& call);
 
+// The greatest of them; where `call` has no key_lengths, without looking at rows.
+Index end_of_rows(const char* op, const Tensor& lengths, In x, const AttentionCall& call);
+
+// What stands at the positions of x [B, T], whose rows have seen `seen` before: at(first, count), [T, width], where
+// rows are alike; else, as also where padding would reach behind `end`, of_places(int32 [B, T]), of which each is below
+// `end`: [B, T, width].
+template <class At, class OfPlaces>
+Tensor at_positions(In x, const Tensor& seen, Index end, const At& at, const OfPlaces& of_places) {
+  const Index first = longest_of(seen), count = x.dim(1);
+  if (all_alike(seen) && first + count <= end) return at(first, count);
+  const Tensor begin = seen.numel() > 0 ? seen.unsqueeze(1) : Tensor::zeros({x.dim(0), 1}, DType::int32);
+  return of_places(minimum(begin + Tensor::arange(count), static_cast<double>(end - 1)));
+}
+
 // The last position that is there of each row of h [B, T, D]: [B, D].
 Tensor last_of_rows(const Tensor& h, const AttentionCall& call);
 

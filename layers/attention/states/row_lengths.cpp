@@ -20,6 +20,11 @@ Tensor lengths_after(const char* op, const Tensor& lengths, In x, const Attentio
   return after;
 }
 
+Index end_of_rows(const char* op, const Tensor& lengths, In x, const AttentionCall& call) {
+  if (call.key_lengths.defined()) return longest_of(lengths_after(op, lengths, x, call));
+  return longest_of(lengths) + x.dim(x.rank() == 2 ? 1 : 2);
+}
+
 Tensor last_of_rows(const Tensor& h, const AttentionCall& call) {
   const Index batch = h.dim(0), count = h.dim(1);
   if (!call.key_lengths.defined()) return h.select(1, count - 1);

@@ -1,0 +1,259 @@
+#include <cmath>
+#include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/losses.hpp>
+#include <heed/layers/attention/detail/row_lengths.hpp>
+#include <heed/layers/transformer_seq2seq.hpp>
+
+namespace heed {
+namespace {
+
+constexpr const char* kTransformer = "TransformerSeq2Seq";
+
+TransformerOptions stack_options(const TransformerSeq2SeqOptions& o, Index layers, bool decodes) {
+  return {.width = o.width,
+          .heads = o.heads,
+          .hidden = o.hidden,
+          .layers = layers,
+          .memory_width = decodes ? o.width : 0,
+          .dropout = o.dropout,
+          .activation = o.activation,
+          .norm = o.norm,
+          .norm_first = o.norm_first,
+          .bias = o.bias,
+          .rope = o.positions == PositionKind::rope,
+          .relative_clip = o.positions == PositionKind::relative ? o.relative_clip : 0,
+          .causal = decodes};
+}
+
+const TransformerSeq2SeqOptions& checked(const TransformerSeq2SeqOptions& o) {
+  require(o.encoder_layers >= 0 && o.decoder_layers > 0 && o.context > 0, kTransformer, ": encoder_layers is ",
+          o.encoder_layers, ", decoder_layers is ", o.decoder_layers, " and context is ", o.context,
+          "; they must be 0 or more, 1 or more and 1 or more");
+  require(!o.joined || o.source_vocabulary == o.target_vocabulary, kTransformer, ": source_vocabulary is ",
+          o.source_vocabulary, " and target_vocabulary is ", o.target_vocabulary,
+          ", and joined asks for one embedding of both; the vocabularies must be one");
+  require(o.positions != PositionKind::relative || o.relative_clip > 0, kTransformer, ": relative_clip is ",
+          o.relative_clip, "; it must be 1 or more");
+  require(o.label_smoothing >= 0 && o.label_smoothing < 1, kTransformer, ": label_smoothing is ", o.label_smoothing,
+          "; it must be at least 0 and below 1");
+  return o;
+}
+
+enum class Place { encoder, decoder, cross };
+
+// The factory, whose mechanisms are refused where they cannot stand.
+MechanismFactory standing(const MechanismFactory& make, Place place) {
+  return [make, place](Index layer, Rng& rng) {
+    AttentionMechanism mechanism = make(layer, rng);
+    const AttentionCapabilities& can = mechanism.capabilities();
+    const auto need = [&](bool has, const char* what) {
+      require(has, kTransformer, ": ", mechanism.name(), " attention cannot stand ", what, can.why.empty() ? "" : ": ",
+              can.why);
+    };
+    switch (place) {
+      case Place::encoder:
+        need(!can.causal_only, "in the encoder, whose positions see later ones too (it is causal only)");
+        need(can.key_mask, "in the encoder, as it cannot leave padding out");
+        break;
+      case Place::decoder:
+        need(can.causal, "in the decoder, where no position may see a later one (it has no causal form)");
+        need(can.state, "in the decoder, as it has no decode state");
+        break;
+      case Place::cross:
+        need(can.attends_to_memory(), "between decoder and encoder, as it cannot attend to another sequence");
+        need(can.key_mask, "between decoder and encoder, as it cannot leave padding out");
+        break;
+    }
+    return mechanism;
+  };
+}
+
+Tensor nothing_seen() { return Tensor::zeros({0}, DType::int32); }
+
+}  // namespace
+
+TransformerSeq2Seq::TransformerSeq2Seq(const TransformerSeq2SeqOptions& o, Rng& rng,
+                                       const TransformerSeq2SeqMechanisms& mechanisms)
+    : source(checked(o).source_vocabulary, o.width, rng),
+      encoder(stack_options(o, o.encoder_layers, false), rng, standing(mechanisms.encoder, Place::encoder)),
+      decoder(stack_options(o, o.decoder_layers, true), rng, standing(mechanisms.decoder, Place::decoder),
+              standing(mechanisms.cross, Place::cross)),
+      drop{o.dropout},
+      options_(o),
+      mechanisms_(mechanisms) {
+  if (!o.joined) target.emplace(o.target_vocabulary, o.width, rng);
+  if (o.positions == PositionKind::learned) {
+    source_positions.emplace(o.context, o.width, rng);
+    target_positions.emplace(o.context, o.width, rng);
+  }
+  if (!o.joined && !o.tied) output = Parameter(Tensor::empty({o.target_vocabulary, o.width}));
+  init_weights(rng);
+}
+
+// fairseq's queries, keys and values are projections of their own, [width, width], drawn by xavier_uniform_ with gain
+// 1 / sqrt(2); here they are rows of one weight, whose number must not change the bound.
+void TransformerSeq2Seq::init_weights(Rng& rng) {
+  const double width = static_cast<double>(options_.width), of_attention = std::sqrt(6 / (2 * width)) / std::sqrt(2.0);
+  for (const NamedParameter& p : named_parameters(*this)) {
+    const auto ends = [&p](const char* with) { return p.name.ends_with(with); };
+    if (p.name.find(".mechanism.") != std::string::npos || p.name.find("norm") != std::string::npos ||
+        ends("relative.weight"))
+      continue;
+    if (ends(".bias"))
+      init::constant_(*p.parameter, 0);
+    else if (ends(".qkv.weight") || ends(".q.weight") || ends(".kv.weight"))
+      init::uniform_(*p.parameter, rng, -of_attention, of_attention);
+    else if (ends(".proj.weight") || ends(".up.weight") || ends(".down.weight"))
+      init::xavier_uniform_(*p.parameter, rng);
+    else  // embeddings, learned positions, the output
+      init::normal_(*p.parameter, rng, 0, 1 / std::sqrt(width));
+  }
+  for (Transformer* stack : {&encoder, &decoder})
+    for (TransformerBlock& block : stack->blocks) {
+      block.attention.set_input_biases();
+      if (block.cross) block.cross->set_input_biases();
+    }
+}
+
+// ---- Reading ----
+
+// x, whose first positions are those behind `seen`, int32 [B] or [0]: [B, T, width].
+Tensor TransformerSeq2Seq::embed(In x, const Embedding& tokens, const std::optional<LearnedPositions>& learned,
+                                 const Tensor& seen, const AttentionCall& call) const {
+  const Index end = detail::end_of_rows(kTransformer, seen, x, call), context = options_.context;
+  check(!learned || end <= context, x.where(), kTransformer, ": x reaches position ", end,
+        " but the model's context is ", context);
+  Tensor h = tokens(x);
+  if (options_.scaled_embedding) h = h * std::sqrt(static_cast<double>(options_.width));
+  if (learned) {
+    const auto at = [&](Index first, Index count) { return (*learned)(count, first, x.where()); };
+    const auto of_places = [&](const Tensor& places) { return (*learned)(places); };
+    h = h + detail::at_positions(x, seen, context, at, of_places);
+  } else if (options_.positions == PositionKind::sinusoidal) {
+    const SinusoidalPositions sinusoids(std::max<Index>(end, 1), options_.width);
+    const auto at = [&](Index first, Index count) { return sinusoids(count, first, h.dtype(), x.where()); };
+    const auto of_places = [&](const Tensor& places) { return sinusoids(places, h.dtype()); };
+    h = h + detail::at_positions(x, seen, std::max<Index>(end, 1), at, of_places);
+  }
+  return drop(h);
+}
+
+Tensor TransformerSeq2Seq::encode(In words, const AttentionCall& call) const {
+  check(words.rank() == 2 && words.dtype() == DType::int32, words.where(), kTransformer, ": the source is ",
+        words.tensor(), "; it must be int32 [batch, positions]");
+  return encoder({embed(words, source, source_positions, nothing_seen(), call), words.where()}, call);
+}
+
+Tensor TransformerSeq2Seq::embed_target(const Batch& batch) const {
+  const Tensor& words = batch.inputs;
+  require(words.defined() && words.rank() == 2 && words.dtype() == DType::int32, kTransformer, ": the inputs are ",
+          words, "; they must be int32 [batch, positions]");
+  return embed(words, target_embedding(), target_positions, nothing_seen(), {});
+}
+
+// What the output reads, [B, T, width].
+Tensor TransformerSeq2Seq::features(const Batch& batch) const {
+  const AttentionCall of_source{.key_lengths = batch.get("source_lengths")};
+  const Tensor memory = encode(batch.at("source"), of_source);
+  return decoder(embed_target(batch), memory, {}, of_source);
+}
+
+Tensor TransformerSeq2Seq::operator()(const Batch& batch) const {
+  return linear(features(batch), output_weight(), Tensor());
+}
+
+Tensor TransformerSeq2Seq::loss(const Batch& batch) const {
+  require(batch.inputs.shape() == batch.targets.shape(), kTransformer, ": the inputs are ", batch.inputs,
+          " and the targets are ", batch.targets, "; the shapes must be the same");
+  return linear_cross_entropy(features(batch), output_weight(), Tensor(), batch.targets,
+                              {.label_smoothing = is_training() ? options_.label_smoothing : 0});
+}
+
+std::vector<Tensor> TransformerSeq2Seq::attention_weights(const Batch& batch) const {
+  const NoTape no_tape;
+  const Evaluation evaluation;
+  const AttentionCall of_source{.key_lengths = batch.get("source_lengths")};
+  const Tensor memory = encode(batch.at("source"), of_source);
+  return decoder.memory_weights(embed_target(batch), memory, {}, of_source);
+}
+
+// ---- Decoding ----
+
+struct TransformerSeq2Seq::State {
+  const TransformerSeq2Seq* model;
+  TransformerState read_so_far;
+
+  Tensor read(const Tensor& tokens, const Tensor& lengths) {
+    const Index rows = read_so_far.memory.front().k.dim(0);
+    require(tokens.rank() == 2 && tokens.dtype() == DType::int32 && tokens.dim(0) == rows && tokens.dim(1) > 0,
+            kTransformer, ": tokens are ", tokens, "; they must be int32 [", rows, ", 1 or more]");
+    const AttentionCall call{.key_lengths = lengths};
+    const Tensor h = model->embed(tokens, model->target_embedding(), model->target_positions,
+                                  read_so_far.self.front().lengths(), call);
+    const Tensor y = model->decoder.decode(h, read_so_far, call);
+    return linear(detail::last_of_rows(y, call), model->output_weight(), Tensor());
+  }
+  State rows(const Tensor& indices) const { return {model, read_so_far.rows(indices)}; }
+};
+
+DecodeState TransformerSeq2Seq::make_state(In words, const Tensor& lengths) const {
+  const NoTape no_tape;
+  const Evaluation evaluation;
+  const AttentionCall of_source{.key_lengths = lengths};
+  return State{this, decoder.make_state(encode(words, of_source), of_source)};
+}
+
+void TransformerSeq2Seq::members(MemberVisitor& visit) {
+  visit("source", source);
+  visit("target", target);
+  visit("source_positions", source_positions);
+  visit("target_positions", target_positions);
+  visit("encoder", encoder);
+  visit("decoder", decoder);
+  visit("output", output);
+}
+
+// ---- Config ----
+
+static MechanismOptions mechanism_options(const TransformerSeq2SeqOptions& o, MechanismOptions m, Place place) {
+  m.causal = place == Place::decoder;
+  m.memory = place == Place::cross;
+  m.heads = o.heads;
+  if (o.heads > 0) m.head_size = o.width / o.heads;
+  m.context = o.context;
+  return m;
+}
+
+TransformerSeq2SeqMechanisms TransformerSeq2SeqConfig::factory() const {
+  return {mechanism_by_name(encoder_attention, mechanism_options(options, encoder_mechanism, Place::encoder)),
+          mechanism_by_name(decoder_attention, mechanism_options(options, decoder_mechanism, Place::decoder)),
+          mechanism_by_name(cross_attention, mechanism_options(options, cross_mechanism, Place::cross))};
+}
+
+void TransformerSeq2SeqConfig::fields(OptionFields& f) {
+  TransformerSeq2SeqOptions& o = options;
+  std::string model = "transformer-seq2seq";
+  f("model", model);
+  f.ensure(model == "transformer-seq2seq", "model", "transformer-seq2seq");
+  f("source_vocabulary", o.source_vocabulary, 1), f("target_vocabulary", o.target_vocabulary, 1);
+  f("width", o.width, 1), f("heads", o.heads, 1), f("hidden", o.hidden);
+  f("encoder_layers", o.encoder_layers), f("decoder_layers", o.decoder_layers, 1), f("dropout", o.dropout);
+  f("activation", o.activation, feed_forward_kinds()), f("norm", o.norm, norm_kinds());
+  f("norm_first", o.norm_first), f("bias", o.bias), f("positions", o.positions, position_kinds());
+  f("scaled_embedding", o.scaled_embedding), f("context", o.context, 1);
+  if (f.has("relative_clip", o.positions == PositionKind::relative)) f("relative_clip", o.relative_clip, 1);
+  f("joined", o.joined), f("tied", o.tied), f("label_smoothing", o.label_smoothing);
+  f.ensure(o.width % o.heads == 0, "heads", "a divisor of the width, " + std::to_string(o.width));
+  f.ensure(!o.joined || o.source_vocabulary == o.target_vocabulary, "target_vocabulary",
+           "the source_vocabulary, " + std::to_string(o.source_vocabulary) + ", as they are joined");
+  const auto mechanism = [&](const std::string& prefix, std::string& name, MechanismOptions& m, Place place) {
+    f(prefix + "attention", name);
+    if (!f.reads()) m = settled_options(name, mechanism_options(o, m, place));
+    mechanism_fields(f, name, m, prefix);
+  };
+  mechanism("encoder_", encoder_attention, encoder_mechanism, Place::encoder);
+  mechanism("decoder_", decoder_attention, decoder_mechanism, Place::decoder);
+  mechanism("cross_", cross_attention, cross_mechanism, Place::cross);
+}
+
+}  // namespace heed

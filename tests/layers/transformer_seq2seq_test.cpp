@@ -1,0 +1,273 @@
+// Encoder-decoder Transformers against PyTorch's nn.Transformer, and against themselves.
+#include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/reductions.hpp>
+#include <heed/autograd/shape_ops.hpp>
+#include <heed/autograd/tape.hpp>
+#include <heed/core/parallel.hpp>
+#include <heed/layers/attention/linear.hpp>
+#include <heed/layers/attention/sparse.hpp>
+#include <heed/layers/model.hpp>
+#include <heed/layers/transformer_seq2seq.hpp>
+#include <heed/optim/optimizers.hpp>
+
+#include "tests/autograd/fused_support.hpp"
+#include "tests/layers/translating.hpp"
+
+using namespace heed;
+using namespace heed::test;
+
+namespace {
+
+Tensor rows_that_count(const Tensor& logits) {  // of [2, 3, V] the rows whose targets count
+  return concatenate({logits.select(0, 0), logits.select(0, 1).slice(0, 0, 2)}, 0);
+}
+
+// One pair of the batch, without padding.
+Batch pair_alone(const Batch& b, Index i) {
+  Batch one;
+  const Index S = b.at("source_lengths").ptr<std::int32_t>()[i], T = target_length(i);
+  one["source"] = b.at("source").slice(0, i, i + 1).slice(1, 0, S);
+  one.inputs = b.inputs.slice(0, i, i + 1).slice(1, 0, T);
+  one.targets = b.targets.slice(0, i, i + 1).slice(1, 0, T);
+  return one;
+}
+
+// The loss, and all gradients.
+template <class M>
+std::vector<Tensor> loss_and_gradients(M& model, const Batch& b) {
+  for (const NamedParameter& p : named_parameters(model)) p.parameter->zero_grad();
+  manual_seed(3);
+  Tape tape;
+  const Tensor loss = model.loss(b);
+  tape.backward(loss);
+  std::vector<Tensor> list = {loss.detach()};
+  for (const NamedParameter& p : named_parameters(model)) list.push_back(p.parameter->grad().clone());
+  return list;
+}
+
+constexpr PositionKind kAllPositions[] = {PositionKind::none, PositionKind::learned, PositionKind::sinusoidal,
+                                          PositionKind::rope, PositionKind::relative};
+
+}  // namespace
+
+TEST_CASE("encoder-decoder transformers have the logits, losses, gradients and weights of nn.Transformer") {
+  for (const auto& [title, options] : stored_options()) {
+    CAPTURE(title);
+    Rng rng(1);
+    TransformerSeq2Seq model(options, rng);
+    to(model, DType::float64);
+    const Named& stored = stored_transformers().cases.at(title);
+    std::size_t taken = 0;
+    for (const NamedParameter& p : named_parameters(model)) {
+      REQUIRE_MESSAGE(stored.count(p.name) == 1, p.name);
+      p.parameter->copy_(stored.at(p.name));
+      ++taken;
+    }
+    CHECK(taken == (stored.size() - 5) / 2);  // every parameter is stored with its gradient
+    CHECK(close(rows_that_count(model(stored_pairs())), stored.at("logits"), 1e-12, 1e-12));
+    CHECK(close(model.loss(stored_pairs()), stored.at("plain loss"), 1e-12, 1e-12));  // unsmoothed: no training
+    const std::vector<Tensor> weights = model.attention_weights(stored_pairs());
+    const Tensor counts = Tensor::from<double>({1, 1, 1, 1, 1, 0}, {2, 1, 3, 1});
+    REQUIRE(weights.size() == 2);
+    for (std::size_t i = 0; i < 2; ++i)
+      CHECK(close(weights[i] * counts, stored.at("weights " + std::to_string(i)), 1e-12, 1e-12));
+    const std::vector<Tensor> made = loss_and_gradients(model, stored_pairs());
+    CHECK(close(made[0], stored.at("loss"), 1e-12, 1e-12));
+    std::size_t i = 1;
+    for (const NamedParameter& p : named_parameters(model)) {
+      CAPTURE(p.name);
+      CHECK(close(made[i++], stored.at("d " + p.name), 1e-11, 1e-11));
+    }
+  }
+}
+
+TEST_CASE("the gradients of encoder-decoder transformers are those of differences") {
+  for (const bool first : {false, true}) {
+    for (const PositionKind positions : kAllPositions) {
+      TransformerSeq2SeqOptions o = small(positions);
+      o.width = 4, o.hidden = 5, o.norm_first = first, o.encoder_layers = o.decoder_layers = 1;
+      o.joined = positions == PositionKind::rope;
+      if (o.joined) o.source_vocabulary = 22;
+      TransformerSeq2Seq model = model_of(o);
+      to(model, DType::float64);
+      const Batch b = random_sentences(2, 5);
+      gradcheck([&] { return model.loss(b); }, named_parameters(model), {.most_elements = 20});
+    }
+  }
+}
+
+TEST_CASE("padding has no effect on a translating transformer and gets no gradient, exactly") {
+  for (const bool first : {false, true}) {
+    for (const PositionKind positions : kAllPositions) {
+      TransformerSeq2SeqOptions o = small(positions);
+      o.norm_first = first;
+      TransformerSeq2Seq model = model_of(o);
+      const Batch b = random_sentences();
+      const Tensor whole = model(b);
+      double sum = 0;
+      Index counted = 0;
+      for (Index i = 0; i < 5; ++i) {
+        const Index T = target_length(i);
+        CHECK(close(whole.select(0, i).slice(0, 0, T), model(pair_alone(b, i))[0], 1e-5, 1e-5));
+        sum += model.loss(pair_alone(b, i)).item() * static_cast<double>(T);
+        counted += T;
+      }
+      CHECK(model.loss(b).item() == doctest::Approx(sum / static_cast<double>(counted)).epsilon(1e-6));
+      // The words that stand in padding alone.
+      const std::vector<Tensor> before = loss_and_gradients(model, b);
+      CHECK(same_bits(square(model.source.weight.grad()[19]), Tensor::zeros({16})));
+      // Other words there change no bit of any gradient; of embeddings zeros may differ in sign.
+      Batch other = random_sentences();
+      for (Index i = 0; i < 5; ++i) {
+        other["source"].select(0, i).slice(0, 7 - i % 4, 7).fill_(3);
+        other.inputs.select(0, i).slice(0, target_length(i), kTimes).fill_(4);
+      }
+      const std::vector<Tensor> after = loss_and_gradients(model, other);
+      for (std::size_t i = 0; i < before.size(); ++i) CHECK(close(before[i], after[i], 0, 0));
+    }
+  }
+}
+
+TEST_CASE("a translating transformer that reads a word at a time gives what all at once gives") {
+  for (const bool first : {false, true}) {
+    for (const PositionKind positions : kAllPositions) {
+      CAPTURE(static_cast<int>(positions));
+      TransformerSeq2SeqOptions o = small(positions);
+      o.norm_first = first;
+      TransformerSeq2Seq model = model_of(o);
+      to(model, DType::float64);
+      const Batch b = random_sentences();
+      const Tensor whole = model(b);
+      DecodeState state = model.make_state(b.at("source"), b.at("source_lengths"));
+      for (Index t = 0; t < kTimes; ++t)
+        CHECK(close(state.read(b.inputs.slice(1, t, t + 1)), whole.select(1, t), 1e-12, 1e-12));
+
+      // Prompts of different length; rows that are picked go on, also far behind.
+      DecodeState prompted = model.make_state(b.at("source"), b.at("source_lengths"));
+      const Tensor counts = Tensor::from<std::int32_t>({3, 1, 2, 3, 2});
+      const Tensor y = prompted.read(b.inputs.slice(1, 0, 3), counts);
+      for (Index i = 0; i < 5; ++i)
+        CHECK(close(y[i], whole.select(0, i)[counts.ptr<std::int32_t>()[i] - 1], 1e-12, 1e-12));
+      DecodeState picked = prompted.rows(Tensor::from<std::int32_t>({3, 1, 3}));
+      const Tensor next =
+          Tensor::from<std::int32_t>({b.inputs.at({3, 3}), b.inputs.at({1, 1}), b.inputs.at({3, 3})}, {3, 1});
+      DecodeState copy = picked;  // goes on apart
+      const Tensor z = picked.read(next);
+      CHECK(close(z[0], whole.select(0, 3)[3], 1e-12, 1e-12));
+      CHECK(close(z[1], whole.select(0, 1)[1], 1e-12, 1e-12));
+      CHECK(same_bits(z[2], z[0]));
+      CHECK(same_bits(copy.read(next), z));
+      CHECK(!same_bits(copy.read(next), z));
+    }
+  }
+}
+
+TEST_CASE("a translating transformer with sinusoids has no longest text, and says where learned positions end") {
+  const TransformerSeq2Seq endless = model_of(small());
+  const Tensor words = random_ids({1, 30}, 20, 4);
+  DecodeState state = endless.make_state(words);
+  for (Index t = 0; t < 30; ++t) state.read(words.slice(1, t, t + 1));
+  CHECK(state.read(words).dim(1) == 22);
+
+  const TransformerSeq2Seq learned = model_of(small(PositionKind::learned));
+  DecodeState nine = learned.make_state(words.slice(1, 0, 9));
+  nine.read(words.slice(1, 0, 9));
+  check_errors({{"TransformerSeq2Seq: x reaches position 10 but the model's context is 9",
+                 [&] { nine.read(words.slice(1, 9, 10)); }},
+                {"x reaches position 30", [&] { learned.make_state(words); }}});
+}
+
+TEST_CASE("any mechanism that can stand in a translating transformer stands there, padded and word by word") {
+  const auto agrees = [](const TransformerSeq2SeqConfig& config) {
+    TransformerSeq2Seq model = built(config);
+    const Batch b = random_sentences();
+    const Tensor whole = model(b);
+    for (Index i = 0; i < 5; ++i)
+      CHECK(close(whole.select(0, i).slice(0, 0, target_length(i)), model(pair_alone(b, i))[0], 2e-4, 2e-4));
+    DecodeState state = model.make_state(b.at("source"), b.at("source_lengths"));
+    for (Index t = 0; t < kTimes; ++t)
+      CHECK(close(state.read(b.inputs.slice(1, t, t + 1)), whole.select(1, t), 2e-4, 2e-4));
+    loss_and_gradients(model, b);
+    CHECK(same_bits(square(model.source.weight.grad()[19]), Tensor::zeros({16})));  // of padding alone
+    CHECK(same_bits(clone(model)(b), whole));
+  };
+  for (const std::string& name : mechanism_names(false)) {
+    CAPTURE(name);
+    agrees(config_with("encoder", name));
+  }
+  for (const std::string& name : mechanism_names(true)) {
+    CAPTURE(name);
+    agrees(config_with("decoder", name));
+  }
+  for (const std::string& name : memory_mechanism_names()) {
+    CAPTURE(name);
+    agrees(config_with("cross", name));
+  }
+}
+
+TEST_CASE("the loss and the gradients of a translating transformer have the same bits at any number of threads") {
+  TransformerSeq2SeqOptions o = small();
+  o.source_vocabulary = 22, o.joined = true, o.dropout = 0.2;
+  TransformerSeq2Seq model = model_of(o);
+  const Batch b = random_sentences(12, 11);
+  same_at_any_threads([&] { return loss_and_gradients(model, b); });
+}
+
+TEST_CASE("a translating transformer begins with the weights of fairseq's") {
+  TransformerSeq2SeqOptions o = small(PositionKind::learned);
+  o.width = 64, o.hidden = 128, o.source_vocabulary = o.target_vocabulary = o.context = 500, o.tied = false;
+  TransformerSeq2Seq model = model_of(o);
+  const auto spread = [](const Tensor& x) { return std::sqrt(mean(square(x)).item()); };
+  const auto uniform = [&](const Tensor& x, double bound) {
+    CHECK(max(abs(x)).item() <= bound);
+    CHECK(spread(x) == doctest::Approx(bound / std::sqrt(3.0)).epsilon(0.03));
+  };
+  const TransformerBlock& block = model.decoder.blocks[1];
+  const double of_attention = std::sqrt(3.0 / 64) / std::sqrt(2.0);
+  uniform(model.encoder.blocks[0].attention.qkv->weight, of_attention);
+  uniform(block.cross->q->weight, of_attention);
+  uniform(block.cross->kv->weight, of_attention);
+  uniform(block.cross->proj.weight, std::sqrt(3.0 / 64));
+  uniform(block.mlp.up.weight, std::sqrt(6.0 / 192));
+  uniform(block.mlp.down.weight, std::sqrt(6.0 / 192));
+  for (const Tensor* x :
+       {static_cast<const Tensor*>(&model.source.weight), static_cast<const Tensor*>(&model.target->weight),
+        static_cast<const Tensor*>(&model.output), static_cast<const Tensor*>(&model.source_positions->weight)})
+    CHECK(spread(*x) == doctest::Approx(0.125).epsilon(0.03));
+  for (const NamedParameter& p : named_parameters(model))
+    if (p.name.ends_with(".bias")) CHECK(same_bits(*p.parameter, Tensor::zeros(p.parameter->shape())));
+}
+
+TEST_CASE("a translating transformer learns to write words in reverse") {
+  constexpr Index kWords = 8, kLength = 5, kBegin = 8, kEnd = 9;
+  TransformerSeq2SeqOptions o = small();
+  o.source_vocabulary = o.target_vocabulary = 10, o.joined = true, o.width = 32, o.hidden = 64;
+  o.encoder_layers = o.decoder_layers = 1;
+  TransformerSeq2Seq model = model_of(o);
+  Adam optimizer(named_parameters(model), {.lr = 5e-3});
+  const auto pairs = [](std::uint64_t seed, Index rows) {
+    Batch b;
+    b["source"] = random_ids({rows, kLength}, kWords, seed);
+    std::vector<Tensor> reversed;
+    for (Index i = kLength; i-- > 0;) reversed.push_back(b["source"].slice(1, i, i + 1));
+    const Tensor target = concatenate(reversed, 1);
+    b.inputs = concatenate({Tensor::full({rows, 1}, kBegin, DType::int32), target}, 1);
+    b.targets = concatenate({target, Tensor::full({rows, 1}, kEnd, DType::int32)}, 1);
+    return b;
+  };
+  for (std::uint64_t step = 0; step < 300; ++step) {
+    optimizer.zero_grad();
+    Tape tape;
+    tape.backward(model.loss(pairs(100 + step, 32)));
+    optimizer.clipped_step(1.0);
+  }
+  const Batch b = pairs(1, 40);
+  DecodeState state = model.make_state(b.at("source"));
+  Tensor word = Tensor::full({40, 1}, kBegin, DType::int32);
+  Index right = 0;
+  for (Index t = 0; t <= kLength; ++t) {
+    word = argmax(state.read(word), 1).to(DType::int32).unsqueeze(1);
+    for (Index i = 0; i < 40; ++i) right += word.at({i, 0}) == b.targets.at({i, t});
+  }
+  CHECK(right >= 236);  // of 240
+}

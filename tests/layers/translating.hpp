@@ -1,0 +1,96 @@
+// Small encoder-decoder Transformers, and what they translate.
+#pragma once
+#include <heed/layers/transformer_seq2seq.hpp>
+#include <map>
+#include <string>
+
+#include "tests/reference/stored.hpp"
+#include "tests/support.hpp"
+
+namespace heed::test {
+
+inline const StoredCases& stored_transformers() { return stored_cases("transformer_seq2seq_torch.json"); }
+
+// Those of the stored reference.
+inline std::map<std::string, TransformerSeq2SeqOptions> stored_options() {
+  const TransformerSeq2SeqOptions paper = {.source_vocabulary = 7,
+                                           .target_vocabulary = 8,
+                                           .width = 4,
+                                           .heads = 2,
+                                           .hidden = 6,
+                                           .encoder_layers = 2,
+                                           .decoder_layers = 2,
+                                           .dropout = 0};
+  TransformerSeq2SeqOptions first = paper, joined = paper;
+  first.norm_first = true, first.activation = FeedForwardKind::gelu, first.positions = PositionKind::learned;
+  first.context = 5, first.scaled_embedding = false, first.tied = false;
+  joined.joined = true, joined.target_vocabulary = 7, joined.bias = false;
+  return {{"as in the paper", paper},
+          {"norms first, learned positions, untied", first},
+          {"joined, without biases", joined}};
+}
+
+// Two pairs, of which the second is padded on both sides.
+inline Batch stored_pairs() {
+  Batch b;
+  const auto ids = [](const char* name) { return stored_transformers().inputs.at(name).to(DType::int32); };
+  b["source"] = ids("source"), b["source_lengths"] = ids("source_lengths");
+  b.inputs = ids("inputs"), b.targets = ids("targets");
+  return b;
+}
+
+inline TransformerSeq2SeqOptions small(PositionKind positions = PositionKind::sinusoidal) {
+  return {.source_vocabulary = 20,
+          .target_vocabulary = 22,
+          .width = 16,
+          .heads = 2,
+          .hidden = 24,
+          .encoder_layers = 2,
+          .decoder_layers = 2,
+          .dropout = 0,
+          .positions = positions,
+          .context = 9};
+}
+
+inline TransformerSeq2Seq model_of(const TransformerSeq2SeqOptions& o,
+                                   const TransformerSeq2SeqMechanisms& mechanisms = {}) {
+  Rng rng(5);
+  return TransformerSeq2Seq(o, rng, mechanisms);
+}
+
+inline constexpr Index kTimes = 6;
+
+// The last rows are padded, by the last word of each vocabulary, which stands nowhere else.
+inline Batch random_sentences(Index batch = 5, Index S = 7) {
+  Batch b;
+  b["source"] = random_ids({batch, S}, 19, 1);
+  b.inputs = random_ids({batch, kTimes}, 21, 2);
+  b.targets = random_ids({batch, kTimes}, 21, 3);
+  Tensor lengths = Tensor::zeros({batch}, DType::int32);
+  for (Index i = 0; i < batch; ++i) {
+    lengths.ptr<std::int32_t>()[i] = static_cast<std::int32_t>(S - i % 4);
+    b["source"].select(0, i).slice(0, S - i % 4, S).fill_(19);
+    b.inputs.select(0, i).slice(0, kTimes - i % 3, kTimes).fill_(21);
+    b.targets.select(0, i).slice(0, kTimes - i % 3, kTimes).fill_(kIgnoreIndex);
+  }
+  b["source_lengths"] = lengths;
+  return b;
+}
+inline Index target_length(Index row) { return kTimes - row % 3; }
+
+// A configuration with this mechanism at one of the three places.
+inline TransformerSeq2SeqConfig config_with(const std::string& place, const std::string& name) {
+  TransformerSeq2SeqConfig config{.options = small()};
+  const MechanismOptions m{.window = 4, .stride = 2, .top_k = 3, .rows = 4, .rounds = 2, .buckets = 2, .radius = 2};
+  (place == "encoder" ? config.encoder_attention
+   : place == "cross" ? config.cross_attention
+                      : config.decoder_attention) = name;
+  config.encoder_mechanism = config.decoder_mechanism = config.cross_mechanism = m;
+  return config;
+}
+
+inline TransformerSeq2Seq built(const TransformerSeq2SeqConfig& config) {
+  return model_of(config.options, config.factory());
+}
+
+}  // namespace heed::test
