@@ -135,7 +135,7 @@ class ListOpsHeldOut {
 //   see you on the third of May, 2021, at the lake            2021-05-03
 //   the bill of 7/12/98 names 4 guests                        1998-07-12
 //
-// Day first where dots are between the numbers, month first where slashes are; two digits of a year are of 1950 to 2049.
+// Day first where dots are between the numbers, month first where slashes are; a year of two digits is of 1950 to 2049.
 
 struct DateSentence {
   std::string source, target;

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
-#include <heed/layers/language_model.hpp>
+#include <heed/autograd/shape_ops.hpp>
+#include <heed/core/parallel.hpp>
+#include <heed/layers/decoding.hpp>
 #include <numeric>
 
 namespace heed {
@@ -51,123 +53,253 @@ std::int32_t sample(const Tensor& logits, const SamplingOptions& o, Rng& rng) {
 
 namespace {
 
-// A text that grows.
-struct Row {
-  std::vector<std::int32_t> text;
-  std::size_t prompt = 0;  // tokens of the prompt
-  std::size_t begin = 0;   // tokens before it are not seen any more
-  std::size_t read = 0;    // those before it are in the states
-  Rng* rng;
+using Tokens = std::vector<std::int32_t>;
 
-  std::span<const std::int32_t> made() const { return std::span(text).subspan(prompt); }
-};
-
-// Rows that take their steps together, and the states that have read them.
-struct Group {
-  std::vector<Row*> rows;
-  std::vector<AttentionState> states = {};
-
-  // Takes out the rows of which `leaves` holds, and gives them back.
-  template <class Leaves>
-  std::vector<Row*> take_out(const Leaves& leaves) {
-    std::vector<Row*> gone, stay;
-    std::vector<std::int32_t> places;
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      (leaves(*rows[i]) ? gone : stay).push_back(rows[i]);
-      if (gone.empty() || gone.back() != rows[i]) places.push_back(static_cast<std::int32_t>(i));
-    }
-    if (gone.empty()) return gone;
-    rows = stay;
-    if (!rows.empty()) states = pick_rows(states, Tensor::from(places, {static_cast<Index>(places.size())}));
-    return gone;
-  }
-};
-
-// Logits [rows, vocabulary] of what follows each text, of which all is read.
-Tensor read_on(const GPT& model, Group& group) {
-  std::vector<std::int32_t> counts;
-  for (Row* row : group.rows) counts.push_back(static_cast<std::int32_t>(row->text.size() - row->read));
-  const Index rows = static_cast<Index>(counts.size()), most = *std::ranges::max_element(counts);
-  Tensor x = Tensor::zeros({rows, most}, DType::int32);
-  for (Index i = 0; i < rows; ++i) {
-    Row& row = *group.rows[static_cast<std::size_t>(i)];
-    std::copy(row.text.begin() + static_cast<std::ptrdiff_t>(row.read), row.text.end(),
-              x.ptr<std::int32_t>() + i * most);
-    row.read = row.text.size();
-  }
-  AttentionCall call;
-  if (*std::ranges::min_element(counts) < most) call.key_lengths = Tensor::from(counts, {rows});
-  return model.decode(x, group.states, call);
+void check_prompts(const char* op, std::span<const Tokens> prompts, const std::vector<Index>& counts) {
+  for (std::size_t i = 0; i < prompts.size(); ++i)
+    require(!prompts[i].empty(), op, ": prompt ", i, " is empty; it needs one token or more");
+  require(counts.empty() || counts.size() == prompts.size(), op, ": ", counts.size(),
+          " counts were given and there are ", prompts.size(), " prompts; there must be one for each");
 }
 
-// Each row goes on until `on_token` says that a token is its last.
-void generate_rows(const GPT& model, std::vector<Row>& rows, const SamplingOptions& sampling,
-                   const std::function<bool(const Row& row, std::int32_t token)>& is_last) {
-  const NoTape no_tape;
-  const Evaluation evaluation;
-  const auto context = static_cast<std::size_t>(model.options().context);
-  std::vector<Group> groups(1);
-  for (Row& row : rows) {
-    row.prompt = row.text.size();
-    row.begin = row.read = row.text.size() > context ? row.text.size() - context : 0;
-    groups[0].rows.push_back(&row);
+// Tokens of rows of any lengths, padded, and their lengths where these differ.
+struct Padded {
+  Tensor tokens, lengths;
+
+  explicit Padded(std::span<const Tokens> rows) {
+    const auto count = static_cast<Index>(rows.size());
+    Tokens sizes;
+    for (const Tokens& row : rows) sizes.push_back(static_cast<std::int32_t>(row.size()));
+    const Index most = *std::ranges::max_element(sizes);
+    tokens = Tensor::zeros({count, most}, DType::int32);
+    for (Index i = 0; i < count; ++i)
+      std::ranges::copy(rows[static_cast<std::size_t>(i)], tokens.ptr<std::int32_t>() + i * most);
+    if (*std::ranges::min_element(sizes) < most) lengths = Tensor::from(sizes, {count});
   }
-  while (!groups.empty()) {
-    // Texts that leave the context are read anew from their last half on, by states of their own.
-    for (std::size_t g = 0, count = groups.size(); g < count; ++g) {
-      Group anew{groups[g].take_out([&](const Row& row) { return row.text.size() - row.begin > context; })};
-      for (Row* row : anew.rows) row->begin = row->read = row->text.size() - std::max<std::size_t>(1, context / 2);
-      if (!anew.rows.empty()) groups.push_back(std::move(anew));
+};
+
+Tensor column(const Tokens& tokens) { return Tensor::from(tokens, {static_cast<Index>(tokens.size()), 1}); }
+Tensor places(const Tokens& rows) { return Tensor::from(rows, {static_cast<Index>(rows.size())}); }
+
+}  // namespace
+
+void detail::generate_rows(DecodeState state, std::span<const Tokens> prompts, const SamplingOptions& sampling,
+                           const std::function<Rng&(Index row)>& rng_of, const std::function<bool(Index row)>& goes_on,
+                           const std::function<void(Index row, std::int32_t token)>& use) {
+  if (prompts.empty()) return;
+  const Padded padded(prompts);
+  std::vector<Index> rows(prompts.size());
+  std::iota(rows.begin(), rows.end(), Index{0});
+  Tensor logits = state.read(padded.tokens, padded.lengths);
+  const auto drop_ended = [&] {
+    Tokens stay;
+    std::vector<Index> left;
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      if (goes_on(rows[i])) stay.push_back(static_cast<std::int32_t>(i)), left.push_back(rows[i]);
+    if (left.size() < rows.size() && !left.empty()) state = state.rows(places(stay));
+    rows = left;
+    return stay;
+  };
+  if (const Tokens stay = drop_ended(); !rows.empty()) logits = index_select(logits, 0, places(stay));
+  while (!rows.empty()) {
+    Tokens next;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      next.push_back(sample(logits[static_cast<Index>(i)], sampling, rng_of(rows[i])));
+      use(rows[i], next.back());
     }
-    for (Group& group : groups) {
-      if (group.rows.empty()) continue;
-      const Tensor logits = read_on(model, group);
-      Index i = 0;
-      std::vector<Row*> done;
-      for (Row* row : group.rows) {
-        row->text.push_back(sample(logits[i++], sampling, *row->rng));
-        if (is_last(*row, row->text.back())) done.push_back(row);
-      }
-      group.take_out([&](const Row& row) { return std::ranges::find(done, &row) != done.end(); });
-    }
-    std::erase_if(groups, [](const Group& group) { return group.rows.empty(); });
+    const Tokens stay = drop_ended();
+    if (rows.empty()) return;
+    Tokens last;
+    for (const std::int32_t i : stay) last.push_back(next[static_cast<std::size_t>(i)]);
+    logits = state.read(column(last));
   }
+}
+
+std::vector<Tokens> generate(DecodeState state, std::span<const Tokens> prompts, const GenerateOptions& o) {
+  check_sampling(o.sampling);
+  check_prompts("generate", prompts, o.counts);
+  std::vector<Tokens> texts(prompts.size());
+  std::vector<bool> ended(prompts.size());
+  std::vector<Rng> generators;
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    generators.emplace_back(o.seed, o.stream + i);
+    ended[i] = (o.counts.empty() ? o.count : o.counts[i]) <= 0;
+  }
+  if (std::ranges::find(ended, false) == ended.end()) return texts;
+  detail::generate_rows(
+      std::move(state), prompts, o.sampling, [&](Index i) -> Rng& { return generators[static_cast<std::size_t>(i)]; },
+      [&](Index i) { return !ended[static_cast<std::size_t>(i)]; },
+      [&](Index row, std::int32_t token) {
+        const auto i = static_cast<std::size_t>(row);
+        texts[i].push_back(token);
+        const bool wanted = !o.on_token || o.on_token(row, token);
+        const Index most = o.counts.empty() ? o.count : o.counts[i];
+        ended[i] = !wanted || std::ranges::find(o.stop_tokens, token) != o.stop_tokens.end() ||
+                   static_cast<Index>(texts[i].size()) >= most;
+      });
+  return texts;
+}
+
+// ---- Beams ----
+
+namespace {
+
+struct Candidate {
+  double log_probability;
+  std::int32_t beam, token;
+
+  bool before(const Candidate& other) const {
+    if (log_probability != other.log_probability) return log_probability > other.log_probability;
+    return beam != other.beam ? beam < other.beam : token < other.token;
+  }
+};
+
+// The `count` likeliest tokens behind a text, whose logits these are, the likeliest first.
+std::vector<Candidate> likeliest(const Tensor& logits, double so_far, std::int32_t beam, std::size_t count,
+                                 const Tokens& never) {
+  std::vector<double> values = logits.to_vector<double>();
+  const double most = *std::ranges::max_element(values);
+  require(std::isfinite(most), "beam_search: the greatest logit is ", most, "; it must be a number");
+  double sum = 0;
+  for (const double x : values) sum += std::exp(x - most);
+  const double shift = so_far - most - std::log(sum);
+  for (const std::int32_t token : never)
+    if (token >= 0 && static_cast<std::size_t>(token) < values.size())
+      values[static_cast<std::size_t>(token)] = -INFINITY;
+  std::vector<Candidate> all;
+  all.reserve(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (values[i] > -INFINITY) all.push_back({values[i] + shift, beam, static_cast<std::int32_t>(i)});
+  const auto before = [](const Candidate& a, const Candidate& b) { return a.before(b); };
+  const auto end = all.begin() + static_cast<std::ptrdiff_t>(std::min(count, all.size()));
+  if (end != all.end()) std::nth_element(all.begin(), end, all.end(), before);
+  std::sort(all.begin(), end, before);
+  all.erase(end, all.end());
+  return all;
+}
+
+// The search of one row.
+struct Search {
+  Index most;  // tokens of a text
+  const BeamOptions& options;
+  std::vector<Hypothesis> live = {{}}, ended = {};  // ended: the best `beam`, the best first
+  Index number_ended = 0;
+
+  double penalty(Index length) const {
+    const auto n = static_cast<double>(length);
+    switch (options.penalty) {
+      case LengthPenalty::none: return 1;
+      case LengthPenalty::average: return std::pow(n, options.alpha);
+      default: return std::pow((5 + n) / 6, options.alpha);
+    }
+  }
+  double score(const Hypothesis& h, Index length) const { return h.log_probability / penalty(length); }
+
+  void end(Hypothesis h) {
+    h.score = score(h, static_cast<Index>(h.tokens.size()));
+    ++number_ended;
+    const auto better = [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; };
+    ended.insert(std::upper_bound(ended.begin(), ended.end(), h, better), std::move(h));
+    if (static_cast<Index>(ended.size()) > options.beam) ended.pop_back();
+  }
+
+  // One token more: candidates of each text that goes on. Gives the texts from which those that go on come.
+  Tokens grow(std::vector<Candidate> candidates) {
+    std::ranges::sort(candidates, [](const Candidate& a, const Candidate& b) { return a.before(b); });
+    std::vector<Hypothesis> longer;
+    Tokens from;
+    Index taken = 0;  // those without a stop token
+    for (const Candidate& c : candidates) {
+      if (taken == options.beam) break;
+      Hypothesis h = live[static_cast<std::size_t>(c.beam)];
+      h.tokens.push_back(c.token), h.log_probability = c.log_probability;
+      const bool stops = std::ranges::find(options.stop_tokens, c.token) != options.stop_tokens.end();
+      taken += stops ? 0 : 1;
+      if (stops || static_cast<Index>(h.tokens.size()) >= most)
+        end(std::move(h));
+      else
+        longer.push_back(std::move(h)), from.push_back(c.beam);
+    }
+    live = std::move(longer);
+    return from;
+  }
+
+  bool done() const {
+    if (live.empty()) return true;
+    if (static_cast<Index>(ended.size()) < options.n_best) return false;
+    const double worst = ended[static_cast<std::size_t>(options.n_best - 1)].score;
+    // Its log probability can but fall; what divides it is greatest at the greatest length.
+    if (options.exact) return worst >= score(live[0], most);
+    return number_ended >= options.beam && worst >= score(live[0], static_cast<Index>(live[0].tokens.size()));
+  }
+
+  std::vector<Hypothesis> best() const {
+    const auto n = std::min(ended.size(), static_cast<std::size_t>(options.n_best));
+    return {ended.begin(), ended.begin() + static_cast<std::ptrdiff_t>(n)};
+  }
+};
+
+void check_beams(const BeamOptions& o) {
+  require(o.beam >= 1 && o.n_best >= 1 && o.n_best <= o.beam, "beam_search: beam is ", o.beam, " and n_best is ",
+          o.n_best, "; both must be 1 or more, and n_best at most beam");
+  require(o.alpha >= 0 && std::isfinite(o.alpha), "beam_search: alpha is ", o.alpha, "; it must be 0 or more");
 }
 
 }  // namespace
 
-std::vector<std::int32_t> generate(const GPT& model, std::span<const std::int32_t> prompt, Index count,
-                                   const SamplingOptions& o, Rng& rng,
-                                   const std::function<bool(std::int32_t)>& on_token) {
-  check_sampling(o);
-  require(!prompt.empty(), "generate: the prompt is empty; it needs one token or more");
-  if (count <= 0) return {};
-  std::vector<Row> rows = {{.text = {prompt.begin(), prompt.end()}, .rng = &rng}};
-  generate_rows(model, rows, o, [&](const Row& row, std::int32_t token) {
-    return (on_token && !on_token(token)) || static_cast<Index>(row.made().size()) >= count;
-  });
-  return {rows[0].made().begin(), rows[0].made().end()};
-}
-
-std::vector<std::vector<std::int32_t>> generate(const GPT& model, std::span<const std::vector<std::int32_t>> prompts,
-                                                const GenerateOptions& o) {
-  check_sampling(o.sampling);
-  std::vector<std::vector<std::int32_t>> texts(prompts.size());
-  std::vector<Rng> generators;
+std::vector<std::vector<Hypothesis>> beam_search(DecodeState state, std::span<const Tokens> prompts,
+                                                 const BeamOptions& o) {
+  check_beams(o);
+  check_prompts("beam_search", prompts, o.counts);
+  std::vector<Search> searches;
+  std::vector<std::size_t> rows;  // those that go on
   for (std::size_t i = 0; i < prompts.size(); ++i) {
-    require(!prompts[i].empty(), "generate: prompt ", i, " is empty; it needs one token or more");
-    generators.emplace_back(o.seed, o.stream + i);
+    searches.push_back({.most = o.counts.empty() ? o.count : o.counts[i], .options = o});
+    if (searches[i].most <= 0) searches[i].live.clear();
+    rows.push_back(i);
   }
-  if (o.count <= 0 || prompts.empty()) return texts;
-  std::vector<Row> rows;
-  for (std::size_t i = 0; i < prompts.size(); ++i) rows.push_back({.text = prompts[i], .rng = &generators[i]});
-  generate_rows(model, rows, o.sampling, [&](const Row& row, std::int32_t token) {
-    const bool goes_on = !o.on_token || o.on_token(&row - rows.data(), token);
-    return !goes_on || std::ranges::find(o.stop_tokens, token) != o.stop_tokens.end() ||
-           static_cast<Index>(row.made().size()) >= o.count;
-  });
-  for (std::size_t i = 0; i < prompts.size(); ++i) texts[i] = {rows[i].made().begin(), rows[i].made().end()};
-  return texts;
+  std::vector<std::vector<Hypothesis>> best(prompts.size());
+  if (prompts.empty()) return best;
+  const Padded padded(prompts);
+  Tensor logits = state.read(padded.tokens, padded.lengths);
+  const std::size_t many = static_cast<std::size_t>(o.beam) + o.stop_tokens.size();
+  while (true) {
+    std::vector<std::pair<std::size_t, std::int32_t>>
+        texts;  // of each row of the logits: its search, and its place there
+    for (const std::size_t row : rows)
+      for (std::size_t b = 0; b < searches[row].live.size(); ++b) texts.emplace_back(row, static_cast<std::int32_t>(b));
+    std::vector<std::vector<Candidate>> found(texts.size());
+    parallel_for(static_cast<Index>(texts.size()), 1, [&](Index begin, Index end) {
+      for (Index i = begin; i < end; ++i) {
+        const auto& [row, b] = texts[static_cast<std::size_t>(i)];
+        const double so_far = searches[row].live[static_cast<std::size_t>(b)].log_probability;
+        found[static_cast<std::size_t>(i)] = likeliest(logits[i], so_far, b, many, o.never);
+      }
+    });
+    Tokens picked, next;
+    std::vector<std::size_t> left;
+    std::size_t at = 0;
+    for (const std::size_t row : rows) {
+      Search& search = searches[row];
+      const auto first = static_cast<std::int32_t>(at);
+      std::vector<Candidate> candidates;
+      for (std::size_t b = 0; b < search.live.size(); ++b, ++at)
+        candidates.insert(candidates.end(), found[at].begin(), found[at].end());
+      const Tokens from = search.grow(std::move(candidates));
+      if (search.done()) {
+        best[row] = search.best();
+        if (o.on_done) o.on_done(static_cast<Index>(row));
+        continue;
+      }
+      left.push_back(row);
+      for (std::size_t b = 0; b < from.size(); ++b)
+        picked.push_back(first + from[b]), next.push_back(search.live[b].tokens.back());
+    }
+    if (left.empty()) return best;
+    rows = left;
+    state = state.rows(places(picked));
+    logits = state.read(column(next));
+  }
 }
 
 }  // namespace heed

@@ -6,6 +6,7 @@
 //   const GPT model({.vocabulary = 65, .context = 64, .layers = 2, .heads = 2, .width = 32}, rng);
 //   const Tensor logits = model(Tensor::from<std::int32_t>({1, 2, 3}, {1, 3}));  // [1, 3, 65]
 #pragma once
+#include <heed/layers/decoding.hpp>
 #include <heed/layers/embedding.hpp>
 #include <heed/layers/model.hpp>
 #include <heed/layers/transformer.hpp>
@@ -64,6 +65,10 @@ class GPT {
   // Of the call key_lengths, for rows of different length: as AttentionState::apply(). Not on a tape: nothing is
   // trained through the states.
   Tensor decode(In x, std::vector<AttentionState>& states, const AttentionCall& call = {}) const;
+
+  // What generate() and beam_search() begin with, for any number of rows. Beyond the model's context a row goes on from
+  // its last half context, read anew. Error where the model is not causal.
+  DecodeState make_state() const;
 
   // One for each block, which have seen nothing: what decode() starts from, and load_state() fills.
   std::vector<AttentionState> make_states() const;

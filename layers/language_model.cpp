@@ -4,6 +4,30 @@
 
 namespace heed {
 
+using Tokens = std::vector<std::int32_t>;
+
+std::vector<std::int32_t> generate(const GPT& model, std::span<const std::int32_t> prompt, Index count,
+                                   const SamplingOptions& sampling, Rng& rng,
+                                   const std::function<bool(std::int32_t)>& on_token) {
+  check_sampling(sampling);
+  require(!prompt.empty(), "generate: the prompt is empty; it needs one token or more");
+  Tokens text;
+  bool ended = count <= 0;
+  if (ended) return text;
+  const std::vector<Tokens> prompts = {{prompt.begin(), prompt.end()}};
+  detail::generate_rows(
+      model.make_state(), prompts, sampling, [&](Index) -> Rng& { return rng; }, [&](Index) { return !ended; },
+      [&](Index, std::int32_t token) {
+        text.push_back(token);
+        ended = (on_token && !on_token(token)) || static_cast<Index>(text.size()) >= count;
+      });
+  return text;
+}
+
+std::vector<Tokens> generate(const GPT& model, std::span<const Tokens> prompts, const GenerateOptions& options) {
+  return generate(model.make_state(), prompts, options);
+}
+
 std::map<std::string, std::string> language_model_texts(const GPTConfig& config, const Tokenizer& tokenizer) {
   return {{"config", to_json(config)}, {"tokenizer", tokenizer.to_json()}};
 }
@@ -102,8 +126,13 @@ std::vector<std::string> generate_text(const LanguageModel& lm, const std::vecto
     give(i, texts[i].grow(texts[i].decoder.next(id), o.stop));
     return !texts[i].stopped;
   };
-  generate(lm.model, ids, {.count = o.count, .sampling = o.sampling, .stop_tokens = o.stop_tokens, .seed = o.seed,
-                           .stream = 2, .on_token = on_token});
+  generate(lm.model, ids,
+           {.count = o.count,
+            .sampling = o.sampling,
+            .stop_tokens = o.stop_tokens,
+            .seed = o.seed,
+            .stream = 2,
+            .on_token = on_token});
   std::vector<std::string> all;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     if (!texts[i].stopped) give(i, texts[i].grow(texts[i].decoder.finish(), o.stop));

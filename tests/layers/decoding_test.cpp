@@ -37,37 +37,74 @@ double log_probability(const GPT& model, const Text& text) {
   return sum;
 }
 
-// The likeliest `width` texts of `count` tokens behind the prompt, the best first: the states of those that go on are
-// picked from the states of those that were there.
-std::vector<std::pair<double, Text>> beam_search(const GPT& model, const Text& prompt, Index count, std::size_t width) {
-  const NoTape guard;
-  std::vector<std::pair<double, Text>> beams = {{0, prompt}};
-  std::vector<AttentionState> states;
-  Tensor next = Tensor::from(prompt, {1, static_cast<Index>(prompt.size())});
-  for (Index step = 0; step < count; ++step) {
-    const Tensor logits = log_softmax(model.decode(next, states), 1);
-    struct Candidate {
-      double score;
-      std::int32_t beam, token;
-    };
-    std::vector<Candidate> all;
-    for (std::int32_t b = 0; b < logits.dim(0); ++b)
-      for (std::int32_t token = 0; token < logits.dim(1); ++token)
-        all.push_back({beams[static_cast<std::size_t>(b)].first + logits.at({b, token}), b, token});
-    std::ranges::stable_sort(all, [](const Candidate& a, const Candidate& b) { return a.score > b.score; });
-    all.resize(std::min(all.size(), width));
-    std::vector<std::pair<double, Text>> longer;
-    Text rows, tokens;
-    for (const Candidate& c : all) {
-      longer.emplace_back(c.score, beams[static_cast<std::size_t>(c.beam)].second).second.push_back(c.token);
-      rows.push_back(c.beam), tokens.push_back(c.token);
+// A model whose next token hangs on the last two: its logits are a table [V + 1, V, V], the first axis V where there is
+// no token before the last.
+struct TableState {
+  Tensor table;
+  std::vector<Text> seen = {};
+
+  Tensor read(const Tensor& tokens, const Tensor& lengths) {
+    const Index rows = tokens.dim(0), V = table.dim(1);
+    seen.resize(static_cast<std::size_t>(rows));
+    Tensor logits = Tensor::empty({rows, V}, DType::float64);
+    for (Index i = 0; i < rows; ++i) {
+      Text& text = seen[static_cast<std::size_t>(i)];
+      for (Index t = 0; t < (lengths.defined() ? static_cast<Index>(lengths.at({i})) : tokens.dim(1)); ++t)
+        text.push_back(static_cast<std::int32_t>(tokens.at({i, t})));
+      const Index before = text.size() > 1 ? text[text.size() - 2] : V;
+      logits[i].copy_(table[before][text.back()]);
     }
-    beams = longer;
-    const auto n = static_cast<Index>(rows.size());
-    states = pick_rows(states, Tensor::from(rows, {n}));
-    next = Tensor::from(tokens, {n, 1});
+    return logits;
   }
-  return beams;
+  TableState rows(const Tensor& indices) const {
+    TableState s{table};
+    for (const std::int32_t i : ids_of(indices)) s.seen.push_back(seen[static_cast<std::size_t>(i)]);
+    return s;
+  }
+};
+
+TableState table_model(Index V, std::uint64_t seed) { return {normal({V + 1, V, V}, seed) * 2.0}; }
+
+double penalty_of(const BeamOptions& o, std::size_t length) {
+  const auto n = static_cast<double>(length);
+  if (o.penalty == LengthPenalty::none) return 1;
+  return o.penalty == LengthPenalty::average ? std::pow(n, o.alpha) : std::pow((5 + n) / 6, o.alpha);
+}
+
+// All texts that a search could give behind the prompt, the best first.
+std::vector<Hypothesis> all_texts(const TableState& model, const Text& prompt, const BeamOptions& o) {
+  std::vector<Hypothesis> all, live = {{}};
+  for (Index n = 1; n <= o.count; ++n) {
+    std::vector<Hypothesis> longer;
+    for (const Hypothesis& h : live) {
+      Text text = prompt;
+      text.insert(text.end(), h.tokens.begin(), h.tokens.end());
+      TableState fresh = model;
+      const Tensor logits =
+          log_softmax(fresh.read(Tensor::from(text, {1, static_cast<Index>(text.size())}), {}), 1).select(0, 0);
+      for (std::int32_t token = 0; token < logits.dim(0); ++token) {
+        if (std::ranges::find(o.never, token) != o.never.end()) continue;
+        Hypothesis next = h;
+        next.tokens.push_back(token);
+        next.log_probability += logits.at({token});
+        next.score = next.log_probability / penalty_of(o, next.tokens.size());
+        const bool ends = std::ranges::find(o.stop_tokens, token) != o.stop_tokens.end() || n == o.count;
+        (ends ? all : longer).push_back(next);
+      }
+    }
+    live = longer;
+  }
+  std::ranges::stable_sort(all, [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
+  return all;
+}
+
+void check_same(const std::vector<Hypothesis>& got, const std::vector<Hypothesis>& wanted) {
+  REQUIRE(got.size() <= wanted.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    CHECK(got[i].tokens == wanted[i].tokens);
+    CHECK(got[i].score == doctest::Approx(wanted[i].score).epsilon(1e-12));
+    CHECK(got[i].log_probability == doctest::Approx(wanted[i].log_probability).epsilon(1e-12));
+  }
 }
 
 }  // namespace
@@ -110,8 +147,9 @@ TEST_CASE("sampling: temperature, top-k, top-p") {
 }
 
 TEST_CASE("prompts of different length at once: each text is that of its prompt alone, beyond the context too") {
-  const std::vector<Text> prompts = {{1, 2, 3}, {4}, {5, 6, 7, 8, 9, 10, 1, 2, 3, 4, 5, 6}, {1, 2, 3},
-                                     {9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}};
+  const std::vector<Text> prompts = {
+      {1, 2, 3}, {4}, {5, 6, 7, 8, 9, 10, 1, 2, 3, 4, 5, 6}, {1, 2, 3}, {9, 8, 7, 6, 5, 4, 3, 2, 1, 0,
+                                                                         1, 2, 3, 4, 5, 6, 7, 8, 9, 10}};
   const GenerateOptions o{.count = 40, .sampling = {.temperature = 0.8}, .seed = 7};
   for (const PositionKind kind : {PositionKind::learned, PositionKind::rope, PositionKind::relative})
     for (const std::string name : {"softmax", "linear", "window", "lsh"}) {
@@ -171,34 +209,110 @@ TEST_CASE("generation of many prompts: none, no tokens, and what is refused") {
          generate(model, std::vector<Text>{{1}, {}}, GenerateOptions{});
        }},
       {"sampling: top_p is 0; it must lie in (0, 1]",
-       [&] {
-         generate(model, std::vector<Text>{{1}}, {.sampling = {.top_p = 0}});
-       }},
+       [&] { generate(model, std::vector<Text>{{1}}, {.sampling = {.top_p = 0}}); }},
   });
 }
 
-TEST_CASE("beams: picking rows of the states is all that a beam search needs") {
+TEST_CASE("beams: one that is wide enough finds the best texts of a GPT, with any mechanism") {
   GPTOptions o = small_talker();
   o.vocabulary = 4;
+  const std::vector<Text> prompts = {{2, 1}};
   for (const std::string name : {"softmax", "linear", "window", "lsh", "bahdanau", "favor", "top-k"}) {
     CAPTURE(name);
     GPT model = talker(o, mechanism_by_name(name, {.heads = 2, .head_size = 4, .window = 3, .top_k = 3, .buckets = 4}));
     to(model, DType::float64);
     const NoTape guard;
-    // All 4^4 texts, each by the whole model.
-    std::vector<std::pair<double, Text>> all;
+    const auto behind = [&](const Text& made) {
+      Text text = prompts[0];
+      text.insert(text.end(), made.begin(), made.end());
+      return log_probability(model, text) - log_probability(model, prompts[0]);
+    };
+    std::vector<Hypothesis> all;  // all 4^4 texts, each by the whole model
     for (std::int32_t n = 0; n < 256; ++n) {
-      const Text text = {2, 1, n / 64, n / 16 % 4, n / 4 % 4, n % 4};
-      all.emplace_back(log_probability(model, text) - log_probability(model, {2, 1}), text);
+      const Text text = {n / 64, n / 16 % 4, n / 4 % 4, n % 4};
+      all.push_back({.tokens = text, .log_probability = behind(text), .score = behind(text)});
     }
-    std::ranges::sort(all, [](const auto& a, const auto& b) { return a.first > b.first; });
-    const auto wide = beam_search(model, {2, 1}, 4, 64);
-    REQUIRE(wide.size() == 64);
+    std::ranges::sort(all, [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
+    const BeamOptions wide{.beam = 64, .n_best = 64, .count = 4, .penalty = LengthPenalty::none};
+    const auto found = beam_search(model.make_state(), prompts, wide);
+    REQUIRE(found[0].size() == 64);
     for (std::size_t i = 0; i < 64; ++i) {
-      CHECK(wide[i].first == doctest::Approx(all[i].first).epsilon(1e-10));
-      CHECK(wide[i].second == all[i].second);
+      CHECK(found[0][i].score == doctest::Approx(all[i].score).epsilon(1e-10));
+      CHECK(found[0][i].tokens == all[i].tokens);
     }
-    for (const auto& [score, text] : beam_search(model, {2, 1}, 4, 3))  // may miss the best, and knows what it found
-      CHECK(score == doctest::Approx(log_probability(model, text) - log_probability(model, {2, 1})).epsilon(1e-10));
+    // A narrow one may miss the best, and knows what it found.
+    const auto narrow = beam_search(model.make_state(), prompts, {.beam = 3, .n_best = 3, .count = 4});
+    for (const Hypothesis& h : narrow[0]) CHECK(h.log_probability == doctest::Approx(behind(h.tokens)).epsilon(1e-10));
   }
+}
+
+TEST_CASE("beams: texts that end, length penalties, tokens that are not written, against all texts") {
+  for (const std::uint64_t seed : {1, 2, 3}) {
+    const TableState model = table_model(4, seed);
+    for (const LengthPenalty penalty : {LengthPenalty::none, LengthPenalty::average, LengthPenalty::gnmt}) {
+      for (const double alpha : {0.0, 0.6, 1.5}) {
+        for (const Text& never : {Text{}, Text{2}}) {
+          const BeamOptions o{.beam = 300,
+                              .n_best = 20,
+                              .count = 5,
+                              .stop_tokens = {0},
+                              .never = never,
+                              .penalty = penalty,
+                              .alpha = alpha,
+                              .exact = true};
+          const std::vector<Text> prompts = {{1}, {3, 2}};
+          const auto found = beam_search(model, prompts, o);
+          for (std::size_t row = 0; row < 2; ++row) {
+            REQUIRE(found[row].size() == 20);
+            check_same(found[row], all_texts(model, prompts[row], o));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("beams: a beam of one is greedy, rows know nothing of each other, and each has its own most tokens") {
+  const TableState model = table_model(7, 5);
+  const std::vector<Text> prompts = {{1}, {3, 2}, {6, 6, 5}, {4}};
+  const auto greedy = generate(model, prompts, {.count = 9, .sampling = {.temperature = 0}, .stop_tokens = {0}});
+  const auto narrow = beam_search(model, prompts, {.beam = 1, .count = 9, .stop_tokens = {0}});
+  for (std::size_t i = 0; i < prompts.size(); ++i) CHECK(narrow[i][0].tokens == greedy[i]);
+
+  const BeamOptions o{.beam = 3, .n_best = 2, .counts = {9, 2, 5, 0}, .stop_tokens = {0}};
+  std::vector<Index> done;
+  BeamOptions told = o;
+  told.on_done = [&](Index row) { done.push_back(row); };
+  const auto all = beam_search(model, prompts, told);
+  std::ranges::sort(done);
+  CHECK(done == std::vector<Index>{0, 1, 2, 3});
+  CHECK(all[3].empty());
+  for (std::size_t i = 0; i < 3; ++i) {
+    BeamOptions one = o;
+    one.counts = {o.counts[i]};
+    const auto alone = beam_search(model, std::span(prompts).subspan(i, 1), one)[0];
+    REQUIRE(alone.size() == all[i].size());
+    check_same(all[i], alone);
+    for (const Hypothesis& h : all[i]) CHECK(static_cast<Index>(h.tokens.size()) <= o.counts[i]);
+  }
+  const auto some = generate(model, prompts, {.seed = 4, .counts = {9, 0, 5, 1}});
+  CHECK(some[1].empty());
+  CHECK(some[2].size() == 5);
+  CHECK(some[3].size() == 1);
+}
+
+TEST_CASE("beams: what is refused") {
+  const TableState model = table_model(3, 5);
+  const std::vector<Text> prompts = {{1}, {2}}, empty = {{1}, {}};
+  check_errors({
+      {"beam_search: beam is 0 and n_best is 1", [&] { beam_search(model, prompts, {.beam = 0}); }},
+      {"beam is 2 and n_best is 3; both must be 1 or more, and n_best at most beam",
+       [&] { beam_search(model, prompts, {.beam = 2, .n_best = 3}); }},
+      {"alpha is -1; it must be 0 or more", [&] { beam_search(model, prompts, {.alpha = -1}); }},
+      {"beam_search: prompt 1 is empty", [&] { beam_search(model, empty); }},
+      {"1 counts were given and there are 2 prompts", [&] { beam_search(model, prompts, {.counts = {3}}); }},
+  });
+  TableState lost = model;
+  lost.table.fill_(kNaN);
+  CHECK(contains(error_of([&] { beam_search(lost, prompts); }), "beam_search: the greatest logit is"));
 }

@@ -1,0 +1,151 @@
+// What a GPT has read of rows of any lengths, and how it reads on beyond its context.
+#include <algorithm>
+#include <heed/autograd/shape_ops.hpp>
+#include <heed/layers/gpt.hpp>
+
+namespace heed {
+namespace {
+
+using Tokens = std::vector<std::int32_t>;
+
+// A text that grows.
+struct Row {
+  Tokens text = {};
+  std::size_t begin = 0;  // tokens before it are not seen any more
+  std::size_t read = 0;   // those before it are in the states
+};
+
+// Rows that take their steps together, and the states that have read them.
+struct Group {
+  std::vector<std::size_t> rows = {};
+  std::vector<AttentionState> states = {};
+
+  // The same with these of its rows, by their places here; `names` are their rows from now on.
+  Group chosen(const Tokens& places, std::vector<std::size_t> names) const {
+    bool same = places.size() == rows.size();
+    for (std::size_t i = 0; same && i < places.size(); ++i) same = places[i] == static_cast<std::int32_t>(i);
+    if (same || states.empty() || places.empty()) return {std::move(names), states};
+    return {std::move(names), pick_rows(states, Tensor::from(places, {static_cast<Index>(places.size())}))};
+  }
+};
+
+struct TextState {
+  const GPT* model;
+  std::vector<Row> rows = {};
+  std::vector<Group> groups = {};
+
+  Tensor read(const Tensor& tokens, const Tensor& lengths) {
+    const Index count = tokens.dim(0), most = tokens.dim(1);
+    if (rows.empty()) begin(static_cast<std::size_t>(count));
+    check(static_cast<std::size_t>(count) == rows.size(), Where::current(), "GPT: tokens are ", tokens,
+          "; they must be int32 [", rows.size(), ", 1 or more]");
+    const Tensor all = tokens.dense();
+    const bool first = rows[0].text.empty();
+    for (Index i = 0; i < count; ++i) {
+      Row& row = rows[static_cast<std::size_t>(i)];
+      const std::int32_t* from = all.ptr<std::int32_t>() + i * most;
+      row.text.insert(row.text.end(), from, from + (lengths.defined() ? lengths.ptr<std::int32_t>()[i] : most));
+    }
+    leave_context(first);
+    std::vector<Tensor> logits;
+    Tokens places(rows.size());
+    std::int32_t at = 0;
+    for (Group& group : groups) {
+      logits.push_back(read_on(group));
+      for (const std::size_t row : group.rows) places[row] = at++;
+    }
+    if (groups.size() == 1) return logits[0];
+    return index_select(concatenate(logits, 0), 0, Tensor::from(places, {count}));
+  }
+
+  TextState picked(const Tokens& indices) const {
+    TextState s{model};
+    for (const std::int32_t i : indices) s.rows.push_back(rows[static_cast<std::size_t>(i)]);
+    for (const Group& group : groups) {
+      Tokens places;
+      std::vector<std::size_t> names;
+      for (std::size_t i = 0; i < indices.size(); ++i) {
+        const auto found = std::ranges::find(group.rows, static_cast<std::size_t>(indices[i]));
+        if (found == group.rows.end()) continue;
+        places.push_back(static_cast<std::int32_t>(found - group.rows.begin())), names.push_back(i);
+      }
+      if (!places.empty()) s.groups.push_back(group.chosen(places, std::move(names)));
+    }
+    return s;
+  }
+  TextState rows_of(const Tensor& indices) const {
+    const Tensor dense = indices.dense();
+    return picked(Tokens(dense.ptr<std::int32_t>(), dense.ptr<std::int32_t>() + dense.numel()));
+  }
+
+ private:
+  void begin(std::size_t count) {
+    rows.resize(count);
+    groups.emplace_back();
+    for (std::size_t i = 0; i < count; ++i) groups[0].rows.push_back(i);
+  }
+
+  // Texts that leave the context are read anew from their last half on, by states of their own; a prompt that is longer
+  // than the context, from its last context on.
+  void leave_context(bool prompts) {
+    const auto context = static_cast<std::size_t>(model->options().context);
+    if (prompts) {
+      for (Row& row : rows) row.begin = row.read = row.text.size() > context ? row.text.size() - context : 0;
+      return;
+    }
+    for (std::size_t g = 0, count = groups.size(); g < count; ++g) {
+      Tokens stay;
+      std::vector<std::size_t> names;
+      Group anew;
+      for (std::size_t i = 0; i < groups[g].rows.size(); ++i) {
+        const std::size_t name = groups[g].rows[i];
+        Row& row = rows[name];
+        if (row.text.size() - row.begin > context) {
+          row.begin = row.read = row.text.size() - std::max<std::size_t>(1, context / 2);
+          anew.rows.push_back(name);
+        } else {
+          stay.push_back(static_cast<std::int32_t>(i)), names.push_back(name);
+        }
+      }
+      if (anew.rows.empty()) continue;
+      groups[g] = groups[g].chosen(stay, std::move(names));
+      groups.push_back(std::move(anew));
+    }
+    std::erase_if(groups, [](const Group& group) { return group.rows.empty(); });
+  }
+
+  // Logits [rows, vocabulary] of what follows each text of the group, of which all is read.
+  Tensor read_on(Group& group) {
+    Tokens counts;
+    for (const std::size_t i : group.rows)
+      counts.push_back(static_cast<std::int32_t>(rows[i].text.size() - rows[i].read));
+    const Index count = static_cast<Index>(counts.size()), most = *std::ranges::max_element(counts);
+    Tensor x = Tensor::zeros({count, most}, DType::int32);
+    for (Index i = 0; i < count; ++i) {
+      Row& row = rows[group.rows[static_cast<std::size_t>(i)]];
+      std::copy(row.text.begin() + static_cast<std::ptrdiff_t>(row.read), row.text.end(),
+                x.ptr<std::int32_t>() + i * most);
+      row.read = row.text.size();
+    }
+    AttentionCall call;
+    if (*std::ranges::min_element(counts) < most) call.key_lengths = Tensor::from(counts, {count});
+    return model->decode(x, group.states, call);
+  }
+};
+
+// As a DecodeState holds it.
+struct GptState {
+  TextState texts;
+  Tensor read(const Tensor& tokens, const Tensor& lengths) { return texts.read(tokens, lengths); }
+  GptState rows(const Tensor& indices) const { return {texts.rows_of(indices)}; }
+};
+
+}  // namespace
+
+DecodeState GPT::make_state() const {
+  require(options_.causal, "GPT: this model is not causal: each position sees those behind it, so that text cannot go ",
+          "on from it");
+  return GptState{{this}};
+}
+
+}  // namespace heed
