@@ -1,6 +1,8 @@
-// An exponential moving average of the weights, which often evaluates better than the weights themselves.
+// Averages of the weights of several steps, which often evaluate better than those of one: an exponential moving
+// average, and the mean of the last ones.
 //
-// RunOptions::average has run() do the updates, evaluate the averages, and keep them over a resume.
+// RunOptions::average has run() update a moving average, evaluate it, and keep it over a resume;
+// RunOptions::last_weights has it keep the last weights.
 //
 // Example:
 //
@@ -12,7 +14,13 @@
 //     AveragedWeights scope(average);  // the model has the averages inside
 //     const Tensor y = model(rng.normal({3, 4}));
 //   }
+//   LastWeights last(named_parameters(model), 5);
+//   last.keep();  // now and then
+//   last.load_mean();
 #pragma once
+#include <deque>
+#include <filesystem>
+#include <heed/data/checkpoint.hpp>
 #include <heed/optim/parameter_group.hpp>
 #include <vector>
 
@@ -68,5 +76,40 @@ class AveragedWeights {
   WeightAverage& average_;
   bool outermost_;
 };
+
+// The weights as they were at the last `count` calls of keep(), and their mean: the average of the last checkpoints of
+// Vaswani et al. 2017, section 6.1, who take 5 for their base models and 20 for the big ones. Each takes as much memory
+// as the parameters.
+class LastWeights {
+ public:
+  LastWeights(const ParameterGroups& parameters, Index count);
+
+  void keep();  // the weights as they are now; the oldest go where there are `count` already
+  Index count() const { return count_; }
+  Index kept() const { return static_cast<Index>(kept_.size()); }
+
+  // Gives the model the mean of those kept, summed in float64 from the oldest on and rounded once. Error where none are
+  // kept. This and keep() are an Error once the model let go of a parameter, as of WeightAverage.
+  void load_mean();
+
+  // "0.blocks.0.weight" and so on, the oldest first, in their own storage, "count" and "kept" int32; for checkpoints.
+  std::vector<NamedTensor> state() const;
+  void load_state(const std::vector<NamedTensor>& state);  // throws Error, changing nothing, where it does not match
+
+ private:
+  std::vector<detail::Trained> parameters_;
+  std::deque<std::vector<Tensor>> kept_;  // the oldest first
+  Index count_;
+
+  static std::vector<NamedTensor> named(const std::vector<detail::Trained>& parameters,
+                                        const std::deque<std::vector<Tensor>>& kept, Index count);
+};
+
+// What several checkpoints of one model hold of it, averaged as LastWeights does: parameters and floating buffers; all
+// else of the model, and texts and blobs, are the last one's. A run cannot go on from it. Error: no files; one that
+// cannot be read; other names, shapes or dtypes than in the first.
+//
+//   load_model(average_checkpoints({"a.h5", "b.h5"}), model);
+Checkpoint average_checkpoints(const std::vector<std::filesystem::path>& files);
 
 }  // namespace heed

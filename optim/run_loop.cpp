@@ -21,6 +21,8 @@ constexpr std::uint64_t kDropoutStream = 1;  // of default_rng in training steps
 // Texts of the run's own in a checkpoint; of further optimizers kOptimizerName.NAME.
 constexpr const char *kOptimizerName = "optimizer_name", *kInstructionSet = "instruction_set";
 
+Index keep_every(const RunOptions& o) { return o.keep_every > 0 ? o.keep_every : o.checkpoint_every; }
+
 void check_options(const RunOptions& o) {
   require(o.steps >= 0, "run: steps is ", o.steps, "; it must be 0 or more");
   require(o.accumulate >= 1, "run: accumulate is ", o.accumulate, "; it must be 1 or more");
@@ -40,6 +42,9 @@ void check_options(const RunOptions& o) {
               b->first, " are both ", b->second.string(), "; they must be two files");
   require(o.average == nullptr || !o.average->swapped(),
           "run: the model has the averages inside; swap back before the run");
+  require(o.keep_every >= 0, "run: keep_every is ", o.keep_every, "; it must be 0 (checkpoint_every) or more");
+  require(o.last_weights == nullptr || keep_every(o) > 0, "run: last_weights is given, but keep_every and ",
+          "checkpoint_every are 0; one of them must say after how many steps weights are kept");
   for (const auto& [name, text] : o.texts)
     require((o.checkpoint.empty() && o.best.empty()) ||
                 (name != kInstructionSet && name != kOptimizerName && !name.starts_with("optimizer_name.")),
@@ -135,6 +140,9 @@ Index Run::resume() {
   const bool averaged = c.tensors.count("average/updates") == 1;
   require(averaged == (o_.average != nullptr), "resume: ", file, averaged ? " has an" : " has no",
           " average of the weights but this run has ", averaged ? "none" : "one", "; both must have one, or neither");
+  const bool keeps = c.tensors.count("last_weights/count") == 1;
+  require(keeps == (o_.last_weights != nullptr), "resume: ", file, keeps ? " has the" : " has no",
+          " last weights but this run keeps ", keeps ? "none" : "some", "; both must, or neither");
   const Index step = detail::step_of(c, optimizers);
   RunHistory history = detail::load_history(c, step);
   for (std::size_t i = 1; i < names_.size() && step > 0; ++i)
@@ -153,6 +161,7 @@ Index Run::resume() {
     load_state(named("schedule", i), parts_.updates[i].schedule);
   }
   if (averaged) load_state("average", *o_.average);
+  if (keeps) load_state("last_weights", *o_.last_weights);
   history_ = std::move(history);
   if (const auto set = c.texts.find(kInstructionSet); set != c.texts.end()) saved_on_ = printable(set->second);
   require(step <= o_.steps, "resume: the checkpoint is of step ", step, " but the run has ", o_.steps,
@@ -174,6 +183,7 @@ Checkpoint Run::state() const {
     c.texts[named(kOptimizerName, i)] = parts_.updates[i].optimizer.name();
   }
   if (o_.average != nullptr) store("average", o_.average->state());
+  if (o_.last_weights != nullptr) store("last_weights", o_.last_weights->state());
   detail::store_history(history_, c);
   c.counters["step"] = static_cast<std::uint64_t>(done_);
   c.counters["seed"] = o_.seed;
@@ -255,6 +265,7 @@ RunStep Run::step() {
   }
   if (o_.average != nullptr) o_.average->update();
   made.step = ++done_;
+  if (o_.last_weights != nullptr && done_ % keep_every(o_) == 0) o_.last_weights->keep();
   const double seconds = detail::seconds_now() - start;
   double tokens = 0;
   for (const Batch& batch : batches) tokens += static_cast<double>(batch.read());

@@ -121,6 +121,12 @@ struct RunOptions {
   // A moving average of the model's weights, updated after each step. Evaluations are of the averages then, and the
   // checkpoint keeps both; after the run the model has its own weights, and AveragedWeights shows it the averages.
   WeightAverage* average = nullptr;
+  // The weights after each `keep_every` steps, of which it keeps the last ones: their mean is for after the run
+  // (LastWeights::load_mean()), and changes neither training nor evaluations. A step is counted from the first of all,
+  // whenever a run ends or goes on, and the weights are in the checkpoint, as one file that is written whole. So the
+  // mean after any kills is that of a run without.
+  LastWeights* last_weights = nullptr;
+  Index keep_every = 0;  // steps; 0: checkpoint_every
 
   // Called after each step, and after each that ended with an evaluation; when the step is in the log, and before it is
   // in a checkpoint. What they draw from default_rng() changes no step. A run goes on to the same bits after a kill
@@ -196,8 +202,8 @@ struct RunParts {
 };
 
 // Throws Error for options out of range, names that no checkpoint can hold, data or checkpoint that cannot be read or
-// written or that another run writes, a checkpoint of another model, with an average where this run has none or the
-// reverse, a step or an evaluation none of whose targets counts, and a loss that is not finite.
+// written or that another run writes, a checkpoint of another model, with an average or last weights where this run has
+// none or the reverse, a step or an evaluation none of whose targets counts, and a loss that is not finite.
 RunResult run(RunParts parts, const RunOptions& options);
 
 namespace detail {

@@ -1,0 +1,118 @@
+// The last weights of a run, and means of checkpoints.
+#include <algorithm>
+#include <heed/autograd/elementwise.hpp>
+#include <heed/data/text.hpp>
+#include <heed/optim/average.hpp>
+
+namespace heed {
+
+LastWeights::LastWeights(const ParameterGroups& parameters, Index count)
+    : parameters_(detail::trained("LastWeights", parameters)), count_(count) {
+  require(count >= 1, "LastWeights: count is ", count, "; it must be 1 or more");
+}
+
+void LastWeights::keep() {
+  detail::check_owned("LastWeights", "keep", parameters_);
+  std::vector<Tensor> now;
+  if (kept() == count_) {  // the memory of the oldest
+    now = std::move(kept_.front());
+    kept_.pop_front();
+  }
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Tensor& value = parameters_[i].value;
+    if (i < now.size())
+      now[i].copy_(value.detach());
+    else
+      now.push_back(value.detach().clone());
+  }
+  kept_.push_back(std::move(now));
+}
+
+// The mean of `count` tensors whose sum is this: rounded once, where the sum was not.
+static Tensor mean_of(const Tensor& sum, std::size_t count, DType dtype) {
+  return (sum / static_cast<double>(count)).to(dtype);
+}
+
+void LastWeights::load_mean() {
+  require(!kept_.empty(), "LastWeights: there is no mean, as no weights are kept; keep() keeps them");
+  detail::check_owned("LastWeights", "average", parameters_);
+  const NoTape guard;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    Tensor sum = kept_.front()[i].to(DType::float64);
+    for (std::size_t n = 1; n < kept_.size(); ++n) sum = sum + kept_[n][i].to(DType::float64);
+    parameters_[i].value.copy_(mean_of(sum, kept_.size(), kept_.front()[i].dtype()));
+  }
+}
+
+std::vector<NamedTensor> LastWeights::named(const std::vector<detail::Trained>& parameters,
+                                            const std::deque<std::vector<Tensor>>& kept, Index count) {
+  std::vector<NamedTensor> parts;
+  for (std::size_t n = 0; n < kept.size(); ++n)
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      parts.push_back({std::to_string(n) + "." + parameters[i].name, kept[n][i]});
+  parts.push_back({"count", Tensor::scalar(static_cast<double>(count), DType::int32)});
+  parts.push_back({"kept", Tensor::scalar(static_cast<double>(kept.size()), DType::int32)});
+  return parts;
+}
+
+std::vector<NamedTensor> LastWeights::state() const { return named(parameters_, kept_, count_); }
+
+void LastWeights::load_state(const std::vector<NamedTensor>& given) {
+  const auto number = [&given](const char* name) {
+    const auto found = std::ranges::find(given, name, &NamedTensor::name);
+    require(found != given.end() && found->tensor.defined() && found->tensor.shape() == Shape{} &&
+                found->tensor.dtype() == DType::int32,
+            "LastWeights: the state has no '", name, "' that is one int32 number; it must be that of LastWeights");
+    return found->tensor.item<Index>();
+  };
+  const Index count = number("count"), kept = number("kept");
+  require(count == count_, "LastWeights: the state is of the last ", count, " weights and this is of the last ", count_,
+          "; they must be the same");
+  require(kept >= 0 && kept <= count, "LastWeights: the state keeps ", kept, " weights of the last ", count,
+          "; it must be from 0 to that many");
+  std::deque<std::vector<Tensor>> next;
+  for (Index n = 0; n < kept; ++n) {
+    next.emplace_back();
+    for (const detail::Trained& p : parameters_) next.back().push_back(Tensor::empty(p.value.shape(), p.value.dtype()));
+  }
+  std::vector<NamedTensor> mine = named(parameters_, next, count);
+  detail::check_state("LastWeights", mine, given);
+  detail::copy_state(mine, given);
+  kept_ = std::move(next);
+}
+
+Checkpoint average_checkpoints(const std::vector<std::filesystem::path>& files) {
+  require(!files.empty(), "average_checkpoints: there are no files; there must be one or more");
+  const NoTape guard;
+  Checkpoint mean;     // of the last file read, until the sums are in their places
+  TensorsByName sums;  // float64
+  for (std::size_t n = 0; n < files.size(); ++n) {
+    Checkpoint next = load_checkpoint(files[n]);
+    next.counters.clear();
+    std::erase_if(next.tensors, [](const auto& t) { return !t.first.starts_with("model/"); });
+    require(!next.tensors.empty(), "average_checkpoints: ", files[n].string(), " holds no model");
+    const auto check_same = [&](const std::string& name) {
+      const auto a = mean.tensors.find(name), b = next.tensors.find(name);
+      const bool here = b != next.tensors.end(), before = a != mean.tensors.end();
+      const auto told = [&](bool has, auto at) { return has ? describe(at->second) : std::string("none"); };
+      require(here && before && a->second.shape() == b->second.shape() && a->second.dtype() == b->second.dtype(),
+              "average_checkpoints: of ", printable(name), " ", files[n].string(), " has ", told(here, b), " and ",
+              files.front().string(), " has ", told(before, a), "; the files must be of one model");
+    };
+    for (const auto& [name, tensor] : mean.tensors) check_same(name);
+    for (const auto& [name, tensor] : next.tensors) {
+      if (n > 0) check_same(name);
+      if (!is_floating(tensor.dtype())) continue;
+      const Tensor value = tensor.to(DType::float64);
+      sums[name] = n == 0 ? value : sums[name] + value;
+    }
+    mean = std::move(next);
+  }
+  for (const auto& [name, sum] : sums) {
+    Tensor& tensor = mean.tensors[name];
+    tensor = mean_of(sum, files.size(), tensor.dtype());
+  }
+  return mean;
+}
+
+}  // namespace heed
