@@ -86,6 +86,7 @@ TransformerSeq2Seq::TransformerSeq2Seq(const TransformerSeq2SeqOptions& o, Rng& 
     source_positions.emplace(o.context, o.width, rng);
     target_positions.emplace(o.context, o.width, rng);
   }
+  if (o.positions == PositionKind::sinusoidal) sinusoids_.emplace(o.context, o.width);
   if (!o.joined && !o.tied) output = Parameter(Tensor::empty({o.target_vocabulary, o.width}));
   init_weights(rng);
 }
@@ -130,10 +131,12 @@ Tensor TransformerSeq2Seq::embed(In x, const Embedding& tokens, const std::optio
     const auto of_places = [&](const Tensor& places) { return (*learned)(places); };
     h = h + detail::at_positions(x, seen, context, at, of_places);
   } else if (options_.positions == PositionKind::sinusoidal) {
-    const SinusoidalPositions sinusoids(std::max<Index>(end, 1), options_.width);
+    std::optional<SinusoidalPositions> longer;
+    if (end > context) longer.emplace(end, options_.width);
+    const SinusoidalPositions& sinusoids = longer ? *longer : *sinusoids_;
     const auto at = [&](Index first, Index count) { return sinusoids(count, first, h.dtype(), x.where()); };
     const auto of_places = [&](const Tensor& places) { return sinusoids(places, h.dtype()); };
-    h = h + detail::at_positions(x, seen, std::max<Index>(end, 1), at, of_places);
+    h = h + detail::at_positions(x, seen, std::max(end, context), at, of_places);
   }
   return drop(h);
 }

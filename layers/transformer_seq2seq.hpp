@@ -42,7 +42,7 @@ struct TransformerSeq2SeqOptions {
   bool bias = true;  // of linear layers and norms; the output has none
   PositionKind positions = PositionKind::sinusoidal;
   bool scaled_embedding = true;  // embeddings are multiplied by sqrt(width): section 3.4
-  Index context = 1024;          // the most positions of a text: for learned ones, and mechanisms that need to know
+  Index context = 1024;          // the most positions of a text: for learned positions, and mechanisms that must know
   Index relative_clip = 16;      // where positions are relative: as of GPTOptions
   bool joined = false;           // one embedding for source, target and output; the vocabularies are one
   bool tied = true;              // the output's weights are the target's embedding
@@ -95,6 +95,7 @@ class TransformerSeq2Seq {
  private:
   TransformerSeq2SeqOptions options_;
   TransformerSeq2SeqMechanisms mechanisms_;
+  std::optional<SinusoidalPositions> sinusoids_;  // of the context; those of longer texts are made when they are read
 
   struct State;
   const Embedding& target_embedding() const { return target ? *target : source; }
