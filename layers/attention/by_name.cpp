@@ -11,118 +11,83 @@ namespace heed {
 namespace {
 
 using Options = MechanismOptions;
+using Made = AttentionMechanism;
 
 void need(const char* mechanism, const char* what, Index value) {
   require(value > 0, "attention: ", mechanism, " needs ", what, "; it is ", value);
 }
-void need_heads(const char* mechanism, const Options& o) {
-  need(mechanism, "the number of heads", o.heads);
-  need(mechanism, "the size of a head", o.head_size);
-}
 
-// A mechanism whose parameters are made from heads, size and a generator.
-template <class T>
-MechanismFactory with_parameters(const char* name, const Options& o) {
-  need_heads(name, o);
-  return [o](Index, Rng& rng) { return T(o.heads, o.head_size, rng); };
-}
-
-MechanismFactory linear(const Options& o) {
-  return [map = feature_map(o.feature_map)](Index, Rng&) { return LinearAttention{{.feature_map = map}}; };
-}
-MechanismFactory location(const Options& o) {
-  need_heads("luong-location", o);
-  need("luong-location", "the context", o.context);
-  return [o](Index, Rng& rng) { return LuongLocation(o.heads, o.head_size, rng, {.positions = o.context}); };
-}
-MechanismFactory additive_concat(const Options& o) {
-  need_heads("luong-concat", o);
-  return [o](Index, Rng& rng) { return LuongConcat(o.heads, o.head_size, rng, {.units = o.units}); };
-}
-MechanismFactory bahdanau(const Options& o) {
-  need_heads("bahdanau", o);
-  return [o](Index, Rng& rng) { return BahdanauAttention(o.heads, o.head_size, rng, {.units = o.units}); };
-}
 template <LuongAlignment kAlignment>
-MechanismFactory local(const Options& o) {
-  need_heads("luong-local", o);
-  return [o](Index, Rng& rng) {
-    const LuongLocalOptions local{.score = LuongScore::general, .alignment = kAlignment, .radius = o.radius};
-    return LuongLocalAttention(o.heads, o.head_size, rng, local);
-  };
-}
-MechanismFactory window(const Options& o) {
-  return [w = o.window](Index, Rng&) { return WindowAttention({.window = w}); };
-}
-MechanismFactory strided(const Options& o) {
-  return [l = o.stride](Index, Rng&) { return StridedAttention({.stride = l}); };
-}
-MechanismFactory fixed(const Options& o) {
-  return [l = o.stride](Index, Rng&) { return FixedAttention({.block = l}); };
-}
-MechanismFactory lsh(const Options& o) {
-  need("lsh", "the size of a head", o.head_size);
-  return [o](Index layer, Rng&) {
-    return LshAttention({.size = o.head_size,
-                         .buckets = o.buckets,
-                         .rounds = o.rounds,
-                         .window = o.window,
-                         .seed = o.seed + static_cast<std::uint64_t>(layer)});
-  };
-}
-MechanismFactory favor(const Options& o) {
-  need("favor", "the size of a head", o.head_size);
-  return [o](Index layer, Rng&) {
-    return FavorAttention(o.head_size, {.features = o.features, .seed = o.seed, .layer = layer});
-  };
+Made local(const Options& o, Index, Rng& rng) {
+  return LuongLocalAttention(o.heads, o.head_size, rng,
+                             {.score = LuongScore::general, .alignment = kAlignment, .radius = o.radius});
 }
 
-MechanismFactory alibi_mechanism(const Options& o) {
-  need("alibi", "the number of heads", o.heads);
-  return [heads = o.heads](Index, Rng&) { return FlexAttention({.name = "alibi", .score_mod = alibi(heads)}); };
-}
-
-MechanismFactory efficient(const Options& o) {
-  if (!o.causal) return [](Index, Rng&) { return EfficientAttention(); };
-  return [](Index, Rng&) { return CausalEfficientAttention(); };
-}
-MechanismFactory linformer(const Options& o) {
-  need("linformer", "the context", o.context);
-  return [positions = o.context, rows = o.rows](Index, Rng& rng) { return LinformerAttention(positions, rows, rng); };
-}
+// What a mechanism must be told of the layer, or more: added up in a row of the table.
+enum Needs { kNothing = 0, kHeads = 1, kSize = 2, kContext = 4, kFeatureMap = 8, kHeadsAndSize = kHeads + kSize };
 
 struct Named {
   const char* name;
-  MechanismFactory (*make)(const Options& o);
+  int needs;
+  Made (*make)(const Options& o, Index layer, Rng& rng);
   bool causal = true;  // it can be
   bool whole = true;   // it can attend to all positions
   bool memory_only = false;
 
   bool can(const Options& o) const { return o.memory ? whole || memory_only : o.causal ? causal : whole; }
+  MechanismFactory factory(const Options& o) const {
+    if (needs & kHeads) need(name, "the number of heads", o.heads);
+    if (needs & kSize) need(name, "the size of a head", o.head_size);
+    if (needs & kContext) need(name, "the context", o.context);
+    if (needs & kFeatureMap) feature_map(o.feature_map);  // an error now, not at the first layer
+    return [o, made = make](Index layer, Rng& rng) { return made(o, layer, rng); };
+  }
 };
 constexpr Named kMechanisms[] = {
-    {"softmax", [](const Options&) -> MechanismFactory { return softmax_mechanism; }},
-    {"linear", linear},
-    {"efficient", efficient},
-    {"taylor", [](const Options&) -> MechanismFactory { return [](Index, Rng&) { return TaylorAttention(); }; }},
-    {"luong-dot", [](const Options&) -> MechanismFactory { return [](Index, Rng&) { return LuongDot(); }; }},
-    {"luong-general", [](const Options& o) { return with_parameters<LuongGeneral>("luong-general", o); }},
-    {"luong-concat", additive_concat},
-    {"luong-location", location},
-    {"bahdanau", bahdanau},
-    {"cosine", [](const Options& o) { return with_parameters<CosineAttention>("cosine", o); }},
-    {"window", window},
-    {"strided", strided},
-    {"fixed", fixed},
-    {"alibi", alibi_mechanism},
-    {"top-k", [](const Options& o) -> MechanismFactory { return [o](Index, Rng&) { return TopKAttention(o.top_k); }; }},
-    {"lsh", lsh},
-    {"favor", favor},
-    {"linformer", linformer, false},
-    {"forgetting", [](const Options&) -> MechanismFactory { return [](Index, Rng&) { return ForgettingAttention(); }; },
-     true, false},
-    {"luong-local-m", local<LuongAlignment::monotonic>, false, false, true},
-    {"luong-local-p", local<LuongAlignment::predictive>, false, false, true}};
+    {"softmax", kNothing, [](const Options&, Index, Rng&) -> Made { return SoftmaxAttention(); }},
+    {"linear", kFeatureMap,
+     [](const Options& o, Index, Rng&) -> Made {
+       return LinearAttention{{.feature_map = feature_map(o.feature_map)}};
+     }},
+    {"efficient", kNothing,
+     [](const Options& o, Index, Rng&) { return o.causal ? Made(CausalEfficientAttention()) : EfficientAttention(); }},
+    {"taylor", kNothing, [](const Options&, Index, Rng&) -> Made { return TaylorAttention(); }},
+    {"luong-dot", kNothing, [](const Options&, Index, Rng&) -> Made { return LuongDot(); }},
+    {"luong-general", kHeadsAndSize,
+     [](const Options& o, Index, Rng& rng) -> Made { return LuongGeneral(o.heads, o.head_size, rng); }},
+    {"luong-concat", kHeadsAndSize,
+     [](const Options& o, Index, Rng& rng) -> Made { return LuongConcat(o.heads, o.head_size, rng, {o.units}); }},
+    {"luong-location", kHeadsAndSize + kContext,
+     [](const Options& o, Index, Rng& rng) -> Made { return LuongLocation(o.heads, o.head_size, rng, {o.context}); }},
+    {"bahdanau", kHeadsAndSize,
+     [](const Options& o, Index, Rng& rng) -> Made { return BahdanauAttention(o.heads, o.head_size, rng, {o.units}); }},
+    {"cosine", kHeadsAndSize,
+     [](const Options& o, Index, Rng& rng) -> Made { return CosineAttention(o.heads, o.head_size, rng); }},
+    {"window", kNothing, [](const Options& o, Index, Rng&) -> Made { return WindowAttention({.window = o.window}); }},
+    {"strided", kNothing, [](const Options& o, Index, Rng&) -> Made { return StridedAttention({.stride = o.stride}); }},
+    {"fixed", kNothing, [](const Options& o, Index, Rng&) -> Made { return FixedAttention({.block = o.stride}); }},
+    {"alibi", kHeads,
+     [](const Options& o, Index, Rng&) -> Made {
+       return FlexAttention({.name = "alibi", .score_mod = alibi(o.heads)});
+     }},
+    {"top-k", kNothing, [](const Options& o, Index, Rng&) -> Made { return TopKAttention(o.top_k); }},
+    {"lsh", kSize,
+     [](const Options& o, Index layer, Rng&) -> Made {
+       return LshAttention({.size = o.head_size,
+                            .buckets = o.buckets,
+                            .rounds = o.rounds,
+                            .window = o.window,
+                            .seed = o.seed + static_cast<std::uint64_t>(layer)});
+     }},
+    {"favor", kSize,
+     [](const Options& o, Index layer, Rng&) -> Made {
+       return FavorAttention(o.head_size, {.features = o.features, .seed = o.seed, .layer = layer});
+     }},
+    {"linformer", kContext,
+     [](const Options& o, Index, Rng& rng) -> Made { return LinformerAttention(o.context, o.rows, rng); }, false},
+    {"forgetting", kNothing, [](const Options&, Index, Rng&) -> Made { return ForgettingAttention(); }, true, false},
+    {"luong-local-m", kHeadsAndSize, local<LuongAlignment::monotonic>, false, false, true},
+    {"luong-local-p", kHeadsAndSize, local<LuongAlignment::predictive>, false, false, true}};
 
 std::vector<std::string> names_of(const std::function<bool(const Named& m)>& chosen) {
   std::vector<std::string> names;
@@ -150,7 +115,7 @@ const std::vector<std::string>& memory_mechanism_names() {
     Rng rng;
     const Options o{.causal = false, .memory = true, .heads = 1, .head_size = 4, .context = 4};
     if (!m.can(o)) return false;
-    const AttentionMechanism one = m.make(settled_options(m.name, o))(0, rng);
+    const AttentionMechanism one = m.make(settled_options(m.name, o), 0, rng);
     return one.capabilities().attends_to_memory();
   });
   return all;
@@ -229,7 +194,7 @@ MechanismFactory mechanism_by_name(std::string_view name, const MechanismOptions
                                : " is causal only: it is for language models");
       Options o = settled_options(name, options);
       o.causal = o.causal && !o.memory;
-      return m.make(o);
+      return m.factory(o);
     }
   }
   std::string all;
