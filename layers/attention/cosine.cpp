@@ -29,8 +29,6 @@ CosineAttention::CosineAttention(Index heads, Index, Rng&) {
   log_beta = Parameter(Tensor::zeros({heads}));
 }
 
-AttentionCapabilities CosineAttention::capabilities() const { return AttentionCapabilities::of_pairs(); }
-
 Tensor CosineAttention::apply(In q, In k, In v, const AttentionCall& call) const {
   return apply_mapped(q, map_keys(k, call), v, call);
 }

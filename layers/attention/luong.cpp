@@ -40,7 +40,6 @@ Tensor attend_location(In q, In k, In v, In W, const AttentionCall& call) {
 
 // ---- dot ----
 
-AttentionCapabilities LuongDot::capabilities() const { return AttentionCapabilities::of_pairs(); }
 Tensor LuongDot::apply(In q, In k, In v, const AttentionCall& call) const { return attention(q, k, v, call, 1.0); }
 AttentionState LuongDot::make_state() const {
   return KeyValueState([](In q, In k, In v, const AttentionCall& call) { return attention(q, k, v, call, 1.0); });
@@ -52,7 +51,6 @@ LuongGeneral::LuongGeneral(Index heads, Index size, Rng& rng) {
   require(heads > 0 && size > 0, "LuongGeneral: heads is ", heads, " and size is ", size, "; both must be 1 or more");
   W = detail::uniform_parameter({heads, size, size}, size, rng);
 }
-AttentionCapabilities LuongGeneral::capabilities() const { return AttentionCapabilities::of_pairs(); }
 Tensor LuongGeneral::apply(In q, In k, In v, const AttentionCall& call) const {
   return attend_general(q, k, v, W, call);
 }
@@ -60,28 +58,15 @@ AttentionState LuongGeneral::make_state() const {
   const Tensor w = W;
   return KeyValueState([w](In q, In k, In v, const AttentionCall& call) { return attend_general(q, k, v, w, call); });
 }
+
 // ---- concat ----
 
-LuongConcat::LuongConcat(Index heads, Index size, Rng& rng, const LuongConcatOptions& o) {
-  const Index units = o.units == 0 ? size : o.units;
-  require(heads > 0 && size > 0 && units > 0, "LuongConcat: heads is ", heads, ", size is ", size, " and units is ",
-          o.units, "; heads and size must be 1 or more, and units 0 (as size) or more");
-  W = detail::uniform_parameter({heads, units, size}, 2 * size, rng);
-  U = detail::uniform_parameter({heads, units, size}, 2 * size, rng);
-  bias = detail::uniform_parameter({heads, units}, 2 * size, rng);
-  score = detail::uniform_parameter({heads, units}, units, rng);
+LuongConcat::LuongConcat(Index heads, Index size, Rng& rng, const LuongConcatOptions& o)
+    : AdditiveMechanism("LuongConcat", heads, size, o.units, 2 * size, rng) {
+  bias = detail::uniform_parameter({heads, W.dim(1)}, 2 * size, rng);
+  score = detail::uniform_parameter({heads, W.dim(1)}, W.dim(1), rng);
 }
-AttentionCapabilities LuongConcat::capabilities() const { return AttentionCapabilities::of_pairs(); }
-Tensor LuongConcat::apply(In q, In k, In v, const AttentionCall& call) const {
-  return detail::Additive{W, U, score, {}, bias}.apply(q, k, v, call);
-}
-Tensor LuongConcat::map_keys(In k, const AttentionCall& call) const {
-  return detail::Additive{W, U, score, {}, bias}.map_keys(k, call);
-}
-Tensor LuongConcat::apply_mapped(In q, In keys, In v, const AttentionCall& call) const {
-  return detail::Additive{W, U, score, {}, bias}.apply_mapped(q, keys, v, call);
-}
-AttentionState LuongConcat::make_state() const { return detail::Additive{W, U, score, {}, bias}.make_state(); }
+
 // ---- location ----
 
 LuongLocation::LuongLocation(Index heads, Index size, Rng& rng, const LuongLocationOptions& o) {
@@ -89,7 +74,6 @@ LuongLocation::LuongLocation(Index heads, Index size, Rng& rng, const LuongLocat
           " and positions is ", o.positions, "; all must be 1 or more");
   W = detail::uniform_parameter({heads, o.positions, size}, size, rng);
 }
-AttentionCapabilities LuongLocation::capabilities() const { return AttentionCapabilities::of_pairs(); }
 Tensor LuongLocation::apply(In q, In k, In v, const AttentionCall& call) const {
   return attend_location(q, k, v, W, call);
 }

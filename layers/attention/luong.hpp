@@ -31,7 +31,7 @@ namespace heed {
 
 struct LuongDot {
   std::string name() const { return "luong-dot"; }
-  AttentionCapabilities capabilities() const;
+  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs(); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   AttentionState make_state() const;
   void members(auto&&) {}
@@ -43,29 +43,45 @@ struct LuongGeneral {
   LuongGeneral(Index heads, Index size, Rng& rng);
 
   std::string name() const { return "luong-general"; }
-  AttentionCapabilities capabilities() const;
+  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs(); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   AttentionState make_state() const;
   void members(auto&& visit) { visit("W", W); }
 };
 
-struct LuongConcatOptions {
-  Index units = 0;  // A; 0: the size of a head
-};
+namespace detail {
 
-struct LuongConcat {
+struct Additive;  // the formula
+
+// What Luong's concat and Bahdanau's attention share: scores v . tanh(W q_i + U k_j + b).
+struct AdditiveMechanism {
   Parameter W, U;   // [heads, units, size]
-  Parameter bias;   // [heads, units]
   Parameter score;  // [heads, units]: v of the formula
+  Parameter gain;   // [heads], or undefined
+  Parameter bias;   // [heads, units], or undefined
 
-  LuongConcat(Index heads, Index size, Rng& rng, const LuongConcatOptions& options = {});
-
-  std::string name() const { return "luong-concat"; }
-  AttentionCapabilities capabilities() const;
+  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs(); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   Tensor map_keys(In k, const AttentionCall& call) const;
   Tensor apply_mapped(In q, In keys, In v, const AttentionCall& call) const;
   AttentionState make_state() const;  // keeps the keys' projections, of all heads
+
+ protected:
+  // Makes W and U; units 0: as size. Error, for the mechanism `who`, where there are no heads or no size.
+  AdditiveMechanism(const char* who, Index heads, Index size, Index units, Index fan_in, Rng& rng);
+  Additive formula() const;
+};
+
+}  // namespace detail
+
+struct LuongConcatOptions {
+  Index units = 0;  // A; 0: the size of a head
+};
+
+struct LuongConcat : detail::AdditiveMechanism {
+  LuongConcat(Index heads, Index size, Rng& rng, const LuongConcatOptions& options = {});
+
+  std::string name() const { return "luong-concat"; }
   void members(auto&& visit) {
     visit("W", W);
     visit("U", U);
@@ -84,7 +100,7 @@ struct LuongLocation {
   LuongLocation(Index heads, Index size, Rng& rng, const LuongLocationOptions& options);
 
   std::string name() const { return "luong-location"; }
-  AttentionCapabilities capabilities() const;
+  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs(); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   AttentionState make_state() const;
   void members(auto&& visit) { visit("W", W); }
@@ -122,7 +138,7 @@ struct LuongLocalOptions {
   // The window is around the key min(floor(p), S - 1) in place of p: past the end of a source it stays at the last D +
   // 1 keys, and p = 3.5 and D = 1 see 2, 3 and 4.
   bool window_around_key = false;
-  Index units = 0;        // A of concat and local-p; 0: the size of a head
+  Index units = 0;  // A of concat and local-p; 0: the size of a head
 };
 
 struct LuongLocalAttention {
@@ -172,20 +188,11 @@ struct BahdanauOptions {
   bool normalized = false;  // score is normalised; has a gain and a bias
 };
 
-struct BahdanauAttention {
-  Parameter W, U;   // [heads, units, size]
-  Parameter score;  // [heads, units]: v of the formula
-  Parameter gain;   // [heads], 1 / sqrt(units) at first; normalised only
-  Parameter bias;   // [heads, units], 0 at first; normalised only
-
+// The gain is 1 / sqrt(units) and the bias 0 at first; both are normalised attention's only.
+struct BahdanauAttention : detail::AdditiveMechanism {
   BahdanauAttention(Index heads, Index size, Rng& rng, const BahdanauOptions& options = {});
 
   std::string name() const { return "bahdanau"; }
-  AttentionCapabilities capabilities() const;
-  Tensor apply(In q, In k, In v, const AttentionCall& call) const;
-  Tensor map_keys(In k, const AttentionCall& call) const;
-  Tensor apply_mapped(In q, In keys, In v, const AttentionCall& call) const;
-  AttentionState make_state() const;  // keeps the keys' projections, of all heads
   void members(auto&& visit) {
     visit("W", W);
     visit("U", U);

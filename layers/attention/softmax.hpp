@@ -47,7 +47,7 @@ struct CosineAttention {
   CosineAttention(Index heads, Index size, Rng& rng);
 
   std::string name() const { return "cosine"; }
-  AttentionCapabilities capabilities() const;
+  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs(); }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const;
   Tensor map_keys(In k, const AttentionCall& call) const;  // their directions
   Tensor apply_mapped(In q, In keys, In v, const AttentionCall& call) const;
