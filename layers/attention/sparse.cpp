@@ -16,18 +16,6 @@ void append(Keys& seen, Index first, Index last, Index step = 1) {
   for (Index j = first; j <= last; j += step) seen.push_back(static_cast<std::int32_t>(j));
 }
 
-// The lists of T queries at positions i + S - T, row by row.
-template <class See>
-KeyLists lists_of(Index queries, Index keys, const See& see) {
-  Keys offsets = {0}, seen;
-  offsets.reserve(static_cast<std::size_t>(queries) + 1);
-  for (Index i = 0; i < queries; ++i) {
-    see(i + keys - queries, seen);
-    offsets.push_back(checked_pairs(seen.size()));
-  }
-  return detail::lists_from(offsets, seen, {queries + 1});
-}
-
 // x modulo n, in [0, n).
 Index modulo(Index x, Index n) { return (x % n + n) % n; }
 
@@ -43,18 +31,43 @@ KeyLists last_lists(const Pattern& pattern, const Tensor& lengths, Index heads) 
   return detail::lists_of_rows(offsets, seen, heads);
 }
 
-template <class Pattern>
-AttentionState key_value_state(const Pattern& pattern, std::optional<double> scale) {
-  return KeyValueState([pattern, scale](In q, In k, In v, const AttentionCall& call) {
+}  // namespace
+
+namespace detail {
+
+// The lists of T queries at positions i + S - T, row by row.
+template <class Pattern, class PatternOptions>
+KeyLists ByPlace<Pattern, PatternOptions>::lists(Index queries, Index keys, bool causal) const {
+  Keys offsets = {0}, seen;
+  offsets.reserve(static_cast<std::size_t>(queries) + 1);
+  for (Index i = 0; i < queries; ++i) {
+    pattern().see(i + keys - queries, keys, causal, seen);
+    offsets.push_back(checked_pairs(seen.size()));
+  }
+  return lists_from(offsets, seen, {queries + 1});
+}
+
+template <class Pattern, class PatternOptions>
+Tensor ByPlace<Pattern, PatternOptions>::apply(In q, In k, In v, const AttentionCall& call) const {
+  return sparse_attention(q, k, v, lists(q.dim(2), k.dim(2), call.causal), call, options_.scale);
+}
+
+template <class Pattern, class PatternOptions>
+AttentionState ByPlace<Pattern, PatternOptions>::make_state() const {
+  return KeyValueState([self = pattern()](In q, In k, In v, const AttentionCall& call) {
     const bool ragged = call.key_lengths.defined() && q.dim(2) == 1;
-    if (!ragged) return pattern.apply(q, k, v, call);
-    return sparse_attention(q, k, v, last_lists(pattern, call.key_lengths, q.dim(1)), call, scale);
+    if (!ragged) return self.apply(q, k, v, call);
+    return sparse_attention(q, k, v, last_lists(self, call.key_lengths, q.dim(1)), call, self.options().scale);
   });
 }
 
-}  // namespace
+template class ByPlace<WindowAttention, WindowAttentionOptions>;
+template class ByPlace<StridedAttention, StridedAttentionOptions>;
+template class ByPlace<FixedAttention, FixedAttentionOptions>;
 
-WindowAttention::WindowAttention(const WindowAttentionOptions& options) : options_(options) {
+}  // namespace detail
+
+WindowAttention::WindowAttention(const WindowAttentionOptions& options) : ByPlace(options) {
   std::vector<Index>& globals = options_.globals;
   std::sort(globals.begin(), globals.end());
   globals.erase(std::unique(globals.begin(), globals.end()), globals.end());
@@ -81,17 +94,9 @@ void WindowAttention::see(Index p, Index keys, bool causal, Keys& seen) const {
   append(seen, j, end, step);
 }
 
-KeyLists WindowAttention::lists(Index queries, Index keys, bool causal) const {
-  return lists_of(queries, keys, [&](Index p, Keys& seen) { see(p, keys, causal, seen); });
-}
-
-Tensor WindowAttention::apply(In q, In k, In v, const AttentionCall& call) const {
-  return sparse_attention(q, k, v, lists(q.dim(2), k.dim(2), call.causal), call, options_.scale);
-}
-
 AttentionState WindowAttention::make_state() const { return WindowState(*this); }
 
-StridedAttention::StridedAttention(const StridedAttentionOptions& options) : options_(options) {
+StridedAttention::StridedAttention(const StridedAttentionOptions& options) : ByPlace(options) {
   require(options.stride > 0, "strided attention: stride is ", options.stride, "; it must be 1 or more");
 }
 
@@ -103,17 +108,7 @@ void StridedAttention::see(Index p, Index keys, bool causal, Keys& seen) const {
   append(seen, p + l >= 0 ? p + l : modulo(p, l), last, l);
 }
 
-KeyLists StridedAttention::lists(Index queries, Index keys, bool causal) const {
-  return lists_of(queries, keys, [&](Index p, Keys& seen) { see(p, keys, causal, seen); });
-}
-
-Tensor StridedAttention::apply(In q, In k, In v, const AttentionCall& call) const {
-  return sparse_attention(q, k, v, lists(q.dim(2), k.dim(2), call.causal), call, options_.scale);
-}
-
-AttentionState StridedAttention::make_state() const { return key_value_state(*this, options_.scale); }
-
-FixedAttention::FixedAttention(const FixedAttentionOptions& options) : options_(options) {
+FixedAttention::FixedAttention(const FixedAttentionOptions& options) : ByPlace(options) {
   require(options.summary > 0 && options.block >= options.summary, "fixed attention: block is ", options.block,
           " and summary is ", options.summary, "; summary must be 1 or more and at most block");
 }
@@ -123,15 +118,5 @@ void FixedAttention::see(Index p, Index keys, bool causal, Keys& seen) const {
   for (Index begin = 0; begin <= last; begin += l)
     append(seen, p >= begin && p < begin + l ? begin : begin + l - c, std::min(last, begin + l - 1));
 }
-
-KeyLists FixedAttention::lists(Index queries, Index keys, bool causal) const {
-  return lists_of(queries, keys, [&](Index p, Keys& seen) { see(p, keys, causal, seen); });
-}
-
-Tensor FixedAttention::apply(In q, In k, In v, const AttentionCall& call) const {
-  return sparse_attention(q, k, v, lists(q.dim(2), k.dim(2), call.causal), call, options_.scale);
-}
-
-AttentionState FixedAttention::make_state() const { return key_value_state(*this, options_.scale); }
 
 }  // namespace heed

@@ -46,61 +46,60 @@ struct FixedAttentionOptions {
   std::optional<double> scale = {};
 };
 
+namespace detail {
+
+// What the patterns share. A Pattern has see(): appends what position p sees of [0, keys), in ascending order.
+template <class Pattern, class PatternOptions>
+class ByPlace {
+ public:
+  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_places(); }
+  Tensor apply(In q, In k, In v, const AttentionCall& call) const;
+  AttentionState make_state() const;
+  KeyLists lists(Index queries, Index keys, bool causal) const;
+  const PatternOptions& options() const { return options_; }
+  void members(auto&&) {}
+
+ protected:
+  explicit ByPlace(const PatternOptions& options) : options_(options) {}
+  PatternOptions options_;
+
+ private:
+  const Pattern& pattern() const { return static_cast<const Pattern&>(*this); }
+};
+
+}  // namespace detail
+
 // A mechanism each. They throw Error for sizes below 1, negative positions and a summary larger than its block.
-class WindowAttention {
+// WindowAttention::options() has the globals sorted, each once.
+class WindowAttention : public detail::ByPlace<WindowAttention, WindowAttentionOptions> {
  public:
   explicit WindowAttention(const WindowAttentionOptions& options);
   std::string name() const { return "window"; }
-  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_places(); }
   double keys_per_query(Index positions, Index) const {
     return static_cast<double>(std::min(positions, options_.window + static_cast<Index>(options_.globals.size())));
   }
-  Tensor apply(In q, In k, In v, const AttentionCall& call) const;
-  AttentionState make_state() const;
-  KeyLists lists(Index queries, Index keys, bool causal) const;
-  // Appends what position p sees of [0, keys), in ascending order.
+  AttentionState make_state() const;  // keeps no more than the window
   void see(Index p, Index keys, bool causal, std::vector<std::int32_t>& seen) const;
-  const WindowAttentionOptions& options() const { return options_; }  // globals sorted, each once
-  void members(auto&&) {}
-
- private:
-  WindowAttentionOptions options_;
 };
 
-class StridedAttention {
+class StridedAttention : public detail::ByPlace<StridedAttention, StridedAttentionOptions> {
  public:
   explicit StridedAttention(const StridedAttentionOptions& options);
   std::string name() const { return "strided"; }
-  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_places(); }
   double keys_per_query(Index positions, Index) const {
     return static_cast<double>(std::min(positions, options_.stride + positions / options_.stride));
   }
-  Tensor apply(In q, In k, In v, const AttentionCall& call) const;
-  AttentionState make_state() const;
-  KeyLists lists(Index queries, Index keys, bool causal) const;
-  void see(Index p, Index keys, bool causal, std::vector<std::int32_t>& seen) const;  // as WindowAttention::see()
-  void members(auto&&) {}
-
- private:
-  StridedAttentionOptions options_;
+  void see(Index p, Index keys, bool causal, std::vector<std::int32_t>& seen) const;
 };
 
-class FixedAttention {
+class FixedAttention : public detail::ByPlace<FixedAttention, FixedAttentionOptions> {
  public:
   explicit FixedAttention(const FixedAttentionOptions& options);
   std::string name() const { return "fixed"; }
-  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_places(); }
   double keys_per_query(Index positions, Index) const {
     return static_cast<double>(std::min(positions, options_.block + options_.summary * (positions / options_.block)));
   }
-  Tensor apply(In q, In k, In v, const AttentionCall& call) const;
-  AttentionState make_state() const;
-  KeyLists lists(Index queries, Index keys, bool causal) const;
-  void see(Index p, Index keys, bool causal, std::vector<std::int32_t>& seen) const;  // as WindowAttention::see()
-  void members(auto&&) {}
-
- private:
-  FixedAttentionOptions options_;
+  void see(Index p, Index keys, bool causal, std::vector<std::int32_t>& seen) const;
 };
 
 // ---- By score ----
