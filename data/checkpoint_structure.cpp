@@ -112,9 +112,7 @@ class Walk {
     hdf5_ = image.subspan(std::min(user_block, image.size()));  // addresses count from there
   }
 
-  void run() try {
-    object(superblock(), "", 0);
-  } catch (const Damage& d) {
+  void run() try { object(superblock(), "", 0); } catch (const Damage& d) {
     heed::fail(in(), "the structure of /", printable(path_), " is damaged or unknown: ", d.what);
   }
 
@@ -147,6 +145,14 @@ class Walk {
   Cursor look(std::uint64_t address, const char* what) const {
     expect(address < hdf5_.size(), what);
     return Cursor(hdf5_.subspan(static_cast<std::size_t>(address)), what);
+  }
+  // One that is claimed, behind the signature and the version that it begins with.
+  Cursor structure(std::uint64_t address, std::uint64_t size, const char* what, const char* signature,
+                   std::uint64_t version) {
+    Cursor c(claim(address, size, what), what);
+    c.signature(signature);
+    c.version(version);
+    return c;
   }
   // Part of a heap that is claimed already, for one use.
   void claim_part(Bytes part) {
@@ -460,9 +466,7 @@ class Walk {
 
   // III.A.1. Version 1 B-trees, III.B. Symbol Table Nodes and III.D. Local Heaps: a group in the old form.
   void symbol_table(Object& o) {
-    Cursor heap(claim(o.symbol_names, 32, "a local heap"), "a local heap");
-    heap.signature("HEAP");
-    heap.version(0);
+    Cursor heap = structure(o.symbol_names, 32, "a local heap", "HEAP", 0);
     heap.skip(3);
     const std::uint64_t size = heap.number(8);
     heap.skip(8);  // free space
@@ -472,9 +476,7 @@ class Walk {
 
   void symbol_tree(std::uint64_t address, std::optional<std::uint64_t> wanted, Bytes names, Object& o) {
     constexpr const char* kWhat = "a B-tree of version 1";
-    Cursor c(claim(address, 24 + 8 * (4 * internal_k_ + 1), kWhat), kWhat);
-    c.signature("TREE");
-    expect(c.byte() == 0, kWhat);
+    Cursor c = structure(address, 24 + 8 * (4 * internal_k_ + 1), kWhat, "TREE", 0);  // of type 0: of groups
     const std::uint64_t level = c.byte(), children = c.number(2);
     expect(level == wanted.value_or(level) && children <= 2 * internal_k_, kWhat);
     c.skip(16);  // siblings
@@ -490,9 +492,7 @@ class Walk {
 
   void symbol_node(std::uint64_t address, Bytes names, Object& o) {
     constexpr const char* kWhat = "a node of a symbol table";
-    Cursor c(claim(address, 8 + 40 * 2 * leaf_k_, kWhat), kWhat);
-    c.signature("SNOD");
-    c.version(1);
+    Cursor c = structure(address, 8 + 40 * 2 * leaf_k_, kWhat, "SNOD", 1);
     c.skip(1);
     const std::uint64_t count = c.number(2);
     expect(count <= 2 * leaf_k_, kWhat);
@@ -533,9 +533,7 @@ class Walk {
     constexpr const char* kWhat = "a fractal heap";
     Heap h;
     h.address = address;
-    Cursor c(claim(address, 146, kWhat), kWhat);
-    c.signature("FRHP");
-    c.version(0);
+    Cursor c = structure(address, 146, kWhat, "FRHP", 0);
     expect(c.number(2) == 7 && c.number(2) == 0, "a heap of links: its keys or filters");
     const std::uint64_t flags = c.byte();
     h.checked = (flags & 2) != 0;
@@ -603,9 +601,7 @@ class Walk {
   void dense_links(Object& o) {
     constexpr const char* kWhat = "a B-tree of version 2";
     const Heap heap = fractal_heap(o.link_heap);
-    Cursor c(claim(o.link_tree, 38, kWhat), kWhat);
-    c.signature("BTHD");
-    c.version(0);
+    Cursor c = structure(o.link_tree, 38, kWhat, "BTHD", 0);
     expect(c.byte() == 5, kWhat);
     Tree t;
     t.node_size = c.number(4);
@@ -631,9 +627,7 @@ class Walk {
   void tree_node(const Tree& t, std::uint64_t address, std::size_t depth, std::uint64_t count, const Heap& heap,
                  Object& o) {
     constexpr const char* kWhat = "a node of a B-tree of version 2";
-    Cursor c(claim(address, t.node_size, kWhat), kWhat);
-    c.signature(depth > 0 ? "BTIN" : "BTLF");
-    c.version(0);
+    Cursor c = structure(address, t.node_size, kWhat, depth > 0 ? "BTIN" : "BTLF", 0);
     expect(c.byte() == 5 && count <= t.most[depth], kWhat);
     for (std::uint64_t i = 0; i < count; ++i) {
       c.skip(4);
