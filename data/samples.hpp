@@ -55,12 +55,22 @@ class Samples {
   requires(!std::same_as<T, Samples>) Samples(T set)
       : size_(set.size()),
         sample_([held = std::make_shared<T>(std::move(set))](Index i) -> Sample { return held->sample(i); }) {}
+  // A type that is meant as samples, as it has sample(), and is not: the compiler says what is missing.
+  template <class T>
+  requires(!SamplesLike<T> && requires { &T::sample; }) Samples(T) {
+    constexpr bool has_size = requires(const T& t) { t.size() + Index{}; };
+    constexpr bool can_be_asked = requires(const T& t, Index i) { t.sample(i); };
+    static_assert(has_size, "Samples: the type lacks `Index size() const`");
+    static_assert(can_be_asked, "Samples: its sample() must be `Sample sample(Index i) const`; mind the const");
+    static_assert(!has_size || !can_be_asked,
+                  "Samples: its sample() gives no Sample, which is tensors by name, a TensorsByName");
+  }
   Index size() const { return size_; }
   Sample sample(Index i) const;                          // Error unless 0 <= i < size()
   Samples chosen(const std::vector<Index>& rows) const;  // these, in this order; Error as of sample()
 
  private:
-  Index size_;
+  Index size_ = 0;
   std::function<Sample(Index)> sample_;
 };
 

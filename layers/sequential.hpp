@@ -32,14 +32,23 @@ template <class F>
 concept SequentialPart = OneTensorFunction<F> || requires(const F& f, In x) {
   call_part(f, x);
 };
+// A function, so that the compiler names the part as its F.
+template <class F>
+constexpr bool checked_part() {
+  static_assert(SequentialPart<F>,
+                "Sequential: this part cannot be called with one Tensor to give one; it must be a layer with `Tensor "
+                "operator()(In x) const`, mind the const, or a function; one that needs numbers goes into a lambda");
+  return true;
+}
 
 }  // namespace detail
 
 // Sequential model(Linear(2, 16, rng), gelu, Linear(16, 2, rng)): each is a layer or a function of a Tensor. One that
 // needs numbers, or has several forms, goes into a lambda: [](In x) { return elu(x, 0.5); }. The functions that <cmath>
 // has too need their full name: heed::tanh. Members are named 0, 1, ...; functions have none.
-template <detail::SequentialPart... Layers>
+template <class... Layers>
 struct Sequential {
+  static_assert((detail::checked_part<Layers>() && ...));
   std::tuple<Layers...> layers;
 
   explicit Sequential(Layers... parts) : layers(std::move(parts)...) {}
