@@ -68,7 +68,7 @@ int write_all(int fd, const void* bytes, std::size_t count, std::size_t& written
 // Opens a file beside `path`, path.tmp or path.lock, and locks it against other programs that write the same file; the
 // lock goes with the descriptor. It is cut only under the lock. Another program may rename the file between open and
 // lock: then it is that program's finished file. File systems without locks (some network ones) are taken as they are.
-int open_locked(const char* op, const fs::path& path, const fs::path& temporary) {
+Descriptor open_locked(const char* op, const fs::path& path, const fs::path& temporary) {
   for (int attempt = 0; attempt < 100; ++attempt) {
     Descriptor file(temporary, O_WRONLY | O_CREAT | O_NOFOLLOW, 0666);
     const int error = errno;
@@ -78,7 +78,7 @@ int open_locked(const char* op, const fs::path& path, const fs::path& temporary)
     require(file.get() >= 0, op, ": ", temporary.string(), " cannot be written: ", reason(error));
     const bool busy = ::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     require(!busy, op, ": another program is writing ", path.string(), " right now; only one may");
-    if (is_same_file(file.get(), temporary)) return file.release();
+    if (is_same_file(file.get(), temporary)) return file;
   }
   heed::fail(op, ": ", temporary.string(), " is replaced by other programs all the time; only one may write ",
              path.string());
@@ -116,25 +116,23 @@ NewFile::NewFile(const char* op, const fs::path& given, std::size_t size) : op_(
   consolation_ = fs::exists(path_, ignored) ? "; the previous file is unchanged" : "";
   temporary_ = path_;
   temporary_ += ".tmp";
-  fd_ = open_locked(op, path_, temporary_);
+  file_ = open_locked(op, path_, temporary_);
 }
 
 NewFile::~NewFile() {
-  if (fd_ < 0) return;
-  if (!placed_) ::unlink(temporary_.c_str());  // before the lock goes with the descriptor
-  ::close(fd_);
+  if (file_.get() >= 0 && !placed_) ::unlink(temporary_.c_str());  // before the lock goes with the descriptor
 }
 
 void NewFile::write(const void* bytes, std::size_t count) {
-  if (!cut_ && ::ftruncate(fd_, 0) != 0) refuse(errno);
+  if (!cut_ && ::ftruncate(file_.get(), 0) != 0) refuse(errno);
   cut_ = true;
-  if (const int error = write_all(fd_, bytes, count, written_); error != 0) refuse(error);
+  if (const int error = write_all(file_.get(), bytes, count, written_); error != 0) refuse(error);
 }
 
 void NewFile::overwrite(const void* bytes, std::size_t count) {
   const char* from = static_cast<const char*>(bytes);
   for (std::size_t done = 0; done < count;) {
-    const ssize_t n = ::pwrite(fd_, from + done, count - done, static_cast<off_t>(done));
+    const ssize_t n = ::pwrite(file_.get(), from + done, count - done, static_cast<off_t>(done));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) refuse(n < 0 ? errno : ENOSPC);
     done += static_cast<std::size_t>(n);
@@ -149,14 +147,14 @@ void NewFile::refuse(int error) const {
 
 void NewFile::finish() {
   write(nullptr, 0);  // an empty file is cut as well
-  int error = ::fsync(fd_) != 0 ? errno : 0;
+  int error = ::fsync(file_.get()) != 0 ? errno : 0;
   if (error == 0 && ::rename(temporary_.c_str(), path_.c_str()) != 0) error = errno;
   require(error == 0, op_, ": ", path_.string(), " could not be written: ", reason(error), consolation_);
   placed_ = true;
   error = sync_folder_of(path_);
   require(error == 0, op_, ": ", path_.string(),
           " is written, but a power cut may undo it: its folder could not be synced: ", reason(error));
-  ::close(std::exchange(fd_, -1));
+  file_ = Descriptor();
 }
 
 PlaceLock::PlaceLock(const char* op, const fs::path& path) {
@@ -164,13 +162,11 @@ PlaceLock::PlaceLock(const char* op, const fs::path& path) {
   const fs::path file = followed(path);
   lock_ = file;
   lock_ += ".lock";
-  fd_ = open_locked(op, file, lock_);
+  file_ = open_locked(op, file, lock_);
 }
 
 PlaceLock::~PlaceLock() {
-  if (fd_ < 0) return;
-  ::unlink(lock_.c_str());  // before the lock goes with the descriptor
-  ::close(fd_);
+  if (file_.get() >= 0) ::unlink(lock_.c_str());  // before the lock goes with the descriptor
 }
 
 LogFile::LogFile(fs::path path) : path_(std::move(path)) {
@@ -184,39 +180,35 @@ LogFile::LogFile(fs::path path) : path_(std::move(path)) {
     if (stream_ || !is_same_file(standard, path_)) continue;
     // Cut and written by its own descriptor, the file would lose what the program prints.
     stream_ = true;
-    fd_ = ::fcntl(standard, F_DUPFD_CLOEXEC, 0);
+    file_ = Descriptor(::fcntl(standard, F_DUPFD_CLOEXEC, 0));
     return;
   }
   const bool busy = !stream_ && ::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   require(!busy, "log: another program is writing ", path_.string(), " right now; only one may");
-  fd_ = file.release();
-}
-
-LogFile::~LogFile() {
-  if (fd_ >= 0) ::close(fd_);
+  file_ = std::move(file);
 }
 
 void LogFile::cut() {
   if (!stream_ && !cut_) {
-    const int error = ::ftruncate(fd_, static_cast<off_t>(kept_)) == 0 ? 0 : errno;
+    const int error = ::ftruncate(file_.get(), static_cast<off_t>(kept_)) == 0 ? 0 : errno;
     require(error == 0, "log: ", path_.string(), " cannot be cut: ", reason(error));
   }
   cut_ = true;
 }
 
 void LogFile::write(const std::string& line) {
-  if (fd_ < 0) return;
+  if (file_.get() < 0) return;
   cut();
   const std::string bytes = line + "\n";
   std::size_t written = 0;
-  const int error = write_all(fd_, bytes.data(), bytes.size(), written);
+  const int error = write_all(file_.get(), bytes.data(), bytes.size(), written);
   require(error == 0, "log: ", path_.string(), " cannot be written: ", reason(error));
 }
 
 void LogFile::sync() {
-  if (fd_ < 0) return;
+  if (file_.get() < 0) return;
   cut();
-  require(::fsync(fd_) == 0 || errno == EINVAL || errno == EROFS, "log: ", path_.string(),
+  require(::fsync(file_.get()) == 0 || errno == EINVAL || errno == EROFS, "log: ", path_.string(),
           " cannot be written to disk: ", reason(errno));
   if (stream_ || std::exchange(named_, true)) return;
   // A log that a power cut takes the name from would be missing beside the checkpoint, and be begun anew behind a gap.

@@ -28,13 +28,16 @@ class Descriptor {
  public:
   // As open(2), taken up again after a signal, and not inherited by programs that are started.
   Descriptor(const std::filesystem::path& path, int flags, unsigned mode = 0);
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
   static Descriptor for_reading(const std::filesystem::path& path);  // does not wait for the writer of a pipe
   ~Descriptor();
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
 
   int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }  // to one that closes it
 
  private:
   int fd_;
@@ -63,7 +66,7 @@ class NewFile {
   std::filesystem::path path_, temporary_;
   const char* consolation_ = "";
   std::size_t size_, written_ = 0;
-  int fd_ = -1;
+  Descriptor file_;
   bool cut_ = false, placed_ = false;  // what a killed program left was cut off; the file is in its place
 };
 
@@ -81,7 +84,7 @@ class PlaceLock {
 
  private:
   std::filesystem::path lock_;
-  int fd_ = -1;
+  Descriptor file_;
 };
 
 // A log, which grows line by line. A regular file is one program's at a time: an Error in the others. A pipe or a
@@ -90,9 +93,6 @@ class PlaceLock {
 class LogFile {
  public:
   explicit LogFile(std::filesystem::path path);  // made where it is not there, else unchanged; an empty path: no log
-  ~LogFile();
-  LogFile(const LogFile&) = delete;
-  LogFile& operator=(const LogFile&) = delete;
 
   // Bytes of the old content that stay, 0 unless told. The rest goes with the first write() or sync(): what fails
   // before has cost nothing.
@@ -105,7 +105,7 @@ class LogFile {
   void cut();
 
   std::filesystem::path path_;
-  int fd_ = -1;
+  Descriptor file_;
   bool stream_ = false, cut_ = false, named_ = false;  // its folder was synced
   std::uintmax_t kept_ = 0;
 };

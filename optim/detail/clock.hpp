@@ -1,9 +1,12 @@
 // The clock of progress lines and of speeds.
 #pragma once
+#include <chrono>
 
 namespace heed::detail {
 
 // Of a clock that only goes forward, from some beginning.
-double seconds_now();
+inline double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 }  // namespace heed::detail
