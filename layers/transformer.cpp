@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/attention/detail/row_lengths.hpp>
@@ -167,6 +168,7 @@ TransformerState Transformer::make_state(In memory, const AttentionCall& memory_
   const NoTape guard;  // decoding is not trained through
   TransformerState state = make_state();
   state.memory_call = memory_call;
+  state.sources = Tensor::arange(memory.dim(0));
   for (const TransformerBlock& block : blocks) state.memory.push_back(block.project(memory));
   return state;
 }
@@ -183,7 +185,12 @@ Tensor Transformer::decode(In x, TransformerState& state, const AttentionCall& c
 }
 
 TransformerState TransformerState::rows(const Tensor& indices) const {
-  TransformerState picked{pick_rows(self, indices), {}, memory_call};
+  TransformerState picked{pick_rows(self, indices), memory, memory_call};
+  if (sources.defined()) picked.sources = index_select(sources, 0, indices);
+  if (memory.empty() || (sources.defined() && picked.sources.numel() == sources.numel() &&
+                         std::ranges::equal(detail::row_lengths(picked.sources), detail::row_lengths(sources))))
+    return picked;
+  picked.memory.clear();
   for (const ProjectedMemory& m : memory) picked.memory.push_back(m.rows(indices));
   AttentionCall& call = picked.memory_call;
   for (Tensor* x : {&call.key_lengths, &call.key_mask})

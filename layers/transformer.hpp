@@ -81,6 +81,9 @@ struct TransformerState {
   std::vector<AttentionState> self;
   std::vector<ProjectedMemory> memory;
   AttentionCall memory_call;
+  // int32 [B]: of each row, the row of the memory that it attends to, as make_state() was given it. Beams that change
+  // places among those of one memory share what was projected with the state before.
+  Tensor sources = {};
 
   TransformerState rows(const Tensor& indices) const;  // int32 [N]: row i of the result is row indices[i] of this
 };

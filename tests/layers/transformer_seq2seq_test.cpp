@@ -270,4 +270,19 @@ TEST_CASE("a translating transformer learns to write words in reverse") {
     for (Index i = 0; i < 40; ++i) right += word.at({i, 0}) == b.targets.at({i, t});
   }
   CHECK(right >= 236);  // of 240
+
+  // The same by what writes texts of any model.
+  const std::vector<std::vector<std::int32_t>> prompts(40, {kBegin});
+  const auto greedy = generate(model.make_state(b.at("source")), prompts,
+                               {.count = kLength + 3, .sampling = {.temperature = 0}, .stop_tokens = {kEnd}});
+  const auto beams =
+      beam_search(model.make_state(b.at("source")), prompts, {.beam = 3, .count = kLength + 3, .stop_tokens = {kEnd}});
+  Index by_greedy = 0, by_beams = 0;
+  for (Index i = 0; i < 40; ++i) {
+    const std::vector<std::int32_t> wanted = ids_of(b.targets[i]);
+    by_greedy += greedy[static_cast<std::size_t>(i)] == wanted;
+    by_beams += beams[static_cast<std::size_t>(i)][0].tokens == wanted;
+  }
+  CHECK(by_greedy >= 38);
+  CHECK(by_beams >= 38);
 }

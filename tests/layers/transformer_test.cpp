@@ -40,6 +40,34 @@ TEST_CASE("decoding token by token, in chunks and at once is the same") {
   }
 }
 
+TEST_CASE("rows of a decoder's state that change places within one memory share what was projected") {
+  Rng rng(8);
+  Transformer decoder(
+      {.width = 8, .heads = 2, .hidden = 12, .layers = 2, .memory_width = 8, .dropout = 0, .causal = true}, rng);
+  to(decoder, DType::float64);
+  const Tensor x = normal({4, 6, 8}), memory = normal({2, 5, 8}, 2);
+  const auto picks = [](std::vector<std::int32_t> rows) {
+    return Tensor::from(rows, {static_cast<Index>(rows.size())});
+  };
+  const TransformerState two = decoder.make_state(memory, {.key_lengths = Tensor::from<std::int32_t>({5, 3})});
+  TransformerState four = two.rows(picks({0, 0, 1, 1}));
+  CHECK(!four.memory[0].k.shares_storage(two.memory[0].k));
+  decoder.decode(x.slice(1, 0, 3), four);
+  TransformerState turned = four.rows(picks({1, 0, 2, 2}));  // 1 is forgotten, as is a beam that is no more
+  CHECK(turned.memory[1].v.shares_storage(four.memory[1].v));
+  TransformerState other = four.rows(picks({2, 1, 0, 3}));
+  CHECK(!other.memory[0].k.shares_storage(four.memory[0].k));
+  TransformerState fewer = four.rows(picks({3, 2}));
+  const Tensor next = x.slice(1, 3, 4), whole = decoder.decode(next, four);
+  const auto agree = [&](TransformerState& state, const Tensor& rows) {
+    CHECK(test::close(decoder.decode(index_select(next, 0, rows), state), index_select(whole, 0, rows), 1e-12, 1e-12));
+  };
+  agree(turned, picks({1, 0, 2, 2}));
+  agree(other, picks({2, 1, 0, 3}));
+  agree(fewer, picks({3, 2}));
+  CHECK(fewer.memory_call.key_lengths.to_vector<std::int32_t>() == std::vector<std::int32_t>{3, 3});
+}
+
 TEST_CASE("a decoder's state holds the memory projected: steps do not touch its projections, and rows can be picked") {
   Rng rng(8);
   Transformer decoder(
