@@ -15,6 +15,9 @@ Sample pair_of(const Ids& source, const Ids& inputs, const Ids& targets) {
   return {{"source", Tensor::from(source)}, {"inputs", Tensor::from(inputs)}, {"targets", Tensor::from(targets)}};
 }
 
+// What has no sample() is not meant as samples: split() of a tensor stays that of tensors.
+static_assert(std::is_convertible_v<TensorDataset, Samples> && !std::is_convertible_v<Tensor, Samples>);
+
 TensorDataset ten() { return TensorDataset({{"inputs", Tensor::arange(10)}, {"x", Tensor::zeros({10, 3})}}); }
 
 }  // namespace
