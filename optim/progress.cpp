@@ -42,8 +42,9 @@ std::string progress_line(const ProgressState& s, bool brief) {
     std::snprintf(text, sizeof text, format, values...);
     line += text;
   };
-  append(brief ? "%lld/%lld loss %.4f" : "step %lld/%lld  loss %.4f", static_cast<long long>(s.step),
-         static_cast<long long>(s.steps), s.loss);
+  append(brief ? "%lld" : "step %lld", static_cast<long long>(s.step));
+  if (s.steps < kUntilStopped) append("/%lld", static_cast<long long>(s.steps));
+  append(brief ? " loss %.4f" : "  loss %.4f", s.loss);
   for (const auto& [name, value] : s.other_losses) append(brief ? " %s %.4f" : "  %s %.4f", name.c_str(), value);
   if (s.validation_loss) append(brief ? " val %.4f" : "  validation %.4f", *s.validation_loss);
   if (s.floor) append(brief ? " floor %.4f" : " (floor %.4f)", *s.floor);

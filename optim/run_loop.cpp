@@ -25,6 +25,7 @@ Index keep_every(const RunOptions& o) { return o.keep_every > 0 ? o.keep_every :
 
 void check_options(const RunOptions& o) {
   require(o.steps >= 0, "run: steps is ", o.steps, "; it must be 0 or more");
+  require(o.seconds >= 0, "run: seconds is ", o.seconds, "; it must be 0 (any number) or more");
   require(o.accumulate >= 1, "run: accumulate is ", o.accumulate, "; it must be 1 or more");
   require(o.grad_clip >= 0, "run: grad_clip is ", o.grad_clip, "; it must be 0 (no clipping) or more");
   require(o.eval_every >= 0 && o.eval_batches >= 0 && o.checkpoint_every >= 0, "run: eval_every is ", o.eval_every,
@@ -86,6 +87,7 @@ class Run {
   std::optional<Progress> progress_;
   std::optional<double> floor_;  // of the batches that the last evaluation of this process saw
   double begin_ = detail::seconds_now(), training_seconds_ = 0, training_tokens_ = 0;
+  bool out_of_time_ = false;
 
   static std::vector<std::string> names_of(const std::vector<Update>& updates);
   // "optimizer", "schedule" or kOptimizerName of an update: of the first as it is, of others with their name.
@@ -103,6 +105,8 @@ class Run {
   void evaluate_into(RunStep& s);
   void show(const RunStep& s);
   void say_resumed();
+  double seconds() const { return detail::seconds_now() - begin_; }
+  bool is_last() const { return done_ == o_.steps || out_of_time_; }
   Index best_evaluation() const { return detail::best_evaluation(history_, o_.monitor, o_.monitor_highest); }
   bool is_stuck() const;
 };
@@ -287,7 +291,7 @@ void Run::write_log(const RunStep& s) {
 }
 
 void Run::evaluate_into(RunStep& s) {
-  const bool last = done_ == o_.steps;
+  const bool last = is_last();
   if (parts_.validation.size() == 0 || !(last || (o_.eval_every > 0 && done_ % o_.eval_every == 0))) return;
   const MatmulPrecision precision(o_.precision);
   const auto loss_alone = [this](const Batch& b) {
@@ -327,9 +331,9 @@ void Run::show(const RunStep& s) {
   p.floor = floor_;
   p.tokens_per_second = training_tokens_ / training_seconds_;
   if (o_.peak_flops > 0) p.share_of_peak = o_.flops_per_token * p.tokens_per_second / o_.peak_flops;
-  p.seconds_left =
-      (detail::seconds_now() - begin_) / static_cast<double>(done_ - resumed_) * static_cast<double>(o_.steps - done_);
-  progress_->update(p, s.validation_loss.has_value() || done_ == resumed_ + 1 || done_ == o_.steps);
+  p.seconds_left = seconds() / static_cast<double>(done_ - resumed_) * static_cast<double>(o_.steps - done_);
+  if (o_.seconds > 0) p.seconds_left = std::max(0.0, std::min(p.seconds_left, o_.seconds - seconds()));
+  progress_->update(p, s.validation_loss.has_value() || done_ == resumed_ + 1 || is_last());
 }
 
 void Run::say_resumed() {
@@ -356,12 +360,13 @@ RunResult Run::go() {
   bool stopped = is_stuck();
   while (done_ < o_.steps && !stopped && !asked_to_stop()) {
     RunStep s = step();
+    out_of_time_ = o_.seconds > 0 && seconds() >= o_.seconds;
     evaluate_into(s);
     write_log(s);
     show(s);
     if (o_.after_step) o_.after_step(s);
     if (o_.after_evaluation && s.validation_loss) o_.after_evaluation(s);
-    stopped = s.stop || is_stuck();
+    stopped = s.stop || out_of_time_ || is_stuck();
     // The best before the last: a run that is resumed after its evaluation would not make it again.
     if (s.validation_loss && best_evaluation() == static_cast<Index>(history_.validation_losses.size()) - 1)
       save(o_.best);

@@ -57,7 +57,7 @@ Metrics evaluate_metrics(const std::function<Metrics(const Batch&)>& metrics, co
 // What a person sees of a running training: one live line in a terminal, plain lines elsewhere.
 
 struct ProgressState {
-  Index step = 0, steps = 0;
+  Index step = 0, steps = 0;                   // steps: kUntilStopped where nobody knows
   double loss = 0;                             // of this step
   Metrics other_losses = {};                   // of its further updates, by their names
   std::optional<double> validation_loss = {};  // the last one
@@ -108,8 +108,13 @@ struct RunStep {
   bool stop = false;                           // a callback may set it: the run saves, and ends after this step
 };
 
+inline constexpr Index kUntilStopped = Index{1} << 40;  // RunOptions::steps of a run that something else ends
+
 struct RunOptions {
   Index steps = 1000;
+  // Ends the run, evaluated and saved as after the last step, when it has gone on for so long; a run that is resumed
+  // has as much again. 0: never.
+  double seconds = 0;
   Index accumulate = 1;              // batches a step, all held until it ends; their gradients are averaged
   double grad_clip = 1;              // largest norm of the gradient of a loss; 0: no clipping
   std::uint64_t seed = 1;            // of batches and dropout
@@ -171,7 +176,7 @@ struct RunResult {
   Index steps = 0;  // done in all
   Index resumed_from = 0;
   bool interrupted = false;  // before the last step, by a signal
-  bool stopped = false;      // before the last step, by a callback or as patience was at its end
+  bool stopped = false;      // before the last step, by a callback or as patience or time was at its end
   Index best_step = 0;       // after which the evaluation was the best by RunOptions::monitor; 0: none was
   RunHistory history;
   std::optional<double> validation_loss;  // the last

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <csignal>
 #include <fstream>
+#include <thread>
 
 #include "tests/data/temporary_folder.hpp"
 #include "tests/optim/plane_run.hpp"
@@ -168,10 +169,33 @@ TEST_CASE("run: a signal finishes the step, saves and returns, and the run goes 
   CHECK((test::same_bits(resumed.model.up.weight, whole.model.up.weight)));
 }
 
+TEST_CASE("run: time ends a run, evaluated and saved, and a resumed one goes on to the bits of a whole one") {
+  const TemporaryFolder folder;
+  const auto slowly = [](RunStep& s) {
+    if (s.step == 3) std::this_thread::sleep_for(std::chrono::milliseconds(250));
+  };
+  RunOptions o{.steps = kUntilStopped, .seconds = 0.2, .eval_every = 0, .after_step = slowly};
+  o.checkpoint = folder.path / "time.h5", o.resume = true;
+  PlaneRun timed;
+  RunResult result = timed.go(o);
+  CHECK(result.stopped);
+  const Index made = result.steps;
+  CHECK(made >= 1);
+  CHECK(made <= 4);  // step 3 takes longer than there is time for, and then one is made yet
+  CHECK(result.history.validation_losses.back().first == made);
+  o.steps = 6, o.seconds = 0, o.after_step = {};
+  PlaneRun resumed, whole;
+  result = resumed.go(o);
+  CHECK(result.resumed_from == made);
+  whole.go({.steps = 6});
+  CHECK(same_bits(resumed.model.up.weight, whole.model.up.weight));
+}
+
 TEST_CASE("run: wrong options and states are named") {
   const TemporaryFolder folder;
   PlaneRun s;
   CHECK(s.refusal({.steps = -1}) == "run: steps is -1; it must be 0 or more");
+  CHECK(s.refusal({.seconds = -1}) == "run: seconds is -1; it must be 0 (any number) or more");
   CHECK(s.refusal({.accumulate = 0}) == "run: accumulate is 0; it must be 1 or more");
   CHECK(s.refusal({.grad_clip = -1}) == "run: grad_clip is -1; it must be 0 (no clipping) or more");
   CHECK(s.refusal({.eval_every = -2}) ==
