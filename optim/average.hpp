@@ -112,4 +112,10 @@ class LastWeights {
 //   load_model(average_checkpoints({"a.h5", "b.h5"}), model);
 Checkpoint average_checkpoints(const std::vector<std::filesystem::path>& files);
 
+// What a checkpoint holds of a model, which has the mean of the last weights where a run with RunOptions::last_weights
+// left it. A run cannot go on from it.
+//
+//   load_model(mean_of_last_weights(load_checkpoint("run.h5")), model);
+Checkpoint mean_of_last_weights(Checkpoint checkpoint);
+
 }  // namespace heed

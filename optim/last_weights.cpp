@@ -81,6 +81,28 @@ void LastWeights::load_state(const std::vector<NamedTensor>& given) {
   kept_ = std::move(next);
 }
 
+Checkpoint mean_of_last_weights(Checkpoint c) {
+  const auto found = c.tensors.find("last_weights/kept");
+  const Index kept = found == c.tensors.end() ? 0 : found->second.item<Index>();
+  const auto weights = [&c](Index n, std::string_view name) -> const Tensor& {
+    return c.tensor("last_weights/" + std::to_string(n) + "." + std::string(name));
+  };
+  const NoTape guard;
+  for (auto& [path, tensor] : c.tensors) {
+    if (!path.starts_with("model/") || kept == 0) continue;
+    const std::string_view name = std::string_view(path).substr(6);
+    if (!c.tensors.contains("last_weights/0." + std::string(name))) continue;  // a buffer, or frozen
+    Tensor sum = weights(0, name).to(DType::float64);
+    for (Index n = 1; n < kept; ++n) sum = sum + weights(n, name).to(DType::float64);
+    require(sum.shape() == tensor.shape(), c.source, ": the last weights of ", printable(std::string(name)), " are ",
+            sum.shape(), " and the model's ", tensor.shape(), "; they must be the same");
+    tensor = mean_of(sum, static_cast<std::size_t>(kept), tensor.dtype());
+  }
+  std::erase_if(c.tensors, [](const auto& t) { return !t.first.starts_with("model/"); });
+  c.counters.clear();
+  return c;
+}
+
 Checkpoint average_checkpoints(const std::vector<std::filesystem::path>& files) {
   require(!files.empty(), "average_checkpoints: there are no files; there must be one or more");
   const NoTape guard;

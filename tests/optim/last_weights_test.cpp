@@ -149,6 +149,13 @@ TEST_CASE("run: the last weights are kept over kills and resumes, to the same bi
   plain.go({.steps = 13, .eval_every = 4});
   CHECK(same_bits(plain.model.up.weight, whole.model.up.weight));
   const std::vector<Tensor> means = mean_weights(whole, whole.last);
+  const Checkpoint mean = mean_of_last_weights(c);  // of the file alone
+  CHECK(same_bits(mean.tensor("model/up.weight"), means[0]));
+  CHECK(same_bits(mean.tensor("model/down.bias"), means[3]));
+  CHECK(mean.tensors.size() == 4);
+  CHECK(mean.counters.empty());
+  const Checkpoint none = mean_of_last_weights(mean);
+  CHECK(same_bits(none.tensor("model/up.weight"), means[0]));
   // Killed with no checkpoint at all, between two, and behind the step whose weights are kept and not yet saved.
   for (const Index last : {1, 3, 6, 7, 12}) {
     LastRun killed, resumed;
