@@ -16,7 +16,7 @@ MultiHeadAttentionOptions attention_options(const TransformerOptions& o, Index m
           .value_size = o.value_size,
           .memory_width = memory_width,
           .bias = o.bias,
-          .dropout = has_weights ? o.dropout : 0,
+          .dropout = has_weights ? o.attention_dropout.value_or(o.dropout) : 0,
           .rope = o.rope && memory_width == 0,
           .relative_clip = memory_width == 0 ? o.relative_clip : 0};
 }

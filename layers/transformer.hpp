@@ -25,6 +25,7 @@ struct TransformerOptions {
   Index layers = 6;
   Index memory_width = 0;  // > 0: blocks also attend to a memory (decoder)
   double dropout = 0.1;    // after each part, and on the attention weights where the mechanism has it
+  std::optional<double> attention_dropout = {};  // on those weights alone, where it is another
   FeedForwardKind activation = FeedForwardKind::relu;
   NormKind norm = NormKind::layer;
   bool norm_first = false;  // false: x = norm(x + part(x)), as in the paper; true: x = x + part(norm(x))

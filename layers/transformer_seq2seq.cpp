@@ -16,6 +16,7 @@ TransformerOptions stack_options(const TransformerSeq2SeqOptions& o, Index layer
           .layers = layers,
           .memory_width = decodes ? o.width : 0,
           .dropout = o.dropout,
+          .attention_dropout = o.attention_dropout,
           .activation = o.activation,
           .norm = o.norm,
           .norm_first = o.norm_first,
@@ -241,6 +242,11 @@ void TransformerSeq2SeqConfig::fields(OptionFields& f) {
   f("source_vocabulary", o.source_vocabulary, 1), f("target_vocabulary", o.target_vocabulary, 1);
   f("width", o.width, 1), f("heads", o.heads, 1), f("hidden", o.hidden);
   f("encoder_layers", o.encoder_layers), f("decoder_layers", o.decoder_layers, 1), f("dropout", o.dropout);
+  if (f.has("attention_dropout", o.attention_dropout.has_value())) {
+    double share = o.attention_dropout.value_or(0);
+    f("attention_dropout", share);
+    o.attention_dropout = share;
+  }
   f("activation", o.activation, feed_forward_kinds()), f("norm", o.norm, norm_kinds());
   f("norm_first", o.norm_first), f("bias", o.bias), f("positions", o.positions, position_kinds());
   f("scaled_embedding", o.scaled_embedding), f("context", o.context, 1);

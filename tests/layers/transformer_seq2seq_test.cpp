@@ -96,6 +96,28 @@ TEST_CASE("the gradients of encoder-decoder transformers are those of difference
   }
 }
 
+TEST_CASE("the weights of attention have a dropout of their own where it is asked for, in JSON too") {
+  const auto losses = [](double dropout, std::optional<double> attention_dropout) {
+    TransformerSeq2SeqConfig c;
+    c.options = small(PositionKind::sinusoidal);
+    c.options.dropout = dropout, c.options.attention_dropout = attention_dropout, c.options.label_smoothing = 0;
+    const auto again = from_json<TransformerSeq2SeqConfig>(to_json(c), "a test");
+    CHECK(again.options.attention_dropout == attention_dropout);
+    TransformerSeq2Seq model = model_of(again.options);
+    manual_seed(1);
+    const double evaluated = model.loss(stored_pairs()).item();
+    const Tape tape;
+    return std::pair{model.loss(stored_pairs()).item(), evaluated};
+  };
+  const auto [none, plain] = losses(0, {});
+  CHECK(none == plain);
+  const auto [weights, same] = losses(0, 0.5);
+  CHECK(same == plain);
+  CHECK(weights != plain);
+  CHECK(losses(0.5, 0.5).first == losses(0.5, {}).first);
+  CHECK(losses(0.5, 0).first != losses(0.5, {}).first);
+}
+
 TEST_CASE("padding has no effect on a translating transformer and gets no gradient, exactly") {
   for (const bool first : {false, true}) {
     for (const PositionKind positions : kAllPositions) {
