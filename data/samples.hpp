@@ -215,15 +215,25 @@ struct TextPair {
 std::vector<TextPair> read_text_pairs(const std::filesystem::path& source, const std::filesystem::path& target);
 std::vector<TextPair> read_text_pairs(const std::filesystem::path& tab_separated);
 
+// The tokens that begin and end a text, "<s>" and "</s>", and how many ids a model needs with them. A tokenizer that
+// does not have both gets two more ids behind its vocabulary.
+struct TextMarks {
+  std::int32_t begin = 0, end = 0;
+  Index vocabulary = 0;
+};
+TextMarks text_marks(const Tokenizer& tokenizer);
+
 struct TextPairOptions {
   Index longest = 0;  // tokens of a source, or of a target with the token that begins or ends it; 0: any number
   // Leaves out pairs that are longer or one of whose sides has no token; else they are an Error. TextPairs::skipped()
   // counts them.
   bool skip = false;
+  bool source_end = false;  // sources end with the token that ends a text, too
 };
 
 // Sample i of a pair: "source" int32 [S], its tokens; "inputs" int32 [T], begin() and the tokens of the target;
-// "targets" int32 [T], the tokens of the target and end(). These two are the tokens behind the target's vocabulary.
+// "targets" int32 [T], the tokens of the target and end(). These two are the target's text_marks(). With one tokenizer
+// for both sides, both have the same ids.
 class TextPairs {
  public:
   // Error: no pairs; one that does not fit the options, told by its number from 1, the line of its file; EncodeError.
@@ -234,14 +244,15 @@ class TextPairs {
   Sample sample(Index i) const;
   Index skipped() const { return skipped_; }
 
-  std::int32_t begin() const { return begin_; }
-  std::int32_t end() const { return begin_ + 1; }
-  Index target_vocabulary() const { return begin_ + 2; }  // both included: of a model's decoder
+  std::int32_t begin() const { return target_.begin; }
+  std::int32_t end() const { return target_.end; }
+  Index source_vocabulary() const { return source_.vocabulary; }  // of a model's encoder
+  Index target_vocabulary() const { return target_.vocabulary; }  // of its decoder
   // Padding of all three, with source_lengths; padded targets do not count.
   static PaddingByName padding();
 
  private:
-  std::int32_t begin_;
+  TextMarks source_, target_;
   std::vector<std::vector<std::int32_t>> sources_, targets_;  // targets_: begin(), the tokens, end()
   Index skipped_ = 0;
 };

@@ -182,7 +182,7 @@ SentencePieceTokenizer SentencePieceTokenizer::train_on_text(std::string_view te
       {"byte_fallback", "true"},
       {"normalization_rule_name", "identity"},
       {"remove_extra_whitespaces", "false"},
-      {"add_dummy_prefix", "false"},
+      {"add_dummy_prefix", options.word_begins ? "true" : "false"},
       {"max_sentence_length", "1048576"},
       {"num_threads", "1"},  // the same pieces on every machine
       {"minloglevel", options.log ? "0" : "2"},
@@ -234,6 +234,16 @@ std::string SentencePieceTokenizer::piece(std::int32_t id) const {
   require(id >= 0 && id < vocabulary_size(), "piece: token ", id, " is not in the vocabulary of ", vocabulary_size(),
           " tokens");
   return model_->processor.IdToPiece(id);
+}
+
+std::optional<std::int32_t> SentencePieceTokenizer::special(std::string_view name) const {
+  const auto& processor = model_->processor;
+  const int id = name == "<pad>"   ? processor.pad_id()
+                 : name == "<unk>" ? processor.unk_id()
+                 : name == "<s>"   ? processor.bos_id()
+                 : name == "</s>"  ? processor.eos_id()
+                                   : -1;
+  return id >= 0 ? std::optional<std::int32_t>(id) : std::nullopt;
 }
 
 }  // namespace heed

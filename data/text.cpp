@@ -95,6 +95,16 @@ std::string repair_utf8(std::string_view bytes) {
   return text;
 }
 
+std::vector<std::string_view> split_words(std::string_view text) {
+  std::vector<std::string_view> words;
+  for (std::size_t begin = text.find_first_not_of(kWhiteSpace); begin != text.npos;) {
+    const std::size_t end = std::min(text.find_first_of(kWhiteSpace, begin), text.size());
+    words.push_back(text.substr(begin, end - begin));
+    begin = text.find_first_not_of(kWhiteSpace, end);
+  }
+  return words;
+}
+
 std::vector<char32_t> decode_utf8(std::string_view text) {
   std::vector<char32_t> code_points;
   code_points.reserve(text.size());

@@ -33,6 +33,11 @@ void append_utf8(std::string& text, char32_t code_point);
 // A character as messages show it: «'é' (U+00E9)», or «U+000A» for what does not print.
 std::string show_character(char32_t code_point);
 
+inline constexpr std::string_view kWhiteSpace = " \t\n\v\f\r";  // of ASCII
+
+// What is between white space.
+std::vector<std::string_view> split_words(std::string_view text);
+
 // Any bytes as a terminal may show them: control characters and what is not UTF-8 as \n, \t, \x1B.
 std::string printable(std::string_view bytes);
 

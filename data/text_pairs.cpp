@@ -45,16 +45,25 @@ std::vector<TextPair> read_text_pairs(const std::filesystem::path& tab_separated
   return pairs;
 }
 
+TextMarks text_marks(const Tokenizer& tokenizer) {
+  const auto begin = tokenizer.special("<s>"), end = tokenizer.special("</s>");
+  if (begin && end) return {*begin, *end, tokenizer.vocabulary_size()};
+  const auto behind = static_cast<std::int32_t>(tokenizer.vocabulary_size());
+  return {behind, behind + 1, behind + 2};
+}
+
 TextPairs::TextPairs(const std::vector<TextPair>& pairs, const Tokenizer& source, const Tokenizer& target,
                      const TextPairOptions& options)
-    : begin_(static_cast<std::int32_t>(target.vocabulary_size())) {
+    : source_(text_marks(source)), target_(text_marks(target)) {
   require(options.longest >= 0, "text pairs: longest is ", options.longest, "; it must be 0 (any) or more");
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     std::vector<std::int32_t> from = source.encode(pairs[i].source), to = target.encode(pairs[i].target);
+    const bool empty_source = from.empty();
+    if (options.source_end) from.push_back(source_.end);
     to.insert(to.begin(), begin());
     to.push_back(end());
     const auto sources = static_cast<Index>(from.size()), targets = static_cast<Index>(to.size()) - 1;
-    const bool empty = sources == 0 || targets == 1;
+    const bool empty = empty_source || targets == 1;
     const bool longer = options.longest > 0 && std::max(sources, targets) > options.longest;
     require(options.skip || !(empty || longer), "text pairs: pair ", i + 1, " has ", sources, " tokens of source and ",
             targets - 1, " of target; there must be one or more",

@@ -75,9 +75,10 @@ Tokenizer Tokenizer::from_json(std::string_view text) {
             "tokenizer: the stored characters are damaged: they must be in order, each there once");
     return tokenizer;
   }
+  if (kind == "word") return WordTokenizer::from_state(state);
   if (kind == "sentencepiece") return SentencePieceTokenizer::from_state(state);
   fail("tokenizer: the stored tokenizer is of the kind \"", printable(kind),
-       "\"; only byte, char and sentencepiece can be made again here");
+       "\"; only byte, char, word and sentencepiece can be made again here");
 }
 
 std::uint64_t Tokenizer::hash() const {

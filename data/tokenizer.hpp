@@ -10,6 +10,8 @@
 //
 //   std::vector<std::int32_t> encode_next(std::string_view text) const;  // text that goes on after other text
 //
+//   std::optional<std::int32_t> special(std::string_view name) const;  // the token "<pad>", "<unk>", "<s>" or "</s>"
+//
 // Example:
 //
 //   const Tokenizer tokenizer = CharTokenizer("hello world");
@@ -24,9 +26,11 @@
 #include <heed/core/check.hpp>
 #include <heed/core/dtype.hpp>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 namespace heed {
@@ -69,11 +73,14 @@ class Tokenizer {
   Index vocabulary_size() const { return held_->vocabulary_size(); }
   std::string kind() const { return held_->kind(); }
   std::string state() const { return held_->state(); }
+  // The token of padding, of what it does not know, of the beginning and of the end of a text, by these names: "<pad>",
+  // "<unk>", "<s>", "</s>". Nothing where it has none.
+  std::optional<std::int32_t> special(std::string_view name) const { return held_->special(name); }
 
   // JSON that checkpoints and from_json keep: {"kind": ..., "state": ...}, or "state_base64" for bytes that are not
   // UTF-8.
   std::string to_json() const;
-  // Makes a byte, char or sentencepiece tokenizer again. Throws Error for damaged JSON and for another kind.
+  // Makes a byte, char, word or sentencepiece tokenizer again. Throws Error for damaged JSON and for another kind.
   static Tokenizer from_json(std::string_view json);
   // Tells tokenizers apart in token files: a hash (XXH64) of kind and state.
   std::uint64_t hash() const;
@@ -87,6 +94,7 @@ class Tokenizer {
     virtual Index vocabulary_size() const = 0;
     virtual std::string kind() const = 0;
     virtual std::string state() const = 0;
+    virtual std::optional<std::int32_t> special(std::string_view name) const = 0;
   };
   template <class T>
   struct Held final : Face {
@@ -103,6 +111,12 @@ class Tokenizer {
     Index vocabulary_size() const override { return value.vocabulary_size(); }
     std::string kind() const override { return value.kind(); }
     std::string state() const override { return value.state(); }
+    std::optional<std::int32_t> special(std::string_view name) const override {
+      if constexpr (requires { value.special(name); })
+        return value.special(name);
+      else
+        return {};
+    }
     T value;
   };
 
@@ -139,10 +153,46 @@ class CharTokenizer {
   std::array<std::int32_t, 128> ascii_{};  // their tokens; -1: none
 };
 
+struct WordOptions {
+  Index vocabulary = 0;     // the most words, the commonest; 0: all
+  Index min_frequency = 1;  // words that are there less often are unknown
+};
+
+// Words between white space, of texts that are tokenised already. <pad>, <unk>, <s> and </s> are 0 to 3, and then come
+// the words, the most frequent first, equal ones in the order of their bytes.
+class WordTokenizer {
+ public:
+  static constexpr std::int32_t kPad = 0, kUnknown = 1, kBegin = 2, kEnd = 3;
+
+  // Learns the words of a text, or of files. Error where none is left; as read_text.
+  explicit WordTokenizer(std::string_view text, const WordOptions& options = {});
+  static WordTokenizer train(const std::vector<std::filesystem::path>& files_and_folders,
+                             const WordOptions& options = {});
+  static WordTokenizer from_state(std::string_view words);  // Error where two are the same, or one is empty
+
+  std::vector<std::int32_t> encode(std::string_view text) const;  // another word is <unk>
+  // With spaces between; without <pad>, <s> and </s>.
+  std::string decode(std::span<const std::int32_t> ids) const;
+  Index vocabulary_size() const { return 4 + static_cast<Index>(words_.size()); }
+  std::string kind() const { return "word"; }
+  std::string state() const;  // the words, a line each
+  std::optional<std::int32_t> special(std::string_view name) const;
+  const std::string& word(std::int32_t id) const;  // "<s>" of 2. Error for an id out of range
+
+ private:
+  WordTokenizer() = default;
+  std::vector<std::string> words_;
+  std::unordered_map<std::string, std::int32_t> ids_;
+
+  void add(std::string word);
+};
+
 struct SentencePieceOptions {
   Index vocabulary = 4096;    // an Error if the text has too few or too many characters for it
   std::string model = "bpe";  // or "unigram"
   bool log = false;           // let the library write its progress to stderr
+  // The first word of a text has the pieces that it has behind a space, as texts that are tokenised one by one want it.
+  bool word_begins = false;
   // Of files with more bytes than this, train() learns from lines that are chosen all over them, at most so many bytes.
   Index sample = Index{64} << 20;
 };
@@ -168,6 +218,7 @@ class SentencePieceTokenizer {
   // Writes FILE.model, which replaces an old one whole or not at all. Throws Error where it cannot be written.
   void save(const std::filesystem::path& file) const;
   std::string piece(std::int32_t id) const;
+  std::optional<std::int32_t> special(std::string_view name) const;  // models learned here have all but <pad>
 
  private:
   struct Model;

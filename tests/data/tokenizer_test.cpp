@@ -94,6 +94,18 @@ TEST_CASE("SentencePiece learns BPE and unigram models that give every text back
   }
 }
 
+TEST_CASE("SentencePiece: the first word of a text has the pieces that it has within one, where that is asked for") {
+  for (const bool begins : {false, true}) {
+    CAPTURE(begins);
+    const SentencePieceTokenizer t =
+        SentencePieceTokenizer::train_on_text(corpus(), {.vocabulary = 440, .word_begins = begins});
+    const std::vector<std::int32_t> alone = t.encode("found"), within = t.encode("Mia found");
+    const bool same = alone.size() <= within.size() && std::equal(alone.rbegin(), alone.rend(), within.rbegin());
+    CHECK(same == begins);
+    for (const std::string text : {"found a  map", " begins", "", "ends "}) check_round_trip(t, text);
+  }
+}
+
 TEST_CASE("SentencePiece models are read from files") {
   TemporaryFolder f;
   const auto trained = SentencePieceTokenizer::train({f.write("text.txt", corpus())}, {.vocabulary = 350});

@@ -1,0 +1,118 @@
+// Words between white space.
+#include <algorithm>
+#include <array>
+#include <heed/core/check.hpp>
+#include <heed/data/text.hpp>
+#include <heed/data/tokenizer.hpp>
+
+namespace heed {
+namespace {
+
+constexpr std::array<std::string_view, 4> kSpecial = {"<pad>", "<unk>", "<s>", "</s>"};
+using Counts = std::unordered_map<std::string, Index>;
+
+// A text that says "<s>" does not mean the token.
+void count_words(std::string_view text, Counts& counts) {
+  for (const std::string_view word : split_words(text))
+    if (std::ranges::find(kSpecial, word) == kSpecial.end()) ++counts[std::string(word)];
+}
+
+std::vector<std::string> chosen(const Counts& counts, const WordOptions& o) {
+  require(o.vocabulary >= 0 && o.min_frequency >= 1, "word tokenizer: vocabulary is ", o.vocabulary,
+          " and min_frequency is ", o.min_frequency, "; they must be 0 (all) or more and 1 or more");
+  std::vector<std::pair<Index, std::string>> all;
+  for (const auto& [word, count] : counts)
+    if (count >= o.min_frequency) all.emplace_back(-count, word);
+  std::sort(all.begin(), all.end());
+  if (o.vocabulary > 0) all.resize(std::min(all.size(), static_cast<std::size_t>(o.vocabulary)));
+  require(!all.empty(), "word tokenizer: of ", counts.size(), " words of the text none is there ", o.min_frequency,
+          " times; one or more must be left");
+  std::vector<std::string> words;
+  for (auto& [count, word] : all) words.push_back(std::move(word));
+  return words;
+}
+
+}  // namespace
+
+WordTokenizer::WordTokenizer(std::string_view text, const WordOptions& options) {
+  Counts counts;
+  count_words(text, counts);
+  for (std::string& word : chosen(counts, options)) add(std::move(word));
+}
+
+WordTokenizer WordTokenizer::train(const std::vector<std::filesystem::path>& files_and_folders,
+                                   const WordOptions& options) {
+  Counts counts;
+  std::string rest;  // a word may go on in the next piece
+  read_text_pieces(files_and_folders, [&](const TextPiece& piece) {
+    rest += piece.text;
+    const std::size_t end = rest.find_last_of(kWhiteSpace);
+    if (end == rest.npos) return;
+    count_words(std::string_view(rest).substr(0, end), counts);
+    rest.erase(0, end);
+  });
+  count_words(rest, counts);
+  WordTokenizer tokenizer;
+  for (std::string& word : chosen(counts, options)) tokenizer.add(std::move(word));
+  return tokenizer;
+}
+
+WordTokenizer WordTokenizer::from_state(std::string_view words) {
+  WordTokenizer tokenizer;
+  for (std::size_t begin = 0; begin < words.size();) {
+    const std::size_t end = std::min(words.find('\n', begin), words.size());
+    const std::string_view word = words.substr(begin, end - begin);
+    require(!word.empty() && word.find_first_of(kWhiteSpace) == word.npos,
+            "word tokenizer: the stored words are damaged: «", printable(word), "» is no word");
+    tokenizer.add(std::string(word));
+    begin = end + 1;
+  }
+  require(!tokenizer.words_.empty(), "word tokenizer: the stored words are damaged: there are none");
+  return tokenizer;
+}
+
+void WordTokenizer::add(std::string word) {
+  const auto id = static_cast<std::int32_t>(4 + words_.size());
+  require(ids_.emplace(word, id).second, "word tokenizer: the stored words are damaged: «", printable(word),
+          "» is there twice");
+  words_.push_back(std::move(word));
+}
+
+std::vector<std::int32_t> WordTokenizer::encode(std::string_view text) const {
+  std::vector<std::int32_t> ids;
+  for (const std::string_view word : split_words(text)) {
+    const auto found = ids_.find(std::string(word));
+    ids.push_back(found == ids_.end() ? kUnknown : found->second);
+  }
+  return ids;
+}
+
+const std::string& WordTokenizer::word(std::int32_t id) const {
+  require(id >= 0 && id < vocabulary_size(), "decode: token ", id, " is not in the vocabulary of ", vocabulary_size(),
+          " tokens");
+  static const std::vector<std::string> special(kSpecial.begin(), kSpecial.end());
+  return id < 4 ? special[static_cast<std::size_t>(id)] : words_[static_cast<std::size_t>(id - 4)];
+}
+
+std::string WordTokenizer::decode(std::span<const std::int32_t> ids) const {
+  std::string text;
+  for (const std::int32_t id : ids) {
+    const std::string& one = word(id);
+    if (id != kPad && id != kBegin && id != kEnd) text += (text.empty() ? "" : " ") + one;
+  }
+  return text;
+}
+
+std::string WordTokenizer::state() const {
+  std::string all;
+  for (const std::string& word : words_) all += word + "\n";
+  return all;
+}
+
+std::optional<std::int32_t> WordTokenizer::special(std::string_view name) const {
+  const auto found = std::ranges::find(kSpecial, name);
+  if (found == kSpecial.end()) return {};
+  return static_cast<std::int32_t>(found - kSpecial.begin());
+}
+
+}  // namespace heed
