@@ -34,6 +34,7 @@
 #include <heed/data/batches.hpp>
 #include <heed/data/checkpoint.hpp>
 #include <heed/data/samples.hpp>
+#include <heed/data/scores.hpp>
 #include <heed/data/tasks.hpp>
 #include <heed/data/text.hpp>
 #include <heed/data/token_file.hpp>
@@ -61,6 +62,7 @@
 #include <heed/layers/sequential.hpp>
 #include <heed/layers/transformer.hpp>
 #include <heed/layers/transformer_seq2seq.hpp>
+#include <heed/layers/translation.hpp>
 #include <heed/optim/average.hpp>
 #include <heed/optim/optimizer.hpp>
 #include <heed/optim/optimizers.hpp>

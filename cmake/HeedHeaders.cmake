@@ -31,6 +31,7 @@ set(HEED_HEADERS
     data/batches.hpp
     data/checkpoint.hpp
     data/samples.hpp
+    data/scores.hpp
     data/tasks.hpp
     data/text.hpp
     data/token_file.hpp
@@ -59,6 +60,7 @@ set(HEED_HEADERS
     layers/sequential.hpp
     layers/transformer.hpp
     layers/transformer_seq2seq.hpp
+    layers/translation.hpp
     optim/average.hpp
     optim/optimizer.hpp
     optim/optimizers.hpp

@@ -51,7 +51,8 @@ std::string visible(const std::string& text) {
 }  // namespace
 
 std::vector<std::string> token_labels(const Tokenizer& tokenizer, std::span<const std::int32_t> ids) {
-  // A token's text is what it adds to the one before: some tokenizers drop a space at the beginning of a text.
+  // A token's text is what it adds to the one before: some tokenizers drop a space at the beginning of a text. The
+  // spaces between whole words are no token's.
   const auto mask = static_cast<std::int32_t>(tokenizer.vocabulary_size());
   std::vector<std::string> labels;
   for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -59,7 +60,7 @@ std::vector<std::string> token_labels(const Tokenizer& tokenizer, std::span<cons
       labels.emplace_back("[MASK]");
       continue;
     }
-    const bool first = i == 0 || ids[i - 1] == mask;
+    const bool first = i == 0 || ids[i - 1] == mask || tokenizer.kind() == "word";
     const std::string before = first ? "" : tokenizer.decode(ids.subspan(i - 1, 1)),
                       both = tokenizer.decode(ids.subspan(first ? i : i - 1, first ? 1 : 2));
     labels.push_back(visible(both.starts_with(before) ? both.substr(before.size()) : tokenizer.decode({ids[i]})));

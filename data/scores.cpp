@@ -1,0 +1,277 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <heed/core/check.hpp>
+#include <heed/data/scores.hpp>
+#include <heed/data/text.hpp>
+#include <map>
+
+namespace heed {
+namespace {
+
+using Words = std::vector<std::string>;
+
+bool digit(char c) { return c >= '0' && c <= '9'; }
+
+// The punctuation of ASCII that always stands apart: all but ' - , and the full stop.
+bool apart(char c) {
+  const auto u = static_cast<unsigned char>(c);
+  return (u >= 0x20 && u <= 0x26) || (u >= 0x28 && u <= 0x2B) || u == 0x2F || (u >= 0x3A && u <= 0x40) ||
+         (u >= 0x5B && u <= 0x60) || (u >= 0x7B && u <= 0x7E);
+}
+
+void replace_all(std::string& text, std::string_view from, std::string_view to) {
+  for (std::size_t at = text.find(from); at != text.npos; at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
+}
+
+// Where two neighbours match, what they become is put in their place, and the search goes on behind both, as that of a
+// regular expression.
+template <class Match>
+std::string each_pair(const std::string& text, const Match& match) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const std::string pair = i + 1 < text.size() ? match(text[i], text[i + 1]) : std::string();
+    if (pair.empty())
+      out += text[i];
+    else
+      out += pair, ++i;
+  }
+  return out;
+}
+
+// The rules of mteval-v13a.pl for languages of the West. A character beyond ASCII is several bytes here, none of which
+// is a digit or a sign of its own, so that bytes do as well as characters.
+std::string tokenised_13a(std::string text) {
+  replace_all(text, "<skipped>", "");
+  replace_all(text, "-\n", "");
+  replace_all(text, "\n", " ");
+  replace_all(text, "&quot;", "\""), replace_all(text, "&amp;", "&");
+  replace_all(text, "&lt;", "<"), replace_all(text, "&gt;", ">");
+  std::string spaced = " ";
+  for (const char c : text) spaced += apart(c) ? std::string(" ") + c + " " : std::string(1, c);
+  spaced += " ";
+  const auto stop = [](char c) { return c == '.' || c == ','; };
+  spaced = each_pair(
+      spaced, [&](char a, char b) { return !digit(a) && stop(b) ? std::string(1, a) + " " + b + " " : std::string(); });
+  spaced = each_pair(
+      spaced, [&](char a, char b) { return stop(a) && !digit(b) ? std::string(" ") + a + " " + b : std::string(); });
+  return each_pair(
+      spaced, [&](char a, char b) { return digit(a) && b == '-' ? std::string(1, a) + " " + b + " " : std::string(); });
+}
+
+template <class T>
+using Grams = std::map<std::vector<T>, Index>;
+
+// How often each row of n neighbours is there, for n from 1 to `orders`.
+template <class T>
+std::vector<Grams<T>> grams_of(const std::vector<T>& all, std::size_t orders) {
+  std::vector<Grams<T>> grams(orders);
+  for (std::size_t n = 1; n <= orders; ++n)
+    for (auto begin = all.begin(); all.end() - begin >= static_cast<std::ptrdiff_t>(n); ++begin)
+      ++grams[n - 1][std::vector<T>(begin, begin + static_cast<std::ptrdiff_t>(n))];
+  return grams;
+}
+
+// Of n-grams, how many are there, and how many of them in the other map too, each as often as it is in both.
+template <class T>
+std::pair<Index, Index> count_matches(const Grams<T>& made, const Grams<T>& other) {
+  Index count = 0, matches = 0;
+  for (const auto& [gram, times] : made) {
+    count += times;
+    if (const auto found = other.find(gram); found != other.end()) matches += std::min(times, found->second);
+  }
+  return {count, matches};
+}
+
+void lowercase(std::string& text) {
+  for (char& c : text)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+}
+
+void check_lists(const char* op, std::size_t texts, const std::vector<std::vector<std::string>>& references) {
+  require(texts > 0 && !references.empty(), op, ": there are ", texts, " texts and ", references.size(),
+          " lists of references; there must be one of each or more");
+  for (const auto& list : references)
+    require(list.size() == texts, op, ": there are ", texts, " texts and ", list.size(),
+            " references; there must be as many");
+}
+
+std::string formatted(const char* format, auto... values) {
+  char text[256];
+  std::snprintf(text, sizeof text, format, values...);
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::string> bleu_words(std::string_view given, const BleuOptions& o) {
+  std::string text(given);
+  if (o.lowercase) lowercase(text);
+  if (o.tokens == BleuTokens::v13a) text = tokenised_13a(text);
+  const std::vector<std::string_view> words = split_words(text);
+  return {words.begin(), words.end()};
+}
+
+Bleu corpus_bleu(std::span<const std::string> texts, const std::vector<std::vector<std::string>>& references,
+                 const BleuOptions& o) {
+  check_lists("corpus_bleu", texts.size(), references);
+  Bleu b{.references = static_cast<Index>(references.size()), .options = o};
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    const Words words = bleu_words(texts[i], o);
+    const auto length = static_cast<Index>(words.size());
+    std::vector<Grams<std::string>> most(4);  // of an n-gram, the most that a reference has
+    Index closest = -1;
+    for (const auto& list : references) {
+      const Words reference = bleu_words(list[i], o);
+      const auto n = static_cast<Index>(reference.size());
+      const auto distance = [&](Index m) { return std::abs(m - length); };
+      if (closest < 0 || distance(n) < distance(closest) || (distance(n) == distance(closest) && n < closest))
+        closest = n;
+      const auto grams = grams_of(reference, 4);
+      for (std::size_t k = 0; k < 4; ++k)
+        for (const auto& [gram, count] : grams[k]) most[k][gram] = std::max(most[k][gram], count);
+    }
+    b.length += length, b.reference_length += closest;
+    const auto grams = grams_of(words, 4);
+    for (std::size_t k = 0; k < 4; ++k) {
+      const auto [count, matches] = count_matches(grams[k], most[k]);
+      b.counts[k] += count, b.matches[k] += matches;
+    }
+  }
+  const auto length = static_cast<double>(b.length), reference = static_cast<double>(b.reference_length);
+  b.brevity_penalty = b.length >= b.reference_length ? 1 : b.length > 0 ? std::exp(1 - reference / length) : 0;
+  if (std::ranges::all_of(b.matches, [](Index n) { return n == 0; })) return b;
+  double half = 1, logs = 0;
+  for (std::size_t k = 0; k < 4 && b.counts[k] > 0; ++k) {
+    const auto count = static_cast<double>(b.counts[k]);
+    if (b.matches[k] == 0) half *= 2;
+    b.precisions[k] = 100 * (b.matches[k] == 0 ? 1 / half : static_cast<double>(b.matches[k])) / count;
+  }
+  for (const double p : b.precisions) logs += p > 0 ? std::log(p) : -INFINITY;
+  b.score = b.brevity_penalty * std::exp(logs / 4);
+  return b;
+}
+
+std::string Bleu::text() const {
+  const double ratio = reference_length > 0 ? static_cast<double>(length) / static_cast<double>(reference_length) : 0;
+  return formatted("BLEU = %.2f %.1f/%.1f/%.1f/%.1f (BP = %.3f ratio = %.3f hyp_len = %lld ref_len = %lld)", score,
+                   precisions[0], precisions[1], precisions[2], precisions[3], brevity_penalty, ratio,
+                   static_cast<long long>(length), static_cast<long long>(reference_length));
+}
+
+std::string Bleu::signature() const {
+  return "nrefs:" + std::to_string(references) + "|case:" + (options.lowercase ? "lc" : "mixed") +
+         "|eff:no|tok:" + (options.tokens == BleuTokens::v13a ? "13a" : "none") + "|smooth:exp";
+}
+
+namespace {
+
+// The white space of Unicode.
+bool is_space(char32_t c) {
+  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+bool is_punctuation(char32_t c) {
+  return (c >= 0x21 && c <= 0x2F) || (c >= 0x3A && c <= 0x40) || (c >= 0x5B && c <= 0x60) || (c >= 0x7B && c <= 0x7E);
+}
+
+using Characters = std::vector<char32_t>;
+
+// What chrF compares of a text: rows of its characters, without white space, and rows of its words, with a punctuation
+// mark at the end of a word, or else at its beginning, as a word of its own.
+struct ChrfGrams {
+  std::vector<Grams<char32_t>> characters;
+  std::vector<Grams<Characters>> words;
+
+  ChrfGrams(std::string text, const ChrfOptions& o) {
+    if (o.lowercase) lowercase(text);
+    Characters all;
+    std::vector<Characters> apart(1);
+    for (const char32_t c : decode_utf8(repair_utf8(text))) {
+      if (!is_space(c))
+        all.push_back(c), apart.back().push_back(c);
+      else if (!apart.back().empty())
+        apart.emplace_back();
+    }
+    std::vector<Characters> split;
+    for (const Characters& word : apart) {
+      const auto cut = word.size() < 2                ? word.end()
+                       : is_punctuation(word.back())  ? word.end() - 1
+                       : is_punctuation(word.front()) ? word.begin() + 1
+                                                      : word.end();
+      if (cut != word.begin()) split.emplace_back(word.begin(), cut);
+      if (cut != word.end()) split.emplace_back(cut, word.end());
+    }
+    characters = grams_of(all, static_cast<std::size_t>(o.characters));
+    words = grams_of(split, static_cast<std::size_t>(o.words));
+  }
+};
+
+// Of an order: those made, those of the reference, those in both.
+struct ChrfCounts {
+  Index made = 0, reference = 0, matches = 0;
+};
+
+template <class T>
+void add_counts(std::vector<ChrfCounts>& counts, const std::vector<Grams<T>>& made,
+                const std::vector<Grams<T>>& reference) {
+  for (std::size_t n = 0; n < made.size(); ++n) {
+    const auto [count, matches] = count_matches(made[n], reference[n]);
+    counts.push_back({reference[n].empty() ? 0 : count, count_matches(reference[n], made[n]).first, matches});
+  }
+}
+
+double chrf_score(const std::vector<ChrfCounts>& counts, double beta) {
+  double precision = 0, recall = 0, orders = 0;
+  for (const ChrfCounts& c : counts) {
+    if (c.made == 0 || c.reference == 0) continue;
+    precision += static_cast<double>(c.matches) / static_cast<double>(c.made);
+    recall += static_cast<double>(c.matches) / static_cast<double>(c.reference);
+    ++orders;
+  }
+  if (precision + recall == 0) return 0;
+  precision /= orders, recall /= orders;
+  return 100 * (1 + beta * beta) * precision * recall / (beta * beta * precision + recall);
+}
+
+}  // namespace
+
+Chrf corpus_chrf(std::span<const std::string> texts, const std::vector<std::vector<std::string>>& references,
+                 const ChrfOptions& o) {
+  check_lists("corpus_chrf", texts.size(), references);
+  require(o.characters >= 1 && o.words >= 0 && o.beta > 0, "corpus_chrf: characters is ", o.characters, ", words is ",
+          o.words, " and beta is ", o.beta, "; they must be 1 or more, 0 or more and above 0");
+  std::vector<ChrfCounts> all(static_cast<std::size_t>(o.characters + o.words));
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    const ChrfGrams made(texts[i], o);
+    std::vector<ChrfCounts> best;
+    for (const auto& list : references) {
+      const ChrfGrams reference(list[i], o);
+      std::vector<ChrfCounts> counts;
+      add_counts(counts, made.characters, reference.characters);
+      add_counts(counts, made.words, reference.words);
+      if (best.empty() || chrf_score(counts, o.beta) > chrf_score(best, o.beta)) best = counts;
+    }
+    for (std::size_t n = 0; n < all.size(); ++n) {
+      all[n].made += best[n].made, all[n].reference += best[n].reference;
+      all[n].matches += best[n].matches;
+    }
+  }
+  return {chrf_score(all, o.beta), static_cast<Index>(references.size()), o};
+}
+
+std::string Chrf::text() const {
+  return formatted("chrF%g%s = %.2f", options.beta, std::string(static_cast<std::size_t>(options.words), '+').c_str(),
+                   score);
+}
+
+std::string Chrf::signature() const {
+  return formatted("nrefs:%lld|case:%s|eff:yes|nc:%lld|nw:%lld|space:no", static_cast<long long>(references),
+                   options.lowercase ? "lc" : "mixed", static_cast<long long>(options.characters),
+                   static_cast<long long>(options.words));
+}
+
+}  // namespace heed

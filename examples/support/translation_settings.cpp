@@ -1,0 +1,208 @@
+#include "examples/support/translation_settings.hpp"
+
+#include <heed/optim/run_loop.hpp>
+#include <nlohmann/json.hpp>
+
+#include "examples/support/mechanism_flags.hpp"
+
+namespace heed::examples {
+namespace {
+
+template <class S, class F>
+void for_each_setting(S& s, const F& f) {
+  f("source", s.source), f("target", s.target), f("val-source", s.val_source), f("val-target", s.val_target);
+  f("vocabulary", s.vocabulary), f("min-freq", s.min_freq), f("longest", s.longest);
+  f("model", s.model), f("encoder-attention", s.encoder_attention), f("decoder-attention", s.decoder_attention);
+  f("cross-attention", s.cross_attention);
+  for_each_option(s.mechanism, [&](const MechanismOption& o, auto& value) { f(o.name.c_str(), value); });
+  f("layers", s.layers), f("heads", s.heads), f("width", s.width), f("hidden", s.hidden);
+  f("directions", s.directions), f("input-feeding", s.input_feeding), f("norm-first", s.norm_first);
+  f("dropout", s.dropout), f("attention-dropout", s.attention_dropout);
+  f("steps", s.steps), f("epochs", s.epochs), f("minutes", s.minutes);
+  f("batch-tokens", s.batch_tokens), f("eval-every", s.eval_every), f("average-last", s.average_last);
+  f("average-every", s.average_every), f("label-smoothing", s.label_smoothing), f("lr", s.lr), f("beta2", s.beta2);
+  f("grad-clip", s.grad_clip), f("warmup", s.warmup), f("seed", s.seed), f("dtype", s.dtype);
+  f("schedule", s.schedule);
+}
+
+bool says_when_it_ends(std::string_view name) { return name == "steps" || name == "epochs" || name == "minutes"; }
+
+const std::vector<std::string>& model_names() {
+  static const std::vector<std::string> all = [] {
+    std::vector<std::string> names;
+    for (const char* cell : {"gru", "lstm"})
+      for (const char* attention :
+           {"none", "bahdanau", "luong-dot", "luong-general", "luong-concat", "luong-location", "local-m", "local-p"})
+        names.push_back(std::string(cell) + "-" + attention);
+    names.emplace_back("transformer");
+    return names;
+  }();
+  return all;
+}
+
+bool is_transformer(const TranslationSettings& s) { return s.model == "transformer"; }
+
+// gru-luong-dot: gru, luong-dot.
+std::pair<std::string, std::string> cell_and_attention(const std::string& model) {
+  const std::size_t dash = model.find('-');
+  const std::string attention = model.substr(dash + 1);
+  return {model.substr(0, dash), attention.starts_with("local") ? "luong-" + attention : attention};
+}
+
+std::vector<std::string> mechanisms(const TranslationSettings& s) {
+  if (is_transformer(s)) return {s.encoder_attention, s.decoder_attention, s.cross_attention};
+  const std::string attention = cell_and_attention(s.model).second;
+  return attention == "none" ? std::vector<std::string>() : std::vector{attention};
+}
+
+TransformerSeq2SeqConfig transformer_config(const TranslationSettings& s, Index source, Index target) {
+  TransformerSeq2SeqConfig c;
+  c.options = {.source_vocabulary = source, .target_vocabulary = target, .width = s.width, .heads = s.heads};
+  c.options.hidden = s.hidden, c.options.encoder_layers = c.options.decoder_layers = s.layers;
+  c.options.dropout = s.dropout, c.options.label_smoothing = s.label_smoothing;
+  if (s.attention_dropout >= 0) c.options.attention_dropout = s.attention_dropout;
+  c.options.norm_first = s.norm_first, c.options.joined = s.built_in() || s.vocabulary > 0;
+  c.encoder_attention = s.encoder_attention, c.decoder_attention = s.decoder_attention;
+  c.cross_attention = s.cross_attention;
+  c.encoder_mechanism = c.decoder_mechanism = c.cross_mechanism = s.mechanism;
+  return c;
+}
+
+Seq2SeqConfig recurrent_config(const TranslationSettings& s, Index source, Index target) {
+  const auto [cell, attention] = cell_and_attention(s.model);
+  Seq2SeqConfig c;
+  c.options = {.source_vocabulary = source,
+               .target_vocabulary = target,
+               .embedding = s.width,
+               .hidden = s.hidden,
+               .layers = s.layers,
+               .cell = cell == "gru" ? RecurrentKind::gru : RecurrentKind::lstm,
+               .bidirectional = s.directions == 2,
+               .attention = attention == "none"       ? DecoderAttention::none
+                            : attention == "bahdanau" ? DecoderAttention::bahdanau
+                                                      : DecoderAttention::luong,
+               .input_feeding = s.input_feeding,
+               .dropout = s.dropout,
+               .label_smoothing = s.label_smoothing};
+  if (attention != "none") c.attention = attention;
+  c.mechanism = s.mechanism;
+  c.mechanism.context = s.longest + 1;
+  return c;
+}
+
+}  // namespace
+
+Index TranslationSettings::last_step(Index batches) const {
+  const Index all = steps < 0 && epochs == 0 && minutes == 0 ? kDefaultSteps : steps < 0 ? kUntilStopped : steps;
+  return epochs > 0 ? std::min(all, epochs * batches) : all;
+}
+
+void add_flags(CommandLine& line, TranslationSettings& s) {
+  line.group("Data");
+  line.add("--source", s.source, "Sentences to translate from, a line each, words with spaces between [built-in dates]",
+           file_name("FILE"));
+  line.add("--target", s.target, "Their translations, line by line", file_name("FILE"));
+  line.add("--val-source", s.val_source, "The same to validate with", file_name("FILE"));
+  line.add("--val-target", s.val_target, "And their translations", file_name("FILE"));
+  line.add("--min-freq", s.min_freq, "Tokens are words, and those that are there less often unknown [2]", whole(1));
+  line.add("--vocabulary", s.vocabulary, "Tokens are so many pieces of words that both languages share", whole(1),
+           {.excludes = "--min-freq"});
+  line.add("--longest", s.longest, "Leave out pairs with a sentence of more tokens [100]", whole(1));
+  line.group("Model");
+  line.add("--model", s.model, "Which [gru-bahdanau]", one_of(model_names(), "NAME"));
+  line.add("--encoder-attention", s.encoder_attention, "Of a transformer's encoder [softmax]",
+           one_of(mechanism_names(false), "NAME"));
+  line.add("--decoder-attention", s.decoder_attention, "Of its decoder's own positions [softmax]",
+           one_of(mechanism_names(true), "NAME"));
+  line.add("--cross-attention", s.cross_attention, "Of its decoder to its encoder [softmax]",
+           one_of(memory_mechanism_names(), "NAME"));
+  add_mechanism_flags(line, s.mechanism, all_mechanism_names());
+  line.add("--layers", s.layers, "Of encoder and decoder [1]", whole(1));
+  line.add("--heads", s.heads, "Of a transformer's attention [4]", whole(1));
+  line.add("--width", s.width, "Of embeddings, and of a transformer [128]", whole(1));
+  line.add("--hidden", s.hidden, "States of a recurrent model, feed-forward part of a transformer [256]", whole(2));
+  line.add("--directions", s.directions, "Of a recurrent encoder [2]", whole(1, 2));
+  line.add_switch("--input-feeding", s.input_feeding, "A recurrent decoder reads its last attention, as Luong's");
+  line.add_switch("--norm-first", s.norm_first, "A transformer's norms come before each part");
+  line.add("--dropout", s.dropout, "Share of activations dropped in training [0.1]", number(0, 0.99));
+  line.add("--attention-dropout", s.attention_dropout,
+           "The same of a transformer's weights of attention [as --dropout]", number(0, 0.99));
+  line.group("Training");
+  line.add("--steps", s.steps,
+           "Optimizer steps [" + std::to_string(TranslationSettings::kDefaultSteps) + " unless the next two are given]",
+           whole(0));
+  line.add("--epochs", s.epochs, "Times that all pairs are read", whole(1));
+  line.add("--minutes", s.minutes, "Of training; a resumed run has as many again", number(0));
+  line.add("--batch-tokens", s.batch_tokens, "Tokens of the longer side of a batch, padding included [4096]", whole(1));
+  line.add("--label-smoothing", s.label_smoothing, "Share of a target spread over all words [0]", number(0, 0.99));
+  line.add("--lr", s.lr, "Highest learning rate [2e-3]", number(0));
+  line.add("--warmup", s.warmup, "Steps in which it rises [200]", whole(0));
+  line.add("--schedule", s.schedule, "What follows [inverse-sqrt]", one_of(Schedule::names(), "NAME"));
+  line.add("--beta2", s.beta2, "Adam's second [0.98]", number(0, 0.99999));
+  line.add("--grad-clip", s.grad_clip, "Largest norm of the gradient; 0: any [1]", number(0));
+  line.add("--average-last", s.average_last, "Translates with the mean of so many kept weights [1: none]", whole(1));
+  line.add("--average-every", s.average_every, "Steps after which they are kept [--eval-every]", whole(1));
+  line.add("--eval-every", s.eval_every, "Steps between evaluations [500]", whole(0));
+  line.add("--dtype", s.dtype, "Of matrix products [f32]", one_of({"f32", "bf16"}));
+  line.add_seed(s.seed, "Of weights, batches and dropout [1]");
+}
+
+void check_settings(const CommandLine& line, const TranslationSettings& s) {
+  const bool one_file = !s.source.empty() || !s.target.empty() || !s.val_source.empty() || !s.val_target.empty();
+  if (one_file && (s.source.empty() || s.target.empty() || s.val_source.empty() || s.val_target.empty()))
+    throw UsageError("--source, --target, --val-source and --val-target go together; give all of them, or none");
+  for (const char* flag : {"--vocabulary", "--min-freq"})
+    if (s.built_in() && line.given(flag))
+      throw UsageError(std::string(flag) + " is of files; give --source and its like, or leave it out");
+  const auto only_of = [&](bool of, const char* flags_of, std::initializer_list<const char*> flags) {
+    for (const char* flag : flags)
+      if (!of && line.given(flag))
+        throw UsageError(std::string(flag) + " is of " + flags_of + ", and --model is " + s.model +
+                         "; leave it out, or choose such a model");
+  };
+  only_of(is_transformer(s), "a transformer",
+          {"--encoder-attention", "--decoder-attention", "--cross-attention", "--heads", "--norm-first",
+           "--attention-dropout"});
+  only_of(!is_transformer(s), "recurrent models", {"--directions", "--input-feeding"});
+  check_mechanism_flags(line, is_transformer(s) ? "its attentions" : "--model", mechanisms(s));
+  if (s.average_last > 1 && s.average_every == 0 && s.eval_every == 0)
+    throw UsageError("--average-last needs --average-every, as --eval-every is 0");
+  if (s.last_step(1) == kUntilStopped && s.schedule != "inverse-sqrt" && s.schedule != "constant")
+    throw UsageError("--schedule " + s.schedule + " needs to know the last step; give --steps or --epochs");
+}
+
+std::string to_json(const TranslationSettings& s) {
+  nlohmann::ordered_json json;
+  for_each_setting(s, [&](const char* name, const auto& value) { json[name] = value; });
+  return json.dump();
+}
+
+TranslationSettings resumed_settings(const TranslationSettings& given, const CommandLine& line, const Checkpoint& old) {
+  const auto json = nlohmann::json::parse(old.text("settings"), nullptr, false);
+  require(json.is_object(), old.source, ": the settings are no JSON");
+  const bool ends_anew = line.given("--steps") || line.given("--epochs") || line.given("--minutes");
+  TranslationSettings s = given;
+  for_each_setting(s, [&](const char* name, auto& value) {
+    const std::string flag = std::string("--") + name;
+    if (!json.contains(name) || (says_when_it_ends(name) && ends_anew)) return;
+    auto stored = value;
+    try {
+      json.at(name).get_to(stored);
+    } catch (const nlohmann::json::exception&) {
+      fail(old.source, ": the settings have ", json.at(name).dump(), " for ", name);
+    }
+    if (line.given(flag) && stored != value)
+      throw UsageError(flag + " is " + line.word(flag) + " and that of " + old.source + " " + json.at(name).dump() +
+                       "; leave it out, or begin afresh");
+    value = stored;
+  });
+  return s;
+}
+
+TranslationConfig translation_config(const TranslationSettings& s, const Tokenizer& source, const Tokenizer& target) {
+  const Index sources = text_marks(source).vocabulary, targets = text_marks(target).vocabulary;
+  if (is_transformer(s)) return transformer_config(s, sources, targets);
+  return recurrent_config(s, sources, targets);
+}
+
+}  // namespace heed::examples

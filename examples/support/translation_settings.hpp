@@ -1,0 +1,54 @@
+// What a training run of translate is, as flags and as what its checkpoint keeps of it.
+#pragma once
+#include <heed/data/samples.hpp>
+#include <heed/layers/translation.hpp>
+#include <string>
+#include <vector>
+
+#include "examples/support/command_line.hpp"
+
+namespace heed::examples {
+
+struct TranslationSettings {
+  // No files: the built-in language.
+  std::string source = {}, target = {}, val_source = {}, val_target = {};
+  Index vocabulary = 0;  // pieces that both languages share; 0: words, each language its own
+  Index min_freq = 2;
+  Index longest = 100;
+
+  std::string model = "gru-bahdanau";
+  std::string encoder_attention = "softmax", decoder_attention = "softmax", cross_attention = "softmax";
+  MechanismOptions mechanism = {};  // of all attentions that have these options
+  Index layers = 1, heads = 4, width = 128, hidden = 256, directions = 2;
+  bool input_feeding = false, norm_first = false;
+  double dropout = 0.1, attention_dropout = -1;  // below 0: as dropout
+
+  // The run ends with the first of these that is there; none is: after kDefaultSteps.
+  Index steps = -1, epochs = 0;
+  double minutes = 0;
+  Index batch_tokens = 4096, eval_every = 500, average_last = 1, average_every = 0;
+  double label_smoothing = 0, lr = 2e-3, beta2 = 0.98, grad_clip = 1;
+  Index warmup = 200;
+  std::uint64_t seed = 1;
+  std::string dtype = "f32", schedule = "inverse-sqrt";
+
+  static constexpr Index kDefaultSteps = 3000;
+  bool built_in() const { return source.empty(); }
+  // Of the run, where an epoch has so many batches; kUntilStopped where time alone ends it.
+  Index last_step(Index batches) const;
+};
+
+void add_flags(CommandLine& line, TranslationSettings& settings);
+// Throws UsageError for flags that do not go together.
+void check_settings(const CommandLine& line, const TranslationSettings& settings);
+
+std::string to_json(const TranslationSettings& settings);
+// Those of the checkpoint of a run that goes on; when it ends may be told anew. Throws UsageError where another flag
+// says otherwise than the checkpoint does.
+TranslationSettings resumed_settings(const TranslationSettings& given, const CommandLine& line, const Checkpoint& old);
+
+// The model of the settings, for these two languages.
+TranslationConfig translation_config(const TranslationSettings& settings, const Tokenizer& source,
+                                     const Tokenizer& target);
+
+}  // namespace heed::examples

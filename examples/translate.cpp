@@ -1,0 +1,260 @@
+// Trains a translator and translates: pairs of sentences in, a checkpoint, a log, a plot, translations and pictures of
+// the attention out.
+//
+//   translate                                                       the built-in language: dates into ISO 8601
+//   translate --source train.de --target train.en --val-source val.de --val-target val.en
+//   translate --checkpoint translate.h5 --resume                    goes on where a run was stopped, to the same bits
+//   translate --checkpoint translate.h5 --translate FILE --beam 5   a line of FILE is a text
+//   translate --checkpoint translate.h5 --alignments attention.svg --text "see you on the third of May, 2021"
+#include <cmath>
+#include <fstream>
+#include <heed/autograd/matmul.hpp>
+#include <heed/heed.hpp>
+#include <heed/plot/plot.hpp>
+#include <iostream>
+
+#include "examples/support/program.hpp"
+#include "examples/support/run_report.hpp"
+#include "examples/support/token_labels.hpp"
+#include "examples/support/translation_settings.hpp"
+
+namespace {
+
+using namespace heed;
+using namespace heed::examples;
+using Settings = TranslationSettings;
+
+struct RunFlags {
+  std::string checkpoint = "translate.h5", best, log, plot, translate, alignments, text;
+  bool resume = false, unknown = false;
+  Index checkpoint_every = 0, beam = 5, patience = 0;
+  int threads = 0;
+};
+
+struct Data {
+  std::vector<TextPair> training, validation;
+  Tokenizer source, target;
+  std::string description;
+};
+
+constexpr Index kDates = 60000, kHeldOutDates = 1000;
+
+DateSentences held_out_dates() { return DateSentences({.held_out = true}); }
+
+Data load_data(const Settings& s, const Checkpoint* old) {
+  Data d{{}, {}, ByteTokenizer(), ByteTokenizer(), {}};
+  if (s.built_in()) {
+    d.training = DateSentences().pairs(s.seed, kDates);
+    d.validation = held_out_dates().pairs(s.seed, kHeldOutDates);
+    d.description = "dates in sentences: " + std::to_string(kDates) + " to learn from, " +
+                    std::to_string(kHeldOutDates) + " of other days to test with";
+  } else {
+    d.training = read_text_pairs(s.source, s.target);
+    d.validation = read_text_pairs(s.val_source, s.val_target);
+    d.description = s.source + " and " + s.target + ": " + std::to_string(d.training.size()) + " pairs; " +
+                    std::to_string(d.validation.size()) + " to validate with";
+  }
+  if (old != nullptr) {
+    d.source = Tokenizer::from_json(old->text("source_tokenizer"));
+    d.target = Tokenizer::from_json(old->text("target_tokenizer"));
+  } else if (s.built_in()) {
+    d.source = d.target = CharTokenizer(DateSentences::characters());
+  } else if (s.vocabulary > 0) {
+    d.source = d.target =
+        SentencePieceTokenizer::train({s.source, s.target}, {.vocabulary = s.vocabulary, .word_begins = true});
+  } else {
+    d.source = WordTokenizer::train({s.source}, {.min_frequency = s.min_freq});
+    d.target = WordTokenizer::train({s.target}, {.min_frequency = s.min_freq});
+  }
+  return d;
+}
+
+// Of the attention of each field of a held-out date, the share that lies on what it stands for, where the model has
+// weights: year, month and day.
+void say_where_it_looked(const Translator& t, std::uint64_t seed) {
+  constexpr Index kDatesToSee = 200;
+  double shares[3] = {};
+  for (Index i = 0; i < kDatesToSee; ++i) {
+    const DateSentence date = held_out_dates().sentence(seed, static_cast<std::uint64_t>(i));
+    const Tensor weights = align(t, date.source, date.target).weights;  // a token is a character
+    const auto share = [&](const DateSentence::Field& field, Index begin, Index end) {
+      return sum(weights.slice(0, begin, end).slice(1, field.begin, field.end)).item() /
+             static_cast<double>((end - begin) * kDatesToSee);
+    };
+    shares[0] += share(date.year, 0, 4), shares[1] += share(date.month, 5, 7), shares[2] += share(date.day, 8, 10);
+  }
+  std::fprintf(stderr,
+               "of its attention, years are on the year by %.1f%%, months on the month by %.1f%%, days on the day "
+               "by %.1f%%\n",
+               100 * shares[0], 100 * shares[1], 100 * shares[2]);
+}
+
+// What the search makes of the validation pairs: BLEU and chrF, or of dates the share that is right.
+void say_quality(const Translator& t, const Data& d, const Settings& s, const RunFlags& f) {
+  std::vector<std::string> sources, wanted;
+  for (const TextPair& p : d.validation) sources.push_back(p.source), wanted.push_back(p.target);
+  const std::vector<std::string> made = translate(t, sources, {.beam = f.beam, .unknown = f.unknown});
+  if (s.built_in()) {
+    Index same = 0;
+    for (std::size_t i = 0; i < made.size(); ++i) same += made[i] == wanted[i] ? 1 : 0;
+    std::fprintf(stderr, "exact: %.2f%% of %zu dates\n", 100.0 * static_cast<double>(same) / kHeldOutDates,
+                 made.size());
+    if (!s.model.ends_with("-none")) say_where_it_looked(t, s.seed);
+  } else {
+    const Bleu bleu = corpus_bleu(made, {wanted}, {.tokens = BleuTokens::none});
+    const Chrf chrf = corpus_chrf(made, {wanted});
+    std::fprintf(stderr, "%s\n  %s\n%s\n  %s\n", bleu.text().c_str(), bleu.signature().c_str(), chrf.text().c_str(),
+                 chrf.signature().c_str());
+  }
+  for (std::size_t i = 0; i < std::min<std::size_t>(3, made.size()); ++i)
+    std::printf("%s\n  %s\n", sources[i].c_str(), made[i].c_str());
+}
+
+template <class M>
+int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, const Data& d, RunOptions options) {
+  const TextPairOptions sides{.longest = s.longest, .skip = true, .source_end = true};
+  const TextPairs training(d.training, d.source, d.target, sides), held_out(d.validation, d.source, d.target, sides);
+  const SampleBatches batches(training, {.tokens = s.batch_tokens, .padding = TextPairs::padding()});
+  const SampleEvaluation validation(held_out, {.tokens = s.batch_tokens, .padding = TextPairs::padding()});
+  std::fprintf(stderr,
+               "%s (%lld left out)\n%s: %.2fM parameters, vocabularies of %lld and %lld, %lld steps an epoch; %s, %d "
+               "threads, seed %llu; %s\n",
+               d.description.c_str(), static_cast<long long>(training.skipped() + held_out.skipped()), s.model.c_str(),
+               static_cast<double>(parameter_count(model)) / 1e6, static_cast<long long>(training.source_vocabulary()),
+               static_cast<long long>(training.target_vocabulary()), static_cast<long long>(batches.size()), arch(),
+               threads(), static_cast<unsigned long long>(s.seed),
+               options.resume && std::filesystem::exists(options.checkpoint) ? "going on" : "starting afresh");
+  options.steps = s.last_step(batches.size()), options.seconds = 60 * s.minutes;
+  Adam adam(named_parameters(model), {.lr = s.lr, .betas = {0.9, s.beta2}, .eps = 1e-9});
+  Schedule schedule(s.schedule, {.lr = s.lr, .warmup = s.warmup, .steps = std::max<Index>(1, options.steps)});
+  LastWeights last(named_parameters(model), s.average_last);
+  if (s.average_last > 1) options.last_weights = &last;
+  options.keep_every = s.average_every > 0 ? s.average_every : s.eval_every;
+
+  const RunResult result = run(model, adam, schedule, batches, validation, options);
+  if (!f.plot.empty() && result.steps > 0) plot_losses(f.plot, result);
+  if (result.interrupted) {
+    say_stopped(result, options.steps, "translate --checkpoint " + shell_word(f.checkpoint) + " --resume");
+    return 130;
+  }
+  if (last.kept() > 0) {
+    last.load_mean();
+    std::fprintf(stderr, "the mean of %lld weights from here on\n", static_cast<long long>(last.kept()));
+  } else if (!f.best.empty() && result.best_step > 0) {
+    load_model(load_checkpoint(f.best), model);
+    std::fprintf(stderr, "the weights of step %lld from here on, the best: %s\n",
+                 static_cast<long long>(result.best_step), printable(f.best).c_str());
+  }
+  const Metrics metrics = [&] {
+    const MatmulPrecision precision(options.precision);
+    return evaluate_metrics([&](const Batch& b) { return classification_metrics(model(b), b.targets); }, validation);
+  }();
+  std::fprintf(stderr, "validation perplexity %.3f (loss %.4f), %.2f%% of tokens right\n", std::exp(metrics.at("loss")),
+               metrics.at("loss"), 100 * metrics.at("accuracy"));
+  std::fprintf(stderr, "checkpoint: %s\n", printable(f.checkpoint).c_str());
+  say_quality(t, d, s, f);
+  return 0;
+}
+
+int train(const Settings& given, const RunFlags& f, const CommandLine& line) {
+  std::optional<Checkpoint> old;
+  if (f.resume && std::filesystem::exists(f.checkpoint)) old = load_checkpoint(f.checkpoint);
+  if (old) translation_config(*old);  // another program's checkpoint ends here
+  const Settings s = old ? resumed_settings(given, line, *old) : given;
+  check_settings(line, s);
+  check_plot(f.plot);
+  const Data d = load_data(s, old ? &*old : nullptr);
+  const TranslationConfig config = translation_config(s, d.source, d.target);
+  RunOptions o;
+  o.grad_clip = s.grad_clip, o.seed = s.seed;
+  o.precision = s.dtype == "bf16" ? DType::bfloat16 : DType::float32;
+  o.eval_every = s.eval_every, o.patience = f.patience;
+  o.checkpoint = f.checkpoint, o.checkpoint_every = f.checkpoint_every, o.resume = f.resume, o.best = f.best;
+  o.texts = translator_texts(config, d.source, d.target);
+  o.texts.insert({"settings", to_json(s)});
+  o.log = f.log, o.progress = stderr, o.handle_interrupt = true;
+  old.reset();
+  Rng rng(s.seed);
+  manual_seed(s.seed);
+  Translator t{make_translation_model(config, rng), d.source, d.target};
+  return std::visit([&](auto& model) { return train_model(model, t, s, f, d, o); }, t.model);
+}
+
+Translator read_translator(const std::string& file) {
+  return load_translator(mean_of_last_weights(load_checkpoint(file)));
+}
+
+int translate_file(const RunFlags& f) {
+  const Translator t = read_translator(f.checkpoint);
+  std::ifstream file;
+  if (f.translate != "-") {
+    file.open(f.translate);
+    require(file.good(), "translate: ", f.translate, " cannot be opened");
+  }
+  std::istream& in = f.translate == "-" ? std::cin : file;
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  for (const std::string& text : translate(t, lines, {.beam = f.beam, .unknown = f.unknown})) std::puts(text.c_str());
+  return 0;
+}
+
+// The picture of figure 8.1 of the textbook: words of the source across, those of its translation down.
+int draw_alignment(const RunFlags& f) {
+  check_plot(f.alignments);
+  const Translator t = read_translator(f.checkpoint);
+  const std::vector<std::string> source = {f.text.empty() ? held_out_dates().sentence(1, 0).source : f.text};
+  const std::string target = translate(t, source, {.beam = f.beam, .unknown = f.unknown})[0];
+  const Alignment a = align(t, source[0], target);
+  std::vector<std::vector<double>> values;
+  for (Index i = 0; i < a.weights.dim(0); ++i) values.push_back(a.weights[i].to_vector<double>());
+  const auto labels = [](const Tokenizer& tokenizer, std::vector<std::int32_t> ids) {
+    ids.pop_back();
+    std::vector<std::string> list = token_labels(tokenizer, ids);
+    list.emplace_back("</s>");
+    return list;
+  };
+  plot_matrix(f.alignments, "Attention of each target token", values, labels(t.target, a.target),
+              labels(t.source, a.source));
+  std::printf("%s\n  %s\ndrawn: %s\n", source[0].c_str(), target.c_str(), printable(f.alignments).c_str());
+  return 0;
+}
+
+void add_run_flags(CommandLine& line, RunFlags& f) {
+  line.group("Run");
+  line.add("--checkpoint", f.checkpoint, "Where the translator is kept [translate.h5]", file_name("FILE"));
+  line.add("--checkpoint-every", f.checkpoint_every, "Steps; 0: only at the end [0]", whole(0));
+  line.add("--best", f.best, "And that of the best evaluation, which is scored in the end", file_name("FILE"));
+  line.add("--patience", f.patience, "Ends after so many evaluations without a better one; 0: never [0]", whole(0));
+  line.add_switch("--resume", f.resume, "Go on from the checkpoint where it is there");
+  line.add("--log", f.log, "JSON lines, one a step", file_name("FILE.jsonl"));
+  line.add("--plot", f.plot, "Draw the losses", file_name("FILE.svg|png"));
+  line.add_threads(f.threads);
+  line.group("Translating, in place of training");
+  line.add("--translate", f.translate, "Translate the lines of a file; -: of standard input", file_name("FILE"));
+  line.add("--alignments", f.alignments, "Draw what a translation attended to", file_name("FILE.svg|png"));
+  line.add("--text", f.text, "What to translate for it [a date]", anything("TEXT"));
+  line.add("--beam", f.beam, "Texts that the search goes on with, after training too; 1: greedy [5]", whole(1, 1000));
+  line.add_switch("--unknown", f.unknown, "Let it write <unk>");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CommandLine line("Trains a translator and translates", "translate");
+  Settings s;
+  RunFlags f;
+  add_flags(line, s);
+  add_run_flags(line, f);
+  return run_program(line, argc, argv, [&] {
+    set_threads(f.threads);
+    check_files({.read = {{"--source", s.source}, {"--target", s.target}},
+                 .replaced = {{"--checkpoint", f.checkpoint},
+                              {"--best", f.best},
+                              {"--plot", f.plot},
+                              {"--alignments", f.alignments}},
+                 .logs = {{"--log", f.log}}});
+    if (!f.translate.empty()) return translate_file(f);
+    if (!f.alignments.empty()) return draw_alignment(f);
+    return train(s, f, line);
+  });
+}

@@ -1,0 +1,153 @@
+#include <algorithm>
+#include <heed/autograd/reductions.hpp>
+#include <heed/data/samples.hpp>
+#include <heed/layers/translation.hpp>
+#include <numeric>
+
+namespace heed {
+namespace {
+
+using Tokens = std::vector<std::int32_t>;
+
+template <class Config>
+using ModelOf = std::conditional_t<std::is_same_v<Config, Seq2SeqConfig>, Seq2Seq, TransformerSeq2Seq>;
+
+// The field "model" of a configuration, which may be of anything.
+std::string kind_of(const std::string& json, const std::string& source) {
+  OptionFields f(json, source);
+  std::string kind;
+  f("model", kind);
+  return kind;
+}
+
+// What the encoder reads of a text.
+Tokens source_tokens(const Translator& t, const std::string& text) {
+  Tokens ids = t.source.encode(text);
+  if (!ids.empty()) ids.push_back(text_marks(t.source).end);
+  return ids;
+}
+
+// Rows of token ids, padded, and their lengths.
+std::pair<Tensor, Tensor> padded(const std::vector<Tokens>& rows) {
+  std::vector<Sample> samples;
+  for (const Tokens& row : rows) samples.push_back({{"source", Tensor::from(row)}});
+  Batch b = collate(samples, {{"source", {.lengths = true}}});
+  return {b["source"], b["source_lengths"]};
+}
+
+}  // namespace
+
+TranslationModel make_translation_model(const TranslationConfig& config, Rng& rng) {
+  return std::visit(
+      [&](const auto& c) -> TranslationModel {
+        return ModelOf<std::decay_t<decltype(c)>>(c.options, rng, c.factory());
+      },
+      config);
+}
+
+std::map<std::string, std::string> translator_texts(const TranslationConfig& config, const Tokenizer& source,
+                                                    const Tokenizer& target) {
+  return {{"config", std::visit([](const auto& c) { return to_json(c); }, config)},
+          {"source_tokenizer", source.to_json()},
+          {"target_tokenizer", target.to_json()}};
+}
+
+TranslationConfig translation_config(const Checkpoint& checkpoint) {
+  const std::string& json = checkpoint.text("config");
+  const std::string kind = kind_of(json, checkpoint.source);
+  if (kind == "seq2seq") return from_json<Seq2SeqConfig>(json, checkpoint.source);
+  require(kind == "transformer-seq2seq", checkpoint.source, ": the model is ", kind,
+          "; that of a translator must be seq2seq or transformer-seq2seq");
+  return from_json<TransformerSeq2SeqConfig>(json, checkpoint.source);
+}
+
+Translator load_translator(const std::filesystem::path& file) { return load_translator(load_checkpoint(file)); }
+
+Translator load_translator(const Checkpoint& c) {
+  const TranslationConfig config = translation_config(c);
+  const Tokenizer source = Tokenizer::from_json(c.text("source_tokenizer")),
+                  target = Tokenizer::from_json(c.text("target_tokenizer"));
+  std::visit(
+      [&](const auto& any) {
+        const Index sources = text_marks(source).vocabulary, targets = text_marks(target).vocabulary;
+        require(any.options.source_vocabulary == sources && any.options.target_vocabulary == targets, c.source,
+                ": the tokenizers have ", sources, " and ", targets, " tokens and the model ",
+                any.options.source_vocabulary, " and ", any.options.target_vocabulary, "; they must agree");
+        // Before memory is taken for what is not there.
+        const Shape& embedding = c.tensor("model/source.weight").shape();
+        require(embedding.rank() == 2 && embedding[0] == sources, c.source, ": source.weight is ", embedding, " but ",
+                sources, " tokens are in the configuration; they must agree");
+      },
+      config);
+  Rng rng;
+  Translator t{make_translation_model(config, rng), source, target};
+  std::visit([&](auto& model) { load_model(c, model); }, t.model);
+  return t;
+}
+
+std::vector<std::string> translate(const Translator& t, std::span<const std::string> texts, const TranslateOptions& o) {
+  require(o.batch_tokens >= 1 && o.most_per_token >= 0 && o.most_more >= 0, "translate: batch_tokens is ",
+          o.batch_tokens, ", most_per_token is ", o.most_per_token, " and most_more is ", o.most_more,
+          "; they must be 1 or more, and 0 or more");
+  std::vector<std::string> made(texts.size());
+  std::vector<Tokens> sources;
+  std::vector<std::size_t> order;  // the longest first, so that what is translated at once is of similar length
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    try {
+      sources.push_back(source_tokens(t, texts[i]));
+    } catch (const EncodeError& e) {
+      fail("translate: text ", i + 1, ": ", e.what());
+    }
+    if (!sources[i].empty()) order.push_back(i);
+  }
+  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return sources[a].size() > sources[b].size(); });
+  const TextMarks marks = text_marks(t.target);
+  BeamOptions search{.beam = o.beam, .stop_tokens = {marks.end}, .penalty = o.penalty, .alpha = o.alpha};
+  search.never.push_back(marks.begin);
+  if (const auto pad = t.target.special("<pad>")) search.never.push_back(*pad);
+  if (const auto unknown = t.target.special("<unk>"); unknown && !o.unknown) search.never.push_back(*unknown);
+  if (o.on_done) o.on_done(static_cast<Index>(texts.size() - order.size()));
+  for (std::size_t first = 0; first < order.size();) {
+    const auto longest = static_cast<Index>(sources[order[first]].size());
+    const auto rows = static_cast<std::size_t>(std::max<Index>(1, o.batch_tokens / longest));
+    const std::size_t last = std::min(order.size(), first + rows);
+    std::vector<Tokens> batch;
+    search.counts.clear();
+    for (std::size_t i = first; i < last; ++i) {
+      batch.push_back(sources[order[i]]);
+      const auto length = static_cast<double>(batch.back().size());
+      search.counts.push_back(static_cast<Index>(o.most_per_token * length) + o.most_more);
+    }
+    const auto [source, lengths] = padded(batch);
+    const DecodeState state = std::visit([&](const auto& m) { return m.make_state(source, lengths); }, t.model);
+    const std::vector<Tokens> prompts(batch.size(), {marks.begin});
+    const auto best = beam_search(state, prompts, search);
+    for (std::size_t i = first; i < last; ++i) {
+      if (best[i - first].empty()) continue;
+      Tokens ids = best[i - first][0].tokens;
+      if (!ids.empty() && ids.back() == marks.end) ids.pop_back();
+      made[order[i]] = t.target.decode(ids);
+    }
+    if (o.on_done) o.on_done(static_cast<Index>(last - first));
+    first = last;
+  }
+  return made;
+}
+
+Alignment align(const Translator& t, const std::string& source, const std::string& target) {
+  Alignment a{source_tokens(t, source), t.target.encode(target), {}};
+  require(!a.source.empty(), "align: the source has no token; it must have one or more");
+  const TextMarks marks = text_marks(t.target);
+  Tokens inputs = {marks.begin};
+  inputs.insert(inputs.end(), a.target.begin(), a.target.end());
+  a.target.push_back(marks.end);
+  Batch b;
+  b["source"] = Tensor::from(a.source, {1, static_cast<Index>(a.source.size())});
+  b.inputs = Tensor::from(inputs, {1, static_cast<Index>(inputs.size())});
+  b.targets = Tensor::from(a.target, {1, static_cast<Index>(a.target.size())});
+  const std::vector<Tensor> weights = std::visit([&](const auto& m) { return m.attention_weights(b); }, t.model);
+  a.weights = mean(weights.back(), {1}).select(0, 0);
+  return a;
+}
+
+}  // namespace heed

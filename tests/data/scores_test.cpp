@@ -1,0 +1,65 @@
+// BLEU and chrF against sacreBLEU's: tests/reference/bleu_sacrebleu.py.
+#include <heed/data/scores.hpp>
+
+#include "tests/support.hpp"
+#include "tests/tools/json.hpp"
+#include "tests/tools/paths.hpp"
+
+using namespace heed;
+using namespace heed::test;
+
+TEST_CASE("BLEU is sacreBLEU's: of texts with punctuation, numbers and entities, tokenised and not, and its line") {
+  const auto cases = json_file(in_source("tests/reference/bleu_sacrebleu.json"));
+  CHECK(cases.size() == 33);
+  for (const auto& c : cases) {
+    CAPTURE(c["made"].dump());
+    const auto made = c["made"].get<std::vector<std::string>>();
+    const BleuOptions o{c["tokens"] == "13a" ? BleuTokens::v13a : BleuTokens::none, c["lowercase"].get<bool>()};
+    const Bleu b = corpus_bleu(made, c["references"].get<std::vector<std::vector<std::string>>>(), o);
+    CHECK(b.score == doctest::Approx(c["score"].get<double>()).epsilon(1e-9));
+    CHECK(b.brevity_penalty == doctest::Approx(c["bp"].get<double>()).epsilon(1e-12));
+    CHECK(b.length == c["length"].get<Index>());
+    CHECK(b.reference_length == c["reference_length"].get<Index>());
+    for (std::size_t n = 0; n < 4; ++n) {
+      CHECK(b.precisions[n] == doctest::Approx(c["precisions"][n].get<double>()).epsilon(1e-9));
+      CHECK(b.matches[n] == c["matches"][n].get<Index>());
+      CHECK(b.counts[n] == c["counts"][n].get<Index>());
+    }
+    CHECK(b.text() == c["text"].get<std::string>());
+  }
+}
+
+TEST_CASE("BLEU says how it was counted, and what it cannot count") {
+  const std::vector<std::string> one = {"a b"};
+  CHECK(corpus_bleu(one, {one}).signature() == "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp");
+  CHECK(corpus_bleu(one, {one, one}, {BleuTokens::none, true}).signature() ==
+        "nrefs:2|case:lc|eff:no|tok:none|smooth:exp");
+  check_errors({
+      {"there are 1 texts and 2 references; there must be as many",
+       [&] {
+         corpus_bleu(one, {{"a", "b"}});
+       }},
+      {"there are 1 texts and 0 lists of references", [&] { corpus_bleu(one, {}); }},
+      {"there are 0 texts", [&] { corpus_bleu({}, {one}); }},
+  });
+}
+
+TEST_CASE("chrF and chrF++ are sacreBLEU's, and their lines") {
+  const auto cases = json_file(in_source("tests/reference/chrf_sacrebleu.json"));
+  CHECK(cases.size() == 31);
+  for (const auto& c : cases) {
+    CAPTURE(c.dump());
+    ChrfOptions o{.words = c["words"].get<Index>(), .beta = c["beta"].get<double>()};
+    o.lowercase = c["lowercase"].get<bool>();
+    const Chrf made = corpus_chrf(c["made"].get<std::vector<std::string>>(),
+                                  c["references"].get<std::vector<std::vector<std::string>>>(), o);
+    CHECK(made.score == doctest::Approx(c["score"].get<double>()).epsilon(1e-9));
+    CHECK(made.text() == c["text"].get<std::string>());
+    CHECK(made.signature() == c["signature"].get<std::string>());
+  }
+  const std::vector<std::string> one = {"a b"};
+  check_errors({
+      {"corpus_chrf: there are 1 texts and 0 lists", [&] { corpus_chrf(one, {}); }},
+      {"corpus_chrf: characters is 0", [&] { corpus_chrf(one, {one}, {.characters = 0}); }},
+  });
+}

@@ -1,0 +1,147 @@
+// translate as a person runs it.
+#include <fstream>
+#include <heed/data/checkpoint.hpp>
+
+#include "tests/examples/programs.hpp"
+
+using namespace heed;
+using test::bytes_of;
+using test::contains;
+using test::json_lines;
+using test::Ran;
+using test::TemporaryFolder;
+
+namespace {
+
+struct Translating {
+  TemporaryFolder folder;
+  std::string file(const std::string& name) const { return (folder.path / name).string(); }
+  Ran run(const std::string& flags) const {
+    return test::run("exec env -C " + test::quoted(folder.path.string()) + " " + test::program("translate") + " " +
+                     flags);
+  }
+};
+
+// Two small languages: numbers in words, and in numerals.
+void write_pairs(const Translating& t) {
+  const std::vector<std::string> words = {"one", "two", "three", "four"};
+  std::string source, target;
+  for (int a = 0; a < 4; ++a)
+    for (int b = 0; b < 4; ++b) {
+      source += words[static_cast<std::size_t>(a)] + " " + words[static_cast<std::size_t>(b)] + "\n";
+      target += std::to_string(a + 1) + " " + std::to_string(b + 1) + "\n";
+    }
+  for (const char* name : {"train", "val"}) {
+    t.folder.write(std::string(name) + ".words", source);
+    t.folder.write(std::string(name) + ".numbers", target);
+  }
+}
+const char* const kPairs =
+    "--source train.words --target train.numbers --val-source val.words --val-target val.numbers --batch-tokens 32 "
+    "--width 16 --hidden 32 --warmup 10 --min-freq 1 ";
+
+}  // namespace
+
+TEST_CASE("translate: it learns from two files, tells BLEU, translates lines and draws an alignment") {
+  for (const std::string model : {"gru-bahdanau", "transformer"}) {
+    CAPTURE(model);
+    const Translating t;
+    write_pairs(t);
+    Ran ran = t.run(kPairs + ("--model " + model) +
+                    (model == "transformer" ? " --heads 2 --dropout 0 --lr 5e-3" : " --lr 1e-2") +
+                    " --steps 150 --plot loss.svg --log log");
+    INFO(ran.output);
+    REQUIRE(ran.exit_code == 0);
+    CHECK(contains(ran.output, "validation perplexity 1.0"));
+    CHECK(contains(ran.output, "% of tokens right"));
+    CHECK(contains(ran.output, "BLEU = 0.00 100.0/100.0/0.0/0.0 "));
+    CHECK(contains(ran.output, "chrF2 = 100.00\n  nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no"));
+    CHECK(contains(ran.output, "nrefs:1|case:mixed|eff:no|tok:none|smooth:exp"));
+    CHECK(json_lines(t.file("log")).size() == 150);
+    CHECK(contains(bytes_of(t.file("loss.svg")), "<svg"));
+    t.folder.write("in.txt", "three one\nfour four\n\n");
+    ran = t.run("--translate in.txt --beam 3");
+    CHECK(ran.exit_code == 0);
+    CHECK(ran.output == "3 1\n4 4\n\n");
+    ran = t.run("--alignments a.svg --text 'two three'");
+    CHECK(ran.exit_code == 0);
+    CHECK(contains(ran.output, "two three\n  2 3\ndrawn: a.svg"));
+    const std::string picture = bytes_of(t.file("a.svg"));
+    for (const char* label : {">three<", ">3<"}) CHECK(contains(picture, label));
+  }
+}
+
+TEST_CASE("translate: dates are built in, and a run that was cut in two ends with the bits of a whole one") {
+  const Translating t;
+  const std::string flags = "--width 8 --hidden 16 --batch-tokens 512 --eval-every 3 --beam 1 ";
+  Ran ran = t.run(flags + "--steps 6 --checkpoint whole.h5");
+  INFO(ran.output);
+  REQUIRE(ran.exit_code == 0);
+  CHECK(contains(ran.output, "60000 to learn from"));
+  CHECK(contains(ran.output, "exact: "));
+  REQUIRE(t.run(flags + "--steps 3 --checkpoint cut.h5").exit_code == 0);
+  ran = t.run("--steps 6 --beam 1 --checkpoint cut.h5 --resume");
+  INFO(ran.output);
+  REQUIRE(ran.exit_code == 0);
+  CHECK(contains(ran.output, "going on"));
+  const Checkpoint whole = load_checkpoint(t.file("whole.h5")), cut = load_checkpoint(t.file("cut.h5"));
+  for (const auto& [name, x] : whole.tensors) CHECK(test::same_bits(x, cut.tensor(name)));
+  ran = t.run("--steps 8 --hidden 32 --checkpoint cut.h5 --resume");
+  CHECK(ran.exit_code == 2);
+  CHECK(contains(ran.output, "--hidden is 32 and that of cut.h5 16; leave it out, or begin afresh"));
+}
+
+TEST_CASE("translate: pieces of both languages, a mean of kept weights, a best checkpoint, an end by epochs or time") {
+  const Translating t;
+  write_pairs(t);
+  const std::string flags =
+      std::string(kPairs).replace(std::string(kPairs).find("--min-freq 1"), 12, "--vocabulary 285");
+  Ran ran = t.run(flags +
+                  "--model transformer --heads 2 --dropout 0 --attention-dropout 0.1 --norm-first --lr 5e-3 "
+                  "--epochs 60 --eval-every 10 --average-last 3 --best best.h5");
+  INFO(ran.output);
+  REQUIRE(ran.exit_code == 0);
+  CHECK(contains(ran.output, "vocabularies of 285 and 285"));
+  CHECK(contains(ran.output, "the mean of 3 weights from here on"));
+  CHECK(contains(ran.output, "one two\n  1 2\n"));
+  t.folder.write("in.txt", "four one\n");
+  ran = t.run("--translate - --beam 1 < " + test::quoted(t.file("in.txt")));
+  CHECK(ran.exit_code == 0);
+  CHECK(ran.output == "4 1\n");
+  CHECK(load_checkpoint(t.file("best.h5")).tensors.contains("last_weights/kept"));
+
+  ran = t.run(flags +
+              "--model gru-luong-dot --directions 1 --input-feeding --minutes 0.01 --checkpoint time.h5 --lr 1e-2");
+  INFO(ran.output);
+  CHECK(ran.exit_code == 0);
+  CHECK(contains(ran.output, "validation perplexity"));
+  const std::uint64_t step = load_checkpoint(t.file("time.h5")).counter("step");
+  CHECK(step > 3);
+  ran = t.run("--resume --checkpoint time.h5 --minutes 0.005");
+  CHECK(ran.exit_code == 0);
+  CHECK(load_checkpoint(t.file("time.h5")).counter("step") > step);
+}
+
+TEST_CASE("translate: what is wrong is told in a sentence") {
+  const Translating t;
+  write_pairs(t);
+  const auto says = [&](const std::string& flags, int exit_code, const std::string& text) {
+    const Ran ran = t.run(flags);
+    CAPTURE(flags);
+    INFO(ran.output);
+    CHECK(ran.exit_code == exit_code);
+    CHECK(contains(ran.output, text));
+  };
+  says("--source train.words", 2, "--source, --target, --val-source and --val-target go together");
+  says("--model gru-tree", 2, "--model");
+  says(std::string(kPairs) + "--steps 0 --source nothing.txt", 1, "nothing.txt");
+  says("--translate in.txt", 1, "translate.h5");
+  t.folder.write("bad.h5", "no checkpoint");
+  says("--checkpoint bad.h5 --translate train.words", 1, "bad.h5");
+  says("--alignments a.gif", 1, "a.gif");
+  says("--min-freq 2", 2, "--min-freq is of files");
+  says("--heads 2", 2, "--heads is of a transformer, and --model is gru-bahdanau");
+  says("--model transformer --directions 1", 2, "--directions is of recurrent models");
+  says(std::string(kPairs) + "--vocabulary 300", 2, "--min-freq");
+  says("--minutes 1 --schedule cosine", 2, "--schedule cosine needs to know the last step; give --steps or --epochs");
+}

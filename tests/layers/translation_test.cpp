@@ -1,0 +1,106 @@
+// A translator of either kind, through its checkpoint, at once and text by text.
+#include <heed/data/samples.hpp>
+#include <heed/layers/model.hpp>
+#include <heed/layers/translation.hpp>
+#include <heed/optim/optimizers.hpp>
+
+#include "tests/data/temporary_folder.hpp"
+#include "tests/support.hpp"
+
+using namespace heed;
+using namespace heed::test;
+
+namespace {
+
+Tokenizer words() { return WordTokenizer("one two three four five"); }
+Tokenizer numerals() { return CharTokenizer("12345"); }
+
+std::vector<TextPair> all_pairs() {  // words into numerals, all of up to three
+  const std::vector<std::string> names = {"one", "two", "three", "four", "five"};
+  std::vector<TextPair> pairs;
+  for (int a = 0; a < 5; ++a)
+    for (int b = -1; b < 5; ++b) {
+      const auto i = static_cast<std::size_t>(a), j = static_cast<std::size_t>(std::max(b, 0));
+      pairs.push_back(
+          {names[i] + (b < 0 ? "" : " " + names[j]), std::to_string(a + 1) + (b < 0 ? "" : std::to_string(b + 1))});
+    }
+  return pairs;
+}
+
+TranslationConfig config_of(bool recurrent) {
+  const Index source = text_marks(words()).vocabulary, target = text_marks(numerals()).vocabulary;
+  if (recurrent)
+    return Seq2SeqConfig{{.source_vocabulary = source, .target_vocabulary = target, .embedding = 16, .hidden = 32}};
+  TransformerSeq2SeqConfig c;
+  c.options = {.source_vocabulary = source, .target_vocabulary = target, .width = 32, .heads = 2};
+  c.options.hidden = 64, c.options.encoder_layers = c.options.decoder_layers = 1, c.options.dropout = 0;
+  return c;
+}
+
+Translator trained(bool recurrent, Index steps) {
+  Rng rng(3);
+  Translator t{make_translation_model(config_of(recurrent), rng), words(), numerals()};
+  const TextPairs pairs(all_pairs(), t.source, t.target, {.source_end = true});
+  const SampleBatches batches(pairs, {.rows = 15, .padding = TextPairs::padding()});
+  std::visit(
+      [&](auto& model) {
+        Adam adam(named_parameters(model), {.lr = recurrent ? 1e-2 : 5e-3});
+        for (Index step = 0; step < steps; ++step) {
+          adam.zero_grad();
+          Tape tape;
+          tape.backward(model.loss(batches.batch(1, static_cast<std::uint64_t>(step))));
+          adam.step();
+        }
+      },
+      t.model);
+  return t;
+}
+
+}  // namespace
+
+TEST_CASE("a translator learns, is saved and loaded, and translates texts of any length in their order") {
+  for (const bool recurrent : {true, false}) {
+    CAPTURE(recurrent);
+    Translator t = trained(recurrent, 150);
+    std::vector<std::string> sources, targets;
+    for (const TextPair& p : all_pairs()) sources.push_back(p.source), targets.push_back(p.target);
+    sources.insert(sources.begin() + 3, " "), targets.insert(targets.begin() + 3, "");
+    Index done = 0;
+    CHECK(translate(t, sources, {.on_done = [&](Index n) { done += n; }}) == targets);
+    CHECK(done == static_cast<Index>(sources.size()));
+    CHECK(translate(t, sources, {.beam = 1, .batch_tokens = 1}) == targets);
+
+    const TemporaryFolder folder;
+    Checkpoint c;
+    c.texts = translator_texts(config_of(recurrent), t.source, t.target);
+    std::visit([&](auto& model) { store_model(c, model); }, t.model);
+    save_checkpoint(folder.path / "t.h5", c);
+    const Translator again = load_translator(folder.path / "t.h5");
+    CHECK(translate(again, sources) == targets);
+
+    const Alignment a = align(again, "three one", "31");
+    CHECK(a.source.size() == 3);
+    CHECK(a.target.size() == 3);
+    CHECK(a.weights.shape() == Shape{3, 3});
+    for (Index i = 0; i < 3; ++i) CHECK(sum(a.weights[i]).item() == doctest::Approx(1).epsilon(1e-5));
+  }
+}
+
+TEST_CASE("a file that is no translator's, and a text that cannot be expressed, are told") {
+  const TemporaryFolder folder;
+  Rng rng(1);
+  Translator t{make_translation_model(config_of(true), rng), numerals(), words()};
+  Checkpoint c;
+  c.texts = translator_texts(config_of(true), t.source, t.target);
+  std::visit([&](auto& model) { store_model(c, model); }, t.model);
+  save_checkpoint(folder.path / "t.h5", c);
+  CHECK(contains(error_of([&] { load_translator(folder.path / "t.h5"); }),
+                 "t.h5: the tokenizers have 7 and 9 tokens and the model 9 and 7; they must agree"));
+  c.texts["config"] = R"({"model":"gpt"})";
+  save_checkpoint(folder.path / "t.h5", c);
+  CHECK(contains(error_of([&] { load_translator(folder.path / "t.h5"); }),
+                 "the model is gpt; that of a translator must be seq2seq or transformer-seq2seq"));
+  const std::vector<std::string> texts = {"12", "1x"};
+  CHECK(contains(error_of([&] { translate(t, texts); }), "translate: text 2: char tokenizer: the character"));
+  CHECK(contains(error_of([&] { align(t, "", "one"); }), "align: the source has no token"));
+}
