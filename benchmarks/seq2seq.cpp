@@ -1,13 +1,19 @@
-// One training step of a GRU encoder-decoder with Bahdanau's attention, beside benchmarks/peers/seq2seq_torch.py: the
-// same sizes, Adam included. Milliseconds a step, target tokens per second, and the share of the machine's peak that
-// the products alone take (bench_peak).
+// Encoder-decoders that translate.
+//   - One training step of a GRU encoder-decoder with Bahdanau's attention, of the same sizes as
+//     benchmarks/peers/seq2seq_torch.py, Adam included: milliseconds, target tokens per second, and what the products
+//     alone do.
+//   - Steps that wait for each other: a training step of the same number of tokens in sentences of growing length,
+//     recurrent and a Transformer of as many parameters.
+//   - What a decoder's attention costs by the length of the source, of all of it and of a window.
 //   seq2seq [threads] [f32|bf16]
 #include <cstdio>
 #include <cstdlib>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/parallel.hpp>
+#include <heed/layers/model_config.hpp>
 #include <heed/layers/seq2seq.hpp>
+#include <heed/layers/transformer_seq2seq.hpp>
 #include <heed/optim/optimizers.hpp>
 #include <optional>
 #include <string>
@@ -16,9 +22,31 @@
 
 using namespace heed;
 
-int main(int argc, char** argv) {
-  if (argc > 1) set_threads(std::atoi(argv[1]));
-  const bool bf16 = argc > 2 && std::string(argv[2]) == "bf16";
+namespace {
+
+Batch random_pairs(Index rows, Index length, Index vocabulary) {
+  Rng rng(1);
+  Batch b;
+  b["source"] = rng.integers({rows, length}, 0, vocabulary);
+  b.inputs = rng.integers({rows, length}, 0, vocabulary);
+  b.targets = rng.integers({rows, length}, 0, vocabulary);
+  return b;
+}
+
+template <class M>
+double step_seconds(M& model, const Batch& b, double budget) {
+  Adam adam(named_parameters(model), {.lr = 1e-3});
+  return benchmarks::median_seconds(
+      [&] {
+        adam.zero_grad();
+        Tape tape;
+        tape.backward(model.loss(b));
+        adam.step();
+      },
+      budget);
+}
+
+void training_step(bool bf16) {
   constexpr Index vocabulary = 8000, embedding = 256, hidden = 512, length = 24, batch = 64;
   Rng rng(1);
   Seq2Seq model({.source_vocabulary = vocabulary,
@@ -28,21 +56,7 @@ int main(int argc, char** argv) {
                  .attention = DecoderAttention::bahdanau,
                  .bridge = Bridge::zeros},
                 rng);
-  Adam adam(named_parameters(model), {.lr = 1e-3});
-  Batch b;
-  b["source"] = rng.integers({batch, length}, 0, vocabulary);
-  b.inputs = rng.integers({batch, length}, 0, vocabulary);
-  b.targets = rng.integers({batch, length}, 0, vocabulary);
-  std::optional<MatmulPrecision> precision;
-  if (bf16) precision.emplace(DType::bfloat16);
-  const double seconds = benchmarks::median_seconds(
-      [&] {
-        adam.zero_grad();
-        Tape tape;
-        tape.backward(model.loss(b));
-        adam.step();
-      },
-      8);
+  const double seconds = step_seconds(model, random_pairs(batch, length, vocabulary), 8);
   // Multiply-adds of a target token, or of one of the source's, of which there are as many; three products each.
   const double directions = 2.0 * 3 * (hidden / 2) * (embedding + hidden / 2), keys = 1.0 * hidden * hidden,
                cell = 3.0 * hidden * (embedding + 2 * hidden), query = keys,
@@ -50,4 +64,77 @@ int main(int argc, char** argv) {
   const double flops = 6.0 * batch * length * (directions + keys + cell + query + output);
   std::printf("GRU with Bahdanau's attention, %s, %d threads: %.1f ms a step, %.0f target tokens/s, %.0f GFLOP/s\n",
               bf16 ? "bf16" : "f32", threads(), seconds * 1e3, batch * length / seconds, flops / seconds / 1e9);
+}
+
+// Products on the longest way from a word to the loss, each of which must wait for the one before: of a recurrent
+// encoder and decoder one for each word, and with Bahdanau's attention three more in the decoder (the query, the sums
+// of weights and states, and what is read of them beside the word); of a Transformer's blocks six and ten.
+void steps_that_wait() {
+  constexpr Index vocabulary = 1000, tokens = 4096;
+  std::printf("\nA training step of %lld tokens of source and of target: milliseconds, and products that wait for each "
+              "other\n%8s%8s%26s%26s%26s\n",
+              static_cast<long long>(tokens), "rows", "length", "GRU, Luong", "GRU, Bahdanau", "Transformer");
+  for (const Index length : {16, 64, 256, 1024}) {
+    const Batch b = random_pairs(tokens / length, length, vocabulary);
+    std::printf("%8lld%8lld", static_cast<long long>(tokens / length), static_cast<long long>(length));
+    const auto say = [](double seconds, Index waits) {
+      std::printf("%14.1f ms %8lld", seconds * 1e3, static_cast<long long>(waits));
+    };
+    for (const DecoderAttention attention : {DecoderAttention::luong, DecoderAttention::bahdanau}) {
+      Rng rng(1);
+      Seq2Seq model({.source_vocabulary = vocabulary,
+                     .target_vocabulary = vocabulary,
+                     .embedding = 256,
+                     .hidden = 512,
+                     .attention = attention},
+                    rng);
+      say(step_seconds(model, b, 3), attention == DecoderAttention::luong ? 2 * length + 4 : length + 4 * length);
+    }
+    Rng rng(1);
+    TransformerSeq2SeqOptions o{.source_vocabulary = vocabulary, .target_vocabulary = vocabulary, .width = 256};
+    o.heads = 4, o.encoder_layers = o.decoder_layers = 2, o.dropout = 0;
+    TransformerSeq2Seq model(o, rng);
+    say(step_seconds(model, b, 3), (6 + 10) * 2);
+    std::printf("\n");
+  }
+}
+
+// 64 sentences, 24 words of the target, one head of 256, in training.
+void cost_of_attention() {
+  constexpr Index batch = 64, targets = 24, width = 256;
+  const char* const names[] = {"luong-general", "luong-local-m", "luong-local-p", "luong-concat", "bahdanau"};
+  std::printf("\nA decoder's attention, forward and backward, of 64 sentences of 24 words: milliseconds\n%8s", "source");
+  for (const char* name : names) std::printf("%16s", name);
+  for (const Index length : {32, 128, 512, 2048}) {
+    std::printf("\n%8lld", static_cast<long long>(length));
+    Rng rng(1);
+    const Tensor q = rng.normal({batch, 1, targets, width}), k = rng.normal({batch, 1, length, width}),
+                 dy = rng.normal({batch, 1, targets, width});
+    for (const char* name : names) {
+      MechanismOptions o{.heads = 1, .head_size = width, .context = length};
+      o.memory = true;
+      const AttentionMechanism mechanism = mechanism_by_name(name, o)(0, rng);
+      const double seconds = benchmarks::median_seconds(
+          [&] {
+            Tape tape;
+            const Tensor query = tape.watch(q), key = tape.watch(k);
+            tape.backward(mechanism.apply(query, key, key, {}), dy);
+          },
+          0.3);
+      std::printf("%16.2f", seconds * 1e3);
+    }
+  }
+  std::printf("\n");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc > 1) set_threads(std::atoi(argv[1]));
+  const bool bf16 = argc > 2 && std::string(argv[2]) == "bf16";
+  std::optional<MatmulPrecision> precision;
+  if (bf16) precision.emplace(DType::bfloat16);
+  training_step(bf16);
+  steps_that_wait();
+  cost_of_attention();
 }

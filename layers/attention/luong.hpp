@@ -123,9 +123,10 @@ struct LuongLocation {
 // The window is constant in the gradient. p is computed in float64 for both dtypes, since a
 // window that jumps with its last bit would make float32 another model.
 //
-// The 2 D + 1 keys and values of each query (S where that is less) are gathered: time and memory O(S + T D) rows, never
-// T x S, but for a mask or a bias of that size that is given. The sums of concat, A numbers per pair, are not held:
-// O(S).
+// Where S is at most 16 windows, products are taken with all keys, of which a mask leaves those in the windows. Else,
+// and for concat and shared key heads, the 2 D + 1 keys and values of each query (S where that is less) are gathered:
+// time and memory O(S + T D) rows, never T x S, but for a mask or a bias of that size that is given. The sums of
+// concat, A numbers per pair, are not held: O(S).
 
 enum class LuongScore { dot, general, concat };
 enum class LuongAlignment { monotonic, predictive };  // local-m, local-p

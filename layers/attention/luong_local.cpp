@@ -117,6 +117,12 @@ Tensor additive_scores(const Tensor& a, const Tensor& c, const Tensor& u, const 
   return concatenate(parts, 2);
 }
 
+// The query that dot products with keys are taken of.
+Tensor scored_query(In q, const LuongLocalAttention& m) {
+  if (m.options.score != LuongScore::general) return q;
+  return detail::project_heads(kLuongLocal, q, m.W.transpose(1, 2));
+}
+
 // s [B, H, T, W] of the places.
 Tensor scores_at(In q, const Tensor& k, const Tensor& keys, const LuongLocalAttention& m) {
   if (m.options.score == LuongScore::concat) {
@@ -124,27 +130,28 @@ Tensor scores_at(In q, const Tensor& k, const Tensor& keys, const LuongLocalAtte
     if (m.bias.defined()) a = a + m.bias.unsqueeze(1);
     return additive_scores(a, detail::project_keys(kLuongLocal, {k, q.where()}, m.U), m.score, keys);
   }
-  Tensor query = q;
-  if (m.options.score == LuongScore::general) query = detail::project_heads(kLuongLocal, q, m.W.transpose(1, 2));
-  return matmul(query.unsqueeze(3), rows_at(k, keys).transpose(3, 4)).squeeze(3);
+  return matmul(scored_query(q, m).unsqueeze(3), rows_at(k, keys).transpose(3, 4)).squeeze(3);
+}
+
+Tensor log_gaussian(const Tensor& offsets, const Tensor& positions, const LuongLocalOptions& o) {
+  const double sigma = static_cast<double>(o.radius) / 2;
+  return square(offsets - positions.unsqueeze(3)) * (-0.5 / (sigma * sigma));
 }
 
 // Weights at the places [B, H, T, W], in the dtype of q. A bias of -infinity forbids as well, and joins w.forbidden. To
 // renormalise, the Gaussian joins the softmax by its logarithm.
-Tensor weights_at(In q, const Tensor& k, Windows& w, const Tensor& positions,
-                  const LuongLocalAttention& m, const AttentionCall& call) {
+Tensor weights_at(In q, const Tensor& k, Windows& w, const Tensor& positions, const LuongLocalAttention& m,
+                  const AttentionCall& call) {
   const LuongLocalOptions& o = m.options;
   const bool predictive = o.alignment == LuongAlignment::predictive;
-  const double sigma = static_cast<double>(o.radius) / 2;
-  const auto log_gaussian = [&] { return square(w.offsets - positions.unsqueeze(3)) * (-0.5 / (sigma * sigma)); };
   Tensor s = scores_at(q, k, w.keys, m);
   if (call.bias.defined()) s = s + gather(call.bias.expand({q.dim(0), q.dim(1), q.dim(2), k.dim(2)}), 3, w.keys);
-  if (predictive && o.renormalise) s = s + log_gaussian().to(q.dtype());
+  if (predictive && o.renormalise) s = s + log_gaussian(w.offsets, positions, o).to(q.dtype());
   s = masked_fill(s, w.forbidden, -detail::kInfinity);
   w.forbidden = s.detach() <= -detail::kInfinity;
   const Tensor empty = max(s.detach(), {3}, true) <= -detail::kInfinity;  // its softmax of finite scores is no NaN
   const Tensor weights = masked_fill(softmax(masked_fill(s, empty, 0), 3), w.forbidden, 0);
-  return predictive && !o.renormalise ? weights * exp(log_gaussian()).to(q.dtype()) : weights;
+  return predictive && !o.renormalise ? weights * exp(log_gaussian(w.offsets, positions, o)).to(q.dtype()) : weights;
 }
 
 Tensor positions_of(In q, In k, const LuongLocalAttention& m, const AttentionCall& call) {
@@ -152,8 +159,7 @@ Tensor positions_of(In q, In k, const LuongLocalAttention& m, const AttentionCal
   const Index B = q.dim(0), H = q.dim(1), T = q.dim(2), S = k.dim(2);
   if (o.alignment == LuongAlignment::monotonic) {
     Tensor at = Tensor::empty({B, H, T}, DType::float64);
-    for (Index n = 0; n < at.numel(); ++n)
-      at.ptr<double>()[n] = static_cast<double>(call.first_query + n % T);
+    for (Index n = 0; n < at.numel(); ++n) at.ptr<double>()[n] = static_cast<double>(call.first_query + n % T);
     return at;
   }
   Tensor lengths = Tensor::empty({B, 1, 1}, DType::float64);
@@ -162,6 +168,44 @@ Tensor positions_of(In q, In k, const LuongLocalAttention& m, const AttentionCal
   const Tensor t = tanh(detail::project_heads(kLuongLocal, {query, q.where()}, W));
   return lengths * sigmoid(sum(t * m.position_score.to(DType::float64).unsqueeze(1), {3}));
 }
+
+// ---- All keys, masked ----
+
+// Where all keys are no more than so many windows, products with all of them cost less than gathering rows.
+constexpr Index kWindows = 16;
+
+bool is_short(In q, In k, const LuongLocalAttention& m) {
+  return m.options.score != LuongScore::concat && k.dim(1) == q.dim(1) &&
+         k.dim(2) <= kWindows * (2 * m.options.radius + 1);
+}
+
+// What the call allows inside the windows: bool8 [B, H, T, S].
+Tensor inside_windows(const Windows& w, Index keys) {
+  const Shape& places = w.keys.shape();
+  Tensor allowed = Tensor::zeros({places[0], places[1], places[2], keys}, DType::bool8);
+  for (Index n = 0; n < w.keys.numel(); ++n)
+    if (!w.forbidden.ptr<bool>()[n]) allowed.ptr<bool>()[n / places[3] * keys + w.keys.ptr<std::int32_t>()[n]] = true;
+  return allowed;
+}
+
+// The result by all keys. local-m is softmax attention under a mask.
+Tensor apply_to_all(In q, In k, In v, const LuongLocalAttention& m, AttentionCall call) {
+  const LuongLocalOptions& o = m.options;
+  const Tensor positions = positions_of(q, k, m, call);
+  call.mask = inside_windows(windows_of(positions.detach(), k.dim(2), o, call), k.dim(2));
+  const Tensor query = scored_query(q, m);
+  if (o.alignment == LuongAlignment::monotonic) return attention({query, q.where()}, k, v, call, 1.0);
+  const Tensor gaussian = log_gaussian(Tensor::arange(k.dim(2), DType::float64), positions, o).to(q.dtype());
+  if (o.renormalise) {
+    call.bias = call.bias.defined() ? call.bias + gaussian : gaussian;
+    return attention({query, q.where()}, k, v, call, 1.0);
+  }
+  const Tensor scores = matmul(query, without_padding(k, call, kLuongLocal).transpose(2, 3));
+  const Tensor weights = masked_softmax(call.bias.defined() ? scores + call.bias : scores, call.mask) * exp(gaussian);
+  return matmul(call.dropout > 0 ? dropout(weights, call.dropout) : weights, without_padding(v, call, kLuongLocal));
+}
+
+// ---- Rows of the windows ----
 
 struct Local {
   Windows windows;
@@ -213,11 +257,13 @@ Tensor LuongLocalAttention::apply(In q, In k, In v, const AttentionCall& call) c
   check_local(q, k, v, *this, call);
   const Index B = q.dim(0), H = q.dim(1), T = q.dim(2);
   if (B * H * T * k.dim(2) == 0) return Tensor::zeros({B, H, T, v.dim(3)}, q.dtype());
+  const auto finite = [](const Tensor& x) { return std::isfinite(sum(x.detach() * 0).item()); };
+  // A NaN that no window sees must not matter.
+  if (is_short(q, k, *this) && finite(k) && finite(v)) return apply_to_all(q, k, v, *this, call);
   const Local local = local_of(q, k, *this, call);
   Tensor values = rows_at(without_padding(v, call, kLuongLocal), local.windows.keys);  // [B, H, T, W, Dv]
   // A forbidden place holds another key's value, of which a weight of 0 would leave NaN.
-  if (!std::isfinite(sum(values.detach() * 0).item()))
-    values = masked_fill(values, local.windows.forbidden.unsqueeze(4), 0);
+  if (!finite(values)) values = masked_fill(values, local.windows.forbidden.unsqueeze(4), 0);
   const Tensor weights = call.dropout > 0 ? dropout(local.weights, call.dropout) : local.weights;
   return matmul(weights.unsqueeze(3), values).squeeze(3);
 }

@@ -181,8 +181,9 @@ TEST_CASE("local attention: the window is [p - D, p + D], or around a key of the
 TEST_CASE("local attention equals the naive loops, with lengths, masks, biases and grouped heads") {
   const Index B = 2, H = 4, size = 4;
   for (const LuongLocalOptions& o : variants())
-    for (const auto& [T, S] : std::vector<std::pair<Index, Index>>{{1, 1}, {6, 13}, {13, 6}, {9, 9}, {1, 40}}) {
-      const Index groups = 2;
+    for (const auto& [T, S] :
+         std::vector<std::pair<Index, Index>>{{1, 1}, {6, 13}, {13, 6}, {9, 9}, {1, 40}, {3, 130}}) {
+      const Index groups = T % 2 == 0 ? 2 : 4;  // rows are gathered, or all keys are masked
       LuongLocalAttention m = mechanism(o, H, size);
       const Tensor q = normal({B, H, T, size}, 1), k = normal({B, groups, S, size}, 2),
                    v = normal({B, groups, S, 3}, 3);
@@ -208,23 +209,24 @@ TEST_CASE("local attention equals the naive loops, with lengths, masks, biases a
 }
 
 TEST_CASE("local attention: gradients of inputs and parameters, with p away from integers") {
-  for (const LuongLocalOptions& o : variants()) {
-    LuongLocalAttention m = mechanism(o, 2, 4);
-    const Tensor q = normal({2, 2, 3, 4}, 1), k = normal({2, 2, 9, 4}, 2), v = normal({2, 2, 9, 3}, 3);
-    Tensor mask = Tensor::ones({3, 9}, DType::bool8);
-    mask[1].fill_(0);  // a query without keys
-    const Tensor lengths = Tensor::from<std::int32_t>({9, 5});
-    if (o.alignment == LuongAlignment::predictive)
-      for (const double p : m.positions(q, k, {.key_lengths = lengths}).to_vector<double>())
-        REQUIRE(std::fabs(p - std::round(p)) > 1e-4);
-    const auto f = [&](const List& x) {
-      manual_seed(3);
-      return m.apply(x[0], x[1], x[2], {.key_lengths = lengths, .mask = mask, .bias = x[3], .dropout = 0.2});
-    };
-    const List inputs = {q, k, v, normal({2, 3, 9}, 5)};
-    gradcheck(f, inputs);
-    if (!named_parameters(m).empty()) gradcheck([&] { return f(inputs); }, named_parameters(m));
-  }
+  for (const LuongLocalOptions& o : variants())
+    for (const Index groups : {1, 2}) {  // rows are gathered, or all keys are masked
+      LuongLocalAttention m = mechanism(o, 2, 4);
+      const Tensor q = normal({2, 2, 3, 4}, 1), k = normal({2, groups, 9, 4}, 2), v = normal({2, groups, 9, 3}, 3);
+      Tensor mask = Tensor::ones({3, 9}, DType::bool8);
+      mask[1].fill_(0);  // a query without keys
+      const Tensor lengths = Tensor::from<std::int32_t>({9, 5});
+      if (o.alignment == LuongAlignment::predictive)
+        for (const double p : m.positions(q, k, {.key_lengths = lengths}).to_vector<double>())
+          REQUIRE(std::fabs(p - std::round(p)) > 1e-4);
+      const auto f = [&](const List& x) {
+        manual_seed(3);
+        return m.apply(x[0], x[1], x[2], {.key_lengths = lengths, .mask = mask, .bias = x[3], .dropout = 0.2});
+      };
+      const List inputs = {q, k, v, normal({2, 3, 9}, 5)};
+      gradcheck(f, inputs);
+      if (!named_parameters(m).empty()) gradcheck([&] { return f(inputs); }, named_parameters(m));
+    }
 }
 
 TEST_CASE("local attention: a decoder that attends once a step gives the rows of all steps at once") {
