@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <heed/core/detail/elementwise.hpp>
+#include <heed/core/kernels/elementwise.hpp>
 #include <heed/core/kernels/elementwise_ops.hpp>
 #include <heed/core/parallel.hpp>
 
@@ -12,6 +13,13 @@ template <class To, class From>
 void copy_run(To* to, Index st, const From* from, Index sf, Index n) {
   if constexpr (std::is_same_v<To, From>) {
     if (st == 1 && sf == 1) return void(std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(To)));
+  }
+  const auto& bf16 = kernels::elementwise_table().bf16;
+  if constexpr (std::is_same_v<To, bfloat16> && std::is_same_v<From, float>) {
+    if (st == 1 && sf == 1) return bf16.round(&to->bits, from, n);
+  }
+  if constexpr (std::is_same_v<To, float> && std::is_same_v<From, bfloat16>) {
+    if (st == 1 && sf == 1) return bf16.widen(to, &from->bits, n);
   }
   if (st == 1 && sf == 1) {
     for (Index i = 0; i < n; ++i) to[i] = convert<To>(from[i]);

@@ -48,10 +48,17 @@ struct MaskKernel {
   ElementwiseKernel forward[kElementwiseTypes];
 };
 
+// Runs of bfloat16 and float32: the nearest, of two the one whose last bit is 0.
+struct Bf16Kernels {
+  void (*round)(uint16_t* to, const float* from, ptrdiff_t n);
+  void (*widen)(float* to, const uint16_t* from, ptrdiff_t n);
+};
+
 struct ElementwiseTable {  // a kernel per row
   const UnaryKernel* unary;
   const BinaryKernel* binary;
   const MaskKernel *comparison, *test, *choice;
+  Bf16Kernels bf16;
 };
 
 const ElementwiseTable& elementwise_table();  // of the level that runs

@@ -228,9 +228,24 @@ constexpr auto kCompare = kernels_of<MaskKernel>(kComparisons);
 constexpr auto kTest = kernels_of<MaskKernel>(kTests);
 constexpr auto kChoose = kernels_of<MaskKernel>(kChoices);
 
+void round_bf16(uint16_t* to, const float* from, ptrdiff_t n) {
+  constexpr int W = kWidth<float>;
+  ptrdiff_t i = 0;
+  for (; i + W <= n; i += W) store_bf16(to + i, load(from + i));
+  for (; i < n; ++i) to[i] = float_to_bf16(from[i]);
+}
+
+void widen_bf16(float* to, const uint16_t* from, ptrdiff_t n) {
+  constexpr int W = kWidth<float>;
+  ptrdiff_t i = 0;
+  for (; i + W <= n; i += W) load_bf16(from + i).store_unaligned(to + i);
+  for (; i < n; ++i) to[i] = bf16_to_float(from[i]);
+}
+
 }  // namespace
 
 extern const ElementwiseTable elementwise_table;
-const ElementwiseTable elementwise_table = {kUnary.op, kBinary.op, kCompare.op, kTest.op, kChoose.op};
+const ElementwiseTable elementwise_table = {kUnary.op, kBinary.op, kCompare.op,
+                                            kTest.op,  kChoose.op, {round_bf16, widen_bf16}};
 
 }  // namespace heed::kernels::HEED_LEVEL

@@ -40,6 +40,37 @@ inline Batch<float> load_bf16_part(const uint16_t* p, int n, float fill = 0) {
 #endif
 }
 
+// The nearest bf16, of two the one whose last bit is 0; a NaN stays one.
+inline uint16_t float_to_bf16(float x) {
+  uint32_t u;
+  memcpy(&u, &x, sizeof u);
+  const bool nan = (u & 0x7fffffffu) > 0x7f800000u;
+  return static_cast<uint16_t>(nan ? (u >> 16) | 0x40u : (u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+}
+
+inline void store_bf16(uint16_t* p, const Batch<float>& x) {
+#if defined(__AVX512F__)
+  const __m512i u = _mm512_castps_si512(x), high = _mm512_srli_epi32(u, 16),
+                odd = _mm512_and_si512(high, _mm512_set1_epi32(1)),
+                rounded = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd), 16);
+  const __m512i both =
+      _mm512_mask_or_epi32(rounded, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), high, _mm512_set1_epi32(0x40));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(both));
+#elif defined(__AVX2__)
+  const __m256i u = _mm256_castps_si256(x), high = _mm256_srli_epi32(u, 16),
+                odd = _mm256_and_si256(high, _mm256_set1_epi32(1)),
+                rounded = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd), 16);
+  const __m256i both = _mm256_blendv_epi8(rounded, _mm256_or_si256(high, _mm256_set1_epi32(0x40)),
+                                          _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)));
+  const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(both, both), 0x08);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
+#else
+  alignas(64) float lane[kWidth<float>];
+  x.store_aligned(lane);
+  for (int i = 0; i < kWidth<float>; ++i) p[i] = float_to_bf16(lane[i]);
+#endif
+}
+
 // Elements of memory of type S (float, double, or bf16 as uint16_t) as T.
 template <class T>
 inline T element(const T* p) {

@@ -1,10 +1,12 @@
 // Element types: what each is called, holds and rounds to.
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <heed/core/dtype.hpp>
+#include <heed/core/tensor.hpp>
 #include <type_traits>
 
+#include "tests/core/levels.hpp"
 #include "tests/support.hpp"
 
 using namespace heed;
@@ -88,4 +90,26 @@ TEST_CASE("dtype: infinities and NaN stay in bfloat16, also a NaN whose upper ha
     CHECK(std::isnan(x));
     CHECK(std::signbit(x) == (bits >> 31 == 1));
   }
+}
+
+TEST_CASE("dtype: tensors become bfloat16 and float32 again as numbers do, on each level, at any length and place") {
+  std::vector<float> numbers;
+  for (std::uint32_t upper = 0; upper < 0x10000; upper += 3)
+    for (const std::uint32_t lower : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu})
+      numbers.push_back(float_of(upper << 16 | lower));
+  const Tensor x = Tensor::from(numbers, {static_cast<Index>(numbers.size())});
+  test::on_each_level([&] {
+    for (const Index begin : {0, 1, 5})
+      for (const Index end : {begin, begin + 1, begin + 15, begin + 16, begin + 40, x.numel()}) {
+        const Tensor rounded = x.slice(0, begin, end).to(DType::bfloat16), again = rounded.to(DType::float32);
+        int wrong = 0;
+        for (Index i = begin; i < end; ++i) {
+          const bfloat16 wanted(numbers[static_cast<std::size_t>(i)]);
+          wrong += rounded.ptr<bfloat16>()[i - begin].bits != wanted.bits;
+          const float widened = again.ptr<float>()[i - begin];
+          wrong += std::bit_cast<std::uint32_t>(widened) != static_cast<std::uint32_t>(wanted.bits) << 16;
+        }
+        CHECK(wrong == 0);
+      }
+  });
 }
