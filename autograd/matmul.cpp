@@ -95,7 +95,7 @@ Tensor detail::product_operand(const Tensor& x) {
 
 // ---- Weights that are used again and again ----
 
-namespace {
+namespace detail {
 
 // What backward gathers of a weight's uses, one below the other, for its gradient.
 struct Uses {
@@ -110,8 +110,8 @@ struct Uses {
     }
     const Index end = filled + x_of_use.dim(0);
     Tensor into_x = x.slice(0, filled, end), into_dy = dy.slice(0, filled, end);
-    detail::copy_values(into_x, x_of_use);
-    detail::copy_values(into_dy, dy_of_use);
+    copy_values(into_x, x_of_use);
+    copy_values(into_dy, dy_of_use);
     filled = end;
   }
 };
@@ -131,13 +131,13 @@ struct ReusedWeight {
   }
 };
 
-}  // namespace
+}  // namespace detail
 
 struct WeightReuse::State {
   const Tape* tape;
-  std::vector<ReusedWeight> weights = {};
+  std::vector<detail::ReusedWeight> weights = {};
 
-  ReusedWeight& of(In weight, In bias, DType x);
+  detail::ReusedWeight& of(In weight, In bias, DType x);
 };
 
 static thread_local WeightReuse::State* weight_reuse = nullptr;
@@ -148,29 +148,30 @@ WeightReuse::WeightReuse() : state_(new State{detail::mode().tape}), previous_(w
 
 WeightReuse::~WeightReuse() { weight_reuse = previous_; }
 
-ReusedWeight& WeightReuse::State::of(In weight, In bias, DType x) {
-  for (ReusedWeight& known : weights)
+detail::ReusedWeight& WeightReuse::State::of(In weight, In bias, DType x) {
+  for (detail::ReusedWeight& known : weights)
     if (known.is(weight, bias, x)) return known;
   const Tensor w = operand(weight);
-  ReusedWeight& r = weights.emplace_back(ReusedWeight{weight,
-                                                      bias,
-                                                      weight->version(),
-                                                      x,
-                                                      operand_type,
-                                                      PackedMatrix(matrix(w.t()), w.dim(1), w.dim(0), x),
-                                                      {},
-                                                      Tensor(),
-                                                      nullptr});
+  detail::ReusedWeight& r =
+      weights.emplace_back(detail::ReusedWeight{weight,
+                                                bias,
+                                                weight->version(),
+                                                x,
+                                                operand_type,
+                                                PackedMatrix(matrix(w.t()), w.dim(1), w.dim(0), x),
+                                                {},
+                                                Tensor(),
+                                                nullptr});
   if (!wants_gradient({weight, bias})) return r;
-  r.uses = std::make_shared<Uses>();
+  r.uses = std::make_shared<detail::Uses>();
   r.token = Tensor::zeros({1}, result_type(x));
   record("linear_weight", weight.where(), r.token, {weight, bias}, saved(),
          [uses = r.uses, operands = w.dtype()](Grads& d, const Tensor&) {
-           const Tensor x = uses->x.slice(0, 0, uses->filled), dy = uses->dy.slice(0, 0, uses->filled);
-           const Tensor g = gradient_operand(dy, x.dtype(), operands);
-           if (const Target t = rows_target(d, 0)) product(g.t(), x, t.gradient, t.accumulate);
+           const Tensor rows = uses->x.slice(0, 0, uses->filled), dy = uses->dy.slice(0, 0, uses->filled);
+           const Tensor g = gradient_operand(dy, rows.dtype(), operands);
+           if (const Target t = rows_target(d, 0)) product(g.t(), rows, t.gradient, t.accumulate);
            if (d.wants(1)) d.add(1, detail::sum_to(dy, {dy.dim(1)}));
-           *uses = Uses();
+           *uses = detail::Uses();
          });
   return r;
 }
@@ -178,7 +179,7 @@ ReusedWeight& WeightReuse::State::of(In weight, In bias, DType x) {
 // linear() of arguments that were checked, inside the scope.
 static Tensor linear_again(WeightReuse::State& scope, In x, In weight, In bias) {
   const Tensor a = operand(as_rows(x));
-  ReusedWeight& r = scope.of(weight, bias, a.dtype());
+  detail::ReusedWeight& r = scope.of(weight, bias, a.dtype());
   const Index out = weight.dim(0), rows = a.dim(0);
   Tensor y = Tensor::empty(x.shape().first(x.rank() - 1) + Shape{out}, result_type(a.dtype()));
   const Tensor b = bias->defined() ? bias->dense() : Tensor();
