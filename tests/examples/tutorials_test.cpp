@@ -17,7 +17,7 @@ using test::TemporaryFolder;
 namespace {
 
 const char* const kTutorials[] = {"01_tensors",   "02_tape",   "03_linear_regression", "04_two_moons",
-                                  "05_attention", "06_own_op", "07_rank_with_depth"};
+                                  "05_attention", "06_own_op", "07_rank_with_depth",   "08_transformer"};
 
 std::string output_of(const std::string& name, const std::string& flags = "") {
   const Ran ran = test::run("exec " + program(name) + " " + flags);
@@ -229,4 +229,18 @@ TEST_CASE(
   }
   CHECK(is_svg(bytes_of(svg)));
   CHECK(contains(bytes_of(svg), "+ residual"));
+}
+
+TEST_CASE("08_transformer: the pieces are the library's model, and it reverses words") {
+  const std::string out = output_of("08_transformer");
+  double product = 0;  // of waves at a distance of 3
+  for (int i = 0; i < 16; ++i) product += std::cos(3 / std::pow(10000.0, i / 16.0));
+  char line[100];
+  std::snprintf(line, sizeof line, "positions 5 and 8 have the product %.4f, 85 and 88 %.4f", product, product);
+  CHECK(contains(out, line));
+  CHECK(contains(out, "agree to 1e-4: yes"));
+  CHECK(contains(out, "learned, too: yes"));
+  const std::vector<double> source = numbers(out, "source"), translation = numbers(out, "translation");
+  CHECK(source.size() == 8);
+  CHECK(std::equal(source.rbegin(), source.rend(), translation.begin(), translation.end()));
 }
