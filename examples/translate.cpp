@@ -111,7 +111,8 @@ void say_quality(const Translator& t, const Data& d, const Settings& s, const Ru
 }
 
 template <class M>
-int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, const Data& d, RunOptions options) {
+int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, const Data& d, RunOptions options,
+                const std::string& resume) {
   const TextPairOptions sides{.longest = s.longest, .skip = true, .source_end = true};
   const TextPairs training(d.training, d.source, d.target, sides), held_out(d.validation, d.source, d.target, sides);
   const SampleBatches batches(training, {.tokens = s.batch_tokens, .padding = TextPairs::padding()});
@@ -134,7 +135,7 @@ int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, c
   const RunResult result = run(model, adam, schedule, batches, validation, options);
   if (!f.plot.empty() && result.steps > 0) plot_losses(f.plot, result);
   if (result.interrupted) {
-    say_stopped(result, options.steps, "translate --checkpoint " + shell_word(f.checkpoint) + " --resume");
+    say_stopped(result, options.steps, resume);
     return 130;
   }
   if (last.kept() > 0) {
@@ -177,7 +178,9 @@ int train(const Settings& given, const RunFlags& f, const CommandLine& line) {
   Rng rng(s.seed);
   manual_seed(s.seed);
   Translator t{make_translation_model(config, rng), d.source, d.target};
-  return std::visit([&](auto& model) { return train_model(model, t, s, f, d, o); }, t.model);
+  const std::string resume = line.resume_command(
+      f.checkpoint, {"--threads", "--checkpoint-every", "--best", "--patience", "--log", "--plot", "--beam"});
+  return std::visit([&](auto& model) { return train_model(model, t, s, f, d, o, resume); }, t.model);
 }
 
 Translator read_translator(const std::string& file) {

@@ -159,7 +159,7 @@ std::string shell_word(const std::string& word) {
 struct CommandLine::Parser {
   CLI::App app;
   std::string group = "Options";
-  std::string called = {};  // argv[0]
+  std::string called = {};                                                            // argv[0]
   std::map<std::string, std::function<std::string(const std::string&)>> errors = {};  // Takes::error, by flag
 };
 
@@ -237,6 +237,13 @@ std::string CommandLine::error(const std::string& name, const std::string& word)
 }
 
 std::string CommandLine::program() const { return parser_->app.get_name(); }
+
+std::string CommandLine::resume_command(const std::string& checkpoint, const std::vector<std::string>& flags) const {
+  std::string command = called() + " --checkpoint " + shell_word(checkpoint) + " --resume";
+  for (const std::string& name : flags)
+    if (given(name)) command += " " + name + " " + shell_word(word(name));
+  return command;
+}
 
 std::string CommandLine::called() const {
   const char* script = std::getenv("HEED_COMMAND");  // set by ./run, quoted already

@@ -280,11 +280,8 @@ void LmFlags::check_files(const LmSettings& s) const {
 }
 
 std::string LmFlags::resume_command() const {
-  std::string command = line_.called() + " --checkpoint " + shell_word(run_.checkpoint) + " --resume";
-  for (const char* name : {"--threads", "--checkpoint-every", "--log", "--plot", "--sample", "--prompt",
-                           "--temperature", "--top-k", "--top-p"})
-    if (line_.given(name)) command += " " + std::string(name) + " " + shell_word(line_.word(name));
-  return command;
+  return line_.resume_command(run_.checkpoint, {"--threads", "--checkpoint-every", "--log", "--plot", "--sample",
+                                                "--prompt", "--temperature", "--top-k", "--top-p"});
 }
 
 std::string to_json(const LmSettings& settings) {

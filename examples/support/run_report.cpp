@@ -24,8 +24,9 @@ void plot_accuracy(const std::filesystem::path& file, const RunResult& result, d
 }
 
 void say_stopped(const RunResult& result, Index steps, const std::string& command) {
-  std::fprintf(stderr, "stopped after step %lld of %lld; to go on: %s\n", static_cast<long long>(result.steps),
-               static_cast<long long>(steps), command.c_str());
+  const std::string of = steps < kUntilStopped ? " of " + std::to_string(steps) : "";
+  std::fprintf(stderr, "stopped after step %lld%s; to go on: %s\n", static_cast<long long>(result.steps), of.c_str(),
+               command.c_str());
 }
 
 }  // namespace heed::examples

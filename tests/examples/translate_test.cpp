@@ -1,5 +1,6 @@
 // translate as a person runs it.
-#include <fstream>
+#include <array>
+#include <heed/core/random.hpp>
 #include <heed/data/checkpoint.hpp>
 
 #include "tests/examples/programs.hpp"
@@ -120,6 +121,55 @@ TEST_CASE("translate: pieces of both languages, a mean of kept weights, a best c
   ran = t.run("--resume --checkpoint time.h5 --minutes 0.005");
   CHECK(ran.exit_code == 0);
   CHECK(load_checkpoint(t.file("time.h5")).counter("step") > step);
+}
+
+TEST_CASE("translate: killed at random moments, at other numbers of threads, and resumed, to the same bits") {
+  for (const std::string model : {"--model gru-luong-general --input-feeding", "--model transformer --heads 2"}) {
+    CAPTURE(model);
+    const Translating t;
+    write_pairs(t);
+    const std::string flags = kPairs + model +
+                              " --dropout 0.1 --steps 800 --eval-every 40 --average-last 3 --beam 1 "
+                              "--checkpoint-every 5 --resume --log log --checkpoint ";
+    Ran ran = t.run(flags + "whole.h5 --threads 1");
+    INFO(ran.output);
+    REQUIRE(ran.exit_code == 0);
+    const std::string output = ran.output;
+    std::filesystem::rename(t.file("log"), t.file("whole.log"));
+    Rng rng(3);
+    int kills = 0;
+    for (int run = 0; run < 40 && kills < 6; ++run) {
+      const std::string seconds = std::to_string(0.03 + 0.15 * rng.uniform());
+      ran = test::run("cd " + test::quoted(t.folder.path.string()) + "; exec timeout -s KILL " + seconds + " " +
+                      test::program("translate") + " " + flags + "cut.h5 --threads " +
+                      std::to_string(std::array{2, 3, 8, 1}[static_cast<std::size_t>(run % 4)]));
+      const bool killed = ran.signal == 9 || ran.exit_code == 137;
+      REQUIRE((killed || ran.exit_code == 0));
+      kills += killed ? 1 : 0;
+      if (!killed) break;
+    }
+    CHECK(kills > 0);
+    ran = t.run(flags + "cut.h5 --threads 2");
+    INFO(ran.output);
+    REQUIRE(ran.exit_code == 0);
+    CHECK((bytes_of(t.file("cut.h5")) == bytes_of(t.file("whole.h5"))));
+    CHECK(test::same_losses(t.file("log"), t.file("whole.log")));
+    CHECK(test::lines_of(ran.output).back() == test::lines_of(output).back());  // a translation, of the mean
+  }
+}
+
+TEST_CASE("translate: Ctrl-C saves, and tells how to go on") {
+  const Translating t;
+  write_pairs(t);
+  Ran ran =
+      test::run("cd " + test::quoted(t.folder.path.string()) + "; : > log; " +
+                test::in_background(test::program("translate") + " " + kPairs + "--minutes 5 --log log --beam 2") +
+                "while [ $(wc -l < log) -lt 20 ]; do sleep 0.02; done; kill -INT $pid; wait $pid");
+  INFO(ran.output);
+  CHECK(ran.exit_code == 130);
+  const std::string hint = ran.output.substr(ran.output.find("to go on: ") + 10);
+  CHECK(contains(hint, "/translate --checkpoint translate.h5 --resume --log log --beam 2"));
+  CHECK(load_checkpoint(t.file("translate.h5")).counter("step") == json_lines(t.file("log")).size());
 }
 
 TEST_CASE("translate: what is wrong is told in a sentence") {
