@@ -103,7 +103,7 @@ void steps_that_wait() {
 void cost_of_attention() {
   constexpr Index batch = 64, targets = 24, width = 256;
   const char* const names[] = {"luong-general", "luong-local-m", "luong-local-p", "luong-concat", "bahdanau"};
-  std::printf("\nA decoder's attention, forward and backward, of 64 sentences of 24 words: milliseconds\n%8s", "source");
+  std::printf("\nA decoder's attention, forward and backward, of 64 sentences of 24 words: ms\n%8s", "source");
   for (const char* name : names) std::printf("%16s", name);
   for (const Index length : {32, 128, 512, 2048}) {
     std::printf("\n%8lld", static_cast<long long>(length));

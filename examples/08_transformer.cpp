@@ -15,8 +15,8 @@ constexpr Index kWords = 12, kWidth = 32, kHeads = 4, kSize = kWidth / kHeads, k
 constexpr std::int32_t kBegin = 10, kEnd = 11;  // words 0 to 9, and what begins and ends a text
 
 // ---- 1. Positions. Attention sees a set; where a word stands must be told. Each position p has waves of its own:
-//      PE(p, 2i) = sin(p / 10000^(2i / width)), PE(p, 2i + 1) = cos of the same. A shift by k turns each pair by an angle
-//      that depends on k alone, so that a layer can learn to look k words back, wherever it is.
+//      PE(p, 2i) = sin(p / 10000^(2i / width)), PE(p, 2i + 1) = cos of the same. A shift by k turns each pair by an
+//      angle that depends on k alone, so that a layer can learn to look k words back, wherever it is.
 Tensor waves(Index length) {
   Tensor pe = Tensor::empty({length, kWidth}, DType::float32);
   for (Index p = 0; p < length; ++p)
@@ -33,8 +33,8 @@ Tensor embed(const Tensor& words, const Tensor& table) {
   return embedding(words, table) * std::sqrt(static_cast<double>(kWidth)) + waves(words.dim(1));
 }
 
-// ---- 2. Attention. Queries ask, keys answer, values are what is handed over: softmax(q k^T / sqrt(size)) v, in several
-//      heads side by side, each with projections of its own. `hidden` is true where a query must not look.
+// ---- 2. Attention. Queries ask, keys answer, values are what is handed over: softmax(q k^T / sqrt(size)) v, in
+//      several heads side by side, each with projections of its own. `hidden` is true where a query must not look.
 Tensor heads_of(const Tensor& x) {  // [B, T, width] -> [B, heads, T, size]
   return x.view({x.dim(0), x.dim(1), kHeads, kSize}).transpose(1, 2);
 }

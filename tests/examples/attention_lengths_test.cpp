@@ -1,0 +1,41 @@
+// attention_lengths as a person runs it, with few steps.
+#include "tests/examples/programs.hpp"
+
+using namespace heed;
+using test::bytes_of;
+using test::contains;
+using test::Ran;
+using test::TemporaryFolder;
+
+TEST_CASE("attention_lengths: the share that is right, by length, of four models, also beyond what was learned") {
+  const TemporaryFolder folder;
+  const std::string plot = (folder.path / "lengths.svg").string();
+  const Ran ran = test::run("exec " + test::program("attention_lengths") +
+                            " --steps 250 --longest 2 --hidden 32 --lists 20 --plot " + test::quoted(plot));
+  INFO(ran.output);
+  REQUIRE(ran.exit_code == 0);
+  CHECK(contains(ran.output, "lists of up to 2 were learned from"));
+  const std::vector<std::string> lines = test::lines_of(ran.output);
+  REQUIRE(lines.size() >= 3);
+  for (std::size_t n = 1; n <= 3; ++n) {
+    std::istringstream row(lines[lines.size() - 4 + n]);
+    std::size_t length = 0;
+    row >> length;
+    CHECK(length == n);
+    double share = 0;
+    int shares = 0;
+    for (; row >> share; ++shares) {
+      CHECK(share >= 0);
+      CHECK(share <= 100);
+    }
+    CHECK(shares == 4);
+    if (n == 1) CHECK(share > 10);  // a number alone; by chance it is right once in a thousand times
+  }
+  for (const char* label : {"one vector, one direction", "attention, both directions"})
+    CHECK(contains(bytes_of(plot), label));
+}
+
+TEST_CASE("attention_lengths: what is wrong is told in a sentence") {
+  test::check_refused(test::run("exec " + test::program("attention_lengths") + " --longest 1"), 2, "--longest");
+  test::check_refused(test::run("exec " + test::program("attention_lengths") + " --plot a.gif"), 1, "a.gif");
+}
