@@ -90,8 +90,8 @@ class CommandLine {
   std::string program() const;
   // The program as it was called, for a shell: ./run train, where the script called it.
   std::string called() const;
-  // How the program is called, for a shell, to go on from a checkpoint: with those of the flags that were given, none of
-  // which is a switch.
+  // How the program is called, for a shell, to go on from a checkpoint: with those of the flags that were given, none
+  // of which is a switch.
   std::string resume_command(const std::string& checkpoint, const std::vector<std::string>& flags) const;
   // What is wrong with a word for a flag, as parse() would say it; empty: nothing.
   std::string error(const std::string& name, const std::string& word) const;
