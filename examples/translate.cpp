@@ -161,7 +161,8 @@ int train(const Settings& given, const RunFlags& f, const CommandLine& line) {
   std::optional<Checkpoint> old;
   if (f.resume && std::filesystem::exists(f.checkpoint)) old = load_checkpoint(f.checkpoint);
   if (old) translation_config(*old);  // another program's checkpoint ends here
-  const Settings s = old ? resumed_settings(given, line, *old) : given;
+  Settings s = old ? resumed_settings(given, line, *old) : given;
+  if (!old && s.only_time_ends() && !line.given("--schedule")) s.schedule = "inverse-sqrt";  // it needs no last step
   check_settings(line, s);
   check_plot(f.plot);
   const Data d = load_data(s, old ? &*old : nullptr);

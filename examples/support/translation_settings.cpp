@@ -137,7 +137,8 @@ void add_flags(CommandLine& line, TranslationSettings& s) {
   line.add("--label-smoothing", s.label_smoothing, "Share of a target spread over all words [0]", number(0, 0.99));
   line.add("--lr", s.lr, "Highest learning rate [2e-3]", number(0));
   line.add("--warmup", s.warmup, "Steps in which it rises [200]", whole(0));
-  line.add("--schedule", s.schedule, "What follows [inverse-sqrt]", one_of(Schedule::names(), "NAME"));
+  line.add("--schedule", s.schedule, "What follows [linear, to 0; with --minutes alone inverse-sqrt]",
+           one_of(Schedule::names(), "NAME"));
   line.add("--beta2", s.beta2, "Adam's second [0.98]", number(0, 0.99999));
   line.add("--grad-clip", s.grad_clip, "Largest norm of the gradient; 0: any [1]", number(0));
   line.add("--average-last", s.average_last, "Translates with the mean of so many kept weights [1: none]", whole(1));
@@ -167,7 +168,7 @@ void check_settings(const CommandLine& line, const TranslationSettings& s) {
   check_mechanism_flags(line, is_transformer(s) ? "its attentions" : "--model", mechanisms(s));
   if (s.average_last > 1 && s.average_every == 0 && s.eval_every == 0)
     throw UsageError("--average-last needs --average-every, as --eval-every is 0");
-  if (s.last_step(1) == kUntilStopped && s.schedule != "inverse-sqrt" && s.schedule != "constant")
+  if (s.only_time_ends() && s.schedule != "inverse-sqrt" && s.schedule != "constant")
     throw UsageError("--schedule " + s.schedule + " needs to know the last step; give --steps or --epochs");
 }
 

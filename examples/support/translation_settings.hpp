@@ -30,12 +30,13 @@ struct TranslationSettings {
   double label_smoothing = 0, lr = 2e-3, beta2 = 0.98, grad_clip = 1;
   Index warmup = 200;
   std::uint64_t seed = 1;
-  std::string dtype = "f32", schedule = "inverse-sqrt";
+  std::string dtype = "f32", schedule = "linear";
 
-  static constexpr Index kDefaultSteps = 3000;
+  static constexpr Index kDefaultSteps = 1000;
   bool built_in() const { return source.empty(); }
   // Of the run, where an epoch has so many batches; kUntilStopped where time alone ends it.
   Index last_step(Index batches) const;
+  bool only_time_ends() const { return steps < 0 && epochs == 0 && minutes > 0; }
 };
 
 void add_flags(CommandLine& line, TranslationSettings& settings);

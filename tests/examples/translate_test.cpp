@@ -74,7 +74,8 @@ TEST_CASE("translate: it learns from two files, tells BLEU, translates lines and
 
 TEST_CASE("translate: dates are built in, and a run that was cut in two ends with the bits of a whole one") {
   const Translating t;
-  const std::string flags = "--width 8 --hidden 16 --batch-tokens 512 --eval-every 3 --beam 1 ";
+  const std::string flags =
+      "--width 8 --hidden 16 --batch-tokens 512 --eval-every 3 --schedule inverse-sqrt --beam 1 ";
   Ran ran = t.run(flags + "--steps 6 --checkpoint whole.h5");
   INFO(ran.output);
   REQUIRE(ran.exit_code == 0);
@@ -119,6 +120,7 @@ TEST_CASE("translate: pieces of both languages, a mean of kept weights, a best c
   const std::uint64_t step = load_checkpoint(t.file("time.h5")).counter("step");
   CHECK(step > 3);
   ran = t.run("--resume --checkpoint time.h5 --minutes 0.005");
+  INFO(ran.output);
   CHECK(ran.exit_code == 0);
   CHECK(load_checkpoint(t.file("time.h5")).counter("step") > step);
 }
