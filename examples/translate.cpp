@@ -211,14 +211,17 @@ int draw_alignment(const RunFlags& f) {
   const Alignment a = align(t, source[0], target);
   std::vector<std::vector<double>> values;
   for (Index i = 0; i < a.weights.dim(0); ++i) values.push_back(a.weights[i].to_vector<double>());
-  const auto labels = [](const Tokenizer& tokenizer, std::vector<std::int32_t> ids) {
+  // A word that is not in the vocabulary is shown as it stands in the text.
+  const auto labels = [](const Tokenizer& tokenizer, std::vector<std::int32_t> ids, const std::string& text) {
     ids.pop_back();
     std::vector<std::string> list = token_labels(tokenizer, ids);
+    if (tokenizer.kind() == "word")
+      for (std::size_t i = 0; const std::string_view word : split_words(text)) list[i++] = word;
     list.emplace_back("</s>");
     return list;
   };
-  plot_matrix(f.alignments, "Attention of each target token", values, labels(t.target, a.target),
-              labels(t.source, a.source));
+  plot_matrix(f.alignments, "Attention of each target token", values, labels(t.target, a.target, target),
+              labels(t.source, a.source, source[0]));
   std::printf("%s\n  %s\ndrawn: %s\n", source[0].c_str(), target.c_str(), printable(f.alignments).c_str());
   return 0;
 }

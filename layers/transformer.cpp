@@ -169,7 +169,11 @@ TransformerState Transformer::make_state(In memory, const AttentionCall& memory_
   TransformerState state = make_state();
   state.memory_call = memory_call;
   state.sources = Tensor::arange(memory.dim(0));
-  for (const TransformerBlock& block : blocks) state.memory.push_back(block.project(memory));
+  for (const TransformerBlock& block : blocks) {
+    ProjectedMemory& m = state.memory.emplace_back(block.project(memory));
+    const AttentionMechanism& mechanism = block.cross->mechanism;
+    if (mechanism.maps_keys()) m.mapped = mechanism.map_keys({m.k, memory.where()}, memory_call);
+  }
   return state;
 }
 

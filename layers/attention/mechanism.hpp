@@ -116,6 +116,7 @@ class AttentionMechanism {
   // Checks shapes, and that `call` asks for nothing that the mechanism lacks; then applies it. `given`: its inputs().
   Tensor apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> given = {}) const;
   // apply() in two parts, for a decoder that attends to the same keys again and again.
+  bool maps_keys() const { return self_->has_map_keys(); }  // whether the first part computes anything
   Tensor map_keys(In k, const AttentionCall& call) const { return self_->map_keys(k, call); }
   Tensor apply_mapped(In q, In keys, In v, const AttentionCall& call) const;
   AttentionState make_state() const;  // Error where the mechanism has none
@@ -130,6 +131,7 @@ class AttentionMechanism {
   struct Concept {
     virtual ~Concept() = default;
     virtual Tensor apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> given) const = 0;
+    virtual bool has_map_keys() const = 0;
     virtual Tensor map_keys(In k, const AttentionCall& call) const = 0;
     virtual Tensor apply_mapped(In q, In keys, In v, const AttentionCall& call) const = 0;
     virtual AttentionState make_state() const = 0;
@@ -150,6 +152,7 @@ class AttentionMechanism {
     static constexpr bool maps_keys = requires(const T& m, In x, const AttentionCall& call) {
       m.map_keys(x, call), m.apply_mapped(x, x, x, call);
     };
+    bool has_map_keys() const override { return maps_keys; }
     Tensor map_keys(In k, const AttentionCall& call) const override {
       if constexpr (maps_keys)
         return mechanism.map_keys(k, call);

@@ -116,7 +116,7 @@ MultiHeadAttention::Heads MultiHeadAttention::heads_of(In x, const ProjectedMemo
         "MultiHeadAttention: x is ", x.tensor(), " and the memory's keys are ", memory.k,
         "; x must be [batch, positions, ", options_.width, "] of the same batch");
   Columns y((*q)(x));
-  Heads h{y.next(options_.heads, options_.key_size), memory.k, memory.v};
+  Heads h{y.next(options_.heads, options_.key_size), memory.k, memory.v, memory.mapped};
   auto of_keys = memory.inputs.begin();
   for (const MechanismInput& input : mechanism.inputs())
     h.add(input.of_queries() ? y.next(options_.heads, input.size) : *of_keys++);
@@ -145,7 +145,7 @@ ProjectedMemory MultiHeadAttention::project(In memory, const Tensor& values) con
 
 ProjectedMemory ProjectedMemory::rows(const Tensor& indices) const {
   const auto picked = [&](const Tensor& x) { return x.defined() ? index_select(x, 0, indices) : x; };
-  ProjectedMemory p{picked(k), picked(v), {}};
+  ProjectedMemory p{picked(k), picked(v), {}, picked(mapped)};
   for (const Tensor& input : inputs) p.inputs.push_back(picked(input));
   return p;
 }
@@ -156,6 +156,7 @@ Tensor MultiHeadAttention::merge(const Tensor& y) const {
 
 Tensor MultiHeadAttention::attend(const Heads& h, AttentionCall call, const Where& where) const {
   call.dropout = options_.dropout;
+  if (h.mapped.defined()) return merge(mechanism.apply_mapped({h.q, where}, h.mapped, h.v, call));
   return merge(mechanism.apply({h.q, where}, h.k, h.v, call, h.inputs()));
 }
 

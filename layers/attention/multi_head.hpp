@@ -42,6 +42,7 @@ struct ProjectedMemory {
   Tensor k;                    // [B, Hk, S, key_size]
   Tensor v;                    // [B, Hk, S, value_size]
   std::vector<Tensor> inputs;  // [B, Hk, S, size]: those of the mechanism that are of keys
+  Tensor mapped = {};          // what the mechanism computes of the keys alone (map_keys()), where that was done before
 
   ProjectedMemory rows(const Tensor& indices) const;  // int32 [N]: row i of the result is row indices[i] of this
 };
@@ -94,6 +95,7 @@ class MultiHeadAttention {
 
   struct Heads {  // what the mechanism is given: views
     Tensor q, k, v;
+    Tensor mapped = {};  // as of ProjectedMemory
     std::array<Tensor, kMostMechanismInputs> given = {};  // no vector: a warm step asks for no memory
     std::size_t count = 0;
 

@@ -69,6 +69,8 @@ TEST_CASE("translate: it learns from two files, tells BLEU, translates lines and
     CHECK(contains(ran.output, "two three\n  2 3\ndrawn: a.svg"));
     const std::string picture = bytes_of(t.file("a.svg"));
     for (const char* label : {">three<", ">3<"}) CHECK(contains(picture, label));
+    REQUIRE(t.run("--alignments b.svg --text 'two strange'").exit_code == 0);  // a word that is not known
+    CHECK(contains(bytes_of(t.file("b.svg")), ">strange<"));
   }
 }
 

@@ -96,6 +96,33 @@ TEST_CASE("a decoder's state holds the memory projected: steps do not touch its 
   CHECK(masked.rows(picked).memory_call.bias.shape() == Shape{1, 1, 1, 5});
 }
 
+TEST_CASE("what a mechanism computes of the memory's keys alone is computed once for all steps") {
+  for (const char* name : {"bahdanau", "luong-concat", "cosine"}) {
+    CAPTURE(name);
+    Rng rng(8);
+    MechanismOptions options{.heads = 2, .head_size = 4};
+    options.memory = true;
+    Transformer decoder(
+        {.width = 8, .heads = 2, .hidden = 12, .layers = 2, .memory_width = 6, .dropout = 0, .causal = true}, rng,
+        softmax_mechanism, mechanism_by_name(name, options));
+    to(decoder, DType::float64);
+    const Tensor x = normal({3, 6, 8}), memory = normal({3, 5, 6}, 2);
+    const AttentionCall of_memory{.key_lengths = Tensor::from<std::int32_t>({5, 2, 4})};
+    const Tensor whole = decoder(x, memory, {}, of_memory);
+    TransformerState state = decoder.make_state(memory, of_memory);
+    int keys = 0;
+    for (const NamedParameter& p : named_parameters(decoder))
+      if (p.name.ends_with("cross.mechanism.U")) p.parameter->fill_(7), ++keys;
+    CHECK(keys == (std::string(name) == "cosine" ? 0 : 2));
+    CHECK(test::close(decoder.decode(x.slice(1, 0, 3), state), whole.slice(1, 0, 3), 1e-11, 1e-11));
+    const Tensor picked = Tensor::from<std::int32_t>({2, 0, 2});
+    TransformerState other = state.rows(picked);
+    CHECK(test::close(decoder.decode(index_select(x.slice(1, 3, 4), 0, picked), other),
+                      index_select(whole.slice(1, 3, 4), 0, picked), 1e-11, 1e-11));
+    CHECK(test::close(decoder.decode(x.slice(1, 3, 6), state), whole.slice(1, 3, 6), 1e-11, 1e-11));
+  }
+}
+
 TEST_CASE("rows of different length decode as each alone, with memories of different length") {
   const NoTape guard;
   Rng rng(9);
