@@ -127,7 +127,9 @@ int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, c
                options.resume && std::filesystem::exists(options.checkpoint) ? "going on" : "starting afresh");
   options.steps = s.last_step(batches.size()), options.seconds = 60 * s.minutes;
   Adam adam(named_parameters(model), {.lr = s.lr, .betas = {0.9, s.beta2}, .eps = 1e-9});
-  Schedule schedule(s.schedule, {.lr = s.lr, .warmup = s.warmup, .steps = std::max<Index>(1, options.steps)});
+  const Index steps = std::max<Index>(1, options.steps);
+  const Index warmup = s.needs_last_step() ? std::min(s.warmup, steps) : s.warmup;
+  Schedule schedule(s.schedule, {.lr = s.lr, .warmup = warmup, .steps = steps});
   LastWeights last(named_parameters(model), s.average_last);
   if (s.average_last > 1) options.last_weights = &last;
   options.keep_every = s.average_every > 0 ? s.average_every : s.eval_every;

@@ -108,7 +108,7 @@ class Seq2Seq {
 struct Seq2SeqConfig {
   Seq2SeqOptions options = {};
   std::string attention = "bahdanau";  // one of memory_mechanism_names(); not read where there is no attention
-  MechanismOptions mechanism = {};     // whose heads and head_size follow the options
+  MechanismOptions mechanism = {};     // whose heads and head_size follow the options; context: the longest source
 
   MechanismFactory factory() const;  // Error as of mechanism_by_name()
   void fields(OptionFields& f);

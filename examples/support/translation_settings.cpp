@@ -168,7 +168,7 @@ void check_settings(const CommandLine& line, const TranslationSettings& s) {
   check_mechanism_flags(line, is_transformer(s) ? "its attentions" : "--model", mechanisms(s));
   if (s.average_last > 1 && s.average_every == 0 && s.eval_every == 0)
     throw UsageError("--average-last needs --average-every, as --eval-every is 0");
-  if (s.only_time_ends() && s.schedule != "inverse-sqrt" && s.schedule != "constant")
+  if (s.only_time_ends() && s.needs_last_step())
     throw UsageError("--schedule " + s.schedule + " needs to know the last step; give --steps or --epochs");
 }
 

@@ -37,6 +37,7 @@ struct TranslationSettings {
   // Of the run, where an epoch has so many batches; kUntilStopped where time alone ends it.
   Index last_step(Index batches) const;
   bool only_time_ends() const { return steps < 0 && epochs == 0 && minutes > 0; }
+  bool needs_last_step() const { return schedule != "inverse-sqrt" && schedule != "constant"; }  // its schedule
 };
 
 void add_flags(CommandLine& line, TranslationSettings& settings);

@@ -162,6 +162,34 @@ TEST_CASE("translate: killed at random moments, at other numbers of threads, and
   }
 }
 
+TEST_CASE("translate: every model that has a name, and attentions by name in a transformer's three places") {
+  const Translating t;
+  write_pairs(t);
+  std::vector<std::string> models;
+  for (const char* cell : {"gru", "lstm"})
+    for (const char* attention :
+         {"none", "bahdanau", "luong-dot", "luong-general", "luong-concat", "luong-location", "local-m", "local-p"})
+      models.push_back(std::string(cell) + "-" + attention);
+  for (const char* places : {"--encoder-attention linear --decoder-attention favor --cross-attention bahdanau",
+                             "--encoder-attention top-k --decoder-attention window --cross-attention luong-concat",
+                             "--encoder-attention cosine --decoder-attention luong-general --cross-attention linear"})
+    models.push_back("transformer --heads 2 --layers 2 " + std::string(places));
+  for (const std::string& model : models) {
+    CAPTURE(model);
+    Ran ran = t.run(kPairs + ("--model " + model) + " --steps 2 --beam 2 --checkpoint some.h5");
+    INFO(ran.output);
+    CHECK(ran.exit_code == 0);
+    CHECK(contains(ran.output, "validation perplexity"));
+    t.folder.write("in.txt", "one two\nfour\n");
+    ran = t.run("--checkpoint some.h5 --translate in.txt --beam 2");
+    INFO(ran.output);
+    CHECK(ran.exit_code == 0);
+    CHECK(test::lines_of(ran.output).size() == 2);
+  }
+  test::check_refused(t.run(kPairs + std::string("--model transformer --cross-attention window --steps 1")), 2,
+                      "--cross-attention");
+}
+
 TEST_CASE("translate: Ctrl-C saves, and tells how to go on") {
   const Translating t;
   write_pairs(t);

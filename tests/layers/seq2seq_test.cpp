@@ -209,6 +209,10 @@ TEST_CASE("an encoder-decoder is described in JSON, and built again") {
     const Seq2Seq copy = clone(model);
     CHECK(same_bits(copy(pairs()), model(pairs())));
   }
+  // One whose parameters are as many as the longest source has words.
+  Seq2SeqConfig located{
+      .options = small(DecoderAttention::luong), .attention = "luong-location", .mechanism = {.context = 40}};
+  CHECK(from_json<Seq2SeqConfig>(to_json(located), "t.h5").mechanism.context == 40);
   Seq2SeqConfig config{.options = small(DecoderAttention::luong), .attention = "luong-general"};
   const std::string text = to_json(config);
   const auto with = [&](const std::string& from, const std::string& into) {
