@@ -28,8 +28,13 @@ struct RunFlags {
   std::string checkpoint = "translate.h5", best, log, plot, translate, alignments, text;
   bool resume = false, unknown = false;
   Index checkpoint_every = 0, beam = 5, patience = 0;
+  double length_penalty = 1;
   int threads = 0;
 };
+
+TranslateOptions search_of(const RunFlags& f) {
+  return {.beam = f.beam, .alpha = f.length_penalty, .unknown = f.unknown};
+}
 
 struct Data {
   std::vector<TextPair> training, validation;
@@ -93,7 +98,7 @@ void say_where_it_looked(const Translator& t, std::uint64_t seed) {
 void say_quality(const Translator& t, const Data& d, const Settings& s, const RunFlags& f) {
   std::vector<std::string> sources, wanted;
   for (const TextPair& p : d.validation) sources.push_back(p.source), wanted.push_back(p.target);
-  const std::vector<std::string> made = translate(t, sources, {.beam = f.beam, .unknown = f.unknown});
+  const std::vector<std::string> made = translate(t, sources, search_of(f));
   if (s.built_in()) {
     Index same = 0;
     for (std::size_t i = 0; i < made.size(); ++i) same += made[i] == wanted[i] ? 1 : 0;
@@ -164,7 +169,7 @@ int train(const Settings& given, const RunFlags& f, const CommandLine& line) {
   if (f.resume && std::filesystem::exists(f.checkpoint)) old = load_checkpoint(f.checkpoint);
   if (old) translation_config(*old);  // another program's checkpoint ends here
   Settings s = old ? resumed_settings(given, line, *old) : given;
-  if (!old && s.only_time_ends() && !line.given("--schedule")) s.schedule = "inverse-sqrt";  // it needs no last step
+  if (!old) choose_defaults(line, s);
   check_settings(line, s);
   check_plot(f.plot);
   const Data d = load_data(s, old ? &*old : nullptr);
@@ -182,7 +187,8 @@ int train(const Settings& given, const RunFlags& f, const CommandLine& line) {
   manual_seed(s.seed);
   Translator t{make_translation_model(config, rng), d.source, d.target};
   const std::string resume = line.resume_command(
-      f.checkpoint, {"--threads", "--checkpoint-every", "--best", "--patience", "--log", "--plot", "--beam"});
+      f.checkpoint,
+      {"--threads", "--checkpoint-every", "--best", "--patience", "--log", "--plot", "--beam", "--length-penalty"});
   return std::visit([&](auto& model) { return train_model(model, t, s, f, d, o, resume); }, t.model);
 }
 
@@ -200,7 +206,7 @@ int translate_file(const RunFlags& f) {
   std::istream& in = f.translate == "-" ? std::cin : file;
   std::vector<std::string> lines;
   for (std::string line; std::getline(in, line);) lines.push_back(line);
-  for (const std::string& text : translate(t, lines, {.beam = f.beam, .unknown = f.unknown})) std::puts(text.c_str());
+  for (const std::string& text : translate(t, lines, search_of(f))) std::puts(text.c_str());
   return 0;
 }
 
@@ -209,7 +215,7 @@ int draw_alignment(const RunFlags& f) {
   check_plot(f.alignments);
   const Translator t = read_translator(f.checkpoint);
   const std::vector<std::string> source = {f.text.empty() ? held_out_dates().sentence(1, 0).source : f.text};
-  const std::string target = translate(t, source, {.beam = f.beam, .unknown = f.unknown})[0];
+  const std::string target = translate(t, source, search_of(f))[0];
   const Alignment a = align(t, source[0], target);
   std::vector<std::vector<double>> values;
   for (Index i = 0; i < a.weights.dim(0); ++i) values.push_back(a.weights[i].to_vector<double>());
@@ -243,6 +249,8 @@ void add_run_flags(CommandLine& line, RunFlags& f) {
   line.add("--alignments", f.alignments, "Draw what a translation attended to", file_name("FILE.svg|png"));
   line.add("--text", f.text, "What to translate for it [a date]", anything("TEXT"));
   line.add("--beam", f.beam, "Texts that the search goes on with, after training too; 1: greedy [5]", whole(1, 1000));
+  line.add("--length-penalty", f.length_penalty,
+           "Higher is for longer texts: it takes that with the best log probability / tokens^X [1]", number(0, 10));
   line.add_switch("--unknown", f.unknown, "Let it write <unk>");
 }
 

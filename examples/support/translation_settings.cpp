@@ -119,7 +119,7 @@ void add_flags(CommandLine& line, TranslationSettings& s) {
   add_mechanism_flags(line, s.mechanism, all_mechanism_names());
   line.add("--layers", s.layers, "Of encoder and decoder [1]", whole(1));
   line.add("--heads", s.heads, "Of a transformer's attention [4]", whole(1));
-  line.add("--width", s.width, "Of embeddings, and of a transformer [128]", whole(1));
+  line.add("--width", s.width, "Of embeddings, and of a transformer [128; Bahdanau's, of dates: 32]", whole(1));
   line.add("--hidden", s.hidden, "States of a recurrent model, feed-forward part of a transformer [256]", whole(2));
   line.add("--directions", s.directions, "Of a recurrent encoder [2]", whole(1, 2));
   line.add_switch("--input-feeding", s.input_feeding, "A recurrent decoder reads its last attention, as Luong's");
@@ -146,6 +146,13 @@ void add_flags(CommandLine& line, TranslationSettings& s) {
   line.add("--eval-every", s.eval_every, "Steps between evaluations [500]", whole(0));
   line.add("--dtype", s.dtype, "Of matrix products [f32]", one_of({"f32", "bf16"}));
   line.add_seed(s.seed, "Of weights, batches and dropout [1]");
+}
+
+void choose_defaults(const CommandLine& line, TranslationSettings& s) {
+  if (s.only_time_ends() && !line.given("--schedule")) s.schedule = "inverse-sqrt";  // it needs no last step
+  // With wider embeddings of some sixty characters Bahdanau's attention looks at the space before a word as much as at
+  // the word, which the backward state there has read: docs/translation.md.
+  if (s.built_in() && s.model.ends_with("-bahdanau") && !line.given("--width")) s.width = 32;
 }
 
 void check_settings(const CommandLine& line, const TranslationSettings& s) {

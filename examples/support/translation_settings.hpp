@@ -41,6 +41,8 @@ struct TranslationSettings {
 };
 
 void add_flags(CommandLine& line, TranslationSettings& settings);
+// Of a run that begins: what depends on other flags, where it is not given itself.
+void choose_defaults(const CommandLine& line, TranslationSettings& settings);
 // Throws UsageError for flags that do not go together.
 void check_settings(const CommandLine& line, const TranslationSettings& settings);
 

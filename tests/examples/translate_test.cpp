@@ -77,7 +77,7 @@ TEST_CASE("translate: it learns from two files, tells BLEU, translates lines and
 TEST_CASE("translate: dates are built in, and a run that was cut in two ends with the bits of a whole one") {
   const Translating t;
   const std::string flags =
-      "--width 8 --hidden 16 --batch-tokens 512 --eval-every 3 --schedule inverse-sqrt --beam 1 ";
+      "--hidden 16 --batch-tokens 512 --eval-every 3 --schedule inverse-sqrt --lr 2e-2 --warmup 1 --beam 1 ";
   Ran ran = t.run(flags + "--steps 6 --checkpoint whole.h5");
   INFO(ran.output);
   REQUIRE(ran.exit_code == 0);
@@ -90,6 +90,10 @@ TEST_CASE("translate: dates are built in, and a run that was cut in two ends wit
   CHECK(contains(ran.output, "going on"));
   const Checkpoint whole = load_checkpoint(t.file("whole.h5")), cut = load_checkpoint(t.file("cut.h5"));
   for (const auto& [name, x] : whole.tensors) CHECK(test::same_bits(x, cut.tensor(name)));
+  CHECK(contains(whole.text("settings"), "\"width\":32,"));  // of dates, where nothing else is told
+  t.folder.write("in.txt", "see you on the third of May, 2021\n");
+  const std::string longest = t.run("--checkpoint cut.h5 --translate in.txt --length-penalty 10").output;
+  CHECK(longest.size() > t.run("--checkpoint cut.h5 --translate in.txt --length-penalty 0").output.size());
   ran = t.run("--steps 8 --hidden 32 --checkpoint cut.h5 --resume");
   CHECK(ran.exit_code == 2);
   CHECK(contains(ran.output, "--hidden is 32 and that of cut.h5 16; leave it out, or begin afresh"));
