@@ -3,6 +3,22 @@
 #include <heed/plot/detail/drawing.hpp>
 
 namespace heed {
+namespace {
+
+std::size_t longest(const std::vector<std::string>& labels) {
+  std::size_t most = 0;
+  for (const std::string& label : labels) most = std::max(most, label.size());
+  return most;
+}
+
+// Whether labels below columns need to be turned, to stand beside each other. Bytes: a visible space has three.
+bool turned(const std::vector<std::string>& labels) { return longest(labels) > 4; }
+
+const char* column_tics(const std::vector<std::string>& labels) {
+  return turned(labels) ? "rotate by 60 right" : "norotate center";
+}
+
+}  // namespace
 
 void plot_matrix(const std::filesystem::path& file, const std::string& title,
                  const std::vector<std::vector<double>>& values, const std::vector<std::string>& row_labels,
@@ -23,7 +39,7 @@ void plot_matrix(const std::filesystem::path& file, const std::string& title,
   };
   gp << "set title " << quoted(title)
      << " noenhanced\nset palette defined (0 '#ffffff', 1 '#1f4e8c')\nset cbrange [0:*]\nset xrange [-0.5:" << columns
-     << "-0.5]\nset yrange [" << rows << "-0.5:-0.5]\nset xtics rotate by 60 right\n";
+     << "-0.5]\nset yrange [" << rows << "-0.5:-0.5]\nset xtics " << column_tics(column_labels) << "\n";
   tics("x", column_labels);
   tics("y", row_labels);
   std::vector<std::tuple<double, double, double>> cells;
@@ -35,12 +51,6 @@ void plot_matrix(const std::filesystem::path& file, const std::string& title,
 }
 
 namespace {
-
-std::size_t longest(const std::vector<std::string>& labels) {
-  std::size_t most = 0;
-  for (const std::string& label : labels) most = std::max(most, label.size());
-  return most;
-}
 
 // Where the panels of plot_matrices stand: pixels, from the upper left.
 struct Grid {
@@ -88,10 +98,11 @@ void plot_matrices(const std::filesystem::path& file, const MatrixLabels& labels
   // All labels have room, unless the picture would become a poster.
   const double most = 6000 / static_cast<double>(std::max(across, panels.size()));
   const double wanted = 14 * static_cast<double>(std::max(rows, columns));
-  const bool turned = longest(labels.columns) > 4;  // bytes: a visible space has three
+  const auto room = [](const std::vector<std::string>& of) {
+    return static_cast<double>(std::min<std::size_t>(longest(of), 16));
+  };
   const Grid grid{panels.size(), across, std::fmin(std::fmax(150, wanted), std::fmax(110, most)),
-                  40 + 7.0 * static_cast<double>(std::min<std::size_t>(longest(labels.rows), 16)),
-                  58 + (turned ? 6.0 * static_cast<double>(std::min<std::size_t>(longest(labels.columns), 16)) : 0)};
+                  40 + 7 * room(labels.rows), 58 + (turned(labels.columns) ? 6 * room(labels.columns) : 0)};
   Drawing drawing(file, static_cast<int>(grid.width()), static_cast<int>(grid.height()));
   Gnuplot& gp = *drawing;
   gp << "set multiplot\nset label 1 " << quoted(labels.title) << " at screen 0.5, screen " << 1 - 18 / grid.height()
@@ -112,8 +123,8 @@ void plot_matrices(const std::filesystem::path& file, const MatrixLabels& labels
       }
       if (bottom) {
         label_axis(gp, "x", labels.columns, grid.side);
-        gp << "set xtics " << (turned ? "rotate by 60 right" : "norotate center") << "\nset xlabel "
-           << quoted(labels.columns_name) << " noenhanced font ',10'\n";
+        gp << "set xtics " << column_tics(labels.columns) << "\nset xlabel " << quoted(labels.columns_name)
+           << " noenhanced font ',10'\n";
       }
       if (last)
         gp << "set colorbox user origin " << 1 - 66 / grid.width() << "," << grid.bottom / grid.height() << " size "
