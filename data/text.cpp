@@ -105,6 +105,17 @@ std::vector<std::string_view> split_words(std::string_view text) {
   return words;
 }
 
+std::vector<std::string_view> split_lines(std::string_view text) {
+  std::vector<std::string_view> lines;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    lines.push_back(text.substr(begin, end - begin));
+    if (lines.back().ends_with('\r')) lines.back().remove_suffix(1);
+    begin = end + 1;
+  }
+  return lines;
+}
+
 std::vector<char32_t> decode_utf8(std::string_view text) {
   std::vector<char32_t> code_points;
   code_points.reserve(text.size());

@@ -38,6 +38,9 @@ inline constexpr std::string_view kWhiteSpace = " \t\n\v\f\r";  // of ASCII
 // What is between white space.
 std::vector<std::string_view> split_words(std::string_view text);
 
+// Its lines, without the line feeds that end them and carriage returns before those.
+std::vector<std::string_view> split_lines(std::string_view text);
+
 // Any bytes as a terminal may show them: control characters and what is not UTF-8 as \n, \t, \x1B.
 std::string printable(std::string_view bytes);
 

@@ -5,42 +5,29 @@
 #include <heed/data/text.hpp>
 
 namespace heed {
-namespace {
-
-std::vector<std::string> lines_of(const std::filesystem::path& file) {
-  const std::string text = read_text(file);
-  std::vector<std::string> lines;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    lines.push_back(text.substr(begin, end - begin));
-    if (!lines.back().empty() && lines.back().back() == '\r') lines.back().pop_back();
-    begin = end + 1;
-  }
-  return lines;
-}
-
-}  // namespace
 
 std::vector<TextPair> read_text_pairs(const std::filesystem::path& source, const std::filesystem::path& target) {
-  std::vector<std::string> sources = lines_of(source), targets = lines_of(target);
+  const std::string source_text = read_text(source), target_text = read_text(target);
+  const auto sources = split_lines(source_text), targets = split_lines(target_text);
   const bool more = sources.size() > targets.size();
   const std::size_t both = std::min(sources.size(), targets.size());
   require(sources.size() == targets.size(), "text pairs: line ", both + 1, " of ", (more ? source : target).string(),
           " has no partner, as ", (more ? target : source).string(), " has ", both,
           " lines; the files must have the same number");
   std::vector<TextPair> pairs;
-  for (std::size_t i = 0; i < both; ++i) pairs.push_back({std::move(sources[i]), std::move(targets[i])});
+  for (std::size_t i = 0; i < both; ++i) pairs.push_back({std::string(sources[i]), std::string(targets[i])});
   return pairs;
 }
 
 std::vector<TextPair> read_text_pairs(const std::filesystem::path& tab_separated) {
   std::vector<TextPair> pairs;
-  for (const std::string& line : lines_of(tab_separated)) {
+  const std::string text = read_text(tab_separated);
+  for (const std::string_view line : split_lines(text)) {
     const std::size_t tab = line.find('\t');
     require(tab != line.npos && line.find('\t', tab + 1) == line.npos, "text pairs: ", tab_separated.string(),
             ", line ", pairs.size() + 1, " has ", std::count(line.begin(), line.end(), '\t'),
             " tabs; it must have one, between source and target");
-    pairs.push_back({line.substr(0, tab), line.substr(tab + 1)});
+    pairs.push_back({std::string(line.substr(0, tab)), std::string(line.substr(tab + 1))});
   }
   return pairs;
 }

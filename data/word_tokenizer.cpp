@@ -59,13 +59,10 @@ WordTokenizer WordTokenizer::train(const std::vector<std::filesystem::path>& fil
 
 WordTokenizer WordTokenizer::from_state(std::string_view words) {
   WordTokenizer tokenizer;
-  for (std::size_t begin = 0; begin < words.size();) {
-    const std::size_t end = std::min(words.find('\n', begin), words.size());
-    const std::string_view word = words.substr(begin, end - begin);
+  for (const std::string_view word : split_lines(words)) {
     require(!word.empty() && word.find_first_of(kWhiteSpace) == word.npos,
             "word tokenizer: the stored words are damaged: «", printable(word), "» is no word");
     tokenizer.add(std::string(word));
-    begin = end + 1;
   }
   require(!tokenizer.words_.empty(), "word tokenizer: the stored words are damaged: there are none");
   return tokenizer;

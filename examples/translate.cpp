@@ -5,9 +5,9 @@
 //   translate --source train.de --target train.en --val-source val.de --val-target val.en
 //   translate --checkpoint translate.h5 --resume                    goes on where a run was stopped, to the same bits
 //   translate --checkpoint translate.h5 --translate FILE --beam 5   a line of FILE is a text
+//   translate --checkpoint translate.h5 --text "ein Hund schläft ."
 //   translate --checkpoint translate.h5 --alignments attention.svg --text "see you on the third of May, 2021"
 #include <cmath>
-#include <fstream>
 #include <heed/autograd/matmul.hpp>
 #include <heed/heed.hpp>
 #include <heed/plot/plot.hpp>
@@ -34,6 +34,25 @@ struct RunFlags {
 
 TranslateOptions search_of(const RunFlags& f) {
   return {.beam = f.beam, .alpha = f.length_penalty, .unknown = f.unknown};
+}
+
+// Whether to translate with a model that is there, in place of training one. Throws UsageError for flags that would do
+// nothing beside.
+bool translates(const CommandLine& line) {
+  const std::vector<std::string> used = {"--checkpoint", "--threads",        "--longest",
+                                         "--beam",       "--length-penalty", "--unknown"};
+  std::string first;
+  for (const char* what : {"--translate", "--text", "--alignments"})
+    if (first.empty() && line.given(what)) first = what;
+  if (first.empty()) return false;
+  for (const std::string& flag : line.given()) {
+    const bool another = flag == "--text" || flag == "--alignments";  // these two go together
+    if (first == "--translate" && another)
+      throw UsageError("--translate and " + flag + " are two things to do; give one of them");
+    if (flag != first && !another && std::ranges::find(used, flag) == used.end())
+      throw UsageError(flag + " is of training, and " + first + " needs a model that was trained; leave one out");
+  }
+  return true;
 }
 
 struct Data {
@@ -192,30 +211,31 @@ int train(const Settings& given, const RunFlags& f, const CommandLine& line) {
   return std::visit([&](auto& model) { return train_model(model, t, s, f, d, o, resume); }, t.model);
 }
 
-Translator read_translator(const std::string& file) {
-  return load_translator(mean_of_last_weights(load_checkpoint(file)));
+// The options of a search for texts that nobody has looked at: one without line feeds must not take all day.
+TranslateOptions search_of(const Settings& s, const RunFlags& f, const CommandLine& line) {
+  TranslateOptions o = search_of(f);
+  o.longest = line.given("--longest") ? s.longest : 1000;
+  return o;
 }
 
-int translate_file(const RunFlags& f) {
-  const Translator t = read_translator(f.checkpoint);
-  std::ifstream file;
-  if (f.translate != "-") {
-    file.open(f.translate);
-    require(file.good(), "translate: ", f.translate, " cannot be opened");
-  }
-  std::istream& in = f.translate == "-" ? std::cin : file;
+std::string text_of_input() {
+  std::string text(std::istreambuf_iterator<char>(std::cin), {});
+  const auto bad = find_invalid_utf8(text);
+  require(!bad, "standard input is not UTF-8 from byte ", bad.value_or(0), " on");
+  return text.starts_with("\xEF\xBB\xBF") ? text.substr(3) : text;  // a byte order mark, as in a file
+}
+
+void translate_lines(const Translator& t, const std::string& text, const TranslateOptions& search) {
   std::vector<std::string> lines;
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  for (const std::string& text : translate(t, lines, search_of(f))) std::puts(text.c_str());
-  return 0;
+  for (const std::string_view line : split_lines(text)) lines.emplace_back(line);
+  for (const std::string& made : translate(t, lines, search)) std::puts(made.c_str());
 }
 
 // The picture of figure 8.1 of the textbook: words of the source across, those of its translation down.
-int draw_alignment(const RunFlags& f) {
-  check_plot(f.alignments);
-  const Translator t = read_translator(f.checkpoint);
-  const std::vector<std::string> source = {f.text.empty() ? held_out_dates().sentence(1, 0).source : f.text};
-  const std::string target = translate(t, source, search_of(f))[0];
+void draw_alignment(const Translator& t, const std::string& sentence, const TranslateOptions& search,
+                    const RunFlags& f) {
+  const std::vector<std::string> source = {sentence};
+  const std::string target = translate(t, source, search)[0];
   const Alignment a = align(t, source[0], target);
   std::vector<std::vector<double>> values;
   for (Index i = 0; i < a.weights.dim(0); ++i) values.push_back(a.weights[i].to_vector<double>());
@@ -230,7 +250,23 @@ int draw_alignment(const RunFlags& f) {
   };
   plot_matrix(f.alignments, "Attention of each target token", values, labels(t.target, a.target, target),
               labels(t.source, a.source, source[0]));
-  std::printf("%s\n  %s\ndrawn: %s\n", source[0].c_str(), target.c_str(), printable(f.alignments).c_str());
+  std::printf("%s\n  %s\ndrawn: %s\n", printable(source[0]).c_str(), target.c_str(), printable(f.alignments).c_str());
+}
+
+// What --translate, --text and --alignments ask for.
+int use(const Settings& s, const RunFlags& f, const CommandLine& line) {
+  check_plot(f.alignments);
+  const Translator t = load_translator(mean_of_last_weights(load_checkpoint(f.checkpoint)));
+  const TranslateOptions search = search_of(s, f, line);
+  if (line.given("--translate")) {
+    translate_lines(t, f.translate == "-" ? text_of_input() : read_text(f.translate), search);
+  } else if (f.alignments.empty()) {
+    translate_lines(t, f.text, search);
+  } else {
+    const bool dates = t.source.kind() == "char";
+    if (f.text.empty() && !dates) throw UsageError("--alignments needs a sentence; give --text");
+    draw_alignment(t, f.text.empty() ? held_out_dates().sentence(1, 0).source : f.text, search, f);
+  }
   return 0;
 }
 
@@ -246,8 +282,9 @@ void add_run_flags(CommandLine& line, RunFlags& f) {
   line.add_threads(f.threads);
   line.group("Translating, in place of training");
   line.add("--translate", f.translate, "Translate the lines of a file; -: of standard input", file_name("FILE"));
-  line.add("--alignments", f.alignments, "Draw what a translation attended to", file_name("FILE.svg|png"));
-  line.add("--text", f.text, "What to translate for it [a date]", anything("TEXT"));
+  line.add("--text", f.text, "Translate this", anything("TEXT"));
+  line.add("--alignments", f.alignments, "Draw what its translation attended to [that of a date]",
+           file_name("FILE.svg|png"));
   line.add("--beam", f.beam, "Texts that the search goes on with, after training too; 1: greedy [5]", whole(1, 1000));
   line.add("--length-penalty", f.length_penalty,
            "Higher is for longer texts: it takes that with the best log probability / tokens^X [1]", number(0, 10));
@@ -270,8 +307,6 @@ int main(int argc, char** argv) {
                               {"--plot", f.plot},
                               {"--alignments", f.alignments}},
                  .logs = {{"--log", f.log}}});
-    if (!f.translate.empty()) return translate_file(f);
-    if (!f.alignments.empty()) return draw_alignment(f);
-    return train(s, f, line);
+    return translates(line) ? use(s, f, line) : train(s, f, line);
   });
 }

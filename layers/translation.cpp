@@ -86,9 +86,9 @@ Translator load_translator(const Checkpoint& c) {
 }
 
 std::vector<std::string> translate(const Translator& t, std::span<const std::string> texts, const TranslateOptions& o) {
-  require(o.batch_tokens >= 1 && o.most_per_token >= 0 && o.most_more >= 0, "translate: batch_tokens is ",
-          o.batch_tokens, ", most_per_token is ", o.most_per_token, " and most_more is ", o.most_more,
-          "; they must be 1 or more, and 0 or more");
+  require(o.batch_tokens >= 1 && o.most_per_token >= 0 && o.most_more >= 0 && o.longest >= 0,
+          "translate: batch_tokens is ", o.batch_tokens, ", most_per_token is ", o.most_per_token, ", most_more is ",
+          o.most_more, " and longest is ", o.longest, "; they must be 1 or more, and 0 or more");
   std::vector<std::string> made(texts.size());
   std::vector<Tokens> sources;
   std::vector<std::size_t> order;  // the longest first, so that what is translated at once is of similar length
@@ -98,6 +98,9 @@ std::vector<std::string> translate(const Translator& t, std::span<const std::str
     } catch (const EncodeError& e) {
       fail("translate: text ", i + 1, ": ", e.what());
     }
+    const Index tokens = std::ssize(sources[i]) - 1;
+    require(o.longest == 0 || tokens <= o.longest, "translate: text ", i + 1, " has ", tokens,
+            " tokens, and longest is ", o.longest, "; divide it, or allow more");
     if (!sources[i].empty()) order.push_back(i);
   }
   std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return sources[a].size() > sources[b].size(); });

@@ -53,6 +53,7 @@ struct TranslateOptions {
   LengthPenalty penalty = LengthPenalty::average;
   double alpha = 1;
   bool unknown = false;                          // "<unk>" may be written
+  Index longest = 0;                             // tokens of a text; one with more is an Error. 0: any number
   double most_per_token = 2;                     // a translation has so many tokens at most for each of the source,
   Index most_more = 20;                          // and so many more
   Index batch_tokens = 4096;                     // of sources that are translated at once, padding included
@@ -60,7 +61,7 @@ struct TranslateOptions {
 };
 
 // The likeliest translation of each text that the search finds. One without a token is "". Error, with the number of
-// the text, where its tokenizer cannot express it.
+// the text, where its tokenizer cannot express it or it is longer than `longest`.
 std::vector<std::string> translate(const Translator& translator, std::span<const std::string> texts,
                                    const TranslateOptions& options = {});
 

@@ -229,6 +229,13 @@ bool CommandLine::given(const std::string& name) const {
   return option != nullptr && option->count() > 0;
 }
 
+std::vector<std::string> CommandLine::given() const {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : parser_->app.get_options())
+    if (option->count() > 0) names.push_back(option->get_name());
+  return names;
+}
+
 std::string CommandLine::word(const std::string& name) const { return parser_->app.get_option(name)->results().back(); }
 
 std::string CommandLine::error(const std::string& name, const std::string& word) const {

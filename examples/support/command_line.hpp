@@ -86,6 +86,7 @@ class CommandLine {
   // stderr that says what is right.
   std::optional<int> parse(int argc, char** argv);
   bool given(const std::string& name) const;        // after parsing
+  std::vector<std::string> given() const;           // the names of all that were, in the order of --help
   std::string word(const std::string& name) const;  // the last that a flag was given; 010 is 10
   std::string program() const;
   // The program as it was called, for a shell: ./run train, where the script called it.

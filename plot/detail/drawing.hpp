@@ -5,16 +5,18 @@
 #include <cstdio>
 #include <filesystem>
 #include <heed/core/check.hpp>
+#include <heed/data/text.hpp>
 #include <heed/plot/plot.hpp>
 #include <memory>
 #include <string>
 
 namespace heed {
 
-// Quotes for gnuplot's single-quoted strings.
+// A text for gnuplot, in single quotes. What a picture cannot hold, which is control characters and what is not UTF-8,
+// is shown as a terminal would.
 inline std::string quoted(const std::string& text) {
   std::string out = "'";
-  for (char c : text) out += c == '\'' ? std::string("''") : std::string(1, c);
+  for (char c : printable(text)) out += c == '\'' ? std::string("''") : std::string(1, c);
   return out + "'";
 }
 

@@ -81,6 +81,14 @@ TEST_CASE("a byte order mark is dropped and line ends are kept") {
   CHECK(read_text(f.write("inner.txt", "x\xEF\xBB\xBF")) == "x\xEF\xBB\xBF");
 }
 
+TEST_CASE("the lines of a text are without what ends them, and the last needs no end") {
+  using Lines = std::vector<std::string_view>;
+  CHECK(split_lines("a b\r\n\n\rc\r\nd") == Lines{"a b", "", "\rc", "d"});
+  CHECK(split_lines("a\n") == Lines{"a"});
+  CHECK(split_lines("\n") == Lines{""});
+  CHECK(split_lines("").empty());
+}
+
 TEST_CASE("text in pieces is the same text") {
   TemporaryFolder f;
   std::string text;

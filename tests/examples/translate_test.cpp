@@ -69,9 +69,49 @@ TEST_CASE("translate: it learns from two files, tells BLEU, translates lines and
     CHECK(contains(ran.output, "two three\n  2 3\ndrawn: a.svg"));
     const std::string picture = bytes_of(t.file("a.svg"));
     for (const char* label : {">three<", ">3<"}) CHECK(contains(picture, label));
-    REQUIRE(t.run("--alignments b.svg --text 'two strange'").exit_code == 0);  // a word that is not known
-    CHECK(contains(bytes_of(t.file("b.svg")), ">strange<"));
+    REQUIRE(t.run("--alignments b.svg --text 'two strange\xFF'").exit_code == 0);  // a word that is not known
+    CHECK(contains(bytes_of(t.file("b.svg")), ">strange\\xFF<"));
   }
+}
+
+TEST_CASE("translate: a line, a file, a folder or standard input is translated, and nothing is trained") {
+  const Translating t;
+  write_pairs(t);
+  REQUIRE(t.run(kPairs + std::string("--lr 1e-2 --steps 150")).exit_code == 0);
+  const std::string checkpoint = bytes_of(t.file("translate.h5"));
+  const auto says = [&](const std::string& flags, int exit_code, const std::string& output) {
+    const Ran ran = t.run(flags);
+    CAPTURE(flags);
+    CHECK(ran.exit_code == exit_code);
+    if (exit_code == 0)
+      CHECK(ran.output == output);
+    else
+      CHECK(contains(ran.output, output));
+  };
+  says("--text 'two three'", 0, "2 3\n");
+  says("--text ''", 0, "");
+  t.folder.write("in/marked.txt", "\xEF\xBB\xBFtwo one\r\n\r\nthree four");
+  says("--translate in/marked.txt", 0, "2 1\n\n3 4\n");
+  says("--translate in", 0, "2 1\n\n3 4\n");
+  says("--translate - < " + test::quoted(t.file("in/marked.txt")), 0, "2 1\n\n3 4\n");
+  says("--translate - < /dev/null", 0, "");
+  t.folder.write("bad.txt", "two\n\xFF");
+  says("--translate bad.txt", 1, "bad.txt is not UTF-8: the byte 0xFF at offset 4");
+  says("--translate - < " + test::quoted(t.file("bad.txt")), 1, "standard input is not UTF-8 from byte 4 on");
+  std::filesystem::create_directory(t.folder.path / "empty");
+  says("--translate empty", 1, "the folder empty has no files");
+  std::string line;
+  for (int i = 0; i < 1001; ++i) line += "one ";
+  t.folder.write("long.txt", "two\n" + line);
+  says("--translate long.txt", 1, "text 2 has 1001 tokens, and longest is 1000");
+  says("--translate train.words --longest 1", 1, "text 1 has 2 tokens, and longest is 1");
+  says("--text two --steps 5", 2, "--steps is of training, and --text needs a model that was trained");
+  says("--translate in --resume", 2, "--resume is of training, and --translate needs");
+  says("--alignments a.svg --text two --seed 1", 2, "--seed is of training, and --text needs");
+  says("--translate in --text two", 2, "--translate and --text are two things to do");
+  says("--translate in --alignments a.svg", 2, "--translate and --alignments are two things to do");
+  says("--alignments a.svg", 2, "--alignments needs a sentence; give --text");
+  CHECK(bytes_of(t.file("translate.h5")) == checkpoint);
 }
 
 TEST_CASE("translate: dates are built in, and a run that was cut in two ends with the bits of a whole one") {

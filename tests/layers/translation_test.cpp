@@ -102,5 +102,9 @@ TEST_CASE("a file that is no translator's, and a text that cannot be expressed, 
                  "the model is gpt; that of a translator must be seq2seq or transformer-seq2seq"));
   const std::vector<std::string> texts = {"12", "1x"};
   CHECK(contains(error_of([&] { translate(t, texts); }), "translate: text 2: char tokenizer: the character"));
+  const std::vector<std::string> lengths = {"12", "", "1234"};
+  CHECK(translate(t, lengths, {.longest = 4}).size() == 3);
+  CHECK(contains(error_of([&] { translate(t, lengths, {.longest = 3}); }),
+                 "translate: text 3 has 4 tokens, and longest is 3; divide it, or allow more"));
   CHECK(contains(error_of([&] { align(t, "", "one"); }), "align: the source has no token"));
 }

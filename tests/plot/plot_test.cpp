@@ -1,5 +1,6 @@
 // Pictures: what is seen of them, and files that cannot be drawn.
 #include <filesystem>
+#include <heed/data/text.hpp>
 #include <heed/plot/plot.hpp>
 
 #include "tests/data/temporary_folder.hpp"
@@ -32,6 +33,15 @@ TEST_CASE("plot: names stand below the frame, where they hide no line") {
   const std::size_t name = svg.rfind("rises to the right"), place = svg.rfind("translate(", name);
   REQUIRE(name != std::string::npos);
   CHECK(std::stod(svg.substr(svg.find(',', place) + 1)) > 500);  // of 540, from the top
+}
+
+TEST_CASE("plot_matrix: a label that no picture can hold is shown as a terminal would") {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path / "m.svg";
+  plot_matrix(file, "title", {{1, 0}}, {"a\xFF"}, {"<\x01>", "caf\u00e9 'n'"});
+  const std::string svg = bytes_of(file.string());
+  for (const char* text : {">a\\xFF<", ">&lt;\\x01><", ">caf\u00e9 'n'<"}) CHECK(contains(svg, text));
+  CHECK_FALSE(find_invalid_utf8(svg));
 }
 
 TEST_CASE("plot_matrices: the cell of a single token is seen") {
