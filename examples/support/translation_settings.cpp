@@ -107,7 +107,8 @@ void add_flags(CommandLine& line, TranslationSettings& s) {
   line.add("--min-freq", s.min_freq, "Tokens are words, and those that are there less often unknown [2]", whole(1));
   line.add("--vocabulary", s.vocabulary, "Tokens are so many pieces of words that both languages share", whole(1),
            {.excludes = "--min-freq"});
-  line.add("--longest", s.longest, "Leave out pairs with a sentence of more tokens [100]; translating refuses it [1000]",
+  line.add("--longest", s.longest,
+           "Leave out pairs with a sentence of more tokens [100]; in translating it is refused [1000]",
            whole(1));
   line.group("Model");
   line.add("--model", s.model, "Which [gru-bahdanau]", one_of(model_names(), "NAME"));
