@@ -38,8 +38,8 @@ struct TransformerSeq2SeqOptions {
   std::optional<double> attention_dropout = {};  // on those weights alone, where it is another
   FeedForwardKind activation = FeedForwardKind::relu;
   NormKind norm = NormKind::layer;
-  bool norm_first =
-      false;         // false: x = norm(x + part(x)), as in the paper; true: x = x + part(norm(x)), and a last norm
+  // false: x = norm(x + part(x)), as in the paper; true: x = x + part(norm(x)), and a last norm.
+  bool norm_first = false;
   bool bias = true;  // of linear layers and norms; the output has none
   PositionKind positions = PositionKind::sinusoidal;
   bool scaled_embedding = true;  // embeddings are multiplied by sqrt(width): section 3.4
