@@ -39,9 +39,9 @@ struct AttentionCall {
   Tensor bias = {};    // broadcasts to [B, H, T, S]; added to the scores. Where it has a gradient, backward holds one
                        // tensor of [B, H, T, S]
   double dropout = 0;  // share of weights set to 0, the others divided by 1 - dropout; acts in training only
-  // Where the first query stands in a sequence of its own, as the step of a decoder that attends once a step. Read by
-  // mechanisms that align queries and keys by their places (luong-local-m).
-  Index first_query = 0;
+  // int32 [B], or [] for all rows: where the first query stands in a sequence of its own, as the step of a decoder that
+  // attends once a step; undefined: 0. Read by mechanisms that align queries and keys by their places (luong-local-m).
+  Tensor first_query = {};
 };
 
 // ---- All keys ----

@@ -49,7 +49,10 @@ RecurrentOutput Recurrent::run(In x, bool are_sums, const RecurrentInput& input)
   check(input.states.empty() || input.states.size() == cells.size(), x.where(), "Recurrent: ", input.states.size(),
         " states were given; there must be one for each of its ", cells.size(), " cells");
   const Index T = x.dim(1);
-  RecurrentOutput out{.y = x, .states = {}};
+  // What padding holds must not reach the gradient of weights, where a NaN times 0 is one.
+  const AttentionCall padding{.key_lengths = are_sums ? Tensor() : input.lengths};
+  RecurrentOutput out{.y = without_padding({x->unsqueeze(1), x.where()}, padding, "Recurrent").select(1, 0),
+                      .states = {}};
   for (std::size_t i = 0; i < cells.size();) {
     const bool first_layer = i == 0;
     if (!first_layer) out.y = drop_(out.y);

@@ -60,9 +60,12 @@ struct Seq2Seq::Memory {
 };
 
 struct Seq2Seq::Current {
+  explicit Current(const Memory& memory)
+      : states(memory.states), position(Tensor::zeros({states[0].dim(0)}, DType::int32)) {}
+
   std::vector<Tensor> states;
-  Tensor fed;  // h~ of input feeding
-  Index position = 0;
+  Tensor fed;         // h~ of input feeding
+  Tensor position;    // int32 [B]: of the word that comes next
   Tensor query = {};  // what attended last
 };
 
@@ -168,8 +171,8 @@ Tensor Seq2Seq::joined_sums(const Tensor& joined) const {
   return linear(joined, w.slice(1, options_.embedding, w.dim(1)), Tensor());
 }
 
-// Queries [B, T, hidden] -> contexts of the same shape. The first of them is that of position `first`.
-Tensor Seq2Seq::attend(const Tensor& queries, const Memory& memory, Index first) const {
+// Queries [B, T, hidden] -> contexts of the same shape. Of each row the first is that of position `first`, or of 0.
+Tensor Seq2Seq::attend(const Tensor& queries, const Memory& memory, const Tensor& first) const {
   AttentionCall call = memory.call;
   call.first_query = first;
   return merged(attention->apply_mapped(heads_of(queries, options_.heads), memory.keys, memory.values, call));
@@ -192,11 +195,11 @@ Tensor Seq2Seq::step(const Tensor& word, const Tensor& word_sums, Current& now, 
   }
   const Tensor h = decoder.step_from(sums, now.states);
   if (options_.attention != DecoderAttention::luong) {
-    ++now.position;
+    now.position = now.position + 1;
     return context.defined() ? concatenate({h, context, word}, 1) : h;
   }
   const Tensor attended = tanh((*combine)(concatenate({query_by(now.states.back()), h}, 1)));
-  ++now.position;
+  now.position = now.position + 1;
   if (options_.input_feeding) now.fed = attended;
   return attended;
 }
@@ -204,7 +207,7 @@ Tensor Seq2Seq::step(const Tensor& word, const Tensor& word_sums, Current& now, 
 Tensor Seq2Seq::features_by_step(const Tensor& words, const Tensor& sums, const Memory& memory,
                                  std::vector<Tensor>* queries) const {
   const WeightReuse reuse;
-  Current now{memory.states, {}};
+  Current now(memory);
   std::vector<Tensor> all;
   for (Index t = 0; t < words.dim(1); ++t) {
     all.push_back(step(words.select(1, t), sums.select(1, t), now, memory));
@@ -229,7 +232,7 @@ Tensor Seq2Seq::features(In inputs, const Memory& memory, std::vector<Tensor>* q
   if (o.attention == DecoderAttention::luong) {
     if (queries != nullptr)
       for (Index t = 0; t < h.dim(1); ++t) queries->push_back(h.select(1, t));
-    return tanh((*combine)(concatenate({attend(h, memory, 0), h}, 2)));
+    return tanh((*combine)(concatenate({attend(h, memory, {}), h}, 2)));
   }
   if (!o.context_each_step) return h;
   return concatenate({h, memory.last.unsqueeze(1).expand(h.shape()), words}, 2);
@@ -262,9 +265,9 @@ std::vector<Tensor> Seq2Seq::attention_weights(const Batch& batch) const {
 DecodeState Seq2Seq::make_state(In words, const Tensor& lengths) const {
   const NoTape no_tape;
   const Evaluation evaluation;
-  State state{this, encode(words, lengths), {}};
-  state.now.states = state.memory.states;
-  return state;
+  Memory memory = encode(words, lengths);
+  Current now(memory);
+  return State{this, std::move(memory), std::move(now)};
 }
 
 Tensor Seq2Seq::State::read(const Tensor& tokens, const Tensor& lengths) {
@@ -281,10 +284,11 @@ Tensor Seq2Seq::State::read(const Tensor& tokens, const Tensor& lengths) {
     Current next = now;
     Tensor features = model->step(word, sums, next, memory);
     if (lengths.defined() && t > 0) {  // rows that have ended stay as they are
-      const Tensor goes_on = (lengths > t).unsqueeze(1);
+      const Tensor goes_on = lengths > t;
       const auto keep = [&](Tensor& x, const Tensor& before) {
-        if (x.defined() && before.defined()) x = where(goes_on, x, before);
+        if (x.defined() && before.defined()) x = where(x.rank() == 1 ? goes_on : goes_on.unsqueeze(1), x, before);
       };
+      keep(next.position, now.position);
       for (std::size_t i = 0; i < next.states.size(); ++i) keep(next.states[i], now.states[i]);
       keep(next.fed, now.fed);
       keep(features, last);
@@ -298,7 +302,7 @@ Tensor Seq2Seq::State::read(const Tensor& tokens, const Tensor& lengths) {
 Seq2Seq::State Seq2Seq::State::rows(const Tensor& indices) const {
   State s = *this;
   for (Tensor* x : {&s.memory.keys, &s.memory.values, &s.memory.plain_keys, &s.memory.call.key_lengths, &s.memory.last,
-                    &s.memory.joined, &s.now.fed})
+                    &s.memory.joined, &s.now.fed, &s.now.position})
     *x = picked(*x, indices);
   for (auto* states : {&s.memory.states, &s.now.states})
     for (Tensor& x : *states) x = picked(x, indices);

@@ -97,7 +97,7 @@ class Seq2Seq {
   Memory encode(In source, const Tensor& lengths) const;
   Tensor embed_target(In words) const;
   Tensor joined_sums(const Tensor& joined) const;
-  Tensor attend(const Tensor& queries, const Memory& memory, Index first) const;
+  Tensor attend(const Tensor& queries, const Memory& memory, const Tensor& first) const;
   Tensor step(const Tensor& words, const Tensor& sums, Current& now, const Memory& memory) const;
   Tensor features(In words, const Memory& memory, std::vector<Tensor>* queries) const;
   Tensor features_by_step(const Tensor& words, const Tensor& sums, const Memory& memory,

@@ -2,7 +2,6 @@
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/attention/detail/row_lengths.hpp>
-#include <heed/layers/attention/luong.hpp>
 #include <heed/layers/transformer.hpp>
 
 namespace heed {
@@ -95,13 +94,8 @@ Tensor TransformerBlock::decode(In x, AttentionState& state, const AttentionCall
 }
 
 // The call of a step whose rows have seen so many positions: mechanisms that align by place count queries from there.
-static AttentionCall call_behind(AttentionCall call, const Tensor& seen, const AttentionMechanism& mechanism,
-                                 const Where& where) {
-  const auto* local = mechanism.get<LuongLocalAttention>();
-  check(detail::all_alike(seen) || local == nullptr || local->options.alignment != LuongAlignment::monotonic, where,
-        mechanism.name(), " attention: it counts queries from the first one on, and these rows have seen from ",
-        detail::shortest_of(seen), " to ", detail::longest_of(seen), " positions; all must have seen as many");
-  call.first_query += detail::longest_of(seen);
+static AttentionCall call_behind(AttentionCall call, const Tensor& seen) {
+  if (seen.numel() > 0) call.first_query = call.first_query.defined() ? call.first_query + seen : seen;
   return call;
 }
 
@@ -110,7 +104,7 @@ Tensor TransformerBlock::decode(In x, AttentionState& state, const ProjectedMemo
   check(cross.has_value(), x.where(),
         "TransformerBlock: this block has no cross-attention; set memory_width, or call it without a memory");
   const Tensor seen = state ? state.lengths() : Tensor::zeros({0}, DType::int32);
-  const AttentionCall of_memory = call_behind(memory_call, seen, cross->mechanism, x.where());
+  const AttentionCall of_memory = call_behind(memory_call, seen);
   return run(
       x, true, [&](In h) { return attention.decode(h, state, call); },
       [&](In h) { return (*cross)(h, memory, of_memory); });
@@ -197,8 +191,8 @@ TransformerState TransformerState::rows(const Tensor& indices) const {
   picked.memory.clear();
   for (const ProjectedMemory& m : memory) picked.memory.push_back(m.rows(indices));
   AttentionCall& call = picked.memory_call;
-  for (Tensor* x : {&call.key_lengths, &call.key_mask})
-    if (x->defined()) *x = index_select(*x, 0, indices);
+  for (Tensor* x : {&call.key_lengths, &call.key_mask, &call.first_query})
+    if (x->defined() && x->rank() > 0) *x = index_select(*x, 0, indices);
   for (Tensor* x : {&call.mask, &call.bias})
     if (x->defined() && x->rank() == 4 && x->dim(0) > 1) *x = index_select(*x, 0, indices);
   return picked;

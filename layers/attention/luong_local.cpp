@@ -11,6 +11,7 @@
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/layers/attention/detail/compositions.hpp>
+#include <heed/layers/attention/detail/row_lengths.hpp>
 
 namespace heed {
 namespace {
@@ -30,8 +31,13 @@ void check_local(In q, In k, In v, const LuongLocalAttention& m, const Attention
   check(!call.causal, q.where(), kLuongLocal,
         ": causal masking was asked for; the keys are those of another sentence, whose "
         "order is not that of the queries");
-  check(o.radius >= 1 && call.first_query >= 0, q.where(), kLuongLocal, ": radius is ", o.radius,
-        " and first_query is ", call.first_query, "; they must be 1 or more and 0 or more");
+  check(o.radius >= 1, q.where(), kLuongLocal, ": radius is ", o.radius, "; it must be 1 or more");
+  const Tensor& first = call.first_query;
+  check(!first.defined() ||
+            (first.dtype() == DType::int32 && (first.shape() == Shape{} || first.shape() == Shape{q.dim(0)})),
+        q.where(), kLuongLocal, ": first_query is ", first, "; it must be int32 [] or [", q.dim(0), "]");
+  check(!first.defined() || detail::shortest_of(first) >= 0, q.where(), kLuongLocal, ": first_query holds ",
+        first.defined() ? detail::shortest_of(first) : 0, "; its numbers must be 0 or more");
   if (o.score == LuongScore::general)
     check(m.W.defined() && m.W.rank() == 3 && m.W.dim(1) == m.W.dim(2), q.where(), kLuongLocal, ": W is ", m.W,
           "; it must be [heads, size, size]");
@@ -158,9 +164,9 @@ Tensor positions_of(In q, In k, const LuongLocalAttention& m, const AttentionCal
   const LuongLocalOptions& o = m.options;
   const Index B = q.dim(0), H = q.dim(1), T = q.dim(2), S = k.dim(2);
   if (o.alignment == LuongAlignment::monotonic) {
-    Tensor at = Tensor::empty({B, H, T}, DType::float64);
-    for (Index n = 0; n < at.numel(); ++n) at.ptr<double>()[n] = static_cast<double>(call.first_query + n % T);
-    return at;
+    const Tensor steps = Tensor::arange(T).to(DType::float64);
+    if (!call.first_query.defined()) return steps.expand({B, H, T});
+    return (call.first_query.to(DType::float64).expand({B}).view({B, 1, 1}) + steps).expand({B, H, T});
   }
   Tensor lengths = Tensor::empty({B, 1, 1}, DType::float64);
   for (Index b = 0; b < B; ++b) lengths.ptr<double>()[b] = static_cast<double>(length_of(call, b, S));

@@ -118,6 +118,31 @@ TEST_CASE("a padded batch gives what its rows give one by one") {
   check_rows(lstmn, 1e-6);
 }
 
+TEST_CASE("padding that is not a number reaches neither values nor gradients of recurrent layers") {
+  Rng rng(3);
+  RecurrentOptions o{.input = 6, .hidden = 10, .layers = 2, .bidirectional = true};
+  const Tensor lengths = Tensor::from<std::int32_t>({7, 2, 5, 0}), zeros = normal({4, 7, 6}, 2, DType::float32);
+  Tensor nans = zeros.clone();
+  for (Index b = 0; b < 4; ++b)
+    for (Index t = lengths.ptr<std::int32_t>()[b]; t < 7; ++t)
+      zeros.select(0, b)[t].fill_(0), nans.select(0, b)[t].fill_(t % 2 == 0 ? NAN : INFINITY);
+  const auto same = [&](auto layer) {
+    const auto all_of = [&](const Tensor& values) {
+      for (const NamedParameter& p : named_parameters(layer)) p.parameter->zero_grad();
+      Tape tape;
+      const Tensor x = tape.watch(values), y = layer(x, {.lengths = lengths}).y;
+      tape.backward(sum(square(y)));
+      std::vector<Tensor> all = {y.detach(), tape.grad(x)};
+      for (const NamedParameter& p : named_parameters(layer)) all.push_back(p.parameter->grad().clone());
+      return all;
+    };
+    const std::vector<Tensor> wanted = all_of(zeros), got = all_of(nans);
+    for (std::size_t i = 0; i < wanted.size(); ++i) CHECK(same_bits(got[i], wanted[i]));
+  };
+  same(GRU(o, rng)), same(LSTM(o, rng)), same(RNN(o, rng));
+  same(LSTMN({.input = 6, .hidden = 10}, rng));
+}
+
 TEST_CASE("one step at a time gives what the whole sequence gives") {
   for (const Kind& k : kKinds) {
     Rng rng(4);

@@ -11,6 +11,7 @@
 #include <heed/optim/optimizers.hpp>
 
 #include "tests/autograd/fused_support.hpp"
+#include "tests/layers/prompts.hpp"
 #include "tests/layers/translating.hpp"
 
 using namespace heed;
@@ -164,22 +165,13 @@ TEST_CASE("a translating transformer that reads a word at a time gives what all 
       for (Index t = 0; t < kTimes; ++t)
         CHECK(close(state.read(b.inputs.slice(1, t, t + 1)), whole.select(1, t), 1e-12, 1e-12));
 
-      // Prompts of different length; rows that are picked go on, also far behind.
-      DecodeState prompted = model.make_state(b.at("source"), b.at("source_lengths"));
-      const Tensor counts = Tensor::from<std::int32_t>({3, 1, 2, 3, 2});
-      const Tensor y = prompted.read(b.inputs.slice(1, 0, 3), counts);
-      for (Index i = 0; i < 5; ++i)
-        CHECK(close(y[i], whole.select(0, i)[counts.ptr<std::int32_t>()[i] - 1], 1e-12, 1e-12));
-      DecodeState picked = prompted.rows(Tensor::from<std::int32_t>({3, 1, 3}));
-      const Tensor next =
-          Tensor::from<std::int32_t>({b.inputs.at({3, 3}), b.inputs.at({1, 1}), b.inputs.at({3, 3})}, {3, 1});
-      DecodeState copy = picked;  // goes on apart
-      const Tensor z = picked.read(next);
-      CHECK(close(z[0], whole.select(0, 3)[3], 1e-12, 1e-12));
-      CHECK(close(z[1], whole.select(0, 1)[1], 1e-12, 1e-12));
-      CHECK(same_bits(z[2], z[0]));
-      CHECK(same_bits(copy.read(next), z));
-      CHECK(!same_bits(copy.read(next), z));
+      check_prompts(model, b, 1e-12);
+
+      DecodeState began = model.make_state(b.at("source"), b.at("source_lengths")), copy = began;  // goes on apart
+      const auto word = [&](Index t) { return b.inputs.slice(1, t, t + 1); };
+      CHECK(same_bits(copy.read(word(0)), began.read(word(0))));
+      copy.read(word(1));
+      CHECK(!same_bits(copy.read(word(2)), began.read(word(2))));
     }
   }
 }
@@ -209,6 +201,7 @@ TEST_CASE("any mechanism that can stand in a translating transformer stands ther
     DecodeState state = model.make_state(b.at("source"), b.at("source_lengths"));
     for (Index t = 0; t < kTimes; ++t)
       CHECK(close(state.read(b.inputs.slice(1, t, t + 1)), whole.select(1, t), 2e-4, 2e-4));
+    check_prompts(model, b, 2e-4);
     loss_and_gradients(model, b);
     CHECK(same_bits(square(model.source.weight.grad()[19]), Tensor::zeros({16})));  // of padding alone
     CHECK(same_bits(clone(model)(b), whole));

@@ -105,7 +105,7 @@ void check_cross_lengths(Subject& s, Finding& f) {
     if (order.call.causal || s.can().aligned) continue;
     for (const Index i : {Index{0}, n / 2}) {
       Trial one = with_queries(square, i, i + 1);
-      one.call.first_query = i;
+      one.call.first_query = Tensor::scalar(static_cast<double>(i), DType::int32);
       f.about(one);
       f.close("a query alone", s.out(one), whole.slice(2, i, i + 1), kRounding);
     }

@@ -58,7 +58,9 @@ Naive naive(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, const Va
     const Index b = row / T / H, h = row / T % H, i = row % T, g = b * Hk + h / (H / Hk);
     const Index length = call.key_lengths.defined() ? static_cast<Index>(call.key_lengths.at({b})) : S;
     const double* query = q.ptr<double>() + row * size;
-    double centre = static_cast<double>(call.first_query + i);
+    double centre = static_cast<double>(i);
+    if (const Tensor& first = call.first_query; first.defined())
+      centre += first.rank() == 0 ? first.item() : first.at({b});
     if (o.alignment == LuongAlignment::predictive) {
       double s = 0;
       for (Index a = 0; a < p.at("position_W").dim(1); ++a)
@@ -148,7 +150,8 @@ TEST_CASE("local attention: the window is [p - D, p + D], or around a key of the
   const auto seen = [&](const LuongLocalOptions& o, Index length = 7, Index step = 0) {
     LuongLocalAttention m = mechanism(o, 1, 4);
     if (m.position_score.defined()) m.position_score.fill_(0);  // p = S sigmoid(0)
-    const AttentionCall call{.key_lengths = Tensor::from(std::vector<Index>{length}), .first_query = step};
+    const AttentionCall call{.key_lengths = Tensor::from(std::vector<Index>{length}),
+                             .first_query = Tensor::scalar(static_cast<double>(step), DType::int32)};
     const Tensor w = AttentionMechanism(std::move(m)).weights(q, k, call);
     Keys keys;
     for (Index j = 0; j < 7; ++j)
@@ -166,14 +169,14 @@ TEST_CASE("local attention: the window is [p - D, p + D], or around a key of the
   CHECK(monotonic(4, false) == Keys{2, 3, 4, 5, 6});
   CHECK(monotonic(6, false) == Keys{4, 5, 6});
   CHECK(monotonic(8, false) == Keys{6});
-  for (const Index step : {Index{9}, Index{30}, Index{1} << 62}) CHECK(monotonic(step, false) == Keys{});
+  for (const Index step : {Index{9}, Index{30}, (Index{1} << 31) - 1}) CHECK(monotonic(step, false) == Keys{});
   CHECK(monotonic(5, false, 4) == Keys{3});
 
   predictive.window_around_key = true;
   CHECK(seen(predictive) == Keys{2, 3, 4});
   CHECK(seen(predictive, 5) == Keys{1, 2, 3});
   CHECK(seen(predictive, 1) == Keys{0});
-  for (const Index step : {Index{6}, Index{7}, Index{30}, Index{1} << 62})
+  for (const Index step : {Index{6}, Index{7}, Index{30}, (Index{1} << 31) - 1})
     CHECK(monotonic(step, true) == Keys{4, 5, 6});
   CHECK(monotonic(9, true, 4) == Keys{1, 2, 3});
 }
@@ -197,7 +200,7 @@ TEST_CASE("local attention equals the naive loops, with lengths, masks, biases a
                                {.mask = pairs, .bias = normal({H, T, S}, 5)},
                                {.key_lengths = lengths, .key_mask = keys, .mask = pairs, .bias = normal({S}, 6)}};
       for (AttentionCall& call : calls) {
-        call.first_query = T == 1 ? 3 : 0;
+        if (T == 1) call.first_query = Tensor::from<std::int32_t>({3, 1});
         const Naive wanted = naive(q, k, v, values_of(m), m.options, call);
         CAPTURE(static_cast<int>(o.score));
         CAPTURE(m.name());
@@ -236,7 +239,8 @@ TEST_CASE("local attention: a decoder that attends once a step gives the rows of
     const Tensor lengths = Tensor::from<std::int32_t>({6, 4});
     const Tensor whole = m.apply(q, k, v, {.key_lengths = lengths});
     for (Index t = 0; t < 8; ++t) {
-      const Tensor step = m.apply(q.slice(2, t, t + 1), k, v, {.key_lengths = lengths, .first_query = t});
+      const Tensor at = Tensor::scalar(static_cast<double>(t), DType::int32);
+      const Tensor step = m.apply(q.slice(2, t, t + 1), k, v, {.key_lengths = lengths, .first_query = at});
       CHECK(close(step, whole.slice(2, t, t + 1), 1e-12, 1e-13));
     }
   }
@@ -322,9 +326,11 @@ TEST_CASE("local attention: what it refuses") {
   check_errors({
       {"luong-local attention: causal masking was asked for; the keys are those of another sentence",
        call({}, {}, {.causal = true})},
-      {"luong-local attention: radius is 0 and first_query is 0; they must be 1 or more and 0 or more",
-       call({}, {.radius = 0})},
-      {"radius is 10 and first_query is -1", call({}, {}, {.first_query = -1})},
+      {"luong-local attention: radius is 0; it must be 1 or more", call({}, {.radius = 0})},
+      {"first_query holds -1; its numbers must be 0 or more",
+       call({}, {}, {.first_query = Tensor::scalar(-1, DType::int32)})},
+      {"first_query is [3] int32; it must be int32 [] or [", call({}, {}, {.first_query = Tensor::arange(3)})},
+      {"first_query is [] float32", call({}, {}, {.first_query = Tensor::scalar(1)})},
       {"luong-local attention: W is [2, 3, 4] float32; it must be [heads, size, size]", call({.W = W}, general)},
       {"luong-local attention: W is [2, 3, 4] float32 and U is undefined; both must be [heads, units, size]",
        call({.W = W}, concat)},

@@ -158,7 +158,7 @@ TEST_CASE(
                                                                                                                  rng);
     const bool padded = m.capabilities().key_mask;
     const Tensor lengths = padded ? Tensor::from<std::int32_t>({7, 3}) : Tensor();
-    const AttentionCall call{.key_lengths = lengths, .first_query = 1};
+    const AttentionCall call{.key_lengths = lengths, .first_query = Tensor::scalar(1, DType::int32)};
     const Tensor q = Rng(3).normal({2, 2, 3, 4}), k = Rng(4).normal({2, 2, 7, 4}), v = Rng(5).normal({2, 2, 7, 4});
     const auto gradients = [&](const auto& f) {
       Tape tape;

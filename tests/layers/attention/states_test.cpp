@@ -191,7 +191,8 @@ TEST_CASE("a mechanism is reached by its type: const and not, null for another t
   const NoTape guard;
   const Tensor whole = layer(x, memory);
   for (Index t = 0; t < 5; ++t) {
-    CHECK(close(layer(x.slice(1, t, t + 1), memory, {.first_query = t}), whole.slice(1, t, t + 1)));
+    const Tensor at = Tensor::scalar(static_cast<double>(t), DType::int32);
+    CHECK(close(layer(x.slice(1, t, t + 1), memory, {.first_query = at}), whole.slice(1, t, t + 1)));
   }
 }
 
