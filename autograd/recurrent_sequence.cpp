@@ -296,19 +296,23 @@ void check_sequence(RecurrentKind kind, In sums, In state, In weight, In bias, c
   check(sums.rank() == 3, sums.where(), op, ": the sums are ", sums.tensor(),
         "; they must be [batch, steps, gates * units]");
   detail::check_cell(op, kind, sums, state, weight, bias, "batch, steps");
+  detail::check_steps(op, sums, lengths);
+}
+
+}  // namespace
+
+void detail::check_steps(const char* op, In x, const Tensor& lengths) {
   if (!lengths.defined()) return;
-  const Index batch = sums.dim(0), steps = sums.dim(1);
-  check(lengths.shape() == Shape{batch} && lengths.dtype() == DType::int32, sums.where(), op, ": lengths are ", lengths,
+  const Index batch = x.dim(0), steps = x.dim(1);
+  check(lengths.shape() == Shape{batch} && lengths.dtype() == DType::int32, x.where(), op, ": lengths are ", lengths,
         "; they must be int32 [", batch, "]");
   const Tensor dense = lengths.dense();
   for (Index b = 0; b < batch; ++b) {
     const std::int32_t length = dense.ptr<std::int32_t>()[b];
-    check(length >= 0 && length <= steps, sums.where(), op, ": the length of row ", b, " is ", length,
+    check(length >= 0 && length <= steps, x.where(), op, ": the length of row ", b, " is ", length,
           "; it must be from 0 to ", steps, ", the steps that there are");
   }
 }
-
-}  // namespace
 
 Tensor recurrent_sequence(RecurrentKind kind, In sums_in, In state_in, In weight_in, In bias_in,
                           const RecurrentSequence& options) {

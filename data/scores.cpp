@@ -1,3 +1,6 @@
+#include <locale.h>
+#include <wctype.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -85,9 +88,36 @@ std::pair<Index, Index> count_matches(const Grams<T>& made, const Grams<T>& othe
   return {count, matches};
 }
 
-void lowercase(std::string& text) {
-  for (char& c : text)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+using Characters = std::vector<char32_t>;
+
+// In small letters where it is asked for.
+Characters characters_of(std::string_view text, bool lowercase) {
+  Characters all = decode_utf8(repair_utf8(text));
+  if (!lowercase) return all;
+  static const locale_t letters = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", locale_t());
+  require(letters != locale_t(), "lowercase: the system has no locale C.UTF-8, which knows the letters of Unicode");
+  for (char32_t& c : all) c = static_cast<char32_t>(::towlower_l(static_cast<wint_t>(c), letters));
+  return all;
+}
+
+// The white space of Unicode.
+bool is_space(char32_t c) {
+  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+// What is between white space.
+std::vector<Characters> words_of(const Characters& text) {
+  std::vector<Characters> words;
+  bool inside = false;
+  for (const char32_t c : text) {
+    if (!is_space(c)) {
+      if (!inside) words.emplace_back();
+      words.back().push_back(c);
+    }
+    inside = !is_space(c);
+  }
+  return words;
 }
 
 void check_lists(const char* op, std::size_t texts, const std::vector<std::vector<std::string>>& references) {
@@ -107,11 +137,11 @@ std::string formatted(const char* format, auto... values) {
 }  // namespace
 
 std::vector<std::string> bleu_words(std::string_view given, const BleuOptions& o) {
-  std::string text(given);
-  if (o.lowercase) lowercase(text);
-  if (o.tokens == BleuTokens::v13a) text = tokenised_13a(text);
-  const std::vector<std::string_view> words = split_words(text);
-  return {words.begin(), words.end()};
+  Characters text = characters_of(given, o.lowercase);
+  if (o.tokens == BleuTokens::v13a) text = decode_utf8(tokenised_13a(encode_utf8(text)));
+  Words words;
+  for (const Characters& word : words_of(text)) words.push_back(encode_utf8(word));
+  return words;
 }
 
 Bleu corpus_bleu(std::span<const std::string> texts, const std::vector<std::vector<std::string>>& references,
@@ -168,17 +198,9 @@ std::string Bleu::signature() const {
 
 namespace {
 
-// The white space of Unicode.
-bool is_space(char32_t c) {
-  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
-}
-
 bool is_punctuation(char32_t c) {
   return (c >= 0x21 && c <= 0x2F) || (c >= 0x3A && c <= 0x40) || (c >= 0x5B && c <= 0x60) || (c >= 0x7B && c <= 0x7E);
 }
-
-using Characters = std::vector<char32_t>;
 
 // What chrF compares of a text: rows of its characters, without white space, and rows of its words, with a punctuation
 // mark at the end of a word, or else at its beginning, as a word of its own.
@@ -186,18 +208,11 @@ struct ChrfGrams {
   std::vector<Grams<char32_t>> characters;
   std::vector<Grams<Characters>> words;
 
-  ChrfGrams(std::string text, const ChrfOptions& o) {
-    if (o.lowercase) lowercase(text);
+  ChrfGrams(const std::string& text, const ChrfOptions& o) {
     Characters all;
-    std::vector<Characters> apart(1);
-    for (const char32_t c : decode_utf8(repair_utf8(text))) {
-      if (!is_space(c))
-        all.push_back(c), apart.back().push_back(c);
-      else if (!apart.back().empty())
-        apart.emplace_back();
-    }
     std::vector<Characters> split;
-    for (const Characters& word : apart) {
+    for (const Characters& word : words_of(characters_of(text, o.lowercase))) {
+      all.insert(all.end(), word.begin(), word.end());
       const auto cut = word.size() < 2                ? word.end()
                        : is_punctuation(word.back())  ? word.end() - 1
                        : is_punctuation(word.front()) ? word.begin() + 1
@@ -234,7 +249,8 @@ double chrf_score(const std::vector<ChrfCounts>& counts, double beta) {
   }
   if (precision + recall == 0) return 0;
   precision /= orders, recall /= orders;
-  return 100 * (1 + beta * beta) * precision * recall / (beta * beta * precision + recall);
+  // Rounded as sacreBLEU does: of references whose scores are equal the last bit chooses.
+  return 100 * ((1 + beta * beta) * precision * recall / (beta * beta * precision + recall));
 }
 
 }  // namespace

@@ -16,12 +16,12 @@
 
 namespace heed {
 
-// How texts become words: as mteval-v13a.pl does, which splits punctuation off, or at spaces alone.
+// How texts become words: as mteval-v13a.pl does, which splits punctuation off, or at white space alone, Unicode's.
 enum class BleuTokens { v13a, none };
 
 struct BleuOptions {
   BleuTokens tokens = BleuTokens::v13a;
-  bool lowercase = false;  // of ASCII letters
+  bool lowercase = false;  // letter by letter
 };
 
 // Papineni, Roukos, Ward, Zhu, "BLEU: a method for automatic evaluation of machine translation", 2002, with the choices

@@ -7,8 +7,16 @@
 
 namespace heed {
 
+static void check_logits(const char* op, const std::vector<double>& values) {
+  for (std::size_t i = 0; i < values.size(); ++i)
+    require(values[i] < INFINITY, op, ": logit ", i, " is ", values[i], "; it must be a number, or -inf");
+  require(std::ranges::any_of(values, [](double x) { return x > -INFINITY; }), op,
+          ": all logits are -inf; one must be a number");
+}
+
 void check_sampling(const SamplingOptions& o) {
-  require(o.temperature >= 0, "sampling: temperature is ", o.temperature, "; it must be 0 or more");
+  require(o.temperature >= 0 && std::isfinite(o.temperature), "sampling: temperature is ", o.temperature,
+          "; it must be 0 or more, and finite");
   require(o.top_k >= 0, "sampling: top_k is ", o.top_k, "; it must be 0 (all) or more");
   require(o.top_p > 0 && o.top_p <= 1, "sampling: top_p is ", o.top_p, "; it must lie in (0, 1]");
 }
@@ -20,8 +28,7 @@ std::int32_t sample(const Tensor& logits, const SamplingOptions& o, Rng& rng) {
   std::vector<std::int32_t> order(values.size());
   std::iota(order.begin(), order.end(), 0);
   const double u = rng.uniform();
-  for (std::size_t i = 0; i < values.size(); ++i)
-    require(values[i] < INFINITY, "sample: logit ", i, " is ", values[i], "; it must be a number, or -inf");
+  check_logits("sample", values);
   const auto likelier = [&](std::int32_t a, std::int32_t b) {
     const double x = values[static_cast<std::size_t>(a)], y = values[static_cast<std::size_t>(b)];
     return x != y ? x > y : a < b;
@@ -31,7 +38,6 @@ std::int32_t sample(const Tensor& logits, const SamplingOptions& o, Rng& rng) {
   if (o.top_k > 0) order.resize(std::min(order.size(), static_cast<std::size_t>(o.top_k)));
 
   const double most = values[static_cast<std::size_t>(order[0])];
-  require(most > -INFINITY, "sample: all logits are -inf; one must be a number");
   std::vector<double> weights;
   for (std::int32_t i : order)
     weights.push_back(std::exp((values[static_cast<std::size_t>(i)] - most) / o.temperature));
@@ -49,6 +55,18 @@ std::int32_t sample(const Tensor& logits, const SamplingOptions& o, Rng& rng) {
     if (rest < 0) return order[i];
   }
   return order[weights.size() - 1];
+}
+
+Tensor DecodeState::read(const Tensor& tokens, const Tensor& lengths) {
+  const bool rows = tokens.rank() == 2;
+  require(!lengths.defined() || !rows || (lengths.dtype() == DType::int32 && lengths.shape() == Shape{tokens.dim(0)}),
+          "DecodeState: tokens are ", tokens, " and lengths ", lengths, "; these must be int32 [rows]");
+  for (Index i = 0; lengths.defined() && rows && i < lengths.numel(); ++i) {
+    const Index length = static_cast<Index>(lengths.at({i}));
+    require(length >= 1 && length <= tokens.dim(1), "DecodeState: the length of row ", i, " is ", length,
+            " and tokens are ", tokens, "; it must be from 1 to ", tokens.dim(1));
+  }
+  return self_->read(tokens, lengths);
 }
 
 namespace {
@@ -158,8 +176,8 @@ struct Candidate {
 std::vector<Candidate> likeliest(const Tensor& logits, double so_far, std::int32_t beam, std::size_t count,
                                  const Tokens& never) {
   std::vector<double> values = logits.to_vector<double>();
+  check_logits("beam_search", values);
   const double most = *std::ranges::max_element(values);
-  require(std::isfinite(most), "beam_search: the greatest logit is ", most, "; it must be a number");
   double sum = 0;
   for (const double x : values) sum += std::exp(x - most);
   const double shift = so_far - most - std::log(sum);
@@ -205,6 +223,7 @@ struct Search {
 
   // One token more: candidates of each text that goes on. Gives the texts from which those that go on come.
   Tokens grow(std::vector<Candidate> candidates) {
+    if (most <= 0) candidates.clear();
     std::ranges::sort(candidates, [](const Candidate& a, const Candidate& b) { return a.before(b); });
     std::vector<Hypothesis> longer;
     Tokens from;
@@ -255,7 +274,6 @@ std::vector<std::vector<Hypothesis>> beam_search(DecodeState state, std::span<co
   std::vector<std::size_t> rows;  // those that go on
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     searches.push_back({.most = o.counts.empty() ? o.count : o.counts[i], .options = o});
-    if (searches[i].most <= 0) searches[i].live.clear();
     rows.push_back(i);
   }
   std::vector<std::vector<Hypothesis>> best(prompts.size());

@@ -50,7 +50,8 @@ class DecodeState {
     return *this;
   }
 
-  Tensor read(const Tensor& tokens, const Tensor& lengths = {}) { return self_->read(tokens, lengths); }
+  // Error for lengths out of range.
+  Tensor read(const Tensor& tokens, const Tensor& lengths = {});
   DecodeState rows(const Tensor& indices) const { return DecodeState(self_->rows(indices)); }
 
  private:

@@ -1,5 +1,6 @@
 #include <cmath>
 #include <heed/autograd/attention.hpp>
+#include <heed/autograd/detail/recurrent.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/recurrent.hpp>
 
@@ -23,6 +24,12 @@ RecurrentCell::RecurrentCell(RecurrentKind k, Index input, Index hidden, Rng& rn
 }
 
 // ---- Stacks ----
+
+// x [B, T, n] with zeros at padding: what it holds must not reach the gradient of weights, where a NaN times 0 is one.
+static Tensor without_padding_steps(const char* op, In x, const Tensor& lengths) {
+  detail::check_steps(op, x, lengths);
+  return without_padding({x->unsqueeze(1), x.where()}, {.key_lengths = lengths}, op).select(1, 0);
+}
 
 Recurrent::Recurrent(RecurrentKind kind, const RecurrentOptions& o, Rng& rng)
     : kind_(kind), options_(o), drop_{o.dropout} {
@@ -49,10 +56,7 @@ RecurrentOutput Recurrent::run(In x, bool are_sums, const RecurrentInput& input)
   check(input.states.empty() || input.states.size() == cells.size(), x.where(), "Recurrent: ", input.states.size(),
         " states were given; there must be one for each of its ", cells.size(), " cells");
   const Index T = x.dim(1);
-  // What padding holds must not reach the gradient of weights, where a NaN times 0 is one.
-  const AttentionCall padding{.key_lengths = are_sums ? Tensor() : input.lengths};
-  RecurrentOutput out{.y = without_padding({x->unsqueeze(1), x.where()}, padding, "Recurrent").select(1, 0),
-                      .states = {}};
+  RecurrentOutput out{.y = are_sums ? x.tensor() : without_padding_steps("Recurrent", x, input.lengths), .states = {}};
   for (std::size_t i = 0; i < cells.size();) {
     const bool first_layer = i == 0;
     if (!first_layer) out.y = drop_(out.y);
@@ -128,8 +132,7 @@ RecurrentOutput LSTMN::run(In x, const RecurrentInput& input, std::vector<Tensor
         "; it must be [batch, positions, ", cell.weight_ih.dim(1), "]");
   check(input.states.empty(), x.where(), "LSTMN: states were given; it begins with an empty memory");
   const Index B = x.dim(0), T = x.dim(1), H = cell.hidden();
-  const AttentionCall padding{.key_lengths = input.lengths};
-  const Tensor rows = without_padding({x->unsqueeze(1), x.where()}, padding, "LSTMN").select(1, 0);
+  const Tensor rows = without_padding_steps("LSTMN", x, input.lengths);
   const Tensor sums = cell.sums({rows, x.where()}), projected = inputs({rows, x.where()});
   const Tensor nothing = Tensor::zeros({B, 2 * H}, rows.dtype());
   const WeightReuse reuse;
@@ -155,7 +158,7 @@ RecurrentOutput LSTMN::run(In x, const RecurrentInput& input, std::vector<Tensor
   // The last state of a row: that at its length in what begins with zeros.
   const Tensor from_nothing = concatenate({nothing.unsqueeze(1), all}, 1);
   const Tensor places = input.lengths.unsqueeze(1).unsqueeze(1).expand({B, 1, 2 * H});
-  return {.y = without_padding(y.unsqueeze(1), padding).select(1, 0),
+  return {.y = without_padding_steps("LSTMN", y, input.lengths),
           .states = {gather(from_nothing, 1, places.dense()).select(1, 0)}};
 }
 

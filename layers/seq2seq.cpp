@@ -220,6 +220,9 @@ Tensor Seq2Seq::features_by_step(const Tensor& words, const Tensor& sums, const 
 // takes all steps at once, and all positions attend at once.
 Tensor Seq2Seq::features(In inputs, const Memory& memory, std::vector<Tensor>* queries) const {
   const Seq2SeqOptions& o = options_;
+  const Index rows = memory.states[0].dim(0);
+  check(inputs->defined() && inputs.rank() == 2 && inputs.dim(0) == rows, inputs.where(), "Seq2Seq: the inputs are ",
+        inputs.tensor(), " and the source has ", rows, " rows; they must be int32 [", rows, ", positions]");
   const Tensor words = embed_target(inputs);
   const RecurrentCell& first = decoder.cells[0];
   const Tensor of_words = joins(o) ? first.weight_ih.slice(1, 0, o.embedding) : Tensor();

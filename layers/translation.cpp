@@ -119,7 +119,7 @@ std::vector<std::string> translate(const Translator& t, std::span<const std::str
     for (std::size_t i = first; i < last; ++i) {
       batch.push_back(sources[order[i]]);
       const auto length = static_cast<double>(batch.back().size());
-      search.counts.push_back(static_cast<Index>(o.most_per_token * length) + o.most_more);
+      search.counts.push_back(static_cast<Index>(std::min(o.most_per_token * length, 1e9)) + o.most_more);
     }
     const auto [source, lengths] = padded(batch);
     const DecodeState state = std::visit([&](const auto& m) { return m.make_state(source, lengths); }, t.model);

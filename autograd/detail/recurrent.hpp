@@ -24,5 +24,7 @@ T* element_at(const Tensor& x, Index element) {
 
 // Errors begin with `op`. `axes` of the sums: "batch" or "batch, steps".
 void check_cell(const char* op, RecurrentKind kind, In sums, In state, In weight, In bias, const char* axes);
+// Of x [batch, steps, ...]: the lengths of its rows, if any.
+void check_steps(const char* op, In x, const Tensor& lengths);
 
 }  // namespace heed::detail

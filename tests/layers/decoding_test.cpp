@@ -144,6 +144,14 @@ TEST_CASE("sampling: temperature, top-k, top-p") {
     CHECK((p == 1 || p == 3));
   }
   for (int i = 0; i < 50; ++i) CHECK(sample(logits, {.top_p = 0.01}, rng) == 1);
+  const Tensor none = Tensor::full({3}, -INFINITY), lost = Tensor::from({1, kNaN, 3});
+  check_errors({
+      {"sampling: temperature is inf; it must be 0 or more, and finite",
+       [&] { sample(logits, {.temperature = INFINITY}, rng); }},
+      {"sample: all logits are -inf", [&] { sample(none, {.temperature = 0}, rng); }},
+      {"sample: all logits are -inf", [&] { sample(none, {}, rng); }},
+      {"sample: logit 1 is nan", [&] { sample(lost, {.temperature = 0}, rng); }},
+  });
 }
 
 TEST_CASE("prompts of different length at once: each text is that of its prompt alone, beyond the context too") {
@@ -279,15 +287,15 @@ TEST_CASE("beams: a beam of one is greedy, rows know nothing of each other, and 
   const auto narrow = beam_search(model, prompts, {.beam = 1, .count = 9, .stop_tokens = {0}});
   for (std::size_t i = 0; i < prompts.size(); ++i) CHECK(narrow[i][0].tokens == greedy[i]);
 
-  const BeamOptions o{.beam = 3, .n_best = 2, .counts = {9, 2, 5, 0}, .stop_tokens = {0}};
+  const BeamOptions o{.beam = 3, .n_best = 2, .counts = {9, 0, 2, 5}, .stop_tokens = {0}};
   std::vector<Index> done;
   BeamOptions told = o;
   told.on_done = [&](Index row) { done.push_back(row); };
   const auto all = beam_search(model, prompts, told);
   std::ranges::sort(done);
   CHECK(done == std::vector<Index>{0, 1, 2, 3});
-  CHECK(all[3].empty());
-  for (std::size_t i = 0; i < 3; ++i) {
+  CHECK(all[1].empty());
+  for (const std::size_t i : {0u, 2u, 3u}) {
     BeamOptions one = o;
     one.counts = {o.counts[i]};
     const auto alone = beam_search(model, std::span(prompts).subspan(i, 1), one)[0];
@@ -312,7 +320,22 @@ TEST_CASE("beams: what is refused") {
       {"beam_search: prompt 1 is empty", [&] { beam_search(model, empty); }},
       {"1 counts were given and there are 2 prompts", [&] { beam_search(model, prompts, {.counts = {3}}); }},
   });
-  TableState lost = model;
-  lost.table.fill_(kNaN);
-  CHECK(contains(error_of([&] { beam_search(lost, prompts); }), "beam_search: the greatest logit is"));
+  TableState lost{model.table.clone()}, nothing{model.table.clone()};
+  lost.table.select(2, 2).fill_(kNaN), nothing.table.fill_(-INFINITY);
+  CHECK(contains(error_of([&] { beam_search(lost, prompts); }), "beam_search: logit 2 is nan; it must be a number"));
+  CHECK(contains(error_of([&] { beam_search(nothing, prompts); }), "beam_search: all logits are -inf"));
+}
+
+TEST_CASE("prompts of a decode state have lengths from 1 to what is there") {
+  DecodeState state(table_model(3, 5));
+  const Tensor tokens = Tensor::zeros({2, 3}, DType::int32);
+  CHECK(state.read(tokens, Tensor::from<std::int32_t>({3, 1})).dim(0) == 2);
+  check_errors({
+      {"DecodeState: the length of row 1 is 0 and tokens are [2, 3] int32; it must be from 1 to 3",
+       [&] { state.read(tokens, Tensor::from<std::int32_t>({3, 0})); }},
+      {"the length of row 0 is 4", [&] { state.read(tokens, Tensor::from<std::int32_t>({4, 1})); }},
+      {"DecodeState: tokens are [2, 3] int32 and lengths [3] int32; these must be int32 [rows]",
+       [&] { state.read(tokens, Tensor::from<std::int32_t>({3, 1, 1})); }},
+      {"lengths [2] float32", [&] { state.read(tokens, Tensor::from({3, 1})); }},
+  });
 }

@@ -184,6 +184,15 @@ TEST_CASE("recurrent layers say what they cannot do") {
        }},
       {"hidden is 0", [&] { GRU({.input = 3}, rng); }},
       {"dropout is 1", [&] { GRU({.input = 3, .hidden = 2, .dropout = 1}, rng); }},
+      {"Recurrent: the length of row 1 is 6; it must be from 0 to 5, the steps that there are",
+       [&] {
+         both(normal({2, 5, 3}, 1, DType::float32), {.lengths = Tensor::from<std::int32_t>({5, 6})});
+       }},
+      {"LSTMN: the length of row 0 is -1; it must be from 0 to 5",
+       [&] {
+         LSTMN({.input = 3, .hidden = 4}, rng)(normal({2, 5, 3}, 1, DType::float32),
+                                               {.lengths = Tensor::from<std::int32_t>({-1, 5})});
+       }},
       {"LSTMN: states were given",
        [&] {
          LSTMN({.input = 3, .hidden = 4}, rng)(normal({2, 5, 3}, 1, DType::float32), {.states = states});

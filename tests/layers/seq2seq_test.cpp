@@ -232,7 +232,11 @@ TEST_CASE("an encoder-decoder says what it cannot be") {
   };
   const Seq2Seq model = larger(DecoderAttention::none);
   const Batch b = random_pairs();
+  Batch uneven = b;
+  uneven.inputs = b.inputs.slice(0, 0, 3);
   check_errors({
+      {"Seq2Seq: the inputs are [3, 6] int32 and the source has 5 rows; they must be int32 [5, positions]",
+       [&] { model(uneven); }},
       {"Seq2Seq: hidden is 5 and embedding is 3; both must be 1 or more, and hidden even",
        with([](auto& o) { o.hidden = 5; })},
       {"heads is 3 and hidden is 4", with([](auto& o) { o.heads = 3; })},

@@ -65,6 +65,9 @@ case(["a b"], [["a b"]], "none", False)
 case(["a b c d e"], [["a b x d e"]], "none", False)
 case([""], [["something"]], "13a", False)
 case(REFERENCES[0], REFERENCES[:1], "13a", False)
+for tokenize in ("13a", "none"):
+    case(["il a dit\u00a0: «\u00a0oui\u00a0»\u202f!\u3000et non"], [["il a dit : « oui » ! et non"]], tokenize, False)
+    case(["Der ÄRGER über ПРИВЕТ , ΑΒΓ sagt er"], [["der ärger ÜBER привет , αβγ Sagt er"]], tokenize, True)
 chrf_cases = []
 
 
@@ -84,6 +87,7 @@ for words in (0, 2):
         chrf_case(MADE[i:i + 1], [REFERENCES[0][i:i + 1]], False, words, 3)
 chrf_case(["ein\u00a0Wort \u3000 mehr"], [["ein Wort mehr"]], False, 2, 2)
 chrf_case(["(ab)."], [["( ab ) ."]], False, 2, 2)
+chrf_case(["Der ÄRGER über ПРИВЕТ"], [["der ärger ÜBER привет"]], True, 2, 2)
 chrf_case(["x"], [["yz"]], False, 0, 2)
 
 
