@@ -29,6 +29,7 @@ std::vector<Tokens> generate(const GPT& model, std::span<const Tokens> prompts, 
 }
 
 std::map<std::string, std::string> language_model_texts(const GPTConfig& config, const Tokenizer& tokenizer) {
+  config.factory();  // what load_language_model() will ask for
   return {{"config", to_json(config)}, {"tokenizer", tokenizer.to_json()}};
 }
 

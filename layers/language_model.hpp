@@ -47,7 +47,9 @@ struct LanguageModel {
   Tokenizer tokenizer;
 };
 
-// What a checkpoint says of a language model beside its values: the texts "config" and "tokenizer".
+// What a checkpoint says of a language model beside its values: the texts "config" and "tokenizer". Error for a config
+// whose attention has no name that is listed, as load_language_model() could not build it: the weights of a model with
+// a mechanism of your own come back by load_model(), into one that your program makes.
 std::map<std::string, std::string> language_model_texts(const GPTConfig& config, const Tokenizer& tokenizer);
 
 // Throws Error for a file that is no checkpoint of a language model, before it takes memory for what is not there. What

@@ -52,7 +52,7 @@ struct Seq2SeqOptions {
   bool context_each_step = false;
   bool input_feeding = false;
   Bridge bridge = Bridge::linear;
-  double dropout = 0;          // of embeddings, between layers, before the output, and on weights of the attention
+  double dropout = 0;          // of embeddings, between layers, before the output; on weights, where it attends by any
   double label_smoothing = 0;  // of the loss while training
 };
 

@@ -47,6 +47,7 @@ TranslationModel make_translation_model(const TranslationConfig& config, Rng& rn
 
 std::map<std::string, std::string> translator_texts(const TranslationConfig& config, const Tokenizer& source,
                                                     const Tokenizer& target) {
+  std::visit([](const auto& c) { c.factory(); }, config);  // what load_translator() will ask for
   return {{"config", std::visit([](const auto& c) { return to_json(c); }, config)},
           {"source_tokenizer", source.to_json()},
           {"target_tokenizer", target.to_json()}};

@@ -39,6 +39,7 @@ struct Translator {
 };
 
 // What a checkpoint says of a translator beside its values: the texts "config", "source_tokenizer", "target_tokenizer".
+// Error for an attention without a name that is listed, as of language_model_texts().
 std::map<std::string, std::string> translator_texts(const TranslationConfig& config, const Tokenizer& source,
                                                     const Tokenizer& target);
 // Of a checkpoint, by its text "config". Error where it is of no translator.

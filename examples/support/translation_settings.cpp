@@ -108,10 +108,13 @@ void add_flags(CommandLine& line, TranslationSettings& s) {
   line.add("--vocabulary", s.vocabulary, "Tokens are so many pieces of words that both languages share", whole(1),
            {.excludes = "--min-freq"});
   line.add("--longest", s.longest,
-           "Leave out pairs with a sentence of more tokens [100]; in translating it is refused [1000]",
-           whole(1));
+           "Leave out pairs with a sentence of more tokens [100]; in translating it is refused [1000]", whole(1));
   line.group("Model");
-  line.add("--model", s.model, "Which [gru-bahdanau]", one_of(model_names(), "NAME"));
+  line.add(
+      "--model", s.model,
+      "gru- or lstm- with -none, -bahdanau, -luong-dot, -luong-general, -luong-concat, -luong-location, -local-m or "
+      "-local-p; or transformer [gru-bahdanau]",
+      one_of(model_names(), "NAME"));
   line.add("--encoder-attention", s.encoder_attention, "Of a transformer's encoder [softmax]",
            one_of(mechanism_names(false), "NAME"));
   line.add("--decoder-attention", s.decoder_attention, "Of its decoder's own positions [softmax]",

@@ -155,6 +155,13 @@ TEST_CASE("language model: what cannot go on is one sentence, before a piece") {
   CHECK_FALSE(came);
 }
 
+TEST_CASE("language model: what a checkpoint could not be loaded by is told when its texts are made") {
+  GPTConfig config = small_config(true, PositionKind::learned);
+  config.attention = "my-own";
+  CHECK(contains(test::error_of([&] { language_model_texts(config, CharTokenizer("abcd")); }),
+                 "attention: the mechanism is 'my-own'; it must be one of"));
+}
+
 TEST_CASE("language model: a configuration that no model has, or not this one, is one sentence") {
   const Checkpoint good = small_model(true, PositionKind::learned);
   const auto with = [&](const std::string& key, const json& value) {

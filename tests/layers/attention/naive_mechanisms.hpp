@@ -140,6 +140,7 @@ inline NaiveWeights naive_pattern_weights(const NaiveRow& row, const std::string
   return pattern_of(row, [&](Index j) {
     if (name == "window") return row.causal ? p - w < j : std::abs(p - j) <= w / 2;
     if (name == "strided") return std::abs(p - j) < l || modulo(p - j, l) == 0;
+    require(name == "fixed", "naive_mechanism: there is none named ", name, "; write it here");
     return j / l == (p - modulo(p, l)) / l || j % l == l - 1;
   });
 }
