@@ -52,7 +52,8 @@ struct Seq2SeqOptions {
   bool context_each_step = false;
   bool input_feeding = false;
   Bridge bridge = Bridge::linear;
-  double dropout = 0;          // of embeddings, between layers, before the output; on weights, where it attends by any
+  // Of embeddings, between layers, before the output, and on weights of the attention where the mechanism has it.
+  double dropout = 0;
   double label_smoothing = 0;  // of the loss while training
 };
 

@@ -34,7 +34,8 @@ struct TransformerSeq2SeqOptions {
   Index hidden = 0;  // of the feed-forward parts; 0: their default
   Index encoder_layers = 6;
   Index decoder_layers = 6;
-  double dropout = 0.1;  // of embeddings, after each part, and on weights of mechanisms that have them
+  // Of embeddings, after each part, and on weights of the attention where the mechanism has it.
+  double dropout = 0.1;
   std::optional<double> attention_dropout = {};  // on those weights alone, where it is another
   FeedForwardKind activation = FeedForwardKind::relu;
   NormKind norm = NormKind::layer;
