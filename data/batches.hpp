@@ -58,6 +58,13 @@ concept DatasetLike = requires(const T& t, std::uint64_t n) {
   { t.batch(n, n) } -> std::convertible_to<Batch>;
 };
 
+// What to evaluate on: any type with `Index size() const` and `Batch batch(Index i) const` for 0 <= i < size().
+template <class T>
+concept EvaluationSetLike = requires(const T& t, Index i) {
+  { t.size() } -> std::convertible_to<Index>;
+  { t.batch(i) } -> std::convertible_to<Batch>;
+};
+
 class Dataset {
  public:
   template <DatasetLike T>
@@ -65,17 +72,16 @@ class Dataset {
       : batch_([held = std::make_shared<T>(std::move(set))](std::uint64_t seed, std::uint64_t step) -> Batch {
           return held->batch(seed, step);
         }) {}
+  // A type that is meant as one, as it has batch(), and is not: the compiler says what is missing.
+  template <class T>
+  requires(!DatasetLike<T> && !EvaluationSetLike<T> && requires { &T::batch; }) Dataset(T) {
+    static_assert(DatasetLike<T>, "Dataset: it must have `Batch batch(std::uint64_t seed, std::uint64_t step) const`; "
+                                  "mind the const");
+  }
   Batch batch(std::uint64_t seed, std::uint64_t step) const { return batch_(seed, step); }
 
  private:
   std::function<Batch(std::uint64_t, std::uint64_t)> batch_;
-};
-
-// What to evaluate on: any type with `Index size() const` and `Batch batch(Index i) const` for 0 <= i < size().
-template <class T>
-concept EvaluationSetLike = requires(const T& t, Index i) {
-  { t.size() } -> std::convertible_to<Index>;
-  { t.batch(i) } -> std::convertible_to<Batch>;
 };
 
 class EvaluationSet {
@@ -85,6 +91,11 @@ class EvaluationSet {
   requires(!std::same_as<T, EvaluationSet>) EvaluationSet(T set)
       : size_(set.size()),
         batch_([held = std::make_shared<T>(std::move(set))](Index i) -> Batch { return held->batch(i); }) {}
+  template <class T>
+  requires(!DatasetLike<T> && !EvaluationSetLike<T> && requires { &T::batch; }) EvaluationSet(T) {
+    static_assert(EvaluationSetLike<T>,
+                  "EvaluationSet: it must have `Index size() const` and `Batch batch(Index i) const`; mind the const");
+  }
   Index size() const { return size_; }
   Batch batch(Index i) const { return batch_(i); }
 

@@ -229,6 +229,12 @@ void translate_lines(const Translator& t, const std::string& text, const Transla
   std::vector<std::string> lines;
   for (const std::string_view line : split_lines(text)) lines.emplace_back(line);
   for (const std::string& made : translate(t, lines, search)) std::puts(made.c_str());
+  Index tokens = 0, unknown = 0;
+  for (const std::string& line : lines)
+    for (const std::int32_t id : t.source.encode(line)) ++tokens, unknown += id == t.source.special("<unk>") ? 1 : 0;
+  if (unknown > 0)
+    std::fprintf(stderr, "%lld of %lld tokens were unknown to the model\n", static_cast<long long>(unknown),
+                 static_cast<long long>(tokens));
 }
 
 // The picture of figure 8.1 of the textbook: words of the source across, those of its translation down.

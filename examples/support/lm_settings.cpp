@@ -182,8 +182,8 @@ LmFlags::LmFlags() : line_("Trains a small language model on text files, or on t
            one_of({"constant", "linear", "cosine", "inverse-sqrt", "step", "one-cycle", "plateau"}));
   line.add("--optimizer", s.optimizer, "Of the weights [adamw]", one_of(optimizer_names()));
   line.add("--weight-decay", s.weight_decay, "Of matrices [0.1]", rate);
-  line.add("--beta1", s.beta1, "Of Adam and Lion; momentum of SGD and RMSprop [0.9]", share);
-  line.add("--beta2", s.beta2, "Of Adam and Lion [0.99; 0.95 in gpt2]", share);
+  line.add("--beta1", s.beta1, "Of optimizers that have it; momentum of SGD and RMSprop [0.9]", share);
+  line.add("--beta2", s.beta2, "Of optimizers that have it [0.99; 0.95 in gpt2]", share);
   line.add("--grad-clip", s.grad_clip, "Largest norm of the gradient; 0: any [1]", rate);
   line.add("--dtype", s.dtype, "Operands of matrix products [f32]", one_of({"f32", "bf16"}));
   line.add_seed(s.seed, "Of initial weights, batches, dropout and the sample [1]");

@@ -90,6 +90,7 @@ TEST_CASE("translate: a line, a file, a folder or standard input is translated, 
   };
   says("--text 'two three'", 0, "2 3\n");
   says("--text ''", 0, "");
+  CHECK(contains(t.run("--text 'two pink three'").output, "1 of 3 tokens were unknown to the model\n"));
   t.folder.write("in/marked.txt", "\xEF\xBB\xBFtwo one\r\n\r\nthree four");
   says("--translate in/marked.txt", 0, "2 1\n\n3 4\n");
   says("--translate in", 0, "2 1\n\n3 4\n");

@@ -59,7 +59,7 @@ void check_rows(Subject& s, Finding& f) {
     for (Index i = 0; i < y.numel(); ++i)
       if (y.ptr<double>()[i] == 0) wanted.ptr<double>()[i] = 0, ++zeros;
     f.expect(zeros <= y.numel() / 2, "most rows are 0");
-    f.close("values of 1", y, wanted, 1e-4);
+    f.close("values of 1 (where weights need not add up to 1: options.normalised = false)", y, wanted, 1e-4);
   }
 }
 
