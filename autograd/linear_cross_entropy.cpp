@@ -1,8 +1,7 @@
 // Cross-entropy of a linear layer, whose logits exist a chunk of rows at a time.
 #include <algorithm>
 #include <heed/autograd/detail/cross_entropy_rows.hpp>
-#include <heed/autograd/matmul.hpp>
-#include <heed/core/detail/gemm.hpp>
+#include <heed/autograd/detail/products.hpp>
 #include <heed/core/kernels/norm.hpp>
 #include <heed/core/parallel.hpp>
 
@@ -15,11 +14,10 @@ constexpr Index kChunk = Index{1} << 24;
 
 struct Operands {
   detail::CrossEntropyRows rows;
-  Tensor x, weight, bias;        // contiguous, but for the weight
-  Tensor targets, class_weight;  // contiguous
-  DType dtype = DType::float32;  // of the logits
-  // Then products with the logits' gradients read these in bfloat16, too.
-  bool narrow() const { return x.dtype() == DType::bfloat16 && weight.dtype() == DType::bfloat16; }
+  Tensor x, weight, bias;           // contiguous, but for the weight
+  Tensor targets, class_weight;     // contiguous
+  DType dtype = DType::float32;     // of the logits
+  DType products = DType::float32;  // bfloat16: products with the logits' gradients read these in bfloat16, too
 };
 
 // The memory of a chunk: its logits, in whose place their gradients come, and these in bfloat16 where products want so.
@@ -69,6 +67,7 @@ void run_chunk(const Operands& o, Index begin, Index count, const Chunk& chunk, 
         .k = d,
         .a = x,
         .b = transposed(weight),
+        .products = o.products,
         .c = logits.raw(),
         .ldc = classes,
         .bias = o.bias.raw()});
@@ -92,6 +91,7 @@ void run_chunk(const Operands& o, Index begin, Index count, const Chunk& chunk, 
           .k = classes,
           .a = dlogits,
           .b = weight,
+          .products = o.products,
           .c = g.x.gradient.ptr<T>() + begin * d,
           .ldc = d,
           .accumulate = g.x.accumulate});
@@ -101,6 +101,7 @@ void run_chunk(const Operands& o, Index begin, Index count, const Chunk& chunk, 
           .k = count,
           .a = transposed(dlogits),
           .b = x,
+          .products = o.products,
           .c = g.weight.gradient.raw(),
           .ldc = d,
           .accumulate = g.weight.accumulate || begin > 0});
@@ -113,7 +114,8 @@ void run(const Operands& o, const Tensor& lse, const Tensor& loss, const Gradien
   const Index chunks = std::max<Index>(1, (n * classes + kChunk - 1) / kChunk);
   const Index size = std::max<Index>(1, ((n + chunks - 1) / chunks + 7) / 8 * 8);
   const Shape shape = {std::min(size, n), classes};
-  const Chunk chunk{Tensor::empty(shape, o.dtype), g && o.narrow() ? Tensor::empty(shape, DType::bfloat16) : Tensor()};
+  const Chunk chunk{Tensor::empty(shape, o.dtype),
+                    g && o.products == DType::bfloat16 ? Tensor::empty(shape, DType::bfloat16) : Tensor()};
   for (Index begin = 0; begin == 0 || begin < n; begin += size) {
     const Index count = std::min(size, n - begin);
     if (o.dtype == DType::float64)
@@ -138,14 +140,15 @@ Operands check_operands(In x, In weight, In bias, In targets, const CrossEntropy
         weight.tensor(), " but bias is ", bias.tensor(), "; it must be ", Shape{classes}, " ", dtype);
   check(targets->defined() && targets.shape() == x.shape().without(-1), where, op, ": x is ", x.tensor(),
         " but targets are ", targets.tensor(), "; targets must have the shape of x without its last axis");
-  const Tensor t = targets->dense();
+  const Tensor t = targets->dense(), rows = detail::product_operand(x->dense().detach().view({n, x.dim(-1)}));
   return {detail::CrossEntropyRows(op, where, t, classes, dtype, options),
-          detail::product_operand(x->dense().detach().view({n, x.dim(-1)})),
-          detail::product_operand(weight),
+          rows,
+          weight->detach(),
           bias->defined() ? bias->dense() : Tensor(),
           t,
           options.weight.defined() ? options.weight.dense() : Tensor(),
-          dtype};
+          dtype,
+          detail::products_of(rows.dtype(), weight.dtype())};
 }
 
 // A gradient that forward computed, times dy. It is scaled in place: the step holds it alone, and runs once.
@@ -175,11 +178,12 @@ Tensor linear_cross_entropy(In x, In weight, In bias, In targets, const CrossEnt
   Tensor loss = Tensor::empty(targets.shape(), o.dtype), lse = Tensor::empty({targets.numel(), 2}, o.dtype);
   if (options.reduction == Reduction::none) {
     run(o, lse, loss, {});
-    record(op, x.where(), loss, {x, weight, bias}, saved(o.x, o.weight, o.bias, o.targets, o.class_weight, lse),
-           [rows = o.rows](Grads& d, const Tensor& dy, const Tensor& xs, const Tensor& w, const Tensor& b,
-                           const Tensor& t, const Tensor& cw, const Tensor& lses) {
-             run({rows, xs, w, b, t, cw, dy.dtype()}, lses, {}, {d.dense(0), d.dense(1), d.dense(2), dy, 1});
-           });
+    record(
+        op, x.where(), loss, {x, weight, bias}, saved(o.x, o.weight, o.bias, o.targets, o.class_weight, lse),
+        [rows = o.rows, products = o.products](Grads& d, const Tensor& dy, const Tensor& xs, const Tensor& w,
+                                               const Tensor& b, const Tensor& t, const Tensor& cw, const Tensor& lses) {
+          run({rows, xs, w, b, t, cw, dy.dtype(), products}, lses, {}, {d.dense(0), d.dense(1), d.dense(2), dy, 1});
+        });
     return loss;
   }
   const auto space = [&](const In& input) {

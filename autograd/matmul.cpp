@@ -1,35 +1,56 @@
 // Matrix products of batches, and linear layers.
 #include <algorithm>
+#include <heed/autograd/detail/products.hpp>
 #include <heed/autograd/detail/tape_state.hpp>
 #include <heed/autograd/matmul.hpp>
-#include <heed/core/detail/gemm.hpp>
 #include <heed/core/parallel.hpp>
 
 namespace heed {
+
+using detail::as_rows;
+using detail::matrix;
+using detail::multiply_together;
+using detail::product_gradient;
+using detail::product_of;
+using detail::product_operand;
+using detail::product_type;
+using detail::products_of;
+using detail::rows_target;
+
 namespace {
 
 thread_local DType operand_type = DType::float32;
 
 bool computes(DType t) { return t == DType::float32 || t == DType::float64 || t == DType::bfloat16; }
 
-// float64 by float64; else any of float32 and bfloat16.
-bool fit(DType a, DType b) { return computes(a) && computes(b) && (a == DType::float64) == (b == DType::float64); }
-
-DType result_type(DType a) { return a == DType::float64 ? DType::float64 : DType::float32; }
-
-// The type of an operand as the product reads it: rounded where a MatmulPrecision scope asks for it.
-DType read_type(DType x) { return x == DType::float32 ? operand_type : x; }
-
-Tensor operand(const Tensor& x) { return detail::product_operand(x); }
-
 // The gradient of a product as the products of backward read it, where those of the product read such operands.
-DType gradient_type(DType dy, DType a, DType b) {
-  return a == DType::bfloat16 && b == DType::bfloat16 ? DType::bfloat16 : dy;
-}
-Tensor gradient_operand(const Tensor& dy, DType a, DType b) { return dy.to(gradient_type(dy.dtype(), a, b)); }
+DType gradient_type(DType dy, DType products) { return products == DType::bfloat16 ? products : dy; }
+Tensor gradient_operand(const Tensor& dy, DType products) { return dy.to(gradient_type(dy.dtype(), products)); }
 
-// x [..., n] as a matrix of rows(): a view where one row stride serves all rows, else a copy.
-Tensor as_rows(const Tensor& x) {
+}  // namespace
+
+MatmulPrecision::MatmulPrecision(DType operands, Where where) : previous_(operand_type) {
+  check(operands == DType::float32 || operands == DType::bfloat16, where, "MatmulPrecision: operands are ", operands,
+        "; they must be float32 or bfloat16");
+  operand_type = operands;
+}
+
+MatmulPrecision::~MatmulPrecision() { operand_type = previous_; }
+
+DType matmul_precision() { return operand_type; }
+
+Tensor detail::product_operand(const Tensor& x) {
+  if (x.dtype() != DType::float32 || operand_type == DType::float32) return x;
+  Tensor y = Tensor::empty(x.shape(), DType::bfloat16);
+  copy_values(y, x);
+  return y;
+}
+
+bool detail::multiply_together(DType a, DType b) {
+  return computes(a) && computes(b) && (a == DType::float64) == (b == DType::float64);
+}
+
+Tensor detail::as_rows(const Tensor& x) {
   const Index rows = x.rows(), n = x.dim(-1);
   if (x.rank() == 2) return x;
   if (x.is_contiguous()) return x.as_strided({rows, n}, {n, 1}, x.offset());
@@ -48,25 +69,18 @@ Tensor as_rows(const Tensor& x) {
   return dense.as_strided({rows, n}, {n, 1}, 0);
 }
 
-MatrixIn matrix(const Tensor& x) { return {x.raw(), x.dtype(), x.strides()[-2], x.strides()[-1]}; }
-
-// c [m, n] (+)= a [m, k] b [k, n], all of rank 2; c's rows are contiguous.
-void product(const Tensor& a, const Tensor& b, const Tensor& c, bool accumulate, const void* bias = nullptr) {
-  Gemm g;
-  g.m = a.dim(0);
-  g.k = a.dim(1);
-  g.n = b.dim(1);
-  g.a = matrix(a);
-  g.b = matrix(b);
-  g.c = c.raw();
-  g.ldc = c.strides()[0];
-  g.accumulate = accumulate;
-  g.bias = bias;
-  gemm(g);
+Gemm detail::product_of(const Tensor& a, const Tensor& b, const Tensor& c, DType products) {
+  return {.m = a.dim(0),
+          .n = b.dim(1),
+          .k = a.dim(1),
+          .a = matrix(a),
+          .b = matrix(b),
+          .products = products,
+          .c = c.raw(),
+          .ldc = c.defined() ? c.strides()[0] : 0};
 }
 
-// The target's memory as a matrix of rows whose columns are contiguous, if it lies so.
-Target rows_target(Grads& d, int i) {
+Target detail::rows_target(Grads& d, int i) {
   Target t = d.dense(i);
   if (t)
     t.gradient =
@@ -74,23 +88,11 @@ Target rows_target(Grads& d, int i) {
   return t;
 }
 
-}  // namespace
-
-MatmulPrecision::MatmulPrecision(DType operands, Where where) : previous_(operand_type) {
-  check(operands == DType::float32 || operands == DType::bfloat16, where, "MatmulPrecision: operands are ", operands,
-        "; they must be float32 or bfloat16");
-  operand_type = operands;
-}
-
-MatmulPrecision::~MatmulPrecision() { operand_type = previous_; }
-
-DType matmul_precision() { return operand_type; }
-
-Tensor detail::product_operand(const Tensor& x) {
-  if (read_type(x.dtype()) == x.dtype()) return x;
-  Tensor y = Tensor::empty(x.shape(), DType::bfloat16);
-  copy_values(y, x);
-  return y;
+void detail::product_gradient(const Target& t, const Tensor& a, const Tensor& b, DType products) {
+  if (!t) return;
+  Gemm g = product_of(a, b, t.gradient, products);
+  g.accumulate = t.accumulate;
+  gemm(g);
 }
 
 // ---- Weights that are used again and again ----
@@ -151,25 +153,24 @@ WeightReuse::~WeightReuse() { weight_reuse = previous_; }
 detail::ReusedWeight& WeightReuse::State::of(In weight, In bias, DType x) {
   for (detail::ReusedWeight& known : weights)
     if (known.is(weight, bias, x)) return known;
-  const Tensor w = operand(weight);
-  detail::ReusedWeight& r =
-      weights.emplace_back(detail::ReusedWeight{weight,
-                                                bias,
-                                                weight->version(),
-                                                x,
-                                                operand_type,
-                                                PackedMatrix(matrix(w.t()), w.dim(1), w.dim(0), x),
-                                                {},
-                                                Tensor(),
-                                                nullptr});
+  const DType products = products_of(x, weight.dtype());
+  detail::ReusedWeight& r = weights.emplace_back(
+      detail::ReusedWeight{weight,
+                           bias,
+                           weight->version(),
+                           x,
+                           operand_type,
+                           PackedMatrix(matrix(weight->t()), weight.dim(1), weight.dim(0), x, products),
+                           {},
+                           Tensor(),
+                           nullptr});
   if (!wants_gradient({weight, bias})) return r;
   r.uses = std::make_shared<detail::Uses>();
-  r.token = Tensor::zeros({1}, result_type(x));
+  r.token = Tensor::zeros({1}, product_type(x));
   record("linear_weight", weight.where(), r.token, {weight, bias}, saved(),
-         [uses = r.uses, operands = w.dtype()](Grads& d, const Tensor&) {
+         [uses = r.uses, products](Grads& d, const Tensor&) {
            const Tensor rows = uses->x.slice(0, 0, uses->filled), dy = uses->dy.slice(0, 0, uses->filled);
-           const Tensor g = gradient_operand(dy, rows.dtype(), operands);
-           if (const Target t = rows_target(d, 0)) product(g.t(), rows, t.gradient, t.accumulate);
+           product_gradient(rows_target(d, 0), gradient_operand(dy, products).t(), rows, products);
            if (d.wants(1)) d.add(1, detail::sum_to(dy, {dy.dim(1)}));
            *uses = detail::Uses();
          });
@@ -178,23 +179,21 @@ detail::ReusedWeight& WeightReuse::State::of(In weight, In bias, DType x) {
 
 // linear() of arguments that were checked, inside the scope.
 static Tensor linear_again(WeightReuse::State& scope, In x, In weight, In bias) {
-  const Tensor a = operand(as_rows(x));
+  const Tensor a = product_operand(as_rows(x));
   detail::ReusedWeight& r = scope.of(weight, bias, a.dtype());
   const Index out = weight.dim(0), rows = a.dim(0);
-  Tensor y = Tensor::empty(x.shape().first(x.rank() - 1) + Shape{out}, result_type(a.dtype()));
+  Tensor y = Tensor::empty(x.shape().first(x.rank() - 1) + Shape{out}, product_type(a.dtype()));
   const Tensor b = bias->defined() ? bias->dense() : Tensor();
   r.across.multiply({.m = rows, .a = matrix(a), .c = y.raw(), .ldc = out, .bias = b.raw()});
-  if (!r.back && wants_gradient({x})) {
-    const Tensor w = operand(weight);
-    r.back = PackedMatrix(matrix(w), w.dim(0), w.dim(1), gradient_type(y.dtype(), a.dtype(), w.dtype()));
-  }
+  const DType products = products_of(a.dtype(), weight.dtype());
+  if (!r.back && wants_gradient({x}))
+    r.back = PackedMatrix(matrix(weight), weight.dim(0), weight.dim(1), gradient_type(y.dtype(), products), products);
   if (r.uses) r.uses->rows += rows;
   record("linear", x.where(), y, {x, r.token}, saved(a, r.back),
-         [out, uses = r.uses, operands = read_type(weight.dtype())](Grads& d, const Tensor& dy, const Tensor& rows_of_x,
-                                                                    const PackedMatrix& back) {
+         [out, uses = r.uses, products](Grads& d, const Tensor& dy, const Tensor& rows_of_x, const PackedMatrix& back) {
            const Tensor g32 = dy.as_strided({dy.rows(), out}, {out, 1}, dy.offset());
            if (const Target t = rows_target(d, 0)) {
-             const Tensor g = gradient_operand(g32, rows_of_x.dtype(), operands);
+             const Tensor g = gradient_operand(g32, products);
              back.multiply({.m = g.dim(0),
                             .a = matrix(g),
                             .c = t.gradient.raw(),
@@ -211,24 +210,27 @@ static Tensor linear_again(WeightReuse::State& scope, In x, In weight, In bias) 
 Tensor linear(In x, In weight, In bias) {
   check(x.rank() >= 1 && weight.rank() == 2 && x.dim(-1) == weight.dim(1), x.where(), "linear: x is ", x.tensor(),
         " but weight is ", weight.tensor(), "; the last axis of x must be the last of weight, [out, in]");
-  check(fit(x.dtype(), weight.dtype()), x.where(), "linear: x is ", x.tensor(), " but weight is ", weight.tensor(),
-        "; both must be float64, or each float32 or bfloat16");
+  check(multiply_together(x.dtype(), weight.dtype()), x.where(), "linear: x is ", x.tensor(), " but weight is ",
+        weight.tensor(), "; both must be float64, or each float32 or bfloat16");
   const Index out = weight.dim(0);
-  const DType type = result_type(x.dtype());
+  const DType type = product_type(x.dtype());
   check(!bias->defined() || (bias.shape() == Shape{out} && bias.dtype() == type), x.where(), "linear: weight is ",
         weight.tensor(), " and bias is ", bias.tensor(), "; bias must be ", Shape{out}, " ", type);
   if (weight_reuse != nullptr && detail::mode().tape == weight_reuse->tape && detail::mode().first_run == nullptr)
     return linear_again(*weight_reuse, x, weight, bias);
   Tensor y = Tensor::empty(x.shape().first(x.rank() - 1) + Shape{out}, type);
-  const Tensor a = operand(as_rows(x)), w = operand(weight);
+  const Tensor a = product_operand(as_rows(x)), w = weight->detach();
+  const DType products = products_of(a.dtype(), w.dtype());
   const Tensor b = bias->defined() ? bias->dense() : Tensor();
-  product(a, w.t(), y.as_strided({y.rows(), out}, {out, 1}, 0), false, b.raw());
+  Gemm g = product_of(a, w.t(), y.as_strided({y.rows(), out}, {out, 1}, 0), products);
+  g.bias = b.raw();
+  gemm(g);
   record("linear", x.where(), y, {x, weight, bias}, saved(a, w),
-         [out, type](Grads& d, const Tensor& dy, const Tensor& rows, const Tensor& weights) {
+         [out, type, products](Grads& d, const Tensor& dy, const Tensor& rows, const Tensor& weights) {
            const Tensor g32 = dy.as_strided({dy.rows(), out}, {out, 1}, dy.offset());
-           const Tensor g = gradient_operand(g32, rows.dtype(), weights.dtype());
-           if (const Target t = rows_target(d, 0)) product(g, weights, t.gradient, t.accumulate);
-           if (const Target t = rows_target(d, 1)) product(g.t(), rows, t.gradient, t.accumulate);
+           const Tensor narrow = gradient_operand(g32, products);
+           product_gradient(rows_target(d, 0), narrow, weights, products);
+           product_gradient(rows_target(d, 1), narrow.t(), rows, products);
            if (d.wants(2)) d.add(2, detail::sum_to(g32, {out}).to(type));
          });
   return y;
@@ -318,7 +320,7 @@ void integer_product(const Tensor& a, const Tensor& b, const Tensor& c) {
 
 // Writes (or adds) a b to a gradient of the same batch shape, or hands the product over to be summed where it was
 // broadcast.
-void product_gradient(Grads& d, int i, const Tensor& a, const Tensor& b, const Shape& batch, const Shape& input) {
+void batched_gradient(Grads& d, int i, const Tensor& a, const Tensor& b, const Shape& batch, const Shape& input) {
   if (!d.wants(i)) return;
   const Shape whole = batch + Shape{a.dim(-2), b.dim(-1)};
   const Tensor p = a.expand(batch + a.shape().last(2)), q = b.expand(batch + b.shape().last(2));
@@ -326,7 +328,7 @@ void product_gradient(Grads& d, int i, const Tensor& a, const Tensor& b, const S
     const Target t = d.dense(i);
     return batched_product(p, q, t.gradient, t.accumulate);
   }
-  const Tensor g = Tensor::empty(whole, result_type(a.dtype()));
+  const Tensor g = Tensor::empty(whole, product_type(a.dtype()));
   batched_product(p, q, g, false);
   d.add(i, g);
 }
@@ -335,8 +337,8 @@ void product_gradient(Grads& d, int i, const Tensor& a, const Tensor& b, const S
 
 Tensor matmul(In a, In b) {
   const bool integers = a.dtype() == DType::int32 && b.dtype() == DType::int32;
-  check(a.rank() >= 1 && b.rank() >= 1 && (integers || fit(a.dtype(), b.dtype())), a.where(), "matmul: a is ",
-        a.tensor(), " and b is ", b.tensor(),
+  check(a.rank() >= 1 && b.rank() >= 1 && (integers || multiply_together(a.dtype(), b.dtype())), a.where(),
+        "matmul: a is ", a.tensor(), " and b is ", b.tensor(),
         "; both need an axis and must be float64, or int32, or each float32 or bfloat16");
   Shape batch;
   const auto before = [](In x) { return x.shape().first(std::max(0, x.rank() - 2)); };
@@ -348,18 +350,19 @@ Tensor matmul(In a, In b) {
     return y.select(b.rank() == 1 ? 0 : -2, 0);
   }
   if (b.rank() == 1) return matmul(a, In(b->unsqueeze(1), b.where())).squeeze(-1);
-  const Tensor p = operand(a), q = operand(b);
-  Tensor y = Tensor::empty(batch + Shape{a.dim(-2), b.dim(-1)}, integers ? DType::int32 : result_type(a.dtype()));
+  const Tensor p = product_operand(a), q = product_operand(b);
+  Tensor y = Tensor::empty(batch + Shape{a.dim(-2), b.dim(-1)}, integers ? DType::int32 : product_type(a.dtype()));
   const Tensor left = p.expand(batch + p.shape().last(2)), right = q.expand(batch + q.shape().last(2));
   if (integers)
     integer_product(left, right, y);
   else
     batched_product(left, right, y, false);
   record("matmul", a.where(), y, {a, b}, saved(p, q),
-         [batch, sa = a.shape(), sb = b.shape()](Grads& d, const Tensor& dy, const Tensor& u, const Tensor& v) {
-           const Tensor g = gradient_operand(dy, u.dtype(), v.dtype());
-           product_gradient(d, 0, g, v.t(), batch, sa);
-           product_gradient(d, 1, u.t(), g, batch, sb);
+         [batch, sa = a.shape(), sb = b.shape(), products = products_of(p.dtype(), q.dtype())](
+             Grads& d, const Tensor& dy, const Tensor& u, const Tensor& v) {
+           const Tensor g = gradient_operand(dy, products);
+           batched_gradient(d, 0, g, v.t(), batch, sa);
+           batched_gradient(d, 1, u.t(), g, batch, sb);
          });
   return y;
 }

@@ -1,4 +1,4 @@
-// Matrix products, and the precision that they are computed in.
+// Matrix products, the feed-forward network of two of them, and the precision that they are computed in.
 //
 // Example:
 //
@@ -22,9 +22,19 @@ Tensor linear(In x, In weight, In bias);
 // int32 result, exact but that it wraps around, as in PyTorch, and without gradient.
 Tensor matmul(In a, In b);
 
-// Inside this scope linear(), matmul(), linear_cross_entropy() and recurrent layers round float32 operands of their
-// products to bfloat16 first, gradients that enter one included: sums, results, parameters and their gradients stay
-// float32 (mixed precision with float32 master weights).
+// The activation of a feed-forward network: the elementwise ops of these names; gelu_tanh is gelu(x, Gelu::tanh).
+enum class Activation { relu, gelu, gelu_tanh, silu };
+
+// y = act(u) W2^T + b2 with u = x W1^T + b1, the position-wise network of a Transformer: x [..., width],
+// up W1 [hidden, width], down W2 [out, hidden] -> [..., out]. Biases [hidden] and [out] may be undefined. The same as
+// linear(), the activation and linear(), to rounding; but of the hidden layer u alone is kept for backward, which
+// computes act(u) again. Types as for linear(); under MatmulPrecision u and act(u) are rounded to bfloat16.
+//   dh = dy W2;  du = dh act'(u);  dx = du W1;  dW1 = du^T x;  dW2 = dy^T act(u);  db1, db2: sums of du, dy over rows
+Tensor feed_forward(In x, In up, In up_bias, In down, In down_bias, Activation activation);
+
+// Inside this scope linear(), matmul(), feed_forward(), linear_cross_entropy() and recurrent layers round float32
+// operands of their products to bfloat16 first, gradients that enter one included: sums, results, parameters and their
+// gradients stay float32 (mixed precision with float32 master weights). Weights are rounded as products read them.
 class MatmulPrecision {
  public:
   explicit MatmulPrecision(DType operands, Where where = Where::current());  // float32 or bfloat16

@@ -2,10 +2,10 @@
 // steps, so that no step waits for a thread. Backward keeps the gates' gradients, and makes the weight's by one product
 // at the end.
 #include <algorithm>
+#include <heed/autograd/detail/products.hpp>
 #include <heed/autograd/detail/recurrent.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
-#include <heed/core/detail/gemm.hpp>
 #include <heed/core/parallel.hpp>
 #include <numeric>
 
@@ -13,6 +13,7 @@ namespace heed {
 namespace {
 
 using detail::cell_of;
+using detail::matrix;
 using kernels::CellBackward;
 using kernels::CellForward;
 using kernels::CellKernels;
@@ -47,8 +48,6 @@ struct Rows {
   Index length(Index i) const { return lengths[static_cast<std::size_t>(i)]; }
   Index place(Index i, Index step) const { return begin[static_cast<std::size_t>(i)] + step; }
 };
-
-MatrixIn matrix(const Tensor& x) { return {x.raw(), x.dtype(), x.strides()[0], x.strides()[1]}; }
 
 // The left operand of the products, as their right one was packed: `wide` itself, or a copy in bfloat16.
 struct LeftOperand {

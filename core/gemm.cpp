@@ -26,6 +26,10 @@ constexpr Index kPackGrain = 1 << 17;           // bytes of b that a task packs
 Index ceil_div(Index a, Index b) { return (a + b - 1) / b; }
 Index round_up(Index a, Index b) { return ceil_div(a, b) * b; }
 
+bool bf16_values(const Gemm& g, const MatrixIn& x) {
+  return x.dtype == DType::bfloat16 || (x.dtype == DType::float32 && g.products == DType::bfloat16);
+}
+
 const GemmKind& kind_of(const Gemm& g, bool few_rows) {
   const auto real = [](DType t) { return t == DType::float32 || t == DType::bfloat16; };
   const bool both_double = g.a.dtype == DType::float64 && g.b.dtype == DType::float64;
@@ -33,7 +37,7 @@ const GemmKind& kind_of(const Gemm& g, bool few_rows) {
           name_of(g.b.dtype), "; both must be float64, or each float32 or bfloat16");
   const kernels::GemmTable& table = kernels::gemm_table();
   if (both_double) return table.float64;
-  const bool both_bf16 = g.a.dtype == DType::bfloat16 && g.b.dtype == DType::bfloat16;
+  const bool both_bf16 = bf16_values(g, g.a) && bf16_values(g, g.b);
   const kernels::Bf16Table* dots = both_bf16 && !few_rows ? kernels::bf16_table() : nullptr;
   return dots != nullptr ? dots->product : table.float32;
 }
@@ -58,8 +62,11 @@ GemmProblem problem_of(const Gemm& g, Index item) {
           .b_column = g.b.column,
           .a_bf16 = g.a.dtype == DType::bfloat16,
           .b_bf16 = g.b.dtype == DType::bfloat16,
+          .round = g.products == DType::bfloat16,
           .c = static_cast<char*>(g.c) + (i * outer.c + j * inner.c) * c_size,
           .ldc = g.ldc,
+          .c_row = 0,
+          .c_column = 0,
           .alpha = g.alpha,
           .add = g.accumulate,
           .bias = g.bias};
@@ -75,24 +82,51 @@ Gemm transposed(Gemm g) {
   return g;
 }
 
-// All of c from all of b, on this thread.
-void blocks_here(const GemmKind& kind, const GemmProblem& g, const void* packed) {
-  const Index panels = ceil_div(g.n, kind.panel_columns);
-  for (Index row = 0; row < g.m; row += kind.block_rows)
-    kind.block(g, row, std::min(kind.block_rows, g.m - row), 0, panels, packed);
-}
-
-// One product on this thread.
-void multiply_serial(const GemmKind& kind, const GemmProblem& g, bool few_rows, char* packed) {
-  if (few_rows) return kind.few_rows(g, 0, g.n);
-  kind.pack(g, 0, ceil_div(g.n, kind.panel_columns), packed);
-  blocks_here(kind, g, packed);
-}
-
 // How c is cut into tasks: blocks of rows by groups of panels, from the shape alone.
 struct Cut {
   Index rows, panels;
 };
+
+// The product that is multiplied, and what becomes of its blocks.
+struct Work {
+  GemmProblem g;
+  GemmFinish finish;
+  Index column;  // of the whole result, where this part of it begins
+};
+
+// Memory for blocks of a result that has none of its own: one for each thread.
+ThreadScratch<char> block_scratch(const GemmKind& kind, const Work& w, const Cut& cut) {
+  const Index columns = std::min(w.g.n, cut.panels * kind.panel_columns);
+  return ThreadScratch<char>(w.g.c != nullptr ? 0 : std::min(cut.rows, w.g.m) * columns * kind.sum_bytes);
+}
+
+// Rows [row, row + rows) of panels [begin, end) of c, and what becomes of them.
+void multiply_block(const GemmKind& kind, const Work& w, Index row, Index rows, Index begin, Index end,
+                    const void* packed, char* scratch) {
+  if (!w.finish) return kind.block(w.g, row, rows, begin, end, packed);
+  GemmProblem g = w.g;
+  const Index column = begin * kind.panel_columns, columns = std::min(g.n, end * kind.panel_columns) - column;
+  if (g.c == nullptr) g.c = scratch, g.ldc = columns, g.c_row = row, g.c_column = column;
+  kind.block(g, row, rows, begin, end, packed);
+  char* first = static_cast<char*>(g.c) + ((row - g.c_row) * g.ldc + column - g.c_column) * kind.sum_bytes;
+  w.finish({first, g.ldc, row, rows, w.column + column, columns});
+}
+
+// All of c from all of b, on this thread.
+void blocks_here(const GemmKind& kind, const Work& w, const void* packed) {
+  const Cut cut{kind.block_rows, ceil_div(w.g.n, kind.panel_columns)};
+  Scratch<char> scratch(
+      static_cast<std::size_t>(w.g.c != nullptr ? 0 : std::min(cut.rows, w.g.m) * w.g.n * kind.sum_bytes));
+  for (Index row = 0; row < w.g.m; row += cut.rows)
+    multiply_block(kind, w, row, std::min(cut.rows, w.g.m - row), 0, cut.panels, packed, scratch.data());
+}
+
+// One product on this thread.
+void multiply_serial(const GemmKind& kind, const Work& w, bool few_rows, char* packed) {
+  if (few_rows) return kind.few_rows(w.g, 0, w.g.n);
+  kind.pack(w.g, 0, ceil_div(w.g.n, kind.panel_columns), packed);
+  blocks_here(kind, w, packed);
+}
 
 Cut cut_of(const GemmKind& kind, Index m, Index n, Index k) {
   const Index all = ceil_div(n, kind.panel_columns);
@@ -114,13 +148,16 @@ Cut cut_of(const GemmKind& kind, Index m, Index n, Index k) {
 }
 
 // All of c from all of b, shared among threads.
-void blocks_parallel(const GemmKind& kind, const GemmProblem& g, const void* packed) {
+void blocks_parallel(const GemmKind& kind, const Work& w, const void* packed) {
+  const GemmProblem& g = w.g;
   const Cut cut = cut_of(kind, g.m, g.n, g.k);
   const Index panels = ceil_div(g.n, kind.panel_columns), across = ceil_div(panels, cut.panels);
+  ThreadScratch<char> scratch = block_scratch(kind, w, cut);
   parallel_for(ceil_div(g.m, cut.rows) * across, 1, [&](Index begin, Index end) {
     for (Index t = begin; t < end; ++t) {
       const Index row = t / across * cut.rows, panel = t % across * cut.panels;
-      kind.block(g, row, std::min(cut.rows, g.m - row), panel, std::min(panel + cut.panels, panels), packed);
+      multiply_block(kind, w, row, std::min(cut.rows, g.m - row), panel, std::min(panel + cut.panels, panels), packed,
+                     scratch.mine());
     }
   });
 }
@@ -147,7 +184,8 @@ GemmProblem columns_of(const GemmKind& kind, GemmProblem g, Index column, Index 
 }
 
 // One product, shared among threads: b is packed once, in parts of bounded size, then parts of c are computed.
-void multiply_parallel(const GemmKind& kind, const GemmProblem& whole) {
+void multiply_parallel(const GemmKind& kind, const Work& w) {
+  const GemmProblem& whole = w.g;
   const Index panel_bytes = static_cast<Index>(kind.packed_bytes(columns_of(kind, whole, 0, kind.panel_columns)));
   const Index max_panels = std::max<Index>(16, kPackedBytes / std::max<Index>(1, panel_bytes));  // panels at a time
   const Index all = ceil_div(whole.n, kind.panel_columns);
@@ -156,7 +194,7 @@ void multiply_parallel(const GemmKind& kind, const GemmProblem& whole) {
     const Index column = first * kind.panel_columns;
     const GemmProblem g = columns_of(kind, whole, column, std::min(max_panels * kind.panel_columns, whole.n - column));
     pack_parallel(kind, g, panel_bytes, packed.data());
-    blocks_parallel(kind, g, packed.data());
+    blocks_parallel(kind, {g, w.finish, column}, packed.data());
   }
 }
 
@@ -166,35 +204,53 @@ void few_parallel(const GemmKind& kind, const GemmProblem& g) {
   parallel_for(g.n, columns, [&](Index begin, Index end) { kind.few_rows(g, begin, end); });
 }
 
+// A result of few rows is finished in one piece.
+void finish_few_rows(const GemmKind& kind, const Gemm& g, bool shared) {
+  GemmProblem p = problem_of(g, 0);
+  Scratch<char> scratch(static_cast<std::size_t>(g.c != nullptr ? 0 : g.m * g.n * kind.sum_bytes));
+  if (g.c == nullptr) p.c = scratch.data(), p.ldc = g.n;
+  if (shared)
+    few_parallel(kind, p);
+  else
+    kind.few_rows(p, 0, g.n);
+  g.finish({p.c, p.ldc, 0, g.m, 0, g.n});
+}
+
 }  // namespace
 
 void gemm(const Gemm& given) {
-  const bool as_row = given.n == 1 && given.m > 1 && given.ldc == 1 && !given.bias;
+  const bool as_row = given.n == 1 && given.m > 1 && given.ldc == 1 && !given.bias && !given.finish;
   const Gemm g = as_row ? transposed(given) : given;
-  const bool few_rows = g.m <= kernels::kFewRows && (g.b.row == 1 || g.b.column == 1);
+  // Few rows are read in place, which does not round.
+  const bool rounds = g.products == DType::bfloat16 && (g.a.dtype == DType::float32 || g.b.dtype == DType::float32);
+  const bool few_rows = g.m <= kernels::kFewRows && (g.b.row == 1 || g.b.column == 1) && !rounds;
   const GemmKind& kind = kind_of(g, few_rows);
   const Index items = g.batch[0].count * g.batch[1].count;
+  require(!g.finish || items == 1, "gemm: finish is of a product without batch, and this has ", items);
   if (g.m <= 0 || g.n <= 0 || items <= 0) return;
   const Index work = g.m * g.n * std::max<Index>(g.k, 1);
-  if (work > kSerialWork && (items == 1 || work > kSerialWork * 8)) {
+  const bool shared = work > kSerialWork && (items == 1 || work > kSerialWork * 8);
+  if (few_rows && g.finish) return finish_few_rows(kind, g, shared);
+  if (shared) {
     for (Index i = 0; i < items; ++i) {
       if (few_rows)
         few_parallel(kind, problem_of(g, i));
       else
-        multiply_parallel(kind, problem_of(g, i));
+        multiply_parallel(kind, {problem_of(g, i), g.finish, 0});
     }
     return;
   }
   ThreadScratch<char> packed(few_rows ? 0 : static_cast<Index>(kind.packed_bytes(problem_of(g, 0))));
   parallel_for(items, std::max<Index>(1, kTaskWork / work), [&](Index begin, Index end) {
-    for (Index i = begin; i < end; ++i) multiply_serial(kind, problem_of(g, i), few_rows, packed.mine());
+    for (Index i = begin; i < end; ++i) multiply_serial(kind, {problem_of(g, i), g.finish, 0}, few_rows, packed.mine());
   });
 }
 
 // ---- Packed once ----
 
-PackedMatrix::PackedMatrix(const MatrixIn& b, Index k, Index n, DType a) : k_(k), n_(n), a_(a), b_(b.dtype) {
-  const Gemm g{.m = 1, .n = n, .k = k, .a = {.dtype = a}, .b = b};
+PackedMatrix::PackedMatrix(const MatrixIn& b, Index k, Index n, DType a, DType products)
+    : k_(k), n_(n), a_(a), b_(b.dtype), products_(products) {
+  const Gemm g{.m = 1, .n = n, .k = k, .a = {.dtype = a}, .b = b, .products = products};
   kind_ = &kind_of(g, false);
   const GemmProblem problem = problem_of(g, 0);
   const Index bytes = static_cast<Index>(kind_->packed_bytes(problem));
@@ -205,17 +261,17 @@ PackedMatrix::PackedMatrix(const MatrixIn& b, Index k, Index n, DType a) : k_(k)
 Gemm PackedMatrix::whole(const Gemm& g) const {
   require(g.a.dtype == a_, "gemm: a is ", name_of(g.a.dtype), " and b was packed for ", name_of(a_));
   Gemm all = g;
-  all.n = n_, all.k = k_, all.b = {.dtype = b_};
+  all.n = n_, all.k = k_, all.b = {.dtype = b_}, all.products = products_;
   return all;
 }
 
 void PackedMatrix::multiply_here(const Gemm& g) const {
-  if (g.m > 0 && n_ > 0) blocks_here(*kind_, problem_of(whole(g), 0), packed_.raw());
+  if (g.m > 0 && n_ > 0) blocks_here(*kind_, {problem_of(whole(g), 0), g.finish, 0}, packed_.raw());
 }
 
 void PackedMatrix::multiply(const Gemm& g) const {
   if (g.m * n_ * k_ <= kSerialWork) return multiply_here(g);
-  blocks_parallel(*kind_, problem_of(whole(g), 0), packed_.raw());
+  blocks_parallel(*kind_, {problem_of(whole(g), 0), g.finish, 0}, packed_.raw());
 }
 
 Index gemm_row_step(DType type) {

@@ -16,14 +16,15 @@ FeedForward::FeedForward(Index width, Rng& rng, const FeedForwardOptions& o)
       drop{o.dropout} {}
 
 Tensor FeedForward::operator()(In x) const {
-  const Tensor h = up(x);
+  const auto with = [&](Activation a) { return drop(feed_forward(x, up.weight, up.bias, down.weight, down.bias, a)); };
   switch (activation) {
-    case FeedForwardKind::relu: return drop(down(relu(h)));
-    case FeedForwardKind::gelu: return drop(down(gelu(h)));
-    case FeedForwardKind::gelu_tanh: return drop(down(gelu(h, Gelu::tanh)));
-    case FeedForwardKind::silu: return drop(down(silu(h)));
+    case FeedForwardKind::relu: return with(Activation::relu);
+    case FeedForwardKind::gelu: return with(Activation::gelu);
+    case FeedForwardKind::gelu_tanh: return with(Activation::gelu_tanh);
+    case FeedForwardKind::silu: return with(Activation::silu);
     case FeedForwardKind::swiglu: break;
   }
+  const Tensor h = up(x);
   const Index n = hidden();
   return drop(down(silu(h.slice(-1, 0, n)) * h.slice(-1, n, 2 * n)));
 }

@@ -1,5 +1,6 @@
 // Matrix products on pointers, the base of every linear map: C = alpha * A B (+ C) + bias.
 #pragma once
+#include <concepts>
 #include <heed/core/dtype.hpp>
 #include <heed/core/tensor.hpp>
 #include <tuple>
@@ -14,11 +15,38 @@ struct MatrixIn {
   Index row = 0, column = 1;
 };
 
+// A part of a result that is computed: its first element, and where in the result that stands.
+struct GemmBlock {
+  void* c;
+  Index ldc;
+  Index row, rows, column, columns;
+};
+
+// What becomes of each block of a result: called once it is computed, by the thread that did, while the block is in the
+// nearest caches. Blocks are as large as the shape alone says.
+class GemmFinish {
+ public:
+  GemmFinish() = default;
+  template <class F>
+  requires std::invocable<const F&, const GemmBlock&> GemmFinish(
+      const F& f)  // which must live as long as the product runs
+      : f_(&f), call_([](const void* g, const GemmBlock& block) { (*static_cast<const F*>(g))(block); }) {}
+  explicit operator bool() const { return call_ != nullptr; }
+  void operator()(const GemmBlock& block) const { call_(f_, block); }
+
+ private:
+  const void* f_ = nullptr;
+  void (*call_)(const void* f, const GemmBlock& block) = nullptr;
+};
+
 struct Gemm {
   Index m = 0, n = 0, k = 0;  // any may be 0; k = 0 gives an empty sum
   MatrixIn a = {};            // [m, k], float32, bfloat16 or float64
   MatrixIn b = {};            // [k, n], float32 or bfloat16 as it likes, float64 where a is
-  void* c = nullptr;          // [m, n], float64 where a is, else float32; rows contiguous, `ldc` elements apart
+  // bfloat16: float32 operands are rounded to it as they are read. Values of both operands are then bfloat16, and
+  // multiplied as such where the machine can.
+  DType products = DType::float32;
+  void* c = nullptr;  // [m, n], float64 where a is, else float32; rows contiguous, `ldc` elements apart
   Index ldc = 0;
   double alpha = 1;
   bool accumulate = false;     // adds to what c holds
@@ -29,12 +57,15 @@ struct Gemm {
     Index count = 1, a = 0, b = 0, c = 0;
   };
   Axis batch[2] = {};
+
+  // Of a product without batch. c may then be null: blocks exist in scratch, while they are finished.
+  GemmFinish finish = {};
 };
 
 // Runs in parallel over parts of c, whose sizes depend on shapes alone: the bits of the result are the same at any
-// number of threads. Two bfloat16 operands are multiplied as such where the machine can (sums in float32; it takes
-// subnormals for 0); otherwise bfloat16 is widened to float32. c must not overlap a or b. Throws Error for types that
-// do not go together.
+// number of threads. Two operands of bfloat16 values are multiplied as such where the machine can (sums in float32; it
+// takes subnormals for 0); otherwise bfloat16 is widened to float32. c must not overlap a or b. Throws Error for types
+// that do not go together.
 void gemm(const Gemm& g);
 
 namespace kernels {
@@ -47,10 +78,10 @@ class PackedMatrix {
  public:
   PackedMatrix() = default;
   // b [k, n], for left operands of dtype `a`: see Gemm. What b holds is copied.
-  PackedMatrix(const MatrixIn& b, Index k, Index n, DType a);
+  PackedMatrix(const MatrixIn& b, Index k, Index n, DType a, DType products = DType::float32);
   explicit operator bool() const { return kind_ != nullptr; }
 
-  // c = alpha * a b (+ c) + bias of g, whose b, n, k and batch are not read: in parallel, or on this thread.
+  // c = alpha * a b (+ c) + bias of g, whose b, n, k, products and batch are not read: in parallel, or on this thread.
   void multiply(const Gemm& g) const;
   void multiply_here(const Gemm& g) const;
   Index columns() const { return n_; }
@@ -60,7 +91,7 @@ class PackedMatrix {
  private:
   const kernels::GemmKind* kind_ = nullptr;
   Index k_ = 0, n_ = 0;
-  DType a_ = DType::float32, b_ = DType::float32;
+  DType a_ = DType::float32, b_ = DType::float32, products_ = DType::float32;
   Tensor packed_;
 
   Gemm whole(const Gemm& g) const;

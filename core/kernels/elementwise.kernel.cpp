@@ -1,60 +1,9 @@
 // The loops around the formulas of elementwise_ops.hpp, and the tables of kernels that they make for this level.
-#include "elementwise_functions.hpp"
-//
-#include "elementwise_ops.hpp"
+#include "elementwise_formulas.hpp"
 #include "sweep.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 namespace {
-
-// An op's constants, in every lane.
-template <class V>
-struct Constants {
-  V a, b;
-  double number_a;  // a, unrounded
-  explicit Constants(const ElementwiseOptions& o)
-      : a(static_cast<typename V::value_type>(o.a)), b(static_cast<typename V::value_type>(o.b)), number_a(o.a) {}
-};
-
-// f(values), with the constants s behind them where f takes any.
-template <class F, class S, class... V>
-concept Takes = requires(F f, S s, V... values) {
-  f(values...);
-}
-|| requires(F f, S s, V... values) { f(values..., s); };
-template <class F, class S, class... V>
-inline auto apply(const S& s, V... values) {
-  if constexpr (requires(F f) { f(values..., s); })
-    return F{}(values..., s);
-  else
-    return F{}(values...);
-}
-
-// What a derivative reads of p and q, x and y or a and b: bits 1 and 2. Both are tried first, so that nothing that it
-// does read is ever Unread.
-template <class D>
-consteval int reads() {
-  using V = Batch<float>;
-  using S = Constants<V>;
-  if constexpr (Takes<D, S, V, V, V>)
-    return 3;
-  else if constexpr (Takes<D, S, V, Unread, V>)
-    return 1;
-  else
-    return Takes<D, S, Unread, V, V> ? 2 : 0;
-}
-
-template <class D, class V>
-inline V derivative(V p, V q, V dy, const Constants<V>& s) {
-  if constexpr (reads<D>() == 3)
-    return apply<D>(s, p, q, dy);
-  else if constexpr (reads<D>() == 1)
-    return apply<D>(s, p, Unread{}, dy);
-  else if constexpr (reads<D>() == 2)
-    return apply<D>(s, Unread{}, q, dy);
-  else
-    return apply<D>(s, Unread{}, Unread{}, dy);
-}
 
 // Lanes beyond the end compute on ones, and are not stored.
 template <class T>

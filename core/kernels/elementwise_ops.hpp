@@ -101,9 +101,9 @@ inline constexpr auto kUnaryOps = rows(
     // x P(x) with P(x) = (1 + erf(x / sqrt 2)) / 2; the derivative is P(x) + x e^(-x^2 / 2) / sqrt(2 pi).
     row<"gelu">([](auto x) { return gelu_exact(x); },
                 []<class V>(V x, Unread, V dy) {
-                  const V cdf = fma(V(0.5), erf(x * V(0.70710678118654752440)), V(0.5));
-                  const V pdf = V(0.39894228040143267794) * exp(V(-0.5) * (x * x));
-                  return dy * fma(x, pdf, cdf);
+                  V density;
+                  const V cdf = normal_cdf(x, density);
+                  return dy * fma(x, density, cdf);
                 }),
     // x s(u) with s the sigmoid and u = 2 sqrt(2/pi) (x + 0.044715 x^3); the derivative is s + x s (1 - s) u'.
     // Beyond |x| = 30 the second term is 0: clamping x there keeps 0 * infinity out.

@@ -12,8 +12,10 @@ struct GemmProblem {
   const void* b;
   long b_row, b_column;
   bool a_bf16, b_bf16;
+  bool round;  // operands in float32 are rounded to bf16 as they are read
   void* c;
   long ldc;
+  long c_row, c_column;  // of the product, what lies first in c: the memory may be that of a block
   double alpha;
   bool add;
   const void* bias;
@@ -36,7 +38,7 @@ struct GemmKind {
 inline constexpr long kFewRows = 4;
 
 struct GemmTable {
-  GemmKind float32;  // operands float32 or bf16
+  GemmKind float32;  // operands float32 or bf16, rounded or not
   GemmKind float64;  // operands float64
 };
 

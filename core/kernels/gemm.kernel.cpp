@@ -5,16 +5,20 @@
 namespace heed::kernels::HEED_LEVEL {
 namespace {
 
-// float32 operands may each be bf16 in memory.
+// float32 operands may each be bf16 in memory, or be rounded to it.
 void pack_float(const GemmProblem& g, long begin, long end, void* packed) {
   if (g.b_bf16)
     pack_b<float, uint16_t>(g, begin, end, packed);
+  else if (g.round)
+    pack_b<float, RoundedFloat>(g, begin, end, packed);
   else
     pack_b<float, float>(g, begin, end, packed);
 }
 void block_float(const GemmProblem& g, long row, long rows, long begin, long end, const void* packed) {
   if (g.a_bf16)
     block<float, uint16_t>(g, row, rows, begin, end, packed);
+  else if (g.round)
+    block<float, RoundedFloat>(g, row, rows, begin, end, packed);
   else
     block<float, float>(g, row, rows, begin, end, packed);
 }

@@ -5,7 +5,20 @@
 namespace heed::kernels::HEED_LEVEL {
 namespace {
 
-constexpr GemmKind product = kind<Bf16Pairs>(pack_b<Bf16Pairs, uint16_t>, block<Bf16Pairs, uint16_t>, nullptr);
+void pack(const GemmProblem& g, long begin, long end, void* packed) {
+  if (g.b_bf16)
+    pack_b<Bf16Pairs, uint16_t>(g, begin, end, packed);
+  else
+    pack_b<Bf16Pairs, float>(g, begin, end, packed);
+}
+void multiply(const GemmProblem& g, long row, long rows, long begin, long end, const void* packed) {
+  if (g.a_bf16)
+    block<Bf16Pairs, uint16_t>(g, row, rows, begin, end, packed);
+  else
+    block<Bf16Pairs, float>(g, row, rows, begin, end, packed);
+}
+
+constexpr GemmKind product = kind<Bf16Pairs>(pack, multiply, nullptr);
 
 }  // namespace
 

@@ -47,8 +47,8 @@ inline void block(const GemmProblem& g, long row, long rows, long begin, long en
       const int columns = static_cast<int>(left < kPanel<P> ? left : kPanel<P>);
       const E* b = static_cast<const E*>(packed) + panel_offset(g, blocks, q, j);
       const T* bias = last && g.bias != nullptr ? static_cast<const T*>(g.bias) + column : nullptr;
-      const TileOut<T> out{static_cast<T*>(g.c) + row * g.ldc + column, g.ldc, g.add || q > 0, static_cast<T>(g.alpha),
-                           bias};
+      T* c = static_cast<T*>(g.c) + (row - g.c_row) * g.ldc + column - g.c_column;
+      const TileOut<T> out{c, g.ldc, g.add || q > 0, static_cast<T>(g.alpha), bias};
       if (a.order == Order::by_row)
         panel<P, Order::by_row, true>(rows, columns, depth, a.data, a.stride, b, kPanel<P>, out);
       else

@@ -82,29 +82,68 @@ struct Operands {
 };
 
 #if defined(__AVX512BF16__)
-// Both operands bf16, as pairs of neighbours in k in 32 bits, the earlier in the lower half; a missing last one is 0.
-template <>
-struct Operands<Bf16Pairs, uint16_t> {
-  static uint32_t pair(const uint16_t* x, long stride, bool both) {
-    return x[0] | (both ? static_cast<uint32_t>(x[stride]) << 16 : 0u);
+// Pairs of bf16, neighbours in k in 32 bits, the earlier in the lower half; a missing last one is 0. The source is bf16
+// or float32, which is rounded.
+struct PairSource {
+  static uint32_t bits(uint16_t x) { return x; }
+  static uint32_t bits(float x) {  // as the conversion of vectors: what is subnormal becomes 0
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    return (u & 0x7f800000u) == 0 ? (u & 0x80000000u) >> 16 : float_to_bf16(x);
   }
-  static __m512i load_halves(const uint16_t* x, long count) {
-    return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(
-        count >= 16 ? 0xffff : static_cast<__mmask16>((1u << (count < 0 ? 0 : count)) - 1u), x));
+  template <class S>
+  static uint32_t pair(const S* x, long stride, bool both) {
+    return bits(x[0]) | (both ? bits(x[stride]) << 16 : 0u);
   }
 
-  // out[s * width + i] = pair s of lane i
-  static void pack_pairs(const uint16_t* x, long lane_stride, long k_stride, long lanes, long width, long k,
-                         uint32_t* out) {
+  static __mmask16 first_of_16(long n) {
+    return n >= 16 ? 0xffff : static_cast<__mmask16>((1u << (n < 0 ? 0 : n)) - 1u);
+  }
+
+  // The 16 pairs of n lanes of two rows; high may be null: zeros.
+  static __m512i interleave(__m512i low_then_high) {
+    alignas(64) static constexpr uint16_t order[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                                                       8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    return _mm512_permutexvar_epi16(_mm512_load_si512(order), low_then_high);
+  }
+  static __m512i pairs(const uint16_t* low, const uint16_t* high, long n) {
+    const __mmask16 m = first_of_16(n);
+    const __m256i h = high == nullptr ? _mm256_setzero_si256() : _mm256_maskz_loadu_epi16(m, high);
+    return interleave(_mm512_inserti64x4(_mm512_castsi256_si512(_mm256_maskz_loadu_epi16(m, low)), h, 1));
+  }
+  static __m512i pairs(const float* low, const float* high, long n) {
+    const __mmask16 m = first_of_16(n);
+    const __m512 h = high == nullptr ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(m, high);
+    return interleave(reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(h, _mm512_maskz_loadu_ps(m, low))));
+  }
+
+  // The first n of 32 neighbours of a line, as 16 pairs.
+  static __m512i line(const uint16_t* x, long n) {
+    return _mm512_maskz_loadu_epi16(n >= 32 ? ~0u : (1u << (n < 0 ? 0 : n)) - 1u, x);
+  }
+  static __m512i line(const float* x, long n) {
+    const __m512 high = _mm512_maskz_loadu_ps(first_of_16(n - 16), x + 16),
+                 low = _mm512_maskz_loadu_ps(first_of_16(n), x);
+    return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
+  }
+};
+
+template <class S>
+struct Operands<Bf16Pairs, S> : PairSource {
+  static constexpr long kGroup = Product<Bf16Pairs>::kRows;
+
+  // out[s * width + i] = pair s of lane i, for lanes up to `width`; those from `lanes` on are zeros.
+  static void pack_panel_rows(const S* x, long lane_stride, long k_stride, long lanes, long width, long k,
+                              uint32_t* out) {
     for (long s = 0; s < ceil_div(k, 2); ++s) {
       const bool both = 2 * s + 1 < k;
-      const uint16_t* low = x + 2 * s * k_stride;
+      const S* low = x + 2 * s * k_stride;
       uint32_t* to = out + s * width;
       if (lane_stride == 1)
         for (long i = 0; i < width; i += 16) {
-          const __m512i high = both ? load_halves(low + k_stride + i, lanes - i) : _mm512_setzero_si512();
-          const __m512i y = _mm512_or_si512(load_halves(low + i, lanes - i), _mm512_slli_epi32(high, 16));
-          _mm512_storeu_si512(to + i, y);
+          __builtin_prefetch(low + 16 * k_stride + i);  // each line may lie on another page
+          __builtin_prefetch(low + 17 * k_stride + i);
+          _mm512_storeu_si512(to + i, pairs(low + i, both ? low + k_stride + i : nullptr, lanes - i));
         }
       else
         for (long i = 0; i < width; ++i) to[i] = i < lanes ? pair(low + i * lane_stride, k_stride, both) : 0u;
@@ -112,17 +151,14 @@ struct Operands<Bf16Pairs, uint16_t> {
   }
 
   // The same for k_stride 1: 16 lines of 16 pairs become columns.
-  static void pack_pairs_transposed(const uint16_t* x, long lane_stride, long lanes, long width, long k,
-                                    uint32_t* out) {
+  static void pack_panel_lines(const S* x, long lane_stride, long lanes, long width, long k, uint32_t* out) {
     for (long group = 0; group < width; group += 16)
       for (long s = 0; s < ceil_div(k, 2); s += 16) {
         const long halves = k - 2 * s;
-        const __mmask32 m = halves >= 32 ? ~0u : (1u << halves) - 1u;
         Batch<float> row[16];
         unroll<16>([&](auto i) {
           const bool there = group + i < lanes;
-          const uint16_t* line = x + (there ? group + i : 0) * lane_stride + 2 * s;
-          row[i] = _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(there ? m : 0u, line));
+          row[i] = _mm512_castsi512_ps(line(x + (there ? group + i : 0) * lane_stride + 2 * s, there ? halves : 0));
         });
         transpose_lanes<float>(row);
         unroll<16>([&](auto i) {
@@ -132,30 +168,54 @@ struct Operands<Bf16Pairs, uint16_t> {
   }
 
   static void pack_panel(const GemmProblem& g, long column, long p, long depth, uint32_t* out) {
-    const uint16_t* b = static_cast<const uint16_t*>(g.b) + column * g.b_column + 2 * p * g.b_row;
+    const S* b = static_cast<const S*>(g.b) + column * g.b_column + 2 * p * g.b_row;
     const long lanes = g.n - column < kPanel<Bf16Pairs> ? g.n - column : kPanel<Bf16Pairs>;
     const long k = g.k - 2 * p < 2 * depth ? g.k - 2 * p : 2 * depth;
     if (g.b_row == 1)
-      pack_pairs_transposed(b, g.b_column, lanes, kPanel<Bf16Pairs>, k, out);
+      pack_panel_lines(b, g.b_column, lanes, kPanel<Bf16Pairs>, k, out);
     else
-      pack_pairs(b, g.b_column, g.b_row, lanes, kPanel<Bf16Pairs>, k, out);
+      pack_panel_rows(b, g.b_column, g.b_row, lanes, kPanel<Bf16Pairs>, k, out);
+  }
+
+  // Columns of a in groups of the tile's rows, two groups at a time.
+  static void pack_groups(const S* a, long k_stride, long rows, long k, long depth, uint32_t* out) {
+    static_assert(kGroup == 8);
+    for (long s = 0; s < depth; ++s, a += 2 * k_stride) {
+      const S* high = 2 * s + 1 < k ? a + k_stride : nullptr;
+      for (long i = 0; i < rows; i += 64 / static_cast<long>(sizeof(S))) {
+        __builtin_prefetch(a + 8 * k_stride + i);
+        __builtin_prefetch(a + 9 * k_stride + i);
+      }
+      uint32_t* to = out + s * kGroup;
+      for (long i = 0; i < rows; i += 2 * kGroup, to += 2 * packed_group<Bf16Pairs>(depth)) {
+        const __m512i x = pairs(a + i, high == nullptr ? nullptr : high + i, rows - i);
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_castsi512_si256(x));
+        if (i + kGroup < rows)
+          _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + packed_group<Bf16Pairs>(depth)),
+                              _mm512_extracti64x4_epi64(x, 1));
+      }
+    }
   }
 
   static Rows<uint32_t> rows(const GemmProblem& g, long row, long rows, long p, long depth, uint32_t* scratch) {
-    const uint16_t* a = static_cast<const uint16_t*>(g.a) + row * g.a_row + 2 * p * g.a_column;
+    const S* a = static_cast<const S*>(g.a) + row * g.a_row + 2 * p * g.a_column;
     const long k = g.k - 2 * p < 2 * depth ? g.k - 2 * p : 2 * depth;
-    if (g.a_column == 1 && k % 2 == 0 && g.a_row % 2 == 0)  // pairs lie as they are wanted
-      return {reinterpret_cast<const uint32_t*>(a), g.a_row / 2, Order::by_row};
+    if constexpr (sizeof(S) == 2)
+      if (g.a_column == 1 && k % 2 == 0 && g.a_row % 2 == 0)  // pairs lie as they are wanted
+        return {reinterpret_cast<const uint32_t*>(a), g.a_row / 2, Order::by_row};
     if (g.a_row == 1) {
-      constexpr long group = Product<Bf16Pairs>::kRows;
-      uint32_t* scratch_group = scratch;
-      for (long i = 0; i < rows; i += group, scratch_group += packed_group<Bf16Pairs>(depth))
-        pack_pairs(a + i, 1, g.a_column, rows - i < group ? rows - i : group, group, k, scratch_group);
-      return {scratch, group, Order::packed};
+      pack_groups(a, g.a_column, rows, k, depth, scratch);
+      return {scratch, kGroup, Order::packed};
     }
-    for (long i = 0; i < rows; ++i)
-      for (long s = 0; s < depth; ++s)
-        scratch[i * depth + s] = pair(a + i * g.a_row + 2 * s * g.a_column, g.a_column, 2 * s + 1 < k);
+    for (long i = 0; i < rows; ++i) {
+      const S* from = a + i * g.a_row;
+      uint32_t* to = scratch + i * depth;
+      if (g.a_column == 1)
+        // The last vector of a row writes into the next row, which comes later, or into the spare end of the scratch.
+        for (long s = 0; s < depth; s += 16) _mm512_storeu_si512(to + s, line(from + 2 * s, k - 2 * s));
+      else
+        for (long s = 0; s < depth; ++s) to[s] = pair(from + 2 * s * g.a_column, g.a_column, 2 * s + 1 < k);
+    }
     return {scratch, depth, Order::by_row};
   }
 };

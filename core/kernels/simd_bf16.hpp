@@ -71,7 +71,21 @@ inline void store_bf16(uint16_t* p, const Batch<float>& x) {
 #endif
 }
 
-// Elements of memory of type S (float, double, or bf16 as uint16_t) as T.
+// x rounded to the nearest bf16, in float32.
+inline float rounded(float x) { return bf16_to_float(float_to_bf16(x)); }
+inline Batch<float> rounded(Batch<float> x) {
+  const Batch<int32_t> u = bits_as<int32_t>(x), high = u & Batch<int32_t>(-0x10000);
+  const Batch<int32_t> half = Batch<int32_t>(0x7fff) + ((u >> 16) & Batch<int32_t>(1));
+  const Batch<int32_t> nearest = (u + half) & Batch<int32_t>(-0x10000);
+  return select(isnan(x), bits_as<float>(high | Batch<int32_t>(0x400000)), bits_as<float>(nearest));
+}
+
+// float32 in memory that is read as the nearest bf16.
+struct RoundedFloat {
+  float x;
+};
+
+// Elements of memory of type S (float, double, bf16 as uint16_t, or float that is rounded) as T.
 template <class T>
 inline T element(const T* p) {
   return *p;
@@ -81,8 +95,16 @@ inline float element(const uint16_t* p) {
   return bf16_to_float(*p);
 }
 template <class T>
+inline float element(const RoundedFloat* p) {
+  return rounded(p->x);
+}
+template <class T>
 inline Batch<T> load_as(const T* p) {
   return load(p);
+}
+template <class T>
+inline Batch<T> load_as(const RoundedFloat* p) {
+  return rounded(load(&p->x));
 }
 template <class T>
 inline Batch<T> load_as(const uint16_t* p) {
@@ -95,6 +117,10 @@ inline Batch<T> load_as_part(const T* p, int n) {
 template <class T>
 inline Batch<T> load_as_part(const uint16_t* p, int n) {
   return load_bf16_part(p, n);
+}
+template <class T>
+inline Batch<T> load_as_part(const RoundedFloat* p, int n) {
+  return rounded(load_part(&p->x, n));
 }
 
 }  // namespace heed::kernels::HEED_LEVEL

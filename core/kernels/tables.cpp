@@ -1,4 +1,5 @@
 // The tables of all kernel families.
+#include <heed/core/kernels/activation.hpp>
 #include <heed/core/kernels/additive_attention.hpp>
 #include <heed/core/kernels/attention.hpp>
 #include <heed/core/kernels/dropout.hpp>
@@ -22,6 +23,7 @@
 
 namespace heed::kernels {
 
+HEED_KERNEL_TABLE(ActivationTable, activation_table)
 HEED_KERNEL_TABLE(AdditiveTable, additive_attention_table)
 HEED_KERNEL_TABLE(AttentionTable, attention_table)
 HEED_KERNEL_TABLE(CrossEntropyTable, cross_entropy_kernels)

@@ -140,6 +140,98 @@ TEST_CASE("gemm: alpha, accumulation and bias") {
   });
 }
 
+// Products of float32 operands that are rounded to bfloat16 on the way equal those of operands that were rounded
+// before, to the bit.
+TEST_CASE("gemm: operands that are rounded as they are read") {
+  on_each_level([] {
+    for (const Layout a_layout : kLayouts)
+      for (const Layout b_layout : kLayouts)
+        for (const Index k : {1, 2, 31, 300})
+          for (const auto& [m, n] : {std::pair<Index, Index>{5, 17}, {8, 32}, {23, 70}, {200, 130}}) {
+            const DType wide = DType::float32, narrow = DType::bfloat16;
+            const GemmOperand a = operand(m, k, a_layout, wide, 1), b = operand(k, n, b_layout, wide, 2);
+            const GemmOperand a16 = operand(m, k, a_layout, narrow, 1), b16 = operand(k, n, b_layout, narrow, 2);
+            const auto multiply = [&, m = m, n = n](const GemmOperand& left, const GemmOperand& right) {
+              std::vector<float> c(static_cast<std::size_t>(m * n));
+              gemm({.m = m, .n = n, .k = k, .a = left.in, .b = right.in, .products = narrow, .c = c.data(), .ldc = n});
+              return c;
+            };
+            const std::vector<float> want = multiply(a16, b16);
+            CHECK(multiply(a, b) == want);
+            CHECK(multiply(a16, b) == want);
+            CHECK(multiply(a, b16) == want);
+            const PackedMatrix packed(b.in, k, n, wide, narrow);
+            std::vector<float> c(want.size());
+            packed.multiply({.m = m, .a = a.in, .c = c.data(), .ldc = n});
+            CHECK(c == want);
+          }
+  });
+}
+
+TEST_CASE("gemm: rounding on the way is the rounding of bfloat16, of NaN and of infinities too") {
+  on_each_level([] {
+    const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+    // Halves between two bfloat16 go to the even one.
+    const float values[] = {1.00390625f, 1.01171875f, 3.3895314e38f, inf, -inf, nan, 0.f, -0.f, 1e-3f};
+    for (const float x : values) {
+      const std::vector<float> a(8 * 5, x), one(5 * 40, 1.f);
+      std::vector<float> c(8 * 40);
+      gemm({.m = 8,
+            .n = 40,
+            .k = 1,
+            .a = {a.data(), DType::float32, 5, 1},
+            .b = {one.data(), DType::float32, 40, 1},
+            .products = DType::bfloat16,
+            .c = c.data(),
+            .ldc = 40});
+      const float want = static_cast<float>(bfloat16(x));
+      for (const float y : c) CHECK((std::isnan(want) ? std::isnan(y) : y == want));
+    }
+  });
+}
+
+TEST_CASE("gemm: blocks of a result are finished once each, with memory of their own or without") {
+  const int before = threads();
+  on_each_level([] {
+    for (const int count : {1, 3}) {
+      set_threads(count);
+      for (const auto& [m, n, k] :
+           {std::tuple<Index, Index, Index>{3, 50, 40}, {9, 33, 7}, {300, 700, 90}, {64, 5000, 600}}) {
+        const GemmOperand a = operand(m, k, Layout::rows, DType::float32, 1),
+                          b = operand(k, n, Layout::columns, DType::float32, 2);
+        std::vector<float> want(static_cast<std::size_t>(m * n)), bias(static_cast<std::size_t>(n), 0.5f);
+        gemm({.m = m, .n = n, .k = k, .a = a.in, .b = b.in, .c = want.data(), .ldc = n, .bias = bias.data()});
+        for (const bool memory : {false, true}) {
+          std::vector<float> c(want.size(), 7.f), got(want.size());
+          std::vector<int> times(want.size());
+          const auto finish = [&, n = n](const GemmBlock& block) {
+            for (Index i = 0; i < block.rows; ++i)
+              for (Index j = 0; j < block.columns; ++j) {
+                const auto at = static_cast<std::size_t>((block.row + i) * n + block.column + j);
+                got[at] = static_cast<const float*>(block.c)[i * block.ldc + j];
+                ++times[at];
+              }
+          };
+          Gemm g{.m = m,
+                 .n = n,
+                 .k = k,
+                 .a = a.in,
+                 .b = b.in,
+                 .c = memory ? c.data() : nullptr,
+                 .ldc = memory ? n : 0,
+                 .bias = bias.data()};
+          g.finish = finish;
+          gemm(g);
+          CHECK(got == want);
+          CHECK(std::ranges::all_of(times, [](int t) { return t == 1; }));
+          if (memory) CHECK(c == want);
+        }
+      }
+    }
+  });
+  set_threads(before);
+}
+
 TEST_CASE("gemm: a matrix times a column that lies close") {
   on_each_level([] {
     for (const Layout a_layout : kLayouts)

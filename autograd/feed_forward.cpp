@@ -1,0 +1,151 @@
+// Two products with an activation between them, which acts on blocks of the first product while they are in cache.
+#include <heed/autograd/detail/products.hpp>
+#include <heed/core/kernels/activation.hpp>
+#include <heed/core/kernels/norm.hpp>
+
+namespace heed {
+namespace {
+
+using detail::as_rows;
+using detail::product_gradient;
+using detail::product_of;
+using detail::rows_target;
+
+template <class T>
+const kernels::ActivationKernel<T>& kernel_of(Activation a) {
+  const kernels::ActivationKernels<T>& table = kernels::of<T>(kernels::activation_table());
+  switch (a) {
+    case Activation::relu: return table.relu;
+    case Activation::gelu: return table.gelu;
+    case Activation::gelu_tanh: return table.gelu_tanh;
+    case Activation::silu: break;
+  }
+  return table.silu;
+}
+
+// The hidden layer's numbers from (row, column) on: of T, or bfloat16, as which they are kept. Null where undefined.
+template <class T>
+T* at(const Tensor& hidden, Index row, Index column) {
+  return hidden.defined() ? hidden.ptr<T>() + row * hidden.dim(1) + column : nullptr;
+}
+std::uint16_t* bits_at(const Tensor& hidden, Index row, Index column) {
+  return hidden.defined() ? &at<bfloat16>(hidden, row, column)->bits : nullptr;
+}
+
+// h = act(u) of a block that holds u; u is kept where `kept` is defined.
+template <class T>
+void activate(Activation activation, const GemmBlock& block, const Tensor& kept, const Tensor& h) {
+  const kernels::ActivationKernel<T>& act = kernel_of<T>(activation);
+  for (Index i = 0; i < block.rows; ++i) {
+    const T* u = static_cast<const T*>(block.c) + i * block.ldc;
+    const Index row = block.row + i, column = block.column;
+    if constexpr (std::is_same_v<T, float>) {
+      if (h.dtype() == DType::bfloat16) {
+        act.forward_bf16(u, bits_at(kept, row, column), bits_at(h, row, column), block.columns);
+        continue;
+      }
+    }
+    act.forward(u, at<T>(kept, row, column), at<T>(h, row, column), block.columns);
+  }
+}
+
+// What backward makes of a block that holds dh.
+struct HiddenGradients {
+  Tensor u, du, h;  // [rows, hidden]; h undefined: not wanted
+  Tensor dbias;     // [parts, hidden], zeros: sums of du over rows, each of its own block of rows; or undefined
+};
+constexpr Index kFewestRows = 32;  // of a block, but where it holds all: parts are numbered by them
+
+template <class T>
+void activate_backward(Activation activation, const GemmBlock& block, const HiddenGradients& g) {
+  const kernels::ActivationKernel<T>& act = kernel_of<T>(activation);
+  const Index n = block.columns, column = block.column;
+  for (Index i = 0; i < block.rows; ++i) {
+    T* dh = static_cast<T*>(block.c) + i * block.ldc;
+    const Index row = block.row + i;
+    if constexpr (std::is_same_v<T, float>) {
+      if (g.u.dtype() == DType::bfloat16) {
+        act.backward_bf16(dh, bits_at(g.u, row, column), bits_at(g.du, row, column), bits_at(g.h, row, column), n);
+        continue;
+      }
+    }
+    act.backward(dh, at<T>(g.u, row, column), at<T>(g.du, row, column), at<T>(g.h, row, column), n);
+  }
+  if (!g.dbias.defined()) return;
+  const bool narrow = g.u.dtype() == DType::bfloat16;
+  const T* du = narrow ? static_cast<const T*>(block.c) : at<T>(g.du, block.row, column);
+  kernels::of<T>(kernels::norm_kernels())
+      .sum_rows(du, block.rows, n, narrow ? block.ldc : g.du.dim(1), at<T>(g.dbias, block.row / kFewestRows, column),
+                false);
+}
+
+void check_weights(In x, In up, In up_bias, In down, In down_bias) {
+  const Where& at = x.where();
+  check(x.rank() >= 1 && up.rank() == 2 && x.dim(-1) == up.dim(1), at, "feed_forward: x is ", x.tensor(), " but up is ",
+        up.tensor(), "; the last axis of x must be the last of up, [hidden, width]");
+  check(down.rank() == 2 && down.dim(1) == up.dim(0), at, "feed_forward: up is ", up.tensor(), " but down is ",
+        down.tensor(), "; the last axis of down must be the first of up, [out, hidden]");
+  for (const In& w : {up, down})
+    check(detail::multiply_together(x.dtype(), w.dtype()), at, "feed_forward: x is ", x.tensor(), " but a weight is ",
+          w.tensor(), "; both must be float64, or each float32 or bfloat16");
+  const DType type = detail::product_type(x.dtype());
+  const auto check_bias = [&](const char* name, In bias, In weight) {
+    check(!bias->defined() || (bias.shape() == Shape{weight.dim(0)} && bias.dtype() == type), at,
+          "feed_forward: ", name, " is ", weight.tensor(), " and its bias is ", bias.tensor(), "; the bias must be ",
+          Shape{weight.dim(0)}, " ", type);
+  };
+  check_bias("up", up_bias, up);
+  check_bias("down", down_bias, down);
+}
+
+Tensor dense_if_any(In x) { return x->defined() ? x->dense() : Tensor(); }
+
+}  // namespace
+
+Tensor feed_forward(In x, In up, In up_bias, In down, In down_bias, Activation activation) {
+  check_weights(x, up, up_bias, down, down_bias);
+  const Index rows = x.rows(), hidden = up.dim(0), out = down.dim(0);
+  const DType type = detail::product_type(x.dtype());
+  const Tensor a = detail::product_operand(as_rows(x)), w1 = up->detach(), w2 = down->detach();
+  const Tensor b1 = dense_if_any(up_bias), b2 = dense_if_any(down_bias);
+  const DType products = detail::products_of(a.dtype(), w1.dtype());
+  const DType narrow = products == DType::bfloat16 ? products : type;
+  const bool keeps = wants_gradient({x, up, up_bias, down, down_bias});
+  const Tensor h = Tensor::empty({rows, hidden}, narrow), u = keeps ? Tensor::empty({rows, hidden}, narrow) : Tensor();
+  Tensor y = Tensor::empty(x.shape().first(x.rank() - 1) + Shape{out}, type);
+  detail::with_float(type, [&](auto t) {
+    using T = decltype(t);
+    const auto finish = [&](const GemmBlock& block) { activate<T>(activation, block, u, h); };
+    Gemm first = product_of(a, w1.t(), Tensor(), products);
+    first.bias = b1.raw();
+    first.finish = finish;
+    gemm(first);
+  });
+  Gemm second = product_of(h, w2.t(), y.as_strided({rows, out}, {out, 1}, 0), products);
+  second.bias = b2.raw();
+  gemm(second);
+  record("feed_forward", x.where(), y, {x, up, up_bias, down, down_bias}, saved(a, w1, w2, u),
+         [activation, type, out, products](Grads& d, const Tensor& dy, const Tensor& xs, const Tensor& up_w,
+                                           const Tensor& down_w, const Tensor& us) {
+           const Index n = us.dim(0), width = us.dim(1);
+           const Tensor g32 = dy.as_strided({n, out}, {out, 1}, dy.offset()), g = g32.to(us.dtype());
+           HiddenGradients block{us, Tensor::empty(us.shape(), us.dtype()),
+                                 d.wants(3) ? Tensor::empty(us.shape(), us.dtype()) : Tensor(), Tensor()};
+           if (d.wants(2)) block.dbias = Tensor::zeros({(n + kFewestRows - 1) / kFewestRows, width}, type);
+           detail::with_float(type, [&](auto t) {
+             using T = decltype(t);
+             const auto finish = [&](const GemmBlock& b) { activate_backward<T>(activation, b, block); };
+             Gemm back = product_of(g, down_w, Tensor(), products);
+             back.finish = finish;
+             gemm(back);
+           });
+           product_gradient(rows_target(d, 3), g.t(), block.h, products);
+           product_gradient(rows_target(d, 0), block.du, up_w, products);
+           product_gradient(rows_target(d, 1), block.du.t(), xs, products);
+           if (d.wants(2)) d.add(2, detail::sum_to(block.dbias, {width}));
+           if (d.wants(4)) d.add(4, detail::sum_to(g32, {out}));
+         });
+  return y;
+}
+
+}  // namespace heed
