@@ -2,14 +2,18 @@
 // multiply-adds reach in the same run. Counted are the multiplications and additions of the pairs that a causal mask
 // leaves: 4 D a pair forward, 10 D backward. And one token against a long cache, which memory limits; and one of a
 // decoder block whose memory was projected before, or is anew.
-//   attention [threads]
+//   attention [threads] [f32|bf16] [lengths]
+// bf16: inside MatmulPrecision. lengths: only the first three rows, which benchmarks/peers/attention_torch.py measures too.
 #include <cstdio>
 #include <cstdlib>
 #include <heed/autograd/attention.hpp>
+#include <heed/autograd/matmul.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
 #include <heed/layers/transformer.hpp>
+#include <iterator>
+#include <string>
 
 #include "benchmarks/peak.hpp"
 
@@ -79,9 +83,12 @@ void report_decoder(Index positions) {
 
 int main(int argc, char** argv) {
   set_threads(argc > 1 ? std::atoi(argv[1]) : 0);
-  const double peak = benchmarks::peak_flops(DType::float32, threads());
-  std::printf("%s, float32, %d threads: peak %.0f GFLOP/s\n", arch(), threads(), peak / 1e9);
-  for (const Case& c : kCases) report(c, peak);
+  const bool bf16 = argc > 2 && std::string(argv[2]) == "bf16", lengths = argc > 3 && std::string(argv[3]) == "lengths";
+  const MatmulPrecision precision(bf16 ? DType::bfloat16 : DType::float32);
+  const double peak = benchmarks::peak_flops(bf16 ? DType::bfloat16 : DType::float32, threads());
+  std::printf("%s, %s, %d threads: peak %.0f GFLOP/s\n", arch(), bf16 ? "bf16" : "float32", threads(), peak / 1e9);
+  for (int i = 0; i < (lengths ? 3 : static_cast<int>(std::size(kCases))); ++i) report(kCases[i], peak);
+  if (lengths) return 0;
   for (Index cache : {100, 1000, 10000, 100000}) report_decoding(8, 8, cache);
   report_decoding(8, 2, 100000);
   for (Index positions : {16, 256, 2048}) report_decoder(positions);

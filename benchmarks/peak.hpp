@@ -11,6 +11,9 @@ namespace heed::benchmarks {
 // at once. bfloat16 is the dot product where the level has one, else 0.
 double peak_flops(DType type, int threads);
 
+// Bytes a second that all threads together read of 1 GB that no cache holds: the best of some passes.
+double read_bandwidth(int threads);
+
 double seconds();  // of a steady clock
 
 // The median of several runs of f, which are repeated for about `budget` seconds in all, at least three times, after

@@ -5,7 +5,8 @@
 //   - Steps that wait for each other: a training step of the same number of tokens in sentences of growing length,
 //     recurrent and a Transformer of as many parameters.
 //   - What a decoder's attention costs by the length of the source, of all of it and of a window.
-//   seq2seq [threads] [f32|bf16]
+//   seq2seq [threads] [f32|bf16] [step]
+// step: only the first.
 #include <cstdio>
 #include <cstdlib>
 #include <heed/autograd/matmul.hpp>
@@ -56,7 +57,7 @@ void training_step(bool bf16) {
                  .attention = DecoderAttention::bahdanau,
                  .bridge = Bridge::zeros},
                 rng);
-  const double seconds = step_seconds(model, random_pairs(batch, length, vocabulary), 8);
+  const double seconds = step_seconds(model, random_pairs(batch, length, vocabulary), 5);
   // Multiply-adds of a target token, or of one of the source's, of which there are as many; three products each.
   const double directions = 2.0 * 3 * (hidden / 2) * (embedding + hidden / 2), keys = 1.0 * hidden * hidden,
                cell = 3.0 * hidden * (embedding + 2 * hidden), query = keys,
@@ -135,6 +136,7 @@ int main(int argc, char** argv) {
   std::optional<MatmulPrecision> precision;
   if (bf16) precision.emplace(DType::bfloat16);
   training_step(bf16);
+  if (argc > 3 && std::string(argv[3]) == "step") return 0;
   steps_that_wait();
   cost_of_attention();
 }

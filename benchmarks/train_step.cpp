@@ -5,13 +5,12 @@
 // gpt2 is measured on 4 texts of 64 tokens; its preset has 4 of 1024: --context 1024.
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <heed/heed.hpp>
 #include <string>
 #include <vector>
 
 #include "benchmarks/peak.hpp"
+#include "benchmarks/resident.hpp"
 
 using namespace heed;
 
@@ -24,16 +23,8 @@ struct Config {
 constexpr Config kConfigs[] = {
     {"nano", 65, 64, 4, 4, 128, 12}, {"baby", 65, 256, 6, 6, 384, 16}, {"gpt2", 50257, 64, 12, 12, 768, 4}};
 
-// A line of /proc/self/status, in MiB.
-double status_mib(const char* key) {
-  std::ifstream file("/proc/self/status");
-  for (std::string line; std::getline(file, line);)
-    if (line.rfind(key, 0) == 0) return std::stod(line.substr(std::strlen(key) + 1)) / 1024;
-  return 0;
-}
-
 void measure(const Config& c, DType precision, int steps) {
-  const double resident = status_mib("VmRSS");
+  const benchmarks::ResidentGrowth resident;
   Rng rng(0);
   GPT model({.vocabulary = c.vocabulary, .context = c.context, .layers = c.layers, .heads = c.heads, .width = c.width},
             rng);
@@ -64,7 +55,7 @@ void measure(const Config& c, DType precision, int steps) {
       "can; resident memory grew by %.0f MiB, "
       "the pool's peak is %.0f MiB; %zu allocations of the system in %d warm steps\n",
       c.name, precision == DType::bfloat16 ? "bf16" : "f32", threads(), arch(), median * 1e3, tokens / median,
-      flops / 1e9, 100 * flops / peak, peak / 1e9, status_mib("VmHWM") - resident,
+      flops / 1e9, 100 * flops / peak, peak / 1e9, resident.mib(),
       static_cast<double>(memory_use().peak) / 1048576, memory_use().system_allocations - allocations, steps);
 }
 

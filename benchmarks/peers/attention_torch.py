@@ -1,44 +1,61 @@
 """The PyTorch side of bench_attention: causal softmax attention, forward and backward, 8 heads of 64, one sequence.
 
-A product, a mask, a softmax and a product, as PyTorch 1.13 has no fused attention for processors.
+usage: OMP_NUM_THREADS=2 python3 attention_torch.py [--dtype f32|bf16]
+Packages: those of requirements.txt
 
-usage: OMP_NUM_THREADS=2 python3 attention_torch.py [threads]
-Packages: those of gpt_step_torch.py
+In two forms: "flash" is scaled_dot_product_attention; "written out" is a product, a mask, a softmax and a product, which wins
+where texts are short.
 """
+import argparse
 import statistics
-import sys
 import time
 
 import torch
+from torch.nn import functional as F
 
-from openmp_blas import require_openmp_blas
-
-
-def attend(q, k, v, future):
-    scores = q @ k.mT * q.shape[-1] ** -0.5
-    return scores.masked_fill(future, float("-inf")).softmax(-1) @ v
+from fair import require_fair_setup
 
 
-def measure(length, heads=8, width=64, budget=3.0):
-    q, k, v, dy = (torch.randn(1, heads, length, width) for _ in range(4))
+def written_out(future):
+    def attend(q, k, v):
+        scores = q @ k.mT * q.shape[-1] ** -0.5
+        return scores.masked_fill(future, float("-inf")).softmax(-1) @ v
+    return attend
+
+
+def flash(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def microseconds(attend, length, dtype, budget):
+    """Of a token: forward, and both passes; medians of runs for about `budget` seconds after one."""
+    q, k, v, dy = (torch.randn(1, 8, length, 64, dtype=dtype) for _ in range(4))
     for x in (q, k, v):
         x.requires_grad_()
-    future = torch.ones(length, length).triu(1).bool()
     times, end = [], time.perf_counter() + budget
     while len(times) < 4 or time.perf_counter() < end:
         start = time.perf_counter()
-        attend(q, k, v, future).backward(dy)
-        times.append(time.perf_counter() - start)
-    return statistics.median(times[1:]) / length
+        y = attend(q, k, v)
+        middle = time.perf_counter()
+        y.backward(dy)
+        times.append((middle - start, time.perf_counter() - start))
+    return [1e6 * statistics.median(column) / length for column in zip(*times[1:])]
 
 
 def main():
-    threads = int(sys.argv[1]) if len(sys.argv) > 1 else 2
-    torch.set_num_threads(threads)
-    require_openmp_blas()
+    p = argparse.ArgumentParser()
+    p.add_argument("--dtype", choices=("f32", "bf16"), default="f32")
+    a = p.parse_args()
+    threads = require_fair_setup()
+    dtype = torch.bfloat16 if a.dtype == "bf16" else torch.float32
     for length in (256, 1024, 4096):
-        print("torch causal softmax attention f32, %d threads: T = %-5d both %8.2f us a token"
-              % (threads, length, measure(length) * 1e6))
+        forms = {"flash": flash}
+        if length < 4096:
+            forms["written out"] = written_out(torch.ones(length, length).triu(1).bool())
+        for name, attend in forms.items():
+            forward, both = microseconds(attend, length, dtype, 0.7)
+            print("torch causal softmax attention %s, %d threads, %s: T = %d, %s: forward %.2f us a token, both %.2f"
+                  % (a.dtype, threads, torch.backends.cpu.get_cpu_capability(), length, name, forward, both), flush=True)
 
 
 main()

@@ -1,38 +1,29 @@
 """The PyTorch side of bench_train_step: forward, backward and AdamW of a pre-norm GPT with tied output.
 
-usage: OMP_NUM_THREADS=2 python3 gpt_step_torch.py nano|baby|gpt2 [threads] [steps]
-Packages: python3-torch and libopenblas0-openmp, the latter chosen as libblas.so.3 (with the pthread build the two thread pools fight).
+usage: OMP_NUM_THREADS=2 python3 gpt_step_torch.py nano|baby|gpt2 [--dtype f32|bf16] [--compile] [--steps N]
+Packages: those of requirements.txt; --compile needs g++
+
+bf16: autocast, as heed's MatmulPrecision. Attention is scaled_dot_product_attention, which never holds all scores.
 """
-import math
+import argparse
 import statistics
-import sys
 import time
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from openmp_blas import require_openmp_blas
-
-
-def status_mib(key):
-    with open("/proc/self/status") as status:
-        return next(int(line.split()[1]) / 1024 for line in status if line.startswith(key))
+from fair import ResidentGrowth, require_fair_setup
 
 
 class SelfAttention(nn.Module):
-    def __init__(self, width, heads, context):
+    def __init__(self, width, heads):
         super().__init__()
         self.heads, self.qkv, self.proj = heads, nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.register_buffer("future", torch.ones(context, context).triu(1).bool())
 
     def forward(self, x):
-        batch, length, width = x.shape
-        # Split, then transposed: PyTorch's products of a permuted [3, ...] were seen to take twice the time.
-        q, k, v = (z.view(batch, length, self.heads, -1).transpose(1, 2) for z in self.qkv(x).split(width, 2))
-        scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
-        weights = scores.masked_fill(self.future[:length, :length], -math.inf).softmax(-1)
-        return self.proj((weights @ v).transpose(1, 2).reshape(batch, length, width))
+        q, k, v = (z.unflatten(-1, (self.heads, -1)).transpose(1, 2) for z in self.qkv(x).chunk(3, -1))
+        return self.proj(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
 
 
 class Model(nn.Module):
@@ -40,7 +31,7 @@ class Model(nn.Module):
         super().__init__()
         self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
         self.blocks = nn.ModuleList(
-            nn.ModuleList([nn.LayerNorm(width), SelfAttention(width, heads, context), nn.LayerNorm(width),
+            nn.ModuleList([nn.LayerNorm(width), SelfAttention(width, heads), nn.LayerNorm(width),
                            nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))])
             for _ in range(layers))
         self.norm = nn.LayerNorm(width)
@@ -57,29 +48,34 @@ CONFIGS = {"nano": (65, 64, 4, 4, 128, 12), "baby": (65, 256, 6, 6, 384, 16), "g
 
 
 def main():
-    name = sys.argv[1] if len(sys.argv) > 1 else "nano"
-    threads = int(sys.argv[2]) if len(sys.argv) > 2 else 2
-    steps = int(sys.argv[3]) if len(sys.argv) > 3 else 10
-    torch.set_num_threads(threads)
+    p = argparse.ArgumentParser()
+    p.add_argument("config", choices=CONFIGS)
+    p.add_argument("--dtype", choices=("f32", "bf16"), default="f32")
+    p.add_argument("--compile", action="store_true")
+    p.add_argument("--steps", type=int, default=10)
+    a = p.parse_args()
+    threads = require_fair_setup()
     torch.manual_seed(0)
-    require_openmp_blas()
-    vocabulary, context, layers, heads, width, batch = CONFIGS[name]
-    resident = status_mib("VmRSS")
+    vocabulary, context, layers, heads, width, batch = CONFIGS[a.config]
+    resident = ResidentGrowth(a.compile)
     model = Model(vocabulary, context, layers, heads, width)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
+    forward = torch.compile(model) if a.compile else model
     x, y = torch.randint(vocabulary, (2, batch, context))
     times = []
-    for step in range(steps + 2):
+    for step in range(a.steps + 2):
         start = time.perf_counter()
-        loss = model(x, y)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=a.dtype == "bf16"):
+            loss = forward(x, y)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
         if step >= 2:
             times.append(time.perf_counter() - start)
     median = statistics.median(times)
-    print("torch %s f32, %d threads: %.2f ms/step, %.0f tokens/s; resident memory grew by %.0f MiB"
-          % (name, threads, median * 1e3, batch * context / median, status_mib("VmHWM") - resident))
+    print("torch %s %s%s, %d threads, %s: %.2f ms/step, %.0f tokens/s; resident memory grew by %.0f MiB"
+          % (a.config, a.dtype, " compiled" if a.compile else "", threads, torch.backends.cpu.get_cpu_capability(),
+             median * 1e3, batch * context / median, resident.mib()))
 
 
 main()

@@ -1,17 +1,20 @@
 """The PyTorch side of bench_seq2seq: one training step of a GRU encoder-decoder with Bahdanau's attention, Adam included.
 
-    python3 benchmarks/peers/seq2seq_torch.py [threads] [f32|bf16]
+usage: OMP_NUM_THREADS=2 python3 seq2seq_torch.py [--dtype f32|bf16] [--compile]
+Packages: those of requirements.txt; --compile needs g++
 
-Eager and compiled, in milliseconds: the median of ten steps after two. The decoder is nn.GRUCell in a loop over words, as
-its input holds what was attended to from the state before.
+The median of six steps after two. The decoder is nn.GRUCell in a loop over words, as its input holds what was attended to
+from the state before.
 """
+import argparse
 import statistics
-import sys
 import time
 
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+from fair import require_fair_setup
 
 WORDS, WIDTH, STATE, LENGTH, ROWS = 8000, 256, 512, 24, 64
 
@@ -41,28 +44,32 @@ class Translator(nn.Module):
         return F.cross_entropy(self.output(torch.stack(read, 1)).flatten(0, 1), targets.flatten())
 
 
-def milliseconds(model, dtype):
-    step_of = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
+def milliseconds(forward, parameters, dtype):
+    optimizer = torch.optim.Adam(parameters, lr=1e-3, fused=True)
     words = [torch.randint(WORDS, (ROWS, LENGTH)) for _ in range(3)]
     times = []
-    for _ in range(12):
+    for _ in range(8):
         begin = time.perf_counter()
-        step_of.zero_grad()
+        optimizer.zero_grad()
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == "bf16"):
-            loss = model(*words)
+            loss = forward(*words)
         loss.backward()
-        step_of.step()
+        optimizer.step()
         times.append(1e3 * (time.perf_counter() - begin))
     return statistics.median(times[2:])
 
 
-if len(sys.argv) > 1:
-    torch.set_num_threads(int(sys.argv[1]))
-dtype = sys.argv[2] if len(sys.argv) > 2 else "f32"
-torch.manual_seed(1)
-print(f"PyTorch {torch.__version__}, GRU with Bahdanau's attention, {dtype}, {torch.get_num_threads()} threads:", end=" ")
-print(f"{milliseconds(Translator(), dtype):.1f} ms a step", end="", flush=True)
-try:
-    print(f", compiled {milliseconds(torch.compile(Translator()), dtype):.1f} ms")
-except Exception as e:  # no compiler for it, say
-    print(f", compiled: {type(e).__name__}")
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--dtype", choices=("f32", "bf16"), default="f32")
+    p.add_argument("--compile", action="store_true")
+    a = p.parse_args()
+    threads = require_fair_setup()
+    torch.manual_seed(1)
+    model = Translator()
+    took = milliseconds(torch.compile(model) if a.compile else model, model.parameters(), a.dtype)
+    print("torch GRU with Bahdanau's attention %s%s, %d threads: %.1f ms/step, %.0f target tokens/s"
+          % (a.dtype, " compiled" if a.compile else "", threads, took, 1e3 * ROWS * LENGTH / took))
+
+
+main()

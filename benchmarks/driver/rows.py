@@ -1,0 +1,90 @@
+"""The rows of the table: what is run, of heed and of its peers, and how the programs' lines are read."""
+from dataclasses import dataclass, field
+
+from driver.samples import Command
+
+# PyTorch held to AVX2: ATen's kernels, oneDNN, and MKL on Intel's and on other processors. The peers check that it holds.
+TORCH_AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
+
+HEED_STEP = r"^heed .*?: (?P<value>[\d.]+) ms/step, .*?(?P<rate>\d+) GFLOP/s.* memory grew by (?P<mib>\d+) MiB"
+TORCH_STEP = r"^torch .*?: (?P<value>[\d.]+) ms/step, .* memory grew by (?P<mib>\d+) MiB"
+HEED_ATTENTION = (r"^ *(?P<label>T = \d+) +forward .*both +(?P<value>[\d.]+); .*and +(?P<rate>\d+) GFLOP/s, .*"
+                  r"and +(?P<share>\d+)% of peak")
+TORCH_ATTENTION = r"^torch .*(?P<label>T = \d+), (?P<form>[a-z ]+): forward +[\d.]+ us a token, both +(?P<value>[\d.]+)"
+HEED_LINEAR = r"^ *B=1 +H=8 .*(?P<label>T=(?:1024|4096)) .*both +(?P<value>[\d.]+) \( *(?P<share>\d+)% of peak\)"
+SECONDS = {"ms": 1e3, "us": 1e6, "s": 1}
+
+
+@dataclass
+class Row:
+    name: str  # what the regular expression of the command is matched with
+    title: str
+    unit: str  # of the value: ms, us, s
+    heed: Command
+    forms: dict = field(default_factory=dict)  # of the peer: name -> Command
+    peer: str = "PyTorch"
+    limit: str = ""  # of the machine, beside which the rate is put
+    rounds: int = 3
+    modules: tuple = ("torch",)  # without which there is no peer
+
+
+def rows(bench, python, peers, threads, work, text=None, quick=False):
+    """All rows. bench: the folder of heed's benchmarks; python: the peers' interpreter; peers: the folder of their programs;
+    work: a folder for what they write; text: a file for the recipes, or None."""
+    fair = {"OMP_NUM_THREADS": str(threads)}
+
+    def heed(program, *arguments, env=None, pattern):
+        return Command([f"{bench}/bench_{program}", *arguments], pattern, env or {})
+
+    def peer(program, *arguments, env=None, pattern):
+        return Command([python, f"{peers}/{program}.py", *arguments], pattern, {**fair, **(env or {})})
+
+    def torch_forms(program, *arguments, env=None, pattern):
+        return {"eager": peer(program, *arguments, env=env, pattern=pattern),
+                "compiled": peer(program, *arguments, "--compile", env=env, pattern=pattern)}
+
+    table = []
+    words = {"f32": "float32", "bf16": "bf16 products"}
+    steps = {"nano": "20", "baby": "3", "gpt2": "4"}
+    for config, n in steps.items():
+        for dtype in ("f32", "bf16"):
+            flags = (config, "--dtype", dtype, "--steps", n)
+            table.append(Row(f"step/{config}/{dtype}", f"a step of `{config}`, {words[dtype]}", "ms",
+                             heed("train_step", *flags, pattern=HEED_STEP),
+                             torch_forms("gpt_step_torch", *flags, pattern=TORCH_STEP),
+                             limit="float32" if dtype == "f32" else "bf16"))
+    for dtype in ("f32", "bf16"):
+        table.append(Row(f"attention/{dtype}",
+                         f"causal softmax attention, both passes, 8 heads of 64, {words[dtype]}, a token at", "us",
+                         heed("attention", str(threads), dtype, "lengths", pattern=HEED_ATTENTION),
+                         {"": peer("attention_torch", "--dtype", dtype, pattern=TORCH_ATTENTION)},
+                         limit="float32" if dtype == "f32" else "bf16"))
+    table.append(Row("linear_attention", "causal linear attention, both passes, 8 heads of 64, float32, a token at", "us",
+                     heed("linear_attention", str(threads), pattern=HEED_LINEAR), limit="float32"))
+    for config, n in steps.items():
+        flags = (config, "--steps", n)
+        table.append(Row(f"avx2/step/{config}", f"a step of `{config}`, float32, both held to AVX2", "ms",
+                         heed("train_step", *flags, env={"HEED_ARCH": "avx2"}, pattern=HEED_STEP),
+                         torch_forms("gpt_step_torch", *flags, env=TORCH_AVX2, pattern=TORCH_STEP), limit="float32 avx2"))
+    table.append(Row("avx2/attention", "causal softmax attention, as above, both held to AVX2, a token at", "us",
+                     heed("attention", str(threads), "f32", "lengths", env={"HEED_ARCH": "avx2"}, pattern=HEED_ATTENTION),
+                     {"": peer("attention_torch", env=TORCH_AVX2, pattern=TORCH_ATTENTION)}, limit="float32 avx2"))
+    for dtype in ("f32", "bf16"):
+        table.append(Row(f"seq2seq/{dtype}", f"a step of a GRU translator with Bahdanau's attention, {words[dtype]}", "ms",
+                         heed("seq2seq", str(threads), dtype, "step",
+                              pattern=r"^GRU .*: (?P<value>[\d.]+) ms a step, .*?(?P<rate>\d+) GFLOP/s"),
+                         torch_forms("seq2seq_torch", "--dtype", dtype,
+                                     pattern=r"^torch .*: (?P<value>[\d.]+) ms/step"),
+                         limit="float32" if dtype == "f32" else "bf16", rounds=2))
+    if threads > 1:
+        table.append(Row("threads", f"a step of `baby`, float32: {threads} threads against 1", "ms",
+                         heed("train_step", "baby", "--steps", "2", pattern=HEED_STEP),
+                         {"1 thread": heed("train_step", "baby", "--steps", "2", "--threads", "1", pattern=HEED_STEP)},
+                         peer="heed", limit="float32", rounds=2, modules=()))
+    table.append(Row("compile_time", "a minimal program that includes `<heed/heed.hpp>` compiles in", "s",
+                     Command([f"{peers.parent}/compile_time", str(bench.parent)], r"compiles in (?P<value>[\d.]+) s"),
+                     rounds=1))
+    if quick:
+        for row in table:
+            row.rounds = 1
+    return table

@@ -1,0 +1,49 @@
+// What this machine can do at the level that runs, beside which the other benchmarks put what they reach: multiply-adds
+// that stay in registers, and bytes of a memory that no cache holds. A copy counts what it reads and what it writes.
+//
+//   bench_limits [--threads N]
+#include <cstdio>
+#include <cstring>
+#include <heed/core/parallel.hpp>
+#include <heed/core/tensor.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "benchmarks/peak.hpp"
+
+using namespace heed;
+
+namespace {
+
+double copy_bandwidth(int threads) {
+  constexpr std::size_t bytes = std::size_t{1} << 29;
+  const Tensor from = Tensor::zeros({Index{bytes / 4}}), to = Tensor::zeros({Index{bytes / 4}});
+  const auto* source = static_cast<const char*>(from.raw());
+  auto* target = reinterpret_cast<char*>(to.ptr<float>());
+  const std::size_t part = bytes / static_cast<std::size_t>(threads);
+  const auto copy = [&](int t) {
+    const std::size_t begin = static_cast<std::size_t>(t) * part;
+    std::memcpy(target + begin, source + begin, part);
+  };
+  double best = 0;
+  for (int run = 0; run < 4; ++run) {
+    std::vector<std::thread> others;
+    const double start = benchmarks::seconds();
+    for (int t = 1; t < threads; ++t) others.emplace_back(copy, t);
+    copy(0);
+    for (std::thread& t : others) t.join();
+    best = std::max(best, 2 * static_cast<double>(part) * threads / (benchmarks::seconds() - start));
+  }
+  return best;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc == 3 && std::string(argv[1]) == "--threads") set_threads(std::stoi(argv[2]));
+  const int n = threads();
+  std::printf("limits, %s, %d threads: float32 %.1f GFLOP/s, bf16 %.1f GFLOP/s, read %.2f GB/s, copy %.2f GB/s\n", arch(),
+              n, benchmarks::peak_flops(DType::float32, n) / 1e9, benchmarks::peak_flops(DType::bfloat16, n) / 1e9,
+              benchmarks::read_bandwidth(n) / 1e9, copy_bandwidth(n) / 1e9);
+}
