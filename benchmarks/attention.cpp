@@ -3,7 +3,7 @@
 // leaves: 4 D a pair forward, 10 D backward. And one token against a long cache, which memory limits; and one of a
 // decoder block whose memory was projected before, or is anew.
 //   attention [threads] [f32|bf16] [lengths]
-// bf16: inside MatmulPrecision. lengths: only the first three rows, which benchmarks/peers/attention_torch.py measures too.
+// bf16: inside MatmulPrecision. lengths: only the first three rows, those of benchmarks/peers/attention_torch.py.
 #include <cstdio>
 #include <cstdlib>
 #include <heed/autograd/attention.hpp>

@@ -43,7 +43,8 @@ double copy_bandwidth(int threads) {
 int main(int argc, char** argv) {
   if (argc == 3 && std::string(argv[1]) == "--threads") set_threads(std::stoi(argv[2]));
   const int n = threads();
-  std::printf("limits, %s, %d threads: float32 %.1f GFLOP/s, bf16 %.1f GFLOP/s, read %.2f GB/s, copy %.2f GB/s\n", arch(),
-              n, benchmarks::peak_flops(DType::float32, n) / 1e9, benchmarks::peak_flops(DType::bfloat16, n) / 1e9,
+  std::printf("limits, %s, %d threads: float32 %.1f GFLOP/s, bf16 %.1f GFLOP/s, read %.2f GB/s, copy %.2f GB/s\n",
+              arch(), n, benchmarks::peak_flops(DType::float32, n) / 1e9,
+              benchmarks::peak_flops(DType::bfloat16, n) / 1e9,
               benchmarks::read_bandwidth(n) / 1e9, copy_bandwidth(n) / 1e9);
 }

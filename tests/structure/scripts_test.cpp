@@ -43,7 +43,8 @@ TEST_CASE("scripts: ./run deps lists what is needed where there are no Debian pa
 
 TEST_CASE("scripts: ./run deps --peers says in one sentence that pip cannot do it") {
   const TemporaryFolder folder;
-  const std::string peers = "HEED_PEERS=" + quoted((folder.path / "peers").string()) + " /bin/bash " + quoted(in_source("run"));
+  const std::string script =
+      "HEED_PEERS=" + quoted((folder.path / "peers").string()) + " /bin/bash " + quoted(in_source("run"));
   // No Python at all, and one whose environments cannot be made.
   for (const char* python : {"", "#!/bin/sh\nexit 1\n"}) {
     const TemporaryFolder programs;
@@ -53,12 +54,12 @@ TEST_CASE("scripts: ./run deps --peers says in one sentence that pip cannot do i
       fs::permissions(file, fs::perms::owner_all);
     }
     fs::create_symlink("/usr/bin/dirname", programs.path / "dirname");
-    const Ran ran = run("exec env PATH=" + quoted(programs.path.string()) + " " + peers + " deps --peers");
+    const Ran ran = run("exec env PATH=" + quoted(programs.path.string()) + " " + script + " deps --peers");
     INFO(ran.output);
     CHECK(ran.exit_code == 1);
     CHECK(says(ran, "python3-h5py"));
-    CHECK(says(ran, "run: the peers could not be installed: that needs Python 3.11 or newer with venv and pip, and a package "
-                    "index that pip reaches; without them ./run bench measures heed alone\n"));
+    CHECK(says(ran, "run: the peers could not be installed: that needs Python 3.11 or newer with venv and pip, and a "
+                    "package index that pip reaches; without them ./run bench measures heed alone\n"));
   }
 }
 

@@ -1,0 +1,207 @@
+// How the cost of a training step grows (forward, backward, AdamW; float32), counted and measured: tables by the width,
+// the context with softmax and with linear attention, the batch, the vocabulary and the threads; and the largest GPT
+// that trains in 8 and in 20 GiB, counted, and held against two steps. docs/performance.md shows them.
+//
+//   bench_scaling [width|context|batch|vocabulary|threads|memory] [--threads N]
+//
+// Operations are counted as GPT::flops_per_token does: 6 for each weight, and for causal attention the pairs that its
+// mask leaves. Memory is the most that tensors held at once, parameters, gradients and AdamW's state included.
+#include <algorithm>
+#include <cstdio>
+#include <heed/heed.hpp>
+#include <string>
+
+#include "benchmarks/peak.hpp"
+
+using namespace heed;
+
+namespace {
+
+constexpr double kMiB = 1048576, kGiB = 1024 * kMiB;
+
+struct Step {
+  double seconds, flops, bytes;
+};
+
+Tensor loss_of(const GPT& model, const Tensor& x, const Tensor& y, bool recomputed) {
+  if (!recomputed) return model.loss(x, y);
+  Tensor h = model.embed(x);
+  for (const TransformerBlock& block : model.blocks)
+    h = recompute([&block](const std::vector<Tensor>& in) { return block(in[0]); }, {h});
+  return linear_cross_entropy(model.norm(h), model.tokens.weight, Tensor(), y);
+}
+
+// A step of a GPT on `batch` random texts that fill its context: the median of runs for about `budget` seconds, at
+// least one, after one that is not counted. With a budget of 0 the first one is taken, which also makes its memory.
+Step measure(const GPTOptions& o, Index batch, double budget, const MechanismFactory& mechanism = softmax_mechanism,
+             bool recomputed = false) {
+  Rng rng(0);
+  reset_peak_memory();
+  GPT model(o, rng, mechanism);
+  AdamW optimizer(named_parameters(model), {.lr = 3e-4});
+  const Tensor x = rng.integers({batch, o.context}, 0, o.vocabulary),
+               y = rng.integers({batch, o.context}, 0, o.vocabulary);
+  const auto step = [&] {
+    const double start = benchmarks::seconds();
+    {
+      Tape tape;
+      tape.backward(loss_of(model, x, y, recomputed));
+    }
+    optimizer.step();
+    optimizer.zero_grad();
+    return benchmarks::seconds() - start;
+  };
+  std::vector<double> times = {step()};
+  if (times[0] < budget) times.clear();
+  for (const double start = benchmarks::seconds(); times.empty() || benchmarks::seconds() - start < budget;)
+    times.push_back(step());
+  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
+  return {times[times.size() / 2], model.flops_per_token(o.context) * static_cast<double>(batch * o.context),
+          static_cast<double>(memory_use().peak)};
+}
+
+void head(const char* title, const char* first) {
+  std::printf("\n%s\n%12s%12s%14s%16s%16s%16s%14s\n", title, first, "ms", "us a token", "GFLOP a step", "GFLOP/s",
+              "% of peak", "MiB");
+}
+
+void row(Index first, const Step& s, Index tokens, double peak) {
+  std::printf("%12ld%12.2f%14.2f%16.2f%16.1f%16.0f%14.0f\n", long{first}, s.seconds * 1e3,
+              s.seconds * 1e6 / static_cast<double>(tokens), s.flops / 1e9, s.flops / s.seconds / 1e9,
+              100 * s.flops / s.seconds / peak, s.bytes / kMiB);
+  std::fflush(stdout);
+  release_cached_memory();
+}
+
+void by_width(double peak) {
+  head("Width: 2 layers, heads of 64, vocabulary 256, 4 texts of 128 tokens", "width");
+  for (const Index width : {128, 256, 512, 1024, 2048})
+    row(width,
+        measure({.vocabulary = 256, .context = 128, .layers = 2, .heads = width / 64, .width = width}, 4, 1.5), 512,
+        peak);
+}
+
+void by_context(double peak) {
+  for (const char* name : {"softmax", "linear"}) {
+    head((std::string("Context: one layer of width 128, 2 heads of 64, one text, ") + name + " attention").c_str(),
+         "context");
+    for (const Index context : {64, 256, 1024, 4096, 16384, 65536}) {
+      GPTOptions o{.vocabulary = 256, .context = context, .layers = 1, .heads = 2, .width = 128};
+      o.positions = PositionKind::rope;
+      const MechanismFactory mechanism =
+          mechanism_by_name(name, {.heads = o.heads, .head_size = o.width / o.heads, .context = context});
+      row(context, measure(o, 1, 1, mechanism), context, peak);
+    }
+  }
+}
+
+void by_batch(double peak) {
+  head("Batch: 4 layers of width 128, vocabulary 65, texts of 64 tokens", "texts");
+  for (const Index batch : {1, 4, 16, 64, 256})
+    row(batch, measure({.vocabulary = 65, .context = 64, .layers = 4, .heads = 4, .width = 128}, batch, 1), batch * 64,
+        peak);
+}
+
+void by_vocabulary(double peak) {
+  head("Vocabulary: 2 layers of width 256, 8 texts of 128 tokens", "vocabulary");
+  for (const Index vocabulary : {256, 4096, 16384, 50257, 131072})
+    row(vocabulary,
+        measure({.vocabulary = vocabulary, .context = 128, .layers = 2, .heads = 4, .width = 256}, 8, 1.5), 1024, peak);
+}
+
+void by_threads() {
+  const int most = threads();
+  const struct {
+    const char* name;
+    GPTOptions options;
+    Index batch;
+  } cases[] = {{"nano", {.vocabulary = 65, .context = 64, .layers = 4, .heads = 4, .width = 128}, 12},
+               {"baby", {.vocabulary = 65, .context = 256, .layers = 6, .heads = 6, .width = 384}, 16},
+               {"gpt2", {.vocabulary = 50257, .context = 64, .layers = 12, .heads = 12, .width = 768}, 4}};
+  std::printf("\nThreads: ms a step, and how many times faster than one thread\n%12s", "threads");
+  for (const auto& c : cases) std::printf("%20s", c.name);
+  double one[std::size(cases)] = {};
+  for (int n = 1; n <= most; n = n == most ? most + 1 : std::min(2 * n, most)) {
+    set_threads(n);
+    std::printf("\n%12d", n);
+    for (std::size_t i = 0; i < std::size(cases); ++i) {
+      const double seconds = measure(cases[i].options, cases[i].batch, 1.5).seconds;
+      if (n == 1) one[i] = seconds;
+      std::printf("%12.1f %6.2fx", seconds * 1e3, one[i] / seconds);
+      std::fflush(stdout);
+      release_cached_memory();
+    }
+  }
+  std::printf("\n");
+}
+
+// What a step of a GPT in float32 holds at once, in bytes: P parameters with their gradients and AdamW's two means; and
+// of each token what backward reads again. A block of width C keeps 16 C numbers: its input and its sum after attention
+// (2), both norms' results (2), queries, keys and values (3), what attention gives (1), the hidden part of the
+// feed-forward before and after the activation (8). With recomputation a block keeps its input alone, and one block at
+// a time all 16. Beside them lie the gradients of one block's feed-forward (9), and the final norm's input and result.
+double bytes_of(const GPTOptions& o, Index tokens, bool recomputed) {
+  const auto c = static_cast<double>(o.width), layers = static_cast<double>(o.layers),
+             vocabulary = static_cast<double>(o.vocabulary), context = static_cast<double>(o.context);
+  const double parameters = layers * (12 * c * c + 13 * c) + (vocabulary + context + 2) * c;
+  const double numbers = recomputed ? layers + 16 : 16 * layers;
+  return 16 * parameters + 4 * static_cast<double>(tokens) * c * (numbers + 9 + 2);
+}
+
+GPTOptions gpt_of_width(Index width) {
+  return {.vocabulary = 50257, .context = 1024, .layers = width / 64, .heads = width / 64, .width = width};
+}
+
+double parameters_of(const GPTOptions& o) { return (bytes_of(o, 0, false)) / 16; }
+
+void by_memory() {
+  std::printf("\nThe largest GPT of GPT-2's shape (width / 64 layers and heads, vocabulary 50257) that fits, with a step on "
+              "one text of 1024 tokens\n%12s%14s%12s%12s%16s%16s%16s\n",
+              "GiB", "recomputed", "width", "layers", "parameters", "GiB counted", "GiB measured");
+  for (const double gibibytes : {2.0, 8.0, 20.0})
+    for (const bool recomputed : {false, true}) {
+      Index width = 64;
+      while (bytes_of(gpt_of_width(width + 64), 1024, recomputed) <= gibibytes * kGiB) width += 64;
+      const GPTOptions o = gpt_of_width(width);
+      std::printf("%12.0f%14s%12ld%12ld%15.0fM%16.2f", gibibytes, recomputed ? "yes" : "no", long{width},
+                  long{o.layers}, parameters_of(o) / 1e6, bytes_of(o, 1024, recomputed) / kGiB);
+      std::fflush(stdout);
+      if (gibibytes < 8) {
+        std::printf("%16.2f", measure(o, 1, 0, softmax_mechanism, recomputed).bytes / kGiB);
+        release_cached_memory();
+      }
+      std::printf("\n");
+    }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string only;
+  for (int i = 1; i < argc; ++i) {
+    const std::string a = argv[i];
+    if (a == "--threads" && i + 1 < argc)
+      set_threads(std::stoi(argv[++i]));
+    else
+      only = a;
+  }
+  const double peak = benchmarks::peak_flops(DType::float32, threads());
+  std::printf("%s, float32, %d threads: peak %.0f GFLOP/s\n", arch(), threads(), peak / 1e9);
+  bool any = false;
+  const auto wanted = [&](const char* name) {
+    const bool yes = only.empty() || only == name;
+    any = any || yes;
+    return yes;
+  };
+  if (wanted("width")) by_width(peak);
+  if (wanted("context")) by_context(peak);
+  if (wanted("batch")) by_batch(peak);
+  if (wanted("vocabulary")) by_vocabulary(peak);
+  if (wanted("threads")) by_threads();
+  if (wanted("memory")) by_memory();
+  if (any) return 0;
+  std::fprintf(stderr,
+               "bench_scaling: unknown table '%s'; it must be width, context, batch, vocabulary, threads or memory\n",
+               only.c_str());
+  return 2;
+}
