@@ -2,18 +2,18 @@
 // multiply-adds reach in the same run. Counted are the multiplications and additions of the pairs that a causal mask
 // leaves: 4 D a pair forward, 10 D backward. And one token against a long cache, which memory limits; and one of a
 // decoder block whose memory was projected before, or is anew.
-//   attention [threads] [f32|bf16] [lengths]
-// bf16: inside MatmulPrecision. lengths: only the first three rows, those of benchmarks/peers/attention_torch.py.
+//   attention [--dtype f32|bf16] [threads] [lengths]
+// lengths: only the first three rows, those of benchmarks/peers/attention_torch.py.
+// bf16: q, k, v and the result are bfloat16; the peak is that of its dot product where the level has one.
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <heed/autograd/attention.hpp>
-#include <heed/autograd/matmul.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
 #include <heed/layers/transformer.hpp>
 #include <iterator>
-#include <string>
 
 #include "benchmarks/peak.hpp"
 
@@ -33,9 +33,9 @@ constexpr Case kCases[] = {
     {"gpt2", 1, 12, 1024, 64, true},          {"one head", 1, 1, 1024, 64, true},
 };
 
-void report(const Case& c, double peak) {
+void report(const Case& c, DType dtype, double peak) {
   const Shape shape = {c.batch, c.length, 3, c.heads, c.width};
-  const Tensor fused = Rng(1).normal(shape), dy = Rng(2).normal({c.batch, c.length, c.heads * c.width});
+  const Tensor fused = Rng(1).normal(shape).to(dtype), dy = Rng(2).normal({c.batch, c.length, c.heads * c.width});
   const auto run = [&](bool back) {
     Tape tape;
     const Tensor x = tape.watch(fused);
@@ -54,13 +54,13 @@ void report(const Case& c, double peak) {
               14 * products / both / 1e9, 400 * products / forward / peak, 1400 * products / both / peak);
 }
 
-void report_decoding(Index heads, Index kv_heads, Index cache) {
-  const Tensor q = Rng(1).normal({1, heads, 1, 64}), k = Rng(2).normal({1, kv_heads, cache, 64}),
-               v = Rng(3).normal({1, kv_heads, cache, 64});
+void report_decoding(Index heads, Index kv_heads, Index cache, DType dtype) {
+  const Tensor q = Rng(1).normal({1, heads, 1, 64}).to(dtype), k = Rng(2).normal({1, kv_heads, cache, 64}).to(dtype),
+               v = Rng(3).normal({1, kv_heads, cache, 64}).to(dtype);
   const double s = benchmarks::median_seconds([&] { attention(q, k, v, {.causal = true}); }, 0.3);
   std::printf("  one token, %lld heads on %lld, cache of %6lld: %8.1f us, %5.1f GB/s\n", static_cast<long long>(heads),
               static_cast<long long>(kv_heads), static_cast<long long>(cache), s * 1e6,
-              512.0 * static_cast<double>(kv_heads * cache) / s / 1e9);
+              128.0 * static_cast<double>(static_cast<Index>(size_of(dtype)) * kv_heads * cache) / s / 1e9);
 }
 
 void report_decoder(Index positions) {
@@ -82,14 +82,21 @@ void report_decoder(Index positions) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  DType dtype = DType::float32;
+  if (argc > 2 && std::strcmp(argv[1], "--dtype") == 0) {
+    if (std::strcmp(argv[2], "bf16") == 0) dtype = DType::bfloat16;
+    argc -= 2, argv += 2;
+  }
   set_threads(argc > 1 ? std::atoi(argv[1]) : 0);
-  const bool bf16 = argc > 2 && std::string(argv[2]) == "bf16", lengths = argc > 3 && std::string(argv[3]) == "lengths";
-  const MatmulPrecision precision(bf16 ? DType::bfloat16 : DType::float32);
-  const double peak = benchmarks::peak_flops(bf16 ? DType::bfloat16 : DType::float32, threads());
-  std::printf("%s, %s, %d threads: peak %.0f GFLOP/s\n", arch(), bf16 ? "bf16" : "float32", threads(), peak / 1e9);
-  for (int i = 0; i < (lengths ? 3 : static_cast<int>(std::size(kCases))); ++i) report(kCases[i], peak);
+  double peak = benchmarks::peak_flops(dtype, threads());
+  if (peak == 0) peak = benchmarks::peak_flops(DType::float32, threads());
+  std::printf("%s, %s, %d threads: peak %.0f GFLOP/s\n", arch(), std::string(name_of(dtype)).c_str(), threads(),
+              peak / 1e9);
+  const bool lengths = argc > 2 && std::strcmp(argv[2], "lengths") == 0;
+  for (int i = 0; i < (lengths ? 3 : static_cast<int>(std::size(kCases))); ++i) report(kCases[i], dtype, peak);
   if (lengths) return 0;
-  for (Index cache : {100, 1000, 10000, 100000}) report_decoding(8, 8, cache);
-  report_decoding(8, 2, 100000);
+  for (Index cache : {100, 1000, 10000, 100000}) report_decoding(8, 8, cache, dtype);
+  report_decoding(8, 2, 100000, dtype);
+  if (dtype == DType::bfloat16) return 0;
   for (Index positions : {16, 256, 2048}) report_decoder(positions);
 }

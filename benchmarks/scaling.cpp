@@ -25,7 +25,7 @@ struct Step {
 
 Tensor loss_of(const GPT& model, const Tensor& x, const Tensor& y, bool recomputed) {
   if (!recomputed) return model.loss(x, y);
-  Tensor h = model.embed(x);
+  Tensor h = model.tokens(x) + (*model.positions)(x.dim(1));
   for (const TransformerBlock& block : model.blocks)
     h = recompute([&block](const std::vector<Tensor>& in) { return block(in[0]); }, {h});
   return linear_cross_entropy(model.norm(h), model.tokens.weight, Tensor(), y);
@@ -152,11 +152,11 @@ GPTOptions gpt_of_width(Index width) {
   return {.vocabulary = 50257, .context = 1024, .layers = width / 64, .heads = width / 64, .width = width};
 }
 
-double parameters_of(const GPTOptions& o) { return (bytes_of(o, 0, false)) / 16; }
+double parameters_of(const GPTOptions& o) { return bytes_of(o, 0, false) / 16; }
 
 void by_memory() {
-  std::printf("\nThe largest GPT of GPT-2's shape (width / 64 layers and heads, vocabulary 50257) that fits, with a step on "
-              "one text of 1024 tokens\n%12s%14s%12s%12s%16s%16s%16s\n",
+  std::printf("\nThe largest GPT of GPT-2's shape (width / 64 layers and heads, vocabulary 50257) that fits, with a step "
+              "on one text of 1024 tokens\n%12s%14s%12s%12s%16s%16s%16s\n",
               "GiB", "recomputed", "width", "layers", "parameters", "GiB counted", "GiB measured");
   for (const double gibibytes : {2.0, 8.0, 20.0})
     for (const bool recomputed : {false, true}) {

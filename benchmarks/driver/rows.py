@@ -18,7 +18,7 @@ SECONDS = {"ms": 1e3, "us": 1e6, "s": 1}
 @dataclass
 class Row:
     name: str  # what the regular expression of the command is matched with
-    title: str
+    title: str  # in words, to which a line's label is added
     unit: str  # of the value: ms, us, s
     heed: Command
     forms: dict = field(default_factory=dict)  # of the peer: name -> Command
@@ -45,6 +45,7 @@ def rows(bench, python, peers, threads, work, text=None, quick=False):
 
     table = []
     words = {"f32": "float32", "bf16": "bf16 products"}
+    dtype_words = {"f32": "float32", "bf16": "bf16"}
     steps = {"nano": "20", "baby": "3", "gpt2": "4"}
     for config, n in steps.items():
         for dtype in ("f32", "bf16"):
@@ -55,8 +56,8 @@ def rows(bench, python, peers, threads, work, text=None, quick=False):
                              limit="float32" if dtype == "f32" else "bf16"))
     for dtype in ("f32", "bf16"):
         table.append(Row(f"attention/{dtype}",
-                         f"causal softmax attention, both passes, 8 heads of 64, {words[dtype]}, a token at", "us",
-                         heed("attention", str(threads), dtype, "lengths", pattern=HEED_ATTENTION),
+                         f"causal softmax attention, both passes, 8 heads of 64, {dtype_words[dtype]}, a token at", "us",
+                         heed("attention", "--dtype", dtype, str(threads), "lengths", pattern=HEED_ATTENTION),
                          {"": peer("attention_torch", "--dtype", dtype, pattern=TORCH_ATTENTION)},
                          limit="float32" if dtype == "f32" else "bf16"))
     table.append(Row("linear_attention", "causal linear attention, both passes, 8 heads of 64, float32, a token at", "us",
@@ -67,7 +68,7 @@ def rows(bench, python, peers, threads, work, text=None, quick=False):
                          heed("train_step", *flags, env={"HEED_ARCH": "avx2"}, pattern=HEED_STEP),
                          torch_forms("gpt_step_torch", *flags, env=TORCH_AVX2, pattern=TORCH_STEP), limit="float32 avx2"))
     table.append(Row("avx2/attention", "causal softmax attention, as above, both held to AVX2, a token at", "us",
-                     heed("attention", str(threads), "f32", "lengths", env={"HEED_ARCH": "avx2"}, pattern=HEED_ATTENTION),
+                     heed("attention", "--dtype", "f32", str(threads), "lengths", env={"HEED_ARCH": "avx2"}, pattern=HEED_ATTENTION),
                      {"": peer("attention_torch", env=TORCH_AVX2, pattern=TORCH_ATTENTION)}, limit="float32 avx2"))
     for dtype in ("f32", "bf16"):
         table.append(Row(f"seq2seq/{dtype}", f"a step of a GRU translator with Bahdanau's attention, {words[dtype]}", "ms",
@@ -76,6 +77,18 @@ def rows(bench, python, peers, threads, work, text=None, quick=False):
                          torch_forms("seq2seq_torch", "--dtype", dtype,
                                      pattern=r"^torch .*: (?P<value>[\d.]+) ms/step"),
                          limit="float32" if dtype == "f32" else "bf16", rounds=2))
+    for dtype in ("f32", "bf16"):
+        table.append(Row(f"generation/{dtype}", f"a step of text from 12 layers of width 768, 85M parameters, {dtype_words[dtype]},",
+                         "ms", heed("generation", "85m", "--dtype", dtype,
+                                    pattern=r"^heed .*, (?P<label>\d+ rows): (?P<value>[\d.]+) ms a step, .*?(?P<share>\d+)% of the"),
+                         {"": peer("generation_llama_cpp", dtype, str(threads),
+                                   pattern=r"^llama.cpp .*, (?P<label>\d+ rows): (?P<value>[\d.]+) ms a step")},
+                         peer="llama.cpp", limit="read", modules=("xllamacpp", "gguf")))
+    table.append(Row("start", "from nothing:", "s",
+                     heed("start", str(threads), str(work),
+                          pattern=r"^ *(?P<label>10\^8 normal numbers|GPT-2: its first values) +(?P<value>[\d.]+) s"),
+                     {"": peer("start_torch", pattern=r"^torch (?P<label>[^,]+), \d+ threads: (?P<value>[\d.]+) s")},
+                     rounds=2, modules=("torch", "transformers")))
     if threads > 1:
         table.append(Row("threads", f"a step of `baby`, float32: {threads} threads against 1", "ms",
                          heed("train_step", "baby", "--steps", "2", pattern=HEED_STEP),

@@ -68,8 +68,11 @@ def parse(command, output):
 def execute(command):
     """(standard output, wall seconds) of a run."""
     start = time.perf_counter()
-    process = subprocess.Popen(command.argv, env={**os.environ, **command.env}, text=True, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE)
+    try:
+        process = subprocess.Popen(command.argv, env={**os.environ, **command.env}, text=True, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
+    except OSError as error:
+        raise BenchError(f"{command.argv[0]} cannot be run: {error.strerror}")
     output, errors = process.communicate()
     wall = time.perf_counter() - start
     if process.returncode != 0:

@@ -43,7 +43,7 @@ class Parsing(unittest.TestCase):
             for form, command in row.forms.items():
                 theirs = parse(command, self.stored(command))
                 self.assertTrue(all(s.value > 0 for s in theirs), row.name)
-                self.assertEqual({s.label for s in theirs}, {s.label for s in ours}, row.name)
+                self.assertLessEqual({s.label for s in theirs}, {s.label for s in ours}, row.name)
 
     def test_groups(self):
         command = Command(["x"], r"^(?P<label>T = \d+) (?P<form>\w+) (?P<value>[\d.]+) ms(?:, (?P<mib>\d+) MiB)?")

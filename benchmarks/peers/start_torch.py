@@ -1,0 +1,36 @@
+"""The PyTorch side of bench_start: a GPT-2 with its first values, by transformers, and 10^8 normal numbers.
+
+usage: OMP_NUM_THREADS=2 python3 start_torch.py
+Packages: those of requirements.txt
+
+Medians of three, in memory that is not new: what the first run takes of the system, the next ones are given.
+"""
+import statistics
+import time
+
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from fair import require_fair_setup
+
+
+def median_seconds(run):
+    run()
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def main():
+    threads = require_fair_setup()
+    config = GPT2Config()  # 12 layers, width 768, vocabulary 50257, context 1024
+    numbers = torch.empty(10**8)
+    for name, run in (("GPT-2: its first values", lambda: GPT2LMHeadModel(config)),
+                      ("10^8 normal numbers", lambda: numbers.normal_())):
+        print("torch %s, %d threads: %.3f s" % (name, threads, median_seconds(run)), flush=True)
+
+
+main()
