@@ -12,7 +12,8 @@ HEED_ATTENTION = (r"^ *(?P<label>T = \d+) +forward .*both +(?P<value>[\d.]+); .*
                   r"and +(?P<share>\d+)% of peak")
 TORCH_ATTENTION = r"^torch .*(?P<label>T = \d+), (?P<form>[a-z ]+): forward +[\d.]+ us a token, both +(?P<value>[\d.]+)"
 HEED_LINEAR = r"^ *B=1 +H=8 .*(?P<label>T=(?:1024|4096)) .*both +(?P<value>[\d.]+) \( *(?P<share>\d+)% of peak\)"
-SECONDS = {"ms": 1e3, "us": 1e6, "s": 1}
+LLAMA_GENERATION = r"^llama.cpp .*, (?P<label>\d+ rows): (?P<value>[\d.]+) ms a step"
+HEED_GENERATION = r"^heed .*, (?P<label>\d+ rows): (?P<value>[\d.]+) ms a step, .*?(?P<share>\d+)% of the"
 
 
 @dataclass
@@ -78,11 +79,10 @@ def rows(bench, python, peers, threads, work, text=None, quick=False):
                                      pattern=r"^torch .*: (?P<value>[\d.]+) ms/step"),
                          limit="float32" if dtype == "f32" else "bf16", rounds=2))
     for dtype in ("f32", "bf16"):
-        table.append(Row(f"generation/{dtype}", f"a step of text from 12 layers of width 768, 85M parameters, {dtype_words[dtype]},",
-                         "ms", heed("generation", "85m", "--dtype", dtype,
-                                    pattern=r"^heed .*, (?P<label>\d+ rows): (?P<value>[\d.]+) ms a step, .*?(?P<share>\d+)% of the"),
-                         {"": peer("generation_llama_cpp", dtype, str(threads),
-                                   pattern=r"^llama.cpp .*, (?P<label>\d+ rows): (?P<value>[\d.]+) ms a step")},
+        table.append(Row(f"generation/{dtype}",
+                         f"a token of text, 12 layers of width 768, 85M parameters, {dtype_words[dtype]}, batch of", "ms",
+                         heed("generation", "85m", "--dtype", dtype, pattern=HEED_GENERATION),
+                         {"": peer("generation_llama_cpp", dtype, str(threads), pattern=LLAMA_GENERATION)},
                          peer="llama.cpp", limit="read", modules=("xllamacpp", "gguf")))
     table.append(Row("start", "from nothing:", "s",
                      heed("start", str(threads), str(work),
