@@ -131,6 +131,10 @@ void Grads::add_now(int i, const Tensor& gradient) {
   const Tensor g = gradient.shape() == ref.shape ? gradient : detail::sum_to(gradient, ref.shape);
   const bool whole = ref.shape.numel() == n.shape.numel() && !repeats_elements(ref);
   const bool written = s.is_written(ref.node);
+  // Computed before backward, in the parameter's own memory (gradient_memory).
+  if (!written && whole && n.parameter.defined() &&
+      g.storage() == n.parameter.storage()->parameter->gradient.storage())
+    return s.set_written(ref.node);
   if (!written && whole && ref.offset == 0 && !n.parameter.defined() && g.dtype() == n.dtype && g.is_contiguous() &&
       ref.strides == contiguous_strides(ref.shape) && g.offset() == 0) {
     n.gradient = g.view(n.shape);  // taken over; copied before it is ever written to, should another hold it too

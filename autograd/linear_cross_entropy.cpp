@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <heed/autograd/detail/cross_entropy_rows.hpp>
 #include <heed/autograd/detail/products.hpp>
+#include <heed/autograd/detail/tape_state.hpp>
 #include <heed/core/kernels/norm.hpp>
 #include <heed/core/parallel.hpp>
 
@@ -187,7 +188,7 @@ Tensor linear_cross_entropy(In x, In weight, In bias, In targets, const CrossEnt
     return loss;
   }
   const auto space = [&](const In& input) {
-    return wants_gradient({input}) ? Target{Tensor::empty(input.shape(), o.dtype), false} : Target{};
+    return wants_gradient({input}) ? Target{detail::gradient_memory(input.tensor(), o.dtype), false} : Target{};
   };
   const GradientTargets g = {space(x), space(weight), space(bias), Tensor::ones({}, o.dtype), 0};
   run(o, lse, loss, g);

@@ -140,6 +140,14 @@ void Tape::State::set_written(std::uint32_t node) {
   if (n.parameter.defined()) n.parameter.storage()->parameter->has_gradient = true;
 }
 
+Tensor detail::gradient_memory(const Tensor& x, DType dtype) {
+  ParameterInfo* p = x.storage()->parameter;
+  const bool own = p != nullptr && !p->has_gradient && x.shape() == p->shape && x.is_contiguous() && x.dtype() == dtype;
+  if (!own) return Tensor::empty(x.shape(), dtype);
+  if (!p->gradient.defined()) p->gradient = Tensor::empty(p->shape, dtype);
+  return p->gradient.storage()->references > 1 ? Tensor::empty(x.shape(), dtype) : p->gradient;
+}
+
 void Tape::State::run(Step& step, Tape& tape) {
   for (const detail::SavedTensor& s : step.saved()) {
     check(!s.tensor.defined() || s.tensor.version() == s.version, step.where, step.op,

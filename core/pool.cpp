@@ -16,11 +16,14 @@ namespace {
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-// Sizes are rounded up to a power of two or one of three steps between two of them: at most a fifth is lost.
+// Sizes are rounded up to a power of two or a step between two of them: one of 3, where at most a fifth is lost, and
+// from a MiB on, where memory is what counts, one of 15, where it is at most a seventeenth.
 struct Bucket {
   int index;
   std::size_t bytes;
 };
+
+constexpr int kMostSteps = 16;
 
 Bucket bucket_of(std::size_t bytes) {
   if (bytes <= kAlignment * 4) {
@@ -28,12 +31,12 @@ Bucket bucket_of(std::size_t bytes) {
     return {static_cast<int>(blocks), blocks * kAlignment};
   }
   const int top = std::bit_width(bytes - 1) - 1;  // 2^top < bytes <= 2^(top + 1)
-  const std::size_t quarter = std::size_t{1} << (top - 2);
-  const std::size_t steps = (bytes - (std::size_t{1} << top) + quarter - 1) / quarter;  // 1..4
-  return {(top - 7) * 4 + static_cast<int>(steps), (std::size_t{1} << top) + steps * quarter};
+  const std::size_t step = std::size_t{1} << (top - (top < 20 ? 2 : 4));
+  const std::size_t steps = (bytes - (std::size_t{1} << top) + step - 1) / step;  // from 1 on
+  return {(top - 7) * kMostSteps + static_cast<int>(steps), (std::size_t{1} << top) + steps * step};
 }
 
-constexpr int kBuckets = 4 * 64;
+constexpr int kBuckets = kMostSteps * 64;
 
 // A freed block keeps the link to the next one in its own first bytes.
 struct FreeBlock {

@@ -74,6 +74,10 @@ struct FirstRun {
 // Whether x is of a type that has gradients, and is, or depends on, something that wants one.
 bool is_variable(const Tensor& x);
 
+// Memory for a gradient of x that is computed before backward: the parameter's own where x is all of one that has no
+// gradient yet, and nobody else looks at it. Grads::add then leaves it where it is.
+Tensor gradient_memory(const Tensor& x, DType dtype);
+
 // Throws Error if x, which is `what` of an op, holds a NaN, or an infinity where nothing that it was computed from
 // holds one. A NaN that was given is one too: results being searched, it is from a constant, a parameter or dy, and no
 // other op would tell.

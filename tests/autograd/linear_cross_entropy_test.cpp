@@ -1,5 +1,6 @@
 #include <heed/autograd/losses.hpp>
 #include <heed/autograd/tape.hpp>
+#include <heed/core/memory.hpp>
 
 #include "tests/autograd/fused_support.hpp"
 #include "tests/core/levels.hpp"
@@ -219,4 +220,83 @@ TEST_CASE("linear_cross_entropy: in bfloat16 it is cross_entropy of linear, valu
   const Run want = run([&](const auto& in) { return cross_entropy(linear(in[0], in[1], in[2]), t); }, {x, w, b});
   CHECK(close(got.y, want.y, 1e-6, 1e-6));
   for (std::size_t i = 0; i < 3; ++i) CHECK(close(got.gradients[i], want.gradients[i], 1e-5, 1e-6));
+}
+
+// The weight's gradient is computed with the loss, in the memory of the parameter's own.
+TEST_CASE("linear_cross_entropy: a gradient that was computed with the loss is kept apart from all others") {
+  Rng rng(7);
+  const Tensor x = rng.normal({40, 12}), target = rng.integers({40}, 0, 9);
+  Parameter weight(rng.normal({9, 12}));
+  const auto loss_of = [&](double factor) { return linear_cross_entropy(x * factor, weight, Tensor(), target); };
+  const auto one = [&](double factor) {  // the gradient of one loss alone
+    weight.zero_grad();
+    Tape tape;
+    tape.backward(loss_of(factor));
+    const NoTape no_tape;
+    return weight.grad().clone();
+  };
+  const Tensor first = one(1), second = one(2);
+  CHECK(test::worst(first, second, 0, 1e-3) > 1);
+
+  SUBCASE("two losses on one tape") {
+    weight.zero_grad();
+    Tape tape;
+    const Tensor a = loss_of(1), b = loss_of(2);
+    tape.backward(a + b);
+    CHECK(test::close(weight.grad(), Tensor(first + second).detach(), 1e-5, 1e-6));
+  }
+  SUBCASE("another use of the weight whose derivative runs first, and one whose derivative runs last") {
+    for (const bool before : {false, true}) {
+      weight.zero_grad();
+      Tape tape;
+      Tensor other = before ? sum(weight * 3.0) : Tensor();
+      const Tensor loss = loss_of(1);
+      if (!before) other = sum(weight * 3.0);
+      tape.backward(loss + other);
+      CHECK(test::close(weight.grad(), Tensor(first + 3.0).detach(), 1e-5, 1e-6));
+    }
+  }
+  SUBCASE("a loss that is never taken backward, then one that is") {
+    weight.zero_grad();
+    {
+      Tape tape;
+      loss_of(2);
+    }
+    CHECK(test::same_bits(one(1), first));
+  }
+  SUBCASE("gradients of steps that add up") {
+    one(2);
+    Tape tape;
+    tape.backward(loss_of(1));
+    CHECK(test::close(weight.grad(), Tensor(first + second).detach(), 1e-5, 1e-6));
+  }
+  SUBCASE("a gradient that somebody holds keeps its values") {
+    one(1);
+    const Tensor held = weight.grad();
+    weight.zero_grad();
+    Tape tape;
+    tape.backward(loss_of(2));
+    CHECK(test::same_bits(held, first));
+    CHECK(test::same_bits(weight.grad(), second));
+  }
+  SUBCASE("a loss that is scaled before backward") {
+    weight.zero_grad();
+    Tape tape;
+    tape.backward(loss_of(1) * 0.25);
+    CHECK(test::close(weight.grad(), Tensor(first * 0.25).detach(), 1e-6, 1e-7));
+  }
+}
+
+TEST_CASE("linear_cross_entropy: the weight's gradient takes no memory beside the parameter's own") {
+  Rng rng(7);
+  const Tensor x = rng.normal({8, 400}), target = rng.integers({8}, 0, 5000);
+  Parameter weight(rng.normal({5000, 400}));
+  for (int step = 0; step < 2; ++step) {
+    weight.zero_grad();
+    Tape tape;
+    const std::size_t before = memory_use().current;
+    const Tensor loss = linear_cross_entropy(x, weight, Tensor(), target);
+    if (step > 0) CHECK(memory_use().current - before < 5000 * 400 * sizeof(float) / 2);
+    tape.backward(loss);
+  }
 }
