@@ -4,8 +4,8 @@
 //
 //   bench_scaling [width|context|batch|vocabulary|threads|memory] [--threads N]
 //
-// Operations are counted as GPT::flops_per_token does: 6 for each weight, and for causal attention the pairs that its
-// mask leaves. Memory is the most that tensors held at once, parameters, gradients and AdamW's state included.
+// Operations are counted as GPT::flops_per_token does, 6 for each weight, but of softmax attention only the pairs that
+// its causal mask leaves. Memory is the most that tensors held at once, with parameters, gradients and AdamW's state.
 #include <algorithm>
 #include <cstdio>
 #include <heed/heed.hpp>
@@ -56,7 +56,11 @@ Step measure(const GPTOptions& o, Index batch, double budget, const MechanismFac
   for (const double start = benchmarks::seconds(); times.empty() || benchmarks::seconds() - start < budget;)
     times.push_back(step());
   std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
-  return {times[times.size() / 2], model.flops_per_token(o.context) * static_cast<double>(batch * o.context),
+  double flops = model.flops_per_token(o.context);
+  const auto context = static_cast<double>(o.context), width = static_cast<double>(o.width);
+  if (model.blocks[0].attention.mechanism.keys_per_query(o.context, o.width / o.heads) == context)
+    flops -= 6 * static_cast<double>(o.layers) * 2 * width * (context - 1) / 2;
+  return {times[times.size() / 2], flops * static_cast<double>(batch * o.context),
           static_cast<double>(memory_use().peak)};
 }
 
@@ -136,16 +140,18 @@ void by_threads() {
 }
 
 // What a step of a GPT in float32 holds at once, in bytes: P parameters with their gradients and AdamW's two means; and
-// of each token what backward reads again. A block of width C keeps 16 C numbers: its input and its sum after attention
+// of each token what backward reads again. A block of width C keeps 12 C numbers: its input and its sum after attention
 // (2), both norms' results (2), queries, keys and values (3), what attention gives (1), the hidden part of the
-// feed-forward before and after the activation (8). With recomputation a block keeps its input alone, and one block at
-// a time all 16. Beside them lie the gradients of one block's feed-forward (9), and the final norm's input and result.
+// feed-forward before the activation (4). With recomputation a block keeps its input alone, and one block at a time all
+// 12. Beside them lie the gradients of one block's feed-forward (9), the final norm's input and result (2), a chunk of
+// logits (64 MiB) and the output's weights as the product reads them.
 double bytes_of(const GPTOptions& o, Index tokens, bool recomputed) {
   const auto c = static_cast<double>(o.width), layers = static_cast<double>(o.layers),
              vocabulary = static_cast<double>(o.vocabulary), context = static_cast<double>(o.context);
   const double parameters = layers * (12 * c * c + 13 * c) + (vocabulary + context + 2) * c;
-  const double numbers = recomputed ? layers + 16 : 16 * layers;
-  return 16 * parameters + 4 * static_cast<double>(tokens) * c * (numbers + 9 + 2);
+  const double numbers = recomputed ? layers + 12 : 12 * layers;
+  const double head = std::min(static_cast<double>(tokens) * vocabulary, double{1 << 24}) + vocabulary * c;
+  return 16 * parameters + 4 * static_cast<double>(tokens) * c * (numbers + 9 + 2) + (tokens > 0 ? 4 * head : 0);
 }
 
 GPTOptions gpt_of_width(Index width) {
@@ -155,8 +161,8 @@ GPTOptions gpt_of_width(Index width) {
 double parameters_of(const GPTOptions& o) { return bytes_of(o, 0, false) / 16; }
 
 void by_memory() {
-  std::printf("\nThe largest GPT of GPT-2's shape (width / 64 layers and heads, vocabulary 50257) that fits, with a step "
-              "on one text of 1024 tokens\n%12s%14s%12s%12s%16s%16s%16s\n",
+  std::printf("\nThe largest GPT of GPT-2's shape (width / 64 layers and heads, vocabulary 50257) that fits, with a "
+              "step on one text of 1024 tokens\n%12s%14s%12s%12s%16s%16s%16s\n",
               "GiB", "recomputed", "width", "layers", "parameters", "GiB counted", "GiB measured");
   for (const double gibibytes : {2.0, 8.0, 20.0})
     for (const bool recomputed : {false, true}) {

@@ -3,7 +3,7 @@ from dataclasses import dataclass, field
 
 from driver.samples import Command
 
-# PyTorch held to AVX2: ATen's kernels, oneDNN, and MKL on Intel's and on other processors. The peers check that it holds.
+# PyTorch held to AVX2: ATen's kernels, oneDNN and MKL (peers/fair.py).
 TORCH_AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 
 HEED_STEP = r"^heed .*?: (?P<value>[\d.]+) ms/step, .*?(?P<rate>\d+) GFLOP/s.* memory grew by (?P<mib>\d+) MiB"
@@ -30,8 +30,11 @@ class Row:
 
 
 def rows(bench, python, peers, threads, work, text=None, quick=False):
-    """All rows. bench: the folder of heed's benchmarks; python: the peers' interpreter; peers: the folder of their programs;
-    work: a folder for what they write; text: a file for the recipes, or None."""
+    """All rows.
+
+    bench: the folder of heed's benchmarks; python: the peers' interpreter; peers: the folder of their programs; work: a folder
+    for what programs write; text: a file for the recipes, or None.
+    """
     fair = {"OMP_NUM_THREADS": str(threads)}
 
     def heed(program, *arguments, env=None, pattern):
@@ -94,6 +97,16 @@ def rows(bench, python, peers, threads, work, text=None, quick=False):
                          heed("train_step", "baby", "--steps", "2", pattern=HEED_STEP),
                          {"1 thread": heed("train_step", "baby", "--steps", "2", "--threads", "1", pattern=HEED_STEP)},
                          peer="heed", limit="float32", rounds=2, modules=()))
+    if text is not None:  # minutes, and a text that the tree has not
+        for name, flags, title in (("nano", ("--lr", "1e-3"), "the recipe of `nano`, 2000 steps, rate 1e-3"),
+                                   ("nano-3e-3", ("--lr", "3e-3"), "the same, rate 3e-3"),
+                                   ("fast", ("--recipe", "fast"), "`--recipe fast`, beside PyTorch's recipe at 3e-3")):
+            train = [f"{bench.parent}/examples/train_lm", "--data", str(text), "--preset", "nano", "--eval-batches", "0",
+                     "--checkpoint", f"{work}/recipe.h5", *flags]
+            rate = flags[1] if flags[0] == "--lr" else "3e-3"
+            table.append(Row(f"recipe/{name}", title, "s", Command(train, r"^validation loss (?P<loss>[\d.]+)"),
+                             {"": peer("recipe_torch", str(text), "--lr", rate,
+                                       pattern=r"^torch .*validation loss (?P<loss>[\d.]+)")}, rounds=1))
     table.append(Row("compile_time", "a minimal program that includes `<heed/heed.hpp>` compiles in", "s",
                      Command([f"{peers.parent}/compile_time", str(bench.parent)], r"compiles in (?P<value>[\d.]+) s"),
                      rounds=1))

@@ -3,12 +3,13 @@
 A program prints a line for each thing that it measured. A Command says how such a line is read: a regular expression with
 the named groups
 
-    value   what counts, less is better (milliseconds, microseconds: the row says of what)
+    value   what counts, less is better (milliseconds, microseconds: the row says of what); absent: the run's own seconds
     label   which of several lines of one run this is; absent where there is one
     form    in which of several ways it was done; absent where there is one
     rate    GFLOP/s, or GB/s, beside which a limit of the machine is put
     share   the same in percent of a limit that the program measured itself
     mib     resident memory that the process grew by
+    loss    what a model reached
 """
 import os
 import re
@@ -43,12 +44,13 @@ class Command:
 @dataclass
 class Sample:
     """A line of one run."""
-    value: float
+    value: float = None
     label: str = ""
     form: str = ""
     rate: float = None
     share: float = None
     mib: float = None
+    loss: float = None
 
 
 def parse(command, output):
@@ -56,7 +58,7 @@ def parse(command, output):
     found = []
     for match in re.finditer(command.pattern, output, re.MULTILINE):
         groups = {key: text for key, text in match.groupdict().items() if text is not None}
-        for number in ("value", "rate", "share", "mib"):
+        for number in ("value", "rate", "share", "mib", "loss"):
             if number in groups:
                 groups[number] = float(groups[number])
         found.append(Sample(**groups))
@@ -66,7 +68,7 @@ def parse(command, output):
 
 
 def execute(command):
-    """(standard output, wall seconds) of a run."""
+    """(what a run printed, its wall seconds)"""
     start = time.perf_counter()
     try:
         process = subprocess.Popen(command.argv, env={**os.environ, **command.env}, text=True, stdout=subprocess.PIPE,
@@ -77,7 +79,7 @@ def execute(command):
     wall = time.perf_counter() - start
     if process.returncode != 0:
         raise BenchError(f"{command.said()} ended with code {process.returncode}: {(errors or output).strip()[-1500:]}")
-    return output, wall
+    return output + errors, wall
 
 
 def children_seconds():
@@ -95,7 +97,7 @@ def measure(command, tries=3, execute=execute, watch=Watch):
         disturbed = others.others(children_seconds() - own)
         samples = parse(command, output)
         for s in samples:
-            if s.value == 0:  # the program measures nothing itself: its own time counts
+            if s.value is None:
                 s.value = wall
         if best is None or disturbed < best[1]:
             best = samples, disturbed
@@ -147,8 +149,8 @@ def median_of(samples, what):
 def in_turn(heed, forms, rounds, measure=measure, note=lambda *_: None, clock=time.perf_counter):
     """heed and each form of the peer in turn, `rounds` times: (lines by label, the most that others used).
 
-    forms: name -> Command, or none. A form that the first round finds slower, in each label, is left out of the others. No
-    round begins that would probably end later than LONGEST seconds after the first began.
+    forms: name -> Command, or none. A form that the first round finds slower, in each label, is left out of the others. From
+    the third on, no round begins that would probably end later than LONGEST seconds after the first began.
     """
     begin = start = clock()
     lines, disturbed = {}, 0.0
@@ -176,7 +178,7 @@ def in_turn(heed, forms, rounds, measure=measure, note=lambda *_: None, clock=ti
             near = {made_by[form] for line in lines.values() for form in line.near()}
             left = {name: command for name, command in left.items() if name in near}
         end = clock()
-        if end - begin + (end - start) > LONGEST:
+        if turn > 0 and end - begin + (end - start) > LONGEST:
             break
         start = end
     return list(lines.values()), disturbed

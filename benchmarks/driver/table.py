@@ -27,11 +27,13 @@ def cells(row, line, limits, disturbed):
     share, form = share_of(line, row, limits), line.form()
     heed_mib, peer_mib = line.of_heed("mib"), line.of_peer("mib")
     peer = f"{row.peer} {form}".strip() + f" {number(line.of_peer())} {row.unit}" if form is not None else ""
+    ours, theirs = line.of_heed("loss"), line.of_peer("loss")
+    peer += f", loss {theirs:.3f}" if theirs else ""
     memory = f"{heed_mib:.0f} MiB" if heed_mib else ""
     if heed_mib and peer_mib:
         memory += f" against {peer_mib:.0f}"
-    return (title, f"{number(line.of_heed())} {row.unit}", f"{share:.0f}% of {row.limit}" if share else "", peer,
-            f"{line.ratio():.2f}" if form is not None else "", memory)
+    return (title, f"{number(line.of_heed())} {row.unit}" + (f", loss {ours:.3f}" if ours else ""),
+            f"{share:.0f}% of {row.limit}" if share else "", peer, f"{line.ratio():.2f}" if form is not None else "", memory)
 
 
 def markdown(measured):

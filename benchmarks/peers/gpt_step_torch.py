@@ -17,9 +17,10 @@ from fair import ResidentGrowth, require_fair_setup
 
 
 class SelfAttention(nn.Module):
-    def __init__(self, width, heads):
+    def __init__(self, width, heads, bias):
         super().__init__()
-        self.heads, self.qkv, self.proj = heads, nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.heads = heads
+        self.qkv, self.proj = nn.Linear(width, 3 * width, bias=bias), nn.Linear(width, width, bias=bias)
 
     def forward(self, x):
         q, k, v = (z.unflatten(-1, (self.heads, -1)).transpose(1, 2) for z in self.qkv(x).chunk(3, -1))
@@ -27,12 +28,13 @@ class SelfAttention(nn.Module):
 
 
 class Model(nn.Module):
-    def __init__(self, vocabulary, context, layers, heads, width):
+    def __init__(self, vocabulary, context, layers, heads, width, bias=True):
         super().__init__()
         self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
         self.blocks = nn.ModuleList(
-            nn.ModuleList([nn.LayerNorm(width), SelfAttention(width, heads), nn.LayerNorm(width),
-                           nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))])
+            nn.ModuleList([nn.LayerNorm(width), SelfAttention(width, heads, bias), nn.LayerNorm(width),
+                           nn.Sequential(nn.Linear(width, 4 * width, bias=bias), nn.GELU(),
+                                         nn.Linear(4 * width, width, bias=bias))])
             for _ in range(layers))
         self.norm = nn.LayerNorm(width)
 
@@ -78,4 +80,5 @@ def main():
              median * 1e3, batch * context / median, resident.mib()))
 
 
-main()
+if __name__ == "__main__":
+    main()
