@@ -25,7 +25,7 @@ using kernels::AttentionProblem;
 
 // At least this many tasks, where the rows allow it, for the threads to share. It is a constant, and not the number of
 // threads, so that the split and its roundings are the same for all.
-constexpr Index kForwardTasks = 32;
+constexpr Index kForwardTasks = 16;
 constexpr Index kBackwardTasks = 16;
 // Backward adds up gradients of a function's parameters in at most so many places, each of which some tasks share.
 constexpr Index kParameterSums = 64;
@@ -57,10 +57,10 @@ ScoreContext<T> context_of(const FlexInputs& x) {
   return c;
 }
 
-// The context must live as long as the problem.
-template <class T>
-AttentionProblem<T> problem_of(const FlexInputs& x, const ScoreContext<T>& context) {
-  AttentionProblem<T> p{};
+// The context must live as long as the problem. S: of q, k and v in memory.
+template <class S, class T>
+AttentionProblem<T, S> problem_of(const FlexInputs& x, const ScoreContext<T>& context) {
+  AttentionProblem<T, S> p{};
   set_pairs<T>(p, x);
   p.causal = x.call.causal;
   p.rules.f = Mods::function<T>(x.flex.score_mod), p.rules.context = &context;
@@ -139,8 +139,8 @@ double flops_of(Index queries, Index keys, Index width, bool causal) {
          (causal ? 0.5 : 1);
 }
 
-template <class T>
-void decode(const AttentionKernels<T>& kernel, const AttentionProblem<T>& p, const AttentionOutput<T>& y) {
+template <class T, class S>
+void decode(const AttentionKernels<T, S>& kernel, const AttentionProblem<T, S>& p, const AttentionOutput<T, S>& y) {
   const Index heads = p.batch * p.kv_heads, shared = p.heads / p.kv_heads, size = kernel.partial_size(p);
   const Index chunks = (p.keys + kernel.sizes.decode_keys - 1) / kernel.sizes.decode_keys;
   const double flops = flops_of(shared, std::min(p.keys, kernel.sizes.decode_keys), p.width + p.value_width, false);
@@ -156,12 +156,12 @@ void decode(const AttentionKernels<T>& kernel, const AttentionProblem<T>& p, con
                 partial.data() + (i / shared * chunks * shared + i % shared) * size, shared * size);
 }
 
-template <class T>
+template <class T, class S>
 void forward(const FlexInputs& x, const Tensor& out, const Tensor& lse) {
-  const AttentionKernels<T>& kernel = kernels::of<T>(kernels::attention_table());
+  const AttentionKernels<T, S>& kernel = kernels::attention_kernels<T, S>();
   const ScoreContext<T> context = context_of<T>(x);
-  const AttentionProblem<T> p = problem_of<T>(x, context);
-  const AttentionOutput<T> y{rows_of<T>(out), pointer<T>(lse)};
+  const AttentionProblem<T, S> p = problem_of<S>(x, context);
+  const AttentionOutput<T, S> y{rows_of<S>(out), pointer<T>(lse)};
   if (p.queries == 1 && y.lse == nullptr && p.drop_below == 0) return decode(kernel, p, y);
   const Index heads = p.batch * p.heads, lanes = kernel.sizes.lanes;
   const Index wanted = (kForwardTasks + heads - 1) / std::max<Index>(heads, 1);
@@ -177,17 +177,19 @@ void forward(const FlexInputs& x, const Tensor& out, const Tensor& lse) {
   });
 }
 
-template <class T>
+template <class T, class S>
 void backward(const FlexInputs& x, const Tensor& out, const Tensor& dout, const Tensor& lse, const AttentionTargets& to,
               Grads& d) {
-  const AttentionKernels<T>& kernel = kernels::of<T>(kernels::attention_table());
+  const AttentionKernels<T, S>& kernel = kernels::attention_kernels<T, S>();
   const ScoreContext<T> context = context_of<T>(x);
-  const AttentionProblem<T> p = problem_of<T>(x, context);
-  AttentionGradients<T> g{};
+  const AttentionProblem<T, S> p = problem_of<S>(x, context);
+  AttentionGradients<T, S> g{};
   detail::set_gradients<T>(g, out, dout, to);
   g.lse = pointer<const T>(lse), g.dbias = pointer<T>(to.bias), g.groups = 1;
   const Index heads = p.batch * p.kv_heads, shared = p.heads / p.kv_heads, lanes = kernel.sizes.back_lanes;
-  const Index blocks = (p.keys + kernel.sizes.back_keys - 1) / kernel.sizes.back_keys,
+  // Large blocks read the queries less often; a head alone needs small ones, which are divided more evenly.
+  g.block_keys = 2 * heads < kBackwardTasks ? kernel.sizes.back_keys / 2 : kernel.sizes.back_keys;
+  const Index blocks = (p.keys + g.block_keys - 1) / g.block_keys,
               tiles = (p.queries + lanes - 1) / lanes;
   g.groups = std::clamp<Index>((kBackwardTasks + heads - 1) / std::max<Index>(heads, 1), 1, std::max<Index>(blocks, 1));
   // With one block of keys, dq is complete when its tile is; otherwise each group adds up its own share.
@@ -195,7 +197,8 @@ void backward(const FlexInputs& x, const Tensor& out, const Tensor& dout, const 
   Tensor partial;
   if (split) {
     const Shape shape = {g.groups, p.batch, p.heads, tiles, p.width * lanes};
-    partial = p.rules.blocks == nullptr ? Tensor::empty(shape, x.q.dtype()) : Tensor::zeros(shape, x.q.dtype());
+    const DType dtype = detail::score_dtype(x.q.dtype());
+    partial = p.rules.blocks == nullptr ? Tensor::empty(shape, dtype) : Tensor::zeros(shape, dtype);
     g.partial_dq = partial.ptr<T>();
   }
   const double flops =
@@ -206,7 +209,7 @@ void backward(const FlexInputs& x, const Tensor& out, const Tensor& dout, const 
   parallel_for(heads * g.groups, (grain_for_flops(flops) + share - 1) / share * share, [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i) {
       const Index head = i / g.groups;
-      AttentionGradients<T> mine = g;
+      AttentionGradients<T, S> mine = g;
       const ScoreContext<T> with_sums = sums.wanted() ? sums.context(x, d, i) : context;
       if (sums.wanted()) mine.context = &with_sums;
       kernel.backward(p, mine, head / p.kv_heads, head % p.kv_heads, i % g.groups, scratch.mine());
@@ -222,7 +225,7 @@ void backward(const FlexInputs& x, const Tensor& out, const Tensor& dout, const 
 // dz_h = -sum p delta, with p = e^(z - L) what the sink takes of a query's weights and delta = do . o
 void backward_sinks(const FlexInputs& x, const Tensor& out, const Tensor& dout, const Tensor& lse, Grads& d) {
   if (!x.flex.sinks.defined() || !d.wants(kSinksInput)) return;
-  const Tensor delta = sum(out * dout, {3}).transpose(1, 2);  // [B, H, T]
+  const Tensor delta = sum(out.to(dout.dtype()) * dout, {3}).transpose(1, 2);  // [B, H, T]
   const Tensor taken = exp(x.flex.sinks.view({1, x.flex.sinks.dim(0), 1}) - lse * (1 / kScoreUnit));
   d.add(kSinksInput, -sum(taken * delta, {0, 2}));
 }
@@ -231,14 +234,15 @@ Tensor attention_op(const char* op, const Where& where, const FlexInputs& x) {
   const auto& p = Mods::parameters(x.flex.score_mod);
   const Inputs inputs = {x.q, x.k, x.v, x.call.bias, x.flex.sinks, p[0], p[1], p[2], p[3]};
   Tensor y = detail::attention_output(x), lse;
-  if (wants_gradient(inputs.list())) lse = Tensor::empty(x.grid().first(3), x.q.dtype());
-  detail::with_float(x.q.dtype(), [&](auto t) { forward<decltype(t)>(x, y.transpose(1, 2), lse); });
+  if (wants_gradient(inputs.list())) lse = Tensor::empty(x.grid().first(3), detail::score_dtype(x.q.dtype()));
+  detail::with_format(x.q.dtype(),
+                      [&](auto t, auto s) { forward<decltype(t), decltype(s)>(x, y.transpose(1, 2), lse); });
   record(op, where, y, inputs, saved(x, y, lse),
          [](Grads& d, const Tensor& dy, const FlexInputs& in, const Tensor& out, const Tensor& sums) {
            AttentionTargets to = detail::attention_targets(d);
            if (in.call.bias.defined() && d.wants(3)) to.bias = Tensor::zeros(in.grid(), dy.dtype());
-           detail::with_float(dy.dtype(), [&](auto t) {
-             backward<decltype(t)>(in, out.transpose(1, 2), dy.transpose(1, 2), sums, to, d);
+           detail::with_format(in.q.dtype(), [&](auto t, auto s) {
+             backward<decltype(t), decltype(s)>(in, out.transpose(1, 2), dy.transpose(1, 2), sums, to, d);
            });
            if (to.bias.defined()) d.add(3, to.bias);
            backward_sinks(in, out, dy, sums, d);
@@ -247,7 +251,7 @@ Tensor attention_op(const char* op, const Where& where, const FlexInputs& x) {
 }
 
 double scale_of(const char* op, In q, In k, In v, const AttentionCall& call, std::optional<double> given) {
-  detail::check_heads(op, q, k, v);
+  detail::check_heads(op, q, k, v, true);
   const double scale = given.value_or(1 / std::sqrt(static_cast<double>(q.dim(3))));
   detail::check_pairs(op, q, k, call, scale);
   return scale;
@@ -265,8 +269,9 @@ void check_options(In q, In k, const FlexAttentionOptions& o) {
           "flex_attention: block_mask is of ", mask, " but [batch, heads, queries, keys] is ",
           Shape{batch, heads, queries, keys}, "; it must be the same, or 1 for batch or heads");
   }
-  check(!o.sinks.defined() || (o.sinks.shape() == Shape{heads} && o.sinks.dtype() == q.dtype()), at,
-        "flex_attention: sinks is ", o.sinks, " and q is ", q.tensor(), "; it must be ", Shape{heads}, " of q's dtype");
+  check(!o.sinks.defined() || (o.sinks.shape() == Shape{heads} && o.sinks.dtype() == detail::score_dtype(q.dtype())), at,
+        "flex_attention: sinks is ", o.sinks, " and q is ", q.tensor(), "; it must be ", Shape{heads},
+        q.dtype() == DType::bfloat16 ? " float32" : " of q's dtype");
   check(!o.positions.defined() || (o.positions.shape() == Shape{batch} && o.positions.dtype() == DType::int32), at,
         "flex_attention: positions is ", o.positions, "; it must be ", Shape{batch}, " int32");
   const Tensor& first = Mods::parameters(o.score_mod)[0];
@@ -288,7 +293,7 @@ Tensor flex_attention(In q, In k, In v, const FlexAttentionOptions& options, con
   if (options.sinks.defined()) x.flex.sinks = options.sinks.contiguous();
   if (options.positions.defined()) x.flex.positions = options.positions.dense();
   for (Tensor& p : Mods::parameters(x.flex.score_mod))
-    if (p.defined()) p = p.to(q.dtype()).contiguous();
+    if (p.defined()) p = p.to(detail::score_dtype(q.dtype())).contiguous();
   return attention_op("flex_attention", q.where(), x);
 }
 

@@ -4,14 +4,15 @@
 
 namespace heed::detail {
 
-void check_heads(const char* op, In q, In k, In v) {
+void check_heads(const char* op, In q, In k, In v, bool bfloat16) {
   const Where& at = q.where();
   check(q.rank() == 4 && k.rank() == 4 && v.rank() == 4, at, op, ": q is ", q.tensor(), ", k is ", k.tensor(),
         " and v is ", v.tensor(), "; they must be [batch, heads, length, width]");
-  check(
-      (q.dtype() == DType::float32 || q.dtype() == DType::float64) && k.dtype() == q.dtype() && v.dtype() == q.dtype(),
-      at, op, ": q is ", q.tensor(), ", k is ", k.tensor(), " and v is ", v.tensor(),
-      "; all must be float32, or all float64");
+  const bool known =
+      q.dtype() == DType::float32 || q.dtype() == DType::float64 || (bfloat16 && q.dtype() == DType::bfloat16);
+  check(known && k.dtype() == q.dtype() && v.dtype() == q.dtype(), at, op, ": q is ", q.tensor(), ", k is ",
+        k.tensor(), " and v is ", v.tensor(),
+        bfloat16 ? "; all must be float32, all bfloat16, or all float64" : "; all must be float32, or all float64");
   check(k.dim(0) == q.dim(0) && k.dim(3) == q.dim(3), at, op, ": q is ", q.tensor(), " but k is ", k.tensor(),
         "; batch and width must be the same");
   check(v.dim(0) == k.dim(0) && v.dim(1) == k.dim(1) && v.dim(2) == k.dim(2), at, op, ": k is ", k.tensor(),
@@ -54,8 +55,8 @@ void check_pairs(const char* op, In q, In k, const AttentionCall& call, double s
     check_grid(op, q, "mask", call.mask, grid);
   }
   if (call.bias.defined()) {
-    check(call.bias.dtype() == q.dtype(), at, op, ": bias is ", call.bias, " and q is ", q.tensor(),
-          "; the dtypes must be the same");
+    check(call.bias.dtype() == score_dtype(q.dtype()), at, op, ": bias is ", call.bias, " and q is ", q.tensor(),
+          q.dtype() == DType::bfloat16 ? "; it must be float32, as scores are" : "; the dtypes must be the same");
     check_grid(op, q, "bias", call.bias, grid);
   }
   check(call.dropout >= 0 && call.dropout <= 1, at, op, ": dropout is ", call.dropout, "; it must be in [0, 1]");

@@ -15,8 +15,11 @@ namespace heed::detail {
 
 // ---- Checks: Errors that begin with `op` ----
 
-// q [B, H, T, D], k [B, Hk, S, D] and v [B, Hk, S, Dv] of float32 or of float64, Hk a divisor of H, D not 0.
-void check_heads(const char* op, In q, In k, In v);
+// q [B, H, T, D], k [B, Hk, S, D] and v [B, Hk, S, Dv] of float32 or of float64, or of bfloat16 where the op has it; Hk
+// a divisor of H, D not 0.
+void check_heads(const char* op, In q, In k, In v, bool bfloat16 = false);
+// Of scores, bias and gradients where q, k and v are of `dtype`: float32 for bfloat16.
+inline DType score_dtype(DType dtype) { return dtype == DType::bfloat16 ? DType::float32 : dtype; }
 // key_lengths and key_mask of the call, for k [B, Hk, S, D].
 void check_key_masks(const char* op, In k, const AttentionCall& call);
 // All of the call but causal, and a scale, for q and k that fit.
@@ -51,6 +54,15 @@ AttentionTargets attention_targets(Grads& d);
 
 // ---- To the kernels ----
 
+// Calls f(T{}, S{}) with the types that kernels compute in, and of q, k, v and out in memory.
+template <class F>
+void with_format(DType dtype, F f) {
+  if (dtype == DType::bfloat16)
+    f(float{}, std::uint16_t{});
+  else
+    with_float(dtype, [&](auto t) { f(t, t); });
+}
+
 // Null where x is undefined.
 template <class T>
 T* pointer(const Tensor& x) {
@@ -78,7 +90,8 @@ template <class T, class Problem>
 void set_rows(Problem& p, const AttentionInputs& x) {
   p.batch = x.q.dim(0), p.heads = x.q.dim(1), p.kv_heads = x.k.dim(1);
   p.queries = x.q.dim(2), p.keys = x.k.dim(2), p.width = x.q.dim(3), p.value_width = x.v.dim(3);
-  p.q = rows_of<const T>(x.q), p.k = rows_of<const T>(x.k), p.v = rows_of<const T>(x.v);
+  using Stored = std::remove_pointer_t<decltype(p.q.data)>;
+  p.q = rows_of<Stored>(x.q), p.k = rows_of<Stored>(x.k), p.v = rows_of<Stored>(x.v);
   p.lengths = pointer<const std::int32_t>(x.call.key_lengths);
   p.key_mask = pointer<const std::uint8_t>(x.call.key_mask);
 }
@@ -98,7 +111,7 @@ void set_pairs(Problem& p, const AttentionInputs& x) {
 // What comes in and goes out, which all kernels' gradients have: out and dout [B, H, T, Dv].
 template <class T, class Gradients>
 void set_gradients(Gradients& g, const Tensor& out, const Tensor& dout, const AttentionTargets& to) {
-  g.out = rows_of<const T>(out), g.dout = rows_of<const T>(dout);
+  g.out = rows_of<std::remove_pointer_t<decltype(g.out.data)>>(out), g.dout = rows_of<const T>(dout);
   g.dq = rows_of<T>(to.q.gradient), g.dk = rows_of<T>(to.k.gradient), g.dv = rows_of<T>(to.v.gradient);
   g.add_dq = to.q.accumulate, g.add_dk = to.k.accumulate, g.add_dv = to.v.accumulate;
 }

@@ -20,6 +20,10 @@
 // Memory: rows of q, k and v are read in place, through their strides, and copied block by block into scratch that
 // stays in the nearest cache: keys as rows [keys, width], queries as columns [width, lanes]. "Whole vectors" means that
 // a row is padded with zeros to a multiple of the vector's width.
+//
+// bfloat16 q, k, v and out: scores, softmax, sums and gradients are float32. Where the level has a dot product of pairs
+// (avx512_bf16), the operands of all products are bf16: p and ds are rounded for theirs, as in FlashAttention.
+// Elsewhere rows are widened as they are copied into scratch.
 #pragma once
 #include "../kernel_interface.hpp"
 #include "dispatch.hpp"
@@ -47,12 +51,13 @@ struct ScoreRules {
   const int32_t* positions;   // [batch]: where the first query stands among the keys; null: keys - queries
 };
 
-template <class T>
+// T: of scores, sums and gradients; S: of q, k, v and out in memory, T itself or uint16_t, which is bf16.
+template <class T, class S = T>
 struct AttentionProblem {
   int64_t batch, heads, kv_heads, queries, keys, width, value_width;
   T scale;
   bool causal;
-  HeadRows<const T> q, k, v;
+  HeadRows<const S> q, k, v;
   const int32_t* lengths;   // [batch]: keys from here on are padding; or null
   const uint8_t* key_mask;  // [batch, keys]: 0 where a key is masked; or null
   ScoreGrid<const uint8_t> mask;
@@ -65,27 +70,28 @@ struct AttentionProblem {
   ScoreRules<T> rules;
 };
 
-template <class T>
+template <class T, class S = T>
 struct AttentionOutput {
-  HeadRows<T> out;
+  HeadRows<S> out;
   T* lse;  // [batch, heads, queries]: L, and +inf for a row without a key; or null
 };
 
 // What comes in and goes out backward, in every attention with a score for each pair.
-template <class T>
+template <class T, class S = T>
 struct PairGradients {
-  HeadRows<const T> out, dout;
+  HeadRows<const S> out;
+  HeadRows<const T> dout;
   const T* lse;            // [batch, heads, queries]: L, and +inf for a row without a key
   HeadRows<T> dq, dk, dv;  // null data: not wanted
   bool add_dq, add_dk, add_dv;
 };
 
-template <class T>
-struct AttentionGradients : PairGradients<T> {
+template <class T, class S = T>
+struct AttentionGradients : PairGradients<T, S> {
   T* dbias;       // [batch, heads, queries, keys], zeros before; or null
   T* partial_dq;  // [groups, batch, heads, query tiles, width, lanes], zeros before where there is a mask of
                   // blocks; null where there is one block of keys
-  int64_t groups;
+  int64_t groups, block_keys;  // keys of a block: a multiple of the step of back_keys, at most back_keys
   const ScoreContext<T>* context;  // of this task, whose sums are its own; null: no parameter's gradient is wanted
 };
 
@@ -94,32 +100,51 @@ struct AttentionSizes {
   int64_t lanes;        // queries of a tile
   int64_t max_rows;     // queries of a forward block at most
   int64_t back_lanes;   // queries of a backward tile
-  int64_t back_keys;    // keys of a backward block
+  int64_t back_keys;    // keys of a backward block at most
   int64_t decode_keys;  // keys of a chunk of `decode`
 };
 
-template <class T>
+template <class T, class S = T>
 struct AttentionKernels {
+  using Problem = AttentionProblem<T, S>;
+  using Output = AttentionOutput<T, S>;
+  using Gradients = AttentionGradients<T, S>;
+
   AttentionSizes sizes;
-  size_t (*forward_scratch)(const AttentionProblem<T>& p);  // in elements
-  size_t (*backward_scratch)(const AttentionProblem<T>& p);
+  size_t (*forward_scratch)(const Problem& p);  // in elements
+  size_t (*backward_scratch)(const Problem& p);
   // Rows [begin, end) of head (b, h); end - begin <= max_rows, begin a multiple of `lanes`.
-  void (*forward)(const AttentionProblem<T>& p, const AttentionOutput<T>& y, int64_t b, int64_t h, int64_t begin,
-                  int64_t end, T* scratch);
+  void (*forward)(const Problem& p, const Output& y, int64_t b, int64_t h, int64_t begin, int64_t end, T* scratch);
   // Key blocks group, group + groups, ... of head (b, kv_head), and all queries that see them.
-  void (*backward)(const AttentionProblem<T>& p, const AttentionGradients<T>& d, int64_t b, int64_t kv_head,
-                   int64_t group, T* scratch);
+  void (*backward)(const Problem& p, const Gradients& d, int64_t b, int64_t kv_head, int64_t group, T* scratch);
   // dq of one tile of queries from partial_dq.
-  void (*combine)(const AttentionProblem<T>& p, const AttentionGradients<T>& d, int64_t b, int64_t h, int64_t tile);
+  void (*combine)(const Problem& p, const Gradients& d, int64_t b, int64_t h, int64_t tile);
   // Forward for one query, without dropout and lse, in two steps: chunk by chunk for the heads that share (b, kv_head)
   // into partial [heads that share, partial_size], and then for each head from its chunks, `stride` apart.
-  int64_t (*partial_size)(const AttentionProblem<T>& p);
-  void (*decode)(const AttentionProblem<T>& p, int64_t b, int64_t kv_head, int64_t chunk, T* partial);
-  void (*join)(const AttentionProblem<T>& p, const AttentionOutput<T>& y, int64_t b, int64_t h, int64_t chunks,
-               const T* partial, int64_t stride);
+  int64_t (*partial_size)(const Problem& p);
+  void (*decode)(const Problem& p, int64_t b, int64_t kv_head, int64_t chunk, T* partial);
+  void (*join)(const Problem& p, const Output& y, int64_t b, int64_t h, int64_t chunks, const T* partial,
+               int64_t stride);
 };
 
-using AttentionTable = FloatTable<AttentionKernels>;
-const AttentionTable& attention_table();  // of the level that runs
+using Bf16AttentionKernels = AttentionKernels<float, uint16_t>;
+struct AttentionTable {
+  AttentionKernels<float> f32;
+  AttentionKernels<double> f64;
+  Bf16AttentionKernels bf16;
+};
+const AttentionTable& attention_table();          // of the level that runs
+const Bf16AttentionKernels* attention_bf16_dots();  // with bf16 products; null where the level has none
+
+// Those of the level that runs.
+template <class T, class S>
+const AttentionKernels<T, S>& attention_kernels() {
+  if constexpr (sizeof(S) == 2) {
+    const Bf16AttentionKernels* dots = attention_bf16_dots();
+    return dots != nullptr ? *dots : attention_table().bf16;
+  } else {
+    return of<T>(attention_table());
+  }
+}
 
 }  // namespace heed::kernels

@@ -1,26 +1,10 @@
-#include "attention_backward.hpp"
-#include "attention_decode.hpp"
+#include "attention_table.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
-namespace {
-
-template <class T>
-constexpr AttentionKernels<T> kernels_of() {
-  using namespace attention;
-  return {{kLanes<T>, kTiles * kLanes<T>, kBackLanes<T>, kBackKeys, kDecodeKeys},
-          scratch_size<T, ForwardScratch<T>>,
-          scratch_size<T, BackwardScratch<T>>,
-          forward<T>,
-          backward<T>,
-          combine<T>,
-          partial_size<T>,
-          decode<T>,
-          join<T>};
-}
-
-}  // namespace
 
 extern const AttentionTable attention_table;
-const AttentionTable attention_table = {kernels_of<float>(), kernels_of<double>()};
+const AttentionTable attention_table = {attention_kernels_of<float, float, float>(),
+                                        attention_kernels_of<double, double, double>(),
+                                        attention_kernels_of<float, uint16_t, float>()};
 
 }  // namespace heed::kernels::HEED_LEVEL

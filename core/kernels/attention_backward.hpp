@@ -1,5 +1,5 @@
 // Backward: a block of keys and values stays near while all queries that see it pass by, tile by tile; their scores are
-// computed again. Included only by attention.kernel.cpp.
+// computed again. Included only by attention kernels.
 #pragma once
 #include "attention_forward.hpp"
 
@@ -7,36 +7,39 @@ namespace heed::kernels::HEED_LEVEL::attention {
 
 template <class T>
 inline constexpr int kBackLanes = 2 * kWidth<T>;  // queries of a tile
-inline constexpr long kBackKeys = 256;            // keys of a task's block, taken kKeys at a time
+inline constexpr long kBackKeys = 512;            // keys of a task's block at most, taken kKeys at a time
 
-template <class T>
+template <class F>
 struct BackwardScratch {
-  T *keys, *dkeys, *values, *dvalues;    // [kBackKeys, k_stride], [kBackKeys, v_stride]
-  T *queries, *query_rows;               // [width, lanes], [lanes, k_stride]
-  T *douts, *dout_rows;                  // [value_width, lanes], [lanes, v_stride]
-  T *lse, *delta;                        // [lanes]
-  T *weights, *dscores, *addend, *rows;  // [kKeys, lanes]
-  T *x, *slope;                          // [kKeys, lanes], of a function of scores: what it is given, f'; or null
-  T* dqueries;                           // [width, lanes]
-  long k_stride, v_stride;               // width and value_width in whole vectors
+  using T = ValueOf<F>;
+  Matrix<F> keys, values;                         // [kBackKeys, width], [kBackKeys, value_width]
+  T *dkeys, *dvalues;                             // the same, k_stride and v_stride apart
+  Matrix<F> query_rows, dout_rows;                // [lanes, width], [lanes, value_width]
+  ElementOf<F>*queries, *douts;                   // [width, lanes], [value_width, lanes]
+  T *lse, *delta;                                 // [lanes]
+  ScoreTiles<F> weights, dscores;                 // [kKeys, lanes]
+  T *addend, *rows;                               // [kKeys, lanes]
+  T *x, *slope;           // [kKeys, lanes], of a function of scores: what it is given, f'; or null
+  T* dqueries;            // [width, lanes]
+  long k_stride, v_stride;  // width and value_width in whole vectors
 
-  BackwardScratch(const AttentionProblem<T>& p, Pieces<T>& from) {
+  BackwardScratch(const typename F::Problem& p, Pieces<T>& from) {
     constexpr long lanes = kBackLanes<T>;
     k_stride = whole_vectors<T>(p.width);
     v_stride = whole_vectors<T>(p.value_width);
-    weights = from.take(kKeys * lanes);
-    dscores = from.take(kKeys * lanes);
-    queries = from.take(p.width * lanes);
-    query_rows = from.take(lanes * k_stride);
-    douts = from.take(p.value_width * lanes);
-    dout_rows = from.take(lanes * v_stride);
+    weights = take_scores<F>(from, kKeys, lanes);
+    dscores = take_scores<F>(from, kKeys, lanes);
+    queries = from.template take_as<ElementOf<F>>(steps_of<F>(p.width) * lanes);
+    query_rows = take_matrix<F>(from, lanes, p.width);
+    douts = from.template take_as<ElementOf<F>>(steps_of<F>(p.value_width) * lanes);
+    dout_rows = take_matrix<F>(from, lanes, p.value_width);
     lse = from.take(lanes);
     delta = from.take(lanes);
     dqueries = from.take(p.width * lanes);
     addend = from.take(kKeys * lanes);
     rows = from.take(kKeys * lanes);
-    keys = from.take(kBackKeys * k_stride);
-    values = from.take(kBackKeys * v_stride);
+    keys = take_matrix<F>(from, kBackKeys, p.width);
+    values = take_matrix<F>(from, kBackKeys, p.value_width);
     dkeys = from.take(kBackKeys * k_stride);
     dvalues = from.take(kBackKeys * v_stride);
     const bool function = p.rules.f.apply != nullptr;
@@ -52,41 +55,45 @@ struct Finite {
 
 // Queries and output gradients of a tile, as rows and as columns; delta [lanes] = sum_d do * o. Rows without a key
 // become zeros.
-template <class T>
-[[gnu::noinline]] void load_queries(const AttentionProblem<T>& p, const AttentionGradients<T>& d, const Place& at,
-                                    const BackwardScratch<T>& x, Finite& finite) {
+template <class F>
+[[gnu::noinline]] void load_queries(const typename F::Problem& p, const typename F::Gradients& d, const Place& at,
+                                    const BackwardScratch<F>& x, Finite& finite) {
+  using T = ValueOf<F>;
   constexpr int lanes = kBackLanes<T>;
   // lse [lanes]; inf, which makes all weights 0, in lanes of no query
   const T* lse = d.lse + (at.b * p.heads + at.h) * p.queries + at.query;
   for (int i = 0; i < lanes; ++i) x.lse[i] = i < at.rows ? lse[i] : kInfinity<T>;
-  // query_rows [lanes, k_stride], dout_rows [lanes, v_stride], delta
+  // query_rows [lanes, width], dout_rows [lanes, value_width], delta
   Batch<T> non_finite_query(T(0)), non_finite_dout(T(0));
   for (long i = 0; i < lanes; ++i) {
-    T *query = x.query_rows + i * x.k_stride, *dout = x.dout_rows + i * x.v_stride;
+    ElementOf<F>*query = x.query_rows.rows + i * x.query_rows.row_stride,
+                *to_dout = x.dout_rows.rows + i * x.dout_rows.row_stride;
     x.delta[i] = T(0);
     if (x.lse[i] == kInfinity<T>) {
-      clear(query, p.width);
-      clear(dout, p.value_width);
+      clear(query, x.query_rows.row_stride);
+      clear(to_dout, x.dout_rows.row_stride);
       continue;
     }
+    const T* dout = row_of(d.dout, at.b, at.h, at.query + i);
     copy_row(row_of(p.q, at.b, at.h, at.query + i), p.width, query, non_finite_query);
-    copy_row(row_of(d.dout, at.b, at.h, at.query + i), p.value_width, dout, non_finite_dout);
+    copy_row(dout, p.value_width, to_dout, non_finite_dout);
     x.delta[i] = row_dot(row_of(d.out, at.b, at.h, at.query + i), dout, p.value_width);
   }
   finite.queries = !any(isnan(non_finite_query));
   finite.douts = !any(isnan(non_finite_dout));
-  // queries [width, lanes] = scale query_rows^T, douts [value_width, lanes] = dout_rows^T
-  const Batch<T> factor(static_cast<T>(p.scale * score_unit(p)));
-  transpose<T>(x.query_rows, x.k_stride, long{lanes}, p.width, long{lanes},
-               [&](long c, long i, Batch<T> y, int) { store_aligned(x.queries + c * lanes + i, y * factor); });
-  transpose<T>(x.dout_rows, x.v_stride, long{lanes}, p.value_width, long{lanes},
-               [&](long c, long i, Batch<T> y, int) { store_aligned(x.douts + c * lanes + i, y); });
+  pair_up(x.query_rows, lanes);
+  pair_up(x.dout_rows, lanes);
+  // queries [width, lanes] = scale query_rows^T (bf16: query_rows^T), douts [value_width, lanes] = dout_rows^T
+  pack_columns<F>(x.query_rows, p.width, lanes, score_factor<F>(p), x.queries);
+  pack_columns<F>(x.dout_rows, p.value_width, lanes, T(1), x.douts);
 }
 
 // For a tile [keys, lanes]: weights: scores -> m p; dscores: do . v -> ds. `factor` holds m, or is null.
 //   p = 2^(score - lse)     ds = p (m do . v - delta)     both 0, whatever they are made of, where the score is -inf
-template <class T>
-[[gnu::noinline]] void weights_and_dscores(const BackwardScratch<T>& x, long keys, const T* factor) {
+// kRounded: they go to the operands' rows alone.
+template <class F, bool kRounded>
+[[gnu::noinline]] void weights_and_dscores(const BackwardScratch<F>& x, long keys, const ValueOf<F>* factor) {
+  using T = ValueOf<F>;
   constexpr int w = kWidth<T>, lanes = kBackLanes<T>, v = lanes / w;
   const Batch<T> zero(T(0));
   Batch<T> lse[v], delta[v];
@@ -94,19 +101,29 @@ template <class T>
     lse[i] = load_aligned(x.lse + i * w);
     delta[i] = load_aligned(x.delta + i * w);
   });
-  for (long j = 0; j < keys; ++j)
+  for (long j = 0; j < keys; ++j) {
+    Batch<T> used[v], dscore[v];
     unroll<v>([&](auto i) {
       const long at = j * lanes + i * w;
-      const Batch<T> s = load_aligned(x.weights + at);
+      const Batch<T> s = load_aligned(x.weights.values + at);
       const Batch<T> weight = select(s == minus_infinity<T>(), zero, exp2(s - lse[i]));
-      Batch<T> dweight = load_aligned(x.dscores + at), used = weight;
+      Batch<T> dweight = load_aligned(x.dscores.values + at);
+      used[i] = weight;
       if (factor != nullptr) {
         dweight = dweight * load_aligned(factor + at);
-        used = weight * load_aligned(factor + at);
+        used[i] = weight * load_aligned(factor + at);
       }
-      store_aligned(x.weights + at, used);
-      store_aligned(x.dscores + at, select(weight == zero, zero, weight * (dweight - delta[i])));
+      dscore[i] = select(weight == zero, zero, weight * (dweight - delta[i]));
+      if constexpr (!kRounded) {
+        store_aligned(x.weights.values + at, used[i]);
+        store_aligned(x.dscores.values + at, dscore[i]);
+      }
     });
+    if constexpr (kRounded) {
+      RoundedRow<F>::put_rows(x.weights, j, {used[0], used[1]});
+      RoundedRow<F>::put_rows(x.dscores, j, {dscore[0], dscore[1]});
+    }
+  }
 }
 
 // By what the function of scores is given: dx = f'(x) ds, and 0 where ds is, as x is anything in masked pairs.
@@ -120,8 +137,8 @@ template <class T>
 }
 
 // dbias [queries, keys] of head (b, h) = dscores^T
-template <class T>
-inline void store_dbias(const AttentionProblem<T>& p, const Place& at, const T* dscores, T* dbias) {
+template <class T, class S>
+inline void store_dbias(const AttentionProblem<T, S>& p, const Place& at, const T* dscores, T* dbias) {
   constexpr int w = kWidth<T>, lanes = kBackLanes<T>;
   for (long i = 0; i < at.rows; i += w)
     transpose<T>(dscores + i, lanes, at.keys, at.rows - i < w ? at.rows - i : w, at.keys,
@@ -132,37 +149,48 @@ inline void store_dbias(const AttentionProblem<T>& p, const Place& at, const T* 
 }
 
 // One tile of queries against up to kKeys keys, which are the block's from `offset` on.
-template <class T>
-[[gnu::noinline]] void back_tile(const AttentionProblem<T>& p, const AttentionGradients<T>& d, const Place& at,
-                                 long offset, const BackwardScratch<T>& x, const Finite& finite) {
+template <class F>
+[[gnu::noinline]] void back_tile(const typename F::Problem& p, const typename F::Gradients& d, const Place& at,
+                                 long offset, const BackwardScratch<F>& x, const Finite& finite) {
+  using T = ValueOf<F>;
   constexpr long lanes = kBackLanes<T>;
-  const T *keys = x.keys + offset * x.k_stride, *values = x.values + offset * x.v_stride;
-  T *dkeys = x.dkeys + offset * x.k_stride, *dvalues = x.dvalues + offset * x.v_stride;
-  const long first = seen_by_first(p, at);
+  const Matrix<F> keys = x.keys.from(offset), values = x.values.from(offset);
+  T *weights = x.weights.values, *dscores = x.dscores.values;
+  const long first = seen_by_first<F>(p, at);
   // weights [keys, lanes] = keys queries, finished as forward's scores; dscores [keys, lanes] = values douts
-  key_products<lanes>(keys, x.k_stride, x.queries, p.width, first, at.keys, x.weights);
-  key_products<lanes>(values, x.v_stride, x.douts, p.value_width, first, at.keys, x.dscores);
-  finish_scores<T, lanes>(p, at, x.weights, x.addend, x.rows, d.context != nullptr ? x.x : nullptr, x.slope);
+  key_products<F, lanes, kScoreFinish<F>>(keys, x.queries, p.width, first, at.keys, score_factor<F>(p), weights);
+  key_products<F, lanes, Finish::set>(values, x.douts, p.value_width, first, at.keys, T(1), dscores);
+  finish_scores<lanes>(p, at, weights, x.addend, x.rows, d.context != nullptr ? x.x : nullptr, x.slope);
   // lanes of no query see nothing, though a masked key may be NaN
   for (long j = 0; at.rows < lanes && j < at.keys; ++j)
-    for (long i = at.rows; i < lanes; ++i) x.weights[j * lanes + i] = -kInfinity<T>;
+    for (long i = at.rows; i < lanes; ++i) weights[j * lanes + i] = -kInfinity<T>;
   // weights = m p, dscores = ds
-  if (p.drop_below != 0) dropout_factors<T, lanes>(p, at, x.addend);
-  weights_and_dscores(x, at.keys, p.drop_below != 0 ? x.addend : nullptr);
-  // gradients of the function's parameters; dscores = dx
-  if (d.context != nullptr) p.rules.f.sum(*d.context, tile_at(p, at, lanes), x.x, x.dscores);
-  if (x.slope != nullptr) chain_slope(x.slope, at.keys, x.dscores);
-  if (d.dbias != nullptr) store_dbias(p, at, x.dscores, d.dbias);
+  if (p.drop_below != 0) dropout_factors<lanes>(p, at, x.addend);
+  const T* dropped = p.drop_below != 0 ? x.addend : nullptr;
+  if (d.context == nullptr && x.slope == nullptr && d.dbias == nullptr) {
+    weights_and_dscores<F, F::kDots>(x, at.keys, dropped);
+  } else {
+    weights_and_dscores<F, false>(x, at.keys, dropped);
+    // gradients of the function's parameters; dscores = dx
+    if (d.context != nullptr) p.rules.f.sum(*d.context, tile_at(p, at, lanes), x.x, dscores);
+    if (x.slope != nullptr) chain_slope(x.slope, at.keys, dscores);
+    if (d.dbias != nullptr) store_dbias(p, at, dscores, d.dbias);
+    round_scores(x.weights, at.keys);
+    round_scores(x.dscores, at.keys);
+  }
   // dvalues [keys, value_width] += weights dout_rows
   if (d.dv.data != nullptr)
-    key_sums<lanes>(finite.douts, x.dout_rows, x.v_stride, x.weights, p.value_width, first, at.keys, dvalues);
+    key_sums<F, lanes>(finite.douts, x.dout_rows, x.weights.operand, p.value_width, first, at.keys,
+                       x.dvalues + offset * x.v_stride);
   // dkeys [keys, width] += dscores query_rows
   if (d.dk.data != nullptr)
-    key_sums<lanes>(finite.queries, x.query_rows, x.k_stride, x.dscores, p.width, first, at.keys, dkeys);
+    key_sums<F, lanes>(finite.queries, x.query_rows, x.dscores.operand, p.width, first, at.keys,
+                       x.dkeys + offset * x.k_stride);
   // dqueries [width, lanes] += keys^T dscores
-  if (d.dq.data != nullptr)
-    query_sums<lanes, Finish::add>(finite.keys, keys, x.k_stride, x.dscores, p.width, first, at.keys,
-                                   static_cast<const T*>(nullptr), x.dqueries);
+  if (d.dq.data == nullptr) return;
+  pair_up(x.dscores.operand, at.keys);
+  query_sums<F, lanes, Finish::add>(finite.keys, keys, x.dscores.operand, p.width, first, at.keys, nullptr,
+                                    x.dqueries);
 }
 
 // Rows [row, row + rows) of head (b, h) (+)= factor * from [rows, stride]: dk and dv.
@@ -173,8 +201,8 @@ inline void write_rows(const T* from, long stride, const HeadRows<T>& to, long b
 }
 
 // Rows [query, query + rows) of dq (+)= scale * dqueries^T, dqueries [width, lanes].
-template <class T>
-inline void write_dqueries(const AttentionProblem<T>& p, const AttentionGradients<T>& d, long b, long h, long query,
+template <class T, class S>
+inline void write_dqueries(const AttentionProblem<T, S>& p, const AttentionGradients<T, S>& d, long b, long h, long query,
                            long rows, const T* dqueries) {
   constexpr int w = kWidth<T>;
   for (long i = 0; i < rows; i += w)
@@ -185,39 +213,40 @@ inline void write_dqueries(const AttentionProblem<T>& p, const AttentionGradient
 }
 
 // Where the group adds up its share of dq for a tile: [width, lanes].
-template <class T>
-inline T* partial_of(const AttentionProblem<T>& p, const AttentionGradients<T>& d, long group, long b, long h,
+template <class T, class S>
+inline T* partial_of(const AttentionProblem<T, S>& p, const AttentionGradients<T, S>& d, long group, long b, long h,
                      long tile) {
   constexpr long lanes = kBackLanes<T>;
   const long tiles = (p.queries + lanes - 1) / lanes;
   return d.partial_dq + (((group * p.batch + b) * p.heads + h) * tiles + tile) * p.width * lanes;
 }
 
-// Asked for while tile t of head h is worked on: the tile `next`, and its share of the next block of keys of this head
-// or the one that follows.
-template <class T>
-inline void prefetch_next(const AttentionProblem<T>& p, const AttentionGradients<T>& d, long b, long h, long t,
-                          long next, long tiles, long begin, long group) {
+// Asked for in step `step` of `steps` of the work on tile t of head h: a share of the tile `next`, and of the next block
+// of keys of this head or the one that follows.
+template <class T, class S>
+inline void prefetch_next(const AttentionProblem<T, S>& p, const AttentionGradients<T, S>& d, long b, long h, long t,
+                          long next, long tiles, long begin, long group, long step, long steps) {
   constexpr long lanes = kBackLanes<T>;
   const long shared = p.heads / p.kv_heads, next_h = next < tiles ? h : h + 1 < p.heads ? h + 1 : 0;
   const long next_b = next < tiles || next_h > 0 ? b : b + 1, query = next < tiles ? next * lanes : 0;
   if (next_b < p.batch) {
-    const long end = query + lanes < p.queries ? query + lanes : p.queries;
-    prefetch_rows(p.q, next_b, next_h, query, end, p.width);
-    prefetch_rows(d.out, next_b, next_h, query, end, p.value_width);
-    prefetch_rows(d.dout, next_b, next_h, query, end, p.value_width);
-    if (d.partial_dq == nullptr) prefetch_rows(d.dq, next_b, next_h, query, end, p.width);
+    const Share q = share_of(query, query + lanes < p.queries ? query + lanes : p.queries, step, steps);
+    prefetch_rows(p.q, next_b, next_h, q.begin, q.end, p.width);
+    prefetch_rows(d.out, next_b, next_h, q.begin, q.end, p.value_width);
+    prefetch_rows(d.dout, next_b, next_h, q.begin, q.end, p.value_width);
+    if (d.partial_dq == nullptr) prefetch_rows(d.dq, next_b, next_h, q.begin, q.end, p.width);
   }
   if ((h + 1) % shared != 0) return;
   const long kv_head = h / shared;
-  const bool here = begin + d.groups * kBackKeys < p.keys;
+  const bool here = begin + d.groups * d.block_keys < p.keys;
   const long key_head = here                       ? kv_head
                         : kv_head + 1 < p.kv_heads ? kv_head + 1
                                                    : 0,
              key_b = here || key_head > 0 ? b : b + 1;
   if (key_b == p.batch) return;
-  const long key = here ? begin + d.groups * kBackKeys : group * kBackKeys;
-  const Share s = share_of(key, key + kBackKeys < p.keys ? key + kBackKeys : p.keys, t, tiles);
+  const long key = here ? begin + d.groups * d.block_keys : group * d.block_keys;
+  const Share s = share_of(key, key + d.block_keys < p.keys ? key + d.block_keys : p.keys, t * steps + step,
+                           tiles * steps);
   prefetch_rows(p.k, key_b, key_head, s.begin, s.end, p.width);
   prefetch_rows(p.v, key_b, key_head, s.begin, s.end, p.value_width);
   prefetch_rows(d.dk, key_b, key_head, s.begin, s.end, p.width);
@@ -227,9 +256,10 @@ inline void prefetch_next(const AttentionProblem<T>& p, const AttentionGradients
 // Keys [begin, begin + keys) of head (b, kv_head) against all queries that see them: dk and dv of these keys, and their
 // share of dq, which is added up tile by tile: in partial_dq by the group's blocks, and else, with one block, written
 // at once.
-template <class T>
-inline void back_block(const AttentionProblem<T>& p, const AttentionGradients<T>& d, long b, long kv_head, long begin,
-                       long keys, long group, const BackwardScratch<T>& x) {
+template <class F>
+inline void back_block(const typename F::Problem& p, const typename F::Gradients& d, long b, long kv_head, long begin,
+                       long keys, long group, const BackwardScratch<F>& x) {
+  using T = ValueOf<F>;
   constexpr long lanes = kBackLanes<T>;
   const long shared = p.heads / p.kv_heads, tiles = (p.queries + lanes - 1) / lanes;
   const auto rows_of = [&](long t) { return p.queries - t * lanes < lanes ? p.queries - t * lanes : lanes; };
@@ -247,25 +277,27 @@ inline void back_block(const AttentionProblem<T>& p, const AttentionGradients<T>
   };
   // keys [seen, width] and values [seen, value_width]; dkeys = dvalues = 0
   const long reach = key_end(p, b, p.queries - 1) - begin, seen = reach < keys ? reach : keys;
-  Finite finite{pack_keys(p, p.k, b, kv_head, begin, seen, p.width, x.keys), true, true};
-  pack_keys(p, p.v, b, kv_head, begin, seen, p.value_width, x.values);
+  Finite finite{pack_keys<F>(p, p.k, b, kv_head, begin, seen, p.width, x.keys), true, true};
+  pack_keys<F>(p, p.v, b, kv_head, begin, seen, p.value_width, x.values);
+  if (d.dq.data != nullptr) pair_up(x.keys, seen);
   clear(x.dkeys, keys * x.k_stride);
   clear(x.dvalues, keys * x.v_stride);
   for (long h = kv_head * shared; h < (kv_head + 1) * shared; ++h)
     for (long t = next_tile(h, 0), next; t < tiles; t = next) {
       next = next_tile(h, t + 1);
       Place at{b, h, t * lanes, rows_of(t), 0, 0};
-      load_queries(p, d, at, x, finite);
-      prefetch_next(p, d, b, h, t, next, tiles, begin, group);
+      load_queries<F>(p, d, at, x, finite);
       // dqueries [width, lanes]: 0, or the sum of the group's blocks so far
-      BackwardScratch<T> y = x;
+      BackwardScratch<F> y = x;
       if (d.partial_dq != nullptr) y.dqueries = partial_of(p, d, group, b, h, t);
-      if (d.dq.data != nullptr && (d.partial_dq == nullptr || begin == group * kBackKeys))
+      if (d.dq.data != nullptr && (d.partial_dq == nullptr || begin == group * d.block_keys))
         clear(y.dqueries, p.width * lanes);
-      for (long first = 0, tile_keys = seen_of(t); first < tile_keys; first += kKeys) {
+      const long tile_keys = seen_of(t), steps = (tile_keys + kKeys - 1) / kKeys;
+      for (long first = 0; first < tile_keys; first += kKeys) {
+        prefetch_next(p, d, b, h, t, next, tiles, begin, group, first / kKeys, steps);
         at.key = begin + first;
         at.keys = tile_keys - first < kKeys ? tile_keys - first : kKeys;
-        if (kind_of(p, b, h, at.query, at.key) != BlockKind::none) back_tile(p, d, at, first, y, finite);
+        if (kind_of(p, b, h, at.query, at.key) != BlockKind::none) back_tile<F>(p, d, at, first, y, finite);
       }
       if (d.dq.data != nullptr && d.partial_dq == nullptr) write_dqueries(p, d, b, h, at.query, at.rows, y.dqueries);
     }
@@ -274,25 +306,25 @@ inline void back_block(const AttentionProblem<T>& p, const AttentionGradients<T>
     write_rows(x.dvalues, x.v_stride, d.dv, b, kv_head, begin, keys, p.value_width, T(1), d.add_dv);
 }
 
-template <class T>
-void backward(const AttentionProblem<T>& p, const AttentionGradients<T>& d, int64_t b, int64_t kv_head, int64_t group,
-              T* scratch) {
-  Pieces<T> pieces{scratch};
-  const BackwardScratch<T> x(p, pieces);
-  if (p.keys == 0 && group == 0) return back_block(p, d, b, kv_head, 0, 0, 0, x);
-  for (long begin = group * kBackKeys; begin < p.keys; begin += d.groups * kBackKeys)
-    back_block(p, d, b, kv_head, begin, p.keys - begin < kBackKeys ? p.keys - begin : kBackKeys, group, x);
+template <class F>
+void backward(const typename F::Problem& p, const typename F::Gradients& d, int64_t b, int64_t kv_head, int64_t group,
+              ValueOf<F>* scratch) {
+  Pieces<ValueOf<F>> pieces{scratch};
+  const BackwardScratch<F> x(p, pieces);
+  if (p.keys == 0 && group == 0) return back_block<F>(p, d, b, kv_head, 0, 0, 0, x);
+  for (long begin = group * d.block_keys; begin < p.keys; begin += d.groups * d.block_keys)
+    back_block<F>(p, d, b, kv_head, begin, p.keys - begin < d.block_keys ? p.keys - begin : d.block_keys, group, x);
 }
 
-template <class T>
-void combine(const AttentionProblem<T>& p, const AttentionGradients<T>& d, int64_t b, int64_t h, int64_t tile) {
+template <class T, class S>
+void combine(const AttentionProblem<T, S>& p, const AttentionGradients<T, S>& d, int64_t b, int64_t h, int64_t tile) {
   constexpr int w = kWidth<T>, lanes = kBackLanes<T>;
   const long query = tile * lanes, rows = p.queries - query < lanes ? p.queries - query : lanes;
   const long limit = key_end(p, b, query + rows - 1);
   T* sum = partial_of(p, d, 0, b, h, tile);
   if (limit == 0) clear(sum, p.width * lanes);
   // sum [width, lanes] = of all groups that have a block of keys which the tile sees
-  for (long g = 1; g < d.groups && g * kBackKeys < limit; ++g) {
+  for (long g = 1; g < d.groups && g * d.block_keys < limit; ++g) {
     const T* x = partial_of(p, d, g, b, h, tile);
     for (long i = 0; i < p.width * lanes; i += w) store_aligned(sum + i, load_aligned(sum + i) + load_aligned(x + i));
   }

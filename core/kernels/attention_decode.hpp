@@ -1,6 +1,6 @@
 // One query a head against a long cache, as in generation: every key and value is read once, so lanes run along the
 // width and the cache is cut into chunks, whose partial results are joined in order. Included only by
-// attention.kernel.cpp.
+// attention kernels.
 #pragma once
 #include "attention_pack.hpp"
 
@@ -9,28 +9,29 @@ namespace heed::kernels::HEED_LEVEL::attention {
 inline constexpr long kDecodeKeys = 512;  // of a chunk
 
 // A chunk's result for one head: maximum, sum, and value_width sums in whole vectors.
-template <class T>
-int64_t partial_size(const AttentionProblem<T>& p) {
+template <class T, class S>
+int64_t partial_size(const AttentionProblem<T, S>& p) {
   return whole_vectors<T>(p.value_width) + 16;
 }
 
 // s[j] = factor * q . k_j for n keys of `width`.
-template <class T>
-inline void dots(const T* q, const T* keys, long stride, long n, long width, T factor, T* s) {
+template <class T, class S>
+inline void dots(const S* q, const S* keys, long stride, long n, long width, T factor, T* s) {
   constexpr int w = kWidth<T>;
   for (long j = 0; j < n; j += 4) {
     const long last = n - j < 4 ? n - j - 1 : 3;  // the last key stands in for those beyond
-    const T* row[4];
+    const S* row[4];
     unroll<4>([&](auto i) { row[i] = keys + (j + (i < last ? i : last)) * stride; });
     Batch<T> sum[4] = {Batch<T>(T(0)), Batch<T>(T(0)), Batch<T>(T(0)), Batch<T>(T(0))};
     long c = 0;
     for (; c + w <= width; c += w) {
-      const Batch<T> x = load(q + c);
-      unroll<4>([&](auto i) { sum[i] = fma(x, load(row[i] + c), sum[i]); });
+      const Batch<T> x = load_as<T>(q + c);
+      unroll<4>([&](auto i) { sum[i] = fma(x, load_as<T>(row[i] + c), sum[i]); });
     }
     if (c < width) {
-      const Batch<T> x = load_part(q + c, static_cast<int>(width - c));
-      unroll<4>([&](auto i) { sum[i] = fma(x, load_part(row[i] + c, static_cast<int>(width - c)), sum[i]); });
+      const int left = static_cast<int>(width - c);
+      const Batch<T> x = load_as_part<T>(q + c, left);
+      unroll<4>([&](auto i) { sum[i] = fma(x, load_as_part<T>(row[i] + c, left), sum[i]); });
     }
     unroll<4>([&](auto i) { s[j + i] = reduce_add(sum[i]) * factor; });
   }
@@ -38,8 +39,8 @@ inline void dots(const T* q, const T* keys, long stride, long n, long width, T f
 
 // o = o * factor + sum_j s[j] v_j; what is masked, with the weight -0, is not touched. The sums of up to 8 vectors stay
 // in registers.
-template <class T, int V>
-inline void weigh_columns(const T* s, const T* values, long stride, long n, int last, T factor, T* o) {
+template <class T, int V, class S>
+inline void weigh_columns(const T* s, const S* values, long stride, long n, int last, T factor, T* o) {
   constexpr int w = kWidth<T>;
   Batch<T> sum[V];
   unroll<V>([&](auto v) { sum[v] = load_aligned(o + v * w) * Batch<T>(factor); });
@@ -47,15 +48,15 @@ inline void weigh_columns(const T* s, const T* values, long stride, long n, int 
     if (__builtin_signbit(s[j])) continue;
     const Batch<T> weight(s[j]);
     unroll<V>([&](auto v) {
-      const T* x = values + v * w;
-      sum[v] = fma(weight, v < V - 1 || last == w ? load(x) : load_part(x, last), sum[v]);
+      const S* x = values + v * w;
+      sum[v] = fma(weight, v < V - 1 || last == w ? load_as<T>(x) : load_as_part<T>(x, last), sum[v]);
     });
   }
   unroll<V>([&](auto v) { store_aligned(o + v * w, sum[v]); });
 }
 
-template <class T, int V = 8>
-inline void weigh(const T* s, const T* values, long stride, long n, long width, T factor, T* o) {
+template <class T, int V = 8, class S>
+inline void weigh(const T* s, const S* values, long stride, long n, long width, T factor, T* o) {
   constexpr int w = kWidth<T>;
   for (; width > (V - 1) * w; width -= V * w, values += V * w, o += V * w)
     weigh_columns<T, V>(s, values, stride, n, width >= V * w ? w : static_cast<int>(width - (V - 1) * w), factor, o);
@@ -65,8 +66,8 @@ inline void weigh(const T* s, const T* values, long stride, long n, long width, 
 }
 
 // s [n], products of the query with keys [key, key + n), become scores: the form of finish_scores for one row.
-template <class T>
-inline void finish_row(const AttentionProblem<T>& p, long b, long h, long key, long n, T* s) {
+template <class T, class S>
+inline void finish_row(const AttentionProblem<T, S>& p, long b, long h, long key, long n, T* s) {
   const T unit = static_cast<T>(score_unit(p));
   const T* bias = pairs_of(p.bias, b, h, 0, key);
   const uint8_t* mask = pairs_of(p.mask, b, h, 0, key);
@@ -81,8 +82,8 @@ inline void finish_row(const AttentionProblem<T>& p, long b, long h, long key, l
 }
 
 // Chunk `chunk` of the cache of (b, kv_head) for all heads that share it; partial [heads that share, partial_size].
-template <class T>
-void decode(const AttentionProblem<T>& p, int64_t b, int64_t kv_head, int64_t chunk, T* partial) {
+template <class T, class S>
+void decode(const AttentionProblem<T, S>& p, int64_t b, int64_t kv_head, int64_t chunk, T* partial) {
   constexpr int w = kWidth<T>;
   const long shared = p.heads / p.kv_heads, size = partial_size(p), limit = key_end(p, b, 0);
   const long begin = chunk * kDecodeKeys, end = limit < begin + kDecodeKeys ? limit : begin + kDecodeKeys;
@@ -100,7 +101,7 @@ void decode(const AttentionProblem<T>& p, int64_t b, int64_t kv_head, int64_t ch
       if (kind_of(p, b, h, 0, key) == BlockKind::none) continue;
       T *state = partial + r * size, top = state[0], total(0);
       // s [n] = scale q . k_j, with bias, function and masks
-      dots(row_of(p.q, b, h, 0), row_of(p.k, b, kv_head, key), p.k.row, n, p.width,
+      dots<T>(row_of(p.q, b, h, 0), row_of(p.k, b, kv_head, key), p.k.row, n, p.width,
            static_cast<T>(p.scale * score_unit(p)), s);
       finish_row(p, b, h, key, n, s);
       // s = 2^(s - new maximum), and -0 where masked; the sums so far are scaled back by `factor`
@@ -118,14 +119,14 @@ void decode(const AttentionProblem<T>& p, int64_t b, int64_t kv_head, int64_t ch
       state[0] = top;
       state[1] = state[1] * factor + total;
       // sums [value_width] = sums * factor + sum_j s_j v_j
-      weigh(s, row_of(p.v, b, kv_head, key), p.v.row, n, p.value_width, factor, state + 16);
+      weigh<T>(s, row_of(p.v, b, kv_head, key), p.v.row, n, p.value_width, factor, state + 16);
     }
   }
 }
 
 // The row of head (b, h) from its chunks: partial [chunks], `stride` apart.
-template <class T>
-void join(const AttentionProblem<T>& p, const AttentionOutput<T>& y, int64_t b, int64_t h, int64_t chunks,
+template <class T, class S>
+void join(const AttentionProblem<T, S>& p, const AttentionOutput<T, S>& y, int64_t b, int64_t h, int64_t chunks,
           const T* partial, int64_t stride) {
   constexpr int w = kWidth<T>;
   // the maximum of all chunks and the sink, and the sum of all in its units

@@ -1,5 +1,5 @@
 // Tiles of scores: [keys of the block, lanes], where a lane is a query. Scores are in units of log2(e), so that weights
-// are powers of two. Included only by attention.kernel.cpp.
+// are powers of two. Included only by attention kernels.
 #pragma once
 #include "attention_masks.hpp"
 #include "attention_tile.hpp"
@@ -54,100 +54,108 @@ struct Place {
 
 // What scores and bias are multiplied by before they are added: a function of scores takes them as they are, and gives
 // them in units of log2(e).
-template <class T>
-inline double score_unit(const AttentionProblem<T>& p) {
+template <class T, class S>
+inline double score_unit(const AttentionProblem<T, S>& p) {
   return p.rules.f.apply == nullptr ? kLog2e : 1;
 }
 
 // The logit of head h's sink in units of log2(e), and -inf where there is none.
-template <class T>
-inline T sink_of(const AttentionProblem<T>& p, long h) {
+template <class T, class S>
+inline T sink_of(const AttentionProblem<T, S>& p, long h) {
   return p.rules.sinks == nullptr ? -kInfinity<T> : p.rules.sinks[h] * T(kLog2e);
 }
 
 // The tile as functions of scores know it.
-template <class T>
-inline ScoreTile tile_at(const AttentionProblem<T>& p, const Place& at, long lanes) {
+template <class T, class S>
+inline ScoreTile tile_at(const AttentionProblem<T, S>& p, const Place& at, long lanes) {
   const long first = p.rules.positions == nullptr ? p.keys - p.queries : p.rules.positions[at.b];
   const auto n = [](long x) { return static_cast<int32_t>(x); };
   return {n(at.b), n(at.h), n(at.query + first), n(at.rows), n(at.key), n(at.keys), n(lanes)};
 }
 
 // What a mask of blocks leaves of the block that the tile at (query, key) lies in.
-template <class T>
-inline BlockKind kind_of(const AttentionProblem<T>& p, long b, long h, long query, long key) {
+template <class T, class S>
+inline BlockKind kind_of(const AttentionProblem<T, S>& p, long b, long h, long query, long key) {
   const ScoreRules<T>& r = p.rules;
   if (r.blocks == nullptr) return BlockKind::all;
   return r.blocks[b * r.block_batch + h * r.block_head + query / kBlockQueries * r.block_query + key / kBlockKeys];
 }
 
-// How many of the tile's first keys any query in its first vector sees; the other vectors see all. On the diagonal of a
-// causal mask the products leave the first vector out from there on, a quarter of their work.
-template <class T>
-inline long seen_by_first(const AttentionProblem<T>& p, const Place& at) {
+// How many of the tile's first keys any query in its first vector sees, in whole elements of a depth; the other vectors
+// see all. On the diagonal of a causal mask the products leave the first vector out from there on, a quarter of their
+// work.
+template <class F>
+inline long seen_by_first(const typename F::Problem& p, const Place& at) {
   if (!p.causal) return at.keys;
-  const long n = at.query + kWidth<T> + p.keys - p.queries - at.key;
+  const long n = steps_of<F>(at.query + kWidth<ValueOf<F>> + p.keys - p.queries - at.key) * F::kDepth;
   return n < 0 ? 0 : n < at.keys ? n : at.keys;
 }
 
-// c[j, lane] = sum_d rows[j, d] columns[d, lane]: scores, and the derivatives of weights. `first` is seen_by_first.
-template <int kLanes, class T>
-inline void key_products(const T* rows, long stride, const T* columns, long width, long first, long keys, T* c) {
-  constexpr int w = kWidth<T>;
-  product<Order::by_row, Finish::set>(Block<T>{rows, stride, columns, kLanes, c, kLanes, width, nullptr}, first,
-                                      kLanes);
-  if (first < keys)
-    product<Order::by_row, Finish::set>(
-        Block<T>{rows + first * stride, stride, columns + w, kLanes, c + first * kLanes + w, kLanes, width, nullptr},
-        keys - first, kLanes - w);
+// c[j, lane] = sum_d rows[j, d] columns[d, lane], times factor with Finish::scale: scores, and the derivatives of
+// weights. `first` is seen_by_first.
+template <class F, int kLanes, Finish kFinish>
+inline void key_products(const Matrix<F>& keys, const ElementOf<F>* columns, long width, long first, long n,
+                         ValueOf<F> factor, ValueOf<F>* c) {
+  constexpr int w = kWidth<ValueOf<F>>;
+  Block<F> x{keys.rows, keys.row_stride, columns, kLanes, c, kLanes, width, nullptr, factor};
+  product<Order::by_row, kFinish>(x, first, kLanes);
+  if (first == n) return;
+  x.a += first * keys.row_stride, x.b += w, x.c += first * kLanes + w;
+  product<Order::by_row, kFinish>(x, n - first, kLanes - w);
 }
 
-// c[d, lane] = c[d, lane] * factor[lane] + sum_j rows[j, d] x[j, lane]; kFinish: with or without the factor. Where rows
-// are not `finite`, only x other than 0 count: what a masked key or query holds, NaN included, must not matter.
-template <int kLanes, Finish kFinish, class T>
-inline void query_sums(bool finite, const T* rows, long stride, const T* x, long width, long first, long keys,
-                       const T* factor, T* c) {
+// c[d, lane] = c[d, lane] * factors[lane] + sum_j keys[j, d] x[j, lane]; kFinish: with or without the factors. Where
+// keys are not `finite`, only x other than 0 count: what a masked key or query holds, NaN included, must not matter.
+template <class F, int kLanes, Finish kFinish>
+inline void query_sums(bool finite, const Matrix<F>& keys, const Matrix<F>& x, long width, long first, long n,
+                       const ValueOf<F>* factors, ValueOf<F>* c) {
+  using T = ValueOf<F>;
   constexpr int w = kWidth<T>;
   if (!finite) {
-    for (long n = 0; kFinish == Finish::rescale && n < width * kLanes; ++n) c[n] *= factor[n % kLanes];
-    for (long j = 0; j < keys; ++j)
+    for (long m = 0; kFinish == Finish::rescale && m < width * kLanes; ++m) c[m] *= factors[m % kLanes];
+    for (long j = 0; j < n; ++j)
       for (long i = 0; i < kLanes; ++i) {
-        const T weight = x[j * kLanes + i];
+        const T weight = number_by_pair(x.pairs, x.pair_stride, j, i);
         if (weight == T(0)) continue;
-        for (long d = 0; d < width; ++d) c[d * kLanes + i] += rows[j * stride + d] * weight;
+        for (long d = 0; d < width; ++d)
+          c[d * kLanes + i] += number_by_pair(keys.pairs, keys.pair_stride, j, d) * weight;
       }
     return;
   }
-  product<Order::by_column, kFinish>(Block<T>{rows, stride, x, kLanes, c, kLanes, first, factor}, width, kLanes);
-  if (first < keys)
-    product<Order::by_column, Finish::add>(
-        Block<T>{rows + first * stride, stride, x + first * kLanes + w, kLanes, c + w, kLanes, keys - first, nullptr},
-        width, kLanes - w);
+  Block<F> y{keys.pairs, keys.pair_stride, x.pairs, kLanes, c, kLanes, first, factors};
+  product<Order::by_column, kFinish>(y, width, kLanes);
+  if (first == n) return;
+  y.a += first / F::kDepth * keys.pair_stride, y.b += first / F::kDepth * kLanes + w, y.c += w, y.depth = n - first;
+  product<Order::by_column, Finish::add>(y, width, kLanes - w);
 }
 
-// c[j, d] += sum_lane x[j, lane] rows[lane, d]; d runs over whole vectors. `finite`: as above.
-template <int kLanes, class T>
-inline void key_sums(bool finite, const T* rows, long stride, const T* x, long width, long first, long keys, T* c) {
+// c[j, d] += sum_lane x[j, lane] queries[lane, d]; d runs over whole vectors. `finite`: as above.
+template <class F, int kLanes>
+inline void key_sums(bool finite, const Matrix<F>& queries, const Matrix<F>& x, long width, long first, long n,
+                     ValueOf<F>* c) {
+  using T = ValueOf<F>;
   constexpr int w = kWidth<T>;
+  const long stride = queries.pair_stride;
   if (!finite) {
-    for (long j = 0; j < keys; ++j)
+    for (long j = 0; j < n; ++j)
       for (long i = 0; i < kLanes; ++i) {
-        const T weight = x[j * kLanes + i];
+        const T weight = number_by_row(x.rows, x.row_stride, j, i);
         if (weight == T(0)) continue;
-        for (long d = 0; d < width; ++d) c[j * stride + d] += rows[i * stride + d] * weight;
+        for (long d = 0; d < width; ++d) c[j * stride + d] += number_by_pair(queries.pairs, stride, i, d) * weight;
       }
     return;
   }
-  product<Order::by_row, Finish::add>(Block<T>{x, kLanes, rows, stride, c, stride, kLanes, nullptr}, first, stride);
-  if (first < keys)
-    product<Order::by_row, Finish::add>(Block<T>{x + first * kLanes + w, kLanes, rows + w * stride, stride,
-                                                 c + first * stride, stride, kLanes - w, nullptr},
-                                        keys - first, stride);
+  Block<F> y{x.rows, x.row_stride, queries.pairs, stride, c, stride, kLanes};
+  product<Order::by_row, Finish::add>(y, first, stride);
+  if (first == n) return;
+  y.a += first * x.row_stride + w / F::kDepth, y.b += w / F::kDepth * stride, y.c += first * stride;
+  y.depth = kLanes - w;
+  product<Order::by_row, Finish::add>(y, n - first, stride);
 }
 
 // Bias and mask of the tile as one number to add to a score; -inf: not allowed. `rows` is room for [kLanes, keys + w).
-template <class T, int kLanes>
-inline void load_addends(const AttentionProblem<T>& p, const Place& at, T* addend, T* rows) {
+template <int kLanes, class T, class S>
+inline void load_addends(const AttentionProblem<T, S>& p, const Place& at, T* addend, T* rows) {
   constexpr int w = kWidth<T>;
   const long stride = (at.keys + w - 1) / w * w;
   const T unit = static_cast<T>(score_unit(p));
@@ -165,14 +173,14 @@ inline void load_addends(const AttentionProblem<T>& p, const Place& at, T* adden
 // The products of a tile [keys, lanes] become scores: bias, function and masks. Scores of keys that a query may not see
 // become -inf, whatever they were. For backward, x: what the function was given, and slope: its derivative, where not
 // null; both [keys, lanes].
-template <class T, int kLanes>
-[[gnu::noinline]] void finish_scores(const AttentionProblem<T>& p, const Place& at, T* s, T* addend, T* rows,
+template <int kLanes, class T, class S>
+[[gnu::noinline]] void finish_scores(const AttentionProblem<T, S>& p, const Place& at, T* s, T* addend, T* rows,
                                      T* x = nullptr, T* slope = nullptr) {
   constexpr int w = kWidth<T>;
   // bias and mask of pairs: s += addend, or -inf
   const bool pairs = p.bias.data != nullptr || p.mask.data != nullptr;
   if (pairs) {
-    load_addends<T, kLanes>(p, at, addend, rows);
+    load_addends<kLanes>(p, at, addend, rows);
     for (long n = 0; n < at.keys * kLanes; n += w) {
       const Batch<T> a = load_aligned(addend + n);
       store_aligned(s + n, select(a == minus_infinity<T>(), a, load_aligned(s + n) + a));
@@ -211,8 +219,8 @@ template <class T, int kLanes>
 }
 
 // Random words for each lane's query and four keys at a time: factors of 0 or `keep`.
-template <class T, int kLanes>
-inline void dropout_factors(const AttentionProblem<T>& p, const Place& at, T* factor) {
+template <int kLanes, class T, class S>
+inline void dropout_factors(const AttentionProblem<T, S>& p, const Place& at, T* factor) {
   const uint64_t blocks = static_cast<uint64_t>(p.keys + 3) / 4;
   for (long j = 0; j < at.keys; j += 4) {
     alignas(64) uint32_t c[4][kLanes];
@@ -225,10 +233,13 @@ inline void dropout_factors(const AttentionProblem<T>& p, const Place& at, T* fa
 }
 
 // One step of the online softmax: s [keys, lanes] becomes 2^(s - m) with the new maximum m (`top`, [lanes]);
-// `scale_back` [lanes] is what earlier sums must be multiplied by.
-template <class T, int kLanes>
-[[gnu::noinline]] void softmax_step(T* s, long keys, T* top, T* sum, T* scale_back) {
+// `scale_back` [lanes] is what earlier sums must be multiplied by. kPairs: the results go to x.operand.pairs alone.
+template <class F, int kLanes, bool kPairs>
+[[gnu::noinline]] void softmax_step(const ScoreTiles<F>& x, long keys, ValueOf<F>* top, ValueOf<F>* sum,
+                                    ValueOf<F>* scale_back) {
+  using T = ValueOf<F>;
   constexpr int w = kWidth<T>, v = kLanes / w;
+  T* s = x.values;
   Batch<T> high[v], total[v];
   // m = max(m, max_j s_j), lane by lane
   unroll<v>([&](auto i) { high[i] = load_aligned(top + i * w); });
@@ -243,13 +254,29 @@ template <class T, int kLanes>
     total[i] = Batch<T>(T(0));
   });
   // s = 2^(s - m)
-  for (long j = 0; j < keys; ++j)
-    unroll<v>([&](auto i) {
-      T* x = s + j * kLanes + i * w;
-      const Batch<T> e = exp2(load_aligned(x) - high[i]);
-      store_aligned(x, e);
-      total[i] = total[i] + e;
-    });
+  if constexpr (kPairs) {
+    using Row = RoundedRow<F>;
+    const typename Row::Order order;
+    const auto row = [&](long j) {
+      Batch<T> e[v];
+      unroll<v>([&](auto i) {
+        e[i] = exp2(load_aligned(s + j * kLanes + i * w) - high[i]);
+        total[i] = total[i] + e[i];
+      });
+      return Row(e[0], e[1]);
+    };
+    for (long j = 0; j < keys; j += 2) {
+      const Row a = row(j), b = j + 1 < keys ? row(j + 1) : Row();
+      Row::put_pairs(order, x, j, a, b);
+    }
+  } else {
+    for (long j = 0; j < keys; ++j)
+      unroll<v>([&](auto i) {
+        const Batch<T> e = exp2(load_aligned(s + j * kLanes + i * w) - high[i]);
+        store_aligned(s + j * kLanes + i * w, e);
+        total[i] = total[i] + e;
+      });
+  }
   // sum = sum * scale_back + sum_j s
   unroll<v>([&](auto i) {
     store_aligned(sum + i * w, fma(load_aligned(sum + i * w), load_aligned(scale_back + i * w), total[i]));

@@ -1,51 +1,53 @@
-// Products of small blocks that lie in the nearest cache. Included only by attention.kernel.cpp.
+// Products of small blocks that lie in the nearest cache. Included only by attention kernels.
 #pragma once
-#include "attention.hpp"
-#include "simd.hpp"
+#include "attention_operands.hpp"
 
 namespace heed::kernels::HEED_LEVEL::attention {
 
-// Where A's elements lie: by_row: a[r * stride + p], by_column: a[p * stride + r].
-enum class Order { by_row, by_column };
-// What becomes of the sum: c = sum, c = c + sum, c = c * factor + sum with a factor for each lane.
-enum class Finish { set, add, rescale };
+// What becomes of the sum: c = sum, c = factor * sum, c = c + sum, c = c * factors + sum with a factor for each lane.
+enum class Finish { set, scale, add, rescale };
 
-template <class T>
+template <class F>
 struct Block {
-  const T* a;
+  const ElementOf<F>* a;
   long a_stride;
-  const T* b;  // [depth, b_stride], whole vectors
+  const ElementOf<F>* b;  // [depth, b_stride], whole vectors
   long b_stride;
-  T* c;  // [rows, c_stride], whole vectors
+  ValueOf<F>* c;  // [rows, c_stride], whole vectors
   long c_stride;
-  long depth;
-  const T* factor;  // Finish::rescale: one per column
+  long depth;                          // in numbers
+  const ValueOf<F>* factors = nullptr;  // Finish::rescale: one per column
+  ValueOf<F> factor = 1;               // Finish::scale
 };
 
 // R rows by V vectors of C stay in registers while p runs over the depth.
-template <class T, int R, int V, Order kOrder, Finish kFinish>
-[[gnu::always_inline]] inline void register_tile(const Block<T>& x) {
+template <class F, int R, int V, Order kOrder, Finish kFinish>
+[[gnu::always_inline]] inline void register_tile(const Block<F>& x) {
+  using T = ValueOf<F>;
+  using Step = typename F::Step;
   constexpr int w = kWidth<T>;
   Batch<T> sum[R][V];
   unroll<R>([&](auto r) { unroll<V>([&](auto v) { sum[r][v] = Batch<T>(T(0)); }); });
-  const T *a = x.a, *b = x.b;
-  for (long p = 0; p < x.depth; ++p) {
-    Batch<T> row[V];
-    unroll<V>([&](auto v) { row[v] = load_aligned(b + v * w); });
+  const ElementOf<F>*a = x.a, *b = x.b;
+  for (long p = steps_of<F>(x.depth); p > 0; --p) {
+    typename Step::Vector row[V];
+    unroll<V>([&](auto v) { row[v] = Step::load(b + v * w); });
     unroll<R>([&](auto r) {
-      const Batch<T> e(kOrder == Order::by_row ? a[r * x.a_stride] : a[r]);
-      unroll<V>([&](auto v) { sum[r][v] = fma(e, row[v], sum[r][v]); });
+      const typename Step::Vector e = Step::broadcast(kOrder == Order::by_row ? a + r * x.a_stride : a + r);
+      unroll<V>([&](auto v) { sum[r][v] = Step::add(e, row[v], sum[r][v]); });
     });
     a += kOrder == Order::by_row ? 1 : x.a_stride;
     b += x.b_stride;
   }
   unroll<V>([&](auto v) {
-    Batch<T> factor;
-    if constexpr (kFinish == Finish::rescale) factor = load_aligned(x.factor + v * w);
+    Batch<T> factor(x.factor);
+    if constexpr (kFinish == Finish::rescale) factor = load_aligned(x.factors + v * w);
     unroll<R>([&](auto r) {
       T* c = x.c + r * x.c_stride + v * w;
       if constexpr (kFinish == Finish::set)
         store_aligned(c, sum[r][v]);
+      else if constexpr (kFinish == Finish::scale)
+        store_aligned(c, sum[r][v] * factor);
       else if constexpr (kFinish == Finish::add)
         store_aligned(c, sum[r][v] + load_aligned(c));
       else
@@ -61,28 +63,29 @@ inline constexpr int kRowsOfTile = kWidth<T> * sizeof(T) == 64 ? (V == 1 && kOrd
                                    : V == 2                    ? 6
                                                                : 8;
 
-template <class T, int R, int V, Order kOrder, Finish kFinish>
-[[gnu::noinline]] void row_tiles(Block<T> x, long rows) {
+template <class F, int R, int V, Order kOrder, Finish kFinish>
+[[gnu::noinline]] void row_tiles(Block<F> x, long rows) {
   for (; rows >= R; rows -= R) {
-    register_tile<T, R, V, kOrder, kFinish>(x);
+    register_tile<F, R, V, kOrder, kFinish>(x);
     x.a += kOrder == Order::by_row ? R * x.a_stride : R;
     x.c += R * x.c_stride;
   }
   if constexpr (R > 1) {
-    if (rows > 0) row_tiles<T, R == 6 ? 4 : R / 2, V, kOrder, kFinish>(x, rows);
+    if (rows > 0) row_tiles<F, R == 6 ? 4 : R / 2, V, kOrder, kFinish>(x, rows);
   }
 }
 
 // C [rows, columns] from A [rows, depth] and B [depth, columns]; columns is a multiple of the vector's width.
-template <Order kOrder, Finish kFinish, class T>
-inline void product(Block<T> x, long rows, long columns) {
+template <Order kOrder, Finish kFinish, class F>
+inline void product(Block<F> x, long rows, long columns) {
+  using T = ValueOf<F>;
   constexpr int w = kWidth<T>;
   for (; columns > 0; columns -= 2 * w, x.b += 2 * w, x.c += 2 * w) {
     if (columns >= 2 * w)
-      row_tiles<T, kRowsOfTile<T, 2, kOrder>, 2, kOrder, kFinish>(x, rows);
+      row_tiles<F, kRowsOfTile<T, 2, kOrder>, 2, kOrder, kFinish>(x, rows);
     else
-      row_tiles<T, kRowsOfTile<T, 1, kOrder>, 1, kOrder, kFinish>(x, rows);
-    if constexpr (kFinish == Finish::rescale) x.factor += 2 * w;
+      row_tiles<F, kRowsOfTile<T, 1, kOrder>, 1, kOrder, kFinish>(x, rows);
+    if constexpr (kFinish == Finish::rescale) x.factors += 2 * w;
   }
 }
 

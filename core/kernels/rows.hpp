@@ -15,6 +15,12 @@ struct Pieces {
     used += static_cast<size_t>((n + 15) / 16 * 16);
     return p;
   }
+  // n elements of a type of no greater size.
+  template <class E>
+  E* take_as(long n) {
+    static_assert(sizeof(E) <= sizeof(T));
+    return reinterpret_cast<E*>(take(n));
+  }
 };
 
 // How many elements of scratch a problem needs: Scratch takes its pieces in its constructor.
@@ -47,6 +53,12 @@ inline Batch<T> get_lanes(const T* from, long n) {
   return n >= kWidth<T> ? load(from) : load_part(from, static_cast<int>(n));
 }
 
+// The same of memory of type S: T, or bf16 as uint16_t.
+template <class T, class S>
+inline Batch<T> get_lanes_as(const S* from, long n) {
+  return n >= kWidth<T> ? load_as<T>(from) : load_as_part<T>(from, static_cast<int>(n));
+}
+
 // to[0, n) = (or +=, if `add`) the first n lanes; of more than a vector, the first vector.
 template <class T>
 inline void put_lanes(T* to, Batch<T> x, long n, bool add = false) {
@@ -55,6 +67,14 @@ inline void put_lanes(T* to, Batch<T> x, long n, bool add = false) {
     store(to, x);
   else
     store_part(to, x, static_cast<int>(n));
+}
+
+// The same, rounded to bf16.
+inline void put_lanes(uint16_t* to, Batch<float> x, long n) {
+  if (n >= kWidth<float>) return store_bf16(to, x);
+  alignas(64) uint16_t lane[kWidth<float>];
+  store_bf16(lane, x);
+  memcpy(to, lane, static_cast<size_t>(n) * sizeof(uint16_t));
 }
 
 // to[0, n) = (or +=) factor * from, which is aligned and in whole vectors.
@@ -70,10 +90,10 @@ inline void clear(T* to, long n) {
 }
 
 // x . y of n elements.
-template <class T>
-inline T row_dot(const T* x, const T* y, long n) {
+template <class T, class S>
+inline T row_dot(const S* x, const T* y, long n) {
   Batch<T> sum(T(0));
-  for (long c = 0; c < n; c += kWidth<T>) sum = fma(get_lanes(x + c, n - c), get_lanes(y + c, n - c), sum);
+  for (long c = 0; c < n; c += kWidth<T>) sum = fma(get_lanes_as<T>(x + c, n - c), get_lanes(y + c, n - c), sum);
   return reduce_add(sum);
 }
 

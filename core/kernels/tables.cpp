@@ -47,10 +47,17 @@ HEED_KERNEL_TABLE(SparseTable, sparse_attention_table)
 #ifdef HEED_HAS_avx512_bf16
 namespace avx512_bf16 {
 extern const Bf16Table bf16_table;
+extern const Bf16AttentionKernels attention_bf16_dots;
 }
-const Bf16Table* bf16_table() { return level() == Level::avx512_bf16 ? &avx512_bf16::bf16_table : nullptr; }
+template <class Table>
+static const Table* if_dots(const Table& table) {
+  return level() == Level::avx512_bf16 ? &table : nullptr;
+}
+const Bf16Table* bf16_table() { return if_dots(avx512_bf16::bf16_table); }
+const Bf16AttentionKernels* attention_bf16_dots() { return if_dots(avx512_bf16::attention_bf16_dots); }
 #else
 const Bf16Table* bf16_table() { return nullptr; }
+const Bf16AttentionKernels* attention_bf16_dots() { return nullptr; }
 #endif
 
 }  // namespace heed::kernels

@@ -33,7 +33,11 @@ class FlexAttention {
  public:
   explicit FlexAttention(FlexMechanismOptions options);
   std::string name() const { return options_.name; }
-  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_places(); }
+  AttentionCapabilities capabilities() const {
+    AttentionCapabilities can = AttentionCapabilities::of_places();
+    can.bfloat16 = true;
+    return can;
+  }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const { return now().attend(q, k, v, call, {}); }
   AttentionState make_state() const;
   void members(auto&& visit) {

@@ -59,8 +59,14 @@ void AttentionMechanism::check_asked(In q, Index keys, const AttentionCall& call
   ask(q.dim(2) != keys, can.cross, "different numbers of queries and keys");
 }
 
+bool AttentionMechanism::must_widen(In q) const { return !capabilities_.bfloat16 && q.dtype() == DType::bfloat16; }
+
 Tensor AttentionMechanism::apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> given) const {
   check_call(q, k, v, call, given);
+  if (must_widen(q)) {
+    const std::vector<Tensor> wide = detail::widened(given);
+    return apply(detail::widened(q), detail::widened(k), detail::widened(v), call, wide).to(DType::bfloat16);
+  }
   Tensor y = self_->apply(q, k, v, call, given);
   // Axes that were mixed up would else be found far from here.
   check(y.defined() && y.shape() == Shape{q.dim(0), q.dim(1), q.dim(2), v.dim(3)} && y.dtype() == q.dtype(), q.where(),
@@ -69,12 +75,18 @@ Tensor AttentionMechanism::apply(In q, In k, In v, const AttentionCall& call, st
   return y;
 }
 
+Tensor AttentionMechanism::map_keys(In k, const AttentionCall& call) const {
+  return self_->map_keys(maps_keys() && must_widen(k) ? detail::widened(k) : k.tensor(), call);
+}
+
 Tensor AttentionMechanism::apply_mapped(In q, In keys, In v, const AttentionCall& call) const {
   check(q.rank() == 4 && v.rank() == 4, q.where(), name_, " attention: q is ", q.tensor(), " and v is ", v.tensor(),
         "; each must be [batch, heads, positions, size]");
   check_asked(q, v.dim(2), call);
   check(inputs_.empty(), q.where(), name_,
         " attention: it takes inputs beside q, k and v, of which there are none here");
+  if (must_widen(q))
+    return self_->apply_mapped(detail::widened(q), detail::widened(keys), detail::widened(v), call).to(DType::bfloat16);
   return self_->apply_mapped(q, keys, v, call);
 }
 
@@ -85,6 +97,7 @@ Tensor AttentionMechanism::weights(In q, In k, const AttentionCall& asked, std::
   call.dropout = 0;
   check_call(q, k, k, call, given);
   const NoTape guard;
+  if (q.dtype() == DType::bfloat16) return weights(detail::widened(q), detail::widened(k), asked, detail::widened(given));
   if (Tensor own = self_->weights(q, k, call, given); own.defined()) return own;
   // What each value gets: values of one element, 1 at a position of its own.
   const Index keys = k.dim(2);
@@ -96,7 +109,9 @@ AttentionState AttentionMechanism::make_state() const {
   const AttentionCapabilities& can = capabilities_;
   require(can.state, name_, " attention: a decode state was asked for, which it does not have",
           can.why.empty() ? "" : ": ", can.why);
-  return self_->make_state();
+  AttentionState state = self_->make_state();
+  if (!can.bfloat16) state.take_float32();
+  return state;
 }
 
 void AttentionMechanism::members(MemberVisitor& visit) {

@@ -62,6 +62,9 @@ struct AttentionCapabilities {
   bool aligned = false;
   bool grouped = false;   // k and v may have fewer heads
   bool discrete = false;  // the result jumps where a choice changes
+  // q, k and v may be bfloat16. Where they are and this is false, the mechanism gets them as float32, and what it gives is
+  // rounded to bfloat16.
+  bool bfloat16 = false;
   // Positions share a running maximum, as sums of exponentials over many queries do: a later token then changes the
   // rounding of earlier rows, where it otherwise changes no bit. For the conformance kit alone.
   bool shared_maximum = false;
@@ -113,11 +116,12 @@ class AttentionMechanism {
     const auto* model = dynamic_cast<const Model<T>*>(self_.get());
     return model != nullptr ? &model->mechanism : nullptr;
   }
-  // Checks shapes, and that `call` asks for nothing that the mechanism lacks; then applies it. `given`: its inputs().
+  // Checks shapes, and that `call` asks for nothing that the mechanism lacks; then applies it. `given`: its inputs(). The
+  // result has the dtype of q. For bfloat16 see AttentionCapabilities.
   Tensor apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> given = {}) const;
   // apply() in two parts, for a decoder that attends to the same keys again and again.
   bool maps_keys() const { return self_->has_map_keys(); }  // whether the first part computes anything
-  Tensor map_keys(In k, const AttentionCall& call) const { return self_->map_keys(k, call); }
+  Tensor map_keys(In k, const AttentionCall& call) const;
   Tensor apply_mapped(In q, In keys, In v, const AttentionCall& call) const;
   AttentionState make_state() const;  // Error where the mechanism has none
   // The weights [B, H, T, S] that apply() gives the values, without dropout and gradient. Error where it has none.
@@ -197,6 +201,7 @@ class AttentionMechanism {
   static std::vector<MechanismInput> checked(const std::string& name, std::vector<MechanismInput> inputs);
   void check_call(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> given) const;
   void check_asked(In q, Index keys, const AttentionCall& call) const;  // that the mechanism has what the call asks for
+  bool must_widen(In q) const;
 
   std::string name_;  // as the mechanism said at the beginning: asked for in every step, they are not built anew
   AttentionCapabilities capabilities_;

@@ -22,7 +22,11 @@ struct SoftmaxAttention {
   std::optional<double> scale = {};  // 1 / sqrt(D) unless given
 
   std::string name() const { return "softmax"; }
-  AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs(); }
+  AttentionCapabilities capabilities() const {
+    AttentionCapabilities can = AttentionCapabilities::of_pairs();
+    can.bfloat16 = true;
+    return can;
+  }
   Tensor apply(In q, In k, In v, const AttentionCall& call) const { return attention(q, k, v, call, scale); }
   AttentionState make_state() const;
   void members(auto&&) {}

@@ -49,6 +49,9 @@ namespace detail {
 // Error, which begins with `who` and `what`, unless there are as many as are declared, of their shapes and q's dtype.
 void check_inputs(const std::string& who, const char* what, const std::vector<MechanismInput>& declared, In q, In k,
                   std::span<const Tensor> given);
+// As float32 where they are bfloat16.
+Tensor widened(In x);
+std::vector<Tensor> widened(std::span<const Tensor> inputs);
 }  // namespace detail
 
 // Another one that has seen the same is made by copying, or by make_state() and the buffers: store_state() and
@@ -69,11 +72,12 @@ class AttentionState {
       : self_(std::make_unique<Model<T>>(std::move(state))), inputs_(std::move(inputs)) {}
   // The copy and the original go on apart: they share no buffer.
   AttentionState(const AttentionState& from)
-      : self_(from.self_ ? from.self_->clone() : nullptr), inputs_(from.inputs_) {}
+      : self_(from.self_ ? from.self_->clone() : nullptr), inputs_(from.inputs_), widens_(from.widens_) {}
   AttentionState(AttentionState&&) = default;
   AttentionState& operator=(AttentionState from) noexcept {
     self_ = std::move(from.self_);
     inputs_ = std::move(from.inputs_);
+    widens_ = from.widens_;
     return *this;
   }
 
@@ -93,6 +97,8 @@ class AttentionState {
   Index length() const;    // of the longest row
   explicit operator bool() const { return self_ != nullptr; }
   void members(MemberVisitor& visit);
+  // From now on apply() gives bfloat16 q, k, v and inputs to T as float32, and rounds what T gives.
+  void take_float32() { widens_ = true; }
 
  private:
   struct Concept {
@@ -107,6 +113,7 @@ class AttentionState {
   struct Model;
   std::unique_ptr<Concept> self_;
   std::vector<MechanismInput> inputs_;
+  bool widens_ = false;
 };
 
 // The same rows of all states of a model.

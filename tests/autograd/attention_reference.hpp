@@ -120,13 +120,14 @@ inline AttentionResult naive_attention(const AttentionData& x, const AttentionCa
   return r;
 }
 
-// heed's, forward and backward, in the given dtype.
+// heed's, forward and backward, in the given dtype; for bfloat16, bias and dout are float32.
 inline AttentionResult run_attention(const AttentionData& x, AttentionCall o, DType dtype = DType::float64,
                                      std::optional<double> scale = {}) {
   Tape tape;
   const Tensor q = tape.watch(x.q.to(dtype)), k = tape.watch(x.k.to(dtype)), v = tape.watch(x.v.to(dtype));
-  if (o.bias.defined()) o.bias = tape.watch(o.bias.to(dtype));
-  const Tensor dout = x.dout.to(dtype);
+  const DType scores = dtype == DType::bfloat16 ? DType::float32 : dtype;
+  if (o.bias.defined()) o.bias = tape.watch(o.bias.to(scores));
+  const Tensor dout = x.dout.to(scores);
   AttentionResult r;
   r.out = attention(q, k, v, o, scale);
   tape.backward(r.out, dout);

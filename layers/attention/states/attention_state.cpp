@@ -21,7 +21,17 @@ Tensor AttentionState::apply(In q, In k, In v, const AttentionCall& call, std::s
   check(!wants_gradient({q, k, v}) && std::none_of(inputs.begin(), inputs.end(), on_tape), q.where(),
         "AttentionState: q, k or v wants a gradient, which what a state keeps cannot pass on; attend to all positions "
         "at once to train, or decode under NoTape");
-  return self_->apply(q, k, v, call, inputs);
+  if (!widens_ || q.dtype() != DType::bfloat16) return self_->apply(q, k, v, call, inputs);
+  const std::vector<Tensor> wide = detail::widened(inputs);
+  return self_->apply(detail::widened(q), detail::widened(k), detail::widened(v), call, wide).to(DType::bfloat16);
+}
+
+Tensor detail::widened(In x) { return x.dtype() == DType::bfloat16 ? x.tensor().to(DType::float32) : x.tensor(); }
+
+std::vector<Tensor> detail::widened(std::span<const Tensor> inputs) {
+  std::vector<Tensor> wide;
+  for (const Tensor& x : inputs) wide.push_back(widened(x));
+  return wide;
 }
 
 AttentionState AttentionState::rows(const Tensor& indices) const {
@@ -30,6 +40,7 @@ AttentionState AttentionState::rows(const Tensor& indices) const {
   AttentionState picked;
   picked.self_ = self_->rows(indices);
   picked.inputs_ = inputs_;
+  picked.widens_ = widens_;
   return picked;
 }
 

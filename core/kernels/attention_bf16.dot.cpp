@@ -1,0 +1,8 @@
+#include "attention_table.hpp"
+
+namespace heed::kernels::HEED_LEVEL {
+
+extern const Bf16AttentionKernels attention_bf16_dots;
+const Bf16AttentionKernels attention_bf16_dots = attention_kernels_of<float, uint16_t, Bf16Pairs>();
+
+}  // namespace heed::kernels::HEED_LEVEL
