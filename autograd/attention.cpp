@@ -269,7 +269,8 @@ void check_options(In q, In k, const FlexAttentionOptions& o) {
           "flex_attention: block_mask is of ", mask, " but [batch, heads, queries, keys] is ",
           Shape{batch, heads, queries, keys}, "; it must be the same, or 1 for batch or heads");
   }
-  check(!o.sinks.defined() || (o.sinks.shape() == Shape{heads} && o.sinks.dtype() == detail::score_dtype(q.dtype())), at,
+  const DType scores = detail::score_dtype(q.dtype());
+  check(!o.sinks.defined() || (o.sinks.shape() == Shape{heads} && o.sinks.dtype() == scores), at,
         "flex_attention: sinks is ", o.sinks, " and q is ", q.tensor(), "; it must be ", Shape{heads},
         q.dtype() == DType::bfloat16 ? " float32" : " of q's dtype");
   check(!o.positions.defined() || (o.positions.shape() == Shape{batch} && o.positions.dtype() == DType::int32), at,

@@ -50,9 +50,11 @@ struct AttentionCall {
 // queries by keys (Dao, "FlashAttention-2", 2023). Derivation in core/kernels/attention.hpp.
 
 // softmax(scale * q k^T + bias) v: q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] -> [B, H, T, Dv], whose heads lie
-// side by side in memory. float32 or float64. Hk divides H: query heads h * (H / Hk) ... share key-value head h. Any
-// strides whose last is 1 are read in place. The scale is 1 / sqrt(D) unless given. The same bits at any number of
-// threads.
+// side by side in memory. Hk divides H: query heads h * (H / Hk) ... share key-value head h. Any strides whose last is
+// 1 are read in place. The scale is 1 / sqrt(D) unless given. The same bits at any number of threads.
+// q, k and v are all float32, all float64, or all bfloat16. Of bfloat16 the result is bfloat16, a bias float32, and
+// gradients are float32. Scores, softmax and sums are float32 then; where the level has dot products of bf16, weights
+// and their derivatives are rounded to bf16 for the products that follow, as in FlashAttention.
 Tensor attention(In q, In k, In v, const AttentionCall& call = {}, std::optional<double> scale = {});
 
 // ---- Listed keys ----

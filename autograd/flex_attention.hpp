@@ -404,7 +404,8 @@ struct FlexAttentionOptions {
 };
 
 // attention() of scores f(scale * q k^T + bias): q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] -> [B, H, T, Dv],
-// whose heads lie side by side in memory. float32 or float64. A pair takes part where the block mask and all of the
+// whose heads lie side by side in memory. Dtypes as of attention(): of bfloat16, scores, parameters and sinks are
+// float32. A pair takes part where the block mask and all of the
 // call allow it; a bias of -infinity hides a pair whatever f makes of it. A query without any key gets zeros, also
 // where there is a sink. The same bits at any number of threads. Errors: those of attention(); parameters that are not
 // floating, or have no row for a head; another shape of mask, sinks or positions; what f or the mask throws.

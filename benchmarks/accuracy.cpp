@@ -27,4 +27,16 @@ int main() {
     constexpr const char* kNames[] = {"the value", "value or input", "value or 1", "largest value"};
     std::printf(" %s |\n", kNames[static_cast<int>(row.against)]);
   }
+  // bfloat16, in units of 2^-8 = 2^15 float32 epsilons
+  if (kernels::available(kernels::Level::avx512_bf16)) levels.push_back(kernels::Level::avx512_bf16);
+  for (const bench::AccuracyRow& row : bench::bfloat16_accuracy_rows()) {
+    std::printf("\n- %s, bfloat16, %s:", row.name.c_str(), row.domain.c_str());
+    for (const kernels::Level l : levels) {
+      kernels::set_level(l);
+      const bench::AccuracyErrors errors = bench::accuracy_errors(row);
+      std::printf("%s %.2f and %.2f on %s", l == levels.front() ? "" : ",", errors.value * 0x1p-15,
+                  errors.derivative * 0x1p-15, kernels::name_of(l));
+    }
+  }
+  std::printf("\n");
 }

@@ -274,6 +274,19 @@ std::vector<AccuracyRow> accuracy_rows() {
   return rows;
 }
 
+std::vector<AccuracyRow> bfloat16_accuracy_rows() {
+  const auto rounded = [](Index queries, std::uint64_t seed) {
+    return uniform({2, 3, queries, 40}, -2, 2, seed).to(DType::bfloat16).to(DType::float64);
+  };
+  const auto attend = [](const Tensors& t) {
+    const DType dtype = t[0].dtype();
+    const auto half = [&](const Tensor& x) { return dtype == DType::float32 ? x.to(DType::bfloat16) : x; };
+    return attention(half(t[0]), half(t[1]), half(t[2]), {.causal = true}).to(dtype);
+  };
+  return {{"attention, causal", "2 x 3 heads of 97 x 40", attend, {rounded(97, 1), rounded(97, 2), rounded(97, 3)},
+           Against::largest}};
+}
+
 AccuracyErrors accuracy_errors(const AccuracyRow& row) {
   const Tensors got = run(row, DType::float32), want = run(row, DType::float64);
   const Against slope = row.against == Against::largest ? Against::largest : Against::one;

@@ -21,6 +21,8 @@ struct AccuracyRow {
 };
 
 std::vector<AccuracyRow> accuracy_rows();
+// Of bfloat16 inputs, which are exact in all dtypes.
+std::vector<AccuracyRow> bfloat16_accuracy_rows();
 
 // In float32's epsilon (2^-23), on the instruction set in use. The reference is the same op in float64.
 struct AccuracyErrors {

@@ -12,16 +12,16 @@ inline constexpr long kBackKeys = 512;            // keys of a task's block at m
 template <class F>
 struct BackwardScratch {
   using T = ValueOf<F>;
-  Matrix<F> keys, values;                         // [kBackKeys, width], [kBackKeys, value_width]
-  T *dkeys, *dvalues;                             // the same, k_stride and v_stride apart
-  Matrix<F> query_rows, dout_rows;                // [lanes, width], [lanes, value_width]
-  ElementOf<F>*queries, *douts;                   // [width, lanes], [value_width, lanes]
-  T *lse, *delta;                                 // [lanes]
-  ScoreTiles<F> weights, dscores;                 // [kKeys, lanes]
-  T *addend, *rows;                               // [kKeys, lanes]
-  T *x, *slope;           // [kKeys, lanes], of a function of scores: what it is given, f'; or null
-  T* dqueries;            // [width, lanes]
-  long k_stride, v_stride;  // width and value_width in whole vectors
+  Matrix<F> keys, values;           // [kBackKeys, width], [kBackKeys, value_width]
+  T *dkeys, *dvalues;               // the same, rows k_stride and v_stride apart
+  Matrix<F> query_rows, dout_rows;  // [lanes, width], [lanes, value_width]
+  ElementOf<F>*queries, *douts;     // [width, lanes], [value_width, lanes]
+  T *lse, *delta;                   // [lanes]
+  ScoreTiles<F> weights, dscores;   // [kKeys, lanes]
+  T *addend, *rows;                 // [kKeys, lanes]
+  T *x, *slope;                     // [kKeys, lanes], of a function of scores: what it is given, f'; or null
+  T* dqueries;                      // [width, lanes]
+  long k_stride, v_stride;          // width and value_width in whole vectors
 
   BackwardScratch(const typename F::Problem& p, Pieces<T>& from) {
     constexpr long lanes = kBackLanes<T>;
@@ -202,8 +202,8 @@ inline void write_rows(const T* from, long stride, const HeadRows<T>& to, long b
 
 // Rows [query, query + rows) of dq (+)= scale * dqueries^T, dqueries [width, lanes].
 template <class T, class S>
-inline void write_dqueries(const AttentionProblem<T, S>& p, const AttentionGradients<T, S>& d, long b, long h, long query,
-                           long rows, const T* dqueries) {
+inline void write_dqueries(const AttentionProblem<T, S>& p, const AttentionGradients<T, S>& d, long b, long h,
+                           long query, long rows, const T* dqueries) {
   constexpr int w = kWidth<T>;
   for (long i = 0; i < rows; i += w)
     transpose<T>(dqueries + i, long{kBackLanes<T>}, p.width, rows - i < w ? rows - i : w, p.width,
@@ -221,8 +221,8 @@ inline T* partial_of(const AttentionProblem<T, S>& p, const AttentionGradients<T
   return d.partial_dq + (((group * p.batch + b) * p.heads + h) * tiles + tile) * p.width * lanes;
 }
 
-// Asked for in step `step` of `steps` of the work on tile t of head h: a share of the tile `next`, and of the next block
-// of keys of this head or the one that follows.
+// Asked for in step `step` of `steps` of the work on tile t of head h: a share of the tile `next`, and of the next
+// block of keys of this head or the one that follows.
 template <class T, class S>
 inline void prefetch_next(const AttentionProblem<T, S>& p, const AttentionGradients<T, S>& d, long b, long h, long t,
                           long next, long tiles, long begin, long group, long step, long steps) {

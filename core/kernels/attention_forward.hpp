@@ -13,13 +13,13 @@ static_assert(kKeys == kBlockKeys && kBlockQueries % kLanes<float> == 0 && kBloc
 template <class F>
 struct ForwardScratch {
   using T = ValueOf<F>;
-  Matrix<F> keys, values;    // [kKeys, width], [kKeys, value_width]
-  ElementOf<F>* queries;     // of each tile: [width, lanes]
-  Matrix<F> query_rows;      // [lanes, width], where bf16 pairs are turned
-  T *outs, *top, *sum;       // of each tile: [value_width, lanes], [lanes], [lanes]
-  ScoreTiles<F> scores;      // [kKeys, lanes], of the tile in work
-  T *addend, *rows;          // [kKeys, lanes]
-  T* factor;                 // [lanes]
+  Matrix<F> keys, values;     // [kKeys, width], [kKeys, value_width]
+  ElementOf<F>* queries;      // of each tile: [width, lanes]
+  Matrix<F> query_rows;       // [lanes, width], of the tile whose queries are made, with dots alone
+  T *outs, *top, *sum;        // of each tile: [value_width, lanes], [lanes], [lanes]
+  ScoreTiles<F> scores;       // [kKeys, lanes], of the tile in work
+  T *addend, *rows;           // [kKeys, lanes]
+  T* factor;                  // [lanes]
   long query_size, out_size;  // of a tile
 
   ForwardScratch(const typename F::Problem& p, Pieces<T>& from) {
@@ -80,8 +80,8 @@ inline void begin_tile(const typename F::Problem& p, long b, long h, long query,
 
 // out [rows, value_width] = (outs / sum)^T, and lse = top + log2(sum); a row without a key is 0, and its lse inf.
 template <class T, class S>
-inline void end_tile(const AttentionProblem<T, S>& p, const AttentionOutput<T, S>& y, long b, long h, long query, long rows,
-                     const T* outs, const T* top, const T* sum) {
+inline void end_tile(const AttentionProblem<T, S>& p, const AttentionOutput<T, S>& y, long b, long h, long query,
+                     long rows, const T* outs, const T* top, const T* sum) {
   constexpr int w = kWidth<T>, lanes = kLanes<T>;
   const Batch<T> zero(T(0)), infinity(kInfinity<T>);
   alignas(64) T inverse[lanes];

@@ -97,7 +97,8 @@ Tensor AttentionMechanism::weights(In q, In k, const AttentionCall& asked, std::
   call.dropout = 0;
   check_call(q, k, k, call, given);
   const NoTape guard;
-  if (q.dtype() == DType::bfloat16) return weights(detail::widened(q), detail::widened(k), asked, detail::widened(given));
+  if (q.dtype() == DType::bfloat16)
+    return weights(detail::widened(q), detail::widened(k), asked, detail::widened(given));
   if (Tensor own = self_->weights(q, k, call, given); own.defined()) return own;
   // What each value gets: values of one element, 1 at a position of its own.
   const Index keys = k.dim(2);

@@ -62,8 +62,8 @@ struct AttentionCapabilities {
   bool aligned = false;
   bool grouped = false;   // k and v may have fewer heads
   bool discrete = false;  // the result jumps where a choice changes
-  // q, k and v may be bfloat16. Where they are and this is false, the mechanism gets them as float32, and what it gives is
-  // rounded to bfloat16.
+  // q, k and v may be bfloat16. Where they are and this is false, the mechanism gets them as float32, and what it gives
+  // is rounded to bfloat16.
   bool bfloat16 = false;
   // Positions share a running maximum, as sums of exponentials over many queries do: a later token then changes the
   // rounding of earlier rows, where it otherwise changes no bit. For the conformance kit alone.
@@ -116,8 +116,8 @@ class AttentionMechanism {
     const auto* model = dynamic_cast<const Model<T>*>(self_.get());
     return model != nullptr ? &model->mechanism : nullptr;
   }
-  // Checks shapes, and that `call` asks for nothing that the mechanism lacks; then applies it. `given`: its inputs(). The
-  // result has the dtype of q. For bfloat16 see AttentionCapabilities.
+  // Checks shapes, and that `call` asks for nothing that the mechanism lacks; then applies it. `given`: its inputs().
+  // The result has the dtype of q. For bfloat16 see AttentionCapabilities.
   Tensor apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> given = {}) const;
   // apply() in two parts, for a decoder that attends to the same keys again and again.
   bool maps_keys() const { return self_->has_map_keys(); }  // whether the first part computes anything

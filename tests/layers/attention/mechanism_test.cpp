@@ -301,3 +301,40 @@ TEST_CASE("what a mechanism gives must have the shape and the dtype of its outpu
   CHECK(contains(given(Tensor::ones({2, 4, 4, 5}, DType::float64)), "it gave [2, 4, 4, 5] float64"));
   CHECK(contains(given(Tensor()), "it gave undefined"));
 }
+
+TEST_CASE("a mechanism that does not take bfloat16 is given float32, and what it gives is rounded; gradients pass") {
+  const auto half = [](const Tensor& x) { return x.to(DType::bfloat16); };
+  const Tensor q = half(Rng(1).normal({2, 2, 5, 4})), k = half(Rng(2).normal({2, 2, 5, 4})),
+               v = half(Rng(3).normal({2, 2, 5, 3})), dy = Rng(4).normal({2, 2, 5, 3});
+  const auto wide = [](const Tensor& x) { return x.to(DType::float32); };
+  for (const std::string name : {"linear", "cosine", "window", "taylor", "softmax", "alibi"}) {
+    CAPTURE(name);
+    Rng rng(1);
+    const AttentionMechanism mechanism =
+        mechanism_by_name(name, {.heads = 2, .head_size = 4, .context = 16})(0, rng);
+    const auto run = [&](const Tensor& q0, const Tensor& k0, const Tensor& v0, std::vector<Tensor>& gradients) {
+      Tape tape;
+      const Tensor a = tape.watch(q0), b = tape.watch(k0), c = tape.watch(v0);
+      const Tensor y = mechanism.apply(a, b, c, {.causal = true});
+      tape.backward(y, dy);
+      gradients = {tape.grad(a), tape.grad(b), tape.grad(c)};
+      return y.detach();
+    };
+    std::vector<Tensor> got, wanted;
+    const Tensor y = run(q, k, v, got), exact = run(wide(q), wide(k), wide(v), wanted);
+    CHECK(y.dtype() == DType::bfloat16);
+    CHECK(close(wide(y), exact, 0x1p-7, 1e-2));
+    const bool rounds_inside = name == "softmax" || name == "alibi";
+    for (std::size_t i = 0; i < 3; ++i) {
+      CHECK(got[i].dtype() == DType::float32);
+      CHECK(close(got[i], wanted[i], rounds_inside ? 2e-2 : 1e-6, rounds_inside ? 3e-2 : 1e-6));
+    }
+    AttentionState state = mechanism.make_state();
+    const NoTape guard;
+    const Tensor step = state.apply(q, k, v);
+    CHECK(step.dtype() == DType::bfloat16);
+    CHECK(close(wide(step), wide(y), 0x1p-7, 1e-2));
+    const Tensor weights = mechanism.weights(q, k, {.causal = true});
+    CHECK(test::same_bits(weights, mechanism.weights(wide(q), wide(k), {.causal = true})));
+  }
+}
