@@ -32,7 +32,7 @@ Tensor loss_of(const GPT& model, const Tensor& x, const Tensor& y, bool recomput
 }
 
 // A step of a GPT on `batch` random texts that fill its context: the median of runs for about `budget` seconds, at
-// least one, after one that is not counted. With a budget of 0 the first one is taken, which also makes its memory.
+// least one, after one that is not counted. With a budget of 0 there is only the first.
 Step measure(const GPTOptions& o, Index batch, double budget, const MechanismFactory& mechanism = softmax_mechanism,
              bool recomputed = false) {
   Rng rng(0);
@@ -51,8 +51,8 @@ Step measure(const GPTOptions& o, Index batch, double budget, const MechanismFac
     optimizer.zero_grad();
     return benchmarks::seconds() - start;
   };
-  std::vector<double> times = {step()};
-  if (times[0] < budget) times.clear();
+  std::vector<double> times = {step()};  // which also makes the memory
+  if (budget > 0) times.clear();
   for (const double start = benchmarks::seconds(); times.empty() || benchmarks::seconds() - start < budget;)
     times.push_back(step());
   std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
