@@ -141,6 +141,8 @@ enum class Gelu { none, tanh };  // PyTorch's `approximate`: exact, or the tanh 
 inline Tensor sigmoid(In x) { return detail::unary<"sigmoid">(x); }  // 1 / (1 + e^-x)
 inline Tensor tanh(In x) { return detail::unary<"tanh">(x); }
 inline Tensor relu(In x) { return detail::unary<"relu">(x); }  // derivative 0 at 0
+// relu(x)^2: So et al., "Primer: Searching for efficient Transformers for language modeling", 2021.
+inline Tensor relu_squared(In x) { return detail::unary<"relu_squared">(x); }
 inline Tensor leaky_relu(In x, double negative_slope = 0.01) { return detail::unary<"leaky_relu">(x, negative_slope); }
 // alpha (e^x - 1) below 0 (Clevert et al., 2016)
 inline Tensor elu(In x, double alpha = 1) { return detail::unary<"elu">(x, alpha); }

@@ -18,6 +18,7 @@ const kernels::ActivationKernel<T>& kernel_of(Activation a) {
     case Activation::relu: return table.relu;
     case Activation::gelu: return table.gelu;
     case Activation::gelu_tanh: return table.gelu_tanh;
+    case Activation::relu_squared: return table.relu_squared;
     case Activation::silu: break;
   }
   return table.silu;

@@ -23,7 +23,7 @@ Tensor linear(In x, In weight, In bias);
 Tensor matmul(In a, In b);
 
 // The activation of a feed-forward network: the elementwise ops of these names; gelu_tanh is gelu(x, Gelu::tanh).
-enum class Activation { relu, gelu, gelu_tanh, silu };
+enum class Activation { relu, gelu, gelu_tanh, silu, relu_squared };
 
 // y = act(u) W2^T + b2 with u = x W1^T + b1, the position-wise network of a Transformer: x [..., width],
 // up W1 [hidden, width], down W2 [out, hidden] -> [..., out]. Biases [hidden] and [out] may be undefined. The same as

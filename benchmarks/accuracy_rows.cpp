@@ -76,6 +76,7 @@ void add_activations(std::vector<AccuracyRow>& rows) {
   rows.push_back(unary("sigmoid", -80, 80, sigmoid));
   rows.push_back(unary("tanh", -20, 20, tanh));
   rows.push_back(unary("relu", -9, 9, relu));
+  rows.push_back(unary("relu_squared", -9, 9, relu_squared));
   rows.push_back(unary_with("leaky_relu", -9, 9, [](const Tensor& x) { return leaky_relu(x, 0.1); }));
   rows.push_back(unary_with("elu", -80, 9, [](const Tensor& x) { return elu(x); }));
   rows.push_back(unary_with(

@@ -216,9 +216,8 @@ void finish_few_rows(const GemmKind& kind, const Gemm& g, bool shared) {
   g.finish({p.c, p.ldc, 0, g.m, 0, g.n});
 }
 
-}  // namespace
-
-void gemm(const Gemm& given) {
+// gemm(); `here`: on this thread.
+void multiply(const Gemm& given, bool here) {
   const bool as_row = given.n == 1 && given.m > 1 && given.ldc == 1 && !given.bias && !given.finish;
   const Gemm g = as_row ? transposed(given) : given;
   // Few rows are read in place, which does not round.
@@ -229,7 +228,7 @@ void gemm(const Gemm& given) {
   require(!g.finish || items == 1, "gemm: finish is of a product without batch, and this has ", items);
   if (g.m <= 0 || g.n <= 0 || items <= 0) return;
   const Index work = g.m * g.n * std::max<Index>(g.k, 1);
-  const bool shared = work > kSerialWork && (items == 1 || work > kSerialWork * 8);
+  const bool shared = !here && work > kSerialWork && (items == 1 || work > kSerialWork * 8);
   if (few_rows && g.finish) return finish_few_rows(kind, g, shared);
   if (shared) {
     for (Index i = 0; i < items; ++i) {
@@ -241,10 +240,15 @@ void gemm(const Gemm& given) {
     return;
   }
   ThreadScratch<char> packed(few_rows ? 0 : static_cast<Index>(kind.packed_bytes(problem_of(g, 0))));
-  parallel_for(items, std::max<Index>(1, kTaskWork / work), [&](Index begin, Index end) {
+  parallel_for(items, here ? items : std::max<Index>(1, kTaskWork / work), [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i) multiply_serial(kind, {problem_of(g, i), g.finish, 0}, few_rows, packed.mine());
   });
 }
+
+}  // namespace
+
+void gemm(const Gemm& g) { multiply(g, false); }
+void gemm_here(const Gemm& g) { multiply(g, true); }
 
 // ---- Packed once ----
 

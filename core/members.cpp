@@ -1,6 +1,7 @@
 // The walk over a model's members, and what is made of the list.
 #include <heed/core/members.hpp>
-#include <set>
+#include <map>
+#include <numeric>
 
 namespace heed {
 
@@ -22,6 +23,23 @@ void MemberVisitor::operator()(std::string_view name, Parameter& member) {
   leave(above);
 }
 
+void MemberVisitor::table(std::string_view name, Parameter& member) {
+  (*this)(name, member);
+  if (member.defined()) found_.back().table = true;
+}
+
+// Of the matrices from found_[first] on.
+void MemberVisitor::mark_parts(std::size_t first, const std::vector<Index>& rows) {
+  for (std::size_t i = first; i < found_.size(); ++i) {
+    const Parameter* p = found_[i].parameter;
+    if (p == nullptr || p->rank() != 2) continue;
+    std::vector<Index> parts = rows;
+    const Index rest = p->dim(0) - std::accumulate(rows.begin(), rows.end(), Index{0});
+    if (rest > 0) parts.push_back(rest);
+    if (parts.size() > 1) found_[i].parts = std::move(parts);
+  }
+}
+
 void MemberVisitor::buffer(std::string_view name, Tensor& member) {
   const std::size_t above = enter(name);
   found_.push_back({path_, nullptr, &member});
@@ -32,11 +50,16 @@ namespace detail {
 
 std::vector<NamedParameter> named_parameters_among(const std::vector<Member>& members) {
   std::vector<NamedParameter> list;
-  std::set<const Storage*> seen;
+  std::map<const Storage*, std::size_t> seen;
   for (const Member& m : members) {
-    if (m.parameter == nullptr || !seen.insert(m.parameter->storage()).second) continue;
+    if (m.parameter == nullptr) continue;
+    const auto [at, is_new] = seen.insert({m.parameter->storage(), list.size()});
+    if (!is_new) {
+      list[at->second].table |= m.table;  // tied: it is one under any of its names
+      continue;
+    }
     m.parameter->set_path(m.path);
-    list.push_back({m.path, m.parameter});
+    list.push_back({m.path, m.parameter, m.table, m.parts});
   }
   return list;
 }

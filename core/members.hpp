@@ -84,6 +84,8 @@ struct Member {
   std::string path;
   Parameter* parameter = nullptr;
   Tensor* buffer = nullptr;
+  bool table = false;
+  std::vector<Index> parts = {};
 };
 
 }  // namespace detail
@@ -96,6 +98,16 @@ class MemberVisitor {
 
   void operator()(std::string_view name, Parameter& member);  // an absent bias is an undefined parameter: left out
   void buffer(std::string_view name, Tensor& member);
+  // A layer whose matrix is several maps of the same input, one below the other, of so many rows each: queries, keys
+  // and values, for one. What is left of its rows is one more.
+  template <class T> void stacked(std::string_view name, T& member, const std::vector<Index>& rows) {
+    const std::size_t first = found_.size();
+    (*this)(name, member);
+    mark_parts(first, rows);
+  }
+  // A parameter whose rows are looked up one by one, or are each the weights of one token: no linear map of hidden
+  // vectors.
+  void table(std::string_view name, Parameter& member);
   template <detail::Layer T> void operator()(std::string_view name, T& layer) {
     const std::size_t above = enter(name);
     layer.members(*this);
@@ -117,6 +129,7 @@ class MemberVisitor {
   std::vector<detail::Member>& found_;
   std::string path_;  // of the layer that is visited
 
+  void mark_parts(std::size_t first, const std::vector<Index>& rows);
   std::size_t enter(std::string_view name);  // the length of the path so far
   void leave(std::size_t above);
   static std::string number(std::size_t i);
@@ -143,6 +156,8 @@ template <class M> std::vector<Member> members_of(std::vector<M>& models) {
 struct NamedParameter {
   std::string name;
   Parameter* parameter;
+  bool table = false;             // named by visit.table()
+  std::vector<Index> parts = {};  // rows of each map of a matrix that is more than one: by visit.stacked()
 };
 
 struct NamedBuffer {

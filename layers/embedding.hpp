@@ -29,7 +29,7 @@ struct Embedding {
   // int32 [...] -> [..., width]
   Tensor operator()(In indices) const { return embedding(indices, weight, padding_idx); }
 
-  void members(auto&& visit) { visit("weight", weight); }
+  void members(auto&& visit) { visit.table("weight", weight); }
 };
 
 // ---- Positions ----
@@ -61,7 +61,7 @@ struct LearnedPositions {
   }
   Tensor operator()(In positions) const { return embedding(positions, weight); }  // int32 [B, T] -> [B, T, width]
 
-  void members(auto&& visit) { visit("weight", weight); }
+  void members(auto&& visit) { visit.table("weight", weight); }
 };
 
 struct SinusoidalPositions {
@@ -100,7 +100,7 @@ struct RelativePositionBias {
   }
   // Of rows that have seen int32 [B] positions before these queries: [B, heads, queries, most of them + queries].
   Tensor of_rows(Index queries, const Tensor& seen) const;
-  void members(auto&& visit) { visit("weight", weight); }
+  void members(auto&& visit) { visit.table("weight", weight); }
 };
 
 }  // namespace heed

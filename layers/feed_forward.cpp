@@ -22,6 +22,7 @@ Tensor FeedForward::operator()(In x) const {
     case FeedForwardKind::gelu: return with(Activation::gelu);
     case FeedForwardKind::gelu_tanh: return with(Activation::gelu_tanh);
     case FeedForwardKind::silu: return with(Activation::silu);
+    case FeedForwardKind::relu_squared: return with(Activation::relu_squared);
     case FeedForwardKind::swiglu: break;
   }
   const Tensor h = up(x);

@@ -20,9 +20,10 @@ struct Dropout {
   void members(auto&&) {}
 };
 
-// gelu: x by the normal distribution's function, exactly; gelu_tanh: its approximation by tanh, GPT-2's. swiglu:
-// down(silu(gate(x)) * up(x)), Shazeer 2020. The others: down(activation(up(x))).
-enum class FeedForwardKind { relu, gelu, gelu_tanh, silu, swiglu };
+// gelu: x by the normal distribution's function, exactly; gelu_tanh: its approximation by tanh, GPT-2's. relu_squared:
+// relu(x)^2, Primer's (So et al. 2021). swiglu: down(silu(gate(x)) * up(x)), Shazeer 2020. The others:
+// down(activation(up(x))).
+enum class FeedForwardKind { relu, gelu, gelu_tanh, silu, swiglu, relu_squared };
 
 struct FeedForwardOptions {
   Index hidden =
@@ -44,7 +45,7 @@ struct FeedForward {
   Index hidden() const { return down.weight.dim(1); }
 
   void members(auto&& visit) {
-    visit("up", up);
+    visit.stacked("up", up, {hidden()});
     visit("down", down);
   }
 };

@@ -19,6 +19,7 @@ static TransformerOptions block_options(const GPTOptions& o) {
           .norm_first = true,
           .bias = o.bias,
           .rope = o.rope || o.positions == PositionKind::rope,
+          .qk_norm = o.qk_norm,
           .relative_clip = o.positions == PositionKind::relative ? o.relative_clip : 0,
           .causal = o.causal};
 }
@@ -45,7 +46,7 @@ void GPT::init_weights(const std::function<Rng&(const std::string& name)>& rng_f
   for (const NamedParameter& p : named_parameters(*this)) {
     if (p.name.find(".mechanism.") != std::string::npos || p.name.find("norm") != std::string::npos) continue;
     const bool before_sum = p.name.ends_with("proj.weight") || p.name.ends_with("down.weight");
-    if (p.name.ends_with(".bias"))
+    if (p.name.ends_with(".bias") || (before_sum && options_.zero_init_residual))
       init::constant_(*p.parameter, 0);
     else
       init::normal_(*p.parameter, rng_for(p.name), 0, before_sum ? residual : 0.02);
@@ -148,7 +149,7 @@ void GPT::members(MemberVisitor& visit) {
   visit("positions", positions);
   visit("blocks", blocks);
   visit("norm", norm);
-  visit("output", output);
+  visit.table("output", output);
 }
 
 }  // namespace heed

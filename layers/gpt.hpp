@@ -36,9 +36,13 @@ struct GPTOptions {
   NormKind norm = NormKind::layer;                     // eps 1e-5; rms: 1e-6
   PositionKind positions = PositionKind::learned;
   bool rope = false;         // rotary positions beside those of another kind
+  bool qk_norm = false;      // RMSNorm of queries and keys: MultiHeadAttentionOptions
   Index relative_clip = 16;  // where positions are relative: a bias (RelativePositionBias); farther counts as this far
   bool bias = true;          // of linear layers and norms
   bool tied = true;          // output weights are the embedding's
+  // Weights before a residual sum begin as 0, so that each block begins as the identity (after Goyal et al., "Accurate,
+  // large minibatch SGD", 2017, section 5.1, and torchvision's option of this name).
+  bool zero_init_residual = false;
   bool causal = true;        // false: every position sees all, as BERT's (layers/gpt.hpp); there is no decoding then
 };
 
@@ -51,8 +55,8 @@ class GPT {
   Parameter output;  // [vocabulary, width], unless tied
   Dropout drop;
 
-  // Weights normal(0, 0.02), those before a residual sum divided by sqrt(2 layers), as GPT-2's. `mechanism` is kept,
-  // for clone(): what it refers to must live as long.
+  // Weights normal(0, 0.02), those before a residual sum divided by sqrt(2 layers), as GPT-2's (or zero_init_residual).
+  // `mechanism` is kept, for clone(): what it refers to must live as long.
   GPT(const GPTOptions& options, Rng& rng, const MechanismFactory& mechanism = softmax_mechanism);
 
   // int32 [B, T] -> logits [B, T, vocabulary]. `call` says more of how to attend: key_lengths of padded rows.

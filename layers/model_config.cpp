@@ -8,6 +8,7 @@ const Words<FeedForwardKind>& feed_forward_kinds() {
   static const Words<FeedForwardKind> words = {{"relu", FeedForwardKind::relu},
                                                {"gelu", FeedForwardKind::gelu},
                                                {"gelu-tanh", FeedForwardKind::gelu_tanh},
+                                               {"relu-squared", FeedForwardKind::relu_squared},
                                                {"silu", FeedForwardKind::silu},
                                                {"swiglu", FeedForwardKind::swiglu}};
   return words;
@@ -121,6 +122,8 @@ void GPTConfig::fields(OptionFields& f) {
   if (f.has("key_size", o.key_size > 0)) f("key_size", o.key_size, 1);
   if (f.has("value_size", o.value_size > 0)) f("value_size", o.value_size, 1);
   if (f.has("rope", o.rope)) f("rope", o.rope);
+  if (f.has("qk_norm", o.qk_norm)) f("qk_norm", o.qk_norm);
+  if (f.has("zero_init_residual", o.zero_init_residual)) f("zero_init_residual", o.zero_init_residual);
   if (f.has("relative_clip", o.positions == PositionKind::relative)) f("relative_clip", o.relative_clip, 1);
   f.ensure(o.key_size > 0 || (o.heads > 0 && o.width % o.heads == 0), "heads",
            "a divisor of the width, " + std::to_string(o.width));

@@ -17,6 +17,7 @@ MultiHeadAttentionOptions attention_options(const TransformerOptions& o, Index m
           .bias = o.bias,
           .dropout = has_weights ? o.attention_dropout.value_or(o.dropout) : 0,
           .rope = o.rope && memory_width == 0,
+          .qk_norm = o.qk_norm,
           .relative_clip = memory_width == 0 ? o.relative_clip : 0};
 }
 

@@ -31,6 +31,7 @@ struct TransformerOptions {
   bool norm_first = false;  // false: x = norm(x + part(x)), as in the paper; true: x = x + part(norm(x))
   bool bias = true;         // false: neither projections nor norms have one
   bool rope = false;
+  bool qk_norm = false;     // of self- and cross-attention: MultiHeadAttentionOptions
   Index relative_clip = 0;  // > 0: a bias of self-attention by clipped distance, each block its own
   bool causal = false;
 };

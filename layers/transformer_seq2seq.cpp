@@ -214,7 +214,7 @@ void TransformerSeq2Seq::members(MemberVisitor& visit) {
   visit("target_positions", target_positions);
   visit("encoder", encoder);
   visit("decoder", decoder);
-  visit("output", output);
+  visit.table("output", output);
 }
 
 // ---- Config ----

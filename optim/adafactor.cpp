@@ -24,9 +24,9 @@ double root_mean_square(const Tensor& x) {
 
 Adafactor::Adafactor(const ParameterGroups& parameters, AdafactorOptions o)
     : Optimizer("Adafactor", parameters, o.lr, o.weight_decay,
-                {{"row_var", 0, [](const Shape& s) { return without_axis(s, -1); }},
-                 {"col_var", 0, [](const Shape& s) { return without_axis(s, -2); }},
-                 {"variance", 0, [](const Shape& s) { return s.rank() < 2 ? std::optional(s) : std::nullopt; }}},
+                {{"row_var", 0, [](const Shape& s, bool) { return without_axis(s, -1); }},
+                 {"col_var", 0, [](const Shape& s, bool) { return without_axis(s, -2); }},
+                 {"variance", 0, [](const Shape& s, bool) { return s.rank() < 2 ? std::optional(s) : std::nullopt; }}},
                 o.maximize),
       options_(o) {
   check_option(o.beta2_decay <= 0, "beta2_decay", o.beta2_decay, "0 or less");

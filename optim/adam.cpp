@@ -1,5 +1,6 @@
 // Adam and AdamW: their options, and the scalars of a step.
 #include <cmath>
+#include <heed/optim/detail/adam_step.hpp>
 #include <heed/optim/detail/with_kernels.hpp>
 #include <heed/optim/optimizers.hpp>
 
@@ -17,16 +18,18 @@ Adam::Adam(const char* name, const ParameterGroups& parameters, AdamOptions o, b
   check_option(o.eps >= 0, "eps", o.eps, "0 or more");
 }
 
-void Adam::update(const UpdateChunk& c) const {
-  const double t = static_cast<double>(c.step), beta1 = options_.betas[0], beta2 = options_.betas[1];
+void Adam::update(const UpdateChunk& c) const { detail::adam_step(c, options_.betas, options_.eps, decoupled_); }
+
+void detail::adam_step(const UpdateChunk& c, const std::array<double, 2>& betas, double eps, bool decoupled) {
+  const double t = static_cast<double>(c.step), beta1 = betas[0], beta2 = betas[1];
   const kernels::AdamScalars s{.gradient_scale = c.gradient_scale,
-                               .l2 = decoupled_ ? 0 : c.weight_decay,
-                               .keep = decoupled_ ? 1 - c.lr * c.weight_decay : 1,
+                               .l2 = decoupled ? 0 : c.weight_decay,
+                               .keep = decoupled ? 1 - c.lr * c.weight_decay : 1,
                                .beta1 = beta1,
                                .beta2 = beta2,
                                .step_size = c.lr / (1 - std::pow(beta1, t)),
                                .inverse_bias = 1 / std::sqrt(1 - std::pow(beta2, t)),
-                               .eps = options_.eps};
+                               .eps = eps};
   detail::with_kernels(c.dtype, [&](auto zero, const auto& k) {
     using T = decltype(zero);
     k.adam(c.parameter<T>(), c.gradient<T>(), c.state<T>(0), c.state<T>(1), c.state<T>(2), c.count, s);

@@ -46,7 +46,8 @@ void Optimizer::check_option(bool ok, const char* option, double value, const ch
 void Optimizer::allocate_states(std::size_t parameter) {
   const Tensor& value = parameters_[parameter].value;
   for (const StateSlot& slot : slots_) {
-    const std::optional<Shape> shape = slot.shape == nullptr ? value.shape() : slot.shape(value.shape());
+    const bool elementwise = parameters_[parameter].elementwise;
+    const std::optional<Shape> shape = slot.shape == nullptr ? value.shape() : slot.shape(value.shape(), elementwise);
     states_[parameter].push_back(shape ? Tensor::full(*shape, slot.initial, value.dtype()) : Tensor());
   }
 }
@@ -64,20 +65,14 @@ void Optimizer::collect() {
     if (parameters_[i].active()) chunks_.add(static_cast<int>(i), parameters_[i].value.numel());
 }
 
-bool Optimizer::update_whole(std::size_t i, double gradient_scale) const {
-  const NoTape guard;
-  const Trained& p = parameters_[i];
-  const Group& group = groups_[static_cast<std::size_t>(p.group)];
-  return update_whole(
-      {p.value, detail::gradient_of(p), states_[i], gradient_scale, group.lr, group.weight_decay, steps_[i]});
-}
-
 void Optimizer::update_chunk(const Chunk& c, double gradient_scale) const {
   const auto i = static_cast<std::size_t>(c.parameter);
   const Trained& p = parameters_[i];
   const Group& group = groups_[static_cast<std::size_t>(p.group)];
   const std::size_t skipped = static_cast<std::size_t>(c.begin) * size_of(p.value.dtype());
-  const auto from_begin = [&](const Tensor& x) { return static_cast<void*>(static_cast<char*>(x.raw()) + skipped); };
+  const auto from_begin = [&](const Tensor& x) -> void* {
+    return x.defined() ? static_cast<char*>(x.raw()) + skipped : nullptr;
+  };
   UpdateChunk u{p.value.dtype(),
                 c.count,
                 from_begin(p.value),
@@ -93,14 +88,26 @@ void Optimizer::update_chunk(const Chunk& c, double gradient_scale) const {
 
 void Optimizer::apply(double gradient_scale) {
   if (maximize_) gradient_scale = -gradient_scale;
-  bool whole = false;
+  wholes_.clear();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (!parameters_[i].active()) continue;
+    const Trained& p = parameters_[i];
+    if (!p.active()) continue;
     if (states_[i].size() < slots_.size()) allocate_states(i);
     steps_[i]++;
-    whole = update_whole(i, gradient_scale);
+    const Group& group = groups_[static_cast<std::size_t>(p.group)];
+    wholes_.push_back({p.value, detail::gradient_of(p), states_[i], gradient_scale, group.lr, group.weight_decay,
+                       steps_[i], p.elementwise, p.parts});
   }
-  if (!whole) chunks_.run([&](Index, const Chunk& c) { update_chunk(c, gradient_scale); });
+  {
+    const NoTape guard;
+    update_wholes(wholes_);
+  }
+  chunks_.clear();
+  auto whole = wholes_.begin();
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (parameters_[i].active() && !(whole++)->done) chunks_.add(static_cast<int>(i), parameters_[i].value.numel());
+  wholes_.clear();
+  chunks_.run([&](Index, const Chunk& c) { update_chunk(c, gradient_scale); });
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!parameters_[i].active()) continue;
     parameters_[i].value.bump_version();

@@ -1,7 +1,7 @@
 // The base of all optimizers: step, groups, learning rates, state. Names and formulas are PyTorch's.
 //
-// A step is one parallel pass over all parameters of all groups, or, where an update needs sums over a parameter
-// (Adafactor), one parameter after another. It writes into the parameters' storage, so the model
+// A step is one parallel pass over all parameters of all groups, or, where an update needs whole parameters (Adafactor,
+// Muon), one parameter after another or several at once. It writes into the parameters' storage, so the model
 // may be moved while the optimizer lives, and raises the storages' versions. As in PyTorch each parameter counts its
 // own steps, and one without gradient is left alone (state and decay included); so is a frozen one. One whose model let
 // go of it (by to(), tie() or another in its place) makes the next step an Error: the optimizer is to be made after
@@ -53,13 +53,16 @@ struct UpdateChunk {
   }
 };
 
-// A whole parameter, as an optimizer updates it that needs sums over it.
+// A whole parameter, as an optimizer updates it that needs sums over it, or products of it.
 struct WholeParameter {
   Tensor values, gradient;         // of the parameter's shape; the gradient as backward left it
   std::span<const Tensor> states;  // by slot; undefined where the parameter has none
   double gradient_scale;           // multiply the gradient by it; negative where steps go up
   double lr, weight_decay;         // the group's
   Index step;                      // of this parameter: 1 at its first
+  bool elementwise;                // the group's
+  std::span<const Index> parts;    // NamedParameter::parts: rows of each map that a matrix is; none where it is one
+  bool done = false;               // whether it is updated; the chunks of the others are, by update()
 };
 
 class Optimizer {
@@ -107,18 +110,24 @@ class Optimizer {
   struct StateSlot {
     std::string name;
     double initial = 0;
-    // Its shape for a parameter of this shape; nothing where that parameter has no such state. Null: the parameter's.
-    std::optional<Shape> (*shape)(const Shape& parameter) = nullptr;
+    // Its shape for a parameter of this shape, whose group is elementwise or not; nothing where that parameter has no
+    // such state. Null: the parameter's.
+    std::optional<Shape> (*shape)(const Shape& parameter, bool elementwise) = nullptr;
   };
   Optimizer(std::string name, const ParameterGroups& parameters, double lr, double weight_decay,
             std::vector<StateSlot> slots, bool maximize = false);
 
   // An optimizer overrides one of these; else its first step is an Error. Chunks of all parameters are updated in one
-  // parallel pass, from several threads at once, where every state has the parameter's shape.
+  // parallel pass, from several threads at once, where every state has the parameter's shape. A state that a parameter
+  // does not have is null.
   virtual void update(const UpdateChunk& chunk) const;
   // Whole parameters are updated one after another, outside of any tape: ops and loops inside may use all threads.
   // Returns true; false means that chunks are meant.
   virtual bool update_whole(const WholeParameter&) const { return false; }
+  // All that have a gradient, for who works on several at once: sets `done` of those that it updates.
+  virtual void update_wholes(std::span<WholeParameter> parameters) const {
+    for (WholeParameter& p : parameters) p.done = update_whole(p);
+  }
 
   // For constructors: Error «AdamW: eps is -1; it must be 0 or more» unless ok.
   void check_option(bool ok, const char* option, double value, const char* rule) const;
@@ -138,11 +147,11 @@ class Optimizer {
   bool maximize_;
   Index step_count_ = 0;
   detail::Chunks chunks_;     // of the parameters that the current step updates
+  std::vector<WholeParameter> wholes_;  // the same parameters, during the step
   std::vector<double> sums_;  // of squares, one per chunk
 
   const Group& group_at(int group) const;
   void allocate_states(std::size_t parameter);
-  bool update_whole(std::size_t parameter, double gradient_scale) const;
   void update_chunk(const detail::Chunk& chunk, double gradient_scale) const;
   std::vector<std::size_t> by_name() const;  // the parameters in the order that "steps" has in a state
   void fit_states(const std::vector<NamedTensor>& given);

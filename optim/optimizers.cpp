@@ -50,6 +50,14 @@ const Row kRows[] = {
      [](const Groups& p, const Options& o) -> Made {
        return std::make_unique<Adafactor>(p, AdafactorOptions{.lr = o.lr, .weight_decay = o.weight_decay});
      }},
+    {"muon", 1, false,
+     [](const Groups& p, const Options& o) -> Made {
+       return std::make_unique<Muon>(p, MuonOptions{.lr = o.lr,
+                                                    .weight_decay = o.weight_decay,
+                                                    .momentum = o.momentum,
+                                                    .adjust_lr_fn = AdjustLr::match_rms_adamw,
+                                                    .betas = o.betas});
+     }},
 };
 
 const Row& row(std::string_view name) {

@@ -159,16 +159,58 @@ class Lion final : public Optimizer {
   void update(const UpdateChunk& chunk) const override;
 };
 
+// How far a step of Muon goes, for a matrix [A, B]: lr sqrt(max(1, A / B)), or 0.2 lr sqrt(max(A, B)), which is as far
+// as AdamW's usual step, so that its rates serve (Liu et al., «Muon is Scalable for LLM Training», 2025).
+enum class AdjustLr { original, match_rms_adamw };
+
+struct MuonOptions {
+  double lr = 1e-3;
+  double weight_decay = 0.1;  // decoupled: parameters shrink by lr * weight_decay per step
+  double momentum = 0.95;
+  bool nesterov = true;
+  std::array<double, 3> ns_coefficients = {3.4445, -4.7750, 2.0315};  // a, b, c of the iteration
+  double eps = 1e-7;                                                  // the least norm that a matrix is divided by
+  int ns_steps = 5;                                                   // iterations, fewer than 100
+  AdjustLr adjust_lr_fn = AdjustLr::original;
+  // Of what gets AdamW's step.
+  std::array<double, 2> betas = {0.9, 0.95};
+  double adamw_eps = 1e-8;
+};
+
+// Jordan et al., «Muon: An optimizer for hidden layers in neural networks», 2024, as torch.optim.Muon: steps by the
+// momentum of a matrix with its singular values made equal. For a matrix with gradient g,
+//   m += (1 - momentum) (g - m);  u = nesterov ? g + momentum (m - g) : m;  x = u / max(|u|, eps)
+// and ns_steps times, by Newton and Schulz, x = a x + (b s + c s^2) x with s = x x^T, or the same from the right where
+// that is smaller. With the coefficients given here five steps bring the singular values near 1, between 0.7 and 1.2.
+//   p = (1 - lr weight_decay) p - r x    with r of adjust_lr_fn
+//
+// A matrix of several maps, as queries, keys and values of one product, is as many matrices here
+// (NamedParameter::parts).
+// PyTorch's refuses what is no matrix. Here that, and what is in groups that are elementwise, gets AdamW's step: one
+// optimizer trains the whole model. muon_groups(model) makes the groups.
+//
+// The iteration is in float64 for float64 parameters. For float32 its products read bfloat16 where the machine has dot
+// products of it, and are float32 elsewhere; what they give is float32. (PyTorch's is bfloat16 throughout.)
+class Muon final : public Optimizer {
+ public:
+  explicit Muon(const ParameterGroups& parameters, MuonOptions options = {});
+
+ private:
+  MuonOptions options_;
+  void update(const UpdateChunk& chunk) const override;
+  void update_wholes(std::span<WholeParameter> parameters) const override;
+};
+
 // What optimizers have in common; each uses what it has. weight_decay counts for parameters whose group sets none.
 struct OptimizerOptions {
   double lr = 1e-3;
   std::array<double, 2> betas = {0.9, 0.999};
-  double momentum = 0.9;  // sgd (Nesterov's, where not 0), rmsprop
+  double momentum = 0.9;  // sgd (Nesterov's, where not 0), rmsprop, muon
   double weight_decay = 0;
 };
 
-// "sgd", "adam", "adamw", "rmsprop", "adagrad", "lion" or "adafactor": the rows of a table in optimizers.cpp. Throws
-// Error for another name.
+// "sgd", "adam", "adamw", "rmsprop", "adagrad", "lion", "adafactor" or "muon", whose steps are as long as AdamW's
+// (AdjustLr::match_rms_adamw): the rows of a table in optimizers.cpp. Throws Error for another name.
 std::unique_ptr<Optimizer> make_optimizer(std::string_view name, const ParameterGroups& parameters,
                                           const OptimizerOptions& options);
 const std::vector<std::string>& optimizer_names();

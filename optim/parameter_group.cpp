@@ -39,6 +39,24 @@ ParameterSplit split_parameters(const std::vector<NamedParameter>& parameters, c
   return split;
 }
 
+std::vector<ParameterGroup> muon_groups(const std::vector<NamedParameter>& parameters, const MuonGroupOptions& o) {
+  require(o.weight_decay >= 0 && o.lr_scale >= 0, "muon_groups: weight_decay is ", o.weight_decay, " and lr_scale is ",
+          o.lr_scale, "; they must be 0 or more");
+  ParameterGroup matrices{{}, 1, o.weight_decay, false};
+  ParameterGroup tables{{}, o.lr_scale, o.weight_decay, true}, vectors{{}, o.lr_scale, 0.0, true};
+  const ParameterSplit split = split_parameters(parameters, o.others);
+  for (const auto* part : {&split.chosen, &split.others})
+    for (const NamedParameter& p : *part) {
+      const bool table = p.table || part == &split.chosen;
+      const int rank = p.parameter->rank();
+      (rank < 2 ? vectors : table || rank > 2 ? tables : matrices).parameters.push_back(p);
+    }
+  std::vector<ParameterGroup> groups;
+  for (ParameterGroup* group : {&matrices, &tables, &vectors})
+    if (!group->parameters.empty()) groups.push_back(std::move(*group));
+  return groups;
+}
+
 namespace detail {
 
 std::vector<Trained> trained(const std::string& who, const ParameterGroups& groups) {
@@ -54,7 +72,7 @@ std::vector<Trained> trained(const std::string& who, const ParameterGroups& grou
       require(is_new, who, ": parameter '", p.name, "' is given twice (before as '", first->second,
               "'); each must be in one group, once");
       require(names.insert({p.name, g}).second, who, ": two parameters are named '", p.name, "'; names must differ");
-      list.push_back({p.name, *p.parameter, g});
+      list.push_back({p.name, *p.parameter, g, group.elementwise, p.parts});
     }
     ++g;
   }

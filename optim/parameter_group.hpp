@@ -29,6 +29,7 @@ struct ParameterGroup {
   std::vector<NamedParameter> parameters;
   double lr_scale = 1;                 // the group's learning rate is the optimizer's times this
   std::optional<double> weight_decay;  // the optimizer's, unless set here
+  bool elementwise = false;            // no matrices to Muon, which gives them AdamW's step: embeddings, for one
 };
 
 // What functions take that want parameters: named_parameters(model), parameters(model), one group or several.
@@ -53,6 +54,21 @@ std::vector<ParameterGroup> decay_groups(M& model, double weight_decay) {
   return decay_groups(named_parameters(model), weight_decay);
 }
 
+// The groups of Muon: matrices; tables (NamedParameter::table: embeddings, output weights) and what lies in `others`,
+// which are names or what names begin with up to a dot ("head"): matrices that AdamW's step is better for; and all that
+// are no matrices, which do not decay. The rate of the last two is the optimizer's times lr_scale. A group without
+// parameters is left out. Error where one of the others has none.
+struct MuonGroupOptions {
+  double weight_decay = 0;
+  double lr_scale = 1;
+  std::vector<std::string> others = {};
+};
+std::vector<ParameterGroup> muon_groups(const std::vector<NamedParameter>& parameters, const MuonGroupOptions& options);
+template <detail::Layer M>
+std::vector<ParameterGroup> muon_groups(M& model, const MuonGroupOptions& options = {}) {
+  return muon_groups(named_parameters(model), options);
+}
+
 // The parameters in two lists, for optimizers that train different parts of a model: those of `parts`, which are names
 // or what names begin with up to a dot ("tokens", "blocks.0"), and all others. Error where one of the parts has none.
 struct ParameterSplit {
@@ -71,6 +87,8 @@ struct Trained {
   std::string name;
   Tensor value;
   int group = 0;
+  bool elementwise = false;        // the group's
+  std::vector<Index> parts = {};  // NamedParameter::parts
 
   ParameterInfo& info() const { return *value.storage()->parameter; }
   bool active() const { return info().requires_grad && info().has_gradient; }  // gets a step

@@ -67,6 +67,8 @@ struct Gemm {
 // takes subnormals for 0); otherwise bfloat16 is widened to float32. c must not overlap a or b. Throws Error for types
 // that do not go together.
 void gemm(const Gemm& g);
+// The same on this thread, to the bit: for who computes many at once.
+void gemm_here(const Gemm& g);
 
 namespace kernels {
 struct GemmKind;

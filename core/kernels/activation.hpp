@@ -19,7 +19,7 @@ struct ActivationKernel {
 
 template <class T>
 struct ActivationKernels {
-  ActivationKernel<T> relu, gelu, gelu_tanh, silu;
+  ActivationKernel<T> relu, gelu, gelu_tanh, silu, relu_squared;
 };
 
 using ActivationTable = FloatTable<ActivationKernels>;

@@ -94,7 +94,8 @@ constexpr ActivationKernel<T> named(Rows<R...>) {
 
 template <class T>
 constexpr ActivationKernels<T> kernels_of = {named<T, "relu">(kUnaryOps), named<T, "gelu">(kUnaryOps),
-                                             named<T, "gelu_tanh">(kUnaryOps), named<T, "silu">(kUnaryOps)};
+                                             named<T, "gelu_tanh">(kUnaryOps), named<T, "silu">(kUnaryOps),
+                                             named<T, "relu_squared">(kUnaryOps)};
 
 }  // namespace
 

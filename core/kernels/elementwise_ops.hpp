@@ -94,6 +94,8 @@ inline constexpr auto kUnaryOps = rows(
     row<"tanh">([](auto x) { return tanh(x); }, []<class V>(Unread, V y, V dy) { return dy * fnma(y, y, V(1)); }),
     row<"relu">([]<class V>(V x) { return select(x <= V(0), V(0), x); },  // NaN stays
                 []<class V>(Unread, V y, V dy) { return select(y <= V(0), V(0), dy); }),
+    row<"relu_squared">([]<class V>(V x) { return select(x <= V(0), V(0), x * x); },  // NaN stays
+                        []<class V>(V x, Unread, V dy) { return select(x <= V(0), V(0), (x + x) * dy); }),
     row<"leaky_relu">([]<class V>(V x, auto s) { return select(x > V(0), x, s.a * x); },  // x, or a x below 0
                       []<class V>(V x, Unread, V dy, auto s) { return select(x > V(0), dy, s.a * dy); }),
     row<"elu">([]<class V>(V x, auto s) { return select(x > V(0), x, s.a * expm1(x)); },  // x, or a (e^x - 1) below 0

@@ -7,7 +7,8 @@ from torch import nn
 from torch.nn import functional as F
 from heed_to_pytorch import load
 
-ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "gelu-tanh": lambda x: F.gelu(x, approximate="tanh"), "silu": F.silu}
+ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "gelu-tanh": lambda x: F.gelu(x, approximate="tanh"), "silu": F.silu,
+               "relu-squared": lambda x: F.relu(x).square()}
 
 class RMSNorm(nn.Module):
     def __init__(self, width):
@@ -18,14 +19,16 @@ class RMSNorm(nn.Module):
         return self.weight * x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
 
 class Attention(nn.Module):
-    def __init__(self, width, heads, bias):
+    def __init__(self, width, heads, bias, qk_norm):
         super().__init__()
-        self.heads = heads
+        self.heads, size = heads, width // heads
+        self.q_norm, self.k_norm = (RMSNorm(size), RMSNorm(size)) if qk_norm else (nn.Identity(), nn.Identity())
         self.qkv, self.proj = nn.Linear(width, 3 * width, bias), nn.Linear(width, width, bias)
 
     def forward(self, x):
         B, T, C = x.shape
         q, k, v = (z.view(B, T, self.heads, -1).transpose(1, 2) for z in self.qkv(x).chunk(3, -1))
+        q, k = self.q_norm(q), self.k_norm(k)
         scores = q @ k.transpose(-2, -1) / math.sqrt(C // self.heads)
         future = torch.ones(T, T, dtype=torch.bool).triu(1)
         weights = scores.masked_fill(future, -math.inf).softmax(-1)
@@ -45,7 +48,7 @@ class Block(nn.Module):
         super().__init__()
         width = c["width"]
         self.norm1, self.norm2 = norm(width), norm(width)
-        self.attention = Attention(width, c["heads"], c["bias"])
+        self.attention = Attention(width, c["heads"], c["bias"], c.get("qk_norm", False))
         self.mlp = FeedForward(width, c.get("hidden") or 4 * width, c["activation"], c["bias"])
 
     def forward(self, x):

@@ -117,7 +117,9 @@ AttentionState AttentionMechanism::make_state() const {
 
 void AttentionMechanism::members(MemberVisitor& visit) {
   for (const detail::Member& m : self_->members())
-    if (m.parameter != nullptr)
+    if (m.table)
+      visit.table(m.path, *m.parameter);
+    else if (m.parameter != nullptr)
       visit(m.path, *m.parameter);
     else
       visit.buffer(m.path, *m.buffer);

@@ -49,6 +49,7 @@ MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionOptions& given, R
     kv.emplace(o.memory_width, keys + values, rng, linear);
   }
   set_input_biases();
+  if (o.qk_norm) q_norm.emplace(o.key_size), k_norm.emplace(o.key_size);
   if (o.relative_clip == 0) return;
   require(o.relative_clip > 0 && o.memory_width == 0, "MultiHeadAttention: relative_clip is ", o.relative_clip,
           " and memory_width is ", o.memory_width,
@@ -103,6 +104,10 @@ MultiHeadAttention::Heads MultiHeadAttention::heads_of(In x, const RopeOptions& 
   Heads h{y.next(o.heads, o.key_size), y.next(o.kv_heads, o.key_size), y.next(o.kv_heads, o.value_size)};
   for (const MechanismInput& input : mechanism.inputs())
     h.add(y.next(input.of_queries() ? o.heads : o.kv_heads, input.size));
+  if (o.qk_norm) {
+    h.q = (*q_norm)(h.q);
+    h.k = (*k_norm)(h.k);
+  }
   if (o.rope) {
     h.q = rope(h.q, from);
     h.k = rope(h.k, from);
@@ -117,6 +122,7 @@ MultiHeadAttention::Heads MultiHeadAttention::heads_of(In x, const ProjectedMemo
         "; x must be [batch, positions, ", options_.width, "] of the same batch");
   Columns y((*q)(x));
   Heads h{y.next(options_.heads, options_.key_size), memory.k, memory.v, memory.mapped};
+  if (q_norm) h.q = (*q_norm)(h.q);
   auto of_keys = memory.inputs.begin();
   for (const MechanismInput& input : mechanism.inputs())
     h.add(input.of_queries() ? y.next(options_.heads, input.size) : *of_keys++);
@@ -134,6 +140,7 @@ ProjectedMemory MultiHeadAttention::project(In memory, const Tensor& values) con
   Columns y((kv ? *kv : *k)(memory));
   ProjectedMemory p;
   p.k = y.next(o.kv_heads, o.key_size);
+  if (k_norm) p.k = (*k_norm)(p.k);
   if (kv)
     p.v = y.next(o.kv_heads, o.value_size);
   else if (values.defined())
@@ -205,12 +212,16 @@ Tensor MultiHeadAttention::weights(In x, const ProjectedMemory& memory, const At
 }
 
 void MultiHeadAttention::members(MemberVisitor& visit) {
-  visit("qkv", qkv);
-  visit("q", q);
-  visit("kv", kv);
-  visit("k", k);
+  const MultiHeadAttentionOptions& o = options_;
+  const Index queries = o.heads * o.key_size, keys = o.kv_heads * o.key_size, values = o.kv_heads * o.value_size;
+  visit.stacked("qkv", qkv, {queries, keys, values});
+  visit.stacked("q", q, {queries});
+  visit.stacked("kv", kv, {keys, values});
+  visit.stacked("k", k, {keys});
   visit("v", v);
   visit("proj", proj);
+  visit("q_norm", q_norm);
+  visit("k_norm", k_norm);
   visit("relative", relative);
   visit("mechanism", mechanism);
 }

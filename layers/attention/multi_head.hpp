@@ -15,6 +15,7 @@
 #include <heed/layers/attention/softmax.hpp>
 #include <heed/layers/embedding.hpp>
 #include <heed/layers/linear.hpp>
+#include <heed/layers/norm.hpp>
 #include <optional>
 
 namespace heed {
@@ -32,6 +33,9 @@ struct MultiHeadAttentionOptions {
   bool bias = true;
   double dropout = 0;  // on the weights, while training
   bool rope = false;   // rotary positions (Su et al. 2021) on queries and keys
+  // RMSNorm of each head's queries and keys, before rotary positions, so that scores cannot grow without bound (after
+  // Henry et al., "Query-key normalization for Transformers", 2020, whose norm is that of the vector).
+  bool qk_norm = false;
   // > 0: a learned bias of the scores for each distance up to this one (RelativePositionBias). Self-attention only, by
   // a mechanism with a bias of single pairs.
   Index relative_clip = 0;
@@ -59,6 +63,7 @@ class MultiHeadAttention {
   std::optional<Linear> k;                       // with value_width, in kv's place: keys of [.., memory_width]
   std::optional<Linear> v;                       // and values of [.., value_width]
   Linear proj;                                   // [width, heads * value_size]
+  std::optional<RMSNorm> q_norm, k_norm;         // of [.., key_size]: with qk_norm
   std::optional<RelativePositionBias> relative;  // [heads, 2 relative_clip + 1]
   AttentionMechanism mechanism;
 

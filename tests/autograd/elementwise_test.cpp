@@ -69,6 +69,7 @@ void check_values(const Tensor& got, const std::vector<double>& want) {
 TEST_CASE("elementwise: derivatives at kinks are PyTorch's") {
   const Tensor x = Tensor::from({-1, 0, 1, 2, kNaN});
   check_values(gradient([](const Tensor& a) { return relu(a); }, x), {0, 0, 1, 1, 1});
+  check_values(gradient([](const Tensor& a) { return relu_squared(a); }, x), {0, 0, 2, 4, kNaN});
   check_values(gradient([](const Tensor& a) { return abs(a); }, x), {-1, 0, 1, 1, 0});
   check_values(gradient([](const Tensor& a) { return leaky_relu(a, 0.5); }, x), {0.5, 0.5, 1, 1, 0.5});
   check_values(gradient([](const Tensor& a) { return clamp(a, -1, 1); }, x), {1, 1, 1, 0, 0});
@@ -102,6 +103,7 @@ TEST_CASE("elementwise: neg turns the sign of zeros too, on each level, and elu 
 TEST_CASE("elementwise: values of the special cases") {
   const Tensor x = Tensor::from({-kInf, -1, -0.0, 0, 1, kInf, kNaN});
   check_values(relu(x), {0, 0, 0, 0, 1, kInf, kNaN});
+  check_values(relu_squared(x), {0, 0, 0, 0, 1, kInf, kNaN});
   check_values(sign(x), {-1, -1, 0, 0, 1, 1, 0});
   check_values(abs(x), {kInf, 1, 0, 0, 1, kInf, kNaN});
   check_values(clamp(x, -0.5, 0.5), {-0.5, -0.5, 0, 0, 0.5, 0.5, kNaN});

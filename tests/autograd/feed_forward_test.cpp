@@ -15,13 +15,15 @@ using test::on_each_level;
 
 namespace {
 
-constexpr Activation kActivations[] = {Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::silu};
+constexpr Activation kActivations[] = {Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::silu,
+                                       Activation::relu_squared};
 
 Tensor activate(Activation a, const Tensor& u) {
   switch (a) {
     case Activation::relu: return relu(u);
     case Activation::gelu: return gelu(u);
     case Activation::gelu_tanh: return gelu(u, Gelu::tanh);
+    case Activation::relu_squared: return relu_squared(u);
     case Activation::silu: break;
   }
   return silu(u);

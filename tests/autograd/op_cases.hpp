@@ -133,6 +133,7 @@ inline std::vector<OpCase> elementwise_cases() {
   one("sigmoid", -6, 6, [](const Tensor& x) { return sigmoid(x); });
   one("tanh", -4, 4, [](const Tensor& x) { return tanh(x); });
   one("relu", -3, 3, [](const Tensor& x) { return relu(x); });
+  one("relu_squared", -3, 3, [](const Tensor& x) { return relu_squared(x); });
   one("leaky_relu", -3, 3, [](const Tensor& x) { return leaky_relu(x, 0.1); });
   one("elu", -3, 3, [](const Tensor& x) { return elu(x, 0.7); });
   one("gelu", -5, 5, [](const Tensor& x) { return gelu(x); });

@@ -302,6 +302,9 @@ TEST_CASE("gemm: the same bits at any number of threads") {
           if (first.empty()) first = c;
           CHECK(std::memcmp(first.data(), c.data(), c.size() * sizeof(double)) == 0);
         }
+        std::fill(c.begin(), c.end(), 0.0);
+        gemm_here({.m = m, .n = n, .k = k, .a = a.in, .b = b.in, .c = c.data(), .ldc = n});
+        CHECK(std::memcmp(first.data(), c.data(), c.size() * sizeof(double)) == 0);
       }
   });
   set_threads(before);

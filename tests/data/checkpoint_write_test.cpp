@@ -21,7 +21,7 @@ struct NamedGPT {
     return R"({"model": ")" + model + R"(", "attention": ")" + attention +
            R"(", "vocabulary": 10, "context": 8, "layers": 2, "heads": 2, "width": 16, "hidden": )" +
            std::to_string(options.hidden) + R"(, "activation": ")" + activation + R"(", "norm": ")" + norm +
-           R"(", "bias": )" + (options.bias ? "true" : "false") + "}";
+           R"(", "bias": )" + (options.bias ? "true" : "false") + (options.qk_norm ? R"(, "qk_norm": true})" : "}");
   }
 };
 
@@ -31,13 +31,15 @@ std::vector<NamedGPT> named_gpts() {
                             {"gelu", "gelu", "layer", o},
                             {"gelu-tanh", "gelu-tanh", "layer", o},
                             {"silu", "silu", "rms", o},
-                            {"gpt2", "gelu-tanh", "layer", o}};
+                            {"gpt2", "gelu-tanh", "layer", o},
+                            {"qk-norm", "relu-squared", "rms", o}};
   const FeedForwardKind kinds[] = {FeedForwardKind::relu, FeedForwardKind::gelu, FeedForwardKind::gelu_tanh,
-                                   FeedForwardKind::silu, FeedForwardKind::gelu_tanh};
+                                   FeedForwardKind::silu, FeedForwardKind::gelu_tanh, FeedForwardKind::relu_squared};
   for (std::size_t i = 0; i < all.size(); ++i) all[i].options.activation = kinds[i];
   all[1].options.hidden = 24;
   all[2].options.bias = false;
   all[3].options.norm = NormKind::rms;
+  all[5].options.norm = NormKind::rms, all[5].options.qk_norm = true;
   all[4].scale = 0.02;  // as GPT-2 begins: the variance is near the epsilon of its norms, 1e-5
   return all;
 }

@@ -13,6 +13,7 @@ namespace {
 double activated(FeedForwardKind kind, double x) {
   switch (kind) {
     case FeedForwardKind::relu: return x > 0 ? x : 0;
+    case FeedForwardKind::relu_squared: return x > 0 ? x * x : 0;
     case FeedForwardKind::gelu: return x * std::erfc(-x / std::sqrt(2.0)) / 2;
     case FeedForwardKind::gelu_tanh: return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     default: return x / (1 + std::exp(-x));
@@ -31,7 +32,7 @@ double applied(const Linear& linear, Index i, const std::vector<double>& x) {
 TEST_CASE("the feed-forward network equals its formula, for each activation, with biases and without") {
   Rng rng(1);
   for (const FeedForwardKind kind : {FeedForwardKind::relu, FeedForwardKind::gelu, FeedForwardKind::gelu_tanh,
-                                     FeedForwardKind::silu, FeedForwardKind::swiglu}) {
+                                     FeedForwardKind::silu, FeedForwardKind::swiglu, FeedForwardKind::relu_squared}) {
     for (const bool bias : {true, false}) {
       const FeedForward network(3, rng, {.hidden = 7, .activation = kind, .bias = bias});
       const Tensor x = test::normal({4, 3}, 5, DType::float32);

@@ -25,7 +25,7 @@ GPTOptions small_gpt() { return {.vocabulary = 11, .context = 8, .layers = 2, .h
 }  // namespace
 
 TEST_CASE("GPT passes gradcheck with every kind of norm, position and activation") {
-  std::vector<GPTOptions> variants(6, small_gpt());
+  std::vector<GPTOptions> variants(7, small_gpt());
   variants[1].norm = NormKind::rms, variants[1].positions = PositionKind::rope,
   variants[1].activation = FeedForwardKind::swiglu;
   variants[2].positions = PositionKind::sinusoidal, variants[2].bias = false,
@@ -33,6 +33,8 @@ TEST_CASE("GPT passes gradcheck with every kind of norm, position and activation
   variants[3].tied = false, variants[3].activation = FeedForwardKind::gelu_tanh;
   variants[4].positions = PositionKind::none, variants[4].kv_heads = 1, variants[4].activation = FeedForwardKind::silu;
   variants[5].dropout = 0.2;
+  variants[6].qk_norm = true, variants[6].positions = PositionKind::rope,
+  variants[6].activation = FeedForwardKind::relu_squared;
   const Tensor x = random_ids({2, 6}, 11, 1), y = random_ids({2, 6}, 11, 2);
   for (const GPTOptions& o : variants) {
     Rng rng(1);
@@ -110,6 +112,52 @@ TEST_CASE("50 AdamW steps follow PyTorch's from the same weights and batches") {
   }
 }
 
+TEST_CASE("40 steps of Muon of a GPT with QK-norm, squared ReLU and rotary positions follow PyTorch's") {
+  // Made by tests/reference/gpt_muon_torch.py.
+  const Checkpoint file = load_checkpoint(test::in_source("tests/reference/gpt_muon_torch.h5"));
+  Rng rng(1);
+  GPT model({.vocabulary = 29,
+             .context = 16,
+             .layers = 2,
+             .heads = 4,
+             .width = 32,
+             .activation = FeedForwardKind::relu_squared,
+             .norm = NormKind::rms,
+             .positions = PositionKind::rope,
+             .qk_norm = true,
+             .bias = false},
+            rng);
+  to(model, DType::float64);
+  load_model(file, model, {.convert = true});
+  Muon optimizer(muon_groups(model, {.weight_decay = 0.1, .lr_scale = 0.25}), {.lr = 0.02});
+  const Tensor text = file.tensor("data/text"), expected = file.tensor("losses/float64");
+  double most = 0;
+  for (Index step = 0; step < 40; ++step) {
+    Tape tape;
+    const Tensor t = text[step];
+    const Tensor loss = model.loss(t.slice(1, 0, 16), t.slice(1, 1, 17));
+    most = std::max(most, std::fabs(loss.item() - expected.at({step})));
+    tape.backward(loss);
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  INFO("largest difference " << most);
+  CHECK(most <= 1e-8);
+  CHECK(expected.at({39}) < expected.at({0}) - 2);
+}
+
+TEST_CASE("a GPT whose weights before residual sums begin as 0 begins as its embedding and its last norm") {
+  GPTOptions o = small_gpt();
+  o.zero_init_residual = true, o.positions = PositionKind::none;
+  Rng rng(1), other(2);
+  GPT model(o, rng);
+  const Tensor x = random_ids({2, 6}, 11, 1);
+  CHECK(test::same_bits(model.hidden(x), model.norm(model.tokens(x))));
+  CHECK(test::worst(model.blocks[0].mlp.up.weight, Tensor::zeros({32, 8}), 0, 1e-3) > 1);  // the others are drawn
+  model.init_weights([&](const std::string&) -> Rng& { return other; });
+  CHECK(test::same_bits(model.hidden(x), model.norm(model.tokens(x))));
+}
+
 TEST_CASE("with GPT-2's weights and the settings of the preset gpt2, the logits are GPT-2's") {
   // Made by tests/reference/gpt2_transformers.py.
   const Checkpoint file = load_checkpoint(test::in_source("tests/reference/gpt2_transformers.h5"));
@@ -138,6 +186,7 @@ TEST_CASE("decoding gives the logits of the whole model") {
     const MechanismFactory make =
         mechanism_by_name(mechanism, {.heads = o.heads, .head_size = o.width / o.heads, .context = o.context});
     o.kv_heads = make(0, rng).capabilities().grouped ? 1 : 0;
+    o.qk_norm = i % 3 == 1;
     GPT model(o, rng, make);
     to(model, DType::float64);
     const NoTape no_tape;

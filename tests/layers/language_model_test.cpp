@@ -188,7 +188,7 @@ TEST_CASE("language model: a configuration that no model has, or not this one, i
   CHECK(with("bias", "no") == has("\"no\" for bias", "true or false"));
   CHECK(with("attention", 1) == has("1 for attention", "a word"));
   CHECK(with("activation", "gelu\x1b") ==
-        has("\"gelu\\u001b\" for activation", "gelu, gelu-tanh, relu, silu or swiglu"));
+        has("\"gelu\\u001b\" for activation", "gelu, gelu-tanh, relu, relu-squared, silu or swiglu"));
   CHECK(with("model", "gpt5") == has("\"gpt5\" for model", "gpt or mlm"));
   CHECK(with("tied", json(json::value_t::discarded)) == "the configuration lacks tied");
   CHECK(with("vocabulary", 5) == "the tokenizer has 4 tokens and the model 5; it must have 4");

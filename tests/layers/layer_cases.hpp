@@ -120,7 +120,7 @@ inline std::vector<LayerCase> simple_layers() {
                     });
                   }});
   for (const FeedForwardKind kind : {FeedForwardKind::relu, FeedForwardKind::gelu, FeedForwardKind::gelu_tanh,
-                                     FeedForwardKind::silu, FeedForwardKind::swiglu}) {
+                                     FeedForwardKind::silu, FeedForwardKind::swiglu, FeedForwardKind::relu_squared}) {
     list.push_back({"FeedForward " + std::to_string(static_cast<int>(kind)), sequence, [kind](Index n, Rng& rng) {
                       return any_layer(FeedForward(n, rng, {.hidden = n + 2, .activation = kind, .dropout = 0.2}));
                     }});
@@ -148,6 +148,8 @@ inline std::vector<LayerCase> attention_layers() {
   add("causal", self, 2, {.heads = 2}, softmax,
       [](const Layer& l, const List& x) { return l(x[0], {.causal = true}); });
   add("rotary, causal", self, 4, {.heads = 2, .rope = true}, softmax,
+      [](const Layer& l, const List& x) { return l(x[0], {.causal = true}); });
+  add("of normed queries and keys", self, 4, {.heads = 2, .rope = true, .qk_norm = true}, softmax,
       [](const Layer& l, const List& x) { return l(x[0], {.causal = true}); });
   add("grouped, masked", self, 2, {.heads = 2, .kv_heads = 1, .bias = false}, softmax,
       [=](const Layer& l, const List& x) {

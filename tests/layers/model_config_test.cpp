@@ -65,8 +65,10 @@ TEST_CASE("model config: a GPT and a BERT of each mechanism are described, and b
                               .activation = FeedForwardKind::swiglu,
                               .norm = NormKind::rms,
                               .positions = name == "softmax" ? PositionKind::relative : PositionKind::rope,
+                              .qk_norm = causal,
                               .relative_clip = 3,
                               .tied = false,
+                              .zero_init_residual = causal,
                               .causal = causal},
                              name,
                              {.feature_map = "relu", .top_k = 3, .units = 5}};
@@ -75,6 +77,8 @@ TEST_CASE("model config: a GPT and a BERT of each mechanism are described, and b
       CHECK(to_json(same) == text);
       CHECK(test::parse_json(text).at("model") == (causal ? "gpt" : "mlm"));
       CHECK(test::parse_json(text).contains("relative_clip") == (name == "softmax"));
+      CHECK(test::parse_json(text).contains("qk_norm") == causal);  // older files have neither
+      CHECK(test::parse_json(text).contains("zero_init_residual") == causal);
       CHECK(test::parse_json(text).contains("feature_map") == (name == "linear"));
       CHECK(test::parse_json(text).contains("top_k_keys") == (name == "top-k"));
       if (name == "window") CHECK(test::parse_json(text).at("window") == 256);  // settled: the file hangs on no default

@@ -73,6 +73,7 @@ struct Variant {
   bool clip;
   DType precision;
   MechanismFactory mechanism = softmax_mechanism;
+  bool muon = false;
 };
 
 void print_first_request() {
@@ -120,17 +121,21 @@ TEST_CASE("a warm training step makes no request at 1 and 2 threads") {
   const GPTOptions model{.vocabulary = 65, .context = 64, .layers = 2, .heads = 4, .width = 64};
   GPTOptions with_dropout = model;
   with_dropout.dropout = 0.1;
+  GPTOptions modern = model;
+  modern.qk_norm = true, modern.positions = PositionKind::rope, modern.activation = FeedForwardKind::relu_squared;
   const Variant variants[] = {
       {"plain", model, false, DType::float32},
       {"dropout, clipped", with_dropout, true, DType::float32},
       {"bf16 products", model, true, DType::bfloat16},
+      {"muon", modern, true, DType::bfloat16, softmax_mechanism, true},
       {"inputs of a mechanism", model, false, DType::float32, [](Index, Rng&) { return ForgettingAttention(); }}};
   for (const int n : {1, 2}) {
     set_threads(n);
     for (const Variant& v : variants) {
       Rng rng(1);
       GPT gpt(v.model, rng, v.mechanism);
-      AdamW optimizer(decay_groups(gpt, 0.1), {.lr = 1e-3});
+      std::unique_ptr<Optimizer> optimizer = std::make_unique<AdamW>(decay_groups(gpt, 0.1), AdamWOptions{.lr = 1e-3});
+      if (v.muon) optimizer = std::make_unique<Muon>(muon_groups(gpt), MuonOptions{.lr = 1e-2});
       const Tensor x = rng.integers({8, 64}, 0, 65), y = rng.integers({8, 64}, 0, 65);
       double loss = 0;
       const auto step = [&] {
@@ -139,8 +144,8 @@ TEST_CASE("a warm training step makes no request at 1 and 2 threads") {
         const Tensor l = gpt.loss(x, y);
         tape.backward(l);
         loss = l.item();
-        v.clip ? (void)optimizer.clipped_step(1) : optimizer.step();
-        optimizer.zero_grad();
+        v.clip ? (void)optimizer->clipped_step(1) : optimizer->step();
+        optimizer->zero_grad();
       };
       for (int i = 0; i < 5; ++i) step();
       const double warm = loss;

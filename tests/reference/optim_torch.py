@@ -143,6 +143,41 @@ def adafactor_data():
                 cases={name: dict(float32=steps(o, f32), float64=steps(o, f64)) for name, o in cases.items()})
 
 
+def muon_data():
+    """Of a square, a wide and a tall matrix. PyTorch's iteration rounds to bfloat16 throughout; with that taken out it is its float64."""
+    own = torch.Generator().manual_seed(13)
+    shapes = [(5, 5), (4, 10), (9, 3)]
+    draw = lambda scale: [(torch.randn(s, generator=own) * scale).flatten().tolist() for s in shapes]
+    start, target, noise = draw(1.0), draw(1.0), [draw(0.3) for _ in range(STEPS)]
+    cases = {"defaults": dict(), "usual": dict(lr=0.02, weight_decay=0.0),
+             "heavy ball": dict(lr=0.02, momentum=0.8, nesterov=False, weight_decay=0.3),
+             "match_rms_adamw": dict(lr=0.02, adjust_lr_fn="match_rms_adamw"),
+             "coefficients": dict(lr=0.05, ns_coefficients=(2.0, -1.5, 0.5), ns_steps=3, eps=4.0)}
+
+    def steps(options, dtype):
+        as_tensors = lambda lists: [torch.tensor(x, dtype=dtype).reshape(s) for x, s in zip(lists, shapes)]
+        params, goals, kept = [p.requires_grad_() for p in as_tensors(start)], as_tensors(target), []
+        optimizer = torch.optim.Muon(params, **options)
+        for t in range(STEPS):
+            for p, goal, n in zip(params, goals, as_tensors(noise[t])):
+                p.grad = CURVATURE * (p.detach() - goal) + n
+            optimizer.step()
+            if t + 1 in KEPT:
+                kept.append(flat(params))
+        return kept
+
+    def exact(options):
+        rounds = torch.Tensor.bfloat16
+        torch.Tensor.bfloat16 = torch.Tensor.clone
+        try:
+            return steps(options, f64)
+        finally:
+            torch.Tensor.bfloat16 = rounds
+
+    return dict(shapes=shapes, start=start, target=target, noise=noise,
+                cases={name: dict(bfloat16=steps(o, f32), float64=exact(o)) for name, o in cases.items()})
+
+
 data = dict(steps=STEPS, kept=KEPT, curvature=CURVATURE, start=START, target=TARGET, noise=NOISE, cases={})
 for name, (make, options) in CASES.items():
     data["cases"][name] = dict(float32=trajectory(make, options, f32), float64=trajectory(make, options, f64))
@@ -174,9 +209,11 @@ def rounded(value, digits):
 
 
 data["adafactor"] = adafactor_data()
-for case in [*data["cases"].values(), data["clipped"], *data["adafactor"]["cases"].values()]:
-    if "float32" in case:
-        case["float32"] = rounded(case["float32"], 9)  # 9 digits say a float32 exactly
+data["muon"] = muon_data()
+for case in [*data["cases"].values(), data["clipped"], *data["adafactor"]["cases"].values(), *data["muon"]["cases"].values()]:
+    for kind in ("float32", "bfloat16"):
+        if kind in case:
+            case[kind] = rounded(case[kind], 9)  # 9 digits say a float32 exactly
 path = pathlib.Path(__file__).with_suffix(".json")
 path.write_text(json.dumps(data, separators=(",", ":")).replace('],"', '],\n"').replace('},"', '},\n"') + "\n")
 print(path.name, path.stat().st_size, "bytes")

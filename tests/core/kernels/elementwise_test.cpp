@@ -77,6 +77,8 @@ const std::vector<UnaryCase>& unary_cases() {
       {"tanh", unary<"tanh">, [](R x) { return std::tanh(x); }, [](R y) { return 1 - y * y; }, -20, 20, true,
        0, 0, true},
       {"relu", unary<"relu">, [](R x) { return std::max(x, 0.0L); }, [](R y) { return y > 0; }, -9, 9, true},
+      {"relu_squared", unary<"relu_squared">, [](R x) { return x > 0 ? x * x : 0; },
+       [](R x) { return x > 0 ? 2 * x : 0; }, -9, 9},
       {"leaky_relu", unary<"leaky_relu">, [](R x) { return x > 0 ? x : x / 8; },
        [](R x) { return x > 0 ? 1 : 0.125L; }, -9, 9, false, 0.125},
       {"elu", unary<"elu">, [](R x) { return x > 0 ? x : std::expm1(x) / 2; },

@@ -83,6 +83,41 @@ TEST_CASE("multi-head attention equals its definition, head by head") {
   CHECK(test::close(layer(x, {.causal = true})[0], layer.proj(merged), 1e-12, 1e-12));
 }
 
+TEST_CASE("qk_norm: attention reads each head's queries and keys by their root mean square, times a gain") {
+  Rng rng(4);
+  const auto normed = [](const Tensor& y, const Tensor& gain) {  // y [B, H, T, size]
+    Tensor out = y.clone();
+    for (Index r = 0; r < y.rows(); ++r) {
+      double* row = out.ptr<double>() + r * y.dim(-1);
+      double squares = 0;
+      for (Index d = 0; d < y.dim(-1); ++d) squares += row[d] * row[d];
+      for (Index d = 0; d < y.dim(-1); ++d)
+        row[d] *= gain.at({d}) / std::sqrt(squares / static_cast<double>(y.dim(-1)) + 1e-6);
+    }
+    return out;
+  };
+  const auto with_gains = [&](MultiHeadAttention& layer) {
+    to(layer, DType::float64);
+    for (Parameter* p : {&layer.q_norm->weight, &layer.k_norm->weight})
+      p->copy_(rng.normal(p->shape(), 1, 0.3, DType::float64));
+  };
+  MultiHeadAttention self({.width = 6, .heads = 2, .kv_heads = 1, .key_size = 4, .rope = true, .qk_norm = true}, rng);
+  with_gains(self);
+  const Tensor x = normal({2, 5, 6}), y = (*self.qkv)(x);
+  const Tensor q = normed(columns(y, 0, 2, 4), self.q_norm->weight),
+               k = normed(columns(y, 8, 1, 4), self.k_norm->weight);
+  CHECK(close(self(x, {.causal = true}),
+              self.proj(merged(attention(rope(q), rope(k), columns(y, 12, 1, 4), {.causal = true}))), 1e-12, 1e-12));
+
+  MultiHeadAttention cross({.width = 6, .heads = 2, .memory_width = 4, .qk_norm = true}, rng);
+  with_gains(cross);
+  const Tensor memory = normal({2, 7, 4}, 3), p = (*cross.q)(x), m = (*cross.kv)(memory);
+  CHECK(close(cross(x, memory),
+              cross.proj(merged(attention(normed(columns(p, 0, 2, 3), cross.q_norm->weight),
+                                          normed(columns(m, 0, 2, 3), cross.k_norm->weight), columns(m, 6, 2, 3), {}))),
+              1e-12, 1e-12));
+}
+
 TEST_CASE("queries and keys of one size, values of another, free of width / heads") {
   Rng rng(4);
   // heads do not divide the width
