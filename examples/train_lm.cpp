@@ -76,10 +76,12 @@ template <class M>
 int train_model(M& model, const LmFlags& all_flags, const LmSettings& s, const LmData& data, RunOptions options,
                 const std::function<Metrics(const Batch&)>& metrics, const std::function<void()>& show) {
   const LmRunFlags& flags = all_flags.run();
-  const std::unique_ptr<Optimizer> optimizer =
-      make_optimizer(s.optimizer, decay_groups(model, s.weight_decay), optimizer_options(s));
+  const ParameterGroups groups = s.optimizer == "muon" ? muon_groups(model, {.weight_decay = s.weight_decay})
+                                                       : decay_groups(model, s.weight_decay);
+  const std::unique_ptr<Optimizer> optimizer = make_optimizer(s.optimizer, groups, optimizer_options(s));
   Schedule schedule(s.schedule,
                     {.lr = s.lr, .min_lr = s.min_lr, .warmup = s.warmup, .steps = std::max<Index>(s.steps, 1)});
+  if (s.recipe == "fast") std::fprintf(stderr, "recipe fast: %s\n", fast_flags(s).c_str());
   say_what_begins(s, data, parameter_count(model), activation_mebibytes(model, s),
                   flags.resume && std::filesystem::exists(flags.checkpoint));
   options.flops_per_token = model.flops_per_token(s.context);

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cstdlib>
 #include <heed/core/check.hpp>
+#include <heed/core/parallel.hpp>
 #include <heed/data/text.hpp>
 #include <heed/data/token_file.hpp>
 #include <heed/optim/optimizers.hpp>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "examples/support/mechanism_flags.hpp"
 #include "examples/support/program.hpp"
@@ -40,15 +42,33 @@ LmSettings preset(const std::string& name) {
   return s;
 }
 
+// What measurably shortens the time to a loss, put together: docs/training.md. The model has the preset's sizes.
+void make_fast(LmSettings& s) {
+  s.recipe = "fast";
+  s.optimizer = "muon", s.beta1 = 0.95, s.beta2 = 0.95;
+  s.schedule = "linear", s.min_lr = 0;
+  s.norm = "rms", s.activation = "relu-squared", s.positions = "rope", s.bias = false;
+  s.qk_norm = s.zero_init_residual = true;
+  if (std::string_view(arch()) == "avx512_bf16") s.dtype = "bf16";
+  if (s.preset == "nano") {
+    s.lr = 6e-3, s.steps = 270, s.warmup = 0, s.weight_decay = 0;
+  } else if (s.preset == "baby") {
+    s.lr = 4e-3, s.steps = 1300, s.batch = 64, s.warmup = 25;
+  } else {
+    s.lr = 2e-3, s.steps = 5000;
+  }
+}
+
 // Every setting by its flag's name: f(name, member).
 template <class S, class F>
 void for_each_setting(S& s, F&& f) {
-  f("data", s.data), f("tokenizer", s.tokenizer), f("preset", s.preset);
+  f("data", s.data), f("tokenizer", s.tokenizer), f("preset", s.preset), f("recipe", s.recipe);
   f("model", s.model), f("layers", s.layers), f("heads", s.heads), f("width", s.width), f("context", s.context),
       f("batch", s.batch), f("accumulate", s.accumulate);
   f("dropout", s.dropout), f("attention", s.attention);
   for_each_option(s.mechanism, [&](const MechanismOption& o, auto& value) { f(o.name.c_str(), value); });
   f("norm", s.norm), f("activation", s.activation), f("positions", s.positions), f("bias", s.bias);
+  f("qk-norm", s.qk_norm), f("zero-init-residual", s.zero_init_residual);
   f("steps", s.steps), f("lr", s.lr), f("min-lr", s.min_lr), f("warmup", s.warmup);
   f("weight-decay", s.weight_decay), f("beta1", s.beta1), f("beta2", s.beta2), f("grad-clip", s.grad_clip);
   f("optimizer", s.optimizer), f("schedule", s.schedule), f("seed", s.seed), f("dtype", s.dtype);
@@ -149,6 +169,10 @@ LmFlags::LmFlags() : line_("Trains a small language model on text files, or on t
            "Sizes and rates: nano (4 layers, 4 heads, width 128, context 64, batch 12), baby (6, 6, 384, 256, 16), "
            "gpt2 (12, 12, 768, 1024, 4; GPT-2's architecture) [nano]",
            one_of({"nano", "baby", "gpt2"}));
+  line.add("--recipe", s.recipe,
+           "plain, or fast: what measurably shortens the time to a loss (docs/training.md); sets what is marked (fast: "
+           "...), each of which its own flag overrides [plain]",
+           one_of({"plain", "fast"}));
   line.add("--model", s.model, "lm goes on with a text; mlm, after BERT, fills in hidden tokens of one [lm]",
            one_of({"lm", "mlm"}));
   line.add("--layers", s.layers, "Blocks [by preset]", whole(1));
@@ -162,30 +186,42 @@ LmFlags::LmFlags() : line_("Trains a small language model on text files, or on t
                "lm only [softmax]",
            one_of(mechanisms, "NAME"));
   add_mechanism_flags(line, s.mechanism, mechanisms);
-  line.add("--norm", s.norm, "Normalisation [layer]", one_of(names(norm_kinds())));
-  line.add("--activation", s.activation, "Of the feed-forward part [gelu; gelu-tanh in gpt2]",
+  line.add("--norm", s.norm, "Normalisation [layer; fast: rms]", one_of(names(norm_kinds())));
+  line.add("--activation", s.activation, "Of the feed-forward part [gelu; gelu-tanh in gpt2; fast: relu-squared]",
            one_of(names(feed_forward_kinds())));
-  line.add("--positions", s.positions, "How a token's place is told [learned; rope with mlm]",
+  line.add("--positions", s.positions, "How a token's place is told [learned; rope with mlm; fast: rope]",
            one_of(names(position_kinds())));
   line.add("--bias", s.bias, "Biases in the linear layers [false; true in gpt2]", one_of({"true", "false"}));
+  line.add("--qk-norm", s.qk_norm, "RMSNorm of each head's queries and keys [false; fast: true]",
+           one_of({"true", "false"}));
+  line.add("--zero-init-residual", s.zero_init_residual,
+           "Weights before a residual sum begin as 0 [false; fast: true]", one_of({"true", "false"}));
   line.add("--dropout", s.dropout, "Share of activations dropped in training [0; 0.2 in baby]", number(0, 0.99));
   line.group("Training");
-  line.add("--steps", s.steps, "Optimizer steps [nano 2000, baby 5000, gpt2 10000; stories 3000]", whole(0));
-  line.add("--batch", s.batch, "Rows a batch [by preset; stories 24]", whole(1));
-  line.add("--accumulate", s.accumulate, "Batches a step [1]", whole(1));
-  line.add("--lr", s.lr, "Highest learning rate [nano 3e-3, baby 1e-3, gpt2 6e-4; stories 5e-3]", rate);
-  line.add("--min-lr", s.min_lr, "Learning rate at the end [a tenth of lr]", rate);
-  line.add("--warmup", s.warmup,
-           "Steps in which the rate rises from 0 [nano 100, baby 100, gpt2 500; at most a tenth of the steps]",
+  line.add("--steps", s.steps,
+           "Optimizer steps [nano 2000, baby 5000, gpt2 10000; stories 3000; fast: 270, 1300, 5000]",
            whole(0));
-  line.add("--schedule", s.schedule, "Of the learning rate [cosine]",
+  line.add("--batch", s.batch, "Rows a batch [by preset; stories 24; fast: 64 in baby]", whole(1));
+  line.add("--accumulate", s.accumulate, "Batches a step [1]", whole(1));
+  line.add("--lr", s.lr,
+           "Highest learning rate [nano 3e-3, baby 1e-3, gpt2 6e-4; stories 5e-3; fast: 6e-3, 4e-3, 2e-3]", rate);
+  line.add("--min-lr", s.min_lr, "Learning rate at the end [a tenth of lr; fast: 0]", rate);
+  line.add("--warmup", s.warmup,
+           "Steps in which the rate rises from 0 [nano 100, baby 100, gpt2 500; fast: 0, 25, 500; at most a tenth of "
+           "the steps]",
+           whole(0));
+  line.add("--schedule", s.schedule, "Of the learning rate [cosine; fast: linear]",
            one_of({"constant", "linear", "cosine", "inverse-sqrt", "step", "one-cycle", "plateau"}));
-  line.add("--optimizer", s.optimizer, "Of the weights [adamw]", one_of(optimizer_names()));
-  line.add("--weight-decay", s.weight_decay, "Of matrices [0.1]", rate);
-  line.add("--beta1", s.beta1, "Of optimizers that have it; momentum of SGD and RMSprop [0.9]", share);
-  line.add("--beta2", s.beta2, "Of optimizers that have it [0.99; 0.95 in gpt2]", share);
+  line.add("--optimizer", s.optimizer,
+           "Of the weights; muon trains embeddings and vectors by AdamW [adamw; fast: muon]",
+           one_of(optimizer_names()));
+  line.add("--weight-decay", s.weight_decay, "Of matrices [0.1; fast: 0 in nano]", rate);
+  line.add("--beta1", s.beta1,
+           "Of optimizers that have it; momentum of SGD, RMSprop and Muon [0.9; fast: 0.95]", share);
+  line.add("--beta2", s.beta2, "Of optimizers that have it [0.99; 0.95 in gpt2; fast: 0.95]", share);
   line.add("--grad-clip", s.grad_clip, "Largest norm of the gradient; 0: any [1]", rate);
-  line.add("--dtype", s.dtype, "Operands of matrix products [f32]", one_of({"f32", "bf16"}));
+  line.add("--dtype", s.dtype, "Operands of matrix products [f32; fast: bf16 where the machine has it]",
+           one_of({"f32", "bf16"}));
   line.add_seed(s.seed, "Of initial weights, batches, dropout and the sample [1]");
   line.add_threads(run_.threads);
   line.group("Evaluation, checkpoints, output");
@@ -241,6 +277,7 @@ LmSettings LmFlags::resolve(const std::string* stored_text) const {
     // The stories: nearly all fit into the context, so that their questions can be answered.
     s.context = 144, s.batch = 24, s.steps = 3000, s.lr = 5e-3, s.min_lr = 5e-4;
   }
+  if (!stored && given_.recipe == "fast") make_fast(s);
   const auto take_stored = [&](const char* name, auto& value) {
     if (stored && stored->contains(name)) from_setting(stored->at(name), value);
   };
@@ -263,7 +300,7 @@ LmSettings LmFlags::resolve(const std::string* stored_text) const {
   });
   // Whoever fills places in reads their neighbours: distances tell it more than places do.
   if (!stored && s.model == "mlm" && !is_given("positions")) s.positions = "rope";
-  if (!stored && is_given("lr") && !is_given("min-lr")) s.min_lr = s.lr / 10;
+  if (!stored && is_given("lr") && !is_given("min-lr") && s.recipe == "plain") s.min_lr = s.lr / 10;
   if (!stored && !is_given("warmup")) s.warmup = std::min(s.warmup, s.steps / 10);
   s.mechanism.context = s.context;
   s.mechanism = settled_options(s.attention, s.mechanism);
@@ -292,6 +329,24 @@ std::string to_json(const LmSettings& settings) {
   return json.dump();
 }
 
+std::string fast_flags(const LmSettings& settings) {
+  LmSettings plain = preset(settings.preset), fast = plain;
+  make_fast(fast);
+  std::map<std::string, Json> was;
+  for_each_setting(plain, [&](const char* name, const auto& value) { was[name] = to_setting(value); });
+  std::set<std::string> sets;
+  for_each_setting(fast, [&](const std::string& name, const auto& value) {
+    if (name != "recipe" && was[name] != to_setting(value)) sets.insert(name);
+  });
+  std::string flags;
+  for_each_setting(settings, [&](const std::string& name, const auto& value) {
+    if (sets.count(name) == 0) return;
+    const Json json = to_setting(value);
+    flags += (flags.empty() ? "--" : " --") + name + " " + (json.is_string() ? json.get<std::string>() : json.dump());
+  });
+  return flags;
+}
+
 GPTConfig model_config(const LmSettings& s, Index vocabulary) {
   GPTConfig config{{.vocabulary = s.model == "mlm" ? vocabulary + 1 : vocabulary,
                     .context = s.context,
@@ -302,7 +357,9 @@ GPTConfig model_config(const LmSettings& s, Index vocabulary) {
                     .activation = feed_forward_kinds().at(s.activation),
                     .norm = norm_kinds().at(s.norm),
                     .positions = position_kinds().at(s.positions),
+                    .qk_norm = s.qk_norm,
                     .bias = s.bias,
+                    .zero_init_residual = s.zero_init_residual,
                     .causal = s.model == "lm"},
                    s.attention,
                    s.mechanism};

@@ -13,13 +13,13 @@ namespace heed::examples {
 struct LmSettings {
   std::vector<std::string> data;  // empty: the built-in stories
   std::string tokenizer = "char";
-  std::string preset = "nano";
+  std::string preset = "nano", recipe = "plain";
   std::string model = "lm";  // or mlm
   Index layers = 0, heads = 0, width = 0, context = 0, batch = 0, accumulate = 1;
   double dropout = 0;
   std::string attention = "softmax", norm = "layer", activation = "gelu", positions = "learned";
   MechanismOptions mechanism;  // those of mechanism_options() are settings
-  bool bias = false;
+  bool bias = false, qk_norm = false, zero_init_residual = false;
   Index steps = 0;
   double lr = 0, min_lr = 0;
   Index warmup = 0;
@@ -67,6 +67,9 @@ class LmFlags {
 };
 
 std::string to_json(const LmSettings& settings);
+
+// What recipe fast settled, as flags: «--optimizer muon --lr 0.01 ...».
+std::string fast_flags(const LmSettings& settings);
 
 // The model for a tokenizer's vocabulary; a masked one has one token more.
 GPTConfig model_config(const LmSettings& settings, Index vocabulary);

@@ -1,5 +1,6 @@
 // The settings of train_lm: presets, flags, options of mechanisms, and the command that goes on with a run.
 #include <heed/core/check.hpp>
+#include <heed/core/parallel.hpp>
 #include <tuple>
 
 #include "examples/support/lm_settings.hpp"
@@ -31,6 +32,7 @@ json json_of(const LmSettings& settings) { return test::parse_json(examples::to_
 // What no preset changes.
 json nano_settings() {
   return {{"data", json::array()}, {"tokenizer", "char"},  {"preset", "nano"},     {"model", "lm"},
+          {"recipe", "plain"},     {"qk-norm", false},     {"zero-init-residual", false},
           {"layers", 4},           {"heads", 4},           {"width", 128},         {"context", 64},
           {"batch", 12},           {"accumulate", 1},      {"dropout", 0.0},       {"attention", "softmax"},
           {"feature-map", "elu"},  {"norm", "layer"},      {"activation", "gelu"}, {"positions", "learned"},
@@ -83,6 +85,54 @@ TEST_CASE("train_lm: the presets are the sizes and rates that are told") {
   CHECK(json_of(settings_of({"--data", "a.txt"})) == nano_settings_but({{"data", {"a.txt"}}}));
 }
 
+TEST_CASE("train_lm: recipe fast changes what it says, and each of it a flag overrides") {
+  const bool dots = std::string(arch()) == "avx512_bf16";
+  const json changed{{"recipe", "fast"},
+                     {"norm", "rms"},
+                     {"activation", "relu-squared"},
+                     {"positions", "rope"},
+                     {"qk-norm", true},
+                     {"zero-init-residual", true},
+                     {"steps", 270},
+                     {"lr", 6e-3},
+                     {"min-lr", 0.0},
+                     {"warmup", 0},
+                     {"weight-decay", 0.0},
+                     {"beta1", 0.95},
+                     {"beta2", 0.95},
+                     {"optimizer", "muon"},
+                     {"schedule", "linear"},
+                     {"dtype", dots ? "bf16" : "f32"}};
+  const LmSettings fast = settings_of({"--recipe", "fast", "--data", "a.txt"});
+  json all = nano_settings_but(changed);
+  all["data"] = {"a.txt"};
+  CHECK(json_of(fast) == all);
+  const std::string flags = examples::fast_flags(fast);
+  for (const auto& item : changed.items()) {
+    INFO(item.key());
+    const bool told = flags.find("--" + item.key() + " ") != std::string::npos;
+    CHECK(told == (item.key() != "recipe" && (dots || item.key() != "dtype")));
+  }
+  CHECK(flags.starts_with("--norm rms --activation relu-squared --positions rope --qk-norm true"));
+
+  const LmSettings other = settings_of({"--recipe", "fast", "--preset", "baby", "--optimizer", "lion", "--lr", "0.5",
+                                        "--dtype", "f32", "--qk-norm", "false", "--batch", "3"});
+  CHECK(other.optimizer == "lion");
+  CHECK(other.lr == 0.5);
+  CHECK(other.min_lr == 0);
+  CHECK(other.dtype == "f32");
+  CHECK(!other.qk_norm);
+  CHECK(other.batch == 3);
+  CHECK(other.layers == 6);
+  CHECK(other.schedule == "linear");
+  CHECK(examples::fast_flags(other).find("--optimizer lion") != std::string::npos);  // as it is settled
+
+  const GPTOptions model = examples::model_config(fast, 65).options;
+  CHECK(model.qk_norm);
+  CHECK(model.zero_init_residual);
+  CHECK(model.activation == FeedForwardKind::relu_squared);
+}
+
 TEST_CASE("train_lm: preset gpt2 is GPT-2's architecture, with its 124439808 parameters") {
   const LmSettings s = settings_of({"--preset", "gpt2"});
   const GPTConfig model = examples::model_config(s, 50257);
@@ -124,6 +174,7 @@ TEST_CASE("train_lm: each flag fills the setting of its name") {
   const json others{{"data", {"a.txt", "b.txt"}},
                     {"tokenizer", "byte"},
                     {"preset", "baby"},
+                    {"recipe", "fast"},
                     {"model", "mlm"},
                     {"layers", 3},
                     {"heads", 5},
@@ -138,6 +189,8 @@ TEST_CASE("train_lm: each flag fills the setting of its name") {
                     {"activation", "swiglu"},
                     {"positions", "relative"},
                     {"bias", true},
+                    {"qk-norm", false},
+                    {"zero-init-residual", false},
                     {"steps", 77},
                     {"lr", 0.5},
                     {"min-lr", 0.125},

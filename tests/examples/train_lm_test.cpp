@@ -151,7 +151,7 @@ TEST_CASE("train_lm: every kind of model, optimizer, schedule, tokenizer and pre
         "--activation silu --positions none --dropout 0.1", "--positions relative",
         "--optimizer sgd --schedule constant --lr 0.1", "--optimizer adam --schedule linear",
         "--optimizer rmsprop --schedule inverse-sqrt", "--optimizer adagrad --schedule step --lr 0.01",
-        "--optimizer adafactor",
+        "--optimizer adafactor", "--optimizer muon", "--recipe fast", "--recipe fast --optimizer adamw --lr 3e-3",
         "--optimizer lion --schedule one-cycle --lr 1e-3", "--attention linear",
         "--attention linear --feature-map softplus --dropout 0.1 --positions rope", "--schedule plateau --eval-every 5",
         "--tokenizer byte", "--dtype bf16", "--accumulate 3",
