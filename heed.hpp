@@ -67,5 +67,6 @@
 #include <heed/optim/optimizer.hpp>
 #include <heed/optim/optimizers.hpp>
 #include <heed/optim/parameter_group.hpp>
+#include <heed/optim/profile.hpp>
 #include <heed/optim/run_loop.hpp>
 #include <heed/optim/schedule.hpp>

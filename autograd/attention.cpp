@@ -8,6 +8,7 @@
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/flex_attention.hpp>
 #include <heed/autograd/reductions.hpp>
+#include <heed/core/detail/profiler.hpp>
 #include <heed/core/memory.hpp>
 #include <heed/core/parallel.hpp>
 
@@ -139,6 +140,13 @@ double flops_of(Index queries, Index keys, Index width, bool causal) {
          (causal ? 0.5 : 1);
 }
 
+// A profile hears of one product of this width over all pairs; what masks leave out counts as seen.
+template <class Problem>
+void count_pairs(const FlexInputs& x, const Problem& p, Index width) {
+  const auto heads = static_cast<double>(p.batch * p.heads);
+  detail::count_flops(x.q.dtype(), heads * flops_of(p.queries, p.keys, width, p.causal));
+}
+
 template <class T, class S>
 void decode(const AttentionKernels<T, S>& kernel, const AttentionProblem<T, S>& p, const AttentionOutput<T, S>& y) {
   const Index heads = p.batch * p.kv_heads, shared = p.heads / p.kv_heads, size = kernel.partial_size(p);
@@ -162,6 +170,7 @@ void forward(const FlexInputs& x, const Tensor& out, const Tensor& lse) {
   const ScoreContext<T> context = context_of<T>(x);
   const AttentionProblem<T, S> p = problem_of<S>(x, context);
   const AttentionOutput<T, S> y{rows_of<S>(out), pointer<T>(lse)};
+  count_pairs(x, p, p.width + p.value_width);
   if (p.queries == 1 && y.lse == nullptr && p.drop_below == 0) return decode(kernel, p, y);
   const Index heads = p.batch * p.heads, lanes = kernel.sizes.lanes;
   const Index wanted = (kForwardTasks + heads - 1) / std::max<Index>(heads, 1);
@@ -186,6 +195,7 @@ void backward(const FlexInputs& x, const Tensor& out, const Tensor& dout, const 
   AttentionGradients<T, S> g{};
   detail::set_gradients<T>(g, out, dout, to);
   g.lse = pointer<const T>(lse), g.dbias = pointer<T>(to.bias), g.groups = 1;
+  count_pairs(x, p, 3 * p.width + 2 * p.value_width);  // the scores once more, and two products for each side of them
   const Index heads = p.batch * p.kv_heads, shared = p.heads / p.kv_heads, lanes = kernel.sizes.back_lanes;
   // Large blocks read the queries less often; a head alone needs small ones, which are divided more evenly.
   g.block_keys = 2 * heads < kBackwardTasks ? kernel.sizes.back_keys / 2 : kernel.sizes.back_keys;

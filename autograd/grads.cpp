@@ -78,7 +78,7 @@ std::string path_of(const Tape::State& s, const detail::Step& step) {
   std::vector<const Tensor*> parameters;
   for (const InputRef& ref : step.inputs)
     if (ref.node != kNotWanted) parameters.push_back(&s.nodes[ref.node].parameter);
-  return detail::module_path(parameters);
+  return std::string(detail::module_path(parameters));
 }
 
 void check_gradient(const Tape::State& s, const detail::Step& step, const Tensor& gradient) {

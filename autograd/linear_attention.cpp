@@ -11,6 +11,7 @@
 #include <heed/autograd/norms.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
+#include <heed/core/detail/profiler.hpp>
 #include <heed/core/kernels/linear_attention.hpp>
 #include <heed/core/kernels/log_attention.hpp>
 #include <heed/core/memory.hpp>
@@ -138,6 +139,9 @@ void each_step(const LinearProblem<T>& p, const LinearPlan& plan, const Spans& s
   const Index tasks = p.batch * spans.per_head * heads;
   const double rows = static_cast<double>(std::max(p.queries, p.keys)) / static_cast<double>(spans.per_head);
   const double flops = products * rows * static_cast<double>((64 + p.width) * p.value_width);
+  // Within a chunk of 64 the causal triangle is half of a product.
+  detail::count_flops(dtype_of<T>, products * rows * static_cast<double>(tasks) *
+                                       static_cast<double>((p.width + (p.causal ? 32 : 0)) * p.value_width));
   const Index least = grain_for_flops(flops), share = tasks / (2 * threads());
   parallel_for(tasks, std::max({least, std::min(share, heads)}), [&](Index begin, Index end) {
     Scratch<T> scratch(plan.scratch);

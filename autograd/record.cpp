@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/detail/tape_state.hpp>
+#include <heed/core/detail/profiler.hpp>
 #include <mutex>
 #include <thread>
 
@@ -65,13 +66,61 @@ void check_foreign(const char* op, const Where& where, const Tensor& x) {
 
 }  // namespace
 
-std::string module_path(std::span<const Tensor* const> inputs) {
+std::string_view module_path(std::span<const Tensor* const> inputs) {
   for (const Tensor* x : inputs) {
     if (!x->defined() || x->storage()->parameter == nullptr) continue;
-    const std::string& path = x->storage()->parameter->path;
-    return path.substr(0, path.rfind('.') == std::string::npos ? path.size() : path.rfind('.'));
+    const std::string_view path = x->storage()->parameter->path;
+    return path.substr(0, path.rfind('.'));
   }
   return {};
+}
+
+namespace {
+
+// The values that x refers to, each once: what an op must at least read or write of it.
+double bytes_of(const Tensor& x) {
+  if (!x.defined()) return 0;
+  Index n = 1;
+  for (int i = 0; i < x.rank(); ++i)
+    if (x.strides()[i] != 0) n *= x.shape()[i];
+  return static_cast<double>(n) * static_cast<double>(size_of(x.dtype()));
+}
+
+// The innermost module that holds all parameters among the inputs: mlp for those of mlp.up and mlp.down.
+std::string_view module_of_all(std::span<const Tensor* const> inputs) {
+  std::string_view module = module_path(inputs);
+  for (std::size_t i = 1; i < inputs.size() && !module.empty(); ++i) {
+    const std::string_view other = module_path(inputs.subspan(i));
+    if (other.empty()) break;
+    while (!other.starts_with(module) || (other.size() > module.size() && other[module.size()] != '.'))
+      module = module.substr(0, module.rfind('.') == std::string_view::npos ? 0 : module.rfind('.'));
+  }
+  return module;
+}
+
+thread_local std::uint64_t profiled = 0;  // the number of the op that was told last, for its step
+
+// y is written, and so is what is kept of it for backward; the inputs are read.
+void tell(Profiler& profiler, const char* op, const Tensor& y, std::span<const Tensor* const> inputs,
+          std::span<const SavedTensor> kept) {
+  double bytes = bytes_of(y);
+  for (const Tensor* x : inputs) bytes += bytes_of(*x);
+  for (const SavedTensor& s : kept) {
+    const auto same = [&](const Tensor* x) { return x->shares_storage(s.tensor); };
+    if (!same(&y) && std::none_of(inputs.begin(), inputs.end(), same)) bytes += bytes_of(s.tensor);
+  }
+  profiled = profiler.op(op, module_of_all(inputs), bytes);
+}
+
+}  // namespace
+
+double backward_bytes(const Tape::State& s, const Step& step) {
+  double bytes = bytes_of(s.nodes[step.output].gradient);
+  for (const SavedTensor& kept : step.saved()) bytes += bytes_of(kept.tensor);
+  for (const InputRef& in : step.inputs)
+    if (in.node != kNotWanted)
+      bytes += static_cast<double>(in.shape.numel()) * static_cast<double>(size_of(s.nodes[in.node].dtype));
+  return bytes;
 }
 
 static bool holds_infinity(const Tensor* x) {
@@ -115,6 +164,7 @@ bool is_variable(const Tensor& x) {
 bool begin_step(const char* op, const Where& where, Tensor& y, std::span<const Tensor* const> inputs,
                 std::span<const SavedTensor> kept, std::optional<bool> inside) {
   const Mode& m = mode();
+  if (m.profiler != nullptr) tell(*m.profiler, op, y, inputs, kept);
   if (m.first_run != nullptr) {
     for (const Tensor* x : inputs) m.first_run->note(*x);
     for (const SavedTensor& s : kept) m.first_run->note(s.tensor);
@@ -126,7 +176,7 @@ bool begin_step(const char* op, const Where& where, Tensor& y, std::span<const T
   const bool find_nan = m.tape != nullptr ? m.tape->state().options.find_nan : m.first_run && m.first_run->find_nan;
   if (find_nan && !inside) {
     const NoTape guard;
-    check_finite(y, op, "the result", where, module_path(inputs), inputs);
+    check_finite(y, op, "the result", where, std::string(module_path(inputs)), inputs);
   }
   bool wanted = inside.value_or(false);
   for (const Tensor* x : inputs) {
@@ -170,6 +220,7 @@ void end_step(Step* step, const char* op, const Where& where, Tensor& y, std::sp
   s.steps.push_back(step);  // first, so that it is destroyed whatever follows
   step->op = op;
   step->where = where;
+  step->profiled = mode().profiler != nullptr ? profiled : 0;
   auto* refs = static_cast<InputRef*>(s.arena.allocate(inputs.size() * sizeof(InputRef), alignof(InputRef)));
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     InputRef& ref = *new (refs + i) InputRef;

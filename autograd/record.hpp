@@ -99,6 +99,7 @@ struct InputRef {
 struct Step {
   const char* op = "";
   Where where;
+  std::uint64_t profiled = 0;  // the op's number in a profile
   std::uint32_t output = 0;
   std::span<InputRef> inputs;
   virtual ~Step() = default;

@@ -6,6 +6,7 @@
 #include <heed/autograd/detail/recurrent.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
+#include <heed/core/detail/profiler.hpp>
 #include <heed/core/parallel.hpp>
 #include <numeric>
 
@@ -96,6 +97,7 @@ struct Sequence {
   }
   template <class F>
   void each_block(const F& f) const {
+    detail::count_flops(operand, 2 * static_cast<double>(rows.steps() * gates * units * units));
     const Index blocks = (batch + rows.block - 1) / rows.block;
     parallel_for(blocks, 1, [&](Index begin, Index end) {
       for (Index i = begin; i < end; ++i) f(i * rows.block, std::min(batch, (i + 1) * rows.block));

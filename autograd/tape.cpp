@@ -1,6 +1,7 @@
 // The tape and its run backward. What ops call to record themselves is in record.cpp.
 #include <algorithm>
 #include <heed/autograd/detail/tape_state.hpp>
+#include <heed/core/detail/profiler.hpp>
 
 namespace heed {
 
@@ -160,6 +161,34 @@ void Tape::State::run(Step& step, Tape& tape) {
   d.finish();
 }
 
+namespace {
+
+// Tells a profile of a step's derivative for as long as it runs and what it kept is let go.
+class BackwardProfile {
+ public:
+  BackwardProfile(const Tape::State& s, const Step& step) : profiler_(detail::mode().profiler) {
+    if (profiler_ == nullptr) return;
+    std::string_view module;
+    for (const detail::InputRef& in : step.inputs)
+      if (module.empty() && in.node != kNotWanted) module = module_of(s.nodes[in.node]);
+    begun_ = profiler_->begin_backward(step.profiled, step.op, module, detail::backward_bytes(s, step));
+  }
+  ~BackwardProfile() {
+    if (profiler_ != nullptr) profiler_->end(begun_);
+  }
+
+ private:
+  detail::Profiler* profiler_;
+  std::uint64_t begun_ = 0;
+
+  static std::string_view module_of(const Node& n) {
+    const Tensor* parameter = &n.parameter;
+    return detail::module_path({&parameter, 1});
+  }
+};
+
+}  // namespace
+
 void Tape::State::clear() {
   for (Step* step : steps)
     if (step != nullptr) step->~Step();
@@ -188,6 +217,7 @@ Tape::Tape(TapeOptions options)
   }
   state_->options = options;
   state_->serial = detail::register_tape();
+  if (detail::Profiler* p = detail::mode().profiler) p->leave_out();
 }
 
 Tape::~Tape() {
@@ -215,6 +245,7 @@ void Tape::backward(In y, In dy) {
         "its gradient would be of values that are gone: write to a clone(), or after backward()");
   s.spent = true;
   const NoTape guard;
+  const detail::ProfileScope pass("backward", detail::Profiler::Scope::pass);
   const std::vector<detail::LeftOut> left_out = detail::left_out(s);
   const auto output = static_cast<std::uint32_t>(y->node());
   {
@@ -231,7 +262,8 @@ void Tape::backward(In y, In dy) {
   for (std::size_t i = s.steps.size(); i-- > 0;) {
     Step* step = s.steps[i];
     const std::uint32_t n = step->output;
-    if (s.nodes[n].written) s.run(*step, *this);
+    std::optional<BackwardProfile> profile;
+    if (s.nodes[n].written) profile.emplace(s, *step), s.run(*step, *this);
     s.steps[i] = nullptr;
     step->~Step();
     if (!s.nodes[n].watched) s.nodes[n].gradient = Tensor();

@@ -88,8 +88,7 @@ int main(int argc, char** argv) {
     argc -= 2, argv += 2;
   }
   set_threads(argc > 1 ? std::atoi(argv[1]) : 0);
-  double peak = benchmarks::peak_flops(dtype, threads());
-  if (peak == 0) peak = benchmarks::peak_flops(DType::float32, threads());
+  const double peak = benchmarks::peak_flops(dtype, threads());
   std::printf("%s, %s, %d threads: peak %.0f GFLOP/s\n", arch(), std::string(name_of(dtype)).c_str(), threads(),
               peak / 1e9);
   const bool lengths = argc > 2 && std::strcmp(argv[2], "lengths") == 0;

@@ -72,8 +72,7 @@ int main(int argc, char** argv) {
   set_threads(argc > 1 ? std::atoi(argv[1]) : 1);
   for (const DType type : {DType::float32, DType::float64, DType::bfloat16}) {
     // bf16 is judged by the float32 rate where the machine has no dot product of its own.
-    double peak = benchmarks::peak_flops(type, threads());
-    if (peak == 0) peak = benchmarks::peak_flops(DType::float32, threads());
+    const double peak = benchmarks::peak_flops(type, threads());
     std::printf("%s, %s, %d threads: peak %.0f GFLOP/s\n", arch(), std::string(name_of(type)).c_str(), threads(),
                 peak / 1e9);
     for (const Case& c : kCases) {

@@ -1,15 +1,13 @@
-// What the machine can do, measured in the run that it is compared with.
+// What benchmarks measure with: a clock, and what the machine can do, in the run that it is compared with.
 #pragma once
 #include <algorithm>
 #include <cstddef>
-#include <heed/core/dtype.hpp>
+#include <heed/core/parallel.hpp>
 #include <vector>
 
 namespace heed::benchmarks {
 
-// Operations a second of multiply-adds that stay in registers, at the level that runs: of one thread, or of all threads
-// at once. bfloat16 is the dot product where the level has one, else 0.
-double peak_flops(DType type, int threads);
+using heed::peak_flops;
 
 // Bytes a second that all threads together read of 1 GB that no cache holds: the best of some passes.
 double read_bandwidth(int threads);

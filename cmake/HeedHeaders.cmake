@@ -65,6 +65,7 @@ set(HEED_HEADERS
     optim/optimizer.hpp
     optim/optimizers.hpp
     optim/parameter_group.hpp
+    optim/profile.hpp
     optim/run_loop.hpp
     optim/schedule.hpp
 )

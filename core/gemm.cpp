@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <heed/core/check.hpp>
 #include <heed/core/detail/gemm.hpp>
+#include <heed/core/detail/profiler.hpp>
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/kernels/gemm.hpp>
 #include <heed/core/kernels/gemm_bf16.hpp>
@@ -40,6 +41,15 @@ const GemmKind& kind_of(const Gemm& g, bool few_rows) {
   const bool both_bf16 = bf16_values(g, g.a) && bf16_values(g, g.b);
   const kernels::Bf16Table* dots = both_bf16 && !few_rows ? kernels::bf16_table() : nullptr;
   return dots != nullptr ? dots->product : table.float32;
+}
+
+// A profile hears of a product: what type's multiply-adds it is made of, and how many.
+void count_product(const GemmKind& kind, Index m, Index n, Index k) {
+  const kernels::Bf16Table* dots = kernels::bf16_table();
+  const DType type = dots != nullptr && &kind == &dots->product ? DType::bfloat16
+                     : kind.sum_bytes == 8                      ? DType::float64
+                                                                : DType::float32;
+  detail::count_flops(type, 2 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k));
 }
 
 const void* shifted(const MatrixIn& x, Index elements) {
@@ -227,6 +237,7 @@ void multiply(const Gemm& given, bool here) {
   const Index items = g.batch[0].count * g.batch[1].count;
   require(!g.finish || items == 1, "gemm: finish is of a product without batch, and this has ", items);
   if (g.m <= 0 || g.n <= 0 || items <= 0) return;
+  count_product(kind, items * g.m, g.n, g.k);
   const Index work = g.m * g.n * std::max<Index>(g.k, 1);
   const bool shared = !here && work > kSerialWork && (items == 1 || work > kSerialWork * 8);
   if (few_rows && g.finish) return finish_few_rows(kind, g, shared);
@@ -274,6 +285,7 @@ void PackedMatrix::multiply_here(const Gemm& g) const {
 }
 
 void PackedMatrix::multiply(const Gemm& g) const {
+  count_product(*kind_, g.m, n_, k_);
   if (g.m * n_ * k_ <= kSerialWork) return multiply_here(g);
   blocks_parallel(*kind_, {problem_of(whole(g), 0), g.finish, 0}, packed_.raw());
 }

@@ -19,6 +19,7 @@ class Tape;
 namespace detail {
 
 class ModeScope;
+class Profiler;   // core/detail/profiler.hpp
 struct FirstRun;  // autograd/detail/tape_state.hpp
 
 struct Mode {
@@ -31,6 +32,7 @@ struct Mode {
   void (*copied)(Tensor& y, const Tensor& x) = nullptr;
   // How a tape hears of copy_(), which it cannot record: Error where a gradient would be lost. Set with `copied`.
   void (*written)(const Tensor& to, const Tensor& from) = nullptr;
+  Profiler* profiler = nullptr;  // hears of ops and of the other parts of a step; null if there is none
   ModeScope* scope = nullptr;  // the one that began last, of those that have not ended
 };
 

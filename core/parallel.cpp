@@ -10,8 +10,10 @@
 #include <atomic>
 #include <fstream>
 #include <heed/core/check.hpp>
+#include <heed/core/detail/dry_run.hpp>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 // Set by the build under the thread sanitizer, which does not see into this source.
 #if defined(HEED_THREAD_SANITIZER)
@@ -60,6 +62,7 @@ std::atomic<int> current_threads{0};
 std::atomic<std::uint64_t> seen_round{1};  // begun by each call of threads_seen()
 std::atomic<int> seen_count{0};            // threads that ran a chunk in it
 thread_local int slot = 0;
+thread_local bool is_dry = false;
 
 // A chunk runs on this thread.
 struct InSlot {
@@ -149,7 +152,11 @@ int threads_seen() {
 
 namespace detail {
 
+DryRun::DryRun() : before_(std::exchange(is_dry, true)) {}
+DryRun::~DryRun() { is_dry = before_; }
+
 void parallel_ranges(Index n, Index grain, RangeFunction f, void* context) {
+  if (is_dry) return;
   const Index chunks = (n + grain - 1) / grain;
   const auto chunk = [&](Index c) { f(context, c * grain, std::min(n, (c + 1) * grain)); };
   if (threads() == 1) {

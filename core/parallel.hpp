@@ -1,5 +1,5 @@
-// Threads and the instruction set. One wrapper over oneTBB: work is split by what it writes, in chunks of a fixed
-// grain, so that results have the same bits at any number of threads.
+// Threads, the instruction set, and what the machine can do at best with them. One wrapper over oneTBB: work is split
+// by what it writes, in chunks of a fixed grain, so that results have the same bits at any number of threads.
 //
 // Example:
 //
@@ -66,6 +66,16 @@ template <class T> class ThreadScratch {
   std::size_t stride_;  // bytes
   Scratch<char> all_;
 };
+
+// ---- What the machine can do ----
+
+// Multiply-adds that stay in registers, operations a second (2 a multiply-add), on so many threads at once; 0: on
+// threads(). Of bfloat16: its dot products; where the level that runs has none, products of it are float32's, and so is
+// this. Measured anew for some 30 ms, each thread by its own clock of processor time: a busy machine changes it little.
+double peak_flops(DType operands = DType::float32, int on_threads = 0);
+
+// Copying what is in no cache, bytes a second, read and written, on threads(): measured in the same way.
+double peak_bandwidth();
 
 // The number of distinct worker threads that ran a chunk since the last call: tests show with it that threads were
 // used.

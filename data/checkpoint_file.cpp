@@ -1,6 +1,7 @@
 // The file: 512 bytes of ours, then HDF5. docs/checkpoint_format.md is the specification.
 #include <bit>
 #include <cstring>
+#include <heed/core/detail/profiler.hpp>
 #include <heed/data/checkpoint.hpp>
 #include <heed/data/detail/checkpoint_hdf5.hpp>
 #include <heed/data/detail/disk.hpp>
@@ -73,6 +74,7 @@ void check_header(const unsigned char* bytes, std::size_t count, std::size_t siz
 }  // namespace
 
 void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint) {
+  const detail::ProfileScope scope("checkpoint");
   const detail::Hdf5Image image(checkpoint);
   seal(image.bytes(), image.size());
   detail::replace_file("save_checkpoint", path, image.bytes(), image.size());

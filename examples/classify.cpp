@@ -13,9 +13,9 @@
 #include <heed/plot/plot.hpp>
 #include <nlohmann/json.hpp>
 
-#include "examples/support/machine_peak.hpp"
 #include "examples/support/mechanism_flags.hpp"
 #include "examples/support/memory_need.hpp"
+#include "examples/support/profile_flags.hpp"
 #include "examples/support/program.hpp"
 #include "examples/support/run_report.hpp"
 
@@ -39,6 +39,7 @@ struct Flags {
   Index checkpoint_every = 0;
   bool resume = false;
   int threads = 0;
+  ProfileFlags profile;
 };
 
 // The encoder, the mean of its results over the tokens that are no padding, and ten classes.
@@ -151,7 +152,8 @@ void require_same(const std::string& stored, const std::string& given) {
 void check_settings(const Flags& flags) {
   const Settings& s = flags.settings;
   check_files(
-      {.replaced = {{"--checkpoint", flags.checkpoint}, {"--plot", flags.plot}}, .logs = {{"--log", flags.log}}});
+      {.replaced = {{"--checkpoint", flags.checkpoint}, {"--plot", flags.plot}, {"--trace", flags.profile.trace}},
+       .logs = {{"--log", flags.log}}});
   check_place("save_checkpoint", flags.checkpoint);
   check_plot(flags.plot);
   if (!flags.resume || !std::filesystem::exists(flags.checkpoint)) return;
@@ -210,9 +212,12 @@ int train(const Flags& flags) {
                static_cast<double>(parameter_count(model)) / 1e6, arch(), threads());
   RunOptions options = run_options(flags);
   options.flops_per_token = model.encoder.flops_per_token(s.length);
-  options.peak_flops = machine_peak_flops();
+  options.peak_flops = peak_flops();
+  RunProfile profile(flags.profile);
+  options.profile = profile.get();
   const RunResult result = run(model, optimizer, schedule, ListOpsBatches(lists, s.batch), held_out, options, {},
                                [&](const Batch& b) { return classification_metrics(model(b.inputs), b.targets); });
+  profile.report();
 
   const bool draws = !flags.plot.empty() && !result.validation_metrics.empty();
   if (draws) plot_accuracy(flags.plot, result, majority);
@@ -254,6 +259,7 @@ void add_flags(CommandLine& line, Flags& flags) {
   line.add_switch("--resume", flags.resume, "Go on from the checkpoint, with the same flags, if it is there");
   line.add("--log", flags.log, "One JSON object a step", file_name("FILE.jsonl"));
   line.add("--plot", flags.plot, "Picture of the accuracy, .svg or .png", file_name("FILE.svg|png"));
+  add_profile_flags(line, flags.profile);
 }
 
 }  // namespace

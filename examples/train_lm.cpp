@@ -4,12 +4,12 @@
 //   train_lm --data shakespeare.txt --preset nano     a text of your own
 //   train_lm --model mlm --attention linformer        a masked language model: fills in hidden tokens
 //   train_lm --checkpoint lm.h5 --resume              goes on where a run was stopped, to the same bits
+#include <cmath>
 #include <heed/data/detail/disk.hpp>
 #include <heed/heed.hpp>
 #include <heed/plot/plot.hpp>
 
 #include "examples/support/lm_data.hpp"
-#include "examples/support/machine_peak.hpp"
 #include "examples/support/masked_sample.hpp"
 #include "examples/support/memory_need.hpp"
 #include "examples/support/program.hpp"
@@ -26,13 +26,35 @@ double activation_mebibytes(const M& model, const LmSettings& s) {
   return static_cast<double>(model.predict_activations(s.batch, s.context).total) / (1 << 20);
 }
 
-void say_what_begins(const LmSettings& s, const LmData& data, Index parameters, double mebibytes, bool goes_on) {
+// Of a step, and of the checkpoint that is written beside it. Not of lists of keys, which values make.
+template <class M>
+TrainingMemory training_memory(M& model, const Optimizer& optimizer, const LmSettings& s, DType precision) {
+  Rng rng;
+  if (model.mechanism_factory()(0, rng).capabilities().discrete) return {};
+  double checkpoint = 4 * static_cast<double>(parameter_count(model));
+  for (const NamedTensor& state : optimizer.state()) checkpoint += 4 * static_cast<double>(state.tensor.numel());
+  const Tensor x = Tensor::zeros({s.batch, s.context}, DType::int32);
+  const TrainingMemory memory = predict_training_memory(
+      [&] {
+        const MatmulPrecision scope(precision);
+        Tape tape;
+        tape.backward(model.loss(x, x));
+      },
+      checkpoint);
+  zero_grad(model);
+  return memory;
+}
+
+void say_what_begins(const LmSettings& s, const LmData& data, Index parameters, double mebibytes,
+                     const TrainingMemory& memory, bool goes_on) {
+  const std::string in_all =
+      memory.process > 0 ? " of about " + std::to_string(std::lround(memory.process / (1 << 20))) + " MiB in all" : "";
   std::fprintf(stderr,
                "%s\n%lld layers, %lld heads, width %lld, context %lld: %.2fM parameters\n"
-               "%.1f MiB of activations; %s, %d threads, seed %llu; %s\n",
+               "%.1f MiB of activations%s; %s, %d threads, seed %llu; %s\n",
                data.description.c_str(), static_cast<long long>(s.layers), static_cast<long long>(s.heads),
                static_cast<long long>(s.width), static_cast<long long>(s.context),
-               static_cast<double>(parameters) / 1e6, mebibytes, arch(), threads(),
+               static_cast<double>(parameters) / 1e6, mebibytes, in_all.c_str(), arch(), threads(),
                static_cast<unsigned long long>(s.seed), goes_on ? "going on" : "starting afresh");
 }
 
@@ -62,7 +84,7 @@ RunOptions run_options(const LmRunFlags& flags, const LmSettings& s, const LmDat
   o.progress = stderr;
   if (data.floor) o.floor = data.floor->loss;
   if (data.eval_floor) o.eval_floor = data.eval_floor->loss;
-  o.peak_flops = machine_peak_flops();
+  o.peak_flops = peak_flops(o.precision);
   o.handle_interrupt = true;
   return o;
 }
@@ -82,10 +104,15 @@ int train_model(M& model, const LmFlags& all_flags, const LmSettings& s, const L
   Schedule schedule(s.schedule,
                     {.lr = s.lr, .min_lr = s.min_lr, .warmup = s.warmup, .steps = std::max<Index>(s.steps, 1)});
   if (s.recipe == "fast") std::fprintf(stderr, "recipe fast: %s\n", fast_flags(s).c_str());
-  say_what_begins(s, data, parameter_count(model), activation_mebibytes(model, s),
+  const TrainingMemory memory = training_memory(model, *optimizer, s, options.precision);
+  check_memory("training", memory.process);
+  say_what_begins(s, data, parameter_count(model), activation_mebibytes(model, s), memory,
                   flags.resume && std::filesystem::exists(flags.checkpoint));
   options.flops_per_token = model.flops_per_token(s.context);
+  RunProfile profile(flags.profile);
+  options.profile = profile.get();
   const RunResult result = run(model, *optimizer, schedule, data.training, data.validation, options, {}, metrics);
+  profile.report();
 
   const bool draws = !flags.plot.empty() && result.steps > 0;
   if (draws) plot_losses(flags.plot, result, data.floor ? std::optional(data.floor->loss) : std::nullopt);

@@ -13,6 +13,7 @@
 #include <heed/plot/plot.hpp>
 #include <iostream>
 
+#include "examples/support/profile_flags.hpp"
 #include "examples/support/program.hpp"
 #include "examples/support/run_report.hpp"
 #include "examples/support/token_labels.hpp"
@@ -30,6 +31,7 @@ struct RunFlags {
   Index checkpoint_every = 0, beam = 5, patience = 0;
   double length_penalty = 1;
   int threads = 0;
+  ProfileFlags profile;
 };
 
 TranslateOptions search_of(const RunFlags& f) {
@@ -158,7 +160,10 @@ int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, c
   if (s.average_last > 1) options.last_weights = &last;
   options.keep_every = s.average_every > 0 ? s.average_every : s.eval_every;
 
+  RunProfile profile(f.profile);
+  options.profile = profile.get();
   const RunResult result = run(model, adam, schedule, batches, validation, options);
+  profile.report();
   if (!f.plot.empty() && result.steps > 0) plot_losses(f.plot, result);
   if (result.interrupted) {
     say_stopped(result, options.steps, resume);
@@ -286,6 +291,7 @@ void add_run_flags(CommandLine& line, RunFlags& f) {
   line.add("--log", f.log, "JSON lines, one a step", file_name("FILE.jsonl"));
   line.add("--plot", f.plot, "Draw the losses", file_name("FILE.svg|png"));
   line.add_threads(f.threads);
+  add_profile_flags(line, f.profile);
   line.group("Translating, in place of training");
   line.add("--translate", f.translate, "Translate the lines of a file; -: of standard input", file_name("FILE"));
   line.add("--text", f.text, "Translate this", anything("TEXT"));
@@ -311,6 +317,7 @@ int main(int argc, char** argv) {
                  .replaced = {{"--checkpoint", f.checkpoint},
                               {"--best", f.best},
                               {"--plot", f.plot},
+                              {"--trace", f.profile.trace},
                               {"--alignments", f.alignments}},
                  .logs = {{"--log", f.log}}});
     return translates(line) ? use(s, f, line) : train(s, f, line);

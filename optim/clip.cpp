@@ -1,5 +1,6 @@
 // Norms of gradients and clipping by them.
 #include <cmath>
+#include <heed/core/detail/profiler.hpp>
 #include <heed/optim/detail/with_kernels.hpp>
 #include <heed/optim/parameter_group.hpp>
 
@@ -80,6 +81,7 @@ double clip_coefficient(double norm, double max_norm) {
 }
 
 double clip_grad_norm_(const ParameterGroups& parameters, double max_norm, NonFinite non_finite) {
+  const detail::ProfileScope scope("clipping");
   detail::check_max_norm("clip_grad_norm_", max_norm);
   Gradients g("clip_grad_norm_", parameters);
   std::vector<double> sums;
@@ -94,6 +96,7 @@ double clip_grad_norm_(const ParameterGroups& parameters, double max_norm, NonFi
 }
 
 void clip_grad_value_(const ParameterGroups& parameters, double limit) {
+  const detail::ProfileScope scope("clipping");
   require(limit > 0, "clip_grad_value_: limit is ", limit, "; it must be positive");
   Gradients g("clip_grad_value_", parameters);
   g.change([&](const auto& k, auto* x, Index n) { k.clamp(x, n, limit); });

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <heed/autograd/losses.hpp>
 #include <heed/autograd/reductions.hpp>
+#include <heed/core/detail/profiler.hpp>
 #include <heed/optim/run_loop.hpp>
 
 namespace heed {
@@ -33,6 +34,7 @@ double evaluate(const std::function<Tensor(const Batch&)>& loss, const Evaluatio
 }
 
 Metrics evaluate_metrics(const std::function<Metrics(const Batch&)>& metrics, const EvaluationSet& set, Index batches) {
+  const detail::ProfileScope scope("evaluation");
   const NoTape no_tape;
   const Evaluation evaluation;
   const Index n = batches > 0 ? std::min(batches, set.size()) : set.size();

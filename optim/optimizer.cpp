@@ -1,6 +1,7 @@
 // What all optimizers share: groups, steps over chunks of parameters, and the state of a checkpoint.
 #include <algorithm>
 #include <cmath>
+#include <heed/core/detail/profiler.hpp>
 #include <heed/optim/optimizer.hpp>
 #include <map>
 #include <numeric>
@@ -87,6 +88,7 @@ void Optimizer::update_chunk(const Chunk& c, double gradient_scale) const {
 }
 
 void Optimizer::apply(double gradient_scale) {
+  const detail::ProfileScope scope("optimizer");
   if (maximize_) gradient_scale = -gradient_scale;
   wholes_.clear();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -134,6 +136,7 @@ double Optimizer::clipped_step(double max_norm, NonFinite non_finite) {
 }
 
 double Optimizer::grad_norm() {
+  const detail::ProfileScope scope("clipping");
   collect();
   return detail::norm_of(parameters_, chunks_, sums_);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/matmul.hpp>
+#include <heed/core/detail/profiler.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
 #include <heed/data/detail/disk.hpp>
@@ -11,6 +12,7 @@
 #include <heed/optim/detail/interrupt.hpp>
 #include <heed/optim/detail/run_history.hpp>
 #include <heed/optim/detail/run_log.hpp>
+#include <heed/optim/profile.hpp>
 #include <heed/optim/run_loop.hpp>
 
 namespace heed {
@@ -87,6 +89,8 @@ class Run {
   std::optional<Progress> progress_;
   std::optional<double> floor_;  // of the batches that the last evaluation of this process saw
   double begin_ = detail::seconds_now(), training_seconds_ = 0, training_tokens_ = 0;
+  double peak_ = o_.peak_flops;
+  int peaks_measured_ = 0;
   bool out_of_time_ = false;
 
   static std::vector<std::string> names_of(const std::vector<Update>& updates);
@@ -197,6 +201,7 @@ Checkpoint Run::state() const {
 
 void Run::save(const std::filesystem::path& file) {
   if (file.empty()) return;
+  const detail::ProfileScope scope("checkpoint");
   log_.sync();  // a resumed run finds the log as long as the checkpoint says
   save_checkpoint(file, state());
 }
@@ -247,6 +252,7 @@ RunStep Run::step() {
   std::vector<Batch> batches;
   Index counted = 0;
   for (Index i = 0; i < o_.accumulate; ++i) {
+    const detail::ProfileScope scope("batch");
     batches.push_back(
         parts_.batch(o_.seed, s * static_cast<std::uint64_t>(o_.accumulate) + static_cast<std::uint64_t>(i)));
     counted += batches.back().counted;
@@ -267,7 +273,10 @@ RunStep Run::step() {
     (first == 0 ? made.grad_norm : made.others["grad_norm_" + names_[first]]) = norm;
     (first == 0 ? history_.losses : history_.other_losses[names_[first]]).push_back(loss);
   }
-  if (o_.average != nullptr) o_.average->update();
+  if (o_.average != nullptr) {
+    const detail::ProfileScope scope("average");
+    o_.average->update();
+  }
   made.step = ++done_;
   if (o_.last_weights != nullptr && done_ % keep_every(o_) == 0) o_.last_weights->keep();
   const double seconds = detail::seconds_now() - start;
@@ -282,6 +291,7 @@ RunStep Run::step() {
 // A pipe's reader may go while the run goes on. What was learned is saved before the Error ends the run; a log that is
 // a file, in contrast, is never behind the checkpoint.
 void Run::write_log(const RunStep& s) {
+  const detail::ProfileScope scope("log");
   try {
     log_.write(s);
   } catch (const Error&) {
@@ -320,6 +330,7 @@ void Run::evaluate_into(RunStep& s) {
 
 void Run::show(const RunStep& s) {
   if (!progress_) return;
+  const detail::ProfileScope scope("progress");
   ProgressState p;
   p.step = done_;
   p.steps = o_.steps;
@@ -330,7 +341,12 @@ void Run::show(const RunStep& s) {
   if (!history_.validation_metrics.empty()) p.validation_metrics = history_.validation_metrics.back();
   p.floor = floor_;
   p.tokens_per_second = training_tokens_ / training_seconds_;
-  if (o_.peak_flops > 0) p.share_of_peak = o_.flops_per_token * p.tokens_per_second / o_.peak_flops;
+  if (o_.peak_flops > 0) {
+    const double flops = o_.flops_per_token * p.tokens_per_second;
+    // What measured it was disturbed; after three times more, the flops are not the model's.
+    if (flops > peak_ && peaks_measured_++ < 3) peak_ = std::max(peak_, peak_flops(o_.precision));
+    p.share_of_peak = flops / peak_;
+  }
   p.seconds_left = seconds() / static_cast<double>(done_ - resumed_) * static_cast<double>(o_.steps - done_);
   if (o_.seconds > 0) p.seconds_left = std::max(0.0, std::min(p.seconds_left, o_.seconds - seconds()));
   progress_->update(p, s.validation_loss.has_value() || done_ == resumed_ + 1 || is_last());
@@ -358,6 +374,7 @@ RunResult Run::go() {
     return interrupt.asked() || (o_.handle_interrupt && progress_ && progress_->pipe_is_broken());
   };
   bool stopped = is_stuck();
+  if (o_.profile != nullptr) o_.profile->start();
   while (done_ < o_.steps && !stopped && !asked_to_stop()) {
     RunStep s = step();
     out_of_time_ = o_.seconds > 0 && seconds() >= o_.seconds;
@@ -374,6 +391,7 @@ RunResult Run::go() {
       save(o_.checkpoint);
       saved = done_;
     }
+    if (o_.profile != nullptr) o_.profile->step();
   }
   if (saved != done_)
     save(o_.checkpoint);

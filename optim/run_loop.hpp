@@ -33,6 +33,8 @@
 
 namespace heed {
 
+class Profile;  // optim/profile.hpp
+
 // ---- Evaluation ----
 
 // Means over the targets that count, by name: "loss", and whatever else, as "accuracy".
@@ -159,7 +161,9 @@ struct RunOptions {
   std::optional<double> floor = {};  // no model's loss on the whole evaluation set is below: shown beside that loss
   std::optional<double> eval_floor = {};  // the same of its first eval_batches, for the evaluations that see only them
   double flops_per_token = 0;             // with peak_flops, shows the share of the machine's peak
-  double peak_flops = 0;
+  double peak_flops = 0;  // of heed::peak_flops(precision); measured again where a run is faster than that
+  // Made on this thread before the run; a step of it is one of the run, with all that is done between two.
+  Profile* profile = nullptr;
   // Ctrl-C, SIGTERM, SIGHUP and a pipe of `progress` that nobody reads any more finish the step, save and return; a
   // second signal kills. One that was ignored before the run stays ignored.
   bool handle_interrupt = false;

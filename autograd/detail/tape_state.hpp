@@ -83,7 +83,10 @@ Tensor gradient_memory(const Tensor& x, DType dtype);
 // other op would tell.
 void check_finite(const Tensor& x, const char* op, const char* what, const Where& where, const std::string& path,
                   std::span<const Tensor* const> from);
-std::string module_path(std::span<const Tensor* const> inputs);
+// The module of the first parameter among them, or the parameter itself where that is in none; empty if there is none.
+std::string_view module_path(std::span<const Tensor* const> inputs);
+// What the derivative of a step must at least read and write.
+double backward_bytes(const Tape::State& s, const Step& step);
 
 // A tape of this thread begins, and gets its number; a tape ends.
 std::uint32_t register_tape();

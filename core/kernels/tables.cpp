@@ -13,6 +13,7 @@
 #include <heed/core/kernels/loss_pointwise.hpp>
 #include <heed/core/kernels/norm.hpp>
 #include <heed/core/kernels/optimizer.hpp>
+#include <heed/core/kernels/peak.hpp>
 #include <heed/core/kernels/recurrent.hpp>
 #include <heed/core/kernels/reduce.hpp>
 #include <heed/core/kernels/rope.hpp>
@@ -35,6 +36,7 @@ HEED_KERNEL_TABLE(LinearTable, linear_attention_table)
 HEED_KERNEL_TABLE(LogTable, log_attention_table)
 HEED_KERNEL_TABLE(NormTable, norm_kernels)
 HEED_KERNEL_TABLE(OptimizerTable, optimizer_kernels)
+HEED_KERNEL_TABLE(PeakTable, peak_loops)
 HEED_KERNEL_TABLE(PointwiseTable, pointwise_kernels)
 HEED_KERNEL_TABLE(RecurrentTable, recurrent_table)
 HEED_KERNEL_TABLE(ReduceTable, reduce_table)
@@ -43,11 +45,12 @@ HEED_KERNEL_TABLE(ScoreFunctionTable, score_functions)
 HEED_KERNEL_TABLE(SoftmaxTable, softmax_table)
 HEED_KERNEL_TABLE(SparseTable, sparse_attention_table)
 
-// Of products of bf16 where the level has them; else null.
+// Of products of bf16, and of their peak, where the level has them; else null.
 #ifdef HEED_HAS_avx512_bf16
 namespace avx512_bf16 {
 extern const Bf16Table bf16_table;
 extern const Bf16AttentionKernels attention_bf16_dots;
+extern const PeakLoop bf16_peak;
 }
 template <class Table>
 static const Table* if_dots(const Table& table) {
@@ -55,9 +58,11 @@ static const Table* if_dots(const Table& table) {
 }
 const Bf16Table* bf16_table() { return if_dots(avx512_bf16::bf16_table); }
 const Bf16AttentionKernels* attention_bf16_dots() { return if_dots(avx512_bf16::attention_bf16_dots); }
+PeakLoop bf16_peak_loop() { return level() == Level::avx512_bf16 ? avx512_bf16::bf16_peak : nullptr; }
 #else
 const Bf16Table* bf16_table() { return nullptr; }
 const Bf16AttentionKernels* attention_bf16_dots() { return nullptr; }
+PeakLoop bf16_peak_loop() { return nullptr; }
 #endif
 
 }  // namespace heed::kernels

@@ -11,7 +11,6 @@
 
 #include "examples/experiments/cost_measure.hpp"
 #include "examples/experiments/generation_cost.hpp"
-#include "examples/support/machine_peak.hpp"
 #include "examples/support/program.hpp"
 
 namespace {
@@ -127,7 +126,7 @@ std::vector<Frame> frames_of(const Flags& flags, const Layer& layer) {
 
 std::vector<Frame> measure_layer(const Flags& flags, Log& log) {
   const LayerShape& s = flags.layer;
-  const double peak = machine_peak_flops();
+  const double peak = peak_flops();
   std::printf(
       "A layer of %lld heads of %lld, width %lld, FFN %lld; one sequence%s, float32, %s\n"
       "%s, %d threads: at best %.0f GFLOP/s\n"

@@ -240,6 +240,7 @@ LmFlags::LmFlags() : line_("Trains a small language model on text files, or on t
            "a text with places to fill in, as 'Where is the m[MASK]p?'",
            anything("TEXT"));
   line.add_sampling(run_.sampling);
+  add_profile_flags(line, run_.profile);
 }
 
 // The settings that a checkpoint holds: of the types, and each one that its flag would take.
@@ -309,8 +310,9 @@ LmSettings LmFlags::resolve(const std::string* stored_text) const {
 }
 
 void LmFlags::check_files(const LmSettings& s) const {
-  FlagFiles files{.replaced = {{"--checkpoint", run_.checkpoint}, {"--plot", run_.plot}},
-                  .logs = {{"--log", run_.log}}};
+  FlagFiles files{
+      .replaced = {{"--checkpoint", run_.checkpoint}, {"--plot", run_.plot}, {"--trace", run_.profile.trace}},
+      .logs = {{"--log", run_.log}}};
   for (const std::string& path : s.data) files.read.push_back({"--data", path});
   if (s.tokenizer != "char" && s.tokenizer != "byte") files.read.push_back({"--tokenizer", s.tokenizer});
   examples::check_files(files);

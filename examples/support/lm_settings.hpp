@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "examples/support/command_line.hpp"
+#include "examples/support/profile_flags.hpp"
 
 namespace heed::examples {
 
@@ -40,6 +41,7 @@ struct LmRunFlags {
   Index sample = 300;
   std::string prompt;
   SamplingOptions sampling{.temperature = 0.8};
+  ProfileFlags profile;
 };
 
 // Declares the flags of train_lm. After parsing, resolve() gives the settings.

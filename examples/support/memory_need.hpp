@@ -1,6 +1,7 @@
-// What training a Transformer takes in memory at the very least: enough to refuse sizes that cannot be meant, before
-// anything of them is made.
+// What training takes in memory: at the very least, which is enough to refuse sizes that cannot be meant before
+// anything of them is made; and what it will take, once the model is there.
 #pragma once
+#include <functional>
 #include <heed/core/memory.hpp>
 #include <heed/core/shape.hpp>
 #include <string>
@@ -31,5 +32,16 @@ inline void check_training_memory(const TrainingSizes& s) {
                    std::to_string(s.accumulate) + " a step,",
                least_training_bytes(s));
 }
+
+// In bytes.
+struct TrainingMemory {
+  double tensors = 0;  // of a step, at most at one time: memory_use().peak
+  double process = 0;  // resident, at most: what is now, what a step adds, and a checkpoint as it is written
+};
+
+// Runs what a step computes, forward and backward, without its work (core/detail/dry_run.hpp), when the model and the
+// optimizer are there and nothing else was computed. Gradients hold anything then: zero_grad() is due. Nothing where
+// this must have values to go on.
+TrainingMemory predict_training_memory(const std::function<void()>& step, double checkpoint_bytes);
 
 }  // namespace heed::examples

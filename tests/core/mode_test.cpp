@@ -148,8 +148,8 @@ TEST_CASE("scopes: one that ends on another thread while its own goes on ends th
   over.set_value();
   other.join();
   const std::string want =
-      "Tape: a Tape, NoTape or Evaluation ends on another thread than it began on, and that thread goes on; it must "
-      "end where it began";
+      "Tape: a Tape, NoTape, Evaluation or Profile ends on another thread than it began on, and that thread goes "
+      "on; it must end where it began";
   CHECK(contains(of_tape, want));
   CHECK(contains(of_guard, want));
 }

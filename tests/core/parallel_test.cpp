@@ -1,4 +1,5 @@
 // The wrapper over threads: what is covered, by which chunks, what is passed on.
+#include <atomic>
 #include <heed/core/check.hpp>
 #include <heed/core/parallel.hpp>
 #include <mutex>
@@ -106,4 +107,24 @@ TEST_CASE("parallel: the number of threads") {
   CHECK(contains(error_of([] { set_threads(-1); }),
                  "set_threads: -1 threads were asked for; the number must be 0 (all) or more"));
   CHECK(threads() == available_threads());
+}
+
+TEST_CASE("parallel: the machine's peaks are those of an idle one while other threads are busy") {
+  const double idle = peak_flops(), memory = peak_bandwidth();
+  CHECK(idle > 1e8);
+  CHECK(memory > 1e8);
+  CHECK(peak_flops(DType::float32, 1) > 0.4 * idle / threads());
+  CHECK(peak_flops(DType::bfloat16) > 0.4 * idle);  // dot products, or else float32's
+  CHECK(peak_flops(DType::float64) < 0.8 * idle);
+  std::atomic<bool> over{false};
+  std::vector<std::thread> others;
+  for (int i = 0; i < 10 * available_threads(); ++i)
+    others.emplace_back([&] {
+      while (!over.load(std::memory_order_relaxed)) {
+      }
+    });
+  const double busy = peak_flops();
+  over = true;
+  for (std::thread& t : others) t.join();
+  CHECK(busy > 0.4 * idle);  // a tenth by the clock of the wall; units that two threads of a core share halve it
 }

@@ -160,3 +160,27 @@ TEST_CASE("a warm training step makes no request at 1 and 2 threads") {
   }
   set_threads(0);
 }
+
+TEST_CASE("a warm training step makes no request while no profile is on, before one and after one") {
+  Rng rng(1);
+  GPT gpt({.vocabulary = 65, .context = 64, .layers = 2, .heads = 4, .width = 64}, rng);
+  AdamW optimizer(decay_groups(gpt, 0.1), {.lr = 1e-3});
+  const Tensor x = rng.integers({8, 64}, 0, 65), y = rng.integers({8, 64}, 0, 65);
+  const auto steps = [&] {
+    for (int i = 0; i < 5; ++i) {
+      {
+        Tape tape;
+        tape.backward(gpt.loss(x, y));
+      }
+      (void)optimizer.clipped_step(1);
+      optimizer.zero_grad();
+    }
+  };
+  steps();
+  CHECK(requests_of(steps) == 0);
+  {
+    Profile profile;
+    CHECK(requests_of(steps) > 0);  // it notes what it sees
+  }
+  CHECK(requests_of(steps) == 0);
+}

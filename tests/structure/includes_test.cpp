@@ -32,7 +32,7 @@ const Package kPackages[] = {
     {"xxhash.h",
      "autograd/recompute.cpp|data/(checkpoint_file.cpp|detail/token_header.hpp|tokenizer.cpp)|tests/tools/"
      "seal.hpp"},
-    {"nlohmann/.*", "data/tokenizer.cpp|layers/model_config.cpp|optim/run_log.cpp|(examples|tests)/.*"},
+    {"nlohmann/.*", "data/tokenizer.cpp|layers/model_config.cpp|optim/(profile_trace|run_log).cpp|(examples|tests)/.*"},
     {"CLI/.*", "examples/support/command_line.cpp"},  // it takes ten seconds to compile
     {"gnuplot-iostream.h", "plot/detail/drawing.hpp"},
     {"doctest/.*", "tests/.*"},

@@ -1,5 +1,5 @@
-// Loops that do nothing but multiply and add in registers: what the arithmetic units can do, beside which benchmarks
-// and programs put what a product or a step reaches.
+// Loops that do nothing but multiply and add in registers: what the arithmetic units can do, beside which a profile,
+// benchmarks and programs put what a product or a step reaches.
 #pragma once
 
 namespace heed::kernels {

@@ -1,5 +1,6 @@
-#include "core/kernels/simd.hpp"
 #include "peak.hpp"
+
+#include "simd.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 namespace {

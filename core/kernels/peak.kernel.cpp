@@ -1,6 +1,6 @@
 #include "peak.hpp"
 
-#include "core/kernels/simd.hpp"
+#include "simd.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 namespace {

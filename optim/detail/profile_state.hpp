@@ -1,0 +1,142 @@
+// The inside of a Profile: what was measured, event by event and added up. Internal.
+#pragma once
+#include <array>
+#include <heed/core/detail/profiler.hpp>
+#include <heed/optim/profile.hpp>
+#include <map>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace heed {
+
+namespace detail {
+
+// Texts by numbers, 0 the empty one.
+class Names {
+ public:
+  std::uint32_t operator()(std::string_view text);
+  const std::string& operator[](std::uint32_t number) const { return *texts_[number]; }
+  Names() { (*this)(""); }
+
+ private:
+  struct Hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
+  std::unordered_map<std::string, std::uint32_t, Hash, std::equal_to<>> numbers_;
+  std::vector<const std::string*> texts_;  // the keys
+};
+
+using Flops = std::array<double, 3>;  // by DType: float32, float64, bfloat16
+
+// What took from `begin` to `end`, in seconds of a clock.
+struct ProfileEvent {
+  enum Kind : std::uint8_t { forward, backward, part, pass, span, step };
+  Kind kind = forward;
+  std::uint32_t name = 0, module = 0;
+  std::uint32_t inside = 0;  // the part that it belongs to; 0: none
+  double begin = 0, end = 0;
+  double self = 0;  // of an op: without the ops that its derivative runs, as recompute's does
+  double bytes = 0;
+  Flops flops = {};
+};
+
+struct ProfileSum {
+  Index calls = 0;
+  double seconds = 0, bytes = 0;
+  Flops flops = {};
+  void add(const ProfileEvent& e, double of_seconds);
+};
+
+// The events of some steps, added up by name and module.
+struct ProfileSums {
+  struct Directions {
+    ProfileSum forward, backward;
+  };
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Directions> ops;
+  std::map<std::uint32_t, ProfileSum> parts, spans;
+  void add(std::span<const ProfileEvent> events);
+};
+
+// What the machine can do: each number is measured when it is first needed.
+class ProfileMachine {
+ public:
+  double bandwidth();
+  double seconds_for(const Flops& flops);  // at the peak
+
+ private:
+  Flops peak_ = {};
+  double bandwidth_ = 0;
+};
+
+}  // namespace detail
+
+struct Profile::State final : detail::Profiler {
+  using Event = detail::ProfileEvent;
+
+  explicit State(const ProfileOptions& o);
+
+  // Of the steps that are over.
+  const ProfileOptions options;
+  detail::Names names;
+  Index made = 0, measured = 0;  // with and without those of the warm-up
+  double seconds = 0;
+  detail::ProfileSums sums;
+  std::vector<Event> trace;
+  Index left_out_of_trace = 0;  // steps
+  detail::ProfileMachine machine;
+
+  void step();
+  void start();
+  bool measures() const { return active_; }
+  // Where no step is over, of the one that goes on.
+  struct Measured {
+    Index steps = 0;
+    double seconds = 0;
+    detail::ProfileSums sums = {};
+    std::vector<Event> trace = {};
+  };
+  Measured so_far();
+
+  std::uint64_t op(const char* name, std::string_view module, double bytes) override;
+  std::uint64_t begin(const char* name, Scope kind) override;
+  std::uint64_t begin_backward(std::uint64_t op, const char* name, std::string_view module, double bytes) override;
+  void end(std::uint64_t begun) noexcept override;
+  void leave_out() override;
+
+ private:
+  // What has begun and not ended.
+  struct Frame {
+    std::uint64_t number;
+    Event event;
+    double inner = 0;  // seconds of the ops and parts in it
+  };
+
+  bool active_ = false;
+  double begin_ = 0, last_ = 0;       // of the step that goes on; of the event before
+  std::uint64_t generation_ = 0;      // of the numbers that op() gives: those of other steps are unknown
+  std::vector<Event> events_;         // of the step that goes on
+  std::vector<std::size_t> unknown_;  // of these, the ops without parameters whose module the next parameter will tell
+  std::uint32_t last_module_ = kNone;
+  std::vector<Frame> frames_;
+  int derivatives_ = 0;       // among the frames
+  std::uint32_t inside_ = 0;  // the outermost part among the frames
+
+  static constexpr std::uint32_t kNone = 0xffffffffu;
+
+  void begin_step();
+  detail::Flops take_flops();
+  void keep_flops();  // those so far for the derivative that runs
+  void count_inside(const Event& e, double of_seconds);
+  std::uint64_t push(Event e);
+  static Event closed(const Frame& frame, double now);
+  std::vector<Event> events_up_to(double now);
+  void recount_frames();
+  void tell_modules(std::uint32_t next);
+  std::uint32_t common_module(std::uint32_t a, std::uint32_t b);
+};
+
+}  // namespace heed
