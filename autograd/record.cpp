@@ -92,8 +92,10 @@ std::string_view module_of_all(std::span<const Tensor* const> inputs) {
   for (std::size_t i = 1; i < inputs.size() && !module.empty(); ++i) {
     const std::string_view other = module_path(inputs.subspan(i));
     if (other.empty()) break;
-    while (!other.starts_with(module) || (other.size() > module.size() && other[module.size()] != '.'))
-      module = module.substr(0, module.rfind('.') == std::string_view::npos ? 0 : module.rfind('.'));
+    const auto holds = [&](std::string_view m) {
+      return m.empty() || (other.starts_with(m) && (other.size() == m.size() || other[m.size()] == '.'));
+    };
+    while (!holds(module)) module = module.substr(0, module.find('.') == module.npos ? 0 : module.rfind('.'));
   }
   return module;
 }

@@ -3,6 +3,8 @@
 #include <heed/autograd/losses.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/tape.hpp>
+#include <heed/core/detail/dry_run.hpp>
+#include <heed/core/memory.hpp>
 #include <heed/layers/gpt.hpp>
 #include <heed/layers/model.hpp>
 #include <heed/layers/sequential.hpp>
@@ -190,4 +192,29 @@ TEST_CASE("models: clone, convert, tie, freeze, count, summary") {
   CHECK(!model.a.weight.grad().defined());
   CHECK(model.b.bias.grad().defined());
   CHECK(contains(summary(model), "a.weight (frozen)"));
+}
+
+TEST_CASE("model: a dry run takes the memory of a real one") {
+  for (const DType precision : {DType::float32, DType::bfloat16}) {
+    Rng rng(1);
+    GPT model({.vocabulary = 65, .context = 128, .layers = 2, .heads = 4, .width = 128, .dropout = 0.1}, rng);
+    const Tensor x = rng.integers({8, 128}, 0, 65);
+    const auto peak_of_step = [&] {
+      const MatmulPrecision scope(precision);
+      reset_peak_memory();
+      {
+        Tape tape;
+        tape.backward(model.loss(x, x));
+      }
+      zero_grad(model);
+      return memory_use().peak;
+    };
+    peak_of_step();  // gradients are there from here on
+    std::size_t dry = 0;
+    {
+      const detail::DryRun run;
+      dry = peak_of_step();
+    }
+    CHECK(dry == peak_of_step());
+  }
 }

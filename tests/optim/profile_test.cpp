@@ -185,6 +185,11 @@ TEST_CASE("profile: an op without parameters counts for the innermost module aro
     }
     row(rows, "mul", "scale"), row(rows, "linear", "other.a");
   }
+  Profile profile;
+  linear(x, model.one.a.weight, model.one.b.bias);  // one that reads several: what holds them all
+  linear(x, model.one.a.weight, model.other.b.bias);
+  const std::vector<ProfileRow> rows = profile.key_averages();
+  row(rows, "linear", "one"), row(rows, "linear", "");
 }
 
 TEST_CASE("profile: a part takes the time of its ops, a span leaves it to them") {
@@ -342,12 +347,12 @@ TEST_CASE("profile: exceptions leave it as it was") {
   CHECK(row(profile.key_averages(), "part").forward.calls == 1);
   CHECK(row(profile.key_averages(), "failing").backward.calls == 1);
   CHECK(row(profile.key_averages(), "feed_forward", "blocks.1.mlp").backward.calls == 1);
+  Profile* const p = &profile;
   CHECK(contains(error_of([&] {
                    Tape tape;
                    const Tensor x = tape.watch(t.rng.normal({3}));
                    Tensor y = x.detach().clone();
-                   record("stepping", Where::current(), y, {x}, saved(),
-                          [p = &profile](Grads&, const Tensor&) { p->step(); });
+                   record("stepping", Where::current(), y, {x}, saved(), [p](Grads&, const Tensor&) { p->step(); });
                    tape.backward(sum(y));
                  }),
                  "step() is called inside a backward pass"));
@@ -415,8 +420,8 @@ TEST_CASE("profile: tables join what differs in a number alone, and add up") {
   std::ostringstream text;
   text.precision(3);
   profile.print(text);
-  for (const char* part : {"profile of 4 steps", "of the peak", "blocks.*.mlp", "(the model)", "all ops",
-                           "optimizer", "clipping", "everything else", "100.0%", arch()}) {
+  for (const char* part : {"profile of 4 steps", "of the peak", "blocks.*.mlp", "(the model)", "all ops", "optimizer",
+                           "clipping", "everything else", "100.0%", arch()}) {
     INFO(part, " in ", text.str());
     CHECK(contains(text.str(), part));
   }
@@ -484,10 +489,12 @@ TEST_CASE("profile: a trace is JSON, whole, and nests steps, passes, modules and
   CHECK(ordered);
   CHECK(nests);
   CHECK(deepest == 8);  // step, span, forward, blocks, blocks.0, blocks.0.attention, blocks.0.attention.qkv, linear
-  const std::pair<const char*, int> wanted[] = {
-      {"step 1", 1},   {"step 2", 1},           {"forward", 2},   {"backward", 2},
-      {"blocks.0", 4}, {"blocks.1.attention.qkv", 4},  {"attention", 4}, {"attention backward", 4},
-      {"linear", 8},  {"linear backward", 8}, {"optimizer", 2}, {"step 3", 0}};
+  const std::pair<const char*, int> wanted[] = {{"step 1", 1},    {"step 2", 1},
+                                                {"forward", 2},   {"backward", 2},
+                                                {"blocks.0", 4},  {"blocks.1.attention.qkv", 4},
+                                                {"attention", 4}, {"attention backward", 4},
+                                                {"linear", 8},    {"linear backward", 8},
+                                                {"optimizer", 2}, {"step 3", 0}};
   for (const auto& [name, count] : wanted) {
     INFO(name);
     CHECK(names[name] == count);
