@@ -1,7 +1,8 @@
-// Random tensors from Philox blocks: the number at a position depends on seed, stream and position alone.
+// Random tensors from Philox blocks: the number at a position depends on seed, stream and position alone. Tensors are
+// filled by core/kernels/random.kernel.cpp.
 #include <algorithm>
 #include <cmath>
-#include <heed/core/detail/elementwise.hpp>
+#include <heed/core/kernels/random.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
 #include <limits>
@@ -14,22 +15,28 @@ double to_unit(std::uint32_t high, std::uint32_t low) {  // [0, 1), 53 bits
   return static_cast<double>((static_cast<std::uint64_t>(high) << 32 | low) >> 11) * 0x1p-53;
 }
 
-double normal_of(const std::array<std::uint32_t, 4>& w) {
-  const double radius = std::sqrt(-2 * std::log(1 - to_unit(w[0], w[1])));  // the logarithm of (0, 1]
-  return radius * std::cos(6.283185307179586476925 * to_unit(w[2], w[3]));
+kernels::RandomBlocks blocks_from(const Rng& rng, std::uint64_t position) {
+  return {rng.seed(), rng.stream(), position};
 }
 
-// One block an element, so that an element's value is that of its counter, whatever the shape around it.
-template <class F>
-Tensor fill(const Shape& shape, DType dtype, F&& value) {
-  Tensor x = Tensor::empty(shape, dtype);
+// Calls fill(kernels of x's dtype, blocks, count, values) for the parts of x, which has no gaps. One block an element,
+// so that an element's value is that of its counter, whatever the shape around it.
+template <class Fill>
+void fill_parts(const Tensor& x, const kernels::RandomBlocks& blocks, const Fill& fill) {
+  const kernels::RandomTable& table = kernels::random_kernels();
   parallel_for(x.numel(), grain_for(8), [&](Index begin, Index end) {
-    visit_dtype(dtype, [&](auto t) {
-      using T = decltype(t);
-      for (Index i = begin; i < end; ++i) x.ptr<T>()[i] = detail::convert<T>(value(i));
-    });
+    kernels::RandomBlocks part = blocks;
+    part.position += static_cast<std::uint64_t>(begin);
+    switch (x.dtype()) {
+      case DType::float64: return fill(table.f64, part, end - begin, x.ptr<double>() + begin);
+      case DType::bfloat16: return fill(table.bf16, part, end - begin, &x.ptr<bfloat16>()[begin].bits);
+      default: return fill(table.f32, part, end - begin, x.ptr<float>() + begin);
+    }
   });
-  return x;
+}
+
+void check_defined(const char* op, const Tensor& x) {
+  require(x.defined(), op, ": the tensor is undefined; it must have values");
 }
 
 void check_floating(const char* what, DType dtype) {
@@ -83,7 +90,11 @@ double Rng::uniform() {
   return to_unit(w[0], w[1]);
 }
 
-double Rng::normal() { return normal_of(philox(seed_, position_++, stream_)); }
+double Rng::normal() {
+  double x = 0;
+  kernels::random_kernels().f64.normal(blocks_from(*this, position_++), 1, 0, 1, &x);
+  return x;
+}
 
 Index Rng::integer(Index n) {
   require(n > 0, "integer: n is ", n, "; it must be 1 or more");
@@ -108,24 +119,43 @@ std::vector<Index> Rng::permutation(Index n) {
 
 Tensor Rng::uniform(const Shape& shape, double low, double high, DType dtype) {
   check_floating("uniform", dtype);
-  require(low <= high && std::isfinite(high - low), "uniform: low is ", low, " and high is ", high,
-          "; low must not be greater, and both finite");
-  const std::uint64_t start = advance(static_cast<std::uint64_t>(shape.numel()));
-  const double most = low < high ? below(high, dtype) : high;  // what rounding to the dtype may not exceed
-  return fill(shape, dtype, [this, start, low, high, most](Index i) {
-    const auto w = philox(seed_, start + static_cast<std::uint64_t>(i), stream_);
-    return std::min(most, low + (high - low) * to_unit(w[0], w[1]));
-  });
+  Tensor x = Tensor::empty(shape, dtype);
+  uniform_(x, low, high);
+  return x;
 }
 
 Tensor Rng::normal(const Shape& shape, double mean, double deviation, DType dtype) {
   check_floating("normal", dtype);
+  Tensor x = Tensor::empty(shape, dtype);
+  normal_(x, mean, deviation);
+  return x;
+}
+
+void Rng::uniform_(Tensor& x, double low, double high) {
+  check_defined("uniform_", x);
+  check_floating("uniform", x.dtype());
+  require(low <= high && std::isfinite(high - low), "uniform: low is ", low, " and high is ", high,
+          "; low must not be greater, and both finite");
+  if (!x.is_contiguous()) return x.copy_(uniform(x.shape(), low, high, x.dtype()));
+  const double most = low < high ? below(high, x.dtype()) : high;  // what rounding to the dtype may not exceed
+  fill_parts(x, blocks_from(*this, advance(static_cast<std::uint64_t>(x.numel()))),
+             [=](const auto& kernels, const auto& blocks, Index n, auto* values) {
+               kernels.uniform(blocks, n, low, high - low, most, values);
+             });
+  x.bump_version();
+}
+
+void Rng::normal_(Tensor& x, double mean, double deviation) {
+  check_defined("normal_", x);
+  check_floating("normal", x.dtype());
   require(deviation >= 0 && std::isfinite(mean) && std::isfinite(deviation), "normal: mean is ", mean,
           " and deviation is ", deviation, "; the deviation must not be negative, and both finite");
-  const std::uint64_t start = advance(static_cast<std::uint64_t>(shape.numel()));
-  return fill(shape, dtype, [this, start, mean, deviation](Index i) {
-    return mean + deviation * normal_of(philox(seed_, start + static_cast<std::uint64_t>(i), stream_));
-  });
+  if (!x.is_contiguous()) return x.copy_(normal(x.shape(), mean, deviation, x.dtype()));
+  fill_parts(x, blocks_from(*this, advance(static_cast<std::uint64_t>(x.numel()))),
+             [=](const auto& kernels, const auto& blocks, Index n, auto* values) {
+               kernels.normal(blocks, n, mean, deviation, values);
+             });
+  x.bump_version();
 }
 
 Tensor Rng::integers(const Shape& shape, Index low, Index high) {

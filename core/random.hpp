@@ -5,7 +5,7 @@
 // Example:
 //
 //   Rng rng(1);
-//   const Tensor weight = rng.normal({3, 4}, 0, 0.02);  // the same numbers on every machine
+//   const Tensor weight = rng.normal({3, 4}, 0, 0.02);  // the same bits on every machine
 //   manual_seed(7);                                     // what dropout draws from
 #pragma once
 #include <array>
@@ -36,9 +36,14 @@ class Rng {
   Index integer(Index n);                // [0, n), unbiased; Error unless n > 0
   std::vector<Index> permutation(Index n);
 
-  // float32, float64 or bfloat16; [low, high) in each of them. Error for another dtype and for limits out of order.
+  // Filled on all threads; element i is what the i-th of so many calls of uniform() or normal() would give, whatever
+  // the instruction set. float32, float64 or bfloat16; [low, high) in each of them. Error for another dtype and for
+  // limits out of order.
   Tensor uniform(const Shape& shape, double low = 0, double high = 1, DType dtype = DType::float32);
   Tensor normal(const Shape& shape, double mean = 0, double deviation = 1, DType dtype = DType::float32);
+  // The same numbers into a tensor that is there.
+  void uniform_(Tensor& x, double low = 0, double high = 1);
+  void normal_(Tensor& x, double mean = 0, double deviation = 1);
   Tensor integers(const Shape& shape, Index low, Index high);  // int32 in [low, high); Error where int32 lacks these
 
  private:

@@ -4,72 +4,78 @@
 
 namespace heed::kernels::HEED_LEVEL {
 
-using Words = Batch<uint32_t>;
+// Words of 32 bits in lanes of 64: the product of two is whole in its lane. What the upper halves hold does not matter.
+using Words = Batch<uint64_t>;
 
-// The products of 32-bit words with a constant, as their high and low halves.
-// Gap: xsimd has no product of 32-bit words to 64 bits.
-inline void multiply(Words x, uint32_t factor, Words& high, Words& low) {
+// The 64-bit products of the lower halves. Gap: xsimd has none of 32-bit words.
+inline Words multiply_low(Words x, Words y) {
 #if defined(__AVX512F__)
-  const __m512i m = _mm512_set1_epi64(factor);
-  const __m512i even = _mm512_mul_epu32(x, m), odd = _mm512_mul_epu32(_mm512_srli_epi64(x, 32), m);
-  high = _mm512_mask_mov_epi32(_mm512_srli_epi64(even, 32), 0xAAAA, odd);
-  low = _mm512_mask_mov_epi32(even, 0xAAAA, _mm512_slli_epi64(odd, 32));
+  return _mm512_mul_epu32(x, y);
 #elif defined(__AVX2__)
-  const __m256i m = _mm256_set1_epi64x(factor);
-  const __m256i even = _mm256_mul_epu32(x, m), odd = _mm256_mul_epu32(_mm256_srli_epi64(x, 32), m);
-  high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
-  low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
+  return _mm256_mul_epu32(x, y);
+#elif defined(__SSE2__)
+  return _mm_mul_epu32(x, y);
+#elif defined(__aarch64__)
+  return vmull_u32(vmovn_u64(x), vmovn_u64(y));
 #else
-  alignas(64) uint32_t lane[kWidth<uint32_t>], h[kWidth<uint32_t>], l[kWidth<uint32_t>];
-  x.store_aligned(lane);
-  for (int i = 0; i < kWidth<uint32_t>; ++i) {
-    const uint64_t product = static_cast<uint64_t>(lane[i]) * factor;
-    h[i] = static_cast<uint32_t>(product >> 32);
-    l[i] = static_cast<uint32_t>(product);
-  }
-  high = Words::load_aligned(h);
-  low = Words::load_aligned(l);
+  alignas(64) uint64_t a[kWidth<uint64_t>], b[kWidth<uint64_t>];
+  x.store_aligned(a);
+  y.store_aligned(b);
+  for (int i = 0; i < kWidth<uint64_t>; ++i) a[i] = (a[i] & 0xffffffffu) * (b[i] & 0xffffffffu);
+  return Words::load_aligned(a);
 #endif
+}
+
+// The two keys of each round.
+struct PhiloxKeys {
+  uint64_t of_round[10][2];
+
+  explicit PhiloxKeys(uint64_t seed) {
+    uint32_t key0 = static_cast<uint32_t>(seed), key1 = static_cast<uint32_t>(seed >> 32);
+    for (auto& keys : of_round) {
+      keys[0] = key0, keys[1] = key1;
+      key0 += 0x9E3779B9u, key1 += 0xBB67AE85u;
+    }
+  }
+};
+
+// word[i][j], lower half: word j of philox(seed, counter[i], stream), for the counters in the lanes. Several vectors at
+// a time hide the latency of the products.
+template <int V>
+[[gnu::always_inline]] inline void philox(const PhiloxKeys& keys, uint64_t stream, const Words (&counter)[V],
+                                          Words (&word)[V][4]) {
+  const Words factor0(uint64_t{0xD2511F53}), factor1(uint64_t{0xCD9E8D57});
+  unroll<V>([&](auto i) {
+    word[i][0] = counter[i], word[i][1] = counter[i] >> 32;
+    word[i][2] = Words(stream), word[i][3] = Words(stream >> 32);
+  });
+  unroll<10>([&](auto round) {
+    const Words k0(keys.of_round[round][0]), k1(keys.of_round[round][1]);
+    unroll<V>([&](auto i) {
+      const Words p0 = multiply_low(word[i][0], factor0), p1 = multiply_low(word[i][2], factor1);
+      word[i][0] = (p1 >> 32) ^ word[i][1] ^ k0, word[i][1] = p1;
+      word[i][2] = (p0 >> 32) ^ word[i][3] ^ k1, word[i][3] = p0;
+    });
+  });
 }
 
 // words[j][l] = word j of philox(seed, counter(l), stream), for N counters.
 template <int N, class Counter>
 inline void philox_words(uint64_t seed, uint64_t stream, const Counter& counter, uint32_t (&words)[4][N]) {
-  constexpr int w = kWidth<uint32_t>;
-  for (int l = 0; l < N; ++l) {
-    const uint64_t c = counter(l);
-    words[0][l] = static_cast<uint32_t>(c);
-    words[1][l] = static_cast<uint32_t>(c >> 32);
+  constexpr int w = kWidth<uint64_t>, vectors = (N + w - 1) / w, at_once = vectors % 2 == 0 ? 2 : 1;
+  const PhiloxKeys keys(seed);
+  alignas(64) uint64_t counters[vectors * w], wide[4][vectors * w];
+  for (int l = 0; l < vectors * w; ++l) counters[l] = counter(l);
+  for (int l = 0; l < vectors * w; l += at_once * w) {
+    Words c[at_once], word[at_once][4];
+    unroll<at_once>([&](auto i) { c[i] = load_aligned(counters + l + i * w); });
+    philox(keys, stream, c, word);
+    unroll<at_once>([&](auto i) {
+      unroll<4>([&](auto j) { store_aligned(wide[j] + l + i * w, word[i][j]); });
+    });
   }
-  const uint32_t stream_low = static_cast<uint32_t>(stream), stream_high = static_cast<uint32_t>(stream >> 32);
-  for (int l = 0; l < N; l += w) {
-    alignas(64) uint32_t part[2][w] = {};
-    constexpr bool whole = N % w == 0;
-    if constexpr (!whole)
-      for (int i = 0; i < w && l + i < N; ++i) part[0][i] = words[0][l + i], part[1][i] = words[1][l + i];
-    Words c0 = whole ? Words::load_unaligned(words[0] + l) : Words::load_aligned(part[0]);
-    Words c1 = whole ? Words::load_unaligned(words[1] + l) : Words::load_aligned(part[1]);
-    Words c2(stream_low), c3(stream_high);
-    uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
-    for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
-      Words h0, l0, h1, l1;
-      multiply(c0, 0xD2511F53u, h0, l0);
-      multiply(c2, 0xCD9E8D57u, h1, l1);
-      c0 = h1 ^ c1 ^ Words(k0);
-      c1 = l1;
-      c2 = h0 ^ c3 ^ Words(k1);
-      c3 = l0;
-    }
-    const Words all[4] = {c0, c1, c2, c3};
-    for (int j = 0; j < 4; ++j) {
-      if constexpr (whole) {
-        all[j].store_unaligned(words[j] + l);
-      } else {
-        all[j].store_aligned(part[0]);
-        for (int i = 0; i < w && l + i < N; ++i) words[j][l + i] = part[0][i];
-      }
-    }
-  }
+  for (int j = 0; j < 4; ++j)
+    for (int l = 0; l < N; ++l) words[j][l] = static_cast<uint32_t>(wide[j][l]);
 }
 
 }  // namespace heed::kernels::HEED_LEVEL

@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 
+#include "tests/core/levels.hpp"
 #include "tests/support.hpp"
 
 using namespace heed;
@@ -43,20 +44,123 @@ TEST_CASE("random: a number is a function of seed, stream and position") {
   CHECK(Rng(1).normal({}).rank() == 0);
 }
 
-TEST_CASE("random: the same bits at any number of threads") {
+namespace {
+
+// FNV-1a of the bytes.
+std::uint64_t hash_of(const Tensor& x) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  const auto* bytes = static_cast<const unsigned char*>(x.raw());
+  for (std::size_t i = 0; i < static_cast<std::size_t>(x.numel()) * size_of(x.dtype()); ++i)
+    hash = (hash ^ bytes[i]) * 0x100000001b3;
+  return hash;
+}
+
+// sqrt(-2 log(1 - u)) cos(x), with x = 2 pi v rounded to double, of the 53-bit numbers u and v of a block.
+long double normal_of(std::uint64_t seed, std::uint64_t position, std::uint64_t stream) {
+  const auto w = philox(seed, position, stream);
+  const auto unit = [](std::uint32_t high, std::uint32_t low) {
+    return static_cast<long double>((std::uint64_t{high} << 32 | low) >> 11) / 0x1p53L;
+  };
+  const double x = 6.283185307179586 * static_cast<double>(unit(w[2], w[3]));
+  return std::sqrt(-2 * std::log(1 - unit(w[0], w[1]))) * std::cos(static_cast<long double>(x));
+}
+
+}  // namespace
+
+TEST_CASE("random: the same bits at any number of threads and on every instruction set, those that are stored") {
+  // Seeds are promises: who changes these numbers changes what every model begins with.
   const auto draw = [] {
-    Rng rng(3);
-    return std::vector<Tensor>{rng.uniform({50000}), rng.normal({50000}, 0, 1, DType::float64),
+    Rng rng(3, 1);
+    rng.set_position(0xffffff00);  // the low word of the counter overflows
+    return std::vector<Tensor>{rng.uniform({30001}, -1, 3),
+                               rng.uniform({3001}, -1, 3, DType::float64),
+                               rng.uniform({3001}, -1, 3, DType::bfloat16),
+                               rng.normal({30001}, 0, 0.02),
+                               rng.normal({3001}, 1, 2, DType::float64),
+                               rng.normal({3001}, 1, 2, DType::bfloat16),
                                rng.integers({5000}, -3, 9)};
   };
-  set_threads(1);
-  const std::vector<Tensor> first = draw();
-  for (const int n : {2, 3, 8}) {
-    set_threads(n);
-    const std::vector<Tensor> again = draw();
-    for (std::size_t i = 0; i < first.size(); ++i) CHECK(same_bits(first[i], again[i]));
-  }
+  // All but the fifth, of float64, are also what log() and cos() of glibc give.
+  const std::vector<std::uint64_t> stored = {0x068de8e8ea9db273, 0x7adff8a4214ab395, 0x8e31c5ec3cf7b8dc,
+                                             0xc8a54b3980134130, 0x69b380dea90a0804, 0x8e5ffd4f730f22e3,
+                                             0xd7ba55077afe4c76};
+  test::on_each_level([&] {
+    for (const int n : {1, 2, 3, 8}) {
+      CAPTURE(n);
+      set_threads(n);
+      std::vector<std::uint64_t> hashes;
+      for (const Tensor& x : draw()) hashes.push_back(hash_of(x));
+      CHECK(hashes == stored);
+    }
+  });
   set_threads(0);
+}
+
+TEST_CASE("random: numbers of single blocks are those that mpmath computes with 200 bits") {
+  struct Known {
+    std::uint64_t seed, position, stream;
+    double uniform, normal;
+    float rounded;  // the normal one
+  };
+  constexpr Known kKnown[] = {
+      {7, 0, 3, 0.5925802497947082, 0.6986583481913332, 0.6986583471298218f},
+      {7, 1, 3, 0.5873946432163641, 1.199332779467545, 1.1993328332901f},
+      {7, 2, 3, 0.3728947683512127, -0.3040989934940964, -0.3040989935398102f},
+      {7, 3, 3, 0.395668743315433, -0.04131959881411603, -0.0413195975124836f},
+      {7, 0xffffffff, 3, 0.4541875021981764, 1.090746006692694, 1.0907460451126099f},
+      {7, 0x100000000, 3, 0.9775928543392528, -0.004800974111504475, -0.004800973925739527f},
+      {0xfedcba9876543210, 5, 0, 0.33971446616324497, 0.6398995570808875, 0.6398995518684387f},
+      {1, 27392119, 0, 0.9999999935294273, 3.6612232988012163, 3.6612234115600586f},
+  };
+  test::on_each_level([&] {
+    for (const Known& known : kKnown) {
+      CAPTURE(known.position);
+      const auto rng = [&] {
+        Rng r(known.seed, known.stream);
+        r.set_position(known.position);
+        return r;
+      };
+      CHECK(rng().uniform() == known.uniform);
+      CHECK(rng().uniform({1}, 0, 1, DType::float64).item() == known.uniform);
+      CHECK(std::fabs(rng().normal() - known.normal) <= 4e-16 * std::fabs(known.normal));
+      CHECK(rng().normal({1}).item<float>() == known.rounded);
+    }
+  });
+}
+
+TEST_CASE("random: normal numbers are those of the formula to some units in the last place, at every width") {
+  test::on_each_level([] {
+    double worst = 0;
+    for (const Index n : {1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 33, 127, 128, 129, 20000}) {
+      CAPTURE(n);
+      Rng rng(5, 2), single(5, 2);
+      const Tensor wide = rng.normal({n}, 0, 1, DType::float64);
+      rng.set_position(0);
+      const Tensor narrow = rng.normal({n}), bf16 = Rng(5, 2).normal({n}, 0, 1, DType::bfloat16);
+      for (Index i = 0; i < n; ++i) {
+        const long double exact = normal_of(5, static_cast<std::uint64_t>(i), 2);
+        worst = std::max(worst, static_cast<double>(std::fabs((wide.at({i}) - exact) / exact)));
+        REQUIRE(narrow.at({i}) == static_cast<double>(static_cast<float>(exact)));
+        REQUIRE(bf16.at({i}) == static_cast<double>(static_cast<float>(bfloat16(static_cast<float>(exact)))));
+        if (n < 200) REQUIRE(wide.at({i}) == single.normal());
+      }
+    }
+    CHECK(worst < 1e-15);
+  });
+}
+
+TEST_CASE("random: tensors are filled in place") {
+  Tensor x = Tensor::zeros({6, 4}, DType::float64);
+  const std::uint64_t version = x.version();
+  Rng rng(4), same(4);
+  rng.normal_(x, 1, 2);
+  CHECK(same_bits(x, same.normal({6, 4}, 1, 2, DType::float64)));
+  CHECK(x.version() > version);
+  Tensor column = x.slice(1, 1, 2);
+  rng.uniform_(column, 5, 6);
+  CHECK(same_bits(column.contiguous(), same.uniform({6, 1}, 5, 6, DType::float64)));
+  CHECK(rng.position() == 30);
+  CHECK(x.at({0, 0}) == Rng(4).normal({6, 4}, 1, 2, DType::float64).at({0, 0}));
 }
 
 namespace {
@@ -86,7 +190,7 @@ double distance(std::vector<double> v, F cdf) {
 }  // namespace
 
 TEST_CASE("random: uniform and normal numbers have their moments and distribution, neighbours are independent") {
-  constexpr Index count = 200000;
+  constexpr Index count = 1000000;
   const double root = std::sqrt(static_cast<double>(count));
   Rng rng(11);
   for (const DType t : {DType::float32, DType::float64}) {
@@ -105,6 +209,25 @@ TEST_CASE("random: uniform and normal numbers have their moments and distributio
       for (std::size_t i = 0; i < z.size(); ++i) both += standard(z[i]) * standard(z[(i + lag) % z.size()]);
       CHECK(std::fabs(both) / root < 4);
     }
+  }
+}
+
+TEST_CASE("random: normal numbers have their tails") {
+  constexpr Index count = 4000000;
+  for (const DType t : {DType::float32, DType::float64}) {
+    const Tensor z = Rng(12).normal({count}, 0, 1, t);
+    const std::vector<double> values = z.to_vector<double>();
+    for (const double bound : {2.0, 3.0, 4.0, 4.5}) {
+      const double expected = static_cast<double>(count) * std::erfc(bound / std::sqrt(2.0)) / 2;
+      for (const double side : {-1.0, 1.0}) {
+        const auto beyond =
+            std::count_if(values.begin(), values.end(), [=](double x) { return side * x > bound; });
+        CHECK(std::fabs(static_cast<double>(beyond) - expected) < 4 * std::sqrt(expected));
+      }
+    }
+    const double greatest = *std::max_element(values.begin(), values.end());
+    CHECK(greatest > 4.7);
+    CHECK(greatest < 6.2);
   }
 }
 
@@ -167,6 +290,8 @@ TEST_CASE("random: wrong limits are named") {
        [&] { rng.uniform({2}, 0, INFINITY); }},
       {"normal: mean is 0 and deviation is -1; the deviation must not be negative, and both finite",
        [&] { rng.normal({2}, 0, -1); }},
+      {"uniform_: the tensor is undefined; it must have values", [&] { Tensor x; rng.uniform_(x); }},
+      {"normal_: the tensor is undefined; it must have values", [&] { Tensor x; rng.normal_(x); }},
       {"uniform: the dtype is int32; it must be float32, float64 or bfloat16",
        [&] { rng.uniform({2}, 0, 1, DType::int32); }},
       {"normal: the dtype is bool8; it must be float32, float64 or bfloat16",
