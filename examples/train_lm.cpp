@@ -136,6 +136,15 @@ void check_same_content(const LmFlags& flags, const LmSettings& s, const LmData&
           " is not the tokenizer of the checkpoint; it must be the same");
 }
 
+// A GPT or a BERT, with the values of the checkpoint where there is one.
+template <class M>
+M make_model(const GPTConfig& config, Rng& rng, const std::optional<Checkpoint>& old) {
+  if (!old) return M(config.options, rng, config.factory());
+  M model = skip_init<M>(config.options, rng, config.factory());
+  load_model(*old, model);
+  return model;
+}
+
 int train(const LmFlags& flags) {
   const LmRunFlags& run_flags = flags.run();
   set_threads(run_flags.threads);
@@ -152,7 +161,6 @@ int train(const LmFlags& flags) {
   check_place("save_checkpoint", run_flags.checkpoint);
   const LmData data = load_data(s, old ? &old->text("tokenizer") : nullptr);
   if (old) check_same_content(flags, s, data, *old);
-  old.reset();
 
   Rng rng(s.seed);
   const GPTConfig config = model_config(s, data.tokenizer.vocabulary_size());
@@ -167,14 +175,16 @@ int train(const LmFlags& flags) {
   if (!config.options.causal) {
     // An error of the prompt comes now, not after the training.
     if (!run_flags.prompt.empty()) masked_tokens(data.tokenizer, run_flags.prompt, data.masks.mask, s.context);
-    BERT model(config.options, rng, config.factory());
+    BERT model = make_model<BERT>(config, rng, old);
+    old.reset();
     const auto metrics = [&](const Batch& b) { return classification_metrics(model(b.inputs), b.targets); };
     return train_model(model, flags, s, data, options, metrics, [&] {
       print_filled_in(model, data.tokenizer, data.texts, data.masks, run_flags.prompt, run_flags.sample, s.seed);
     });
   }
   if (run_flags.sample > 0) prompt_tokens(data.tokenizer, run_flags.prompt);
-  LanguageModel lm{GPT(config.options, rng, config.factory()), data.tokenizer};
+  LanguageModel lm{make_model<GPT>(config, rng, old), data.tokenizer};
+  old.reset();
   return train_model(lm.model, flags, s, data, options, {}, [&] {
     generate_text(lm, {run_flags.prompt}, {.count = run_flags.sample, .sampling = run_flags.sampling, .seed = s.seed,
                                            .on_text = print_piece});

@@ -206,10 +206,10 @@ int train(const Settings& given, const RunFlags& f, const CommandLine& line) {
   o.texts = translator_texts(config, d.source, d.target);
   o.texts.insert({"settings", to_json(s)});
   o.log = f.log, o.progress = stderr, o.handle_interrupt = true;
-  old.reset();
   Rng rng(s.seed);
   manual_seed(s.seed);
-  Translator t{make_translation_model(config, rng), d.source, d.target};
+  Translator t{old ? make_translation_model(config, *old) : make_translation_model(config, rng), d.source, d.target};
+  old.reset();
   const std::string resume = line.resume_command(
       f.checkpoint,
       {"--threads", "--checkpoint-every", "--best", "--patience", "--log", "--plot", "--beam", "--length-penalty"});

@@ -24,8 +24,9 @@ static TransformerOptions block_options(const GPTOptions& o) {
           .causal = o.causal};
 }
 
+// Each part is made without values but those of its mechanism, as init_weights() gives it its own.
 GPT::GPT(const GPTOptions& o, Rng& rng, const MechanismFactory& mechanism)
-    : tokens(o.vocabulary, o.width, rng),
+    : tokens(skip_init<Embedding>(o.vocabulary, o.width, rng)),
       norm(o.norm, o.width),
       drop{o.dropout},
       options_(o),
@@ -34,10 +35,11 @@ GPT::GPT(const GPTOptions& o, Rng& rng, const MechanismFactory& mechanism)
           "; they must be 0 or more and 1 or more");
   require(o.positions != PositionKind::relative || o.relative_clip > 0, "GPT: relative_clip is ", o.relative_clip,
           "; it must be 1 or more");
-  if (o.positions == PositionKind::learned) positions.emplace(o.context, o.width, rng);
+  if (o.positions == PositionKind::learned) positions = skip_init<LearnedPositions>(o.context, o.width, rng);
   if (o.positions == PositionKind::sinusoidal) sinusoids_.emplace(o.context, o.width);
   if (!o.tied) output = Parameter(Tensor::empty({o.vocabulary, o.width}));
-  for (Index i = 0; i < o.layers; ++i) blocks.emplace_back(block_options(o), rng, mechanism(i, rng));
+  for (Index i = 0; i < o.layers; ++i)
+    blocks.push_back(skip_init<TransformerBlock>(block_options(o), rng, mechanism(i, rng)));
   init_weights([&](const std::string&) -> Rng& { return rng; });
 }
 

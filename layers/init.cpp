@@ -1,5 +1,7 @@
 #include <cmath>
+#include <heed/core/parallel.hpp>
 #include <heed/layers/linear.hpp>
+#include <utility>
 #include <vector>
 
 namespace heed::init {
@@ -14,6 +16,14 @@ Fans fans_of(const Parameter& p, const char* op) {
           "; it needs 2 axes or more, [out, in, ...]");
   const double field = static_cast<double>(p.numel()) / static_cast<double>(p.dim(0) * p.dim(1));
   return {static_cast<double>(p.dim(1)) * field, static_cast<double>(p.dim(0)) * field};
+}
+
+thread_local bool skipping = false;
+
+// Whether p stays as it is: then the generator moves on as if p had been filled.
+bool skips(const Parameter& p, Rng& rng) {
+  if (skipping) rng.advance(static_cast<std::uint64_t>(p.numel()));
+  return skipping;
 }
 
 double kaiming_gain(double slope) { return std::sqrt(2 / (1 + slope * slope)); }
@@ -34,10 +44,10 @@ double normal_quantile(double p) {
 
 void constant_(Parameter& p, double value) { p.fill_(value); }
 void uniform_(Parameter& p, Rng& rng, double low, double high) {
-  p.copy_(rng.uniform(p.shape(), low, high, p.dtype()));
+  if (!skips(p, rng)) rng.uniform_(p, low, high);
 }
 void normal_(Parameter& p, Rng& rng, double mean, double deviation) {
-  p.copy_(rng.normal(p.shape(), mean, deviation, p.dtype()));
+  if (!skips(p, rng)) rng.normal_(p, mean, deviation);
 }
 
 void trunc_normal_(Parameter& p, Rng& rng, double mean, double deviation, double low, double high) {
@@ -46,8 +56,11 @@ void trunc_normal_(Parameter& p, Rng& rng, double mean, double deviation, double
   const double from = normal_cdf((low - mean) / deviation), to = normal_cdf((high - mean) / deviation);
   Tensor values = rng.uniform(p.shape(), from, to, DType::float64);
   double* v = values.ptr<double>();
-  for (Index i = 0; i < values.numel(); ++i)
-    v[i] = std::min(high, std::max(low, mean + deviation * normal_quantile(v[i])));
+  constexpr Index kBisection = 2000;  // what a quantile costs
+  parallel_for(values.numel(), grain_for(kBisection), [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i)
+      v[i] = std::min(high, std::max(low, mean + deviation * normal_quantile(v[i])));
+  });
   p.copy_(values);
 }
 
@@ -96,3 +109,6 @@ void orthogonal_(Parameter& p, Rng& rng, double gain) {
 }
 
 }  // namespace heed::init
+
+heed::detail::SkipInit::SkipInit(bool skips) : before_(std::exchange(init::skipping, skips)) {}
+heed::detail::SkipInit::~SkipInit() { init::skipping = before_; }

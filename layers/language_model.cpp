@@ -39,7 +39,7 @@ LanguageModel load_language_model(const std::filesystem::path& file) {
   const Tokenizer tokenizer = Tokenizer::from_json(c.text("tokenizer"));
   check_language_model(config, c, tokenizer.vocabulary_size());
   Rng rng;
-  LanguageModel lm{GPT(config.options, rng, config.factory()), tokenizer};
+  LanguageModel lm{skip_init<GPT>(config.options, rng, config.factory()), tokenizer};
   load_model(c, lm.model);
   return lm;
 }

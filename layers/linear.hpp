@@ -36,6 +36,32 @@ void orthogonal_(Parameter& p, Rng& rng, double gain = 1);
 
 namespace heed {
 
+namespace detail {
+// While one lives on this thread, what init::uniform_ and init::normal_ would fill stays as it is, and their generator
+// moves on as if they had. SkipInit(false) inside of another: they fill again.
+class SkipInit {
+ public:
+  explicit SkipInit(bool skips = true);
+  ~SkipInit();
+  SkipInit(const SkipInit&) = delete;
+  SkipInit& operator=(const SkipInit&) = delete;
+
+ private:
+  bool before_;
+};
+}  // namespace detail
+
+// A module whose parameters get memory and no values (as torch.nn.utils.skip_init), for who gives all of them theirs
+// next: a checkpoint, or the model that the module is part of. Its initialisation by uniform_, normal_, xavier_ and
+// kaiming_ is left out; draws from the generator after it are the same.
+//   GPT model = skip_init<GPT>(options, rng);
+//   load_model(load_checkpoint("lm.h5"), model);  // throws Error where the file lacks a parameter
+template <class M, class... Arguments>
+M skip_init(Arguments&&... arguments) {
+  const detail::SkipInit scope;
+  return M(std::forward<Arguments>(arguments)...);
+}
+
 struct LinearOptions {
   bool bias = true;
 };

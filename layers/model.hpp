@@ -11,6 +11,7 @@
 #include <functional>
 #include <heed/core/members.hpp>
 #include <heed/core/random.hpp>
+#include <heed/layers/linear.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -75,7 +76,7 @@ requires requires(M& m, Rng& rng) { M(m.options(), rng, m.mechanism_factory()); 
 M clone(M& model) {
   return clone(model, [&] {
     Rng rng;
-    return M(model.options(), rng, model.mechanism_factory());
+    return skip_init<M>(model.options(), rng, model.mechanism_factory());
   });
 }
 

@@ -42,9 +42,11 @@ const TransformerSeq2SeqOptions& checked(const TransformerSeq2SeqOptions& o) {
 
 enum class Place { encoder, decoder, cross };
 
-// The factory, whose mechanisms are refused where they cannot stand.
+// The factory, whose mechanisms are refused where they cannot stand. They begin with values of their own, unlike the
+// rest of a stack, which is made by skip_init() and gets its values by init_weights().
 MechanismFactory standing(const MechanismFactory& make, Place place) {
   return [make, place](Index layer, Rng& rng) {
+    const detail::SkipInit fills(false);
     AttentionMechanism mechanism = make(layer, rng);
     const AttentionCapabilities& can = mechanism.capabilities();
     const auto need = [&](bool has, const char* what) {
@@ -75,17 +77,19 @@ Tensor nothing_seen() { return Tensor::zeros({0}, DType::int32); }
 
 TransformerSeq2Seq::TransformerSeq2Seq(const TransformerSeq2SeqOptions& o, Rng& rng,
                                        const TransformerSeq2SeqMechanisms& mechanisms)
-    : source(checked(o).source_vocabulary, o.width, rng),
-      encoder(stack_options(o, o.encoder_layers, false), rng, standing(mechanisms.encoder, Place::encoder)),
-      decoder(stack_options(o, o.decoder_layers, true), rng, standing(mechanisms.decoder, Place::decoder),
-              standing(mechanisms.cross, Place::cross)),
+    : source(skip_init<Embedding>(checked(o).source_vocabulary, o.width, rng)),
+      encoder(skip_init<Transformer>(stack_options(o, o.encoder_layers, false), rng,
+                                     standing(mechanisms.encoder, Place::encoder))),
+      decoder(skip_init<Transformer>(stack_options(o, o.decoder_layers, true), rng,
+                                     standing(mechanisms.decoder, Place::decoder),
+                                     standing(mechanisms.cross, Place::cross))),
       drop{o.dropout},
       options_(o),
       mechanisms_(mechanisms) {
-  if (!o.joined) target.emplace(o.target_vocabulary, o.width, rng);
+  if (!o.joined) target = skip_init<Embedding>(o.target_vocabulary, o.width, rng);
   if (o.positions == PositionKind::learned) {
-    source_positions.emplace(o.context, o.width, rng);
-    target_positions.emplace(o.context, o.width, rng);
+    source_positions = skip_init<LearnedPositions>(o.context, o.width, rng);
+    target_positions = skip_init<LearnedPositions>(o.context, o.width, rng);
   }
   if (o.positions == PositionKind::sinusoidal) sinusoids_.emplace(o.context, o.width);
   if (!o.joined && !o.tied) output = Parameter(Tensor::empty({o.target_vocabulary, o.width}));
@@ -96,13 +100,14 @@ TransformerSeq2Seq::TransformerSeq2Seq(const TransformerSeq2SeqOptions& o, Rng& 
 // 1 / sqrt(2); here they are rows of one weight, whose number must not change the bound.
 void TransformerSeq2Seq::init_weights(Rng& rng) {
   const double width = static_cast<double>(options_.width), of_attention = std::sqrt(6 / (2 * width)) / std::sqrt(2.0);
+  std::vector<Parameter*> relative;  // drawn last, as models without them have the same numbers elsewhere
   for (const NamedParameter& p : named_parameters(*this)) {
     const auto ends = [&p](const char* with) { return p.name.ends_with(with); };
-    if (p.name.find(".mechanism.") != std::string::npos || p.name.find("norm") != std::string::npos ||
-        ends("relative.weight"))
-      continue;
+    if (p.name.find(".mechanism.") != std::string::npos || p.name.find("norm") != std::string::npos) continue;
     if (ends(".bias"))
       init::constant_(*p.parameter, 0);
+    else if (ends("relative.weight"))
+      relative.push_back(p.parameter);
     else if (ends(".qkv.weight") || ends(".q.weight") || ends(".kv.weight"))
       init::uniform_(*p.parameter, rng, -of_attention, of_attention);
     else if (ends(".proj.weight") || ends(".up.weight") || ends(".down.weight"))
@@ -110,6 +115,7 @@ void TransformerSeq2Seq::init_weights(Rng& rng) {
     else  // embeddings, learned positions, the output
       init::normal_(*p.parameter, rng, 0, 1 / std::sqrt(width));
   }
+  for (Parameter* p : relative) init::normal_(*p, rng, 0, 0.02);
   for (Transformer* stack : {&encoder, &decoder})
     for (TransformerBlock& block : stack->blocks) {
       block.attention.set_input_biases();

@@ -45,6 +45,16 @@ TranslationModel make_translation_model(const TranslationConfig& config, Rng& rn
       config);
 }
 
+TranslationModel make_translation_model(const TranslationConfig& config, const Checkpoint& values) {
+  TranslationModel made = [&] {
+    const detail::SkipInit skip;
+    Rng rng;
+    return make_translation_model(config, rng);
+  }();
+  std::visit([&](auto& model) { load_model(values, model); }, made);
+  return made;
+}
+
 std::map<std::string, std::string> translator_texts(const TranslationConfig& config, const Tokenizer& source,
                                                     const Tokenizer& target) {
   std::visit([](const auto& c) { c.factory(); }, config);  // what load_translator() will ask for
@@ -80,10 +90,7 @@ Translator load_translator(const Checkpoint& c) {
                 sources, " tokens are in the configuration; they must agree");
       },
       config);
-  Rng rng;
-  Translator t{make_translation_model(config, rng), source, target};
-  std::visit([&](auto& model) { load_model(c, model); }, t.model);
-  return t;
+  return {make_translation_model(config, c), source, target};
 }
 
 std::vector<std::string> translate(const Translator& t, std::span<const std::string> texts, const TranslateOptions& o) {

@@ -32,6 +32,8 @@ using TranslationModel = std::variant<Seq2Seq, TransformerSeq2Seq>;
 using TranslationConfig = std::variant<Seq2SeqConfig, TransformerSeq2SeqConfig>;
 
 TranslationModel make_translation_model(const TranslationConfig& config, Rng& rng);
+// With the values of a checkpoint, and no others first: as load_model() takes them.
+TranslationModel make_translation_model(const TranslationConfig& config, const Checkpoint& values);
 
 struct Translator {
   TranslationModel model;

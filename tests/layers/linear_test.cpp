@@ -1,5 +1,8 @@
 // Linear maps and initial values.
+#include <heed/layers/gpt.hpp>
 #include <heed/layers/model.hpp>
+#include <heed/layers/model_config.hpp>
+#include <heed/layers/transformer_seq2seq.hpp>
 #include <numeric>
 
 #include "tests/layers/layer_cases.hpp"
@@ -9,6 +12,86 @@ using namespace heed;
 using test::contains;
 using test::names_of;
 using test::normal;
+using test::same_bits;
+
+namespace {
+
+// What `make` makes of a generator, made of memory that holds NaN: that of one like it that was filled with NaN.
+template <class Make>
+auto made_of_nan(const Make& make) {
+  {
+    Rng rng(1);
+    auto model = make(rng);
+    for (const NamedParameter& p : named_parameters(model)) p.parameter->fill_(std::nan(""));
+  }
+  Rng rng(1);
+  return make(rng);
+}
+
+// Whether each parameter is filled, whatever the memory held, and the generator moves on alike where none is.
+template <class M, class... Arguments>
+void check_filled(const Arguments&... arguments) {
+  const auto make = [&](Rng& rng) { return M(arguments..., rng); };
+  Rng rng(1), skipped(1);
+  M first = make(rng), second = made_of_nan(make);
+  const auto a = named_parameters(first), b = named_parameters(second);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    CAPTURE(a[i].name);
+    CHECK(test::same_bits(*a[i].parameter, *b[i].parameter));
+    for (const double x : b[i].parameter->template to_vector<double>()) REQUIRE(std::isfinite(x));
+  }
+  {
+    const detail::SkipInit skip;
+    make(skipped);
+  }
+  CHECK(skipped.position() == rng.position());
+}
+
+}  // namespace
+
+TEST_CASE("skip_init leaves parameters as their memory was, and the generator where it would be") {
+  constexpr Index n = 4096;  // so large that the pool has no other block of its size
+  { const Tensor before = Tensor::full({n, n}, 7); }
+  Rng rng(3), same(3);
+  const Linear skipped = skip_init<Linear>(n, n, rng, LinearOptions{.bias = false});
+  // But for the first row, where the pool kept a link.
+  CHECK(same_bits(skipped.weight.slice(0, 1, n), Tensor::full({n - 1, n}, 7)));
+  const Linear filled(n, n, same, {.bias = false});
+  CHECK(rng.position() == same.position());
+  CHECK_FALSE(same_bits(filled.weight, skipped.weight));
+  const Linear next(4, 4, rng), expected(4, 4, same);  // the scope has ended
+  CHECK(same_bits(next.weight, expected.weight));
+  CHECK(rng.position() == same.position());
+}
+
+TEST_CASE("whole models that skip the first values of their parts fill every parameter, with the same numbers") {
+  struct MadeGPT : GPT {
+    MadeGPT(const GPTConfig& c, Rng& rng) : GPT(c.options, rng, c.factory()) {}
+  };
+  GPTOptions o{.vocabulary = 37, .context = 32, .layers = 2, .heads = 2, .width = 32};
+  for (const PositionKind kind : {PositionKind::none, PositionKind::learned, PositionKind::sinusoidal,
+                                  PositionKind::rope, PositionKind::relative}) {
+    CAPTURE(static_cast<int>(kind));
+    o.positions = kind, o.relative_clip = 4;
+    o.tied = kind != PositionKind::rope, o.bias = kind != PositionKind::none;
+    check_filled<MadeGPT>(GPTConfig{.options = o});
+    struct MadeSeq2Seq : TransformerSeq2Seq {
+      MadeSeq2Seq(const TransformerSeq2SeqOptions& t, Rng& rng) : TransformerSeq2Seq(t, rng) {}
+    };
+    check_filled<MadeSeq2Seq>(TransformerSeq2SeqOptions{.source_vocabulary = 11,
+                                                        .target_vocabulary = 13,
+                                                        .width = 32,
+                                                        .heads = 2,
+                                                        .encoder_layers = 1,
+                                                        .decoder_layers = 2,
+                                                        .positions = kind,
+                                                        .context = 16,
+                                                        .relative_clip = 4});
+  }
+  o.positions = PositionKind::learned, o.causal = true;
+  for (const char* name : {"bahdanau", "luong-general", "luong-concat", "cosine"})
+    check_filled<MadeGPT>(GPTConfig{.options = o, .attention = name});
+}
 
 TEST_CASE("initialisers have the moments that they promise") {
   Rng rng(10);
