@@ -47,7 +47,8 @@ struct ParameterInfo {
 class Parameter : public Tensor {
  public:
   Parameter() = default;
-  // Takes the values over (copies them where the storage is shared or not contiguous). Errors name where it was made.
+  // Takes the values over (copies them where the storage is shared, not contiguous or not the pool's). Errors name
+  // where it was made.
   explicit Parameter(Tensor value, Where made = Where::current());
   Parameter(Parameter&&) noexcept = default;  // the owner moves: their number stays
   Parameter& operator=(Parameter&& other) noexcept;

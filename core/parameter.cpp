@@ -10,7 +10,7 @@ Parameter::Parameter(Tensor value, Where made) {
   require(value.dtype() == DType::float32 || value.dtype() == DType::float64, "Parameter: the value is ", value,
           "; it must be float32 or float64");
   const bool own = value.is_contiguous() && value.offset() == 0 && value.storage()->references == 1 &&
-                   value.storage()->parameter == nullptr;
+                   value.storage()->keeper == nullptr && value.storage()->parameter == nullptr;
   Tensor& self = *this;
   if (own) {
     self = std::move(value);

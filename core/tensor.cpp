@@ -16,25 +16,41 @@ static std::atomic<std::uint64_t> made{0};
 
 std::uint64_t storages_made() { return made.load(std::memory_order_relaxed); }
 
+static Storage* new_header() {
+  auto* s = new (pool::allocate(sizeof(Storage))) Storage;
+  s->serial = made.fetch_add(1, std::memory_order_relaxed);
+  return s;
+}
+
+static void delete_header(Storage* s) noexcept {
+  s->~Storage();
+  pool::deallocate(s, sizeof(Storage));
+}
+
 Storage* new_storage(std::size_t bytes) {
-  void* header = pool::allocate(sizeof(Storage));
-  auto* s = new (header) Storage;
+  Storage* s = new_header();
   try {
     s->data = pool::allocate(bytes);
   } catch (...) {
-    pool::deallocate(header, sizeof(Storage));
+    delete_header(s);
     throw;
   }
   s->bytes = bytes;
-  s->serial = made.fetch_add(1, std::memory_order_relaxed);
+  return s;
+}
+
+Storage* new_storage(std::size_t bytes, void* data, std::shared_ptr<void> keeper) {
+  Storage* s = new_header();
+  s->data = data;
+  s->bytes = bytes;
+  s->keeper = std::move(keeper);
   return s;
 }
 
 void delete_storage(Storage* s) noexcept {
   delete s->parameter;
-  pool::deallocate(s->data, s->bytes);
-  s->~Storage();
-  pool::deallocate(s, sizeof(Storage));
+  if (s->keeper == nullptr) pool::deallocate(s->data, s->bytes);
+  delete_header(s);
 }
 
 std::int32_t to_int32(const char* op, std::int64_t value) {
@@ -54,11 +70,24 @@ static void note_copy(Tensor& y, const Tensor& x) {
 
 }  // namespace detail
 
-Tensor Tensor::empty(const Shape& shape, DType dtype) {
+static std::size_t bytes_of(const Shape& shape, DType dtype) {
   for (Index s : shape) require(s >= 0, "tensor: shape is ", shape, "; every size must be 0 or more");
   require(detail::can_be_counted(shape), "tensor: shape is ", shape, "; its elements are more than memory can hold");
+  return static_cast<std::size_t>(shape.numel()) * size_of(dtype);
+}
+
+Tensor Tensor::empty(const Shape& shape, DType dtype) {
   Tensor x;
-  x.storage_ = detail::StorageRef(static_cast<std::size_t>(shape.numel()) * size_of(dtype));
+  x.storage_ = detail::StorageRef(bytes_of(shape, dtype));
+  x.shape_ = shape;
+  x.strides_ = contiguous_strides(shape);
+  x.dtype_ = dtype;
+  return x;
+}
+
+Tensor Tensor::of_memory(void* data, std::shared_ptr<void> keeper, const Shape& shape, DType dtype) {
+  Tensor x;
+  x.storage_ = detail::StorageRef(detail::new_storage(bytes_of(shape, dtype), data, std::move(keeper)));
   x.shape_ = shape;
   x.strides_ = contiguous_strides(shape);
   x.dtype_ = dtype;

@@ -41,9 +41,11 @@ struct Storage {
   std::uint64_t version = 0;        // raised by every write that is not the making of an op's output
   ParameterInfo* parameter = nullptr;  // owned; null unless a Parameter was made of it
   std::uint64_t serial = 0;         // how many were made before this one
+  std::shared_ptr<void> keeper;     // of memory that is not the pool's: it stays until this goes
 };
 
 Storage* new_storage(std::size_t bytes);
+Storage* new_storage(std::size_t bytes, void* data, std::shared_ptr<void> keeper);
 void delete_storage(Storage* storage) noexcept;
 std::uint64_t storages_made();  // so far: those that were there before have smaller serials
 
@@ -53,6 +55,7 @@ class StorageRef {
  public:
   StorageRef() = default;
   explicit StorageRef(std::size_t bytes) : storage_(new_storage(bytes)) {}
+  explicit StorageRef(Storage* storage) : storage_(storage) {}  // takes the first reference over
   StorageRef(const StorageRef& other) : storage_(other.storage_) {
     if (storage_) storage_->references.fetch_add(1, std::memory_order_relaxed);
   }
@@ -186,6 +189,9 @@ class Tensor {
   void bump_version() { if (storage_) storage_->version++; }
   bool shares_storage(const Tensor& other) const { return storage_.get() == other.storage_.get(); }
   Tensor as_strided(const Shape& shape, const Strides& strides, Index offset) const;  // unchecked; offset absolute
+  // A tensor of memory that is not the pool's, aligned for its dtype, which `keeper` keeps for as long as the tensor
+  // or a view of it.
+  static Tensor of_memory(void* data, std::shared_ptr<void> keeper, const Shape& shape, DType dtype);
   Tensor dense() const;                             // contiguous() that no tape records
 
   // For autodiff: the tape's number for this value (0: none), and how it came about outside of one.

@@ -37,8 +37,9 @@ struct Checkpoint {
 };
 
 // Writes the file so that `path` holds, at every instant and whatever happens, either all of its old content or all of
-// the new: a temporary file `path`.tmp beside it is written, synced and renamed. Takes memory for one image of the
-// file. The same checkpoint gives the same bytes. Error: no such folder, no space, another program saving there, ...;
+// the new: a temporary file `path`.tmp beside it is written, synced and renamed. Tensors of 64 KiB or more are written
+// from where they lie (of those with gaps, one at a time is copied); the rest of the file is made in memory. The same
+// checkpoint gives the same bytes. Error: no such folder, no space, another program saving there, ...;
 // then the previous file is as it was.
 void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint);
 
@@ -48,7 +49,8 @@ void check_names(const char* op, const Checkpoint& checkpoint);
 
 // Error, one sentence: missing, empty, truncated, damaged (by its hash or its structure), not a heed checkpoint, of a
 // newer format, holding what no tensor can hold or what lies elsewhere. Safe for files of unknown origin: HDF5 sees no
-// byte of it, and memory stays below twice the file and 64 MiB.
+// byte of it, and memory stays below twice the file and 64 MiB. Tensors of 64 KiB or more share one block of memory of
+// the file's size, which stays as long as one of them.
 Checkpoint load_checkpoint(const std::filesystem::path& path);
 
 struct LoadOptions {

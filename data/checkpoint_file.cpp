@@ -1,13 +1,17 @@
 // The file: 512 bytes of ours, then HDF5. docs/checkpoint_format.md is the specification.
+#include <sys/mman.h>
+
 #include <bit>
+#include <cstdlib>
 #include <cstring>
 #include <heed/core/detail/profiler.hpp>
+#include <heed/core/parallel.hpp>
 #include <heed/data/checkpoint.hpp>
 #include <heed/data/detail/checkpoint_hdf5.hpp>
 #include <heed/data/detail/disk.hpp>
 #include <heed/data/text.hpp>
 #include <iomanip>
-#include <new>
+#include <memory>
 #include <xxhash.h>
 
 namespace heed {
@@ -31,18 +35,6 @@ SealHeader header_of(const unsigned char* bytes) {
   SealHeader h;
   std::memcpy(&h, bytes, sizeof h);
   return h;
-}
-
-// Fills the user block of a finished file.
-void seal(unsigned char* bytes, std::size_t size) {
-  SealHeader h = {};
-  std::memcpy(h.magic, kMagic, sizeof kMagic);
-  h.version = kVersion;
-  h.user_block = kUserBlock;
-  h.size = size;
-  std::memcpy(bytes, &h, sizeof h);
-  h.hash = XXH3_64bits(bytes, size);
-  std::memcpy(bytes, &h, sizeof h);
 }
 
 std::string hex(std::uint64_t x) {
@@ -71,33 +63,114 @@ void check_header(const unsigned char* bytes, std::size_t count, std::size_t siz
   require(size == h.size, op, name, " is damaged: it has ", size, " bytes and must have ", h.size);
 }
 
+// Memory for a file, of huge pages where it is large. Null where there is none.
+std::shared_ptr<unsigned char> memory_for(std::size_t bytes) {
+  constexpr std::size_t kHugePage = std::size_t{2} << 20;
+  void* memory = nullptr;
+  if (posix_memalign(&memory, bytes < kHugePage ? 64 : kHugePage, bytes) != 0) return nullptr;
+  if (bytes >= kHugePage) madvise(memory, bytes, MADV_HUGEPAGE);
+  return {static_cast<unsigned char*>(memory), std::free};
+}
+
+// XXH3 of the bytes of a file, in order: first the user block, in which those of the hash count as zeros.
+class FileHash {
+ public:
+  FileHash(const char* op, const unsigned char* user_block) : state_(XXH3_createState(), XXH3_freeState) {
+    require(state_ != nullptr, op, ": there is no memory for a hash");
+    XXH3_64bits_reset(state_.get());
+    unsigned char without_hash[kUserBlock];
+    std::memcpy(without_hash, user_block, kUserBlock);
+    std::memset(without_hash + offsetof(SealHeader, hash), 0, sizeof(SealHeader::hash));
+    add(without_hash, kUserBlock);
+  }
+  void add(const unsigned char* bytes, std::size_t count) { XXH3_64bits_update(state_.get(), bytes, count); }
+  std::uint64_t value() const { return XXH3_64bits_digest(state_.get()); }
+
+ private:
+  std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state_;
+};
+
+constexpr std::size_t kPiece = std::size_t{2} << 20, kStretch = 16 * kPiece;  // bytes that stay in the last cache
+
+// Reads the file behind its user block, which is there, on all threads, and hashes each stretch while the next is read.
+std::uint64_t read_and_hash(const detail::InputFile& file, unsigned char* to) {
+  const std::size_t size = file.size();
+  FileHash hash("load_checkpoint", to);
+  for (std::size_t hashed = kUserBlock, begin = kUserBlock; hashed < size;) {
+    const std::size_t end = std::min(begin + kStretch, size);
+    const std::size_t pieces = (end - begin + kPiece - 1) / kPiece;
+    parallel_for(1 + static_cast<Index>(pieces), 1, [&](Index first, Index last) {
+      for (Index i = first; i < last; ++i) {
+        const std::size_t at = begin + static_cast<std::size_t>(i - 1) * kPiece;
+        if (i == 0)
+          hash.add(to + hashed, begin - hashed);
+        else
+          file.read_at(at, to + at, std::min(kPiece, end - at));
+      }
+    });
+    hashed = begin, begin = end;
+  }
+  return hash.value();
+}
+
+// Writes the bytes at the end of the file, and hashes them, but the first `hashed`, at the same time.
+void write_and_hash(detail::NewFile& file, FileHash& hash, const unsigned char* bytes, std::size_t count,
+                    std::size_t hashed) {
+  for (std::size_t begin = 0; begin < count; begin += kStretch) {
+    const std::size_t end = std::min(begin + kStretch, count);
+    parallel_for(2, end - begin < kPiece ? 2 : 1, [&](Index first, Index last) {
+      for (Index i = first; i < last; ++i)
+        if (i == 0)
+          file.write(bytes + begin, end - begin);
+        else
+          hash.add(bytes + std::max(begin, hashed), end - std::max(begin, hashed));
+    });
+  }
+}
+
 }  // namespace
 
+// The header, which holds the hash of all, is written over its place last.
 void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint) {
   const detail::ProfileScope scope("checkpoint");
-  const detail::Hdf5Image image(checkpoint);
-  seal(image.bytes(), image.size());
-  detail::replace_file("save_checkpoint", path, image.bytes(), image.size());
+  const char* op = "save_checkpoint";
+  detail::Hdf5Image image(checkpoint);
+  SealHeader header = {};
+  std::memcpy(header.magic, kMagic, sizeof kMagic);
+  header.version = kVersion;
+  header.user_block = kUserBlock;
+  header.size = image.size();
+  std::memcpy(image.user_block(), &header, sizeof header);
+
+  detail::NewFile file(op, path, image.size());
+  FileHash hash(op, image.user_block());
+  std::size_t done = 0;
+  image.for_each([&](const unsigned char* bytes, std::size_t count) {
+    const std::size_t hashed = done == 0 ? kUserBlock : 0;
+    write_and_hash(file, hash, bytes, count, hashed);
+    done += count;
+  });
+  header.hash = hash.value();
+  file.overwrite(&header, sizeof header);
+  file.finish();
 }
 
 Checkpoint load_checkpoint(const std::filesystem::path& path) {
   const std::string name = printable(path.string());
-  detail::InputFile file("load_checkpoint", path);
+  const detail::InputFile file("load_checkpoint", path);
   unsigned char first[kUserBlock + 8] = {};
   const std::size_t count = std::min(sizeof first, file.size());
-  file.read(first, count);
+  file.read_at(0, first, count);
   check_header(first, count, file.size(), name);
 
-  const std::unique_ptr<unsigned char[]> bytes(new (std::nothrow) unsigned char[file.size()]);
+  const std::shared_ptr<unsigned char> bytes = memory_for(file.size());
   require(bytes != nullptr, "load_checkpoint: ", name, " has ", file.size(), " bytes, and there is no memory for them");
-  std::memcpy(bytes.get(), first, count);
-  file.read(bytes.get() + count, file.size() - count);
+  std::memcpy(bytes.get(), first, kUserBlock);
+  const std::uint64_t hash = read_and_hash(file, bytes.get());
   const SealHeader h = header_of(first);
-  std::memset(bytes.get() + offsetof(SealHeader, hash), 0, sizeof h.hash);
-  const std::uint64_t hash = XXH3_64bits(bytes.get(), file.size());
   require(hash == h.hash, "load_checkpoint: ", name, " is damaged: its content has the hash ", hex(hash), ", not ",
           hex(h.hash));
-  return detail::parse_hdf5({bytes.get(), file.size()}, name);
+  return detail::parse_hdf5(bytes, file.size(), name);
 }
 
 }  // namespace heed

@@ -13,7 +13,8 @@ using Kind = StoredType::Kind;
 
 class Reader {
  public:
-  explicit Reader(Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+  Reader(Checkpoint& checkpoint, const std::shared_ptr<unsigned char>& image)
+      : checkpoint_(checkpoint), image_(image) {}
 
   void read(const StoredData& d) {
     if (d.path.find('/') == std::string::npos) {
@@ -25,6 +26,7 @@ class Reader {
 
  private:
   Checkpoint& checkpoint_;
+  const std::shared_ptr<unsigned char>& image_;
 
   std::string in(const StoredData& d) const {
     return "load_checkpoint: " + checkpoint_.source + ": /" + printable(d.path);
@@ -69,24 +71,36 @@ class Reader {
   Tensor read_tensor(const StoredData& d) const {
     const DType dtype = dtype_of(d);
     require(d.sizes.size() <= kMaxRank, in(d), " has ", d.sizes.size(), " axes; tensors have at most ", kMaxRank);
-    Tensor x = Tensor::empty(Shape(d.sizes.begin(), d.sizes.end()), dtype);
-    auto* bytes = static_cast<unsigned char*>(x.raw());
-    std::copy(d.values.begin(), d.values.end(), bytes);
-    if (d.type.big_endian && d.type.size > 1)
-      for (std::size_t i = 0; i < d.values.size(); i += d.type.size) std::reverse(bytes + i, bytes + i + d.type.size);
+    const Tensor x = values_of(d, Shape(d.sizes.begin(), d.sizes.end()), dtype);
     require(dtype != DType::bool8 || std::all_of(d.values.begin(), d.values.end(), [](auto b) { return b <= 1; }),
             in(d), " has values that are neither true nor false");
+    return x;
+  }
+
+  // Small ones are copied, as a tensor that is kept would keep the whole image.
+  Tensor values_of(const StoredData& d, const Shape& shape, DType dtype) const {
+    constexpr std::size_t kLarge = std::size_t{1} << 16;
+    const std::size_t at = static_cast<std::size_t>(d.values.data() - image_.get());
+    const bool swaps = d.type.big_endian && d.type.size > 1;
+    if (d.values.size() >= kLarge && at % size_of(dtype) == 0 && !swaps)
+      return Tensor::of_memory(image_.get() + at, image_, shape, dtype);
+    Tensor x = Tensor::empty(shape, dtype);
+    auto* bytes = static_cast<unsigned char*>(x.raw());
+    std::copy(d.values.begin(), d.values.end(), bytes);
+    if (swaps)
+      for (std::size_t i = 0; i < d.values.size(); i += d.type.size) std::reverse(bytes + i, bytes + i + d.type.size);
     return x;
   }
 };
 
 }  // namespace
 
-Checkpoint parse_hdf5(std::span<const unsigned char> image, const std::string& source) {
+Checkpoint parse_hdf5(const std::shared_ptr<unsigned char>& image, std::size_t size, const std::string& source) {
   Checkpoint checkpoint;
   checkpoint.source = source;
-  Reader reader(checkpoint);
-  read_structure("load_checkpoint", source, image, kUserBlock, [&](const StoredData& d) { reader.read(d); });
+  Reader reader(checkpoint, image);
+  read_structure("load_checkpoint", source, {image.get(), size}, kUserBlock,
+                 [&](const StoredData& d) { reader.read(d); });
   return checkpoint;
 }
 

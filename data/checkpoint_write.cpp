@@ -1,6 +1,8 @@
-// A checkpoint as HDF5 in memory.
+// A checkpoint as the HDF5 of a file: HDF5 writes its structures and what is small, and says where the values of large
+// tensors are to stand.
 #include <algorithm>
 #include <cstring>
+#include <heed/data/detail/checkpoint_driver.hpp>
 #include <heed/data/detail/checkpoint_handle.hpp>
 #include <heed/data/detail/checkpoint_hdf5.hpp>
 
@@ -8,6 +10,7 @@ namespace heed::detail {
 namespace {
 
 constexpr const char* kNoMemory = "save_checkpoint: HDF5 has no memory for its settings";
+constexpr std::size_t kLarge = std::size_t{1} << 16;  // bytes of values that are not copied
 
 // Properties that make the bytes a function of the content: no times.
 Handle creation(hid_t kind) {
@@ -33,10 +36,26 @@ hid_t stored_type(DType type, hid_t bools) {
   return H5T_IEEE_F32LE;
 }
 
+// Of data sets that get their place in the file when they are made, and nothing written there.
+Handle placed_creation() {
+  Handle list = creation(H5P_DATASET_CREATE);
+  require(H5Pset_alloc_time(list, H5D_ALLOC_TIME_EARLY) >= 0 && H5Pset_fill_time(list, H5D_FILL_TIME_NEVER) >= 0,
+          kNoMemory);
+  return list;
+}
+
+// Values that HDF5 has a place for in the file, and does not write.
+struct PlacedValues {
+  std::uint64_t at;
+  Tensor values;
+};
+
 // Takes names that check_names() passed.
 class Writer {
  public:
   explicit Writer(hid_t file) : file_(file) {}
+
+  std::vector<PlacedValues> placed;
 
   void add_attribute(hid_t object, const char* name, const std::string& text) {
     const Handle space = owned(H5Screate(H5S_SCALAR), H5Sclose, kNoMemory);
@@ -49,10 +68,16 @@ class Writer {
   void add_tensor(const std::string& path, const Tensor& x) {
     require(x.defined(), "save_checkpoint: the tensor ", path, " is undefined; it must have values");
     make_groups(path);
-    const Tensor values = x.detach().dense();
     const Shape& shape = x.shape();
     const std::vector<hsize_t> sizes(shape.begin(), shape.end());
-    const Handle made = add(path, stored_type(x.dtype(), bools_), sizes, values.raw());
+    const bool large = static_cast<std::size_t>(x.numel()) * size_of(x.dtype()) >= kLarge;
+    const Handle made = large ? make(path, stored_type(x.dtype(), bools_), sizes, placed_creation_)
+                              : add(path, stored_type(x.dtype(), bools_), sizes, x.detach().dense().raw());
+    if (large) {
+      const haddr_t at = H5Dget_offset(made);
+      require(at != HADDR_UNDEF, "save_checkpoint: HDF5 has no place for ", path, "; is the memory full?");
+      placed.push_back({at, x.detach()});
+    }
     if (x.dtype() == DType::bfloat16) add_attribute(made, "dtype", std::string(name_of(x.dtype())));
   }
 
@@ -69,7 +94,7 @@ class Writer {
 
  private:
   hid_t file_;
-  Handle dataset_creation_ = creation(H5P_DATASET_CREATE);
+  Handle dataset_creation_ = creation(H5P_DATASET_CREATE), placed_creation_ = placed_creation();
   Handle group_creation_ = creation(H5P_GROUP_CREATE);
   Handle link_creation_ = link_creation();
   Handle bools_ = bool_type();
@@ -85,13 +110,17 @@ class Writer {
     }
   }
 
-  Handle add(const std::string& path, hid_t type, const std::vector<hsize_t>& sizes, const void* values) {
+  Handle make(const std::string& path, hid_t type, const std::vector<hsize_t>& sizes, hid_t list) {
     const bool scalar = sizes.empty();
     const Handle space =
         owned(scalar ? H5Screate(H5S_SCALAR) : H5Screate_simple(static_cast<int>(sizes.size()), sizes.data(), nullptr),
               H5Sclose, kNoMemory);
-    Handle made = owned(H5Dcreate2(file_, path.c_str(), type, space, link_creation_, dataset_creation_, H5P_DEFAULT),
-                        H5Dclose, "save_checkpoint: HDF5 cannot make ", path, "; is the memory full?");
+    return owned(H5Dcreate2(file_, path.c_str(), type, space, link_creation_, list, H5P_DEFAULT), H5Dclose,
+                 "save_checkpoint: HDF5 cannot make ", path, "; is the memory full?");
+  }
+
+  Handle add(const std::string& path, hid_t type, const std::vector<hsize_t>& sizes, const void* values) {
+    Handle made = make(path, type, sizes, dataset_creation_);
     const bool empty = std::find(sizes.begin(), sizes.end(), hsize_t{0}) != sizes.end();
     // The values lie in memory as the file wants them: little-endian (checkpoint_file.cpp asserts it), bools as bytes.
     require(empty || H5Dwrite(made, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0,
@@ -100,55 +129,58 @@ class Writer {
   }
 };
 
-// The end of the file by the superblock, version 2: HDF5's own size is rounded up to the driver's increment.
-std::size_t end_of_file(const unsigned char* bytes, hsize_t most) {
+// The end of the file by the superblock, version 2.
+std::size_t end_of_file(const SparseFile& file) {
+  unsigned char superblock[48];
+  file.read(kUserBlock, superblock, sizeof superblock);
   std::uint64_t end = 0;
-  std::memcpy(&end, bytes + kUserBlock + 28, sizeof end);
-  require(bytes[kUserBlock + 8] == 2 && end > kUserBlock && end <= most,
-          "save_checkpoint: this version of HDF5 writes an unknown superblock");
+  std::memcpy(&end, superblock + 28, sizeof end);
+  require(superblock[8] == 2 && end > kUserBlock, "save_checkpoint: this version of HDF5 writes an unknown superblock");
   return static_cast<std::size_t>(end);
 }
 
 }  // namespace
 
-struct Hdf5Image::File {
-  Handle access, file;
-};
-
 Hdf5Image::Hdf5Image(const Checkpoint& checkpoint) {
   check_names("save_checkpoint", checkpoint);
   const Hdf5Session session;
-  Handle access = owned(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, kNoMemory);
-  constexpr std::size_t kIncrement = std::size_t{1} << 20;  // the image grows by realloc, which remaps pages
-  require(H5Pset_fapl_core(access, kIncrement, false) >= 0 && H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0 &&
-              H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18) >= 0,
-          kNoMemory);
-  const Handle create = creation(H5P_FILE_CREATE);
-  require(H5Pset_userblock(create, kUserBlock) >= 0, kNoMemory);
-  Handle file = owned(H5Fcreate(name_in_memory().c_str(), H5F_ACC_TRUNC, create, access), H5Fclose,
-                      "save_checkpoint: HDF5 cannot make a file in memory");
+  SparseFile content;
+  std::vector<PlacedValues> placed;
   {
-    Writer writer(file);
-    writer.add_attribute(file, "format", "heed checkpoint");
-    for (const auto& [name, value] : checkpoint.counters) writer.add_counter(name, value);
-    for (const auto& [name, text] : checkpoint.texts) writer.add_text(name, text);
-    for (const auto& [name, blob] : checkpoint.blobs) writer.add_blob(name, blob);
-    for (const auto& [path, tensor] : checkpoint.tensors) writer.add_tensor(path, tensor);
+    const Handle access = access_to(content);
+    require(H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0 && H5Pset_alignment(access, kLarge, 64) >= 0 &&
+                H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18) >= 0,
+            kNoMemory);
+    const Handle create = creation(H5P_FILE_CREATE);
+    require(H5Pset_userblock(create, kUserBlock) >= 0, kNoMemory);
+    const Handle file = owned(H5Fcreate(name_in_memory().c_str(), H5F_ACC_TRUNC, create, access), H5Fclose,
+                              "save_checkpoint: HDF5 cannot make a file in memory");
+    {
+      Writer writer(file);
+      writer.add_attribute(file, "format", "heed checkpoint");
+      for (const auto& [name, value] : checkpoint.counters) writer.add_counter(name, value);
+      for (const auto& [name, text] : checkpoint.texts) writer.add_text(name, text);
+      for (const auto& [name, blob] : checkpoint.blobs) writer.add_blob(name, blob);
+      for (const auto& [path, tensor] : checkpoint.tensors) writer.add_tensor(path, tensor);
+      placed = std::move(writer.placed);
+    }
+    require(H5Fflush(file, H5F_SCOPE_GLOBAL) >= 0, "save_checkpoint: HDF5 cannot finish the file; is the memory full?");
   }
-  hsize_t most = 0;
-  void** memory = nullptr;
-  require(H5Fflush(file, H5F_SCOPE_GLOBAL) >= 0 && H5Fget_filesize(file, &most) >= 0 &&
-              H5Fget_vfd_handle(file, access, reinterpret_cast<void**>(&memory)) >= 0,
-          "save_checkpoint: HDF5 cannot finish the file; is the memory full?");
-  bytes_ = static_cast<unsigned char*>(*memory);
-  size_ = end_of_file(bytes_, most);
-  std::memset(bytes_, 0, kUserBlock);
-  file_ = std::make_unique<File>(File{std::move(access), std::move(file)});
-}
-
-Hdf5Image::~Hdf5Image() {
-  const Hdf5Session session;
-  file_.reset();
+  size_ = end_of_file(content);
+  std::sort(placed.begin(), placed.end(), [](const auto& a, const auto& b) { return a.at < b.at; });
+  std::uint64_t done = 0;
+  const auto add_structure = [&](std::uint64_t end) {
+    if (end == done) return;
+    std::string bytes(static_cast<std::size_t>(end - done), '\0');
+    content.read(done, reinterpret_cast<unsigned char*>(bytes.data()), bytes.size());
+    pieces_.push_back({std::move(bytes), {}});
+  };
+  for (PlacedValues& p : placed) {
+    add_structure(p.at);
+    done = p.at + static_cast<std::uint64_t>(p.values.numel()) * size_of(p.values.dtype());
+    pieces_.push_back({{}, std::move(p.values)});
+  }
+  add_structure(size_);
 }
 
 std::size_t open_hdf5_handles() {

@@ -126,7 +126,14 @@ NewFile::~NewFile() {
 void NewFile::write(const void* bytes, std::size_t count) {
   if (!cut_ && ::ftruncate(file_.get(), 0) != 0) refuse(errno);
   cut_ = true;
+  [[maybe_unused]] const std::size_t begin = written_;
   if (const int error = write_all(file_.get(), bytes, count, written_); error != 0) refuse(error);
+#ifdef __linux__
+  // The disk begins now, not when finish() waits for it. What fails here fails there.
+  constexpr std::size_t kLarge = std::size_t{1} << 20;
+  if (count >= kLarge)
+    ::sync_file_range(file_.get(), static_cast<off_t>(begin), static_cast<off_t>(count), SYNC_FILE_RANGE_WRITE);
+#endif
 }
 
 void NewFile::overwrite(const void* bytes, std::size_t count) {
@@ -236,10 +243,11 @@ InputFile::InputFile(const char* op, fs::path path)
   size_ = static_cast<std::size_t>(status.st_size);
 }
 
-void InputFile::read(unsigned char* to, std::size_t count) {
+void InputFile::read_at(std::size_t at, unsigned char* to, std::size_t count) const {
   constexpr std::size_t kChunk = std::size_t{1} << 30;
   for (std::size_t done = 0; done < count;) {
-    const ssize_t n = ::read(file_.get(), to + done, std::min(kChunk, count - done));
+    const ssize_t n =
+        ::pread(file_.get(), to + done, std::min(kChunk, count - done), static_cast<off_t>(at + done));
     if (n < 0 && errno == EINTR) continue;
     require(n >= 0, op_, ": ", path_.string(), " cannot be read: ", reason(errno));
     require(n > 0, op_, ": ", path_.string(), " became shorter while it was read");

@@ -3,34 +3,46 @@
 #include <cstddef>
 #include <heed/data/checkpoint.hpp>
 #include <memory>
-#include <span>
 #include <string>
+#include <vector>
 
 namespace heed::detail {
 
 inline constexpr std::size_t kUserBlock = 512;  // bytes before the HDF5 that belong to us
 
-// A checkpoint as the bytes of an HDF5 file that begins with an empty user block. The bytes belong to HDF5's memory
-// driver: they are not copied.
+// A checkpoint as the bytes of an HDF5 file that begins with an empty user block: pieces in the order of the file. The
+// values of large tensors are pieces that lie where they are in memory, and so must not change while this lives.
 class Hdf5Image {
  public:
   explicit Hdf5Image(const Checkpoint& checkpoint);
-  ~Hdf5Image();
-  Hdf5Image(const Hdf5Image&) = delete;
-  Hdf5Image& operator=(const Hdf5Image&) = delete;
 
-  unsigned char* bytes() const { return bytes_; }
   std::size_t size() const { return size_; }
+  unsigned char* user_block() { return reinterpret_cast<unsigned char*>(pieces_.front().bytes.data()); }
+  // Calls use(bytes, count) for each piece. The first holds the user block.
+  template <class Use>
+  void for_each(const Use& use) const {
+    for (const Piece& piece : pieces_) {
+      if (!piece.values.defined()) {
+        use(reinterpret_cast<const unsigned char*>(piece.bytes.data()), piece.bytes.size());
+        continue;
+      }
+      const Tensor values = piece.values.dense();  // a copy of one tensor at a time, where it has gaps
+      use(static_cast<const unsigned char*>(values.raw()),
+          static_cast<std::size_t>(values.numel()) * size_of(values.dtype()));
+    }
+  }
 
  private:
-  struct File;
-  std::unique_ptr<File> file_;
-  unsigned char* bytes_ = nullptr;
+  struct Piece {
+    std::string bytes;
+    Tensor values;  // undefined: the bytes
+  };
+  std::vector<Piece> pieces_;
   std::size_t size_ = 0;
 };
 
-// The inverse. Errors name `source`.
-Checkpoint parse_hdf5(std::span<const unsigned char> image, const std::string& source);
+// The inverse. Large tensors look into the image, which stays as long as one of them. Errors name `source`.
+Checkpoint parse_hdf5(const std::shared_ptr<unsigned char>& image, std::size_t size, const std::string& source);
 
 std::size_t open_hdf5_handles();  // of the process; the tests see whether all were closed
 

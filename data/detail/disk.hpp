@@ -119,7 +119,8 @@ class InputFile {
   InputFile(const char* op, std::filesystem::path path);  // Error unless it is a regular file that can be read
 
   std::size_t size() const { return size_; }
-  void read(unsigned char* to, std::size_t count);  // the next bytes; Error when there are fewer
+  // The bytes from a place on; Error when there are fewer. Several threads may read at once.
+  void read_at(std::size_t at, unsigned char* to, std::size_t count) const;
 
  private:
   const char* op_;

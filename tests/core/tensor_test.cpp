@@ -178,6 +178,29 @@ TEST_CASE("tensor: writing raises the version, reading and viewing do not") {
   CHECK(!x.clone().shares_storage(x));
 }
 
+TEST_CASE("tensor: memory of another's is kept as long as a tensor is there, and is no parameter's") {
+  auto memory = std::make_shared<std::vector<float>>(std::vector<float>{1, 2, 3, 4, 5, 6});
+  const std::weak_ptr<std::vector<float>> seen = memory;
+  Tensor x = Tensor::of_memory(memory->data(), memory, {2, 2}, DType::float32);
+  Tensor y = Tensor::of_memory(memory->data() + 4, memory, {2}, DType::float32);
+  CHECK(x.to_vector<float>() == std::vector<float>{1, 2, 3, 4});
+  CHECK(y.to_vector<float>() == std::vector<float>{5, 6});
+  CHECK_FALSE(x.shares_storage(y));
+  const std::uint64_t version = y.version();
+  x.fill_(9);
+  CHECK(memory->at(3) == 9);
+  CHECK(y.version() == version);
+  const Parameter p(std::move(y));
+  CHECK(p.raw() != memory->data() + 4);
+  CHECK(p.to_vector<float>() == std::vector<float>{5, 6});
+  const Tensor row = x[1];
+  memory.reset();
+  x = {};
+  y = {};
+  CHECK_FALSE(seen.expired());
+  CHECK(row.to_vector<float>() == std::vector<float>{9, 9});
+}
+
 TEST_CASE("tensor: printed as nested lists, aligned, shortened where long") {
   CHECK(printed(Tensor::from({1, -2, 3.5, 4}, {2, 2})) == "[[ 1.0000, -2.0000],\n [ 3.5000,  4.0000]]  [2, 2] float32");
   CHECK(printed(Tensor::from({1, -2, 3, 4})) == "[ 1., -2.,  3.,  4.]  [4] float32");

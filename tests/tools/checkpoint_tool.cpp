@@ -1,5 +1,5 @@
 // Saves and tells checkpoints, for tests that kill it or take its disk away.
-//   checkpoint_tool save FILE STEP   a checkpoint of 5000 numbers that follow from STEP, and of three in bfloat16
+//   checkpoint_tool save FILE STEP   a checkpoint of 10000 numbers that follow from STEP, and of three in bfloat16
 //   checkpoint_tool tell FILE        prints STEP after checking all of them
 #include <cstdio>
 #include <heed/data/checkpoint.hpp>
@@ -7,7 +7,7 @@
 using namespace heed;
 
 static Tensor numbers(std::uint64_t step) {
-  Tensor x = Tensor::arange(5000, DType::float64);
+  Tensor x = Tensor::arange(10000, DType::float64);
   for (Index i = 0; i < x.numel(); ++i) x.mutable_data<double>()[i] += 1e-3 * static_cast<double>(step);
   return x;
 }

@@ -29,14 +29,16 @@ HDF5_ID(H5Acreate2, (id object, const char* name, id type, id space, id create, 
 HDF5_STATUS(H5Awrite, (id attribute, id type, const void* from), (attribute, type, from))
 HDF5_ID(H5Dcreate2, (id file, const char* name, id type, id space, id link, id create, id access),
         (file, name, type, space, link, create, access))
+HDF5_FAILS_WITH(UINT64_MAX, uint64_t, H5Dget_offset, (id dataset), (dataset))
 HDF5_STATUS(H5Dwrite, (id dataset, id type, id space, id file_space, id transfer, const void* from),
             (dataset, type, space, file_space, transfer, from))
 HDF5_ID(H5Fcreate, (const char* name, unsigned flags, id create, id access), (name, flags, create, access))
 HDF5_STATUS(H5Fflush, (id file, int scope), (file, scope))
+HDF5_ID(H5FDregister, (const void* driver), (driver))
 HDF5_ID(H5Gcreate2, (id file, const char* name, id link, id create, id access), (file, name, link, create, access))
 HDF5_ID(H5Pcreate, (id kind), (kind))
 HDF5_STATUS(H5Pset_char_encoding, (id list, int encoding), (list, encoding))
-HDF5_STATUS(H5Pset_fapl_core, (id list, size_t increment, int backing), (list, increment, backing))
+HDF5_STATUS(H5Pset_driver, (id list, id driver, const void* info), (list, driver, info))
 HDF5_STATUS(H5Pset_userblock, (id list, uint64_t size), (list, size))
 HDF5_ID(H5Screate, (int kind), (kind))
 HDF5_ID(H5Tcopy, (id type), (type))
