@@ -92,6 +92,28 @@ Gemm transposed(Gemm g) {
   return g;
 }
 
+// Whether b is read as it lies, which does not round. Row i of such a product is a function of row i of a alone,
+// whatever m is. Sums of short rows of b cost more than packing it, once many rows of a share that; two operands of
+// bfloat16 have a product of their own, which is then the faster one.
+bool has_few_rows(const Gemm& g) {
+  if (g.products == DType::bfloat16 && (g.a.dtype == DType::float32 || g.b.dtype == DType::float32)) return false;
+  if (g.m <= kernels::kFewRowsAcross) return g.b.row == 1 || g.b.column == 1;
+  const bool both_bf16 = g.a.dtype == DType::bfloat16 && g.b.dtype == DType::bfloat16;
+  return g.b.row == 1 && !both_bf16 && g.m <= (g.k < 128 ? 8 : kernels::kFewRows);
+}
+
+// Bytes that a product of few rows needs for a.
+Index dense_bytes(const GemmKind& kind, const GemmProblem& g) {
+  return g.b_row != 1 || (g.a_column == 1 && !g.a_bf16) ? 0 : g.m * g.k * kind.sum_bytes;
+}
+
+GemmProblem with_dense_rows(const GemmKind& kind, GemmProblem g, char* scratch) {
+  if (dense_bytes(kind, g) == 0) return g;
+  kind.dense_rows(g, scratch);
+  g.a = scratch, g.a_row = g.k, g.a_column = 1, g.a_bf16 = false;
+  return g;
+}
+
 // How c is cut into tasks: blocks of rows by groups of panels, from the shape alone.
 struct Cut {
   Index rows, panels;
@@ -131,11 +153,15 @@ void blocks_here(const GemmKind& kind, const Work& w, const void* packed) {
     multiply_block(kind, w, row, std::min(cut.rows, w.g.m - row), 0, cut.panels, packed, scratch.data());
 }
 
-// One product on this thread.
-void multiply_serial(const GemmKind& kind, const Work& w, bool few_rows, char* packed) {
-  if (few_rows) return kind.few_rows(w.g, 0, w.g.n);
-  kind.pack(w.g, 0, ceil_div(w.g.n, kind.panel_columns), packed);
-  blocks_here(kind, w, packed);
+// One product on this thread, with scratch of serial_bytes().
+void multiply_serial(const GemmKind& kind, const Work& w, bool few_rows, char* scratch) {
+  if (few_rows) return kind.few_rows(with_dense_rows(kind, w.g, scratch), 0, w.g.n);
+  kind.pack(w.g, 0, ceil_div(w.g.n, kind.panel_columns), scratch);
+  blocks_here(kind, w, scratch);
+}
+
+Index serial_bytes(const GemmKind& kind, const GemmProblem& g, bool few_rows) {
+  return few_rows ? dense_bytes(kind, g) : static_cast<Index>(kind.packed_bytes(g));
 }
 
 Cut cut_of(const GemmKind& kind, Index m, Index n, Index k) {
@@ -208,10 +234,14 @@ void multiply_parallel(const GemmKind& kind, const Work& w) {
   }
 }
 
-// Columns a task, so that it reads about 64 kB of b or more.
+// So many columns a task that it reads 200 kB of b: long runs, and no thread waits long for another's last task. A
+// multiple of the three or four that are taken at once.
 void few_parallel(const GemmKind& kind, const GemmProblem& g) {
-  const Index columns = round_up(std::max<Index>(1, kSerialWork / 64 / std::max<Index>(1, g.k)), 64);
-  parallel_for(g.n, columns, [&](Index begin, Index end) { kind.few_rows(g, begin, end); });
+  const Index bytes = g.b_bf16 ? 2 : kind.sum_bytes;
+  const Index columns = round_up(std::max<Index>(1, 200000 / bytes / std::max<Index>(1, g.k)), 12);
+  Scratch<char> dense(static_cast<std::size_t>(dense_bytes(kind, g)));
+  const GemmProblem p = with_dense_rows(kind, g, dense.data());
+  parallel_for(g.n, columns, [&](Index begin, Index end) { kind.few_rows(p, begin, end); });
 }
 
 // A result of few rows is finished in one piece.
@@ -219,10 +249,11 @@ void finish_few_rows(const GemmKind& kind, const Gemm& g, bool shared) {
   GemmProblem p = problem_of(g, 0);
   Scratch<char> scratch(static_cast<std::size_t>(g.c != nullptr ? 0 : g.m * g.n * kind.sum_bytes));
   if (g.c == nullptr) p.c = scratch.data(), p.ldc = g.n;
+  Scratch<char> dense(static_cast<std::size_t>(shared ? 0 : dense_bytes(kind, p)));
   if (shared)
     few_parallel(kind, p);
   else
-    kind.few_rows(p, 0, g.n);
+    kind.few_rows(with_dense_rows(kind, p, dense.data()), 0, g.n);
   g.finish({p.c, p.ldc, 0, g.m, 0, g.n});
 }
 
@@ -230,9 +261,7 @@ void finish_few_rows(const GemmKind& kind, const Gemm& g, bool shared) {
 void multiply(const Gemm& given, bool here) {
   const bool as_row = given.n == 1 && given.m > 1 && given.ldc == 1 && !given.bias && !given.finish;
   const Gemm g = as_row ? transposed(given) : given;
-  // Few rows are read in place, which does not round.
-  const bool rounds = g.products == DType::bfloat16 && (g.a.dtype == DType::float32 || g.b.dtype == DType::float32);
-  const bool few_rows = g.m <= kernels::kFewRows && (g.b.row == 1 || g.b.column == 1) && !rounds;
+  const bool few_rows = has_few_rows(g);
   const GemmKind& kind = kind_of(g, few_rows);
   const Index items = g.batch[0].count * g.batch[1].count;
   require(!g.finish || items == 1, "gemm: finish is of a product without batch, and this has ", items);
@@ -250,9 +279,10 @@ void multiply(const Gemm& given, bool here) {
     }
     return;
   }
-  ThreadScratch<char> packed(few_rows ? 0 : static_cast<Index>(kind.packed_bytes(problem_of(g, 0))));
+  ThreadScratch<char> scratch(serial_bytes(kind, problem_of(g, 0), few_rows));
   parallel_for(items, here ? items : std::max<Index>(1, kTaskWork / work), [&](Index begin, Index end) {
-    for (Index i = begin; i < end; ++i) multiply_serial(kind, {problem_of(g, i), g.finish, 0}, few_rows, packed.mine());
+    for (Index i = begin; i < end; ++i)
+      multiply_serial(kind, {problem_of(g, i), g.finish, 0}, few_rows, scratch.mine());
   });
 }
 

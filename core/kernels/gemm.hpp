@@ -32,10 +32,13 @@ struct GemmKind {
   void (*pack)(const GemmProblem&, long begin, long end, void* packed);
   // Computes rows [row, row + rows) of the panels [begin, end) of c.
   void (*block)(const GemmProblem&, long row, long rows, long begin, long end, const void* packed);
-  // For m <= kFewRows, without packing, columns [begin, end); b_row or b_column must be 1.
+  // Without packing, columns [begin, end), for few rows: b_row is 1, m at most kFewRows and a of c's type with a_column
+  // 1, or b_column is 1 and m at most kFewRowsAcross.
   void (*few_rows)(const GemmProblem&, long begin, long end);
+  // out [m, k]: a, of c's type.
+  void (*dense_rows)(const GemmProblem&, void* out);
 };
-inline constexpr long kFewRows = 4;
+inline constexpr long kFewRows = 32, kFewRowsAcross = 4;
 
 struct GemmTable {
   GemmKind float32;  // operands float32 or bf16, rounded or not

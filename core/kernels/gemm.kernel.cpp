@@ -23,19 +23,27 @@ void block_float(const GemmProblem& g, long row, long rows, long begin, long end
     block<float, float>(g, row, rows, begin, end, packed);
 }
 void few_float(const GemmProblem& g, long begin, long end) {
-  if (g.a_bf16 && g.b_bf16)
-    few_rows_as<float, uint16_t, uint16_t>(g, begin, end);
+  if (g.b_row == 1)
+    g.b_bf16 ? few_by_columns<float, uint16_t>(g, begin, end) : few_by_columns<float, float>(g, begin, end);
+  else if (g.a_bf16 && g.b_bf16)
+    few_by_rows<float, uint16_t, uint16_t>(g, begin, end);
   else if (g.a_bf16)
-    few_rows_as<float, uint16_t, float>(g, begin, end);
+    few_by_rows<float, uint16_t, float>(g, begin, end);
   else if (g.b_bf16)
-    few_rows_as<float, float, uint16_t>(g, begin, end);
+    few_by_rows<float, float, uint16_t>(g, begin, end);
   else
-    few_rows_as<float, float, float>(g, begin, end);
+    few_by_rows<float, float, float>(g, begin, end);
+}
+void few_double(const GemmProblem& g, long begin, long end) {
+  g.b_row == 1 ? few_by_columns<double, double>(g, begin, end) : few_by_rows<double, double, double>(g, begin, end);
+}
+void dense_float(const GemmProblem& g, void* out) {
+  g.a_bf16 ? dense_rows<float, uint16_t>(g, out) : dense_rows<float, float>(g, out);
 }
 
-constexpr GemmKind kind_float = kind<float>(pack_float, block_float, few_float);
+constexpr GemmKind kind_float = kind<float>(pack_float, block_float, few_float, dense_float);
 constexpr GemmKind kind_double =
-    kind<double>(pack_b<double, double>, block<double, double>, few_rows_as<double, double, double>);
+    kind<double>(pack_b<double, double>, block<double, double>, few_double, dense_rows<double, double>);
 
 }  // namespace
 

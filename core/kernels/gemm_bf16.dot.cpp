@@ -18,7 +18,7 @@ void multiply(const GemmProblem& g, long row, long rows, long begin, long end, c
     block<Bf16Pairs, float>(g, row, rows, begin, end, packed);
 }
 
-constexpr GemmKind product = kind<Bf16Pairs>(pack, multiply, nullptr);
+constexpr GemmKind product = kind<Bf16Pairs>(pack, multiply);
 
 }  // namespace
 

@@ -5,7 +5,7 @@
 namespace heed::kernels {
 
 struct Bf16Table {
-  GemmKind product;  // operands bf16, or float32 that is rounded; few_rows is null: float32's serves
+  GemmKind product;  // operands bf16, or float32 that is rounded; few_rows and dense_rows are null: float32's serve
 };
 
 const Bf16Table* bf16_table();  // null where the level that runs has none

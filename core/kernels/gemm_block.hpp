@@ -59,9 +59,9 @@ inline void block(const GemmProblem& g, long row, long rows, long begin, long en
 
 template <class P>
 constexpr GemmKind kind(decltype(GemmKind::pack) pack, decltype(GemmKind::block) block,
-                        decltype(GemmKind::few_rows) few) {
+                        decltype(GemmKind::few_rows) few = nullptr, decltype(GemmKind::dense_rows) dense = nullptr) {
   return {kPanel<P>, kBlockRows, Product<P>::kRows, sizeof(typename Product<P>::Sum), packed_bytes<P>, pack,
-          block,     few};
+          block,     few,        dense};
 }
 
 }  // namespace heed::kernels::HEED_LEVEL

@@ -87,6 +87,7 @@ void check_layouts(DType a_type, DType b_type, PlainProducts& plain) {
       for (const Index m : {0, 1, 3, 4, 5, 8, 15, 97})
         for (const Index n : {0, 1, 3, 4, 9, 16, 31, 32, 65})
           for (const Index k : {0, 1, 2, 33}) expect<T>(m, n, k, o, plain);
+      for (const Index m : {2, 5, 6, 7, 8, 9, 17, 29, 32, 33}) expect<T>(m, m % 2 == 0 ? 11 : 40, 128 + m, o, plain);
       expect<T>(1, 300, 2100, o, plain);
       expect<T>(3, 70, 1025, o, plain);
       expect<T>(30, 40, 257, o, plain);
@@ -287,12 +288,62 @@ TEST_CASE("gemm: two batch axes, of few large or many small products") {
   });
 }
 
+namespace {
+
+std::vector<double> product_of(const GemmOperand& a, const GemmOperand& b, Index m, Index n, Index k, Index first = 0) {
+  std::vector<double> c(static_cast<std::size_t>(m * n));  // of either type
+  MatrixIn rows = a.in;
+  rows.data = static_cast<const char*>(rows.data) + first * rows.row * static_cast<Index>(size_of(rows.dtype));
+  gemm({.m = m, .n = n, .k = k, .a = rows, .b = b.in, .c = c.data(), .ldc = n});
+  return c;
+}
+
+}  // namespace
+
+TEST_CASE("gemm: a row of a product of few rows has the bits that it has alone") {
+  on_each_level([] {
+    for (const auto [a_type, b_type] :
+         {std::pair{DType::float32, DType::float32}, {DType::float32, DType::bfloat16},
+          {DType::bfloat16, DType::bfloat16}, {DType::float64, DType::float64}})
+      for (const Layout a_layout : kLayouts)
+        for (const auto [n, k] : {std::pair<Index, Index>{37, 150}, {1500, 700}, {5, 33}}) {
+          const Index most = a_type == DType::bfloat16 ? 4 : k < 128 ? 8 : 32;
+          const GemmOperand a = operand(most, k, a_layout, a_type, 1), b = operand(k, n, Layout::columns, b_type, 2);
+          const std::size_t row = static_cast<std::size_t>(n) * (a_type == DType::float64 ? 8 : 4);
+          std::vector<std::vector<double>> alone;
+          for (Index i = 0; i < most; ++i) alone.push_back(product_of(a, b, 1, n, k, i));
+          Index wrong = 0;
+          for (Index m = 2; m <= most; ++m) {
+            const std::vector<double> c = product_of(a, b, m, n, k);
+            for (Index i = 0; i < m; ++i)
+              wrong += std::memcmp(reinterpret_cast<const char*>(c.data()) + static_cast<std::size_t>(i) * row,
+                                   alone[static_cast<std::size_t>(i)].data(), row) != 0;
+          }
+          CHECK(wrong == 0);
+        }
+  });
+}
+
+TEST_CASE("gemm: a few rows by bfloat16 have the bits of the same values in float32") {
+  on_each_level([] {
+    for (const Index m : {1, 3, 8, 31})
+      for (const auto [n, k] : {std::pair<Index, Index>{37, 150}, {1500, 700}}) {
+        const GemmOperand a = operand(m, k, Layout::rows, DType::float32, 1),
+                          narrow = operand(k, n, Layout::columns, DType::bfloat16, 2);
+        std::vector<float> values(narrow.exact.begin(), narrow.exact.end());
+        GemmOperand wide = narrow;
+        wide.in.data = values.data(), wide.in.dtype = DType::float32;
+        CHECK(product_of(a, narrow, m, n, k) == product_of(a, wide, m, n, k));
+      }
+  });
+}
+
 TEST_CASE("gemm: the same bits at any number of threads") {
   const int before = threads();
   on_each_level([] {
     for (const DType type : {DType::float32, DType::float64, DType::bfloat16})
       for (const auto [m, n, k] :
-           {std::array<Index, 3>{384, 128, 768}, {768, 65, 128}, {2, 1000, 1200}, {513, 257, 300}}) {
+           {std::array<Index, 3>{384, 128, 768}, {768, 65, 128}, {2, 1000, 1200}, {8, 1000, 700}, {513, 257, 300}}) {
         const GemmOperand a = operand(m, k, Layout::columns, type, 1), b = operand(k, n, Layout::columns, type, 2);
         std::vector<double> first, c(static_cast<std::size_t>(m * n));
         for (const int count : {1, 2, 3, 8}) {
