@@ -8,11 +8,14 @@
 #include <oneapi/tbb/task_arena.h>
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <exception>
 #include <fstream>
 #include <heed/core/check.hpp>
 #include <heed/core/detail/dry_run.hpp>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 // Set by the build under the thread sanitizer, which does not see into this source.
@@ -82,6 +85,139 @@ struct TbbBody {
   }
 };
 
+void note_thread() {
+  thread_local std::uint64_t noted = 0;
+  const std::uint64_t round = seen_round.load(std::memory_order_relaxed);
+  if (noted == round) return;
+  noted = round;
+  seen_count.fetch_add(1, std::memory_order_relaxed);
+}
+
+// Chunks of a parallel_for.
+struct Chunks {
+  Index n = 0, grain = 1;
+  detail::RangeFunction f = nullptr;
+  void* context = nullptr;
+
+  Index count() const { return (n + grain - 1) / grain; }
+  void run(Index c) const { f(context, c * grain, std::min(n, (c + 1) * grain)); }
+};
+
+// Waiting without sleep: the core rests between looks, and after some microseconds other threads may have it.
+class Spin {
+ public:
+  void wait() {
+    if (++looks_ >= 512 && looks_ % 16 == 0) std::this_thread::yield();
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+  }
+  bool for_long() const {
+    return looks_ % 64 == 0 && std::chrono::steady_clock::now() - begin_ > std::chrono::microseconds(300);
+  }
+
+ private:
+  int looks_ = 0;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+// The threads of an AwakeThreads: TBB's workers, each in a task that lasts from loop to loop. The owner shows them one
+// loop after another, takes part in it, and goes on when none of them is inside any more.
+class Crew {
+ public:
+  void enter() {
+    std::thread::id nobody;
+    if (owned_here() || owner_.compare_exchange_strong(nobody, std::this_thread::get_id())) ++depth_;
+  }
+  void leave() {
+    if (!owned_here() || --depth_ > 0) return;
+    dismissed_ = true;
+    owner_ = std::thread::id();
+  }
+  // Loops inside of a chunk are TBB's.
+  bool serves_here() const { return owned_here() && !in_chunk_; }
+
+  void run(tbb::task_arena& arena, int threads, const Chunks& chunks, LoopOrder& order) {
+    dismissed_ = false;
+    for (; present_ < threads - 1; ++present_) arena.enqueue([this] { attend(); });
+    chunks_ = chunks, order_ = &order;
+    next_ = 0, failed_ = false;
+    ++shown_;  // odd: who sees it may come in
+    work();
+    ++shown_;
+    // Who came in before is seen here; who comes later sees that the loop has ended, and touches nothing of it.
+    for (Spin spin; inside_ > 0;) spin.wait();
+    if (failed_) std::rethrow_exception(std::exchange(error_, nullptr));
+  }
+
+  // Waits until no task is left, so that the arena may go.
+  void dismiss() {
+    dismissed_ = true;
+    while (present_ > 0) std::this_thread::yield();
+  }
+
+ private:
+  std::atomic<std::thread::id> owner_{};
+  int depth_ = 0;  // scopes of the owner
+  std::atomic<int> present_{0};  // tasks that attend, or are about to
+  std::atomic<bool> dismissed_{false};
+  // The loop that is shown: written while there is none and nobody is inside.
+  Chunks chunks_;
+  LoopOrder* order_ = nullptr;
+  std::exception_ptr error_;  // of the first chunk that failed
+  std::atomic<bool> failed_{false};
+  alignas(64) std::atomic<std::uint64_t> shown_{0};  // odd while a loop is shown
+  alignas(64) std::atomic<Index> next_{0};           // chunk to take
+  alignas(64) std::atomic<int> inside_{0};
+  static thread_local bool in_chunk_;
+
+  bool owned_here() const { return owner_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
+
+  // Takes chunks until there are none.
+  void work() {
+    in_chunk_ = true;
+    const Index count = chunks_.count();
+    for (Index c; (c = next_.fetch_add(1, std::memory_order_relaxed)) < count;) {
+      note_thread();
+      try {
+        const LoopOrder::Chunk scope(*order_);
+        chunks_.run(c);
+      } catch (...) {
+        if (!failed_.exchange(true)) error_ = std::current_exception();
+        next_ = count;
+      }
+    }
+    in_chunk_ = false;
+  }
+
+  // What a worker does: loops as they are shown, until there is none for a while.
+  void attend() {
+    const InSlot scope;
+    std::uint64_t last = 0;
+    for (Spin spin; !dismissed_ && !spin.for_long();) {
+      const std::uint64_t loop = shown_;
+      if (loop % 2 == 0 || loop == last) {
+        spin.wait();
+        continue;
+      }
+      ++inside_;
+      if (shown_ == loop) work();
+      --inside_;
+      last = loop;
+      spin = Spin();
+    }
+    --present_;
+  }
+};
+
+thread_local bool Crew::in_chunk_ = false;
+
+// Leaked on purpose, as the pool below.
+Crew& crew() {
+  static Crew* c = new Crew;
+  return *c;
+}
+
 // Leaked on purpose: TBB's own statics may be gone when ours would be destroyed.
 Pool& thread_pool() {
   static Pool* pool = new Pool;
@@ -103,6 +239,7 @@ int cgroup_threads() {
 
 void start(int n) {
   Pool& p = thread_pool();
+  crew().dismiss();
   p.arena.reset();
   p.control.reset();
   p.control =
@@ -111,14 +248,6 @@ void start(int n) {
   p.arena->initialize();
   p.threads = n;
   current_threads = n;
-}
-
-void note_thread() {
-  thread_local std::uint64_t noted = 0;
-  const std::uint64_t round = seen_round.load(std::memory_order_relaxed);
-  if (noted == round) return;
-  noted = round;
-  seen_count.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -145,6 +274,9 @@ int threads() {
 
 int thread_slot() { return slot; }
 
+AwakeThreads::AwakeThreads() { crew().enter(); }
+AwakeThreads::~AwakeThreads() { crew().leave(); }
+
 int threads_seen() {
   ++seen_round;
   return seen_count.exchange(0);
@@ -157,25 +289,25 @@ DryRun::~DryRun() { is_dry = before_; }
 
 void parallel_ranges(Index n, Index grain, RangeFunction f, void* context) {
   if (is_dry) return;
-  const Index chunks = (n + grain - 1) / grain;
-  const auto chunk = [&](Index c) { f(context, c * grain, std::min(n, (c + 1) * grain)); };
+  const Chunks chunks{n, grain, f, context};
   if (threads() == 1) {
     note_thread();
-    for (Index c = 0; c < chunks; ++c) chunk(c);
+    for (Index c = 0; c < chunks.count(); ++c) chunks.run(c);
     return;
   }
+  LoopOrder order;  // after all that chunks read
+  if (crew().serves_here()) return crew().run(*thread_pool().arena, threads(), chunks, order);
   const auto run_chunks = [&](Index begin, Index end) {
     note_thread();
     const InSlot scope;
-    for (Index c = begin; c < end; ++c) chunk(c);
+    for (Index c = begin; c < end; ++c) chunks.run(c);
   };
-  LoopOrder order;  // after all that chunks read
   // isolate: a thread that waits here must not take up an outer task, whose scratch it might share.
   // Another thread may do even that.
   thread_pool().arena->execute([&] {
     tbb::this_task_arena::isolate([&] {
-      tbb::parallel_for(tbb::blocked_range<Index>(0, chunks, 1), TbbBody<decltype(run_chunks)>{&run_chunks, &order},
-                        tbb::simple_partitioner());
+      tbb::parallel_for(tbb::blocked_range<Index>(0, chunks.count(), 1),
+                        TbbBody<decltype(run_chunks)>{&run_chunks, &order}, tbb::simple_partitioner());
     });
   });
 }

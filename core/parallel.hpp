@@ -49,6 +49,18 @@ template <class F> void parallel_for(Index n, Index grain, F&& f) {
       n, grain, [](void* c, Index b, Index e) { (*static_cast<std::remove_reference_t<F>*>(c))(b, e); }, &f);
 }
 
+// While one lives, the threads that share this thread's loops stay awake from one to the next, as long as not more than
+// a fraction of a millisecond lies between: for many short loops in a row, such as the products of a token, where
+// waking a thread takes as long as its share of the work. Chunks and their bits are the same. They yield to others that
+// want the processor. Of several threads that have one, the first gets it, and for the others it does nothing.
+class AwakeThreads {
+ public:
+  AwakeThreads();
+  ~AwakeThreads();
+  AwakeThreads(const AwakeThreads&) = delete;
+  AwakeThreads& operator=(const AwakeThreads&) = delete;
+};
+
 // Which of the threads() that share a parallel_for runs this chunk: chunks that run at once have different slots. 0
 // outside.
 int thread_slot();

@@ -98,6 +98,70 @@ TEST_CASE("parallel: an exception reaches the caller, and work goes on after it"
   }
 }
 
+TEST_CASE("parallel: threads that stay awake run the same chunks, each once") {
+  for (const int n : {1, 2, 3, 8}) {
+    const Threads scope(n);
+    const AwakeThreads awake;
+    CHECK(chunks_of(10, 3) == std::set<Chunk>{{0, 3}, {3, 6}, {6, 9}, {9, 10}});
+    CHECK(chunks_of(1000, 1).size() == 1000);
+    std::vector<int> runs(64);
+    for (int loop = 0; loop < 3000; ++loop) {
+      if (loop % 1000 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));  // the others fell asleep
+      const AwakeThreads again;
+      parallel_for(64, 1 + loop % 7, [&](Index b, Index e) {
+        for (; b < e; ++b) ++runs[static_cast<std::size_t>(b)];
+      });
+    }
+    for (const int r : runs) CHECK(r == 3000);
+  }
+}
+
+TEST_CASE("parallel: threads that stay awake are seen, have slots of their own, and pass exceptions on") {
+  const Threads scope(3);
+  const AwakeThreads awake;
+  threads_seen();
+  int seen = 0;
+  const auto start = std::chrono::steady_clock::now();
+  while (seen < 3 && std::chrono::steady_clock::now() - start < std::chrono::seconds(20)) {
+    std::atomic<int> inside{0}, clashes{0};
+    std::atomic<bool> taken[3] = {};
+    parallel_for(30, 1, [&](Index, Index) {
+      ++inside;
+      if (taken[thread_slot()].exchange(true)) ++clashes;
+      for (int i = 0; i < 10 && inside < 3; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      taken[thread_slot()] = false;
+    });
+    CHECK(clashes == 0);
+    seen = threads_seen();
+  }
+  CHECK(seen == 3);
+  for (int i = 0; i < 200; ++i)
+    CHECK(error_of([] { parallel_for(100, 1, [](Index b, Index) { require(b != 57, "chunk ", b); }); }) == "chunk 57");
+  CHECK(chunks_of(4, 2).size() == 2);
+}
+
+TEST_CASE("parallel: threads stay awake for one of several callers; loops inside of loops; other numbers of threads") {
+  const Threads scope(3);
+  std::vector<std::atomic<int>> sums(5);
+  std::vector<std::thread> callers;
+  for (std::size_t t = 0; t < 5; ++t)
+    callers.emplace_back([&sums, t] {
+      const AwakeThreads awake;
+      for (int loop = 0; loop < 50; ++loop)
+        parallel_for(10, 1, [&](Index b, Index e) {
+          for (; b < e; ++b)
+            parallel_for(100, 7, [&](Index from, Index to) { sums[t] += static_cast<int>(to - from); });
+        });
+    });
+  for (std::thread& t : callers) t.join();
+  for (const auto& sum : sums) CHECK(sum == 50 * 10 * 100);
+  const AwakeThreads awake;
+  for (const int n : {2, 4, 1, 3}) {
+    set_threads(n);
+    CHECK(chunks_of(1000, 1).size() == 1000);
+  }
+}
+
 TEST_CASE("parallel: the number of threads") {
   CHECK(available_threads() >= 1);
   set_threads(5);
