@@ -10,14 +10,16 @@
 namespace heed {
 namespace {
 
-// Rows of the weight may be apart (a slice of columns), but each is contiguous.
-template <class T>
+// Rows of the weight, of S, may be apart (a slice of columns), but each is contiguous.
+template <class T, class S>
 void gather(Tensor& y, const Tensor& weight, const Tensor& indices) {
   const Index d = weight.dim(1), apart = weight.strides()[0];
   const std::int32_t* index = indices.ptr<std::int32_t>();
   parallel_for(indices.numel(), grain_for(d), [&](Index begin, Index end) {
-    for (Index i = begin; i < end; ++i)
-      std::memcpy(y.ptr<T>() + i * d, weight.ptr<T>() + index[i] * apart, static_cast<std::size_t>(d) * sizeof(T));
+    for (Index i = begin; i < end; ++i) {
+      const S* row = weight.ptr<S>() + index[i] * apart;
+      std::transform(row, row + d, y.ptr<T>() + i * d, [](S x) { return static_cast<T>(x); });
+    }
   });
 }
 
@@ -47,9 +49,11 @@ void scatter_add(const Target& dweight, const Tensor& dy, const Tensor& indices,
 // y[i] = weight[indices[i]]. Backward: dweight[v] = sum of dy[i] over all i with indices[i] = v.
 Tensor embedding(In indices, In weight, std::optional<Index> padding_idx) {
   const Where& where = indices.where();
-  check(
-      weight->defined() && weight.rank() == 2 && (weight.dtype() == DType::float32 || weight.dtype() == DType::float64),
-      where, "embedding: weight is ", weight.tensor(), "; it must be [V, D], float32 or float64");
+  check(weight->defined() && weight.rank() == 2 && is_floating(weight.dtype()), where, "embedding: weight is ",
+        weight.tensor(), "; it must be [V, D], float32, float64 or bfloat16");
+  const bool narrow = weight.dtype() == DType::bfloat16;
+  check(!narrow || !wants_gradient({weight}), where, "embedding: weight is ", weight.tensor(),
+        " and wants a gradient; it must be float32 or float64 then");
   const Index rows = weight.dim(0);
   check(!padding_idx || (*padding_idx >= -rows && *padding_idx < rows), where, "embedding: padding_idx is ",
         padding_idx.value_or(0), " and weight is ", weight.tensor(), "; padding_idx must be in [", -rows, ", ", rows,
@@ -60,8 +64,11 @@ Tensor embedding(In indices, In weight, std::optional<Index> padding_idx) {
   detail::check_indices("embedding", "indices", where, index, rows);
   const bool rows_contiguous = weight.dim(1) <= 1 || weight->strides()[1] == 1;
   const Tensor w = rows_contiguous ? weight->detach() : weight->dense();
-  Tensor y = Tensor::empty(indices.shape() + Shape{weight.dim(1)}, weight.dtype());
-  visit_dtype(weight.dtype(), [&](auto t) { gather<decltype(t)>(y, w, index); });
+  Tensor y = Tensor::empty(indices.shape() + Shape{weight.dim(1)}, narrow ? DType::float32 : weight.dtype());
+  if (narrow)
+    gather<float, bfloat16>(y, w, index);
+  else
+    detail::with_float(weight.dtype(), [&](auto t) { gather<decltype(t), decltype(t)>(y, w, index); });
   record("embedding", where, y, {indices, weight}, saved(index),
          [padding = padding_idx.value_or(0) < 0 ? *padding_idx + rows : padding_idx.value_or(-1)](
              Grads& d, const Tensor& dy, const Tensor& i) {

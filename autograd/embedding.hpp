@@ -12,7 +12,8 @@
 
 namespace heed {
 
-// y[i, ...] = weight[indices[i, ...]]. indices [...] int32 in [0, V); weight [V, D] float32 or float64; y [..., D].
+// y[i, ...] = weight[indices[i, ...]]. indices [...] int32 in [0, V); weight [V, D] float32 or float64, or bfloat16
+// without a gradient, of which y is float32; y [..., D].
 // Row padding_idx of the weight, if given, is read like any other but gets no gradient; negative, it counts from the
 // end.
 // Throws Error for other shapes and types, and names the first index out of range, with its position.

@@ -7,8 +7,7 @@ using detail::ParameterInfo;
 
 Parameter::Parameter(Tensor value, Where made) {
   require(value.defined(), "Parameter: the value is undefined; it must have values");
-  require(value.dtype() == DType::float32 || value.dtype() == DType::float64, "Parameter: the value is ", value,
-          "; it must be float32 or float64");
+  require(is_floating(value.dtype()), "Parameter: the value is ", value, "; it must be float32, float64 or bfloat16");
   const bool own = value.is_contiguous() && value.offset() == 0 && value.storage()->references == 1 &&
                    value.storage()->keeper == nullptr && value.storage()->parameter == nullptr;
   Tensor& self = *this;

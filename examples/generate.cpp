@@ -12,6 +12,7 @@ int main(int argc, char** argv) {
   std::vector<std::string> prompts;
   TextOptions options{.count = 300, .sampling = {.temperature = 0.8}};
   int thread_count = 0;
+  std::string dtype = "f32";
   line.add("--checkpoint", checkpoint, "File that train_lm wrote [lm.h5]", file_name("FILE"));
   line.add("--prompt", prompts,
            "What to go on from; may be given several times: the texts are then shown when all are whole "
@@ -21,11 +22,13 @@ int main(int argc, char** argv) {
   line.add("--stop", options.stop, "End a text with this; may be given several times",
            {.shown = "TEXT", .one_each = true});
   line.add_sampling(options.sampling);
+  line.add("--dtype", dtype, "Of the weights; bf16 takes half the memory and about half the time [f32]",
+           one_of({"f32", "bf16"}));
   line.add_seed(options.seed, "Of the sample [1]");
   line.add_threads(thread_count);
   return run_program(line, argc, argv, [&] {
     set_threads(thread_count);
-    const LanguageModel lm = load_language_model(checkpoint);
+    const LanguageModel lm = load_language_model(checkpoint, dtype == "bf16" ? DType::bfloat16 : DType::float32);
     if (prompts.empty()) prompts = {""};
     const bool streams = prompts.size() == 1;
     if (streams) options.on_text = print_piece;

@@ -57,7 +57,8 @@ struct LearnedPositions {
   // [T, width] for the positions from `offset` on.
   Tensor operator()(Index length, Index offset = 0, Where where = Where::current()) const {
     detail::check_positions("LearnedPositions", offset, length, weight.dim(0), where);
-    return weight.slice(0, offset, offset + length);
+    const Tensor rows = weight.slice(0, offset, offset + length);
+    return rows.dtype() == DType::bfloat16 ? rows.to(DType::float32) : rows;
   }
   Tensor operator()(In positions) const { return embedding(positions, weight); }  // int32 [B, T] -> [B, T, width]
 

@@ -33,7 +33,7 @@ std::map<std::string, std::string> language_model_texts(const GPTConfig& config,
   return {{"config", to_json(config)}, {"tokenizer", tokenizer.to_json()}};
 }
 
-LanguageModel load_language_model(const std::filesystem::path& file) {
+LanguageModel load_language_model(const std::filesystem::path& file, DType dtype) {
   const Checkpoint c = load_checkpoint(file);
   const auto config = from_json<GPTConfig>(c.text("config"), c.source);
   const Tokenizer tokenizer = Tokenizer::from_json(c.text("tokenizer"));
@@ -41,6 +41,7 @@ LanguageModel load_language_model(const std::filesystem::path& file) {
   Rng rng;
   LanguageModel lm{skip_init<GPT>(config.options, rng, config.factory()), tokenizer};
   load_model(c, lm.model);
+  if (dtype != DType::float32) to(lm.model, dtype);
   return lm;
 }
 

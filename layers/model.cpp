@@ -30,17 +30,27 @@ void copy_parameters(const std::vector<NamedParameter>& from, const std::vector<
   }
 }
 
-void convert(const std::vector<Member>& members, DType dtype) {
+// Whether it is the weight of a linear layer or the table of an embedding: what linear() and embedding() read, who take
+// bfloat16. By the names that layers here give them.
+static bool is_weight(const Member& m) {
+  const std::string_view path = m.path, name = path.substr(path.rfind('.') + 1);
+  return m.parameter != nullptr && m.parameter->rank() == 2 && (name == "weight" || name == "output") &&
+         !path.ends_with("relative.weight") && path.find("mechanism.") == std::string_view::npos;
+}
+
+void convert(const std::vector<Member>& members, DType type) {
+  require(is_floating(type), "to: the type is ", type, "; it must be float32, float64 or bfloat16");
   std::map<const Storage*, Parameter*> done;
   std::vector<Parameter> kept;  // the old ones, so that no storage is reused while its address is a key
   for (const Member& m : members) {
+    const DType dtype = type != DType::bfloat16 || is_weight(m) ? type : DType::float32;
     if (m.buffer != nullptr) {
       if (m.buffer->defined() && is_floating(m.buffer->dtype())) *m.buffer = m.buffer->to(dtype).detach();
       continue;
     }
     Parameter& p = *m.parameter;
     if (const auto found = done.find(p.storage()); found != done.end()) {
-      p = Parameter(Tensor::empty(p.shape(), dtype));
+      p = Parameter(Tensor::empty(p.shape(), found->second->dtype()));
       tie(*found->second, p);
       continue;
     }

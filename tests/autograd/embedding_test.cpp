@@ -77,6 +77,13 @@ TEST_CASE("embedding's gradient has the same bits at any number of threads") {
   });
 }
 
+TEST_CASE("embedding: rows of bfloat16 come in float32") {
+  const Tensor w = normal({50, 33}, 5, DType::float32).to(DType::bfloat16), i = Rng(6).integers({2, 7}, 0, 50);
+  CHECK(same_bits(embedding(i, w), embedding(i, w.to(DType::float32))));
+  CHECK(same_bits(embedding(i, w.slice(1, 3, 9)), embedding(i, w.to(DType::float32).slice(1, 3, 9))));
+  CHECK(embedding(i, w).dtype() == DType::float32);
+}
+
 TEST_CASE("embedding: errors") {
   const Tensor w = Tensor::zeros({3, 2}), i = Tensor::from<std::int32_t>({0, 2, 1, 3}, {2, 2});
   CHECK(contains(error_of([&] { embedding(i, w); }),
@@ -86,8 +93,13 @@ TEST_CASE("embedding: errors") {
   CHECK(contains(error_of([&] { embedding(Tensor::zeros({2}), w); }),
                  "embedding: indices are [2] float32; they must be int32"));
   CHECK(contains(error_of([&] { embedding(i, Tensor::zeros({3})); }),
-                 "embedding: weight is [3] float32; it must be [V, D], float32 or float64"));
-  CHECK(contains(error_of([&] { embedding(i, w.to(DType::bfloat16)); }), "it must be [V, D], float32 or float64"));
+                 "embedding: weight is [3] float32; it must be [V, D], float32, float64 or bfloat16"));
+  const auto of_narrow = [] {
+    Parameter narrow(Tensor::zeros({3, 2}, DType::bfloat16));
+    const Tape tape;
+    embedding(Tensor::from<std::int32_t>({0, 2}), narrow);
+  };
+  CHECK(contains(error_of(of_narrow), "embedding: weight is [3, 2] bfloat16 and wants a gradient; it must be float32 or"));
   CHECK(contains(error_of([&] { embedding(i, w, 3); }),
                  "embedding: padding_idx is 3 and weight is [3, 2] float32; padding_idx must be in [-3, 3)"));
 }

@@ -335,7 +335,8 @@ TEST_CASE("tensor: what is refused, in words") {
          Tensor::from(std::vector<long>{1, 2}, {3});
        }},
       {"Parameter: the value is undefined; it must have values", [&] { Parameter p(none); }},
-      {"Parameter: the value is [2] int32; it must be float32 or float64", [] { Parameter(Tensor::arange(2)); }},
+      {"Parameter: the value is [2] int32; it must be float32, float64 or bfloat16",
+       [] { Parameter(Tensor::arange(2)); }},
       {"Parameter: it is undefined (moved from, or never made)", [] { Parameter().grad(); }},
   });
 }

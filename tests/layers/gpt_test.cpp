@@ -3,6 +3,7 @@
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/memory.hpp>
+#include <heed/core/parallel.hpp>
 #include <heed/data/checkpoint.hpp>
 #include <heed/layers/gpt.hpp>
 #include <heed/layers/model.hpp>
@@ -294,6 +295,102 @@ TEST_CASE("a clone attends as its model does, and computes in its dtype") {
   Rng rng(4);
   BERT encoder(small_gpt(), rng, [](Index, Rng&) { return EfficientAttention(); });
   CHECK(clone(encoder).net.blocks[0].attention.mechanism.name() == "efficient");
+}
+
+namespace {
+
+// Every weight of linear layers and embeddings to the nearest bfloat16, kept in float32.
+void round_weights(GPT& model) {
+  GPT narrow = clone(model);
+  to(narrow, DType::bfloat16);
+  const auto from = named_parameters(narrow), into = named_parameters(model);
+  for (std::size_t i = 0; i < into.size(); ++i)
+    into[i].parameter->copy_(from[i].parameter->detach().to(DType::float32));
+}
+
+// Logits of each of `tokens` of x, read one by one by a decode state.
+std::vector<Tensor> logits_of_steps(const GPT& model, const Tensor& x) {
+  DecodeState state = model.make_state();
+  std::vector<Tensor> all;
+  for (Index t = 0; t < x.dim(1); ++t) all.push_back(state.read(x.slice(1, t, t + 1)));
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a GPT of bfloat16 keeps vectors in float32, and gives the logits of its rounded weights") {
+  std::vector<GPTOptions> variants(5, small_gpt());
+  variants[1].norm = NormKind::rms, variants[1].positions = PositionKind::rope,
+  variants[1].activation = FeedForwardKind::swiglu, variants[1].bias = false;
+  variants[2].positions = PositionKind::sinusoidal, variants[2].tied = false;
+  variants[3].positions = PositionKind::relative, variants[3].kv_heads = 1;
+  variants[4].vocabulary = 150, variants[4].width = 136, variants[4].heads = 4;
+  for (const GPTOptions& o : variants) {
+    CAPTURE(&o - variants.data());
+    Rng rng(1);
+    GPT model(o, rng), narrow = clone(model), exact = clone(model);
+    for (const NamedParameter& p : named_parameters(model))
+      p.parameter->copy_(rng.normal(p.parameter->shape(), 0, 0.3));
+    copy_values(model, narrow);
+    to(narrow, DType::bfloat16);
+    for (const NamedParameter& p : named_parameters(narrow)) {
+      const bool weight = p.parameter->rank() == 2 && !p.name.ends_with("relative.weight");
+      CHECK(p.parameter->dtype() == (weight ? DType::bfloat16 : DType::float32));
+    }
+    CHECK(narrow.tokens.weight.shape() == model.tokens.weight.shape());
+    round_weights(model);
+    copy_values(model, exact);
+    to(exact, DType::float64);
+    const NoTape no_tape;
+    const Tensor x = random_ids({3, 7}, o.vocabulary, 1);
+    // Float64 and plain sums of it: what rounding of float32 leaves.
+    CHECK(test::close(narrow(x), exact(x).to(DType::float32), 1e-4, 1e-4));
+    const std::vector<Tensor> steps = logits_of_steps(narrow, x), same = logits_of_steps(model, x);
+    for (std::size_t t = 0; t < steps.size(); ++t) CHECK(test::same_bits(steps[t], same[t]));
+    CHECK(test::close(narrow.loss(x, x), exact.loss(x, x).to(DType::float32), 1e-5, 1e-5));
+    to(narrow, DType::float32);
+    CHECK(test::same_bits(narrow(x), model(x)));
+  }
+  Rng rng(1);
+  GPT model(small_gpt(), rng);
+  CHECK(contains(error_of([&] { to(model, DType::int32); }), "to: the type is int32; it must be float32, float64 or"));
+}
+
+TEST_CASE("a GPT of bfloat16 writes with every mechanism that goes on") {
+  for (const std::string& name : mechanism_names()) {
+    CAPTURE(name);
+    Rng rng(4);
+    GPT model(small_gpt(), rng, mechanism_by_name(name, {.heads = 2, .head_size = 4, .context = 8}));
+    GPT narrow = clone(model);
+    to(narrow, DType::bfloat16);
+    round_weights(model);
+    const Tensor x = random_ids({2, 6}, 11, 1);
+    const std::vector<Tensor> steps = logits_of_steps(narrow, x), same = logits_of_steps(model, x);
+    for (std::size_t t = 0; t < steps.size(); ++t) CHECK(test::same_bits(steps[t], same[t]));
+  }
+}
+
+TEST_CASE("rows that are read together have the bits of each alone, with any number of threads") {
+  GPTOptions o = small_gpt();
+  o.vocabulary = 500, o.width = 192, o.heads = 3, o.context = 90;
+  Rng rng(4);
+  GPT model(o, rng);
+  for (const DType type : {DType::float32, DType::bfloat16}) {
+    to(model, type);
+    const Tensor x = random_ids({19, 70}, 500, 1);
+    const std::vector<Tensor> all = logits_of_steps(model, x);
+    for (const int count : {1, 2, 3}) {
+      set_threads(count);
+      for (const Index row : {0, 7, 18}) {
+        const std::vector<Tensor> alone = logits_of_steps(model, x.slice(0, row, row + 1));
+        Index wrong = 0;
+        for (std::size_t t = 0; t < all.size(); ++t)
+          wrong += !test::same_bits(alone[t], all[t].slice(0, row, row + 1).clone());
+        CHECK(wrong == 0);
+      }
+    }
+    set_threads(0);
+  }
 }
 
 TEST_CASE("a warm training step asks the system for no memory") {

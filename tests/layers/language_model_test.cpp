@@ -80,6 +80,19 @@ TEST_CASE("language model: one of each kind comes back, whatever else the file h
     }
 }
 
+TEST_CASE("language model: of bfloat16 it is the same file's, with weights of half the size") {
+  const TemporaryFolder folder;
+  const Checkpoint c = small_model(true, PositionKind::learned);
+  save_checkpoint(folder.path / "lm.h5", c);
+  LanguageModel lm = load_language_model(folder.path / "lm.h5", DType::bfloat16);
+  for (const NamedParameter& parameter : named_parameters(lm.model)) {
+    const Tensor& from = c.tensor("model/" + parameter.name);
+    const DType type = from.rank() == 2 ? DType::bfloat16 : DType::float32;
+    CHECK(test::same_bits(*parameter.parameter, from.to(type)));
+  }
+  CHECK(generate_text(lm, {"abc"}, {.count = 9})[0].size() == 12);
+}
+
 TEST_CASE("language model: texts come piece by piece, the prompt first, and are what generate() makes") {
   const LanguageModel lm = loaded(small_model(true, PositionKind::rope));
   const std::vector<std::string> prompts = {"abc", "d"};
