@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/layers/decoding.hpp>
@@ -21,40 +22,90 @@ void check_sampling(const SamplingOptions& o) {
   require(o.top_p > 0 && o.top_p <= 1, "sampling: top_p is ", o.top_p, "; it must lie in (0, 1]");
 }
 
+namespace {
+
+struct Option {
+  double logit, weight;
+  std::int32_t token;
+};
+
+bool likelier(const Option& a, const Option& b) { return a.logit != b.logit ? a.logit > b.logit : a.token < b.token; }
+
+// The options from the likeliest on whose weights first satisfy enough(sum): they come to the front, the last of them
+// at their end, in an order of its own. Gives their number, all where none satisfy it, and their sum.
+template <class Enough>
+std::pair<std::size_t, double> first_enough(std::vector<Option>& options, const Enough& enough) {
+  std::size_t begin = 0, end = options.size();
+  double sum = 0;  // of those before begin
+  const auto at = [&](std::size_t i) { return options.begin() + static_cast<std::ptrdiff_t>(i); };
+  while (end - begin > 1) {
+    const std::size_t middle = begin + (end - begin) / 2;
+    std::nth_element(at(begin), at(middle), at(end), likelier);
+    double more = sum;
+    for (std::size_t i = begin; i < middle; ++i) more += options[i].weight;
+    if (enough(more))
+      end = middle;
+    else
+      begin = middle, sum = more;
+  }
+  return {begin + 1, sum + options[begin].weight};
+}
+
+// exp((value - most) / temperature), in vectors.
+Tensor relative_weights(const std::vector<double>& values, double most, double temperature) {
+  const NoTape guard;
+  Tensor x = Tensor::empty({static_cast<Index>(values.size())});
+  const auto exponent = [&](double v) { return static_cast<float>((v - most) / temperature); };
+  std::ranges::transform(values, x.ptr<float>(), exponent);
+  return exp(x);
+}
+
+}  // namespace
+
 std::int32_t sample(const Tensor& logits, const SamplingOptions& o, Rng& rng) {
   check_sampling(o);
   require(logits.rank() == 1 && logits.numel() > 0, "sample: logits are ", logits, "; they must be [vocabulary]");
   const std::vector<double> values = logits.to_vector<double>();
-  std::vector<std::int32_t> order(values.size());
-  std::iota(order.begin(), order.end(), 0);
   const double u = rng.uniform();
   check_logits("sample", values);
-  const auto likelier = [&](std::int32_t a, std::int32_t b) {
-    const double x = values[static_cast<std::size_t>(a)], y = values[static_cast<std::size_t>(b)];
-    return x != y ? x > y : a < b;
+  const auto top = std::ranges::max_element(values);  // the first of several
+  if (o.temperature == 0) return static_cast<std::int32_t>(top - values.begin());
+  const Tensor weights = relative_weights(values, *top, o.temperature);
+  const float* weight = weights.ptr<float>();
+  const double total = std::accumulate(weight, weight + values.size(), 0.0);
+  std::vector<Option> options;
+  // Those of at least this weight, but of none that is 0.
+  const auto gather = [&](float least) {
+    options.clear();
+    double sum = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (weight[i] < least || weight[i] == 0) continue;
+      options.push_back({values[i], weight[i], static_cast<std::int32_t>(i)});
+      sum += weight[i];
+    }
+    return sum;
   };
-  if (o.temperature == 0) return *std::min_element(order.begin(), order.end(), likelier);
-  std::sort(order.begin(), order.end(), likelier);
-  if (o.top_k > 0) order.resize(std::min(order.size(), static_cast<std::size_t>(o.top_k)));
-
-  const double most = values[static_cast<std::size_t>(order[0])];
-  std::vector<double> weights;
-  for (std::int32_t i : order)
-    weights.push_back(std::exp((values[static_cast<std::size_t>(i)] - most) / o.temperature));
-  double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  // Most often the few likeliest are all that matters.
+  const double few = gather(1e-3f);
+  const bool enough = o.top_k > 0 ? static_cast<Index>(options.size()) >= o.top_k
+                                  : few > (o.top_p < 1 ? o.top_p : u) * total;
+  if (!enough) gather(0);
+  double sum = total;
+  if (o.top_k > 0 && o.top_k < static_cast<Index>(options.size())) {
+    std::nth_element(options.begin(), options.begin() + o.top_k, options.end(), likelier);
+    options.resize(static_cast<std::size_t>(o.top_k));
+  }
+  if (o.top_k > 0) {
+    sum = 0;
+    for (const Option& option : options) sum += option.weight;
+  }
   if (o.top_p < 1) {
-    double reached = 0;
-    std::size_t kept = 0;
-    while (kept < weights.size() && reached < o.top_p * sum) reached += weights[kept++];
-    weights.resize(kept);
+    const auto [count, reached] = first_enough(options, [&](double x) { return x >= o.top_p * sum; });
+    options.resize(count);
     sum = reached;
   }
-  double rest = u * sum;
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    rest -= weights[i];
-    if (rest < 0) return order[i];
-  }
-  return order[weights.size() - 1];
+  const std::size_t last = first_enough(options, [&](double x) { return x > u * sum; }).first - 1;
+  return options[last].token;
 }
 
 Tensor DecodeState::read(const Tensor& tokens, const Tensor& lengths) {
@@ -66,6 +117,7 @@ Tensor DecodeState::read(const Tensor& tokens, const Tensor& lengths) {
     require(length >= 1 && length <= tokens.dim(1), "DecodeState: the length of row ", i, " is ", length,
             " and tokens are ", tokens, "; it must be from 1 to ", tokens.dim(1));
   }
+  const AwakeThreads scope;
   return self_->read(tokens, lengths);
 }
 
@@ -105,6 +157,7 @@ void detail::generate_rows(DecodeState state, std::span<const Tokens> prompts, c
                            const std::function<Rng&(Index row)>& rng_of, const std::function<bool(Index row)>& goes_on,
                            const std::function<void(Index row, std::int32_t token)>& use) {
   if (prompts.empty()) return;
+  const AwakeThreads scope;
   const Padded padded(prompts);
   std::vector<Index> rows(prompts.size());
   std::iota(rows.begin(), rows.end(), Index{0});
@@ -278,6 +331,7 @@ std::vector<std::vector<Hypothesis>> beam_search(DecodeState state, std::span<co
   }
   std::vector<std::vector<Hypothesis>> best(prompts.size());
   if (prompts.empty()) return best;
+  const AwakeThreads scope;
   const Padded padded(prompts);
   Tensor logits = state.read(padded.tokens, padded.lengths);
   const std::size_t many = static_cast<std::size_t>(o.beam) + o.stop_tokens.size();

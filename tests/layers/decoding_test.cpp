@@ -154,6 +154,60 @@ TEST_CASE("sampling: temperature, top-k, top-p") {
   });
 }
 
+TEST_CASE("sampling: the token is that of a walk from the likeliest on, in vocabularies of any shape") {
+  // Plain loops over all tokens in their order, in float64.
+  const auto walked = [](const std::vector<double>& logits, const SamplingOptions& o, double u) {
+    std::vector<std::size_t> order(logits.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
+    if (o.temperature == 0) return order[0];
+    const auto k = static_cast<std::size_t>(o.top_k);
+    if (k > 0 && k < order.size()) order.resize(k);
+    std::vector<double> weights;
+    double sum = 0, reached = 0;
+    for (const std::size_t i : order) {
+      weights.push_back(std::exp((logits[i] - logits[order[0]]) / o.temperature));
+      sum += weights.back();
+    }
+    std::size_t kept = 0;
+    while (kept < weights.size() && (o.top_p == 1 || reached < o.top_p * sum)) reached += weights[kept++];
+    double rest = u * reached;
+    for (std::size_t i = 0; i < kept; ++i)
+      if ((rest -= weights[i]) < 0) return order[i];
+    return order[kept - 1];
+  };
+  const SamplingOptions options[] = {{},
+                                     {.temperature = 0},
+                                     {.temperature = 0.7},
+                                     {.temperature = 30},
+                                     {.temperature = 1e-300},
+                                     {.top_k = 1},
+                                     {.top_k = 40},
+                                     {.top_k = 100000},
+                                     {.temperature = 20, .top_k = 300},
+                                     {.top_p = 0.9},
+                                     {.temperature = 20, .top_p = 0.3},
+                                     {.top_p = 1e-9},
+                                     {.top_k = 50, .top_p = 0.8},
+                                     {.temperature = 5, .top_k = 700, .top_p = 0.99}};
+  for (const DType type : {DType::float32, DType::float64})
+    for (const Index size : {1, 2, 7, 1000, 5003})
+      for (const double spread : {0.0, 1e-3, 1.0, 6.0}) {
+        Rng values(static_cast<std::uint64_t>(size));
+        Tensor logits = (values.normal({size}) * spread).to(type);
+        if (size > 2) logits[2].fill_(-INFINITY), logits[1].copy_(logits[0]);
+        const std::vector<double> plain = logits.to_vector<double>();
+        Rng rng(5), same(5);
+        int wrong = 0;
+        for (const SamplingOptions& o : options)
+          for (int i = 0; i < 20; ++i)
+            wrong += static_cast<std::size_t>(sample(logits, o, rng)) != walked(plain, o, same.uniform());
+        CAPTURE(size);
+        CAPTURE(spread);
+        CHECK(wrong == 0);
+      }
+}
+
 TEST_CASE("prompts of different length at once: each text is that of its prompt alone, beyond the context too") {
   const std::vector<Text> prompts = {
       {1, 2, 3}, {4}, {5, 6, 7, 8, 9, 10, 1, 2, 3, 4, 5, 6}, {1, 2, 3}, {9, 8, 7, 6, 5, 4, 3, 2, 1, 0,

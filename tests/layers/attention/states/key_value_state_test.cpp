@@ -1,5 +1,6 @@
 // The cache of keys and values: what it asks of the function that attends, and what it refuses.
 #include <heed/heed.hpp>
+#include <set>
 
 #include "tests/support.hpp"
 
@@ -82,4 +83,23 @@ TEST_CASE("MappedKeyState maps each key once, as it comes") {
   CHECK(keys == 6);
   const Tensor values = v.unsqueeze(2).expand({2, 2, 2, 6, 3}).reshape({2, 4, 6, 3});
   CHECK(close(y, part(attention(q * 2.0, k * 3.0, values, {.causal = true}, 1.0), 4, 6)));
+}
+
+TEST_CASE("KeyValueState: it grows by doubling, and keeps what it has seen") {
+  const NoTape guard;
+  const Index length = 300;
+  const Tensor q = normal({2, 4, length, 6}, 1), k = normal({2, 2, length, 6}, 2), v = normal({2, 2, length, 5}, 3);
+  const Tensor whole = attention(q, k, v, {.causal = true});
+  AttentionState state = SoftmaxAttention{}.make_state();
+  std::set<const void*> places;  // of the keys
+  double worst = 0;
+  for (Index t = 0; t < length; ++t) {
+    const auto at = [&](const Tensor& x) { return x.slice(2, t, t + 1); };
+    const Tensor y = state.apply(at(q), at(k), at(v));
+    worst = std::max(worst, max(abs(y - at(whole))).item());
+    for (const NamedBuffer& b : named_buffers(state))
+      if (b.name == "keys") places.insert(b.buffer->raw());
+  }
+  CHECK(worst < 1e-12);
+  CHECK(places.size() == 4);  // room for 64, 128, 256, 512 positions
 }
