@@ -1,0 +1,77 @@
+"""What bench_generation is measured against: llama.cpp writes 200 tokens with a model of random weights, of 12 layers,
+12 heads and width 768 with 85 million parameters beside the embeddings.
+
+usage: python3 generation_llama_cpp.py [f32|bf16] [threads]    (pip install xllamacpp gguf numpy)
+The model's file stays in the temporary folder, for the next time. It spins, so that it is slow on a busy machine.
+"""
+import json
+import os
+import sys
+import tempfile
+
+import gguf
+import numpy as np
+import xllamacpp
+
+LAYERS, HEADS, WIDTH, HIDDEN, CONTEXT = 12, 12, 768, 2048, 512
+
+
+def write_model(path, dtype):
+    rng = np.random.default_rng(0)
+    letters = [bytes([c]) for c in b"abcdefghijklmnopqrstuvwxyz"]
+    tokens = [b"<unk>", b"<s>", b"</s>"] + [f"<0x{i:02X}>".encode() for i in range(256)] + [b"\xe2\x96\x81"] + letters
+    w = gguf.GGUFWriter(path, "llama")
+    w.add_context_length(CONTEXT)
+    w.add_embedding_length(WIDTH)
+    w.add_block_count(LAYERS)
+    w.add_feed_forward_length(HIDDEN)
+    w.add_head_count(HEADS)
+    w.add_head_count_kv(HEADS)
+    w.add_layer_norm_rms_eps(1e-5)
+    w.add_rope_dimension_count(WIDTH // HEADS)
+    w.add_vocab_size(len(tokens))
+    w.add_tokenizer_model("llama")
+    w.add_tokenizer_pre("default")
+    w.add_token_list(tokens)
+    w.add_token_scores([0.0] * len(tokens))
+    w.add_token_types([2, 3, 3] + [6] * 256 + [1] * 27)
+    w.add_bos_token_id(1)
+    w.add_eos_token_id(2)
+    w.add_unk_token_id(0)
+
+    def matrix(name, *shape):
+        a = (0.02 * rng.standard_normal(shape)).astype(np.float32)
+        kind = gguf.GGMLQuantizationType.BF16
+        if dtype == "bf16":
+            w.add_tensor(name, gguf.quants.quantize(a, kind), raw_dtype=kind)
+        else:
+            w.add_tensor(name, a)
+
+    matrix("token_embd.weight", len(tokens), WIDTH)
+    matrix("output.weight", len(tokens), WIDTH)
+    w.add_tensor("output_norm.weight", np.ones(WIDTH, np.float32))
+    for i in range(LAYERS):
+        for name in ("attn_norm", "ffn_norm"):
+            w.add_tensor(f"blk.{i}.{name}.weight", np.ones(WIDTH, np.float32))
+        for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
+            matrix(f"blk.{i}.{name}.weight", WIDTH, WIDTH)
+        for name, shape in (("gate", (HIDDEN, WIDTH)), ("up", (HIDDEN, WIDTH)), ("down", (WIDTH, HIDDEN))):
+            matrix(f"blk.{i}.ffn_{name}.weight", *shape)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+
+
+dtype = sys.argv[1] if len(sys.argv) > 1 else "f32"
+threads = int(sys.argv[2]) if len(sys.argv) > 2 else os.cpu_count()
+path = os.path.join(tempfile.gettempdir(), f"heed_generation_{dtype}.gguf")
+if not os.path.exists(path):
+    write_model(path, dtype)
+c = xllamacpp.CommonParams()
+c.model.path, c.n_ctx, c.n_parallel, c.warmup = path, CONTEXT, 1, True
+c.cpuparams.n_threads = c.cpuparams_batch.n_threads = threads
+request = {"prompt": "a b c d", "n_predict": 200, "max_tokens": 200, "temperature": 0, "ignore_eos": True}
+r = xllamacpp.Server(c).handle_completions(request)
+ms = (r if isinstance(r, dict) else json.loads(r))["timings"]["predicted_per_token_ms"]
+print(f"llama.cpp 85M parameters, {dtype}, {threads} threads, 1 rows: {ms:.2f} ms a step, {1000 / ms:.1f} tokens/s")
