@@ -3,6 +3,7 @@
 #include <heed/autograd/detail/products.hpp>
 #include <heed/autograd/detail/tape_state.hpp>
 #include <heed/autograd/matmul.hpp>
+#include <heed/core/kernels/elementwise.hpp>
 #include <heed/core/parallel.hpp>
 
 namespace heed {
@@ -207,7 +208,22 @@ static Tensor linear_again(WeightReuse::State& scope, In x, In weight, In bias) 
   return y;
 }
 
-Tensor linear(In x, In weight, In bias) {
+namespace {
+
+// What becomes of sums in float32 that are kept as bfloat16 y [rows, n].
+struct RoundTo {
+  std::uint16_t* y;
+  Index n;
+  void operator()(const GemmBlock& block) const {
+    for (Index i = 0; i < block.rows; ++i)
+      kernels::elementwise_table().bf16.round(y + (block.row + i) * n + block.column,
+                                              static_cast<const float*>(block.c) + i * block.ldc, block.columns);
+  }
+};
+
+}  // namespace
+
+Tensor linear(In x, In weight, In bias, std::optional<DType> result) {
   check(x.rank() >= 1 && weight.rank() == 2 && x.dim(-1) == weight.dim(1), x.where(), "linear: x is ", x.tensor(),
         " but weight is ", weight.tensor(), "; the last axis of x must be the last of weight, [out, in]");
   check(multiply_together(x.dtype(), weight.dtype()), x.where(), "linear: x is ", x.tensor(), " but weight is ",
@@ -216,21 +232,28 @@ Tensor linear(In x, In weight, In bias) {
   const DType type = product_type(x.dtype());
   check(!bias->defined() || (bias.shape() == Shape{out} && bias.dtype() == type), x.where(), "linear: weight is ",
         weight.tensor(), " and bias is ", bias.tensor(), "; bias must be ", Shape{out}, " ", type);
-  if (weight_reuse != nullptr && detail::mode().tape == weight_reuse->tape && detail::mode().first_run == nullptr)
-    return linear_again(*weight_reuse, x, weight, bias);
-  Tensor y = Tensor::empty(x.shape().first(x.rank() - 1) + Shape{out}, type);
+  const bool narrow = result == DType::bfloat16;
+  check(!result || *result == type || (narrow && type == DType::float32), x.where(), "linear: x is ", x.tensor(), " and the result's dtype is ", result.value_or(type), "; it must be ", type,
+        type == DType::float32 ? " or bfloat16" : "");
+  if (weight_reuse != nullptr && detail::mode().tape == weight_reuse->tape && detail::mode().first_run == nullptr) {
+    const Tensor y = linear_again(*weight_reuse, x, weight, bias);
+    return narrow ? y.to(DType::bfloat16) : y;
+  }
+  Tensor y = Tensor::empty(x.shape().first(x.rank() - 1) + Shape{out}, result.value_or(type));
   const Tensor a = product_operand(as_rows(x)), w = weight->detach();
   const DType products = products_of(a.dtype(), w.dtype());
   const Tensor b = bias->defined() ? bias->dense() : Tensor();
-  Gemm g = product_of(a, w.t(), y.as_strided({y.rows(), out}, {out, 1}, 0), products);
+  Gemm g = product_of(a, w.t(), narrow ? Tensor() : y.as_strided({y.rows(), out}, {out, 1}, 0), products);
   g.bias = b.raw();
+  const RoundTo round{narrow ? &y.ptr<bfloat16>()->bits : nullptr, out};
+  if (narrow) g.finish = round;
   gemm(g);
   record("linear", x.where(), y, {x, weight, bias}, saved(a, w),
          [out, type, products](Grads& d, const Tensor& dy, const Tensor& rows, const Tensor& weights) {
            const Tensor g32 = dy.as_strided({dy.rows(), out}, {out, 1}, dy.offset());
-           const Tensor narrow = gradient_operand(g32, products);
-           product_gradient(rows_target(d, 0), narrow, weights, products);
-           product_gradient(rows_target(d, 1), narrow.t(), rows, products);
+           const Tensor rounded = gradient_operand(g32, products);
+           product_gradient(rows_target(d, 0), rounded, weights, products);
+           product_gradient(rows_target(d, 1), rounded.t(), rows, products);
            if (d.wants(2)) d.add(2, detail::sum_to(g32, {out}).to(type));
          });
   return y;

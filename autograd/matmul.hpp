@@ -8,14 +8,15 @@
 #pragma once
 #include <heed/autograd/record.hpp>
 #include <memory>
+#include <optional>
 
 namespace heed {
 
 // y = x W^T + b: x [..., in], weight [out, in], bias [out] or undefined -> [..., out].
 // dx = dy W;  dW = dy^T x;  db = sum of dy over rows.
 // float32 or float64. x or weight may be bfloat16: products of bfloat16 values are summed in float32, and so is the
-// result.
-Tensor linear(In x, In weight, In bias);
+// result, unless `result` says bfloat16: then each sum is rounded once, as it is stored.
+Tensor linear(In x, In weight, In bias, std::optional<DType> result = {});
 
 // As torch.matmul: [.., m, k] by [.., k, n] with batch axes that broadcast; a vector on the left counts as a row, on
 // the right as a column, and that axis is dropped from the result. Any strides. Types as for linear; or both int32: an
@@ -35,6 +36,7 @@ Tensor feed_forward(In x, In up, In up_bias, In down, In down_bias, Activation a
 // Inside this scope linear(), matmul(), feed_forward(), linear_cross_entropy() and recurrent layers round float32
 // operands of their products to bfloat16 first, gradients that enter one included: sums, results, parameters and their
 // gradients stay float32 (mixed precision with float32 master weights). Weights are rounded as products read them.
+// MultiHeadAttention keeps queries, keys, values and what it makes of them as bfloat16 where its mechanism takes them.
 class MatmulPrecision {
  public:
   explicit MatmulPrecision(DType operands, Where where = Where::current());  // float32 or bfloat16

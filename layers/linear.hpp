@@ -73,7 +73,8 @@ struct Linear {
   // Uniform within 1/sqrt(in), as PyTorch's.
   Linear(Index in, Index out, Rng& rng, LinearOptions options = {});
 
-  Tensor operator()(In x) const { return linear(x, weight, bias); }  // [..., in] -> [..., out]
+  // [..., in] -> [..., out]
+  Tensor operator()(In x, std::optional<DType> result = {}) const { return linear(x, weight, bias, result); }
 
   void members(auto&& visit) {
     visit("weight", weight);

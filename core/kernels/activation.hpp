@@ -1,6 +1,9 @@
 // The activation of a feed-forward network on runs of its hidden layer, in memory of the type that is computed in or
 // of bf16. Formulas are the rows of elementwise_ops.hpp.
 #pragma once
+#include <stddef.h>
+#include <stdint.h>
+
 #include "dispatch.hpp"
 
 namespace heed::kernels {

@@ -163,7 +163,7 @@ TEST_CASE("attention of bfloat16 gives the same bits at any number of threads") 
   set_threads(0);
 }
 
-TEST_CASE("attention of bfloat16: what is hidden has no effect, even NaN; what is seen has") {
+TEST_CASE("attention of bfloat16: what is hidden has no effect, even NaN, and what is seen has") {
   on_each_level([] {
     AttentionData x = random_attention({2, 4, 2, 40, 90, 16, 8});
     const AttentionCall o{.causal = true,

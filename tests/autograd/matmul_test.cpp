@@ -1,14 +1,17 @@
 // Products of matrices against plain loops, and their derivatives.
 #include <heed/autograd/matmul.hpp>
+#include <heed/autograd/reductions.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/random.hpp>
 
+#include "tests/core/levels.hpp"
 #include "tests/support.hpp"
 
 using namespace heed;
 using test::contains;
 using test::error_of;
+using test::on_each_level;
 
 namespace {
 
@@ -237,4 +240,36 @@ TEST_CASE("a weight that was written to is packed anew, and uses without a gradi
   const Tensor used = linear(x, w, Tensor()), unused = linear(x * 3, w, Tensor());
   tape.backward(used, x);
   CHECK(test::close(w.grad(), matmul(x.t(), x), 1e-13, 1e-13));
+}
+
+TEST_CASE("linear: a result in bfloat16 is that in float32, rounded once, with the same gradients of the same dy") {
+  on_each_level([] {
+    for (const DType precision : {DType::float32, DType::bfloat16})
+      for (const Index rows : {1, 3, 50, 300}) {
+        const MatmulPrecision scope(precision);
+        Rng rng(5);
+        const Tensor x = rng.normal({rows, 70}), dy = rng.normal({rows, 130}).to(DType::bfloat16);
+        Parameter weight(rng.normal({130, 70})), bias(rng.normal({130}));
+        const auto run = [&](std::optional<DType> result, Tensor& y) {
+          weight.zero_grad(), bias.zero_grad();
+          Tape tape;
+          y = linear(x, weight, bias, result);
+          tape.backward(sum(y.to(DType::float32) * dy.to(DType::float32)));
+          const NoTape no_tape;
+          return std::vector<Tensor>{weight.grad().clone(), bias.grad().clone()};
+        };
+        Tensor wide, narrow;
+        const auto want = run({}, wide), got = run(DType::bfloat16, narrow);
+        CHECK(test::same_bits(narrow.detach(), wide.detach().to(DType::bfloat16)));
+        for (std::size_t i = 0; i < want.size(); ++i) CHECK(test::same_bits(got[i], want[i]));
+        const WeightReuse reuse;
+        CHECK(test::same_bits(linear(x, weight, bias, DType::bfloat16).detach(),
+                              linear(x, weight, bias).detach().to(DType::bfloat16)));
+      }
+  });
+  const Tensor x = Tensor::zeros({2, 3}), w = Tensor::zeros({4, 3});
+  CHECK(contains(error_of([&] { linear(x, w, Tensor(), DType::int32); }),
+                 "and the result's dtype is int32; it must be float32 or bfloat16"));
+  CHECK(contains(error_of([&] { linear(x.to(DType::float64), w.to(DType::float64), Tensor(), DType::bfloat16); }),
+                 "and the result's dtype is bfloat16; it must be float64"));
 }

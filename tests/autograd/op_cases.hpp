@@ -22,6 +22,7 @@ enum Except : unsigned {
   kOneIsNan = 64,  // of one element the result is NaN
   kAnyName = 128,  // no op of its own that errors could name
   kRounds = 256,   // to float32, so that no difference quotient can be taken
+  kDots = 512,     // of bfloat16, values in between are rounded too, where the level multiplies them as such
 };
 
 inline constexpr Index N = -1;  // in a shape: the size that varies

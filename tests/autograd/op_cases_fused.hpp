@@ -207,17 +207,17 @@ inline std::vector<OpCase> attention_cases() {
   const std::vector<Shape> width = {{2, 2, 3, N}, {2, 1, 4, N}, {2, 1, 4, N}},  // grouped-query
       length = {{1, 2, N, 3}, {1, 2, N, 3}, {1, 2, N, 2}}, keys = {{1, 2, 2, 3}, {1, 2, N, 3}, {1, 2, N, 2}};
   return {
-      {"attention", width, [](const List& x) { return attention(x[0], x[1], x[2]); }, kNoScalar | kNotEmpty},
+      {"attention", width, [](const List& x) { return attention(x[0], x[1], x[2]); }, kNoScalar | kNotEmpty | kDots},
       {"attention causal", length, [](const List& x) { return attention(x[0], x[1], x[2], {.causal = true}, 0.5); },
-       kNoScalar},
-      {"attention of keys", keys, [](const List& x) { return attention(x[0], x[1], x[2]); }, kNoScalar},
+       kNoScalar | kDots},
+      {"attention of keys", keys, [](const List& x) { return attention(x[0], x[1], x[2]); }, kNoScalar | kDots},
       {"attention masked", keys,
        [](const List& x) {
          const Index n = axis_size(x[1], 2);
          return attention(x[0], x[1], x[2],
                           {.key_lengths = Tensor::full({1}, static_cast<double>(n / 2), DType::int32), .dropout = 0.2});
        },
-       kNoScalar | kHidesNan},
+       kNoScalar | kHidesNan | kDots},
       {"additive_attention",
        {{2, 2, 3, N}, {2, 1, 4, N}, {2, 1, 4, N}, {2, N}},
        [](const List& x) { return additive_attention(x[0], x[1], x[2], x[3]); },

@@ -233,8 +233,11 @@ TEST_CASE("every op: bfloat16 is computed in float32 and rounded once, forward, 
       ++taken;
       const Run got = run_of(c, half), want = run_of(c, wide);
       if (got.y.dtype() == DType::float32) continue;  // products
-      CHECK(same_bits(got.y, want.y.to(DType::bfloat16)));
-      for (std::size_t i = 0; i < half.size(); ++i) CHECK(distance(got.gradients[i], want.gradients[i]) <= 2e-2);
+      // Where values in between are rounded, to 2^-8 each at most, two such errors add up in a gradient.
+      const bool dots = (c.except & kDots) != 0;
+      CHECK((same_bits(got.y, want.y.to(DType::bfloat16)) || (dots && distance(got.y, want.y) <= 0x1p-7)));
+      for (std::size_t i = 0; i < half.size(); ++i)
+        CHECK(distance(got.gradients[i], want.gradients[i]) <= (dots ? 3e-2 : 2e-2));
     }
   }
   CHECK(taken > 300);
