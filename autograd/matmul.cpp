@@ -233,7 +233,8 @@ Tensor linear(In x, In weight, In bias, std::optional<DType> result) {
   check(!bias->defined() || (bias.shape() == Shape{out} && bias.dtype() == type), x.where(), "linear: weight is ",
         weight.tensor(), " and bias is ", bias.tensor(), "; bias must be ", Shape{out}, " ", type);
   const bool narrow = result == DType::bfloat16;
-  check(!result || *result == type || (narrow && type == DType::float32), x.where(), "linear: x is ", x.tensor(), " and the result's dtype is ", result.value_or(type), "; it must be ", type,
+  check(!result || *result == type || (narrow && type == DType::float32), x.where(), "linear: x is ", x.tensor(),
+        " and the result's dtype is ", result.value_or(type), "; it must be ", type,
         type == DType::float32 ? " or bfloat16" : "");
   if (weight_reuse != nullptr && detail::mode().tape == weight_reuse->tape && detail::mode().first_run == nullptr) {
     const Tensor y = linear_again(*weight_reuse, x, weight, bias);

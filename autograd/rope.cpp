@@ -3,6 +3,7 @@
 //
 #include <algorithm>
 #include <cmath>
+#include <heed/core/detail/dry_run.hpp>
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/kernels/rope.hpp>
 #include <heed/core/parallel.hpp>
@@ -51,6 +52,7 @@ Tensor angles_of(double base, Index dims, bool interleaved, DType dtype, Index p
     Index size = 256;
     while (size < positions) size *= 2;
     Tensor table = Tensor::empty({size, 2, dims}, dtype);
+    const detail::DryRunPause pause;
     dtype == DType::float32 ? fill_angles<float>(*it, table) : fill_angles<double>(*it, table);
     it->table = table;
   }

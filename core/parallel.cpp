@@ -286,6 +286,8 @@ namespace detail {
 
 DryRun::DryRun() : before_(std::exchange(is_dry, true)) {}
 DryRun::~DryRun() { is_dry = before_; }
+DryRunPause::DryRunPause() : before_(std::exchange(is_dry, false)) {}
+DryRunPause::~DryRunPause() { is_dry = before_; }
 
 void parallel_ranges(Index n, Index grain, RangeFunction f, void* context) {
   if (is_dry) return;

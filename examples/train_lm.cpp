@@ -48,13 +48,13 @@ TrainingMemory training_memory(M& model, const Optimizer& optimizer, const LmSet
 void say_what_begins(const LmSettings& s, const LmData& data, Index parameters, double mebibytes,
                      const TrainingMemory& memory, bool goes_on) {
   const std::string in_all =
-      memory.process > 0 ? " of about " + std::to_string(std::lround(memory.process / (1 << 20))) + " MiB in all" : "";
+      memory.process > 0 ? ", about " + std::to_string(std::lround(memory.process / (1 << 20))) + " MiB" : "";
   std::fprintf(stderr,
-               "%s\n%lld layers, %lld heads, width %lld, context %lld: %.2fM parameters\n"
-               "%.1f MiB of activations%s; %s, %d threads, seed %llu; %s\n",
+               "%s\n%lld layers, %lld heads, width %lld, context %lld: %.2fM parameters%s\n"
+               "%.1f MiB of activations; %s, %d threads, seed %llu; %s\n",
                data.description.c_str(), static_cast<long long>(s.layers), static_cast<long long>(s.heads),
                static_cast<long long>(s.width), static_cast<long long>(s.context),
-               static_cast<double>(parameters) / 1e6, mebibytes, in_all.c_str(), arch(), threads(),
+               static_cast<double>(parameters) / 1e6, in_all.c_str(), mebibytes, arch(), threads(),
                static_cast<unsigned long long>(s.seed), goes_on ? "going on" : "starting afresh");
 }
 

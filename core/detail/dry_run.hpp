@@ -17,4 +17,16 @@ class DryRun {
   bool before_;
 };
 
+// Inside of a DryRun: loops run again while it lives. For what is kept beyond the run, such as tables of angles.
+class DryRunPause {
+ public:
+  DryRunPause();
+  ~DryRunPause();
+  DryRunPause(const DryRunPause&) = delete;
+  DryRunPause& operator=(const DryRunPause&) = delete;
+
+ private:
+  bool before_;
+};
+
 }  // namespace heed::detail

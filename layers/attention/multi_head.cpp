@@ -86,6 +86,11 @@ static Tensor projected(const Linear& linear, In x, const AttentionMechanism& me
   return keeps_bfloat16(mechanism) && !changed && x.dtype() != DType::float64 ? linear(x, DType::bfloat16) : linear(x);
 }
 
+// Heads to which something was done, as they are kept.
+static Tensor kept(const Tensor& heads, const AttentionMechanism& mechanism) {
+  return keeps_bfloat16(mechanism) && heads.dtype() == DType::float32 ? heads.to(DType::bfloat16) : heads;
+}
+
 namespace {
 
 // The columns of a product [B, T, ...], from left to right, as heads [B, heads, T, size]: views.
@@ -110,7 +115,7 @@ MultiHeadAttention::Heads MultiHeadAttention::heads_of(In x, const RopeOptions& 
   check(qkv.has_value(), x.where(), "MultiHeadAttention: this layer attends to a memory; call it with one");
   check(x.rank() == 3 && x.dim(2) == o.width, x.where(), "MultiHeadAttention: x is ", x.tensor(),
         "; it must be [batch, positions, ", o.width, "]");
-  Columns y(projected(*qkv, x, mechanism, o.rope));
+  Columns y(projected(*qkv, x, mechanism, o.rope || o.qk_norm));
   Heads h{y.next(o.heads, o.key_size), y.next(o.kv_heads, o.key_size), y.next(o.kv_heads, o.value_size)};
   for (const MechanismInput& input : mechanism.inputs())
     h.add(y.next(input.of_queries() ? o.heads : o.kv_heads, input.size));
@@ -121,9 +126,8 @@ MultiHeadAttention::Heads MultiHeadAttention::heads_of(In x, const RopeOptions& 
   if (o.rope) {
     h.q = rope(h.q, from);
     h.k = rope(h.k, from);
-    if (keeps_bfloat16(mechanism) && h.q.dtype() == DType::float32)
-      for (Tensor* heads : {&h.q, &h.k, &h.v}) *heads = heads->to(DType::bfloat16);
   }
+  for (Tensor* heads : {&h.q, &h.k, &h.v}) *heads = kept(*heads, mechanism);
   return h;
 }
 
@@ -132,9 +136,9 @@ MultiHeadAttention::Heads MultiHeadAttention::heads_of(In x, const ProjectedMemo
   check(x.rank() == 3 && x.dim(2) == options_.width && x.dim(0) == memory.k.dim(0), x.where(),
         "MultiHeadAttention: x is ", x.tensor(), " and the memory's keys are ", memory.k,
         "; x must be [batch, positions, ", options_.width, "] of the same batch");
-  Columns y(projected(*q, x, mechanism));
+  Columns y(projected(*q, x, mechanism, q_norm.has_value()));
   Heads h{y.next(options_.heads, options_.key_size), memory.k, memory.v, memory.mapped};
-  if (q_norm) h.q = (*q_norm)(h.q);
+  if (q_norm) h.q = kept((*q_norm)(h.q), mechanism);
   auto of_keys = memory.inputs.begin();
   for (const MechanismInput& input : mechanism.inputs())
     h.add(input.of_queries() ? y.next(options_.heads, input.size) : *of_keys++);
@@ -149,12 +153,12 @@ ProjectedMemory MultiHeadAttention::project(In memory, const Tensor& values) con
   check(!values.defined() || (v && values.shape() == memory.shape().with(-1, o.value_width)), memory.where(),
         "MultiHeadAttention: keys are ", memory.tensor(), " and values are ", values, "; values of their own must be ",
         "[batch, positions, ", o.value_width, "] of as many, and value_width above 0");
-  Columns y(projected(kv ? *kv : *k, memory, mechanism));
+  Columns y(projected(kv ? *kv : *k, memory, mechanism, k_norm.has_value()));
   ProjectedMemory p;
   p.k = y.next(o.kv_heads, o.key_size);
-  if (k_norm) p.k = (*k_norm)(p.k);
+  if (k_norm) p.k = kept((*k_norm)(p.k), mechanism);
   if (kv)
-    p.v = y.next(o.kv_heads, o.value_size);
+    p.v = kept(y.next(o.kv_heads, o.value_size), mechanism);
   else if (values.defined())
     p.v = Columns(projected(*v, {values, memory.where()}, mechanism)).next(o.kv_heads, o.value_size);
   for (const MechanismInput& input : mechanism.inputs())

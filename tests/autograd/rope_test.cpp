@@ -1,5 +1,6 @@
 #include <heed/autograd/embedding.hpp>
 #include <heed/autograd/tape.hpp>
+#include <heed/core/detail/dry_run.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
 
@@ -116,4 +117,14 @@ TEST_CASE("rope: an offset for each of the first axis is that of each alone, gra
          rope(x, {.offsets = Tensor::from<std::int32_t>({0, -2, 1}, {3})});
        }},
   });
+}
+
+TEST_CASE("rope: angles that a run without work asks for first are there for real ones") {
+  const RopeOptions o{.base = 12345};  // no other test has it
+  const Tensor x = normal({1, 1, 300, 16}, 1, DType::float32);
+  {
+    const detail::DryRun dry;
+    rope(x, o);
+  }
+  CHECK(close(rope(x, o), naive_rope(x, o).to(DType::float32), 1e-4, 1e-4));
 }

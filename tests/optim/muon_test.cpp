@@ -205,7 +205,7 @@ TEST_CASE("muon: a step equals plain loops, at the edges of vectors and of block
   });
 }
 
-TEST_CASE("muon: iterations that converge give an orthogonal matrix; one of zeros stays where it is") {
+TEST_CASE("muon: iterations that converge give an orthogonal matrix, and one of zeros stays where it is") {
   Parameter p(Tensor::zeros({20, 12}, DType::float64)), still(Tensor::ones({3, 3})), empty(Tensor::ones({0, 2}));
   Muon optimizer({{"p", &p}, {"still", &still}, {"empty", &empty}},
                  {.lr = 1, .weight_decay = 0, .ns_coefficients = {1.5, -0.5, 0}, .ns_steps = 60});

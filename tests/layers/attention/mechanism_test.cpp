@@ -302,7 +302,7 @@ TEST_CASE("what a mechanism gives must have the shape and the dtype of its outpu
   CHECK(contains(given(Tensor()), "it gave undefined"));
 }
 
-TEST_CASE("a mechanism that does not take bfloat16 is given float32, and what it gives is rounded, and gradients pass") {
+TEST_CASE("a mechanism that does not take bfloat16 gets float32, what it gives is rounded, and gradients pass") {
   const auto half = [](const Tensor& x) { return x.to(DType::bfloat16); };
   const Tensor q = half(Rng(1).normal({2, 2, 5, 4})), k = half(Rng(2).normal({2, 2, 5, 4})),
                v = half(Rng(3).normal({2, 2, 5, 3})), dy = Rng(4).normal({2, 2, 5, 3});

@@ -469,3 +469,39 @@ TEST_CASE("attention weights: a mechanism without them, and bad tokens, are erro
                  }),
                  "x reaches position 13 but the model's context is 12"));
 }
+
+// Scores, weights and sums are of numbers that were rounded to 2^-9 of themselves at most; such errors average out.
+TEST_CASE("MultiHeadAttention: under bfloat16 precision, kept heads give the values and gradients of float32, nearly") {
+  for (const bool cross : {false, true})
+    for (int options = 0; options < 4; ++options) {
+      CAPTURE(cross);
+      CAPTURE(options);
+      Rng rng(3);
+      MultiHeadAttention layer({.width = 48,
+                                .heads = 3,
+                                .memory_width = cross ? 40 : 0,
+                                .rope = !cross && (options & 1) != 0,
+                                .qk_norm = (options & 2) != 0},
+                               rng);
+      const Tensor x = rng.normal({2, 20, 48}), memory = rng.normal({2, 9, 40}), dy = rng.normal({2, 20, 48});
+      const auto results = [&](DType precision) {
+        const MatmulPrecision scope(precision);
+        const auto parameters = named_parameters(layer);
+        zero_grad(layer);
+        Tape tape;
+        const Tensor y = cross ? layer(x, layer.project(memory)) : layer(x, {.causal = true});
+        CHECK(y.dtype() == DType::float32);
+        tape.backward(sum(y * dy));
+        const NoTape no_tape;
+        std::vector<Tensor> all = {y.clone()};
+        for (const NamedParameter& p : parameters) all.push_back(p.parameter->grad().clone());
+        return all;
+      };
+      const auto want = results(DType::float32), got = results(DType::bfloat16);
+      for (std::size_t i = 0; i < want.size(); ++i) {
+        const double size = max(abs(want[i])).item();
+        CHECK(test::worst(got[i], want[i], 0, 0.03 * size) <= 1);
+      }
+      CHECK(!same_bits(got[0], want[0]));  // it was another computation
+    }
+}
