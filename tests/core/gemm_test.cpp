@@ -302,11 +302,11 @@ std::vector<double> product_of(const GemmOperand& a, const GemmOperand& b, Index
 
 TEST_CASE("gemm: a row of a product of few rows has the bits that it has alone") {
   on_each_level([] {
-    for (const auto [a_type, b_type] :
+    for (const auto& [a_type, b_type] :
          {std::pair{DType::float32, DType::float32}, {DType::float32, DType::bfloat16},
           {DType::bfloat16, DType::bfloat16}, {DType::float64, DType::float64}})
       for (const Layout a_layout : kLayouts)
-        for (const auto [n, k] : {std::pair<Index, Index>{37, 150}, {1500, 700}, {5, 33}}) {
+        for (const auto& [n, k] : {std::pair<Index, Index>{37, 150}, {1500, 700}, {5, 33}}) {
           const Index most = a_type == DType::bfloat16 ? 4 : k < 128 ? 8 : 32;
           const GemmOperand a = operand(most, k, a_layout, a_type, 1), b = operand(k, n, Layout::columns, b_type, 2);
           const std::size_t row = static_cast<std::size_t>(n) * (a_type == DType::float64 ? 8 : 4);
@@ -327,7 +327,7 @@ TEST_CASE("gemm: a row of a product of few rows has the bits that it has alone")
 TEST_CASE("gemm: a few rows by bfloat16 have the bits of the same values in float32") {
   on_each_level([] {
     for (const Index m : {1, 3, 8, 31})
-      for (const auto [n, k] : {std::pair<Index, Index>{37, 150}, {1500, 700}}) {
+      for (const auto& [n, k] : {std::pair<Index, Index>{37, 150}, {1500, 700}}) {
         const GemmOperand a = operand(m, k, Layout::rows, DType::float32, 1),
                           narrow = operand(k, n, Layout::columns, DType::bfloat16, 2);
         std::vector<float> values(narrow.exact.begin(), narrow.exact.end());
