@@ -75,18 +75,6 @@ std::string_view module_path(std::span<const Tensor* const> inputs) {
   return {};
 }
 
-namespace {
-
-// The values that x refers to, each once: what an op must at least read or write of it.
-double bytes_of(const Tensor& x) {
-  if (!x.defined()) return 0;
-  Index n = 1;
-  for (int i = 0; i < x.rank(); ++i)
-    if (x.strides()[i] != 0) n *= x.shape()[i];
-  return static_cast<double>(n) * static_cast<double>(size_of(x.dtype()));
-}
-
-// The innermost module that holds all parameters among the inputs: mlp for those of mlp.up and mlp.down.
 std::string_view module_of_all(std::span<const Tensor* const> inputs) {
   std::string_view module = module_path(inputs);
   for (std::size_t i = 1; i < inputs.size() && !module.empty(); ++i) {
@@ -98,6 +86,17 @@ std::string_view module_of_all(std::span<const Tensor* const> inputs) {
     while (!holds(module)) module = module.substr(0, module.find('.') == module.npos ? 0 : module.rfind('.'));
   }
   return module;
+}
+
+namespace {
+
+// The values that x refers to, each once: what an op must at least read or write of it.
+double bytes_of(const Tensor& x) {
+  if (!x.defined()) return 0;
+  Index n = 1;
+  for (int i = 0; i < x.rank(); ++i)
+    if (x.strides()[i] != 0) n *= x.shape()[i];
+  return static_cast<double>(n) * static_cast<double>(size_of(x.dtype()));
 }
 
 thread_local std::uint64_t profiled = 0;  // the number of the op that was told last, for its step

@@ -168,10 +168,12 @@ class BackwardProfile {
  public:
   BackwardProfile(const Tape::State& s, const Step& step) : profiler_(detail::mode().profiler) {
     if (profiler_ == nullptr) return;
-    std::string_view module;
+    std::array<const Tensor*, Inputs::kMostInputs> parameters;
+    std::size_t count = 0;
     for (const detail::InputRef& in : step.inputs)
-      if (module.empty() && in.node != kNotWanted) module = module_of(s.nodes[in.node]);
-    begun_ = profiler_->begin_backward(step.profiled, step.op, module, detail::backward_bytes(s, step));
+      if (in.node != kNotWanted) parameters[count++] = &s.nodes[in.node].parameter;
+    begun_ = profiler_->begin_backward(step.profiled, step.op, detail::module_of_all({parameters.data(), count}),
+                                       detail::backward_bytes(s, step));
   }
   ~BackwardProfile() {
     if (profiler_ != nullptr) profiler_->end(begun_);
@@ -180,11 +182,6 @@ class BackwardProfile {
  private:
   detail::Profiler* profiler_;
   std::uint64_t begun_ = 0;
-
-  static std::string_view module_of(const Node& n) {
-    const Tensor* parameter = &n.parameter;
-    return detail::module_path({&parameter, 1});
-  }
 };
 
 }  // namespace

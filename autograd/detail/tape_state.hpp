@@ -85,6 +85,8 @@ void check_finite(const Tensor& x, const char* op, const char* what, const Where
                   std::span<const Tensor* const> from);
 // The module of the first parameter among them, or the parameter itself where that is in none; empty if there is none.
 std::string_view module_path(std::span<const Tensor* const> inputs);
+// The innermost module that holds all parameters among them: mlp for those of mlp.up and mlp.down.
+std::string_view module_of_all(std::span<const Tensor* const> inputs);
 // What the derivative of a step must at least read and write.
 double backward_bytes(const Tape::State& s, const Step& step);
 
