@@ -1,3 +1,4 @@
+// Products against plain loops in float64. Above 400 lines: one function with many layouts, types and ways to end.
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -140,7 +140,7 @@ TEST_CASE("parallel: threads that stay awake are seen, have slots of their own, 
   CHECK(chunks_of(4, 2).size() == 2);
 }
 
-TEST_CASE("parallel: threads stay awake for one of several callers; loops inside of loops; other numbers of threads") {
+TEST_CASE("parallel: threads stay awake for one of several callers, loops inside of loops, other numbers of threads") {
   const Threads scope(3);
   std::vector<std::atomic<int>> sums(5);
   std::vector<std::thread> callers;

@@ -1,5 +1,5 @@
-// The settings of train_lm: presets, flags, options of mechanisms, and the command that goes on with a run. Above 400
-// lines: each flag has its own refusals.
+// The settings of train_lm: presets, flags, options of mechanisms, and the command that goes on with a run. Above
+// 400 lines: each flag has its own refusals.
 #include <heed/core/check.hpp>
 #include <heed/core/parallel.hpp>
 #include <tuple>
@@ -401,7 +401,8 @@ TEST_CASE("train_lm: settings in a checkpoint are those that flags would give, o
       {"batch", nullptr, "it is null, of another type"},
       {"dtype", "f33", "it is 'f33'; it must be f32 or bf16"},
       {"model", "lmm", "it is 'lmm'; it must be lm or mlm"},
-      {"optimizer", "\x1b[2J", "it is '\\x1B[2J'; it must be sgd, adam, adamw, rmsprop, adagrad, lion, adafactor or muon"},
+      {"optimizer", "\x1b[2J",
+       "it is '\\x1B[2J'; it must be sgd, adam, adamw, rmsprop, adagrad, lion, adafactor or muon"},
       {"dropout", 2, "it is '2'; it must be a number, from 0 to 0.99"},
       {"bias", 1, "it is 1, of another type"},
       {"tokenizer", "words", "\"words\" is no tokenizer; it must be byte, char or a SentencePiece FILE.model"},

@@ -1,5 +1,5 @@
-// GPT and BERT: gradients, names, PyTorch's training and GPT-2's logits, decoding, masks. Above 400 lines: one model with
-// many options, each held to the same few references.
+// GPT and BERT: gradients, names, PyTorch's training and GPT-2's logits, decoding, masks. Above 400 lines: one model
+// with many options, each held to the same few references.
 #include <heed/autograd/losses.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/autograd/tape.hpp>

@@ -80,11 +80,13 @@ TEST_CASE(
   on_each_level([] {
     for (const LayerCase& c : layer_cases()) {
       CAPTURE(c.name);
+      // Its scores are products of three that nothing scales down: their rounding, some 2^-24 of tens, is a weight's.
+      const double bound = c.name.ends_with("luong-general") ? 2e-4 : 1e-4;
       for (const Index n : {1, 3, 4, 5, 8, 15, 16, 17}) {
         CAPTURE(n);
         const List rough = run_of(c, n * c.step, DType::float32), exact = run_of(c, n * c.step, DType::float64);
         REQUIRE(rough.size() == exact.size());
-        for (std::size_t i = 0; i < exact.size(); ++i) CHECK(relative_distance(rough[i], exact[i]) <= 1e-4);
+        for (std::size_t i = 0; i < exact.size(); ++i) CHECK(relative_distance(rough[i], exact[i]) <= bound);
       }
     }
   });
