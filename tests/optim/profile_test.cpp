@@ -40,13 +40,12 @@ struct Training {
   }
 };
 
-const ProfileRow& row(const std::vector<ProfileRow>& rows, const std::string& name, const std::string& module = "") {
-  static const ProfileRow none{};
+ProfileRow row(const std::vector<ProfileRow>& rows, const std::string& name, const std::string& module = "") {
   for (const ProfileRow& r : rows)
     if (r.name == name && r.module == module) return r;
   INFO("there is no row ", name, " of ", module);
   CHECK(false);
-  return none;
+  return {};
 }
 
 bool has(const std::vector<ProfileRow>& rows, const std::string& name) {
@@ -94,7 +93,7 @@ TEST_CASE("profile: ops of a language model by name and module, with calls, oper
   };
   double products = 0;
   for (const auto& want : wanted) {
-    const ProfileRow& r = row(rows, want.name, want.module);
+    const ProfileRow r = row(rows, want.name, want.module);
     INFO(want.name, " of ", want.module);
     CHECK(r.kind == ProfileRow::op);
     CHECK(r.forward.calls == want.calls);
@@ -179,7 +178,7 @@ TEST_CASE("profile: an op without parameters counts for the innermost module aro
     CHECK(adds_up(profile));
     row(rows, "relu", "one"), row(rows, "relu", "other");
     for (const char* name : {"cos", "sin", "sigmoid", "tanh", "exp"}) {
-      const ProfileRow& r = row(rows, name);
+      const ProfileRow r = row(rows, name);
       CHECK(r.forward.calls == 1);
       CHECK(r.backward.calls == (on_tape && r.name != "cos" ? 1 : 0));  // x wants no gradient
     }
@@ -295,7 +294,7 @@ TEST_CASE("profile: it may begin and end inside a tape, and a tape and a span ou
     const Tensor loss = t.model.loss(t.x, t.y);
     Profile profile;
     tape.backward(loss);  // ops that it has not seen forward
-    const ProfileRow& up = row(profile.key_averages(), "feed_forward", "blocks.1.mlp");
+    const ProfileRow up = row(profile.key_averages(), "feed_forward", "blocks.1.mlp");
     CHECK(up.forward.calls == 0);
     CHECK(up.backward.calls == 1);
     CHECK(adds_up(profile));
