@@ -55,7 +55,7 @@ struct HiddenGradients {
   Tensor u, du, h;  // [rows, hidden]; h undefined: not wanted
   Tensor dbias;     // [parts, hidden], zeros: sums of du over rows, each of its own block of rows; or undefined
 };
-constexpr Index kFewestRows = 32;  // of a block, but where it holds all: parts are numbered by them
+constexpr Index kFewestRows = 16;  // of a block, but the last: by them parts are numbered, so that no two have the same
 
 template <class T>
 void activate_backward(Activation activation, const GemmBlock& block, const HiddenGradients& g) {
@@ -73,6 +73,8 @@ void activate_backward(Activation activation, const GemmBlock& block, const Hidd
     act.backward(dh, at<T>(g.u, row, column), at<T>(g.du, row, column), at<T>(g.h, row, column), n);
   }
   if (!g.dbias.defined()) return;
+  require(block.rows >= kFewestRows || block.row + block.rows == g.u.dim(0),
+          "feed_forward: a block of the product has ", block.rows, " rows; it must have ", kFewestRows, " or more");
   const bool narrow = g.u.dtype() == DType::bfloat16;
   const T* du = narrow ? static_cast<const T*>(block.c) : at<T>(g.du, block.row, column);
   kernels::of<T>(kernels::norm_kernels())

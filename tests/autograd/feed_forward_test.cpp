@@ -80,6 +80,18 @@ TEST_CASE("feed_forward: values and gradients are those of linear, activation an
   });
 }
 
+// Products are cut into tasks by their shape: these backward products into blocks of 24 rows and of 16, as are shared
+// out evenly, and whole ones.
+TEST_CASE("feed_forward: gradients are right however few rows a task of the product has") {
+  on_each_level([] {
+    for (const Index rows : {33, 48, 64, 90, 97}) {
+      compare(rows, 16, 512, 256, DType::float32, DType::float32, 2e-5);
+      compare(rows, 16, 256, 512, DType::float64, DType::float32, 1e-12);
+      compare(rows, 16, 512, 256, DType::float32, DType::bfloat16, 0.02);
+    }
+  });
+}
+
 // The composed network rounds u and act(u) as they are read, the fused one as they are kept: each rounding moves a
 // number by 2^-9 of itself at most, and sums average that out.
 TEST_CASE("feed_forward: in bfloat16 it is the composed one to the rounding of u and of act(u)") {
