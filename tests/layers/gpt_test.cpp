@@ -24,6 +24,22 @@ namespace {
 
 GPTOptions small_gpt() { return {.vocabulary = 11, .context = 8, .layers = 2, .heads = 2, .width = 8}; }
 
+// The largest difference of the losses of `steps` steps from PyTorch's, on the batches of data/text.
+double worst_loss(GPT& model, Optimizer& optimizer, const Checkpoint& file, const std::string& losses, Index steps) {
+  const Tensor text = file.tensor("data/text"), expected = file.tensor(losses);
+  double most = 0;
+  for (Index step = 0; step < steps; ++step) {
+    Tape tape;
+    const Tensor t = text[step];
+    const Tensor loss = model.loss(t.slice(1, 0, 16), t.slice(1, 1, 17));
+    most = std::max(most, std::fabs(loss.item() - expected.at({step})));
+    tape.backward(loss);
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  return most;
+}
+
 }  // namespace
 
 TEST_CASE("GPT passes gradcheck with every kind of norm, position and activation") {
@@ -96,18 +112,9 @@ TEST_CASE("50 AdamW steps follow PyTorch's from the same weights and batches") {
     to(model, dtype);
     load_model(file, model, {.convert = true});
     AdamW optimizer(named_parameters(model), {.lr = 1e-3, .betas = {0.9, 0.99}, .weight_decay = 0.1});
-    const Tensor text = file.tensor("data/text"),
-                 expected = file.tensor(dtype == DType::float64 ? "losses/float64" : "losses/float32");
-    double most = 0;
-    for (Index step = 0; step < 50; ++step) {
-      Tape tape;
-      const Tensor t = text[step];
-      const Tensor loss = model.loss(t.slice(1, 0, 16), t.slice(1, 1, 17));
-      most = std::max(most, std::fabs(loss.item() - expected.at({step})));
-      tape.backward(loss);
-      optimizer.step();
-      optimizer.zero_grad();
-    }
+    const std::string losses = dtype == DType::float64 ? "losses/float64" : "losses/float32";
+    const Tensor expected = file.tensor(losses);
+    const double most = worst_loss(model, optimizer, file, losses, 50);
     INFO("dtype " << std::string(name_of(dtype)) << ", largest difference " << most);
     CHECK(most <= (dtype == DType::float64 ? 1e-8 : 1e-4));
     CHECK(expected.at({49}) < expected.at({0}) - 0.3);
@@ -132,17 +139,8 @@ TEST_CASE("40 steps of Muon of a GPT with QK-norm, squared ReLU and rotary posit
   to(model, DType::float64);
   load_model(file, model, {.convert = true});
   Muon optimizer(muon_groups(model, {.weight_decay = 0.1, .lr_scale = 0.25}), {.lr = 0.02});
-  const Tensor text = file.tensor("data/text"), expected = file.tensor("losses/float64");
-  double most = 0;
-  for (Index step = 0; step < 40; ++step) {
-    Tape tape;
-    const Tensor t = text[step];
-    const Tensor loss = model.loss(t.slice(1, 0, 16), t.slice(1, 1, 17));
-    most = std::max(most, std::fabs(loss.item() - expected.at({step})));
-    tape.backward(loss);
-    optimizer.step();
-    optimizer.zero_grad();
-  }
+  const Tensor expected = file.tensor("losses/float64");
+  const double most = worst_loss(model, optimizer, file, "losses/float64", 40);
   INFO("largest difference " << most);
   CHECK(most <= 1e-8);
   CHECK(expected.at({39}) < expected.at({0}) - 2);

@@ -1,21 +1,12 @@
 """Makes gpt_muon_torch.h5: a small GPT with rotary positions, QK-norm and squared ReLU, and PyTorch's losses over 40 steps of Muon and AdamW.
 
 usage: python3 tests/reference/gpt_muon_torch.py        (packages: torch 2.13, h5py, xxhash)
-The file is a heed checkpoint, so that the test reads weights and batches with load_checkpoint. All is float64: torch.optim.Muon's rounding
-to bfloat16 is taken out.
+All is float64: torch.optim.Muon's rounding to bfloat16 is taken out.
 """
-import json
-import os
-import sys
-
-import h5py
-import numpy as np
 import torch
 from torch.nn import functional as F
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "..", "docs", "python"))
-from seal_checkpoint import seal  # noqa: E402
+from gpt_file import learnable_text, train, write
 
 VOCABULARY, CONTEXT, LAYERS, HEADS, WIDTH, BATCH, STEPS = 29, 16, 2, 4, 32, 4, 40
 SIZE = WIDTH // HEADS
@@ -59,7 +50,7 @@ def loss_of(w, x, y):
     return F.cross_entropy(logits.flatten(0, 1), y.flatten())
 
 
-def train(weights, batches):
+def losses_of(weights, text):
     torch.Tensor.bfloat16 = torch.Tensor.clone  # what torch.optim.Muon begins with
     w = {name: value.clone().requires_grad_() for name, value in weights.items() if "qkv" not in name}
     # Muon takes queries, keys and values each as a matrix.
@@ -70,33 +61,10 @@ def train(weights, batches):
                                 {"params": [p for n, p in w.items() if p.dim() == 1], "weight_decay": 0.0}],
                                lr=0.005, betas=(0.9, 0.95))
     w |= stacked
-    losses = []
-    for x, y in batches:
-        loss = loss_of(w, x, y)
-        for optimizer in (matrices, others):
-            optimizer.zero_grad()
-        loss.backward()
-        for optimizer in (matrices, others):
-            optimizer.step()
-        losses.append(loss.item())
-    return losses
+    return train(lambda x, y: loss_of(w, x, y), [matrices, others], text)
 
 
-def main():
-    torch.set_num_threads(1)
-    weights = initial_weights()
-    # A learnable sequence, so that the losses fall: each token follows from the one before, with noise.
-    rng = np.random.default_rng(7)
-    text = torch.tensor(rng.integers(1, 4, size=(STEPS, BATCH, CONTEXT + 1)).cumsum(-1) % VOCABULARY)
-    path = os.path.join(HERE, "gpt_muon_torch.h5")
-    with h5py.File(path, "w", userblock_size=512) as file:
-        for name, value in weights.items():
-            file["model/" + name] = value.numpy()
-        file["data/text"] = text.numpy().astype(np.int32)
-        file["losses/float64"] = np.array(train(weights, [(t[:, :-1], t[:, 1:]) for t in text]))
-        file.attrs["config"] = json.dumps({"model": "gpt", "vocabulary": VOCABULARY, "context": CONTEXT, "layers": LAYERS,
-                                           "heads": HEADS, "width": WIDTH})
-    seal(path)
-
-
-main()
+torch.set_num_threads(1)
+weights, text = initial_weights(), learnable_text(STEPS, BATCH, CONTEXT, VOCABULARY)
+write("gpt_muon_torch.h5", weights, text, {"float64": losses_of(weights, text)},
+      {"model": "gpt", "vocabulary": VOCABULARY, "context": CONTEXT, "layers": LAYERS, "heads": HEADS, "width": WIDTH})

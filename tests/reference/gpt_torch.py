@@ -1,21 +1,13 @@
 """Makes gpt_torch.h5: initial weights of a small GPT, 50 batches, and PyTorch's losses over 50 AdamW steps in float32 and float64.
 
-usage: python3 tests/reference/gpt_torch.py        (packages: python3-torch, python3-h5py)
-The file is a heed checkpoint, so that the test reads weights and batches with load_checkpoint.
+usage: python3 tests/reference/gpt_torch.py        (packages: torch 2.13, h5py, xxhash)
 """
-import json
 import math
-import os
-import sys
 
-import h5py
-import numpy as np
 import torch
 from torch.nn import functional as F
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "..", "docs", "python"))
-from seal_checkpoint import seal  # noqa: E402
+from gpt_file import learnable_text, train, write
 
 VOCABULARY, CONTEXT, LAYERS, HEADS, WIDTH, BATCH, STEPS = 29, 16, 2, 4, 32, 4, 50
 
@@ -56,36 +48,13 @@ def loss_of(w, x, y):
     return F.cross_entropy(logits.flatten(0, 1), y.flatten())
 
 
-def train(weights, batches, dtype):
+def losses_of(weights, text, dtype):
     w = {name: value.to(dtype).clone().requires_grad_() for name, value in weights.items()}
     optimizer = torch.optim.AdamW(w.values(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1)
-    losses = []
-    for x, y in batches:
-        loss = loss_of(w, x, y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
+    return train(lambda x, y: loss_of(w, x, y), [optimizer], text)
 
 
-def main():
-    torch.set_num_threads(1)
-    weights = initial_weights()
-    # A learnable sequence, so that the losses fall: each token follows from the one before, with noise.
-    rng = np.random.default_rng(7)
-    steps = rng.integers(1, 4, size=(STEPS, BATCH, CONTEXT + 1))
-    text = torch.tensor(steps.cumsum(-1) % VOCABULARY)
-    batches = [(t[:, :-1], t[:, 1:]) for t in text]
-    path = os.path.join(HERE, "gpt_torch.h5")
-    with h5py.File(path, "w", userblock_size=512) as file:
-        for name, value in weights.items():
-            file["model/" + name] = value.numpy()
-        file["data/text"] = text.numpy().astype(np.int32)
-        file["losses/float64"] = np.array(train(weights, batches, torch.float64))
-        file["losses/float32"] = np.array(train(weights, batches, torch.float32))
-        file.attrs["config"] = json.dumps({"model": "gpt", "vocabulary": VOCABULARY, "context": CONTEXT, "layers": LAYERS, "heads": HEADS, "width": WIDTH})
-    seal(path)
-
-
-main()
+torch.set_num_threads(1)
+weights, text = initial_weights(), learnable_text(STEPS, BATCH, CONTEXT, VOCABULARY)
+write("gpt_torch.h5", weights, text, {"float64": losses_of(weights, text, torch.float64), "float32": losses_of(weights, text, torch.float32)},
+      {"model": "gpt", "vocabulary": VOCABULARY, "context": CONTEXT, "layers": LAYERS, "heads": HEADS, "width": WIDTH})
