@@ -12,6 +12,21 @@ struct AttentionSize {
   Index batch = 1, heads = 1, kv_heads = 1, queries = 1, keys = 1, width = 1, value_width = 1;
 };
 
+// check(size, causal) at lengths and widths around blocks and vectors.
+inline void at_block_and_vector_sizes(const std::function<void(const AttentionSize&, bool)>& check) {
+  for (Index n : {1, 2, 3, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130, 257}) {
+    check({1, 1, 1, n, n, 8, 8}, true);
+    check({1, 2, 1, n, 70, 5, 9}, false);
+    check({2, 1, 1, 35, n, 9, 5}, true);
+  }
+  for (Index d : {1, 2, 3, 4, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130}) {
+    check({1, 1, 1, 37, 69, d, 16}, true);
+    check({1, 1, 1, 37, 69, 16, d}, false);
+  }
+  check({1, 1, 1, 300, 600, 64, 64}, true);
+  check({1, 1, 1, 600, 300, 32, 64}, true);  // rows without keys first
+}
+
 struct AttentionResult {
   Tensor out, dq, dk, dv, dbias, weights;
   Tensor dscores = {}, dsinks = {};  // by what the softmax is taken of [B, H, T, S]; [H]

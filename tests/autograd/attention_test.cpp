@@ -21,88 +21,78 @@ void check_softmax(const AttentionSize& s, const AttentionCall& o, double spread
   CAPTURE(s.keys);
   CAPTURE(s.width);
   CAPTURE(s.value_width);
-  CHECK(attention_error(run_attention(x, o), wanted) < 1e-12 * std::max(1.0, spread));
-  if (!o.bias.defined()) CHECK(attention_error(run_attention(x, o, DType::float32), wanted) < float_tolerance);
+  on_each_level([&] {
+    CHECK(attention_error(run_attention(x, o), wanted) < 1e-12 * std::max(1.0, spread));
+    if (!o.bias.defined()) CHECK(attention_error(run_attention(x, o, DType::float32), wanted) < float_tolerance);
+  });
 }
 
 }  // namespace
 
 TEST_CASE("attention equals the naive loops at lengths and widths around blocks and vectors, on each level") {
-  on_each_level([] {
-    for (Index n : {1, 2, 3, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130, 257}) {
-      check_softmax({1, 1, 1, n, n, 8, 8}, {.causal = true});
-      check_softmax({1, 2, 1, n, 70, 5, 9}, {});
-      check_softmax({2, 1, 1, 35, n, 9, 5}, {.causal = true});
-    }
-    for (Index d : {1, 3, 4, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130}) {
-      check_softmax({1, 1, 1, 37, 69, d, 16}, {.causal = true});
-      check_softmax({1, 1, 1, 37, 69, 16, d}, {.causal = false});
-    }
-    check_softmax({1, 1, 1, 300, 600, 64, 64}, {.causal = true});
-    check_softmax({1, 1, 1, 600, 300, 32, 64}, {.causal = true});  // rows without keys first
-  });
+  at_block_and_vector_sizes([](const AttentionSize& s, bool causal) { check_softmax(s, {.causal = causal}); });
 }
 
 TEST_CASE("attention takes every mask, alone and with others, on each level") {
-  on_each_level([] {
-    const AttentionSize sizes[] = {{2, 4, 2, 35, 67, 8, 12}, {2, 4, 1, 33, 300, 16, 16}, {2, 2, 2, 70, 20, 3, 3}};
-    for (const AttentionSize& s : sizes) {
-      const Shape grid = {s.batch, s.heads, s.queries, s.keys};
-      for (int bits = 1; bits < 32; ++bits) {
-        AttentionCall o;
-        if (bits & 1) o.causal = true;
-        if (bits & 2) o.key_lengths = Tensor::from<std::int32_t>({static_cast<double>(s.keys - 3), 5});
-        if (bits & 4) o.key_mask = random_mask({s.batch, s.keys}, 0.6, 3);
-        if (bits & 8) o.mask = random_mask(bits & 16 ? grid : Shape{s.heads, 1, s.keys}, 0.5, 4);
-        if (bits & 16)
-          o.bias = Rng(5).normal(bits & 4 ? grid : Shape{s.heads, s.queries, s.keys}, 0, 1, DType::float64);
-        const std::optional<double> scale = bits == 9 + 16 ? std::optional(0.37) : std::nullopt;
-        CAPTURE(bits);
-        const AttentionData x = random_attention(s);
-        const AttentionResult wanted = naive_attention(x, o, nullptr, scale),
-                              doubles = run_attention(x, o, DType::float64, scale),
+  const AttentionSize sizes[] = {{2, 4, 2, 35, 67, 8, 12}, {2, 4, 1, 33, 300, 16, 16}, {2, 2, 2, 70, 20, 3, 3}};
+  for (const AttentionSize& s : sizes) {
+    const Shape grid = {s.batch, s.heads, s.queries, s.keys};
+    for (int bits = 1; bits < 32; ++bits) {
+      AttentionCall o;
+      if (bits & 1) o.causal = true;
+      if (bits & 2) o.key_lengths = Tensor::from<std::int32_t>({static_cast<double>(s.keys - 3), 5});
+      if (bits & 4) o.key_mask = random_mask({s.batch, s.keys}, 0.6, 3);
+      if (bits & 8) o.mask = random_mask(bits & 16 ? grid : Shape{s.heads, 1, s.keys}, 0.5, 4);
+      if (bits & 16)
+        o.bias = Rng(5).normal(bits & 4 ? grid : Shape{s.heads, s.queries, s.keys}, 0, 1, DType::float64);
+      const std::optional<double> scale = bits == 9 + 16 ? std::optional(0.37) : std::nullopt;
+      CAPTURE(bits);
+      const AttentionData x = random_attention(s);
+      const AttentionResult wanted = naive_attention(x, o, nullptr, scale);
+      on_each_level([&] {
+        const AttentionResult doubles = run_attention(x, o, DType::float64, scale),
                               floats = run_attention(x, o, DType::float32, scale);
         CHECK(attention_error(doubles, wanted) < 1e-12);
         CHECK(attention_error(floats, wanted) < 3e-6);
         if (o.bias.defined()) CHECK(worst(doubles.dbias, detail::sum_to(wanted.dbias, o.bias.shape()), 0, 1e-12) < 1);
         const Tensor weights = weights_by([&](In v) { return attention(x.q, x.k, v, o, scale); }, x.k);
         CHECK(close(weights, wanted.weights, 1e-12, 1e-12));
-      }
+      });
     }
-  });
+  }
 }
 
 TEST_CASE("attention of one query against a cache, cut into chunks, on each level") {
-  on_each_level([] {
-    for (Index n : {1, 3, 4, 5, 63, 64, 65, 511, 512, 513, 1200}) {
-      for (Index d : {1, 3, 8, 16, 17, 64, 130}) {
-        const AttentionSize s{2, 4, 2, 1, n, d, n % 2 ? d : 24};
-        AttentionData x = random_attention(s);
-        AttentionCall o{.causal = n % 2 == 0};
-        if (d == 3 || d == 64)
-          o.key_lengths = Tensor::from<std::int32_t>({static_cast<double>(n), static_cast<double>(n / 3)});
-        if (d == 8 || d == 64) o.key_mask = random_mask({2, n}, 0.5, 3);
-        if (d == 16 || d == 64) o.mask = random_mask({4, 1, n}, 0.5, 4);
-        if (d == 17 || d == 64) o.bias = Rng(5).normal({2, 1, 1, n}, 0, 1, DType::float64);
-        const Tensor wanted = naive_attention(x, o).out;
-        if (d == 8)  // what is masked may be NaN
-          for (Index j = 0; j < n; ++j)
-            for (Index h = 0; h < 2; ++h) {
-              if (o.key_mask.at({1, j}) != 0) continue;
-              Tensor k = x.k[1][h][j], v = x.v[1][h][j];
-              k.fill_(kNaN);
-              v.fill_(kNaN);
-            }
-        CAPTURE(n);
-        CAPTURE(d);
+  for (Index n : {1, 3, 4, 5, 63, 64, 65, 511, 512, 513, 1200}) {
+    for (Index d : {1, 3, 8, 16, 17, 64, 130}) {
+      const AttentionSize s{2, 4, 2, 1, n, d, n % 2 ? d : 24};
+      AttentionData x = random_attention(s);
+      AttentionCall o{.causal = n % 2 == 0};
+      if (d == 3 || d == 64)
+        o.key_lengths = Tensor::from<std::int32_t>({static_cast<double>(n), static_cast<double>(n / 3)});
+      if (d == 8 || d == 64) o.key_mask = random_mask({2, n}, 0.5, 3);
+      if (d == 16 || d == 64) o.mask = random_mask({4, 1, n}, 0.5, 4);
+      if (d == 17 || d == 64) o.bias = Rng(5).normal({2, 1, 1, n}, 0, 1, DType::float64);
+      const Tensor wanted = naive_attention(x, o).out;
+      if (d == 8)  // what is masked may be NaN
+        for (Index j = 0; j < n; ++j)
+          for (Index h = 0; h < 2; ++h) {
+            if (o.key_mask.at({1, j}) != 0) continue;
+            Tensor k = x.k[1][h][j], v = x.v[1][h][j];
+            k.fill_(kNaN);
+            v.fill_(kNaN);
+          }
+      CAPTURE(n);
+      CAPTURE(d);
+      AttentionCall f = o;
+      if (f.bias.defined()) f.bias = f.bias.to(DType::float32);
+      const auto single = [](const Tensor& t) { return t.to(DType::float32); };
+      on_each_level([&] {
         CHECK(worst(attention(x.q, x.k, x.v, o), wanted, 0, 1e-12) < 1);
-        AttentionCall f = o;
-        if (f.bias.defined()) f.bias = f.bias.to(DType::float32);
-        CHECK(worst(attention(x.q.to(DType::float32), x.k.to(DType::float32), x.v.to(DType::float32), f), wanted, 0,
-                    2e-6) < 1);
-      }
+        CHECK(worst(attention(single(x.q), single(x.k), single(x.v), f), wanted, 0, 2e-6) < 1);
+      });
     }
-  });
+  }
 }
 
 TEST_CASE("attention passes gradcheck in float64") {
@@ -157,11 +147,11 @@ TEST_CASE("attention drops the weights that Philox names, and only in training")
 }
 
 TEST_CASE("attention keeps its precision at spreads of hundreds in the logits") {
+  // q of this spread makes logits of standard deviation 300. In float32 a logit of 1000 has an error of some 1e-4 of
+  // its own.
+  check_softmax({1, 2, 1, 65, 130, 16, 16}, {.causal = true}, 300, 2e-3);
+  check_softmax({1, 1, 1, 40, 300, 16, 16}, {}, 300, 2e-3);
   on_each_level([] {
-    // q of this spread makes logits of standard deviation 300. In float32 a logit of 1000 has an error of some 1e-4 of
-    // its own.
-    check_softmax({1, 2, 1, 65, 130, 16, 16}, {.causal = true}, 300, 2e-3);
-    check_softmax({1, 1, 1, 40, 300, 16, 16}, {}, 300, 2e-3);
     AttentionData x = random_attention({1, 1, 1, 3, 70, 4, 4});
     AttentionCall o;
     o.bias = Tensor::zeros({1, 1, 3, 70}, DType::float64);

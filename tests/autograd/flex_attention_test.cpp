@@ -69,54 +69,55 @@ BlockMask mask_of(const MaskMod& mask, const AttentionSize& s, bool broadcast = 
 }  // namespace
 
 TEST_CASE("flex_attention with a function and a mask equals the naive loops at lengths around blocks, on each level") {
-  on_each_level([] {
-    for (const Index n : {1, 2, 31, 32, 33, 63, 64, 65, 130, 300}) {
-      for (const Index m : {n, Index{70}, Index{600}}) {
-        const AttentionSize s{2, 2, 1, n, m, 8, 12};
-        const AttentionData x = random_attention(s, 3);
-        for (const bool causal : {false, true})
-          for (const bool masked : {false, true}) {
-            CAPTURE(n);
-            CAPTURE(m);
-            CAPTURE(causal);
-            CAPTURE(masked);
-            const AttentionCall call{.causal = causal};
-            NaiveRules rules{wave_value, wave_slope};
-            FlexAttentionOptions o{.score_mod = wave};
-            if (masked) rules.mask = spots, o.block_mask = mask_of(spots, s);
-            const AttentionResult wanted = naive_attention(x, call, nullptr, {}, rules);
+  for (const Index n : {1, 2, 31, 32, 33, 63, 64, 65, 130, 300}) {
+    for (const Index m : {n, Index{70}, Index{600}}) {
+      const AttentionSize s{2, 2, 1, n, m, 8, 12};
+      const AttentionData x = random_attention(s, 3);
+      for (const bool causal : {false, true})
+        for (const bool masked : {false, true}) {
+          CAPTURE(n);
+          CAPTURE(m);
+          CAPTURE(causal);
+          CAPTURE(masked);
+          const AttentionCall call{.causal = causal};
+          NaiveRules rules{wave_value, wave_slope};
+          FlexAttentionOptions o{.score_mod = wave};
+          if (masked) rules.mask = spots, o.block_mask = mask_of(spots, s);
+          const AttentionResult wanted = naive_attention(x, call, nullptr, {}, rules);
+          on_each_level([&] {
             CHECK(attention_error(run_flex(x, o, call).a, wanted) < 1e-12);
             CHECK(attention_error(run_flex(x, o, call, DType::float32).a, wanted) < 5e-6);
             CHECK(worst(flex_attention(x.q, x.k, x.v, o, call), wanted.out, 0, 1e-12) < 1);  // n = 1: decode
-          }
-      }
+          });
+        }
     }
-  });
+  }
 }
 
 TEST_CASE("flex_attention takes every mask, bias, sinks and dropout beside its own, on each level") {
-  on_each_level([] {
-    const AttentionSize s{2, 4, 2, 70, 300, 8, 12};
-    const AttentionData x = random_attention(s, 5);
-    for (int bits = 0; bits < 128; ++bits) {
-      AttentionCall call;
-      if (bits & 1) call.causal = true;
-      if (bits & 2) call.key_lengths = Tensor::from<std::int32_t>({297, 5});
-      if (bits & 4) call.key_mask = random_mask({s.batch, s.keys}, 0.6, 3);
-      if (bits & 8) call.mask = random_mask({s.heads, 1, s.keys}, 0.5, 4);
-      if (bits & 16) {
-        call.bias = Rng(5).normal({s.heads, s.queries, s.keys}, 0, 1, DType::float64);
-        for (Index i = 0; i < call.bias.numel(); i += 7) call.bias.ptr<double>()[i] = -kInf;
-      }
-      FlexAttentionOptions o{.score_mod = wave, .scale = 0.3};
-      NaiveRules rules{wave_value, wave_slope};
-      if (bits & 32) o.block_mask = mask_of(near, s, true), rules.mask = near;
-      if (bits & 64) o.sinks = Tensor::from({0.5, -1, 30, -30}).to(DType::float64), rules.sinks = {0.5, -1, 30, -30};
-      if (bits % 3 == 0) call.dropout = 0.3;
-      CAPTURE(bits);
-      manual_seed(11);
-      const Rng before = default_rng();
-      const AttentionResult wanted = naive_attention(x, call, call.dropout > 0 ? &before : nullptr, 0.3, rules);
+  const AttentionSize s{2, 4, 2, 70, 300, 8, 12};
+  const AttentionData x = random_attention(s, 5);
+  for (int bits = 0; bits < 128; ++bits) {
+    AttentionCall call;
+    if (bits & 1) call.causal = true;
+    if (bits & 2) call.key_lengths = Tensor::from<std::int32_t>({297, 5});
+    if (bits & 4) call.key_mask = random_mask({s.batch, s.keys}, 0.6, 3);
+    if (bits & 8) call.mask = random_mask({s.heads, 1, s.keys}, 0.5, 4);
+    if (bits & 16) {
+      call.bias = Rng(5).normal({s.heads, s.queries, s.keys}, 0, 1, DType::float64);
+      for (Index i = 0; i < call.bias.numel(); i += 7) call.bias.ptr<double>()[i] = -kInf;
+    }
+    FlexAttentionOptions o{.score_mod = wave, .scale = 0.3};
+    NaiveRules rules{wave_value, wave_slope};
+    if (bits & 32) o.block_mask = mask_of(near, s, true), rules.mask = near;
+    if (bits & 64) o.sinks = Tensor::from({0.5, -1, 30, -30}).to(DType::float64), rules.sinks = {0.5, -1, 30, -30};
+    if (bits % 3 == 0) call.dropout = 0.3;
+    CAPTURE(bits);
+    manual_seed(11);
+    const Rng before = default_rng();
+    const AttentionResult wanted = naive_attention(x, call, call.dropout > 0 ? &before : nullptr, 0.3, rules);
+    on_each_level([&] {
+      default_rng() = before;
       const FlexResult doubles = run_flex(x, o, call);
       CHECK(attention_error(doubles.a, wanted) < 1e-12);
       default_rng() = before;
@@ -124,8 +125,8 @@ TEST_CASE("flex_attention takes every mask, bias, sinks and dropout beside its o
       if (call.bias.defined())
         CHECK(worst(doubles.a.dbias, detail::sum_to(wanted.dbias, call.bias.shape()), 0, 1e-12) < 1);
       if (o.sinks.defined()) CHECK(worst(doubles.a.dsinks, wanted.dsinks, 0, 1e-11) < 1);
-    }
-  });
+    });
+  }
 }
 
 TEST_CASE("flex_attention of one query against a cache equals the naive loops, on each level") {

@@ -23,54 +23,54 @@ void check_linear(const AttentionSize& s, const LinearCase& o) {
   CAPTURE(s.width);
   CAPTURE(s.value_width);
   CAPTURE(static_cast<int>(map));
-  CHECK(attention_error(run_linear(x, o), wanted) < 1e-12);
-  // With one feature, o depends on q by eps alone: the terms of dq, of order 1, cancel and leave their rounding.
-  CHECK(attention_error(run_linear(x, o, DType::float32), wanted, s.width == 1 ? 1 : 0.1) < 3e-6);
+  on_each_level([&] {
+    CHECK(attention_error(run_linear(x, o), wanted) < 1e-12);
+    // With one feature, o depends on q by eps alone: the terms of dq, of order 1, cancel and leave their rounding.
+    CHECK(attention_error(run_linear(x, o, DType::float32), wanted, s.width == 1 ? 1 : 0.1) < 3e-6);
+  });
 }
 
 }  // namespace
 
 TEST_CASE("linear attention equals the naive loops at lengths and widths around chunks and vectors, on each level") {
-  on_each_level([] {
-    for (Index n : {1, 2, 3, 15, 16, 17, 31, 32, 33, 63, 64, 65, 97, 128, 130, 257}) {
-      check_linear({1, 1, 1, n, n, 8, 8}, {{.causal = true}});
-      check_linear({1, 2, 1, n, 70, 5, 9}, {});
-      check_linear({2, 1, 1, 35, n, 9, 5}, {{.causal = true}});
-      check_linear({1, 1, 1, n, 40, 6, 7}, {{.causal = true}});
-    }
-    for (Index d : {1, 3, 4, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130}) {
-      check_linear({1, 1, 1, 70, 70, d, 16}, {{.causal = true}});
-      check_linear({1, 1, 1, 37, 69, 16, d}, {});
-    }
-    for (const FeatureMap map : kMaps) {
-      check_linear({2, 2, 2, 100, 100, 12, 10}, {{.causal = true}, {.feature_map = map}});
-      check_linear({2, 2, 2, 30, 70, 12, 10}, {{}, {.feature_map = map, .eps = 1e-3}});
-    }
-    check_linear({1, 1, 1, 500, 1000, 64, 64}, {{.causal = true}});
-    check_linear({1, 1, 1, 1000, 500, 32, 64}, {{.causal = true}});  // rows without keys first
-  });
+  for (Index n : {1, 2, 3, 15, 16, 17, 31, 32, 33, 63, 64, 65, 97, 128, 130, 257}) {
+    check_linear({1, 1, 1, n, n, 8, 8}, {{.causal = true}});
+    check_linear({1, 2, 1, n, 70, 5, 9}, {});
+    check_linear({2, 1, 1, 35, n, 9, 5}, {{.causal = true}});
+    check_linear({1, 1, 1, n, 40, 6, 7}, {{.causal = true}});
+  }
+  for (Index d : {1, 3, 4, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130}) {
+    check_linear({1, 1, 1, 70, 70, d, 16}, {{.causal = true}});
+    check_linear({1, 1, 1, 37, 69, 16, d}, {});
+  }
+  for (const FeatureMap map : kMaps) {
+    check_linear({2, 2, 2, 100, 100, 12, 10}, {{.causal = true}, {.feature_map = map}});
+    check_linear({2, 2, 2, 30, 70, 12, 10}, {{}, {.feature_map = map, .eps = 1e-3}});
+  }
+  check_linear({1, 1, 1, 500, 1000, 64, 64}, {{.causal = true}});
+  check_linear({1, 1, 1, 1000, 500, 32, 64}, {{.causal = true}});  // rows without keys first
 }
 
 TEST_CASE("linear attention takes lengths, masks, key biases and grouped heads together, on each level") {
-  on_each_level([] {
-    for (const AttentionSize& s :
-         {AttentionSize{2, 4, 2, 35, 67, 8, 12}, AttentionSize{2, 4, 1, 90, 90, 16, 16}, {2, 2, 2, 70, 20, 3, 3}})
-      for (int bits = 1; bits < 16; ++bits) {
-        AttentionCall o;
-        if (bits & 1) o.causal = true;
-        if (bits & 2) o.key_lengths = Tensor::from<std::int32_t>({static_cast<double>(s.keys - 3), 5});
-        if (bits & 4) o.key_mask = random_mask({s.batch, s.keys}, 0.6, 3);
-        if (bits & 8)
-          o.bias = Rng(5).normal(bits & 4 ? Shape{s.batch, 1, 1, s.keys} : Shape{s.keys}, 0, 1, DType::float64);
-        CAPTURE(bits);
-        const AttentionData x = random_attention(s);
-        const AttentionResult wanted = naive_linear(x, {o}), doubles = run_linear(x, {o}),
-                              floats = run_linear(x, {o}, DType::float32);
+  for (const AttentionSize& s :
+       {AttentionSize{2, 4, 2, 35, 67, 8, 12}, AttentionSize{2, 4, 1, 90, 90, 16, 16}, {2, 2, 2, 70, 20, 3, 3}})
+    for (int bits = 1; bits < 16; ++bits) {
+      AttentionCall o;
+      if (bits & 1) o.causal = true;
+      if (bits & 2) o.key_lengths = Tensor::from<std::int32_t>({static_cast<double>(s.keys - 3), 5});
+      if (bits & 4) o.key_mask = random_mask({s.batch, s.keys}, 0.6, 3);
+      if (bits & 8)
+        o.bias = Rng(5).normal(bits & 4 ? Shape{s.batch, 1, 1, s.keys} : Shape{s.keys}, 0, 1, DType::float64);
+      CAPTURE(bits);
+      const AttentionData x = random_attention(s);
+      const AttentionResult wanted = naive_linear(x, {o});
+      on_each_level([&] {
+        const AttentionResult doubles = run_linear(x, {o}), floats = run_linear(x, {o}, DType::float32);
         CHECK(attention_error(doubles, wanted) < 1e-12);
         CHECK(attention_error(floats, wanted) < 3e-6);
         if (o.bias.defined()) CHECK(worst(doubles.dbias, detail::sum_to(wanted.dbias, o.bias.shape()), 0, 1e-12) < 1);
-      }
-  });
+      });
+    }
 }
 
 // Terms of order 1000 cancel to about 1 in each product of q and k, and those of 10^6 in its square.

@@ -5,6 +5,7 @@
 #include <heed/core/kernels/dispatch.hpp>
 #include <iostream>
 #include <string>
+#include <utility>
 
 namespace heed::test {
 
@@ -15,7 +16,9 @@ void on_each_level(F f) {
   for (int i = 0; i < kernels::kLevels; ++i) {
     const Level l = static_cast<Level>(i);
     if (!kernels::available(l)) {
-      std::cout << "this machine lacks " << kernels::name_of(l) << ": not tested here\n";
+      static bool told[kernels::kLevels] = {};
+      if (!std::exchange(told[i], true))
+        std::cout << "this machine lacks " << kernels::name_of(l) << ": not tested here\n";
       continue;
     }
     kernels::set_level(l);
