@@ -82,7 +82,7 @@ void run_chunk(const Operands& o, Index begin, Index count, const Chunk& chunk, 
       table.backward(c, row, targets + b, row_lse, g.dy.ptr<T>() + (begin + b) * g.dy_stride, g.dy_stride,
                      static_cast<T>(o.rows.scale), row, false, e - b);
     if (g && chunk.narrow.defined()) {
-      Tensor narrow = chunk.narrow.slice(0, b, e);
+      Tensor narrow = chunk.narrow.slice(0, b, e).slice(1, 0, classes);
       detail::copy_values(narrow, logits.slice(0, b, e));
     }
   });
@@ -114,9 +114,9 @@ void run(const Operands& o, const Tensor& lse, const Tensor& loss, const Gradien
   const Index n = o.x.dim(0), classes = o.rows.classes;
   const Index chunks = std::max<Index>(1, (n * classes + kChunk - 1) / kChunk);
   const Index size = std::max<Index>(1, ((n + chunks - 1) / chunks + 7) / 8 * 8);
-  const Shape shape = {std::min(size, n), classes};
-  const Chunk chunk{Tensor::empty(shape, o.dtype),
-                    g && o.products == DType::bfloat16 ? Tensor::empty(shape, DType::bfloat16) : Tensor()};
+  const Index rows = std::min(size, n), line = (classes + 31) / 32 * 32;  // pairs of bfloat16 lie in words
+  const Chunk chunk{Tensor::empty({rows, classes}, o.dtype),
+                    g && o.products == DType::bfloat16 ? Tensor::empty({rows, line}, DType::bfloat16) : Tensor()};
   for (Index begin = 0; begin == 0 || begin < n; begin += size) {
     const Index count = std::min(size, n - begin);
     if (o.dtype == DType::float64)

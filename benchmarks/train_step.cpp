@@ -31,6 +31,7 @@ void measure(const Config& c, DType precision, int steps) {
   AdamW optimizer(named_parameters(model), {.lr = 3e-4});
   const Tensor x = rng.integers({c.batch, c.context}, 0, c.vocabulary),
                y = rng.integers({c.batch, c.context}, 0, c.vocabulary);
+  const AwakeThreads awake;  // as run() has it
   std::vector<double> times;
   std::size_t allocations = 0;
   for (int step = 0; step < steps + 2; ++step) {

@@ -34,7 +34,7 @@ template <class To, class From>
 void copy_nest(const LoopNest& nest) {
   const int last = nest.rank - 1;
   const LoopPart &to = nest.parts[0], &from = nest.parts[1];
-  parallel_for(nest.numel(), grain_for(1), [&](Index begin, Index end) {
+  parallel_for(nest.numel(), grain_for(4), [&](Index begin, Index end) {
     for (LoopCursor at(nest, begin); begin < end;) {
       const Index n = std::min(end - begin, at.left_in_run());
       copy_run(reinterpret_cast<To*>(to.data) + at.offset[0], to.strides[last],

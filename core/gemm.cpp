@@ -1,4 +1,5 @@
-// Splits a matrix product into tasks, and packs its right operand for all of them.
+// Splits a matrix product into tasks, and packs its right operand for all of them or for each. Above 400 lines: the ways to
+// cut a product share their parts.
 #include <algorithm>
 #include <heed/core/check.hpp>
 #include <heed/core/detail/gemm.hpp>
@@ -19,10 +20,13 @@ using kernels::GemmProblem;
 
 // In multiply-adds. About 10 and 5 microseconds of one core.
 constexpr Index kSerialWork = 1 << 20, kTaskWork = 1 << 19;
-constexpr Index kTasks = 16;                    // enough to share evenly among a few cores
+constexpr Index kTasks = 16, kFewTasks = 4;     // enough to share evenly among a few cores, or among two
+constexpr Index kRepackWork = 1 << 24;          // of a task that packs its part of a, in multiply-adds
 constexpr Index kBlockColumns = 256;            // of c: with its parts of a and b it stays in the second cache
 constexpr Index kPackedBytes = Index{8} << 20;  // of b at a time
-constexpr Index kPackGrain = 1 << 17;           // bytes of b that a task packs
+constexpr Index kPackGrain = 1 << 15;           // bytes of b that a task packs
+// Of a strip, below.
+constexpr Index kStripRows = 512, kStrips = 12, kStripPanels = 8;
 
 Index ceil_div(Index a, Index b) { return (a + b - 1) / b; }
 Index round_up(Index a, Index b) { return ceil_div(a, b) * b; }
@@ -114,6 +118,9 @@ GemmProblem with_dense_rows(const GemmKind& kind, GemmProblem g, char* scratch) 
   return g;
 }
 
+// Whether each block copies its part of a, whose columns are runs.
+bool packs_columns(const GemmProblem& g) { return g.a_row == 1 && g.a_column != 1; }
+
 // How c is cut into tasks: blocks of rows by groups of panels, from the shape alone.
 struct Cut {
   Index rows, panels;
@@ -164,21 +171,28 @@ Index serial_bytes(const GemmKind& kind, const GemmProblem& g, bool few_rows) {
   return few_rows ? dense_bytes(kind, g) : static_cast<Index>(kind.packed_bytes(g));
 }
 
-Cut cut_of(const GemmKind& kind, Index m, Index n, Index k) {
-  const Index all = ceil_div(n, kind.panel_columns);
-  Cut cut{kind.block_rows, std::min<Index>(all, kBlockColumns / kind.panel_columns)};
-  const auto tasks = [&] { return ceil_div(m, cut.rows) * ceil_div(all, cut.panels); };
-  const auto work = [&] { return cut.rows * cut.panels * kind.panel_columns * k; };
-  while (tasks() < kTasks && work() >= 2 * kTaskWork) {
-    if (cut.panels > 4)
+Cut cut_of(const GemmKind& kind, const GemmProblem& g) {
+  const Index all = ceil_div(g.n, kind.panel_columns);
+  // Where each block packs its columns of a, that is seldom done twice: a long a is cut into rows first and a wide b
+  // into columns, and small products into few tasks.
+  const bool repacks = packs_columns(g), rows_first = repacks && g.m >= g.n;
+  const Index most_panels = (rows_first ? 2 : 1) * kBlockColumns / kind.panel_columns, fewest_panels = repacks ? 1 : 4,
+              fewest_rows = (repacks ? 12 : 4) * kind.row_step,
+              tasks_wanted = repacks ? std::clamp(g.m * g.n * g.k / kRepackWork, kFewTasks, kTasks) : kTasks;
+  Cut cut{kind.block_rows, std::min<Index>(all, most_panels)};
+  const auto tasks = [&] { return ceil_div(g.m, cut.rows) * ceil_div(all, cut.panels); };
+  const auto work = [&] { return cut.rows * cut.panels * kind.panel_columns * g.k; };
+  while (tasks() < tasks_wanted && work() >= 2 * kTaskWork) {
+    const bool columns = cut.panels > fewest_panels, rows = cut.rows / 2 >= fewest_rows;
+    if (columns && !(rows_first && rows))
       cut.panels = ceil_div(cut.panels, 2);
-    else if (cut.rows > 4 * kind.row_step)
+    else if (rows)
       cut.rows /= 2;
     else
       break;
   }
   // Even shares: no sliver at the end.
-  cut.rows = round_up(ceil_div(m, ceil_div(m, cut.rows)), kind.row_step);
+  cut.rows = round_up(ceil_div(g.m, ceil_div(g.m, cut.rows)), kind.row_step);
   cut.panels = ceil_div(all, ceil_div(all, cut.panels));
   return cut;
 }
@@ -186,7 +200,7 @@ Cut cut_of(const GemmKind& kind, Index m, Index n, Index k) {
 // All of c from all of b, shared among threads.
 void blocks_parallel(const GemmKind& kind, const Work& w, const void* packed) {
   const GemmProblem& g = w.g;
-  const Cut cut = cut_of(kind, g.m, g.n, g.k);
+  const Cut cut = cut_of(kind, g);
   const Index panels = ceil_div(g.n, kind.panel_columns), across = ceil_div(panels, cut.panels);
   ThreadScratch<char> scratch = block_scratch(kind, w, cut);
   parallel_for(ceil_div(g.m, cut.rows) * across, 1, [&](Index begin, Index end) {
@@ -219,9 +233,71 @@ GemmProblem columns_of(const GemmKind& kind, GemmProblem g, Index column, Index 
   return g;
 }
 
+// The part [first, first + depth) of k of a product.
+GemmProblem depths_of(const GemmKind& kind, GemmProblem g, Index first, Index depth) {
+  const auto shifted_by = [&](const void* p, Index elements, bool bf16) -> const void* {
+    return static_cast<const char*>(p) + elements * (bf16 ? 2 : kind.sum_bytes);
+  };
+  g.a = shifted_by(g.a, first * g.a_column, g.a_bf16), g.b = shifted_by(g.b, first * g.b_row, g.b_bf16);
+  g.add = g.add || first > 0;
+  if (first + depth < g.k) g.bias = nullptr;
+  g.k = std::min(depth, g.k - first);
+  return g;
+}
+
+// b as it lies in memory, if its rows or its columns are runs.
+GemmProblem::Ahead source_of(const GemmKind& kind, const GemmProblem& g) {
+  const Index size = g.b_bf16 ? 2 : kind.sum_bytes;
+  if (g.b_column == 1) return {g.b, g.b_row * size, g.k, g.n * size};
+  if (g.b_row == 1) return {g.b, g.b_column * size, g.n, g.k * size};
+  return {};
+}
+
+// All rows of some columns of c, on this thread. `packed` has room for those columns and one part of k, and stays in
+// the second cache; what comes next of b is fetched meanwhile.
+void multiply_strip(const GemmKind& kind, const GemmProblem& g, char* packed) {
+  const Index panels = ceil_div(g.n, kind.panel_columns), depth = std::max<Index>(1, kind.depth(g.k));
+  for (Index first = 0; first == 0 || first < g.k; first += depth) {
+    GemmProblem part = depths_of(kind, g, first, depth);
+    kind.pack(part, 0, panels, packed);
+    GemmProblem::Ahead next = {};
+    if (first + depth < g.k) next = source_of(kind, depths_of(kind, g, first + depth, depth));
+    for (Index row = 0; row < g.m; row += kind.block_rows) {
+      const Index rows = std::min<Index>(kind.block_rows, g.m - row), begin = next.rows * row / g.m,
+                  end = next.rows * (row + rows) / g.m;
+      part.ahead = {static_cast<const char*>(next.data) + begin * next.stride, next.stride, end - begin, next.bytes};
+      kind.block(part, row, rows, 0, panels, packed);
+    }
+  }
+}
+
+// One product, shared among threads by columns: who computes a strip of c packs its part of b, a part of k at a time.
+// For few rows that are read in place, where packing all of b first would take as long as a good part of the product.
+bool is_for_strips(const GemmKind& kind, const GemmProblem& g) {
+  return g.m <= kStripRows && ceil_div(g.n, kind.panel_columns) >= kStrips && !packs_columns(g);
+}
+void multiply_strips(const GemmKind& kind, const Work& w) {
+  const Index all = ceil_div(w.g.n, kind.panel_columns), panels = std::min(kStripPanels, all / kStrips),
+              columns = panels * kind.panel_columns;
+  const Index depth = std::max<Index>(1, kind.depth(w.g.k));
+  ThreadScratch<char> packed(
+      static_cast<Index>(kind.packed_bytes(depths_of(kind, columns_of(kind, w.g, 0, columns), 0, depth))));
+  ThreadScratch<char> results(w.g.c != nullptr ? 0 : w.g.m * columns * kind.sum_bytes);
+  parallel_for(ceil_div(all, panels), 1, [&](Index begin, Index end) {
+    for (Index t = begin; t < end; ++t) {
+      const Index column = t * columns, n = std::min(columns, w.g.n - column);
+      GemmProblem g = columns_of(kind, w.g, column, n);
+      if (g.c == nullptr) g.c = results.mine(), g.ldc = n;
+      multiply_strip(kind, g, packed.mine());
+      if (w.finish) w.finish({g.c, g.ldc, 0, g.m, w.column + column, n});
+    }
+  });
+}
+
 // One product, shared among threads: b is packed once, in parts of bounded size, then parts of c are computed.
 void multiply_parallel(const GemmKind& kind, const Work& w) {
   const GemmProblem& whole = w.g;
+  if (is_for_strips(kind, whole)) return multiply_strips(kind, w);
   const Index panel_bytes = static_cast<Index>(kind.packed_bytes(columns_of(kind, whole, 0, kind.panel_columns)));
   const Index max_panels = std::max<Index>(16, kPackedBytes / std::max<Index>(1, panel_bytes));  // panels at a time
   const Index all = ceil_div(whole.n, kind.panel_columns);

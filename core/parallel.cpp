@@ -17,6 +17,7 @@
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 // Set by the build under the thread sanitizer, which does not see into this source.
 #if defined(HEED_THREAD_SANITIZER)
@@ -141,7 +142,8 @@ class Crew {
     dismissed_ = false;
     for (; present_ < threads - 1; ++present_) arena.enqueue([this] { attend(); });
     chunks_ = chunks, order_ = &order;
-    next_ = 0, failed_ = false;
+    failed_ = false;
+    share_out(threads);
     ++shown_;  // odd: who sees it may come in
     work();
     ++shown_;
@@ -158,7 +160,7 @@ class Crew {
 
  private:
   std::atomic<std::thread::id> owner_{};
-  int depth_ = 0;  // scopes of the owner
+  int depth_ = 0;                // scopes of the owner
   std::atomic<int> present_{0};  // tasks that attend, or are about to
   std::atomic<bool> dismissed_{false};
   // The loop that is shown: written while there is none and nobody is inside.
@@ -167,27 +169,67 @@ class Crew {
   std::exception_ptr error_;  // of the first chunk that failed
   std::atomic<bool> failed_{false};
   alignas(64) std::atomic<std::uint64_t> shown_{0};  // odd while a loop is shown
-  alignas(64) std::atomic<Index> next_{0};           // chunk to take
   alignas(64) std::atomic<int> inside_{0};
   static thread_local bool in_chunk_;
 
-  bool owned_here() const { return owner_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
-
-  // Takes chunks until there are none.
-  void work() {
-    in_chunk_ = true;
-    const Index count = chunks_.count();
-    for (Index c; (c = next_.fetch_add(1, std::memory_order_relaxed)) < count;) {
-      note_thread();
-      try {
-        const LoopOrder::Chunk scope(*order_);
-        chunks_.run(c);
-      } catch (...) {
-        if (!failed_.exchange(true)) error_ = std::current_exception();
-        next_ = count;
+  // The chunks [first, last) that are left of a thread's share: neighbours, which read the same, and those that the
+  // same thread had in the loop before, whose results are in its caches.
+  struct alignas(64) Share {
+    std::atomic<std::uint64_t> both{0};  // first, and last in the upper half
+    static std::uint64_t pair(Index first, Index last) {
+      return static_cast<std::uint64_t>(first) | static_cast<std::uint64_t>(last) << 32;
+    }
+    void set(Index first, Index last) { both = pair(first, last); }
+    Index take_first() {
+      return take([](Index first, Index) { return first; });
+    }
+    Index take_last() {
+      return take([](Index, Index last) { return last - 1; });
+    }
+    // The chunk that `which` names, or -1 where none is left.
+    template <class F>
+    Index take(F which) {
+      std::uint64_t now = both;
+      for (;;) {
+        const Index first = static_cast<Index>(now & 0xffffffffu), last = static_cast<Index>(now >> 32);
+        if (first >= last) return -1;
+        const Index c = which(first, last);
+        if (both.compare_exchange_weak(now, c == first ? pair(first + 1, last) : pair(first, last - 1))) return c;
       }
     }
+  };
+  std::vector<Share> shares_;
+  int threads_ = 0;
+
+  void share_out(int threads) {
+    if (threads_ != threads) shares_ = std::vector<Share>(static_cast<std::size_t>(threads)), threads_ = threads;
+    const Index count = chunks_.count();
+    for (int t = 0; t < threads; ++t)
+      shares_[static_cast<std::size_t>(t)].set(count * t / threads, count * (t + 1) / threads);
+  }
+
+  bool owned_here() const { return owner_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
+
+  // Takes chunks until there are none: this thread's share from its beginning, then those of others from their ends.
+  void work() {
+    in_chunk_ = true;
+    const int mine = slot;
+    for (int i = 0; i < threads_; ++i) {
+      Share& share = shares_[static_cast<std::size_t>((mine + i) % threads_)];
+      for (Index c; (c = i == 0 ? share.take_first() : share.take_last()) >= 0;) run_chunk(c);
+    }
     in_chunk_ = false;
+  }
+
+  void run_chunk(Index c) {
+    note_thread();
+    try {
+      const LoopOrder::Chunk scope(*order_);
+      chunks_.run(c);
+    } catch (...) {
+      if (!failed_.exchange(true)) error_ = std::current_exception();
+      for (Share& share : shares_) share.set(0, 0);
+    }
   }
 
   // What a worker does: loops as they are shown, until there is none for a while.

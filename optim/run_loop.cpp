@@ -375,6 +375,7 @@ RunResult Run::go() {
   };
   bool stopped = is_stuck();
   if (o_.profile != nullptr) o_.profile->start();
+  const AwakeThreads awake;  // a step of a small model is hundreds of short loops
   while (done_ < o_.steps && !stopped && !asked_to_stop()) {
     RunStep s = step();
     out_of_time_ = o_.seconds > 0 && seconds() >= o_.seconds;

@@ -19,14 +19,21 @@ struct GemmProblem {
   double alpha;
   bool add;
   const void* bias;
+  // What will be read next, so many rows of so many bytes, a stride of bytes apart: it comes to the second cache while
+  // a block is computed.
+  struct Ahead {
+    const void* data;
+    long stride, rows, bytes;
+  } ahead = {};
 };
 
 // One way to multiply. b is packed in panels of `panel_columns`, a multiple of the vector; the last is padded with 0.
 struct GemmKind {
   long panel_columns;
-  long block_rows;  // most rows of a call of `block`
-  long row_step;    // of the tile: blocks are best multiples of it
-  long sum_bytes;   // of an element of c
+  long block_rows;        // most rows of a call of `block`
+  long row_step;          // of the tile: blocks are best multiples of it
+  long sum_bytes;         // of an element of c
+  long (*depth)(long k);  // of the equal parts of k, one after another, in which sums go to c; the last may be less
   size_t (*packed_bytes)(const GemmProblem&);
   // Packs the panels [begin, end) of all of b.
   void (*pack)(const GemmProblem&, long begin, long end, void* packed);

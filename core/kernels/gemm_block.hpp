@@ -31,6 +31,23 @@ inline void pack_b(const GemmProblem& g, long begin, long end, void* packed) {
                                  out + panel_offset(g, blocks, q, j));
 }
 
+template <class P>
+inline long depth_of(long k) {
+  return DepthBlocks<P>(k).size * kStep<P>;
+}
+
+// What the tiles of part q of k fetch: columns of a that are packed for the next part, and what the caller asks for.
+template <class P, class S>
+inline Fetch ahead_of(const GemmProblem& g, long row, long rows, const DepthBlocks<P>& blocks, long q, long tiles) {
+  const long from = blocks.first(q + 1) * kStep<P>, to = blocks.first(q + 2) * kStep<P>;
+  const long lines = g.a_row == 1 && from < g.k ? (to < g.k ? to : g.k) - from : 0;
+  const GemmProblem::Ahead ahead = q == 0 ? g.ahead : GemmProblem::Ahead{};
+  Fetch fetch(ceil_div(lines + ahead.rows, tiles));
+  fetch.to_read(static_cast<const S*>(g.a) + row + from * g.a_column, g.a_column, lines, rows);
+  fetch.to_read(static_cast<const char*>(ahead.data), ahead.stride, ahead.rows, ahead.bytes);
+  return fetch;
+}
+
 template <class P, class S>
 inline void block(const GemmProblem& g, long row, long rows, long begin, long end, const void* packed) {
   using E = typename Product<P>::Element;
@@ -42,13 +59,14 @@ inline void block(const GemmProblem& g, long row, long rows, long begin, long en
     const long depth = blocks.depth(q);
     const Rows<E> a = Operands<P, S>::rows(g, row, rows, blocks.first(q), depth, scratch);
     const bool last = q + 1 == blocks.count;
+    Fetch fetch = ahead_of<P, S>(g, row, rows, blocks, q, (end - begin) * ceil_div(rows, Product<P>::kRows));
     for (long j = begin; j < end; ++j) {
       const long column = j * kPanel<P>, left = g.n - column;
       const int columns = static_cast<int>(left < kPanel<P> ? left : kPanel<P>);
       const E* b = static_cast<const E*>(packed) + panel_offset(g, blocks, q, j);
       const T* bias = last && g.bias != nullptr ? static_cast<const T*>(g.bias) + column : nullptr;
       T* c = static_cast<T*>(g.c) + (row - g.c_row) * g.ldc + column - g.c_column;
-      const TileOut<T> out{c, g.ldc, g.add || q > 0, static_cast<T>(g.alpha), bias};
+      const TileOut<T> out{c, g.ldc, g.add || q > 0, static_cast<T>(g.alpha), bias, &fetch};
       if (a.order == Order::by_row)
         panel<P, Order::by_row, true>(rows, columns, depth, a.data, a.stride, b, kPanel<P>, out);
       else
@@ -60,8 +78,16 @@ inline void block(const GemmProblem& g, long row, long rows, long begin, long en
 template <class P>
 constexpr GemmKind kind(decltype(GemmKind::pack) pack, decltype(GemmKind::block) block,
                         decltype(GemmKind::few_rows) few = nullptr, decltype(GemmKind::dense_rows) dense = nullptr) {
-  return {kPanel<P>, kBlockRows, Product<P>::kRows, sizeof(typename Product<P>::Sum), packed_bytes<P>, pack,
-          block,     few,        dense};
+  return {kPanel<P>,
+          kBlockRows,
+          Product<P>::kRows,
+          sizeof(typename Product<P>::Sum),
+          depth_of<P>,
+          packed_bytes<P>,
+          pack,
+          block,
+          few,
+          dense};
 }
 
 }  // namespace heed::kernels::HEED_LEVEL

@@ -18,6 +18,9 @@ enum class Into { set, add };  // c = ..., or c += ...
 // program that works on rows that lie a page apart would wait for each of them otherwise.
 class Fetch {
  public:
+  Fetch() = default;
+  explicit Fetch(long rows_per_tile) : rows_per_tile_(rows_per_tile) {}
+
   // n elements each of `rows` rows, `stride` elements apart.
   template <class T>
   void to_read(const T* row, long stride, long rows, long n) {
@@ -30,7 +33,7 @@ class Fetch {
   void prefetch_next();
 
  private:
-  static constexpr int kMaxParts = 8, kRowsPerTile = 4;
+  static constexpr int kMaxParts = 8;
   struct Part {
     const char* row;
     long stride, rows, bytes;
@@ -38,6 +41,7 @@ class Fetch {
   };
   Part parts_[kMaxParts];
   int count_ = 0, at_ = 0;
+  long rows_per_tile_ = 4;
 
   void add(const void* row, long stride, long rows, long bytes, bool write) {
     if (row != nullptr && rows > 0 && count_ < kMaxParts)
@@ -46,7 +50,7 @@ class Fetch {
 };
 
 [[gnu::noinline]] inline void Fetch::prefetch_next() {
-  for (int i = 0; i < kRowsPerTile && at_ < count_; ++i) {
+  for (long i = 0; i < rows_per_tile_ && at_ < count_; ++i) {
     Part& part = parts_[at_];
     for (long byte = 0; byte < part.bytes; byte += 64) {
       if (part.write)

@@ -60,7 +60,11 @@ struct Operands {
       for (long step = 0; step < depth; ++step, a += g.a_column) {
         for (long i = 0; i < rows; i += 64 / static_cast<long>(sizeof(T))) __builtin_prefetch(a + 8 * g.a_column + i);
         T* to = scratch + step * group;
-        for (long i = 0; i < rows; i += group, to += packed_group<P>(depth))
+        long i = 0;
+        if constexpr (w == 2 * group)  // two groups at a time
+          for (; i + w <= rows; i += w, to += 2 * packed_group<P>(depth))
+            store_halves(to, to + packed_group<P>(depth), load_as<T>(a + i));
+        for (; i < rows; i += group, to += packed_group<P>(depth))
           unroll<(group + w - 1) / w>([&](auto v) {  // whole vectors: the next step, or the gap, lies behind
             const long left = rows - i - v * w;
             store(to + v * w, left >= w ? load_as<T>(a + i + v * w)

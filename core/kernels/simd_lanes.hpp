@@ -51,6 +51,21 @@ inline Batch<T> swap_lanes(Batch<T> v) {
 #endif
 }
 
+// The lower half of the lanes, and the upper.
+template <class T>
+inline void store_halves(T* low, T* high, Batch<T> v) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4) {
+    _mm256_storeu_ps(low, _mm512_castps512_ps256(v));
+    return _mm256_storeu_ps(high, _mm512_extractf32x8_ps(v, 1));
+  }
+#endif
+  alignas(64) T lane[kWidth<T>];
+  v.store_aligned(lane);
+  memcpy(low, lane, sizeof(lane) / 2);
+  memcpy(high, lane + kWidth<T> / 2, sizeof(lane) / 2);
+}
+
 template <class T>
 inline T first_lane(Batch<T> v) {
 #if defined(__AVX512F__)

@@ -257,8 +257,29 @@ TEST_CASE("gemm: a matrix times a column that lies close") {
 TEST_CASE("gemm: b wider than what is packed at a time") {
   PlainProducts plain;
   on_each_level([&] {
-    const Options o{.b = Layout::columns, .bias = true};
-    expect<float>(9, 5000, 700, o, plain);
+    const Options o{.a = Layout::columns, .b = Layout::columns, .bias = true};
+    expect<float>(40, 5000, 700, o, plain);
+  });
+}
+
+TEST_CASE("gemm: some rows by many columns, whose parts of b are packed by who multiplies them") {
+  PlainProducts plain;
+  const auto check_all = [&](DType a_type, DType b_type) {
+    for (const Layout b : kLayouts)
+      for (const auto [m, n, k] : {std::array<Index, 3>{33, 385, 0}, {40, 397, 1}, {193, 800, 515}, {512, 390, 257}})
+        for (const bool more : {false, true}) {
+          const Options o{.b = b, .a_type = a_type, .b_type = b_type, .accumulate = more, .bias = more, .alpha = 0.75};
+          if (a_type == DType::float64)
+            expect<double>(m, n, k, o, plain);
+          else
+            expect<float>(m, n, k, o, plain);
+        }
+  };
+  on_each_level([&] {
+    check_all(DType::float32, DType::float32);
+    check_all(DType::float64, DType::float64);
+    check_all(DType::bfloat16, DType::bfloat16);
+    check_all(DType::bfloat16, DType::float32);
   });
 }
 
@@ -303,9 +324,10 @@ std::vector<double> product_of(const GemmOperand& a, const GemmOperand& b, Index
 
 TEST_CASE("gemm: a row of a product of few rows has the bits that it has alone") {
   on_each_level([] {
-    for (const auto& [a_type, b_type] :
-         {std::pair{DType::float32, DType::float32}, {DType::float32, DType::bfloat16},
-          {DType::bfloat16, DType::bfloat16}, {DType::float64, DType::float64}})
+    for (const auto& [a_type, b_type] : {std::pair{DType::float32, DType::float32},
+                                         {DType::float32, DType::bfloat16},
+                                         {DType::bfloat16, DType::bfloat16},
+                                         {DType::float64, DType::float64}})
       for (const Layout a_layout : kLayouts)
         for (const auto& [n, k] : {std::pair<Index, Index>{37, 150}, {1500, 700}, {5, 33}}) {
           const Index most = a_type == DType::bfloat16 ? 4 : k < 128 ? 8 : 32;
@@ -343,9 +365,13 @@ TEST_CASE("gemm: the same bits at any number of threads") {
   const int before = threads();
   on_each_level([] {
     for (const DType type : {DType::float32, DType::float64, DType::bfloat16})
-      for (const auto [m, n, k] :
-           {std::array<Index, 3>{384, 128, 768}, {768, 65, 128}, {2, 1000, 1200}, {8, 1000, 700}, {513, 257, 300}}) {
-        const GemmOperand a = operand(m, k, Layout::columns, type, 1), b = operand(k, n, Layout::columns, type, 2);
+      for (const auto& [m, n, k, layout] : {std::tuple<Index, Index, Index, Layout>{384, 128, 768, Layout::columns},
+                                            {768, 65, 128, Layout::columns},
+                                            {2, 1000, 1200, Layout::columns},
+                                            {8, 1000, 700, Layout::columns},
+                                            {513, 257, 300, Layout::columns},
+                                            {200, 500, 600, Layout::rows}}) {
+        const GemmOperand a = operand(m, k, layout, type, 1), b = operand(k, n, Layout::columns, type, 2);
         std::vector<double> first, c(static_cast<std::size_t>(m * n));
         for (const int count : {1, 2, 3, 8}) {
           set_threads(count);
