@@ -1,5 +1,5 @@
-// Splits a matrix product into tasks, and packs its right operand for all of them or for each. Above 400 lines: the ways to
-// cut a product share their parts.
+// Splits a matrix product into tasks, and packs its right operand for all of them or for each.
+// Above 400 lines: the ways to cut a product share their parts.
 #include <algorithm>
 #include <heed/core/check.hpp>
 #include <heed/core/detail/gemm.hpp>
