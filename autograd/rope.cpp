@@ -51,8 +51,8 @@ Tensor angles_of(double base, Index dims, bool interleaved, DType dtype, Index p
   if (!it->table.defined() || it->table.dim(0) < positions) {
     Index size = 256;
     while (size < positions) size *= 2;
-    Tensor table = Tensor::empty({size, 2, dims}, dtype);
     const detail::DryRunPause pause;
+    Tensor table = Tensor::empty({size, 2, dims}, dtype);
     dtype == DType::float32 ? fill_angles<float>(*it, table) : fill_angles<double>(*it, table);
     it->table = table;
   }

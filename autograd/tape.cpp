@@ -1,6 +1,7 @@
 // The tape and its run backward. What ops call to record themselves is in record.cpp.
 #include <algorithm>
 #include <heed/autograd/detail/tape_state.hpp>
+#include <heed/core/detail/dry_run.hpp>
 #include <heed/core/detail/profiler.hpp>
 
 namespace heed {
@@ -32,6 +33,12 @@ void Arena::clear() {
 namespace {
 
 thread_local std::vector<std::unique_ptr<Tape::State>> spare_states;
+
+// A parameter's, which stays with it. What a dry run leaves there zero_grad() declares void.
+Tensor new_gradient(const Shape& shape, DType dtype) {
+  const DryRunPause pause;
+  return Tensor::empty(shape, dtype);
+}
 
 void record_copy(Tensor& y, const Tensor& x) {
   if (x.is_detached()) {
@@ -110,7 +117,7 @@ std::uint32_t Tape::State::node_of(const Tensor& x) {
   detail::ParameterInfo* p = x.storage()->parameter;
   if (p == nullptr || !p->requires_grad) return kNotWanted;
   if (p->node >> 32 == serial) return static_cast<std::uint32_t>(p->node);
-  if (!p->gradient.defined()) p->gradient = Tensor::empty(p->shape, x.dtype());
+  if (!p->gradient.defined()) p->gradient = detail::new_gradient(p->shape, x.dtype());
   const std::uint32_t n = new_node(p->gradient);
   nodes[n].parameter = x;
   nodes[n].parameter.mark_detached();
@@ -123,7 +130,7 @@ Tensor& Tape::State::gradient_of(std::uint32_t node) {
   if (n.parameter.defined()) {
     detail::ParameterInfo& p = *n.parameter.storage()->parameter;
     // Whoever took the old gradient and called zero_grad() keeps it as it is.
-    if (!p.has_gradient && p.gradient.storage()->references > 1) p.gradient = Tensor::empty(n.shape, n.dtype);
+    if (!p.has_gradient && p.gradient.storage()->references > 1) p.gradient = detail::new_gradient(n.shape, n.dtype);
     return p.gradient;
   }
   if (!n.gradient.defined()) n.gradient = Tensor::empty(n.shape, n.dtype);
@@ -145,7 +152,7 @@ Tensor detail::gradient_memory(const Tensor& x, DType dtype) {
   ParameterInfo* p = x.storage()->parameter;
   const bool own = p != nullptr && !p->has_gradient && x.shape() == p->shape && x.is_contiguous() && x.dtype() == dtype;
   if (!own) return Tensor::empty(x.shape(), dtype);
-  if (!p->gradient.defined()) p->gradient = Tensor::empty(p->shape, dtype);
+  if (!p->gradient.defined()) p->gradient = new_gradient(p->shape, dtype);
   return p->gradient.storage()->references > 1 ? Tensor::empty(x.shape(), dtype) : p->gradient;
 }
 

@@ -1,5 +1,6 @@
 // Memory: what tensors use of it, and how much there is. Tensors take blocks of rounded sizes, 64-byte aligned, which
-// are kept for the next tensor of the size.
+// are kept for the next tensor of the size. With HEED_FILL_MEMORY=1 in the environment, as always under the address
+// sanitizer, memory is full of NaN when it is handed out, so that an op which reads what nobody wrote shows it.
 //
 // Example:
 //

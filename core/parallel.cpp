@@ -66,7 +66,6 @@ std::atomic<int> current_threads{0};
 std::atomic<std::uint64_t> seen_round{1};  // begun by each call of threads_seen()
 std::atomic<int> seen_count{0};            // threads that ran a chunk in it
 thread_local int slot = 0;
-thread_local bool is_dry = false;
 
 // A chunk runs on this thread.
 struct InSlot {
@@ -326,13 +325,8 @@ int threads_seen() {
 
 namespace detail {
 
-DryRun::DryRun() : before_(std::exchange(is_dry, true)) {}
-DryRun::~DryRun() { is_dry = before_; }
-DryRunPause::DryRunPause() : before_(std::exchange(is_dry, false)) {}
-DryRunPause::~DryRunPause() { is_dry = before_; }
-
 void parallel_ranges(Index n, Index grain, RangeFunction f, void* context) {
-  if (is_dry) return;
+  if (in_dry_run()) return;
   const Chunks chunks{n, grain, f, context};
   if (threads() == 1) {
     note_thread();

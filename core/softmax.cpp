@@ -9,7 +9,7 @@ namespace heed {
 namespace detail {
 namespace {
 
-constexpr Index kColumnPart = 256;  // columns that one chunk treats
+constexpr Index kColumnsAtOnce = 256;  // columns that one chunk treats
 
 // Calls rows(first, count) or columns(offset, count) for all of x, seen as [outer, n, inner].
 template <class Rows, class Columns>
@@ -18,11 +18,11 @@ void walk(const Tensor& x, int axis, Rows rows, Columns columns) {
               inner = x.shape().last(x.rank() - axis - 1).numel();
   if (x.numel() == 0) return;
   if (inner == 1) return parallel_for(outer, grain_for(4 * n), [&](Index b, Index e) { rows(b * n, e - b, n); });
-  const Index parts = (inner + kColumnPart - 1) / kColumnPart;
-  parallel_for(outer * parts, grain_for(4 * n * std::min(inner, kColumnPart)), [&](Index b, Index e) {
+  const Index parts = (inner + kColumnsAtOnce - 1) / kColumnsAtOnce;
+  parallel_for(outer * parts, grain_for(4 * n * std::min(inner, kColumnsAtOnce)), [&](Index b, Index e) {
     for (Index i = b; i < e; ++i) {
-      const Index column = i % parts * kColumnPart;
-      columns(i / parts * n * inner + column, inner, n, std::min(kColumnPart, inner - column));
+      const Index column = i % parts * kColumnsAtOnce;
+      columns(i / parts * n * inner + column, inner, n, std::min(kColumnsAtOnce, inner - column));
     }
   });
 }

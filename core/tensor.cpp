@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <heed/core/detail/dry_run.hpp>
 #include <heed/core/detail/elementwise.hpp>
 #include <heed/core/detail/index.hpp>
 #include <heed/core/members.hpp>
@@ -36,6 +37,8 @@ Storage* new_storage(std::size_t bytes) {
     throw;
   }
   s->bytes = bytes;
+  s->dry = in_dry_run();
+  if (s->dry) count_dry(*s, 1);
   return s;
 }
 
@@ -50,6 +53,7 @@ Storage* new_storage(std::size_t bytes, void* data, std::shared_ptr<void> keeper
 void delete_storage(Storage* s) noexcept {
   delete s->parameter;
   if (s->keeper == nullptr) pool::deallocate(s->data, s->bytes);
+  if (s->dry) count_dry(*s, -1);
   delete_header(s);
 }
 

@@ -41,6 +41,7 @@ struct Storage {
   std::uint64_t version = 0;        // raised by every write that is not the making of an op's output
   ParameterInfo* parameter = nullptr;  // owned; null unless a Parameter was made of it
   std::uint64_t serial = 0;         // how many were made before this one
+  bool dry = false;                 // made in a dry_run(): it holds anything
   std::shared_ptr<void> keeper;     // of memory that is not the pool's: it stays until this goes
 };
 

@@ -36,12 +36,15 @@ TrainingMemory predict_training_memory(const std::function<void()>& step, double
   release_cached_memory();
   const double held = held_by_pool(), resident = resident_bytes();
   reset_peak_memory();
-  try {
-    const detail::DryRun dry;
-    step();
-  } catch (const Error&) {
-    return {};
-  }
+  bool ran = true;
+  detail::dry_run([&] {
+    try {
+      step();
+    } catch (const Error&) {
+      ran = false;
+    }
+  });
+  if (!ran) return {};
   const MemoryUse use = memory_use();
   return {static_cast<double>(use.peak), resident + held_by_pool() - held + checkpoint_bytes};
 }

@@ -122,9 +122,6 @@ TEST_CASE("rope: an offset for each of the first axis is that of each alone, gra
 TEST_CASE("rope: angles that a run without work asks for first are there for real ones") {
   const RopeOptions o{.base = 12345};  // no other test has it
   const Tensor x = normal({1, 1, 300, 16}, 1, DType::float32);
-  {
-    const detail::DryRun dry;
-    rope(x, o);
-  }
+  detail::dry_run([&] { rope(x, o); });
   CHECK(close(rope(x, o), naive_rope(x, o).to(DType::float32), 1e-4, 1e-4));
 }

@@ -1,11 +1,16 @@
 // The memory pool: alignment, reuse, what it counts, and running out.
+#include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <heed/core/memory.hpp>
 #include <heed/core/tensor.hpp>
+#include <iostream>
 #include <thread>
 #include <vector>
 
 #include "tests/support.hpp"
+#include "tests/tools/paths.hpp"
+#include "tests/tools/run.hpp"
 
 using namespace heed;
 using test::contains;
@@ -59,6 +64,35 @@ TEST_CASE("pool: a freed block serves the next of its size, and the system is as
   CHECK(memory_use().cached == 0);
   const Tensor again = Tensor::empty({1000});
   CHECK(memory_use().system_allocations > warm.system_allocations);
+}
+
+TEST_CASE("pool: what memory holds that nobody wrote, for the case below") {
+  const void* last = nullptr;
+  {
+    const Tensor x = Tensor::full({1000}, 3);
+    last = x.ptr<float>();
+  }
+  const Tensor y = Tensor::empty({1000});
+  REQUIRE(static_cast<const void*>(y.ptr<float>()) == last);
+  bool all_nan = true;
+  for (const double v : y.to_vector<double>()) all_nan = all_nan && std::isnan(v);
+  std::cout << "pool: " << (all_nan ? "NaN" : "the last owner's") << "\n";
+}
+
+TEST_CASE("pool: memory is handed out full of NaN where HEED_FILL_MEMORY asks for it, or the address sanitizer runs") {
+#if defined(__SANITIZE_ADDRESS__)
+  const std::string by_default = "NaN";
+#else
+  const std::string by_default = "the last owner's";
+#endif
+  const std::string self = test::emulator() + test::quoted(std::filesystem::read_symlink("/proc/self/exe").string()) +
+                           " --test-case='pool: what memory holds*'";
+  const auto with = [&](const std::string& value) {
+    return test::run("HEED_FILL_MEMORY=" + value + " " + self).output;
+  };
+  CHECK(contains(with("1"), "pool: NaN\n"));
+  CHECK(contains(with("0"), "pool: the last owner's\n"));
+  CHECK(contains(with(""), "pool: " + by_default + "\n"));
 }
 
 TEST_CASE("pool: the peak is the most at one time since it was reset") {

@@ -211,10 +211,7 @@ TEST_CASE("model: a dry run takes the memory of a real one") {
     };
     peak_of_step();  // gradients are there from here on
     std::size_t dry = 0;
-    {
-      const detail::DryRun run;
-      dry = peak_of_step();
-    }
+    detail::dry_run([&] { dry = peak_of_step(); });
     CHECK(dry == peak_of_step());
   }
 }

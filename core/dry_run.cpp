@@ -1,0 +1,48 @@
+// Whether this thread's loops are left out, and how many tensors are there that were made meanwhile.
+#include <heed/core/detail/dry_run.hpp>
+//
+#include <atomic>
+#include <heed/core/check.hpp>
+#include <heed/core/tensor.hpp>
+#include <utility>
+
+namespace heed::detail {
+namespace {
+
+thread_local bool is_dry = false;
+std::atomic<std::uint64_t> first_serial{0};  // of the storages of the last run
+std::atomic<std::int64_t> still_there{0};    // of them
+
+struct DryScope {
+  const bool before = std::exchange(is_dry, true);
+  DryScope() {
+    first_serial = storages_made();
+    still_there = 0;
+  }
+  ~DryScope() { is_dry = before; }
+};
+
+}  // namespace
+
+void dry_run(const std::function<void()>& f) {
+  {
+    const DryScope scope;
+    f();
+  }
+  const std::int64_t kept = still_there;
+  require(kept == 0, "dry_run: ", kept,
+          kept == 1 ? " tensor that was made in it is" : " tensors that were made in it are", " still there, and ",
+          kept == 1 ? "holds" : "hold",
+          " anything; what stays after a dry run must be made and computed under a DryRunPause");
+}
+
+DryRunPause::DryRunPause() : before_(std::exchange(is_dry, false)) {}
+DryRunPause::~DryRunPause() { is_dry = before_; }
+
+bool in_dry_run() { return is_dry; }
+
+void count_dry(const Storage& s, int change) noexcept {
+  if (s.serial >= first_serial) still_there += change;
+}
+
+}  // namespace heed::detail
