@@ -32,40 +32,42 @@ ModRun run_mod(const AttentionData& x, const ScoreMod& mod, const AttentionCall&
 using AddGradient = std::function<void(double s, Index h, Index q, Index k, double ds, double* g)>;
 
 void check_mod(const ScoreMod& mod, const NaiveRules& rules, const AddGradient& add, double spread = 1) {
-  on_each_level([&] {
-    for (const AttentionSize& s : {AttentionSize{2, 4, 2, 37, 37, 8, 8},
-                                   {1, 4, 4, 130, 300, 5, 9},
-                                   {1, 4, 1, 300, 70, 8, 8},
-                                   {2, 4, 2, 1, 600, 8, 8}}) {
-      const AttentionData x = random_attention(s, 3, spread);
-      for (const bool causal : {false, true}) {
-        const AttentionCall call{.causal = causal};
-        CAPTURE(s.queries);
-        CAPTURE(causal);
-        const AttentionResult wanted = naive_attention(x, call, nullptr, {}, rules);
-        Tensor g = Tensor::zeros(mod.parameters()[0].shape(), DType::float64);
-        const Tensor scores = naive_attention(x, {}, nullptr, {}).weights;
-        for (Index b = 0; b < s.batch; ++b)
-          for (Index h = 0; h < s.heads; ++h)
-            for (Index i = 0; i < s.queries; ++i)
-              for (Index j = 0; j < s.keys; ++j) {
-                double score = 0;
-                for (Index c = 0; c < s.width; ++c)
-                  score += x.q.at({b, h, i, c}) * x.k.at({b, h / (s.heads / s.kv_heads), j, c}) /
-                           std::sqrt(static_cast<double>(s.width));
-                add(score, h, i + s.keys - s.queries, j, wanted.dscores.at({b, h, i, j}), g.ptr<double>());
-              }
+  for (const AttentionSize& s : {AttentionSize{2, 4, 2, 37, 37, 8, 8},
+                                 {1, 4, 4, 130, 300, 5, 9},
+                                 {1, 4, 1, 300, 70, 8, 8},
+                                 {2, 4, 2, 1, 600, 8, 8}}) {
+    const AttentionData x = random_attention(s, 3, spread);
+    const std::vector<double> queries = x.q.to_vector<double>(), keys = x.k.to_vector<double>();
+    for (const bool causal : {false, true}) {
+      const AttentionCall call{.causal = causal};
+      CAPTURE(s.queries);
+      CAPTURE(causal);
+      const AttentionResult wanted = naive_attention(x, call, nullptr, {}, rules);
+      Tensor g = Tensor::zeros(mod.parameters()[0].shape(), DType::float64);
+      const double* ds = wanted.dscores.ptr<double>();
+      for (Index b = 0; b < s.batch; ++b)
+        for (Index h = 0; h < s.heads; ++h)
+          for (Index i = 0; i < s.queries; ++i)
+            for (Index j = 0; j < s.keys; ++j) {
+              const double* q = queries.data() + ((b * s.heads + h) * s.queries + i) * s.width;
+              const double* k =
+                  keys.data() + ((b * s.kv_heads + h / (s.heads / s.kv_heads)) * s.keys + j) * s.width;
+              double score = 0;
+              for (Index c = 0; c < s.width; ++c) score += q[c] * k[c] / std::sqrt(static_cast<double>(s.width));
+              add(score, h, i + s.keys - s.queries, j, *ds++, g.ptr<double>());
+            }
+      double scale = 1;
+      for (double y : g.to_vector<double>()) scale = std::max(scale, std::fabs(y));
+      on_each_level([&] {
         const ModRun doubles = run_mod(x, mod, call, DType::float64), floats = run_mod(x, mod, call, DType::float32);
         CHECK(attention_error(doubles.a, wanted) < 1e-12);
         CHECK(attention_error(floats.a, wanted) < 1e-5);
-        double scale = 1;
-        for (double y : g.to_vector<double>()) scale = std::max(scale, std::fabs(y));
         CHECK(worst(doubles.dparameter, g, 0, 1e-12 * scale) < 1);
         CHECK(worst(floats.dparameter, g, 0, 2e-5 * scale) < 1);
         CHECK(worst(flex_attention(x.q, x.k, x.v, {.score_mod = mod}, call), wanted.out, 0, 1e-12) < 1);
-      }
+      });
     }
-  });
+  }
 }
 
 double distance(Index q, Index k) { return std::fabs(static_cast<double>(q - k)); }
