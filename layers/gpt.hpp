@@ -38,7 +38,7 @@ struct GPTOptions {
   bool rope = false;         // rotary positions beside those of another kind
   bool qk_norm = false;      // RMSNorm of queries and keys: MultiHeadAttentionOptions
   Index relative_clip = 16;  // where positions are relative: a bias (RelativePositionBias); farther counts as this far
-  bool bias = true;          // of linear layers and norms
+  bool bias = true;          // of the blocks: of linear layers and norms; the last LayerNorm has one in any case
   bool tied = true;          // output weights are the embedding's
   // Weights before a residual sum begin as 0, so that each block begins as the identity (after Goyal et al., "Accurate,
   // large minibatch SGD", 2017, section 5.1, and torchvision's option of this name).

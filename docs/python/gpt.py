@@ -11,7 +11,7 @@ ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "gelu-tanh": lambda x: F.gelu(x, 
                "relu-squared": lambda x: F.relu(x).square()}
 
 class RMSNorm(nn.Module):
-    def __init__(self, width):
+    def __init__(self, width, bias=False):  # it never has one
         super().__init__()
         self.weight = nn.Parameter(torch.ones(width))
 
@@ -47,7 +47,7 @@ class Block(nn.Module):
     def __init__(self, c, norm):
         super().__init__()
         width = c["width"]
-        self.norm1, self.norm2 = norm(width), norm(width)
+        self.norm1, self.norm2 = norm(width, bias=c["bias"]), norm(width, bias=c["bias"])
         self.attention = Attention(width, c["heads"], c["bias"], c.get("qk_norm", False))
         self.mlp = FeedForward(width, c.get("hidden") or 4 * width, c["activation"], c["bias"])
 
@@ -64,11 +64,11 @@ class GPT(nn.Module):
             raise ValueError(f"this example knows gpt with softmax attention; this is {c['model']} with {c['attention']} attention")
         if c["positions"] != "learned" or c.get("kv_heads", 0) not in (0, c["heads"]) or not c["tied"]:
             raise ValueError("this example knows learned positions, one key a head, and tied output")
-        norm = {"layer": lambda width: nn.LayerNorm(width, bias=c["bias"]), "rms": RMSNorm}[c["norm"]]
+        norm = {"layer": nn.LayerNorm, "rms": RMSNorm}[c["norm"]]
         self.tokens = nn.Embedding(c["vocabulary"], c["width"])
         self.positions = nn.Embedding(c["context"], c["width"])
         self.blocks = nn.ModuleList(Block(c, norm) for _ in range(c["layers"]))
-        self.norm = norm(c["width"])
+        self.norm = norm(c["width"])  # a LayerNorm has its bias here also where the configuration wants none
 
     def forward(self, x):  # int [B, T] -> logits [B, T, vocabulary]
         h = self.tokens(x) + self.positions(torch.arange(x.shape[1]))
