@@ -21,13 +21,18 @@ struct AccuracyRow {
 };
 
 std::vector<AccuracyRow> accuracy_rows();
-// Of bfloat16 inputs, which are exact in all dtypes.
+// Of bfloat16 inputs, which are exact in all dtypes; their errors are told in bfloat16's epsilon (2^-8, or kBfloat16
+// of float32's).
 std::vector<AccuracyRow> bfloat16_accuracy_rows();
+inline constexpr double kBfloat16 = 0x1p15;
 
-// In float32's epsilon (2^-23), on the instruction set in use. The reference is the same op in float64.
+// The same op in float64: its value and the gradients of its inputs.
+std::vector<Tensor> accuracy_reference(const AccuracyRow& row);
+
+// In float32's epsilon (2^-23), on the instruction set in use.
 struct AccuracyErrors {
   double value, derivative;
 };
-AccuracyErrors accuracy_errors(const AccuracyRow& row);
+AccuracyErrors accuracy_errors(const AccuracyRow& row, const std::vector<Tensor>& reference);
 
 }  // namespace heed::bench
