@@ -28,6 +28,7 @@ struct Checkpoint {
   std::map<std::string, std::string> texts;       // UTF-8 without zero bytes; configurations are JSON
   std::map<std::string, std::string> blobs;       // any bytes
   std::string source = "the checkpoint";          // the file it was loaded from, for messages; not saved
+  std::uint64_t hash = 0;                         // of that file; not saved
 
   // What must be there: an Error names it and the file otherwise.
   const Tensor& tensor(const std::string& path) const;
@@ -69,6 +70,9 @@ struct LoadReport {
 };
 
 namespace detail {
+
+// Checkpoint::hash as the file tells it, of which nothing else is read. Error as of load_checkpoint().
+std::uint64_t hash_of_checkpoint(const std::filesystem::path& path);
 
 // A tensor of a model with all its names: a tied parameter has several.
 struct ModelEntry {

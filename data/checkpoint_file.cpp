@@ -155,22 +155,40 @@ void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkp
   file.finish();
 }
 
+namespace {
+
+constexpr std::size_t kFirstBytes = kUserBlock + 8;
+
+// The first bytes of a file, checked.
+SealHeader read_header(const detail::InputFile& file, const std::string& name, unsigned char* first) {
+  const std::size_t count = std::min(kFirstBytes, file.size());
+  file.read_at(0, first, count);
+  check_header(first, count, file.size(), name);
+  return header_of(first);
+}
+
+}  // namespace
+
+std::uint64_t detail::hash_of_checkpoint(const std::filesystem::path& path) {
+  unsigned char first[kFirstBytes] = {};
+  return read_header(InputFile("load_checkpoint", path), printable(path.string()), first).hash;
+}
+
 Checkpoint load_checkpoint(const std::filesystem::path& path) {
   const std::string name = printable(path.string());
   const detail::InputFile file("load_checkpoint", path);
-  unsigned char first[kUserBlock + 8] = {};
-  const std::size_t count = std::min(sizeof first, file.size());
-  file.read_at(0, first, count);
-  check_header(first, count, file.size(), name);
+  unsigned char first[kFirstBytes] = {};
+  const SealHeader h = read_header(file, name, first);
 
   const std::shared_ptr<unsigned char> bytes = memory_for(file.size());
   require(bytes != nullptr, "load_checkpoint: ", name, " has ", file.size(), " bytes, and there is no memory for them");
   std::memcpy(bytes.get(), first, kUserBlock);
   const std::uint64_t hash = read_and_hash(file, bytes.get());
-  const SealHeader h = header_of(first);
   require(hash == h.hash, "load_checkpoint: ", name, " is damaged: its content has the hash ", hex(hash), ", not ",
           hex(h.hash));
-  return detail::parse_hdf5(bytes, file.size(), name);
+  Checkpoint c = detail::parse_hdf5(bytes, file.size(), name);
+  c.hash = hash;
+  return c;
 }
 
 }  // namespace heed

@@ -149,15 +149,17 @@ void require_same(const std::string& stored, const std::string& given) {
     throw UsageError("--resume: the checkpoint was made with " + differences + "; give the same again");
 }
 
-void check_settings(const Flags& flags) {
+// Gives what was read of the checkpoint that the run goes on from.
+std::shared_ptr<Checkpoint> check_settings(const Flags& flags) {
   const Settings& s = flags.settings;
   check_files(
       {.replaced = {{"--checkpoint", flags.checkpoint}, {"--plot", flags.plot}, {"--trace", flags.profile.trace}},
        .logs = {{"--log", flags.log}}});
   check_place("save_checkpoint", flags.checkpoint);
   check_plot(flags.plot);
-  if (!flags.resume || !std::filesystem::exists(flags.checkpoint)) return;
-  require_same(with_options(load_checkpoint(flags.checkpoint).text("settings"), s), to_json(s));
+  const std::shared_ptr<Checkpoint> old = checkpoint_to_resume(flags.resume, flags.checkpoint);
+  if (old) require_same(with_options(old->text("settings"), s), to_json(s));
+  return old;
 }
 
 void print_examples(const Classifier& model, const ListOpsHeldOut& held_out, Index count) {
@@ -191,7 +193,7 @@ RunOptions run_options(const Flags& flags) {
 int train(const Flags& flags) {
   const Settings& s = flags.settings;
   set_threads(flags.threads);
-  check_settings(flags);
+  const std::shared_ptr<Checkpoint> old = check_settings(flags);
   check_training_memory({.layers = s.layers, .width = s.width, .context = s.length, .batch = s.batch, .moments = 2});
   const ListOps lists({.depth = s.depth, .least = s.length / 4, .most = s.length});
   const ListOpsHeldOut held_out(lists, s.held_out, 100, s.seed);
@@ -202,6 +204,8 @@ int train(const Flags& flags) {
   AdamW optimizer(decay_groups(model, 0.1), {.lr = s.lr, .betas = {0.9, 0.99}});
   Schedule schedule("cosine",
                     {.lr = s.lr, .min_lr = s.lr / 10, .warmup = s.steps / 20, .steps = std::max<Index>(s.steps, 1)});
+  RunOptions options = run_options(flags);
+  options.loaded = old;
   const double majority = held_out.majority();
   std::fprintf(stderr,
                "lists of %lld to %lld tokens, at most %lld deep; %lld held out, %.1f%% of which have the commonest "
@@ -210,7 +214,6 @@ int train(const Flags& flags) {
                static_cast<long long>(s.depth), static_cast<long long>(s.held_out), 100 * majority, s.attention.c_str(),
                static_cast<long long>(s.layers), static_cast<long long>(s.heads), static_cast<long long>(s.width),
                static_cast<double>(parameter_count(model)) / 1e6, arch(), threads());
-  RunOptions options = run_options(flags);
   options.flops_per_token = model.encoder.flops_per_token(s.length);
   options.peak_flops = peak_flops();
   RunProfile profile(flags.profile);

@@ -26,23 +26,13 @@ double activation_mebibytes(const M& model, const LmSettings& s) {
   return static_cast<double>(model.predict_activations(s.batch, s.context).total) / (1 << 20);
 }
 
-// Of a step, and of the checkpoint that is written beside it. Not of lists of keys, which values make.
+// Not of lists of keys, which values make.
 template <class M>
-TrainingMemory training_memory(M& model, const Optimizer& optimizer, const LmSettings& s, DType precision) {
+TrainingMemory training_memory(M& model, const Optimizer& optimizer, const LmSettings& s, const RunOptions& options) {
   Rng rng;
   if (model.mechanism_factory()(0, rng).capabilities().discrete) return {};
-  double checkpoint = 4 * static_cast<double>(parameter_count(model));
-  for (const NamedTensor& state : optimizer.state()) checkpoint += 4 * static_cast<double>(state.tensor.numel());
   const Tensor x = Tensor::zeros({s.batch, s.context}, DType::int32);
-  const TrainingMemory memory = predict_training_memory(
-      [&] {
-        const MatmulPrecision scope(precision);
-        Tape tape;
-        tape.backward(model.loss(x, x));
-      },
-      checkpoint);
-  zero_grad(model);
-  return memory;
+  return predict_training_memory(named_parameters(model), optimizer, options, [&] { return model.loss(x, x); });
 }
 
 void say_what_begins(const LmSettings& s, const LmData& data, Index parameters, double mebibytes,
@@ -104,10 +94,10 @@ int train_model(M& model, const LmFlags& all_flags, const LmSettings& s, const L
   Schedule schedule(s.schedule,
                     {.lr = s.lr, .min_lr = s.min_lr, .warmup = s.warmup, .steps = std::max<Index>(s.steps, 1)});
   if (s.recipe == "fast") std::fprintf(stderr, "recipe fast: %s\n", fast_flags(s).c_str());
-  const TrainingMemory memory = training_memory(model, *optimizer, s, options.precision);
+  const TrainingMemory memory = training_memory(model, *optimizer, s, options);
   check_memory("training", memory.process);
   say_what_begins(s, data, parameter_count(model), activation_mebibytes(model, s), memory,
-                  flags.resume && std::filesystem::exists(flags.checkpoint));
+                  options.loaded != nullptr);
   options.flops_per_token = model.flops_per_token(s.context);
   RunProfile profile(flags.profile);
   options.profile = profile.get();
@@ -138,8 +128,8 @@ void check_same_content(const LmFlags& flags, const LmSettings& s, const LmData&
 
 // A GPT or a BERT, with the values of the checkpoint where there is one.
 template <class M>
-M make_model(const GPTConfig& config, Rng& rng, const std::optional<Checkpoint>& old) {
-  if (!old) return M(config.options, rng, config.factory());
+M make_model(const GPTConfig& config, Rng& rng, const Checkpoint* old) {
+  if (old == nullptr) return M(config.options, rng, config.factory());
   M model = skip_init<M>(config.options, rng, config.factory());
   load_model(*old, model);
   return model;
@@ -149,8 +139,7 @@ int train(const LmFlags& flags) {
   const LmRunFlags& run_flags = flags.run();
   set_threads(run_flags.threads);
   check_plot(run_flags.plot);
-  std::optional<Checkpoint> old;
-  if (run_flags.resume && std::filesystem::exists(run_flags.checkpoint)) old = load_checkpoint(run_flags.checkpoint);
+  const std::shared_ptr<Checkpoint> old = checkpoint_to_resume(run_flags.resume, run_flags.checkpoint);
   if (old) from_json<GPTConfig>(old->text("config"), run_flags.checkpoint);  // another program's checkpoint ends here
   const LmSettings s = flags.resolve(old ? &old->text("settings") : nullptr);
   if (old) {
@@ -171,20 +160,19 @@ int train(const LmFlags& flags) {
                          .batch = s.batch,
                          .accumulate = s.accumulate,
                          .moments = optimizer_states(s.optimizer, optimizer_options(s))});
-  const RunOptions options = run_options(run_flags, s, data, config);
+  RunOptions options = run_options(run_flags, s, data, config);
+  options.loaded = old;
   if (!config.options.causal) {
     // An error of the prompt comes now, not after the training.
     if (!run_flags.prompt.empty()) masked_tokens(data.tokenizer, run_flags.prompt, data.masks.mask, s.context);
-    BERT model = make_model<BERT>(config, rng, old);
-    old.reset();
+    BERT model = make_model<BERT>(config, rng, old.get());
     const auto metrics = [&](const Batch& b) { return classification_metrics(model(b.inputs), b.targets); };
     return train_model(model, flags, s, data, options, metrics, [&] {
       print_filled_in(model, data.tokenizer, data.texts, data.masks, run_flags.prompt, run_flags.sample, s.seed);
     });
   }
   if (run_flags.sample > 0) prompt_tokens(data.tokenizer, run_flags.prompt);
-  LanguageModel lm{make_model<GPT>(config, rng, old), data.tokenizer};
-  old.reset();
+  LanguageModel lm{make_model<GPT>(config, rng, old.get()), data.tokenizer};
   return train_model(lm.model, flags, s, data, options, {}, [&] {
     generate_text(lm, {run_flags.prompt}, {.count = run_flags.sample, .sampling = run_flags.sampling, .seed = s.seed,
                                            .on_text = print_piece});

@@ -149,8 +149,7 @@ int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, c
                d.description.c_str(), static_cast<long long>(training.skipped() + held_out.skipped()), s.model.c_str(),
                static_cast<double>(parameter_count(model)) / 1e6, static_cast<long long>(training.source_vocabulary()),
                static_cast<long long>(training.target_vocabulary()), static_cast<long long>(batches.size()), arch(),
-               threads(), static_cast<unsigned long long>(s.seed),
-               options.resume && std::filesystem::exists(options.checkpoint) ? "going on" : "starting afresh");
+               threads(), static_cast<unsigned long long>(s.seed), options.loaded ? "going on" : "starting afresh");
   options.steps = s.last_step(batches.size()), options.seconds = 60 * s.minutes;
   Adam adam(named_parameters(model), {.lr = s.lr, .betas = {0.9, s.beta2}, .eps = 1e-9});
   const Index steps = std::max<Index>(1, options.steps);
@@ -189,27 +188,26 @@ int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, c
 }
 
 int train(const Settings& given, const RunFlags& f, const CommandLine& line) {
-  std::optional<Checkpoint> old;
-  if (f.resume && std::filesystem::exists(f.checkpoint)) old = load_checkpoint(f.checkpoint);
+  const std::shared_ptr<Checkpoint> old = checkpoint_to_resume(f.resume, f.checkpoint);
   if (old) translation_config(*old);  // another program's checkpoint ends here
   Settings s = old ? resumed_settings(given, line, *old) : given;
   if (!old) choose_defaults(line, s);
   check_settings(line, s);
   check_plot(f.plot);
-  const Data d = load_data(s, old ? &*old : nullptr);
+  const Data d = load_data(s, old.get());
   const TranslationConfig config = translation_config(s, d.source, d.target);
   RunOptions o;
   o.grad_clip = s.grad_clip, o.seed = s.seed;
   o.precision = s.dtype == "bf16" ? DType::bfloat16 : DType::float32;
   o.eval_every = s.eval_every, o.patience = f.patience;
   o.checkpoint = f.checkpoint, o.checkpoint_every = f.checkpoint_every, o.resume = f.resume, o.best = f.best;
+  o.loaded = old;
   o.texts = translator_texts(config, d.source, d.target);
   o.texts.insert({"settings", to_json(s)});
   o.log = f.log, o.progress = stderr, o.handle_interrupt = true;
   Rng rng(s.seed);
   manual_seed(s.seed);
   Translator t{old ? make_translation_model(config, *old) : make_translation_model(config, rng), d.source, d.target};
-  old.reset();
   const std::string resume = line.resume_command(
       f.checkpoint,
       {"--threads", "--checkpoint-every", "--best", "--patience", "--log", "--plot", "--beam", "--length-penalty"});

@@ -99,6 +99,7 @@ class Run {
     return update == 0 ? part : part + "." + names_[update];
   }
   Index resume();
+  Checkpoint checkpoint_to_resume() const;
   Checkpoint state() const;
   void save(const std::filesystem::path& file);
   RunStep step();
@@ -126,10 +127,20 @@ std::vector<std::string> Run::names_of(const std::vector<Update>& updates) {
   return names;
 }
 
+Checkpoint Run::checkpoint_to_resume() const {
+  if (o_.loaded == nullptr) return load_checkpoint(o_.checkpoint);
+  const std::string file = o_.checkpoint.string();
+  require(std::filesystem::exists(o_.checkpoint), "resume: ", file, " was read, and is not there any more");
+  require(detail::hash_of_checkpoint(o_.checkpoint) == o_.loaded->hash, "resume: ", file,
+          " is not what was read of it any more: something else has written to it");
+  return std::exchange(*o_.loaded, {});
+}
+
 Index Run::resume() {
   if (!o_.checkpoint.empty() || !o_.best.empty()) check_names("run", state());  // not only when the first one is due
-  if (!o_.resume || o_.checkpoint.empty() || !std::filesystem::exists(o_.checkpoint)) return 0;
-  const Checkpoint c = load_checkpoint(o_.checkpoint);
+  if (!o_.resume || o_.checkpoint.empty()) return 0;
+  if (o_.loaded == nullptr && !std::filesystem::exists(o_.checkpoint)) return 0;
+  const Checkpoint c = checkpoint_to_resume();
   const std::string file = o_.checkpoint.string();
   require(c.counter("seed") == o_.seed, "resume: the seed of ", file, " is ", c.counter("seed"), " and of this run ",
           o_.seed, "; they must be the same");

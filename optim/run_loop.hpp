@@ -27,6 +27,7 @@
 #include <heed/optim/optimizer.hpp>
 #include <heed/optim/schedule.hpp>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -149,6 +150,9 @@ struct RunOptions {
   std::filesystem::path checkpoint = {};  // empty: none. No other run may write it, which path.lock says
   Index checkpoint_every = 0;             // steps; 0: only at the end
   bool resume = false;                    // go on from `checkpoint` where that is a file
+  // The checkpoint that `resume` goes on from, where the caller has read it; the run takes what is in it, so that its
+  // memory is free for the steps. Error where the file is gone by then, or another one.
+  std::shared_ptr<Checkpoint> loaded = nullptr;
   std::filesystem::path best = {};        // a second one, of the step with the best evaluation of the run; empty: none
   // Kept in the checkpoint: configuration, tokenizer, ... Without zero bytes, and under names that the run does not use
   // itself: not step, seed, optimizer_name, instruction_set, and no section (model, optimizer, history, ...).

@@ -2,7 +2,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
+#include <heed/autograd/matmul.hpp>
+#include <heed/autograd/tape.hpp>
 #include <heed/core/check.hpp>
 #include <heed/core/detail/dry_run.hpp>
 #include <heed/core/random.hpp>
@@ -18,6 +21,8 @@ double resident_bytes() {
   return resident * static_cast<double>(::sysconf(_SC_PAGESIZE));
 }
 
+double bytes_of(const Tensor& x) { return static_cast<double>(x.numel()) * static_cast<double>(size_of(x.dtype())); }
+
 double held_by_pool() {
   const MemoryUse use = memory_use();
   return static_cast<double>(use.current) + static_cast<double>(use.cached);
@@ -25,7 +30,8 @@ double held_by_pool() {
 
 }  // namespace
 
-TrainingMemory predict_training_memory(const std::function<void()>& step, double checkpoint_bytes) {
+TrainingMemory predict_training_memory(const std::vector<NamedParameter>& parameters, const Optimizer& optimizer,
+                                       const RunOptions& options, const std::function<Tensor()>& loss) {
   struct Restore {
     Rng rng = default_rng();
     ~Restore() {
@@ -39,14 +45,22 @@ TrainingMemory predict_training_memory(const std::function<void()>& step, double
   bool ran = true;
   detail::dry_run([&] {
     try {
-      step();
+      const MatmulPrecision scope(options.precision);
+      Tape tape;
+      tape.backward(loss());
     } catch (const Error&) {
       ran = false;
     }
   });
+  for (const NamedParameter& p : parameters) p.parameter->zero_grad();
   if (!ran) return {};
-  const MemoryUse use = memory_use();
-  return {static_cast<double>(use.peak), resident + held_by_pool() - held + checkpoint_bytes};
+  double checkpoint = 0, let_go = 0;
+  for (const NamedParameter& p : parameters) checkpoint += bytes_of(*p.parameter);
+  for (const NamedTensor& state : optimizer.state()) checkpoint += bytes_of(state.tensor);
+  if (options.loaded)
+    for (const auto& [name, tensor] : options.loaded->tensors) let_go += bytes_of(tensor);
+  const double step = held_by_pool() - held;
+  return {static_cast<double>(memory_use().peak), std::max(resident, resident - let_go + step + checkpoint)};
 }
 
 }  // namespace heed::examples

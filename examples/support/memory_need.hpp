@@ -4,6 +4,7 @@
 #include <functional>
 #include <heed/core/memory.hpp>
 #include <heed/core/shape.hpp>
+#include <heed/optim/run_loop.hpp>
 #include <string>
 
 namespace heed::examples {
@@ -39,9 +40,10 @@ struct TrainingMemory {
   double process = 0;  // resident, at most: what is now, what a step adds, and a checkpoint as it is written
 };
 
-// Runs what a step computes, forward and backward, without its work (core/detail/dry_run.hpp), when the model and the
-// optimizer are there and nothing else was computed. Gradients hold anything then: zero_grad() is due. Nothing where
-// this must have values to go on.
-TrainingMemory predict_training_memory(const std::function<void()>& step, double checkpoint_bytes);
+// Runs what a step of the run computes, forward and backward, without its work (core/detail/dry_run.hpp), when model
+// and optimizer are there and nothing else was computed; gradients are zero_grad() after it. A checkpoint that the run
+// goes on from is taken off, as the run lets it go. Nothing where the loss must have values to go on.
+TrainingMemory predict_training_memory(const std::vector<NamedParameter>& parameters, const Optimizer& optimizer,
+                                       const RunOptions& options, const std::function<Tensor()>& loss);
 
 }  // namespace heed::examples

@@ -1,6 +1,8 @@
 // What every program does around its work: flags, errors, exit codes.
 #pragma once
 #include <filesystem>
+#include <heed/data/checkpoint.hpp>
+#include <memory>
 
 #include "examples/support/command_line.hpp"
 
@@ -25,6 +27,9 @@ struct FlagFiles {
 // whatever name, or is what another one is kept in until it is whole; Error where a log cannot be written. Empty names
 // are left out.
 void check_files(const FlagFiles& files);
+
+// What --resume goes on from: RunOptions::loaded. Null without the flag, and where there is no such file.
+std::shared_ptr<Checkpoint> checkpoint_to_resume(bool resume, const std::filesystem::path& file);
 
 // Hands what was printed to the system; throws Error where standard output takes no more.
 void flush_output();

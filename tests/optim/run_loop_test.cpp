@@ -116,6 +116,34 @@ TEST_CASE("run: stopped at any step and resumed, to the same bits") {
   CHECK(nothing.validation_loss == all.validation_loss);
 }
 
+TEST_CASE("run: goes on from what was read of the checkpoint, unless the file is gone or another one by then") {
+  const TemporaryFolder folder;
+  RunOptions options{.steps = 6, .checkpoint = folder.path / "m.h5", .resume = true};
+  PlaneRun whole, first, read, gone, other;
+  whole.go({.steps = 12});
+  first.go(options);
+  options.steps = 12;
+  const auto loaded = [&] { return std::make_shared<Checkpoint>(load_checkpoint(options.checkpoint)); };
+  const std::string bytes = bytes_of(options.checkpoint);
+
+  options.loaded = loaded();
+  std::filesystem::remove(options.checkpoint);
+  const Tensor before = gone.model.up.weight.clone();
+  CHECK(gone.refusal(options) == "resume: " + options.checkpoint.string() + " was read, and is not there any more");
+  CHECK(same_bits(gone.model.up.weight, before));
+  CHECK(!std::filesystem::exists(options.checkpoint));
+
+  PlaneRun().go({.steps = 3, .checkpoint = options.checkpoint});
+  CHECK(other.refusal(options) == "resume: " + options.checkpoint.string() +
+                                      " is not what was read of it any more: something else has written to it");
+  CHECK(same_bits(other.model.up.weight, before));
+
+  std::ofstream(options.checkpoint, std::ios::binary) << bytes;
+  CHECK(read.go(options).resumed_from == 6);
+  CHECK(options.loaded->tensors.empty());  // the run took it
+  CHECK(same_bits(read.model.up.weight, whole.model.up.weight));
+}
+
 TEST_CASE("run: the same bits at 1, 2, 3 and 8 threads, which are all at work") {
   const TemporaryFolder folder;
   Rng data_rng(1);
