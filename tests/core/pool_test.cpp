@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <heed/core/memory.hpp>
 #include <heed/core/tensor.hpp>
 #include <iostream>
@@ -94,6 +95,42 @@ TEST_CASE("pool: memory is handed out full of NaN where HEED_FILL_MEMORY asks fo
   CHECK(contains(with("0"), "pool: the last owner's\n"));
   CHECK(contains(with(""), "pool: " + by_default + "\n"));
 }
+
+#if defined(__linux__) && !defined(__SANITIZE_ADDRESS__)
+TEST_CASE("pool: blocks of every size give their pages back to the system, and serve again") {
+  const auto resident = [] {
+    std::ifstream file("/proc/self/statm");
+    std::size_t all = 0, pages = 0;
+    file >> all >> pages;
+    return pages * 4096;
+  };
+  for (const std::size_t bytes :
+       {std::size_t{16} << 10, std::size_t{100} << 10, std::size_t{1} << 20, std::size_t{4} << 20}) {
+    CAPTURE(bytes);
+    const std::size_t count = (std::size_t{64} << 20) / bytes;
+    std::vector<unsigned char*> blocks(count);
+    const auto take = [&](int value) {
+      for (auto& p : blocks) p = static_cast<unsigned char*>(pool::allocate(bytes)), std::memset(p, value, bytes);
+      bool kept = true;
+      for (const auto* p : blocks) kept = kept && p[0] == value && p[bytes / 2] == value && p[bytes - 1] == value;
+      CHECK(kept);
+    };
+    const auto give_back = [&] {
+      for (auto* p : blocks) pool::deallocate(p, bytes);
+    };
+    take(1);
+    const std::size_t full = resident();
+    give_back();
+    release_cached_memory();
+    CHECK(resident() + (std::size_t{48} << 20) < full);
+    const std::size_t asked = memory_use().system_allocations;
+    take(2);
+    CHECK(memory_use().system_allocations == asked + count);
+    give_back();
+    release_cached_memory();
+  }
+}
+#endif
 
 TEST_CASE("pool: the peak is the most at one time since it was reset") {
   reset_peak_memory();
