@@ -206,7 +206,7 @@ void backward(const FlexInputs& x, const Tensor& out, const Tensor& dout, const 
   const bool split = blocks > 1 && to.q;
   Tensor partial;
   if (split) {
-    const Shape shape = {g.groups, p.batch, p.heads, tiles, p.width * lanes};
+    const Shape shape = {g.groups, p.batch, p.heads, tiles, kernel.tile_size(p)};
     const DType dtype = detail::score_dtype(x.q.dtype());
     partial = p.rules.blocks == nullptr ? Tensor::empty(shape, dtype) : Tensor::zeros(shape, dtype);
     g.partial_dq = partial.ptr<T>();

@@ -89,8 +89,8 @@ struct PairGradients {
 template <class T, class S = T>
 struct AttentionGradients : PairGradients<T, S> {
   T* dbias;       // [batch, heads, queries, keys], zeros before; or null
-  T* partial_dq;  // [groups, batch, heads, query tiles, width, lanes], zeros before where there is a mask of
-                  // blocks; null where there is one block of keys
+  T* partial_dq;  // [groups, batch, heads, query tiles, tile_size], zeros before where there is a mask of blocks; null
+                  // where there is one block of keys
   int64_t groups, block_keys;  // keys of a block: a multiple of the step of back_keys, at most back_keys
   const ScoreContext<T>* context;  // of this task, whose sums are its own; null: no parameter's gradient is wanted
 };
@@ -117,6 +117,8 @@ struct AttentionKernels {
   void (*forward)(const Problem& p, const Output& y, int64_t b, int64_t h, int64_t begin, int64_t end, T* scratch);
   // Key blocks group, group + groups, ... of head (b, kv_head), and all queries that see them.
   void (*backward)(const Problem& p, const Gradients& d, int64_t b, int64_t kv_head, int64_t group, T* scratch);
+  // Numbers that a tile takes in partial_dq.
+  int64_t (*tile_size)(const Problem& p);
   // dq of one tile of queries from partial_dq.
   void (*combine)(const Problem& p, const Gradients& d, int64_t b, int64_t h, int64_t tile);
   // Forward for one query, without dropout and lse, in two steps: chunk by chunk for the heads that share (b, kv_head)

@@ -20,7 +20,7 @@ struct BackwardScratch {
   ScoreTiles<F> weights, dscores;   // [kKeys, lanes]
   T *addend, *rows;                 // [kKeys, lanes]
   T *x, *slope;                     // [kKeys, lanes], of a function of scores: what it is given, f'; or null
-  T* dqueries;                      // [width, lanes]
+  T* dqueries;                      // [lanes, k_stride]
   long k_stride, v_stride;          // width and value_width in whole vectors
 
   BackwardScratch(const typename F::Problem& p, Pieces<T>& from) {
@@ -35,7 +35,7 @@ struct BackwardScratch {
     dout_rows = take_matrix<F>(from, lanes, p.value_width);
     lse = from.take(lanes);
     delta = from.take(lanes);
-    dqueries = from.take(p.width * lanes);
+    dqueries = from.take(lanes * k_stride);
     addend = from.take(kKeys * lanes);
     rows = from.take(kKeys * lanes);
     keys = take_matrix<F>(from, kBackKeys, p.width);
@@ -67,7 +67,7 @@ template <class F>
   Batch<T> non_finite_query(T(0)), non_finite_dout(T(0));
   for (long i = 0; i < lanes; ++i) {
     ElementOf<F>*query = x.query_rows.rows + i * x.query_rows.row_stride,
-                *to_dout = x.dout_rows.rows + i * x.dout_rows.row_stride;
+    *to_dout = x.dout_rows.rows + i * x.dout_rows.row_stride;
     x.delta[i] = T(0);
     if (x.lse[i] == kInfinity<T>) {
       clear(query, x.query_rows.row_stride);
@@ -148,18 +148,21 @@ inline void store_dbias(const AttentionProblem<T, S>& p, const Place& at, const 
                  });
 }
 
-// One tile of queries against up to kKeys keys, which are the block's from `offset` on.
+// One tile of queries against up to kKeys keys, which are the block's from `offset` on. `begun`: dqueries hold
+// something.
 template <class F>
 [[gnu::noinline]] void back_tile(const typename F::Problem& p, const typename F::Gradients& d, const Place& at,
-                                 long offset, const BackwardScratch<F>& x, const Finite& finite) {
+                                 long offset, bool begun, const BackwardScratch<F>& x, const Finite& finite,
+                                 Fetch& fetch) {
   using T = ValueOf<F>;
   constexpr long lanes = kBackLanes<T>;
   const Matrix<F> keys = x.keys.from(offset), values = x.values.from(offset);
   T *weights = x.weights.values, *dscores = x.dscores.values;
-  const long first = seen_by_first<F>(p, at);
+  const long reach = reach_of(p, at);
   // weights [keys, lanes] = keys queries, finished as forward's scores; dscores [keys, lanes] = values douts
-  key_products<F, lanes, kScoreFinish<F>>(keys, x.queries, p.width, first, at.keys, score_factor<F>(p), weights);
-  key_products<F, lanes, Finish::set>(values, x.douts, p.value_width, first, at.keys, T(1), dscores);
+  key_products<F, lanes, kScoreFinish<F>>(keys, x.queries, p.width, reach, at.keys, score_factor<F>(p), weights,
+                                          &fetch);
+  key_products<F, lanes, Finish::set>(values, x.douts, p.value_width, reach, at.keys, T(1), dscores, &fetch);
   finish_scores<lanes>(p, at, weights, x.addend, x.rows, d.context != nullptr ? x.x : nullptr, x.slope);
   // lanes of no query see nothing, though a masked key may be NaN
   for (long j = 0; at.rows < lanes && j < at.keys; ++j)
@@ -180,17 +183,17 @@ template <class F>
   }
   // dvalues [keys, value_width] += weights dout_rows
   if (d.dv.data != nullptr)
-    key_sums<F, lanes>(finite.douts, x.dout_rows, x.weights.operand, p.value_width, first, at.keys,
-                       x.dvalues + offset * x.v_stride);
+    key_sums<F, lanes>(finite.douts, x.dout_rows, x.weights.operand, p.value_width, reach, at.keys,
+                       x.dvalues + offset * x.v_stride, &fetch);
   // dkeys [keys, width] += dscores query_rows
   if (d.dk.data != nullptr)
-    key_sums<F, lanes>(finite.queries, x.query_rows, x.dscores.operand, p.width, first, at.keys,
-                       x.dkeys + offset * x.k_stride);
-  // dqueries [width, lanes] += keys^T dscores
+    key_sums<F, lanes>(finite.queries, x.query_rows, x.dscores.operand, p.width, reach, at.keys,
+                       x.dkeys + offset * x.k_stride, &fetch);
+  // dqueries [lanes, width] += dscores^T keys
   if (d.dq.data == nullptr) return;
   pair_up(x.dscores.operand, at.keys);
-  query_sums<F, lanes, Finish::add>(finite.keys, keys, x.dscores.operand, p.width, first, at.keys, nullptr,
-                                    x.dqueries);
+  query_sums<F, lanes, Finish::add>(finite.keys, begun, keys, x.dscores.operand, p.width, reach, at.rows, at.keys,
+                                    nullptr, x.dqueries, &fetch);
 }
 
 // Rows [row, row + rows) of head (b, h) (+)= factor * from [rows, stride]: dk and dv.
@@ -200,57 +203,54 @@ inline void write_rows(const T* from, long stride, const HeadRows<T>& to, long b
   for (long j = 0; j < rows; ++j) put_row(row_of(to, b, h, row + j), from + j * stride, width, factor, add);
 }
 
-// Rows [query, query + rows) of dq (+)= scale * dqueries^T, dqueries [width, lanes].
+// Numbers of dq for a tile: [lanes, width in whole vectors].
 template <class T, class S>
-inline void write_dqueries(const AttentionProblem<T, S>& p, const AttentionGradients<T, S>& d, long b, long h,
-                           long query, long rows, const T* dqueries) {
-  constexpr int w = kWidth<T>;
-  for (long i = 0; i < rows; i += w)
-    transpose<T>(dqueries + i, long{kBackLanes<T>}, p.width, rows - i < w ? rows - i : w, p.width,
-                 [&](long row, long c, Batch<T> x, int n) {
-                   put_lanes(row_of(d.dq, b, h, query + i + row) + c, x * Batch<T>(p.scale), n, d.add_dq);
-                 });
+int64_t tile_size(const AttentionProblem<T, S>& p) {
+  return kBackLanes<T> * whole_vectors<T>(p.width);
 }
 
-// Where the group adds up its share of dq for a tile: [width, lanes].
+// Where the group adds up its share of dq for a tile.
 template <class T, class S>
 inline T* partial_of(const AttentionProblem<T, S>& p, const AttentionGradients<T, S>& d, long group, long b, long h,
                      long tile) {
   constexpr long lanes = kBackLanes<T>;
   const long tiles = (p.queries + lanes - 1) / lanes;
-  return d.partial_dq + (((group * p.batch + b) * p.heads + h) * tiles + tile) * p.width * lanes;
+  return d.partial_dq + (((group * p.batch + b) * p.heads + h) * tiles + tile) * tile_size(p);
 }
 
-// Asked for in step `step` of `steps` of the work on tile t of head h: a share of the tile `next`, and of the next
-// block of keys of this head or the one that follows.
+// What comes near during the work on tile t of head h: the tile `next`, and a share of the next block of keys, of this
+// head or the one that follows.
 template <class T, class S>
-inline void prefetch_next(const AttentionProblem<T, S>& p, const AttentionGradients<T, S>& d, long b, long h, long t,
-                          long next, long tiles, long begin, long group, long step, long steps) {
+inline Fetch next_of_backward(const AttentionProblem<T, S>& p, const AttentionGradients<T, S>& d, long b, long h,
+                              long t, long next, long tiles, long begin, long group) {
   constexpr long lanes = kBackLanes<T>;
+  Fetch fetch;
   const long shared = p.heads / p.kv_heads, next_h = next < tiles ? h : h + 1 < p.heads ? h + 1 : 0;
   const long next_b = next < tiles || next_h > 0 ? b : b + 1, query = next < tiles ? next * lanes : 0;
   if (next_b < p.batch) {
-    const Share q = share_of(query, query + lanes < p.queries ? query + lanes : p.queries, step, steps);
-    prefetch_rows(p.q, next_b, next_h, q.begin, q.end, p.width);
-    prefetch_rows(d.out, next_b, next_h, q.begin, q.end, p.value_width);
-    prefetch_rows(d.dout, next_b, next_h, q.begin, q.end, p.value_width);
-    if (d.partial_dq == nullptr) prefetch_rows(d.dq, next_b, next_h, q.begin, q.end, p.width);
+    const long end = query + lanes < p.queries ? query + lanes : p.queries;
+    fetch_rows(fetch, p.q, next_b, next_h, query, end, p.width);
+    fetch_rows(fetch, d.dout, next_b, next_h, query, end, p.value_width);
+    fetch_rows(fetch, d.out, next_b, next_h, query, end, p.value_width);
+    if (d.partial_dq == nullptr) fetch_rows(fetch, d.dq, next_b, next_h, query, end, p.width);
   }
-  if ((h + 1) % shared != 0) return;
+  if ((h + 1) % shared != 0) return fetch;
   const long kv_head = h / shared;
   const bool here = begin + d.groups * d.block_keys < p.keys;
   const long key_head = here                       ? kv_head
                         : kv_head + 1 < p.kv_heads ? kv_head + 1
                                                    : 0,
              key_b = here || key_head > 0 ? b : b + 1;
-  if (key_b == p.batch) return;
-  const long key = here ? begin + d.groups * d.block_keys : group * d.block_keys;
-  const Share s = share_of(key, key + d.block_keys < p.keys ? key + d.block_keys : p.keys, t * steps + step,
-                           tiles * steps);
-  prefetch_rows(p.k, key_b, key_head, s.begin, s.end, p.width);
-  prefetch_rows(p.v, key_b, key_head, s.begin, s.end, p.value_width);
-  prefetch_rows(d.dk, key_b, key_head, s.begin, s.end, p.width);
-  prefetch_rows(d.dv, key_b, key_head, s.begin, s.end, p.value_width);
+  if (key_b == p.batch) return fetch;
+  // rows of the block, of which each tile takes its share
+  const long key = here ? begin + d.groups * d.block_keys : group * d.block_keys,
+             n = d.block_keys < p.keys - key ? d.block_keys : p.keys - key, from = key + n * t / tiles,
+             to = key + n * (t + 1) / tiles;
+  fetch_rows(fetch, p.k, key_b, key_head, from, to, p.width);
+  fetch_rows(fetch, p.v, key_b, key_head, from, to, p.value_width);
+  fetch_rows(fetch, d.dk, key_b, key_head, from, to, p.width);
+  fetch_rows(fetch, d.dv, key_b, key_head, from, to, p.value_width);
+  return fetch;
 }
 
 // Keys [begin, begin + keys) of head (b, kv_head) against all queries that see them: dk and dv of these keys, and their
@@ -287,19 +287,26 @@ inline void back_block(const typename F::Problem& p, const typename F::Gradients
       next = next_tile(h, t + 1);
       Place at{b, h, t * lanes, rows_of(t), 0, 0};
       load_queries<F>(p, d, at, x, finite);
-      // dqueries [width, lanes]: 0, or the sum of the group's blocks so far
+      // dqueries [lanes, width]: the sum of the group's blocks so far, if it has begun
       BackwardScratch<F> y = x;
       if (d.partial_dq != nullptr) y.dqueries = partial_of(p, d, group, b, h, t);
-      if (d.dq.data != nullptr && (d.partial_dq == nullptr || begin == group * d.block_keys))
-        clear(y.dqueries, p.width * lanes);
-      const long tile_keys = seen_of(t), steps = (tile_keys + kKeys - 1) / kKeys;
+      bool begun = d.partial_dq != nullptr && (begin != group * d.block_keys || p.rules.blocks != nullptr);
+      const long tile_keys = seen_of(t);
+      Fetch fetch = next_of_backward(p, d, b, h, t, next, tiles, begin, group);
+      fetch.spread(2 * register_tiles<T>(tile_keys, lanes) + register_tiles<T>(tile_keys, x.k_stride) +
+                   register_tiles<T>(tile_keys, x.v_stride) +
+                   (tile_keys + kKeys - 1) / kKeys * register_tiles<T>(lanes, x.k_stride));
       for (long first = 0; first < tile_keys; first += kKeys) {
-        prefetch_next(p, d, b, h, t, next, tiles, begin, group, first / kKeys, steps);
         at.key = begin + first;
         at.keys = tile_keys - first < kKeys ? tile_keys - first : kKeys;
-        if (kind_of(p, b, h, at.query, at.key) != BlockKind::none) back_tile<F>(p, d, at, first, y, finite);
+        if (kind_of(p, b, h, at.query, at.key) == BlockKind::none) continue;
+        back_tile<F>(p, d, at, first, begun, y, finite, fetch);
+        begun = true;
       }
-      if (d.dq.data != nullptr && d.partial_dq == nullptr) write_dqueries(p, d, b, h, at.query, at.rows, y.dqueries);
+      if (d.dq.data == nullptr) continue;
+      if (!begun) clear(y.dqueries, tile_size(p));
+      if (d.partial_dq == nullptr)
+        write_rows(y.dqueries, x.k_stride, d.dq, b, h, at.query, at.rows, p.width, p.scale, d.add_dq);
     }
   if (d.dk.data != nullptr) write_rows(x.dkeys, x.k_stride, d.dk, b, kv_head, begin, keys, p.width, p.scale, d.add_dk);
   if (d.dv.data != nullptr)
@@ -319,16 +326,17 @@ void backward(const typename F::Problem& p, const typename F::Gradients& d, int6
 template <class T, class S>
 void combine(const AttentionProblem<T, S>& p, const AttentionGradients<T, S>& d, int64_t b, int64_t h, int64_t tile) {
   constexpr int w = kWidth<T>, lanes = kBackLanes<T>;
-  const long query = tile * lanes, rows = p.queries - query < lanes ? p.queries - query : lanes;
+  const long stride = whole_vectors<T>(p.width), query = tile * lanes,
+             rows = p.queries - query < lanes ? p.queries - query : lanes;
   const long limit = key_end(p, b, query + rows - 1);
   T* sum = partial_of(p, d, 0, b, h, tile);
-  if (limit == 0) clear(sum, p.width * lanes);
-  // sum [width, lanes] = of all groups that have a block of keys which the tile sees
+  if (limit == 0) clear(sum, rows * stride);
+  // sum [rows, width] = of all groups that have a block of keys which the tile sees
   for (long g = 1; g < d.groups && g * d.block_keys < limit; ++g) {
     const T* x = partial_of(p, d, g, b, h, tile);
-    for (long i = 0; i < p.width * lanes; i += w) store_aligned(sum + i, load_aligned(sum + i) + load_aligned(x + i));
+    for (long i = 0; i < rows * stride; i += w) store_aligned(sum + i, load_aligned(sum + i) + load_aligned(x + i));
   }
-  write_dqueries(p, d, b, h, query, rows, sum);
+  write_rows(sum, stride, d.dq, b, h, query, rows, p.width, p.scale, d.add_dq);
 }
 
 }  // namespace heed::kernels::HEED_LEVEL::attention

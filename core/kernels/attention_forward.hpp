@@ -16,7 +16,7 @@ struct ForwardScratch {
   Matrix<F> keys, values;     // [kKeys, width], [kKeys, value_width]
   ElementOf<F>* queries;      // of each tile: [width, lanes]
   Matrix<F> query_rows;       // [lanes, width], of the tile whose queries are made, with dots alone
-  T *outs, *top, *sum;        // of each tile: [value_width, lanes], [lanes], [lanes]
+  T *outs, *top, *sum;        // of each tile: [lanes, value_width in whole vectors], [lanes], [lanes]
   ScoreTiles<F> scores;       // [kKeys, lanes], of the tile in work
   T *addend, *rows;           // [kKeys, lanes]
   T* factor;                  // [lanes]
@@ -25,7 +25,7 @@ struct ForwardScratch {
   ForwardScratch(const typename F::Problem& p, Pieces<T>& from) {
     constexpr long lanes = kLanes<T>;
     query_size = steps_of<F>(p.width) * lanes;
-    out_size = p.value_width * lanes;
+    out_size = lanes * whole_vectors<T>(p.value_width);
     keys = take_matrix<F>(from, kKeys, p.width);
     values = take_matrix<F>(from, kKeys, p.value_width);
     scores = take_scores<F>(from, kKeys, lanes);
@@ -48,7 +48,7 @@ inline ValueOf<F> score_factor(const typename F::Problem& p) {
 template <class F>
 inline constexpr Finish kScoreFinish = F::kDots ? Finish::scale : Finish::set;
 
-// queries [width, lanes] = scale q^T (bf16: q^T); outs = 0; the running softmax begins with the sink, or with nothing.
+// queries [width, lanes] = scale q^T (bf16: q^T); the running softmax begins with the sink, or with nothing.
 template <class F>
 inline void begin_tile(const typename F::Problem& p, long b, long h, long query, long rows, const ForwardScratch<F>& x,
                        long t) {
@@ -70,7 +70,6 @@ inline void begin_tile(const typename F::Problem& p, long b, long h, long query,
     transpose<T>(row_of(p.q, b, h, query), p.q.row, rows, p.width, long{lanes},
                  [&](long d, long i, Batch<T> y, int) { store_aligned(queries + d * lanes + i, y * factor); });
   }
-  clear(x.outs + t * x.out_size, p.value_width * lanes);
   const Batch<T> sink(sink_of(p, h));
   for (int i = 0; i < lanes; i += w) {
     store_aligned(x.top + t * lanes + i, sink);
@@ -78,11 +77,12 @@ inline void begin_tile(const typename F::Problem& p, long b, long h, long query,
   }
 }
 
-// out [rows, value_width] = (outs / sum)^T, and lse = top + log2(sum); a row without a key is 0, and its lse inf.
+// out [rows, value_width] = outs / sum, and lse = top + log2(sum); a row without a key is 0, and its lse inf.
 template <class T, class S>
 inline void end_tile(const AttentionProblem<T, S>& p, const AttentionOutput<T, S>& y, long b, long h, long query,
                      long rows, const T* outs, const T* top, const T* sum) {
   constexpr int w = kWidth<T>, lanes = kLanes<T>;
+  const long stride = whole_vectors<T>(p.value_width);
   const Batch<T> zero(T(0)), infinity(kInfinity<T>);
   alignas(64) T inverse[lanes];
   for (int i = 0; i < lanes; i += w) {
@@ -95,35 +95,41 @@ inline void end_tile(const AttentionProblem<T, S>& p, const AttentionOutput<T, S
     T* to = y.lse + (b * p.heads + h) * p.queries + query + i;
     store_part(to, lse, lanes_of<T>(rows - i));
   }
-  // out[i, :] = outs[:, i] * inverse[i], a vector of rows at a time
-  for (long i = 0; i < rows; i += w)
-    transpose<T>(outs + i, lanes, p.value_width, rows - i < w ? rows - i : w, p.value_width,
-                 [&](long row, long d, Batch<T> x, int n) {
-                   put_lanes(row_of(y.out, b, h, query + i + row) + d, x * Batch<T>(inverse[i + row]), n);
-                 });
+  // out[i, :] = outs[i, :] * inverse[i]
+  for (long i = 0; i < rows; ++i) {
+    S* to = row_of(y.out, b, h, query + i);
+    for (long d = 0; d < p.value_width; d += w)
+      put_lanes(to + d, load_aligned(outs + i * stride + d) * Batch<T>(inverse[i]), p.value_width - d);
+  }
 }
 
-// What tile t of `tiles` asks for while it meets a block of keys: its share of the next block, at `key`; with the last
-// block, its own output, and the queries and first keys of the head that follows.
+// What comes near while queries [begin, end) of head (b, h) meet the block of keys that ends at `key_end`: the next
+// block, from `key` on; with the last one, their own output, and what is read next: the queries and first keys of the
+// head's next queries, or of the head that follows.
 template <class T, class S>
-inline void prefetch_next(const AttentionProblem<T, S>& p, const AttentionOutput<T, S>& y, const Place& at, long key,
-                          long limit, long end, long t, long tiles) {
+inline Fetch next_of_forward(const AttentionProblem<T, S>& p, const AttentionOutput<T, S>& y, long b, long h,
+                             long begin, long end, long key, long limit) {
+  Fetch fetch;
   const long shared = p.heads / p.kv_heads;
+  const auto fetch_keys = [&](long batch, long head, long from, long most) {
+    const long to = from + kKeys < most ? from + kKeys : most;
+    fetch_rows(fetch, p.k, batch, head, from, to, p.width);
+    fetch_rows(fetch, p.v, batch, head, from, to, p.value_width);
+  };
   if (key < limit) {
-    const Share s = share_of(key, key + kKeys < limit ? key + kKeys : limit, t, tiles);
-    prefetch_rows(p.k, at.b, at.h / shared, s.begin, s.end, p.width);
-    prefetch_rows(p.v, at.b, at.h / shared, s.begin, s.end, p.value_width);
-    return;
+    fetch_keys(b, h / shared, key, limit);
+    return fetch;
   }
-  prefetch_rows(y.out, at.b, at.h, at.query, at.query + at.rows, p.value_width);
-  const long h = at.h + 1 < p.heads ? at.h + 1 : 0, b = h > 0 ? at.b : at.b + 1;
-  if (end < p.queries || b == p.batch) return;
-  const long rows = kTiles * kLanes<T> < p.queries ? kTiles * kLanes<T> : p.queries;
-  const Share q = share_of(0, rows, t, tiles), s = share_of(0, kKeys < p.keys ? kKeys : p.keys, t, tiles);
-  prefetch_rows(p.q, b, h, q.begin, q.end, p.width);
-  if (h % shared != 0) return;
-  prefetch_rows(p.k, b, h / shared, s.begin, s.end, p.width);
-  prefetch_rows(p.v, b, h / shared, s.begin, s.end, p.value_width);
+  fetch_rows(fetch, y.out, b, h, begin, end, p.value_width);
+  const bool here = end < p.queries;
+  const long next_h = here              ? h
+                      : h + 1 < p.heads ? h + 1
+                                        : 0,
+             next_b = here || next_h > 0 ? b : b + 1, query = here ? end : 0, rows = end - begin;
+  if (next_b == p.batch) return fetch;
+  fetch_rows(fetch, p.q, next_b, next_h, query, query + rows < p.queries ? query + rows : p.queries, p.width);
+  if (here || next_h % shared == 0) fetch_keys(next_b, next_h / shared, 0, p.keys);
+  return fetch;
 }
 
 // Queries [begin, end) of head (b, h), as tiles, against all keys that they see. Each block of keys is copied once and
@@ -147,6 +153,8 @@ void forward(const typename F::Problem& p, const typename F::Output& y, int64_t 
         if (kind_of(p, b, h, query_of(t), key) != BlockKind::none) return key;
     return key;
   };
+  uint32_t begun = 0;  // bit t: outs of tile t hold something
+  static_assert(kTiles <= 32);
   for (long key = next_block(0), next; key < key_limit; key = next) {
     next = next_block(key + kKeys);
     // keys [block_keys, width], values [block_keys, value_width]: masked ones are zeros
@@ -154,19 +162,32 @@ void forward(const typename F::Problem& p, const typename F::Output& y, int64_t 
     pack_keys<F>(p, p.k, b, kv_head, key, block_keys, p.width, x.keys);
     const bool finite = pack_keys<F>(p, p.v, b, kv_head, key, block_keys, p.value_width, x.values);
     pair_up(x.values, block_keys);
-    for (long t = 0; t < tiles; ++t) {
-      // the tile sees the block's first n keys, its first vector of queries `first` of them
+    // how many of the block's keys tile t sees, its first ones
+    const auto seen_of = [&](long t) {
       const long limit = key_end(p, b, query_of(t) + rows_of(t) - 1) - key, n = limit < block_keys ? limit : block_keys;
-      if (n <= 0 || kind_of(p, b, h, query_of(t), key) == BlockKind::none) continue;
+      return n <= 0 || kind_of(p, b, h, query_of(t), key) == BlockKind::none ? 0 : n;
+    };
+    Fetch fetch = next_of_forward(p, y, b, h, begin, end, next, key_limit);
+    long work = 0;
+    for (long t = 0; t < tiles; ++t)
+      if (const long n = seen_of(t); n > 0)
+        work += register_tiles<T>(n, lanes) + register_tiles<T>(lanes, x.values.pair_stride);
+    fetch.spread(work);
+    for (long t = 0; t < tiles; ++t) {
+      const long n = seen_of(t);
+      if (n == 0) continue;
       const Place at{b, h, query_of(t), rows_of(t), key, n};
-      prefetch_next(p, y, at, next, key_limit, end, t, tiles);
       T *scores = x.scores.values, *outs = x.outs + t * x.out_size;
-      const long first = seen_by_first<F>(p, at);
+      const long reach = reach_of(p, at);
       // scores [n, lanes] = keys queries, with bias, function and masks
-      key_products<F, lanes, kScoreFinish<F>>(x.keys, x.queries + t * x.query_size, p.width, first, n,
-                                              score_factor<F>(p), scores);
+      key_products<F, lanes, kScoreFinish<F>>(x.keys, x.queries + t * x.query_size, p.width, reach, n,
+                                              score_factor<F>(p), scores, &fetch);
       finish_scores<lanes>(p, at, scores, x.addend, x.rows);
-      if (!finite) spread_nans(x.values, scores, lanes, n, p.value_width, outs);
+      if (!finite) {
+        if ((begun >> t & 1) == 0) clear(outs, x.out_size);
+        begun |= 1u << t;
+        spread_nans(x.values, scores, lanes, n, p.value_width, outs, x.values.pair_stride);
+      }
       // scores = 2^(scores - top), and what earlier sums are scaled back by: factor [lanes]
       if (p.drop_below == 0) {
         softmax_step<F, lanes, F::kDots>(x.scores, n, x.top + t * lanes, x.sum + t * lanes, x.factor);
@@ -179,13 +200,16 @@ void forward(const typename F::Problem& p, const typename F::Output& y, int64_t 
         round_scores(x.scores, n);
         pair_up(x.scores.operand, n);
       }
-      // outs [value_width, lanes] = outs * factor + values^T scores
-      query_sums<F, lanes, Finish::rescale>(finite, x.values, x.scores.operand, p.value_width, first, n, x.factor,
-                                            outs);
+      // outs [lanes, value_width] = outs * factor + scores^T values
+      query_sums<F, lanes, Finish::rescale>(finite, (begun >> t & 1) != 0, x.values, x.scores.operand, p.value_width,
+                                            reach, at.rows, n, x.factor, outs, &fetch);
+      begun |= 1u << t;
     }
   }
-  for (long t = 0; t < tiles; ++t)
+  for (long t = 0; t < tiles; ++t) {
+    if ((begun >> t & 1) == 0) clear(x.outs + t * x.out_size, x.out_size);
     end_tile(p, y, b, h, query_of(t), rows_of(t), x.outs + t * x.out_size, x.top + t * lanes, x.sum + t * lanes);
+  }
 }
 
 }  // namespace heed::kernels::HEED_LEVEL::attention

@@ -111,14 +111,22 @@ inline float number_by_pair(const uint32_t* pairs, long stride, long r, long p) 
   return half_of(pairs[r / 2 * stride + p], r);
 }
 
+struct InterleaveOrder {
+  alignas(64) uint16_t numbers[64];
+};
+constexpr InterleaveOrder interleave_order() {
+  InterleaveOrder order{};
+  for (int i = 0; i < 64; ++i) order.numbers[i] = static_cast<uint16_t>(i / 2 + i % 2 * 32);
+  return order;
+}
+inline constexpr InterleaveOrder kInterleaveOrder = interleave_order();
+
 // Makes pairs of 32 numbers of one row and 32 of the next.
 class Interleave {
  public:
-  Interleave() {
-    alignas(64) uint16_t order[2][32];
-    for (int i = 0; i < 64; ++i) order[i / 32][i % 32] = static_cast<uint16_t>(i / 2 + i % 2 * 32);
-    first_ = _mm512_load_si512(order[0]), second_ = _mm512_load_si512(order[1]);
-  }
+  Interleave()
+      : first_(_mm512_load_si512(kInterleaveOrder.numbers)),
+        second_(_mm512_load_si512(kInterleaveOrder.numbers + 32)) {}
   __m512i first(__m512i a, __m512i b) const { return _mm512_permutex2var_epi16(a, first_, b); }
   __m512i second(__m512i a, __m512i b) const { return _mm512_permutex2var_epi16(a, second_, b); }
 
@@ -150,10 +158,9 @@ template <class F>
 inline void pack_columns(const Matrix<F>& x, long width, long lanes, ValueOf<F> factor, ElementOf<F>* columns) {
   using T = ValueOf<F>;
   if constexpr (F::kDots) {  // elements change places as if they were float32
-    transpose<T>(reinterpret_cast<const T*>(x.rows), x.row_stride, lanes, steps_of<F>(width), lanes,
-                 [&](long c, long i, Batch<T> y, int) {
-                   store_aligned(reinterpret_cast<T*>(columns) + c * lanes + i, y);
-                 });
+    transpose<T>(
+        reinterpret_cast<const T*>(x.rows), x.row_stride, lanes, steps_of<F>(width), lanes,
+        [&](long c, long i, Batch<T> y, int) { store_aligned(reinterpret_cast<T*>(columns) + c * lanes + i, y); });
   } else {
     const Batch<T> f(factor);
     transpose<T>(x.rows, x.row_stride, lanes, width, lanes,

@@ -4,22 +4,18 @@
 
 namespace heed::kernels::HEED_LEVEL::attention {
 
-// Rows of heads lie far apart in a fused projection, where no hardware prefetcher follows: asks for rows [begin, end).
+// Rows [begin, end) to `fetch`: those of heads lie far apart in a fused projection, where no hardware prefetcher
+// follows.
 template <class T>
-inline void prefetch_rows(const HeadRows<T>& x, long b, long h, long begin, long end, long width) {
-  if (x.data == nullptr) return;
-  for (long i = begin; i < end; ++i) {
-    const char* row = reinterpret_cast<const char*>(row_of(x, b, h, i));
-    for (long byte = 0; byte < width * static_cast<long>(sizeof(T)); byte += 64) __builtin_prefetch(row + byte, 0, 2);
-  }
+inline void fetch_rows(Fetch& fetch, const HeadRows<T>& x, long b, long h, long begin, long end, long width) {
+  if (x.data != nullptr) fetch.to_read(row_of(x, b, h, begin), x.row, end - begin, width);
 }
 
-// Part `t` of `parts` of rows [begin, end): prefetching is spread over the tiles of the work before.
-struct Share {
-  long begin, end;
-};
-inline Share share_of(long begin, long end, long t, long parts) {
-  return {begin + (end - begin) * t / parts, begin + (end - begin) * (t + 1) / parts};
+// Register tiles of a product, for `rows` rows of C and `columns` numbers in each.
+template <class T>
+inline long register_tiles(long rows, long columns) {
+  constexpr long most = kRowsOfTile<T, 2, Order::by_row>;
+  return (rows + most - 1) / most * ((columns + 2 * kWidth<T> - 1) / (2 * kWidth<T>));
 }
 
 // Keys or values [begin, begin + n) of a head, to x.rows; zeros for masked keys. Returns whether all are finite.
@@ -37,16 +33,16 @@ inline bool pack_keys(const typename F::Problem& p, const HeadRows<const typenam
   return !any(isnan(non_finite));
 }
 
-// NaN of the values x [keys, width] to the sums c [width, lanes] of the queries that see them: all whose score is not
+// NaN of the values x [keys, width] to the sums c [lanes, stride] of the queries that see them: all whose score is not
 // -inf, also where the weight will be 0.
 template <class F>
 [[gnu::noinline]] void spread_nans(const Matrix<F>& x, const ValueOf<F>* scores, long lanes, long keys, long width,
-                                   ValueOf<F>* c) {
+                                   ValueOf<F>* c, long stride) {
   for (long j = 0; j < keys; ++j)
     for (long d = 0; d < width; ++d) {
       const ValueOf<F> value = number_by_row(x.rows, x.row_stride, j, d);
       for (long i = 0; value != value && i < lanes; ++i)
-        if (scores[j * lanes + i] != -kInfinity<ValueOf<F>>) c[d * lanes + i] = value;
+        if (scores[j * lanes + i] != -kInfinity<ValueOf<F>>) c[i * stride + d] = value;
     }
 }
 

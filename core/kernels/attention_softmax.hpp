@@ -32,6 +32,13 @@ struct Exp2Constants<double> {
 template <class T>
 inline Batch<T> exp2(Batch<T> x) {
   using K = Exp2Constants<T>;
+#if defined(__AVX512DQ__)
+  // x - r is the nearest integer; of -inf, r is 0
+  if constexpr (sizeof(T) == 4) {
+    const Batch<T> r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    return _mm512_scalef_ps(fma(horner(K::poly, r), r, Batch<T>(T(1))), x - r);
+  }
+#endif
   const Batch<T> magic(ExpConstants<T>::magic);
   const Batch<T> y = quick_max(Batch<T>(K::lowest), x);  // NaN passes
   const Batch<T> n = (y + magic) - magic, r = y - n;
@@ -81,60 +88,68 @@ inline BlockKind kind_of(const AttentionProblem<T, S>& p, long b, long h, long q
   return r.blocks[b * r.block_batch + h * r.block_head + query / kBlockQueries * r.block_query + key / kBlockKeys];
 }
 
+// Lane i of the tile sees its keys up to i + reach, by the causal triangle; kNoBand: all.
+template <class T, class S>
+inline long reach_of(const AttentionProblem<T, S>& p, const Place& at) {
+  return p.causal ? at.query + p.keys - p.queries - at.key : kNoBand;
+}
+
 // How many of the tile's first keys any query in its first vector sees, in whole elements of a depth; the other vectors
-// see all. On the diagonal of a causal mask the products leave the first vector out from there on, a quarter of their
-// work.
+// see all. On the diagonal of a causal mask the scores leave the first vector out from there on, a quarter of their
+// work; sums leave out an eighth more.
 template <class F>
-inline long seen_by_first(const typename F::Problem& p, const Place& at) {
-  if (!p.causal) return at.keys;
-  const long n = steps_of<F>(at.query + kWidth<ValueOf<F>> + p.keys - p.queries - at.key) * F::kDepth;
-  return n < 0 ? 0 : n < at.keys ? n : at.keys;
+inline long seen_by_first(long reach, long keys) {
+  const long n = steps_of<F>(reach + kWidth<ValueOf<F>>) * F::kDepth;
+  return n < 0 ? 0 : n < keys ? n : keys;
 }
 
 // c[j, lane] = sum_d rows[j, d] columns[d, lane], times factor with Finish::scale: scores, and the derivatives of
-// weights. `first` is seen_by_first.
+// weights.
 template <class F, int kLanes, Finish kFinish>
-inline void key_products(const Matrix<F>& keys, const ElementOf<F>* columns, long width, long first, long n,
-                         ValueOf<F> factor, ValueOf<F>* c) {
+inline void key_products(const Matrix<F>& keys, const ElementOf<F>* columns, long width, long reach, long n,
+                         ValueOf<F> factor, ValueOf<F>* c, Fetch* fetch) {
   constexpr int w = kWidth<ValueOf<F>>;
+  const long first = seen_by_first<F>(reach, n);
   Block<F> x{keys.rows, keys.row_stride, columns, kLanes, c, kLanes, width, nullptr, factor};
+  x.fetch = fetch;
   product<Order::by_row, kFinish>(x, first, kLanes);
   if (first == n) return;
   x.a += first * keys.row_stride, x.b += w, x.c += first * kLanes + w;
   product<Order::by_row, kFinish>(x, n - first, kLanes - w);
 }
 
-// c[d, lane] = c[d, lane] * factors[lane] + sum_j keys[j, d] x[j, lane]; kFinish: with or without the factors. Where
-// keys are not `finite`, only x other than 0 count: what a masked key or query holds, NaN included, must not matter.
-template <class F, int kLanes, Finish kFinish>
-inline void query_sums(bool finite, const Matrix<F>& keys, const Matrix<F>& x, long width, long first, long n,
-                       const ValueOf<F>* factors, ValueOf<F>* c) {
+// c[lane, d] = sum_j x[j, lane] keys[j, d] for the tile's `rows` queries, of n keys; d runs over whole vectors. If c
+// has `begun`, what it holds is added, with kAdd = rescale after a multiplication by factors[lane]. Where keys are not
+// `finite`, only x other than 0 count: what a masked key or query holds, NaN included, must not matter.
+template <class F, int kLanes, Finish kAdd>
+inline void query_sums(bool finite, bool begun, const Matrix<F>& keys, const Matrix<F>& x, long width, long reach,
+                       long rows, long n, const ValueOf<F>* factors, ValueOf<F>* c, Fetch* fetch) {
   using T = ValueOf<F>;
-  constexpr int w = kWidth<T>;
+  const long stride = keys.pair_stride;
   if (!finite) {
-    for (long m = 0; kFinish == Finish::rescale && m < width * kLanes; ++m) c[m] *= factors[m % kLanes];
+    for (long m = 0; m < rows * stride; ++m)
+      c[m] = !begun ? T(0) : kAdd == Finish::rescale ? c[m] * factors[m / stride] : c[m];
     for (long j = 0; j < n; ++j)
-      for (long i = 0; i < kLanes; ++i) {
+      for (long i = 0; i < rows; ++i) {
         const T weight = number_by_pair(x.pairs, x.pair_stride, j, i);
         if (weight == T(0)) continue;
-        for (long d = 0; d < width; ++d)
-          c[d * kLanes + i] += number_by_pair(keys.pairs, keys.pair_stride, j, d) * weight;
+        for (long d = 0; d < width; ++d) c[i * stride + d] += number_by_pair(keys.pairs, stride, j, d) * weight;
       }
     return;
   }
-  Block<F> y{keys.pairs, keys.pair_stride, x.pairs, kLanes, c, kLanes, first, factors};
-  product<Order::by_column, kFinish>(y, width, kLanes);
-  if (first == n) return;
-  y.a += first / F::kDepth * keys.pair_stride, y.b += first / F::kDepth * kLanes + w, y.c += w, y.depth = n - first;
-  product<Order::by_column, Finish::add>(y, width, kLanes - w);
+  Block<F> y{x.pairs, kLanes, keys.pairs, stride, c, stride, n, factors};
+  y.above = reach, y.fetch = fetch;
+  if (begun)
+    product<Order::by_column, kAdd>(y, rows, stride);
+  else
+    product<Order::by_column, Finish::set>(y, rows, stride);
 }
 
 // c[j, d] += sum_lane x[j, lane] queries[lane, d]; d runs over whole vectors. `finite`: as above.
 template <class F, int kLanes>
-inline void key_sums(bool finite, const Matrix<F>& queries, const Matrix<F>& x, long width, long first, long n,
-                     ValueOf<F>* c) {
+inline void key_sums(bool finite, const Matrix<F>& queries, const Matrix<F>& x, long width, long reach, long n,
+                     ValueOf<F>* c, Fetch* fetch) {
   using T = ValueOf<F>;
-  constexpr int w = kWidth<T>;
   const long stride = queries.pair_stride;
   if (!finite) {
     for (long j = 0; j < n; ++j)
@@ -146,11 +161,8 @@ inline void key_sums(bool finite, const Matrix<F>& queries, const Matrix<F>& x, 
     return;
   }
   Block<F> y{x.rows, x.row_stride, queries.pairs, stride, c, stride, kLanes};
-  product<Order::by_row, Finish::add>(y, first, stride);
-  if (first == n) return;
-  y.a += first * x.row_stride + w / F::kDepth, y.b += w / F::kDepth * stride, y.c += first * stride;
-  y.depth = kLanes - w;
-  product<Order::by_row, Finish::add>(y, n - first, stride);
+  y.below = reach, y.fetch = fetch;
+  product<Order::by_row, Finish::add>(y, n, stride);
 }
 
 // Bias and mask of the tile as one number to add to a score; -inf: not allowed. `rows` is room for [kLanes, keys + w).

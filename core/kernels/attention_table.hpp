@@ -14,6 +14,7 @@ constexpr AttentionKernels<T, S> attention_kernels_of() {
           scratch_size<T, BackwardScratch<F>>,
           forward<F>,
           backward<F>,
+          tile_size<T, S>,
           combine<T, S>,
           partial_size<T, S>,
           decode<T, S>,

@@ -4,8 +4,10 @@
 
 namespace heed::kernels::HEED_LEVEL::attention {
 
-// What becomes of the sum: c = sum, c = factor * sum, c = c + sum, c = c * factors + sum with a factor for each lane.
+// What becomes of the sum: c = sum, c = factor * sum, c = c + sum, c = c * factors + sum with a factor for each row.
 enum class Finish { set, scale, add, rescale };
+
+inline constexpr long kNoBand = 1L << 40;
 
 template <class F>
 struct Block {
@@ -15,9 +17,13 @@ struct Block {
   long b_stride;
   ValueOf<F>* c;  // [rows, c_stride], whole vectors
   long c_stride;
-  long depth;                          // in numbers
-  const ValueOf<F>* factors = nullptr;  // Finish::rescale: one per column
-  ValueOf<F> factor = 1;               // Finish::scale
+  long depth;                           // in numbers
+  const ValueOf<F>* factors = nullptr;  // Finish::rescale: one per row
+  ValueOf<F> factor = 1;                // Finish::scale
+  // Of a triangle: row r takes only numbers r - below to r + above of the depth; what lies beside is read to the next
+  // whole tile of rows and must be 0 in A.
+  long below = kNoBand, above = kNoBand;
+  Fetch* fetch = nullptr;  // goes on with each tile of registers; or null
 };
 
 // R rows by V vectors of C stay in registers while p runs over the depth.
@@ -28,8 +34,12 @@ template <class F, int R, int V, Order kOrder, Finish kFinish>
   constexpr int w = kWidth<T>;
   Batch<T> sum[R][V];
   unroll<R>([&](auto r) { unroll<V>([&](auto v) { sum[r][v] = Batch<T>(T(0)); }); });
-  const ElementOf<F>*a = x.a, *b = x.b;
-  for (long p = steps_of<F>(x.depth); p > 0; --p) {
+  // the part of the depth that these rows take
+  const long begin = x.below < 0 ? -x.below / F::kDepth : 0,
+             end = steps_of<F>(x.above < x.depth - R ? x.above + R : x.depth);
+  const ElementOf<F>* a = x.a + begin * (kOrder == Order::by_row ? 1 : x.a_stride);
+  const ElementOf<F>* b = x.b + begin * x.b_stride;
+  for (long p = end - begin; p > 0; --p) {
     typename Step::Vector row[V];
     unroll<V>([&](auto v) { row[v] = Step::load(b + v * w); });
     unroll<R>([&](auto r) {
@@ -39,10 +49,9 @@ template <class F, int R, int V, Order kOrder, Finish kFinish>
     a += kOrder == Order::by_row ? 1 : x.a_stride;
     b += x.b_stride;
   }
-  unroll<V>([&](auto v) {
-    Batch<T> factor(x.factor);
-    if constexpr (kFinish == Finish::rescale) factor = load_aligned(x.factors + v * w);
-    unroll<R>([&](auto r) {
+  unroll<R>([&](auto r) {
+    const Batch<T> factor(kFinish == Finish::rescale ? x.factors[r] : x.factor);
+    unroll<V>([&](auto v) {
       T* c = x.c + r * x.c_stride + v * w;
       if constexpr (kFinish == Finish::set)
         store_aligned(c, sum[r][v]);
@@ -66,9 +75,12 @@ inline constexpr int kRowsOfTile = kWidth<T> * sizeof(T) == 64 ? (V == 1 && kOrd
 template <class F, int R, int V, Order kOrder, Finish kFinish>
 [[gnu::noinline]] void row_tiles(Block<F> x, long rows) {
   for (; rows >= R; rows -= R) {
+    if (x.fetch != nullptr) x.fetch->prefetch_next();
     register_tile<F, R, V, kOrder, kFinish>(x);
     x.a += kOrder == Order::by_row ? R * x.a_stride : R;
     x.c += R * x.c_stride;
+    x.below -= R, x.above += R;
+    if constexpr (kFinish == Finish::rescale) x.factors += R;
   }
   if constexpr (R > 1) {
     if (rows > 0) row_tiles<F, R == 6 ? 4 : R / 2, V, kOrder, kFinish>(x, rows);
@@ -85,7 +97,6 @@ inline void product(Block<F> x, long rows, long columns) {
       row_tiles<F, kRowsOfTile<T, 2, kOrder>, 2, kOrder, kFinish>(x, rows);
     else
       row_tiles<F, kRowsOfTile<T, 1, kOrder>, 1, kOrder, kFinish>(x, rows);
-    if constexpr (kFinish == Finish::rescale) x.factors += 2 * w;
   }
 }
 

@@ -30,6 +30,8 @@ class Fetch {
   void to_write(const T* row, long stride, long rows, long n) {
     add(row, stride * static_cast<long>(sizeof(T)), rows, n * static_cast<long>(sizeof(T)), true);
   }
+  // Called with each of `tiles` tiles; at least this many rows come with each.
+  void spread(long tiles, long rows = 1);
   void prefetch_next();
 
  private:
@@ -48,6 +50,13 @@ class Fetch {
       parts_[count_++] = {static_cast<const char*>(row), stride, rows, bytes, write};
   }
 };
+
+inline void Fetch::spread(long tiles, long rows) {
+  long all = 0;
+  for (int i = 0; i < count_; ++i) all += parts_[i].rows;
+  const long each = (all + tiles - 1) / (tiles > 0 ? tiles : 1);
+  rows_per_tile_ = each > rows ? each : rows;
+}
 
 [[gnu::noinline]] inline void Fetch::prefetch_next() {
   for (long i = 0; i < rows_per_tile_ && at_ < count_; ++i) {
