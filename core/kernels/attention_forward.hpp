@@ -78,9 +78,10 @@ inline void begin_tile(const typename F::Problem& p, long b, long h, long query,
 }
 
 // out [rows, value_width] = outs / sum, and lse = top + log2(sum); a row without a key is 0, and its lse inf.
-template <class T, class S>
-inline void end_tile(const AttentionProblem<T, S>& p, const AttentionOutput<T, S>& y, long b, long h, long query,
-                     long rows, const T* outs, const T* top, const T* sum) {
+template <class F>
+inline void end_tile(const typename F::Problem& p, const typename F::Output& y, long b, long h, long query, long rows,
+                     const ValueOf<F>* outs, const ValueOf<F>* top, const ValueOf<F>* sum) {
+  using T = ValueOf<F>;
   constexpr int w = kWidth<T>, lanes = kLanes<T>;
   const long stride = whole_vectors<T>(p.value_width);
   const Batch<T> zero(T(0)), infinity(kInfinity<T>);
@@ -96,11 +97,8 @@ inline void end_tile(const AttentionProblem<T, S>& p, const AttentionOutput<T, S
     store_part(to, lse, lanes_of<T>(rows - i));
   }
   // out[i, :] = outs[i, :] * inverse[i]
-  for (long i = 0; i < rows; ++i) {
-    S* to = row_of(y.out, b, h, query + i);
-    for (long d = 0; d < p.value_width; d += w)
-      put_lanes(to + d, load_aligned(outs + i * stride + d) * Batch<T>(inverse[i]), p.value_width - d);
-  }
+  for (long i = 0; i < rows; ++i)
+    store_row<F>(row_of(y.out, b, h, query + i), outs + i * stride, p.value_width, inverse[i]);
 }
 
 // What comes near while queries [begin, end) of head (b, h) meet the block of keys that ends at `key_end`: the next
@@ -208,7 +206,7 @@ void forward(const typename F::Problem& p, const typename F::Output& y, int64_t 
   }
   for (long t = 0; t < tiles; ++t) {
     if ((begun >> t & 1) == 0) clear(x.outs + t * x.out_size, x.out_size);
-    end_tile(p, y, b, h, query_of(t), rows_of(t), x.outs + t * x.out_size, x.top + t * lanes, x.sum + t * lanes);
+    end_tile<F>(p, y, b, h, query_of(t), rows_of(t), x.outs + t * x.out_size, x.top + t * lanes, x.sum + t * lanes);
   }
 }
 

@@ -134,6 +134,19 @@ class Interleave {
   __m512i first_, second_;
 };
 
+// Two vectors at a time, rounded by the machine's instruction.
+inline void store_bf16_row(uint16_t* to, const float* from, long n, float factor) {
+  const Batch<float> f(factor);
+  for (long c = 0; c < n; c += 32) {
+    const Batch<float> high = n - c > 16 ? load_aligned(from + c + 16) : Batch<float>(0.f);
+    const __m512i x = bf16_lanes(load_aligned(from + c) * f, high * f);
+    if (n - c >= 32)
+      _mm512_storeu_si512(to + c, x);
+    else
+      _mm512_mask_storeu_epi16(to + c, (1u << static_cast<unsigned>(n - c)) - 1u, x);
+  }
+}
+
 // pairs of n rows; a last row without another gets one of zeros.
 inline void interleave(const uint32_t* rows, long row_stride, long n, uint32_t* pairs, long pair_stride) {
   const Interleave of;
@@ -146,6 +159,16 @@ inline void interleave(const uint32_t* rows, long row_stride, long n, uint32_t* 
     }
 }
 #endif
+
+// to[0, n) = factor * from, which is in whole vectors.
+template <class F>
+inline void store_row(typename F::Stored* to, const ValueOf<F>* from, long n, ValueOf<F> factor) {
+  using T = ValueOf<F>;
+  if constexpr (F::kDots)
+    store_bf16_row(to, from, n, factor);
+  else
+    for (long c = 0; c < n; c += kWidth<T>) put_lanes(to + c, load_aligned(from + c) * Batch<T>(factor), n - c);
+}
 
 // x.pairs of x.rows.
 template <class F>

@@ -59,16 +59,18 @@ inline void Fetch::spread(long tiles, long rows) {
 }
 
 [[gnu::noinline]] inline void Fetch::prefetch_next() {
-  for (long i = 0; i < rows_per_tile_ && at_ < count_; ++i) {
+  for (long left = rows_per_tile_; left > 0 && at_ < count_;) {
     Part& part = parts_[at_];
-    for (long byte = 0; byte < part.bytes; byte += 64) {
+    const long rows = part.rows < left ? part.rows : left, stride = part.stride, bytes = part.bytes;
+    const char* row = part.row;
+    for (long i = 0; i < rows; ++i, row += stride) {
       if (part.write)
-        __builtin_prefetch(part.row + byte, 1);
+        for (long byte = 0; byte < bytes; byte += 64) __builtin_prefetch(row + byte, 1);
       else
-        __builtin_prefetch(part.row + byte, 0, 2);
+        for (long byte = 0; byte < bytes; byte += 64) __builtin_prefetch(row + byte, 0, 2);
     }
-    part.row += part.stride;
-    if (--part.rows == 0) ++at_;
+    part.row = row, part.rows -= rows, left -= rows;
+    if (part.rows == 0) ++at_;
   }
 }
 
