@@ -30,9 +30,9 @@ void backward(const T* dh, const T* u, T* du, T* h, ptrdiff_t n) {
 // The part of a vector at the end goes by way of memory of a whole one.
 template <class F>
 void forward_bf16(const float* u, uint16_t* kept, uint16_t* h, ptrdiff_t n) {
-  const Constants<Batch<float>> s({});
+  const Constants<Bf16Bound> s({});
   const auto step = [=](const float* from, uint16_t* to_kept, uint16_t* to_h) {
-    const Batch<float> x = rounded(load(from));
+    const Bf16Bound x = rounded(load(from));
     if (to_kept != nullptr) store_bf16(to_kept, x);
     store_bf16(to_h, apply<F>(s, x));
   };
@@ -52,9 +52,9 @@ void forward_bf16(const float* u, uint16_t* kept, uint16_t* h, ptrdiff_t n) {
 
 template <class F, class D>
 void backward_bf16(float* dh, const uint16_t* u, uint16_t* du, uint16_t* h, ptrdiff_t n) {
-  const Constants<Batch<float>> s({});
+  const Constants<Bf16Bound> s({});
   const auto step = [=](float* gradient, const uint16_t* from, uint16_t* to_du, uint16_t* to_h) {
-    const Batch<float> x = load_bf16(from), y = apply<F>(s, x), dx = derivative<D>(x, y, load(gradient), s);
+    const Bf16Bound x = load_bf16(from), y = apply<F>(s, x), dx = derivative<D>(x, y, Bf16Bound(load(gradient)), s);
     store(gradient, dx);
     store_bf16(to_du, dx);
     if (to_h != nullptr) store_bf16(to_h, y);
