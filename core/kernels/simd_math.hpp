@@ -203,8 +203,8 @@ inline Batch<float> normal_cdf(Batch<float> x, Batch<float>& density) {
   return select(x < Batch<float>(0.f), tail, Batch<float>(1.f) - tail);
 }
 
-// A vector whose results are rounded to bf16 next. Formulas that tell it apart take shorter polynomials, with errors below
-// a tenth of that rounding.
+// A vector whose results are rounded to bf16 next. Formulas that tell it apart take shorter polynomials, with errors
+// below a sixteenth of that rounding.
 struct Bf16Bound : Batch<float> {
   using Batch<float>::Batch;
   Bf16Bound() = default;
