@@ -14,6 +14,10 @@ namespace heed::examples {
 
 namespace {
 
+// What comes besides tensors: code and libraries that the run is first to use, and of a checkpoint the pages of the file
+// that wait to be written; its tensors are written from where they lie.
+constexpr double kProgram = 10 << 20, kWritten = 24 << 20;
+
 double resident_bytes() {
   std::ifstream file("/proc/self/statm");
   double all = 0, resident = 0;
@@ -59,8 +63,8 @@ TrainingMemory predict_training_memory(const std::vector<NamedParameter>& parame
   for (const NamedTensor& state : optimizer.state()) checkpoint += bytes_of(state.tensor);
   if (options.loaded)
     for (const auto& [name, tensor] : options.loaded->tensors) let_go += bytes_of(tensor);
-  const double step = held_by_pool() - held;
-  return {static_cast<double>(memory_use().peak), std::max(resident, resident - let_go + step + checkpoint)};
+  const double step = held_by_pool() - held, files = kProgram + std::min(checkpoint, kWritten);
+  return {static_cast<double>(memory_use().peak), std::max(resident, resident - let_go + step) + files};
 }
 
 }  // namespace heed::examples

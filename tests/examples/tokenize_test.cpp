@@ -267,4 +267,22 @@ TEST_CASE("train_lm: a mapped token file is not copied to memory") {
   MESSAGE("peak " << small / 1e6 << " MB with 0.2 MB of tokens, " << large / 1e6 << " MB with 200 MB");
   CHECK(large < small + 24e6);
 }
+
+TEST_CASE("train_lm: the memory that it says beforehand is within a tenth of what it takes") {
+  const Folder f;
+  f.write("text.txt", mixed_text());
+  for (const char* size : {"--layers 3 --heads 6 --width 384 --context 64 --batch 32 --dtype bf16",
+                           "--layers 6 --heads 8 --width 512 --context 32 --batch 4"}) {
+    CAPTURE(size);
+    const std::string command =
+        f.in_folder("train_lm") + " --data text.txt --steps 2 --eval-batches 1 --sample 0 " + std::string(size);
+    const double peak = peak_of(command + " --checkpoint a.h5") / (1 << 20);
+    const std::string output = test::run("exec " + command + " --checkpoint b.h5").output;
+    const auto at = output.find(", about ");
+    REQUIRE(at != std::string::npos);
+    const double said = std::stod(output.substr(at + 8));
+    MESSAGE(std::string(size) << ": said " << said << " MiB, took " << peak);
+    CHECK(std::abs(said - peak) <= peak / 10);
+  }
+}
 #endif
