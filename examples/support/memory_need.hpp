@@ -37,7 +37,7 @@ inline void check_training_memory(const TrainingSizes& s) {
 // In bytes.
 struct TrainingMemory {
   double tensors = 0;  // of a step, at most at one time: memory_use().peak
-  double process = 0;  // resident, at most: what is now, what a step adds, and some pages of a checkpoint as it is written
+  double process = 0;  // resident, at most: what is now, what a step adds, some pages of a checkpoint being written
 };
 
 // Runs what a step of the run computes, forward and backward, without its work (core/detail/dry_run.hpp), when model
