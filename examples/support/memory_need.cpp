@@ -14,7 +14,7 @@ namespace heed::examples {
 
 namespace {
 
-// What comes besides tensors: code and libraries that the run is first to use, and pages of a checkpoint on their way to
+// What comes besides tensors: code and libraries that the run is first to use, and pages of a checkpoint on the way to
 // the disk; its tensors are written from where they lie.
 constexpr double kProgram = 10 << 20, kWritten = 24 << 20;
 
