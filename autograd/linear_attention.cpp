@@ -40,17 +40,21 @@ struct LinearForm {
   double eps;
 };
 
-template <class T>
-const LinearKernels<T>& kernels_of(LinearKind kind) {
-  return kernels::of<T>(kind == LinearKind::features ? kernels::linear_attention_table()
-                        : kind == LinearKind::logs   ? kernels::log_attention_table().logs
-                                                     : kernels::log_attention_table().efficient);
+// S: of q, k, v and out in memory: T, or bf16, which features alone have.
+template <class T, class S>
+const LinearKernels<T, S>& kernels_of(LinearKind kind) {
+  if constexpr (sizeof(S) == 2)
+    return kernels::linear_attention_table().bf16;
+  else
+    return kernels::of<T>(kind == LinearKind::features ? kernels::linear_attention_table()
+                          : kind == LinearKind::logs   ? kernels::log_attention_table().logs
+                                                       : kernels::log_attention_table().efficient);
 }
 
 // weight [B, H, S], contiguous: factors of f(k), or what is added to logarithms; or undefined.
-template <class T>
-LinearProblem<T> linear_problem(const AttentionInputs& x, const Tensor& weight, const LinearForm& form) {
-  LinearProblem<T> p{};
+template <class T, class S>
+LinearProblem<T, S> linear_problem(const AttentionInputs& x, const Tensor& weight, const LinearForm& form) {
+  LinearProblem<T, S> p{};
   set_rows<T>(p, x);
   if (form.kind == LinearKind::features) p.map = static_cast<kernels::FeatureMap>(form.map);
   p.eps = static_cast<T>(form.eps);
@@ -68,13 +72,14 @@ struct LinearKept {
 };
 LinearKept kept_for_backward(const AttentionInputs& x, const Tensor& weight, const LinearForm& form) {
   LinearPlan plan{};
-  detail::with_float(x.q.dtype(), [&](auto t) {
+  detail::with_format(x.q.dtype(), [&](auto t, auto s) {
     using T = decltype(t);
-    plan = kernels_of<T>(form.kind).plan(linear_problem<T>(x, weight, form));
+    using S = decltype(s);
+    plan = kernels_of<T, S>(form.kind).plan(linear_problem<T, S>(x, weight, form));
   });
   const Index heads = x.q.dim(0) * x.q.dim(1);
-  return {Tensor::empty(x.grid().first(3), x.q.dtype()),
-          Tensor::empty({heads * plan.kept * plan.state_size}, x.q.dtype())};
+  const DType dtype = detail::score_dtype(x.q.dtype());
+  return {Tensor::empty(x.grid().first(3), dtype), Tensor::empty({heads * plan.kept * plan.state_size}, dtype)};
 }
 
 // Few heads are cut into spans of steps, which a first pass gives the sums before them. By the shape alone, so that the
@@ -97,10 +102,10 @@ Spans spans_of(Index heads, Index steps) {
 }
 
 // States of all spans of all heads.
-template <class T>
+template <class T, class S>
 class States {
  public:
-  States(const LinearKernels<T>& kernel, const LinearProblem<T>& p, const LinearPlan& plan, const Spans& spans)
+  States(const LinearKernels<T, S>& kernel, const LinearProblem<T, S>& p, const LinearPlan& plan, const Spans& spans)
       : size_(plan.state_size),
         per_head_(spans.per_head),
         data_(static_cast<std::size_t>(spans.heads * spans.per_head * size_)) {
@@ -114,15 +119,15 @@ class States {
 };
 
 // Between a state in memory and S [B, H, D, Dv], z [B, H, D] and maxima [B, H, D]. Undefined tensors are left alone.
-template <class T, class Copy>
-void copy_sums(const LinearProblem<T>& p, const LinearPlan& plan, const LinearAttentionSums& s, Index head, T* state,
-               Copy&& copy) {
-  if (!s.sums.defined()) return;
+template <class T, class S, class Copy>
+void copy_sums(const LinearProblem<T, S>& p, const LinearPlan& plan, const LinearAttentionSums& sums, Index head,
+               T* state, Copy&& copy) {
+  if (!sums.sums.defined()) return;
   for (Index c = 0; c < p.width; ++c)
-    copy(state + c * plan.state_row, s.sums.ptr<T>() + (head * p.width + c) * p.value_width, p.value_width);
+    copy(state + c * plan.state_row, sums.sums.ptr<T>() + (head * p.width + c) * p.value_width, p.value_width);
   T* z = state + p.width * plan.state_row;
-  copy(z, s.norms.ptr<T>() + head * p.width, p.width);
-  if (s.maxima.defined()) copy(z + plan.vector_size, s.maxima.ptr<T>() + head * p.width, p.width);
+  copy(z, sums.norms.ptr<T>() + head * p.width, p.width);
+  if (sums.maxima.defined()) copy(z + plan.vector_size, sums.maxima.ptr<T>() + head * p.width, p.width);
 }
 
 // Heads [first, last) of a batch, one span of each.
@@ -133,8 +138,8 @@ struct Task {
 // f(task, step, the step that follows or -1, scratch) for all steps of all spans, from the front or from the back.
 // Heads lie side by side in memory, so a task takes some at once and goes from step to step with all of them.
 // `products`: operations per row and element of the state.
-template <class T, class F>
-void each_step(const LinearProblem<T>& p, const LinearPlan& plan, const Spans& spans, Index heads, double products,
+template <class T, class S, class F>
+void each_step(const LinearProblem<T, S>& p, const LinearPlan& plan, const Spans& spans, Index heads, double products,
                bool to_front, F&& f) {
   const Index tasks = p.batch * spans.per_head * heads;
   const double rows = static_cast<double>(std::max(p.queries, p.keys)) / static_cast<double>(spans.per_head);
@@ -159,15 +164,15 @@ void each_step(const LinearProblem<T>& p, const LinearPlan& plan, const Spans& s
 }
 
 // From the sums `first` to `last`, either of which may be undefined: nothing before, not wanted.
-template <class T>
+template <class T, class S>
 void forward(const AttentionInputs& x, const Tensor& weight, const LinearForm& form, const LinearAttentionSums& first,
              const LinearAttentionSums& last, const Tensor& out, const LinearKept& kept) {
-  const LinearKernels<T>& kernel = kernels_of<T>(form.kind);
-  const LinearProblem<T> p = linear_problem<T>(x, weight, form);
+  const LinearKernels<T, S>& kernel = kernels_of<T, S>(form.kind);
+  const LinearProblem<T, S> p = linear_problem<T, S>(x, weight, form);
   const LinearPlan plan = kernel.plan(p);
   const Spans spans = spans_of(p.batch * p.heads, plan.steps);
-  States<T> states(kernel, p, plan, spans);
-  const HeadRows<T> y = rows_of<T>(out);
+  States<T, S> states(kernel, p, plan, spans);
+  const HeadRows<S> y = rows_of<S>(out);
   for (Index i = 0; i < spans.heads; ++i)
     copy_sums(p, plan, first, i, states.at(i, 0), [](T* to, const T* from, Index n) { std::copy_n(from, n, to); });
   if (spans.per_head > 1) {
@@ -190,17 +195,17 @@ void forward(const AttentionInputs& x, const Tensor& weight, const LinearForm& f
               [](const T* from, T* to, Index n) { std::copy_n(from, n, to); });
 }
 
-template <class T>
+template <class T, class S>
 void backward(const AttentionInputs& x, const Tensor& weight, const LinearForm& form, const Tensor& out,
               const Tensor& dout, const LinearKept& kept, const AttentionTargets& d, const Tensor& dweight) {
-  const LinearKernels<T>& kernel = kernels_of<T>(form.kind);
-  const LinearProblem<T> p = linear_problem<T>(x, weight, form);
-  LinearGradients<T> g{};
+  const LinearKernels<T, S>& kernel = kernels_of<T, S>(form.kind);
+  const LinearProblem<T, S> p = linear_problem<T, S>(x, weight, form);
+  LinearGradients<T, S> g{};
   detail::set_gradients<T>(g, out, dout, d);
   g.norm = pointer<const T>(kept.norm), g.kept = pointer<const T>(kept.states), g.dweight = pointer<T>(dweight);
   const LinearPlan plan = kernel.plan(p);
   const Spans spans = spans_of(p.batch * p.heads, plan.steps);
-  States<T> states(kernel, p, plan, spans);
+  States<T, S> states(kernel, p, plan, spans);
   if (spans.per_head > 1) {
     each_step(p, plan, spans, p.heads, 3, true, [&](const Task& t, Index s, Index, T* scratch) {
       for (Index h = t.first; h < t.last && t.span > 0; ++h)
@@ -225,7 +230,7 @@ void backward(const AttentionInputs& x, const Tensor& weight, const LinearForm& 
 
 void check_call(const char* op, In q, In k, In v, const AttentionCall& call, double eps = 0) {
   const Where& at = q.where();
-  detail::check_heads(op, q, k, v);
+  detail::check_heads(op, q, k, v, true);
   detail::check_key_masks(op, k, call);
   check(eps >= 0 && eps < 1, at, op, ": eps is ", eps, "; it must be in [0, 1)");
   check(!call.mask.defined() && call.dropout == 0, at, op,
@@ -233,9 +238,10 @@ void check_call(const char* op, In q, In k, In v, const AttentionCall& call, dou
   if (!call.bias.defined()) return;
   const Shape grid = {q.dim(0), q.dim(1), 1, k.dim(2)};
   Shape both;
-  check(call.bias.dtype() == q.dtype() && broadcast(call.bias.shape(), grid, both) && both == grid, at, op,
-        ": bias is ", call.bias, " and q is ", q.tensor(),
-        "; it must have q's dtype and broadcast to [batch, heads, 1, keys] ", grid);
+  const bool half = q.dtype() == DType::bfloat16;
+  check(call.bias.dtype() == detail::score_dtype(q.dtype()) && broadcast(call.bias.shape(), grid, both) && both == grid,
+        at, op, ": bias is ", call.bias, " and q is ", q.tensor(), "; it must ", half ? "be float32" : "have q's dtype",
+        " and broadcast to [batch, heads, 1, keys] ", grid);
 }
 
 // exp(bias), or itself for logarithms, for every head and key: [B, H, S].
@@ -249,21 +255,23 @@ Tensor weight_of(LinearKind kind, const AttentionInputs& x) {
 
 // Derivation in core/kernels/linear_attention.hpp and core/kernels/log_attention.hpp.
 Tensor linear_attention_op(const char* op, In q, In k, In v, const AttentionCall& call, const LinearForm& form) {
-  detail::check_heads(op, q, k, v);
+  detail::check_heads(op, q, k, v, true);
   const AttentionInputs x = detail::attention_inputs(q, k, v, call);
   const Tensor weight = weight_of(form.kind, x);
   Tensor y = detail::attention_output(x);
   LinearKept kept;
   if (wants_gradient({x.q, x.k, x.v, call.bias})) kept = kept_for_backward(x, weight, form);
-  detail::with_float(q.dtype(),
-                     [&](auto t) { forward<decltype(t)>(x, weight, form, {}, {}, y.transpose(1, 2), kept); });
+  detail::with_format(q.dtype(), [&](auto t, auto s) {
+    forward<decltype(t), decltype(s)>(x, weight, form, {}, {}, y.transpose(1, 2), kept);
+  });
   record(op, q.where(), y, {x.q, x.k, x.v, call.bias}, saved(x, weight, y, kept),
          [form](Grads& d, const Tensor& dy, const AttentionInputs& in, const Tensor& w, const Tensor& out,
                 const LinearKept& of_forward) {
            const AttentionTargets to = detail::attention_targets(d);
            const Tensor dweight = w.defined() && d.wants(3) ? Tensor::zeros(w.shape(), w.dtype()) : Tensor();
-           detail::with_float(dy.dtype(), [&](auto t) {
-             backward<decltype(t)>(in, w, form, out.transpose(1, 2), dy.transpose(1, 2), of_forward, to, dweight);
+           detail::with_format(in.q.dtype(), [&](auto t, auto s) {
+             backward<decltype(t), decltype(s)>(in, w, form, out.transpose(1, 2), dy.transpose(1, 2), of_forward, to,
+                                                dweight);
            });
            if (dweight.defined()) d.add(3, (form.kind == LinearKind::features ? dweight * w : dweight).unsqueeze(2));
          });
@@ -272,23 +280,24 @@ Tensor linear_attention_op(const char* op, In q, In k, In v, const AttentionCall
 
 // A step of decoding: checks, then forward from state to state.
 Tensor step(const char* op, In q, In k, In v, LinearAttentionSums& state, AttentionCall call, const LinearForm& form) {
-  detail::check_heads(op, q, k, v);
+  detail::check_heads(op, q, k, v, true);
   check(q.dim(2) == k.dim(2), q.where(), op, ": q is ", q.tensor(), " and k is ", k.tensor(),
         "; a step takes as many queries as keys");
   const NoTape guard;
   call.causal = true;
   const AttentionInputs x = detail::attention_inputs(q, k, v, call);
   const Shape norms{q.dim(0), q.dim(1), q.dim(3)}, sums = norms + Shape{v.dim(3)};
+  const DType dtype = detail::score_dtype(q.dtype());
   const Tensor& at = state.sums;
-  check(!at.defined() || (at.shape() == sums && at.dtype() == q.dtype() && state.norms.shape() == norms), q.where(), op,
+  check(!at.defined() || (at.shape() == sums && at.dtype() == dtype && state.norms.shape() == norms), q.where(), op,
         ": q is ", q.tensor(), " and v is ", v.tensor(), " but the state holds ", at, "; it must be ", sums);
   check(!at.defined() || state.maxima.defined() == (form.kind != LinearKind::features), q.where(), op,
         ": the state is of another feature map; it must be the one that it began with");
-  LinearAttentionSums next{Tensor::empty(sums, q.dtype()), Tensor::empty(norms, q.dtype()), {}};
-  if (form.kind != LinearKind::features) next.maxima = Tensor::empty(norms, q.dtype());
+  LinearAttentionSums next{Tensor::empty(sums, dtype), Tensor::empty(norms, dtype), {}};
+  if (form.kind != LinearKind::features) next.maxima = Tensor::empty(norms, dtype);
   const Tensor y = detail::attention_output(x);
-  detail::with_float(q.dtype(), [&](auto t) {
-    forward<decltype(t)>(x, weight_of(form.kind, x), form, state, next, y.transpose(1, 2), {});
+  detail::with_format(q.dtype(), [&](auto t, auto s) {
+    forward<decltype(t), decltype(s)>(x, weight_of(form.kind, x), form, state, next, y.transpose(1, 2), {});
   });
   state = next;
   return y.transpose(1, 2);
@@ -367,6 +376,9 @@ Mapped mapped(In q, In k, In v, const AttentionCall& call, const LinearFeatures&
   return x;
 }
 
+Tensor wide(In x) { return x->to(DType::float32); }
+bool must_widen(In q, const LinearFeatures& f) { return q.dtype() == DType::bfloat16 && !f.reads_bfloat16(); }
+
 // Of poly2: whether the squares of scores, D + Dv products for a pair of query and key, are less work than features and
 // their sums. They are exact as well: no sum of terms that cancel.
 bool fewer_scores(In q, In k, const AttentionCall& call, const LinearFeatures& f) {
@@ -376,8 +388,14 @@ bool fewer_scores(In q, In k, const AttentionCall& call, const LinearFeatures& f
 
 }  // namespace
 
+bool LinearFeatures::reads_bfloat16() const {
+  return query_map == nullptr && key_map == nullptr &&
+         (feature_map == FeatureMap::elu || feature_map == FeatureMap::relu || feature_map == FeatureMap::softplus);
+}
+
 Tensor linear_attention(In q, In k, In v, const AttentionCall& call, const LinearFeatures& features) {
   check_call("linear_attention", q, k, v, call, features.eps);
+  if (must_widen(q, features)) return linear_attention(wide(q), wide(k), wide(v), call, features).to(DType::bfloat16);
   if (fewer_scores(q, k, call, features)) {
     Similarity square = similarity_by_name("square");
     square.eps = features.eps;
@@ -392,6 +410,8 @@ Tensor linear_attention_step(In q, In k, In v, LinearAttentionSums& state, const
                              const LinearFeatures& features) {
   const NoTape guard;
   check_call("linear_attention", q, k, v, call, features.eps);
+  if (must_widen(q, features))
+    return linear_attention_step(wide(q), wide(k), wide(v), state, call, features).to(DType::bfloat16);
   const Mapped x = mapped(q, k, v, call, features);
   return step("linear_attention", {x.q, q.where()}, x.k, x.v, state, x.call, form_of(x.map, features.eps))
       .to(q.dtype());
@@ -399,12 +419,15 @@ Tensor linear_attention_step(In q, In k, In v, LinearAttentionSums& state, const
 
 Tensor efficient_attention(In q, In k, In v, const AttentionCall& call) {
   check_call("efficient_attention", q, k, v, call);
+  if (q.dtype() == DType::bfloat16) return efficient_attention(wide(q), wide(k), wide(v), call).to(DType::bfloat16);
   return linear_attention_op("efficient_attention", {softmax(q, -1), q.where()}, k, v, call, kEfficient);
 }
 
 Tensor efficient_attention_step(In q, In k, In v, LinearAttentionSums& state, const AttentionCall& call) {
   const NoTape guard;
   check_call("efficient_attention", q, k, v, call);
+  if (q.dtype() == DType::bfloat16)
+    return efficient_attention_step(wide(q), wide(k), wide(v), state, call).to(DType::bfloat16);
   return step("efficient_attention", {softmax(q, -1), q.where()}, k, v, state, call, kEfficient);
 }
 

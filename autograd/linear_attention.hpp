@@ -37,11 +37,15 @@ struct LinearFeatures {
   // for other maps.
   bool signed_features = false;
   double eps = 1e-6;  // added to the denominator; not for exp, where the largest weight counts as about 1
+
+  // Whether the kernels read bfloat16 q, k and v: of elu, relu and softplus. All others are given float32 copies.
+  bool reads_bfloat16() const;
 };
 
 // sum_j f(q_i).f(k_j) v_j / (sum_j f(q_i).f(k_j) + eps): q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] ->
-// [B, H, T, Dv], whose heads lie side by side in memory. float32 or float64; Hk divides H. Views whose last stride is 1
-// are read in place. Of the call, causal, key_lengths, key_mask and a bias for each key, [..., 1, S]: its exp is a
+// [B, H, T, Dv], whose heads lie side by side in memory. float32 or float64, or bfloat16: features, sums and gradients
+// are then float32, as is a bias, and the result is rounded. Hk divides H. Views whose last stride is 1 are read in
+// place. Of the call, causal, key_lengths, key_mask and a bias for each key, [..., 1, S]: its exp is a
 // factor of the key's features. The same bits at any number of threads. Errors: shapes and dtypes that do not fit; a
 // mask, a bias of pairs or dropout, as no pair has a weight; one map of one's own without the other, or that changes
 // more than the last axis; negative features.
@@ -49,7 +53,8 @@ Tensor linear_attention(In q, In k, In v, const AttentionCall& call = {}, const 
 
 // What linear attention keeps of the keys and values seen so far: its size does not grow with their number.
 struct LinearAttentionSums {
-  Tensor sums;    // [B, H, R, Dv] for R features, D unless said: sum over keys of f(k) v^T. Of poly2 float64
+  Tensor sums;    // [B, H, R, Dv] for R features, D unless said: sum over keys of f(k) v^T. Of poly2 float64, of
+                  // bfloat16 float32
   Tensor norms;   // [B, H, R]: sum over keys of f(k)
   Tensor maxima;  // [B, H, D]: of exp only: the largest k so far, whose exp is a divisor of both sums
 };

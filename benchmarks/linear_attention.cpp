@@ -1,9 +1,11 @@
 // Causal linear attention, forward and backward, feature map included: microseconds a token, and the share of what the
 // machine's multiply-adds reach in the same run. Counted are the products of core/kernels/linear_attention.hpp with
 // chunks of c = 64, triangles half: c (D + Dv) + 4 D Dv a token and head forward, c (3 D + 2 Dv) + 10 D Dv backward.
-//   linear_attention [threads]
+//   linear_attention [--dtype f32|bf16] [threads]
+// bf16: q, k, v and the result are bfloat16; products and sums, and so the peak, are float32's.
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <heed/autograd/linear_attention.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/memory.hpp>
@@ -23,8 +25,8 @@ struct Case {
 constexpr Case kCases[] = {{1, 8, 256, 64},   {1, 8, 1024, 64}, {1, 8, 4096, 64},  {1, 8, 16384, 64},
                            {1, 8, 65536, 64}, {12, 4, 64, 32},  {1, 1, 16384, 64}, {1, 2, 16384, 256}};
 
-void report(const Case& c, double peak) {
-  const Tensor fused = Rng(1).normal({c.batch, c.length, 3, c.heads, c.width}),
+void report(const Case& c, DType dtype, double peak) {
+  const Tensor fused = Rng(1).normal({c.batch, c.length, 3, c.heads, c.width}).to(dtype),
                dy = Rng(2).normal({c.batch, c.length, c.heads * c.width});
   const auto run = [&](bool back) {
     Tape tape;
@@ -51,8 +53,14 @@ void report(const Case& c, double peak) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  DType dtype = DType::float32;
+  if (argc > 2 && std::strcmp(argv[1], "--dtype") == 0) {
+    if (std::strcmp(argv[2], "bf16") == 0) dtype = DType::bfloat16;
+    argc -= 2, argv += 2;
+  }
   set_threads(argc > 1 ? std::atoi(argv[1]) : 0);
   const double peak = benchmarks::peak_flops(DType::float32, threads());
-  std::printf("causal linear attention, %s, float32, %d threads: peak %.0f GFLOP/s\n", arch(), threads(), peak / 1e9);
-  for (const Case& c : kCases) report(c, peak);
+  std::printf("causal linear attention, %s, %s, %d threads: peak %.0f GFLOP/s\n", arch(),
+              std::string(name_of(dtype)).c_str(), threads(), peak / 1e9);
+  for (const Case& c : kCases) report(c, dtype, peak);
 }

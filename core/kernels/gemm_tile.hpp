@@ -1,7 +1,7 @@
 // The register tile of matrix products: R rows by V vectors of C stay in registers while k runs.
 // Included only by *.kernel.cpp.
 #pragma once
-#include "gemm_micro.hpp"
+#include "fetch.hpp"
 #include "simd.hpp"
 
 namespace heed::kernels::HEED_LEVEL {

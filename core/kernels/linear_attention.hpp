@@ -22,31 +22,33 @@ namespace heed::kernels {
 // f, element by element. elu: exp(min(x, 0)) + max(x, 0), which is elu(x) + 1 without its cancellation.
 enum class FeatureMap { identity, elu, relu, softplus };
 
-template <class T>
+// T: of sums and gradients; S: of q, k, v and out in memory, T itself or uint16_t, which is bf16.
+template <class T, class S = T>
 struct LinearProblem {
   int64_t batch, heads, kv_heads, queries, keys, width, value_width;
   FeatureMap map;
   T eps;
   bool causal;  // query i sees keys j <= i + keys - queries
-  HeadRows<const T> q, k, v;
-  const int32_t* lengths;  // [batch]: keys from here on are padding; or null
-  const uint8_t* key_mask;    // [batch, keys]: 0 where a key is masked; or null
-  const T* weight;         // [batch, heads, keys]: factors of f(k); or null
+  HeadRows<const S> q, k, v;
+  const int32_t* lengths;   // [batch]: keys from here on are padding; or null
+  const uint8_t* key_mask;  // [batch, keys]: 0 where a key is masked; or null
+  const T* weight;          // [batch, heads, keys]: factors of f(k); or null
 };
 
 // The work on a head is a row of steps, front to back in forward and back to front in backward: keys that all queries
 // see (without the triangle, all keys), then queries, with their own keys where causal.
 struct LinearPlan {
-  int64_t key_steps, steps;       // those of keys alone, and all; at least one is of queries
+  int64_t key_steps, steps;  // those of keys alone, and all; at least one is of queries
   // Of a state in memory, in elements: `width` rows of S (or P), then z (or r), and the maxima of logarithms.
   int64_t state_row, vector_size, state_size;
-  int64_t kept;                   // states a head, S before a step of queries, that forward keeps for backward
-  size_t scratch;                 // in elements, of any task
+  int64_t kept;    // states a head, S before a step of queries, that forward keeps for backward
+  size_t scratch;  // in elements, of any task
 };
 
-template <class T>
+template <class T, class S = T>
 struct LinearGradients {
-  HeadRows<const T> out, dout;
+  HeadRows<const S> out;
+  HeadRows<const T> dout;
   const T* norm;           // d of forward: [batch, heads, queries]
   const T* kept;           // [batch, heads, plan.kept, plan.state_size], of forward
   HeadRows<T> dq, dk, dv;  // null data: not wanted
@@ -60,30 +62,35 @@ struct LinearNext {
 };
 
 // One step of head (b, h). `state` holds the sums before it, and then those of its rows too.
-template <class T>
+template <class T, class S = T>
 struct LinearKernels {
-  LinearPlan (*plan)(const LinearProblem<T>& p);
-  void (*clear)(const LinearProblem<T>& p, T* state);  // to nothing seen so far
+  using Problem = LinearProblem<T, S>;
+  using Gradients = LinearGradients<T, S>;
+
+  LinearPlan (*plan)(const Problem& p);
+  void (*clear)(const Problem& p, T* state);  // to nothing seen so far
   // state += more, which is of earlier keys, or of later queries. `more` is not changed.
-  void (*add_keys)(const LinearProblem<T>& p, T* state, T* more);
-  void (*add_queries)(const LinearProblem<T>& p, T* state, T* more);
+  void (*add_keys)(const Problem& p, T* state, T* more);
+  void (*add_queries)(const Problem& p, T* state, T* more);
   // The sums alone: of keys for forward, of queries for backward.
-  void (*sum_keys)(const LinearProblem<T>& p, int64_t b, int64_t h, int64_t step, T* state, T* scratch);
-  void (*sum_queries)(const LinearProblem<T>& p, const LinearGradients<T>& d, int64_t b, int64_t h, int64_t step,
-                      T* state, T* scratch);
+  void (*sum_keys)(const Problem& p, int64_t b, int64_t h, int64_t step, T* state, T* scratch);
+  void (*sum_queries)(const Problem& p, const Gradients& d, int64_t b, int64_t h, int64_t step, T* state, T* scratch);
   // norm [batch, heads, queries] and kept may be null.
-  void (*forward)(const LinearProblem<T>& p, const HeadRows<T>& out, T* norm, T* kept, int64_t b, int64_t h,
-                  int64_t step, LinearNext next, T* state, T* scratch);
+  void (*forward)(const Problem& p, const HeadRows<S>& out, T* norm, T* kept, int64_t b, int64_t h, int64_t step,
+                  LinearNext next, T* state, T* scratch);
   // Heads that share keys add to their gradients one after another, in the order of h.
-  void (*backward)(const LinearProblem<T>& p, const LinearGradients<T>& d, int64_t b, int64_t h, int64_t step,
-                   LinearNext next, T* state, T* scratch);
+  void (*backward)(const Problem& p, const Gradients& d, int64_t b, int64_t h, int64_t step, LinearNext next, T* state,
+                   T* scratch);
 };
 
 struct LinearTable {
   LinearKernels<float> f32;
   LinearKernels<double> f64;
 };
+struct LinearFeatureTable : LinearTable {
+  LinearKernels<float, uint16_t> bf16;  // rows are widened as they are mapped
+};
 
-const LinearTable& linear_attention_table();  // of the level that runs
+const LinearFeatureTable& linear_attention_table();  // of the level that runs
 
 }  // namespace heed::kernels

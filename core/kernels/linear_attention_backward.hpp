@@ -5,16 +5,17 @@
 namespace heed::kernels::HEED_LEVEL::linear {
 
 // Names as in linear_attention.hpp.
-template <class T>
+template <class T, class S>
 struct Backward {
-  const LinearProblem<T>& p;
-  const LinearGradients<T>& d;
+  const LinearProblem<T, S>& p;
+  const LinearGradients<T, S>& d;
   Panel<T> q, k, v, a, w, g;  // g: H
-  Panel<T> dq, dk, dv;
-  T* u;       // [kChunk]
-  T* before;  // the states before each chunk of a step
+  Panel<T> dq, dk;
+  T *kt, *vt, *st;  // k^T, v^T, and S^T or P^T
+  T* u;             // [kChunk]
+  T* before;        // the states before each chunk of a step
 
-  Backward(const LinearProblem<T>& problem, const LinearGradients<T>& gradients, Pieces<T>& from)
+  Backward(const LinearProblem<T, S>& problem, const LinearGradients<T, S>& gradients, Pieces<T>& from)
       : p(problem),
         d(gradients),
         q(take_panel(from, kChunk, p.width)),
@@ -25,9 +26,16 @@ struct Backward {
         g(take_panel(from, kChunk, p.value_width)),
         dq(take_panel(from, kChunk, p.width)),
         dk(take_panel(from, kChunk, p.width)),
-        dv(take_panel(from, kChunk, p.value_width)),
+        kt(from.take(kChunk * p.width)),
+        vt(from.take(kChunk * p.value_width)),
+        st(from.take(whole_panels<T>(p.width) * p.value_width)),
         u(from.take(kChunk)),
         before(from.take(step_rows(p) / kChunk * state_size(p))) {}
+
+  Right<T> state_transposed(const Panel<const T>& s) const {
+    return transposed(s.data, s.ld, p.width, p.value_width, st);
+  }
+  Right<T> state_transposed(const Panel<T>& s) const { return transposed(s.data, s.ld, p.width, p.value_width, st); }
 
   // H = G / d and u = -rowsum(H * O). A row without a key has none.
   void load_output(long b, long h, long first, long n) {
@@ -36,12 +44,13 @@ struct Backward {
       fetch_row(d.out, b, h, first + i + kAhead, p.queries, p.value_width);
       const T norm = d.norm[(b * p.heads + h) * p.queries + first + i];
       const Batch<T> inverse(norm == p.eps ? T(0) : T(1) / norm);
-      const T *dout = row_of(d.dout, b, h, first + i), *out = row_of(d.out, b, h, first + i);
+      const T* dout = row_of(d.dout, b, h, first + i);
+      const S* out = row_of(d.out, b, h, first + i);
       Batch<T> sum(T(0));
       for (long c = 0; c < p.value_width; c += kWidth<T>) {
         const Batch<T> x = load_some(dout + c, p.value_width - c) * inverse;
         store_aligned(g.row(i) + c, x);
-        sum = fma(x, load_some(out + c, p.value_width - c), sum);
+        sum = fma(x, get_lanes_as<T>(out + c, p.value_width - c), sum);
       }
       u[i] = -reduce_add(sum);
     }
@@ -51,19 +60,20 @@ struct Backward {
   // ones.
   void put_mapped(const HeadRows<T>& to, bool add, long b, long h, long first, long n, const Panel<T>& x,
                   const T* row_factor, const T* z, const Panel<T>& mapped, const T* factor, const bool* masked) const {
-    for (long i = 0; i < n; ++i) {
-      T* row = row_of(to, b, h, first + i);
-      const Batch<T> of_row(row_factor == nullptr ? T(1) : row_factor[i]), f(factor == nullptr ? T(1) : factor[i]);
-      const bool none = factor != nullptr && factor[i] == T(0);
-      for (long c = 0; c < p.width; c += kWidth<T>) {
-        Batch<T> y = load_aligned(mapped.row(i) + c);
-        if (factor != nullptr) y = none ? Batch<T>(T(0)) : y / f;
-        y = fma(of_row, load_aligned(z + c), load_aligned(x.row(i) + c)) * slope_at(p.map, y) * f;
-        if (masked != nullptr && masked[i]) y = Batch<T>(T(0));
-        if (add) y = y + load_some(row + c, p.width - c);
-        put_lanes(row + c, y, lanes_of<T>(p.width - c));
+    with_map(p.map, [&](auto m) {
+      constexpr FeatureMap kMap = m;
+      for (long i = 0; i < n; ++i) {
+        T* row = row_of(to, b, h, first + i);
+        const Batch<T> of_row(row_factor == nullptr ? T(1) : row_factor[i]), f(factor == nullptr ? T(1) : factor[i]);
+        const bool none = factor != nullptr && factor[i] == T(0), hidden = masked != nullptr && masked[i];
+        for (long c = 0; c < p.width; c += kWidth<T>) {
+          Batch<T> y = load_aligned(mapped.row(i) + c);
+          if (factor != nullptr) y = none ? Batch<T>(T(0)) : y / f;
+          y = fma(of_row, load_aligned(z + c), load_aligned(x.row(i) + c)) * slope_at<kMap>(y) * f;
+          put_lanes(row + c, hidden ? Batch<T>(T(0)) : y, p.width - c, add);
+        }
       }
-    }
+    });
   }
 
   // dk and dv of the keys [first, first + n), which are loaded. `own`: of the queries' own chunk, whose triangles
@@ -75,10 +85,10 @@ struct Backward {
     const bool* masked = has_masked_keys(p) ? each_masked : nullptr;
     for (long j = 0; masked != nullptr && j < n; ++j) each_masked[j] = masked_key(p, b, first + j);
     if (d.dk.data != nullptr || d.dweight != nullptr) {
-      // dk [n, width] = v [n, value_width] after.s^T: from the queries of later chunks ...
-      block_abt<T>(Into::set, n, p.width, p.value_width, T(1), v.read(), after.s.read(), dk.block(), fetch);
-      // ... + tril(w)^T [n, n] q [n, width]: from those of their own
-      if (own) lower_atb(Into::add, n, p.width, w, q, dk, fetch);
+      // dk [n, width] = v [n, value_width] after.s^T, from the queries of later chunks,
+      //                 + tril(w)^T [n, n] q [n, width], from those of their own
+      product_and_triangle<Part::upper>(n, p.width, p.value_width, v, state_transposed(after.s), own, w, q, fetch,
+                                        into_panel(dk));
       const long at = (b * p.heads + h) * p.keys + first;
       for (long j = 0; d.dweight != nullptr && j < n; ++j)  // k holds weight f(k)
         if (p.weight[at + j] != T(0) && (masked == nullptr || !masked[j]))
@@ -89,9 +99,8 @@ struct Backward {
     }
     if (d.dv.data != nullptr) {
       // dv [n, value_width] = k [n, width] after.s + tril(a)^T [n, n] g [n, value_width]
-      block_ab<T>(Into::set, n, p.value_width, p.width, T(1), k.read(), after.s.read(), dv.block(), fetch);
-      if (own) lower_atb(Into::add, n, p.value_width, a, g, dv, fetch);
-      put_rows(d.dv, d.add_dv || later, b, kv, first, n, p.value_width, dv, masked);
+      product_and_triangle<Part::upper>(n, p.value_width, p.width, k, after.s.right(), own, a, g, fetch,
+                                        rows_to<T>(d.dv, d.add_dv || later, b, kv, first, p.value_width, masked));
     }
   }
 
@@ -103,13 +112,13 @@ struct Backward {
     if (p.causal) {
       load_keys(p, b, h, key, n, k, v);  // k [n, width], v [n, value_width]
       // a = tril(q k^T) and w = tril(g v^T + u), both [n, n]
-      lower_abt<T>(n, p.width, q, k, nullptr, a, fetch);
-      lower_abt<T>(n, p.value_width, g, v, u, w, fetch);
+      lower_triangle<T>(n, p.width, q, transposed(k.data, k.ld, n, p.width, kt), nullptr, a, fetch);
+      lower_triangle<T>(n, p.value_width, g, transposed(v.data, v.ld, n, p.value_width, vt), u, w, fetch);
     }
     if (d.dq.data != nullptr) {
       // dq [n, width] = g state.s^T, from the keys before the chunk, + w k, from its own
-      block_abt<T>(Into::set, n, p.width, p.value_width, T(1), g.read(), state.s.read(), dq.block(), fetch);
-      if (p.causal) lower_ab(Into::add, n, p.width, w, k, dq, fetch);
+      product_and_triangle<Part::lower>(n, p.width, p.value_width, g, state_transposed(state.s), p.causal, w, k, fetch,
+                                        into_panel(dq));
       put_mapped(d.dq, d.add_dq, b, h, first, n, dq, u, state.z, q, nullptr, nullptr);
     }
     if (p.causal) keys(b, h, key, n, true, after, fetch);
@@ -139,7 +148,7 @@ struct Backward {
   }
 
   // A step of queries; `kept`: the state before it.
-  void queries(long b, long h, Range rows, Next next, const T* kept, const Sums<T>& after) {
+  void queries(long b, long h, Range rows, const Next<const T>& next, const T* kept, const Sums<T>& after) {
     const Alignment at = alignment(p);
     const long end = rows.first + rows.count, to_key = at.prefix - at.keyless;
     if (p.causal && rows.count > kChunk) {
@@ -154,12 +163,13 @@ struct Backward {
     for (long c = (rows.count - 1) / kChunk; c >= 0; --c) {
       const long i = rows.first + c * kChunk;
       if (i >= end) continue;
-      Fetch fetch;
+      Fetch fetch(kFetchedRows);
       prefetch_writes(fetch, b, h, i, part(i, end));
       if (c > 0)
         prefetch_reads(fetch, b, h, i - kChunk, kChunk);
       else if (const long last = (next.rows.count - 1) / kChunk * kChunk; next.rows.count > 0)
         prefetch_reads(fetch, b, next.h, next.rows.first + last, next.rows.count - last);
+      if (c == 0 && p.causal) fetch.to_read(next.kept, state_row(p), p.width, state_row(p));
       chunk(b, h, i, part(i, end), i + to_key, read_state(p, kept + (p.causal ? c * state_size(p) : 0)), after, &fetch);
     }
   }

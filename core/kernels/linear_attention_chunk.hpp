@@ -2,36 +2,47 @@
 // Included only by linear_attention.kernel.cpp.
 #pragma once
 #include "attention_masks.hpp"
-#include "gemm_micro.hpp"
 #include "linear_attention.hpp"
+#include "linear_attention_products.hpp"
 #include "rows.hpp"
 
 namespace heed::kernels::HEED_LEVEL::linear {
 
 inline constexpr long kChunk = 64;
 inline constexpr long kAhead = 8;  // rows: what the nearest cache waits for
-inline constexpr long kHalf = 32;  // triangles are cut into halves, whose upper right is left out
+inline constexpr long kFetchedRows = 8;  // with each tile: a chunk has tiles enough for all rows of the next
 
-template <class T>
-inline Batch<T> feature(FeatureMap map, Batch<T> x) {
+template <FeatureMap kMap, class T>
+inline Batch<T> feature(Batch<T> x) {
   const Batch<T> zero(T(0));
-  switch (map) {
-    case FeatureMap::elu: return exp(min(x, zero)) + max(x, zero);
-    case FeatureMap::relu: return max(x, zero);
-    case FeatureMap::softplus: return log1p(exp(-abs(x))) + max(x, zero);
+  switch (kMap) {
+    case FeatureMap::elu: return exp(quick_min(zero, x)) + quick_max(zero, x);
+    case FeatureMap::relu: return quick_max(zero, x);
+    case FeatureMap::softplus: return log1p(exp(-abs(x))) + quick_max(zero, x);
     default: return x;
   }
 }
 
 // f'(x) for y = f(x)
-template <class T>
-inline Batch<T> slope_at(FeatureMap map, Batch<T> y) {
+template <FeatureMap kMap, class T>
+inline Batch<T> slope_at(Batch<T> y) {
   const Batch<T> zero(T(0)), one(T(1));
-  switch (map) {
-    case FeatureMap::elu: return min(y, one);
+  switch (kMap) {
+    case FeatureMap::elu: return quick_min(one, y);
     case FeatureMap::relu: return select(y > zero, one, zero);
     case FeatureMap::softplus: return -expm1(-y);
     default: return one;
+  }
+}
+
+// Calls f with the map as a constant, so that loops over rows do not ask for it.
+template <class F>
+inline void with_map(FeatureMap map, F&& f) {
+  switch (map) {
+    case FeatureMap::elu: return f(std::integral_constant<FeatureMap, FeatureMap::elu>{});
+    case FeatureMap::relu: return f(std::integral_constant<FeatureMap, FeatureMap::relu>{});
+    case FeatureMap::softplus: return f(std::integral_constant<FeatureMap, FeatureMap::softplus>{});
+    default: return f(std::integral_constant<FeatureMap, FeatureMap::identity>{});
   }
 }
 
@@ -47,8 +58,7 @@ struct Panel {
   T* data;
   long ld;
   T* row(long i) const { return data + i * ld; }
-  Block<T> block(long i = 0) const { return {row(i), ld}; }
-  Block<const T> read(long i = 0, long j = 0) const { return {row(i) + j, ld}; }
+  Right<T> right() const { return by_row<T>(data, ld); }
 };
 
 template <class T>
@@ -81,43 +91,59 @@ inline void fetch_row(const HeadRows<T>& x, long b, long h, long i, long rows, l
   for (long c = 0; c < columns; c += 64 / static_cast<long>(sizeof(T))) __builtin_prefetch(from + c);
 }
 
-// Rows [first, first + n) of a head of `rows`, mapped. Lanes behind the last column are 0.
-template <class T>
-inline void load_mapped(const HeadRows<const T>& x, long b, long h, long first, long n, long columns, FeatureMap map,
+// to[0, columns) = f(from), and 0 to the end of the last vector.
+template <class T, class S, class F>
+inline void load_row(const S* from, long columns, T* to, F&& f) {
+  constexpr long w = kWidth<T>;
+  long c = 0;
+  for (; c + w <= columns; c += w) store_aligned(to + c, f(load_as<T>(from + c)));
+  if (c == columns) return;
+  const int n = static_cast<int>(columns - c);
+  store_aligned(to + c, select(first_lanes<T>(n), f(load_as_part<T>(from + c, n)), Batch<T>(T(0))));
+}
+
+// Rows [first, first + n) of a head of `rows`, mapped.
+template <class T, class S>
+inline void load_mapped(const HeadRows<const S>& x, long b, long h, long first, long n, long columns, FeatureMap map,
                         long rows, const Panel<T>& to) {
-  for (long i = 0; i < n; ++i) {
-    fetch_row(x, b, h, first + i + kAhead, rows, columns);
-    const T* from = row_of(x, b, h, first + i);
-    for (long c = 0; c < columns; c += kWidth<T>) {
-      Batch<T> y = feature(map, load_some(from + c, columns - c));
-      if (columns - c < kWidth<T>) y = select(first_lanes<T>(static_cast<int>(columns - c)), y, Batch<T>(T(0)));
-      store_aligned(to.row(i) + c, y);
+  with_map(map, [&](auto m) {
+    constexpr FeatureMap kMap = m;
+    for (long i = 0; i < n; ++i) {
+      fetch_row(x, b, h, first + i + kAhead, rows, columns);
+      load_row(row_of(x, b, h, first + i), columns, to.row(i), [](Batch<T> y) { return feature<kMap>(y); });
     }
-  }
+  });
 }
 
 // Keys [first, first + n), mapped and weighted, and their values; zeros for those that are masked or weigh 0, whatever
 // they hold. Returns whether all values are finite.
-template <class T>
-inline bool load_keys(const LinearProblem<T>& p, long b, long h, long first, long n, const Panel<T>& k,
+template <class T, class S>
+inline bool load_keys(const LinearProblem<T, S>& p, long b, long h, long first, long n, const Panel<T>& k,
                       const Panel<T>& v) {
   const long kv = h / (p.heads / p.kv_heads);
-  load_mapped(p.k, b, kv, first, n, p.width, p.map, p.keys, k);
-  load_mapped(p.v, b, kv, first, n, p.value_width, FeatureMap::identity, p.keys, v);
   const bool has_masked = has_masked_keys(p);
   const T* weight = p.weight == nullptr ? nullptr : p.weight + (b * p.heads + h) * p.keys + first;
-  Batch<T> non_finite(T(0));
-  for (long j = 0; j < n; ++j) {
-    if ((has_masked && masked_key(p, b, first + j)) || (weight != nullptr && weight[j] == T(0))) {
-      fill(Panel<T>{k.row(j), k.ld}, 1, T(0));
-      fill(Panel<T>{v.row(j), v.ld}, 1, T(0));
-    } else if (weight != nullptr) {
-      const Batch<T> w(weight[j]);
-      for (long c = 0; c < p.width; c += kWidth<T>) store_aligned(k.row(j) + c, load_aligned(k.row(j) + c) * w);
+  Batch<T> non_finite(T(0));  // NaN in a lane where a value is not finite
+  with_map(p.map, [&](auto m) {
+    constexpr FeatureMap kMap = m;
+    for (long j = 0; j < n; ++j) {
+      fetch_row(p.k, b, kv, first + j + kAhead, p.keys, p.width);
+      fetch_row(p.v, b, kv, first + j + kAhead, p.keys, p.value_width);
+      const S *key = row_of(p.k, b, kv, first + j), *value = row_of(p.v, b, kv, first + j);
+      if ((has_masked && masked_key(p, b, first + j)) || (weight != nullptr && weight[j] == T(0))) {
+        clear(k.row(j), p.width), clear(v.row(j), p.value_width);
+        continue;
+      }
+      if (weight == nullptr)
+        load_row(key, p.width, k.row(j), [](Batch<T> y) { return feature<kMap>(y); });
+      else
+        load_row(key, p.width, k.row(j), [w = Batch<T>(weight[j])](Batch<T> y) { return feature<kMap>(y) * w; });
+      load_row(value, p.value_width, v.row(j), [&](Batch<T> y) {
+        non_finite = non_finite | (y - y);
+        return y;
+      });
     }
-    for (long c = 0; c < p.value_width; c += kWidth<T>)
-      non_finite = fma(load_aligned(v.row(j) + c), Batch<T>(T(0)), non_finite);
-  }
+  });
   return !any(isnan(non_finite));
 }
 
@@ -128,46 +154,18 @@ inline T dot(const T* x, const T* y, long n) {
   return reduce_add(sum);
 }
 
-// c = tril(x y^T + u 1^T) for x, y [n, depth]; u null: zeros. Right of the triangle, c is 0 to the end of its half.
+// c = tril(x y^T + u 1^T) for x [n, depth] and yt = y^T [depth, n]; u null: zeros. Right of the diagonal, c is 0 as far
+// as products of the triangle read it.
 template <class T>
-inline void lower_abt(long n, long depth, const Panel<T>& x, const Panel<T>& y, const T* u, const Panel<T>& c,
-                      Fetch* fetch) {
-  constexpr long w = kWidth<T>;
-  for (long i = 0; i < n; i += kHalf) {
-    const long rows = n - i < kHalf ? n - i : kHalf;
-    block_abt<T>(Into::set, rows, i + rows, depth, T(1), x.read(i), y.read(), c.block(i), fetch);
-    for (long r = i; r < i + rows; ++r) {
-      const Batch<T> more(u == nullptr ? T(0) : u[r]);
-      long j = 0;
-      for (; u != nullptr && j + w <= r + 1; j += w) store_aligned(c.row(r) + j, load_aligned(c.row(r) + j) + more);
-      j = (r + 1) / w * w;
-      const Batch<T> zero(T(0));
-      if (j <= r) {
-        const Mask<T> below = first_lanes<T>(static_cast<int>(r + 1 - j));
-        store_aligned(c.row(r) + j, select(below, load_aligned(c.row(r) + j) + more, zero));
-        j += w;
-      }
-      for (; j < i + kHalf; j += w) store_aligned(c.row(r) + j, zero);
-    }
-  }
-}
-// c = or += t y for a lower triangle t [n, n], y [n, columns]
-template <class T>
-inline void lower_ab(Into into, long n, long columns, const Panel<T>& t, const Panel<T>& y, const Panel<T>& c,
-                     Fetch* fetch) {
-  for (long i = 0; i < n; i += kHalf) {
-    const long rows = n - i < kHalf ? n - i : kHalf;
-    block_ab<T>(into, rows, columns, i + rows, T(1), t.read(i), y.read(), c.block(i), fetch);
-  }
-}
-// c = or += t^T y, likewise
-template <class T>
-inline void lower_atb(Into into, long n, long columns, const Panel<T>& t, const Panel<T>& y, const Panel<T>& c,
-                      Fetch* fetch) {
-  for (long j = 0; j < n; j += kHalf) {
-    const long rows = n - j < kHalf ? n - j : kHalf;
-    block_atb<T>(into, rows, columns, n - j, T(1), t.read(j, j), y.read(j), c.block(j), fetch);
-  }
+inline void lower_triangle(long n, long depth, const Panel<T>& x, const Right<T>& yt, const T* u, const Panel<T>& c,
+                           Fetch* fetch) {
+  const auto finish = [c, u](long i, long j, Batch<T> sum) {
+    if (u != nullptr) sum = sum + Batch<T>(u[i]);
+    const long below = i + 1 - j;
+    if (below < kWidth<T>) sum = select(first_lanes<T>(below < 0 ? 0 : static_cast<int>(below)), sum, Batch<T>(T(0)));
+    store_aligned(c.row(i) + j, sum);
+  };
+  lower_product<T>(n, fetch, finish, Term<T, Order::by_row>{x.data, x.ld, yt, depth});
 }
 
 // z += x^T u for x [n, width]; u null: ones.
@@ -198,29 +196,37 @@ struct Sums {
   T* z;
 };
 
-template <class T>
-inline long state_row(const LinearProblem<T>& p) {
+template <class T, class S>
+inline long state_row(const LinearProblem<T, S>& p) {
   return whole_vectors<T>(p.value_width);
 }
-template <class T>
-inline long state_size(const LinearProblem<T>& p) {  // a whole number of cache lines, so that tasks share none
+template <class T, class S>
+inline long state_size(const LinearProblem<T, S>& p) {  // a whole number of cache lines, so that tasks share none
   return (p.width * state_row(p) + whole_vectors<T>(p.width) + 15) / 16 * 16;
 }
-template <class T>
-inline Sums<T> state_at(const LinearProblem<T>& p, T* data) {
+template <class T, class S>
+inline Sums<T> state_at(const LinearProblem<T, S>& p, T* data) {
   return {{data, state_row(p)}, data + p.width * state_row(p)};
 }
 
-template <class T>
-inline Sums<const T> read_state(const LinearProblem<T>& p, const T* data) {
+template <class T, class S>
+inline Sums<const T> read_state(const LinearProblem<T, S>& p, const T* data) {
   return {{data, state_row(p)}, data + p.width * state_row(p)};
+}
+
+// s [width, value_width] += x^T y for x [n, width] and y [n, value_width].
+template <class T>
+inline void add_product(const Panel<T>& s, long n, long width, long value_width, const Panel<T>& x, const Panel<T>& y,
+                        Fetch* fetch) {
+  const auto add = [s](long i, long j, Batch<T> sum) { store_aligned(s.row(i) + j, load_aligned(s.row(i) + j) + sum); };
+  sum_products<T>(width, value_width, fetch, add, Term<T, Order::by_column>{x.data, x.ld, y.right(), n});
 }
 
 // S += x^T y, z += x^T u; u null: ones.
 template <class T>
 inline void add_to(const Sums<T>& sums, long n, long width, long value_width, const Panel<T>& x, const Panel<T>& y,
                    const T* u, Fetch* fetch) {
-  block_atb<T>(Into::add, width, value_width, n, T(1), x.read(), y.read(), sums.s.block(), fetch);
+  add_product(sums.s, n, width, value_width, x, y, fetch);
   add_rows(sums.z, n, width, x, u);
 }
 
@@ -229,15 +235,15 @@ inline void add_to(const Sums<T>& sums, long n, long width, long value_width, co
 struct Alignment {
   long prefix, keyless;
 };
-template <class T>
-inline Alignment alignment(const LinearProblem<T>& p) {
+template <class T, class S>
+inline Alignment alignment(const LinearProblem<T, S>& p) {
   if (!p.causal) return {p.keys, 0};
   return {p.keys > p.queries ? p.keys - p.queries : 0, p.queries > p.keys ? p.queries - p.keys : 0};
 }
 
 // Rows of a step: chunks enough that a state each is no more than the queries and keys.
-template <class T>
-inline long step_rows(const LinearProblem<T>& p) {
+template <class T, class S>
+inline long step_rows(const LinearProblem<T, S>& p) {
   return (p.width + kChunk - 1) / kChunk * kChunk;
 }
 
@@ -245,8 +251,8 @@ struct Range {
   long first, count;
 };
 // The rows of step s: of keys before the triangle, or of queries.
-template <class T>
-inline Range rows_of_step(const LinearProblem<T>& p, long s) {
+template <class T, class S>
+inline Range rows_of_step(const LinearProblem<T, S>& p, long s) {
   const Alignment at = alignment(p);
   const long rows = step_rows(p), key_steps = (at.prefix + rows - 1) / rows;
   const long first = s < key_steps ? s * rows : at.keyless + (s - key_steps) * rows;

@@ -4,14 +4,21 @@
 
 namespace heed::kernels::HEED_LEVEL::linear {
 
-template <class T>
-inline void copy_state(const LinearProblem<T>& p, T* to, const T* from) {
+template <class T, class S>
+inline void copy_state(const LinearProblem<T, S>& p, T* to, const T* from) {
   memcpy(to, from, static_cast<size_t>(state_size(p)) * sizeof(T));
 }
 
+// Where the state before a step of queries is kept; null where none is. Without the triangle all steps have the same.
+template <class T, class S, class K>
+inline K* kept_state(const LinearProblem<T, S>& p, K* kept, const LinearPlan& steps, long b, long h, long step) {
+  if (kept == nullptr) return nullptr;
+  return kept + ((b * p.heads + h) * steps.kept + (p.causal ? step - steps.key_steps : 0)) * steps.state_size;
+}
+
 // The state's sums go on over the keys [first, first + n).
-template <class T>
-inline void sum_key_rows(const LinearProblem<T>& p, long b, long h, Range rows, const Panel<T>& k, const Panel<T>& v,
+template <class T, class S>
+inline void sum_key_rows(const LinearProblem<T, S>& p, long b, long h, Range rows, const Panel<T>& k, const Panel<T>& v,
                          const Sums<T>& sums) {
   const long end = rows.first + rows.count;
   for (long j = rows.first; j < end; j += kChunk) {
@@ -20,55 +27,60 @@ inline void sum_key_rows(const LinearProblem<T>& p, long b, long h, Range rows, 
   }
 }
 
-// The queries of the head and step that follow; none for a count of 0.
+// The queries of the head and step that follow; none for a count of 0. `kept`: where the state before them is kept, or
+// null.
+template <class T>
 struct Next {
   long h;
   Range rows;
+  T* kept;
 };
-template <class T>
-inline Next next_of(const LinearProblem<T>& p, LinearNext next, long key_steps) {
-  if (next.step < key_steps) return {0, {0, 0}};
-  return {next.h, rows_of_step(p, next.step)};
+template <class T, class S, class K>
+inline Next<K> next_of(const LinearProblem<T, S>& p, LinearNext next, long b, const LinearPlan& steps, K* kept) {
+  if (next.step < steps.key_steps) return {0, {0, 0}, nullptr};
+  return {next.h, rows_of_step(p, next.step), kept_state(p, kept, steps, b, next.h, next.step)};
 }
 
-template <class T>
+template <class T, class S>
 struct Forward {
-  const LinearProblem<T>& p;
-  Panel<T> q, k, v, a, o;  // [kChunk, width], twice; [kChunk, value_width]; [kChunk, kChunk]; [kChunk, value_width]
+  const LinearProblem<T, S>& p;
+  Panel<T> q, k, v, a;  // [kChunk, width], twice; [kChunk, value_width]; [kChunk, kChunk]
+  T* kt;                // k^T
+  T* inverse;           // [kChunk]: 1 / d
 
-  Forward(const LinearProblem<T>& problem, Pieces<T>& from)
+  Forward(const LinearProblem<T, S>& problem, Pieces<T>& from)
       : p(problem),
         q(take_panel(from, kChunk, p.width)),
         k(take_panel(from, kChunk, p.width)),
         v(take_panel(from, kChunk, p.value_width)),
         a(take_panel(from, kChunk, kChunk)),
-        o(take_panel(from, kChunk, p.value_width)) {}
+        kt(from.take(kChunk * p.width)),
+        inverse(from.take(kChunk)) {}
+
+  // 1 / d for n queries, d = rowsum(a) + q z + eps, which goes to norm.
+  void denominators(long n, const T* z, T* norm) {
+    for (long i = 0; i < n; ++i) {
+      Batch<T> lanes(T(0));
+      for (long c = 0; c < p.width; c += kWidth<T>) lanes = fma(load_aligned(q.row(i) + c), load_aligned(z + c), lanes);
+      for (long j = 0; p.causal && j <= i; j += kWidth<T>) lanes = lanes + load_aligned(a.row(i) + j);
+      const T sum = reduce_add(lanes), d = sum + p.eps;
+      inverse[i] = sum == T(0) ? T(0) : T(1) / d;
+      if (norm != nullptr) norm[i] = d;
+    }
+  }
 
   // Queries [first, first + n), whose own keys begin at `key`.
-  void chunk(const HeadRows<T>& out, T* norm, long b, long h, long first, long n, long key, const Sums<T>& sums,
+  void chunk(const HeadRows<S>& out, T* norm, long b, long h, long first, long n, long key, const Sums<T>& sums,
              Fetch* fetch) {
     load_mapped(p.q, b, h, first, n, p.width, p.map, p.queries, q);
-    block_ab<T>(Into::set, n, p.value_width, p.width, T(1), q.read(), sums.s.read(), o.block(), fetch);
-    if (p.causal) {
-      const bool finite = load_keys(p, b, h, key, n, k, v);
-      lower_abt<T>(n, p.width, q, k, nullptr, a, fetch);
-      if (finite)
-        lower_ab(Into::add, n, p.value_width, a, v, o, fetch);
-      else
-        add_values_below_diagonal(p, n, a, v, o);
-    }
-    for (long i = 0; i < n; ++i) {
-      Batch<T> sums_of_lanes(T(0));
-      for (long c = 0; c < p.width; c += kWidth<T>)
-        sums_of_lanes = fma(load_aligned(q.row(i) + c), load_aligned(sums.z + c), sums_of_lanes);
-      for (long j = 0; p.causal && j <= i; j += kWidth<T>) sums_of_lanes = sums_of_lanes + load_aligned(a.row(i) + j);
-      const T sum = reduce_add(sums_of_lanes), d = sum + p.eps;
-      const Batch<T> inverse(sum == T(0) ? T(0) : T(1) / d);
-      if (norm != nullptr) norm[(b * p.heads + h) * p.queries + first + i] = d;
-      T* to = row_of(out, b, h, first + i);
-      for (long c = 0; c < p.value_width; c += kWidth<T>)
-        put_lanes(to + c, load_aligned(o.row(i) + c) * inverse, lanes_of<T>(p.value_width - c));
-    }
+    const bool finite = !p.causal || load_keys(p, b, h, key, n, k, v);
+    if (p.causal) lower_triangle<T>(n, p.width, q, transposed(k.data, k.ld, n, p.width, kt), nullptr, a, fetch);
+    denominators(n, sums.z, norm == nullptr ? nullptr : norm + (b * p.heads + h) * p.queries + first);
+    const auto put = scaled_rows_to(out, b, h, first, p.value_width, inverse);
+    if (finite)
+      product_and_triangle<Part::lower>(n, p.value_width, p.width, q, sums.s.right(), p.causal, a, v, fetch, put);
+    else
+      values_below_diagonal(n, p.value_width, p.width, q, sums.s, a, v, put);
     if (p.causal) add_to<T>(sums, n, p.width, p.value_width, k, v, nullptr, fetch);
   }
 
@@ -83,24 +95,25 @@ struct Forward {
   }
 
   // A step of queries.
-  void queries(const HeadRows<T>& out, T* norm, long b, long h, Range rows, Next next, const Sums<T>& sums) {
+  void queries(const HeadRows<S>& out, T* norm, long b, long h, Range rows, const Next<T>& next, const Sums<T>& sums) {
     const Alignment at = alignment(p);
     const long end = rows.first + rows.count;
     for (long i = rows.first; i < end; i += kChunk) {
       const long n = part(i, end);
-      Fetch fetch;
+      Fetch fetch(kFetchedRows);
       fetch_for_writing(fetch, out, b, h, i, n, p.value_width);
       if (i + n < end)
         prefetch_reads(fetch, b, h, i + n, part(i + n, end));
       else
         prefetch_reads(fetch, b, next.h, next.rows.first, part(0, next.rows.count));
+      if (i + n == end && p.causal) fetch.to_write(next.kept, state_row(p), p.width, state_row(p));
       chunk(out, norm, b, h, i, n, at.prefix + i - at.keyless, sums, &fetch);
     }
   }
 
-  void finish_keyless(const HeadRows<T>& out, T* norm, long b, long h) {
+  void finish_keyless(const HeadRows<S>& out, T* norm, long b, long h) {
     for (long i = 0; i < alignment(p).keyless; ++i) {
-      memset(row_of(out, b, h, i), 0, static_cast<size_t>(p.value_width) * sizeof(T));
+      memset(row_of(out, b, h, i), 0, static_cast<size_t>(p.value_width) * sizeof(S));
       if (norm != nullptr) norm[(b * p.heads + h) * p.queries + i] = p.eps;
     }
   }

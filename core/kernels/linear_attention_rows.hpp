@@ -6,8 +6,8 @@
 namespace heed::kernels::HEED_LEVEL::linear {
 
 // The keys that step s has: all of a step of keys, those beside the queries where causal.
-template <class T>
-inline Range keys_of_step(const LinearProblem<T>& p, long s, long key_steps) {
+template <class T, class S>
+inline Range keys_of_step(const LinearProblem<T, S>& p, long s, long key_steps) {
   Range rows = rows_of_step(p, s);
   if (s < key_steps) return rows;
   if (!p.causal) return {0, 0};
@@ -16,31 +16,63 @@ inline Range keys_of_step(const LinearProblem<T>& p, long s, long key_steps) {
   return rows;
 }
 
-// o += tril(a) v, in the order of lower_ab, to the same bits, but without the zeros above the diagonal: values of later
-// keys may be anything.
-template <class T>
-inline void add_values_below_diagonal(const LinearProblem<T>& p, long n, const Panel<T>& a, const Panel<T>& v,
-                                      const Panel<T>& o) {
+// c [n, columns] = x y for x [n, depth]; and where `own`, + t z for z [n, columns] and a lower triangle t [n, n], or
+// + t^T z, of which it is the upper one. finish(i, j, v) gets each vector of c: row i from column j on.
+template <Part kPart, class T, class Finish>
+inline void product_and_triangle(long n, long columns, long depth, const Panel<T>& x, const Right<T>& y, bool own,
+                                 const Panel<T>& t, const Panel<T>& z, Fetch* fetch, Finish finish) {
+  constexpr Order order = kPart == Part::lower ? Order::by_row : Order::by_column;
+  const Term<T, Order::by_row> all{x.data, x.ld, y, depth};
+  if (own)
+    sum_products<T>(n, columns, fetch, finish, all, Term<T, order, kPart>{t.data, t.ld, z.right(), n});
+  else
+    sum_products<T>(n, columns, fetch, finish, all);
+}
+
+// The same for q s + tril(a) v, to the same bits, but without the zeros above the diagonal: values of later keys may be
+// anything.
+template <class T, class Finish>
+inline void values_below_diagonal(long n, long columns, long depth, const Panel<T>& q, const Panel<T>& s,
+                                  const Panel<T>& a, const Panel<T>& v, Finish finish) {
   for (long i = 0; i < n; ++i)
-    for (long c = 0; c < p.value_width; c += kWidth<T>) {
+    for (long c = 0; c < columns; c += kWidth<T>) {
       Batch<T> sum(T(0));
+      for (long p = 0; p < depth; ++p) sum = fma(Batch<T>(q.row(i)[p]), load_aligned(s.row(p) + c), sum);
       for (long j = 0; j <= i; ++j) sum = fma(Batch<T>(a.row(i)[j]), load_aligned(v.row(j) + c), sum);
-      store_aligned(o.row(i) + c, sum + load_aligned(o.row(i) + c));
+      finish(i, c, sum);
     }
 }
 
-// Rows [first, first + n) of a head: to = or += x, or nothing for those that are masked; null: none is.
+// Row i of x from column j on.
+template <class T>
+inline auto into_panel(const Panel<T>& x) {
+  return [x](long i, long j, Batch<T> sum) { store_aligned(x.row(i) + j, sum); };
+}
+
+// To rows of a head from `first` on, each times its factor.
+template <class T, class S>
+inline auto scaled_rows_to(const HeadRows<S>& to, long b, long h, long first, long columns, const T* factor) {
+  return [row = row_of(to, b, h, first), stride = to.row, columns, factor](long i, long j, Batch<T> x) {
+    put_lanes(row + i * stride + j, x * Batch<T>(factor[i]), columns - j);
+  };
+}
+
+// To rows of a head from `first` on: to = or += x, or nothing for those that are masked; null: none is.
+template <class T>
+inline auto rows_to(const HeadRows<T>& to, bool add, long b, long h, long first, long columns, const bool* masked) {
+  return [row = row_of(to, b, h, first), stride = to.row, add, columns, masked](long i, long j, Batch<T> x) {
+    if (masked != nullptr && masked[i]) x = Batch<T>(T(0));
+    put_lanes(row + i * stride + j, x, columns - j, add);
+  };
+}
+
+// The same for n rows of a panel.
 template <class T>
 inline void put_rows(const HeadRows<T>& to, bool add, long b, long h, long first, long n, long columns,
                      const Panel<T>& x, const bool* masked) {
-  for (long i = 0; i < n; ++i) {
-    T* row = row_of(to, b, h, first + i);
-    for (long c = 0; c < columns; c += kWidth<T>) {
-      Batch<T> y = masked != nullptr && masked[i] ? Batch<T>(T(0)) : load_aligned(x.row(i) + c);
-      if (add) y = y + load_some(row + c, columns - c);
-      put_lanes(row + c, y, lanes_of<T>(columns - c));
-    }
-  }
+  const auto put = rows_to(to, add, b, h, first, columns, masked);
+  for (long i = 0; i < n; ++i)
+    for (long c = 0; c < columns; c += kWidth<T>) put(i, c, load_aligned(x.row(i) + c));
 }
 
 }  // namespace heed::kernels::HEED_LEVEL::linear

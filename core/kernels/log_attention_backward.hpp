@@ -10,7 +10,8 @@ struct Backward : Chunks<T, kKind> {
   using Base = Chunks<T, kKind>;
   using Base::p, Base::q, Base::k, Base::v, Base::a, Base::inverse;
   const LinearGradients<T>& d;
-  Panel<T> w, g, dq, dk, dv;
+  Panel<T> w, g, dq, dk;
+  T *vt, *st;    // v^T, and S^T or P^T
   T* u;          // [kChunk]
   T* before;     // a state
   long* firsts;  // of the chunks of a step
@@ -22,11 +23,16 @@ struct Backward : Chunks<T, kKind> {
         g(take_panel(from, kChunk, problem.value_width)),
         dq(take_panel(from, kChunk, problem.width)),
         dk(take_panel(from, kChunk, problem.width)),
-        dv(take_panel(from, kChunk, problem.value_width)),
+        vt(from.take(kChunk * problem.value_width)),
+        st(from.take(whole_panels<T>(problem.width) * problem.value_width)),
         u(from.take(kChunk)),
         before(from.take(log_state_size(problem))),
         firsts(reinterpret_cast<long*>(
             from.take((step_rows(problem) + 1) * static_cast<long>(sizeof(long)) / static_cast<long>(sizeof(T))))) {}
+
+  Right<T> state_transposed(const LogState<T>& x) const {
+    return transposed(x.sums.s.data, x.sums.s.ld, p.width, p.value_width, st);
+  }
 
   // H = G / d and u = -rowsum(H * O), or G alone.
   void load_output(long b, long h, long first, long n) {
@@ -70,8 +76,8 @@ struct Backward : Chunks<T, kKind> {
     for (long j = 0; masked != nullptr && j < n; ++j) each_masked[j] = masked_key(p, b, first + j);
     // dk [n, width] = v [n, value_width] P^T, of the queries of later chunks, + tril(w)^T [n, n] q, of those of their
     // own
-    block_abt<T>(Into::set, n, p.width, p.value_width, T(1), v.read(), after.sums.s.read(), dk.block());
-    if (own) lower_atb<T>(Into::add, n, p.width, w, q, dk, nullptr);
+    product_and_triangle<Part::upper>(n, p.width, p.value_width, v, state_transposed(after), own, w, q, nullptr,
+                                      into_panel(dk));
     finish_keys(n, own, after);
     for (long j = 0; d.dweight != nullptr && j < n; ++j) {
       T* to = d.dweight + (b * p.heads + h) * p.keys + first + j;
@@ -83,9 +89,8 @@ struct Backward : Chunks<T, kKind> {
     if (d.dk.data != nullptr) put_rows(d.dk, d.add_dk || later, b, kv, first, n, p.width, dk, masked);
     if (d.dv.data != nullptr) {
       // dv [n, value_width] = k [n, width] P + tril(a)^T [n, n] g [n, value_width]
-      block_ab<T>(Into::set, n, p.value_width, p.width, T(1), k.read(), after.sums.s.read(), dv.block());
-      if (own) lower_atb<T>(Into::add, n, p.value_width, a, g, dv, nullptr);
-      put_rows(d.dv, d.add_dv || later, b, kv, first, n, p.value_width, dv, masked);
+      product_and_triangle<Part::upper>(n, p.value_width, p.width, k, after.sums.s.right(), own, a, g, nullptr,
+                                        rows_to(d.dv, d.add_dv || later, b, kv, first, p.value_width, masked));
     }
   }
 
@@ -99,9 +104,9 @@ struct Backward : Chunks<T, kKind> {
 
   // W = tril(g v^T + u) [n, n], and dQ [n, width] = g S^T, from the keys before the chunk, + W k, from its own.
   void query_gradients(long n, const LogState<T>& state) {
-    if (p.causal) lower_abt<T>(n, p.value_width, g, v, u, w, nullptr);
-    block_abt<T>(Into::set, n, p.width, p.value_width, T(1), g.read(), state.sums.s.read(), dq.block());
-    if (p.causal) lower_ab<T>(Into::add, n, p.width, w, k, dq, nullptr);
+    if (p.causal) lower_triangle<T>(n, p.value_width, g, transposed(v.data, v.ld, n, p.value_width, vt), u, w, nullptr);
+    product_and_triangle<Part::lower>(n, p.width, p.value_width, g, state_transposed(state), p.causal, w, k, nullptr,
+                                      into_panel(dq));
     if constexpr (kKind == Kind::logs)
       for (long i = 0; i < n; ++i)
         for (long c = 0; c < p.width; c += kWidth<T>)
@@ -111,7 +116,7 @@ struct Backward : Chunks<T, kKind> {
 
   // P [width, value_width] += q^T g and r (or y) [width] go on to the keys before.
   void add_queries(long n, const LogState<T>& after) {
-    block_atb<T>(Into::add, p.width, p.value_width, n, T(1), q.read(), g.read(), after.sums.s.block());
+    add_product(after.sums.s, n, p.width, p.value_width, q, g, nullptr);
     if constexpr (kKind == Kind::logs) return add_rows(after.sums.z, n, p.width, q, u);
     for (long c = 0; c < p.width; c += kWidth<T>) {
       Batch<T> r = load_aligned(after.sums.z + c);
@@ -121,8 +126,8 @@ struct Backward : Chunks<T, kKind> {
   }
 
   void chunk(long b, long h, long first, long n, long key, const LogState<T>& state, const LogState<T>& after) {
-    load_chunk(b, h, first, n, state, after);                           // q [n, width], g [n, value_width], u [n]
-    if (p.causal) lower_abt<T>(n, p.width, q, k, nullptr, a, nullptr);  // a = tril(q k^T) [n, n]
+    load_chunk(b, h, first, n, state, after);  // q [n, width], g [n, value_width], u [n]
+    if (p.causal) this->products_of_pairs(n);  // a
     query_gradients(n, state);
     if (p.causal) keys(b, h, key, n, true, after);
     add_queries(n, after);

@@ -12,6 +12,7 @@ struct Chunks {
   const LinearProblem<T>& p;
   Panel<T> q, k, v, a, inverse;
   T *m, *base;  // [width]
+  T* kt;        // k^T
 
   Chunks(const LinearProblem<T>& problem, Pieces<T>& from)
       : p(problem),
@@ -21,7 +22,8 @@ struct Chunks {
         a(take_panel(from, kChunk, kChunk)),
         inverse(take_panel(from, kChunk, p.width)),
         m(from.take(whole_vectors<T>(p.width))),
-        base(from.take(whole_vectors<T>(p.width))) {}
+        base(from.take(whole_vectors<T>(p.width))),
+        kt(from.take(kChunk * p.width)) {}
 
   // At most n keys from `key` on, k = exp(b - m') and the state as of m', or of its m alone. Returns how many they are.
   long take_keys(long b, long h, long key, long n, const LogState<T>& state, bool& finite) {
@@ -56,29 +58,26 @@ struct Chunks {
     else
       normalise_queries(p, n, q, k, state.sums.z, inverse);
   }
+
+  // a = tril(q k^T) [n, n]
+  void products_of_pairs(long n) {
+    lower_triangle<T>(n, p.width, q, transposed(k.data, k.ld, n, p.width, kt), nullptr, a, nullptr);
+  }
 };
 
 template <class T, Kind kKind>
 struct Forward : Chunks<T, kKind> {
   using Base = Chunks<T, kKind>;
   using Base::p, Base::q, Base::k, Base::v, Base::a;
-  Panel<T> o;
+  T* factor;  // [kChunk]: 1 / d, or 1
 
-  Forward(const LinearProblem<T>& problem, Pieces<T>& from)
-      : Base(problem, from), o(take_panel(from, kChunk, problem.value_width)) {}
+  Forward(const LinearProblem<T>& problem, Pieces<T>& from) : Base(problem, from), factor(from.take(kChunk)) {}
 
   // Queries [first, first + n).
   void chunk(const HeadRows<T>& out, T* norm, long b, long h, long first, long n, bool finite,
              const LogState<T>& state) {
     this->load_queries(b, h, first, n, state);
-    block_ab<T>(Into::set, n, p.value_width, p.width, T(1), q.read(), state.sums.s.read(), o.block());
-    if (p.causal) {
-      lower_abt<T>(n, p.width, q, k, nullptr, a, nullptr);
-      if (finite)
-        lower_ab<T>(Into::add, n, p.value_width, a, v, o, nullptr);
-      else
-        add_values_below_diagonal(p, n, a, v, o);
-    }
+    if (p.causal) this->products_of_pairs(n);
     for (long i = 0; i < n; ++i) {
       T d(1);
       if constexpr (kKind == Kind::logs) {
@@ -87,11 +86,14 @@ struct Forward : Chunks<T, kKind> {
         d = reduce_add(lanes) + dot(q.row(i), state.sums.z, p.width);
       }
       if (norm != nullptr) norm[(b * p.heads + h) * p.queries + first + i] = d;
-      const Batch<T> factor(d == T(0) ? T(0) : T(1) / d);
-      T* to = row_of(out, b, h, first + i);
-      for (long c = 0; c < p.value_width; c += kWidth<T>)
-        put_lanes(to + c, load_aligned(o.row(i) + c) * factor, lanes_of<T>(p.value_width - c));
+      factor[i] = d == T(0) ? T(0) : T(1) / d;
     }
+    const auto put = scaled_rows_to(out, b, h, first, p.value_width, factor);
+    const Panel<T>& s = state.sums.s;
+    if (finite)
+      product_and_triangle<Part::lower>(n, p.value_width, p.width, q, s.right(), p.causal, a, v, nullptr, put);
+    else
+      values_below_diagonal(n, p.value_width, p.width, q, s, a, v, put);
   }
 
   void queries(const HeadRows<T>& out, T* norm, long b, long h, Range rows, const LogState<T>& state) {

@@ -46,7 +46,9 @@ struct LinearAttention {
 
   std::string name() const { return "linear"; }
   AttentionCapabilities capabilities() const {
-    return detail::linear_capabilities(features.feature_map == FeatureMap::exp);
+    AttentionCapabilities can = detail::linear_capabilities(features.feature_map == FeatureMap::exp);
+    can.bfloat16 = features.reads_bfloat16();
+    return can;
   }
   double keys_per_query(Index, Index size) const {
     return static_cast<double>(features.feature_map == FeatureMap::poly2 ? size * (size + 1) / 2 : size);

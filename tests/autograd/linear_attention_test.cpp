@@ -1,12 +1,13 @@
 // Values and gradients of linear attention against plain loops over all pairs. Few heads are cut into spans of steps
-// that threads work on side by side: the same as many heads, which are not.
+// that threads work on side by side: the same as many heads, which are not. One op and all that it takes: somewhat over
+// 400 lines.
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/memory.hpp>
 #include <heed/core/parallel.hpp>
 
-#include "tests/autograd/linear_reference.hpp"
+#include "tests/autograd/linear_bf16.hpp"
 #include "tests/core/levels.hpp"
 
 using namespace heed;
@@ -27,6 +28,29 @@ void check_linear(const AttentionSize& s, const LinearCase& o) {
     CHECK(attention_error(run_linear(x, o), wanted) < 1e-12);
     // With one feature, o depends on q by eps alone: the terms of dq, of order 1, cancel and leave their rounding.
     CHECK(attention_error(run_linear(x, o, DType::float32), wanted, s.width == 1 ? 1 : 0.1) < 3e-6);
+  });
+}
+
+// The maps whose kernels read bfloat16.
+constexpr FeatureMap kMapsOfBfloat16[] = {FeatureMap::elu, FeatureMap::relu, FeatureMap::softplus};
+
+void check_half(const AttentionSize& s, const LinearCase& o) {
+  const AttentionData x = rounded(random_attention(s, 7));
+  const AttentionResult wanted = naive_linear(x, o), bounds = linear_bounds(x, o, wanted);
+  CAPTURE(s.queries);
+  CAPTURE(s.keys);
+  CAPTURE(s.width);
+  CAPTURE(s.value_width);
+  CAPTURE(static_cast<int>(o.features.feature_map));
+  on_each_level([&] {
+    const AttentionResult got = run_half(x, o);
+    CHECK((got.out.dtype() == DType::bfloat16 && got.dq.dtype() == DType::float32));
+    CHECK(share(got.out, wanted.out, bounds.out) < 1);
+    CHECK(share(got.dq, wanted.dq, bounds.dq) < 1);
+    CHECK(share(got.dk, wanted.dk, bounds.dk) < 1);
+    CHECK(share(got.dv, wanted.dv, bounds.dv) < 1);
+    if (o.call.bias.defined() && o.call.bias.numel() == wanted.dbias.numel())
+      CHECK(share(got.dbias, wanted.dbias, bounds.dbias) < 1);
   });
 }
 
@@ -372,4 +396,63 @@ TEST_CASE("linear attention: spans have the same bits at any number of threads")
       }
     }
   set_threads(before);
+}
+
+TEST_CASE("linear attention of bfloat16 is within its roundings of the naive loops, on each level") {
+  at_block_and_vector_sizes([](const AttentionSize& s, bool causal) { check_half(s, {{.causal = causal}}); });
+  for (const FeatureMap map : kMapsOfBfloat16)
+    for (const bool causal : {false, true})
+      check_half({2, 2, 2, 70, 100, 12, 10}, {{.causal = causal}, {.feature_map = map}});
+}
+
+TEST_CASE("linear attention of bfloat16 takes lengths, masks, key biases and grouped heads together, on each level") {
+  for (const AttentionSize& s : {AttentionSize{2, 4, 2, 35, 67, 8, 12}, AttentionSize{2, 4, 1, 90, 90, 16, 16}})
+    for (int bits = 1; bits < 16; ++bits) {
+      AttentionCall o;
+      if (bits & 1) o.causal = true;
+      if (bits & 2) o.key_lengths = Tensor::from<std::int32_t>({static_cast<double>(s.keys - 3), 5});
+      if (bits & 4) o.key_mask = random_mask({s.batch, s.keys}, 0.6, 3);
+      if (bits & 8) o.bias = Rng(5).normal({s.batch, s.heads, 1, s.keys}, 0, 1, DType::float64);
+      CAPTURE(bits);
+      check_half(s, {o});
+    }
+}
+
+TEST_CASE("linear attention of bfloat16 by maps that ops compute, or logarithms, is float32's, rounded") {
+  const AttentionData x = rounded(random_attention({2, 2, 2, 40, 50, 6, 5}));
+  const auto wide = [](const Tensor& t) { return t.to(DType::float32); };
+  for (const FeatureMap map : {FeatureMap::exp, FeatureMap::poly2}) {
+    const LinearFeatures f{.feature_map = map};
+    CHECK(same_bits(linear_attention(half(x.q), half(x.k), half(x.v), {}, f),
+                    half(linear_attention(wide(x.q), wide(x.k), wide(x.v), {}, f))));
+  }
+  CHECK(same_bits(efficient_attention(half(x.q), half(x.k), half(x.v)),
+                  half(efficient_attention(wide(x.q), wide(x.k), wide(x.v)))));
+}
+
+TEST_CASE("linear attention of bfloat16 has the same bits at any number of threads") {
+  const AttentionData x = random_attention({1, 3, 3, 1300, 1300, 33, 16});
+  const int before = threads();
+  set_threads(1);
+  const AttentionResult one = run_half(x, {{.causal = true}});
+  for (const int n : {2, 3, 8}) {
+    set_threads(n);
+    const AttentionResult many = run_half(x, {{.causal = true}});
+    CHECK((same_bits(many.out, one.out) && same_bits(many.dq, one.dq) && same_bits(many.dk, one.dk) &&
+           same_bits(many.dv, one.dv)));
+  }
+  set_threads(before);
+}
+
+TEST_CASE("linear attention of bfloat16 goes on from float32 sums, token by token") {
+  const AttentionData x = rounded(random_attention({2, 2, 2, 20, 20, 8, 17}));
+  const Tensor wanted = naive_linear(x, {{.causal = true}}).out;
+  LinearAttentionSums state;
+  for (Index i = 0; i < 20; ++i) {
+    const auto at = [&](const Tensor& t) { return half(t.slice(2, i, i + 1)); };
+    const Tensor y = linear_attention_step(at(x.q), at(x.k), at(x.v), state);
+    CHECK(y.dtype() == DType::bfloat16);
+    CHECK(close(y.to(DType::float64), wanted.slice(2, i, i + 1), 0x1p-8, 1e-5));
+  }
+  CHECK(state.sums.dtype() == DType::float32);
 }

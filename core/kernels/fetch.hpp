@@ -1,18 +1,7 @@
-// Products of small blocks inside other kernels (attention): serial, no allocation, float or double.
-// Included only by *.kernel.cpp; compiled once per level, in gemm_micro.kernel.cpp, for all that call them. Blocks are
-// row-major: element (i, j) is data[i * ld + j]. They may have any size; they are meant for up to about 128 rows and
-// columns, whose operands stay in the nearest caches.
+// What comes to the cache while products run. Included only by *.kernel.cpp.
 #pragma once
 
 namespace heed::kernels::HEED_LEVEL {
-
-template <class T>
-struct Block {
-  T* data;
-  long ld;
-};
-
-enum class Into { set, add };  // c = ..., or c += ...
 
 // Rows of matrices elsewhere that come to the second cache while products run, some with each tile of registers: a
 // program that works on rows that lie a page apart would wait for each of them otherwise.
@@ -35,7 +24,7 @@ class Fetch {
   void prefetch_next();
 
  private:
-  static constexpr int kMaxParts = 8;
+  static constexpr int kMaxParts = 9;
   struct Part {
     const char* row;
     long stride, rows, bytes;
@@ -73,21 +62,5 @@ inline void Fetch::spread(long tiles, long rows) {
     if (part.rows == 0) ++at_;
   }
 }
-
-// c[m, n] = or += alpha * a[m, k] b[k, n]
-template <class T>
-void block_ab(Into into, long m, long n, long k, T alpha, Block<const T> a, Block<const T> b, Block<T> c,
-              Fetch* fetch = nullptr);
-
-// c[m, n] = or += alpha * a^T b for a[k, m], b[k, n]
-template <class T>
-void block_atb(Into into, long m, long n, long k, T alpha, Block<const T> a, Block<const T> b, Block<T> c,
-               Fetch* fetch = nullptr);
-
-// c[m, n] = or += alpha * a b^T for a[m, k], b[n, k]. b is transposed panel by panel: to reuse one b for many a,
-// keep many rows in a call.
-template <class T>
-void block_abt(Into into, long m, long n, long k, T alpha, Block<const T> a, Block<const T> b, Block<T> c,
-               Fetch* fetch = nullptr);
 
 }  // namespace heed::kernels::HEED_LEVEL
