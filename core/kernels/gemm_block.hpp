@@ -42,9 +42,10 @@ inline Fetch ahead_of(const GemmProblem& g, long row, long rows, const DepthBloc
   const long from = blocks.first(q + 1) * kStep<P>, to = blocks.first(q + 2) * kStep<P>;
   const long lines = g.a_row == 1 && from < g.k ? (to < g.k ? to : g.k) - from : 0;
   const GemmProblem::Ahead ahead = q == 0 ? g.ahead : GemmProblem::Ahead{};
-  Fetch fetch(ceil_div(lines + ahead.rows, tiles));
+  Fetch fetch;
   fetch.to_read(static_cast<const S*>(g.a) + row + from * g.a_column, g.a_column, lines, rows);
   fetch.to_read(static_cast<const char*>(ahead.data), ahead.stride, ahead.rows, ahead.bytes);
+  fetch.spread(tiles);
   return fetch;
 }
 
