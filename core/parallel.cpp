@@ -136,6 +136,8 @@ class Crew {
   }
   // Loops inside of a chunk are TBB's.
   bool serves_here() const { return owned_here() && !in_chunk_; }
+  // Shares count chunks in 32 bits; more of them go to TBB.
+  static bool can_share(const Chunks& chunks) { return chunks.count() <= 0xffffffff; }
 
   void run(tbb::task_arena& arena, int threads, const Chunks& chunks, LoopOrder& order) {
     dismissed_ = false;
@@ -334,7 +336,8 @@ void parallel_ranges(Index n, Index grain, RangeFunction f, void* context) {
     return;
   }
   LoopOrder order;  // after all that chunks read
-  if (crew().serves_here()) return crew().run(*thread_pool().arena, threads(), chunks, order);
+  if (crew().serves_here() && Crew::can_share(chunks))
+    return crew().run(*thread_pool().arena, threads(), chunks, order);
   const auto run_chunks = [&](Index begin, Index end) {
     note_thread();
     const InSlot scope;
