@@ -1,7 +1,10 @@
 // What this machine can do at the level that runs, beside which the other benchmarks put what they reach: multiply-adds
-// that stay in registers, and bytes of a memory that no cache holds. A copy counts what it reads and what it writes.
+// that stay in registers, bytes of a memory that no cache holds (a copy counts what it reads and what it writes), and
+// the time that a cache line takes from one core to another and back.
 //
-//   bench_limits [--threads N]
+//   bench_limits [--threads N] [--core-to-core]
+//
+// With --core-to-core, only the last, in some 20 ms.
 #include <cstdio>
 #include <cstring>
 #include <heed/core/parallel.hpp>
@@ -41,10 +44,25 @@ double copy_bandwidth(int threads) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc == 3 && std::string(argv[1]) == "--threads") set_threads(std::stoi(argv[2]));
+  bool all = true;
+  for (int i = 1; i < argc; ++i) {
+    const std::string a = argv[i];
+    if (a == "--threads" && i + 1 < argc) {
+      set_threads(std::stoi(argv[++i]));
+    } else if (a == "--core-to-core") {
+      all = false;
+    } else {
+      std::fprintf(stderr, "bench_limits: unknown argument '%s'; it must be --threads N or --core-to-core\n", argv[i]);
+      return 2;
+    }
+  }
   const int n = threads();
-  std::printf("limits, %s, %d threads: float32 %.1f GFLOP/s, bf16 %.1f GFLOP/s, read %.2f GB/s, copy %.2f GB/s\n",
-              arch(), n, benchmarks::peak_flops(DType::float32, n) / 1e9,
-              benchmarks::peak_flops(DType::bfloat16, n) / 1e9,
-              benchmarks::read_bandwidth(n) / 1e9, copy_bandwidth(n) / 1e9);
+  std::printf("limits, %s, %d threads:", arch(), n);
+  if (all)
+    std::printf(" float32 %.1f GFLOP/s, bf16 %.1f GFLOP/s, read %.2f GB/s, copy %.2f GB/s",
+                benchmarks::peak_flops(DType::float32, n) / 1e9, benchmarks::peak_flops(DType::bfloat16, n) / 1e9,
+                benchmarks::read_bandwidth(n) / 1e9, copy_bandwidth(n) / 1e9);
+  if (const double seconds = benchmarks::core_to_core(n); seconds > 0)
+    std::printf("%s core to core and back %.0f ns", all ? "," : "", seconds * 1e9);
+  std::printf("\n");
 }

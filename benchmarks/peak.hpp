@@ -12,6 +12,11 @@ using heed::peak_flops;
 // Bytes a second that all threads together read of 1 GB that no cache holds: the best of some passes.
 double read_bandwidth(int threads);
 
+// Seconds that a cache line takes from one processor to another and back, measured for some 20 ms: between the first of
+// as many as there are threads and the one of them that is farthest from it, as threads that share a loop wait for the
+// last. Short where they share a cache. 0 where there are not two.
+double core_to_core(int threads);
+
 double seconds();  // of a steady clock
 
 // The median of several runs of f, which are repeated for about `budget` seconds in all, at least three times, after

@@ -27,6 +27,7 @@ class Row:
     limit: str = ""  # of the machine, beside which the rate is put
     rounds: int = 3
     modules: tuple = ("torch",)  # without which there is no peer
+    threaded: bool = True  # heed's threads share its work: how fast the cores reach each other matters
 
 
 def rows(bench, python, peers, threads, work, text=None, quick=False):
@@ -109,7 +110,7 @@ def rows(bench, python, peers, threads, work, text=None, quick=False):
                                        pattern=r"^torch .*validation loss (?P<loss>[\d.]+)")}, rounds=1))
     table.append(Row("compile_time", "a minimal program that includes `<heed/heed.hpp>` compiles in", "s",
                      Command([f"{peers.parent}/compile_time", str(bench.parent)], r"compiles in (?P<value>[\d.]+) s"),
-                     rounds=1))
+                     rounds=1, threaded=False))
     if quick:
         for row in table:
             row.rounds = 1

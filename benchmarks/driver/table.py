@@ -5,6 +5,21 @@ import types
 from driver.samples import Line, Sample
 
 HEADS = ("", "heed", "of the limit", "the peer", "ratio", "resident memory grew by")
+CORES = "core to core and back"  # the head of a column that stands where it was measured
+
+
+@dataclasses.dataclass
+class Remarks:
+    """What a reader must know of how a row was measured."""
+    disturbed: float = 0  # share of the processors that others used; 0 where nobody disturbed
+    core_to_core: list = dataclasses.field(default_factory=list)  # nanoseconds, in turn with heed's runs; empty where it has one thread
+
+    def cores_in_words(self):
+        """The least and the most, to two digits: what differs by less is the same."""
+        if not self.core_to_core:
+            return ""
+        least, most = (f"{float(f'{ns:.1e}'):.0f}" for ns in (min(self.core_to_core), max(self.core_to_core)))
+        return f"{least} ns" if least == most else f"{least} to {most} ns"
 
 
 def number(x):
@@ -20,10 +35,10 @@ def share_of(line, row, limits):
     return line.of_heed("share")
 
 
-def cells(row, line, limits, disturbed):
+def cells(row, line, limits, remarks):
     title = f"{row.title} {line.label}".strip()
-    if disturbed:
-        title += f" (others used {100 * disturbed:.0f}% of the processors)"
+    if remarks.disturbed:
+        title += f" (others used {100 * remarks.disturbed:.0f}% of the processors)"
     share, form = share_of(line, row, limits), line.form()
     heed_mib, peer_mib = line.of_heed("mib"), line.of_peer("mib")
     peer = f"{row.peer} {form}".strip() + f" {number(line.of_peer())} {row.unit}" if form is not None else ""
@@ -33,22 +48,35 @@ def cells(row, line, limits, disturbed):
     if heed_mib and peer_mib:
         memory += f" against {peer_mib:.0f}"
     return (title, f"{number(line.of_heed())} {row.unit}" + (f", loss {ours:.3f}" if ours else ""),
-            f"{share:.0f}% of {row.limit}" if share else "", peer, f"{line.ratio():.2f}" if form is not None else "", memory)
+            f"{share:.0f}% of {row.limit}" if share else "", peer, f"{line.ratio():.2f}" if form is not None else "", memory,
+            remarks.cores_in_words())
 
 
 def markdown(measured):
-    """measured: (row, lines, limits, share of the processors that others used, or 0 where nobody disturbed)."""
-    table = [HEADS, ("---", "---:", "---:", "---:", "---:", "---:")]
-    table += [cells(row, line, limits, disturbed) for row, lines, limits, disturbed in measured for line in lines]
-    return "\n".join("| " + " | ".join(row) + " |" for row in table)
+    """measured: (row, lines, limits, remarks)."""
+    table = [(*HEADS, CORES), ("---", *["---:"] * len(HEADS))]
+    table += [cells(row, line, limits, remarks) for row, lines, limits, remarks in measured for line in lines]
+    times = [ns for *_, remarks in measured for ns in remarks.core_to_core]
+    if not times:
+        table = [row[:-1] for row in table]
+    text = "\n".join("| " + " | ".join(row) + " |" for row in table)
+    return f"{text}\n\n{about_cores(min(times), max(times))}" if times else text
+
+
+def about_cores(least, most):
+    """What the last column means, below the table: these are the least and the most of its times, in nanoseconds."""
+    return (f"Core to core and back: what a cache line took between the cores, before each of heed's runs and after the row, the least and the "
+            f"most; in these rows {least} to {most} ns. It is short where cores share a cache and several times as long where they share none (on "
+            "Zen 4 about 100 ns, and 480 ns). A virtual machine may change from one to the other within seconds. Small steps are slower while it is "
+            "long: rows compare where it was alike, and a row in which it changed is of both.")
 
 
 def limits_in_words(limits):
-    words = {"read": "GB/s read", "copy": "GB/s copied (reads and writes counted)"}
+    words = {"read": "GB/s read", "copy": "GB/s copied (reads and writes counted)", "cores": f"ns {CORES}"}
     return ", ".join(f"{number(value)} {words.get(name, 'GFLOP/s in ' + name)}" for name, value in limits.items() if value)
 
 
-def as_json(row, lines, disturbed):
+def as_json(row, lines, remarks):
     return {
         "title": row.title,
         "unit": row.unit,
@@ -56,7 +84,8 @@ def as_json(row, lines, disturbed):
         "limit": row.limit,
         "heed": row.heed.said(),
         "forms": {name: command.said() for name, command in row.forms.items()},
-        "disturbed": round(disturbed, 3),
+        "disturbed": round(remarks.disturbed, 3),
+        "core_to_core": remarks.core_to_core,
         "lines": [{"label": line.label, "value": line.of_heed(), "peer_value": line.of_peer(), "form": line.form(),
                    "ratio": line.ratio(), "samples": [dataclasses.asdict(s) for s in line.heed],
                    "peer_samples": {form: [s and dataclasses.asdict(s) for s in samples]
@@ -70,4 +99,4 @@ def from_json(stored):
         return [s and Sample(**s) for s in list]
     lines = [Line(line["label"], samples(line["samples"]), {form: samples(s) for form, s in line["peer_samples"].items()})
              for line in stored["lines"]]
-    return types.SimpleNamespace(**stored), lines, stored["limits"], stored["disturbed"]
+    return types.SimpleNamespace(**stored), lines, stored["limits"], Remarks(stored["disturbed"], stored.get("core_to_core", []))

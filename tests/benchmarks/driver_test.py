@@ -164,27 +164,47 @@ class Table(unittest.TestCase):
         return Line("T = 256", [Sample(2, rate=100, mib=47)], {"eager": [Sample(3, mib=86)], "compiled": [Sample(4)]})
 
     def test_a_line(self):
-        words = table.markdown([(self.row, [self.line()], {"float32": 200.0}, 0)])
+        words = table.markdown([(self.row, [self.line()], {"float32": 200.0}, table.Remarks())])
         self.assertEqual(words.splitlines()[2], "| a step T = 256 | 2.00 ms | 50% of float32 | PyTorch eager 3.00 ms | 1.50 | "
                                                 "47 MiB against 86 |")
 
     def test_a_disturbed_row_says_so(self):
         self.assertIn("a step T = 256 (others used 12% of the processors)",
-                      table.markdown([(self.row, [self.line()], {}, 0.12)]))
+                      table.markdown([(self.row, [self.line()], {}, table.Remarks(0.12))]))
+
+    def test_a_row_says_how_far_apart_the_cores_were(self):
+        def remarks(*times):
+            return table.Remarks(core_to_core=list(times))
+        self.assertEqual([remarks(*times).cores_in_words() for times in ((152, 148), (152, 823), (823, 148, 152), (9, 9), (1234, 1190), ())],
+                         ["150 ns", "150 to 820 ns", "150 to 820 ns", "9 ns", "1200 ns", ""])
+        one_thread = (self.row, [Line("", [Sample(5)])], {}, table.Remarks())
+        words = table.markdown([(self.row, [self.line()], {}, remarks(152, 823)), one_thread]).splitlines()
+        self.assertEqual(words[0].split(" | ")[-1], "core to core and back |")
+        self.assertEqual(words[2].split(" | ")[-1], "150 to 820 ns |")
+        self.assertEqual(words[3], "| a step | 5.00 ms |  |  |  |  |  |")
+        self.assertEqual({line.count("|") for line in words[:4]}, {8})
+        self.assertRegex(words[5], "^Core to core and back: .* in these rows 152 to 823 ns")
+        # One thread alone: neither the column nor the words.
+        words = table.markdown([one_thread]).splitlines()
+        self.assertEqual(({line.count("|") for line in words}, len(words)), ({7}, 3))
 
     def test_without_peer_and_limit(self):
-        words = table.markdown([(self.row, [Line("", [Sample(1234.4, share=71)])], {}, 0)])
+        words = table.markdown([(self.row, [Line("", [Sample(1234.4, share=71)])], {}, table.Remarks())])
         self.assertEqual(words.splitlines()[2], "| a step | 1234 ms | 71% of float32 |  |  |  |")
 
     def test_losses(self):
-        words = table.markdown([(self.row, [Line("", [Sample(20, loss=1.9)], {"": [Sample(40, loss=1.95)]})], {}, 0)])
+        words = table.markdown([(self.row, [Line("", [Sample(20, loss=1.9)], {"": [Sample(40, loss=1.95)]})], {},
+                                table.Remarks())])
         self.assertEqual(words.splitlines()[2], "| a step | 20.0 ms, loss 1.900 |  | PyTorch 40.0 ms, loss 1.950 | 2.00 |  |")
 
     def test_json_and_back(self):
         limits = {"float32": 200.0}
-        stored = json.loads(json.dumps({**table.as_json(self.row, [self.line()], 0), "limits": limits}))
-        self.assertEqual(stored["lines"][0]["ratio"], 1.5)
-        self.assertEqual(table.markdown([table.from_json(stored)]), table.markdown([(self.row, [self.line()], limits, 0)]))
+        for remarks in (table.Remarks(), table.Remarks(0.12, [152, 823])):
+            stored = json.loads(json.dumps({**table.as_json(self.row, [self.line()], remarks), "limits": limits}))
+            self.assertEqual(stored["lines"][0]["ratio"], 1.5)
+            self.assertEqual(table.markdown([table.from_json(stored)]), table.markdown([(self.row, [self.line()], limits, remarks)]))
+        del stored["core_to_core"]  # of a file that is older than that
+        self.assertEqual(table.from_json(stored)[3], table.Remarks(0.12))
 
 
 class Program(unittest.TestCase):
@@ -196,7 +216,10 @@ class Program(unittest.TestCase):
         self.root = Path(self.folder.name)
         (self.root / "benchmarks").mkdir()
         (self.root / "peers/bin").mkdir(parents=True)
-        self.program("benchmarks/bench_limits", "cat " + str(OUTPUTS / "bench_limits"))
+        # The cores are found far from each other after the first look.
+        self.program("benchmarks/bench_limits", f'if [ "$1" != --core-to-core ]; then cat {OUTPUTS}/bench_limits; else '
+                     f"echo look >> {self.root}/looks; [ $(wc -l < {self.root}/looks) = 1 ] && ns=152 || ns=823; "
+                     "echo limits, avx2, 2 threads: core to core and back $ns ns; fi")
         self.program("benchmarks/bench_train_step", "cat " + str(OUTPUTS / "bench_train_step"))
 
     def program(self, name, line):
@@ -220,12 +243,30 @@ class Program(unittest.TestCase):
         self.assertEqual(ran.returncode, 0, ran.stderr)
         self.assertEqual(ran.stderr, "")
         self.assertIn("| a step of `nano`, float32", ran.stdout)
-        self.assertIn("PyTorch ", ran.stdout.splitlines()[-1])
+        self.assertRegex(ran.stdout, r"limits of this run: .*, 152 ns core to core and back")
+        self.assertRegex(ran.stdout, r"\n *\d+ s  core to core and back: 150 to 820 ns\n")
+        self.assertRegex(ran.stdout.splitlines()[-3], r"PyTorch .* \| 150 to 820 ns \|$")
+        self.assertRegex(ran.stdout.splitlines()[-1], "^Core to core and back: .* in these rows 152 to 823 ns")
         row = json.loads((self.root / "bench.json").read_text())["rows"]["step/nano/f32"]
         self.assertEqual(row["versions"], {"torch": "2.13.0"})
         self.assertEqual(len(row["lines"][0]["samples"]), 1)
+        self.assertEqual(row["core_to_core"], [152, 823])
         again = self.run_all("--stored", "nano")
-        self.assertEqual(again.stdout.splitlines()[-1], ran.stdout.splitlines()[-1])
+        self.assertEqual(again.stdout.splitlines()[-3:], ran.stdout.splitlines()[-3:])
+
+    def test_with_one_thread_cores_are_not_told(self):
+        self.program("benchmarks/bench_limits", "echo limits, avx2, 1 threads: float32 100.0 GFLOP/s, bf16 100.0 GFLOP/s, "
+                     "read 9.00 GB/s, copy 9.00 GB/s")
+        ran = self.run_all("--quick", "^step/nano/f32$")
+        self.assertEqual((ran.returncode, ran.stdout.count("core to core")), (0, 0), ran.stderr)
+        self.assertEqual(json.loads((self.root / "bench.json").read_text())["rows"]["step/nano/f32"]["core_to_core"], [])
+
+    def test_cores_are_looked_at_before_each_run_of_heed_and_after_the_row(self):
+        self.peers()
+        self.run_all("threads")
+        looks = len((self.root / "looks").read_text().splitlines())
+        row = json.loads((self.root / "bench.json").read_text())["rows"]["threads"]
+        self.assertEqual((looks, row["core_to_core"]), (3, [152, 823, 823]))
 
     def test_without_peers_it_says_so_once(self):
         ran = self.run_all("--quick", "step/nano/f32|avx2/step/nano")
