@@ -54,10 +54,7 @@ TEST_CASE("additive attention takes lengths, masks, biases and grouped heads tog
     for (const AttentionSize& s :
          {AttentionSize{2, 4, 2, 35, 50, 8, 12}, AttentionSize{2, 4, 1, 19, 19, 17, 16}, {2, 2, 2, 30, 20, 3, 3}})
       for (int bits = 1; bits < 32; ++bits) {
-        AttentionCall o;
-        if (bits & 1) o.causal = true;
-        if (bits & 2) o.key_lengths = Tensor::from<std::int32_t>({static_cast<double>(s.keys - 3), 5});
-        if (bits & 4) o.key_mask = random_mask({s.batch, s.keys}, 0.6, 3);
+        AttentionCall o = call_of_bits(bits, s);
         if (bits & 8)
           o.mask =
               random_mask(bits & 4 ? Shape{s.queries, s.keys} : Shape{s.batch, s.heads, s.queries, s.keys}, 0.5, 4);

@@ -9,38 +9,54 @@ inline AttentionData rounded(const AttentionData& x) {
   return {round(x.q), round(x.k), round(x.v), round(x.dout)};
 }
 
+inline constexpr double kHalfUnit = 0x1p-8;  // what rounding to bfloat16 changes at the most, as a share of the number
+inline constexpr double kFloatSums = 1e-5;   // what sums in float32 lose
+
+// Zeros in the place of each result, in float64, to add bounds to.
+inline AttentionResult no_bounds(const AttentionResult& r) {
+  const auto zeros = [](const Tensor& like) { return Tensor::zeros(like.shape(), DType::float64); };
+  return {zeros(r.out), zeros(r.dq), zeros(r.dk), zeros(r.dv), zeros(r.dbias), {}};
+}
+
+inline double* row_of(const Tensor& t, Index row) { return t.ptr<double>() + row * t.dim(-1); }
+
+// f(row, head, keys) of each query: its row of q, its head's of [B * H], and the first row of k and v that it may see.
+inline void each_query(const AttentionData& x, const std::function<void(Index row, Index head, Index keys)>& f) {
+  const Index B = x.q.dim(0), H = x.q.dim(1), T = x.q.dim(2), Hk = x.k.dim(1), S = x.k.dim(2);
+  for (Index row = 0; row < B * H * T; ++row) {
+    const Index head = row / T;
+    f(row, head, (head / H * Hk + head % H / (H / Hk)) * S);
+  }
+}
+
 // How far results may be from the exact ones, element by element, where each operand of a product is off by one
-// rounding of bfloat16 (2^-8 is twice that), the result by another, and what is summed in float32 by a little.
+// rounding of bfloat16, the result by another, and what is summed in float32 by a little.
 //   out  = sum p v                 dv = sum p do
 //   ds   = p (dp - delta), where delta = do . out has what out is off by
 //   dq   = scale sum ds k          dk = scale sum ds q
 inline AttentionResult bounds_of(const AttentionData& x, const AttentionResult& r, double scale, double keep) {
-  constexpr double unit = 0x1p-8, sums = 1e-5;
-  const Index B = x.q.dim(0), H = x.q.dim(1), T = x.q.dim(2), D = x.q.dim(3), Hk = x.k.dim(1), S = x.k.dim(2),
-              V = x.v.dim(3);
-  const auto zeros = [](const Tensor& like) { return Tensor::zeros(like.shape(), DType::float64); };
-  AttentionResult y{zeros(r.out), zeros(r.dq), zeros(r.dk), zeros(r.dv), zeros(r.dbias), {}};
-  const auto at = [](const Tensor& t, Index row, Index width) { return t.ptr<double>() + row * width; };
-  for (Index row = 0; row < B * H * T; ++row) {
-    const Index b = row / (H * T), h = row / T % H, keys = (b * Hk + h / (H / Hk)) * S;
-    const double *p = at(r.weights, row, S), *ds = at(r.dscores, row, S), *dout = at(x.dout, row, V);
+  const Index D = x.q.dim(3), S = x.k.dim(2), V = x.v.dim(3);
+  constexpr double unit = kHalfUnit + kFloatSums;
+  AttentionResult y = no_bounds(r);
+  each_query(x, [&](Index row, Index, Index keys) {
+    const double *p = row_of(r.weights, row), *ds = row_of(r.dscores, row), *dout = row_of(x.dout, row);
     double delta = 0;
     for (Index c = 0; c < V; ++c) {
-      double sum = std::fabs(at(r.out, row, V)[c]);
-      for (Index j = 0; j < S; ++j) sum += keep * p[j] * std::fabs(at(x.v, keys + j, V)[c]);
-      at(y.out, row, V)[c] = (unit + sums) * sum;
-      delta += std::fabs(dout[c]) * (unit + sums) * sum;
+      double sum = std::fabs(row_of(r.out, row)[c]);
+      for (Index j = 0; j < S; ++j) sum += keep * p[j] * std::fabs(row_of(x.v, keys + j)[c]);
+      row_of(y.out, row)[c] = unit * sum;
+      delta += std::fabs(dout[c]) * unit * sum;
     }
     for (Index j = 0; j < S; ++j) {
-      for (Index c = 0; c < V; ++c) at(y.dv, keys + j, V)[c] += (unit + sums) * keep * p[j] * std::fabs(dout[c]);
-      const double off = (unit + sums) * std::fabs(ds[j]) + p[j] * (delta + sums);
-      at(y.dbias, row, S)[j] = off;
+      for (Index c = 0; c < V; ++c) row_of(y.dv, keys + j)[c] += unit * keep * p[j] * std::fabs(dout[c]);
+      const double off = unit * std::fabs(ds[j]) + p[j] * (delta + kFloatSums);
+      row_of(y.dbias, row)[j] = off;
       for (Index c = 0; c < D; ++c) {
-        at(y.dq, row, D)[c] += scale * off * std::fabs(at(x.k, keys + j, D)[c]);
-        at(y.dk, keys + j, D)[c] += scale * off * std::fabs(at(x.q, row, D)[c]);
+        row_of(y.dq, row)[c] += scale * off * std::fabs(row_of(x.k, keys + j)[c]);
+        row_of(y.dk, keys + j)[c] += scale * off * std::fabs(row_of(x.q, row)[c]);
       }
     }
-  }
+  });
   return y;
 }
 

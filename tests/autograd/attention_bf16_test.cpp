@@ -65,10 +65,7 @@ TEST_CASE("attention of bfloat16 takes every mask, a bias and dropout, on each l
   for (const AttentionSize& s : {AttentionSize{2, 4, 2, 35, 67, 8, 12}, AttentionSize{2, 2, 2, 70, 21, 3, 3}}) {
     const Shape grid = {s.batch, s.heads, s.queries, s.keys};
     for (int bits = 1; bits < 64; ++bits) {
-      AttentionCall o;
-      if (bits & 1) o.causal = true;
-      if (bits & 2) o.key_lengths = Tensor::from<std::int32_t>({static_cast<double>(s.keys - 3), 5});
-      if (bits & 4) o.key_mask = random_mask({s.batch, s.keys}, 0.6, 3);
+      AttentionCall o = call_of_bits(bits, s);
       if (bits & 8) o.mask = random_mask(grid, 0.5, 4);
       if (bits & 16) o.bias = Rng(5).normal(grid);
       if (bits & 32) o.dropout = 0.3;

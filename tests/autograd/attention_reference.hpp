@@ -59,14 +59,24 @@ inline Tensor random_mask(const Shape& shape, double share, std::uint64_t seed) 
   return m;
 }
 
+// A call for two sequences with what the bits of a number choose, so that a loop over numbers takes each alone and with
+// the others: 1 causal, 2 lengths, 4 a key mask. Masks of pairs and biases, whose shapes differ, are the test's own.
+inline AttentionCall call_of_bits(int bits, const AttentionSize& s) {
+  AttentionCall o;
+  if (bits & 1) o.causal = true;
+  if (bits & 2) o.key_lengths = Tensor::from<std::int32_t>({static_cast<double>(s.keys - 3), 5});
+  if (bits & 4) o.key_mask = random_mask({s.batch, s.keys}, 0.6, 3);
+  return o;
+}
+
 // `drawn`: the generator as it was before the call, where dropout acted.
 inline AttentionResult naive_attention(const AttentionData& x, const AttentionCall& o, const Rng* drawn = nullptr,
                                        std::optional<double> given_scale = {}, const NaiveRules& rules = {}) {
   const Index B = x.q.dim(0), H = x.q.dim(1), T = x.q.dim(2), D = x.q.dim(3), Hk = x.k.dim(1), S = x.k.dim(2),
               V = x.v.dim(3);
   const auto zeros = [](const Shape& shape) { return Tensor::zeros(shape, DType::float64); };
-  AttentionResult r{zeros(x.dout.shape()), zeros(x.q.shape()),  zeros(x.k.shape()),
-                    zeros(x.v.shape()),    zeros({B, H, T, S}), zeros({B, H, T, S}), zeros({B, H, T, S}), zeros({H})};
+  AttentionResult r{zeros(x.dout.shape()), zeros(x.q.shape()),  zeros(x.k.shape()),  zeros(x.v.shape()),
+                    zeros({B, H, T, S}),   zeros({B, H, T, S}), zeros({B, H, T, S}), zeros({H})};
   const double scale = given_scale.value_or(1 / std::sqrt(static_cast<double>(D)));
   const Tensor q = x.q.to(DType::float64).dense(), k = x.k.to(DType::float64).dense(),
                v = x.v.to(DType::float64).dense(), dout = x.dout.to(DType::float64).dense();

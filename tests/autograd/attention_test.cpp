@@ -38,10 +38,7 @@ TEST_CASE("attention takes every mask, alone and with others, on each level") {
   for (const AttentionSize& s : sizes) {
     const Shape grid = {s.batch, s.heads, s.queries, s.keys};
     for (int bits = 1; bits < 32; ++bits) {
-      AttentionCall o;
-      if (bits & 1) o.causal = true;
-      if (bits & 2) o.key_lengths = Tensor::from<std::int32_t>({static_cast<double>(s.keys - 3), 5});
-      if (bits & 4) o.key_mask = random_mask({s.batch, s.keys}, 0.6, 3);
+      AttentionCall o = call_of_bits(bits, s);
       if (bits & 8) o.mask = random_mask(bits & 16 ? grid : Shape{s.heads, 1, s.keys}, 0.5, 4);
       if (bits & 16)
         o.bias = Rng(5).normal(bits & 4 ? grid : Shape{s.heads, s.queries, s.keys}, 0, 1, DType::float64);

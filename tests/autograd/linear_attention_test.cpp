@@ -79,10 +79,7 @@ TEST_CASE("linear attention takes lengths, masks, key biases and grouped heads t
   for (const AttentionSize& s :
        {AttentionSize{2, 4, 2, 35, 67, 8, 12}, AttentionSize{2, 4, 1, 90, 90, 16, 16}, {2, 2, 2, 70, 20, 3, 3}})
     for (int bits = 1; bits < 16; ++bits) {
-      AttentionCall o;
-      if (bits & 1) o.causal = true;
-      if (bits & 2) o.key_lengths = Tensor::from<std::int32_t>({static_cast<double>(s.keys - 3), 5});
-      if (bits & 4) o.key_mask = random_mask({s.batch, s.keys}, 0.6, 3);
+      AttentionCall o = call_of_bits(bits, s);
       if (bits & 8)
         o.bias = Rng(5).normal(bits & 4 ? Shape{s.batch, 1, 1, s.keys} : Shape{s.keys}, 0, 1, DType::float64);
       CAPTURE(bits);
@@ -408,10 +405,7 @@ TEST_CASE("linear attention of bfloat16 is within its roundings of the naive loo
 TEST_CASE("linear attention of bfloat16 takes lengths, masks, key biases and grouped heads together, on each level") {
   for (const AttentionSize& s : {AttentionSize{2, 4, 2, 35, 67, 8, 12}, AttentionSize{2, 4, 1, 90, 90, 16, 16}})
     for (int bits = 1; bits < 16; ++bits) {
-      AttentionCall o;
-      if (bits & 1) o.causal = true;
-      if (bits & 2) o.key_lengths = Tensor::from<std::int32_t>({static_cast<double>(s.keys - 3), 5});
-      if (bits & 4) o.key_mask = random_mask({s.batch, s.keys}, 0.6, 3);
+      AttentionCall o = call_of_bits(bits, s);
       if (bits & 8) o.bias = Rng(5).normal({s.batch, s.heads, 1, s.keys}, 0, 1, DType::float64);
       CAPTURE(bits);
       check_half(s, {o});

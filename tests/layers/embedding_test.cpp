@@ -23,16 +23,6 @@ TEST_CASE("an embedding's padding row begins as zeros and gets no gradient") {
   }
 }
 
-namespace {
-struct Pair {
-  Linear a, b;
-  void members(auto&& visit) {
-    visit("a", a);
-    visit("b", b);
-  }
-};
-}  // namespace
-
 TEST_CASE("sinusoidal positions follow their formula, in float64 where they are asked for so") {
   const SinusoidalPositions layer(50, 6);
   double worst = 0;

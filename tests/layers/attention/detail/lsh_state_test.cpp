@@ -1,28 +1,18 @@
 // The decode state of LSH attention: its rings, its bias, and rotations of its own.
 #include <heed/heed.hpp>
 
+#include "tests/layers/attention/state_buffers.hpp"
 #include "tests/support.hpp"
 
 using namespace heed;
 using namespace heed::test;
 
-namespace {
-
-// Elements of a state's buffer.
-Index ring_items(AttentionState& state, const char* name) {
-  Index n = 0;
-  for (const NamedBuffer& b : named_buffers(state)) n += b.name == name ? b.buffer->numel() : 0;
-  return n;
-}
-
-}  // namespace
-
 TEST_CASE("the state of LSH attention holds one ring per bucket") {
   const Tensor x = Rng(1).normal({1, 2, 10, 4});
   AttentionState lsh = LshAttention({.size = 4, .buckets = 4, .rounds = 2, .window = 5}).make_state();
   for (int i = 0; i < 20; ++i) lsh.apply(x, x, x);
-  CHECK(ring_items(lsh, "places") == 2 * 2 * 4 * 5);
-  CHECK(ring_items(lsh, "counts") == 2 * 2 * 4);
+  CHECK(items_of(lsh, "places") == 2 * 2 * 4 * 5);
+  CHECK(items_of(lsh, "counts") == 2 * 2 * 4);
 }
 
 TEST_CASE("the decode state of LSH attention takes a bias, at once and in steps, shared queries and keys too") {

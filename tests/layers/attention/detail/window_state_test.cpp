@@ -1,21 +1,11 @@
 // The decode state of window attention: what it drops, and what it still sees.
 #include <heed/heed.hpp>
 
+#include "tests/layers/attention/state_buffers.hpp"
 #include "tests/support.hpp"
 
 using namespace heed;
 using namespace heed::test;
-
-namespace {
-
-// Elements of a state's buffer.
-Index held_items(AttentionState& state, const char* name) {
-  Index n = 0;
-  for (const NamedBuffer& b : named_buffers(state)) n += b.name == name ? b.buffer->numel() : 0;
-  return n;
-}
-
-}  // namespace
 
 TEST_CASE("the state of window attention keeps one size") {
   const Tensor x = Rng(1).normal({1, 2, 10, 4});
@@ -23,14 +13,14 @@ TEST_CASE("the state of window attention keeps one size") {
   Index most = 0;
   for (int i = 0; i < 200; ++i) {
     window.apply(x, x, x);
-    most = std::max(most, held_items(window, "keys") / 8);
+    most = std::max(most, items_of(window, "keys") / 8);
   }
   CHECK(window.length() == 2000);
   CHECK(most <= 2 * (14 + 2) + 64 + 10);
   AttentionState at_once = WindowAttention({.window = 8}).make_state();
   const Tensor long_text = Rng(2).normal({1, 2, 1000, 4});
   at_once.apply(long_text, long_text, long_text);
-  CHECK(held_items(at_once, "keys") / 8 <= 2 * 7 + 64);  // what only the first step saw is gone
+  CHECK(items_of(at_once, "keys") / 8 <= 2 * 7 + 64);  // what only the first step saw is gone
 }
 
 TEST_CASE("the state of window attention holds what its shortest row needs, and each row sees its own window") {
@@ -59,7 +49,7 @@ TEST_CASE("the state of window attention holds what its shortest row needs, and 
   // Without the short row, all that only it needed goes with the next step.
   AttentionState alone = state.rows(Tensor::from<std::int32_t>({0}, {1}));
   for (int i = 0; i < 80; ++i) alone.apply(row(0, i, i + 1), row(0, i, i + 1), row(0, i, i + 1));
-  CHECK(held_items(alone, "keys") / 8 <= 2 * (14 + 2) + 64);
+  CHECK(items_of(alone, "keys") / 8 <= 2 * (14 + 2) + 64);
 }
 
 TEST_CASE("a window's decode state takes a bias when it has dropped old keys, with global positions too") {
