@@ -1,13 +1,18 @@
 // How the cost of a training step grows (forward, backward, AdamW; float32), counted and measured: tables by the width,
 // the context with softmax and with linear attention, the batch, the vocabulary and the threads; and the largest GPT
-// that trains in 8 and in 20 GiB, counted, and held against two steps. docs/performance.md shows them.
+// that trains in 2, 8 and 20 GiB, counted, and held against a step. docs/performance.md shows them.
 //
-//   bench_scaling [width|context|batch|vocabulary|threads|memory] [--threads N]
+//   bench_scaling [width|context|batch|vocabulary|threads|memory [ROW ...]] [--threads N]
+//
+// Each ROW is a number in the first column of the table (`width 512`, `memory 8`): only these are measured. Of the
+// memory, only 2 GiB are measured where no row is named: a step of the others takes up to a minute, and all that it
+// counts.
 //
 // Operations are counted as GPT::flops_per_token does, 6 for each weight, but of softmax attention only the pairs that
 // its causal mask leaves. Memory is the most that tensors held at once, with parameters, gradients and AdamW's state.
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <heed/heed.hpp>
 #include <string>
 
@@ -21,6 +26,7 @@ constexpr double kMiB = 1048576, kGiB = 1024 * kMiB;
 
 struct Step {
   double seconds, flops, bytes;
+  double cores[2];  // seconds from core to core and back, before the median was measured and afterwards
 };
 
 Tensor loss_of(const GPT& model, const Tensor& x, const Tensor& y, bool recomputed) {
@@ -53,6 +59,7 @@ Step measure(const GPTOptions& o, Index batch, double budget, const MechanismFac
   };
   std::vector<double> times = {step()};  // which also makes the memory
   if (budget > 0) times.clear();
+  const double before = benchmarks::core_to_core(threads());
   for (const double start = benchmarks::seconds(); times.empty() || benchmarks::seconds() - start < budget;)
     times.push_back(step());
   std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
@@ -60,61 +67,69 @@ Step measure(const GPTOptions& o, Index batch, double budget, const MechanismFac
   const auto context = static_cast<double>(o.context), width = static_cast<double>(o.width);
   if (model.blocks[0].attention.mechanism.keys_per_query(o.context, o.width / o.heads) == context)
     flops -= 6 * static_cast<double>(o.layers) * 2 * width * (context - 1) / 2;
-  return {times[times.size() / 2], flops * static_cast<double>(batch * o.context),
-          static_cast<double>(memory_use().peak)};
+  return {times[times.size() / 2],
+          flops * static_cast<double>(batch * o.context),
+          static_cast<double>(memory_use().peak),
+          {before, benchmarks::core_to_core(threads())}};
 }
 
+using Rows = std::vector<Index>;
+
+// Those that are asked for, or all.
+Rows chosen(const Rows& asked, const Rows& all) { return asked.empty() ? all : asked; }
+
 void head(const char* title, const char* first) {
-  std::printf("\n%s\n%12s%12s%14s%16s%16s%16s%14s\n", title, first, "ms", "us a token", "GFLOP a step", "GFLOP/s",
-              "% of peak", "MiB");
+  std::printf("\n%s\n%12s%12s%14s%16s%16s%16s%14s%20s\n", title, first, "ms", "us a token", "GFLOP a step", "GFLOP/s",
+              "% of peak", "MiB", "core to core, ns");
 }
 
 void row(Index first, const Step& s, Index tokens, double peak) {
-  std::printf("%12ld%12.2f%14.2f%16.2f%16.1f%16.0f%14.0f\n", long{first}, s.seconds * 1e3,
+  std::printf("%12ld%12.2f%14.2f%16.2f%16.1f%16.0f%14.0f%13.0f,%6.0f\n", long{first}, s.seconds * 1e3,
               s.seconds * 1e6 / static_cast<double>(tokens), s.flops / 1e9, s.flops / s.seconds / 1e9,
-              100 * s.flops / s.seconds / peak, s.bytes / kMiB);
+              100 * s.flops / s.seconds / peak, s.bytes / kMiB, s.cores[0] * 1e9, s.cores[1] * 1e9);
   std::fflush(stdout);
   release_cached_memory();
 }
 
-void by_width(double peak) {
+void by_width(const Rows& asked, double peak) {
   head("Width: 2 layers, heads of 64, vocabulary 256, 4 texts of 128 tokens", "width");
-  for (const Index width : {128, 256, 512, 1024, 2048})
-    row(width,
-        measure({.vocabulary = 256, .context = 128, .layers = 2, .heads = width / 64, .width = width}, 4, 1.5), 512,
-        peak);
+  for (const Index width : chosen(asked, {128, 256, 512, 1024, 2048}))
+    row(width, measure({.vocabulary = 256, .context = 128, .layers = 2, .heads = width / 64, .width = width}, 4, 1.5),
+        512, peak);
 }
 
-void by_context(double peak) {
-  for (const char* name : {"softmax", "linear"}) {
-    head((std::string("Context: one layer of width 128, 2 heads of 64, one text, ") + name + " attention").c_str(),
-         "context");
-    for (const Index context : {64, 256, 1024, 4096, 16384, 65536}) {
+// Of each context both, as longer tables of angles stay in memory for shorter texts.
+void by_context(const Rows& asked, double peak) {
+  head("Context: one layer of width 128, 2 heads of 64, one text; softmax attention, and below it linear", "context");
+  for (const Index context : chosen(asked, {64, 256, 1024, 4096, 16384, 65536}))
+    for (const char* name : {"softmax", "linear"}) {
       GPTOptions o{.vocabulary = 256, .context = context, .layers = 1, .heads = 2, .width = 128};
       o.positions = PositionKind::rope;
       const MechanismFactory mechanism =
           mechanism_by_name(name, {.heads = o.heads, .head_size = o.width / o.heads, .context = context});
       row(context, measure(o, 1, 1, mechanism), context, peak);
     }
-  }
 }
 
-void by_batch(double peak) {
+void by_batch(const Rows& asked, double peak) {
   head("Batch: 4 layers of width 128, vocabulary 65, texts of 64 tokens", "texts");
-  for (const Index batch : {1, 4, 16, 64, 256})
+  for (const Index batch : chosen(asked, {1, 4, 16, 64, 256}))
     row(batch, measure({.vocabulary = 65, .context = 64, .layers = 4, .heads = 4, .width = 128}, batch, 1), batch * 64,
         peak);
 }
 
-void by_vocabulary(double peak) {
+void by_vocabulary(const Rows& asked, double peak) {
   head("Vocabulary: 2 layers of width 256, 8 texts of 128 tokens", "vocabulary");
-  for (const Index vocabulary : {256, 4096, 16384, 50257, 131072})
-    row(vocabulary,
-        measure({.vocabulary = vocabulary, .context = 128, .layers = 2, .heads = 4, .width = 256}, 8, 1.5), 1024, peak);
+  for (const Index vocabulary : chosen(asked, {256, 4096, 16384, 50257, 131072}))
+    row(vocabulary, measure({.vocabulary = vocabulary, .context = 128, .layers = 2, .heads = 4, .width = 256}, 8, 1.5),
+        1024, peak);
 }
 
-void by_threads() {
+void by_threads(const Rows& asked) {
   const int most = threads();
+  Rows powers;
+  for (int n = 1; n < most; n *= 2) powers.push_back(n);
+  powers.push_back(most);
   const struct {
     const char* name;
     GPTOptions options;
@@ -122,16 +137,20 @@ void by_threads() {
   } cases[] = {{"nano", {.vocabulary = 65, .context = 64, .layers = 4, .heads = 4, .width = 128}, 12},
                {"baby", {.vocabulary = 65, .context = 256, .layers = 6, .heads = 6, .width = 384}, 16},
                {"gpt2", {.vocabulary = 50257, .context = 64, .layers = 12, .heads = 12, .width = 768}, 4}};
-  std::printf("\nThreads: ms a step, and how many times faster than one thread\n%12s", "threads");
+  std::printf("\nThreads: ms a step, how many times faster than one thread, and from core to core and back\n%12s",
+              "threads");
   for (const auto& c : cases) std::printf("%20s", c.name);
   double one[std::size(cases)] = {};
-  for (int n = 1; n <= most; n = n == most ? most + 1 : std::min(2 * n, most)) {
-    set_threads(n);
-    std::printf("\n%12d", n);
+  for (const Index n : chosen(asked, powers)) {
+    set_threads(static_cast<int>(n));
+    std::printf("\n%12ld", long{n});
     for (std::size_t i = 0; i < std::size(cases); ++i) {
-      const double seconds = measure(cases[i].options, cases[i].batch, 1.5).seconds;
+      const Step step = measure(cases[i].options, cases[i].batch, 1.5);
+      const double seconds = step.seconds;
       if (n == 1) one[i] = seconds;
-      std::printf("%12.1f %6.2fx", seconds * 1e3, one[i] / seconds);
+      std::printf("%12.1f", seconds * 1e3);
+      if (one[i] > 0) std::printf(" %6.2fx", one[i] / seconds);
+      if (n > 1) std::printf(" %5.0f,%4.0f ns", step.cores[0] * 1e9, step.cores[1] * 1e9);
       std::fflush(stdout);
       release_cached_memory();
     }
@@ -160,19 +179,21 @@ GPTOptions gpt_of_width(Index width) {
 
 double parameters_of(const GPTOptions& o) { return bytes_of(o, 0, false) / 16; }
 
-void by_memory() {
-  std::printf("\nThe largest GPT of GPT-2's shape (width / 64 layers and heads, vocabulary 50257) that fits, with a "
-              "step on one text of 1024 tokens\n%12s%14s%12s%12s%16s%16s%16s\n",
-              "GiB", "recomputed", "width", "layers", "parameters", "GiB counted", "GiB measured");
-  for (const double gibibytes : {2.0, 8.0, 20.0})
+void by_memory(const Rows& asked) {
+  std::printf(
+      "\nThe largest GPT of GPT-2's shape (width / 64 layers and heads, vocabulary 50257) that fits, with a "
+      "step on one text of 1024 tokens\n%12s%14s%12s%12s%16s%16s%16s\n",
+      "GiB", "recomputed", "width", "layers", "parameters", "GiB counted", "GiB measured");
+  for (const Index row : chosen(asked, {2, 8, 20}))
     for (const bool recomputed : {false, true}) {
+      const auto gibibytes = static_cast<double>(row);
       Index width = 64;
       while (bytes_of(gpt_of_width(width + 64), 1024, recomputed) <= gibibytes * kGiB) width += 64;
       const GPTOptions o = gpt_of_width(width);
       std::printf("%12.0f%14s%12ld%12ld%15.0fM%16.2f", gibibytes, recomputed ? "yes" : "no", long{width},
                   long{o.layers}, parameters_of(o) / 1e6, bytes_of(o, 1024, recomputed) / kGiB);
       std::fflush(stdout);
-      if (gibibytes < 8) {
+      if (!asked.empty() || row < 8) {
         std::printf("%16.2f", measure(o, 1, 0, softmax_mechanism, recomputed).bytes / kGiB);
         release_cached_memory();
       }
@@ -184,12 +205,20 @@ void by_memory() {
 
 int main(int argc, char** argv) {
   std::string only;
+  Rows asked;
   for (int i = 1; i < argc; ++i) {
     const std::string a = argv[i];
-    if (a == "--threads" && i + 1 < argc)
+    if (a == "--threads" && i + 1 < argc) {
       set_threads(std::stoi(argv[++i]));
-    else
+    } else if (only.empty()) {
       only = a;
+    } else {
+      asked.push_back(std::atol(argv[i]));
+      if (asked.back() > 0) continue;
+      std::fprintf(stderr, "bench_scaling: row '%s'; it must be a number above 0 of the table's first column\n",
+                   argv[i]);
+      return 2;
+    }
   }
   const double peak = benchmarks::peak_flops(DType::float32, threads());
   std::printf("%s, float32, %d threads: peak %.0f GFLOP/s\n", arch(), threads(), peak / 1e9);
@@ -199,12 +228,12 @@ int main(int argc, char** argv) {
     any = any || yes;
     return yes;
   };
-  if (wanted("width")) by_width(peak);
-  if (wanted("context")) by_context(peak);
-  if (wanted("batch")) by_batch(peak);
-  if (wanted("vocabulary")) by_vocabulary(peak);
-  if (wanted("threads")) by_threads();
-  if (wanted("memory")) by_memory();
+  if (wanted("width")) by_width(asked, peak);
+  if (wanted("context")) by_context(asked, peak);
+  if (wanted("batch")) by_batch(asked, peak);
+  if (wanted("vocabulary")) by_vocabulary(asked, peak);
+  if (wanted("threads")) by_threads(asked);
+  if (wanted("memory")) by_memory(asked);
   if (any) return 0;
   std::fprintf(stderr,
                "bench_scaling: unknown table '%s'; it must be width, context, batch, vocabulary, threads or memory\n",
