@@ -20,7 +20,9 @@ using kernels::GemmProblem;
 
 // In multiply-adds. About 10 and 5 microseconds of one core.
 constexpr Index kSerialWork = 1 << 20, kTaskWork = 1 << 19;
-constexpr Index kTasks = 16, kFewTasks = 4;     // enough to share evenly among a few cores, or among two
+constexpr Index kTasks = 16;  // enough to share evenly among a few cores
+// The same, and enough for two, where each task packs its part of a: the fewer, the less is packed.
+constexpr Index kRepackTasks = 8, kFewTasks = 4;
 constexpr Index kRepackWork = 1 << 24;          // of a task that packs its part of a, in multiply-adds
 constexpr Index kBlockColumns = 256;            // of c: with its parts of a and b it stays in the second cache
 constexpr Index kPackedBytes = Index{8} << 20;  // of b at a time
@@ -173,12 +175,12 @@ Index serial_bytes(const GemmKind& kind, const GemmProblem& g, bool few_rows) {
 
 Cut cut_of(const GemmKind& kind, const GemmProblem& g) {
   const Index all = ceil_div(g.n, kind.panel_columns);
-  // Where each block packs its columns of a, that is seldom done twice: a long a is cut into rows first and a wide b
-  // into columns, and small products into few tasks.
-  const bool repacks = packs_columns(g), rows_first = repacks && g.m >= g.n;
+  // Where each block packs its columns of a, that is seldom done twice: c is cut into rows first unless it is wide,
+  // and small products into few tasks.
+  const bool repacks = packs_columns(g), rows_first = repacks && 2 * g.m >= g.n;
   const Index most_panels = (rows_first ? 2 : 1) * kBlockColumns / kind.panel_columns, fewest_panels = repacks ? 1 : 4,
               fewest_rows = (repacks ? 12 : 4) * kind.row_step,
-              tasks_wanted = repacks ? std::clamp(g.m * g.n * g.k / kRepackWork, kFewTasks, kTasks) : kTasks;
+              tasks_wanted = repacks ? std::clamp(g.m * g.n * g.k / kRepackWork, kFewTasks, kRepackTasks) : kTasks;
   Cut cut{kind.block_rows, std::min<Index>(all, most_panels)};
   const auto tasks = [&] { return ceil_div(g.m, cut.rows) * ceil_div(all, cut.panels); };
   const auto work = [&] { return cut.rows * cut.panels * kind.panel_columns * g.k; };

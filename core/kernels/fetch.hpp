@@ -22,6 +22,7 @@ class Fetch {
   // Called with each of `tiles` tiles; at least this many rows come with each.
   void spread(long tiles, long rows = 1);
   void prefetch_next();
+  bool is_done() const { return at_ == count_; }
 
  private:
   static constexpr int kMaxParts = 9;

@@ -49,6 +49,21 @@ inline Fetch ahead_of(const GemmProblem& g, long row, long rows, const DepthBloc
   return fetch;
 }
 
+// What the tiles of panel j fetch: the packed panel that comes next, where all that are packed do not stay in the
+// second cache until the next rows of c read them again.
+template <class P>
+inline Fetch next_panel(const GemmProblem& g, long begin, long end, const DepthBlocks<P>& blocks, long q, long j,
+                        const typename Product<P>::Element* packed, long tiles) {
+  const bool across = j + 1 < end;
+  const size_t all = static_cast<size_t>((end - begin) * kPanel<P> * blocks.steps) * sizeof *packed;
+  Fetch fetch;
+  if (all <= kStaying || !(across || q + 1 < blocks.count)) return fetch;
+  const long at = across ? panel_offset(g, blocks, q, j + 1) : panel_offset(g, blocks, q + 1, begin);
+  fetch.to_read(packed + at, kPanel<P>, blocks.depth(across ? q : q + 1), kPanel<P>);
+  fetch.spread(tiles);
+  return fetch;
+}
+
 template <class P, class S>
 inline void block(const GemmProblem& g, long row, long rows, long begin, long end, const void* packed) {
   using E = typename Product<P>::Element;
@@ -60,14 +75,18 @@ inline void block(const GemmProblem& g, long row, long rows, long begin, long en
     const long depth = blocks.depth(q);
     const Rows<E> a = Operands<P, S>::rows(g, row, rows, blocks.first(q), depth, scratch);
     const bool last = q + 1 == blocks.count;
-    Fetch fetch = ahead_of<P, S>(g, row, rows, blocks, q, (end - begin) * ceil_div(rows, Product<P>::kRows));
+    const long tiles = ceil_div(rows, Product<P>::kRows);  // of a panel
+    Fetch ahead = ahead_of<P, S>(g, row, rows, blocks, q, (end - begin) * tiles);
     for (long j = begin; j < end; ++j) {
       const long column = j * kPanel<P>, left = g.n - column;
       const int columns = static_cast<int>(left < kPanel<P> ? left : kPanel<P>);
       const E* b = static_cast<const E*>(packed) + panel_offset(g, blocks, q, j);
+      Fetch next;
+      if (a.order == Order::packed)  // else k is short, or it was measured not to pay
+        next = next_panel<P>(g, begin, end, blocks, q, j, static_cast<const E*>(packed), tiles);
       const T* bias = last && g.bias != nullptr ? static_cast<const T*>(g.bias) + column : nullptr;
       T* c = static_cast<T*>(g.c) + (row - g.c_row) * g.ldc + column - g.c_column;
-      const TileOut<T> out{c, g.ldc, g.add || q > 0, static_cast<T>(g.alpha), bias, &fetch};
+      const TileOut<T> out{c, g.ldc, g.add || q > 0, static_cast<T>(g.alpha), bias, {&ahead, &next}};
       if (a.order == Order::by_row)
         panel<P, Order::by_row, true>(rows, columns, depth, a.data, a.stride, b, kPanel<P>, out);
       else

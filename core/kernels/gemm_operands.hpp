@@ -9,6 +9,9 @@ namespace heed::kernels::HEED_LEVEL {
 inline constexpr long kBlockRows = 192;   // times the depth: a's part stays in the second cache
 inline constexpr long kBlockDepth = 256;  // deep, so that c's sums seldom go through memory
 
+// Bytes of b, packed, that stay in the second cache beside a and c.
+inline constexpr size_t kStaying = size_t{1} << 19;
+
 inline constexpr long ceil_div(long a, long b) { return (a + b - 1) / b; }
 
 // Steps of the tile in all of k: pairs for bf16 dot products.

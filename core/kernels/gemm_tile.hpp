@@ -64,8 +64,8 @@ struct TileOut {
   long ldc;
   bool add;
   T alpha;
-  const T* bias;           // or null
-  Fetch* fetch = nullptr;  // goes on with each tile; or null
+  const T* bias;         // or null
+  Fetch* fetch[2] = {};  // go on with each tile; or null
 };
 
 // What the last vector of a row of B and C holds. `part`: fewer columns than lanes; B is then read with a mask.
@@ -102,7 +102,8 @@ template <class P, int R, int V, Order kOrder, Edge kEdge>
     if (out.bias != nullptr) bias = cut ? load_part(out.bias + j * w, last) : load(out.bias + j * w);
     unroll<R>([&](auto i) {
       T* c = out.c + i * out.ldc + j * w;
-      Batch<T> y = sum[i][j] * Batch<T>(out.alpha);
+      Batch<T> y = sum[i][j];
+      if (out.alpha != T(1)) y = y * Batch<T>(out.alpha);
       if (out.add) y = y + (cut ? load_part(c, last) : load(c));
       if (out.bias != nullptr) y = y + bias;
       if constexpr (cut)
@@ -118,15 +119,18 @@ template <class P, int V, Order kOrder, Edge kEdge, int R = Product<P>::kRows>
 [[gnu::noinline]] inline void panel_rows(long m, long k, const typename Product<P>::Element* a, long a_stride,
                                          const typename Product<P>::Element* b, long b_stride, int last,
                                          TileOut<typename Product<P>::Sum> out) {
+  constexpr int w = kWidth<typename Product<P>::Sum>;
   long i = 0;
   const long next_tile = kOrder == Order::by_row                             ? R * a_stride
                          : kOrder == Order::packed && R == Product<P>::kRows ? packed_group<P>(k)
                                                                              : R;
   for (; i + R <= m; i += R) {
-    if (out.fetch != nullptr) out.fetch->prefetch_next();
+    for (Fetch* fetch : out.fetch)
+      if (fetch != nullptr && !fetch->is_done()) fetch->prefetch_next();
     if (k >= 32)  // C's rows come while k runs
       for (int r = 0; r < R; ++r)
-        for (int j = 0; j < V; ++j) __builtin_prefetch(out.c + r * out.ldc + j * kWidth<typename Product<P>::Sum>, 1);
+        for (int j = 0; j < V * w; j += 64 / static_cast<int>(sizeof *out.c))
+          __builtin_prefetch(out.c + r * out.ldc + j, 1);
     tile<P, R, V, kOrder, kEdge>(k, a, a_stride, b, b_stride, last, out);
     a += next_tile;
     out.c += R * out.ldc;

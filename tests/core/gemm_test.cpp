@@ -262,6 +262,20 @@ TEST_CASE("gemm: b wider than what is packed at a time") {
   });
 }
 
+TEST_CASE("gemm: columns of a by more of b than the second cache holds, in parts of k") {
+  PlainProducts plain;
+  on_each_level([&] {
+    for (const Index n : {199, 208, 257}) {
+      expect<float>(130, n, 1300, {.a = Layout::columns, .bias = true}, plain);
+      expect<double>(130, n, 700,
+                     {.a = Layout::columns, .a_type = DType::float64, .b_type = DType::float64, .alpha = 2}, plain);
+    }
+    expect<float>(131, 200, 2603,
+                  {.a = Layout::columns, .a_type = DType::bfloat16, .b_type = DType::bfloat16, .accumulate = true},
+                  plain);
+  });
+}
+
 TEST_CASE("gemm: some rows by many columns, whose parts of b are packed by who multiplies them") {
   PlainProducts plain;
   const auto check_all = [&](DType a_type, DType b_type) {
@@ -371,6 +385,7 @@ TEST_CASE("gemm: the same bits at any number of threads") {
                                             {2, 1000, 1200, Layout::columns},
                                             {8, 1000, 700, Layout::columns},
                                             {513, 257, 300, Layout::columns},
+                                            {200, 300, 1300, Layout::columns},
                                             {200, 500, 600, Layout::rows}}) {
         const GemmOperand a = operand(m, k, layout, type, 1), b = operand(k, n, Layout::columns, type, 2);
         std::vector<double> first, c(static_cast<std::size_t>(m * n));
