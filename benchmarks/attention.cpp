@@ -82,11 +82,7 @@ void report_decoder(Index positions) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  DType dtype = DType::float32;
-  if (argc > 2 && std::strcmp(argv[1], "--dtype") == 0) {
-    if (std::strcmp(argv[2], "bf16") == 0) dtype = DType::bfloat16;
-    argc -= 2, argv += 2;
-  }
+  const DType dtype = benchmarks::take_dtype(argc, argv);
   set_threads(argc > 1 ? std::atoi(argv[1]) : 0);
   const double peak = benchmarks::peak_flops(dtype, threads());
   std::printf("%s, %s, %d threads: peak %.0f GFLOP/s\n", arch(), std::string(name_of(dtype)).c_str(), threads(),

@@ -5,7 +5,6 @@
 // bf16: q, k, v and the result are bfloat16; products and sums, and so the peak, are float32's.
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <heed/autograd/linear_attention.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/memory.hpp>
@@ -53,11 +52,7 @@ void report(const Case& c, DType dtype, double peak) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  DType dtype = DType::float32;
-  if (argc > 2 && std::strcmp(argv[1], "--dtype") == 0) {
-    if (std::strcmp(argv[2], "bf16") == 0) dtype = DType::bfloat16;
-    argc -= 2, argv += 2;
-  }
+  const DType dtype = benchmarks::take_dtype(argc, argv);
   set_threads(argc > 1 ? std::atoi(argv[1]) : 0);
   const double peak = benchmarks::peak_flops(DType::float32, threads());
   std::printf("causal linear attention, %s, %s, %d threads: peak %.0f GFLOP/s\n", arch(),

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <heed/core/tensor.hpp>
 #include <thread>
 #include <vector>
@@ -75,6 +76,13 @@ double round_trip(int here, int there, double budget) {
 }  // namespace
 
 double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+DType take_dtype(int& argc, char**& argv) {
+  if (argc < 3 || std::strcmp(argv[1], "--dtype") != 0) return DType::float32;
+  const bool narrow = std::strcmp(argv[2], "bf16") == 0;
+  argc -= 2, argv += 2;
+  return narrow ? DType::bfloat16 : DType::float32;
+}
 
 double read_bandwidth(int threads) {
   constexpr Index bytes = Index{1} << 30;

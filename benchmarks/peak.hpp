@@ -17,6 +17,9 @@ double read_bandwidth(int threads);
 // last. Short where they share a cache. 0 where there are not two.
 double core_to_core(int threads);
 
+// What arguments that begin with `--dtype f32|bf16` name, which it takes away from them; float32 where they do not.
+DType take_dtype(int& argc, char**& argv);
+
 double seconds();  // of a steady clock
 
 // The median of several runs of f, which are repeated for about `budget` seconds in all, at least three times, after
