@@ -185,65 +185,13 @@ inline Batch<T> rsqrt(Batch<T> x) {
   return Batch<T>(T(1)) / sqrt(x);
 }
 
-// The normal distribution's function at x, and its density.
-inline Batch<double> normal_cdf(Batch<double> x, Batch<double>& density) {
-  density = Batch<double>(0.39894228040143267794) * exp(Batch<double>(-0.5) * (x * x));
-  return fma(Batch<double>(0.5), erf(x * Batch<double>(0.70710678118654752440)), Batch<double>(0.5));
-}
-// cdf(-a) = e^(-a^2 / 2) r(a), so that one exponential serves both. r, a fit in a - 1/2, has errors below
-// 5e-8 / e^(-a^2 / 2) up to 5.5; from there on the cdf is below 2e-8, and r stays as it is.
-inline Batch<float> normal_cdf(Batch<float> x, Batch<float>& density) {
-  static constexpr float r[] = {2.771041336e-08f, -7.104602744e-07f, 8.139159550e-06f, -5.607817333e-05f,
-                                2.677640553e-04f, -9.865447673e-04f, 3.082146502e-03f, -8.719315742e-03f,
-                                2.283675590e-02f, -5.491252632e-02f, 1.187750871e-01f, -2.241329587e-01f,
-                                3.496188559e-01f};
-  const Batch<float> a = quick_min(Batch<float>(5.5f), xsimd::abs(x));  // NaN passes
-  const Batch<float> e = exp(Batch<float>(-0.5f) * (x * x)), tail = e * horner(r, a - Batch<float>(0.5f));
-  density = Batch<float>(0.39894228040143267794f) * e;
-  return select(x < Batch<float>(0.f), tail, Batch<float>(1.f) - tail);
-}
-
-// A vector whose results are rounded to bf16 next. Formulas that tell it apart take shorter polynomials, with errors
-// below a sixteenth of that rounding.
-struct Bf16Bound : Batch<float> {
-  using Batch<float>::Batch;
-  Bf16Bound() = default;
-  Bf16Bound(const Batch<float>& x) : Batch<float>(x) {}
-};
-// As above, with e^(-x^2 / 2) as a power of 2, to 1e-4, and r to 7e-5 up to 3.5.
-inline Bf16Bound normal_cdf(Bf16Bound x, Bf16Bound& density) {
-  static constexpr float two_to[] = {5.500892858e-02f, 2.422109601e-01f, 6.932829276e-01f, 1.f};
-  static constexpr float r[] = {7.964987334e-06f,  -2.791321752e-05f, 2.813676074e-05f,
-                                -1.982618584e-04f, 1.106267055e-03f,  -3.912889101e-03f,
-                                1.358320496e-02f,  -4.558315579e-02f, 1.413377146e-01f};
-  using K = ExpConstants<float>;
-  const Batch<float> a = quick_min(Batch<float>(5.f), xsimd::abs(x));  // NaN passes
-  const Batch<float> y = quick_max(Batch<float>(-127.f), (x * x) * Batch<float>(-0.5f * K::log2e));
-  const Batch<float> n = (y + Batch<float>(K::magic)) - Batch<float>(K::magic);
-  const Batch<float> e = horner(two_to, y - n) * power_of_two(n), tail = e * horner(r, a - Batch<float>(2.5f));
-  density = Batch<float>(0.39894228040143267794f) * e;
-  return select(x < Batch<float>(0.f), tail, Batch<float>(1.f) - tail);
-}
-
-// GELU in its tanh form, x * (1 + tanh u) / 2 = x * sigmoid(2u) with u = sqrt(2/pi) (x + 0.044715 x^3), and in the
-// exact form x * (1 + erf(x / sqrt 2)) / 2 (Hendrycks and Gimpel, 2016).
+// GELU in its tanh form, x * (1 + tanh u) / 2 = x * sigmoid(2u) with u = sqrt(2/pi) (x + 0.044715 x^3) (Hendrycks and
+// Gimpel, 2016).
 template <class T>
 inline Batch<T> gelu_tanh(Batch<T> x) {
   const Batch<T> u2 =
       x * fma(x * x, Batch<T>(T(2 * 0.79788456080286535588 * 0.044715)), Batch<T>(T(2 * 0.79788456080286535588)));
   return x / (Batch<T>(T(1)) + exp(-u2));
-}
-inline Batch<double> gelu_exact(Batch<double> x) {
-  const Batch<double> half = Batch<double>(0.5) * x;
-  return fma(half, erf(x * Batch<double>(0.70710678118654752440)), half);
-}
-inline Batch<float> gelu_exact(Batch<float> x) {
-  Batch<float> density;
-  return x * normal_cdf(x, density);
-}
-inline Bf16Bound gelu_exact(Bf16Bound x) {
-  Bf16Bound density;
-  return x * normal_cdf(x, density);
 }
 
 }  // namespace heed::kernels::HEED_LEVEL
