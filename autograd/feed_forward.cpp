@@ -82,6 +82,12 @@ void activate_backward(Activation activation, const GemmBlock& block, const Hidd
                 false);
 }
 
+// What a block's activation reads and writes of the hidden layer.
+MatrixIn beside(const Tensor& hidden) {
+  return {hidden.defined() ? hidden.raw() : nullptr, hidden.defined() ? hidden.dtype() : DType::float32,
+          hidden.defined() ? hidden.dim(1) : 0};
+}
+
 void check_weights(In x, In up, In up_bias, In down, In down_bias) {
   const Where& at = x.where();
   check(x.rank() >= 1 && up.rank() == 2 && x.dim(-1) == up.dim(1), at, "feed_forward: x is ", x.tensor(), " but up is ",
@@ -121,7 +127,7 @@ Tensor feed_forward(In x, In up, In up_bias, In down, In down_bias, Activation a
     const auto finish = [&](const GemmBlock& block) { activate<T>(activation, block, u, h); };
     Gemm first = product_of(a, w1.t(), Tensor(), products);
     first.bias = b1.raw();
-    first.finish = finish;
+    first.finish = {finish, {beside(u), beside(h)}};
     gemm(first);
   });
   Gemm second = product_of(h, w2.t(), y.as_strided({rows, out}, {out, 1}, 0), products);
@@ -139,7 +145,7 @@ Tensor feed_forward(In x, In up, In up_bias, In down, In down_bias, Activation a
              using T = decltype(t);
              const auto finish = [&](const GemmBlock& b) { activate_backward<T>(activation, b, block); };
              Gemm back = product_of(g, down_w, Tensor(), products);
-             back.finish = finish;
+             back.finish = {finish, {beside(block.u), beside(block.du), beside(block.h)}};
              gemm(back);
            });
            product_gradient(rows_target(d, 3), g.t(), block.h, products);

@@ -27,6 +27,11 @@ constexpr Index kRepackWork = 1 << 24;          // of a task that packs its part
 constexpr Index kBlockColumns = 256;            // of c: with its parts of a and b it stays in the second cache
 constexpr Index kPackedBytes = Index{8} << 20;  // of b at a time
 constexpr Index kPackGrain = 1 << 15;           // bytes of b that a task packs
+constexpr Index kOwnRows = 128;                 // of a for each thread, from which on each packs b for itself,
+constexpr Index kOwnBytes = Index{1} << 20;     // if that is not more than this
+constexpr Index kAddGrain = 1 << 14;            // numbers that a task adds up
+// Of products that are cut into halves of k, below.
+constexpr Index kHalvedDepth = 512, kHalvedNumbers = 1 << 19;
 // Of a strip, below.
 constexpr Index kStripRows = 512, kStrips = 12, kStripPanels = 8;
 
@@ -135,6 +140,16 @@ struct Work {
   Index column;  // of the whole result, where this part of it begins
 };
 
+// What `finish` will touch of these rows, and of the columns [column, column + n) of g, is fetched.
+void fetch_beside(GemmProblem& g, const Work& w, Index row, Index rows, Index column, Index n) {
+  for (int i = 0; i < GemmFinish::kMaxBeside; ++i) {
+    const MatrixIn& x = w.finish.beside()[i];
+    const Index size = static_cast<Index>(size_of(x.dtype));
+    if (x.data != nullptr)
+      g.ahead[i] = {shifted(x, row * x.row + w.column + column), x.row * size, rows, n * size, true};
+  }
+}
+
 // Memory for blocks of a result that has none of its own: one for each thread.
 ThreadScratch<char> block_scratch(const GemmKind& kind, const Work& w, const Cut& cut) {
   const Index columns = std::min(w.g.n, cut.panels * kind.panel_columns);
@@ -148,6 +163,7 @@ void multiply_block(const GemmKind& kind, const Work& w, Index row, Index rows, 
   GemmProblem g = w.g;
   const Index column = begin * kind.panel_columns, columns = std::min(g.n, end * kind.panel_columns) - column;
   if (g.c == nullptr) g.c = scratch, g.ldc = columns, g.c_row = row, g.c_column = column;
+  fetch_beside(g, w, row, rows, column, columns);
   kind.block(g, row, rows, begin, end, packed);
   char* first = static_cast<char*>(g.c) + ((row - g.c_row) * g.ldc + column - g.c_column) * kind.sum_bytes;
   w.finish({first, g.ldc, row, rows, w.column + column, columns});
@@ -199,8 +215,9 @@ Cut cut_of(const GemmKind& kind, const GemmProblem& g) {
   return cut;
 }
 
-// All of c from all of b, shared among threads.
-void blocks_parallel(const GemmKind& kind, const Work& w, const void* packed) {
+// All of c from all of b, shared among threads. packed(): b, as the thread that asks is to read it.
+template <class Packed>
+void blocks_parallel(const GemmKind& kind, const Work& w, const Packed& packed) {
   const GemmProblem& g = w.g;
   const Cut cut = cut_of(kind, g);
   const Index panels = ceil_div(g.n, kind.panel_columns), across = ceil_div(panels, cut.panels);
@@ -208,7 +225,7 @@ void blocks_parallel(const GemmKind& kind, const Work& w, const void* packed) {
   parallel_for(ceil_div(g.m, cut.rows) * across, 1, [&](Index begin, Index end) {
     for (Index t = begin; t < end; ++t) {
       const Index row = t / across * cut.rows, panel = t % across * cut.panels;
-      multiply_block(kind, w, row, std::min(cut.rows, g.m - row), panel, std::min(panel + cut.panels, panels), packed,
+      multiply_block(kind, w, row, std::min(cut.rows, g.m - row), panel, std::min(panel + cut.panels, panels), packed(),
                      scratch.mine());
     }
   });
@@ -267,7 +284,7 @@ void multiply_strip(const GemmKind& kind, const GemmProblem& g, char* packed) {
     for (Index row = 0; row < g.m; row += kind.block_rows) {
       const Index rows = std::min<Index>(kind.block_rows, g.m - row), begin = next.rows * row / g.m,
                   end = next.rows * (row + rows) / g.m;
-      part.ahead = {static_cast<const char*>(next.data) + begin * next.stride, next.stride, end - begin, next.bytes};
+      part.ahead[0] = {static_cast<const char*>(next.data) + begin * next.stride, next.stride, end - begin, next.bytes};
       kind.block(part, row, rows, 0, panels, packed);
     }
   }
@@ -296,10 +313,45 @@ void multiply_strips(const GemmKind& kind, const Work& w) {
   });
 }
 
+// b's copy for each thread, packed when the thread first asks: little work beside many rows of a, while a product waits
+// for what lies in the cache of another core.
+class OwnCopies {
+ public:
+  OwnCopies(const GemmKind& kind, const GemmProblem& g)
+      : kind_(kind),
+        g_(g),
+        copies_(static_cast<Index>(kind.packed_bytes(g))),
+        ready_(static_cast<std::size_t>(threads())) {
+    std::fill_n(ready_.data(), threads(), char{0});
+  }
+  const void* operator()() {
+    char* copy = copies_.mine();
+    if (char& ready = ready_.data()[thread_slot()]; ready == 0) {
+      kind_.pack(g_, 0, ceil_div(g_.n, kind_.panel_columns), copy);
+      ready = 1;
+    }
+    return copy;
+  }
+  // Whether that pays where a thread multiplies so many rows.
+  static bool pay(const GemmKind& kind, const GemmProblem& g, Index rows) {
+    return rows >= kOwnRows && static_cast<Index>(kind.packed_bytes(g)) <= kOwnBytes;
+  }
+
+ private:
+  const GemmKind& kind_;
+  const GemmProblem& g_;
+  ThreadScratch<char> copies_;
+  Scratch<char> ready_;  // by slot
+};
+
 // One product, shared among threads: b is packed once, in parts of bounded size, then parts of c are computed.
 void multiply_parallel(const GemmKind& kind, const Work& w) {
   const GemmProblem& whole = w.g;
   if (is_for_strips(kind, whole)) return multiply_strips(kind, w);
+  if (threads() > 1 && OwnCopies::pay(kind, whole, whole.m / threads())) {
+    OwnCopies copies(kind, whole);
+    return blocks_parallel(kind, w, [&] { return copies(); });
+  }
   const Index panel_bytes = static_cast<Index>(kind.packed_bytes(columns_of(kind, whole, 0, kind.panel_columns)));
   const Index max_panels = std::max<Index>(16, kPackedBytes / std::max<Index>(1, panel_bytes));  // panels at a time
   const Index all = ceil_div(whole.n, kind.panel_columns);
@@ -308,8 +360,48 @@ void multiply_parallel(const GemmKind& kind, const Work& w) {
     const Index column = first * kind.panel_columns;
     const GemmProblem g = columns_of(kind, whole, column, std::min(max_panels * kind.panel_columns, whole.n - column));
     pack_parallel(kind, g, panel_bytes, packed.data());
-    blocks_parallel(kind, {g, w.finish, column}, packed.data());
+    blocks_parallel(kind, {g, w.finish, column}, [&] { return packed.data(); });
   }
+}
+
+// The gradient of a weight is a sum over the rows of two activations, which lie in the caches of the threads that
+// computed them. Such a product is the sum of two, of the halves of k, so that a thread reads what others wrote of a
+// small result alone. By the shape and strides, as sums have another order then.
+bool is_halved(const GemmProblem& g) {
+  return packs_columns(g) && g.k >= kHalvedDepth && 4 * g.m * g.n <= g.k * (g.m + g.n) &&
+         g.m * g.n * g.k > kSerialWork && g.k * g.n <= kHalvedNumbers;
+}
+
+template <class T>
+void add_rows(const GemmProblem& g, const void* sums, Index begin, Index end) {
+  for (Index i = begin; i < end; ++i) {
+    T* c = static_cast<T*>(g.c) + i * g.ldc;
+    const T* from = static_cast<const T*>(sums) + i * g.n;
+    for (Index j = 0; j < g.n; ++j) c[j] += from[j];
+  }
+}
+
+void multiply_halves(const GemmKind& kind, const GemmProblem& g, bool here) {
+  const Index depth = round_up(ceil_div(g.k, 2), 64);
+  Scratch<char> sums(static_cast<std::size_t>(g.m * g.n * kind.sum_bytes));
+  GemmProblem half[] = {depths_of(kind, g, 0, depth), depths_of(kind, g, depth, depth)};
+  half[1].c = sums.data(), half[1].ldc = g.n, half[1].add = false;
+  const Cut cut = cut_of(kind, half[0]);
+  const Index panels = ceil_div(g.n, kind.panel_columns), across = ceil_div(panels, cut.panels),
+              blocks = ceil_div(g.m, cut.rows) * across;
+  OwnCopies copies[] = {{kind, half[0]}, {kind, half[1]}};
+  parallel_for(2 * blocks, here ? 2 * blocks : 1, [&](Index begin, Index end) {
+    for (Index t = begin; t < end; ++t) {
+      const Index h = t / blocks, row = t % blocks / across * cut.rows, panel = t % blocks % across * cut.panels;
+      kind.block(half[h], row, std::min(cut.rows, g.m - row), panel, std::min(panel + cut.panels, panels), copies[h]());
+    }
+  });
+  parallel_for(g.m, here ? g.m : std::max<Index>(1, kAddGrain / g.n), [&](Index begin, Index end) {
+    if (kind.sum_bytes == 8)
+      add_rows<double>(g, sums.data(), begin, end);
+    else
+      add_rows<float>(g, sums.data(), begin, end);
+  });
 }
 
 // So many columns a task that it reads 200 kB of b: long runs, and no thread waits long for another's last task. A
@@ -348,6 +440,8 @@ void multiply(const Gemm& given, bool here) {
   const Index work = g.m * g.n * std::max<Index>(g.k, 1);
   const bool shared = !here && work > kSerialWork && (items == 1 || work > kSerialWork * 8);
   if (few_rows && g.finish) return finish_few_rows(kind, g, shared);
+  if (items == 1 && !few_rows && !g.finish && is_halved(problem_of(g, 0)))
+    return multiply_halves(kind, problem_of(g, 0), here);
   if (shared) {
     for (Index i = 0; i < items; ++i) {
       if (few_rows)
@@ -395,7 +489,7 @@ void PackedMatrix::multiply_here(const Gemm& g) const {
 void PackedMatrix::multiply(const Gemm& g) const {
   count_product(*kind_, g.m, n_, k_);
   if (g.m * n_ * k_ <= kSerialWork) return multiply_here(g);
-  blocks_parallel(*kind_, {problem_of(whole(g), 0), g.finish, 0}, packed_.raw());
+  blocks_parallel(*kind_, {problem_of(whole(g), 0), g.finish, 0}, [&] { return packed_.raw(); });
 }
 
 Index gemm_row_step(DType type) {

@@ -1,5 +1,6 @@
 // Matrix products on pointers, the base of every linear map: C = alpha * A B (+ C) + bias.
 #pragma once
+#include <array>
 #include <concepts>
 #include <heed/core/dtype.hpp>
 #include <heed/core/tensor.hpp>
@@ -26,17 +27,25 @@ struct GemmBlock {
 // nearest caches. Blocks are as large as the shape alone says.
 class GemmFinish {
  public:
+  static constexpr int kMaxBeside = 3;
+
   GemmFinish() = default;
+  // f must live as long as the product runs. What it reads or writes at the block's place of these matrices, as large
+  // as the result, comes to the cache while the block is computed; their columns are runs, data may be null.
   template <class F>
-  requires std::invocable<const F&, const GemmBlock&> GemmFinish(
-      const F& f)  // which must live as long as the product runs
-      : f_(&f), call_([](const void* g, const GemmBlock& block) { (*static_cast<const F*>(g))(block); }) {}
+  requires std::invocable<const F&, const GemmBlock&> GemmFinish(const F& f,
+                                                                 const std::array<MatrixIn, kMaxBeside>& beside = {})
+      : f_(&f),
+        call_([](const void* g, const GemmBlock& block) { (*static_cast<const F*>(g))(block); }),
+        beside_(beside) {}
   explicit operator bool() const { return call_ != nullptr; }
   void operator()(const GemmBlock& block) const { call_(f_, block); }
+  const std::array<MatrixIn, kMaxBeside>& beside() const { return beside_; }
 
  private:
   const void* f_ = nullptr;
   void (*call_)(const void* f, const GemmBlock& block) = nullptr;
+  std::array<MatrixIn, kMaxBeside> beside_ = {};
 };
 
 struct Gemm {

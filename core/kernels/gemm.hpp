@@ -19,12 +19,13 @@ struct GemmProblem {
   double alpha;
   bool add;
   const void* bias;
-  // What will be read next, so many rows of so many bytes, a stride of bytes apart: it comes to the second cache while
-  // a block is computed.
+  // What comes to the cache while the last part of k is multiplied: so many rows of so many bytes, a stride of bytes
+  // apart, which will be read or written next.
   struct Ahead {
     const void* data;
     long stride, rows, bytes;
-  } ahead = {};
+    bool write = false;
+  } ahead[3] = {};
 };
 
 // One way to multiply. b is packed in panels of `panel_columns`, a multiple of the vector; the last is padded with 0.

@@ -41,10 +41,13 @@ template <class P, class S>
 inline Fetch ahead_of(const GemmProblem& g, long row, long rows, const DepthBlocks<P>& blocks, long q, long tiles) {
   const long from = blocks.first(q + 1) * kStep<P>, to = blocks.first(q + 2) * kStep<P>;
   const long lines = g.a_row == 1 && from < g.k ? (to < g.k ? to : g.k) - from : 0;
-  const GemmProblem::Ahead ahead = q == 0 ? g.ahead : GemmProblem::Ahead{};
   Fetch fetch;
   fetch.to_read(static_cast<const S*>(g.a) + row + from * g.a_column, g.a_column, lines, rows);
-  fetch.to_read(static_cast<const char*>(ahead.data), ahead.stride, ahead.rows, ahead.bytes);
+  if (q + 1 == blocks.count)
+    for (const GemmProblem::Ahead& x : g.ahead) {
+      const auto* data = static_cast<const char*>(x.data);
+      x.write ? fetch.to_write(data, x.stride, x.rows, x.bytes) : fetch.to_read(data, x.stride, x.rows, x.bytes);
+    }
   fetch.spread(tiles);
   return fetch;
 }

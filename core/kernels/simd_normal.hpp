@@ -51,7 +51,7 @@ struct Series {
 };
 
 // The distribution's function below 0, piece by piece: c[k][-p mod 16] is the coefficient of the k-th power of what x
-// is above -p kPiece, the middle of piece p. It is 0 from the middle of 14 and 15 on, where it is below 8e-9.
+// is above -p kPiece, the middle of piece p. Piece 15 is none of these: its coefficients are 0.
 inline constexpr float kPiece = 0.390625f;
 template <int degree>
 struct NormalPieces {
@@ -96,6 +96,13 @@ inline Batch<float> normal_cdf_pieces(Batch<float> x, Batch<float>& density) {
     density = fma(density, r, lower);
     lower = fma(lower, r, look_up(c[degree - 2 - k], piece));
   });
+  if (const Mask<float> far = below < Batch<float>(-14.5f * kPiece); any(far)) {
+    // density(x) (1 / |x| - 1 / |x|^3), whose next term is a thousandth.
+    const Batch<float> d = Batch<float>(0.39894228040143267794f) * exp(Batch<float>(-0.5f) * (x * x)),
+                       one_over = Batch<float>(1.f) / xsimd::abs(x);
+    density = select(far, d, density);
+    lower = select(far, d * fnma(one_over * one_over, one_over, one_over), lower);
+  }
   return select(x > Batch<float>(0.f), Batch<float>(1.f) - lower, lower);
 }
 inline Batch<float> normal_cdf(Batch<float> x, Batch<float>& density) { return normal_cdf_pieces<6>(x, density); }

@@ -276,6 +276,28 @@ TEST_CASE("gemm: columns of a by more of b than the second cache holds, in parts
   });
 }
 
+TEST_CASE("gemm: columns of a by some columns of b, as of a weight's gradient, in halves of a long k") {
+  PlainProducts plain;
+  const auto check_all = [&](DType a_type, DType b_type) {
+    for (const auto [m, n, k] :
+         {std::array<Index, 3>{67, 45, 511}, {67, 45, 512}, {129, 65, 515}, {40, 200, 1101}, {300, 33, 577}})
+      for (const bool more : {false, true}) {
+        const Options o{
+            .a = Layout::columns, .a_type = a_type, .b_type = b_type, .accumulate = more, .bias = more, .alpha = 0.75};
+        if (a_type == DType::float64)
+          expect<double>(m, n, k, o, plain);
+        else
+          expect<float>(m, n, k, o, plain);
+      }
+  };
+  on_each_level([&] {
+    check_all(DType::float32, DType::float32);
+    check_all(DType::float64, DType::float64);
+    check_all(DType::bfloat16, DType::bfloat16);
+    check_all(DType::bfloat16, DType::float32);
+  });
+}
+
 TEST_CASE("gemm: some rows by many columns, whose parts of b are packed by who multiplies them") {
   PlainProducts plain;
   const auto check_all = [&](DType a_type, DType b_type) {
@@ -382,6 +404,8 @@ TEST_CASE("gemm: the same bits at any number of threads") {
     for (const DType type : {DType::float32, DType::float64, DType::bfloat16})
       for (const auto& [m, n, k, layout] : {std::tuple<Index, Index, Index, Layout>{384, 128, 768, Layout::columns},
                                             {768, 65, 128, Layout::columns},
+                                            {768, 65, 128, Layout::rows},
+                                            {67, 45, 513, Layout::columns},
                                             {2, 1000, 1200, Layout::columns},
                                             {8, 1000, 700, Layout::columns},
                                             {513, 257, 300, Layout::columns},
