@@ -15,7 +15,8 @@ namespace heed {
 // y = x W^T + b: x [..., in], weight [out, in], bias [out] or undefined -> [..., out].
 // dx = dy W;  dW = dy^T x;  db = sum of dy over rows.
 // float32 or float64. x or weight may be bfloat16: products of bfloat16 values are summed in float32, and so is the
-// result, unless `result` says bfloat16: then each sum is rounded once, as it is stored.
+// result, unless `result` says bfloat16: then each sum is rounded once, as it is stored. By a weight of bfloat16, x of
+// float32 is rounded to it.
 Tensor linear(In x, In weight, In bias, std::optional<DType> result = {});
 
 // As torch.matmul: [.., m, k] by [.., k, n] with batch axes that broadcast; a vector on the left counts as a row, on

@@ -50,7 +50,8 @@ const GemmKind& kind_of(const Gemm& g, bool few_rows) {
   const kernels::GemmTable& table = kernels::gemm_table();
   if (both_double) return table.float64;
   const bool both_bf16 = bf16_values(g, g.a) && bf16_values(g, g.b);
-  const kernels::Bf16Table* dots = both_bf16 && !few_rows ? kernels::bf16_table() : nullptr;
+  const bool by_rows = few_rows && g.b.row != 1;  // which dots of neighbours in k do not serve
+  const kernels::Bf16Table* dots = both_bf16 && !by_rows ? kernels::bf16_table() : nullptr;
   return dots != nullptr ? dots->product : table.float32;
 }
 
@@ -103,25 +104,25 @@ Gemm transposed(Gemm g) {
   return g;
 }
 
-// Whether b is read as it lies, which does not round. Row i of such a product is a function of row i of a alone,
-// whatever m is. Sums of short rows of b cost more than packing it, once many rows of a share that; two operands of
-// bfloat16 have a product of their own, which is then the faster one.
+// Whether b is read as it lies, which does not round it. Row i of such a product is a function of row i of a alone,
+// whatever m is. Sums of short rows of b cost more than packing it, once many rows of a share that.
 bool has_few_rows(const Gemm& g) {
-  if (g.products == DType::bfloat16 && (g.a.dtype == DType::float32 || g.b.dtype == DType::float32)) return false;
-  if (g.m <= kernels::kFewRowsAcross) return g.b.row == 1 || g.b.column == 1;
-  const bool both_bf16 = g.a.dtype == DType::bfloat16 && g.b.dtype == DType::bfloat16;
-  return g.b.row == 1 && !both_bf16 && g.m <= (g.k < 128 ? 8 : kernels::kFewRows);
+  const bool rounds = g.products == DType::bfloat16;
+  if (rounds && g.b.dtype == DType::float32) return false;
+  if (g.b.row == 1) return g.m <= kernels::kFewRowsAcross || g.m <= (g.k < 128 ? 8 : kernels::kFewRows);
+  return g.b.column == 1 && g.m <= kernels::kFewRowsAcross && !(rounds && g.a.dtype == DType::float32);
 }
 
-// Bytes that a product of few rows needs for a.
-Index dense_bytes(const GemmKind& kind, const GemmProblem& g) {
-  return g.b_row != 1 || (g.a_column == 1 && !g.a_bf16) ? 0 : g.m * g.k * kind.sum_bytes;
+// Bytes that a product of few rows needs for a: none where that lies as it is read.
+Index rows_bytes(const GemmKind& kind, const GemmProblem& g) {
+  const bool as_read = g.m == 1 && g.a_column == 1 && (kind.few_bf16 ? g.a_bf16 : !g.a_bf16 && !g.round);
+  return g.b_row != 1 || as_read ? 0 : g.m * round_up(g.k, 32) * kind.sum_bytes;  // no vector has more lanes
 }
 
-GemmProblem with_dense_rows(const GemmKind& kind, GemmProblem g, char* scratch) {
-  if (dense_bytes(kind, g) == 0) return g;
-  kind.dense_rows(g, scratch);
-  g.a = scratch, g.a_row = g.k, g.a_column = 1, g.a_bf16 = false;
+GemmProblem with_packed_rows(const GemmKind& kind, GemmProblem g, char* scratch) {
+  if (rows_bytes(kind, g) == 0) return g;
+  kind.pack_rows(g, scratch);
+  g.a = scratch;
   return g;
 }
 
@@ -180,13 +181,13 @@ void blocks_here(const GemmKind& kind, const Work& w, const void* packed) {
 
 // One product on this thread, with scratch of serial_bytes().
 void multiply_serial(const GemmKind& kind, const Work& w, bool few_rows, char* scratch) {
-  if (few_rows) return kind.few_rows(with_dense_rows(kind, w.g, scratch), 0, w.g.n);
+  if (few_rows) return kind.few_rows(with_packed_rows(kind, w.g, scratch), 0, w.g.n);
   kind.pack(w.g, 0, ceil_div(w.g.n, kind.panel_columns), scratch);
   blocks_here(kind, w, scratch);
 }
 
 Index serial_bytes(const GemmKind& kind, const GemmProblem& g, bool few_rows) {
-  return few_rows ? dense_bytes(kind, g) : static_cast<Index>(kind.packed_bytes(g));
+  return few_rows ? rows_bytes(kind, g) : static_cast<Index>(kind.packed_bytes(g));
 }
 
 Cut cut_of(const GemmKind& kind, const GemmProblem& g) {
@@ -406,24 +407,25 @@ void multiply_halves(const GemmKind& kind, const GemmProblem& g, bool here) {
 
 // So many columns a task that it reads 200 kB of b: long runs, and no thread waits long for another's last task. A
 // multiple of the three or four that are taken at once.
-void few_parallel(const GemmKind& kind, const GemmProblem& g) {
+void few_parallel(const GemmKind& kind, const GemmProblem& g, const GemmFinish& finish = {}) {
   const Index bytes = g.b_bf16 ? 2 : kind.sum_bytes;
   const Index columns = round_up(std::max<Index>(1, 200000 / bytes / std::max<Index>(1, g.k)), 12);
-  Scratch<char> dense(static_cast<std::size_t>(dense_bytes(kind, g)));
-  const GemmProblem p = with_dense_rows(kind, g, dense.data());
-  parallel_for(g.n, columns, [&](Index begin, Index end) { kind.few_rows(p, begin, end); });
+  Scratch<char> rows(static_cast<std::size_t>(rows_bytes(kind, g)));
+  const GemmProblem p = with_packed_rows(kind, g, rows.data());
+  parallel_for(g.n, columns, [&](Index begin, Index end) {
+    kind.few_rows(p, begin, end);
+    if (finish) finish({static_cast<char*>(g.c) + begin * kind.sum_bytes, g.ldc, 0, g.m, begin, end - begin});
+  });
 }
 
-// A result of few rows is finished in one piece.
+// A result of few rows that is finished: by its columns.
 void finish_few_rows(const GemmKind& kind, const Gemm& g, bool shared) {
   GemmProblem p = problem_of(g, 0);
   Scratch<char> scratch(static_cast<std::size_t>(g.c != nullptr ? 0 : g.m * g.n * kind.sum_bytes));
   if (g.c == nullptr) p.c = scratch.data(), p.ldc = g.n;
-  Scratch<char> dense(static_cast<std::size_t>(shared ? 0 : dense_bytes(kind, p)));
-  if (shared)
-    few_parallel(kind, p);
-  else
-    kind.few_rows(with_dense_rows(kind, p, dense.data()), 0, g.n);
+  if (shared) return few_parallel(kind, p, g.finish);
+  Scratch<char> rows(static_cast<std::size_t>(rows_bytes(kind, p)));
+  kind.few_rows(with_packed_rows(kind, p, rows.data()), 0, g.n);
   g.finish({p.c, p.ldc, 0, g.m, 0, g.n});
 }
 

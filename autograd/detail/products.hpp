@@ -9,10 +9,10 @@ namespace heed::detail {
 bool multiply_together(DType a, DType b);
 inline DType product_type(DType a) { return a == DType::float64 ? DType::float64 : DType::float32; }
 
-// What the products of an op are of (Gemm::products) where its left operand is as product_operand() gave it: the
-// weights are then read as they are, and rounded on the way.
+// What the products of an op are of (Gemm::products) where its left operand is as product_operand() gave it: both are
+// then read as they are, and rounded on the way. By weights of bfloat16, rows of float32 are rounded too.
 inline DType products_of(DType left, DType weight) {
-  const bool narrow = left == DType::bfloat16 && (weight == DType::bfloat16 || matmul_precision() == DType::bfloat16);
+  const bool narrow = weight == DType::bfloat16 || (left == DType::bfloat16 && matmul_precision() == DType::bfloat16);
   return narrow ? DType::bfloat16 : DType::float32;
 }
 

@@ -14,14 +14,29 @@ int64_t partial_size(const AttentionProblem<T, S>& p) {
   return whole_vectors<T>(p.value_width) + 16;
 }
 
-// s[j] = factor * q . k_j for n keys of `width`.
+// Rows of the cache, from one on.
+template <class S>
+struct CacheRows {
+  const S* first;
+  long stride, width;
+  const S* operator[](long j) const { return first + j * stride; }
+
+  // Row j, which is read later, comes to the second cache: so reading goes on while scores become weights.
+  void call(long j) const {
+    for (long c = 0; c < width; c += 64 / static_cast<long>(sizeof(S))) __builtin_prefetch((*this)[j] + c, 0, 2);
+  }
+};
+
+// s[j] = factor * q . k_j for n keys; meanwhile their values come to the cache.
 template <class T, class S>
-inline void dots(const S* q, const S* keys, long stride, long n, long width, T factor, T* s) {
+inline void dots(const S* q, const CacheRows<S>& keys, const CacheRows<S>& values, long n, T factor, T* s) {
   constexpr int w = kWidth<T>;
+  const long width = keys.width;
   for (long j = 0; j < n; j += 4) {
     const long last = n - j < 4 ? n - j - 1 : 3;  // the last key stands in for those beyond
     const S* row[4];
-    unroll<4>([&](auto i) { row[i] = keys + (j + (i < last ? i : last)) * stride; });
+    unroll<4>([&](auto i) { row[i] = keys[j + (i < last ? i : last)]; });
+    for (long i = 0; i <= last; ++i) values.call(j + i);
     Batch<T> sum[4] = {Batch<T>(T(0)), Batch<T>(T(0)), Batch<T>(T(0)), Batch<T>(T(0))};
     long c = 0;
     for (; c + w <= width; c += w) {
@@ -38,17 +53,19 @@ inline void dots(const S* q, const S* keys, long stride, long n, long width, T f
 }
 
 // o = o * factor + sum_j s[j] v_j; what is masked, with the weight -0, is not touched. The sums of up to 8 vectors stay
-// in registers.
+// in registers. Rows of `next`, if any, come to the cache meanwhile.
 template <class T, int V, class S>
-inline void weigh_columns(const T* s, const S* values, long stride, long n, int last, T factor, T* o) {
+inline void weigh_columns(const T* s, const CacheRows<S>& values, const CacheRows<S>& next, long n, int last, T factor,
+                          T* o) {
   constexpr int w = kWidth<T>;
   Batch<T> sum[V];
   unroll<V>([&](auto v) { sum[v] = load_aligned(o + v * w) * Batch<T>(factor); });
-  for (long j = 0; j < n; ++j, values += stride) {
+  for (long j = 0; j < n; ++j) {
+    if (next.first != nullptr) next.call(j);
     if (__builtin_signbit(s[j])) continue;
     const Batch<T> weight(s[j]);
     unroll<V>([&](auto v) {
-      const S* x = values + v * w;
+      const S* x = values[j] + v * w;
       sum[v] = fma(weight, v < V - 1 || last == w ? load_as<T>(x) : load_as_part<T>(x, last), sum[v]);
     });
   }
@@ -56,12 +73,13 @@ inline void weigh_columns(const T* s, const S* values, long stride, long n, int 
 }
 
 template <class T, int V = 8, class S>
-inline void weigh(const T* s, const S* values, long stride, long n, long width, T factor, T* o) {
+inline void weigh(const T* s, CacheRows<S> values, CacheRows<S> next, long n, T factor, T* o) {
   constexpr int w = kWidth<T>;
-  for (; width > (V - 1) * w; width -= V * w, values += V * w, o += V * w)
-    weigh_columns<T, V>(s, values, stride, n, width >= V * w ? w : static_cast<int>(width - (V - 1) * w), factor, o);
+  for (; values.width > (V - 1) * w; values.width -= V * w, values.first += V * w, o += V * w, next.first = nullptr)
+    weigh_columns<T, V>(s, values, next, n, values.width >= V * w ? w : static_cast<int>(values.width - (V - 1) * w),
+                        factor, o);
   if constexpr (V > 1) {
-    if (width > 0) weigh<T, V / 2>(s, values, stride, n, width, factor, o);
+    if (values.width > 0) weigh<T, V / 2>(s, values, next, n, factor, o);
   }
 }
 
@@ -100,9 +118,10 @@ void decode(const AttentionProblem<T, S>& p, int64_t b, int64_t kv_head, int64_t
       const long h = kv_head * shared + r;
       if (kind_of(p, b, h, 0, key) == BlockKind::none) continue;
       T *state = partial + r * size, top = state[0], total(0);
+      const CacheRows<S> keys = {row_of(p.k, b, kv_head, key), p.k.row, p.width},
+                         values = {row_of(p.v, b, kv_head, key), p.v.row, p.value_width};
       // s [n] = scale q . k_j, with bias, function and masks
-      dots<T>(row_of(p.q, b, h, 0), row_of(p.k, b, kv_head, key), p.k.row, n, p.width,
-           static_cast<T>(p.scale * score_unit(p)), s);
+      dots<T>(row_of(p.q, b, h, 0), keys, values, n, static_cast<T>(p.scale * score_unit(p)), s);
       finish_row(p, b, h, key, n, s);
       // s = 2^(s - new maximum), and -0 where masked; the sums so far are scaled back by `factor`
       for (long j = 0; j < n; ++j) top = s[j] > top ? s[j] : top;
@@ -118,8 +137,14 @@ void decode(const AttentionProblem<T, S>& p, int64_t b, int64_t kv_head, int64_t
       const T factor = first_lane(exp2(Batch<T>(state[0] - base)));
       state[0] = top;
       state[1] = state[1] * factor + total;
+      // The keys that are scored next come while values are read: of this head, or the first ones of the next.
+      CacheRows<S> next = {nullptr, p.k.row, p.width};
+      if (key + kKeys < end)
+        next.first = row_of(p.k, b, kv_head, key + kKeys);
+      else if (kv_head + 1 < p.kv_heads)
+        next.first = row_of(p.k, b, kv_head + 1, begin);
       // sums [value_width] = sums * factor + sum_j s_j v_j
-      weigh<T>(s, row_of(p.v, b, kv_head, key), p.v.row, n, p.value_width, factor, state + 16);
+      weigh<T>(s, values, next, n, factor, state + 16);
     }
   }
 }

@@ -40,11 +40,12 @@ struct GemmKind {
   void (*pack)(const GemmProblem&, long begin, long end, void* packed);
   // Computes rows [row, row + rows) of the panels [begin, end) of c.
   void (*block)(const GemmProblem&, long row, long rows, long begin, long end, const void* packed);
-  // Without packing, columns [begin, end), for few rows: b_row is 1, m at most kFewRows and a of c's type with a_column
-  // 1, or b_column is 1 and m at most kFewRowsAcross.
+  // Without packing, columns [begin, end), for few rows: b_row is 1, m at most kFewRows and a as pack_rows gives it, or
+  // b_column is 1 and m at most kFewRowsAcross.
   void (*few_rows)(const GemmProblem&, long begin, long end);
-  // out [m, k]: a, of c's type.
-  void (*dense_rows)(const GemmProblem&, void* out);
+  // out, m rows of k, to whole vectors: a, of c's type, or bf16 where `few_bf16`. One row is packed as it is dense.
+  void (*pack_rows)(const GemmProblem&, void* out);
+  bool few_bf16;
 };
 inline constexpr long kFewRows = 32, kFewRowsAcross = 4;
 

@@ -37,13 +37,18 @@ void few_float(const GemmProblem& g, long begin, long end) {
 void few_double(const GemmProblem& g, long begin, long end) {
   g.b_row == 1 ? few_by_columns<double, double>(g, begin, end) : few_by_rows<double, double, double>(g, begin, end);
 }
-void dense_float(const GemmProblem& g, void* out) {
-  g.a_bf16 ? dense_rows<float, uint16_t>(g, out) : dense_rows<float, float>(g, out);
+void pack_few_float(const GemmProblem& g, void* out) {
+  if (g.a_bf16)
+    pack_few<float, uint16_t>(g, out);
+  else if (g.round)
+    pack_few<float, RoundedFloat>(g, out);
+  else
+    pack_few<float, float>(g, out);
 }
 
-constexpr GemmKind kind_float = kind<float>(pack_float, block_float, few_float, dense_float);
+constexpr GemmKind kind_float = kind<float>(pack_float, block_float, few_float, pack_few_float);
 constexpr GemmKind kind_double =
-    kind<double>(pack_b<double, double>, block<double, double>, few_double, dense_rows<double, double>);
+    kind<double>(pack_b<double, double>, block<double, double>, few_double, pack_few<double, double>);
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 #include "gemm_bf16.hpp"
 
 #include "gemm_block.hpp"
+#include "gemm_few.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 namespace {
@@ -17,8 +18,11 @@ void multiply(const GemmProblem& g, long row, long rows, long begin, long end, c
   else
     block<Bf16Pairs, float>(g, row, rows, begin, end, packed);
 }
+void pack_few_rows(const GemmProblem& g, void* out) {
+  g.a_bf16 ? pack_few<Bf16Pairs, uint16_t>(g, out) : pack_few<Bf16Pairs, float>(g, out);
+}
 
-constexpr GemmKind product = kind<Bf16Pairs>(pack, multiply);
+constexpr GemmKind product = kind<Bf16Pairs>(pack, multiply, few_by_columns<Bf16Pairs, uint16_t>, pack_few_rows);
 
 }  // namespace
 

@@ -5,7 +5,7 @@
 namespace heed::kernels {
 
 struct Bf16Table {
-  GemmKind product;  // operands bf16, or float32 that is rounded; few_rows and dense_rows are null: float32's serve
+  GemmKind product;  // operands bf16, or float32 that is rounded; few_rows: b is bf16, and b_row is 1
 };
 
 const Bf16Table* bf16_table();  // null where the level that runs has none

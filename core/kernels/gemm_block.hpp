@@ -100,7 +100,7 @@ inline void block(const GemmProblem& g, long row, long rows, long begin, long en
 
 template <class P>
 constexpr GemmKind kind(decltype(GemmKind::pack) pack, decltype(GemmKind::block) block,
-                        decltype(GemmKind::few_rows) few = nullptr, decltype(GemmKind::dense_rows) dense = nullptr) {
+                        decltype(GemmKind::few_rows) few, decltype(GemmKind::pack_rows) pack_rows) {
   return {kPanel<P>,
           kBlockRows,
           Product<P>::kRows,
@@ -110,7 +110,8 @@ constexpr GemmKind kind(decltype(GemmKind::pack) pack, decltype(GemmKind::block)
           pack,
           block,
           few,
-          dense};
+          pack_rows,
+          !std::is_same_v<typename Product<P>::Element, typename Product<P>::Sum>};
 }
 
 }  // namespace heed::kernels::HEED_LEVEL

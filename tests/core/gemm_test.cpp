@@ -149,7 +149,7 @@ TEST_CASE("gemm: operands that are rounded as they are read") {
     for (const Layout a_layout : kLayouts)
       for (const Layout b_layout : kLayouts)
         for (const Index k : {1, 2, 31, 300})
-          for (const auto& [m, n] : {std::pair<Index, Index>{5, 17}, {8, 32}, {23, 70}, {200, 130}}) {
+          for (const auto& [m, n] : {std::pair<Index, Index>{5, 17}, {8, 32}, {23, 70}, {33, 70}, {200, 130}}) {
             const DType wide = DType::float32, narrow = DType::bfloat16;
             const GemmOperand a = operand(m, k, a_layout, wide, 1), b = operand(k, n, b_layout, wide, 2);
             const GemmOperand a16 = operand(m, k, a_layout, narrow, 1), b16 = operand(k, n, b_layout, narrow, 2);
@@ -158,10 +158,11 @@ TEST_CASE("gemm: operands that are rounded as they are read") {
               gemm({.m = m, .n = n, .k = k, .a = left.in, .b = right.in, .products = narrow, .c = c.data(), .ldc = n});
               return c;
             };
-            const std::vector<float> want = multiply(a16, b16);
+            // Few rows read columns of b in place if they are bfloat16: their sums have another order.
+            CHECK(multiply(a, b16) == multiply(a16, b16));
+            const std::vector<float> want = multiply(a16, b);
             CHECK(multiply(a, b) == want);
-            CHECK(multiply(a16, b) == want);
-            CHECK(multiply(a, b16) == want);
+            if (m > 32 || b16.in.row != 1) CHECK(multiply(a16, b16) == want);
             const PackedMatrix packed(b.in, k, n, wide, narrow);
             std::vector<float> c(want.size());
             packed.multiply({.m = m, .a = a.in, .c = c.data(), .ldc = n});
@@ -366,8 +367,8 @@ TEST_CASE("gemm: a row of a product of few rows has the bits that it has alone")
                                          {DType::bfloat16, DType::bfloat16},
                                          {DType::float64, DType::float64}})
       for (const Layout a_layout : kLayouts)
-        for (const auto& [n, k] : {std::pair<Index, Index>{37, 150}, {1500, 700}, {5, 33}}) {
-          const Index most = a_type == DType::bfloat16 ? 4 : k < 128 ? 8 : 32;
+        for (const auto& [n, k] : {std::pair<Index, Index>{37, 150}, {1500, 700}, {5, 33}, {67, 1601}}) {
+          const Index most = k < 128 ? 8 : 32;
           const GemmOperand a = operand(most, k, a_layout, a_type, 1), b = operand(k, n, Layout::columns, b_type, 2);
           const std::size_t row = static_cast<std::size_t>(n) * (a_type == DType::float64 ? 8 : 4);
           std::vector<std::vector<double>> alone;

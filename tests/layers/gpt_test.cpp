@@ -315,6 +315,18 @@ std::vector<Tensor> logits_of_steps(const GPT& model, const Tensor& x) {
   return all;
 }
 
+// The largest difference, relative to the largest value.
+double apart(const Tensor& got, const Tensor& want) {
+  const std::vector<double> g = got.to_vector<double>(), w = want.to_vector<double>();
+  double worst = 0, most = 0;
+  for (std::size_t i = 0; i < w.size(); ++i)
+    worst = std::max(worst, std::abs(g[i] - w[i])), most = std::max(most, std::abs(w[i]));
+  return worst / most;
+}
+
+// What roundings of the operands of a small model's products may do to its logits, each by 2^-9.
+constexpr double kRounded = 0.02;
+
 }  // namespace
 
 TEST_CASE("a GPT of bfloat16 keeps vectors in float32, and gives the logits of its rounded weights") {
@@ -342,11 +354,10 @@ TEST_CASE("a GPT of bfloat16 keeps vectors in float32, and gives the logits of i
     to(exact, DType::float64);
     const NoTape no_tape;
     const Tensor x = random_ids({3, 7}, o.vocabulary, 1);
-    // Float64 and plain sums of it: what rounding of float32 leaves.
-    CHECK(test::close(narrow(x), exact(x).to(DType::float32), 1e-4, 1e-4));
-    const std::vector<Tensor> steps = logits_of_steps(narrow, x), same = logits_of_steps(model, x);
-    for (std::size_t t = 0; t < steps.size(); ++t) CHECK(test::same_bits(steps[t], same[t]));
-    CHECK(test::close(narrow.loss(x, x), exact.loss(x, x).to(DType::float32), 1e-5, 1e-5));
+    CHECK(apart(narrow(x), exact(x)) < kRounded);
+    const std::vector<Tensor> steps = logits_of_steps(narrow, x), want = logits_of_steps(exact, x);
+    for (std::size_t t = 0; t < steps.size(); ++t) CHECK(apart(steps[t], want[t]) < kRounded);
+    CHECK(apart(narrow.loss(x, x), exact.loss(x, x)) < kRounded);
     to(narrow, DType::float32);
     CHECK(test::same_bits(narrow(x), model(x)));
   }
@@ -364,8 +375,8 @@ TEST_CASE("a GPT of bfloat16 writes with every mechanism that goes on") {
     to(narrow, DType::bfloat16);
     round_weights(model);
     const Tensor x = random_ids({2, 6}, 11, 1);
-    const std::vector<Tensor> steps = logits_of_steps(narrow, x), same = logits_of_steps(model, x);
-    for (std::size_t t = 0; t < steps.size(); ++t) CHECK(test::same_bits(steps[t], same[t]));
+    const std::vector<Tensor> steps = logits_of_steps(narrow, x), want = logits_of_steps(model, x);
+    for (std::size_t t = 0; t < steps.size(); ++t) CHECK(apart(steps[t], want[t]) < kRounded);
   }
 }
 
