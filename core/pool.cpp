@@ -222,6 +222,7 @@ void release_cached_memory() {
         s.empty.push_back({bucket, head});
         empty_pages(head, bytes);
       } else {
+        if (bytes >= kHugePage) empty_pages(head, bytes);  // which the C library may keep for itself
         std::free(head);
       }
       head = next;
