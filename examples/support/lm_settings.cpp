@@ -53,7 +53,7 @@ void make_fast(LmSettings& s) {
   if (s.preset == "nano") {
     s.lr = 6e-3, s.steps = 270, s.warmup = 0, s.weight_decay = 0;
   } else if (s.preset == "baby") {
-    s.lr = 4e-3, s.steps = 1300, s.batch = 64, s.warmup = 25;
+    s.lr = 4e-3, s.steps = 1500, s.batch = 32, s.warmup = 25;
   } else {
     s.lr = 2e-3, s.steps = 5000;
   }
@@ -199,9 +199,9 @@ LmFlags::LmFlags() : line_("Trains a small language model on text files, or on t
   line.add("--dropout", s.dropout, "Share of activations dropped in training [0; 0.2 in baby]", number(0, 0.99));
   line.group("Training");
   line.add("--steps", s.steps,
-           "Optimizer steps [nano 2000, baby 5000, gpt2 10000; stories 3000; fast: 270, 1300, 5000]",
+           "Optimizer steps [nano 2000, baby 5000, gpt2 10000; stories 3000; fast: 270, 1500, 5000]",
            whole(0));
-  line.add("--batch", s.batch, "Rows a batch [by preset; stories 24; fast: 64 in baby]", whole(1));
+  line.add("--batch", s.batch, "Rows a batch [by preset; stories 24; fast: 32 in baby]", whole(1));
   line.add("--accumulate", s.accumulate, "Batches a step [1]", whole(1));
   line.add("--lr", s.lr,
            "Highest learning rate [nano 3e-3, baby 1e-3, gpt2 6e-4; stories 5e-3; fast: 6e-3, 4e-3, 2e-3]", rate);
