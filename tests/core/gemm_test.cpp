@@ -80,6 +80,19 @@ void expect(Index m, Index n, Index k, const Options& o, PlainProducts& plain) {
   CHECK(worst < kBound);
 }
 
+void expect_of(DType a_type, Index m, Index n, Index k, const Options& o, PlainProducts& plain) {
+  a_type == DType::float64 ? expect<double>(m, n, k, o, plain) : expect<float>(m, n, k, o, plain);
+}
+
+// check(the type of a, that of b)
+template <class F>
+void with_types(const F& check) {
+  check(DType::float32, DType::float32);
+  check(DType::float64, DType::float64);
+  check(DType::bfloat16, DType::bfloat16);
+  check(DType::bfloat16, DType::float32);
+}
+
 template <class T>
 void check_layouts(DType a_type, DType b_type, PlainProducts& plain) {
   for (const Layout a : kLayouts)
@@ -285,18 +298,10 @@ TEST_CASE("gemm: columns of a by some columns of b, as of a weight's gradient, i
       for (const bool more : {false, true}) {
         const Options o{
             .a = Layout::columns, .a_type = a_type, .b_type = b_type, .accumulate = more, .bias = more, .alpha = 0.75};
-        if (a_type == DType::float64)
-          expect<double>(m, n, k, o, plain);
-        else
-          expect<float>(m, n, k, o, plain);
+        expect_of(a_type, m, n, k, o, plain);
       }
   };
-  on_each_level([&] {
-    check_all(DType::float32, DType::float32);
-    check_all(DType::float64, DType::float64);
-    check_all(DType::bfloat16, DType::bfloat16);
-    check_all(DType::bfloat16, DType::float32);
-  });
+  on_each_level([&] { with_types(check_all); });
 }
 
 TEST_CASE("gemm: some rows by many columns, whose parts of b are packed by who multiplies them") {
@@ -307,18 +312,10 @@ TEST_CASE("gemm: some rows by many columns, whose parts of b are packed by who m
            {std::array<Index, 3>{33, 385, 0}, {40, 397, 1}, {200, 390, 300}, {40, 800, 515}, {512, 385, 9}})
         for (const bool more : {false, true}) {
           const Options o{.b = b, .a_type = a_type, .b_type = b_type, .accumulate = more, .bias = more, .alpha = 0.75};
-          if (a_type == DType::float64)
-            expect<double>(m, n, k, o, plain);
-          else
-            expect<float>(m, n, k, o, plain);
+          expect_of(a_type, m, n, k, o, plain);
         }
   };
-  on_each_level([&] {
-    check_all(DType::float32, DType::float32);
-    check_all(DType::float64, DType::float64);
-    check_all(DType::bfloat16, DType::bfloat16);
-    check_all(DType::bfloat16, DType::float32);
-  });
+  on_each_level([&] { with_types(check_all); });
 }
 
 TEST_CASE("gemm: two batch axes, of few large or many small products") {
