@@ -97,7 +97,7 @@ inline Batch<float> normal_cdf_pieces(Batch<float> x, Batch<float>& density) {
     lower = fma(lower, r, look_up(c[degree - 2 - k], piece));
   });
   if (const Mask<float> far = below < Batch<float>(-14.5f * kPiece); any(far)) {
-    // density(x) (1 / |x| - 1 / |x|^3), whose next term is a thousandth.
+    // density(x) (1 / |x| - 1 / |x|^3): the next term is 0.3% of it, where it is 8e-9.
     const Batch<float> d = Batch<float>(0.39894228040143267794f) * exp(Batch<float>(-0.5f) * (x * x)),
                        one_over = Batch<float>(1.f) / xsimd::abs(x);
     density = select(far, d, density);
