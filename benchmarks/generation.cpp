@@ -1,4 +1,5 @@
-// Text from a GPT, token by token: what a token costs, and the share of the memory's bandwidth that its weights take.
+// Text from a GPT, token by token: what a step costs, and beside it what it costs to read those very weights and do
+// nothing with them, measured in turn.
 // The same size as benchmarks/peers/generation_llama_cpp.py.
 //
 //   bench_generation [85m|gpt2] [--threads N] [--dtype f32|bf16] [--rows N]
@@ -8,6 +9,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <heed/heed.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,13 +28,14 @@ struct Config {
 };
 constexpr Config kConfigs[] = {{"85m", 287, "85M parameters"}, {"gpt2", 50257, "GPT-2, 124M parameters"}};
 
-// Bytes of weights that a token reads: all but the tables of embeddings, of which it reads a row, and the output's.
-double weight_bytes(GPT& model) {
-  double bytes = 0;
+// The weights that a step reads: all but the table of positions, of which it reads a row.
+std::vector<std::span<const char>> weights_of(GPT& model) {
+  std::vector<std::span<const char>> weights;
   for (const NamedParameter& p : named_parameters(model))
     if (p.name != "positions.weight")
-      bytes += static_cast<double>(p.parameter->numel()) * static_cast<double>(size_of(p.parameter->dtype()));
-  return bytes;
+      weights.emplace_back(static_cast<const char*>(p.parameter->raw()),
+                           static_cast<std::size_t>(p.parameter->numel()) * size_of(p.parameter->dtype()));
+  return weights;
 }
 
 std::vector<std::vector<std::int32_t>> prompts_of(Index rows, Index vocabulary) {
@@ -42,12 +45,18 @@ std::vector<std::vector<std::int32_t>> prompts_of(Index rows, Index vocabulary) 
   return prompts;
 }
 
-// Median seconds of a step, in which each row writes a token, and of the prompts.
+double median(std::vector<double> x) {
+  const auto middle = x.begin() + static_cast<std::ptrdiff_t>(x.size() / 2);
+  std::nth_element(x.begin(), middle, x.end());
+  return *middle;
+}
+
+// Seconds of each step, in which each row writes a token, of the prompts, and of reading the weights.
 struct Times {
-  double step, prompt;
+  std::vector<double> step, prompt, read;
 };
 
-Times times_of(const GPT& model, Index rows) {
+void add_times(Times& times, GPT& model, Index rows) {
   const auto prompts = prompts_of(rows, model.options().vocabulary);
   std::vector<double> at;
   const double start = benchmarks::seconds();
@@ -56,27 +65,29 @@ Times times_of(const GPT& model, Index rows) {
               if (row == 0) at.push_back(benchmarks::seconds());
               return true;
             }});
-  std::vector<double> steps;
-  for (std::size_t i = 1; i < at.size(); ++i) steps.push_back(at[i] - at[i - 1]);
-  std::nth_element(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2), steps.end());
-  return {steps[steps.size() / 2], at[0] - start};
+  times.prompt.push_back(at[0] - start);
+  for (std::size_t i = 1; i < at.size(); ++i) times.step.push_back(at[i] - at[i - 1]);
+  const auto weights = weights_of(model);
+  for (int i = 0; i < 20; ++i) times.read.push_back(benchmarks::read_seconds(threads(), weights));
 }
 
 void measure(const Config& c, DType type, const std::vector<Index>& rows) {
   Rng rng(0);
   GPT model({.vocabulary = c.vocabulary, .context = 512, .layers = 12, .heads = 12, .width = 768}, rng);
   if (type == DType::bfloat16) to(model, type);
-  double one = 0;
+  double bytes = 0, one = 0;
+  for (const std::span<const char> w : weights_of(model)) bytes += static_cast<double>(w.size());
   for (const Index n : rows) {
-    times_of(model, n);
-    const Times t = times_of(model, n);
-    const double bandwidth = benchmarks::read_bandwidth(threads()), rate = static_cast<double>(n) / t.step;
+    Times warm_up, times;
+    add_times(warm_up, model, n);
+    for (int i = 0; i < 3; ++i) add_times(times, model, n);
+    const double step = median(times.step), read = median(times.read), rate = static_cast<double>(n) / step;
     if (n == 1) one = rate;
     std::printf("heed %s, %s, %d threads, %s, %ld rows: %.2f ms a step, %.1f tokens/s", c.what,
-                type == DType::bfloat16 ? "bf16" : "f32", threads(), arch(), long{n}, t.step * 1e3, rate);
+                type == DType::bfloat16 ? "bf16" : "f32", threads(), arch(), long{n}, step * 1e3, rate);
     if (n > 1 && one > 0) std::printf(" = %.2f times those of one row", rate / one);
-    std::printf(", %.0f%% of the %.1f GB/s that this machine reads; %.1f ms for prompts of %ld tokens\n",
-                100 * weight_bytes(model) / t.step / bandwidth, bandwidth / 1e9, t.prompt * 1e3, long{kPrompt});
+    std::printf("; its weights are read in %.2f ms (%.1f GB/s), %.0f%% of that; %.1f ms for prompts of %ld tokens\n",
+                read * 1e3, bytes / read / 1e9, 100 * read / step, median(times.prompt) * 1e3, long{kPrompt});
     std::fflush(stdout);
   }
 }

@@ -3,13 +3,18 @@
 #include <algorithm>
 #include <cstddef>
 #include <heed/core/parallel.hpp>
+#include <span>
 #include <vector>
 
 namespace heed::benchmarks {
 
 using heed::peak_flops;
 
-// Bytes a second that all threads together read of 1 GB that no cache holds: the best of some passes.
+// Seconds that the threads together take to read these blocks, each thread its part of each, without a pause: what no
+// work on the same bytes is faster than. How fast that is depends on where they lie: on huge pages or small ones, and
+// on which of a virtual machine's memory, by twice.
+double read_seconds(int threads, const std::vector<std::span<const char>>& blocks);
+// Bytes a second, of 1 GB that no cache holds: the best of some passes.
 double read_bandwidth(int threads);
 
 // Seconds that a cache line takes from one processor to another and back, measured for some 20 ms: between the first of

@@ -21,6 +21,8 @@ using kernels::GemmProblem;
 // In multiply-adds. About 10 and 5 microseconds of one core.
 constexpr Index kSerialWork = 1 << 20, kTaskWork = 1 << 19;
 constexpr Index kTasks = 16;  // enough to share evenly among a few cores
+// Where b is read in place, for few rows, its bytes take the time: as long as the multiply-adds above, and of a task.
+constexpr Index kSerialBytes = 1 << 19, kTaskBytes = 200000;
 // The same, and enough for two, where each task packs its part of a: the fewer, the less is packed.
 constexpr Index kRepackTasks = 8, kFewTasks = 4;
 constexpr Index kRepackWork = 1 << 24;          // of a task that packs its part of a, in multiply-adds
@@ -112,6 +114,9 @@ bool has_few_rows(const Gemm& g) {
   if (g.b.row == 1) return g.m <= kernels::kFewRowsAcross || g.m <= (g.k < 128 ? 8 : kernels::kFewRows);
   return g.b.column == 1 && g.m <= kernels::kFewRowsAcross && !(rounds && g.a.dtype == DType::float32);
 }
+
+// Bytes of b that a product of few rows reads.
+Index few_bytes(const GemmKind& kind, const GemmProblem& g) { return g.n * g.k * (g.b_bf16 ? 2 : kind.sum_bytes); }
 
 // Bytes that a product of few rows needs for a: none where that lies as it is read.
 Index rows_bytes(const GemmKind& kind, const GemmProblem& g) {
@@ -408,8 +413,8 @@ void multiply_halves(const GemmKind& kind, const GemmProblem& g, bool here) {
 // So many columns a task that it reads 200 kB of b: long runs, and no thread waits long for another's last task. A
 // multiple of the three or four that are taken at once.
 void few_parallel(const GemmKind& kind, const GemmProblem& g, const GemmFinish& finish = {}) {
-  const Index bytes = g.b_bf16 ? 2 : kind.sum_bytes;
-  const Index columns = round_up(std::max<Index>(1, 200000 / bytes / std::max<Index>(1, g.k)), 12);
+  const Index column_bytes = std::max<Index>(1, few_bytes(kind, g) / g.n);
+  const Index columns = round_up(std::max<Index>(1, kTaskBytes / column_bytes), 12);
   Scratch<char> rows(static_cast<std::size_t>(rows_bytes(kind, g)));
   const GemmProblem p = with_packed_rows(kind, g, rows.data());
   parallel_for(g.n, columns, [&](Index begin, Index end) {
@@ -440,7 +445,8 @@ void multiply(const Gemm& given, bool here) {
   if (g.m <= 0 || g.n <= 0 || items <= 0) return;
   count_product(kind, items * g.m, g.n, g.k);
   const Index work = g.m * g.n * std::max<Index>(g.k, 1);
-  const bool shared = !here && work > kSerialWork && (items == 1 || work > kSerialWork * 8);
+  const bool takes_long = work > kSerialWork || (few_rows && few_bytes(kind, problem_of(g, 0)) > kSerialBytes);
+  const bool shared = !here && takes_long && (items == 1 || work > kSerialWork * 8);
   if (few_rows && g.finish) return finish_few_rows(kind, g, shared);
   if (items == 1 && !few_rows && !g.finish && is_halved(problem_of(g, 0)))
     return multiply_halves(kind, problem_of(g, 0), here);

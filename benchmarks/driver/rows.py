@@ -13,7 +13,7 @@ HEED_ATTENTION = (r"^ *(?P<label>T = \d+) +forward .*both +(?P<value>[\d.]+); .*
 TORCH_ATTENTION = r"^torch .*(?P<label>T = \d+), (?P<form>[a-z ]+): forward +[\d.]+ us a token, both +(?P<value>[\d.]+)"
 HEED_LINEAR = r"^ *B=1 +H=8 .*(?P<label>T=(?:1024|4096)) .*both +(?P<value>[\d.]+) \( *(?P<share>\d+)% of peak\)"
 LLAMA_GENERATION = r"^llama.cpp .*, (?P<label>\d+ rows): (?P<value>[\d.]+) ms a step"
-HEED_GENERATION = r"^heed .*, (?P<label>\d+ rows): (?P<value>[\d.]+) ms a step, .*?(?P<share>\d+)% of the"
+HEED_GENERATION = r"^heed .*, (?P<label>\d+ rows): (?P<value>[\d.]+) ms a step, .*?(?P<share>\d+)% of that"
 
 
 @dataclass

@@ -464,3 +464,18 @@ TEST_CASE("gemm: types that do not go together are errors") {
   g.b = {x, DType::int32, 2, 1};
   CHECK_THROWS_AS(gemm(g), Error);
 }
+
+TEST_CASE("gemm: a row times a matrix that takes long to read is shared among threads, however few its multiply-adds") {
+  const GemmOperand row = operand(1, 768, Layout::rows, DType::float32, 1);
+  const GemmOperand weight = operand(768, 768, Layout::columns, DType::float32, 2);
+  std::vector<float> c(768);
+  set_threads(2);
+  int seen = 0;
+  for (int tries = 0; seen < 2 && tries < 100000; ++tries) {  // a busy machine may wake the other late
+    threads_seen();
+    gemm({.m = 1, .n = 768, .k = 768, .a = row.in, .b = weight.in, .c = c.data(), .ldc = 768});
+    seen = std::max(seen, threads_seen());
+  }
+  CHECK(seen == 2);
+  set_threads(0);
+}
