@@ -1,0 +1,59 @@
+// Products of few rows, as of a token's: b is read as it lies, once, and that takes the time.
+#include <algorithm>
+#include <heed/core/detail/gemm_ways.hpp>
+
+namespace heed::detail {
+namespace {
+
+// Bytes of b: reading them takes as long as a product that is not shared, and as a task.
+constexpr Index kSerialBytes = 1 << 19, kTaskBytes = 200000;
+
+// Bytes of b that a product of few rows reads.
+Index few_bytes(const GemmKind& kind, const GemmProblem& g) { return g.n * g.k * (g.b_bf16 ? 2 : kind.sum_bytes); }
+
+GemmProblem with_packed_rows(const GemmKind& kind, GemmProblem g, char* scratch) {
+  if (few_rows_bytes(kind, g) == 0) return g;
+  kind.pack_rows(g, scratch);
+  g.a = scratch;
+  return g;
+}
+
+}  // namespace
+
+// Whether b is read as it lies, which does not round it. Row i of such a product is a function of row i of a alone,
+// whatever m is. Sums of short rows of b cost more than packing it, once many rows of a share that.
+bool has_few_rows(const Gemm& g) {
+  const bool rounds = g.products == DType::bfloat16;
+  if (rounds && g.b.dtype == DType::float32) return false;
+  if (g.b.row == 1) return g.m <= kernels::kFewRowsAcross || g.m <= (g.k < 128 ? 8 : kernels::kFewRows);
+  return g.b.column == 1 && g.m <= kernels::kFewRowsAcross && !(rounds && g.a.dtype == DType::float32);
+}
+
+bool reads_long(const GemmKind& kind, const GemmProblem& g) { return few_bytes(kind, g) > kSerialBytes; }
+
+Index few_rows_bytes(const GemmKind& kind, const GemmProblem& g) {
+  const bool as_read = g.m == 1 && g.a_column == 1 && (kind.few_bf16 ? g.a_bf16 : !g.a_bf16 && !g.round);
+  return g.b_row != 1 || as_read ? 0 : g.m * round_up(g.k, 32) * kind.sum_bytes;  // no vector has more lanes
+}
+
+// So many columns a task that it reads 200 kB of b: long runs, and no thread waits long for another's last task. A
+// multiple of the three or four that are taken at once.
+void multiply_few_rows(const GemmKind& kind, const Work& w, bool here) {
+  GemmProblem g = w.g;
+  const Index column_bytes = std::max<Index>(1, few_bytes(kind, g) / g.n);
+  const Index columns = round_up(std::max<Index>(1, kTaskBytes / column_bytes), 12);
+  Scratch<char> result(static_cast<std::size_t>(g.c != nullptr ? 0 : g.m * g.n * kind.sum_bytes)),
+      rows(static_cast<std::size_t>(few_rows_bytes(kind, g)));
+  if (g.c == nullptr) g.c = result.data(), g.ldc = g.n;
+  g = with_packed_rows(kind, g, rows.data());
+  parallel_for(g.n, here ? g.n : columns, [&](Index begin, Index end) {
+    kind.few_rows(g, begin, end);
+    if (w.finish) w.finish({static_cast<char*>(g.c) + begin * kind.sum_bytes, g.ldc, 0, g.m, begin, end - begin});
+  });
+}
+
+void multiply_few_rows_here(const GemmKind& kind, const GemmProblem& g, char* scratch) {
+  kind.few_rows(with_packed_rows(kind, g, scratch), 0, g.n);
+}
+
+}  // namespace heed::detail

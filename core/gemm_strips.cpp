@@ -1,0 +1,62 @@
+// Products of some rows by many columns, shared among threads by columns: who computes a strip of c packs its part of
+// b, a part of k at a time. For rows so few that packing all of b first would take as long as a good part of the
+// product.
+#include <algorithm>
+#include <heed/core/detail/gemm_ways.hpp>
+
+namespace heed::detail {
+namespace {
+
+constexpr Index kStripRows = 512, kStrips = 12, kStripPanels = 8;
+
+// b as it lies in memory, if its rows or its columns are runs.
+GemmProblem::Ahead source_of(const GemmKind& kind, const GemmProblem& g) {
+  const Index size = g.b_bf16 ? 2 : kind.sum_bytes;
+  if (g.b_column == 1) return {g.b, g.b_row * size, g.k, g.n * size};
+  if (g.b_row == 1) return {g.b, g.b_column * size, g.n, g.k * size};
+  return {};
+}
+
+// All rows of some columns of c, on this thread. `packed` has room for those columns and one part of k, and stays in
+// the second cache; what comes next of b is fetched meanwhile.
+void multiply_strip(const GemmKind& kind, const GemmProblem& g, char* packed) {
+  const Index panels = ceil_div(g.n, kind.panel_columns), depth = std::max<Index>(1, kind.depth(g.k));
+  for (Index first = 0; first == 0 || first < g.k; first += depth) {
+    GemmProblem part = depths_of(kind, g, first, depth);
+    kind.pack(part, 0, panels, packed);
+    GemmProblem::Ahead next = {};
+    if (first + depth < g.k) next = source_of(kind, depths_of(kind, g, first + depth, depth));
+    for (Index row = 0; row < g.m; row += kind.block_rows) {
+      const Index rows = std::min<Index>(kind.block_rows, g.m - row), begin = next.rows * row / g.m,
+                  end = next.rows * (row + rows) / g.m;
+      part.ahead[0] = {static_cast<const char*>(next.data) + begin * next.stride, next.stride, end - begin, next.bytes};
+      kind.block(part, row, rows, 0, panels, packed);
+    }
+  }
+}
+
+}  // namespace
+
+bool is_for_strips(const GemmKind& kind, const GemmProblem& g) {
+  return g.m <= kStripRows && ceil_div(g.n, kind.panel_columns) >= kStrips && !packs_columns(g);
+}
+
+void multiply_strips(const GemmKind& kind, const Work& w) {
+  const Index all = ceil_div(w.g.n, kind.panel_columns), panels = std::min(kStripPanels, all / kStrips),
+              columns = panels * kind.panel_columns;
+  const Index depth = std::max<Index>(1, kind.depth(w.g.k));
+  ThreadScratch<char> packed(
+      static_cast<Index>(kind.packed_bytes(depths_of(kind, columns_of(kind, w.g, 0, columns), 0, depth))));
+  ThreadScratch<char> results(w.g.c != nullptr ? 0 : w.g.m * columns * kind.sum_bytes);
+  parallel_for(ceil_div(all, panels), 1, [&](Index begin, Index end) {
+    for (Index t = begin; t < end; ++t) {
+      const Index column = t * columns, n = std::min(columns, w.g.n - column);
+      GemmProblem g = columns_of(kind, w.g, column, n);
+      if (g.c == nullptr) g.c = results.mine(), g.ldc = n;
+      multiply_strip(kind, g, packed.mine());
+      if (w.finish) w.finish({g.c, g.ldc, 0, g.m, w.column + column, n});
+    }
+  });
+}
+
+}  // namespace heed::detail
