@@ -60,6 +60,7 @@ RunOptions run_options(const LmRunFlags& flags, const LmSettings& s, const LmDat
   RunOptions o;
   o.steps = s.steps;
   o.accumulate = s.accumulate;
+  o.shards = s.shards;
   o.grad_clip = s.grad_clip;
   o.seed = s.seed;
   o.precision = s.dtype == "bf16" ? DType::bfloat16 : DType::float32;
@@ -158,7 +159,7 @@ int train(const LmFlags& flags) {
                          .vocabulary = config.options.vocabulary,
                          .context = s.context,
                          .batch = s.batch,
-                         .accumulate = s.accumulate,
+                         .batches = s.accumulate * s.shards,
                          .moments = optimizer_states(s.optimizer, optimizer_options(s))});
   RunOptions options = run_options(run_flags, s, data, config);
   options.loaded = old;

@@ -95,6 +95,7 @@ class Optimizer {
   int groups() const { return static_cast<int>(groups_.size()); }
   std::vector<std::string> parameter_names() const;
   bool trains(const Parameter& parameter) const;  // whether it was given this one
+  const std::vector<detail::Trained>& trained_parameters() const { return parameters_; }
 
   // All that a checkpoint must keep for an exact resume: "exp_avg.blocks.0.weight" and so on, of the shape that its
   // slot has; "steps" int32, one per parameter, in the order of their names, byte by byte; "step_count" int32; "lr"

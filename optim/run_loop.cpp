@@ -9,6 +9,7 @@
 #include <heed/data/detail/disk.hpp>
 #include <heed/data/text.hpp>
 #include <heed/optim/detail/clock.hpp>
+#include <heed/optim/detail/gradient_tree.hpp>
 #include <heed/optim/detail/interrupt.hpp>
 #include <heed/optim/detail/run_history.hpp>
 #include <heed/optim/detail/run_log.hpp>
@@ -18,7 +19,8 @@
 namespace heed {
 namespace {
 
-constexpr std::uint64_t kDropoutStream = 1;  // of default_rng in training steps; its key is the run's seed
+// Of default_rng in training steps, whose key is the run's seed: the stream of the first shard, and of the next ones.
+constexpr std::uint64_t kDropoutStream = 1, kNextShard = 1 << 20;
 
 // Texts of the run's own in a checkpoint; of further optimizers kOptimizerName.NAME.
 constexpr const char *kOptimizerName = "optimizer_name", *kInstructionSet = "instruction_set";
@@ -29,6 +31,7 @@ void check_options(const RunOptions& o) {
   require(o.steps >= 0, "run: steps is ", o.steps, "; it must be 0 or more");
   require(o.seconds >= 0, "run: seconds is ", o.seconds, "; it must be 0 (any number) or more");
   require(o.accumulate >= 1, "run: accumulate is ", o.accumulate, "; it must be 1 or more");
+  require(o.shards >= 1 && o.shards <= kMostShards, "run: shards is ", o.shards, "; it must be in 1..", kMostShards);
   require(o.grad_clip >= 0, "run: grad_clip is ", o.grad_clip, "; it must be 0 (no clipping) or more");
   require(o.eval_every >= 0 && o.eval_batches >= 0 && o.checkpoint_every >= 0, "run: eval_every is ", o.eval_every,
           ", eval_batches ", o.eval_batches, " and checkpoint_every ", o.checkpoint_every, "; they must be 0 or more");
@@ -102,7 +105,14 @@ class Run {
   Checkpoint checkpoint_to_resume() const;
   Checkpoint state() const;
   void save(const std::filesystem::path& file);
+  // A part of a step: its batches, and where dropout's numbers are.
+  struct Shard {
+    std::vector<Batch> batches;
+    Rng rng;
+  };
   RunStep step();
+  std::vector<Shard> shards() const;
+  double gradients_of(const std::function<Tensor(const Batch&)>& loss, std::vector<Shard>& shards, Index counted);
   double gradients_of(const std::function<Tensor(const Batch&)>& loss, const std::vector<Batch>& batches,
                       Index counted);
   double apply(std::size_t first, std::size_t end);
@@ -217,7 +227,28 @@ void Run::save(const std::filesystem::path& file) {
   save_checkpoint(file, state());
 }
 
-// Adds the gradients of the batches, each weighted by its share of the targets that count. Gives the loss of all.
+// The gradients of the shards, each weighted by its share of the targets that count. Gives the loss of all.
+double Run::gradients_of(const std::function<Tensor(const Batch&)>& loss, std::vector<Shard>& shards, Index counted) {
+  double sum = 0;
+  std::optional<detail::GradientTree> tree;
+  if (shards.size() > 1) {
+    std::vector<const Optimizer*> optimizers;
+    for (const Update& u : parts_.updates)
+      if (std::find(optimizers.begin(), optimizers.end(), &u.optimizer) == optimizers.end())
+        optimizers.push_back(&u.optimizer);
+    tree.emplace(optimizers);
+  }
+  for (Shard& shard : shards) {
+    default_rng() = shard.rng;
+    sum += gradients_of(loss, shard.batches, counted);
+    shard.rng = default_rng();
+    if (tree) tree->add_shard();
+  }
+  if (tree) tree->finish();
+  return sum;
+}
+
+// Adds the gradients of the batches. Gives their part of the loss.
 double Run::gradients_of(const std::function<Tensor(const Batch&)>& loss, const std::vector<Batch>& batches,
                          Index counted) {
   double sum = 0;
@@ -254,29 +285,37 @@ double Run::apply(std::size_t first, std::size_t end) {
   return std::sqrt(squares);
 }
 
+// Of the next step. Dropout's numbers are those of the seed, the step and the shard, whatever was drawn before.
+std::vector<Run::Shard> Run::shards() const {
+  const auto step = static_cast<std::uint64_t>(done_), accumulate = static_cast<std::uint64_t>(o_.accumulate);
+  std::vector<Shard> all(static_cast<std::size_t>(o_.shards));
+  for (std::uint64_t s = 0; s < all.size(); ++s) {
+    all[s].rng = Rng(o_.seed, kDropoutStream + s * kNextShard);
+    all[s].rng.set_position(step << 40);
+    for (std::uint64_t i = 0; i < accumulate; ++i) {
+      const detail::ProfileScope scope("batch");
+      all[s].batches.push_back(parts_.batch(o_.seed, (step * all.size() + s) * accumulate + i));
+    }
+  }
+  return all;
+}
+
 RunStep Run::step() {
   const double start = detail::seconds_now();
-  const auto s = static_cast<std::uint64_t>(done_);
-  // Dropout's numbers are those of this seed and step, whatever was drawn before.
-  default_rng() = Rng(o_.seed, kDropoutStream);
-  default_rng().set_position(s << 40);
-  std::vector<Batch> batches;
+  std::vector<Shard> all = shards();
   Index counted = 0;
-  for (Index i = 0; i < o_.accumulate; ++i) {
-    const detail::ProfileScope scope("batch");
-    batches.push_back(
-        parts_.batch(o_.seed, s * static_cast<std::uint64_t>(o_.accumulate) + static_cast<std::uint64_t>(i)));
-    counted += batches.back().counted;
-  }
+  double tokens = 0;
+  for (const Shard& shard : all)
+    for (const Batch& batch : shard.batches) counted += batch.counted, tokens += static_cast<double>(batch.read());
   require(counted > 0, "run: all targets of step ", done_ + 1,
-          " are ignored: Batch::counted, the number of those that are not, is 0 in each of its ", o_.accumulate,
-          " batches; it must be above 0 in one");
+          " are ignored: Batch::counted, the number of those that are not, is 0 in each of its ",
+          o_.shards * o_.accumulate, " batches; it must be above 0 in one");
   RunStep made;
   const std::vector<Update>& updates = parts_.updates;
   for (std::size_t first = 0, end = 1; first < updates.size(); first = end++) {
     while (end < updates.size() && !updates[end].loss) ++end;  // those that follow one loss
     for (const Update& u : updates) u.optimizer.zero_grad();   // a GAN's losses reach the weights of both players
-    const double loss = gradients_of(updates[first].loss ? updates[first].loss : parts_.loss, batches, counted);
+    const double loss = gradients_of(updates[first].loss ? updates[first].loss : parts_.loss, all, counted);
     const double norm = apply(first, end);
     for (std::size_t i = first; i < end; ++i)
       (i == 0 ? made.lr : made.others["lr_" + names_[i]]) = updates[i].optimizer.lr();
@@ -291,8 +330,6 @@ RunStep Run::step() {
   made.step = ++done_;
   if (o_.last_weights != nullptr && done_ % keep_every(o_) == 0) o_.last_weights->keep();
   const double seconds = detail::seconds_now() - start;
-  double tokens = 0;
-  for (const Batch& batch : batches) tokens += static_cast<double>(batch.read());
   training_seconds_ += seconds;
   training_tokens_ += tokens;
   made.tokens_per_second = tokens / seconds;

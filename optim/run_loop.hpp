@@ -113,12 +113,19 @@ struct RunStep {
 
 inline constexpr Index kUntilStopped = Index{1} << 40;  // RunOptions::steps of a run that something else ends
 
+inline constexpr Index kMostShards = 1 << 16;
+
 struct RunOptions {
   Index steps = 1000;
   // Ends the run, evaluated and saved as after the last step, when it has gone on for so long; a run that is resumed
   // has as much again. 0: never.
   double seconds = 0;
-  Index accumulate = 1;              // batches a step, all held until it ends; their gradients are averaged
+  // Batches of a shard, all held until the step ends; their gradients are averaged.
+  Index accumulate = 1;
+  // Parts of a step, which may be computed anywhere: shard s of step t has the batches from (t shards + s) accumulate
+  // on, and numbers of its own for dropout. Their gradients are averaged, too, but summed in a fixed binary tree, for
+  // which the step holds up to 1 + log2(shards) gradients of the model at a time.
+  Index shards = 1;
   double grad_clip = 1;              // largest norm of the gradient of a loss; 0: no clipping
   std::uint64_t seed = 1;            // of batches and dropout
   DType precision = DType::float32;  // bfloat16: MatmulPrecision of steps and evaluations

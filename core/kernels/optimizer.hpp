@@ -54,6 +54,7 @@ struct OptimizerKernels {
   void (*clamp)(T* x, int64_t n, double limit);                       // to [-limit, limit]; NaN stays
   void (*average)(T* mean, const T* x, int64_t n, double new_share);  // mean += new_share * (x - mean)
   void (*swap)(T* x, T* y, int64_t n);
+  void (*add)(T* sum, const T* x, int64_t n);
 };
 
 using OptimizerTable = FloatTable<OptimizerKernels>;

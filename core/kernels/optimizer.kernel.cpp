@@ -175,8 +175,13 @@ void swap_values(T* x, T* y, int64_t n) {
 }
 
 template <class T>
-constexpr OptimizerKernels<T> kernels_of = {sgd<T>,         adam<T>,  rmsprop<T>, adagrad<T>, lion<T>,
-                                            sum_squares<T>, scale<T>, clamp<T>,   average<T>, swap_values<T>};
+void add(T* sum, const T* x, int64_t n) {
+  sweep<T>(n, [=](int64_t i, auto at) { at.store(sum + i, at.load(sum + i) + at.load(x + i)); });
+}
+
+template <class T>
+constexpr OptimizerKernels<T> kernels_of = {sgd<T>,   adam<T>,  rmsprop<T>, adagrad<T>,     lion<T>, sum_squares<T>,
+                                            scale<T>, clamp<T>, average<T>, swap_values<T>, add<T>};
 
 }  // namespace
 

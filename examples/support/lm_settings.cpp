@@ -64,7 +64,7 @@ template <class S, class F>
 void for_each_setting(S& s, F&& f) {
   f("data", s.data), f("tokenizer", s.tokenizer), f("preset", s.preset), f("recipe", s.recipe);
   f("model", s.model), f("layers", s.layers), f("heads", s.heads), f("width", s.width), f("context", s.context),
-      f("batch", s.batch), f("accumulate", s.accumulate);
+      f("batch", s.batch), f("accumulate", s.accumulate), f("shards", s.shards);
   f("dropout", s.dropout), f("attention", s.attention);
   for_each_option(s.mechanism, [&](const MechanismOption& o, auto& value) { f(o.name.c_str(), value); });
   f("norm", s.norm), f("activation", s.activation), f("positions", s.positions), f("bias", s.bias);
@@ -202,7 +202,8 @@ LmFlags::LmFlags() : line_("Trains a small language model on text files, or on t
            "Optimizer steps [nano 2000, baby 5000, gpt2 10000; stories 3000; fast: 270, 1500, 5000]",
            whole(0));
   line.add("--batch", s.batch, "Rows a batch [by preset; stories 24; fast: 32 in baby]", whole(1));
-  line.add("--accumulate", s.accumulate, "Batches a step [1]", whole(1));
+  line.add("--accumulate", s.accumulate, "Batches a shard [1]", whole(1));
+  line.add("--shards", s.shards, "Parts of a step, whose gradients are summed in a tree [1]", whole(1, kMostShards));
   line.add("--lr", s.lr,
            "Highest learning rate [nano 3e-3, baby 1e-3, gpt2 6e-4; stories 5e-3; fast: 6e-3, 4e-3, 2e-3]", rate);
   line.add("--min-lr", s.min_lr, "Learning rate at the end [a tenth of lr; fast: 0]", rate);

@@ -16,7 +16,7 @@ struct LmSettings {
   std::string tokenizer = "char";
   std::string preset = "nano", recipe = "plain";
   std::string model = "lm";  // or mlm
-  Index layers = 0, heads = 0, width = 0, context = 0, batch = 0, accumulate = 1;
+  Index layers = 0, heads = 0, width = 0, context = 0, batch = 0, accumulate = 1, shards = 1;
   double dropout = 0;
   std::string attention = "softmax", norm = "layer", activation = "gelu", positions = "learned";
   MechanismOptions mechanism;  // those of mechanism_options() are settings

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/tape.hpp>
@@ -58,13 +59,17 @@ TrainingMemory predict_training_memory(const std::vector<NamedParameter>& parame
   });
   for (const NamedParameter& p : parameters) p.parameter->zero_grad();
   if (!ran) return {};
-  double checkpoint = 0, let_go = 0;
-  for (const NamedParameter& p : parameters) checkpoint += bytes_of(*p.parameter);
+  double checkpoint = 0, let_go = 0, sums = 0;
+  for (const NamedParameter& p : parameters) {
+    checkpoint += bytes_of(*p.parameter);
+    if (p.parameter->requires_grad()) sums += bytes_of(*p.parameter);
+  }
+  sums *= std::floor(std::log2(static_cast<double>(options.shards)));  // of shards that came before the last
   for (const NamedTensor& state : optimizer.state()) checkpoint += bytes_of(state.tensor);
   if (options.loaded)
     for (const auto& [name, tensor] : options.loaded->tensors) let_go += bytes_of(tensor);
-  const double step = held_by_pool() - held, files = kProgram + std::min(checkpoint, kWritten);
-  return {static_cast<double>(memory_use().peak), std::max(resident, resident - let_go + step) + files};
+  const double step = held_by_pool() - held + sums, files = kProgram + std::min(checkpoint, kWritten);
+  return {static_cast<double>(memory_use().peak) + sums, std::max(resident, resident - let_go + step) + files};
 }
 
 }  // namespace heed::examples

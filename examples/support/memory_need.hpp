@@ -10,7 +10,7 @@
 namespace heed::examples {
 
 struct TrainingSizes {
-  Index layers = 0, width = 0, vocabulary = 0, context = 0, batch = 0, accumulate = 1;
+  Index layers = 0, width = 0, vocabulary = 0, context = 0, batch = 0, batches = 1;
   Index moments = 0;  // numbers that the optimizer keeps of each parameter
 };
 
@@ -21,8 +21,8 @@ inline double least_training_bytes(const TrainingSizes& s) {
   // 4 matrices of attention, and of the feed-forward part at least as many numbers as 2 of 4 times the width.
   const double parameters = of(s.layers) * 12 * width * width + of(s.vocabulary) * width;
   const double kept =
-      of(s.layers) * 8 * width * rows;                // queries, keys, values and the feed-forward part alone are more
-  const double tokens = 2 * of(s.accumulate) * rows;  // inputs and targets
+      of(s.layers) * 8 * width * rows;             // queries, keys, values and the feed-forward part alone are more
+  const double tokens = 2 * of(s.batches) * rows;  // inputs and targets
   return 4 * (parameters * (2 + of(s.moments)) + kept + tokens);
 }
 
@@ -30,7 +30,7 @@ inline double least_training_bytes(const TrainingSizes& s) {
 inline void check_training_memory(const TrainingSizes& s) {
   check_memory("training: " + std::to_string(s.layers) + " layers of width " + std::to_string(s.width) +
                    " on batches of " + std::to_string(s.batch) + " x " + std::to_string(s.context) + " tokens, " +
-                   std::to_string(s.accumulate) + " a step,",
+                   std::to_string(s.batches) + " a step,",
                least_training_bytes(s));
 }
 

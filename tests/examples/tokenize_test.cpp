@@ -272,7 +272,8 @@ TEST_CASE("train_lm: the memory that it says beforehand is within a tenth of wha
   const Folder f;
   f.write("text.txt", mixed_text());
   for (const char* size : {"--layers 3 --heads 6 --width 384 --context 64 --batch 32 --dtype bf16",
-                           "--layers 6 --heads 8 --width 512 --context 32 --batch 4"}) {
+                           "--layers 6 --heads 8 --width 512 --context 32 --batch 4",
+                           "--layers 6 --heads 8 --width 512 --context 32 --batch 4 --shards 4"}) {
     CAPTURE(size);
     const std::string command =
         f.in_folder("train_lm") + " --data text.txt --steps 2 --eval-batches 1 --sample 0 " + std::string(size);

@@ -17,7 +17,7 @@ TEST_CASE("train_lm: a run is the library's loop with the rates that the flags s
   const Training t;
   const std::string flags =
       "--steps 12 --lr 2e-2 --min-lr 5e-3 --warmup 3 --weight-decay 0.4 --beta1 0.6 --beta2 0.8 --grad-clip 0.5 "
-      "--accumulate 2 --seed 5 --log log";
+      "--accumulate 2 --shards 3 --seed 5 --log log";
   REQUIRE(t.run(flags).exit_code == 0);
 
   const std::string text = bytes_of(t.file("text.txt"));
@@ -30,7 +30,7 @@ TEST_CASE("train_lm: a run is the library's loop with the rates that the flags s
   AdamW optimizer(decay_groups(model, 0.4), {.lr = 2e-2, .betas = {0.6, 0.8}});
   Schedule schedule("cosine", {.lr = 2e-2, .min_lr = 5e-3, .warmup = 3, .steps = 12});
   heed::run(model, optimizer, schedule, LanguageModelBatches(tokens.split(0.1).first, {.batch = 4, .context = 16}), {},
-            {.steps = 12, .accumulate = 2, .grad_clip = 0.5, .seed = 5});
+            {.steps = 12, .accumulate = 2, .shards = 3, .grad_clip = 0.5, .seed = 5});
 
   const Checkpoint theirs = load_checkpoint(t.file("lm.h5"));
   Checkpoint ours;

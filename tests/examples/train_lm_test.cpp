@@ -96,7 +96,8 @@ TEST_CASE("train_lm: wrong flags say what is right and exit 2") {
   CHECK(help.exit_code == 0);
   for (const char* flag : {"--data",       "--tokenizer",    "--preset",       "--layers",
                            "--heads",      "--width",        "--context",      "--batch",
-                           "--accumulate", "--dropout",      "--attention",    "--norm",
+                           "--accumulate", "--shards",
+                           "--dropout",    "--attention",    "--norm",
                            "--activation", "--positions",    "--steps",        "--lr",
                            "--min-lr",     "--warmup",       "--weight-decay", "--beta1",
                            "--beta2",      "--grad-clip",    "--optimizer",    "--schedule",

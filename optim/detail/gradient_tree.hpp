@@ -1,0 +1,32 @@
+// The gradients of a step's shards, summed in an order that does not depend on who computed them.
+#pragma once
+#include <heed/optim/optimizer.hpp>
+#include <vector>
+
+namespace heed::detail {
+
+// A binary tree over n shards: the left part is the largest power of two below n, and each part is such a tree. Shards
+// come one after another; of those that came, as many sums are held as their number has bits that are 1.
+class GradientTree {
+ public:
+  // Of the parameters that these optimizers train, whose gradients must be zero_grad().
+  explicit GradientTree(const std::vector<const Optimizer*>& optimizers);
+
+  // Takes the gradients that the parameters hold, as those of the next shard; they have none afterwards. A parameter
+  // that no loss of a shard depends on has no part in its sums.
+  void add_shard();
+  // The parameters hold the sum over all shards.
+  void finish();
+
+ private:
+  struct Sum {
+    Index shards = 0;
+    std::vector<Tensor> gradients;  // by parameter; undefined: none
+  };
+  std::vector<Trained> parameters_;
+  std::vector<Sum> sums_;  // each of more shards than the next
+
+  void join_last_two();
+};
+
+}  // namespace heed::detail
