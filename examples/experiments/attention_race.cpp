@@ -15,8 +15,9 @@ namespace {
 using namespace heed;
 using namespace heed::examples;
 
-// Options are of the mechanisms that --mechanisms names, which the tasks copy and stories alone read.
-void check_flags(const CommandLine& line, const RaceSettings& s) {
+// The models of all tasks. Options are of the mechanisms that --mechanisms names, which the tasks copy and stories
+// alone read.
+std::vector<RaceEntry> checked_entries(const CommandLine& line, const RaceSettings& s) {
   const auto reads = [](const std::string& task) { return task == "copy" || task == "stories"; };
   if (std::none_of(s.tasks.begin(), s.tasks.end(), reads))
     for (const MechanismOption& o : mechanism_options())
@@ -24,9 +25,11 @@ void check_flags(const CommandLine& line, const RaceSettings& s) {
         throw UsageError("--" + o.name + " is " + line.word("--" + o.name) + " and --tasks " + choice(s.tasks, ",") +
                          "; --tasks must have copy or stories, or leave --" + o.name + " out");
   check_mechanism_flags(line, "--mechanisms", s.mechanisms);
+  std::vector<RaceEntry> entries;
   for (const std::string& task : s.tasks)
-    for (const RaceEntry& e : race_entries(task, s.mechanisms, s.seed, s.options))
-      check_mechanism("--mechanisms", e.mechanism, e.options);
+    for (RaceEntry& e : race_entries(task, s.mechanisms, s.seed, s.options)) entries.push_back(std::move(e));
+  for (const RaceEntry& e : entries) check_mechanism("--mechanisms", e.mechanism, e.options);
+  return entries;
 }
 
 }  // namespace
@@ -55,8 +58,5 @@ int main(int argc, char** argv) {
            "race-stories-distance.svg and so on",
            file_name("FILE"));
   line.add("--log", s.log, "JSON lines: an object for each evaluation and each run", file_name("FILE"));
-  return run_program(line, argc, argv, [&] {
-    check_flags(line, s);
-    return race(s);
-  });
+  return run_program(line, argc, argv, [&] { return race(s, checked_entries(line, s)); });
 }

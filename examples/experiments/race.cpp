@@ -166,12 +166,4 @@ int race(const RaceSettings& settings, const std::vector<RaceEntry>& entries) {
   return stopped ? 130 : failed ? 1 : 0;
 }
 
-int race(const RaceSettings& settings) {
-  std::vector<RaceEntry> entries;
-  for (const std::string& task : settings.tasks)
-    for (RaceEntry& e : race_entries(task, settings.mechanisms, settings.seed, settings.options))
-      entries.push_back(std::move(e));
-  return race(settings, entries);
-}
-
 }  // namespace heed::examples

@@ -19,12 +19,9 @@ struct RaceSettings {
   std::string plot, log;  // files; empty: none
 };
 
-// Shows progress on stderr and the tables on stdout. Returns the exit code: 0, 1 where a run failed (the others go on),
-// 130 after Ctrl-C or SIGTERM, which end the race with the tables so far. Throws Error for files that cannot be
-// written.
-int race(const RaceSettings& settings);
-
-// The same with entries of one's own.
+// Trains the entries in turn. Shows progress on stderr and the tables on stdout. Returns the exit code: 0, 1 where a
+// run failed (the others go on), 130 after Ctrl-C or SIGTERM, which end the race with the tables so far. Throws Error
+// for files that cannot be written.
 int race(const RaceSettings& settings, const std::vector<RaceEntry>& entries);
 
 }  // namespace heed::examples

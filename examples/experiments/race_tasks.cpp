@@ -113,6 +113,12 @@ RaceScore score_stories(const GPT& model, const WordBatches& stories, std::uint6
   return {loss / counted, count.share(), count.shares()};
 }
 
+// Reads a million characters of stories for its words: once for all tasks.
+std::shared_ptr<const StoryReader> story_reader() {
+  static const auto reader = std::make_shared<const StoryReader>();
+  return reader;
+}
+
 double floor_of(const WordBatches& stories, std::uint64_t seed) {
   double nats = 0, counted = 0;
   for (Index i = 0; i < kStoryHeldOut; ++i) {
@@ -125,7 +131,7 @@ double floor_of(const WordBatches& stories, std::uint64_t seed) {
 
 std::shared_ptr<RaceTask> story_task(const std::string& name, const std::string& about, std::uint64_t seed,
                                      bool masked) {
-  const WordBatches stories{std::make_shared<const StoryReader>(), masked};
+  const WordBatches stories{story_reader(), masked};
   GPTOptions shape = model_options(stories.vocabulary(), StoryReader::kLength);
   shape.causal = !masked, shape.rope = true;
   return std::make_shared<RaceTask>(
