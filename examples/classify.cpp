@@ -215,7 +215,6 @@ int train(const Flags& flags) {
                static_cast<long long>(s.layers), static_cast<long long>(s.heads), static_cast<long long>(s.width),
                static_cast<double>(parameter_count(model)) / 1e6, arch(), threads());
   options.flops_per_token = model.encoder.flops_per_token(s.length);
-  options.peak_flops = peak_flops();
   RunProfile profile(flags.profile);
   options.profile = profile.get();
   const RunResult result = run(model, optimizer, schedule, ListOpsBatches(lists, s.batch), held_out, options, {},

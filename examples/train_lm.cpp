@@ -75,7 +75,6 @@ RunOptions run_options(const LmRunFlags& flags, const LmSettings& s, const LmDat
   o.progress = stderr;
   if (data.floor) o.floor = data.floor->loss;
   if (data.eval_floor) o.eval_floor = data.eval_floor->loss;
-  o.peak_flops = peak_flops(o.precision);
   o.handle_interrupt = true;
   return o;
 }

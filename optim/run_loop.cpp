@@ -92,7 +92,7 @@ class Run {
   std::optional<Progress> progress_;
   std::optional<double> floor_;  // of the batches that the last evaluation of this process saw
   double begin_ = detail::seconds_now(), training_seconds_ = 0, training_tokens_ = 0;
-  double peak_ = o_.peak_flops;
+  double peak_ = 0;  // flops of the machine; 0: not measured yet
   int peaks_measured_ = 0;
   bool out_of_time_ = false;
 
@@ -389,10 +389,10 @@ void Run::show(const RunStep& s) {
   if (!history_.validation_metrics.empty()) p.validation_metrics = history_.validation_metrics.back();
   p.floor = floor_;
   p.tokens_per_second = training_tokens_ / training_seconds_;
-  if (o_.peak_flops > 0) {
+  if (o_.flops_per_token > 0 && training_seconds_ > 1) {
     const double flops = o_.flops_per_token * p.tokens_per_second;
-    // What measured it was disturbed; after three times more, the flops are not the model's.
-    if (flops > peak_ && peaks_measured_++ < 3) peak_ = std::max(peak_, peak_flops(o_.precision));
+    // What measured less was disturbed; after the fourth time, the flops are not the model's.
+    if (flops > peak_ && peaks_measured_++ < 4) peak_ = std::max(peak_, peak_flops(o_.precision));
     p.share_of_peak = flops / peak_;
   }
   p.seconds_left = seconds() / static_cast<double>(done_ - resumed_) * static_cast<double>(o_.steps - done_);

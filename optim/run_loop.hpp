@@ -171,8 +171,9 @@ struct RunOptions {
   std::FILE* progress = nullptr;     // where to show progress; null: nowhere
   std::optional<double> floor = {};  // no model's loss on the whole evaluation set is below: shown beside that loss
   std::optional<double> eval_floor = {};  // the same of its first eval_batches, for the evaluations that see only them
-  double flops_per_token = 0;             // with peak_flops, shows the share of the machine's peak
-  double peak_flops = 0;  // of heed::peak_flops(precision); measured again where a run is faster than that
+  // Above 0: shows the share of peak_flops(precision), which is measured when the run has trained for a second: a short
+  // one would spend most of its time on that. Measured again where the run is faster.
+  double flops_per_token = 0;
   // Made on this thread before the run; a step of it is one of the run, with all that is done between two.
   Profile* profile = nullptr;
   // Ctrl-C, SIGTERM, SIGHUP and a pipe of `progress` that nobody reads any more finish the step, save and return; a
