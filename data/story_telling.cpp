@@ -33,7 +33,9 @@ struct Person {
 template <class Meaning>
 class Menu {
  public:
-  explicit Menu(Teller& teller) : teller_(teller) {}
+  explicit Menu(Teller& teller) : teller_(teller) {
+    texts_.reserve(kMany), weights_.reserve(kMany), meanings_.reserve(kMany);
+  }
   void add(std::string text, double weight, Meaning meaning) {
     if (weight <= 0) return;
     texts_.push_back(std::move(text));
@@ -42,11 +44,14 @@ class Menu {
   }
   Meaning choose() {
     std::vector<Option> options;
+    options.reserve(texts_.size());
     for (std::size_t i = 0; i < texts_.size(); ++i) options.push_back({texts_[i], weights_[i]});
     return meanings_[teller_.choose(options)];
   }
 
  private:
+  static constexpr std::size_t kMany = 32;  // as many options as most choices have
+
   Teller& teller_;
   std::vector<std::string> texts_;
   std::vector<double> weights_;
