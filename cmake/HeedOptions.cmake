@@ -36,7 +36,7 @@ endif()
 # heed_sanitize_lightly(): for the code of a folder that uses the library. What the sanitizers say of the library stays; what
 # they would say of the scopes in this code, which doubles the time it takes to compile, is left out. Each access calls the
 # address sanitizer's check instead of having it in line: a fifth of the time to compile. The library, which spends the time
-# of the tests, has its checks in line: calls would make it a fifth to a third slower.
+# of the tests, has its checks in line: calls would make it a third to a half slower.
 macro(heed_sanitize_lightly)
   if(HEED_SANITIZE MATCHES "address")
     add_compile_options(-fno-sanitize=alignment -fno-sanitize-address-use-after-scope -g0)
