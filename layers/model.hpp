@@ -55,7 +55,8 @@ void copy_values(M& from, M& to) {
 // Converts all parameters (and floating buffers) to float32 or float64; tied ones stay tied. Gradients are dropped. To
 // bfloat16, for a GPT that generates and is not trained further: the weights of linear layers and the tables of
 // embeddings, as a token reads all of them. Vectors, what mechanisms hold, and results are float32; what a weight of
-// bfloat16 multiplies is rounded to it first, and sums are float32.
+// bfloat16 multiplies is rounded to it first, and sums are float32. Queries, keys and values are bfloat16 where the
+// mechanism takes them so (AttentionCapabilities), which halves the keys and values that a decode state keeps.
 template <class M>
 void to(M& model, DType dtype) {
   detail::convert(detail::members_of(model), dtype);

@@ -76,19 +76,19 @@ void MultiHeadAttention::set_input_biases() {
   }
 }
 
-// Under bfloat16 precision queries, keys and values are kept as such where the mechanism takes them.
-static bool keeps_bfloat16(const AttentionMechanism& mechanism) {
-  return matmul_precision() == DType::bfloat16 && mechanism.capabilities().bfloat16 && mechanism.inputs().empty();
+bool MultiHeadAttention::keeps_bfloat16() const {
+  const bool rounds = matmul_precision() == DType::bfloat16 || proj.weight.dtype() == DType::bfloat16;
+  return rounds && mechanism.capabilities().bfloat16 && mechanism.inputs().empty();
 }
 
 // The projection of x to heads: as they are kept, unless something is done to them first.
-static Tensor projected(const Linear& linear, In x, const AttentionMechanism& mechanism, bool changed = false) {
-  return keeps_bfloat16(mechanism) && !changed && x.dtype() != DType::float64 ? linear(x, DType::bfloat16) : linear(x);
+Tensor MultiHeadAttention::projected(const Linear& linear, In x, bool changed) const {
+  return keeps_bfloat16() && !changed && x.dtype() != DType::float64 ? linear(x, DType::bfloat16) : linear(x);
 }
 
 // Heads to which something was done, as they are kept.
-static Tensor kept(const Tensor& heads, const AttentionMechanism& mechanism) {
-  return keeps_bfloat16(mechanism) && heads.dtype() == DType::float32 ? heads.to(DType::bfloat16) : heads;
+Tensor MultiHeadAttention::kept(const Tensor& heads) const {
+  return keeps_bfloat16() && heads.dtype() == DType::float32 ? heads.to(DType::bfloat16) : heads;
 }
 
 namespace {
@@ -115,7 +115,7 @@ MultiHeadAttention::Heads MultiHeadAttention::heads_of(In x, const RopeOptions& 
   check(qkv.has_value(), x.where(), "MultiHeadAttention: this layer attends to a memory; call it with one");
   check(x.rank() == 3 && x.dim(2) == o.width, x.where(), "MultiHeadAttention: x is ", x.tensor(),
         "; it must be [batch, positions, ", o.width, "]");
-  Columns y(projected(*qkv, x, mechanism, o.rope || o.qk_norm));
+  Columns y(projected(*qkv, x, o.rope || o.qk_norm));
   Heads h{y.next(o.heads, o.key_size), y.next(o.kv_heads, o.key_size), y.next(o.kv_heads, o.value_size)};
   for (const MechanismInput& input : mechanism.inputs())
     h.add(y.next(input.of_queries() ? o.heads : o.kv_heads, input.size));
@@ -127,7 +127,7 @@ MultiHeadAttention::Heads MultiHeadAttention::heads_of(In x, const RopeOptions& 
     h.q = rope(h.q, from);
     h.k = rope(h.k, from);
   }
-  for (Tensor* heads : {&h.q, &h.k, &h.v}) *heads = kept(*heads, mechanism);
+  for (Tensor* heads : {&h.q, &h.k, &h.v}) *heads = kept(*heads);
   return h;
 }
 
@@ -136,9 +136,9 @@ MultiHeadAttention::Heads MultiHeadAttention::heads_of(In x, const ProjectedMemo
   check(x.rank() == 3 && x.dim(2) == options_.width && x.dim(0) == memory.k.dim(0), x.where(),
         "MultiHeadAttention: x is ", x.tensor(), " and the memory's keys are ", memory.k,
         "; x must be [batch, positions, ", options_.width, "] of the same batch");
-  Columns y(projected(*q, x, mechanism, q_norm.has_value()));
+  Columns y(projected(*q, x, q_norm.has_value()));
   Heads h{y.next(options_.heads, options_.key_size), memory.k, memory.v, memory.mapped};
-  if (q_norm) h.q = kept((*q_norm)(h.q), mechanism);
+  if (q_norm) h.q = kept((*q_norm)(h.q));
   auto of_keys = memory.inputs.begin();
   for (const MechanismInput& input : mechanism.inputs())
     h.add(input.of_queries() ? y.next(options_.heads, input.size) : *of_keys++);
@@ -153,14 +153,14 @@ ProjectedMemory MultiHeadAttention::project(In memory, const Tensor& values) con
   check(!values.defined() || (v && values.shape() == memory.shape().with(-1, o.value_width)), memory.where(),
         "MultiHeadAttention: keys are ", memory.tensor(), " and values are ", values, "; values of their own must be ",
         "[batch, positions, ", o.value_width, "] of as many, and value_width above 0");
-  Columns y(projected(kv ? *kv : *k, memory, mechanism, k_norm.has_value()));
+  Columns y(projected(kv ? *kv : *k, memory, k_norm.has_value()));
   ProjectedMemory p;
   p.k = y.next(o.kv_heads, o.key_size);
-  if (k_norm) p.k = kept((*k_norm)(p.k), mechanism);
+  if (k_norm) p.k = kept((*k_norm)(p.k));
   if (kv)
-    p.v = kept(y.next(o.kv_heads, o.value_size), mechanism);
+    p.v = kept(y.next(o.kv_heads, o.value_size));
   else if (values.defined())
-    p.v = Columns(projected(*v, {values, memory.where()}, mechanism)).next(o.kv_heads, o.value_size);
+    p.v = Columns(projected(*v, {values, memory.where()})).next(o.kv_heads, o.value_size);
   for (const MechanismInput& input : mechanism.inputs())
     if (!input.of_queries()) p.inputs.push_back(y.next(o.kv_heads, input.size));
   return p;

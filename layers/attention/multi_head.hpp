@@ -100,13 +100,18 @@ class MultiHeadAttention {
 
   struct Heads {  // what the mechanism is given: views
     Tensor q, k, v;
-    Tensor mapped = {};  // as of ProjectedMemory
+    Tensor mapped = {};                                   // as of ProjectedMemory
     std::array<Tensor, kMostMechanismInputs> given = {};  // no vector: a warm step asks for no memory
     std::size_t count = 0;
 
     void add(Tensor x) { given[count++] = std::move(x); }
     std::span<const Tensor> inputs() const { return {given.data(), count}; }
   };
+  // Whether queries, keys and values are bfloat16, and so what a decode state keeps: where the mechanism takes them so,
+  // and products round their operands, as the layer's weights are bfloat16 or MatmulPrecision says so.
+  bool keeps_bfloat16() const;
+  Tensor projected(const Linear& linear, In x, bool changed = false) const;
+  Tensor kept(const Tensor& heads) const;
   Heads heads_of(In x, const RopeOptions& from = {}) const;
   Heads heads_of(In x, const ProjectedMemory& memory) const;
   AttentionCall with_relative(In x, const AttentionCall& call) const;  // with its bias, where positions are relative

@@ -380,6 +380,30 @@ TEST_CASE("a GPT of bfloat16 writes with every mechanism that goes on") {
   }
 }
 
+TEST_CASE("a GPT of bfloat16 keeps keys and values of half the size, where the mechanism takes them so") {
+  for (const std::string name : {"softmax", "cosine"})
+    for (const bool rope : {false, true}) {
+      CAPTURE(name);
+      GPTOptions o = small_gpt();
+      o.rope = rope;
+      Rng rng(4);
+      GPT model(o, rng,
+                mechanism_by_name(name, {.heads = o.heads, .head_size = o.width / o.heads, .context = o.context}));
+      to(model, DType::bfloat16);
+      const NoTape no_tape;
+      std::vector<AttentionState> states = model.make_states();
+      model.decode(random_ids({2, 3}, 11, 1), states);
+      model.decode(random_ids({2, 1}, 11, 2), states);
+      states = pick_rows(states, Tensor::from<std::int32_t>({1, 0, 1}));  // as a beam does
+      const Tensor logits = model.decode(random_ids({3, 1}, 11, 3), states);
+      CHECK(logits.dtype() == DType::float32);
+      const DType kept = name == "softmax" ? DType::bfloat16 : DType::float32;
+      for (AttentionState& state : states)
+        for (const NamedBuffer& buffer : named_buffers(state))
+          if (buffer.name != "lengths") CHECK(buffer.buffer->dtype() == kept);
+    }
+}
+
 TEST_CASE("rows that are read together have the bits of each alone, with any number of threads") {
   GPTOptions o = small_gpt();
   o.vocabulary = 500, o.width = 192, o.heads = 3, o.context = 90;
