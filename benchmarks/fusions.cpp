@@ -39,18 +39,13 @@ void run(const Function& f, const Tensors& inputs, Cost& cost) {
   cost.seconds.push_back(benchmarks::seconds() - start);
 }
 
-double median(std::vector<double> x) {
-  std::nth_element(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(x.size() / 2), x.end());
-  return x[x.size() / 2];
-}
-
 // In turn for about half a second, after a run of each that is not counted.
 void compare(const char* what, const Tensors& inputs, const Function& one, const Function& several) {
   Cost fused, apart, warm;
   run(one, inputs, warm), run(several, inputs, warm);
   for (const double start = benchmarks::seconds(); fused.seconds.size() < 5 || benchmarks::seconds() - start < 0.5;)
     run(one, inputs, fused), run(several, inputs, apart);
-  const double a = median(fused.seconds), b = median(apart.seconds);
+  const double a = benchmarks::median(fused.seconds), b = benchmarks::median(apart.seconds);
   std::printf("  %-44s%9.3f ms%9.3f ms%7.2fx%9.1f MiB%9.1f MiB\n", what, a * 1e3, b * 1e3, b / a, fused.mebibytes,
               apart.mebibytes);
   std::fflush(stdout);

@@ -5,7 +5,6 @@
 //   bench_generation [85m|gpt2] [--threads N] [--dtype f32|bf16] [--rows N]
 //
 // A row writes 200 tokens behind a prompt of 28, greedily: it sees 128 positions on average.
-#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <heed/heed.hpp>
@@ -45,12 +44,6 @@ std::vector<std::vector<std::int32_t>> prompts_of(Index rows, Index vocabulary) 
   return prompts;
 }
 
-double median(std::vector<double> x) {
-  const auto middle = x.begin() + static_cast<std::ptrdiff_t>(x.size() / 2);
-  std::nth_element(x.begin(), middle, x.end());
-  return *middle;
-}
-
 // Seconds of each step, in which each row writes a token, of the prompts, and of reading the weights.
 struct Times {
   std::vector<double> step, prompt, read;
@@ -81,13 +74,15 @@ void measure(const Config& c, DType type, const std::vector<Index>& rows) {
     Times warm_up, times;
     add_times(warm_up, model, n);
     for (int i = 0; i < 3; ++i) add_times(times, model, n);
-    const double step = median(times.step), read = median(times.read), rate = static_cast<double>(n) / step;
+    const double step = benchmarks::median(times.step), read = benchmarks::median(times.read),
+                 rate = static_cast<double>(n) / step;
     if (n == 1) one = rate;
     std::printf("heed %s, %s, %d threads, %s, %ld rows: %.2f ms a step, %.1f tokens/s", c.what,
                 type == DType::bfloat16 ? "bf16" : "f32", threads(), arch(), long{n}, step * 1e3, rate);
     if (n > 1 && one > 0) std::printf(" = %.2f times those of one row", rate / one);
     std::printf("; its weights are read in %.2f ms (%.1f GB/s), %.0f%% of that; %.1f ms for prompts of %ld tokens\n",
-                read * 1e3, bytes / read / 1e9, 100 * read / step, median(times.prompt) * 1e3, long{kPrompt});
+                read * 1e3, bytes / read / 1e9, 100 * read / step, benchmarks::median(times.prompt) * 1e3,
+                long{kPrompt});
     std::fflush(stdout);
   }
 }

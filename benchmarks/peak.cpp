@@ -70,8 +70,7 @@ double round_trip(int here, int there, double budget) {
   });
   asks.join();
   answers.join();
-  std::nth_element(runs.begin(), runs.begin() + static_cast<std::ptrdiff_t>(runs.size() / 2), runs.end());
-  return runs[runs.size() / 2];
+  return median(std::move(runs));
 }
 
 }  // namespace

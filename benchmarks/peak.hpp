@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <heed/core/parallel.hpp>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace heed::benchmarks {
@@ -27,6 +28,13 @@ DType take_dtype(int& argc, char**& argv);
 
 double seconds();  // of a steady clock
 
+// Of one number or more.
+inline double median(std::vector<double> x) {
+  const auto middle = x.begin() + static_cast<std::ptrdiff_t>(x.size() / 2);
+  std::nth_element(x.begin(), middle, x.end());
+  return *middle;
+}
+
 // The median of several runs of f, which are repeated for about `budget` seconds in all, at least three times, after
 // one that is not counted.
 template <class F>
@@ -39,8 +47,7 @@ double median_seconds(F&& f, double budget = 0.3) {
     f();
     times.push_back(seconds() - t);
   }
-  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
-  return times[times.size() / 2];
+  return median(std::move(times));
 }
 
 }  // namespace heed::benchmarks

@@ -62,12 +62,11 @@ Step measure(const GPTOptions& o, Index batch, double budget, const MechanismFac
   const double before = benchmarks::core_to_core(threads());
   for (const double start = benchmarks::seconds(); times.empty() || benchmarks::seconds() - start < budget;)
     times.push_back(step());
-  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
   double flops = model.flops_per_token(o.context);
   const auto context = static_cast<double>(o.context), width = static_cast<double>(o.width);
   if (model.blocks[0].attention.mechanism.keys_per_query(o.context, o.width / o.heads) == context)
     flops -= 6 * static_cast<double>(o.layers) * 2 * width * (context - 1) / 2;
-  return {times[times.size() / 2],
+  return {benchmarks::median(times),
           flops * static_cast<double>(batch * o.context),
           static_cast<double>(memory_use().peak),
           {before, benchmarks::core_to_core(threads())}};
