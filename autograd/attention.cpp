@@ -165,11 +165,11 @@ void decode(const AttentionKernels<T, S>& kernel, const AttentionProblem<T, S>& 
 }
 
 template <class T, class S>
-void forward(const FlexInputs& x, const Tensor& out, const Tensor& lse) {
+void forward(const FlexInputs& x, const Tensor& out, const Tensor& lse, const Tensor& rest) {
   const AttentionKernels<T, S>& kernel = kernels::attention_kernels<T, S>();
   const ScoreContext<T> context = context_of<T>(x);
   const AttentionProblem<T, S> p = problem_of<S>(x, context);
-  const AttentionOutput<T, S> y{rows_of<S>(out), pointer<T>(lse)};
+  const AttentionOutput<T, S> y{rows_of<S>(out), pointer<T>(lse), rows_of<std::uint8_t>(rest)};
   count_pairs(x, p, p.width + p.value_width);
   if (p.queries == 1 && y.lse == nullptr && p.drop_below == 0) return decode(kernel, p, y);
   const Index heads = p.batch * p.heads, lanes = kernel.sizes.lanes;
@@ -187,14 +187,14 @@ void forward(const FlexInputs& x, const Tensor& out, const Tensor& lse) {
 }
 
 template <class T, class S>
-void backward(const FlexInputs& x, const Tensor& out, const Tensor& dout, const Tensor& lse, const AttentionTargets& to,
-              Grads& d) {
+void backward(const FlexInputs& x, const Tensor& out, const Tensor& dout, const Tensor& lse, const Tensor& rest,
+              const AttentionTargets& to, Grads& d) {
   const AttentionKernels<T, S>& kernel = kernels::attention_kernels<T, S>();
   const ScoreContext<T> context = context_of<T>(x);
   const AttentionProblem<T, S> p = problem_of<S>(x, context);
   AttentionGradients<T, S> g{};
   detail::set_gradients<T>(g, out, dout, to);
-  g.lse = pointer<const T>(lse), g.dbias = pointer<T>(to.bias), g.groups = 1;
+  g.lse = pointer<const T>(lse), g.rest = rows_of<const std::uint8_t>(rest), g.dbias = pointer<T>(to.bias), g.groups = 1;
   count_pairs(x, p, 3 * p.width + 2 * p.value_width);  // the scores once more, and two products for each side of them
   const Index heads = p.batch * p.kv_heads, shared = p.heads / p.kv_heads, lanes = kernel.sizes.back_lanes;
   // Large blocks read the queries less often; a head alone needs small ones, which are divided more evenly.
@@ -243,16 +243,22 @@ void backward_sinks(const FlexInputs& x, const Tensor& out, const Tensor& dout, 
 Tensor attention_op(const char* op, const Where& where, const FlexInputs& x) {
   const auto& p = Mods::parameters(x.flex.score_mod);
   const Inputs inputs = {x.q, x.k, x.v, x.call.bias, x.flex.sinks, p[0], p[1], p[2], p[3]};
-  Tensor y = detail::attention_output(x), lse;
-  if (wants_gradient(inputs.list())) lse = Tensor::empty(x.grid().first(3), detail::score_dtype(x.q.dtype()));
+  Tensor y = detail::attention_output(x), lse, rest;
+  if (wants_gradient(inputs.list())) {
+    const Shape rows = x.grid().first(3);
+    lse = Tensor::empty(rows, detail::score_dtype(x.q.dtype()));
+    if (x.q.dtype() == DType::bfloat16)  // bytes
+      rest = Tensor::empty({rows[0], rows[1], rows[2], kernels::rest_width(x.v.dim(3))}, DType::bool8);
+  }
   detail::with_format(x.q.dtype(),
-                      [&](auto t, auto s) { forward<decltype(t), decltype(s)>(x, y.transpose(1, 2), lse); });
-  record(op, where, y, inputs, saved(x, y, lse),
-         [](Grads& d, const Tensor& dy, const FlexInputs& in, const Tensor& out, const Tensor& sums) {
+                      [&](auto t, auto s) { forward<decltype(t), decltype(s)>(x, y.transpose(1, 2), lse, rest); });
+  record(op, where, y, inputs, saved(x, y, lse, rest),
+         [](Grads& d, const Tensor& dy, const FlexInputs& in, const Tensor& out, const Tensor& sums,
+            const Tensor& more) {
            AttentionTargets to = detail::attention_targets(d);
            if (in.call.bias.defined() && d.wants(3)) to.bias = Tensor::zeros(in.grid(), dy.dtype());
            detail::with_format(in.q.dtype(), [&](auto t, auto s) {
-             backward<decltype(t), decltype(s)>(in, out.transpose(1, 2), dy.transpose(1, 2), sums, to, d);
+             backward<decltype(t), decltype(s)>(in, out.transpose(1, 2), dy.transpose(1, 2), sums, more, to, d);
            });
            if (to.bias.defined()) d.add(3, to.bias);
            backward_sinks(in, out, dy, sums, d);

@@ -23,7 +23,9 @@
 //
 // bfloat16 q, k, v and out: scores, softmax, sums and gradients are float32. Where the level has a dot product of pairs
 // (avx512_bf16), the operands of all products are bf16: p and ds are rounded for theirs, as in FlashAttention.
-// Elsewhere rows are widened as they are copied into scratch.
+// Elsewhere rows are widened as they are copied into scratch. Where one weight is near 1, do . v - delta cancels, and
+// an `o` of 8 bits would leave only what that rounding did to delta: so backward has 8 more of each, its rest, and
+// delta is of the same `do` as the product, rounded where that is.
 #pragma once
 #include "../kernel_interface.hpp"
 #include "dispatch.hpp"
@@ -73,8 +75,11 @@ struct AttentionProblem {
 template <class T, class S = T>
 struct AttentionOutput {
   HeadRows<S> out;
-  T* lse;  // [batch, heads, queries]: L, and +inf for a row without a key; or null
+  T* lse;                  // [batch, heads, queries]: L, and +inf for a row without a key; or null
+  HeadRows<uint8_t> rest;  // of a bf16 out that has an lse: 8 more bits of each number, rows of rest_width()
 };
+// Bytes of a row of AttentionOutput::rest, in whole vectors of every level.
+constexpr int64_t rest_width(int64_t value_width) { return (value_width + 15) / 16 * 16; }
 
 // What comes in and goes out backward, in every attention with a score for each pair.
 template <class T, class S = T>
@@ -88,6 +93,7 @@ struct PairGradients {
 
 template <class T, class S = T>
 struct AttentionGradients : PairGradients<T, S> {
+  HeadRows<const uint8_t> rest;  // of out, where that is bf16
   T* dbias;       // [batch, heads, queries, keys], zeros before; or null
   T* partial_dq;  // [groups, batch, heads, query tiles, tile_size], zeros before where there is a mask of blocks; null
                   // where there is one block of keys

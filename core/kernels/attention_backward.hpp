@@ -74,10 +74,10 @@ template <class F>
       clear(to_dout, x.dout_rows.row_stride);
       continue;
     }
-    const T* dout = row_of(d.dout, at.b, at.h, at.query + i);
     copy_row(row_of(p.q, at.b, at.h, at.query + i), p.width, query, non_finite_query);
-    copy_row(dout, p.value_width, to_dout, non_finite_dout);
-    x.delta[i] = row_dot(row_of(d.out, at.b, at.h, at.query + i), dout, p.value_width);
+    copy_row(row_of(d.dout, at.b, at.h, at.query + i), p.value_width, to_dout, non_finite_dout);
+    x.delta[i] = delta_of<F>(row_of(d.out, at.b, at.h, at.query + i), row_of(d.rest, at.b, at.h, at.query + i), to_dout,
+                             p.value_width);
   }
   finite.queries = !any(isnan(non_finite_query));
   finite.douts = !any(isnan(non_finite_dout));
@@ -232,6 +232,7 @@ inline Fetch next_of_backward(const AttentionProblem<T, S>& p, const AttentionGr
     fetch_rows(fetch, p.q, next_b, next_h, query, end, p.width);
     fetch_rows(fetch, d.dout, next_b, next_h, query, end, p.value_width);
     fetch_rows(fetch, d.out, next_b, next_h, query, end, p.value_width);
+    fetch_rows(fetch, d.rest, next_b, next_h, query, end, p.value_width);
     if (d.partial_dq == nullptr) fetch_rows(fetch, d.dq, next_b, next_h, query, end, p.width);
   }
   if ((h + 1) % shared != 0) return fetch;

@@ -97,8 +97,13 @@ inline void end_tile(const typename F::Problem& p, const typename F::Output& y, 
     store_part(to, lse, lanes_of<T>(rows - i));
   }
   // out[i, :] = outs[i, :] * inverse[i]
-  for (long i = 0; i < rows; ++i)
+  for (long i = 0; i < rows; ++i) {
     store_row<F>(row_of(y.out, b, h, query + i), outs + i * stride, p.value_width, inverse[i]);
+    if constexpr (F::kHalves)
+      if (y.lse != nullptr)
+        store_rest_row(row_of(y.rest, b, h, query + i), row_of(y.out, b, h, query + i), outs + i * stride,
+                       p.value_width, inverse[i]);
+  }
 }
 
 // What comes near while queries [begin, end) of head (b, h) meet the block of keys that ends at `key_end`: the next

@@ -18,6 +18,7 @@ struct Format {
   using Stored = S;
   using Step = Product<P>;
   using Element = typename Step::Element;
+  static constexpr bool kHalves = !std::is_same_v<S, T>;  // bf16 in memory
   static constexpr bool kDots = !std::is_same_v<Element, T>;
   static constexpr long kDepth = kDots ? 2 : 1;  // numbers of the depth in an element
   using Problem = AttentionProblem<T, S>;
@@ -168,6 +169,30 @@ inline void store_row(typename F::Stored* to, const ValueOf<F>* from, long n, Va
     store_bf16_row(to, from, n, factor);
   else
     for (long c = 0; c < n; c += kWidth<T>) put_lanes(to + c, load_aligned(from + c) * Batch<T>(factor), n - c);
+}
+
+// to[0, rest_width(n)): what factor * from loses as bf16, which `rounded` is.
+inline void store_rest_row(uint8_t* to, const uint16_t* rounded, const float* from, long n, float factor) {
+  for (long c = 0; c < n; c += kWidth<float>)
+    store_rest(to + c, load_aligned(from + c) * Batch<float>(factor), get_lanes_as<float>(rounded + c, n - c));
+}
+
+// delta = do . o of one row of n numbers; do as products read it, a row of x.rows.
+template <class F>
+inline ValueOf<F> delta_of(const typename F::Stored* out, [[maybe_unused]] const uint8_t* rest, const ElementOf<F>* dout,
+                           long n) {
+  using T = ValueOf<F>;
+  Batch<T> sum(T(0));
+  for (long c = 0; c < n; c += kWidth<T>) {
+    Batch<T> o = get_lanes_as<T>(out + c, n - c), y;
+    if constexpr (F::kHalves) o = with_rest(o, rest + c);
+    if constexpr (F::kDots)
+      y = load_bf16(reinterpret_cast<const uint16_t*>(dout) + c);
+    else
+      y = load_aligned(dout + c);
+    sum = fma(o, y, sum);
+  }
+  return reduce_add(sum);
 }
 
 // x.pairs of x.rows.

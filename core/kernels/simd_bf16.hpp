@@ -71,6 +71,32 @@ inline void store_bf16(uint16_t* p, const Batch<float>& x) {
 #endif
 }
 
+// The eight bits of x that follow those of `rounded`, its bf16, as a byte for each lane: together they tell 16 bits of its
+// fraction. What the machine rounds to 0 though it is not, below 2^-126, has more of them, and gets the most.
+inline void store_rest(uint8_t* p, const Batch<float>& x, const Batch<float>& rounded) {
+  const Batch<int32_t> rest = ((bits_as<int32_t>(x) - bits_as<int32_t>(rounded)) >> 8) + Batch<int32_t>(128);
+  const Batch<int32_t> byte = xsimd::min(xsimd::max(rest, Batch<int32_t>(0)), Batch<int32_t>(255));
+#if defined(__AVX512F__)
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(byte));
+#else
+  alignas(64) int32_t lane[kWidth<float>];
+  byte.store_aligned(lane);
+  for (int i = 0; i < kWidth<float>; ++i) p[i] = static_cast<uint8_t>(lane[i]);
+#endif
+}
+
+// x of the two.
+inline Batch<float> with_rest(const Batch<float>& rounded, const uint8_t* p) {
+#if defined(__AVX512F__)
+  const Batch<int32_t> byte = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#else
+  alignas(64) int32_t lane[kWidth<float>];
+  for (int i = 0; i < kWidth<float>; ++i) lane[i] = p[i];
+  const Batch<int32_t> byte = Batch<int32_t>::load_aligned(lane);
+#endif
+  return bits_as<float>(bits_as<int32_t>(rounded) + ((byte - Batch<int32_t>(128)) << 8));
+}
+
 // x rounded to the nearest bf16, in float32.
 inline float rounded(float x) { return bf16_to_float(float_to_bf16(x)); }
 inline Batch<float> rounded(Batch<float> x) {
