@@ -68,5 +68,6 @@
 #include <heed/optim/optimizers.hpp>
 #include <heed/optim/parameter_group.hpp>
 #include <heed/optim/profile.hpp>
+#include <heed/optim/ranks.hpp>
 #include <heed/optim/run_loop.hpp>
 #include <heed/optim/schedule.hpp>

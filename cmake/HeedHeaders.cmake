@@ -66,7 +66,9 @@ set(HEED_HEADERS
     optim/optimizers.hpp
     optim/parameter_group.hpp
     optim/profile.hpp
+    optim/ranks.hpp
     optim/run_loop.hpp
     optim/schedule.hpp
 )
 set(HEED_PLOT_HEADERS plot/plot.hpp)  # of the component heed::plot
+set(HEED_MPI_HEADERS mpi/mpi_ranks.hpp)  # of the component heed::mpi

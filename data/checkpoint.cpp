@@ -80,6 +80,11 @@ void check_names(const char* op, const Checkpoint& checkpoint) {
   }
   for (const auto& blob : checkpoint.blobs) names.add_root("blob", blob.first);
   for (const auto& tensor : checkpoint.tensors) names.add_tensor(tensor.first);
+  for (const auto& tensor : checkpoint.late) {
+    require(!checkpoint.tensors.contains(tensor.first), op, ": there are two tensors ", tensor.first,
+            "; every name must be used once");
+    names.add_tensor(tensor.first);
+  }
 }
 
 std::vector<detail::ModelEntry> detail::model_entries(const std::vector<Member>& members) {

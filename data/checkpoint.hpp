@@ -12,6 +12,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <heed/core/members.hpp>
 #include <map>
 #include <string>
@@ -23,7 +24,16 @@ namespace heed {
 // What a training run needs to go on. Names are paths: "model/blocks.0.norm.weight" is the tensor blocks.0.norm.weight
 // of the section "model"; counters, texts and blobs stand outside of sections: "step", "config", "tokenizer".
 struct Checkpoint {
+  // A tensor whose values are asked for once, when the file is written, one tensor at a time: what lies elsewhere, or
+  // is too large to be there twice. They must have this shape and dtype.
+  struct Late {
+    Shape shape;
+    DType dtype = DType::float32;
+    std::function<Tensor()> values = {};
+  };
+
   TensorsByName tensors;                          // any dtype and shape; handles: the values are read when it is saved
+  std::map<std::string, Late, std::less<>> late;  // more of them, under other names; none in one that was loaded
   std::map<std::string, std::uint64_t> counters;  // step, seed, positions in random streams and data
   std::map<std::string, std::string> texts;       // UTF-8 without zero bytes; configurations are JSON
   std::map<std::string, std::string> blobs;       // any bytes

@@ -47,8 +47,18 @@ Handle placed_creation() {
 // Values that HDF5 has a place for in the file, and does not write.
 struct PlacedValues {
   std::uint64_t at;
-  Tensor values;
+  std::size_t bytes;
+  std::function<Tensor()> values;
 };
+
+std::function<Tensor()> values_of(const std::string& path, const Checkpoint::Late& late) {
+  return [path, late] {
+    const Tensor x = late.values();
+    require(x.defined() && x.shape() == late.shape && x.dtype() == late.dtype, "save_checkpoint: the values of ", path,
+            " are ", x, "; they must be ", late.shape, " ", late.dtype);
+    return x;
+  };
+}
 
 // Takes names that check_names() passed.
 class Writer {
@@ -67,18 +77,22 @@ class Writer {
 
   void add_tensor(const std::string& path, const Tensor& x) {
     require(x.defined(), "save_checkpoint: the tensor ", path, " is undefined; it must have values");
+    add_tensor(path, x.shape(), x.dtype(), [values = x.detach()] { return values; });
+  }
+
+  void add_tensor(const std::string& path, const Shape& shape, DType dtype, std::function<Tensor()> values) {
     make_groups(path);
-    const Shape& shape = x.shape();
     const std::vector<hsize_t> sizes(shape.begin(), shape.end());
-    const bool large = static_cast<std::size_t>(x.numel()) * size_of(x.dtype()) >= kLarge;
-    const Handle made = large ? make(path, stored_type(x.dtype(), bools_), sizes, placed_creation_)
-                              : add(path, stored_type(x.dtype(), bools_), sizes, x.detach().dense().raw());
+    const std::size_t bytes = static_cast<std::size_t>(shape.numel()) * size_of(dtype);
+    const bool large = bytes >= kLarge;
+    const Handle made = large ? make(path, stored_type(dtype, bools_), sizes, placed_creation_)
+                              : add(path, stored_type(dtype, bools_), sizes, values().dense().raw());
     if (large) {
       const haddr_t at = H5Dget_offset(made);
       require(at != HADDR_UNDEF, "save_checkpoint: HDF5 has no place for ", path, "; is the memory full?");
-      placed.push_back({at, x.detach()});
+      placed.push_back({at, bytes, std::move(values)});
     }
-    if (x.dtype() == DType::bfloat16) add_attribute(made, "dtype", std::string(name_of(x.dtype())));
+    if (dtype == DType::bfloat16) add_attribute(made, "dtype", std::string(name_of(dtype)));
   }
 
   void add_counter(const std::string& name, std::uint64_t value) { add(name, H5T_STD_U64LE, {}, &value); }
@@ -161,7 +175,16 @@ Hdf5Image::Hdf5Image(const Checkpoint& checkpoint) {
       for (const auto& [name, value] : checkpoint.counters) writer.add_counter(name, value);
       for (const auto& [name, text] : checkpoint.texts) writer.add_text(name, text);
       for (const auto& [name, blob] : checkpoint.blobs) writer.add_blob(name, blob);
-      for (const auto& [path, tensor] : checkpoint.tensors) writer.add_tensor(path, tensor);
+      auto late = checkpoint.late.begin();  // both in the order of their names, as if they were one map
+      const auto add_late = [&](const std::string* before) {
+        for (; late != checkpoint.late.end() && (before == nullptr || late->first < *before); ++late)
+          writer.add_tensor(late->first, late->second.shape, late->second.dtype, values_of(late->first, late->second));
+      };
+      for (const auto& [path, tensor] : checkpoint.tensors) {
+        add_late(&path);
+        writer.add_tensor(path, tensor);
+      }
+      add_late(nullptr);
       placed = std::move(writer.placed);
     }
     require(H5Fflush(file, H5F_SCOPE_GLOBAL) >= 0, "save_checkpoint: HDF5 cannot finish the file; is the memory full?");
@@ -177,7 +200,7 @@ Hdf5Image::Hdf5Image(const Checkpoint& checkpoint) {
   };
   for (PlacedValues& p : placed) {
     add_structure(p.at);
-    done = p.at + static_cast<std::uint64_t>(p.values.numel()) * size_of(p.values.dtype());
+    done = p.at + p.bytes;
     pieces_.push_back({{}, std::move(p.values)});
   }
   add_structure(size_);

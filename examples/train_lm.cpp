@@ -3,6 +3,7 @@
 //   train_lm                                          the built-in stories
 //   train_lm --data shakespeare.txt --preset nano     a text of your own
 //   train_lm --model mlm --attention linformer        a masked language model: fills in hidden tokens
+//   mpirun -n 4 train_lm --shards 8                   four processes, each with two of the eight parts of a step
 //   train_lm --checkpoint lm.h5 --resume              goes on where a run was stopped, to the same bits
 #include <cmath>
 #include <heed/data/detail/disk.hpp>
@@ -13,6 +14,7 @@
 #include "examples/support/masked_sample.hpp"
 #include "examples/support/memory_need.hpp"
 #include "examples/support/program.hpp"
+#include "examples/support/program_ranks.hpp"
 #include "examples/support/run_report.hpp"
 
 namespace {
@@ -85,9 +87,9 @@ OptimizerOptions optimizer_options(const LmSettings& s) {
 
 // Trains a GPT or a BERT; `metrics` of evaluation batches, `show` the sample. Gives the exit code.
 template <class M>
-int train_model(M& model, const LmFlags& all_flags, const LmSettings& s, const LmData& data, RunOptions options,
-                const std::function<Metrics(const Batch&)>& metrics, const std::function<void()>& show) {
-  const LmRunFlags& flags = all_flags.run();
+int train_model(M& model, const LmFlags& all_flags, const LmRunFlags& flags, const LmSettings& s, const LmData& data,
+                RunOptions options, const std::function<Metrics(const Batch&)>& metrics,
+                const std::function<void()>& show) {
   const ParameterGroups groups = s.optimizer == "muon" ? muon_groups(model, {.weight_decay = s.weight_decay})
                                                        : decay_groups(model, s.weight_decay);
   const std::unique_ptr<Optimizer> optimizer = make_optimizer(s.optimizer, groups, optimizer_options(s));
@@ -135,9 +137,15 @@ M make_model(const GPTConfig& config, Rng& rng, const Checkpoint* old) {
   return model;
 }
 
-int train(const LmFlags& flags) {
-  const LmRunFlags& run_flags = flags.run();
-  set_threads(run_flags.threads);
+// What rank 0 alone does is not the other ranks'.
+LmRunFlags flags_of(const Ranks* ranks, LmRunFlags flags) {
+  if (is_first(ranks)) return flags;
+  flags.log = flags.plot = "", flags.sample = 0, flags.profile = {};
+  return flags;
+}
+
+int train(const LmFlags& flags, Ranks* ranks) {
+  const LmRunFlags run_flags = flags_of(ranks, flags.run());
   check_plot(run_flags.plot);
   const std::shared_ptr<Checkpoint> old = checkpoint_to_resume(run_flags.resume, run_flags.checkpoint);
   if (old) from_json<GPTConfig>(old->text("config"), run_flags.checkpoint);  // another program's checkpoint ends here
@@ -146,8 +154,7 @@ int train(const LmFlags& flags) {
     const Index vocabulary = Tokenizer::from_json(old->text("tokenizer")).vocabulary_size();
     check_language_model(model_config(s, vocabulary), *old, vocabulary);
   }
-  flags.check_files(s);
-  check_place("save_checkpoint", run_flags.checkpoint);
+  if (is_first(ranks)) flags.check_files(s), check_place("save_checkpoint", run_flags.checkpoint);
   const LmData data = load_data(s, old ? &old->text("tokenizer") : nullptr);
   if (old) check_same_content(flags, s, data, *old);
 
@@ -161,19 +168,19 @@ int train(const LmFlags& flags) {
                          .batches = s.accumulate * s.shards,
                          .moments = optimizer_states(s.optimizer, optimizer_options(s))});
   RunOptions options = run_options(run_flags, s, data, config);
-  options.loaded = old;
+  options.loaded = old, options.ranks = ranks;
   if (!config.options.causal) {
     // An error of the prompt comes now, not after the training.
     if (!run_flags.prompt.empty()) masked_tokens(data.tokenizer, run_flags.prompt, data.masks.mask, s.context);
     BERT model = make_model<BERT>(config, rng, old.get());
     const auto metrics = [&](const Batch& b) { return classification_metrics(model(b.inputs), b.targets); };
-    return train_model(model, flags, s, data, options, metrics, [&] {
+    return train_model(model, flags, run_flags, s, data, options, metrics, [&] {
       print_filled_in(model, data.tokenizer, data.texts, data.masks, run_flags.prompt, run_flags.sample, s.seed);
     });
   }
   if (run_flags.sample > 0) prompt_tokens(data.tokenizer, run_flags.prompt);
   LanguageModel lm{make_model<GPT>(config, rng, old.get()), data.tokenizer};
-  return train_model(lm.model, flags, s, data, options, {}, [&] {
+  return train_model(lm.model, flags, run_flags, s, data, options, {}, [&] {
     generate_text(lm, {run_flags.prompt}, {.count = run_flags.sample, .sampling = run_flags.sampling, .seed = s.seed,
                                            .on_text = print_piece});
     std::puts("");
@@ -184,5 +191,7 @@ int train(const LmFlags& flags) {
 
 int main(int argc, char** argv) {
   LmFlags flags;
-  return run_program(flags.line(), argc, argv, [&] { return train(flags); });
+  return run_program(flags.line(), argc, argv, [&] {
+    return run_on_ranks(flags.run().threads, [&](Ranks* ranks) { return train(flags, ranks); });
+  });
 }

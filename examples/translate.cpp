@@ -3,6 +3,7 @@
 //
 //   translate                                                       the built-in language: dates into ISO 8601
 //   translate --source train.de --target train.en --val-source val.de --val-target val.en
+//   mpirun -n 4 translate --shards 4                                four processes, each with a part of every step
 //   translate --checkpoint translate.h5 --resume                    goes on where a run was stopped, to the same bits
 //   translate --checkpoint translate.h5 --translate FILE --beam 5   a line of FILE is a text
 //   translate --checkpoint translate.h5 --text "ein Hund schläft ."
@@ -15,6 +16,7 @@
 
 #include "examples/support/profile_flags.hpp"
 #include "examples/support/program.hpp"
+#include "examples/support/program_ranks.hpp"
 #include "examples/support/run_report.hpp"
 #include "examples/support/token_labels.hpp"
 #include "examples/support/translation_settings.hpp"
@@ -143,14 +145,15 @@ int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, c
   const TextPairs training(d.training, d.source, d.target, sides), held_out(d.validation, d.source, d.target, sides);
   const SampleBatches batches(training, {.tokens = s.batch_tokens, .padding = TextPairs::padding()});
   const SampleEvaluation validation(held_out, {.tokens = s.batch_tokens, .padding = TextPairs::padding()});
+  const Index epoch = (batches.size() + s.shards - 1) / s.shards;  // steps
   std::fprintf(stderr,
                "%s (%lld left out)\n%s: %.2fM parameters, vocabularies of %lld and %lld, %lld steps an epoch; %s, %d "
                "threads, seed %llu; %s\n",
                d.description.c_str(), static_cast<long long>(training.skipped() + held_out.skipped()), s.model.c_str(),
                static_cast<double>(parameter_count(model)) / 1e6, static_cast<long long>(training.source_vocabulary()),
-               static_cast<long long>(training.target_vocabulary()), static_cast<long long>(batches.size()), arch(),
+               static_cast<long long>(training.target_vocabulary()), static_cast<long long>(epoch), arch(),
                threads(), static_cast<unsigned long long>(s.seed), options.loaded ? "going on" : "starting afresh");
-  options.steps = s.last_step(batches.size()), options.seconds = 60 * s.minutes;
+  options.steps = s.last_step(epoch), options.seconds = 60 * s.minutes;
   Adam adam(named_parameters(model), {.lr = s.lr, .betas = {0.9, s.beta2}, .eps = 1e-9});
   const Index steps = std::max<Index>(1, options.steps);
   const Index warmup = s.needs_last_step() ? std::min(s.warmup, steps) : s.warmup;
@@ -168,6 +171,7 @@ int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, c
     say_stopped(result, options.steps, resume);
     return 130;
   }
+  if (!is_first(options.ranks)) return 0;
   if (last.kept() > 0) {
     last.load_mean();
     std::fprintf(stderr, "the mean of %lld weights from here on\n", static_cast<long long>(last.kept()));
@@ -187,7 +191,8 @@ int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, c
   return 0;
 }
 
-int train(const Settings& given, const RunFlags& f, const CommandLine& line) {
+int train(const Settings& given, RunFlags f, const CommandLine& line, Ranks* ranks) {
+  if (!is_first(ranks)) f.log = f.plot = "", f.profile = {};  // these are rank 0's
   const std::shared_ptr<Checkpoint> old = checkpoint_to_resume(f.resume, f.checkpoint);
   if (old) translation_config(*old);  // another program's checkpoint ends here
   Settings s = old ? resumed_settings(given, line, *old) : given;
@@ -201,7 +206,7 @@ int train(const Settings& given, const RunFlags& f, const CommandLine& line) {
   o.precision = s.dtype == "bf16" ? DType::bfloat16 : DType::float32;
   o.eval_every = s.eval_every, o.patience = f.patience;
   o.checkpoint = f.checkpoint, o.checkpoint_every = f.checkpoint_every, o.resume = f.resume, o.best = f.best;
-  o.loaded = old;
+  o.loaded = old, o.ranks = ranks, o.shards = s.shards;
   o.texts = translator_texts(config, d.source, d.target);
   o.texts.insert({"settings", to_json(s)});
   o.log = f.log, o.progress = stderr, o.handle_interrupt = true;
@@ -310,7 +315,10 @@ int main(int argc, char** argv) {
   add_flags(line, s);
   add_run_flags(line, f);
   return run_program(line, argc, argv, [&] {
-    set_threads(f.threads);
+    const auto work = [&](Ranks* ranks) {
+      if (translates(line)) return use(s, f, line);
+      return train(s, f, line, ranks);
+    };
     check_files({.read = {{"--source", s.source}, {"--target", s.target}},
                  .replaced = {{"--checkpoint", f.checkpoint},
                               {"--best", f.best},
@@ -318,6 +326,6 @@ int main(int argc, char** argv) {
                               {"--trace", f.profile.trace},
                               {"--alignments", f.alignments}},
                  .logs = {{"--log", f.log}}});
-    return translates(line) ? use(s, f, line) : train(s, f, line);
+    return run_on_ranks(f.threads, work);
   });
 }

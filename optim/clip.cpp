@@ -39,14 +39,19 @@ struct Gradients {
 
 namespace detail {
 
-double norm_of(const std::vector<Trained>& parameters, const Chunks& chunks, std::vector<double>& sums) {
+void squares_of(const std::vector<Trained>& parameters, const Chunks& chunks, std::vector<double>& sums,
+                const std::function<bool(const Chunk&)>& wanted) {
   sums.assign(static_cast<std::size_t>(chunks.size()), 0.0);
   chunks.run([&](Index i, const Chunk& c) {
+    if (wanted && !wanted(c)) return;
     const Tensor& gradient = gradient_of(parameters[static_cast<std::size_t>(c.parameter)]);
     with_kernels(gradient.dtype(), [&](auto zero, const auto& k) {
       sums[static_cast<std::size_t>(i)] = k.sum_squares(gradient.ptr<decltype(zero)>() + c.begin, c.count);
     });
   });
+}
+
+double norm_of(const std::vector<double>& sums) {
   double sum = 0;
   for (const double s : sums) sum += s;
   return std::sqrt(sum);
@@ -70,7 +75,8 @@ void check_max_norm(std::string_view who, double max_norm) {
 double grad_norm(const ParameterGroups& parameters) {
   const Gradients g("grad_norm", parameters);
   std::vector<double> sums;
-  return detail::norm_of(g.parameters, g.chunks, sums);
+  detail::squares_of(g.parameters, g.chunks, sums);
+  return detail::norm_of(sums);
 }
 
 double clip_coefficient(double norm, double max_norm) {
@@ -85,7 +91,8 @@ double clip_grad_norm_(const ParameterGroups& parameters, double max_norm, NonFi
   detail::check_max_norm("clip_grad_norm_", max_norm);
   Gradients g("clip_grad_norm_", parameters);
   std::vector<double> sums;
-  const double norm = detail::norm_of(g.parameters, g.chunks, sums);
+  detail::squares_of(g.parameters, g.chunks, sums);
+  const double norm = detail::norm_of(sums);
   if (!std::isfinite(norm)) {
     if (non_finite == NonFinite::error) detail::fail_non_finite("clip_grad_norm_", norm, g.parameters, g.chunks, sums);
     if (non_finite == NonFinite::skip) return norm;

@@ -220,6 +220,8 @@ Muon::Muon(const ParameterGroups& parameters, MuonOptions o)
   check_option(o.adamw_eps >= 0, "adamw_eps", o.adamw_eps, "0 or more");
 }
 
+bool Muon::needs_whole(const Shape& shape, bool elementwise) const { return orthogonalised(shape, elementwise); }
+
 void Muon::update(const UpdateChunk& chunk) const {
   detail::adam_step(chunk, options_.betas, options_.adamw_eps, true);
 }

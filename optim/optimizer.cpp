@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <heed/core/detail/profiler.hpp>
+#include <heed/optim/detail/division.hpp>
 #include <heed/optim/optimizer.hpp>
 #include <map>
 #include <numeric>
@@ -44,13 +45,49 @@ void Optimizer::check_option(bool ok, const char* option, double value, const ch
   require(ok && std::isfinite(value), name_, ": ", option, " is ", value, "; it must be ", ok ? "finite" : rule);
 }
 
+std::optional<Shape> Optimizer::state_shape(std::size_t parameter, const StateSlot& slot) const {
+  const Trained& p = parameters_[parameter];
+  return slot.shape == nullptr ? p.value.shape() : slot.shape(p.value.shape(), p.elementwise);
+}
+
 void Optimizer::allocate_states(std::size_t parameter) {
-  const Tensor& value = parameters_[parameter].value;
   for (const StateSlot& slot : slots_) {
-    const bool elementwise = parameters_[parameter].elementwise;
-    const std::optional<Shape> shape = slot.shape == nullptr ? value.shape() : slot.shape(value.shape(), elementwise);
-    states_[parameter].push_back(shape ? Tensor::full(*shape, slot.initial, value.dtype()) : Tensor());
+    std::optional<Shape> shape = state_shape(parameter, slot);
+    if (shape && division_ != nullptr) {
+      const int owner = division_->owner(parameter);
+      if (owner < 0)
+        shape = Shape{division_->of(parameter, ranks_->rank()).count()};
+      else if (owner != ranks_->rank())
+        shape = Shape{0};
+    }
+    const DType dtype = parameters_[parameter].value.dtype();
+    states_[parameter].push_back(shape ? Tensor::full(*shape, slot.initial, dtype) : Tensor());
   }
+}
+
+// Of a whole state of a parameter, what this rank keeps.
+Tensor Optimizer::part_here(std::size_t parameter, const Tensor& state) const {
+  const int owner = division_->owner(parameter);
+  if (owner == ranks_->rank()) return state;
+  const detail::Stretch none, &here = owner < 0 ? division_->of(parameter, ranks_->rank()) : none;
+  return state.detach().dense().view({state.numel()}).slice(0, here.begin, here.end);
+}
+
+void Optimizer::divide(Ranks& ranks, std::vector<Index>& loads) {
+  require(ranks_ == nullptr || ranks_ == &ranks, name_, ": it is divided among other ranks; make it anew");
+  if (ranks_ != nullptr) return;
+  std::vector<bool> whole;
+  for (const Trained& p : parameters_) whole.push_back(needs_whole(p.value.shape(), p.elementwise));
+  ranks_ = &ranks;
+  division_ = std::make_shared<detail::Division>(parameters_, whole, loads);
+  const NoTape guard;
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    for (Tensor& state : states_[i])
+      if (state.defined()) state = division_->owner(i) == ranks.rank() ? state : part_here(i, state).clone();
+}
+
+bool Optimizer::is_here(const Chunk& chunk) const {
+  return division_ == nullptr || division_->owner_of(chunk) == ranks_->rank();
 }
 
 void Optimizer::update(const UpdateChunk&) const {
@@ -70,20 +107,20 @@ void Optimizer::update_chunk(const Chunk& c, double gradient_scale) const {
   const auto i = static_cast<std::size_t>(c.parameter);
   const Trained& p = parameters_[i];
   const Group& group = groups_[static_cast<std::size_t>(p.group)];
-  const std::size_t skipped = static_cast<std::size_t>(c.begin) * size_of(p.value.dtype());
-  const auto from_begin = [&](const Tensor& x) -> void* {
-    return x.defined() ? static_cast<char*>(x.raw()) + skipped : nullptr;
+  const auto from = [&](const Tensor& x, Index item) -> void* {
+    return x.defined() ? static_cast<char*>(x.raw()) + static_cast<std::size_t>(item) * size_of(x.dtype()) : nullptr;
   };
+  const Index states_begin = division_ == nullptr ? 0 : division_->of(i, ranks_->rank()).begin;
   UpdateChunk u{p.value.dtype(),
                 c.count,
-                from_begin(p.value),
-                from_begin(detail::gradient_of(p)),
+                from(p.value, c.begin),
+                from(detail::gradient_of(p), c.begin),
                 {},
                 gradient_scale,
                 group.lr,
                 group.weight_decay,
                 steps_[i]};
-  for (std::size_t s = 0; s < slots_.size(); ++s) u.states[s] = from_begin(states_[i][s]);
+  for (std::size_t s = 0; s < slots_.size(); ++s) u.states[s] = from(states_[i][s], c.begin - states_begin);
   update(u);
 }
 
@@ -96,6 +133,7 @@ void Optimizer::apply(double gradient_scale) {
     if (!p.active()) continue;
     if (states_[i].size() < slots_.size()) allocate_states(i);
     steps_[i]++;
+    if (division_ != nullptr && division_->owner(i) != ranks_->rank()) continue;
     const Group& group = groups_[static_cast<std::size_t>(p.group)];
     wholes_.push_back({p.value, detail::gradient_of(p), states_[i], gradient_scale, group.lr, group.weight_decay,
                        steps_[i], p.elementwise, p.parts});
@@ -106,10 +144,21 @@ void Optimizer::apply(double gradient_scale) {
   }
   chunks_.clear();
   auto whole = wholes_.begin();
-  for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (parameters_[i].active() && !(whole++)->done) chunks_.add(static_cast<int>(i), parameters_[i].value.numel());
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!parameters_[i].active()) continue;
+    const bool tried = division_ == nullptr || division_->owner(i) == ranks_->rank();
+    if (!(tried && (whole++)->done)) chunks_.add(static_cast<int>(i), parameters_[i].value.numel());
+  }
   wholes_.clear();
-  chunks_.run([&](Index, const Chunk& c) { update_chunk(c, gradient_scale); });
+  chunks_.run([&](Index, const Chunk& c) {
+    if (is_here(c)) update_chunk(c, gradient_scale);
+  });
+  if (division_ != nullptr) {
+    std::vector<Tensor> values(parameters_.size());
+    for (std::size_t i = 0; i < parameters_.size(); ++i)
+      if (parameters_[i].active()) values[i] = parameters_[i].value;
+    detail::all_gather(*ranks_, *division_, values);
+  }
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!parameters_[i].active()) continue;
     parameters_[i].value.bump_version();
@@ -138,7 +187,26 @@ double Optimizer::clipped_step(double max_norm, NonFinite non_finite) {
 double Optimizer::grad_norm() {
   const detail::ProfileScope scope("clipping");
   collect();
-  return detail::norm_of(parameters_, chunks_, sums_);
+  detail::squares_of(parameters_, chunks_, sums_, [this](const Chunk& c) { return is_here(c); });
+  if (division_ != nullptr) gather_sums();
+  return detail::norm_of(sums_);
+}
+
+// The sums of squares of all chunks, each of which one rank has.
+void Optimizer::gather_sums() {
+  std::vector<std::vector<std::size_t>> chunks(static_cast<std::size_t>(ranks_->size()));  // by rank
+  for (Index i = 0; i < chunks_.size(); ++i)
+    chunks[static_cast<std::size_t>(division_->owner_of(chunks_[i]))].push_back(static_cast<std::size_t>(i));
+  std::vector<Index> begins = {0};
+  std::vector<double> by_rank;
+  for (const auto& of_rank : chunks) {
+    for (const std::size_t i : of_rank) by_rank.push_back(sums_[i]);
+    begins.push_back(static_cast<Index>(by_rank.size()));
+  }
+  detail::all_gather(*ranks_, by_rank, begins);
+  auto sum = by_rank.begin();
+  for (const auto& of_rank : chunks)
+    for (const std::size_t i : of_rank) sums_[i] = *sum++;
 }
 
 void Optimizer::zero_grad() {
@@ -188,10 +256,30 @@ std::vector<std::size_t> Optimizer::by_name() const {
 }
 
 std::vector<NamedTensor> Optimizer::state() const {
+  require(division_ == nullptr, name_, ": its state is divided among ranks; each has a part of it, state_parts()");
   std::vector<NamedTensor> parts;
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     for (std::size_t s = 0; s < states_[i].size(); ++s)
       if (states_[i][s].defined()) parts.push_back({slots_[s].name + "." + parameters_[i].name, states_[i][s]});
+  for (NamedTensor& part : small_state()) parts.push_back(std::move(part));
+  return parts;
+}
+
+std::vector<Optimizer::StatePart> Optimizer::state_parts() const {
+  std::vector<StatePart> parts;
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    for (std::size_t s = 0; s < states_[i].size(); ++s)
+      if (const Tensor& here = states_[i][s]; here.defined())
+        parts.push_back({slots_[s].name + "." + parameters_[i].name, *state_shape(i, slots_[s]), here.dtype(), here,
+                         static_cast<int>(i)});
+  for (const NamedTensor& part : small_state())
+    parts.push_back({part.name, part.tensor.shape(), part.tensor.dtype(), part.tensor, -1});
+  return parts;
+}
+
+// The rest of the state: how many steps were made, and the learning rates.
+std::vector<NamedTensor> Optimizer::small_state() const {
+  std::vector<NamedTensor> parts;
   std::vector<double> lrs = {lr_};
   for (const Group& g : groups_) lrs.push_back(g.lr);
   std::vector<std::int32_t> steps;
@@ -227,13 +315,23 @@ void Optimizer::load_state(const std::vector<NamedTensor>& given) {
               part.tensor.numel() - 1, "; it must be ", groups(), ", as in this optimizer");
   const auto had = states_;
   fit_states(given);
-  std::vector<NamedTensor> mine = state();
+  std::vector<NamedTensor> mine;
+  const std::vector<StatePart> parts = state_parts();
+  for (const StatePart& p : parts)  // of those that are divided: a tensor of their shape
+    mine.push_back({p.name, p.here.shape() == p.shape ? p.here : Tensor::scalar(0, p.dtype).expand(p.shape)});
   try {
     detail::check_state(name_, mine, given);
   } catch (const Error&) {
     states_ = had;
     throw;
   }
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (division_ == nullptr || parts[i].parameter < 0) continue;
+    const auto whole = std::ranges::find(given, parts[i].name, &NamedTensor::name);
+    mine[i].tensor = parts[i].here;
+    mine[i].tensor.copy_(part_here(static_cast<std::size_t>(parts[i].parameter), whole->tensor));
+  }
+  if (division_ != nullptr) mine.erase(mine.begin(), mine.end() - 3);
   detail::copy_state(mine, given);
   const std::size_t last = mine.size();
   const std::vector<std::int32_t> steps = mine[last - 3].tensor.to_vector<std::int32_t>();

@@ -18,12 +18,18 @@
 //   optimizer.zero_grad();
 #pragma once
 #include <heed/optim/parameter_group.hpp>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 namespace heed {
+
+class Ranks;  // optim/ranks.hpp
+namespace detail {
+class Division;
+}
 
 // A stretch of one parameter, as an optimizer of your own updates it: arrays of `count` items of `dtype` (float32,
 // float64).
@@ -106,6 +112,24 @@ class Optimizer {
   // step.
   void load_state(const std::vector<NamedTensor>& state);
 
+  // Divides state and steps among ranks, as run() does of its own accord: from now on each rank keeps the state of its
+  // part of the parameters, and has gradients that count there alone. step(), clipped_step() and grad_norm() are calls
+  // of all ranks together, after which they have the same parameters; state() is an Error. `loads`: the items of each
+  // rank so far, of optimizers that were divided before; goes on. The ranks must outlive the optimizer's last step.
+  // Error where it was divided among others. Source: Rajbhandari, Rasley, Ruwase, He, «ZeRO: Memory Optimizations
+  // Toward Training Trillion Parameter Models», 2020, section 5.1.
+  void divide(Ranks& ranks, std::vector<Index>& loads);
+  const detail::Division* division() const { return division_.get(); }  // null: it is not
+  // state() of an optimizer that is divided: of tensors that are divided, what is here. The last three are on all.
+  struct StatePart {
+    std::string name;
+    Shape shape;  // of the whole
+    DType dtype;
+    Tensor here;            // the whole, a stretch of it, or without items
+    int parameter;          // whose; -1: it is whole on each rank
+  };
+  std::vector<StatePart> state_parts() const;
+
  protected:
   // One tensor per parameter, of its dtype: exp_avg. An optimizer has at most UpdateChunk::kMostStates.
   struct StateSlot {
@@ -130,6 +154,10 @@ class Optimizer {
     for (WholeParameter& p : parameters) p.done = update_whole(p);
   }
 
+  // Whether a parameter of this shape, in a group that is elementwise or not, is updated as a whole, or has states of
+  // another shape. Others are divided by items where a run has several ranks.
+  virtual bool needs_whole(const Shape&, bool /*elementwise*/) const { return true; }
+
   // For constructors: Error «AdamW: eps is -1; it must be 0 or more» unless ok.
   void check_option(bool ok, const char* option, double value, const char* rule) const;
 
@@ -150,9 +178,16 @@ class Optimizer {
   detail::Chunks chunks_;     // of the parameters that the current step updates
   std::vector<WholeParameter> wholes_;  // the same parameters, during the step
   std::vector<double> sums_;  // of squares, one per chunk
+  Ranks* ranks_ = nullptr;    // that it is divided among
+  std::shared_ptr<const detail::Division> division_;
 
   const Group& group_at(int group) const;
+  std::optional<Shape> state_shape(std::size_t parameter, const StateSlot& slot) const;
   void allocate_states(std::size_t parameter);
+  Tensor part_here(std::size_t parameter, const Tensor& state) const;
+  bool is_here(const detail::Chunk& chunk) const;  // to be stepped by this rank
+  void gather_sums();
+  std::vector<NamedTensor> small_state() const;
   void update_chunk(const detail::Chunk& chunk, double gradient_scale) const;
   std::vector<std::size_t> by_name() const;  // the parameters in the order that "steps" has in a state
   void fit_states(const std::vector<NamedTensor>& given);

@@ -33,6 +33,7 @@ class SGD final : public Optimizer {
  private:
   SGDOptions options_;
   void update(const UpdateChunk& chunk) const override;
+  bool needs_whole(const Shape&, bool) const override { return false; }
 };
 
 struct AdamOptions {
@@ -57,6 +58,7 @@ class Adam : public Optimizer {
   AdamOptions options_;
   bool decoupled_;
   void update(const UpdateChunk& chunk) const override;
+  bool needs_whole(const Shape&, bool) const override { return false; }
 };
 
 struct AdamWOptions {
@@ -94,6 +96,7 @@ class RMSprop final : public Optimizer {
   RMSpropOptions options_;
   static std::vector<StateSlot> slots(const RMSpropOptions& options);
   void update(const UpdateChunk& chunk) const override;
+  bool needs_whole(const Shape&, bool) const override { return false; }
 };
 
 struct AdagradOptions {
@@ -113,6 +116,7 @@ class Adagrad final : public Optimizer {
  private:
   AdagradOptions options_;
   void update(const UpdateChunk& chunk) const override;
+  bool needs_whole(const Shape&, bool) const override { return false; }
 };
 
 struct AdafactorOptions {
@@ -157,6 +161,7 @@ class Lion final : public Optimizer {
  private:
   LionOptions options_;
   void update(const UpdateChunk& chunk) const override;
+  bool needs_whole(const Shape&, bool) const override { return false; }
 };
 
 // How far a step of Muon goes, for a matrix [A, B]: lr sqrt(max(1, A / B)), or 0.2 lr sqrt(max(A, B)), which is as far
@@ -198,6 +203,7 @@ class Muon final : public Optimizer {
  private:
   MuonOptions options_;
   void update(const UpdateChunk& chunk) const override;
+  bool needs_whole(const Shape& shape, bool elementwise) const override;
   void update_wholes(std::span<WholeParameter> parameters) const override;
 };
 

@@ -12,6 +12,7 @@
 //   const double norm = clip_grad_norm_(groups, 1.0);
 #pragma once
 #include <algorithm>
+#include <functional>
 #include <heed/core/members.hpp>
 #include <heed/core/parallel.hpp>
 #include <optional>
@@ -196,8 +197,11 @@ void clip_grad_value_(const ParameterGroups& parameters, double limit);
 
 namespace detail {
 class Chunks;
-// The norm of the gradients of `chunks`; partial sums go to `sums`, one per chunk, for name_non_finite.
-double norm_of(const std::vector<Trained>& parameters, const Chunks& chunks, std::vector<double>& sums);
+// The sums of squares of the gradients of `chunks`, one per chunk, of those that `wanted` takes; empty: of all. Their
+// order is that of norm_of(), whoever computed them.
+void squares_of(const std::vector<Trained>& parameters, const Chunks& chunks, std::vector<double>& sums,
+                const std::function<bool(const Chunk&)>& wanted = {});
+double norm_of(const std::vector<double>& sums);
 [[noreturn]] void fail_non_finite(const std::string& who, double norm, const std::vector<Trained>& parameters,
                                   const Chunks& chunks, const std::vector<double>& sums);
 void check_max_norm(std::string_view who, double max_norm);

@@ -13,6 +13,7 @@
 #include <heed/optim/detail/interrupt.hpp>
 #include <heed/optim/detail/run_history.hpp>
 #include <heed/optim/detail/run_log.hpp>
+#include <heed/optim/detail/run_ranks.hpp>
 #include <heed/optim/profile.hpp>
 #include <heed/optim/run_loop.hpp>
 
@@ -39,7 +40,7 @@ void check_options(const RunOptions& o) {
           " but no checkpoint file is given");
   require(o.patience >= 0, "run: patience is ", o.patience, "; it must be 0 (none) or more");
   for (const std::filesystem::path& file : {o.checkpoint, o.best})
-    if (!file.empty()) check_place("save_checkpoint", file);
+    if (!file.empty() && (o.ranks == nullptr || o.ranks->rank() == 0)) check_place("save_checkpoint", file);
   const std::pair<const char*, std::filesystem::path> files[] = {
       {"checkpoint", o.checkpoint}, {"best", o.best}, {"log", o.log}};
   for (const auto& a : files)
@@ -69,12 +70,14 @@ class Run {
   Run(RunParts parts, const RunOptions& options)
       : parts_(std::move(parts)),
         o_(options),
+        ranks_(o_.ranks, o_.shards),
         names_(names_of(parts_.updates)),
-        place_("run", o_.checkpoint),
-        best_place_("run", o_.best),
+        place_("run", of_first(o_.checkpoint)),
+        best_place_("run", of_first(o_.best)),
         resumed_(resume()),
-        log_(o_.log, history_.losses) {
-    if (o_.progress != nullptr) progress_.emplace(o_.progress);
+        log_(of_first(o_.log), history_.losses) {
+    if (o_.progress != nullptr && ranks_.is_first()) progress_.emplace(o_.progress);
+    ranks_.require_same(ranks_.get() == nullptr ? detail::RunProperties() : properties());
   }
 
   RunResult go();
@@ -82,6 +85,7 @@ class Run {
  private:
   RunParts parts_;
   const RunOptions& o_;
+  detail::RunRanks ranks_;
   std::vector<std::string> names_;        // of the updates; the first has none
   detail::PlaceLock place_, best_place_;  // of the checkpoints, from before one is read
   Index done_ = 0;                        // steps
@@ -96,6 +100,12 @@ class Run {
   int peaks_measured_ = 0;
   bool out_of_time_ = false;
 
+  // A file that rank 0 alone writes: empty on the others.
+  std::filesystem::path of_first(const std::filesystem::path& file) const {
+    return ranks_.is_first() ? file : std::filesystem::path();
+  }
+  detail::RunProperties properties();
+  std::vector<std::pair<std::string, const Optimizer*>> divided_sections() const;
   static std::vector<std::string> names_of(const std::vector<Update>& updates);
   // "optimizer", "schedule" or kOptimizerName of an update: of the first as it is, of others with their name.
   std::string named(const std::string& part, std::size_t update) const {
@@ -147,6 +157,11 @@ Checkpoint Run::checkpoint_to_resume() const {
 }
 
 Index Run::resume() {
+  if (ranks_.get() != nullptr) {
+    std::vector<Index> loads(static_cast<std::size_t>(ranks_.get()->size()));
+    for (const Update& u : parts_.updates) u.optimizer.divide(*ranks_.get(), loads);
+    release_cached_memory();  // of the states that other ranks have
+  }
   if (!o_.checkpoint.empty() || !o_.best.empty()) check_names("run", state());  // not only when the first one is due
   if (!o_.resume || o_.checkpoint.empty()) return 0;
   if (o_.loaded == nullptr && !std::filesystem::exists(o_.checkpoint)) return 0;
@@ -207,7 +222,8 @@ Checkpoint Run::state() const {
     for (const NamedTensor& t : state) c.tensors[section + "/" + t.name] = t.tensor;
   };
   for (std::size_t i = 0; i < parts_.updates.size(); ++i) {
-    store(named("optimizer", i), parts_.updates[i].optimizer.state());
+    const Optimizer& optimizer = parts_.updates[i].optimizer;
+    if (optimizer.division() == nullptr) store(named("optimizer", i), optimizer.state());
     store(named("schedule", i), parts_.updates[i].schedule.state());
     c.texts[named(kOptimizerName, i)] = parts_.updates[i].optimizer.name();
   }
@@ -217,21 +233,78 @@ Checkpoint Run::state() const {
   c.counters["step"] = static_cast<std::uint64_t>(done_);
   c.counters["seed"] = o_.seed;
   c.texts[kInstructionSet] = arch();
+  for (const auto& [section, optimizer] : divided_sections())
+    for (const Optimizer::StatePart& part : optimizer->state_parts())
+      if (part.parameter < 0)
+        c.tensors[section + "/" + part.name] = part.here;
+      else  // gathered when it is written
+        c.late[section + "/" + part.name] = {part.shape, part.dtype};
   return c;
+}
+
+std::vector<std::pair<std::string, const Optimizer*>> Run::divided_sections() const {
+  std::vector<std::pair<std::string, const Optimizer*>> sections;
+  for (std::size_t i = 0; i < parts_.updates.size(); ++i)
+    if (const Optimizer& optimizer = parts_.updates[i].optimizer; optimizer.division() != nullptr)
+      sections.emplace_back(named("optimizer", i), &optimizer);
+  return sections;
+}
+
+// What must be the same on all ranks. Weights and data are told by hashes, data by those of their first batches.
+detail::RunProperties Run::properties() {
+  const auto text = [](const auto&... parts) {
+    std::ostringstream out;
+    out.precision(9);
+    ((out << parts << ' '), ...);
+    return out.str().substr(0, out.str().size() - 1);
+  };
+  detail::RunProperties all = {{"the program", detail::hash_of_program()},
+                               {"the instruction set (HEED_ARCH)", arch()},
+                               {"seed", text(o_.seed)},
+                               {"steps", text(o_.steps)},
+                               {"seconds", text(o_.seconds)},
+                               {"accumulate", text(o_.accumulate)},
+                               {"shards", text(o_.shards)},
+                               {"grad_clip", text(o_.grad_clip)},
+                               {"precision", text(name_of(o_.precision))},
+                               {"eval_every and eval_batches", text(o_.eval_every, o_.eval_batches)},
+                               {"patience and monitor", text(o_.patience, o_.monitor, o_.monitor_highest)},
+                               {"checkpoint_every and keep_every", text(o_.checkpoint_every, keep_every(o_))},
+                               {"whether there is an average, last weights, a checkpoint, a best one, callbacks",
+                                text(o_.average != nullptr, o_.last_weights != nullptr, !o_.checkpoint.empty(),
+                                     !o_.best.empty(), !!o_.after_step, !!o_.after_evaluation, o_.handle_interrupt)},
+                               {"the step that they go on from", text(resumed_)}};
+  for (const auto& [name, value] : o_.texts) all.emplace_back("the text " + name, value);
+  for (std::size_t i = 0; i < parts_.updates.size(); ++i) {
+    const Optimizer& optimizer = parts_.updates[i].optimizer;
+    all.emplace_back(named("optimizer", i), text(optimizer.name(), optimizer.lr(), optimizer.step_count()));
+    for (int g = 0; g < optimizer.groups(); ++g)
+      all.back().second += text("", optimizer.lr(g), optimizer.weight_decay(g));
+  }
+  Checkpoint model;
+  parts_.store(model);
+  all.emplace_back("the model's weights", detail::hash_of(model.tensors));
+  if (done_ < o_.steps) all.emplace_back("the training data", detail::hash_of(parts_.batch(o_.seed, 0)));
+  const Index batches = parts_.validation.size();
+  all.emplace_back("the validation data",
+                   text(batches, batches > 0 ? detail::hash_of(parts_.validation.batch(0)) : std::string("none")));
+  return all;
 }
 
 void Run::save(const std::filesystem::path& file) {
   if (file.empty()) return;
   const detail::ProfileScope scope("checkpoint");
   log_.sync();  // a resumed run finds the log as long as the checkpoint says
-  save_checkpoint(file, state());
+  Checkpoint c = state();
+  ranks_.save(c, divided_sections(), [&file](const Checkpoint& whole) { save_checkpoint(file, whole); });
 }
 
-// The gradients of the shards, each weighted by its share of the targets that count. Gives the loss of all.
+// The gradients of this rank's shards, each weighted by its share of the targets that count, then summed over all
+// shards. Gives the loss of all.
 double Run::gradients_of(const std::function<Tensor(const Batch&)>& loss, std::vector<Shard>& shards, Index counted) {
-  double sum = 0;
+  std::vector<double> losses;
   std::optional<detail::GradientTree> tree;
-  if (shards.size() > 1) {
+  if (o_.shards > 1) {
     std::vector<const Optimizer*> optimizers;
     for (const Update& u : parts_.updates)
       if (std::find(optimizers.begin(), optimizers.end(), &u.optimizer) == optimizers.end())
@@ -240,12 +313,12 @@ double Run::gradients_of(const std::function<Tensor(const Batch&)>& loss, std::v
   }
   for (Shard& shard : shards) {
     default_rng() = shard.rng;
-    sum += gradients_of(loss, shard.batches, counted);
+    losses.push_back(gradients_of(loss, shard.batches, counted));
     shard.rng = default_rng();
     if (tree) tree->add_shard();
   }
-  if (tree) tree->finish();
-  return sum;
+  if (tree) ranks_.get() == nullptr ? tree->finish() : tree->finish(*ranks_.get(), ranks_.shards());
+  return ranks_.sum_of_shards(losses);
 }
 
 // Adds the gradients of the batches. Gives their part of the loss.
@@ -285,28 +358,33 @@ double Run::apply(std::size_t first, std::size_t end) {
   return std::sqrt(squares);
 }
 
-// Of the next step. Dropout's numbers are those of the seed, the step and the shard, whatever was drawn before.
+// This rank's, of the next step. Dropout's numbers are those of the seed, the step and the shard, whatever was drawn
+// before.
 std::vector<Run::Shard> Run::shards() const {
   const auto step = static_cast<std::uint64_t>(done_), accumulate = static_cast<std::uint64_t>(o_.accumulate);
-  std::vector<Shard> all(static_cast<std::size_t>(o_.shards));
-  for (std::uint64_t s = 0; s < all.size(); ++s) {
-    all[s].rng = Rng(o_.seed, kDropoutStream + s * kNextShard);
-    all[s].rng.set_position(step << 40);
+  const auto count = static_cast<std::uint64_t>(o_.shards), end = static_cast<std::uint64_t>(ranks_.end());
+  std::vector<Shard> shards;
+  for (auto s = static_cast<std::uint64_t>(ranks_.begin()); s < end; ++s) {
+    Shard& shard = shards.emplace_back(Shard{{}, Rng(o_.seed, kDropoutStream + s * kNextShard)});
+    shard.rng.set_position(step << 40);
     for (std::uint64_t i = 0; i < accumulate; ++i) {
       const detail::ProfileScope scope("batch");
-      all[s].batches.push_back(parts_.batch(o_.seed, (step * all.size() + s) * accumulate + i));
+      shard.batches.push_back(parts_.batch(o_.seed, (step * count + s) * accumulate + i));
     }
   }
-  return all;
+  return shards;
 }
 
 RunStep Run::step() {
   const double start = detail::seconds_now();
-  std::vector<Shard> all = shards();
-  Index counted = 0;
-  double tokens = 0;
-  for (const Shard& shard : all)
-    for (const Batch& batch : shard.batches) counted += batch.counted, tokens += static_cast<double>(batch.read());
+  std::vector<Shard> mine = shards();
+  double totals[] = {0, 0};  // of targets that count, and of tokens
+  for (const Shard& shard : mine)
+    for (const Batch& batch : shard.batches)
+      totals[0] += static_cast<double>(batch.counted), totals[1] += static_cast<double>(batch.read());
+  ranks_.sum(totals);
+  const auto counted = static_cast<Index>(totals[0]);
+  const double tokens = totals[1];
   require(counted > 0, "run: all targets of step ", done_ + 1,
           " are ignored: Batch::counted, the number of those that are not, is 0 in each of its ",
           o_.shards * o_.accumulate, " batches; it must be above 0 in one");
@@ -315,7 +393,7 @@ RunStep Run::step() {
   for (std::size_t first = 0, end = 1; first < updates.size(); first = end++) {
     while (end < updates.size() && !updates[end].loss) ++end;  // those that follow one loss
     for (const Update& u : updates) u.optimizer.zero_grad();   // a GAN's losses reach the weights of both players
-    const double loss = gradients_of(updates[first].loss ? updates[first].loss : parts_.loss, all, counted);
+    const double loss = gradients_of(updates[first].loss ? updates[first].loss : parts_.loss, mine, counted);
     const double norm = apply(first, end);
     for (std::size_t i = first; i < end; ++i)
       (i == 0 ? made.lr : made.others["lr_" + names_[i]]) = updates[i].optimizer.lr();
@@ -343,7 +421,7 @@ void Run::write_log(const RunStep& s) {
   try {
     log_.write(s);
   } catch (const Error&) {
-    if (log_.is_stream()) save(o_.checkpoint);
+    if (log_.is_stream() && ranks_.get() == nullptr) save(o_.checkpoint);  // which needs all ranks
     throw;
   }
 }
@@ -362,7 +440,8 @@ void Run::evaluate_into(RunStep& s) {
   {
     std::optional<AveragedWeights> averaged;
     if (o_.average != nullptr) averaged.emplace(*o_.average);
-    s.validation_metrics = evaluate_metrics(parts_.metrics ? parts_.metrics : loss_alone, parts_.validation, batches);
+    s.validation_metrics = detail::evaluate_metrics(parts_.metrics ? parts_.metrics : loss_alone, parts_.validation,
+                                                    batches, ranks_.get());
   }
   require((o_.patience == 0 && o_.best.empty()) || s.validation_metrics.count(o_.monitor) == 1, "run: monitor is ",
           o_.monitor, ", which the evaluation does not tell; it must be loss or one of the metrics");
@@ -419,20 +498,22 @@ RunResult Run::go() {
   say_resumed();
   Index saved = resumed_ > 0 ? resumed_ : -1;
   const auto asked_to_stop = [&] {  // who read the progress through a pipe has gone
-    return interrupt.asked() || (o_.handle_interrupt && progress_ && progress_->pipe_is_broken());
+    return o_.handle_interrupt &&
+           ranks_.any(interrupt.asked() || (progress_ && progress_->pipe_is_broken()));
   };
   bool stopped = is_stuck();
   if (o_.profile != nullptr) o_.profile->start();
   const AwakeThreads awake;  // a step of a small model is hundreds of short loops
   while (done_ < o_.steps && !stopped && !asked_to_stop()) {
     RunStep s = step();
-    out_of_time_ = o_.seconds > 0 && seconds() >= o_.seconds;
+    out_of_time_ = o_.seconds > 0 && ranks_.of_first(seconds() >= o_.seconds);
     evaluate_into(s);
     write_log(s);
     show(s);
     if (o_.after_step) o_.after_step(s);
     if (o_.after_evaluation && s.validation_loss) o_.after_evaluation(s);
-    stopped = s.stop || out_of_time_ || is_stuck();
+    const bool asked = (o_.after_step || o_.after_evaluation) && ranks_.any(s.stop);
+    stopped = asked || out_of_time_ || is_stuck();
     // The best before the last: a run that is resumed after its evaluation would not make it again.
     if (s.validation_loss && best_evaluation() == static_cast<Index>(history_.validation_losses.size()) - 1)
       save(o_.best);
@@ -476,7 +557,7 @@ void detail::check_trained(const std::vector<NamedParameter>& parameters, const 
   }
 }
 
-RunResult run(RunParts parts, const RunOptions& options) {
+static RunResult checked_run(RunParts parts, const RunOptions& options) {
   check_options(options);
   if (!options.best.empty() || options.patience > 0) {
     const Index batches = parts.validation.size();
@@ -486,6 +567,19 @@ RunResult run(RunParts parts, const RunOptions& options) {
             "evaluate on a smaller set");
   }
   return Run(std::move(parts), options).go();
+}
+
+RunResult run(RunParts parts, const RunOptions& options) {
+  if (options.ranks == nullptr) return checked_run(std::move(parts), options);
+  try {
+    return checked_run(std::move(parts), options);
+  } catch (const std::exception& e) {
+    options.ranks->failed(e.what());
+    throw;
+  } catch (...) {
+    options.ranks->failed("run: something that is no Error was thrown, by a callback or by the data");
+    throw;
+  }
 }
 
 }  // namespace heed

@@ -35,6 +35,7 @@
 namespace heed {
 
 class Profile;  // optim/profile.hpp
+class Ranks;    // optim/ranks.hpp
 
 // ---- Evaluation ----
 
@@ -126,6 +127,12 @@ struct RunOptions {
   // on, and numbers of its own for dropout. Their gradients are averaged, too, but summed in a fixed binary tree, for
   // which the step holds up to 1 + log2(shards) gradients of the model at a time.
   Index shards = 1;
+  // Processes among which the run is divided, all of which call run() alike: each computes a part of the shards, of
+  // which there must be as many or more, and of the evaluations, and keeps a part of the optimizers' state
+  // (Optimizer::divide). Weights, results and the checkpoint have the bits of one process. Rank 0 alone logs, shows
+  // progress and writes; a file to resume from is read by all. Callbacks are called on all, and must do the same there.
+  // They must outlive the optimizers' last step. Null: this process is the whole run.
+  Ranks* ranks = nullptr;
   double grad_clip = 1;              // largest norm of the gradient of a loss; 0: no clipping
   std::uint64_t seed = 1;            // of batches and dropout
   DType precision = DType::float32;  // bfloat16: MatmulPrecision of steps and evaluations
@@ -222,6 +229,7 @@ struct RunParts {
   std::function<Metrics(const Batch&)> metrics = {};
 };
 
+// Throws Error, on a run of several ranks on all of them, where these differ in their program, options, model or data.
 // Throws Error for options out of range, names that no checkpoint can hold, data or checkpoint that cannot be read or
 // written or that another run writes, a checkpoint of another model, with an average or last weights where this run has
 // none or the reverse, a step or an evaluation none of whose targets counts, and a loss that is not finite.

@@ -1,6 +1,7 @@
 // The HDF5 inside of a checkpoint file: from and to memory.
 #pragma once
 #include <cstddef>
+#include <functional>
 #include <heed/data/checkpoint.hpp>
 #include <memory>
 #include <string>
@@ -22,11 +23,11 @@ class Hdf5Image {
   template <class Use>
   void for_each(const Use& use) const {
     for (const Piece& piece : pieces_) {
-      if (!piece.values.defined()) {
+      if (!piece.values) {
         use(reinterpret_cast<const unsigned char*>(piece.bytes.data()), piece.bytes.size());
         continue;
       }
-      const Tensor values = piece.values.dense();  // a copy of one tensor at a time, where it has gaps
+      const Tensor values = piece.values().dense();  // a copy of one tensor at a time, where it has gaps
       use(static_cast<const unsigned char*>(values.raw()),
           static_cast<std::size_t>(values.numel()) * size_of(values.dtype()));
     }
@@ -35,7 +36,7 @@ class Hdf5Image {
  private:
   struct Piece {
     std::string bytes;
-    Tensor values;  // undefined: the bytes
+    std::function<Tensor()> values;  // empty: the bytes
   };
   std::vector<Piece> pieces_;
   std::size_t size_ = 0;

@@ -10,6 +10,7 @@
 #include <heed/core/check.hpp>
 #include <heed/core/detail/dry_run.hpp>
 #include <heed/core/random.hpp>
+#include <heed/optim/ranks.hpp>
 
 namespace heed::examples {
 
@@ -64,7 +65,8 @@ TrainingMemory predict_training_memory(const std::vector<NamedParameter>& parame
     checkpoint += bytes_of(*p.parameter);
     if (p.parameter->requires_grad()) sums += bytes_of(*p.parameter);
   }
-  sums *= std::floor(std::log2(static_cast<double>(options.shards)));  // of shards that came before the last
+  const double ranks = options.ranks == nullptr ? 1 : options.ranks->size();
+  sums *= std::floor(std::log2(std::max(1.0, static_cast<double>(options.shards) / ranks)));  // of earlier shards
   for (const NamedTensor& state : optimizer.state()) checkpoint += bytes_of(state.tensor);
   if (options.loaded)
     for (const auto& [name, tensor] : options.loaded->tensors) let_go += bytes_of(tensor);

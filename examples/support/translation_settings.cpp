@@ -19,8 +19,9 @@ void for_each_setting(S& s, const F& f) {
   f("directions", s.directions), f("input-feeding", s.input_feeding), f("norm-first", s.norm_first);
   f("dropout", s.dropout), f("attention-dropout", s.attention_dropout);
   f("steps", s.steps), f("epochs", s.epochs), f("minutes", s.minutes);
-  f("batch-tokens", s.batch_tokens), f("eval-every", s.eval_every), f("average-last", s.average_last);
-  f("average-every", s.average_every), f("label-smoothing", s.label_smoothing), f("lr", s.lr), f("beta2", s.beta2);
+  f("batch-tokens", s.batch_tokens), f("shards", s.shards), f("eval-every", s.eval_every);
+  f("average-last", s.average_last), f("average-every", s.average_every), f("label-smoothing", s.label_smoothing);
+  f("lr", s.lr), f("beta2", s.beta2);
   f("grad-clip", s.grad_clip), f("warmup", s.warmup), f("seed", s.seed), f("dtype", s.dtype);
   f("schedule", s.schedule);
 }
@@ -139,6 +140,7 @@ void add_flags(CommandLine& line, TranslationSettings& s) {
   line.add("--epochs", s.epochs, "Times that all pairs are read", whole(1));
   line.add("--minutes", s.minutes, "Of training; a resumed run has as many again", number(0));
   line.add("--batch-tokens", s.batch_tokens, "Tokens of the longer side of a batch, padding included [4096]", whole(1));
+  line.add("--shards", s.shards, "Batches of a step, whose gradients are summed in a tree [1]", whole(1, kMostShards));
   line.add("--label-smoothing", s.label_smoothing, "Share of a target spread over all words [0]", number(0, 0.99));
   line.add("--lr", s.lr, "Highest learning rate [2e-3]", number(0));
   line.add("--warmup", s.warmup, "Steps in which it rises [200]", whole(0));

@@ -26,7 +26,7 @@ struct TranslationSettings {
   // The run ends with the first of these that is there; none is: after kDefaultSteps.
   Index steps = -1, epochs = 0;
   double minutes = 0;
-  Index batch_tokens = 4096, eval_every = 500, average_last = 1, average_every = 0;
+  Index batch_tokens = 4096, shards = 1, eval_every = 500, average_last = 1, average_every = 0;
   double label_smoothing = 0, lr = 2e-3, beta2 = 0.98, grad_clip = 1;
   Index warmup = 200;
   std::uint64_t seed = 1;

@@ -105,6 +105,31 @@ TEST_CASE("checkpoint: the same state gives the same bytes, at any time and what
   CHECK(bytes_of(folder.path / "c.h5") == first);
 }
 
+TEST_CASE("checkpoint: late tensors are asked for once, one after another, and leave the same bytes") {
+  const TemporaryFolder folder;
+  Checkpoint whole = every_kind();
+  whole.tensors["a/first"] = Tensor::full({40000}, 1.5);
+  whole.tensors["z/last"] = Tensor::full({40000}, 2.5);
+  save_checkpoint(folder.path / "whole.h5", whole);
+  Checkpoint late = whole;
+  std::map<std::string, int> asked;
+  for (const char* name : {"a/first", "model/bf16", "model/f32", "z/last"}) {
+    const Tensor values = late.tensors.extract(name).mapped();
+    late.late[name] = {values.shape(), values.dtype(), [&asked, name, values] { return ++asked[name], values; }};
+  }
+  save_checkpoint(folder.path / "late.h5", late);
+  CHECK(bytes_of(folder.path / "late.h5") == bytes_of(folder.path / "whole.h5"));
+  CHECK(asked == std::map<std::string, int>{{"a/first", 1}, {"model/bf16", 1}, {"model/f32", 1}, {"z/last", 1}});
+
+  late.late["z/last"].values = [] { return Tensor::zeros({3}); };
+  CHECK(error_of([&] { save_checkpoint(folder.path / "late.h5", late); }) ==
+        "save_checkpoint: the values of z/last are [3] float32; they must be [40000] float32");
+  CHECK(bytes_of(folder.path / "late.h5") == bytes_of(folder.path / "whole.h5"));
+  late.tensors["z/last"] = Tensor::zeros({3});
+  CHECK(error_of([&] { save_checkpoint(folder.path / "late.h5", late); }) ==
+        "save_checkpoint: there are two tensors z/last; every name must be used once");
+}
+
 TEST_CASE("checkpoint: no HDF5 handle stays open, after errors neither") {
   const TemporaryFolder folder;
   const std::size_t before = detail::open_hdf5_handles();

@@ -16,6 +16,7 @@ const std::map<std::string, std::set<std::string>> kSees = {{"core", {}},
                                                             {"layers", {"core", "autograd", "data"}},
                                                             {"data", {"core"}},
                                                             {"optim", {"core", "autograd", "data"}},
+                                                            {"mpi", {"core", "optim"}},
                                                             {"plot", {"core", "data", "optim"}}};
 
 // The headers of a package, and the files that may include them, as regular expressions.
@@ -35,6 +36,7 @@ const Package kPackages[] = {
     {"nlohmann/.*", "data/tokenizer.cpp|layers/model_config.cpp|optim/(profile_trace|run_log).cpp|(examples|tests)/.*"},
     {"CLI/.*", "examples/support/command_line.cpp"},  // it takes ten seconds to compile
     {"gnuplot-iostream.h", "plot/detail/drawing.hpp"},
+    {"mpi.h", "mpi/mpi_ranks.cpp"},
     {"doctest/.*", "tests/.*"},
 };
 

@@ -20,7 +20,7 @@ inline bool ends_with(const std::string& text, const std::string& end) {
 }
 
 inline bool is_of_library(const std::string& path) {
-  for (const char* folder : {"core/", "autograd/", "layers/", "optim/", "data/", "plot/"})
+  for (const char* folder : {"core/", "autograd/", "layers/", "optim/", "data/", "plot/", "mpi/"})
     if (starts_with(path, folder)) return true;
   return path == "heed.hpp";
 }
@@ -61,7 +61,7 @@ inline const std::vector<Source>& sources() {
   static const std::vector<Source> list = [] {
     std::vector<Source> found;
     for (const char* folder :
-         {"core", "autograd", "layers", "optim", "data", "plot", "examples", "tests", "benchmarks"}) {
+         {"core", "autograd", "layers", "optim", "data", "plot", "mpi", "examples", "tests", "benchmarks"}) {
       for (const auto& entry : std::filesystem::recursive_directory_iterator(kRoot / folder)) {
         const std::string extension = entry.path().extension().string();
         if (extension == ".cpp" || extension == ".hpp" || extension == ".c")

@@ -1,0 +1,91 @@
+// A training step of a GPT by the run loop: of one process, or, started by mpirun, of as many ranks, each with a part
+// of the texts. The same work as torch's DistributedDataParallel over gloo would divide.
+//
+//   bench_ranks nano|baby|gpt2 [--threads N] [--steps N]
+//   mpirun -n 2 bench_ranks gpt2
+#include <algorithm>
+#include <cstdio>
+#include <heed/heed.hpp>
+#ifdef HEED_HAS_MPI
+#include <heed/mpi/mpi_ranks.hpp>
+#endif
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "benchmarks/peak.hpp"
+
+using namespace heed;
+
+namespace {
+
+struct Config {
+  const char* name;
+  Index vocabulary, context, layers, heads, width, batch;
+};
+constexpr Config kConfigs[] = {
+    {"nano", 65, 64, 4, 4, 128, 12}, {"baby", 65, 256, 6, 6, 384, 16}, {"gpt2", 50257, 64, 12, 12, 768, 4}};
+
+// Texts that are there before the steps.
+struct Texts {
+  Batch batch(std::uint64_t, std::uint64_t) const { return one; }
+  Batch one;
+};
+
+void measure(const Config& c, Ranks* ranks, Index steps) {
+  const Index size = ranks == nullptr ? 1 : ranks->size(), rows = c.batch / size;
+  Rng rng(0);
+  GPT model({.vocabulary = c.vocabulary, .context = c.context, .layers = c.layers, .heads = c.heads, .width = c.width},
+            rng);
+  AdamW optimizer(named_parameters(model), {.lr = 3e-4});
+  Schedule schedule("constant", {.lr = 3e-4});
+  const Texts texts{{rng.integers({rows, c.context}, 0, c.vocabulary), rng.integers({rows, c.context}, 0, c.vocabulary),
+                     rows * c.context}};
+  std::vector<double> times;
+  double last = 0;
+  std::uint64_t sent = 0;
+  RunOptions o{.steps = steps + 2, .shards = size, .ranks = ranks, .grad_clip = 0};
+  o.after_step = [&](RunStep& s) {
+    const double now = benchmarks::seconds();
+    if (s.step > 2) times.push_back(now - last);
+    if (s.step == 2 && ranks != nullptr) sent = ranks->bytes_sent();
+    last = now;
+  };
+  run(model, optimizer, schedule, texts, {}, o);
+  if (ranks != nullptr && ranks->rank() > 0) return;
+  std::sort(times.begin(), times.end());
+  const double median = times[times.size() / 2];
+  std::printf("heed %s, %lld ranks of %d threads, %s: %.2f ms/step, %.0f tokens/s", c.name,
+              static_cast<long long>(size), threads(), arch(), median * 1e3,
+              static_cast<double>(c.batch * c.context) / median);
+  if (ranks != nullptr)
+    std::printf("; a rank sends %.2f MB a step",
+                static_cast<double>(ranks->bytes_sent() - sent) / 1e6 / static_cast<double>(steps));
+  std::printf("\n");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string name;
+  int threads = 0;
+  Index steps = 10;
+  for (int i = 1; i < argc; ++i) {
+    const std::string a = argv[i];
+    if (a == "--threads" && i + 1 < argc)
+      threads = std::stoi(argv[++i]);
+    else if (a == "--steps" && i + 1 < argc)
+      steps = std::stoi(argv[++i]);
+    else
+      name = a;
+  }
+  std::unique_ptr<Ranks> ranks;
+#ifdef HEED_HAS_MPI
+  ranks = join_mpi_ranks();
+#endif
+  if (threads > 0) set_threads(threads);
+  for (const Config& c : kConfigs)
+    if (name == c.name) return measure(c, ranks.get(), steps), 0;
+  std::fprintf(stderr, "bench_ranks: unknown configuration '%s'; it must be nano, baby or gpt2\n", name.c_str());
+  return 2;
+}

@@ -1,0 +1,53 @@
+#include "examples/support/program_ranks.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <heed/core/check.hpp>
+#include <heed/core/parallel.hpp>
+#include <memory>
+#ifdef HEED_HAS_MPI
+#include <heed/mpi/mpi_ranks.hpp>
+#endif
+
+namespace heed::examples {
+
+namespace {
+
+std::unique_ptr<Ranks> join_ranks() {
+#ifdef HEED_HAS_MPI
+  MpiOptions options;
+  if (const char* seconds = std::getenv("HEED_RANK_TIMEOUT")) options.timeout = std::atof(seconds);
+  return join_mpi_ranks(options);
+#else
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
+    if (const char* size = std::getenv(name); size != nullptr && std::atoi(size) > 1)
+      fail("mpirun started ", size, " processes of this program, which was built without MPI: HEED_MPI was off");
+  return nullptr;
+#endif
+}
+
+void be_silent() {
+  const int nowhere = ::open("/dev/null", O_WRONLY);
+  for (const int stream : {STDOUT_FILENO, STDERR_FILENO})
+    require(nowhere >= 0 && ::dup2(nowhere, stream) >= 0, "standard output and error cannot be led to /dev/null");
+  ::close(nowhere);
+}
+
+}  // namespace
+
+int run_on_ranks(int threads, const std::function<int(Ranks*)>& work) {
+  const std::unique_ptr<Ranks> ranks = join_ranks();
+  if (ranks == nullptr || threads > 0) set_threads(threads);
+  if (ranks == nullptr) return work(nullptr);
+  try {
+    if (!is_first(ranks.get())) be_silent();
+    return work(ranks.get());
+  } catch (const std::exception& e) {
+    ranks->failed(e.what());
+    throw;
+  }
+}
+
+}  // namespace heed::examples

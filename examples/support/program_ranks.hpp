@@ -1,0 +1,15 @@
+// Programs that mpirun starts several times: their processes are the ranks of one run.
+#pragma once
+#include <functional>
+#include <heed/optim/ranks.hpp>
+
+namespace heed::examples {
+
+// work(ranks) on `threads` (0: all, or this rank's share of them); null where mpirun has not started the program. What
+// it throws on one rank ends all of them. Ranks but the first print nothing: their standard output and error lead
+// nowhere. Error where mpirun started a program that was built without MPI.
+int run_on_ranks(int threads, const std::function<int(Ranks*)>& work);
+
+inline bool is_first(const Ranks* ranks) { return ranks == nullptr || ranks->rank() == 0; }
+
+}  // namespace heed::examples

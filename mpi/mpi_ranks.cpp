@@ -1,0 +1,208 @@
+// Ranks over MPI. Two threads call MPI: the one that trains, and one that tells a neighbour each second that this rank
+// is alive, so that a rank that waits need not guess how long the others may compute.
+#include <mpi.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <heed/core/check.hpp>
+#include <heed/core/parallel.hpp>
+#include <heed/mpi/mpi_ranks.hpp>
+#include <thread>
+#include <vector>
+
+namespace heed {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+// The number of ranks as mpirun tells its processes; 0: it did not start this one.
+int size_by_environment() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"})
+    if (const char* text = std::getenv(name)) return std::atoi(text);
+  return 0;
+}
+
+int rank_of(MPI_Comm all) {
+  int rank = 0;
+  MPI_Comm_rank(all, &rank);
+  return rank;
+}
+
+int size_of(MPI_Comm all) {
+  int size = 0;
+  MPI_Comm_size(all, &size);
+  return size;
+}
+
+MPI_Comm copy_of(MPI_Comm all) {
+  MPI_Comm copy = MPI_COMM_NULL;
+  MPI_Comm_dup(all, &copy);
+  return copy;
+}
+
+class MpiRanks final : public Ranks {
+ public:
+  MpiRanks(bool finalizes, const MpiOptions& options)
+      : Ranks(rank_of(MPI_COMM_WORLD), size_of(MPI_COMM_WORLD)),
+        finalizes_(finalizes),
+        timeout_(options.timeout),
+        messages_(copy_of(MPI_COMM_WORLD)),
+        beats_(copy_of(MPI_COMM_WORLD)),
+        stderr_(::dup(STDERR_FILENO)) {
+    char name[256] = "";
+    if (::gethostname(name, sizeof name - 1) == 0) host_ = name;
+    share_processors();
+    if (timeout_ > 0 && size() > 1) heart_ = std::thread([this] { beat(); });
+  }
+
+  ~MpiRanks() override {
+    if (std::uncaught_exceptions() > exceptions_) failed("it was ended by an exception");
+    finish();
+    stop_ = true;
+    if (heart_.joinable()) heart_.join();
+    ::close(stderr_);
+    if (finalizes_) MPI_Finalize();
+  }
+
+  std::string host() const override { return host_; }
+
+  void failed(const std::string& reason) override {
+    using namespace std::chrono_literals;
+    if (rank() > 0) std::this_thread::sleep_for(500ms);  // what fails on all is told by the first
+    if (ended_.exchange(true)) std::this_thread::sleep_for(1h);  // the other thread ends all
+    ::dprintf(stderr_, "rank %d of %d on %s: %s\n", rank(), size(), host_.c_str(), reason.c_str());
+    std::this_thread::sleep_for(50ms);  // for mpirun to pass it on
+    MPI_Abort(MPI_COMM_WORLD, 1);
+    std::_Exit(1);
+  }
+
+ private:
+  static constexpr std::size_t kMost = std::size_t{1} << 30;  // bytes of a message, which MPI counts as an int
+
+  const int exceptions_ = std::uncaught_exceptions();
+  const bool finalizes_;
+  const double timeout_;
+  const MPI_Comm messages_, beats_;
+  const int stderr_;  // where errors go, whatever the program does with its own
+  std::string host_ = "?";
+  std::vector<MPI_Request> requests_;
+  std::atomic<bool> stop_ = false, ended_ = false;
+  std::thread heart_;
+
+  // Where nobody bound the processes of a machine to processors of their own, each takes its part of them.
+  void share_processors() const {
+    MPI_Comm here = MPI_COMM_NULL;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
+    const int neighbours = size_of(here), available = available_threads();
+    MPI_Comm_free(&here);
+    const auto processors = static_cast<int>(std::thread::hardware_concurrency());
+    if (neighbours > 1 && available > 1 && available >= processors)
+      set_threads(std::max(1, available / neighbours));
+  }
+
+  void deliver(std::span<const Outgoing> out, std::span<const Incoming> in) override {
+    requests_.clear();
+    const auto in_pieces = [](std::size_t count, auto f) {
+      for (std::size_t begin = 0; begin < count; begin += kMost)
+        f(begin, static_cast<int>(std::min(kMost, count - begin)));
+    };
+    for (const Incoming& i : in)
+      in_pieces(i.count, [&](std::size_t begin, int count) {
+        MPI_Irecv(static_cast<char*>(i.bytes) + begin, count, MPI_BYTE, i.rank, 0, messages_,
+                  &requests_.emplace_back(MPI_REQUEST_NULL));
+      });
+    for (const Outgoing& o : out)
+      in_pieces(o.count, [&](std::size_t begin, int count) {
+        MPI_Isend(static_cast<const char*>(o.bytes) + begin, count, MPI_BYTE, o.rank, 0, messages_,
+                  &requests_.emplace_back(MPI_REQUEST_NULL));
+      });
+    wait();
+  }
+
+  // Until all requests are done. MPI moves messages on while it is asked for them. Whoever waits for long leaves the
+  // processor to others.
+  void wait() {
+    const Clock::time_point begin = Clock::now();
+    for (int done = 0;;) {
+      MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE);
+      if (done) return;
+      if (seconds_since(begin) < 0.5)
+        ::sched_yield();
+      else
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+
+  // Until all ranks are here, without the processor: rank 0 may have much to do alone.
+  void finish() {
+    MPI_Request all = MPI_REQUEST_NULL;
+    MPI_Ibarrier(messages_, &all);
+    for (int done = 0; !done; std::this_thread::sleep_for(std::chrono::milliseconds(1)))
+      MPI_Test(&all, &done, MPI_STATUS_IGNORE);
+  }
+
+  // Each second, tells the next rank that this one is alive, and looks whether the one before has.
+  void beat() {
+    const int next = (rank() + 1) % size(), before = (rank() + size() - 1) % size();
+    char sent = 0, heard = 0;
+    MPI_Request send = MPI_REQUEST_NULL, receive = MPI_REQUEST_NULL;
+    MPI_Irecv(&heard, 1, MPI_CHAR, before, 0, beats_, &receive);
+    Clock::time_point last_sent = Clock::now() - std::chrono::seconds(1), last_heard = Clock::now();
+    Clock::time_point last_looked = Clock::now();
+    while (!stop_) {
+      int done = 0;
+      MPI_Test(&receive, &done, MPI_STATUS_IGNORE);
+      if (done) {
+        MPI_Irecv(&heard, 1, MPI_CHAR, before, 0, beats_, &receive);
+        last_heard = Clock::now();
+      }
+      MPI_Test(&send, &done, MPI_STATUS_IGNORE);
+      if (done && seconds_since(last_sent) >= 1) {
+        MPI_Isend(&sent, 1, MPI_CHAR, next, 0, beats_, &send);
+        last_sent = Clock::now();
+      }
+      // A process that was itself stopped for a while has not listened.
+      if (seconds_since(last_looked) > 2) last_heard = Clock::now();
+      last_looked = Clock::now();
+      if (seconds_since(last_heard) > timeout_) {
+        std::ostringstream what;
+        what << "rank " << before << " has been silent for " << timeout_ << " seconds; it was stopped or is cut off";
+        failed(what.str());
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    MPI_Cancel(&receive);
+    MPI_Request_free(&receive);
+    if (send != MPI_REQUEST_NULL) MPI_Request_free(&send);
+  }
+};
+
+}  // namespace
+
+bool started_by_mpirun() { return size_by_environment() > 0; }
+
+std::unique_ptr<Ranks> join_mpi_ranks(const MpiOptions& options) {
+  if (!started_by_mpirun()) return nullptr;
+  int initialized = 0, threads = 0;
+  MPI_Initialized(&initialized);
+  if (initialized)
+    MPI_Query_thread(&threads);
+  else
+    MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &threads);
+  const int size = size_of(MPI_COMM_WORLD), started = size_by_environment();
+  require(initialized || size == started, "mpi: mpirun started ", started, " processes and MPI sees ", size,
+          "; mpirun must be that of the MPI that heed was built with");
+  require(threads == MPI_THREAD_MULTIPLE,
+          "mpi: MPI must take calls of several threads (MPI_THREAD_MULTIPLE), and does not");
+  return std::make_unique<MpiRanks>(!initialized, options);
+}
+
+}  // namespace heed

@@ -1,0 +1,63 @@
+// What the ranks of a run tell each other beside gradients and parameters. Internal.
+#pragma once
+#include <heed/optim/detail/division.hpp>
+#include <heed/optim/run_loop.hpp>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heed::detail {
+
+// Means over the counted targets of evaluation batches that come in order.
+class MetricsMean {
+ public:
+  void add(Index batch, double counted, const Metrics& metrics);  // Error where it has other numbers than the first
+  Metrics value(Index batches) const;                             // Error where no target of so many counted
+
+ private:
+  Metrics sums_;
+  double counted_ = 0;
+};
+
+// evaluate_metrics(), the batches dealt out to the ranks; null: one process.
+Metrics evaluate_metrics(const std::function<Metrics(const Batch&)>& metrics, const EvaluationSet& set, Index batches,
+                         Ranks* ranks);
+
+// A property of a run that must be the same on all ranks, and what it is here.
+using RunProperties = std::vector<std::pair<std::string, std::string>>;
+
+class RunRanks {
+ public:
+  explicit RunRanks(Ranks* ranks, Index shards);  // null: this process is the run
+
+  Ranks* get() const { return ranks_; }
+  bool is_first() const { return ranks_ == nullptr || ranks_->rank() == 0; }
+  const ShardDivision& shards() const { return shards_; }
+  Index begin() const { return shards_.begins[me()]; }  // of this rank's shards
+  Index end() const { return shards_.begins[me() + 1]; }
+
+  void sum(std::span<double> numbers) const;      // over ranks: exact where they are whole
+  bool any(bool here) const;                      // whether on one rank
+  bool of_first(bool here) const;                 // what rank 0 says
+  double sum_of_shards(std::vector<double> here) const;  // of a number of each, in their order; `here`: this rank's
+
+  // Error on all ranks where two differ: it names rank, host and what differs.
+  void require_same(const RunProperties& here) const;
+
+  // The state of divided optimizers in a checkpoint that rank 0 writes: a tensor is gathered when the writer asks for
+  // it. Rank 0 has write() called, all others serve until it is done.
+  void save(Checkpoint& c, const std::vector<std::pair<std::string, const Optimizer*>>& sections,
+            const std::function<void(const Checkpoint&)>& write) const;
+
+ private:
+  Ranks* ranks_;
+  ShardDivision shards_;
+  std::size_t me() const { return ranks_ == nullptr ? 0 : static_cast<std::size_t>(ranks_->rank()); }
+};
+
+std::string hash_of(const TensorsByName& tensors);
+std::string hash_of(const Batch& batch);
+std::string hash_of_program();
+
+}  // namespace heed::detail

@@ -1,0 +1,136 @@
+// Who computes, keeps and steps what, and how all get to know it.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <heed/optim/detail/division.hpp>
+#include <numeric>
+
+namespace heed::detail {
+namespace {
+
+// Shards of the left part of a tree over n, 2 or more: the largest power of two below n.
+Index left_of(Index n) { return static_cast<Index>(std::bit_floor(static_cast<std::uint64_t>(n - 1))); }
+
+// The joins of the ranks whose shards are those of a node: left part, right part, both.
+void add_joins(ShardDivision& d, Index begin, Index end) {
+  const auto at = [&d](Index shard) { return std::lower_bound(d.begins.begin(), d.begins.end(), shard); };
+  const auto first = at(begin);
+  if (*(first + 1) == end) return;  // one rank's
+  const Index middle = begin + left_of(end - begin);
+  add_joins(d, begin, middle);
+  add_joins(d, middle, end);
+  d.joins.emplace_back(first - d.begins.begin(), at(middle) - d.begins.begin());
+}
+
+}  // namespace
+
+ShardDivision divide_shards(Index shards, int ranks) {
+  require(shards >= ranks, "run: shards is ", shards, " and there are ", ranks,
+          " ranks, each of which computes a part of the shards; there must be as many shards as ranks, or more");
+  ShardDivision d;
+  std::vector<Index> nodes = {shards};
+  while (static_cast<int>(nodes.size()) < ranks) {
+    const auto largest = std::max_element(nodes.begin(), nodes.end());
+    const Index left = left_of(*largest);
+    *largest -= left;
+    nodes.insert(largest, left);
+  }
+  d.begins = {0};
+  for (const Index n : nodes) d.begins.push_back(d.begins.back() + n);
+  add_joins(d, 0, shards);
+  return d;
+}
+
+Division::Division(const std::vector<Trained>& parameters, const std::vector<bool>& whole, std::vector<Index>& loads) {
+  const auto ranks = static_cast<Index>(loads.size());
+  std::vector<Index> order(loads.size());
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const Index numel = parameters[i].value.numel(), longest = Chunks::kLongest;
+    const Index chunks = whole[i] ? 1 : (numel + longest - 1) / longest;
+    // Each gets the same number of chunks, and those with the fewest items so far one more of the rest.
+    std::iota(order.begin(), order.end(), Index{0});
+    std::stable_sort(order.begin(), order.end(), [&](Index a, Index b) {
+      return loads[static_cast<std::size_t>(a)] < loads[static_cast<std::size_t>(b)];
+    });
+    std::vector<Index> share(loads.size(), chunks / ranks);
+    for (Index k = 0; k < chunks % ranks; ++k) ++share[static_cast<std::size_t>(order[static_cast<std::size_t>(k)])];
+    owners_.push_back(whole[i] ? static_cast<int>(order[0]) : -1);
+    std::vector<Stretch>& list = stretches_.emplace_back();
+    Index begin = 0, done = 0;
+    for (std::size_t r = 0; r < loads.size(); ++r) {
+      done += share[r];
+      const Index end = done == chunks ? numel : done * longest;
+      list.push_back({begin, end});
+      loads[r] += end - begin;
+      begin = end;
+    }
+  }
+}
+
+int Division::owner_of(const Chunk& chunk) const {
+  const std::vector<Stretch>& list = stretches_[static_cast<std::size_t>(chunk.parameter)];
+  int r = 0;
+  while (list[static_cast<std::size_t>(r)].end <= chunk.begin) ++r;
+  return r;
+}
+
+// ---- What all ranks tell each other ----
+
+void all_gather(Ranks& ranks, std::span<double> numbers, std::span<const Index> begins) {
+  const auto part = [&](int r) {
+    const auto i = static_cast<std::size_t>(r);
+    return numbers.subspan(static_cast<std::size_t>(begins[i]), static_cast<std::size_t>(begins[i + 1] - begins[i]));
+  };
+  std::vector<Outgoing> out;
+  std::vector<Incoming> in;
+  for (int r = 0; r < ranks.size(); ++r) {
+    if (r == ranks.rank()) continue;
+    if (const auto mine = part(ranks.rank()); !mine.empty()) out.push_back({r, mine.data(), mine.size_bytes()});
+    if (const auto theirs = part(r); !theirs.empty()) in.push_back({r, theirs.data(), theirs.size_bytes()});
+  }
+  ranks.exchange(out, in);
+}
+
+std::vector<std::string> all_gather(Ranks& ranks, const std::string& mine) {
+  const auto n = static_cast<std::size_t>(ranks.size()), me = static_cast<std::size_t>(ranks.rank());
+  std::vector<Index> one_each(n + 1);
+  std::iota(one_each.begin(), one_each.end(), Index{0});
+  std::vector<double> sizes(n);
+  sizes[me] = static_cast<double>(mine.size());
+  all_gather(ranks, sizes, one_each);
+  std::vector<std::string> all(n);
+  std::vector<Outgoing> out;
+  std::vector<Incoming> in;
+  for (std::size_t r = 0; r < n; ++r) {
+    if (r == me) continue;
+    all[r].resize(static_cast<std::size_t>(sizes[r]));
+    if (!mine.empty()) out.push_back({static_cast<int>(r), mine.data(), mine.size()});
+    if (!all[r].empty()) in.push_back({static_cast<int>(r), all[r].data(), all[r].size()});
+  }
+  ranks.exchange(out, in);
+  all[me] = mine;
+  return all;
+}
+
+void all_gather(Ranks& ranks, const Division& division, const std::vector<Tensor>& values) {
+  std::vector<Outgoing> out;
+  std::vector<Incoming> in;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (!values[i].defined()) continue;
+    const std::size_t item = size_of(values[i].dtype());
+    const auto bytes = [&](const Stretch& s) { return static_cast<std::size_t>(s.count()) * item; };
+    const auto from = [&](const Stretch& s) {
+      return static_cast<char*>(values[i].raw()) + static_cast<std::size_t>(s.begin) * item;
+    };
+    const Stretch& mine = division.of(i, ranks.rank());
+    for (int r = 0; r < ranks.size(); ++r) {
+      if (r == ranks.rank()) continue;
+      const Stretch& theirs = division.of(i, r);
+      if (mine.count() > 0) out.push_back({r, from(mine), bytes(mine)});
+      if (theirs.count() > 0) in.push_back({r, from(theirs), bytes(theirs)});
+    }
+  }
+  ranks.exchange(out, in);
+}
+
+}  // namespace heed::detail

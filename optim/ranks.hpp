@@ -1,0 +1,68 @@
+// Processes that train one model together, the ranks of a run (RunOptions::ranks): what it needs of them. Over MPI it
+// is heed::mpi, mpi/mpi_ranks.hpp; docs/training.md tells how a run is divided.
+//
+// Example:
+//
+//   struct Alone : Ranks {  // one rank, which has nobody to talk to
+//     Alone() : Ranks(0, 1) {}
+//     std::string host() const override { return "here"; }
+//     void failed(const std::string&) override {}
+//     void deliver(std::span<const Outgoing>, std::span<const Incoming>) override {}
+//   } ranks;
+//   Rng rng(1);
+//   const CopyTask task({.batch = 4, .length = 8});
+//   GPT model({.vocabulary = task.vocabulary(), .context = 8, .layers = 1, .heads = 2, .width = 16}, rng);
+//   AdamW optimizer(named_parameters(model));
+//   Schedule schedule("constant", {.lr = 1e-2});
+//   run(model, optimizer, schedule, task, {}, {.steps = 2, .shards = 4, .ranks = &ranks});
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace heed {
+
+// Bytes for another rank, and memory for those of another. What one rank sends to another in a call, the other receives
+// in the same call, in the same order and sizes.
+struct Outgoing {
+  int rank;
+  const void* bytes;
+  std::size_t count;
+};
+struct Incoming {
+  int rank;
+  void* bytes;
+  std::size_t count;
+};
+
+class Ranks {
+ public:
+  virtual ~Ranks() = default;
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
+
+  int rank() const { return rank_; }  // of this process, 0 to size() - 1; rank 0 logs, draws and writes
+  int size() const { return size_; }
+  virtual std::string host() const = 0;  // of this process, for messages
+
+  // All ranks call it together; returns when all is sent and received. Throws Error where a rank does not answer.
+  void exchange(std::span<const Outgoing> out, std::span<const Incoming> in) {
+    for (const Outgoing& o : out) bytes_sent_ += o.count;
+    deliver(out, in);
+  }
+  std::uint64_t bytes_sent() const { return bytes_sent_; }  // by this rank so far
+
+  // This rank cannot go on, for this reason, and the others must not wait for it. run() calls it before it throws.
+  virtual void failed(const std::string& reason) = 0;
+
+ protected:
+  Ranks(int rank, int size) : rank_(rank), size_(size) {}
+  virtual void deliver(std::span<const Outgoing> out, std::span<const Incoming> in) = 0;
+
+ private:
+  int rank_, size_;
+  std::uint64_t bytes_sent_ = 0;
+};
+
+}  // namespace heed

@@ -1,0 +1,172 @@
+// Runs of several processes by mpirun: the bits of one process, and how they end where something fails.
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <heed/data/checkpoint.hpp>
+
+#include "tests/examples/programs.hpp"
+#include "tests/mpi/mpirun.hpp"
+
+using namespace heed;
+using test::bytes_of;
+using test::contains;
+using test::count_of;
+using test::is_open_mpi;
+using test::mpirun;
+using test::Ran;
+using test::Training;
+
+namespace {
+
+// `before`: what the shell of each rank does, in the folder, before it becomes train_lm; $rank is its number.
+Ran run_ranks(const Training& t, int ranks, const std::string& flags, const std::string& before = {}) {
+  const std::string script = "cd " + test::quoted(t.folder()) + "; rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; " +
+                             before + "exec " + t.arguments(flags);
+  return test::run(mpirun() + " -n " + std::to_string(ranks) + " sh -c " + test::quoted(script));
+}
+
+std::string checkpoint_of(const Training& t, int ranks, const std::string& flags) {
+  std::filesystem::remove(t.file("lm.h5"));
+  const Ran ran = ranks == 0 ? t.run(flags) : run_ranks(t, ranks, flags);
+  INFO(ran.output);
+  CHECK(ran.exit_code == 0);
+  return bytes_of(t.file("lm.h5"));
+}
+
+const std::string kRecipe = "--steps 6 --eval-every 3 --shards 8 --dropout 0.1 --grad-clip 0.1 --lr 0.01 ";
+
+// What was refused ended with code 1, and this is in one line of what it printed, beside what mpirun says itself.
+void check_ended(const Ran& ran, const std::string& sentence) {
+  INFO(ran.output);
+  CHECK(ran.exit_code != 0);
+  CHECK(count_of(sentence, ran.output) == 1);
+  CHECK(count_of("rank 0 of", ran.output) + count_of("rank 1 of", ran.output) + count_of("rank 2 of", ran.output) == 1);
+}
+
+// For run_ranks: a rank gets this signal as soon as the condition holds.
+std::string signal_to(int rank, const std::string& signal, const std::string& condition) {
+  return "if [ $rank = " + std::to_string(rank) + " ]; then (until " + condition + "; do sleep 0.05; done; kill -" +
+         signal + " $$) & fi; ";
+}
+
+double seconds_of(const std::function<void()>& f) {
+  const auto begin = std::chrono::steady_clock::now();
+  f();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace
+
+TEST_CASE("mpirun train_lm: the checkpoint of one process, at any number of ranks and threads") {
+  const Training t;
+  const std::string one = checkpoint_of(t, 0, kRecipe + "--threads 1");
+  for (const int ranks : {1, 2, 3, 4})
+    for (const int threads : {1, 2}) {
+      CAPTURE(ranks);
+      CAPTURE(threads);
+      CHECK((checkpoint_of(t, ranks, kRecipe + "--threads " + std::to_string(threads)) == one));
+    }
+}
+
+TEST_CASE("mpirun train_lm: the checkpoint of one process, with each kind of optimizer, and of a masked model") {
+  const Training t;
+  for (const std::string flags : {"--optimizer muon", "--optimizer adafactor", "--optimizer sgd", "--model mlm"}) {
+    CAPTURE(flags);
+    const std::string one = checkpoint_of(t, 0, kRecipe + flags);
+    CHECK((checkpoint_of(t, 3, kRecipe + flags) == one));
+  }
+}
+
+TEST_CASE("mpirun train_lm: rank 0 alone logs, shows and writes") {
+  const Training t, one;
+  const std::string flags = kRecipe + "--log log --sample 20 --plot loss.svg";
+  const Ran ran = run_ranks(t, 3, flags), alone = one.run(flags);
+  INFO(ran.output);
+  REQUIRE(ran.exit_code == 0);
+  CHECK(count_of("checkpoint: lm.h5", ran.output) == 1);
+  CHECK(count_of("starting afresh", ran.output) == 1);
+  CHECK(test::same_losses(t.file("log"), one.file("log")));
+  CHECK(bytes_of(t.file("loss.svg")) == bytes_of(one.file("loss.svg")));
+}
+
+TEST_CASE("mpirun train_lm: goes on with other ranks, or without") {
+  const Training t;
+  const std::string recipe = kRecipe + "--steps 400 --checkpoint-every 5 ";
+  const std::string whole = checkpoint_of(t, 0, recipe);
+  for (const int ranks : {0, 2}) {
+    const std::string part = recipe + "--checkpoint part.h5 --resume ";
+    std::filesystem::remove(t.file("part.h5"));
+    const Ran killed = run_ranks(t, 3, part, signal_to(0, "KILL", "[ -e part.h5 ]"));
+    CHECK(killed.exit_code != 0);
+    CHECK(load_checkpoint(t.file("part.h5")).counter("step") < 400);
+    const Ran rest = ranks == 0 ? t.run(part) : run_ranks(t, ranks, part);
+    INFO(rest.output);
+    CHECK(rest.exit_code == 0);
+    CHECK((bytes_of(t.file("part.h5")) == whole));
+  }
+}
+
+TEST_CASE("mpirun translate: the checkpoint of one process") {
+  const Training t;
+  const std::string flags = test::program("translate") +
+                            " --steps 3 --shards 4 --hidden 16 --width 16 --batch-tokens 200 --eval-every 2 --beam 1 ";
+  const auto run_in = [&](const std::string& command) {
+    return test::run("cd " + test::quoted(t.folder()) + " && " + command);
+  };
+  CHECK(run_in(flags + "--checkpoint one.h5").exit_code == 0);
+  const Ran ran = run_in(mpirun() + " -n 2 " + flags + "--checkpoint two.h5");
+  INFO(ran.output);
+  CHECK(ran.exit_code == 0);
+  CHECK((bytes_of(t.file("one.h5")) == bytes_of(t.file("two.h5"))));
+}
+
+TEST_CASE("mpirun train_lm: an error of all ranks is told once") {
+  const Training t;
+  check_ended(run_ranks(t, 3, "--steps 2 --shards 2"),
+              ": run: shards is 2 and there are 3 ranks, each of which computes a part of the shards; there must be as "
+              "many shards as ranks, or more");
+}
+
+TEST_CASE("mpirun train_lm: an error of one rank ends all, and names it") {
+  const Training t;
+  Ran ran;
+  CHECK(seconds_of([&] {
+          ran = run_ranks(t, 3, "--steps 100000 --shards 3 $data", "if [ $rank = 1 ]; then data='--data none'; fi; ");
+        }) < 20);
+  check_ended(ran, "rank 1 of 3 on ");
+  CHECK(contains(ran.output, "none"));
+}
+
+TEST_CASE("mpirun train_lm: ranks whose flags differ are refused") {
+  const Training t;
+  const Ran ran = run_ranks(t, 2, "--steps 100000 --shards 2 --lr $lr", "lr=0.0$((rank + 1)); ");
+  check_ended(ran, "rank 0 of 2 on ");
+  CHECK(contains(ran.output, "run: ranks differ in the text settings"));
+}
+
+TEST_CASE("mpirun train_lm: a rank that is killed ends all, and leaves the last checkpoint whole") {
+  const Training t;
+  Ran ran;
+  const std::string flags = "--steps 100000 --shards 3 --checkpoint-every 1 ";
+  CHECK(seconds_of([&] { ran = run_ranks(t, 3, flags, signal_to(2, "KILL", "[ -e lm.h5 ]")); }) < 20);
+  INFO(ran.output);
+  CHECK(ran.exit_code != 0);
+  CHECK(load_checkpoint(t.file("lm.h5")).counter("step") >= 1);
+}
+
+TEST_CASE("mpirun train_lm: a rank that is stopped ends all after a time") {
+  const Training t;
+  Ran ran;
+  const std::string stop = "export HEED_RANK_TIMEOUT=2; " + signal_to(1, "STOP", "[ -e log ]");
+  CHECK(seconds_of([&] { ran = run_ranks(t, 3, "--steps 100000 --shards 3 --log log ", stop); }) < 20);
+  check_ended(ran, ": rank 1 has been silent for 2 seconds; it was stopped or is cut off");
+}
+
+TEST_CASE("mpirun train_lm: an mpirun of another MPI is an error") {
+  const Training t;
+  const std::string other = is_open_mpi() ? "PMI_SIZE=3" : "OMPI_COMM_WORLD_SIZE=3";
+  const Ran ran = test::run("env " + other + " " + t.arguments("--steps 1 --shards 3"));
+  test::check_refused(ran, 1,
+                      "mpi: mpirun started 3 processes and MPI sees 1; mpirun must be that of the MPI that heed was "
+                      "built with");
+}

@@ -1,0 +1,24 @@
+// The mpirun of the MPI that heed was built with.
+#pragma once
+#include <string>
+
+#include "tests/support.hpp"
+#include "tests/tools/run.hpp"
+
+namespace heed::test {
+
+inline bool is_open_mpi() {
+  static const bool open = [] {
+    const std::string told = run(std::string(HEED_MPIRUN) + " --version").output;
+    return contains(told, "Open MPI") || contains(told, "OpenRTE");
+  }();
+  return open;
+}
+
+inline std::string mpirun() {
+  std::string command = "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " + std::string(HEED_MPIRUN);
+  if (is_open_mpi()) command += " --oversubscribe --bind-to none";
+  return command;
+}
+
+}  // namespace heed::test

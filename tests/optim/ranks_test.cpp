@@ -1,0 +1,187 @@
+// Runs of several ranks: the bits of one process, whatever is trained and how.
+#include <heed/optim/detail/division.hpp>
+#include <heed/optim/ranks.hpp>
+
+#include "tests/data/temporary_folder.hpp"
+#include "tests/optim/plane_run.hpp"
+#include "tests/optim/thread_ranks.hpp"
+
+using namespace heed;
+using test::bytes_of;
+using test::HeldOutPlane;
+using test::on_ranks;
+using test::Plane;
+using test::TemporaryFolder;
+namespace fs = std::filesystem;
+
+namespace {
+
+// A model of one large matrix, which is cut, and small parts, of which one is seldom used.
+struct Net {
+  Linear up, down, side;
+  Dropout drop{0.2};
+  explicit Net(Rng& rng) : up(8, 5000, rng), down(5000, 1, rng), side(8, 1, rng) {}
+  Tensor loss(const Batch& b) const {
+    Tensor y = down(drop(relu(up(b.inputs))));
+    if (b.has("side")) y = y + side(b.inputs);
+    return mse_loss(y, b.targets);
+  }
+  void members(auto&& visit) {
+    visit("up", up);
+    visit("down", down);
+    visit("side", side);
+  }
+};
+
+struct Data {
+  Batch batch(std::uint64_t seed, std::uint64_t step) const {
+    Batch b = Plane{.rows = 8 + static_cast<Index>(step % 3)}.batch(seed, step);
+    if (step % 8 == 5) b["side"] = Tensor::zeros({1});
+    return b;
+  }
+};
+
+struct Trial {
+  std::string optimizer = "adamw";
+  int ranks = 0;  // 0: without
+  Index steps = 4, shards = 8, accumulate = 1;
+  double clip = 0.1;
+  bool average = false, resume = false;
+};
+
+// Trains, and gives the checkpoint's bytes and the last loss.
+std::pair<std::string, double> trained(const Trial& t, const fs::path& folder) {
+  const fs::path file = folder / "run.h5", log = folder / "run.jsonl";
+  if (!t.resume) fs::remove(file);
+  double last = 0;
+  const auto train = [&](Ranks* ranks) {
+    Rng rng(3);
+    Net model(rng);
+    const auto optimizer = make_optimizer(t.optimizer, muon_groups(model, {.weight_decay = 0.1}), {.lr = 1e-2});
+    Schedule schedule("cosine", {.lr = 1e-2, .warmup = 2, .steps = 8});
+    WeightAverage average(named_parameters(model), 0.9);
+    RunOptions o{.steps = t.steps, .accumulate = t.accumulate, .shards = t.shards, .ranks = ranks,
+                 .grad_clip = t.clip, .seed = 5, .eval_every = 2, .checkpoint = file, .resume = t.resume, .log = log};
+    if (t.average) o.average = &average;
+    const RunResult r = run(model, *optimizer, schedule, Data{}, HeldOutPlane{}, o);
+    if (ranks == nullptr || ranks->rank() == ranks->size() - 1) last = r.history.losses.back() + *r.validation_loss;
+  };
+  if (t.ranks == 0)
+    train(nullptr);
+  else
+    for (const auto& [rank, reason] : on_ranks(t.ranks, [&](Ranks& ranks) { train(&ranks); }))
+      FAIL_CHECK("rank ", rank, ": ", reason);
+  return {bytes_of(file), last};
+}
+
+}  // namespace
+
+TEST_CASE("ranks: each optimizer leaves the bits of one process") {
+  const TemporaryFolder folder;
+  for (const std::string& optimizer : optimizer_names()) {
+    const auto one = trained({.optimizer = optimizer}, folder.path);
+    for (const int ranks : {1, 2, 3, 4}) {
+      CAPTURE(optimizer);
+      CAPTURE(ranks);
+      const auto several = trained({.optimizer = optimizer, .ranks = ranks}, folder.path);
+      CHECK((several.first == one.first));
+      CHECK(several.second == one.second);
+    }
+  }
+}
+
+TEST_CASE("ranks: shards of any number, accumulated batches, clipping or none, averages") {
+  const TemporaryFolder folder;
+  for (const Trial& t :
+       {Trial{.shards = 5}, Trial{.shards = 4, .accumulate = 2}, Trial{.clip = 0}, Trial{.average = true}}) {
+    const auto one = trained(t, folder.path);
+    for (const int ranks : {2, 3, 4}) {
+      CAPTURE(ranks);
+      Trial several = t;
+      several.ranks = ranks;
+      CHECK((trained(several, folder.path).first == one.first));
+    }
+  }
+}
+
+TEST_CASE("ranks: a run goes on with any other number of them") {
+  const TemporaryFolder folder;
+  for (const std::string optimizer : {"adamw", "muon", "adafactor"}) {
+    const auto whole = trained({.optimizer = optimizer, .steps = 8, .average = true}, folder.path);
+    for (const std::pair<int, int> ranks : {std::pair{3, 2}, {0, 4}, {2, 0}}) {
+      CAPTURE(optimizer);
+      Trial t = {.optimizer = optimizer, .ranks = ranks.first, .average = true};
+      trained(t, folder.path);
+      t.ranks = ranks.second, t.steps = 8, t.resume = true;
+      const auto rest = trained(t, folder.path);
+      CHECK((rest.first == whole.first));
+      CHECK(rest.second == whole.second);
+    }
+  }
+}
+
+TEST_CASE("ranks: each keeps its part of the optimizer's state, and sends its part of two passes over the parameters") {
+  for (const int size : {2, 3, 4}) {
+    std::vector<double> kept(static_cast<std::size_t>(size)), sent(kept.size());
+    Index parameters = 0;
+    CHECK(on_ranks(size, [&](Ranks& ranks) {
+            Rng rng(3);
+            Linear model(512, 4096, rng);
+            AdamW optimizer(named_parameters(model));
+            Schedule schedule("constant", {.lr = 1e-2});
+            struct Rows {
+              Batch batch(std::uint64_t seed, std::uint64_t step) const {
+                Rng numbers(seed, step);
+                return {numbers.normal({2, 512}), numbers.normal({2, 4096}), 2};
+              }
+            };
+            const auto go = [&](Index steps) {
+              const std::uint64_t before = ranks.bytes_sent();
+              run(model, optimizer, schedule, Rows{}, {}, {.steps = steps, .shards = size, .ranks = &ranks},
+                  [&](const Batch& b) { return mse_loss(model(b.inputs), b.targets); });
+              return static_cast<double>(ranks.bytes_sent() - before);
+            };
+            const auto me = static_cast<std::size_t>(ranks.rank());
+            const double once = go(1);
+            sent[me] = (go(3) - once) / 2;  // of a step
+            for (const Optimizer::StatePart& part : optimizer.state_parts())
+              if (part.parameter >= 0) kept[me] += static_cast<double>(part.here.numel());
+            if (me == 0) parameters = parameter_count(model);
+          }).empty());
+    for (int r = 0; r < size; ++r) {
+      const double p = static_cast<double>(parameters), n = size;
+      // Two numbers of each of a share's items, whose ends are those of chunks.
+      CHECK(std::abs(kept[static_cast<std::size_t>(r)] - 2 * p / n) <= 2 * detail::Chunks::kLongest);
+      CHECK(sent[static_cast<std::size_t>(r)] == doctest::Approx(4 * 2 * p * (n - 1) / n).epsilon(0.03));
+    }
+  }
+}
+
+TEST_CASE("ranks: an error on one of them ends all") {
+  const auto reasons = on_ranks(3, [&](Ranks& ranks) {
+    Rng rng(3);
+    test::Regression model(rng);
+    AdamW optimizer(named_parameters(model));
+    Schedule schedule("constant", {.lr = 1e-2});
+    RunOptions o{.steps = 5, .shards = 3, .ranks = &ranks};
+    o.after_step = [&](RunStep& s) { require(s.step < 2 || ranks.rank() != 1, "no more"); };
+    run(model, optimizer, schedule, Plane{}, HeldOutPlane{}, o);
+  });
+  CHECK(reasons == std::map<int, std::string>{{0, "another rank failed"}, {1, "no more"}, {2, "another rank failed"}});
+}
+
+TEST_CASE("ranks: a divided optimizer gives its state to run() alone, and stays with its ranks") {
+  CHECK(on_ranks(2, [&](Ranks& ranks) {
+          Rng rng(3);
+          Linear model(4, 2, rng);
+          AdamW optimizer(named_parameters(model));
+          std::vector<Index> loads(2);
+          optimizer.divide(ranks, loads);
+          CHECK(test::error_of([&] { optimizer.state(); }) ==
+                "AdamW: its state is divided among ranks; each has a part of it, state_parts()");
+          test::PostOffice office;
+          test::ThreadRanks others(0, 1, office);
+          CHECK(test::error_of([&] { optimizer.divide(others, loads); }) ==
+                "AdamW: it is divided among other ranks; make it anew");
+        }).empty());
+}
