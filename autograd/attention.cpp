@@ -194,7 +194,8 @@ void backward(const FlexInputs& x, const Tensor& out, const Tensor& dout, const 
   const AttentionProblem<T, S> p = problem_of<S>(x, context);
   AttentionGradients<T, S> g{};
   detail::set_gradients<T>(g, out, dout, to);
-  g.lse = pointer<const T>(lse), g.rest = rows_of<const std::uint8_t>(rest), g.dbias = pointer<T>(to.bias), g.groups = 1;
+  g.lse = pointer<const T>(lse), g.rest = rows_of<const std::uint8_t>(rest);
+  g.dbias = pointer<T>(to.bias), g.groups = 1;
   count_pairs(x, p, 3 * p.width + 2 * p.value_width);  // the scores once more, and two products for each side of them
   const Index heads = p.batch * p.kv_heads, shared = p.heads / p.kv_heads, lanes = kernel.sizes.back_lanes;
   // Large blocks read the queries less often; a head alone needs small ones, which are divided more evenly.

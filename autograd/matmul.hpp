@@ -37,7 +37,8 @@ Tensor feed_forward(In x, In up, In up_bias, In down, In down_bias, Activation a
 // Inside this scope linear(), matmul(), feed_forward(), linear_cross_entropy() and recurrent layers round float32
 // operands of their products to bfloat16 first, gradients that enter one included: sums, results, parameters and their
 // gradients stay float32 (mixed precision with float32 master weights). Weights are rounded as products read them.
-// MultiHeadAttention keeps queries, keys, values and what it makes of them as bfloat16 where its mechanism takes them.
+// MultiHeadAttention keeps queries, keys, values and what it makes of them as bfloat16 where its mechanism takes them,
+// and layer_norm() and rms_norm() keep for backward what they normalised.
 class MatmulPrecision {
  public:
   explicit MatmulPrecision(DType operands, Where where = Where::current());  // float32 or bfloat16

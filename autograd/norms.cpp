@@ -1,6 +1,7 @@
 // LayerNorm and RMSNorm over the last axis.
 #include <algorithm>
 #include <cmath>
+#include <heed/autograd/matmul.hpp>
 #include <heed/autograd/norms.hpp>
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/kernels/norm.hpp>
@@ -28,11 +29,21 @@ void check_input(const char* op, In x, double eps) {
   check(eps >= 0, x.where(), op, ": eps is ", eps, "; it must not be negative");
 }
 
+// What backward reads: x, or, where products round their operands to bfloat16, the normalised values as bfloat16, half
+// as much. Those of `normal` are written by forward; it is undefined where x is kept.
+Tensor normal_to_keep(const Tensor& x) {
+  return x.dtype() == DType::float32 && matmul_precision() == DType::bfloat16
+             ? Tensor::empty(x.shape(), DType::bfloat16)
+             : Tensor();
+}
+
+std::uint16_t* bits_of(const Tensor& x) { return x.defined() ? &x.ptr<bfloat16>()->bits : nullptr; }
+
 // Of the means [2, rows], the first row holds the means and the second what rounding took off them; undefined for
 // rms_norm.
 template <class T>
-void forward(Tensor& y, const Tensor& means, Tensor& rstd, const Tensor& x, const Tensor& weight, const Tensor& bias,
-             double eps) {
+void forward(Tensor& y, const Tensor& normal, const Tensor& means, Tensor& rstd, const Tensor& x, const Tensor& weight,
+             const Tensor& bias, double eps) {
   const Index n = x.dim(-1), rows = x.rows();
   const auto kernel = means.defined() ? table<T>().layer_norm : table<T>().rms_norm;
   parallel_for(rows, std::max<Index>(4, grain_for(2 * n)), [&](Index begin, Index end) {
@@ -40,6 +51,7 @@ void forward(Tensor& y, const Tensor& means, Tensor& rstd, const Tensor& x, cons
                                     weight.ptr<T>(),
                                     bias.ptr<T>(),
                                     y.ptr<T>() + begin * n,
+                                    normal.defined() ? bits_of(normal) + begin * n : nullptr,
                                     means.defined() ? means.ptr<T>() + begin : nullptr,
                                     means.defined() ? means.ptr<T>() + rows + begin : nullptr,
                                     rstd.ptr<T>() + begin};
@@ -47,16 +59,18 @@ void forward(Tensor& y, const Tensor& means, Tensor& rstd, const Tensor& x, cons
   });
 }
 
-// The gradients of weight and bias are sums over rows: each block of rows makes a partial sum, and these are added in
-// their order. The blocks depend on the shape alone, so the bits do not depend on the threads.
+// `kept`: x, or its normalised values. The gradients of weight and bias are sums over rows: each block of rows makes a
+// partial sum, and these are added in their order. The blocks depend on the shape alone, so the bits do not depend on
+// the threads.
 template <class T>
-void backward(const Target& dx, const Target& dweight, const Target& dbias, const Tensor& dy, const Tensor& x,
+void backward(const Target& dx, const Target& dweight, const Target& dbias, const Tensor& dy, const Tensor& kept,
               const Tensor& weight, const Tensor& means, const Tensor& rstd) {
-  const Index n = x.dim(-1), rows = x.rows();
+  const Index n = kept.dim(-1), rows = kept.rows();
+  const bool normal = kept.dtype() == DType::bfloat16;
   const Index block = (std::max(grain_for(2 * n), (rows + 63) / 64) + 3) / 4 * 4;
   const Index blocks = (rows + block - 1) / block;
-  const Tensor dweights = dweight ? Tensor::empty({blocks, n}, x.dtype()) : Tensor();
-  const Tensor dbiases = dbias ? Tensor::empty({blocks, n}, x.dtype()) : Tensor();
+  const Tensor dweights = dweight ? Tensor::empty({blocks, n}, rstd.dtype()) : Tensor();
+  const Tensor dbiases = dbias ? Tensor::empty({blocks, n}, rstd.dtype()) : Tensor();
   const auto kernel = means.defined() ? table<T>().layer_norm_backward : table<T>().rms_norm_backward;
   parallel_for(blocks, 1, [&](Index b, Index e) {
     for (; b < e; ++b) {
@@ -66,7 +80,8 @@ void backward(const Target& dx, const Target& dweight, const Target& dbias, cons
         return std::fill_n(all.ptr<T>() + b * n, n, T(0)) - n;
       };
       const kernels::NormBackward<T> a{dy.ptr<T>() + first * n,
-                                       x.ptr<T>() + first * n,
+                                       normal ? nullptr : kept.ptr<T>() + first * n,
+                                       normal ? bits_of(kept) + first * n : nullptr,
                                        weight.ptr<T>(),
                                        means.defined() ? means.ptr<T>() + first : nullptr,
                                        means.defined() ? means.ptr<T>() + rows + first : nullptr,
@@ -82,15 +97,16 @@ void backward(const Target& dx, const Target& dweight, const Target& dbias, cons
   if (dbias) table<T>().sum_rows(dbiases.ptr<T>(), blocks, n, n, dbias.gradient.ptr<T>(), dbias.accumulate);
 }
 
-void layer_norm_backward(Grads& d, const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& means,
+void layer_norm_backward(Grads& d, const Tensor& dy, const Tensor& kept, const Tensor& weight, const Tensor& means,
                          const Tensor& rstd) {
   const Target dx = d.dense(0), dweight = d.dense(1), dbias = d.dense(2);
-  detail::with_float(x.dtype(), [&](auto t) { backward<decltype(t)>(dx, dweight, dbias, dy, x, weight, means, rstd); });
+  detail::with_float(rstd.dtype(),
+                     [&](auto t) { backward<decltype(t)>(dx, dweight, dbias, dy, kept, weight, means, rstd); });
 }
 
-void rms_norm_backward(Grads& d, const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& rstd) {
+void rms_norm_backward(Grads& d, const Tensor& dy, const Tensor& kept, const Tensor& weight, const Tensor& rstd) {
   const Target dx = d.dense(0), dweight = d.dense(1);
-  detail::with_float(x.dtype(), [&](auto t) { backward<decltype(t)>(dx, dweight, {}, dy, x, weight, {}, rstd); });
+  detail::with_float(rstd.dtype(), [&](auto t) { backward<decltype(t)>(dx, dweight, {}, dy, kept, weight, {}, rstd); });
 }
 
 void normalize_backward(Grads& d, const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& rstd) {
@@ -111,9 +127,11 @@ Tensor layer_norm(In x, In weight, In bias, double eps) {
   check_vector("layer_norm", "bias", x, bias);
   const Tensor xd = x->dense(), w = dense_if_any(weight), b = dense_if_any(bias);
   Tensor y = Tensor::empty(x.shape(), x.dtype());
+  const Tensor normal = normal_to_keep(xd);
   Tensor means = Tensor::empty({2, x.rows()}, x.dtype()), rstd = Tensor::empty({x.rows()}, x.dtype());
-  detail::with_float(x.dtype(), [&](auto t) { forward<decltype(t)>(y, means, rstd, xd, w, b, eps); });
-  record("layer_norm", x.where(), y, {x, weight, bias}, saved(xd, w, means, rstd), layer_norm_backward);
+  detail::with_float(x.dtype(), [&](auto t) { forward<decltype(t)>(y, normal, means, rstd, xd, w, b, eps); });
+  record("layer_norm", x.where(), y, {x, weight, bias}, saved(normal.defined() ? normal : xd, w, means, rstd),
+         layer_norm_backward);
   return y;
 }
 
@@ -124,9 +142,10 @@ Tensor rms_norm(In x, In weight, double eps) {
   check_vector("rms_norm", "weight", x, weight);
   const Tensor xd = x->dense(), w = dense_if_any(weight);
   Tensor y = Tensor::empty(x.shape(), x.dtype());
+  const Tensor normal = normal_to_keep(xd);
   Tensor rstd = Tensor::empty({x.rows()}, x.dtype());
-  detail::with_float(x.dtype(), [&](auto t) { forward<decltype(t)>(y, {}, rstd, xd, w, {}, eps); });
-  record("rms_norm", x.where(), y, {x, weight}, saved(xd, w, rstd), rms_norm_backward);
+  detail::with_float(x.dtype(), [&](auto t) { forward<decltype(t)>(y, normal, {}, rstd, xd, w, {}, eps); });
+  record("rms_norm", x.where(), y, {x, weight}, saved(normal.defined() ? normal : xd, w, rstd), rms_norm_backward);
   return y;
 }
 
@@ -140,7 +159,7 @@ Tensor normalize(In x) {
   Tensor rstd = Tensor::empty({rows}, x.dtype());
   detail::with_float(x.dtype(), [&](auto t) {
     using T = decltype(t);
-    forward<T>(y, {}, rstd, xd, w, {}, 0);
+    forward<T>(y, {}, {}, rstd, xd, w, {}, 0);
     for (Index r = 0; r < rows; ++r) {
       T& factor = rstd.ptr<T>()[r];
       const bool none = std::isinf(factor);

@@ -15,7 +15,9 @@ namespace heed {
 
 // Normalisation over the last axis, with the scale and the shift in the same pass. Rows whose squares overflow or
 // underflow are scaled first, so that the result is right; it is NaN, or infinite, where deviations from the mean
-// themselves overflow, and NaN throughout a row that holds NaN or an infinity.
+// themselves overflow, and NaN throughout a row that holds NaN or an infinity. Backward reads x; inside a
+// MatmulPrecision of bfloat16 it reads the normalised values of a float32 x, (x - mean) / sqrt(variance + eps), as
+// bfloat16: half the memory.
 
 // y = weight * (x - mean) / sqrt(variance + eps) + bias, with the mean and the (biased) variance of the last axis.
 // What rounding takes off the mean is taken into account, so that rows far from 0 are exact too.

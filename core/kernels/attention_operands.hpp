@@ -179,8 +179,8 @@ inline void store_rest_row(uint8_t* to, const uint16_t* rounded, const float* fr
 
 // delta = do . o of one row of n numbers; do as products read it, a row of x.rows.
 template <class F>
-inline ValueOf<F> delta_of(const typename F::Stored* out, [[maybe_unused]] const uint8_t* rest, const ElementOf<F>* dout,
-                           long n) {
+inline ValueOf<F> delta_of(const typename F::Stored* out, [[maybe_unused]] const uint8_t* rest,
+                           const ElementOf<F>* dout, long n) {
   using T = ValueOf<F>;
   Batch<T> sum(T(0));
   for (long c = 0; c < n; c += kWidth<T>) {

@@ -6,26 +6,29 @@
 
 namespace heed::kernels {
 
-// y = weight * (x - mean - rest) * rstd + bias; weight and bias [n] may be null. mean, rest and rstd [rows] are written
-// for backward; mean and rest are null for rms_norm. The mean of the row is mean + rest: `rest` is what rounding took
-// off, which may be as large as the deviations are.
+// y = weight * normal + bias, where normal = (x - mean - rest) * rstd; weight and bias [n] may be null. mean, rest and
+// rstd [rows] are written for backward; mean and rest are null for rms_norm. The mean of the row is mean + rest: `rest`
+// is what rounding took off, which may be as large as the deviations are. `normal`, in bf16, may be null, as it is for
+// double.
 template <class T>
 struct NormForward {
   const T* x;
   const T* weight;
   const T* bias;
   T* y;
+  uint16_t* normal;
   T* mean;
   T* rest;
   T* rstd;
 };
 
-// dx may be null; it is added to if `accumulate`. dweight and dbias [n] may be null; the sums over the rows are added
-// to them.
+// x is null where forward's `normal` is given, and the reverse. dx may be null; it is added to if `accumulate`. dweight
+// and dbias [n] may be null; the sums over the rows are added to them.
 template <class T>
 struct NormBackward {
   const T* dy;
   const T* x;
+  const uint16_t* normal;
   const T* weight;
   const T* mean;
   const T* rest;

@@ -8,6 +8,9 @@
 namespace heed::kernels::HEED_LEVEL {
 namespace {
 
+template <class T>
+constexpr bool kHasBf16 = sizeof(T) == 4;
+
 // Means of squares below it lose digits, and are taken from scaled rows.
 template <class T>
 constexpr T kLeastSquare = sizeof(T) == 4 ? T(1e-30) : T(1e-290);
@@ -95,6 +98,8 @@ void forward_rows(const NormForward<T>& a, int64_t first, int64_t n, T eps) {
     const Batch<T> b = a.bias ? at.load(a.bias + j) : Batch<T>(T(0));
     for (int r = 0; r < R; ++r) {
       const Batch<T> normal = normal_at<T, kCentred>(at.load(x + r * n + j), mean[r], shift[r], rstd[r]);
+      if constexpr (kHasBf16<T>)
+        if (a.normal) at.store_rounded(a.normal + (first + r) * n + j, normal);
       at.store(y + r * n + j, fma(normal, w, b));
     }
   });
@@ -102,17 +107,20 @@ void forward_rows(const NormForward<T>& a, int64_t first, int64_t n, T eps) {
 
 // With n^ = (x - mean) rstd, g = weight dy and means over the row:
 //   dx = rstd (g - mean(g) - n^ mean(g n^)), without mean(g) for rms_norm;  dweight = sum(dy n^);  dbias = sum(dy)
-template <class T, bool kCentred, int R>
+// kKept: n^ is a.normal.
+template <class T, bool kCentred, bool kKept, int R>
 void backward_rows(const NormBackward<T>& a, int64_t first, int64_t n) {
-  const T* x = a.x + first * n;
+  const T* x = kKept ? nullptr : a.x + first * n;
+  [[maybe_unused]] const uint16_t* kept = kKept ? a.normal + first * n : nullptr;
   const T* dy = a.dy + first * n;
   T* dx = a.dx ? a.dx + first * n : nullptr;
   T mean[R] = {}, shift[R] = {}, rstd[R], mean_g[R] = {}, mean_gn[R] = {};
   for (int r = 0; r < R; ++r) {
     rstd[r] = a.rstd[first + r];
-    if constexpr (kCentred) mean[r] = a.mean[first + r], shift[r] = -a.rest[first + r] * rstd[r];
+    if constexpr (kCentred && !kKept) mean[r] = a.mean[first + r], shift[r] = -a.rest[first + r] * rstd[r];
   }
   const auto normal = [&](int r, int64_t j, auto at) {
+    if constexpr (kKept) return at.template load_as<T>(kept + r * n + j);
     return normal_at<T, kCentred>(at.load(x + r * n + j, mean[r]), mean[r], shift[r], rstd[r]);
   };
   if (dx) {
@@ -155,11 +163,18 @@ void forward(const NormForward<T>& a, int64_t rows, int64_t n, T eps) {
   for (; r < rows; ++r) forward_rows<T, kCentred, 1>(a, r, n, eps);
 }
 
+template <class T, bool kCentred, bool kKept>
+void backward_all(const NormBackward<T>& a, int64_t rows, int64_t n) {
+  int64_t r = 0;
+  for (; r + 4 <= rows; r += 4) backward_rows<T, kCentred, kKept, 4>(a, r, n);
+  for (; r < rows; ++r) backward_rows<T, kCentred, kKept, 1>(a, r, n);
+}
+
 template <class T, bool kCentred>
 void backward(const NormBackward<T>& a, int64_t rows, int64_t n) {
-  int64_t r = 0;
-  for (; r + 4 <= rows; r += 4) backward_rows<T, kCentred, 4>(a, r, n);
-  for (; r < rows; ++r) backward_rows<T, kCentred, 1>(a, r, n);
+  if constexpr (kHasBf16<T>)
+    if (a.normal) return backward_all<T, kCentred, true>(a, rows, n);
+  backward_all<T, kCentred, false>(a, rows, n);
 }
 
 template <class T>

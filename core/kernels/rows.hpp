@@ -71,10 +71,10 @@ inline void put_lanes(T* to, Batch<T> x, long n, bool add = false) {
 
 // The same, rounded to bf16.
 inline void put_lanes(uint16_t* to, Batch<float> x, long n) {
-  if (n >= kWidth<float>) return store_bf16(to, x);
-  alignas(64) uint16_t lane[kWidth<float>];
-  store_bf16(lane, x);
-  memcpy(to, lane, static_cast<size_t>(n) * sizeof(uint16_t));
+  if (n >= kWidth<float>)
+    store_bf16(to, x);
+  else
+    store_bf16_part(to, x, static_cast<int>(n));
 }
 
 // to[0, n) = (or +=) factor * from, which is aligned and in whole vectors.

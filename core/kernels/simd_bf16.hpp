@@ -71,8 +71,14 @@ inline void store_bf16(uint16_t* p, const Batch<float>& x) {
 #endif
 }
 
-// The eight bits of x that follow those of `rounded`, its bf16, as a byte for each lane: together they tell 16 bits of its
-// fraction. What the machine rounds to 0 though it is not, below 2^-126, has more of them, and gets the most.
+inline void store_bf16_part(uint16_t* p, const Batch<float>& x, int n) {
+  alignas(64) uint16_t lane[kWidth<float>];
+  store_bf16(lane, x);
+  memcpy(p, lane, static_cast<size_t>(n) * sizeof(uint16_t));
+}
+
+// The eight bits of x that follow those of `rounded`, its bf16, as a byte for each lane: together they tell 16 bits of
+// its fraction. What the machine rounds to 0 though it is not, below 2^-126, has more of them, and gets the most.
 inline void store_rest(uint8_t* p, const Batch<float>& x, const Batch<float>& rounded) {
   const Batch<int32_t> rest = ((bits_as<int32_t>(x) - bits_as<int32_t>(rounded)) >> 8) + Batch<int32_t>(128);
   const Batch<int32_t> byte = xsimd::min(xsimd::max(rest, Batch<int32_t>(0)), Batch<int32_t>(255));

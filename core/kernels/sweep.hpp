@@ -3,16 +3,22 @@
 
 namespace heed::kernels::HEED_LEVEL {
 
-// How to load and store at one place of a sweep. `fill` is what the lanes beyond the end read as.
+// How to load and store at one place of a sweep. `fill` is what the lanes beyond the end read as; load_as reads memory
+// of another type, and zeros beyond; store_rounded writes bf16.
 struct Whole {
   template <class T>
   Batch<T> load(const T* p, T = T(0)) const {
     return HEED_LEVEL::load(p);
   }
+  template <class T, class S>
+  Batch<T> load_as(const S* p) const {
+    return HEED_LEVEL::load_as<T>(p);
+  }
   template <class T>
   void store(T* p, Batch<T> v) const {
     HEED_LEVEL::store(p, v);
   }
+  void store_rounded(uint16_t* p, Batch<float> v) const { store_bf16(p, v); }
   template <class T>
   Batch<T> keep(Batch<T> v, Batch<T> = Batch<T>(T(0))) const {
     return v;
@@ -25,10 +31,15 @@ struct Part {
   Batch<T> load(const T* p, T fill = T(0)) const {
     return load_part(p, n, fill);
   }
+  template <class T, class S>
+  Batch<T> load_as(const S* p) const {
+    return load_as_part<T>(p, n);
+  }
   template <class T>
   void store(T* p, Batch<T> v) const {
     store_part(p, v, n);
   }
+  void store_rounded(uint16_t* p, Batch<float> v) const { store_bf16_part(p, v, n); }
   template <class T>
   Batch<T> keep(Batch<T> v, Batch<T> other = Batch<T>(T(0))) const {  // `other` in the lanes beyond the end
     return select(first_lanes<T>(n), v, other);

@@ -104,6 +104,41 @@ TEST_CASE("layer_norm and rms_norm pass gradcheck") {
   gradcheck([](const List& in) { return rms_norm(in[0].expand({4, 5}), Tensor()); }, {b});
 }
 
+// Of x alone the normalised values are rounded, so each gradient is off by one rounding of each of them at the most.
+TEST_CASE("layer_norm and rms_norm keep bfloat16 for their gradients under MatmulPrecision, on each level") {
+  on_each_level([] {
+    for (const Index n : {1, 5, 16, 37, 128})
+      for (const bool centred : {true, false}) {
+        CAPTURE(n);
+        CAPTURE(centred);
+        const Index rows = 7;
+        const Tensor x = normal({rows, n}, 1, DType::float32) + 100.0 * (centred && n > 1),
+                     w = normal({n}, 2, DType::float32),
+                     b = centred ? normal({n}, 3, DType::float32) : Tensor::zeros({n}),
+                     dy = normal({rows, n}, 4, DType::float32);
+        const List want = naive(x, w, b, dy, 1e-3, centred);
+        const List in = centred ? List{x, w, b} : List{x, w};
+        const auto made = [&](DType operands) {
+          const MatmulPrecision precision(operands);
+          return run(centred ? layer : rms, in, dy);
+        };
+        const Run got = made(DType::bfloat16), wide = made(DType::float32);
+        CHECK(same_bits(got.y, wide.y));
+        // |n| <= sqrt(width), and n stands twice in dx = rstd (g - mean(g) - n mean(g n))
+        const double unit = 0x1p-8 * std::sqrt(static_cast<double>(n));
+        CHECK(worst(got.gradients[0], want[1], 0x1p-7, n == 1 ? 64 * unit : 4 * unit) <= 1);
+        CHECK(worst(got.gradients[1], want[2], 0x1p-8, static_cast<double>(rows) * unit) <= 1);
+        if (n > 1) CHECK(!same_bits(got.gradients[1], wide.gradients[1]));
+        if (centred) CHECK(same_bits(got.gradients[2], wide.gradients[2]));
+      }
+  });
+  const Tensor x = normal({32, 64}, 1, DType::float32);
+  Tape tape;
+  const MatmulPrecision precision(DType::bfloat16);
+  const Tensor y = rms_norm(tape.watch(x), Tensor());
+  CHECK(tape.saved_bytes() == 32 * 64 * 2 + 32 * 4);
+}
+
 TEST_CASE("layer_norm: views, one row, no rows, a single wanted gradient") {
   const Tensor x = normal({6, 4}, 5), w = normal({6}, 6), b = normal({6}, 7);
   CHECK(same_bits(layer_norm(x.t(), w, b), layer_norm(x.t().clone(), w, b)));
