@@ -17,7 +17,8 @@ using test::TemporaryFolder;
 namespace {
 
 const char* const kTutorials[] = {"01_tensors",   "02_tape",   "03_linear_regression", "04_two_moons",
-                                  "05_attention", "06_own_op", "07_rank_with_depth",   "08_transformer"};
+                                  "05_attention", "06_own_op", "07_rank_with_depth",   "08_transformer",
+                                  "09_two_processes"};
 
 std::string output_of(const std::string& name, const std::string& flags = "") {
   const Ran ran = test::run("exec " + program(name) + " " + flags);
@@ -243,4 +244,13 @@ TEST_CASE("08_transformer: the pieces are the library's model, and it reverses w
   const std::vector<double> source = numbers(out, "source"), translation = numbers(out, "translation");
   CHECK(source.size() == 8);
   CHECK(std::equal(source.rbegin(), source.rend(), translation.begin(), translation.end()));
+}
+
+TEST_CASE("09_two_processes: the model learns, and its fingerprint is told") {
+  const std::string out = output_of("09_two_processes");
+  CHECK(contains(out, "1 process\n"));
+  const std::vector<double> losses = numbers(out, "loss");
+  REQUIRE(losses.size() == 2);
+  CHECK(losses[1] < losses[0]);
+  CHECK(contains(out, "the weights' bits: "));
 }

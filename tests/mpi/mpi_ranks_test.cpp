@@ -165,8 +165,19 @@ TEST_CASE("mpirun train_lm: a rank that is stopped ends all after a time") {
 TEST_CASE("mpirun train_lm: an mpirun of another MPI is an error") {
   const Training t;
   const std::string other = is_open_mpi() ? "PMI_SIZE=3" : "OMPI_COMM_WORLD_SIZE=3";
-  const Ran ran = test::run("env " + other + " " + t.arguments("--steps 1 --shards 3"));
+  const Ran ran = test::run(test::without_leaks() + other + " " + t.arguments("--steps 1 --shards 3"));
   test::check_refused(ran, 1,
                       "mpi: mpirun started 3 processes and MPI sees 1; mpirun must be that of the MPI that heed was "
                       "built with");
+}
+
+TEST_CASE("mpirun 09_two_processes: the bits that one process tells") {
+  const std::string tutorial = test::program("09_two_processes"), one = test::run(tutorial).output;
+  const auto without_first_line = [](const std::string& text) { return text.substr(text.find('\n')); };
+  for (const int ranks : {2, 3}) {
+    const Ran ran = test::run(mpirun() + " -n " + std::to_string(ranks) + " " + tutorial);
+    CHECK(ran.exit_code == 0);
+    CHECK(contains(ran.output, std::to_string(ranks) + " processes\n"));
+    CHECK(without_first_line(ran.output) == without_first_line(one));
+  }
 }

@@ -104,6 +104,34 @@ TEST_CASE("ranks: shards of any number, accumulated batches, clipping or none, a
   }
 }
 
+TEST_CASE("ranks: several optimizers, clipped together or with losses of their own") {
+  const TemporaryFolder folder;
+  for (const bool own_loss : {false, true}) {
+    const auto bits = [&](int size) {
+      const auto train = [&](Ranks* ranks) {
+        Rng rng(3);
+        Net model(rng);
+        ParameterSplit parts = split_parameters(model, {"up"});
+        SGD sgd(std::move(parts.chosen), {.lr = 1e-2, .momentum = 0.9});
+        AdamW adamw(std::move(parts.others), {.lr = 1e-2});
+        Schedule slow("constant", {.lr = 1e-3}), fast("constant", {.lr = 1e-2});
+        std::vector<Update> updates = {{sgd, slow}, {adamw, fast}};
+        if (own_loss) updates[1].loss = [&](const Batch& b) { return 0.5 * model.loss(b); };
+        RunOptions o{.steps = 3, .shards = 5, .ranks = ranks, .grad_clip = 0.1, .checkpoint = folder.path / "run.h5"};
+        run(model, updates, Data{}, HeldOutPlane{}, o);
+      };
+      fs::remove(folder.path / "run.h5");
+      if (size == 0)
+        train(nullptr);
+      else
+        CHECK(on_ranks(size, [&](Ranks& ranks) { train(&ranks); }).empty());
+      return bytes_of(folder.path / "run.h5");
+    };
+    const std::string one = bits(0);
+    for (const int size : {2, 3}) CHECK((bits(size) == one));
+  }
+}
+
 TEST_CASE("ranks: a run goes on with any other number of them") {
   const TemporaryFolder folder;
   for (const std::string optimizer : {"adamw", "muon", "adafactor"}) {
