@@ -470,8 +470,9 @@ TEST_CASE("gemm: a row times a matrix that takes long to read is shared among th
   const GemmOperand weight = operand(768, 768, Layout::columns, DType::float32, 2);
   std::vector<float> c(768);
   set_threads(2);
+  const AwakeThreads awake;  // on a busy machine, one that sleeps comes when such a product is over
   int seen = 0;
-  for (int tries = 0; seen < 2 && tries < 100000; ++tries) {  // a busy machine may wake the other late
+  for (int tries = 0; seen < 2 && tries < 100000; ++tries) {
     threads_seen();
     gemm({.m = 1, .n = 768, .k = 768, .a = row.in, .b = weight.in, .c = c.data(), .ldc = 768});
     seen = std::max(seen, threads_seen());
