@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/kernels/scalar_math.hpp>
 #include <heed/core/kernels/score_functions.hpp>
 
 namespace heed {
@@ -46,7 +47,7 @@ Tensor alibi_slopes(Index heads) {
     // of the power below: 8 (h + 1) / power; of the one above, every other: 8 (2 i + 1) / (2 power)
     const double exponent = h < power ? 8.0 * static_cast<double>(h + 1) / static_cast<double>(power)
                                       : 4.0 * static_cast<double>(2 * (h - power) + 1) / static_cast<double>(power);
-    slopes.ptr<float>()[h] = static_cast<float>(std::exp2(-exponent));
+    slopes.ptr<float>()[h] = static_cast<float>(scalar::exp2(-exponent));
   }
   return slopes;
 }
@@ -86,8 +87,8 @@ Index t5_bucket(Index distance, Index buckets, const T5BiasOptions& o) {
   // Half of the buckets hold one distance each, the others grow by a factor, up to max_distance.
   const Index exact = buckets / 2;
   if (back < exact) return first + back;
-  const double share = std::log(static_cast<double>(back) / static_cast<double>(exact)) /
-                       std::log(static_cast<double>(o.max_distance) / static_cast<double>(exact));
+  const double share = scalar::log(static_cast<double>(back) / static_cast<double>(exact)) /
+                       scalar::log(static_cast<double>(o.max_distance) / static_cast<double>(exact));
   return first + std::min(buckets - 1, exact + static_cast<Index>(share * static_cast<double>(buckets - exact)));
 }
 

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <heed/core/kernels/scalar_math.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/layers/linear.hpp>
 #include <utility>
@@ -28,18 +29,6 @@ bool skips(const Parameter& p, Rng& rng) {
 
 double kaiming_gain(double slope) { return std::sqrt(2 / (1 + slope * slope)); }
 
-double normal_cdf(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
-
-// The x with normal_cdf(x) = p, by bisection: exact to rounding, and only run at initialisation.
-double normal_quantile(double p) {
-  double low = -40, high = 40;
-  for (int i = 0; i < 80; ++i) {
-    const double middle = 0.5 * (low + high);
-    (normal_cdf(middle) < p ? low : high) = middle;
-  }
-  return 0.5 * (low + high);
-}
-
 }  // namespace
 
 void constant_(Parameter& p, double value) { p.fill_(value); }
@@ -53,13 +42,13 @@ void normal_(Parameter& p, Rng& rng, double mean, double deviation) {
 void trunc_normal_(Parameter& p, Rng& rng, double mean, double deviation, double low, double high) {
   require(deviation > 0 && low < high, "trunc_normal_: deviation is ", deviation, " and the interval [", low, ", ",
           high, "]; the deviation must be positive and the interval not empty");
-  const double from = normal_cdf((low - mean) / deviation), to = normal_cdf((high - mean) / deviation);
+  const double from = scalar::normal_cdf((low - mean) / deviation), to = scalar::normal_cdf((high - mean) / deviation);
   Tensor values = rng.uniform(p.shape(), from, to, DType::float64);
   double* v = values.ptr<double>();
-  constexpr Index kBisection = 2000;  // what a quantile costs
-  parallel_for(values.numel(), grain_for(kBisection), [&](Index begin, Index end) {
+  constexpr Index kQuantile = 40;  // what one costs
+  parallel_for(values.numel(), grain_for(kQuantile), [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i)
-      v[i] = std::min(high, std::max(low, mean + deviation * normal_quantile(v[i])));
+      v[i] = std::min(high, std::max(low, mean + deviation * scalar::normal_quantile(v[i])));
   });
   p.copy_(values);
 }

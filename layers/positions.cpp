@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/shape_ops.hpp>
+#include <heed/core/kernels/scalar_math.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/layers/attention/detail/row_lengths.hpp>
 #include <heed/layers/embedding.hpp>
@@ -88,11 +89,11 @@ Tensor sinusoidal_positions(Index count, Index width, DType dtype) {
   require(count >= 0 && width > 0, "sinusoidal_positions: count is ", count, " and width is ", width,
           "; they must be 0 or more and 1 or more");
   Tensor table = Tensor::empty({count, width}, DType::float64);
-  for (Index position = 0; position < count; ++position) {
-    for (Index i = 0; i < width; ++i) {
-      const double angle = static_cast<double>(position) /
-                           std::pow(10000.0, static_cast<double>(i / 2 * 2) / static_cast<double>(width));
-      table.ptr<double>()[position * width + i] = i % 2 == 0 ? std::sin(angle) : std::cos(angle);
+  for (Index i = 0; i < width; ++i) {
+    const double wave = scalar::pow(10000.0, static_cast<double>(i / 2 * 2) / static_cast<double>(width));
+    for (Index position = 0; position < count; ++position) {
+      const double angle = static_cast<double>(position) / wave;
+      table.ptr<double>()[position * width + i] = i % 2 == 0 ? scalar::quick_sin(angle) : scalar::quick_cos(angle);
     }
   }
   return table.to(dtype).detach();

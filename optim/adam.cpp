@@ -1,5 +1,6 @@
 // Adam and AdamW: their options, and the scalars of a step.
 #include <cmath>
+#include <heed/core/kernels/scalar_math.hpp>
 #include <heed/optim/detail/adam_step.hpp>
 #include <heed/optim/detail/with_kernels.hpp>
 #include <heed/optim/optimizers.hpp>
@@ -20,6 +21,17 @@ Adam::Adam(const char* name, const ParameterGroups& parameters, AdamOptions o, b
 
 void Adam::update(const UpdateChunk& c) const { detail::adam_step(c, options_.betas, options_.eps, decoupled_); }
 
+// beta^t, which all chunks of a step ask for.
+template <int kWhich>
+static double power_of(double beta, double t) {
+  struct Power {
+    double beta = 1, t = 0, value = 1;
+  };
+  thread_local Power last;
+  if (last.beta != beta || last.t != t) last = {beta, t, scalar::pow(beta, t)};
+  return last.value;
+}
+
 void detail::adam_step(const UpdateChunk& c, const std::array<double, 2>& betas, double eps, bool decoupled) {
   const double t = static_cast<double>(c.step), beta1 = betas[0], beta2 = betas[1];
   const kernels::AdamScalars s{.gradient_scale = c.gradient_scale,
@@ -27,8 +39,8 @@ void detail::adam_step(const UpdateChunk& c, const std::array<double, 2>& betas,
                                .keep = decoupled ? 1 - c.lr * c.weight_decay : 1,
                                .beta1 = beta1,
                                .beta2 = beta2,
-                               .step_size = c.lr / (1 - std::pow(beta1, t)),
-                               .inverse_bias = 1 / std::sqrt(1 - std::pow(beta2, t)),
+                               .step_size = c.lr / (1 - power_of<0>(beta1, t)),
+                               .inverse_bias = 1 / std::sqrt(1 - power_of<1>(beta2, t)),
                                .eps = eps};
   detail::with_kernels(c.dtype, [&](auto zero, const auto& k) {
     using T = decltype(zero);

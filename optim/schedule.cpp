@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <heed/core/kernels/scalar_math.hpp>
 #include <heed/optim/schedule.hpp>
 #include <limits>
 #include <numbers>
@@ -78,10 +79,10 @@ double NamedSchedule::operator()(Index step) const {
       // pi * past / length, in this order: the usual recipes in Python have it so, and give the same bits.
       const double angle =
           o_.steps > o_.warmup ? std::numbers::pi * past / static_cast<double>(o_.steps - o_.warmup) : std::numbers::pi;
-      return o_.lr * (least + (1 - least) * (0.5 * (1 + std::cos(std::min(angle, std::numbers::pi)))));
+      return o_.lr * (least + (1 - least) * (0.5 * (1 + scalar::cos(std::min(angle, std::numbers::pi)))));
     }
     case Kind::inverse_sqrt: return std::max(o_.min_lr, o_.lr * std::sqrt(std::max(warmup, 1.0) / std::max(t, 1.0)));
-    case Kind::step: return std::max(o_.min_lr, o_.lr * std::pow(o_.gamma, std::floor(past / every)));
+    case Kind::step: return std::max(o_.min_lr, o_.lr * scalar::pow(o_.gamma, std::floor(past / every)));
     case Kind::plateau: return fallen(falls_);
     default: return o_.lr;
   }
@@ -93,14 +94,14 @@ double NamedSchedule::one_cycle(double t) const {
   const double top = (o_.warmup > 0 ? static_cast<double>(o_.warmup) : 0.3 * steps) - 1;
   const double start = o_.lr / o_.div_factor, end = std::max(o_.min_lr, start / o_.final_div_factor);
   const auto between = [](double from, double to, double share) {
-    return to + (from - to) / 2.0 * (1 + std::cos(std::numbers::pi * share));
+    return to + (from - to) / 2.0 * (1 + scalar::cos(std::numbers::pi * share));
   };
   if (t < top) return between(start, o_.lr, t / top);
   if (last <= top) return t > last ? end : o_.lr;
   return between(o_.lr, end, std::min(1.0, (t - top) / (last - top)));
 }
 
-double NamedSchedule::fallen(double falls) const { return std::max(o_.min_lr, o_.lr * std::pow(o_.gamma, falls)); }
+double NamedSchedule::fallen(double falls) const { return std::max(o_.min_lr, o_.lr * scalar::pow(o_.gamma, falls)); }
 
 void NamedSchedule::observe(double validation_loss) {
   if (kind_ != Kind::plateau) return;

@@ -5,6 +5,7 @@
 #include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/reductions.hpp>
+#include <heed/core/kernels/scalar_math.hpp>
 #include <heed/layers/attention/linear.hpp>
 #include <heed/layers/linear.hpp>
 
@@ -13,7 +14,7 @@ namespace {
 
 // w_r . x' - |x'|^2 / 2 for every row r of w.
 Tensor logarithms(In x, const Tensor& w) {
-  const Tensor scaled = x * std::pow(static_cast<double>(x.dim(-1)), -0.25);
+  const Tensor scaled = x * scalar::pow(static_cast<double>(x.dim(-1)), -0.25);
   return matmul(scaled, w.to(x.dtype()).t()) - sum(square(scaled), {-1}, true) * 0.5;
 }
 
@@ -68,7 +69,7 @@ Tensor random_features(Index features, Index size, std::uint64_t seed, Index lay
 FavorAttention::FavorAttention(Index size, const FavorOptions& options) : options_(options) {
   require(size > 0, "FavorAttention: size is ", size, "; it must be 1 or more");
   if (options_.features == 0)
-    options_.features = std::max(size, std::lround(static_cast<double>(size) * std::log(static_cast<double>(size))));
+    options_.features = std::max(size, std::lround(static_cast<double>(size) * scalar::log(static_cast<double>(size))));
   w_ = random_features(options_.features, size, options_.seed, options_.layer);
 }
 
