@@ -74,6 +74,19 @@ std::pair<std::string, double> trained(const Trial& t, const fs::path& folder) {
   return {bytes_of(file), last};
 }
 
+// What two checkpoints differ in, by name.
+std::string difference(const fs::path& a, const fs::path& b) {
+  const Checkpoint x = load_checkpoint(a), y = load_checkpoint(b);
+  std::string names;
+  for (const auto& [name, tensor] : x.tensors)
+    if (!y.tensors.contains(name) || !test::same_bits(tensor, y.tensors.at(name))) names += " " + name;
+  for (const auto& [name, tensor] : y.tensors)
+    if (!x.tensors.contains(name)) names += " " + name;
+  if (x.counters != y.counters) names += " counters";
+  if (x.texts != y.texts) names += " texts";
+  return names;
+}
+
 }  // namespace
 
 TEST_CASE("ranks: each optimizer leaves the bits of one process") {
@@ -136,12 +149,16 @@ TEST_CASE("ranks: a run goes on with any other number of them") {
   const TemporaryFolder folder;
   for (const std::string optimizer : {"adamw", "muon", "adafactor"}) {
     const auto whole = trained({.optimizer = optimizer, .steps = 8, .average = true}, folder.path);
+    fs::copy_file(folder.path / "run.h5", folder.path / "whole.h5", fs::copy_options::overwrite_existing);
     for (const std::pair<int, int> ranks : {std::pair{3, 2}, {0, 4}, {2, 0}}) {
       CAPTURE(optimizer);
+      CAPTURE(ranks.first);
+      CAPTURE(ranks.second);
       Trial t = {.optimizer = optimizer, .ranks = ranks.first, .average = true};
       trained(t, folder.path);
       t.ranks = ranks.second, t.steps = 8, t.resume = true;
       const auto rest = trained(t, folder.path);
+      CHECK(difference(folder.path / "run.h5", folder.path / "whole.h5") == "");
       CHECK((rest.first == whole.first));
       CHECK(rest.second == whole.second);
     }
