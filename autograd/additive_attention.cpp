@@ -106,7 +106,7 @@ Tensor additive_attention(In q, In k, In v, In u_in, const AttentionCall& call) 
   if (wants_gradient({x.q, x.k, x.v, u_in, call.bias})) lse = Tensor::empty(x.grid().first(3), q.dtype());
   detail::with_float(q.dtype(), [&](auto t) {
     using T = decltype(t);
-    forward<T>(x, u, {rows_of<T>(y.transpose(1, 2)), pointer<T>(lse)});
+    forward<T>(x, u, {rows_of<T>(y.transpose(1, 2)), pointer<T>(lse), {}});
   });
   record("additive_attention", q.where(), y, {x.q, x.k, x.v, u_in, call.bias}, saved(x, u, y, lse),
          [](Grads& d, const Tensor& dy, const AttentionInputs& in, const Tensor& vector, const Tensor& out,

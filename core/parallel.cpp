@@ -70,7 +70,7 @@ thread_local int slot = 0;
 // A chunk runs on this thread.
 struct InSlot {
   const int before = slot;
-  InSlot() { slot = tbb::this_task_arena::current_thread_index(); }
+  explicit InSlot(int now) { slot = now; }
   ~InSlot() { slot = before; }
 };
 
@@ -141,12 +141,13 @@ class Crew {
 
   void run(tbb::task_arena& arena, int threads, const Chunks& chunks, LoopOrder& order) {
     dismissed_ = false;
-    for (; present_ < threads - 1; ++present_) arena.enqueue([this] { attend(); });
+    if (threads_ != threads) begin(threads);
+    for (; present_ < threads - 1; ++present_) arena.enqueue([this, place = free_place()] { attend(place); });
     chunks_ = chunks, order_ = &order;
     failed_ = false;
-    share_out(threads);
+    share_out();
     ++shown_;  // odd: who sees it may come in
-    work();
+    work(0);
     ++shown_;
     // Who came in before is seen here; who comes later sees that the loop has ended, and touches nothing of it.
     for (Spin spin; inside_ > 0;) spin.wait();
@@ -199,22 +200,38 @@ class Crew {
       }
     }
   };
+  // By place: the slots of chunks. The owner's is 0, and each task that attends has one of the others to itself. TBB's
+  // index of the thread would not do: where other threads run loops of their own, one of them may attend, and TBB gives
+  // it 0, too.
   std::vector<Share> shares_;
+  std::vector<std::atomic<bool>> taken_;
   int threads_ = 0;
 
-  void share_out(int threads) {
-    if (threads_ != threads) shares_ = std::vector<Share>(static_cast<std::size_t>(threads)), threads_ = threads;
+  // No task attends: the number of threads changes only when they were dismissed.
+  void begin(int threads) {
+    threads_ = threads;
+    shares_ = std::vector<Share>(static_cast<std::size_t>(threads));
+    taken_ = std::vector<std::atomic<bool>>(static_cast<std::size_t>(threads));
+  }
+  int free_place() {
+    int place = 1;
+    while (taken_[static_cast<std::size_t>(place)]) ++place;
+    taken_[static_cast<std::size_t>(place)] = true;
+    return place;
+  }
+
+  void share_out() {
     const Index count = chunks_.count();
-    for (int t = 0; t < threads; ++t)
-      shares_[static_cast<std::size_t>(t)].set(count * t / threads, count * (t + 1) / threads);
+    for (int t = 0; t < threads_; ++t)
+      shares_[static_cast<std::size_t>(t)].set(count * t / threads_, count * (t + 1) / threads_);
   }
 
   bool owned_here() const { return owner_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
 
   // Takes chunks until there are none: this thread's share from its beginning, then those of others from their ends.
-  void work() {
+  void work(int mine) {
+    const InSlot scope(mine);
     in_chunk_ = true;
-    const int mine = slot;
     for (int i = 0; i < threads_; ++i) {
       Share& share = shares_[static_cast<std::size_t>((mine + i) % threads_)];
       for (Index c; (c = i == 0 ? share.take_first() : share.take_last()) >= 0;) run_chunk(c);
@@ -234,8 +251,7 @@ class Crew {
   }
 
   // What a worker does: loops as they are shown, until there is none for a while.
-  void attend() {
-    const InSlot scope;
+  void attend(int place) {
     std::uint64_t last = 0;
     for (Spin spin; !dismissed_ && !spin.for_long();) {
       const std::uint64_t loop = shown_;
@@ -244,11 +260,12 @@ class Crew {
         continue;
       }
       ++inside_;
-      if (shown_ == loop) work();
+      if (shown_ == loop) work(place);
       --inside_;
       last = loop;
       spin = Spin();
     }
+    taken_[static_cast<std::size_t>(place)] = false;
     --present_;
   }
 };
@@ -340,7 +357,7 @@ void parallel_ranges(Index n, Index grain, RangeFunction f, void* context) {
     return crew().run(*thread_pool().arena, threads(), chunks, order);
   const auto run_chunks = [&](Index begin, Index end) {
     note_thread();
-    const InSlot scope;
+    const InSlot scope(tbb::this_task_arena::current_thread_index());
     for (Index c = begin; c < end; ++c) chunks.run(c);
   };
   // isolate: a thread that waits here must not take up an outer task, whose scratch it might share.

@@ -1,5 +1,6 @@
 // The wrapper over threads: what is covered, by which chunks, what is passed on.
 #include <atomic>
+#include <chrono>
 #include <heed/core/check.hpp>
 #include <heed/core/parallel.hpp>
 #include <mutex>
@@ -160,6 +161,32 @@ TEST_CASE("parallel: threads stay awake for one of several callers, loops inside
     set_threads(n);
     CHECK(chunks_of(1000, 1).size() == 1000);
   }
+}
+
+TEST_CASE("parallel: chunks of a loop that run at once have different slots while other threads run loops, too") {
+  const Threads two(2);
+  std::atomic<int> shared{0};
+  const auto caller = [&](int pause) {
+    for (int round = 0; round < 500; ++round) {
+      const AwakeThreads awake;
+      for (int loop = 0; loop < 20; ++loop) {
+        if (loop % 7 == pause) std::this_thread::sleep_for(std::chrono::microseconds(100 * (1 + pause)));
+        std::atomic<int> inside[2] = {};
+        parallel_for(8, 1, [&](Index, Index) {
+          std::atomic<int>& slot = inside[thread_slot()];
+          if (++slot > 1) ++shared;
+          for (const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(2);
+               std::chrono::steady_clock::now() < end;) {
+          }
+          --slot;
+        });
+      }
+    }
+  };
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 4; ++i) callers.emplace_back(caller, i);
+  for (std::thread& t : callers) t.join();
+  CHECK(shared == 0);
 }
 
 TEST_CASE("parallel: the number of threads") {
