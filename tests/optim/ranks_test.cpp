@@ -150,7 +150,7 @@ TEST_CASE("ranks: a run goes on with any other number of them") {
   for (const std::string optimizer : {"adamw", "muon", "adafactor"}) {
     const auto whole = trained({.optimizer = optimizer, .steps = 8, .average = true}, folder.path);
     fs::copy_file(folder.path / "run.h5", folder.path / "whole.h5", fs::copy_options::overwrite_existing);
-    for (const std::pair<int, int> ranks : {std::pair{3, 2}, {0, 4}, {2, 0}}) {
+    for (const std::pair<int, int>& ranks : {std::pair{3, 2}, {0, 4}, {2, 0}}) {
       CAPTURE(optimizer);
       CAPTURE(ranks.first);
       CAPTURE(ranks.second);
