@@ -36,21 +36,12 @@ Adafactor::Adafactor(const ParameterGroups& parameters, AdafactorOptions o)
   check_option(o.d >= 1, "d", o.d, "1 or more");
 }
 
-// t^decay, which all parameters of a step ask for.
-static double share_of(double t, double decay) {
-  struct Power {
-    double t = 1, decay = 0, value = 1;
-  };
-  thread_local Power last;
-  if (last.t != t || last.decay != decay) last = {t, decay, scalar::pow(t, decay)};
-  return last.value;
-}
-
 bool Adafactor::update_whole(const WholeParameter& p) const {
   if (p.values.numel() == 0) return true;
   const double epsilon = p.values.dtype() == DType::float32 ? std::numeric_limits<float>::epsilon()
                                                             : std::numeric_limits<double>::epsilon();
-  const double t = static_cast<double>(p.step), share = share_of(t, options_.beta2_decay);
+  thread_local scalar::LastPower power;
+  const double t = static_cast<double>(p.step), share = power(t, options_.beta2_decay);
   const double eps1 = options_.eps1.value_or(epsilon);
   const Tensor g = p.gradient * p.gradient_scale;
   const auto average = [&](Tensor mean, const Tensor& next) {

@@ -21,26 +21,16 @@ Adam::Adam(const char* name, const ParameterGroups& parameters, AdamOptions o, b
 
 void Adam::update(const UpdateChunk& c) const { detail::adam_step(c, options_.betas, options_.eps, decoupled_); }
 
-// beta^t, which all chunks of a step ask for.
-template <int kWhich>
-static double power_of(double beta, double t) {
-  struct Power {
-    double beta = 1, t = 0, value = 1;
-  };
-  thread_local Power last;
-  if (last.beta != beta || last.t != t) last = {beta, t, scalar::pow(beta, t)};
-  return last.value;
-}
-
 void detail::adam_step(const UpdateChunk& c, const std::array<double, 2>& betas, double eps, bool decoupled) {
   const double t = static_cast<double>(c.step), beta1 = betas[0], beta2 = betas[1];
+  thread_local scalar::LastPower first, second;
   const kernels::AdamScalars s{.gradient_scale = c.gradient_scale,
                                .l2 = decoupled ? 0 : c.weight_decay,
                                .keep = decoupled ? 1 - c.lr * c.weight_decay : 1,
                                .beta1 = beta1,
                                .beta2 = beta2,
-                               .step_size = c.lr / (1 - power_of<0>(beta1, t)),
-                               .inverse_bias = 1 / std::sqrt(1 - power_of<1>(beta2, t)),
+                               .step_size = c.lr / (1 - first(beta1, t)),
+                               .inverse_bias = 1 / std::sqrt(1 - second(beta2, t)),
                                .eps = eps};
   detail::with_kernels(c.dtype, [&](auto zero, const auto& k) {
     using T = decltype(zero);

@@ -16,4 +16,16 @@ double quick_cos(double x);
 double normal_cdf(double x);       // of the standard normal distribution, to 1e-14 of itself
 double normal_quantile(double p);  // its inverse, to 1e-15 of itself or of 0.1; of 0 and 1: infinities
 
+// pow() that keeps its last result, for a number that all chunks of a step ask for: one for each thread.
+class LastPower {
+ public:
+  double operator()(double x, double y) {
+    if (x != x_ || y != y_) x_ = x, y_ = y, power_ = pow(x, y);
+    return power_;
+  }
+
+ private:
+  double x_ = 1, y_ = 0, power_ = 1;
+};
+
 }  // namespace heed::scalar
