@@ -39,7 +39,10 @@ void rows(Reduction op, const T* x, int64_t stride, int64_t rows, int64_t n, con
         return tree_sum<T>(n, [p, c, f](int64_t i, auto at) { return f(at.load(p + i), c); });
       });
     });
+    return;
   }
+  // +0 of +0 and -0, of which the extremum is the one that the order of the level found.
+  sweep<T>(rows, [y](int64_t r, auto at) { at.store(y + r, at.load(y + r) + Batch<T>(T(0))); });
 }
 
 // Eight rows are combined pairwise, then added to what the rows above gave: eight streams, one pass.
