@@ -13,18 +13,12 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/gpt_sizes.hpp"
 #include "benchmarks/peak.hpp"
 
 using namespace heed;
 
 namespace {
-
-struct Config {
-  const char* name;
-  Index vocabulary, context, layers, heads, width, batch;
-};
-constexpr Config kConfigs[] = {
-    {"nano", 65, 64, 4, 4, 128, 12}, {"baby", 65, 256, 6, 6, 384, 16}, {"gpt2", 50257, 64, 12, 12, 768, 4}};
 
 // Texts that are there before the steps.
 struct Texts {
@@ -32,7 +26,7 @@ struct Texts {
   Batch one;
 };
 
-void measure(const Config& c, Ranks* ranks, Index steps) {
+void measure(const benchmarks::GptSize& c, Ranks* ranks, Index steps) {
   const Index size = ranks == nullptr ? 1 : ranks->size(), rows = c.batch / size;
   Rng rng(0);
   GPT model({.vocabulary = c.vocabulary, .context = c.context, .layers = c.layers, .heads = c.heads, .width = c.width},
@@ -84,7 +78,7 @@ int main(int argc, char** argv) {
   ranks = join_mpi_ranks();
 #endif
   if (threads > 0) set_threads(threads);
-  for (const Config& c : kConfigs)
+  for (const benchmarks::GptSize& c : benchmarks::kGptSizes)
     if (name == c.name) return measure(c, ranks.get(), steps), 0;
   std::fprintf(stderr, "bench_ranks: unknown configuration '%s'; it must be nano, baby or gpt2\n", name.c_str());
   return 2;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/gpt_sizes.hpp"
 #include "benchmarks/peak.hpp"
 #include "benchmarks/resident.hpp"
 
@@ -16,14 +17,7 @@ using namespace heed;
 
 namespace {
 
-struct Config {
-  const char* name;
-  Index vocabulary, context, layers, heads, width, batch;
-};
-constexpr Config kConfigs[] = {
-    {"nano", 65, 64, 4, 4, 128, 12}, {"baby", 65, 256, 6, 6, 384, 16}, {"gpt2", 50257, 64, 12, 12, 768, 4}};
-
-void measure(const Config& c, DType precision, int steps) {
+void measure(const benchmarks::GptSize& c, DType precision, int steps) {
   const benchmarks::ResidentGrowth resident;
   Rng rng(0);
   GPT model({.vocabulary = c.vocabulary, .context = c.context, .layers = c.layers, .heads = c.heads, .width = c.width},
@@ -83,7 +77,7 @@ int main(int argc, char** argv) {
       name = a;
   }
   bool any = false;
-  for (Config c : kConfigs) {
+  for (benchmarks::GptSize c : benchmarks::kGptSizes) {
     if (name != c.name && !(name.empty() && c.vocabulary < 1000)) continue;
     if (context > 0) c.context = context;
     if (batch > 0) c.batch = batch;

@@ -1,0 +1,14 @@
+// The GPTs whose steps are measured, and how much text a step reads.
+#pragma once
+#include <heed/core/shape.hpp>
+
+namespace heed::benchmarks {
+
+struct GptSize {
+  const char* name;
+  Index vocabulary, context, layers, heads, width, batch;
+};
+inline constexpr GptSize kGptSizes[] = {
+    {"nano", 65, 64, 4, 4, 128, 12}, {"baby", 65, 256, 6, 6, 384, 16}, {"gpt2", 50257, 64, 12, 12, 768, 4}};
+
+}  // namespace heed::benchmarks
