@@ -25,16 +25,15 @@ struct ForwardScratch {
 template <class T>
 T exponentials(T* s, long keys, T& top) {
   constexpr int w = kWidth<T>;
-  Batch<T> high = minus_infinity<T>(), sum(T(0));
+  Batch<T> high = minus_infinity<T>();
   for (long j = 0; j < keys; j += w) high = max(high, load_aligned(s + j));
   top = reduce_max(high);
   const Batch<T> least = minus_infinity<T>(), zero(-T(0)), shift(top);
-  for (long j = 0; j < keys; j += w) {
+  return lane_sum<T>(whole_vectors<T>(keys), [=](int64_t j, auto) {
     const Batch<T> x = load_aligned(s + j), e = select(x == least, zero, exp(x - shift));
     store_aligned(s + j, e);
-    sum = sum + e;
-  }
-  return reduce_add(sum);
+    return e;
+  });
 }
 
 template <class T>
@@ -45,7 +44,7 @@ void finish_row(const AdditiveProblem<T>& p, const AttentionOutput<T>& y, long b
   T top;
   mask_row(p, b, h, i, 0, keys, s);
   const T sum = exponentials(s, keys, top), inverse = sum == T(0) ? T(0) : T(1) / sum;
-  if (y.lse != nullptr) y.lse[row] = sum == T(0) ? kInfinity<T> : top + static_cast<T>(::log(sum));
+  if (y.lse != nullptr) y.lse[row] = sum == T(0) ? kInfinity<T> : top + first_lane(log(Batch<T>(sum)));
   if (p.drop_below != 0) {
     dropout_row(p, b, h, i, 0, keys, to.factors);
     for (long j = 0; j < keys; j += w) store_aligned(s + j, load_aligned(s + j) * load_aligned(to.factors + j));

@@ -49,7 +49,7 @@ void weights_and_ds(const AttentionProblem<T>& p, const AdditiveGradients<T>& d,
     const T weight = weights[j], m = p.drop_below != 0 ? to.factor[j] : T(1);
     ds[j] = T(0);
     if (weight == T(0)) continue;  // the value may hold anything
-    const T dweight = m == T(0) ? T(0) : m * row_dot(dout, row_of(p.v, at.b, kv_head, at.key + j), p.value_width);
+    const T dweight = m == T(0) ? T(0) : m * lane_dot(dout, row_of(p.v, at.b, kv_head, at.key + j), p.value_width);
     ds[j] = weight * (dweight - delta);
     weights[j] = weight * m;
   }
@@ -88,7 +88,7 @@ void backward_rows(const AdditiveProblem<T>& p, const AdditiveGradients<T>& d, l
                    const BackwardScratch<T>& to) {
   T delta[R];
   for (long r = 0; r < R; ++r)
-    delta[r] = row_dot(row_of(d.dout, b, h, i + r), row_of(d.out, b, h, i + r), p.value_width);
+    delta[r] = lane_dot(row_of(d.dout, b, h, i + r), row_of(d.out, b, h, i + r), p.value_width);
   clear(to.dq, R * to.size);
   clear(to.du, to.size);
   const long end = key_end(p, b, i + R - 1);

@@ -15,22 +15,20 @@ inline constexpr long kKeys = 16;  // keys whose tanh backward holds: whole vect
 template <class T, int R, bool kKeep>
 inline void score_rows(const AdditiveProblem<T>& p, long b, long h, long query, long key, long keys, T* scores,
                        long stride, T* kept) {
-  constexpr int w = kWidth<T>;
   const long kv_head = h / (p.heads / p.kv_heads), size = whole_vectors<T>(p.width);
   const T *q = row_of(p.q, b, h, query), *u = p.u + h * p.width;
   for (long j = 0; j < keys; ++j) {
     const T* k = row_of(p.k, b, kv_head, key + j);
-    Batch<T> sum[R];
-    unroll<R>([&](auto r) { sum[r] = Batch<T>(T(0)); });
-    for (long c = 0; c < p.width; c += w) {
-      const Batch<T> key_part = get_lanes(k + c, p.width - c), factor = get_lanes(u + c, p.width - c);
+    T sums[R];
+    sum_lanes(p.width, sums, [&](int64_t c, auto at, Batch<T>(&sum)[R]) __attribute__((always_inline)) {
+      const Batch<T> key_part = at.load(k + c), factor = at.load(u + c);
       unroll<R>([&](auto r) {
-        const Batch<T> t = tanh(get_lanes(q + r * p.q.row + c, p.width - c) + key_part);
+        const Batch<T> t = tanh(at.load(q + r * p.q.row + c) + key_part);
         if constexpr (kKeep) store_aligned(kept + (r * kKeys + j) * size + c, t);
         sum[r] = fma(factor, t, sum[r]);
       });
-    }
-    unroll<R>([&](auto r) { scores[r * stride + j] = reduce_add(sum[r]); });
+    });
+    for (int r = 0; r < R; ++r) scores[r * stride + j] = sums[r];
   }
 }
 

@@ -5,8 +5,9 @@
 
 namespace heed::kernels::HEED_LEVEL::attention {
 
+// Queries of a tile: as many on every level, since the sums of keys' gradients are made tile by tile.
 template <class T>
-inline constexpr int kBackLanes = 2 * kWidth<T>;  // queries of a tile
+inline constexpr int kBackLanes = 2 * kSumLanes<T>;
 inline constexpr long kBackKeys = 512;            // keys of a task's block at most, taken kKeys at a time
 
 template <class F>
@@ -88,28 +89,29 @@ template <class F>
   pack_columns<F>(x.dout_rows, p.value_width, lanes, T(1), x.douts);
 }
 
-// For a tile [keys, lanes]: weights: scores -> m p; dscores: do . v -> ds. `factor` holds m, or is null.
+// For the lanes of two vectors from `first` on of a tile [keys, lanes]: weights: scores -> m p; dscores: do . v -> ds.
+// `factor` holds m, with kDropped.
 //   p = 2^(score - lse)     ds = p (m do . v - delta)     both 0, whatever they are made of, where the score is -inf
 // kRounded: they go to the operands' rows alone.
-template <class F, bool kRounded>
-[[gnu::noinline]] void weights_and_dscores(const BackwardScratch<F>& x, long keys, const ValueOf<F>* factor) {
+template <class F, bool kRounded, bool kDropped>
+inline void weights_of_lanes(const BackwardScratch<F>& x, long first, long keys, const ValueOf<F>* factor) {
   using T = ValueOf<F>;
-  constexpr int w = kWidth<T>, lanes = kBackLanes<T>, v = lanes / w;
+  constexpr int w = kWidth<T>, lanes = kBackLanes<T>, v = 2;
   const Batch<T> zero(T(0));
   Batch<T> lse[v], delta[v];
   unroll<v>([&](auto i) {
-    lse[i] = load_aligned(x.lse + i * w);
-    delta[i] = load_aligned(x.delta + i * w);
+    lse[i] = load_aligned(x.lse + first + i * w);
+    delta[i] = load_aligned(x.delta + first + i * w);
   });
   for (long j = 0; j < keys; ++j) {
     Batch<T> used[v], dscore[v];
     unroll<v>([&](auto i) {
-      const long at = j * lanes + i * w;
+      const long at = j * lanes + first + i * w;
       const Batch<T> s = load_aligned(x.weights.values + at);
       const Batch<T> weight = select(s == minus_infinity<T>(), zero, exp2(s - lse[i]));
       Batch<T> dweight = load_aligned(x.dscores.values + at);
       used[i] = weight;
-      if (factor != nullptr) {
+      if constexpr (kDropped) {
         dweight = dweight * load_aligned(factor + at);
         used[i] = weight * load_aligned(factor + at);
       }
@@ -122,6 +124,25 @@ template <class F, bool kRounded>
     if constexpr (kRounded) {
       RoundedRow<F>::put_rows(x.weights, j, {used[0], used[1]});
       RoundedRow<F>::put_rows(x.dscores, j, {dscore[0], dscore[1]});
+    }
+  }
+}
+
+// The same for all lanes; those that see no key from some one on, by the causal triangle, have zeros from there.
+template <class F, bool kRounded>
+[[gnu::noinline]] void weights_and_dscores(const BackwardScratch<F>& x, long keys, long reach,
+                                           const ValueOf<F>* factor) {
+  using T = ValueOf<F>;
+  constexpr int both = 2 * kWidth<T>, lanes = kBackLanes<T>;
+  for (long first = 0; first < lanes; first += both) {
+    const long seen = lanes == both ? keys : seen_of_lanes(reach, first + both, keys);
+    if (factor == nullptr)
+      weights_of_lanes<F, kRounded, false>(x, first, seen, factor);
+    else
+      weights_of_lanes<F, kRounded, true>(x, first, seen, factor);
+    for (long j = seen; j < keys; ++j) {
+      clear(x.weights.values + j * lanes + first, both);
+      clear(x.dscores.values + j * lanes + first, both);
     }
   }
 }
@@ -171,9 +192,9 @@ template <class F>
   if (p.drop_below != 0) dropout_factors<lanes>(p, at, x.addend);
   const T* dropped = p.drop_below != 0 ? x.addend : nullptr;
   if (d.context == nullptr && x.slope == nullptr && d.dbias == nullptr) {
-    weights_and_dscores<F, F::kDots>(x, at.keys, dropped);
+    weights_and_dscores<F, F::kDots>(x, at.keys, reach, dropped);
   } else {
-    weights_and_dscores<F, false>(x, at.keys, dropped);
+    weights_and_dscores<F, false>(x, at.keys, reach, dropped);
     // gradients of the function's parameters; dscores = dx
     if (d.context != nullptr) p.rules.f.sum(*d.context, tile_at(p, at, lanes), x.x, dscores);
     if (x.slope != nullptr) chain_slope(x.slope, at.keys, dscores);

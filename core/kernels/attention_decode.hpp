@@ -30,25 +30,18 @@ struct CacheRows {
 // s[j] = factor * q . k_j for n keys; meanwhile their values come to the cache.
 template <class T, class S>
 inline void dots(const S* q, const CacheRows<S>& keys, const CacheRows<S>& values, long n, T factor, T* s) {
-  constexpr int w = kWidth<T>;
   const long width = keys.width;
   for (long j = 0; j < n; j += 4) {
     const long last = n - j < 4 ? n - j - 1 : 3;  // the last key stands in for those beyond
     const S* row[4];
     unroll<4>([&](auto i) { row[i] = keys[j + (i < last ? i : last)]; });
     for (long i = 0; i <= last; ++i) values.call(j + i);
-    Batch<T> sum[4] = {Batch<T>(T(0)), Batch<T>(T(0)), Batch<T>(T(0)), Batch<T>(T(0))};
-    long c = 0;
-    for (; c + w <= width; c += w) {
-      const Batch<T> x = load_as<T>(q + c);
-      unroll<4>([&](auto i) { sum[i] = fma(x, load_as<T>(row[i] + c), sum[i]); });
-    }
-    if (c < width) {
-      const int left = static_cast<int>(width - c);
-      const Batch<T> x = load_as_part<T>(q + c, left);
-      unroll<4>([&](auto i) { sum[i] = fma(x, load_as_part<T>(row[i] + c, left), sum[i]); });
-    }
-    unroll<4>([&](auto i) { s[j + i] = reduce_add(sum[i]) * factor; });
+    T sums[4];
+    sum_lanes(width, sums, [&](int64_t c, auto at, Batch<T>(&sum)[4]) __attribute__((always_inline)) {
+      const Batch<T> x = at.template load_as<T>(q + c);
+      unroll<4>([&](auto i) { sum[i] = fma(x, at.template load_as<T>(row[i] + c), sum[i]); });
+    });
+    for (int i = 0; i < 4; ++i) s[j + i] = sums[i] * factor;
   }
 }
 
@@ -102,7 +95,6 @@ inline void finish_row(const AttentionProblem<T, S>& p, long b, long h, long key
 // Chunk `chunk` of the cache of (b, kv_head) for all heads that share it; partial [heads that share, partial_size].
 template <class T, class S>
 void decode(const AttentionProblem<T, S>& p, int64_t b, int64_t kv_head, int64_t chunk, T* partial) {
-  constexpr int w = kWidth<T>;
   const long shared = p.heads / p.kv_heads, size = partial_size(p), limit = key_end(p, b, 0);
   const long begin = chunk * kDecodeKeys, end = limit < begin + kDecodeKeys ? limit : begin + kDecodeKeys;
   // of each head: the maximum -inf, the sum 0, and value_width sums 0
@@ -126,14 +118,11 @@ void decode(const AttentionProblem<T, S>& p, int64_t b, int64_t kv_head, int64_t
       // s = 2^(s - new maximum), and -0 where masked; the sums so far are scaled back by `factor`
       for (long j = 0; j < n; ++j) top = s[j] > top ? s[j] : top;
       const T base = top == -kInfinity<T> ? T(0) : top;
-      Batch<T> sum(T(0));
-      for (long j = 0; j < n; j += w) {
-        const int count = lanes_of<T>(n - j);
-        const Batch<T> x = load_part(s + j, count, -kInfinity<T>), e = exp2(x - Batch<T>(base));
-        store_part(s + j, select(x == minus_infinity<T>(), Batch<T>(-T(0)), e), count);
-        sum = sum + e;
-      }
-      total = reduce_add(sum);
+      total = lane_sum<T>(n, [&](int64_t j, auto at) {
+        const Batch<T> x = at.load(s + j, -kInfinity<T>), e = exp2(x - Batch<T>(base));
+        at.store(s + j, select(x == minus_infinity<T>(), Batch<T>(-T(0)), e));
+        return e;
+      });
       const T factor = first_lane(exp2(Batch<T>(state[0] - base)));
       state[0] = top;
       state[1] = state[1] * factor + total;

@@ -182,17 +182,14 @@ template <class F>
 inline ValueOf<F> delta_of(const typename F::Stored* out, [[maybe_unused]] const uint8_t* rest,
                            const ElementOf<F>* dout, long n) {
   using T = ValueOf<F>;
-  Batch<T> sum(T(0));
-  for (long c = 0; c < n; c += kWidth<T>) {
-    Batch<T> o = get_lanes_as<T>(out + c, n - c), y;
+  return lane_sum_of_products<T>(n, [=](int64_t c, auto at, Batch<T>& o, Batch<T>& y) __attribute__((always_inline)) {
+    o = at.template load_as<T>(out + c);
     if constexpr (F::kHalves) o = with_rest(o, rest + c);
     if constexpr (F::kDots)
       y = load_bf16(reinterpret_cast<const uint16_t*>(dout) + c);
     else
       y = load_aligned(dout + c);
-    sum = fma(o, y, sum);
-  }
-  return reduce_add(sum);
+  });
 }
 
 // x.pairs of x.rows.

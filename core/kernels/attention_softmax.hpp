@@ -28,7 +28,7 @@ struct Exp2Constants<double> {
   static constexpr double lowest = -1200., zero_below = -1022.;
 };
 
-// 2^x for x that is not large: 0 for -inf, NaN for NaN. Results below the normal range are 0 without AVX-512.
+// 2^x for x that is not large: 0 for -inf, NaN for NaN, and 0 for results below the normal range, on every level.
 template <class T>
 inline Batch<T> exp2(Batch<T> x) {
   using K = Exp2Constants<T>;
@@ -36,7 +36,8 @@ inline Batch<T> exp2(Batch<T> x) {
   // x - r is the nearest integer; of -inf, r is 0
   if constexpr (sizeof(T) == 4) {
     const Batch<T> r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    return _mm512_scalef_ps(fma(horner(K::poly, r), r, Batch<T>(T(1))), x - r);
+    const __mmask16 normal = _mm512_cmp_ps_mask(x, _mm512_set1_ps(K::zero_below), _CMP_NLT_UQ);  // and NaN
+    return _mm512_maskz_scalef_ps(normal, fma(horner(K::poly, r), r, Batch<T>(T(1))), x - r);
   }
 #endif
   const Batch<T> magic(ExpConstants<T>::magic);
@@ -44,14 +45,12 @@ inline Batch<T> exp2(Batch<T> x) {
   const Batch<T> n = (y + magic) - magic, r = y - n;
   const Batch<T> p = fma(horner(K::poly, r), r, Batch<T>(T(1)));
 #if defined(__AVX512F__)
-  if constexpr (sizeof(T) == 4)
-    return _mm512_scalef_ps(p, n);
-  else
-    return _mm512_scalef_pd(p, n);
-#else
-  const Mask<T> tiny = y < Batch<T>(K::zero_below);
-  return select(tiny, Batch<T>(T(0)), p * power_of_two(select(tiny, Batch<T>(T(0)), n)));
+  if constexpr (sizeof(T) == 8) {
+    const __mmask8 normal = _mm512_cmp_pd_mask(y, _mm512_set1_pd(K::zero_below), _CMP_NLT_UQ);
+    return _mm512_maskz_scalef_pd(normal, p, n);
+  }
 #endif
+  return select(y < Batch<T>(K::zero_below), Batch<T>(T(0)), p * power_of_two(n));
 }
 
 // Queries [query, query + rows) of head (b, h) against keys [key, key + keys): the tile's place.
@@ -94,12 +93,9 @@ inline long reach_of(const AttentionProblem<T, S>& p, const Place& at) {
   return p.causal ? at.query + p.keys - p.queries - at.key : kNoBand;
 }
 
-// How many of the tile's first keys any query in its first vector sees, in whole elements of a depth; the other vectors
-// see all. On the diagonal of a causal mask the scores leave the first vector out from there on, a quarter of their
-// work; sums leave out an eighth more.
-template <class F>
-inline long seen_by_first(long reach, long keys) {
-  const long n = steps_of<F>(reach + kWidth<ValueOf<F>>) * F::kDepth;
+// How many of the tile's first keys any query in its first lanes sees.
+inline long seen_of_lanes(long reach, long lanes, long keys) {
+  const long n = reach + lanes;
   return n < 0 ? 0 : n < keys ? n : keys;
 }
 
@@ -109,13 +105,20 @@ template <class F, int kLanes, Finish kFinish>
 inline void key_products(const Matrix<F>& keys, const ElementOf<F>* columns, long width, long reach, long n,
                          ValueOf<F> factor, ValueOf<F>* c, Fetch* fetch) {
   constexpr int w = kWidth<ValueOf<F>>;
-  const long first = seen_by_first<F>(reach, n);
-  Block<F> x{keys.rows, keys.row_stride, columns, kLanes, c, kLanes, width, nullptr, factor};
-  x.fetch = fetch;
-  product<Order::by_row, kFinish>(x, first, kLanes);
-  if (first == n) return;
-  x.a += first * keys.row_stride, x.b += w, x.c += first * kLanes + w;
-  product<Order::by_row, kFinish>(x, n - first, kLanes - w);
+  // On the diagonal of a causal mask, vectors of lanes leave out the keys that none of their queries sees, in whole
+  // elements of a depth: a quarter of the work of a tile of two vectors; sums leave out an eighth more.
+  const auto seen = [=](int lanes) {
+    return seen_of_lanes(steps_of<F>(reach + lanes) * F::kDepth, 0, n);
+  };
+  for (int lane = 0; lane < kLanes; lane += 2 * w) {
+    const long first = seen(lane + w), both = lane + 2 * w == kLanes ? n : seen(lane + 2 * w);
+    Block<F> x{keys.rows, keys.row_stride, columns + lane, kLanes, c + lane, kLanes, width, nullptr, factor};
+    x.fetch = fetch;
+    product<Order::by_row, kFinish>(x, first, 2 * w);
+    if (first == both) continue;
+    x.a += first * keys.row_stride, x.b += w, x.c += first * kLanes + w;
+    product<Order::by_row, kFinish>(x, both - first, w);
+  }
 }
 
 // c[lane, d] = sum_j x[j, lane] keys[j, d] for the tile's `rows` queries, of n keys; d runs over whole vectors. If c

@@ -73,7 +73,7 @@ inline constexpr auto kUnaryOps = rows(
     row<"sin">([](auto x) { return sine(x); },
                [](auto x, Unread, auto dy) { return dy * cosine(x); }),
     row<"cos">([](auto x) { return cosine(x); },
-               [](auto x, Unread, auto dy) { return -dy * sine(x); }),
+               [](auto x, Unread, auto dy) { return neg(dy) * sine(x); }),
     row<"erf">([](auto x) { return erf(x); },  // erf' = 2 / sqrt(pi) e^(-x^2)
                []<class V>(V x, Unread, V dy) { return dy * V(1.1283791670955125739) * exp(-(x * x)); }),
     row<"pow">([](auto x, auto s) { return power(x, s.number_a, s.a); },  // x^a
@@ -133,13 +133,13 @@ inline constexpr auto kUnaryOps = rows(
 inline constexpr auto kBinaryOps = rows(
     row<"add">([](auto a, auto b) { return a + b; }, IsDy{}, IsDy{},
                [](int32_t a, int32_t b) { return wrap(uint32_t(a) + uint32_t(b)); }),
-    row<"sub">([](auto a, auto b) { return a - b; }, IsDy{}, [](Unread, Unread, auto dy) { return -dy; },
+    row<"sub">([](auto a, auto b) { return a - b; }, IsDy{}, [](Unread, Unread, auto dy) { return neg(dy); },
                [](int32_t a, int32_t b) { return wrap(uint32_t(a) - uint32_t(b)); }),
     row<"mul">([](auto a, auto b) { return a * b; },  //
                [](Unread, auto b, auto dy) { return dy * b; }, [](auto a, Unread, auto dy) { return dy * a; },
                [](int32_t a, int32_t b) { return wrap(uint32_t(a) * uint32_t(b)); }),
     row<"div">([](auto a, auto b) { return a / b; }, [](Unread, auto b, auto dy) { return dy / b; },
-               [](auto a, auto b, auto dy) { return -dy * ((a / b) / b); }),
+               [](auto a, auto b, auto dy) { return neg(dy) * ((a / b) / b); }),
     // Where a = b, each gets half.
     row<"maximum">([](auto a, auto b) { return max(a, b); },
                    []<class V>(V a, V b, V dy) { return select(a == b, V(0.5) * dy, select(a < b, V(0), dy)); },

@@ -1,7 +1,7 @@
 // Products of few rows: limited by the reading of b, so that b is read once, in place, in long runs. Included only by
 // *.kernel.cpp.
 #pragma once
-#include "gemm_operands.hpp"
+#include "gemm_few_lanes.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 
@@ -59,64 +59,16 @@ inline void few_by_rows(const GemmProblem& g, long begin, long end) {
 
 // ---- b's rows are contiguous ----
 
-// v, which the compiler may not read from memory anew for each of its uses.
-template <class T>
-inline Batch<T> kept_in_register(Batch<T> v) {
-#if defined(__x86_64__)
-  typename Batch<T>::register_type r = v;
-  asm("" : "+v"(r));
-  return r;
+// Rows of a whose sums share a register, where there are several.
+#if defined(__AVX512F__)
+inline constexpr int kFewPaired = 2;
 #else
-  return v;
+inline constexpr int kFewPaired = 1;
 #endif
-}
-
-// Neighbours in k, as many as a product P takes at once, as they lie in memory of type S.
-template <class P>
-struct Neighbours {
-  using Element = P;  // of a
-  static constexpr int kLanes = kWidth<P>;
-  template <class S>
-  static Batch<P> read(const S* x) {
-    return load_as<P>(x);
-  }
-  template <class S>
-  static Batch<P> read_part(const S* x, int n) {
-    return load_as_part<P>(x, n);
-  }
-  // to [kLanes]: n that lie `stride` apart, and zeros.
-  template <class S>
-  static void copy(const S* x, long stride, long n, P* to) {
-    if (stride == 1 && n == kLanes) return store(to, read(x));
-    for (long p = 0; p < kLanes; ++p) to[p] = p < n ? element<P>(x + p * stride) : P(0);
-  }
-};
-
-#if defined(__AVX512BF16__)
-template <>
-struct Neighbours<Bf16Pairs> {
-  using Element = uint16_t;
-  static constexpr int kLanes = 32;
-  static __m512bh read(const uint16_t* x) { return __m512bh(_mm512_loadu_si512(x)); }
-  static __m512bh read_part(const uint16_t* x, int n) { return __m512bh(PairSource::line(x, n)); }
-  template <class S>
-  static void copy(const S* x, long stride, long n, uint16_t* to) {
-    if (stride == 1) return _mm512_storeu_si512(to, PairSource::line(x, n));
-    for (long p = 0; p < kLanes; ++p) to[p] = p < n ? static_cast<uint16_t>(PairSource::bits(x[p * stride])) : 0;
-  }
-};
-inline __m512bh kept_in_register(__m512bh v) {
-  asm("" : "+v"(v));
-  return v;
-}
-#endif
-
-// Rows of a that share what is read of b, and of how many of these b's columns are taken four at once, and not three:
-// as many sums as the registers hold.
-template <class T>
-inline constexpr int kFewGroup = kWidth<T> * sizeof(T) == 64 ? 8 : 4;
-template <class T>
-inline constexpr int kFewByFour = kWidth<T> * sizeof(T) == 64 ? 6 : 2;
+// Rows of a that share what is read of b: as many sums as the registers hold, with so many columns of b at once.
+inline constexpr int kFewGroup = 4 * kFewPaired;
+template <int R>
+inline constexpr int kFewColumns = kFewPaired == 2 || R <= 2 ? 4 : 3;
 
 // Bytes of a row of a that are multiplied by some columns before the rest of it: so many of each row of a group lie in
 // the first cache beside what passes by of b.
@@ -126,34 +78,65 @@ inline constexpr int kFewTiles = 16;
 
 // So many bytes before it is read, each line of b is called to the second cache: where several rows of a wait between
 // two lines, the processor's own fetching falls behind, and memory and arithmetic take turns.
-template <int R>
-inline constexpr long kFewAhead = R == 1 ? 1024 : 2048;
+inline constexpr long kFewAhead = 4096;
 
-// n neighbours in k of C columns of b, of R rows of a [n / lanes, R, lanes], and what will be read of b next.
+// n neighbours in k of C columns of b, of rows of a [n / kTaken, rows, kTaken], and what will be read of b next.
 template <class P, class B, int C>
 struct FewRun {
-  const typename Neighbours<P>::Element* a;
+  const typename FewLanes<P, 1>::Element* a;
   const B* b[C];
   const char* ahead[C];
   long n;
 };
 
-// sum[i][j] += a_i[p ..] b_j[p ..], one vector of each, as `read` reads it. Inlined, so that sums stay in registers.
-template <class P, class B, int R, int C, class Read>
-[[gnu::always_inline]] inline void add_vectors(Batch<typename Product<P>::Sum> (&sum)[R][C], const FewRun<P, B, C>& run,
-                                               long p, const Read& read) {
-  typename Product<P>::Vector y[C];
-  unroll<C>([&](auto j) {
-    y[j] = read(run.b[j] + p);
-    __builtin_prefetch(run.ahead[j] + p * static_cast<long>(sizeof(B)), 0, 2);
-  });
-  unroll<R>([&](auto i) {
-    const typename Product<P>::Vector x = kept_in_register(read(run.a + p * R + i * Neighbours<P>::kLanes));
-    unroll<C>([&](auto j) { sum[i][j] = Product<P>::add(x, y[j], sum[i][j]); });
-  });
-}
+// The sums of R rows by C columns, as registers hold them: of pairs of rows, then of a last one.
+template <class P, int R, int C>
+struct FewTile {
+  static constexpr int kPairs = R / kFewPaired, kSingle = R % kFewPaired;
+  using Pair = FewLanes<P, kFewPaired>;
+  using Single = FewLanes<P, 1>;
+  using T = typename Product<P>::Sum;
+  static constexpr int kTaken = Single::kTaken, kSize = kFewPaired * kFewLanes<T>;
+  typename Pair::Sums pairs[kPairs > 0 ? kPairs : 1][C];
+  typename Single::Sums single[C];
 
-// Where the sums of a run come from and go to: kept [R, C, w], or c[row .. row + R, column(0 .. columns)].
+  // f(sum, lanes, i, j): of the rows from i on and of column j.
+  template <class F>
+  [[gnu::always_inline]] void each(const F& f) {
+    unroll<kPairs>([&](auto i) __attribute__((always_inline)) {
+      unroll<C>([&](auto j) __attribute__((always_inline)) { f(pairs[i][j], Pair{}, i * kFewPaired, j); });
+    });
+    if constexpr (kSingle > 0)
+      unroll<C>([&](auto j) __attribute__((always_inline)) { f(single[j], Single{}, R - 1, j); });
+  }
+
+  // Adds a_i[p ..] b_j[p ..]; kAhead: what is read of b next is called.
+  template <bool kAhead, class B, class ReadA, class ReadB>
+  [[gnu::always_inline]] void add(const FewRun<P, B, C>& run, long p, const ReadA& read_a, const ReadB& read_b) {
+    using Wide = std::conditional_t<(kPairs > 0), Pair, Single>;
+    typename Wide::Vector y[C];
+    unroll<C>([&](auto j) __attribute__((always_inline)) {
+      y[j] = read_b(Wide{}, run.b[j] + p);
+      if constexpr (kAhead) __builtin_prefetch(run.ahead[j] + p * static_cast<long>(sizeof(B)), 0, 2);
+    });
+    const auto* a = run.a + p * R;
+    unroll<kPairs>([&](auto i) __attribute__((always_inline)) {
+      const typename Pair::Vector x = read_a(Pair{}, a + i * kFewPaired * kTaken);
+      unroll<C>([&](auto j) __attribute__((always_inline)) { pairs[i][j] = Pair::add(x, y[j], pairs[i][j]); });
+    });
+    if constexpr (kSingle > 0) {
+      const typename Single::Vector x = read_a(Single{}, a + (R - 1) * kTaken);
+      unroll<C>([&](auto j) __attribute__((always_inline)) {
+        if constexpr (kPairs > 0)
+          single[j] = Single::add(x, Pair::half(y[j]), single[j]);
+        else
+          single[j] = Single::add(x, y[j], single[j]);
+      });
+    }
+  }
+};
+
+// Where the sums of a run come from and go to: kept [R, C, lanes], or c[row .. row + R, column(0 .. columns)].
 template <class T, int C>
 struct FewSums {
   T* kept;
@@ -168,26 +151,38 @@ struct FewSums {
 template <class P, class B, int R, int C>
 [[gnu::noinline]] inline void dot_products(const GemmProblem& g, const FewRun<P, B, C>& given,
                                            const FewSums<typename Product<P>::Sum, C>& s) {
-  using T = typename Product<P>::Sum;
-  constexpr int lanes = Neighbours<P>::kLanes, w = kWidth<T>;
+  using Tile = FewTile<P, R, C>;
+  using T = typename Tile::T;
+  constexpr int taken = Tile::kTaken, lanes = kFewLanes<T>;
+  // A line of b at once, which is called once, where its sums leave registers to do so.
+  constexpr int line = kFewPaired == 2 || R < kFewGroup ? 64 / static_cast<int>(sizeof(B)) : taken;
   const FewRun<P, B, C> run = given;
-  Batch<T> sum[R][C];
-  unroll<R>([&](auto i) {
-    unroll<C>([&](auto j) { sum[i][j] = s.first ? Batch<T>(T(0)) : load_aligned(s.kept + (i * C + j) * w); });
+  Tile sum;
+  sum.each([&](auto& x, auto of, auto i, auto j) __attribute__((always_inline)) {
+    x = s.first ? of.zero() : of.sums_at(s.kept + (i * C + j * of.kRows) * lanes);
   });
+  const auto a = [](auto of, const auto* from) __attribute__((always_inline)) { return of.a(from); };
+  const auto b = [](auto of, const auto* from) __attribute__((always_inline)) { return of.b(from); };
   long p = 0;
-  for (; p + lanes <= run.n; p += lanes)
-    add_vectors<P, B, R, C>(sum, run, p, [](const auto* from) { return Neighbours<P>::read(from); });
-  const int left = static_cast<int>(run.n - p);
-  if (left > 0)
-    add_vectors<P, B, R, C>(sum, run, p, [left](const auto* from) { return Neighbours<P>::read_part(from, left); });
-  unroll<R>([&](auto i) {
-    unroll<C>([&](auto j) {
-      if (!s.last)
-        store_aligned(s.kept + (i * C + j) * w, sum[i][j]);
-      else if (j < s.columns)
-        finish_few(g, s.row + i, s.column[j], reduce_add(sum[i][j]));
+  for (; p + line <= run.n; p += line)
+    unroll<line / taken>([&](auto k) __attribute__((always_inline)) {
+      sum.template add<k == 0>(run, p + k * taken, a, b);
     });
+  for (; p + taken <= run.n; p += taken) sum.template add<true>(run, p, a, b);
+  const int left = static_cast<int>(run.n - p);
+  if (left > 0) {
+    const auto part = [left](auto of, const auto* from) __attribute__((always_inline)) { return of.part(from, left); };
+    if constexpr (R == 1)  // a may lie in place
+      sum.template add<true>(run, p, part, part);
+    else
+      sum.template add<true>(run, p, a, part);
+  }
+  sum.each([&](auto& x, auto of, auto i, auto j) __attribute__((always_inline)) {
+    if (!s.last) return of.store_sums(s.kept + (i * C + j * of.kRows) * lanes, x);
+    if (j >= s.columns) return;
+    T total[of.kRows];
+    of.totals(x, total);
+    for (int h = 0; h < of.kRows; ++h) finish_few(g, s.row + i + h, s.column[j], total[h]);
   });
 }
 
@@ -201,28 +196,25 @@ inline void dot_rows(const GemmProblem& g, int rows, const FewRun<P, B, C>& run,
 }
 
 // How rows of a are taken: evenly, as many at once as the registers allow.
-template <class P>
-inline long few_group(long m) {
-  const long most = kFewGroup<typename Product<P>::Sum>, groups = ceil_div(m, most);
-  return ceil_div(m, groups);
-}
+inline long few_group(long m) { return ceil_div(m, ceil_div(m, kFewGroup)); }
 
 // The elements of a row of a, to whole vectors.
 template <class P>
 inline long few_depth(long k) {
-  return ceil_div(k, Neighbours<P>::kLanes) * Neighbours<P>::kLanes;
+  return ceil_div(k, FewLanes<P, 1>::kTaken) * FewLanes<P, 1>::kTaken;
 }
 
 // C columns at once that lie far apart: each is the next of a long run, which the processor fetches ahead. Of C
 // neighbours it would only know that the run of one has ended. Where a is larger than the first cache, some such tiles
 // are computed side by side, a part of k at a time.
 template <class P, class B, int C, int R>
-inline void dot_columns(const GemmProblem& g, long begin, long end, long group) {
-  using A = typename Neighbours<P>::Element;
+inline void dot_columns(const GemmProblem& g, long begin, long end) {
+  using A = typename FewLanes<P, 1>::Element;
   using T = typename Product<P>::Sum;
-  constexpr long size = sizeof(A), lanes = Neighbours<P>::kLanes;
-  alignas(64) T kept[kFewTiles][R * C * kWidth<T>];
-  const long groups = ceil_div(g.m, group), depth = few_depth<P>(g.k), apart = ceil_div(end - begin, C);
+  constexpr long size = sizeof(A), lanes = FewLanes<P, 1>::kTaken;
+  alignas(64) T kept[kFewTiles][R * C * kFewLanes<T>];
+  const long group = few_group(g.m), groups = ceil_div(g.m, group), depth = few_depth<P>(g.k);
+  const long apart = ceil_div(end - begin, C);
   const long parts = group * depth * size > 8 * kFewRun ? ceil_div(depth * size, kFewRun) : 1;
   const long part = depth == 0 ? lanes : ceil_div(depth / lanes, parts) * lanes;
   const long tiles = parts == 1 ? 1 : kFewTiles / groups > 0 ? kFewTiles / groups : 1;
@@ -241,7 +233,7 @@ inline void dot_columns(const GemmProblem& g, long begin, long end, long group) 
           run.b[s] = run_of(j, s, first);
           const B* next = j + 1 < j1 ? run_of(j + 1, s, first) : last ? run_of(j1, s, 0) : run_of(j0, s, first + part);
           run.ahead[s] =
-              parts > 1 ? reinterpret_cast<const char*>(next) : reinterpret_cast<const char*>(run.b[s]) + kFewAhead<R>;
+              parts > 1 ? reinterpret_cast<const char*>(next) : reinterpret_cast<const char*>(run.b[s]) + kFewAhead;
           sums.column[s] = column_of(j, s);  // beyond the end the last is repeated, and thrown away
           if (j + s * apart < end) sums.columns = s + 1;
         }
@@ -259,27 +251,25 @@ inline void dot_columns(const GemmProblem& g, long begin, long end, long group) 
 // a is packed: see pack_few.
 template <class P, class B>
 inline void few_by_columns(const GemmProblem& g, long begin, long end) {
-  using T = typename Product<P>::Sum;
-  const long group = few_group<P>(g.m);
-  if (group <= kFewByFour<T>)
-    dot_columns<P, B, 4, kFewByFour<T>>(g, begin, end, group);
+  if (few_group(g.m) <= 2)
+    dot_columns<P, B, kFewColumns<2>, 2>(g, begin, end);
   else
-    dot_columns<P, B, 3, kFewGroup<T>>(g, begin, end, group);
+    dot_columns<P, B, kFewColumns<kFewGroup>, kFewGroup>(g, begin, end);
 }
 
-// out: a, as products P read it, in groups of rows, each [k / lanes, rows, lanes], the last lanes zeros. So what
+// out: a, as products P read it, in groups of rows, each [k / kTaken, rows, kTaken], the last lanes zeros. So what
 // is read at once lies together, and never on few sets of the first cache.
 template <class P, class S>
 inline void pack_few(const GemmProblem& g, void* out) {
-  using A = typename Neighbours<P>::Element;
-  constexpr long lanes = Neighbours<P>::kLanes;
-  const long group = few_group<P>(g.m), depth = few_depth<P>(g.k);
+  using A = typename FewLanes<P, 1>::Element;
+  constexpr long lanes = FewLanes<P, 1>::kTaken;
+  const long group = few_group(g.m), depth = few_depth<P>(g.k);
   for (long i = 0; i < g.m; ++i) {
     const long q = i / group, rows = g.m - q * group < group ? g.m - q * group : group;
     const S* from = static_cast<const S*>(g.a) + i * g.a_row;
     A* to = static_cast<A*>(out) + q * group * depth + (i - q * group) * lanes;
     for (long p = 0; p < g.k; p += lanes, to += rows * lanes)
-      Neighbours<P>::copy(from + p * g.a_column, g.a_column, g.k - p < lanes ? g.k - p : lanes, to);
+      copy_neighbours<P>(from + p * g.a_column, g.a_column, g.k - p < lanes ? g.k - p : lanes, to);
   }
 }
 

@@ -46,13 +46,14 @@ struct Backward {
       const Batch<T> inverse(norm == p.eps ? T(0) : T(1) / norm);
       const T* dout = row_of(d.dout, b, h, first + i);
       const S* out = row_of(d.out, b, h, first + i);
-      Batch<T> sum(T(0));
-      for (long c = 0; c < p.value_width; c += kWidth<T>) {
-        const Batch<T> x = load_some(dout + c, p.value_width - c) * inverse;
-        store_aligned(g.row(i) + c, x);
-        sum = fma(x, get_lanes_as<T>(out + c, p.value_width - c), sum);
-      }
-      u[i] = -reduce_add(sum);
+      T sum[1];
+      sum_lanes(p.value_width, sum, [&, to = g.row(i)](int64_t c, auto at, Batch<T>(&s)[1])
+                __attribute__((always_inline)) {
+        const Batch<T> x = at.load(dout + c) * inverse;
+        store_aligned(to + c, x);
+        s[0] = fma(x, at.template load_as<T>(out + c), s[0]);
+      });
+      u[i] = -sum[0];
     }
   }
 
@@ -87,19 +88,20 @@ struct Backward {
     if (d.dk.data != nullptr || d.dweight != nullptr) {
       // dk [n, width] = v [n, value_width] after.s^T, from the queries of later chunks,
       //                 + tril(w)^T [n, n] q [n, width], from those of their own
-      product_and_triangle<Part::upper>(n, p.width, p.value_width, v, state_transposed(after.s), own, w, q, fetch,
+      product_and_triangle<Nonzero::upper>(n, p.width, p.value_width, v, state_transposed(after.s), own, w, q, fetch,
                                         into_panel(dk));
       const long at = (b * p.heads + h) * p.keys + first;
       for (long j = 0; d.dweight != nullptr && j < n; ++j)  // k holds weight f(k)
         if (p.weight[at + j] != T(0) && (masked == nullptr || !masked[j]))
-          d.dweight[at + j] += (dot(dk.row(j), k.row(j), p.width) + dot(after.z, k.row(j), p.width)) / p.weight[at + j];
+          d.dweight[at + j] += (lane_dot(dk.row(j), k.row(j), p.width) + lane_dot(after.z, k.row(j), p.width)) /
+                               p.weight[at + j];
       if (d.dk.data != nullptr)
         put_mapped(d.dk, d.add_dk || later, b, kv, first, n, dk, nullptr, after.z, k,
                    p.weight == nullptr ? nullptr : p.weight + at, masked);
     }
     if (d.dv.data != nullptr) {
       // dv [n, value_width] = k [n, width] after.s + tril(a)^T [n, n] g [n, value_width]
-      product_and_triangle<Part::upper>(n, p.value_width, p.width, k, after.s.right(), own, a, g, fetch,
+      product_and_triangle<Nonzero::upper>(n, p.value_width, p.width, k, after.s.right(), own, a, g, fetch,
                                         rows_to<T>(d.dv, d.add_dv || later, b, kv, first, p.value_width, masked));
     }
   }
@@ -117,8 +119,8 @@ struct Backward {
     }
     if (d.dq.data != nullptr) {
       // dq [n, width] = g state.s^T, from the keys before the chunk, + w k, from its own
-      product_and_triangle<Part::lower>(n, p.width, p.value_width, g, state_transposed(state.s), p.causal, w, k, fetch,
-                                        into_panel(dq));
+      product_and_triangle<Nonzero::lower>(n, p.width, p.value_width, g, state_transposed(state.s), p.causal, w, k,
+                                           fetch, into_panel(dq));
       put_mapped(d.dq, d.add_dq, b, h, first, n, dq, u, state.z, q, nullptr, nullptr);
     }
     if (p.causal) keys(b, h, key, n, true, after, fetch);

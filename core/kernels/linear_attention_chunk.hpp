@@ -147,13 +147,6 @@ inline bool load_keys(const LinearProblem<T, S>& p, long b, long h, long first, 
   return !any(isnan(non_finite));
 }
 
-template <class T>
-inline T dot(const T* x, const T* y, long n) {
-  Batch<T> sum(T(0));
-  for (long c = 0; c < n; c += kWidth<T>) sum = fma(load_some(x + c, n - c), load_some(y + c, n - c), sum);
-  return reduce_add(sum);
-}
-
 // c = tril(x y^T + u 1^T) for x [n, depth] and yt = y^T [depth, n]; u null: zeros. Right of the diagonal, c is 0 as far
 // as products of the triangle read it.
 template <class T>
@@ -166,6 +159,14 @@ inline void lower_triangle(long n, long depth, const Panel<T>& x, const Right<T>
     store_aligned(c.row(i) + j, sum);
   };
   lower_product<T>(n, fetch, finish, Term<T, Order::by_row>{x.data, x.ld, yt, depth});
+}
+
+// Adds row i of a lower triangle, whose columns beyond i are 0 to a whole vector.
+template <class T>
+inline void add_row(Batch<T> (&lanes)[kSumParts<T>], const T* row, long i) {
+  sweep_lanes<T>(whole_vectors<T>(i + 1), [&](int64_t j, auto, auto k) __attribute__((always_inline)) {
+    lanes[k] = lanes[k] + load_aligned(row + j);
+  });
 }
 
 // z += x^T u for x [n, width]; u null: ones.

@@ -60,10 +60,14 @@ struct Forward {
   // 1 / d for n queries, d = rowsum(a) + q z + eps, which goes to norm.
   void denominators(long n, const T* z, T* norm) {
     for (long i = 0; i < n; ++i) {
-      Batch<T> lanes(T(0));
-      for (long c = 0; c < p.width; c += kWidth<T>) lanes = fma(load_aligned(q.row(i) + c), load_aligned(z + c), lanes);
-      for (long j = 0; p.causal && j <= i; j += kWidth<T>) lanes = lanes + load_aligned(a.row(i) + j);
-      const T sum = reduce_add(lanes), d = sum + p.eps;
+      Batch<T> lanes[kSumParts<T>];
+      unroll<kSumParts<T>>([&](auto of) { lanes[of] = Batch<T>(T(0)); });
+      sweep_lanes<T>(whole_vectors<T>(p.width), [&, x = q.row(i)](int64_t c, auto, auto of)
+                     __attribute__((always_inline)) {
+        lanes[of] = fma(load_aligned(x + c), load_aligned(z + c), lanes[of]);
+      });
+      if (p.causal) add_row(lanes, a.row(i), i);
+      const T sum = total_of<T>(lanes), d = sum + p.eps;
       inverse[i] = sum == T(0) ? T(0) : T(1) / d;
       if (norm != nullptr) norm[i] = d;
     }
@@ -78,7 +82,7 @@ struct Forward {
     denominators(n, sums.z, norm == nullptr ? nullptr : norm + (b * p.heads + h) * p.queries + first);
     const auto put = scaled_rows_to(out, b, h, first, p.value_width, inverse);
     if (finite)
-      product_and_triangle<Part::lower>(n, p.value_width, p.width, q, sums.s.right(), p.causal, a, v, fetch, put);
+      product_and_triangle<Nonzero::lower>(n, p.value_width, p.width, q, sums.s.right(), p.causal, a, v, fetch, put);
     else
       values_below_diagonal(n, p.value_width, p.width, q, sums.s, a, v, put);
     if (p.causal) add_to<T>(sums, n, p.width, p.value_width, k, v, nullptr, fetch);

@@ -19,10 +19,10 @@ inline Right<T> by_row(const T* data, long stride) {
 }
 
 // Of a left factor, what is not 0: all, what is not right of the diagonal, or what is not left of it.
-enum class Part { all, lower, upper };
+enum class Nonzero { all, lower, upper };
 
 // A product x y of a sum: x [rows, depth], by row in memory, or by column, in `stride` elements each.
-template <class T, Order kOrder, Part kPart = Part::all>
+template <class T, Order kOrder, Nonzero kNonzero = Nonzero::all>
 struct Term {
   const T* x;
   long stride;
@@ -31,11 +31,12 @@ struct Term {
 };
 
 // sum += rows [i, i + R) of x times columns [j, j + V vectors) of y.
-template <int R, int V, class T, Order kOrder, Part kPart>
-[[gnu::always_inline]] inline void add_term(Batch<T> (&sum)[R][V], const Term<T, kOrder, kPart>& term, long i, long j) {
+template <int R, int V, class T, Order kOrder, Nonzero kNonzero>
+[[gnu::always_inline]] inline void add_term(Batch<T> (&sum)[R][V], const Term<T, kOrder, kNonzero>& term, long i,
+                                            long j) {
   constexpr int w = kWidth<T>;
-  long p = kPart == Part::upper ? i : 0;
-  const long end = kPart == Part::lower && i + R < term.depth ? i + R : term.depth, stride = term.stride;
+  long p = kNonzero == Nonzero::upper ? i : 0;
+  const long end = kNonzero == Nonzero::lower && i + R < term.depth ? i + R : term.depth, stride = term.stride;
   const T *x = term.x + (kOrder == Order::by_row ? i * stride + p : p * stride + i), *y = term.y.at(p, j);
   for (; p < end; ++p) {
     Batch<T> row[V];

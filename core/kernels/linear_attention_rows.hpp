@@ -18,13 +18,13 @@ inline Range keys_of_step(const LinearProblem<T, S>& p, long s, long key_steps) 
 
 // c [n, columns] = x y for x [n, depth]; and where `own`, + t z for z [n, columns] and a lower triangle t [n, n], or
 // + t^T z, of which it is the upper one. finish(i, j, v) gets each vector of c: row i from column j on.
-template <Part kPart, class T, class Finish>
+template <Nonzero kNonzero, class T, class Finish>
 inline void product_and_triangle(long n, long columns, long depth, const Panel<T>& x, const Right<T>& y, bool own,
                                  const Panel<T>& t, const Panel<T>& z, Fetch* fetch, Finish finish) {
-  constexpr Order order = kPart == Part::lower ? Order::by_row : Order::by_column;
+  constexpr Order order = kNonzero == Nonzero::lower ? Order::by_row : Order::by_column;
   const Term<T, Order::by_row> all{x.data, x.ld, y, depth};
   if (own)
-    sum_products<T>(n, columns, fetch, finish, all, Term<T, order, kPart>{t.data, t.ld, z.right(), n});
+    sum_products<T>(n, columns, fetch, finish, all, Term<T, order, kNonzero>{t.data, t.ld, z.right(), n});
   else
     sum_products<T>(n, columns, fetch, finish, all);
 }

@@ -40,13 +40,14 @@ struct Backward : Chunks<T, kKind> {
       const T norm = d.norm[(b * p.heads + h) * p.queries + first + i];
       const Batch<T> factor(norm == T(0) ? T(0) : T(1) / norm);
       const T *dout = row_of(d.dout, b, h, first + i), *out = row_of(d.out, b, h, first + i);
-      Batch<T> lanes(T(0));
-      for (long c = 0; c < p.value_width; c += kWidth<T>) {
-        const Batch<T> x = load_some(dout + c, p.value_width - c) * factor;
-        store_aligned(g.row(i) + c, x);
-        lanes = fma(x, load_some(out + c, p.value_width - c), lanes);
-      }
-      u[i] = kKind == Kind::logs ? -reduce_add(lanes) : T(0);
+      T sum[1] = {T(0)};
+      sum_lanes(p.value_width, sum, [&, to = g.row(i)](int64_t c, auto at, Batch<T>(&s)[1])
+                __attribute__((always_inline)) {
+        const Batch<T> x = at.load(dout + c) * factor;
+        store_aligned(to + c, x);
+        if constexpr (kKind == Kind::logs) s[0] = fma(x, at.load(out + c), s[0]);
+      });
+      u[i] = -sum[0];
     }
   }
 
@@ -76,20 +77,18 @@ struct Backward : Chunks<T, kKind> {
     for (long j = 0; masked != nullptr && j < n; ++j) each_masked[j] = masked_key(p, b, first + j);
     // dk [n, width] = v [n, value_width] P^T, of the queries of later chunks, + tril(w)^T [n, n] q, of those of their
     // own
-    product_and_triangle<Part::upper>(n, p.width, p.value_width, v, state_transposed(after), own, w, q, nullptr,
+    product_and_triangle<Nonzero::upper>(n, p.width, p.value_width, v, state_transposed(after), own, w, q, nullptr,
                                       into_panel(dk));
     finish_keys(n, own, after);
     for (long j = 0; d.dweight != nullptr && j < n; ++j) {
       T* to = d.dweight + (b * p.heads + h) * p.keys + first + j;
       if (masked != nullptr && masked[j]) continue;
-      Batch<T> lanes(T(0));
-      for (long c = 0; c < p.width; c += kWidth<T>) lanes = lanes + load_some(dk.row(j) + c, p.width - c);
-      *to += reduce_add(lanes);
+      *to += lane_sum<T>(p.width, [x = dk.row(j)](int64_t c, auto at) { return at.load(x + c); });
     }
     if (d.dk.data != nullptr) put_rows(d.dk, d.add_dk || later, b, kv, first, n, p.width, dk, masked);
     if (d.dv.data != nullptr) {
       // dv [n, value_width] = k [n, width] P + tril(a)^T [n, n] g [n, value_width]
-      product_and_triangle<Part::upper>(n, p.value_width, p.width, k, after.sums.s.right(), own, a, g, nullptr,
+      product_and_triangle<Nonzero::upper>(n, p.value_width, p.width, k, after.sums.s.right(), own, a, g, nullptr,
                                         rows_to(d.dv, d.add_dv || later, b, kv, first, p.value_width, masked));
     }
   }
@@ -105,7 +104,7 @@ struct Backward : Chunks<T, kKind> {
   // W = tril(g v^T + u) [n, n], and dQ [n, width] = g S^T, from the keys before the chunk, + W k, from its own.
   void query_gradients(long n, const LogState<T>& state) {
     if (p.causal) lower_triangle<T>(n, p.value_width, g, transposed(v.data, v.ld, n, p.value_width, vt), u, w, nullptr);
-    product_and_triangle<Part::lower>(n, p.width, p.value_width, g, state_transposed(state), p.causal, w, k, nullptr,
+    product_and_triangle<Nonzero::lower>(n, p.width, p.value_width, g, state_transposed(state), p.causal, w, k, nullptr,
                                       into_panel(dq));
     if constexpr (kKind == Kind::logs)
       for (long i = 0; i < n; ++i)

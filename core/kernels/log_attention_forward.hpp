@@ -81,9 +81,10 @@ struct Forward : Chunks<T, kKind> {
     for (long i = 0; i < n; ++i) {
       T d(1);
       if constexpr (kKind == Kind::logs) {
-        Batch<T> lanes(T(0));
-        for (long j = 0; p.causal && j <= i; j += kWidth<T>) lanes = lanes + load_aligned(a.row(i) + j);
-        d = reduce_add(lanes) + dot(q.row(i), state.sums.z, p.width);
+        Batch<T> lanes[kSumParts<T>];
+        unroll<kSumParts<T>>([&](auto of) { lanes[of] = Batch<T>(T(0)); });
+        if (p.causal) add_row(lanes, a.row(i), i);
+        d = total_of<T>(lanes) + lane_dot(q.row(i), state.sums.z, p.width);
       }
       if (norm != nullptr) norm[(b * p.heads + h) * p.queries + first + i] = d;
       factor[i] = d == T(0) ? T(0) : T(1) / d;
@@ -91,7 +92,7 @@ struct Forward : Chunks<T, kKind> {
     const auto put = scaled_rows_to(out, b, h, first, p.value_width, factor);
     const Panel<T>& s = state.sums.s;
     if (finite)
-      product_and_triangle<Part::lower>(n, p.value_width, p.width, q, s.right(), p.causal, a, v, nullptr, put);
+      product_and_triangle<Nonzero::lower>(n, p.value_width, p.width, q, s.right(), p.causal, a, v, nullptr, put);
     else
       values_below_diagonal(n, p.value_width, p.width, q, s, a, v, put);
   }

@@ -1,9 +1,7 @@
 // Cross-entropy of rows of logits: loss and gradient.
 #include "loss_cross_entropy.hpp"
 
-#include "simd.hpp"
-//
-#include "sweep.hpp"
+#include "lane_sums.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 namespace {
@@ -20,11 +18,11 @@ T greatest_of(const T* x, int64_t n) {
   return reduce_max(quick_max(quick_max(top[0], top[1]), quick_max(top[2], top[3])));
 }
 
-// log(sum(exp(x))) as base + log_sum, so that logits of any size lose nothing. The row is taken in pieces that stay in
-// the fastest cache: the sum so far is relative to the greatest logit so far. Minus infinity is a logit like any other;
-// a NaN, or a plus infinity, makes log_sum NaN.
+// sum(exp(x)) as exp(base) times what is returned, so that logits of any size lose nothing. The row is taken in pieces
+// that stay in the fastest cache: the sum so far is relative to the greatest logit so far. Minus infinity is a logit
+// like any other; a NaN, or a plus infinity, makes the sum NaN.
 template <class T>
-void log_sum_exp(const T* x, int64_t n, T& base, T& log_sum) {
+T sum_exp(const T* x, int64_t n, T& base) {
   constexpr int64_t piece = 2048;
   const T lowest = -static_cast<T>(INFINITY);
   T greatest = lowest, sum = 0;
@@ -34,14 +32,13 @@ void log_sum_exp(const T* x, int64_t n, T& base, T& log_sum) {
     const T* p = x + begin;
     const T highest = greatest_of(p, size);
     if (highest > greatest) {
-      if (sum != T(0)) sum *= static_cast<T>(::exp(base - highest));
+      if (sum != T(0)) sum *= first_lane(exp(Batch<T>(base - highest)));
       greatest = base = highest;
     }
-    Batch<T> total(T(0));
-    sweep<T>(size, [&](int64_t i, auto at) { total = total + exp(at.load(p + i, lowest) - Batch<T>(base)); });
-    sum += reduce_add(total);
+    const Batch<T> b(base);
+    sum += lane_sum<T>(size, [=](int64_t i, auto at) { return exp(at.load(p + i, lowest) - b); });
   }
-  log_sum = static_cast<T>(::log(sum));
+  return sum;
 }
 
 // With w the class weights, W their sum, s the smoothing, t the target, C classes, lse = base + log_sum:
@@ -51,17 +48,23 @@ void forward(const CrossEntropy<T>& c, const T* logits, const int32_t* targets, 
   for (int64_t r = 0; r < rows; ++r) {
     const T* x = logits + r * c.classes;
     T &base = lse[2 * r], &log_sum = lse[2 * r + 1];
-    log_sum_exp(x, c.classes, base, log_sum);
+    if (r % kWidth<T> == 0) {  // the logarithms of as many sums as a vector holds
+      alignas(64) T sums[kWidth<T>];
+      const int64_t n = rows - r < kWidth<T> ? rows - r : kWidth<T>;
+      for (int64_t i = 0; i < kWidth<T>; ++i)
+        sums[i] = i < n ? sum_exp(x + i * c.classes, c.classes, lse[2 * (r + i)]) : T(1);
+      store_aligned(sums, log(load_aligned(sums)));
+      for (int64_t i = 0; i < n; ++i) lse[2 * (r + i) + 1] = sums[i];
+    }
     loss[r] = T(0);
     if (targets[r] == c.ignore_index) continue;
     loss[r] = (c.weight ? c.weight[targets[r]] : T(1)) * (base - x[targets[r]] + log_sum);
     if (c.smoothing == T(0)) continue;
-    Batch<T> sum(T(0));
-    sweep<T>(c.classes, [&](int64_t i, auto at) {
+    const T sum = lane_sum<T>(c.classes, [&](int64_t i, auto at) {
       const Batch<T> w = c.weight ? at.load(c.weight + i) : Batch<T>(T(1));
-      sum = sum + at.keep(w * (Batch<T>(base) - at.load(x + i) + Batch<T>(log_sum)));
+      return at.keep(w * (Batch<T>(base) - at.load(x + i) + Batch<T>(log_sum)));
     });
-    loss[r] = (T(1) - c.smoothing) * loss[r] + c.smoothing / static_cast<T>(c.classes) * reduce_add(sum);
+    loss[r] = (T(1) - c.smoothing) * loss[r] + c.smoothing / static_cast<T>(c.classes) * sum;
   }
 }
 

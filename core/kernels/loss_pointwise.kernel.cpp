@@ -1,9 +1,7 @@
 // Losses of pairs of numbers: each by itself, their sums, and their derivatives.
 #include "loss_pointwise.hpp"
 
-#include "simd.hpp"
-//
-#include "sweep.hpp"
+#include "lane_sums.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 namespace {
@@ -72,7 +70,7 @@ struct BinaryCrossEntropy {
   static Batch<T> value(const PointwiseInputs<T>& a, int64_t i, At at) {
     const Batch<T> x = at.load(a.x + i), t = at.load(a.t + i), zero(T(0)), one(T(1));
     const Batch<T> p = a.pos_weight ? at.load(a.pos_weight + i) : one;
-    const Batch<T> linear = select(x < zero, -p * t * x, (one - t) * x);
+    const Batch<T> linear = select(x < zero, neg(p) * t * x, (one - t) * x);
     const Batch<T> v = fma(fma(p - one, t, one), log1p(exp(-abs(x))), linear);
     return a.weight ? at.load(a.weight + i) * v : v;
   }
@@ -115,7 +113,7 @@ struct KlLog {
   template <class At>
   static Batch<T> value(const PointwiseInputs<T>& a, int64_t i, At at) {
     const Batch<T> q = exp(at.load(a.t + i));
-    return select(q == Batch<T>(T(0)), nothing(at.load(a.x + i)), -q * difference(a, i, at));
+    return select(q == Batch<T>(T(0)), nothing(at.load(a.x + i)), neg(q) * difference(a, i, at));
   }
   template <class At>
   static void derivative(const PointwiseInputs<T>& a, int64_t i, At at, Batch<T>& dx, Batch<T>& dt) {
@@ -149,10 +147,9 @@ double sum(Pointwise loss, const PointwiseInputs<T>& a, int64_t n) {
     constexpr int64_t piece = 512;
     double total = 0;
     for (int64_t begin = 0; begin < n; begin += piece) {
-      Batch<T> s(T(0));
-      sweep<T>(n - begin < piece ? n - begin : piece,
-               [&](int64_t i, auto at) { s = s + at.keep(l.value(a, begin + i, at)); });
-      total += static_cast<double>(reduce_add(s));
+      total += static_cast<double>(lane_sum<T>(n - begin < piece ? n - begin : piece, [&](int64_t i, auto at) {
+        return at.keep(l.value(a, begin + i, at));
+      }));
     }
     return total;
   });

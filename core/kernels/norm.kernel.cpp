@@ -1,9 +1,7 @@
 // LayerNorm and RMSNorm of rows: forward, and the gradients of x, weight and bias.
 #include "norm.hpp"
 
-#include "simd.hpp"
-//
-#include "sweep.hpp"
+#include "lane_sums.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 namespace {
@@ -36,26 +34,25 @@ inline T root_of(T square, T rest, T eps) {
 template <class T, bool kCentred>
 void extreme_row(const T* x, int64_t n, T eps, T& mean, T& rest, T& rstd) {
   const Batch<T> zero(T(0));
-  Batch<T> greatest = zero, sum = zero, squares = zero;
+  Batch<T> greatest = zero;
   sweep<T>(n, [&](int64_t j, auto at) { greatest = max(greatest, abs(at.load(x + j))); });
   const T unit = reduce_max(greatest);
   if (!(unit > T(0))) return;
   const auto scaled = [&](int64_t j, auto at) { return at.load(x + j) / Batch<T>(unit); };
   T centre(0), lost(0);
   if constexpr (kCentred) {
-    sweep<T>(n, [&](int64_t j, auto at) { sum = sum + scaled(j, at); });
-    mean = reduce_add(sum) / static_cast<T>(n) * unit;
+    mean = lane_sum<T>(n, scaled) / static_cast<T>(n) * unit;
     centre = mean / unit;
-    sum = zero;
   }
-  sweep<T>(n, [&](int64_t j, auto at) {
+  T sums[2];  // of distances, and of their squares
+  sum_lanes(n, sums, [&](int64_t j, auto at, Batch<T>(&sum)[2]) {
     const Batch<T> d = at.keep(scaled(j, at) - Batch<T>(centre));
-    squares = fma(d, d, squares);
-    sum = sum + d;
+    sum[0] = sum[0] + d;
+    sum[1] = fma(d, d, sum[1]);
   });
-  if constexpr (kCentred) lost = reduce_add(sum) / static_cast<T>(n);
+  if constexpr (kCentred) lost = sums[0] / static_cast<T>(n);
   rest = lost * unit;
-  rstd = T(1) / root_of(reduce_add(squares) / static_cast<T>(n), lost, eps / unit / unit) / unit;
+  rstd = T(1) / root_of(sums[1] / static_cast<T>(n), lost, eps / unit / unit) / unit;
 }
 
 // R rows at once, so that their chains of sums overlap and each load of the weight serves R rows. A row's own values do
@@ -65,29 +62,37 @@ template <class T, bool kCentred, int R>
 void forward_rows(const NormForward<T>& a, int64_t first, int64_t n, T eps) {
   const T* x = a.x + first * n;
   T* y = a.y + first * n;
-  T mean[R] = {}, rest[R] = {}, shift[R], rstd[R];
-  Batch<T> sum[R];
+  T mean[R] = {}, rest[R] = {}, shift[R], rstd[R], square[R];
+  // The sums of Q rows at once stay in registers, of one or of two numbers for each row.
+  constexpr int Q = rows_of_sums<T>(R);
   if constexpr (kCentred) {
-    for (int r = 0; r < R; ++r) sum[r] = Batch<T>(T(0));
-    sweep<T>(n, [&](int64_t j, auto at) {
-      for (int r = 0; r < R; ++r) sum[r] = sum[r] + at.load(x + r * n + j);
-    });
-    for (int r = 0; r < R; ++r) mean[r] = reduce_add(sum[r]) / static_cast<T>(n);
-  }
-  Batch<T> squares[R];
-  for (int r = 0; r < R; ++r) squares[r] = sum[r] = Batch<T>(T(0));
-  sweep<T>(n, [&](int64_t j, auto at) {
-    for (int r = 0; r < R; ++r) {
-      const Batch<T> d = at.load(x + r * n + j, mean[r]) - Batch<T>(mean[r]);
-      squares[r] = fma(d, d, squares[r]);
-      if constexpr (kCentred) sum[r] = sum[r] + d;
+    for (int q = 0; q < R; q += Q) {
+      T sums[Q];
+      sum_lanes(n, sums, [p = x + q * n, n](int64_t j, auto at, Batch<T>(&sum)[Q]) __attribute__((always_inline)) {
+        unroll<Q>([&](auto r) __attribute__((always_inline)) { sum[r] = sum[r] + at.load(p + r * n + j); });
+      });
+      for (int r = 0; r < Q; ++r) mean[q + r] = sums[r] / static_cast<T>(n);
     }
-  });
+  }
+  for (int q = 0; q < R; q += Q) {
+    T sums[kCentred ? 2 * Q : Q];
+    Batch<T> m[Q];
+    unroll<Q>([&](auto r) { m[r] = Batch<T>(mean[q + r]); });
+    sum_lanes(n, sums, [&, p = x + q * n](int64_t j, auto at, auto& sum) __attribute__((always_inline)) {
+      unroll<Q>([&](auto r) __attribute__((always_inline)) {
+        const Batch<T> d = at.load(p + r * n + j, mean[q + r]) - m[r];
+        sum[r] = fma(d, d, sum[r]);
+        if constexpr (kCentred) sum[Q + r] = sum[Q + r] + d;
+      });
+    });
+    for (int r = 0; r < Q; ++r) {
+      square[q + r] = sums[r] / static_cast<T>(n);
+      if constexpr (kCentred) rest[q + r] = sums[Q + r] / static_cast<T>(n);
+    }
+  }
   for (int r = 0; r < R; ++r) {
-    if constexpr (kCentred) rest[r] = reduce_add(sum[r]) / static_cast<T>(n);
-    const T square = reduce_add(squares[r]) / static_cast<T>(n);
-    rstd[r] = T(1) / root_of(square, rest[r], eps);
-    if (!(square + eps > kLeastSquare<T> && square < static_cast<T>(INFINITY))) [[unlikely]]
+    rstd[r] = T(1) / root_of(square[r], rest[r], eps);
+    if (!(square[r] + eps > kLeastSquare<T> && square[r] < static_cast<T>(INFINITY))) [[unlikely]]
       extreme_row<T, kCentred>(x + r * n, n, eps, mean[r], rest[r], rstd[r]);
     a.rstd[first + r] = rstd[r];
     if constexpr (kCentred) a.mean[first + r] = mean[r], a.rest[first + r] = rest[r];
@@ -124,19 +129,21 @@ void backward_rows(const NormBackward<T>& a, int64_t first, int64_t n) {
     return normal_at<T, kCentred>(at.load(x + r * n + j, mean[r]), mean[r], shift[r], rstd[r]);
   };
   if (dx) {
-    Batch<T> g_sum[R], gn_sum[R];
-    for (int r = 0; r < R; ++r) g_sum[r] = gn_sum[r] = Batch<T>(T(0));
-    sweep<T>(n, [&](int64_t j, auto at) {
-      const Batch<T> w = a.weight ? at.load(a.weight + j) : Batch<T>(T(1));
-      for (int r = 0; r < R; ++r) {
-        const Batch<T> g = at.load(dy + r * n + j) * w;
-        if constexpr (kCentred) g_sum[r] = g_sum[r] + g;
-        gn_sum[r] = fma(g, normal(r, j, at), gn_sum[r]);
+    constexpr int Q = rows_of_sums<T>(R);  // as in forward_rows
+    for (int q = 0; q < R; q += Q) {
+      T sums[kCentred ? 2 * Q : Q];
+      sum_lanes(n, sums, [&, q](int64_t j, auto at, auto& sum) __attribute__((always_inline)) {
+        const Batch<T> w = a.weight ? at.load(a.weight + j) : Batch<T>(T(1));
+        unroll<Q>([&](auto r) __attribute__((always_inline)) {
+          const Batch<T> g = at.load(dy + (q + r) * n + j) * w;
+          sum[r] = fma(g, normal(q + r, j, at), sum[r]);
+          if constexpr (kCentred) sum[Q + r] = sum[Q + r] + g;
+        });
+      });
+      for (int r = 0; r < Q; ++r) {
+        mean_gn[q + r] = sums[r] / static_cast<T>(n);
+        if constexpr (kCentred) mean_g[q + r] = sums[Q + r] / static_cast<T>(n);
       }
-    });
-    for (int r = 0; r < R; ++r) {
-      if constexpr (kCentred) mean_g[r] = reduce_add(g_sum[r]) / static_cast<T>(n);
-      mean_gn[r] = reduce_add(gn_sum[r]) / static_cast<T>(n);
     }
   }
   sweep<T>(n, [&](int64_t j, auto at) {

@@ -124,7 +124,7 @@ void lion(T* p, const T* g, T* mean, int64_t n, const LionScalars& s) {
     const Batch<T> d = scale * at.load(g + i), m = at.load(mean + i);
     const Batch<T> c = fma(beta1, m, share1 * d);
     Batch<T> move = select(c > zero, lr, c);  // 0 and NaN stay as they are
-    move = select(c < zero, -lr, move);
+    move = select(c < zero, neg(lr), move);
     at.store(p + i, keep * at.load(p + i) - move);
     at.store(mean + i, fma(beta2, m, share2 * d));
   });

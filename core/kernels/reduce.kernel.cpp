@@ -34,12 +34,23 @@ void rows(Reduction op, const T* x, int64_t stride, int64_t rows, int64_t n, con
     each([n](const T* p, int64_t) { return row_min<T>(n, [p](int64_t i, auto at) { return at.load(p + i); }); });
   } else {
     with_map<T>(op, [&](auto f) {
-      each([&](const T* p, int64_t r) {
-        const Batch<T> c(center != nullptr ? center[r] : T(0));
-        return tree_sum<T>(n, [p, c, f](int64_t i, auto at) { return f(at.load(p + i), c); });
-      });
+      const auto sums = [&](const auto& sum) {
+        each([&](const T* p, int64_t r) __attribute__((always_inline)) {
+          const Batch<T> c(center != nullptr ? center[r] : T(0));
+          return sum([p, c, f](int64_t i, auto at) { return f(at.load(p + i), c); });
+        });
+      };
+      if (n < kSumStep<T>)
+        sums([n](const auto& g) __attribute__((always_inline)) { return step_sum<T>(n, g); });
+      else if (n <= kSumBlock<T>)
+        sums([n](const auto& g) __attribute__((always_inline)) { return block_sum<T>(n, g); });
+      else
+        sums([n](const auto& g) __attribute__((always_inline)) { return tree_sum<T>(n, g); });
     });
+    return;
   }
+  // +0 of +0 and -0, of which the extremum is the one that the order of the level found.
+  sweep<T>(rows, [y](int64_t r, auto at) { at.store(y + r, at.load(y + r) + Batch<T>(T(0))); });
 }
 
 // Eight rows are combined pairwise, then added to what the rows above gave: eight streams, one pass.

@@ -1,67 +1,153 @@
 // Sums and maxima over rows of any width. Included only by *.kernel.cpp.
 #pragma once
-#include "simd.hpp"
-//
-#include "sweep.hpp"
+#include "lane_sums.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 
-// Adds up sums of blocks pairwise, in the order of their tree.
-template <class T>
+// Adds up sums of blocks pairwise, in the order of their tree. A sum is of P vectors.
+template <class T, int P>
 class PairwiseSum {
  public:
-  void add(Batch<T> block) {
+  void add(const Batch<T> (&block)[P]) {
+    Batch<T> sum[P];
+    unroll<P>([&](auto k) { sum[k] = block[k]; });
     int bit = 0;
-    for (; blocks_ >> bit & 1; ++bit) block = level_[bit] + block;
-    level_[bit] = block;
+    for (; blocks_ >> bit & 1; ++bit) add_level(bit, sum);
+    unroll<P>([&](auto k) { store_aligned(level_[bit] + k * kWidth<T>, sum[k]); });
     ++blocks_;
   }
-  // Of all blocks and of what is left behind the last.
-  Batch<T> total(Batch<T> rest) const {
+  // Adds all blocks to what is left behind the last.
+  void add_to(Batch<T> (&rest)[P]) const {
     for (int bit = 0; blocks_ >> bit != 0; ++bit)
-      if (blocks_ >> bit & 1) rest = level_[bit] + rest;
-    return rest;
+      if (blocks_ >> bit & 1) add_level(bit, rest);
   }
 
  private:
-  Batch<T> level_[44];  // level_[b] holds the sum of 2^b blocks where bit b of blocks_ is set
+  // Where bit b of blocks_ is set, the sum of 2^b blocks: numbers, as vectors would be constructed.
+  alignas(64) T level_[44][P * kWidth<T>];
   int64_t blocks_ = 0;
+
+  void add_level(int bit, Batch<T> (&sum)[P]) const {
+    unroll<P>([&](auto k) { sum[k] = load_aligned(level_[bit] + k * kWidth<T>) + sum[k]; });
+  }
 };
 
-// The sum of f(i, at) over [0, n). Blocks of 32 vectors are summed by four chains of eight and combined pairwise, so
-// that a value goes through at most 10 + log2(n / 32 width) + log2(width) additions: that many half units in the last
-// place of the sum of absolute values bound the error.
+// The sum of f(i, at) over [begin, n), fewer elements than four sums have lanes: with a, b, c what fills a sum's lanes,
+// and d the rest, (a + b) + (c + d) without those that there are none of.
 template <class T, class F>
-inline T tree_sum(int64_t n, F f) {
-  constexpr int64_t w = kWidth<T>, block = 32 * w;
-  PairwiseSum<T> sum;
-  int64_t i = 0;
-  while (i + block <= n) {
-    Batch<T> a = f(i, Whole{}), b = f(i + w, Whole{}), c = f(i + 2 * w, Whole{}), d = f(i + 3 * w, Whole{});
-    for (const int64_t end = i + block; (i += 4 * w) < end;) {
-      a = a + f(i, Whole{});
-      b = b + f(i + w, Whole{});
-      c = c + f(i + 2 * w, Whole{});
-      d = d + f(i + 3 * w, Whole{});
-    }
-    sum.add((a + b) + (c + d));
+[[gnu::always_inline]] inline void sum_few(int64_t begin, int64_t n, const F& f, Batch<T> (&sum)[kSumParts<T>]) {
+  constexpr int w = kWidth<T>, P = kSumParts<T>;
+  constexpr int64_t lanes = kSumLanes<T>;
+  const auto whole = [&](int64_t i, Batch<T> (&to)[P]) __attribute__((always_inline)) {
+    unroll<P>([&](auto k) __attribute__((always_inline)) { to[k] = f(i + k * w, Whole{}); });
+  };
+  const auto add = [&](Batch<T> (&to)[P], const Batch<T> (&x)[P]) __attribute__((always_inline)) {
+    unroll<P>([&](auto k) __attribute__((always_inline)) { to[k] = to[k] + x[k]; });
+  };
+  int64_t i = begin;
+  Batch<T> last[P];
+  const auto rest = [&]() __attribute__((always_inline)) {
+    unroll<P>([&](auto k) __attribute__((always_inline)) { last[k] = Batch<T>(T(0)); });
+    sweep_lanes<T>(n - i, [&](int64_t j, auto at, auto k) __attribute__((always_inline)) {
+      last[k] = at.keep(f(i + j, at));
+    });
+  };
+  if (i + lanes > n) {
+    rest();
+    unroll<P>([&](auto k) __attribute__((always_inline)) { sum[k] = last[k]; });
+    return;
   }
-  const Batch<T> zero(T(0));
-  Batch<T> a = zero, b = zero, c = zero, d = zero;
-  for (; i + 4 * w <= n; i += 4 * w) {
-    a = a + f(i, Whole{});
-    b = b + f(i + w, Whole{});
-    c = c + f(i + 2 * w, Whole{});
-    d = d + f(i + 3 * w, Whole{});
+  whole(i, sum), i += lanes;
+  if (i == n) return;
+  Batch<T> next[P];
+  if (i + lanes <= n) {
+    whole(i, next), i += lanes;
+    add(sum, next);
   }
-  if (i + w <= n) a = a + f(i, Whole{}), i += w;
-  if (i + w <= n) b = b + f(i, Whole{}), i += w;
-  if (i + w <= n) c = c + f(i, Whole{}), i += w;
-  if (i < n) d = d + Part{static_cast<int>(n - i)}.keep(f(i, Part{static_cast<int>(n - i)}));
-  return reduce_add(sum.total((a + b) + (c + d)));
+  const bool third = i + lanes <= n;
+  if (third) whole(i, next), i += lanes;
+  if (i < n) {
+    rest();
+    if (third)
+      add(last, next);
+    add(sum, last);
+  } else if (third) {
+    add(sum, next);
+  }
 }
 
-// The combination by op of f(i, at) over [0, n), n > 0; op(v, v) must be v.
+// The numbers of a block, which four chains of eight sums each add up, and of a step of the four.
+template <class T>
+inline constexpr int64_t kSumStep = 4 * kSumLanes<T>;
+template <class T>
+inline constexpr int64_t kSumBlock = 8 * kSumStep<T>;
+
+// The sum of f(i, at) over [begin, end), whole steps of a block.
+template <class T, class F>
+[[gnu::always_inline]] inline void sum_block(int64_t begin, int64_t end, const F& f, Batch<T> (&sum)[kSumParts<T>]) {
+  constexpr int w = kWidth<T>, P = kSumParts<T>;
+  Batch<T> chain[4][P];
+  unroll<4 * P>([&](auto k) __attribute__((always_inline)) { chain[k / P][k % P] = f(begin + k * w, Whole{}); });
+  for (int64_t i = begin + kSumStep<T>; i < end; i += kSumStep<T>)
+    unroll<4 * P>([&](auto k) __attribute__((always_inline)) {
+      chain[k / P][k % P] = chain[k / P][k % P] + f(i + k * w, Whole{});
+    });
+  unroll<P>([&](auto k) __attribute__((always_inline)) {
+    sum[k] = (chain[0][k] + chain[1][k]) + (chain[2][k] + chain[3][k]);
+  });
+}
+
+// sum += f over [steps, n), fewer than a step.
+template <class T, class F>
+[[gnu::always_inline]] inline void add_rest(int64_t steps, int64_t n, const F& f, Batch<T> (&sum)[kSumParts<T>]) {
+  if (steps == n) return;
+  Batch<T> rest[kSumParts<T>];
+  sum_few<T>(steps, n, f, rest);
+  unroll<kSumParts<T>>([&](auto k) __attribute__((always_inline)) { sum[k] = sum[k] + rest[k]; });
+}
+
+// The sum of f(i, at) over [0, n), less than a step.
+template <class T, class F>
+[[gnu::always_inline]] inline T step_sum(int64_t n, const F& f) {
+  Batch<T> sum[kSumParts<T>];
+  sum_few<T>(0, n, f, sum);
+  return total_of<T>(sum);
+}
+
+// The sum of f(i, at) over [0, n). Blocks of 32 times the lanes of a sum are summed by four chains of eight and
+// combined pairwise, so that a value goes through at most 13 + log2(n / 32 lanes) + log2(lanes) additions: that many
+// half units in the last place of the sum of absolute values bound the error. Inlined, since a function would get f,
+// and the vectors that it holds, by memory.
+template <class T, class F>
+[[gnu::always_inline]] inline T tree_sum(int64_t n, const F& f) {
+  constexpr int P = kSumParts<T>;
+  Batch<T> sum[P];
+  if (n < kSumStep<T>) return step_sum<T>(n, f);
+  PairwiseSum<T, P> blocks;
+  const int64_t steps = n - n % kSumStep<T>;
+  for (int64_t i = 0;;) {
+    const int64_t end = i + kSumBlock<T> < steps ? i + kSumBlock<T> : steps;
+    sum_block<T>(i, end, f, sum);
+    if ((i = end) == steps) break;
+    blocks.add(sum);
+  }
+  add_rest<T>(steps, n, f, sum);
+  if (steps > kSumBlock<T>) blocks.add_to(sum);
+  return total_of<T>(sum);
+}
+
+// The same for n from a step to a block, which of many rows is quicker.
+template <class T, class F>
+[[gnu::always_inline]] inline T block_sum(int64_t n, const F& f) {
+  Batch<T> sum[kSumParts<T>];
+  const int64_t steps = n - n % kSumStep<T>;
+  sum_block<T>(0, steps, f, sum);
+  add_rest<T>(steps, n, f, sum);
+  return total_of<T>(sum);
+}
+
+// The combination by op of f(i, at) over [0, n), n > 0; op(v, v) must be v. Which of the zeros +0 and -0 the extremum
+// is depends on the order.
 template <class T, class F, class Op>
 inline Batch<T> vector_extremum(int64_t n, F f, Op op) {
   constexpr int64_t w = kWidth<T>;

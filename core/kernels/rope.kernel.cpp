@@ -11,7 +11,8 @@ void halves(const T* x, T* y, const T* table, const RopeProblem<T>& p) {
   const long half = p.dims / 2;
   for (long d = 0; d < half; d += kWidth<T>) {
     const long n = half - d;
-    const Batch<T> c = get_lanes(table + d, n), up = get_lanes(table + p.dims + half + d, n), s = p.inverse ? -up : up;
+    const Batch<T> c = get_lanes(table + d, n), up = get_lanes(table + p.dims + half + d, n);
+    const Batch<T> s = p.inverse ? neg(up) : up;
     const Batch<T> low = get_lanes(x + d, n), high = get_lanes(x + half + d, n);
     put_lanes(y + d, fnma(high, s, low * c), n, p.add);
     put_lanes(y + half + d, fma(low, s, high * c), n, p.add);
@@ -23,7 +24,7 @@ void neighbours(const T* x, T* y, const T* table, const RopeProblem<T>& p) {
   for (long d = 0; d < p.dims; d += kWidth<T>) {
     const long n = p.dims - d;
     const Batch<T> v = get_lanes(x + d, n), s = get_lanes(table + p.dims + d, n);
-    put_lanes(y + d, fma(swap_lanes<1>(v), p.inverse ? -s : s, v * get_lanes(table + d, n)), n, p.add);
+    put_lanes(y + d, fma(swap_lanes<1>(v), p.inverse ? neg(s) : s, v * get_lanes(table + d, n)), n, p.add);
   }
 }
 

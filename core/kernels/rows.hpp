@@ -1,7 +1,7 @@
 // Rows of heads in memory, and pieces of scratch. Included only by *.kernel.cpp.
 #pragma once
 #include "head_rows.hpp"
-#include "simd.hpp"
+#include "lane_sums.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 
@@ -87,14 +87,6 @@ inline void put_row(T* to, const T* from, long n, T factor, bool add) {
 template <class T>
 inline void clear(T* to, long n) {
   for (long c = 0; c < n; c += kWidth<T>) store_aligned(to + c, Batch<T>(T(0)));
-}
-
-// x . y of n elements.
-template <class T, class S>
-inline T row_dot(const S* x, const T* y, long n) {
-  Batch<T> sum(T(0));
-  for (long c = 0; c < n; c += kWidth<T>) sum = fma(get_lanes_as<T>(x + c, n - c), get_lanes(y + c, n - c), sum);
-  return reduce_add(sum);
 }
 
 // to[0, width) = (or +=) factor * the sum of weighted rows: each(add) calls add(weight, row) for every row. Up to 4

@@ -1,6 +1,6 @@
 // Biases by distance and soft caps, on tiles [keys, lanes] of scores. A tile of one lane is a query that decodes.
 #include "score_functions.hpp"
-#include "simd.hpp"
+#include "lane_sums.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 namespace {
@@ -97,12 +97,10 @@ void sum_cap(const ScoreContext<T>& x, const ScoreTile& at, const T* s, const T*
   if (p.sums == nullptr) return;
   const long row = row_of_head(p, at.head);
   const Batch<T> inverse(T(1) / p.data[row]), one(T(1)), zero(T(0));
-  Batch<T> sum(T(0));
-  for (long n = 0; n < long{at.keys} * at.lanes; n += kWidth<T>) {
+  p.sums[row] += static_cast<double>(lane_sum<T>(long{at.keys} * at.lanes, [=](int64_t n, auto) {
     const Batch<T> d = load_aligned(df + n), u = load_aligned(s + n) * inverse, t = tanh(u);
-    sum = sum + select(d == zero, zero, d * fnma(u, fnma(t, t, one), t));
-  }
-  p.sums[row] += static_cast<double>(reduce_add(sum));
+    return select(d == zero, zero, d * fnma(u, fnma(t, t, one), t));
+  }));
 }
 
 template <class T>

@@ -52,12 +52,18 @@ inline Batch<T> swap_lanes(Batch<T> v) {
 }
 
 // The lower half of the lanes, and the upper.
+#if defined(__AVX512F__)
+inline __m256 lower_half(__m512 v) { return _mm512_castps512_ps256(v); }
+inline __m256d lower_half(__m512d v) { return _mm512_castpd512_pd256(v); }
+inline __m256 upper_half(__m512 v) { return _mm512_extractf32x8_ps(v, 1); }
+inline __m256d upper_half(__m512d v) { return _mm512_extractf64x4_pd(v, 1); }
+#endif
 template <class T>
 inline void store_halves(T* low, T* high, Batch<T> v) {
 #if defined(__AVX512F__)
   if constexpr (sizeof(T) == 4) {
-    _mm256_storeu_ps(low, _mm512_castps512_ps256(v));
-    return _mm256_storeu_ps(high, _mm512_extractf32x8_ps(v, 1));
+    _mm256_storeu_ps(low, lower_half(v));
+    return _mm256_storeu_ps(high, upper_half(v));
   }
 #endif
   alignas(64) T lane[kWidth<T>];
@@ -90,10 +96,29 @@ inline Batch<T> fold(Batch<T> v, Op op) {
   else
     return fold<K / 2>(op(v, swap_lanes<K>(v)), op);
 }
+#if defined(__AVX2__)
+// The same tree in halves of registers, which take less.
+inline float sum_of_lanes(__m256 x) {
+  __m128 y = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  y = _mm_add_ps(y, _mm_movehl_ps(y, y));
+  return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
+}
+inline double sum_of_lanes(__m256d x) {
+  const __m128d y = _mm_add_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd(x, 1));
+  return _mm_cvtsd_f64(_mm_add_sd(y, _mm_unpackhi_pd(y, y)));
+}
+#endif
 // For float and double; max and min are NaN where a lane is.
 template <class T>
 inline T reduce_add(Batch<T> v) {
+#if defined(__AVX512F__)
+  const typename Batch<T>::register_type x = v;
+  return sum_of_lanes(lower_half(x) + upper_half(x));
+#elif defined(__AVX2__)
+  return sum_of_lanes(v);
+#else
   return first_lane(fold<kWidth<T> / 2>(v, [](Batch<T> a, Batch<T> b) { return a + b; }));
+#endif
 }
 template <class T>
 inline T reduce_max(Batch<T> v) {

@@ -114,27 +114,83 @@ inline Batch<T> tanh(Batch<T> x) {
   return xsimd::copysign(t / (t + Batch<T>(T(2))), x);
 }
 
-// log(0) = -inf, log(inf) = inf, NaN below 0. Gap: xsimd's is wrong for subnormal doubles.
-template <class T>
-inline Batch<T> log(Batch<T> x) {
-  constexpr T least = sizeof(T) == 4 ? T(1.17549435e-38) : T(2.2250738585072014e-308);
-  constexpr T up = T(0x1p54), down = T(37.429947750237047899);  // 2^54 and its logarithm
-  const Mask<T> small = x < Batch<T>(least);
-  const Batch<T> y = xsimd::log(select(small, x * Batch<T>(up), x));
-  return select(small, y - Batch<T>(down), y);
-}
-
-// log(1 + x) without cancellation. Gap: xsimd's loses the sign of zero.
-template <class T>
-inline Batch<T> log1p(Batch<T> x) {
-  return xsimd::copysign(xsimd::log1p(x), x);
-}
-
 template <class T, int N>
 inline Batch<T> horner(const T (&highest_first)[N], Batch<T> x) {
   Batch<T> y(highest_first[0]);
   for (int i = 1; i < N; ++i) y = fma(y, x, Batch<T>(highest_first[i]));
   return y;
+}
+
+// Of log: with x = 2^k m, m in [sqrt(1/2), sqrt(2)), f = m - 1, s = f / (2 + f) and z = s^2,
+//   log(m) = f - (f^2/2 - s (f^2/2 + R(z)))
+// with fdlibm's minimax polynomials R(z) / z, highest power first, and its two parts of ln 2 (Sun Microsystems, 1993).
+template <class T>
+struct LogConstants;
+template <>
+struct LogConstants<float> {
+  using Bits = uint32_t;
+  static constexpr float r[] = {0.24279078841f, 0.28498786688f, 0.40000972152f, 0.66666662693f};
+  static constexpr float ln2_high = 6.9313812256e-01f, ln2_low = 9.0580006145e-06f;
+  static constexpr float least = 1.17549435e-38f;                    // that is normal
+  static constexpr Bits one = 0x3f800000, root = 0x3f3504f3;         // 1, sqrt(1/2)
+  static constexpr Bits fraction = 0x007fffff, integers = 0x4b000000;  // integers | n is 2^23 + n
+  static constexpr float bias = 8388608.f + 127.f;
+};
+template <>
+struct LogConstants<double> {
+  using Bits = uint64_t;
+  static constexpr double r[] = {1.479819860511658591e-01, 1.531383769920937332e-01, 1.818357216161805012e-01,
+                                 2.222219843214978396e-01, 2.857142874366239149e-01, 3.999999999940941908e-01,
+                                 6.666666666666735130e-01};
+  static constexpr double ln2_high = 6.93147180369123816490e-01, ln2_low = 1.90821492927058770002e-10;
+  static constexpr double least = 2.2250738585072014e-308;
+  static constexpr Bits one = 0x3ff0000000000000, root = 0x3fe6a09e667f3bcd;
+  static constexpr Bits fraction = 0x000fffffffffffff, integers = 0x4330000000000000;
+  static constexpr double bias = 4503599627370496. + 1023.;
+};
+
+// k and f of normal x > 0; of other x anything.
+template <class T>
+inline Batch<T> log_reduced(Batch<T> x, Batch<T>& k) {
+  using K = LogConstants<T>;
+  using Bits = Batch<typename K::Bits>;
+  const Bits shifted = bits_as<typename K::Bits>(x) + Bits(K::one - K::root);
+  k = bits_as<T>((shifted >> ExpConstants<T>::shift) | Bits(K::integers)) - Batch<T>(K::bias);
+  return bits_as<T>((shifted & Bits(K::fraction)) + Bits(K::root)) - Batch<T>(T(1));
+}
+
+// k ln 2 + log(1 + f) + rest, for a small rest.
+template <class T>
+inline Batch<T> log_composed(Batch<T> k, Batch<T> f, Batch<T> rest) {
+  using K = LogConstants<T>;
+  const Batch<T> s = f / (Batch<T>(T(2)) + f), z = s * s, half = Batch<T>(T(0.5)) * f * f;
+  const Batch<T> low = fma(s, fma(horner(K::r, z), z, half), fma(k, Batch<T>(K::ln2_low), rest));
+  return fma(k, Batch<T>(K::ln2_high), f - (half - low));
+}
+
+// log(0) = -inf, log(inf) = inf, NaN below 0. Gap: xsimd's is wrong for subnormal doubles, and its bits differ between
+// levels.
+template <class T>
+inline Batch<T> log(Batch<T> x) {
+  const Batch<T> zero(T(0)), infinity(static_cast<T>(__builtin_inf()));
+  const Mask<T> small = x < Batch<T>(LogConstants<T>::least);
+  Batch<T> k;
+  const Batch<T> f = log_reduced(select(small, x * Batch<T>(T(0x1p54)), x), k);
+  const Batch<T> y = log_composed(select(small, k - Batch<T>(T(54)), k), f, zero);
+  const Batch<T> none = select(x == zero, -infinity, Batch<T>(static_cast<T>(__builtin_nan(""))));
+  return select(x > zero, select(x < infinity, y, x), none);
+}
+
+// log(1 + x) without cancellation: log(u) + (1 + x - u) / u for the rounded u = 1 + x, where the difference is exact.
+template <class T>
+inline Batch<T> log1p(Batch<T> x) {
+  const Batch<T> zero(T(0)), one(T(1)), infinity(static_cast<T>(__builtin_inf())), u = one + x;
+  Batch<T> k;
+  const Batch<T> f = log_reduced(u, k);
+  const Batch<T> lost = select(u > Batch<T>(T(2)), one - (u - x), x - (u - one));
+  const Batch<T> y = xsimd::copysign(log_composed(k, f, lost / u), x);
+  const Batch<T> none = select(u == zero, -infinity, Batch<T>(static_cast<T>(__builtin_nan(""))));
+  return select(u > zero, select(u < infinity, y, x), none);
 }
 
 // Gap: xsimd's erf is off by 68 ulp in double and NaN for the greatest arguments.

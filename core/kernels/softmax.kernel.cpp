@@ -48,16 +48,17 @@ void rows_backward(bool log_of, const T* y, const T* dy, int64_t rows, int64_t n
 // The sum of f(0), ..., f(n - 1): blocks of 32 are combined pairwise, as in tree_sum.
 template <class T, class F>
 inline Batch<T> column_sum(int64_t n, F f) {
-  PairwiseSum<T> sum;
+  PairwiseSum<T, 1> sum;
   int64_t i = 0;
   while (i + 32 <= n) {
     Batch<T> s = f(i);
     for (const int64_t end = i + 32; ++i < end;) s = s + f(i);
-    sum.add(s);
+    sum.add({s});
   }
-  Batch<T> s(T(0));
-  for (; i < n; ++i) s = s + f(i);
-  return sum.total(s);
+  Batch<T> rest[1] = {Batch<T>(T(0))};
+  for (; i < n; ++i) rest[0] = rest[0] + f(i);
+  sum.add_to(rest);
+  return rest[0];
 }
 
 template <class T>

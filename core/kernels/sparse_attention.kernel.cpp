@@ -3,7 +3,6 @@
 #include "attention_masks.hpp"
 #include "philox.hpp"
 #include "rows.hpp"
-#include "sweep.hpp"
 
 namespace heed::kernels::HEED_LEVEL::sparse {
 namespace {
@@ -47,13 +46,12 @@ inline void take_keys(const SparseProblem<T>& p, long b, long h, long i, Row<T>&
 // x . y_n of N rows.
 template <int N, class T>
 inline void dots_of(const T* x, const T* const (&y)[N], long width, T* to) {
-  Batch<T> sum[N];
-  unroll<N>([&](auto n) { sum[n] = Batch<T>(T(0)); });
-  sweep<T>(width, [&](long c, auto at) {
+  T sums[N];
+  sum_lanes(width, sums, [&](int64_t c, auto at, Batch<T>(&sum)[N]) __attribute__((always_inline)) {
     const Batch<T> left = at.load(x + c);
     unroll<N>([&](auto n) { sum[n] = fma(left, at.load(y[n] + c), sum[n]); });
   });
-  unroll<N>([&](auto n) { to[n] = reduce_add(sum[n]); });
+  for (int n = 0; n < N; ++n) to[n] = sums[n];
 }
 
 // x . y_j for the keys of a row. Each product is summed alike, wherever it stands.
@@ -105,16 +103,15 @@ inline void take_scores(const SparseProblem<T>& p, long b, long h, long i, Row<T
 // Scores become e^(s - base); returns their sum.
 template <class T>
 inline T exponentials(Row<T>& row, T& base) {
-  Batch<T> top(-kInfinity<T>), sum(T(0));
+  Batch<T> top(-kInfinity<T>);
   sweep<T>(row.count, [&](long n, auto at) { top = quick_max(at.load(row.score + n, -kInfinity<T>), top); });
   base = reduce_max(top);
   if (base == -kInfinity<T>) base = T(0);
-  sweep<T>(row.count, [&](long n, auto at) {
-    const Batch<T> e = exp(at.load(row.score + n, -kInfinity<T>) - Batch<T>(base));
-    at.store(row.score + n, e);
-    sum = sum + at.keep(e);
+  return lane_sum<T>(row.count, [score = row.score, b = Batch<T>(base)](int64_t n, auto at) {
+    const Batch<T> e = exp(at.load(score + n, -kInfinity<T>) - b);
+    at.store(score + n, e);
+    return at.keep(e);
   });
-  return reduce_add(sum);
 }
 
 template <class T>
@@ -149,7 +146,7 @@ void backward_query(const SparseProblem<T>& p, const SparseGradients<T>& d, int6
   const long g = h / (p.heads / p.kv_heads);
   const T* dout = row_of(d.dout, b, h, i);
   dots(dout, p.v, b, g, row, p.value_width, row.dweight);
-  const T delta = row_dot(dout, row_of(d.out, b, h, i), p.value_width);
+  const T delta = lane_dot(dout, row_of(d.out, b, h, i), p.value_width);
   const Batch<T> lse(d.lse[(b * p.heads + h) * p.queries + i]);
   sweep<T>(row.count, [&](long n, auto at) { at.store(row.score + n, exp(at.load(row.score + n) - lse)); });
 

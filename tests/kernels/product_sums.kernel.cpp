@@ -24,9 +24,9 @@ void with_triangle(char part, long n, long columns, long depth, const T* x, cons
                             panel(t, stride), panel(z, stride), nullptr, into_panel(panel(c, stride)));
   };
   if (part == 'u')
-    of(std::integral_constant<Part, Part::upper>{});
+    of(std::integral_constant<Nonzero, Nonzero::upper>{});
   else
-    of(std::integral_constant<Part, Part::lower>{});
+    of(std::integral_constant<Nonzero, Nonzero::lower>{});
 }
 template <class T>
 void add(long n, long width, long columns, const T* x, const T* y, T* c, long stride) {

@@ -23,6 +23,7 @@ struct SimdProbe {
   void (*masks)(const T* x, const T* y,
                 T* out);               // bits: 1 x < y, 2 !(x == y), 4 isnan(x), 16 all(x < y), 32 any(x < y)
   void (*reduce)(const T* x, T* add_max_min);          // three results
+  void (*sums)(const T* x, const T* y, int64_t n, T* lane_tree_dot);  // lane_sum(x), tree_sum(x), lane_dot(x, y)
 };
 
 struct SimdProbes {

@@ -1,6 +1,6 @@
 #include "simd_probe.hpp"
 
-#include "core/kernels/simd.hpp"
+#include "core/kernels/reduce_tree.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 namespace {
@@ -82,6 +82,14 @@ void reduce(const T* x, T* out) {
   out[2] = reduce_min(v);
 }
 
+template <class T>
+void sums(const T* x, const T* y, int64_t n, T* out) {
+  const auto at_x = [x](int64_t i, auto at) { return at.load(x + i); };
+  out[0] = lane_sum<T>(n, at_x);
+  out[1] = tree_sum<T>(n, at_x);
+  out[2] = lane_dot(x, y, n);
+}
+
 void from_bf16(const uint16_t* x, float* y, size_t n) {
   size_t i = 0;
   for (; i + kWidth<float> <= n; i += kWidth<float>) store(y + i, load_bf16(x + i));
@@ -90,7 +98,8 @@ void from_bf16(const uint16_t* x, float* y, size_t n) {
 
 template <class T>
 constexpr SimdProbe<T> probe = {kWidth<T>,  apply<T>,         copy_part<T>,     store_some<T>, fused<T>, maximum<T>,
-                                minimum<T>, quick_maximum<T>, quick_minimum<T>, divide<T>,     masks<T>, reduce<T>};
+                                minimum<T>, quick_maximum<T>, quick_minimum<T>, divide<T>,     masks<T>, reduce<T>,
+                                sums<T>};
 
 }  // namespace
 
