@@ -3,6 +3,7 @@
 #include <heed/autograd/detail/tape_state.hpp>
 #include <heed/core/detail/dry_run.hpp>
 #include <heed/core/detail/profiler.hpp>
+#include <unordered_set>
 
 namespace heed {
 
@@ -191,6 +192,35 @@ class BackwardProfile {
   std::uint64_t begun_ = 0;
 };
 
+// The parameters that the steps read, in the order of the first that does. Those that a function reads which recompute
+// runs again are among what its step keeps.
+class FirstUses {
+ public:
+  explicit FirstUses(const Tape::State& s) {
+    std::unordered_set<const detail::Storage*> seen;
+    for (std::size_t i = 0; i < s.steps.size(); ++i) {
+      const auto add = [&](const Tensor& x) {
+        if (!x.defined() || x.storage()->parameter == nullptr) return;
+        if (seen.insert(x.storage()).second) uses_.push_back({i, x});
+      };
+      for (const detail::InputRef& in : s.steps[i]->inputs)
+        if (in.node != kNotWanted) add(s.nodes[in.node].parameter);
+      for (const detail::SavedTensor& kept : s.steps[i]->saved()) add(kept.tensor);
+    }
+  }
+  // Calls f for those that no step before `step` reads, each once.
+  void take(std::size_t step, const std::function<void(const Tensor&)>& f) {
+    for (; !uses_.empty() && uses_.back().step >= step; uses_.pop_back()) f(uses_.back().parameter);
+  }
+
+ private:
+  struct Use {
+    std::size_t step;
+    Tensor parameter;
+  };
+  std::vector<Use> uses_;
+};
+
 }  // namespace
 
 void Tape::State::clear() {
@@ -200,6 +230,7 @@ void Tape::State::clear() {
   nodes.clear();
   arena.clear();
   spent = false;
+  completed = nullptr;
 }
 
 Tape::Tape(TapeOptions options)
@@ -263,6 +294,8 @@ void Tape::backward(In y, In dy) {
     detail::copy_values(part, detail::sum_to(dy, once));
     s.set_written(output);
   }
+  std::optional<FirstUses> uses;
+  if (s.completed) uses.emplace(s);
   for (std::size_t i = s.steps.size(); i-- > 0;) {
     Step* step = s.steps[i];
     const std::uint32_t n = step->output;
@@ -271,6 +304,7 @@ void Tape::backward(In y, In dy) {
     s.steps[i] = nullptr;
     step->~Step();
     if (!s.nodes[n].watched) s.nodes[n].gradient = Tensor();
+    if (uses) uses->take(i, s.completed);
   }
   // Derivatives share what they can (y = a + b has one gradient for three): what the user gets is nobody else's.
   for (Node& n : s.nodes)

@@ -34,9 +34,19 @@ namespace heed::detail {
 
 struct ParameterInfo;  // core/members.hpp
 
+// Values that are on their way into a storage's memory, from another process, while this one computes.
+class Arrival {
+ public:
+  virtual void wait() = 0;  // until they are there; any thread may call it
+
+ protected:
+  ~Arrival() = default;
+};
+
 struct Storage {
   std::atomic<std::int64_t> references{1};
   void* data = nullptr;
+  std::atomic<Arrival*> arrival{nullptr};  // null: the values are there. Whoever takes a pointer to them waits
   std::size_t bytes = 0;
   std::uint64_t version = 0;        // raised by every write that is not the making of an op's output
   ParameterInfo* parameter = nullptr;  // owned; null unless a Parameter was made of it
@@ -181,6 +191,7 @@ class Tensor {
   // For writers of ops.
   void* raw() const {
     if (!defined()) return nullptr;
+    if (detail::Arrival* a = storage_->arrival.load(std::memory_order_acquire)) [[unlikely]] a->wait();
     return static_cast<char*>(storage_->data) + static_cast<std::size_t>(offset_) * size_of(dtype_);
   }
   template <class T> T* ptr() const { return static_cast<T*>(raw()); }  // no dtype check, no version: of outputs

@@ -187,7 +187,15 @@ Batch Prefetch::batch(std::uint64_t seed, std::uint64_t step) {
     std::rethrow_exception(std::exchange(error_, nullptr));
   }
   Batch b = std::move(batch_);
-  ask(lock, seed, step + 1);
+  const bool first = in_row_ == 0;
+  if (first || step == last_ + 1) {
+    if (++in_row_ > row_) row_ = 0;
+  } else {
+    row_ = std::exchange(in_row_, 1);
+    jump_ = step - last_;
+  }
+  last_ = step;
+  ask(lock, seed, in_row_ == row_ ? step + jump_ : step + 1);
   return b;
 }
 

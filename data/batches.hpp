@@ -151,15 +151,17 @@ class WholeSplit {
       starts_;  // (first input, first input whose target counts)
 };
 
-// The same batches, the next one built by a thread of its own while the step computes. What the data set throws is
-// thrown by batch(). Use from one thread. Not part of what a run saves: a resumed run asks for the step it needs.
+// The same batches, the next one built by a thread of its own while the step computes: the one behind, or where some in
+// a row and then a jump came before, as a rank asks that has a part of each step, that which the same jump leads to.
+// What the data set throws is thrown by batch(). Use from one thread. Not part of what a run saves: a resumed run asks
+// for the step it needs.
 class Prefetch {
  public:
   explicit Prefetch(Dataset data);
   Prefetch(const Prefetch&) = delete;
   Prefetch& operator=(const Prefetch&) = delete;
   ~Prefetch();
-  Batch batch(std::uint64_t seed, std::uint64_t step);  // and begins with step + 1
+  Batch batch(std::uint64_t seed, std::uint64_t step);  // and begins with the next one
 
  private:
   enum class State { idle, asked, ready, stopping };
@@ -171,6 +173,8 @@ class Prefetch {
   std::condition_variable changed_;
   State state_ = State::idle;
   std::uint64_t seed_ = 0, step_ = 0;  // of the batch asked for
+  std::uint64_t last_ = 0, in_row_ = 0;   // what batch() gave, and how many in a row it was the last of
+  std::uint64_t row_ = 0, jump_ = 0;      // how long the row before was, and what followed it; 0: not known
   Batch batch_;
   std::exception_ptr error_;
   std::thread thread_;  // last, so that it starts when all else is there

@@ -131,8 +131,7 @@ void Optimizer::apply(double gradient_scale) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Trained& p = parameters_[i];
     if (!p.active()) continue;
-    if (states_[i].size() < slots_.size()) allocate_states(i);
-    steps_[i]++;
+    count_step(i);
     if (division_ != nullptr && division_->owner(i) != ranks_->rank()) continue;
     const Group& group = groups_[static_cast<std::size_t>(p.group)];
     wholes_.push_back({p.value, detail::gradient_of(p), states_[i], gradient_scale, group.lr, group.weight_decay,
@@ -159,6 +158,17 @@ void Optimizer::apply(double gradient_scale) {
       if (parameters_[i].active()) values[i] = parameters_[i].value;
     detail::all_gather(*ranks_, *division_, values);
   }
+  end_step();
+}
+
+// Of a parameter that this step updates.
+void Optimizer::count_step(std::size_t parameter) {
+  if (states_[parameter].size() < slots_.size()) allocate_states(parameter);
+  steps_[parameter]++;
+}
+
+// When all of them are.
+void Optimizer::end_step() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!parameters_[i].active()) continue;
     parameters_[i].value.bump_version();
@@ -177,11 +187,15 @@ double Optimizer::clipped_step(double max_norm, NonFinite non_finite) {
   detail::check_max_norm(name_, max_norm);
   const double norm = grad_norm();
   if (!std::isfinite(norm)) {
-    if (non_finite == NonFinite::error) detail::fail_non_finite(name_, norm, parameters_, chunks_, sums_);
+    if (non_finite == NonFinite::error) fail_non_finite(norm);
     if (non_finite == NonFinite::skip) return norm;
   }
   apply(clip_coefficient(norm, max_norm));
   return norm;
+}
+
+void Optimizer::fail_non_finite(double norm) const {
+  detail::fail_non_finite(name_, norm, parameters_, chunks_, sums_);
 }
 
 double Optimizer::grad_norm() {

@@ -29,6 +29,7 @@ namespace heed {
 class Ranks;  // optim/ranks.hpp
 namespace detail {
 class Division;
+class RankStep;
 }
 
 // A stretch of one parameter, as an optimizer of your own updates it: arrays of `count` items of `dtype` (float32,
@@ -162,6 +163,8 @@ class Optimizer {
   void check_option(bool ok, const char* option, double value, const char* rule) const;
 
  private:
+  friend class detail::RankStep;  // steps a divided one in parts
+
   struct Group {
     double lr, lr_scale, weight_decay;
   };
@@ -187,6 +190,9 @@ class Optimizer {
   Tensor part_here(std::size_t parameter, const Tensor& state) const;
   bool is_here(const detail::Chunk& chunk) const;  // to be stepped by this rank
   void gather_sums();
+  [[noreturn]] void fail_non_finite(double norm) const;
+  void count_step(std::size_t parameter);
+  void end_step();
   std::vector<NamedTensor> small_state() const;
   void update_chunk(const detail::Chunk& chunk, double gradient_scale) const;
   std::vector<std::size_t> by_name() const;  // the parameters in the order that "steps" has in a state

@@ -7,7 +7,9 @@
 //     Alone() : Ranks(0, 1) {}
 //     std::string host() const override { return "here"; }
 //     void failed(const std::string&) override {}
-//     void deliver(std::span<const Outgoing>, std::span<const Incoming>) override {}
+//     std::unique_ptr<Exchange> begin(std::span<const Outgoing>, std::span<const Incoming>, int) override {
+//       return nullptr;  // done
+//     }
 //   } ranks;
 //   Rng rng(1);
 //   const CopyTask task({.batch = 4, .length = 8});
@@ -16,15 +18,17 @@
 //   Schedule schedule("constant", {.lr = 1e-2});
 //   run(model, optimizer, schedule, task, {}, {.steps = 2, .shards = 4, .ranks = &ranks});
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
 namespace heed {
 
-// Bytes for another rank, and memory for those of another. What one rank sends to another in a call, the other receives
-// in the same call, in the same order and sizes.
+// Bytes for another rank, and memory for those of another. What one rank sends to another in an exchange, the other
+// receives in the same exchange, in the same order and sizes.
 struct Outgoing {
   int rank;
   const void* bytes;
@@ -46,23 +50,32 @@ class Ranks {
   int size() const { return size_; }
   virtual std::string host() const = 0;  // of this process, for messages
 
-  // All ranks call it together; returns when all is sent and received. Throws Error where a rank does not answer.
-  void exchange(std::span<const Outgoing> out, std::span<const Incoming> in) {
-    for (const Outgoing& o : out) bytes_sent_ += o.count;
-    deliver(out, in);
-  }
-  std::uint64_t bytes_sent() const { return bytes_sent_; }  // by this rank so far
+  // An exchange that is under way. What is sent and received stays where it is until it is done.
+  class Exchange {
+   public:
+    virtual ~Exchange() = default;
+    // Moves it on, and says whether all is sent and received. Throws Error where a rank does not answer.
+    virtual bool done() = 0;
+  };
+  // Several may be under way at once: all ranks start those of a channel in the same order, and ask in that order
+  // whether they are done. Those of different channels do not wait for each other. Any thread may call it and done(),
+  // for a channel one at a time.
+  std::unique_ptr<Exchange> start(std::span<const Outgoing> out, std::span<const Incoming> in, int channel);
+  // Returns when it is done: of channel 0.
+  void exchange(std::span<const Outgoing> out, std::span<const Incoming> in);
+  std::uint64_t bytes_sent() const { return bytes_sent_; }  // by this rank so far, of exchanges that were started
 
   // This rank cannot go on, for this reason, and the others must not wait for it. run() calls it before it throws.
   virtual void failed(const std::string& reason) = 0;
 
  protected:
   Ranks(int rank, int size) : rank_(rank), size_(size) {}
-  virtual void deliver(std::span<const Outgoing> out, std::span<const Incoming> in) = 0;
+  // What start() does. Null: it is done.
+  virtual std::unique_ptr<Exchange> begin(std::span<const Outgoing> out, std::span<const Incoming> in, int channel) = 0;
 
  private:
   int rank_, size_;
-  std::uint64_t bytes_sent_ = 0;
+  std::atomic<std::uint64_t> bytes_sent_ = 0;
 };
 
 }  // namespace heed

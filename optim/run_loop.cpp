@@ -2,6 +2,7 @@
 // state between steps is what a checkpoint holds.
 #include <algorithm>
 #include <cmath>
+#include <heed/autograd/detail/tape_state.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/core/detail/profiler.hpp>
 #include <heed/core/parallel.hpp>
@@ -11,6 +12,7 @@
 #include <heed/optim/detail/clock.hpp>
 #include <heed/optim/detail/gradient_tree.hpp>
 #include <heed/optim/detail/interrupt.hpp>
+#include <heed/optim/detail/rank_step.hpp>
 #include <heed/optim/detail/run_history.hpp>
 #include <heed/optim/detail/run_log.hpp>
 #include <heed/optim/detail/run_ranks.hpp>
@@ -93,12 +95,14 @@ class Run {
   std::string saved_on_;  // the instruction set of the checkpoint that the run goes on from; empty where none is told
   Index resumed_;         // done_ at the start; set by resume(), which fills the history before the log is opened
   detail::RunLog log_;
+  std::map<std::size_t, std::unique_ptr<detail::RankStep>> rank_steps_;  // by the first update of their loss
   std::optional<Progress> progress_;
   std::optional<double> floor_;  // of the batches that the last evaluation of this process saw
   double begin_ = detail::seconds_now(), training_seconds_ = 0, training_tokens_ = 0;
   double peak_ = 0;  // flops of the machine; 0: not measured yet
   int peaks_measured_ = 0;
-  bool out_of_time_ = false;
+  bool out_of_time_ = false, asked_to_stop_ = false;
+  std::optional<detail::InterruptScope> interrupt_;  // from go() on
 
   // A file that rank 0 alone writes: empty on the others.
   std::filesystem::path of_first(const std::filesystem::path& file) const {
@@ -122,15 +126,27 @@ class Run {
   };
   RunStep step();
   std::vector<Shard> shards() const;
-  double gradients_of(const std::function<Tensor(const Batch&)>& loss, std::vector<Shard>& shards, Index counted);
+  using Totals = std::function<const std::vector<double>&()>;  // of a step: targets that count, and tokens
+  double gradients_of(const std::function<Tensor(const Batch&)>& loss, std::vector<Shard>& shards,
+                      const Totals& totals, detail::RankStep* step);
   double gradients_of(const std::function<Tensor(const Batch&)>& loss, const std::vector<Batch>& batches,
-                      Index counted);
-  double apply(std::size_t first, std::size_t end);
+                      const Totals& totals, detail::RankStep* step);
+  std::vector<Optimizer*> optimizers() const;
+  detail::RankStep* begin_rank_step(std::size_t first);
+  double apply(std::size_t first, std::size_t end, detail::RankStep* step);
+  // Of other ranks; what reads all of them waits here, and not in the chunks of a loop.
+  void await_values() {
+    for (const auto& [first, step] : rank_steps_) step->wait();
+  }
   void write_log(const RunStep& s);
   void evaluate_into(RunStep& s);
   void show(const RunStep& s);
   void say_resumed();
   double seconds() const { return detail::seconds_now() - begin_; }
+  bool is_out_of_time() const { return o_.seconds > 0 && seconds() >= o_.seconds; }
+  bool is_asked_to_stop() const {  // who read the progress through a pipe has gone
+    return o_.handle_interrupt && (interrupt_->asked() || (progress_ && progress_->pipe_is_broken()));
+  }
   bool is_last() const { return done_ == o_.steps || out_of_time_; }
   Index best_evaluation() const { return detail::best_evaluation(history_, o_.monitor, o_.monitor_highest); }
   bool is_stuck() const;
@@ -299,42 +315,69 @@ void Run::save(const std::filesystem::path& file) {
   ranks_.save(c, divided_sections(), [&file](const Checkpoint& whole) { save_checkpoint(file, whole); });
 }
 
-// The gradients of this rank's shards, each weighted by its share of the targets that count, then summed over all
-// shards. Gives the loss of all.
-double Run::gradients_of(const std::function<Tensor(const Batch&)>& loss, std::vector<Shard>& shards, Index counted) {
-  std::vector<double> losses;
-  std::optional<detail::GradientTree> tree;
-  if (o_.shards > 1) {
-    std::vector<const Optimizer*> optimizers;
-    for (const Update& u : parts_.updates)
-      if (std::find(optimizers.begin(), optimizers.end(), &u.optimizer) == optimizers.end())
-        optimizers.push_back(&u.optimizer);
-    tree.emplace(optimizers);
-  }
-  for (Shard& shard : shards) {
-    default_rng() = shard.rng;
-    losses.push_back(gradients_of(loss, shard.batches, counted));
-    shard.rng = default_rng();
-    if (tree) tree->add_shard();
-  }
-  if (tree) ranks_.get() == nullptr ? tree->finish() : tree->finish(*ranks_.get(), ranks_.shards());
-  return ranks_.sum_of_shards(losses);
+// Those that updates name, each once.
+std::vector<Optimizer*> Run::optimizers() const {
+  std::vector<Optimizer*> list;
+  for (const Update& u : parts_.updates)
+    if (std::find(list.begin(), list.end(), &u.optimizer) == list.end()) list.push_back(&u.optimizer);
+  return list;
 }
 
-// Adds the gradients of the batches. Gives their part of the loss.
+// Of the loss of the update `first`; null: one process.
+detail::RankStep* Run::begin_rank_step(std::size_t first) {
+  if (ranks_.get() == nullptr) return nullptr;
+  std::unique_ptr<detail::RankStep>& step = rank_steps_[first];
+  if (step == nullptr) step = std::make_unique<detail::RankStep>(ranks_.exchanges(), ranks_.shards(), optimizers());
+  step->begin();
+  return step.get();
+}
+
+// The gradients of this rank's shards, each weighted by its share of the targets that count, then summed over all
+// shards. Gives the loss of all.
+double Run::gradients_of(const std::function<Tensor(const Batch&)>& loss, std::vector<Shard>& shards,
+                         const Totals& totals, detail::RankStep* step) {
+  std::vector<double> losses;
+  std::optional<detail::GradientTree> tree;
+  if (step == nullptr && o_.shards > 1) {
+    const std::vector<Optimizer*> all = optimizers();
+    tree.emplace(std::vector<const Optimizer*>(all.begin(), all.end()));
+  }
+  for (Shard& shard : shards) {
+    const bool last = &shard == &shards.back();
+    default_rng() = shard.rng;
+    losses.push_back(gradients_of(loss, shard.batches, totals, last ? step : nullptr));
+    shard.rng = default_rng();
+    if (tree) tree->add_shard();
+    if (step != nullptr && !last) step->add_shard();
+  }
+  totals();  // where no target counts on this rank
+  if (tree) tree->finish();
+  if (step != nullptr) step->finish();
+  bool flags[] = {ranks_.get() != nullptr && is_asked_to_stop(), ranks_.is_first() && is_out_of_time()};
+  const double loss_of_all = ranks_.sum_of_shards(losses, flags);
+  if (ranks_.get() != nullptr) asked_to_stop_ = flags[0], out_of_time_ = flags[1];
+  return loss_of_all;
+}
+
+// Adds the gradients of the batches. `step` is told of those that the last batch completes. Gives their part of the
+// loss.
 double Run::gradients_of(const std::function<Tensor(const Batch&)>& loss, const std::vector<Batch>& batches,
-                         Index counted) {
+                         const Totals& totals, detail::RankStep* step) {
   double sum = 0;
+  const auto counts = [](const Batch& b) { return b.counted > 0; };  // the mean over no target is NaN
+  const auto last = std::find_if(batches.rbegin(), batches.rend(), counts);
   for (const Batch& batch : batches) {
-    if (batch.counted == 0) continue;  // the mean over no target is NaN
-    const double share = static_cast<double>(batch.counted) / static_cast<double>(counted);
+    if (!counts(batch)) continue;
     Tape tape({.find_nan = o_.find_nan});
     const MatmulPrecision precision(o_.precision);
     const Tensor l = loss(batch);
     check_loss(l);
+    const double share = static_cast<double>(batch.counted) / totals()[0];
     sum += share * l.item();
     require(std::isfinite(sum), "run: the loss of step ", done_ + 1, " is ", sum,
             "; it must be finite: lower the learning rate, or find its cause with find_nan");
+    if (step != nullptr && &batch == &*last)
+      tape.state().completed = [step](const Tensor& parameter) { step->complete(parameter); };
     tape.backward(l, Tensor::full(l.shape(), share, l.dtype()));
   }
   return sum;
@@ -342,20 +385,23 @@ double Run::gradients_of(const std::function<Tensor(const Batch&)>& loss, const 
 
 // The steps of the optimizers `first` to `end`, whose gradients are of one loss and are clipped together. Gives the
 // norm.
-double Run::apply(std::size_t first, std::size_t end) {
+double Run::apply(std::size_t first, std::size_t end, detail::RankStep* step) {
   const double most = o_.grad_clip > 0 ? o_.grad_clip : INFINITY;
-  double squares = 0;
+  if (step == nullptr && end - first == 1) return parts_.updates[first].optimizer.clipped_step(most);
+  double norm = 0, squares = 0;
   for (std::size_t i = first; i < end; ++i) {
     Optimizer& optimizer = parts_.updates[i].optimizer;
-    optimizer.set_lr(parts_.updates[i].schedule(done_));
-    if (end - first == 1) return optimizer.clipped_step(most);
-    const double norm = optimizer.grad_norm();
+    norm = step != nullptr ? step->norm(optimizer) : optimizer.grad_norm();
     if (!std::isfinite(norm)) optimizer.clipped_step(most);  // an Error that names the parameter
     squares += norm * norm;
   }
-  for (std::size_t i = first; i < end; ++i)
-    parts_.updates[i].optimizer.step(clip_coefficient(std::sqrt(squares), most));
-  return std::sqrt(squares);
+  if (end - first > 1) norm = std::sqrt(squares);
+  const double scale = clip_coefficient(norm, most);
+  for (std::size_t i = first; i < end; ++i) {
+    Optimizer& optimizer = parts_.updates[i].optimizer;
+    step != nullptr ? step->step(optimizer, scale) : optimizer.step(scale);
+  }
+  return norm;
 }
 
 // This rank's, of the next step. Dropout's numbers are those of the seed, the step and the shard, whatever was drawn
@@ -378,23 +424,29 @@ std::vector<Run::Shard> Run::shards() const {
 RunStep Run::step() {
   const double start = detail::seconds_now();
   std::vector<Shard> mine = shards();
-  double totals[] = {0, 0};  // of targets that count, and of tokens
+  std::vector<double> sums(2);
   for (const Shard& shard : mine)
     for (const Batch& batch : shard.batches)
-      totals[0] += static_cast<double>(batch.counted), totals[1] += static_cast<double>(batch.read());
-  ranks_.sum(totals);
-  const auto counted = static_cast<Index>(totals[0]);
-  const double tokens = totals[1];
-  require(counted > 0, "run: all targets of step ", done_ + 1,
-          " are ignored: Batch::counted, the number of those that are not, is 0 in each of its ",
-          o_.shards * o_.accumulate, " batches; it must be above 0 in one");
+      sums[0] += static_cast<double>(batch.counted), sums[1] += static_cast<double>(batch.read());
+  ranks_.start_sum(std::move(sums));
+  sums.clear();
+  const Totals totals = [&]() -> const std::vector<double>& {  // backward is the first that needs them
+    if (!sums.empty()) return sums;
+    sums = ranks_.finish_sum();
+    require(sums[0] > 0, "run: all targets of step ", done_ + 1,
+            " are ignored: Batch::counted, the number of those that are not, is 0 in each of its ",
+            o_.shards * o_.accumulate, " batches; it must be above 0 in one");
+    return sums;
+  };
   RunStep made;
   const std::vector<Update>& updates = parts_.updates;
   for (std::size_t first = 0, end = 1; first < updates.size(); first = end++) {
     while (end < updates.size() && !updates[end].loss) ++end;  // those that follow one loss
     for (const Update& u : updates) u.optimizer.zero_grad();   // a GAN's losses reach the weights of both players
-    const double loss = gradients_of(updates[first].loss ? updates[first].loss : parts_.loss, mine, counted);
-    const double norm = apply(first, end);
+    for (std::size_t i = first; i < end; ++i) updates[i].optimizer.set_lr(updates[i].schedule(done_));
+    detail::RankStep* const ranked = begin_rank_step(first);
+    const double loss = gradients_of(updates[first].loss ? updates[first].loss : parts_.loss, mine, totals, ranked);
+    const double norm = apply(first, end, ranked);
     for (std::size_t i = first; i < end; ++i)
       (i == 0 ? made.lr : made.others["lr_" + names_[i]]) = updates[i].optimizer.lr();
     (first == 0 ? made.loss : made.others["loss_" + names_[first]]) = loss;
@@ -402,15 +454,19 @@ RunStep Run::step() {
     (first == 0 ? history_.losses : history_.other_losses[names_[first]]).push_back(loss);
   }
   if (o_.average != nullptr) {
+    await_values();
     const detail::ProfileScope scope("average");
     o_.average->update();
   }
   made.step = ++done_;
-  if (o_.last_weights != nullptr && done_ % keep_every(o_) == 0) o_.last_weights->keep();
+  if (o_.last_weights != nullptr && done_ % keep_every(o_) == 0) {
+    await_values();
+    o_.last_weights->keep();
+  }
   const double seconds = detail::seconds_now() - start;
   training_seconds_ += seconds;
-  training_tokens_ += tokens;
-  made.tokens_per_second = tokens / seconds;
+  training_tokens_ += totals()[1];
+  made.tokens_per_second = totals()[1] / seconds;
   return made;
 }
 
@@ -494,19 +550,17 @@ bool Run::is_stuck() const {
 }
 
 RunResult Run::go() {
-  const detail::InterruptScope interrupt(o_.handle_interrupt);
+  interrupt_.emplace(o_.handle_interrupt);
   say_resumed();
   Index saved = resumed_ > 0 ? resumed_ : -1;
-  const auto asked_to_stop = [&] {  // who read the progress through a pipe has gone
-    return o_.handle_interrupt &&
-           ranks_.any(interrupt.asked() || (progress_ && progress_->pipe_is_broken()));
-  };
   bool stopped = is_stuck();
   if (o_.profile != nullptr) o_.profile->start();
   const AwakeThreads awake;  // a step of a small model is hundreds of short loops
-  while (done_ < o_.steps && !stopped && !asked_to_stop()) {
+  // Ranks agree on it where they sum their losses; before the first step here.
+  asked_to_stop_ = o_.handle_interrupt && ranks_.any(is_asked_to_stop());
+  while (done_ < o_.steps && !stopped && !asked_to_stop_) {
     RunStep s = step();
-    out_of_time_ = o_.seconds > 0 && ranks_.of_first(seconds() >= o_.seconds);
+    if (ranks_.get() == nullptr) out_of_time_ = is_out_of_time();
     evaluate_into(s);
     write_log(s);
     show(s);
@@ -522,7 +576,9 @@ RunResult Run::go() {
       saved = done_;
     }
     if (o_.profile != nullptr) o_.profile->step();
+    if (ranks_.get() == nullptr) asked_to_stop_ = is_asked_to_stop();
   }
+  await_values();
   if (saved != done_)
     save(o_.checkpoint);
   else if (resumed_ == done_)

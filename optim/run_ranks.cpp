@@ -136,7 +136,32 @@ Metrics evaluate_metrics(const std::function<Metrics(const Batch&)>& metrics, co
 // ---- Small numbers ----
 
 RunRanks::RunRanks(Ranks* ranks, Index shards)
-    : ranks_(ranks), shards_(divide_shards(shards, ranks == nullptr ? 1 : ranks->size())) {}
+    : ranks_(ranks), shards_(divide_shards(shards, ranks == nullptr ? 1 : ranks->size())) {
+  if (ranks_ != nullptr) exchanges_.emplace(*ranks_);
+}
+
+void RunRanks::start_sum(std::vector<double> numbers) {
+  const std::size_t n = numbers.size(), size = ranks_ == nullptr ? 1 : static_cast<std::size_t>(ranks_->size());
+  summed_.resize(n * size);
+  std::copy(numbers.begin(), numbers.end(), summed_.begin() + static_cast<std::ptrdiff_t>(n * me()));
+  if (ranks_ == nullptr) return;
+  std::vector<Outgoing> out;
+  std::vector<Incoming> in;
+  for (std::size_t r = 0; r < size; ++r) {
+    if (r == me()) continue;
+    out.push_back({static_cast<int>(r), summed_.data() + n * me(), n * sizeof(double)});
+    in.push_back({static_cast<int>(r), summed_.data() + n * r, n * sizeof(double)});
+  }
+  sum_ = exchanges_->add(std::move(out), std::move(in), ExchangeThread::small);
+}
+
+std::vector<double> RunRanks::finish_sum() {
+  if (ranks_ != nullptr) exchanges_->wait(sum_);
+  const std::size_t size = ranks_ == nullptr ? 1 : static_cast<std::size_t>(ranks_->size());
+  std::vector<double> sums(summed_.size() / size);
+  for (std::size_t i = 0; i < summed_.size(); ++i) sums[i % sums.size()] += summed_[i];
+  return sums;
+}
 
 void RunRanks::sum(std::span<double> numbers) const {
   if (ranks_ == nullptr) return;
@@ -156,14 +181,20 @@ bool RunRanks::any(bool here) const {
   return count[0] > 0;
 }
 
-bool RunRanks::of_first(bool here) const { return any(here && is_first()); }
-
-double RunRanks::sum_of_shards(std::vector<double> here) const {
-  std::vector<double> all(static_cast<std::size_t>(shards_.begins.back()));
-  std::copy(here.begin(), here.end(), all.begin() + begin());
-  if (ranks_ != nullptr) all_gather(*ranks_, all, shards_.begins);
+double RunRanks::sum_of_shards(std::vector<double> here, std::span<bool> flags) const {
+  std::vector<Index> begins = shards_.begins;
+  for (std::size_t r = 0; r < begins.size(); ++r) begins[r] += static_cast<Index>(r * flags.size());
+  std::vector<double> all(static_cast<std::size_t>(begins.back()));
+  here.insert(here.end(), flags.begin(), flags.end());
+  std::copy(here.begin(), here.end(), all.begin() + begins[me()]);
+  if (ranks_ != nullptr) all_gather(*ranks_, all, begins);
   double sum = 0;
-  for (const double x : all) sum += x;
+  std::fill(flags.begin(), flags.end(), false);
+  for (std::size_t r = 0; r + 1 < begins.size(); ++r) {
+    const auto flags_begin = static_cast<std::size_t>(begins[r + 1]) - flags.size();
+    for (auto i = static_cast<std::size_t>(begins[r]); i < flags_begin; ++i) sum += all[i];
+    for (std::size_t f = 0; f < flags.size(); ++f) flags[f] = flags[f] || all[flags_begin + f] != 0;
+  }
   return sum;
 }
 

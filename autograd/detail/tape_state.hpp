@@ -47,6 +47,9 @@ struct Tape::State {
   std::vector<detail::Node> nodes;
   std::vector<detail::Step*> steps;
   detail::Arena arena;
+  // Called during backward for each parameter whose gradient is complete: no step before reads it or adds to it, be it
+  // inside of a function that recompute runs again.
+  std::function<void(const Tensor& parameter)> completed;
   std::uint64_t unfilled = 0;  // bit i: input i of the running step is a part of a gradient that holds no values yet
 
   std::uint32_t new_node(const Tensor& value);

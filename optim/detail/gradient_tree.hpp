@@ -1,6 +1,5 @@
 // The gradients of a step's shards, summed in an order that does not depend on who computed them.
 #pragma once
-#include <heed/optim/detail/division.hpp>
 #include <heed/optim/optimizer.hpp>
 #include <vector>
 
@@ -18,34 +17,30 @@ class GradientTree {
   void add_shard();
   // The parameters hold the sum over all shards.
   void finish();
-  // The same where each of the ranks, which call it together, had its shards of the division: a parameter that has a
-  // gradient on one of them has one on all, and of that each rank has the sum in the stretch that its optimizer steps.
-  // Each sends every other rank that one's stretch, a bucket of some parameters at a time.
-  void finish(Ranks& ranks, const ShardDivision& shards);
+
+  // Where ranks sum on: of one parameter the sum over the shards that came, and over the next one, whose gradient the
+  // parameter holds, and does not afterwards. Undefined: none of them has one.
+  Tensor take_sum(std::size_t parameter);
+  void clear() { sums_.clear(); }  // when all of them are taken
+
+  // Where a parameter stands in its optimizer.
+  struct Place {
+    const Optimizer* optimizer;
+    std::size_t index;
+  };
+  const std::vector<Trained>& parameters() const { return parameters_; }
+  const Place& place(std::size_t parameter) const { return places_[parameter]; }
 
  private:
   struct Sum {
     Index shards = 0;
     std::vector<Tensor> gradients;  // by parameter; undefined: none
   };
-  // Where a parameter stands in its optimizer.
-  struct Place {
-    const Optimizer* optimizer;
-    std::size_t index;
-  };
-  // A part of a stretch of each rank, of one parameter: the k-th kBucket items.
-  struct Piece {
-    std::size_t parameter;
-    Index k;
-  };
   std::vector<Trained> parameters_;
   std::vector<Place> places_;  // by parameter
   std::vector<Sum> sums_;      // each of more shards than the next
 
   void join_last_two();
-  Stretch piece_of(const Piece& piece, int rank) const;
-  void exchange(Ranks& ranks, const ShardDivision& shards, const std::vector<std::vector<bool>>& has,
-                std::span<const Piece> bucket);
 };
 
 }  // namespace heed::detail

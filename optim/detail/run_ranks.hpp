@@ -1,8 +1,10 @@
 // What the ranks of a run tell each other beside gradients and parameters. Internal.
 #pragma once
 #include <heed/optim/detail/division.hpp>
+#include <heed/optim/detail/exchange_thread.hpp>
 #include <heed/optim/run_loop.hpp>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,8 +41,14 @@ class RunRanks {
 
   void sum(std::span<double> numbers) const;      // over ranks: exact where they are whole
   bool any(bool here) const;                      // whether on one rank
-  bool of_first(bool here) const;                 // what rank 0 says
-  double sum_of_shards(std::vector<double> here) const;  // of a number of each, in their order; `here`: this rank's
+  ExchangeThread& exchanges() { return *exchanges_; }  // of several ranks
+
+  // sum() in two parts, beside which other exchanges may be under way. One at a time.
+  void start_sum(std::vector<double> numbers);
+  std::vector<double> finish_sum();
+  // The sum of a number of each shard, in their order; `here`: of this rank's. And of each flag, whether it is set on
+  // one of the ranks.
+  double sum_of_shards(std::vector<double> here, std::span<bool> flags) const;
 
   // Error on all ranks where two differ: it names rank, host and what differs.
   void require_same(const RunProperties& here) const;
@@ -53,6 +61,9 @@ class RunRanks {
  private:
   Ranks* ranks_;
   ShardDivision shards_;
+  std::optional<ExchangeThread> exchanges_;
+  std::vector<double> summed_;  // [rank][number], from start_sum() on
+  ExchangeThread::Ticket sum_;
   std::size_t me() const { return ranks_ == nullptr ? 0 : static_cast<std::size_t>(ranks_->rank()); }
 };
 

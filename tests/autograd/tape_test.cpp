@@ -1,5 +1,6 @@
 // The engine, with small ops of its own: what is recorded, what is an error, where gradients go, and memory that is
 // written to, where a gradient would be lost.
+#include <heed/autograd/detail/tape_state.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/memory.hpp>
 #include <heed/core/random.hpp>
@@ -265,4 +266,25 @@ TEST_CASE("in place: copy_ of what wants a gradient is an Error while a tape rec
     return y;
   };
   CHECK(contains(error_of([&] { recompute(f, {Tensor::ones({2})}); }), "copy_: from, [2] float32, wants a gradient"));
+}
+
+TEST_CASE("backward tells of each parameter when its gradient is complete") {
+  Parameter first = parameter({2}, {1}), tied = parameter({3}, {1}), inside = parameter({5}, {1});
+  Parameter last = parameter({7}, {1});
+  Tape tape;
+  const Tensor x = times(first, tied);
+  const Tensor y = recompute([&](const std::vector<Tensor>& in) { return times(times(in[0], inside), last); }, {x});
+  const Tensor loss = total(times(times(y, last), tied));
+  std::vector<std::pair<const Parameter*, double>> told;
+  tape.state().completed = [&](const Tensor& p) {
+    for (const Parameter* known : {&first, &tied, &inside, &last})
+      if (p.shares_storage(*known)) told.emplace_back(known, known->grad().item());
+  };
+  tape.backward(loss);
+  // loss = first tied^2 inside last^2; recompute reads inside and last.
+  using Told = std::vector<std::pair<const Parameter*, double>>;
+  CHECK(told == Told{{&last, 2.0 * 9 * 5 * 2 * 7},
+                     {&inside, 2.0 * 9 * 49},
+                     {&tied, 2.0 * 2 * 3 * 5 * 49},
+                     {&first, 9.0 * 5 * 49}});
 }

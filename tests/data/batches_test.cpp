@@ -157,6 +157,22 @@ TEST_CASE("prefetching builds ahead, hands errors over and stops cleanly") {
   Prefetch never_asked{Dataset(slow)};
 }
 
+TEST_CASE("prefetching learns which batches a rank asks for") {
+  struct Noted {
+    std::shared_ptr<std::vector<std::uint64_t>> made = std::make_shared<std::vector<std::uint64_t>>();
+    Batch batch(std::uint64_t, std::uint64_t step) const {
+      made->push_back(step);
+      return {Tensor::full({1}, static_cast<double>(step)), Tensor(), 1};
+    }
+  } noted;
+  {
+    Prefetch prefetch{Dataset(noted)};
+    for (const int step : {2, 3, 10, 11, 18, 19, 26}) CHECK(prefetch.batch(1, step).inputs.item() == step);
+  }
+  noted.made->resize(8);  // and 27, maybe
+  CHECK(*noted.made == std::vector<std::uint64_t>{2, 3, 4, 10, 11, 18, 19, 26});
+}
+
 TEST_CASE("data sets of one's own fit") {
   struct Own {
     Index size() const { return 2; }

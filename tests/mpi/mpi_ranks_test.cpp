@@ -6,6 +6,7 @@
 
 #include "tests/examples/programs.hpp"
 #include "tests/mpi/mpirun.hpp"
+#include "tests/tools/paths.hpp"
 
 using namespace heed;
 using test::bytes_of;
@@ -60,8 +61,9 @@ double seconds_of(const std::function<void()>& f) {
 TEST_CASE("mpirun train_lm: the checkpoint of one process, at any number of ranks and threads") {
   const Training t;
   const std::string one = checkpoint_of(t, 0, kRecipe + "--threads 1");
-  for (const int ranks : {1, 2, 3, 4})
+  for (const int ranks : {1, 2, 3, 4, 8})
     for (const int threads : {1, 2}) {
+      if (ranks == 8 && threads == 2) continue;
       CAPTURE(ranks);
       CAPTURE(threads);
       CHECK((checkpoint_of(t, ranks, kRecipe + "--threads " + std::to_string(threads)) == one));
@@ -152,6 +154,28 @@ TEST_CASE("mpirun train_lm: a rank that is killed ends all, and leaves the last 
   INFO(ran.output);
   CHECK(ran.exit_code != 0);
   CHECK(load_checkpoint(t.file("lm.h5")).counter("step") >= 1);
+}
+
+TEST_CASE("mpirun train_lm: a full disk on rank 0 ends all, and loses nothing") {
+  const Training t, undisturbed;
+  const std::string flags = "--steps 12 --shards 4 --checkpoint-every 3 ";
+  const std::string whole = checkpoint_of(undisturbed, 0, flags);
+  // From a write on that is one of the second checkpoint or of a later one.
+  const std::string full = "if [ $rank = 0 ]; then export LD_PRELOAD=" + test::quoted(test::fail_io_library()) +
+                           " HEED_FAIL_PREFIX=\"$PWD/lm.h5\" HEED_FAIL_AT=$at HEED_FAIL_MODE=enospc "
+                           "ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0; fi; ";
+  for (const int at : {12, 15}) {
+    CAPTURE(at);
+    std::filesystem::remove(t.file("lm.h5"));
+    const Ran ran = run_ranks(t, 3, flags, "at=" + std::to_string(at) + "; " + full);
+    check_ended(ran, "rank 0 of 3 on ");
+    CHECK(contains(ran.output, "No space left on device"));
+    const std::uint64_t step = load_checkpoint(t.file("lm.h5")).counter("step");
+    CHECK(step >= 3);
+    CHECK(step < 12);
+    CHECK(run_ranks(t, 2, flags + "--resume ").exit_code == 0);
+    CHECK((bytes_of(t.file("lm.h5")) == whole));
+  }
 }
 
 TEST_CASE("mpirun train_lm: a rank that is stopped ends all after a time") {

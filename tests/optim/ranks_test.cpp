@@ -93,7 +93,7 @@ TEST_CASE("ranks: each optimizer leaves the bits of one process") {
   const TemporaryFolder folder;
   for (const std::string& optimizer : optimizer_names()) {
     const auto one = trained({.optimizer = optimizer}, folder.path);
-    for (const int ranks : {1, 2, 3, 4}) {
+    for (const int ranks : {1, 2, 3, 4, 8}) {
       CAPTURE(optimizer);
       CAPTURE(ranks);
       const auto several = trained({.optimizer = optimizer, .ranks = ranks}, folder.path);

@@ -1,6 +1,5 @@
 // Ranks that are threads of the test.
 #pragma once
-#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -10,6 +9,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -18,26 +18,26 @@ namespace heed::test {
 // What the ranks of one run share: letters on the way.
 class PostOffice {
  public:
-  void send(int from, int to, const void* bytes, std::size_t count) {
+  void send(int from, int to, int channel, const void* bytes, std::size_t count) {
     const std::lock_guard lock(mutex_);
-    boxes_[{from, to}].emplace_back(static_cast<const char*>(bytes), count);
-    changed_.notify_all();
+    boxes_[{from, to, channel}].emplace_back(static_cast<const char*>(bytes), count);
   }
-  void receive(int from, int to, void* bytes, std::size_t count) {
-    std::unique_lock lock(mutex_);
-    std::deque<std::string>& box = boxes_[{from, to}];
-    changed_.wait(lock, [&] { return failed_ || !box.empty(); });
-    require(!box.empty(), "another rank failed");
+  // Whether there was a letter to receive.
+  bool receive(int from, int to, int channel, void* bytes, std::size_t count) {
+    const std::lock_guard lock(mutex_);
+    std::deque<std::string>& box = boxes_[{from, to, channel}];
+    require(!failed_ || !box.empty(), "another rank failed");
+    if (box.empty()) return false;
     require(box.front().size() == count, "rank ", to, " expects ", count, " bytes of rank ", from, " and gets ",
             box.front().size());
     std::memcpy(bytes, box.front().data(), count);
     box.pop_front();
+    return true;
   }
   void fail(int rank, const std::string& reason) {
     const std::lock_guard lock(mutex_);
     failed_ = true;
     reasons[rank] = reason;
-    changed_.notify_all();
   }
   std::size_t undelivered() const {
     std::size_t count = 0;
@@ -49,8 +49,7 @@ class PostOffice {
 
  private:
   std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::pair<int, int>, std::deque<std::string>> boxes_;
+  std::map<std::tuple<int, int, int>, std::deque<std::string>> boxes_;  // by sender, receiver and channel
   bool failed_ = false;
 };
 
@@ -62,9 +61,25 @@ class ThreadRanks final : public Ranks {
 
  private:
   PostOffice& office_;
-  void deliver(std::span<const Outgoing> out, std::span<const Incoming> in) override {
-    for (const Outgoing& o : out) office_.send(rank(), o.rank, o.bytes, o.count);
-    for (const Incoming& i : in) office_.receive(i.rank, rank(), i.bytes, i.count);
+
+  struct Letters final : Exchange {
+    PostOffice& office;
+    int rank, channel;
+    std::deque<Incoming> awaited;
+    Letters(PostOffice& o, int r, int c, std::span<const Incoming> in)
+        : office(o), rank(r), channel(c), awaited(in.begin(), in.end()) {}
+    bool done() override {
+      while (!awaited.empty()) {
+        const Incoming& i = awaited.front();
+        if (!office.receive(i.rank, rank, channel, i.bytes, i.count)) return false;
+        awaited.pop_front();
+      }
+      return true;
+    }
+  };
+  std::unique_ptr<Exchange> begin(std::span<const Outgoing> out, std::span<const Incoming> in, int channel) override {
+    for (const Outgoing& o : out) office_.send(rank(), o.rank, channel, o.bytes, o.count);
+    return std::make_unique<Letters>(office_, rank(), channel, in);
   }
 };
 

@@ -13,15 +13,19 @@ using test::Plane;
 TEST_CASE("run_ranks: sums, answers and losses are the same on all") {
   for (const int size : {1, 2, 3}) {
     CHECK(on_ranks(size, [&](Ranks& all) {
-            const detail::RunRanks ranks(&all, 5);
+            detail::RunRanks ranks(&all, 5);
             double numbers[] = {1, static_cast<double>(all.rank())};
             ranks.sum(numbers);
             require(numbers[0] == size && numbers[1] == size * (size - 1) / 2, "another sum");
             require(ranks.any(all.rank() == size - 1) && !ranks.any(false), "another answer");
-            require(ranks.of_first(all.rank() == 0) && ranks.of_first(all.rank() != 0) == false, "not of the first");
+            ranks.start_sum({1.0 + all.rank(), 10});
+            require(ranks.finish_sum() == std::vector<double>{size * (size + 1) / 2.0, 10.0 * size}, "another sum");
             // 1e16 + 1 + 1 + 1 - 1e16, of five shards in their order, is 0 and nothing else.
             const std::vector<double> losses = {1e16, 1, 1, 1, -1e16};
-            const double sum = ranks.sum_of_shards({losses.begin() + ranks.begin(), losses.begin() + ranks.end()});
+            bool flags[] = {all.rank() == size - 1, false, all.rank() == 0};
+            const double sum =
+                ranks.sum_of_shards({losses.begin() + ranks.begin(), losses.begin() + ranks.end()}, flags);
+            require(flags[0] && !flags[1] && flags[2], "another flag");
             require(sum == (((1e16 + 1) + 1) + 1) - 1e16, "another order");
           }).empty());
   }

@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""What a step of several ranks takes over a link, measured and as a model.
+
+    benchmarks/links.py measure FILE   steps of bench_ranks over links that benchmarks/shaped_link holds to a rate: as root
+    benchmarks/links.py fit FILE       the model fitted to them, its errors, and what it says of 16 to 1024 machines
+
+The model is LogGP's: a message costs its sender an overhead o, a byte a gap G, which is that of the link and of the
+software, and an exchange has a latency L. Of a step that computes for C seconds, a part f is the forward pass, beside
+which the new values of the step before arrive, and the rest the backward pass, beside which gradients leave. One way,
+a rank sends n bytes, 4 P (R - 1) / R of P parameters in float32:
+
+    s = n G,   T = max(f C, s) + max((1 - f) C, s) + t s + m o + L
+
+with t s, the part of the gradients whose bucket is complete at the end of the backward pass alone, and m messages.
+C is measured, of as many ranks without a shaped link.
+"""
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RATES = {"10gbit": 10e9, "1gbit": 1e9, "100mbit": 1e8}
+SIZES = {"nano": 12, "baby": 3}  # steps of a measurement
+PARAMETERS = {"nano": 0.81e6, "baby": 10.77e6, "gpt2": 124e6, "1.3B": 1.3e9}
+TENSORS = {"nano": 52, "baby": 76, "gpt2": 148, "1.3B": 292}
+
+
+def measure(file):
+    bench = ROOT / "build/release/benchmarks/bench_ranks"
+    rows = json.loads(file.read_text()) if file.exists() else []
+    done = {(r["size"], r["ranks"], r["rate"]) for r in rows}
+    for size, steps in SIZES.items():
+        for ranks in (2, 3, 4):
+            for rate in ("0", *RATES):
+                if (size, ranks, rate) in done:
+                    continue
+                command = [ROOT / "benchmarks/shaped_link", str(ranks), rate, bench, size, "--threads", "1", "--steps",
+                           str(steps)]
+                said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+                found = re.search(r"([0-9.]+) ms/step.*sends ([0-9.]+) MB", said)
+                rows.append({"size": size, "ranks": ranks, "rate": rate, "seconds": float(found[1]) / 1e3,
+                             "bytes": float(found[2]) * 1e6})
+                print(rows[-1], flush=True)
+                file.write_text(json.dumps(rows, indent=1))
+
+
+def messages(size, ranks):
+    return 2 * (ranks - 1) * TENSORS[size]
+
+
+def step(model, compute, one_way, rate, m):
+    f, tail, software, overhead, latency = model
+    s = one_way * (8 / rate + software)
+    return max(f * compute, s) + max((1 - f) * compute, s) + tail * s + m * overhead + latency
+
+
+def error(model, rows):
+    worst, total = 0, 0
+    for r in rows:
+        e = step(model, r["compute"], r["bytes"] / 2, RATES[r["rate"]], messages(r["size"], r["ranks"])) / r["seconds"] - 1
+        worst, total = max(worst, abs(e)), total + e * e
+    return worst + total / len(rows)
+
+
+def fitted(rows):
+    """By steps along each axis, which get smaller: five numbers, some dozen rows."""
+    model, steps = [0.33, 0.1, 5e-10, 5e-6, 1e-3], [0.1, 0.1, 2e-10, 5e-6, 1e-3]
+    best = error(model, rows)
+    for _ in range(400):
+        moved = False
+        for i in range(len(model)):
+            for sign in (1, -1):
+                tried = list(model)
+                tried[i] = max(0.0, tried[i] + sign * steps[i])
+                if error(tried, rows) < best:
+                    model, best, moved = tried, error(tried, rows), True
+        if not moved:
+            steps = [s / 2 for s in steps]
+    return model
+
+
+def fit(file):
+    rows = json.loads(file.read_text())
+    compute = {(r["size"], r["ranks"]): r["seconds"] for r in rows if r["rate"] == "0"}
+    rows = [dict(r, compute=compute[r["size"], r["ranks"]]) for r in rows if r["rate"] != "0"]
+    model = fitted(rows)
+    print("forward part f %.2f, tail t %.2f, software %.2f ns per byte, overhead o %.1f us, latency L %.2f ms" %
+          (model[0], model[1], model[2] * 1e9, model[3] * 1e6, model[4] * 1e3))
+    print("| model | ranks | link | computes | measured | the model | off |\n|---|---|---|---|---|---|---|")
+    for r in rows:
+        t = step(model, r["compute"], r["bytes"] / 2, RATES[r["rate"]], messages(r["size"], r["ranks"]))
+        print("| %s | %d | %s | %.0f | %.0f | %.0f | %+.0f%% |" % (r["size"], r["ranks"], r["rate"], r["compute"] * 1e3,
+              r["seconds"] * 1e3, t * 1e3, 100 * (t / r["seconds"] - 1)))
+    print("\nTokens that a machine must compute between two exchanges for a step to take 1.1 times its computing:")
+    print("| machine | link | model | 16 | 64 | 256 | 1024 machines |\n|---|---|---|---|---|---|---|")
+    for flops in (0.2e12, 2e12):
+        for rate in (1e9, 1e10, 1e11):
+            for size in ("baby", "gpt2", "1.3B"):
+                cells = []
+                for machines in (16, 64, 256, 1024):
+                    p = PARAMETERS[size]
+                    one_way, tokens = 4 * p * (machines - 1) / machines, 64
+                    while True:
+                        c = 6 * p * tokens / flops
+                        if step(model, c, one_way, rate, messages(size, machines)) <= 1.1 * c:
+                            break
+                        tokens *= 1.02
+                    cells.append("%.2g" % tokens if tokens < 1000 else "%.0fk" % (tokens / 1e3))
+                print("| %.1f TFLOP/s | %g Gbit/s | %s | %s |" % (flops / 1e12, rate / 1e9, size, " | ".join(cells)))
+
+
+if len(sys.argv) != 3 or sys.argv[1] not in ("measure", "fit"):
+    sys.exit(__doc__)
+(measure if sys.argv[1] == "measure" else fit)(Path(sys.argv[2]))

@@ -1,0 +1,105 @@
+// A step of several ranks: while the gradients of a rank's last shard are computed, those that are complete are summed
+// over the ranks; while the next step computes, the new values arrive. Internal.
+#pragma once
+#include <heed/core/memory.hpp>
+#include <heed/optim/detail/division.hpp>
+#include <heed/optim/detail/exchange_thread.hpp>
+#include <heed/optim/detail/gradient_tree.hpp>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace heed::detail {
+
+// The steps of one loss. Parameters are exchanged in buckets: all ranks have the same, in the same order, and start one
+// when all gradients in it are complete. The first step, in which nothing overlaps, tells that order. What had no
+// gradient then is exchanged at the end of the steps in which it has one.
+//
+// Of each bucket, a rank sends every other rank that one's stretch of its sums, and gets the others' sums of its own,
+// which it joins in the order of the tree. It makes the optimizer's step there, and sends the new values to all: of the
+// last bucket first, as what backward came to last is what forward reads first. Who reads a value that has not arrived
+// waits for it (Arrival).
+class RankStep {
+ public:
+  // Of all optimizers whose parameters may get gradients; they are divided among the ranks.
+  RankStep(ExchangeThread& exchanges, const ShardDivision& shards, const std::vector<Optimizer*>& optimizers);
+  ~RankStep();  // nobody waits any more for what has not arrived
+  RankStep(const RankStep&) = delete;
+  RankStep& operator=(const RankStep&) = delete;
+
+  void begin();            // a step
+  void add_shard() { tree_.add_shard(); }  // of the shards before the last one
+  void complete(const Tensor& parameter);  // the last shard's gradient of it
+  // All of the last shard's gradients are there. Afterwards a parameter that has a gradient on one rank has one on all,
+  // and each rank the sum in the stretch of it that it steps.
+  void finish();
+
+  // Optimizer::clipped_step() in two parts: the norm of the gradients, an Error where that is not finite; and the step,
+  // which returns before all values have arrived, but for an optimizer that steps whole parameters (Division::owner).
+  double norm(Optimizer& optimizer);
+  void step(Optimizer& optimizer, double gradient_scale);
+  void wait();  // until they have
+
+ private:
+  // A part of a stretch of each rank, of one parameter: the k-th bucket_ items.
+  struct Piece {
+    std::size_t parameter;
+    Index k;
+  };
+  struct Bucket {
+    std::vector<Piece> pieces;
+    std::vector<std::size_t> parameters;    // of the pieces, each once
+    std::size_t awaited = 0;                // of them, whose gradients are not complete
+    std::vector<std::string> has;           // [rank]: for each of them '1' where that rank has a gradient
+    std::size_t room = 0;                   // bytes of what one rank sends here
+    std::unique_ptr<Scratch<char>> memory;  // for so many of each rank, from start() to join()
+    ExchangeThread::Ticket exchange;
+  };
+  // The values of a parameter, from step() on.
+  struct Values final : Arrival {
+    ExchangeThread* exchanges = nullptr;
+    Storage* storage = nullptr;
+    ExchangeThread::Ticket last;  // of their exchanges
+    bool sent = false;            // in the current step
+    void wait() override;
+  };
+  // A parameter in the current step.
+  struct Progress {
+    bool complete = false;
+    Tensor sum;                   // over this rank's shards, then over all in its stretch; undefined: there is none
+    bool anywhere = false;        // whether a rank has a gradient
+    bool counted = false;         // as a step of the optimizer's
+    std::vector<double> squares;  // the sum of each chunk's in this rank's stretch
+  };
+
+  ExchangeThread& exchanges_;
+  Ranks& ranks_;
+  const ShardDivision& shards_;
+  GradientTree tree_;
+  std::vector<Optimizer*> owners_;                           // [parameter]
+  std::unordered_map<const Optimizer*, std::size_t> first_;  // parameter of an optimizer
+  std::unordered_map<const Storage*, std::size_t> numbers_;  // of the parameters
+  Index bucket_ = 0;                                         // items of a rank's stretches in a bucket
+  std::vector<std::size_t> plan_;  // parameters that are exchanged as soon as they are complete, in this order
+  std::vector<bool> planned_;      // [parameter]
+
+  std::vector<Values> values_;  // [parameter]
+  std::vector<Progress> progress_;      // [parameter]
+  std::vector<std::size_t> completed_;  // parameters, as complete() told
+  std::vector<Bucket> buckets_;
+  std::size_t started_ = 0, joined_ = 0;  // of them
+
+  const Trained& trained(std::size_t parameter) const { return tree_.parameters()[parameter]; }
+  const Stretch& stretch_of(std::size_t parameter, int rank) const;
+  Stretch piece_of(const Piece& piece, int rank) const;
+  void take(std::size_t parameter);
+  void add_buckets(const std::vector<std::size_t>& parameters);
+  void advance(bool to_the_end);
+  void start(Bucket& bucket);
+  void join(Bucket& bucket);
+  void exchange_rest();
+  void step_bucket(const Bucket& bucket, Optimizer& optimizer, double gradient_scale);
+};
+
+}  // namespace heed::detail

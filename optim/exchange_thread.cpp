@@ -1,0 +1,90 @@
+// A thread that moves exchanges between ranks on while another computes.
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <heed/optim/detail/exchange_thread.hpp>
+#include <utility>
+
+namespace heed::detail {
+namespace {
+
+// Between two looks of the thread, which take the processor from who computes. What a link of 10 Gbit/s carries
+// meanwhile, the sockets' buffers hold.
+constexpr std::chrono::microseconds kPause{200};
+
+// Of a channel at once: a link has something to carry while one is looked at, and little stands before a small one.
+constexpr std::size_t kUnderWay = 3;
+
+}  // namespace
+
+void Patience::wait() {
+  if (seconds_now() - begin_ < 0.5)
+    ::sched_yield();
+  else
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+}
+
+ExchangeThread::~ExchangeThread() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+ExchangeThread::Ticket ExchangeThread::add(std::vector<Outgoing> out, std::vector<Incoming> in, Channel channel) {
+  const std::lock_guard lock(mutex_);
+  Queue& queue = queues_[channel];
+  queue.waiting.push_back({std::move(out), std::move(in)});
+  move_on();
+  if (!thread_.joinable()) thread_ = std::thread([this] { drive(); });
+  changed_.notify_all();
+  return {channel, queue.added++};
+}
+
+void ExchangeThread::wait(const Ticket& ticket) {
+  for (Patience patience; !done(ticket); patience.wait()) {
+    const std::lock_guard lock(mutex_);
+    if (error_) std::rethrow_exception(error_);
+    move_on();
+  }
+}
+
+bool ExchangeThread::is_idle() const {
+  return std::all_of(queues_.begin(), queues_.end(),
+                     [](const Queue& q) { return q.waiting.empty() && q.under_way.empty(); });
+}
+
+void ExchangeThread::move_on() {
+  for (Queue& q : queues_) {
+    const int channel = static_cast<int>(&q - queues_.data());
+    while (!q.under_way.empty() && (q.under_way.front() == nullptr || q.under_way.front()->done())) {
+      q.under_way.pop_front();
+      ++q.done;
+    }
+    while (!q.waiting.empty() && q.under_way.size() < kUnderWay) {
+      q.under_way.push_back(ranks_.start(q.waiting.front().out, q.waiting.front().in, channel));
+      q.waiting.pop_front();
+    }
+  }
+}
+
+void ExchangeThread::drive() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stop_ || (!is_idle() && !error_); });
+    if (stop_) return;
+    try {
+      move_on();
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+    lock.unlock();
+    std::this_thread::sleep_for(kPause);
+    lock.lock();
+  }
+}
+
+}  // namespace heed::detail

@@ -1,0 +1,329 @@
+// A step of several ranks, whose exchanges overlap with the computation of gradients.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <heed/core/detail/profiler.hpp>
+#include <heed/optim/detail/rank_step.hpp>
+#include <heed/optim/detail/with_kernels.hpp>
+#include <utility>
+
+namespace heed::detail {
+namespace {
+
+// Items of a rank's stretches in a bucket: large enough that a message's bytes take longer than the message, and so
+// many buckets that the first and the last, with which nothing overlaps, are a small part of all.
+constexpr Index kLeast = Index{1} << 16, kMost = Index{1} << 20, kBuckets = 16;
+// Buckets under way at once: a link has something to carry while one is joined.
+constexpr std::size_t kUnderWay = 4;
+
+std::size_t padded(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+std::size_t bytes_of(const Tensor& x, const Stretch& s) {
+  return static_cast<std::size_t>(s.count()) * size_of(x.dtype());
+}
+
+char* from(const Tensor& x, const Stretch& s) {
+  return static_cast<char*>(x.raw()) + static_cast<std::size_t>(s.begin) * size_of(x.dtype());
+}
+
+bool steps_in_parts(const Optimizer& optimizer) {
+  for (std::size_t i = 0; i < optimizer.trained_parameters().size(); ++i)
+    if (optimizer.division()->owner(i) >= 0) return false;
+  return true;
+}
+
+}  // namespace
+
+RankStep::RankStep(ExchangeThread& exchanges, const ShardDivision& shards, const std::vector<Optimizer*>& optimizers)
+    : exchanges_(exchanges),
+      ranks_(exchanges.ranks()),
+      shards_(shards),
+      tree_({optimizers.begin(), optimizers.end()}),
+      planned_(tree_.parameters().size()),
+      values_(tree_.parameters().size()),
+      progress_(tree_.parameters().size()) {
+  for (Optimizer* o : optimizers) {
+    first_[o] = owners_.size();
+    owners_.resize(owners_.size() + o->trained_parameters().size(), o);
+  }
+  Index most = 0;  // items of a rank's stretches
+  for (std::size_t i = 0; i < owners_.size(); ++i) {
+    numbers_[trained(i).value.storage()] = i;
+    values_[i].exchanges = &exchanges_;
+    values_[i].storage = trained(i).value.storage();
+    Index longest = 0;
+    for (int r = 0; r < ranks_.size(); ++r) longest = std::max(longest, stretch_of(i, r).count());
+    most += longest;
+  }
+  bucket_ = std::clamp(most / kBuckets / Chunks::kLongest * Chunks::kLongest, kLeast, kMost);
+}
+
+RankStep::~RankStep() {
+  for (Values& v : values_) {
+    Arrival* mine = &v;
+    v.storage->arrival.compare_exchange_strong(mine, nullptr);
+  }
+}
+
+void RankStep::Values::wait() {
+  exchanges->wait(last);
+  storage->arrival = nullptr;
+}
+
+void RankStep::wait() {
+  for (Values& v : values_)
+    if (v.storage->arrival == &v) v.wait();
+}
+
+const Stretch& RankStep::stretch_of(std::size_t parameter, int rank) const {
+  const Optimizer* o = owners_[parameter];
+  return o->division()->of(parameter - first_.at(o), rank);
+}
+
+Stretch RankStep::piece_of(const Piece& piece, int rank) const {
+  const Stretch& all = stretch_of(piece.parameter, rank);
+  const Index begin = std::min(all.end, all.begin + piece.k * bucket_);
+  return {begin, std::min(all.end, begin + bucket_)};
+}
+
+void RankStep::begin() {
+  for (Progress& p : progress_) p.complete = p.anywhere = p.counted = false;
+  completed_.clear();
+  buckets_.clear();
+  started_ = joined_ = 0;
+  add_buckets(plan_);
+}
+
+// Of parameters whose gradients may not be complete.
+void RankStep::add_buckets(const std::vector<std::size_t>& parameters) {
+  Index items = bucket_;  // of the last one
+  for (const std::size_t i : parameters) {
+    Index longest = 0;
+    for (int r = 0; r < ranks_.size(); ++r) longest = std::max(longest, stretch_of(i, r).count());
+    Index k = 0;
+    do {
+      if (items >= bucket_) buckets_.emplace_back(), items = 0;
+      Bucket& b = buckets_.back();
+      b.pieces.push_back({i, k});
+      b.parameters.push_back(i);
+      if (!progress_[i].complete) ++b.awaited;
+      items += std::min(bucket_, longest - k * bucket_);
+    } while (++k * bucket_ < longest);
+  }
+}
+
+void RankStep::complete(const Tensor& parameter) {
+  const auto number = numbers_.find(parameter.storage());
+  if (number == numbers_.end()) return;
+  const ProfileScope scope("ranks");
+  completed_.push_back(number->second);
+  take(number->second);
+  advance(false);
+}
+
+void RankStep::take(std::size_t parameter) {
+  Progress& p = progress_[parameter];
+  if (std::exchange(p.complete, true)) return;
+  p.sum = tree_.take_sum(parameter);
+  for (std::size_t b = started_; b < buckets_.size(); ++b)
+    for (const std::size_t i : buckets_[b].parameters)
+      if (i == parameter) --buckets_[b].awaited;
+}
+
+// Starts buckets that are complete, and joins those that have arrived.
+void RankStep::advance(bool to_the_end) {
+  while (joined_ < buckets_.size()) {
+    while (started_ < buckets_.size() && started_ - joined_ < kUnderWay && buckets_[started_].awaited == 0)
+      start(buckets_[started_++]);
+    if (joined_ == started_) return;
+    Bucket& b = buckets_[joined_];
+    if (to_the_end)
+      exchanges_.wait(b.exchange);
+    else if (!exchanges_.done(b.exchange))
+      return;
+    join(b);
+    ++joined_;
+  }
+}
+
+// A rank without a gradient sends whatever there is, and that it has none.
+void RankStep::start(Bucket& b) {
+  const int me = ranks_.rank();
+  const std::size_t count = b.parameters.size();
+  b.has.assign(static_cast<std::size_t>(ranks_.size()), std::string(count, '0'));
+  for (std::size_t i = 0; i < count; ++i) {
+    Tensor& sum = progress_[b.parameters[i]].sum;
+    const Trained& p = trained(b.parameters[i]);
+    if (sum.defined())
+      b.has[static_cast<std::size_t>(me)][i] = '1';
+    else  // of pieces before this one, another is there
+      sum = Tensor::empty(p.value.shape(), p.value.dtype());
+  }
+  b.room = 0;
+  for (const Piece& p : b.pieces) b.room += padded(bytes_of(progress_[p.parameter].sum, piece_of(p, me)));
+  b.memory = std::make_unique<Scratch<char>>(b.room * b.has.size());
+  std::vector<Outgoing> out;
+  std::vector<Incoming> in;
+  for (int r = 0; r < ranks_.size(); ++r) {
+    if (r == me) continue;
+    out.push_back({r, b.has[static_cast<std::size_t>(me)].data(), count});
+    in.push_back({r, b.has[static_cast<std::size_t>(r)].data(), count});
+    char* to = b.memory->data() + static_cast<std::size_t>(r) * b.room;
+    for (const Piece& p : b.pieces) {
+      const Tensor& sum = progress_[p.parameter].sum;
+      const Stretch mine = piece_of(p, me), theirs = piece_of(p, r);
+      if (theirs.count() > 0) out.push_back({r, from(sum, theirs), bytes_of(sum, theirs)});
+      if (mine.count() > 0) in.push_back({r, to, bytes_of(sum, mine)});
+      to += padded(bytes_of(sum, mine));
+    }
+  }
+  b.exchange = exchanges_.add(std::move(out), std::move(in), ExchangeThread::gradients);
+}
+
+// This rank's pieces: the sums of all ranks that have one, in the order of the tree.
+void RankStep::join(Bucket& b) {
+  const auto me = static_cast<std::size_t>(ranks_.rank());
+  Chunks chunks;
+  std::vector<std::size_t> places;  // of the pieces in a rank's memory
+  std::size_t end = 0;
+  for (std::size_t i = 0; i < b.pieces.size(); ++i) {
+    const std::size_t parameter = b.parameters[i];
+    Progress& p = progress_[parameter];
+    const Stretch mine = piece_of(b.pieces[i], ranks_.rank());
+    p.anywhere = std::any_of(b.has.begin(), b.has.end(), [i](const std::string& has) { return has[i] == '1'; });
+    if (p.anywhere) chunks.add(static_cast<int>(i), mine.count());
+    p.squares.resize(static_cast<std::size_t>((p.sum.numel() + Chunks::kLongest - 1) / Chunks::kLongest));
+    trained(parameter).info().gradient = p.sum;
+    places.push_back(end);
+    end += padded(bytes_of(p.sum, mine));
+  }
+  chunks.run([&](Index, const Chunk& c) {
+    const auto i = static_cast<std::size_t>(c.parameter);
+    Progress& p = progress_[b.parameters[i]];
+    const Index begin = piece_of(b.pieces[i], ranks_.rank()).begin + c.begin;
+    with_kernels(p.sum.dtype(), [&](auto zero, const auto& kernels) {
+      using T = decltype(zero);
+      T* const own = p.sum.template ptr<T>() + begin;
+      std::vector<T*> sums(b.has.size());  // null: none
+      for (std::size_t r = 0; r < sums.size(); ++r)
+        if (b.has[r][i] == '1')
+          sums[r] = r == me ? own : reinterpret_cast<T*>(b.memory->data() + r * b.room + places[i]) + c.begin;
+      for (const auto& [x, y] : shards_.joins) {
+        T *&left = sums[static_cast<std::size_t>(x)], *const right = sums[static_cast<std::size_t>(y)];
+        if (left == nullptr)
+          left = right;
+        else if (right != nullptr)
+          kernels.add(left, right, c.count);
+      }
+      if (sums[0] != own) std::memcpy(own, sums[0], static_cast<std::size_t>(c.count) * sizeof(T));
+      p.squares[static_cast<std::size_t>(begin / Chunks::kLongest)] = kernels.sum_squares(own, c.count);
+    });
+  });
+  b.memory.reset();
+}
+
+void RankStep::finish() {
+  const ProfileScope scope("ranks");
+  for (std::size_t i = 0; i < progress_.size(); ++i) take(i);
+  tree_.clear();
+  advance(true);
+  exchange_rest();
+  for (std::size_t i = 0; i < progress_.size(); ++i) {
+    ParameterInfo& info = trained(i).info();
+    require(!info.has_gradient, "run: ", trained(i).name, " got a gradient in the derivative of an op that does not ",
+            "have it among its inputs, after the last op that has; ranks may have summed it before: ",
+            "give it to that op");
+    info.has_gradient = progress_[i].anywhere;
+    progress_[i].sum = Tensor();
+  }
+}
+
+// Those that are not planned, where a rank has a gradient.
+void RankStep::exchange_rest() {
+  std::vector<std::size_t> rest;
+  std::string mine;
+  for (std::size_t i = 0; i < planned_.size(); ++i) {
+    if (planned_[i]) continue;
+    rest.push_back(i);
+    mine += progress_[i].sum.defined() ? '1' : '0';
+  }
+  if (rest.empty()) return;
+  const std::vector<std::string> has = all_gather(ranks_, mine);
+  std::vector<std::size_t> wanted;
+  for (std::size_t k = 0; k < rest.size(); ++k)
+    if (std::any_of(has.begin(), has.end(), [k](const std::string& of_rank) { return of_rank[k] == '1'; }))
+      wanted.push_back(rest[k]);
+  if (plan_.empty() && !wanted.empty()) {
+    // In the order of rank 0's gradients, which is that of all but where batches differ.
+    std::string order(reinterpret_cast<const char*>(completed_.data()), completed_.size() * sizeof(std::size_t));
+    order = all_gather(ranks_, order)[0];
+    std::vector<std::size_t> first(order.size() / sizeof(std::size_t));
+    std::memcpy(first.data(), order.data(), order.size());
+    for (const std::size_t i : wanted) planned_[i] = true;
+    for (const auto* list : {&first, &wanted})
+      for (const std::size_t i : *list)
+        if (planned_[i] && std::find(plan_.begin(), plan_.end(), i) == plan_.end()) plan_.push_back(i);
+    wanted = plan_;
+  }
+  add_buckets(wanted);
+  advance(true);
+}
+
+double RankStep::norm(Optimizer& o) {
+  const ProfileScope scope("clipping");
+  o.collect();
+  o.sums_.assign(static_cast<std::size_t>(o.chunks_.size()), 0.0);
+  for (Index i = 0; i < o.chunks_.size(); ++i) {
+    const Chunk& c = o.chunks_[i];
+    if (o.is_here(c))
+      o.sums_[static_cast<std::size_t>(i)] = progress_[first_.at(&o) + static_cast<std::size_t>(c.parameter)]
+                                                 .squares[static_cast<std::size_t>(c.begin / Chunks::kLongest)];
+  }
+  o.gather_sums();
+  const double norm = norm_of(o.sums_);
+  if (!std::isfinite(norm)) o.fail_non_finite(norm);
+  return norm;
+}
+
+void RankStep::step(Optimizer& o, double gradient_scale) {
+  if (!steps_in_parts(o)) return o.step(gradient_scale);
+  const ProfileScope scope("optimizer");
+  if (o.maximize_) gradient_scale = -gradient_scale;
+  for (auto b = buckets_.rbegin(); b != buckets_.rend(); ++b) step_bucket(*b, o, gradient_scale);
+  for (Values& v : values_)
+    if (std::exchange(v.sent, false)) v.storage->arrival = &v;
+  o.end_step();
+}
+
+void RankStep::step_bucket(const Bucket& b, Optimizer& o, double gradient_scale) {
+  const int me = ranks_.rank();
+  Chunks chunks;
+  std::vector<Outgoing> out;
+  std::vector<Incoming> in;
+  std::vector<std::size_t> sent;
+  for (std::size_t i = 0; i < b.pieces.size(); ++i) {
+    const Piece& piece = b.pieces[i];
+    if (!progress_[piece.parameter].anywhere || owners_[piece.parameter] != &o) continue;
+    if (!std::exchange(progress_[piece.parameter].counted, true)) o.count_step(piece.parameter - first_.at(&o));
+    const Tensor& value = trained(piece.parameter).value;
+    const Stretch mine = piece_of(piece, me);
+    chunks.add(static_cast<int>(i), mine.count());
+    for (int r = 0; r < ranks_.size(); ++r) {
+      if (r == me) continue;
+      const Stretch theirs = piece_of(piece, r);
+      if (mine.count() > 0) out.push_back({r, from(value, mine), bytes_of(value, mine)});
+      if (theirs.count() > 0) in.push_back({r, from(value, theirs), bytes_of(value, theirs)});
+    }
+    sent.push_back(piece.parameter);
+  }
+  if (sent.empty()) return;
+  chunks.run([&](Index, const Chunk& c) {
+    const Piece& piece = b.pieces[static_cast<std::size_t>(c.parameter)];
+    const Index begin = piece_of(piece, me).begin + c.begin;
+    o.update_chunk({static_cast<int>(piece.parameter - first_.at(&o)), begin, c.count}, gradient_scale);
+  });
+  const ExchangeThread::Ticket exchange = exchanges_.add(std::move(out), std::move(in), ExchangeThread::values);
+  for (const std::size_t i : sent) values_[i].last = exchange, values_[i].sent = true;
+}
+
+}  // namespace heed::detail

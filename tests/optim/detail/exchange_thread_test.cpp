@@ -1,0 +1,61 @@
+// Exchanges that a thread moves on.
+#include <chrono>
+#include <heed/optim/detail/exchange_thread.hpp>
+#include <numeric>
+
+#include "tests/optim/thread_ranks.hpp"
+#include "tests/support.hpp"
+
+using namespace heed;
+using detail::ExchangeThread;
+using test::on_ranks;
+
+TEST_CASE("exchange thread: many exchanges of a channel arrive in their order, whatever other channels do") {
+  CHECK(on_ranks(3, [](Ranks& ranks) {
+          constexpr std::size_t kCount = 50;
+          std::vector<double> mine(kCount), gradients(3 * kCount), values(3 * kCount);
+          std::iota(mine.begin(), mine.end(), 1000.0 * ranks.rank());
+          ExchangeThread exchanges(ranks);
+          std::vector<ExchangeThread::Ticket> tickets;
+          const auto add = [&](std::vector<double>& to, ExchangeThread::Channel channel) {
+            for (std::size_t i = 0; i < kCount; ++i) {
+              std::vector<Outgoing> out;
+              std::vector<Incoming> in;
+              for (int r = 0; r < 3; ++r) {
+                if (r == ranks.rank()) continue;
+                out.push_back({r, &mine[i], sizeof(double)});
+                in.push_back({r, &to[static_cast<std::size_t>(r) * kCount + i], sizeof(double)});
+              }
+              tickets.push_back(exchanges.add(std::move(out), std::move(in), channel));
+            }
+          };
+          // The ranks begin with different channels.
+          if (ranks.rank() > 0) add(gradients, ExchangeThread::gradients);
+          add(values, ExchangeThread::values);
+          if (ranks.rank() == 0) add(gradients, ExchangeThread::gradients);
+          exchanges.wait(tickets.back());
+          for (const ExchangeThread::Ticket& t : tickets) exchanges.wait(t);
+          for (const auto* all : {&gradients, &values})
+            for (int r = 0; r < 3; ++r)
+              for (std::size_t i = 0; i < kCount && r != ranks.rank(); ++i)
+                require((*all)[static_cast<std::size_t>(r) * kCount + i] == 1000.0 * r + static_cast<double>(i),
+                        "another number");
+        }).empty());
+}
+
+TEST_CASE("exchange thread: an exchange is done without anybody waiting, and an error is thrown to who waits") {
+  const auto reasons = on_ranks(2, [](Ranks& ranks) {
+    const int other = 1 - ranks.rank();
+    double mine = ranks.rank(), theirs = -1;
+    ExchangeThread exchanges(ranks);
+    const auto add = [&] {
+      return exchanges.add({{other, &mine, sizeof mine}}, {{other, &theirs, sizeof theirs}}, ExchangeThread::values);
+    };
+    const ExchangeThread::Ticket first = add();
+    for (int i = 0; i < 5000 && !exchanges.done(first); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    require(theirs == other, "it was not driven");
+    if (ranks.rank() == 1) fail("no more");
+    exchanges.wait(add());
+  });
+  CHECK(reasons == std::map<int, std::string>{{0, "another rank failed"}, {1, "no more"}});
+}

@@ -1,0 +1,96 @@
+// What overlaps in a step of several ranks. That it changes no bit is tests/optim/ranks_test.cpp's.
+#include <heed/optim/ranks.hpp>
+
+#include "tests/autograd/small_ops.hpp"
+#include "tests/optim/plane_run.hpp"
+#include "tests/optim/thread_ranks.hpp"
+
+using namespace heed;
+using test::on_ranks;
+using test::Plane;
+
+namespace {
+
+// y = x. `backward` is called when its derivative is taken.
+Tensor noted(In x, std::function<void()> backward) {
+  Tensor y;
+  {
+    const NoTape guard;
+    y = x * 1;
+  }
+  record("noted", x.where(), y, {x}, saved(), [backward](Grads& d, const Tensor& dy) { backward(), d.add(0, dy); });
+  return y;
+}
+
+struct TwoLayers {
+  Linear up, down;
+  explicit TwoLayers(Rng& rng, Index width = 3000) : up(8, width, rng), down(width, 1, rng) {}
+  void members(auto&& visit) {
+    visit("up", up);
+    visit("down", down);
+  }
+};
+
+void train(TwoLayers& model, Ranks& ranks, Index steps, const std::function<Tensor(const Batch&)>& loss,
+           const std::function<void(RunStep&)>& after_step = {}) {
+  AdamW optimizer(named_parameters(model));
+  Schedule schedule("constant", {.lr = 1e-3});
+  run(model, optimizer, schedule, Plane{}, {},
+      {.steps = steps, .shards = 4, .ranks = &ranks, .after_step = after_step}, loss);
+}
+
+}  // namespace
+
+TEST_CASE("rank step: gradients leave while backward goes on") {
+  CHECK(on_ranks(2, [](Ranks& ranks) {
+          Rng rng(3);
+          TwoLayers model(rng, 140000);  // of down.weight, each rank has a bucket or more
+          std::vector<double> sent;  // between the derivatives of the layers, by shard
+          std::uint64_t before = 0;
+          train(model, ranks, 3, [&](const Batch& b) {
+            const Tensor hidden = noted(relu(model.up(b.inputs)), [&] {
+              sent.push_back(static_cast<double>(ranks.bytes_sent() - before));
+            });
+            return mse_loss(noted(model.down(hidden), [&] { before = ranks.bytes_sent(); }), b.targets);
+          });
+          // Of two shards, in the second one, before which all values of the step before have arrived. The first step
+          // tells the order.
+          require(sent.size() == 6 && sent[0] == 0 && sent[1] == 0, "sent without an order");
+          for (const std::size_t shard : {3, 5}) require(sent[shard] > 4 * 60000, "nothing was sent meanwhile");
+        }).empty());
+}
+
+TEST_CASE("rank step: who reads a new value waits until it is there") {
+  CHECK(on_ranks(2, [](Ranks& ranks) {
+          Rng rng(3);
+          TwoLayers model(rng);
+          const auto awaited = [&] { return model.up.weight.storage()->arrival != nullptr; };
+          std::vector<float> values;
+          train(
+              model, ranks, 2, [&](const Batch& b) { return mse_loss(model.down(model.up(b.inputs)), b.targets); },
+              [&](RunStep&) {
+                require(awaited(), "the step waited for the values");
+                values = model.up.weight.to_vector<float>();
+                require(!awaited(), "nobody waited");
+              });
+          require(values == model.up.weight.to_vector<float>(), "others arrived later");
+        }).empty());
+}
+
+TEST_CASE("rank step: a gradient that comes after the last op that has its parameter is an Error") {
+  const auto reasons = on_ranks(2, [](Ranks& ranks) {
+    Rng rng(3);
+    TwoLayers model(rng);
+    train(model, ranks, 2, [&](const Batch& b) {
+      const Tensor hidden = noted(model.up(b.inputs), [&] {
+        Tape tape;
+        tape.backward(sum(model.down.bias * 2));
+      });
+      return mse_loss(model.down(hidden), b.targets);
+    });
+  });
+  CHECK(reasons.size() == 2);
+  CHECK(reasons.at(0) ==
+        "run: down.bias got a gradient in the derivative of an op that does not have it among its inputs, after the "
+        "last op that has; ranks may have summed it before: give it to that op");
+}
