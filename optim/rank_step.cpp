@@ -132,6 +132,7 @@ void RankStep::take(std::size_t parameter) {
 
 // Starts buckets that are complete, and joins those that have arrived.
 void RankStep::advance(bool to_the_end) {
+  exchanges_.poll();
   while (joined_ < buckets_.size()) {
     while (started_ < buckets_.size() && started_ - joined_ < kUnderWay && buckets_[started_].awaited == 0)
       start(buckets_[started_++]);

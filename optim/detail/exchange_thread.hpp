@@ -42,6 +42,7 @@ class ExchangeThread {
   Ranks& ranks() { return ranks_; }
   Ticket add(std::vector<Outgoing> out, std::vector<Incoming> in, Channel channel);
   bool done(const Ticket& ticket) const { return queues_[ticket.channel].done > ticket.number; }
+  void poll();  // drives all of them for a moment, where the thread does not
   // Drives all of them itself meanwhile. Throws what an exchange threw.
   void wait(const Ticket& ticket);
 
