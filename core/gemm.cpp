@@ -4,7 +4,7 @@
 #include <heed/core/detail/gemm_ways.hpp>
 #include <heed/core/detail/profiler.hpp>
 #include <heed/core/kernels/dispatch.hpp>
-#include <heed/core/kernels/gemm_bf16.hpp>
+#include <heed/core/kernels/peak.hpp>
 #include <utility>
 
 namespace heed {
@@ -26,16 +26,13 @@ const GemmKind& kind_of(const Gemm& g, bool few_rows) {
   if (both_double) return table.float64;
   const bool both_bf16 = bf16_values(g, g.a) && bf16_values(g, g.b);
   const bool by_rows = few_rows && g.b.row != 1;  // which dots of neighbours in k do not serve
-  const kernels::Bf16Table* dots = both_bf16 && !by_rows ? kernels::bf16_table() : nullptr;
-  return dots != nullptr ? dots->product : table.float32;
+  return both_bf16 && !by_rows ? kernels::gemm_bf16() : table.float32;
 }
 
 // A profile hears of a product: what type's multiply-adds it is made of, and how many.
 void count_product(const GemmKind& kind, Index m, Index n, Index k) {
-  const kernels::Bf16Table* dots = kernels::bf16_table();
-  const DType type = dots != nullptr && &kind == &dots->product ? DType::bfloat16
-                     : kind.sum_bytes == 8                      ? DType::float64
-                                                                : DType::float32;
+  const bool dots = &kind == &kernels::gemm_bf16() && kernels::bf16_peak_loop() != nullptr;
+  const DType type = dots ? DType::bfloat16 : kind.sum_bytes == 8 ? DType::float64 : DType::float32;
   detail::count_flops(type, 2 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k));
 }
 
@@ -55,7 +52,6 @@ GemmProblem problem_of(const Gemm& g, Index item) {
           .b_column = g.b.column,
           .a_bf16 = g.a.dtype == DType::bfloat16,
           .b_bf16 = g.b.dtype == DType::bfloat16,
-          .round = g.products == DType::bfloat16,
           .c = static_cast<char*>(g.c) + (i * outer.c + j * inner.c) * c_size,
           .ldc = g.ldc,
           .c_row = 0,

@@ -32,7 +32,7 @@ bool has_few_rows(const Gemm& g) {
 bool reads_long(const GemmKind& kind, const GemmProblem& g) { return few_bytes(kind, g) > kSerialBytes; }
 
 Index few_rows_bytes(const GemmKind& kind, const GemmProblem& g) {
-  const bool as_read = g.m == 1 && g.a_column == 1 && (kind.few_bf16 ? g.a_bf16 : !g.a_bf16 && !g.round);
+  const bool as_read = g.m == 1 && g.a_column == 1 && kind.few_bf16 == g.a_bf16;
   return g.b_row != 1 || as_read ? 0 : g.m * round_up(g.k, 32) * kind.sum_bytes;  // no vector has more lanes
 }
 

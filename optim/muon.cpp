@@ -4,7 +4,6 @@
 #include <cstring>
 #include <heed/core/detail/gemm.hpp>
 #include <heed/core/kernels/elementwise.hpp>
-#include <heed/core/kernels/gemm_bf16.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/optim/detail/adam_step.hpp>
 #include <heed/optim/detail/with_kernels.hpp>
@@ -26,8 +25,6 @@ std::optional<Shape> of_matrices(const Shape& shape, bool elementwise) {
 std::optional<Shape> of_others(const Shape& shape, bool elementwise) {
   return orthogonalised(shape, elementwise) ? std::nullopt : std::optional(shape);
 }
-
-bool has_bf16() { return kernels::bf16_table() != nullptr; }
 
 // Multiply-adds of an iteration up to which a matrix is one thread's work, beside others. Larger ones come one after
 // another, shared among threads.
@@ -227,10 +224,7 @@ void Muon::update(const UpdateChunk& chunk) const {
 }
 
 void Muon::update_wholes(std::span<WholeParameter> parameters) const {
-  if (has_bf16())
-    steps_of<float, bfloat16>(parameters, options_);
-  else
-    steps_of<float, float>(parameters, options_);
+  steps_of<float, bfloat16>(parameters, options_);
   steps_of<double, double>(parameters, options_);
 }
 

@@ -5,6 +5,7 @@
 #include <heed/autograd/detail/tape_state.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/core/detail/profiler.hpp>
+#include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
 #include <heed/data/detail/disk.hpp>
@@ -275,7 +276,8 @@ detail::RunProperties Run::properties() {
     return out.str().substr(0, out.str().size() - 1);
   };
   detail::RunProperties all = {{"the program", detail::hash_of_program()},
-                               {"the instruction set (HEED_ARCH)", arch()},
+                               {"the instruction set (HEED_ARCH)",
+                                kernels::fuses(kernels::level()) ? "one that fuses multiply-add" : arch()},
                                {"seed", text(o_.seed)},
                                {"steps", text(o_.steps)},
                                {"seconds", text(o_.seconds)},
@@ -538,9 +540,9 @@ void Run::show(const RunStep& s) {
 void Run::say_resumed() {
   if (!progress_ || resumed_ == 0) return;
   progress_->message("resumed at step " + std::to_string(resumed_));
-  if (!saved_on_.empty() && saved_on_ != arch())
+  if (!saved_on_.empty() && !kernels::same_bits(saved_on_.c_str(), arch()))
     progress_->message("the checkpoint was saved on " + saved_on_ + " and this run is on " + arch() +
-                       ": its bits may differ from those of a run on one instruction set (HEED_ARCH chooses it)");
+                       ": its bits differ from those of a run on one of them");
 }
 
 // Whether patience is at its end: a function of the history, so that a run that ended so does not go on when resumed.

@@ -142,17 +142,15 @@ struct AttentionTable {
   Bf16AttentionKernels bf16;
 };
 const AttentionTable& attention_table();          // of the level that runs
-const Bf16AttentionKernels* attention_bf16_dots();  // with bf16 products; null where the level has none
+const Bf16AttentionKernels& attention_bf16();     // its bf16, by the machine's instruction where the level has it
 
 // Those of the level that runs.
 template <class T, class S>
 const AttentionKernels<T, S>& attention_kernels() {
-  if constexpr (sizeof(S) == 2) {
-    const Bf16AttentionKernels* dots = attention_bf16_dots();
-    return dots != nullptr ? *dots : attention_table().bf16;
-  } else {
+  if constexpr (sizeof(S) == 2)
+    return attention_bf16();
+  else
     return of<T>(attention_table());
-  }
 }
 
 }  // namespace heed::kernels

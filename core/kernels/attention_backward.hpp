@@ -122,8 +122,8 @@ inline void weights_of_lanes(const BackwardScratch<F>& x, long first, long keys,
       }
     });
     if constexpr (kRounded) {
-      RoundedRow<F>::put_rows(x.weights, j, {used[0], used[1]});
-      RoundedRow<F>::put_rows(x.dscores, j, {dscore[0], dscore[1]});
+      RoundedRow<F>::put_rows(x.weights, j, first, {used[0], used[1]});
+      RoundedRow<F>::put_rows(x.dscores, j, first, {dscore[0], dscore[1]});
     }
   }
 }
@@ -143,6 +143,10 @@ template <class F, bool kRounded>
     for (long j = seen; j < keys; ++j) {
       clear(x.weights.values + j * lanes + first, both);
       clear(x.dscores.values + j * lanes + first, both);
+      if constexpr (kRounded) {
+        RoundedRow<F>::put_rows(x.weights, j, first, {});
+        RoundedRow<F>::put_rows(x.dscores, j, first, {});
+      }
     }
   }
 }
@@ -199,8 +203,8 @@ template <class F>
     if (d.context != nullptr) p.rules.f.sum(*d.context, tile_at(p, at, lanes), x.x, dscores);
     if (x.slope != nullptr) chain_slope(x.slope, at.keys, dscores);
     if (d.dbias != nullptr) store_dbias(p, at, dscores, d.dbias);
-    round_scores(x.weights, at.keys);
-    round_scores(x.dscores, at.keys);
+    round_scores(x.weights, at.keys, lanes);
+    round_scores(x.dscores, at.keys, lanes);
   }
   // dvalues [keys, value_width] += weights dout_rows
   if (d.dv.data != nullptr)
@@ -315,9 +319,9 @@ inline void back_block(const typename F::Problem& p, const typename F::Gradients
       bool begun = d.partial_dq != nullptr && (begin != group * d.block_keys || p.rules.blocks != nullptr);
       const long tile_keys = seen_of(t);
       Fetch fetch = next_of_backward(p, d, b, h, t, next, tiles, begin, group);
-      fetch.spread(2 * register_tiles<T>(tile_keys, lanes) + register_tiles<T>(tile_keys, x.k_stride) +
-                   register_tiles<T>(tile_keys, x.v_stride) +
-                   (tile_keys + kKeys - 1) / kKeys * register_tiles<T>(lanes, x.k_stride));
+      fetch.spread(2 * register_tiles<F>(tile_keys, lanes) + register_tiles<F>(tile_keys, x.k_stride) +
+                   register_tiles<F>(tile_keys, x.v_stride) +
+                   (tile_keys + kKeys - 1) / kKeys * register_tiles<F>(lanes, x.k_stride));
       for (long first = 0; first < tile_keys; first += kKeys) {
         at.key = begin + first;
         at.keys = tile_keys - first < kKeys ? tile_keys - first : kKeys;

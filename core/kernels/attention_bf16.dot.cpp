@@ -2,7 +2,7 @@
 
 namespace heed::kernels::HEED_LEVEL {
 
-extern const Bf16AttentionKernels attention_bf16_dots;
-const Bf16AttentionKernels attention_bf16_dots = attention_kernels_of<float, uint16_t, Bf16Pairs>();
+extern const Bf16AttentionKernels attention_dots;
+const Bf16AttentionKernels attention_dots = attention_kernels_of<float, uint16_t, Bf16Pairs>();
 
 }  // namespace heed::kernels::HEED_LEVEL

@@ -174,7 +174,7 @@ void forward(const typename F::Problem& p, const typename F::Output& y, int64_t 
     long work = 0;
     for (long t = 0; t < tiles; ++t)
       if (const long n = seen_of(t); n > 0)
-        work += register_tiles<T>(n, lanes) + register_tiles<T>(lanes, x.values.pair_stride);
+        work += register_tiles<F>(n, lanes) + register_tiles<F>(lanes, x.values.pair_stride);
     fetch.spread(work);
     for (long t = 0; t < tiles; ++t) {
       const long n = seen_of(t);
@@ -200,7 +200,7 @@ void forward(const typename F::Problem& p, const typename F::Output& y, int64_t 
         dropout_factors<lanes>(p, at, x.addend);
         for (long i = 0; i < n * lanes; i += kWidth<T>)
           store_aligned(scores + i, load_aligned(scores + i) * load_aligned(x.addend + i));
-        round_scores(x.scores, n);
+        round_scores(x.scores, n, lanes);
         pair_up(x.scores.operand, n);
       }
       // outs [lanes, value_width] = outs * factor + scores^T values

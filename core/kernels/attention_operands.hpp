@@ -79,28 +79,29 @@ inline T number_by_pair(const T* pairs, long stride, long r, long p) {
   return pairs[r * stride + p];
 }
 
-#if defined(__AVX512BF16__)
-inline __m512i bf16_lanes(Batch<float> low, Batch<float> high) {
-  return __builtin_bit_cast(__m512i, _mm512_cvtne2ps_pbh(high, low));
-}
-
+// The same as pairs of neighbours, rounded.
 inline void copy_row(const float* from, long n, uint32_t* to, Batch<float>& non_finite) {
-  for (long c = 0; c < n; c += 32) {
+  constexpr long w = kWidth<float>;
+  for (long c = 0; c < n; c += 2 * w) {
     const Batch<float> low = get_lanes(from + c, n - c),
-                       high = n - c > 16 ? get_lanes(from + c + 16, n - c - 16) : Batch<float>(0.f);
-    _mm512_store_si512(to + c / 2, bf16_lanes(low, high));
+                       high = n - c > w ? get_lanes(from + c + w, n - c - w) : Batch<float>(0.f);
+    store_pairs(to + c / 2, pairs_of_neighbours(low, high));
     non_finite = fma(low, Batch<float>(0.f), fma(high, Batch<float>(0.f), non_finite));
   }
 }
 
 inline void copy_row(const uint16_t* from, long n, uint32_t* to, Batch<float>& non_finite) {
-  const __m512i exponent = _mm512_set1_epi16(0x7f80);
-  for (long c = 0; c < n; c += 32) {
-    const __m512i x = n - c >= 32 ? _mm512_loadu_si512(from + c)
-                                  : _mm512_maskz_loadu_epi16((1u << static_cast<unsigned>(n - c)) - 1u, from + c);
-    _mm512_store_si512(to + c / 2, x);
+  for (long c = 0; c < n; c += 2 * kWidth<float>) {
+    const Pairs x = load_pairs_part(from + c, n - c);
+    store_pairs(to + c / 2, x);
+#if defined(__AVX512F__)
+    const __m512i exponent = _mm512_set1_epi16(0x7f80);
     if (_mm512_cmpeq_epi16_mask(_mm512_and_si512(x, exponent), exponent) != 0)
       non_finite = Batch<float>(__builtin_nanf(""));
+#else
+    const Batch<float> zero(0.f);
+    non_finite = fma(earlier_of(x), zero, fma(later_of(x), zero, non_finite));
+#endif
   }
 }
 
@@ -112,54 +113,28 @@ inline float number_by_pair(const uint32_t* pairs, long stride, long r, long p) 
   return half_of(pairs[r / 2 * stride + p], r);
 }
 
-struct InterleaveOrder {
-  alignas(64) uint16_t numbers[64];
-};
-constexpr InterleaveOrder interleave_order() {
-  InterleaveOrder order{};
-  for (int i = 0; i < 64; ++i) order.numbers[i] = static_cast<uint16_t>(i / 2 + i % 2 * 32);
-  return order;
-}
-inline constexpr InterleaveOrder kInterleaveOrder = interleave_order();
-
-// Makes pairs of 32 numbers of one row and 32 of the next.
-class Interleave {
- public:
-  Interleave()
-      : first_(_mm512_load_si512(kInterleaveOrder.numbers)),
-        second_(_mm512_load_si512(kInterleaveOrder.numbers + 32)) {}
-  __m512i first(__m512i a, __m512i b) const { return _mm512_permutex2var_epi16(a, first_, b); }
-  __m512i second(__m512i a, __m512i b) const { return _mm512_permutex2var_epi16(a, second_, b); }
-
- private:
-  __m512i first_, second_;
-};
-
 // Two vectors at a time, rounded by the machine's instruction.
 inline void store_bf16_row(uint16_t* to, const float* from, long n, float factor) {
+  constexpr long w = kWidth<float>;
   const Batch<float> f(factor);
-  for (long c = 0; c < n; c += 32) {
-    const Batch<float> high = n - c > 16 ? load_aligned(from + c + 16) : Batch<float>(0.f);
-    const __m512i x = bf16_lanes(load_aligned(from + c) * f, high * f);
-    if (n - c >= 32)
-      _mm512_storeu_si512(to + c, x);
-    else
-      _mm512_mask_storeu_epi16(to + c, (1u << static_cast<unsigned>(n - c)) - 1u, x);
+  for (long c = 0; c < n; c += 2 * w) {
+    const Batch<float> high = n - c > w ? load_aligned(from + c + w) : Batch<float>(0.f);
+    store_pairs_part(to + c, pairs_of_neighbours(load_aligned(from + c) * f, high * f), n - c);
   }
 }
 
 // pairs of n rows; a last row without another gets one of zeros.
 inline void interleave(const uint32_t* rows, long row_stride, long n, uint32_t* pairs, long pair_stride) {
+  constexpr long w = kWidth<float>;
   const Interleave of;
   for (long r = 0; r < n; r += 2, pairs += pair_stride)
-    for (long c = 0; c < pair_stride; c += 32) {
-      const __m512i a = _mm512_load_si512(rows + r * row_stride + c / 2),
-                    b = r + 1 < n ? _mm512_load_si512(rows + (r + 1) * row_stride + c / 2) : _mm512_setzero_si512();
-      _mm512_store_si512(pairs + c, of.first(a, b));
-      if (c + 16 < pair_stride) _mm512_store_si512(pairs + c + 16, of.second(a, b));
+    for (long c = 0; c < pair_stride; c += 2 * w) {
+      const Pairs a = load_pairs(rows + r * row_stride + c / 2),
+                  b = r + 1 < n ? load_pairs(rows + (r + 1) * row_stride + c / 2) : Pairs(0u);
+      store_pairs(pairs + c, of.first(a, b));
+      if (c + w < pair_stride) store_pairs(pairs + c + w, of.second(a, b));
     }
 }
-#endif
 
 // to[0, n) = factor * from, which is in whole vectors.
 template <class F>
@@ -232,39 +207,35 @@ inline ScoreTiles<F> take_scores(Pieces<ValueOf<F>>& from, long keys, long lanes
   return x;
 }
 
-// One key's row of a tile of two vectors, rounded: from registers to the operand. For formats with kDots.
+// Two vectors of one key's row of a tile, from lane `first` on, rounded, from registers to the operand. Of formats with
+// kDots.
 template <class F>
-struct RoundedRow;
-#if defined(__AVX512BF16__)
-template <class S>
-struct RoundedRow<Format<float, S, Bf16Pairs>> {
-  using F = Format<float, S, Bf16Pairs>;
-  using Order = Interleave;
-  __m512i bits = _mm512_setzero_si512();
+struct RoundedRow {
+  Pairs bits = Pairs(0u);
 
   RoundedRow() = default;
-  RoundedRow(Batch<float> low, Batch<float> high) : bits(bf16_lanes(low, high)) {}
+  RoundedRow(Batch<float> low, Batch<float> high) : bits(pairs_of_neighbours(low, high)) {}
 
-  static void put_rows(const ScoreTiles<F>& x, long j, RoundedRow a) {
-    _mm512_store_si512(x.operand.rows + j * x.operand.row_stride, a.bits);
+  static void put_rows(const ScoreTiles<F>& x, long j, long first, RoundedRow a) {
+    store_pairs(x.operand.rows + j * x.operand.row_stride + first / 2, a.bits);
   }
   // Keys j, which is even, and j + 1.
   static void put_pairs(const Interleave& of, const ScoreTiles<F>& x, long j, RoundedRow a, RoundedRow b) {
     uint32_t* to = x.operand.pairs + j / 2 * x.operand.pair_stride;
-    _mm512_store_si512(to, of.first(a.bits, b.bits));
-    _mm512_store_si512(to + 16, of.second(a.bits, b.bits));
+    store_pairs(to, of.first(a.bits, b.bits));
+    store_pairs(to + kWidth<float>, of.second(a.bits, b.bits));
   }
 };
-#endif
 
-// operand.rows = values, rounded where tiles take bf16.
+// operand.rows = values [keys, lanes], rounded where tiles take bf16.
 template <class F>
-inline void round_scores(const ScoreTiles<F>& x, long keys) {
+inline void round_scores(const ScoreTiles<F>& x, long keys, long lanes) {
   if constexpr (F::kDots)
-    for (long j = 0; j < keys; ++j) {
-      const auto* row = x.values + j * x.operand.pair_stride;
-      RoundedRow<F>::put_rows(x, j, {load_aligned(row), load_aligned(row + kWidth<ValueOf<F>>)});
-    }
+    for (long j = 0; j < keys; ++j)
+      for (long i = 0; i < lanes; i += 2 * kWidth<float>) {
+        const auto* row = x.values + j * lanes + i;
+        RoundedRow<F>::put_rows(x, j, i, {load_aligned(row), load_aligned(row + kWidth<float>)});
+      }
 }
 
 }  // namespace heed::kernels::HEED_LEVEL::attention

@@ -12,10 +12,10 @@ inline void fetch_rows(Fetch& fetch, const HeadRows<T>& x, long b, long h, long 
 }
 
 // Register tiles of a product, for `rows` rows of C and `columns` numbers in each.
-template <class T>
+template <class F>
 inline long register_tiles(long rows, long columns) {
-  constexpr long most = kRowsOfTile<T, 2, Order::by_row>;
-  return (rows + most - 1) / most * ((columns + 2 * kWidth<T> - 1) / (2 * kWidth<T>));
+  constexpr long most = kRowsOfTile<F, 2, Order::by_row>, both = 2 * kWidth<ValueOf<F>>;
+  return (rows + most - 1) / most * ((columns + both - 1) / both);
 }
 
 // Keys or values [begin, begin + n) of a head, to x.rows; zeros for masked keys. Returns whether all are finite.

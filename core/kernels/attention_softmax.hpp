@@ -271,7 +271,7 @@ template <class F, int kLanes, bool kPairs>
   // s = 2^(s - m)
   if constexpr (kPairs) {
     using Row = RoundedRow<F>;
-    const typename Row::Order order;
+    const Interleave order;
     const auto row = [&](long j) {
       Batch<T> e[v];
       unroll<v>([&](auto i) {

@@ -39,6 +39,7 @@ template <class F, int R, int V, Order kOrder, Finish kFinish>
              end = steps_of<F>(x.above < x.depth - R ? x.above + R : x.depth);
   const ElementOf<F>* a = x.a + begin * (kOrder == Order::by_row ? 1 : x.a_stride);
   const ElementOf<F>* b = x.b + begin * x.b_stride;
+  typename Step::Rule rule(sum);
   for (long p = end - begin; p > 0; --p) {
     typename Step::Vector row[V];
     unroll<V>([&](auto v) { row[v] = Step::load(b + v * w); });
@@ -49,6 +50,7 @@ template <class F, int R, int V, Order kOrder, Finish kFinish>
     a += kOrder == Order::by_row ? 1 : x.a_stride;
     b += x.b_stride;
   }
+  rule.end(sum);
   unroll<R>([&](auto r) {
     const Batch<T> factor(kFinish == Finish::rescale ? x.factors[r] : x.factor);
     unroll<V>([&](auto v) {
@@ -67,10 +69,11 @@ template <class F, int R, int V, Order kOrder, Finish kFinish>
 
 // 16 sums hide the latency of a multiply-add at two per cycle and leave registers for the operands; without AVX-512
 // there are 16 registers in all. More than 8 rows of their own would lack registers for their addresses.
-template <class T, int V, Order kOrder>
-inline constexpr int kRowsOfTile = kWidth<T> * sizeof(T) == 64 ? (V == 1 && kOrder == Order::by_column ? 16 : 8)
-                                   : V == 2                    ? 6
-                                                               : 8;
+template <class F, int V, Order kOrder>
+inline constexpr int kRowsOfTile = kWidth<ValueOf<F>> * sizeof(ValueOf<F>) == 64
+                                       ? (V == 1 && kOrder == Order::by_column ? 16 : 8)
+                                   : V == 2 ? (F::kDots ? 4 : 6)
+                                            : 8;
 
 template <class F, int R, int V, Order kOrder, Finish kFinish>
 [[gnu::noinline]] void row_tiles(Block<F> x, long rows) {
@@ -94,9 +97,9 @@ inline void product(Block<F> x, long rows, long columns) {
   constexpr int w = kWidth<T>;
   for (; columns > 0; columns -= 2 * w, x.b += 2 * w, x.c += 2 * w) {
     if (columns >= 2 * w)
-      row_tiles<F, kRowsOfTile<T, 2, kOrder>, 2, kOrder, kFinish>(x, rows);
+      row_tiles<F, kRowsOfTile<F, 2, kOrder>, 2, kOrder, kFinish>(x, rows);
     else
-      row_tiles<F, kRowsOfTile<T, 1, kOrder>, 1, kOrder, kFinish>(x, rows);
+      row_tiles<F, kRowsOfTile<F, 1, kOrder>, 1, kOrder, kFinish>(x, rows);
   }
 }
 

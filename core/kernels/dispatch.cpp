@@ -1,14 +1,22 @@
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <heed/core/check.hpp>
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/parallel.hpp>
+#include <iterator>
 #include <string>
 
 namespace heed::kernels {
 namespace {
 
-constexpr const char* kNames[kLevels] = {"baseline", "avx2", "avx512", "avx512_bf16"};
+#if defined(__aarch64__)
+constexpr const char* kBaseline = "neon";
+#else
+constexpr const char* kBaseline = "baseline";
+#endif
+constexpr const char* kNames[kLevels] = {kBaseline, "avx2", "avx512", "avx512_bf16"};
+const std::string kFused[] = {"avx2", "avx512", "avx512_bf16", "neon"};
 std::atomic<int> chosen{-1};
 
 std::string available_names() {
@@ -55,6 +63,13 @@ bool available(Level l) {
 #else
   return l == Level::baseline;
 #endif
+}
+
+bool fuses(Level l) { return same_bits(name_of(l), "avx2"); }
+
+bool same_bits(const char* name, const char* other) {
+  const auto fused = [](const char* n) { return std::count(std::begin(kFused), std::end(kFused), n) > 0; };
+  return std::string(name) == other || (fused(name) && fused(other));
 }
 
 Level level() {

@@ -13,6 +13,11 @@ bool available(Level level);  // compiled in, and the machine and system have it
 Level level();                // what runs; throws Error at first use where HEED_ARCH names no available level
 void set_level(Level level);  // for tests; throws Error where unavailable
 
+// Whether a level multiplies and adds in one rounding. All that do, on any machine, give the same bits; the baseline of
+// x86-64 has bits of its own.
+bool fuses(Level level);
+bool same_bits(const char* name, const char* other);  // of levels, of this machine or another
+
 // The table of a family whose kernels are templates on float and double.
 template <template <class> class Kernels>
 struct FloatTable {

@@ -12,7 +12,6 @@ struct GemmProblem {
   const void* b;
   long b_row, b_column;
   bool a_bf16, b_bf16;
-  bool round;  // operands in float32 are rounded to bf16 as they are read
   void* c;
   long ldc;
   long c_row, c_column;  // of the product, what lies first in c: the memory may be that of a block
@@ -50,10 +49,13 @@ struct GemmKind {
 inline constexpr long kFewRows = 32, kFewRowsAcross = 4;
 
 struct GemmTable {
-  GemmKind float32;  // operands float32 or bf16, rounded or not
+  GemmKind float32;  // operands float32 or bf16
   GemmKind float64;  // operands float64
+  // Operands bf16, or float32 that is rounded, multiplied in pairs; few_rows: b is bf16, and b_row is 1.
+  GemmKind bf16;
 };
 
 const GemmTable& gemm_table();  // of the level that runs
+const GemmKind& gemm_bf16();    // its bf16, by the machine's instruction for pairs where the level has it
 
 }  // namespace heed::kernels

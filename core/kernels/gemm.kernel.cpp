@@ -1,24 +1,19 @@
 // The kinds of matrix products of this level: how each packs its operands and which blocks it runs.
-#include "gemm_block.hpp"
-#include "gemm_few.hpp"
+#include "gemm_pairs.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 namespace {
 
-// float32 operands may each be bf16 in memory, or be rounded to it.
+// float32 operands may each be bf16 in memory.
 void pack_float(const GemmProblem& g, long begin, long end, void* packed) {
   if (g.b_bf16)
     pack_b<float, uint16_t>(g, begin, end, packed);
-  else if (g.round)
-    pack_b<float, RoundedFloat>(g, begin, end, packed);
   else
     pack_b<float, float>(g, begin, end, packed);
 }
 void block_float(const GemmProblem& g, long row, long rows, long begin, long end, const void* packed) {
   if (g.a_bf16)
     block<float, uint16_t>(g, row, rows, begin, end, packed);
-  else if (g.round)
-    block<float, RoundedFloat>(g, row, rows, begin, end, packed);
   else
     block<float, float>(g, row, rows, begin, end, packed);
 }
@@ -40,8 +35,6 @@ void few_double(const GemmProblem& g, long begin, long end) {
 void pack_few_float(const GemmProblem& g, void* out) {
   if (g.a_bf16)
     pack_few<float, uint16_t>(g, out);
-  else if (g.round)
-    pack_few<float, RoundedFloat>(g, out);
   else
     pack_few<float, float>(g, out);
 }
@@ -53,6 +46,6 @@ constexpr GemmKind kind_double =
 }  // namespace
 
 extern const GemmTable gemm_table;
-const GemmTable gemm_table = {kind_float, kind_double};
+const GemmTable gemm_table = {kind_float, kind_double, kind_pairs};
 
 }  // namespace heed::kernels::HEED_LEVEL

@@ -67,8 +67,9 @@ inline constexpr int kFewPaired = 1;
 #endif
 // Rows of a that share what is read of b: as many sums as the registers hold, with so many columns of b at once.
 inline constexpr int kFewGroup = 4 * kFewPaired;
-template <int R>
-inline constexpr int kFewColumns = kFewPaired == 2 || R <= 2 ? 4 : 3;
+template <class P, int R>
+inline constexpr int kFewColumns = (kFewPaired == 2 || R <= 2 ? 4 : 3) -
+                                   (kFewPaired == 1 && std::is_same_v<P, Bf16Pairs> ? 1 : 0);  // pairs are widened
 
 // Bytes of a row of a that are multiplied by some columns before the rest of it: so many of each row of a group lie in
 // the first cache beside what passes by of b.
@@ -163,6 +164,7 @@ template <class P, class B, int R, int C>
   });
   const auto a = [](auto of, const auto* from) __attribute__((always_inline)) { return of.a(from); };
   const auto b = [](auto of, const auto* from) __attribute__((always_inline)) { return of.b(from); };
+  typename Product<P>::Rule rule(sum);
   long p = 0;
   for (; p + line <= run.n; p += line)
     unroll<line / taken>([&](auto k) __attribute__((always_inline)) {
@@ -177,6 +179,7 @@ template <class P, class B, int R, int C>
     else
       sum.template add<true>(run, p, a, part);
   }
+  rule.end(sum);
   sum.each([&](auto& x, auto of, auto i, auto j) __attribute__((always_inline)) {
     if (!s.last) return of.store_sums(s.kept + (i * C + j * of.kRows) * lanes, x);
     if (j >= s.columns) return;
@@ -252,9 +255,9 @@ inline void dot_columns(const GemmProblem& g, long begin, long end) {
 template <class P, class B>
 inline void few_by_columns(const GemmProblem& g, long begin, long end) {
   if (few_group(g.m) <= 2)
-    dot_columns<P, B, kFewColumns<2>, 2>(g, begin, end);
+    dot_columns<P, B, kFewColumns<P, 2>, 2>(g, begin, end);
   else
-    dot_columns<P, B, kFewColumns<kFewGroup>, kFewGroup>(g, begin, end);
+    dot_columns<P, B, kFewColumns<P, kFewGroup>, kFewGroup>(g, begin, end);
 }
 
 // out: a, as products P read it, in groups of rows, each [k / kTaken, rows, kTaken], the last lanes zeros. So what

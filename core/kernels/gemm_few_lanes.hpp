@@ -159,34 +159,53 @@ struct FewLanes<double, 2> {
 };
 #endif
 
-#if defined(__AVX512BF16__)
+// Pairs, whose sums are those of float32.
+#if defined(__AVX512F__)
 template <>
 struct FewLanes<Bf16Pairs, 1> : FewLanes<float, 1> {
   using Element = uint16_t;
-  using Vector = __m256bh;
+  using Vector = __m256i;
   static constexpr int kTaken = 16;
-  static __m256bh a(const uint16_t* x) { return kept_in_register(b(x)); }
-  static __m256bh b(const uint16_t* x) {
-    return reinterpret_cast<__m256bh>(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)));
+  static __m256i a(const uint16_t* x) { return kept_in_register(b(x)); }
+  static __m256i b(const uint16_t* x) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)); }
+  static __m256i part(const uint16_t* x, int n) {
+    return _mm256_maskz_loadu_epi16(static_cast<__mmask16>((1u << n) - 1u), x);
   }
-  static __m256bh part(const uint16_t* x, int n) {
-    return reinterpret_cast<__m256bh>(_mm256_maskz_loadu_epi16(static_cast<__mmask16>((1u << n) - 1u), x));
-  }
-  static __m256 add(__m256bh x, __m256bh y, __m256 sum) { return _mm256_dpbf16_ps(sum, x, y); }
+  static __m256 add(__m256i x, __m256i y, __m256 sum) { return add_products(sum, x, y); }
 };
 template <>
 struct FewLanes<Bf16Pairs, 2> : FewLanes<float, 2> {
-  using Vector = __m512bh;
-  static __m512bh twice(__m256bh v) {
-    return reinterpret_cast<__m512bh>(_mm512_broadcast_i64x4(reinterpret_cast<__m256i>(v)));
+  using Vector = __m512i;
+  static __m512i a(const uint16_t* x) { return kept_in_register(_mm512_loadu_si512(x)); }
+  static __m512i b(const uint16_t* x) { return _mm512_broadcast_i64x4(FewLanes<Bf16Pairs, 1>::b(x)); }
+  static __m512i part(const uint16_t* x, int n) { return _mm512_broadcast_i64x4(FewLanes<Bf16Pairs, 1>::part(x, n)); }
+  static __m256i half(__m512i v) { return _mm512_castsi512_si256(v); }
+  static __m512 add(__m512i x, __m512i y, __m512 sum) { return add_products(Batch<float>(sum), Pairs(x), Pairs(y)); }
+};
+#else
+template <>
+struct FewLanes<Bf16Pairs, 1> : FewLanes<float, 1> {
+  using Element = uint16_t;
+  static constexpr int kTaken = 16;
+  struct Vector {
+    Pairs part[kParts];
+  };
+  static Vector a(const uint16_t* x) { return b(x); }
+  static Vector b(const uint16_t* x) {
+    Vector v;
+    unroll<kParts>([&](auto k) { v.part[k] = load_pairs(x + k * 2 * kWidth<float>); });
+    return v;
   }
-  static __m512bh a(const uint16_t* x) { return kept_in_register(__m512bh(_mm512_loadu_si512(x))); }
-  static __m512bh b(const uint16_t* x) { return twice(FewLanes<Bf16Pairs, 1>::b(x)); }
-  static __m512bh part(const uint16_t* x, int n) { return twice(FewLanes<Bf16Pairs, 1>::part(x, n)); }
-  static __m256bh half(__m512bh v) {
-    return reinterpret_cast<__m256bh>(_mm512_castsi512_si256(reinterpret_cast<__m512i>(v)));
+  static Vector part(const uint16_t* x, int n) {
+    Vector v;
+    unroll<kParts>([&](auto k) { v.part[k] = load_pairs_part(x + k * 2 * kWidth<float>, n - k * 2 * kWidth<float>); });
+    return v;
   }
-  static __m512 add(__m512bh x, __m512bh y, __m512 sum) { return _mm512_dpbf16_ps(sum, x, y); }
+  static Sums add(const Vector& x, const Vector& y, const Sums& sum) {
+    Sums s;
+    unroll<kParts>([&](auto k) { s.part[k] = add_products(sum.part[k], x.part[k], y.part[k]); });
+    return s;
+  }
 };
 #endif
 
@@ -196,10 +215,8 @@ inline void copy_neighbours(const S* x, long stride, long n, typename FewLanes<P
   for (long p = 0; p < FewLanes<P, 1>::kTaken; ++p) {
     if constexpr (std::is_same_v<P, typename Product<P>::Sum>)
       to[p] = p < n ? element<P>(x + p * stride) : P(0);
-#if defined(__AVX512BF16__)
     else
       to[p] = p < n ? static_cast<uint16_t>(PairSource::bits(x[p * stride])) : 0;
-#endif
   }
 }
 

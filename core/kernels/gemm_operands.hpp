@@ -17,10 +17,8 @@ inline constexpr long ceil_div(long a, long b) { return (a + b - 1) / b; }
 // Steps of the tile in all of k: pairs for bf16 dot products.
 template <class P>
 inline constexpr long kStep = 1;
-#if defined(__AVX512BF16__)
 template <>
 inline constexpr long kStep<Bf16Pairs> = 2;
-#endif
 
 // k in equal blocks of at most kBlockDepth steps; one, empty, where k is 0.
 template <class P>
@@ -88,56 +86,67 @@ struct Operands {
   }
 };
 
-#if defined(__AVX512BF16__)
-// Pairs of bf16, neighbours in k in 32 bits, the earlier in the lower half; a missing last one is 0. The source is bf16
-// or float32, which is rounded.
+// Pairs of bf16, neighbours in k; a missing last one is 0. The source is bf16 or float32, which is rounded.
 struct PairSource {
   static uint32_t bits(uint16_t x) { return x; }
-  static uint32_t bits(float x) {  // as the conversion of vectors: what is subnormal becomes 0
+  static uint32_t bits(float x) {
+    const float y = rounded_by_machine(x);
     uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    return (u & 0x7f800000u) == 0 ? (u & 0x80000000u) >> 16 : float_to_bf16(x);
+    memcpy(&u, &y, sizeof u);
+    return u >> 16;
   }
   template <class S>
   static uint32_t pair(const S* x, long stride, bool both) {
     return bits(x[0]) | (both ? bits(x[stride]) << 16 : 0u);
   }
 
+  // The pairs of n lanes of two rows; high may be null: zeros.
+#if defined(__AVX512BF16__)
   static __mmask16 first_of_16(long n) {
     return n >= 16 ? 0xffff : static_cast<__mmask16>((1u << (n < 0 ? 0 : n)) - 1u);
   }
-
-  // The 16 pairs of n lanes of two rows; high may be null: zeros.
-  static __m512i interleave(__m512i low_then_high) {
+  static Pairs interleave(__m512i low_then_high) {
     alignas(64) static constexpr uint16_t order[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
                                                        8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
     return _mm512_permutexvar_epi16(_mm512_load_si512(order), low_then_high);
   }
-  static __m512i pairs(const uint16_t* low, const uint16_t* high, long n) {
+  static Pairs pairs(const uint16_t* low, const uint16_t* high, long n) {
     const __mmask16 m = first_of_16(n);
     const __m256i h = high == nullptr ? _mm256_setzero_si256() : _mm256_maskz_loadu_epi16(m, high);
     return interleave(_mm512_inserti64x4(_mm512_castsi256_si512(_mm256_maskz_loadu_epi16(m, low)), h, 1));
   }
-  static __m512i pairs(const float* low, const float* high, long n) {
+  static Pairs pairs(const float* low, const float* high, long n) {
     const __mmask16 m = first_of_16(n);
     const __m512 h = high == nullptr ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(m, high);
     return interleave(reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(h, _mm512_maskz_loadu_ps(m, low))));
   }
-
-  // The first n of 32 neighbours of a line, as 16 pairs.
-  static __m512i line(const uint16_t* x, long n) {
-    return _mm512_maskz_loadu_epi16(n >= 32 ? ~0u : (1u << (n < 0 ? 0 : n)) - 1u, x);
+#else
+  static Batch<float> numbers(const uint16_t* x, long n) {
+    return n >= kWidth<float> ? load_bf16(x) : load_bf16_part(x, static_cast<int>(n > 0 ? n : 0));
   }
-  static __m512i line(const float* x, long n) {
-    const __m512 high = _mm512_maskz_loadu_ps(first_of_16(n - 16), x + 16),
-                 low = _mm512_maskz_loadu_ps(first_of_16(n), x);
-    return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
+  static Batch<float> numbers(const float* x, long n) {
+    return rounded_by_machine(n >= kWidth<float> ? load(x) : load_part(x, static_cast<int>(n > 0 ? n : 0)));
+  }
+  template <class S>
+  static Pairs pairs(const S* low, const S* high, long n) {
+    return pairs_of(numbers(low, n), high == nullptr ? Batch<float>(0.f) : numbers(high, n));
+  }
+#endif
+
+  // The first n of the neighbours of a line that a vector of pairs holds.
+  static Pairs line(const uint16_t* x, long n) { return load_pairs_part(x, n); }
+  static Pairs line(const float* x, long n) {
+    constexpr int w = kWidth<float>;
+    const auto part = [](const float* from, long left) {
+      return left >= w ? load(from) : load_part(from, static_cast<int>(left > 0 ? left : 0));
+    };
+    return pairs_of_neighbours(part(x, n), part(x + w, n - w));
   }
 };
 
 template <class S>
 struct Operands<Bf16Pairs, S> : PairSource {
-  static constexpr long kGroup = Product<Bf16Pairs>::kRows;
+  static constexpr long kGroup = Product<Bf16Pairs>::kRows, kLanes = kWidth<float>;
 
   // out[s * width + i] = pair s of lane i, for lanes up to `width`; those from `lanes` on are zeros.
   static void pack_panel_rows(const S* x, long lane_stride, long k_stride, long lanes, long width, long k,
@@ -147,29 +156,29 @@ struct Operands<Bf16Pairs, S> : PairSource {
       const S* low = x + 2 * s * k_stride;
       uint32_t* to = out + s * width;
       if (lane_stride == 1)
-        for (long i = 0; i < width; i += 16) {
+        for (long i = 0; i < width; i += kLanes) {
           __builtin_prefetch(low + 16 * k_stride + i);  // each line may lie on another page
           __builtin_prefetch(low + 17 * k_stride + i);
-          _mm512_storeu_si512(to + i, pairs(low + i, both ? low + k_stride + i : nullptr, lanes - i));
+          store_pairs(to + i, pairs(low + i, both ? low + k_stride + i : nullptr, lanes - i));
         }
       else
         for (long i = 0; i < width; ++i) to[i] = i < lanes ? pair(low + i * lane_stride, k_stride, both) : 0u;
     }
   }
 
-  // The same for k_stride 1: 16 lines of 16 pairs become columns.
+  // The same for k_stride 1: lines of as many pairs as a vector holds become columns.
   static void pack_panel_lines(const S* x, long lane_stride, long lanes, long width, long k, uint32_t* out) {
-    for (long group = 0; group < width; group += 16)
-      for (long s = 0; s < ceil_div(k, 2); s += 16) {
+    for (long group = 0; group < width; group += kLanes)
+      for (long s = 0; s < ceil_div(k, 2); s += kLanes) {
         const long halves = k - 2 * s;
-        Batch<float> row[16];
-        unroll<16>([&](auto i) {
+        Batch<float> row[kLanes];
+        unroll<kLanes>([&](auto i) {
           const bool there = group + i < lanes;
-          row[i] = _mm512_castsi512_ps(line(x + (there ? group + i : 0) * lane_stride + 2 * s, there ? halves : 0));
+          row[i] = bits_as<float>(line(x + (there ? group + i : 0) * lane_stride + 2 * s, there ? halves : 0));
         });
         transpose_lanes<float>(row);
-        unroll<16>([&](auto i) {
-          if (2 * i < halves) _mm512_storeu_ps(out + (s + i) * width + group, row[i]);
+        unroll<kLanes>([&](auto i) {
+          if (2 * i < halves) store_pairs(out + (s + i) * width + group, bits_as<uint32_t>(row[i]));
         });
       }
   }
@@ -184,9 +193,9 @@ struct Operands<Bf16Pairs, S> : PairSource {
       pack_panel_rows(b, g.b_column, g.b_row, lanes, kPanel<Bf16Pairs>, k, out);
   }
 
-  // Columns of a in groups of the tile's rows, two groups at a time.
+  // Columns of a in groups of the tile's rows, as many groups at a time as a vector has.
   static void pack_groups(const S* a, long k_stride, long rows, long k, long depth, uint32_t* out) {
-    static_assert(kGroup == 8);
+    static_assert(kLanes % kGroup == 0);
     for (long s = 0; s < depth; ++s, a += 2 * k_stride) {
       const S* high = 2 * s + 1 < k ? a + k_stride : nullptr;
       for (long i = 0; i < rows; i += 64 / static_cast<long>(sizeof(S))) {
@@ -194,12 +203,20 @@ struct Operands<Bf16Pairs, S> : PairSource {
         __builtin_prefetch(a + 9 * k_stride + i);
       }
       uint32_t* to = out + s * kGroup;
-      for (long i = 0; i < rows; i += 2 * kGroup, to += 2 * packed_group<Bf16Pairs>(depth)) {
-        const __m512i x = pairs(a + i, high == nullptr ? nullptr : high + i, rows - i);
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_castsi512_si256(x));
-        if (i + kGroup < rows)
-          _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + packed_group<Bf16Pairs>(depth)),
-                              _mm512_extracti64x4_epi64(x, 1));
+      for (long i = 0; i < rows; i += kLanes) {
+        const Pairs x = pairs(a + i, high == nullptr ? nullptr : high + i, rows - i);
+        alignas(64) uint32_t lane[kLanes];
+        if constexpr (kLanes == 2 * kGroup && kLanes == 16) {
+          const Batch<float> v = bits_as<float>(x);
+          auto* low = reinterpret_cast<float*>(to);
+          auto* next = reinterpret_cast<float*>(i + kGroup < rows ? to + packed_group<Bf16Pairs>(depth) : lane);
+          store_halves(low, next, v);
+          to += 2 * packed_group<Bf16Pairs>(depth);
+        } else {
+          store_pairs(lane, x);
+          for (long j = 0; j < kLanes && i + j < rows; j += kGroup, to += packed_group<Bf16Pairs>(depth))
+            memcpy(to, lane + j, kGroup * sizeof *to);
+        }
       }
     }
   }
@@ -219,13 +236,12 @@ struct Operands<Bf16Pairs, S> : PairSource {
       uint32_t* to = scratch + i * depth;
       if (g.a_column == 1)
         // The last vector of a row writes into the next row, which comes later, or into the spare end of the scratch.
-        for (long s = 0; s < depth; s += 16) _mm512_storeu_si512(to + s, line(from + 2 * s, k - 2 * s));
+        for (long s = 0; s < depth; s += kLanes) store_pairs(to + s, line(from + 2 * s, k - 2 * s));
       else
         for (long s = 0; s < depth; ++s) to[s] = pair(from + 2 * s * g.a_column, g.a_column, 2 * s + 1 < k);
     }
     return {scratch, depth, Order::by_row};
   }
 };
-#endif
 
 }  // namespace heed::kernels::HEED_LEVEL

@@ -18,29 +18,28 @@ struct Product {
   static Vector load(const T* p) { return HEED_LEVEL::load(p); }
   static Vector load_part(const T* p, int n) { return HEED_LEVEL::load_part(p, n); }
   static Batch<T> add(Vector a, Vector b, Batch<T> sum) { return fma(a, b, sum); }
+  using Rule = SubnormalsKept;  // while sums are made
 };
 
-#if defined(__AVX512BF16__)
-// Pairs of bf16, neighbours in k: two products per lane, summed in float32 (VDPBF16PS; subnormals count as 0).
-struct Bf16Pairs {};
+// Pairs of bf16, neighbours in k: two products per lane, summed in float32.
 template <>
 struct Product<Bf16Pairs> {
   using Element = uint32_t;
   using Sum = float;
-  using Vector = __m512bh;
-  static constexpr int kRows = 8;
+  using Vector = Pairs;
+  static constexpr int kRows = kWidth<float> == 16 ? 8 : 4;  // pairs take twice the registers where they are widened
   static Vector broadcast(const uint32_t* p) {
-    int pair;
+    uint32_t pair;
     memcpy(&pair, p, sizeof pair);  // a pair of a view may start between two words
-    return Vector(_mm512_set1_epi32(pair));
+    return Vector(pair);
   }
-  static Vector load(const uint32_t* p) { return Vector(_mm512_loadu_si512(p)); }
+  static Vector load(const uint32_t* p) { return load_pairs(p); }
   static Vector load_part(const uint32_t* p, int n) {
-    return Vector(_mm512_maskz_loadu_epi32(static_cast<__mmask16>((1u << n) - 1u), p));
+    return load_pairs_part(reinterpret_cast<const uint16_t*>(p), 2 * n);
   }
-  static Batch<float> add(Vector a, Vector b, Batch<float> sum) { return _mm512_dpbf16_ps(sum, a, b); }
+  static Batch<float> add(Vector a, Vector b, Batch<float> sum) { return add_products(sum, a, b); }
+  using Rule = SubnormalsAsZero;
 };
-#endif
 
 inline constexpr int kTileVectors = 2;
 // Columns of C that a panel of B serves.
@@ -81,6 +80,7 @@ template <class P, int R, int V, Order kOrder, Edge kEdge>
   constexpr int w = kWidth<T>;
   Batch<T> sum[R][V];
   unroll<R>([&](auto i) { unroll<V>([&](auto j) { sum[i][j] = Batch<T>(T(0)); }); });
+  typename Op::Rule rule(sum);
   for (long p = 0; p < k; ++p) {
     typename Op::Vector row[V];
     unroll<V>([&](auto j) {
@@ -96,6 +96,7 @@ template <class P, int R, int V, Order kOrder, Edge kEdge>
     a += kOrder == Order::by_row ? 1 : a_stride;
     b += b_stride;
   }
+  rule.end(sum);
   unroll<V>([&](auto j) {
     constexpr bool cut = kEdge != Edge::full && j == V - 1;
     Batch<T> bias(T(0));

@@ -272,3 +272,4 @@ inline void store_part(T* p, Batch<T> v, int n) {
 #include "simd_lanes.hpp"
 #include "simd_math.hpp"
 #include "simd_normal.hpp"
+#include "simd_pairs.hpp"

@@ -112,12 +112,7 @@ inline Batch<float> rounded(Batch<float> x) {
   return select(isnan(x), bits_as<float>(high | Batch<int32_t>(0x400000)), bits_as<float>(nearest));
 }
 
-// float32 in memory that is read as the nearest bf16.
-struct RoundedFloat {
-  float x;
-};
-
-// Elements of memory of type S (float, double, bf16 as uint16_t, or float that is rounded) as T.
+// Elements of memory of type S (float, double, or bf16 as uint16_t) as T.
 template <class T>
 inline T element(const T* p) {
   return *p;
@@ -127,16 +122,8 @@ inline float element(const uint16_t* p) {
   return bf16_to_float(*p);
 }
 template <class T>
-inline float element(const RoundedFloat* p) {
-  return rounded(p->x);
-}
-template <class T>
 inline Batch<T> load_as(const T* p) {
   return load(p);
-}
-template <class T>
-inline Batch<T> load_as(const RoundedFloat* p) {
-  return rounded(load(&p->x));
 }
 template <class T>
 inline Batch<T> load_as(const uint16_t* p) {
@@ -149,10 +136,6 @@ inline Batch<T> load_as_part(const T* p, int n) {
 template <class T>
 inline Batch<T> load_as_part(const uint16_t* p, int n) {
   return load_bf16_part(p, n);
-}
-template <class T>
-inline Batch<T> load_as_part(const RoundedFloat* p, int n) {
-  return rounded(load_part(&p->x, n));
 }
 
 }  // namespace heed::kernels::HEED_LEVEL

@@ -6,7 +6,6 @@
 #include <heed/core/kernels/elementwise.hpp>
 #include <heed/core/kernels/embedding.hpp>
 #include <heed/core/kernels/gemm.hpp>
-#include <heed/core/kernels/gemm_bf16.hpp>
 #include <heed/core/kernels/linear_attention.hpp>
 #include <heed/core/kernels/log_attention.hpp>
 #include <heed/core/kernels/loss_cross_entropy.hpp>
@@ -47,23 +46,22 @@ HEED_KERNEL_TABLE(ScoreFunctionTable, score_functions)
 HEED_KERNEL_TABLE(SoftmaxTable, softmax_table)
 HEED_KERNEL_TABLE(SparseTable, sparse_attention_table)
 
-// Of products of bf16, and of their peak, where the level has them; else null.
+// Products of pairs by the machine's instruction, and their peak, where the level has it.
 #ifdef HEED_HAS_avx512_bf16
 namespace avx512_bf16 {
-extern const Bf16Table bf16_table;
-extern const Bf16AttentionKernels attention_bf16_dots;
+extern const GemmKind gemm_dots;
+extern const Bf16AttentionKernels attention_dots;
 extern const PeakLoop bf16_peak;
 }
-template <class Table>
-static const Table* if_dots(const Table& table) {
-  return level() == Level::avx512_bf16 ? &table : nullptr;
+static bool has_dots() { return level() == Level::avx512_bf16; }
+const GemmKind& gemm_bf16() { return has_dots() ? avx512_bf16::gemm_dots : gemm_table().bf16; }
+const Bf16AttentionKernels& attention_bf16() {
+  return has_dots() ? avx512_bf16::attention_dots : attention_table().bf16;
 }
-const Bf16Table* bf16_table() { return if_dots(avx512_bf16::bf16_table); }
-const Bf16AttentionKernels* attention_bf16_dots() { return if_dots(avx512_bf16::attention_bf16_dots); }
-PeakLoop bf16_peak_loop() { return level() == Level::avx512_bf16 ? avx512_bf16::bf16_peak : nullptr; }
+PeakLoop bf16_peak_loop() { return has_dots() ? avx512_bf16::bf16_peak : nullptr; }
 #else
-const Bf16Table* bf16_table() { return nullptr; }
-const Bf16AttentionKernels* attention_bf16_dots() { return nullptr; }
+const GemmKind& gemm_bf16() { return gemm_table().bf16; }
+const Bf16AttentionKernels& attention_bf16() { return attention_table().bf16; }
 PeakLoop bf16_peak_loop() { return nullptr; }
 #endif
 

@@ -67,8 +67,6 @@ void for_each_case(F&& f) {
   }
 }
 
-bool rounds() { return std::string(arch()) == "avx512_bf16"; }
-
 // A matrix by its rows, in plain loops.
 using Rows = std::vector<std::vector<double>>;
 Rows product(const Rows& a, const Rows& b) {
@@ -191,8 +189,8 @@ TEST_CASE("muon: 24 steps in float32 are no farther from them than the rounding 
         off = std::max(off, distance(x[k], exact[k]));
         of_torch = std::max(of_torch, distance(torch[k], exact[k]));
       }
-      CHECK(off < (rounds() ? 3 * of_torch : 1e-2 * of_torch));
-      CHECK((!rounds() || off > 1e-2 * of_torch));  // it reads bfloat16 there
+      CHECK(off < 3 * of_torch);
+      CHECK(off > 1e-2 * of_torch);  // it reads bfloat16
     });
   });
 }
@@ -216,7 +214,7 @@ TEST_CASE("muon: a step equals plain loops, at the edges of vectors and of block
       const Rows wanted = movement(rows, columns, o);
       on_each_level([&] {
         CHECK(share_off<double>(wanted, o) < 1e-12);
-        CHECK(share_off<float>(wanted, o) < (rounds() ? 0.03 : 1e-4));
+        CHECK(share_off<float>(wanted, o) < 0.03);
       });
     }
 }

@@ -68,7 +68,7 @@ void check_lane_sums(std::size_t n) {
     T got[3];
     sums_probe<T>().sums(x.data(), y.data(), static_cast<std::int64_t>(n), got);
     if (std::exchange(first, false)) tree = got[1];
-    const bool fused = kernels::level() != kernels::Level::baseline;
+    const bool fused = kernels::fuses(kernels::level());
     CHECK(same_sum(got[0], sum));
     CHECK(same_sum(got[1], tree));
     CHECK((same_sum(got[2], dot) || (!fused && same_sum(got[2], dot_rounded))));
@@ -95,8 +95,9 @@ namespace {
 
 struct Training {
   std::string optimizer = "adamw";
-  DType dtype = DType::float32;
+  DType dtype = DType::float32;  // of parameters
   double dropout = 0, clip = 0;
+  DType products = DType::float32;
 };
 
 std::string hash_of(const std::vector<NamedParameter>& parameters) {
@@ -115,7 +116,8 @@ std::string hash_of(const std::vector<NamedParameter>& parameters) {
 // Three steps of a model of tokens.
 template <class Model, class Loss>
 std::string trained(Model& model, const Training& t, const Loss& loss) {
-  if (t.dtype == DType::float64) to(model, DType::float64);
+  if (t.dtype != DType::float32) to(model, t.dtype);
+  const MatmulPrecision products(t.products == DType::bfloat16 ? DType::bfloat16 : DType::float32);
   const auto optimizer =
       make_optimizer(t.optimizer, named_parameters(model), {.lr = 3e-3, .weight_decay = t.clip > 0 ? 0.1 : 0});
   const Schedule schedule("cosine", {.lr = 3e-3, .min_lr = 3e-4, .warmup = 1, .steps = 5});
@@ -190,9 +192,9 @@ using Trainings = std::map<std::string, std::function<std::string()>>;
 const Trainings& trainings() {
   static const Trainings all = [] {
     Trainings list;
-    for (const DType dtype : {DType::float32, DType::float64}) {
-      const std::string of = dtype == DType::float32 ? " f32" : " f64";
-      const Training plain{.dtype = dtype}, whole{.dtype = dtype, .dropout = 0.1, .clip = 0.5};
+    const auto add = [&](const std::string& of, DType dtype, DType products) {
+      const Training plain{.dtype = dtype, .products = products},
+          whole{.dtype = dtype, .dropout = 0.1, .clip = 0.5, .products = products};
       for (const std::string& name : mechanism_names())
         list["causal " + name + of] = [=] { return language_model(name, true, plain); };
       for (const std::string& name : mechanism_names(false))
@@ -201,7 +203,7 @@ const Trainings& trainings() {
         list["memory " + name + of] = [=] { return translator(name, plain); };
       for (const std::string& name : optimizer_names())
         list["optimizer " + name + of] = [=] {
-          return language_model("softmax", true, {.optimizer = name, .dtype = dtype, .clip = 1});
+          return language_model("softmax", true, {.optimizer = name, .dtype = dtype, .clip = 1, .products = products});
         };
       list["dropout and clipping" + of] = [=] { return language_model("softmax", true, whole); };
       list["dropout and clipping, translator" + of] = [=] { return translator("softmax", whole); };
@@ -216,7 +218,10 @@ const Trainings& trainings() {
             return recurrent_translator(attention, cell, whole);
           };
         }
-    }
+    };
+    add(" f32", DType::float32, DType::float32);
+    add(" f64", DType::float64, DType::float64);
+    add(" bf16", DType::float32, DType::bfloat16);
     return list;
   }();
   return all;
@@ -231,11 +236,9 @@ TEST_CASE("training: the same bits on every level with fma, and on every machine
   std::ifstream file(path);
   for (std::string hash, name; file >> hash >> std::ws && std::getline(file, name);) stored[name] = hash;
   on_each_level([&] {
-    if (kernels::level() == kernels::Level::baseline) return;  // rounds products before it adds them
+    if (!kernels::fuses(kernels::level())) return;
     for (const auto& [name, train_it] : trainings()) {
       CAPTURE(name);
-      // Muon's products are of bfloat16, whose pairs this level adds as the machine does.
-      if (kernels::level() == kernels::Level::avx512_bf16 && name == "optimizer muon f32") continue;
       const std::string hash = now[name] = train_it();
       CHECK_MESSAGE(hash == stored[name], name);
     }
