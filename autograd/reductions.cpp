@@ -3,6 +3,7 @@
 #include <cmath>
 #include <heed/autograd/reductions.hpp>
 #include <heed/core/detail/reduce.hpp>
+#include <heed/core/kernels/scalar_math.hpp>
 #include <heed/core/parallel.hpp>
 #include <limits>
 
@@ -82,7 +83,7 @@ void spread_into(Grads& d, const Grouped& g, Spread op, const detail::Center& ce
 // Whether the sums of p-th powers behind these roots all fitted their type: neither overflowed nor lost digits near 0.
 bool within_range(const Tensor& roots, double p) {
   const bool wide = roots.dtype() == DType::float64;
-  const double least = std::pow(wide ? 1e-290 : 1e-30, 1 / p), most = std::pow(wide ? 1e308 : 1e38, 1 / p);
+  const double least = scalar::pow(wide ? 1e-290 : 1e-30, 1 / p), most = scalar::pow(wide ? 1e308 : 1e38, 1 / p);
   bool all = true;
   detail::with_float(roots.dtype(), [&](auto t) {
     for (Index i = 0; i < roots.numel(); ++i) {
@@ -179,8 +180,8 @@ Tensor root_of_powers(const Grouped& g, double p) {
   if (p == 1) return detail::reduce(kernels::Reduction::abs, g);
   if (p == 2) return mapped(detail::reduce(kernels::Reduction::square, g), [](double v) { return std::sqrt(v); });
   Grouped powers = g;
-  powers.x = mapped(g.x, [p](double v) { return std::pow(std::fabs(v), p); });
-  return mapped(detail::reduce(kernels::Reduction::sum, powers), [p](double v) { return std::pow(v, 1 / p); });
+  powers.x = mapped(g.x, [p](double v) { return scalar::pow(std::fabs(v), p); });
+  return mapped(detail::reduce(kernels::Reduction::sum, powers), [p](double v) { return scalar::pow(v, 1 / p); });
 }
 
 Tensor rescaled_norm(const Grouped& g, double p) {
@@ -210,13 +211,14 @@ void norm_backward(Grads& d, const Grouped& g, double p, const Tensor& dy, const
   }
   Tensor a = dy;
   if (within_range(y, p)) {
-    a = mapped(dy, y, [p](double v, double u) { return v / std::pow(u, p - 1); });
+    a = mapped(dy, y, [p](double v, double u) { return v / scalar::pow(u, p - 1); });
   } else {
     shares.x = Tensor::empty_like(g.x);
     const Tensor inverse = mapped(y, [](double u) { return u == 0 ? 0 : 1 / u; });
     detail::spread(Spread::deviation, g, {}, inverse, shares.x, false);
   }
-  shares.x = mapped(shares.x, [p](double v) { return v == 0 ? 0 : std::copysign(std::pow(std::fabs(v), p - 1), v); });
+  const auto power_of = [p](double v) { return v == 0 ? 0 : std::copysign(scalar::pow(std::fabs(v), p - 1), v); };
+  shares.x = mapped(shares.x, power_of);
   spread_into(d, shares, Spread::deviation, {}, a);
 }
 
@@ -255,7 +257,7 @@ Tensor logsumexp(In x, const Axes& axes, bool keepdim) {
   // An infinite maximum is not subtracted: inf - inf would be NaN.
   const Tensor m = mapped(detail::reduce(kernels::Reduction::max, g), [](double v) { return std::isinf(v) ? 0 : v; });
   const Tensor values =
-      mapped(detail::reduce(kernels::Reduction::exp, g, m), m, [](double s, double v) { return std::log(s) + v; });
+      mapped(detail::reduce(kernels::Reduction::exp, g, m), m, [](double s, double v) { return scalar::log(s) + v; });
   Tensor y = g.to_result(values, keepdim);
   record("logsumexp", x.where(), y, {x}, saved(x.tensor(), values),
          [reduced](Grads& d, const Tensor& dy, const Tensor& in, const Tensor& result) {
