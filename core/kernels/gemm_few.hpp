@@ -97,7 +97,7 @@ struct FewTile {
   using Pair = FewLanes<P, kFewPaired>;
   using Single = FewLanes<P, 1>;
   using T = typename Product<P>::Sum;
-  static constexpr int kTaken = Single::kTaken, kSize = kFewPaired * kFewLanes<T>;
+  static constexpr int kTaken = Single::kTaken;
   typename Pair::Sums pairs[kPairs > 0 ? kPairs : 1][C];
   typename Single::Sums single[C];
 
