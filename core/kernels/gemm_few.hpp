@@ -79,7 +79,8 @@ inline constexpr int kFewTiles = 16;
 
 // So many bytes before it is read, each line of b is called to the second cache: where several rows of a wait between
 // two lines, the processor's own fetching falls behind, and memory and arithmetic take turns.
-inline constexpr long kFewAhead = 4096;
+template <int R>
+inline constexpr long kFewAhead = R <= 2 ? 4096 : 2048;
 
 // n neighbours in k of C columns of b, of rows of a [n / kTaken, rows, kTaken], and what will be read of b next.
 template <class P, class B, int C>
@@ -236,7 +237,7 @@ inline void dot_columns(const GemmProblem& g, long begin, long end) {
           run.b[s] = run_of(j, s, first);
           const B* next = j + 1 < j1 ? run_of(j + 1, s, first) : last ? run_of(j1, s, 0) : run_of(j0, s, first + part);
           run.ahead[s] =
-              parts > 1 ? reinterpret_cast<const char*>(next) : reinterpret_cast<const char*>(run.b[s]) + kFewAhead;
+              parts > 1 ? reinterpret_cast<const char*>(next) : reinterpret_cast<const char*>(run.b[s]) + kFewAhead<R>;
           sums.column[s] = column_of(j, s);  // beyond the end the last is repeated, and thrown away
           if (j + s * apart < end) sums.columns = s + 1;
         }
