@@ -21,14 +21,6 @@ using heed::test::on_each_level;
 
 namespace {
 
-template <class T>
-const kernels::SimdProbe<T>& sums_probe() {
-  if constexpr (sizeof(T) == 4)
-    return kernels::simd_probes().f32;
-  else
-    return kernels::simd_probes().f64;
-}
-
 // Numbers of both signs and several sizes, whose sums depend on the order.
 template <class T>
 std::vector<T> mixed_numbers(std::size_t n, double step) {
@@ -66,7 +58,7 @@ void check_lane_sums(std::size_t n) {
   T tree = 0;
   on_each_level([&] {
     T got[3];
-    sums_probe<T>().sums(x.data(), y.data(), static_cast<std::int64_t>(n), got);
+    kernels::of<T>(kernels::simd_probes()).sums(x.data(), y.data(), static_cast<std::int64_t>(n), got);
     if (std::exchange(first, false)) tree = got[1];
     const bool fused = kernels::fuses(kernels::level());
     CHECK(same_sum(got[0], sum));

@@ -19,10 +19,7 @@ namespace {
 
 template <class T>
 const kernels::SimdProbe<T>& probe() {
-  if constexpr (sizeof(T) == 4)
-    return kernels::simd_probes().f32;
-  else
-    return kernels::simd_probes().f64;
+  return kernels::of<T>(kernels::simd_probes());
 }
 
 template <class T>
