@@ -99,7 +99,7 @@ inline void end_tile(const typename F::Problem& p, const typename F::Output& y, 
   // out[i, :] = outs[i, :] * inverse[i]
   for (long i = 0; i < rows; ++i) {
     store_row<F>(row_of(y.out, b, h, query + i), outs + i * stride, p.value_width, inverse[i]);
-    if constexpr (F::kHalves)
+    if constexpr (F::kDots)
       if (y.lse != nullptr)
         store_rest_row(row_of(y.rest, b, h, query + i), row_of(y.out, b, h, query + i), outs + i * stride,
                        p.value_width, inverse[i]);

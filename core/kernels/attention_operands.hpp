@@ -18,8 +18,7 @@ struct Format {
   using Stored = S;
   using Step = Product<P>;
   using Element = typename Step::Element;
-  static constexpr bool kHalves = !std::is_same_v<S, T>;  // bf16 in memory
-  static constexpr bool kDots = !std::is_same_v<Element, T>;
+  static constexpr bool kDots = !std::is_same_v<Element, T>;  // bf16 in memory, multiplied in pairs
   static constexpr long kDepth = kDots ? 2 : 1;  // numbers of the depth in an element
   using Problem = AttentionProblem<T, S>;
   using Output = AttentionOutput<T, S>;
@@ -159,7 +158,7 @@ inline ValueOf<F> delta_of(const typename F::Stored* out, [[maybe_unused]] const
   using T = ValueOf<F>;
   return lane_sum_of_products<T>(n, [=](int64_t c, auto at, Batch<T>& o, Batch<T>& y) __attribute__((always_inline)) {
     o = at.template load_as<T>(out + c);
-    if constexpr (F::kHalves) o = with_rest(o, rest + c);
+    if constexpr (F::kDots) o = with_rest(o, rest + c);
     if constexpr (F::kDots)
       y = load_bf16(reinterpret_cast<const uint16_t*>(dout) + c);
     else
