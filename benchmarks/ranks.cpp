@@ -1,7 +1,7 @@
 // A training step of a GPT by the run loop: of one process, or, started by mpirun, of as many ranks, each with a part
 // of the texts. The same work as torch's DistributedDataParallel over gloo would divide.
 //
-//   bench_ranks nano|baby|gpt2 [--threads N] [--steps N]
+//   bench_ranks nano|baby|gpt2 [--threads N] [--steps N] [--bf16]      bf16: of what ranks send each other
 //   mpirun -n 2 bench_ranks gpt2
 #include <algorithm>
 #include <cstdio>
@@ -26,7 +26,7 @@ struct Texts {
   Batch one;
 };
 
-void measure(const benchmarks::GptSize& c, Ranks* ranks, Index steps) {
+void measure(const benchmarks::GptSize& c, Ranks* ranks, Index steps, DType communication) {
   const Index size = ranks == nullptr ? 1 : ranks->size(), rows = c.batch / size;
   Rng rng(0);
   GPT model({.vocabulary = c.vocabulary, .context = c.context, .layers = c.layers, .heads = c.heads, .width = c.width},
@@ -41,7 +41,8 @@ void measure(const benchmarks::GptSize& c, Ranks* ranks, Index steps) {
     begun.push_back(benchmarks::seconds());
     return model.loss(b.inputs, b.targets);
   };
-  RunOptions o{.steps = steps + 3, .shards = size, .ranks = ranks, .grad_clip = 0};
+  RunOptions o{.steps = steps + 3, .shards = size, .ranks = ranks, .communication_dtype = communication,
+               .grad_clip = 0};
   run(model, optimizer, schedule, texts, {}, o, loss);
   if (ranks != nullptr && ranks->rank() > 0) return;
   std::vector<double> times;
@@ -64,12 +65,15 @@ int main(int argc, char** argv) {
   std::string name;
   int threads = 0;
   Index steps = 10;
+  DType communication = DType::float32;
   for (int i = 1; i < argc; ++i) {
     const std::string a = argv[i];
     if (a == "--threads" && i + 1 < argc)
       threads = std::stoi(argv[++i]);
     else if (a == "--steps" && i + 1 < argc)
       steps = std::stoi(argv[++i]);
+    else if (a == "--bf16")
+      communication = DType::bfloat16;
     else
       name = a;
   }
@@ -79,7 +83,7 @@ int main(int argc, char** argv) {
 #endif
   if (threads > 0) set_threads(threads);
   for (const benchmarks::GptSize& c : benchmarks::kGptSizes)
-    if (name == c.name) return measure(c, ranks.get(), steps), 0;
+    if (name == c.name) return measure(c, ranks.get(), steps, communication), 0;
   std::fprintf(stderr, "bench_ranks: unknown configuration '%s'; it must be nano, baby or gpt2\n", name.c_str());
   return 2;
 }

@@ -23,12 +23,12 @@ int main(int argc, char** argv) {
            {.shown = "TEXT", .one_each = true});
   line.add_sampling(options.sampling);
   line.add("--dtype", dtype, "Of the weights; bf16 takes half the memory and about half the time [f32]",
-           one_of({"f32", "bf16"}));
+           dtype_name());
   line.add_seed(options.seed, "Of the sample [1]");
   line.add_threads(thread_count);
   return run_program(line, argc, argv, [&] {
     set_threads(thread_count);
-    const LanguageModel lm = load_language_model(checkpoint, dtype == "bf16" ? DType::bfloat16 : DType::float32);
+    const LanguageModel lm = load_language_model(checkpoint, dtype_named(dtype));
     if (prompts.empty()) prompts = {""};
     const bool streams = prompts.size() == 1;
     if (streams) options.on_text = print_piece;

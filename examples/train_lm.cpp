@@ -24,7 +24,7 @@ using namespace heed::examples;
 
 template <class M>
 double activation_mebibytes(const M& model, const LmSettings& s) {
-  const MatmulPrecision precision(s.dtype == "bf16" ? DType::bfloat16 : DType::float32);
+  const MatmulPrecision precision(dtype_named(s.dtype));
   return static_cast<double>(model.predict_activations(s.batch, s.context).total) / (1 << 20);
 }
 
@@ -65,7 +65,8 @@ RunOptions run_options(const LmRunFlags& flags, const LmSettings& s, const LmDat
   o.shards = s.shards;
   o.grad_clip = s.grad_clip;
   o.seed = s.seed;
-  o.precision = s.dtype == "bf16" ? DType::bfloat16 : DType::float32;
+  o.precision = dtype_named(s.dtype);
+  o.communication_dtype = dtype_named(s.communication_dtype);
   o.eval_every = s.eval_every;
   o.eval_batches = s.eval_batches;
   o.checkpoint = flags.checkpoint;

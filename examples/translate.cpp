@@ -203,7 +203,8 @@ int train(const Settings& given, RunFlags f, const CommandLine& line, Ranks* ran
   const TranslationConfig config = translation_config(s, d.source, d.target);
   RunOptions o;
   o.grad_clip = s.grad_clip, o.seed = s.seed;
-  o.precision = s.dtype == "bf16" ? DType::bfloat16 : DType::float32;
+  o.precision = dtype_named(s.dtype);
+  o.communication_dtype = dtype_named(s.communication_dtype);
   o.eval_every = s.eval_every, o.patience = f.patience;
   o.checkpoint = f.checkpoint, o.checkpoint_every = f.checkpoint_every, o.resume = f.resume, o.best = f.best;
   o.loaded = old, o.ranks = ranks, o.shards = s.shards;

@@ -1,28 +1,13 @@
 // The gradients of a step's shards, summed in an order that does not depend on who computed them.
 #include <heed/optim/detail/gradient_tree.hpp>
+#include <heed/optim/detail/rounded.hpp>
 #include <heed/optim/detail/with_kernels.hpp>
 #include <utility>
 
 namespace heed::detail {
-namespace {
 
-void add_chunk(const Tensor& sum, const Tensor& more, const Chunk& c) {
-  with_kernels(sum.dtype(), [&](auto zero, const auto& k) {
-    using T = decltype(zero);
-    k.add(sum.ptr<T>() + c.begin, more.ptr<T>() + c.begin, c.count);
-  });
-}
-
-// sum += more
-void add(const Tensor& sum, const Tensor& more) {
-  Chunks chunks;
-  chunks.add(0, sum.numel());
-  chunks.run([&](Index, const Chunk& c) { add_chunk(sum, more, c); });
-}
-
-}  // namespace
-
-GradientTree::GradientTree(const std::vector<const Optimizer*>& optimizers) {
+GradientTree::GradientTree(const std::vector<const Optimizer*>& optimizers, DType communication)
+    : rounds_(communication == DType::bfloat16) {
   for (const Optimizer* o : optimizers)
     for (std::size_t i = 0; i < o->trained_parameters().size(); ++i) {
       parameters_.push_back(o->trained_parameters()[i]);
@@ -56,18 +41,42 @@ void GradientTree::join_last_two() {
   sums_.pop_back();
   Sum& left = sums_.back();
   Chunks chunks;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    Tensor& sum = left.gradients[i];
-    if (!sum.defined())
-      sum = right.gradients[i];
-    else if (right.gradients[i].defined())
-      chunks.add(static_cast<int>(i), sum.numel());
-  }
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (has_work(left.gradients[i], right.gradients[i]))
+      chunks.add(static_cast<int>(i), parameters_[i].value.numel());
   chunks.run([&](Index, const Chunk& c) {
     const auto i = static_cast<std::size_t>(c.parameter);
-    add_chunk(left.gradients[i], right.gradients[i], c);
+    join_chunk(left.gradients[i], right.gradients[i], c);
   });
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (!left.gradients[i].defined()) left.gradients[i] = right.gradients[i];
   left.shards += right.shards;
+}
+
+// Whether a join of the two does anything to their items.
+bool GradientTree::has_work(const Tensor& left, const Tensor& right) const {
+  return rounds_ ? left.defined() || right.defined() : left.defined() && right.defined();
+}
+
+template <class T>
+T* GradientTree::join(T* left, T* right, Index count) const {
+  if constexpr (std::is_same_v<T, float>) {
+    if (rounds_ && left != nullptr) round_in_place(left, count);
+    if (rounds_ && right != nullptr) round_in_place(right, count);
+  }
+  if (left == nullptr || right == nullptr) return left == nullptr ? right : left;
+  kernels::of<T>(kernels::optimizer_kernels()).add(left, right, count);
+  return left;
+}
+template float* GradientTree::join(float*, float*, Index) const;
+template double* GradientTree::join(double*, double*, Index) const;
+
+void GradientTree::join_chunk(const Tensor& left, const Tensor& right, const Chunk& c) const {
+  with_kernels((left.defined() ? left : right).dtype(), [&](auto zero, const auto&) {
+    using T = decltype(zero);
+    const auto at = [&c](const Tensor& x) { return x.defined() ? x.ptr<T>() + c.begin : nullptr; };
+    join(at(left), at(right), c.count);
+  });
 }
 
 Tensor GradientTree::take_sum(std::size_t parameter) {
@@ -75,9 +84,12 @@ Tensor GradientTree::take_sum(std::size_t parameter) {
   Tensor sum = std::exchange(p.has_gradient, false) ? std::exchange(p.gradient, Tensor()) : Tensor();
   for (std::size_t k = sums_.size(); k-- > 0;) {
     Tensor left = std::exchange(sums_[k].gradients[parameter], Tensor());
-    if (!left.defined()) continue;
-    if (sum.defined()) add(left, sum);
-    sum = std::move(left);
+    if (has_work(left, sum)) {
+      Chunks chunks;
+      chunks.add(0, parameters_[parameter].value.numel());
+      chunks.run([&](Index, const Chunk& c) { join_chunk(left, sum, c); });
+    }
+    if (left.defined()) sum = std::move(left);
   }
   return sum;
 }

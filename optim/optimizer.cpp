@@ -1,11 +1,11 @@
 // What all optimizers share: groups, steps over chunks of parameters, and the state of a checkpoint.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <heed/core/detail/profiler.hpp>
 #include <heed/optim/detail/division.hpp>
+#include <heed/optim/detail/rounded.hpp>
 #include <heed/optim/optimizer.hpp>
-#include <map>
-#include <numeric>
 
 namespace heed {
 
@@ -86,6 +86,15 @@ void Optimizer::divide(Ranks& ranks, std::vector<Index>& loads) {
       if (state.defined()) state = division_->owner(i) == ranks.rank() ? state : part_here(i, state).clone();
 }
 
+void Optimizer::set_communication_dtype(DType dtype) {
+  require(dtype == DType::float32 || dtype == DType::bfloat16, name_, ": communication_dtype is ", name_of(dtype),
+          "; it must be float32 or bfloat16");
+  rounds_ = dtype == DType::bfloat16;
+  for (const Trained& p : parameters_)
+    require(!rounds_ || p.value.dtype() == DType::float32, name_, ": communication_dtype is bfloat16 and ", p.name,
+            " is ", name_of(p.value.dtype()), "; parameters must be float32 then");
+}
+
 bool Optimizer::is_here(const Chunk& chunk) const {
   return division_ == nullptr || division_->owner_of(chunk) == ranks_->rank();
 }
@@ -103,7 +112,7 @@ void Optimizer::collect() {
     if (parameters_[i].active()) chunks_.add(static_cast<int>(i), parameters_[i].value.numel());
 }
 
-void Optimizer::update_chunk(const Chunk& c, double gradient_scale) const {
+void Optimizer::update_chunk(const Chunk& c, double gradient_scale, bfloat16* added) const {
   const auto i = static_cast<std::size_t>(c.parameter);
   const Trained& p = parameters_[i];
   const Group& group = groups_[static_cast<std::size_t>(p.group)];
@@ -121,18 +130,24 @@ void Optimizer::update_chunk(const Chunk& c, double gradient_scale) const {
                 group.weight_decay,
                 steps_[i]};
   for (std::size_t s = 0; s < slots_.size(); ++s) u.states[s] = from(states_[i][s], c.begin - states_begin);
+  if (!rounds_) return update(u);
+  float old[detail::Chunks::kLongest];
+  std::memcpy(old, u.values, static_cast<std::size_t>(c.count) * sizeof(float));
   update(u);
+  detail::round_step(u.parameter<float>(), old, added, c.count);
 }
 
 void Optimizer::apply(double gradient_scale) {
   const detail::ProfileScope scope("optimizer");
   if (maximize_) gradient_scale = -gradient_scale;
   wholes_.clear();
+  std::vector<Tensor> old(parameters_.size());  // where steps are rounded: whole parameters before this one
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Trained& p = parameters_[i];
     if (!p.active()) continue;
     count_step(i);
     if (division_ != nullptr && division_->owner(i) != ranks_->rank()) continue;
+    if (rounds_ && needs_whole(p.value.shape(), p.elementwise)) old[i] = p.value.detach().clone();
     const Group& group = groups_[static_cast<std::size_t>(p.group)];
     wholes_.push_back({p.value, detail::gradient_of(p), states_[i], gradient_scale, group.lr, group.weight_decay,
                        steps_[i], p.elementwise, p.parts});
@@ -142,23 +157,45 @@ void Optimizer::apply(double gradient_scale) {
     update_wholes(wholes_);
   }
   chunks_.clear();
+  detail::Chunks updated;
+  std::vector<Tensor> sent(parameters_.size());  // what ranks send each other of their part
   auto whole = wholes_.begin();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (!parameters_[i].active()) continue;
+    const Trained& p = parameters_[i];
+    if (!p.active()) continue;
+    if (division_ != nullptr) sent[i] = rounds_ ? Tensor::empty(p.value.shape(), DType::bfloat16) : p.value;
     const bool tried = division_ == nullptr || division_->owner(i) == ranks_->rank();
-    if (!(tried && (whole++)->done)) chunks_.add(static_cast<int>(i), parameters_[i].value.numel());
+    (tried && (whole++)->done ? updated : chunks_).add(static_cast<int>(i), p.value.numel());
   }
   wholes_.clear();
+  const auto added = [&](const Chunk& c) {
+    const Tensor& x = sent[static_cast<std::size_t>(c.parameter)];
+    return rounds_ && x.defined() ? x.ptr<bfloat16>() + c.begin : nullptr;
+  };
   chunks_.run([&](Index, const Chunk& c) {
-    if (is_here(c)) update_chunk(c, gradient_scale);
+    if (is_here(c)) update_chunk(c, gradient_scale, added(c));
   });
-  if (division_ != nullptr) {
-    std::vector<Tensor> values(parameters_.size());
-    for (std::size_t i = 0; i < parameters_.size(); ++i)
-      if (parameters_[i].active()) values[i] = parameters_[i].value;
-    detail::all_gather(*ranks_, *division_, values);
-  }
+  if (rounds_)
+    updated.run([&](Index, const Chunk& c) {
+      const auto i = static_cast<std::size_t>(c.parameter);
+      detail::round_step(parameters_[i].value.ptr<float>() + c.begin, old[i].ptr<float>() + c.begin, added(c), c.count);
+    });
+  if (division_ != nullptr) gather_steps(sent);
   end_step();
+}
+
+// The parts of other ranks, of the parameters that this step updates: their values, or what was added to them.
+void Optimizer::gather_steps(const std::vector<Tensor>& sent) {
+  detail::all_gather(*ranks_, *division_, sent);
+  if (!rounds_) return;
+  detail::Chunks all;
+  for (std::size_t i = 0; i < sent.size(); ++i)
+    if (sent[i].defined()) all.add(static_cast<int>(i), sent[i].numel());
+  all.run([&](Index, const Chunk& c) {
+    const auto i = static_cast<std::size_t>(c.parameter);
+    if (!is_here(c))
+      detail::add_rounded(parameters_[i].value.ptr<float>() + c.begin, sent[i].ptr<bfloat16>() + c.begin, c.count);
+  });
 }
 
 // Of a parameter that this step updates.
@@ -259,102 +296,6 @@ std::vector<std::string> Optimizer::parameter_names() const {
 bool Optimizer::trains(const Parameter& parameter) const {
   return std::any_of(parameters_.begin(), parameters_.end(),
                      [&](const Trained& p) { return p.value.shares_storage(parameter); });
-}
-
-std::vector<std::size_t> Optimizer::by_name() const {
-  std::vector<std::size_t> order(parameters_.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [this](std::size_t a, std::size_t b) { return parameters_[a].name < parameters_[b].name; });
-  return order;
-}
-
-std::vector<NamedTensor> Optimizer::state() const {
-  require(division_ == nullptr, name_, ": its state is divided among ranks; each has a part of it, state_parts()");
-  std::vector<NamedTensor> parts;
-  for (std::size_t i = 0; i < parameters_.size(); ++i)
-    for (std::size_t s = 0; s < states_[i].size(); ++s)
-      if (states_[i][s].defined()) parts.push_back({slots_[s].name + "." + parameters_[i].name, states_[i][s]});
-  for (NamedTensor& part : small_state()) parts.push_back(std::move(part));
-  return parts;
-}
-
-std::vector<Optimizer::StatePart> Optimizer::state_parts() const {
-  std::vector<StatePart> parts;
-  for (std::size_t i = 0; i < parameters_.size(); ++i)
-    for (std::size_t s = 0; s < states_[i].size(); ++s)
-      if (const Tensor& here = states_[i][s]; here.defined())
-        parts.push_back({slots_[s].name + "." + parameters_[i].name, *state_shape(i, slots_[s]), here.dtype(), here,
-                         static_cast<int>(i)});
-  for (const NamedTensor& part : small_state())
-    parts.push_back({part.name, part.tensor.shape(), part.tensor.dtype(), part.tensor, -1});
-  return parts;
-}
-
-// The rest of the state: how many steps were made, and the learning rates.
-std::vector<NamedTensor> Optimizer::small_state() const {
-  std::vector<NamedTensor> parts;
-  std::vector<double> lrs = {lr_};
-  for (const Group& g : groups_) lrs.push_back(g.lr);
-  std::vector<std::int32_t> steps;
-  for (const std::size_t i : by_name()) steps.push_back(steps_[i]);
-  parts.push_back({"steps", Tensor::from(steps, {static_cast<Index>(steps.size())})});
-  parts.push_back({"step_count", Tensor::scalar(static_cast<double>(step_count_), DType::int32)});
-  parts.push_back({"lr", Tensor::from(lrs, {static_cast<Index>(lrs.size())})});
-  return parts;
-}
-
-// Makes states_ those of the parameters that have tensors in `given`. One may have been frozen when this was made and
-// trained in the run that saved: it gets its tensors now. Or the reverse: without steps and tensors there, it has none
-// here until its first step.
-void Optimizer::fit_states(const std::vector<NamedTensor>& given) {
-  std::map<std::string, const Tensor*> parts;
-  for (const NamedTensor& part : given) parts[part.name] = &part.tensor;
-  const auto steps = parts.find("steps");
-  const bool counted = steps != parts.end() && steps->second->shape() == Shape{static_cast<Index>(steps_.size())};
-  const std::vector<std::size_t> order = by_name();
-  for (std::size_t place = 0; place < order.size() && !slots_.empty(); ++place) {
-    const std::size_t i = order[place];
-    const auto has = [&](const StateSlot& slot) { return parts.count(slot.name + "." + parameters_[i].name) == 1; };
-    const bool any = std::any_of(slots_.begin(), slots_.end(), has);
-    if (any && states_[i].empty()) allocate_states(i);
-    if (!any && counted && steps->second->at({static_cast<Index>(place)}) == 0) states_[i].clear();
-  }
-}
-
-void Optimizer::load_state(const std::vector<NamedTensor>& given) {
-  for (const NamedTensor& part : given)
-    if (part.name == "lr" && part.tensor.defined() && part.tensor.rank() == 1)
-      require(part.tensor.numel() == groups() + 1, name_, ": the number of parameter groups in the state is ",
-              part.tensor.numel() - 1, "; it must be ", groups(), ", as in this optimizer");
-  const auto had = states_;
-  fit_states(given);
-  std::vector<NamedTensor> mine;
-  const std::vector<StatePart> parts = state_parts();
-  for (const StatePart& p : parts)  // of those that are divided: a tensor of their shape
-    mine.push_back({p.name, p.here.shape() == p.shape ? p.here : Tensor::scalar(0, p.dtype).expand(p.shape)});
-  try {
-    detail::check_state(name_, mine, given);
-  } catch (const Error&) {
-    states_ = had;
-    throw;
-  }
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (division_ == nullptr || parts[i].parameter < 0) continue;
-    const auto whole = std::ranges::find(given, parts[i].name, &NamedTensor::name);
-    mine[i].tensor = parts[i].here;
-    mine[i].tensor.copy_(part_here(static_cast<std::size_t>(parts[i].parameter), whole->tensor));
-  }
-  if (division_ != nullptr) mine.erase(mine.begin(), mine.end() - 3);
-  detail::copy_state(mine, given);
-  const std::size_t last = mine.size();
-  const std::vector<std::int32_t> steps = mine[last - 3].tensor.to_vector<std::int32_t>();
-  const std::vector<std::size_t> order = by_name();
-  for (std::size_t place = 0; place < order.size(); ++place) steps_[order[place]] = steps[place];
-  step_count_ = mine[last - 2].tensor.item<Index>();
-  const std::vector<double> lrs = mine[last - 1].tensor.to_vector<double>();
-  lr_ = lrs[0];
-  for (std::size_t g = 0; g < groups_.size(); ++g) groups_[g].lr = lrs[g + 1];
 }
 
 }  // namespace heed

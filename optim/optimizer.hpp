@@ -121,6 +121,10 @@ class Optimizer {
   // Toward Training Trillion Parameter Models», 2020, section 5.1.
   void divide(Ranks& ranks, std::vector<Index>& loads);
   const detail::Division* division() const { return division_.get(); }  // null: it is not
+  // What ranks send each other of a step, as run() tells it (RunOptions::communication_dtype). With bfloat16, what a
+  // step adds to each weight is rounded to it, in one process too. Throws Error for other types than it and float32,
+  // and for bfloat16 where a parameter is not float32.
+  void set_communication_dtype(DType dtype);
   // state() of an optimizer that is divided: of tensors that are divided, what is here. The last three are on all.
   struct StatePart {
     std::string name;
@@ -183,6 +187,7 @@ class Optimizer {
   std::vector<double> sums_;  // of squares, one per chunk
   Ranks* ranks_ = nullptr;    // that it is divided among
   std::shared_ptr<const detail::Division> division_;
+  bool rounds_ = false;  // what a step adds
 
   const Group& group_at(int group) const;
   std::optional<Shape> state_shape(std::size_t parameter, const StateSlot& slot) const;
@@ -194,7 +199,9 @@ class Optimizer {
   void count_step(std::size_t parameter);
   void end_step();
   std::vector<NamedTensor> small_state() const;
-  void update_chunk(const detail::Chunk& chunk, double gradient_scale) const;
+  // `added`: where what it added goes, rounded; null: nobody needs it.
+  void update_chunk(const detail::Chunk& chunk, double gradient_scale, bfloat16* added = nullptr) const;
+  void gather_steps(const std::vector<Tensor>& sent);
   std::vector<std::size_t> by_name() const;  // the parameters in the order that "steps" has in a state
   void fit_states(const std::vector<NamedTensor>& given);
   void collect();  // chunks_; Error where a parameter belongs to no model any more

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <heed/core/detail/profiler.hpp>
 #include <heed/optim/detail/rank_step.hpp>
+#include <heed/optim/detail/rounded.hpp>
 #include <heed/optim/detail/with_kernels.hpp>
 #include <utility>
 
@@ -18,10 +19,6 @@ constexpr std::size_t kUnderWay = 4;
 
 std::size_t padded(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-std::size_t bytes_of(const Tensor& x, const Stretch& s) {
-  return static_cast<std::size_t>(s.count()) * size_of(x.dtype());
-}
-
 char* from(const Tensor& x, const Stretch& s) {
   return static_cast<char*>(x.raw()) + static_cast<std::size_t>(s.begin) * size_of(x.dtype());
 }
@@ -34,11 +31,12 @@ bool steps_in_parts(const Optimizer& optimizer) {
 
 }  // namespace
 
-RankStep::RankStep(ExchangeThread& exchanges, const ShardDivision& shards, const std::vector<Optimizer*>& optimizers)
+RankStep::RankStep(ExchangeThread& exchanges, const ShardDivision& shards, const std::vector<Optimizer*>& optimizers,
+                   DType communication)
     : exchanges_(exchanges),
       ranks_(exchanges.ranks()),
       shards_(shards),
-      tree_({optimizers.begin(), optimizers.end()}),
+      tree_({optimizers.begin(), optimizers.end()}, communication),
       planned_(tree_.parameters().size()),
       values_(tree_.parameters().size()),
       progress_(tree_.parameters().size()) {
@@ -46,6 +44,7 @@ RankStep::RankStep(ExchangeThread& exchanges, const ShardDivision& shards, const
     first_[o] = owners_.size();
     owners_.resize(owners_.size() + o->trained_parameters().size(), o);
   }
+  for (int k = 1; k < ranks_.size(); ++k) others_.push_back((ranks_.rank() + k) % ranks_.size());
   Index most = 0;  // items of a rank's stretches
   for (std::size_t i = 0; i < owners_.size(); ++i) {
     numbers_[trained(i).value.storage()] = i;
@@ -67,6 +66,16 @@ RankStep::~RankStep() {
 
 void RankStep::Values::wait() {
   exchanges->wait(last);
+  const std::lock_guard lock(mutex);
+  if (!added.empty()) {
+    Chunks chunks;
+    for (std::size_t i = 0; i < added.size(); ++i) chunks.add(static_cast<int>(i), added[i].count);
+    chunks.run([&](Index, const Chunk& c) {
+      const Added& a = added[static_cast<std::size_t>(c.parameter)];
+      add_rounded(a.to + c.begin, a.from + c.begin, c.count);
+    });
+    added.clear();
+  }
   storage->arrival = nullptr;
 }
 
@@ -84,6 +93,10 @@ Stretch RankStep::piece_of(const Piece& piece, int rank) const {
   const Stretch& all = stretch_of(piece.parameter, rank);
   const Index begin = std::min(all.end, all.begin + piece.k * bucket_);
   return {begin, std::min(all.end, begin + bucket_)};
+}
+
+std::size_t RankStep::bytes_sent(const Piece& piece, int rank) const {
+  return static_cast<std::size_t>(piece_of(piece, rank).count()) * size_sent(trained(piece.parameter).value);
 }
 
 void RankStep::begin() {
@@ -161,23 +174,35 @@ void RankStep::start(Bucket& b) {
       sum = Tensor::empty(p.value.shape(), p.value.dtype());
   }
   b.room = 0;
-  for (const Piece& p : b.pieces) b.room += padded(bytes_of(progress_[p.parameter].sum, piece_of(p, me)));
-  b.memory = std::make_unique<Scratch<char>>(b.room * b.has.size());
+  for (const Piece& p : b.pieces) b.room += padded(bytes_sent(p, me));
+  std::size_t rounded = 0;  // bytes
+  if (tree_.rounds())
+    for (const int r : others_)
+      for (const Piece& p : b.pieces) rounded += padded(bytes_sent(p, r));
+  b.memory = std::make_unique<Scratch<char>>(b.room * b.has.size() + rounded);
+  char* out_to = b.memory->data() + b.room * b.has.size();
   std::vector<Outgoing> out;
   std::vector<Incoming> in;
-  for (int r = 0; r < ranks_.size(); ++r) {
-    if (r == me) continue;
+  Rounding rounding;
+  for (const int r : others_) {
     out.push_back({r, b.has[static_cast<std::size_t>(me)].data(), count});
     in.push_back({r, b.has[static_cast<std::size_t>(r)].data(), count});
     char* to = b.memory->data() + static_cast<std::size_t>(r) * b.room;
     for (const Piece& p : b.pieces) {
       const Tensor& sum = progress_[p.parameter].sum;
-      const Stretch mine = piece_of(p, me), theirs = piece_of(p, r);
-      if (theirs.count() > 0) out.push_back({r, from(sum, theirs), bytes_of(sum, theirs)});
-      if (mine.count() > 0) in.push_back({r, to, bytes_of(sum, mine)});
-      to += padded(bytes_of(sum, mine));
+      const Stretch theirs = piece_of(p, r);
+      const std::size_t outgoing = bytes_sent(p, r), incoming = bytes_sent(p, me);
+      const char* bytes = from(sum, theirs);
+      if (tree_.rounds()) {
+        rounding.add(reinterpret_cast<bfloat16*>(out_to), reinterpret_cast<const float*>(bytes), theirs.count());
+        bytes = std::exchange(out_to, out_to + padded(outgoing));
+      }
+      if (outgoing > 0) out.push_back({r, bytes, outgoing});
+      if (incoming > 0) in.push_back({r, to, incoming});
+      to += padded(incoming);
     }
   }
+  rounding.run();
   b.exchange = exchanges_.add(std::move(out), std::move(in), ExchangeThread::gradients);
 }
 
@@ -196,8 +221,10 @@ void RankStep::join(Bucket& b) {
     p.squares.resize(static_cast<std::size_t>((p.sum.numel() + Chunks::kLongest - 1) / Chunks::kLongest));
     trained(parameter).info().gradient = p.sum;
     places.push_back(end);
-    end += padded(bytes_of(p.sum, mine));
+    end += padded(bytes_sent(b.pieces[i], ranks_.rank()));
   }
+  const auto widened = static_cast<Index>(tree_.rounds() ? b.has.size() * Chunks::kLongest : 0);
+  ThreadScratch<float> scratch(widened);
   chunks.run([&](Index, const Chunk& c) {
     const auto i = static_cast<std::size_t>(c.parameter);
     Progress& p = progress_[b.parameters[i]];
@@ -206,15 +233,20 @@ void RankStep::join(Bucket& b) {
       using T = decltype(zero);
       T* const own = p.sum.template ptr<T>() + begin;
       std::vector<T*> sums(b.has.size());  // null: none
-      for (std::size_t r = 0; r < sums.size(); ++r)
-        if (b.has[r][i] == '1')
-          sums[r] = r == me ? own : reinterpret_cast<T*>(b.memory->data() + r * b.room + places[i]) + c.begin;
+      for (std::size_t r = 0; r < sums.size(); ++r) {
+        if (b.has[r][i] != '1') continue;
+        const std::size_t before = places[i] + static_cast<std::size_t>(c.begin) * size_sent(p.sum);
+        char* const arrived = b.memory->data() + r * b.room + before;
+        sums[r] = r == me ? own : reinterpret_cast<T*>(arrived);
+        if constexpr (std::is_same_v<T, float>)
+          if (tree_.rounds() && r != me) {
+            sums[r] = scratch.mine() + r * Chunks::kLongest;
+            widen(sums[r], reinterpret_cast<const bfloat16*>(arrived), c.count);
+          }
+      }
       for (const auto& [x, y] : shards_.joins) {
-        T *&left = sums[static_cast<std::size_t>(x)], *const right = sums[static_cast<std::size_t>(y)];
-        if (left == nullptr)
-          left = right;
-        else if (right != nullptr)
-          kernels.add(left, right, c.count);
+        T*& left = sums[static_cast<std::size_t>(x)];
+        left = tree_.join(left, sums[static_cast<std::size_t>(y)], c.count);
       }
       if (sums[0] != own) std::memcpy(own, sums[0], static_cast<std::size_t>(c.count) * sizeof(T));
       p.squares[static_cast<std::size_t>(begin / Chunks::kLongest)] = kernels.sum_squares(own, c.count);
@@ -299,32 +331,52 @@ void RankStep::step(Optimizer& o, double gradient_scale) {
 void RankStep::step_bucket(const Bucket& b, Optimizer& o, double gradient_scale) {
   const int me = ranks_.rank();
   Chunks chunks;
-  std::vector<Outgoing> out;
-  std::vector<Incoming> in;
-  std::vector<std::size_t> sent;
+  std::vector<std::size_t> stepped;  // pieces
+  Index items = 0;                   // of all ranks, with what they are padded by
+  const auto room_of = [](const Stretch& s) { return (s.count() + 31) / 32 * 32; };
   for (std::size_t i = 0; i < b.pieces.size(); ++i) {
     const Piece& piece = b.pieces[i];
     if (!progress_[piece.parameter].anywhere || owners_[piece.parameter] != &o) continue;
     if (!std::exchange(progress_[piece.parameter].counted, true)) o.count_step(piece.parameter - first_.at(&o));
+    chunks.add(static_cast<int>(i), piece_of(piece, me).count());
+    stepped.push_back(i);
+    for (int r = 0; r < ranks_.size(); ++r) items += room_of(piece_of(piece, r));
+  }
+  if (stepped.empty()) return;
+  const auto added = std::make_shared<Scratch<bfloat16>>(tree_.rounds() ? static_cast<std::size_t>(items) : 0);
+  std::vector<bfloat16*> added_here(b.pieces.size());  // null: values are sent
+  std::vector<Outgoing> out;
+  std::vector<Incoming> in;
+  bfloat16* to = added->data();
+  for (const std::size_t i : stepped) {
+    const Piece& piece = b.pieces[i];
     const Tensor& value = trained(piece.parameter).value;
     const Stretch mine = piece_of(piece, me);
-    chunks.add(static_cast<int>(i), mine.count());
-    for (int r = 0; r < ranks_.size(); ++r) {
-      if (r == me) continue;
+    const void* outgoing = from(value, mine);
+    if (tree_.rounds()) outgoing = added_here[i] = std::exchange(to, to + room_of(mine));
+    for (const int r : others_) {
       const Stretch theirs = piece_of(piece, r);
-      if (mine.count() > 0) out.push_back({r, from(value, mine), bytes_of(value, mine)});
-      if (theirs.count() > 0) in.push_back({r, from(value, theirs), bytes_of(value, theirs)});
+      void* incoming = from(value, theirs);
+      if (tree_.rounds()) {
+        values_[piece.parameter].added.push_back({added, to, static_cast<float*>(incoming), theirs.count()});
+        incoming = std::exchange(to, to + room_of(theirs));
+      }
+      if (mine.count() > 0) out.push_back({r, outgoing, bytes_sent(piece, me)});
+      if (theirs.count() > 0) in.push_back({r, incoming, bytes_sent(piece, r)});
     }
-    sent.push_back(piece.parameter);
   }
-  if (sent.empty()) return;
   chunks.run([&](Index, const Chunk& c) {
-    const Piece& piece = b.pieces[static_cast<std::size_t>(c.parameter)];
+    const auto i = static_cast<std::size_t>(c.parameter);
+    const Piece& piece = b.pieces[i];
+    bfloat16* const to_send = added_here[i] == nullptr ? nullptr : added_here[i] + c.begin;
     const Index begin = piece_of(piece, me).begin + c.begin;
-    o.update_chunk({static_cast<int>(piece.parameter - first_.at(&o)), begin, c.count}, gradient_scale);
+    o.update_chunk({static_cast<int>(piece.parameter - first_.at(&o)), begin, c.count}, gradient_scale, to_send);
   });
   const ExchangeThread::Ticket exchange = exchanges_.add(std::move(out), std::move(in), ExchangeThread::values);
-  for (const std::size_t i : sent) values_[i].last = exchange, values_[i].sent = true;
+  for (const std::size_t i : stepped) {
+    Values& v = values_[b.parameters[i]];
+    v.last = exchange, v.sent = true;
+  }
 }
 
 }  // namespace heed::detail

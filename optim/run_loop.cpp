@@ -174,6 +174,7 @@ Checkpoint Run::checkpoint_to_resume() const {
 }
 
 Index Run::resume() {
+  for (const Update& u : parts_.updates) u.optimizer.set_communication_dtype(o_.communication_dtype);
   if (ranks_.get() != nullptr) {
     std::vector<Index> loads(static_cast<std::size_t>(ranks_.get()->size()));
     for (const Update& u : parts_.updates) u.optimizer.divide(*ranks_.get(), loads);
@@ -283,6 +284,7 @@ detail::RunProperties Run::properties() {
                                {"seconds", text(o_.seconds)},
                                {"accumulate", text(o_.accumulate)},
                                {"shards", text(o_.shards)},
+                               {"communication_dtype", text(name_of(o_.communication_dtype))},
                                {"grad_clip", text(o_.grad_clip)},
                                {"precision", text(name_of(o_.precision))},
                                {"eval_every and eval_batches", text(o_.eval_every, o_.eval_batches)},
@@ -329,7 +331,9 @@ std::vector<Optimizer*> Run::optimizers() const {
 detail::RankStep* Run::begin_rank_step(std::size_t first) {
   if (ranks_.get() == nullptr) return nullptr;
   std::unique_ptr<detail::RankStep>& step = rank_steps_[first];
-  if (step == nullptr) step = std::make_unique<detail::RankStep>(ranks_.exchanges(), ranks_.shards(), optimizers());
+  if (step == nullptr)
+    step = std::make_unique<detail::RankStep>(ranks_.exchanges(), ranks_.shards(), optimizers(),
+                                              o_.communication_dtype);
   step->begin();
   return step.get();
 }
@@ -342,7 +346,7 @@ double Run::gradients_of(const std::function<Tensor(const Batch&)>& loss, std::v
   std::optional<detail::GradientTree> tree;
   if (step == nullptr && o_.shards > 1) {
     const std::vector<Optimizer*> all = optimizers();
-    tree.emplace(std::vector<const Optimizer*>(all.begin(), all.end()));
+    tree.emplace(std::vector<const Optimizer*>(all.begin(), all.end()), o_.communication_dtype);
   }
   for (Shard& shard : shards) {
     const bool last = &shard == &shards.back();

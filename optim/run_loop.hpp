@@ -133,6 +133,10 @@ struct RunOptions {
   // progress and writes; a file to resume from is read by all. Callbacks are called on all, and must do the same there.
   // They must outlive the optimizers' last step. Null: this process is the whole run.
   Ranks* ranks = nullptr;
+  // What ranks send each other, which is a part of the recipe as `shards` is. bfloat16 is half the bytes: each sum of
+  // shards' gradients but the last is rounded to it, so that one shard's gradient is not, and so is what a step adds to
+  // each weight, on any number of ranks. Weights and sums stay float32, and must be.
+  DType communication_dtype = DType::float32;
   double grad_clip = 1;              // largest norm of the gradient of a loss; 0: no clipping
   std::uint64_t seed = 1;            // of batches and dropout
   DType precision = DType::float32;  // bfloat16: MatmulPrecision of steps and evaluations

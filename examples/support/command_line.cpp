@@ -130,6 +130,9 @@ Takes one_of(const std::vector<std::string>& words, const std::string& shown) {
           }};
 }
 
+Takes dtype_name() { return one_of({"f32", "bf16"}); }
+DType dtype_named(const std::string& given) { return given == "bf16" ? DType::bfloat16 : DType::float32; }
+
 Takes list_of(Takes each, const std::string& shown) {
   return {shown, std::move(each.error), true, std::move(each.plain)};
 }

@@ -38,6 +38,9 @@ Takes whole(std::int64_t least, std::int64_t most = std::int64_t{1} << 40);
 Takes number(double least, double most = std::numeric_limits<double>::max());
 // One of a list of words; shown as a|b|c unless told.
 Takes one_of(const std::vector<std::string>& words, const std::string& shown = "");
+// f32 or bf16, and the type that such a flag names.
+Takes dtype_name();
+DType dtype_named(const std::string& given);
 // Some of those, with commas between.
 Takes list_of(Takes each, const std::string& shown);
 

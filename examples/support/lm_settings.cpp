@@ -65,6 +65,7 @@ void for_each_setting(S& s, F&& f) {
   f("data", s.data), f("tokenizer", s.tokenizer), f("preset", s.preset), f("recipe", s.recipe);
   f("model", s.model), f("layers", s.layers), f("heads", s.heads), f("width", s.width), f("context", s.context),
       f("batch", s.batch), f("accumulate", s.accumulate), f("shards", s.shards);
+  f("communication-dtype", s.communication_dtype);
   f("dropout", s.dropout), f("attention", s.attention);
   for_each_option(s.mechanism, [&](const MechanismOption& o, auto& value) { f(o.name.c_str(), value); });
   f("norm", s.norm), f("activation", s.activation), f("positions", s.positions), f("bias", s.bias);
@@ -204,6 +205,8 @@ LmFlags::LmFlags() : line_("Trains a small language model on text files, or on t
   line.add("--batch", s.batch, "Rows a batch [by preset; stories 24; fast: 32 in baby]", whole(1));
   line.add("--accumulate", s.accumulate, "Batches a shard [1]", whole(1));
   line.add("--shards", s.shards, "Parts of a step, whose gradients are summed in a tree [1]", whole(1, kMostShards));
+  line.add("--communication-dtype", s.communication_dtype, "Of what ranks send each other; bf16: half the bytes [f32]",
+           dtype_name());
   line.add("--lr", s.lr,
            "Highest learning rate [nano 3e-3, baby 1e-3, gpt2 6e-4; stories 5e-3; fast: 6e-3, 4e-3, 2e-3]", rate);
   line.add("--min-lr", s.min_lr, "Learning rate at the end [a tenth of lr; fast: 0]", rate);
@@ -222,7 +225,7 @@ LmFlags::LmFlags() : line_("Trains a small language model on text files, or on t
   line.add("--beta2", s.beta2, "Of optimizers that have it [0.99; 0.95 in gpt2; fast: 0.95]", share);
   line.add("--grad-clip", s.grad_clip, "Largest norm of the gradient; 0: any [1]", rate);
   line.add("--dtype", s.dtype, "Operands of matrix products [f32; fast: bf16 where the machine has it]",
-           one_of({"f32", "bf16"}));
+           dtype_name());
   line.add_seed(s.seed, "Of initial weights, batches, dropout and the sample [1]");
   line.add_threads(run_.threads);
   line.group("Evaluation, checkpoints, output");

@@ -27,7 +27,7 @@ struct LmSettings {
   double weight_decay = 0.1, beta1 = 0.9, beta2 = 0.99, grad_clip = 1;
   std::string optimizer = "adamw", schedule = "cosine";
   std::uint64_t seed = 1;
-  std::string dtype = "f32";
+  std::string dtype = "f32", communication_dtype = "f32";
   double val_fraction = 0.1;
   Index eval_every = 250, eval_batches = 20;
 };

@@ -23,7 +23,7 @@ void for_each_setting(S& s, const F& f) {
   f("average-last", s.average_last), f("average-every", s.average_every), f("label-smoothing", s.label_smoothing);
   f("lr", s.lr), f("beta2", s.beta2);
   f("grad-clip", s.grad_clip), f("warmup", s.warmup), f("seed", s.seed), f("dtype", s.dtype);
-  f("schedule", s.schedule);
+  f("schedule", s.schedule), f("communication-dtype", s.communication_dtype);
 }
 
 bool says_when_it_ends(std::string_view name) { return name == "steps" || name == "epochs" || name == "minutes"; }
@@ -141,6 +141,8 @@ void add_flags(CommandLine& line, TranslationSettings& s) {
   line.add("--minutes", s.minutes, "Of training; a resumed run has as many again", number(0));
   line.add("--batch-tokens", s.batch_tokens, "Tokens of the longer side of a batch, padding included [4096]", whole(1));
   line.add("--shards", s.shards, "Batches of a step, whose gradients are summed in a tree [1]", whole(1, kMostShards));
+  line.add("--communication-dtype", s.communication_dtype, "Of what ranks send each other; bf16: half the bytes [f32]",
+           dtype_name());
   line.add("--label-smoothing", s.label_smoothing, "Share of a target spread over all words [0]", number(0, 0.99));
   line.add("--lr", s.lr, "Highest learning rate [2e-3]", number(0));
   line.add("--warmup", s.warmup, "Steps in which it rises [200]", whole(0));
@@ -151,7 +153,7 @@ void add_flags(CommandLine& line, TranslationSettings& s) {
   line.add("--average-last", s.average_last, "Translates with the mean of so many kept weights [1: none]", whole(1));
   line.add("--average-every", s.average_every, "Steps after which they are kept [--eval-every]", whole(1));
   line.add("--eval-every", s.eval_every, "Steps between evaluations [500]", whole(0));
-  line.add("--dtype", s.dtype, "Of matrix products [f32]", one_of({"f32", "bf16"}));
+  line.add("--dtype", s.dtype, "Of matrix products [f32]", dtype_name());
   line.add_seed(s.seed, "Of weights, batches and dropout [1]");
 }
 

@@ -30,7 +30,7 @@ struct TranslationSettings {
   double label_smoothing = 0, lr = 2e-3, beta2 = 0.98, grad_clip = 1;
   Index warmup = 200;
   std::uint64_t seed = 1;
-  std::string dtype = "f32", schedule = "linear";
+  std::string dtype = "f32", communication_dtype = "f32", schedule = "linear";
 
   static constexpr Index kDefaultSteps = 1000;
   bool built_in() const { return source.empty(); }

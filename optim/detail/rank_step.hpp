@@ -6,6 +6,7 @@
 #include <heed/optim/detail/exchange_thread.hpp>
 #include <heed/optim/detail/gradient_tree.hpp>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -19,11 +20,12 @@ namespace heed::detail {
 // Of each bucket, a rank sends every other rank that one's stretch of its sums, and gets the others' sums of its own,
 // which it joins in the order of the tree. It makes the optimizer's step there, and sends the new values to all: of the
 // last bucket first, as what backward came to last is what forward reads first. Who reads a value that has not arrived
-// waits for it (Arrival).
+// waits for it (Arrival). In bfloat16 sums are sent rounded, and in place of values what the step added to them.
 class RankStep {
  public:
   // Of all optimizers whose parameters may get gradients; they are divided among the ranks.
-  RankStep(ExchangeThread& exchanges, const ShardDivision& shards, const std::vector<Optimizer*>& optimizers);
+  RankStep(ExchangeThread& exchanges, const ShardDivision& shards, const std::vector<Optimizer*>& optimizers,
+           DType communication);
   ~RankStep();  // nobody waits any more for what has not arrived
   RankStep(const RankStep&) = delete;
   RankStep& operator=(const RankStep&) = delete;
@@ -53,8 +55,17 @@ class RankStep {
     std::size_t awaited = 0;                // of them, whose gradients are not complete
     std::vector<std::string> has;           // [rank]: for each of them '1' where that rank has a gradient
     std::size_t room = 0;                   // bytes of what one rank sends here
-    std::unique_ptr<Scratch<char>> memory;  // for so many of each rank, from start() to join()
+    // From start() to join(): room for what each rank sends here, and behind it what is sent in another type than it
+    // is computed in.
+    std::unique_ptr<Scratch<char>> memory;
     ExchangeThread::Ticket exchange;
+  };
+  // What another rank's step added to a piece of a parameter, in bfloat16.
+  struct Added {
+    std::shared_ptr<Scratch<bfloat16>> memory;  // of a bucket
+    const bfloat16* from;
+    float* to;
+    Index count;
   };
   // The values of a parameter, from step() on.
   struct Values final : Arrival {
@@ -62,6 +73,8 @@ class RankStep {
     Storage* storage = nullptr;
     ExchangeThread::Ticket last;  // of their exchanges
     bool sent = false;            // in the current step
+    std::mutex mutex;             // of what follows
+    std::vector<Added> added;     // to be added when it has arrived; else the values themselves arrive
     void wait() override;
   };
   // A parameter in the current step.
@@ -77,6 +90,7 @@ class RankStep {
   Ranks& ranks_;
   const ShardDivision& shards_;
   GradientTree tree_;
+  std::vector<int> others_;  // ranks, from the next one on, so that not all send to one at first
   std::vector<Optimizer*> owners_;                           // [parameter]
   std::unordered_map<const Optimizer*, std::size_t> first_;  // parameter of an optimizer
   std::unordered_map<const Storage*, std::size_t> numbers_;  // of the parameters
@@ -93,6 +107,10 @@ class RankStep {
   const Trained& trained(std::size_t parameter) const { return tree_.parameters()[parameter]; }
   const Stretch& stretch_of(std::size_t parameter, int rank) const;
   Stretch piece_of(const Piece& piece, int rank) const;
+  std::size_t size_sent(const Tensor& x) const {  // of an item
+    return size_of(tree_.rounds() ? DType::bfloat16 : x.dtype());
+  }
+  std::size_t bytes_sent(const Piece& piece, int rank) const;
   void take(std::size_t parameter);
   void add_buckets(const std::vector<std::size_t>& parameters);
   void advance(bool to_the_end);

@@ -41,7 +41,8 @@ json nano_settings() {
           {"bias", false},         {"steps", 2000},        {"lr", 3e-3},           {"min-lr", 3e-4},
           {"warmup", 100},         {"weight-decay", 0.1},  {"beta1", 0.9},         {"beta2", 0.99},
           {"grad-clip", 1.0},      {"optimizer", "adamw"}, {"schedule", "cosine"}, {"seed", 1},
-          {"dtype", "f32"},        {"val-fraction", 0.1},  {"eval-every", 250},    {"eval-batches", 20}};
+          {"dtype", "f32"},        {"communication-dtype", "f32"},
+          {"val-fraction", 0.1},  {"eval-every", 250},    {"eval-batches", 20}};
 }
 
 json nano_settings_but(const json& others) {
@@ -206,6 +207,7 @@ TEST_CASE("train_lm: each flag fills the setting of its name") {
                     {"schedule", "linear"},
                     {"seed", 9},
                     {"dtype", "bf16"},
+                    {"communication-dtype", "bf16"},
                     {"val-fraction", 0.2},
                     {"eval-every", 8},
                     {"eval-batches", 0}};

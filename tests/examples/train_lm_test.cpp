@@ -96,7 +96,7 @@ TEST_CASE("train_lm: wrong flags say what is right and exit 2") {
   CHECK(help.exit_code == 0);
   for (const char* flag : {"--data",       "--tokenizer",    "--preset",       "--layers",
                            "--heads",      "--width",        "--context",      "--batch",
-                           "--accumulate", "--shards",
+                           "--accumulate", "--shards",       "--communication-dtype",
                            "--dropout",    "--attention",    "--norm",
                            "--activation", "--positions",    "--steps",        "--lr",
                            "--min-lr",     "--warmup",       "--weight-decay", "--beta1",

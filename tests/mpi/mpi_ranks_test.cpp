@@ -72,7 +72,8 @@ TEST_CASE("mpirun train_lm: the checkpoint of one process, at any number of rank
 
 TEST_CASE("mpirun train_lm: the checkpoint of one process, with each kind of optimizer, and of a masked model") {
   const Training t;
-  for (const std::string flags : {"--optimizer muon", "--optimizer adafactor", "--optimizer sgd", "--model mlm"}) {
+  for (const std::string flags : {"--optimizer muon", "--optimizer adafactor", "--optimizer sgd", "--model mlm",
+                                  "--communication-dtype bf16", "--communication-dtype bf16 --optimizer muon"}) {
     CAPTURE(flags);
     const std::string one = checkpoint_of(t, 0, kRecipe + flags);
     CHECK((checkpoint_of(t, 3, kRecipe + flags) == one));

@@ -47,6 +47,7 @@ struct Trial {
   Index steps = 4, shards = 8, accumulate = 1;
   double clip = 0.1;
   bool average = false, resume = false;
+  DType communication = DType::float32;
 };
 
 // Trains, and gives the checkpoint's bytes and the last loss.
@@ -63,6 +64,7 @@ std::pair<std::string, double> trained(const Trial& t, const fs::path& folder) {
     RunOptions o{.steps = t.steps, .accumulate = t.accumulate, .shards = t.shards, .ranks = ranks,
                  .grad_clip = t.clip, .seed = 5, .eval_every = 2, .checkpoint = file, .resume = t.resume, .log = log};
     if (t.average) o.average = &average;
+    o.communication_dtype = t.communication;
     const RunResult r = run(model, *optimizer, schedule, Data{}, HeldOutPlane{}, o);
     if (ranks == nullptr || ranks->rank() == ranks->size() - 1) last = r.history.losses.back() + *r.validation_loss;
   };
@@ -97,6 +99,26 @@ TEST_CASE("ranks: each optimizer leaves the bits of one process") {
       CAPTURE(optimizer);
       CAPTURE(ranks);
       const auto several = trained({.optimizer = optimizer, .ranks = ranks}, folder.path);
+      CHECK((several.first == one.first));
+      CHECK(several.second == one.second);
+    }
+  }
+}
+
+TEST_CASE("ranks: each optimizer leaves the bits of one process where ranks send bfloat16") {
+  const TemporaryFolder folder;
+  for (const std::string& optimizer : optimizer_names()) {
+    CAPTURE(optimizer);
+    Trial t = {.optimizer = optimizer, .shards = 7};
+    const auto plain = trained(t, folder.path);
+    t.communication = DType::bfloat16;
+    const auto one = trained(t, folder.path);
+    CHECK((one.first != plain.first));
+    CHECK(one.second == doctest::Approx(plain.second).epsilon(0.05));
+    for (const int ranks : {1, 2, 3, 4, 7}) {
+      CAPTURE(ranks);
+      t.ranks = ranks;
+      const auto several = trained(t, folder.path);
       CHECK((several.first == one.first));
       CHECK(several.second == one.second);
     }
@@ -166,7 +188,9 @@ TEST_CASE("ranks: a run goes on with any other number of them") {
 }
 
 TEST_CASE("ranks: each keeps its part of the optimizer's state, and sends its part of two passes over the parameters") {
-  for (const int size : {2, 3, 4}) {
+  for (const auto& [size, dtype] : {std::pair{2, DType::float32}, {3, DType::float32}, {4, DType::float32},
+                                    {2, DType::bfloat16}, {3, DType::bfloat16}}) {
+    CAPTURE(name_of(dtype));
     std::vector<double> kept(static_cast<std::size_t>(size)), sent(kept.size());
     Index parameters = 0;
     CHECK(on_ranks(size, [&](Ranks& ranks) {
@@ -182,7 +206,8 @@ TEST_CASE("ranks: each keeps its part of the optimizer's state, and sends its pa
             };
             const auto go = [&](Index steps) {
               const std::uint64_t before = ranks.bytes_sent();
-              run(model, optimizer, schedule, Rows{}, {}, {.steps = steps, .shards = size, .ranks = &ranks},
+              run(model, optimizer, schedule, Rows{}, {},
+                  {.steps = steps, .shards = size, .ranks = &ranks, .communication_dtype = dtype},
                   [&](const Batch& b) { return mse_loss(model(b.inputs), b.targets); });
               return static_cast<double>(ranks.bytes_sent() - before);
             };
@@ -194,10 +219,10 @@ TEST_CASE("ranks: each keeps its part of the optimizer's state, and sends its pa
             if (me == 0) parameters = parameter_count(model);
           }).empty());
     for (int r = 0; r < size; ++r) {
-      const double p = static_cast<double>(parameters), n = size;
+      const double p = static_cast<double>(parameters), n = size, bytes = static_cast<double>(size_of(dtype));
       // Two numbers of each of a share's items, whose ends are those of chunks.
       CHECK(std::abs(kept[static_cast<std::size_t>(r)] - 2 * p / n) <= 2 * detail::Chunks::kLongest);
-      CHECK(sent[static_cast<std::size_t>(r)] == doctest::Approx(4 * 2 * p * (n - 1) / n).epsilon(0.03));
+      CHECK(sent[static_cast<std::size_t>(r)] == doctest::Approx(bytes * 2 * p * (n - 1) / n).epsilon(0.03));
     }
   }
 }

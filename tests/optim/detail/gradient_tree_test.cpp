@@ -1,4 +1,5 @@
 // Steps of several shards: which gradients are summed in which order, whatever computes them.
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -25,13 +26,31 @@ Gradients take_gradients(const std::vector<NamedParameter>& parameters) {
   return all;
 }
 
+// The nearest number of 8 binary digits, of two the even one.
+float rounded(float x) {
+  int exponent = 0;
+  const double digits = std::frexp(static_cast<double>(x), &exponent) * 256;
+  return static_cast<float>(std::ldexp(std::nearbyint(digits), exponent - 8));
+}
+
+Gradients rounded(const Gradients& gradients) {
+  Gradients all;
+  for (const Tensor& g : gradients) {
+    std::vector<float> numbers = g.defined() ? g.to_vector<float>() : std::vector<float>();
+    for (float& x : numbers) x = rounded(x);
+    all.push_back(g.defined() ? Tensor::from(numbers, g.shape()) : g);
+  }
+  return all;
+}
+
 // Number by number: the left part of n shards is the largest power of two below n.
-Gradients tree_of(const std::vector<Gradients>& shards, std::size_t begin, std::size_t end) {
+Gradients tree_of(const std::vector<Gradients>& shards, std::size_t begin, std::size_t end, bool rounds = false) {
   if (end - begin == 1) return shards[begin];
   std::size_t left = 1;
   while (2 * left < end - begin) left *= 2;
-  Gradients a = tree_of(shards, begin, begin + left);
-  const Gradients b = tree_of(shards, begin + left, end);
+  Gradients a = tree_of(shards, begin, begin + left, rounds);
+  Gradients b = tree_of(shards, begin + left, end, rounds);
+  if (rounds) a = rounded(a), b = rounded(b);
   for (std::size_t i = 0; i < a.size(); ++i) {
     if (!a[i].defined() || !b[i].defined()) {
       if (!a[i].defined()) a[i] = b[i];
@@ -81,10 +100,12 @@ struct SometimesBoth {  // batches 1, 2, 4 of five use the second part
 }  // namespace
 
 TEST_CASE("shards: gradients are those of each shard alone, summed in a binary tree") {
-  for (const std::uint64_t shards : {2, 3, 5, 6, 7, 8}) {
+  for (const auto& [shards, rounds] : std::vector<std::pair<std::uint64_t, bool>>{
+           {2, false}, {3, false}, {5, false}, {6, false}, {7, false}, {8, false}, {1, true}, {2, true}, {7, true}}) {
     CAPTURE(shards);
     PlaneRun before, s;
-    s.go({.steps = 1, .shards = static_cast<Index>(shards), .grad_clip = 0, .seed = 5});
+    s.go({.steps = 1, .shards = static_cast<Index>(shards),
+          .communication_dtype = rounds ? DType::bfloat16 : DType::float32, .grad_clip = 0, .seed = 5});
     std::vector<Gradients> each;
     for (std::uint64_t i = 0; i < shards; ++i)
       each.push_back(gradients_of_shard(
@@ -94,7 +115,7 @@ TEST_CASE("shards: gradients are those of each shard alone, summed in a binary t
             return before.model.loss(b.inputs, b.targets);
           },
           5, 0, i, 1.0 / static_cast<double>(shards)));
-    const Gradients want = tree_of(each, 0, each.size()), got = take_gradients(named_parameters(s.model));
+    const Gradients want = tree_of(each, 0, each.size(), rounds), got = take_gradients(named_parameters(s.model));
     REQUIRE(got.size() == 4);
     for (std::size_t i = 0; i < got.size(); ++i) CHECK(same_bits(got[i], want[i]));
   }
@@ -125,18 +146,48 @@ TEST_CASE("shards: each may accumulate batches") {
 }
 
 TEST_CASE("shards: a parameter that only some of them use gets the sum of those") {
-  Rng rng(1), again(1);
-  TwoParts model(rng), other(again);
-  SGD optimizer(named_parameters(model), {.lr = 0.1});
+  Rng rng(1);
+  TwoParts other(rng);
   Schedule schedule("constant", {.lr = 0.1});
-  run(model, optimizer, schedule, SometimesBoth{}, {}, {.steps = 1, .shards = 5, .grad_clip = 0, .seed = 5});
   std::vector<Gradients> each;
   for (std::uint64_t i = 0; i < 5; ++i)
     each.push_back(gradients_of_shard(
         named_parameters(other), [&] { return other.loss(SometimesBoth{}.batch(5, i)); }, 5, 0, i, 0.2));
   CHECK(!each[0][2].defined());
-  const Gradients want = tree_of(each, 0, 5), got = take_gradients(named_parameters(model));
-  for (std::size_t i = 0; i < got.size(); ++i) CHECK(same_bits(got[i], want[i]));
+  for (const bool rounds : {false, true}) {
+    Rng anew(1);
+    TwoParts trained(anew);
+    SGD its(named_parameters(trained), {.lr = 0.1});
+    run(trained, its, schedule, SometimesBoth{}, {},
+        {.steps = 1, .shards = 5, .communication_dtype = rounds ? DType::bfloat16 : DType::float32, .grad_clip = 0,
+         .seed = 5});
+    const Gradients want = tree_of(each, 0, 5, rounds), got = take_gradients(named_parameters(trained));
+    for (std::size_t i = 0; i < got.size(); ++i) CHECK(same_bits(got[i], want[i]));
+  }
+}
+
+TEST_CASE("shards: where ranks send bfloat16, what a step adds to each weight is rounded to it") {
+  Rng rng(1), again(1);
+  TwoParts model(rng), before(again);
+  SGD optimizer(named_parameters(model), {.lr = 0.1});
+  Schedule schedule("constant", {.lr = 0.1});
+  run(model, optimizer, schedule, Plane{}, {}, {.steps = 1, .communication_dtype = DType::bfloat16, .grad_clip = 0});
+  const Tensor w = model.first.weight.detach(), old = before.first.weight.detach(), g = model.first.weight.grad();
+  for (Index i = 0; i < w.numel(); ++i) {
+    const auto at = [i](const Tensor& x) { return static_cast<float>(x.at({0, i})); };
+    // SGD's own value: p - lr g, with one rounding or two.
+    const float fused = std::fma(-0.1f, at(g), at(old)), plain = at(old) - 0.1f * at(g);
+    const float a = at(old) + rounded(fused - at(old)), b = at(old) + rounded(plain - at(old));
+    CHECK((at(w) == a || at(w) == b));
+    CHECK(at(w) != fused);
+  }
+  Linear wide(2, 2, rng);
+  to(wide, DType::float64);
+  SGD others(named_parameters(wide), {.lr = 0.1});
+  CHECK(test::error_of([&] { others.set_communication_dtype(DType::bfloat16); }) ==
+        "SGD: communication_dtype is bfloat16 and weight is float64; parameters must be float32 then");
+  CHECK(test::error_of([&] { others.set_communication_dtype(DType::float64); }) ==
+        "SGD: communication_dtype is float64; it must be float32 or bfloat16");
 }
 
 TEST_CASE("shards: where a step has several losses, each shard's dropout goes on from the one before") {

@@ -1,0 +1,39 @@
+// Numbers as ranks send them in bfloat16: which number is the nearest, and what a step becomes.
+#include <heed/heed.hpp>
+#include <heed/optim/detail/rounded.hpp>
+#include <vector>
+
+#include "tests/support.hpp"
+
+using namespace heed;
+
+TEST_CASE("rounded: the nearest number of 8 binary digits, of two the even one") {
+  // 1 + 2^-7 is the next after 1: halves of it go to the even neighbour.
+  const std::vector<float> given = {1.0f, 1.00390625f, 1.01171875f, 0.1f, -0.1f, 1e-40f, 0.0f},
+                           nearest = {1.0f, 1.0f, 1.015625f, 0.10009765625f, -0.10009765625f,
+                                      9.183549615799121e-41f, 0.0f};  // 2^-133, the least there is
+  std::vector<float> x = given;
+  detail::round_in_place(x.data(), static_cast<Index>(x.size()));
+  CHECK(x == nearest);
+  std::vector<bfloat16> bits(given.size());
+  detail::round(bits.data(), given.data(), static_cast<Index>(given.size()));
+  std::vector<float> sums(given.size(), 2.0f);
+  detail::add_rounded(sums.data(), bits.data(), static_cast<Index>(sums.size()));
+  for (std::size_t i = 0; i < sums.size(); ++i) CHECK(sums[i] == 2.0f + nearest[i]);
+}
+
+TEST_CASE("rounded: a step adds what the others are told") {
+  const std::vector<float> old = {1, -3, 1000, 0};
+  std::vector<float> values = {1.1f, -3.003f, 1000.0001f, 7e-5f};
+  std::vector<bfloat16> added(4);
+  detail::round_step(values.data(), old.data(), added.data(), 4);
+  // The nearest of what float32 has of each difference.
+  const std::vector<float> told = {0.10009765625f, -0.0030059814453125f, 0.0001220703125f, 7.009506225585938e-05f};
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK(static_cast<float>(added[i]) == told[i]);
+    CHECK(values[i] == old[i] + told[i]);
+  }
+  std::vector<float> again = {1.1f, -3.003f, 1000.0001f, 7e-5f};
+  detail::round_step(again.data(), old.data(), nullptr, 4);
+  CHECK(again == values);
+}
