@@ -60,13 +60,15 @@ bool GradientTree::has_work(const Tensor& left, const Tensor& right) const {
 
 template <class T>
 T* GradientTree::join(T* left, T* right, Index count) const {
-  if constexpr (std::is_same_v<T, float>) {
-    if (rounds_ && left != nullptr) round_in_place(left, count);
-    if (rounds_ && right != nullptr) round_in_place(right, count);
-  }
-  if (left == nullptr || right == nullptr) return left == nullptr ? right : left;
-  kernels::of<T>(kernels::optimizer_kernels()).add(left, right, count);
-  return left;
+  T* const sum = left == nullptr ? right : left;
+  const bool both = left != nullptr && right != nullptr;
+  if constexpr (std::is_same_v<T, float>)
+    if (rounds_ && sum != nullptr) {
+      both ? sent_kernels().add_both(left, right, count) : sent_kernels().round(sum, count);
+      return sum;
+    }
+  if (both) kernels::of<T>(kernels::optimizer_kernels()).add(left, right, count);
+  return sum;
 }
 template float* GradientTree::join(float*, float*, Index) const;
 template double* GradientTree::join(double*, double*, Index) const;

@@ -57,7 +57,18 @@ struct OptimizerKernels {
   void (*add)(T* sum, const T* x, int64_t n);
 };
 
-using OptimizerTable = FloatTable<OptimizerKernels>;
+// Where ranks send bf16: each number is rounded to the nearest, of two the one whose last bit is 0.
+struct SentKernels {
+  void (*round)(float* x, int64_t n);                    // in place
+  void (*add_both)(float* sum, const float* x, int64_t n);  // sum = sum, rounded, + x, rounded
+  void (*add)(float* sum, const uint16_t* x, int64_t n);
+  // p was `old` before a step: added = p - old, rounded; p = old + added. Null `added`: nobody needs it.
+  void (*step)(float* p, const float* old, uint16_t* added, int64_t n);
+};
+
+struct OptimizerTable : FloatTable<OptimizerKernels> {
+  SentKernels sent;
+};
 const OptimizerTable& optimizer_kernels();  // of the level that runs
 
 }  // namespace heed::kernels

@@ -179,6 +179,28 @@ void add(T* sum, const T* x, int64_t n) {
   sweep<T>(n, [=](int64_t i, auto at) { at.store(sum + i, at.load(sum + i) + at.load(x + i)); });
 }
 
+void round_sent(float* x, int64_t n) {
+  sweep<float>(n, [=](int64_t i, auto at) { at.store(x + i, rounded(at.load(x + i))); });
+}
+
+void add_both_sent(float* sum, const float* x, int64_t n) {
+  sweep<float>(n, [=](int64_t i, auto at) { at.store(sum + i, rounded(at.load(sum + i)) + rounded(at.load(x + i))); });
+}
+
+void add_sent(float* sum, const uint16_t* x, int64_t n) {
+  sweep<float>(n, [=](int64_t i, auto at) {
+    at.store(sum + i, at.load(sum + i) + at.template load_as<float>(x + i));
+  });
+}
+
+void step_sent(float* p, const float* old, uint16_t* added, int64_t n) {
+  sweep<float>(n, [=](int64_t i, auto at) {
+    const Batch<float> before = at.load(old + i), step = at.load(p + i) - before;
+    if (added != nullptr) at.store_rounded(added + i, step);
+    at.store(p + i, before + rounded(step));
+  });
+}
+
 template <class T>
 constexpr OptimizerKernels<T> kernels_of = {sgd<T>,   adam<T>,  rmsprop<T>, adagrad<T>,     lion<T>, sum_squares<T>,
                                             scale<T>, clamp<T>, average<T>, swap_values<T>, add<T>};
@@ -186,6 +208,7 @@ constexpr OptimizerKernels<T> kernels_of = {sgd<T>,   adam<T>,  rmsprop<T>, adag
 }  // namespace
 
 extern const OptimizerTable optimizer_kernels;
-const OptimizerTable optimizer_kernels = {kernels_of<float>, kernels_of<double>};
+const OptimizerTable optimizer_kernels = {{kernels_of<float>, kernels_of<double>},
+                                          {round_sent, add_both_sent, add_sent, step_sent}};
 
 }  // namespace heed::kernels::HEED_LEVEL

@@ -1,4 +1,5 @@
 // Numbers as ranks send them in bfloat16: which number is the nearest, and what a step becomes.
+#include <algorithm>
 #include <heed/heed.hpp>
 #include <heed/optim/detail/rounded.hpp>
 #include <vector>
@@ -13,7 +14,7 @@ TEST_CASE("rounded: the nearest number of 8 binary digits, of two the even one")
                            nearest = {1.0f, 1.0f, 1.015625f, 0.10009765625f, -0.10009765625f,
                                       9.183549615799121e-41f, 0.0f};  // 2^-133, the least there is
   std::vector<float> x = given;
-  detail::round_in_place(x.data(), static_cast<Index>(x.size()));
+  detail::sent_kernels().round(x.data(), static_cast<Index>(x.size()));
   CHECK(x == nearest);
   std::vector<bfloat16> bits(given.size());
   detail::round(bits.data(), given.data(), static_cast<Index>(given.size()));
@@ -36,4 +37,18 @@ TEST_CASE("rounded: a step adds what the others are told") {
   std::vector<float> again = {1.1f, -3.003f, 1000.0001f, 7e-5f};
   detail::round_step(again.data(), old.data(), nullptr, 4);
   CHECK(again == values);
+}
+
+TEST_CASE("rounded: of two sums both are rounded, and runs of any length are") {
+  std::vector<float> sum(70000, 1.00390625f), more(sum.size(), 0.1f);
+  detail::sent_kernels().add_both(sum.data(), more.data(), static_cast<Index>(sum.size()));
+  CHECK(std::ranges::count(sum, 1.0f + 0.10009765625f) == 70000);
+  std::vector<bfloat16> bits(sum.size());
+  detail::Rounding rounding;
+  rounding.add(bits.data(), more.data(), 50000);
+  rounding.add(bits.data() + 50000, sum.data() + 50000, 20000);
+  rounding.run();
+  CHECK(static_cast<float>(bits[49999]) == 0.10009765625f);
+  CHECK(static_cast<float>(bits[50000]) == 1.1015625f);
+  CHECK(static_cast<float>(bits[69999]) == 1.1015625f);
 }
