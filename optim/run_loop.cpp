@@ -80,7 +80,7 @@ class Run {
         resumed_(resume()),
         log_(of_first(o_.log), history_.losses) {
     if (o_.progress != nullptr && ranks_.is_first()) progress_.emplace(o_.progress);
-    ranks_.require_same(ranks_.get() == nullptr ? detail::RunProperties() : properties());
+    if (ranks_.get() != nullptr) ranks_.require_same(detail::properties_of(parts_, o_, names_, resumed_));
   }
 
   RunResult go();
@@ -109,7 +109,6 @@ class Run {
   std::filesystem::path of_first(const std::filesystem::path& file) const {
     return ranks_.is_first() ? file : std::filesystem::path();
   }
-  detail::RunProperties properties();
   std::vector<std::pair<std::string, const Optimizer*>> divided_sections() const;
   static std::vector<std::string> names_of(const std::vector<Update>& updates);
   // "optimizer", "schedule" or kOptimizerName of an update: of the first as it is, of others with their name.
@@ -266,49 +265,6 @@ std::vector<std::pair<std::string, const Optimizer*>> Run::divided_sections() co
     if (const Optimizer& optimizer = parts_.updates[i].optimizer; optimizer.division() != nullptr)
       sections.emplace_back(named("optimizer", i), &optimizer);
   return sections;
-}
-
-// What must be the same on all ranks. Weights and data are told by hashes, data by those of their first batches.
-detail::RunProperties Run::properties() {
-  const auto text = [](const auto&... parts) {
-    std::ostringstream out;
-    out.precision(9);
-    ((out << parts << ' '), ...);
-    return out.str().substr(0, out.str().size() - 1);
-  };
-  detail::RunProperties all = {{"the program", detail::hash_of_program()},
-                               {"the instruction set (HEED_ARCH)",
-                                kernels::fuses(kernels::level()) ? "one that fuses multiply-add" : arch()},
-                               {"seed", text(o_.seed)},
-                               {"steps", text(o_.steps)},
-                               {"seconds", text(o_.seconds)},
-                               {"accumulate", text(o_.accumulate)},
-                               {"shards", text(o_.shards)},
-                               {"communication_dtype", text(name_of(o_.communication_dtype))},
-                               {"grad_clip", text(o_.grad_clip)},
-                               {"precision", text(name_of(o_.precision))},
-                               {"eval_every and eval_batches", text(o_.eval_every, o_.eval_batches)},
-                               {"patience and monitor", text(o_.patience, o_.monitor, o_.monitor_highest)},
-                               {"checkpoint_every and keep_every", text(o_.checkpoint_every, keep_every(o_))},
-                               {"whether there is an average, last weights, a checkpoint, a best one, callbacks",
-                                text(o_.average != nullptr, o_.last_weights != nullptr, !o_.checkpoint.empty(),
-                                     !o_.best.empty(), !!o_.after_step, !!o_.after_evaluation, o_.handle_interrupt)},
-                               {"the step that they go on from", text(resumed_)}};
-  for (const auto& [name, value] : o_.texts) all.emplace_back("the text " + name, value);
-  for (std::size_t i = 0; i < parts_.updates.size(); ++i) {
-    const Optimizer& optimizer = parts_.updates[i].optimizer;
-    all.emplace_back(named("optimizer", i), text(optimizer.name(), optimizer.lr(), optimizer.step_count()));
-    for (int g = 0; g < optimizer.groups(); ++g)
-      all.back().second += text("", optimizer.lr(g), optimizer.weight_decay(g));
-  }
-  Checkpoint model;
-  parts_.store(model);
-  all.emplace_back("the model's weights", detail::hash_of(model.tensors));
-  if (done_ < o_.steps) all.emplace_back("the training data", detail::hash_of(parts_.batch(o_.seed, 0)));
-  const Index batches = parts_.validation.size();
-  all.emplace_back("the validation data",
-                   text(batches, batches > 0 ? detail::hash_of(parts_.validation.batch(0)) : std::string("none")));
-  return all;
 }
 
 void Run::save(const std::filesystem::path& file) {

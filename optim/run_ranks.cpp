@@ -2,10 +2,13 @@
 #include <cstring>
 #include <fstream>
 #include <heed/core/detail/profiler.hpp>
+#include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/parallel.hpp>
 #include <heed/data/text.hpp>
 #include <heed/optim/detail/run_ranks.hpp>
 #include <iterator>
 #include <numeric>
+#include <sstream>
 
 namespace heed::detail {
 namespace {
@@ -228,6 +231,8 @@ void RunRanks::require_same(const RunProperties& here) const {
   }
 }
 
+namespace {
+
 std::string hash_of(const TensorsByName& tensors) {
   Hash hash;
   for (const auto& [name, tensor] : tensors) hash.add(name), hash.add(tensor);
@@ -249,6 +254,52 @@ std::string hash_of_program() {
   while (file.read(block.data(), static_cast<std::streamsize>(block.size())), file.gcount() > 0)
     hash.add(block.data(), static_cast<std::size_t>(file.gcount()));
   return hash.hex();
+}
+
+}  // namespace
+
+RunProperties properties_of(const RunParts& parts, const RunOptions& o, const std::vector<std::string>& names,
+                            Index step) {
+  const auto text = [](const auto&... items) {
+    std::ostringstream out;
+    out.precision(9);
+    ((out << items << ' '), ...);
+    return out.str().substr(0, out.str().size() - 1);
+  };
+  RunProperties all = {{"the program", hash_of_program()},
+                       {"the instruction set (HEED_ARCH)",
+                        kernels::fuses(kernels::level()) ? "one that fuses multiply-add" : arch()},
+                       {"seed", text(o.seed)},
+                       {"steps", text(o.steps)},
+                       {"seconds", text(o.seconds)},
+                       {"accumulate", text(o.accumulate)},
+                       {"shards", text(o.shards)},
+                       {"communication_dtype", text(name_of(o.communication_dtype))},
+                       {"grad_clip", text(o.grad_clip)},
+                       {"precision", text(name_of(o.precision))},
+                       {"eval_every and eval_batches", text(o.eval_every, o.eval_batches)},
+                       {"patience and monitor", text(o.patience, o.monitor, o.monitor_highest)},
+                       {"checkpoint_every and keep_every", text(o.checkpoint_every, o.keep_every)},
+                       {"whether there is an average, last weights, a checkpoint, a best one, callbacks",
+                        text(o.average != nullptr, o.last_weights != nullptr, !o.checkpoint.empty(),
+                             !o.best.empty(), !!o.after_step, !!o.after_evaluation, o.handle_interrupt)},
+                       {"the step that they go on from", text(step)}};
+  for (const auto& [name, value] : o.texts) all.emplace_back("the text " + name, value);
+  for (std::size_t i = 0; i < parts.updates.size(); ++i) {
+    const Optimizer& optimizer = parts.updates[i].optimizer;
+    all.emplace_back(i == 0 ? "optimizer" : "optimizer." + names[i],
+                     text(optimizer.name(), optimizer.lr(), optimizer.step_count()));
+    for (int g = 0; g < optimizer.groups(); ++g)
+      all.back().second += text("", optimizer.lr(g), optimizer.weight_decay(g));
+  }
+  Checkpoint model;
+  parts.store(model);
+  all.emplace_back("the model's weights", hash_of(model.tensors));
+  if (step < o.steps) all.emplace_back("the training data", hash_of(parts.batch(o.seed, 0)));
+  const Index batches = parts.validation.size();
+  all.emplace_back("the validation data",
+                   text(batches, batches > 0 ? hash_of(parts.validation.batch(0)) : std::string("none")));
+  return all;
 }
 
 // ---- Checkpoints ----

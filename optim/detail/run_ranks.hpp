@@ -28,6 +28,10 @@ Metrics evaluate_metrics(const std::function<Metrics(const Batch&)>& metrics, co
 
 // A property of a run that must be the same on all ranks, and what it is here.
 using RunProperties = std::vector<std::pair<std::string, std::string>>;
+// Of a run whose updates have these names and which goes on from this step. Weights and data are told by hashes, data
+// by those of their first batches.
+RunProperties properties_of(const RunParts& parts, const RunOptions& options, const std::vector<std::string>& names,
+                            Index step);
 
 class RunRanks {
  public:
@@ -66,9 +70,5 @@ class RunRanks {
   ExchangeThread::Ticket sum_;
   std::size_t me() const { return ranks_ == nullptr ? 0 : static_cast<std::size_t>(ranks_->rank()); }
 };
-
-std::string hash_of(const TensorsByName& tensors);
-std::string hash_of(const Batch& batch);
-std::string hash_of_program();
 
 }  // namespace heed::detail
