@@ -8,12 +8,17 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <heed/core/check.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/mpi/mpi_ranks.hpp>
+#include <initializer_list>
+#include <mutex>
+#include <sstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -24,12 +29,63 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-// The number of ranks as mpirun tells its processes; 0: it did not start this one.
-int size_by_environment() {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"})
+int first_number_of(std::initializer_list<const char*> variables) {
+  for (const char* name : variables)
     if (const char* text = std::getenv(name)) return std::atoi(text);
   return 0;
 }
+
+// The number of ranks as mpirun tells its processes; 0: it did not start this one.
+int size_by_environment() {
+  return first_number_of({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"});
+}
+
+int rank_by_environment() { return first_number_of({"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}); }
+
+std::string name_of_host() {
+  char name[256] = "";
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "?";
+}
+
+// The one line that a rank leaves where all end. mpi/keep_running looks for its beginning.
+void tell(int stream, int rank, int size, const std::string& host, const std::string& reason) {
+  ::dprintf(stream, "rank %d of %d on %s: %s\n", rank, size, host.c_str(), reason.c_str());
+}
+
+// Ends this process where not all ranks have come within some seconds, from its construction to its destruction: MPI
+// waits for them forever, and can abort nothing before it is initialized.
+class JoinLimit {
+ public:
+  explicit JoinLimit(double seconds) {
+    if (seconds <= 0) return;
+    thread_ = std::thread([this, seconds] {
+      std::unique_lock lock(mutex_);
+      if (changed_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return joined_; })) return;
+      const int rank = rank_by_environment();
+      // What fails on all is told by the first; mpirun takes a while to end the others.
+      if (rank > 0) std::this_thread::sleep_for(std::chrono::seconds(3));
+      std::ostringstream what;
+      what << "not all ranks have come within " << seconds << " seconds";
+      tell(STDERR_FILENO, rank, size_by_environment(), name_of_host(), what.str());
+      std::_Exit(1);
+    });
+  }
+  ~JoinLimit() {
+    {
+      const std::lock_guard lock(mutex_);
+      joined_ = true;
+    }
+    changed_.notify_one();
+    if (thread_.joinable()) thread_.join();
+  }
+  JoinLimit(const JoinLimit&) = delete;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool joined_ = false;
+  std::thread thread_;
+};
 
 int rank_of(MPI_Comm all) {
   int rank = 0;
@@ -58,8 +114,6 @@ class MpiRanks final : public Ranks {
         messages_(copy_of(MPI_COMM_WORLD)),
         beats_(copy_of(MPI_COMM_WORLD)),
         stderr_(::dup(STDERR_FILENO)) {
-    char name[256] = "";
-    if (::gethostname(name, sizeof name - 1) == 0) host_ = name;
     share_processors();
     if (timeout_ > 0 && size() > 1) heart_ = std::thread([this] { beat(); });
   }
@@ -79,7 +133,7 @@ class MpiRanks final : public Ranks {
     using namespace std::chrono_literals;
     if (rank() > 0) std::this_thread::sleep_for(500ms);  // what fails on all is told by the first
     if (ended_.exchange(true)) std::this_thread::sleep_for(1h);  // the other thread ends all
-    ::dprintf(stderr_, "rank %d of %d on %s: %s\n", rank(), size(), host_.c_str(), reason.c_str());
+    tell(stderr_, rank(), size(), host_, reason);
     std::this_thread::sleep_for(50ms);  // for mpirun to pass it on
     MPI_Abort(MPI_COMM_WORLD, 1);
     std::_Exit(1);
@@ -93,7 +147,7 @@ class MpiRanks final : public Ranks {
   const double timeout_;
   const MPI_Comm messages_, beats_;
   const int stderr_;  // where errors go, whatever the program does with its own
-  std::string host_ = "?";
+  const std::string host_ = name_of_host();
   std::atomic<bool> stop_ = false, ended_ = false;
   std::thread heart_;
 
@@ -190,6 +244,8 @@ std::unique_ptr<Ranks> join_mpi_ranks(const MpiOptions& options) {
   // Open MPI's put protocol over TCP carries 60% of what the link does where both sides send at once (4.1.4), for while
   // it writes, it does not read. Who has chosen the flags keeps them.
   ::setenv("OMPI_MCA_btl_tcp_flags", "send", 0);
+  constexpr double kToStart = 10;  // seconds that programs may differ in when they are started
+  const JoinLimit limit(options.timeout > 0 ? options.timeout + kToStart : 0);
   int initialized = 0, threads = 0;
   MPI_Initialized(&initialized);
   if (initialized)

@@ -17,7 +17,7 @@ namespace heed {
 
 struct MpiOptions {
   // The longest that a rank may be silent, stopped or cut off, until the others end, in seconds. One that computes is
-  // not silent, however long it takes. 0: forever.
+  // not silent, however long it takes. Until all have joined, ten seconds more. 0: forever.
   double timeout = 30;
 };
 
@@ -25,9 +25,9 @@ struct MpiOptions {
 // which waits for the others, and finalizes MPI where this initialized it. Where mpirun has not bound the process to
 // processors of its own, threads() becomes its share of those that the ranks of its machine have.
 //
-// What cannot go on ends all ranks: Ranks::failed(), a destructor that an exception calls, and a rank that is silent.
-// The rank that notices it writes one line to standard error, which names it and its machine, and calls MPI_Abort with
-// exit code 1. What fails on all ranks alike is told by rank 0.
+// What cannot go on ends all ranks: Ranks::failed(), a destructor that an exception calls, a rank that is silent, and
+// one that does not come. The rank that notices it writes one line to standard error, which names it and its machine,
+// and calls MPI_Abort with exit code 1. What fails on all ranks alike is told by rank 0.
 //
 // Null where neither mpirun nor mpiexec started the program. Throws Error where they are of another MPI than this was
 // built with, and where MPI has no support for threads.

@@ -1,5 +1,6 @@
 // mpi/keep_running: a run that loses ranks ends as one that does not.
 #include <filesystem>
+#include <utility>
 
 #include "tests/examples/programs.hpp"
 #include "tests/mpi/mpirun.hpp"
@@ -52,4 +53,35 @@ TEST_CASE("keep_running: gives up where no start leaves a checkpoint, and where 
   CHECK(contains(failing.output, "given up: 2 starts in a row left no new checkpoint"));
   CHECK(test::run(kScript + " --slots 2 -- true").exit_code == 2);
   CHECK(test::run(kScript + " --nonsense").output == "keep_running: unknown argument '--nonsense'; see --help\n");
+}
+
+TEST_CASE("keep_running: ends an mpirun that stays after a rank said why all end, and the ranks that it leaves") {
+  const test::TemporaryFolder folder;
+  folder.write("mpirun",
+               "if [ -e once ]; then echo \"$*\" >twice; exit 0; fi; touch once; trap : TERM\n"
+               "echo rank 1 of 2 on a: rank 0 has been silent >&2\n"
+               "sleep 100 & echo $! >rank; while true; do wait; done\n");
+  const Ran ran = test::run("cd " + test::quoted(folder.path.string()) + " && timeout 60 " + kScript +
+                            " --mpirun 'sh mpirun --flag' -- program --checkpoint lm.h5");
+  INFO(ran.output);
+  CHECK(ran.exit_code == 0);
+  CHECK(contains(ran.output, "rank 1 of 2 on a: rank 0 has been silent\n"));
+  CHECK(contains(ran.output, "keep_running: mpirun did not end after its ranks, and was killed\n"));
+  CHECK(bytes_of(folder.path / "twice") == "--flag -n 1 program --checkpoint lm.h5 --resume\n");
+  const std::string rank = "ps -o args= -p $(cat " + test::quoted((folder.path / "rank").string()) + ")";
+  CHECK(test::run(rank + " | grep -v defunct").output == "");
+}
+
+TEST_CASE("keep_running: a signal to it ends the run for good") {
+  const test::TemporaryFolder folder;
+  folder.write("mpirun", "trap 'exit 1' INT TERM; touch started; while true; do sleep 0.1; done\n");
+  for (const auto& [signal, code] : {std::pair<std::string, int>("INT", 130), {"TERM", 143}}) {
+    CAPTURE(signal);
+    const Ran ran = test::run("cd " + test::quoted(folder.path.string()) + " && rm -f started; " +
+                              test::in_background(kScript + " --mpirun 'sh mpirun' -- program --checkpoint lm.h5") +
+                              "until [ -e started ]; do sleep 0.1; done; kill -" + signal + " $pid; wait $pid");
+    INFO(ran.output);
+    CHECK(ran.exit_code == code);
+    CHECK(ran.output == "keep_running: 1 ranks on localhost:1\n");
+  }
 }

@@ -187,6 +187,15 @@ TEST_CASE("mpirun train_lm: a rank that is stopped ends all after a time") {
   check_ended(ran, ": rank 1 has been silent for 2 seconds; it was stopped or is cut off");
 }
 
+TEST_CASE("mpirun train_lm: a rank that does not come ends all after a time") {
+  const Training t;
+  Ran ran;
+  const std::string stop = "export HEED_RANK_TIMEOUT=2; if [ $rank = 1 ]; then kill -STOP $$; fi; ";
+  CHECK(seconds_of([&] { ran = run_ranks(t, 3, "--steps 4 --shards 3 ", stop); }) < 30);
+  check_ended(ran, "rank 0 of 3 on ");
+  CHECK(contains(ran.output, ": not all ranks have come within 12 seconds"));
+}
+
 TEST_CASE("mpirun train_lm: an mpirun of another MPI is an error") {
   const Training t;
   const std::string other = is_open_mpi() ? "PMI_SIZE=3" : "OMPI_COMM_WORLD_SIZE=3";
