@@ -141,13 +141,14 @@ void Optimizer::apply(double gradient_scale) {
   const detail::ProfileScope scope("optimizer");
   if (maximize_) gradient_scale = -gradient_scale;
   wholes_.clear();
-  std::vector<Tensor> old(parameters_.size());  // where steps are rounded: whole parameters before this one
+  old_.assign(parameters_.size(), Tensor());
+  sent_.assign(parameters_.size(), Tensor());
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Trained& p = parameters_[i];
     if (!p.active()) continue;
     count_step(i);
     if (division_ != nullptr && division_->owner(i) != ranks_->rank()) continue;
-    if (rounds_ && needs_whole(p.value.shape(), p.elementwise)) old[i] = p.value.detach().clone();
+    if (rounds_ && needs_whole(p.value.shape(), p.elementwise)) old_[i] = p.value.detach().clone();
     const Group& group = groups_[static_cast<std::size_t>(p.group)];
     wholes_.push_back({p.value, detail::gradient_of(p), states_[i], gradient_scale, group.lr, group.weight_decay,
                        steps_[i], p.elementwise, p.parts});
@@ -158,18 +159,18 @@ void Optimizer::apply(double gradient_scale) {
   }
   chunks_.clear();
   detail::Chunks updated;
-  std::vector<Tensor> sent(parameters_.size());  // what ranks send each other of their part
   auto whole = wholes_.begin();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Trained& p = parameters_[i];
     if (!p.active()) continue;
-    if (division_ != nullptr) sent[i] = rounds_ ? Tensor::empty(p.value.shape(), DType::bfloat16) : p.value;
+    if (division_ != nullptr) sent_[i] = rounds_ ? Tensor::empty(p.value.shape(), DType::bfloat16) : p.value;
     const bool tried = division_ == nullptr || division_->owner(i) == ranks_->rank();
-    (tried && (whole++)->done ? updated : chunks_).add(static_cast<int>(i), p.value.numel());
+    const bool done = tried && (whole++)->done;
+    if (!done || rounds_) (done ? updated : chunks_).add(static_cast<int>(i), p.value.numel());
   }
   wholes_.clear();
   const auto added = [&](const Chunk& c) {
-    const Tensor& x = sent[static_cast<std::size_t>(c.parameter)];
+    const Tensor& x = sent_[static_cast<std::size_t>(c.parameter)];
     return rounds_ && x.defined() ? x.ptr<bfloat16>() + c.begin : nullptr;
   };
   chunks_.run([&](Index, const Chunk& c) {
@@ -178,23 +179,26 @@ void Optimizer::apply(double gradient_scale) {
   if (rounds_)
     updated.run([&](Index, const Chunk& c) {
       const auto i = static_cast<std::size_t>(c.parameter);
-      detail::round_step(parameters_[i].value.ptr<float>() + c.begin, old[i].ptr<float>() + c.begin, added(c), c.count);
+      float* const values = parameters_[i].value.ptr<float>() + c.begin;
+      detail::round_step(values, old_[i].ptr<float>() + c.begin, added(c), c.count);
     });
-  if (division_ != nullptr) gather_steps(sent);
+  if (division_ != nullptr) gather_steps();
+  old_.clear();
+  sent_.clear();
   end_step();
 }
 
 // The parts of other ranks, of the parameters that this step updates: their values, or what was added to them.
-void Optimizer::gather_steps(const std::vector<Tensor>& sent) {
-  detail::all_gather(*ranks_, *division_, sent);
+void Optimizer::gather_steps() {
+  detail::all_gather(*ranks_, *division_, sent_);
   if (!rounds_) return;
   detail::Chunks all;
-  for (std::size_t i = 0; i < sent.size(); ++i)
-    if (sent[i].defined()) all.add(static_cast<int>(i), sent[i].numel());
+  for (std::size_t i = 0; i < sent_.size(); ++i)
+    if (sent_[i].defined()) all.add(static_cast<int>(i), sent_[i].numel());
   all.run([&](Index, const Chunk& c) {
     const auto i = static_cast<std::size_t>(c.parameter);
     if (!is_here(c))
-      detail::add_rounded(parameters_[i].value.ptr<float>() + c.begin, sent[i].ptr<bfloat16>() + c.begin, c.count);
+      detail::add_rounded(parameters_[i].value.ptr<float>() + c.begin, sent_[i].ptr<bfloat16>() + c.begin, c.count);
   });
 }
 

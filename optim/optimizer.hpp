@@ -184,6 +184,8 @@ class Optimizer {
   Index step_count_ = 0;
   detail::Chunks chunks_;     // of the parameters that the current step updates
   std::vector<WholeParameter> wholes_;  // the same parameters, during the step
+  std::vector<Tensor> old_;   // [parameter] where steps are rounded: whole ones before the step
+  std::vector<Tensor> sent_;  // [parameter] what ranks send each other of their part of the step
   std::vector<double> sums_;  // of squares, one per chunk
   Ranks* ranks_ = nullptr;    // that it is divided among
   std::shared_ptr<const detail::Division> division_;
@@ -201,7 +203,7 @@ class Optimizer {
   std::vector<NamedTensor> small_state() const;
   // `added`: where what it added goes, rounded; null: nobody needs it.
   void update_chunk(const detail::Chunk& chunk, double gradient_scale, bfloat16* added = nullptr) const;
-  void gather_steps(const std::vector<Tensor>& sent);
+  void gather_steps();
   std::vector<std::size_t> by_name() const;  // the parameters in the order that "steps" has in a state
   void fit_states(const std::vector<NamedTensor>& given);
   void collect();  // chunks_; Error where a parameter belongs to no model any more
