@@ -60,7 +60,7 @@ TEST_CASE("keep_running: ends an mpirun that stays after a rank said why all end
   folder.write("mpirun",
                "if [ -e once ]; then echo \"$*\" >twice; exit 0; fi; touch once; trap : TERM\n"
                "echo rank 1 of 2 on a: rank 0 has been silent >&2\n"
-               "sleep 100 & echo $! >rank; while true; do wait; done\n");
+               "sleep 100 & echo $! >rank; for i in $(seq 600); do sleep 0.1; done\n");
   const Ran ran = test::run("cd " + test::quoted(folder.path.string()) + " && timeout 60 " + kScript +
                             " --mpirun 'sh mpirun --flag' -- program --checkpoint lm.h5");
   INFO(ran.output);
