@@ -101,8 +101,8 @@ bool Optimizer::is_here(const Chunk& chunk) const {
 
 void Optimizer::update(const UpdateChunk&) const {
   fail(name_,
-       ": it overrides neither update() nor update_whole(), so that a step would do nothing; write `override` behind "
-       "yours, and the compiler tells what differs");
+       ": it does not override update(), so that a step would do nothing; update_whole() is called where needs_whole() "
+       "is true, and is to return true there; write `override` behind yours, and the compiler tells what differs");
 }
 
 void Optimizer::collect() {
@@ -143,12 +143,16 @@ void Optimizer::apply(double gradient_scale) {
   wholes_.clear();
   old_.assign(parameters_.size(), Tensor());
   sent_.assign(parameters_.size(), Tensor());
+  const auto is_whole_here = [this](std::size_t i) {
+    const Trained& p = parameters_[i];
+    return division_ == nullptr ? needs_whole(p.value.shape(), p.elementwise) : division_->owner(i) == ranks_->rank();
+  };
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Trained& p = parameters_[i];
     if (!p.active()) continue;
     count_step(i);
-    if (division_ != nullptr && division_->owner(i) != ranks_->rank()) continue;
-    if (rounds_ && needs_whole(p.value.shape(), p.elementwise)) old_[i] = p.value.detach().clone();
+    if (!is_whole_here(i)) continue;
+    if (rounds_) old_[i] = p.value.detach().clone();
     const Group& group = groups_[static_cast<std::size_t>(p.group)];
     wholes_.push_back({p.value, detail::gradient_of(p), states_[i], gradient_scale, group.lr, group.weight_decay,
                        steps_[i], p.elementwise, p.parts});
@@ -164,8 +168,7 @@ void Optimizer::apply(double gradient_scale) {
     const Trained& p = parameters_[i];
     if (!p.active()) continue;
     if (division_ != nullptr) sent_[i] = rounds_ ? Tensor::empty(p.value.shape(), DType::bfloat16) : p.value;
-    const bool tried = division_ == nullptr || division_->owner(i) == ranks_->rank();
-    const bool done = tried && (whole++)->done;
+    const bool done = is_whole_here(i) && (whole++)->done;
     if (!done || rounds_) (done ? updated : chunks_).add(static_cast<int>(i), p.value.numel());
   }
   wholes_.clear();

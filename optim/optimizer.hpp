@@ -151,10 +151,10 @@ class Optimizer {
   // parallel pass, from several threads at once, where every state has the parameter's shape. A state that a parameter
   // does not have is null.
   virtual void update(const UpdateChunk& chunk) const;
-  // Whole parameters are updated one after another, outside of any tape: ops and loops inside may use all threads.
-  // Returns true; false means that chunks are meant.
+  // Whole parameters, those of which needs_whole() is true, are updated one after another, outside of any tape: ops and
+  // loops inside may use all threads. Returns true; false means that chunks are meant.
   virtual bool update_whole(const WholeParameter&) const { return false; }
-  // All that have a gradient, for who works on several at once: sets `done` of those that it updates.
+  // All of these that have a gradient, for who works on several at once: sets `done` of those that it updates.
   virtual void update_wholes(std::span<WholeParameter> parameters) const {
     for (WholeParameter& p : parameters) p.done = update_whole(p);
   }

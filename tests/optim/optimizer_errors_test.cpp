@@ -98,7 +98,18 @@ TEST_CASE("optimizers: wrong options and parameters are named") {
   Idle idle(p);
   set_gradients(m, 1);
   refuses([&] { idle.step(); },
-          "Idle: it overrides neither update() nor update_whole(), so that a step would do nothing");
+          "Idle: it does not override update(), so that a step would do nothing; update_whole() is called where "
+          "needs_whole() is true");
+  struct Denying final : Optimizer {  // its update_whole() is not called
+    explicit Denying(const ParameterGroups& g) : Optimizer("Denying", g, 1, 0, {}) {}
+    bool needs_whole(const Shape&, bool) const override { return false; }
+    bool update_whole(const WholeParameter&) const override { return true; }
+  };
+  for (const DType communication : {DType::float32, DType::bfloat16}) {
+    Denying denying(p);
+    denying.set_communication_dtype(communication);
+    refuses([&] { denying.step(); }, "Denying: it does not override update(), so that a step would do nothing");
+  }
   refuses([&] { decay_groups(m, -1); }, "decay_groups: weight_decay is -1; it must be 0 or more");
   SGD sgd(p);
   refuses([&] { sgd.set_lr(-1); }, "lr is -1");
