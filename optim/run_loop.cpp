@@ -127,10 +127,11 @@ class Run {
   RunStep step();
   std::vector<Shard> shards() const;
   using Totals = std::function<const std::vector<double>&()>;  // of a step: targets that count, and tokens
-  double gradients_of(const std::function<Tensor(const Batch&)>& loss, std::vector<Shard>& shards,
-                      const Totals& totals, detail::RankStep* step);
+  void gradients_of(const std::function<Tensor(const Batch&)>& loss, std::vector<Shard>& shards, const Totals& totals,
+                    detail::RankStep* step);
   double gradients_of(const std::function<Tensor(const Batch&)>& loss, const std::vector<Batch>& batches,
                       const Totals& totals, detail::RankStep* step);
+  double loss_of_all();
   std::vector<Optimizer*> optimizers() const;
   detail::RankStep* begin_rank_step(std::size_t first);
   double apply(std::size_t first, std::size_t end, detail::RankStep* step);
@@ -295,9 +296,9 @@ detail::RankStep* Run::begin_rank_step(std::size_t first) {
 }
 
 // The gradients of this rank's shards, each weighted by its share of the targets that count, then summed over all
-// shards. Gives the loss of all.
-double Run::gradients_of(const std::function<Tensor(const Batch&)>& loss, std::vector<Shard>& shards,
-                         const Totals& totals, detail::RankStep* step) {
+// shards. The loss of all is then on its way.
+void Run::gradients_of(const std::function<Tensor(const Batch&)>& loss, std::vector<Shard>& shards,
+                       const Totals& totals, detail::RankStep* step) {
   std::vector<double> losses;
   std::optional<detail::GradientTree> tree;
   if (step == nullptr && o_.shards > 1) {
@@ -315,10 +316,16 @@ double Run::gradients_of(const std::function<Tensor(const Batch&)>& loss, std::v
   totals();  // where no target counts on this rank
   if (tree) tree->finish();
   if (step != nullptr) step->finish();
-  bool flags[] = {ranks_.get() != nullptr && is_asked_to_stop(), ranks_.is_first() && is_out_of_time()};
-  const double loss_of_all = ranks_.sum_of_shards(losses, flags);
+  const bool flags[] = {ranks_.get() != nullptr && is_asked_to_stop(), ranks_.is_first() && is_out_of_time()};
+  ranks_.start_sum_of_shards(std::move(losses), flags);
+}
+
+// Of what gradients_of() began, with what ranks told each other beside it.
+double Run::loss_of_all() {
+  bool flags[2];
+  const double loss = ranks_.finish_sum_of_shards(flags);
   if (ranks_.get() != nullptr) asked_to_stop_ = flags[0], out_of_time_ = flags[1];
-  return loss_of_all;
+  return loss;
 }
 
 // Adds the gradients of the batches. `step` is told of those that the last batch completes. Gives their part of the
@@ -407,8 +414,9 @@ RunStep Run::step() {
     for (const Update& u : updates) u.optimizer.zero_grad();   // a GAN's losses reach the weights of both players
     for (std::size_t i = first; i < end; ++i) updates[i].optimizer.set_lr(updates[i].schedule(done_));
     detail::RankStep* const ranked = begin_rank_step(first);
-    const double loss = gradients_of(updates[first].loss ? updates[first].loss : parts_.loss, mine, totals, ranked);
+    gradients_of(updates[first].loss ? updates[first].loss : parts_.loss, mine, totals, ranked);
     const double norm = apply(first, end, ranked);
+    const double loss = loss_of_all();
     for (std::size_t i = first; i < end; ++i)
       (i == 0 ? made.lr : made.others["lr_" + names_[i]]) = updates[i].optimizer.lr();
     (first == 0 ? made.loss : made.others["loss_" + names_[first]]) = loss;

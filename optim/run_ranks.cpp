@@ -143,26 +143,37 @@ RunRanks::RunRanks(Ranks* ranks, Index shards)
   if (ranks_ != nullptr) exchanges_.emplace(*ranks_);
 }
 
-void RunRanks::start_sum(std::vector<double> numbers) {
-  const std::size_t n = numbers.size(), size = ranks_ == nullptr ? 1 : static_cast<std::size_t>(ranks_->size());
-  summed_.resize(n * size);
-  std::copy(numbers.begin(), numbers.end(), summed_.begin() + static_cast<std::ptrdiff_t>(n * me()));
+void RunRanks::start(Gathered& g, std::vector<double> here, std::vector<Index> begins) {
+  g.begins = std::move(begins);
+  g.numbers.assign(static_cast<std::size_t>(g.begins.back()), 0.0);
+  std::copy(here.begin(), here.end(), g.numbers.begin() + g.begins[me()]);
   if (ranks_ == nullptr) return;
   std::vector<Outgoing> out;
   std::vector<Incoming> in;
-  for (std::size_t r = 0; r < size; ++r) {
-    if (r == me()) continue;
-    out.push_back({static_cast<int>(r), summed_.data() + n * me(), n * sizeof(double)});
-    in.push_back({static_cast<int>(r), summed_.data() + n * r, n * sizeof(double)});
+  for (std::size_t r = 0; r + 1 < g.begins.size(); ++r) {
+    const auto bytes = static_cast<std::size_t>(g.begins[r + 1] - g.begins[r]) * sizeof(double);
+    if (r != me() && !here.empty())
+      out.push_back({static_cast<int>(r), g.numbers.data() + g.begins[me()], here.size() * sizeof(double)});
+    if (r != me() && bytes > 0) in.push_back({static_cast<int>(r), g.numbers.data() + g.begins[r], bytes});
   }
-  sum_ = exchanges_->add(std::move(out), std::move(in), ExchangeThread::small);
+  g.ticket = exchanges_->add(std::move(out), std::move(in), ExchangeThread::small);
+}
+
+void RunRanks::finish(Gathered& g) {
+  if (ranks_ != nullptr) exchanges_->wait(g.ticket);
+}
+
+void RunRanks::start_sum(std::vector<double> numbers) {
+  std::vector<Index> begins = {0};
+  for (int r = 0; r < (ranks_ == nullptr ? 1 : ranks_->size()); ++r)
+    begins.push_back(begins.back() + static_cast<Index>(numbers.size()));
+  start(summed_, std::move(numbers), std::move(begins));
 }
 
 std::vector<double> RunRanks::finish_sum() {
-  if (ranks_ != nullptr) exchanges_->wait(sum_);
-  const std::size_t size = ranks_ == nullptr ? 1 : static_cast<std::size_t>(ranks_->size());
-  std::vector<double> sums(summed_.size() / size);
-  for (std::size_t i = 0; i < summed_.size(); ++i) sums[i % sums.size()] += summed_[i];
+  finish(summed_);
+  std::vector<double> sums(static_cast<std::size_t>(summed_.begins[1]));
+  for (std::size_t i = 0; i < summed_.numbers.size(); ++i) sums[i % sums.size()] += summed_.numbers[i];
   return sums;
 }
 
@@ -184,13 +195,16 @@ bool RunRanks::any(bool here) const {
   return count[0] > 0;
 }
 
-double RunRanks::sum_of_shards(std::vector<double> here, std::span<bool> flags) const {
+void RunRanks::start_sum_of_shards(std::vector<double> here, std::span<const bool> flags) {
   std::vector<Index> begins = shards_.begins;
   for (std::size_t r = 0; r < begins.size(); ++r) begins[r] += static_cast<Index>(r * flags.size());
-  std::vector<double> all(static_cast<std::size_t>(begins.back()));
   here.insert(here.end(), flags.begin(), flags.end());
-  std::copy(here.begin(), here.end(), all.begin() + begins[me()]);
-  if (ranks_ != nullptr) all_gather(*ranks_, all, begins);
+  start(summed_of_shards_, std::move(here), std::move(begins));
+}
+
+double RunRanks::finish_sum_of_shards(std::span<bool> flags) {
+  finish(summed_of_shards_);
+  const auto& [all, begins, ticket] = summed_of_shards_;
   double sum = 0;
   std::fill(flags.begin(), flags.end(), false);
   for (std::size_t r = 0; r + 1 < begins.size(); ++r) {

@@ -47,12 +47,13 @@ class RunRanks {
   bool any(bool here) const;                      // whether on one rank
   ExchangeThread& exchanges() { return *exchanges_; }  // of several ranks
 
-  // sum() in two parts, beside which other exchanges may be under way. One at a time.
+  // In two parts, beside which other exchanges may be under way, one of each kind at a time: sum(); and the sum of a
+  // number of each shard, in their order (`here`: of this rank's), and of each flag whether it is set on one of the
+  // ranks.
   void start_sum(std::vector<double> numbers);
   std::vector<double> finish_sum();
-  // The sum of a number of each shard, in their order; `here`: of this rank's. And of each flag, whether it is set on
-  // one of the ranks.
-  double sum_of_shards(std::vector<double> here, std::span<bool> flags) const;
+  void start_sum_of_shards(std::vector<double> here, std::span<const bool> flags);
+  double finish_sum_of_shards(std::span<bool> flags);
 
   // Error on all ranks where two differ: it names rank, host and what differs.
   void require_same(const RunProperties& here) const;
@@ -66,8 +67,16 @@ class RunRanks {
   Ranks* ranks_;
   ShardDivision shards_;
   std::optional<ExchangeThread> exchanges_;
-  std::vector<double> summed_;  // [rank][number], from start_sum() on
-  ExchangeThread::Ticket sum_;
+  // Numbers of all ranks, of which each tells the others its own.
+  struct Gathered {
+    std::vector<double> numbers;
+    std::vector<Index> begins;  // [rank]: where its numbers begin, and behind the last one where they end
+    ExchangeThread::Ticket ticket;
+  };
+  Gathered summed_, summed_of_shards_;
+
+  void start(Gathered& g, std::vector<double> here, std::vector<Index> begins);
+  void finish(Gathered& g);
   std::size_t me() const { return ranks_ == nullptr ? 0 : static_cast<std::size_t>(ranks_->rank()); }
 };
 

@@ -125,6 +125,23 @@ TEST_CASE("ranks: each optimizer leaves the bits of one process where ranks send
   }
 }
 
+TEST_CASE("ranks: a language model whose words are its outputs leaves the weights of one process") {
+  const auto train = [](Ranks* ranks) {
+    Rng rng(3);
+    const CopyTask task({.batch = 3, .length = 8});
+    GPT model({.vocabulary = task.vocabulary(), .context = 16, .layers = 2, .heads = 2, .width = 16}, rng);
+    AdamW optimizer(named_parameters(model));
+    Schedule schedule("constant", {.lr = 1e-2});
+    run(model, optimizer, schedule, task, {}, {.steps = 4, .shards = 6, .ranks = ranks});
+    std::vector<std::vector<float>> weights;
+    for (const NamedParameter& p : named_parameters(model)) weights.push_back(p.parameter->to_vector<float>());
+    return weights;
+  };
+  const auto one = train(nullptr);
+  for (const int ranks : {2, 3})
+    CHECK(on_ranks(ranks, [&](Ranks& r) { require(train(&r) == one, "other weights"); }).empty());
+}
+
 TEST_CASE("ranks: shards of any number, accumulated batches, clipping or none, averages") {
   const TemporaryFolder folder;
   for (const Trial& t :

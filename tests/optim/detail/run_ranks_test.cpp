@@ -23,8 +23,10 @@ TEST_CASE("run_ranks: sums, answers and losses are the same on all") {
             // 1e16 + 1 + 1 + 1 - 1e16, of five shards in their order, is 0 and nothing else.
             const std::vector<double> losses = {1e16, 1, 1, 1, -1e16};
             bool flags[] = {all.rank() == size - 1, false, all.rank() == 0};
-            const double sum =
-                ranks.sum_of_shards({losses.begin() + ranks.begin(), losses.begin() + ranks.end()}, flags);
+            ranks.start_sum_of_shards({losses.begin() + ranks.begin(), losses.begin() + ranks.end()}, flags);
+            ranks.start_sum({0.5});  // beside it
+            require(ranks.finish_sum() == std::vector<double>{size / 2.0}, "another sum");
+            const double sum = ranks.finish_sum_of_shards(flags);
             require(flags[0] && !flags[1] && flags[2], "another flag");
             require(sum == (((1e16 + 1) + 1) + 1) - 1e16, "another order");
           }).empty());
