@@ -159,10 +159,6 @@ void RunRanks::start(Gathered& g, std::vector<double> here, std::vector<Index> b
   g.ticket = exchanges_->add(std::move(out), std::move(in), ExchangeThread::small);
 }
 
-void RunRanks::finish(Gathered& g) {
-  if (ranks_ != nullptr) exchanges_->wait(g.ticket);
-}
-
 void RunRanks::start_sum(std::vector<double> numbers) {
   std::vector<Index> begins = {0};
   for (int r = 0; r < (ranks_ == nullptr ? 1 : ranks_->size()); ++r)
@@ -171,7 +167,7 @@ void RunRanks::start_sum(std::vector<double> numbers) {
 }
 
 std::vector<double> RunRanks::finish_sum() {
-  finish(summed_);
+  if (ranks_ != nullptr) exchanges_->wait(summed_.ticket);
   std::vector<double> sums(static_cast<std::size_t>(summed_.begins[1]));
   for (std::size_t i = 0; i < summed_.numbers.size(); ++i) sums[i % sums.size()] += summed_.numbers[i];
   return sums;
@@ -203,8 +199,8 @@ void RunRanks::start_sum_of_shards(std::vector<double> here, std::span<const boo
 }
 
 double RunRanks::finish_sum_of_shards(std::span<bool> flags) {
-  finish(summed_of_shards_);
   const auto& [all, begins, ticket] = summed_of_shards_;
+  if (ranks_ != nullptr) exchanges_->wait(ticket);
   double sum = 0;
   std::fill(flags.begin(), flags.end(), false);
   for (std::size_t r = 0; r + 1 < begins.size(); ++r) {

@@ -76,7 +76,6 @@ class RunRanks {
   Gathered summed_, summed_of_shards_;
 
   void start(Gathered& g, std::vector<double> here, std::vector<Index> begins);
-  void finish(Gathered& g);
   std::size_t me() const { return ranks_ == nullptr ? 0 : static_cast<std::size_t>(ranks_->rank()); }
 };
 
