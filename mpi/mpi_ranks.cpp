@@ -53,14 +53,17 @@ void tell(int stream, int rank, int size, const std::string& host, const std::st
 }
 
 // Ends this process where not all ranks have come within some seconds, from its construction to its destruction: MPI
-// waits for them forever, and can abort nothing before it is initialized.
+// waits for them forever, and can abort nothing before it is initialized. Seconds in which this process was itself
+// stopped, as all ranks of a machine that sleeps, do not count.
 class JoinLimit {
  public:
   explicit JoinLimit(double seconds) {
     if (seconds <= 0) return;
     thread_ = std::thread([this, seconds] {
+      constexpr auto kSlice = std::chrono::milliseconds(100);
       std::unique_lock lock(mutex_);
-      if (changed_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return joined_; })) return;
+      for (auto left = std::chrono::duration<double>(seconds); left.count() > 0; left -= kSlice)
+        if (changed_.wait_for(lock, kSlice, [this] { return joined_; })) return;
       const int rank = rank_by_environment();
       // What fails on all is told by the first; mpirun takes a while to end the others.
       if (rank > 0) std::this_thread::sleep_for(std::chrono::seconds(3));

@@ -17,8 +17,8 @@ namespace heed {
 
 struct MpiOptions {
   // The longest that a rank may be silent, stopped or cut off, until the others end, in seconds. One that computes is
-  // not silent, however long it takes. Until all have joined, ten seconds more. 0: forever.
-  double timeout = 30;
+  // not silent, however long it takes. Until all have joined, ten seconds more. 0: forever, as for a debugger.
+  double timeout = 10;
 };
 
 // Initializes MPI. All that this process is to do with the other ranks is between this and the end of what it gives,

@@ -18,9 +18,10 @@ inline bool is_open_mpi() {
 // What MPI itself leaves behind is no leak of heed's to the address sanitizer.
 inline std::string without_leaks() { return "env ASAN_OPTIONS=detect_leaks=0 "; }
 
+// One that waits for ranks that do not come is ended after minutes, so that its test fails.
 inline std::string mpirun() {
-  std::string command =
-      without_leaks() + "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " + std::string(HEED_MPIRUN);
+  std::string command = without_leaks() + "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " +
+                        "timeout -k 10 300 " + std::string(HEED_MPIRUN);
   if (is_open_mpi()) command += " --oversubscribe --bind-to none";
   return command;
 }
