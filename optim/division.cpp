@@ -76,19 +76,23 @@ int Division::owner_of(const Chunk& chunk) const {
 
 // ---- What all ranks tell each other ----
 
-void all_gather(Ranks& ranks, std::span<double> numbers, std::span<const Index> begins) {
+Messages gathering(const Ranks& ranks, std::span<double> numbers, std::span<const Index> begins) {
   const auto part = [&](int r) {
     const auto i = static_cast<std::size_t>(r);
     return numbers.subspan(static_cast<std::size_t>(begins[i]), static_cast<std::size_t>(begins[i + 1] - begins[i]));
   };
-  std::vector<Outgoing> out;
-  std::vector<Incoming> in;
+  Messages all;
   for (int r = 0; r < ranks.size(); ++r) {
     if (r == ranks.rank()) continue;
-    if (const auto mine = part(ranks.rank()); !mine.empty()) out.push_back({r, mine.data(), mine.size_bytes()});
-    if (const auto theirs = part(r); !theirs.empty()) in.push_back({r, theirs.data(), theirs.size_bytes()});
+    if (const auto mine = part(ranks.rank()); !mine.empty()) all.out.push_back({r, mine.data(), mine.size_bytes()});
+    if (const auto theirs = part(r); !theirs.empty()) all.in.push_back({r, theirs.data(), theirs.size_bytes()});
   }
-  ranks.exchange(out, in);
+  return all;
+}
+
+void all_gather(Ranks& ranks, std::span<double> numbers, std::span<const Index> begins) {
+  const Messages all = gathering(ranks, numbers, begins);
+  ranks.exchange(all.out, all.in);
 }
 
 std::vector<std::string> all_gather(Ranks& ranks, const std::string& mine) {

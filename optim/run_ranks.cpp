@@ -148,15 +148,8 @@ void RunRanks::start(Gathered& g, std::vector<double> here, std::vector<Index> b
   g.numbers.assign(static_cast<std::size_t>(g.begins.back()), 0.0);
   std::copy(here.begin(), here.end(), g.numbers.begin() + g.begins[me()]);
   if (ranks_ == nullptr) return;
-  std::vector<Outgoing> out;
-  std::vector<Incoming> in;
-  for (std::size_t r = 0; r + 1 < g.begins.size(); ++r) {
-    const auto bytes = static_cast<std::size_t>(g.begins[r + 1] - g.begins[r]) * sizeof(double);
-    if (r != me() && !here.empty())
-      out.push_back({static_cast<int>(r), g.numbers.data() + g.begins[me()], here.size() * sizeof(double)});
-    if (r != me() && bytes > 0) in.push_back({static_cast<int>(r), g.numbers.data() + g.begins[r], bytes});
-  }
-  g.ticket = exchanges_->add(std::move(out), std::move(in), ExchangeThread::small);
+  Messages all = gathering(*ranks_, g.numbers, g.begins);
+  g.ticket = exchanges_->add(std::move(all.out), std::move(all.in), ExchangeThread::small);
 }
 
 void RunRanks::start_sum(std::vector<double> numbers) {

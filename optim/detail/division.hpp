@@ -52,6 +52,12 @@ class Division {
 // Numbers of all ranks, side by side: rank r's from begins[r] to begins[r + 1]. This one's are there, the others'
 // arrive.
 void all_gather(Ranks& ranks, std::span<double> numbers, std::span<const Index> begins);
+// The exchange in which they do, for who starts it.
+struct Messages {
+  std::vector<Outgoing> out;
+  std::vector<Incoming> in;
+};
+Messages gathering(const Ranks& ranks, std::span<double> numbers, std::span<const Index> begins);
 // A text of each, by rank.
 std::vector<std::string> all_gather(Ranks& ranks, const std::string& mine);
 
