@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -58,7 +59,6 @@ void tell(int stream, int rank, int size, const std::string& host, const std::st
 class JoinLimit {
  public:
   explicit JoinLimit(double seconds) {
-    if (seconds <= 0) return;
     thread_ = std::thread([this, seconds] {
       constexpr auto kSlice = std::chrono::milliseconds(100);
       std::unique_lock lock(mutex_);
@@ -79,7 +79,7 @@ class JoinLimit {
       joined_ = true;
     }
     changed_.notify_one();
-    if (thread_.joinable()) thread_.join();
+    thread_.join();
   }
   JoinLimit(const JoinLimit&) = delete;
 
@@ -118,7 +118,7 @@ class MpiRanks final : public Ranks {
         beats_(copy_of(MPI_COMM_WORLD)),
         stderr_(::dup(STDERR_FILENO)) {
     share_processors();
-    if (timeout_ > 0 && size() > 1) heart_ = std::thread([this] { beat(); });
+    if (size() > 1) heart_ = std::thread([this] { beat(); });
   }
 
   ~MpiRanks() override {
@@ -243,12 +243,14 @@ class MpiRanks final : public Ranks {
 bool started_by_mpirun() { return size_by_environment() > 0; }
 
 std::unique_ptr<Ranks> join_mpi_ranks(const MpiOptions& options) {
+  require(std::isfinite(options.timeout) && options.timeout >= MpiOptions::kLeastTimeout, "mpi: the time-out is ",
+          options.timeout, " seconds; it must be a number, ", MpiOptions::kLeastTimeout, " or more");
   if (!started_by_mpirun()) return nullptr;
   // Open MPI's put protocol over TCP carries 60% of what the link does where both sides send at once (4.1.4), for while
   // it writes, it does not read. Who has chosen the flags keeps them.
   ::setenv("OMPI_MCA_btl_tcp_flags", "send", 0);
   constexpr double kToStart = 10;  // seconds that programs may differ in when they are started
-  const JoinLimit limit(options.timeout > 0 ? options.timeout + kToStart : 0);
+  const JoinLimit limit(options.timeout + kToStart);
   int initialized = 0, threads = 0;
   MPI_Initialized(&initialized);
   if (initialized)

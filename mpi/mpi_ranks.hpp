@@ -17,8 +17,12 @@ namespace heed {
 
 struct MpiOptions {
   // The longest that a rank may be silent, stopped or cut off, until the others end, in seconds. One that computes is
-  // not silent, however long it takes. Until all have joined, ten seconds more. 0: forever, as for a debugger.
+  // not silent, however long it takes. Until all have joined, ten seconds more. A debugger, which stops a rank, needs
+  // many.
   double timeout = 10;
+
+  // A rank tells each second that it is alive, and may be late.
+  static constexpr double kLeastTimeout = 2;
 };
 
 // Initializes MPI. All that this process is to do with the other ranks is between this and the end of what it gives,
@@ -29,8 +33,8 @@ struct MpiOptions {
 // one that does not come. The rank that notices it writes one line to standard error, which names it and its machine,
 // and calls MPI_Abort with exit code 1. What fails on all ranks alike is told by rank 0.
 //
-// Null where neither mpirun nor mpiexec started the program. Throws Error where they are of another MPI than this was
-// built with, and where MPI has no support for threads.
+// Null where neither mpirun nor mpiexec started the program. Throws Error where the time-out is not a number from
+// kLeastTimeout on, where they are of another MPI than this was built with, and where MPI has no support for threads.
 std::unique_ptr<Ranks> join_mpi_ranks(const MpiOptions& options = {});
 
 // Whether mpirun or mpiexec started this program, of whatever MPI.

@@ -9,6 +9,8 @@
 #include <memory>
 #ifdef HEED_HAS_MPI
 #include <heed/mpi/mpi_ranks.hpp>
+
+#include "examples/support/command_line.hpp"
 #endif
 
 namespace heed::examples {
@@ -18,7 +20,11 @@ namespace {
 std::unique_ptr<Ranks> join_ranks() {
 #ifdef HEED_HAS_MPI
   MpiOptions options;
-  if (const char* seconds = std::getenv("HEED_RANK_TIMEOUT")) options.timeout = std::atof(seconds);
+  if (const char* seconds = std::getenv("HEED_RANK_TIMEOUT")) {
+    const std::string wrong = number(MpiOptions::kLeastTimeout).error(seconds);
+    if (!wrong.empty()) throw UsageError("HEED_RANK_TIMEOUT, in seconds: " + wrong);
+    options.timeout = std::stod(seconds);
+  }
   return join_mpi_ranks(options);
 #else
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})

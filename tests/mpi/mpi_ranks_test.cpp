@@ -1,8 +1,12 @@
 // Runs of several processes by mpirun: the bits of one process, and how they end where something fails.
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <functional>
+#include <heed/core/check.hpp>
 #include <heed/data/checkpoint.hpp>
+#include <heed/mpi/mpi_ranks.hpp>
+#include <sstream>
 
 #include "tests/examples/programs.hpp"
 #include "tests/mpi/mpirun.hpp"
@@ -195,6 +199,31 @@ TEST_CASE("mpirun train_lm: a rank that does not come ends all after a time") {
   CHECK(seconds_of([&] { ran = run_ranks(t, 3, "--steps 4 --shards 3 ", stop); }) < 30);
   check_ended(ran, "rank 0 of 3 on ");
   CHECK(contains(ran.output, ": not all ranks have come within 12 seconds"));
+}
+
+TEST_CASE("mpirun train_lm: a time-out that is none is refused as a wrong flag is") {
+  const Training t;
+  const auto sentence = [](const std::string& word) {
+    return "train_lm: HEED_RANK_TIMEOUT, in seconds: it is '" + word + "'; it must be a number, 2 or more (";
+  };
+  for (const std::string word : {"abc", "", "0", "-3", "1.9", "1e999", "nan", "5s"}) {
+    CAPTURE(word);
+    test::check_refused(test::run("export HEED_RANK_TIMEOUT='" + word + "'; " + t.command("--steps 1")), 2,
+                        sentence(word));
+  }
+  const Ran ran = run_ranks(t, 2, "--steps 1 --shards 2", "export HEED_RANK_TIMEOUT=abc; ");
+  INFO(ran.output);
+  CHECK(ran.exit_code == 2);
+  CHECK(contains(ran.output, sentence("abc")));  // by each rank that mpirun has not ended by then
+}
+
+TEST_CASE("join_mpi_ranks: a time-out must be a number of seconds") {
+  for (const double timeout : {0.0, -1.0, 1.9, double(INFINITY), double(NAN)}) {
+    std::ostringstream sentence;
+    sentence << "mpi: the time-out is " << timeout << " seconds; it must be a number, 2 or more";
+    CHECK_THROWS_WITH_AS(join_mpi_ranks({.timeout = timeout}), sentence.str().c_str(), Error);
+  }
+  CHECK(join_mpi_ranks({.timeout = 2}) == nullptr);  // mpirun has not started the tests
 }
 
 TEST_CASE("mpirun train_lm: an mpirun of another MPI is an error") {
