@@ -1,18 +1,15 @@
-// Products against plain loops in float64. Above 400 lines: one function with many layouts, types and ways to end.
-#include <doctest/doctest.h>
-
+// Products against plain loops in float64: layouts, types and ways to end, whichever way they are multiplied.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <heed/core/check.hpp>
-#include <heed/core/detail/gemm.hpp>
 #include <heed/core/parallel.hpp>
 #include <limits>
-#include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
-#include "tests/core/gemm_operands.hpp"
+#include "tests/core/gemm_testing.hpp"
 #include "tests/core/levels.hpp"
 
 using namespace heed;
@@ -20,84 +17,11 @@ using namespace heed::test;
 
 namespace {
 
-struct Options {
-  Layout a = Layout::rows, b = Layout::rows;
-  DType a_type = DType::float32, b_type = DType::float32;
-  bool accumulate = false, bias = false;
-  double alpha = 1;
-};
-
-// Computes, compares with the plain products, and gives the worst error over eps * sum |a||b| (with all other terms).
-template <class T>
-double worst_of(Index m, Index n, Index k, const Options& o, PlainProducts& plain) {
-  const GemmOperand a = operand(m, k, o.a, o.a_type, 1), b = operand(k, n, o.b, o.b_type, 2);
-  const Index ldc = n + 3;
-  const auto random = [](Index count, std::uint32_t seed) {
-    std::vector<T> x(static_cast<std::size_t>(count));
-    for (T& v : x) v = static_cast<T>(pseudo(seed));
-    return x;
-  };
-  std::vector<T> c = random(m * ldc, 3);
-  const std::vector<T> c_old = c, bias = random(n, 4);
-  Gemm g{.m = m, .n = n, .k = k, .a = a.in, .b = b.in, .c = c.data(), .ldc = ldc, .alpha = o.alpha};
-  g.accumulate = o.accumulate;
-  if (o.bias) g.bias = bias.data();
-  gemm(g);
-  const PlainProducts::Sums& sums = plain.of(a, b, m, n, k);
-  double worst = 0;
-  for (Index i = 0; i < m; ++i)
-    for (Index j = 0; j < ldc; ++j) {
-      const auto at = static_cast<std::size_t>(i * ldc + j);
-      if (j >= n) {
-        worst = std::max(worst, c[at] == c_old[at] ? 0.0 : 1e30);  // the gap between rows is not ours
-        continue;
-      }
-      const auto product = static_cast<std::size_t>(i * n + j);
-      const double size = 2 + sums.size[product];
-      const double want = o.alpha * sums.value[product] + (o.accumulate ? c_old[at] : T(0)) +
-                          (o.bias ? bias[static_cast<std::size_t>(j)] : T(0));
-      worst = std::max(worst, std::abs(c[at] - want) / size);
-      if (std::isnan(c[at])) worst = 1e30;
-    }
-  return worst / std::numeric_limits<T>::epsilon();
-}
-
-// Sums in blocks and vectors keep the error of long ones low.
-constexpr double kBound = 4;
-
-template <class T>
-void expect(Index m, Index n, Index k, const Options& o, PlainProducts& plain) {
-  const double worst = worst_of<T>(m, n, k, o, plain);
-  if (worst < kBound) return;
-  CAPTURE(m);
-  CAPTURE(n);
-  CAPTURE(k);
-  CAPTURE(static_cast<int>(o.a));
-  CAPTURE(static_cast<int>(o.b));
-  CAPTURE(std::string(name_of(o.a_type)));
-  CAPTURE(std::string(name_of(o.b_type)));
-  CAPTURE(worst);
-  CHECK(worst < kBound);
-}
-
-void expect_of(DType a_type, Index m, Index n, Index k, const Options& o, PlainProducts& plain) {
-  a_type == DType::float64 ? expect<double>(m, n, k, o, plain) : expect<float>(m, n, k, o, plain);
-}
-
-// check(the type of a, that of b)
-template <class F>
-void with_types(const F& check) {
-  check(DType::float32, DType::float32);
-  check(DType::float64, DType::float64);
-  check(DType::bfloat16, DType::bfloat16);
-  check(DType::bfloat16, DType::float32);
-}
-
 template <class T>
 void check_layouts(DType a_type, DType b_type, PlainProducts& plain) {
   for (const Layout a : kLayouts)
     for (const Layout b : kLayouts) {
-      const Options o{.a = a, .b = b, .a_type = a_type, .b_type = b_type};
+      const GemmOptions o{.a = a, .b = b, .a_type = a_type, .b_type = b_type};
       for (const Index m : {0, 1, 3, 4, 5, 8, 15, 97})
         for (const Index n : {0, 1, 3, 4, 9, 16, 31, 32, 65})
           for (const Index k : {0, 1, 2, 33}) expect<T>(m, n, k, o, plain);
@@ -112,7 +36,7 @@ void check_layouts(DType a_type, DType b_type, PlainProducts& plain) {
 
 void check_sums(DType type, PlainProducts& plain) {
   for (int bits = 0; bits < 4; ++bits) {
-    const Options o{
+    const GemmOptions o{
         .a_type = type, .b_type = type, .accumulate = (bits & 1) != 0, .bias = (bits & 2) != 0, .alpha = -0.625};
     for (const Index m : {1, 4, 19, 100})
       for (const Index n : {1, 17, 35, 96})
@@ -248,76 +172,6 @@ TEST_CASE("gemm: blocks of a result are finished once each, with memory of their
   set_threads(before);
 }
 
-TEST_CASE("gemm: a matrix times a column that lies close") {
-  on_each_level([] {
-    for (const Layout a_layout : kLayouts)
-      for (const Index m : {1, 2, 5, 70, 900}) {
-        const Index k = 130;
-        const GemmOperand a = operand(m, k, a_layout, DType::float32, 1),
-                          b = operand(k, 1, Layout::rows, DType::float32, 2);
-        std::vector<float> c(static_cast<std::size_t>(m), 0.5f);
-        gemm({.m = m, .n = 1, .k = k, .a = a.in, .b = b.in, .c = c.data(), .ldc = 1, .alpha = 2, .accumulate = true});
-        double worst = 0;
-        for (Index i = 0; i < m; ++i) {
-          double sum = 0.5;
-          for (Index p = 0; p < k; ++p) sum += 2 * a(i, p) * b(p, 0);
-          worst = std::max(worst, std::abs(c[static_cast<std::size_t>(i)] - sum));
-        }
-        CHECK(worst < 1e-5);
-      }
-  });
-}
-
-TEST_CASE("gemm: b wider than what is packed at a time") {
-  PlainProducts plain;
-  on_each_level([&] {
-    const Options o{.a = Layout::columns, .b = Layout::columns, .bias = true};
-    expect<float>(40, 5000, 700, o, plain);
-  });
-}
-
-TEST_CASE("gemm: columns of a by more of b than the second cache holds, in parts of k") {
-  PlainProducts plain;
-  on_each_level([&] {
-    for (const Index n : {199, 208, 257}) {
-      expect<float>(130, n, 1300, {.a = Layout::columns, .bias = true}, plain);
-      expect<double>(130, n, 700,
-                     {.a = Layout::columns, .a_type = DType::float64, .b_type = DType::float64, .alpha = 2}, plain);
-    }
-    expect<float>(131, 200, 2603,
-                  {.a = Layout::columns, .a_type = DType::bfloat16, .b_type = DType::bfloat16, .accumulate = true},
-                  plain);
-  });
-}
-
-TEST_CASE("gemm: columns of a by some columns of b, as of a weight's gradient, in halves of a long k") {
-  PlainProducts plain;
-  const auto check_all = [&](DType a_type, DType b_type) {
-    for (const auto [m, n, k] :
-         {std::array<Index, 3>{67, 45, 511}, {67, 45, 512}, {129, 65, 515}, {40, 200, 1101}, {300, 33, 577}})
-      for (const bool more : {false, true}) {
-        const Options o{
-            .a = Layout::columns, .a_type = a_type, .b_type = b_type, .accumulate = more, .bias = more, .alpha = 0.75};
-        expect_of(a_type, m, n, k, o, plain);
-      }
-  };
-  on_each_level([&] { with_types(check_all); });
-}
-
-TEST_CASE("gemm: some rows by many columns, whose parts of b are packed by who multiplies them") {
-  PlainProducts plain;
-  const auto check_all = [&](DType a_type, DType b_type) {
-    for (const Layout b : kLayouts)
-      for (const auto [m, n, k] :
-           {std::array<Index, 3>{33, 385, 0}, {40, 397, 1}, {200, 390, 300}, {40, 800, 515}, {512, 385, 9}})
-        for (const bool more : {false, true}) {
-          const Options o{.b = b, .a_type = a_type, .b_type = b_type, .accumulate = more, .bias = more, .alpha = 0.75};
-          expect_of(a_type, m, n, k, o, plain);
-        }
-  };
-  on_each_level([&] { with_types(check_all); });
-}
-
 TEST_CASE("gemm: two batch axes, of few large or many small products") {
   on_each_level([] {
     for (const Index size : {5, 40, 260}) {
@@ -342,57 +196,6 @@ TEST_CASE("gemm: two batch axes, of few large or many small products") {
           }
       CHECK(worst < 1e-6 * static_cast<double>(size + 20));
     }
-  });
-}
-
-namespace {
-
-std::vector<double> product_of(const GemmOperand& a, const GemmOperand& b, Index m, Index n, Index k, Index first = 0) {
-  std::vector<double> c(static_cast<std::size_t>(m * n));  // of either type
-  MatrixIn rows = a.in;
-  rows.data = static_cast<const char*>(rows.data) + first * rows.row * static_cast<Index>(size_of(rows.dtype));
-  gemm({.m = m, .n = n, .k = k, .a = rows, .b = b.in, .c = c.data(), .ldc = n});
-  return c;
-}
-
-}  // namespace
-
-TEST_CASE("gemm: a row of a product of few rows has the bits that it has alone") {
-  on_each_level([] {
-    for (const auto& [a_type, b_type] : {std::pair{DType::float32, DType::float32},
-                                         {DType::float32, DType::bfloat16},
-                                         {DType::bfloat16, DType::bfloat16},
-                                         {DType::float64, DType::float64}})
-      for (const Layout a_layout : kLayouts)
-        for (const auto& [n, k] : {std::pair<Index, Index>{37, 150}, {1500, 700}, {5, 33}, {67, 1601}}) {
-          const Index most = k < 128 ? 8 : 32;
-          const GemmOperand a = operand(most, k, a_layout, a_type, 1), b = operand(k, n, Layout::columns, b_type, 2);
-          const std::size_t row = static_cast<std::size_t>(n) * (a_type == DType::float64 ? 8 : 4);
-          std::vector<std::vector<double>> alone;
-          for (Index i = 0; i < most; ++i) alone.push_back(product_of(a, b, 1, n, k, i));
-          Index wrong = 0;
-          for (Index m = 2; m <= most; ++m) {
-            const std::vector<double> c = product_of(a, b, m, n, k);
-            for (Index i = 0; i < m; ++i)
-              wrong += std::memcmp(reinterpret_cast<const char*>(c.data()) + static_cast<std::size_t>(i) * row,
-                                   alone[static_cast<std::size_t>(i)].data(), row) != 0;
-          }
-          CHECK(wrong == 0);
-        }
-  });
-}
-
-TEST_CASE("gemm: a few rows by bfloat16 have the bits of the same values in float32") {
-  on_each_level([] {
-    for (const Index m : {1, 3, 8, 31})
-      for (const auto& [n, k] : {std::pair<Index, Index>{37, 150}, {1500, 700}}) {
-        const GemmOperand a = operand(m, k, Layout::rows, DType::float32, 1),
-                          narrow = operand(k, n, Layout::columns, DType::bfloat16, 2);
-        std::vector<float> values(narrow.exact.begin(), narrow.exact.end());
-        GemmOperand wide = narrow;
-        wide.in.data = values.data(), wide.in.dtype = DType::float32;
-        CHECK(product_of(a, narrow, m, n, k) == product_of(a, wide, m, n, k));
-      }
   });
 }
 
@@ -463,20 +266,4 @@ TEST_CASE("gemm: types that do not go together are errors") {
                        "gemm: a is float32 and b is float64; both must be float64, or each float32 or bfloat16", Error);
   g.b = {x, DType::int32, 2, 1};
   CHECK_THROWS_AS(gemm(g), Error);
-}
-
-TEST_CASE("gemm: a row times a matrix that takes long to read is shared among threads, however few its multiply-adds") {
-  const GemmOperand row = operand(1, 768, Layout::rows, DType::float32, 1);
-  const GemmOperand weight = operand(768, 768, Layout::columns, DType::float32, 2);
-  std::vector<float> c(768);
-  set_threads(2);
-  const AwakeThreads awake;  // on a busy machine, one that sleeps comes when such a product is over
-  int seen = 0;
-  for (int tries = 0; seen < 2 && tries < 100000; ++tries) {
-    threads_seen();
-    gemm({.m = 1, .n = 768, .k = 768, .a = row.in, .b = weight.in, .c = c.data(), .ldc = 768});
-    seen = std::max(seen, threads_seen());
-  }
-  CHECK(seen == 2);
-  set_threads(0);
 }

@@ -1,10 +1,15 @@
-// Operands of matrix products in every layout and type, beside their values in float64.
+// What the tests of products share: operands in every layout and type beside their values in float64, and the
+// comparison with plain loops.
 #pragma once
+#include <doctest/doctest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <heed/core/detail/gemm.hpp>
+#include <limits>
 #include <map>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -86,5 +91,81 @@ class PlainProducts {
  private:
   std::map<std::tuple<Index, Index, Index, Layout, Layout, DType, DType>, Sums> known_;
 };
+
+// ---- The comparison ----
+
+// How operands lie, of what types they are, and what is done with their product.
+struct GemmOptions {
+  Layout a = Layout::rows, b = Layout::rows;
+  DType a_type = DType::float32, b_type = DType::float32;
+  bool accumulate = false, bias = false;
+  double alpha = 1;
+};
+
+// Computes, compares with the plain products, and gives the worst error over eps * sum |a||b| (with all other terms).
+template <class T>
+double worst_of(Index m, Index n, Index k, const GemmOptions& o, PlainProducts& plain) {
+  const GemmOperand a = operand(m, k, o.a, o.a_type, 1), b = operand(k, n, o.b, o.b_type, 2);
+  const Index ldc = n + 3;
+  const auto random = [](Index count, std::uint32_t seed) {
+    std::vector<T> x(static_cast<std::size_t>(count));
+    for (T& v : x) v = static_cast<T>(pseudo(seed));
+    return x;
+  };
+  std::vector<T> c = random(m * ldc, 3);
+  const std::vector<T> c_old = c, bias = random(n, 4);
+  Gemm g{.m = m, .n = n, .k = k, .a = a.in, .b = b.in, .c = c.data(), .ldc = ldc, .alpha = o.alpha};
+  g.accumulate = o.accumulate;
+  if (o.bias) g.bias = bias.data();
+  gemm(g);
+  const PlainProducts::Sums& sums = plain.of(a, b, m, n, k);
+  double worst = 0;
+  for (Index i = 0; i < m; ++i)
+    for (Index j = 0; j < ldc; ++j) {
+      const auto at = static_cast<std::size_t>(i * ldc + j);
+      if (j >= n) {
+        worst = std::max(worst, c[at] == c_old[at] ? 0.0 : 1e30);  // the gap between rows is not ours
+        continue;
+      }
+      const auto product = static_cast<std::size_t>(i * n + j);
+      const double size = 2 + sums.size[product];
+      const double want = o.alpha * sums.value[product] + (o.accumulate ? c_old[at] : T(0)) +
+                          (o.bias ? bias[static_cast<std::size_t>(j)] : T(0));
+      worst = std::max(worst, std::abs(c[at] - want) / size);
+      if (std::isnan(c[at])) worst = 1e30;
+    }
+  return worst / std::numeric_limits<T>::epsilon();
+}
+
+// Sums in blocks and vectors keep the error of long ones low.
+inline constexpr double kBound = 4;
+
+template <class T>
+void expect(Index m, Index n, Index k, const GemmOptions& o, PlainProducts& plain) {
+  const double worst = worst_of<T>(m, n, k, o, plain);
+  if (worst < kBound) return;
+  CAPTURE(m);
+  CAPTURE(n);
+  CAPTURE(k);
+  CAPTURE(static_cast<int>(o.a));
+  CAPTURE(static_cast<int>(o.b));
+  CAPTURE(std::string(name_of(o.a_type)));
+  CAPTURE(std::string(name_of(o.b_type)));
+  CAPTURE(worst);
+  CHECK(worst < kBound);
+}
+
+inline void expect_of(DType a_type, Index m, Index n, Index k, const GemmOptions& o, PlainProducts& plain) {
+  a_type == DType::float64 ? expect<double>(m, n, k, o, plain) : expect<float>(m, n, k, o, plain);
+}
+
+// check(the type of a, that of b)
+template <class F>
+void with_types(const F& check) {
+  check(DType::float32, DType::float32);
+  check(DType::float64, DType::float64);
+  check(DType::bfloat16, DType::bfloat16);
+  check(DType::bfloat16, DType::float32);
+}
 
 }  // namespace heed::test
