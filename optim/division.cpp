@@ -1,7 +1,6 @@
 // Who computes, keeps and steps what, and how all get to know it.
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <heed/optim/detail/division.hpp>
 #include <numeric>
 
@@ -74,67 +73,22 @@ int Division::owner_of(const Chunk& chunk) const {
   return r;
 }
 
-// ---- What all ranks tell each other ----
-
-Messages gathering(const Ranks& ranks, std::span<double> numbers, std::span<const Index> begins) {
-  const auto part = [&](int r) {
-    const auto i = static_cast<std::size_t>(r);
-    return numbers.subspan(static_cast<std::size_t>(begins[i]), static_cast<std::size_t>(begins[i + 1] - begins[i]));
-  };
-  Messages all;
-  for (int r = 0; r < ranks.size(); ++r) {
-    if (r == ranks.rank()) continue;
-    if (const auto mine = part(ranks.rank()); !mine.empty()) all.out.push_back({r, mine.data(), mine.size_bytes()});
-    if (const auto theirs = part(r); !theirs.empty()) all.in.push_back({r, theirs.data(), theirs.size_bytes()});
-  }
-  return all;
-}
-
-void all_gather(Ranks& ranks, std::span<double> numbers, std::span<const Index> begins) {
-  const Messages all = gathering(ranks, numbers, begins);
-  ranks.exchange(all.out, all.in);
-}
-
-std::vector<std::string> all_gather(Ranks& ranks, const std::string& mine) {
-  const auto n = static_cast<std::size_t>(ranks.size()), me = static_cast<std::size_t>(ranks.rank());
-  std::vector<Index> one_each(n + 1);
-  std::iota(one_each.begin(), one_each.end(), Index{0});
-  std::vector<double> sizes(n);
-  sizes[me] = static_cast<double>(mine.size());
-  all_gather(ranks, sizes, one_each);
-  std::vector<std::string> all(n);
-  std::vector<Outgoing> out;
-  std::vector<Incoming> in;
-  for (std::size_t r = 0; r < n; ++r) {
-    if (r == me) continue;
-    all[r].resize(static_cast<std::size_t>(sizes[r]));
-    if (!mine.empty()) out.push_back({static_cast<int>(r), mine.data(), mine.size()});
-    if (!all[r].empty()) in.push_back({static_cast<int>(r), all[r].data(), all[r].size()});
-  }
-  ranks.exchange(out, in);
-  all[me] = mine;
-  return all;
-}
-
 void all_gather(Ranks& ranks, const Division& division, const std::vector<Tensor>& values) {
-  std::vector<Outgoing> out;
-  std::vector<Incoming> in;
+  Messages all;
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (!values[i].defined()) continue;
-    const std::size_t item = size_of(values[i].dtype());
-    const auto bytes = [&](const Stretch& s) { return static_cast<std::size_t>(s.count()) * item; };
-    const auto from = [&](const Stretch& s) {
-      return static_cast<char*>(values[i].raw()) + static_cast<std::size_t>(s.begin) * item;
+    const auto bytes = [&](const Stretch& s) {
+      return static_cast<std::size_t>(s.count()) * size_of(values[i].dtype());
     };
     const Stretch& mine = division.of(i, ranks.rank());
     for (int r = 0; r < ranks.size(); ++r) {
       if (r == ranks.rank()) continue;
       const Stretch& theirs = division.of(i, r);
-      if (mine.count() > 0) out.push_back({r, from(mine), bytes(mine)});
-      if (theirs.count() > 0) in.push_back({r, from(theirs), bytes(theirs)});
+      all.send(r, address_of(values[i], mine.begin), bytes(mine));
+      all.receive(r, address_of(values[i], theirs.begin), bytes(theirs));
     }
   }
-  ranks.exchange(out, in);
+  ranks.exchange(all.out, all.in);
 }
 
 }  // namespace heed::detail

@@ -34,10 +34,10 @@ ExchangeThread::~ExchangeThread() {
   if (thread_.joinable()) thread_.join();
 }
 
-ExchangeThread::Ticket ExchangeThread::add(std::vector<Outgoing> out, std::vector<Incoming> in, Channel channel) {
+ExchangeThread::Ticket ExchangeThread::add(Messages messages, Channel channel) {
   const std::lock_guard lock(mutex_);
   Queue& queue = queues_[channel];
-  queue.waiting.push_back({std::move(out), std::move(in)});
+  queue.waiting.push_back(std::move(messages));
   move_on();
   if (!thread_.joinable()) thread_ = std::thread([this] { drive(); });
   changed_.notify_all();

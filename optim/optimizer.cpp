@@ -53,13 +53,8 @@ std::optional<Shape> Optimizer::state_shape(std::size_t parameter, const StateSl
 void Optimizer::allocate_states(std::size_t parameter) {
   for (const StateSlot& slot : slots_) {
     std::optional<Shape> shape = state_shape(parameter, slot);
-    if (shape && division_ != nullptr) {
-      const int owner = division_->owner(parameter);
-      if (owner < 0)
-        shape = Shape{division_->of(parameter, ranks_->rank()).count()};
-      else if (owner != ranks_->rank())
-        shape = Shape{0};
-    }
+    if (shape && division_ != nullptr && division_->owner(parameter) != ranks_->rank())
+      shape = Shape{division_->kept(parameter, ranks_->rank(), shape->numel()).count()};
     const DType dtype = parameters_[parameter].value.dtype();
     states_[parameter].push_back(shape ? Tensor::full(*shape, slot.initial, dtype) : Tensor());
   }
@@ -67,9 +62,8 @@ void Optimizer::allocate_states(std::size_t parameter) {
 
 // Of a whole state of a parameter, what this rank keeps.
 Tensor Optimizer::part_here(std::size_t parameter, const Tensor& state) const {
-  const int owner = division_->owner(parameter);
-  if (owner == ranks_->rank()) return state;
-  const detail::Stretch none, &here = owner < 0 ? division_->of(parameter, ranks_->rank()) : none;
+  if (division_->owner(parameter) == ranks_->rank()) return state;
+  const detail::Stretch here = division_->kept(parameter, ranks_->rank(), state.numel());
   return state.detach().dense().view({state.numel()}).slice(0, here.begin, here.end);
 }
 
@@ -83,7 +77,7 @@ void Optimizer::divide(Ranks& ranks, std::vector<Index>& loads) {
   const NoTape guard;
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     for (Tensor& state : states_[i])
-      if (state.defined()) state = division_->owner(i) == ranks.rank() ? state : part_here(i, state).clone();
+      if (state.defined() && division_->owner(i) != ranks.rank()) state = part_here(i, state).clone();
 }
 
 void Optimizer::set_communication_dtype(DType dtype) {
@@ -117,7 +111,7 @@ void Optimizer::update_chunk(const Chunk& c, double gradient_scale, bfloat16* ad
   const Trained& p = parameters_[i];
   const Group& group = groups_[static_cast<std::size_t>(p.group)];
   const auto from = [&](const Tensor& x, Index item) -> void* {
-    return x.defined() ? static_cast<char*>(x.raw()) + static_cast<std::size_t>(item) * size_of(x.dtype()) : nullptr;
+    return x.defined() ? detail::address_of(x, item) : nullptr;
   };
   const Index states_begin = division_ == nullptr ? 0 : division_->of(i, ranks_->rank()).begin;
   UpdateChunk u{p.value.dtype(),

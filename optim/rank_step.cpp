@@ -17,10 +17,9 @@ constexpr Index kLeast = Index{1} << 16, kMost = Index{1} << 20, kBuckets = 16;
 // Buckets under way at once: a link has something to carry while one is joined.
 constexpr std::size_t kUnderWay = 4;
 
-std::size_t padded(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
-
-char* from(const Tensor& x, const Stretch& s) {
-  return static_cast<char*>(x.raw()) + static_cast<std::size_t>(s.begin) * size_of(x.dtype());
+// Whether a rank has the gradient, of what each tells of a list of them.
+bool is_anywhere(const std::vector<std::string>& has, std::size_t i) {
+  return std::any_of(has.begin(), has.end(), [i](const std::string& of_rank) { return of_rank[i] == '1'; });
 }
 
 bool steps_in_parts(const Optimizer& optimizer) {
@@ -50,9 +49,7 @@ RankStep::RankStep(ExchangeThread& exchanges, const ShardDivision& shards, const
     numbers_[trained(i).value.storage()] = i;
     values_[i].exchanges = &exchanges_;
     values_[i].storage = trained(i).value.storage();
-    Index longest = 0;
-    for (int r = 0; r < ranks_.size(); ++r) longest = std::max(longest, stretch_of(i, r).count());
-    most += longest;
+    most += longest_stretch(i);
   }
   bucket_ = std::clamp(most / kBuckets / Chunks::kLongest * Chunks::kLongest, kLeast, kMost);
 }
@@ -89,6 +86,12 @@ const Stretch& RankStep::stretch_of(std::size_t parameter, int rank) const {
   return o->division()->of(parameter - first_.at(o), rank);
 }
 
+Index RankStep::longest_stretch(std::size_t parameter) const {
+  Index longest = 0;
+  for (int r = 0; r < ranks_.size(); ++r) longest = std::max(longest, stretch_of(parameter, r).count());
+  return longest;
+}
+
 Stretch RankStep::piece_of(const Piece& piece, int rank) const {
   const Stretch& all = stretch_of(piece.parameter, rank);
   const Index begin = std::min(all.end, all.begin + piece.k * bucket_);
@@ -97,6 +100,13 @@ Stretch RankStep::piece_of(const Piece& piece, int rank) const {
 
 std::size_t RankStep::bytes_sent(const Piece& piece, int rank) const {
   return static_cast<std::size_t>(piece_of(piece, rank).count()) * size_sent(trained(piece.parameter).value);
+}
+
+std::vector<MessageMemory::Place> RankStep::places(MessageMemory& memory, const std::vector<Piece>& pieces,
+                                                   int rank) const {
+  std::vector<MessageMemory::Place> list;
+  for (const Piece& p : pieces) list.push_back(memory.add(bytes_sent(p, rank)));
+  return list;
 }
 
 void RankStep::begin() {
@@ -111,14 +121,12 @@ void RankStep::begin() {
 void RankStep::add_buckets(const std::vector<std::size_t>& parameters) {
   Index items = bucket_;  // of the last one
   for (const std::size_t i : parameters) {
-    Index longest = 0;
-    for (int r = 0; r < ranks_.size(); ++r) longest = std::max(longest, stretch_of(i, r).count());
+    const Index longest = longest_stretch(i);
     Index k = 0;
     do {
       if (items >= bucket_) buckets_.emplace_back(), items = 0;
       Bucket& b = buckets_.back();
       b.pieces.push_back({i, k});
-      b.parameters.push_back(i);
       if (!progress_[i].complete) ++b.awaited;
       items += std::min(bucket_, longest - k * bucket_);
     } while (++k * bucket_ < longest);
@@ -139,8 +147,8 @@ void RankStep::take(std::size_t parameter) {
   if (std::exchange(p.complete, true)) return;
   p.sum = tree_.take_sum(parameter);
   for (std::size_t b = started_; b < buckets_.size(); ++b)
-    for (const std::size_t i : buckets_[b].parameters)
-      if (i == parameter) --buckets_[b].awaited;
+    for (const Piece& piece : buckets_[b].pieces)
+      if (piece.parameter == parameter) --buckets_[b].awaited;
 }
 
 // Starts buckets that are complete, and joins those that have arrived.
@@ -163,87 +171,80 @@ void RankStep::advance(bool to_the_end) {
 // A rank without a gradient sends whatever there is, and that it has none.
 void RankStep::start(Bucket& b) {
   const int me = ranks_.rank();
-  const std::size_t count = b.parameters.size();
-  b.has.assign(static_cast<std::size_t>(ranks_.size()), std::string(count, '0'));
+  const std::size_t count = b.pieces.size(), size = static_cast<std::size_t>(ranks_.size());
+  b.has.assign(size, std::string(count, '0'));
   for (std::size_t i = 0; i < count; ++i) {
-    Tensor& sum = progress_[b.parameters[i]].sum;
-    const Trained& p = trained(b.parameters[i]);
+    Tensor& sum = progress_[b.pieces[i].parameter].sum;
+    const Trained& p = trained(b.pieces[i].parameter);
     if (sum.defined())
       b.has[static_cast<std::size_t>(me)][i] = '1';
     else  // of pieces before this one, another is there
       sum = Tensor::empty(p.value.shape(), p.value.dtype());
   }
-  b.room = 0;
-  for (const Piece& p : b.pieces) b.room += padded(bytes_sent(p, me));
-  std::size_t rounded = 0;  // bytes
-  if (tree_.rounds())
-    for (const int r : others_)
-      for (const Piece& p : b.pieces) rounded += padded(bytes_sent(p, r));
-  b.memory = std::make_unique<Scratch<char>>(b.room * b.has.size() + rounded);
-  char* out_to = b.memory->data() + b.room * b.has.size();
-  std::vector<Outgoing> out;
-  std::vector<Incoming> in;
+  std::vector<std::vector<MessageMemory::Place>> rounded(size);  // [rank][piece]
+  b.arrived.resize(size);
+  for (const int r : others_) {
+    b.arrived[static_cast<std::size_t>(r)] = places(b.memory, b.pieces, me);
+    if (tree_.rounds()) rounded[static_cast<std::size_t>(r)] = places(b.memory, b.pieces, r);
+  }
+  b.memory.allocate();
+  Messages all;
   Rounding rounding;
   for (const int r : others_) {
-    out.push_back({r, b.has[static_cast<std::size_t>(me)].data(), count});
-    in.push_back({r, b.has[static_cast<std::size_t>(r)].data(), count});
-    char* to = b.memory->data() + static_cast<std::size_t>(r) * b.room;
-    for (const Piece& p : b.pieces) {
-      const Tensor& sum = progress_[p.parameter].sum;
+    const auto other = static_cast<std::size_t>(r);
+    all.send(r, b.has[static_cast<std::size_t>(me)].data(), count);
+    all.receive(r, b.has[other].data(), count);
+    for (std::size_t i = 0; i < count; ++i) {
+      const Piece& p = b.pieces[i];
       const Stretch theirs = piece_of(p, r);
-      const std::size_t outgoing = bytes_sent(p, r), incoming = bytes_sent(p, me);
-      const char* bytes = from(sum, theirs);
+      const char* bytes = address_of(progress_[p.parameter].sum, theirs.begin);
       if (tree_.rounds()) {
-        rounding.add(reinterpret_cast<bfloat16*>(out_to), reinterpret_cast<const float*>(bytes), theirs.count());
-        bytes = std::exchange(out_to, out_to + padded(outgoing));
+        bfloat16* const to = b.memory.at<bfloat16>(rounded[other][i]);
+        rounding.add(to, reinterpret_cast<const float*>(bytes), theirs.count());
+        bytes = reinterpret_cast<const char*>(to);
       }
-      if (outgoing > 0) out.push_back({r, bytes, outgoing});
-      if (incoming > 0) in.push_back({r, to, incoming});
-      to += padded(incoming);
+      all.send(r, bytes, bytes_sent(p, r));
+      all.receive(r, b.memory.at<char>(b.arrived[other][i]), bytes_sent(p, me));
     }
   }
   rounding.run();
-  b.exchange = exchanges_.add(std::move(out), std::move(in), ExchangeThread::gradients);
+  b.exchange = exchanges_.add(std::move(all), ExchangeThread::gradients);
 }
 
 // This rank's pieces: the sums of all ranks that have one, in the order of the tree.
 void RankStep::join(Bucket& b) {
   const auto me = static_cast<std::size_t>(ranks_.rank());
   Chunks chunks;
-  std::vector<std::size_t> places;  // of the pieces in a rank's memory
-  std::size_t end = 0;
   for (std::size_t i = 0; i < b.pieces.size(); ++i) {
-    const std::size_t parameter = b.parameters[i];
+    const std::size_t parameter = b.pieces[i].parameter;
     Progress& p = progress_[parameter];
-    const Stretch mine = piece_of(b.pieces[i], ranks_.rank());
-    p.anywhere = std::any_of(b.has.begin(), b.has.end(), [i](const std::string& has) { return has[i] == '1'; });
-    if (p.anywhere) chunks.add(static_cast<int>(i), mine.count());
+    p.anywhere = is_anywhere(b.has, i);
+    if (p.anywhere) chunks.add(static_cast<int>(i), piece_of(b.pieces[i], ranks_.rank()).count());
     p.squares.resize(static_cast<std::size_t>((p.sum.numel() + Chunks::kLongest - 1) / Chunks::kLongest));
     trained(parameter).info().gradient = p.sum;
-    places.push_back(end);
-    end += padded(bytes_sent(b.pieces[i], ranks_.rank()));
   }
   const auto widened = static_cast<Index>(tree_.rounds() ? b.has.size() * Chunks::kLongest : 0);
   ThreadScratch<float> scratch(widened);
   chunks.run([&](Index, const Chunk& c) {
     const auto i = static_cast<std::size_t>(c.parameter);
-    Progress& p = progress_[b.parameters[i]];
+    Progress& p = progress_[b.pieces[i].parameter];
     const Index begin = piece_of(b.pieces[i], ranks_.rank()).begin + c.begin;
     with_kernels(p.sum.dtype(), [&](auto zero, const auto& kernels) {
       using T = decltype(zero);
       T* const own = p.sum.template ptr<T>() + begin;
-      std::vector<T*> sums(b.has.size());  // null: none
-      for (std::size_t r = 0; r < sums.size(); ++r) {
-        if (b.has[r][i] != '1') continue;
-        const std::size_t before = places[i] + static_cast<std::size_t>(c.begin) * size_sent(p.sum);
-        char* const arrived = b.memory->data() + r * b.room + before;
-        sums[r] = r == me ? own : reinterpret_cast<T*>(arrived);
+      const auto arrived = [&](std::size_t r) {
+        const MessageMemory::Place place = b.arrived[r][i];
         if constexpr (std::is_same_v<T, float>)
-          if (tree_.rounds() && r != me) {
-            sums[r] = scratch.mine() + r * Chunks::kLongest;
-            widen(sums[r], reinterpret_cast<const bfloat16*>(arrived), c.count);
+          if (tree_.rounds()) {
+            float* const sum = scratch.mine() + r * Chunks::kLongest;
+            widen(sum, b.memory.at<bfloat16>(place) + c.begin, c.count);
+            return sum;
           }
-      }
+        return b.memory.at<T>(place) + c.begin;
+      };
+      std::vector<T*> sums(b.has.size());  // null: none
+      for (std::size_t r = 0; r < sums.size(); ++r)
+        if (b.has[r][i] == '1') sums[r] = r == me ? own : arrived(r);
       for (const auto& [x, y] : shards_.joins) {
         T*& left = sums[static_cast<std::size_t>(x)];
         left = tree_.join(left, sums[static_cast<std::size_t>(y)], c.count);
@@ -252,7 +253,7 @@ void RankStep::join(Bucket& b) {
       p.squares[static_cast<std::size_t>(begin / Chunks::kLongest)] = kernels.sum_squares(own, c.count);
     });
   });
-  b.memory.reset();
+  b.memory = {};
 }
 
 void RankStep::finish() {
@@ -284,8 +285,7 @@ void RankStep::exchange_rest() {
   const std::vector<std::string> has = all_gather(ranks_, mine);
   std::vector<std::size_t> wanted;
   for (std::size_t k = 0; k < rest.size(); ++k)
-    if (std::any_of(has.begin(), has.end(), [k](const std::string& of_rank) { return of_rank[k] == '1'; }))
-      wanted.push_back(rest[k]);
+    if (is_anywhere(has, k)) wanted.push_back(rest[k]);
   if (plan_.empty() && !wanted.empty()) {
     // In the order of rank 0's gradients, which is that of all but where batches differ.
     std::string order(reinterpret_cast<const char*>(completed_.data()), completed_.size() * sizeof(std::size_t));
@@ -331,50 +331,49 @@ void RankStep::step(Optimizer& o, double gradient_scale) {
 void RankStep::step_bucket(const Bucket& b, Optimizer& o, double gradient_scale) {
   const int me = ranks_.rank();
   Chunks chunks;
-  std::vector<std::size_t> stepped;  // pieces
-  Index items = 0;                   // of all ranks, with what they are padded by
-  const auto room_of = [](const Stretch& s) { return (s.count() + 31) / 32 * 32; };
-  for (std::size_t i = 0; i < b.pieces.size(); ++i) {
-    const Piece& piece = b.pieces[i];
-    if (!progress_[piece.parameter].anywhere || owners_[piece.parameter] != &o) continue;
-    if (!std::exchange(progress_[piece.parameter].counted, true)) o.count_step(piece.parameter - first_.at(&o));
-    chunks.add(static_cast<int>(i), piece_of(piece, me).count());
-    stepped.push_back(i);
-    for (int r = 0; r < ranks_.size(); ++r) items += room_of(piece_of(piece, r));
+  std::vector<Piece> stepped;
+  for (const Piece& p : b.pieces) {
+    if (!progress_[p.parameter].anywhere || owners_[p.parameter] != &o) continue;
+    if (!std::exchange(progress_[p.parameter].counted, true)) o.count_step(p.parameter - first_.at(&o));
+    chunks.add(static_cast<int>(stepped.size()), piece_of(p, me).count());
+    stepped.push_back(p);
   }
   if (stepped.empty()) return;
-  const auto added = std::make_shared<Scratch<bfloat16>>(tree_.rounds() ? static_cast<std::size_t>(items) : 0);
-  std::vector<bfloat16*> added_here(b.pieces.size());  // null: values are sent
-  std::vector<Outgoing> out;
-  std::vector<Incoming> in;
-  bfloat16* to = added->data();
-  for (const std::size_t i : stepped) {
-    const Piece& piece = b.pieces[i];
-    const Tensor& value = trained(piece.parameter).value;
-    const Stretch mine = piece_of(piece, me);
-    const void* outgoing = from(value, mine);
-    if (tree_.rounds()) outgoing = added_here[i] = std::exchange(to, to + room_of(mine));
+  // In bfloat16: what each rank's step adds. Else values go from parameter to parameter.
+  const auto memory = std::make_shared<MessageMemory>();
+  std::vector<std::vector<MessageMemory::Place>> added;  // [rank][piece]
+  for (int r = 0; r < ranks_.size() && tree_.rounds(); ++r) added.push_back(places(*memory, stepped, r));
+  if (tree_.rounds()) memory->allocate();
+  const auto added_by = [&](int r, std::size_t i) {  // null: nothing is sent but values
+    return tree_.rounds() ? memory->at<bfloat16>(added[static_cast<std::size_t>(r)][i]) : nullptr;
+  };
+  Messages all;
+  for (std::size_t i = 0; i < stepped.size(); ++i) {
+    const Piece& p = stepped[i];
+    const Tensor& value = trained(p.parameter).value;
+    const void* const outgoing =
+        tree_.rounds() ? static_cast<void*>(added_by(me, i)) : address_of(value, piece_of(p, me).begin);
     for (const int r : others_) {
-      const Stretch theirs = piece_of(piece, r);
-      void* incoming = from(value, theirs);
+      const Stretch theirs = piece_of(p, r);
+      void* incoming = address_of(value, theirs.begin);
       if (tree_.rounds()) {
-        values_[piece.parameter].added.push_back({added, to, static_cast<float*>(incoming), theirs.count()});
-        incoming = std::exchange(to, to + room_of(theirs));
+        values_[p.parameter].added.push_back({memory, added_by(r, i), static_cast<float*>(incoming), theirs.count()});
+        incoming = added_by(r, i);
       }
-      if (mine.count() > 0) out.push_back({r, outgoing, bytes_sent(piece, me)});
-      if (theirs.count() > 0) in.push_back({r, incoming, bytes_sent(piece, r)});
+      all.send(r, outgoing, bytes_sent(p, me));
+      all.receive(r, incoming, bytes_sent(p, r));
     }
   }
   chunks.run([&](Index, const Chunk& c) {
     const auto i = static_cast<std::size_t>(c.parameter);
-    const Piece& piece = b.pieces[i];
-    bfloat16* const to_send = added_here[i] == nullptr ? nullptr : added_here[i] + c.begin;
-    const Index begin = piece_of(piece, me).begin + c.begin;
-    o.update_chunk({static_cast<int>(piece.parameter - first_.at(&o)), begin, c.count}, gradient_scale, to_send);
+    const Piece& p = stepped[i];
+    bfloat16* const to_send = tree_.rounds() ? added_by(me, i) + c.begin : nullptr;
+    const Index begin = piece_of(p, me).begin + c.begin;
+    o.update_chunk({static_cast<int>(p.parameter - first_.at(&o)), begin, c.count}, gradient_scale, to_send);
   });
-  const ExchangeThread::Ticket exchange = exchanges_.add(std::move(out), std::move(in), ExchangeThread::values);
-  for (const std::size_t i : stepped) {
-    Values& v = values_[b.parameters[i]];
+  const ExchangeThread::Ticket exchange = exchanges_.add(std::move(all), ExchangeThread::values);
+  for (const Piece& p : stepped) {
+    Values& v = values_[p.parameter];
     v.last = exchange, v.sent = true;
   }
 }

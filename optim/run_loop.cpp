@@ -397,7 +397,7 @@ RunStep Run::step() {
   for (const Shard& shard : mine)
     for (const Batch& batch : shard.batches)
       sums[0] += static_cast<double>(batch.counted), sums[1] += static_cast<double>(batch.read());
-  ranks_.start_sum(std::move(sums));
+  ranks_.start_sum(sums);
   sums.clear();
   const Totals totals = [&]() -> const std::vector<double>& {  // backward is the first that needs them
     if (!sums.empty()) return sums;

@@ -143,39 +143,46 @@ RunRanks::RunRanks(Ranks* ranks, Index shards)
   if (ranks_ != nullptr) exchanges_.emplace(*ranks_);
 }
 
-void RunRanks::start(Gathered& g, std::vector<double> here, std::vector<Index> begins) {
+RunRanks::Gathered RunRanks::among_all(std::span<const double> here, std::vector<Index> begins) const {
+  Gathered g;
   g.begins = std::move(begins);
   g.numbers.assign(static_cast<std::size_t>(g.begins.back()), 0.0);
   std::copy(here.begin(), here.end(), g.numbers.begin() + g.begins[me()]);
-  if (ranks_ == nullptr) return;
-  Messages all = gathering(*ranks_, g.numbers, g.begins);
-  g.ticket = exchanges_->add(std::move(all.out), std::move(all.in), ExchangeThread::small);
+  return g;
 }
 
-void RunRanks::start_sum(std::vector<double> numbers) {
+RunRanks::Gathered RunRanks::among_all(std::span<const double> here) const {
   std::vector<Index> begins = {0};
-  for (int r = 0; r < (ranks_ == nullptr ? 1 : ranks_->size()); ++r)
-    begins.push_back(begins.back() + static_cast<Index>(numbers.size()));
-  start(summed_, std::move(numbers), std::move(begins));
+  for (int r = 0; r < size(); ++r) begins.push_back(begins.back() + static_cast<Index>(here.size()));
+  return among_all(here, std::move(begins));
+}
+
+std::vector<double> RunRanks::sums_of(const Gathered& g) {
+  std::vector<double> sums(static_cast<std::size_t>(g.begins[1]));
+  for (std::size_t i = 0; i < g.numbers.size(); ++i) sums[i % sums.size()] += g.numbers[i];
+  return sums;
+}
+
+void RunRanks::start(Gathered& g) {
+  if (ranks_ == nullptr) return;
+  g.ticket = exchanges_->add(gathering(*ranks_, g.numbers, g.begins), ExchangeThread::small);
+}
+
+void RunRanks::start_sum(const std::vector<double>& numbers) {
+  summed_ = among_all(numbers);
+  start(summed_);
 }
 
 std::vector<double> RunRanks::finish_sum() {
   if (ranks_ != nullptr) exchanges_->wait(summed_.ticket);
-  std::vector<double> sums(static_cast<std::size_t>(summed_.begins[1]));
-  for (std::size_t i = 0; i < summed_.numbers.size(); ++i) sums[i % sums.size()] += summed_.numbers[i];
-  return sums;
+  return sums_of(summed_);
 }
 
 void RunRanks::sum(std::span<double> numbers) const {
   if (ranks_ == nullptr) return;
-  const auto n = static_cast<std::size_t>(ranks_->size());
-  std::vector<double> all(n * numbers.size());
-  std::vector<Index> begins(n + 1);
-  for (std::size_t r = 0; r <= n; ++r) begins[r] = static_cast<Index>(r * numbers.size());
-  std::copy(numbers.begin(), numbers.end(), all.begin() + begins[me()]);
-  all_gather(*ranks_, all, begins);
-  std::fill(numbers.begin(), numbers.end(), 0.0);
-  for (std::size_t i = 0; i < all.size(); ++i) numbers[i % numbers.size()] += all[i];
+  Gathered all = among_all(numbers);
+  all_gather(*ranks_, all.numbers, all.begins);
+  std::ranges::copy(sums_of(all), numbers.begin());
 }
 
 bool RunRanks::any(bool here) const {
@@ -188,7 +195,8 @@ void RunRanks::start_sum_of_shards(std::vector<double> here, std::span<const boo
   std::vector<Index> begins = shards_.begins;
   for (std::size_t r = 0; r < begins.size(); ++r) begins[r] += static_cast<Index>(r * flags.size());
   here.insert(here.end(), flags.begin(), flags.end());
-  start(summed_of_shards_, std::move(here), std::move(begins));
+  summed_of_shards_ = among_all(here, std::move(begins));
+  start(summed_of_shards_);
 }
 
 double RunRanks::finish_sum_of_shards(std::span<bool> flags) {
@@ -320,32 +328,20 @@ Tensor gather_part(Ranks& ranks, const Part& part) {
   const Optimizer::StatePart& s = part.state;
   const auto parameter = static_cast<std::size_t>(s.parameter);
   const Division& division = *part.optimizer->division();
-  const int owner = division.owner(parameter);
-  const std::size_t item = size_of(s.dtype);
-  const auto stretch_of = [&](int r) {
-    if (owner < 0) return division.of(parameter, r);
-    return r == owner ? Stretch{0, s.shape.numel()} : Stretch();
-  };
-  const Stretch mine = stretch_of(ranks.rank());
-  const std::size_t bytes = static_cast<std::size_t>(mine.count()) * item;
+  const auto kept = [&](int r) { return division.kept(parameter, r, s.shape.numel()); };
+  const auto bytes = [&](const Stretch& x) { return static_cast<std::size_t>(x.count()) * size_of(s.dtype); };
+  const Stretch mine = kept(ranks.rank());
   const Tensor here = s.here.detach().dense();
+  Messages all;
+  Tensor whole;
   if (ranks.rank() > 0) {
-    const Outgoing out[] = {{0, here.raw(), bytes}};
-    ranks.exchange(bytes > 0 ? std::span(out) : std::span<const Outgoing>(), {});
-    return {};
+    all.send(0, here.raw(), bytes(mine));
+  } else {
+    whole = Tensor::empty(s.shape, s.dtype);
+    if (mine.count() > 0) std::memcpy(address_of(whole, mine.begin), here.raw(), bytes(mine));
+    for (int r = 1; r < ranks.size(); ++r) all.receive(r, address_of(whole, kept(r).begin), bytes(kept(r)));
   }
-  Tensor whole = Tensor::empty(s.shape, s.dtype);
-  std::vector<Incoming> in;
-  for (int r = 0; r < ranks.size(); ++r) {
-    const Stretch theirs = stretch_of(r);
-    char* const to = static_cast<char*>(whole.raw()) + static_cast<std::size_t>(theirs.begin) * item;
-    if (theirs.count() == 0) continue;
-    if (r == 0)
-      std::memcpy(to, here.raw(), bytes);
-    else
-      in.push_back({r, to, static_cast<std::size_t>(theirs.count()) * item});
-  }
-  ranks.exchange({}, in);
+  ranks.exchange(all.out, all.in);
   return whole;
 }
 
@@ -353,13 +349,12 @@ Tensor gather_part(Ranks& ranks, const Part& part) {
 constexpr double kDone = -1;
 
 double told_by_first(Ranks& ranks, double number) {
-  std::vector<Outgoing> out;
-  std::vector<Incoming> in;
+  Messages all;
   if (ranks.rank() > 0)
-    in.push_back({0, &number, sizeof number});
+    all.receive(0, &number, sizeof number);
   else
-    for (int r = 1; r < ranks.size(); ++r) out.push_back({r, &number, sizeof number});
-  ranks.exchange(out, in);
+    for (int r = 1; r < ranks.size(); ++r) all.send(r, &number, sizeof number);
+  ranks.exchange(all.out, all.in);
   return number;
 }
 

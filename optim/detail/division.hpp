@@ -1,11 +1,10 @@
 // How a run is divided among its ranks: who computes which shards of a step, who keeps and steps which part of a
-// parameter, and what they gather. Internal.
+// parameter. Internal.
 #pragma once
 #include <heed/core/dtype.hpp>
 #include <heed/core/tensor.hpp>
+#include <heed/optim/detail/messages.hpp>
 #include <heed/optim/parameter_group.hpp>
-#include <heed/optim/ranks.hpp>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -27,6 +26,11 @@ struct Stretch {
   Index count() const { return end - begin; }
 };
 
+// Where an item of a tensor without gaps lies.
+inline char* address_of(const Tensor& x, Index item) {
+  return static_cast<char*>(x.raw()) + static_cast<std::size_t>(item) * size_of(x.dtype());
+}
+
 // Which rank has which stretch of each parameter of an optimizer. One that is stepped as a whole (Adafactor's, the
 // matrices of Muon) is one rank's, the chunks of others are dealt out: all ranks have nearly the same number of items.
 class Division {
@@ -40,26 +44,17 @@ class Division {
   const Stretch& of(std::size_t parameter, int rank) const {
     return stretches_[parameter][static_cast<std::size_t>(rank)];
   }
+  // What a rank keeps of a state of that parameter, which has `numel` items.
+  Stretch kept(std::size_t parameter, int rank, Index numel) const {
+    if (owner(parameter) < 0) return of(parameter, rank);
+    return {0, owner(parameter) == rank ? numel : 0};
+  }
   int owner_of(const Chunk& chunk) const;
 
  private:
   std::vector<int> owners_;
   std::vector<std::vector<Stretch>> stretches_;  // [parameter][rank]
 };
-
-// ---- What all ranks tell each other ----
-
-// Numbers of all ranks, side by side: rank r's from begins[r] to begins[r + 1]. This one's are there, the others'
-// arrive.
-void all_gather(Ranks& ranks, std::span<double> numbers, std::span<const Index> begins);
-// The exchange in which they do, for who starts it.
-struct Messages {
-  std::vector<Outgoing> out;
-  std::vector<Incoming> in;
-};
-Messages gathering(const Ranks& ranks, std::span<double> numbers, std::span<const Index> begins);
-// A text of each, by rank.
-std::vector<std::string> all_gather(Ranks& ranks, const std::string& mine);
 
 // The parts of these tensors that other ranks have, into this rank's tensors: [parameter], undefined where nothing is
 // asked for.

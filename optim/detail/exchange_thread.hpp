@@ -6,10 +6,10 @@
 #include <deque>
 #include <exception>
 #include <heed/optim/detail/clock.hpp>
+#include <heed/optim/detail/messages.hpp>
 #include <heed/optim/ranks.hpp>
 #include <mutex>
 #include <thread>
-#include <vector>
 
 namespace heed::detail {
 
@@ -40,19 +40,15 @@ class ExchangeThread {
   ExchangeThread& operator=(const ExchangeThread&) = delete;
 
   Ranks& ranks() { return ranks_; }
-  Ticket add(std::vector<Outgoing> out, std::vector<Incoming> in, Channel channel);
+  Ticket add(Messages messages, Channel channel);
   bool done(const Ticket& ticket) const { return queues_[ticket.channel].done > ticket.number; }
   void poll();  // drives all of them for a moment, where the thread does not
   // Drives all of them itself meanwhile. Throws what an exchange threw.
   void wait(const Ticket& ticket);
 
  private:
-  struct Waiting {
-    std::vector<Outgoing> out;
-    std::vector<Incoming> in;
-  };
   struct Queue {
-    std::deque<Waiting> waiting;
+    std::deque<Messages> waiting;
     std::deque<std::unique_ptr<Ranks::Exchange>> under_way;
     std::size_t added = 0;
     std::atomic<std::size_t> done = 0;

@@ -1,10 +1,10 @@
 // A step of several ranks: while the gradients of a rank's last shard are computed, those that are complete are summed
 // over the ranks; while the next step computes, the new values arrive. Internal.
 #pragma once
-#include <heed/core/memory.hpp>
 #include <heed/optim/detail/division.hpp>
 #include <heed/optim/detail/exchange_thread.hpp>
 #include <heed/optim/detail/gradient_tree.hpp>
+#include <heed/optim/detail/messages.hpp>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -50,19 +50,17 @@ class RankStep {
     Index k;
   };
   struct Bucket {
-    std::vector<Piece> pieces;
-    std::vector<std::size_t> parameters;    // of the pieces, each once
-    std::size_t awaited = 0;                // of them, whose gradients are not complete
-    std::vector<std::string> has;           // [rank]: for each of them '1' where that rank has a gradient
-    std::size_t room = 0;                   // bytes of what one rank sends here
-    // From start() to join(): room for what each rank sends here, and behind it what is sent in another type than it
-    // is computed in.
-    std::unique_ptr<Scratch<char>> memory;
+    std::vector<Piece> pieces;     // each of another parameter
+    std::size_t awaited = 0;       // of them, whose gradients are not complete
+    std::vector<std::string> has;  // [rank]: for each piece '1' where that rank has a gradient
+    // From start() to join(): what arrives, and what is sent in another type than it is computed in.
+    MessageMemory memory;
+    std::vector<std::vector<MessageMemory::Place>> arrived;  // [rank][piece]
     ExchangeThread::Ticket exchange;
   };
   // What another rank's step added to a piece of a parameter, in bfloat16.
   struct Added {
-    std::shared_ptr<Scratch<bfloat16>> memory;  // of a bucket
+    std::shared_ptr<MessageMemory> memory;  // of a bucket
     const bfloat16* from;
     float* to;
     Index count;
@@ -106,11 +104,14 @@ class RankStep {
 
   const Trained& trained(std::size_t parameter) const { return tree_.parameters()[parameter]; }
   const Stretch& stretch_of(std::size_t parameter, int rank) const;
+  Index longest_stretch(std::size_t parameter) const;  // of all ranks
   Stretch piece_of(const Piece& piece, int rank) const;
   std::size_t size_sent(const Tensor& x) const {  // of an item
     return size_of(tree_.rounds() ? DType::bfloat16 : x.dtype());
   }
   std::size_t bytes_sent(const Piece& piece, int rank) const;
+  // Of each piece, for a message with a rank's part of it.
+  std::vector<MessageMemory::Place> places(MessageMemory& memory, const std::vector<Piece>& pieces, int rank) const;
   void take(std::size_t parameter);
   void add_buckets(const std::vector<std::size_t>& parameters);
   void advance(bool to_the_end);

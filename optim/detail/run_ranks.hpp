@@ -50,7 +50,7 @@ class RunRanks {
   // In two parts, beside which other exchanges may be under way, one of each kind at a time: sum(); and the sum of a
   // number of each shard, in their order (`here`: of this rank's), and of each flag whether it is set on one of the
   // ranks.
-  void start_sum(std::vector<double> numbers);
+  void start_sum(const std::vector<double>& numbers);
   std::vector<double> finish_sum();
   void start_sum_of_shards(std::vector<double> here, std::span<const bool> flags);
   double finish_sum_of_shards(std::span<bool> flags);
@@ -75,7 +75,11 @@ class RunRanks {
   };
   Gathered summed_, summed_of_shards_;
 
-  void start(Gathered& g, std::vector<double> here, std::vector<Index> begins);
+  Gathered among_all(std::span<const double> here, std::vector<Index> begins) const;
+  Gathered among_all(std::span<const double> here) const;  // each has as many
+  static std::vector<double> sums_of(const Gathered& g);   // where each has as many
+  void start(Gathered& g);
+  int size() const { return ranks_ == nullptr ? 1 : ranks_->size(); }
   std::size_t me() const { return ranks_ == nullptr ? 0 : static_cast<std::size_t>(ranks_->rank()); }
 };
 

@@ -3,11 +3,9 @@
 #include <cmath>
 #include <heed/optim/detail/division.hpp>
 
-#include "tests/optim/thread_ranks.hpp"
 #include "tests/support.hpp"
 
 using namespace heed;
-using test::on_ranks;
 
 TEST_CASE("division: shards are divided by the nodes of their tree") {
   using Joins = std::vector<std::pair<int, int>>;
@@ -65,24 +63,5 @@ TEST_CASE("division: parameters are divided evenly, by chunks or as a whole") {
     CHECK(static_cast<double>(most) < 1.06 * std::max<double>(50257 * 768, static_cast<double>(total) / ranks));
     for (std::size_t i = 0; i < parameters.size(); ++i)
       if (whole[i]) CHECK(w.of(i, w.owner(i)).count() == parameters[i].value.numel());
-  }
-}
-
-TEST_CASE("division: all ranks get to know the texts and numbers of all") {
-  for (const int size : {1, 2, 3, 5}) {
-    CHECK(on_ranks(size, [&](Ranks& ranks) {
-            const auto text_of = [](int r) { return std::string(static_cast<std::size_t>(r % 3), 'a') + "\n"; };
-            const std::vector<std::string> texts = detail::all_gather(ranks, text_of(ranks.rank()));
-            std::vector<Index> begins = {0};
-            for (int r = 0; r < size; ++r) begins.push_back(begins.back() + r % 3);  // nothing of the first
-            std::vector<double> numbers(static_cast<std::size_t>(begins.back()), -1);
-            for (Index i = begins[static_cast<std::size_t>(ranks.rank())];
-                 i < begins[static_cast<std::size_t>(ranks.rank()) + 1]; ++i)
-              numbers[static_cast<std::size_t>(i)] = static_cast<double>(i);
-            detail::all_gather(ranks, numbers, begins);
-            for (int r = 0; r < size; ++r) require(texts[static_cast<std::size_t>(r)] == text_of(r), "another text");
-            for (std::size_t i = 0; i < numbers.size(); ++i)
-              require(numbers[i] == static_cast<double>(i), "another number");
-          }).empty());
   }
 }

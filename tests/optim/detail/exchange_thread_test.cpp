@@ -19,14 +19,13 @@ TEST_CASE("exchange thread: many exchanges of a channel arrive in their order, w
           std::vector<ExchangeThread::Ticket> tickets;
           const auto add = [&](std::vector<double>& to, ExchangeThread::Channel channel) {
             for (std::size_t i = 0; i < kCount; ++i) {
-              std::vector<Outgoing> out;
-              std::vector<Incoming> in;
+              detail::Messages all;
               for (int r = 0; r < 3; ++r) {
                 if (r == ranks.rank()) continue;
-                out.push_back({r, &mine[i], sizeof(double)});
-                in.push_back({r, &to[static_cast<std::size_t>(r) * kCount + i], sizeof(double)});
+                all.send(r, &mine[i], sizeof(double));
+                all.receive(r, &to[static_cast<std::size_t>(r) * kCount + i], sizeof(double));
               }
-              tickets.push_back(exchanges.add(std::move(out), std::move(in), channel));
+              tickets.push_back(exchanges.add(std::move(all), channel));
             }
           };
           // The ranks begin with different channels.
@@ -49,7 +48,10 @@ TEST_CASE("exchange thread: an exchange is done without anybody waiting, and an 
     double mine = ranks.rank(), theirs = -1;
     ExchangeThread exchanges(ranks);
     const auto add = [&] {
-      return exchanges.add({{other, &mine, sizeof mine}}, {{other, &theirs, sizeof theirs}}, ExchangeThread::values);
+      detail::Messages all;
+      all.send(other, &mine, sizeof mine);
+      all.receive(other, &theirs, sizeof theirs);
+      return exchanges.add(std::move(all), ExchangeThread::values);
     };
     const ExchangeThread::Ticket first = add();
     for (int i = 0; i < 5000 && !exchanges.done(first); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
