@@ -83,10 +83,11 @@ void Optimizer::divide(Ranks& ranks, std::vector<Index>& loads) {
 void Optimizer::set_communication_dtype(DType dtype) {
   require(dtype == DType::float32 || dtype == DType::bfloat16, name_, ": communication_dtype is ", name_of(dtype),
           "; it must be float32 or bfloat16");
-  rounds_ = dtype == DType::bfloat16;
+  const bool rounds = dtype == DType::bfloat16;
   for (const Trained& p : parameters_)
-    require(!rounds_ || p.value.dtype() == DType::float32, name_, ": communication_dtype is bfloat16 and ", p.name,
+    require(!rounds || p.value.dtype() == DType::float32, name_, ": communication_dtype is bfloat16 and ", p.name,
             " is ", name_of(p.value.dtype()), "; parameters must be float32 then");
+  rounds_ = rounds;
 }
 
 bool Optimizer::is_here(const Chunk& chunk) const {

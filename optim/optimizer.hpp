@@ -121,10 +121,11 @@ class Optimizer {
   // Toward Training Trillion Parameter Models», 2020, section 5.1.
   void divide(Ranks& ranks, std::vector<Index>& loads);
   const detail::Division* division() const { return division_.get(); }  // null: it is not
-  // What ranks send each other of a step, as run() tells it (RunOptions::communication_dtype). With bfloat16, what a
-  // step adds to each weight is rounded to it, in one process too. Throws Error for other types than it and float32,
-  // and for bfloat16 where a parameter is not float32.
+  // What ranks send each other of a step: float32, and in a run what that says (RunOptions::communication_dtype). With
+  // bfloat16, what a step adds to each weight is rounded to it, in one process too. Throws Error, changing nothing, for
+  // other types than it and float32, and for bfloat16 where a parameter is not float32.
   void set_communication_dtype(DType dtype);
+  DType communication_dtype() const { return rounds_ ? DType::bfloat16 : DType::float32; }
   // state() of an optimizer that is divided: of tensors that are divided, what is here. The last three are on all.
   struct StatePart {
     std::string name;

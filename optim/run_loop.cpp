@@ -16,6 +16,7 @@
 #include <heed/optim/detail/rank_step.hpp>
 #include <heed/optim/detail/run_history.hpp>
 #include <heed/optim/detail/run_log.hpp>
+#include <heed/optim/detail/run_optimizers.hpp>
 #include <heed/optim/detail/run_ranks.hpp>
 #include <heed/optim/profile.hpp>
 #include <heed/optim/run_loop.hpp>
@@ -77,6 +78,7 @@ class Run {
         names_(names_of(parts_.updates)),
         place_("run", of_first(o_.checkpoint)),
         best_place_("run", of_first(o_.best)),
+        optimizers_(parts_.updates, o_),
         resumed_(resume()),
         log_(of_first(o_.log), history_.losses) {
     if (o_.progress != nullptr && ranks_.is_first()) progress_.emplace(o_.progress);
@@ -91,6 +93,7 @@ class Run {
   detail::RunRanks ranks_;
   std::vector<std::string> names_;        // of the updates; the first has none
   detail::PlaceLock place_, best_place_;  // of the checkpoints, from before one is read
+  detail::RunOptimizers optimizers_;      // of the updates
   Index done_ = 0;                        // steps
   RunHistory history_;
   std::string saved_on_;  // the instruction set of the checkpoint that the run goes on from; empty where none is told
@@ -132,7 +135,6 @@ class Run {
   double gradients_of(const std::function<Tensor(const Batch&)>& loss, const std::vector<Batch>& batches,
                       const Totals& totals, detail::RankStep* step);
   double loss_of_all();
-  std::vector<Optimizer*> optimizers() const;
   detail::RankStep* begin_rank_step(std::size_t first);
   double apply(std::size_t first, std::size_t end, detail::RankStep* step);
   // Of other ranks; what reads all of them waits here, and not in the chunks of a loop.
@@ -174,12 +176,6 @@ Checkpoint Run::checkpoint_to_resume() const {
 }
 
 Index Run::resume() {
-  for (const Update& u : parts_.updates) u.optimizer.set_communication_dtype(o_.communication_dtype);
-  if (ranks_.get() != nullptr) {
-    std::vector<Index> loads(static_cast<std::size_t>(ranks_.get()->size()));
-    for (const Update& u : parts_.updates) u.optimizer.divide(*ranks_.get(), loads);
-    release_cached_memory();  // of the states that other ranks have
-  }
   if (!o_.checkpoint.empty() || !o_.best.empty()) check_names("run", state());  // not only when the first one is due
   if (!o_.resume || o_.checkpoint.empty()) return 0;
   if (o_.loaded == nullptr && !std::filesystem::exists(o_.checkpoint)) return 0;
@@ -276,20 +272,12 @@ void Run::save(const std::filesystem::path& file) {
   ranks_.save(c, divided_sections(), [&file](const Checkpoint& whole) { save_checkpoint(file, whole); });
 }
 
-// Those that updates name, each once.
-std::vector<Optimizer*> Run::optimizers() const {
-  std::vector<Optimizer*> list;
-  for (const Update& u : parts_.updates)
-    if (std::find(list.begin(), list.end(), &u.optimizer) == list.end()) list.push_back(&u.optimizer);
-  return list;
-}
-
 // Of the loss of the update `first`; null: one process.
 detail::RankStep* Run::begin_rank_step(std::size_t first) {
   if (ranks_.get() == nullptr) return nullptr;
   std::unique_ptr<detail::RankStep>& step = rank_steps_[first];
   if (step == nullptr)
-    step = std::make_unique<detail::RankStep>(ranks_.exchanges(), ranks_.shards(), optimizers(),
+    step = std::make_unique<detail::RankStep>(ranks_.exchanges(), ranks_.shards(), optimizers_.all(),
                                               o_.communication_dtype);
   step->begin();
   return step.get();
@@ -301,10 +289,9 @@ void Run::gradients_of(const std::function<Tensor(const Batch&)>& loss, std::vec
                        const Totals& totals, detail::RankStep* step) {
   std::vector<double> losses;
   std::optional<detail::GradientTree> tree;
-  if (step == nullptr && o_.shards > 1) {
-    const std::vector<Optimizer*> all = optimizers();
-    tree.emplace(std::vector<const Optimizer*>(all.begin(), all.end()), o_.communication_dtype);
-  }
+  if (step == nullptr && o_.shards > 1)
+    tree.emplace(std::vector<const Optimizer*>(optimizers_.all().begin(), optimizers_.all().end()),
+                 o_.communication_dtype);
   for (Shard& shard : shards) {
     const bool last = &shard == &shards.back();
     default_rng() = shard.rng;

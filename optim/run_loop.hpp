@@ -129,9 +129,9 @@ struct RunOptions {
   Index shards = 1;
   // Processes among which the run is divided, all of which call run() alike: each computes a part of the shards, of
   // which there must be as many or more, and of the evaluations, and keeps a part of the optimizers' state
-  // (Optimizer::divide). Weights, results and the checkpoint have the bits of one process. Rank 0 alone logs, shows
-  // progress and writes; a file to resume from is read by all. Callbacks are called on all, and must do the same there.
-  // They must outlive the optimizers' last step. Null: this process is the whole run.
+  // (Optimizer::divide), after the run too. Weights, results and the checkpoint have the bits of one process. Rank 0
+  // alone logs, shows progress and writes; a file to resume from is read by all. Callbacks are called on all, and must
+  // do the same there. They must outlive the optimizers' last step. Null: this process is the whole run.
   Ranks* ranks = nullptr;
   // What ranks send each other, which is a part of the recipe as `shards` is. bfloat16 is half the bytes: each sum of
   // shards' gradients but the last is rounded to it, so that one shard's gradient is not, and so is what a step adds to

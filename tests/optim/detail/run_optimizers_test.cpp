@@ -1,0 +1,93 @@
+// What a run makes of its optimizers, and how they step when it is over.
+#include <heed/optim/detail/run_optimizers.hpp>
+
+#include "tests/data/temporary_folder.hpp"
+#include "tests/optim/plane_run.hpp"
+#include "tests/optim/thread_ranks.hpp"
+
+using namespace heed;
+using test::on_ranks;
+using test::Plane;
+using test::PlaneRun;
+using test::TemporaryFolder;
+
+namespace {
+
+// The weights after one more step, of a gradient that the weights alone decide.
+std::vector<float> after_a_step(PlaneRun& s) {
+  s.optimizer.zero_grad();
+  Tape tape;
+  tape.backward(mean(s.model.up.weight * s.model.up.weight));
+  s.optimizer.step();
+  return s.model.up.weight.to_vector<float>();
+}
+
+// A run that trained so far, whose model and optimizer never saw a run.
+std::vector<float> after_a_step_without_run(const std::filesystem::path& file) {
+  const Checkpoint c = load_checkpoint(file);
+  PlaneRun s;
+  load_model(c, s.model);
+  std::vector<NamedTensor> state;
+  for (const auto& [path, tensor] : c.tensors)
+    if (path.starts_with("optimizer/")) state.push_back({path.substr(10), tensor});
+  s.optimizer.load_state(state);
+  return after_a_step(s);
+}
+
+RunOptions rounding(const std::filesystem::path& file, Ranks* ranks) {
+  return {.steps = 3, .shards = 2, .ranks = ranks, .communication_dtype = DType::bfloat16, .checkpoint = file};
+}
+
+}  // namespace
+
+TEST_CASE("run optimizers: after a run that sent bfloat16, one steps as one that saw no run") {
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder.path / "run.h5";
+  PlaneRun one;
+  one.go(rounding(file, nullptr));
+  CHECK((after_a_step(one) == after_a_step_without_run(file)));
+  CHECK(on_ranks(2, [&](Ranks& ranks) {
+          PlaneRun s;
+          s.go(rounding(file, &ranks));
+          const std::vector<float> wanted = after_a_step_without_run(file);
+          require(after_a_step(s) == wanted, "other weights");
+        }).empty());
+}
+
+TEST_CASE("run optimizers: steps are as before where a run throws, or is refused, or others were set") {
+  PlaneRun s;
+  RunOptions o = rounding({}, nullptr);
+  o.after_step = [](RunStep&) { fail("no more"); };
+  CHECK(s.refusal(o) == "no more");
+  CHECK(s.optimizer.communication_dtype() == DType::float32);
+  // The second one's parameters are float64: the first, which was told already, forgets it.
+  Rng rng(3);
+  Linear wide(2, 2, rng);
+  to(wide, DType::float64);
+  AdamW other(named_parameters(wide));
+  CHECK(test::error_of([&] {
+          const std::vector<Update> updates = {{s.optimizer, s.schedule}, {other, s.schedule, {}, "wide"}};
+          run(s.model, updates, Plane{}, {}, rounding({}, nullptr));
+        }) == "AdamW: communication_dtype is bfloat16 and weight is float64; parameters must be float32 then");
+  CHECK(s.optimizer.communication_dtype() == DType::float32);
+  CHECK(other.communication_dtype() == DType::float32);
+  s.optimizer.set_communication_dtype(DType::bfloat16);
+  s.go({.steps = 1});
+  CHECK(s.optimizer.communication_dtype() == DType::bfloat16);
+}
+
+TEST_CASE("run optimizers: each stands there once, and one that is divided goes on with its ranks alone") {
+  PlaneRun s;
+  const std::vector<Update> updates = {{s.optimizer, s.schedule}, {s.optimizer, s.schedule}};
+  const RunOptions o;
+  CHECK(detail::RunOptimizers(updates, o).all() == std::vector<Optimizer*>{&s.optimizer});
+  CHECK(on_ranks(2, [&](Ranks& ranks) {
+          PlaneRun divided;
+          divided.go({.steps = 1, .shards = 2, .ranks = &ranks});
+          require(divided.optimizer.division() != nullptr, "it is whole");
+          require(divided.refusal({.steps = 1}) ==
+                      "run: AdamW is divided among ranks, which this run has not; make it anew",
+                  "another refusal");
+          divided.go({.steps = 1, .shards = 2, .ranks = &ranks});
+        }).empty());
+}
