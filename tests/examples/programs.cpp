@@ -10,7 +10,9 @@ std::string in_background(const std::string& command) {
   return "env --default-signal=INT " + command + " & pid=$!; ";
 }
 
-std::string program(const std::string& name) { return quoted(in_build("examples/" + name)); }
+std::string program(const std::string& name, const std::string& folder) {
+  return quoted(in_build(folder + "/" + name));
+}
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
@@ -41,14 +43,15 @@ bool same_losses(const std::string& a, const std::string& b) {
   return x == y;
 }
 
-Training::Training() {
+Training::Training(const std::string& programs) : programs_(programs) {
   std::ofstream text(file("text.txt"));
   for (int i = 0; i < 12; ++i)
     text << "The quick brown fox jumps over the lazy dog. Pack my box with five dozen jugs, " << i << " of them.\n";
 }
 
 std::string Training::on_stories(const std::string& flags) const {
-  return "env -C " + quoted(folder()) + " " + program("train_lm") + " --sample 0 --checkpoint lm.h5 " + flags;
+  return "env -C " + quoted(folder()) + " " + program("train_lm", programs_) + " --sample 0 --checkpoint lm.h5 " +
+         flags;
 }
 
 std::string Training::arguments(const std::string& flags) const {
@@ -56,7 +59,7 @@ std::string Training::arguments(const std::string& flags) const {
 }
 
 Ran Training::killed_at_save(const std::string& flags, int n) const {
-  const Training other;
+  const Training other(programs_);
   const std::string calls = other.file("calls");
   const Ran whole = test::run(other.arguments(flags), {.prefix = other.folder(), .mode = "", .log = calls});
   INFO(whole.output);

@@ -10,7 +10,8 @@
 
 namespace heed::test {
 
-std::string program(const std::string& name);  // its path, quoted
+// Its path, quoted. The folder is one of the build's.
+std::string program(const std::string& name, const std::string& folder = "examples");
 
 // For a shell: begins the command and names it pid. It hears Ctrl-C, which a shell without job control has what runs in
 // the background ignore.
@@ -28,7 +29,7 @@ bool same_losses(const std::string& a, const std::string& b);
 // A folder with a small text, and train_lm on it with a tiny model.
 class Training {
  public:
-  Training();
+  explicit Training(const std::string& programs = "examples");  // the folder of train_lm
   std::string folder() const { return folder_.path.string(); }
   std::string file(const std::string& name) const { return (folder_.path / name).string(); }
   // Runs in the folder, so that runs in different folders leave the same checkpoint.
@@ -42,6 +43,7 @@ class Training {
   Ran killed_at_save(const std::string& flags, int n) const;
 
  private:
+  const std::string programs_;
   TemporaryFolder folder_;
 };
 

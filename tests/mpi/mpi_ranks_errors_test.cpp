@@ -2,7 +2,6 @@
 #include <filesystem>
 #include <utility>
 
-#include "tests/examples/programs.hpp"
 #include "tests/mpi/mpirun.hpp"
 #include "tests/tools/paths.hpp"
 
@@ -10,14 +9,15 @@ using namespace heed;
 using test::bytes_of;
 using test::contains;
 using test::Ran;
-using test::Training;
+using test::RankTraining;
 
 namespace {
 
 const std::string kScript = test::quoted(test::in_source("mpi/keep_running"));
 
 // `before`: what the shell of each rank does before it becomes the program.
-Ran keep_running(const Training& t, const std::string& flags, const std::string& before, const std::string& program) {
+Ran keep_running(const RankTraining& t, const std::string& flags, const std::string& before,
+                 const std::string& program) {
   const std::string script = "sh -c " + test::quoted(before + "exec \"$@\"") + " sh " + program;
   return test::run("cd " + test::quoted(t.folder()) + " && " + kScript + " " + flags + " --mpirun " +
                    test::quoted(test::mpirun()) + " -- " + script);
@@ -26,7 +26,7 @@ Ran keep_running(const Training& t, const std::string& flags, const std::string&
 }  // namespace
 
 TEST_CASE("keep_running: starts again from the last checkpoint until the run is done, to the same bits") {
-  const Training t, undisturbed;
+  const RankTraining t, undisturbed;
   const std::string flags = "--steps 400 --shards 4 --checkpoint-every 20 --checkpoint lm.h5 ";
   REQUIRE(undisturbed.run(flags).exit_code == 0);
   // Rank 1 is killed in the first two starts, as soon as there is another checkpoint than before.
@@ -45,7 +45,7 @@ TEST_CASE("keep_running: starts again from the last checkpoint until the run is 
 }
 
 TEST_CASE("keep_running: gives up where no start leaves a checkpoint, and where flags are wrong") {
-  const Training t;
+  const RankTraining t;
   const std::string flags = "--steps 40 --shards 2 --checkpoint lm.h5 ";
   const Ran failing = keep_running(t, "--slots 2 --tries 2", "", t.arguments(flags + "--data none"));
   INFO(failing.output);

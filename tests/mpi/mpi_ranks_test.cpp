@@ -8,7 +8,6 @@
 #include <heed/mpi/mpi_ranks.hpp>
 #include <sstream>
 
-#include "tests/examples/programs.hpp"
 #include "tests/mpi/mpirun.hpp"
 #include "tests/tools/paths.hpp"
 
@@ -19,18 +18,18 @@ using test::count_of;
 using test::is_open_mpi;
 using test::mpirun;
 using test::Ran;
-using test::Training;
+using test::RankTraining;
 
 namespace {
 
 // `before`: what the shell of each rank does, in the folder, before it becomes train_lm; $rank is its number.
-Ran run_ranks(const Training& t, int ranks, const std::string& flags, const std::string& before = {}) {
+Ran run_ranks(const RankTraining& t, int ranks, const std::string& flags, const std::string& before = {}) {
   const std::string script = "cd " + test::quoted(t.folder()) + "; rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; " +
                              before + "exec " + t.arguments(flags);
   return test::run(mpirun() + " -n " + std::to_string(ranks) + " sh -c " + test::quoted(script));
 }
 
-std::string checkpoint_of(const Training& t, int ranks, const std::string& flags) {
+std::string checkpoint_of(const RankTraining& t, int ranks, const std::string& flags) {
   std::filesystem::remove(t.file("lm.h5"));
   const Ran ran = ranks == 0 ? t.run(flags) : run_ranks(t, ranks, flags);
   INFO(ran.output);
@@ -63,7 +62,7 @@ double seconds_of(const std::function<void()>& f) {
 }  // namespace
 
 TEST_CASE("mpirun train_lm: the checkpoint of one process, at any number of ranks and threads") {
-  const Training t;
+  const RankTraining t;
   const std::string one = checkpoint_of(t, 0, kRecipe + "--threads 1");
   for (const int ranks : {1, 2, 3, 4, 8})
     for (const int threads : {1, 2}) {
@@ -75,7 +74,7 @@ TEST_CASE("mpirun train_lm: the checkpoint of one process, at any number of rank
 }
 
 TEST_CASE("mpirun train_lm: the checkpoint of one process, with each kind of optimizer, and of a masked model") {
-  const Training t;
+  const RankTraining t;
   for (const std::string flags : {"--optimizer muon", "--optimizer adafactor", "--optimizer sgd", "--model mlm",
                                   "--communication-dtype bf16", "--communication-dtype bf16 --optimizer muon"}) {
     CAPTURE(flags);
@@ -85,7 +84,7 @@ TEST_CASE("mpirun train_lm: the checkpoint of one process, with each kind of opt
 }
 
 TEST_CASE("mpirun train_lm: rank 0 alone logs, shows and writes") {
-  const Training t, one;
+  const RankTraining t, one;
   const std::string flags = kRecipe + "--log log --sample 20 --plot loss.svg";
   const Ran ran = run_ranks(t, 3, flags), alone = one.run(flags);
   INFO(ran.output);
@@ -97,7 +96,7 @@ TEST_CASE("mpirun train_lm: rank 0 alone logs, shows and writes") {
 }
 
 TEST_CASE("mpirun train_lm: goes on with other ranks, or without") {
-  const Training t;
+  const RankTraining t;
   const std::string recipe = kRecipe + "--steps 400 --checkpoint-every 5 ";
   const std::string whole = checkpoint_of(t, 0, recipe);
   for (const int ranks : {0, 2}) {
@@ -114,8 +113,8 @@ TEST_CASE("mpirun train_lm: goes on with other ranks, or without") {
 }
 
 TEST_CASE("mpirun translate: the checkpoint of one process") {
-  const Training t;
-  const std::string flags = test::program("translate") +
+  const RankTraining t;
+  const std::string flags = test::rank_program("translate") +
                             " --steps 3 --shards 4 --hidden 16 --width 16 --batch-tokens 200 --eval-every 2 --beam 1 ";
   const auto run_in = [&](const std::string& command) {
     return test::run("cd " + test::quoted(t.folder()) + " && " + command);
@@ -128,14 +127,14 @@ TEST_CASE("mpirun translate: the checkpoint of one process") {
 }
 
 TEST_CASE("mpirun train_lm: an error of all ranks is told once") {
-  const Training t;
+  const RankTraining t;
   check_ended(run_ranks(t, 3, "--steps 2 --shards 2"),
               ": run: shards is 2 and there are 3 ranks, each of which computes a part of the shards; there must be as "
               "many shards as ranks, or more");
 }
 
 TEST_CASE("mpirun train_lm: an error of one rank ends all, and names it") {
-  const Training t;
+  const RankTraining t;
   Ran ran;
   CHECK(seconds_of([&] {
           ran = run_ranks(t, 3, "--steps 100000 --shards 3 $data", "if [ $rank = 1 ]; then data='--data none'; fi; ");
@@ -145,14 +144,14 @@ TEST_CASE("mpirun train_lm: an error of one rank ends all, and names it") {
 }
 
 TEST_CASE("mpirun train_lm: ranks whose flags differ are refused") {
-  const Training t;
+  const RankTraining t;
   const Ran ran = run_ranks(t, 2, "--steps 100000 --shards 2 --lr $lr", "lr=0.0$((rank + 1)); ");
   check_ended(ran, "rank 0 of 2 on ");
   CHECK(contains(ran.output, "run: ranks differ in the text settings"));
 }
 
 TEST_CASE("mpirun train_lm: a rank that is killed ends all, and leaves the last checkpoint whole") {
-  const Training t;
+  const RankTraining t;
   Ran ran;
   const std::string flags = "--steps 100000 --shards 3 --checkpoint-every 1 ";
   CHECK(seconds_of([&] { ran = run_ranks(t, 3, flags, signal_to(2, "KILL", "[ -e lm.h5 ]")); }) < 20);
@@ -162,7 +161,7 @@ TEST_CASE("mpirun train_lm: a rank that is killed ends all, and leaves the last 
 }
 
 TEST_CASE("mpirun train_lm: a full disk on rank 0 ends all, and loses nothing") {
-  const Training t, undisturbed;
+  const RankTraining t, undisturbed;
   const std::string flags = "--steps 12 --shards 4 --checkpoint-every 3 ";
   const std::string whole = checkpoint_of(undisturbed, 0, flags);
   // From a write on that is one of the second checkpoint or of a later one.
@@ -184,7 +183,7 @@ TEST_CASE("mpirun train_lm: a full disk on rank 0 ends all, and loses nothing") 
 }
 
 TEST_CASE("mpirun train_lm: a rank that is stopped ends all after a time") {
-  const Training t;
+  const RankTraining t;
   Ran ran;
   // Longer than a busy machine's mpirun takes to end the others, which else miss the one that told.
   const std::string stop = "export HEED_RANK_TIMEOUT=5; " + signal_to(1, "STOP", "[ -e log ]");
@@ -193,7 +192,7 @@ TEST_CASE("mpirun train_lm: a rank that is stopped ends all after a time") {
 }
 
 TEST_CASE("mpirun train_lm: a rank that does not come ends all after a time") {
-  const Training t;
+  const RankTraining t;
   Ran ran;
   const std::string stop = "export HEED_RANK_TIMEOUT=2; if [ $rank = 1 ]; then kill -STOP $$; fi; ";
   CHECK(seconds_of([&] { ran = run_ranks(t, 3, "--steps 4 --shards 3 ", stop); }) < 30);
@@ -202,7 +201,7 @@ TEST_CASE("mpirun train_lm: a rank that does not come ends all after a time") {
 }
 
 TEST_CASE("mpirun train_lm: a time-out that is none is refused as a wrong flag is") {
-  const Training t;
+  const RankTraining t;
   const auto sentence = [](const std::string& word) {
     return "train_lm: HEED_RANK_TIMEOUT, in seconds: it is '" + word + "'; it must be a number, 2 or more (";
   };
@@ -227,7 +226,7 @@ TEST_CASE("join_mpi_ranks: a time-out must be a number of seconds") {
 }
 
 TEST_CASE("mpirun train_lm: an mpirun of another MPI is an error") {
-  const Training t;
+  const RankTraining t;
   const std::string other = is_open_mpi() ? "PMI_SIZE=3" : "OMPI_COMM_WORLD_SIZE=3";
   const Ran ran = test::run(test::without_leaks() + other + " " + t.arguments("--steps 1 --shards 3"));
   test::check_refused(ran, 1,
@@ -236,7 +235,7 @@ TEST_CASE("mpirun train_lm: an mpirun of another MPI is an error") {
 }
 
 TEST_CASE("mpirun 09_two_processes: the bits that one process tells") {
-  const std::string tutorial = test::program("09_two_processes"), one = test::run(tutorial).output;
+  const std::string tutorial = test::rank_program("09_two_processes"), one = test::run(tutorial).output;
   const auto without_first_line = [](const std::string& text) { return text.substr(text.find('\n')); };
   for (const int ranks : {2, 3}) {
     const Ran ran = test::run(mpirun() + " -n " + std::to_string(ranks) + " " + tutorial);

@@ -33,6 +33,8 @@ TEST_CASE("scripts: ./run deps lists what is needed where there are no Debian pa
   CHECK(says(with, "run: what heed needs, by the names of Debian and Ubuntu: g++ cmake ninja-build"));
   CHECK(says(with, "libhdf5-dev"));
   CHECK_FALSE(says(with, "python3-h5py"));
+  CHECK_FALSE(says(with, "openmpi"));
+  CHECK(says(run_script_with({"cmake", "ninja"}, "deps --mpi"), " libopenmpi-dev openmpi-bin libmpich-dev mpich\n"));
   const Ran without = run_script_with({"cmake"}, "deps");
   CHECK(without.exit_code == 1);
   CHECK(says(without, "this is not a Debian system; install what these packages hold"));

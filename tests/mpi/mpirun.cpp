@@ -1,0 +1,25 @@
+// Compiled once for each MPI, which CMakeLists.txt names.
+#include "tests/mpi/mpirun.hpp"
+
+namespace heed::test {
+
+bool is_open_mpi() {
+  static const bool open = [] {
+    const std::string told = run(std::string(HEED_MPIRUN) + " --version").output;
+    return contains(told, "Open MPI") || contains(told, "OpenRTE");
+  }();
+  return open;
+}
+
+std::string mpirun() {
+  std::string command = without_leaks() + "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " +
+                        "timeout -k 10 300 " + std::string(HEED_MPIRUN);
+  if (is_open_mpi()) command += " --oversubscribe --bind-to none";
+  return command;
+}
+
+std::string rank_program(const std::string& name) { return program(name, HEED_PROGRAMS); }
+
+RankTraining::RankTraining() : Training(HEED_PROGRAMS) {}
+
+}  // namespace heed::test
