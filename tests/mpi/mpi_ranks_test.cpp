@@ -200,6 +200,18 @@ TEST_CASE("mpirun train_lm: a rank that does not come ends all after a time") {
   CHECK(contains(ran.output, ": not all ranks have come within 12 seconds"));
 }
 
+TEST_CASE("mpirun train_lm: a rank that was stopped itself waits for others as long as if it had not been") {
+  const RankTraining t;
+  // Rank 0 waits for rank 1 and is stopped for longer than the 12 seconds that it would wait.
+  const std::string late =
+      "export HEED_RANK_TIMEOUT=2; if [ $rank = 1 ]; then sleep 16; "
+      "else (sleep 2; kill -STOP $$; touch stopped; sleep 12.5; kill -CONT $$) & fi; ";
+  const Ran ran = run_ranks(t, 2, "--steps 4 --shards 2 ", late);
+  INFO(ran.output);
+  CHECK(ran.exit_code == 0);
+  CHECK(std::filesystem::exists(t.file("stopped")));
+}
+
 TEST_CASE("mpirun train_lm: a time-out that is none is refused as a wrong flag is") {
   const RankTraining t;
   const auto sentence = [](const std::string& word) {

@@ -120,11 +120,11 @@ TEST_CASE("headers: each of layers and optim has a test of its path and name") {
   CHECK(found > 30);
 }
 
-TEST_CASE("headers: each test is named after a header, a source, or a table of cases that tests walk") {
+TEST_CASE("headers: each test is named after a header, a source, a script, or a table of cases that tests walk") {
   const std::string ending = "_test.cpp", errors = "_errors";
   const auto exists = [](const std::string& name) {
-    for (const std::string& path : {name + ".hpp", name + ".cpp", name + ".kernel.cpp", "tests/" + name + ".hpp"})
-      if (std::filesystem::exists(kRoot / path)) return true;
+    for (const std::string& path : {name + ".hpp", name + ".cpp", name + ".kernel.cpp", "tests/" + name + ".hpp", name})
+      if (std::filesystem::is_regular_file(kRoot / path)) return true;
     return false;
   };
   int found = 0;
@@ -132,7 +132,7 @@ TEST_CASE("headers: each test is named after a header, a source, or a table of c
     if (!starts_with(source.path, "tests/") || !ends_with(source.path, ending)) continue;
     const std::string name = source.path.substr(6, source.path.size() - 6 - ending.size());  // core/tensor
     if (!is_of_library(name)) continue;  // of examples, docs, structure, memory
-    INFO(source.path, " is named after no header and no source; its cases belong to the test of what they test");
+    INFO(source.path, " is named after no header, source or script; its cases belong to the test of what they test");
     CHECK((exists(name) || (ends_with(name, errors) && exists(name.substr(0, name.size() - errors.size())))));
     ++found;
   }

@@ -1,0 +1,148 @@
+// mpi/keep_running: a run that loses ranks ends as one that does not.
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "tests/mpi/mpirun.hpp"
+#include "tests/tools/paths.hpp"
+
+using namespace heed;
+using test::bytes_of;
+using test::contains;
+using test::Ran;
+using test::RankTraining;
+
+namespace {
+
+const std::string kScript = test::quoted(test::in_source("mpi/keep_running"));
+
+// `before`: what the shell of each rank does before it becomes the program.
+Ran keep_running(const RankTraining& t, const std::string& flags, const std::string& before,
+                 const std::string& program) {
+  const std::string script = "sh -c " + test::quoted(before + "exec \"$@\"") + " sh " + program;
+  return test::run("cd " + test::quoted(t.folder()) + " && " + kScript + " " + flags + " --mpirun " +
+                   test::quoted(test::mpirun()) + " -- " + script);
+}
+
+// A folder in which scripts stand for mpirun and ssh.
+class Folder {
+ public:
+  std::string file(const std::string& name) const { return (folder_.path / name).string(); }
+  std::string read(const std::string& name) const { return bytes_of(file(name)); }
+  void write(const std::string& program, const std::string& script) const {
+    const std::filesystem::path path = folder_.write(program, "#!/bin/sh\n" + script);
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  }
+  // In the folder, whose programs come first; for a minute at most.
+  Ran run(const std::string& command) const {
+    const std::string folder = test::quoted(folder_.path.string());
+    return test::run("cd " + folder + " && PATH=" + folder + ":$PATH exec timeout -k 5 60 bash -c " +
+                     test::quoted(command));
+  }
+
+ private:
+  test::TemporaryFolder folder_;
+};
+
+}  // namespace
+
+TEST_CASE("keep_running: starts again from the last checkpoint until the run is done, to the same bits") {
+  const RankTraining t, undisturbed;
+  const std::string flags = "--steps 400 --shards 4 --checkpoint-every 20 --checkpoint lm.h5 ";
+  REQUIRE(undisturbed.run(flags).exit_code == 0);
+  // Rank 1 is killed in the first two starts, as soon as there is another checkpoint than before.
+  const std::string kill =
+      "rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; if [ $rank = 1 ] && [ ! -e twice ]; then "
+      "if [ -e once ]; then touch twice; else touch once; fi; "
+      "had=$(stat -c %i lm.h5 2>/dev/null); pid=$$; "
+      "(until now=$(stat -c %i lm.h5 2>/dev/null) && [ \"$now\" != \"$had\" ]; do sleep 0.02; done; "
+      "kill -9 $pid) & fi; ";
+  const Ran ran = keep_running(t, "--slots 3 --most 4", kill, t.arguments(flags));
+  INFO(ran.output);
+  CHECK(ran.exit_code == 0);
+  CHECK(test::count_of("it starts again from the last checkpoint", ran.output) == 2);
+  CHECK(test::count_of("resumed at step", ran.output) == 2);
+  CHECK((bytes_of(t.file("lm.h5")) == bytes_of(undisturbed.file("lm.h5"))));
+}
+
+TEST_CASE("keep_running: gives up where no start leaves a checkpoint, and where flags are wrong") {
+  const RankTraining t;
+  const std::string flags = "--steps 40 --shards 2 --checkpoint lm.h5 ";
+  const Ran failing = keep_running(t, "--slots 2 --tries 2", "", t.arguments(flags + "--data none"));
+  INFO(failing.output);
+  CHECK(failing.exit_code == 1);
+  CHECK(contains(failing.output, "given up: 2 starts in a row left no new checkpoint"));
+  CHECK(test::run(kScript + " --slots 2 -- true").exit_code == 2);
+  CHECK(test::run(kScript + " --nonsense").output == "keep_running: unknown argument '--nonsense'; see --help\n");
+}
+
+TEST_CASE("keep_running: ends an mpirun that stays after a rank said why all end, and the ranks that it leaves") {
+  const Folder folder;
+  // The first stays, the second ends in time, the third goes on to the end.
+  folder.write("mpirun",
+               "date +%s.%N >>starts; case $(wc -l <starts) in 3) echo \"$*\" >third; exit 0; esac\n"
+               "trap : TERM; echo rank 1 of 2 on a: rank 0 has been silent >&2\n"
+               "case $(wc -l <starts) in 2) sleep 1.5; exit 1; esac\n"
+               "sleep 100 & echo $! >rank; for i in $(seq 600); do sleep 0.1; done\n");
+  const Ran ran = folder.run(kScript + " --mpirun 'sh mpirun --flag' -- program --checkpoint lm.h5");
+  INFO(ran.output);
+  CHECK(ran.exit_code == 0);
+  CHECK(contains(ran.output, "rank 1 of 2 on a: rank 0 has been silent\n"));
+  CHECK(test::count_of("keep_running: mpirun did not end after its ranks, and was killed\n", ran.output) == 1);
+  CHECK(folder.read("third") == "--flag -n 1 program --checkpoint lm.h5 --resume\n");
+  const std::string rank = "ps -o args= -p $(cat " + test::quoted(folder.file("rank")) + ")";
+  CHECK(test::run(rank + " | grep -v defunct").output == "");
+  // It had three seconds, and one later is the next start.
+  std::istringstream starts(folder.read("starts"));
+  double first = 0, second = 0;
+  starts >> first >> second;
+  CHECK(second - first >= 3.9);
+  CHECK(second - first < 20);
+}
+
+TEST_CASE("keep_running: asks all machines at once, and leaves out those that do not answer in time") {
+  const Folder folder;
+  // Each of a and b answers when the other has been asked too; c never does.
+  folder.write("ssh", "echo \"$*\" >>asked; case \"$*\" in *' c true') exec sleep 100; esac\n"
+                      "until grep -q ' a true' asked && grep -q ' b true' asked; do sleep 0.05; done\n");
+  folder.write("mpirun", "date +%s.%N >started; echo \"$*\" >mpirun_flags; env >mpirun_environment\n");
+  const Ran ran = folder.run("date +%s.%N >began; export OMPI_MCA_oob_tcp_keepalive_time=77; " + kScript +
+                             " --hosts c,a,b --slots 2 --most 3 -- program --checkpoint lm.h5");
+  INFO(ran.output);
+  CHECK(ran.exit_code == 0);
+  CHECK(ran.output == "keep_running: 3 ranks on a:2 b:2\n");
+  CHECK(folder.read("mpirun_flags") == "-host a:2,b:2 -n 3 program --checkpoint lm.h5 --resume\n");
+  CHECK(test::count_of("-n -o BatchMode=yes -o ConnectTimeout=4 ", folder.read("asked")) == 3);
+  CHECK(test::count_of("\n", folder.read("asked")) == 3);
+  CHECK(std::stod(folder.read("started")) - std::stod(folder.read("began")) < 20);
+  // What Open MPI's daemons are told, unless somebody has told them.
+  const std::string environment = "\n" + folder.read("mpirun_environment");
+  for (const std::string set : {"oob_tcp_keepalive_time=77", "oob_tcp_keepalive_intvl=5", "oob_tcp_keepalive_probes=3",
+                                "plm_rsh_args=-o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=2"})
+    CHECK(contains(environment, "\nOMPI_MCA_" + set + "\n"));
+}
+
+TEST_CASE("keep_running: is given up where no machine answers") {
+  const Folder folder;
+  folder.write("ssh", "exit 255\n");
+  folder.write("mpirun", "touch started\n");
+  const Ran ran = folder.run(kScript + " --hosts a,b -- program --checkpoint lm.h5");
+  CHECK(ran.exit_code == 1);
+  CHECK(ran.output == "keep_running: none of the machines answers: a,b\n");
+  CHECK_FALSE(std::filesystem::exists(folder.file("started")));
+}
+
+TEST_CASE("keep_running: a signal to it ends the run for good") {
+  const Folder folder;
+  folder.write("mpirun", "trap 'exit 1' INT TERM; touch started; for i in $(seq 300); do sleep 0.1; done\n");
+  for (const auto& [signal, code] : {std::pair<std::string, int>("INT", 130), {"TERM", 143}}) {
+    CAPTURE(signal);
+    const Ran ran = folder.run("rm -f started; " +
+                               test::in_background(kScript + " --mpirun 'sh mpirun' -- program --checkpoint lm.h5") +
+                               "until [ -e started ]; do sleep 0.1; done; kill -" + signal + " $pid; wait $pid");
+    INFO(ran.output);
+    CHECK(ran.exit_code == code);
+    CHECK(ran.output == "keep_running: 1 ranks on localhost:1\n");
+  }
+}
