@@ -1,0 +1,62 @@
+// The steps of a run. Internal.
+#pragma once
+#include <functional>
+#include <heed/core/random.hpp>
+#include <heed/optim/detail/rank_step.hpp>
+#include <heed/optim/detail/run_optimizers.hpp>
+#include <heed/optim/detail/run_state.hpp>
+#include <map>
+#include <memory>
+#include <vector>
+
+namespace heed::detail {
+
+// Why a run may end after a step.
+struct RunEnd {
+  bool asked = false, out_of_time = false;
+};
+
+class RunSteps {
+ public:
+  RunSteps(RunState& run, const RunOptimizers& optimizers) : run_(run), optimizers_(optimizers) {}
+
+  // Makes the next step of `run`, which it adds to its history. Where there are several ranks, each asks `end` when its
+  // gradients are done, and all get to know of all.
+  RunStep make(const std::function<RunEnd()>& end);
+  const RunEnd& end_of_any() const { return end_; }  // of all ranks, in the last step; one process tells nothing
+
+  // For values of other ranks. What reads all of them waits here, and not in the chunks of a loop.
+  void await_values() const {
+    for (const auto& [first, step] : rank_steps_) step->wait();
+  }
+
+  double seconds() const { return seconds_; }  // of all steps that it made
+  double tokens_per_second() const { return tokens_ / seconds_; }
+
+ private:
+  using Loss = std::function<Tensor(const Batch&)>;
+  using Totals = std::function<const std::vector<double>&()>;  // of a step: targets that count, and tokens
+  // A part of a step: its batches, and where dropout's numbers are.
+  struct Shard {
+    std::vector<Batch> batches;
+    Rng rng;
+  };
+
+  RunState& run_;
+  const RunOptimizers& optimizers_;
+  std::map<std::size_t, std::unique_ptr<RankStep>> rank_steps_;  // by the first update of their loss
+  RunEnd end_;
+  double seconds_ = 0, tokens_ = 0;
+
+  std::vector<Shard> shards() const;
+  RankStep* begin_rank_step(std::size_t first);
+  std::vector<double> gradients_of(const Loss& loss, std::vector<Shard>& shards, const Totals& totals, RankStep* step);
+  double gradients_of(const Loss& loss, const std::vector<Batch>& batches, const Totals& totals, RankStep* step);
+  double apply(std::size_t first, std::size_t end, RankStep* step);
+  void start_loss(std::vector<double> of_shards, const std::function<RunEnd()>& end);
+  double finish_loss();
+};
+
+void check_loss(const Tensor& loss);  // of a batch: Error where it is not one number
+
+}  // namespace heed::detail

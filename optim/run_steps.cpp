@@ -1,0 +1,188 @@
+// The steps of a run: batches, gradients, what optimizers make of them, averages.
+#include <algorithm>
+#include <cmath>
+#include <heed/autograd/detail/tape_state.hpp>
+#include <heed/autograd/matmul.hpp>
+#include <heed/core/detail/profiler.hpp>
+#include <heed/optim/detail/clock.hpp>
+#include <heed/optim/detail/gradient_tree.hpp>
+#include <heed/optim/detail/run_steps.hpp>
+#include <optional>
+
+namespace heed::detail {
+namespace {
+
+// Of default_rng in training steps, whose key is the run's seed: the stream of the first shard, and of the next ones.
+constexpr std::uint64_t kDropoutStream = 1, kNextShard = 1 << 20;
+
+}  // namespace
+
+void check_loss(const Tensor& loss) {
+  require(loss.defined() && loss.numel() == 1, "run: the loss of a batch is ", loss,
+          "; it must be one number, as mean() makes of the losses of rows");
+}
+
+// Of the loss of the update `first`; null: one process.
+RankStep* RunSteps::begin_rank_step(std::size_t first) {
+  if (run_.ranks.get() == nullptr) return nullptr;
+  std::unique_ptr<RankStep>& step = rank_steps_[first];
+  if (step == nullptr)
+    step = std::make_unique<RankStep>(run_.ranks.exchanges(), run_.ranks.shards(), optimizers_.all(),
+                                      run_.options.communication_dtype);
+  step->begin();
+  return step.get();
+}
+
+// The gradients of this rank's shards, each weighted by its share of the targets that count, then summed over all
+// shards. Gives the parts of the loss that are this rank's.
+std::vector<double> RunSteps::gradients_of(const Loss& loss, std::vector<Shard>& shards, const Totals& totals,
+                                           RankStep* step) {
+  std::vector<double> losses;
+  std::optional<GradientTree> tree;
+  if (step == nullptr && run_.options.shards > 1)
+    tree.emplace(std::vector<const Optimizer*>(optimizers_.all().begin(), optimizers_.all().end()),
+                 run_.options.communication_dtype);
+  for (Shard& shard : shards) {
+    const bool last = &shard == &shards.back();
+    default_rng() = shard.rng;
+    losses.push_back(gradients_of(loss, shard.batches, totals, last ? step : nullptr));
+    shard.rng = default_rng();
+    if (tree) tree->add_shard();
+    if (step != nullptr && !last) step->add_shard();
+  }
+  totals();  // where no target counts on this rank
+  if (tree) tree->finish();
+  if (step != nullptr) step->finish();
+  return losses;
+}
+
+// Adds the gradients of the batches. `step` is told of those that the last batch completes. Gives their part of the
+// loss.
+double RunSteps::gradients_of(const Loss& loss, const std::vector<Batch>& batches, const Totals& totals,
+                              RankStep* step) {
+  double sum = 0;
+  const auto counts = [](const Batch& b) { return b.counted > 0; };  // the mean over no target is NaN
+  const auto last = std::find_if(batches.rbegin(), batches.rend(), counts);
+  for (const Batch& batch : batches) {
+    if (!counts(batch)) continue;
+    Tape tape({.find_nan = run_.options.find_nan});
+    const MatmulPrecision precision(run_.options.precision);
+    const Tensor l = loss(batch);
+    check_loss(l);
+    const double share = static_cast<double>(batch.counted) / totals()[0];
+    sum += share * l.item();
+    require(std::isfinite(sum), "run: the loss of step ", run_.done + 1, " is ", sum,
+            "; it must be finite: lower the learning rate, or find its cause with find_nan");
+    if (step != nullptr && &batch == &*last)
+      tape.state().completed = [step](const Tensor& parameter) { step->complete(parameter); };
+    tape.backward(l, Tensor::full(l.shape(), share, l.dtype()));
+  }
+  return sum;
+}
+
+// The loss of all ranks, on its way while optimizers step; and whether the run is to end, beside it.
+void RunSteps::start_loss(std::vector<double> of_shards, const std::function<RunEnd()>& end) {
+  const RunEnd here = run_.ranks.get() != nullptr ? end() : RunEnd();
+  const bool flags[] = {here.asked, here.out_of_time};
+  run_.ranks.start_sum_of_shards(std::move(of_shards), flags);
+}
+
+double RunSteps::finish_loss() {
+  bool flags[2];
+  const double loss = run_.ranks.finish_sum_of_shards(flags);
+  end_ = {flags[0], flags[1]};
+  return loss;
+}
+
+// The steps of the optimizers `first` to `end`, whose gradients are of one loss and are clipped together. Gives the
+// norm.
+double RunSteps::apply(std::size_t first, std::size_t end, RankStep* step) {
+  const double most = run_.options.grad_clip > 0 ? run_.options.grad_clip : INFINITY;
+  if (step == nullptr && end - first == 1) return run_.parts.updates[first].optimizer.clipped_step(most);
+  double norm = 0, squares = 0;
+  for (std::size_t i = first; i < end; ++i) {
+    Optimizer& optimizer = run_.parts.updates[i].optimizer;
+    norm = step != nullptr ? step->norm(optimizer) : optimizer.grad_norm();
+    if (!std::isfinite(norm)) optimizer.clipped_step(most);  // an Error that names the parameter
+    squares += norm * norm;
+  }
+  if (end - first > 1) norm = std::sqrt(squares);
+  const double scale = clip_coefficient(norm, most);
+  for (std::size_t i = first; i < end; ++i) {
+    Optimizer& optimizer = run_.parts.updates[i].optimizer;
+    step != nullptr ? step->step(optimizer, scale) : optimizer.step(scale);
+  }
+  return norm;
+}
+
+// This rank's, of the next step. Dropout's numbers are those of the seed, the step and the shard, whatever was drawn
+// before.
+std::vector<RunSteps::Shard> RunSteps::shards() const {
+  const RunOptions& o = run_.options;
+  const auto step = static_cast<std::uint64_t>(run_.done), accumulate = static_cast<std::uint64_t>(o.accumulate);
+  const auto count = static_cast<std::uint64_t>(o.shards), end = static_cast<std::uint64_t>(run_.ranks.end());
+  std::vector<Shard> shards;
+  for (auto s = static_cast<std::uint64_t>(run_.ranks.begin()); s < end; ++s) {
+    Shard& shard = shards.emplace_back(Shard{{}, Rng(o.seed, kDropoutStream + s * kNextShard)});
+    shard.rng.set_position(step << 40);
+    for (std::uint64_t i = 0; i < accumulate; ++i) {
+      const ProfileScope scope("batch");
+      shard.batches.push_back(run_.parts.batch(o.seed, (step * count + s) * accumulate + i));
+    }
+  }
+  return shards;
+}
+
+RunStep RunSteps::make(const std::function<RunEnd()>& end_here) {
+  const RunOptions& o = run_.options;
+  const double start = seconds_now();
+  std::vector<Shard> mine = shards();
+  std::vector<double> sums(2);
+  for (const Shard& shard : mine)
+    for (const Batch& batch : shard.batches)
+      sums[0] += static_cast<double>(batch.counted), sums[1] += static_cast<double>(batch.read());
+  run_.ranks.start_sum(sums);
+  sums.clear();
+  const Totals totals = [&]() -> const std::vector<double>& {  // backward is the first that needs them
+    if (!sums.empty()) return sums;
+    sums = run_.ranks.finish_sum();
+    require(sums[0] > 0, "run: all targets of step ", run_.done + 1,
+            " are ignored: Batch::counted, the number of those that are not, is 0 in each of its ",
+            o.shards * o.accumulate, " batches; it must be above 0 in one");
+    return sums;
+  };
+  RunStep made;
+  const std::vector<Update>& updates = run_.parts.updates;
+  for (std::size_t first = 0, end = 1; first < updates.size(); first = end++) {
+    while (end < updates.size() && !updates[end].loss) ++end;  // those that follow one loss
+    for (const Update& u : updates) u.optimizer.zero_grad();   // a GAN's losses reach the weights of both players
+    for (std::size_t i = first; i < end; ++i) updates[i].optimizer.set_lr(updates[i].schedule(run_.done));
+    RankStep* const ranked = begin_rank_step(first);
+    const Loss& loss_of = updates[first].loss ? updates[first].loss : run_.parts.loss;
+    start_loss(gradients_of(loss_of, mine, totals, ranked), end_here);
+    const double norm = apply(first, end, ranked);
+    const double loss = finish_loss();
+    for (std::size_t i = first; i < end; ++i)
+      (i == 0 ? made.lr : made.others["lr_" + run_.names[i]]) = updates[i].optimizer.lr();
+    (first == 0 ? made.loss : made.others["loss_" + run_.names[first]]) = loss;
+    (first == 0 ? made.grad_norm : made.others["grad_norm_" + run_.names[first]]) = norm;
+    (first == 0 ? run_.history.losses : run_.history.other_losses[run_.names[first]]).push_back(loss);
+  }
+  if (o.average != nullptr) {
+    await_values();
+    const ProfileScope scope("average");
+    o.average->update();
+  }
+  made.step = ++run_.done;
+  if (o.last_weights != nullptr && run_.done % keep_every(o) == 0) {
+    await_values();
+    o.last_weights->keep();
+  }
+  const double seconds = seconds_now() - start;
+  seconds_ += seconds;
+  tokens_ += totals()[1];
+  made.tokens_per_second = totals()[1] / seconds;
+  return made;
+}
+
+}  // namespace heed::detail
