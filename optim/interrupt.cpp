@@ -1,3 +1,4 @@
+// Signals that ask a program to end.
 #include <heed/optim/detail/interrupt.hpp>
 
 namespace heed::detail {

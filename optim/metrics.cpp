@@ -1,3 +1,4 @@
+// What an evaluation tells: losses, and whatever else by name.
 #include <cmath>
 #include <heed/autograd/losses.hpp>
 #include <heed/autograd/reductions.hpp>

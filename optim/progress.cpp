@@ -1,11 +1,11 @@
-#include <heed/optim/detail/clock.hpp>
-#include <heed/optim/run_loop.hpp>
-//
+// The progress line: its text, and how a terminal, a file or a pipe gets it.
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cmath>
+#include <heed/optim/detail/clock.hpp>
+#include <heed/optim/run_loop.hpp>
 
 namespace heed {
 namespace {

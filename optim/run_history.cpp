@@ -1,3 +1,4 @@
+// The step and the history of a run in its checkpoint.
 #include <cmath>
 #include <heed/data/text.hpp>
 #include <heed/optim/detail/run_history.hpp>

@@ -1,3 +1,4 @@
+// Learning rates by the step: formulas, and those that follow the losses.
 #include <algorithm>
 #include <cmath>
 #include <heed/core/kernels/scalar_math.hpp>
