@@ -6,7 +6,7 @@
 
 namespace heed::detail {
 
-GradientTree::GradientTree(const std::vector<const Optimizer*>& optimizers, DType communication)
+GradientTree::GradientTree(const std::vector<Optimizer*>& optimizers, DType communication)
     : rounds_(communication == DType::bfloat16) {
   for (const Optimizer* o : optimizers)
     for (std::size_t i = 0; i < o->trained_parameters().size(); ++i) {

@@ -35,7 +35,7 @@ RankStep::RankStep(ExchangeThread& exchanges, const ShardDivision& shards, const
     : exchanges_(exchanges),
       ranks_(exchanges.ranks()),
       shards_(shards),
-      tree_({optimizers.begin(), optimizers.end()}, communication),
+      tree_(optimizers, communication),
       planned_(tree_.parameters().size()),
       values_(tree_.parameters().size()),
       progress_(tree_.parameters().size()) {

@@ -6,10 +6,12 @@
 #include <heed/data/detail/disk.hpp>
 #include <heed/optim/detail/clock.hpp>
 #include <heed/optim/detail/interrupt.hpp>
+#include <heed/optim/detail/metrics.hpp>
 #include <heed/optim/detail/run_checkpoint.hpp>
 #include <heed/optim/detail/run_history.hpp>
 #include <heed/optim/detail/run_log.hpp>
 #include <heed/optim/detail/run_progress.hpp>
+#include <heed/optim/detail/run_properties.hpp>
 #include <heed/optim/detail/run_steps.hpp>
 #include <heed/optim/profile.hpp>
 #include <heed/optim/run_loop.hpp>
@@ -64,7 +66,7 @@ class Run {
         log_(run_.of_first(o_.log), run_.history.losses),
         steps_(run_, optimizers_),
         progress_(run_) {
-    if (!is_one_process()) run_.ranks.require_same(detail::properties_of(run_.parts, o_, run_.names, resumed_));
+    if (!is_one_process()) detail::require_same(*o_.ranks, detail::properties_of(run_));
   }
 
   RunResult go();

@@ -40,8 +40,7 @@ std::vector<double> RunSteps::gradients_of(const Loss& loss, std::vector<Shard>&
   std::vector<double> losses;
   std::optional<GradientTree> tree;
   if (step == nullptr && run_.options.shards > 1)
-    tree.emplace(std::vector<const Optimizer*>(optimizers_.all().begin(), optimizers_.all().end()),
-                 run_.options.communication_dtype);
+    tree.emplace(optimizers_.all(), run_.options.communication_dtype);
   for (Shard& shard : shards) {
     const bool last = &shard == &shards.back();
     default_rng() = shard.rng;

@@ -11,7 +11,7 @@ namespace heed::detail {
 class GradientTree {
  public:
   // Of the parameters that these optimizers train, whose gradients must be zero_grad().
-  explicit GradientTree(const std::vector<const Optimizer*>& optimizers, DType communication = DType::float32);
+  explicit GradientTree(const std::vector<Optimizer*>& optimizers, DType communication = DType::float32);
 
   // Takes the gradients that the parameters hold, as those of the next shard; they have none afterwards. A parameter
   // that no loss of a shard depends on has no part in its sums.

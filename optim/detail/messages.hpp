@@ -1,11 +1,13 @@
 // What ranks send each other at once, and memory for it. Internal.
 #pragma once
+#include <cstring>
 #include <heed/core/dtype.hpp>
 #include <heed/core/memory.hpp>
 #include <heed/optim/ranks.hpp>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace heed::detail {
@@ -49,5 +51,35 @@ void all_gather(Ranks& ranks, std::span<double> numbers, std::span<const Index> 
 Messages gathering(const Ranks& ranks, std::span<double> numbers, std::span<const Index> begins);
 // A text of each, by rank.
 std::vector<std::string> all_gather(Ranks& ranks, const std::string& mine);
+
+// Numbers and names as such a text, which is read in the order in which it was written.
+class Packed {
+ public:
+  Packed() = default;
+  explicit Packed(std::string bytes) : bytes_(std::move(bytes)) {}
+
+  void add(double x) { bytes_.append(reinterpret_cast<const char*>(&x), sizeof x); }
+  void add(const std::string& text) {
+    add(static_cast<double>(text.size()));
+    bytes_ += text;
+  }
+  double number() {
+    double x = 0;
+    std::memcpy(&x, bytes_.data() + at_, sizeof x);
+    at_ += sizeof x;
+    return x;
+  }
+  std::string text() {
+    const auto size = static_cast<std::size_t>(number());
+    at_ += size;
+    return bytes_.substr(at_ - size, size);
+  }
+  bool at_end() const { return at_ == bytes_.size(); }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+  std::size_t at_ = 0;
+};
 
 }  // namespace heed::detail

@@ -3,35 +3,13 @@
 #include <heed/optim/detail/division.hpp>
 #include <heed/optim/detail/exchange_thread.hpp>
 #include <heed/optim/run_loop.hpp>
-#include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace heed::detail {
-
-// Means over the counted targets of evaluation batches that come in order.
-class MetricsMean {
- public:
-  void add(Index batch, double counted, const Metrics& metrics);  // Error where it has other numbers than the first
-  Metrics value(Index batches) const;                             // Error where no target of so many counted
-
- private:
-  Metrics sums_;
-  double counted_ = 0;
-};
-
-// evaluate_metrics(), the batches dealt out to the ranks; null: one process.
-Metrics evaluate_metrics(const std::function<Metrics(const Batch&)>& metrics, const EvaluationSet& set, Index batches,
-                         Ranks* ranks);
-
-// A property of a run that must be the same on all ranks, and what it is here.
-using RunProperties = std::vector<std::pair<std::string, std::string>>;
-// Of a run whose updates have these names and which goes on from this step. Weights and data are told by hashes, data
-// by those of their first batches.
-RunProperties properties_of(const RunParts& parts, const RunOptions& options, const std::vector<std::string>& names,
-                            Index step);
 
 class RunRanks {
  public:
@@ -54,9 +32,6 @@ class RunRanks {
   std::vector<double> finish_sum();
   void start_sum_of_shards(std::vector<double> here, std::span<const bool> flags);
   double finish_sum_of_shards(std::span<bool> flags);
-
-  // Error on all ranks where two differ: it names rank, host and what differs.
-  void require_same(const RunProperties& here) const;
 
   // The state of divided optimizers in a checkpoint that rank 0 writes: a tensor is gathered when the writer asks for
   // it. Rank 0 has write() called, all others serve until it is done.

@@ -49,3 +49,16 @@ TEST_CASE("messages: all ranks get to know the texts and numbers of all") {
           }).empty());
   }
 }
+
+TEST_CASE("messages: packed numbers and texts come in the order in which they were written") {
+  detail::Packed out;
+  out.add(0.1), out.add("a\nb"), out.add(""), out.add(-1e300);
+  CHECK_FALSE(out.at_end());
+  detail::Packed in(out.bytes());
+  CHECK(in.number() == 0.1);
+  CHECK(in.text() == "a\nb");
+  CHECK(in.text().empty());
+  CHECK_FALSE(in.at_end());
+  CHECK(in.number() == -1e300);
+  CHECK(in.at_end());
+}

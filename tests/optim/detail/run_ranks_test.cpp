@@ -1,14 +1,11 @@
-// What ranks tell each other: numbers that all then have, and what must not differ.
+// What ranks tell each other: numbers that all then have.
 #include <heed/optim/detail/run_ranks.hpp>
 
-#include "tests/optim/plane_run.hpp"
 #include "tests/optim/thread_ranks.hpp"
+#include "tests/support.hpp"
 
 using namespace heed;
-using test::contains;
-using test::HeldOutPlane;
 using test::on_ranks;
-using test::Plane;
 
 TEST_CASE("run_ranks: sums, answers and losses are the same on all") {
   for (const int size : {1, 2, 3}) {
@@ -32,63 +29,3 @@ TEST_CASE("run_ranks: sums, answers and losses are the same on all") {
           }).empty());
   }
 }
-
-TEST_CASE("run_ranks: an evaluation has the numbers of one process, and its errors on all") {
-  struct Set {
-    Index size() const { return 7; }
-    Batch batch(Index i) const { return {Tensor::scalar(static_cast<double>(i)), {}, i == 3 ? 0 : 1 + i % 3}; }
-  };
-  const auto told = [](const Batch& b) {
-    const double x = b.inputs.item();
-    return Metrics{{"loss", 0.1 * x + 1e-3}, {"other", 1 / (x + 3)}};
-  };
-  const Metrics one = evaluate_metrics(told, Set{}), some = evaluate_metrics(told, Set{}, 5);
-  for (const int size : {1, 2, 3, 8})
-    CHECK(on_ranks(size, [&](Ranks& ranks) {
-            require(detail::evaluate_metrics(told, Set{}, 0, &ranks) == one, "other numbers");
-            require(detail::evaluate_metrics(told, Set{}, 5, &ranks) == some, "other numbers of some");
-          }).empty());
-  const auto missing = [&](const Batch& b) {
-    Metrics m = told(b);
-    if (b.inputs.item() == 2) m.erase("other");
-    return m;
-  };
-  const auto reasons = on_ranks(2, [&](Ranks& ranks) { detail::evaluate_metrics(missing, Set{}, 0, &ranks); });
-  CHECK(reasons.size() == 2);
-  for (const auto& [rank, reason] : reasons)
-    CHECK(contains(reason, "evaluate: batch 2 has 1 numbers, the first had 2"));
-}
-
-TEST_CASE("run_ranks: those that differ are refused, and each is told") {
-  using Change = std::function<void(int rank, RunOptions&, double& lr, std::uint64_t& weights)>;
-  const auto reasons = [](const Change& change) {
-    return on_ranks(2, [&](Ranks& ranks) {
-      RunOptions o{.steps = 1, .shards = 2, .ranks = &ranks};
-      double lr = 1e-2;
-      std::uint64_t weights = 3;
-      change(ranks.rank(), o, lr, weights);
-      Rng rng(weights);
-      test::Regression model(rng);
-      AdamW optimizer(named_parameters(model), {.lr = lr});
-      Schedule schedule("constant", {.lr = lr});
-      run(model, optimizer, schedule, Plane{}, HeldOutPlane{}, o);
-    });
-  };
-  CHECK(reasons([](int, RunOptions&, double&, std::uint64_t&) {}).empty());
-  const auto seed = reasons([](int rank, RunOptions& o, double&, std::uint64_t&) { o.seed = rank == 0 ? 1 : 7; });
-  const std::string told =
-      "run: ranks differ in seed: it is 1 on rank 0 (thread 0) and 7 on rank 1 (thread 1); it must be the same on all";
-  CHECK(seed == std::map<int, std::string>{{0, told}, {1, told}});
-  const auto difference = [&](auto change) { return reasons(change)[1]; };
-  CHECK(contains(difference([](int rank, RunOptions&, double& lr, std::uint64_t&) { lr += rank; }),
-                 "ranks differ in optimizer: it is AdamW 0.01"));
-  CHECK(contains(difference([](int rank, RunOptions&, double&, std::uint64_t& weights) {
-                   weights += static_cast<std::uint64_t>(rank);
-                 }),
-                 "ranks differ in the model's weights"));
-  CHECK(contains(difference([](int rank, RunOptions& o, double&, std::uint64_t&) {
-                   o.texts["note"] = rank == 0 ? "a" : "b";
-                 }),
-                 "ranks differ in the text note: it is a on rank 0"));
-}
-
