@@ -132,16 +132,16 @@ void Optimizer::update_chunk(const Chunk& c, double gradient_scale, bfloat16* ad
   detail::round_step(u.parameter<float>(), old, added, c.count);
 }
 
-void Optimizer::apply(double gradient_scale) {
-  const detail::ProfileScope scope("optimizer");
-  if (maximize_) gradient_scale = -gradient_scale;
+bool Optimizer::is_whole_here(std::size_t parameter) const {
+  const Trained& p = parameters_[parameter];
+  if (division_ != nullptr) return division_->owner(parameter) == ranks_->rank();
+  return needs_whole(p.value.shape(), p.elementwise);
+}
+
+// Counts the step of each parameter that gets one, and updates those that are updated as a whole on this rank.
+void Optimizer::update_wholes_here(double gradient_scale) {
   wholes_.clear();
   old_.assign(parameters_.size(), Tensor());
-  sent_.assign(parameters_.size(), Tensor());
-  const auto is_whole_here = [this](std::size_t i) {
-    const Trained& p = parameters_[i];
-    return division_ == nullptr ? needs_whole(p.value.shape(), p.elementwise) : division_->owner(i) == ranks_->rank();
-  };
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Trained& p = parameters_[i];
     if (!p.active()) continue;
@@ -152,10 +152,15 @@ void Optimizer::apply(double gradient_scale) {
     wholes_.push_back({p.value, detail::gradient_of(p), states_[i], gradient_scale, group.lr, group.weight_decay,
                        steps_[i], p.elementwise, p.parts});
   }
-  {
-    const NoTape guard;
-    update_wholes(wholes_);
-  }
+  const NoTape guard;
+  update_wholes(wholes_);
+}
+
+void Optimizer::apply(double gradient_scale) {
+  const detail::ProfileScope scope("optimizer");
+  if (maximize_) gradient_scale = -gradient_scale;
+  update_wholes_here(gradient_scale);
+  sent_.assign(parameters_.size(), Tensor());
   chunks_.clear();
   detail::Chunks updated;
   auto whole = wholes_.begin();

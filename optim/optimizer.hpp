@@ -209,6 +209,8 @@ class Optimizer {
   void fit_states(const std::vector<NamedTensor>& given);
   void collect();  // chunks_; Error where a parameter belongs to no model any more
   void apply(double gradient_scale);
+  bool is_whole_here(std::size_t parameter) const;  // to be updated as a whole by this rank
+  void update_wholes_here(double gradient_scale);
 };
 
 }  // namespace heed

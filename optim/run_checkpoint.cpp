@@ -49,6 +49,23 @@ std::vector<std::string> RunCheckpoint::check_optimizers(const Checkpoint& c) co
   return optimizers;
 }
 
+// Weights and states, when all else of the checkpoint is checked.
+void RunCheckpoint::load(const Checkpoint& c) const {
+  run_.parts.load(c);
+  const auto load_state = [&c](const std::string& section, auto& part) {
+    std::vector<NamedTensor> state;
+    for (const auto& [path, tensor] : c.tensors)
+      if (path.starts_with(section + "/")) state.push_back({path.substr(section.size() + 1), tensor});
+    part.load_state(state);
+  };
+  for (std::size_t i = 0; i < run_.parts.updates.size(); ++i) {
+    load_state(run_.named("optimizer", i), run_.parts.updates[i].optimizer);
+    load_state(run_.named("schedule", i), run_.parts.updates[i].schedule);
+  }
+  if (run_.options.average != nullptr) load_state("average", *run_.options.average);
+  if (run_.options.last_weights != nullptr) load_state("last_weights", *run_.options.last_weights);
+}
+
 Index RunCheckpoint::resume() {
   const RunOptions& o = run_.options;
   if (!o.checkpoint.empty() || !o.best.empty()) check_names("run", state());  // not only when the first one is due
@@ -71,19 +88,7 @@ Index RunCheckpoint::resume() {
     require(history.other_losses.count(run_.names[i]) == (run_.parts.updates[i].loss ? 1 : 0), "resume: update ",
             run_.names[i], " of ", file, run_.parts.updates[i].loss ? " has no" : " has a",
             " loss of its own but this run's is otherwise; they must be the same");
-  run_.parts.load(c);
-  const auto load_state = [&c](const std::string& section, auto& part) {
-    std::vector<NamedTensor> state;
-    for (const auto& [path, tensor] : c.tensors)
-      if (path.starts_with(section + "/")) state.push_back({path.substr(section.size() + 1), tensor});
-    part.load_state(state);
-  };
-  for (std::size_t i = 0; i < run_.parts.updates.size(); ++i) {
-    load_state(run_.named("optimizer", i), run_.parts.updates[i].optimizer);
-    load_state(run_.named("schedule", i), run_.parts.updates[i].schedule);
-  }
-  if (averaged) load_state("average", *o.average);
-  if (keeps) load_state("last_weights", *o.last_weights);
+  load(c);
   run_.history = std::move(history);
   if (const auto set = c.texts.find(kInstructionSet); set != c.texts.end()) saved_on_ = printable(set->second);
   require(step <= o.steps, "resume: the checkpoint is of step ", step, " but the run has ", o.steps,

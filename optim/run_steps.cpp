@@ -132,6 +132,25 @@ std::vector<RunSteps::Shard> RunSteps::shards() const {
   return shards;
 }
 
+// The updates `first` to `end`, which follow one loss: their part of the step.
+void RunSteps::follow_loss(std::size_t first, std::size_t end, std::vector<Shard>& shards, const Totals& totals,
+                           const std::function<RunEnd()>& end_here, RunStep& made) {
+  const std::vector<Update>& updates = run_.parts.updates;
+  for (const Update& u : updates) u.optimizer.zero_grad();  // a GAN's losses reach the weights of both players
+  for (std::size_t i = first; i < end; ++i) updates[i].optimizer.set_lr(updates[i].schedule(run_.done));
+  RankStep* const ranked = begin_rank_step(first);
+  const Loss& loss_of = updates[first].loss ? updates[first].loss : run_.parts.loss;
+  start_loss(gradients_of(loss_of, shards, totals, ranked), end_here);
+  const double norm = apply(first, end, ranked);
+  const double loss = finish_loss();
+  const std::string& name = run_.names[first];
+  for (std::size_t i = first; i < end; ++i)
+    (i == 0 ? made.lr : made.others["lr_" + run_.names[i]]) = updates[i].optimizer.lr();
+  (first == 0 ? made.loss : made.others["loss_" + name]) = loss;
+  (first == 0 ? made.grad_norm : made.others["grad_norm_" + name]) = norm;
+  (first == 0 ? run_.history.losses : run_.history.other_losses[name]).push_back(loss);
+}
+
 RunStep RunSteps::make(const std::function<RunEnd()>& end_here) {
   const RunOptions& o = run_.options;
   const double start = seconds_now();
@@ -154,18 +173,7 @@ RunStep RunSteps::make(const std::function<RunEnd()>& end_here) {
   const std::vector<Update>& updates = run_.parts.updates;
   for (std::size_t first = 0, end = 1; first < updates.size(); first = end++) {
     while (end < updates.size() && !updates[end].loss) ++end;  // those that follow one loss
-    for (const Update& u : updates) u.optimizer.zero_grad();   // a GAN's losses reach the weights of both players
-    for (std::size_t i = first; i < end; ++i) updates[i].optimizer.set_lr(updates[i].schedule(run_.done));
-    RankStep* const ranked = begin_rank_step(first);
-    const Loss& loss_of = updates[first].loss ? updates[first].loss : run_.parts.loss;
-    start_loss(gradients_of(loss_of, mine, totals, ranked), end_here);
-    const double norm = apply(first, end, ranked);
-    const double loss = finish_loss();
-    for (std::size_t i = first; i < end; ++i)
-      (i == 0 ? made.lr : made.others["lr_" + run_.names[i]]) = updates[i].optimizer.lr();
-    (first == 0 ? made.loss : made.others["loss_" + run_.names[first]]) = loss;
-    (first == 0 ? made.grad_norm : made.others["grad_norm_" + run_.names[first]]) = norm;
-    (first == 0 ? run_.history.losses : run_.history.other_losses[run_.names[first]]).push_back(loss);
+    follow_loss(first, end, mine, totals, end_here, made);
   }
   if (o.average != nullptr) {
     await_values();

@@ -27,6 +27,7 @@ class RunCheckpoint {
 
   Checkpoint checkpoint_to_resume() const;
   std::vector<std::string> check_optimizers(const Checkpoint& c) const;
+  void load(const Checkpoint& c) const;
   Checkpoint state() const;
   std::vector<std::pair<std::string, const Optimizer*>> divided_sections() const;
 };

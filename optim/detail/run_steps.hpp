@@ -49,6 +49,8 @@ class RunSteps {
   double seconds_ = 0, tokens_ = 0;
 
   std::vector<Shard> shards() const;
+  void follow_loss(std::size_t first, std::size_t end, std::vector<Shard>& shards, const Totals& totals,
+                   const std::function<RunEnd()>& end_here, RunStep& made);
   RankStep* begin_rank_step(std::size_t first);
   std::vector<double> gradients_of(const Loss& loss, std::vector<Shard>& shards, const Totals& totals, RankStep* step);
   double gradients_of(const Loss& loss, const std::vector<Batch>& batches, const Totals& totals, RankStep* step);
