@@ -53,40 +53,41 @@ void tell(int stream, int rank, int size, const std::string& host, const std::st
   ::dprintf(stream, "rank %d of %d on %s: %s\n", rank, size, host.c_str(), reason.c_str());
 }
 
-// Ends this process where not all ranks have come within some seconds, from its construction to its destruction: MPI
-// waits for them forever, and can abort nothing before it is initialized. Seconds in which this process was itself
-// stopped, as all ranks of a machine that sleeps, do not count.
-class JoinLimit {
+// Ends this process where some seconds lie between its construction and its destruction, in which MPI waits for all
+// ranks: forever, and it can abort nothing before it is initialized, nor once it is being finalized. Seconds in which
+// this process was itself stopped, as all ranks of a machine that sleeps, do not count.
+class WaitLimit {
  public:
-  explicit JoinLimit(double seconds) {
-    thread_ = std::thread([this, seconds] {
+  // What not all ranks have done by then is told to this stream.
+  WaitLimit(double seconds, const char* done, int stream) {
+    thread_ = std::thread([this, seconds, done, stream] {
       constexpr auto kSlice = std::chrono::milliseconds(100);
       std::unique_lock lock(mutex_);
       for (auto left = std::chrono::duration<double>(seconds); left.count() > 0; left -= kSlice)
-        if (changed_.wait_for(lock, kSlice, [this] { return joined_; })) return;
+        if (changed_.wait_for(lock, kSlice, [this] { return ended_; })) return;
       const int rank = rank_by_environment();
       // What fails on all is told by the first; mpirun takes a while to end the others.
-      if (rank > 0) std::this_thread::sleep_for(std::chrono::seconds(3));
+      if (rank > 0 && changed_.wait_for(lock, std::chrono::seconds(3), [this] { return ended_; })) return;
       std::ostringstream what;
-      what << "not all ranks have come within " << seconds << " seconds";
-      tell(STDERR_FILENO, rank, size_by_environment(), name_of_host(), what.str());
+      what << "not all ranks have " << done << " within " << seconds << " seconds";
+      tell(stream, rank, size_by_environment(), name_of_host(), what.str());
       std::_Exit(1);
     });
   }
-  ~JoinLimit() {
+  ~WaitLimit() {
     {
       const std::lock_guard lock(mutex_);
-      joined_ = true;
+      ended_ = true;
     }
     changed_.notify_one();
     thread_.join();
   }
-  JoinLimit(const JoinLimit&) = delete;
+  WaitLimit(const WaitLimit&) = delete;
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool joined_ = false;
+  bool ended_ = false;
   std::thread thread_;
 };
 
@@ -126,8 +127,11 @@ class MpiRanks final : public Ranks {
     finish();
     stop_ = true;
     if (heart_.joinable()) heart_.join();
+    if (finalizes_) {
+      const WaitLimit limit(timeout_, "left MPI, when all was done,", stderr_);
+      MPI_Finalize();
+    }
     ::close(stderr_);
-    if (finalizes_) MPI_Finalize();
   }
 
   std::string host() const override { return host_; }
@@ -250,7 +254,7 @@ std::unique_ptr<Ranks> join_mpi_ranks(const MpiOptions& options) {
   // it writes, it does not read. Who has chosen the flags keeps them.
   ::setenv("OMPI_MCA_btl_tcp_flags", "send", 0);
   constexpr double kToStart = 10;  // seconds that programs may differ in when they are started
-  const JoinLimit limit(options.timeout + kToStart);
+  const WaitLimit limit(options.timeout + kToStart, "come", STDERR_FILENO);
   int initialized = 0, threads = 0;
   MPI_Initialized(&initialized);
   if (initialized)

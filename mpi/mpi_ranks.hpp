@@ -29,9 +29,9 @@ struct MpiOptions {
 // which waits for the others, and finalizes MPI where this initialized it. Where mpirun has not bound the process to
 // processors of its own, threads() becomes its share of those that the ranks of its machine have.
 //
-// What cannot go on ends all ranks: Ranks::failed(), a destructor that an exception calls, a rank that is silent, and
-// one that does not come. The rank that notices it writes one line to standard error, which names it and its machine,
-// and calls MPI_Abort with exit code 1. What fails on all ranks alike is told by rank 0.
+// What cannot go on ends all ranks: Ranks::failed(), a destructor that an exception calls, a rank that is silent, one
+// that does not come, and one that does not leave. The rank that notices it writes one line to standard error, which
+// names it and its machine, and calls MPI_Abort with exit code 1. What fails on all ranks alike is told by rank 0.
 //
 // Null where neither mpirun nor mpiexec started the program. Throws Error where the time-out is not a number from
 // kLeastTimeout on, where they are of another MPI than this was built with, and where MPI has no support for threads.

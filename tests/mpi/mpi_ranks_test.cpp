@@ -200,12 +200,29 @@ TEST_CASE("mpirun train_lm: a rank that does not come ends all after a time") {
   CHECK(contains(ran.output, ": not all ranks have come within 12 seconds"));
 }
 
+TEST_CASE("mpirun train_lm: a rank that does not leave ends all after a time, when all is done") {
+  for (const int stopped : {0, 1}) {
+    CAPTURE(stopped);
+    const RankTraining t;
+    Ran ran;
+    const std::string stop = "export HEED_RANK_TIMEOUT=3; if [ $rank = " + std::to_string(stopped) +
+                             " ]; then export LD_PRELOAD=" + test::quoted(test::stop_at_the_end_library()) +
+                             " ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0; fi; ";
+    CHECK(seconds_of([&] { ran = run_ranks(t, 3, "--steps 4 --shards 3 ", stop); }) < 30);
+    INFO(ran.output);
+    CHECK(ran.exit_code != 0);
+    CHECK(contains(ran.output, "rank " + std::to_string(1 - stopped) + " of 3 on "));
+    CHECK(contains(ran.output, ": not all ranks have left MPI, when all was done, within 3 seconds"));
+    CHECK(load_checkpoint(t.file("lm.h5")).counter("step") == 4);
+  }
+}
+
 TEST_CASE("mpirun train_lm: a rank that was stopped itself waits for others as long as if it had not been") {
   const RankTraining t;
-  // Rank 0 waits for rank 1 and is stopped for longer than the 12 seconds that it would wait.
+  // Rank 0 waits for rank 1 and is stopped for longer than the 13 seconds that it would wait.
   const std::string late =
-      "export HEED_RANK_TIMEOUT=2; if [ $rank = 1 ]; then sleep 16; "
-      "else (sleep 2; kill -STOP $$; touch stopped; sleep 12.5; kill -CONT $$) & fi; ";
+      "export HEED_RANK_TIMEOUT=3; if [ $rank = 1 ]; then sleep 17; "
+      "else (sleep 2; kill -STOP $$; touch stopped; sleep 13.5; kill -CONT $$) & fi; ";
   const Ran ran = run_ranks(t, 2, "--steps 4 --shards 2 ", late);
   INFO(ran.output);
   CHECK(ran.exit_code == 0);

@@ -20,6 +20,8 @@ std::string mpirun() {
 
 std::string rank_program(const std::string& name) { return program(name, HEED_PROGRAMS); }
 
+std::string stop_at_the_end_library() { return HEED_STOP_AT_THE_END; }
+
 RankTraining::RankTraining() : Training(HEED_PROGRAMS) {}
 
 }  // namespace heed::test
