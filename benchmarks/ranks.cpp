@@ -1,15 +1,20 @@
 // A training step of a GPT by the run loop: of one process, or, started by mpirun, of as many ranks, each with a part
 // of the texts. The same work as torch's DistributedDataParallel over gloo would divide.
 //
-//   bench_ranks nano|baby|gpt2 [--threads N] [--steps N] [--bf16]      bf16: of what ranks send each other
+//   bench_ranks nano|baby|gpt2 [--threads N] [--steps N] [--bf16] [--trace FILE]
 //   mpirun -n 2 bench_ranks gpt2
+//
+// bf16: of what ranks send each other. trace: rank 0 profiles the steps, prints the table, and writes when its link
+// carried what.
 #include <algorithm>
 #include <cstdio>
+#include <iostream>
 #include <heed/heed.hpp>
 #ifdef HEED_HAS_MPI
 #include <heed/mpi/mpi_ranks.hpp>
 #endif
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,7 +31,9 @@ struct Texts {
   Batch one;
 };
 
-void measure(const benchmarks::GptSize& c, Ranks* ranks, Index steps, DType communication) {
+constexpr Index kWarmup = 3;
+
+void measure(const benchmarks::GptSize& c, Ranks* ranks, Index steps, DType communication, const std::string& trace) {
   const Index size = ranks == nullptr ? 1 : ranks->size(), rows = c.batch / size;
   Rng rng(0);
   GPT model({.vocabulary = c.vocabulary, .context = c.context, .layers = c.layers, .heads = c.heads, .width = c.width},
@@ -41,8 +48,11 @@ void measure(const benchmarks::GptSize& c, Ranks* ranks, Index steps, DType comm
     begun.push_back(benchmarks::seconds());
     return model.loss(b.inputs, b.targets);
   };
-  RunOptions o{.steps = steps + 3, .shards = size, .ranks = ranks, .communication_dtype = communication,
+  RunOptions o{.steps = steps + kWarmup, .shards = size, .ranks = ranks, .communication_dtype = communication,
                .grad_clip = 0};
+  std::optional<Profile> profile;
+  if (!trace.empty() && (ranks == nullptr || ranks->rank() == 0))
+    o.profile = &profile.emplace(ProfileOptions{.warmup = kWarmup, .active = steps});
   run(model, optimizer, schedule, texts, {}, o, loss);
   if (ranks != nullptr && ranks->rank() > 0) return;
   std::vector<double> times;
@@ -57,12 +67,15 @@ void measure(const benchmarks::GptSize& c, Ranks* ranks, Index steps, DType comm
     std::printf("; a rank sends %.2f MB a step",
                 static_cast<double>(ranks->bytes_sent()) / 1e6 / static_cast<double>(o.steps));
   std::printf("\n");
+  if (!profile) return;
+  profile->print(std::cout);
+  profile->export_chrome_trace(trace);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string name;
+  std::string name, trace;
   int threads = 0;
   Index steps = 10;
   DType communication = DType::float32;
@@ -72,6 +85,8 @@ int main(int argc, char** argv) {
       threads = std::stoi(argv[++i]);
     else if (a == "--steps" && i + 1 < argc)
       steps = std::stoi(argv[++i]);
+    else if (a == "--trace" && i + 1 < argc)
+      trace = argv[++i];
     else if (a == "--bf16")
       communication = DType::bfloat16;
     else
@@ -83,7 +98,7 @@ int main(int argc, char** argv) {
 #endif
   if (threads > 0) set_threads(threads);
   for (const benchmarks::GptSize& c : benchmarks::kGptSizes)
-    if (name == c.name) return measure(c, ranks.get(), steps, communication), 0;
+    if (name == c.name) return measure(c, ranks.get(), steps, communication, trace), 0;
   std::fprintf(stderr, "bench_ranks: unknown configuration '%s'; it must be nano, baby or gpt2\n", name.c_str());
   return 2;
 }

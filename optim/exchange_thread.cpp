@@ -37,6 +37,8 @@ ExchangeThread::~ExchangeThread() {
 ExchangeThread::Ticket ExchangeThread::add(Messages messages, Channel channel) {
   const std::lock_guard lock(mutex_);
   Queue& queue = queues_[channel];
+  if (queue.is_idle()) queue.busy = {channel, seconds_now(), 0, 0};
+  for (const Outgoing& o : messages.out) queue.busy.bytes += o.count;
   queue.waiting.push_back(std::move(messages));
   move_on();
   if (!thread_.joinable()) thread_ = std::thread([this] { drive(); });
@@ -58,12 +60,17 @@ void ExchangeThread::wait(const Ticket& ticket) {
 }
 
 bool ExchangeThread::is_idle() const {
-  return std::all_of(queues_.begin(), queues_.end(),
-                     [](const Queue& q) { return q.waiting.empty() && q.under_way.empty(); });
+  return std::all_of(queues_.begin(), queues_.end(), [](const Queue& q) { return q.is_idle(); });
+}
+
+std::vector<ExchangeThread::Busy> ExchangeThread::take_busy() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(busy_, {});
 }
 
 void ExchangeThread::move_on() {
   for (Queue& q : queues_) {
+    if (q.is_idle()) continue;
     const int channel = static_cast<int>(&q - queues_.data());
     while (!q.under_way.empty() && (q.under_way.front() == nullptr || q.under_way.front()->done())) {
       q.under_way.pop_front();
@@ -73,6 +80,9 @@ void ExchangeThread::move_on() {
       q.under_way.push_back(ranks_.start(q.waiting.front().out, q.waiting.front().in, channel));
       q.waiting.pop_front();
     }
+    if (!q.is_idle()) continue;
+    q.busy.end = seconds_now();
+    busy_.push_back(q.busy);
   }
 }
 

@@ -25,15 +25,17 @@ void ProfileSum::add(const ProfileEvent& e, double of_seconds) {
 
 void ProfileSums::add(std::span<const ProfileEvent> events) {
   for (const ProfileEvent& e : events) {
-    if (e.inside != 0) continue;  // the part has its time
     const double whole = e.end - e.begin;
+    if (e.kind == ProfileEvent::beside) beside[e.name].add(e, whole);
+    if (e.inside != 0) continue;  // the part has its time
     switch (e.kind) {
       case ProfileEvent::forward: ops[{e.name, e.module}].forward.add(e, e.self); break;
       case ProfileEvent::backward: ops[{e.name, e.module}].backward.add(e, e.self); break;
       case ProfileEvent::part: parts[e.name].add(e, whole); break;
       case ProfileEvent::span: spans[e.name].add(e, whole); break;
       case ProfileEvent::pass:
-      case ProfileEvent::step: break;
+      case ProfileEvent::step:
+      case ProfileEvent::beside: break;
     }
   }
 }
@@ -65,7 +67,7 @@ void Profile::State::begin_step() {
   last_module_ = kNone;
   generation_ = next_number() << 32;
   flops_ = {};
-  begin_ = last_ = detail::seconds_now();
+  begin_ = tick();
   for (Frame& f : frames_) f.event.begin = begin_, f.inner = 0;
 }
 
@@ -111,6 +113,11 @@ void Profile::State::start() {
 
 // ---- Events ----
 
+double Profile::State::tick() {
+  waited_ = 0;
+  return last_ = detail::seconds_now();
+}
+
 detail::Flops Profile::State::take_flops() {
   const detail::Flops taken = {flops_[0], flops_[1], flops_[2]};
   flops_ = {};
@@ -147,8 +154,9 @@ std::uint64_t Profile::State::op(const char* name, std::string_view module, doub
     e.module = names(module);
     tell_modules(e.module);
   }
-  e.end = last_ = detail::seconds_now();
-  e.self = e.end - e.begin;
+  const double waited = waited_;
+  e.end = tick();
+  e.self = e.end - e.begin - waited;
   count_inside(e, e.self);
   events_.push_back(e);
   return generation_ | events_.size();
@@ -157,7 +165,7 @@ std::uint64_t Profile::State::op(const char* name, std::string_view module, doub
 std::uint64_t Profile::State::push(Event e) {
   keep_flops();
   e.inside = inside_;
-  e.begin = last_ = active_ ? detail::seconds_now() : 0;
+  e.begin = active_ ? tick() : 0;
   frames_.push_back({next_number(), e});
   recount_frames();
   return frames_.back().number;
@@ -197,7 +205,7 @@ void Profile::State::end(std::uint64_t begun) noexcept {
   const auto first = static_cast<std::size_t>(of - frames_.begin());
   keep_flops();
   while (frames_.size() > first) {
-    if (active_) last_ = detail::seconds_now();
+    if (active_) tick();
     const Event e = closed(frames_.back(), last_);
     frames_.pop_back();
     if (!active_) continue;
@@ -220,7 +228,19 @@ void Profile::State::leave_out() {
   if (!active_) return;
   tell_modules(kNone);
   keep_flops();
-  last_ = detail::seconds_now();
+  tick();
+}
+
+void Profile::State::waited(const char* name, double begin, double end) {
+  if (!active_) return;
+  events_.push_back({.kind = Event::part, .name = names(name), .inside = inside_, .begin = begin, .end = end});
+  count_inside(events_.back(), end - begin);
+  waited_ += end - begin;
+}
+
+void Profile::State::beside(const char* name, double begin, double end, double bytes) {
+  if (!active_) return;
+  events_.push_back({.kind = Event::beside, .name = names(name), .begin = begin, .end = end, .bytes = bytes});
 }
 
 // ---- Modules ----

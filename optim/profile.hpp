@@ -40,11 +40,12 @@ struct ProfileWork {
   double share_of_memory = 0;  // of peak_bandwidth(); above 1 where the bytes are in caches
 };
 
-// Averages over the steps. Ops, parts and the rest add up to the step; spans overlap them.
+// Averages over the steps. Ops, parts and the rest add up to the step; spans overlap them. Beside them other threads
+// work: those of several ranks (run()) send each other gradients and new values, and `bytes` are those that are sent.
 struct ProfileRow {
-  enum Kind { op, part, rest, span };
+  enum Kind { op, part, rest, span, beside };
   Kind kind = op;
-  std::string name;    // "linear"; of a part "optimizer"; of a span as its RecordFunction was named
+  std::string name;    // "linear"; of a part "optimizer"; of a span as its RecordFunction was named; "values"
   std::string module;  // of an op: "blocks.2.mlp"; empty: the model itself
   ProfileWork forward, backward;
   double seconds() const { return forward.seconds + backward.seconds; }
@@ -58,7 +59,8 @@ struct ProfileOptions {
 
 // Measures the thread that it is made on until it ends there, like a Tape; one at a time. Each moment between two ops
 // counts for the second: an op tells when it is done. So what a program computes by itself counts for the op after it,
-// unless a RecordFunction holds it. What other threads do by themselves, as the making of batches, is not seen.
+// unless a RecordFunction holds it. What other threads do by themselves, as the making of batches, is not seen, but for
+// what ranks send each other.
 //
 // An op counts for the innermost module that holds all parameters which it reads, as named_parameters() named them. One
 // that reads none counts for that which holds both the last parameter read before it and the next one after it:

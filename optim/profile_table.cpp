@@ -74,6 +74,8 @@ std::vector<ProfileRow> averages(Profile::State& state) {
   rows.push_back({ProfileRow::rest, "everything else", {}, {.seconds = std::max(0.0, rest)}, {}});
   for (const auto& [name, sum] : m.sums.spans)
     rows.push_back({ProfileRow::span, state.names[name], {}, work_of(sum, steps, machine), {}});
+  for (const auto& [name, sum] : m.sums.beside)
+    rows.push_back({ProfileRow::beside, state.names[name], {}, work_of(sum, steps, machine), {}});
   sort_by_time(rows);
   return rows;
 }
@@ -157,10 +159,10 @@ class Table {
                    step_ > 0 ? 100 * r.seconds() / step_ : 0);
   }
   // A row for something that is no op.
-  void part(const std::string& name, const std::string& calls, double seconds) const {
+  void part(const std::string& name, const std::string& calls, double seconds, double bytes = 0) const {
     out_ << padded(name, name_ + module_)
-         << format("%6s %9s %9s %9s %9s %7s %6s %9s %6.1f%%\n", calls.c_str(), "", "", "", "", "", "",
-                   milliseconds(seconds).c_str(), step_ > 0 ? 100 * seconds / step_ : 0);
+         << format("%6s %9s %9s %9s %9s %7s %6s %9s %6.1f%%\n", calls.c_str(), "", "", "", "", "",
+                   scaled(bytes, 1e6).c_str(), milliseconds(seconds).c_str(), step_ > 0 ? 100 * seconds / step_ : 0);
   }
   void rows(const std::vector<ProfileRow>& rows, Index most) const {
     ProfileRow others, all{ProfileRow::part, "all ops", {}, {}, {}};
@@ -208,12 +210,16 @@ void Profile::print(std::ostream& out, Index most_rows) const {
     out << "profile: no step was measured" << (done() ? "" : ": the warm-up is not over") << '\n';
     return;
   }
-  std::vector<ProfileRow> ops, others, spans;
+  std::vector<ProfileRow> ops, others, spans, beside;
   ProfileWork work;
   double step = 0;
   for (const ProfileRow& r : all) {
-    (r.kind == ProfileRow::op ? ops : r.kind == ProfileRow::span ? spans : others).push_back(r);
-    if (r.kind == ProfileRow::span) continue;
+    (r.kind == ProfileRow::op       ? ops
+     : r.kind == ProfileRow::span   ? spans
+     : r.kind == ProfileRow::beside ? beside
+                                    : others)
+        .push_back(r);
+    if (r.kind == ProfileRow::span || r.kind == ProfileRow::beside) continue;
     work = work + r.forward + r.backward;
     step += r.seconds();
   }
@@ -226,7 +232,8 @@ void Profile::print(std::ostream& out, Index most_rows) const {
 
   const std::vector<ProfileRow> by_op = joined(ops, false), by_module = joined(ops, true);
   std::size_t name_width = width_of(by_op, &ProfileRow::name, 18);
-  for (const auto* rows : {&others, &spans}) name_width = std::max(name_width, width_of(*rows, &ProfileRow::name, 18));
+  for (const auto* rows : {&others, &spans, &beside})
+    name_width = std::max(name_width, width_of(*rows, &ProfileRow::name, 18));
   const Table of_ops(out, step, name_width, 0),
       of_modules(out, step, name_width, width_of(by_module, &ProfileRow::module, 14));
   of_ops.title("op");
@@ -235,9 +242,12 @@ void Profile::print(std::ostream& out, Index most_rows) const {
   of_ops.part("step", "", step);
   of_modules.title("op");
   of_modules.rows(by_module, most_rows);
-  if (spans.empty()) return;
-  out << "\nspans, with all that is in them\n";
-  for (const ProfileRow& r : spans) of_ops.part(r.name, call_count(r.forward.calls), r.seconds());
+  const auto list = [&](const char* title, const std::vector<ProfileRow>& rows) {
+    if (!rows.empty()) out << title;
+    for (const ProfileRow& r : rows) of_ops.part(r.name, call_count(r.forward.calls), r.seconds(), r.forward.bytes);
+  };
+  list("\nspans, with all that is in them\n", spans);
+  list("\nbeside all this, what ranks send each other\n", beside);
 }
 
 }  // namespace heed

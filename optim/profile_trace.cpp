@@ -24,6 +24,21 @@ class Trace {
             std::string(arch()) + ", " + std::to_string(threads()) + R"( threads"}})";
   }
 
+  // What went on beside, each name on a line of its own.
+  void add_beside(std::span<const ProfileEvent> events) {
+    std::vector<std::uint32_t> lines;  // names
+    for (const ProfileEvent& e : events) {
+      auto line = std::find(lines.begin(), lines.end(), e.name);
+      if (line == lines.end()) {
+        line = lines.insert(lines.end(), e.name);
+        text_ += ",\n{\"name\": \"thread_name\", \"ph\": \"M\", \"pid\": 1, \"tid\": " +
+                 std::to_string(lines.size() + 1) + ", \"args\": {\"name\": " + quoted(names_[e.name]) + "}}";
+      }
+      write(names_[e.name], "beside", e.begin, e.end, R"("MB": )" + number(e.bytes / 1e6),
+            static_cast<int>(line - lines.begin()) + 2);
+    }
+  }
+
   // Events in order, each before those that it holds.
   void add(std::span<const ProfileEvent> events) {
     for (std::size_t i = 0; i < events.size();) {
@@ -105,9 +120,11 @@ class Trace {
           R"("module": )" + quoted(names_[e.module]) + ", \"MB\": " + number(e.bytes / 1e6) + ", \"GFLOP\": " +
               number(flops / 1e9) + ", \"GFLOP/s\": " + number(e.self > 0 ? flops / e.self / 1e9 : 0));
   }
-  void write(const std::string& name, const char* category, double begin, double end, const std::string& args = "") {
+  void write(const std::string& name, const char* category, double begin, double end, const std::string& args = "",
+             int line = 1) {
     text_ += ",\n{\"name\": " + quoted(name) + ", \"cat\": \"" + category +
-             "\", \"ph\": \"X\", \"pid\": 1, \"tid\": 1, \"ts\": " + microseconds(nanoseconds(begin)) +
+             "\", \"ph\": \"X\", \"pid\": 1, \"tid\": " + std::to_string(line) +
+             ", \"ts\": " + microseconds(nanoseconds(begin)) +
              ", \"dur\": " + microseconds(nanoseconds(end) - nanoseconds(begin)) + ", \"args\": {" + args + "}}";
   }
 
@@ -138,7 +155,10 @@ void Profile::export_chrome_trace(const std::filesystem::path& file) const {
     return a.end != b.end ? a.end > b.end : a.kind > b.kind;  // what holds others comes first
   });
   Trace trace(state_->names, m.trace.empty() ? 0 : m.trace.front().begin);
-  trace.add(m.trace);
+  const auto beside = std::stable_partition(m.trace.begin(), m.trace.end(),
+                                            [](const ProfileEvent& e) { return e.kind != ProfileEvent::beside; });
+  trace.add({m.trace.begin(), beside});
+  trace.add_beside({beside, m.trace.end()});
   const std::string text = trace.finish(m.steps, state_->left_out_of_trace);
   detail::replace_file("export_chrome_trace", file, reinterpret_cast<const unsigned char*>(text.data()), text.size());
 }

@@ -62,6 +62,7 @@ RankStep::~RankStep() {
 }
 
 void RankStep::Values::wait() {
+  const double begin = seconds_now();
   exchanges->wait(last);
   const std::lock_guard lock(mutex);
   if (!added.empty()) {
@@ -74,6 +75,7 @@ void RankStep::Values::wait() {
     added.clear();
   }
   storage->arrival = nullptr;
+  if (Profiler* profiler = mode().profiler) profiler->waited("awaited values", begin, seconds_now());
 }
 
 void RankStep::wait() {
@@ -270,6 +272,18 @@ void RankStep::finish() {
     info.has_gradient = progress_[i].anywhere;
     progress_[i].sum = Tensor();
   }
+  tell_profile();
+}
+
+// What was exchanged since the last step's gradients had arrived: its values, and this one's gradients.
+void RankStep::tell_profile() {
+  const std::vector<ExchangeThread::Busy> busy = exchanges_.take_busy();
+  Profiler* const profiler = mode().profiler;
+  if (profiler == nullptr) return;
+  for (const auto& [channel, begin, end, bytes] : busy)
+    if (channel == ExchangeThread::gradients || channel == ExchangeThread::values)
+      profiler->beside(channel == ExchangeThread::values ? "values" : "gradients", begin, end,
+                       static_cast<double>(bytes));
 }
 
 // Those that are not planned, where a rank has a gradient.

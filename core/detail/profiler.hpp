@@ -25,6 +25,10 @@ class Profiler {
   virtual std::uint64_t begin_backward(std::uint64_t op, const char* name, std::string_view module, double bytes) = 0;
   virtual void end(std::uint64_t begun) noexcept = 0;
   virtual void leave_out() = 0;  // the time up to now is no op's
+  // A part inside the op that goes on, which is over: its time is not the op's. In seconds of seconds_now().
+  virtual void waited(const char* name, double begin, double end) = 0;
+  // What another thread did meanwhile, in the same seconds; told on this one, before the step is over.
+  virtual void beside(const char* name, double begin, double end, double bytes) = 0;
 
   // Floating-point operations, 2 a multiply-add, of products whose operands are of this type as the machine reads them.
   // A driver tells them once a call, on the thread of its op.

@@ -34,6 +34,13 @@ class ExchangeThread {
     std::size_t number = 0;
   };
 
+  // A time in which exchanges of a channel were under way without a rest, and the bytes that this rank sent in it.
+  struct Busy {
+    Channel channel = gradients;
+    double begin = 0, end = 0;  // of seconds_now()
+    std::size_t bytes = 0;
+  };
+
   explicit ExchangeThread(Ranks& ranks) : ranks_(ranks) {}
   ~ExchangeThread();  // what is under way is left as it is
   ExchangeThread(const ExchangeThread&) = delete;
@@ -45,6 +52,7 @@ class ExchangeThread {
   void poll();  // drives all of them for a moment, where the thread does not
   // Drives all of them itself meanwhile. Throws what an exchange threw.
   void wait(const Ticket& ticket);
+  std::vector<Busy> take_busy();  // those that have ended since the last call
 
  private:
   struct Queue {
@@ -52,12 +60,15 @@ class ExchangeThread {
     std::deque<std::unique_ptr<Ranks::Exchange>> under_way;
     std::size_t added = 0;
     std::atomic<std::size_t> done = 0;
+    Busy busy;  // since it was idle
+    bool is_idle() const { return waiting.empty() && under_way.empty(); }
   };
 
   Ranks& ranks_;
   std::mutex mutex_;  // of all below
   std::condition_variable changed_;
   std::array<Queue, kChannels> queues_;
+  std::vector<Busy> busy_;
   std::exception_ptr error_;
   bool stop_ = false;
   std::thread thread_;  // from the first exchange on

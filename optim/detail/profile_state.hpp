@@ -34,7 +34,7 @@ using Flops = std::array<double, 3>;  // by DType: float32, float64, bfloat16
 
 // What took from `begin` to `end`, in seconds of a clock.
 struct ProfileEvent {
-  enum Kind : std::uint8_t { forward, backward, part, pass, span, step };
+  enum Kind : std::uint8_t { forward, backward, part, pass, span, step, beside };
   Kind kind = forward;
   std::uint32_t name = 0, module = 0;
   std::uint32_t inside = 0;  // the part that it belongs to; 0: none
@@ -57,7 +57,7 @@ struct ProfileSums {
     ProfileSum forward, backward;
   };
   std::map<std::pair<std::uint32_t, std::uint32_t>, Directions> ops;
-  std::map<std::uint32_t, ProfileSum> parts, spans;
+  std::map<std::uint32_t, ProfileSum> parts, spans, beside;
   void add(std::span<const ProfileEvent> events);
 };
 
@@ -106,6 +106,8 @@ struct Profile::State final : detail::Profiler {
   std::uint64_t begin_backward(std::uint64_t op, const char* name, std::string_view module, double bytes) override;
   void end(std::uint64_t begun) noexcept override;
   void leave_out() override;
+  void waited(const char* name, double begin, double end) override;
+  void beside(const char* name, double begin, double end, double bytes) override;
 
  private:
   // What has begun and not ended.
@@ -117,6 +119,7 @@ struct Profile::State final : detail::Profiler {
 
   bool active_ = false;
   double begin_ = 0, last_ = 0;       // of the step that goes on; of the event before
+  double waited_ = 0;                 // seconds since then that are not the next op's
   std::uint64_t generation_ = 0;      // of the numbers that op() gives: those of other steps are unknown
   std::vector<Event> events_;         // of the step that goes on
   std::vector<std::size_t> unknown_;  // of these, the ops without parameters whose module the next parameter will tell
@@ -128,6 +131,7 @@ struct Profile::State final : detail::Profiler {
   static constexpr std::uint32_t kNone = 0xffffffffu;
 
   void begin_step();
+  double tick();  // what follows is of the next event
   detail::Flops take_flops();
   void keep_flops();  // those so far for the derivative that runs
   void count_inside(const Event& e, double of_seconds);

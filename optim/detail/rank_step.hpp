@@ -118,6 +118,7 @@ class RankStep {
   void start(Bucket& bucket);
   void join(Bucket& bucket);
   void exchange_rest();
+  void tell_profile();
   void step_bucket(const Bucket& bucket, Optimizer& optimizer, double gradient_scale);
 };
 

@@ -1,4 +1,5 @@
 // Exchanges that a thread moves on.
+#include <array>
 #include <chrono>
 #include <heed/optim/detail/exchange_thread.hpp>
 #include <numeric>
@@ -60,4 +61,36 @@ TEST_CASE("exchange thread: an exchange is done without anybody waiting, and an 
     exchanges.wait(add());
   });
   CHECK(reasons == std::map<int, std::string>{{0, "another rank failed"}, {1, "no more"}});
+}
+
+TEST_CASE("exchange thread: it tells from when to when each channel had something under way, and how many bytes") {
+  CHECK(on_ranks(2, [](Ranks& ranks) {
+          const int other = 1 - ranks.rank();
+          std::array<char, 5> mine{}, theirs{};
+          ExchangeThread exchanges(ranks);
+          const auto add = [&](std::size_t bytes, ExchangeThread::Channel channel) {
+            return exchanges.add({{{other, mine.data(), bytes}}, {{other, theirs.data(), bytes}}}, channel);
+          };
+          const double begin = detail::seconds_now();
+          exchanges.wait(add(3, ExchangeThread::values));
+          const double between = detail::seconds_now();
+          add(1, ExchangeThread::gradients);  // the other rank needs both
+          exchanges.wait(add(5, ExchangeThread::gradients));
+          const double end = detail::seconds_now();
+          const auto busy = exchanges.take_busy();
+          require(exchanges.take_busy().empty(), "told twice");
+          require(busy.size() >= 2 && busy.front().channel == ExchangeThread::values, "values came first");
+          require(busy.front().bytes == 3, "bytes of values");
+          require(begin <= busy.front().begin && busy.front().begin <= busy.front().end, "values' begin");
+          require(busy.front().end <= between, "values' end");
+          std::size_t bytes = 0;
+          double last = between;
+          for (std::size_t i = 1; i < busy.size(); ++i) {  // one, or two where the first was done at once
+            require(busy[i].channel == ExchangeThread::gradients, "another channel");
+            require(last <= busy[i].begin && busy[i].begin <= busy[i].end, "they follow each other");
+            last = busy[i].end;
+            bytes += busy[i].bytes;
+          }
+          require(last <= end && bytes == 6, "bytes of gradients");
+        }).empty());
 }

@@ -1,5 +1,6 @@
 // What a profile adds up: names, sums, and the modules of ops without parameters.
 #include <algorithm>
+#include <heed/optim/detail/clock.hpp>
 #include <heed/optim/detail/profile_state.hpp>
 
 #include "tests/support.hpp"
@@ -31,7 +32,9 @@ TEST_CASE("profile state: ops count by themselves, parts with all in them, spans
       {.kind = Event::part, .name = 5, .inside = 4, .begin = 12, .end = 13},
       {.kind = Event::span, .name = 6, .begin = 0, .end = 20},
       {.kind = Event::pass, .name = 7, .begin = 3, .end = 9},
-      {.kind = Event::step, .name = 8, .begin = 0, .end = 21}};
+      {.kind = Event::step, .name = 8, .begin = 0, .end = 21},
+      {.kind = Event::beside, .name = 9, .inside = 4, .begin = -2, .end = 12, .bytes = 6},
+      {.kind = Event::beside, .name = 9, .begin = 13, .end = 16, .bytes = 1}};
   sums.add(events);
   CHECK(sums.ops.size() == 2);
   const auto& op = sums.ops.at({1, 2});
@@ -44,6 +47,10 @@ TEST_CASE("profile state: ops count by themselves, parts with all in them, spans
   CHECK(sums.parts.size() == 1);
   CHECK(sums.parts.at(4).seconds == 10);
   CHECK(sums.spans.at(6).seconds == 20);
+  CHECK(sums.beside.size() == 1);
+  CHECK(sums.beside.at(9).calls == 2);
+  CHECK(sums.beside.at(9).seconds == 17);
+  CHECK(sums.beside.at(9).bytes == 7);
 }
 
 TEST_CASE("profile state: the module of an op without parameters") {
@@ -70,4 +77,31 @@ TEST_CASE("profile state: the module of an op without parameters") {
     INFO(c.before, " and ", c.after);
     CHECK(state.names[add->first.second] == c.module);
   }
+}
+
+TEST_CASE("profile state: what an op waited for is a part, and not the op's time nor its derivative's") {
+  Profile::State state({});
+  const auto wait = [&] {
+    const double begin = detail::seconds_now();
+    while (detail::seconds_now() < begin + 0.02) continue;
+    state.waited("waiting", begin, detail::seconds_now());
+  };
+  state.count(DType::float32, 8);
+  wait();
+  const std::uint64_t op = state.op("linear", "up", 0);
+  state.op("relu", "", 0);
+  const std::uint64_t backward = state.begin_backward(op, "linear", "up", 0);
+  wait();
+  state.end(backward);
+  const Profile::State::Measured m = state.so_far();
+  const auto& linear = m.sums.ops.at({state.names("linear"), state.names("up")});
+  const auto& waiting = m.sums.parts.at(state.names("waiting"));
+  CHECK(waiting.calls == 2);
+  CHECK(waiting.seconds >= 0.04);
+  CHECK(linear.forward.flops[0] == 8);
+  double all = waiting.seconds;
+  for (const auto& [key, sum] : m.sums.ops) all += sum.forward.seconds + sum.backward.seconds;
+  CHECK(all <= m.seconds);  // it is counted once
+  CHECK(linear.forward.seconds >= 0);
+  CHECK(linear.backward.seconds >= 0);
 }

@@ -1,11 +1,17 @@
 // What overlaps in a step of several ranks. That it changes no bit is tests/optim/ranks_test.cpp's.
+#include <fstream>
+#include <heed/optim/profile.hpp>
 #include <heed/optim/ranks.hpp>
+#include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tests/autograd/small_ops.hpp"
+#include "tests/data/temporary_folder.hpp"
 #include "tests/optim/plane_run.hpp"
 #include "tests/optim/thread_ranks.hpp"
 
 using namespace heed;
+using test::contains;
 using test::on_ranks;
 using test::Plane;
 
@@ -93,4 +99,51 @@ TEST_CASE("rank step: a gradient that comes after the last op that has its param
   CHECK(reasons.at(0) ==
         "run: down.bias got a gradient in the derivative of an op that does not have it among its inputs, after the "
         "last op that has; ranks may have summed it before: give it to that op");
+}
+
+TEST_CASE("rank step: a profile shows what ranks send each other, beside the ops") {
+  test::TemporaryFolder folder;
+  std::map<std::string, double> sent[2];
+  const auto reasons = on_ranks(2, [&](Ranks& ranks) {
+    Rng rng(3);
+    TwoLayers model(rng);
+    AdamW optimizer(named_parameters(model));
+    Schedule schedule("constant", {.lr = 1e-3});
+    Profile profile({.warmup = 1});
+    run(model, optimizer, schedule, Plane{}, {},
+        {.steps = 4, .shards = 4, .ranks = &ranks, .profile = &profile},
+        [&](const Batch& b) { return mse_loss(model.down(model.up(b.inputs)), b.targets); });
+    double whole = 0;
+    for (const ProfileRow& row : profile.key_averages()) {
+      if (row.kind == ProfileRow::beside)
+        sent[ranks.rank()][row.name] = row.forward.bytes;
+      else if (row.kind != ProfileRow::span)
+        whole += row.seconds();
+    }
+    require(std::abs(whole - profile.seconds()) < 1e-3 * whole, "they are no part of a step");
+    std::ostringstream table;
+    profile.print(table);
+    require(contains(table.str(), "beside all this, what ranks send each other"), table.str());
+    if (ranks.rank() > 0) return;
+    profile.export_chrome_trace(folder.path / "trace.json");
+    std::ifstream in(folder.path / "trace.json");
+    const nlohmann::json trace = nlohmann::json::parse(in);
+    std::map<std::string, int> lines;  // by name
+    for (const auto& e : trace.at("traceEvents"))
+      if (e.at("ph") == "M" && e.at("name") == "thread_name") lines[e.at("args").at("name")] = e.at("tid");
+    require(lines.size() == 2 && lines["gradients"] != lines["values"], "a line for each");
+    for (const auto& e : trace.at("traceEvents")) {
+      if (e.at("ph") != "X") continue;
+      const auto line = lines.find(e.at("name"));
+      require(e.at("tid") == (line == lines.end() ? 1 : line->second), "on another line");
+    }
+  });
+  for (const auto& [rank, reason] : reasons) FAIL_CHECK(rank, ": ", reason);
+  CHECK(sent[0].size() == 2);
+  CHECK(sent[1].size() == 2);
+  for (const char* what : {"gradients", "values"}) {  // each parameter once, and who has a gradient
+    const double bytes = sent[0][what] + sent[1][what];
+    CHECK(bytes >= 4 * 30001);
+    CHECK(bytes < 4 * 30001 * 1.001);
+  }
 }
