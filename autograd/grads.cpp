@@ -119,6 +119,16 @@ void Grads::add(int i, const Tensor& gradient) {
   pending_[static_cast<std::size_t>(pending_count_++)] = {i, gradient};
 }
 
+void Grads::add_later(int i, std::function<Tensor()> gradient) {
+  if (!wants(i)) return;
+  Tape::State& s = tape_.state();
+  const Tensor& parameter = s.nodes[step_.inputs[static_cast<std::size_t>(i)].node].parameter;
+  std::optional<std::size_t> reader;
+  if (s.completed && parameter.defined()) reader = s.last_reader(parameter);
+  if (!reader) return add(i, gradient());
+  s.late.push_back({*reader, &step_, i, std::move(gradient)});
+}
+
 void Grads::add_now(int i, const Tensor& gradient) {
   const InputRef& ref = step_.inputs[static_cast<std::size_t>(i)];
   Tape::State& s = tape_.state();

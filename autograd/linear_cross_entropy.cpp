@@ -54,6 +54,20 @@ void sum_columns(const Tensor& logits, Index rows, const Target& out, bool accum
   });
 }
 
+// Of `count` rows: dW = dz^T x, or dW += dz^T x.
+void add_to_weight(DType products, const MatrixIn& dlogits, Index classes, const MatrixIn& x, Index d, Index count,
+                   const Target& weight) {
+  gemm({.m = classes,
+        .n = d,
+        .k = count,
+        .a = transposed(dlogits),
+        .b = x,
+        .products = products,
+        .c = weight.gradient.raw(),
+        .ldc = d,
+        .accumulate = weight.accumulate});
+}
+
 // One chunk of rows: its logits, their losses (if asked for), and in their place the gradients of the logits, which are
 // passed on.
 template <class T>
@@ -97,22 +111,19 @@ void run_chunk(const Operands& o, Index begin, Index count, const Chunk& chunk, 
           .ldc = d,
           .accumulate = g.x.accumulate});
   if (g.weight)
-    gemm({.m = classes,
-          .n = d,
-          .k = count,
-          .a = transposed(dlogits),
-          .b = x,
-          .products = o.products,
-          .c = g.weight.gradient.raw(),
-          .ldc = d,
-          .accumulate = g.weight.accumulate || begin > 0});
+    add_to_weight(o.products, dlogits, classes, x, d, count,
+                  {g.weight.gradient, g.weight.accumulate || begin > 0});
   if (g.bias) sum_columns<T>(logits, count, g.bias, g.bias.accumulate || begin > 0);
 }
 
-// All chunks. Their sizes depend on the shapes alone. With no rows, one empty chunk zeroes the gradients.
-void run(const Operands& o, const Tensor& lse, const Tensor& loss, const GradientTargets& g) {
-  const Index n = o.x.dim(0), classes = o.rows.classes;
-  const Index chunks = std::max<Index>(1, (n * classes + kChunk - 1) / kChunk);
+Index chunks_of(const Operands& o) {
+  return std::max<Index>(1, (o.x.dim(0) * o.rows.classes + kChunk - 1) / kChunk);
+}
+
+// All chunks. Their sizes depend on the shapes alone. With no rows, one empty chunk zeroes the gradients. Gives the
+// gradients of the last one's logits as products read them, where gradients are asked for.
+Tensor run(const Operands& o, const Tensor& lse, const Tensor& loss, const GradientTargets& g) {
+  const Index n = o.x.dim(0), classes = o.rows.classes, chunks = chunks_of(o);
   const Index size = std::max<Index>(1, ((n + chunks - 1) / chunks + 7) / 8 * 8);
   const Index rows = std::min(size, n), line = (classes + 31) / 32 * 32;  // pairs of bfloat16 lie in words
   const Chunk chunk{Tensor::empty({rows, classes}, o.dtype),
@@ -124,6 +135,7 @@ void run(const Operands& o, const Tensor& lse, const Tensor& loss, const Gradien
     else
       run_chunk<float>(o, begin, count, chunk, lse, loss, g);
   }
+  return chunk.narrow.defined() ? chunk.narrow : chunk.logits;
 }
 
 Operands check_operands(In x, In weight, In bias, In targets, const CrossEntropyOptions& options) {
@@ -152,19 +164,23 @@ Operands check_operands(In x, In weight, In bias, In targets, const CrossEntropy
           detail::products_of(rows.dtype(), weight.dtype())};
 }
 
-// A gradient that forward computed, times dy. It is scaled in place: the step holds it alone, and runs once.
+// A gradient of the loss, times dy.
+void scale(const Tensor& gradient, const Tensor& dy) {
+  const double factor = dy.item();
+  if (factor == 1) return;
+  visit_dtype(gradient.dtype(), [&](auto t) {
+    using T = decltype(t);
+    if constexpr (std::is_floating_point_v<T>)
+      parallel_for(gradient.numel(), grain_for(1), [&, p = gradient.ptr<T>()](Index b, Index e) {
+        for (; b < e; ++b) p[b] *= static_cast<T>(factor);
+      });
+  });
+}
+
+// One that forward computed. It is scaled in place: the step holds it alone, and runs once.
 void pass_on(Grads& d, int i, const Tensor& gradient, const Tensor& dy) {
   if (!gradient.defined()) return;
-  const double factor = dy.item();
-  if (factor != 1) {
-    visit_dtype(gradient.dtype(), [&](auto t) {
-      using T = decltype(t);
-      if constexpr (std::is_floating_point_v<T>)
-        parallel_for(gradient.numel(), grain_for(1), [&, p = gradient.ptr<T>()](Index b, Index e) {
-          for (; b < e; ++b) p[b] *= static_cast<T>(factor);
-        });
-    });
-  }
+  scale(gradient, dy);
   d.add(i, gradient);
 }
 
@@ -190,14 +206,27 @@ Tensor linear_cross_entropy(In x, In weight, In bias, In targets, const CrossEnt
   const auto space = [&](const In& input) {
     return wants_gradient({input}) ? Target{detail::gradient_memory(input.tensor(), o.dtype), false} : Target{};
   };
-  const GradientTargets g = {space(x), space(weight), space(bias), Tensor::ones({}, o.dtype), 0};
-  run(o, lse, loss, g);
+  // Of tied weights, whose gradient is complete only when the embedding's is there, the layers' gradients wait for no
+  // third product: those of the logits are kept for it.
+  const bool later = detail::gradients_leave_early() && chunks_of(o) == 1 && wants_gradient({weight});
+  const GradientTargets g = {space(x), later ? Target{} : space(weight), space(bias), Tensor::ones({}, o.dtype), 0};
+  const Tensor dlogits = run(o, lse, loss, g);
   Tensor y = o.rows.reduce(loss, options.reduction);
-  record(op, x.where(), y, {x, weight, bias}, saved(g.x.gradient, g.weight.gradient, g.bias.gradient),
-         [](Grads& d, const Tensor& dy, const Tensor& dx, const Tensor& dweight, const Tensor& dbias) {
+  record(op, x.where(), y, {x, weight, bias},
+         saved(g.x.gradient, g.weight.gradient, g.bias.gradient, later ? dlogits : Tensor(), later ? o.x : Tensor(),
+               later ? o.weight : Tensor()),
+         [products = o.products](Grads& d, const Tensor& dy, const Tensor& dx, const Tensor& dweight,
+                                 const Tensor& dbias, const Tensor& dz, const Tensor& xs, const Tensor& w) {
            pass_on(d, 0, dx, dy);
            pass_on(d, 1, dweight, dy);
            pass_on(d, 2, dbias, dy);
+           if (!dz.defined()) return;
+           d.add_later(1, [=] {
+             const Target dw{detail::gradient_memory(w, dy.dtype()), false};
+             add_to_weight(products, rows_from(dz), w.dim(0), rows_from(xs), w.dim(1), xs.dim(0), dw);
+             scale(dw.gradient, dy);
+             return dw.gradient;
+           });
          });
   return y;
 }

@@ -20,6 +20,7 @@
 //   };
 #pragma once
 #include <array>
+#include <functional>
 #include <heed/core/members.hpp>
 #include <heed/core/tensor.hpp>
 #include <optional>
@@ -50,6 +51,11 @@ class Grads {
   // Adds a computed gradient. It may have any shape to which the input was broadcast: it is summed to the input's
   // shape.
   void add(int i, const Tensor& gradient);
+
+  // The same, computed when it is needed: where complete gradients are sent on while backward runs (several ranks),
+  // that of a parameter which earlier ops read, too, keeps others waiting and is not complete; it is computed just
+  // before backward comes to these ops. In all other cases at once.
+  void add_later(int i, std::function<Tensor()> gradient);
 
   // Memory to write the gradient into directly. `dense` is contiguous; `strided` may have the input's strides (of a
   // view) but never overlaps itself or another target of this step.

@@ -149,6 +149,8 @@ void Tape::State::set_written(std::uint32_t node) {
   if (n.parameter.defined()) n.parameter.storage()->parameter->has_gradient = true;
 }
 
+bool detail::gradients_leave_early() { return mode().tape != nullptr && mode().tape->state().completed != nullptr; }
+
 Tensor detail::gradient_memory(const Tensor& x, DType dtype) {
   ParameterInfo* p = x.storage()->parameter;
   const bool own = p != nullptr && !p->has_gradient && x.shape() == p->shape && x.is_contiguous() && x.dtype() == dtype;
@@ -192,21 +194,25 @@ class BackwardProfile {
   std::uint64_t begun_ = 0;
 };
 
-// The parameters that the steps read, in the order of the first that does. Those that a function reads which recompute
-// runs again are among what its step keeps.
+// Calls f for the parameters that a step reads. Those that a function reads which recompute runs again are among what
+// its step keeps.
+template <class F>
+void each_parameter(const Tape::State& s, const Step& step, const F& f) {
+  for (const detail::InputRef& in : step.inputs)
+    if (in.node != kNotWanted && s.nodes[in.node].parameter.defined()) f(s.nodes[in.node].parameter);
+  for (const detail::SavedTensor& kept : step.saved())
+    if (kept.tensor.defined() && kept.tensor.storage()->parameter != nullptr) f(kept.tensor);
+}
+
+// The parameters that the steps read, in the order of the first that does.
 class FirstUses {
  public:
   explicit FirstUses(const Tape::State& s) {
     std::unordered_set<const detail::Storage*> seen;
-    for (std::size_t i = 0; i < s.steps.size(); ++i) {
-      const auto add = [&](const Tensor& x) {
-        if (!x.defined() || x.storage()->parameter == nullptr) return;
+    for (std::size_t i = 0; i < s.steps.size(); ++i)
+      each_parameter(s, *s.steps[i], [&](const Tensor& x) {
         if (seen.insert(x.storage()).second) uses_.push_back({i, x});
-      };
-      for (const detail::InputRef& in : s.steps[i]->inputs)
-        if (in.node != kNotWanted) add(s.nodes[in.node].parameter);
-      for (const detail::SavedTensor& kept : s.steps[i]->saved()) add(kept.tensor);
-    }
+      });
   }
   // Calls f for those that no step before `step` reads, each once.
   void take(std::size_t step, const std::function<void(const Tensor&)>& f) {
@@ -223,7 +229,43 @@ class FirstUses {
 
 }  // namespace
 
+std::optional<std::size_t> Tape::State::last_reader(const Tensor& parameter) const {
+  bool reads = false;
+  for (std::size_t i = running; i-- > 0;) {
+    each_parameter(*this, *steps[i], [&](const Tensor& x) { reads = reads || x.shares_storage(parameter); });
+    if (reads) return i;
+  }
+  return {};
+}
+
+void Tape::State::run_late(std::size_t before, Tape& tape) {
+  for (std::size_t i = 0; i < late.size();) {
+    if (late[i].before != before) {
+      ++i;
+      continue;
+    }
+    const Late now = std::move(late[i]);
+    late.erase(late.begin() + static_cast<std::ptrdiff_t>(i));
+    {
+      const BackwardProfile profile(*this, *now.step);
+      Grads d(*now.step, tape);
+      d.add(now.input, now.gradient());
+      d.finish();
+    }
+    release(now.step);
+  }
+}
+
+void Tape::State::release(Step* step) {
+  if (std::none_of(late.begin(), late.end(), [&](const Late& l) { return l.step == step; })) step->~Step();
+}
+
 void Tape::State::clear() {
+  while (!late.empty()) {
+    Step* const step = late.back().step;
+    late.pop_back();
+    release(step);
+  }
   for (Step* step : steps)
     if (step != nullptr) step->~Step();
   steps.clear();
@@ -299,10 +341,12 @@ void Tape::backward(In y, In dy) {
   for (std::size_t i = s.steps.size(); i-- > 0;) {
     Step* step = s.steps[i];
     const std::uint32_t n = step->output;
+    if (!s.late.empty()) s.run_late(i, *this);
+    s.running = i;
     std::optional<BackwardProfile> profile;
     if (s.nodes[n].written) profile.emplace(s, *step), s.run(*step, *this);
     s.steps[i] = nullptr;
-    step->~Step();
+    s.release(step);
     if (!s.nodes[n].watched) s.nodes[n].gradient = Tensor();
     if (uses) uses->take(i, s.completed);
   }

@@ -65,6 +65,8 @@ double RunSteps::gradients_of(const Loss& loss, const std::vector<Batch>& batche
   for (const Batch& batch : batches) {
     if (!counts(batch)) continue;
     Tape tape({.find_nan = run_.options.find_nan});
+    if (step != nullptr && &batch == &*last)
+      tape.state().completed = [step](const Tensor& parameter) { step->complete(parameter); };
     const MatmulPrecision precision(run_.options.precision);
     const Tensor l = loss(batch);
     check_loss(l);
@@ -72,8 +74,6 @@ double RunSteps::gradients_of(const Loss& loss, const std::vector<Batch>& batche
     sum += share * l.item();
     require(std::isfinite(sum), "run: the loss of step ", run_.done + 1, " is ", sum,
             "; it must be finite: lower the learning rate, or find its cause with find_nan");
-    if (step != nullptr && &batch == &*last)
-      tape.state().completed = [step](const Tensor& parameter) { step->complete(parameter); };
     tape.backward(l, Tensor::full(l.shape(), share, l.dtype()));
   }
   return sum;

@@ -50,6 +50,15 @@ struct Tape::State {
   // Called during backward for each parameter whose gradient is complete: no step before reads it or adds to it, be it
   // inside of a function that recompute runs again.
   std::function<void(const Tensor& parameter)> completed;
+  // Gradients that are computed before backward comes to a step, and the steps that they are of, which last so long.
+  struct Late {
+    std::size_t before;
+    detail::Step* step;
+    int input;
+    std::function<Tensor()> gradient;
+  };
+  std::vector<Late> late;
+  std::size_t running = 0;     // the step that backward runs
   std::uint64_t unfilled = 0;  // bit i: input i of the running step is a part of a gradient that holds no values yet
 
   std::uint32_t new_node(const Tensor& value);
@@ -60,7 +69,11 @@ struct Tape::State {
   void set_written(std::uint32_t node);
   // Whether x, which has a node of this tape, was written to since: then the node is that of other values.
   bool is_stale(const Tensor& x) const { return nodes[static_cast<std::uint32_t>(x.node())].version != x.version(); }
+  // The last step before the running one that reads a parameter, inside of a function that recompute runs again, too.
+  std::optional<std::size_t> last_reader(const Tensor& parameter) const;
   void run(detail::Step& step, Tape& tape);
+  void run_late(std::size_t before, Tape& tape);
+  void release(detail::Step* step);  // ends it, where no late gradient is of it
   void clear();
 };
 
@@ -76,6 +89,9 @@ struct FirstRun {
 
 // Whether x is of a type that has gradients, and is, or depends on, something that wants one.
 bool is_variable(const Tensor& x);
+
+// Whether backward of this thread's tape tells of gradients that are complete while it runs.
+bool gradients_leave_early();
 
 // Memory for a gradient of x that is computed before backward: the parameter's own where x is all of one that has no
 // gradient yet, and nobody else looks at it. Grads::add then leaves it where it is.

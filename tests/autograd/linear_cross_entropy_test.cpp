@@ -1,3 +1,4 @@
+#include <heed/autograd/detail/tape_state.hpp>
 #include <heed/autograd/losses.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/memory.hpp>
@@ -284,6 +285,39 @@ TEST_CASE("linear_cross_entropy: a gradient that was computed with the loss is k
     Tape tape;
     tape.backward(loss_of(1) * 0.25);
     CHECK(test::close(weight.grad(), Tensor(first * 0.25).detach(), 1e-6, 1e-7));
+  }
+}
+
+TEST_CASE("linear_cross_entropy: tied weights' gradient comes last where gradients leave, with the same bits") {
+  Rng rng(7);
+  const Tensor ids = rng.integers({40}, 0, 9), target = rng.integers({40}, 0, 9);
+  for (const DType products : {DType::float32, DType::bfloat16}) {
+    const MatmulPrecision precision(products);
+    Parameter weight(rng.normal({9, 12})), hidden(rng.normal({12, 12})), bias(rng.normal({9}));
+    Parameter* const all[] = {&weight, &hidden, &bias};
+    const auto loss_of = [&] {
+      return 0.5 * linear_cross_entropy(linear(embedding(ids, weight), hidden, Tensor()), weight, bias, target);
+    };
+    std::vector<Tensor> at_once;
+    {
+      Tape tape;
+      tape.backward(loss_of());
+    }
+    for (Parameter* p : all) at_once.push_back(p->grad().clone()), p->zero_grad();
+    std::vector<const Parameter*> order;
+    {
+      Tape tape;
+      bool before = false;
+      tape.state().completed = [&](const Tensor& p) {
+        if (p.shares_storage(hidden)) before = weight.grad().defined();
+        for (const Parameter* known : all)
+          if (p.shares_storage(*known)) order.push_back(known);
+      };
+      tape.backward(loss_of());
+      CHECK(!before);
+    }
+    CHECK(order == std::vector<const Parameter*>{&bias, &hidden, &weight});
+    for (std::size_t i = 0; i < at_once.size(); ++i) CHECK(test::same_bits(all[i]->grad(), at_once[i]));
   }
 }
 

@@ -288,3 +288,76 @@ TEST_CASE("backward tells of each parameter when its gradient is complete") {
                      {&tied, 2.0 * 2 * 3 * 5 * 49},
                      {&first, 9.0 * 5 * 49}});
 }
+
+TEST_CASE("add_later: where complete gradients leave, computed before the earlier op that reads the parameter") {
+  Parameter first = parameter({2}, {1}), tied = parameter({3}, {1}), middle = parameter({5}, {1});
+  std::vector<std::string> order;
+  std::vector<std::string>* const to = &order;
+  const auto noted = [&](In x, const char* name) {
+    Tensor y;
+    {
+      const NoTape guard;
+      y = x * 1;
+    }
+    record("noted", x.where(), y, {x}, saved(),
+           [to, name](Grads& d, const Tensor& dy) { to->push_back(name), d.add(0, dy); });
+    return y;
+  };
+  const auto times_later = [&](In x, In p) {
+    Tensor y;
+    {
+      const NoTape guard;
+      y = times(x, p).with_node(0);
+    }
+    record("times_later", x.where(), y, {x, p}, saved(x.tensor(), p.tensor()),
+           [to](Grads& d, const Tensor& dy, const Tensor& u, const Tensor& v) {
+             d.add(0, times(dy, v));
+             d.add_later(1, [to, dy, u] {
+               to->push_back("late");
+               return times(dy, u);
+             });
+           });
+    return y;
+  };
+  struct Case {
+    bool completed, tie, inside;  // inside: what reads the parameter earlier does so in a function that runs again
+    std::vector<std::string> order;
+  };
+  const Case cases[] = {{false, true, false, {"late", "middle", "first"}},
+                        {true, true, false, {"middle", "first", "late"}},
+                        {true, true, true, {"middle", "first", "late"}},
+                        {true, false, false, {"late", "middle", "first"}}};
+  for (const Case& c : cases) {
+    INFO(c.completed, c.tie, c.inside);
+    for (Parameter* p : {&first, &tied, &middle}) p->zero_grad();
+    order.clear();
+    Tape tape;
+    const auto use = [&](const std::vector<Tensor>& in) { return c.tie ? times(in[0], tied) : in[0] * 1; };
+    const Tensor x = first * 1;
+    const Tensor h = noted(c.inside ? recompute(use, {x}) : use({x}), "first");
+    const Tensor loss = total(times_later(noted(times(h, middle), "middle"), tied));
+    bool told = false;
+    if (c.completed)
+      tape.state().completed = [&](const Tensor& p) {
+        if (p.shares_storage(tied)) told = true, CHECK(tied.grad().item() == (c.tie ? 60 : 10));
+      };
+    tape.backward(loss);
+    CHECK(told == c.completed);
+    CHECK(order == c.order);
+    CHECK(tied.grad().item() == (c.tie ? 2 * 2 * 3 * 5 : 2 * 5));
+  }
+  // A derivative that fails before it was computed leaves nothing behind.
+  Tape tape;
+  const Tensor x = times(first, tied);
+  Tensor bad;
+  {
+    const NoTape guard;
+    bad = x * 1;
+  }
+  record("bad", Where::current(), bad, {x}, saved(), [](Grads&, const Tensor&) { fail("it failed"); });
+  const Tensor loss = total(times_later(bad, tied));
+  tape.state().completed = [](const Tensor&) {};
+  order.clear();
+  CHECK(error_of([&] { tape.backward(loss); }) == "it failed");
+  CHECK(order.empty());
+}
