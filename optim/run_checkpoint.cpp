@@ -1,5 +1,6 @@
 // What a run saves, and goes on from.
 #include <algorithm>
+#include <array>
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/data/text.hpp>
 #include <heed/optim/detail/run_checkpoint.hpp>
@@ -10,6 +11,11 @@ namespace {
 
 // Texts of the run's own in a checkpoint; of further optimizers kOptimizerName.NAME.
 constexpr const char *kOptimizerName = "optimizer_name", *kInstructionSet = "instruction_set";
+
+// What the number of a batch is counted by, beside the step.
+std::array<std::pair<const char*, std::uint64_t>, 2> counts_of_step(const RunOptions& o) {
+  return {{{"shards", static_cast<std::uint64_t>(o.shards)}, {"accumulate", static_cast<std::uint64_t>(o.accumulate)}}};
+}
 
 }  // namespace
 
@@ -75,6 +81,12 @@ Index RunCheckpoint::resume() {
   const std::string file = o.checkpoint.string();
   require(c.counter("seed") == o.seed, "resume: the seed of ", file, " is ", c.counter("seed"), " and of this run ",
           o.seed, "; they must be the same");
+  for (const auto& [name, here] : counts_of_step(o)) {
+    const auto saved = c.counters.find(name);
+    if (saved == c.counters.end()) continue;  // a file of an older run
+    require(saved->second == here, "resume: ", name, " of ", file, " is ", saved->second, " and of this run ", here,
+            "; they must be the same, as steps would read other batches");
+  }
   const std::vector<std::string> optimizers = check_optimizers(c);
   const bool averaged = c.tensors.count("average/updates") == 1;
   require(averaged == (o.average != nullptr), "resume: ", file, averaged ? " has an" : " has no",
@@ -115,6 +127,7 @@ Checkpoint RunCheckpoint::state() const {
   store_history(run_.history, c);
   c.counters["step"] = static_cast<std::uint64_t>(run_.done);
   c.counters["seed"] = run_.options.seed;
+  for (const auto& [name, count] : counts_of_step(run_.options)) c.counters[name] = count;
   c.texts[kInstructionSet] = arch();
   for (const auto& [section, optimizer] : divided_sections())
     for (const Optimizer::StatePart& part : optimizer->state_parts())

@@ -163,6 +163,11 @@ TEST_CASE("run: options, checkpoints and logs that do not fit, and losses that a
        trained({.steps = 1, .precision = DType::float64})},
       {"resume: the seed of " + file.string() + " is 1 and of this run 2; they must be the same",
        trained({.steps = 4, .seed = 2, .checkpoint = file, .resume = true})},
+      {"resume: shards of " + file.string() +
+           " is 1 and of this run 2; they must be the same, as steps would read other batches",
+       trained({.steps = 4, .shards = 2, .checkpoint = file, .resume = true})},
+      {"resume: accumulate of " + file.string() + " is 1 and of this run 3; they must be the same",
+       trained({.steps = 4, .accumulate = 3, .checkpoint = file, .resume = true})},
       {"resume: the checkpoint is of step 3 but the run has 2 steps; ask for as many or more",
        trained({.steps = 2, .checkpoint = file, .resume = true})},
       {"resume: the optimizer of " + file.string() + " is AdamW and of this run SGD; they must be the same",

@@ -76,6 +76,23 @@ TEST_CASE("run: goes on from what was read of the checkpoint, unless the file is
   CHECK(same_bits(read.model.up.weight, whole.model.up.weight));
 }
 
+TEST_CASE("run: what a step is divided into is in the checkpoint, and of an older one is not asked") {
+  const TemporaryFolder folder;
+  RunOptions options{.steps = 4, .accumulate = 2, .shards = 3, .checkpoint = folder.path / "m.h5", .resume = true};
+  PlaneRun whole, first, rest;
+  whole.go({.steps = 6, .accumulate = 2, .shards = 3});
+  first.go(options);
+  Checkpoint c = load_checkpoint(options.checkpoint);
+  CHECK(c.counter("shards") == 3);
+  CHECK(c.counter("accumulate") == 2);
+  c.counters.erase("shards");
+  c.counters.erase("accumulate");
+  save_checkpoint(options.checkpoint, c);
+  options.steps = 6;
+  CHECK(rest.go(options).resumed_from == 4);
+  CHECK(same_bits(rest.model.up.weight, whole.model.up.weight));
+}
+
 TEST_CASE("run: the best checkpoint is that of the best evaluation, whole") {
   const TemporaryFolder folder;
   RunOptions options{.steps = 6, .eval_every = 1, .checkpoint = folder.path / "m.h5", .best = folder.path / "best.h5"};
