@@ -85,7 +85,7 @@ Index RunCheckpoint::resume() {
     const auto saved = c.counters.find(name);
     if (saved == c.counters.end()) continue;  // a file of an older run
     require(saved->second == here, "resume: ", name, " of ", file, " is ", saved->second, " and of this run ", here,
-            "; they must be the same, as steps would read other batches");
+            "; they must be the same, or steps would read other batches");
   }
   const std::vector<std::string> optimizers = check_optimizers(c);
   const bool averaged = c.tensors.count("average/updates") == 1;

@@ -164,7 +164,7 @@ TEST_CASE("run: options, checkpoints and logs that do not fit, and losses that a
       {"resume: the seed of " + file.string() + " is 1 and of this run 2; they must be the same",
        trained({.steps = 4, .seed = 2, .checkpoint = file, .resume = true})},
       {"resume: shards of " + file.string() +
-           " is 1 and of this run 2; they must be the same, as steps would read other batches",
+           " is 1 and of this run 2; they must be the same, or steps would read other batches",
        trained({.steps = 4, .shards = 2, .checkpoint = file, .resume = true})},
       {"resume: accumulate of " + file.string() + " is 1 and of this run 3; they must be the same",
        trained({.steps = 4, .accumulate = 3, .checkpoint = file, .resume = true})},
