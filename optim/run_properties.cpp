@@ -1,29 +1,23 @@
 // What must be the same on all ranks of a run.
-#include <cstring>
+#include <xxhash.h>
+
 #include <fstream>
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/data/text.hpp>
 #include <heed/optim/detail/run_properties.hpp>
 #include <map>
+#include <memory>
 #include <sstream>
 
 namespace heed::detail {
 namespace {
 
-// A hash that tells ranks apart which differ; nobody wants to deceive it. The finalizer is MurmurHash3's.
 class Hash {
  public:
-  void add(const void* bytes, std::size_t count) {
-    const char* p = static_cast<const char*>(bytes);
-    for (; count > 0; p += kWord, count -= std::min(count, kWord)) {
-      std::uint64_t word = count;
-      std::memcpy(&word, p, std::min(count, kWord));
-      state_ = (state_ ^ word) * 0x9e3779b97f4a7c15;
-      state_ ^= state_ >> 32;
-    }
-  }
-  void add(const std::string& text) { add(text.data(), text.size()); }
+  Hash() { XXH3_64bits_reset(state_.get()); }
+  void add(const void* bytes, std::size_t count) { XXH3_64bits_update(state_.get(), bytes, count); }
+  void add(const std::string& text) { add(text.c_str(), text.size() + 1); }
   void add(const Tensor& x) {
     if (!x.defined()) return add("undefined");
     std::ostringstream what;
@@ -34,13 +28,15 @@ class Hash {
   }
   std::string hex() const {
     std::ostringstream out;
-    out << std::hex << state_;
+    out << std::hex << XXH3_64bits_digest(state_.get());
     return out.str();
   }
 
  private:
-  static constexpr std::size_t kWord = sizeof(std::uint64_t);
-  std::uint64_t state_ = 0x243f6a8885a308d3;
+  struct Free {
+    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+  };
+  std::unique_ptr<XXH3_state_t, Free> state_{XXH3_createState()};
 };
 
 std::string hash_of(const TensorsByName& tensors) {
