@@ -3,21 +3,25 @@
 // rank that waits need not guess how long the others may compute.
 #include <mpi.h>
 #include <sched.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <heed/core/check.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/mpi/mpi_ranks.hpp>
 #include <initializer_list>
 #include <mutex>
+#include <random>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -37,9 +41,7 @@ int first_number_of(std::initializer_list<const char*> variables) {
 }
 
 // The number of ranks as mpirun tells its processes; 0: it did not start this one.
-int size_by_environment() {
-  return first_number_of({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"});
-}
+int size_by_environment() { return first_number_of({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}); }
 
 int rank_by_environment() { return first_number_of({"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}); }
 
@@ -118,7 +120,7 @@ class MpiRanks final : public Ranks {
         messages_(copy_of(MPI_COMM_WORLD)),
         beats_(copy_of(MPI_COMM_WORLD)),
         stderr_(::dup(STDERR_FILENO)) {
-    share_processors();
+    meet_neighbours();
     if (size() > 1) heart_ = std::thread([this] { beat(); });
   }
 
@@ -136,9 +138,17 @@ class MpiRanks final : public Ranks {
 
   std::string host() const override { return host_; }
 
+  bool shares_memory_with(int rank) const override { return processes_[static_cast<std::size_t>(rank)] != 0; }
+
+  void read(int rank, const void* from, void* to, std::size_t count) const override {
+    if (!shares_memory_with(rank)) return Ranks::read(rank, from, to, count);
+    if (!copy_from(processes_[static_cast<std::size_t>(rank)], from, to, count))
+      fail("mpi: the memory of rank ", rank, " cannot be read (", std::strerror(errno), "); its process has ended");
+  }
+
   void failed(const std::string& reason) override {
     using namespace std::chrono_literals;
-    if (rank() > 0) std::this_thread::sleep_for(500ms);  // what fails on all is told by the first
+    if (rank() > 0) std::this_thread::sleep_for(500ms);          // what fails on all is told by the first
     if (ended_.exchange(true)) std::this_thread::sleep_for(1h);  // the other thread ends all
     tell(stderr_, rank(), size(), host_, reason);
     std::this_thread::sleep_for(50ms);  // for mpirun to pass it on
@@ -155,18 +165,54 @@ class MpiRanks final : public Ranks {
   const MPI_Comm messages_, beats_;
   const int stderr_;  // where errors go, whatever the program does with its own
   const std::string host_ = name_of_host();
+  std::vector<pid_t> processes_;  // [rank]: whose memory this one reads; 0: it does not
   std::atomic<bool> stop_ = false, ended_ = false;
   std::thread heart_;
 
-  // Where nobody bound the processes of a machine to processors of their own, each takes its part of them.
-  void share_processors() const {
+  // Of the ranks of this machine.
+  void meet_neighbours() {
     MPI_Comm here = MPI_COMM_NULL;
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
-    const int neighbours = size_of(here), available = available_threads();
+    share_processors(size_of(here));
+    share_memory(here);
     MPI_Comm_free(&here);
+  }
+
+  // Where nobody bound the processes of a machine to processors of their own, each takes its part of them.
+  static void share_processors(int neighbours) {
+    const int available = available_threads();
     const auto processors = static_cast<int>(std::thread::hardware_concurrency());
-    if (neighbours > 1 && available > 1 && available >= processors)
-      set_threads(std::max(1, available / neighbours));
+    if (neighbours > 1 && available > 1 && available >= processors) set_threads(std::max(1, available / neighbours));
+  }
+
+  // Which processes of this machine read each other's memory: each tries it on the others, by a word of theirs. Some
+  // systems allow it to nobody, and containers of one machine may not know each other's processes.
+  void share_memory(MPI_Comm here) {
+    struct Neighbour {
+      pid_t process;
+      int rank;
+      const std::uint64_t* address;
+      std::uint64_t word;
+    };
+    const std::uint64_t word = std::random_device{}() | std::uint64_t{std::random_device{}()} << 32;
+    const Neighbour me{::getpid(), rank(), &word, word};
+    const auto n = static_cast<std::size_t>(size_of(here)), mine = static_cast<std::size_t>(rank_of(here));
+    std::vector<Neighbour> all(n);
+    MPI_Allgather(&me, sizeof me, MPI_BYTE, all.data(), sizeof me, MPI_BYTE, here);
+    processes_.assign(static_cast<std::size_t>(size()), 0);
+    std::vector<char> read(n), read_by(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      std::uint64_t found = 0;
+      read[i] = i != mine && copy_from(all[i].process, all[i].address, &found, sizeof found) && found == all[i].word;
+    }
+    MPI_Alltoall(read.data(), 1, MPI_CHAR, read_by.data(), 1, MPI_CHAR, here);
+    for (std::size_t i = 0; i < n; ++i)
+      if (read[i] && read_by[i]) processes_[static_cast<std::size_t>(all[i].rank)] = all[i].process;
+  }
+
+  static bool copy_from(pid_t process, const void* from, void* to, std::size_t count) {
+    const iovec here{to, count}, there{const_cast<void*>(from), count};
+    return ::process_vm_readv(process, &here, 1, &there, 1, 0) == static_cast<ssize_t>(count);
   }
 
   // MPI moves messages on while it is asked for them.

@@ -5,7 +5,6 @@
 #include <heed/core/detail/profiler.hpp>
 #include <heed/optim/detail/rank_step.hpp>
 #include <heed/optim/detail/rounded.hpp>
-#include <heed/optim/detail/with_kernels.hpp>
 #include <utility>
 
 namespace heed::detail {
@@ -16,11 +15,6 @@ namespace {
 constexpr Index kLeast = Index{1} << 16, kMost = Index{1} << 20, kBuckets = 16;
 // Buckets under way at once: a link has something to carry while one is joined.
 constexpr std::size_t kUnderWay = 4;
-
-// Whether a rank has the gradient, of what each tells of a list of them.
-bool is_anywhere(const std::vector<std::string>& has, std::size_t i) {
-  return std::any_of(has.begin(), has.end(), [i](const std::string& of_rank) { return of_rank[i] == '1'; });
-}
 
 bool steps_in_parts(const Optimizer& optimizer) {
   for (std::size_t i = 0; i < optimizer.trained_parameters().size(); ++i)
@@ -44,6 +38,8 @@ RankStep::RankStep(ExchangeThread& exchanges, const ShardDivision& shards, const
     owners_.resize(owners_.size() + o->trained_parameters().size(), o);
   }
   for (int k = 1; k < ranks_.size(); ++k) others_.push_back((ranks_.rank() + k) % ranks_.size());
+  for (int r = 0; r < ranks_.size(); ++r)
+    shares_memory_.push_back(r != ranks_.rank() && !tree_.rounds() && ranks_.shares_memory_with(r));
   Index most = 0;  // items of a rank's stretches
   for (std::size_t i = 0; i < owners_.size(); ++i) {
     numbers_[trained(i).value.storage()] = i;
@@ -170,100 +166,13 @@ void RankStep::advance(bool to_the_end) {
   }
 }
 
-// A rank without a gradient sends whatever there is, and that it has none.
-void RankStep::start(Bucket& b) {
-  const int me = ranks_.rank();
-  const std::size_t count = b.pieces.size(), size = static_cast<std::size_t>(ranks_.size());
-  b.has.assign(size, std::string(count, '0'));
-  for (std::size_t i = 0; i < count; ++i) {
-    Tensor& sum = progress_[b.pieces[i].parameter].sum;
-    const Trained& p = trained(b.pieces[i].parameter);
-    if (sum.defined())
-      b.has[static_cast<std::size_t>(me)][i] = '1';
-    else  // of pieces before this one, another is there
-      sum = Tensor::empty(p.value.shape(), p.value.dtype());
-  }
-  std::vector<std::vector<MessageMemory::Place>> rounded(size);  // [rank][piece]
-  b.arrived.resize(size);
-  for (const int r : others_) {
-    b.arrived[static_cast<std::size_t>(r)] = places(b.memory, b.pieces, me);
-    if (tree_.rounds()) rounded[static_cast<std::size_t>(r)] = places(b.memory, b.pieces, r);
-  }
-  b.memory.allocate();
-  Messages all;
-  Rounding rounding;
-  for (const int r : others_) {
-    const auto other = static_cast<std::size_t>(r);
-    all.send(r, b.has[static_cast<std::size_t>(me)].data(), count);
-    all.receive(r, b.has[other].data(), count);
-    for (std::size_t i = 0; i < count; ++i) {
-      const Piece& p = b.pieces[i];
-      const Stretch theirs = piece_of(p, r);
-      const char* bytes = address_of(progress_[p.parameter].sum, theirs.begin);
-      if (tree_.rounds()) {
-        bfloat16* const to = b.memory.at<bfloat16>(rounded[other][i]);
-        rounding.add(to, reinterpret_cast<const float*>(bytes), theirs.count());
-        bytes = reinterpret_cast<const char*>(to);
-      }
-      all.send(r, bytes, bytes_sent(p, r));
-      all.receive(r, b.memory.at<char>(b.arrived[other][i]), bytes_sent(p, me));
-    }
-  }
-  rounding.run();
-  b.exchange = exchanges_.add(std::move(all), ExchangeThread::gradients);
-}
-
-// This rank's pieces: the sums of all ranks that have one, in the order of the tree.
-void RankStep::join(Bucket& b) {
-  const auto me = static_cast<std::size_t>(ranks_.rank());
-  Chunks chunks;
-  for (std::size_t i = 0; i < b.pieces.size(); ++i) {
-    const std::size_t parameter = b.pieces[i].parameter;
-    Progress& p = progress_[parameter];
-    p.anywhere = is_anywhere(b.has, i);
-    if (p.anywhere) chunks.add(static_cast<int>(i), piece_of(b.pieces[i], ranks_.rank()).count());
-    p.squares.resize(static_cast<std::size_t>((p.sum.numel() + Chunks::kLongest - 1) / Chunks::kLongest));
-    trained(parameter).info().gradient = p.sum;
-  }
-  const auto widened = static_cast<Index>(tree_.rounds() ? b.has.size() * Chunks::kLongest : 0);
-  ThreadScratch<float> scratch(widened);
-  chunks.run([&](Index, const Chunk& c) {
-    const auto i = static_cast<std::size_t>(c.parameter);
-    Progress& p = progress_[b.pieces[i].parameter];
-    const Index begin = piece_of(b.pieces[i], ranks_.rank()).begin + c.begin;
-    with_kernels(p.sum.dtype(), [&](auto zero, const auto& kernels) {
-      using T = decltype(zero);
-      T* const own = p.sum.template ptr<T>() + begin;
-      const auto arrived = [&](std::size_t r) {
-        const MessageMemory::Place place = b.arrived[r][i];
-        if constexpr (std::is_same_v<T, float>)
-          if (tree_.rounds()) {
-            float* const sum = scratch.mine() + r * Chunks::kLongest;
-            widen(sum, b.memory.at<bfloat16>(place) + c.begin, c.count);
-            return sum;
-          }
-        return b.memory.at<T>(place) + c.begin;
-      };
-      std::vector<T*> sums(b.has.size());  // null: none
-      for (std::size_t r = 0; r < sums.size(); ++r)
-        if (b.has[r][i] == '1') sums[r] = r == me ? own : arrived(r);
-      for (const auto& [x, y] : shards_.joins) {
-        T*& left = sums[static_cast<std::size_t>(x)];
-        left = tree_.join(left, sums[static_cast<std::size_t>(y)], c.count);
-      }
-      if (sums[0] != own) std::memcpy(own, sums[0], static_cast<std::size_t>(c.count) * sizeof(T));
-      p.squares[static_cast<std::size_t>(begin / Chunks::kLongest)] = kernels.sum_squares(own, c.count);
-    });
-  });
-  b.memory = {};
-}
-
 void RankStep::finish() {
   const ProfileScope scope("ranks");
   for (std::size_t i = 0; i < progress_.size(); ++i) take(i);
   tree_.clear();
   advance(true);
   exchange_rest();
+  await_readers();
   for (std::size_t i = 0; i < progress_.size(); ++i) {
     ParameterInfo& info = trained(i).info();
     require(!info.has_gradient, "run: ", trained(i).name, " got a gradient in the derivative of an op that does not ",

@@ -1,4 +1,5 @@
 // What all transports of ranks share.
+#include <heed/core/check.hpp>
 #include <heed/optim/detail/exchange_thread.hpp>
 #include <heed/optim/ranks.hpp>
 
@@ -13,6 +14,10 @@ std::unique_ptr<Ranks::Exchange> Ranks::start(std::span<const Outgoing> out, std
 void Ranks::exchange(std::span<const Outgoing> out, std::span<const Incoming> in) {
   const std::unique_ptr<Exchange> e = start(out, in, 0);
   for (detail::Patience patience; e != nullptr && !e->done();) patience.wait();
+}
+
+void Ranks::read(int rank, const void*, void*, std::size_t) const {
+  fail("ranks: rank ", rank_, " does not share memory with rank ", rank, ", and cannot read it");
 }
 
 }  // namespace heed

@@ -63,7 +63,16 @@ class Ranks {
   std::unique_ptr<Exchange> start(std::span<const Outgoing> out, std::span<const Incoming> in, int channel);
   // Returns when it is done: of channel 0.
   void exchange(std::span<const Outgoing> out, std::span<const Incoming> in);
-  std::uint64_t bytes_sent() const { return bytes_sent_; }  // by this rank so far, of exchanges that were started
+
+  // Whether this rank reads what that one has in memory, and that one what this one has: processes of one machine,
+  // where the system lets them.
+  virtual bool shares_memory_with(int /*rank*/) const { return false; }
+  // Copies bytes from an address that the other rank has told, without its help and on any thread. The other leaves
+  // them as they are until it is told that they were read. Throws Error where they cannot be.
+  virtual void read(int rank, const void* from, void* to, std::size_t count) const;
+
+  // By this rank so far, of exchanges that were started. What another one reads is not sent.
+  std::uint64_t bytes_sent() const { return bytes_sent_; }
 
   // This rank cannot go on, for this reason, and the others must not wait for it. run() calls it before it throws.
   virtual void failed(const std::string& reason) = 0;

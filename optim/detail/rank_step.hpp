@@ -18,9 +18,11 @@ namespace heed::detail {
 // gradient then is exchanged at the end of the steps in which it has one.
 //
 // Of each bucket, a rank sends every other rank that one's stretch of its sums, and gets the others' sums of its own,
-// which it joins in the order of the tree. It makes the optimizer's step there, and sends the new values to all: of the
-// last bucket first, as what backward came to last is what forward reads first. Who reads a value that has not arrived
-// waits for it (Arrival). In bfloat16 sums are sent rounded, and in place of values what the step added to them.
+// which it joins in the order of the tree. Ranks of one machine read each other's where they lie, a chunk at a time
+// that is still in the cache when it is added. It makes the optimizer's step there, and sends the new values to all: of
+// the last bucket first, as what backward came to last is what forward reads first. Who reads a value that has not
+// arrived waits for it (Arrival). In bfloat16 sums are sent rounded, and in place of values what the step added to
+// them.
 class RankStep {
  public:
   // Of all optimizers whose parameters may get gradients; they are divided among the ranks.
@@ -56,6 +58,8 @@ class RankStep {
     // From start() to join(): what arrives, and what is sent in another type than it is computed in.
     MessageMemory memory;
     std::vector<std::vector<MessageMemory::Place>> arrived;  // [rank][piece]
+    // In place of these, where ranks share memory: where this rank has that one's part, and that one this rank's.
+    std::vector<std::vector<const char*>> here, there;  // [rank][piece]
     ExchangeThread::Ticket exchange;
   };
   // What another rank's step added to a piece of a parameter, in bfloat16.
@@ -88,6 +92,7 @@ class RankStep {
   Ranks& ranks_;
   const ShardDivision& shards_;
   GradientTree tree_;
+  std::vector<bool> shares_memory_;  // [rank]: its sums are read where they lie, and these by it
   std::vector<int> others_;  // ranks, from the next one on, so that not all send to one at first
   std::vector<Optimizer*> owners_;                           // [parameter]
   std::unordered_map<const Optimizer*, std::size_t> first_;  // parameter of an optimizer
@@ -115,9 +120,15 @@ class RankStep {
   void take(std::size_t parameter);
   void add_buckets(const std::vector<std::size_t>& parameters);
   void advance(bool to_the_end);
+  static bool is_anywhere(const std::vector<std::string>& has, std::size_t i);
   void start(Bucket& bucket);
+  void note_gradients(Bucket& bucket);
+  void send_sums(Bucket& bucket, Messages& all);
+  template <class T>
+  T* sums_of(std::size_t rank, const Bucket& bucket, std::size_t piece, const Chunk& c, T* space);
   void join(Bucket& bucket);
   void exchange_rest();
+  void await_readers();
   void tell_profile();
   void step_bucket(const Bucket& bucket, Optimizer& optimizer, double gradient_scale);
 };

@@ -1,4 +1,9 @@
 // Runs of several processes by mpirun: the bits of one process, and how they end where something fails.
+#include <signal.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -7,6 +12,7 @@
 #include <heed/data/checkpoint.hpp>
 #include <heed/mpi/mpi_ranks.hpp>
 #include <sstream>
+#include <utility>
 
 #include "tests/mpi/mpirun.hpp"
 #include "tests/tools/paths.hpp"
@@ -24,8 +30,8 @@ namespace {
 
 // `before`: what the shell of each rank does, in the folder, before it becomes train_lm; $rank is its number.
 Ran run_ranks(const RankTraining& t, int ranks, const std::string& flags, const std::string& before = {}) {
-  const std::string script = "cd " + test::quoted(t.folder()) + "; rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; " +
-                             before + "exec " + t.arguments(flags);
+  const std::string script = "cd " + test::quoted(t.folder()) + "; rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; " + before +
+                             "exec " + t.arguments(flags);
   return test::run(mpirun() + " -n " + std::to_string(ranks) + " sh -c " + test::quoted(script));
 }
 
@@ -51,6 +57,27 @@ void check_ended(const Ran& ran, const std::string& sentence) {
 std::string signal_to(int rank, const std::string& signal, const std::string& condition) {
   return "if [ $rank = " + std::to_string(rank) + " ]; then (until " + condition + "; do sleep 0.05; done; kill -" +
          signal + " $$) & fi; ";
+}
+
+// Whether a child of this process may read what another child has in memory.
+bool processes_share_memory() {
+  const auto child = [](const auto& f) {
+    const pid_t process = ::fork();
+    if (process == 0) ::_exit(f() ? 0 : 1);
+    return process;
+  };
+  const int word = 1;
+  const pid_t other = child([] { return ::pause() == 0; });
+  const pid_t reader = child([&] {
+    int found = 0;
+    const iovec here{&found, sizeof found}, there{const_cast<int*>(&word), sizeof word};
+    return ::process_vm_readv(other, &here, 1, &there, 1, 0) == sizeof word && found == word;
+  });
+  int status = 0;
+  ::waitpid(reader, &status, 0);
+  ::kill(other, SIGKILL);
+  ::waitpid(other, nullptr, 0);
+  return status == 0;
 }
 
 double seconds_of(const std::function<void()>& f) {
@@ -81,6 +108,34 @@ TEST_CASE("mpirun train_lm: the checkpoint of one process, with each kind of opt
     const std::string one = checkpoint_of(t, 0, kRecipe + flags);
     CHECK((checkpoint_of(t, 3, kRecipe + flags) == one));
   }
+}
+
+TEST_CASE("mpirun train_lm: ranks of a machine read gradients where they lie, or send them where that is forbidden") {
+  const RankTraining t;
+  const std::string flags = kRecipe + "--width 128 --profile 1 ", one = checkpoint_of(t, 0, flags);
+  // Of gradients and of values, megabytes that rank 0 sent in a step, as its profile's last lines say.
+  const auto sent = [&](const std::string& before) {
+    const Ran ran = run_ranks(t, 2, flags, before);
+    INFO(ran.output);
+    CHECK(ran.exit_code == 0);
+    CHECK((bytes_of(t.file("lm.h5")) == one));
+    const auto megabytes = [&](const std::string& what) {
+      const std::size_t line = ran.output.rfind("\n" + what + " ");
+      REQUIRE(line != std::string::npos);
+      double calls = 0, number = 0;
+      std::istringstream(ran.output.substr(line + 1 + what.size())) >> calls >> number;
+      return number;
+    };
+    return std::pair{megabytes("gradients"), megabytes("values")};
+  };
+  const auto [gradients, values] = sent(test::preload("no_other_memory"));
+  CHECK(values > 0.1);
+  CHECK(gradients == doctest::Approx(values).epsilon(0.1));
+  if (!processes_share_memory()) {
+    MESSAGE("skipped: this system lets no process read what another has in memory");
+    return;
+  }
+  CHECK(sent("").first < 0.1 * values);
 }
 
 TEST_CASE("mpirun train_lm: rank 0 alone logs, shows and writes") {
@@ -205,9 +260,8 @@ TEST_CASE("mpirun train_lm: a rank that does not leave ends all after a time, wh
     CAPTURE(stopped);
     const RankTraining t;
     Ran ran;
-    const std::string stop = "export HEED_RANK_TIMEOUT=3; if [ $rank = " + std::to_string(stopped) +
-                             " ]; then export LD_PRELOAD=" + test::quoted(test::stop_at_the_end_library()) +
-                             " ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0; fi; ";
+    const std::string stop = "export HEED_RANK_TIMEOUT=3; if [ $rank = " + std::to_string(stopped) + " ]; then " +
+                             test::preload("stop_at_the_end") + "fi; ";
     CHECK(seconds_of([&] { ran = run_ranks(t, 3, "--steps 4 --shards 3 ", stop); }) < 30);
     INFO(ran.output);
     CHECK(ran.exit_code != 0);

@@ -20,7 +20,10 @@ std::string mpirun() {
 
 std::string rank_program(const std::string& name) { return program(name, HEED_PROGRAMS); }
 
-std::string stop_at_the_end_library() { return HEED_STOP_AT_THE_END; }
+std::string preload(const std::string& library) {
+  return "export LD_PRELOAD=" + quoted(std::string(HEED_PRELOADED) + "/" + library + ".so") +
+         " ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0; ";
+}
 
 RankTraining::RankTraining() : Training(HEED_PROGRAMS) {}
 

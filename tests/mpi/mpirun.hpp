@@ -18,7 +18,8 @@ inline std::string without_leaks() { return "env ASAN_OPTIONS=detect_leaks=0 "; 
 
 std::string rank_program(const std::string& name);  // as program(), by this MPI
 
-std::string stop_at_the_end_library();  // stop_at_the_end.c, built
+// What a shell does before a program that begins with a library of this folder.
+std::string preload(const std::string& library);
 
 class RankTraining : public Training {
  public:

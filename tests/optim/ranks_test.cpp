@@ -43,7 +43,8 @@ struct Data {
 
 struct Trial {
   std::string optimizer = "adamw";
-  int ranks = 0;  // 0: without
+  int ranks = 0;         // 0: without
+  int of_a_machine = 1;  // of them, which share memory
   Index steps = 4, shards = 8, accumulate = 1;
   double clip = 0.1;
   bool average = false, resume = false;
@@ -61,8 +62,16 @@ std::pair<std::string, double> trained(const Trial& t, const fs::path& folder) {
     const auto optimizer = make_optimizer(t.optimizer, muon_groups(model, {.weight_decay = 0.1}), {.lr = 1e-2});
     Schedule schedule("cosine", {.lr = 1e-2, .warmup = 2, .steps = 8});
     WeightAverage average(named_parameters(model), 0.9);
-    RunOptions o{.steps = t.steps, .accumulate = t.accumulate, .shards = t.shards, .ranks = ranks,
-                 .grad_clip = t.clip, .seed = 5, .eval_every = 2, .checkpoint = file, .resume = t.resume, .log = log};
+    RunOptions o{.steps = t.steps,
+                 .accumulate = t.accumulate,
+                 .shards = t.shards,
+                 .ranks = ranks,
+                 .grad_clip = t.clip,
+                 .seed = 5,
+                 .eval_every = 2,
+                 .checkpoint = file,
+                 .resume = t.resume,
+                 .log = log};
     if (t.average) o.average = &average;
     o.communication_dtype = t.communication;
     const RunResult r = run(model, *optimizer, schedule, Data{}, HeldOutPlane{}, o);
@@ -71,7 +80,8 @@ std::pair<std::string, double> trained(const Trial& t, const fs::path& folder) {
   if (t.ranks == 0)
     train(nullptr);
   else
-    for (const auto& [rank, reason] : on_ranks(t.ranks, [&](Ranks& ranks) { train(&ranks); }))
+    for (const auto& [rank, reason] : on_ranks(
+             t.ranks, [&](Ranks& ranks) { train(&ranks); }, t.of_a_machine))
       FAIL_CHECK("rank ", rank, ": ", reason);
   return {bytes_of(file), last};
 }
@@ -95,10 +105,11 @@ TEST_CASE("ranks: each optimizer leaves the bits of one process") {
   const TemporaryFolder folder;
   for (const std::string& optimizer : optimizer_names()) {
     const auto one = trained({.optimizer = optimizer}, folder.path);
-    for (const int ranks : {1, 2, 3, 4, 8}) {
+    for (const auto& [ranks, of_a_machine] : {std::pair{1, 1}, {2, 1}, {2, 2}, {3, 2}, {4, 1}, {4, 4}, {8, 2}}) {
       CAPTURE(optimizer);
       CAPTURE(ranks);
-      const auto several = trained({.optimizer = optimizer, .ranks = ranks}, folder.path);
+      CAPTURE(of_a_machine);
+      const auto several = trained({.optimizer = optimizer, .ranks = ranks, .of_a_machine = of_a_machine}, folder.path);
       CHECK((several.first == one.first));
       CHECK(several.second == one.second);
     }
@@ -139,7 +150,10 @@ TEST_CASE("ranks: a language model whose words are its outputs leaves the weight
   };
   const auto one = train(nullptr);
   for (const int ranks : {2, 3})
-    CHECK(on_ranks(ranks, [&](Ranks& r) { require(train(&r) == one, "other weights"); }).empty());
+    for (const int of_a_machine : {1, 2})
+      CHECK(on_ranks(
+                ranks, [&](Ranks& r) { require(train(&r) == one, "other weights"); }, of_a_machine)
+                .empty());
 }
 
 TEST_CASE("ranks: shards of any number, accumulated batches, clipping or none, averages") {
@@ -150,7 +164,7 @@ TEST_CASE("ranks: shards of any number, accumulated batches, clipping or none, a
     for (const int ranks : {2, 3, 4}) {
       CAPTURE(ranks);
       Trial several = t;
-      several.ranks = ranks;
+      several.ranks = ranks, several.of_a_machine = ranks / 2;
       CHECK((trained(several, folder.path).first == one.first));
     }
   }
@@ -176,7 +190,9 @@ TEST_CASE("ranks: several optimizers, clipped together or with losses of their o
       if (size == 0)
         train(nullptr);
       else
-        CHECK(on_ranks(size, [&](Ranks& ranks) { train(&ranks); }).empty());
+        CHECK(on_ranks(
+                  size, [&](Ranks& ranks) { train(&ranks); }, 2)
+                  .empty());
       return bytes_of(folder.path / "run.h5");
     };
     const std::string one = bits(0);
@@ -205,41 +221,51 @@ TEST_CASE("ranks: a run goes on with any other number of them") {
 }
 
 TEST_CASE("ranks: each keeps its part of the optimizer's state, and sends its part of two passes over the parameters") {
-  for (const auto& [size, dtype] : {std::pair{2, DType::float32}, {3, DType::float32}, {4, DType::float32},
-                                    {2, DType::bfloat16}, {3, DType::bfloat16}}) {
+  struct Row {
+    int size;
+    DType dtype = DType::float32;
+    int of_a_machine = 1;
+    double passes = 2;  // gradients that share memory are read where they lie
+  };
+  for (const auto& [size, dtype, of_a_machine, passes] :
+       {Row{2}, {3}, {4}, {2, DType::bfloat16}, {3, DType::bfloat16}, {2, DType::float32, 2, 1}}) {
     CAPTURE(name_of(dtype));
     std::vector<double> kept(static_cast<std::size_t>(size)), sent(kept.size());
     Index parameters = 0;
-    CHECK(on_ranks(size, [&](Ranks& ranks) {
-            Rng rng(3);
-            Linear model(512, 4096, rng);
-            AdamW optimizer(named_parameters(model));
-            Schedule schedule("constant", {.lr = 1e-2});
-            struct Rows {
-              Batch batch(std::uint64_t seed, std::uint64_t step) const {
-                Rng numbers(seed, step);
-                return {numbers.normal({2, 512}), numbers.normal({2, 4096}), 2};
-              }
-            };
-            const auto go = [&](Index steps) {
-              const std::uint64_t before = ranks.bytes_sent();
-              run(model, optimizer, schedule, Rows{}, {},
-                  {.steps = steps, .shards = size, .ranks = &ranks, .communication_dtype = dtype},
-                  [&](const Batch& b) { return mse_loss(model(b.inputs), b.targets); });
-              return static_cast<double>(ranks.bytes_sent() - before);
-            };
-            const auto me = static_cast<std::size_t>(ranks.rank());
-            const double once = go(1);
-            sent[me] = (go(3) - once) / 2;  // of a step
-            for (const Optimizer::StatePart& part : optimizer.state_parts())
-              if (part.parameter >= 0) kept[me] += static_cast<double>(part.here.numel());
-            if (me == 0) parameters = parameter_count(model);
-          }).empty());
+    CHECK(on_ranks(
+              size,
+              [&](Ranks& ranks) {
+                Rng rng(3);
+                Linear model(512, 4096, rng);
+                AdamW optimizer(named_parameters(model));
+                Schedule schedule("constant", {.lr = 1e-2});
+                struct Rows {
+                  Batch batch(std::uint64_t seed, std::uint64_t step) const {
+                    Rng numbers(seed, step);
+                    return {numbers.normal({2, 512}), numbers.normal({2, 4096}), 2};
+                  }
+                };
+                const auto go = [&](Index steps) {
+                  const std::uint64_t before = ranks.bytes_sent();
+                  run(model, optimizer, schedule, Rows{}, {},
+                      {.steps = steps, .shards = size, .ranks = &ranks, .communication_dtype = dtype},
+                      [&](const Batch& b) { return mse_loss(model(b.inputs), b.targets); });
+                  return static_cast<double>(ranks.bytes_sent() - before);
+                };
+                const auto me = static_cast<std::size_t>(ranks.rank());
+                const double once = go(1);
+                sent[me] = (go(3) - once) / 2;  // of a step
+                for (const Optimizer::StatePart& part : optimizer.state_parts())
+                  if (part.parameter >= 0) kept[me] += static_cast<double>(part.here.numel());
+                if (me == 0) parameters = parameter_count(model);
+              },
+              of_a_machine)
+              .empty());
     for (int r = 0; r < size; ++r) {
       const double p = static_cast<double>(parameters), n = size, bytes = static_cast<double>(size_of(dtype));
       // Two numbers of each of a share's items, whose ends are those of chunks.
       CHECK(std::abs(kept[static_cast<std::size_t>(r)] - 2 * p / n) <= 2 * detail::Chunks::kLongest);
-      CHECK(sent[static_cast<std::size_t>(r)] == doctest::Approx(bytes * 2 * p * (n - 1) / n).epsilon(0.03));
+      CHECK(sent[static_cast<std::size_t>(r)] == doctest::Approx(bytes * passes * p * (n - 1) / n).epsilon(0.03));
     }
   }
 }

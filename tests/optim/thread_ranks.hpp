@@ -55,12 +55,16 @@ class PostOffice {
 
 class ThreadRanks final : public Ranks {
  public:
-  ThreadRanks(int rank, int size, PostOffice& office) : Ranks(rank, size), office_(office) {}
+  ThreadRanks(int rank, int size, PostOffice& office, int of_a_machine = 1)
+      : Ranks(rank, size), office_(office), of_a_machine_(of_a_machine) {}
   std::string host() const override { return "thread " + std::to_string(rank()); }
   void failed(const std::string& reason) override { office_.fail(rank(), reason); }
+  bool shares_memory_with(int other) const override { return other / of_a_machine_ == rank() / of_a_machine_; }
+  void read(int, const void* from, void* to, std::size_t count) const override { std::memcpy(to, from, count); }
 
  private:
   PostOffice& office_;
+  int of_a_machine_;
 
   struct Letters final : Exchange {
     PostOffice& office;
@@ -83,14 +87,14 @@ class ThreadRanks final : public Ranks {
   }
 };
 
-// Calls f(ranks) on a thread for each rank. Gives why ranks failed; nothing where none did. Whoever fails with an Error
-// has the others end.
-inline std::map<int, std::string> on_ranks(int size, const std::function<void(Ranks&)>& f) {
+// Calls f(ranks) on a thread for each rank, of which so many at a time share memory. Gives why ranks failed; nothing
+// where none did. Whoever fails with an Error has the others end.
+inline std::map<int, std::string> on_ranks(int size, const std::function<void(Ranks&)>& f, int of_a_machine = 1) {
   PostOffice office;
   std::vector<std::thread> threads;
   for (int r = 0; r < size; ++r)
     threads.emplace_back([&, r] {
-      ThreadRanks ranks(r, size, office);
+      ThreadRanks ranks(r, size, office, of_a_machine);
       try {
         f(ranks);
       } catch (const Error& e) {
