@@ -6,7 +6,9 @@
 
 namespace heed::kernels::HEED_LEVEL {
 
-inline constexpr long kBlockRows = 192;   // times the depth: a's part stays in the second cache
+// Times the depth, a's part stays in the second cache.
+template <class P>
+inline constexpr long kBlockRows = 192 / Product<P>::kLefts / Product<P>::kRows* Product<P>::kRows;
 inline constexpr long kBlockDepth = 256;  // deep, so that c's sums seldom go through memory
 
 // Bytes of b, packed, that stay in the second cache beside a and c.
@@ -72,7 +74,7 @@ struct Operands {
                                         : load_as_part<T>(a + i + v * w, static_cast<int>(left > 0 ? left : 0)));
           });
       }
-      return {scratch, group, Order::packed};
+      return {scratch, kPackedStep<P>, Order::packed};
     }
     for (long i = 0; i < rows; ++i) {
       const S* line = a + i * g.a_row;
@@ -88,6 +90,14 @@ struct Operands {
 
 // Pairs of bf16, neighbours in k; a missing last one is 0. The source is bf16 or float32, which is rounded.
 struct PairSource {
+  template <class S>
+  static void prefetch_columns(const S* a, long k_stride, long rows) {  // each may lie on another page
+    for (long i = 0; i < rows; i += 64 / static_cast<long>(sizeof(S))) {
+      __builtin_prefetch(a + 8 * k_stride + i);
+      __builtin_prefetch(a + 9 * k_stride + i);
+    }
+  }
+
   static uint32_t bits(uint16_t x) { return x; }
   static uint32_t bits(float x) {
     const float y = rounded_by_machine(x);
@@ -146,7 +156,9 @@ struct PairSource {
 
 template <class S>
 struct Operands<Bf16Pairs, S> : PairSource {
+  using Left = Product<Bf16Pairs>::Left;
   static constexpr long kGroup = Product<Bf16Pairs>::kRows, kLanes = kWidth<float>;
+  static constexpr long kLefts = Product<Bf16Pairs>::kLefts;
 
   // out[s * width + i] = pair s of lane i, for lanes up to `width`; those from `lanes` on are zeros.
   static void pack_panel_rows(const S* x, long lane_stride, long k_stride, long lanes, long width, long k,
@@ -193,54 +205,67 @@ struct Operands<Bf16Pairs, S> : PairSource {
       pack_panel_rows(b, g.b_column, g.b_row, lanes, kPanel<Bf16Pairs>, k, out);
   }
 
-  // Columns of a in groups of the tile's rows, as many groups at a time as a vector has.
+#if defined(__AVX512F__)
+  // Columns of a in groups of the tile's rows, two groups at a time.
   static void pack_groups(const S* a, long k_stride, long rows, long k, long depth, uint32_t* out) {
-    static_assert(kLanes % kGroup == 0);
+    static_assert(kLanes == 2 * kGroup);
     for (long s = 0; s < depth; ++s, a += 2 * k_stride) {
       const S* high = 2 * s + 1 < k ? a + k_stride : nullptr;
-      for (long i = 0; i < rows; i += 64 / static_cast<long>(sizeof(S))) {
-        __builtin_prefetch(a + 8 * k_stride + i);
-        __builtin_prefetch(a + 9 * k_stride + i);
-      }
-      uint32_t* to = out + s * kGroup;
-      for (long i = 0; i < rows; i += kLanes) {
+      prefetch_columns(a, k_stride, rows);
+      uint32_t* to = out + s * kPackedStep<Bf16Pairs>;
+      for (long i = 0; i < rows; i += kLanes, to += 2 * packed_group<Bf16Pairs>(depth)) {
+        alignas(64) uint32_t none[kGroup];
+        uint32_t* const next = i + kGroup < rows ? to + packed_group<Bf16Pairs>(depth) : none;
         const Pairs x = pairs(a + i, high == nullptr ? nullptr : high + i, rows - i);
-        alignas(64) uint32_t lane[kLanes];
-        if constexpr (kLanes == 2 * kGroup && kLanes == 16) {
-          const Batch<float> v = bits_as<float>(x);
-          auto* low = reinterpret_cast<float*>(to);
-          auto* next = reinterpret_cast<float*>(i + kGroup < rows ? to + packed_group<Bf16Pairs>(depth) : lane);
-          store_halves(low, next, v);
-          to += 2 * packed_group<Bf16Pairs>(depth);
-        } else {
-          store_pairs(lane, x);
-          for (long j = 0; j < kLanes && i + j < rows; j += kGroup, to += packed_group<Bf16Pairs>(depth))
-            memcpy(to, lane + j, kGroup * sizeof *to);
-        }
+        store_halves(reinterpret_cast<float*>(to), reinterpret_cast<float*>(next), bits_as<float>(x));
       }
     }
   }
 
-  static Rows<uint32_t> rows(const GemmProblem& g, long row, long rows, long p, long depth, uint32_t* scratch) {
+  // `count` numbers of a row of a. The last vector writes into the next row, which comes later, or into the spare end
+  // of the scratch.
+  static void pack_row(const S* from, long stride, long count, long depth, uint32_t* to) {
+    if (stride == 1)
+      for (long s = 0; s < depth; s += kLanes) store_pairs(to + s, line(from + 2 * s, count - 2 * s));
+    else
+      for (long s = 0; s < depth; ++s) to[s] = pair(from + 2 * s * stride, stride, 2 * s + 1 < count);
+  }
+#else
+  // The same widened: of each step the earlier numbers of a group, then the later ones.
+  static void pack_groups(const S* a, long k_stride, long rows, long k, long depth, float* out) {
+    for (long s = 0; s < depth; ++s, a += 2 * k_stride) {
+      prefetch_columns(a, k_stride, rows);
+      float* to = out + s * kPackedStep<Bf16Pairs>;
+      for (long i = 0; i < rows; i += kGroup, to += packed_group<Bf16Pairs>(depth))
+        for (const long later : {0, 1})
+          for (long v = 0; v < kGroup; v += kLanes) {  // whole vectors: what comes next, or the gap, lies behind
+            const long left = 2 * s + later < k ? rows - i - v : 0;
+            store(to + later * kGroup + v, numbers(a + later * k_stride + i + v, left));
+          }
+    }
+  }
+
+  static void pack_row(const S* from, long stride, long count, long depth, float* to) {
+    if (stride == 1)
+      for (long p = 0; p < 2 * depth; p += kLanes) store(to + p, numbers(from + p, count - p));
+    else
+      for (long p = 0; p < 2 * depth; ++p)
+        to[p] = p < count ? bf16_to_float(static_cast<uint16_t>(bits(from[p * stride]))) : 0.f;
+  }
+#endif
+
+  static Rows<Left> rows(const GemmProblem& g, long row, long rows, long p, long depth, Left* scratch) {
     const S* a = static_cast<const S*>(g.a) + row * g.a_row + 2 * p * g.a_column;
     const long k = g.k - 2 * p < 2 * depth ? g.k - 2 * p : 2 * depth;
-    if constexpr (sizeof(S) == 2)
+    if constexpr (sizeof(S) == 2 && sizeof(Left) * kLefts == 4)
       if (g.a_column == 1 && k % 2 == 0 && g.a_row % 2 == 0)  // pairs lie as they are wanted
-        return {reinterpret_cast<const uint32_t*>(a), g.a_row / 2, Order::by_row};
+        return {reinterpret_cast<const Left*>(a), g.a_row / 2, Order::by_row};
     if (g.a_row == 1) {
       pack_groups(a, g.a_column, rows, k, depth, scratch);
-      return {scratch, kGroup, Order::packed};
+      return {scratch, kPackedStep<Bf16Pairs>, Order::packed};
     }
-    for (long i = 0; i < rows; ++i) {
-      const S* from = a + i * g.a_row;
-      uint32_t* to = scratch + i * depth;
-      if (g.a_column == 1)
-        // The last vector of a row writes into the next row, which comes later, or into the spare end of the scratch.
-        for (long s = 0; s < depth; s += kLanes) store_pairs(to + s, line(from + 2 * s, k - 2 * s));
-      else
-        for (long s = 0; s < depth; ++s) to[s] = pair(from + 2 * s * g.a_column, g.a_column, 2 * s + 1 < k);
-    }
-    return {scratch, depth, Order::by_row};
+    for (long i = 0; i < rows; ++i) pack_row(a + i * g.a_row, g.a_column, k, depth, scratch + i * kLefts * depth);
+    return {scratch, kLefts * depth, Order::by_row};
   }
 };
 
