@@ -17,10 +17,17 @@ std::array<std::pair<const char*, std::uint64_t>, 2> counts_of_step(const RunOpt
   return {{{"shards", static_cast<std::uint64_t>(o.shards)}, {"accumulate", static_cast<std::uint64_t>(o.accumulate)}}};
 }
 
+// What it is rounded to. Texts of the run's own, too.
+std::array<std::pair<const char*, DType>, 2> types_of_step(const RunOptions& o) {
+  return {{{"precision", o.precision}, {"communication_dtype", o.communication_dtype}}};
+}
+
 }  // namespace
 
 bool is_text_of_run(const std::string& name) {
-  return name == kInstructionSet || name == kOptimizerName || name.starts_with(std::string(kOptimizerName) + ".");
+  const auto types = types_of_step({});
+  return name == kInstructionSet || name == kOptimizerName || name.starts_with(std::string(kOptimizerName) + ".") ||
+         std::any_of(types.begin(), types.end(), [&name](const auto& type) { return name == type.first; });
 }
 
 RunCheckpoint::RunCheckpoint(RunState& run)
@@ -87,6 +94,12 @@ Index RunCheckpoint::resume() {
     require(saved->second == here, "resume: ", name, " of ", file, " is ", saved->second, " and of this run ", here,
             "; they must be the same, or steps would read other batches");
   }
+  for (const auto& [name, type] : types_of_step(o)) {
+    const auto saved = c.texts.find(name);
+    if (saved == c.texts.end()) continue;  // a file of an older run
+    require(saved->second == name_of(type), "resume: ", name, " of ", file, " is ", printable(saved->second),
+            " and of this run ", type, "; they must be the same, or steps would round otherwise");
+  }
   const std::vector<std::string> optimizers = check_optimizers(c);
   const bool averaged = c.tensors.count("average/updates") == 1;
   require(averaged == (o.average != nullptr), "resume: ", file, averaged ? " has an" : " has no",
@@ -128,6 +141,7 @@ Checkpoint RunCheckpoint::state() const {
   c.counters["step"] = static_cast<std::uint64_t>(run_.done);
   c.counters["seed"] = run_.options.seed;
   for (const auto& [name, count] : counts_of_step(run_.options)) c.counters[name] = count;
+  for (const auto& [name, type] : types_of_step(run_.options)) c.texts[name] = name_of(type);
   c.texts[kInstructionSet] = arch();
   for (const auto& [section, optimizer] : divided_sections())
     for (const Optimizer::StatePart& part : optimizer->state_parts())

@@ -168,6 +168,11 @@ TEST_CASE("run: options, checkpoints and logs that do not fit, and losses that a
        trained({.steps = 4, .shards = 2, .checkpoint = file, .resume = true})},
       {"resume: accumulate of " + file.string() + " is 1 and of this run 3; they must be the same",
        trained({.steps = 4, .accumulate = 3, .checkpoint = file, .resume = true})},
+      {"resume: precision of " + file.string() +
+           " is float32 and of this run bfloat16; they must be the same, or steps would round otherwise",
+       trained({.steps = 4, .precision = DType::bfloat16, .checkpoint = file, .resume = true})},
+      {"resume: communication_dtype of " + file.string() + " is float32 and of this run bfloat16",
+       trained({.steps = 4, .communication_dtype = DType::bfloat16, .checkpoint = file, .resume = true})},
       {"resume: the checkpoint is of step 3 but the run has 2 steps; ask for as many or more",
        trained({.steps = 2, .checkpoint = file, .resume = true})},
       {"resume: the optimizer of " + file.string() + " is AdamW and of this run SGD; they must be the same",
