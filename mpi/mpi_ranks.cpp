@@ -140,10 +140,14 @@ class MpiRanks final : public Ranks {
 
   bool shares_memory_with(int rank) const override { return processes_[static_cast<std::size_t>(rank)] != 0; }
 
+  // One whose process has ended is mpirun's matter, which takes a while to end this one.
   void read(int rank, const void* from, void* to, std::size_t count) const override {
+    using namespace std::chrono_literals;
     if (!shares_memory_with(rank)) return Ranks::read(rank, from, to, count);
-    if (!copy_from(processes_[static_cast<std::size_t>(rank)], from, to, count))
-      fail("mpi: the memory of rank ", rank, " cannot be read (", std::strerror(errno), "); its process has ended");
+    if (copy_from(processes_[static_cast<std::size_t>(rank)], from, to, count)) return;
+    const int reason = errno;
+    std::this_thread::sleep_for(3s);
+    fail("mpi: the memory of rank ", rank, " cannot be read (", std::strerror(reason), "); its process has ended");
   }
 
   void failed(const std::string& reason) override {
