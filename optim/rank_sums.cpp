@@ -109,7 +109,11 @@ void RankStep::join(Bucket& b) {
     trained(parameter).info().gradient = p.sum;
   }
   constexpr std::size_t kMost = Chunks::kLongest * sizeof(double);
-  ThreadScratch<char> scratch(static_cast<Index>(b.has.size() * kMost));  // a chunk of each rank
+  std::vector<std::size_t> spaces(b.has.size());  // [rank]: of a chunk that is brought there
+  std::size_t size = 0;
+  for (std::size_t r = 0; r < spaces.size(); ++r)
+    if (tree_.rounds() || shares_memory_[r]) spaces[r] = std::exchange(size, size + kMost);
+  ThreadScratch<char> scratch(static_cast<Index>(size));
   chunks.run([&](Index, const Chunk& c) {
     const auto i = static_cast<std::size_t>(c.parameter);
     Progress& p = progress_[b.pieces[i].parameter];
@@ -118,7 +122,7 @@ void RankStep::join(Bucket& b) {
       using T = decltype(zero);
       T* const own = p.sum.template ptr<T>() + begin;
       const auto arrived = [&](std::size_t r) {
-        return sums_of(r, b, i, c, reinterpret_cast<T*>(scratch.mine() + r * kMost));
+        return sums_of(r, b, i, c, reinterpret_cast<T*>(scratch.mine() + spaces[r]));
       };
       std::vector<T*> sums(b.has.size());  // null: none
       for (std::size_t r = 0; r < sums.size(); ++r)
