@@ -1,5 +1,5 @@
 // The kinds of matrix products of this level: how each packs its operands and which blocks it runs.
-#include "gemm_pairs.hpp"
+#include "gemm_bf16.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 namespace {
@@ -46,6 +46,6 @@ constexpr GemmKind kind_double =
 }  // namespace
 
 extern const GemmTable gemm_table;
-const GemmTable gemm_table = {kind_float, kind_double, kind_pairs};
+const GemmTable gemm_table = {kind_float, kind_double, kind_bf16};
 
 }  // namespace heed::kernels::HEED_LEVEL

@@ -1,8 +1,8 @@
-#include "gemm_pairs.hpp"
+#include "gemm_bf16.hpp"
 
 namespace heed::kernels::HEED_LEVEL {
 
 extern const GemmKind gemm_dots;
-const GemmKind gemm_dots = kind_pairs;
+const GemmKind gemm_dots = kind_bf16;
 
 }  // namespace heed::kernels::HEED_LEVEL

@@ -70,13 +70,13 @@ inline Fetch next_panel(const GemmProblem& g, long begin, long end, const DepthB
 template <class P, class S>
 inline void block(const GemmProblem& g, long row, long rows, long begin, long end, const void* packed) {
   using E = typename Product<P>::Element;
-  using Left = typename Product<P>::Left;
   using T = typename Product<P>::Sum;
-  alignas(64) Left scratch[kBlockRows<P> / Product<P>::kRows * packed_group<P>(kBlockDepth)];
+  static_assert(kBlockRows<P> % Product<P>::kRows == 0);
+  alignas(64) E scratch[kBlockRows<P> / Product<P>::kRows * packed_group<P>(kBlockDepth<P>)];
   const DepthBlocks<P> blocks(g.k);
   for (long q = 0; q < blocks.count; ++q) {
     const long depth = blocks.depth(q);
-    const Rows<Left> a = Operands<P, S>::rows(g, row, rows, blocks.first(q), depth, scratch);
+    const Rows<E> a = Operands<P, S>::rows(g, row, rows, blocks.first(q), depth, scratch);
     const bool last = q + 1 == blocks.count;
     const long tiles = ceil_div(rows, Product<P>::kRows);  // of a panel
     Fetch ahead = ahead_of<P, S>(g, row, rows, blocks, q, (end - begin) * tiles);
@@ -98,7 +98,8 @@ inline void block(const GemmProblem& g, long row, long rows, long begin, long en
   }
 }
 
-template <class P>
+// F: what few rows are products of.
+template <class P, class F = P>
 constexpr GemmKind kind(decltype(GemmKind::pack) pack, decltype(GemmKind::block) block,
                         decltype(GemmKind::few_rows) few, decltype(GemmKind::pack_rows) pack_rows) {
   return {kPanel<P>,
@@ -111,7 +112,7 @@ constexpr GemmKind kind(decltype(GemmKind::pack) pack, decltype(GemmKind::block)
           block,
           few,
           pack_rows,
-          !std::is_same_v<typename Product<P>::Element, typename Product<P>::Sum>};
+          std::is_same_v<F, Bf16Pairs>};
 }
 
 }  // namespace heed::kernels::HEED_LEVEL

@@ -216,7 +216,7 @@ inline void copy_neighbours(const S* x, long stride, long n, typename FewLanes<P
     if constexpr (std::is_same_v<P, typename Product<P>::Sum>)
       to[p] = p < n ? element<P>(x + p * stride) : P(0);
     else
-      to[p] = p < n ? static_cast<uint16_t>(PairSource::bits(x[p * stride])) : 0;
+      to[p] = p < n ? bf16_by_machine(x[p * stride]) : 0;
   }
 }
 

@@ -4,47 +4,86 @@
 
 namespace heed::kernels::HEED_LEVEL {
 
-// out[p * width + i] = x[i * stride + p] for i < lanes <= width and p < k, 0 for other i < width: lines of x become
-// columns. `width` is a multiple of the vector.
-template <class T, class S>
-inline void pack_transposed(const S* x, long stride, int lanes, int width, long k, T* out) {
-  transpose<T>(x, stride, lanes, k, width, [&](long p, long i, Batch<T> v, int) { store(out + p * width + i, v); });
+// The number of k that stands at step s of what products P read. Its own inverse.
+template <class P>
+constexpr long number_at(long s) {
+  return std::is_same_v<P, Bf16Numbers> ? s ^ 1 : s;
 }
 
-// out[p * width + i] = x[p * stride + i] for i < lanes <= width, 0 for other i < width. `width` is a multiple of the
-// vector.
-template <class T, class S>
-inline void pack_rows(const S* x, long stride, int lanes, int width, long k, T* out) {
-  constexpr int w = kWidth<T>;
-  for (long p = 0; p < k; ++p, x += stride, out += width)
-    for (int i = 0; i < width; i += w) {
-      const int left = lanes - i;
-      __builtin_prefetch(x + 8 * stride + i);  // each line may lie on another page
-      if (left >= w)
-        store(out + i, load_as<T>(x + i));
-      else if (left > 0)
-        store(out + i, load_as_part<T>(x + i, left));
-      else
-        store(out + i, Batch<T>(T(0)));
+// What products P read of memory of S.
+template <class P, class S>
+struct Source {
+  using T = typename Product<P>::Element;
+  template <class X>
+  static X value(const X& x) {
+    if constexpr (std::is_same_v<P, Bf16Numbers> && std::is_same_v<S, float>)
+      return rounded_by_machine(x);
+    else
+      return x;
+  }
+  static T element(const S* x) { return value(HEED_LEVEL::element<T>(x)); }
+  // The first n, which may be more than a vector's or negative, and zeros.
+  static Batch<T> load(const S* x, long n) {
+    return value(n >= kWidth<T> ? load_as<T>(x) : load_as_part<T>(x, static_cast<int>(n > 0 ? n : 0)));
+  }
+};
+
+// Below, `numbers` of k fill so many steps, the last with zeros.
+
+// out[s * width + i] = x[i * stride + number_at(s)] for i < lanes <= width, 0 for other i < width: lines of x become
+// columns. `width` is a multiple of the vector.
+template <class P, class S, class T>
+inline void pack_transposed(const S* x, long stride, int lanes, int width, long numbers, long steps, T* out) {
+  transpose<T>(x, stride, lanes, numbers, width, [&](long p, long i, Batch<T> v, int) {
+    store(out + number_at<P>(p) * width + i, Source<P, S>::value(v));
+  });
+  for (long p = numbers; p < steps; ++p)
+    memset(out + number_at<P>(p) * width, 0, static_cast<size_t>(width) * sizeof *out);
+}
+
+// out[s * width + i] = x[number_at(s) * stride + i] for i < lanes <= width, 0 for other i < width. `width` is a
+// multiple of the vector.
+template <class P, class S, class T>
+inline void pack_rows(const S* x, long stride, int lanes, int width, long numbers, long steps, T* out) {
+  for (long s = 0; s < steps; ++s) {
+    const long number = number_at<P>(s), there = number < numbers ? lanes : 0;
+    const S* from = x + number * stride;
+    for (int i = 0; i < width; i += kWidth<T>) {
+      __builtin_prefetch(from + 8 * stride + i);  // each line may lie on another page
+      store(out + s * width + i, Source<P, S>::load(from + i, there - i));
     }
+  }
 }
 
 // Any strides.
-template <class T, class S>
-inline void pack_strided(const S* x, long lane_stride, long k_stride, int lanes, int width, long k, T* out) {
-  for (long p = 0; p < k; ++p)
+template <class P, class S, class T>
+inline void pack_strided(const S* x, long lane_stride, long k_stride, int lanes, int width, long numbers, long steps,
+                         T* out) {
+  for (long s = 0; s < steps; ++s) {
+    const long number = number_at<P>(s), there = number < numbers ? lanes : 0;
     for (int i = 0; i < width; ++i)
-      out[p * width + i] = i < lanes ? element<T>(x + i * lane_stride + p * k_stride) : T(0);
+      out[s * width + i] = i < there ? Source<P, S>::element(x + i * lane_stride + number * k_stride) : T(0);
+  }
 }
 
-template <class T, class S>
-inline void pack(const S* x, long lane_stride, long k_stride, int lanes, int width, long k, T* out) {
+template <class P, class S, class T>
+inline void pack(const S* x, long lane_stride, long k_stride, int lanes, int width, long numbers, long steps, T* out) {
   if (k_stride == 1)
-    pack_transposed(x, lane_stride, lanes, width, k, out);
+    pack_transposed<P>(x, lane_stride, lanes, width, numbers, steps, out);
   else if (lane_stride == 1)
-    pack_rows(x, k_stride, lanes, width, k, out);
+    pack_rows<P>(x, k_stride, lanes, width, numbers, steps, out);
   else
-    pack_strided(x, lane_stride, k_stride, lanes, width, k, out);
+    pack_strided<P>(x, lane_stride, k_stride, lanes, width, numbers, steps, out);
+}
+
+// One row, out[s] = x[number_at(s) * stride], to whole vectors where its numbers are neighbours.
+template <class P, class S, class T>
+inline void pack_row(const S* x, long stride, long numbers, long steps, T* out) {
+  if (stride != 1) return pack_strided<P>(x, 0, stride, 1, 1, numbers, steps, out);
+  for (long s = 0; s < steps; s += kWidth<T>) {
+    const Batch<T> v = Source<P, S>::load(x + s, numbers - s);
+    store(out + s, number_at<P>(0) == 1 ? swap_lanes<1>(v) : v);
+  }
 }
 
 }  // namespace heed::kernels::HEED_LEVEL

@@ -12,12 +12,9 @@ struct Product {
   using Element = T;  // of A and B
   using Sum = T;      // of C
   using Vector = Batch<T>;
-  using Left = T;                   // A's elements as the tile reads them,
-  static constexpr int kLefts = 1;  // in so many parts
   // Rows of the largest tile: enough sums to hide the latency of the multiply-add, few enough for the registers.
   static constexpr int kRows = kWidth<T> * sizeof(T) == 64 ? 8 : 6;
   static Vector broadcast(const T* p) { return Vector(*p); }
-  static Vector left(const T* p, long /*to_next_part*/) { return Vector(*p); }
   static Vector load(const T* p) { return HEED_LEVEL::load(p); }
   static Vector load_part(const T* p, int n) { return HEED_LEVEL::load_part(p, n); }
   static Batch<T> add(Vector a, Vector b, Batch<T> sum) { return fma(a, b, sum); }
@@ -30,23 +27,7 @@ struct Product<Bf16Pairs> {
   using Element = uint32_t;
   using Sum = float;
   using Vector = Pairs;
-#if defined(__AVX512F__)
-  using Left = uint32_t;
-  static constexpr int kLefts = 1, kRows = 8;
-  static Vector left(const uint32_t* p, long) { return broadcast(p); }
-#else
-  // Of 16 registers, ten hold sums, as many as hide the latency of two multiply-adds, one after the other; four hold
-  // the numbers of B, and two those of A, which must be there as they are multiplied.
-  using Left = float;
-  static constexpr int kLefts = 2, kRows = 5;
-  struct Numbers {
-    Batch<float> earlier, later;
-  };
-  static Numbers left(const float* p, long later) { return {Batch<float>(p[0]), Batch<float>(p[later])}; }
-  static Batch<float> add(const Numbers& a, Vector b, Batch<float> sum) {
-    return fma(a.earlier, earlier_of(b), fma(a.later, later_of(b), sum));
-  }
-#endif
+  static constexpr int kRows = Product<float>::kRows;
   static Vector broadcast(const uint32_t* p) {
     uint32_t pair;
     memcpy(&pair, p, sizeof pair);  // a pair of a view may start between two words
@@ -60,24 +41,27 @@ struct Product<Bf16Pairs> {
   using Rule = SubnormalsAsZero;
 };
 
+// Their numbers one by one, in the order in which add_products adds them: of each pair the later first. Operands are
+// packed so, as float32: with 16 registers, pairs that are widened as they are multiplied leave too few for sums.
+struct Bf16Numbers {};
+template <>
+struct Product<Bf16Numbers> : Product<float> {
+  using Rule = SubnormalsAsZero;
+};
+
 inline constexpr int kTileVectors = 2;
 // Columns of C that a panel of B serves.
 template <class P>
 inline constexpr int kPanel = kTileVectors* kWidth<typename Product<P>::Sum>;
 
 // Where A's elements lie. by_row: a[i * stride + p], by_column: a[p * stride + i]; packed: by column within groups of
-// the largest tile's rows, the groups one after another. The parts of an element are neighbours by row; packed, each
-// has a column.
+// the largest tile's rows, stride kRows, the groups one after another.
 enum class Order { by_row, by_column, packed };
 
-// From one step of a packed group to the next.
-template <class P>
-inline constexpr long kPackedStep = Product<P>::kRows* Product<P>::kLefts;
-
-// From one packed group to the next, k steps each. The gap keeps the groups off one set of the first cache.
+// Elements from one packed group to the next, k steps each. The gap keeps the groups off one set of the first cache.
 template <class P>
 constexpr long packed_group(long k) {
-  return kPackedStep<P> * k + 16;
+  return Product<P>::kRows * k + 16;
 }
 
 // What becomes of the sums: c = alpha * sum (+ c) (+ bias, one per column).
@@ -96,7 +80,7 @@ struct TileOut {
 enum class Edge { full, part, padded };
 
 template <class P, int R, int V, Order kOrder, Edge kEdge>
-[[gnu::always_inline]] inline void tile(long k, const typename Product<P>::Left* a, long a_stride,
+[[gnu::always_inline]] inline void tile(long k, const typename Product<P>::Element* a, long a_stride,
                                         const typename Product<P>::Element* b, long b_stride, int last,
                                         const TileOut<typename Product<P>::Sum>& out) {
   using Op = Product<P>;
@@ -114,10 +98,10 @@ template <class P, int R, int V, Order kOrder, Edge kEdge>
         row[j] = Op::load(b + j * w);
     });
     unroll<R>([&](auto i) {
-      const auto x = kOrder == Order::by_row ? Op::left(a + i * a_stride, 1) : Op::left(a + i, Op::kRows);
+      const typename Op::Vector x = Op::broadcast(kOrder == Order::by_row ? a + i * a_stride : a + i);
       unroll<V>([&](auto j) { sum[i][j] = Op::add(x, row[j], sum[i][j]); });
     });
-    a += kOrder == Order::by_row ? Op::kLefts : a_stride;
+    a += kOrder == Order::by_row ? 1 : a_stride;
     b += b_stride;
   }
   rule.end(sum);
@@ -141,7 +125,7 @@ template <class P, int R, int V, Order kOrder, Edge kEdge>
 
 // m rows of one panel of columns: tiles of R rows, then of fewer. Not inlined: g++ spills sums in one large function.
 template <class P, int V, Order kOrder, Edge kEdge, int R = Product<P>::kRows>
-[[gnu::noinline]] inline void panel_rows(long m, long k, const typename Product<P>::Left* a, long a_stride,
+[[gnu::noinline]] inline void panel_rows(long m, long k, const typename Product<P>::Element* a, long a_stride,
                                          const typename Product<P>::Element* b, long b_stride, int last,
                                          TileOut<typename Product<P>::Sum> out) {
   constexpr int w = kWidth<typename Product<P>::Sum>;
@@ -168,7 +152,7 @@ template <class P, int V, Order kOrder, Edge kEdge, int R = Product<P>::kRows>
 
 // The same for n <= kPanel columns. kPadded: B is packed, padded to whole vectors.
 template <class P, Order kOrder, bool kPadded>
-inline void panel(long m, int n, long k, const typename Product<P>::Left* a, long a_stride,
+inline void panel(long m, int n, long k, const typename Product<P>::Element* a, long a_stride,
                   const typename Product<P>::Element* b, long b_stride, const TileOut<typename Product<P>::Sum>& out) {
   constexpr int w = kWidth<typename Product<P>::Sum>;
   constexpr Edge edge = kPadded ? Edge::padded : Edge::part;

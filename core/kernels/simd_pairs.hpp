@@ -56,6 +56,14 @@ inline float rounded_by_machine(float x) {
   return (u & 0x7f800000u) == 0 ? bf16_to_float(static_cast<uint16_t>(u >> 16 & 0x8000u)) : rounded(x);
 }
 
+inline uint16_t bf16_by_machine(float x) {
+  const float y = rounded_by_machine(x);
+  uint32_t u;
+  memcpy(&u, &y, sizeof u);
+  return static_cast<uint16_t>(u >> 16);
+}
+inline uint16_t bf16_by_machine(uint16_t bf16) { return bf16; }
+
 // Two vectors of neighbours, rounded, as pairs.
 inline Pairs pairs_of_neighbours(Batch<float> low, Batch<float> high) {
 #if defined(__AVX512BF16__)
