@@ -1,6 +1,7 @@
 // Losses of two tensors of one shape: mean, sum or each.
 #include <algorithm>
 #include <heed/autograd/losses.hpp>
+#include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/kernels/loss_pointwise.hpp>
 #include <heed/core/parallel.hpp>
 #include <numeric>
