@@ -32,16 +32,16 @@ bool has_few_rows(const Gemm& g) {
 bool reads_long(const GemmKind& kind, const GemmProblem& g) { return few_bytes(kind, g) > kSerialBytes; }
 
 Index few_rows_bytes(const GemmKind& kind, const GemmProblem& g) {
-  const bool as_read = g.m == 1 && g.a_column == 1 && kind.few_bf16 == g.a_bf16;
+  const bool as_read = g.m == 1 && g.a_column == 1 && kind.few_in_place == (g.a_bf16 ? 2 : kind.sum_bytes);
   return g.b_row != 1 || as_read ? 0 : g.m * round_up(g.k, 32) * kind.sum_bytes;  // no vector has more lanes
 }
 
 // So many columns a task that it reads 200 kB of b: long runs, and no thread waits long for another's last task. A
-// multiple of the three or four that are taken at once.
+// multiple of the two, three, four or eight that are taken at once.
 void multiply_few_rows(const GemmKind& kind, const Work& w, bool here) {
   GemmProblem g = w.g;
   const Index column_bytes = std::max<Index>(1, few_bytes(kind, g) / g.n);
-  const Index columns = round_up(std::max<Index>(1, kTaskBytes / column_bytes), 12);
+  const Index columns = round_up(std::max<Index>(1, kTaskBytes / column_bytes), 24);
   Scratch<char> result(static_cast<std::size_t>(g.c != nullptr ? 0 : g.m * g.n * kind.sum_bytes)),
       rows(static_cast<std::size_t>(few_rows_bytes(kind, g)));
   if (g.c == nullptr) g.c = result.data(), g.ldc = g.n;

@@ -39,9 +39,10 @@ void pack_few_float(const GemmProblem& g, void* out) {
     pack_few<float, float>(g, out);
 }
 
-constexpr GemmKind kind_float = kind<float>(pack_float, block_float, few_float, pack_few_float);
-constexpr GemmKind kind_double =
-    kind<double>(pack_b<double, double>, block<double, double>, few_double, pack_few<double, double>);
+constexpr GemmKind kind_float =
+    kind<float>(pack_float, block_float, few_float, pack_few_float, few_in_place<float, float>);
+constexpr GemmKind kind_double = kind<double>(pack_b<double, double>, block<double, double>, few_double,
+                                              pack_few<double, double>, few_in_place<double, double>);
 
 }  // namespace
 

@@ -29,7 +29,7 @@ inline void pack_few_bf16(const GemmProblem& g, void* out) {
   g.a_bf16 ? pack_few<Bf16Pairs, uint16_t>(g, out) : pack_few<Bf16Pairs, float>(g, out);
 }
 
-inline constexpr GemmKind kind_bf16 =
-    kind<Bf16Tiles, Bf16Pairs>(pack_bf16, block_bf16, few_by_columns<Bf16Pairs, uint16_t>, pack_few_bf16);
+inline constexpr GemmKind kind_bf16 = kind<Bf16Tiles>(pack_bf16, block_bf16, few_by_columns<Bf16Pairs, uint16_t>,
+                                                      pack_few_bf16, few_in_place<Bf16Pairs, uint16_t>);
 
 }  // namespace heed::kernels::HEED_LEVEL

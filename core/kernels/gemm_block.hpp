@@ -98,10 +98,9 @@ inline void block(const GemmProblem& g, long row, long rows, long begin, long en
   }
 }
 
-// F: what few rows are products of.
-template <class P, class F = P>
+template <class P>
 constexpr GemmKind kind(decltype(GemmKind::pack) pack, decltype(GemmKind::block) block,
-                        decltype(GemmKind::few_rows) few, decltype(GemmKind::pack_rows) pack_rows) {
+                        decltype(GemmKind::few_rows) few, decltype(GemmKind::pack_rows) pack_rows, long few_in_place) {
   return {kPanel<P>,
           kBlockRows<P>,
           Product<P>::kRows,
@@ -112,7 +111,7 @@ constexpr GemmKind kind(decltype(GemmKind::pack) pack, decltype(GemmKind::block)
           block,
           few,
           pack_rows,
-          std::is_same_v<F, Bf16Pairs>};
+          few_in_place};
 }
 
 }  // namespace heed::kernels::HEED_LEVEL

@@ -68,8 +68,11 @@ inline constexpr int kFewPaired = 1;
 // Rows of a that share what is read of b: as many sums as the registers hold, with so many columns of b at once.
 inline constexpr int kFewGroup = 4 * kFewPaired;
 template <class P, int R>
-inline constexpr int kFewColumns = (kFewPaired == 2 || R <= 2 ? 4 : 3) -
-                                   (kFewPaired == 1 && std::is_same_v<P, Bf16Pairs> ? 1 : 0);  // pairs are widened
+constexpr int few_columns() {
+  constexpr bool pairs = std::is_same_v<P, Bf16Pairs>;
+  if (kFewPaired == 2) return pairs && R <= 4 ? 8 : 4;  // their sums wait for the last product half as long again
+  return R <= 2 ? 4 : pairs ? 2 : 3;                    // a mask has one of 16 registers
+}
 
 // Bytes of a row of a that are multiplied by some columns before the rest of it: so many of each row of a group lie in
 // the first cache beside what passes by of b.
@@ -115,19 +118,26 @@ struct FewTile {
   // Adds a_i[p ..] b_j[p ..]; kAhead: what is read of b next is called.
   template <bool kAhead, class B, class ReadA, class ReadB>
   [[gnu::always_inline]] void add(const FewRun<P, B, C>& run, long p, const ReadA& read_a, const ReadB& read_b) {
+    unroll<Single::kHalves>([&](auto half) __attribute__((always_inline)) {
+      add_half<kAhead && half == 0>(run, p, half, read_a, read_b);
+    });
+  }
+  template <bool kAhead, class B, class Half, class ReadA, class ReadB>
+  [[gnu::always_inline]] void add_half(const FewRun<P, B, C>& run, long p, Half half, const ReadA& read_a,
+                                       const ReadB& read_b) {
     using Wide = std::conditional_t<(kPairs > 0), Pair, Single>;
     typename Wide::Vector y[C];
     unroll<C>([&](auto j) __attribute__((always_inline)) {
-      y[j] = read_b(Wide{}, run.b[j] + p);
+      y[j] = read_b(Wide{}, half, run.b[j] + p);
       if constexpr (kAhead) __builtin_prefetch(run.ahead[j] + p * static_cast<long>(sizeof(B)), 0, 2);
     });
     const auto* a = run.a + p * R;
     unroll<kPairs>([&](auto i) __attribute__((always_inline)) {
-      const typename Pair::Vector x = read_a(Pair{}, a + i * kFewPaired * kTaken);
+      const typename Pair::Vector x = read_a(Pair{}, half, a + i * kFewPaired * kTaken);
       unroll<C>([&](auto j) __attribute__((always_inline)) { pairs[i][j] = Pair::add(x, y[j], pairs[i][j]); });
     });
     if constexpr (kSingle > 0) {
-      const typename Single::Vector x = read_a(Single{}, a + (R - 1) * kTaken);
+      const typename Single::Vector x = read_a(Single{}, half, a + (R - 1) * kTaken);
       unroll<C>([&](auto j) __attribute__((always_inline)) {
         if constexpr (kPairs > 0)
           single[j] = Single::add(x, Pair::half(y[j]), single[j]);
@@ -163,8 +173,18 @@ template <class P, class B, int R, int C>
   sum.each([&](auto& x, auto of, auto i, auto j) __attribute__((always_inline)) {
     x = s.first ? of.zero() : of.sums_at(s.kept + (i * C + j * of.kRows) * lanes);
   });
-  const auto a = [](auto of, const auto* from) __attribute__((always_inline)) { return of.a(from); };
-  const auto b = [](auto of, const auto* from) __attribute__((always_inline)) { return of.b(from); };
+  const auto a = [](auto of, auto half, const auto* from) __attribute__((always_inline)) {
+    if constexpr (of.kHalves == 1)
+      return of.a(from);
+    else
+      return of.template a<half>(from);
+  };
+  const auto b = [](auto of, auto half, const auto* from) __attribute__((always_inline)) {
+    if constexpr (of.kHalves == 1)
+      return of.b(from);
+    else
+      return of.template b<half>(from);
+  };
   typename Product<P>::Rule rule(sum);
   long p = 0;
   for (; p + line <= run.n; p += line)
@@ -174,7 +194,12 @@ template <class P, class B, int R, int C>
   for (; p + taken <= run.n; p += taken) sum.template add<true>(run, p, a, b);
   const int left = static_cast<int>(run.n - p);
   if (left > 0) {
-    const auto part = [left](auto of, const auto* from) __attribute__((always_inline)) { return of.part(from, left); };
+    const auto part = [left](auto of, auto half, const auto* from) __attribute__((always_inline)) {
+      if constexpr (of.kHalves == 1)
+        return of.part(from, left);
+      else
+        return of.template part<half>(from, left);
+    };
     if constexpr (R == 1)  // a may lie in place
       sum.template add<true>(run, p, part, part);
     else
@@ -255,10 +280,11 @@ inline void dot_columns(const GemmProblem& g, long begin, long end) {
 // a is packed: see pack_few.
 template <class P, class B>
 inline void few_by_columns(const GemmProblem& g, long begin, long end) {
-  if (few_group(g.m) <= 2)
-    dot_columns<P, B, kFewColumns<P, 2>, 2>(g, begin, end);
-  else
-    dot_columns<P, B, kFewColumns<P, kFewGroup>, kFewGroup>(g, begin, end);
+  const long group = few_group(g.m);
+  if (group <= 2) return dot_columns<P, B, few_columns<P, 2>(), 2>(g, begin, end);
+  if constexpr (few_columns<P, 4>() != few_columns<P, kFewGroup>())
+    if (group <= 4) return dot_columns<P, B, few_columns<P, 4>(), 4>(g, begin, end);
+  dot_columns<P, B, few_columns<P, kFewGroup>(), kFewGroup>(g, begin, end);
 }
 
 // out: a, as products P read it, in groups of rows, each [k / kTaken, rows, kTaken], the last lanes zeros. So what
@@ -276,5 +302,9 @@ inline void pack_few(const GemmProblem& g, void* out) {
       copy_neighbours<P>(from + p * g.a_column, g.a_column, g.k - p < lanes ? g.k - p : lanes, to);
   }
 }
+
+// GemmKind::few_in_place of products P, where memory of S is what they read.
+template <class P, class S>
+inline constexpr long few_in_place = std::is_same_v<typename FewLanes<P, 1>::Element, S> ? sizeof(S) : 0;
 
 }  // namespace heed::kernels::HEED_LEVEL

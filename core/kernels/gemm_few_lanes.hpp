@@ -23,7 +23,8 @@ template <class P, int H>
 struct FewLanes {
   using T = P;
   using Element = T;                           // of a
-  static constexpr int kTaken = kFewLanes<T>;  // neighbours in k
+  static constexpr int kTaken = kFewLanes<T>;  // neighbours in k,
+  static constexpr int kHalves = 1;            // in so many vectors, one after another
   static constexpr int kRows = 1;
   static constexpr int kParts = kTaken / kWidth<T>;
   struct Vector {
@@ -77,7 +78,7 @@ struct FewLanes {
 // For two rows whole registers, for one halves.
 template <>
 struct FewLanes<float, 1> {
-  static constexpr int kRows = 1;
+  static constexpr int kRows = 1, kHalves = 1;
   using Element = float;
   using Vector = __m256;
   using Sums = __m256;
@@ -99,7 +100,7 @@ struct FewLanes<float, 1> {
 };
 template <>
 struct FewLanes<float, 2> {
-  static constexpr int kRows = 2;
+  static constexpr int kRows = 2, kHalves = 1;
   using Vector = __m512;
   using Sums = __m512;
   static __m512 a(const float* x) { return kept_in_register(_mm512_loadu_ps(x)); }
@@ -124,7 +125,7 @@ struct FewLanes<float, 2> {
 
 template <>
 struct FewLanes<double, 1> {
-  static constexpr int kRows = 1;
+  static constexpr int kRows = 1, kHalves = 1;
   using Element = double;
   using Vector = __m256d;
   using Sums = __m256d;
@@ -142,7 +143,7 @@ struct FewLanes<double, 1> {
 };
 template <>
 struct FewLanes<double, 2> {
-  static constexpr int kRows = 2;
+  static constexpr int kRows = 2, kHalves = 1;
   using Vector = __m512d;
   using Sums = __m512d;
   static __m512d a(const double* x) { return kept_in_register(_mm512_loadu_pd(x)); }
@@ -183,28 +184,40 @@ struct FewLanes<Bf16Pairs, 2> : FewLanes<float, 2> {
   static __m512 add(__m512i x, __m512i y, __m512 sum) { return add_products(Batch<float>(sum), Pairs(x), Pairs(y)); }
 };
 #else
+// Half of a vector's numbers at a time, widened: the later of its pairs, and then the earlier, so that registers hold
+// more sums. Those of a are packed so.
 template <>
 struct FewLanes<Bf16Pairs, 1> : FewLanes<float, 1> {
-  using Element = uint16_t;
-  static constexpr int kTaken = 16;
-  struct Vector {
-    Pairs part[kParts];
-  };
-  static Vector a(const uint16_t* x) { return b(x); }
+  using Element = float;
+  static constexpr int kTaken = 16, kHalves = 2;
+  template <int kHalf>
+  static Vector a(const float* x) {
+    return FewLanes<float, 1>::a(x + kHalf * kTaken / 2);
+  }
+  template <int kHalf>
   static Vector b(const uint16_t* x) {
-    Vector v;
-    unroll<kParts>([&](auto k) { v.part[k] = load_pairs(x + k * 2 * kWidth<float>); });
-    return v;
+    return half<kHalf>(x, [](const uint16_t* p, int) { return load_pairs(p); });
   }
+  template <int kHalf>
+  static Vector part(const float* x, int) {  // to whole vectors
+    return a<kHalf>(x);
+  }
+  template <int kHalf>
   static Vector part(const uint16_t* x, int n) {
-    Vector v;
-    unroll<kParts>([&](auto k) { v.part[k] = load_pairs_part(x + k * 2 * kWidth<float>, n - k * 2 * kWidth<float>); });
-    return v;
+    return half<kHalf>(x, [n](const uint16_t* p, int before) { return load_pairs_part(p, n - before); });
   }
-  static Sums add(const Vector& x, const Vector& y, const Sums& sum) {
-    Sums s;
-    unroll<kParts>([&](auto k) { s.part[k] = add_products(sum.part[k], x.part[k], y.part[k]); });
-    return s;
+
+ private:
+  template <int kHalf, class Load>
+  static Vector half(const uint16_t* x, const Load& load) {
+#if defined(__x86_64__)
+    asm("" : "+r"(x));  // each half is read anew, rather than kept in a register from the first on
+#endif
+    return each([&](auto k) {
+      constexpr int before = k * 2 * kWidth<float>;
+      const Pairs both = load(x + before, before);
+      return kHalf == 0 ? later_of(both) : earlier_of(both);
+    });
   }
 };
 #endif
@@ -212,11 +225,15 @@ struct FewLanes<Bf16Pairs, 1> : FewLanes<float, 1> {
 // to [kTaken]: n neighbours in k that lie `stride` apart, and zeros.
 template <class P, class S>
 inline void copy_neighbours(const S* x, long stride, long n, typename FewLanes<P, 1>::Element* to) {
-  for (long p = 0; p < FewLanes<P, 1>::kTaken; ++p) {
-    if constexpr (std::is_same_v<P, typename Product<P>::Sum>)
-      to[p] = p < n ? element<P>(x + p * stride) : P(0);
+  using E = typename FewLanes<P, 1>::Element;
+  constexpr long taken = FewLanes<P, 1>::kTaken;
+  for (long p = 0; p < taken; ++p) {
+    if constexpr (!std::is_same_v<P, Bf16Pairs>)
+      to[p] = p < n ? element<E>(x + p * stride) : E(0);
+    else if constexpr (std::is_same_v<E, uint16_t>)
+      to[p] = p < n ? bf16_by_machine(x[p * stride]) : E(0);
     else
-      to[p] = p < n ? bf16_by_machine(x[p * stride]) : 0;
+      to[(p % 2 == 0 ? taken / 2 : 0) + p / 2] = p < n ? bf16_to_float(bf16_by_machine(x[p * stride])) : E(0);
   }
 }
 

@@ -256,6 +256,35 @@ TEST_CASE("gemm: NaN and infinity in an operand reach what they touch and nothin
   });
 }
 
+// Operands are packed where others lay before, and an odd depth leaves half of a pair to fill.
+TEST_CASE("gemm: NaN of the product before is not read into sums") {
+  on_each_level([] {
+    for (const Layout a_layout : kLayouts)
+      for (const Layout b_layout : kLayouts)
+        for (const Index k : {1, 33, 515}) {
+          const Index m = 40, n = 20;
+          const GemmOperand a = operand(m, k, a_layout, DType::float32, 1),
+                            b = operand(k, n, b_layout, DType::float32, 2);
+          const float nan = std::numeric_limits<float>::quiet_NaN();
+          std::vector<float> c(static_cast<std::size_t>(m * n));
+          const auto multiply = [&](Index depth, const MatrixIn& left, const MatrixIn& right) {
+            gemm({.m = m,
+                  .n = n,
+                  .k = depth,
+                  .a = left,
+                  .b = right,
+                  .products = DType::bfloat16,
+                  .c = c.data(),
+                  .ldc = n});
+          };
+          multiply(k + 1, {.data = &nan, .row = 0, .column = 0}, {.data = &nan, .row = 0, .column = 0});
+          CHECK(std::isnan(c[0]));
+          multiply(k, a.in, b.in);
+          CHECK(std::none_of(c.begin(), c.end(), [](float x) { return std::isnan(x); }));
+        }
+  });
+}
+
 TEST_CASE("gemm: types that do not go together are errors") {
   float x[4] = {};
   double y[4] = {};
