@@ -18,14 +18,14 @@ GemmProblem::Ahead source_of(const GemmKind& kind, const GemmProblem& g) {
 }
 
 // All rows of some columns of c, on this thread. `packed` has room for those columns and one part of k, and stays in
-// the second cache; what comes next of b is fetched meanwhile.
-void multiply_strip(const GemmKind& kind, const GemmProblem& g, char* packed) {
+// the second cache; what comes next of b is fetched meanwhile, at the end what this thread probably packs `after` it.
+void multiply_strip(const GemmKind& kind, const GemmProblem& g, char* packed, const GemmProblem::Ahead& after) {
   const Index panels = ceil_div(g.n, kind.panel_columns), depth = std::max<Index>(1, kind.depth(g.k));
   for (Index first = 0; first == 0 || first < g.k; first += depth) {
     GemmProblem part = depths_of(kind, g, first, depth);
     kind.pack(part, 0, panels, packed);
-    GemmProblem::Ahead next = {};
-    if (first + depth < g.k) next = source_of(kind, depths_of(kind, g, first + depth, depth));
+    const GemmProblem::Ahead next =
+        first + depth < g.k ? source_of(kind, depths_of(kind, g, first + depth, depth)) : after;
     for (Index row = 0; row < g.m; row += kind.block_rows) {
       const Index rows = std::min<Index>(kind.block_rows, g.m - row), begin = next.rows * row / g.m,
                   end = next.rows * (row + rows) / g.m;
@@ -48,13 +48,18 @@ void multiply_strips(const GemmKind& kind, const Work& w) {
   ThreadScratch<char> packed(
       static_cast<Index>(kind.packed_bytes(depths_of(kind, columns_of(kind, w.g, 0, columns), 0, depth))));
   ThreadScratch<char> results(w.g.c != nullptr ? 0 : w.g.m * columns * kind.sum_bytes);
-  parallel_for(ceil_div(all, panels), 1, [&](Index begin, Index end) {
+  const auto strip = [&](Index t) {
+    return columns_of(kind, w.g, t * columns, std::min(columns, w.g.n - t * columns));
+  };
+  const Index strips = ceil_div(all, panels);
+  parallel_for(strips, 1, [&](Index begin, Index end) {
     for (Index t = begin; t < end; ++t) {
-      const Index column = t * columns, n = std::min(columns, w.g.n - column);
-      GemmProblem g = columns_of(kind, w.g, column, n);
-      if (g.c == nullptr) g.c = results.mine(), g.ldc = n;
-      multiply_strip(kind, g, packed.mine());
-      if (w.finish) w.finish({g.c, g.ldc, 0, g.m, w.column + column, n});
+      GemmProblem g = strip(t);
+      if (g.c == nullptr) g.c = results.mine(), g.ldc = g.n;
+      GemmProblem::Ahead after = {};
+      if (t + 1 < strips) after = source_of(kind, depths_of(kind, strip(t + 1), 0, depth));
+      multiply_strip(kind, g, packed.mine(), after);
+      if (w.finish) w.finish({g.c, g.ldc, 0, g.m, w.column + t * columns, g.n});
     }
   });
 }
