@@ -121,9 +121,9 @@ Tensor DecodeState::read(const Tensor& tokens, const Tensor& lengths) {
   return self_->read(tokens, lengths);
 }
 
-namespace {
-
 using Tokens = std::vector<std::int32_t>;
+
+namespace {
 
 void check_prompts(const char* op, std::span<const Tokens> prompts, const std::vector<Index>& counts) {
   for (std::size_t i = 0; i < prompts.size(); ++i)

@@ -40,8 +40,8 @@ concept DecodeStateLike = std::copyable<T> && requires(T& state, const T& seen, 
 // tape, and there is no dropout. The model must live as long.
 class DecodeState {
  public:
-  template <DecodeStateLike T>
-  requires(!std::same_as<std::remove_cvref_t<T>, DecodeState>) DecodeState(T state)
+  template <class T>
+  requires(!std::same_as<T, DecodeState> && DecodeStateLike<T>) DecodeState(T state)
       : self_(std::make_unique<Model<T>>(std::move(state))) {}
   DecodeState(const DecodeState& from) : self_(from.self_->rows({})) {}
   DecodeState(DecodeState&&) = default;

@@ -4,9 +4,9 @@
 #include <heed/layers/gpt.hpp>
 
 namespace heed {
-namespace {
-
 using Tokens = std::vector<std::int32_t>;
+
+namespace {
 
 // A text that grows.
 struct Row {

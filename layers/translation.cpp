@@ -5,9 +5,9 @@
 #include <numeric>
 
 namespace heed {
-namespace {
-
 using Tokens = std::vector<std::int32_t>;
+
+namespace {
 
 template <class Config>
 using ModelOf = std::conditional_t<std::is_same_v<Config, Seq2SeqConfig>, Seq2Seq, TransformerSeq2Seq>;
@@ -130,7 +130,8 @@ std::vector<std::string> translate(const Translator& t, std::span<const std::str
       search.counts.push_back(static_cast<Index>(std::min(o.most_per_token * length, 1e9)) + o.most_more);
     }
     const auto [source, lengths] = padded(batch);
-    const DecodeState state = std::visit([&](const auto& m) { return m.make_state(source, lengths); }, t.model);
+    const DecodeState state = std::visit(
+        [&source = source, &lengths = lengths](const auto& m) { return m.make_state(source, lengths); }, t.model);
     const std::vector<Tokens> prompts(batch.size(), {marks.begin});
     const auto best = beam_search(state, prompts, search);
     for (std::size_t i = first; i < last; ++i) {

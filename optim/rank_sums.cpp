@@ -108,11 +108,11 @@ void RankStep::join(Bucket& b) {
     p.squares.resize(static_cast<std::size_t>((p.sum.numel() + Chunks::kLongest - 1) / Chunks::kLongest));
     trained(parameter).info().gradient = p.sum;
   }
-  constexpr std::size_t kMost = Chunks::kLongest * sizeof(double);
+  constexpr std::size_t kChunkBytes = Chunks::kLongest * sizeof(double);
   std::vector<std::size_t> spaces(b.has.size());  // [rank]: of a chunk that is brought there
   std::size_t size = 0;
   for (std::size_t r = 0; r < spaces.size(); ++r)
-    if (tree_.rounds() || shares_memory_[r]) spaces[r] = std::exchange(size, size + kMost);
+    if (tree_.rounds() || shares_memory_[r]) spaces[r] = std::exchange(size, size + kChunkBytes);
   ThreadScratch<char> scratch(static_cast<Index>(size));
   chunks.run([&](Index, const Chunk& c) {
     const auto i = static_cast<std::size_t>(c.parameter);

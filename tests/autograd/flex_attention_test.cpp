@@ -400,7 +400,9 @@ TEST_CASE("flex_attention: values and gradients are PyTorch's") {
     const Tensor y = attend(watched);
     tape.backward(y, reference.inputs.at("dy"));
     CHECK(close(y.detach(), wanted.at("y"), 1e-12, 1e-13));
-    for (const auto& [key, gradient] : wanted) {
+    for (const auto& input : wanted) {
+      const auto& key = input.first;
+      const auto& gradient = input.second;
       if (key == "y") continue;
       CAPTURE(std::string(key));
       CHECK(close(tape.grad(watched[key]), gradient, 1e-11, 1e-13));

@@ -52,7 +52,9 @@ constexpr PositionKind kAllPositions[] = {PositionKind::none, PositionKind::lear
 }  // namespace
 
 TEST_CASE("encoder-decoder transformers have the logits, losses, gradients and weights of nn.Transformer") {
-  for (const auto& [title, options] : stored_options()) {
+  for (const auto& given : stored_options()) {
+    const auto& title = given.first;
+    const auto& options = given.second;
     CAPTURE(title);
     Rng rng(1);
     TransformerSeq2Seq model(options, rng);

@@ -207,8 +207,9 @@ TEST_CASE("muon: a step equals plain loops, at the edges of vectors and of block
   const std::vector<std::pair<Index, Index>> shapes = {{1, 1},  {1, 5},   {7, 1},    {3, 4},    {8, 8},     {15, 16},
                                                        {17, 9}, {33, 31}, {127, 65}, {64, 128}, {129, 128}, {131, 140},
                                                        {150, 133}};
-  for (const auto& [rows, columns] : shapes)
+  for (const auto& shape : shapes)
     for (const MuonOptions& o : {usual, other}) {
+      const Index rows = shape.first, columns = shape.second;
       CAPTURE(rows);
       CAPTURE(columns);
       const Rows wanted = movement(rows, columns, o);

@@ -494,7 +494,9 @@ TEST_CASE("profile: a trace is JSON, whole, and nests steps, passes, modules and
                                                 {"attention", 4}, {"attention backward", 4},
                                                 {"linear", 8},    {"linear backward", 8},
                                                 {"optimizer", 2}, {"step 3", 0}};
-  for (const auto& [name, count] : wanted) {
+  for (const auto& scope : wanted) {
+    const auto& name = scope.first;
+    const auto& count = scope.second;
     INFO(name);
     CHECK(names[name] == count);
   }

@@ -105,7 +105,8 @@ TEST_CASE("ranks: each optimizer leaves the bits of one process") {
   const TemporaryFolder folder;
   for (const std::string& optimizer : optimizer_names()) {
     const auto one = trained({.optimizer = optimizer}, folder.path);
-    for (const auto& [ranks, of_a_machine] : {std::pair{1, 1}, {2, 1}, {2, 2}, {3, 2}, {4, 1}, {4, 4}, {8, 2}}) {
+    for (const auto& given : {std::pair{1, 1}, {2, 1}, {2, 2}, {3, 2}, {4, 1}, {4, 4}, {8, 2}}) {
+      const int ranks = given.first, of_a_machine = given.second;
       CAPTURE(optimizer);
       CAPTURE(ranks);
       CAPTURE(of_a_machine);
@@ -227,8 +228,10 @@ TEST_CASE("ranks: each keeps its part of the optimizer's state, and sends its pa
     int of_a_machine = 1;
     double passes = 2;  // gradients that share memory are read where they lie
   };
-  for (const auto& [size, dtype, of_a_machine, passes] :
-       {Row{2}, {3}, {4}, {2, DType::bfloat16}, {3, DType::bfloat16}, {2, DType::float32, 2, 1}}) {
+  for (const Row& row : {Row{2}, {3}, {4}, {2, DType::bfloat16}, {3, DType::bfloat16}, {2, DType::float32, 2, 1}}) {
+    const int size = row.size, of_a_machine = row.of_a_machine;
+    const DType dtype = row.dtype;
+    const double passes = row.passes;
     CAPTURE(name_of(dtype));
     std::vector<double> kept(static_cast<std::size_t>(size)), sent(kept.size());
     Index parameters = 0;

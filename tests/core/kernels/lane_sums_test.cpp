@@ -229,7 +229,9 @@ TEST_CASE("training: the same bits on every level with fma, and on every machine
   for (std::string hash, name; file >> hash >> std::ws && std::getline(file, name);) stored[name] = hash;
   on_each_level([&] {
     if (!kernels::fuses(kernels::level())) return;
-    for (const auto& [name, train_it] : trainings()) {
+    for (const auto& training : trainings()) {
+      const auto& name = training.first;
+      const auto& train_it = training.second;
       CAPTURE(name);
       const std::string hash = now[name] = train_it();
       CHECK_MESSAGE(hash == stored[name], name);

@@ -100,8 +100,10 @@ struct SometimesBoth {  // batches 1, 2, 4 of five use the second part
 }  // namespace
 
 TEST_CASE("shards: gradients are those of each shard alone, summed in a binary tree") {
-  for (const auto& [shards, rounds] : std::vector<std::pair<std::uint64_t, bool>>{
+  for (const auto& given : std::vector<std::pair<std::uint64_t, bool>>{
            {2, false}, {3, false}, {5, false}, {6, false}, {7, false}, {8, false}, {1, true}, {2, true}, {7, true}}) {
+    const std::uint64_t shards = given.first;
+    const bool rounds = given.second;
     CAPTURE(shards);
     PlaneRun before, s;
     s.go({.steps = 1, .shards = static_cast<Index>(shards),
