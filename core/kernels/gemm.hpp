@@ -42,9 +42,9 @@ struct GemmKind {
   // Without packing, columns [begin, end), for few rows: b_row is 1, m at most kFewRows and a as pack_rows gives it, or
   // b_column is 1 and m at most kFewRowsAcross.
   void (*few_rows)(const GemmProblem&, long begin, long end);
-  // out, m rows of k, to whole vectors: a, as few_rows reads it. That is, one row, as it lies where its elements have
-  // so many bytes; 0: never.
+  // out, m rows of k, to whole vectors: a, as few_rows reads it.
   void (*pack_rows)(const GemmProblem&, void* out);
+  // One row that is dense needs no packing where its elements have so many bytes; 0: it always does.
   long few_in_place;
 };
 inline constexpr long kFewRows = 32, kFewRowsAcross = 4;
