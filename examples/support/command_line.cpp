@@ -51,6 +51,21 @@ std::string unknown_flag(const CLI::App& app, const std::string& given) {
   return "there is no flag " + given + (given.starts_with("-") ? "; the nearest is " + nearest : "");
 }
 
+// A flag whose value was forgotten would take the next one for it. Empty: there is none.
+std::string missing_value(const CLI::App& app, int argc, char** argv) {
+  const auto flag = [&app](const std::string& word) {
+    const bool known = word.starts_with("--") && word.size() > 2;
+    return known ? app.get_option_no_throw(word.substr(0, word.find('='))) : nullptr;
+  };
+  for (int i = 1; i + 1 < argc; ++i) {
+    const std::string given = argv[i], next = argv[i + 1];
+    const CLI::Option* option = given.find('=') == std::string::npos ? flag(given) : nullptr;
+    if (option != nullptr && option->get_items_expected_min() > 0 && flag(next) != nullptr)
+      return given + " needs " + option->get_type_name() + ", and " + next + " is a flag";
+  }
+  return "";
+}
+
 // Lines of at most 80 columns; what is behind goes under the descriptions.
 std::string wrapped(const std::string& text) {
   constexpr std::size_t kWidth = 80, kIndent = 30;
@@ -95,7 +110,11 @@ constexpr bool is_list(const std::vector<T>*) {
 Takes anything(const std::string& shown) { return {shown}; }
 
 Takes file_name(const std::string& shown) {
-  return {shown, [](const std::string& given) { return given.empty() ? must_be(given, "the name of a file") : ""; }};
+  return {shown, [](const std::string& given) -> std::string {
+            if (given.empty()) return must_be(given, "the name of a file");
+            if (given.starts_with("--")) return must_be(given, "the name of a file; for this one, ./" + given);
+            return "";
+          }};
 }
 
 Takes whole(std::int64_t least, std::int64_t most) {
@@ -214,6 +233,7 @@ void CommandLine::add_seed(std::uint64_t& seed, const std::string& text) {
 std::optional<int> CommandLine::parse(int argc, char** argv) {
   CLI::App& app = parser_->app;
   parser_->called = argc > 0 ? argv[0] : program();
+  if (const std::string missing = missing_value(app, argc, argv); !missing.empty()) return refuse(missing);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

@@ -49,3 +49,31 @@ TEST_CASE("flags: a whole number is decimal also where it begins with 0, alone a
   CHECK(parse({"--threads", "01025"}) == 2);
   CHECK(parse({"--lengths", "016,00"}) == 2);
 }
+
+TEST_CASE("flags: one whose value was forgotten does not take the next flag for it") {
+  std::string checkpoint, prompt;
+  bool resume = false;
+  const auto parse = [&](std::vector<std::string> words) {
+    CommandLine line("about", "program");
+    line.add("--checkpoint", checkpoint, "checkpoint", heed::examples::file_name("FILE"));
+    line.add("--prompt", prompt, "prompt", heed::examples::anything("TEXT"));
+    line.add_switch("--resume", resume, "resume");
+    words.insert(words.begin(), "program");
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    return line.parse(static_cast<int>(argv.size()), argv.data());
+  };
+  for (const char* flag : {"--checkpoint", "--prompt"})
+    for (const char* next : {"--resume", "--prompt", "--prompt=b"}) {
+      INFO(flag, " ", next);
+      CHECK(parse({flag, next, "a"}) == 2);
+    }
+  CHECK(parse({"--checkpoint", "--resmue"}) == 2);
+  CHECK(parse({"--checkpoint=--resume"}) == 2);
+  CHECK(!parse({"--checkpoint", "./--resume", "--prompt", "--hello", "--resume"}));
+  CHECK(checkpoint == "./--resume");
+  CHECK(prompt == "--hello");
+  CHECK(resume);
+  CHECK(!parse({"--resume", "--prompt=--resume"}));
+  CHECK(prompt == "--resume");
+}
