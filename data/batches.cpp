@@ -18,7 +18,7 @@ void check_options(const TokenSource& tokens, const WindowOptions& o) {
 
 std::vector<Index> find_all(const TokenSource& tokens, std::int32_t wanted) {
   std::vector<Index> found;
-  std::vector<std::int32_t> piece;
+  Tokens piece;
   for (Index begin = 0; begin < tokens.size(); begin += static_cast<Index>(piece.size())) {
     piece.resize(static_cast<std::size_t>(std::min<Index>(tokens.size() - begin, 1 << 16)));
     tokens.read(begin, piece);

@@ -9,8 +9,6 @@
 namespace heed {
 namespace {
 
-using Tokens = std::vector<std::int32_t>;
-
 constexpr std::uint64_t kListOpsStream = std::uint64_t{0x11570} << 44;
 constexpr std::uint64_t kAttempts = 10000;  // to find an expression of the lengths asked for
 
@@ -98,7 +96,7 @@ std::string ListOps::text(std::span<const std::int32_t> tokens) {
   return text;
 }
 
-std::vector<std::int32_t> ListOps::tokens(std::string_view text) {
+Tokens ListOps::tokens(std::string_view text) {
   std::istringstream words{std::string(text)};
   Tokens tokens;
   for (std::string word; words >> word;) {

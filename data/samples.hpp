@@ -253,7 +253,7 @@ class TextPairs {
 
  private:
   TextMarks source_, target_;
-  std::vector<std::vector<std::int32_t>> sources_, targets_;  // targets_: begin(), the tokens, end()
+  std::vector<Tokens> sources_, targets_;  // targets_: begin(), the tokens, end()
   Index skipped_ = 0;
 };
 

@@ -19,7 +19,7 @@ namespace sp = sentencepiece;
 struct SentencePieceTokenizer::Model {
   sp::SentencePieceProcessor processor;
   std::string bytes;
-  std::vector<std::int32_t> before;  // tokens of kBefore
+  Tokens before;  // tokens of kBefore
 };
 
 namespace {
@@ -195,7 +195,7 @@ SentencePieceTokenizer SentencePieceTokenizer::train_on_text(std::string_view te
   return from_state(bytes);
 }
 
-std::vector<std::int32_t> SentencePieceTokenizer::encode(std::string_view text) const {
+Tokens SentencePieceTokenizer::encode(std::string_view text) const {
   std::vector<int> ids;
   const sp::util::Status status = model_->processor.Encode(text, &ids);
   require(status.ok(), "encode: SentencePiece refuses the text: ", reason(status));
@@ -204,9 +204,9 @@ std::vector<std::int32_t> SentencePieceTokenizer::encode(std::string_view text) 
 
 // Some models begin each text with a space, or drop those at its ends. So the text is encoded behind another one, whose
 // tokens are taken away; if they are not the first ones (a model that joins lines to words), it stands alone.
-std::vector<std::int32_t> SentencePieceTokenizer::encode_next(std::string_view text) const {
-  const std::vector<std::int32_t>& before = model_->before;
-  std::vector<std::int32_t> ids = encode(kBefore + std::string(text));
+Tokens SentencePieceTokenizer::encode_next(std::string_view text) const {
+  const Tokens& before = model_->before;
+  Tokens ids = encode(kBefore + std::string(text));
   if (ids.size() < before.size() || !std::equal(before.begin(), before.end(), ids.begin())) return encode(text);
   ids.erase(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(before.size()));
   return ids;

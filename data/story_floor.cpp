@@ -6,7 +6,7 @@ namespace heed {
 
 StoryFloor story_floor(const Stories& stories, const WholeSplit& split, const Tokenizer& tokenizer, Index batches) {
   const Index tokens = split.counted_end(batches) - split.counted_begin();
-  std::vector<std::int32_t> ids(static_cast<std::size_t>(tokens));
+  Tokens ids(static_cast<std::size_t>(tokens));
   split.tokens().read(split.counted_begin(), ids);
   const std::string text = tokenizer.decode(ids);
   const auto nats = stories.nats(text);

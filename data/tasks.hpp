@@ -76,7 +76,7 @@ struct ListOpsOptions {
 };
 
 struct ListOpsExample {
-  std::vector<std::int32_t> tokens;
+  Tokens tokens;
   std::int32_t value = 0;  // 0 to 9
 };
 
@@ -93,7 +93,7 @@ class ListOps {
   const ListOpsOptions& options() const { return options_; }
 
   static std::string text(std::span<const std::int32_t> tokens);    // "[MAX 2 9 ]"; padding is left out
-  static std::vector<std::int32_t> tokens(std::string_view text);   // Error for other words
+  static Tokens tokens(std::string_view text);                      // Error for other words
   static std::int32_t value(std::span<const std::int32_t> tokens);  // Error for what is no expression
 
  private:

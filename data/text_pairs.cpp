@@ -44,7 +44,7 @@ TextPairs::TextPairs(const std::vector<TextPair>& pairs, const Tokenizer& source
     : source_(text_marks(source)), target_(text_marks(target)) {
   require(options.longest >= 0, "text pairs: longest is ", options.longest, "; it must be 0 (any) or more");
   for (std::size_t i = 0; i < pairs.size(); ++i) {
-    std::vector<std::int32_t> from = source.encode(pairs[i].source), to = target.encode(pairs[i].target);
+    Tokens from = source.encode(pairs[i].source), to = target.encode(pairs[i].target);
     const bool empty_source = from.empty();
     if (options.source_end) from.push_back(source_.end);
     to.insert(to.begin(), begin());

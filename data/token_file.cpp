@@ -29,8 +29,8 @@ bool is_token_file(const fs::path& path) {
 }
 
 struct TokenSource::Store {
-  std::vector<std::int32_t> tokens;  // in memory, or
-  std::string name;                  // a file, mapped
+  Tokens tokens;     // in memory, or
+  std::string name;  // a file, mapped
   void* map = nullptr;
   std::size_t map_bytes = 0;
   Header header{};  // of the file
@@ -62,8 +62,7 @@ struct TokenSource::Store {
   }
 };
 
-TokenSource::TokenSource(std::vector<std::int32_t> tokens, Index vocabulary)
-    : begin_(0), end_(static_cast<Index>(tokens.size())) {
+TokenSource::TokenSource(Tokens tokens, Index vocabulary) : begin_(0), end_(static_cast<Index>(tokens.size())) {
   for (std::size_t i = 0; i < tokens.size(); ++i)
     require(tokens[i] >= 0 && tokens[i] < vocabulary, "tokens: token ", tokens[i], " at position ", i,
             " is outside the vocabulary of ", vocabulary);
@@ -142,8 +141,8 @@ void TokenSource::read(Index from, std::span<std::int32_t> tokens) const {
             " is outside its vocabulary of ", store_->vocabulary);
 }
 
-std::vector<std::int32_t> TokenSource::to_vector() const {
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(size()));
+Tokens TokenSource::to_vector() const {
+  Tokens tokens(static_cast<std::size_t>(size()));
   read(0, tokens);
   return tokens;
 }
@@ -168,7 +167,7 @@ std::uint64_t TokenSource::hash() const {
   const std::uint32_t width = detail::width_of(s.vocabulary);
   constexpr Index kPiece = Index{1} << 20;
   detail::TokenHash hash;
-  std::vector<std::int32_t> piece;
+  Tokens piece;
   std::vector<std::uint16_t> narrow;
   for (Index at = 0; at < size(); at += kPiece) {
     piece.resize(static_cast<std::size_t>(std::min(kPiece, size() - at)));

@@ -57,7 +57,7 @@ Index write_tokens(const std::filesystem::path& to, const std::vector<std::files
 // Tokens to read: a vector, a file, or a part of one of them. Copies are cheap and share what they read.
 class TokenSource {
  public:
-  TokenSource(std::vector<std::int32_t> tokens, Index vocabulary);  // Error for a token outside the vocabulary
+  TokenSource(Tokens tokens, Index vocabulary);  // Error for a token outside the vocabulary
 
   // Maps a token file: memory holds only what is read of it. Throws Error if it is missing, foreign, truncated, of
   // another version, or made with a tokenizer of another hash than the one given.
@@ -68,7 +68,7 @@ class TokenSource {
   Index vocabulary_size() const;
   std::int32_t operator[](Index i) const;                       // 0 <= i < size()
   void read(Index from, std::span<std::int32_t> tokens) const;  // Error beyond the end, or for a damaged token
-  std::vector<std::int32_t> to_vector() const;
+  Tokens to_vector() const;
   // The tokenizer that the file holds. Throws Error if there is none, if it is damaged, or of a kind that cannot be
   // made again here.
   Tokenizer tokenizer() const;

@@ -87,8 +87,8 @@ std::uint64_t Tokenizer::hash() const {
   return XXH64(all.data(), all.size(), 0);
 }
 
-std::vector<std::int32_t> ByteTokenizer::encode(std::string_view text) const {
-  std::vector<std::int32_t> ids(text.size());
+Tokens ByteTokenizer::encode(std::string_view text) const {
+  Tokens ids(text.size());
   std::transform(text.begin(), text.end(), ids.begin(), [](char c) { return static_cast<unsigned char>(c); });
   return ids;
 }
@@ -151,14 +151,14 @@ CharTokenizer CharTokenizer::train(const std::vector<std::filesystem::path>& fil
   return CharTokenizer(characters.sorted());
 }
 
-std::vector<std::int32_t> CharTokenizer::encode(std::string_view text) const {
+Tokens CharTokenizer::encode(std::string_view text) const {
   if (const auto bad = find_invalid_utf8(text)) {  // as an EncodeError, whose place may be one in a larger text
     char byte[8];
     std::snprintf(byte, sizeof byte, "0x%02X", static_cast<unsigned>(static_cast<unsigned char>(text[*bad])));
     throw EncodeError(std::string("char tokenizer: the byte ") + byte, *bad, "does not belong to UTF-8 text");
   }
   const std::vector<char32_t> code_points = decode_utf8(text);
-  std::vector<std::int32_t> ids;
+  Tokens ids;
   ids.reserve(code_points.size());
   std::size_t offset = 0;  // in bytes
   for (char32_t c : code_points) {
@@ -239,8 +239,8 @@ void StreamEncoder::finish() {
   rest_.clear();
 }
 
-std::vector<std::int32_t> encode_text(const Tokenizer& tokenizer, std::string_view text) {
-  std::vector<std::int32_t> all;
+Tokens encode_text(const Tokenizer& tokenizer, std::string_view text) {
+  Tokens all;
   all.reserve(text.size() / 4);
   StreamEncoder encoder(tokenizer,
                         [&](std::span<const std::int32_t> ids) { all.insert(all.end(), ids.begin(), ids.end()); });

@@ -1,21 +1,21 @@
 // Tokenizers: text to token ids and back. A `Tokenizer` holds any type with these members (yours as well):
 //
-//   std::vector<std::int32_t> encode(std::string_view text) const;     // Error for text that it cannot express
-//   std::string decode(std::span<const std::int32_t> ids) const;       // Error for an id out of range
+//   Tokens encode(std::string_view text) const;                   // Error for text that it cannot express
+//   std::string decode(std::span<const std::int32_t> ids) const;  // Error for an id out of range
 //   Index vocabulary_size() const;
 //   std::string kind() const;    // a short name: "byte"
 //   std::string state() const;   // all that is needed to make it again; any bytes
 //
 // and, where that differs from encode():
 //
-//   std::vector<std::int32_t> encode_next(std::string_view text) const;  // text that goes on after other text
+//   Tokens encode_next(std::string_view text) const;  // text that goes on after other text
 //
 //   std::optional<std::int32_t> special(std::string_view name) const;  // the token "<pad>", "<unk>", "<s>" or "</s>"
 //
 // Example:
 //
 //   const Tokenizer tokenizer = CharTokenizer("hello world");
-//   const std::vector<std::int32_t> ids = tokenizer.encode("hello");
+//   const Tokens ids = tokenizer.encode("hello");
 //   std::cout << tokenizer.decode(ids) << '\n';  // hello
 #pragma once
 #include <array>
@@ -35,9 +35,12 @@
 
 namespace heed {
 
+// The tokens of a text: ids, each at least 0 and below the size of a vocabulary.
+using Tokens = std::vector<std::int32_t>;
+
 template <class T>
 concept TokenizerLike = requires(const T& t, std::string_view text, std::span<const std::int32_t> ids) {
-  { t.encode(text) } -> std::convertible_to<std::vector<std::int32_t>>;
+  { t.encode(text) } -> std::convertible_to<Tokens>;
   { t.decode(ids) } -> std::convertible_to<std::string>;
   { t.vocabulary_size() } -> std::convertible_to<Index>;
   { t.kind() } -> std::convertible_to<std::string>;
@@ -64,8 +67,8 @@ class Tokenizer {
   requires(!std::same_as<T, Tokenizer>) Tokenizer(T tokenizer)
       : held_(std::make_shared<Held<T>>(std::move(tokenizer))) {}
 
-  std::vector<std::int32_t> encode(std::string_view text) const { return held_->encode(text); }
-  std::vector<std::int32_t> encode_next(std::string_view text) const { return held_->encode_next(text); }
+  Tokens encode(std::string_view text) const { return held_->encode(text); }
+  Tokens encode_next(std::string_view text) const { return held_->encode_next(text); }
   std::string decode(std::span<const std::int32_t> ids) const { return held_->decode(ids); }
   std::string decode(std::initializer_list<std::int32_t> ids) const {
     return decode(std::span(ids.begin(), ids.size()));
@@ -88,8 +91,8 @@ class Tokenizer {
  private:
   struct Face {
     virtual ~Face() = default;
-    virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
-    virtual std::vector<std::int32_t> encode_next(std::string_view text) const = 0;
+    virtual Tokens encode(std::string_view text) const = 0;
+    virtual Tokens encode_next(std::string_view text) const = 0;
     virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
     virtual Index vocabulary_size() const = 0;
     virtual std::string kind() const = 0;
@@ -99,8 +102,8 @@ class Tokenizer {
   template <class T>
   struct Held final : Face {
     explicit Held(T t) : value(std::move(t)) {}
-    std::vector<std::int32_t> encode(std::string_view text) const override { return value.encode(text); }
-    std::vector<std::int32_t> encode_next(std::string_view text) const override {
+    Tokens encode(std::string_view text) const override { return value.encode(text); }
+    Tokens encode_next(std::string_view text) const override {
       if constexpr (requires { value.encode_next(text); }) {
         return value.encode_next(text);
       } else {
@@ -126,7 +129,7 @@ class Tokenizer {
 // 256 tokens, the bytes. Expresses any text.
 class ByteTokenizer {
  public:
-  std::vector<std::int32_t> encode(std::string_view text) const;
+  Tokens encode(std::string_view text) const;
   std::string decode(std::span<const std::int32_t> ids) const;
   Index vocabulary_size() const { return 256; }
   std::string kind() const { return "byte"; }
@@ -141,7 +144,7 @@ class CharTokenizer {
   static CharTokenizer train(const std::vector<std::filesystem::path>& files_and_folders);
 
   // EncodeError for a character that was not learned, and for what is not UTF-8.
-  std::vector<std::int32_t> encode(std::string_view text) const;
+  Tokens encode(std::string_view text) const;
   std::string decode(std::span<const std::int32_t> ids) const;
   Index vocabulary_size() const { return static_cast<Index>(characters_.size()); }
   std::string kind() const { return "char"; }
@@ -170,7 +173,7 @@ class WordTokenizer {
                              const WordOptions& options = {});
   static WordTokenizer from_state(std::string_view words);  // Error where two are the same, or one is empty
 
-  std::vector<std::int32_t> encode(std::string_view text) const;  // another word is <unk>
+  Tokens encode(std::string_view text) const;  // another word is <unk>
   // With spaces between; without <pad>, <s> and </s>.
   std::string decode(std::span<const std::int32_t> ids) const;
   Index vocabulary_size() const { return 4 + static_cast<Index>(words_.size()); }
@@ -208,9 +211,9 @@ class SentencePieceTokenizer {
                                       const SentencePieceOptions& options = {});
   static SentencePieceTokenizer train_on_text(std::string_view text, const SentencePieceOptions& options = {});
 
-  std::vector<std::int32_t> encode(std::string_view text) const;
+  Tokens encode(std::string_view text) const;
   // Without the space that some models put before every text.
-  std::vector<std::int32_t> encode_next(std::string_view text) const;
+  Tokens encode_next(std::string_view text) const;
   std::string decode(std::span<const std::int32_t> ids) const;
   Index vocabulary_size() const;
   std::string kind() const { return "sentencepiece"; }
@@ -256,7 +259,7 @@ class StreamEncoder {
 };
 
 // All tokens of a text, as StreamEncoder makes them: takes less memory than encode() for a long one.
-std::vector<std::int32_t> encode_text(const Tokenizer& tokenizer, std::string_view text);
+Tokens encode_text(const Tokenizer& tokenizer, std::string_view text);
 
 // Text of a growing row of tokens, for showing it while it is generated: the bytes of an unfinished character are held
 // back until it is whole, so that each piece is UTF-8.
@@ -270,8 +273,8 @@ class StreamDecoder {
   std::string take(std::string_view text, std::size_t end);
 
   Tokenizer tokenizer_;
-  std::vector<std::int32_t> ids_;  // the tokens of the last text given out, then those after it
-  std::size_t given_ = 0;          // how many tokens of ids_ were given out in full
+  Tokens ids_;             // the tokens of the last text given out, then those after it
+  std::size_t given_ = 0;  // how many tokens of ids_ were given out in full
 };
 
 }  // namespace heed

@@ -75,8 +75,8 @@ void WordTokenizer::add(std::string word) {
   words_.push_back(std::move(word));
 }
 
-std::vector<std::int32_t> WordTokenizer::encode(std::string_view text) const {
-  std::vector<std::int32_t> ids;
+Tokens WordTokenizer::encode(std::string_view text) const {
+  Tokens ids;
   for (const std::string_view word : split_words(text)) {
     const auto found = ids_.find(std::string(word));
     ids.push_back(found == ids_.end() ? kUnknown : found->second);

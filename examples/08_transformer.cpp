@@ -109,7 +109,7 @@ Batch WordsInReverse::batch(std::uint64_t seed, std::uint64_t step) const {
   return b;
 }
 
-void print_words(const char* title, const std::vector<std::int32_t>& words) {
+void print_words(const char* title, const Tokens& words) {
   std::printf("%s", title);
   for (const std::int32_t w : words) std::printf(w == kEnd ? " end" : " %d", w);
   std::printf("\n");
@@ -142,7 +142,7 @@ int lesson() {
   // Greedy decoding: the source is read once; then a word at a time, each step reading only the newest.
   const Tensor source = held_out.at("source").slice(0, 0, 1);
   DecodeState state = model.make_state(source);
-  const std::vector<std::vector<std::int32_t>> begin = {{kBegin}};
+  const std::vector<Tokens> begin = {{kBegin}};
   GenerateOptions greedy{.count = 9, .stop_tokens = {kEnd}};
   greedy.sampling.temperature = 0;
   print_words("source      ", source.to_vector<std::int32_t>());

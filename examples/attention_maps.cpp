@@ -32,7 +32,7 @@ std::vector<Index> chosen(const char* flag, Index given, Index count) {
 }
 
 // The prompt's tokens; a masked model has one more, the mask, for which [MASK] stands.
-std::vector<std::int32_t> tokens_of(const LanguageModel& lm, const std::string& prompt) {
+Tokens tokens_of(const LanguageModel& lm, const std::string& prompt) {
   if (lm.model.options().causal || prompt.find("[MASK]") == std::string::npos) return lm.tokenizer.encode(prompt);
   const auto mask = static_cast<std::int32_t>(lm.tokenizer.vocabulary_size());
   return masked_tokens(lm.tokenizer, prompt, mask, lm.model.options().context);
@@ -71,7 +71,7 @@ int draw(const Flags& flags) {
   const std::vector<Index> layers = chosen("layer", flags.layer, o.layers), heads = chosen("head", flags.head, o.heads);
   require(o.layers > 0, "the model has no layer; it must have one or more");
   require(!flags.prompt.empty(), "the prompt is empty; it must have one token or more");
-  const std::vector<std::int32_t> ids = tokens_of(lm, flags.prompt);
+  const Tokens ids = tokens_of(lm, flags.prompt);
   const auto length = static_cast<Index>(ids.size());
   require(length <= o.context, "the prompt has ", length, " tokens; the model's context is ", o.context,
           ", and it must not be longer");

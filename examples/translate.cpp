@@ -255,7 +255,7 @@ void draw_alignment(const Translator& t, const std::string& sentence, const Tran
   std::vector<std::vector<double>> values;
   for (Index i = 0; i < a.weights.dim(0); ++i) values.push_back(a.weights[i].to_vector<double>());
   // A word that is not in the vocabulary is shown as it stands in the text.
-  const auto labels = [](const Tokenizer& tokenizer, std::vector<std::int32_t> ids, const std::string& text) {
+  const auto labels = [](const Tokenizer& tokenizer, Tokens ids, const std::string& text) {
     ids.pop_back();
     std::vector<std::string> list = token_labels(tokenizer, ids);
     if (tokenizer.kind() == "word")

@@ -121,8 +121,6 @@ Tensor DecodeState::read(const Tensor& tokens, const Tensor& lengths) {
   return self_->read(tokens, lengths);
 }
 
-using Tokens = std::vector<std::int32_t>;
-
 namespace {
 
 void check_prompts(const char* op, std::span<const Tokens> prompts, const std::vector<Index>& counts) {

@@ -9,7 +9,7 @@
 //     }
 //     Cycle rows(const Tensor&) const { return *this; }
 //   };
-//   const std::vector<std::vector<std::int32_t>> prompts = {{2}, {1}};
+//   const std::vector<Tokens> prompts = {{2}, {1}};
 //   const auto texts = generate(Cycle(), prompts, {.count = 3, .sampling = {.temperature = 0}});  // 3 0 1, 2 3 0
 //   const auto best = beam_search(Cycle(), prompts, {.beam = 2, .count = 9, .stop_tokens = {0}});
 //   std::cout << best[0][0].score << '\n';
@@ -20,6 +20,7 @@
 #include <heed/core/mode.hpp>
 #include <heed/core/random.hpp>
 #include <heed/core/tensor.hpp>
+#include <heed/data/tokenizer.hpp>
 #include <memory>
 #include <span>
 #include <utility>
@@ -95,7 +96,7 @@ std::int32_t sample(const Tensor& logits, const SamplingOptions& options, Rng& r
 struct GenerateOptions {
   Index count = 100;  // tokens of a row at most
   SamplingOptions sampling = {};
-  std::vector<std::int32_t> stop_tokens = {};  // a row ends with the first of them, which is its last token
+  Tokens stop_tokens = {};                     // a row ends with the first of them, which is its last token
   std::uint64_t seed = 1, stream = 0;          // row i draws from Rng(seed, stream + i)
   // Each token as it comes; false: the row ends with it.
   std::function<bool(Index row, std::int32_t token)> on_token = {};
@@ -104,14 +105,12 @@ struct GenerateOptions {
 
 // What goes on from each of the prompts, of any lengths but 0, of a state that has read nothing of them. Rows know
 // nothing of each other, and leave the batch when they end.
-std::vector<std::vector<std::int32_t>> generate(DecodeState state, std::span<const std::vector<std::int32_t>> prompts,
-                                                const GenerateOptions& options = {});
+std::vector<Tokens> generate(DecodeState state, std::span<const Tokens> prompts, const GenerateOptions& options = {});
 
 namespace detail {
 // The loop of generate(): each row that goes on draws from rng_of(row).
-void generate_rows(DecodeState state, std::span<const std::vector<std::int32_t>> prompts,
-                   const SamplingOptions& sampling, const std::function<Rng&(Index row)>& rng_of,
-                   const std::function<bool(Index row)>& goes_on,
+void generate_rows(DecodeState state, std::span<const Tokens> prompts, const SamplingOptions& sampling,
+                   const std::function<Rng&(Index row)>& rng_of, const std::function<bool(Index row)>& goes_on,
                    const std::function<void(Index row, std::int32_t token)>& use);
 }  // namespace detail
 
@@ -125,7 +124,7 @@ enum class LengthPenalty {
 };
 
 struct Hypothesis {
-  std::vector<std::int32_t> tokens;  // behind the prompt; the last is a stop token, unless it came to its most tokens
+  Tokens tokens;  // behind the prompt; the last is a stop token, unless it came to its most tokens
   double log_probability = 0;
   double score = 0;
 };
@@ -135,8 +134,8 @@ struct BeamOptions {
   Index n_best = 1;                            // of those that are given back, at most `beam`
   Index count = 100;                           // tokens of a text at most
   std::vector<Index> counts = {};              // of each row, in the place of `count`; empty: all have `count`
-  std::vector<std::int32_t> stop_tokens = {};  // a text ends with the first of them
-  std::vector<std::int32_t> never = {};        // tokens that are not written, such as one for unknown words
+  Tokens stop_tokens = {};                     // a text ends with the first of them
+  Tokens never = {};                           // tokens that are not written, such as one for unknown words
   LengthPenalty penalty = LengthPenalty::average;
   double alpha = 1;  // 0 or more
   // A row ends when `beam` of its texts have ended and none that goes on has now a better score than the n_best of
@@ -149,7 +148,7 @@ struct BeamOptions {
 // with each of the tokens that may follow, are looked through from the likeliest on: those with a stop token have
 // ended, the first `beam` others go on. Of equal ones the lower text, and then the lower token, is first. Log
 // probabilities are summed in float64.
-std::vector<std::vector<Hypothesis>> beam_search(DecodeState state, std::span<const std::vector<std::int32_t>> prompts,
+std::vector<std::vector<Hypothesis>> beam_search(DecodeState state, std::span<const Tokens> prompts,
                                                  const BeamOptions& options = {});
 
 }  // namespace heed

@@ -4,8 +4,6 @@
 #include <heed/layers/gpt.hpp>
 
 namespace heed {
-using Tokens = std::vector<std::int32_t>;
-
 namespace {
 
 // A text that grows.
@@ -21,7 +19,7 @@ struct Group {
   std::vector<AttentionState> states = {};
 
   // The same with these of its rows, by their places here; `names` are their rows from now on.
-  Group chosen(const Tokens& places, std::vector<std::size_t> names) const {
+  Group chosen(const std::vector<std::int32_t>& places, std::vector<std::size_t> names) const {
     bool same = places.size() == rows.size();
     for (std::size_t i = 0; same && i < places.size(); ++i) same = places[i] == static_cast<std::int32_t>(i);
     if (same || states.empty() || places.empty()) return {std::move(names), states};

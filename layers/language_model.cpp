@@ -4,11 +4,8 @@
 
 namespace heed {
 
-using Tokens = std::vector<std::int32_t>;
-
-std::vector<std::int32_t> generate(const GPT& model, std::span<const std::int32_t> prompt, Index count,
-                                   const SamplingOptions& sampling, Rng& rng,
-                                   const std::function<bool(std::int32_t)>& on_token) {
+Tokens generate(const GPT& model, std::span<const std::int32_t> prompt, Index count, const SamplingOptions& sampling,
+                Rng& rng, const std::function<bool(std::int32_t)>& on_token) {
   check_sampling(sampling);
   require(!prompt.empty(), "generate: the prompt is empty; it needs one token or more");
   Tokens text;
@@ -71,19 +68,19 @@ void check_language_model(const GPTConfig& config, const Checkpoint& checkpoint,
     check_shape("blocks.0.attention.relative.weight", {o.heads, 2 * o.relative_clip + 1});
 }
 
-static std::vector<std::int32_t> tokens_without_prompt(const Tokenizer& tokenizer) {
+static Tokens tokens_without_prompt(const Tokenizer& tokenizer) {
   for (const char* text : {"\n", " "}) {
     try {
-      if (const std::vector<std::int32_t> ids = tokenizer.encode(text); !ids.empty()) return ids;
+      if (const Tokens ids = tokenizer.encode(text); !ids.empty()) return ids;
     } catch (const EncodeError&) {  // the next one, then
     }
   }
   return {0};
 }
 
-std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt) {
+Tokens prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt) {
   if (prompt.empty()) return tokens_without_prompt(tokenizer);
-  std::vector<std::int32_t> ids = tokenizer.encode(prompt);
+  Tokens ids = tokenizer.encode(prompt);
   require(!ids.empty(), "the prompt makes no token; it must make one or more");
   return ids;
 }
@@ -115,7 +112,7 @@ std::vector<std::string> generate_text(const LanguageModel& lm, const std::vecto
   check_sampling(o.sampling);
   for (const std::string& text : o.stop)
     require(!text.empty(), "generate_text: a stop text is empty; it must have a character or more");
-  std::vector<std::vector<std::int32_t>> ids;
+  std::vector<Tokens> ids;
   for (const std::string& prompt : prompts) ids.push_back(prompt_tokens(lm.tokenizer, prompt));
 
   std::vector<GrowingText> texts(prompts.size(), {StreamDecoder(lm.tokenizer)});

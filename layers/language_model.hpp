@@ -31,14 +31,12 @@ namespace heed {
 
 // Continues `prompt` (not empty) by `count` tokens, each given to on_token as it comes; stops early where that returns
 // false. Beyond the model's context, it goes on from the last half context, read anew.
-std::vector<std::int32_t> generate(const GPT& model, std::span<const std::int32_t> prompt, Index count,
-                                   const SamplingOptions& options, Rng& rng,
-                                   const std::function<bool(std::int32_t)>& on_token = {});
+Tokens generate(const GPT& model, std::span<const std::int32_t> prompt, Index count, const SamplingOptions& options,
+                Rng& rng, const std::function<bool(std::int32_t)>& on_token = {});
 
 // The same for prompts of any lengths (none empty) at once. Rows know nothing of each other: each is what the above
 // gives with its generator, where the rounding of the model's ops does not depend on the batch.
-std::vector<std::vector<std::int32_t>> generate(const GPT& model, std::span<const std::vector<std::int32_t>> prompts,
-                                                const GenerateOptions& options = {});
+std::vector<Tokens> generate(const GPT& model, std::span<const Tokens> prompts, const GenerateOptions& options = {});
 
 // The tokenizer has the model's vocabulary, but that a masked model (options().causal is false: the network of a BERT)
 // has one token more, the mask.
@@ -63,13 +61,13 @@ void check_language_model(const GPTConfig& config, const Checkpoint& checkpoint,
 
 // An empty prompt is a line feed; where the tokenizer has none, as one of a text without, a space, or else its first
 // token. Throws Error for characters of another prompt that the tokenizer does not know.
-std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt);
+Tokens prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt);
 
 struct TextOptions {
   Index count = 100;  // tokens of a text at most
   SamplingOptions sampling = {};
   std::vector<std::string> stop = {};          // a text ends with the first of these that comes
-  std::vector<std::int32_t> stop_tokens = {};  // the same of tokens, as some tokenizers have one for the end
+  Tokens stop_tokens = {};                     // the same of tokens, as some tokenizers have one for the end
   std::uint64_t seed = 1;                      // text i draws from Rng(seed, 2 + i)
   // Each piece as soon as it is whole characters: of each text first the prompt.
   std::function<void(Index text, const std::string& piece)> on_text = {};

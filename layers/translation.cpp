@@ -5,8 +5,6 @@
 #include <numeric>
 
 namespace heed {
-using Tokens = std::vector<std::int32_t>;
-
 namespace {
 
 template <class Config>

@@ -71,7 +71,7 @@ std::vector<std::string> translate(const Translator& translator, std::span<const
 // How each token of a target attends to the source's, the last of which ends the text, and so of the target's:
 // [targets, sources], the mean over heads, of the decoder's last layer. Error where the model has no weights.
 struct Alignment {
-  std::vector<std::int32_t> source, target;
+  Tokens source, target;
   Tensor weights;
 };
 Alignment align(const Translator& translator, const std::string& source, const std::string& target);

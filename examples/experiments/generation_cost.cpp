@@ -20,7 +20,7 @@ GPT model_of(Generating way, const GenerationShape& s) {
              rng, mechanism_by_name(way == Generating::linear ? "linear" : "softmax"));
 }
 
-Tensor column(const std::vector<std::int32_t>& ids) {
+Tensor column(const Tokens& ids) {
   const auto n = static_cast<Index>(ids.size());
   return Tensor::from_values(ids.data(), n, {n, 1});
 }
@@ -61,7 +61,7 @@ double generate_seconds(Generating way, const GenerationShape& s) {
   const Evaluation evaluation;
   Rng rng(s.seed, 1);
   Tensor all = Tensor::zeros({s.batch, s.positions + 1}, DType::int32);
-  std::vector<std::int32_t> last(static_cast<std::size_t>(s.batch), 0);
+  Tokens last(static_cast<std::size_t>(s.batch), 0);
   std::vector<AttentionState> states;
   const auto step = [&](Index t) {
     if (way == Generating::softmax_anew) states.clear();

@@ -27,7 +27,7 @@ class StoryBatches {
       const std::uint64_t stories_a_row = static_cast<std::uint64_t>(length) / 32 + 2;
       const std::uint64_t first =
           (step * static_cast<std::uint64_t>(rows) + static_cast<std::uint64_t>(r)) * stories_a_row;
-      const std::vector<std::int32_t> ids = tokenizer_.encode(window(seed, first));
+      const Tokens ids = tokenizer_.encode(window(seed, first));
       require(static_cast<Index>(ids.size()) == length + 1, "stories: the tokenizer makes ", ids.size(), " tokens of ",
               length + 1, " characters; it must be char or byte");
       std::copy(ids.begin(), ids.end() - 1, x.ptr<std::int32_t>() + r * length);

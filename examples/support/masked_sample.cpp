@@ -18,7 +18,7 @@ std::string alone(const Tokenizer& tokenizer, std::int32_t id) {
 }
 
 // Of all tokens but the mask, which is the last one.
-std::vector<std::int32_t> likeliest(const BERT& model, const std::vector<std::int32_t>& tokens, std::int32_t mask) {
+Tokens likeliest(const BERT& model, const Tokens& tokens, std::int32_t mask) {
   const NoTape no_tape;
   const Evaluation evaluation;
   const Tensor logits = model(Tensor::from(tokens, {1, static_cast<Index>(tokens.size())}));
@@ -27,8 +27,8 @@ std::vector<std::int32_t> likeliest(const BERT& model, const std::vector<std::in
 
 // The tokens as text. Where one is hidden, `fill` stands in for it, written as show(position, its text).
 template <class Show>
-std::string with_places(const Tokenizer& tokenizer, const std::vector<std::int32_t>& tokens,
-                        const std::vector<std::int32_t>& fill, std::int32_t mask, const Show& show) {
+std::string with_places(const Tokenizer& tokenizer, const Tokens& tokens, const Tokens& fill, std::int32_t mask,
+                        const Show& show) {
   StreamDecoder decoder(tokenizer);
   std::string text;
   for (std::size_t t = 0; t < tokens.size(); ++t) {
@@ -44,15 +44,14 @@ std::string with_places(const Tokenizer& tokenizer, const std::vector<std::int32
 
 }  // namespace
 
-std::vector<std::int32_t> masked_tokens(const Tokenizer& tokenizer, const std::string& text, std::int32_t mask,
-                                        Index context) {
+Tokens masked_tokens(const Tokenizer& tokenizer, const std::string& text, std::int32_t mask, Index context) {
   require(text.find(kMask) != std::string::npos, "--prompt: there is no [MASK] in '", text,
           "'; a masked model fills such places in, one token each");
-  std::vector<std::int32_t> ids;
+  Tokens ids;
   for (std::size_t begin = 0;;) {
     const std::size_t end = std::min(text.find(kMask, begin), text.size());
     const std::string part = text.substr(begin, end - begin);
-    const std::vector<std::int32_t> more = begin == 0 ? tokenizer.encode(part) : tokenizer.encode_next(part);
+    const Tokens more = begin == 0 ? tokenizer.encode(part) : tokenizer.encode_next(part);
     ids.insert(ids.end(), more.begin(), more.end());
     if (end == text.size()) break;
     ids.push_back(mask);
@@ -63,9 +62,9 @@ std::vector<std::int32_t> masked_tokens(const Tokenizer& tokenizer, const std::s
   return ids;
 }
 
-std::string filled_in(const BERT& model, const Tokenizer& tokenizer, const std::vector<std::int32_t>& tokens,
-                      const std::vector<std::int32_t>& truth, std::int32_t mask, bool colours) {
-  const std::vector<std::int32_t> said = likeliest(model, tokens, mask);
+std::string filled_in(const BERT& model, const Tokenizer& tokenizer, const Tokens& tokens, const Tokens& truth,
+                      std::int32_t mask, bool colours) {
+  const Tokens said = likeliest(model, tokens, mask);
   const auto painted = [&](const std::string& text, const char* colour) {
     return colours ? std::string("\x1b[") + colour + "m" + text + "\x1b[0m" : text;
   };
@@ -79,7 +78,7 @@ void print_filled_in(const BERT& model, const Tokenizer& tokenizer, const Evalua
                      const std::string& prompt, Index count, std::uint64_t seed) {
   const bool colours = isatty(STDOUT_FILENO) == 1;
   if (!prompt.empty()) {
-    const std::vector<std::int32_t> tokens = masked_tokens(tokenizer, prompt, masks.mask, model.options().context);
+    const Tokens tokens = masked_tokens(tokenizer, prompt, masks.mask, model.options().context);
     std::printf("%s\n", filled_in(model, tokenizer, tokens, {}, masks.mask, colours).c_str());
     return;
   }

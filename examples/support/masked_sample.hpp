@@ -9,13 +9,12 @@ namespace heed::examples {
 
 // The tokens of a text in which each [MASK] stands for one hidden token. Throws Error for a text without any, of more
 // tokens than `context`, and with characters that the tokenizer does not know.
-std::vector<std::int32_t> masked_tokens(const Tokenizer& tokenizer, const std::string& text, std::int32_t mask,
-                                        Index context);
+Tokens masked_tokens(const Tokenizer& tokenizer, const std::string& text, std::int32_t mask, Index context);
 
 // The tokens as text, hidden ones filled in by the model's likeliest token: [x] where there is no `truth` or x is
 // right, {x|y} where it says x and the truth is y. Colours, if asked for: right green, wrong red.
-std::string filled_in(const BERT& model, const Tokenizer& tokenizer, const std::vector<std::int32_t>& tokens,
-                      const std::vector<std::int32_t>& truth, std::int32_t mask, bool colours);
+std::string filled_in(const BERT& model, const Tokenizer& tokenizer, const Tokens& tokens, const Tokens& truth,
+                      std::int32_t mask, bool colours);
 
 // Writes to stdout the prompt filled in; without one, `count` tokens of held-out text with hidden places, then filled
 // in.
