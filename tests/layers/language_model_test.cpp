@@ -8,6 +8,7 @@
 
 using namespace heed;
 using nlohmann::json;
+using test::contains;
 using test::TemporaryFolder;
 
 namespace {

@@ -164,13 +164,14 @@ TEST_CASE("keep_running: is given up where no machine answers") {
 TEST_CASE("keep_running: a signal to it ends the run for good") {
   const Folder folder;
   folder.write("mpirun", "trap 'exit 1' INT TERM; touch started; for i in $(seq 300); do sleep 0.1; done\n");
-  for (const auto& [signal, code] : {std::pair<std::string, int>("INT", 130), {"TERM", 143}}) {
+  for (const auto& each : {std::pair<std::string, int>("INT", 130), {"TERM", 143}}) {
+    const std::string& signal = each.first;
     CAPTURE(signal);
     const Ran ran = folder.run("rm -f started; " +
                                test::in_background(kScript + " --mpirun 'sh mpirun' -- program --checkpoint lm.h5") +
                                "until [ -e started ]; do sleep 0.1; done; kill -" + signal + " $pid; wait $pid");
     INFO(ran.output);
-    CHECK(ran.exit_code == code);
+    CHECK(ran.exit_code == each.second);
     CHECK(ran.output == "keep_running: 1 ranks on localhost:1\n");
   }
 }

@@ -93,6 +93,7 @@ TEST_CASE("optimizers: wrong options and parameters are named") {
           "Hoarder: 7 tensors of state per parameter; there are at most 6 (UpdateChunk::kMostStates)");
   struct Idle final : Optimizer {  // a function of other arguments overrides nothing
     explicit Idle(const ParameterGroups& g) : Optimizer("Idle", g, 1, 0, {}) {}
+    using Optimizer::update;
     void update(UpdateChunk&) const {}
   };
   Idle idle(p);
