@@ -11,10 +11,14 @@
 #include <cstring>
 #include <limits>
 #include <string_view>
+#include <vector>
 
 namespace heed {
 
 using Index = std::int64_t;
+
+// The tokens of a text: ids, each at least 0 and below the size of a vocabulary. Of a batch, an int32 tensor holds them.
+using Tokens = std::vector<std::int32_t>;
 
 // float32 and float64 compute; bfloat16 is storage for matrix products; int32 holds indices; bool8 holds masks.
 enum class DType : std::uint8_t { float32, float64, bfloat16, int32, bool8 };

@@ -35,9 +35,6 @@
 
 namespace heed {
 
-// The tokens of a text: ids, each at least 0 and below the size of a vocabulary.
-using Tokens = std::vector<std::int32_t>;
-
 template <class T>
 concept TokenizerLike = requires(const T& t, std::string_view text, std::span<const std::int32_t> ids) {
   { t.encode(text) } -> std::convertible_to<Tokens>;

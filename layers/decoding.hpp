@@ -20,7 +20,6 @@
 #include <heed/core/mode.hpp>
 #include <heed/core/random.hpp>
 #include <heed/core/tensor.hpp>
-#include <heed/data/tokenizer.hpp>
 #include <memory>
 #include <span>
 #include <utility>
