@@ -17,7 +17,7 @@ namespace heed {
 
 using Index = std::int64_t;
 
-// The tokens of a text: ids, each at least 0 and below the size of a vocabulary. Of a batch, an int32 tensor holds them.
+// The tokens of a text: ids, each at least 0 and below the size of a vocabulary. Batches have them in int32 tensors.
 using Tokens = std::vector<std::int32_t>;
 
 // float32 and float64 compute; bfloat16 is storage for matrix products; int32 holds indices; bool8 holds masks.
