@@ -4,10 +4,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <functional>
 #include <heed/core/check.hpp>
 #include <heed/data/checkpoint.hpp>
 #include <heed/mpi/mpi_ranks.hpp>
@@ -25,6 +23,7 @@ using test::is_open_mpi;
 using test::mpirun;
 using test::Ran;
 using test::RankTraining;
+using test::seconds_of;
 
 namespace {
 
@@ -78,12 +77,6 @@ bool processes_share_memory() {
   ::kill(other, SIGKILL);
   ::waitpid(other, nullptr, 0);
   return status == 0;
-}
-
-double seconds_of(const std::function<void()>& f) {
-  const auto begin = std::chrono::steady_clock::now();
-  f();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 }  // namespace
@@ -253,24 +246,6 @@ TEST_CASE("mpirun train_lm: a rank that does not come ends all after a time") {
   CHECK(seconds_of([&] { ran = run_ranks(t, 3, "--steps 4 --shards 3 ", stop); }) < 30);
   check_ended(ran, "rank 0 of 3 on ");
   CHECK(contains(ran.output, ": not all ranks have come within 12 seconds"));
-}
-
-TEST_CASE("mpirun train_lm: a rank that does not leave ends all after a time, when all is done") {
-  for (const int stopped : {0, 1}) {
-    CAPTURE(stopped);
-    const RankTraining t;
-    Ran ran;
-    const std::string stop = "export HEED_RANK_TIMEOUT=3; if [ $rank = " + std::to_string(stopped) + " ]; then " +
-                             test::preload("stop_at_the_end") + "fi; ";
-    CHECK(seconds_of([&] { ran = run_ranks(t, 3, "--steps 4 --shards 3 ", stop); }) < 30);
-    INFO(ran.output);
-    CHECK(ran.exit_code != 0);
-    // Rank 0 where it waits; else who of the others comes first.
-    CHECK(contains(ran.output, "rank 0 of 3 on ") == (stopped == 1));
-    CHECK((stopped == 1 || contains(ran.output, "rank 1 of 3 on ") || contains(ran.output, "rank 2 of 3 on ")));
-    CHECK(contains(ran.output, ": not all ranks have left MPI, when all was done, within 3 seconds"));
-    CHECK(load_checkpoint(t.file("lm.h5")).counter("step") == 4);
-  }
 }
 
 TEST_CASE("mpirun train_lm: a rank that was stopped itself waits for others as long as if it had not been") {

@@ -1,6 +1,8 @@
 // Compiled once for each MPI, which CMakeLists.txt names.
 #include "tests/mpi/mpirun.hpp"
 
+#include <chrono>
+
 namespace heed::test {
 
 bool is_open_mpi() {
@@ -23,6 +25,12 @@ std::string rank_program(const std::string& name) { return program(name, HEED_PR
 std::string preload(const std::string& library) {
   return "export LD_PRELOAD=" + quoted(std::string(HEED_PRELOADED) + "/" + library + ".so") +
          " ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0; ";
+}
+
+double seconds_of(const std::function<void()>& f) {
+  const auto begin = std::chrono::steady_clock::now();
+  f();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 RankTraining::RankTraining() : Training(HEED_PROGRAMS) {}

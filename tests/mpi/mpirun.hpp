@@ -1,6 +1,7 @@
 // The mpirun that tests run, and heed's programs by its MPI. The same tests are linked with those of each MPI that is
 // installed (CMakeLists.txt).
 #pragma once
+#include <functional>
 #include <string>
 
 #include "tests/examples/programs.hpp"
@@ -20,6 +21,8 @@ std::string rank_program(const std::string& name);  // as program(), by this MPI
 
 // What a shell does before a program that begins with a library of this folder.
 std::string preload(const std::string& library);
+
+double seconds_of(const std::function<void()>& f);
 
 class RankTraining : public Training {
  public:
