@@ -53,7 +53,7 @@ struct Gemm {
   MatrixIn a = {};            // [m, k], float32, bfloat16 or float64
   MatrixIn b = {};            // [k, n], float32 or bfloat16 as it likes, float64 where a is
   // bfloat16: float32 operands are rounded to it as they are read. Values of both operands are then bfloat16, and
-  // multiplied as such where the machine can.
+  // multiplied as such.
   DType products = DType::float32;
   void* c = nullptr;  // [m, n], float64 where a is, else float32; rows contiguous, `ldc` elements apart
   Index ldc = 0;
@@ -72,9 +72,9 @@ struct Gemm {
 };
 
 // Runs in parallel over parts of c, whose sizes depend on shapes alone: the bits of the result are the same at any
-// number of threads. Two operands of bfloat16 values are multiplied as such where the machine can (sums in float32; it
-// takes subnormals for 0); otherwise bfloat16 is widened to float32. c must not overlap a or b. Throws Error for types
-// that do not go together.
+// number of threads. Two operands of bfloat16 values are multiplied in pairs and summed in float32, where subnormals
+// count as 0, those of c, too; otherwise bfloat16 is widened to float32. c must not overlap a or b. Throws Error for
+// types that do not go together.
 void gemm(const Gemm& g);
 // The same on this thread, to the bit: for who computes many at once.
 void gemm_here(const Gemm& g);

@@ -80,6 +80,7 @@ inline void block(const GemmProblem& g, long row, long rows, long begin, long en
     const bool last = q + 1 == blocks.count;
     const long tiles = ceil_div(rows, Product<P>::kRows);  // of a panel
     Fetch ahead = ahead_of<P, S>(g, row, rows, blocks, q, (end - begin) * tiles);
+    [[maybe_unused]] typename Product<P>::CallRule rule;
     for (long j = begin; j < end; ++j) {
       const long column = j * kPanel<P>, left = g.n - column;
       const int columns = static_cast<int>(left < kPanel<P> ? left : kPanel<P>);

@@ -69,9 +69,9 @@ inline constexpr int kFewPaired = 1;
 inline constexpr int kFewGroup = 4 * kFewPaired;
 template <class P, int R>
 constexpr int few_columns() {
-  constexpr bool pairs = std::is_same_v<P, Bf16Pairs>;
-  if (kFewPaired == 2) return pairs && R <= 4 ? 8 : 4;  // their sums wait for the last product half as long again
-  return R <= 2 ? 4 : pairs ? 2 : 3;                    // a mask has one of 16 registers
+  // Sums of pairs wait for the last product half as long again.
+  if (kFewPaired == 2) return std::is_same_v<P, Bf16Pairs> && R <= 4 ? 8 : 4;
+  return R <= 2 ? 4 : 3;
 }
 
 // Bytes of a row of a that are multiplied by some columns before the rest of it: so many of each row of a group lie in
@@ -133,8 +133,13 @@ struct FewTile {
     });
     const auto* a = run.a + p * R;
     unroll<kPairs>([&](auto i) __attribute__((always_inline)) {
-      const typename Pair::Vector x = read_a(Pair{}, half, a + i * kFewPaired * kTaken);
-      unroll<C>([&](auto j) __attribute__((always_inline)) { pairs[i][j] = Pair::add(x, y[j], pairs[i][j]); });
+      const auto* const row = a + i * kFewPaired * kTaken;
+      if constexpr (requires { Pair::template add_row<half>(row, y, pairs[i]); })
+        return Pair::template add_row<half>(row, y, pairs[i]);
+      else {
+        const typename Pair::Vector x = read_a(Pair{}, half, row);
+        unroll<C>([&](auto j) __attribute__((always_inline)) { pairs[i][j] = Pair::add(x, y[j], pairs[i][j]); });
+      }
     });
     if constexpr (kSingle > 0) {
       const typename Single::Vector x = read_a(Single{}, half, a + (R - 1) * kTaken);
@@ -185,7 +190,6 @@ template <class P, class B, int R, int C>
     else
       return of.template b<half>(from);
   };
-  typename Product<P>::Rule rule(sum);
   long p = 0;
   for (; p + line <= run.n; p += line)
     unroll<line / taken>([&](auto k) __attribute__((always_inline)) {
@@ -205,7 +209,6 @@ template <class P, class B, int R, int C>
     else
       sum.template add<true>(run, p, a, part);
   }
-  rule.end(sum);
   sum.each([&](auto& x, auto of, auto i, auto j) __attribute__((always_inline)) {
     if (!s.last) return of.store_sums(s.kept + (i * C + j * of.kRows) * lanes, x);
     if (j >= s.columns) return;
@@ -280,6 +283,7 @@ inline void dot_columns(const GemmProblem& g, long begin, long end) {
 // a is packed: see pack_few.
 template <class P, class B>
 inline void few_by_columns(const GemmProblem& g, long begin, long end) {
+  [[maybe_unused]] typename Product<P>::CallRule rule;
   const long group = few_group(g.m);
   if (group <= 2) return dot_columns<P, B, few_columns<P, 2>(), 2>(g, begin, end);
   if constexpr (few_columns<P, 4>() != few_columns<P, kFewGroup>())

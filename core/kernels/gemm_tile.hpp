@@ -18,7 +18,8 @@ struct Product {
   static Vector load(const T* p) { return HEED_LEVEL::load(p); }
   static Vector load_part(const T* p, int n) { return HEED_LEVEL::load_part(p, n); }
   static Batch<T> add(Vector a, Vector b, Batch<T> sum) { return fma(a, b, sum); }
-  using Rule = SubnormalsKept;  // while sums are made
+  using Rule = SubnormalsKept;  // while sums are made: of those that it is told,
+  struct CallRule {};           // or of tiles that are called
 };
 
 // Pairs of bf16, neighbours in k: two products per lane, summed in float32.
@@ -39,6 +40,7 @@ struct Product<Bf16Pairs> {
   }
   static Batch<float> add(Vector a, Vector b, Batch<float> sum) { return add_products(sum, a, b); }
   using Rule = SubnormalsAsZero;
+  using CallRule = CalledSubnormalsAsZero;
 };
 
 // Their numbers one by one, in the order in which add_products adds them: of each pair the later first. Operands are
@@ -47,6 +49,7 @@ struct Bf16Numbers {};
 template <>
 struct Product<Bf16Numbers> : Product<float> {
   using Rule = SubnormalsAsZero;
+  using CallRule = CalledSubnormalsAsZero;
 };
 
 inline constexpr int kTileVectors = 2;
@@ -88,7 +91,6 @@ template <class P, int R, int V, Order kOrder, Edge kEdge>
   constexpr int w = kWidth<T>;
   Batch<T> sum[R][V];
   unroll<R>([&](auto i) { unroll<V>([&](auto j) { sum[i][j] = Batch<T>(T(0)); }); });
-  typename Op::Rule rule(sum);
   for (long p = 0; p < k; ++p) {
     typename Op::Vector row[V];
     unroll<V>([&](auto j) {
@@ -104,7 +106,6 @@ template <class P, int R, int V, Order kOrder, Edge kEdge>
     a += kOrder == Order::by_row ? 1 : a_stride;
     b += b_stride;
   }
-  rule.end(sum);
   unroll<V>([&](auto j) {
     constexpr bool cut = kEdge != Edge::full && j == V - 1;
     Batch<T> bias(T(0));

@@ -134,43 +134,69 @@ inline constexpr Interleave::Numbers Interleave::kOrder = Interleave::order();
 
 // ---- Sums of products ----
 
-// Between begin and end numbers below 2^-126 count as 0 in the sums that are named, where the level adds products of
-// pairs by multiply-adds: begin and end name all sums, so that their arithmetic stays between.
+// The mode of this thread's arithmetic in which numbers below 2^-126 count as 0, on the way in and out. To change it
+// takes as long as tens of products.
+class FlushMode {
+ public:
+#if defined(__x86_64__)
+  [[gnu::always_inline]] void begin() {
+    asm volatile("stmxcsr %0" : "=m"(saved_));
+    const uint32_t flushing = saved_ | 0x8040u;  // FTZ, DAZ
+    asm volatile("ldmxcsr %0" : : "m"(flushing) : "memory");
+  }
+  [[gnu::always_inline]] void end() { asm volatile("ldmxcsr %0" : : "m"(saved_) : "memory"); }
+
+ private:
+  uint32_t saved_ = 0;
+#elif defined(__aarch64__)
+  [[gnu::always_inline]] void begin() {
+    asm volatile("mrs %0, fpcr" : "=r"(saved_));
+    asm volatile("msr fpcr, %0" : : "r"(saved_ | uint64_t{1} << 24) : "memory");  // FZ
+  }
+  [[gnu::always_inline]] void end() { asm volatile("msr fpcr, %0" : : "r"(saved_) : "memory"); }
+
+ private:
+  uint64_t saved_ = 0;
+#else
+  void begin() {}
+  void end() {}
+#endif
+};
+
+// While it lives, in functions that are called and not inlined: in their sums of products of pairs and in all that they
+// make of these, so that it is the same on levels whose sums need no mode.
+class CalledSubnormalsAsZero {
+ public:
+  CalledSubnormalsAsZero() { mode_.begin(); }
+  ~CalledSubnormalsAsZero() { mode_.end(); }
+  CalledSubnormalsAsZero(const CalledSubnormalsAsZero&) = delete;
+
+ private:
+  FlushMode mode_;
+};
+
+// Between begin and end, in the sums that are named, where the level adds products of pairs by multiply-adds: begin and
+// end name all sums, so that their arithmetic stays between.
 class SubnormalsAsZero {
  public:
   template <class Sums>
-  [[gnu::always_inline]] explicit SubnormalsAsZero(Sums& sums) {
-#if defined(__AVX512BF16__)
-    static_cast<void>(sums);
-#elif defined(__x86_64__)
-    asm volatile("stmxcsr %0" : "=m"(saved_));
-    const uint32_t flushing = saved_ | 0x8040u;  // FTZ, DAZ
-    asm volatile("ldmxcsr %0" : : "m"(flushing));
-    hold(sums);
-#elif defined(__aarch64__)
-    asm volatile("mrs %0, fpcr" : "=r"(saved_));
-    asm volatile("msr fpcr, %0" : : "r"(saved_ | uint64_t{1} << 24));  // FZ
+  [[gnu::always_inline]] explicit SubnormalsAsZero([[maybe_unused]] Sums& sums) {
+#if !defined(__AVX512BF16__)
+    mode_.begin();
     hold(sums);
 #endif
   }
   template <class Sums>
-  [[gnu::always_inline]] void end(Sums& sums) {
-#if defined(__AVX512BF16__)
-    static_cast<void>(sums);
-#elif defined(__x86_64__)
+  [[gnu::always_inline]] void end([[maybe_unused]] Sums& sums) {
+#if !defined(__AVX512BF16__)
     hold(sums);
-    asm volatile("ldmxcsr %0" : : "m"(saved_));
-#elif defined(__aarch64__)
-    hold(sums);
-    asm volatile("msr fpcr, %0" : : "r"(saved_));
+    mode_.end();
 #endif
   }
 
  private:
-#if defined(__x86_64__)
-  uint32_t saved_ = 0;
-#else
-  uint64_t saved_ = 0;
+#if !defined(__AVX512BF16__)
+  FlushMode mode_;
 #endif
   template <class Register>
   [[gnu::always_inline]] static void pin(Register& r) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <heed/core/detail/gemm.hpp>
 #include <heed/heed.hpp>
 #include <vector>
 
@@ -35,7 +36,7 @@ float sum_of_pairs(const std::uint16_t* a, const std::uint16_t* b, Index k, bool
     }
   if (!few) return sums[0];
   for (int half = 4; half > 0; half /= 2)
-    for (int i = 0; i < half; ++i) sums[i] += sums[i + half];
+    for (int i = 0; i < half; ++i) sums[i] = flushed(sums[i] + sums[i + half]);
   return sums[0];
 }
 
@@ -82,4 +83,35 @@ TEST_CASE("simd_pairs: sums of products of pairs, of any size, on every level wi
           CHECK(wrong == 0);
         });
       }
+}
+
+TEST_CASE("simd_pairs: what sums of products become, and are added to, counts as 0 below 2^-126 on every level") {
+  constexpr float kTiny = 0x1p-130f;
+  for (const Index m : {1, 3, 8, 70}) {  // few rows, and blocks
+    CAPTURE(m);
+    const Index n = 37, k = 16;
+    const Tensor x = Tensor::full({m, k}, 0x1p-50f, DType::bfloat16),
+                 w = Tensor::full({n, k}, 0x1p-50f, DType::bfloat16);
+    // Sums are 2^-96: times 2^-40 too small for float32, on which what c holds and the bias, alone as small, leave no
+    // trace either. Times 2^-20 they are not.
+    for (const double alpha : {0x1p-40, 0x1p-20}) {
+      CAPTURE(alpha);
+      on_each_level([&] {
+        if (!kernels::fuses(kernels::level())) return;
+        const Tensor c = Tensor::full({m, n}, kTiny), bias = Tensor::full({n}, kTiny);
+        Gemm g{.m = m,
+               .n = n,
+               .k = k,
+               .a = {x.raw(), x.dtype(), k, 1},
+               .b = {w.raw(), w.dtype(), 1, k},
+               .c = c.raw(),
+               .ldc = n,
+               .alpha = alpha,
+               .accumulate = true,
+               .bias = bias.raw()};
+        gemm(g);
+        for (const float y : c.to_vector<float>()) CHECK(y == (alpha == 0x1p-20 ? 0x1p-116f : 0.f));
+      });
+    }
+  }
 }
