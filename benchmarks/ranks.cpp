@@ -1,9 +1,10 @@
 // A training step of a GPT by the run loop: of one process, or, started by mpirun, of as many ranks, each with a part
 // of the texts. The same work as torch's DistributedDataParallel over gloo would divide.
 //
-//   bench_ranks nano|baby|gpt2 [--threads N] [--steps N] [--bf16] [--trace FILE]
+//   bench_ranks nano|baby|gpt2 [--threads N] [--steps N] [--shards N] [--bf16] [--trace FILE]
 //   mpirun -n 2 bench_ranks gpt2
 //
+// shards: of a step, as many as there are ranks where it is not given: one process with two has the bits of two ranks.
 // bf16: of what ranks send each other. trace: rank 0 profiles the steps, prints the table, and writes when its link
 // carried what.
 #include <algorithm>
@@ -33,8 +34,11 @@ struct Texts {
 
 constexpr Index kWarmup = 3;
 
-void measure(const benchmarks::GptSize& c, Ranks* ranks, Index steps, DType communication, const std::string& trace) {
-  const Index size = ranks == nullptr ? 1 : ranks->size(), rows = c.batch / size;
+void measure(const benchmarks::GptSize& c, Ranks* ranks, Index shards, Index steps, DType communication,
+             const std::string& trace) {
+  const Index size = ranks == nullptr ? 1 : ranks->size();
+  if (shards == 0) shards = size;
+  const Index rows = c.batch / shards;
   Rng rng(0);
   GPT model({.vocabulary = c.vocabulary, .context = c.context, .layers = c.layers, .heads = c.heads, .width = c.width},
             rng);
@@ -44,12 +48,13 @@ void measure(const benchmarks::GptSize& c, Ranks* ranks, Index steps, DType comm
                      rows * c.context}};
   // When each step began: a callback after the steps would have all wait for the values that they send each other.
   std::vector<double> begun;
+  Index losses = 0;
   const auto loss = [&](const Batch& b) {
-    begun.push_back(benchmarks::seconds());
+    if (losses++ % (shards / size) == 0) begun.push_back(benchmarks::seconds());
     return model.loss(b.inputs, b.targets);
   };
-  RunOptions o{.steps = steps + kWarmup, .shards = size, .ranks = ranks, .communication_dtype = communication,
-               .grad_clip = 0};
+  RunOptions o{
+      .steps = steps + kWarmup, .shards = shards, .ranks = ranks, .communication_dtype = communication, .grad_clip = 0};
   std::optional<Profile> profile;
   if (!trace.empty() && (ranks == nullptr || ranks->rank() == 0))
     o.profile = &profile.emplace(ProfileOptions{.warmup = kWarmup, .active = steps});
@@ -60,8 +65,8 @@ void measure(const benchmarks::GptSize& c, Ranks* ranks, Index steps, DType comm
     times.push_back(begun[i] - begun[i - 1]);
   std::sort(times.begin(), times.end());
   const double median = times[times.size() / 2];
-  std::printf("heed %s, %lld ranks of %d threads, %s: %.2f ms/step, %.0f tokens/s", c.name,
-              static_cast<long long>(size), threads(), arch(), median * 1e3,
+  std::printf("heed %s, %lld ranks of %d threads, %lld shards, %s: %.2f ms/step, %.0f tokens/s", c.name,
+              static_cast<long long>(size), threads(), static_cast<long long>(shards), arch(), median * 1e3,
               static_cast<double>(c.batch * c.context) / median);
   if (ranks != nullptr)
     std::printf("; a rank sends %.2f MB a step",
@@ -77,7 +82,7 @@ void measure(const benchmarks::GptSize& c, Ranks* ranks, Index steps, DType comm
 int main(int argc, char** argv) {
   std::string name, trace;
   int threads = 0;
-  Index steps = 10;
+  Index steps = 10, shards = 0;
   DType communication = DType::float32;
   for (int i = 1; i < argc; ++i) {
     const std::string a = argv[i];
@@ -85,6 +90,8 @@ int main(int argc, char** argv) {
       threads = std::stoi(argv[++i]);
     else if (a == "--steps" && i + 1 < argc)
       steps = std::stoi(argv[++i]);
+    else if (a == "--shards" && i + 1 < argc)
+      shards = std::stoi(argv[++i]);
     else if (a == "--trace" && i + 1 < argc)
       trace = argv[++i];
     else if (a == "--bf16")
@@ -98,7 +105,7 @@ int main(int argc, char** argv) {
 #endif
   if (threads > 0) set_threads(threads);
   for (const benchmarks::GptSize& c : benchmarks::kGptSizes)
-    if (name == c.name) return measure(c, ranks.get(), steps, communication, trace), 0;
+    if (name == c.name) return measure(c, ranks.get(), shards, steps, communication, trace), 0;
   std::fprintf(stderr, "bench_ranks: unknown configuration '%s'; it must be nano, baby or gpt2\n", name.c_str());
   return 2;
 }
