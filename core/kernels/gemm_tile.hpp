@@ -18,8 +18,8 @@ struct Product {
   static Vector load(const T* p) { return HEED_LEVEL::load(p); }
   static Vector load_part(const T* p, int n) { return HEED_LEVEL::load_part(p, n); }
   static Batch<T> add(Vector a, Vector b, Batch<T> sum) { return fma(a, b, sum); }
-  using Rule = SubnormalsKept;  // while sums are made: of those that it is told,
-  struct CallRule {};           // or of tiles that are called
+  using Rule = SubnormalsKept;  // of the sums that it is told, while they are made
+  struct CallRule {};           // of those that called functions make, while it lives
 };
 
 // Pairs of bf16, neighbours in k: two products per lane, summed in float32.
