@@ -5,12 +5,14 @@
 //   mpirun -n 2 bench_ranks gpt2
 //
 // shards: of a step, as many as there are ranks where it is not given: one process with two has the bits of two ranks.
+// A multiple of the ranks that divides the texts of a step.
 // bf16: of what ranks send each other. trace: rank 0 profiles the steps, prints the table, and writes when its link
 // carried what.
 #include <algorithm>
 #include <cstdio>
-#include <iostream>
+#include <cstdlib>
 #include <heed/heed.hpp>
+#include <iostream>
 #ifdef HEED_HAS_MPI
 #include <heed/mpi/mpi_ranks.hpp>
 #endif
@@ -38,6 +40,12 @@ void measure(const benchmarks::GptSize& c, Ranks* ranks, Index shards, Index ste
              const std::string& trace) {
   const Index size = ranks == nullptr ? 1 : ranks->size();
   if (shards == 0) shards = size;
+  if (shards < 0 || shards % size != 0 || c.batch % shards != 0) {
+    std::fprintf(stderr,
+                 "bench_ranks: --shards is %lld; it must be a multiple of the %lld ranks and divide %lld texts\n",
+                 static_cast<long long>(shards), static_cast<long long>(size), static_cast<long long>(c.batch));
+    std::exit(2);
+  }
   const Index rows = c.batch / shards;
   Rng rng(0);
   GPT model({.vocabulary = c.vocabulary, .context = c.context, .layers = c.layers, .heads = c.heads, .width = c.width},

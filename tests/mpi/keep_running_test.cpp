@@ -154,11 +154,12 @@ TEST_CASE("keep_running: ends an mpirun that stays when nothing that it started 
 
 TEST_CASE("keep_running: ends an mpirun that starts no rank, and none that runs one") {
   const Folder folder;
-  // The first waits for a machine; the second runs longer than it might have waited.
+  // The first waits for a machine; the second runs longer than it might have waited, in a session of its own, as what
+  // MPICH's mpirun starts.
   folder.write("mpirun",
                "date +%s.%N >>starts; case $(wc -l <starts) in 1) trap : TERM; "
-               "for i in $(seq 300); do sleep 0.1; done;; esac\nshift 2; exec \"$@\"\n");
-  folder.write("program", "echo \"$*\" it runs >&2; sleep 4\n");
+               "for i in $(seq 300); do sleep 0.1; done;; esac\nshift 2; setsid \"$@\"\n");
+  folder.write("program", "echo \"$*\" it runs >&2; sleep 5\n");
   const Ran ran = folder.run(kScript + " --start 02 -- program --checkpoint lm.h5");
   CHECK(ran.exit_code == 0);
   CHECK(ran.output ==
