@@ -78,8 +78,18 @@ Index Batch::read() const {
   return inputs.defined() && inputs.dtype() == DType::int32 ? inputs.numel() : counted;
 }
 
+detail::RowOrder detail::RowOrder::continued(const std::vector<BatchesRead>& read) const {
+  RowOrder next = *this;
+  for (const BatchesRead& r : read) {
+    const std::uint64_t rows = to_unsigned(r.batching.rows > 0 && r.batching.tokens == 0 ? r.batching.rows : kRoom);
+    if (&r == &read.front()) next.first_rows_ = rows;
+    next.begin_ += r.count * rows;
+  }
+  return next;
+}
+
 LanguageModelBatches::LanguageModelBatches(TokenSource tokens, WindowOptions options)
-    : tokens_(std::move(tokens)), options_(options) {
+    : tokens_(std::move(tokens)), options_(options), order_(std::max<Index>(1, options.batch)) {
   check_options(tokens_, options_);
   if (!options_.separator) return;
   std::vector<Index> all = find_all(tokens_, *options_.separator);
@@ -91,13 +101,20 @@ LanguageModelBatches::LanguageModelBatches(TokenSource tokens, WindowOptions opt
 
 Batch LanguageModelBatches::batch(std::uint64_t seed, std::uint64_t step) const {
   Batch b = empty_batch(options_.batch, options_.context);
-  Rng rng(seed, kBatchStream + step);
   for (Index row = 0; row < options_.batch; ++row) {
-    rng.set_position(static_cast<std::uint64_t>(row) << 16);  // room for the draws that integer() rejects
+    const auto [stream, place] = order_.place(step, row);
+    Rng rng(seed, kBatchStream + stream);
+    rng.set_position(place << 16);  // room for the draws that integer() rejects
     const Index i = rng.integer(windows());
     fill_row(tokens_, separators_ ? (*separators_)[static_cast<std::size_t>(i)] : i, b, row);
   }
   return b;
+}
+
+LanguageModelBatches LanguageModelBatches::continued(const std::vector<BatchesRead>& read) const {
+  LanguageModelBatches next = *this;
+  next.order_ = order_.continued(read);
+  return next;
 }
 
 WholeSplit::WholeSplit(TokenSource tokens, WindowOptions options) : tokens_(std::move(tokens)), options_(options) {

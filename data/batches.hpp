@@ -23,7 +23,10 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace heed {
 
@@ -51,46 +54,132 @@ struct Batch {
   Index read() const;
 };
 
+// How samples become batches: at most `rows` samples and at most `tokens` tokens, padding included. 0: no limit.
+struct Batching {
+  Index rows = 0, tokens = 0;
+  bool operator==(const Batching&) const = default;
+};
+
+// Batches that a run has read, all made in one way.
+struct BatchesRead {
+  Batching batching;
+  std::uint64_t count = 0;
+};
+
 // What to train on: any type with `Batch batch(std::uint64_t seed, std::uint64_t step) const`, yours as well. A pure
 // function: the same batch whenever it is asked for, so that a resumed run reads what the first one would have read.
+// A data set may also have
+//   std::string fingerprint() const;     what the data are, however batches are made of them: "2000 pairs, hash 1f..".
+//                                        A run is not resumed on data with another fingerprint. Without one, run()
+//                                        hashes the first two batches.
+//   Batching batching() const;           how batches are made of them, and
+//   T continued(const std::vector<BatchesRead>& read) const;    the data set whose batch 0 follows the batches `read`,
+//                                        oldest first, so that a resumed run may have batches of another size.
 template <class T>
 concept DatasetLike = requires(const T& t, std::uint64_t n) {
   { t.batch(n, n) } -> std::convertible_to<Batch>;
 };
 
-// What to evaluate on: any type with `Index size() const` and `Batch batch(Index i) const` for 0 <= i < size().
+// What to evaluate on: any type with `Index size() const` and `Batch batch(Index i) const` for 0 <= i < size(), and
+// perhaps fingerprint(), as above.
 template <class T>
 concept EvaluationSetLike = requires(const T& t, Index i) {
   { t.size() } -> std::convertible_to<Index>;
   { t.batch(i) } -> std::convertible_to<Batch>;
 };
 
+namespace detail {
+
+// The fingerprint of a data set, or nothing where its type has none.
+template <class T>
+std::optional<std::string> fingerprint_of(const T& set) {
+  if constexpr (requires { set.fingerprint(); }) return set.fingerprint();
+  return std::nullopt;
+}
+
+// The samples of a run in the order in which it reads them, of a data set whose batches all have as many rows. A run
+// that continues with another number of rows goes on with the next sample.
+class RowOrder {
+ public:
+  // A number of rows for data sets whose batches differ: each batch has room for so many.
+  static constexpr Index kRoom = Index{1} << 20;
+
+  explicit RowOrder(Index rows) : rows_(to_unsigned(rows)), first_rows_(rows_) {}
+  RowOrder continued(const std::vector<BatchesRead>& read) const;
+
+  std::uint64_t number(std::uint64_t step, Index row) const { return begin_ + step * rows_ + to_unsigned(row); }
+  // Where a row is in batches of the size that the run began with: the numbers of the batch and of the row in it.
+  std::pair<std::uint64_t, std::uint64_t> place(std::uint64_t step, Index row) const {
+    const std::uint64_t n = number(step, row);
+    return {n / first_rows_, n % first_rows_};
+  }
+
+ private:
+  std::uint64_t rows_, first_rows_, begin_ = 0;
+  static std::uint64_t to_unsigned(Index n) { return static_cast<std::uint64_t>(n); }
+};
+
+}  // namespace detail
+
 class Dataset {
  public:
+  Dataset() = default;  // no data: for a variable that is assigned later
   template <DatasetLike T>
-  requires(!std::same_as<T, Dataset>) Dataset(T set)
-      : batch_([held = std::make_shared<T>(std::move(set))](std::uint64_t seed, std::uint64_t step) -> Batch {
-          return held->batch(seed, step);
-        }) {}
+  requires(!std::same_as<T, Dataset>) Dataset(T set) : held_(std::make_shared<Held<T>>(std::move(set))) {}
   // A type that is meant as one, as it has batch(), and is not: the compiler says what is missing.
   template <class T>
   requires(!DatasetLike<T> && !EvaluationSetLike<T> && requires { &T::batch; }) Dataset(T) {
     static_assert(DatasetLike<T>, "Dataset: it must have `Batch batch(std::uint64_t seed, std::uint64_t step) const`; "
                                   "mind the const");
   }
-  Batch batch(std::uint64_t seed, std::uint64_t step) const { return batch_(seed, step); }
+  Batch batch(std::uint64_t seed, std::uint64_t step) const { return held_->batch(seed, step); }
+  std::optional<std::string> fingerprint() const { return held_->fingerprint(); }  // nothing: the type has none
+  Batching batching() const { return held_->batching(); }                          // no limits: the type has none
+  // Error where the type has no continued() and a batch of `read` was made in another way.
+  Dataset continued(const std::vector<BatchesRead>& read) const { return held_->continued(read); }
 
  private:
-  std::function<Batch(std::uint64_t, std::uint64_t)> batch_;
+  struct Concept {
+    virtual ~Concept() = default;
+    virtual Batch batch(std::uint64_t seed, std::uint64_t step) const = 0;
+    virtual std::optional<std::string> fingerprint() const = 0;
+    virtual Batching batching() const = 0;
+    virtual Dataset continued(const std::vector<BatchesRead>& read) const = 0;
+  };
+  template <class T>
+  struct Held;
+
+  std::shared_ptr<const Concept> held_;
+};
+
+template <class T>
+struct Dataset::Held final : Concept {
+  T set;
+  explicit Held(T s) : set(std::move(s)) {}
+  Batch batch(std::uint64_t seed, std::uint64_t step) const override { return set.batch(seed, step); }
+  std::optional<std::string> fingerprint() const override { return detail::fingerprint_of(set); }
+  Batching batching() const override {
+    if constexpr (requires { set.batching(); }) return set.batching();
+    return {};
+  }
+  Dataset continued(const std::vector<BatchesRead>& read) const override {
+    if constexpr (requires { set.continued(read); }) {
+      return set.continued(read);
+    } else {
+      fail("batches: the data set has no continued(), so that it cannot go on with batches of another size");
+    }
+  }
 };
 
 class EvaluationSet {
  public:
   EvaluationSet() = default;  // empty: size() is 0
   template <EvaluationSetLike T>
-  requires(!std::same_as<T, EvaluationSet>) EvaluationSet(T set)
-      : size_(set.size()),
-        batch_([held = std::make_shared<T>(std::move(set))](Index i) -> Batch { return held->batch(i); }) {}
+  requires(!std::same_as<T, EvaluationSet>) EvaluationSet(T set) : size_(set.size()) {
+    const auto held = std::make_shared<T>(std::move(set));
+    batch_ = [held](Index i) -> Batch { return held->batch(i); };
+    fingerprint_ = [held] { return detail::fingerprint_of(*held); };
+  }
   template <class T>
   requires(!DatasetLike<T> && !EvaluationSetLike<T> && requires { &T::batch; }) EvaluationSet(T) {
     static_assert(EvaluationSetLike<T>,
@@ -98,10 +187,14 @@ class EvaluationSet {
   }
   Index size() const { return size_; }
   Batch batch(Index i) const { return batch_(i); }
+  std::optional<std::string> fingerprint() const {  // nothing: the type has none, or the set is empty
+    return fingerprint_ ? fingerprint_() : std::nullopt;
+  }
 
  private:
   Index size_ = 0;
   std::function<Batch(Index)> batch_;
+  std::function<std::optional<std::string>()> fingerprint_;
 };
 
 struct WindowOptions {
@@ -118,6 +211,9 @@ class LanguageModelBatches {
  public:
   LanguageModelBatches(TokenSource tokens, WindowOptions options);
   Batch batch(std::uint64_t seed, std::uint64_t step) const;
+  std::string fingerprint() const { return tokens_.fingerprint(); }
+  Batching batching() const { return {.rows = options_.batch}; }
+  LanguageModelBatches continued(const std::vector<BatchesRead>& read) const;
   Index windows() const {
     return separators_ ? static_cast<Index>(separators_->size()) : tokens_.size() - options_.context;
   }
@@ -125,6 +221,7 @@ class LanguageModelBatches {
  private:
   TokenSource tokens_;
   WindowOptions options_;
+  detail::RowOrder order_;
   std::shared_ptr<const std::vector<Index>> separators_;  // null: windows start anywhere
 };
 
@@ -138,6 +235,7 @@ class WholeSplit {
     return (windows() + options_.batch - 1) / options_.batch;
   }  // batches; the last may have fewer rows
   Batch batch(Index i) const;
+  std::string fingerprint() const { return tokens_.fingerprint(); }
   Index windows() const { return static_cast<Index>(starts_->size()); }
   const TokenSource& tokens() const { return tokens_; }
   // The targets that the first `batches` count (0: all of them), all together: tokens begin to end of the row.
@@ -201,10 +299,14 @@ class MaskedBatches {
  public:
   MaskedBatches(Dataset texts, const MaskOptions& options);
   Batch batch(std::uint64_t seed, std::uint64_t step) const;
+  std::optional<std::string> fingerprint() const { return texts_.fingerprint(); }
+  Batching batching() const { return texts_.batching(); }
+  MaskedBatches continued(const std::vector<BatchesRead>& read) const;
 
  private:
   Dataset texts_;
   MaskOptions options_;
+  detail::RowOrder order_;
 };
 
 // The same of texts to evaluate on, hidden at the same places each time: a function of (seed, batch, row), so that
@@ -216,6 +318,7 @@ class MaskedEvaluation {
   MaskedEvaluation(EvaluationSet texts, const MaskOptions& options, std::uint64_t seed = 0);
   Index size() const { return texts_.size(); }
   Batch batch(Index i) const;
+  std::optional<std::string> fingerprint() const { return texts_.fingerprint(); }
 
  private:
   EvaluationSet texts_;

@@ -7,11 +7,11 @@ namespace heed {
 namespace {
 
 // Streams of random numbers that belong to this task, training and held out: no other user of Rng takes them.
-constexpr std::uint64_t kTraining = std::uint64_t{0xC09A0} << 44, kHeldOut = std::uint64_t{0xC09A1} << 44;
+constexpr std::uint64_t kCopyTraining = std::uint64_t{0xC09A0} << 44, kCopyHeldOut = std::uint64_t{0xC09A1} << 44;
 
 }  // namespace
 
-CopyTask::CopyTask(CopyTaskOptions options) : options_(options) {
+CopyTask::CopyTask(CopyTaskOptions options) : options_(options), order_(std::max<Index>(1, options.batch)) {
   require(options_.batch > 0 && options_.symbols > 0, "copy task: ", options_.batch, " rows of ", options_.symbols,
           " symbols were asked for; both must be 1 or more");
   require(options_.length >= 4 && options_.length % 2 == 0, "copy task: the length is ", options_.length,
@@ -21,9 +21,10 @@ CopyTask::CopyTask(CopyTaskOptions options) : options_(options) {
 Batch CopyTask::batch(std::uint64_t seed, std::uint64_t step) const {
   const Index rows = options_.batch, T = options_.length, n = copied();
   Batch b{Tensor::empty({rows, T}, DType::int32), Tensor::full({rows, T}, kIgnoreIndex, DType::int32), rows * n};
-  Rng rng(seed, (options_.held_out ? kHeldOut : kTraining) + step);
   for (Index row = 0; row < rows; ++row) {
-    rng.set_position(static_cast<std::uint64_t>(row) << 16);  // room for the draws that integer() rejects
+    const auto [stream, place] = order_.place(step, row);
+    Rng rng(seed, (options_.held_out ? kCopyHeldOut : kCopyTraining) + stream);
+    rng.set_position(place << 16);  // room for the draws that integer() rejects
     std::int32_t* tokens = b.inputs.ptr<std::int32_t>() + row * T;
     tokens[0] = tokens[T / 2] = kSeparator;
     for (Index i = 1; i <= n; ++i) tokens[i] = static_cast<std::int32_t>(1 + rng.integer(options_.symbols));
@@ -31,6 +32,17 @@ Batch CopyTask::batch(std::uint64_t seed, std::uint64_t step) const {
     std::copy(tokens + T / 2 + 1, tokens + T, b.targets.ptr<std::int32_t>() + row * T + T / 2);
   }
   return b;
+}
+
+std::string CopyTask::fingerprint() const {
+  return "copy task of " + std::to_string(options_.length) + " tokens and " + std::to_string(options_.symbols) +
+         " symbols" + (options_.held_out ? ", held out" : "");
+}
+
+CopyTask CopyTask::continued(const std::vector<BatchesRead>& read) const {
+  CopyTask next = *this;
+  next.order_ = order_.continued(read);
+  return next;
 }
 
 }  // namespace heed

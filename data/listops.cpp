@@ -3,6 +3,7 @@
 #include <heed/core/random.hpp>
 #include <heed/data/samples.hpp>
 #include <heed/data/tasks.hpp>
+#include <locale>
 #include <numeric>
 #include <sstream>
 
@@ -116,16 +117,29 @@ std::int32_t ListOps::value(std::span<const std::int32_t> tokens) {
   return value;
 }
 
-ListOpsBatches::ListOpsBatches(ListOps examples, Index rows) : examples_(std::move(examples)), rows_(rows) {
+std::string ListOps::fingerprint() const {
+  std::ostringstream text;
+  text.imbue(std::locale::classic());
+  text << "ListOps of depth " << options_.depth << ", " << options_.arguments << " arguments, " << options_.least
+       << " to " << options_.most << " tokens, a share of " << options_.list << " lists";
+  return text.str();
+}
+
+ListOpsBatches::ListOpsBatches(ListOps examples, Index rows)
+    : examples_(std::move(examples)), rows_(rows), order_(std::max<Index>(1, rows)) {
   require(rows > 0, "listops: ", rows, " rows per batch were asked for; there must be 1 or more");
 }
 
 Batch ListOpsBatches::batch(std::uint64_t seed, std::uint64_t step) const {
   std::vector<ListOpsExample> examples;
-  for (Index r = 0; r < rows_; ++r)
-    examples.push_back(
-        examples_.example(2 * seed, step * static_cast<std::uint64_t>(rows_) + static_cast<std::uint64_t>(r)));
+  for (Index r = 0; r < rows_; ++r) examples.push_back(examples_.example(2 * seed, order_.number(step, r)));
   return collect(examples);
+}
+
+ListOpsBatches ListOpsBatches::continued(const std::vector<BatchesRead>& read) const {
+  ListOpsBatches next = *this;
+  next.order_ = order_.continued(read);
+  return next;
 }
 
 ListOpsHeldOut::ListOpsHeldOut(ListOps examples, Index count, Index rows, std::uint64_t seed)
@@ -142,6 +156,10 @@ Batch ListOpsHeldOut::batch(Index i) const {
   std::vector<ListOpsExample> examples;
   for (Index e = i * rows_; e < std::min(count_, (i + 1) * rows_); ++e) examples.push_back(example(e));
   return collect(examples);
+}
+
+std::string ListOpsHeldOut::fingerprint() const {
+  return std::to_string(count_) + " of seed " + std::to_string(seed_) + ", " + examples_.fingerprint();
 }
 
 double ListOpsHeldOut::majority() const {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <heed/core/check.hpp>
 #include <heed/core/random.hpp>
 #include <heed/data/batches.hpp>
@@ -34,7 +35,8 @@ std::vector<Index> choose(const std::int32_t* tokens, Index length, const MaskOp
 }
 
 // `counts`, if given, are the text's own targets: where they are ignored, so are the new ones.
-Batch hide(const Batch& text, const MaskOptions& o, Rng rng, const Tensor& counts) {
+// rng_of(row) gives the generator of a row.
+Batch hide(const Batch& text, const MaskOptions& o, const std::function<Rng(Index row)>& rng_of, const Tensor& counts) {
   const Tensor x = text.inputs;
   require(x.rank() == 2 && x.dtype() == DType::int32, "masks: the texts are ", x,
           "; they must be int32 [batch, positions]");
@@ -46,7 +48,7 @@ Batch hide(const Batch& text, const MaskOptions& o, Rng rng, const Tensor& count
   Batch b = text;  // with what else it has, as lengths
   b.inputs = x.clone(), b.targets = Tensor::full({rows, length}, kIgnoreIndex, DType::int32), b.counted = 0;
   for (Index row = 0; row < rows; ++row) {
-    rng.set_position(static_cast<std::uint64_t>(row) << 32);  // room for all draws of a row
+    Rng rng = rng_of(row);
     std::int32_t *input = b.inputs.ptr<std::int32_t>() + row * length,
                  *target = b.targets.ptr<std::int32_t>() + row * length;
     for (const Index t : choose(input, length, o, rng)) {
@@ -62,14 +64,35 @@ Batch hide(const Batch& text, const MaskOptions& o, Rng rng, const Tensor& count
   return b;
 }
 
+// With room for all draws of a row.
+Rng rng_of_row(std::uint64_t seed, std::uint64_t stream, std::uint64_t row) {
+  Rng rng(seed, stream);
+  rng.set_position(row << 32);
+  return rng;
+}
+
+Index rows_in_order(const Batching& b) { return b.rows > 0 && b.tokens == 0 ? b.rows : detail::RowOrder::kRoom; }
+
 }  // namespace
 
-MaskedBatches::MaskedBatches(Dataset texts, const MaskOptions& options) : texts_(std::move(texts)), options_(options) {
+MaskedBatches::MaskedBatches(Dataset texts, const MaskOptions& options)
+    : texts_(std::move(texts)), options_(options), order_(rows_in_order(texts_.batching())) {
   check_options(options_);
 }
 
 Batch MaskedBatches::batch(std::uint64_t seed, std::uint64_t step) const {
-  return hide(texts_.batch(seed, step), options_, Rng(seed, kTrainingStream + step), Tensor());
+  const auto rng_of = [&](Index row) {
+    const auto [stream, place] = order_.place(step, row);
+    return rng_of_row(seed, kTrainingStream + stream, place);
+  };
+  return hide(texts_.batch(seed, step), options_, rng_of, Tensor());
+}
+
+MaskedBatches MaskedBatches::continued(const std::vector<BatchesRead>& read) const {
+  MaskedBatches next = *this;
+  next.texts_ = texts_.continued(read);
+  next.order_ = order_.continued(read);
+  return next;
 }
 
 MaskedEvaluation::MaskedEvaluation(EvaluationSet texts, const MaskOptions& options, std::uint64_t seed)
@@ -79,7 +102,10 @@ MaskedEvaluation::MaskedEvaluation(EvaluationSet texts, const MaskOptions& optio
 
 Batch MaskedEvaluation::batch(Index i) const {
   const Batch text = texts_.batch(i);
-  return hide(text, options_, Rng(seed_, kEvaluationStream + static_cast<std::uint64_t>(i)), text.targets);
+  const auto rng_of = [&](Index row) {
+    return rng_of_row(seed_, kEvaluationStream + static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(row));
+  };
+  return hide(text, options_, rng_of, text.targets);
 }
 
 }  // namespace heed

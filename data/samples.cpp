@@ -4,6 +4,7 @@
 #include <cstring>
 #include <heed/core/check.hpp>
 #include <heed/core/random.hpp>
+#include <heed/data/detail/content_hash.hpp>
 #include <heed/data/samples.hpp>
 
 namespace heed {
@@ -102,6 +103,14 @@ Samples Samples::chosen(const std::vector<Index>& rows) const {
   Samples part = *this;
   part.size_ = static_cast<Index>(rows.size());
   part.sample_ = [all = sample_, rows](Index i) { return all(rows[static_cast<std::size_t>(i)]); };
+  part.fingerprint_ = [whole = fingerprint_, rows]() -> std::optional<std::string> {
+    const std::optional<std::string> of_all = whole();
+    if (!of_all) return std::nullopt;
+    detail::ContentHash hash;
+    hash.add(*of_all);
+    hash.add(rows.data(), rows.size() * sizeof(Index));
+    return std::to_string(rows.size()) + " samples with the hash " + hash.hex();
+  };
   return part;
 }
 
@@ -120,6 +129,12 @@ TensorDataset::TensorDataset(TensorsByName tensors) : tensors_(std::move(tensors
   for (const auto& [name, y] : tensors_)
     require(y.defined() && y.rank() > 0 && y.dim(0) == x.dim(0), "TensorDataset: ", name, " is ", y, " and ", first,
             " ", x, "; their first axes, one sample each, must be of one size");
+}
+
+std::string TensorDataset::fingerprint() const {
+  detail::ContentHash hash;
+  for (const auto& [name, x] : tensors_) hash.add(name), hash.add(x);
+  return std::to_string(size()) + " samples with the hash " + hash.hex();
 }
 
 Sample TensorDataset::sample(Index i) const {

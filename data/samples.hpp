@@ -17,6 +17,7 @@
 #include <heed/data/tokenizer.hpp>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -52,9 +53,11 @@ concept SamplesLike = requires(const T& t, Index i) {
 class Samples {
  public:
   template <SamplesLike T>
-  requires(!std::same_as<T, Samples>) Samples(T set)
-      : size_(set.size()),
-        sample_([held = std::make_shared<T>(std::move(set))](Index i) -> Sample { return held->sample(i); }) {}
+  requires(!std::same_as<T, Samples>) Samples(T set) : size_(set.size()) {
+    const auto held = std::make_shared<T>(std::move(set));
+    sample_ = [held](Index i) -> Sample { return held->sample(i); };
+    fingerprint_ = [held] { return detail::fingerprint_of(*held); };
+  }
   // A type that is meant as samples, as it has sample(), and is not: the compiler says what is missing.
   template <class T>
   requires(!SamplesLike<T> && requires { &T::sample; }) Samples(T) {
@@ -68,10 +71,13 @@ class Samples {
   Index size() const { return size_; }
   Sample sample(Index i) const;                          // Error unless 0 <= i < size()
   Samples chosen(const std::vector<Index>& rows) const;  // these, in this order; Error as of sample()
+  // What the samples are: see DatasetLike. Nothing where their type does not say.
+  std::optional<std::string> fingerprint() const { return fingerprint_(); }
 
  private:
   Index size_ = 0;
   std::function<Sample(Index)> sample_;
+  std::function<std::optional<std::string>()> fingerprint_;
 };
 
 // Chooses a share of the samples at random, by the seed, and gives the others and these, both in the order that they
@@ -84,6 +90,7 @@ class TensorDataset {
   explicit TensorDataset(TensorsByName tensors);
   Index size() const { return tensors_.begin()->second.dim(0); }
   Sample sample(Index i) const;
+  std::string fingerprint() const;
   const TensorsByName& tensors() const { return tensors_; }
 
  private:
@@ -115,22 +122,27 @@ class SampleBatches {
   SampleBatches(Samples samples, SampleBatchOptions options);
   Batch batch(std::uint64_t seed, std::uint64_t step) const;
   Index size() const { return batches_; }  // batches of an epoch, in each the same number
+  std::optional<std::string> fingerprint() const { return samples_.fingerprint(); }
+  Batching batching() const { return {options_.rows, options_.tokens}; }
+  // What is left of the epoch that was being read, then whole epochs. `read` may be of any batchings.
+  SampleBatches continued(const std::vector<BatchesRead>& read) const;
+  // Batches until the end of epoch `epochs`, those before continued() not counted.
+  std::uint64_t batches_until(std::uint64_t seed, std::uint64_t epochs) const;
 
  private:
-  struct Bucket {
-    std::vector<Index> samples;
-    Index rows;  // of its batches
-  };
-  struct Epoch;  // the order of one
-  struct Cache;  // the last one asked for
+  struct Plan;   // the batches of an epoch
+  struct Start;  // where a run that continues begins
+  struct Cache;  // what was asked for last
 
   Samples samples_;
   SampleBatchOptions options_;
-  std::vector<Bucket> buckets_;
+  std::shared_ptr<const std::vector<Index>> lengths_;  // of the samples; 0: not needed
   Index batches_ = 0;
+  std::vector<BatchesRead> read_;  // before the first batch
   std::shared_ptr<Cache> cache_;
 
-  std::shared_ptr<const Epoch> epoch(std::uint64_t seed, std::uint64_t number) const;
+  std::shared_ptr<const Plan> epoch(std::uint64_t seed, std::uint64_t number) const;
+  std::shared_ptr<const Start> start(std::uint64_t seed) const;
 };
 
 // Every sample once, in order: each batch holds as many as the options let. Errors as above.
@@ -139,6 +151,7 @@ class SampleEvaluation {
   SampleEvaluation(Samples samples, SampleBatchOptions options);
   Index size() const { return static_cast<Index>(begins_.size()) - 1; }
   Batch batch(Index i) const;
+  std::optional<std::string> fingerprint() const { return samples_.fingerprint(); }
 
  private:
   Samples samples_;
@@ -242,6 +255,7 @@ class TextPairs {
 
   Index size() const { return static_cast<Index>(sources_.size()); }
   Sample sample(Index i) const;
+  std::string fingerprint() const;
   Index skipped() const { return skipped_; }
 
   std::int32_t begin() const { return target_.begin; }

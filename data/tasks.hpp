@@ -50,12 +50,16 @@ class CopyTask {
   // Throws Error for a batch or symbols below 1 and for a length that is odd or below 4.
   explicit CopyTask(CopyTaskOptions options = {});
   Batch batch(std::uint64_t seed, std::uint64_t step) const;
+  std::string fingerprint() const;
+  Batching batching() const { return {.rows = options_.batch}; }
+  CopyTask continued(const std::vector<BatchesRead>& read) const;
   Index vocabulary() const { return options_.symbols + 1; }
   Index copied() const { return options_.length / 2 - 1; }  // n, the targets of a row that count
   const CopyTaskOptions& options() const { return options_; }
 
  private:
   CopyTaskOptions options_;
+  detail::RowOrder order_;
 };
 
 // ---- ListOps ----
@@ -91,6 +95,7 @@ class ListOps {
 
   ListOpsExample example(std::uint64_t seed, std::uint64_t index) const;  // a pure function of (seed, index)
   const ListOpsOptions& options() const { return options_; }
+  std::string fingerprint() const;
 
   static std::string text(std::span<const std::int32_t> tokens);    // "[MAX 2 9 ]"; padding is left out
   static Tokens tokens(std::string_view text);                      // Error for other words
@@ -106,10 +111,14 @@ class ListOpsBatches {
  public:
   ListOpsBatches(ListOps examples, Index rows);
   Batch batch(std::uint64_t seed, std::uint64_t step) const;
+  std::string fingerprint() const { return examples_.fingerprint(); }
+  Batching batching() const { return {.rows = rows_}; }
+  ListOpsBatches continued(const std::vector<BatchesRead>& read) const;
 
  private:
   ListOps examples_;
   Index rows_;
+  detail::RowOrder order_;
 };
 
 class ListOpsHeldOut {
@@ -119,6 +128,7 @@ class ListOpsHeldOut {
   Index size() const { return (count_ + rows_ - 1) / rows_; }
   Batch batch(Index i) const;
   ListOpsExample example(Index i) const;
+  std::string fingerprint() const;
   double majority() const;  // share of the commonest value: what always giving one answer reaches
 
  private:

@@ -1,6 +1,7 @@
 // Pairs of texts from files, and as tokens.
 #include <algorithm>
 #include <heed/core/check.hpp>
+#include <heed/data/detail/content_hash.hpp>
 #include <heed/data/samples.hpp>
 #include <heed/data/text.hpp>
 
@@ -72,6 +73,17 @@ Sample TextPairs::sample(Index i) const {
   return {{"source", Tensor::from(sources_[static_cast<std::size_t>(i)])},
           {"inputs", target.slice(0, 0, -1)},
           {"targets", target.slice(0, 1, target.numel())}};
+}
+
+std::string TextPairs::fingerprint() const {
+  detail::ContentHash hash;
+  for (const std::vector<Tokens>* side : {&sources_, &targets_})
+    for (const Tokens& text : *side) {
+      const std::uint64_t size = text.size();
+      hash.add(&size, sizeof size);
+      hash.add(text.data(), text.size() * sizeof text[0]);
+    }
+  return std::to_string(size()) + " pairs with the hash " + hash.hex();
 }
 
 PaddingByName TextPairs::padding() {

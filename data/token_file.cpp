@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <heed/core/check.hpp>
 #include <heed/data/detail/disk.hpp>
@@ -179,6 +180,13 @@ std::uint64_t TokenSource::hash() const {
   require(!whole || hash.value() == s.header.tokens, "token file: ", s.name,
           " is damaged: its tokens are not those that were written");
   return hash.value();
+}
+
+std::string TokenSource::fingerprint() const {
+  char text[64];
+  std::snprintf(text, sizeof text, "%lld tokens with the hash %016llx", static_cast<long long>(size()),
+                static_cast<unsigned long long>(hash()));
+  return text;
 }
 
 TokenSource TokenSource::part(Index begin, Index end) const {

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -75,6 +76,7 @@ class TokenSource {
   // XXH64 of the tokens as a token file holds them: tells texts apart. Reads them all; Error if they are a whole file
   // but not what was written to it.
   std::uint64_t hash() const;
+  std::string fingerprint() const;  // "1000 tokens with the hash 0123456789abcdef", by hash()
 
   TokenSource part(Index begin, Index end) const;
   // The first part to train on, the last one to validate with: the cut is at (1 - val_fraction) * size(), rounded down,

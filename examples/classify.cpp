@@ -18,6 +18,7 @@
 #include "examples/support/profile_flags.hpp"
 #include "examples/support/program.hpp"
 #include "examples/support/run_report.hpp"
+#include "examples/support/start_flags.hpp"
 
 namespace {
 
@@ -37,7 +38,7 @@ struct Flags {
   Settings settings;
   std::string checkpoint = "classify.h5", log, plot;
   Index checkpoint_every = 0;
-  bool resume = false;
+  StartFlags start;
   int threads = 0;
   ProfileFlags profile;
 };
@@ -104,62 +105,63 @@ MechanismFactory mechanism_of(const Settings& s) {
   return make;
 }
 
-// The options of a mechanism beside other settings.
-void put_options(nlohmann::ordered_json& json, const std::string& mechanism, const MechanismOptions& options) {
-  for_each_option(options, [&](const MechanismOption& o, const auto& value) {
-    if (o.of(mechanism) && value != std::decay_t<decltype(value)>{}) json[o.name] = value;
+// f(name, member) of every setting, by its flag's name.
+template <class S, class F>
+void for_each_setting(S& s, const F& f) {
+  f("attention", s.attention), f("layers", s.layers), f("heads", s.heads), f("width", s.width), f("length", s.length);
+  f("depth", s.depth), f("steps", s.steps), f("batch", s.batch), f("held-out", s.held_out), f("lr", s.lr);
+  f("seed", s.seed);
+  for_each_option(s.mechanism, [&](const MechanismOption& o, auto& value) {
+    if (o.of(s.attention)) f(o.name.c_str(), value);
   });
 }
+
+bool is_of_model(const std::string& name) {
+  return name != "depth" && name != "steps" && name != "batch" && name != "held-out" && name != "lr" && name != "seed";
+}
+bool may_change(const std::string& name) { return name == "steps" || name == "batch" || name == "lr"; }
 
 std::string to_json(const Settings& s) {
-  nlohmann::ordered_json json{{"attention", s.attention}, {"layers", s.layers}, {"heads", s.heads}, {"width", s.width},
-                              {"length", s.length},       {"depth", s.depth},   {"steps", s.steps}, {"batch", s.batch},
-                              {"held-out", s.held_out},   {"lr", s.lr},         {"seed", s.seed}};
-  put_options(json, s.attention, s.mechanism);
+  nlohmann::ordered_json json;
+  for_each_setting(s, [&](const std::string& name, const auto& value) { json[name] = value; });
   return json.dump();
 }
 
-// The settings of a checkpoint, which may be older than the options of its mechanism.
-std::string with_options(const std::string& stored, const Settings& s) try {
-  nlohmann::ordered_json json = nlohmann::ordered_json::parse(stored);
-  if (json.at("attention") != s.attention) return stored;
-  MechanismOptions options = older_options(s.attention, s.length);
-  options.head_size = s.mechanism.head_size;
-  for_each_option(options, [&](const MechanismOption& o, auto& value) {
-    if (o.of(s.attention) && json.contains(o.name)) json.at(o.name).get_to(value);
+// The settings of a checkpoint, with the flags that may change; of one that a new training starts from, those of its
+// model alone.
+Settings settings_of(const Checkpoint& old, bool resumes, const CommandLine& line, const Settings& given) {
+  const auto json = nlohmann::ordered_json::parse(old.text("settings"), nullptr, false);
+  require(json.is_object() && json.contains("held-out"), old.source,
+          " is not a checkpoint of classify: its settings are ", printable(old.text("settings").substr(0, 200)));
+  Settings s = given;
+  std::vector<ChangedSetting> changed;
+  const auto take = [&](const std::string& name, auto& value) {
+    if (!json.contains(name) || (!resumes && !is_of_model(name))) return;
+    auto stored = value;
+    try {
+      json.at(name).get_to(stored);
+    } catch (const nlohmann::json::exception&) {
+      fail(old.source, ": the settings have a wrong value for ", name);
+    }
+    const bool differs = line.given("--" + name) && stored != value;
+    if (!differs) return value = stored, void();
+    const ChangedSetting change{name, json.at(name).dump(), line.word("--" + name)};
+    if (!may_change(name)) throw UsageError(refusal_of(change, is_of_model(name)));
+    changed.push_back(change);
+  };
+  take("attention", s.attention);
+  // A file may be older than the options of its mechanism.
+  const MechanismOptions flags = s.mechanism;
+  s.mechanism = older_options(s.attention, json.value("length", s.length));
+  for_each_option(s.mechanism, [&](const MechanismOption& o, auto& value) {
+    for_each_option(flags, [&](const MechanismOption& same, const auto& given_value) {
+      if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::decay_t<decltype(given_value)>>)
+        if (o.name == same.name && line.given("--" + o.name)) value = given_value;
+    });
   });
-  put_options(json, s.attention, settled_options(s.attention, options));
-  return json.dump();
-} catch (const nlohmann::json::exception&) {
-  return stored;
-}
-
-// Names what differs alone: most settings are defaults, which nobody gave.
-void require_same(const std::string& stored, const std::string& given) {
-  using Json = nlohmann::ordered_json;
-  const Json was = Json::parse(stored, nullptr, false), now = Json::parse(given);
-  require(was.is_object() && was.contains("held-out"),
-          "resume: the checkpoint is not one of classify: its settings are ", stored);
-  std::string differences;
-  for (const auto& [name, value] : now.items())
-    if (!was.contains(name) || was.at(name) != value)
-      differences +=
-          (differences.empty() ? "--" : ", --") + name + " " + was.value(name, Json()).dump() + ", not " + value.dump();
-  if (!differences.empty())
-    throw UsageError("--resume: the checkpoint was made with " + differences + "; give the same again");
-}
-
-// Gives what was read of the checkpoint that the run goes on from.
-std::shared_ptr<Checkpoint> check_settings(const Flags& flags) {
-  const Settings& s = flags.settings;
-  check_files(
-      {.replaced = {{"--checkpoint", flags.checkpoint}, {"--plot", flags.plot}, {"--trace", flags.profile.trace}},
-       .logs = {{"--log", flags.log}}});
-  check_place("save_checkpoint", flags.checkpoint);
-  check_plot(flags.plot);
-  const std::shared_ptr<Checkpoint> old = checkpoint_to_resume(flags.resume, flags.checkpoint);
-  if (old) require_same(with_options(old->text("settings"), s), to_json(s));
-  return old;
+  for_each_setting(s, take);
+  say_changed(changed);
+  return s;
 }
 
 void print_examples(const Classifier& model, const ListOpsHeldOut& held_out, Index count) {
@@ -182,7 +184,6 @@ RunOptions run_options(const Flags& flags) {
   o.eval_every = std::max<Index>(1, s.steps / 10);
   o.checkpoint = flags.checkpoint;
   o.checkpoint_every = flags.checkpoint_every;
-  o.resume = flags.resume;
   o.texts = {{"config", R"({"model": "listops classifier"})"}, {"settings", to_json(s)}};
   o.log = flags.log;
   o.progress = stderr;
@@ -190,10 +191,22 @@ RunOptions run_options(const Flags& flags) {
   return o;
 }
 
-int train(const Flags& flags) {
-  const Settings& s = flags.settings;
+void check_files_of(const Flags& flags) {
+  check_files(
+      {.replaced = {{"--checkpoint", flags.checkpoint}, {"--plot", flags.plot}, {"--trace", flags.profile.trace}},
+       .logs = {{"--log", flags.log}}});
+  check_place("save_checkpoint", flags.checkpoint);
+  check_plot(flags.plot);
+}
+
+int train(Flags flags, const CommandLine& line) {
   set_threads(flags.threads);
-  const std::shared_ptr<Checkpoint> old = check_settings(flags);
+  check_files_of(flags);
+  const Start start = open_start(flags.start, flags.checkpoint, "", true);
+  Settings& s = flags.settings;
+  if (start.resumed) s = settings_of(*start.resumed, true, line, s);
+  if (start.init) s = settings_of(*start.init, false, line, s);
+  settle(line, s);
   check_training_memory({.layers = s.layers, .width = s.width, .context = s.length, .batch = s.batch, .moments = 2});
   const ListOps lists({.depth = s.depth, .least = s.length / 4, .most = s.length});
   const ListOpsHeldOut held_out(lists, s.held_out, 100, s.seed);
@@ -205,7 +218,7 @@ int train(const Flags& flags) {
   Schedule schedule("cosine",
                     {.lr = s.lr, .min_lr = s.lr / 10, .warmup = s.steps / 20, .steps = std::max<Index>(s.steps, 1)});
   RunOptions options = run_options(flags);
-  options.loaded = old;
+  start.apply(flags.start, options);
   const double majority = held_out.majority();
   std::fprintf(stderr,
                "lists of %lld to %lld tokens, at most %lld deep; %lld held out, %.1f%% of which have the commonest "
@@ -224,7 +237,8 @@ int train(const Flags& flags) {
   const bool draws = !flags.plot.empty() && !result.validation_metrics.empty();
   if (draws) plot_accuracy(flags.plot, result, majority);
   if (result.interrupted) {
-    say_stopped(result, s.steps, "the same command with --resume");
+    say_stopped(result, s.steps,
+                line.resume_command(flags.checkpoint, {"--threads", "--checkpoint-every", "--log", "--plot"}));
     return 130;
   }
   if (result.validation_metrics.count("accuracy") == 1)
@@ -258,7 +272,7 @@ void add_flags(CommandLine& line, Flags& flags) {
   line.add_threads(flags.threads);
   line.add("--checkpoint", flags.checkpoint, "File, written at the end in any case [classify.h5]", file_name("FILE"));
   counted("--checkpoint-every", flags.checkpoint_every, "Steps between checkpoints; 0: only at the end", 0);
-  line.add_switch("--resume", flags.resume, "Go on from the checkpoint, with the same flags, if it is there");
+  add_start_flags(line, flags.start);
   line.add("--log", flags.log, "One JSON object a step", file_name("FILE.jsonl"));
   line.add("--plot", flags.plot, "Picture of the accuracy, .svg or .png", file_name("FILE.svg|png"));
   add_profile_flags(line, flags.profile);
@@ -270,8 +284,5 @@ int main(int argc, char** argv) {
   CommandLine line("Trains an encoder to tell the value of nested lists (ListOps)", "classify");
   Flags flags;
   add_flags(line, flags);
-  return run_program(line, argc, argv, [&] {
-    settle(line, flags.settings);
-    return train(flags);
-  });
+  return run_program(line, argc, argv, [&] { return train(flags, line); });
 }

@@ -71,9 +71,8 @@ RunOptions run_options(const LmRunFlags& flags, const LmSettings& s, const LmDat
   o.eval_batches = s.eval_batches;
   o.checkpoint = flags.checkpoint;
   o.checkpoint_every = flags.checkpoint_every;
-  o.resume = flags.resume;
   o.texts = language_model_texts(config, data.tokenizer);
-  o.texts.insert({{"settings", to_json(s)}, {"data", data.fingerprint}});
+  o.texts.insert({"settings", to_json(s)});
   o.log = flags.log;
   o.progress = stderr;
   if (data.floor) o.floor = data.floor->loss;
@@ -100,7 +99,7 @@ int train_model(M& model, const LmFlags& all_flags, const LmRunFlags& flags, con
   const TrainingMemory memory = training_memory(model, *optimizer, s, options);
   check_memory("training", memory.process);
   say_what_begins(s, data, parameter_count(model), activation_mebibytes(model, s), memory,
-                  options.loaded != nullptr);
+                  options.init.empty() && options.loaded != nullptr);
   options.flops_per_token = model.flops_per_token(s.context);
   RunProfile profile(flags.profile);
   options.profile = profile.get();
@@ -120,13 +119,11 @@ int train_model(M& model, const LmFlags& all_flags, const LmRunFlags& flags, con
   return 0;
 }
 
-// Files may have been moved since the checkpoint was written. What is in them must be the same.
-void check_same_content(const LmFlags& flags, const LmSettings& s, const LmData& data, const Checkpoint& old) {
-  require(old.text("data") == data.fingerprint, "resume: the data are ", data.fingerprint,
-          " but those of the checkpoint were ", old.text("data"), "; they must be the same");
+// The tokenizer of a checkpoint is used; a flag may name it, by whatever file.
+void check_tokenizer(const LmFlags& flags, const LmSettings& s, const LmData& data, const std::string& file) {
   if (!flags.given("--tokenizer") || s.tokenizer == "char" || s.tokenizer == "byte") return;
-  require(make_tokenizer(s.tokenizer, std::string_view()).hash() == data.tokenizer.hash(), "resume: ", s.tokenizer,
-          " is not the tokenizer of the checkpoint; it must be the same");
+  require(make_tokenizer(s.tokenizer, std::string_view()).hash() == data.tokenizer.hash(), s.tokenizer,
+          " is not the tokenizer of ", file, "; it must be the same");
 }
 
 // A GPT or a BERT, with the values of the checkpoint where there is one.
@@ -136,6 +133,30 @@ M make_model(const GPTConfig& config, Rng& rng, const Checkpoint* old) {
   M model = skip_init<M>(config.options, rng, config.factory());
   load_model(*old, model);
   return model;
+}
+
+// The model's config: of a checkpoint with its own dropout, or else of the settings.
+GPTConfig config_of(const LmSettings& s, const LmData& data, const Checkpoint* old, const std::string& file) {
+  if (old == nullptr) return model_config(s, data.tokenizer.vocabulary_size());
+  GPTConfig config = from_json<GPTConfig>(old->text("config"), file);
+  config.options.dropout = s.dropout;
+  return config;
+}
+
+// The settings of the run, checked against those of the checkpoint that it continues or takes its model from.
+LmSettings settings_of(const LmFlags& flags, const Start& start, const std::string& file) {
+  const Checkpoint* old = start.resumed ? start.resumed.get() : start.init.get();
+  if (old == nullptr) return flags.resolve(nullptr);
+  const GPTConfig config = from_json<GPTConfig>(old->text("config"), file);  // another program's checkpoint ends here
+  const Index vocabulary = Tokenizer::from_json(old->text("tokenizer")).vocabulary_size();
+  check_language_model(config, *old, vocabulary);
+  if (!start.resumed) return flags.resolve(config, file);
+  std::vector<ChangedSetting> changed;
+  const LmSettings s = flags.resolve(&old->text("settings"), &changed);
+  check_config(s, config, file);
+  for (const std::string& data : s.data) check_stored_file(flags.line(), "--data", data, file);
+  say_changed(changed);
+  return s;
 }
 
 // What rank 0 alone does is not the other ranks'.
@@ -148,19 +169,17 @@ LmRunFlags flags_of(const Ranks* ranks, LmRunFlags flags) {
 int train(const LmFlags& flags, Ranks* ranks) {
   const LmRunFlags run_flags = flags_of(ranks, flags.run());
   check_plot(run_flags.plot);
-  const std::shared_ptr<Checkpoint> old = checkpoint_to_resume(run_flags.resume, run_flags.checkpoint);
-  if (old) from_json<GPTConfig>(old->text("config"), run_flags.checkpoint);  // another program's checkpoint ends here
-  const LmSettings s = flags.resolve(old ? &old->text("settings") : nullptr);
-  if (old) {
-    const Index vocabulary = Tokenizer::from_json(old->text("tokenizer")).vocabulary_size();
-    check_language_model(model_config(s, vocabulary), *old, vocabulary);
-  }
+  const Start start = open_start(run_flags.start, run_flags.checkpoint, "", is_first(ranks));
+  const Checkpoint* old = start.resumed ? start.resumed.get() : start.init.get();
+  const std::string file = start.init ? run_flags.start.init : run_flags.checkpoint;
+  LmSettings s = settings_of(flags, start, file);
   if (is_first(ranks)) flags.check_files(s), check_place("save_checkpoint", run_flags.checkpoint);
+  if (start.init) s.tokenizer = Tokenizer::from_json(old->text("tokenizer")).kind();
   const LmData data = load_data(s, old ? &old->text("tokenizer") : nullptr);
-  if (old) check_same_content(flags, s, data, *old);
+  if (old) check_tokenizer(flags, s, data, file);
 
   Rng rng(s.seed);
-  const GPTConfig config = model_config(s, data.tokenizer.vocabulary_size());
+  const GPTConfig config = config_of(s, data, old, file);
   check_training_memory({.layers = s.layers,
                          .width = s.width,
                          .vocabulary = config.options.vocabulary,
@@ -169,18 +188,19 @@ int train(const LmFlags& flags, Ranks* ranks) {
                          .batches = s.accumulate * s.shards,
                          .moments = optimizer_states(s.optimizer, optimizer_options(s))});
   RunOptions options = run_options(run_flags, s, data, config);
-  options.loaded = old, options.ranks = ranks;
+  start.apply(run_flags.start, options);
+  options.ranks = ranks;
   if (!config.options.causal) {
     // An error of the prompt comes now, not after the training.
     if (!run_flags.prompt.empty()) masked_tokens(data.tokenizer, run_flags.prompt, data.masks.mask, s.context);
-    BERT model = make_model<BERT>(config, rng, old.get());
+    BERT model = make_model<BERT>(config, rng, old);
     const auto metrics = [&](const Batch& b) { return classification_metrics(model(b.inputs), b.targets); };
     return train_model(model, flags, run_flags, s, data, options, metrics, [&] {
       print_filled_in(model, data.tokenizer, data.texts, data.masks, run_flags.prompt, run_flags.sample, s.seed);
     });
   }
   if (run_flags.sample > 0) prompt_tokens(data.tokenizer, run_flags.prompt);
-  LanguageModel lm{make_model<GPT>(config, rng, old.get()), data.tokenizer};
+  LanguageModel lm{make_model<GPT>(config, rng, old), data.tokenizer};
   return train_model(lm.model, flags, run_flags, s, data, options, {}, [&] {
     generate_text(lm, {run_flags.prompt}, {.count = run_flags.sample, .sampling = run_flags.sampling, .seed = s.seed,
                                            .on_text = print_piece});

@@ -29,7 +29,8 @@ using Settings = TranslationSettings;
 
 struct RunFlags {
   std::string checkpoint = "translate.h5", best, log, plot, translate, alignments, text;
-  bool resume = false, unknown = false;
+  StartFlags start;
+  bool unknown = false;
   Index checkpoint_every = 0, beam = 5, patience = 0;
   double length_penalty = 1;
   int threads = 0;
@@ -138,6 +139,21 @@ void say_quality(const Translator& t, const Data& d, const Settings& s, const Ru
     std::printf("%s\n  %s\n", sources[i].c_str(), made[i].c_str());
 }
 
+// The last step of a run. Where it resumes with other batches, its epochs end after other steps.
+Index last_step(const Settings& s, const SampleBatches& batches, const Checkpoint* old) {
+  const Index epoch = (batches.size() + s.shards - 1) / s.shards;  // steps
+  if (old == nullptr || s.epochs == 0 || old->tensors.count("history/batches") == 0) return s.last_step(epoch);
+  const std::vector<BatchesRead> read = batches_read(*old);
+  const Index done = static_cast<Index>(old->counter("step")), shards = s.shards;
+  if (read.size() == 1 && read[0].batching == batches.batching() &&
+      read[0].count == static_cast<std::uint64_t>(done * shards))
+    return s.last_step(epoch);
+  const auto left =
+      static_cast<Index>(batches.continued(read).batches_until(s.seed, static_cast<std::uint64_t>(s.epochs)));
+  const Index end = done + (left + shards - 1) / shards;
+  return s.steps < 0 ? end : std::min(s.steps, end);
+}
+
 template <class M>
 int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, const Data& d, RunOptions options,
                 const std::string& resume) {
@@ -151,9 +167,11 @@ int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, c
                "threads, seed %llu; %s\n",
                d.description.c_str(), static_cast<long long>(training.skipped() + held_out.skipped()), s.model.c_str(),
                static_cast<double>(parameter_count(model)) / 1e6, static_cast<long long>(training.source_vocabulary()),
-               static_cast<long long>(training.target_vocabulary()), static_cast<long long>(epoch), arch(),
-               threads(), static_cast<unsigned long long>(s.seed), options.loaded ? "going on" : "starting afresh");
-  options.steps = s.last_step(epoch), options.seconds = 60 * s.minutes;
+               static_cast<long long>(training.target_vocabulary()), static_cast<long long>(epoch), arch(), threads(),
+               static_cast<unsigned long long>(s.seed),
+               options.init.empty() && options.loaded ? "going on" : "starting afresh");
+  options.steps = last_step(s, batches, options.init.empty() ? options.loaded.get() : nullptr),
+  options.seconds = 60 * s.minutes;
   Adam adam(named_parameters(model), {.lr = s.lr, .betas = {0.9, s.beta2}, .eps = 1e-9});
   const Index steps = std::max<Index>(1, options.steps);
   const Index warmup = s.needs_last_step() ? std::min(s.warmup, steps) : s.warmup;
@@ -193,21 +211,33 @@ int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, c
 
 int train(const Settings& given, RunFlags f, const CommandLine& line, Ranks* ranks) {
   if (!is_first(ranks)) f.log = f.plot = "", f.profile = {};  // these are rank 0's
-  const std::shared_ptr<Checkpoint> old = checkpoint_to_resume(f.resume, f.checkpoint);
+  const Start start = open_start(f.start, f.checkpoint, f.best, is_first(ranks));
+  const Checkpoint* old = start.resumed ? start.resumed.get() : start.init.get();
   if (old) translation_config(*old);  // another program's checkpoint ends here
-  Settings s = old ? resumed_settings(given, line, *old) : given;
-  if (!old) choose_defaults(line, s);
+  Settings s = given;
+  std::vector<ChangedSetting> changed;
+  if (start.resumed) s = resumed_settings(given, line, *old, f.start.other_data, changed);
+  if (start.init) s = initial_settings(given, line, *old);
+  say_changed(changed);
+  if (start.resumed)
+    for (const auto& [flag, path] :
+         {std::pair("--source", &s.source), std::pair("--target", &s.target), std::pair("--val-source", &s.val_source),
+          std::pair("--val-target", &s.val_target)})
+      check_stored_file(line, flag, *path, f.checkpoint);
+  if (!start.resumed) choose_defaults(line, s);
   check_settings(line, s);
   check_plot(f.plot);
-  const Data d = load_data(s, old.get());
+  const Data d = load_data(s, old);
   const TranslationConfig config = translation_config(s, d.source, d.target);
+  if (old) check_config(config, *old);
   RunOptions o;
   o.grad_clip = s.grad_clip, o.seed = s.seed;
   o.precision = dtype_named(s.dtype);
   o.communication_dtype = dtype_named(s.communication_dtype);
   o.eval_every = s.eval_every, o.patience = f.patience;
-  o.checkpoint = f.checkpoint, o.checkpoint_every = f.checkpoint_every, o.resume = f.resume, o.best = f.best;
-  o.loaded = old, o.ranks = ranks, o.shards = s.shards;
+  o.checkpoint = f.checkpoint, o.checkpoint_every = f.checkpoint_every, o.best = f.best;
+  start.apply(f.start, o);
+  o.ranks = ranks, o.shards = s.shards;
   o.texts = translator_texts(config, d.source, d.target);
   o.texts.insert({"settings", to_json(s)});
   o.log = f.log, o.progress = stderr, o.handle_interrupt = true;
@@ -291,7 +321,7 @@ void add_run_flags(CommandLine& line, RunFlags& f) {
   line.add("--checkpoint-every", f.checkpoint_every, "Steps; 0: only at the end [0]", whole(0));
   line.add("--best", f.best, "And that of the best evaluation, which is scored in the end", file_name("FILE"));
   line.add("--patience", f.patience, "Ends after so many evaluations without a better one; 0: never [0]", whole(0));
-  line.add_switch("--resume", f.resume, "Go on from the checkpoint where it is there");
+  add_start_flags(line, f.start);
   line.add("--log", f.log, "JSON lines, one a step", file_name("FILE.jsonl"));
   line.add("--plot", f.plot, "Draw the losses", file_name("FILE.svg|png"));
   line.add_threads(f.threads);

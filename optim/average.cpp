@@ -20,6 +20,13 @@ void WeightAverage::require_own(const char* what) const {
   require(!swapped_, "WeightAverage: ", what, " while the averages are swapped in; swap back first");
 }
 
+void WeightAverage::restart() {
+  require_own("restart()");
+  detail::check_owned("WeightAverage", "average", parameters_);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) averages_[i].copy_(parameters_[i].value.detach());
+  updates_ = 0;
+}
+
 void WeightAverage::update() {
   require_own("update()");
   detail::check_owned("WeightAverage", "average", parameters_);

@@ -32,6 +32,7 @@ class WeightAverage {
   // min(decay, (1 + n) / (10 + n)), so that short runs forget the start.
   WeightAverage(const ParameterGroups& parameters, double decay, bool ramp = false);
 
+  void restart();  // from the weights as they are now, as a new one; Error while swapped in
   void update();  // average = decay * average + (1 - decay) * weights; Error while swapped in
   Index updates() const { return updates_; }
 

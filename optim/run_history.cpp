@@ -97,11 +97,12 @@ RunHistory load_history(const Checkpoint& c, Index step) {
   return history;
 }
 
-Index best_evaluation(const RunHistory& history, const std::string& name, bool highest) {
+Index best_evaluation(const RunHistory& history, const std::string& name, bool highest, Index from) {
   Index best = -1;
   double value = 0;
   for (std::size_t i = 0; i < history.validation_losses.size(); ++i) {
     const Metrics& metrics = history.validation_metrics[i];
+    if (history.validation_losses[i].first <= from) continue;
     if (name != "loss" && metrics.count(name) == 0) continue;  // of an older run
     const double x = name == "loss" ? history.validation_losses[i].second : metrics.at(name);
     if (std::isnan(x) || (best >= 0 && (highest ? x <= value : x >= value))) continue;

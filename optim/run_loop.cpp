@@ -62,7 +62,7 @@ class Run {
         run_(std::move(parts), options),
         checkpoint_(run_),
         optimizers_(run_.parts.updates, options),
-        resumed_(checkpoint_.resume()),
+        resumed_(checkpoint_.begin()),
         log_(run_.of_first(o_.log), run_.history.losses),
         steps_(run_, optimizers_),
         progress_(run_) {
@@ -93,7 +93,9 @@ class Run {
   }
   bool is_last() const { return run_.done == o_.steps || out_of_time_; }
   bool is_stuck() const;
-  Index best_evaluation() const { return detail::best_evaluation(run_.history, o_.monitor, o_.monitor_highest); }
+  Index best_evaluation() const {
+    return detail::best_evaluation(run_.history, o_.monitor, o_.monitor_highest, run_.best_from);
+  }
 
   RunStep step();
   void evaluate_into(RunStep& s);
@@ -160,13 +162,15 @@ void Run::evaluate_into(RunStep& s) {
 
 // Whether patience is at its end: a function of the history, so that a run that ended so does not go on when resumed.
 bool Run::is_stuck() const {
-  const auto evaluations = static_cast<Index>(run_.history.validation_losses.size());
-  return o_.patience > 0 && evaluations - 1 - best_evaluation() >= o_.patience;
+  const auto& losses = run_.history.validation_losses;
+  const Index before = std::ranges::count_if(losses, [&](const auto& e) { return e.first <= run_.best_from; });
+  const Index best = std::max(best_evaluation(), before - 1);
+  return o_.patience > 0 && static_cast<Index>(losses.size()) - 1 - best >= o_.patience;
 }
 
 RunResult Run::go() {
   interrupt_.emplace(o_.handle_interrupt);
-  if (resumed_ > 0) progress_.say_resumed(checkpoint_.saved_on());
+  if (resumed_ > 0) progress_.say_resumed(checkpoint_.saved_on(), checkpoint_.changes());
   Index saved = resumed_ > 0 ? resumed_ : -1;
   bool stopped = is_stuck();
   if (o_.profile != nullptr) o_.profile->start();

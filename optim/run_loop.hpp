@@ -112,6 +112,14 @@ struct RunStep {
   bool stop = false;                           // a callback may set it: the run saves, and ends after this step
 };
 
+// How a run begins where RunOptions::checkpoint names a file.
+enum class RunStart {
+  start,            // a new run; Error where the file exists
+  resume,           // continues from the file; Error where it does not exist
+  resume_or_start,  // continues from the file where it exists, or else a new run: for launchers that start a run again
+  overwrite,        // a new run; the first checkpoint replaces the file
+};
+
 inline constexpr Index kUntilStopped = Index{1} << 40;  // RunOptions::steps of a run that something else ends
 
 inline constexpr Index kMostShards = 1 << 16;
@@ -167,13 +175,25 @@ struct RunOptions {
 
   std::filesystem::path checkpoint = {};  // empty: none. No other run may write it, which path.lock says
   Index checkpoint_every = 0;             // steps; 0: only at the end
-  bool resume = false;                    // go on from `checkpoint` where that is a file
-  // The checkpoint that `resume` goes on from, where the caller has read it; the run takes what is in it, so that its
-  // memory is free for the steps. Error where the file is gone by then, or another one.
+  // A resumed run may have other steps, batches, rates and evaluations; the progress output says what differs, and the
+  // rate continues without a jump unless the schedule's lr changed (Schedule::resume). It has the same model,
+  // optimizer, seed and data.
+  RunStart start = RunStart::start;
+  // A new run starts from the model's values in this checkpoint; empty: from the model as it is. The run has its own
+  // optimizer, schedule and history. Error with RunStart::resume.
+  std::filesystem::path init = {};
+  // The checkpoint that the run resumes from, or `init`, where the caller has read it; the run moves its contents out,
+  // so that their memory is free for the steps. Error where the file does not exist any more, or was replaced.
   std::shared_ptr<Checkpoint> loaded = nullptr;
-  std::filesystem::path best = {};        // a second one, of the step with the best evaluation of the run; empty: none
+  // Resumes on data with another fingerprint than the checkpoint's, from their beginning. Evaluations on another
+  // validation set are not compared with earlier ones.
+  bool other_data = false;
+  // A second checkpoint, of the step with the best evaluation; empty: none. Error where the file exists and is not the
+  // best of the history that this run resumes. Where it does not exist, the best is that of evaluations from here on.
+  std::filesystem::path best = {};
   // Kept in the checkpoint: configuration, tokenizer, ... Without zero bytes, and under names that the run does not use
-  // itself: not step, seed, optimizer_name, instruction_set, and no section (model, optimizer, history, ...).
+  // itself: not step, seed, run_options, training_data, validation_data, optimizer_name, instruction_set, and no
+  // section (model, optimizer, history, ...).
   std::map<std::string, std::string> texts = {};
 
   // JSON lines, one per step; empty: none. A resumed run goes on in it, or begins it where there is no such file. What
@@ -226,7 +246,7 @@ struct RunParts {
   std::function<void(const Checkpoint&)> load;  // takes them out
   std::function<Tensor(const Batch&)> loss;     // mean over the batch's counted targets: the model's
   std::vector<Update> updates;
-  std::function<Batch(std::uint64_t seed, std::uint64_t step)> batch;
+  Dataset data;
   EvaluationSet validation;
   // Means over the counted targets of an evaluation batch: "loss", and others by name, which go to the progress line,
   // the log and the checkpoint. Empty: {"loss", loss(batch)}.
@@ -235,9 +255,13 @@ struct RunParts {
 
 // Throws Error, on a run of several ranks on all of them, where these differ in their program, options, model or data.
 // Throws Error for options out of range, names that no checkpoint can hold, data or checkpoint that cannot be read or
-// written or that another run writes, a checkpoint of another model, with an average or last weights where this run has
-// none or the reverse, a step or an evaluation none of whose targets counts, and a loss that is not finite.
+// written or that another run writes, a checkpoint that exists or is missing against RunOptions::start, one of another
+// model or other data, with an average or last weights where this run has none or the reverse, a step or an evaluation
+// none of whose targets counts, and a loss that is not finite.
 RunResult run(RunParts parts, const RunOptions& options);
+
+// The batches that the run of a checkpoint has read, by their sizes, oldest first: for the data set's continued().
+std::vector<BatchesRead> batches_read(const Checkpoint& checkpoint);
 
 namespace detail {
 // Error where a parameter that is not frozen has no optimizer, or two of the run.
@@ -262,12 +286,11 @@ RunResult run(M& model, std::vector<Update> updates, Dataset data, EvaluationSet
       fail("run: the model has no loss(const Batch&) and no loss(inputs, targets); give run() a loss");
   }
   detail::check_trained(named_parameters(model), updates);
-  auto prefetch = std::make_shared<Prefetch>(std::move(data));
   return run({.store = [&model](Checkpoint& c) { store_model(c, model); },
               .load = [&model](const Checkpoint& c) { load_model(c, model); },
               .loss = std::move(loss),
               .updates = std::move(updates),
-              .batch = [prefetch](std::uint64_t seed, std::uint64_t step) { return prefetch->batch(seed, step); },
+              .data = std::move(data),
               .validation = std::move(validation),
               .metrics = std::move(metrics)},
              options);

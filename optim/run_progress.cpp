@@ -38,9 +38,10 @@ void RunProgress::show(const RunStep& s, const RunSteps& steps, double seconds, 
   progress_->update(p, s.validation_loss.has_value() || run_.done == resumed_ + 1 || last);
 }
 
-void RunProgress::say_resumed(const std::string& saved_on) {
+void RunProgress::say_resumed(const std::string& saved_on, const std::vector<std::string>& changes) {
   if (!progress_ || resumed_ == 0) return;
   progress_->message("resumed at step " + std::to_string(resumed_));
+  for (const std::string& change : changes) progress_->message("changed: " + change);
   if (!saved_on.empty() && !kernels::same_bits(saved_on.c_str(), arch()))
     progress_->message("the checkpoint was saved on " + saved_on + " and this run is on " + arch() +
                        ": its bits differ from those of a run on one of them");

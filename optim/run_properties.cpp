@@ -1,61 +1,25 @@
 // What must be the same on all ranks of a run.
-#include <xxhash.h>
-
 #include <fstream>
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/parallel.hpp>
+#include <heed/data/detail/content_hash.hpp>
 #include <heed/data/text.hpp>
 #include <heed/optim/detail/run_properties.hpp>
 #include <map>
-#include <memory>
 #include <sstream>
 
 namespace heed::detail {
 namespace {
 
-class Hash {
- public:
-  Hash() { XXH3_64bits_reset(state_.get()); }
-  void add(const void* bytes, std::size_t count) { XXH3_64bits_update(state_.get(), bytes, count); }
-  void add(const std::string& text) { add(text.c_str(), text.size() + 1); }
-  void add(const Tensor& x) {
-    if (!x.defined()) return add("undefined");
-    std::ostringstream what;
-    what << x.shape() << name_of(x.dtype());
-    add(what.str());
-    const Tensor values = x.detach().dense();
-    add(values.raw(), static_cast<std::size_t>(values.numel()) * size_of(values.dtype()));
-  }
-  std::string hex() const {
-    std::ostringstream out;
-    out << std::hex << XXH3_64bits_digest(state_.get());
-    return out.str();
-  }
-
- private:
-  struct Free {
-    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
-  };
-  std::unique_ptr<XXH3_state_t, Free> state_{XXH3_createState()};
-};
-
 std::string hash_of(const TensorsByName& tensors) {
-  Hash hash;
+  ContentHash hash;
   for (const auto& [name, tensor] : tensors) hash.add(name), hash.add(tensor);
-  return hash.hex();
-}
-
-std::string hash_of(const Batch& batch) {
-  Hash hash;
-  hash.add(batch.inputs), hash.add(batch.targets);
-  for (const auto& [name, tensor] : batch.others) hash.add(name), hash.add(tensor);
-  hash.add(&batch.counted, sizeof batch.counted);
   return hash.hex();
 }
 
 std::string hash_of_program() {
   std::ifstream file("/proc/self/exe", std::ios::binary);
-  Hash hash;
+  ContentHash hash;
   std::string block(std::size_t{1} << 20, '\0');
   while (file.read(block.data(), static_cast<std::streamsize>(block.size())), file.gcount() > 0)
     hash.add(block.data(), static_cast<std::size_t>(file.gcount()));
@@ -102,10 +66,8 @@ RunProperties properties_of(const RunState& run) {
   Checkpoint model;
   parts.store(model);
   all.emplace_back("the model's weights", hash_of(model.tensors));
-  if (run.done < o.steps) all.emplace_back("the training data", hash_of(parts.batch(o.seed, 0)));
-  const Index batches = parts.validation.size();
-  all.emplace_back("the validation data",
-                   text(batches, batches > 0 ? hash_of(parts.validation.batch(0)) : std::string("none")));
+  all.emplace_back("the training data", run.data.training());
+  all.emplace_back("the validation data", run.data.validation());
   return all;
 }
 

@@ -19,6 +19,10 @@ std::vector<std::string> names_of(const std::vector<Update>& updates) {
 }  // namespace
 
 RunState::RunState(RunParts given, const RunOptions& o)
-    : parts(std::move(given)), options(o), ranks(o.ranks, o.shards), names(names_of(parts.updates)) {}
+    : parts(std::move(given)),
+      options(o),
+      ranks(o.ranks, o.shards),
+      data(parts.data, parts.validation, o),
+      names(names_of(parts.updates)) {}
 
 }  // namespace heed::detail

@@ -118,15 +118,14 @@ double RunSteps::apply(std::size_t first, std::size_t end, RankStep* step) {
 // before.
 std::vector<RunSteps::Shard> RunSteps::shards() const {
   const RunOptions& o = run_.options;
-  const auto step = static_cast<std::uint64_t>(run_.done), accumulate = static_cast<std::uint64_t>(o.accumulate);
-  const auto count = static_cast<std::uint64_t>(o.shards), end = static_cast<std::uint64_t>(run_.ranks.end());
+  const auto step = static_cast<std::uint64_t>(run_.done), end = static_cast<std::uint64_t>(run_.ranks.end());
   std::vector<Shard> shards;
   for (auto s = static_cast<std::uint64_t>(run_.ranks.begin()); s < end; ++s) {
     Shard& shard = shards.emplace_back(Shard{{}, Rng(o.seed, kDropoutStream + s * kNextShard)});
     shard.rng.set_position(step << 40);
-    for (std::uint64_t i = 0; i < accumulate; ++i) {
+    for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(o.accumulate); ++i) {
       const ProfileScope scope("batch");
-      shard.batches.push_back(run_.parts.batch(o.seed, (step * count + s) * accumulate + i));
+      shard.batches.push_back(run_.data.batch(run_.done, s, i));
     }
   }
   return shards;

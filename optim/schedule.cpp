@@ -11,11 +11,11 @@ namespace {
 
 enum class Kind { constant, linear, cosine, inverse_sqrt, step, one_cycle, plateau };
 
-// Those that have a name.
+// Those that have a name. resume() may replace the options by others and shift or stretch the steps.
 class NamedSchedule {
  public:
   NamedSchedule(std::string_view name, const ScheduleOptions& options);
-  double operator()(Index step) const;
+  double operator()(Index step) const { return at(phase_of(static_cast<double>(step))); }
   void observe(double validation_loss);
   std::vector<double> state() const {
     return kind_ == Kind::plateau ? std::vector{falls_, best_, bad_, cooling_} : std::vector<double>();
@@ -23,17 +23,32 @@ class NamedSchedule {
   void load_state(const std::vector<double>& v) {
     if (kind_ == Kind::plateau) falls_ = v[0], best_ = v[1], bad_ = v[2], cooling_ = v[3];
   }
+  std::vector<double> course() const;
+  void load_course(const std::vector<double>& course);
+  bool resume(const std::vector<double>& course, Index step, double last);
 
  private:
+  // Where the steps of a run are in the formula: step `from` is at `phase`, and step `until` at the formula's end.
+  struct Course {
+    double from = 0, phase = 0, until = 0;
+  };
+
   Kind kind_;
-  ScheduleOptions o_;
+  ScheduleOptions given_, o_;  // as the caller gave them; as the formula has them
+  Course course_;
   double falls_ = 0, best_ = std::numeric_limits<double>::infinity(), bad_ = 0, cooling_ = 0;  // plateau's
 
+  bool ends() const { return kind_ == Kind::linear || kind_ == Kind::cosine || kind_ == Kind::one_cycle; }
+  double phase_of(double step) const;
+  double at(double phase) const;
   double one_cycle(double t) const;
+  double highest() const;             // the phase of one-cycle's highest rate
   double fallen(double falls) const;  // plateau's rate after so many falls
+  void restart(double step, double lr);
 };
 
-NamedSchedule::NamedSchedule(std::string_view name, const ScheduleOptions& o) : o_(o) {
+NamedSchedule::NamedSchedule(std::string_view name, const ScheduleOptions& o)
+    : given_(o), o_(o), course_{.until = static_cast<double>(o.steps)} {
   const std::vector<std::string>& names = Schedule::names();
   const auto found = std::find(names.begin(), names.end(), name);
   std::string all;
@@ -47,7 +62,7 @@ NamedSchedule::NamedSchedule(std::string_view name, const ScheduleOptions& o) : 
   need(o.lr >= 0 && std::isfinite(o.lr), "lr", o.lr, "0 or more and finite");
   need(o.min_lr >= 0 && o.min_lr <= o.lr, "min_lr", o.min_lr, "0 or more and at most lr");
   need(o.warmup >= 0, "warmup", o.warmup, "0 or more");
-  if (kind_ == Kind::linear || kind_ == Kind::cosine || kind_ == Kind::one_cycle) {
+  if (ends()) {
     need(o.steps > 0, "steps", o.steps, "1 or more");
     need(o.warmup <= o.steps, "warmup", o.warmup, "at most steps");
   }
@@ -66,10 +81,17 @@ NamedSchedule::NamedSchedule(std::string_view name, const ScheduleOptions& o) : 
   }
 }
 
-double NamedSchedule::operator()(Index step) const {
-  const double t = static_cast<double>(step), warmup = static_cast<double>(o_.warmup);
+double NamedSchedule::phase_of(double step) const {
+  const double moved = course_.phase + (step - course_.from), end = static_cast<double>(o_.steps);
+  const double steps = course_.until - course_.from, rest = end - course_.phase;
+  if (step <= course_.from || !ends() || steps == rest) return moved;
+  return steps > 0 ? course_.phase + (step - course_.from) * rest / steps : end;
+}
+
+double NamedSchedule::at(double t) const {
+  const double warmup = static_cast<double>(o_.warmup);
   if (kind_ == Kind::one_cycle) return one_cycle(t);
-  if (step < o_.warmup) return o_.lr * t / warmup;
+  if (t < warmup) return o_.lr * t / warmup;
 
   const double p = o_.steps > o_.warmup ? std::min(1.0, (t - warmup) / static_cast<double>(o_.steps - o_.warmup)) : 1;
   const double least = o_.lr > 0 ? o_.min_lr / o_.lr : 0;  // as a share of lr: lr * (0.1 + 0.9 * cosine)
@@ -92,7 +114,7 @@ double NamedSchedule::operator()(Index step) const {
 // Smith and Topin, «Super-Convergence», 2018, in PyTorch's two-phase form: highest at step W - 1, lowest at steps - 1.
 double NamedSchedule::one_cycle(double t) const {
   const double steps = static_cast<double>(o_.steps), last = steps - 1;
-  const double top = (o_.warmup > 0 ? static_cast<double>(o_.warmup) : 0.3 * steps) - 1;
+  const double top = highest();
   const double start = o_.lr / o_.div_factor, end = std::max(o_.min_lr, start / o_.final_div_factor);
   const auto between = [](double from, double to, double share) {
     return to + (from - to) / 2.0 * (1 + scalar::cos(std::numbers::pi * share));
@@ -100,6 +122,10 @@ double NamedSchedule::one_cycle(double t) const {
   if (t < top) return between(start, o_.lr, t / top);
   if (last <= top) return t > last ? end : o_.lr;
   return between(o_.lr, end, std::min(1.0, (t - top) / (last - top)));
+}
+
+double NamedSchedule::highest() const {
+  return (o_.warmup > 0 ? static_cast<double>(o_.warmup) : 0.3 * static_cast<double>(o_.steps)) - 1;
 }
 
 double NamedSchedule::fallen(double falls) const { return std::max(o_.min_lr, o_.lr * scalar::pow(o_.gamma, falls)); }
@@ -123,6 +149,100 @@ void NamedSchedule::observe(double validation_loss) {
   }
 }
 
+// ---- Resuming ----
+
+// The options as numbers, for checkpoints.
+constexpr std::size_t kOptions = 12, kCourse = 1 + 2 * kOptions + 3;
+
+std::vector<double> to_numbers(const ScheduleOptions& o) {
+  const auto number = [](Index n) { return static_cast<double>(n); };
+  return {o.lr,         o.min_lr,           number(o.warmup),   number(o.steps), number(o.every),    o.gamma,
+          o.div_factor, o.final_div_factor, number(o.patience), o.threshold,     number(o.cooldown), o.eps};
+}
+
+ScheduleOptions to_options(const double* n) {
+  const auto whole = [&](int i) { return static_cast<Index>(n[i]); };
+  return {.lr = n[0],
+          .min_lr = n[1],
+          .warmup = whole(2),
+          .steps = whole(3),
+          .every = whole(4),
+          .gamma = n[5],
+          .div_factor = n[6],
+          .final_div_factor = n[7],
+          .patience = whole(8),
+          .threshold = n[9],
+          .cooldown = whole(10),
+          .eps = n[11]};
+}
+
+std::vector<double> NamedSchedule::course() const {
+  std::vector<double> numbers = {static_cast<double>(kind_)};
+  for (const ScheduleOptions& o : {given_, o_}) {
+    const std::vector<double> options = to_numbers(o);
+    numbers.insert(numbers.end(), options.begin(), options.end());
+  }
+  numbers.insert(numbers.end(), {course_.from, course_.phase, course_.until});
+  return numbers;
+}
+
+void NamedSchedule::load_course(const std::vector<double>& course) {
+  o_ = to_options(course.data() + 1 + kOptions);
+  const double* last = course.data() + 1 + 2 * kOptions;
+  course_ = {last[0], last[1], last[2]};
+}
+
+// From `step` on, the part after the warm-up, with this rate at its beginning.
+void NamedSchedule::restart(double step, double lr) {
+  o_ = given_;
+  o_.lr = lr, o_.min_lr = std::min(o_.min_lr, lr);
+  falls_ = 0;
+  if (kind_ == Kind::inverse_sqrt) o_.warmup = static_cast<Index>(step);  // lr sqrt(step / t)
+  const double begin = kind_ == Kind::one_cycle      ? std::max(0.0, highest())
+                       : kind_ == Kind::inverse_sqrt ? step
+                                                     : static_cast<double>(o_.warmup);
+  course_ = {step, begin, static_cast<double>(given_.steps)};
+}
+
+bool NamedSchedule::resume(const std::vector<double>& course, Index done, double last) {
+  const double step = static_cast<double>(done);
+  const bool known = course.size() == kCourse && course[0] == static_cast<double>(kind_);
+  if (!known) {  // of an older file, or of another schedule: the rate says whether it is the same
+    if (done == 0 || at(phase_of(step - 1)) == last) return !course.empty();
+    restart(step, last);
+    return true;
+  }
+  const ScheduleOptions before = to_options(course.data() + 1);
+  const auto differs_beside = [&](bool warmup) {
+    ScheduleOptions same = given_;
+    same.steps = before.steps;
+    if (warmup) same.warmup = before.warmup;
+    return to_numbers(same) != to_numbers(before);
+  };
+  NamedSchedule old = *this;
+  old.load_course(course);
+  if (!differs_beside(false) && (given_.steps == before.steps || !ends())) {
+    *this = old;
+    return false;
+  }
+  const double end = static_cast<double>(given_.steps), warmup = static_cast<double>(given_.warmup);
+  const bool cycle = kind_ == Kind::one_cycle;
+  if (differs_beside(!cycle)) {
+    restart(step, given_.lr != before.lr ? given_.lr : last);
+    if (given_.lr != before.lr && step < warmup && !cycle) o_ = given_, course_ = {.until = end};  // warms up to it
+    return true;
+  }
+  const double phase = std::min(old.phase_of(step), ends() ? static_cast<double>(old.o_.steps) : old.phase_of(step));
+  if (cycle || phase >= static_cast<double>(old.o_.warmup)) {
+    o_ = old.o_, course_ = {step, phase, end};
+  } else if (warmup == 0) {
+    restart(step, last);
+  } else if (given_.warmup != before.warmup || old.course_.from > 0) {
+    course_ = {step, warmup * old.at(phase) / o_.lr, end};
+  }  // else: the warm-up is the same, whatever comes after
+  return true;
+}
+
 }  // namespace
 
 const std::vector<std::string>& Schedule::names() {
@@ -139,15 +259,43 @@ double Schedule::operator()(Index step) const {
   return self_->lr(step);
 }
 
+namespace {
+
+constexpr const char* kCourseName = "course";
+
+std::vector<double> numbers_of(const std::vector<NamedTensor>& state, const std::string& name) {
+  for (const NamedTensor& t : state)
+    if (t.name == name && t.tensor.defined() && t.tensor.dtype() == DType::float64) return t.tensor.to_vector<double>();
+  return {};
+}
+
+}  // namespace
+
 std::vector<NamedTensor> Schedule::state() const {
-  const std::vector<double> numbers = self_->state();
-  if (numbers.empty()) return {};
-  return {{name_, Tensor::from(numbers)}};
+  std::vector<NamedTensor> state;
+  const std::vector<double> course = self_->course(), gathered = self_->state();
+  if (!gathered.empty()) state.push_back({name_, Tensor::from(gathered)});
+  if (!course.empty()) state.push_back({kCourseName, Tensor::from(course)});
+  return state;
 }
 
 void Schedule::load_state(const std::vector<NamedTensor>& given) {
-  detail::check_state("schedule " + name_, state(), given);
-  if (!given.empty()) self_->load_state(given[0].tensor.to_vector<double>());
+  std::vector<NamedTensor> wanted = state();
+  if (numbers_of(given, kCourseName).empty())  // an older file
+    std::erase_if(wanted, [](const NamedTensor& t) { return t.name == kCourseName; });
+  detail::check_state("schedule " + name_, wanted, given);
+  if (const std::vector<double> course = numbers_of(given, kCourseName); !course.empty()) self_->load_course(course);
+  if (const std::vector<double> gathered = numbers_of(given, name_); !gathered.empty()) self_->load_state(gathered);
+}
+
+bool Schedule::resume(const std::vector<NamedTensor>& given, Index step, double last) {
+  if (name_ == "own") {
+    load_state(given);
+    return false;
+  }
+  const std::vector<double> gathered = numbers_of(given, name_);
+  if (!gathered.empty() && gathered.size() == self_->state().size()) self_->load_state(gathered);
+  return self_->resume(numbers_of(given, kCourseName), step, last);
 }
 
 }  // namespace heed

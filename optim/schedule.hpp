@@ -81,10 +81,21 @@ class Schedule {
 
   const std::string& name() const { return name_; }  // "own" of one of your own
 
-  // What observe() has gathered, for checkpoints: one float64 tensor by the schedule's name, "plateau" or "own";
-  // nothing for the others.
+  // For checkpoints, float64: "course", the options and what resume() made of them, of a schedule with a name; and
+  // what observe() has gathered, as "plateau" or "own". Nothing of one of your own without state().
   std::vector<NamedTensor> state() const;
   void load_state(const std::vector<NamedTensor>& state);  // throws Error where it is not of this kind of schedule
+
+  // Continues after `step` steps from the state of a schedule whose options may differ; `last` is the rate of the last
+  // step. Returns whether anything differs. The same options: as load_state(), to the same bits. Otherwise the rate
+  // never jumps unless `lr` changed:
+  //   another number of steps     the rest of the schedule is stretched or compressed to the steps that remain; a
+  //                               schedule that is at its end stays there
+  //   another lr                  the rate continues at the new lr, and the part after the warm-up runs from there
+  //   other options, or a state   the part after the warm-up runs from `last`
+  //   of another schedule
+  // During the warm-up, the new options take effect as they are. Of one of your own, only load_state() is called.
+  bool resume(const std::vector<NamedTensor>& state, Index step, double last);
 
  private:
   struct Concept {
@@ -94,6 +105,9 @@ class Schedule {
     virtual void observe(double validation_loss) = 0;
     virtual std::vector<double> state() const = 0;
     virtual void load_state(const std::vector<double>& state) = 0;
+    virtual std::vector<double> course() const = 0;
+    virtual void load_course(const std::vector<double>& course) = 0;
+    virtual bool resume(const std::vector<double>& course, Index step, double last) = 0;
   };
   template <class T>
   struct Model final : Concept {
@@ -115,6 +129,17 @@ class Schedule {
     }
     void load_state(const std::vector<double>& state) override {
       if constexpr (requires { schedule.state(); }) schedule.load_state(state);
+    }
+    std::vector<double> course() const override {
+      if constexpr (requires { schedule.course(); }) return schedule.course();
+      return {};
+    }
+    void load_course(const std::vector<double>& course) override {
+      if constexpr (requires { schedule.course(); }) schedule.load_course(course);
+    }
+    bool resume(const std::vector<double>& course, Index step, double last) override {
+      if constexpr (requires { schedule.course(); }) return schedule.resume(course, step, last);
+      return false;
     }
   };
 

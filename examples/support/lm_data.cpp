@@ -17,7 +17,16 @@ constexpr std::uint64_t kWindowStream = std::uint64_t{0x57081} << 44;  // of Rng
 // would learn how stories end.
 class StoryBatches {
  public:
-  StoryBatches(Tokenizer tokenizer, WindowOptions window) : tokenizer_(std::move(tokenizer)), window_(window) {}
+  StoryBatches(Tokenizer tokenizer, WindowOptions window)
+      : tokenizer_(std::move(tokenizer)), window_(window), order_(window.batch) {}
+
+  std::string fingerprint() const { return "built-in stories"; }
+  Batching batching() const { return {.rows = window_.batch}; }
+  StoryBatches continued(const std::vector<BatchesRead>& read) const {
+    StoryBatches next = *this;
+    next.order_ = order_.continued(read);
+    return next;
+  }
 
   Batch batch(std::uint64_t seed, std::uint64_t step) const {
     const Index rows = window_.batch, length = window_.context;
@@ -25,8 +34,7 @@ class StoryBatches {
     for (Index r = 0; r < rows; ++r) {
       // No story is shorter than 32 characters: the rows of all steps use different ones.
       const std::uint64_t stories_a_row = static_cast<std::uint64_t>(length) / 32 + 2;
-      const std::uint64_t first =
-          (step * static_cast<std::uint64_t>(rows) + static_cast<std::uint64_t>(r)) * stories_a_row;
+      const std::uint64_t first = order_.number(step, r) * stories_a_row;
       const Tokens ids = tokenizer_.encode(window(seed, first));
       require(static_cast<Index>(ids.size()) == length + 1, "stories: the tokenizer makes ", ids.size(), " tokens of ",
               length + 1, " characters; it must be char or byte");
@@ -52,6 +60,7 @@ class StoryBatches {
   Stories stories_;
   Tokenizer tokenizer_;
   WindowOptions window_;
+  detail::RowOrder order_;
 };
 
 LmData story_data(const LmSettings& s, const std::string* stored_tokenizer) {
@@ -71,8 +80,8 @@ LmData story_data(const LmSettings& s, const std::string* stored_tokenizer) {
     floor = story_floor(stories, held_out, tokenizer);
     eval_floor = story_floor(stories, held_out, tokenizer, std::min(s.eval_batches, held_out.size()));
   }
-  return {tokenizer, StoryBatches(tokenizer, window), held_out, held_out, {.separator = line_feed}, floor, eval_floor,
-          "stories", "built-in stories, without end"};
+  return {tokenizer,  StoryBatches(tokenizer, window), held_out, held_out, {.separator = line_feed}, floor,
+          eval_floor, "built-in stories, without end"};
 }
 
 struct Corpus {
@@ -105,14 +114,6 @@ Corpus read_corpus(const LmSettings& s, const std::string* stored_tokenizer) {
   }
 }
 
-// Reads the whole corpus, and so finds damage in a token file before the training does.
-std::string fingerprint(const TokenSource& tokens) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%lld tokens with the hash %016llx", static_cast<long long>(tokens.size()),
-                static_cast<unsigned long long>(tokens.hash()));
-  return text;
-}
-
 LmData corpus_data(const LmSettings& s, const std::string* stored_tokenizer) {
   const auto [tokenizer, tokens] = read_corpus(s, stored_tokenizer);
   const WindowOptions window{.batch = s.batch, .context = s.context, .separator = {}};
@@ -123,8 +124,7 @@ LmData corpus_data(const LmSettings& s, const std::string* stored_tokenizer) {
   const std::string description = std::to_string(training.size()) + " tokens to train on, " +
                                   std::to_string(validation.size()) + " to validate with, vocabulary " +
                                   std::to_string(tokenizer.vocabulary_size());
-  return {tokenizer,  LanguageModelBatches(training, window), held_out, held_out, {}, {}, {}, fingerprint(tokens),
-          description};
+  return {tokenizer, LanguageModelBatches(training, window), held_out, held_out, {}, {}, {}, description};
 }
 
 }  // namespace

@@ -18,12 +18,11 @@ struct LmData {
   MaskOptions masks;                     // where the model is masked
   std::optional<StoryFloor> floor;       // of the validation loss: an lm on stories only
   std::optional<StoryFloor> eval_floor;  // of the first batches, which evaluations between see
-  std::string fingerprint;               // tells one data set from another; kept in checkpoints
   std::string description;               // for the person at the terminal
 };
 
 // Throws Error for data that cannot be read or are too short. `stored_tokenizer` is the JSON of a checkpoint's, null if
-// none; then it is an Error, too, where the data cannot be those of the checkpoint. That they are, `fingerprint` tells.
+// none; then it is an Error, too, where it cannot encode the data.
 LmData load_data(const LmSettings& settings, const std::string* stored_tokenizer);
 
 }  // namespace heed::examples

@@ -18,13 +18,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-template <class T>
-std::vector<std::string> names(const std::map<std::string, T>& map) {
-  std::vector<std::string> list;
-  for (const auto& [name, value] : map) list.push_back(name);
-  return list;
-}
-
 LmSettings preset(const std::string& name) {
   LmSettings s;
   s.preset = name;
@@ -111,6 +104,46 @@ void from_setting(const Json& json, std::vector<std::string>& texts) {
   for (std::size_t i = 0; i < texts.size(); ++i) from_setting(json.at(i), texts[i]);
 }
 
+// Settings that the weights depend on, and others that a resumed run may change. What is in neither list is part of the
+// run from its beginning.
+bool is_of_model(const std::string& name) {
+  static const std::set<std::string> names = {"model", "layers",     "heads",     "width", "context", "attention",
+                                              "norm",  "activation", "positions", "bias",  "qk-norm", "tokenizer"};
+  const auto& options = mechanism_options();
+  return names.count(name) > 0 ||
+         std::any_of(options.begin(), options.end(), [&](const auto& o) { return o.name == name; });
+}
+bool may_change(const std::string& name) {
+  static const std::set<std::string> names = {
+      "steps", "batch",     "accumulate", "shards",     "communication-dtype", "dropout",
+      "lr",    "min-lr",    "warmup",     "schedule",   "weight-decay",        "beta1",
+      "beta2", "grad-clip", "dtype",      "eval-every", "eval-batches"};
+  return names.count(name) > 0;
+}
+
+// What the config of a model says of the settings.
+void take_config(const GPTConfig& config, LmSettings& s) {
+  const GPTOptions& o = config.options;
+  const auto word_of = [](const auto& words, auto value) {
+    for (const auto& [word, v] : words)
+      if (v == value) return word;
+    return std::string();
+  };
+  s.model = o.causal ? "lm" : "mlm";
+  s.layers = o.layers, s.heads = o.heads, s.width = o.width, s.context = o.context;
+  s.attention = config.attention;
+  s.norm = word_of(norm_kinds(), o.norm), s.activation = word_of(feed_forward_kinds(), o.activation);
+  s.positions = word_of(position_kinds(), o.positions);
+  s.bias = o.bias, s.qk_norm = o.qk_norm;
+  const MechanismOptions settled = settled_options(config.attention, config.mechanism);
+  for_each_option(s.mechanism, [&](const MechanismOption& m, auto& value) {
+    for_each_option(settled, [&](const MechanismOption& same, const auto& theirs) {
+      if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::decay_t<decltype(theirs)>>)
+        if (m.name == same.name && m.of(config.attention)) value = theirs;
+    });
+  });
+}
+
 // Whether a setting names files.
 bool names_files(const std::string& name, const Json& value) {
   return (name == "data" && !value.empty()) || (name == "tokenizer" && value != "char" && value != "byte");
@@ -154,99 +187,6 @@ void check_together(const LmSettings& s, const CommandLine& line) {
 
 }  // namespace
 
-LmFlags::LmFlags() : line_("Trains a small language model on text files, or on the built-in stories", "train_lm") {
-  CommandLine& line = line_;
-  LmSettings& s = given_;
-  const Takes file = file_name("FILE"), share = number(0, 1), rate = number(0);
-  line.group("Data");
-  line.add("--data", s.data, "Text files, folders, or one token file. Without it: the built-in stories",
-           file_name("PATH..."));
-  line.add("--tokenizer", s.tokenizer,
-           "byte, char (characters of the text), or a SentencePiece FILE.model [char; a token file holds its own]",
-           {"byte|char|FILE.model", tokenizer_name_error});
-  line.add("--val-fraction", s.val_fraction, "Last part of --data, kept for validation [0.1]", number(0, 0.9));
-  line.group("Model");
-  line.add("--preset", s.preset,
-           "Sizes and rates: nano (4 layers, 4 heads, width 128, context 64, batch 12), baby (6, 6, 384, 256, 16), "
-           "gpt2 (12, 12, 768, 1024, 4; GPT-2's architecture) [nano]",
-           one_of({"nano", "baby", "gpt2"}));
-  line.add("--recipe", s.recipe,
-           "plain, or fast: what measurably shortens the time to a loss (docs/training.md); sets what is marked (fast: "
-           "...), each of which its own flag overrides [plain]",
-           one_of({"plain", "fast"}));
-  line.add("--model", s.model, "lm goes on with a text; mlm, after BERT, fills in hidden tokens of one [lm]",
-           one_of({"lm", "mlm"}));
-  line.add("--layers", s.layers, "Blocks [by preset]", whole(1));
-  line.add("--heads", s.heads, "Attention heads; must divide the width [by preset]", whole(1));
-  line.add("--width", s.width, "Size of a token's vector [by preset]", whole(1));
-  line.add("--context", s.context, "Tokens that the model sees at once [by preset; stories 144]", whole(1));
-  const std::vector<std::string>& mechanisms = all_mechanism_names();
-  line.add("--attention", s.attention,
-           "Attention mechanism: " + choice(mechanisms, ", ") +
-               " (docs/attention.md); linformer with mlm only, forgetting with "
-               "lm only [softmax]",
-           one_of(mechanisms, "NAME"));
-  add_mechanism_flags(line, s.mechanism, mechanisms);
-  line.add("--norm", s.norm, "Normalisation [layer; fast: rms]", one_of(names(norm_kinds())));
-  line.add("--activation", s.activation, "Of the feed-forward part [gelu; gelu-tanh in gpt2; fast: relu-squared]",
-           one_of(names(feed_forward_kinds())));
-  line.add("--positions", s.positions, "How a token's place is told [learned; rope with mlm; fast: rope]",
-           one_of(names(position_kinds())));
-  line.add("--bias", s.bias, "Biases in the linear layers [false; true in gpt2]", one_of({"true", "false"}));
-  line.add("--qk-norm", s.qk_norm, "RMSNorm of each head's queries and keys [false; fast: true]",
-           one_of({"true", "false"}));
-  line.add("--zero-init-residual", s.zero_init_residual,
-           "Weights before a residual sum begin as 0 [false; fast: true]", one_of({"true", "false"}));
-  line.add("--dropout", s.dropout, "Share of activations dropped in training [0; 0.2 in baby]", number(0, 0.99));
-  line.group("Training");
-  line.add("--steps", s.steps,
-           "Optimizer steps [nano 2000, baby 5000, gpt2 10000; stories 3000; fast: 270, 1500, 5000]",
-           whole(0));
-  line.add("--batch", s.batch, "Rows a batch [by preset; stories 24; fast: 32 in baby]", whole(1));
-  line.add("--accumulate", s.accumulate, "Batches a shard [1]", whole(1));
-  line.add("--shards", s.shards, "Parts of a step, whose gradients are summed in a tree [1]", whole(1, kMostShards));
-  line.add("--communication-dtype", s.communication_dtype, "Of what ranks send each other; bf16: half the bytes [f32]",
-           dtype_name());
-  line.add("--lr", s.lr,
-           "Highest learning rate [nano 3e-3, baby 1e-3, gpt2 6e-4; stories 5e-3; fast: 6e-3, 4e-3, 2e-3]", rate);
-  line.add("--min-lr", s.min_lr, "Learning rate at the end [a tenth of lr; fast: 0]", rate);
-  line.add("--warmup", s.warmup,
-           "Steps in which the rate rises from 0 [nano 100, baby 100, gpt2 500; fast: 0, 25, 500; at most a tenth of "
-           "the steps]",
-           whole(0));
-  line.add("--schedule", s.schedule, "Of the learning rate [cosine; fast: linear]",
-           one_of({"constant", "linear", "cosine", "inverse-sqrt", "step", "one-cycle", "plateau"}));
-  line.add("--optimizer", s.optimizer,
-           "Of the weights; muon trains embeddings and vectors by AdamW [adamw; fast: muon]",
-           one_of(optimizer_names()));
-  line.add("--weight-decay", s.weight_decay, "Of matrices [0.1; fast: 0 in nano]", rate);
-  line.add("--beta1", s.beta1,
-           "Of optimizers that have it; momentum of SGD, RMSprop and Muon [0.9; fast: 0.95]", share);
-  line.add("--beta2", s.beta2, "Of optimizers that have it [0.99; 0.95 in gpt2; fast: 0.95]", share);
-  line.add("--grad-clip", s.grad_clip, "Largest norm of the gradient; 0: any [1]", rate);
-  line.add("--dtype", s.dtype, "Operands of matrix products [f32; fast: bf16 where the machine has it]",
-           dtype_name());
-  line.add_seed(s.seed, "Of initial weights, batches, dropout and the sample [1]");
-  line.add_threads(run_.threads);
-  line.group("Evaluation, checkpoints, output");
-  line.add("--eval-every", s.eval_every, "Steps between evaluations; 0: only at the end [250]", whole(0));
-  line.add("--eval-batches", s.eval_batches,
-           "Batches an evaluation; 0: the whole validation split, as the last one always is [20]", whole(0));
-  line.add("--checkpoint", run_.checkpoint, "File, written at the end in any case [lm.h5]", file);
-  line.add("--checkpoint-every", run_.checkpoint_every, "Steps between checkpoints; 0: only at the end [0]", whole(0));
-  line.add_switch("--resume", run_.resume, "Go on from the checkpoint, with its settings, if it is there");
-  line.add("--log", run_.log, "One JSON object a step", file_name("FILE.jsonl"));
-  line.add("--plot", run_.plot, "Picture of the losses, .svg or .png", file_name("FILE.svg|png"));
-  line.add("--sample", run_.sample, "Tokens of text to write at the end; mlm: of held-out text to fill in [300]",
-           whole(0));
-  line.add("--prompt", run_.prompt,
-           "What the sample goes on from [a line feed; a space or the first token where the tokenizer has none]; mlm: "
-           "a text with places to fill in, as 'Where is the m[MASK]p?'",
-           anything("TEXT"));
-  line.add_sampling(run_.sampling);
-  add_profile_flags(line, run_.profile);
-}
-
 // The settings that a checkpoint holds: of the types, and each one that its flag would take.
 static Json stored_settings(const std::string& text, const CommandLine& line) {
   const Json stored = Json::parse(text, nullptr, false);
@@ -274,39 +214,73 @@ static Json stored_settings(const std::string& text, const CommandLine& line) {
   return stored;
 }
 
-LmSettings LmFlags::resolve(const std::string* stored_text) const {
-  const std::optional<Json> stored = stored_text ? std::optional(stored_settings(*stored_text, line_)) : std::nullopt;
-  const auto is_given = [&](const std::string& name) { return line_.given("--" + name); };
+LmSettings LmFlags::resolve(const std::string* stored_text, std::vector<ChangedSetting>* changed) const {
+  if (stored_text == nullptr) return resolved(nullptr, {});
+  const Json stored = stored_settings(*stored_text, line_);
   LmSettings s = preset(given_.preset);
-  if (!stored && !is_given("data") && !is_given("preset")) {
+  const auto take_stored = [&](const char* name, auto& value) {
+    if (stored.contains(name)) from_setting(stored.at(name), value);
+  };
+  for_each_setting(s, take_stored);
+  s.mechanism = older_options(s.attention, s.context);
+  for_each_option(s.mechanism, [&](const MechanismOption& o, auto& value) { take_stored(o.name.c_str(), value); });
+  check_mechanism_flags(line_, "--attention", {s.attention});
+  const LmSettings before = s;
+  for_each_given([&](const std::string& name, const Json& now) {
+    for_each_setting(s, [&](const std::string& other, auto& value) {
+      if (name != other) return;
+      const Json was = to_setting(value);
+      const ChangedSetting change{name, was.dump(), now.dump()};
+      const bool files = names_files(name, was) && names_files(name, now);
+      const bool data = run_.start.other_data && (name == "data" || name == "val-fraction");
+      if (was != now && !may_change(name) && !files && !data) throw UsageError(refusal_of(change, is_of_model(name)));
+      if (was != now && changed != nullptr) changed->push_back(change);
+      from_setting(now, value);
+    });
+  });
+  if (s.lr != before.lr && !line_.given("--min-lr") && before.min_lr > 0) s.min_lr = s.lr / 10;
+  return settled(s);
+}
+
+LmSettings LmFlags::resolve(const GPTConfig& init, const std::string& file) const { return resolved(&init, file); }
+
+// Of a new training; `init`: of a model that there is.
+LmSettings LmFlags::resolved(const GPTConfig* init, const std::string& file) const {
+  LmSettings s = preset(given_.preset);
+  if (!line_.given("--data") && !line_.given("--preset")) {
     // The stories: nearly all fit into the context, so that their questions can be answered.
     s.context = 144, s.batch = 24, s.steps = 3000, s.lr = 5e-3, s.min_lr = 5e-4;
   }
-  if (!stored && given_.recipe == "fast") make_fast(s);
-  const auto take_stored = [&](const char* name, auto& value) {
-    if (stored && stored->contains(name)) from_setting(stored->at(name), value);
-  };
-  for_each_setting(s, take_stored);
-  if (stored) s.mechanism = older_options(s.attention, s.context);
-  for_each_option(s.mechanism, [&](const MechanismOption& o, auto& value) { take_stored(o.name.c_str(), value); });
-  check_mechanism_flags(line_, "--attention", {stored ? s.attention : given_.attention});
-  const LmSettings& given = given_;
-  Json flags;
-  for_each_setting(given, [&](const char* name, const auto& value) { flags[name] = to_setting(value); });
-  for_each_setting(s, [&](const char* name, auto& value) {
-    if (!is_given(name)) return;
-    const Json was = to_setting(value);
-    const bool may_move = names_files(name, was) && names_files(name, flags[name]);
-    if (stored && was != flags[name] && !may_move) {
-      throw UsageError("--" + std::string(name) + " is " + flags[name].dump() + " but the checkpoint was made with " +
-                       was.dump() + "; it must be the same, or leave --resume out to start afresh");
-    }
-    from_setting(flags[name], value);
+  if (given_.recipe == "fast") make_fast(s);
+  if (init != nullptr) take_config(*init, s);
+  check_mechanism_flags(line_, "--attention", {init != nullptr ? s.attention : given_.attention});
+  for_each_given([&](const std::string& name, const Json& now) {
+    for_each_setting(s, [&](const std::string& other, auto& value) {
+      if (name != other) return;
+      const Json was = to_setting(value);
+      if (init != nullptr && name == "zero-init-residual")
+        throw UsageError("--zero-init-residual is for weights that are drawn, and --init takes those of " + file);
+      if (init != nullptr && name != "tokenizer" && is_of_model(name) && was != now)
+        throw UsageError("--" + name + " is " + now.dump() + " but the model of " + file + " has " + was.dump() +
+                         "; leave it out");
+      from_setting(now, value);
+    });
   });
   // Whoever fills places in reads their neighbours: distances tell it more than places do.
-  if (!stored && s.model == "mlm" && !is_given("positions")) s.positions = "rope";
-  if (!stored && is_given("lr") && !is_given("min-lr") && s.recipe == "plain") s.min_lr = s.lr / 10;
-  if (!stored && !is_given("warmup")) s.warmup = std::min(s.warmup, s.steps / 10);
+  if (s.model == "mlm" && init == nullptr && !line_.given("--positions")) s.positions = "rope";
+  if (line_.given("--lr") && !line_.given("--min-lr") && s.recipe == "plain") s.min_lr = s.lr / 10;
+  if (!line_.given("--warmup")) s.warmup = std::min(s.warmup, s.steps / 10);
+  return settled(s);
+}
+
+// f(name, value as JSON) of each setting that a flag gives.
+void LmFlags::for_each_given(const std::function<void(const std::string&, const Json&)>& f) const {
+  for_each_setting(given_, [&](const std::string& name, const auto& value) {
+    if (line_.given("--" + name)) f(name, to_setting(value));
+  });
+}
+
+LmSettings LmFlags::settled(LmSettings s) const {
   s.mechanism.context = s.context;
   s.mechanism = settled_options(s.attention, s.mechanism);
   check_together(s, line_);
@@ -333,6 +307,18 @@ std::string to_json(const LmSettings& settings) {
   for (const MechanismOption& o : mechanism_options())  // the feature map stood there before there were others
     if ((!o.of(settings.attention) && o.name != "feature-map") || json.at(o.name) == 0) json.erase(o.name);
   return json.dump();
+}
+
+void check_config(const LmSettings& settings, const GPTConfig& config, const std::string& file) {
+  LmSettings by_config = settings;
+  take_config(config, by_config);
+  std::map<std::string, Json> here;
+  for_each_setting(settings, [&](const char* name, const auto& value) { here[name] = to_setting(value); });
+  for_each_setting(by_config, [&](const std::string& name, const auto& value) {
+    const Json of_config = to_setting(value);
+    require(here[name] == of_config, file, ": its settings have ", here[name].dump(), " for ", name, " and its config ",
+            of_config.dump(), "; they must agree");
+  });
 }
 
 std::string fast_flags(const LmSettings& settings) {

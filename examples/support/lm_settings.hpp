@@ -1,11 +1,14 @@
 // The settings of a language-model training: flags, presets, and how they are kept in a checkpoint.
 #pragma once
+#include <functional>
 #include <heed/layers/model_config.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "examples/support/command_line.hpp"
 #include "examples/support/profile_flags.hpp"
+#include "examples/support/start_flags.hpp"
 
 namespace heed::examples {
 
@@ -37,7 +40,7 @@ struct LmRunFlags {
   int threads = 0;
   std::string checkpoint = "lm.h5", log, plot;
   Index checkpoint_every = 0;
-  bool resume = false;
+  StartFlags start;
   Index sample = 300;
   std::string prompt;
   SamplingOptions sampling{.temperature = 0.8};
@@ -50,12 +53,17 @@ class LmFlags {
   LmFlags();
 
   CommandLine& line() { return line_; }
+  const CommandLine& line() const { return line_; }
   const LmRunFlags& run() const { return run_; }
   bool given(const std::string& name) const { return line_.given(name); }
-  // The settings given by flags, the others from `stored` (to_json's text in a checkpoint; null: none) or else from the
-  // preset. Throws UsageError where a flag differs from what is stored, but for the names of files: those may have been
-  // moved, and what is in them must be compared; and where a flag would do nothing beside the others.
-  LmSettings resolve(const std::string* stored) const;
+  // The settings given by flags, the others from `stored` (to_json's text in a checkpoint that is resumed; null: none)
+  // or else from the preset. Adds to `changed`, if given, the stored settings that flags change. Throws UsageError where a
+  // flag differs from a stored setting that cannot change, and where a flag would do nothing beside the others. Names
+  // of files may differ, as files may have been moved: run() compares their content.
+  LmSettings resolve(const std::string* stored, std::vector<ChangedSetting>* changed = nullptr) const;
+  // Those of a new training of this model, which comes from a checkpoint's file. Throws UsageError, too, for a flag
+  // that contradicts the model.
+  LmSettings resolve(const GPTConfig& init, const std::string& file) const;
   // Throws UsageError where a file that the run would write has another flag too.
   void check_files(const LmSettings& resolved) const;
   // What goes on with this run, for a shell: the program as it was called, and the flags of run() again, as the
@@ -66,9 +74,17 @@ class LmFlags {
   CommandLine line_;
   LmRunFlags run_;
   LmSettings given_;
+
+  using Json = nlohmann::ordered_json;
+  LmSettings resolved(const GPTConfig* init, const std::string& file) const;
+  LmSettings settled(LmSettings settings) const;
+  void for_each_given(const std::function<void(const std::string&, const Json&)>& f) const;
 };
 
 std::string to_json(const LmSettings& settings);
+
+// Throws Error unless the settings in a checkpoint's file say of the model what its config says.
+void check_config(const LmSettings& settings, const GPTConfig& config, const std::string& file);
 
 // What recipe fast settled, as flags: «--optimizer muon --lr 0.01 ...».
 std::string fast_flags(const LmSettings& settings);

@@ -69,11 +69,6 @@ void flush_output() {
   fail("standard output cannot be written", reason);
 }
 
-std::shared_ptr<Checkpoint> checkpoint_to_resume(bool resume, const std::filesystem::path& file) {
-  if (!resume || !fs::exists(file)) return nullptr;
-  return std::make_shared<Checkpoint>(load_checkpoint(file));
-}
-
 void print_piece(Index, const std::string& piece) {
   std::fputs(piece.c_str(), stdout);
   flush_output();

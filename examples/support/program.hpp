@@ -28,9 +28,6 @@ struct FlagFiles {
 // are left out.
 void check_files(const FlagFiles& files);
 
-// What --resume goes on from: RunOptions::loaded. Null without the flag, and where there is no such file.
-std::shared_ptr<Checkpoint> checkpoint_to_resume(bool resume, const std::filesystem::path& file);
-
 // Hands what was printed to the system; throws Error where standard output takes no more.
 void flush_output();
 // The same at once for a piece of a text: TextOptions::on_text.

@@ -1,7 +1,9 @@
 #include "examples/support/translation_settings.hpp"
 
+#include <heed/core/check.hpp>
 #include <heed/optim/run_loop.hpp>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "examples/support/mechanism_flags.hpp"
 
@@ -27,6 +29,41 @@ void for_each_setting(S& s, const F& f) {
 }
 
 bool says_when_it_ends(std::string_view name) { return name == "steps" || name == "epochs" || name == "minutes"; }
+
+// Settings that the weights depend on, those that a resumed run may change, and names of files, which may have been
+// moved. All others are part of the run from its beginning.
+bool is_of_model(const std::string& name) {
+  static const std::set<std::string> names = {
+      "vocabulary", "min-freq", "model",  "encoder-attention", "decoder-attention", "cross-attention", "layers",
+      "heads",      "width",    "hidden", "directions",        "input-feeding",     "norm-first"};
+  const auto& options = mechanism_options();
+  return names.count(name) > 0 || std::ranges::any_of(options, [&](const auto& o) { return o.name == name; });
+}
+bool may_change(const std::string& name) {
+  static const std::set<std::string> names = {
+      "dropout", "attention-dropout", "batch-tokens", "shards", "eval-every", "average-every", "lr",
+      "beta2",   "label-smoothing",   "grad-clip",    "warmup", "dtype",      "schedule",      "communication-dtype"};
+  return says_when_it_ends(name) || names.count(name) > 0;
+}
+bool names_a_file(const std::string& name) { return name.ends_with("source") || name.ends_with("target"); }
+
+nlohmann::json stored_settings(const Checkpoint& c) {
+  const auto text = c.texts.find("settings");
+  require(text != c.texts.end(), c.source, " has no settings: it is no checkpoint of translate");
+  auto json = nlohmann::json::parse(text->second, nullptr, false);
+  require(json.is_object(), c.source, ": the settings are no JSON");
+  return json;
+}
+
+template <class T>
+void take_stored(const nlohmann::json& json, const char* name, T& value, const Checkpoint& c) {
+  try {
+    json.at(name).get_to(value);
+  } catch (const nlohmann::json::exception&) {
+    fail(c.source, ": the settings have ", json.at(name).is_structured() ? "a list" : json.at(name).dump(), " for ",
+         name);
+  }
+}
 
 const std::vector<std::string>& model_names() {
   static const std::vector<std::string> all = [] {
@@ -194,26 +231,53 @@ std::string to_json(const TranslationSettings& s) {
   return json.dump();
 }
 
-TranslationSettings resumed_settings(const TranslationSettings& given, const CommandLine& line, const Checkpoint& old) {
-  const auto json = nlohmann::json::parse(old.text("settings"), nullptr, false);
-  require(json.is_object(), old.source, ": the settings are no JSON");
+TranslationSettings resumed_settings(const TranslationSettings& given, const CommandLine& line, const Checkpoint& old,
+                                     bool other_data, std::vector<ChangedSetting>& changed) {
+  const nlohmann::json json = stored_settings(old);
   const bool ends_anew = line.given("--steps") || line.given("--epochs") || line.given("--minutes");
   TranslationSettings s = given;
   for_each_setting(s, [&](const char* name, auto& value) {
     const std::string flag = std::string("--") + name;
     if (!json.contains(name) || (says_when_it_ends(name) && ends_anew)) return;
     auto stored = value;
-    try {
-      json.at(name).get_to(stored);
-    } catch (const nlohmann::json::exception&) {
-      fail(old.source, ": the settings have ", json.at(name).dump(), " for ", name);
-    }
+    take_stored(json, name, stored, old);
+    if (!line.given(flag) || stored == value) return value = stored, void();
+    const ChangedSetting change{name, json.at(name).dump(), line.word(flag)};
+    const bool moved = names_a_file(name) && (other_data || json.at(name) != "");
+    if (!may_change(name) && !moved) throw UsageError(refusal_of(change, is_of_model(name)));
+    if (!names_a_file(name)) changed.push_back(change);
+  });
+  return s;
+}
+
+TranslationSettings initial_settings(const TranslationSettings& given, const CommandLine& line,
+                                     const Checkpoint& init) {
+  const nlohmann::json json = stored_settings(init);
+  TranslationSettings s = given;
+  for_each_setting(s, [&](const char* name, auto& value) {
+    if (!json.contains(name) || !is_of_model(name)) return;
+    auto stored = value;
+    take_stored(json, name, stored, init);
+    const std::string flag = std::string("--") + name;
     if (line.given(flag) && stored != value)
-      throw UsageError(flag + " is " + line.word(flag) + " and that of " + old.source + " " + json.at(name).dump() +
-                       "; leave it out, or begin afresh");
+      throw UsageError(flag + " is " + line.word(flag) + " but the model of " + init.source + " has " +
+                       json.at(name).dump() + "; leave it out");
     value = stored;
   });
   return s;
+}
+
+void check_config(const TranslationConfig& by_settings, const Checkpoint& checkpoint) {
+  const auto fields = [](const TranslationConfig& config) {
+    auto json = nlohmann::json::parse(std::visit([](const auto& c) { return to_json(c); }, config));
+    for (const char* of_training : {"dropout", "attention_dropout", "label_smoothing"}) json.erase(of_training);
+    return json;
+  };
+  const nlohmann::json here = fields(by_settings), there = fields(translation_config(checkpoint));
+  for (const auto& [name, value] : there.items())
+    require(here.value(name, nlohmann::json()) == value, checkpoint.source, ": its settings have ",
+            here.value(name, nlohmann::json()).dump(), " for ", name, " and its config ", value.dump(),
+            "; they must agree");
 }
 
 TranslationConfig translation_config(const TranslationSettings& s, const Tokenizer& source, const Tokenizer& target) {

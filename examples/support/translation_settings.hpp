@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "examples/support/command_line.hpp"
+#include "examples/support/start_flags.hpp"
 
 namespace heed::examples {
 
@@ -47,9 +48,15 @@ void choose_defaults(const CommandLine& line, TranslationSettings& settings);
 void check_settings(const CommandLine& line, const TranslationSettings& settings);
 
 std::string to_json(const TranslationSettings& settings);
-// Those of the checkpoint of a run that goes on; when it ends may be told anew. Throws UsageError where another flag
-// says otherwise than the checkpoint does.
-TranslationSettings resumed_settings(const TranslationSettings& given, const CommandLine& line, const Checkpoint& old);
+// Those of the checkpoint of a run that is resumed, with the flags that may change. Adds what they change to `changed`.
+// Throws UsageError where another flag contradicts the checkpoint.
+TranslationSettings resumed_settings(const TranslationSettings& given, const CommandLine& line, const Checkpoint& old,
+                                     bool other_data, std::vector<ChangedSetting>& changed);
+// Those of a new training that starts from the model of a checkpoint. Throws UsageError where a flag contradicts it.
+TranslationSettings initial_settings(const TranslationSettings& given, const CommandLine& line, const Checkpoint& init);
+
+// Throws Error unless the config in the checkpoint is that of its settings.
+void check_config(const TranslationConfig& by_settings, const Checkpoint& checkpoint);
 
 // The model of the settings, for these two languages.
 TranslationConfig translation_config(const TranslationSettings& settings, const Tokenizer& source,

@@ -3,6 +3,7 @@
 #include <heed/optim/detail/run_steps.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace heed::detail {
 
@@ -11,8 +12,8 @@ class RunProgress {
  public:
   explicit RunProgress(const RunState& run);  // which goes on from here
 
-  // Of a run that goes on from a checkpoint of this instruction set; empty: none is told.
-  void say_resumed(const std::string& saved_on);
+  // Of a run that continues from a checkpoint of this instruction set (empty: unknown), and what differs.
+  void say_resumed(const std::string& saved_on, const std::vector<std::string>& changes);
   void evaluated(bool whole);  // on all batches, or on RunOptions::eval_batches
   // `seconds`: since the run began, for all that it does. `last`: no step comes after this one.
   void show(const RunStep& step, const RunSteps& steps, double seconds, bool last);

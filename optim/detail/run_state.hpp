@@ -1,5 +1,6 @@
 // A run as it stands between two steps. Internal.
 #pragma once
+#include <heed/optim/detail/run_data.hpp>
 #include <heed/optim/detail/run_ranks.hpp>
 #include <heed/optim/run_loop.hpp>
 #include <string>
@@ -12,9 +13,11 @@ struct RunState {
   RunParts parts;
   const RunOptions& options;
   RunRanks ranks;
+  RunData data;
   std::vector<std::string> names;  // of the updates; that of the first is not used
   Index done = 0;                  // steps
   RunHistory history;
+  Index best_from = 0;  // evaluations up to this step are not compared with later ones
 
   RunState(RunParts given, const RunOptions& o);  // Error: no updates, or two of a name; fewer shards than ranks
 

@@ -183,3 +183,56 @@ TEST_CASE("data sets of one's own fit") {
   CHECK(own.batch(1).inputs.item() == 1);
   CHECK(EvaluationSet().size() == 0);
 }
+
+// ---- Batches of another size ----
+
+namespace {
+
+// The rows of some batches, one after the other.
+template <class Data>
+std::vector<std::vector<float>> rows_in(const Data& data, std::uint64_t begin, std::uint64_t end) {
+  std::vector<std::vector<float>> rows;
+  for (std::uint64_t i = begin; i < end; ++i) {
+    const Batch b = data.batch(7, i);
+    for (Index r = 0; r < b.inputs.dim(0); ++r) rows.push_back(b.inputs[r].to_vector<float>());
+  }
+  return rows;
+}
+
+template <class Make>
+void check_continued(const Make& make) {
+  // 10 batches of 6, then 5 of 4, then of 12: as 6 at a time.
+  const auto all = rows_in(make(6), 0, 40);
+  auto parts = rows_in(make(6), 0, 10);
+  const auto add = [&](const auto& rows) { parts.insert(parts.end(), rows.begin(), rows.end()); };
+  add(rows_in(make(4).continued({{{.rows = 6}, 10}}), 0, 5));
+  add(rows_in(make(12).continued({{{.rows = 6}, 10}, {{.rows = 4}, 5}}), 0, 10));
+  REQUIRE(parts.size() == 200);
+  CHECK(std::equal(parts.begin(), parts.end(), all.begin()));
+  CHECK(make(6).fingerprint() == make(4).fingerprint());
+  CHECK(make(4).batching() == Batching{.rows = 4});
+}
+
+}  // namespace
+
+TEST_CASE("continued: data sets whose samples are functions of their place") {
+  const TokenSource tokens(Rng(1).integers({500}, 0, 9).to_vector<std::int32_t>(), 9);
+  check_continued([&](Index rows) { return LanguageModelBatches(tokens, {.batch = rows, .context = 8}); });
+  check_continued([&](Index rows) {
+    return MaskedBatches(LanguageModelBatches(tokens, {.batch = rows, .context = 8}), {.vocabulary = 9, .mask = 9});
+  });
+  check_continued([](Index rows) { return CopyTask({.batch = rows, .length = 8}); });
+  check_continued([](Index rows) { return ListOpsBatches(ListOps({.least = 6, .most = 6}), rows); });
+}
+
+TEST_CASE("continued: a data set without it cannot go on with other batches") {
+  struct Own {
+    Batch batch(std::uint64_t, std::uint64_t) const { return {}; }
+  };
+  const Dataset own = Own{};
+  CHECK(own.batching() == Batching{});
+  CHECK_FALSE(own.fingerprint());
+  CHECK(test::error_of([&] {
+          own.continued({{{.rows = 3}, 1}});
+        }) == "batches: the data set has no continued(), so that it cannot go on with batches of another size");
+}

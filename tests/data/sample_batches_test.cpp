@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <heed/core/check.hpp>
+#include <heed/data/tasks.hpp>
 #include <map>
 #include <set>
 
@@ -128,4 +129,89 @@ TEST_CASE("batches of samples: what cannot be is named") {
       {"batches: sample 0 has no source with an axis, which padding is given for",
        [] { SampleBatches(many(), {.tokens = 9, .padding = {{"source", {}}}}); }},
   });
+}
+
+// ---- Batches of another size ----
+
+namespace {
+
+TensorDataset numbers(Index n) {
+  return TensorDataset({{"inputs", Tensor::arange(n).to(DType::float32).view({n, 1})}});
+}
+
+std::multiset<float> numbers_in(const SampleBatches& data, std::uint64_t begin, std::uint64_t end) {
+  std::multiset<float> found;
+  for (std::uint64_t i = begin; i < end; ++i)
+    for (const float x : data.batch(7, i).inputs.to_vector<float>()) found.insert(x);
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("continued: an epoch of samples is read to its end, each sample once, and then whole epochs") {
+  const auto make = [](Index rows) { return SampleBatches(numbers(50), {.rows = rows}); };
+  for (const std::uint64_t first : {1, 5, 7, 8, 13}) {
+    CAPTURE(first);
+    const std::uint64_t whole = first / 8, in_epoch = first % 8;  // 8 batches of 7 or fewer
+    std::multiset<float> seen = numbers_in(make(7), 8 * whole, first);
+    // Then 2 batches of 3, then of 11 to the end of the epoch.
+    const SampleBatches threes = make(3).continued({{{.rows = 7}, first}});
+    const SampleBatches elevens = make(11).continued({{{.rows = 7}, first}, {{.rows = 3}, 2}});
+    seen.merge(numbers_in(threes, 0, 2));
+    const std::uint64_t left = elevens.batches_until(7, whole + 1);
+    if (in_epoch > 0) {
+      seen.merge(numbers_in(elevens, 0, left));
+      CHECK(seen.size() == 50);
+      CHECK(std::set<float>(seen.begin(), seen.end()).size() == 50);
+    }
+    std::multiset<float> next = numbers_in(elevens, left, left + 5);
+    if (in_epoch == 0) next.merge(numbers_in(threes, 0, 2));
+    CHECK(std::set<float>(next.begin(), next.end()).size() == 50);
+    CHECK(elevens.batches_until(7, whole + 3) == left + 10);
+  }
+}
+
+TEST_CASE("continued: batches by tokens, too, and from tokens to rows") {
+  std::vector<TextPair> pairs;
+  for (int i = 0; i < 60; ++i)
+    pairs.push_back({std::string(static_cast<std::size_t>(1 + i % 13), 'a'), "b" + std::to_string(i)});
+  const Tokenizer bytes = ByteTokenizer();
+  const TextPairs samples(pairs, bytes, bytes, {});
+  const auto make = [&](Index rows, Index tokens) {
+    return SampleBatches(samples, {.rows = rows, .tokens = tokens, .padding = TextPairs::padding()});
+  };
+  const auto targets_in = [](const SampleBatches& data, std::uint64_t begin, std::uint64_t end) {
+    std::vector<std::vector<std::int32_t>> found;
+    for (std::uint64_t i = begin; i < end; ++i) {
+      const Batch b = data.batch(7, i);
+      for (Index r = 0; r < b.targets.dim(0); ++r) {
+        auto row = b.targets[r].to_vector<std::int32_t>();
+        std::erase(row, kIgnoreIndex);
+        found.push_back(row);
+      }
+    }
+    return found;
+  };
+  for (const auto& [rows, tokens] : std::vector<std::pair<Index, Index>>{{0, 20}, {0, 90}, {5, 0}, {3, 40}}) {
+    auto seen = targets_in(make(0, 40), 0, 6);
+    const SampleBatches rest = make(rows, tokens).continued({{{.tokens = 40}, 6}});
+    const auto more = targets_in(rest, 0, rest.batches_until(7, 1));
+    seen.insert(seen.end(), more.begin(), more.end());
+    CHECK(seen.size() == 60);
+    CHECK(std::set(seen.begin(), seen.end()).size() == 60);
+  }
+}
+
+TEST_CASE("fingerprints: those of parts and of changed values differ, those of other batches do not") {
+  const auto of = [](const Dataset& d) { return *d.fingerprint(); };
+  const Samples all = numbers(20);
+  const auto [most, few] = split(all, 0.25, 1);
+  CHECK(of(SampleBatches(all, {.rows = 3})) == of(SampleBatches(numbers(20), {.rows = 5})));
+  CHECK(of(SampleBatches(most, {.rows = 3})) != of(SampleBatches(few, {.rows = 3})));
+  CHECK(of(SampleBatches(numbers(21), {.rows = 3})) != of(SampleBatches(all, {.rows = 3})));
+  CHECK(of(CopyTask({.length = 8})) != of(CopyTask({.length = 8, .held_out = true})));
+  CHECK(of(ListOpsBatches(ListOps({.depth = 3}), 2)) != of(ListOpsBatches(ListOps({.depth = 4}), 2)));
+  const TokenSource tokens({1, 2, 3, 4, 5, 6}, 9), others({1, 2, 3, 4, 5, 7}, 9);
+  CHECK(WholeSplit(tokens, {.context = 2}).fingerprint() != WholeSplit(others, {.context = 2}).fingerprint());
+  CHECK(tokens.fingerprint().starts_with("6 tokens with the hash "));
 }

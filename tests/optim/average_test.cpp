@@ -178,7 +178,7 @@ TEST_CASE("run: a moving average is kept over a resume, to the same bits") {
                       .eval_every = 4,
                       .average = &s.average,
                       .checkpoint = folder.path / (name + ".h5"),
-                      .resume = true};
+                      .start = RunStart::resume_or_start};
   };
   PlaneRun whole;
   const RunResult all = whole.go(options("whole", 12, whole));
@@ -206,15 +206,15 @@ TEST_CASE("run: a checkpoint with an average goes on with one, and one without d
   s.go({.steps = 2, .average = &s.average, .checkpoint = with});
   s.go({.steps = 2, .checkpoint = without});
   const Tensor before = s.model.up.weight.clone();
-  CHECK(s.refusal({.steps = 4, .checkpoint = with, .resume = true}) ==
+  CHECK(s.refusal({.steps = 4, .checkpoint = with, .start = RunStart::resume_or_start}) ==
         "resume: " + with.string() +
             " has an average of the weights but this run has none; both must have one, or neither");
-  CHECK(s.refusal({.steps = 4, .average = &s.average, .checkpoint = without, .resume = true}) ==
+  CHECK(s.refusal({.steps = 4, .average = &s.average, .checkpoint = without, .start = RunStart::resume_or_start}) ==
         "resume: " + without.string() +
             " has no average of the weights but this run has one; both must have one, or neither");
   CHECK(same_bits(s.model.up.weight, before));
   WeightAverage other(std::vector<NamedParameter>{{"up.weight", &s.model.up.weight}}, 0.9);
-  CHECK(contains(s.refusal({.steps = 4, .average = &other, .checkpoint = with, .resume = true}),
+  CHECK(contains(s.refusal({.steps = 4, .average = &other, .checkpoint = with, .start = RunStart::resume_or_start}),
                  "WeightAverage: the state has 'average.down.bias', which is unknown here"));
   const AveragedWeights inside(s.average);
   CHECK(s.refusal({.steps = 4, .average = &s.average}) ==

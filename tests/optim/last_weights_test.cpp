@@ -137,7 +137,7 @@ TEST_CASE("run: the last weights are kept over kills and resumes, to the same bi
                       .last_weights = &s.last,
                       .checkpoint = folder.path / (name + ".h5"),
                       .checkpoint_every = 2,
-                      .resume = true};
+                      .start = RunStart::resume_or_start};
   };
   LastRun whole;
   whole.go(options("whole", 13, whole));
@@ -188,13 +188,13 @@ TEST_CASE("run: the last weights are of equal distances, and what cannot be resu
   PlaneRun without;
   without.go({.steps = 2, .eval_every = 0, .checkpoint = folder.path / "without.h5"});
   const std::string with = (folder.path / "with.h5").string();
-  CHECK(contains(without.refusal({.steps = 8, .checkpoint = with, .resume = true}),
+  CHECK(contains(without.refusal({.steps = 8, .checkpoint = with, .start = RunStart::resume_or_start}),
                  "resume: " + with + " has the last weights but this run keeps none; both must, or neither"));
   CHECK(contains(other.refusal({.steps = 8,
                                 .last_weights = &other.last,
                                 .keep_every = 3,
                                 .checkpoint = folder.path / "without.h5",
-                                .resume = true}),
+                                .start = RunStart::resume_or_start}),
                  "has no last weights but this run keeps some; both must, or neither"));
   CHECK(
       contains(other.refusal({.steps = 8, .last_weights = &other.last}),
@@ -217,7 +217,7 @@ TEST_CASE("average_checkpoints: the mean of files is that of the weights kept, t
              .last_weights = &part.last,
              .keep_every = 4,
              .checkpoint = files.back(),
-             .resume = true,
+             .start = RunStart::resume_or_start,
              .texts = {{"config", "of step " + std::to_string(steps)}}});
     if (steps == 12) part.last.load_mean(), copy_values(part.model, s.model);
   }

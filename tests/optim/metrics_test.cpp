@@ -96,7 +96,7 @@ TEST_CASE("run: further numbers of the evaluations are weighted, logged, and kep
     return RunOptions{.steps = steps,
                       .eval_every = 7,
                       .checkpoint = folder.path / (name + ".h5"),
-                      .resume = true,
+                      .start = RunStart::resume_or_start,
                       .log = folder.path / (name + ".jsonl")};
   };
   BlobRun whole;
@@ -143,7 +143,8 @@ TEST_CASE("run: further numbers of the evaluations are weighted, logged, and kep
 
 TEST_CASE("run: a run without further numbers has none, and one with them goes on from it") {
   const TemporaryFolder folder;
-  RunOptions options{.steps = 6, .eval_every = 3, .checkpoint = folder.path / "m.h5", .resume = true};
+  RunOptions options{
+      .steps = 6, .eval_every = 3, .checkpoint = folder.path / "m.h5", .start = RunStart::resume_or_start};
   BlobRun first, second;
   const RunResult without = first.go(options, false);
   CHECK(without.validation_metrics.empty());
@@ -208,8 +209,11 @@ TEST_CASE("run: a step or an evaluation none of whose targets counts is told, as
 
 TEST_CASE("run: numbers of evaluations whose names no checkpoint can hold are refused at the first evaluation") {
   const TemporaryFolder folder;
-  RunOptions options{
-      .steps = 6, .eval_every = 2, .checkpoint = folder.path / "m.h5", .resume = true, .log = folder.path / "log"};
+  RunOptions options{.steps = 6,
+                     .eval_every = 2,
+                     .checkpoint = folder.path / "m.h5",
+                     .start = RunStart::resume_or_start,
+                     .log = folder.path / "log"};
   const auto go = [&](const Metrics& m) {
     BlobRun s;
     return s.go_on(options, Blobs{}, HeldOutBlobs{}, [m](const Batch&) { return m; });

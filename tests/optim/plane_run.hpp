@@ -1,5 +1,6 @@
 // A run of the run loop: a small model with dropout, and data of its own.
 #pragma once
+#include <cstdio>
 #include <heed/heed.hpp>
 
 #include "tests/support.hpp"
@@ -59,6 +60,22 @@ struct PlaneRun {
     return error_of([&] { go(options, data); });
   }
 };
+
+// What a run writes for people: go(options) with the file that progress goes to.
+template <class Go>
+std::string progress_of(RunOptions options, const Go& go) {
+  std::FILE* file = std::tmpfile();
+  options.progress = file;
+  go(options);
+  std::rewind(file);
+  std::string text;
+  for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) text += static_cast<char>(c);
+  std::fclose(file);
+  return text;
+}
+inline std::string progress_of(PlaneRun& s, const RunOptions& options) {
+  return progress_of(options, [&](const RunOptions& o) { s.go(o); });
+}
 
 // A run whose evaluations tell these losses and accuracies, whatever the weights are.
 struct Told {

@@ -393,6 +393,7 @@ TEST_CASE("profile: a run has its parts, and the bits of one without") {
                             .eval_every = 3,
                             .checkpoint = folder.path / "model.h5",
                             .checkpoint_every = 6,
+                            .start = RunStart::overwrite,
                             .log = folder.path / "log.jsonl",
                             .profile = profile ? &*profile : nullptr})
                            .history.losses;

@@ -70,7 +70,7 @@ std::pair<std::string, double> trained(const Trial& t, const fs::path& folder) {
                  .seed = 5,
                  .eval_every = 2,
                  .checkpoint = file,
-                 .resume = t.resume,
+                 .start = t.resume ? RunStart::resume_or_start : RunStart::overwrite,
                  .log = log};
     if (t.average) o.average = &average;
     o.communication_dtype = t.communication;

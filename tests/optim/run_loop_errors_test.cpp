@@ -67,7 +67,7 @@ TEST_CASE("run: one that was cut is resumed to the same bits, schedule and log i
     const RunOptions part = {.steps = 3,
                              .eval_every = 1,
                              .checkpoint = file("part.h5"),
-                             .resume = true,
+                             .start = RunStart::resume_or_start,
                              .texts = {{"note", "mine"}},
                              .log = file("part.log")};
     CHECK(TrainedRows(part, name).result.resumed_from == 0);
@@ -97,7 +97,7 @@ TEST_CASE("run: logs that cannot be read or cut") {
   const fs::path file = folder.path / "model.h5", socket_file = folder.path / "socket";
   TrainedRows({.steps = 3, .checkpoint = file});
   const auto resumed = [&](const fs::path& log) {
-    return [&, log] { TrainedRows({.steps = 4, .checkpoint = file, .resume = true, .log = log}); };
+    return [&, log] { TrainedRows({.steps = 4, .checkpoint = file, .start = RunStart::resume_or_start, .log = log}); };
   };
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -150,7 +150,8 @@ TEST_CASE("run: options, checkpoints and logs that do not fit, and losses that a
   const auto trained = [](const RunOptions& o) { return [o] { TrainedRows t(o); }; };
   const auto with_log = [&](const std::string& text) {
     return [&, text] {
-      TrainedRows({.steps = 4, .checkpoint = file, .resume = true, .log = folder.write("other.log", text)});
+      TrainedRows(
+          {.steps = 4, .checkpoint = file, .start = RunStart::resume_or_start, .log = folder.write("other.log", text)});
     };
   };
   const auto with_loss = [](const RunOptions& o, double value) {
@@ -162,30 +163,16 @@ TEST_CASE("run: options, checkpoints and logs that do not fit, and losses that a
       {"MatmulPrecision: operands are float64; they must be float32 or bfloat16",
        trained({.steps = 1, .precision = DType::float64})},
       {"resume: the seed of " + file.string() + " is 1 and of this run 2; they must be the same",
-       trained({.steps = 4, .seed = 2, .checkpoint = file, .resume = true})},
-      {"resume: shards of " + file.string() +
-           " is 1 and of this run 2; they must be the same, or steps would read other batches",
-       trained({.steps = 4, .shards = 2, .checkpoint = file, .resume = true})},
-      {"resume: accumulate of " + file.string() + " is 1 and of this run 3; they must be the same",
-       trained({.steps = 4, .accumulate = 3, .checkpoint = file, .resume = true})},
-      {"resume: precision of " + file.string() +
-           " is float32 and of this run bfloat16; they must be the same, or steps would round otherwise",
-       trained({.steps = 4, .precision = DType::bfloat16, .checkpoint = file, .resume = true})},
-      {"resume: communication_dtype of " + file.string() + " is float32 and of this run bfloat16",
-       trained({.steps = 4, .communication_dtype = DType::bfloat16, .checkpoint = file, .resume = true})},
-      {"resume: the checkpoint is of step 3 but the run has 2 steps; ask for as many or more",
-       trained({.steps = 2, .checkpoint = file, .resume = true})},
+       trained({.steps = 4, .seed = 2, .checkpoint = file, .start = RunStart::resume_or_start})},
+      {"resume: " + file.string() + " is at step 3 and the run has 2 steps; it must have as many or more",
+       trained({.steps = 2, .checkpoint = file, .start = RunStart::resume_or_start})},
       {"resume: the optimizer of " + file.string() + " is AdamW and of this run SGD; they must be the same",
        [&] {
          RowModel model;
          SGD optimizer(named_parameters(model), {.lr = 0.05});
          Schedule schedule("constant", {});
-         run(model, optimizer, schedule, Rows(), HeldOutRows(), {.steps = 4, .checkpoint = file, .resume = true});
-       }},
-      {"schedule cosine: the state has ",
-       [&] {
-         TrainedRows({.steps = 1, .checkpoint = folder.path / "plateau.h5"}, "plateau");
-         TrainedRows({.steps = 2, .checkpoint = folder.path / "plateau.h5", .resume = true});
+         run(model, optimizer, schedule, Rows(), HeldOutRows(),
+             {.steps = 4, .checkpoint = file, .start = RunStart::resume_or_start});
        }},
       {"other.log ends before step 2 but the checkpoint is of step 3; give the log that belongs to it, or another file",
        with_log("{\"step\":1}\n")},
@@ -255,9 +242,10 @@ TEST_CASE("run: a refused run, and one that fails in its first step, cost no log
   TrainedRows({.steps = 3, .checkpoint = file});
   const std::string lines = "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"step\":4}\n";
   std::ofstream(log) << lines;
-  CHECK(
-      test::contains(test::error_of([&] { TrainedRows({.steps = 2, .checkpoint = file, .resume = true, .log = log}); }),
-                     "resume: the checkpoint is of step 3 but the run has 2 steps"));
+  CHECK(test::contains(test::error_of([&] {
+                         TrainedRows({.steps = 2, .checkpoint = file, .start = RunStart::resume_or_start, .log = log});
+                       }),
+                       " is at step 3 and the run has 2 steps"));
   CHECK(bytes_of(log.string()) == lines);
 }
 

@@ -75,7 +75,8 @@ TEST_CASE("run: the same bits at 1, 2, 3 and 8 threads, which are all at work") 
     AdamW optimizer(decay_groups(model, 0.1), {.lr = 1e-3});
     Schedule schedule("constant", {.lr = 1e-3});
     return run(model, optimizer, schedule, LanguageModelBatches(tokens, {.batch = 24, .context = 64}),
-               WholeSplit(tokens, {.batch = 24, .context = 64}), {.steps = 4, .eval_every = 2, .checkpoint = file});
+               WholeSplit(tokens, {.batch = 24, .context = 64}),
+               {.steps = 4, .eval_every = 2, .checkpoint = file, .start = RunStart::overwrite});
   };
   std::vector<double> losses;
   std::string checkpoint;
@@ -107,7 +108,8 @@ TEST_CASE("run: a signal finishes the step, saves and returns, and the run goes 
     }
   };
   const TemporaryFolder folder;
-  const RunOptions options{.steps = 20, .checkpoint = folder.path / "m.h5", .resume = true, .handle_interrupt = true};
+  const RunOptions options{
+      .steps = 20, .checkpoint = folder.path / "m.h5", .start = RunStart::resume_or_start, .handle_interrupt = true};
   PlaneRun stopped, resumed, whole;
   const RunResult r = stopped.go(options, Signalling{});
   CHECK(r.interrupted);
@@ -124,7 +126,7 @@ TEST_CASE("run: time ends a run, evaluated and saved, and a resumed one goes on 
     if (s.step == 3) std::this_thread::sleep_for(std::chrono::milliseconds(250));
   };
   RunOptions o{.steps = kUntilStopped, .seconds = 0.2, .eval_every = 0, .after_step = slowly};
-  o.checkpoint = folder.path / "time.h5", o.resume = true;
+  o.checkpoint = folder.path / "time.h5", o.start = RunStart::resume_or_start;
   PlaneRun timed;
   RunResult result = timed.go(o);
   CHECK(result.stopped);
@@ -152,14 +154,14 @@ TEST_CASE("run: wrong options and states are named") {
   CHECK(s.refusal({.checkpoint_every = 3}) == "run: checkpoint_every is 3 but no checkpoint file is given");
   CHECK(contains(s.refusal({.steps = 2, .checkpoint = folder.path / "missing" / "m.h5"}), "missing"));
 
-  const RunOptions options{.steps = 6, .checkpoint = folder.path / "m.h5", .resume = true};
+  const RunOptions options{.steps = 6, .checkpoint = folder.path / "m.h5", .start = RunStart::resume_or_start};
   s.go(options);
   RunOptions other = options;
   other.seed = 2;
   CHECK(contains(s.refusal(other), "is 1 and of this run 2; they must be the same"));
   other = options;
   other.steps = 3;
-  CHECK(s.refusal(other) == "resume: the checkpoint is of step 6 but the run has 3 steps; ask for as many or more");
+  CHECK(contains(s.refusal(other), "m.h5 is at step 6 and the run has 3 steps; it must have as many or more"));
   Lion lion(named_parameters(s.model), {.lr = 1e-3});
   CHECK(contains(error_of([&] { run(s.model, lion, s.schedule, Plane{}, HeldOutPlane{}, options); }), "optimizer"));
 
@@ -183,7 +185,8 @@ TEST_CASE("run: wrong options and states are named") {
 
 TEST_CASE("run: callbacks see each step and evaluation, and may stop the run, which goes on when resumed") {
   const TemporaryFolder folder;
-  RunOptions options{.steps = 10, .eval_every = 4, .checkpoint = folder.path / "m.h5", .resume = true};
+  RunOptions options{
+      .steps = 10, .eval_every = 4, .checkpoint = folder.path / "m.h5", .start = RunStart::resume_or_start};
   std::vector<double> losses;
   std::vector<Index> evaluated;
   options.after_step = [&](RunStep& s) {

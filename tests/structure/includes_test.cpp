@@ -31,9 +31,10 @@ const Package kPackages[] = {
     {"(hdf5|H5).*", "data/detail/checkpoint_handle.hpp"},
     {"sentencepiece.*", "data/sentencepiece.cpp"},
     {"xxhash.h",
-     "autograd/recompute.cpp|data/(checkpoint_file.cpp|detail/token_header.hpp|tokenizer.cpp)|"
-     "optim/run_properties.cpp|tests/tools/seal.hpp"},
-    {"nlohmann/.*", "data/tokenizer.cpp|layers/model_config.cpp|optim/(profile_trace|run_log).cpp|(examples|tests)/.*"},
+     "autograd/recompute.cpp|data/(checkpoint_file.cpp|content_hash.cpp|detail/token_header.hpp|tokenizer.cpp)|"
+     "tests/tools/seal.hpp"},
+    {"nlohmann/.*",
+     "data/tokenizer.cpp|layers/model_config.cpp|optim/(profile_trace|run_log|run_settings).cpp|(examples|tests)/.*"},
     {"CLI/.*", "examples/support/command_line.cpp"},  // it takes ten seconds to compile
     {"gnuplot-iostream.h", "plot/detail/drawing.hpp"},
     {"mpi.h", "mpi/mpi_ranks.cpp"},

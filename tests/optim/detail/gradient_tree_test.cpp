@@ -123,6 +123,18 @@ TEST_CASE("shards: gradients are those of each shard alone, summed in a binary t
   }
 }
 
+namespace {
+
+struct Noted {
+  std::vector<std::uint64_t>* asked;
+  Batch batch(std::uint64_t seed, std::uint64_t number) const {
+    asked->push_back(number);
+    return Plane{}.batch(seed, number);
+  }
+};
+
+}  // namespace
+
 TEST_CASE("shards: each may accumulate batches") {
   std::vector<std::uint64_t> asked;
   PlaneRun many, one;
@@ -130,13 +142,10 @@ TEST_CASE("shards: each may accumulate batches") {
                     .load = [](const Checkpoint&) {},
                     .loss = [&](const Batch& b) { return many.model.loss(b.inputs, b.targets); },
                     .updates = {{many.optimizer, many.schedule}},
-                    .batch =
-                        [&](std::uint64_t seed, std::uint64_t number) {
-                          asked.push_back(number);
-                          return Plane{}.batch(seed, number);
-                        },
+                    .data = Noted{&asked},
                     .validation = {}};
   run(parts, {.steps = 2, .accumulate = 2, .shards = 3});
+  asked.resize(12);  // the next one may have been prepared
   CHECK(asked == std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
   // The sum is that of as many batches in one shard, but for its rounding.
   many.model.drop = one.model.drop = Dropout{0.0};
@@ -214,7 +223,7 @@ TEST_CASE("shards: where a step has several losses, each shard's dropout goes on
        .load = [](const Checkpoint&) {},
        .loss = loss,
        .updates = {{s.optimizer, s.schedule, loss}, {others, s.schedule, other_loss, "other"}},
-       .batch = [](std::uint64_t seed, std::uint64_t n) { return Plane{}.batch(seed, n); },
+       .data = Plane{},
        .validation = {}},
       {.steps = 1, .shards = 2});
   const std::uint64_t next = 1 + (1 << 20);
@@ -235,7 +244,7 @@ TEST_CASE("shards: the same bits at any number of threads, and when killed and r
                       .seed = 5,
                       .checkpoint = folder.path / name,
                       .checkpoint_every = 2,
-                      .resume = resume};
+                      .start = resume ? RunStart::resume_or_start : RunStart::overwrite};
   };
   std::string first;
   for (const int n : {1, 2, 3}) {

@@ -18,7 +18,7 @@ TEST_CASE("run: a checkpoint whose parts are not of one step is refused before a
   PlaneRun s;
   RunOptions options{.steps = 6, .eval_every = 3, .checkpoint = file};
   s.go(options);
-  options.resume = true;
+  options.start = RunStart::resume_or_start;
   const Checkpoint good = load_checkpoint(file);
   const auto refused = [&](const std::string& sentence, auto&& change) {
     INFO(sentence);
@@ -102,11 +102,11 @@ TEST_CASE("run history: comes back from a checkpoint, metrics that some evaluati
 
 TEST_CASE("run history: the best evaluation is the first of the lowest or highest, and never NaN") {
   const auto best = [](const std::vector<double>& losses, bool highest, const std::string& name = "loss",
-                       const std::vector<Metrics>& metrics = {}) {
+                       const std::vector<Metrics>& metrics = {}, Index from = 0) {
     RunHistory history;
     for (const double x : losses) history.validation_losses.emplace_back(history.validation_losses.size() + 1, x);
     history.validation_metrics = metrics.empty() ? std::vector<Metrics>(losses.size()) : metrics;
-    return detail::best_evaluation(history, name, highest);
+    return detail::best_evaluation(history, name, highest, from);
   };
   CHECK(best({}, false) == -1);
   CHECK(best({3}, false) == 0);
@@ -116,6 +116,8 @@ TEST_CASE("run history: the best evaluation is the first of the lowest or highes
   CHECK(best({test::kNaN, 5, test::kNaN, 4}, true) == 1);
   CHECK(best({test::kNaN}, false) == -1);
   CHECK(best({test::kInf, -test::kInf}, false) == 1);
+  CHECK(best({1, 3, 2, 4}, false, "loss", {}, 1) == 2);  // after step 1
+  CHECK(best({1, 3, 2, 4}, false, "loss", {}, 4) == -1);
   CHECK(best({test::kInf}, false) == 0);  // one that is infinite is one
   // Of a metric, which evaluations of an older run may lack.
   const std::vector<Metrics> metrics = {{}, {{"accuracy", 0.5}}, {{"other", 9}}, {{"accuracy", 0.75}}};

@@ -28,7 +28,7 @@ std::vector<Index> steps_of(const std::filesystem::path& log) {
 TEST_CASE("run: a log that a resumed run began is gone on with, however often the run is killed") {
   const TemporaryFolder folder;
   const std::filesystem::path log = folder.path / "log";
-  RunOptions options{.steps = 3, .checkpoint = folder.path / "m.h5", .resume = true};
+  RunOptions options{.steps = 3, .checkpoint = folder.path / "m.h5", .start = RunStart::resume_or_start};
   PlaneRun().go(options);
   options.log = log;
   const auto resumed = [&](Index steps) {

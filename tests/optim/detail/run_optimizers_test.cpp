@@ -35,7 +35,12 @@ std::vector<float> after_a_step_without_run(const std::filesystem::path& file) {
 }
 
 RunOptions rounding(const std::filesystem::path& file, Ranks* ranks) {
-  return {.steps = 3, .shards = 2, .ranks = ranks, .communication_dtype = DType::bfloat16, .checkpoint = file};
+  return {.steps = 3,
+          .shards = 2,
+          .ranks = ranks,
+          .communication_dtype = DType::bfloat16,
+          .checkpoint = file,
+          .start = RunStart::overwrite};
 }
 
 }  // namespace

@@ -127,7 +127,7 @@ TEST_CASE("run: a GAN that is killed after any step and resumed ends with the sa
     return RunOptions{.steps = 12,
                       .checkpoint = folder.path / (name + ".h5"),
                       .checkpoint_every = 3,
-                      .resume = true,
+                      .start = RunStart::resume_or_start,
                       .log = folder.path / (name + ".jsonl")};
   };
   GanRun whole;
@@ -218,7 +218,7 @@ TEST_CASE("run: an embedding with an optimizer of its own follows the same loss,
                            .grad_clip = 0.3,
                            .checkpoint = folder.path / "m.h5",
                            .checkpoint_every = 2,
-                           .resume = true,
+                           .start = RunStart::resume_or_start,
                            .log = folder.path / "log"};
   BagRun killed, resumed;
   CHECK_THROWS_AS(killed.go(killed_after(options, 5)), Killed);
@@ -290,7 +290,8 @@ TEST_CASE("run: pairs of texts, with a source, its lengths, inputs and targets i
   CHECK(*all.validation_loss < 1.1);
   // An epoch is 11 batches or so: the resumed run is in the midst of its third.
   const TemporaryFolder folder;
-  const RunOptions options{.steps = 60, .checkpoint = folder.path / "m.h5", .checkpoint_every = 25, .resume = true};
+  const RunOptions options{
+      .steps = 60, .checkpoint = folder.path / "m.h5", .checkpoint_every = 25, .start = RunStart::resume_or_start};
   Reverser killed(training.target_vocabulary()), resumed(training.target_vocabulary());
   CHECK_THROWS_AS(train(killed, killed_after(options, 27)), Killed);
   const RunResult rest = train(resumed, options);
@@ -304,7 +305,7 @@ TEST_CASE("run: updates and checkpoints that do not fit are named") {
   const TemporaryFolder folder;
   const fs::path file = folder.path / "m.h5";
   GanRun s;
-  const RunOptions options{.steps = 2, .checkpoint = file, .resume = true};
+  const RunOptions options{.steps = 2, .checkpoint = file, .start = RunStart::resume_or_start};
   s.go(options);
   const std::string name = file.string();
   const auto with = [&](std::vector<Update> updates, RunOptions o) {

@@ -1,0 +1,93 @@
+// How a training begins where its checkpoint exists.
+#include "examples/support/start_flags.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <heed/core/check.hpp>
+
+namespace heed::examples {
+
+namespace fs = std::filesystem;
+
+RunStart StartFlags::start() const {
+  return resume            ? RunStart::resume
+         : resume_or_start ? RunStart::resume_or_start
+         : overwrite       ? RunStart::overwrite
+                           : RunStart::start;
+}
+
+void add_start_flags(CommandLine& line, StartFlags& flags) {
+  line.add_switch("--resume", flags.resume,
+                  "Continue the training of the checkpoint, with its settings; other --steps, --lr, batches and "
+                  "evaluations may be given");
+  line.add_switch("--resume-or-start", flags.resume_or_start,
+                  "The same, or a new training where there is no checkpoint: for launchers");
+  line.add_switch("--overwrite", flags.overwrite, "Start a new training and replace the checkpoint");
+  line.add("--init", flags.init, "Start a new training from the model and the tokenizer of a checkpoint: fine-tuning",
+           file_name("FILE"));
+  line.add_switch("--other-data", flags.other_data, "Resume on other data than the checkpoint was trained on");
+}
+
+static void check_together(const StartFlags& f) {
+  std::vector<std::string> given;
+  if (f.resume) given.emplace_back("--resume");
+  if (f.resume_or_start) given.emplace_back("--resume-or-start");
+  if (f.overwrite) given.emplace_back("--overwrite");
+  if (given.size() > 1) throw UsageError(given[0] + " and " + given[1] + " contradict each other; give one of them");
+  if (f.resume && !f.init.empty())
+    throw UsageError("--resume takes the weights of the checkpoint, and --init those of " + f.init +
+                     "; give one of them");
+  if (f.other_data && !f.resume && !f.resume_or_start)
+    throw UsageError("--other-data is for a training that is resumed; give --resume, or leave it out");
+}
+
+Start open_start(const StartFlags& f, const std::string& checkpoint, const std::string& best, bool first_rank) {
+  check_together(f);
+  const bool exists = fs::exists(checkpoint);
+  if (f.resume && !exists)
+    fail("there is no checkpoint ", checkpoint, " to resume; --resume-or-start begins a new training where there is ",
+         "none");
+  Start start;
+  if (exists && (f.resume || f.resume_or_start)) {
+    start.resumed = std::make_shared<Checkpoint>(load_checkpoint(checkpoint));
+    return start;
+  }
+  for (const std::string& file : {checkpoint, best})
+    if (!f.overwrite && first_rank && !file.empty() && fs::exists(file))
+      throw UsageError(file + " exists already; --resume continues its training, --overwrite replaces it, and --init " +
+                       file + " with another --checkpoint starts a new training from its weights");
+  if (!f.init.empty()) start.init = std::make_shared<Checkpoint>(load_checkpoint(f.init));
+  return start;
+}
+
+void Start::apply(const StartFlags& flags, RunOptions& o) const {
+  o.start = flags.start();
+  o.other_data = flags.other_data;
+  if (init) o.init = flags.init;
+  o.loaded = resumed ? resumed : init;
+}
+
+void check_stored_file(const CommandLine& line, const std::string& flag, const std::string& file,
+                       const std::string& checkpoint) {
+  if (!file.empty() && !line.given(flag) && !fs::exists(file))
+    fail(file, " does not exist (", checkpoint, " was trained on it; give ", flag, " to say where it is now)");
+}
+
+void say_changed(const std::vector<ChangedSetting>& changed) {
+  static const std::vector<std::string> of_run = {"steps",  "batch",     "batch-tokens", "accumulate",
+                                                  "shards", "grad-clip", "eval-every",   "eval-batches",
+                                                  "lr",     "data",      "dtype",        "communication-dtype"};
+  for (const ChangedSetting& c : changed)
+    if (std::ranges::find(of_run, c.name) == of_run.end())
+      std::fprintf(stderr, "changed: %s %s, before: %s\n", c.name.c_str(), printable(c.now).c_str(),
+                   printable(c.before).c_str());
+}
+
+std::string refusal_of(const ChangedSetting& c, bool of_model) {
+  return "--" + c.name + " is " + c.now + " but the checkpoint was made with " + c.before +
+         (of_model ? "; leave it out, or start a new training with --overwrite or another --checkpoint"
+                   : "; leave it out, or start a new training from its weights with --init");
+}
+
+}  // namespace heed::examples
