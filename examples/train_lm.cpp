@@ -169,11 +169,12 @@ LmRunFlags flags_of(const Ranks* ranks, LmRunFlags flags) {
 int train(const LmFlags& flags, Ranks* ranks) {
   const LmRunFlags run_flags = flags_of(ranks, flags.run());
   check_plot(run_flags.plot);
+  if (is_first(ranks)) flags.check_files(), check_place("save_checkpoint", run_flags.checkpoint);
   const Start start = open_start(run_flags.start, run_flags.checkpoint, "", is_first(ranks));
   const Checkpoint* old = start.resumed ? start.resumed.get() : start.init.get();
   const std::string file = start.init ? run_flags.start.init : run_flags.checkpoint;
   LmSettings s = settings_of(flags, start, file);
-  if (is_first(ranks)) flags.check_files(s), check_place("save_checkpoint", run_flags.checkpoint);
+  if (is_first(ranks)) flags.check_files(s);
   if (start.init) s.tokenizer = Tokenizer::from_json(old->text("tokenizer")).kind();
   const LmData data = load_data(s, old ? &old->text("tokenizer") : nullptr);
   if (old) check_tokenizer(flags, s, data, file);

@@ -8,6 +8,11 @@
 namespace heed::detail {
 namespace {
 
+bool is_file(const std::filesystem::path& path) {
+  std::error_code ignored;  // a loop of links, for one: who opens the file finds out
+  return std::filesystem::exists(path, ignored);
+}
+
 const char* const kAnother = "; RunOptions::init begins a new run from its weights";
 
 std::vector<NamedTensor> section_of(const Checkpoint& c, const std::string& section) {
@@ -24,7 +29,7 @@ std::vector<NamedTensor> section_of(const Checkpoint& c, const std::string& sect
 bool RunCheckpoint::resumes() const {
   const RunOptions& o = run_.options;
   const std::string file = o.checkpoint.string();
-  const bool exists = !o.checkpoint.empty() && std::filesystem::exists(o.checkpoint);
+  const bool exists = !o.checkpoint.empty() && is_file(o.checkpoint);
   require(o.start != RunStart::resume || !o.checkpoint.empty(), "run: start is resume, but checkpoint names no file");
   require(o.start != RunStart::resume || exists || o.loaded != nullptr, "resume: there is no checkpoint ", file,
           "; RunStart::resume_or_start begins a new run where there is none");
@@ -33,7 +38,7 @@ bool RunCheckpoint::resumes() const {
   require(!exists, "run: ", file, " exists already; RunStart::resume continues from it, RunStart::overwrite replaces ",
           "it, and a new run may start from its weights by RunOptions::init");
   const bool again = o.start == RunStart::resume_or_start && !o.best.empty() && is_of_same_run(o.best);
-  require(again || o.best.empty() || !std::filesystem::exists(o.best), "run: ", o.best.string(),
+  require(again || o.best.empty() || !is_file(o.best), "run: ", o.best.string(),
           ", for the best checkpoint, exists already; RunStart::overwrite replaces it");
   return false;
 }
@@ -42,7 +47,7 @@ bool RunCheckpoint::resumes() const {
 // it again.
 bool RunCheckpoint::is_of_same_run(const std::filesystem::path& best) const {
   const RunOptions& o = run_.options;
-  if (!std::filesystem::exists(best)) return false;
+  if (!is_file(best)) return false;
   const Checkpoint c = load_checkpoint(best);
   const auto same_text = [&c](const auto& text) {
     const auto found = c.texts.find(text.first);
@@ -58,7 +63,7 @@ Checkpoint RunCheckpoint::loaded(const std::filesystem::path& path) const {
   const RunOptions& o = run_.options;
   if (o.loaded == nullptr) return load_checkpoint(path);
   const std::string file = path.string();
-  require(std::filesystem::exists(path), "resume: ", file, " was read, and is not there any more");
+  require(is_file(path), "resume: ", file, " was read, and is not there any more");
   require(hash_of_checkpoint(path) == o.loaded->hash, "resume: ", file,
           " is not what was read of it any more: something else has written to it");
   return std::exchange(*o.loaded, {});
@@ -174,7 +179,7 @@ Index RunCheckpoint::check_best() {
   const Index best = best_evaluation(run_.history, o.monitor, o.monitor_highest, run_.best_from);
   const Index step = best < 0 ? 0 : run_.history.validation_losses[static_cast<std::size_t>(best)].first;
   if (o.best.empty()) return run_.best_from;
-  if (!std::filesystem::exists(o.best)) {
+  if (!is_file(o.best)) {
     if (step < run_.done) return best < 0 ? run_.best_from : run_.done;
     if (best >= 0 && run_.ranks.get() == nullptr) save(o.best);  // the checkpoint itself is the best
     return best >= 0 && run_.ranks.get() != nullptr ? run_.done : run_.best_from;

@@ -223,6 +223,7 @@ bool NamedSchedule::resume(const std::vector<double>& course, Index done, double
   old.load_course(course);
   if (!differs_beside(false) && (given_.steps == before.steps || !ends())) {
     *this = old;
+    if (!ends()) o_.steps = given_.steps, course_.until = static_cast<double>(given_.steps);  // which nothing reads
     return false;
   }
   const double end = static_cast<double>(given_.steps), warmup = static_cast<double>(given_.warmup);

@@ -100,6 +100,7 @@ Corpus read_corpus(const LmSettings& s, const std::string* stored_tokenizer) {
                        " is a token file; a token file must be the only one");
     const TokenSource tokens = TokenSource::open(path);
     const Tokenizer tokenizer = tokens.tokenizer();
+    tokens.hash();  // reads the whole file, and so finds damage before the training does
     require(!stored || stored->hash() == tokenizer.hash(), "resume: ", path.string(),
             " was made by another tokenizer than that of the checkpoint; it must be the same");
     return {tokenizer, tokens};

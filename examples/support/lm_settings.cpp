@@ -233,8 +233,10 @@ LmSettings LmFlags::resolve(const std::string* stored_text, std::vector<ChangedS
       const ChangedSetting change{name, was.dump(), now.dump()};
       const bool files = names_files(name, was) && names_files(name, now);
       const bool data = run_.start.other_data && (name == "data" || name == "val-fraction");
-      if (was != now && !may_change(name) && !files && !data) throw UsageError(refusal_of(change, is_of_model(name)));
-      if (was != now && changed != nullptr) changed->push_back(change);
+      if (was != now && !may_change(name) && !files && !data)
+        throw UsageError(refusal_of(change, is_of_model(name)) +
+                         (name == "data" || name == "val-fraction" ? ", or accept other data by --other-data" : ""));
+      if (was != now && !files && changed != nullptr) changed->push_back(change);
       from_setting(now, value);
     });
   });
@@ -314,10 +316,10 @@ void check_config(const LmSettings& settings, const GPTConfig& config, const std
   take_config(config, by_config);
   std::map<std::string, Json> here;
   for_each_setting(settings, [&](const char* name, const auto& value) { here[name] = to_setting(value); });
-  for_each_setting(by_config, [&](const std::string& name, const auto& value) {
+  for_each_setting(by_config, [&](const std::string& name, const auto& value) {  // 0: an option that was not given
     const Json of_config = to_setting(value);
-    require(here[name] == of_config, file, ": its settings have ", here[name].dump(), " for ", name, " and its config ",
-            of_config.dump(), "; they must agree");
+    require(here[name] == of_config || here[name] == 0, file, ": its settings have ", here[name].dump(), " for ", name,
+            " and its config ", of_config.dump(), "; they must agree");
   });
 }
 

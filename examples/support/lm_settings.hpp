@@ -56,8 +56,8 @@ class LmFlags {
   const CommandLine& line() const { return line_; }
   const LmRunFlags& run() const { return run_; }
   bool given(const std::string& name) const { return line_.given(name); }
-  // The settings given by flags, the others from `stored` (to_json's text in a checkpoint that is resumed; null: none)
-  // or else from the preset. Adds to `changed`, if given, the stored settings that flags change. Throws UsageError where a
+  // The settings given by flags, the others from `stored` (the text of to_json() in a checkpoint that is resumed; null:
+  // none) or else from the preset. Adds to `changed`, if given, the stored settings that flags change. Throws UsageError where a
   // flag differs from a stored setting that cannot change, and where a flag would do nothing beside the others. Names
   // of files may differ, as files may have been moved: run() compares their content.
   LmSettings resolve(const std::string* stored, std::vector<ChangedSetting>* changed = nullptr) const;
@@ -66,6 +66,7 @@ class LmFlags {
   LmSettings resolve(const GPTConfig& init, const std::string& file) const;
   // Throws UsageError where a file that the run would write has another flag too.
   void check_files(const LmSettings& resolved) const;
+  void check_files() const { check_files(given_); }  // of the flags alone
   // What goes on with this run, for a shell: the program as it was called, and the flags of run() again, as the
   // checkpoint holds the settings.
   std::string resume_command() const;

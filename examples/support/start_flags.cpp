@@ -10,6 +10,11 @@ namespace heed::examples {
 
 namespace fs = std::filesystem;
 
+static bool exists(const fs::path& file) {
+  std::error_code ignored;
+  return fs::is_regular_file(file, ignored);
+}
+
 RunStart StartFlags::start() const {
   return resume            ? RunStart::resume
          : resume_or_start ? RunStart::resume_or_start
@@ -44,17 +49,17 @@ static void check_together(const StartFlags& f) {
 
 Start open_start(const StartFlags& f, const std::string& checkpoint, const std::string& best, bool first_rank) {
   check_together(f);
-  const bool exists = fs::exists(checkpoint);
-  if (f.resume && !exists)
+  const bool is_there = exists(checkpoint);
+  if (f.resume && !is_there)
     fail("there is no checkpoint ", checkpoint, " to resume; --resume-or-start begins a new training where there is ",
          "none");
   Start start;
-  if (exists && (f.resume || f.resume_or_start)) {
+  if (is_there && (f.resume || f.resume_or_start)) {
     start.resumed = std::make_shared<Checkpoint>(load_checkpoint(checkpoint));
     return start;
   }
   for (const std::string& file : {checkpoint, best})
-    if (!f.overwrite && first_rank && !file.empty() && fs::exists(file))
+    if (!f.overwrite && first_rank && !file.empty() && exists(file))
       throw UsageError(file + " exists already; --resume continues its training, --overwrite replaces it, and --init " +
                        file + " with another --checkpoint starts a new training from its weights");
   if (!f.init.empty()) start.init = std::make_shared<Checkpoint>(load_checkpoint(f.init));

@@ -19,7 +19,7 @@ struct Classifying {
   std::string file(const std::string& name) const { return (folder.path / name).string(); }
   std::string arguments(const std::string& flags) const {
     return "env -C " + test::quoted(folder.path.string()) + " " + test::program("classify") +
-           " --layers 1 --heads 2 --width 16 --batch 8 --length 12 --depth 2 --held-out 120 " + flags;
+           " --layers 1 --heads 2 --width 16 --batch 8 --length 12 --depth 2 --held-out 120 " + test::starting(flags);
   }
   Ran run(const std::string& flags) const { return test::run("exec " + arguments(flags)); }
 };
@@ -62,7 +62,10 @@ TEST_CASE("classify: the options of a mechanism are flags, kept in the checkpoin
   CHECK(left.tensor("model/encoder.blocks.0.attention.mechanism.e").shape() == Shape{3, 12});
   CHECK(test::parse_json(left.text("settings")).at("linformer-rows") == 3);
   CHECK(c.run("--steps 2 --attention linformer --linformer-rows 3 --resume").exit_code == 0);
-  CHECK(c.run("--steps 2 --attention linformer --resume").exit_code == 2);
+  CHECK(c.run("--steps 2 --resume").exit_code == 0);
+  ran = c.run("--steps 2 --linformer-rows 4 --resume");
+  CHECK(ran.exit_code == 2);
+  CHECK(contains(ran.output, "--linformer-rows is 4 but the checkpoint was made with 3; leave it out"));
   ran = c.run("--steps 2 --attention linformer --window 3");
   CHECK(ran.exit_code == 2);
   CHECK(contains(ran.output, "--window is 3 and --attention linformer; --attention must be window or lsh"));
@@ -92,7 +95,8 @@ TEST_CASE("classify: stopped and resumed, and at any number of threads, the same
                                 "while [ $(wc -l < log) -lt 20 ]; do sleep 0.01; done; kill -INT $pid; wait $pid");
   INFO(stopped.output);
   CHECK(stopped.exit_code == 130);
-  CHECK(contains(stopped.output, "to go on: the same command with --resume"));
+  CHECK(contains(stopped.output,
+                 "classify --checkpoint classify.h5 --resume --threads 2 --checkpoint-every 50 --log log"));
   REQUIRE(parts.run(flags + "--threads 2 --resume").exit_code == 0);
   CHECK(test::same_losses(whole.file("log"), parts.file("log")));
   CHECK((bytes_of(whole.file("classify.h5")) == bytes_of(parts.file("classify.h5"))));
@@ -109,7 +113,9 @@ TEST_CASE("classify: wrong flags say what is right") {
   refused("--length 2000 --depth 1", "of 10000 expressions none had 500 to 2000 tokens", 1);
   refused("--plot x.gif", "it must end with .svg or .png", 1);
   REQUIRE(c.run("--steps 2").exit_code == 0);
-  refused("--steps 3 --resume", "--resume: the checkpoint was made with ");
+  refused("--seed 7 --resume", "--seed is 7 but the checkpoint was made with 1; leave it out, or start a new training");
+  refused("--heads 1 --init classify.h5 --checkpoint other.h5",
+          "--heads is 1 but the checkpoint was made with 2; leave it out, or start a new training");
   const Ran help = test::run(test::program("classify") + " --help");
   CHECK(help.exit_code == 0);
   for (const char* flag : {"--attention", "--layers", "--heads", "--width", "--length", "--steps", "--batch", "--lr",

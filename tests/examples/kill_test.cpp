@@ -43,7 +43,8 @@ TEST_CASE("killed at 20 random moments, saving often, and resumed") {
   for (; kills < 20 && runs < 200; ++runs) {
     const std::string seconds = std::to_string(0.03 + 0.2 * rng.uniform());
     // Once a run came to its end there is nothing more to kill: begin anew, as a person would with another file.
-    ran = test::run("timeout -s KILL " + seconds + " " + t.arguments(flags + " --resume --log " + t.file("log")));
+    ran = test::run("timeout -s KILL " + seconds + " " +
+                    t.arguments(flags + " --resume-or-start --log " + t.file("log")));
     const bool killed = ran.signal == 9 || ran.exit_code == 137;
     INFO(ran.output);
     REQUIRE((killed || ran.exit_code == 0));
@@ -53,7 +54,7 @@ TEST_CASE("killed at 20 random moments, saving often, and resumed") {
       std::filesystem::remove(t.file("lm.h5"));
   }
   CHECK(kills == 20);
-  ran = t.run(flags + " --resume --log " + t.file("log"));
+  ran = t.run(flags + " --resume-or-start --log " + t.file("log"));
   INFO(ran.output);
   REQUIRE(ran.exit_code == 0);
   CHECK((bytes_of(t.file("lm.h5")) == whole.checkpoint));
@@ -88,7 +89,7 @@ TEST_CASE("killed or failing at each write, sync and rename of its files in turn
         CHECK(ran.signal == 9);
       else
         CHECK((ran.exit_code == 1 || ran.exit_code == 0));
-      const Ran again = t.run(flags + " --resume --log " + t.file("log"));
+      const Ran again = t.run(flags + " --resume-or-start --log " + t.file("log"));
       INFO(again.output);
       CHECK(again.exit_code == 0);
       if (bytes_of(t.file("lm.h5")) != whole.checkpoint || !test::same_losses(t.file("log"), whole.log)) ++wrong;

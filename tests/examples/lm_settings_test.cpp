@@ -246,8 +246,8 @@ TEST_CASE("train_lm: a checkpoint's files may be named anew, and nothing else of
   CHECK(test::parse_json(resumed(files, {"--tokenizer", "c/b.model"})) ==
         nano_settings_but({{"data", {"a/b.txt"}}, {"tokenizer", "c/b.model"}}));
   CHECK(resumed(files, {"--tokenizer", "byte"}) ==
-        "--tokenizer is \"byte\" but the checkpoint was made with \"a/b.model\"; it must be the same, or leave "
-        "--resume out to start afresh");
+        "--tokenizer is \"byte\" but the checkpoint was made with \"a/b.model\"; leave it out, or start a "
+        "new training with --overwrite or another --checkpoint");
   CHECK(test::contains(resumed({"--tokenizer", "char"}, {"--tokenizer", "c.model"}), "was made with \"char\""));
   // The stories are no file.
   CHECK(test::contains(resumed({}, {"--data", "a.txt"}), "--data is [\"a.txt\"] but the checkpoint was made with []"));
@@ -312,8 +312,8 @@ TEST_CASE(
   CHECK(refused([&] {
           resumed_before("linformer", {"--linformer-rows", "64"});
         }) ==
-        "--linformer-rows is 64 but the checkpoint was made with 24; it must be the same, or leave --resume out to "
-        "start afresh");
+        "--linformer-rows is 64 but the checkpoint was made with 24; leave it out, or start a new training "
+        "with --overwrite or another --checkpoint");
   CHECK(refused([&] {
           resumed_before("linformer", {"--window", "64"});
         }) == "--window is 64 and --attention linformer; --attention must be window or lsh, or leave --window out");

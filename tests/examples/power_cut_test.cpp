@@ -77,7 +77,7 @@ int call_with(const fs::path& log, const std::string& text, int n) {
 
 // A run of train_lm with a log in another folder than its checkpoint, killed when its second checkpoint is to take its
 // place, and gone on with.
-const std::string kFlags = "--steps 6 --checkpoint-every 2 --eval-every 3 --sample 0 --resume ",
+const std::string kFlags = "--steps 6 --checkpoint-every 2 --eval-every 3 --sample 0 --resume-or-start ",
                   kLog = "--log logs/log";
 
 struct TrainingCuts {

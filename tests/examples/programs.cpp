@@ -49,9 +49,15 @@ Training::Training(const std::string& programs) : programs_(programs) {
     text << "The quick brown fox jumps over the lazy dog. Pack my box with five dozen jugs, " << i << " of them.\n";
 }
 
+std::string starting(const std::string& flags) {
+  for (const char* flag : {"--resume", "--overwrite", "--help"})
+    if (contains(flags, flag)) return flags;
+  return "--overwrite " + flags;
+}
+
 std::string Training::on_stories(const std::string& flags) const {
   return "env -C " + quoted(folder()) + " " + program("train_lm", programs_) + " --sample 0 --checkpoint lm.h5 " +
-         flags;
+         starting(flags);
 }
 
 std::string Training::arguments(const std::string& flags) const {

@@ -20,6 +20,9 @@ std::string in_background(const std::string& command);
 std::vector<std::string> lines_of(const std::string& text);
 std::size_t count_of(const std::string& part, const std::string& text);  // how often it stands there
 
+// The flags of a training with --overwrite, unless they say how it begins: so that tests may train several times.
+std::string starting(const std::string& flags);
+
 // What was refused ended with this code and one line, which holds the sentence, behind the program's name once.
 void check_refused(const Ran& ran, int exit_code, const std::string& sentence);
 

@@ -34,7 +34,8 @@ class Folder {
   Ran run(const std::string& flags) const { return test::run("exec " + tokenize(flags)); }
   std::string train(const std::string& flags) const {
     return in_folder("train_lm") +
-           " --layers 1 --heads 2 --width 16 --context 16 --batch 4 --sample 0 --checkpoint lm.h5 " + flags;
+           " --layers 1 --heads 2 --width 16 --context 16 --batch 4 --sample 0 --checkpoint lm.h5 " +
+           test::starting(flags);
   }
   std::size_t files() const {
     return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder_.path), fs::directory_iterator()));
@@ -275,8 +276,9 @@ TEST_CASE("train_lm: the memory that it says beforehand is within a tenth of wha
                            "--layers 6 --heads 8 --width 512 --context 32 --batch 4",
                            "--layers 6 --heads 8 --width 512 --context 32 --batch 4 --shards 4"}) {
     CAPTURE(size);
-    const std::string command =
-        f.in_folder("train_lm") + " --data text.txt --steps 2 --eval-batches 1 --sample 0 " + std::string(size);
+    const std::string command = f.in_folder("train_lm") +
+                                " --data text.txt --steps 2 --eval-batches 1 --sample 0 --overwrite " +
+                                std::string(size);
     const double peak = peak_of(command + " --checkpoint a.h5") / (1 << 20);
     const std::string output = test::run("exec " + command + " --checkpoint b.h5").output;
     const auto at = output.find(", about ");

@@ -92,8 +92,17 @@ TEST_CASE("train_lm: --resume refuses data with another content, whatever they a
   write_tokens(t.file("same.tokens"), {t.file("text.txt")}, CharTokenizer(text));
   write_tokens(t.file("shifted.tokens"), {t.file("shifted.txt")}, CharTokenizer(shifted));
   REQUIRE(TokenSource::open(t.file("same.tokens")).hash() == TokenSource::open(t.file("shifted.tokens")).hash());
-  check_refused(resume("--data swapped.txt"), 1, "but those of the checkpoint were " + std::to_string(text.size()));
-  check_refused(resume("--data text.txt swapped.txt"), 1, "; they must be the same");
+  for (const char* data : {"--data swapped.txt", "--data text.txt swapped.txt"}) {
+    const Ran ran = resume(data);
+    INFO(ran.output);
+    CHECK(ran.exit_code == 1);
+    CHECK(contains(ran.output, "resume: the training data of lm.h5 are 973 tokens with the hash "));
+    CHECK(contains(ran.output, "they must be the same, or RunOptions::other_data (--other-data) be set"));
+  }
+  const Ran accepted = resume("--data swapped.txt --other-data --steps 3");
+  CHECK(accepted.exit_code == 0);
+  CHECK(contains(accepted.output, "changed: training data: 973 tokens with the hash "));
+  REQUIRE(t.run("--steps 2").exit_code == 0);
   check_refused(resume("--data shifted.txt"), 1,
              "resume: the data are not those of the checkpoint; they must be the same: char tokenizer: the character "
              "'{' (U+007B) at byte offset");
@@ -102,8 +111,10 @@ TEST_CASE("train_lm: --resume refuses data with another content, whatever they a
   CHECK(resume("--data same.tokens").exit_code == 0);
 
   REQUIRE(test::run("exec " + stories.on_stories(kTinyModel + "--steps 0")).exit_code == 0);
-  check_refused(test::run("exec " + stories.on_stories("--resume --data text.txt")), 2,
-             "--data is [\"text.txt\"] but the checkpoint was made with []; it must be the same");
+  check_refused(
+      test::run("exec " + stories.on_stories("--resume --data text.txt")), 2,
+      "--data is [\"text.txt\"] but the checkpoint was made with []; leave it out, or start a new training from its "
+      "weights with --init, or accept other data by --other-data");
 }
 
 TEST_CASE("train_lm: a SentencePiece model may be moved, but not be another one") {
@@ -121,7 +132,7 @@ TEST_CASE("train_lm: a SentencePiece model may be moved, but not be another one"
   CHECK(without.exit_code == 0);  // the checkpoint holds it
   CHECK(moved.exit_code == 0);
   check_refused(t.run("--steps 2 --resume --tokenizer other.model"), 1,
-             "resume: other.model is not the tokenizer of the checkpoint; it must be the same");
+                "other.model is not the tokenizer of lm.h5; it must be the same");
   check_refused(t.run("--steps 2 --resume --tokenizer byte"), 2,
              "--tokenizer is \"byte\" but the checkpoint was made with \"first.model\"");
 }
@@ -135,4 +146,92 @@ TEST_CASE("./run train tells train_lm the command that calls it again, from wher
                     command = far.substr(0, far.find('|'));
   // A shell reads it back as two words.
   CHECK(test::run("set -- " + command + "; printf '%s|' \"$@\"").output == (script.home / "run").string() + "|train|");
+}
+
+TEST_CASE(
+    "train_lm: a checkpoint that exists is not replaced unasked, nor one that is missing replaced by another run") {
+  const Training t;
+  const std::string plain = "exec env -C " + quoted(t.folder()) + " " + test::program("train_lm") +
+                            " --data text.txt --layers 1 --heads 2 --width 16 --context 16 --batch 4 --sample 0 ";
+  check_refused(test::run(plain + "--steps 2 --resume"), 1,
+                "there is no checkpoint lm.h5 to resume; --resume-or-start begins a new training where there is none");
+  CHECK_FALSE(fs::exists(t.file("lm.h5")));
+  REQUIRE(test::run(plain + "--steps 2 --resume-or-start").exit_code == 0);
+  const std::string first = bytes_of(t.file("lm.h5"));
+  check_refused(test::run(plain + "--steps 2"), 2,
+                "lm.h5 exists already; --resume continues its training, --overwrite replaces it, and --init lm.h5 with "
+                "another --checkpoint starts a new training from its weights");
+  check_refused(test::run(plain + "--resume --overwrite"), 2, "--resume and --overwrite contradict each other");
+  check_refused(test::run(plain + "--resume --init lm.h5"), 2, "--init those of lm.h5; give one of them");
+  check_refused(test::run(plain + "--other-data --overwrite"), 2, "--other-data is for a training that is resumed");
+  CHECK((bytes_of(t.file("lm.h5")) == first));
+  REQUIRE(test::run(plain + "--steps 3 --overwrite").exit_code == 0);
+  CHECK(load_checkpoint(t.file("lm.h5")).counter("step") == 3);
+}
+
+TEST_CASE("train_lm: --resume goes on with more steps, other batches and rates, and says what differs") {
+  const Training t;
+  REQUIRE(t.run("--steps 6 --lr 1e-2 --schedule linear --log log").exit_code == 0);
+  Ran ran = test::run("exec " + t.on_stories("--resume --steps 9 --batch 2 --accumulate 2 --dropout 0.1 --lr 2e-2 "
+                                             "--eval-every 2 --dtype bf16 --log log"));
+  INFO(ran.output);
+  REQUIRE(ran.exit_code == 0);
+  for (const char* line :
+       {"changed: dropout 0.1, before: 0.0\n", "resumed at step 6\n", "changed: steps 9, before: 6\n",
+        "changed: accumulate 2, before: 1\n", "changed: precision bfloat16, before: float32\n",
+        "changed: eval_every 2, before: 250\n", "changed: batches of 2 rows, before: 4 rows\n",
+        "changed: learning rate 0.02 next, before: "})
+    CHECK(contains(ran.output, line));
+  CHECK(test::json_lines(t.file("log")).size() == 9);
+  ran = test::run("exec " + t.on_stories("--resume"));
+  CHECK(ran.exit_code == 0);
+  CHECK_FALSE(contains(ran.output, "changed"));
+}
+
+TEST_CASE("train_lm: --init starts from the weights, options and tokenizer of a checkpoint, for other data") {
+  const Training t;
+  REQUIRE(t.run("--steps 6 --attention window --window 5 --norm rms --bias true").exit_code == 0);
+  std::ofstream(t.file("more.txt")) << bytes_of(t.file("text.txt")).substr(200);
+  const std::string init = "--init lm.h5 --checkpoint tuned.h5 --data more.txt ";
+  check_refused(test::run("exec " + t.on_stories(init + "--heads 4")), 2,
+                "--heads is 4 but the model of lm.h5 has 2; leave it out");
+  check_refused(test::run("exec " + t.on_stories(init + "--window 6")), 2,
+                "--window is 6 but the model of lm.h5 has 5");
+  check_refused(test::run("exec " + t.on_stories(init + "--zero-init-residual true")), 2,
+                "--zero-init-residual is for weights that are drawn, and --init takes those of lm.h5");
+  const Ran tuned = test::run("exec " + t.on_stories(init + "--steps 0 --overwrite"));
+  INFO(tuned.output);
+  REQUIRE(tuned.exit_code == 0);
+  const Checkpoint from = load_checkpoint(t.file("lm.h5")), to = load_checkpoint(t.file("tuned.h5"));
+  for (const auto& [name, x] : from.tensors)
+    if (name.starts_with("model/")) CHECK(test::same_bits(x, to.tensor(name)));
+  CHECK(to.text("tokenizer") == from.text("tokenizer"));
+  CHECK(to.counter("step") == 0);
+  REQUIRE(test::run("exec " + t.on_stories(init + "--steps 3 --overwrite")).exit_code == 0);
+  CHECK(test::run("exec " + t.on_stories("--checkpoint tuned.h5 --resume --steps 5")).exit_code == 0);
+  // A checkpoint of another program has no settings: its config says what the model is.
+  Checkpoint own = from;
+  own.texts.erase("settings");
+  save_checkpoint(t.file("own.h5"), own);
+  const Ran from_own = test::run("exec " + t.on_stories("--init own.h5 --checkpoint b.h5 --data more.txt --steps 2"));
+  INFO(from_own.output);
+  CHECK(from_own.exit_code == 0);
+  CHECK(contains(from_own.output, "1 layers, 2 heads, width 16, context 16"));
+}
+
+TEST_CASE("train_lm: settings and config of a checkpoint that disagree are refused") {
+  const Training t;
+  REQUIRE(t.run("--steps 2").exit_code == 0);
+  const Checkpoint good = load_checkpoint(t.file("lm.h5"));
+  const auto refused = [&](const std::string& from, const std::string& to, const std::string& sentence) {
+    Checkpoint bad = good;
+    std::string& settings = bad.texts.at("settings");
+    REQUIRE(contains(settings, from));
+    settings.replace(settings.find(from), from.size(), to);
+    save_checkpoint(t.file("lm.h5"), bad);
+    check_refused(test::run("exec " + t.on_stories("--resume --steps 3")), 1, sentence);
+  };
+  refused("\"heads\":2", "\"heads\":4", "lm.h5: its settings have 4 for heads and its config 2; they must agree");
+  refused("\"activation\":\"gelu\"", "\"activation\":\"relu\"", "its settings have \"relu\" for activation");
+  refused("\"attention\":\"softmax\"", "\"attention\":\"cosine\"", "its settings have \"cosine\" for attention");
 }

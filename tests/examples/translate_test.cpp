@@ -17,9 +17,12 @@ namespace {
 struct Translating {
   TemporaryFolder folder;
   std::string file(const std::string& name) const { return (folder.path / name).string(); }
+  static bool translates(const std::string& flags) {
+    return contains(flags, "--translate") || contains(flags, "--text") || contains(flags, "--alignments");
+  }
   Ran run(const std::string& flags) const {
     return test::run("exec env -C " + test::quoted(folder.path.string()) + " " + test::program("translate") + " " +
-                     flags);
+                     (translates(flags) ? flags : test::starting(flags)));
   }
 };
 
@@ -137,7 +140,8 @@ TEST_CASE("translate: dates are built in, and a run that was cut in two ends wit
   CHECK(longest.size() > t.run("--checkpoint cut.h5 --translate in.txt --length-penalty 0").output.size());
   ran = t.run("--steps 8 --hidden 32 --checkpoint cut.h5 --resume");
   CHECK(ran.exit_code == 2);
-  CHECK(contains(ran.output, "--hidden is 32 and that of cut.h5 16; leave it out, or begin afresh"));
+  CHECK(contains(ran.output,
+                 "--hidden is 32 but the checkpoint was made with 16; leave it out, or start a new training"));
 }
 
 TEST_CASE("translate: pieces of both languages, a mean of kept weights, a best checkpoint, an end by epochs or time") {
@@ -179,7 +183,7 @@ TEST_CASE("translate: killed at random moments, at other numbers of threads, and
     write_pairs(t);
     const std::string flags = kPairs + model +
                               " --dropout 0.1 --steps 800 --eval-every 40 --average-last 3 --beam 1 "
-                              "--checkpoint-every 5 --resume --log log --checkpoint ";
+                              "--checkpoint-every 5 --resume-or-start --log log --checkpoint ";
     Ran ran = t.run(flags + "whole.h5 --threads 1");
     INFO(ran.output);
     REQUIRE(ran.exit_code == 0);
@@ -271,4 +275,47 @@ TEST_CASE("translate: what is wrong is told in a sentence") {
   says("--model transformer --directions 1", 2, "--directions is of recurrent models");
   says(std::string(kPairs) + "--vocabulary 300", 2, "--min-freq");
   says("--minutes 1 --schedule cosine", 2, "--schedule cosine needs to know the last step; give --steps or --epochs");
+}
+
+TEST_CASE("translate: texts may have been moved, must hold the same, and a new training may start from the model") {
+  const Translating t;
+  write_pairs(t);
+  REQUIRE(t.run(std::string(kPairs) + "--steps 4 --eval-every 2 --beam 1 --lr 1e-2").exit_code == 0);
+  fs::create_directory(t.folder.path / "moved");
+  for (const char* name : {"train.words", "train.numbers", "val.words", "val.numbers"})
+    fs::rename(t.file(name), t.file(std::string("moved/") + name));
+  const std::string moved =
+      "--source moved/train.words --target moved/train.numbers --val-source moved/val.words --val-target "
+      "moved/val.numbers ";
+  Ran ran = t.run("--resume --steps 6 --beam 1");
+  CHECK(ran.exit_code == 1);
+  CHECK(contains(ran.output, "train.words does not exist (translate.h5 was trained on it; give --source to say where"));
+  ran = t.run("--resume --steps 6 --batch-tokens 16 --label-smoothing 0.1 --beam 1 " + moved);
+  INFO(ran.output);
+  REQUIRE(ran.exit_code == 0);
+  CHECK(contains(ran.output, "changed: label-smoothing 0.1, before: 0.0\n"));
+  CHECK(contains(ran.output, "changed: batches of 16 tokens, before: 32 tokens\n"));
+  const std::string one = bytes_of(t.file("moved/val.numbers"));
+  t.folder.write("moved/val.numbers", "9 9" + one.substr(3));
+  ran = t.run("--resume --steps 8 --beam 1 " + moved);
+  CHECK(ran.exit_code == 1);
+  CHECK(contains(ran.output, "resume: the validation data of translate.h5 are 16 pairs with the hash "));
+
+  const std::string init = "--init translate.h5 --checkpoint new.h5 --steps 0 --beam 1 " + moved;
+  ran = t.run(init + "--hidden 64");
+  CHECK(ran.exit_code == 2);
+  CHECK(contains(ran.output, "--hidden is 64 but the model of translate.h5 has 32; leave it out"));
+  ran = t.run(init);
+  INFO(ran.output);
+  REQUIRE(ran.exit_code == 0);
+  const Checkpoint from = load_checkpoint(t.file("translate.h5")), to = load_checkpoint(t.file("new.h5"));
+  for (const auto& [name, x] : from.tensors)
+    if (name.starts_with("model/")) CHECK(test::same_bits(x, to.tensor(name)));
+  Checkpoint bad = from;
+  std::string& settings = bad.texts.at("settings");
+  settings.replace(settings.find("\"directions\":2"), 14, "\"directions\":1");
+  save_checkpoint(t.file("translate.h5"), bad);
+  ran = t.run("--resume --beam 1 " + moved);
+  CHECK(ran.exit_code == 1);
+  CHECK(contains(ran.output, "translate.h5: its settings have false for bidirectional and its config true"));
 }

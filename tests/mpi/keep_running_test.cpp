@@ -124,7 +124,7 @@ TEST_CASE("keep_running: ends an mpirun that stays after a rank said why all end
   CHECK(contains(ran.output, "rank 1 of 2 on a: rank 0 has been silent\n"));
   CHECK(test::count_of("keep_running: mpirun did not end after its ranks, and was killed\n", ran.output) == 1);
   CHECK(folder.read("third").starts_with("--flag -n 1 "));
-  CHECK(folder.read("third").ends_with(" program --checkpoint lm.h5 --resume\n"));
+  CHECK(folder.read("third").ends_with(" program --checkpoint lm.h5 --resume-or-start\n"));
   const std::string rank = "ps -o args= -p $(cat " + test::quoted(folder.file("rank")) + ")";
   CHECK(test::run(rank + " | grep -v defunct").output == "");
   // It had three seconds, and one later is the next start.
@@ -167,7 +167,7 @@ TEST_CASE("keep_running: ends an mpirun that starts no rank, and none that runs 
         "keep_running: mpirun started no rank within 2 seconds (--start), and was killed\n"
         "keep_running: it ended with code 137; it starts again from the last checkpoint\n"
         "keep_running: 1 ranks on localhost:1\n"
-        "--checkpoint lm.h5 --resume it runs\n");
+        "--checkpoint lm.h5 --resume-or-start it runs\n");
   const double seconds = folder.seconds_between("starts");
   CHECK(seconds >= 2.9);
   CHECK(seconds < 20);

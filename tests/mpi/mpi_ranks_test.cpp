@@ -148,7 +148,7 @@ TEST_CASE("mpirun train_lm: goes on with other ranks, or without") {
   const std::string recipe = kRecipe + "--steps 400 --checkpoint-every 5 ";
   const std::string whole = checkpoint_of(t, 0, recipe);
   for (const int ranks : {0, 2}) {
-    const std::string part = recipe + "--checkpoint part.h5 --resume ";
+    const std::string part = recipe + "--checkpoint part.h5 --resume-or-start ";
     std::filesystem::remove(t.file("part.h5"));
     const Ran killed = run_ranks(t, 3, part, signal_to(0, "KILL", "[ -e part.h5 ]"));
     CHECK(killed.exit_code != 0);
