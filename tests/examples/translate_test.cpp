@@ -281,9 +281,9 @@ TEST_CASE("translate: texts may have been moved, must hold the same, and a new t
   const Translating t;
   write_pairs(t);
   REQUIRE(t.run(std::string(kPairs) + "--steps 4 --eval-every 2 --beam 1 --lr 1e-2").exit_code == 0);
-  fs::create_directory(t.folder.path / "moved");
+  std::filesystem::create_directory(t.folder.path / "moved");
   for (const char* name : {"train.words", "train.numbers", "val.words", "val.numbers"})
-    fs::rename(t.file(name), t.file(std::string("moved/") + name));
+    std::filesystem::rename(t.file(name), t.file(std::string("moved/") + name));
   const std::string moved =
       "--source moved/train.words --target moved/train.numbers --val-source moved/val.words --val-target "
       "moved/val.numbers ";

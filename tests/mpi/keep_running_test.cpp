@@ -16,6 +16,8 @@ using test::seconds_of;
 
 namespace {
 
+const std::string kGoesOn = "--resume-or-start ";  // as keep_running adds, without --overwrite of the tests
+
 const std::string kScript = test::quoted(test::in_source("mpi/keep_running"));
 
 // `before`: what the shell of each rank does before it becomes the program.
@@ -66,7 +68,7 @@ TEST_CASE("keep_running: starts again from the last checkpoint until the run is 
       "had=$(stat -c %i lm.h5 2>/dev/null); pid=$$; "
       "(until now=$(stat -c %i lm.h5 2>/dev/null) && [ \"$now\" != \"$had\" ]; do sleep 0.02; done; "
       "kill -9 $pid) & fi; ";
-  const Ran ran = keep_running(t, "--slots 3 --most 4", kill, t.arguments(flags));
+  const Ran ran = keep_running(t, "--slots 3 --most 4", kill, t.arguments(kGoesOn + flags));
   INFO(ran.output);
   CHECK(ran.exit_code == 0);
   CHECK(test::count_of("it starts again from the last checkpoint", ran.output) == 2);
@@ -77,7 +79,7 @@ TEST_CASE("keep_running: starts again from the last checkpoint until the run is 
 TEST_CASE("keep_running: gives up where no start leaves a checkpoint, and where flags are wrong") {
   const RankTraining t;
   const std::string flags = "--steps 40 --shards 2 --checkpoint lm.h5 ";
-  const Ran failing = keep_running(t, "--slots 2 --tries 2", "", t.arguments(flags + "--data none"));
+  const Ran failing = keep_running(t, "--slots 2 --tries 2", "", t.arguments(kGoesOn + flags + "--data none"));
   INFO(failing.output);
   CHECK(failing.exit_code == 1);
   CHECK(contains(failing.output, "given up: 2 starts in a row left no new checkpoint"));
@@ -97,7 +99,7 @@ TEST_CASE("keep_running: a rank that does not leave MPI ends all after a time, w
         "export HEED_RANK_TIMEOUT=3; if [ ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} = " + std::to_string(stopped) +
         " ] && mkdir once 2>/dev/null; then " + test::preload("stop_at_the_end") + "fi; ";
     Ran ran;
-    CHECK(seconds_of([&] { ran = keep_running(t, "--slots 3", stop, t.arguments("--steps 4 --shards 3 ")); }) < 30);
+    CHECK(seconds_of([&] { ran = keep_running(t, "--slots 3", stop, t.arguments(kGoesOn + "--steps 4 --shards 3 ")); }) < 30);
     INFO(ran.output);
     CHECK(test::count_of("it starts again from the last checkpoint", ran.output) == 1);
     // Rank 0 where it waits; else who of the others comes first.
