@@ -56,8 +56,8 @@ class LmFlags {
   const CommandLine& line() const { return line_; }
   const LmRunFlags& run() const { return run_; }
   bool given(const std::string& name) const { return line_.given(name); }
-  // The settings given by flags, the others from `stored` (the text of to_json() in a checkpoint that is resumed; null:
-  // none) or else from the preset. Adds to `changed`, if given, the stored settings that flags change. Throws UsageError
+  // The settings given by flags, the others from `stored` (to_json() in a checkpoint that is resumed; null: none) or
+  // else from the preset. Adds to `changed`, if given, the stored settings that flags change. Throws UsageError
   // where a flag differs from a stored setting that cannot change, and where a flag would do nothing beside the others.
   // Names of files may differ, as files may have been moved: run() compares their content.
   LmSettings resolve(const std::string* stored, std::vector<ChangedSetting>* changed = nullptr) const;

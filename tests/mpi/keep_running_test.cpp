@@ -99,7 +99,8 @@ TEST_CASE("keep_running: a rank that does not leave MPI ends all after a time, w
         "export HEED_RANK_TIMEOUT=3; if [ ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} = " + std::to_string(stopped) +
         " ] && mkdir once 2>/dev/null; then " + test::preload("stop_at_the_end") + "fi; ";
     Ran ran;
-    CHECK(seconds_of([&] { ran = keep_running(t, "--slots 3", stop, t.arguments(kGoesOn + "--steps 4 --shards 3 ")); }) < 30);
+    const std::string command = t.arguments(kGoesOn + "--steps 4 --shards 3 ");
+    CHECK(seconds_of([&] { ran = keep_running(t, "--slots 3", stop, command); }) < 30);
     INFO(ran.output);
     CHECK(test::count_of("it starts again from the last checkpoint", ran.output) == 1);
     // Rank 0 where it waits; else who of the others comes first.
