@@ -1,4 +1,5 @@
 // Two products with an activation between them, which acts on blocks of the first product while they are in cache.
+#include <algorithm>
 #include <heed/autograd/detail/products.hpp>
 #include <heed/core/kernels/activation.hpp>
 #include <heed/core/kernels/norm.hpp>
@@ -53,9 +54,8 @@ void activate(Activation activation, const GemmBlock& block, const Tensor& kept,
 // What backward makes of a block that holds dh.
 struct HiddenGradients {
   Tensor u, du, h;  // [rows, hidden]; h undefined: not wanted
-  Tensor dbias;     // [parts, hidden], zeros: sums of du over rows, each of its own block of rows; or undefined
+  Tensor dbias;     // [parts, hidden]: sums of du over kFinishRows rows each; or undefined
 };
-constexpr Index kFewestRows = 16;  // of a block, but the last: by them parts are numbered, so that no two have the same
 
 template <class T>
 void activate_backward(Activation activation, const GemmBlock& block, const HiddenGradients& g) {
@@ -73,13 +73,14 @@ void activate_backward(Activation activation, const GemmBlock& block, const Hidd
     act.backward(dh, at<T>(g.u, row, column), at<T>(g.du, row, column), at<T>(g.h, row, column), n);
   }
   if (!g.dbias.defined()) return;
-  require(block.rows >= kFewestRows || block.row + block.rows == g.u.dim(0),
-          "feed_forward: a block of the product has ", block.rows, " rows; it must have ", kFewestRows, " or more");
   const bool narrow = g.u.dtype() == DType::bfloat16;
-  const T* du = narrow ? static_cast<const T*>(block.c) : at<T>(g.du, block.row, column);
-  kernels::of<T>(kernels::norm_kernels())
-      .sum_rows(du, block.rows, n, narrow ? block.ldc : g.du.dim(1), at<T>(g.dbias, block.row / kFewestRows, column),
-                false);
+  for (Index i = 0; i < block.rows; i += kFinishRows) {
+    const Index row = block.row + i;
+    const T* du = narrow ? static_cast<const T*>(block.c) + i * block.ldc : at<T>(g.du, row, column);
+    kernels::of<T>(kernels::norm_kernels())
+        .sum_rows(du, std::min(kFinishRows, block.rows - i), n, narrow ? block.ldc : g.du.dim(1),
+                  at<T>(g.dbias, row / kFinishRows, column), false);
+  }
 }
 
 // What a block's activation reads and writes of the hidden layer.
@@ -140,7 +141,7 @@ Tensor feed_forward(In x, In up, In up_bias, In down, In down_bias, Activation a
            const Tensor g32 = dy.as_strided({n, out}, {out, 1}, dy.offset()), g = g32.to(us.dtype());
            HiddenGradients block{us, Tensor::empty(us.shape(), us.dtype()),
                                  d.wants(3) ? Tensor::empty(us.shape(), us.dtype()) : Tensor(), Tensor()};
-           if (d.wants(2)) block.dbias = Tensor::zeros({(n + kFewestRows - 1) / kFewestRows, width}, type);
+           if (d.wants(2)) block.dbias = Tensor::empty({(n + kFinishRows - 1) / kFinishRows, width}, type);
            detail::with_float(type, [&](auto t) {
              using T = decltype(t);
              const auto finish = [&](const GemmBlock& b) { activate_backward<T>(activation, b, block); };

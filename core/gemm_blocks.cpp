@@ -20,7 +20,7 @@ constexpr Index kAddGrain = 1 << 14;            // numbers that a task adds up
 // Of products that are cut into halves of k.
 constexpr Index kHalvedDepth = 512, kHalvedNumbers = 1 << 19;
 
-// How c is cut into tasks: blocks of rows by groups of panels, from the shape alone.
+// How c is cut into tasks: blocks of rows by groups of panels, from the shape and the level's tile alone.
 struct Cut {
   Index rows, panels;
 };
@@ -63,7 +63,8 @@ void blocks_here(const GemmKind& kind, const Work& w, const void* packed) {
     multiply_block(kind, w, row, std::min(cut.rows, w.g.m - row), 0, cut.panels, packed, scratch.data());
 }
 
-Cut cut_of(const GemmKind& kind, const GemmProblem& g) {
+// Blocks have a multiple of `row_step` rows.
+Cut cut_of(const GemmKind& kind, const GemmProblem& g, Index row_step) {
   const Index all = ceil_div(g.n, kind.panel_columns);
   // Where each block packs its columns of a, that is seldom done twice: c is cut into rows first unless it is wide,
   // and small products into few tasks.
@@ -84,7 +85,7 @@ Cut cut_of(const GemmKind& kind, const GemmProblem& g) {
       break;
   }
   // Even shares: no sliver at the end.
-  cut.rows = round_up(ceil_div(g.m, ceil_div(g.m, cut.rows)), kind.row_step);
+  cut.rows = round_up(ceil_div(g.m, ceil_div(g.m, cut.rows)), row_step);
   cut.panels = ceil_div(all, ceil_div(all, cut.panels));
   return cut;
 }
@@ -93,7 +94,7 @@ Cut cut_of(const GemmKind& kind, const GemmProblem& g) {
 template <class Packed>
 void blocks_parallel(const GemmKind& kind, const Work& w, const Packed& packed) {
   const GemmProblem& g = w.g;
-  const Cut cut = cut_of(kind, g);
+  const Cut cut = cut_of(kind, g, w.finish ? kFinishRows : kind.row_step);
   const Index panels = ceil_div(g.n, kind.panel_columns), across = ceil_div(panels, cut.panels);
   ThreadScratch<char> scratch = block_scratch(kind, w, cut);
   parallel_for(ceil_div(g.m, cut.rows) * across, 1, [&](Index begin, Index end) {
@@ -221,7 +222,7 @@ void multiply_halves(const GemmKind& kind, const GemmProblem& g, bool here) {
   Scratch<char> sums(static_cast<std::size_t>(g.m * g.n * kind.sum_bytes));
   GemmProblem half[] = {depths_of(kind, g, 0, depth), depths_of(kind, g, depth, depth)};
   half[1].c = sums.data(), half[1].ldc = g.n, half[1].add = false;
-  const Cut cut = cut_of(kind, half[0]);
+  const Cut cut = cut_of(kind, half[0], kind.row_step);
   const Index panels = ceil_div(g.n, kind.panel_columns), across = ceil_div(panels, cut.panels),
               blocks = ceil_div(g.m, cut.rows) * across;
   OwnCopies copies[] = {{kind, half[0]}, {kind, half[1]}};

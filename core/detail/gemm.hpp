@@ -23,8 +23,12 @@ struct GemmBlock {
   Index row, rows, column, columns;
 };
 
+// Blocks of a product that has a GemmFinish begin at multiples of so many rows, on every level: whole tiles of each. A
+// sum over rows has the same bits on every level if it is made of parts of so many rows.
+inline constexpr Index kFinishRows = 48;
+
 // What becomes of each block of a result: called once it is computed, by the thread that did, while the block is in the
-// nearest caches. Blocks are as large as the shape alone says.
+// nearest caches. How many rows and columns a block has differs between levels.
 class GemmFinish {
  public:
   static constexpr int kMaxBeside = 3;

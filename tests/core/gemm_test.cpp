@@ -172,6 +172,34 @@ TEST_CASE("gemm: blocks of a result are finished once each, with memory of their
   set_threads(before);
 }
 
+// A sum over rows that a finish makes has the same order on every level where it is made of kFinishRows rows at a time.
+TEST_CASE("gemm: blocks that are finished begin at multiples of kFinishRows") {
+  const auto check_blocks = [](DType type, DType products) {
+    const bool wide = type == DType::float64;
+    const std::size_t size = size_of(type);
+    for (const Index m : {33, 97, 200, 511, 513, 1024, 1500})
+      for (const auto& [n, k] : {std::pair<Index, Index>{16, 300}, {128, 20}, {520, 64}}) {
+        CAPTURE(m);
+        CAPTURE(n);
+        const std::vector<char> a(static_cast<std::size_t>(m * k) * size), b(static_cast<std::size_t>(k * n) * size);
+        const auto finish = [&](const GemmBlock& block) {
+          if (block.row % kFinishRows != 0) FAIL("a block begins at row ", block.row);
+        };
+        Gemm g{.m = m, .n = n, .k = k, .a = {a.data(), type, k, 1}, .b = {b.data(), type, n, 1}, .products = products};
+        std::vector<char> c(static_cast<std::size_t>(m * n) * (wide ? 8 : 4));
+        g.c = c.data(), g.ldc = n;
+        g.finish = finish;
+        gemm(g);
+        gemm_here(g);
+      }
+  };
+  on_each_level([&] {
+    check_blocks(DType::float32, DType::float32);
+    check_blocks(DType::float32, DType::bfloat16);
+    check_blocks(DType::float64, DType::float64);
+  });
+}
+
 TEST_CASE("gemm: two batch axes, of few large or many small products") {
   on_each_level([] {
     for (const Index size : {5, 40, 260}) {
