@@ -95,8 +95,11 @@ inline bool load_log_keys(const LinearProblem<T>& p, long b, long h, long first,
       for (long c = 0; c < p.width; c += kWidth<T>) store_aligned(k.row(j) + c, minus_inf<T>());
     } else if (weight != nullptr) {
       const Batch<T> log_weight(weight[j]);
-      for (long c = 0; c < p.width; c += kWidth<T>)
-        store_aligned(k.row(j) + c, load_aligned(k.row(j) + c) + log_weight);
+      // Not of the lanes beyond the width: how many they are differs between levels, and chunks end where a lane rises.
+      for (long c = 0; c < p.width; c += kWidth<T>) {
+        const Batch<T> x = load_aligned(k.row(j) + c);
+        store_aligned(k.row(j) + c, select(first_lanes<T>(lanes_of<T>(p.width - c)), x + log_weight, x));
+      }
     }
   }
   return finite;
