@@ -3,14 +3,12 @@
 #include <heed/autograd/linear_attention.hpp>
 //
 #include <algorithm>
-#include <cmath>
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/detail/attention_inputs.hpp>
+#include <heed/autograd/detail/poly2_attention.hpp>
 #include <heed/autograd/elementwise.hpp>
-#include <heed/autograd/generic_attention.hpp>
 #include <heed/autograd/norms.hpp>
 #include <heed/autograd/reductions.hpp>
-#include <heed/autograd/shape_ops.hpp>
 #include <heed/core/detail/profiler.hpp>
 #include <heed/core/kernels/linear_attention.hpp>
 #include <heed/core/kernels/log_attention.hpp>
@@ -310,25 +308,6 @@ constexpr LinearForm kEfficient{LinearKind::efficient, FeatureMap::identity, 0};
 
 // ---- Features that ops compute ----
 
-// The products of two elements of x, [..., D]: D squares, and the other D (D - 1) / 2 times the root of 2, as each
-// stands for two. So the features of q and of k have the product (q . k)^2. It is a sum of terms of both signs, which
-// may cancel to a small part of them: features are float64, whatever x is.
-Index count_of_products(Index width) { return width * (width + 1) / 2; }
-Tensor products_of_two(In x) {
-  const Index width = x.dim(-1);
-  std::vector<std::int32_t> first, second;
-  std::vector<double> factors;
-  for (Index a = 0; a < width; ++a)
-    for (Index b = a; b < width; ++b) {
-      first.push_back(static_cast<std::int32_t>(a)), second.push_back(static_cast<std::int32_t>(b));
-      factors.push_back(a == b ? 1 : std::sqrt(2.0));
-    }
-  const Shape all = {count_of_products(width)};
-  const Tensor wide = x->to(DType::float64);
-  return index_select(wide, -1, Tensor::from(first, all)) * Tensor::from(factors, all) *
-         index_select(wide, -1, Tensor::from(second, all));
-}
-
 Tensor features_of(const char* name, const FeatureFunction& map, In x) {
   const Tensor y = map(x);
   check(y.defined() && y.rank() == 4 && y.shape().first(3) == x.shape().first(3) && y.dtype() == x.dtype(), x.where(),
@@ -363,7 +342,7 @@ Mapped mapped(In q, In k, In v, const AttentionCall& call, const LinearFeatures&
   const Tensor keys = without_padding(k, call);
   Mapped x{q, keys, v, call, FeatureMap::identity};
   if (poly2) {
-    x.q = products_of_two(q), x.k = products_of_two({keys, k.where()}), x.v = v->to(DType::float64);
+    x.q = detail::products_of_two(q.tensor()), x.k = detail::products_of_two(keys), x.v = v->to(DType::float64);
     if (call.bias.defined()) x.call.bias = call.bias.to(DType::float64);
   } else if (own) {
     x.q = features_of("query_map", f.query_map, q), x.k = features_of("key_map", f.key_map, {keys, k.where()});
@@ -379,13 +358,6 @@ Mapped mapped(In q, In k, In v, const AttentionCall& call, const LinearFeatures&
 Tensor wide(In x) { return x->to(DType::float32); }
 bool must_widen(In q, const LinearFeatures& f) { return q.dtype() == DType::bfloat16 && !f.reads_bfloat16(); }
 
-// Of poly2: whether the squares of scores, D + Dv products for a pair of query and key, are less work than features and
-// their sums. They are exact as well: no sum of terms that cancel.
-bool fewer_scores(In q, In k, const AttentionCall& call, const LinearFeatures& f) {
-  return f.feature_map == FeatureMap::poly2 && !has_maps(f, q) && !call.bias.defined() &&
-         k.dim(2) <= count_of_products(q.dim(3));
-}
-
 }  // namespace
 
 bool LinearFeatures::reads_bfloat16() const {
@@ -396,11 +368,8 @@ bool LinearFeatures::reads_bfloat16() const {
 Tensor linear_attention(In q, In k, In v, const AttentionCall& call, const LinearFeatures& features) {
   check_call("linear_attention", q, k, v, call, features.eps);
   if (must_widen(q, features)) return linear_attention(wide(q), wide(k), wide(v), call, features).to(DType::bfloat16);
-  if (fewer_scores(q, k, call, features)) {
-    Similarity square = similarity_by_name("square");
-    square.eps = features.eps;
-    return generic_attention(q, k, v, square, call);
-  }
+  if (features.feature_map == FeatureMap::poly2 && !has_maps(features, q))
+    return detail::poly2_attention(q, k, v, call, features.eps);
   const Mapped x = mapped(q, k, v, call, features);
   return linear_attention_op("linear_attention", {x.q, q.where()}, x.k, x.v, x.call, form_of(x.map, features.eps))
       .to(q.dtype());

@@ -17,10 +17,8 @@ namespace heed {
 // What is applied to queries and keys, element by element. elu is elu(x) + 1, computed as exp(min(x, 0)) + max(x, 0);
 // identity is for features that are computed before. exp is never computed by itself, so that no x is too large: it is
 // also for features that are known by their logarithms (core/kernels/log_attention.hpp). poly2 is all products of two
-// elements, whose product is (q . k)^2: D (D + 1) / 2 features, each pair once. Where q and k are nearly orthogonal,
-// such a product is a small rest of large terms of both signs. So up to D (D + 1) / 2 keys the scores themselves are
-// squared (less work, too: generic_attention), and beyond, and in a decode state, features and sums are float64 for
-// float32 too.
+// elements, whose product is (q . k)^2: D (D + 1) / 2 features, each pair once, in float64 for float32 too, as they
+// cancel where q and k are nearly orthogonal. Short sequences, by a rule on the shapes, square the scores themselves.
 enum class FeatureMap { identity, elu, relu, softplus, exp, poly2 };
 
 // Features of one's own: ops from [B, H, N, D] to [B, H, N, R], each row by itself, of the same dtype.

@@ -147,6 +147,16 @@ void add_positions_and_dropout(std::vector<AccuracyRow>& rows) {
         return linear_attention(t[0], t[1], t[2], {.causal = true}, {.feature_map = FeatureMap::exp});
       },
       {q, k, v});
+  const auto poly2 = [](const Tensors& t) {
+    return linear_attention(t[0], t[1], t[2], {.causal = true}, {.feature_map = FeatureMap::poly2});
+  };
+  const Shape many = {1, 2, 700, 16};
+  row("linear attention, poly2, causal", poly2, {q, k, v});
+  rows.push_back({"linear attention, poly2 by features, causal",
+                  "2 heads of 700 x 16",
+                  poly2,
+                  {uniform(many, -2, 2), uniform(many, -2, 2, 2), uniform(many, -2, 2, 3)},
+                  Against::largest});
   row("efficient attention, causal",
       [](const Tensors& t) { return efficient_attention(t[0], t[1], t[2], {.causal = true}); }, {q, k, v});
   row("additive attention, causal",

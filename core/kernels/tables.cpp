@@ -13,6 +13,7 @@
 #include <heed/core/kernels/norm.hpp>
 #include <heed/core/kernels/optimizer.hpp>
 #include <heed/core/kernels/peak.hpp>
+#include <heed/core/kernels/products_of_two.hpp>
 #include <heed/core/kernels/random.hpp>
 #include <heed/core/kernels/recurrent.hpp>
 #include <heed/core/kernels/reduce.hpp>
@@ -38,6 +39,7 @@ HEED_KERNEL_TABLE(NormTable, norm_kernels)
 HEED_KERNEL_TABLE(OptimizerTable, optimizer_kernels)
 HEED_KERNEL_TABLE(PeakTable, peak_loops)
 HEED_KERNEL_TABLE(PointwiseTable, pointwise_kernels)
+HEED_KERNEL_TABLE(ProductsOfTwo, products_of_two)
 HEED_KERNEL_TABLE(RandomTable, random_kernels)
 HEED_KERNEL_TABLE(RecurrentTable, recurrent_table)
 HEED_KERNEL_TABLE(ReduceTable, reduce_table)

@@ -1,0 +1,244 @@
+// Chunks of queries and keys of attention with the weights (q . k)^2: how the work is cut, features of rows, sums over
+// earlier keys, and the scores of a chunk's own keys. For autograd/poly2_attention.cpp alone.
+#pragma once
+#include <algorithm>
+#include <heed/core/detail/gemm.hpp>
+#include <heed/core/detail/profiler.hpp>
+#include <heed/core/kernels/head_rows.hpp>
+#include <heed/core/kernels/norm.hpp>
+#include <heed/core/kernels/products_of_two.hpp>
+#include <heed/core/kernels/reduce.hpp>
+#include <heed/core/memory.hpp>
+#include <heed/core/parallel.hpp>
+
+namespace heed::detail::poly2 {
+
+using kernels::HeadRows;
+
+constexpr Index kRows = 64;         // whose features are in the cache at once
+constexpr Index kMostChunk = 512;   // rows, where there are several chunks
+constexpr Index kSlice = 4096;      // numbers of a state that a task of a scan adds up
+
+struct Range {
+  Index first, count;
+};
+
+// How the work is cut, from the shapes alone. Queries before `keyless` see no key, keys before `prefix` are seen by all
+// others. Heads that share keys are a group.
+struct Plan {
+  Index batch, heads, groups, queries, keys, width, value_width, features;
+  bool causal;
+  Index prefix, keyless, prefix_chunk, chunk, prefix_chunks, query_chunks;
+
+  Plan(const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal)
+      : batch(q.dim(0)),
+        heads(q.dim(1)),
+        groups(k.dim(1)),
+        queries(q.dim(2)),
+        keys(k.dim(2)),
+        width(q.dim(3)),
+        value_width(v.dim(3)),
+        features(kernels::products_of_width(width)),
+        causal(is_causal),
+        prefix(causal ? std::max<Index>(keys - queries, 0) : keys),
+        keyless(causal ? std::max<Index>(queries - keys, 0) : 0),
+        prefix_chunk(std::clamp<Index>(features / 2 / kRows * kRows, kRows, kMostChunk)),
+        chunk(is_one_triangle() ? std::max<Index>(queries - keyless, 1) : prefix_chunk),
+        prefix_chunks((prefix + prefix_chunk - 1) / prefix_chunk),
+        query_chunks((queries - keyless + chunk - 1) / chunk) {}
+
+  // Whether squared scores of all pairs of a triangle take less time than features and chunks. As measured: the scores
+  // of n queries take about as long as features do for n = 9/4 of their number.
+  bool is_one_triangle() const { return causal && 4 * std::min(queries, keys) <= 9 * features; }
+  Index shared() const { return heads / groups; }
+  Index state_size() const { return features * (value_width + 1); }  // S or P by row, then z or r
+  // States: that before each prefix chunk, and those before the query chunks, which are one without a triangle.
+  Index states() const { return prefix_chunks + (causal ? std::max<Index>(query_chunks, 1) : 1); }
+  Index state_of_queries(Index c) const { return causal ? c : 0; }  // among the latter
+  bool has_earlier(Index c) const { return prefix > 0 || (causal && c > 0); }
+  Range queries_of(Index c) const {
+    const Index first = keyless + c * chunk;
+    return {first, std::min(chunk, queries - first)};
+  }
+  // The keys of a chunk: of the prefix, then of the queries' own.
+  Range keys_of(Index i) const {
+    if (i < prefix_chunks) return {i * prefix_chunk, std::min(prefix_chunk, prefix - i * prefix_chunk)};
+    const Index first = prefix + (i - prefix_chunks) * chunk;
+    return {first, std::min(chunk, keys - first)};
+  }
+};
+
+template <class T>
+struct Problem {
+  Plan plan;
+  HeadRows<const T> q, k, v;
+  double eps;
+};
+
+template <class T>
+T* row_of(const HeadRows<T>& x, Index b, Index h, Index i) {
+  return x.data + b * x.batch + h * x.head + i * x.row;
+}
+
+// A matrix in scratch or in a state, of `row` elements from row to row.
+template <class T>
+MatrixIn by_row(const T* data, Index row) {
+  return {data, dtype_of<std::remove_const_t<T>>, row, 1};
+}
+template <class T>
+MatrixIn by_column(const T* data, Index row) {  // transposed
+  return {data, dtype_of<std::remove_const_t<T>>, 1, row};
+}
+
+// c [m, n] = (or +=) a b, on this thread.
+template <class T>
+void product(Index m, Index n, Index k, const MatrixIn& a, const MatrixIn& b, T* c, Index ldc, bool add = false) {
+  gemm_here({.m = m, .n = n, .k = k, .a = a, .b = b, .c = c, .ldc = ldc, .accumulate = add});
+}
+
+// to [n, width] = rows [first, first + n) of a head, as float64.
+template <class T>
+void widen(const HeadRows<const T>& x, Index b, Index h, Index first, Index n, Index width, double* to) {
+  for (Index i = 0; i < n; ++i) std::copy_n(row_of(x, b, h, first + i), width, to + i * width);
+}
+
+// Rows of a head and their features.
+struct Features {
+  Index width, features;
+  Scratch<double> rows, f, df, dx;  // [kRows, width], [kRows, features], the same; dx [kRows, width]
+
+  Features(const Plan& p, bool with_gradients)
+      : width(p.width),
+        features(p.features),
+        rows(static_cast<std::size_t>(kRows * width)),
+        f(static_cast<std::size_t>(kRows * features)),
+        df(static_cast<std::size_t>(with_gradients ? kRows * features : 0)),
+        dx(static_cast<std::size_t>(kRows * width)) {}
+
+  template <class T>
+  void load(const HeadRows<const T>& x, Index b, Index h, Index first, Index n) {
+    widen(x, b, h, first, n, width, rows.data());
+    kernels::products_of_two().forward(rows.data(), n, width, f.data());
+  }
+  // dx = the derivative of f, times df + factor shared^T; factor null: ones.
+  void back(Index n, const double* factor, const double* shared) {
+    std::fill_n(dx.data(), n * width, 0.0);
+    kernels::products_of_two().backward(rows.data(), n, width, df.data(), factor, shared, dx.data());
+  }
+};
+
+// ---- Sums over earlier keys ----
+
+// state = the sums over the keys [first, first + count).
+template <class T>
+void sum_keys(const Problem<T>& p, Index b, Index g, Range keys, double* state) {
+  const Plan& s = p.plan;
+  Features x(s, false);
+  Scratch<double> values(static_cast<std::size_t>(kRows * s.value_width));
+  double* z = state + s.features * s.value_width;
+  for (Index i = 0; i < keys.count; i += kRows) {
+    const Index n = std::min(kRows, keys.count - i), first = keys.first + i;
+    x.load(p.k, b, g, first, n);
+    widen(p.v, b, g, first, n, s.value_width, values.data());
+    product(s.features, s.value_width, n, by_column(x.f.data(), s.features), by_row(values.data(), s.value_width),
+            state, s.value_width, i > 0);
+    kernels::of<double>(kernels::norm_kernels()).sum_rows(x.f.data(), n, s.features, s.features, z, i > 0);
+  }
+}
+
+// Of `count` states in a row, for each of `heads`: each becomes the sum of those before it, or, backwards, of itself
+// and those behind.
+inline void scan(double* states, Index heads, Index count, Index size, bool backwards) {
+  const Index slices = (size + kSlice - 1) / kSlice;
+  parallel_for(heads * slices, grain_for(count * kSlice), [&](Index begin, Index end) {
+    for (; begin < end; ++begin) {
+      const Index from = begin % slices * kSlice, n = std::min(kSlice, size - from);
+      double* const first = states + begin / slices * count * size + from;
+      if (backwards) {
+        for (Index i = count - 2; i >= 0; --i)
+          for (Index j = 0; j < n; ++j) first[i * size + j] += first[(i + 1) * size + j];
+        continue;
+      }
+      double sum[kSlice] = {};
+      for (Index i = 0; i < count; ++i)
+        for (Index j = 0; j < n; ++j) {
+          const double before = sum[j];
+          if (i + 1 < count) sum[j] += first[i * size + j];
+          first[i * size + j] = before;
+        }
+    }
+  });
+}
+
+// Calls f(b, g, i) for i in [0, count) of all groups, on all threads. `flops`: of one call, in products of float64.
+template <class F>
+void each_chunk(const Plan& p, Index count, double flops, const F& f) {
+  count_flops(DType::float64, flops * static_cast<double>(p.batch * p.groups * count));
+  parallel_for(p.batch * p.groups * count, grain_for_flops(2 * flops), [&](Index begin, Index end) {
+    // what its products count is counted above
+    const ModeScope aside([](Mode& m, void*) { m.profiler = nullptr; });
+    for (; begin < end; ++begin) f(begin / count / p.groups, begin / count % p.groups, begin % count);
+  });
+}
+inline double flops_of(const Plan& p, Index rows, double products) {
+  return 2 * products * static_cast<double>(rows * p.features * p.value_width);
+}
+
+// ---- The queries' own keys ----
+
+// Scores of some queries with the keys of their chunk that they see: [kRows, chunk].
+template <class T>
+struct Triangle {
+  const Problem<T>& p;
+  Index b, g, first_key, ld;
+  bool finite = true;  // all values of the chunk are
+  Index seen = 0;      // keys that the last of the queries sees
+  Scratch<T> s, w;     // scores; what backward makes of them
+
+  Triangle(const Problem<T>& problem, Index batch, Index group, Range keys, bool with_gradients)
+      : p(problem),
+        b(batch),
+        g(group),
+        first_key(keys.first),
+        ld(p.plan.chunk),
+        s(static_cast<std::size_t>(kRows * ld)),
+        w(static_cast<std::size_t>(with_gradients ? kRows * ld : 0)) {
+    for (Index j = 0; j < keys.count; ++j) {
+      const T* v = row_of(p.v, b, g, keys.first + j);
+      for (Index c = 0; c < p.plan.value_width; ++c) finite = finite && v[c] - v[c] == T(0);
+    }
+  }
+  MatrixIn keys_by_column() const { return by_column(row_of(p.k, b, g, first_key), p.k.row); }
+  MatrixIn keys() const { return by_row(row_of(p.k, b, g, first_key), p.k.row); }
+  const T* values_row() const { return row_of(p.v, b, g, first_key); }
+  MatrixIn values() const { return by_row(row_of(p.v, b, g, first_key), p.v.row); }
+
+  // Queries [first, first + n) of head h, of which the first sees i + 1 keys of the chunk: s = q k^T.
+  void score(Index h, Index first, Index n, Index i) {
+    seen = i + n;
+    product(n, seen, p.plan.width, by_row(row_of(p.q, b, h, first), p.q.row), keys_by_column(), s.data(), ld);
+  }
+  // s becomes tril(s^2); sums [n]: of its rows.
+  void square(Index n, Index i, T* sums) {
+    for (Index r = 0; r < n; ++r) {
+      T* row = s.data() + r * ld;
+      for (Index j = 0; j <= i + r; ++j) row[j] *= row[j];
+      std::fill(row + i + r + 1, row + seen, T(0));
+    }
+    if (sums != nullptr)
+      kernels::of<T>(kernels::reduce_table()).rows(kernels::Reduction::sum, s.data(), ld, n, seen, nullptr, sums);
+  }
+  // to [n, value_width] = s v. Values of keys that a query does not see may be anything.
+  void weigh_values(Index n, Index i, T* to) {
+    const Index columns = p.plan.value_width;
+    if (finite) return product(n, columns, seen, by_row(s.data(), ld), values(), to, columns);
+    for (Index r = 0; r < n; ++r)
+      for (Index c = 0; c < columns; ++c) {
+        T sum = 0;
+        for (Index j = 0; j <= i + r; ++j) sum += s.data()[r * ld + j] * row_of(p.v, b, g, first_key + j)[c];
+        to[r * columns + c] = sum;
+      }
+  }
+};
+
+}  // namespace heed::detail::poly2
