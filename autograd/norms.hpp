@@ -29,8 +29,8 @@ Tensor layer_norm(In x, In weight, In bias, double eps = 1e-5);
 // Zhang and Sennrich, "Root mean square layer normalization", NeurIPS 2019.
 Tensor rms_norm(In x, In weight, double eps = 1e-6);
 
-// y = x / |x|, the direction of the last axis: x [..., n], n of 1 or more. Where |x| is 0, or so small that 1 / |x|
-// overflows, y is 0 and passes no gradient on.
+// y = x / |x|, the direction of the last axis: x [..., n], n of 1 or more, of any size, subnormal numbers included.
+// Where |x| is 0, y is 0 and passes no gradient on. (torch.nn.functional.normalize divides by 1e-12 where |x| is less.)
 Tensor normalize(In x);
 
 // ---- Softmax ----
@@ -45,5 +45,9 @@ Tensor softmax(In x, int axis = -1);
 
 // x - log(sum(e^x)), without the loss of softmax's small values. NaN rows as above; -inf stays -inf.
 Tensor log_softmax(In x, int axis = -1);
+template <detail::NotWhole Axis>
+Tensor softmax(In x, Axis axis) = delete;
+template <detail::NotWhole Axis>
+Tensor log_softmax(In x, Axis axis) = delete;
 
 }  // namespace heed

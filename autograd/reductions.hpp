@@ -60,10 +60,10 @@ requires std::is_arithmetic_v<Number> Tensor norm(In x, Number, Rest&&...)
 
 // The greatest and the least elements, and where they are. Where several axes may be given, none means all.
 
-// The greatest (least) value; NaN where an element is NaN. Takes floating types and int32 (masks have any() and
-// all()) and gives the same. Equal extremal elements share the gradient evenly, with axes and without, as in PyTorch's
-// amax(), amin() and max() of all (its max(dim) gives it to one); of NaN, the NaNs do. int32 has none. Error: no
-// elements to choose from.
+// The greatest (least) value; NaN where an element is NaN. max(x, 0.0) does not compile: the greater of each element
+// and a number is maximum(x, 0.0). Takes floating types and int32 (masks have any() and all()) and gives the same.
+// Equal extremal elements share the gradient evenly, with axes and without, as in PyTorch's amax(), amin() and max() of
+// all (its max(dim) gives it to one); of NaN, the NaNs do. int32 has none. Error: no elements to choose from.
 Tensor max(In x, const Axes& axes = {}, bool keepdim = false);
 Tensor min(In x, const Axes& axes = {}, bool keepdim = false);
 
@@ -71,6 +71,10 @@ Tensor min(In x, const Axes& axes = {}, bool keepdim = false);
 // NaN counts as greatest and as least. Takes what max() and min() do.
 Tensor argmax(In x, std::optional<int> axis = {}, bool keepdim = false);
 Tensor argmin(In x, std::optional<int> axis = {}, bool keepdim = false);
+template <detail::NotWhole Axis, class... Rest>
+Tensor argmax(In x, Axis axis, Rest&&...) = delete;
+template <detail::NotWhole Axis, class... Rest>
+Tensor argmin(In x, Axis axis, Rest&&...) = delete;
 
 // Whether any, or every, element of a bool8 mask is true; false, and true, of no elements.
 Tensor any(In mask, const Axes& axes = {}, bool keepdim = false);
@@ -84,6 +88,10 @@ struct TopK {
   Tensor values, indices;
 };
 TopK top_k(In x, Index k, int axis = -1, bool largest = true);
+template <detail::NotWhole Count, class... Rest>
+TopK top_k(In x, Count k, Rest&&...) = delete;
+template <detail::NotWhole Axis, class... Rest>
+TopK top_k(In x, Index k, Axis axis, Rest&&...) = delete;
 
 // ---- Running sums, products ----
 
@@ -93,6 +101,8 @@ TopK top_k(In x, Index k, int axis = -1, bool largest = true);
 // y[i] = x[0] + ... + x[i] along the axis. Takes int32 and bool8 too: the sums are int32, exact and constants for
 // autodiff (in PyTorch they are int64); Error where int32 does not hold one.
 Tensor cumsum(In x, int axis);
+template <detail::NotWhole Axis>
+Tensor cumsum(In x, Axis axis) = delete;
 
 // The product over the axes (none: all); 1 of no elements. The derivative divides by nothing: it is exact where
 // elements are 0.

@@ -26,6 +26,17 @@ Tensor concatenate(std::initializer_list<Tensor> parts, int axis = 0, Where wher
 Tensor stack(std::span<const Tensor> parts, int axis = 0, Where where = Where::current());
 Tensor stack(std::initializer_list<Tensor> parts, int axis = 0, Where where = Where::current());
 
+template <class Parts, detail::NotWhole Axis, class... Rest>
+requires std::is_convertible_v<Parts, std::span<const Tensor>> Tensor concatenate(Parts&& parts, Axis axis, Rest&&...)
+= delete;
+template <class Parts, detail::NotWhole Axis, class... Rest>
+requires std::is_convertible_v<Parts, std::span<const Tensor>> Tensor stack(Parts&& parts, Axis axis, Rest&&...)
+= delete;
+template <detail::NotWhole Axis, class... Rest>
+Tensor concatenate(std::initializer_list<Tensor> parts, Axis axis, Rest&&...) = delete;
+template <detail::NotWhole Axis, class... Rest>
+Tensor stack(std::initializer_list<Tensor> parts, Axis axis, Rest&&...) = delete;
+
 // Views of x along the axis, each of `size` but the last, which has what is left; or of the sizes given, which add up
 // to x's.
 std::vector<Tensor> split(In x, Index size, int axis = 0);
@@ -33,11 +44,23 @@ std::vector<Tensor> split(In x, std::span<const Index> sizes, int axis = 0);
 inline std::vector<Tensor> split(In x, std::initializer_list<Index> sizes, int axis = 0) {
   return split(x, std::span(sizes.begin(), sizes.size()), axis);
 }
+template <detail::NotWhole Size, class... Rest>
+std::vector<Tensor> split(In x, Size size, Rest&&...) = delete;
+template <detail::NotWhole Size, class... Rest>
+std::vector<Tensor> split(In x, std::initializer_list<Size> sizes, Rest&&...) = delete;
+template <class Sizes, detail::NotWhole Axis>
+std::vector<Tensor> split(In x, Sizes&& sizes, Axis axis) = delete;
+template <detail::NotWhole Axis>
+std::vector<Tensor> split(In x, std::initializer_list<Index> sizes, Axis axis) = delete;
 
 // x with 0 above (below) the diagonal of the last two axes; diagonal 1 is the one above the main one, -1 the one below.
 // tril(Tensor::ones({t, t}, DType::bool8)) is a causal mask.
 Tensor tril(In x, Index diagonal = 0);
 Tensor triu(In x, Index diagonal = 0);
+template <detail::NotWhole Diagonal>
+Tensor tril(In x, Diagonal diagonal) = delete;
+template <detail::NotWhole Diagonal>
+Tensor triu(In x, Diagonal diagonal) = delete;
 
 // x as often as said along each axis: repeat(x, {2, 3}) of [4, 5] is [8, 15] (torch's repeat and tile). More counts
 // than axes make leading axes.
@@ -63,8 +86,17 @@ Tensor scatter_add(In x, int axis, In index, In source);
 // The slices index[0], index[1], ... of x along the axis; index has one axis (torch.index_select).
 Tensor index_select(In x, int axis, In index);
 
+template <detail::NotWhole Axis>
+Tensor gather(In x, Axis axis, In index) = delete;
+template <detail::NotWhole Axis>
+Tensor scatter_add(In x, Axis axis, In index, In source) = delete;
+template <detail::NotWhole Axis>
+Tensor index_select(In x, Axis axis, In index) = delete;
+
 // 1 where the last, new axis of size `classes` is at the index, which is not negative, else 0: [2, 3] gives [2, 3,
 // classes]. (PyTorch's is int64; this is float32 unless another dtype is asked for.)
 Tensor one_hot(In index, Index classes, DType dtype = DType::float32);
+template <detail::NotWhole Count, class... Rest>
+Tensor one_hot(In index, Count classes, Rest&&...) = delete;
 
 }  // namespace heed

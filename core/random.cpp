@@ -96,7 +96,7 @@ double Rng::normal() {
   return x;
 }
 
-Index Rng::integer(Index n) {
+Index Rng::integer(Exactly<Index> n) {
   require(n > 0, "integer: n is ", n, "; it must be 1 or more");
   const auto range = static_cast<std::uint64_t>(n);
   const std::uint64_t unbiased =
@@ -107,7 +107,7 @@ Index Rng::integer(Index n) {
   }
 }
 
-std::vector<Index> Rng::permutation(Index n) {
+std::vector<Index> Rng::permutation(Exactly<Index> n) {
   require(n >= 0 && n < Index{1} << 48, "permutation: n is ", n,
           "; it must be 0 or more, and memory must hold n numbers");
   std::vector<Index> p(static_cast<std::size_t>(n));
@@ -158,7 +158,7 @@ void Rng::normal_(Tensor& x, double mean, double deviation) {
   x.bump_version();
 }
 
-Tensor Rng::integers(const Shape& shape, Index low, Index high) {
+Tensor Rng::integers(const Shape& shape, Exactly<Index> low, Exactly<Index> high) {
   require(low < high, "integers: low is ", low, " and high is ", high, "; low must be less");
   require(low >= std::numeric_limits<std::int32_t>::min() && high - 1 <= std::numeric_limits<std::int32_t>::max(),
           "integers: low is ", low, " and high is ", high, "; both must be int32, or high one more");

@@ -33,8 +33,8 @@ class Rng {
   std::uint64_t next();                  // 64 random bits
   double uniform();                      // [0, 1), 53 bits
   double normal();                       // mean 0, deviation 1 (Box-Muller)
-  Index integer(Index n);                // [0, n), unbiased; Error unless n > 0
-  std::vector<Index> permutation(Index n);
+  Index integer(Exactly<Index> n);       // [0, n), unbiased; Error unless n > 0
+  std::vector<Index> permutation(Exactly<Index> n);
 
   // Filled on all threads; element i is what the i-th of so many calls of uniform() or normal() would give, whatever
   // the instruction set. float32, float64 or bfloat16; [low, high) in each of them. Error for another dtype and for
@@ -44,7 +44,8 @@ class Rng {
   // The same numbers into a tensor that is there.
   void uniform_(Tensor& x, double low = 0, double high = 1);
   void normal_(Tensor& x, double mean = 0, double deviation = 1);
-  Tensor integers(const Shape& shape, Index low, Index high);  // int32 in [low, high); Error where int32 lacks these
+  // int32 in [low, high); Error where int32 lacks these.
+  Tensor integers(const Shape& shape, Exactly<Index> low, Exactly<Index> high);
 
  private:
   std::uint64_t seed_, stream_, position_ = 0;

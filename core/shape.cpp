@@ -6,14 +6,14 @@
 
 namespace heed {
 
-void Shape::push_back(Index size) {
+void Shape::push_back(Exactly<Index> size) {
   require(rank_ < kMaxRank, "shape: a tensor has at most ", kMaxRank, " axes");
   sizes_[static_cast<std::size_t>(rank_++)] = size;
 }
 
-Shape Shape::without(int axis) const {
+Shape Shape::without(Exactly<int> axis) const {
   Shape s;
-  const int skip = axis < 0 ? axis + rank_ : axis;
+  const int skip = axis < 0 ? axis + rank_ : int{axis};
   for (int i = 0; i < rank_; ++i)
     if (i != skip) s.push_back((*this)[i]);
   return s;
@@ -35,15 +35,13 @@ Strides contiguous_strides(const Shape& shape) {
 }
 
 std::ostream& operator<<(std::ostream& out, const Shape& shape) {
-  out << '[';
-  for (int i = 0; i < shape.rank(); ++i) out << (i ? ", " : "") << shape[i];
-  return out << ']';
+  return out << to_string(shape);
 }
 
 std::string to_string(const Shape& shape) {
-  std::ostringstream out;
-  out << shape;
-  return out.str();
+  std::string text = "[";
+  for (int i = 0; i < shape.rank(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
 }
 
 bool broadcast(const Shape& a, const Shape& b, Shape& out) {

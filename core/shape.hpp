@@ -10,17 +10,51 @@
 #include <heed/core/dtype.hpp>
 #include <initializer_list>
 #include <iosfwd>
+#include <limits>
 #include <string>
+#include <type_traits>
 
 namespace heed {
 
+namespace detail {
+// Converts to an integer type without loss of meaning: an integer, and not a bool.
+template <class N>
+inline constexpr bool kWhole =
+    std::is_convertible_v<N, Index> && !std::is_floating_point_v<N> && !std::is_same_v<N, bool>;
+// What is no axis, position or size, though C++ would convert it to one.
+template <class N>
+concept NotWhole = std::is_arithmetic_v<N> && !kWhole<N>;
+}  // namespace detail
+
+// A parameter of T, int or Index (an axis, a position, a size), that takes whole numbers only. C++ would convert a
+// floating number or a bool silently: x.dim(0.5) would be x.dim(0), and x.slice(true, 0, 2) slice axis 1. Neither
+// compiles. Functions that are no members have a deleted overload for detail::NotWhole instead, as their types stay.
+template <class T>
+class Exactly {
+ public:
+  template <class N>
+  requires(detail::kWhole<N>) constexpr Exactly(N n) : value_(limited(static_cast<Index>(n))) {}
+  template <detail::NotWhole N>
+  Exactly(N) = delete;  // must be a whole number
+
+  constexpr operator T() const { return value_; }
+
+ private:
+  T value_;
+
+  // The nearest T: an axis that no tensor has stays one.
+  static constexpr T limited(Index n) {
+    constexpr Index least = std::numeric_limits<T>::min(), most = std::numeric_limits<T>::max();
+    return static_cast<T>(n < least ? least : n > most ? most : n);
+  }
+};
 inline constexpr int kMaxRank = 8;
 
 // Up to kMaxRank sizes (or strides, in elements). Indices may be negative: shape[-1] is the last axis.
 class Shape {
  public:
   Shape() = default;
-  Shape(std::initializer_list<Index> sizes) { for (Index s : sizes) push_back(s); }
+  Shape(std::initializer_list<Exactly<Index>> sizes) { for (Index s : sizes) push_back(s); }
   template <class It> Shape(It first, It last) { for (; first != last; ++first) push_back(*first); }
 
   int rank() const { return rank_; }
@@ -32,8 +66,8 @@ class Shape {
     return static_cast<Index>(n);
   }
 
-  Index operator[](int axis) const { return sizes_[static_cast<std::size_t>(axis < 0 ? axis + rank_ : axis)]; }
-  Index& operator[](int axis) { return sizes_[static_cast<std::size_t>(axis < 0 ? axis + rank_ : axis)]; }
+  Index operator[](Exactly<int> axis) const { return sizes_[place_of(axis)]; }
+  Index& operator[](Exactly<int> axis) { return sizes_[place_of(axis)]; }
   Index back() const { return (*this)[-1]; }
 
   const Index* begin() const { return sizes_.data(); }
@@ -41,11 +75,11 @@ class Shape {
   Index* begin() { return sizes_.data(); }
   Index* end() { return sizes_.data() + rank_; }
 
-  void push_back(Index size);                      // throws Error past kMaxRank
-  Shape with(int axis, Index size) const { Shape s = *this; s[axis] = size; return s; }
-  Shape without(int axis) const;                   // one axis dropped
-  Shape first(int n) const { return Shape(begin(), begin() + n); }
-  Shape last(int n) const { return Shape(end() - n, end()); }
+  void push_back(Exactly<Index> size);             // throws Error past kMaxRank
+  Shape with(Exactly<int> axis, Exactly<Index> size) const { Shape s = *this; s[axis] = size; return s; }
+  Shape without(Exactly<int> axis) const;          // one axis dropped
+  Shape first(Exactly<int> n) const { return Shape(begin(), begin() + n); }
+  Shape last(Exactly<int> n) const { return Shape(end() - n, end()); }
 
   friend bool operator==(const Shape& a, const Shape& b) {
     if (a.rank_ != b.rank_) return false;
@@ -56,6 +90,8 @@ class Shape {
  private:
   std::array<Index, kMaxRank> sizes_{};
   int rank_ = 0;
+
+  std::size_t place_of(int axis) const { return static_cast<std::size_t>(axis < 0 ? axis + rank_ : axis); }
 };
 
 using Strides = Shape;

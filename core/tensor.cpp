@@ -117,7 +117,7 @@ Tensor Tensor::full(const Shape& shape, double value, DType dtype) {
   return x;
 }
 
-Tensor Tensor::arange(Index n, DType dtype) {
+Tensor Tensor::arange(Exactly<Index> n, DType dtype) {
   Tensor x = empty({n}, DType::float64);
   for (Index i = 0; i < n; ++i) x.ptr<double>()[i] = static_cast<double>(i);
   return x.to(dtype);
@@ -155,7 +155,7 @@ double Tensor::item_as_double() const {
   return load(*this, 0);
 }
 
-double Tensor::at(std::initializer_list<Index> index) const {
+double Tensor::at(std::initializer_list<Exactly<Index>> index) const {
   require(defined(), "at: the tensor is undefined; it must have values");
   require(static_cast<int>(index.size()) == rank(), "at: ", index.size(), " indices were given but x is ", *this,
           "; one an axis is needed");

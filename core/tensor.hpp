@@ -121,7 +121,7 @@ class Tensor {
   // Error where the dtype cannot hold the value.
   static Tensor full(const Shape& shape, double value, DType dtype = DType::float32);
   static Tensor scalar(double value, DType dtype = DType::float32) { return full({}, value, dtype); }
-  static Tensor arange(Index n, DType dtype = DType::int32);  // 0, 1, ..., n - 1
+  static Tensor arange(Exactly<Index> n, DType dtype = DType::int32);  // 0, 1, ..., n - 1
   static Tensor empty_like(const Tensor& x) { return empty(x.shape(), x.dtype()); }
   static Tensor zeros_like(const Tensor& x) { return zeros(x.shape(), x.dtype()); }
   // Copies values in row-major order; the number of values must be shape.numel(). Without a shape there is one axis.
@@ -146,14 +146,14 @@ class Tensor {
   const Strides& strides() const { return strides_; }
   DType dtype() const { return dtype_; }
   int rank() const { return shape_.rank(); }
-  Index dim(int axis) const;                        // size of an axis; -1 is the last; Error when out of range
+  Index dim(Exactly<int> axis) const;               // size of an axis; -1 is the last; Error when out of range
   Index numel() const { return shape_.numel(); }
   Index rows() const;                               // numel() / dim(-1): the rows of a matrix of all leading axes
   bool is_contiguous() const;
 
   // Values.
   template <class T = double> T item() const { return static_cast<T>(item_as_double()); }  // of a tensor of one element
-  double at(std::initializer_list<Index> index) const;                                    // one element, converted
+  double at(std::initializer_list<Exactly<Index>> index) const;                           // one element, converted
   template <class T> const T* data() const { return static_cast<const T*>(checked(dtype_of<T>)); }
   // For writing: raises the version, so that a tape that saved this tensor, or computed it, notices.
   template <class T> T* mutable_data() {
@@ -168,22 +168,25 @@ class Tensor {
   void copy_(const Tensor& from);
 
   // Views: the same storage. Axes may be negative.
-  Tensor operator[](Index i) const { return select(0, i); }
-  Tensor select(int axis, Index i) const;                                   // drops the axis; i may be negative
-  Tensor slice(int axis, Index begin, Index end, Index step = 1) const;     // begin, end as Python's: clamped, negative
-  Tensor transpose(int a, int b) const;
+  Tensor operator[](Exactly<Index> i) const { return select(0, i); }
+  Tensor select(Exactly<int> axis, Exactly<Index> i) const;  // drops the axis; i may be negative
+  // begin and end as Python's: clamped, and counted from the end where they are negative.
+  Tensor slice(Exactly<int> axis, Exactly<Index> begin, Exactly<Index> end, Exactly<Index> step = 1) const;
+  Tensor transpose(Exactly<int> a, Exactly<int> b) const;
   Tensor t() const { return transpose(-2, -1); }
-  Tensor permute(std::initializer_list<int> axes) const { return permute(std::vector<int>(axes)); }
+  Tensor permute(std::initializer_list<Exactly<int>> axes) const {
+    return permute(std::vector<int>(axes.begin(), axes.end()));
+  }
   Tensor permute(const std::vector<int>& axes) const;
-  Tensor unsqueeze(int axis) const;
-  Tensor squeeze(int axis) const;                  // the axis must have size 1
+  Tensor unsqueeze(Exactly<int> axis) const;
+  Tensor squeeze(Exactly<int> axis) const;         // the axis must have size 1
   Tensor expand(const Shape& shape) const;         // broadcasts: repeated elements share memory
   Tensor view(const Shape& shape) const;           // one size may be -1; Error where strides do not allow it
   Tensor detach() const;                           // shares values; a constant for autodiff
 
   // Copies, where needed; a tape records them.
   Tensor reshape(const Shape& shape) const;        // a view where strides allow it, else a copy
-  Tensor flatten(int from = 0, int to = -1) const;
+  Tensor flatten(Exactly<int> from = 0, Exactly<int> to = -1) const;
   Tensor contiguous() const;
   Tensor clone() const;
   Tensor to(DType dtype) const;
@@ -257,7 +260,7 @@ class In {
   const Where& where() const { return where_; }
 
   const Shape& shape() const { return x_->shape(); }
-  Index dim(int axis) const { return x_->dim(axis); }
+  Index dim(Exactly<int> axis) const { return x_->dim(axis); }
   int rank() const { return x_->rank(); }
   Index numel() const { return x_->numel(); }
   Index rows() const { return x_->rows(); }
@@ -302,8 +305,12 @@ template <class T> std::vector<T> Tensor::to_vector() const {
 class Axes {
  public:
   Axes() = default;
-  Axes(int axis) { add(axis); }
-  Axes(std::initializer_list<int> axes) {
+  template <class N>
+  requires(detail::kWhole<N>) Axes(N axis) { add(Exactly<int>(axis)); }
+  // Only whole numbers are axes: the greater of elements and a number is maximum(x, 0.0), the lesser minimum(x, 0.0).
+  template <detail::NotWhole N>
+  Axes(N axis) = delete;
+  Axes(std::initializer_list<Exactly<int>> axes) {
     for (int a : axes) add(a);
   }
   Axes(const std::vector<int>& axes) {

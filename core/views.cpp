@@ -13,7 +13,7 @@ static int axis_of(const Tensor& x, int axis, const char* op, int extra = 0) {
   return axis < 0 ? axis + rank : axis;
 }
 
-Index Tensor::dim(int axis) const { return shape_[axis_of(*this, axis, "dim")]; }
+Index Tensor::dim(Exactly<int> axis) const { return shape_[axis_of(*this, axis, "dim")]; }
 
 Tensor Tensor::as_strided(const Shape& shape, const Strides& strides, Index offset) const {
   Tensor y = *this;
@@ -23,15 +23,15 @@ Tensor Tensor::as_strided(const Shape& shape, const Strides& strides, Index offs
   return y;
 }
 
-Tensor Tensor::select(int axis, Index i) const {
+Tensor Tensor::select(Exactly<int> axis, Exactly<Index> i) const {
   const int a = axis_of(*this, axis, "select");
   const Index n = shape_[a];
   require(i >= -n && i < n, "select: index ", i, " of axis ", axis, " but x is ", *this, "; it must lie in [", -n, ", ",
           n, ")");
-  return as_strided(shape_.without(a), strides_.without(a), offset_ + (i < 0 ? i + n : i) * strides_[a]);
+  return as_strided(shape_.without(a), strides_.without(a), offset_ + (i < 0 ? i + n : Index{i}) * strides_[a]);
 }
 
-Tensor Tensor::slice(int axis, Index begin, Index end, Index step) const {
+Tensor Tensor::slice(Exactly<int> axis, Exactly<Index> begin, Exactly<Index> end, Exactly<Index> step) const {
   const int a = axis_of(*this, axis, "slice");
   require(step > 0, "slice: step is ", step, "; it must be 1 or more");
   const Index n = shape_[a];
@@ -42,7 +42,7 @@ Tensor Tensor::slice(int axis, Index begin, Index end, Index step) const {
                     offset_ + from * strides_[a]);
 }
 
-Tensor Tensor::transpose(int a, int b) const {
+Tensor Tensor::transpose(Exactly<int> a, Exactly<int> b) const {
   const int p = axis_of(*this, a, "transpose"), q = axis_of(*this, b, "transpose");
   return as_strided(shape_.with(p, shape_[q]).with(q, shape_[p]), strides_.with(p, strides_[q]).with(q, strides_[p]),
                     offset_);
@@ -63,7 +63,7 @@ Tensor Tensor::permute(const std::vector<int>& axes) const {
   return as_strided(shape, strides, offset_);
 }
 
-Tensor Tensor::unsqueeze(int axis) const {
+Tensor Tensor::unsqueeze(Exactly<int> axis) const {
   const int a = axis_of(*this, axis, "unsqueeze", 1);
   const Shape one = {1};
   return as_strided(shape_.first(a) + one + shape_.last(rank() - a),
@@ -71,7 +71,7 @@ Tensor Tensor::unsqueeze(int axis) const {
                     offset_);
 }
 
-Tensor Tensor::squeeze(int axis) const {
+Tensor Tensor::squeeze(Exactly<int> axis) const {
   const int a = axis_of(*this, axis, "squeeze");
   require(shape_[a] == 1, "squeeze: axis ", axis, " of x, which is ", *this, ", has size ", shape_[a],
           "; it must be 1");
@@ -155,7 +155,7 @@ Tensor Tensor::reshape(const Shape& shape) const {
   return contiguous().view(full);
 }
 
-Tensor Tensor::flatten(int from, int to) const {
+Tensor Tensor::flatten(Exactly<int> from, Exactly<int> to) const {
   if (rank() == 0) return view({1});
   const int a = axis_of(*this, from, "flatten"), b = axis_of(*this, to, "flatten");
   require(a <= b, "flatten: axes ", from, " to ", to, "; the first must not lie behind the last");

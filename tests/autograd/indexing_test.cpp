@@ -79,7 +79,8 @@ TEST_CASE("index_select takes slices in any order, and again") {
   const Tensor x = rng.normal({4, 5, 6}), index = Tensor::from<std::int32_t>({3, 0, 3});
   for (int axis = 0; axis < 3; ++axis) {
     const Tensor y = index_select(x, axis, index);
-    for (int i = 0; i < 3; ++i) CHECK(test::same_bits(y.select(axis, i), x.select(axis, index.at({i}))));
+    for (int i = 0; i < 3; ++i)
+      CHECK(test::same_bits(y.select(axis, i), x.select(axis, static_cast<Index>(index.at({i})))));
     CHECK(test::same_bits(index_select(x.transpose(0, 2), axis, index),
                           index_select(x.transpose(0, 2).clone(), axis, index)));
   }

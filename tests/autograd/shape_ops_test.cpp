@@ -1,3 +1,4 @@
+#include <heed/autograd/norms.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/autograd/tape.hpp>
 #include <heed/core/random.hpp>
@@ -7,6 +8,30 @@
 using namespace heed;
 using test::contains;
 using test::error_of;
+
+// Axes, positions and sizes are whole numbers: nothing else is converted.
+template <class A>
+concept WholeOfAny =
+    requires(const Tensor& x, A a) { concatenate({x, x}, a); } ||
+    requires(const Tensor& x, A a) { stack({x, x}, a); } ||
+    requires(const std::vector<Tensor>& x, A a) { concatenate(x, a); } ||
+    requires(const std::vector<Tensor>& x, A a) { stack(x, a); } || requires(const Tensor& x, A a) { split(x, a); } ||
+    requires(const Tensor& x, A a) { split(x, 1, a); } || requires(const Tensor& x, A a) { split(x, {a}); } ||
+    requires(const Tensor& x, A a) { split(x, {1, 2}, a); } || requires(const Tensor& x, A a) { tril(x, a); } ||
+    requires(const Tensor& x, A a) { triu(x, a); } || requires(const Tensor& x, A a) { flip(x, a); } ||
+    requires(const Tensor& x, A a) { repeat(x, {a}); } || requires(const Tensor& x, A a) { gather(x, a, x); } ||
+    requires(const Tensor& x, A a) { scatter_add(x, a, x, x); } ||
+    requires(const Tensor& x, A a) { index_select(x, a, x); } || requires(const Tensor& x, A a) { one_hot(x, a); } ||
+    requires(const Tensor& x, A a) { softmax(x, a); } || requires(const Tensor& x, A a) { log_softmax(x, a); };
+static_assert(!WholeOfAny<double> && !WholeOfAny<float> && !WholeOfAny<bool>);
+template <class A>
+concept WholeOfAll = requires(const Tensor& x, A a) {
+  concatenate({x, x}, a), stack({x, x}, a), split(x, a), split(x, 1, a), split(x, {a}), tril(x, a), triu(x, a);
+  flip(x, a), flip(x, {0, a}), repeat(x, {a}), gather(x, a, x), scatter_add(x, a, x, x), index_select(x, a, x);
+  one_hot(x, a), softmax(x, a), log_softmax(x, a);
+};
+static_assert(WholeOfAll<int> && WholeOfAll<Index>);
+static_assert(requires(const std::vector<Tensor>& x) { concatenate(x), concatenate(x, 1), stack(x, -1); });
 
 TEST_CASE("concatenate puts tensors one after the other") {
   const Tensor a = Tensor::from({1, 2, 3, 4}, {2, 2}), b = Tensor::from({5, 6}, {2, 1}),

@@ -31,7 +31,9 @@ std::vector<double> naive_log_softmax(const std::vector<double>& x) {
   return y;
 }
 
-Tensor gradient_of(Tensor (*op)(In, int), const Tensor& x, int axis, const Tensor& dy) {
+using Op = Tensor (*)(In, int);
+
+Tensor gradient_of(Op op, const Tensor& x, int axis, const Tensor& dy) {
   Tape tape;
   const Tensor in = tape.watch(x);
   tape.backward(op(in, axis), dy);
@@ -67,7 +69,7 @@ TEST_CASE("the derivative of softmax in float32 agrees with float64 at every wid
       CAPTURE(n);
       for (const int axis : {0, 1}) {
         const Tensor x = rng.normal(axis == 1 ? Shape{4, n} : Shape{n, 21}), dy = rng.normal(x.shape());
-        for (const auto op : {softmax, log_softmax}) {
+        for (const Op op : std::initializer_list<Op>{softmax, log_softmax}) {
           const Tensor want = gradient_of(op, x.to(DType::float64), axis, dy.to(DType::float64));
           CHECK(test::close(gradient_of(op, x, axis, dy), want, 1e-5, 3e-6));
         }
@@ -99,7 +101,7 @@ TEST_CASE("softmax of large values, infinities and NaN") {
     CHECK(test::close(softmax(x), test::along(x, -1, naive_softmax), 2e-6, 1e-30));
     CHECK(softmax(x).at({1, 1}) == 0);
     CHECK(log_softmax(x).at({1, 1}) == -kInf);
-    for (const auto op : {softmax, log_softmax}) {
+    for (const Op op : std::initializer_list<Op>{softmax, log_softmax}) {
       const Tensor bad = op(Tensor::from({-kInf, -kInf, kInf, 1, kNaN, 1, 1, 1}, {4, 2}), -1);
       for (Index r = 0; r < 3; ++r) CHECK((std::isnan(bad.at({r, 0})) && std::isnan(bad.at({r, 1}))));
       CHECK(std::isfinite(bad.at({3, 0})));
@@ -130,7 +132,7 @@ TEST_CASE("softmax has the same bits at any number of threads") {
     set_threads(n);
     std::vector<Tensor> got;
     for (const int axis : {0, 1})
-      for (const auto op : {softmax, log_softmax}) {
+      for (const Op op : std::initializer_list<Op>{softmax, log_softmax}) {
         got.push_back(op(x, axis));
         got.push_back(gradient_of(op, x, axis, dy));
       }

@@ -1,5 +1,7 @@
 // Shapes: sizes by axes from either end, strides, and which shapes go together.
-#include <heed/core/shape.hpp>
+#include <heed/core/random.hpp>
+#include <heed/core/tensor.hpp>
+#include <limits>
 #include <sstream>
 
 #include "tests/support.hpp"
@@ -21,6 +23,34 @@ std::vector<Index> broadcast_by_rule(const std::vector<Index>& a, const std::vec
 }
 
 Shape shape_of(const std::vector<Index>& x) { return Shape(x.begin(), x.end()); }
+
+// Axes, positions and sizes are whole numbers: nothing else is converted.
+template <class A>
+concept WholeOfAny = requires(const Tensor& x, A a) { x[a]; } || requires(const Tensor& x, A a) { x.dim(a); } ||
+    requires(const Tensor& x, A a) { x.select(a, 0); } || requires(const Tensor& x, A a) { x.select(0, a); } ||
+    requires(const Tensor& x, A a) { x.slice(a, 0, 1); } || requires(const Tensor& x, A a) { x.slice(0, a, 1); } ||
+    requires(const Tensor& x, A a) { x.slice(0, 0, a); } || requires(const Tensor& x, A a) { x.slice(0, 0, 1, a); } ||
+    requires(const Tensor& x, A a) { x.transpose(a, 1); } || requires(const Tensor& x, A a) { x.transpose(0, a); } ||
+    requires(const Tensor& x, A a) { x.permute({a, 1}); } || requires(const Tensor& x, A a) { x.unsqueeze(a); } ||
+    requires(const Tensor& x, A a) { x.squeeze(a); } || requires(const Tensor& x, A a) { x.flatten(a); } ||
+    requires(const Tensor& x, A a) { x.flatten(0, a); } || requires(const Tensor& x, A a) { x.view({a}); } ||
+    requires(const Tensor& x, A a) { x.reshape({a, 2}); } || requires(const Tensor& x, A a) { x.expand({a}); } ||
+    requires(const Tensor& x, A a) { x.at({a}); } || requires(A a) { Tensor::zeros({2, a}); } ||
+    requires(A a) { Tensor::arange(a); } || requires(const Shape& s, A a) { s[a]; } ||
+    requires(const Shape& s, A a) { s.with(a, 1); } || requires(const Shape& s, A a) { s.with(0, a); } ||
+    requires(const Shape& s, A a) { s.without(a); } || requires(const Shape& s, A a) { s.first(a); } ||
+    requires(const Shape& s, A a) { s.last(a); } || requires(Shape& s, A a) { s.push_back(a); } ||
+    requires(Rng& r, A a) { r.integer(a); } || requires(Rng& r, A a) { r.permutation(a); } ||
+    requires(Rng& r, A a) { r.integers({2}, 0, a); } || requires(Rng& r, A a) { r.integers({2}, a, 4); };
+static_assert(!WholeOfAny<double> && !WholeOfAny<float> && !WholeOfAny<bool>);
+template <class A>
+concept WholeOfAll = requires(const Tensor& x, const Shape& s, Shape& changed, Rng& r, A a) {
+  x[a], x.dim(a), x.select(a, a), x.slice(a, a, a, a), x.transpose(a, a), x.permute({a, 1}), x.unsqueeze(a);
+  x.squeeze(a), x.flatten(a, a), x.view({a}), x.reshape({a, 2}), x.expand({a}), x.at({a}), Tensor::zeros({2, a});
+  Tensor::arange(a), s[a], s.with(a, a), s.without(a), s.first(a), s.last(a), changed.push_back(a), r.integer(a);
+  r.permutation(a), r.integers({2}, a, a);
+};
+static_assert(WholeOfAll<int> && WholeOfAll<Index> && WholeOfAll<std::size_t>);
 
 }  // namespace
 
@@ -102,4 +132,10 @@ TEST_CASE("shape: shown in brackets, and a ninth axis is refused") {
   CHECK(test::error_of([&] { Shape(eight).push_back(9); }) == message);
   CHECK(test::error_of([&] { eight + Shape{1}; }) == message);
   CHECK(test::error_of([] { Shape{1, 2, 3, 4, 5, 6, 7, 8, 9}; }) == message);
+}
+
+TEST_CASE("shape: an axis beyond int stays out of range") {
+  const Exactly<int> far = Index{1} << 40, near = Index{-1};
+  CHECK((far == std::numeric_limits<int>::max() && near == -1));
+  CHECK(test::contains(test::error_of([] { Tensor::zeros({2}).dim(Index{1} << 32); }), "dim"));
 }
