@@ -1,6 +1,7 @@
 // LayerNorm and RMSNorm over the last axis.
 #include <algorithm>
 #include <cmath>
+#include <heed/autograd/elementwise.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/autograd/norms.hpp>
 #include <heed/core/kernels/dispatch.hpp>
@@ -97,21 +98,73 @@ void backward(const Target& dx, const Target& dweight, const Target& dbias, cons
   if (dbias) table<T>().sum_rows(dbiases.ptr<T>(), blocks, n, n, dbias.gradient.ptr<T>(), dbias.accumulate);
 }
 
+// ---- Rows of subnormal numbers, without an eps ----
+
+// The factor for rows whose rstd overflows, which makes even the least subnormal a normal number of moderate size.
+double lift_of(DType dtype) { return dtype == DType::float64 ? 0x1p1000 : 0x1p120; }
+
+// x with each row, that is not all 0, multiplied by lift_of() where rstd is infinite, and by 1 elsewhere; `factors`
+// [rows, 1] are undefined where no row is.
+Tensor lifted(const Tensor& x, const Tensor& rstd, Tensor& factors) {
+  Tensor y = x;
+  detail::with_float(x.dtype(), [&](auto t) {
+    using T = decltype(t);
+    const Index n = x.dim(-1);
+    for (Index r = 0; r < x.rows(); ++r) {
+      if (!std::isinf(rstd.ptr<T>()[r])) continue;
+      const T* row = x.ptr<T>() + r * n;
+      if (std::all_of(row, row + n, [](T v) { return v == 0; })) continue;
+      if (!factors.defined()) factors = Tensor::ones({x.rows(), 1}, x.dtype()), y = x.clone();
+      const T factor = factors.ptr<T>()[r] = static_cast<T>(lift_of(x.dtype()));
+      std::transform(row, row + n, y.ptr<T>() + r * n, [factor](T v) { return v * factor; });
+    }
+  });
+  return y;
+}
+
+// forward(), again of lifted rows where there are any. x becomes what backward reads; the factors are returned.
+Tensor forward_lifted(Tensor& y, const Tensor& normal, const Tensor& means, Tensor& rstd, Tensor& x,
+                      const Tensor& weight, const Tensor& bias, double eps) {
+  Tensor factors;
+  detail::with_float(x.dtype(), [&](auto t) {
+    using T = decltype(t);
+    forward<T>(y, normal, means, rstd, x, weight, bias, eps);
+    if (static_cast<T>(eps) != 0) return;
+    x = lifted(x, rstd, factors);
+    if (factors.defined()) forward<T>(y, normal, means, rstd, x, weight, bias, eps);
+  });
+  return factors;
+}
+
+// Where the gradient of lifted rows goes, and from there to the input.
+Target target_of(Grads& d, const Tensor& dy, const Tensor& factors) {
+  return factors.defined() && d.wants(0) ? Target{Tensor::empty(dy.shape(), factors.dtype())} : d.dense(0);
+}
+void give(Grads& d, const Target& dx, const Tensor& factors) {
+  const Tensor& g = dx.gradient;
+  if (dx && factors.defined()) d.add(0, (g.view({factors.dim(0), g.dim(-1)}) * factors).view(g.shape()));
+}
+
 void layer_norm_backward(Grads& d, const Tensor& dy, const Tensor& kept, const Tensor& weight, const Tensor& means,
-                         const Tensor& rstd) {
-  const Target dx = d.dense(0), dweight = d.dense(1), dbias = d.dense(2);
+                         const Tensor& rstd, const Tensor& factors) {
+  const Target dx = target_of(d, dy, factors), dweight = d.dense(1), dbias = d.dense(2);
   detail::with_float(rstd.dtype(),
                      [&](auto t) { backward<decltype(t)>(dx, dweight, dbias, dy, kept, weight, means, rstd); });
+  give(d, dx, factors);
 }
 
-void rms_norm_backward(Grads& d, const Tensor& dy, const Tensor& kept, const Tensor& weight, const Tensor& rstd) {
-  const Target dx = d.dense(0), dweight = d.dense(1);
+void rms_norm_backward(Grads& d, const Tensor& dy, const Tensor& kept, const Tensor& weight, const Tensor& rstd,
+                       const Tensor& factors) {
+  const Target dx = target_of(d, dy, factors), dweight = d.dense(1);
   detail::with_float(rstd.dtype(), [&](auto t) { backward<decltype(t)>(dx, dweight, {}, dy, kept, weight, {}, rstd); });
+  give(d, dx, factors);
 }
 
-void normalize_backward(Grads& d, const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& rstd) {
-  const Target dx = d.dense(0);
+void normalize_backward(Grads& d, const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& rstd,
+                        const Tensor& factors) {
+  const Target dx = target_of(d, dy, factors);
   detail::with_float(x.dtype(), [&](auto t) { backward<decltype(t)>(dx, {}, {}, dy, x, weight, {}, rstd); });
+  give(d, dx, factors);
 }
 
 Tensor dense_if_any(const Tensor& x) { return x.defined() ? x.dense() : x; }
@@ -125,12 +178,13 @@ Tensor layer_norm(In x, In weight, In bias, double eps) {
   check_input("layer_norm", x, eps);
   check_vector("layer_norm", "weight", x, weight);
   check_vector("layer_norm", "bias", x, bias);
-  const Tensor xd = x->dense(), w = dense_if_any(weight), b = dense_if_any(bias);
+  Tensor xd = x->dense();
+  const Tensor w = dense_if_any(weight), b = dense_if_any(bias);
   Tensor y = Tensor::empty(x.shape(), x.dtype());
   const Tensor normal = normal_to_keep(xd);
   Tensor means = Tensor::empty({2, x.rows()}, x.dtype()), rstd = Tensor::empty({x.rows()}, x.dtype());
-  detail::with_float(x.dtype(), [&](auto t) { forward<decltype(t)>(y, normal, means, rstd, xd, w, b, eps); });
-  record("layer_norm", x.where(), y, {x, weight, bias}, saved(normal.defined() ? normal : xd, w, means, rstd),
+  const Tensor factors = forward_lifted(y, normal, means, rstd, xd, w, b, eps);
+  record("layer_norm", x.where(), y, {x, weight, bias}, saved(normal.defined() ? normal : xd, w, means, rstd, factors),
          layer_norm_backward);
   return y;
 }
@@ -140,12 +194,14 @@ Tensor layer_norm(In x, In weight, In bias, double eps) {
 Tensor rms_norm(In x, In weight, double eps) {
   check_input("rms_norm", x, eps);
   check_vector("rms_norm", "weight", x, weight);
-  const Tensor xd = x->dense(), w = dense_if_any(weight);
+  Tensor xd = x->dense();
+  const Tensor w = dense_if_any(weight);
   Tensor y = Tensor::empty(x.shape(), x.dtype());
   const Tensor normal = normal_to_keep(xd);
   Tensor rstd = Tensor::empty({x.rows()}, x.dtype());
-  detail::with_float(x.dtype(), [&](auto t) { forward<decltype(t)>(y, normal, {}, rstd, xd, w, {}, eps); });
-  record("rms_norm", x.where(), y, {x, weight}, saved(normal.defined() ? normal : xd, w, rstd), rms_norm_backward);
+  const Tensor factors = forward_lifted(y, normal, {}, rstd, xd, w, {}, eps);
+  record("rms_norm", x.where(), y, {x, weight}, saved(normal.defined() ? normal : xd, w, rstd, factors),
+         rms_norm_backward);
   return y;
 }
 
@@ -154,12 +210,11 @@ Tensor rms_norm(In x, In weight, double eps) {
 Tensor normalize(In x) {
   check_input("normalize", x, 0);
   const Index n = x.dim(-1), rows = x.rows();
-  const Tensor xd = x->dense(), w = Tensor::full({n}, 1 / std::sqrt(static_cast<double>(n)), x.dtype());
-  Tensor y = Tensor::empty(x.shape(), x.dtype());
-  Tensor rstd = Tensor::empty({rows}, x.dtype());
+  const Tensor w = Tensor::full({n}, 1 / std::sqrt(static_cast<double>(n)), x.dtype());
+  Tensor xd = x->dense(), y = Tensor::empty(x.shape(), x.dtype()), rstd = Tensor::empty({rows}, x.dtype());
+  const Tensor factors = forward_lifted(y, {}, {}, rstd, xd, w, {}, 0);
   detail::with_float(x.dtype(), [&](auto t) {
     using T = decltype(t);
-    forward<T>(y, {}, {}, rstd, xd, w, {}, 0);
     for (Index r = 0; r < rows; ++r) {
       T& factor = rstd.ptr<T>()[r];
       const bool none = std::isinf(factor);
@@ -171,7 +226,7 @@ Tensor normalize(In x) {
         y.ptr<T>()[r] = std::copysign(T(1), xd.ptr<T>()[r]);
     }
   });
-  record("normalize", x.where(), y, {x}, saved(xd, w, rstd), normalize_backward);
+  record("normalize", x.where(), y, {x}, saved(xd, w, rstd, factors), normalize_backward);
   return y;
 }
 

@@ -80,15 +80,31 @@ void spread_into(Grads& d, const Grouped& g, Spread op, const detail::Center& ce
   }
 }
 
-// Whether the sums of p-th powers behind these roots all fitted their type: neither overflowed nor lost digits near 0.
+// Whether the sums of p-th powers behind these roots all fitted their type, neither overflowing nor losing digits near
+// 0, and whether the roots have all their digits.
 bool within_range(const Tensor& roots, double p) {
   const bool wide = roots.dtype() == DType::float64;
-  const double least = scalar::pow(wide ? 1e-290 : 1e-30, 1 / p), most = scalar::pow(wide ? 1e308 : 1e38, 1 / p);
+  const double least = std::max(scalar::pow(wide ? 1e-290 : 1e-30, 1 / p), wide ? 1e-300 : 1e-37);
+  const double most = scalar::pow(wide ? 1e308 : 1e38, 1 / p);
   bool all = true;
   detail::with_float(roots.dtype(), [&](auto t) {
     for (Index i = 0; i < roots.numel(); ++i) {
       const double v = static_cast<double>(roots.ptr<decltype(t)>()[i]);
       all = all && v > least && v < most;
+    }
+  });
+  return all;
+}
+
+// Whether these are all 0 or numbers with all their digits.
+bool has_digits(const Tensor& x) {
+  const bool wide = x.dtype() == DType::float64;
+  const double least = wide ? 1e-307 : 1e-37, most = wide ? 1e308 : 3e38;
+  bool all = true;
+  detail::with_float(x.dtype(), [&](auto t) {
+    for (Index i = 0; i < x.numel(); ++i) {
+      const double v = std::fabs(static_cast<double>(x.ptr<decltype(t)>()[i]));
+      all = all && (v == 0 || (v > least && v < most));
     }
   });
   return all;
@@ -165,12 +181,17 @@ Tensor deviation(const char* op, bool root, In x, const Axes& axes, VarianceOpti
          [reduced, divisor, root](Grads& d, const Tensor& dy, const Tensor& in, const Tensor& mean, const Tensor& rest,
                                   const Tensor& s) {
            const Grouped groups(in, reduced);
-           Tensor a = groups.from_result(dy);
-           if (root)
-             a = mapped(a, s, [divisor](double v, double u) { return u == 0 ? 0 : v / (u * divisor); });
-           else
-             a = scaled(a, 2 / divisor);
-           spread_into(d, groups, Spread::deviation, {mean, rest}, a);
+           const Tensor a = groups.from_result(dy);
+           if (!root) return spread_into(d, groups, Spread::deviation, {mean, rest}, scaled(a, 2 / divisor));
+           const auto divided = [divisor](double v, double u) { return u == 0 ? 0 : v / (u * divisor); };
+           const Tensor shares = mapped(a, s, divided);
+           if (divisor == 0 || (within_range(s, 2) && has_digits(shares)))
+             return spread_into(d, groups, Spread::deviation, {mean, rest}, shares);
+           // In units: a / s may overflow, or the mean and s have lost digits.
+           Tensor unit;
+           const Grouped units = in_units(groups, unit);
+           const Deviation in_them = deviation_of(units, divisor, true);
+           spread_into(d, units, Spread::deviation, in_them.mean, mapped(a, in_them.values, divided));
          });
   return y;
 }
@@ -193,33 +214,31 @@ Tensor rescaled_norm(const Grouped& g, double p) {
   return mapped(scaled_norm, unit, [](double v, double u) { return v * u; });
 }
 
-// dx = dy sign(x) (|x| / y)^(p - 1); 0 where x or y is 0. The greatest |x| share the gradient of p = infinity.
+// The greatest |x| share dy.
+void greatest_backward(Grads& d, const Grouped& g, const Tensor& dy, const Tensor& y) {
+  Grouped sizes = g;
+  sizes.x = mapped(g.x, [](double v) { return std::fabs(v); });
+  Tensor shares = Tensor::empty_like(g.x);
+  detail::spread(Spread::equal, sizes, {y, {}}, detail::share(sizes, y, dy), shares, false);
+  const auto signed_by = [](double v, double x) { return x > 0 ? v : x < 0 ? -v : x == 0 ? 0 : x; };
+  d.add(0, g.to_input(mapped(shares, g.x, signed_by)));
+}
+
+// dx = dy sign(x) (|x| / y)^(p - 1), 0 < p < infinity; 0 where x or y is 0. From y itself where its powers and the
+// quotients fit the type, else from x in units, of which neither 1 / y nor a power overflows.
 void norm_backward(Grads& d, const Grouped& g, double p, const Tensor& dy, const Tensor& y) {
   if (p == 1) return spread_into(d, g, Spread::sign, {}, dy);
-  if (p == 2) {
-    const Tensor a = mapped(dy, y, [](double v, double u) { return u == 0 ? 0 : v / u; });
-    return spread_into(d, g, Spread::deviation, {}, a);
-  }
-  Grouped shares = g;
-  if (p == detail::kInfinity) {
-    Grouped sizes = g;
-    sizes.x = mapped(g.x, [](double v) { return std::fabs(v); });
-    shares.x = Tensor::empty_like(g.x);
-    detail::spread(Spread::equal, sizes, {y, {}}, detail::share(sizes, y, dy), shares.x, false);
-    const auto signed_by = [](double v, double x) { return x > 0 ? v : x < 0 ? -v : x == 0 ? 0 : x; };
-    return d.add(0, g.to_input(mapped(shares.x, g.x, signed_by)));
-  }
-  Tensor a = dy;
-  if (within_range(y, p)) {
-    a = mapped(dy, y, [p](double v, double u) { return v / scalar::pow(u, p - 1); });
-  } else {
-    shares.x = Tensor::empty_like(g.x);
-    const Tensor inverse = mapped(y, [](double u) { return u == 0 ? 0 : 1 / u; });
-    detail::spread(Spread::deviation, g, {}, inverse, shares.x, false);
-  }
   const auto power_of = [p](double v) { return v == 0 ? 0 : std::copysign(scalar::pow(std::fabs(v), p - 1), v); };
-  shares.x = mapped(shares.x, power_of);
-  spread_into(d, shares, Spread::deviation, {}, a);
+  const auto divided = [p](double v, double u) { return u == 0 ? 0 : v / (p == 2 ? u : scalar::pow(u, p - 1)); };
+  Grouped powers = g;
+  Tensor a = mapped(dy, y, divided);
+  if (!within_range(y, p) || !has_digits(a)) {
+    Tensor unit;
+    powers = in_units(g, unit);
+    a = mapped(dy, root_of_powers(powers, p), divided);
+  }
+  if (p != 2) powers.x = mapped(powers.x, power_of);
+  spread_into(d, powers, Spread::deviation, {}, a);
 }
 
 }  // namespace
@@ -279,7 +298,11 @@ Tensor norm(In x, const Axes& axes, NormOptions options) {
   record("norm", x.where(), y, {x}, saved(x.tensor(), values),
          [reduced, p](Grads& d, const Tensor& dy, const Tensor& in, const Tensor& result) {
            const Grouped groups(in, reduced);
-           if (groups.n > 0) norm_backward(d, groups, p, groups.from_result(dy), result);
+           if (groups.n == 0) return;
+           if (p == detail::kInfinity)
+             greatest_backward(d, groups, groups.from_result(dy), result);
+           else
+             norm_backward(d, groups, p, groups.from_result(dy), result);
          });
   return y;
 }

@@ -227,6 +227,33 @@ TEST_CASE("layer_norm, rms_norm and normalize are right where squares overflow o
   });
 }
 
+TEST_CASE("normalize, and norms without an eps, are right for rows of subnormal numbers, on each level") {
+  on_each_level([] {
+    for (const DType dtype : {DType::float32, DType::float64}) {
+      const bool wide = dtype == DType::float64;
+      const double size = wide ? 1e-315 : 1e-41, digits = wide ? 1e-12 : 5e-6;
+      const Tensor units = Tensor::from<double>({3, -1, 0.5, 0, 0, 0, 2, 1, -2}, {3, 3});
+      // So small that the gradients, which are as large as 1 / size, fit their type.
+      const double small = wide ? 1e-10 : 1e-5;
+      const Tensor x = (units * size).to(dtype),
+                   dy = (Tensor::from<double>({1, 2, 3, 4, 5, 6, 7, 8, 9}, {3, 3}) * small).to(dtype);
+      // The same rows in larger units, exactly, whose derivatives are smaller by as much.
+      const double unit = wide ? 0x1p1000 : 0x1p130;
+      const Tensor larger = x.to(DType::float64) * unit;
+      const auto same = [&](const std::function<Tensor(const List&)>& f, Index rows) {
+        const Run got = run(f, {x.slice(0, 0, rows)}, dy.slice(0, 0, rows)),
+                  want = run(f, {larger.slice(0, 0, rows)}, dy.to(DType::float64).slice(0, 0, rows));
+        const double scale = max(abs(want.gradients[0])).item();
+        CHECK(worst(got.y.to(DType::float64), want.y, digits, digits) <= 1);
+        CHECK(worst(got.gradients[0].to(DType::float64) / unit, want.gradients[0], digits, digits * scale) <= 1);
+      };
+      same([](const List& in) { return normalize(in[0]); }, 3);
+      same([](const List& in) { return rms_norm(in[0], Tensor(), 0); }, 1);  // a row of zeros is 0 / 0 there
+      same([](const List& in) { return layer_norm(in[0], Tensor(), Tensor(), 0); }, 1);
+    }
+  });
+}
+
 TEST_CASE("normalize of single elements is their sign, whose gradient is 0, on each level") {
   on_each_level([] {
     for (const DType dtype : {DType::float32, DType::float64}) {

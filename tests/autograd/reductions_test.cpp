@@ -25,6 +25,27 @@ concept NormOf = requires(Arguments... arguments) {
 static_assert(NormOf<Tensor> && NormOf<Tensor, Axes> && NormOf<Tensor, Axes, NormOptions>);
 static_assert(!NormOf<Tensor, int> && !NormOf<Tensor, double> && !NormOf<Tensor, double, Axes>);
 
+// Axes are whole numbers, counts too, and flags are true or false: nothing else is converted.
+template <class A>
+concept AxisOfAny = requires(const Tensor& x, A a) { sum(x, a); } || requires(const Tensor& x, A a) { mean(x, a); } ||
+    requires(const Tensor& x, A a) { max(x, a); } || requires(const Tensor& x, A a) { min(x, a); } ||
+    requires(const Tensor& x, A a) { argmax(x, a); } || requires(const Tensor& x, A a) { argmin(x, a); } ||
+    requires(const Tensor& x, A a) { variance(x, a); } || requires(const Tensor& x, A a) { stddev(x, a); } ||
+    requires(const Tensor& x, A a) { logsumexp(x, a); } || requires(const Tensor& x, A a) { any(x, a); } ||
+    requires(const Tensor& x, A a) { all(x, a); } || requires(const Tensor& x, A a) { prod(x, a); } ||
+    requires(const Tensor& x, A a) { cumsum(x, a); } || requires(const Tensor& x, A a) { top_k(x, a); } ||
+    requires(const Tensor& x, A a) { top_k(x, 1, a); } || requires(const Tensor& x, A a) { sum(x, {0, a}); } ||
+    requires(const Tensor& x, A a) { max(x, {a}); } || requires(const Tensor& x, A a) { norm(x, {a}); };
+static_assert(!AxisOfAny<double> && !AxisOfAny<float> && !AxisOfAny<bool> && !AxisOfAny<long double>);
+template <class A>
+concept AxisOfAll = requires(const Tensor& x, A a) {
+  sum(x, a), mean(x, a), max(x, a), min(x, a), argmax(x, a), argmin(x, a), variance(x, a), stddev(x, a);
+  logsumexp(x, a), any(x, a), all(x, a), prod(x, a), cumsum(x, a), top_k(x, a), top_k(x, 1, a);
+  sum(x, {0, a}), max(x, {a}), norm(x, {a}), max(x, a, true), argmax(x, a, true), top_k(x, 1, a, false);
+};
+static_assert(AxisOfAll<int> && AxisOfAll<Index> && AxisOfAll<short> && AxisOfAll<std::size_t>);
+static_assert(requires(const Tensor& x) { maximum(x, 0), minimum(x, 1.0), max(x), sum(x, {}), sum(x, {}, true); });
+
 const std::vector<std::vector<int>> kReducedAxes = {{}, {0}, {1}, {-1}, {0, 2}, {1, 0}, {0, 1, 2}};
 
 double naive_sum(const std::vector<double>& x) {
@@ -201,6 +222,72 @@ TEST_CASE("stddev and norm are right where squares overflow or underflow, with t
   CHECK(norm(Tensor::from({3e38, 0})).item() == static_cast<double>(3e38f));
   CHECK(norm(Tensor::from({3e38, 3e38})).item() == kInf);
   CHECK(std::isnan(stddev(Tensor::from({kInf, 0, 0})).item()));
+}
+
+// dx = dy sign(x) (|x| / |x|_p)^(p - 1), in long double, of each row.
+Tensor naive_norm_gradient(const Tensor& x, double p, double dy) {
+  Tensor d = Tensor::zeros(x.shape(), DType::float64);
+  for (Index r = 0; r < x.dim(0); ++r) {
+    long double norm = 0;
+    const auto at = [&](Index j) { return static_cast<long double>(x.at({r, j})); };
+    for (Index j = 0; j < x.dim(1); ++j) norm += std::pow(std::fabs(at(j)), static_cast<long double>(p));
+    norm = std::pow(norm, 1 / static_cast<long double>(p));
+    for (Index j = 0; j < x.dim(1); ++j)
+      if (at(j) != 0)
+        d.ptr<double>()[r * x.dim(1) + j] = static_cast<double>(
+            std::copysign(dy * std::pow(std::fabs(at(j)) / norm, static_cast<long double>(p - 1)), at(j)));
+  }
+  return d;
+}
+
+TEST_CASE("norm's gradient is right for vectors of any size, subnormal ones included, and for any dy") {
+  for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16}) {
+    const bool wide = dtype == DType::float64;
+    for (const double size : wide ? std::vector<double>{1e-318, 3e-308, 1e-160, 1e-20, 1e160, 1e307}
+                                  : std::vector<double>{1e-40, 3e-39, 1e-37, 1e-25, 1e-12, 1e15, 1e20, 1e37})
+      for (const double dy : {1.0, 1e-20, 1e20})
+        for (const double p : {1.0, 1.5, 2.0, 3.0, 8.0}) {
+          CAPTURE(size);
+          CAPTURE(dy);
+          CAPTURE(p);
+          const Tensor x = (Tensor::from<double>({1, -0.5, 0.25, 0, 0, 0, -2, 0.75, 1.5}, {3, 3}) * size).to(dtype);
+          const std::vector<double> got =
+              gradient_of([&](In v) { return norm(v, {1}, {.p = p}).to(DType::float64) * dy; }, x);
+          const Tensor wanted = naive_norm_gradient(x.to(DType::float64), p, dy);
+          const double digits = dtype == DType::bfloat16 ? 5e-3 : wide ? 1e-13 : 1e-6;
+          CHECK(test::worst(Tensor::from(got, x.shape()), wanted, digits, digits * 1e-3 * dy) <= 1);
+        }
+  }
+  // A power below 1 has a gradient that grows without bound towards 0, which float32 still holds here.
+  const Tensor x = Tensor::from({1e-40, 2e-40}, {1, 2});
+  const Tensor d = Tensor::from(gradient_of([](In v) { return norm(v, {1}, {.p = 0.5}); }, x), x.shape());
+  CHECK(test::worst(d, naive_norm_gradient(x.to(DType::float64), 0.5, 1), 1e-5, 0) <= 1);
+}
+
+TEST_CASE("stddev's gradient is right for rows of any size, subnormal ones included, and for any dy") {
+  for (const DType dtype : {DType::float32, DType::float64}) {
+    const bool wide = dtype == DType::float64;
+    for (const double size : wide ? std::vector<double>{1e-316, 1e-308, 1e-160, 1e160}
+                                  : std::vector<double>{1e-40, 1e-38, 1e-25, 1e20, 1e37})
+      for (const double dy : {1.0, 1e-20}) {
+        CAPTURE(size);
+        CAPTURE(dy);
+        const Tensor x = (Tensor::from<double>({1, -0.5, 0.25, 2, 2, 2, -2, 0.75, 1.5}, {3, 3}) * size).to(dtype);
+        const Tensor got = Tensor::from(
+            gradient_of([&](In v) { return stddev(v, 1).to(DType::float64) * dy; }, x), x.shape());
+        Tensor wanted = Tensor::zeros({3, 3}, DType::float64);
+        for (Index r = 0; r < 3; ++r) {
+          long double mean = 0, squares = 0;
+          for (Index j = 0; j < 3; ++j) mean += static_cast<long double>(x.at({r, j})) / 3;
+          for (Index j = 0; j < 3; ++j) squares += std::pow(static_cast<long double>(x.at({r, j})) - mean, 2.0L);
+          for (Index j = 0; j < 3 && r != 1; ++j)
+            wanted.ptr<double>()[3 * r + j] = static_cast<double>(
+                dy * (static_cast<long double>(x.at({r, j})) - mean) / (2 * std::sqrt(squares / 2)));
+        }
+        const double digits = wide ? 1e-13 : 1e-6;
+        CHECK(test::worst(got, wanted, digits, digits * dy) <= 1);
+      }
+  }
 }
 
 TEST_CASE("variance, stddev, logsumexp and norm pass gradcheck") {
