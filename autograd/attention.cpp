@@ -80,15 +80,17 @@ AttentionProblem<T, S> problem_of(const FlexInputs& x, const ScoreContext<T>& co
 }
 
 // The gradients of a function's parameters, in float64: tasks in a row share a copy of them, in which each adds to what
-// the one before left, so that the order of the sum is the same for any number of threads.
+// the one before left, so that the order of the sum is the same for any number of threads. Where each sequence and head
+// has entries of its own, there is a copy per group of blocks of keys, whose tasks meet in none of them.
 template <class T>
 class ParameterSums {
  public:
-  ParameterSums(const FlexInputs& x, const Grads& d, const ScoreContext<T>& context, Index tasks)
+  ParameterSums(const FlexInputs& x, const Grads& d, const ScoreContext<T>& context, Index tasks, Index groups)
       : context_(context),
         size_(size_of(x, d)),
-        share_(std::max<Index>(1, (tasks + kParameterSums - 1) / kParameterSums)),
-        copies_(std::max<Index>(1, (tasks + share_ - 1) / share_)),
+        by_row_(Mods::by_row(x.flex.score_mod)),
+        share_(by_row_ ? 1 : std::max<Index>(1, (tasks + kParameterSums - 1) / kParameterSums)),
+        copies_(by_row_ ? groups : std::max<Index>(1, (tasks + share_ - 1) / share_)),
         sums_(static_cast<std::size_t>(size_ * copies_)) {
     std::fill_n(sums_.data(), sums_.size(), 0.0);
   }
@@ -98,7 +100,7 @@ class ParameterSums {
   // What task i is called with.
   ScoreContext<T> context(const FlexInputs& x, const Grads& d, Index i) {
     ScoreContext<T> c = context_;
-    double* to = sums_.data() + i / share_ * size_;
+    double* to = sums_.data() + (by_row_ ? i % copies_ : i / share_) * size_;
     each_wanted(x, d, [&](std::size_t n, const Tensor& parameter) {
       c.parameters[n].sums = to;
       to += parameter.numel();
@@ -119,7 +121,9 @@ class ParameterSums {
 
  private:
   const ScoreContext<T>& context_;
-  Index size_, share_, copies_;
+  Index size_;
+  bool by_row_;
+  Index share_, copies_;
   Scratch<double> sums_;
 
   template <class F>
@@ -215,7 +219,7 @@ void backward(const FlexInputs& x, const Tensor& out, const Tensor& dout, const 
   const double flops =
       2.5 * flops_of(p.queries * shared, p.keys, p.width + p.value_width, p.causal) / static_cast<double>(g.groups);
   ThreadScratch<T> scratch(static_cast<Index>(kernel.backward_scratch(p)));
-  ParameterSums<T> sums(x, d, context, heads * g.groups);
+  ParameterSums<T> sums(x, d, context, heads * g.groups, g.groups);
   const Index share = sums.wanted() ? sums.share() : 1;
   parallel_for(heads * g.groups, (grain_for_flops(flops) + share - 1) / share * share, [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i) {

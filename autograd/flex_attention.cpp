@@ -24,6 +24,14 @@ ScoreMod ScoreModAccess::of_kernels(std::shared_ptr<const void> function, ScoreF
   return f;
 }
 
+ScoreMod ScoreModAccess::of_rows(std::shared_ptr<const void> function, ScoreFunction<float> (*f32)(),
+                                 ScoreFunction<double> (*f64)(), const Tensor& by_row) {
+  ScoreMod f;
+  f.function_ = std::move(function), f.f32_ = f32, f.f64_ = f64, f.by_row_ = true;
+  if (by_row.defined()) f.add_parameter(by_row);
+  return f;
+}
+
 struct BlockMask::State {
   MaskMod mask;
   Shape shape;

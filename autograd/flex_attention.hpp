@@ -336,6 +336,7 @@ class ScoreMod {
   std::array<Tensor, kMostScoreParameters> parameters_;
   int count_ = 0;
   bool by_head_ = false;  // the first parameter has a row for each head, or one for all
+  bool by_row_ = false;   // the parameters have entries for each sequence and head, which no other reads
 
   void add_parameter(const Tensor& x);
 };
@@ -432,12 +433,16 @@ struct ScoreModAccess {
   static auto& parameters(auto& f) { return f.parameters_; }
   static const void* context(const auto& f) { return f.function_.get(); }
   static bool by_head(const ScoreMod& f) { return f.by_head_; }
+  static bool by_row(const ScoreMod& f) { return f.by_row_; }
   static int count(const MaskMod& m, const ScoreTile& at) { return m.count_(m.function_.get(), at); }
   static const MaskMod& mask(const BlockMask& m);
   static const BlockKind* blocks(const BlockMask& m);
   // One whose loops are kernels.
   static ScoreMod of_kernels(std::shared_ptr<const void> function, ScoreFunction<float> (*f32)(),
                              ScoreFunction<double> (*f64)(), const Tensor& by_head);
+  // The same with a parameter [B, H, S], which may be undefined.
+  static ScoreMod of_rows(std::shared_ptr<const void> function, ScoreFunction<float> (*f32)(),
+                          ScoreFunction<double> (*f64)(), const Tensor& by_row);
 };
 
 }  // namespace detail

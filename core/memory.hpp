@@ -45,6 +45,16 @@ template <class T> class Scratch {
   std::size_t n_;
 };
 
+// For std::allocate_shared and the like, whose memory is the pool's then.
+template <class T> struct PoolAllocator {
+  using value_type = T;
+  PoolAllocator() = default;
+  template <class U> PoolAllocator(const PoolAllocator<U>&) {}
+  T* allocate(std::size_t n) { return static_cast<T*>(pool::allocate(n * sizeof(T))); }
+  void deallocate(T* p, std::size_t n) noexcept { pool::deallocate(p, n * sizeof(T)); }
+  template <class U> bool operator==(const PoolAllocator<U>&) const { return true; }
+};
+
 // Bytes that this process can have at most: the machine's, or less by cgroup or by ulimit -v.
 double memory_limit();
 

@@ -1,4 +1,5 @@
-// Biases by distance and soft caps, on tiles [keys, lanes] of scores. A tile of one lane is a query that decodes.
+// Biases by distance, soft caps and forget gates, on tiles [keys, lanes] of scores. A tile of one lane is a query that
+// decodes.
 #include "score_functions.hpp"
 #include "lane_sums.hpp"
 
@@ -103,9 +104,51 @@ void sum_cap(const ScoreContext<T>& x, const ScoreTile& at, const T* s, const T*
   }));
 }
 
+// y = log2(e) (s + (c_last - c_key)), and -inf for keys that a gate of 0 hides. The difference is taken in float64:
+// it is never large where a weight is not small, though both c may be.
+template <class T>
+void forget(const ScoreContext<T>& x, const ScoreTile& at, T* s, T*) {
+  const ForgetGates& g = *static_cast<const ForgetGates*>(x.function);
+  const long head = at.batch * g.heads + at.head, query = at.query - (g.keys - g.queries);
+  // of the tile's queries, lanes of no query as the last one: c, and how many of the tile's keys are hidden
+  alignas(64) double row_whole[kMaxLanes], row_part[kMaxLanes];
+  alignas(64) T hidden[kMaxLanes], c[kMaxLanes];
+  for (long i = 0; i < at.lanes; ++i) {
+    const long row = head * g.queries + query + (i < at.queries ? i : at.queries - 1);
+    const long n = g.start[row] - at.key;
+    row_whole[i] = g.row_whole[row], row_part[i] = g.row_part[row];
+    hidden[i] = static_cast<T>(n < 0 ? 0 : n < at.keys ? n : at.keys);
+  }
+  const double *whole = g.whole + head * g.keys + at.key, *part = g.part + head * g.keys + at.key;
+  const T unit = static_cast<T>(kScoreUnit);
+  for (long j = 0; j < at.keys; ++j) {
+    for (long i = 0; i < at.lanes; ++i)
+      c[i] = static_cast<T>((row_whole[i] - whole[j]) + (row_part[i] - part[j]));
+    T* row = s + j * at.lanes;
+    for (long i = 0; i < at.lanes; ++i)
+      row[i] = static_cast<T>(j) < hidden[i] ? -static_cast<T>(__builtin_inf()) : (row[i] + c[i]) * unit;
+  }
+}
+
+// sums of c_key -= sum of df over queries. c_last has no gradient: it changes all scores of its query by the same.
+template <class T>
+void sum_forget(const ScoreContext<T>& x, const ScoreTile& at, const T*, const T* df) {
+  const ForgetGates& g = *static_cast<const ForgetGates*>(x.function);
+  if (x.parameters[0].sums == nullptr) return;
+  double* sums = x.parameters[0].sums + (at.batch * g.heads + at.head) * g.keys + at.key;
+  for (long j = 0; j < at.keys; ++j) {
+    double part[8] = {};
+    for (long i = 0; i < at.lanes; i += 8)
+      for (long n = 0; n < 8; ++n) part[n] += static_cast<double>(df[j * at.lanes + i + n]);
+    sums[j] -= ((part[0] + part[4]) + (part[1] + part[5])) + ((part[2] + part[6]) + (part[3] + part[7]));
+  }
+}
+
 template <class T>
 constexpr ScoreFunctions<T> functions_of() {
-  return {{add_distance<T>, sum_distance<T>, false}, {cap<T>, sum_cap<T>, true}};
+  return {{add_distance<T>, sum_distance<T>, false},
+          {cap<T>, sum_cap<T>, true},
+          {forget<T>, sum_forget<T>, false}};
 }
 
 }  // namespace

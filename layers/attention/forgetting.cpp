@@ -1,9 +1,16 @@
+// Softmax attention with a forget gate: running sums of log gates, as a function of scores.
 #include <algorithm>
+#include <cmath>
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/detail/attention_inputs.hpp>
 #include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/flex_attention.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
+#include <heed/core/kernels/dispatch.hpp>
+#include <heed/core/kernels/score_functions.hpp>
+#include <heed/core/memory.hpp>
+#include <heed/core/parallel.hpp>
 #include <heed/layers/attention/detail/compositions.hpp>
 #include <heed/layers/attention/softmax.hpp>
 #include <heed/layers/attention/states.hpp>
@@ -11,44 +18,95 @@
 namespace heed {
 namespace {
 
-// Queries that count from one position. c may grow by about as much within a block as between a query and the keys that
-// it still sees, so that float32 rounds to 1e-5; and the gradient of a bias takes a number per pair of a block.
-constexpr Index kBlock = 256;
+// Log gates below count as this number, which no scores make good: so that sums of their whole parts are exact over
+// 2^23 positions.
+constexpr double kClosed = -1e9;
 
 Tensor log_sigmoid(const Tensor& x) { return -softplus(-x); }
 
-// The call of queries [first, last) and keys [0, keys).
-AttentionCall call_of(AttentionCall call, Index first, Index last, Index keys) {
-  for (Tensor* x : {&call.mask, &call.bias}) {
-    if (x->defined() && x->rank() > 1 && x->dim(-2) > 1) *x = x->slice(-2, first, last);
-    if (x->defined() && x->rank() > 0 && x->dim(-1) > 1) *x = x->slice(-1, 0, keys);
+// The running sums c of log gates [B, Hk, S, 1], float64, with what a kernel reads of them for each query.
+struct RunningGates : kernels::ForgetGates {
+  Tensor sums;   // [2, B, H, S]: whole and part
+  Tensor rows;   // [2, B, H, T]: row_whole and row_part
+  Tensor hides;  // int32 [B, H, T]: start
+
+  RunningGates(const Tensor& log_gates, const AttentionCall& call, const Shape& grid)
+      : sums(Tensor::empty({2, grid[0], grid[1], grid[3]}, DType::float64)),
+        rows(Tensor::empty({2, grid[0], grid[1], grid[2]}, DType::float64)),
+        hides(Tensor::empty({grid[0], grid[1], grid[2]}, DType::int32)) {
+    const Index n = grid[0] * grid[1];
+    heads = grid[1], queries = grid[2], keys = grid[3];
+    whole = sums.ptr<double>(), part = whole + n * keys;
+    row_whole = rows.ptr<double>(), row_part = row_whole + n * queries;
+    start = hides.ptr<std::int32_t>();
+    const detail::PairMasks masks(call, grid);
+    const Tensor bias = call.bias.defined() ? call.bias.expand(grid) : Tensor();
+    const Index shared = heads / log_gates.dim(1);
+    parallel_for(n, grain_for(4 * (keys + queries)), [&](Index begin, Index end) {
+      for (Index i = begin; i < end; ++i)
+        of_head(i / heads, i % heads, log_gates.ptr<double>() + i / shared * keys, call.causal, masks, bias);
+    });
   }
-  if (call.key_mask.defined()) call.key_mask = call.key_mask.slice(1, 0, keys);
-  if (call.key_lengths.defined()) call.key_lengths = minimum(call.key_lengths, static_cast<double>(keys));
-  return call;
+
+ private:
+  void of_head(Index b, Index h, const double* log_gate, bool causal, const detail::PairMasks& masks,
+               const Tensor& bias) {
+    const Index at = b * heads + h;
+    double *to_whole = sums.ptr<double>() + at * keys, *to_part = to_whole + sums.numel() / 2;
+    double *to_row = rows.ptr<double>() + at * queries, *to_rest = to_row + rows.numel() / 2;
+    std::int32_t* to_start = hides.ptr<std::int32_t>() + at * queries;
+    double sum = 0, rest = 0;
+    Index reset = 0, query = 0;
+    // What queries up to `last` read, when all positions up to theirs are in the sums.
+    const auto rows_until = [&](Index last) {
+      for (; query <= last; ++query) {
+        Index j = masks.end(b, query) - 1;
+        while (j >= 0 && !(masks.allows(b, h, query, j) && (!bias.defined() || shown_by(bias, b, h, query, j)))) --j;
+        to_row[query] = j < 0 ? 0 : to_whole[j], to_rest[query] = j < 0 ? 0 : to_part[j];
+        to_start[query] = static_cast<std::int32_t>(reset);
+      }
+    };
+    if (causal) rows_until(queries - keys - 1);
+    for (Index j = 0; j < keys; ++j) {
+      const double gate = log_gate[j] < kClosed ? kClosed : log_gate[j], near = std::nearbyint(gate);
+      if (log_gate[j] == -HUGE_VAL)
+        reset = j;
+      else
+        sum += near, rest += gate - near;
+      to_whole[j] = sum, to_part[j] = rest;
+      if (causal) rows_until(queries - keys + j);
+    }
+    rows_until(queries - 1);
+  }
+  // -inf hides a pair as a mask does.
+  static bool shown_by(const Tensor& bias, Index b, Index h, Index i, Index j) {
+    const Strides& s = bias.strides();
+    const Index at = b * s[0] + h * s[1] + i * s[2] + j * s[3];
+    return bias.dtype() == DType::float64 ? bias.ptr<double>()[at] != -HUGE_VAL : bias.ptr<float>()[at] != -HUGE_VALF;
+  }
+};
+
+template <class T>
+ScoreFunction<T> forget_function() {
+  return kernels::of<T>(kernels::score_functions()).forget;
 }
+
+constexpr const char* kForgetting = "forgetting attention";
 
 // By log f [B, Hk, S, 1].
 Tensor attend(In q, In k, In v, const AttentionCall& call, const Tensor& log_gates, std::optional<double> scale) {
-  const Index queries = q.dim(2), ahead = k.dim(2) - queries;
-  const Tensor kept = without_padding(log_gates.to(DType::float64), call);
-  const Tensor c = cumsum(detail::repeat_heads(kept, q.dim(1)), 2).transpose(2, 3);  // [B, H, 1, S]
-  const auto block = [&](Index first) {
-    const Index last = std::min(first + kBlock, queries), keys = std::max<Index>(0, last + ahead);
-    // The position of the first query.
-    const Index from = std::clamp<Index>(first + ahead, 0, std::max<Index>(0, k.dim(2) - 1));
-    AttentionCall of_block = call_of(call, first, last, keys);
-    Tensor bias = c.slice(3, 0, keys);
-    if (keys > 0) bias = c.slice(3, from, from + 1).detach() - bias;
-    bias = bias.to(q.dtype());
-    of_block.bias = of_block.bias.defined() ? of_block.bias + bias : bias;
-    return attention({q->slice(2, first, last), q.where()}, k->slice(2, 0, keys), v->slice(2, 0, keys), of_block,
-                     scale);
-  };
-  if (queries <= kBlock) return block(0);
-  std::vector<Tensor> blocks;
-  for (Index first = 0; first < queries; first += kBlock) blocks.push_back(block(first));
-  return concatenate(blocks, 2);
+  detail::check_heads(kForgetting, q, k, v, true);
+  detail::check_pairs(kForgetting, q, k, call);
+  const Tensor kept = without_padding(log_gates.to(DType::float64), call).contiguous();
+  const auto gates = std::allocate_shared<RunningGates>(
+      PoolAllocator<RunningGates>(), kept, call, Shape{q.dim(0), q.dim(1), q.dim(2), k.dim(2)});
+  // The gradient of c goes to the gates by way of this sum. A gate that is closed for good has none.
+  Tensor c;
+  if (q.dim(0) * q.dim(1) * k.dim(2) > 0)
+    c = cumsum(detail::repeat_heads(where(kept > kClosed, kept, 0.0), q.dim(1)), 2)
+            .view({q.dim(0), q.dim(1), k.dim(2)});
+  const ScoreMod forget = detail::ScoreModAccess::of_rows(gates, forget_function<float>, forget_function<double>, c);
+  return flex_attention(q, k, v, {.score_mod = forget, .scale = scale}, call);
 }
 
 // Keeps log f as one more element of each key.
@@ -66,7 +124,10 @@ struct ForgettingState {
 }  // namespace
 
 Tensor ForgettingAttention::apply(In q, In k, In v, const AttentionCall& call, std::span<const Tensor> inputs) const {
-  detail::check_pairs("forgetting attention", q, k, call);
+  detail::check_heads(kForgetting, q, k, v, true);
+  const Shape one_each = k.shape().with(-1, 1);
+  check(inputs.size() == 1 && inputs[0].shape() == one_each, q.where(), kForgetting, ": k is ", k.tensor(),
+        " and forget is ", inputs.empty() ? Tensor() : inputs[0], "; it must be ", one_each);
   // Padding may hold NaN, whose derivative would be NaN even times 0: it is taken away here and behind the sigmoid.
   const Tensor gates = without_padding({inputs[0], q.where()}, call).to(DType::float64);
   return attend(q, k, v, call, log_sigmoid(gates), scale);

@@ -69,9 +69,11 @@ struct CosineAttention {
 // over j <= i, where the layer makes `forget` of its input, a number per key head and position. A masked key forgets
 // nothing: rows with padding, before them or behind, are what they are without.
 //
-// With c_j = log f_1 + ... + log f_j a score is scale q_i . k_j - c_j + c_i, and c_i, the same for all keys of a query,
-// has no part in its softmax. So it is softmax attention with a bias per key. As float32 could not tell neighbours
-// apart where c is large, sums are float64, and each block of queries counts c from its first position.
+// With c_j = log f_1 + ... + log f_j a score is scale q_i . k_j + c_l - c_j, where l is the last key that query i may
+// see (any other choice changes all scores of a query by the same). Differences are taken in float64 of sums that are
+// kept in two parts, so that any number of gates may close, down to forget = -inf: what follows a gate of 0 equals, to
+// rounding, a sequence that begins there, and a query whose keys are all hidden by such gates gets zeros. A forget of
+// -1e9 or less has no gradient.
 
 struct ForgettingAttention {
   std::optional<double> scale = {};  // 1 / sqrt(D) unless given

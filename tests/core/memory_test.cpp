@@ -3,9 +3,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cmath>
 #include <heed/core/check.hpp>
 #include <heed/core/memory.hpp>
+#include <memory>
 
 #include "tests/support.hpp"
 
@@ -88,4 +90,13 @@ TEST_CASE("memory: scratch is of the pool, and goes back to it") {
   CHECK(memory_use().cached >= 8000);
   release_cached_memory();
   CHECK(memory_use().cached == 0);
+}
+
+TEST_CASE("memory: an object that is allocated by PoolAllocator takes the pool's memory and gives it back") {
+  const std::size_t before = memory_use().current;
+  std::shared_ptr<std::array<double, 1000>> many =
+      std::allocate_shared<std::array<double, 1000>>(PoolAllocator<std::array<double, 1000>>());
+  CHECK(memory_use().current >= before + 8000);
+  many.reset();
+  CHECK(memory_use().current == before);
 }
