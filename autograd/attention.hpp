@@ -25,9 +25,9 @@ namespace heed {
 //   attention(q, k, v, {.causal = true, .key_lengths = lengths});
 //
 // A key takes part for a query where all of causal, key_lengths, key_mask, mask and a bias above -infinity allow it. A
-// key that does not has no effect at all, even if it or its value is NaN; one that does is seen whatever its weight: a
-// NaN value with a weight that rounds to 0 makes the result NaN. A query without any key gets zeros and passes no
-// gradient on.
+// key that does not has no effect at all, even if it or its value is NaN or infinite. One that does is seen whatever
+// its weight: a NaN or infinite value with a weight that rounds to 0 makes the result NaN, as 0 * infinity is. A query
+// without any key gets zeros and passes no gradient on.
 
 // B sequences, H heads, T queries, S keys. Undefined tensors ask for nothing. In masks true means: may be attended to,
 // as in PyTorch's scaled_dot_product_attention, and the opposite of what nn.MultiheadAttention has.

@@ -170,8 +170,8 @@ Tensor through(const Problem& p, const Tensor& s, const Tensor& df) {
 }
 
 // sum_j w_ij v_j over the keys that query i may see: 0 * NaN is NaN, and would come from the others too. So where not
-// all values are finite, those that are not are counted aside: NaN of any key that is seen, infinities of those with a
-// weight.
+// all values are finite, those that are not are counted aside: NaN of any key that is seen, and of infinities whose
+// weight is 0; the other infinities as they are.
 Tensor mixed(const Problem& p, const Rows& r, const Block& b, const Tensor& w) {
   const Tensor v = r.seen(p.v), weights = by_group(p, w);
   if (p.finite) return matmul(weights, v);
@@ -179,11 +179,13 @@ Tensor mixed(const Problem& p, const Rows& r, const Block& b, const Tensor& w) {
   const auto meets = [&](const Tensor& pairs, const Tensor& these) {
     return matmul(pairs.to(w.dtype()), these.to(w.dtype())) > 0;
   };
+  const Tensor unweighted = where(eq(weights, 0), seen, 0.0);
   const Tensor up = v >= detail::kInfinity, down = v <= -detail::kInfinity, plus = weights > 0, minus = weights < 0;
   Tensor y = matmul(weights, masked_fill(v, logical_not(isfinite(v)), 0));
   y = masked_fill(y, logical_or(meets(plus, up), meets(minus, down)), detail::kInfinity);
   y = where(logical_or(meets(plus, down), meets(minus, up)), y - detail::kInfinity, y);
-  return masked_fill(y, meets(seen, isnan(v)), std::numeric_limits<double>::quiet_NaN());
+  const Tensor nan = logical_or(meets(seen, isnan(v)), meets(unweighted, logical_or(up, down)));
+  return masked_fill(y, nan, std::numeric_limits<double>::quiet_NaN());
 }
 
 void forward(const Problem& p, Tensor& out, Rng& random) {

@@ -186,11 +186,7 @@ void forward(const typename F::Problem& p, const typename F::Output& y, int64_t 
       key_products<F, lanes, kScoreFinish<F>>(x.keys, x.queries + t * x.query_size, p.width, reach, n,
                                               score_factor<F>(p), scores, &fetch);
       finish_scores<lanes>(p, at, scores, x.addend, x.rows);
-      if (!finite) {
-        if ((begun >> t & 1) == 0) clear(outs, x.out_size);
-        begun |= 1u << t;
-        spread_nans(x.values, scores, lanes, n, p.value_width, outs, x.values.pair_stride);
-      }
+      for (long i = 0; !finite && i < n * lanes; ++i) x.rows[i] = scores[i];
       // scores = 2^(scores - top), and what earlier sums are scaled back by: factor [lanes]
       if (p.drop_below == 0) {
         softmax_step<F, lanes, F::kDots>(x.scores, n, x.top + t * lanes, x.sum + t * lanes, x.factor);
@@ -206,6 +202,9 @@ void forward(const typename F::Problem& p, const typename F::Output& y, int64_t 
       // outs [lanes, value_width] = outs * factor + scores^T values
       query_sums<F, lanes, Finish::rescale>(finite, (begun >> t & 1) != 0, x.values, x.scores.operand, p.value_width,
                                             reach, at.rows, n, x.factor, outs, &fetch);
+      if (!finite)
+        spread_unweighted<F>(x.values, x.rows, x.scores.operand, at.rows, lanes, n, p.value_width, outs,
+                             x.values.pair_stride);
       begun |= 1u << t;
     }
   }

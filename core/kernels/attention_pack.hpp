@@ -33,16 +33,20 @@ inline bool pack_keys(const typename F::Problem& p, const HeadRows<const typenam
   return !any(isnan(non_finite));
 }
 
-// NaN of the values x [keys, width] to the sums c [lanes, stride] of the queries that see them: all whose score is not
-// -inf, also where the weight will be 0.
+// Values x [keys, width] that are not finite, with weights that are 0: 0 * infinity and 0 * NaN are NaN in the sums c
+// [lanes, stride] of the queries that see them, which are all whose score is not -inf.
 template <class F>
-[[gnu::noinline]] void spread_nans(const Matrix<F>& x, const ValueOf<F>* scores, long lanes, long keys, long width,
-                                   ValueOf<F>* c, long stride) {
+[[gnu::noinline]] void spread_unweighted(const Matrix<F>& x, const ValueOf<F>* scores, const Matrix<F>& weights,
+                                         long rows, long lanes, long keys, long width, ValueOf<F>* c, long stride) {
+  using T = ValueOf<F>;
   for (long j = 0; j < keys; ++j)
     for (long d = 0; d < width; ++d) {
-      const ValueOf<F> value = number_by_row(x.rows, x.row_stride, j, d);
-      for (long i = 0; value != value && i < lanes; ++i)
-        if (scores[j * lanes + i] != -kInfinity<ValueOf<F>>) c[i * stride + d] = value;
+      const T value = number_by_row(x.rows, x.row_stride, j, d);
+      if (value - value == T(0)) continue;
+      for (long i = 0; i < rows; ++i) {
+        const bool seen = scores[j * lanes + i] != -kInfinity<T>;
+        if (seen && number_by_pair(weights.pairs, weights.pair_stride, j, i) == T(0)) c[i * stride + d] = value - value;
+      }
     }
 }
 

@@ -264,8 +264,9 @@ Tensor LuongLocalAttention::apply(In q, In k, In v, const AttentionCall& call) c
   const Index B = q.dim(0), H = q.dim(1), T = q.dim(2);
   if (B * H * T * k.dim(2) == 0) return Tensor::zeros({B, H, T, v.dim(3)}, q.dtype());
   const auto finite = [](const Tensor& x) { return std::isfinite(sum(x.detach() * 0).item()); };
+  const auto seen = [&](In x) { return without_padding({x->detach(), x.where()}, call, kLuongLocal); };
   // A NaN that no window sees must not matter.
-  if (is_short(q, k, *this) && finite(k) && finite(v)) return apply_to_all(q, k, v, *this, call);
+  if (is_short(q, k, *this) && finite(seen(k)) && finite(seen(v))) return apply_to_all(q, k, v, *this, call);
   const Local local = local_of(q, k, *this, call);
   Tensor values = rows_at(without_padding(v, call, kLuongLocal), local.windows.keys);  // [B, H, T, W, Dv]
   // A forbidden place holds another key's value, of which a weight of 0 would leave NaN.

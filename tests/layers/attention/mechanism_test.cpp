@@ -1,4 +1,5 @@
-// What a mechanism takes beside q, k and v, what every one refuses of a call, and what it may give back.
+// What a mechanism takes beside q, k and v, what every one refuses of a call, what it may give back, and what all do
+// with values that are not finite. Above 400 lines: these are the rules that hold for every mechanism.
 #include <cmath>
 #include <heed/heed.hpp>
 
@@ -7,10 +8,7 @@
 #include "tests/support.hpp"
 
 using namespace heed;
-using test::check_errors;
-using test::close;
-using test::contains;
-using test::error_of;
+using namespace heed::test;
 
 namespace {
 
@@ -337,4 +335,82 @@ TEST_CASE("a mechanism that does not take bfloat16 gets float32, what it gives i
     const Tensor weights = mechanism.weights(q, k, {.causal = true});
     CHECK(test::same_bits(weights, mechanism.weights(wide(q), wide(k), {.causal = true})));
   }
+}
+
+namespace {
+
+// How many results are finite where NaN in the place of infinity shows, or the reverse.
+double differences(const Tensor& with_infinity, const Tensor& with_nan) {
+  return sum(logical_xor(logical_not(isfinite(with_infinity)), isnan(with_nan))).item();
+}
+Tensor with_value(const Tensor& v, Index position, double value) {
+  const Tensor changed = v.clone();
+  changed.slice(2, position, position + 1).slice(3, 0, 1).fill_(value);
+  return changed;
+}
+// One position after the other.
+Tensor decoded(const AttentionMechanism& m, const Tensor& q, const Tensor& k, const Tensor& v) {
+  const NoTape guard;
+  AttentionState state = m.make_state();
+  const std::vector<Tensor> inputs = inputs_for(m, q, k);
+  std::vector<Tensor> rows;
+  for (Index i = 0; i < q.dim(2); ++i)
+    rows.push_back(state.apply(q.slice(2, i, i + 1), k.slice(2, i, i + 1), v.slice(2, i, i + 1), {.causal = true},
+                               inputs_at(inputs, i, i + 1)));
+  return concatenate(rows, 2);
+}
+
+void check_infinities(const AttentionMechanism& m, bool causal, Index length, DType dtype) {
+  // Scores so far apart that most weights round to 0.
+  const Tensor q = (normal({1, 2, length, 8}, 1) * 15).to(dtype), k = (normal({1, 2, length, 8}, 2) * 15).to(dtype),
+               v = normal({1, 2, length, 8}, 3).to(dtype);
+  const AttentionCall call{.causal = causal};
+  const std::vector<Tensor> inputs = inputs_for(m, q, k);
+  double noticed = 0;
+  for (const Index j : {Index{0}, length / 3, length - 1})
+    for (const double sign : {1.0, -1.0}) {
+      const Tensor infinite = with_value(v, j, sign * kInf), nan = with_value(v, j, kNaN);
+      const Tensor y = m.apply(q, k, infinite, call, inputs);
+      CHECK(differences(y, m.apply(q, k, nan, call, inputs)) == 0);
+      noticed += sum(logical_not(isfinite(y))).item();
+      CHECK(all(isfinite(y.slice(3, 1, 8))).item());
+      if (causal && m.capabilities().state && length < 50)
+        CHECK(differences(decoded(m, q, k, infinite), decoded(m, q, k, nan)) == 0);
+    }
+  CHECK(noticed > 0);
+  if (!m.capabilities().key_mask) return;
+  const Tensor lengths = Tensor::full({1}, static_cast<double>(length - 1), DType::int32);
+  const AttentionCall padded{.causal = causal, .key_lengths = lengths};
+  CHECK(same_bits(m.apply(q, k, with_value(v, length - 1, kInf), padded, inputs),
+                  m.apply(q, k, v, padded, inputs)));
+}
+
+}  // namespace
+
+TEST_CASE("an infinite value shows wherever a NaN does, in all mechanisms, and never in padding") {
+  for (const bool causal : {true, false})
+    for (const std::string& name : mechanism_names(causal))
+      for (const Index length : {7, 150})
+        for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16}) {
+          CAPTURE(name);
+          CAPTURE(causal);
+          CAPTURE(length);
+          CAPTURE(static_cast<int>(dtype));
+          Rng rng(1);
+          AttentionMechanism m = mechanism_by_name(
+              name, {.causal = causal, .heads = 2, .head_size = 8, .context = 160, .window = 5, .stride = 4})(0, rng);
+          if (dtype == DType::bfloat16 && !m.capabilities().bfloat16) continue;
+          if (dtype == DType::float64) to(m, dtype);
+          check_infinities(m, causal, length, dtype);
+        }
+  for (const std::string& name : memory_mechanism_names()) {
+    CAPTURE(name);
+    Rng rng(1);
+    AttentionMechanism m = mechanism_by_name(
+        name, {.causal = false, .memory = true, .heads = 2, .head_size = 8, .context = 160})(0, rng);
+    if (!m.capabilities().causal_only) check_infinities(m, false, 40, DType::float32);
+  }
+  for (const char* similarity : {"embedded-gaussian", "relu"})
+    for (const bool causal : {true, false})
+      check_infinities(GenericAttention(similarity_by_name(similarity)), causal, 90, DType::float32);
 }
