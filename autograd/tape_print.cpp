@@ -80,7 +80,7 @@ std::vector<std::pair<std::string, std::size_t>> Tape::saved_by_module() const {
 
 void Tape::print(std::ostream& to) const {
   const State& s = *state_;
-  std::ostringstream out;  // of its own: the caller's keeps its alignment
+  detail::PlainText out;  // of its own: the caller's keeps its alignment
   std::set<const detail::Storage*> seen;
   std::size_t total = 0;
   out << "step  op                    output                 inputs, and the bytes newly saved\n";
@@ -105,7 +105,7 @@ void Tape::print(std::ostream& to) const {
 
 std::string Tape::graph() const {
   const State& s = *state_;
-  std::ostringstream out;
+  detail::PlainText out;
   out << "digraph tape {\n  rankdir=TB;\n  node [fontname=\"sans-serif\"];\n";
   std::set<std::uint32_t> leaves;
   for (const Step* step : s.steps) {

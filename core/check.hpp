@@ -11,6 +11,7 @@
 //   }
 #pragma once
 #include <heed/core/shape.hpp>
+#include <locale>
 #include <source_location>
 #include <sstream>
 #include <stdexcept>
@@ -52,12 +53,21 @@ class Error : public std::runtime_error {
 
 namespace detail {
 
+// A stream whose text is the same whatever the program's locale: a global one may have a decimal comma, and group the
+// digits of whole numbers.
+struct PlainText : std::ostringstream {
+  PlainText() { imbue(std::locale::classic()); }
+};
+
+// printf's text in the "C" locale, whatever locale the program has set.
+[[gnu::format(printf, 1, 2)]] std::string formatted(const char* how, ...);
+
 // One part of a message. A tensor shows as «[32, 128] float32», and gives its module path to the end of the message.
 // So do parameters, which must not be taken for something with <<: that would print their values.
 template <class T> concept Printable =
     !std::is_convertible_v<const T*, const Tensor*> && requires(std::ostream& out, const T& x) { out << x; };
 struct Message {
-  std::ostringstream text;
+  PlainText text;
   std::string path;  // of the first parameter mentioned, without its last name: blocks.2.mlp
 
   void add(const Tensor& x);

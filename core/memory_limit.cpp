@@ -17,6 +17,7 @@ namespace {
 // The number in a file of a cgroup; infinity where it is not there, or holds "max".
 double limit_in(const std::filesystem::path& file) {
   std::ifstream in(file);
+  in.imbue(std::locale::classic());
   double bytes = 0;
   return in >> bytes ? bytes : INFINITY;
 }
@@ -38,9 +39,7 @@ std::string amount(double bytes) {
   static const char* const kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   int unit = 0;
   for (; bytes >= 1024 && unit < 6; ++unit) bytes /= 1024;
-  char text[48];
-  std::snprintf(text, sizeof text, "%.3g %s", bytes, kUnits[unit]);
-  return text;
+  return detail::formatted("%.3g %s", bytes, kUnits[unit]);
 }
 
 }  // namespace

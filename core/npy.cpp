@@ -1,13 +1,6 @@
 // NumPy's .npy files, read and written.
 #include <heed/core/npy.hpp>
 //
-#include <heed/core/array.hpp>
-#if __has_include(<xtensor/io/xnpy.hpp>)
-#include <xtensor/io/xnpy.hpp>
-#else
-#include <xtensor/xnpy.hpp>
-#endif
-
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
@@ -115,6 +108,7 @@ Header read_header(const std::filesystem::path& file) {
   require(field(header, "fortran_order", name) == "False", "load_npy: ", name,
           " is in Fortran order; it must be in C order");
   std::istringstream sizes(field(header, "shape", name));
+  sizes.imbue(std::locale::classic());  // a comma groups no digits
   char c = 0;
   for (Index n = 0; sizes >> c;) {
     if (c == ')') break;
@@ -126,14 +120,22 @@ Header read_header(const std::filesystem::path& file) {
   return h;
 }
 
-template <class F>
-void with_npy_type(DType t, F&& f) {
-  switch (t) {
-    case DType::float32: return f(float{});
-    case DType::float64: return f(double{});
-    case DType::int32: return f(std::int32_t{});
-    default: return f(bool{});
-  }
+// Format 1.0: a dictionary of Python's, padded by spaces to whole multiples of 64 bytes. (xtensor's writes the shape as
+// the program's locale has it.)
+std::string header_of(const Tensor& x) {
+  const Type* type = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Type& t) {
+    return t.dtype == x.dtype() && t.bytes == size_of(t.dtype);
+  });
+  std::string shape;
+  for (Index n : x.shape()) shape += (shape.empty() ? "" : ", ") + std::to_string(n);
+  if (x.rank() == 1) shape += ",";
+  std::string dictionary = std::string("{'descr': ") + type->name + ", 'fortran_order': False, 'shape': (" + shape;
+  dictionary += "), }";
+  constexpr std::size_t kBefore = 10;
+  dictionary += std::string(63 - (kBefore + dictionary.size()) % 64, ' ') + "\n";
+  const std::size_t length = dictionary.size();
+  const std::string magic("\x93NUMPY\x01\0", 8);
+  return magic + static_cast<char>(length & 255) + static_cast<char>(length >> 8) + dictionary;
 }
 
 }  // namespace
@@ -142,14 +144,13 @@ void save_npy(const std::filesystem::path& file, const Tensor& x) {
   require(x.defined() && x.dtype() != DType::bfloat16, "save_npy: x is ", x,
           "; it must be float32, float64, int32 or bool8");
   const Tensor dense = x.detach().dense();
-  with_npy_type(x.dtype(), [&](auto t) {
-    using T = decltype(t);
-    std::ofstream out(file, std::ios::binary);
-    const std::string bytes = xt::dump_npy(dense.array<T>());
-    out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    out.close();
-    require(out.good(), "save_npy: ", file.string(), " cannot be written: ", std::strerror(errno));
-  });
+  const std::string bytes = header_of(dense);
+  std::ofstream out(file, std::ios::binary);
+  out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  out.write(static_cast<const char*>(dense.raw()),
+            static_cast<std::streamsize>(static_cast<std::size_t>(x.numel()) * size_of(x.dtype())));
+  out.close();
+  require(out.good(), "save_npy: ", file.string(), " cannot be written: ", std::strerror(errno));
 }
 
 Tensor load_npy(const std::filesystem::path& file) {

@@ -1,5 +1,10 @@
-// How tensors look in text.
+// How tensors and numbers look in text.
+#include <locale.h>
+
+#include <algorithm>
 #include <cmath>
+#include <cstdarg>
+#include <cstdio>
 #include <heed/core/members.hpp>
 #include <heed/core/tensor.hpp>
 #include <iomanip>
@@ -27,16 +32,10 @@ void for_shown(const Tensor& x, bool all, F&& f) {
 }
 
 std::string text_of(double v, const Format& f, DType dtype) {
-  std::ostringstream out;
   if (dtype == DType::bool8) return v != 0 ? "true" : "false";
   if (!std::isfinite(v)) return std::isnan(v) ? "nan" : v > 0 ? "inf" : "-inf";
-  if (f.whole)
-    out << std::fixed << std::setprecision(0) << v << (is_floating(dtype) ? "." : "");
-  else if (f.scientific)
-    out << std::scientific << std::setprecision(4) << v;
-  else
-    out << std::fixed << std::setprecision(4) << v;
-  return out.str();
+  if (f.whole) return detail::formatted(is_floating(dtype) ? "%.0f." : "%.0f", v);
+  return detail::formatted(f.scientific ? "%.4e" : "%.4f", v);
 }
 
 Format format_of(const Tensor& x, bool all) {
@@ -96,6 +95,23 @@ std::ostream& operator<<(std::ostream& out, const Tensor& x) {
 }
 
 namespace detail {
+
+std::string formatted(const char* how, ...) {
+  // Of this thread alone, for as long as vsnprintf takes.
+  static const locale_t plain = ::newlocale(LC_ALL_MASK, "C", locale_t());
+  const locale_t before = ::uselocale(plain);
+  std::string text(64, '\0');
+  for (bool again = true; again;) {
+    va_list values;
+    va_start(values, how);
+    const int size = std::vsnprintf(text.data(), text.size() + 1, how, values);
+    va_end(values);
+    again = size > static_cast<int>(text.size());
+    text.resize(static_cast<std::size_t>(std::max(0, size)));
+  }
+  ::uselocale(before);
+  return text;
+}
 
 void Message::add(const Tensor& x) {
   text << describe(x);

@@ -38,9 +38,7 @@ SealHeader header_of(const unsigned char* bytes) {
 }
 
 std::string hex(std::uint64_t x) {
-  std::ostringstream out;
-  out << std::hex << std::setfill('0') << std::setw(16) << x;
-  return out.str();
+  return detail::formatted("%016llx", static_cast<unsigned long long>(x));
 }
 
 // What can be told from the first `count` bytes of a file of `size`.

@@ -3,7 +3,6 @@
 #include <heed/core/random.hpp>
 #include <heed/data/samples.hpp>
 #include <heed/data/tasks.hpp>
-#include <locale>
 #include <numeric>
 #include <sstream>
 
@@ -118,8 +117,7 @@ std::int32_t ListOps::value(std::span<const std::int32_t> tokens) {
 }
 
 std::string ListOps::fingerprint() const {
-  std::ostringstream text;
-  text.imbue(std::locale::classic());
+  detail::PlainText text;
   text << "ListOps of depth " << options_.depth << ", " << options_.arguments << " arguments, " << options_.least
        << " to " << options_.most << " tokens, a share of " << options_.list << " lists";
   return text.str();

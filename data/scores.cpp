@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <heed/core/check.hpp>
 #include <heed/data/scores.hpp>
@@ -11,6 +10,8 @@
 #include <map>
 
 namespace heed {
+
+using detail::formatted;
 namespace {
 
 using Words = std::vector<std::string>;
@@ -126,12 +127,6 @@ void check_lists(const char* op, std::size_t texts, const std::vector<std::vecto
   for (const auto& list : references)
     require(list.size() == texts, op, ": there are ", texts, " texts and ", list.size(),
             " references; there must be as many");
-}
-
-std::string formatted(const char* format, auto... values) {
-  char text[256];
-  std::snprintf(text, sizeof text, format, values...);
-  return text;
 }
 
 }  // namespace

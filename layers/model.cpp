@@ -106,7 +106,7 @@ std::string summary_text(const std::vector<NamedParameter>& parameters, const Ac
   std::array<std::size_t, 4> widths{};
   for (const auto& row : rows)
     for (std::size_t c = 0; c < columns; ++c) widths[c] = std::max(widths[c], row[c].size());
-  std::ostringstream out;
+  PlainText out;
   for (const auto& row : rows) {
     for (std::size_t c = 0; c < columns; ++c)
       out << (c == 0 ? "" : "  ") << (c < 2 ? std::left : std::right) << std::setw(static_cast<int>(widths[c]))

@@ -70,7 +70,7 @@ class WaitLimit {
       const int rank = rank_by_environment();
       // What fails on all is told by the first; mpirun takes a while to end the others.
       if (rank > 0 && changed_.wait_for(lock, std::chrono::seconds(3), [this] { return ended_; })) return;
-      std::ostringstream what;
+      detail::PlainText what;
       what << "not all ranks have " << done << " within " << seconds << " seconds";
       tell(stream, rank, size_by_environment(), name_of_host(), what.str());
       std::_Exit(1);
@@ -280,7 +280,7 @@ class MpiRanks final : public Ranks {
       if (seconds_since(last_looked) > 2) last_heard = Clock::now();
       last_looked = Clock::now();
       if (seconds_since(last_heard) > timeout_) {
-        std::ostringstream what;
+        detail::PlainText what;
         what << "rank " << before << " has been silent for " << timeout_ << " seconds; it was stopped or is cut off";
         failed(what.str());
       }

@@ -2,12 +2,13 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
-#include <cstdio>
 #include <heed/core/parallel.hpp>
 #include <heed/optim/detail/profile_state.hpp>
 #include <ostream>
 
 namespace heed {
+
+using detail::formatted;
 
 double detail::ProfileMachine::bandwidth() {
   if (bandwidth_ == 0) bandwidth_ = peak_bandwidth();
@@ -115,25 +116,20 @@ std::vector<ProfileRow> joined(const std::vector<ProfileRow>& rows, bool by_modu
   return result;
 }
 
-template <class... T>
-std::string format(const char* how, const T&... values) {
-  char text[256];
-  std::snprintf(text, sizeof text, how, values...);
-  return text;
-}
-
 // Which limit of the machine the work comes nearer to, and how near. No cache is so fast that a share of memory means
 // something beyond five times: such a derivative passes its gradient on as it is.
 std::string reached(const ProfileWork& w) {
   const bool peak = w.share_of_peak >= w.share_of_memory;
   const double share = peak ? w.share_of_peak : w.share_of_memory;
   if (w.seconds <= 0 || share <= 0 || (!peak && share > 5)) return "";
-  return format("%.0f%% %s", 100 * share, peak ? "peak" : "mem ");
+  return formatted("%.0f%% %s", 100 * share, peak ? "peak" : "mem ");
 }
 
-std::string call_count(double n) { return n == 0 ? "" : format(n == std::floor(n) ? "%.0f" : "%.1f", n); }
-std::string milliseconds(double seconds) { return seconds <= 0 ? "" : format("%.3f", 1e3 * seconds); }
-std::string scaled(double n, double unit) { return n <= 0 ? "" : format(n / unit < 9.995 ? "%.2f" : "%.0f", n / unit); }
+std::string call_count(double n) { return n == 0 ? "" : formatted(n == std::floor(n) ? "%.0f" : "%.1f", n); }
+std::string milliseconds(double seconds) { return seconds <= 0 ? "" : formatted("%.3f", 1e3 * seconds); }
+std::string scaled(double n, double unit) {
+  return n <= 0 ? "" : formatted(n / unit < 9.995 ? "%.2f" : "%.0f", n / unit);
+}
 
 class Table {
  public:
@@ -143,15 +139,15 @@ class Table {
   void title(const std::string& what) const {
     const std::string left = padded(what, name_) + padded(module_ > 0 ? "module" : "", module_);
     out_ << '\n'
-         << std::string(left.size(), ' ') << format("%6s %19s %19s\n", "", "forward", "backward") << left
-         << format("%6s %9s %9s %9s %9s %7s %6s %9s %7s\n", "calls", "ms", "reaches", "ms", "reaches", "GFLOP", "MB",
+         << std::string(left.size(), ' ') << formatted("%6s %19s %19s\n", "", "forward", "backward") << left
+         << formatted("%6s %9s %9s %9s %9s %7s %6s %9s %7s\n", "calls", "ms", "reaches", "ms", "reaches", "GFLOP", "MB",
                    "ms", "share");
   }
   void row(const ProfileRow& r) const {
     const ProfileWork both = r.forward + r.backward;
     out_ << padded(r.name, name_)
          << padded(r.module.empty() && module_ > 0 && r.kind == ProfileRow::op ? "(the model)" : r.module, module_)
-         << format("%6s %9s %9s %9s %9s %7s %6s %9s %6.1f%%\n",
+         << formatted("%6s %9s %9s %9s %9s %7s %6s %9s %6.1f%%\n",
                    call_count(std::max(r.forward.calls, r.backward.calls)).c_str(),
                    milliseconds(r.forward.seconds).c_str(), reached(r.forward).c_str(),
                    milliseconds(r.backward.seconds).c_str(), reached(r.backward).c_str(),
@@ -161,7 +157,7 @@ class Table {
   // A row for something that is no op.
   void part(const std::string& name, const std::string& calls, double seconds, double bytes = 0) const {
     out_ << padded(name, name_ + module_)
-         << format("%6s %9s %9s %9s %9s %7s %6s %9s %6.1f%%\n", calls.c_str(), "", "", "", "", "",
+         << formatted("%6s %9s %9s %9s %9s %7s %6s %9s %6.1f%%\n", calls.c_str(), "", "", "", "", "",
                    scaled(bytes, 1e6).c_str(), milliseconds(seconds).c_str(), step_ > 0 ? 100 * seconds / step_ : 0);
   }
   void rows(const std::vector<ProfileRow>& rows, Index most) const {
@@ -224,10 +220,11 @@ void Profile::print(std::ostream& out, Index most_rows) const {
     step += r.seconds();
   }
   const Index steps = std::max<Index>(1, state_->measured);
-  out << "profile of " << steps << (steps == 1 ? " step" : " steps") << format(": %.3f ms a step", 1e3 * step);
+  out << "profile of " << std::to_string(steps) << (steps == 1 ? " step" : " steps")
+      << formatted(": %.3f ms a step", 1e3 * step);
   if (work.flops > 0)
-    out << format(", %.0f GFLOP/s, which is %.0f%% of the peak", work.flops / step / 1e9, 100 * work.share_of_peak);
-  out << format("; copies reach %.0f GB/s; %d thread%s, %s\n", state_->machine.bandwidth() / 1e9, threads(),
+    out << formatted(", %.0f GFLOP/s, which is %.0f%% of the peak", work.flops / step / 1e9, 100 * work.share_of_peak);
+  out << formatted("; copies reach %.0f GB/s; %d thread%s, %s\n", state_->machine.bandwidth() / 1e9, threads(),
                 threads() == 1 ? "" : "s", arch());
 
   const std::vector<ProfileRow> by_op = joined(ops, false), by_module = joined(ops, true);

@@ -2,7 +2,6 @@
 // begin and length in microseconds; those inside another are drawn below it.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <heed/core/parallel.hpp>
 #include <heed/data/detail/disk.hpp>
 #include <heed/optim/detail/profile_state.hpp>
@@ -131,19 +130,13 @@ class Trace {
   // Whole ones, so that what ends with its parent does so to the digit.
   long long nanoseconds(double time) const { return std::llround(1e9 * (time - begin_)); }
   static std::string microseconds(long long ns) {
-    char text[40];
-    std::snprintf(text, sizeof text, "%lld.%03lld", ns / 1000, ns % 1000);
-    return text;
+    return detail::formatted("%lld.%03lld", ns / 1000, ns % 1000);
   }
 
   static std::string quoted(const std::string& text) {
     return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
   }
-  static std::string number(double x) {
-    char text[40];
-    std::snprintf(text, sizeof text, "%.4f", x);
-    return text;
-  }
+  static std::string number(double x) { return detail::formatted("%.4f", x); }
 };
 
 }  // namespace

@@ -11,37 +11,22 @@ namespace heed {
 namespace {
 
 std::string duration(double seconds) {
-  char text[48];
   const auto s = static_cast<long>(std::lround(std::fmin(seconds, 3.6e8)));
-  if (s < 60)
-    std::snprintf(text, sizeof text, "%lds", s);
-  else if (s < 3600)
-    std::snprintf(text, sizeof text, "%ldm%02lds", s / 60, s % 60);
-  else
-    std::snprintf(text, sizeof text, "%ldh%02ldm", s / 3600, s / 60 % 60);
-  return text;
+  if (s < 60) return detail::formatted("%lds", s);
+  if (s < 3600) return detail::formatted("%ldm%02lds", s / 60, s % 60);
+  return detail::formatted("%ldh%02ldm", s / 3600, s / 60 % 60);
 }
 
 std::string count(double n) {
-  char text[32];
-  if (n < 10000)
-    std::snprintf(text, sizeof text, "%.0f", n);
-  else if (n < 1e6)
-    std::snprintf(text, sizeof text, "%.1fk", n / 1e3);
-  else
-    std::snprintf(text, sizeof text, "%.2fM", n / 1e6);
-  return text;
+  if (n < 10000) return detail::formatted("%.0f", n);
+  return n < 1e6 ? detail::formatted("%.1fk", n / 1e3) : detail::formatted("%.2fM", n / 1e6);
 }
 
 }  // namespace
 
 std::string progress_line(const ProgressState& s, bool brief) {
-  char text[128];
   std::string line;
-  const auto append = [&](const char* format, auto... values) {
-    std::snprintf(text, sizeof text, format, values...);
-    line += text;
-  };
+  const auto append = [&](const char* how, auto... values) { line += detail::formatted(how, values...); };
   append(brief ? "%lld" : "step %lld", static_cast<long long>(s.step));
   if (s.steps < kUntilStopped) append("/%lld", static_cast<long long>(s.steps));
   append(brief ? " loss %.4f" : "  loss %.4f", s.loss);

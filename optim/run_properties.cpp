@@ -32,7 +32,7 @@ RunProperties properties_of(const RunState& run) {
   const RunParts& parts = run.parts;
   const RunOptions& o = run.options;
   const auto text = [](const auto&... items) {
-    std::ostringstream out;
+    detail::PlainText out;
     out.precision(9);
     ((out << items << ' '), ...);
     return out.str().substr(0, out.str().size() - 1);

@@ -49,6 +49,7 @@ Drawing::Drawing(const std::filesystem::path& file, int width, int height)
   check_plot(file);
   script_ = file_in_memory();
   gp_ = std::make_unique<Gnuplot>(script_);
+  gp_->imbue(std::locale::classic());
   *gp_ << "set terminal " << (svg_ ? "svg" : "pngcairo") << " size " << width << "," << height
        << (svg_ ? " dynamic background rgb 'white'" : "") << " font 'sans-serif,12'\nset encoding utf8\n";
 }
@@ -60,7 +61,7 @@ void Drawing::close() {
   const int status = std::system(
       ("exec gnuplot < " + name_of(script_) + " > " + name_of(picture.get()) + " 2> " + name_of(errors.get())).c_str());
   std::string bytes = content_of(picture.get());
-  gp_.reset();  // and its files of points
+  gp_.reset();
   require(status == 0 && !bytes.empty(), "plot: ", file_.string(),
           " could not be drawn; gnuplot says: ", complaint(content_of(errors.get()), status));
   const std::string image = "<image ", sharp = "<image style='image-rendering:pixelated' ";

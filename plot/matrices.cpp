@@ -46,7 +46,8 @@ void plot_matrix(const std::filesystem::path& file, const std::string& title,
   for (std::size_t r = 0; r < rows; ++r)
     for (std::size_t c = 0; c < columns; ++c)
       cells.emplace_back(static_cast<double>(c), static_cast<double>(r), values[r][c]);
-  gp << "plot " << gp.file1d(cells) << drawing.cells(rows, columns) << "\n";
+  const std::string block = drawing.block(cells);
+  gp << "plot " << block << drawing.cells(rows, columns) << "\n";
   drawing.close();
 }
 
@@ -133,7 +134,8 @@ void plot_matrices(const std::filesystem::path& file, const MatrixLabels& labels
       for (std::size_t y = 0; y < rows; ++y)
         for (std::size_t x = 0; x < columns; ++x)
           cells.emplace_back(static_cast<double>(x), static_cast<double>(y), panels[r][c].values[y][x]);
-      gp << "plot " << gp.file1d(cells) << drawing.cells(rows, columns, panels.size() * across) << "\nunset label 1\n";
+      const std::string block = drawing.block(cells);
+      gp << "plot " << block << drawing.cells(rows, columns, panels.size() * across) << "\nunset label 1\n";
     }
   }
   gp << "unset multiplot\n";

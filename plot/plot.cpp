@@ -31,11 +31,11 @@ void frame(Gnuplot& gp, const PlotLabels& l) {
 }
 
 // What draws all lines that have points.
-std::string plot_command(Gnuplot& gp, const std::vector<Series>& series) {
+std::string plot_command(Drawing& drawing, const std::vector<Series>& series) {
   std::string command;
   for (std::size_t i = 0; i < series.size(); ++i)
     if (!series[i].points.empty())
-      command += (command.empty() ? "plot " : ", ") + gp.file1d(series[i].points) + style_of(series[i], i);
+      command += (command.empty() ? "plot " : ", ") + drawing.block(series[i].points) + style_of(series[i], i);
   require(!command.empty(), "plot: there is no point to draw");
   return command + "\n";
 }
@@ -60,7 +60,7 @@ void plot(const std::filesystem::path& file, const PlotLabels& labels, const std
   if (options.log_y) gp << "set logscale y\nset format y '%g'\n";
   if (options.percent) gp << "set yrange [0:100]\n";
   gp << (options.names_outside ? "set key outside right top\n" : "set key below horizontal Left reverse\n")
-     << plot_command(gp, series);
+     << plot_command(drawing, series);
   drawing.close();
 }
 
@@ -100,10 +100,10 @@ void plot_boundary(const std::filesystem::path& file, const PlotLabels& labels, 
   gp.send2d(cells);
   gp << "unset table\nset surface\nunset contour\nset key outside top center horizontal Left reverse\n";
   std::string command =
-      "plot " + gp.file2d(cells) +
+      "plot " + drawing.block(cells) +
       drawing.cells(rows, columns) + ", $boundary using 1:2 with lines lw 2 lc rgb '#333333' title 'boundary'";
   for (std::size_t i = 0; i < classes.size(); ++i)
-    command += ", " + gp.file1d(classes[i].points) + "with points pt 7 ps 0.6 lc rgb '" +
+    command += ", " + drawing.block(classes[i].points) + "with points pt 7 ps 0.6 lc rgb '" +
                (i == 0 ? "#c0501f" : "#1f5fae") + "' title " + quoted(classes[i].name);
   gp << command << "\n";
   drawing.close();
@@ -126,7 +126,7 @@ void plot_frames(const std::filesystem::path& file, const std::vector<Frame>& fr
       for (const auto& [x, y] : s.points)
         require(!logarithmic || (x > 0 && y > 0), "plot_frames: ", s.name, " has the point (", x, ", ", y,
                 "); logarithmic axes need numbers above 0");
-    gp << plot_command(gp, f.series);
+    gp << plot_command(drawing, f.series);
   }
   gp << "unset multiplot\n";
   drawing.close();

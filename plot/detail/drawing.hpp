@@ -9,6 +9,7 @@
 #include <heed/plot/plot.hpp>
 #include <memory>
 #include <string>
+#include <tuple>
 
 namespace heed {
 
@@ -26,6 +27,22 @@ class Drawing {
  public:
   Drawing(const std::filesystem::path& file, int width, int height);
   Gnuplot& operator*() { return *gp_; }
+  // Writes points, pairs or triples of numbers, or rows of them, as a block of data for the commands that follow, and
+  // gives its name and a space.
+  template <class Points>
+  std::string block(const Points& points) {
+    const std::string name = "$block" + std::to_string(blocks_++);
+    *gp_ << name << " << END\n";
+    for (const auto& x : points) {
+      if constexpr (requires { x.begin(); })
+        for (const auto& point : x) write(point);
+      else
+        write(x);
+      if constexpr (requires { x.begin(); }) *gp_ << '\n';
+    }
+    *gp_ << "END\n";
+    return name + " ";
+  }
   // How cells are drawn in `panels` of one file. Viewers smear an image in an .svg, so there they are rectangles,
   // unless that would make a file of many megabytes. Gnuplot makes no image of one row or column.
   const char* cells(std::size_t rows, std::size_t columns, std::size_t panels = 1) const {
@@ -41,6 +58,13 @@ class Drawing {
   bool svg_;
   std::FILE* script_;  // gp_ closes it
   std::unique_ptr<Gnuplot> gp_;
+  int blocks_ = 0;
+
+  template <class Point>
+  void write(const Point& point) {
+    std::apply([&](auto... x) { ((*gp_ << x << ' '), ...); }, point);
+    *gp_ << '\n';
+  }
 };
 
 }  // namespace heed

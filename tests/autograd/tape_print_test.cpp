@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "tests/autograd/small_ops.hpp"
+#include "tests/foreign_locale.hpp"
 #include "tests/support.hpp"
 
 using namespace heed;
@@ -53,4 +54,16 @@ TEST_CASE("a tape as a graph: a box a step, an ellipse a leaf, an arrow an input
                             "}\n");
   tape.backward(y);
   CHECK(tape.graph() == begin + "}\n");  // what ran is gone
+}
+
+TEST_CASE("a tape prints the same text in every locale") {
+  check_in_every_locale([] {
+    Parameter w(Tensor::ones({1500}, DType::float64));
+    w.set_path("w");
+    Tape tape;
+    total(times(w, w));
+    std::ostringstream out;
+    tape.print(out);
+    return out.str() + tape.graph();
+  });
 }

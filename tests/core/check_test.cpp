@@ -3,6 +3,7 @@
 #include <heed/core/members.hpp>
 #include <heed/core/tensor.hpp>
 
+#include "tests/foreign_locale.hpp"
 #include "tests/support.hpp"
 
 using namespace heed;
@@ -49,4 +50,18 @@ TEST_CASE("check: the module of the first parameter stands before the line") {
   const unsigned line = Where::current().line() + 1;
   const std::string message = error_of([&] { check(false, Where::current(), other, " is bad"); });
   CHECK(message == "[3] float32 is bad (blocks.3.norm, check_test.cpp:" + std::to_string(line) + ")");
+}
+
+TEST_CASE("check: messages, shapes and tensors are the same text in every locale, and in streams that have one") {
+  const Tensor x = Tensor::from({1234.5, -0.25, 1e7, 2}, {2, 2}), large = Tensor::zeros({1500, 2000});
+  test::check_in_every_locale([&] {
+    std::ostringstream out;  // of the program's locale
+    out << x << ' ' << large.shape() << ' ' << Tensor::from<std::int32_t>({123456, 2});
+    const std::string message = error_of([&] { fail(large, " ", 66.87, " ", 1234567, " ", 0.5f, " ", large.shape()); });
+    return out.str() + message + to_string(large.shape()) + describe(large) +
+           error_of([&] { Tensor::zeros({1500, 2}).view({1234, 5}); }) + detail::formatted("%.3f %d", 0.125, 12345);
+  });
+  CHECK(detail::formatted("%.2f", 66.87) == "66.87");
+  CHECK(detail::formatted("%s|%5s", std::string(200, 'x').c_str(), "y") == std::string(200, 'x') + "|    y");
+  CHECK(detail::formatted("%s", "").empty());
 }

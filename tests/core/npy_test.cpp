@@ -5,6 +5,7 @@
 #include <fstream>
 #include <heed/core/npy.hpp>
 
+#include "tests/foreign_locale.hpp"
 #include "tests/support.hpp"
 #include "tests/tools/python.hpp"
 
@@ -166,4 +167,15 @@ TEST_CASE(".npy files go to NumPy and come back") {
     CHECK(test::same_bits(load_npy(folder / (std::string(name) + ".npy")),
                           tensor.rank() > 0 ? flip(tensor, {0}) : tensor));
   std::filesystem::remove_all(folder);
+}
+
+TEST_CASE(".npy files are written and read alike in every locale") {
+  test::check_in_every_locale([] {
+    const test::TemporaryFolder folder;
+    const std::string file = (folder.path / "x.npy").string();
+    save_npy(file, Tensor::arange(6000).reshape({2, 3000}));
+    const Tensor x = load_npy(file);
+    return to_string(x.shape()) + to_string(Shape{static_cast<Index>(x.at({1, 2999}))}) +
+           test::bytes_of(folder.path / "x.npy");
+  });
 }

@@ -1,6 +1,7 @@
 // BLEU and chrF against sacreBLEU's: tests/reference/bleu_sacrebleu.py.
 #include <heed/data/scores.hpp>
 
+#include "tests/foreign_locale.hpp"
 #include "tests/support.hpp"
 #include "tests/tools/json.hpp"
 #include "tests/tools/paths.hpp"
@@ -61,5 +62,14 @@ TEST_CASE("chrF and chrF++ are sacreBLEU's, and their lines") {
   check_errors({
       {"corpus_chrf: there are 1 texts and 0 lists", [&] { corpus_chrf(one, {}); }},
       {"corpus_chrf: characters is 0", [&] { corpus_chrf(one, {one}, {.characters = 0}); }},
+  });
+}
+
+TEST_CASE("BLEU and chrF have the same lines in every locale") {
+  const std::vector<std::string> made = {"the cat sat on the mat, 1.5 times"},
+                                 wanted = {"the cat sat on a mat, 1,5 times"};
+  check_in_every_locale([&] {
+    const Bleu b = corpus_bleu(made, {wanted});
+    return b.text() + b.signature() + corpus_chrf(made, {wanted}).text();
   });
 }

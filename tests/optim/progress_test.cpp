@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <heed/optim/run_loop.hpp>
 
+#include "tests/foreign_locale.hpp"
 #include "tests/support.hpp"
 
 using namespace heed;
@@ -173,4 +174,8 @@ TEST_CASE("progress: a pipe gets plain lines, at the first step, at evaluations,
   CHECK(text ==
         "step 1/4  loss 1.0000  0 tokens/s  0s left\nstep 3/4  loss 1.0000  validation 0.5000  0 tokens/s  0s left\n"
         "resumed at step 3\n");
+}
+
+TEST_CASE("progress: the line is the same in every locale") {
+  test::check_in_every_locale([] { return progress_line(full()) + progress_line(full(), true); });
 }

@@ -5,6 +5,7 @@
 
 #include "tests/data/temporary_folder.hpp"
 #include "tests/examples/programs.hpp"
+#include "tests/foreign_locale.hpp"
 
 using namespace heed;
 using test::bytes_of;
@@ -68,4 +69,15 @@ TEST_CASE("plot_matrices: each cell of an .svg is a rectangle, and each token ha
   CHECK(count_of("<polygon", svg) >= kHeads * kTokens * kTokens);
   CHECK(count_of(">w23<", svg) == 1 + kHeads);  // rows at the left panel, columns at each
   CHECK(count_of(">w22<", svg) == 1 + kHeads);
+}
+
+TEST_CASE("plot: the same picture in every locale") {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path / "p.svg").string();
+  test::check_in_every_locale([&] {
+    heed::plot(file, {"title", "x", "y"}, {{"line", {{1000.5, 0.25}, {2500.75, 1.5}, {12345, 0.125}}}});
+    std::string all = bytes_of(file);
+    plot_matrix(file, "title", {{0.5, 0.25}, {1, 0}}, {"a", "b"}, {"c", "d"});
+    return all + bytes_of(file);
+  });
 }

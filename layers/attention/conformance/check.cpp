@@ -75,8 +75,8 @@ std::vector<std::string> ConformanceReport::failed() const {
 std::ostream& operator<<(std::ostream& out, const ConformanceReport& report) {
   std::size_t width = 0;
   for (const ConformanceCheck& c : report.checks) width = std::max(width, c.name.size());
-  out << report.mechanism << " attention: " << report.checks.size() << " checks, " << report.failed().size()
-      << " failed\n";
+  out << report.mechanism << " attention: " << std::to_string(report.checks.size()) << " checks, "
+      << std::to_string(report.failed().size()) << " failed\n";
   for (const ConformanceCheck& c : report.checks)
     out << "  " << c.name << std::string(width + 2 - c.name.size(), ' ') << (c.passed ? "ok      " : "FAILED  ")
         << c.detail << "\n";

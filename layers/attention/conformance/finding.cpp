@@ -42,7 +42,7 @@ bool Finding::declared(bool has, const std::string& what) {
 
 void Finding::close(const std::string& what, const Tensor& got, const Tensor& wanted, double tolerance, double share) {
   ++count_;
-  std::ostringstream text;
+  detail::PlainText text;
   if (got.shape() != wanted.shape()) {
     text << what << ": got " << describe(got) << "; it must be " << wanted.shape();
     return fail(text.str());
@@ -89,7 +89,7 @@ void Finding::same_bits(const std::string& what, const Tensor& got, const Tensor
   const char *a = static_cast<const char*>(x.raw()), *b = static_cast<const char*>(y.raw());
   std::size_t at = 0;
   while (at < count && std::memcmp(a + at * width, b + at * width, width) == 0) ++at;
-  std::ostringstream text;
+  detail::PlainText text;
   if (at < count)
     text << what << ": other bits: " << index_of(at, x.shape()) << " is " << x.to_vector<double>()[at]
          << ", it must be " << y.to_vector<double>()[at];
@@ -105,7 +105,7 @@ void Finding::same_bits(const std::string& what, const Outcome& got, const Outco
 void Finding::each(const std::string& what, const Tensor& x, bool (*good)(double), const char* rule) {
   const std::vector<double> values = x.to_vector<double>();
   const auto other = std::find_if_not(values.begin(), values.end(), good);
-  std::ostringstream text;
+  detail::PlainText text;
   if (other != values.end())
     text << what << ": " << index_of(static_cast<std::size_t>(other - values.begin()), x.shape()) << " is " << *other
          << "; it must be " << rule;
