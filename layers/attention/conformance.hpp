@@ -15,7 +15,8 @@
 //   rows sum to one  values that are all 1 give 1, also under those masks that passed their own check; a row without
 //                    weights may be 0
 //   dropout          acts in training only and keeps the mean; as many weights as it says are 0, the others raised by
-//                    1 / (1 - p), each head, sequence and query by itself; backward has forward's mask
+//                    1 / (1 - p), each head, sequence and query by itself; backward has forward's mask. At rates from
+//                    0.05 to 0.9, beside each mask, with T != S and grouped heads
 //
 //   gradients (conformance/gradient.cpp)
 //   gradient         float64 gradcheck of q, k, v, the mechanism's inputs, the bias and every parameter, plain and
@@ -34,19 +35,24 @@
 //                    T != S, grouped heads and a bias too; the same as a sequence cut to its length
 //   empty rows       a row without a key is 0 and passes a gradient of 0 to everything
 //   cross lengths    with T != S the ends are aligned: the last T queries of the square problem give the same rows; and
-//                    unless places count (AttentionCapabilities::aligned), so does any query alone
+//                    unless positions count (AttentionCapabilities::aligned), so does any query alone
+//   borders          up to 260 positions, where blocks of kernels end: the first m positions of a causal sequence, and a
+//                    sequence padded from a length, are that sequence alone; keys that a mask hides may be any; masks
+//                    that allow all change nothing
 //
 //   shapes (conformance/shapes.cpp)
 //   grouped          fewer heads of k and v, one alone too, equal repeated ones
 //   views            q, k and v that are views of one fused projection, or broadcast, give the same as copies
 //   batch            three sequences at once give what each gives alone; so do the columns of v
-//   sizes            other numbers of heads and sizes of q, k and v: options.of_sizes
+//   sizes            other numbers of heads, odd ones too, and sizes of q, k and v, up to 128: options.of_sizes
 //   zero vectors     queries, keys or values of 0: finite, close to float64
 //   empty tensors    no sequences, queries or keys: outputs and gradients of these shapes, 0 where there is no key
 //
 //   calls and states (conformance/calls.cpp, conformance/state.cpp)
 //   calls            a call has the same bits after others, of other lengths too, and in memory that held other
-//                    values; two on one tape have the gradients of each; nothing that is given is written to
+//                    values; two on one tape have the gradients of each; nothing that is given is written to, and the
+//                    output shares its memory with nothing
+//   mapped keys      map_keys() and apply_mapped() give what apply() gives; rows of mapped keys can be picked
 //   state            at once, in chunks and token by token are the same, up to 600 positions, with a bias too; two
 //                    states at a time; a step needs as many queries as keys, and keeps none of their memory
 //   state copies     a copy and its original go on apart, with the bits of states that were never copied
@@ -54,11 +60,15 @@
 //   ragged state     rows of different length, whose padding is NaN, give what each gives alone: prompts, single
 //                    positions, several, rows that stand still; with a bias too; lengths() says how long they are
 //   state resumed    a fresh state with the buffers of another goes on with the same bits
+//   state programs   steps of equal and of ragged counts, of no position too, picks, copies and resumption in turn, past
+//                    600 positions: each row gives what its own sequence gives at once
 //
 //   numbers (conformance/numbers.cpp)
 //   lengths          1, 63, 500 and 1000 positions in float32: finite, close to float64
 //   spread           logits of about +-300 in float32: finite, close to float64
 //   float32          outputs and gradients close to float64, under each mask, with T != S and grouped heads
+//   bfloat16         outputs, gradients and states close to float64, each head of the right size, under each mask, with
+//                    T != S and grouped heads
 //   threads          the same bits at 1, 2, 3 and 8 threads
 //
 //   what it says of itself (conformance/claims.cpp)
@@ -66,6 +76,15 @@
 //                    bits; no parameter is used that is not named
 //   cost             keys_per_query is a number above 0 that does not fall with the length; memory grows no faster
 //   refuses          what is not declared is refused with an Error that names it
+//
+//   all of that together (conformance/combinations.cpp)
+//   combinations     each pair of dtype, order, mask, key lengths, key mask, content of padding, bias, numbers of keys,
+//                    queries, heads and sequences, sizes, layouts in memory of each operand, threads and wanted
+//                    gradients, and each triple of those that decide what a query sees: the same as each sequence alone,
+//                    dense, in float64, with its masks in one; and as single queries. A failure names the conditions
+//                    that it needs
+//
+// "borders", "state programs" and "combinations" run where all others passed, and by name (ConformanceOptions::only).
 //
 // Example:
 //
@@ -79,9 +98,8 @@
 
 namespace heed {
 
-
 struct ConformanceOptions {
-  Index heads = 4;            // of q; an even number where the mechanism is grouped, and as many as its parameters have
+  Index heads = 4;            // of q; as many as its parameters have
   Index size = 8;             // of q and k: D
   Index value_size = 6;       // Dv
   Index longest = 1000;       // the most positions that the mechanism takes
@@ -95,6 +113,7 @@ struct ConformanceOptions {
   // Allowed difference from float64, relative to the greatest value (at least 0.1) of each output or gradient.
   double float32_tolerance = 1e-4;
   double spread_tolerance = 2e-3;
+  double bfloat16_tolerance = 0.03;  // of outputs, where the mechanism declares bfloat16; of gradients twice that
   // All pairs, term by term, in float64: q [B, H, T, D], k [B, Hk, S, D], v [B, Hk, S, Dv] -> [B, H, T, Dv]. It is
   // asked for all that the mechanism declares: masks and biases of `call`, and Hk < H where grouped. `values` are the
   // mechanism's parameters and buffers by name, and what it takes beside q, k and v as "input NAME". Undefined:

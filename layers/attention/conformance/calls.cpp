@@ -24,8 +24,14 @@ void check_not_written(Subject& s, Finding& f, Trial t, DType dtype) {
   for (const Part& p : all) before.push_back(*p.x), *p.x = p.x->clone();
   TensorsByName buffers;
   for (const NamedBuffer& b : named_buffers(s.mechanism(dtype))) buffers[b.name] = b.buffer->clone();
-  s.run(t, dtype);
-  s.out(t, dtype);
+  const Tensor out = s.out(t, dtype);
+  for (const Tensor& y : {s.run(t, dtype).out, out})
+    for (const Part& p : all)
+      f.expect(y.storage() != p.x->storage() || y.numel() == 0,
+               "the output shares memory with " + p.name + "; it must have its own: clone()");
+  for (const NamedBuffer& b : named_buffers(s.mechanism(dtype)))
+    f.expect(out.storage() != b.buffer->storage() || out.numel() == 0,
+             "the output shares memory with the buffer " + b.name + "; it must have its own: clone()");
   std::size_t i = 0;
   for (const Part& p : all) f.same_bits(p.name + " after a call", *p.x, before[i++]);
   for (const NamedBuffer& b : named_buffers(s.mechanism(dtype)))
@@ -99,6 +105,12 @@ void check_calls(Subject& s, Finding& f) {
     check_two_on_a_tape(s, f, t, smaller);
     check_two_on_a_tape(s, f, smaller, t);
   }
+  for (const Variant& v : s.ends({1, 1}))  // one value is the output
+    for (const DType dtype : {DType::float64, DType::float32}) {
+      const Trial t = in_dtype(s.asked(s.trial({1, 1}), v), dtype);
+      f.about(t);
+      check_not_written(s, f, t, dtype);
+    }
 }
 
 }  // namespace heed::detail::conformance

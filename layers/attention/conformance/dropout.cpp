@@ -5,9 +5,16 @@
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/attention/detail/conformance_subject.hpp>
+#include <sstream>
 
 namespace heed::detail::conformance {
 namespace {
+
+std::string rounded(double x) {  // 0.2 and 0.68, not 0.200000
+  std::ostringstream text;
+  text << std::round(x * 1e4) / 1e4;
+  return text.str();
+}
 
 double root_mean_square(const Tensor& x) {
   double total = 0;
@@ -54,13 +61,12 @@ double alike(const std::vector<double>& kept, Index rows, Index width, Index apa
   return both < 400 ? -1 : same / both;
 }
 
-void check_weights_left(Subject& s, Finding& f, const Sizes& sizes, const Variant& variant) {
-  constexpr double kP = 0.2;
+void check_weights_left(Subject& s, Finding& f, const Sizes& sizes, const Variant& variant, double rate = 0.2) {
   const Index H = s.options.heads, T = sizes.queries, S = sizes.keys, groups = H / sizes.shared;
   Trial t = s.asked(s.trial(sizes), variant);
   t.v = one_hot(Tensor::arange(S), S, DType::float64).expand({sizes.batch, groups, S, S}).dense();
   const Tensor plain = s.out(t);  // the weights
-  t.call.dropout = kP, t.name += ", dropout 0.2, v the unit matrix";
+  t.call.dropout = rate, t.name += ", dropout " + rounded(rate) + ", v the unit matrix";
   t.dy = Rng(s.options.seed, 98).normal({sizes.batch, H, T, S}).to(DType::float64);
   f.about(t);
   const Outcome o = s.run(t);
@@ -71,22 +77,26 @@ void check_weights_left(Subject& s, Finding& f, const Sizes& sizes, const Varian
   for (std::size_t i = 0; i < w.size(); ++i) {
     if (std::fabs(w[i]) < 1e-9) continue;
     kept[i] = left[i] != 0, ++pairs, dropped += left[i] == 0;
-    if (left[i] != 0) wanted.ptr<double>()[i] = w[i] / (1 - kP);
+    if (left[i] != 0) wanted.ptr<double>()[i] = w[i] / (1 - rate);
   }
-  f.close("the weights that are left against those without dropout divided by 0.8", o.out, wanted, 1e-9);
+  f.close("the weights that are left against those without dropout divided by " + rounded(1 - rate), o.out, wanted,
+          1e-9);
   if (pairs < 200) return f.leave_out("the rate of dropout, as there are few weights");
   // Six deviations of a binomial.
-  const double off = std::fabs(dropped / pairs - kP), least = 6 * std::sqrt(kP * (1 - kP) / pairs);
+  const double off = std::fabs(dropped / pairs - rate), least = 6 * std::sqrt(rate * (1 - rate) / pairs);
   f.expect(off <= least, std::to_string(dropped / pairs) + " of the weights are 0; of " + std::to_string(pairs) +
-                             " it must be 0.2 to " + std::to_string(least));
-  // Chance has two masks agree in 0.2^2 + 0.8^2 = 0.68 of the pairs.
+                             " it must be " + rounded(rate) + " to " + std::to_string(least));
+  const double chance = rate * rate + (1 - rate) * (1 - rate);  // that two masks agree of a pair
   const auto independent = [&](const char* what, Index apart) {
     const double share = alike(kept, sizes.batch * H * T, S, apart);
     if (share >= 0)
-      f.expect(std::fabs(share - 0.68) < 0.12, std::string(what) + " have masks that agree in " +
-                                                   std::to_string(share) + " of the weights; by chance it is 0.68");
+      f.expect(std::fabs(share - chance) < 0.12, std::string(what) + " have masks that agree in " +
+                                                     std::to_string(share) + " of the weights; by chance it is " +
+                                                     rounded(chance));
   };
   independent("neighbouring queries", 1);
+  for (const Index apart : {16, 32, 64})
+    if (apart < T) independent("queries of several blocks", apart);
   independent("neighbouring heads", T);
   independent("sequences", H * T);
   // Where y = W v, backward has the same W; without weights of single keys, as of pooled values, it need not be so.
@@ -96,18 +106,59 @@ void check_weights_left(Subject& s, Finding& f, const Sizes& sizes, const Varian
   f.close("the gradient of v by the mask of forward", o.gradients.at("v"), dv, 1e-9);
 }
 
+// The derivative of sum(dy * y) in a random direction of each input, with the same mask, against its gradient.
+void check_slopes(Subject& s, Finding& f, Trial t, double rate) {
+  constexpr double kStep = 1e-6;
+  t.call.dropout = rate, t.name += ", dropout " + rounded(rate);
+  f.about(t);
+  const std::uint64_t position = default_rng().position();
+  const Outcome o = s.run(t);
+  const auto value = [&](const Trial& at) {
+    default_rng().set_position(position);
+    const Tape tape;  // turns training on
+    return sum(applied(s.mechanism(DType::float64), at).detach() * t.dy).item();
+  };
+  Rng rng(s.options.seed, 108);
+  Trial moved = t;
+  std::vector<Part> all = parts(moved);
+  if (t.call.bias.defined()) all.push_back({"bias", &moved.call.bias, false});
+  for (const Part& p : all) {
+    if (s.can().discrete && p.name != "v" && p.name != "bias") continue;
+    const Tensor at = *p.x, along = rng.normal(at.shape(), 0, 1, DType::float64), &g = o.gradients.at(p.name);
+    const double analytic = sum(g * along).item(), size = std::sqrt(sum(g * g * along * along).item());
+    *p.x = at + along * kStep;
+    const double above = value(moved);
+    *p.x = at - along * kStep;
+    const double numeric = (above - value(moved)) / (2 * kStep);
+    *p.x = at;
+    f.expect(std::fabs(numeric - analytic) <= 1e-5 * std::max(size, 1e-3),
+             "the derivative in a random direction of " + p.name + " is " + std::to_string(analytic) +
+                 " by its gradient; by a difference quotient with the same dropout it is " + std::to_string(numeric));
+  }
+}
+
 }  // namespace
 
 void check_dropout(Subject& s, Finding& f) {
   if (!f.declared(s.can().dropout, "dropout")) return;
   check_mean(s, f);
   const Index n = s.at_most(32), few = std::max<Index>(1, n * 2 / 3);
-  for (const Variant& v : s.variants({n, n}))
-    if (v.name == "plain" || v.name == "causal" || v.name == "mask" || v.name == "bias")
-      check_weights_left(s, f, {n, n}, v);
+  const auto at_rates = [&](const Sizes& sizes, const std::vector<Variant>& variants, std::vector<double> rates) {
+    for (const Variant& v : variants)
+      for (const double rate : rates) check_weights_left(s, f, sizes, v, rate);
+  };
+  at_rates({n, n}, s.variants({n, n}), {0.2});
+  at_rates({n, n}, s.ends({n, n}), {0.05, 0.5, 0.7, 0.9});
   for (const Index shared : s.sharings())
-    if (shared > 1) check_weights_left(s, f, {n, n, 2, shared}, {"plain", {}});
-  if (s.can().cross) check_weights_left(s, f, {few, n}, {"plain", {}});
+    if (shared > 1) at_rates({n, n, 2, shared}, s.ends({n, n, 2, shared}), {0.2, 0.6});
+  if (s.can().cross)
+    for (const Sizes& sizes : {Sizes{few, n}, Sizes{n, few}}) at_rates(sizes, s.variants(sizes), {0.3});
+  const Index long_n = s.at_most(120);
+  at_rates({long_n, long_n, 1}, s.ends({long_n, long_n, 1}), {0.4});
+  for (const Variant& v : s.variants({n, n})) check_slopes(s, f, s.asked(s.separated_trial({n, n}), v), 0.6);
+  if (long_n > n)
+    for (const Variant& v : s.ends({long_n, long_n, 1}))
+      check_slopes(s, f, s.asked(s.separated_trial({long_n, long_n, 1}), v), 0.3);
 }
 
 }  // namespace heed::detail::conformance

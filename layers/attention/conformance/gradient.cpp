@@ -40,9 +40,10 @@ void gradcheck_of(Subject& s, Finding& f, const Trial& t) {
 void check_alone(Subject& s, Finding& f, const Trial& t) {
   f.about(t);
   const Outcome all = s.run(t);
-  for (std::size_t i = 0; i < 3 + t.inputs.size(); ++i) {
+  const std::size_t count = 3 + t.inputs.size();
+  for (std::size_t i = 0; i < count + t.call.bias.defined(); ++i) {
     Trial one = t;
-    const Part p = parts(one)[i];
+    const Part p = i < count ? parts(one)[i] : Part{"bias", &one.call.bias, false};
     Tape tape;
     *p.x = tape.watch(*p.x);
     const Tensor y = applied(s.mechanism(DType::float64), one);
@@ -151,7 +152,7 @@ void check_gradient(Subject& s, Finding& f) {
   std::vector<Variant> square = s.variants({n, n});
   if (s.can().dropout) square.push_back({"dropout", {.dropout = 0.4}});
   check({n, n}, square);
-  check_alone(s, f, s.trial({n, n}));
+  for (const Variant& v : s.variants({n, n})) check_alone(s, f, s.asked(s.trial({n, n}), v));
   if (s.can().grouped) check({n, n, 2, 2}, {{"grouped heads", {}}});
   if (!s.can().cross || n < 3) return;
   std::vector<Variant> fewer_queries = {{"T < S", {}}};

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <heed/autograd/attention.hpp>
+#include <heed/autograd/elementwise.hpp>
 #include <heed/layers/attention/detail/conformance_subject.hpp>
 #include <limits>
 
@@ -10,15 +11,8 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();
 
-// x [B, Hk, S, ...] with `value` at the keys that the call masks, or at those that it does not.
-Tensor with_keys(const Tensor& x, const AttentionCall& call, bool masked, double value) {
-  const Tensor allowed = allowed_pairs(x, x, {.key_lengths = call.key_lengths, .key_mask = call.key_mask});
-  Tensor y = x.clone();
-  for (Index b = 0; b < x.dim(0); ++b)
-    for (Index j = 0; j < x.dim(2); ++j)
-      if ((allowed.at({b, 0, 0, j}) == 0) == masked) y[b].slice(1, j, j + 1).fill_(value);
-  return y;
-}
+// What x [B, Hk, S, ...] holds at the keys that the call masks, and 0 at the others.
+Tensor at_padding(const Tensor& x, const AttentionCall& call) { return x - with_padding(x, call, 0); }
 
 // Sequence b of a trial, cut to its length; its own call.
 Trial cut(const Subject& s, const Trial& t, Index b, Index length) {
@@ -35,11 +29,11 @@ void check_padding_under(Subject& s, Finding& f, const Trial& t, DType dtype) {
   Trial dirty = t;
   const std::vector<Part> all = parts(dirty);
   for (const Part& p : all)
-    if (p.of_keys) f.zeros("the gradient of masked " + p.name, with_keys(clean.gradients.at(p.name), t.call, false, 0));
+    if (p.of_keys) f.zeros("the gradient of masked " + p.name, at_padding(clean.gradients.at(p.name), t.call));
   for (const double value : {kNaN, kInf, -kInf}) {
     if (value == -kInf && dtype == DType::float64) continue;
     for (const Part& p : all)
-      if (p.of_keys) *p.x = with_keys(*p.x, t.call, true, value);
+      if (p.of_keys) *p.x = with_padding(*p.x, t.call, value);
     f.close(std::to_string(value) + " in padding", s.run(dirty, dtype), clean, rounding(dtype));
   }
   const bool lengths_alone = t.call.key_lengths.defined() && !t.call.key_mask.defined() && !t.call.mask.defined() &&
@@ -114,30 +108,6 @@ AttentionCall folded(const AttentionCall& call, const Shape& grid) {  // [B, H, 
   return one;
 }
 
-// Masks that allow all, full lengths and a bias of 0, each added to `t`: nothing changes.
-void check_nothing_asked(Subject& s, Finding& f, const Trial& t, DType dtype) {
-  const Index B = t.q.dim(0), H = t.q.dim(1), T = t.q.dim(2), S = t.k.dim(2);
-  const AttentionCapabilities& can = s.can();
-  const Outcome wanted = s.run(t, dtype);
-  const auto check = [&](bool declared, const std::string& what, const AttentionCall& call) {
-    if (!declared) return;
-    Outcome got = s.run(s.asked(t, {t.name + " and " + what, call}), dtype);
-    f.about(t);
-    f.close(what + " added to the call", got, wanted, rounding(dtype));
-  };
-  AttentionCall lengths = t.call, keys = t.call, mask = t.call, bias = t.call;
-  lengths.key_lengths = Tensor::full({B}, static_cast<double>(S), DType::int32);
-  keys.key_mask = Tensor::ones({B, S}, DType::bool8);
-  mask.mask = Tensor::ones({B, H, T, S}, DType::bool8);
-  bias.bias = Tensor::zeros({H, T, S}, DType::float64);
-  check(can.key_mask && !t.call.key_lengths.defined(), "full key lengths", lengths);
-  check(can.key_mask && !t.call.key_mask.defined(), "a key mask of all keys", keys);
-  check(can.full_mask && !t.call.mask.defined(), "a mask of all pairs", mask);
-  check(can.bias && !t.call.bias.defined(), "a bias of 0", bias);
-  bias.bias = Tensor::zeros({B, 1, 1, S}, DType::float64);
-  check((can.bias || can.key_bias) && !t.call.bias.defined(), "a key bias of 0", bias);
-}
-
 // A mask and a bias of lower rank, or with strides of 0, are those written out.
 void check_broadcast(Subject& s, Finding& f, const Sizes& sizes) {
   const Trial t = s.trial(sizes);
@@ -190,12 +160,35 @@ void check_of_heads(Subject& s, Finding& f, Index n) {
 
 }  // namespace
 
+// Masks that allow all, full lengths and a bias of 0, each added to `t`: nothing changes.
+void check_nothing_asked(Subject& s, Finding& f, const Trial& t, DType dtype) {
+  const Index B = t.q.dim(0), H = t.q.dim(1), T = t.q.dim(2), S = t.k.dim(2);
+  const AttentionCapabilities& can = s.can();
+  const Outcome wanted = s.run(t, dtype);
+  const auto check = [&](bool declared, const std::string& what, const AttentionCall& call) {
+    if (!declared) return;
+    Outcome got = s.run(s.asked(t, {t.name + " and " + what, call}), dtype);
+    f.about(t);
+    f.close(what + " added to the call", got, wanted, rounding(dtype));
+  };
+  AttentionCall lengths = t.call, keys = t.call, mask = t.call, bias = t.call;
+  lengths.key_lengths = Tensor::full({B}, static_cast<double>(S), DType::int32);
+  keys.key_mask = Tensor::ones({B, S}, DType::bool8);
+  mask.mask = Tensor::ones({B, H, T, S}, DType::bool8);
+  bias.bias = Tensor::zeros({H, T, S}, DType::float64);
+  check(can.key_mask && !t.call.key_lengths.defined(), "full key lengths", lengths);
+  check(can.key_mask && !t.call.key_mask.defined(), "a key mask of all keys", keys);
+  check(can.full_mask && !t.call.mask.defined(), "a mask of all pairs", mask);
+  check(can.bias && !t.call.bias.defined(), "a bias of 0", bias);
+  bias.bias = Tensor::zeros({B, 1, 1, S}, DType::float64);
+  check((can.bias || can.key_bias) && !t.call.bias.defined(), "a key bias of 0", bias);
+}
+
 void check_masks(Subject& s, Finding& f) {
   const AttentionCapabilities& can = s.can();
   if (!f.declared(can.key_mask || can.full_mask || can.bias || can.key_bias, "mask or a bias")) return;
   const Index n = s.at_most(40);
-  const std::vector<MechanismInput>& inputs = s.mechanism(DType::float64).inputs();
-  const bool of_keys = !std::all_of(inputs.begin(), inputs.end(), [](const auto& i) { return i.of_queries(); });
+  const bool of_keys = !s.folds_key_masks();
   if (of_keys) f.leave_out("a key mask as a mask, as the first may also take away what the mechanism takes of keys");
   for (const Sizes& sizes : s.shapes(n)) {
     const Trial t = s.trial(sizes);

@@ -6,6 +6,7 @@
 #include <heed/layers/attention/detail/compositions.hpp>
 #include <heed/layers/attention/detail/conformance_subject.hpp>
 #include <heed/layers/model.hpp>
+#include <set>
 
 namespace heed::detail::conformance {
 namespace {
@@ -33,7 +34,7 @@ Trial sequence(const Subject& s, const Trial& t, Index b) {
   return one;
 }
 
-// Heads are each by themselves: [B, H, ...] as [B * H, 1, ...] gives the same.
+// Heads that are alike are each by themselves: [B, H, ...] as [B * H, 1, ...] gives the same.
 void compare_heads_apart(Subject& s, Finding& f, const Trial& t) {
   Trial apart = t;
   const auto separate = [](Tensor& x) { x = x.reshape({x.dim(0) * x.dim(1), 1, x.dim(2), x.dim(3)}); };
@@ -44,6 +45,29 @@ void compare_heads_apart(Subject& s, Finding& f, const Trial& t) {
   back(wanted.out, got.out);
   for (auto& [name, gradient] : wanted.gradients) back(gradient, got.gradients.at(name));
   f.close("heads together against each alone", got, wanted, kRounding);
+}
+
+// A head gives the same whatever the others are given.
+void compare_other_heads(Subject& s, Finding& f, const Trial& t) {
+  const Index H = t.q.dim(1);
+  if (H < 2) return;
+  Trial drawn = s.trial({t.q.dim(2), t.k.dim(2), t.q.dim(0)}, 1);
+  const Outcome before = s.run(t);
+  for (const Index h : std::set<Index>{0, H / 2, H - 1}) {
+    Trial other = t;
+    const std::vector<Part> all = parts(other), others = parts(drawn);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      Tensor x = others[i].x->clone();
+      x.slice(1, h, h + 1).copy_(all[i].x->slice(1, h, h + 1));
+      *all[i].x = x;
+    }
+    const Outcome after = s.run(other);
+    const std::string what = "head " + std::to_string(h) + " of " + std::to_string(H) + " with others beside it";
+    f.close(what, after.out.slice(1, h, h + 1), before.out.slice(1, h, h + 1), kRounding);
+    for (const Part& p : all)
+      f.close(what + ", gradient of " + p.name, after.gradients.at(p.name).slice(1, h, h + 1),
+              before.gradients.at(p.name).slice(1, h, h + 1), kRounding);
+  }
 }
 
 // A zero vector at every third position; at all.
@@ -160,10 +184,19 @@ void check_sizes(Subject& s, Finding& f) {
     return f.leave_out("its parameters and buffers are of one size, and options.of_sizes is undefined");
   const Index n = s.at_most(20);
   const Sizes square{n, n};
-  for (const auto& [heads, size, value_size] : std::vector<std::array<Index, 3>>{
-           {2, 1, 1}, {2, 2, 1}, {2, 16, 16}, {6, 5, 3}, {10, 4, 9}, {2, 33, 64}, {2, 64, 33}, {2, 128, 2},
-           {1, 8, 8}}) {
-    if (s.can().grouped && heads == 1) continue;
+  for (const auto& [heads, size, value_size] : std::vector<std::array<Index, 3>>{{2, 1, 1},
+                                                                                 {2, 2, 1},
+                                                                                 {2, 16, 16},
+                                                                                 {6, 5, 3},
+                                                                                 {10, 4, 9},
+                                                                                 {2, 33, 64},
+                                                                                 {2, 64, 33},
+                                                                                 {2, 128, 2},
+                                                                                 {1, 8, 8},
+                                                                                 {3, 40, 24},
+                                                                                 {5, 96, 12},
+                                                                                 {7, 12, 100},
+                                                                                 {3, 100, 40}}) {
     ConformanceOptions options = s.options;
     options.heads = heads, options.size = size, options.value_size = value_size;
     Subject other(s.options.of_sizes ? s.options.of_sizes(heads, size) : s.make, options);
@@ -177,7 +210,9 @@ void check_sizes(Subject& s, Finding& f) {
       compare_direction(other, f, smooth);
     }
     f.about(drawn);
-    if (members_of(mechanism).empty()) compare_heads_apart(other, f, drawn);
+    if (!members_of(mechanism).empty()) continue;
+    compare_other_heads(other, f, drawn);
+    if (s.properties().heads_alike) compare_heads_apart(other, f, drawn);
   }
 }
 

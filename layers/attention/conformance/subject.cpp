@@ -1,6 +1,7 @@
 // The mechanism under test, in both dtypes, and the problems that it is given.
 #include <algorithm>
 #include <cmath>
+#include <heed/autograd/attention.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/layers/attention/detail/conformance_subject.hpp>
 #include <heed/layers/model.hpp>
@@ -80,8 +81,17 @@ std::vector<Part> parts(Trial& t) {
 Trial in_dtype(const Trial& t, DType dtype) {
   Trial y = t;
   for (const Part& p : parts(y)) *p.x = p.x->to(dtype);
-  for (Tensor* x : {&y.dy, &y.call.bias})
-    if (x->defined()) *x = x->to(dtype);
+  if (y.dy.defined()) y.dy = y.dy.to(dtype);
+  if (y.call.bias.defined()) y.call.bias = y.call.bias.to(dtype == DType::bfloat16 ? DType::float32 : dtype);
+  return y;
+}
+
+Tensor with_padding(const Tensor& x, const AttentionCall& call, double value) {
+  const Tensor allowed = allowed_pairs(x, x, {.key_lengths = call.key_lengths, .key_mask = call.key_mask});
+  Tensor y = x.clone();
+  for (Index b = 0; b < x.dim(0); ++b)
+    for (Index j = 0; j < x.dim(2); ++j)
+      if (allowed.at({allowed.dim(0) > 1 ? b : 0, 0, 0, j}) == 0) y[b].slice(1, j, j + 1).fill_(value);
   return y;
 }
 
@@ -101,9 +111,20 @@ Trial with_keys(const Trial& t, Index length) {
 }
 
 Subject::Subject(const MechanismFactory& factory, const ConformanceOptions& o)
-    : make(factory), options(o), in32_(made(make, o, DType::float32)), in64_(made(make, o, DType::float64)) {
-  require(!can().grouped || o.heads % 2 == 0, "conformance: heads is ", o.heads,
-          "; it must be even for a mechanism whose heads may share keys");
+    : make(factory), options(o), in32_(made(make, o, DType::float32)), in64_(made(make, o, DType::float64)) {}
+
+AttentionMechanism& Subject::mechanism(DType dtype) {
+  if (dtype != DType::bfloat16 || named_parameters(in32_).empty()) return dtype == DType::float64 ? in64_ : in32_;
+  if (float32_beside_bfloat16_ && !in16_) {
+    in16_.emplace(made(make, options, DType::bfloat16));
+    try {
+      const NoTape guard;
+      applied(in32_, in_dtype(trial({1, 1}), DType::bfloat16));
+    } catch (const Error&) {
+      float32_beside_bfloat16_ = false;
+    }
+  }
+  return float32_beside_bfloat16_ ? in32_ : *in16_;
 }
 
 TensorsByName Subject::values(const Trial& t) {
@@ -135,8 +156,10 @@ bool Subject::takes(Index positions, Finding& f) const {
 }
 
 std::vector<Index> Subject::sharings() const {
-  if (!can().grouped) return {1};
-  return options.heads == 2 ? std::vector<Index>{1, 2} : std::vector<Index>{1, 2, options.heads};
+  if (!can().grouped || options.heads == 1) return {1};
+  Index few = 2;
+  while (options.heads % few != 0) ++few;
+  return few == options.heads ? std::vector<Index>{1, few} : std::vector<Index>{1, few, options.heads};
 }
 
 std::vector<Sizes> Subject::shapes(Index n) const {

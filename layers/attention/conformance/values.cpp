@@ -58,7 +58,8 @@ void check_rows(Subject& s, Finding& f) {
     Index zeros = 0;  // a row may have no weight: all of its keys are masked, or no feature above 0
     for (Index i = 0; i < y.numel(); ++i)
       if (y.ptr<double>()[i] == 0) wanted.ptr<double>()[i] = 0, ++zeros;
-    f.expect(zeros <= y.numel() / 2, "most rows are 0");
+    // Masks may leave few rows with a key, as of windows.
+    if (!asks_more(variant.call)) f.expect(zeros <= y.numel() / 2, "most rows are 0");
     f.close("values of 1 (where weights need not add up to 1: options.normalised = false)", y, wanted, 1e-4);
   }
 }

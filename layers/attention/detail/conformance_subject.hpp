@@ -1,10 +1,18 @@
 // What the checks of conformance.hpp share: the mechanism under test, and what a check has found so far.
 #pragma once
 #include <heed/autograd/tape.hpp>
+#include <heed/core/parallel.hpp>
 #include <heed/layers/attention/conformance.hpp>
+#include <optional>
 #include <set>
 
 namespace heed::detail::conformance {
+
+// Puts the number of threads back.
+struct RestoreThreads {
+  int before = threads();
+  ~RestoreThreads() { set_threads(before); }
+};
 
 // One problem, in float64 with values that float32 has too.
 struct Trial {
@@ -48,11 +56,25 @@ inline bool masks_keys(const heed::AttentionCall& call) {
   return call.key_lengths.defined() || call.key_mask.defined();
 }
 
-// The trial with its tensors in another dtype: what Subject's functions then need not convert.
+// What the plain calls of a mechanism show of it, beyond what it declares. Where one of these holds, it must hold under
+// all masks, lengths and sizes.
+struct Properties {
+  bool heads_alike = false;        // [B, H, ...] as [B * H, 1, ...] gives the same
+  bool keys_unordered = false;     // keys and values in another order give the same
+  bool lengths_are_masks = false;  // key_lengths as a key_mask give the same
+  bool causal_is_mask = false;     // causal as a mask of pairs gives the same
+};
+
+// The trial with its tensors in another dtype: what Subject's functions then need not convert. Beside bfloat16 a bias
+// is float32.
 Trial in_dtype(const Trial& t, DType dtype);
 // The same with q and dy, or k and v, of some positions.
 Trial with_queries(const Trial& t, Index first, Index last);
 Trial with_keys(const Trial& t, Index length);
+// Of a trial of one sequence: queries [first, last) with keys [0, end), and this part of its masks and bias.
+Trial part_of(const Trial& t, Index first, Index last, Index end);
+// x [B, Hk, S, ...] with `value` at the keys that key_lengths and key_mask of the call mask.
+Tensor with_padding(const Tensor& x, const AttentionCall& call, double value);
 // The first positions of x [B, H, T, D].
 inline Tensor head(const Tensor& x, Index length) { return x.slice(2, 0, length); }
 
@@ -63,7 +85,9 @@ class Subject {
   Subject(const MechanismFactory& make, const ConformanceOptions& options);
 
   const AttentionCapabilities& can() const { return in64_.capabilities(); }
-  AttentionMechanism& mechanism(DType dtype) { return dtype == DType::float64 ? in64_ : in32_; }
+  // Beside bfloat16 parameters are float32, as in training with products of bfloat16; where the mechanism refuses that,
+  // they are bfloat16, as in a model of it.
+  AttentionMechanism& mechanism(DType dtype);
   TensorsByName values(const Trial& t);  // parameters, buffers and inputs, float64: what a reference is told
 
   // "plain" and "causal": those that it can.
@@ -88,6 +112,10 @@ class Subject {
   // The first (plain, or causal where it is causal only), and all masks where several are declared.
   std::vector<Variant> ends(const Sizes& sizes) const;
 
+  const Properties& properties();  // found at the first call
+  // Whether a key mask is the same as a mask of pairs: not where it may take away inputs of keys, too.
+  bool folds_key_masks() const;
+
   Tensor out(const Trial& trial, DType dtype = DType::float64);   // without gradient
   Outcome run(const Trial& trial, DType dtype = DType::float64);  // forward and backward
 
@@ -97,6 +125,9 @@ class Subject {
 
  private:
   AttentionMechanism in32_, in64_;
+  std::optional<AttentionMechanism> in16_;
+  bool float32_beside_bfloat16_ = true;
+  std::optional<Properties> properties_;
 };
 
 // Gathers the comparisons of a check.
@@ -119,6 +150,8 @@ class Finding {
   void leave_out(const std::string& what) { left_out_.push_back(what); }
 
   bool compared() const { return count_ > 0; }
+  bool ok() const { return failure_.empty(); }
+  const std::string& failure() const { return failure_; }  // the first
   const std::vector<std::string>& left_out() const { return left_out_; }
   ConformanceCheck result(const std::string& name) const;
 
@@ -132,6 +165,12 @@ class Finding {
   void fail(const std::string& text);
   void each(const std::string& what, const Tensor& x, bool (*good)(double), const char* rule);
 };
+
+// Of one dtype against float64, by the tolerances of the options. Beside bfloat16, whose single numbers are coarse, the
+// sizes of all together must fit: of each head, the mean of got * wanted over that of wanted * wanted.
+double tolerance_of(DType dtype, const ConformanceOptions& options);
+void close_in(Finding& f, const std::string& what, const Outcome& got, const Outcome& wanted, DType dtype,
+              const ConformanceOptions& options, double share = 0);
 
 // float64 against float64, where only the order of sums differs.
 inline constexpr double kRounding = 1e-10;
@@ -148,6 +187,10 @@ Tensor or_zeros(const Tensor& gradient, const Tensor& like);
 void compare_float32(Subject& s, Finding& f, const Trial& t);
 // The derivative of sum(dy * y) in a random direction of all inputs and parameters, against the gradients.
 void compare_direction(Subject& s, Finding& f, const Trial& t);
+// Masks that allow all, full lengths and a bias of 0, each added to `t`: nothing changes.
+void check_nothing_asked(Subject& s, Finding& f, const Trial& t, DType dtype);
+// Some queries of a trial of one sequence, each alone with the keys that it may see: where the mechanism can do that.
+void compare_rows(Subject& s, Finding& f, const Trial& t);
 
 void check_gradient(Subject& s, Finding& f);
 void check_direction(Subject& s, Finding& f);
@@ -176,6 +219,11 @@ void check_lengths(Subject& s, Finding& f);
 void check_spread(Subject& s, Finding& f);
 void check_float32(Subject& s, Finding& f);
 void check_threads(Subject& s, Finding& f);
+void check_bfloat16(Subject& s, Finding& f);
+void check_mapped_keys(Subject& s, Finding& f);
+void check_borders(Subject& s, Finding& f);
+void check_combinations(Subject& s, Finding& f);
+void check_state_programs(Subject& s, Finding& f);
 void check_members(Subject& s, Finding& f);
 void check_cost(Subject& s, Finding& f);
 void check_refuses(Subject& s, Finding& f);

@@ -1,0 +1,63 @@
+// Checks of bfloat16: the same problem in it and in float64, and what may not be seen.
+#include <algorithm>
+#include <heed/layers/attention/detail/conformance_subject.hpp>
+
+namespace heed::detail::conformance {
+namespace {
+
+// Values that bfloat16 has too.
+Trial rounded(Trial t) {
+  for (const Part& p : parts(t)) *p.x = p.x->to(DType::bfloat16).to(DType::float64);
+  t.dy = t.dy.to(DType::bfloat16).to(DType::float64);
+  return t;
+}
+
+void compare(Subject& s, Finding& f, const Trial& asked) {
+  const Trial t = rounded(asked);
+  f.about(t);
+  const Outcome got = s.run(t, DType::bfloat16);
+  close_in(f, "bfloat16 against float64", got, s.run(t), DType::bfloat16, s.options, share_of(s));
+  f.close("bfloat16, the output without a tape", s.out(t, DType::bfloat16), got.out, s.options.bfloat16_tolerance);
+}
+
+// A state against all positions at once.
+void compare_state(Subject& s, Finding& f, const Trial& asked, Index step) {
+  const Trial t = rounded(asked);
+  f.about(t);
+  const Tensor whole = s.out(t);
+  const NoTape guard;
+  AttentionState state = s.mechanism(DType::bfloat16).make_state();
+  std::vector<Tensor> outputs;
+  const Index n = t.q.dim(2);
+  for (Index i = 0; i < n; i += step) {
+    Trial part = t;
+    for (const Part& p : parts(part)) *p.x = p.x->slice(2, i, std::min(n, i + step)).to(DType::bfloat16);
+    outputs.push_back(state.apply(part.q, part.k, part.v, {}, part.inputs));
+    f.expect(outputs.back().dtype() == DType::bfloat16,
+             "a state gives " + describe(outputs.back()) + " for bfloat16; it must give the dtype of q");
+  }
+  std::vector<Tensor> wide;
+  for (const Tensor& y : outputs) wide.push_back(y.to(DType::float64));
+  Tensor all = Tensor::empty(whole.shape(), DType::float64);
+  for (Index i = 0; i < static_cast<Index>(wide.size()); ++i)
+    all.slice(2, i * step, std::min(n, (i + 1) * step)).copy_(wide[static_cast<std::size_t>(i)]);
+  close_in(f, "bfloat16, steps of " + std::to_string(step) + " against all at once in float64", {all, {}}, {whole, {}},
+           DType::bfloat16, s.options, share_of(s));
+}
+
+}  // namespace
+
+void check_bfloat16(Subject& s, Finding& f) {
+  if (!f.declared(s.can().bfloat16, "bfloat16")) return;
+  for (const Sizes& sizes : s.shapes(s.at_most(40)))
+    for (const Variant& v : s.variants(sizes)) compare(s, f, s.asked(s.trial(sizes), v));
+  for (const Index n : {Index{1}, s.at_most(130)})
+    for (const Variant& v : s.ends({n, n})) compare(s, f, s.asked(s.trial({n, n}), v));
+  if (!s.can().state) return;
+  const Index n = s.at_most(70);
+  for (const Index shared : s.sharings())
+    for (const Index step : {Index{1}, Index{16}})
+      compare_state(s, f, s.asked(s.trial({n, n, 2, shared}), {"causal", {.causal = true}}), step);
+}
+
+}  // namespace heed::detail::conformance

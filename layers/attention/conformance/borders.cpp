@@ -1,0 +1,150 @@
+// Checks at many positions, where the blocks of kernels end: prefixes, lengths, and keys that a mask hides.
+#include <algorithm>
+#include <heed/layers/attention/detail/conformance_subject.hpp>
+
+namespace heed::detail::conformance {
+namespace {
+
+constexpr Index kMost = 260;  // past the end of a block of 256
+
+// Numbers of positions at and beside the ends of blocks, below n.
+std::vector<Index> ends_below(Index n) {
+  std::vector<Index> all;
+  for (const Index e : {1, 2, 16, 17, 31, 33, 48, 63, 64, 65, 96, 97, 127, 128, 129, 160, 192, 193, 255, 256, 257})
+    if (e < n) all.push_back(e);
+  return all;
+}
+
+// Earlier queries are those of a sequence that ends with them, and so are the gradients of their outputs.
+void check_prefixes(Subject& s, Finding& f, const Trial& t) {
+  const Index n = t.q.dim(2);
+  const Tensor whole = s.out(t);
+  for (const Index m : ends_below(n)) {
+    const Trial first = part_of(t, 0, m, m);
+    f.about(first);
+    f.close("the first " + std::to_string(m) + " positions of " + std::to_string(n), s.out(first), head(whole, m),
+            1e-9);
+  }
+  for (const Index m : {Index{1}, Index{65}, Index{129}, Index{193}}) {
+    if (m >= n) continue;
+    Trial early = t;
+    early.dy = t.dy.clone();
+    early.dy.slice(2, m, n).fill_(0);
+    const Trial first = part_of(t, 0, m, m);
+    const Outcome got = s.run(early), wanted = s.run(first);
+    for (const Part& p : parts(early))
+      f.close("the first " + std::to_string(m) + " positions of " + std::to_string(n) + ", gradient of " + p.name,
+              head(got.gradients.at(p.name), m), wanted.gradients.at(p.name), 1e-9);
+  }
+}
+
+// A sequence of each length, padded to one, against that sequence.
+void check_lengths_at_borders(Subject& s, Finding& f, const Variant& order, Index n) {
+  const std::vector<Index> all = ends_below(n);
+  std::vector<std::int32_t> lengths;
+  for (std::size_t i = 0; i < all.size(); i += 2) lengths.push_back(static_cast<std::int32_t>(all[i]));
+  const auto batch = static_cast<Index>(lengths.size());
+  if (batch == 0) return;
+  Trial t = s.asked(s.trial({n, n, batch}), order);
+  t.call.key_lengths = Tensor::from(lengths, {batch});
+  t.name += " with key lengths";
+  // Queries of padding see all keys of their sequence: their outputs are not the cut sequence's.
+  for (Index b = 0; b < batch; ++b) t.dy[b].slice(1, lengths[static_cast<std::size_t>(b)], n).fill_(0);
+  const Outcome padded = s.run(t);
+  for (Index b = 0; b < batch; ++b) {
+    const Index length = lengths[static_cast<std::size_t>(b)];
+    Trial one = s.asked(t, order);
+    for (const Part& p : parts(one)) *p.x = head(p.x->slice(0, b, b + 1), length).clone();
+    one.dy = head(t.dy.slice(0, b, b + 1), length).clone();
+    f.about(t);
+    const Outcome cut = s.run(one);
+    const std::string what = "a length of " + std::to_string(length) + " against the sequence cut to it";
+    f.close(what, head(padded.out.slice(0, b, b + 1), length), cut.out, 1e-9);
+    for (const Part& p : parts(one))
+      f.close(what + ", gradient of " + p.name, head(padded.gradients.at(p.name).slice(0, b, b + 1), length),
+              cut.gradients.at(p.name), 1e-9);
+  }
+}
+
+// Half of the keys are hidden from half of the queries: what they hold does not matter there, and they get no gradient.
+void check_hidden(Subject& s, Finding& f, const Variant& order, const Sizes& sizes) {
+  const Index T = sizes.queries, S = sizes.keys;
+  Rng rng(s.options.seed, 106);
+  Trial t = s.asked(s.trial(sizes), order), other = t;
+  Tensor mask = rng.uniform({T, S}) < 0.7;
+  const Tensor hidden = rng.uniform({S}) < 0.5, blind = rng.uniform({T}) < 0.5;
+  hidden.slice(0, 0, 1).fill_(0);
+  mask.slice(1, 0, 1).fill_(1);
+  const auto is = [](const Tensor& x, Index i) { return x.at({i}) != 0; };
+  for (Index i = 0; i < T; ++i)
+    for (Index j = 0; j < S; ++j)
+      if (is(blind, i) && is(hidden, j)) mask.ptr<bool>()[i * S + j] = false;
+  t.call.mask = mask;
+  t.name += ", a mask that hides half of the keys";
+  t.dy = t.dy.clone();
+  for (Index i = 0; i < T; ++i)
+    if (!is(blind, i)) t.dy.slice(2, i, i + 1).fill_(0);
+  Trial drawn = s.trial(sizes, 1);
+  const std::vector<Part> others = parts(drawn);
+  other = t;
+  std::size_t at = 0;
+  for (const Part& p : parts(other)) {
+    const Tensor from = *others[at++].x;
+    if (p.name != "k" && p.name != "v") continue;  // a mask of pairs does not hide what else is of keys
+    *p.x = p.x->clone();
+    for (Index j = 0; j < S; ++j)
+      if (is(hidden, j)) p.x->slice(2, j, j + 1).copy_(from.slice(2, j, j + 1));
+  }
+  f.about(t);
+  const Outcome before = s.run(t), after = s.run(other);
+  for (const Part& p : parts(t))
+    for (Index j = 0; (p.name == "k" || p.name == "v") && j < S; ++j)
+      if (is(hidden, j))
+        f.zeros("the gradient of hidden " + p.name + " at position " + std::to_string(j),
+                before.gradients.at(p.name).slice(2, j, j + 1));
+  for (Index i = 0; i < T; ++i)
+    if (is(blind, i))
+      f.close("query " + std::to_string(i) + " with other keys and values where the mask hides them",
+              after.out.slice(2, i, i + 1), before.out.slice(2, i, i + 1), 1e-9);
+  f.close("the gradient of q with other keys and values where the mask hides them", after.gradients.at("q"),
+          before.gradients.at("q"), 1e-9);
+}
+
+// Windows and distances see no more of a sequence whose first keys are masked than of one that begins behind them. The
+// first query tells nothing of whether this holds, so that where the others agree, it must.
+void check_first_query(Subject& s, Finding& f, const Variant& order) {
+  const Index n = s.at_most(40), masked = n / 4;
+  if (masked < 1 || n - masked < 3) return;
+  Trial t = s.asked(s.trial({n, n}), order), begun = t;
+  t.call.key_mask = Tensor::ones({2, n}, DType::bool8);
+  t.call.key_mask.slice(1, 0, masked).fill_(0);
+  for (const Part& p : parts(begun)) *p.x = p.x->slice(2, masked, n).clone();
+  const Tensor whole = s.out(t).slice(2, masked, n), own = s.out(begun);
+  Finding others;
+  others.close("", whole.slice(2, 1, n - masked), own.slice(2, 1, n - masked), kRounding);
+  if (!others.ok()) return;
+  f.about(begun);
+  f.close("the first query against one behind masked keys", head(own, 1), head(whole, 1), kRounding);
+}
+
+}  // namespace
+
+void check_borders(Subject& s, Finding& f) {
+  const Index n = s.at_most(kMost);
+  if (n < 2) return f.leave_out("longest is 1");
+  s.takes(kMost, f);  // which notes what is left out
+  const AttentionCapabilities& can = s.can();
+  if (can.causal)
+    for (const Variant& v : s.variants({n, n, 1}))
+      if (v.call.causal) check_prefixes(s, f, s.asked(s.trial({n, n, 1}), v));
+  for (const Variant& order : s.orders()) {
+    if (can.key_mask) check_lengths_at_borders(s, f, order, n);
+    if (can.key_mask && can.aligned) check_first_query(s, f, order);
+    check_nothing_asked(s, f, s.asked(s.trial({n, n, 1}), order), DType::float64);
+    if (!can.full_mask) continue;
+    check_hidden(s, f, order, {n, n, 1, s.sharings().back()});
+    if (can.cross) check_hidden(s, f, order, {n / 2 + 1, n, 1}), check_hidden(s, f, order, {n, n / 2 + 1, 1});
+  }
+}
+
+}  // namespace heed::detail::conformance

@@ -1,0 +1,296 @@
+// The check of combinations: pairs and triples of conditions, against the same problem posed plainly.
+#include <algorithm>
+#include <cmath>
+#include <heed/autograd/reductions.hpp>
+#include <heed/autograd/shape_ops.hpp>
+#include <heed/layers/attention/detail/conformance_plan.hpp>
+#include <heed/layers/model.hpp>
+#include <limits>
+
+namespace heed::detail::conformance {
+namespace {
+
+// ---- Layouts ----
+
+// x laid out in memory of its own: `base`, of which view() is x.
+struct Laid {
+  std::string layout;
+  Tensor base;
+
+  Laid(const std::string& name, const Tensor& x, Index batch) : layout(name) {
+    if (name == "with heads side by side") base = x.transpose(1, 2).contiguous();
+    if (name == "with a last stride of 2") {
+      base = Tensor::full(x.shape().with(-1, 2 * x.dim(-1)), 3, x.dtype());
+      base.slice(-1, 0, 2 * x.dim(-1), 2).copy_(x);
+    }
+    if (name == "transposed") base = x.t().contiguous();
+    if (name == "broadcast") base = x.slice(0, 0, std::min<Index>(1, batch)).clone();
+    if (!base.defined()) base = x.clone();
+  }
+  // Of the base, or of its gradient, which has the same layout.
+  Tensor view(const Tensor& of, Index batch) const {
+    if (layout == "with heads side by side") return of.transpose(1, 2);
+    if (layout == "with a last stride of 2") return of.slice(-1, 0, of.dim(-1), 2);
+    if (layout == "transposed") return of.t();
+    if (layout == "broadcast") return of.expand(of.shape().with(0, batch));
+    return of;
+  }
+};
+
+Tensor mask_laid(const std::string& layout, const Tensor& x) {
+  if (!x.defined() || layout == "dense" || x.rank() == 0) return x;
+  if (layout == "transposed" && x.rank() > 1) return x.t().contiguous().t();
+  Tensor wide = Tensor::zeros(x.shape().with(-1, 2 * x.dim(-1)), x.dtype());
+  Tensor even = wide.slice(-1, 0, wide.dim(-1), 2);
+  detail::copy_values(even, x);
+  // Between the elements of a mask lies the opposite, between lengths and biases other numbers.
+  if (Tensor odd = wide.slice(-1, 1, wide.dim(-1), 2); x.dtype() == DType::bool8)
+    detail::copy_values(odd, logical_not(x));
+  else
+    odd.fill_(1);
+  return even;
+}
+
+// ---- The call under all conditions ----
+
+// Gradients of what is wanted, of the bases; and what was written to.
+struct Called {
+  Outcome outcome;
+  std::string written;  // the name of an input that the call changed
+  std::string shared;   // the name of an input that shares memory with the output
+};
+
+class Caller {
+ public:
+  Caller(Plan& plan, const Levels& levels, const Trial& posed)
+      : plan_(plan), levels_(levels), s_(plan.subject(levels)), dtype_(plan.dtype_of(levels)) {
+    trial_ = in_dtype(posed, dtype_);
+    trial_.call.key_lengths = masks(trial_.call.key_lengths), trial_.call.key_mask = masks(trial_.call.key_mask);
+    trial_.call.mask = masks(trial_.call.mask), trial_.call.bias = masks(trial_.call.bias);
+    const Index batch = posed.q.dim(0);
+    const Plan::Which which[] = {Plan::q_layout, Plan::k_layout, Plan::v_layout};
+    std::size_t i = 0;
+    for (const Part& p : parts(trial_)) {
+      const std::string& layout = level(which[std::min<std::size_t>(i, 2)]);
+      laid_.emplace_back(i++ > 2 && layout == "broadcast" ? "dense" : layout, *p.x, batch);
+    }
+    dy_ = std::make_unique<Laid>(level(Plan::dy_layout), trial_.dy, batch);
+  }
+
+  // On a tape, or without.
+  Called call(bool with_tape) {
+    Trial t = trial_;
+    const Index batch = t.dy.dim(0);
+    const std::vector<Part> all = parts(t);
+    Called c;
+    std::vector<Tensor> bases;
+    const auto run = [&](Tape* tape) {
+      AttentionMechanism& m = s_.mechanism(dtype_);
+      if (tape != nullptr && t.call.bias.defined() && wants("bias")) t.call.bias = tape->watch(t.call.bias);
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        bases.push_back(tape != nullptr && wants(all[i].name) ? tape->watch(laid_[i].base) : laid_[i].base);
+        *all[i].x = laid_[i].view(bases[i], batch);
+      }
+      const std::vector<std::pair<std::string, Tensor>> before = copies(t);
+      const Tensor y = applied(m, t);
+      if (tape != nullptr && y.node() != 0) tape->backward(y, dy_->view(dy_->base, batch));
+      for (const auto& [name, x] : named(t))
+        if (x.storage() == y.storage() && y.numel() > 0) c.shared = name;
+      c.outcome.out = y.detach();
+      std::size_t i = 0;
+      for (const auto& [name, x] : named(t)) {
+        Finding same;
+        same.same_bits("", x, before[i++].second);
+        if (!same.ok()) c.written = name;
+      }
+    };
+    if (!with_tape) {
+      const NoTape guard;
+      run(nullptr);
+      return c;
+    }
+    zero_grad(s_.mechanism(dtype_));
+    Tape tape;
+    run(&tape);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (wants(all[i].name))
+        c.outcome.gradients[all[i].name] = laid_[i].view(or_zeros(tape.grad(bases[i]), bases[i]), batch);
+    if (trial_.call.bias.defined() && wants("bias"))
+      c.outcome.gradients["bias"] = or_zeros(tape.grad(t.call.bias), t.call.bias);
+    for (const NamedParameter& p : named_parameters(s_.mechanism(dtype_))) {
+      c.outcome.gradients["parameter " + p.name] = or_zeros(p.parameter->grad(), *p.parameter);
+      p.parameter->zero_grad();
+    }
+    return c;
+  }
+  bool broadcast(const std::string& name) const {
+    Trial t = trial_;
+    const std::vector<Part> all = parts(t);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (all[i].name == name) return laid_[i].layout == "broadcast";
+    return false;
+  }
+
+ private:
+  Plan& plan_;
+  const Levels& levels_;
+  Subject& s_;
+  DType dtype_;
+  Trial trial_;  // in the dtype
+  std::vector<Laid> laid_;
+  std::unique_ptr<Laid> dy_;
+
+  const std::string& level(Plan::Which which) const { return plan_.conditions()[which].levels[levels_[which]]; }
+  Tensor masks(const Tensor& x) const { return mask_laid(level(Plan::mask_layout), x); }
+  bool wants(const std::string& name) const {
+    const std::string& wanted = level(Plan::wanted);
+    return wanted == "all" || wanted == name + " alone" || (name == "bias" && wanted == "the bias alone") ||
+           (wanted == "v alone" && name.rfind("input ", 0) == 0);
+  }
+  std::vector<std::pair<std::string, Tensor>> named(Trial& t) const {
+    std::vector<std::pair<std::string, Tensor>> all = {{"the gradient of the output", dy_->base}};
+    Trial own = t;
+    std::size_t i = 0;
+    for (const Part& p : parts(own)) all.emplace_back(p.name, laid_[i++].base);
+    const AttentionCall& c = trial_.call;
+    for (const auto& [name, x] :
+         {std::pair{"key_lengths", c.key_lengths}, {"key_mask", c.key_mask}, {"mask", c.mask}, {"bias", c.bias}})
+      if (x.defined()) all.emplace_back(name, x);
+    return all;
+  }
+  std::vector<std::pair<std::string, Tensor>> copies(Trial& t) const {
+    std::vector<std::pair<std::string, Tensor>> all = named(t);
+    for (auto& [name, x] : all) x = x.detach().clone();
+    return all;
+  }
+};
+
+// ---- Comparison ----
+
+// How far each output and gradient moves when all inputs move by the rounding of float32.
+std::map<std::string, double> moves(Subject& s, const Trial& t, const Outcome& at) {
+  Trial moved = t;
+  Rng rng(s.options.seed, 104);
+  std::vector<Part> all = parts(moved);
+  for (const Part& p : all) *p.x = *p.x * (rng.uniform(p.x->shape(), -1, 1, DType::float64) * 0x1p-24 + 1.0);
+  const Outcome other = s.run(moved);
+  const auto difference = [](const Tensor& a, const Tensor& b) {
+    return a.numel() == 0 ? 0.0 : max(abs(a - b)).item();
+  };
+  std::map<std::string, double> sizes = {{"", difference(other.out, at.out)}};
+  for (const auto& [name, g] : at.gradients) sizes[name] = difference(other.gradients.at(name), g);
+  return sizes;
+}
+
+class Comparison {
+ public:
+  Comparison(Plan& plan, const Levels& levels) : plan_(plan), levels_(levels), s_(plan.subject(levels)) {}
+
+  // The first difference, or nothing.
+  std::string failure() {
+    const RestoreThreads restore;
+    const Trial posed = plan_.posed(levels_);
+    Trial asked = posed;
+    if (const std::string& value = plan_.conditions()[Plan::padding].levels[levels_[Plan::padding]];
+        value != "numbers" && masks_keys(posed.call))
+      for (const Part& p : parts(asked))
+        if (p.of_keys && !plan_.is(levels_, p.name == "k" ? Plan::k_layout : Plan::v_layout, "broadcast"))
+          *p.x = with_padding(
+              *p.x, posed.call,
+              value == "NaN" ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity());
+    Caller caller(plan_, levels_, asked);
+    set_threads(static_cast<int>(std::stol(plan_.conditions()[Plan::threads].levels[levels_[Plan::threads]])));
+    const Called called = caller.call(true), untaped = caller.call(false);
+    set_threads(1);
+    const Called again = caller.call(true);
+    set_threads(restore.before);
+    Finding f;
+    for (const Called* c : {&called, &untaped}) {
+      f.expect(c->written.empty(), "the call writes to " + c->written);
+      f.expect(c->shared.empty(), "the output shares memory with " + c->shared + "; it must have its own, clone()");
+    }
+    const DType dtype = plan_.dtype_of(levels_);
+    const double near = dtype == DType::bfloat16 ? s_.options.bfloat16_tolerance : rounding(dtype);
+    f.close("the output without a tape", untaped.outcome.out, called.outcome.out, near);
+    f.same_bits("the same call again on 1 thread", again.outcome, called.outcome);
+    if (!f.ok()) return f.failure();
+    Outcome wanted = plainly(s_, posed, true);
+    compare(f, "against the same, posed plainly", called.outcome, wanted, posed, caller);
+    const Properties& is = s_.properties();
+    if (f.ok() && is.keys_unordered && is.lengths_are_masks)
+      compare(f, "against the same with keys in another order", called.outcome, plainly(s_, posed, false), posed,
+              caller);
+    if (f.ok()) compare_rows(s_, f, sequence_plainly(s_, posed, posed.q.dim(0) - 1));
+    return f.failure();
+  }
+
+ private:
+  Plan& plan_;
+  const Levels& levels_;
+  Subject& s_;
+
+  void compare(Finding& f, const std::string& what, const Outcome& got, Outcome wanted, const Trial& posed,
+               const Caller& caller) {
+    const DType dtype = plan_.dtype_of(levels_);
+    const double share = dtype == DType::float64 ? 0 : share_of(s_);
+    Outcome some{.out = wanted.out, .gradients = {}};
+    for (const auto& [name, g] : got.gradients) {
+      some.gradients[name] = wanted.gradients.at(name);
+      if (caller.broadcast(name)) some.gradients[name] = sum(some.gradients[name], {0}, true).expand(g.shape()).dense();
+    }
+    Finding own;
+    close_in(own, what, got, some, dtype, s_.options, share);
+    if (own.ok()) return;
+    if (!s_.can().discrete && excused(got, some, posed, dtype, caller)) return;
+    f.expect(false, own.failure());
+  }
+
+  // Sums that nearly cancel, as of features that are mostly 0, magnify rounding; then so do they that of the inputs.
+  bool excused(const Outcome& got, const Outcome& wanted, const Trial& posed, DType dtype, const Caller& caller) {
+    const std::map<std::string, double> sizes = moves(s_, posed, s_.run(posed));
+    const double times = 16 * (dtype == DType::float64 ? 0x1p-29 : dtype == DType::float32 ? 1.0 : 0x1p15);
+    const auto within = [&](const Tensor& a, const Tensor& b, double size, double fixed) {
+      if (a.numel() == 0) return true;
+      const double d = max(abs(a.to(DType::float64) - b)).item(), scale = std::max(0.1, max(abs(b)).item());
+      return d <= times * size + fixed * scale;
+    };
+    const double fixed = tolerance_of(dtype, s_.options);
+    if (dtype == DType::bfloat16) return false;
+    bool all = within(got.out, wanted.out, sizes.at(""), fixed);
+    for (const auto& [name, g] : wanted.gradients) {
+      const double several = caller.broadcast(name) ? static_cast<double>(posed.q.dim(0)) : 1.0;
+      all = all && within(got.gradients.at(name), g, several * sizes.at(name), fixed);
+    }
+    return all;
+  }
+};
+
+}  // namespace
+
+void check_combinations(Subject& s, Finding& f) {
+  Plan plan(s);
+  for (Levels levels : plan.rows()) {
+    const auto failure = [&](const Levels& at) {
+      try {
+        return Comparison(plan, at).failure();
+      } catch (const std::exception& e) {
+        return std::string(e.what());
+      }
+    };
+    std::string text = failure(levels);
+    if (text.empty()) {
+      f.expect(true, "");
+      continue;
+    }
+    // Without each condition that the failure does not need.
+    for (std::size_t i = 0; i < levels.size(); ++i) {
+      if (levels[i] == 0) continue;
+      Levels without = levels;
+      without[i] = 0;
+      if (const std::string still = failure(without); !still.empty()) levels = without, text = still;
+    }
+    return f.expect(false, text + " (" + plan.describe(levels) + ")");
+  }
+}
+
+}  // namespace heed::detail::conformance

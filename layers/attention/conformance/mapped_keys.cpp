@@ -1,0 +1,94 @@
+// Checks of attention in two parts, map_keys() and apply_mapped(), against apply().
+#include <algorithm>
+#include <heed/autograd/shape_ops.hpp>
+#include <heed/layers/attention/detail/conformance_subject.hpp>
+#include <heed/layers/model.hpp>
+#include <limits>
+
+namespace heed::detail::conformance {
+namespace {
+
+Tensor in_parts(const AttentionMechanism& m, const Trial& t) {
+  return m.apply_mapped(t.q, m.map_keys(t.k, t.call), t.v, t.call);
+}
+
+Outcome run_in_parts(Subject& s, const Trial& trial, DType dtype) {
+  AttentionMechanism& m = s.mechanism(dtype);
+  zero_grad(m);
+  Trial t = in_dtype(trial, dtype);
+  Tape tape;
+  std::vector<Part> watched = parts(t);
+  if (t.call.bias.defined()) watched.push_back({"bias", &t.call.bias, false});
+  for (const Part& p : watched) *p.x = tape.watch(*p.x);
+  const Tensor y = in_parts(m, t);
+  Outcome o{.out = y.detach(), .gradients = {}};
+  if (y.node() != 0 && y.shape() == t.dy.shape()) tape.backward(y, t.dy);
+  for (const Part& p : watched) o.gradients[p.name] = or_zeros(tape.grad(*p.x), *p.x);
+  for (const NamedParameter& p : named_parameters(m)) {
+    o.gradients["parameter " + p.name] = or_zeros(p.parameter->grad(), *p.parameter);
+    p.parameter->zero_grad();
+  }
+  return o;
+}
+
+void compare(Subject& s, Finding& f, const Trial& t, DType dtype) {
+  f.about(t);
+  const std::string what = std::string(name_of(dtype)) + ", apply_mapped() of map_keys() against apply()";
+  const Outcome wanted = s.run(t, dtype == DType::bfloat16 ? DType::float32 : dtype), got = run_in_parts(s, t, dtype);
+  f.expect(got.out.dtype() == dtype, "apply_mapped() gives " + describe(got.out) + "; it must have the dtype of q");
+  close_in(f, what, got, wanted, dtype, s.options, dtype == DType::float64 ? 0 : share_of(s));
+}
+
+// A decoder keeps mapped keys: it picks their rows, and attends once a step.
+void compare_decoder(Subject& s, Finding& f, const Trial& t) {
+  f.about(t);
+  const NoTape guard;
+  const AttentionMechanism& m = s.mechanism(DType::float64);
+  const Tensor mapped = m.map_keys(t.k, t.call), whole = s.out(t);
+  const Index batch = t.q.dim(0);
+  f.expect(mapped.defined() && mapped.rank() > 0 && mapped.dim(0) == batch,
+           "map_keys() gives " + describe(mapped) + "; its first axis must be the " + std::to_string(batch) + " rows");
+  if (!f.ok()) return;
+  const Tensor rows = Tensor::from<std::int32_t>({1, 1, 0});
+  Trial some = t;
+  for (const Part& p : parts(some)) *p.x = index_select(*p.x, 0, rows);
+  for (Tensor* x : {&some.call.key_lengths, &some.call.key_mask})
+    if (x->defined()) *x = index_select(*x, 0, rows);
+  for (Tensor* x : {&some.call.mask, &some.call.bias})
+    if (x->defined() && x->rank() == 4 && x->dim(0) == batch) *x = index_select(*x, 0, rows);
+  f.close("rows 1, 1 and 0 of mapped keys", m.apply_mapped(some.q, index_select(mapped, 0, rows), some.v, some.call),
+          index_select(whole, 0, rows), kRounding);
+  if (!s.can().attends_to_memory() || t.call.causal || t.call.mask.defined() || t.call.bias.defined()) return;
+  for (const Index i : {Index{0}, t.q.dim(2) - 1}) {
+    Trial one = with_queries(t, i, i + 1);
+    one.call.first_query = Tensor::scalar(static_cast<double>(i), DType::int32);
+    f.close("query " + std::to_string(i) + " alone with mapped keys", m.apply_mapped(one.q, mapped, one.v, one.call),
+            whole.slice(2, i, i + 1), kRounding);
+  }
+}
+
+}  // namespace
+
+void check_mapped_keys(Subject& s, Finding& f) {
+  const AttentionMechanism& m = s.mechanism(DType::float64);
+  if (!f.declared(m.maps_keys(), "map_keys()")) return;
+  if (!m.inputs().empty()) return f.leave_out("it takes inputs, which apply_mapped() does not");
+  std::vector<DType> dtypes = {DType::float64, DType::float32};
+  if (s.can().bfloat16) dtypes.push_back(DType::bfloat16);
+  std::vector<Sizes> shapes = s.shapes(s.at_most(40));
+  shapes.push_back({s.at_most(130), s.at_most(130), 1});
+  for (const Sizes& sizes : shapes)
+    for (const Variant& v : s.variants(sizes)) {
+      const Trial t = s.asked(s.trial(sizes), v);
+      for (const DType dtype : dtypes) compare(s, f, t, dtype);
+      if (sizes.batch > 1) compare_decoder(s, f, t);
+      if (!masks_keys(v.call)) continue;
+      Trial dirty = t;
+      const double nan = std::numeric_limits<double>::quiet_NaN();
+      dirty.k = with_padding(t.k, t.call, nan), dirty.v = with_padding(t.v, t.call, nan);
+      close_in(f, "NaN in padding of mapped keys and values", run_in_parts(s, dirty, DType::float64), s.run(t),
+               DType::float64, s.options);
+    }
+}
+
+}  // namespace heed::detail::conformance

@@ -1,0 +1,128 @@
+// The problems of the check "combinations", posed plainly: each sequence alone, masks in one, keys for each head.
+#include <heed/autograd/attention.hpp>
+#include <heed/autograd/reductions.hpp>
+#include <heed/autograd/shape_ops.hpp>
+#include <heed/layers/attention/detail/compositions.hpp>
+#include <heed/layers/attention/detail/conformance_plan.hpp>
+
+namespace heed::detail::conformance {
+namespace {
+
+// x [1 or B, ...] of sequence b.
+Tensor of_sequence(const Tensor& x, Index b) { return x.dim(0) == 1 ? x : x.slice(0, b, b + 1); }
+
+Tensor sum_to(const Tensor& x, const Shape& shape) {  // of what repeats
+  Tensor y = x;
+  while (y.rank() > shape.rank()) y = sum(y, {0});
+  for (int a = 0; a < shape.rank(); ++a)
+    if (shape[a] == 1 && y.dim(a) != 1) y = sum(y, {a}, true);
+  return y;
+}
+
+Tensor permuted(const Tensor& x, int axis, const Tensor& order) {
+  return x.defined() && x.dim(axis) == order.numel() ? index_select(x, axis, order) : x;
+}
+
+// Sequence b alone with the call's masks in one where the mechanism takes one, keys and values for each head, and keys
+// in another order where theirs does not matter.
+struct Plain {
+  Trial trial;
+  Tensor back;  // int32 [S]: where each key went; undefined: keys are in their order
+};
+
+Plain plain_of(Subject& s, const Trial& t, Index b, bool in_order) {
+  const Index H = t.q.dim(1), T = t.q.dim(2), S = t.k.dim(2);
+  Plain plain{t, {}};
+  Trial& one = plain.trial;
+  AttentionCall& call = one.call;
+  for (const Part& p : parts(one)) {
+    *p.x = p.x->slice(0, b, b + 1).clone();
+    if (p.of_keys) *p.x = repeat_heads(*p.x, H);
+  }
+  one.dy = t.dy.slice(0, b, b + 1).clone();
+  if (call.key_lengths.defined()) call.key_lengths = call.key_lengths.slice(0, b, b + 1).dense();
+  if (call.key_mask.defined()) call.key_mask = call.key_mask.slice(0, b, b + 1).dense();
+  const Shape grid = {1, H, T, S};
+  const auto written = [&](const Tensor& x) {
+    return (x.rank() == 4 ? of_sequence(x, b) : x).expand(grid).dense().clone();
+  };
+  if (call.mask.defined()) call.mask = written(call.mask);
+  if (call.bias.defined() && s.can().bias) call.bias = written(call.bias);
+  if (call.bias.defined() && !s.can().bias) call.bias = of_sequence(call.bias, b).dense().clone();
+  const Properties& is = s.properties();
+  const bool unordered = !in_order && is.keys_unordered && is.lengths_are_masks;
+  if (call.causal && is.causal_is_mask && unordered && !s.can().causal_only) {
+    const Tensor triangle = allowed_pairs(one.q, one.k, {.causal = true});
+    call.mask = call.mask.defined() ? logical_and(call.mask, triangle) : triangle.expand(grid).dense().clone();
+    call.causal = false;
+  }
+  if (call.causal || !unordered || S < 2) {
+    if (call.key_mask.defined() && s.can().full_mask && s.folds_key_masks()) {
+      const Tensor keys = call.key_mask.view({1, 1, 1, S});
+      call.mask = call.mask.defined() ? logical_and(call.mask, keys) : keys.expand(grid).dense().clone();
+      call.key_mask = {};
+    }
+    return plain;
+  }
+  if (call.key_lengths.defined()) {
+    const Tensor there =
+        allowed_pairs(one.q, one.k, {.key_lengths = call.key_lengths}).slice(1, 0, 1).slice(2, 0, 1).reshape({1, S});
+    call.key_mask = call.key_mask.defined() ? logical_and(call.key_mask, there) : there.clone();
+    call.key_lengths = {};
+  }
+  std::vector<std::int32_t> order, back(static_cast<std::size_t>(S));
+  for (const Index j : Rng(s.options.seed, 103).permutation(S)) {
+    back[static_cast<std::size_t>(j)] = static_cast<std::int32_t>(order.size());
+    order.push_back(static_cast<std::int32_t>(j));
+  }
+  const Tensor to = Tensor::from(order, {S});
+  plain.back = Tensor::from(back, {S});
+  for (const Part& p : parts(one))
+    if (p.of_keys) *p.x = index_select(*p.x, 2, to);
+  call.key_mask = permuted(call.key_mask, 1, to);
+  for (Tensor* x : {&call.mask, &call.bias})
+    if (x->defined()) *x = permuted(*x, x->rank() - 1, to);
+  return plain;
+}
+
+}  // namespace
+
+Trial sequence_plainly(Subject& s, const Trial& t, Index b) { return plain_of(s, t, b, true).trial; }
+
+Outcome plainly(Subject& s, const Trial& t, bool in_order) {
+  const Index B = t.q.dim(0), groups = t.k.dim(1);
+  std::vector<Tensor> outs;
+  std::map<std::string, std::vector<Tensor>> stacked;
+  TensorsByName sums;
+  for (Index b = 0; b < B; ++b) {
+    const Plain plain = plain_of(s, t, b, in_order);
+    Outcome o = s.run(plain.trial);
+    outs.push_back(o.out);
+    Trial names = t;
+    for (const Part& p : parts(names)) {
+      Tensor g = o.gradients.at(p.name);
+      if (p.of_keys && plain.back.defined()) g = index_select(g, 2, plain.back);
+      if (p.of_keys) g = sum(g.view({1, groups, g.dim(1) / groups, g.dim(2), g.dim(3)}), {2});
+      stacked[p.name].push_back(g);
+    }
+    for (const auto& [name, gradient] : o.gradients) {
+      if (name != "bias" && stacked.count(name) > 0) continue;
+      Tensor g = gradient;
+      if (name == "bias") {
+        if (plain.back.defined()) g = index_select(g, g.rank() - 1, plain.back);
+        const Shape& shape = t.call.bias.shape();
+        g = sum_to(g, shape.rank() == 4 ? shape.with(0, 1) : shape);
+        if (shape.rank() == 4 && shape[0] > 1) {
+          stacked[name].push_back(g);
+          continue;
+        }
+      }
+      sums[name] = sums.count(name) > 0 ? sums[name] + g : g.clone();
+    }
+  }
+  Outcome all{.out = concatenate(outs, 0), .gradients = sums};
+  for (const auto& [name, rows] : stacked) all.gradients[name] = concatenate(rows, 0);
+  return all;
+}
+
+}  // namespace heed::detail::conformance

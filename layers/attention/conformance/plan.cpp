@@ -1,0 +1,287 @@
+// The plan of the check "combinations": covering designs, and the problem that each row of them describes.
+#include <algorithm>
+#include <heed/layers/attention/detail/conformance_plan.hpp>
+#include <heed/layers/model.hpp>
+
+namespace heed::detail::conformance {
+namespace {
+
+// Which combinations of levels of two or three conditions are still to come.
+class Open {
+ public:
+  Open(const std::vector<Condition>& conditions, int strength) : strength_(strength) {
+    for (const Condition& c : conditions) begin_.push_back(size_), size_ += c.levels.size();
+    open_.assign(size_ * size_ * (strength == 3 ? size_ : 1), false);
+    Levels row(conditions.size(), 0);
+    const auto of = [&](std::size_t a) { return conditions[a].levels.size(); };
+    for (std::size_t a = 0; a < row.size(); ++a)
+      for (std::size_t b = a + 1; b < row.size(); ++b)
+        for (std::size_t c = strength == 3 ? b + 1 : b; c < (strength == 3 ? row.size() : b + 1); ++c)
+          for (row[a] = 0; row[a] < of(a); ++row[a])
+            for (row[b] = 0; row[b] < of(b); ++row[b])
+              for (row[c] = c == b ? row[b] : 0; row[c] < of(c); ++row[c]) {
+                open_[at(row, a, b, c)] = true, ++left_;
+                if (c == b) break;
+              }
+  }
+  bool any() const { return left_ > 0; }
+  // Of condition a with the conditions that are chosen, at the levels of the row.
+  int gained(const Levels& row, std::size_t a, const std::vector<bool>& chosen) const {
+    int sum = 0;
+    for (std::size_t b = 0; b < row.size(); ++b)
+      for (std::size_t c = strength_ == 3 ? b + 1 : b; c < (strength_ == 3 ? row.size() : b + 1); ++c)
+        if (b != a && c != a && chosen[b] && chosen[c]) sum += open_[sorted(row, a, b, c)];
+    return sum;
+  }
+  void close(const Levels& row) {
+    for (std::size_t a = 0; a < row.size(); ++a)
+      for (std::size_t b = a + 1; b < row.size(); ++b)
+        for (std::size_t c = strength_ == 3 ? b + 1 : b; c < (strength_ == 3 ? row.size() : b + 1); ++c)
+          if (const std::size_t i = at(row, a, b, c); open_[i]) open_[i] = false, --left_;
+  }
+  // The levels of the first that is open, the rest as in `row`.
+  Levels with_first(Levels row) const {
+    std::size_t i = static_cast<std::size_t>(std::find(open_.begin(), open_.end(), true) - open_.begin());
+    for (int n = 0; n < strength_; ++n, i /= size_) {
+      const auto a =
+          static_cast<std::size_t>(std::upper_bound(begin_.begin(), begin_.end(), i % size_) - begin_.begin()) - 1;
+      row[a] = i % size_ - begin_[a];
+    }
+    return row;
+  }
+
+ private:
+  int strength_;
+  std::vector<std::size_t> begin_;
+  std::size_t size_ = 0, left_ = 0;
+  std::vector<bool> open_;
+  // a < b < c, or a < b = c of pairs.
+  std::size_t at(const Levels& row, std::size_t a, std::size_t b, std::size_t c) const {
+    const std::size_t pair = (begin_[a] + row[a]) * size_ + begin_[b] + row[b];
+    return strength_ == 3 ? pair * size_ + begin_[c] + row[c] : pair;
+  }
+  std::size_t sorted(const Levels& row, std::size_t a, std::size_t b, std::size_t c) const {
+    if (strength_ == 2) return at(row, std::min(a, b), std::max(a, b), std::max(a, b));
+    std::size_t all[] = {a, b, c};
+    std::sort(std::begin(all), std::end(all));
+    return at(row, all[0], all[1], all[2]);
+  }
+};
+
+// A row that closes many: conditions in a random order, each with the level that gains most.
+Levels greedy_row(const std::vector<Condition>& conditions, const Open& open, Rng& rng, int* gained) {
+  Levels row(conditions.size(), 0);
+  std::vector<bool> chosen(row.size(), false);
+  *gained = 0;
+  for (const Index next : rng.permutation(static_cast<Index>(row.size()))) {
+    const auto a = static_cast<std::size_t>(next);
+    std::size_t best = 0;
+    int most = -1;
+    for (const Index level : rng.permutation(static_cast<Index>(conditions[a].levels.size()))) {
+      row[a] = static_cast<std::size_t>(level);
+      if (const int gain = open.gained(row, a, chosen); gain > most) most = gain, best = row[a];
+    }
+    row[a] = best;
+    chosen[a] = true, *gained += most;
+  }
+  return row;
+}
+
+// The same key mask for all heads and queries; a length for each sequence, near the ends of blocks.
+Tensor drawn_lengths(Rng& rng, Index batch, Index keys) {
+  Tensor lengths = Tensor::empty({batch}, DType::int32);
+  const Index ends[] = {1,  15, 16,  17,  31,  32,  33,  48,  63,  64,  65,  80, 95,
+                        96, 97, 127, 128, 129, 160, 191, 192, 193, 255, 256, 257};
+  std::vector<Index> near;
+  for (const Index e : ends)
+    if (e <= keys) near.push_back(e);
+  near.push_back(keys);
+  for (Index b = 0; b < batch; ++b) {
+    const Index last = std::max<Index>(0, static_cast<Index>(near.size()) - 8);  // mostly the greater ones
+    const Index i = rng.integer(3) == 0 ? rng.integer(static_cast<Index>(near.size()))
+                                        : last + rng.integer(static_cast<Index>(near.size()) - last);
+    lengths.ptr<std::int32_t>()[b] = static_cast<std::int32_t>(near[static_cast<std::size_t>(i)]);
+  }
+  return lengths;
+}
+
+// Mostly true; key 0 always, so that no row is empty but by the mechanism's own doing.
+Tensor drawn_mask(Rng& rng, const Shape& shape) {
+  Tensor mask = rng.uniform(shape) < 0.6;
+  if (shape.back() > 0) mask.slice(-1, 0, 1).fill_(1);
+  return mask;
+}
+
+// What decides which keys a query sees, and how: all triples of these.
+constexpr Plan::Which kMeaning[] = {Plan::dtype,   Plan::order, Plan::mask,    Plan::lengths, Plan::key_mask,
+                                    Plan::padding, Plan::bias,  Plan::queries, Plan::shared};
+
+// "[B, 1, T, S]" with these sizes.
+Shape shape_of(const std::string& name, Index B, Index H, Index T, Index S) {
+  std::vector<Index> sizes;
+  for (const char c : name) {
+    if (c == 'B') sizes.push_back(B);
+    if (c == 'H') sizes.push_back(H);
+    if (c == 'T') sizes.push_back(T);
+    if (c == 'S') sizes.push_back(S);
+    if (c == '1') sizes.push_back(1);
+  }
+  return Shape(sizes.begin(), sizes.end());
+}
+
+// Rows without a key: each eleventh.
+void empty_some_rows(Tensor& mask) {
+  for (Index i = 5; i < mask.dim(-2); i += 11) mask.slice(-2, i, i + 1).fill_(0);
+}
+
+}  // namespace
+
+std::vector<Levels> covering(const std::vector<Condition>& conditions, int strength, std::uint64_t seed) {
+  Rng rng(seed, 101);
+  Open open(conditions, strength);
+  std::vector<Levels> rows;
+  while (open.any()) {
+    Levels best;
+    int most = -1;
+    for (int draw = 0; draw < 10; ++draw) {
+      int gained = 0;
+      Levels row = greedy_row(conditions, open, rng, &gained);
+      if (gained > most) best = std::move(row), most = gained;
+    }
+    if (most == 0) best = open.with_first(best);  // a random order may miss the last ones
+    open.close(best);
+    rows.push_back(std::move(best));
+  }
+  return rows;
+}
+
+std::vector<Levels> Plan::rows() const {
+  std::vector<Levels> all = covering(conditions_, 2, s_.options.seed);
+  std::vector<Condition> few;
+  for (const Which which : kMeaning) few.push_back(conditions_[which]);
+  Rng rng(s_.options.seed, 102);
+  for (const Levels& meaning : covering(few, 3, s_.options.seed)) {
+    Levels row;
+    for (const Condition& c : conditions_)
+      row.push_back(static_cast<std::size_t>(rng.integer(static_cast<Index>(c.levels.size()))));
+    for (std::size_t i = 0; i < few.size(); ++i) row[kMeaning[i]] = meaning[i];
+    row[keys] = 0, row[sizes] = 0, row[threads] = 0;
+    all.push_back(std::move(row));
+  }
+  return all;
+}
+
+Plan::Plan(Subject& s) : s_(s), conditions_(count) {
+  const AttentionCapabilities& can = s.can();
+  const auto set = [&](Which which, const char* name, std::vector<std::string> levels) {
+    conditions_[which] = {name, std::move(levels)};
+  };
+  const auto add = [&](Which which, bool has, std::initializer_list<const char*> levels) {
+    if (has) conditions_[which].levels.insert(conditions_[which].levels.end(), levels.begin(), levels.end());
+  };
+  set(dtype, "", {"float64", "float32"});
+  add(dtype, can.bfloat16, {"bfloat16"});
+  set(order, "", can.causal_only ? std::vector<std::string>{"causal"} : std::vector<std::string>{"not causal"});
+  add(order, can.causal && !can.causal_only, {"causal"});
+  set(mask, "a mask ", {"no"});
+  add(mask, can.full_mask, {"[T, S]", "[B, 1, T, S]", "[H, T, S]", "[B, H, T, S]"});
+  set(lengths, "key lengths ", {"no"});
+  add(lengths, can.key_mask, {"given"});
+  set(key_mask, "a key mask ", {"no"});
+  add(key_mask, can.key_mask, {"given"});
+  set(padding, "in padding ", {"numbers"});
+  add(padding, can.key_mask, {"NaN", "infinity"});
+  set(bias, "a bias ", {"no"});
+  add(bias, can.bias || can.key_bias, {"[B, 1, 1, S]"});
+  add(bias, can.bias, {"[H, T, S]", "[B, H, T, S]"});
+  set(keys, "keys: ", {});
+  for (const Index n : {17, 2, 65, 97, 130, 193, 260})
+    if (n <= s.options.longest) conditions_[keys].levels.push_back(std::to_string(n));
+  if (conditions_[keys].levels.empty()) conditions_[keys].levels = {std::to_string(s.options.longest)};
+  set(queries, "queries: ", {"as many as keys"});
+  add(queries, can.cross, {"fewer than keys", "more than keys", "1"});
+  set(shared, "query heads per key head: ", {"1"});
+  add(shared, can.grouped, {"some", "all"});
+  const bool any_size = s.options.of_sizes || members_of(s.mechanism(DType::float64)).empty();
+  extents_ = {{s.options.heads, s.options.size, s.options.value_size}};
+  if (any_size) extents_.insert(extents_.end(), {{3, 40, 5}, {2, 100, 33}, {5, 7, 100}, {3, 96, 40}});
+  set(sizes, "", {});
+  for (const Extent& e : extents_)
+    conditions_[sizes].levels.push_back(std::to_string(e.heads) + " heads of " + std::to_string(e.size) + " and " +
+                                        std::to_string(e.value_size));
+  others_.resize(extents_.size());
+  for (const auto& [which, name] : {std::pair{q_layout, "q "}, {k_layout, "k "}, {v_layout, "v "}, {dy_layout, "dy "}})
+    set(which, name, {"dense", "with heads side by side", "with a last stride of 2", "transposed", "broadcast"});
+  set(mask_layout, "masks, lengths and bias ", {"dense", "with a last stride of 2", "transposed"});
+  set(threads, "threads: ", {"1", "2", "3", "8"});
+  set(batch, "sequences: ", {"2", "1", "3", "5"});
+  set(wanted, "gradients of ", {"all", "q alone", "k alone", "v alone", "parameters alone"});
+  add(wanted, can.bias || can.key_bias, {"the bias alone"});
+}
+
+std::string Plan::describe(const Levels& levels) const {
+  std::string text;
+  for (std::size_t i = 0; i < levels.size(); ++i)
+    if (levels[i] != 0 || conditions_[i].levels.size() == 1 || i == dtype || i == order || i == keys)
+      if (conditions_[i].levels.size() > 1 || i == order)
+        text += (text.empty() ? "" : "; ") + conditions_[i].name + conditions_[i].levels[levels[i]];
+  return text;
+}
+
+DType Plan::dtype_of(const Levels& levels) const {
+  const std::string& name = conditions_[dtype].levels[levels[dtype]];
+  return name == "float64" ? DType::float64 : name == "float32" ? DType::float32 : DType::bfloat16;
+}
+
+Index Plan::number(const Levels& levels, Which which) const {
+  return std::stol(conditions_[which].levels[levels[which]]);
+}
+
+Subject& Plan::subject(const Levels& levels) {
+  const std::size_t i = levels[sizes];
+  if (i == 0) return s_;
+  if (others_[i] == nullptr) {
+    ConformanceOptions o = s_.options;
+    o.heads = extents_[i].heads, o.size = extents_[i].size, o.value_size = extents_[i].value_size;
+    others_[i] = std::make_unique<Subject>(s_.options.of_sizes ? s_.options.of_sizes(o.heads, o.size) : s_.make, o);
+  }
+  return *others_[i];
+}
+
+Trial Plan::posed(const Levels& levels) {
+  Subject& s = subject(levels);
+  const Index S = number(levels, keys), H = s.options.heads;
+  Sizes n{S, S, std::min(number(levels, batch), std::max<Index>(1, 270 / S))};
+  if (is(levels, queries, "fewer than keys")) n.queries = std::max<Index>(1, S * 2 / 3);
+  if (is(levels, queries, "more than keys")) n.queries = S + S / 2 + 1;
+  if (is(levels, queries, "1")) n.queries = 1;
+  if (n.queries > s.options.longest) n.queries = S;
+  if (is(levels, shared, "all")) n.shared = H;
+  if (is(levels, shared, "some")) n.shared = s.sharings()[s.sharings().size() / 2];
+  std::uint64_t seed = 2000;
+  for (const std::size_t level : levels) seed = seed * 31 + level;
+  Trial t = s.trial(n, seed % 1000003);
+  const auto broadcast = [&](Which which, Tensor& x) {
+    if (is(levels, which, "broadcast")) x = x.slice(0, 0, 1).expand(x.shape()).dense().clone();
+  };
+  broadcast(q_layout, t.q), broadcast(k_layout, t.k), broadcast(v_layout, t.v), broadcast(dy_layout, t.dy);
+  if (dtype_of(levels) == DType::bfloat16) {
+    for (const Part& p : parts(t)) *p.x = p.x->to(DType::bfloat16).to(DType::float64);
+    t.dy = t.dy.to(DType::bfloat16).to(DType::float64);
+  }
+  Rng rng(s.options.seed, 3000 + seed % 1000003);
+  const Index B = n.batch, T = n.queries;
+  t.call.causal = is(levels, order, "causal");
+  if (is(levels, lengths, "given")) t.call.key_lengths = drawn_lengths(rng, B, S);
+  if (is(levels, key_mask, "given")) t.call.key_mask = drawn_mask(rng, {B, S});
+  if (levels[mask] != 0) {
+    t.call.mask = drawn_mask(rng, shape_of(conditions_[mask].levels[levels[mask]], B, H, T, S));
+    empty_some_rows(t.call.mask);
+  }
+  if (levels[bias] != 0)
+    t.call.bias = rng.normal(shape_of(conditions_[bias].levels[levels[bias]], B, H, T, S)).to(DType::float64);
+  t.name = describe(levels);
+  return t;
+}
+
+}  // namespace heed::detail::conformance

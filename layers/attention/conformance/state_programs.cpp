@@ -1,0 +1,261 @@
+// Checks of decode states by programs: steps of equal and of ragged counts, picks, copies and resumption in turn, each
+// row against its own sequence at once.
+#include <algorithm>
+#include <heed/autograd/shape_ops.hpp>
+#include <heed/layers/attention/detail/conformance_subject.hpp>
+#include <heed/layers/model.hpp>
+#include <limits>
+
+namespace heed::detail::conformance {
+namespace {
+
+using Rows = std::vector<std::int32_t>;
+
+// One row of a state: which of the drawn sequences each of its positions was taken from, and what came out.
+struct Row {
+  Index from = 0;                                    // the sequence of its next positions
+  std::vector<std::pair<Index, Index>> pieces = {};  // a sequence, and how many positions of it
+  Index length = 0;
+  std::vector<Tensor> out = {};  // [1, H, count, Dv] each
+};
+
+class Program {
+ public:
+  Program(Subject& s, Finding& f, const Trial& sequences, DType dtype)
+      : s_(s), f_(f), t_(sequences), dtype_(dtype), state_(s.mechanism(dtype).make_state()) {}
+
+  void begin(Index rows) {
+    for (Index r = 0; r < rows; ++r) rows_.push_back({.from = r % t_.q.dim(0)});
+    about_ = std::to_string(rows) + " rows";
+  }
+
+  // The next positions of each row. `padded`: at least that many, of which NaN is the rest.
+  void step(const Rows& counts, Index padded = 0) {
+    note("steps", counts);
+    const NoTape guard;
+    const auto batch = static_cast<Index>(rows_.size());
+    const Index most = std::max<Index>(padded, *std::max_element(counts.begin(), counts.end()));
+    const bool equal = std::all_of(counts.begin(), counts.end(), [&](std::int32_t n) { return n == most; });
+    Trial next = t_;
+    for (const Part& p : parts(next)) {
+      const Tensor x = *p.x;
+      // Heads side by side, as a projection gives them.
+      *p.x = Tensor::full({batch, most, x.dim(1), x.dim(3)}, p.of_keys ? std::numeric_limits<double>::quiet_NaN() : 0.5,
+                          dtype_)
+                 .transpose(1, 2);
+      for (Index r = 0; r < batch; ++r) {
+        const Row& row = rows_[static_cast<std::size_t>(r)];
+        const Index count = counts[static_cast<std::size_t>(r)];
+        if (count > 0)
+          (*p.x)[r].slice(1, 0, count).copy_(x[row.from].slice(1, row.length, row.length + count).to(dtype_));
+      }
+    }
+    AttentionCall call;
+    if (!equal) call.key_lengths = Tensor::from(counts, {batch});
+    if (t_.call.bias.defined()) call.bias = bias_of(counts, most);
+    std::vector<Tensor> before;
+    for (const Part& p : parts(next)) before.push_back(p.x->clone());
+    const Tensor y = state_.apply(next.q, next.k, next.v, call, next.inputs);
+    std::size_t i = 0;
+    for (const Part& p : parts(next)) {
+      f_.same_bits(p.name + " after a step", *p.x, before[i++]);
+      f_.expect(y.storage() != p.x->storage() || y.numel() == 0, "the output of a step shares memory with " + p.name);
+    }
+    for (const NamedBuffer& b : named_buffers(state_))
+      f_.expect(!b.buffer->defined() || y.storage() != b.buffer->storage() || y.numel() == 0,
+                "the output of a step shares memory with the buffer " + b.name);
+    // Outputs are not copied: a later step must leave them as they are.
+    for (Index r = 0; r < batch; ++r) {
+      Row& row = rows_[static_cast<std::size_t>(r)];
+      const Index count = counts[static_cast<std::size_t>(r)];
+      if (count == 0) continue;
+      row.out.push_back(y.slice(0, r, r + 1).slice(2, 0, count));
+      row.pieces.emplace_back(row.from, count);
+      row.length += count;
+    }
+    check_lengths();
+  }
+
+  void pick(const Rows& rows) {
+    note("rows", rows);
+    state_ = state_.rows(Tensor::from(rows, {static_cast<Index>(rows.size())}));
+    std::vector<Row> picked;
+    for (const std::int32_t r : rows) {
+      picked.push_back(rows_[static_cast<std::size_t>(r)]);
+      // Rows that were one go on apart.
+      picked.back().from = static_cast<Index>((picked.size() + rows_.size()) % static_cast<std::size_t>(t_.q.dim(0)));
+    }
+    rows_ = picked;
+    check_lengths();
+  }
+
+  // A copy takes other steps; the original does not see them.
+  void copy() {
+    about_ += ", a copy";
+    AttentionState original = state_;
+    const std::vector<Row> rows = rows_;
+    for (Row& row : rows_) row.from = (row.from + 1) % t_.q.dim(0);
+    const std::string about = about_;
+    step(Rows(rows_.size(), 2));
+    state_ = original, rows_ = rows, about_ = about;
+  }
+
+  // Another state, with the buffers of this one.
+  void resume() {
+    about_ += ", resumed";
+    TensorsByName kept;
+    for (const NamedBuffer& b : named_buffers(state_))
+      if (b.buffer->defined()) kept[b.name] = b.buffer->detach().clone();
+    state_ = s_.mechanism(dtype_).make_state();
+    for (const NamedBuffer& b : named_buffers(state_))
+      if (const auto found = kept.find(b.name); found != kept.end()) *b.buffer = found->second;
+  }
+
+  // Each row against its whole sequence.
+  void finish() {
+    for (std::size_t r = 0; r < rows_.size(); ++r) {
+      const Row& row = rows_[r];
+      if (row.length == 0) continue;
+      Trial whole = s_.asked(t_, {t_.name, {.causal = true}});
+      for (const Part& p : parts(whole)) {
+        std::vector<Tensor> pieces;
+        Index at = 0;
+        for (const auto& [from, count] : row.pieces) {
+          pieces.push_back(p.x->slice(0, from, from + 1).slice(2, at, at + count));
+          at += count;
+        }
+        *p.x = concatenate(pieces, 2);
+      }
+      if (t_.call.bias.defined())
+        whole.call.bias = t_.call.bias.slice(-2, 0, row.length).slice(-1, 0, row.length).contiguous();
+      f_.about(whole);
+      const std::string what = std::string(name_of(dtype_)) + ", row " + std::to_string(r) + " of a state (" + about_ +
+                               ") against its sequence at once";
+      const NoTape guard;
+      close_in(f_, what, {concatenate(row.out, 2), {}}, {s_.out(whole), {}}, dtype_, s_.options,
+               dtype_ == DType::float64 ? 0 : share_of(s_));
+    }
+  }
+
+ private:
+  Subject& s_;
+  Finding& f_;
+  const Trial& t_;
+  DType dtype_;
+  AttentionState state_;
+  std::vector<Row> rows_;
+  std::string about_;  // what was done so far
+
+  void note(const char* what, const Rows& rows) {
+    about_ += std::string(", ") + what;
+    for (const std::int32_t r : rows) about_ += " " + std::to_string(r);
+  }
+  // Of pairs, [H, n, n], for each row at its own place.
+  Tensor bias_of(const Rows& counts, Index most) const {
+    Index longest = 0;
+    for (const Row& row : rows_) longest = std::max(longest, row.length);
+    const auto batch = static_cast<Index>(rows_.size());
+    const DType dtype = dtype_ == DType::bfloat16 ? DType::float32 : dtype_;
+    Tensor bias = Tensor::zeros({batch, t_.q.dim(1), most, longest + most}, dtype);
+    for (Index r = 0; r < batch; ++r) {
+      const Index from = rows_[static_cast<std::size_t>(r)].length, count = counts[static_cast<std::size_t>(r)];
+      if (count > 0)
+        bias[r]
+            .slice(1, 0, count)
+            .slice(2, 0, from + count)
+            .copy_(t_.call.bias.slice(-2, from, from + count).slice(-1, 0, from + count).to(dtype));
+    }
+    return bias;
+  }
+  void check_lengths() {
+    std::vector<double> lengths;
+    for (const Row& row : rows_) lengths.push_back(static_cast<double>(row.length));
+    f_.expect(
+        state_.lengths().to_vector<double>() == lengths,
+        "the state says " + describe(state_.lengths()) + " after " + about_ + "; other lengths than its rows have");
+  }
+};
+
+// Few positions, many rows, everything in turn.
+void many_rows(Subject& s, Finding& f, const Trial& t, DType dtype) {
+  Program p(s, f, t, dtype);
+  const bool ragged = s.can().key_mask;
+  p.begin(5);
+  if (ragged) {
+    p.step({7, 3, 0, 12, 5});
+    p.step({1, 1, 1, 1, 1});
+    p.step({0, 0, 0, 0, 0}, 1);  // no row has a position
+    p.step({1, 0, 2, 1, 0});
+    p.pick({4, 0, 3, 2, 1});  // as many as before, of different length
+  } else {
+    p.step({7, 7, 7, 7, 7});
+    p.step({1, 1, 1, 1, 1});
+    p.pick({4, 0, 3, 2, 1});
+  }
+  p.step({1, 1, 1, 1, 1});
+  p.pick({1, 3, 1, 0});  // picked twice, one row twice
+  p.step({2, 2, 2, 2});
+  p.copy();
+  p.step({1, 1, 1, 1});
+  p.pick({2, 2, 0, 1, 3, 0});
+  p.step({1, 1, 1, 1, 1, 1});
+  p.resume();
+  if (ragged) p.step({3, 0, 1, 2, 1, 1});
+  p.pick({0, 1, 2, 3, 4, 5});
+  p.step({3, 3, 3, 3, 3, 3});
+  p.finish();
+}
+
+// Many positions: chunks, single ones and picks at the ends of blocks, past 600 where it takes so many.
+void many_positions(Subject& s, Finding& f, const Trial& t, DType dtype) {
+  const Index n = t.q.dim(2);
+  const auto share = [&](Index of_700) { return static_cast<std::int32_t>(std::max<Index>(1, of_700 * n / 700)); };
+  const bool ragged = s.can().key_mask;
+  Program p(s, f, t, dtype);
+  p.begin(2);
+  const std::int32_t first = share(300), second = share(205);
+  p.step({first, first});
+  if (ragged)
+    p.step({second, share(130)});
+  else
+    p.step({second, second});
+  for (int i = 0; i < 9; ++i) p.step({1, 1});  // 512 lies here
+  p.pick({1, 0, 1});
+  const std::int32_t third = share(95);
+  p.step({third, third, third});
+  p.step({1, 1, 1});
+  if (ragged) p.step({share(40), 1, 0});
+  p.pick({2, 1, 0});
+  p.step({2, 2, 2});
+  p.finish();
+}
+
+}  // namespace
+
+void check_state_programs(Subject& s, Finding& f) {
+  if (!f.declared(s.can().state, "decode state")) return;
+  std::vector<DType> dtypes = {DType::float64, DType::float32};
+  if (s.can().bfloat16) dtypes.push_back(DType::bfloat16);
+  const auto posed = [&](Index n, Index batch, Index shared, bool bias, DType dtype) {
+    Trial t = s.trial({n, n, batch, shared});
+    if (dtype == DType::bfloat16)
+      for (const Part& p : parts(t)) *p.x = p.x->to(DType::bfloat16).to(DType::float64);
+    if (!bias) return t;
+    t.call.bias = Rng(s.options.seed, 107).normal({s.options.heads, n, n}).to(DType::float64);
+    t.name = "with bias";
+    return t;
+  };
+  for (const DType dtype : dtypes) {
+    if (s.takes(40, f))
+      for (const Index shared : s.sharings())
+        for (const bool bias : s.can().bias ? std::vector<bool>{false, true} : std::vector<bool>{false})
+          many_rows(s, f, posed(40, 4, shared, bias, dtype), dtype);
+    const Index n = s.at_most(700);
+    if (n >= 100)
+      many_positions(s, f, posed(n, 3, s.sharings().back(), false, dtype), dtype);
+    else if (dtype == DType::float64)
+      s.takes(700, f);
+  }
+}
+
+}  // namespace heed::detail::conformance
