@@ -36,9 +36,9 @@
 //   empty rows       a row without a key is 0 and passes a gradient of 0 to everything
 //   cross lengths    with T != S the ends are aligned: the last T queries of the square problem give the same rows; and
 //                    unless positions count (AttentionCapabilities::aligned), so does any query alone
-//   borders          up to 260 positions, where blocks of kernels end: the first m positions of a causal sequence, and a
-//                    sequence padded from a length, are that sequence alone; keys that a mask hides may be any; masks
-//                    that allow all change nothing
+//   borders          up to 260 positions, where blocks of kernels end: the first m positions of a causal sequence, and
+//                    a sequence padded from a length, are that sequence alone; keys that a mask hides may be any;
+//                    masks that allow all change nothing
 //
 //   shapes (conformance/shapes.cpp)
 //   grouped          fewer heads of k and v, one alone too, equal repeated ones
@@ -60,15 +60,15 @@
 //   ragged state     rows of different length, whose padding is NaN, give what each gives alone: prompts, single
 //                    positions, several, rows that stand still; with a bias too; lengths() says how long they are
 //   state resumed    a fresh state with the buffers of another goes on with the same bits
-//   state programs   steps of equal and of ragged counts, of no position too, picks, copies and resumption in turn, past
-//                    600 positions: each row gives what its own sequence gives at once
+//   state programs   steps of equal and of ragged counts, of no position too, picks, copies and resumption in turn,
+//                    past 600 positions: each row gives what its own sequence gives at once
 //
 //   numbers (conformance/numbers.cpp)
 //   lengths          1, 63, 500 and 1000 positions in float32: finite, close to float64
 //   spread           logits of about +-300 in float32: finite, close to float64
 //   float32          outputs and gradients close to float64, under each mask, with T != S and grouped heads
-//   bfloat16         outputs, gradients and states close to float64, each head of the right size, under each mask, with
-//                    T != S and grouped heads
+//   bfloat16         outputs, gradients and states close to float64, each head of the right size, under each mask,
+//                    with T != S and grouped heads
 //   threads          the same bits at 1, 2, 3 and 8 threads
 //
 //   what it says of itself (conformance/claims.cpp)
@@ -80,9 +80,9 @@
 //   all of that together (conformance/combinations.cpp)
 //   combinations     each pair of dtype, order, mask, key lengths, key mask, content of padding, bias, numbers of keys,
 //                    queries, heads and sequences, sizes, layouts in memory of each operand, threads and wanted
-//                    gradients, and each triple of those that decide what a query sees: the same as each sequence alone,
-//                    dense, in float64, with its masks in one; and as single queries. A failure names the conditions
-//                    that it needs
+//                    gradients, and each triple of those that decide what a query sees: the same as each sequence
+//                    alone, dense, in float64, with its masks in one; and as single queries. A failure names the
+//                    conditions that it needs
 //
 // "borders", "state programs" and "combinations" run where all others passed, and by name (ConformanceOptions::only).
 //
