@@ -125,7 +125,8 @@ class Walk {
   std::string path_;                           // of the object that is being read
   std::uint64_t name_bytes_ = 0;               // of all paths
   Ranges taken_, parts_;                       // the structures in the file; the names and strings within heaps
-  std::uint64_t leaf_k_ = 0, internal_k_ = 0;  // of symbol tables
+  // Of symbol tables: what HDF5 takes where the superblock, from version 2 on, does not tell.
+  std::uint64_t leaf_k_ = 4, internal_k_ = 16;
 
   struct HeapString {
     std::uint64_t number, at, size;

@@ -17,7 +17,7 @@ TEST_CASE("checkpoint Python: heed reads what h5py writes and the script seals")
   wanted.texts["fixed"] = "abc";
   wanted.tensors["model/nested/deep/x"] = Tensor::scalar(1);
   for (int i = 0; i < 100; ++i) wanted.tensors["model/many/" + std::to_string(i)] = Tensor::scalar(i, DType::int32);
-  for (const char* name : {"written.h5", "latest.h5", "v108.h5", "v110.h5", "ordered.h5"}) {
+  for (const char* name : {"written.h5", "latest.h5", "v108.h5", "v110.h5", "ordered.h5", "added.h5"}) {
     INFO(name);
     const Checkpoint c = load_checkpoint(folder.path / name);
     CHECK(c.counters == wanted.counters);

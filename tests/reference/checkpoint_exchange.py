@@ -69,6 +69,13 @@ def h5py_writes(folder):
     for version in ("latest", "v108", "v110"):
         sealed(os.path.join(folder, version + ".h5"), write, libver=version)
     sealed(os.path.join(folder, "ordered.h5"), write, track_order=True)
+    # A file of the newest form, to which h5py adds groups in the form that it chooses on its own.
+    added = os.path.join(folder, "added.h5")
+    with h5py.File(added, "w", userblock_size=512, libver="latest"):
+        pass
+    with h5py.File(added, "r+") as file:
+        write(file)
+    seal(added)
 
 
 def h5py_oddities(folder):
