@@ -33,6 +33,7 @@
 #include <heed/core/tensor.hpp>
 #include <heed/data/batches.hpp>
 #include <heed/data/checkpoint.hpp>
+#include <heed/data/files.hpp>
 #include <heed/data/samples.hpp>
 #include <heed/data/scores.hpp>
 #include <heed/data/tasks.hpp>

@@ -107,6 +107,12 @@ int main(int argc, char** argv) {
     else
       name = a;
   }
+  try {
+    check_files("bench_ranks", {{"--trace", trace, FileRole::output}});
+  } catch (const FileError& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return 2;
+  }
   std::unique_ptr<Ranks> ranks;
 #ifdef HEED_HAS_MPI
   ranks = join_mpi_ranks();

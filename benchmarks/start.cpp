@@ -8,6 +8,7 @@
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
 #include <heed/data/checkpoint.hpp>
+#include <heed/data/files.hpp>
 #include <heed/layers/gpt.hpp>
 
 #include "benchmarks/peak.hpp"
@@ -41,6 +42,14 @@ double cold_median(F&& f) {
 int main(int argc, char** argv) {
   set_threads(argc > 1 ? std::atoi(argv[1]) : 0);
   const std::filesystem::path folder = argc > 2 ? argv[2] : std::filesystem::temp_directory_path();
+  const std::filesystem::path file = folder / "heed_bench_start.h5";
+  try {
+    check_files("bench_start", {{"FOLDER", file, FileRole::output}});
+    if (std::filesystem::exists(file)) throw FileError("bench_start: " + file.string() + " exists; remove it");
+  } catch (const FileError& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return 2;
+  }
   std::printf("%s, %d threads\n", arch(), threads());
   Tensor x = Tensor::empty({100'000'000});
   Rng rng(1);
@@ -62,7 +71,6 @@ int main(int argc, char** argv) {
   store_model(checkpoint, model);
   for (const char* moment : {"optimizer/exp_avg.", "optimizer/exp_avg_sq."})
     for (const NamedParameter& p : named_parameters(model)) checkpoint.tensors[moment + p.name] = p.parameter->detach();
-  const std::filesystem::path file = folder / "heed_bench_start.h5";
   save_checkpoint(file, checkpoint);
   const double gigabytes = static_cast<double>(std::filesystem::file_size(file)) / 1e9;
   std::printf("a checkpoint of GPT-2 and two moments: %.2f GB\n", gigabytes);

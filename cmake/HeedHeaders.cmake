@@ -30,6 +30,7 @@ set(HEED_HEADERS
     core/tensor.hpp
     data/batches.hpp
     data/checkpoint.hpp
+    data/files.hpp
     data/samples.hpp
     data/scores.hpp
     data/tasks.hpp

@@ -1,4 +1,6 @@
+// Files that are replaced whole or not at all, and logs that grow.
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -7,6 +9,7 @@
 #include <cerrno>
 #include <heed/core/check.hpp>
 #include <heed/data/detail/disk.hpp>
+#include <heed/data/detail/file_target.hpp>
 #include <system_error>
 #include <utility>
 
@@ -22,39 +25,34 @@ bool is_same_file(int fd, const fs::path& path) {
   return ::fstat(fd, &a) == 0 && ::stat(path.c_str(), &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-// The file that a name leads to, which need not be there: a link's target, and so on.
-fs::path followed(fs::path path) {
-  std::error_code error;
-  for (int links = 0; fs::is_symlink(path, error) && links < 40; ++links) {
-    const fs::path target = fs::read_symlink(path, error);
-    path = target.is_absolute() ? target : path.parent_path() / target;
+// Lets no write of this thread end the program by SIGXFSZ, the signal of a limit on the size of files: the write fails
+// with EFBIG.
+class NoSizeSignal {
+ public:
+  NoSizeSignal() {
+    sigemptyset(&signal_);
+    sigaddset(&signal_, SIGXFSZ);
+    ::pthread_sigmask(SIG_BLOCK, &signal_, &before_);
   }
-  return path;
-}
-
-// What a file is that is not a regular one; empty where it is, or is not there.
-const char* unusual_kind(const fs::path& path) {
-  std::error_code ignored;
-  switch (fs::status(path, ignored).type()) {
-    case fs::file_type::directory: return "a folder";
-    case fs::file_type::fifo: return "a pipe";
-    case fs::file_type::socket: return "a socket";
-    case fs::file_type::character: return "a device";
-    case fs::file_type::block: return "a disk";
-    default: return "";
+  ~NoSizeSignal() {
+    const int error = errno;
+    const timespec at_once = {};
+    if (sigismember(&before_, SIGXFSZ) == 0) ::sigtimedwait(&signal_, nullptr, &at_once);
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    errno = error;
   }
-}
+  NoSizeSignal(const NoSizeSignal&) = delete;
+  NoSizeSignal& operator=(const NoSizeSignal&) = delete;
 
-// Whether it is written as it goes, and neither cut nor synced.
-bool is_stream(const fs::path& path) {
-  const std::string kind = unusual_kind(path);
-  return kind == "a pipe" || kind == "a device";
-}
+ private:
+  sigset_t signal_, before_;
+};
 
 // Writes all of it; adds to `written` what was. 0 or errno.
 int write_all(int fd, const void* bytes, std::size_t count, std::size_t& written) {
   constexpr std::size_t kChunk = std::size_t{1} << 30;  // Linux writes at most 2 GiB a call
   const char* from = static_cast<const char*>(bytes);
+  const NoSizeSignal no_signal;
   for (std::size_t done = 0; done < count;) {
     const ssize_t n = ::write(fd, from + done, std::min(kChunk, count - done));
     if (n < 0 && errno == EINTR) continue;
@@ -68,20 +66,36 @@ int write_all(int fd, const void* bytes, std::size_t count, std::size_t& written
 // Opens a file beside `path`, path.tmp or path.lock, and locks it against other programs that write the same file; the
 // lock goes with the descriptor. It is cut only under the lock. Another program may rename the file between open and
 // lock: then it is that program's finished file. File systems without locks (some network ones) are taken as they are.
-Descriptor open_locked(const char* op, const fs::path& path, const fs::path& temporary) {
+Descriptor open_locked(const char* op, const fs::path& path, const fs::path& beside) {
   for (int attempt = 0; attempt < 100; ++attempt) {
-    Descriptor file(temporary, O_WRONLY | O_CREAT | O_NOFOLLOW, 0666);
-    const int error = errno;
-    if (file.get() < 0 && !fs::is_directory(path.has_parent_path() ? path.parent_path() : ".")) {
-      heed::fail(op, ": there is no folder ", path.parent_path().string(), " for ", path.filename().string());
-    }
-    require(file.get() >= 0, op, ": ", temporary.string(), " cannot be written: ", reason(error));
+    // Without waiting for the reader of a pipe, which may have been made there since check_target().
+    Descriptor file(beside, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0666);
+    require(file.get() >= 0, op, ": ", beside.string(), " cannot be written: ", reason(errno));
     const bool busy = ::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     require(!busy, op, ": another program is writing ", path.string(), " right now; only one may");
-    if (is_same_file(file.get(), temporary)) return file;
+    if (is_same_file(file.get(), beside)) return file;
   }
-  heed::fail(op, ": ", temporary.string(), " is replaced by other programs all the time; only one may write ",
+  heed::fail(op, ": ", beside.string(), " is replaced by other programs all the time; only one may write ",
              path.string());
+}
+
+void check_target(const char* op, const fs::path& path, FileRole role) {
+  const std::string problem = target_problem(path, role);
+  if (!problem.empty()) throw FileError(std::string(op) + ": " + problem);
+}
+
+// Opens a log. A pipe that nobody reads yet is waited for: a reader may be starting.
+Descriptor open_log(const fs::path& path) {
+  constexpr int kTries = 500;
+  for (int i = 0;; ++i) {
+    Descriptor file(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK, 0666);
+    const int error = errno;
+    if (file.get() >= 0) ::fcntl(file.get(), F_SETFL, O_APPEND);
+    if (file.get() >= 0) return file;
+    require(error == ENXIO && i < kTries, "log: ", path.string(),
+            " cannot be written: ", error == ENXIO ? "it is a pipe that nobody reads" : reason(error));
+    ::usleep(10000);
+  }
 }
 
 }  // namespace
@@ -106,21 +120,17 @@ int sync_folder_of(const fs::path& path) {
 }
 
 NewFile::NewFile(const char* op, const fs::path& given, std::size_t size) : op_(op), size_(size) {
-  std::error_code ignored;
-  const std::string unusual = unusual_kind(given);
-  require(given.has_filename(), op, ": the path «", given.string(), "» has no file name");
-  require(unusual.empty(), op, ": ", given.string(), " is ", unusual, "; it must be a file");
+  check_target(op, given, FileRole::output);
   path_ = followed(given);
-  require(!fs::is_symlink(path_, ignored), op, ": ", given.string(),
-          " is a link that leads to itself; it must be a file");
+  std::error_code ignored;
   consolation_ = fs::exists(path_, ignored) ? "; the previous file is unchanged" : "";
-  temporary_ = path_;
-  temporary_ += ".tmp";
+  temporary_ = beside(path_, ".tmp");
   file_ = open_locked(op, path_, temporary_);
 }
 
 NewFile::~NewFile() {
-  if (file_.get() >= 0 && !placed_) ::unlink(temporary_.c_str());  // before the lock goes with the descriptor
+  // Before the lock goes with the descriptor.
+  if (file_.get() >= 0 && !placed_ && is_same_file(file_.get(), temporary_)) ::unlink(temporary_.c_str());
 }
 
 void NewFile::write(const void* bytes, std::size_t count) {
@@ -138,6 +148,7 @@ void NewFile::write(const void* bytes, std::size_t count) {
 
 void NewFile::overwrite(const void* bytes, std::size_t count) {
   const char* from = static_cast<const char*>(bytes);
+  const NoSizeSignal no_signal;
   for (std::size_t done = 0; done < count;) {
     const ssize_t n = ::pwrite(file_.get(), from + done, count - done, static_cast<off_t>(done));
     if (n < 0 && errno == EINTR) continue;
@@ -166,23 +177,28 @@ void NewFile::finish() {
 
 PlaceLock::PlaceLock(const char* op, const fs::path& path) {
   if (path.empty()) return;
+  check_target(op, path, FileRole::checkpoint);
   const fs::path file = followed(path);
-  lock_ = file;
-  lock_ += ".lock";
+  lock_ = beside(file, ".lock");
+  std::error_code ignored;
+  const bool made = !fs::exists(lock_, ignored);
   file_ = open_locked(op, file, lock_);
+  struct stat status;
+  ours_ = made || (::fstat(file_.get(), &status) == 0 && status.st_size > 0);  // with kLockMark, as was checked
+  std::size_t written = 0;
+  if (made) static_cast<void>(write_all(file_.get(), kLockMark, sizeof kLockMark - 1, written));  // if the disk is full
 }
 
 PlaceLock::~PlaceLock() {
-  if (file_.get() >= 0) ::unlink(lock_.c_str());  // before the lock goes with the descriptor
+  // Before the lock goes with the descriptor.
+  if (file_.get() >= 0 && ours_ && is_same_file(file_.get(), lock_)) ::unlink(lock_.c_str());
 }
 
 LogFile::LogFile(fs::path path) : path_(std::move(path)) {
   if (path_.empty()) return;
-  const std::string kind = unusual_kind(path_);
+  check_target("log", path_, FileRole::log);
   stream_ = detail::is_stream(path_);
-  require(kind.empty() || stream_, "log: ", path_.string(), " is ", kind, "; it must be a file, a pipe or a terminal");
-  Descriptor file(path_, O_WRONLY | O_CREAT | O_APPEND, 0666);
-  require(file.get() >= 0, "log: ", path_.string(), " cannot be written: ", reason(errno));
+  Descriptor file = open_log(path_);
   for (const int standard : {STDOUT_FILENO, STDERR_FILENO}) {
     if (stream_ || !is_same_file(standard, path_)) continue;
     // Cut and written by its own descriptor, the file would lose what the program prints.
@@ -197,7 +213,7 @@ LogFile::LogFile(fs::path path) : path_(std::move(path)) {
 
 void LogFile::cut() {
   if (!stream_ && !cut_) {
-    const int error = ::ftruncate(file_.get(), static_cast<off_t>(kept_)) == 0 ? 0 : errno;
+    const int error = ::ftruncate(file_.get(), static_cast<off_t>(size_)) == 0 ? 0 : errno;
     require(error == 0, "log: ", path_.string(), " cannot be cut: ", reason(error));
   }
   cut_ = true;
@@ -209,7 +225,9 @@ void LogFile::write(const std::string& line) {
   const std::string bytes = line + "\n";
   std::size_t written = 0;
   const int error = write_all(file_.get(), bytes.data(), bytes.size(), written);
+  cut_ = error == 0 || written == 0;  // with the next write
   require(error == 0, "log: ", path_.string(), " cannot be written: ", reason(error));
+  size_ += written;
 }
 
 void LogFile::sync() {
@@ -217,11 +235,21 @@ void LogFile::sync() {
   cut();
   require(::fsync(file_.get()) == 0 || errno == EINVAL || errno == EROFS, "log: ", path_.string(),
           " cannot be written to disk: ", reason(errno));
-  if (stream_ || std::exchange(named_, true)) return;
+  if (stream_ || named_) return;
   // A log that a power cut takes the name from would be missing beside the checkpoint, and be begun anew behind a gap.
   const int error = sync_folder_of(followed(path_));
   require(error == 0 || error == EROFS, "log: ", path_.string(),
           " is written, but a power cut may undo it: its folder could not be synced: ", reason(error));
+  named_ = true;
+}
+
+std::string LogFile::damage() const {
+  if (file_.get() < 0 || stream_ || !cut_) return "";
+  struct stat here, there;
+  if (::fstat(file_.get(), &here) != 0) return "";
+  if (::stat(path_.c_str(), &there) != 0) return errno == ENOENT || errno == ENOTDIR ? "was deleted" : "";
+  if (here.st_dev != there.st_dev || here.st_ino != there.st_ino) return "was replaced by another file";
+  return static_cast<std::uintmax_t>(here.st_size) < size_ ? "was truncated" : "";
 }
 
 void replace_file(const char* op, const fs::path& path, const unsigned char* bytes, std::size_t size) {
@@ -258,21 +286,3 @@ void InputFile::read_at(std::size_t at, unsigned char* to, std::size_t count) co
 }  // namespace heed::detail
 
 void heed::check_place(const char* op, const std::filesystem::path& path) { detail::NewFile(op, path); }
-
-void heed::check_log(const std::filesystem::path& path) {
-  if (detail::is_stream(path)) return;
-  std::error_code error;
-  if (std::filesystem::exists(path, error))
-    detail::LogFile{path};
-  else
-    check_place("log", path);
-}
-
-bool heed::same_file(const std::filesystem::path& a, const std::filesystem::path& b) {
-  std::error_code error;
-  if (std::filesystem::equivalent(a, b, error)) return true;
-  const auto whole = [&error](const std::filesystem::path& path) {
-    return std::filesystem::weakly_canonical(std::filesystem::absolute(detail::followed(path), error), error);
-  };
-  return whole(a) == whole(b);
-}

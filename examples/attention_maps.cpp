@@ -64,7 +64,6 @@ void print_last(Index layer, Index head, const std::vector<double>& row, const s
 
 int draw(const Flags& flags) {
   set_threads(flags.threads);
-  check_files({.read = {{"--checkpoint", flags.checkpoint}}, .replaced = {{"--plot", flags.plot}}});
   check_plot(flags.plot);
   const LanguageModel lm = load_language_model(flags.checkpoint);
   const GPTOptions& o = lm.model.options();
@@ -104,12 +103,12 @@ int draw(const Flags& flags) {
 int main(int argc, char** argv) {
   Flags flags;
   CommandLine line("Draws the attention of a model that train_lm trained, over a prompt", "attention_maps");
-  line.add("--checkpoint", flags.checkpoint, "File that train_lm wrote [lm.h5]", file_name("FILE"));
+  line.add("--checkpoint", flags.checkpoint, "File that train_lm wrote [lm.h5]", file_name("FILE", FileRole::input));
   line.add("--prompt", flags.prompt,
            "What the model reads; no longer than its context. A masked model reads [MASK] as a hidden token",
            anything("TEXT"), {.required = true});
   line.add("--plot", flags.plot, "Picture, .svg or .png; without it, only the table is printed",
-           file_name("FILE.svg|png"));
+           file_name("FILE.svg|png", FileRole::output));
   line.add("--layer", flags.layer, "Only this one, from 0 on [all]", whole(0));
   line.add("--head", flags.head, "Only this one, from 0 on [all]", whole(0));
   line.add_threads(flags.threads);

@@ -8,7 +8,6 @@
 //   classify --attention linformer --plot lists.svg
 //   classify --length 200 --depth 6 --steps 20000     harder ones
 #include <algorithm>
-#include <heed/data/detail/disk.hpp>
 #include <heed/heed.hpp>
 #include <heed/plot/plot.hpp>
 #include <nlohmann/json.hpp>
@@ -191,17 +190,9 @@ RunOptions run_options(const Flags& flags) {
   return o;
 }
 
-void check_files_of(const Flags& flags) {
-  check_files(
-      {.replaced = {{"--checkpoint", flags.checkpoint}, {"--plot", flags.plot}, {"--trace", flags.profile.trace}},
-       .logs = {{"--log", flags.log}}});
-  check_place("save_checkpoint", flags.checkpoint);
-  check_plot(flags.plot);
-}
-
 int train(Flags flags, const CommandLine& line) {
   set_threads(flags.threads);
-  check_files_of(flags);
+  check_plot(flags.plot);
   const Start start = open_start(flags.start, flags.checkpoint, "", true);
   Settings& s = flags.settings;
   if (start.resumed) s = settings_of(*start.resumed, true, line, s);
@@ -270,11 +261,12 @@ void add_flags(CommandLine& line, Flags& flags) {
   line.add("--lr", s.lr, "Highest learning rate [2e-3]", number(0));
   line.add_seed(s.seed, "Of weights and expressions [1]");
   line.add_threads(flags.threads);
-  line.add("--checkpoint", flags.checkpoint, "File, written at the end in any case [classify.h5]", file_name("FILE"));
+  line.add("--checkpoint", flags.checkpoint, "File, written at the end in any case [classify.h5]",
+           file_name("FILE", FileRole::checkpoint));
   counted("--checkpoint-every", flags.checkpoint_every, "Steps between checkpoints; 0: only at the end", 0);
   add_start_flags(line, flags.start);
-  line.add("--log", flags.log, "One JSON object a step", file_name("FILE.jsonl"));
-  line.add("--plot", flags.plot, "Picture of the accuracy, .svg or .png", file_name("FILE.svg|png"));
+  line.add("--log", flags.log, "One JSON object a step", file_name("FILE.jsonl", FileRole::log));
+  line.add("--plot", flags.plot, "Picture of the accuracy, .svg or .png", file_name("FILE.svg|png", FileRole::output));
   add_profile_flags(line, flags.profile);
 }
 

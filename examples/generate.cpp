@@ -13,7 +13,7 @@ int main(int argc, char** argv) {
   TextOptions options{.count = 300, .sampling = {.temperature = 0.8}};
   int thread_count = 0;
   std::string dtype = "f32";
-  line.add("--checkpoint", checkpoint, "File that train_lm wrote [lm.h5]", file_name("FILE"));
+  line.add("--checkpoint", checkpoint, "File that train_lm wrote [lm.h5]", file_name("FILE", FileRole::input));
   line.add("--prompt", prompts,
            "What to go on from; may be given several times: the texts are then shown when all are whole "
            "[a line feed; a space or the first token where the tokenizer has none]",

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <heed/data/detail/disk.hpp>
 #include <heed/data/text.hpp>
 #include <heed/data/token_file.hpp>
 #include <heed/optim/detail/interrupt.hpp>
@@ -28,13 +27,9 @@ struct Flags {
 
 struct Stopped {};  // by Ctrl-C
 
-// Files are listed once, and none of them may be overwritten.
+// Files are listed once.
 std::vector<fs::path> input_files(const Flags& f) {
   const std::vector<fs::path> files = text_files({f.data.begin(), f.data.end()});
-  FlagFiles named{.replaced = {{"--out", f.out}, {"--model", f.model}}};
-  for (const fs::path& file : files) named.read.push_back({"--data", file});
-  if (f.tokenizer != "char" && f.tokenizer != "byte") named.read.push_back({"--tokenizer", f.tokenizer});
-  check_files(named);
   for (const fs::path& file : files) {
     if (is_token_file(file)) fail("text: ", file.native(), " is a token file; --data must be texts");
     // A pipe can be read only once; to learn from it, the text would have to be kept.
@@ -99,15 +94,17 @@ int tokenize(const Flags& f) {
 int main(int argc, char** argv) {
   CommandLine line("Writes texts as a token file, which train_lm --data reads from the disk as it trains", "tokenize");
   Flags f;
-  line.add("--data", f.data, "Text files and folders (UTF-8)", file_name("PATH..."), {.required = true});
-  line.add("--out", f.out, "Token file to write; it holds its tokenizer", file_name("FILE.tokens"), {.required = true});
+  line.add("--data", f.data, "Text files and folders (UTF-8)", file_name("PATH...", FileRole::input),
+           {.required = true});
+  line.add("--out", f.out, "Token file to write; it holds its tokenizer", file_name("FILE.tokens", FileRole::output),
+           {.required = true});
   line.add("--tokenizer", f.tokenizer, "byte, char (characters of the text), or a SentencePiece FILE.model [char]",
-           {"byte|char|FILE.model", tokenizer_name_error});
+           tokenizer_name());
   line.add("--train", f.train, "Learn a SentencePiece model from the text: bpe or unigram", one_of({"bpe", "unigram"}),
            {.excludes = "--tokenizer"});
   line.add("--vocabulary", f.vocabulary, "Pieces to learn [4096]", whole(1, Index{1} << 24), {.needs = "--train"});
-  line.add("--model", f.model, "Where to write the learned model too, for --tokenizer", file_name("FILE.model"),
-           {.needs = "--train"});
+  line.add("--model", f.model, "Where to write the learned model too, for --tokenizer",
+           file_name("FILE.model", FileRole::output), {.needs = "--train"});
   return run_program(line, argc, argv, [&] {
     if (!f.out.ends_with(".tokens")) throw UsageError("--out is " + f.out + "; the name must end with .tokens");
     if (!f.model.empty() && !f.model.ends_with(".model"))

@@ -6,7 +6,6 @@
 //   mpirun -n 4 train_lm --shards 8                   four processes, each with two of the eight parts of a step
 //   train_lm --checkpoint lm.h5 --resume              goes on where a run was stopped, to the same bits
 #include <cmath>
-#include <heed/data/detail/disk.hpp>
 #include <heed/heed.hpp>
 #include <heed/plot/plot.hpp>
 
@@ -74,6 +73,7 @@ RunOptions run_options(const LmRunFlags& flags, const LmSettings& s, const LmDat
   o.texts = language_model_texts(config, data.tokenizer);
   o.texts.insert({"settings", to_json(s)});
   o.log = flags.log;
+  for (const FileUse& input : input_files(s)) o.inputs.push_back(input.path);
   o.progress = stderr;
   if (data.floor) o.floor = data.floor->loss;
   if (data.eval_floor) o.eval_floor = data.eval_floor->loss;
@@ -143,6 +143,13 @@ GPTConfig config_of(const LmSettings& s, const LmData& data, const Checkpoint* o
   return config;
 }
 
+// What --tokenizer would be for the tokenizer of a checkpoint. The file of pieces may not exist any more: the checkpoint
+// holds them.
+std::string tokenizer_setting(const Checkpoint& old) {
+  const std::string kind = Tokenizer::from_json(old.text("tokenizer")).kind();
+  return kind == "char" || kind == "byte" ? kind : old.source + ".model";
+}
+
 // The settings of the run, checked against those of the checkpoint that it continues or takes its model from.
 LmSettings settings_of(const LmFlags& flags, const Start& start, const std::string& file) {
   const Checkpoint* old = start.resumed ? start.resumed.get() : start.init.get();
@@ -169,13 +176,12 @@ LmRunFlags flags_of(const Ranks* ranks, LmRunFlags flags) {
 int train(const LmFlags& flags, Ranks* ranks) {
   const LmRunFlags run_flags = flags_of(ranks, flags.run());
   check_plot(run_flags.plot);
-  if (is_first(ranks)) flags.check_files(), check_place("save_checkpoint", run_flags.checkpoint);
   const Start start = open_start(run_flags.start, run_flags.checkpoint, "", is_first(ranks));
   const Checkpoint* old = start.resumed ? start.resumed.get() : start.init.get();
   const std::string file = start.init ? run_flags.start.init : run_flags.checkpoint;
   LmSettings s = settings_of(flags, start, file);
   if (is_first(ranks)) flags.check_files(s);
-  if (start.init) s.tokenizer = Tokenizer::from_json(old->text("tokenizer")).kind();
+  if (start.init) s.tokenizer = tokenizer_setting(*old);
   const LmData data = load_data(s, old ? &old->text("tokenizer") : nullptr);
   if (old) check_tokenizer(flags, s, data, file);
 
@@ -214,6 +220,7 @@ int train(const LmFlags& flags, Ranks* ranks) {
 int main(int argc, char** argv) {
   LmFlags flags;
   return run_program(flags.line(), argc, argv, [&] {
-    return run_on_ranks(flags.run().threads, [&](Ranks* ranks) { return train(flags, ranks); });
+    return run_on_ranks(
+        flags.run().threads, [&](Ranks* ranks) { return train(flags, ranks); }, &flags.line());
   });
 }

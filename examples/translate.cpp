@@ -226,6 +226,8 @@ int train(const Settings& given, RunFlags f, const CommandLine& line, Ranks* ran
       check_stored_file(line, flag, *path, f.checkpoint);
   if (!start.resumed) choose_defaults(line, s);
   check_settings(line, s);
+  const std::vector<FileUse> texts = input_files(s);
+  if (is_first(ranks)) check_files(line, texts);
   check_plot(f.plot);
   const Data d = load_data(s, old);
   const TranslationConfig config = translation_config(s, d.source, d.target);
@@ -241,6 +243,7 @@ int train(const Settings& given, RunFlags f, const CommandLine& line, Ranks* ran
   o.texts = translator_texts(config, d.source, d.target);
   o.texts.insert({"settings", to_json(s)});
   o.log = f.log, o.progress = stderr, o.handle_interrupt = true;
+  for (const FileUse& text : texts) o.inputs.push_back(text.path);
   Rng rng(s.seed);
   manual_seed(s.seed);
   Translator t{old ? make_translation_model(config, *old) : make_translation_model(config, rng), d.source, d.target};
@@ -315,22 +318,31 @@ int use(const Settings& s, const RunFlags& f, const CommandLine& line) {
   return 0;
 }
 
+// The name of a file, or - for standard input.
+Takes text_name() {
+  Takes takes = file_name("FILE", FileRole::input);
+  takes.is_file = [](const std::string& given) { return given != "-"; };
+  return takes;
+}
+
 void add_run_flags(CommandLine& line, RunFlags& f) {
   line.group("Run");
-  line.add("--checkpoint", f.checkpoint, "Where the translator is kept [translate.h5]", file_name("FILE"));
+  line.add("--checkpoint", f.checkpoint, "Where the translator is kept [translate.h5]",
+           file_name("FILE", FileRole::checkpoint), {.input_with = {"--translate", "--text", "--alignments"}});
   line.add("--checkpoint-every", f.checkpoint_every, "Steps; 0: only at the end [0]", whole(0));
-  line.add("--best", f.best, "And that of the best evaluation, which is scored in the end", file_name("FILE"));
+  line.add("--best", f.best, "And that of the best evaluation, which is scored in the end",
+           file_name("FILE", FileRole::checkpoint));
   line.add("--patience", f.patience, "Ends after so many evaluations without a better one; 0: never [0]", whole(0));
   add_start_flags(line, f.start);
-  line.add("--log", f.log, "JSON lines, one a step", file_name("FILE.jsonl"));
-  line.add("--plot", f.plot, "Draw the losses", file_name("FILE.svg|png"));
+  line.add("--log", f.log, "JSON lines, one a step", file_name("FILE.jsonl", FileRole::log));
+  line.add("--plot", f.plot, "Draw the losses", file_name("FILE.svg|png", FileRole::output));
   line.add_threads(f.threads);
   add_profile_flags(line, f.profile);
   line.group("Translating, in place of training");
-  line.add("--translate", f.translate, "Translate the lines of a file; -: of standard input", file_name("FILE"));
+  line.add("--translate", f.translate, "Translate the lines of a file; -: of standard input", text_name());
   line.add("--text", f.text, "Translate this", anything("TEXT"));
   line.add("--alignments", f.alignments, "Draw what its translation attended to [that of a date]",
-           file_name("FILE.svg|png"));
+           file_name("FILE.svg|png", FileRole::output));
   line.add("--beam", f.beam, "Texts that the search goes on with, after training too; 1: greedy [5]", whole(1, 1000));
   line.add("--length-penalty", f.length_penalty,
            "Higher is for longer texts: it takes that with the best log probability / tokens^X [1]", number(0, 10));
@@ -350,13 +362,6 @@ int main(int argc, char** argv) {
       if (translates(line)) return use(s, f, line);
       return train(s, f, line, ranks);
     };
-    check_files({.read = {{"--source", s.source}, {"--target", s.target}},
-                 .replaced = {{"--checkpoint", f.checkpoint},
-                              {"--best", f.best},
-                              {"--plot", f.plot},
-                              {"--trace", f.profile.trace},
-                              {"--alignments", f.alignments}},
-                 .logs = {{"--log", f.log}}});
-    return run_on_ranks(f.threads, work);
+    return run_on_ranks(f.threads, work, &line);
   });
 }

@@ -56,10 +56,10 @@ std::vector<std::pair<std::string, const Optimizer*>> RunCheckpoint::divided_sec
   return sections;
 }
 
-void RunCheckpoint::save(const std::filesystem::path& file) const {
-  if (file.empty()) return;
+std::string RunCheckpoint::save(const std::filesystem::path& file) const {
+  if (file.empty()) return "";
   Checkpoint c = state();
-  run_.ranks.save(c, divided_sections(), [&file](const Checkpoint& whole) { save_checkpoint(file, whole); });
+  return run_.ranks.save(c, divided_sections(), [&file](const Checkpoint& whole) { save_checkpoint(file, whole); });
 }
 
 }  // namespace heed::detail

@@ -67,14 +67,38 @@ std::uintmax_t end_of_step(const std::filesystem::path& path, Index step, double
   return end;
 }
 
-}  // namespace
+// How far a log is of a run with these losses.
+struct Part {
+  std::uintmax_t bytes = 0;  // of its whole lines
+  Index next = 1;            // the step whose line is missing
+  bool is_other = false;     // a file with something else in it
+};
 
-RunLog::RunLog(const std::filesystem::path& path, const std::vector<double>& losses) : LogFile(path) {
-  if (!losses.empty() && !path.empty() && !is_stream())
-    keep(end_of_step(path, static_cast<Index>(losses.size()), losses.back()));
+Part part_of_run(const std::filesystem::path& path, const std::vector<double>& losses) {
+  Part part;
+  std::error_code ignored;
+  part.is_other = std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored);
+  if (part.is_other) return part;
+  std::ifstream file(path, std::ios::binary);
+  const auto steps = static_cast<Index>(losses.size());
+  for (std::string line; std::getline(file, line);) {
+    const bool first = part.bytes == 0;
+    if (file.eof()) {  // broken off
+      const std::string begin = "{\"step\":";
+      part.is_other = first && !line.starts_with(begin) && !begin.starts_with(line);
+      return part;
+    }
+    const Entry entry = entry_of(line);
+    const bool follows = first ? entry.step >= 1 && entry.step <= steps : entry.step == part.next;
+    if (!follows || entry.step > steps) return part.is_other = true, part;
+    const double loss = losses[static_cast<std::size_t>(entry.step - 1)];
+    if (!std::isnan(entry.loss) && entry.loss != loss) return part.is_other = true, part;
+    part.bytes += line.size() + 1, part.next = entry.step + 1;
+  }
+  return part;
 }
 
-void RunLog::write(const RunStep& s) {
+std::string line_of(const RunStep& s) {
   Json entry;
   entry["step"] = s.step;
   entry["loss"] = s.loss;
@@ -84,7 +108,80 @@ void RunLog::write(const RunStep& s) {
   for (const auto& [name, value] : s.others) entry[name] = value;
   if (s.validation_loss) entry["val_loss"] = *s.validation_loss;
   for (const auto& [name, value] : s.validation_metrics) entry["val_" + name] = value;
-  LogFile::write(entry.dump());
+  return entry.dump();
+}
+
+// The line of an older step, of which the rate, the norm and the speed are not known any more.
+std::string line_of(const RunHistory& history, Index step) {
+  const auto i = static_cast<std::size_t>(step - 1);
+  Json entry;
+  entry["step"] = step;
+  entry["loss"] = history.losses[i];
+  for (const auto& [name, losses] : history.other_losses) entry["loss_" + name] = losses[i];
+  for (std::size_t e = 0; e < history.validation_losses.size(); ++e) {
+    if (history.validation_losses[e].first != step) continue;
+    entry["val_loss"] = history.validation_losses[e].second;
+    for (const auto& [name, value] : history.validation_metrics[e]) entry["val_" + name] = value;
+  }
+  return entry.dump();
+}
+
+}  // namespace
+
+RunLog::RunLog(const std::filesystem::path& path, const std::vector<double>& losses) : LogFile(path) {
+  if (!losses.empty() && !path.empty() && !is_stream())
+    keep(end_of_step(path, static_cast<Index>(losses.size()), losses.back()));
+}
+
+std::string RunLog::write(const RunStep& s, const RunHistory& history) {
+  if (is_stream()) return LogFile::write(line_of(s)), "";
+  if (is_open() && !ended_) unwritten_[s.step] = line_of(s);
+  return guarded([&] { return repair(history, s.step - 1); });
+}
+
+std::string RunLog::sync(const RunHistory& history) {
+  if (is_stream()) return LogFile::sync(), "";
+  return guarded([&] {
+    const std::string warning = repair(history, static_cast<Index>(history.losses.size()));
+    if (!ended_) LogFile::sync();
+    return warning;
+  });
+}
+
+template <class F>
+std::string RunLog::guarded(const F& work) {
+  if (!is_open() || ended_) return "";
+  const bool told = !error_.empty();
+  try {
+    const std::string warning = work();
+    error_.clear();
+    return warning;
+  } catch (const Error& e) {
+    error_ = e.what();
+    return told ? "" : error_ + "; the run goes on";
+  }
+}
+
+// Writes the lines that are missing; those of the first `steps` steps also where they were written before.
+std::string RunLog::repair(const RunHistory& history, Index steps) {
+  const std::string what = damage(), name = path().string();
+  if (!what.empty()) {
+    const Part part = part_of_run(name, history.losses);
+    if (part.is_other) {
+      ended_ = true;
+      return "log: " + name + " " + what + ", and is not the log of this run any more; the log ends with step " +
+             std::to_string(steps);
+    }
+    if (what != "was truncated") static_cast<LogFile&>(*this) = LogFile(path());
+    keep(part.bytes);
+    for (Index step = part.next; step <= steps; ++step) unwritten_.try_emplace(step, line_of(history, step));
+  }
+  while (!unwritten_.empty()) {
+    LogFile::write(unwritten_.begin()->second);
+    unwritten_.erase(unwritten_.begin());
+  }
+  return what.empty() ? ""
+                      : "log: " + name + " " + what + "; the run writes it again, with losses alone of older steps";
 }
 
 }  // namespace heed::detail

@@ -3,7 +3,7 @@
 #include <heed/autograd/matmul.hpp>
 #include <heed/core/detail/profiler.hpp>
 #include <heed/core/parallel.hpp>
-#include <heed/data/detail/disk.hpp>
+#include <heed/data/files.hpp>
 #include <heed/optim/detail/clock.hpp>
 #include <heed/optim/detail/interrupt.hpp>
 #include <heed/optim/detail/metrics.hpp>
@@ -19,6 +19,18 @@
 namespace heed {
 namespace {
 
+// The first rank's, which alone writes.
+void check_files_of_run(const RunOptions& o) {
+  std::vector<FileUse> files = {{"checkpoint", o.checkpoint, FileRole::checkpoint},
+                                {"best", o.best, FileRole::checkpoint},
+                                {"log", o.log, FileRole::log},
+                                {"init", o.init, FileRole::input}};
+  for (const std::filesystem::path& file : o.inputs) files.push_back({"an input", file, FileRole::input});
+  check_files("run", files);
+  for (const std::filesystem::path& file : {o.checkpoint, o.best})
+    if (!file.empty()) check_place("save_checkpoint", file);
+}
+
 void check_options(const RunOptions& o, Index batches) {
   require(o.steps >= 0, "run: steps is ", o.steps, "; it must be 0 or more");
   require(o.seconds >= 0, "run: seconds is ", o.seconds, "; it must be 0 (any number) or more");
@@ -30,14 +42,7 @@ void check_options(const RunOptions& o, Index batches) {
   require(o.checkpoint_every == 0 || !o.checkpoint.empty(), "run: checkpoint_every is ", o.checkpoint_every,
           " but no checkpoint file is given");
   require(o.patience >= 0, "run: patience is ", o.patience, "; it must be 0 (none) or more");
-  for (const std::filesystem::path& file : {o.checkpoint, o.best})
-    if (!file.empty() && (o.ranks == nullptr || o.ranks->rank() == 0)) check_place("save_checkpoint", file);
-  const std::pair<const char*, std::filesystem::path> files[] = {
-      {"checkpoint", o.checkpoint}, {"best", o.best}, {"log", o.log}};
-  for (const auto& a : files)
-    for (const auto* b = &a + 1; b != std::end(files); ++b)
-      require(a.second.empty() || b->second.empty() || !same_file(a.second, b->second), "run: ", a.first, " and ",
-              b->first, " are both ", b->second.string(), "; they must be two files");
+  if (o.ranks == nullptr || o.ranks->rank() == 0) check_files_of_run(o);
   require(o.average == nullptr || !o.average->swapped(),
           "run: the model has the averages inside; swap back before the run");
   require(o.keep_every >= 0, "run: keep_every is ", o.keep_every, "; it must be 0 (checkpoint_every) or more");
@@ -83,6 +88,8 @@ class Run {
   double begin_ = detail::seconds_now();
   bool out_of_time_ = false, asked_to_stop_ = false;  // on all ranks
   std::optional<detail::InterruptScope> interrupt_;   // from go() on
+  std::string checkpoint_error_, best_error_;         // of the last save; empty: it was written
+  std::vector<std::string> warnings_;
 
   bool is_one_process() const { return o_.ranks == nullptr; }
   double seconds() const { return detail::seconds_now() - begin_; }
@@ -100,7 +107,11 @@ class Run {
   RunStep step();
   void evaluate_into(RunStep& s);
   void write_log(const RunStep& s);
-  void save(const std::filesystem::path& file);
+  // Whether the file was written; otherwise `error` says why not, on all ranks.
+  bool save(const std::filesystem::path& file, std::string& error);
+  void sync_log();
+  void warn(const std::string& text);  // empty: nothing
+  void check_saved() const;
   RunResult result(bool stopped);
 };
 
@@ -111,21 +122,40 @@ RunStep Run::step() {
   return made;
 }
 
-void Run::save(const std::filesystem::path& file) {
-  if (file.empty()) return;
-  const detail::ProfileScope scope("checkpoint");
-  log_.sync();  // a resumed run finds the log as long as the checkpoint says
-  checkpoint_.save(file);
+void Run::warn(const std::string& text) {
+  if (text.empty()) return;
+  progress_.say("warning: " + text);
+  warnings_.push_back(text);
 }
 
-// A pipe's reader may go while the run goes on. What was learned is saved before the Error ends the run; a log that is
-// a file, in contrast, is never behind the checkpoint.
+void Run::sync_log() { warn(log_.sync(run_.history)); }
+
+bool Run::save(const std::filesystem::path& file, std::string& error) {
+  if (file.empty()) return true;
+  const detail::ProfileScope scope("checkpoint");
+  sync_log();  // a resumed run finds the log as long as the checkpoint says
+  error = checkpoint_.save(file);
+  if (!error.empty() && run_.done < o_.steps)
+    warn("step " + std::to_string(run_.done) + " could not be saved: " + error + "; the run goes on");
+  return error.empty();
+}
+
+// What could not be written in the end, which a run that goes on has warned of.
+void Run::check_saved() const {
+  std::string what = log_.error();
+  if (!best_error_.empty()) what = "the best evaluation could not be saved: " + best_error_;
+  if (!checkpoint_error_.empty()) what = "the last step could not be saved: " + checkpoint_error_;
+  const bool failed = run_.ranks.any(!what.empty());
+  if (failed) fail("run: ", what.empty() ? "rank 0 could not write its files" : what);
+}
+
+// A pipe's reader may go while the run goes on. What was learned is saved before the Error ends the run.
 void Run::write_log(const RunStep& s) {
   const detail::ProfileScope scope("log");
   try {
-    log_.write(s);
+    warn(log_.write(s, run_.history));
   } catch (const Error&) {
-    if (log_.is_stream() && is_one_process()) save(o_.checkpoint);  // which needs all ranks
+    if (log_.is_stream() && is_one_process()) save(o_.checkpoint, checkpoint_error_);  // which needs all ranks
     throw;
   }
 }
@@ -188,20 +218,21 @@ RunResult Run::go() {
     stopped = asked || out_of_time_ || is_stuck();
     // The best before the last: a run that is resumed after its evaluation would not make it again.
     if (s.validation_loss && best_evaluation() == static_cast<Index>(run_.history.validation_losses.size()) - 1)
-      save(o_.best);
+      save(o_.best, best_error_);
     if (o_.checkpoint_every > 0 && run_.done % o_.checkpoint_every == 0) {
-      save(o_.checkpoint);
-      saved = run_.done;
+      if (save(o_.checkpoint, checkpoint_error_)) saved = run_.done;
     }
     if (o_.profile != nullptr) o_.profile->step();
     if (is_one_process()) asked_to_stop_ = is_asked_to_stop();
   }
   steps_.await_values();
   if (saved != run_.done)
-    save(o_.checkpoint);
+    save(o_.checkpoint, checkpoint_error_);
   else if (resumed_ == run_.done)
-    log_.sync();  // nothing was left to do: lines behind the last step go all the same
+    sync_log();  // nothing was left to do: lines behind the last step go all the same
+  if (!log_.error().empty()) sync_log();
   progress_.close();
+  check_saved();
   return result(stopped);
 }
 
@@ -216,6 +247,7 @@ RunResult Run::result(bool stopped) {
   if (!result.history.validation_losses.empty())
     result.validation_loss = result.history.validation_losses.back().second;
   if (!result.history.validation_metrics.empty()) result.validation_metrics = result.history.validation_metrics.back();
+  result.warnings = std::move(warnings_);
   return result;
 }
 

@@ -173,7 +173,11 @@ struct RunOptions {
   bool monitor_highest = false;
   Index patience = 0;  // ends the run after so many evaluations that are no better than the best; 0: never
 
-  std::filesystem::path checkpoint = {};  // empty: none. No other run may write it, which path.lock says
+  // Files that the data were read from, folders for all in them: none of them may be written by the run.
+  std::vector<std::filesystem::path> inputs = {};
+  // Empty: none. No other run may write it, which path.lock says. A save that fails (a full disk) is a warning, and the
+  // file stays as it was; the next save is tried. Error at the end where the last one failed.
+  std::filesystem::path checkpoint = {};
   Index checkpoint_every = 0;             // steps; 0: only at the end
   // A resumed run may have other steps, batches, rates and evaluations; the progress output says what differs, and the
   // rate continues without a jump unless the schedule's lr changed (Schedule::resume). It has the same model,
@@ -197,7 +201,9 @@ struct RunOptions {
   std::map<std::string, std::string> texts = {};
 
   // JSON lines, one per step; empty: none. A resumed run goes on in it, or begins it where there is no such file. What
-  // is in it stays until the first step was made. No other run may write it; it may also be a pipe or a terminal.
+  // is in it stays until the first step was made. No other run may write it; it may also be a pipe or a terminal. A log
+  // that is deleted, cut, or cannot be written for a while, is a warning: it gets the lines that it lacks, those that
+  // were deleted with losses and evaluations only. Error at the end where it still lacks some.
   std::filesystem::path log = {};
   std::FILE* progress = nullptr;     // where to show progress; null: nowhere
   std::optional<double> floor = {};  // no model's loss on the whole evaluation set is below: shown beside that loss
@@ -228,6 +234,7 @@ struct RunResult {
   RunHistory history;
   std::optional<double> validation_loss;  // the last
   Metrics validation_metrics;             // of the same evaluation
+  std::vector<std::string> warnings;      // of saves that failed and of a log that was damaged, also in `progress`
 };
 
 // One optimizer of a run, and what it follows. A step does all updates of the run in order.
@@ -255,9 +262,10 @@ struct RunParts {
 
 // Throws Error, on a run of several ranks on all of them, where these differ in their program, options, model or data.
 // Throws Error for options out of range, names that no checkpoint can hold, data or checkpoint that cannot be read or
-// written or that another run writes, a checkpoint that exists or is missing against RunOptions::start, one of another
-// model or other data, with an average or last weights where this run has none or the reverse, a step or an evaluation
-// none of whose targets counts, and a loss that is not finite.
+// written or that another run writes, a last save that failed, a checkpoint that exists or is missing against
+// RunOptions::start, one of another model or other data, with an average or last weights where this run has none or the
+// reverse, a step or an evaluation none of whose targets counts, and a loss that is not finite. FileError for what
+// check_files() refuses of its files.
 RunResult run(RunParts parts, const RunOptions& options);
 
 // The batches that the run of a checkpoint has read, by their sizes, oldest first: for the data set's continued().

@@ -112,8 +112,8 @@ Tensor gather_part(Ranks& ranks, const Part& part) {
   return whole;
 }
 
-// What rank 0 asks all others for: the number of a part, or kDone.
-constexpr double kDone = -1;
+// What rank 0 asks all others for: the number of a part, or an end of the checkpoint.
+constexpr double kDone = -1, kFailed = -2;
 
 double told_by_first(Ranks& ranks, double number) {
   Messages all;
@@ -127,9 +127,17 @@ double told_by_first(Ranks& ranks, double number) {
 
 }  // namespace
 
-void RunRanks::save(Checkpoint& c, const std::vector<std::pair<std::string, const Optimizer*>>& sections,
-                    const std::function<void(const Checkpoint&)>& write) const {
-  if (ranks_ == nullptr) return write(c);
+std::string RunRanks::save(Checkpoint& c, const std::vector<std::pair<std::string, const Optimizer*>>& sections,
+                           const std::function<void(const Checkpoint&)>& write) const {
+  const auto error_of_write = [&]() -> std::string {
+    try {
+      write(c);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  if (ranks_ == nullptr) return error_of_write();
   std::vector<Part> parts;
   for (const auto& [section, optimizer] : sections)
     for (Optimizer::StatePart s : optimizer->state_parts())
@@ -143,12 +151,13 @@ void RunRanks::save(Checkpoint& c, const std::vector<std::pair<std::string, cons
                                        told_by_first(*ranks_, static_cast<double>(i));
                                        return gather_part(*ranks_, parts[i]);
                                      }};
-    write(c);
-    told_by_first(*ranks_, kDone);
-    return;
+    const std::string error = error_of_write();
+    told_by_first(*ranks_, error.empty() ? kDone : kFailed);
+    return error;
   }
-  for (double asked = told_by_first(*ranks_, 0); asked != kDone; asked = told_by_first(*ranks_, 0))
-    gather_part(*ranks_, parts[static_cast<std::size_t>(asked)]);
+  double asked = told_by_first(*ranks_, 0);
+  for (; asked >= 0; asked = told_by_first(*ranks_, 0)) gather_part(*ranks_, parts[static_cast<std::size_t>(asked)]);
+  return asked == kDone ? "" : "rank 0 could not write it";
 }
 
 }  // namespace heed::detail

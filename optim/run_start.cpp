@@ -181,8 +181,9 @@ Index RunCheckpoint::check_best() {
   if (o.best.empty()) return run_.best_from;
   if (!is_file(o.best)) {
     if (step < run_.done) return best < 0 ? run_.best_from : run_.done;
-    if (best >= 0 && run_.ranks.get() == nullptr) save(o.best);  // the checkpoint itself is the best
-    return best >= 0 && run_.ranks.get() != nullptr ? run_.done : run_.best_from;
+    if (best < 0) return run_.best_from;
+    // The checkpoint itself is the best. Several ranks would have to write it together.
+    return run_.ranks.get() == nullptr && save(o.best).empty() ? run_.best_from : run_.done;
   }
   const Checkpoint c = load_checkpoint(o.best);
   const Index at = static_cast<Index>(c.counter("step"));

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
-#include <heed/data/detail/disk.hpp>
+#include <heed/data/files.hpp>
 #include <heed/optim/run_loop.hpp>
 #include <heed/plot/detail/drawing.hpp>
 
@@ -44,8 +44,9 @@ std::string plot_command(Drawing& drawing, const std::vector<Series>& series) {
 
 void check_plot(const std::filesystem::path& file) {
   if (file.empty()) return;
-  require(file.extension() == ".svg" || file.extension() == ".png", "plot: ", file.string(), " ends with '",
-          file.extension().string(), "'; it must end with .svg or .png");
+  if (file.extension() != ".svg" && file.extension() != ".png")
+    throw FileError("plot: " + file.string() + " ends with '" + file.extension().string() +
+                    "'; it must end with .svg or .png");
   check_place("plot", file);
   require(std::system("command -v gnuplot > /dev/null 2>&1") == 0,
           "plot: gnuplot is not installed; the pictures are drawn by it (Debian: gnuplot-nox)");

@@ -7,20 +7,6 @@
 #include <string>
 #include <utility>
 
-namespace heed {
-
-// Throws Error, which begins with `op`, unless a file could be written to `path` now: before long work for that file.
-// Leaves nothing there.
-void check_place(const char* op, const std::filesystem::path& path);
-
-// The same for a log. One that is there is left as it is, and a pipe or a device to who opens it.
-void check_log(const std::filesystem::path& path);
-
-// Whether two paths mean one file, there already or not, by whatever spelling, symbolic links or a hard link.
-bool same_file(const std::filesystem::path& a, const std::filesystem::path& b);
-
-}  // namespace heed
-
 namespace heed::detail {
 
 // The descriptor of a file, closed with this; below 0 where the file could not be opened, and errno then says why.
@@ -46,8 +32,9 @@ class Descriptor {
 // A file written piece by piece that takes the place of `path` whole, or not at all: path.tmp in the same folder is
 // written, synced and renamed, and the folder synced. Until finish(), and whatever fails, `path` stays as it was;
 // without finish() path.tmp is removed. A path.tmp left by a killed program is overwritten; one that another program is
-// writing is an Error, and so is a `path` that is no regular file (a device, a pipe): those cannot be replaced. Where
-// `path` is a symbolic link, its target is written, whether it exists or not. Errors begin with `op`.
+// writing is an Error, and so is a `path` that cannot be replaced (a device, a pipe): FileError. Where `path` is a
+// symbolic link, its target is written, whether it exists or not. A full disk, and a limit on the size of files, is an
+// Error; SIGXFSZ is not raised. Errors begin with `op`.
 class NewFile {
  public:
   NewFile(const char* op, const std::filesystem::path& path, std::size_t size = 0);  // size, where known, is for errors
@@ -74,7 +61,8 @@ class NewFile {
 int sync_folder_of(const std::filesystem::path& path);
 
 // Keeps other programs, and other runs of this one, from writing `path` while it lives: an Error in one of them. The
-// lock is on an empty file path.lock, as `path` itself comes and goes; one that a killed program left is taken over.
+// lock is on a file path.lock, as `path` itself comes and goes; one that a killed program left is taken over. One that
+// heed did not make is a FileError where it has content, and is not removed where it has none.
 class PlaceLock {
  public:
   PlaceLock(const char* op, const std::filesystem::path& path);  // an empty path: nothing
@@ -85,21 +73,28 @@ class PlaceLock {
  private:
   std::filesystem::path lock_;
   Descriptor file_;
+  bool ours_ = false;  // made by heed
 };
 
 // A log, which grows line by line. A regular file is one program's at a time: an Error in the others. A pipe or a
 // character device (a terminal, /dev/null) is written as it is, and so is the file that standard output or error goes
-// to; a folder, a socket or a disk is an Error.
+// to; a folder, a socket or a disk is a FileError, and a pipe that nobody opens for reading within 5 seconds an Error.
 class LogFile {
  public:
   explicit LogFile(std::filesystem::path path);  // made where it is not there, else unchanged; an empty path: no log
 
   // Bytes of the old content that stay, 0 unless told. The rest goes with the first write() or sync(): what fails
   // before has cost nothing.
-  void keep(std::uintmax_t bytes) { kept_ = bytes; }
-  void write(const std::string& line);        // without its line feed; in the file when this returns
+  void keep(std::uintmax_t bytes) { size_ = bytes, cut_ = false; }
+  // Appends without its line feed; in the file when this returns. A line of which a part could be written is removed.
+  void write(const std::string& line);
   void sync();                                // to disk, with its name
+  bool is_open() const { return file_.get() >= 0; }
   bool is_stream() const { return stream_; }  // not a regular file of its own
+  // What another program did to the file since the last write: "was deleted", "was replaced by another file" or "was
+  // truncated"; empty: nothing.
+  std::string damage() const;
+  const std::filesystem::path& path() const { return path_; }
 
  private:
   void cut();
@@ -107,7 +102,7 @@ class LogFile {
   std::filesystem::path path_;
   Descriptor file_;
   bool stream_ = false, cut_ = false, named_ = false;  // its folder was synced
-  std::uintmax_t kept_ = 0;
+  std::uintmax_t size_ = 0;                            // of what was kept and written
 };
 
 // Makes `path` hold these bytes, by a NewFile.

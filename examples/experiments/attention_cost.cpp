@@ -224,7 +224,6 @@ int run(Flags& flags) {
                      ", to " + std::to_string(kept) + " positions of all sequences,",
                  4.0 * static_cast<double>(g.layers) * static_cast<double>(g.width) *
                      (12.0 * static_cast<double>(g.width) + 2.0 * static_cast<double>(kept)));
-  check_files({.replaced = {{"--plot", flags.plot}}, .logs = {{"--log", flags.log}}});
   check_plot(flags.plot);
   Log log(flags.log);
   std::vector<Frame> frames;
@@ -270,10 +269,11 @@ void add_flags(CommandLine& line, Flags& f) {
   line.add("--token-repeats", f.token_repeats, "Timed tokens each [20]", whole(1, 100000));
   line.group("Both");
   line.add("--measure", f.measure, "What to run [all]", one_of({"layer", "generation", "all"}));
-  line.add("--plot", f.plot, "Picture of counts, times and memory, .svg or .png", file_name("FILE.svg|png"));
+  line.add("--plot", f.plot, "Picture of counts, times and memory, .svg or .png",
+           file_name("FILE.svg|png", FileRole::output));
   line.add_threads(f.threads);
   line.add_seed(f.options.seed, "Of inputs, weights and samples [1]");
-  line.add("--log", f.log, "One JSON object for each time that was taken", file_name("FILE.jsonl"));
+  line.add("--log", f.log, "One JSON object for each time that was taken", file_name("FILE.jsonl", FileRole::log));
 }
 
 }  // namespace

@@ -142,7 +142,7 @@ int main(int argc, char** argv) {
   line.add("--longest", f.longest, "Numbers of the longest list to learn from [10]", whole(2, 100));
   line.add("--hidden", f.hidden, "Numbers of a state [128]", whole(2));
   line.add("--lists", f.lists, "Of each length, to measure with [200]", whole(1));
-  line.add("--plot", f.plot, "Draw it", file_name("FILE.svg|png"));
+  line.add("--plot", f.plot, "Draw it", file_name("FILE.svg|png", FileRole::output));
   line.add_seed(f.seed, "Of weights and lists [1]");
   line.add_threads(f.threads);
   return run_program(line, argc, argv, [&] { return measure(f); });

@@ -56,7 +56,7 @@ int main(int argc, char** argv) {
   line.add("--plot", s.plot,
            "Draws pictures; of race.svg (or .png) the names are race-copy-loss.svg, race-copy-cost.svg, "
            "race-stories-distance.svg and so on",
-           file_name("FILE"));
-  line.add("--log", s.log, "JSON lines: an object for each evaluation and each run", file_name("FILE"));
+           file_name("FILE.svg|png", FileRole::output));
+  line.add("--log", s.log, "JSON lines: an object for each evaluation and each run", file_name("FILE", FileRole::log));
   return run_program(line, argc, argv, [&] { return race(s, checked_entries(line, s)); });
 }

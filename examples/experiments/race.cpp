@@ -127,15 +127,15 @@ void draw(const std::string& plot, const std::vector<TaskResults>& tasks) {
       std::fprintf(stderr, "picture: %s\n", printable(file.native()).c_str());
 }
 
-// Of the files that the race will write, before it begins.
+// Of the pictures that the race will draw, before it begins.
 void check_outputs(const RaceSettings& settings, const std::vector<RaceEntry>& entries) {
   std::set<std::filesystem::path> pictures;
   if (!settings.plot.empty())
     for (const RaceEntry& e : entries)
       for (const std::filesystem::path& file : race_picture_files(settings.plot, *e.task)) pictures.insert(file);
-  FlagFiles files{.logs = {{"--log", settings.log}}};
-  for (const std::filesystem::path& picture : pictures) files.replaced.push_back({"--plot", picture});
-  check_files(files);
+  std::vector<FileUse> files = {{"--log", settings.log, FileRole::log}};
+  for (const std::filesystem::path& picture : pictures) files.push_back({"--plot", picture, FileRole::output});
+  check_files("", files);
   for (const std::filesystem::path& picture : pictures) check_plot(picture);
 }
 

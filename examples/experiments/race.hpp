@@ -21,7 +21,7 @@ struct RaceSettings {
 
 // Trains the entries in turn. Shows progress on stderr and the tables on stdout. Returns the exit code: 0, 1 where a
 // run failed (the others go on), 130 after Ctrl-C or SIGTERM, which end the race with the tables so far. Throws Error
-// for files that cannot be written.
+// for files that cannot be written, FileError for pictures that are files of other flags.
 int race(const RaceSettings& settings, const std::vector<RaceEntry>& entries);
 
 }  // namespace heed::examples

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <heed/data/text.hpp>
+#include <heed/data/tokenizer.hpp>
 #include <map>
 #include <numeric>
 #include <sstream>
@@ -96,6 +97,28 @@ std::string decimal(const std::string& given) {
   return n ? std::to_string(*n) : given;
 }
 
+// What --help says of a file that is written, and with which flags it is only read.
+std::string written_as(FileRole role, const std::vector<std::string>& input_with) {
+  const std::string read = input_with.empty() ? "" : "; only read with " + choice(input_with, ", ");
+  switch (role) {
+    case FileRole::output: return " (is replaced" + read + ")";
+    case FileRole::checkpoint: return " (is replaced; FILE.lock beside it" + read + ")";
+    case FileRole::log: return " (is written line by line" + read + ")";
+    default: return "";
+  }
+}
+
+// The words of a flag's variable.
+template <class T>
+std::vector<std::string> words_of(const T& value) {
+  if constexpr (std::is_same_v<T, std::string>)
+    return {value};
+  else if constexpr (std::is_same_v<T, std::vector<std::string>>)
+    return value;
+  else
+    return {};
+}
+
 template <class T>
 constexpr bool is_list(const T*) {
   return false;
@@ -109,12 +132,21 @@ constexpr bool is_list(const std::vector<T>*) {
 
 Takes anything(const std::string& shown) { return {shown}; }
 
-Takes file_name(const std::string& shown) {
-  return {shown, [](const std::string& given) -> std::string {
-            if (given.empty()) return must_be(given, "the name of a file");
-            if (given.starts_with("--")) return must_be(given, "the name of a file; for this one, ./" + given);
-            return "";
-          }};
+Takes file_name(const std::string& shown, FileRole role) {
+  Takes takes{shown, [](const std::string& given) -> std::string {
+                if (given.empty()) return must_be(given, "the name of a file");
+                if (given.starts_with("--")) return must_be(given, "the name of a file; for this one, ./" + given);
+                return "";
+              }};
+  takes.role = role;
+  return takes;
+}
+
+Takes tokenizer_name() {
+  Takes takes{"byte|char|FILE.model", tokenizer_name_error};
+  takes.role = FileRole::input;
+  takes.is_file = [](const std::string& given) { return given != "byte" && given != "char"; };
+  return takes;
 }
 
 Takes whole(std::int64_t least, std::int64_t most) {
@@ -183,6 +215,14 @@ struct CommandLine::Parser {
   std::string group = "Options";
   std::string called = {};                                                            // argv[0]
   std::map<std::string, std::function<std::string(const std::string&)>> errors = {};  // Takes::error, by flag
+
+  struct FileFlag {
+    std::string name;
+    FlagValue::Pointer value;
+    Takes takes;
+    std::vector<std::string> input_with;
+  };
+  std::vector<FileFlag> files = {};
 };
 
 CommandLine::CommandLine(const std::string& about, const std::string& program)
@@ -197,7 +237,8 @@ void CommandLine::add(const std::string& name, FlagValue value, const std::strin
   CLI::App& app = parser_->app;
   CLI::Option* option = std::visit(
       [&](auto* variable) {
-        CLI::Option* o = app.add_option(name, *variable, text);
+        const std::string use = takes.role ? written_as(*takes.role, rules.input_with) : "";
+        CLI::Option* o = app.add_option(name, *variable, text + use);
         if (takes.commas) o->delimiter(',');
         if (takes.one_each) o->allow_extra_args(false);
         using Policy = CLI::MultiOptionPolicy;
@@ -207,6 +248,7 @@ void CommandLine::add(const std::string& name, FlagValue value, const std::strin
   option->type_name(takes.shown)->group(parser_->group);
   if (takes.error) option->check(parser_->errors[name] = takes.error);
   if (takes.plain) option->transform(takes.plain);  // before the check, in whatever order they are added
+  if (takes.role) parser_->files.push_back({name, value.pointer, takes, rules.input_with});
   if (rules.required) option->required();
   if (!rules.needs.empty()) option->needs(app.get_option(rules.needs));
   if (!rules.excludes.empty()) option->excludes(app.get_option(rules.excludes));
@@ -264,6 +306,17 @@ std::string CommandLine::word(const std::string& name) const { return parser_->a
 std::string CommandLine::error(const std::string& name, const std::string& word) const {
   const auto place = parser_->errors.find(name);
   return place == parser_->errors.end() ? std::string() : place->second(word);
+}
+
+std::vector<FileUse> CommandLine::files() const {
+  std::vector<FileUse> files;
+  for (const auto& [name, value, takes, input_with] : parser_->files) {
+    const auto is_given = [this](const std::string& flag) { return given(flag); };
+    const bool input = std::any_of(input_with.begin(), input_with.end(), is_given);
+    for (const std::string& word : std::visit([](const auto* variable) { return words_of(*variable); }, value))
+      if (!takes.is_file || takes.is_file(word)) files.push_back({name, word, input ? FileRole::input : *takes.role});
+  }
+  return files;
 }
 
 std::string CommandLine::program() const { return parser_->app.get_name(); }

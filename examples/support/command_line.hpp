@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <heed/data/files.hpp>
 #include <heed/layers/language_model.hpp>
 #include <limits>
 #include <memory>
@@ -27,11 +28,15 @@ struct Takes {
   bool commas = false;                                        // a list of words, with commas between
   std::function<std::string(const std::string&)> plain = {};  // a word as the parser must read it
   bool one_each = false;                                      // a list grows by one word each time the flag is given
+  std::optional<FileRole> role = {};                          // of the files that its words name
+  std::function<bool(const std::string&)> is_file = {};       // which words do; empty: all
 };
 
 Takes anything(const std::string& shown);
-// The name of a file, which is not empty.
-Takes file_name(const std::string& shown);
+// The name of a file, which is not empty, and what the program does with the file.
+Takes file_name(const std::string& shown, FileRole role);
+// byte, char or the name of a SentencePiece model, which is read.
+Takes tokenizer_name();
 // A whole number from `least` to `most`, in decimal also where it begins with 0.
 Takes whole(std::int64_t least, std::int64_t most = std::int64_t{1} << 40);
 // A finite number from `least` to `most`.
@@ -63,7 +68,8 @@ class FlagValue {
 // How a flag goes with others.
 struct FlagRules {
   bool required = false;
-  std::string needs = {}, excludes = {};  // the names of flags that were added before
+  std::string needs = {}, excludes = {};     // the names of flags that were added before
+  std::vector<std::string> input_with = {};  // where one of these flags is given, the file is an input
 };
 
 class CommandLine {
@@ -91,6 +97,8 @@ class CommandLine {
   bool given(const std::string& name) const;        // after parsing
   std::vector<std::string> given() const;           // the names of all that were, in the order of --help
   std::string word(const std::string& name) const;  // the last that a flag was given; 010 is 10
+  // The files that the flags name, by their values or defaults.
+  std::vector<FileUse> files() const;
   std::string program() const;
   // The program as it was called, for a shell: ./run train, where the script called it.
   std::string called() const;

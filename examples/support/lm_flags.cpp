@@ -20,13 +20,13 @@ std::vector<std::string> names(const std::map<std::string, T>& map) {
 LmFlags::LmFlags() : line_("Trains a small language model on text files, or on the built-in stories", "train_lm") {
   CommandLine& line = line_;
   LmSettings& s = given_;
-  const Takes file = file_name("FILE"), share = number(0, 1), rate = number(0);
+  const Takes share = number(0, 1), rate = number(0);
   line.group("Data");
   line.add("--data", s.data, "Text files, folders, or one token file. Without it: the built-in stories",
-           file_name("PATH..."));
+           file_name("PATH...", FileRole::input));
   line.add("--tokenizer", s.tokenizer,
            "byte, char (characters of the text), or a SentencePiece FILE.model [char; a token file holds its own]",
-           {"byte|char|FILE.model", tokenizer_name_error});
+           tokenizer_name());
   line.add("--val-fraction", s.val_fraction, "Last part of --data, kept for validation [0.1]", number(0, 0.9));
   line.group("Model");
   line.add("--preset", s.preset,
@@ -93,11 +93,12 @@ LmFlags::LmFlags() : line_("Trains a small language model on text files, or on t
   line.add("--eval-every", s.eval_every, "Steps between evaluations; 0: only at the end [250]", whole(0));
   line.add("--eval-batches", s.eval_batches,
            "Batches an evaluation; 0: the whole validation split, as the last one always is [20]", whole(0));
-  line.add("--checkpoint", run_.checkpoint, "File, written at the end in any case [lm.h5]", file);
+  line.add("--checkpoint", run_.checkpoint, "File, written at the end in any case [lm.h5]",
+           file_name("FILE", FileRole::checkpoint));
   line.add("--checkpoint-every", run_.checkpoint_every, "Steps between checkpoints; 0: only at the end [0]", whole(0));
   add_start_flags(line, run_.start);
-  line.add("--log", run_.log, "One JSON object a step", file_name("FILE.jsonl"));
-  line.add("--plot", run_.plot, "Picture of the losses, .svg or .png", file_name("FILE.svg|png"));
+  line.add("--log", run_.log, "One JSON object a step", file_name("FILE.jsonl", FileRole::log));
+  line.add("--plot", run_.plot, "Picture of the losses, .svg or .png", file_name("FILE.svg|png", FileRole::output));
   line.add("--sample", run_.sample, "Tokens of text to write at the end; mlm: of held-out text to fill in [300]",
            whole(0));
   line.add("--prompt", run_.prompt,

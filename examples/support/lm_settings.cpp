@@ -289,13 +289,11 @@ LmSettings LmFlags::settled(LmSettings s) const {
   return s;
 }
 
-void LmFlags::check_files(const LmSettings& s) const {
-  FlagFiles files{
-      .replaced = {{"--checkpoint", run_.checkpoint}, {"--plot", run_.plot}, {"--trace", run_.profile.trace}},
-      .logs = {{"--log", run_.log}}};
-  for (const std::string& path : s.data) files.read.push_back({"--data", path});
-  if (s.tokenizer != "char" && s.tokenizer != "byte") files.read.push_back({"--tokenizer", s.tokenizer});
-  examples::check_files(files);
+std::vector<FileUse> input_files(const LmSettings& s) {
+  std::vector<FileUse> files;
+  for (const std::string& path : s.data) files.push_back({"--data", path, FileRole::input});
+  if (s.tokenizer != "char" && s.tokenizer != "byte") files.push_back({"--tokenizer", s.tokenizer, FileRole::input});
+  return files;
 }
 
 std::string LmFlags::resume_command() const {

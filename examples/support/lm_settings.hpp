@@ -8,6 +8,7 @@
 
 #include "examples/support/command_line.hpp"
 #include "examples/support/profile_flags.hpp"
+#include "examples/support/program.hpp"
 #include "examples/support/start_flags.hpp"
 
 namespace heed::examples {
@@ -47,6 +48,9 @@ struct LmRunFlags {
   ProfileFlags profile;
 };
 
+// The files that a run with these settings reads.
+std::vector<FileUse> input_files(const LmSettings& settings);
+
 // Declares the flags of train_lm. After parsing, resolve() gives the settings.
 class LmFlags {
  public:
@@ -64,9 +68,8 @@ class LmFlags {
   // Those of a new training of this model, which comes from a checkpoint's file. Throws UsageError, too, for a flag
   // that contradicts the model.
   LmSettings resolve(const GPTConfig& init, const std::string& file) const;
-  // Throws UsageError where a file that the run would write has another flag too.
-  void check_files(const LmSettings& resolved) const;
-  void check_files() const { check_files(given_); }  // of the flags alone
+  // Throws FileError where a file that the run would write is another one of it, or one that its checkpoint names.
+  void check_files(const LmSettings& resolved) const { examples::check_files(line_, input_files(resolved)); }
   // What goes on with this run, for a shell: the program as it was called, and the flags of run() again, as the
   // checkpoint holds the settings.
   std::string resume_command() const;

@@ -12,11 +12,12 @@ void add_profile_flags(CommandLine& line, ProfileFlags& flags) {
   line.add("--profile", flags.steps,
            "Tell at the end what so many steps, after the first " + std::to_string(kWarmup) + ", spent their time on",
            whole(1));
-  line.add("--trace", flags.trace, "Of these steps, for chrome://tracing or Perfetto", file_name("FILE.json"),
-           {.needs = "--profile"});
+  line.add("--trace", flags.trace, "Of these steps, for chrome://tracing or Perfetto",
+           file_name("FILE.json", FileRole::output), {.needs = "--profile"});
 }
 
 RunProfile::RunProfile(const ProfileFlags& flags) : flags_(flags) {
+  if (!flags.trace.empty()) check_place("export_chrome_trace", flags.trace);
   if (flags.steps > 0) profile_.emplace(ProfileOptions{.warmup = kWarmup, .active = flags.steps});
 }
 

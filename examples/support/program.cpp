@@ -4,10 +4,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <heed/core/check.hpp>
-#include <heed/data/detail/disk.hpp>
 #include <heed/data/text.hpp>
 #include <heed/plot/plot.hpp>
 #include <new>
@@ -18,6 +20,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kNoMemory = "the system has no more memory";
+
+// An exception outside run_program(): of main() before it, of a thread, of a function that must not throw. One line on
+// stderr and exit code 1, not SIGABRT.
+[[noreturn]] void end_by_exception() {
+  const char* what = "it was ended by an exception";
+  try {
+    if (std::current_exception()) std::rethrow_exception(std::current_exception());
+  } catch (const std::bad_alloc&) {
+    what = kNoMemory;
+  } catch (const std::exception& e) {
+    what = e.what();
+  } catch (...) {
+  }
+  std::fprintf(stderr, "%s: %s\n", program_invocation_short_name, what);
+  std::_Exit(1);
+}
+[[maybe_unused]] const std::terminate_handler before = std::set_terminate(end_by_exception);
+
 // A standard stream that the caller closed would be the number of the next file that is opened, and prints would go
 // there. In its place: nothing to read, nothing to write to but, for errors, the null device.
 void open_standard_streams() {
@@ -27,25 +48,8 @@ void open_standard_streams() {
       static_cast<void>(!::open("/dev/null", stream == STDOUT_FILENO ? O_RDONLY : O_RDWR));
 }
 
-void say(const CommandLine& line, const std::string& what) {
-  std::fprintf(stderr, "%s: %s\n", line.program().c_str(), printable(what).c_str());
-}
-
-// The files that stand for one that is written, until it is whole and while it is being written.
-std::vector<fs::path> places_of(const fs::path& file, bool replaced) {
-  std::vector<fs::path> places = {file};
-  for (const char* beside : {".tmp", ".lock"})
-    if (replaced) (places.emplace_back(file) += beside);
-  return places;
-}
-
-void check_pair(const FlagFile& a, bool a_replaced, const FlagFile& b, bool b_replaced) {
-  for (const fs::path& x : places_of(a.file, a_replaced))
-    for (const fs::path& y : places_of(b.file, b_replaced))
-      if (same_file(x, y))
-        throw UsageError(a.flag + " is " + a.file.string() + " and " + b.flag + " " + b.file.string() +
-                         (x == a.file && y == b.file ? ", the same file" : ", both of which need " + x.string()) +
-                         "; they must be different files");
+void say(const std::string& program, const std::string& what) {
+  std::fprintf(stderr, "%s: %s\n", program.c_str(), printable(what).c_str());
 }
 
 int flushed(CommandLine& line, int code) {
@@ -53,7 +57,7 @@ int flushed(CommandLine& line, int code) {
     flush_output();
     return code;
   } catch (const Error& e) {
-    say(line, e.what());
+    say(line.program(), e.what());
     return code == 0 ? 1 : code;
   }
 }
@@ -74,40 +78,33 @@ void print_piece(Index, const std::string& piece) {
   flush_output();
 }
 
-void check_files(const FlagFiles& files) {
-  std::vector<std::pair<FlagFile, bool>> written;
-  for (const FlagFile& f : files.replaced)
-    if (!f.file.empty()) written.emplace_back(f, true);
-  for (const FlagFile& f : files.logs)
-    if (!f.file.empty()) written.emplace_back(f, false);
-  std::vector<FlagFile> read;
-  for (const FlagFile& f : files.read) {
-    if (f.file.empty() || written.empty()) continue;
-    std::error_code ignored;  // who reads it will tell that it is not there
-    for (const fs::path& file : fs::is_directory(f.file, ignored) ? text_files({f.file}) : std::vector{f.file})
-      read.push_back({f.flag, file});
-  }
-  for (std::size_t i = 0; i < written.size(); ++i) {
-    const auto& [file, replaced] = written[i];
-    for (const FlagFile& other : read) check_pair(file, replaced, other, false);
-    for (std::size_t j = i + 1; j < written.size(); ++j)
-      check_pair(file, replaced, written[j].first, written[j].second);
-  }
-  for (const FlagFile& f : files.logs)
-    if (!f.file.empty()) check_log(f.file);
+void check_files(const CommandLine& line, const std::vector<FileUse>& more) {
+  std::vector<FileUse> files = line.files();
+  files.insert(files.end(), more.begin(), more.end());
+  check_files("", files);
+}
+
+int ranks_by_mpirun() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
+    if (const char* size = std::getenv(name)) return std::atoi(size);
+  return 0;
 }
 
 int run_program(CommandLine& line, int argc, char** argv, const std::function<int()>& work) {
   open_standard_streams();
-  if (const std::optional<int> code = line.parse(argc, argv)) return flushed(line, *code);
+  std::signal(SIGXFSZ, SIG_IGN);  // a print beyond the limit on the size of files is an error of the print
   try {
+    if (const std::optional<int> code = line.parse(argc, argv)) return flushed(line, *code);
+    if (ranks_by_mpirun() < 2) check_files(line, {});  // otherwise run_on_ranks() does, of the rank that writes
     return flushed(line, work());
   } catch (const UsageError& e) {
     return line.refuse(e.what());
+  } catch (const FileError& e) {
+    return line.refuse(e.what());
   } catch (const std::bad_alloc&) {
-    say(line, "the system has no more memory");
+    say(line.program(), kNoMemory);
   } catch (const std::exception& e) {
-    say(line, e.what());
+    say(line.program(), e.what());
   }
   return 1;
 }
@@ -116,7 +113,7 @@ int run_tutorial(const std::string& about, int argc, char** argv, const FileFlag
                  const std::function<int(const std::string& file)>& lesson) {
   CommandLine line(about, std::filesystem::path(argv[0]).filename().string());
   std::string file;
-  if (!flag.flag.empty()) line.add(flag.flag, file, flag.help, file_name("FILE"));
+  if (!flag.flag.empty()) line.add(flag.flag, file, flag.help, file_name("FILE", FileRole::output));
   return run_program(line, argc, argv, [&] {
     if (flag.flag == "--plot") check_plot(file);
     return lesson(file);

@@ -8,25 +8,18 @@
 
 namespace heed::examples {
 
-// Parses the flags into what `line` was told, then runs `work`. Exit codes: 0 done, 1 an Error, or a standard output
-// that cannot be written (one line on stderr), 2 wrong flags (one line that says what is right).
+// How many processes of the program mpirun started; 0: it did not.
+int ranks_by_mpirun();
+
+// Parses the flags into what `line` was told, checks the files that they name (check_files()), then runs `work`. Exit
+// codes: 0 done, 1 an Error, or a standard output that cannot be written (one line on stderr), 2 wrong flags (one line
+// that says what is right). A file that cannot be used as a flag asks, FileError, is a wrong flag. An exception outside
+// run_program(), or of a thread, is one line on stderr and exit code 1, too.
 int run_program(CommandLine& line, int argc, char** argv, const std::function<int()>& work);
 
-// The files that the flags of a program name, each with its flag.
-struct FlagFile {
-  std::string flag;
-  std::filesystem::path file;
-};
-struct FlagFiles {
-  std::vector<FlagFile> read = {};      // folders stand for the files in them
-  std::vector<FlagFile> replaced = {};  // checkpoints, pictures: whole files
-  std::vector<FlagFile> logs = {};      // written line by line
-};
-
-// Before anything is opened for writing: throws UsageError where a file that is written has another flag too, by
-// whatever name, or is what another one is kept in until it is whole; Error where a log cannot be written. Empty names
-// are left out.
-void check_files(const FlagFiles& files);
+// The check of files again, with files that no flag names: those that a checkpoint names, or that are made of a flag's
+// name. Call it before anything is written.
+void check_files(const CommandLine& line, const std::vector<FileUse>& more);
 
 // Hands what was printed to the system; throws Error where standard output takes no more.
 void flush_output();

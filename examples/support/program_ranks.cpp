@@ -9,9 +9,9 @@
 #include <memory>
 #ifdef HEED_HAS_MPI
 #include <heed/mpi/mpi_ranks.hpp>
-
-#include "examples/support/command_line.hpp"
 #endif
+
+#include "examples/support/program.hpp"
 
 namespace heed::examples {
 
@@ -27,9 +27,8 @@ std::unique_ptr<Ranks> join_ranks() {
   }
   return join_mpi_ranks(options);
 #else
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
-    if (const char* size = std::getenv(name); size != nullptr && std::atoi(size) > 1)
-      fail("mpirun started ", size, " processes of this program, which was built without MPI: HEED_MPI was off");
+  if (const int size = ranks_by_mpirun(); size > 1)
+    fail("mpirun started ", size, " processes of this program, which was built without MPI: HEED_MPI was off");
   return nullptr;
 #endif
 }
@@ -43,12 +42,15 @@ void be_silent() {
 
 }  // namespace
 
-int run_on_ranks(int threads, const std::function<int(Ranks*)>& work) {
+int run_on_ranks(int threads, const std::function<int(Ranks*)>& work, const CommandLine* line) {
   const std::unique_ptr<Ranks> ranks = join_ranks();
   if (ranks == nullptr || threads > 0) set_threads(threads);
   if (ranks == nullptr) return work(nullptr);
   try {
-    if (!is_first(ranks.get())) be_silent();
+    if (!is_first(ranks.get()))
+      be_silent();
+    else if (line != nullptr)
+      check_files(*line, {});
     return work(ranks.get());
   } catch (const std::exception& e) {
     ranks->failed(e.what());

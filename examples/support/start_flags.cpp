@@ -30,7 +30,7 @@ void add_start_flags(CommandLine& line, StartFlags& flags) {
                   "The same, or a new training where there is no checkpoint: for launchers");
   line.add_switch("--overwrite", flags.overwrite, "Start a new training and replace the checkpoint");
   line.add("--init", flags.init, "Start a new training from the model and the tokenizer of a checkpoint: fine-tuning",
-           file_name("FILE"));
+           file_name("FILE", FileRole::input));
   line.add_switch("--other-data", flags.other_data, "Resume on other data than the checkpoint was trained on");
 }
 

@@ -136,12 +136,13 @@ Index TranslationSettings::last_step(Index batches) const {
 }
 
 void add_flags(CommandLine& line, TranslationSettings& s) {
+  const Takes text = file_name("FILE", FileRole::input);
   line.group("Data");
   line.add("--source", s.source, "Sentences to translate from, a line each, words with spaces between [built-in dates]",
-           file_name("FILE"));
-  line.add("--target", s.target, "Their translations, line by line", file_name("FILE"));
-  line.add("--val-source", s.val_source, "The same to validate with", file_name("FILE"));
-  line.add("--val-target", s.val_target, "And their translations", file_name("FILE"));
+           text);
+  line.add("--target", s.target, "Their translations, line by line", text);
+  line.add("--val-source", s.val_source, "The same to validate with", text);
+  line.add("--val-target", s.val_target, "And their translations", text);
   line.add("--min-freq", s.min_freq, "Tokens are words, and those that are there less often unknown [2]", whole(1));
   line.add("--vocabulary", s.vocabulary, "Tokens are so many pieces of words that both languages share", whole(1),
            {.excludes = "--min-freq"});
@@ -192,6 +193,11 @@ void add_flags(CommandLine& line, TranslationSettings& s) {
   line.add("--eval-every", s.eval_every, "Steps between evaluations [500]", whole(0));
   line.add("--dtype", s.dtype, "Of matrix products [f32]", dtype_name());
   line.add_seed(s.seed, "Of weights, batches and dropout [1]");
+}
+
+std::vector<FileUse> input_files(const TranslationSettings& s) {
+  return {
+      {"--source", s.source}, {"--target", s.target}, {"--val-source", s.val_source}, {"--val-target", s.val_target}};
 }
 
 void choose_defaults(const CommandLine& line, TranslationSettings& s) {

@@ -42,6 +42,8 @@ struct TranslationSettings {
 };
 
 void add_flags(CommandLine& line, TranslationSettings& settings);
+// The files that a run with these settings reads; built-in data have none.
+std::vector<FileUse> input_files(const TranslationSettings& settings);
 // Of a run that begins: what depends on other flags, where it is not given itself.
 void choose_defaults(const CommandLine& line, TranslationSettings& settings);
 // Throws UsageError for flags that do not go together.

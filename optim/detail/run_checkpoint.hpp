@@ -26,7 +26,8 @@ class RunCheckpoint {
   // What differs from the run that saved the checkpoint, for people.
   const std::vector<std::string>& changes() const { return changes_; }
 
-  void save(const std::filesystem::path& file) const;  // empty: nothing
+  // Returns why the file could not be written, on all ranks alike; empty: it was. No name is no file.
+  std::string save(const std::filesystem::path& file) const;
 
  private:
   RunState& run_;

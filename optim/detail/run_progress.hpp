@@ -18,6 +18,9 @@ class RunProgress {
   // `seconds`: since the run began, for all that it does. `last`: no step comes after this one.
   void show(const RunStep& step, const RunSteps& steps, double seconds, bool last);
   bool pipe_is_broken() const { return progress_ && progress_->pipe_is_broken(); }  // who read it has gone
+  void say(const std::string& text) {
+    if (progress_) progress_->message(text);
+  }
   void close() {
     if (progress_) progress_->close();
   }

@@ -34,9 +34,10 @@ class RunRanks {
   double finish_sum_of_shards(std::span<bool> flags);
 
   // The state of divided optimizers in a checkpoint that rank 0 writes: a tensor is gathered when the writer asks for
-  // it. Rank 0 has write() called, all others serve until it is done.
-  void save(Checkpoint& c, const std::vector<std::pair<std::string, const Optimizer*>>& sections,
-            const std::function<void(const Checkpoint&)>& write) const;
+  // it. Rank 0 has write() called, all others serve until it is done. Returns the Error of write(), of which other
+  // ranks know only that there was one; empty: none.
+  std::string save(Checkpoint& c, const std::vector<std::pair<std::string, const Optimizer*>>& sections,
+                   const std::function<void(const Checkpoint&)>& write) const;
 
  private:
   Ranks* ranks_;

@@ -1,5 +1,7 @@
 #include "tests/data/temporary_folder.hpp"
 
+#include <sys/stat.h>
+
 #include <atomic>
 #include <cstdlib>
 #include <fstream>
@@ -42,6 +44,20 @@ std::string bytes_of(const std::filesystem::path& file) {
 
 std::size_t files_in(const std::filesystem::path& folder) {
   return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
+}
+
+std::map<std::string, std::string> state_of(const std::filesystem::path& folder) {
+  std::map<std::string, std::string> state;
+  const auto add = [&state](const std::filesystem::path& path) {
+    struct stat s = {};
+    ::lstat(path.c_str(), &s);
+    state[path] = std::to_string(s.st_mode) + " " + std::to_string(s.st_mtim.tv_sec) + "." +
+                  std::to_string(s.st_mtim.tv_nsec) + (S_ISREG(s.st_mode) ? bytes_of(path) : "");
+  };
+  add(folder);
+  const auto readable = std::filesystem::directory_options::skip_permission_denied;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder, readable)) add(entry.path());
+  return state;
 }
 
 }  // namespace heed::test

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <map>
 #include <string>
 
 namespace heed::test {
@@ -29,5 +30,7 @@ struct Unprivileged {
 
 std::string bytes_of(const std::filesystem::path& file);
 std::size_t files_in(const std::filesystem::path& folder);  // entries, whatever they are
+// Kind, rights, time and bytes of the folder and of all below it, by their paths.
+std::map<std::string, std::string> state_of(const std::filesystem::path& folder);
 
 }  // namespace heed::test

@@ -125,7 +125,7 @@ TEST_CASE("attention_maps: what cannot be drawn is one sentence") {
   test::check_refused(maps(t, "T", "--layer 1"), 2, "--layer is 1; the model's are 0 to 0");
   test::check_refused(maps(t, "T", "--head 2"), 2, "--head is 2; the model's are 0 to 1");
   test::check_refused(maps(t, "T", "--head -1"), 2, "a whole number, 0 or more");
-  test::check_refused(maps(t, "T", "--plot maps.gif"), 1, "it must end with .svg or .png");
+  test::check_refused(maps(t, "T", "--plot maps.gif"), 2, "it must end with .svg or .png");
   test::check_refused(test::run("exec " + program("attention_maps")), 2, "--prompt is required");
   test::check_refused(test::run("exec " + program("attention_maps") + " --prompt T --checkpoint /nowhere.h5"), 1,
                       "/nowhere.h5");

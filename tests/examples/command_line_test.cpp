@@ -1,6 +1,14 @@
 // The flags of programs, as a shell gives them.
 #include "examples/support/command_line.hpp"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <new>
+#include <thread>
+
+#include "examples/support/program.hpp"
 #include "tests/support.hpp"
 
 using heed::examples::CommandLine;
@@ -60,7 +68,7 @@ TEST_CASE("flags: one whose value was forgotten does not take the next flag for 
   bool resume = false;
   const auto code = [&](const std::vector<std::string>& words) {
     CommandLine line("about", "program");
-    line.add("--checkpoint", checkpoint, "checkpoint", heed::examples::file_name("FILE"));
+    line.add("--checkpoint", checkpoint, "checkpoint", heed::examples::file_name("FILE", heed::FileRole::checkpoint));
     line.add("--prompt", prompt, "prompt", heed::examples::anything("TEXT"));
     line.add_switch("--resume", resume, "resume");
     return parse(line, words);
@@ -78,4 +86,58 @@ TEST_CASE("flags: one whose value was forgotten does not take the next flag for 
   CHECK(resume);
   CHECK(!code({"--resume", "--prompt=--resume"}));
   CHECK(prompt == "--resume");
+}
+
+TEST_CASE("programs: an exception outside the work is one line and exit code 1, never SIGABRT") {
+  const auto ended = [](const std::function<void()>& child) {
+    std::fflush(nullptr);
+    const pid_t id = ::fork();
+    if (id == 0) {
+      if (std::freopen("/dev/null", "w", stderr) == nullptr) ::_exit(98);
+      child();
+      ::_exit(99);
+    }
+    int status = 0;
+    ::waitpid(id, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  };
+  // While flags are parsed.
+  CHECK(ended([] {
+          CommandLine line("about", "program");
+          std::string value;
+          heed::examples::Takes takes = heed::examples::anything("X");
+          takes.error = [](const std::string&) -> std::string { throw std::bad_alloc(); };
+          line.add("--x", value, "what", takes);
+          std::string program = "program", flag = "--x", word = "1";
+          char* words[] = {program.data(), flag.data(), word.data()};
+          ::_exit(heed::examples::run_program(line, 3, words, [] { return 0; }));
+        }) == 1);
+  // Outside run_program(), as on a thread.
+  CHECK(ended([] { std::thread([] { throw std::bad_alloc(); }).join(); }) == 1);
+  CHECK(ended([] { std::thread([] { throw std::runtime_error("a reason"); }).join(); }) == 1);
+}
+
+TEST_CASE("command line: the files that flags name, with what they are for") {
+  using heed::FileRole;
+  CommandLine line("about", "program");
+  std::string log, checkpoint = "c.h5", tokenizer = "char", text;
+  std::vector<std::string> data;
+  line.add("--text", text, "text", heed::examples::anything("TEXT"));
+  line.add("--log", log, "log", heed::examples::file_name("FILE", FileRole::log));
+  line.add("--data", data, "data", heed::examples::file_name("PATH...", FileRole::input));
+  line.add("--tokenizer", tokenizer, "tokenizer", heed::examples::tokenizer_name());
+  line.add("--checkpoint", checkpoint, "checkpoint", heed::examples::file_name("FILE", FileRole::checkpoint),
+           {.input_with = {"--text"}});
+  const auto files = [&](const std::vector<std::string>& words) {
+    CHECK_FALSE(parse(line, words));
+    std::string shown;
+    for (const heed::FileUse& use : line.files())
+      if (!use.path.empty())
+        shown += use.name + "=" + use.path.string() + ":" + std::to_string(static_cast<int>(use.role)) + " ";
+    return shown;
+  };
+  CHECK(files({}) == "--checkpoint=c.h5:2 ");
+  CHECK(files({"--data", "a", "b", "--log", "l"}) == "--log=l:3 --data=a:0 --data=b:0 --checkpoint=c.h5:2 ");
+  CHECK(files({"--tokenizer", "x.model", "--text", "t", "--checkpoint", "d"})
+            .ends_with("--tokenizer=x.model:0 --checkpoint=d:0 "));
 }

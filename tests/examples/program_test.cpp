@@ -44,7 +44,7 @@ TEST_CASE("programs: what cannot be replaced by a file is refused before the run
   REQUIRE(in_folder(t, "mkfifo pipe; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"socket\")'")
               .exit_code == 0);
   for (const char* name : {"pipe", "socket"}) {
-    refused(t, t.run(std::string("--steps 1 --checkpoint ") + name), 1,
+    refused(t, t.run(std::string("--steps 1 --checkpoint ") + name), 2,
             std::string(name) + " is a " + name + "; it must be a file");
     CHECK_FALSE(fs::is_regular_file(t.file(name)));
   }
@@ -55,14 +55,14 @@ TEST_CASE("programs: what cannot be replaced by a file is refused before the run
     device = ::geteuid() == 0 ? t.file("pipe") : "/dev/null";
   const std::string is_device =
       device == t.file("pipe") ? " is a pipe; it must be a file" : " is a device; it must be a file";
-  refused(t, t.run("--steps 1 --checkpoint " + device), 1, device + is_device);
+  refused(t, t.run("--steps 1 --checkpoint " + device), 2, device + is_device);
   fs::create_symlink(t.file("pipe"), t.file("picture.svg"));
-  refused(t, t.run("--steps 1 --plot picture.svg"), 1, "picture.svg is a pipe; it must be a file");
+  refused(t, t.run("--steps 1 --plot picture.svg"), 2, "picture.svg is a pipe; it must be a file");
   const Ran log = t.run("--steps 1 --log socket");
-  CHECK(log.exit_code == 1);
+  CHECK(log.exit_code == 2);
   CHECK(contains(log.output, "socket is a socket; it must be a file, a pipe or a terminal"));
   fs::create_symlink(device, t.file("x.tokens"));
-  refused(t, in_folder(t, program("tokenize") + " --data text.txt --out x.tokens"), 1, "x.tokens" + is_device);
+  refused(t, in_folder(t, program("tokenize") + " --data text.txt --out x.tokens"), 2, "x.tokens" + is_device);
   CHECK_FALSE(fs::is_regular_file(device));
   CHECK(fs::is_fifo(t.file("pipe")));
   CHECK_FALSE(fs::exists(t.file("lm.h5")));
@@ -104,7 +104,7 @@ TEST_CASE("programs: a link is written through, also where it leads to nothing y
     for (const char* target : {"there/lm.h5", "there/log", "loss.svg"}) CHECK(fs::is_regular_file(t.file(target)));
   }
   fs::create_symlink("round.h5", t.file("round.h5"));
-  refused(t, t.run("--steps 1 --checkpoint round.h5"), 1, "round.h5 is a link that leads to itself");
+  refused(t, t.run("--steps 1 --checkpoint round.h5"), 2, "round.h5 is a link that leads to itself");
 }
 
 TEST_CASE("programs: a file of two flags is refused before any is touched, by whatever name") {
@@ -150,14 +150,14 @@ TEST_CASE("programs: a file of two flags is refused before any is touched, by wh
 TEST_CASE("programs: a file that cannot be written is refused before the work for it, a log as well") {
   const Training t;
   REQUIRE(in_folder(t, "mkdir race-copy-cost.svg").exit_code == 0);
-  const std::string log = " --log none/log", sentence = "log: there is no folder none for log";
-  refused(t, t.run("--steps 1" + log), 1, sentence);
+  const std::string log = " --log none/log", sentence = "--log: there is no folder none for log";
+  refused(t, t.run("--steps 1" + log), 2, sentence);
   for (const char* name : {"classify", "attention_cost", "attention_race"})
-    refused(t, in_folder(t, program(name) + log), 1, sentence);
-  refused(t, t.run("--steps 1 --log race-copy-cost.svg"), 1,
+    refused(t, in_folder(t, program(name) + log), 2, sentence);
+  refused(t, t.run("--steps 1 --log race-copy-cost.svg"), 2,
           "race-copy-cost.svg is a folder; it must be a file, a pipe");
-  refused(t, in_folder(t, program("attention_race") + " --tasks copy --steps 1 --plot race.svg"), 1,
-          "plot: race-copy-cost.svg is a folder; it must be a file");
+  refused(t, in_folder(t, program("attention_race") + " --tasks copy --steps 1 --plot race.svg"), 2,
+          "--plot: race-copy-cost.svg is a folder; it must be a file");
 }
 
 TEST_CASE("programs: an empty name of a file, and a number beyond its range, are usage errors that say so") {

@@ -114,11 +114,15 @@ TEST_CASE("train_lm: wrong flags say what is right and exit 2") {
 
 TEST_CASE("train_lm: what would fail after the training is refused before it") {
   const Training t;
-  for (const char* flags : {"--checkpoint /nowhere/lm.h5", "--plot /nowhere/loss.svg", "--plot loss.gif",
-                            "--log /nowhere/log", "--sample 5 --prompt \u00e9"}) {
-    const Ran ran = t.run(std::string("--steps 2 ") + flags);
-    INFO(flags << ": " << ran.output);
-    CHECK(ran.exit_code == 1);
+  const std::pair<const char*, int> runs[] = {{"--checkpoint /nowhere/lm.h5", 2},
+                                              {"--plot /nowhere/loss.svg", 2},
+                                              {"--plot loss.gif", 2},
+                                              {"--log /nowhere/log", 2},
+                                              {"--sample 5 --prompt \u00e9", 1}};
+  for (const auto& given : runs) {
+    const Ran ran = t.run(std::string("--steps 2 ") + given.first);
+    INFO(given.first << ": " << ran.output);
+    CHECK(ran.exit_code == given.second);
     CHECK(!contains(ran.output, "step 1/2"));
   }
 }
@@ -136,8 +140,6 @@ TEST_CASE("train_lm: bad data and bad files are one sentence and exit 1") {
   refused(test::run(program + " --data " + t.file("bad.txt")), "16");
   std::ofstream(t.file("short.txt")) << "short";
   CHECK(test::run(program + " --data " + t.file("short.txt")).exit_code == 1);
-  refused(t.run("--steps 2 --plot " + t.file("loss.gif")), "it must end with .svg or .png");
-  refused(t.run("--steps 2 --log /nowhere/log"), "log: there is no folder /nowhere for log");
   refused(t.run("--steps 30 --lr 1e30 --min-lr 0 --warmup 1 --grad-clip 0"), "finite");
   std::ofstream(t.file("lm.h5")) << "no checkpoint";
   refused(t.run("--steps 2 --resume"), "lm.h5");

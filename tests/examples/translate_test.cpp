@@ -269,7 +269,7 @@ TEST_CASE("translate: what is wrong is told in a sentence") {
   says("--translate in.txt", 1, "translate.h5");
   t.folder.write("bad.h5", "no checkpoint");
   says("--checkpoint bad.h5 --translate train.words", 1, "bad.h5");
-  says("--alignments a.gif", 1, "a.gif");
+  says("--alignments a.gif", 2, "a.gif");
   says("--min-freq 2", 2, "--min-freq is of files");
   says("--heads 2", 2, "--heads is of a transformer, and --model is gru-bahdanau");
   says("--model transformer --directions 1", 2, "--directions is of recurrent models");

@@ -91,7 +91,7 @@ TEST_CASE("01_tensors: views share memory, shapes broadcast, errors name the lin
   CHECK(contains(out, ", and loaded:\n[[1., 4.],\n [2., 5.],\n [3., 6.]]"));
   CHECK(load_npy(file).to_vector<double>() == std::vector<double>{1, 4, 2, 5, 3, 6});
   const Ran nowhere = test::run("exec " + program("01_tensors") + " --npy " + test::quoted(file + "/x.npy"));
-  CHECK(nowhere.exit_code == 1);
+  CHECK(nowhere.exit_code == 2);
   CHECK(contains(nowhere.output, file + "/x.npy"));
 }
 
@@ -178,7 +178,7 @@ TEST_CASE("04_two_moons, 05_attention, 07_rank_with_depth: a plot that cannot be
   for (const std::string name : {"04_two_moons", "05_attention", "07_rank_with_depth"}) {
     const Ran ran = test::run("exec " + program(name) + " --plot picture.gif");
     INFO(ran.output);
-    CHECK(ran.exit_code == 1);
+    CHECK(ran.exit_code == 2);
     CHECK(contains(ran.output, ".svg"));
     CHECK(std::count(ran.output.begin(), ran.output.end(), '\n') == 1);
   }

@@ -252,7 +252,7 @@ TEST_CASE("run: a refused run, and one that fails in its first step, cost no log
 TEST_CASE("run: checkpoint and log are two files") {
   const TemporaryFolder folder;
   const RunOptions options{.steps = 1, .checkpoint = folder.path / "m", .log = folder.path / "." / "m"};
-  CHECK(test::contains(test::error_of([&] { TrainedRows{options}; }), "; they must be two files"));
+  CHECK(test::contains(test::error_of([&] { TrainedRows{options}; }), "; they must be different files"));
   CHECK(std::filesystem::is_empty(folder.path));
 }
 

@@ -242,8 +242,8 @@ TEST_CASE("run: options of callbacks, best and patience that do not fit are name
   const fs::path file = folder.path / "m.h5";
   PlaneRun s;
   CHECK(s.refusal({.patience = -1}) == "run: patience is -1; it must be 0 (none) or more");
-  CHECK(contains(s.refusal({.checkpoint = file, .best = file}), "run: checkpoint and best are both "));
-  CHECK(contains(s.refusal({.best = file, .log = file}), "run: best and log are both "));
+  CHECK(contains(s.refusal({.checkpoint = file, .best = file}), "run: checkpoint is "));
+  CHECK(contains(s.refusal({.best = file, .log = file}), "run: best is "));
   CHECK(contains(s.refusal({.best = folder.path / "missing" / "m.h5"}), "missing"));
   CHECK(s.refusal({.steps = 2, .eval_every = 1, .monitor = "accuracy", .patience = 1}) ==
         "run: monitor is accuracy, which the evaluation does not tell; it must be loss or one of the metrics");

@@ -2,10 +2,11 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
-#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <heed/data/checkpoint.hpp>
+#include <heed/data/detail/disk.hpp>
 #include <sstream>
 
 #include "tests/data/checkpoint_model.hpp"
@@ -13,6 +14,7 @@
 #include "tests/support.hpp"
 #include "tests/tools/paths.hpp"
 #include "tests/tools/run.hpp"
+#include "tests/tools/size_limit.hpp"
 
 using namespace heed;
 using heed::test::bytes_of, heed::test::Failing, heed::test::quoted, heed::test::Ran, heed::test::run;
@@ -161,19 +163,62 @@ TEST_CASE("checkpoint disk: a limit on file sizes") {
   const fs::path file = folder.path / "c.h5";
   save_checkpoint(file, small(1));
   const std::string before = bytes_of(file);
-  rlimit old_limit;
-  REQUIRE(::getrlimit(RLIMIT_FSIZE, &old_limit) == 0);
-  const auto old_handler = ::signal(SIGXFSZ, SIG_IGN);
-  rlimit limit = old_limit;
-  limit.rlim_cur = 2048;
-  REQUIRE(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
+  const test::SizeLimit limit;
+  limit.set(2048);  // its signal would end this program
   const std::string message = error_of([&] { save_checkpoint(file, small(2)); });
-  ::setrlimit(RLIMIT_FSIZE, &old_limit);
-  ::signal(SIGXFSZ, old_handler);
+  limit.lift();
   CHECK(message == "save_checkpoint: " + file.string() + " could not be written: File too large after 2048 of " +
                        std::to_string(before.size()) + " bytes; the previous file is unchanged");
   CHECK(bytes_of(file) == before);
   CHECK(files_in(folder.path) == 1);
+  sigset_t pending;
+  ::sigpending(&pending);
+  CHECK(sigismember(&pending, SIGXFSZ) == 0);
+}
+
+TEST_CASE("disk: a lock is removed where heed made it, and a user's file of its name stays") {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path / "c.h5", lock = folder.path / "c.h5.lock";
+  { const heed::detail::PlaceLock place("op", file); }
+  CHECK(files_in(folder.path) == 0);
+  std::string left;
+  {
+    const heed::detail::PlaceLock place("op", file);
+    left = bytes_of(lock);
+    CHECK(error_of([&] { const heed::detail::PlaceLock second("op", file); }) ==
+          "op: another program is writing " + file.string() + " right now; only one may");
+  }
+  // Of a program that was killed, also before it had written all.
+  for (const std::string& content : {left, left.substr(0, 3)}) {
+    folder.write("c.h5.lock", content);
+    { const heed::detail::PlaceLock place("op", file); }
+    CHECK(files_in(folder.path) == 0);
+  }
+  for (const std::string& content : {std::string("mine"), left + "and mine"}) {
+    folder.write("c.h5.lock", content);
+    CHECK(
+        contains(error_of([&] { const heed::detail::PlaceLock place("op", file); }), "c.h5.lock is no lock of heed's"));
+    CHECK(bytes_of(lock) == content);
+  }
+  folder.write("c.h5.lock", "");
+  { const heed::detail::PlaceLock place("op", file); }
+  CHECK(bytes_of(lock) == "");
+  CHECK(files_in(folder.path) == 1);
+  fs::remove(lock);
+  {  // One that replaced it is another program's.
+    const heed::detail::PlaceLock place("op", file);
+    fs::remove(lock);
+    folder.write("c.h5.lock", "other");
+  }
+  CHECK(bytes_of(lock) == "other");
+}
+
+TEST_CASE("disk: a log on a pipe that nobody reads is an error, not a run that waits") {
+  const TemporaryFolder folder;
+  const fs::path pipe = folder.path / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0666) == 0);
+  CHECK(error_of([&] { heed::detail::LogFile log(pipe); }) ==
+        "log: " + pipe.string() + " cannot be written: it is a pipe that nobody reads");
 }
 
 // Runs a script in a mount namespace of its own, whose $D is a fresh file system of 256 kB. False where that is not
@@ -221,7 +266,9 @@ TEST_CASE("checkpoint disk: places where no file can be") {
   CHECK(message("folder/") == "save_checkpoint: the path «" + d + "folder/» has no file name");
   CHECK(error_of([] { save_checkpoint("", small(1)); }) == "save_checkpoint: the path «» has no file name");
   fs::create_directory(d + "c.h5.tmp");
-  CHECK(message("c.h5") == "save_checkpoint: " + d + "c.h5.tmp cannot be written: Is a directory");
+  CHECK(message("c.h5") == "save_checkpoint: " + d +
+                               "c.h5.tmp is a folder, and c.h5 is written by a file of that name; "
+                               "remove it, or choose another name");
   const std::string longest(250, 'x');
   CHECK(message(longest + "xxxxx") ==
         "save_checkpoint: " + d + longest + "xxxxx.tmp cannot be written: File name too long");

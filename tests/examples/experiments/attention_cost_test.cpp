@@ -258,8 +258,8 @@ TEST_CASE("attention_cost: wrong flags say what is right and exit 2, bad files e
   refused("--measure time", 2, "it must be layer, generation or all");
   refused("--length 5", 2, "there is no flag --length; the nearest is --lengths");
   refused("--repeats 0", 2, "a whole number, from 1 to 1000");
-  refused("--plot cost.gif", 1, "it must end with .svg or .png");
-  refused("--log /nowhere/log", 1, "log: there is no folder /nowhere for log");
+  refused("--plot cost.gif", 2, "it must end with .svg or .png");
+  refused("--log /nowhere/log", 2, "--log: there is no folder /nowhere for log");
   const Ran help = program_alone("--help");
   CHECK(help.exit_code == 0);
   std::istringstream lines(help.output);

@@ -124,10 +124,10 @@ TEST_CASE("attention_race: wrong flags say what is right and exit 2") {
   refused("--steps 0", "a whole number, 1 or more");
   refused("--stepps 1", "the nearest is --steps");
   const Ran plot = test::run("exec " + race("--plot race.gif"));
-  CHECK(plot.exit_code == 1);
+  CHECK(plot.exit_code == 2);
   CHECK(contains(plot.output, "it must end with .svg or .png"));
   const Ran log = test::run("exec " + race("--log /no/such/folder/log"));
-  CHECK(log.exit_code == 1);
+  CHECK(log.exit_code == 2);
   CHECK(contains(log.output, "/no/such/folder"));
 }
 

@@ -5,6 +5,8 @@
 
 #include "tests/data/temporary_folder.hpp"
 #include "tests/optim/plane_run.hpp"
+#include "tests/optim/thread_ranks.hpp"
+#include "tests/tools/size_limit.hpp"
 
 using namespace heed;
 using test::bytes_of;
@@ -171,19 +173,21 @@ TEST_CASE("run: one that is killed after any step and resumed ends at the same s
 
 TEST_CASE("run: the best checkpoint of a step is written before the last") {
   const TemporaryFolder folder;
-  const fs::path inner = folder.path / "inner";
-  RunOptions options{.steps = 4,
+  std::vector<double> losses(40);
+  for (std::size_t i = 0; i < losses.size(); ++i) losses[i] = 40 - static_cast<double>(i);
+  RunOptions options{.steps = 40,
                      .eval_every = 1,
                      .checkpoint = folder.path / "m.h5",
                      .checkpoint_every = 1,
-                     .best = inner / "best.h5"};
-  fs::create_directory(inner);
+                     .best = folder.path / "best.h5"};
+  int later = 0;
   options.after_step = [&](RunStep& s) {
-    if (s.step == 3) fs::remove_all(inner);  // so that the best cannot be written
+    if (s.step == 1) return;
+    CHECK(fs::last_write_time(options.best) <= fs::last_write_time(options.checkpoint));
+    later += fs::last_write_time(options.best) < fs::last_write_time(options.checkpoint) ? 1 : 0;
   };
-  Told s{{4, 3, 2, 1}};
-  CHECK(contains(error_of([&] { s.go(options); }), "best.h5"));
-  CHECK(load_checkpoint(options.checkpoint).counter("step") == 2);
+  Told{losses}.go(options);
+  CHECK(later > 0);  // the clock of files may be coarse
 }
 
 TEST_CASE("run: a schedule of one's own, with a state, is saved and resumed") {
@@ -215,4 +219,108 @@ TEST_CASE("run: a schedule of one's own, with a state, is saved and resumed") {
   const Schedule cosine = named.plane.schedule;
   options.steps = 7, options.after_step = [](RunStep& s) { CHECK(s.lr == 0.0025); };
   named.go(options, 6);
+}
+
+namespace {
+
+// A run of 6 steps, saved every second, that can write no file between the steps `from` and `to`; of `ranks` processes.
+struct FullDisk {
+  TemporaryFolder folder;
+  RunOptions options{
+      .steps = 6, .shards = 2, .eval_every = 2, .checkpoint = folder.path / "m.h5", .checkpoint_every = 2};
+  std::vector<std::string> warnings = {};  // of rank 0
+
+  void run(PlaneRun& plane, Index from, Index to, Ranks* ranks) {
+    const test::SizeLimit limit;
+    RunOptions o = options;
+    o.ranks = ranks;
+    const bool first = ranks == nullptr || ranks->rank() == 0;
+    o.after_step = [&, from, to](RunStep& s) {
+      if (first && s.step == from) limit.set(2048);
+      if (first && s.step == to) limit.lift();
+    };
+    const RunResult result = plane.go(o);
+    if (first) warnings = result.warnings;
+  }
+  // Why the run failed, as rank 0 has it and as the last rank has it; empty: it did not.
+  std::pair<std::string, std::string> go(Index from, Index to, int ranks) {
+    if (ranks == 1) {
+      PlaneRun plane;
+      const std::string error = error_of([&] { run(plane, from, to, nullptr); });
+      return {error, error};
+    }
+    const auto reasons = test::on_ranks(ranks, [&](Ranks& r) {
+      PlaneRun plane;
+      run(plane, from, to, &r);
+    });
+    const auto reason = [&](int rank) { return reasons.contains(rank) ? reasons.at(rank) : std::string(); };
+    return {reason(0), reason(ranks - 1)};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("run: a save that fails is a warning, leaves the file whole, and the next one is tried, on ranks as well") {
+  for (const int ranks : {1, 2}) {
+    FullDisk good, once, twice;
+    const std::string begin = "save_checkpoint: ", end = "; the previous file is unchanged";
+    const auto failed = [&](const FullDisk& d) {
+      return begin + d.options.checkpoint.string() + " could not be written: File too large after ";
+    };
+    CHECK(good.go(0, 0, ranks).first == "");
+    CHECK(good.warnings.empty());
+    CHECK(once.go(4, 5, ranks).first == "");
+    REQUIRE(once.warnings.size() == 1);
+    CHECK(once.warnings[0].starts_with("step 4 could not be saved: " + failed(once)));
+    CHECK(once.warnings[0].ends_with(end + "; the run goes on"));
+    CHECK((bytes_of(once.options.checkpoint) == bytes_of(good.options.checkpoint)));
+    const auto [error, other] = twice.go(4, 0, ranks);
+    CHECK(error.starts_with("run: the last step could not be saved: " + failed(twice)));
+    CHECK(error.ends_with(end));
+    if (ranks > 1) CHECK(other == "run: the last step could not be saved: rank 0 could not write it");
+    CHECK(load_checkpoint(twice.options.checkpoint).counter("step") == 2);
+    CHECK(test::files_in(twice.folder.path) == 1);
+    twice.options.resume = true;
+    CHECK(twice.go(0, 0, ranks).first == "");
+    CHECK((bytes_of(twice.options.checkpoint) == bytes_of(good.options.checkpoint)));
+  }
+}
+
+TEST_CASE("run: the best evaluation that cannot be saved is a warning, and an error in the end") {
+  const TemporaryFolder folder;
+  const fs::path best = folder.path / "best.h5";
+  const auto told = [&](const std::vector<double>& losses) {
+    const test::SizeLimit limit;
+    RunOptions o{.steps = 3, .eval_every = 1, .best = best};
+    o.after_step = [&](RunStep& s) { s.step == 2 ? limit.set(2048) : limit.lift(); };
+    return Told{losses}.go(o);
+  };
+  CHECK(told({3, 2, 1}).warnings.at(0).starts_with("step 2 could not be saved: save_checkpoint: " + best.string()));
+  CHECK(load_checkpoint(best).counter("step") == 3);
+  fs::remove(best);
+  CHECK(error_of([&] {
+          told({3, 2, 4});
+        }).starts_with("run: the best evaluation could not be saved: save_checkpoint: " + best.string()));
+  CHECK(load_checkpoint(best).counter("step") == 1);
+}
+
+TEST_CASE("run: none of its files may be another one, or one that the data were read from") {
+  const TemporaryFolder folder;
+  const fs::path data = folder.write("text", "mine"), file = folder.path / "m.h5";
+  fs::create_hard_link(data, folder.path / "hard");
+  const std::string hard = folder.path / "hard", different = ", the same file; they must be different files";
+  const auto refused = [&](RunOptions o, const std::string& what) {
+    o.inputs = {data};
+    CHECK(PlaneRun().refusal(o) == what + different);
+    CHECK(bytes_of(data) == "mine");
+    CHECK(test::files_in(folder.path) == 2);
+  };
+  const std::string input = " is " + hard + " and an input " + data.string();
+  refused({.checkpoint = hard}, "run: checkpoint" + input);
+  refused({.log = hard}, "run: log" + input);
+  refused({.best = hard}, "run: best" + input);
+  refused({.checkpoint = file, .best = file}, "run: checkpoint is " + file.string() + " and best " + file.string());
+  CHECK(PlaneRun().refusal({.checkpoint = file, .log = file.string() + ".tmp"}) ==
+        "run: checkpoint is " + file.string() + " and log " + file.string() + ".tmp, both of which need " +
+            file.string() + ".tmp; they must be different files");
 }

@@ -71,7 +71,7 @@ TEST_CASE("run log: a line per step, in the order of the step's parts, rounded s
   const std::filesystem::path file = folder.path / "log";
   {
     detail::RunLog log(file, {});
-    log.write({.step = 1, .loss = 2.5, .lr = 0.125, .grad_norm = 3, .tokens_per_second = 1234.56});
+    log.write({.step = 1, .loss = 2.5, .lr = 0.125, .grad_norm = 3, .tokens_per_second = 1234.56}, {});
     log.write({.step = 2,
                .loss = test::kNaN,
                .lr = 0.25,
@@ -79,7 +79,8 @@ TEST_CASE("run log: a line per step, in the order of the step's parts, rounded s
                .tokens_per_second = 0.4,
                .others = {{"lr_generator", 0.5}, {"loss_generator", 7}},
                .validation_loss = 1.5,
-               .validation_metrics = {{"accuracy", 0.75}}});
+               .validation_metrics = {{"accuracy", 0.75}}},
+              {});
   }
   CHECK(bytes_of(file) ==
         "{\"step\":1,\"loss\":2.5,\"lr\":0.125,\"grad_norm\":3.0,\"tokens_per_second\":1235.0}\n"
@@ -96,7 +97,7 @@ TEST_CASE("run log: what lies behind the last step goes with the first line that
   CHECK(bytes_of(file) == two + behind);
   {
     detail::RunLog log(file, {4, 3});
-    log.write({.step = 3, .loss = 2});
+    log.write({.step = 3, .loss = 2}, {});
   }
   CHECK(bytes_of(file).starts_with(two + "{\"step\":3,\"loss\":2.0,"));
   CHECK(steps_of(file) == std::vector<Index>{1, 2, 3});
@@ -114,8 +115,126 @@ TEST_CASE("run log: what lies behind the last step goes with the first line that
   // No losses begin it anew, and no path is no log.
   {
     detail::RunLog log(file, {});
-    log.write({.step = 1, .loss = 8});
+    log.write({.step = 1, .loss = 8}, {});
   }
   CHECK(steps_of(file) == std::vector<Index>{1});
-  detail::RunLog("", {1, 2}).write({.step = 3});
+  detail::RunLog("", {1, 2}).write({.step = 3}, {});
+}
+
+namespace {
+
+// A run of 8 steps, saved after the 6th, to whose log something happens after the 4th, and which is killed after the
+// `last`; 8: not.
+struct Damaged {
+  TemporaryFolder folder;
+  std::filesystem::path log = folder.path / "log";
+  RunOptions options{.steps = 8,
+                     .eval_every = 2,
+                     .checkpoint = folder.path / "m.h5",
+                     .checkpoint_every = 3,
+                     .resume = true,
+                     .log = log};
+
+  RunResult run(const std::function<void()>& damage, Index last = 8) const {
+    RunOptions o = options;
+    RunResult result;
+    o.after_step = [&, last](RunStep& s) {
+      if (s.step == 4) damage();
+      if (s.step == last && last < 8) throw test::Killed();
+    };
+    try {
+      result = PlaneRun().go(o);
+    } catch (const test::Killed&) {
+    }
+    return result;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("run log: one that is deleted, replaced or cut is written again, and a resumed run goes on in it") {
+  const auto rename_log = [](const Damaged& d) { std::filesystem::rename(d.log, d.folder.path / "old"); };
+  const std::pair<const char*, std::function<void(const Damaged&)>> damages[] = {
+      {"was deleted", [](const Damaged& d) { std::filesystem::remove(d.log); }},
+      {"was deleted", rename_log},
+      {"was replaced by another file", [&](const Damaged& d) { rename_log(d), d.folder.write("log", ""); }},
+      {"was replaced by another file",
+       [&](const Damaged& d) {
+         const std::string text = bytes_of(d.log);
+         rename_log(d), d.folder.write("log", text);
+       }},
+      {"was truncated", [](const Damaged& d) { std::filesystem::resize_file(d.log, 0); }},
+      {"was truncated", [](const Damaged& d) { std::filesystem::resize_file(d.log, 100); }},
+      {"was truncated",
+       [](const Damaged& d) { std::filesystem::resize_file(d.log, std::filesystem::file_size(d.log) - 5); }},
+  };
+  for (const auto& damage : damages) {
+    const std::string what = damage.first;
+    // Killed before the checkpoint that is due next: the log is ahead of it, or after one.
+    for (const Index last : {5, 7, 8}) {
+      const Damaged d;
+      INFO(what << ", " << last);
+      const RunResult r = d.run([&] { damage.second(d); }, last);
+      const std::vector<std::string> warnings = {"log: " + d.log.string() + " " + what +
+                                                 "; the run writes it again, with losses alone of older steps"};
+      if (last == 8) CHECK(r.warnings == warnings);
+      const std::vector<nlohmann::json> entries = test::json_lines(d.log);
+      REQUIRE(steps_of(d.log).size() == static_cast<std::size_t>(last));
+      for (std::size_t i = 0; i < entries.size(); ++i) {
+        CHECK(entries[i].at("step") == i + 1);
+        CHECK(entries[i].at("loss").is_number());
+        CHECK(entries[i].contains("val_loss") == (i % 2 == 1));
+        if (i >= 4) CHECK(entries[i].contains("lr"));
+      }
+      CHECK(PlaneRun().go(d.options).resumed_from == (last < 6 ? 3 : last < 8 ? 6 : 8));
+      CHECK(steps_of(d.log) == std::vector<Index>{1, 2, 3, 4, 5, 6, 7, 8});
+    }
+  }
+}
+
+TEST_CASE("run log: a file that took its place and is no log of the run stays, and the log ends") {
+  for (const std::string content : {"of mine\n", "mine", "{\"step\":1,\"loss\":0.5}\n", "{\"step\":9}\n"}) {
+    const Damaged d;
+    const RunResult r = d.run([&] {
+      std::filesystem::remove(d.log);
+      d.folder.write("log", content);
+    });
+    const std::string ends = ", and is not the log of this run any more; the log ends with step 4";
+    CHECK(r.warnings == std::vector<std::string>{"log: " + d.log.string() + " was replaced by another file" + ends});
+    CHECK(bytes_of(d.log) == content);
+  }
+  const Damaged cut, d;
+  CHECK(cut.run([&] { std::ofstream(cut.log) << "mine\n"; })
+            .warnings.at(0)
+            .starts_with("log: " + cut.log.string() + " was truncated, and is not"));
+  CHECK(bytes_of(cut.log) == "mine\n");
+  CHECK(d.run([&] {
+           std::filesystem::remove(d.log);
+           std::filesystem::create_directory(d.log);
+         }).warnings.size() == 1);
+}
+
+TEST_CASE("run log: one that cannot be written for a while gets its lines later, otherwise the run fails at its end") {
+  const Damaged d;
+  const std::filesystem::path elsewhere = d.folder.path.string() + ".elsewhere", place = d.folder.path / "logs";
+  const auto run = [&](Index back) {
+    std::filesystem::create_directory(place);
+    std::ostringstream warnings;
+    RunOptions o{.steps = 8, .log = place / "log"};
+    o.after_step = [&](RunStep& s) {
+      if (s.step == 3) std::filesystem::rename(place, elsewhere);
+      if (s.step == back) std::filesystem::create_directory(place);
+    };
+    const std::string error = test::error_of([&] {
+      for (const std::string& warning : PlaneRun().go(o).warnings) warnings << warning << "\n";
+    });
+    std::filesystem::remove_all(elsewhere);
+    return error.empty() ? warnings.str() : error;
+  };
+  const std::string missing = "log: there is no folder " + place.string() + " for log";
+  CHECK(run(6) == missing + "; the run goes on\nlog: " + (place / "log").string() +
+                      " was deleted; the run writes it again, with losses alone of older steps\n");
+  CHECK(steps_of(place / "log") == std::vector<Index>{1, 2, 3, 4, 5, 6, 7, 8});
+  std::filesystem::remove_all(place);
+  CHECK(run(0) == "run: " + missing);
 }

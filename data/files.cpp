@@ -1,0 +1,272 @@
+// Checks of the files of a run or a program: none is opened for writing, made or changed.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <heed/data/detail/disk.hpp>
+#include <heed/data/detail/file_target.hpp>
+#include <heed/data/files.hpp>
+#include <heed/data/text.hpp>
+#include <optional>
+#include <system_error>
+
+namespace heed {
+namespace {
+
+namespace fs = std::filesystem;
+using detail::beside;
+using detail::followed;
+
+std::string reason(int error) { return std::generic_category().message(error); }
+
+fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : "."; }
+
+// Error of a look at a name that may be free; 0: it is free, or a file is there.
+int error_of_name(const fs::path& path) {
+  struct stat status;
+  return ::lstat(path.c_str(), &status) == 0 || errno == ENOENT ? 0 : errno;
+}
+
+// Why files cannot be made in the folder of a path; empty where they can.
+std::string folder_problem(const fs::path& path, const fs::path& made) {
+  const fs::path folder = folder_of(path);
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) {
+    const bool missing = !error || error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
+    if (missing) return "there is no folder " + path.parent_path().string() + " for " + path.filename().string();
+    return made.string() + " cannot be written: " + error.message();
+  }
+  if (::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) != 0)
+    return made.string() + " cannot be written: " + reason(errno);
+  return "";
+}
+
+// Why a file that exists cannot be replaced by a rename although its folder can be written; empty where it can.
+std::string replacement_problem(const fs::path& path) {
+  struct stat file, folder;
+  if (::stat(path.c_str(), &file) != 0 || ::stat(folder_of(path).c_str(), &folder) != 0) return "";
+  const uid_t me = ::geteuid();
+  if ((folder.st_mode & S_ISVTX) != 0 && me != 0 && file.st_uid != me && folder.st_uid != me)
+    return path.string() + " is of another user, in a folder where only that user may replace it";
+#ifdef STATX_ATTR_MOUNT_ROOT
+  struct statx more;
+  if (::statx(AT_FDCWD, path.c_str(), 0, STATX_BASIC_STATS, &more) != 0) return "";
+  if ((more.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0)
+    return path.string() + " is a mount point, and cannot be replaced by another file";
+  if ((more.stx_attributes & (STATX_ATTR_IMMUTABLE | STATX_ATTR_APPEND)) != 0)
+    return path.string() + " has an attribute (chattr) by which it cannot be replaced";
+#endif
+  return "";
+}
+
+// Why path.tmp or path.lock cannot be a file of heed's; empty where it can.
+std::string beside_problem(const fs::path& file, const fs::path& path) {
+  if (const int error = error_of_name(file); error != 0) return file.string() + " cannot be written: " + reason(error);
+  std::error_code ignored;
+  const fs::file_type type = fs::symlink_status(file, ignored).type();
+  if (type == fs::file_type::not_found || type == fs::file_type::regular) return "";
+  const std::string kind = type == fs::file_type::symlink ? "a link" : detail::unusual_kind(file);
+  return file.string() + " is " + kind + ", and " + path.filename().string() +
+         " is written by a file of that name; remove it, or choose another name";
+}
+
+// Why a lock that is there is not one that heed made; empty where it is, has no content, or is not there.
+std::string lock_problem(const fs::path& lock, const fs::path& path) {
+  const detail::Descriptor file(lock, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
+  if (file.get() < 0) return "";
+  char content[sizeof detail::kLockMark];
+  const ssize_t count = ::read(file.get(), content, sizeof content);
+  // A program that is killed, or a disk that is full, may leave the beginning.
+  const std::string_view mark = detail::kLockMark;
+  if (count <= 0 || mark.starts_with(std::string_view(content, static_cast<std::size_t>(count)))) return "";
+  return lock.string() + " is no lock of heed's, and " + path.filename().string() +
+         " is locked by a file of that name; move it away, or choose another name";
+}
+
+std::string output_problem(const fs::path& given, FileRole role) {
+  const std::string name = given.string();
+  const fs::path path = followed(given);
+  std::error_code ignored;
+  if (fs::is_symlink(path, ignored)) return name + " is a link that leads to itself; it must be a file";
+  const fs::path temporary = beside(path, ".tmp"), lock = beside(path, ".lock");
+  if (!path.has_filename()) return "the path «" + name + "» has no file name";
+  if (const std::string problem = folder_problem(path, temporary); !problem.empty()) return problem;
+  if (const int error = error_of_name(path); error != 0) return path.string() + " cannot be written: " + reason(error);
+  if (fs::exists(given, ignored) && !fs::exists(path, ignored)) return name + " is an open file without a name";
+  std::string problem = replacement_problem(path);
+  if (problem.empty()) problem = beside_problem(temporary, path);
+  if (role != FileRole::checkpoint) return problem;
+  if (problem.empty()) problem = beside_problem(lock, path);
+  return problem.empty() ? lock_problem(lock, path) : problem;
+}
+
+std::string log_problem(const fs::path& given) {
+  std::error_code ignored;
+  const fs::path path = followed(given);
+  if (fs::is_symlink(path, ignored)) return given.string() + " is a link that leads to itself; it must be a file";
+  if (!fs::exists(given, ignored)) {
+    if (!path.has_filename()) return "the path «" + given.string() + "» has no file name";
+    const std::string problem = folder_problem(path, path);
+    const int error = error_of_name(path);
+    return problem.empty() && error != 0 ? path.string() + " cannot be written: " + reason(error) : problem;
+  }
+  return ::faccessat(AT_FDCWD, given.c_str(), W_OK, AT_EACCESS) == 0
+             ? ""
+             : given.string() + " cannot be written: " + reason(errno);
+}
+
+// What tells whether two names are of one file: the file itself, or the free name in its folder.
+struct Identity {
+  dev_t device = 0;
+  ino_t inode = 0;
+  std::string free_name = {};
+
+  bool operator==(const Identity&) const = default;
+};
+
+std::optional<Identity> identity_of(const fs::path& path) {
+  struct stat status;
+  if (::stat(path.c_str(), &status) == 0) return Identity{status.st_dev, status.st_ino};
+  const fs::path target = followed(path);
+  if (::stat(folder_of(target).c_str(), &status) != 0) return std::nullopt;
+  return Identity{status.st_dev, status.st_ino, target.filename().string()};
+}
+
+// A file that is used, with the names that stand for it while it is written.
+struct Used {
+  const FileUse& use;
+  std::vector<fs::path> places;
+  std::vector<std::optional<Identity>> identities = {};
+
+  Used(const FileUse& u, std::vector<fs::path> p) : use(u), places(std::move(p)) {
+    for (const fs::path& place : places) identities.push_back(identity_of(place));
+  }
+};
+
+std::vector<fs::path> places_of(const FileUse& use) {
+  std::vector<fs::path> places = {use.path};
+  if (use.role == FileRole::output || use.role == FileRole::checkpoint)
+    for (const char* ending : {".tmp", ".lock"}) places.push_back(beside(followed(use.path), ending));
+  return places;
+}
+
+// A device takes what is written to it by any number of names.
+bool is_device(const FileUse& use) {
+  std::error_code ignored;
+  return use.role == FileRole::log && fs::is_character_file(use.path, ignored);
+}
+
+[[noreturn]] void refuse(const std::string& op, const std::string& what) {
+  throw FileError(op.empty() ? what : op + ": " + what);
+}
+
+void check_pair(const std::string& op, const Used& a, const Used& b) {
+  for (std::size_t i = 0; i < a.places.size(); ++i)
+    for (std::size_t j = 0; j < b.places.size(); ++j)
+      if (a.identities[i] && a.identities[i] == b.identities[j])
+        refuse(op, a.use.name + " is " + a.use.path.string() + " and " + b.use.name + " " + b.use.path.string() +
+                       (i == 0 && j == 0 ? ", the same file" : ", both of which need " + a.places[i].string()) +
+                       "; they must be different files");
+}
+
+// Standard output and error: what is printed would be lost with a file that is replaced, and read with an input. A log
+// may be the same file.
+void check_standard_streams(const std::string& op, const Used& used) {
+  for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
+    struct stat status;
+    if (::fstat(stream, &status) != 0 || !S_ISREG(status.st_mode)) continue;
+    for (std::size_t i = 0; i < used.places.size(); ++i)
+      if (used.identities[i] == Identity{status.st_dev, status.st_ino})
+        refuse(op, used.use.name + " is " + used.use.path.string() + ", and standard " +
+                       (stream == STDOUT_FILENO ? "output" : "error") + " goes to " + used.places[i].string() +
+                       "; they must be different files");
+  }
+}
+
+std::vector<Used> inputs_of(const std::vector<FileUse>& files) {
+  std::vector<Used> inputs;
+  for (const FileUse& use : files) {
+    if (use.role != FileRole::input || use.path.empty()) continue;
+    std::vector<fs::path> paths = {use.path};
+    std::error_code ignored;
+    try {
+      if (fs::is_directory(use.path, ignored)) paths = text_files({use.path});
+    } catch (const Error&) {  // the reader reports it
+    }
+    for (const fs::path& path : paths) inputs.emplace_back(use, std::vector{path});
+  }
+  return inputs;
+}
+
+}  // namespace
+
+void check_files(const std::string& op, const std::vector<FileUse>& files) {
+  std::vector<Used> written;
+  for (const FileUse& use : files) {
+    if (use.role == FileRole::input || use.path.empty()) continue;
+    if (const std::string problem = detail::target_problem(use.path, use.role); !problem.empty())
+      refuse(op, use.name + ": " + problem);
+    if (!is_device(use)) written.emplace_back(use, places_of(use));
+  }
+  const std::vector<Used> inputs = inputs_of(files);
+  for (std::size_t i = 0; i < written.size(); ++i) {
+    for (const Used& input : inputs) check_pair(op, written[i], input);
+    for (std::size_t j = i + 1; j < written.size(); ++j) check_pair(op, written[i], written[j]);
+    if (written[i].use.role != FileRole::log) check_standard_streams(op, written[i]);
+  }
+  for (const Used& input : inputs) check_standard_streams(op, input);
+}
+
+bool same_file(const fs::path& a, const fs::path& b) {
+  const std::optional<Identity> of_a = identity_of(a), of_b = identity_of(b);
+  if (of_a && of_b) return of_a == of_b;
+  const auto whole = [](const fs::path& path) {
+    std::error_code error;
+    return fs::weakly_canonical(fs::absolute(followed(path), error), error);
+  };
+  return !of_a && !of_b && whole(a) == whole(b);
+}
+
+}  // namespace heed
+
+namespace heed::detail {
+
+fs::path followed(fs::path path) {
+  std::error_code error;
+  for (int links = 0; fs::is_symlink(path, error) && links < 40; ++links) {
+    const fs::path target = fs::read_symlink(path, error);
+    path = target.is_absolute() ? target : path.parent_path() / target;
+  }
+  return path;
+}
+
+const char* unusual_kind(const fs::path& path) {
+  std::error_code ignored;
+  switch (fs::status(path, ignored).type()) {
+    case fs::file_type::directory: return "a folder";
+    case fs::file_type::fifo: return "a pipe";
+    case fs::file_type::socket: return "a socket";
+    case fs::file_type::character: return "a device";
+    case fs::file_type::block: return "a disk";
+    default: return "";
+  }
+}
+
+bool is_stream(const fs::path& path) {
+  const std::string kind = unusual_kind(path);
+  return kind == "a pipe" || kind == "a device";
+}
+
+fs::path beside(fs::path path, const char* ending) { return path += ending; }
+
+std::string target_problem(const fs::path& path, FileRole role) {
+  const bool log = role == FileRole::log;
+  if (!log && !path.has_filename()) return "the path «" + path.string() + "» has no file name";
+  const std::string kind = unusual_kind(path);
+  if (!kind.empty() && !(log && is_stream(path)))
+    return path.string() + " is " + kind + "; it must be a file" + (log ? ", a pipe or a terminal" : "");
+  return log ? log_problem(path) : output_problem(path, role);
+}
+
+}  // namespace heed::detail
