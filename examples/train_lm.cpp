@@ -175,12 +175,12 @@ LmRunFlags flags_of(const Ranks* ranks, LmRunFlags flags) {
 
 int train(const LmFlags& flags, Ranks* ranks) {
   const LmRunFlags run_flags = flags_of(ranks, flags.run());
-  check_plot(run_flags.plot);
   const Start start = open_start(run_flags.start, run_flags.checkpoint, "", is_first(ranks));
   const Checkpoint* old = start.resumed ? start.resumed.get() : start.init.get();
   const std::string file = start.init ? run_flags.start.init : run_flags.checkpoint;
   LmSettings s = settings_of(flags, start, file);
   if (is_first(ranks)) flags.check_files(s);
+  check_plot(run_flags.plot);
   if (start.init) s.tokenizer = tokenizer_setting(*old);
   const LmData data = load_data(s, old ? &old->text("tokenizer") : nullptr);
   if (old) check_tokenizer(flags, s, data, file);

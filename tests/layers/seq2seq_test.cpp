@@ -18,7 +18,7 @@ using namespace heed::test;
 
 namespace {
 
-const StoredCases& reference() { return stored_cases("seq2seq_torch.json"); }
+const StoredCases& stored_seq2seq() { return stored_cases("seq2seq_torch.json"); }
 
 Seq2SeqOptions small(DecoderAttention attention) {
   return {.source_vocabulary = 7,
@@ -50,10 +50,10 @@ std::vector<Case> cases() {
 // Two pairs, of which the second is padded on both sides.
 Batch pairs() {
   Batch b;
-  b["source"] = reference().inputs.at("source").to(DType::int32);
-  b["source_lengths"] = reference().inputs.at("source_lengths").to(DType::int32);
-  b.inputs = reference().inputs.at("inputs").to(DType::int32);
-  b.targets = reference().inputs.at("targets").to(DType::int32);
+  b["source"] = stored_seq2seq().inputs.at("source").to(DType::int32);
+  b["source_lengths"] = stored_seq2seq().inputs.at("source_lengths").to(DType::int32);
+  b.inputs = stored_seq2seq().inputs.at("inputs").to(DType::int32);
+  b.targets = stored_seq2seq().inputs.at("targets").to(DType::int32);
   return b;
 }
 
@@ -92,7 +92,7 @@ TEST_CASE("encoder-decoders have the logits, losses, gradients and weights of th
     Rng rng(1);
     Seq2Seq model(c.options, rng);
     to(model, DType::float64);
-    const Named& stored = reference().cases.at(c.title);
+    const Named& stored = stored_seq2seq().cases.at(c.title);
     std::size_t taken = 0;
     for (const NamedParameter& p : named_parameters(model)) {
       REQUIRE_MESSAGE(stored.count(p.name) == 1, p.name);

@@ -280,7 +280,7 @@ TEST_CASE("run: a save that fails is a warning, leaves the file whole, and the n
     if (ranks > 1) CHECK(other == "run: the last step could not be saved: rank 0 could not write it");
     CHECK(load_checkpoint(twice.options.checkpoint).counter("step") == 2);
     CHECK(test::files_in(twice.folder.path) == 1);
-    twice.options.resume = true;
+    twice.options.start = RunStart::resume_or_start;
     CHECK(twice.go(0, 0, ranks).first == "");
     CHECK((bytes_of(twice.options.checkpoint) == bytes_of(good.options.checkpoint)));
   }

@@ -132,7 +132,7 @@ struct Damaged {
                      .eval_every = 2,
                      .checkpoint = folder.path / "m.h5",
                      .checkpoint_every = 3,
-                     .resume = true,
+                     .start = RunStart::resume_or_start,
                      .log = log};
 
   RunResult run(const std::function<void()>& damage, Index last = 8) const {
