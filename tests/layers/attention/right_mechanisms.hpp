@@ -61,7 +61,7 @@ inline void check_pass(const std::vector<Right>& mechanisms) {
   int number = 0;
   for (Right right : mechanisms) {
     // Odd numbers of heads, and numbers of positions at which little is checked, must do no harm either.
-    right.options.longest = number % 3 == 0 ? 130 : number % 3 == 1 ? 9 : 40;
+    right.options.longest = number % 3 == 0 ? 70 : number % 3 == 1 ? 9 : 40;
     right.options.seed = static_cast<std::uint64_t>(++number);
     const ConformanceReport report = check_conformance(right.make, right.options);
     std::ostringstream text;
