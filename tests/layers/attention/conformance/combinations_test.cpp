@@ -105,20 +105,20 @@ const std::vector<Fault<FusedHooks>> kPairs = {
 
 const std::vector<Fault<FusedHooks>> kLayouts = {
     {"a mask whose last stride is not 1", "combinations",
-     where_it_is([](auto&, auto&, auto&, auto& c) { return c.mask.defined() && strided(c.mask); },
+     where_it_is([](auto&, auto&, auto&, auto& c) { return c.mask.defined() && last_strided(c.mask); },
                  [](Tensor&, Tensor&, Tensor&, Call& c) { c.mask = as_it_lies(c.mask); })},
     {"lengths whose stride is not 1", "combinations",
-     where_it_is([](auto&, auto&, auto&, auto& c) { return c.key_lengths.defined() && strided(c.key_lengths); },
+     where_it_is([](auto&, auto&, auto&, auto& c) { return c.key_lengths.defined() && last_strided(c.key_lengths); },
                  [](Tensor&, Tensor&, Tensor&, Call& c) { c.key_lengths = as_it_lies(c.key_lengths); })},
     {"a transposed key mask", "combinations",
      where_it_is([](auto&, auto&, auto&,
-                    auto& c) { return c.key_mask.defined() && strided(c.key_mask) && c.key_mask.dim(0) > 1; },
+                    auto& c) { return c.key_mask.defined() && last_strided(c.key_mask) && c.key_mask.dim(0) > 1; },
                  [](Tensor&, Tensor&, Tensor&, Call& c) { c.key_mask = as_it_lies(c.key_mask); })},
     {"a bias whose last stride is not 1", "combinations",
-     where_it_is([](auto&, auto&, auto&, auto& c) { return c.bias.defined() && strided(c.bias); },
+     where_it_is([](auto&, auto&, auto&, auto& c) { return c.bias.defined() && last_strided(c.bias); },
                  [](Tensor&, Tensor&, Tensor&, Call& c) { c.bias = as_it_lies(c.bias); })},
     {"keys whose last stride is not 1", "combinations",
-     where_it_is([](auto&, auto& k, auto&&...) { return strided(k); },
+     where_it_is([](auto&, auto& k, auto&&...) { return last_strided(k); },
                  [](Tensor&, Tensor& k, Tensor&, Call&) { k = k + as_it_lies(k).detach() * 0.1; })},
     {"values with heads side by side beside lengths", "combinations",
      where_it_is(
@@ -153,7 +153,7 @@ const std::vector<Fault<FusedHooks>> kWritten = {
          [](auto& q, auto& k, auto&, auto& c) { return c.causal && c.key_lengths.defined() && q.dim(2) > k.dim(2); },
          [](Tensor&, Tensor&, Tensor&, Call& c) { c.key_lengths.fill_(1); })},
     {"what lies between the elements of q", "combinations",
-     where_it_is([](auto& q, auto&&...) { return strided(q) && q.strides()[3] == 2 && !wants_gradient({q}); },
+     where_it_is([](auto& q, auto&&...) { return last_strided(q) && q.strides()[3] == 2 && !wants_gradient({q}); },
                  [](Tensor& q, Tensor&, Tensor&, Call&) {
                    Tensor between = q.detach().as_strided(q.shape(), q.strides(), q.offset() + 1);
                    between.fill_(0);
