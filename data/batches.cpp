@@ -88,6 +88,17 @@ detail::RowOrder detail::RowOrder::continued(const std::vector<BatchesRead>& rea
   return next;
 }
 
+bool Batch::has_token_targets() const {
+  if (!targets.defined() || targets.dtype() != DType::int32 || targets.rank() < 2) return false;
+  return inputs.defined() ? inputs.dtype() == DType::int32 && inputs.shape() == targets.shape() : tokens > 0;
+}
+
+Index Batch::samples() const {
+  for (const Tensor* x : {&inputs, &targets})
+    if (x->defined() && x->rank() > 0) return x->dim(0);
+  return counted;
+}
+
 LanguageModelBatches::LanguageModelBatches(TokenSource tokens, WindowOptions options)
     : tokens_(std::move(tokens)), options_(options), order_(std::max<Index>(1, options.batch)) {
   check_options(tokens_, options_);

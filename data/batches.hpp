@@ -36,10 +36,11 @@ struct Batch {
   Tensor inputs;   // language models: [B, T] int32
   Tensor targets;  // [B, T] int32, the inputs' next tokens; kIgnoreIndex where none counts
   // Targets that count, which a data set of your own must set: a mean over several batches weighs each one's loss by
-  // it. A batch of none, whose mean loss is NaN, is left out; where all batches of a step or of an evaluation are such,
-  // run() and evaluate() throw Error.
+  // it, unless the loss has weights of its own (autograd/losses.hpp, "Weighted means"). A batch of none, whose mean
+  // loss is NaN, is left out; where all batches of a step or of an evaluation are such, run() and evaluate() throw
+  // Error.
   Index counted = 0;
-  Index tokens = 0;           // of the inputs without padding, for the speed that a run tells; 0: there is no padding
+  Index tokens = 0;           // of the inputs without padding, for the speed that a run shows; 0: there is no padding
   TensorsByName others = {};  // what a model reads besides: a source, lengths, a mask
 
   // Any of its tensors: "inputs", "targets" or one of the others, which is made, undefined, where it is not there.
@@ -52,6 +53,10 @@ struct Batch {
 
   // Tokens that were read, or of inputs that are no tokens but numbers, targets that count.
   Index read() const;
+  // Whether each token has a target: int32 targets of the inputs' shape, or of two axes or more where the inputs have
+  // other names. Else a batch consists of samples.
+  bool has_token_targets() const;
+  Index samples() const;  // the first axis of the inputs, or else of the targets; `counted` where there is neither
 };
 
 // How samples become batches: at most `rows` samples and at most `tokens` tokens, padding included. 0: no limit.

@@ -6,6 +6,8 @@
 #include <heed/core/random.hpp>
 #include <heed/data/detail/content_hash.hpp>
 #include <heed/data/samples.hpp>
+#include <numeric>
+#include <optional>
 
 namespace heed {
 namespace {
@@ -61,10 +63,18 @@ Tensor mask_of(const std::vector<Index>& lengths, Index longest) {
   return mask;
 }
 
-Index counted_of(const Batch& b, Index rows) {
-  if (!b.targets.defined() || b.targets.dtype() != DType::int32) return rows;
+// The targets that count in a batch of so many samples. `measured`: the length of all targets, where it is asked for.
+Index counted_of(const Batch& b, Index samples, std::optional<Index> measured) {
+  const Tensor mask = b.get("targets_mask");
+  const bool masked = mask.defined() && mask.dtype() == DType::bool8;
+  if (!b.targets.defined() || b.targets.dtype() != DType::int32)
+    return masked ? std::count(mask.data<bool>(), mask.data<bool>() + mask.numel(), true) : measured.value_or(samples);
+  const bool of_targets = masked && mask.shape() == b.targets.shape();
   const auto* y = b.targets.data<std::int32_t>();
-  return b.targets.numel() - std::count(y, y + b.targets.numel(), kIgnoreIndex);
+  Index counted = 0;
+  for (Index i = 0; i < b.targets.numel(); ++i)
+    counted += y[i] != kIgnoreIndex && (!of_targets || mask.data<bool>()[i]) ? 1 : 0;
+  return counted;
 }
 
 }  // namespace
@@ -78,18 +88,22 @@ Batch collate(const std::vector<Sample>& samples, const PaddingByName& padding) 
     require(names_of(samples[i]) == names, "collate: sample ", i, " has the tensors ", names_of(samples[i]),
             " and sample 0 ", names, "; they must be the same");
   Batch b;
+  std::optional<Index> measured;
   for (const auto& [name, x] : samples[0]) {
     const auto found = padding.find(name);
     const Padding* how = found != padding.end() ? &found->second : nullptr;
     std::vector<Index> lengths;
     b[name] = stacked(name, samples, how, lengths);
     if (how == nullptr) continue;
+    const Index length = std::accumulate(lengths.begin(), lengths.end(), Index{0});
     if (name != "targets")
-      for (const Index n : lengths) b.tokens += n;
+      b.tokens += length;
+    else if (how->lengths)
+      measured = length;
     if (how->mask) b[name + "_mask"] = mask_of(lengths, b.at(name).dim(1));
     if (how->lengths) b[name + "_lengths"] = Tensor::from(lengths);
   }
-  b.counted = counted_of(b, static_cast<Index>(samples.size()));
+  b.counted = counted_of(b, static_cast<Index>(samples.size()), measured);
   return b;
 }
 

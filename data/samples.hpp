@@ -37,9 +37,11 @@ struct Padding {
 using PaddingByName = std::map<std::string, Padding, std::less<>>;
 
 // A batch of these samples, each tensor [B, ...]. Those that `padding` names are as long as the longest, and filled up
-// at the end. Where there are int32 `targets`, Batch::counted is the number of those that are not kIgnoreIndex, else
-// that of the samples. Batch::tokens is the length of all padded tensors but the targets, without padding. Error: no
-// samples; samples with other tensors than the first, or of other shape or dtype; nothing that `padding` names.
+// at the end. Batch::counted is the number of targets that are true in bool8 `targets_mask`, the samples' own or
+// Padding::mask, and of int32 targets those alone that are not kIgnoreIndex. Targets of another type without a mask
+// count by Padding::lengths where it is asked for, else each sample counts once. Batch::tokens is the length of all
+// padded tensors but the targets, without padding. Error: no samples; samples with other tensors than the first, or of
+// other shape or dtype; nothing that `padding` names.
 Batch collate(const std::vector<Sample>& samples, const PaddingByName& padding = {});
 
 // A row of samples: any type with `Index size() const` and `Sample sample(Index i) const` for 0 <= i < size(), yours as

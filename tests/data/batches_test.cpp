@@ -38,6 +38,26 @@ struct Slow {  // batches whose every element is the step; step 3 fails
 
 }  // namespace
 
+TEST_CASE("batch: whether its targets are of tokens, and how many samples it has") {
+  const auto ids = [](const Shape& shape) { return Tensor::zeros(shape, DType::int32); };
+  CHECK(Batch{ids({3, 5}), ids({3, 5}), 15}.has_token_targets());
+  CHECK_FALSE(Batch{ids({3, 5}), ids({3}), 3}.has_token_targets());        // a class of each text
+  CHECK_FALSE(Batch{ids({3, 5}), ids({3, 2}), 6}.has_token_targets());     // two of them
+  CHECK_FALSE(Batch{Tensor::zeros({3, 5}), ids({3, 5}), 15}.has_token_targets());
+  CHECK_FALSE(Batch{ids({3, 5}), Tensor::zeros({3, 5}), 3}.has_token_targets());
+  CHECK_FALSE(Batch{ids({4}), ids({4}), 4}.has_token_targets());
+  Batch pairs{Tensor(), ids({2, 7}), 14};
+  pairs["source"] = ids({2, 6});
+  CHECK_FALSE(pairs.has_token_targets());
+  pairs.tokens = 26;
+  CHECK(pairs.has_token_targets());
+  CHECK(pairs.samples() == 2);
+  CHECK(Batch{Tensor::zeros({3, 5}), ids({3}), 2}.samples() == 3);
+  Batch points;
+  points["points"] = Tensor::zeros({9, 2}), points.counted = 8;
+  CHECK(points.samples() == 8);
+}
+
 TEST_CASE("windows are a pure function of seed, step and row, and start everywhere alike") {
   const LanguageModelBatches data(counting(20), {.batch = 5, .context = 8});
   const Batch b = data.batch(7, 3);

@@ -75,6 +75,15 @@ TEST_CASE("collate: numbers, sequences of vectors, views, and samples without ta
   const Batch c = collate({{{"targets", Tensor::ones({2})}}, {{"targets", Tensor::ones({3})}}}, {{"targets", {}}});
   CHECK(c.counted == 2);
   CHECK(c.tokens == 0);
+  // By a mask or by lengths, those that are no padding; by a mask of the samples' own, also int32 ones.
+  const std::vector<Sample> rows = {{{"targets", Tensor::ones({2, 4})}}, {{"targets", Tensor::ones({3, 4})}}};
+  CHECK(collate(rows, {{"targets", {.mask = true}}}).counted == 5);
+  CHECK(collate(rows, {{"targets", {.lengths = true}}}).counted == 5);
+  const auto masked = [](const Tensor& targets) {
+    return std::vector<Sample>(2, {{"targets", targets}, {"targets_mask", Tensor::from<bool>({true, false, true})}});
+  };
+  CHECK(collate(masked(Tensor::ones({3}))).counted == 4);
+  CHECK(collate(masked(Tensor::from<std::int32_t>({1, 2, kIgnoreIndex}))).counted == 2);
   const Batch none = collate({{{"x", Tensor::zeros({0}, DType::int32)}}}, {{"x", {.mask = true}}});
   CHECK(none["x_mask"].shape() == Shape{1, 0});
 }
