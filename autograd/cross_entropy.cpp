@@ -1,6 +1,7 @@
 // Cross-entropy of logits and class indices.
 #include <algorithm>
 #include <heed/autograd/detail/cross_entropy_rows.hpp>
+#include <heed/autograd/detail/loss_weight.hpp>
 #include <heed/autograd/losses.hpp>
 #include <heed/core/detail/index.hpp>
 #include <heed/core/parallel.hpp>
@@ -42,13 +43,13 @@ CrossEntropyRows::CrossEntropyRows(const char* op, const Where& where, const Ten
     : classes(classes_),
       ignore_index(o.ignore_index),
       smoothing(o.label_smoothing),
-      weight_sum(static_cast<double>(classes_)) {
+      weight_sum(static_cast<double>(classes_)),
+      weighted(o.weight.defined()) {
   check(targets.dtype() == DType::int32, where, op, ": targets are ", targets, "; they must be int32");
   check(classes > 0, where, op, ": there are no classes; there must be 1 or more");
   check(smoothing >= 0 && smoothing <= 1, where, op, ": label_smoothing is ", smoothing, "; it must be in [0, 1]");
   check(o.reduction != Reduction::batch_mean, where, op, ": the reduction is batch_mean; it must be none, mean or sum");
   check_indices(op, "targets", where, targets, classes, ignore_index);
-  double weighed = 0;
   const std::int32_t* t = targets.ptr<std::int32_t>();
   if (o.weight.defined()) {
     check(o.weight.shape() == Shape{classes} && o.weight.dtype() == dtype, where, op, ": the class weights are ",
@@ -59,11 +60,11 @@ CrossEntropyRows::CrossEntropyRows(const char* op, const Where& where, const Ten
     weight_sum = 0;
     for (double v : w) weight_sum += v;
     for (Index i = 0; i < targets.numel(); ++i)
-      if (t[i] != ignore_index) weighed += w[static_cast<std::size_t>(t[i])];
+      if (t[i] != ignore_index) counted += w[static_cast<std::size_t>(t[i])];
   } else {
-    for (Index i = 0; i < targets.numel(); ++i) weighed += t[i] != ignore_index ? 1 : 0;
+    for (Index i = 0; i < targets.numel(); ++i) counted += t[i] != ignore_index ? 1 : 0;
   }
-  if (o.reduction == Reduction::mean) scale = 1 / weighed;
+  if (o.reduction == Reduction::mean) scale = 1 / counted;
 }
 
 // The sum in float64, in order.
@@ -74,7 +75,10 @@ Tensor CrossEntropyRows::reduce(const Tensor& loss, Reduction reduction) const {
     if constexpr (std::is_floating_point_v<decltype(t)>)
       for (Index i = 0; i < loss.numel(); ++i) sum += static_cast<double>(loss.ptr<decltype(t)>()[i]);
   });
-  return Tensor::scalar(sum * scale, loss.dtype());
+  const Tensor y = Tensor::scalar(sum * scale, loss.dtype());
+  if (reduction == Reduction::mean)
+    note_loss_weight(y.item(), counted, weighted ? LossWeight::weights : LossWeight::count, true);
+  return y;
 }
 
 }  // namespace detail

@@ -1,5 +1,6 @@
 // Losses of two tensors of one shape: mean, sum or each.
 #include <algorithm>
+#include <heed/autograd/detail/loss_weight.hpp>
 #include <heed/autograd/losses.hpp>
 #include <heed/core/kernels/dispatch.hpp>
 #include <heed/core/kernels/loss_pointwise.hpp>
@@ -83,6 +84,8 @@ Tensor pointwise(const char* op, Pointwise loss, In x, In target, Reduction redu
     y = wide ? each<double>(loss, o) : each<float>(loss, o);
   else
     y = Tensor::scalar(scale * (wide ? sum<double>(loss, o) : sum<float>(loss, o)), x.dtype());
+  if (reduction == Reduction::mean && o.weight.defined())
+    detail::note_loss_weight(y.item(), static_cast<double>(x.numel()), detail::LossWeight::count);
   record(op, x.where(), y, {x, target}, saved(o.x, o.target, o.weight, o.pos_weight),
          [loss, scale, delta = o.delta](Grads& d, const Tensor& dy, const Tensor& xs, const Tensor& ts, const Tensor& w,
                                         const Tensor& p) {

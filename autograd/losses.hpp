@@ -73,4 +73,21 @@ struct KlDivOptions {
 // the target is 0, so is the loss, even if x is minus infinity there (PyTorch: NaN); NaN in x or target stays NaN.
 Tensor kl_div(In x, In target, const KlDivOptions& options = {});
 
+// ---- Weighted means ----
+
+// run() and evaluate() join the losses of several batches by the weights that they are means over: cross_entropy and
+// linear_cross_entropy by the sum of weights, or the number of targets, that they divide by; other losses by
+// Batch::counted. These are for losses of one's own.
+
+// sum(values * weights) / sum(weights), a number of the values' dtype: losses of elements or rows, and their mask or
+// weights. Values [...] of a floating type; weights of any type, constants that broadcast to values. The mean is 0, and
+// so is its gradient, where all weights are 0. Values whose weight is 0 must be finite. Throws Error for other shapes
+// and types, and for weights that are negative, not finite, or want a gradient.
+Tensor weighted_mean(In values, In weights);
+
+// Returns `mean`, and states that it is a mean over this weight: run() and evaluate() multiply by it when they join
+// batches, whatever the parts of the loss divide by. A sum s with the weight w is weighted_loss(s / w, w). A batch of
+// weight 0 counts nothing. Throws Error unless mean is one number and the weight is finite and 0 or more.
+Tensor weighted_loss(In mean, double weight);
+
 }  // namespace heed

@@ -1,10 +1,13 @@
 // What an evaluation tells: losses, and whatever else by name.
+#include <algorithm>
 #include <cmath>
+#include <heed/autograd/detail/loss_weight.hpp>
 #include <heed/autograd/losses.hpp>
 #include <heed/autograd/reductions.hpp>
 #include <heed/core/detail/profiler.hpp>
 #include <heed/optim/detail/messages.hpp>
 #include <heed/optim/detail/metrics.hpp>
+#include <sstream>
 
 namespace heed {
 
@@ -45,39 +48,109 @@ Metrics evaluate_metrics(const std::function<Metrics(const Batch&)>& metrics, co
 namespace detail {
 namespace {
 
-// Means over the counted targets of evaluation batches that come in order.
+// Means over the targets of evaluation batches that come in order.
 class MetricsMean {
  public:
-  void add(Index batch, double counted, const Metrics& metrics);  // Error where it has other numbers than the first
-  Metrics value(Index batches) const;                             // Error where no target of so many counted
+  // `weight`: what the loss is a mean over; other numbers are means over `counted` targets. Error where they are not
+  // those of the first batch, or the loss is not among them.
+  void add(Index batch, double counted, double weight, const Metrics& metrics);
+  // Error where no target of so many batches counted; `empty`: none of them has a tensor.
+  Metrics value(Index batches, bool empty) const;
 
  private:
-  Metrics sums_;
-  double counted_ = 0;
+  struct Sum {
+    double sum = 0, weight = 0;
+  };
+  std::map<std::string, Sum> sums_;
+  Metrics first_;  // batch's
+  Index first_batch_ = 0;
 };
 
-void MetricsMean::add(Index batch, double counted, const Metrics& metrics) {
-  const bool first = counted_ == 0;
-  require(metrics.count("loss") == 1 && (first || metrics.size() == sums_.size()), "evaluate: batch ", batch, " has ",
-          metrics.size(), " numbers, the first had ", sums_.size(), "; each must have the same, among them the loss");
+void MetricsMean::add(Index batch, double counted, double weight, const Metrics& metrics) {
+  if (!metrics.contains("loss"))
+    fail("evaluate: batch ", batch, " has the metrics ", names_of(metrics), ", but no \"loss\"; return that, too");
+  if (sums_.empty()) first_ = metrics, first_batch_ = batch;
+  const auto same_name = [](const auto& a, const auto& b) { return a.first == b.first; };
+  if (!std::ranges::equal(metrics, first_, same_name))
+    fail("evaluate: batch ", batch, " has the metrics ", names_of(metrics), ", but batch ", first_batch_, " has ",
+         names_of(first_), "; all batches must have the same");
   for (const auto& [name, value] : metrics) {
-    require(first || sums_.count(name) == 1, "evaluate: batch ", batch, " has the number ", name,
-            ", which the first had not; each must have the same");
-    sums_[name] += counted * value;
+    Sum& s = sums_[name];
+    const double of_value = name == "loss" ? weight : counted;
+    if (of_value == 0 || (weight == 0 && std::isnan(value))) continue;  // a mean over nothing
+    s.sum += of_value * value;
+    s.weight += of_value;
   }
-  counted_ += counted;
 }
 
-Metrics MetricsMean::value(Index batches) const {
-  require(batches == 0 || counted_ > 0,
-          "evaluate: all targets are ignored: Batch::counted, the number of those that are not, is 0 in each of the ",
-          batches, " batches; it must be above 0 in one");
-  Metrics means = sums_;
-  for (auto& [name, sum] : means) sum /= counted_;
+Metrics MetricsMean::value(Index batches, bool empty) const {
+  if (batches == 0) return {};
+  require(!sums_.empty() || !empty, "evaluate: all ", batches, " batches are empty: they have no tensors, and ",
+          "Batch::counted is 0; the evaluation set must fill them");
+  require(!sums_.empty(), "evaluate: all targets are ignored: Batch::counted, the number of those that are not, is 0 ",
+          "in each of the ", batches, " batches; it must be above 0 in one");
+  require(sums_.at("loss").weight > 0, "evaluate: the weights of the targets of all ", batches, " batches add up to ",
+          sums_.at("loss").weight, "; there must be a target whose weight is above 0");
+  Metrics means;
+  for (const auto& [name, s] : sums_) means[name] = s.sum / s.weight;
   return means;
 }
 
+// What a batch of an evaluation gives; `counted` 0: nothing.
+struct OfBatch {
+  bool has_tensors;
+  double counted, weight = 0;  // of the loss
+  Metrics metrics = {};
+};
+
+OfBatch measure(const std::function<Metrics(const Batch&)>& metrics, const EvaluationSet& set, Index i) {
+  const Batch b = set.batch(i);
+  OfBatch m{.has_tensors = has_tensors(b), .counted = static_cast<double>(b.counted)};
+  if (b.counted == 0) return m;
+  const LossWeights weights;
+  m.metrics = metrics(b);
+  const auto loss = m.metrics.find("loss");
+  if (loss == m.metrics.end()) return m;  // MetricsMean::add() says it, on all ranks
+  m.weight = weights.of("evaluate", loss->second, m.counted);
+  if (m.weight != 0 && std::isnan(loss->second))
+    if (const std::string empty = empty_tensor(b); !empty.empty())
+      fail("evaluate: the loss of batch ", i, " is nan: ", empty);
+  return m;
+}
+
 }  // namespace
+
+std::string names_of(const Metrics& metrics) {
+  std::string names;
+  std::size_t left = metrics.size();
+  for (const auto& [name, value] : metrics) {
+    names += "\"" + name + "\"";
+    if (--left > 0) names += left == 1 ? " and " : ", ";
+  }
+  return names.empty() ? "none" : names;
+}
+
+void check_monitor(const std::string& monitor, const Metrics& metrics) {
+  if (metrics.contains(monitor)) return;
+  fail("run: monitor is \"", monitor, "\", but the ", metrics.size() == 1 ? "only metric is " : "metrics are ",
+       names_of(metrics));
+}
+
+bool has_tensors(const Batch& b) {
+  return b.inputs.defined() || b.targets.defined() ||
+         std::ranges::any_of(b.others, [](const auto& x) { return x.second.defined(); });
+}
+
+std::string empty_tensor(const Batch& b) {
+  std::ostringstream text;
+  const auto tell = [&](std::string_view name, const Tensor& x) {
+    if (text.view().empty() && x.defined() && x.numel() == 0)
+      text << "the " << name << " of its batch are " << x.shape() << ", without an element";
+  };
+  tell("inputs", b.inputs), tell("targets", b.targets);
+  for (const auto& [name, x] : b.others) tell(name, x);
+  return text.str();
+}
 
 Metrics evaluate_metrics(const std::function<Metrics(const Batch&)>& metrics, const EvaluationSet& set, Index batches,
                          Ranks* ranks) {
@@ -88,31 +161,31 @@ Metrics evaluate_metrics(const std::function<Metrics(const Batch&)>& metrics, co
   const Index me = ranks == nullptr ? 0 : ranks->rank(), size = ranks == nullptr ? 1 : ranks->size();
   MetricsMean mean;
   Packed mine;
+  bool empty = true;
   for (Index i = me; i < n; i += size) {
-    const Batch b = set.batch(i);
-    const auto counted = static_cast<double>(b.counted);
-    const Metrics told = counted > 0 ? metrics(b) : Metrics();
+    const OfBatch m = measure(metrics, set, i);
+    empty = empty && !m.has_tensors;
     if (ranks == nullptr) {
-      if (counted > 0) mean.add(i, counted, told);
+      if (m.counted > 0) mean.add(i, m.counted, m.weight, m.metrics);
       continue;
     }
-    mine.add(counted), mine.add(static_cast<double>(told.size()));
-    for (const auto& [name, value] : told) mine.add(name), mine.add(value);
+    mine.add(m.counted), mine.add(m.weight), mine.add(static_cast<double>(m.metrics.size()));
+    for (const auto& [name, value] : m.metrics) mine.add(name), mine.add(value);
   }
-  if (ranks == nullptr) return mean.value(n);
+  if (ranks == nullptr) return mean.value(n, empty);
   std::vector<Packed> all;
   for (std::string& bytes : all_gather(*ranks, mine.bytes())) all.emplace_back(std::move(bytes));
   for (Index i = 0; i < n; ++i) {
     Packed& from = all[static_cast<std::size_t>(i % size)];
-    const double counted = from.number();
+    const double counted = from.number(), weight = from.number();
     Metrics told;
     for (double left = from.number(); left > 0; --left) {
       const std::string name = from.text();
       told[name] = from.number();
     }
-    if (counted > 0) mean.add(i, counted, told);
+    if (counted > 0) mean.add(i, counted, weight, told);
   }
-  return mean.value(n);
+  return mean.value(n, empty);
 }
 
 }  // namespace detail

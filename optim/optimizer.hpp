@@ -197,7 +197,8 @@ class Optimizer {
   void allocate_states(std::size_t parameter);
   Tensor part_here(std::size_t parameter, const Tensor& state) const;
   bool is_here(const detail::Chunk& chunk) const;  // to be stepped by this rank
-  void gather_sums();
+  // `beside`: further numbers, of which rank r has those from parts[r] to parts[r + 1].
+  void gather_sums(std::span<double> beside = {}, std::span<const Index> parts = {});
   [[noreturn]] void fail_non_finite(double norm) const;
   void count_step(std::size_t parameter);
   void end_step();

@@ -34,7 +34,10 @@ std::string progress_line(const ProgressState& s, bool brief) {
   if (s.validation_loss) append(brief ? " val %.4f" : "  validation %.4f", *s.validation_loss);
   if (s.floor) append(brief ? " floor %.4f" : " (floor %.4f)", *s.floor);
   for (const auto& [name, value] : s.validation_metrics) append(brief ? " %s %.2f" : "  %s %.3f", name.c_str(), value);
-  append(brief ? " %s tok/s" : "  %s tokens/s", count(s.tokens_per_second).c_str());
+  if (s.samples_per_second > 0 && s.tokens_per_second == 0)
+    append(brief ? " %s/s" : "  %s samples/s", count(s.samples_per_second).c_str());
+  else
+    append(brief ? " %s tok/s" : "  %s tokens/s", count(s.tokens_per_second).c_str());
   if (s.share_of_peak > 0) append(brief ? " %.0f%% peak" : "  %.0f%% of peak", 100 * s.share_of_peak);
   if (s.step < s.steps) append(brief ? " %s left" : "  %s left", duration(s.seconds_left).c_str());
   return line;

@@ -225,7 +225,7 @@ void RankStep::exchange_rest() {
   advance(true);
 }
 
-double RankStep::norm(Optimizer& o) {
+double RankStep::norm(Optimizer& o, std::span<double> of_shards) {
   const ProfileScope scope("clipping");
   o.collect();
   o.sums_.assign(static_cast<std::size_t>(o.chunks_.size()), 0.0);
@@ -235,11 +235,11 @@ double RankStep::norm(Optimizer& o) {
       o.sums_[static_cast<std::size_t>(i)] = progress_[first_.at(&o) + static_cast<std::size_t>(c.parameter)]
                                                  .squares[static_cast<std::size_t>(c.begin / Chunks::kLongest)];
   }
-  o.gather_sums();
-  const double norm = norm_of(o.sums_);
-  if (!std::isfinite(norm)) o.fail_non_finite(norm);
-  return norm;
+  o.gather_sums(of_shards, shards_.begins);
+  return norm_of(o.sums_);
 }
+
+void RankStep::fail_non_finite(const Optimizer& o, double norm) { o.fail_non_finite(norm); }
 
 void RankStep::step(Optimizer& o, double gradient_scale) {
   if (!steps_in_parts(o)) return o.step(gradient_scale);

@@ -104,7 +104,10 @@ std::string line_of(const RunStep& s) {
   entry["loss"] = s.loss;
   entry["lr"] = s.lr;
   entry["grad_norm"] = s.grad_norm;
-  entry["tokens_per_second"] = std::round(s.tokens_per_second);
+  if (s.samples_per_second > 0 && s.tokens_per_second == 0)
+    entry["samples_per_second"] = std::round(s.samples_per_second);
+  else
+    entry["tokens_per_second"] = std::round(s.tokens_per_second);
   for (const auto& [name, value] : s.others) entry[name] = value;
   if (s.validation_loss) entry["val_loss"] = *s.validation_loss;
   for (const auto& [name, value] : s.validation_metrics) entry["val_" + name] = value;

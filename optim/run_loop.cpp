@@ -178,8 +178,7 @@ void Run::evaluate_into(RunStep& s) {
     s.validation_metrics = detail::evaluate_metrics(parts.metrics ? parts.metrics : loss_alone, parts.validation,
                                                     batches, run_.ranks.get());
   }
-  require((o_.patience == 0 && o_.best.empty()) || s.validation_metrics.count(o_.monitor) == 1, "run: monitor is ",
-          o_.monitor, ", which the evaluation does not tell; it must be loss or one of the metrics");
+  detail::check_monitor(o_.monitor, s.validation_metrics);
   s.validation_loss = s.validation_metrics.extract("loss").mapped();
   for (const Update& u : parts.updates) u.schedule.observe(*s.validation_loss);
   run_.history.validation_losses.emplace_back(run_.done, *s.validation_loss);
@@ -239,6 +238,7 @@ RunResult Run::go() {
 RunResult Run::result(bool stopped) {
   RunResult result;
   result.steps = run_.done;
+  result.loss_unit = steps_.loss_unit();
   result.resumed_from = resumed_;
   (stopped ? result.stopped : result.interrupted) = run_.done < o_.steps;
   if (const Index best = best_evaluation(); best >= 0)
@@ -269,6 +269,7 @@ void detail::check_trained(const std::vector<NamedParameter>& parameters, const 
 
 static RunResult checked_run(RunParts parts, const RunOptions& options) {
   check_options(options, parts.validation.size());
+  if (!parts.metrics && parts.validation.size() > 0) detail::check_monitor(options.monitor, {{"loss", 0}});
   return Run(std::move(parts), options).go();
 }
 

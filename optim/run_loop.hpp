@@ -49,10 +49,12 @@ double classification_accuracy(const Tensor& logits, const Tensor& targets);
 // "loss", the mean cross-entropy, and "accuracy".
 Metrics classification_metrics(const Tensor& logits, const Tensor& targets);
 
-// Weighted by the targets that count; `batches` 0 means all. Nothing is recorded, dropout is off. NaN of an empty set;
-// Error where no batch counts a target (Batch::counted).
+// The mean over all batches, each weighted as in a step: by the weights that its loss is a mean over
+// (autograd/losses.hpp, "Weighted means"), or the targets that count. `batches` 0 means all. Nothing is recorded,
+// dropout is off. NaN of an empty set; Error where no batch counts a target (Batch::counted) or all weights are 0.
 double evaluate(const std::function<Tensor(const Batch&)>& loss, const EvaluationSet& set, Index batches = 0);
-// The same of several numbers: each batch must have those of the first, the loss among them. Of an empty set: nothing.
+// The same of several numbers: each batch must have those of the first, the loss among them. The others are weighted by
+// the targets that count. Of an empty set: nothing.
 Metrics evaluate_metrics(const std::function<Metrics(const Batch&)>& metrics, const EvaluationSet& set,
                          Index batches = 0);
 
@@ -67,8 +69,9 @@ struct ProgressState {
   std::optional<double> validation_loss = {};  // the last one
   Metrics validation_metrics = {};             // what else the last evaluation told
   std::optional<double> floor = {};            // what no model can go below
-  double tokens_per_second = 0;
-  double share_of_peak = 0;  // 0: not known
+  double tokens_per_second = 0;   // of models of sequences
+  double samples_per_second = 0;  // shown where there are no tokens
+  double share_of_peak = 0;       // 0: not known
   double seconds_left = 0;
 };
 
@@ -103,7 +106,8 @@ class Progress {
 struct RunStep {
   Index step = 0;  // 1, 2, ...
   double loss = 0, lr = 0, grad_norm = 0;
-  double tokens_per_second = 0;
+  double tokens_per_second = 0;   // 0: targets are not of tokens (Batch::has_token_targets)
+  double samples_per_second = 0;  // Batch::samples
   // Of the updates after the first (Update): lr_NAME, and loss_NAME and grad_norm_NAME of those with a loss of their
   // own.
   Metrics others = {};
@@ -235,14 +239,16 @@ struct RunResult {
   std::optional<double> validation_loss;  // the last
   Metrics validation_metrics;             // of the same evaluation
   std::vector<std::string> warnings;      // of saves that failed and of a log that was damaged, also in `progress`
+  // "nats per token" or "nats" where the loss is a cross-entropy, and a step was made; else empty.
+  std::string loss_unit;
 };
 
 // One optimizer of a run, and what it follows. A step does all updates of the run in order.
 struct Update {
   Optimizer& optimizer;
   Schedule& schedule;
-  // Mean over the batch's counted targets. Empty: the loss of the update before, with which this one shares its
-  // gradients; of the first one, the model's.
+  // Mean over the batch's counted targets, or by weights (autograd/losses.hpp). Empty: the loss of the update before,
+  // with which this one shares its gradients; of the first one, the model's.
   std::function<Tensor(const Batch&)> loss = {};
   std::string name = {};  // for log and checkpoint, where it is not the first; empty: its number, from 1
 };
@@ -251,11 +257,11 @@ struct Update {
 struct RunParts {
   std::function<void(Checkpoint&)> store;       // puts the model's values into a checkpoint
   std::function<void(const Checkpoint&)> load;  // takes them out
-  std::function<Tensor(const Batch&)> loss;     // mean over the batch's counted targets: the model's
+  std::function<Tensor(const Batch&)> loss;     // mean over the batch's counted targets or by weights: the model's
   std::vector<Update> updates;
   Dataset data;
   EvaluationSet validation;
-  // Means over the counted targets of an evaluation batch: "loss", and others by name, which go to the progress line,
+  // Means over the targets of an evaluation batch: "loss", and others by name, which go to the progress line,
   // the log and the checkpoint. Empty: {"loss", loss(batch)}.
   std::function<Metrics(const Batch&)> metrics = {};
 };

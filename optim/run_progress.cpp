@@ -27,8 +27,9 @@ void RunProgress::show(const RunStep& s, const RunSteps& steps, double seconds, 
   if (!run_.history.validation_metrics.empty()) p.validation_metrics = run_.history.validation_metrics.back();
   p.floor = floor_;
   p.tokens_per_second = steps.tokens_per_second();
+  p.samples_per_second = steps.samples_per_second();
   if (o.flops_per_token > 0 && steps.seconds() > 1) {
-    const double flops = o.flops_per_token * p.tokens_per_second;
+    const double flops = o.flops_per_token * steps.read_per_second();
     // What measured less was disturbed; after the fourth time, the flops are not the model's.
     if (flops > peak_ && peaks_measured_++ < 4) peak_ = std::max(peak_, peak_flops(o.precision));
     p.share_of_peak = flops / peak_;

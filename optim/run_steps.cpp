@@ -1,19 +1,38 @@
 // The steps of a run: batches, gradients, what optimizers make of them, averages.
 #include <algorithm>
 #include <cmath>
+#include <heed/autograd/detail/loss_weight.hpp>
 #include <heed/autograd/detail/tape_state.hpp>
 #include <heed/autograd/matmul.hpp>
 #include <heed/core/detail/profiler.hpp>
 #include <heed/optim/detail/clock.hpp>
 #include <heed/optim/detail/gradient_tree.hpp>
+#include <heed/optim/detail/metrics.hpp>
 #include <heed/optim/detail/run_steps.hpp>
+#include <numeric>
 #include <optional>
+#include <sstream>
 
 namespace heed::detail {
 namespace {
 
 // Of default_rng in training steps, whose key is the run's seed: the stream of the first shard, and of the next ones.
 constexpr std::uint64_t kDropoutStream = 1, kNextShard = 1 << 20;
+
+// RunSteps::Totals, of some shards.
+template <class Shard>
+std::vector<double> totals_of(const std::vector<Shard>& shards) {
+  std::vector<double> sums(5);
+  for (const Shard& shard : shards)
+    for (const Batch& batch : shard.batches) {
+      sums[0] += static_cast<double>(batch.counted);
+      sums[1] += static_cast<double>(batch.read());
+      sums[2] += static_cast<double>(batch.samples());
+      sums[3] += batch.has_token_targets() ? 1 : 0;
+      sums[4] += has_tensors(batch) ? 1 : 0;
+    }
+  return sums;
+}
 
 }  // namespace
 
@@ -33,18 +52,26 @@ RankStep* RunSteps::begin_rank_step(std::size_t first) {
   return step.get();
 }
 
-// The gradients of this rank's shards, each weighted by its share of the targets that count, then summed over all
-// shards. Gives the parts of the loss that are this rank's.
-std::vector<double> RunSteps::gradients_of(const Loss& loss, std::vector<Shard>& shards, const Totals& totals,
-                                           RankStep* step) {
-  std::vector<double> losses;
+// Of an Error about numbers that are not finite.
+std::string RunSteps::advice() const {
+  std::ostringstream text;
+  text << ": the learning rate is " << lr_ << "; lower it";
+  if (!run_.options.find_nan) text << ", or find the op that made the first NaN with RunOptions::find_nan (--find-nan)";
+  return text.str();
+}
+
+// The gradients of this rank's shards, each of its batches times its weight and divided by the targets that count in
+// the step, then summed over all shards. apply() makes up for weights that are no counts.
+std::vector<RunSteps::ShardSums> RunSteps::gradients_of(const Loss& loss, std::vector<Shard>& shards,
+                                                        const Totals& totals, RankStep* step) {
+  std::vector<ShardSums> sums;
   std::optional<GradientTree> tree;
   if (step == nullptr && run_.options.shards > 1)
     tree.emplace(optimizers_.all(), run_.options.communication_dtype);
   for (Shard& shard : shards) {
     const bool last = &shard == &shards.back();
     default_rng() = shard.rng;
-    losses.push_back(gradients_of(loss, shard.batches, totals, last ? step : nullptr));
+    sums.push_back(gradients_of(loss, shard.batches, totals, last ? step : nullptr));
     shard.rng = default_rng();
     if (tree) tree->add_shard();
     if (step != nullptr && !last) step->add_shard();
@@ -52,14 +79,13 @@ std::vector<double> RunSteps::gradients_of(const Loss& loss, std::vector<Shard>&
   totals();  // where no target counts on this rank
   if (tree) tree->finish();
   if (step != nullptr) step->finish();
-  return losses;
+  return sums;
 }
 
-// Adds the gradients of the batches. `step` is told of those that the last batch completes. Gives their part of the
-// loss.
-double RunSteps::gradients_of(const Loss& loss, const std::vector<Batch>& batches, const Totals& totals,
-                              RankStep* step) {
-  double sum = 0;
+// Adds the gradients of the batches. `step` is told of those that the last batch completes.
+RunSteps::ShardSums RunSteps::gradients_of(const Loss& loss, const std::vector<Batch>& batches, const Totals& totals,
+                                           RankStep* step) {
+  ShardSums sums;
   const auto counts = [](const Batch& b) { return b.counted > 0; };  // the mean over no target is NaN
   const auto last = std::find_if(batches.rbegin(), batches.rend(), counts);
   for (const Batch& batch : batches) {
@@ -68,22 +94,34 @@ double RunSteps::gradients_of(const Loss& loss, const std::vector<Batch>& batche
     if (step != nullptr && &batch == &*last)
       tape.state().completed = [step](const Tensor& parameter) { step->complete(parameter); };
     const MatmulPrecision precision(run_.options.precision);
+    std::optional<LossWeights> weights(std::in_place);
     const Tensor l = loss(batch);
     check_loss(l);
-    const double share = static_cast<double>(batch.counted) / totals()[0];
-    sum += share * l.item();
-    require(std::isfinite(sum), "run: the loss of step ", run_.done + 1, " is ", sum,
-            "; it must be finite: lower the learning rate, or find its cause with find_nan");
+    const double value = l.item(), weight = weights->of("run", value, static_cast<double>(batch.counted));
+    if (loss_unit_.empty() && weights->is_cross_entropy(value))
+      loss_unit_ = batch.has_token_targets() ? "nats per token" : "nats";
+    weights.reset();  // what backward runs again is no other loss
+    if (weight == 0) continue;
+    sums.weight += weight;
+    if (!std::isfinite(value)) {
+      const std::string empty = empty_tensor(batch);
+      fail("run: the loss of step ", run_.done + 1, " is ", value, "; it must be finite",
+           empty.empty() ? advice() : ": " + empty);
+    }
+    const double share = weight / (is_one_batch() ? weight : totals()[0]);
+    sums.loss += share * value;
     tape.backward(l, Tensor::full(l.shape(), share, l.dtype()));
   }
-  return sum;
+  return sums;
 }
 
 // The loss of all ranks, on its way while optimizers step; and whether the run is to end, beside it.
-void RunSteps::start_loss(std::vector<double> of_shards, const std::function<RunEnd()>& end) {
+void RunSteps::start_loss(const std::vector<ShardSums>& sums, const std::function<RunEnd()>& end) {
   const RunEnd here = run_.ranks.get() != nullptr ? end() : RunEnd();
   const bool flags[] = {here.asked, here.out_of_time};
-  run_.ranks.start_sum_of_shards(std::move(of_shards), flags);
+  std::vector<double> losses;
+  for (const ShardSums& s : sums) losses.push_back(s.loss);
+  run_.ranks.start_sum_of_shards(std::move(losses), flags);
 }
 
 double RunSteps::finish_loss() {
@@ -93,25 +131,44 @@ double RunSteps::finish_loss() {
   return loss;
 }
 
-// The steps of the optimizers `first` to `end`, whose gradients are of one loss and are clipped together. Gives the
-// norm.
-double RunSteps::apply(std::size_t first, std::size_t end, RankStep* step) {
+// The norm of an optimizer's gradients, which is finite. `of_shards`: RankStep::norm().
+double RunSteps::checked_norm(Optimizer& optimizer, RankStep* step, std::span<double> of_shards) {
+  const double norm = step != nullptr ? step->norm(optimizer, of_shards) : optimizer.grad_norm();
+  if (std::isfinite(norm)) return norm;
+  try {
+    if (step != nullptr) step->fail_non_finite(optimizer, norm);
+    optimizer.clipped_step(INFINITY);
+  } catch (const Error& e) {
+    fail("run: step ", run_.done + 1, ": ", e.what(), advice());
+  }
+  return norm;
+}
+
+// The steps of the optimizers `first` to `end`, whose gradients are of one loss and are clipped together. Gradients and
+// losses were divided by `counted`, and are to be divided by the weights of all shards: here, where these are known.
+RunSteps::Applied RunSteps::apply(std::size_t first, std::size_t end, RankStep* step,
+                                  const std::vector<ShardSums>& sums, double counted) {
   const double most = run_.options.grad_clip > 0 ? run_.options.grad_clip : INFINITY;
-  if (step == nullptr && end - first == 1) return run_.parts.updates[first].optimizer.clipped_step(most);
+  std::vector<double> weights(static_cast<std::size_t>(run_.options.shards));
+  std::ranges::transform(sums, weights.begin() + run_.ranks.begin(), &ShardSums::weight);
   double norm = 0, squares = 0;
   for (std::size_t i = first; i < end; ++i) {
-    Optimizer& optimizer = run_.parts.updates[i].optimizer;
-    norm = step != nullptr ? step->norm(optimizer) : optimizer.grad_norm();
-    if (!std::isfinite(norm)) optimizer.clipped_step(most);  // an Error that names the parameter
+    const std::span<double> of_shards = i == first ? std::span<double>(weights) : std::span<double>();
+    norm = checked_norm(run_.parts.updates[i].optimizer, step, of_shards);
     squares += norm * norm;
   }
   if (end - first > 1) norm = std::sqrt(squares);
-  const double scale = clip_coefficient(norm, most);
+  const double weight = std::accumulate(weights.begin(), weights.end(), 0.0);
+  require(weight > 0, "run: the weights of the targets of step ", run_.done + 1, " add up to ", weight,
+          "; a step needs a target whose weight is above 0");
+  const double scale = is_one_batch() ? 1 : counted / weight;
+  norm *= scale;
+  const double factor = clip_coefficient(norm, most) * scale;
   for (std::size_t i = first; i < end; ++i) {
     Optimizer& optimizer = run_.parts.updates[i].optimizer;
-    step != nullptr ? step->step(optimizer, scale) : optimizer.step(scale);
+    step != nullptr ? step->step(optimizer, factor) : optimizer.step(factor);
   }
-  return norm;
+  return {norm, scale};
 }
 
 // This rank's, of the next step. Dropout's numbers are those of the seed, the step and the shard, whatever was drawn
@@ -137,11 +194,13 @@ void RunSteps::follow_loss(std::size_t first, std::size_t end, std::vector<Shard
   const std::vector<Update>& updates = run_.parts.updates;
   for (const Update& u : updates) u.optimizer.zero_grad();  // a GAN's losses reach the weights of both players
   for (std::size_t i = first; i < end; ++i) updates[i].optimizer.set_lr(updates[i].schedule(run_.done));
+  lr_ = updates[first].optimizer.lr();
   RankStep* const ranked = begin_rank_step(first);
   const Loss& loss_of = updates[first].loss ? updates[first].loss : run_.parts.loss;
-  start_loss(gradients_of(loss_of, shards, totals, ranked), end_here);
-  const double norm = apply(first, end, ranked);
-  const double loss = finish_loss();
+  const std::vector<ShardSums> sums = gradients_of(loss_of, shards, totals, ranked);
+  start_loss(sums, end_here);
+  const auto [norm, scale] = apply(first, end, ranked, sums, totals()[0]);
+  const double loss = scale * finish_loss();
   const std::string& name = run_.names[first];
   for (std::size_t i = first; i < end; ++i)
     (i == 0 ? made.lr : made.others["lr_" + run_.names[i]]) = updates[i].optimizer.lr();
@@ -154,15 +213,13 @@ RunStep RunSteps::make(const std::function<RunEnd()>& end_here) {
   const RunOptions& o = run_.options;
   const double start = seconds_now();
   std::vector<Shard> mine = shards();
-  std::vector<double> sums(2);
-  for (const Shard& shard : mine)
-    for (const Batch& batch : shard.batches)
-      sums[0] += static_cast<double>(batch.counted), sums[1] += static_cast<double>(batch.read());
-  run_.ranks.start_sum(sums);
-  sums.clear();
+  run_.ranks.start_sum(totals_of(mine));
+  std::vector<double> sums;  // over all ranks
   const Totals totals = [&]() -> const std::vector<double>& {  // backward is the first that needs them
     if (!sums.empty()) return sums;
     sums = run_.ranks.finish_sum();
+    require(sums[0] > 0 || sums[4] > 0, "run: the batches of step ", run_.done + 1,
+            " are empty: they have no tensors, and Batch::counted is 0; the data set must fill them");
     require(sums[0] > 0, "run: all targets of step ", run_.done + 1,
             " are ignored: Batch::counted, the number of those that are not, is 0 in each of its ",
             o.shards * o.accumulate, " batches; it must be above 0 in one");
@@ -186,8 +243,12 @@ RunStep RunSteps::make(const std::function<RunEnd()>& end_here) {
   }
   const double seconds = seconds_now() - start;
   seconds_ += seconds;
-  tokens_ += totals()[1];
-  made.tokens_per_second = totals()[1] / seconds;
+  const std::vector<double>& all = totals();
+  read_ += all[1];
+  samples_ += all[2];
+  of_tokens_ = all[3] > 0;
+  made.tokens_per_second = of_tokens_ ? all[1] / seconds : 0;
+  made.samples_per_second = all[2] / seconds;
   return made;
 }
 

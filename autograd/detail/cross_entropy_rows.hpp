@@ -16,8 +16,9 @@ struct CrossEntropyRows {
   Index ignore_index;
   double smoothing;
   double weight_sum;  // of all classes
-  double scale =
-      1;  // of a row's loss in the result: for the mean, 1 / (the weights of the targets that are not ignored)
+  double counted = 0;  // the sum of the weights of the targets that are not ignored
+  bool weighted;       // by class
+  double scale = 1;    // of a row's loss in the result: for the mean, 1 / counted
 
   // Checks the options and the (contiguous) targets.
   CrossEntropyRows(const char* op, const Where& where, const Tensor& targets, Index classes, DType dtype,
@@ -27,7 +28,7 @@ struct CrossEntropyRows {
   kernels::CrossEntropy<T> of(const Tensor& weight) const {
     return {classes, ignore_index, static_cast<T>(smoothing), weight.ptr<T>(), static_cast<T>(weight_sum)};
   }
-  Tensor reduce(const Tensor& loss, Reduction reduction) const;
+  Tensor reduce(const Tensor& loss, Reduction reduction) const;  // notes the weight of a mean
 };
 
 }  // namespace heed::detail

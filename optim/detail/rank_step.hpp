@@ -7,6 +7,7 @@
 #include <heed/optim/detail/messages.hpp>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -39,9 +40,11 @@ class RankStep {
   // and each rank the sum in the stretch of it that it steps.
   void finish();
 
-  // Optimizer::clipped_step() in two parts: the norm of the gradients, an Error where that is not finite; and the step,
-  // which returns before all values have arrived, but for an optimizer that steps whole parameters (Division::owner).
-  double norm(Optimizer& optimizer);
+  // Optimizer::clipped_step() in two parts: the norm of the gradients; and the step, which returns before all values
+  // have arrived, but for an optimizer that steps whole parameters (Division::owner). `of_shards`: a number of each
+  // shard, of which this rank's are there and the others' arrive with the norm; empty: none.
+  double norm(Optimizer& optimizer, std::span<double> of_shards = {});
+  [[noreturn]] static void fail_non_finite(const Optimizer& optimizer, double norm);  // Error: names the parameter
   void step(Optimizer& optimizer, double gradient_scale);
   void wait();  // until they have
 

@@ -165,14 +165,20 @@ TEST_CASE("run: evaluation batches must tell the same, the loss among it") {
   };
   CHECK(error([](const Batch&) {
           return Metrics{{"accuracy", 1}};
-        }) == "evaluate: batch 0 has 1 numbers, the first had 0; each must have the same, among them the loss");
+        }) == "evaluate: batch 0 has the metrics \"accuracy\", but no \"loss\"; return that, too");
+  CHECK(error([](const Batch&) { return Metrics(); }) ==
+        "evaluate: batch 0 has the metrics none, but no \"loss\"; return that, too");
   CHECK(error([](const Batch& b) {
           return b.counted < 20 ? Metrics{{"loss", 1}, {"x", 1}} : Metrics{{"loss", 1}};
-        }) == "evaluate: batch 1 has 1 numbers, the first had 2; each must have the same, among them the loss");
+        }) ==
+        "evaluate: batch 1 has the metrics \"loss\", but batch 0 has \"loss\" and \"x\"; all batches must have the "
+        "same");
   // As many, but others: neither mean would be one.
   CHECK(error([](const Batch& b) {
-          return b.counted < 20 ? Metrics{{"loss", 1}, {"x", 1}} : Metrics{{"loss", 1}, {"y", 1}};
-        }) == "evaluate: batch 1 has the number y, which the first had not; each must have the same");
+          return b.counted < 20 ? Metrics{{"a", 1}, {"loss", 1}, {"x", 1}} : Metrics{{"a", 1}, {"loss", 1}, {"y", 1}};
+        }) ==
+        "evaluate: batch 1 has the metrics \"a\", \"loss\" and \"y\", but batch 0 has \"a\", \"loss\" and \"x\"; "
+        "all batches must have the same");
   CHECK(evaluate_metrics([](const Batch&) { return Metrics{{"loss", 1}}; }, EvaluationSet{}).empty());
 }
 
@@ -236,4 +242,59 @@ TEST_CASE("run: numbers of evaluations whose names no checkpoint can hold are re
   CHECK(resumed.history.validation_metrics[3] == Metrics{{"top/5", 3}});
   options.checkpoint.clear();  // nothing is to hold the name
   CHECK(error({{"loss", 1}, {"a/", 2}}).empty());
+}
+
+TEST_CASE("run: batches without a tensor or without an element are named") {
+  struct Made {
+    Batch of;
+    Batch batch(std::uint64_t, std::uint64_t) const { return of; }
+    Index size() const { return 2; }
+    Batch batch(Index) const { return of; }
+  };
+  const Batch no_rows{Tensor::zeros({0, 2}), Tensor::zeros({0}, DType::int32), 3};
+  const auto of_step = [](const Batch& b, const RunOptions& o = {.steps = 1}) {
+    BlobRun s;
+    return test::error_of([&] { s.go_on(o, Made{b}, {}); });
+  };
+  const auto of_evaluation = [](const Batch& b) {
+    BlobRun s;
+    return test::error_of([&] { s.go_on({.steps = 1}, Blobs{}, Made{b}); });
+  };
+  CHECK(of_step(Batch{}) ==
+        "run: the batches of step 1 are empty: they have no tensors, and Batch::counted is 0; the data set must fill "
+        "them");
+  CHECK(of_step(Batch{}, {.steps = 1, .accumulate = 2, .shards = 2}) ==
+        "run: the batches of step 1 are empty: they have no tensors, and Batch::counted is 0; the data set must fill "
+        "them");
+  CHECK(of_evaluation(Batch{}) ==
+        "evaluate: all 2 batches are empty: they have no tensors, and Batch::counted is 0; the evaluation set must "
+        "fill them");
+  // cross_entropy tells that there is no target; a mean over elements does not.
+  CHECK(of_step(no_rows) == "run: the weights of the targets of step 1 add up to 0; a step needs a target whose weight "
+                            "is above 0");
+  const auto squares = [](const Batch& b) { return mean(square(b.inputs)); };
+  CHECK(test::error_of([&] {
+          BlobRun s;
+          run(s.model, s.optimizer, s.schedule, Made{no_rows}, {}, {.steps = 1}, squares);
+        }) ==
+        "run: the loss of step 1 is nan; it must be finite: the inputs of its batch are [0, 2], without an element");
+  CHECK(test::error_of([&] { evaluate(squares, Made{no_rows}); }) ==
+        "evaluate: the loss of batch 0 is nan: the inputs of its batch are [0, 2], without an element");
+}
+
+TEST_CASE("run: a monitor that is no metric is refused at the start, or at the first evaluation") {
+  Index steps = 0;
+  const auto error = [&](const std::string& monitor, const std::function<Metrics(const Batch&)>& measure) {
+    BlobRun s;
+    RunOptions o{.steps = 4, .eval_every = 2, .monitor = monitor};
+    o.after_step = [&](RunStep&) { ++steps; };
+    steps = 0;
+    return test::error_of([&] { s.go_on(o, Blobs{}, HeldOutBlobs{}, measure); });
+  };
+  CHECK(error("f1", {}) == "run: monitor is \"f1\", but the only metric is \"loss\"");
+  CHECK(steps == 0);
+  CHECK(error("f1", [](const Batch&) { return Metrics{{"loss", 1}, {"accuracy", 0.5}}; }) ==
+        "run: monitor is \"f1\", but the metrics are \"accuracy\" and \"loss\"");
+  CHECK(steps == 1);  // the evaluation is after step 2
+  CHECK(error("accuracy", [](const Batch&) { return Metrics{{"loss", 1}, {"accuracy", 0.5}}; }).empty());
 }

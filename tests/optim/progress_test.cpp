@@ -131,6 +131,12 @@ TEST_CASE("progress: the line, and its brief form for 80 columns") {
   CHECK(progress_line(small) == "step 1/30  loss 3.5000  generator 0.7500  950 tokens/s  59s left");
   CHECK(progress_line(small, true) == "1/30 loss 3.5000 generator 0.7500 950 tok/s 59s left");
   small.other_losses = {};
+  ProgressState rows = small;  // no tokens
+  rows.tokens_per_second = 0, rows.samples_per_second = 12345;
+  CHECK(progress_line(rows) == "step 1/30  loss 3.5000  12.3k samples/s  59s left");
+  CHECK(progress_line(rows, true) == "1/30 loss 3.5000 12.3k/s 59s left");
+  rows.tokens_per_second = 950;
+  CHECK(progress_line(rows) == "step 1/30  loss 3.5000  950 tokens/s  59s left");
   small.step = 30;  // nothing is left
   CHECK(progress_line(small) == "step 30/30  loss 3.5000  950 tokens/s");
   ProgressState usual = full();

@@ -9,6 +9,7 @@
 #include <heed/heed.hpp>
 
 #include "tests/data/temporary_folder.hpp"
+#include "tests/optim/thread_ranks.hpp"
 #include "tests/support.hpp"
 #include "tests/tools/json.hpp"
 
@@ -194,7 +195,8 @@ TEST_CASE("run: options, checkpoints and logs that do not fit, and losses that a
        with_log("{\"step\":1,\"loss\":3}\n{\"step\":2,\"loss\":2}\n{\"step\":3,\"loss\":0.5}\n")},
       {" is a folder; it must be a file, a pipe or a terminal", trained({.steps = 1, .log = folder.path})},
       {"cannot be written: No space left on device", trained({.steps = 1, .log = "/dev/full"})},
-      {"run: the loss of step 1 is nan; it must be finite: lower the learning rate, or find its cause with find_nan",
+      {"run: the loss of step 1 is nan; it must be finite: the learning rate is 0.05; lower it, or find the op that "
+       "made the first NaN with RunOptions::find_nan (--find-nan)",
        with_loss({.steps = 2}, -1)},
       {"run: the loss of step 1 is -inf; it must be finite", with_loss({.steps = 2}, 0)},
       {"log: the result of shape [4, 3] holds nan at element 0; it is the first that is not finite "
@@ -227,6 +229,41 @@ TEST_CASE("run: what is wrong with the data names the line that called run") {
       test::error_of([&] { run(model, optimizer, schedule, NaNRows(), {}, RunOptions{.steps = 1, .find_nan = true}); });
   CHECK(test::contains(message, "matmul: the result"));
   CHECK(test::contains(message, "run_loop_errors_test.cpp:"));
+}
+
+TEST_CASE("run: a gradient that is not finite names the step, the parameter and the learning rate, on all ranks") {
+  const auto go = [](const RunOptions& o) {
+    Product model;
+    SGD optimizer(named_parameters(model), {.lr = 0.25});
+    Schedule schedule("constant", {.lr = 0.25});
+    struct Ones {
+      Batch batch(std::uint64_t, std::uint64_t) const { return {Tensor::ones({2, 3}), Tensor::zeros({2, 1}), 2}; }
+    };
+    int step = 0;
+    // sqrt(0) has an infinite derivative.
+    run(model, optimizer, schedule, Ones(), {}, o, [&](const Batch& b) {
+      return model.loss(b.inputs, b.targets) + (step++ == 1 ? sum(sqrt(model.w * 0.0)) : sum(model.w));
+    });
+  };
+  const std::string message =
+      "run: step 2: SGD: the gradient of w has NaN, infinite or far too large values; gradients must be finite: the "
+      "learning rate is 0.25; lower it";
+  const std::string advice = ", or find the op that made the first NaN with RunOptions::find_nan (--find-nan)";
+  CHECK(test::error_of([&] { go({.steps = 3}); }) == message + advice);
+  const auto reasons = test::on_ranks(2, [&](Ranks& ranks) { go({.steps = 3, .shards = 2, .ranks = &ranks}); });
+  CHECK(reasons == std::map<int, std::string>{{0, message + advice}, {1, message + advice}});
+  CHECK(test::contains(test::error_of([&] { go({.steps = 3, .find_nan = true}); }), "sqrt"));
+}
+
+TEST_CASE("run: a checkpoint that lacks a weight of the model names it") {
+  const TemporaryFolder folder;
+  const RunOptions o{.steps = 1, .checkpoint = folder.path / "m.h5", .resume = true};
+  TrainedRows first(o);
+  Checkpoint c = load_checkpoint(o.checkpoint);
+  c.tensors.erase("model/layer.bias");
+  save_checkpoint(o.checkpoint, c);
+  CHECK(test::error_of([&] { TrainedRows again(o); }) ==
+        "load_model: " + o.checkpoint.string() + " lacks layer.bias, which the model needs");
 }
 
 TEST_CASE("run: a refused run, and one that fails in its first step, cost no log") {

@@ -51,7 +51,8 @@ TEST_CASE("run: trains a model and data of one's own, with log and history") {
     CHECK(log[i].at("lr") == doctest::Approx(Schedule("cosine", {.lr = 3e-2, .min_lr = 1e-3, .warmup = 5, .steps = 40})(
                                  static_cast<Index>(i))));
     CHECK(log[i].at("grad_norm") > 0);
-    CHECK(log[i].at("tokens_per_second") > 0);
+    CHECK(log[i].at("samples_per_second") > 0);
+    CHECK_FALSE(log[i].contains("tokens_per_second"));
     CHECK(log[i].contains("val_loss") == (i == 14 || i == 29 || i == 39));
   }
 }
@@ -246,7 +247,7 @@ TEST_CASE("run: options of callbacks, best and patience that do not fit are name
   CHECK(contains(s.refusal({.best = file, .log = file}), "run: best is "));
   CHECK(contains(s.refusal({.best = folder.path / "missing" / "m.h5"}), "missing"));
   CHECK(s.refusal({.steps = 2, .eval_every = 1, .monitor = "accuracy", .patience = 1}) ==
-        "run: monitor is accuracy, which the evaluation does not tell; it must be loss or one of the metrics");
+        "run: monitor is \"accuracy\", but the only metric is \"loss\"");
   for (const RunOptions& o : {RunOptions{.best = file}, RunOptions{.patience = 1}})
     CHECK(error_of([&] { s.go(o, Plane{}, EvaluationSet{}); }) ==
           "run: best or patience is given but there is nothing to evaluate on; give a validation set");

@@ -31,5 +31,5 @@ TEST_CASE("metrics: an evaluation of several ranks has the numbers of one proces
   const auto reasons = on_ranks(2, [&](Ranks& ranks) { detail::evaluate_metrics(missing, Set{}, 0, &ranks); });
   CHECK(reasons.size() == 2);
   for (const auto& [rank, reason] : reasons)
-    CHECK(contains(reason, "evaluate: batch 2 has 1 numbers, the first had 2"));
+    CHECK(contains(reason, "evaluate: batch 2 has the metrics \"loss\", but batch 0 has \"loss\" and \"other\""));
 }

@@ -81,11 +81,17 @@ TEST_CASE("run log: a line per step, in the order of the step's parts, rounded s
                .validation_loss = 1.5,
                .validation_metrics = {{"accuracy", 0.75}}},
               {});
+    log.write({.step = 3, .loss = 2, .lr = 0.125, .grad_norm = 3, .samples_per_second = 77.7},
+              {});
+    log.write({.step = 4, .loss = 2, .lr = 0.125, .grad_norm = 3, .tokens_per_second = 9, .samples_per_second = 3},
+              {});
   }
   CHECK(bytes_of(file) ==
         "{\"step\":1,\"loss\":2.5,\"lr\":0.125,\"grad_norm\":3.0,\"tokens_per_second\":1235.0}\n"
         "{\"step\":2,\"loss\":null,\"lr\":0.25,\"grad_norm\":null,\"tokens_per_second\":0.0,"
-        "\"loss_generator\":7.0,\"lr_generator\":0.5,\"val_loss\":1.5,\"val_accuracy\":0.75}\n");
+        "\"loss_generator\":7.0,\"lr_generator\":0.5,\"val_loss\":1.5,\"val_accuracy\":0.75}\n"
+        "{\"step\":3,\"loss\":2.0,\"lr\":0.125,\"grad_norm\":3.0,\"samples_per_second\":78.0}\n"
+        "{\"step\":4,\"loss\":2.0,\"lr\":0.125,\"grad_norm\":3.0,\"tokens_per_second\":9.0}\n");
 }
 
 TEST_CASE("run log: what lies behind the last step goes with the first line that is written, not before") {

@@ -83,3 +83,58 @@ TEST_CASE("run: the floor beside an evaluation is that of its batches") {
     CHECK(contains(two, "(floor 0.2500)") == (batches == 3));
   }
 }
+
+TEST_CASE("run: speeds and losses have the unit of what is trained") {
+  struct Result {
+    std::string line, unit;
+    RunStep last;
+  };
+  const auto go = [](auto& model, Dataset data, std::function<Tensor(const Batch&)> loss) {
+    SGD optimizer(named_parameters(model), {.lr = 0.01});
+    Schedule schedule("constant", {.lr = 0.01});
+    Result r;
+    RunOptions o{.steps = 2};
+    o.after_step = [&](RunStep& s) { r.last = s; };
+    std::FILE* file = o.progress = std::tmpfile();
+    r.unit = run(model, optimizer, schedule, std::move(data), {}, o, std::move(loss)).loss_unit;
+    std::rewind(file);
+    for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) r.line += static_cast<char>(c);
+    std::fclose(file);
+    return r;
+  };
+  Rng rng(1);
+  const CopyTask task({.batch = 4, .length = 8});
+  GPT gpt({.vocabulary = task.vocabulary(), .context = 8, .layers = 1, .heads = 2, .width = 16}, rng);
+  const Result tokens = go(gpt, task, [&](const Batch& b) { return gpt.loss(b.inputs, b.targets); });
+  CHECK(contains(tokens.line, " tokens/s"));
+  CHECK(tokens.unit == "nats per token");
+  CHECK(tokens.last.tokens_per_second == doctest::Approx(8 * tokens.last.samples_per_second));
+
+  const TensorDataset points({{"inputs", rng.normal({20, 3})}, {"targets", rng.integers({20}, 0, 2)}});
+  Linear classifier(3, 2, rng), line(3, 3, rng);
+  const Result classes = go(classifier, SampleBatches(points, {.rows = 5}),
+                            [&](const Batch& b) { return cross_entropy(classifier(b.inputs), b.targets); });
+  CHECK(contains(classes.line, " samples/s"));
+  CHECK(classes.unit == "nats");
+  CHECK(classes.last.tokens_per_second == 0);
+  CHECK(classes.last.samples_per_second > 0);
+
+  const TensorDataset numbers({{"inputs", rng.normal({20, 3})}, {"targets", rng.normal({20, 3})}});
+  const Result regression = go(line, SampleBatches(numbers, {.rows = 5}),
+                               [&](const Batch& b) { return mse_loss(line(b.inputs), b.targets); });
+  CHECK(contains(regression.line, " samples/s"));
+  CHECK(regression.unit.empty());
+
+  // A class of a text: its tokens have no targets.
+  const TensorDataset texts({{"inputs", rng.integers({20, 6}, 0, 9)}, {"targets", rng.integers({20}, 0, 2)}});
+  Embedding table(9, 2, rng);
+  const Result text = go(table, SampleBatches(texts, {.rows = 5}),
+                         [&](const Batch& b) { return cross_entropy(mean(table(b.inputs), {1}), b.targets); });
+  CHECK(contains(text.line, " samples/s"));
+  CHECK(text.unit == "nats");
+  // A cross-entropy with something else is measured in no nats alone.
+  const Result both = go(classifier, SampleBatches(points, {.rows = 5}), [&](const Batch& b) {
+    return cross_entropy(classifier(b.inputs), b.targets) + sum(square(classifier.weight));
+  });
+  CHECK(both.unit.empty());
+}
