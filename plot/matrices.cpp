@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <heed/plot/detail/drawing.hpp>
 
 namespace heed {
@@ -18,6 +19,99 @@ const char* column_tics(const std::vector<std::string>& labels) {
   return turned(labels) ? "rotate by 60 right" : "norotate center";
 }
 
+// How a number of a matrix is written in its cell: all alike, with three digits or so of the greatest.
+std::string written(double value, double greatest, bool whole) {
+  char text[32];
+  const bool plain = greatest == 0 || (greatest >= 1e-3 && greatest < 1e6);
+  const int decimals = whole || greatest >= 100 ? 0 : greatest >= 10 ? 1 : greatest >= 0.1 ? 2 : 3;
+  std::snprintf(text, sizeof text, plain ? "%.*f" : "%.*e", plain ? decimals : 1, value);
+  return text;
+}
+
+// The numbers of a matrix as they are written, empty where one is not finite, and their bounds.
+struct Numbers {
+  std::vector<std::vector<std::string>> texts;
+  double low = 0, high = 0;  // with 0 between
+  std::size_t longest = 0;
+
+  explicit Numbers(const std::vector<std::vector<double>>& values) {
+    bool whole = true;
+    for (const auto& row : values)
+      for (const double x : row) {
+        if (!std::isfinite(x)) continue;
+        low = std::fmin(low, x), high = std::fmax(high, x);
+        whole = whole && x == std::round(x);
+      }
+    for (const auto& row : values) {
+      texts.emplace_back();
+      for (const double x : row) {
+        texts.back().push_back(std::isfinite(x) ? written(x, std::fmax(high, -low), whole) : "");
+        longest = std::max(longest, texts.back().back().size());
+      }
+    }
+  }
+  bool is_dark(double x) const { return x - low > 0.5 * (high - low); }
+};
+
+// Where a matrix and what stands beside it are: pixels, from the upper left.
+struct MatrixPlaces {
+  static constexpr double kMost = 1400, kLetter = 8, kTop = 44, kBar = 14;  // pixels; of all cells; of 12 points
+  double cell_width, cell_height, left, bottom, right, columns, rows;
+  bool turned;       // column labels
+  double title;      // its width
+  int points = 0;    // of the numbers' font; 0: there is no room for numbers
+
+  MatrixPlaces(const std::string& title_text, const Numbers& numbers, const std::vector<std::string>& row_labels,
+               const std::vector<std::string>& column_labels)
+      : columns(static_cast<double>(column_labels.size())), rows(static_cast<double>(row_labels.size())) {
+    const auto side = [](double n) { return std::fmin(kMost / n, std::fmax(26, 56 - n)); };
+    const auto letters = [](std::size_t n) { return static_cast<double>(n); };
+    cell_width = std::fmax(side(columns), std::fmin(kMost / columns, kLetter * letters(numbers.longest) + 8));
+    cell_height = side(rows);
+    for (const int p : {11, 10, 9, 8, 7})
+      if (points == 0 && 0.8 * p * letters(numbers.longest) + 4 <= cell_width && 1.6 * p <= cell_height) points = p;
+    const double below = kLetter * letters(std::min<std::size_t>(longest(column_labels), 40));
+    turned = below + 4 > cell_width;
+    bottom = turned ? 36 + 0.87 * below : 34;
+    left = std::fmax(24 + kLetter * letters(std::min<std::size_t>(longest(row_labels), 40)), turned ? below / 2 : 0);
+    right = 60 + kLetter * letters(std::max<std::size_t>(numbers.longest, 5));
+    title = kLetter * letters(title_text.size()) + 30;
+  }
+  double width() const { return std::fmax(title, left + columns * cell_width + right); }
+  double height() const { return kTop + rows * cell_height + bottom; }
+  void place(Gnuplot& gp) const {
+    const double end = left + columns * cell_width;
+    gp << "set lmargin at screen " << left / width() << "\nset rmargin at screen " << end / width()
+       << "\nset tmargin at screen " << 1 - kTop / height() << "\nset bmargin at screen " << bottom / height()
+       << "\nset colorbox user origin " << (end + kBar) / width() << "," << bottom / height() << " size "
+       << kBar / width() << "," << rows * cell_height / height() << "\n";
+  }
+};
+
+// Some steps of a colour bar of so many pixels, whose numbers stay apart.
+double bar_step(const Numbers& numbers, double pixels) {
+  const double steps = std::fmax(1, std::fmin(5, std::floor(pixels / 30)));
+  return tick_step((numbers.high - numbers.low) * 5 / steps);
+}
+
+void label_cells(Gnuplot& gp, const char* axis, const std::vector<std::string>& labels) {
+  gp << "set " << axis << "tics (";
+  for (std::size_t i = 0; i < labels.size(); ++i) gp << (i ? ", " : "") << quoted(labels[i]) << " " << i;
+  gp << ") noenhanced scale 0\n";
+}
+
+// The numbers as gnuplot draws them: column, row, text, colour.
+std::vector<std::tuple<double, double, std::string, int>> drawn(const Numbers& numbers,
+                                                                const std::vector<std::vector<double>>& values) {
+  std::vector<std::tuple<double, double, std::string, int>> texts;
+  for (std::size_t r = 0; r < values.size(); ++r)
+    for (std::size_t c = 0; c < values[r].size(); ++c)
+      if (!numbers.texts[r][c].empty())
+        texts.emplace_back(static_cast<double>(c), static_cast<double>(r), numbers.texts[r][c],
+                           numbers.is_dark(values[r][c]) ? 0xffffff : 0);
+  return texts;
+}
+
 }  // namespace
 
 void plot_matrix(const std::filesystem::path& file, const std::string& title,
@@ -27,27 +121,35 @@ void plot_matrix(const std::filesystem::path& file, const std::string& title,
   require(rows > 0 && columns > 0 && row_labels.size() == rows && column_labels.size() == columns,
           "plot_matrix: ", rows, " x ", columns, " values, ", row_labels.size(), " row and ", column_labels.size(),
           " column labels; they must agree");
-  const auto pixels = [](std::size_t n) {
-    return std::fmin(1400, std::fmax(26, 56 - static_cast<double>(n)) * static_cast<double>(n));
-  };
-  Drawing drawing(file, 220 + static_cast<int>(pixels(columns)), 160 + static_cast<int>(pixels(rows)));
+  for (const auto& row : values)
+    require(row.size() == columns, "plot_matrix: a row has ", row.size(), " values and the first ", columns,
+            "; they must have as many");
+  const Numbers numbers(values);
+  const MatrixPlaces places(title, numbers, row_labels, column_labels);
+  Drawing drawing(file, static_cast<int>(std::ceil(places.width())), static_cast<int>(std::ceil(places.height())));
   Gnuplot& gp = *drawing;
-  const auto tics = [&](const char* axis, const std::vector<std::string>& labels) {
-    gp << "set " << axis << "tics (";
-    for (std::size_t i = 0; i < labels.size(); ++i) gp << (i ? ", " : "") << quoted(labels[i]) << " " << i;
-    gp << ") noenhanced\n";
-  };
-  gp << "set title " << quoted(title)
-     << " noenhanced\nset palette defined (0 '#ffffff', 1 '#1f4e8c')\nset cbrange [0:*]\nset xrange [-0.5:" << columns
-     << "-0.5]\nset yrange [" << rows << "-0.5:-0.5]\nset xtics " << column_tics(column_labels) << "\n";
-  tics("x", column_labels);
-  tics("y", row_labels);
+  places.place(gp);
+  const double high = numbers.high > numbers.low ? numbers.high : numbers.low + 1;
+  gp << "set label 1 " << quoted(title) << " at screen 0.5, screen " << 1 - 20 / places.height()
+     << " center noenhanced\nset palette defined (0 '#ffffff', 1 '#1f4e8c')\nset cbrange [" << numbers.low << ":"
+     << high << "]\nset cbtics " << bar_step(numbers, places.rows * places.cell_height) << "\nset xrange [-0.5:"
+     << columns << "-0.5]\nset yrange [" << rows << "-0.5:-0.5]\nset xtics "
+     << (places.turned ? "rotate by 60 right" : "norotate center") << "\n";
+  label_cells(gp, "x", column_labels);
+  label_cells(gp, "y", row_labels);
   std::vector<std::tuple<double, double, double>> cells;
   for (std::size_t r = 0; r < rows; ++r)
     for (std::size_t c = 0; c < columns; ++c)
       cells.emplace_back(static_cast<double>(c), static_cast<double>(r), values[r][c]);
-  const std::string block = drawing.block(cells);
-  gp << "plot " << block << drawing.cells(rows, columns) << "\n";
+  const auto texts = drawn(numbers, values);
+  const bool numbered = places.points > 0 && !texts.empty();
+  const std::string block = drawing.block(cells), labels = numbered ? drawing.block(texts) : "";
+  gp << "plot " << block << drawing.cells(rows, columns);
+  if (numbered)
+    gp << ", " << labels << "using 1:2:3:4 with labels font '," << places.points
+       << "' textcolor rgb variable notitle";
+  gp << "
+";
   drawing.close();
 }
 

@@ -60,7 +60,7 @@ void plot(const std::filesystem::path& file, const PlotLabels& labels, const std
   if (options.log_x) gp << "set logscale x\n";
   if (options.log_y) gp << "set logscale y\nset format y '%g'\n";
   if (options.percent) gp << "set yrange [0:100]\n";
-  gp << (options.names_outside ? "set key outside right top\n" : "set key below horizontal Left reverse\n")
+  gp << (options.names_outside ? "set key outside right top\n" : "set key below horizontal Left reverse height 1\n")
      << plot_command(drawing, series);
   drawing.close();
 }
@@ -73,7 +73,8 @@ void plot_losses(const std::filesystem::path& file, const RunResult& result, std
   for (const auto& [step, loss] : result.history.validation_losses)
     validation.points.emplace_back(static_cast<double>(step), loss);
   if (floor) least.points = {{1, *floor}, {static_cast<double>(result.steps), *floor}};
-  plot(file, {"Loss by step", "step", "loss, nats a token"}, {training, validation, least});
+  const std::string unit = result.loss_unit.empty() ? "" : ", " + result.loss_unit;
+  plot(file, {"Loss by step", "step", "loss" + unit}, {training, validation, least});
 }
 
 void plot_boundary(const std::filesystem::path& file, const PlotLabels& labels, const Field& field,
@@ -110,19 +111,31 @@ void plot_boundary(const std::filesystem::path& file, const PlotLabels& labels, 
   drawing.close();
 }
 
+// In how many lines gnuplot writes the names of series below a frame of so many pixels: in columns, all as wide as the
+// longest.
+static int name_lines(const std::vector<Series>& series, int pixels) {
+  std::size_t longest = 0;
+  for (const Series& s : series) longest = std::max(longest, s.name.size());
+  const int across = std::max(1, (pixels - 60) / (60 + 8 * static_cast<int>(longest)));
+  return (static_cast<int>(series.size()) + across - 1) / across;
+}
+
 void plot_frames(const std::filesystem::path& file, const std::vector<Frame>& frames, bool logarithmic) {
   require(!frames.empty(), "plot_frames: there is no frame; there must be one or more");
   const int columns = std::min(3, static_cast<int>(frames.size())),
             rows = (static_cast<int>(frames.size()) + columns - 1) / columns;
   Drawing drawing(file, 640 * columns, 600 * rows);
   Gnuplot& gp = *drawing;
+  int below = 0;
+  for (const Frame& f : frames) below = std::max(below, 6 + name_lines(f.series, 640));
   gp << "set multiplot layout " << rows << "," << columns << "\n";
   if (logarithmic) gp << "set logscale x 2\nset logscale y 10\nset format y '10^{%L}'\nset autoscale xfix\n";
   for (const Frame& f : frames) {
     gp << "set key default\n";
     frame(gp, f.labels);
     gp << "set grid xtics ytics lt 1 lc rgb '#dddddd'\nset key default\nset key below horizontal Left reverse samplen "
-          "2 width 2 font ',10'\nset bmargin 7\n";
+          "2 width 2 height 1 font ',10'\nset bmargin "
+       << below << "\n";
     for (const Series& s : f.series)
       for (const auto& [x, y] : s.points)
         require(!logarithmic || (x > 0 && y > 0), "plot_frames: ", s.name, " has the point (", x, ", ", y,
@@ -133,8 +146,7 @@ void plot_frames(const std::filesystem::path& file, const std::vector<Frame>& fr
   drawing.close();
 }
 
-// 1, 2 or 5 times a power of ten, so that an axis up to `most` has five steps at most: their numbers stay apart.
-static double tick_step(double most) {
+double tick_step(double most) {
   if (!(most > 0) || !std::isfinite(most)) return 1;
   const double power = std::pow(10, std::floor(std::log10(most / 5)));
   for (const double times : {1, 2, 5})

@@ -54,7 +54,8 @@ struct Field {
 void plot_boundary(const std::filesystem::path& file, const PlotLabels& labels, const Field& field,
                    const std::vector<Series>& classes);
 
-// Numbers in cells, the rows and columns labelled: attention weights.
+// Numbers in cells, the rows and columns labelled: attention weights, confusions. A cell has the colour of its number,
+// and the number itself where all have room. NaN: an empty cell.
 void plot_matrix(const std::filesystem::path& file, const std::string& title,
                  const std::vector<std::vector<double>>& values, const std::vector<std::string>& row_labels,
                  const std::vector<std::string>& column_labels);

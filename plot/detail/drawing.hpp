@@ -21,6 +21,9 @@ inline std::string quoted(const std::string& text) {
   return out + "'";
 }
 
+// 1, 2 or 5 times a power of ten, so that an axis up to `most` has five steps at most: their numbers stay apart.
+double tick_step(double most);
+
 // A gnuplot whose picture takes the place of `file` when close() is called; until then, and where gnuplot fails, `file`
 // stays as it was. The script, the picture and what gnuplot complains of are files in memory.
 class Drawing {

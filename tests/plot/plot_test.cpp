@@ -1,7 +1,10 @@
 // Pictures: what is seen of them, and files that cannot be drawn.
+#include <cmath>
 #include <filesystem>
 #include <heed/data/text.hpp>
+#include <heed/optim/run_loop.hpp>
 #include <heed/plot/plot.hpp>
+#include <regex>
 
 #include "tests/data/temporary_folder.hpp"
 #include "tests/examples/programs.hpp"
@@ -13,6 +16,32 @@ using test::contains;
 using test::count_of;
 using test::TemporaryFolder;
 namespace fs = std::filesystem;
+
+namespace {
+
+// A text of an .svg, in its place: pixels, from the upper left.
+struct Text {
+  double x, y, size;
+  std::string text;
+};
+
+std::vector<Text> texts_of(const fs::path& file) {
+  static const std::regex text(
+      R"re(translate\(([0-9.]+),([0-9.]+)\)[^>]*font-size="([0-9.]+)"[^>]*>\s*<text>(?:<tspan[^>]*>)?\s*([^<]*))re");
+  const std::string svg = bytes_of(file.string());
+  std::vector<Text> list;
+  for (std::sregex_iterator i(svg.begin(), svg.end(), text), end; i != end; ++i)
+    list.push_back({std::stod((*i)[1]), std::stod((*i)[2]), std::stod((*i)[3]), (*i)[4]});
+  return list;
+}
+
+std::vector<std::string> labels_of(std::size_t count, const std::string& begin) {
+  std::vector<std::string> labels;
+  for (std::size_t i = 0; i < count; ++i) labels.push_back(begin + std::to_string(i));
+  return labels;
+}
+
+}  // namespace
 
 TEST_CASE("plot: one point of a line is seen") {
   const TemporaryFolder folder;
@@ -43,6 +72,104 @@ TEST_CASE("plot_matrix: a label that no picture can hold is shown as a terminal 
   const std::string svg = bytes_of(file.string());
   for (const char* text : {">a\\xFF<", ">&lt;\\x01><", ">caf\u00e9 'n'<"}) CHECK(contains(svg, text));
   CHECK_FALSE(find_invalid_utf8(svg));
+}
+
+TEST_CASE("plot: the title of the x-axis does not touch the names below it") {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path / "p.svg";
+  const auto gap = [&] {  // from the axis title's line to that of the first name
+    double title = 0, name = 1e9;
+    for (const Text& t : texts_of(file)) {
+      if (t.text == "steps") title = t.y;
+      if (t.text.starts_with("series")) name = std::min(name, t.y);
+    }
+    return name - title;
+  };
+  for (const std::size_t count : {1, 2, 9}) {
+    std::vector<Series> series;
+    for (const std::string& name : labels_of(count, "series of a rather long name, number "))
+      series.push_back({name, {{0, 0}, {1, 1}}});
+    heed::plot(file, {"title", "steps", "y"}, series);
+    CHECK(gap() > 18);
+    plot_frames(file, {{{"title", "steps", "y"}, series}}, false);
+    CHECK(gap() > 18);
+  }
+}
+
+TEST_CASE("plot_matrix: numbers stand in their cells where all have room, and apart from each other") {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path / "m.svg";
+  for (const std::size_t n : {1, 2, 5, 12, 20, 40, 60})
+    for (const std::size_t columns : {n, n / 2 + 1})
+      for (const std::string label : {"w", "a label of many letters "}) {
+        CAPTURE(n);
+        CAPTURE(columns);
+        CAPTURE(label);
+        std::vector<std::vector<double>> values(n, std::vector<double>(columns));
+        for (std::size_t r = 0; r < n; ++r)
+          for (std::size_t c = 0; c < columns; ++c) values[r][c] = 0.1 + 0.001 * static_cast<double>((7 * r + c) % 800);
+        plot_matrix(file, "a title that is longer than a small matrix is wide", values, labels_of(n, label),
+                    labels_of(columns, label));
+        std::vector<Text> numbers;
+        for (const Text& t : texts_of(file))
+          if (t.size < 12) numbers.push_back(t);
+        CHECK(numbers.size() == (columns < 60 ? n * columns : 0));
+        for (std::size_t i = 1; i < numbers.size(); ++i) {
+          const Text &a = numbers[i - 1], &b = numbers[i];
+          CHECK(a.text.size() == 4);
+          const bool beside = i % columns != 0;  // else it is below
+          CHECK((beside ? b.x - a.x > 0.62 * a.size * 4 : b.y - a.y > 1.3 * a.size));
+        }
+        // Nothing is cut: labels and title lie inside.
+        const std::string svg = bytes_of(file.string());
+        const double width = std::stod(svg.substr(svg.find("viewBox=\"0 0 ") + 13));
+        for (const Text& t : texts_of(file)) CHECK((t.x > 0 && t.x < width));
+      }
+}
+
+TEST_CASE("plot_matrix: numbers are written by the size of the greatest") {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path / "m.svg";
+  const auto written = [&](const std::vector<double>& row) {
+    plot_matrix(file, "title", {row}, {"r"}, labels_of(row.size(), "c"));
+    std::string all;
+    for (const Text& t : texts_of(file))
+      if (t.size < 12) all += t.text + " ";
+    return all;
+  };
+  CHECK(written({0, 1, 250}) == "0 1 250 ");
+  CHECK(written({0.125, 1}) == "0.12 1.00 ");
+  CHECK(written({0.01, 0.0625}) == "0.010 0.062 ");
+  CHECK(written({0.5, 12.25}) == "0.5 12.2 ");
+  CHECK(written({0.5, 512.75}) == "0 513 ");
+  CHECK(written({0.00002, 0}) == "2.0e-05 0.0e+00 ");
+  CHECK(written({-2.5, 1}) == "-2.50 1.00 ");
+  CHECK(written({1, std::nan(""), 2}) == "1 2 ");  // of NaN the cell is empty
+  CHECK(written({0, 0}) == "0 0 ");
+}
+
+TEST_CASE("plot_matrix: what does not agree is named") {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path / "m.svg";
+  CHECK(test::error_of([&] { plot_matrix(file, "title", {{1, 2}, {3, 4}}, {"a"}, {"b", "c"}); }) ==
+        "plot_matrix: 2 x 2 values, 1 row and 2 column labels; they must agree");
+  CHECK(test::error_of([&] { plot_matrix(file, "title", {{1, 2}, {3}}, {"a", "b"}, {"c", "d"}); }) ==
+        "plot_matrix: a row has 1 values and the first 2; they must have as many");
+}
+
+TEST_CASE("plot_losses: the axis has the unit of the loss") {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path / "l.svg";
+  const auto title = [&](const std::string& unit) {
+    RunResult r;
+    r.steps = 2, r.loss_unit = unit, r.history.losses = {2, 1};
+    plot_losses(file, r);
+    const std::string svg = bytes_of(file.string());
+    return svg.substr(svg.find(">loss") + 1, svg.find('<', svg.find(">loss")) - svg.find(">loss") - 1);
+  };
+  CHECK(title("nats per token") == "loss, nats per token");
+  CHECK(title("nats") == "loss, nats");
+  CHECK(title("") == "loss");
 }
 
 TEST_CASE("plot_matrices: the cell of a single token is seen") {
