@@ -38,6 +38,7 @@ struct Flags {
   std::string checkpoint = "classify.h5", log, plot;
   Index checkpoint_every = 0;
   StartFlags start;
+  bool find_nan = false;
   int threads = 0;
   ProfileFlags profile;
 };
@@ -187,6 +188,7 @@ RunOptions run_options(const Flags& flags) {
   o.log = flags.log;
   o.progress = stderr;
   o.handle_interrupt = true;
+  o.find_nan = flags.find_nan;
   return o;
 }
 
@@ -267,6 +269,7 @@ void add_flags(CommandLine& line, Flags& flags) {
   add_start_flags(line, flags.start);
   line.add("--log", flags.log, "One JSON object a step", file_name("FILE.jsonl", FileRole::log));
   line.add("--plot", flags.plot, "Picture of the accuracy, .svg or .png", file_name("FILE.svg|png", FileRole::output));
+  line.add_find_nan(flags.find_nan);
   add_profile_flags(line, flags.profile);
 }
 

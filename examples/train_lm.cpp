@@ -70,6 +70,7 @@ RunOptions run_options(const LmRunFlags& flags, const LmSettings& s, const LmDat
   o.eval_batches = s.eval_batches;
   o.checkpoint = flags.checkpoint;
   o.checkpoint_every = flags.checkpoint_every;
+  o.find_nan = flags.find_nan;
   o.texts = language_model_texts(config, data.tokenizer);
   o.texts.insert({"settings", to_json(s)});
   o.log = flags.log;
@@ -103,7 +104,8 @@ int train_model(M& model, const LmFlags& all_flags, const LmRunFlags& flags, con
   options.flops_per_token = model.flops_per_token(s.context);
   RunProfile profile(flags.profile);
   options.profile = profile.get();
-  const RunResult result = run(model, *optimizer, schedule, data.training, data.validation, options, {}, metrics);
+  RunResult result = run(model, *optimizer, schedule, data.training, data.validation, options, {}, metrics);
+  result.loss_unit = "nats per token";  // also where no step was left
   profile.report();
 
   const bool draws = !flags.plot.empty() && result.steps > 0;

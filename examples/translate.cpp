@@ -30,7 +30,7 @@ using Settings = TranslationSettings;
 struct RunFlags {
   std::string checkpoint = "translate.h5", best, log, plot, translate, alignments, text;
   StartFlags start;
-  bool unknown = false;
+  bool unknown = false, find_nan = false;
   Index checkpoint_every = 0, beam = 5, patience = 0;
   double length_penalty = 1;
   int threads = 0;
@@ -182,7 +182,8 @@ int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, c
 
   RunProfile profile(f.profile);
   options.profile = profile.get();
-  const RunResult result = run(model, adam, schedule, batches, validation, options);
+  RunResult result = run(model, adam, schedule, batches, validation, options);
+  result.loss_unit = "nats per token";  // also where no step was left
   profile.report();
   if (!f.plot.empty() && result.steps > 0) plot_losses(f.plot, result);
   if (result.interrupted) {
@@ -242,7 +243,7 @@ int train(const Settings& given, RunFlags f, const CommandLine& line, Ranks* ran
   o.ranks = ranks, o.shards = s.shards;
   o.texts = translator_texts(config, d.source, d.target);
   o.texts.insert({"settings", to_json(s)});
-  o.log = f.log, o.progress = stderr, o.handle_interrupt = true;
+  o.log = f.log, o.progress = stderr, o.handle_interrupt = true, o.find_nan = f.find_nan;
   for (const FileUse& text : texts) o.inputs.push_back(text.path);
   Rng rng(s.seed);
   manual_seed(s.seed);
@@ -337,6 +338,7 @@ void add_run_flags(CommandLine& line, RunFlags& f) {
   line.add("--log", f.log, "JSON lines, one a step", file_name("FILE.jsonl", FileRole::log));
   line.add("--plot", f.plot, "Draw the losses", file_name("FILE.svg|png", FileRole::output));
   line.add_threads(f.threads);
+  line.add_find_nan(f.find_nan);
   add_profile_flags(line, f.profile);
   line.group("Translating, in place of training");
   line.add("--translate", f.translate, "Translate the lines of a file; -: of standard input", text_name());

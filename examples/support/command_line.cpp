@@ -268,6 +268,10 @@ void CommandLine::add_threads(int& threads) {
   add("--threads", threads, "0: all that the process may use [0]", whole(0, 1024));
 }
 
+void CommandLine::add_find_nan(bool& find_nan) {
+  add_switch("--find-nan", find_nan, "Name the op that makes the first NaN; slow");
+}
+
 void CommandLine::add_seed(std::uint64_t& seed, const std::string& text) {
   add("--seed", seed, text, whole(0, std::numeric_limits<std::int64_t>::max()));
 }

@@ -88,6 +88,8 @@ class CommandLine {
   void add_sampling(SamplingOptions& sampling);
   // --threads
   void add_threads(int& threads);
+  // --find-nan: RunOptions::find_nan
+  void add_find_nan(bool& find_nan);
   // --seed
   void add_seed(std::uint64_t& seed, const std::string& text);
 

@@ -106,6 +106,7 @@ LmFlags::LmFlags() : line_("Trains a small language model on text files, or on t
            "a text with places to fill in, as 'Where is the m[MASK]p?'",
            anything("TEXT"));
   line.add_sampling(run_.sampling);
+  line.add_find_nan(run_.find_nan);
   add_profile_flags(line, run_.profile);
 }
 

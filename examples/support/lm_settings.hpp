@@ -42,6 +42,7 @@ struct LmRunFlags {
   std::string checkpoint = "lm.h5", log, plot;
   Index checkpoint_every = 0;
   StartFlags start;
+  bool find_nan = false;
   Index sample = 300;
   std::string prompt;
   SamplingOptions sampling{.temperature = 0.8};
