@@ -40,6 +40,7 @@
 #include <heed/data/text.hpp>
 #include <heed/data/token_file.hpp>
 #include <heed/data/tokenizer.hpp>
+#include <heed/data/unicode.hpp>
 #include <heed/layers/attention/conformance.hpp>
 #include <heed/layers/attention/flex.hpp>
 #include <heed/layers/attention/linear.hpp>

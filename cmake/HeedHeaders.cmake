@@ -37,6 +37,7 @@ set(HEED_HEADERS
     data/text.hpp
     data/token_file.hpp
     data/tokenizer.hpp
+    data/unicode.hpp
     layers/attention/conformance.hpp
     layers/attention/conformance_doctest.hpp
     layers/attention/flex.hpp

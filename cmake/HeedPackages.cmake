@@ -9,9 +9,10 @@ find_package(nlohmann_json REQUIRED)
 heed_find_hdf5()
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(SENTENCEPIECE REQUIRED IMPORTED_TARGET sentencepiece)
+pkg_check_modules(ICU REQUIRED IMPORTED_TARGET icu-i18n icu-uc)
 
 add_library(heed_packages INTERFACE)
-target_link_libraries(heed_packages INTERFACE TBB::tbb nlohmann_json::nlohmann_json heed::hdf5 PkgConfig::XXHASH PkgConfig::SENTENCEPIECE)
+target_link_libraries(heed_packages INTERFACE TBB::tbb nlohmann_json::nlohmann_json heed::hdf5 PkgConfig::XXHASH PkgConfig::SENTENCEPIECE PkgConfig::ICU)
 
 # xtensor before 0.25 and g++ in C++20 mode corrupt memory without this flag (a guard by __cplusplus in xexpression_traits.hpp);
 # core/array.hpp stops the compile where it is missing.

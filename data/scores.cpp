@@ -1,12 +1,11 @@
-#include <locale.h>
-#include <wctype.h>
-
+// BLEU and chrF.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <heed/core/check.hpp>
 #include <heed/data/scores.hpp>
 #include <heed/data/text.hpp>
+#include <heed/data/unicode.hpp>
 #include <map>
 
 namespace heed {
@@ -91,14 +90,10 @@ std::pair<Index, Index> count_matches(const Grams<T>& made, const Grams<T>& othe
 
 using Characters = std::vector<char32_t>;
 
-// In small letters where it is asked for.
-Characters characters_of(std::string_view text, bool lowercase) {
-  Characters all = decode_utf8(repair_utf8(text));
-  if (!lowercase) return all;
-  static const locale_t letters = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", locale_t());
-  require(letters != locale_t(), "lowercase: the system has no locale C.UTF-8, which knows the letters of Unicode");
-  for (char32_t& c : all) c = static_cast<char32_t>(::towlower_l(static_cast<wint_t>(c), letters));
-  return all;
+// In lower case if asked for.
+Characters characters_of(std::string_view given, bool lowercase) {
+  const std::string text = repair_utf8(given);
+  return decode_utf8(lowercase ? lower_case(text) : text);
 }
 
 // The white space of Unicode.

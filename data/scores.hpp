@@ -21,7 +21,7 @@ enum class BleuTokens { v13a, none };
 
 struct BleuOptions {
   BleuTokens tokens = BleuTokens::v13a;
-  bool lowercase = false;  // letter by letter
+  bool lowercase = false;  // as Python's str.lower(), which sacreBLEU calls
 };
 
 // Papineni, Roukos, Ward, Zhu, "BLEU: a method for automatic evaluation of machine translation", 2002, with the choices

@@ -11,7 +11,7 @@ endfunction()
 # pkg_config_without_hdf5(FOLDER): what pkg-config needs to know in it, all but HDF5. For PKG_CONFIG_LIBDIR.
 function(pkg_config_without_hdf5 into)
   find_program(PKG_CONFIG pkg-config REQUIRED)
-  foreach(module libxxhash sentencepiece)
+  foreach(module libxxhash sentencepiece icu-i18n icu-uc)
     step(${PKG_CONFIG} --variable=pcfiledir ${module})
     string(STRIP "${out}" folder)
     file(COPY ${folder}/${module}.pc DESTINATION ${into})

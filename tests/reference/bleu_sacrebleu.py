@@ -68,6 +68,13 @@ case(REFERENCES[0], REFERENCES[:1], "13a", False)
 for tokenize in ("13a", "none"):
     case(["il a dit\u00a0: «\u00a0oui\u00a0»\u202f!\u3000et non"], [["il a dit : « oui » ! et non"]], tokenize, False)
     case(["Der ÄRGER über ПРИВЕТ , ΑΒΓ sagt er"], [["der ärger ÜBER привет , αβγ Sagt er"]], tokenize, True)
+# Letters whose lower case is more than one letter, or depends on their neighbours.
+CASED = ["İSTANBUL'DA DİYARBAKIR İİ", "ΟΔΟΣ ΣΑΣ Σ ΑΣ. ΑΣ' ΑΣ'Α Σ.Α ΣΣ", "ǅ ẞ Ω K Å DŽ ΐ Ά", "ΑΣ\u0301 ΑΣ\u00ad ΑΣ\u0301Β"]
+LOWER = [["i̇stanbul'da diyarbakir i̇i̇", "οδος σας σ ας. ας' ας'α σ.α σς", "ǆ ß ω k å dž ΐ ά", "ας\u0301 ας ασ\u0301β"]]
+for tokenize in ("13a", "none"):
+    case(CASED, LOWER, tokenize, True)
+    for i in range(len(CASED)):
+        case(CASED[i:i + 1], [LOWER[0][i:i + 1]], tokenize, True)
 chrf_cases = []
 
 
@@ -89,6 +96,10 @@ chrf_case(["ein\u00a0Wort \u3000 mehr"], [["ein Wort mehr"]], False, 2, 2)
 chrf_case(["(ab)."], [["( ab ) ."]], False, 2, 2)
 chrf_case(["Der ÄRGER über ПРИВЕТ"], [["der ärger ÜBER привет"]], True, 2, 2)
 chrf_case(["x"], [["yz"]], False, 0, 2)
+for words in (0, 2):
+    chrf_case(CASED, LOWER, True, words, 2)
+    for i in range(len(CASED)):
+        chrf_case(CASED[i:i + 1], [LOWER[0][i:i + 1]], True, words, 2)
 
 
 def write(name, rows):

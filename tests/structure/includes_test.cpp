@@ -30,6 +30,7 @@ const Package kPackages[] = {
     {"(xtensor|xtl)/.*", "core/(array.hpp|npy.cpp)|tests/core/array_test.cpp"},
     {"(hdf5|H5).*", "data/detail/checkpoint_handle.hpp"},
     {"sentencepiece.*", "data/sentencepiece.cpp"},
+    {"unicode/.*", "data/unicode.cpp"},
     {"xxhash.h",
      "autograd/recompute.cpp|data/(checkpoint_file.cpp|content_hash.cpp|detail/token_header.hpp|tokenizer.cpp)|"
      "tests/tools/seal.hpp"},
