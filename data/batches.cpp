@@ -12,7 +12,7 @@ constexpr std::uint64_t kBatchStream = std::uint64_t{0xBA7C4} << 44;
 void check_options(const TokenSource& tokens, const WindowOptions& o) {
   require(o.batch > 0 && o.context > 0, "batches: ", o.batch, " windows of ", o.context,
           " tokens were asked for; both must be positive");
-  require(tokens.size() > o.context, "batches: the text has ", tokens.size(), " tokens; a context of ", o.context,
+  require(tokens.size() > o.context, "batches: ", o.name, " has ", tokens.size(), " tokens; a context of ", o.context,
           " needs at least ", o.context + 1, " (give more text, a shorter context or another validation fraction)");
 }
 

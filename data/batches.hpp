@@ -208,6 +208,7 @@ struct WindowOptions {
   // Windows start at this token only, and for evaluation each token is read with all since the last one before it
   // (as far as T allows): for texts of short pieces that do not depend on each other, such as the built-in stories.
   std::optional<std::int32_t> separator = std::nullopt;
+  std::string name = "the text";  // of the tokens, for messages: "the last tenth of the text, for validation,"
 };
 
 // Random windows of a row of tokens: row r of step s is a pure function of (seed, s, r). A window starts anywhere, or

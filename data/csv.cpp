@@ -3,8 +3,8 @@
 #include <charconv>
 #include <cmath>
 #include <heed/core/check.hpp>
+#include <heed/data/detail/text_reader.hpp>
 #include <heed/data/samples.hpp>
-#include <heed/data/text.hpp>
 
 namespace heed {
 namespace {
@@ -17,6 +17,8 @@ class CsvReader {
 
   Index line() const { return line_; }
   bool ended() const { return at_ == text_.size(); }
+  // Whether only blank lines are left.
+  bool only_blank() const { return text_.find_first_not_of("\r\n", at_) == text_.npos; }
 
   // The fields of the next row, which may be of several lines.
   std::vector<std::string> row() {
@@ -26,7 +28,7 @@ class CsvReader {
     } while (taken(separator_));
     taken('\r');
     require(ended() || taken('\n'), "csv: ", file_, ", line ", line_, ", column ", fields.size(), " has ",
-            printable(text_.substr(at_, 1)), " after its quotes; a separator or the end of the line must follow");
+            excerpt(text_.substr(at_, 1)), " after its quotes; a separator or the end of the line must follow");
     ++line_;
     return fields;
   }
@@ -52,7 +54,7 @@ class CsvReader {
     if ((ended() || text_[at_] == '\n') && end > begin && text_[end - 1] == '\r') --end;
     const std::string_view field = text_.substr(begin, end - begin);
     require(field.find('"') == field.npos, "csv: ", file_, ", line ", line_, ", column ", column, " is ",
-            printable(field), "; a field with quotes must have quotes around it, and each of its own doubled");
+            excerpt(field), "; a field with quotes must have quotes around it, and each of its own doubled");
     return std::string(field);
   }
 
@@ -70,24 +72,43 @@ class CsvReader {
   }
 };
 
+// Names for messages: as many as fit.
+std::string listed(const std::vector<std::string>& names) {
+  std::string all;
+  for (const std::string& name : names) {
+    if (!all.empty()) all += ", ";
+    if (all.size() > 200) return all + "...";
+    all += excerpt(name);
+  }
+  return all;
+}
+
 }  // namespace
 
 CsvTable CsvTable::read(const std::filesystem::path& file, const CsvOptions& options) {
-  const std::string text = read_text(file);
+  const std::string text = detail::read_rows(file, options.reading);
   CsvTable table;
-  table.file_ = file.string();
+  table.file_ = shown_file(file);
   CsvReader reader(text, table.file_, options.separator);
   table.names_ = options.names.empty() ? reader.row() : options.names;
   const std::vector<std::string>& names = table.names_;
   for (std::size_t i = 0; i < names.size(); ++i)
     require(std::find(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(i), names[i]) ==
                 names.begin() + static_cast<std::ptrdiff_t>(i),
-            "csv: two columns of ", table.file_, " are named ", printable(names[i]), "; names must differ");
-  while (!reader.ended()) {
+            "csv: two columns of ", table.file_, " are named ", excerpt(names[i]), "; names must differ");
+  const auto invalid = [](const std::string& field) { return find_invalid_utf8(field).has_value(); };
+  require(std::ranges::none_of(names, invalid), "csv: the names of the columns of ", table.file_,
+          " are not UTF-8; they must be");
+  while (!reader.only_blank()) {
     const Index line = reader.line();
     std::vector<std::string> fields = reader.row();
     require(fields.size() == names.size(), "csv: ", table.file_, ", line ", line, " has ", fields.size(),
             " fields; it must have ", names.size(), ", one for each column");
+    if (std::ranges::any_of(fields, invalid)) {  // such rows are left out
+      TextReport* report = options.reading.report;
+      if (report != nullptr) report->count(report->skipped, "line " + std::to_string(line) + " of " + table.file_);
+      continue;
+    }
     table.lines_.push_back(line);
     std::move(fields.begin(), fields.end(), std::back_inserter(table.fields_));
   }
@@ -98,14 +119,12 @@ CsvTable CsvTable::read(const std::filesystem::path& file, const CsvOptions& opt
 
 std::size_t CsvTable::place_of(std::string_view column) const {
   const auto found = std::find(names_.begin(), names_.end(), column);
-  std::string all;
-  for (const std::string& name : names_) all += (all.empty() ? "" : ", ") + printable(name);
-  require(found != names_.end(), "csv: ", file_, " has no column ", printable(column), "; it has ", all);
+  require(found != names_.end(), "csv: ", file_, " has no column ", excerpt(column), "; it has ", listed(names_));
   return static_cast<std::size_t>(found - names_.begin());
 }
 
 std::string CsvTable::where(std::size_t row, std::size_t column) const {
-  return file_ + ", line " + std::to_string(lines_[row]) + ", column " + printable(names_[column]);
+  return file_ + ", line " + std::to_string(lines_[row]) + ", column " + excerpt(names_[column]);
 }
 
 const std::string& CsvTable::field(Index row, std::string_view column) const {
@@ -123,9 +142,8 @@ Tensor CsvTable::numbers(const std::vector<std::string>& columns) const {
       const std::string& field = at(row, place);
       double value = 0;
       const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
-      require(error == std::errc() && end == field.data() + field.size() &&
-                  std::isfinite(static_cast<float>(value)),
-              "csv: ", where(row, place), " is «", printable(field), "»; it must be a finite number of float32");
+      require(error == std::errc() && end == field.data() + field.size() && std::isfinite(static_cast<float>(value)),
+              "csv: ", where(row, place), " is «", excerpt(field), "»; it must be a finite number of float32");
       values.push_back(static_cast<float>(value));
     }
   }
@@ -145,12 +163,10 @@ std::vector<std::string> CsvTable::class_names(std::string_view column) const {
 Tensor CsvTable::classes(std::string_view column, const std::vector<std::string>& names) const {
   const std::size_t place = place_of(column);
   std::vector<Index> values;
-  std::string all;
-  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + printable(name);
   for (std::size_t row = 0; row < lines_.size(); ++row) {
     const auto found = std::find(names.begin(), names.end(), at(row, place));
-    require(found != names.end(), "csv: ", where(row, place), " is «", printable(at(row, place)),
-            "»; it must be one of ", all);
+    require(found != names.end(), "csv: ", where(row, place), " is «", excerpt(at(row, place)), "»; it must be one of ",
+            listed(names));
     values.push_back(found - names.begin());
   }
   return Tensor::from(values);

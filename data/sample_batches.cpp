@@ -28,12 +28,12 @@ std::vector<Index> lengths_of(const Samples& samples, const SampleBatchOptions& 
     const Sample sample = samples.sample(i);
     for (const auto& [name, how] : o.padding) {
       const auto x = sample.find(name);
-      require(x != sample.end() && x->second.rank() > 0, "batches: sample ", i, " has no ", name,
+      require(x != sample.end() && x->second.rank() > 0, "batches: ", samples.where(i), " has no ", name,
               " with an axis, which padding is given for");
       longest = std::max(longest, x->second.dim(0));
     }
-    require(longest <= o.tokens, "batches: sample ", i, " is ", longest, " long, and a batch may hold ", o.tokens,
-            " tokens; leave it out, or let a batch hold more");
+    require(longest <= o.tokens, "batches: ", samples.where(i), " is ", longest, " long, and a batch may hold ",
+            o.tokens, " tokens; leave it out, or let a batch hold more");
   }
   return lengths;
 }

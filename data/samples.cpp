@@ -112,6 +112,10 @@ Sample Samples::sample(Index i) const {
   return sample_(i);
 }
 
+std::string Samples::where(Index i) const {
+  return "sample " + std::to_string(i) + (where_ ? " (" + where_(i) + ")" : "");
+}
+
 Samples Samples::chosen(const std::vector<Index>& rows) const {
   for (const Index i : rows) require(i >= 0 && i < size_, "samples: sample ", i, " was asked for; there are ", size_);
   Samples part = *this;
@@ -125,6 +129,7 @@ Samples Samples::chosen(const std::vector<Index>& rows) const {
     hash.add(rows.data(), rows.size() * sizeof(Index));
     return std::to_string(rows.size()) + " samples with the hash " + hash.hex();
   };
+  if (where_) part.where_ = [all = where_, rows](Index i) { return all(rows[static_cast<std::size_t>(i)]); };
   return part;
 }
 

@@ -14,6 +14,7 @@
 #include <functional>
 #include <heed/core/tensor.hpp>
 #include <heed/data/batches.hpp>
+#include <heed/data/text.hpp>
 #include <heed/data/tokenizer.hpp>
 #include <memory>
 #include <mutex>
@@ -45,7 +46,7 @@ using PaddingByName = std::map<std::string, Padding, std::less<>>;
 Batch collate(const std::vector<Sample>& samples, const PaddingByName& padding = {});
 
 // A row of samples: any type with `Index size() const` and `Sample sample(Index i) const` for 0 <= i < size(), yours as
-// well. A pure function.
+// well. A pure function. With `std::string where(Index i) const`, messages say where sample i comes from.
 template <class T>
 concept SamplesLike = requires(const T& t, Index i) {
   { t.size() } -> std::convertible_to<Index>;
@@ -56,8 +57,12 @@ class Samples {
  public:
   template <SamplesLike T>
   requires(!std::same_as<T, Samples>) Samples(T set) : size_(set.size()) {
-    const auto held = std::make_shared<T>(std::move(set));
+    const auto held = std::make_shared<const T>(std::move(set));
     sample_ = [held](Index i) -> Sample { return held->sample(i); };
+    if constexpr (requires {
+                    { held->where(Index{}) } -> std::convertible_to<std::string>;
+                  })
+      where_ = [held](Index i) -> std::string { return held->where(i); };
     fingerprint_ = [held] { return detail::fingerprint_of(*held); };
   }
   // A type that is meant as samples, as it has sample(), and is not: the compiler says what is missing.
@@ -72,6 +77,7 @@ class Samples {
   }
   Index size() const { return size_; }
   Sample sample(Index i) const;                          // Error unless 0 <= i < size()
+  std::string where(Index i) const;                      // "sample 3", and where it comes from, if that is known
   Samples chosen(const std::vector<Index>& rows) const;  // these, in this order; Error as of sample()
   // What the samples are: see DatasetLike. Nothing where their type does not say.
   std::optional<std::string> fingerprint() const { return fingerprint_(); }
@@ -80,6 +86,7 @@ class Samples {
   Index size_ = 0;
   std::function<Sample(Index)> sample_;
   std::function<std::optional<std::string>()> fingerprint_;
+  std::function<std::string(Index)> where_;
 };
 
 // Chooses a share of the samples at random, by the seed, and gives the others and these, both in the order that they
@@ -174,10 +181,12 @@ struct CsvOptions {
   char separator = ',';
   // The names of the columns where the first line does not tell them.
   std::vector<std::string> names = {};
+  // Line ends, also those within quotes; InvalidUtf8::skip leaves out rows.
+  ReadTextOptions reading = {};
 };
 
 // A table in memory. The first line names the columns. A field in quotes may hold separators, line feeds and doubled
-// quotes; spaces belong to fields. Lines end with a line feed, before which a carriage return is dropped.
+// quotes; spaces belong to fields. Blank lines at the end are no rows.
 class CsvTable {
  public:
   // Error, with file, line and column: no such file, not UTF-8, no rows, a line with more or fewer fields than there
@@ -222,13 +231,15 @@ class CsvTable {
 
 struct TextPair {
   std::string source, target;
+  Index line = 0;  // of the files that it was read from, from 1; 0: of none
 };
 
-// Line i of one file and of the other; or a file whose lines are source, tab, target. A carriage return before the line
-// feed is dropped. Error, with file and line: a file that cannot be read, is empty or not UTF-8; files with different
-// numbers of lines; a line without a tab, or with two.
-std::vector<TextPair> read_text_pairs(const std::filesystem::path& source, const std::filesystem::path& target);
-std::vector<TextPair> read_text_pairs(const std::filesystem::path& tab_separated);
+// Line i of one file and of the other; or a file whose lines are source, tab, target, with blank lines at the end. With
+// InvalidUtf8::skip, pairs with a side that is not UTF-8 are left out. Error, with file and line: as read_text(); files
+// with different numbers of lines; a line without a tab, or with two.
+std::vector<TextPair> read_text_pairs(const std::filesystem::path& source, const std::filesystem::path& target,
+                                      const ReadTextOptions& o = {});
+std::vector<TextPair> read_text_pairs(const std::filesystem::path& tab_separated, const ReadTextOptions& o = {});
 
 // The tokens that begin and end a text, "<s>" and "</s>", and how many ids a model needs with them. A tokenizer that
 // does not have both gets two more ids behind its vocabulary.
@@ -244,6 +255,7 @@ struct TextPairOptions {
   // counts them.
   bool skip = false;
   bool source_end = false;  // sources end with the token that ends a text, too
+  std::string files = {};   // that the pairs were read from, as messages name them: "train.de and train.en"
 };
 
 // Sample i of a pair: "source" int32 [S], its tokens; "inputs" int32 [T], begin() and the tokens of the target;
@@ -251,7 +263,7 @@ struct TextPairOptions {
 // for both sides, both have the same ids.
 class TextPairs {
  public:
-  // Error: no pairs; one that does not fit the options, told by its number from 1, the line of its file; EncodeError.
+  // Error: no pairs; one that does not fit the options, named by where(); EncodeError.
   TextPairs(const std::vector<TextPair>& pairs, const Tokenizer& source, const Tokenizer& target,
             const TextPairOptions& options = {});
 
@@ -259,6 +271,10 @@ class TextPairs {
   Sample sample(Index i) const;
   std::string fingerprint() const;
   Index skipped() const { return skipped_; }
+  std::string where(Index i) const;  // "line 7 of train.de and train.en", or "pair 7" of all that were given
+  // Of all sources and targets but those skipped.
+  const TokenCounts& source_counts() const { return source_counts_; }
+  const TokenCounts& target_counts() const { return target_counts_; }
 
   std::int32_t begin() const { return target_.begin; }
   std::int32_t end() const { return target_.end; }
@@ -270,6 +286,9 @@ class TextPairs {
  private:
   TextMarks source_, target_;
   std::vector<Tokens> sources_, targets_;  // targets_: begin(), the tokens, end()
+  std::vector<Index> numbers_;             // of each sample, for where(): its line, or minus its number among the pairs
+  std::string files_;
+  TokenCounts source_counts_, target_counts_;
   Index skipped_ = 0;
 };
 

@@ -1,3 +1,4 @@
+// Pieces of words by SentencePiece.
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
 
@@ -20,6 +21,7 @@ struct SentencePieceTokenizer::Model {
   sp::SentencePieceProcessor processor;
   std::string bytes;
   Tokens before;  // tokens of kBefore
+  UnicodeForm unicode = UnicodeForm::none;
 };
 
 namespace {
@@ -55,6 +57,15 @@ class Lines : public sp::SentenceIterator {
   bool done_ = false;
 };
 
+// Whether the trainer has a character to learn. It leaves out zero bytes, tabs, and lines with its own sign for unknown
+// pieces. Without a character, the trainer of unigram models ends the process.
+bool can_learn(std::string_view text) {
+  constexpr std::string_view kNoCharacters("\0\t", 2), kUnknown = "\u2585";
+  return std::ranges::any_of(split_lines(text), [&](std::string_view line) {
+    return line.find_first_not_of(kNoCharacters) != line.npos && line.find(kUnknown) == line.npos;
+  });
+}
+
 // All bits depend on all bits of x: splitmix64 (Steele, Lea, Flood 2014).
 std::uint64_t mixed(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15;
@@ -67,7 +78,7 @@ std::uint64_t mixed(std::uint64_t x) {
 // leading zeros, more of them whenever there are too many. So the choice is spread over the text, and a function of it.
 class LineSample {
  public:
-  explicit LineSample(std::size_t most) : most_(most) {}
+  LineSample(std::size_t most, UnicodeForm unicode) : most_(most), unicode_(unicode) {}
 
   void feed(std::string_view piece) {
     rest_ += piece;
@@ -90,7 +101,8 @@ class LineSample {
     int zeros;
   };
 
-  void add(std::string_view line) {
+  void add(std::string_view given) {
+    const std::string line = normalized(given, unicode_);
     const int zeros = std::countl_zero(mixed(count_++));
     if (zeros < zeros_) return;
     text_ += line;
@@ -113,6 +125,7 @@ class LineSample {
   }
 
   std::size_t most_;
+  UnicodeForm unicode_;
   std::uint64_t count_ = 0;
   int zeros_ = 0;
   std::string text_, rest_;
@@ -120,13 +133,49 @@ class LineSample {
 };
 
 // «Internal: src/file.cc(12) [condition] Sentence. Increase vocab_size or ... --option.» becomes «Sentence.», as nobody
-// can give that option here.
+// can give that option here; without a sentence, all of it.
 std::string reason(const sp::util::Status& status) {
-  std::string text = status.ToString();
-  if (const std::size_t bracket = text.rfind("] "); bracket != std::string::npos) text.erase(0, bracket + 2);
+  const std::string all = status.ToString();
+  const std::size_t bracket = all.rfind("] ");
+  std::string text = bracket == all.npos ? all : all.substr(bracket + 2);
+  if (text.empty()) return all;
   if (const std::size_t hint = text.find(" Increase vocab_size"); hint != std::string::npos)
     text.replace(hint, std::string::npos, " The vocabulary must hold every character of the text.");
   return text;
+}
+
+// The form, as field 1000 of the model's protocol buffer, a number that SentencePiece leaves to others: "heed:nfc".
+constexpr char kFormKey[] = "\xC2\x3E";  // field 1000, with a length
+constexpr std::uint64_t kFormTag = 1000 << 3 | 2;
+constexpr std::string_view kFormName = "heed:";
+
+std::string form_field(UnicodeForm form) {
+  const std::string content = std::string(kFormName) += name_of(form);
+  return kFormKey + std::string(1, static_cast<char>(content.size())) + content;
+}
+
+// The form that a serialized model holds; of several, the last counts, as of all fields.
+UnicodeForm form_of_model(std::string_view model) {
+  UnicodeForm form = UnicodeForm::none;
+  std::size_t at = 0;
+  const auto varint = [&] {
+    std::uint64_t value = 0;
+    for (int shift = 0; at < model.size() && shift < 64; shift += 7) {
+      const auto byte = static_cast<unsigned char>(model[at++]);
+      value |= static_cast<std::uint64_t>(byte & 0x7F) << shift;
+      if (byte < 0x80) break;
+    }
+    return value;
+  };
+  while (at < model.size()) {
+    const std::uint64_t tag = varint(), size = varint();
+    if ((tag & 7) != 2 || size > model.size() - at) break;  // all fields of a model have a length
+    const std::string_view content = model.substr(at, size);
+    at += size;
+    if (tag == kFormTag && content.starts_with(kFormName))
+      form = unicode_form_named(content.substr(kFormName.size())).value_or(form);
+  }
+  return form;
 }
 
 }  // namespace
@@ -145,6 +194,7 @@ SentencePieceTokenizer SentencePieceTokenizer::load(const std::filesystem::path&
 SentencePieceTokenizer SentencePieceTokenizer::from_state(std::string_view serialized_model) {
   auto model = std::make_shared<Model>();
   model->bytes = serialized_model;
+  model->unicode = form_of_model(serialized_model);
   bool ok = !serialized_model.empty();
   std::vector<int> before;
   try {
@@ -158,23 +208,30 @@ SentencePieceTokenizer SentencePieceTokenizer::from_state(std::string_view seria
 }
 
 SentencePieceTokenizer SentencePieceTokenizer::train(const std::vector<std::filesystem::path>& files,
-                                                     const SentencePieceOptions& options) {
+                                                     const SentencePieceOptions& options,
+                                                     const ReadTextOptions& reading) {
   require(options.sample > 0, "tokenizer: a sample of ", options.sample, " bytes was asked for; it must be positive");
-  LineSample sample(static_cast<std::size_t>(options.sample));
-  read_text_pieces(files, [&](const TextPiece& piece) { sample.feed(piece.text); });
+  LineSample sample(static_cast<std::size_t>(options.sample), options.unicode);
+  read_text_pieces(
+      files, [&](const TextPiece& piece) { sample.feed(piece.text); }, reading);
   return train_on_text(sample.finish(), options);
 }
 
-SentencePieceTokenizer SentencePieceTokenizer::train_on_text(std::string_view text,
+SentencePieceTokenizer SentencePieceTokenizer::train_on_text(std::string_view given,
                                                              const SentencePieceOptions& options) {
   require(options.model == "bpe" || options.model == "unigram", "tokenizer: the model is \"", options.model,
           "\"; it must be bpe or unigram");
-  require(!text.empty(), "tokenizer: the text to learn the pieces from is empty");
+  require(!given.empty(), "tokenizer: the text to learn the pieces from is empty");
+  require(can_learn(given),
+          "tokenizer: SentencePiece can learn nothing from this text: no line has a character but zero "
+          "bytes and tabs, or all have U+2585, its own sign");
   constexpr Index kAlways = 256 + 3;  // byte_fallback's, and <unk>, <s>, </s>
   require(options.vocabulary > kAlways, "tokenizer: a vocabulary of ", options.vocabulary,
           " pieces was asked for; it must be above ", kAlways,
           ", as each byte is one and SentencePiece has 3 of its own");
-  if (const auto bad = find_invalid_utf8(text)) fail("tokenizer: the text to learn from is not UTF-8 at offset ", *bad);
+  if (const auto bad = find_invalid_utf8(given))
+    fail("tokenizer: the text to learn from is not UTF-8 at offset ", *bad);
+  const std::string text = normalized(given, options.unicode);
   const std::unordered_map<std::string, std::string> settings = {
       {"model_type", options.model},
       {"vocab_size", std::to_string(options.vocabulary)},
@@ -192,10 +249,21 @@ SentencePieceTokenizer SentencePieceTokenizer::train_on_text(std::string_view te
   const sp::util::Status status = sp::SentencePieceTrainer::Train(settings, &lines, &bytes);
   require(status.ok(), "tokenizer: SentencePiece cannot learn ", options.vocabulary,
           " pieces from this text: ", reason(status));
-  return from_state(bytes);
+  return from_state(bytes).with_unicode(options.unicode);
 }
 
-Tokens SentencePieceTokenizer::encode(std::string_view text) const {
+UnicodeForm SentencePieceTokenizer::unicode() const { return model_->unicode; }
+
+SentencePieceTokenizer SentencePieceTokenizer::with_unicode(UnicodeForm form) const {
+  return form == unicode() ? *this : from_state(model_->bytes + form_field(form));
+}
+
+bool SentencePieceTokenizer::is_byte(std::int32_t id) const {
+  return id >= 0 && id < vocabulary_size() && model_->processor.IsByte(id);
+}
+
+Tokens SentencePieceTokenizer::encode(std::string_view given) const {
+  const std::string text = normalized(given, unicode());
   std::vector<int> ids;
   const sp::util::Status status = model_->processor.Encode(text, &ids);
   require(status.ok(), "encode: SentencePiece refuses the text: ", reason(status));

@@ -1,21 +1,12 @@
-// UTF-8, and texts read from files. Pieces of a file are cut where UTF-8 lets them.
-#include <sys/stat.h>
-#include <unistd.h>
-
+// UTF-8, and texts cut into words, lines and parts.
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <heed/core/check.hpp>
-#include <heed/core/memory.hpp>
-#include <heed/data/text.hpp>
-#include <memory>
-#include <span>
+#include <heed/data/detail/text_reader.hpp>
+#include <heed/data/unicode.hpp>
 
 namespace heed {
 namespace {
-
-namespace fs = std::filesystem;
 
 unsigned byte_at(std::string_view s, std::size_t i) { return static_cast<unsigned char>(s[i]); }
 
@@ -81,6 +72,11 @@ std::size_t unfinished_utf8(std::string_view bytes) {
   return 0;
 }
 
+std::size_t detail::invalid_utf8_size(std::string_view bytes) {
+  bool whole;
+  return std::max<std::size_t>(fitting(bytes, 0, whole), 1);
+}
+
 std::string repair_utf8(std::string_view bytes) {
   std::string text;
   for (std::size_t i = 0; i < bytes.size();) {
@@ -114,6 +110,10 @@ std::vector<std::string_view> split_lines(std::string_view text) {
     begin = end + 1;
   }
   return lines;
+}
+
+void drop_blank_end(std::vector<std::string_view>& lines) {
+  while (!lines.empty() && lines.back().empty()) lines.pop_back();
 }
 
 std::vector<char32_t> decode_utf8(std::string_view text) {
@@ -184,130 +184,22 @@ std::string printable(std::string_view bytes) {
   return text;
 }
 
-std::vector<fs::path> text_files(const std::vector<fs::path>& files_and_folders) {
-  std::vector<fs::path> files;
-  const auto hidden = [](const fs::path& p) { return p.filename().native().starts_with('.'); };
-  for (const fs::path& path : files_and_folders) {
-    std::error_code error;
-    const fs::file_status status = fs::status(path, error);
-    require(status.type() != fs::file_type::not_found, "text: ", path.native(), " does not exist");
-    require(fs::exists(status), "text: ", path.native(), " cannot be read: ", error.message());
-    if (!fs::is_directory(status)) {
-      files.push_back(path);
-      continue;
-    }
-    std::vector<fs::path> below;
-    fs::recursive_directory_iterator it(path, error), end;
-    for (; !error && it != end; it.increment(error)) {
-      if (hidden(it->path()))
-        it.disable_recursion_pending();
-      else if (it->is_regular_file(error))
-        below.push_back(it->path());
-    }
-    require(!error, "text: the folder ", path.native(), " cannot be read: ", error.message());
-    require(!below.empty(), "text: the folder ", path.native(), " has no files (hidden ones do not count)");
-    std::sort(below.begin(), below.end());
-    files.insert(files.end(), below.begin(), below.end());
+std::string excerpt(std::string_view bytes, std::size_t most) {
+  std::size_t i = 0, characters = 0;
+  for (; i < bytes.size() && characters < most; ++characters) {
+    bool whole;
+    i += std::max<std::size_t>(fitting(bytes, i, whole), 1);
   }
-  return files;
+  return printable(bytes.substr(0, i)) + (i < bytes.size() ? "..." : "");
 }
 
-namespace {
-
-// Reads one file through `use` in pieces cut after a line feed or a code point; returns whether it ends with a line
-// feed.
-class Pieces {
- public:
-  Pieces(const std::function<void(const TextPiece&)>& use, std::size_t bytes)
-      : use_(use), bytes_(std::max<std::size_t>(bytes, 8)) {}
-
-  void read(const fs::path& path) {
-    std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
-    require(file != nullptr, "text: ", path.native(), " cannot be opened: ", std::strerror(errno));
-    // A terminal ends by Ctrl-D. Others, as /dev/zero, have no end, or none that is of text.
-    struct stat status = {};
-    const bool device = ::fstat(::fileno(file.get()), &status) == 0 &&
-                        (S_ISBLK(status.st_mode) || (S_ISCHR(status.st_mode) && ::isatty(::fileno(file.get())) == 0));
-    require(!device, "text: ", path.native(), " is a device, not a regular file; it must be a file or a pipe");
-    if (total_ > 0 && !ended_by_line_feed_) hand_on({"\n", last_, last_end_});
-    std::string buffer;
-    std::size_t offset = 0;  // of the buffer in the file
-    for (bool more = true; more;) {
-      const std::size_t kept = buffer.size();
-      buffer.resize(kept + bytes_);
-      const std::size_t n = read_bytes(file.get(), buffer.data() + kept);
-      require(!std::ferror(file.get()), "text: ", path.native(), " cannot be read: ", std::strerror(errno));
-      buffer.resize(kept + n);
-      more = n > 0;
-      const std::size_t end = more ? buffer.size() - unfinished_utf8(buffer) : buffer.size();
-      const std::string_view whole = std::string_view(buffer).substr(0, end);
-      if (const auto bad = find_invalid_utf8(whole)) not_utf8(path, byte_at(whole, *bad), offset + *bad);
-      std::size_t cut = end;
-      if (const std::size_t line = whole.rfind('\n'); more && line != std::string_view::npos) cut = line + 1;
-      const std::size_t mark = offset == 0 && whole.starts_with("\xEF\xBB\xBF") ? 3 : 0;
-      if (cut > mark) hand_on({whole.substr(mark, cut - mark), path, offset + mark});
-      buffer.erase(0, cut);
-      offset += cut;
-    }
-    last_ = path;
-    last_end_ = offset;
-  }
-
-  std::size_t total() const { return total_; }
-
- private:
-  // Reading goes on after a signal: a pipe may be waited for when one comes.
-  std::size_t read_bytes(std::FILE* file, char* to) const {
-    std::size_t n = 0;
-    do {
-      std::clearerr(file);
-      n += std::fread(to + n, 1, bytes_ - n, file);
-    } while (std::ferror(file) && errno == EINTR);
-    return n;
-  }
-
-  [[noreturn]] static void not_utf8(const fs::path& path, unsigned byte, std::size_t offset) {
-    char hex[8];
-    std::snprintf(hex, sizeof hex, "0x%02X", byte);
-    fail("text: ", path.native(), " is not UTF-8: the byte ", hex, " at offset ", offset, " cannot stand there");
-  }
-
-  void hand_on(const TextPiece& piece) {
-    total_ += piece.text.size();
-    ended_by_line_feed_ = piece.text.back() == '\n';
-    use_(piece);
-  }
-
-  const std::function<void(const TextPiece&)>& use_;
-  std::size_t bytes_, total_ = 0;
-  bool ended_by_line_feed_ = false;
-  fs::path last_;             // the file read last
-  std::size_t last_end_ = 0;  // its size
-};
-
-}  // namespace
-
-void read_text_pieces(const std::vector<fs::path>& files_and_folders, const std::function<void(const TextPiece&)>& use,
-                      std::size_t piece_bytes) {
-  Pieces pieces(use, piece_bytes);
-  for (const fs::path& file : text_files(files_and_folders)) pieces.read(file);
-  std::string names;
-  for (const fs::path& p : files_and_folders) names += (names.empty() ? "" : ", ") + p.native();
-  require(pieces.total() > 0, "text: there is no text in ", names.empty() ? "an empty list of files" : names);
+// Whether a code point begins at i that no normalization joins to the one before.
+static bool begins_unit(std::string_view text, std::size_t i) {
+  if (byte_at(text, i) < 0x80) return true;
+  bool whole;
+  const std::size_t n = fitting(text, i, whole);
+  return whole && begins_normal_unit(code_point_at(text, i, n));
 }
-
-std::string read_text(const std::vector<fs::path>& files_and_folders) {
-  std::string text;
-  read_text_pieces(files_and_folders, [&](const TextPiece& piece) {
-    text += piece.text;
-    // A pipe may have no end. A token of one byte takes four.
-    if ((text.size() >> 20) != ((text.size() - piece.text.size()) >> 20))
-      check_memory("text: what was read so far, with its tokens,", 2 * static_cast<double>(text.size()));
-  });
-  return text;
-}
-
-std::string read_text(const fs::path& file_or_folder) { return read_text(std::vector<fs::path>{file_or_folder}); }
 
 std::size_t cut_text(std::string_view text, std::size_t least, std::size_t most) {
   const std::size_t line = text.substr(0, most).find('\n', least);
@@ -317,6 +209,9 @@ std::size_t cut_text(std::string_view text, std::size_t least, std::size_t most)
     if (text[i] == ' ' && text[i - 1] != ' ') return i;
   std::size_t i = most;
   while (i > 1 && (byte_at(text, i) & 0xC0) == 0x80) --i;
+  constexpr std::size_t kUnit = 256;  // bytes of a character with its marks
+  for (std::size_t k = i; k > std::max(least, i - std::min(i, kUnit)); --k)
+    if (begins_unit(text, k)) return k;
   return i;
 }
 

@@ -40,37 +40,81 @@ std::vector<std::string_view> split_words(std::string_view text);
 
 // Its lines, without the line feeds that end them and carriage returns before those.
 std::vector<std::string_view> split_lines(std::string_view text);
+// Lines without blank ones at the end.
+void drop_blank_end(std::vector<std::string_view>& lines);
 
 // Any bytes as a terminal may show them: control characters and what is not UTF-8 as \n, \t, \x1B.
 std::string printable(std::string_view bytes);
 
+// The same for messages: at most `most` characters of the text, and "..." for the rest.
+std::string excerpt(std::string_view bytes, std::size_t most = 80);
+
 // The files that are meant by files and folders: a folder stands for all regular files below it, sorted by path,
-// without hidden ones (a name that begins with a dot). Throws Error for a path that does not exist or cannot be read,
-// and for a folder without files.
+// without hidden ones (a name that begins with a dot). "-", which is standard input, is kept. Throws Error for a path
+// that does not exist or cannot be read, and for a folder without files.
 std::vector<std::filesystem::path> text_files(const std::vector<std::filesystem::path>& files_and_folders);
 
-// The text of all these files in order, each but the last ended by a line feed if it has none. A UTF-8 byte order mark
-// at the start of a file is dropped. Throws Error naming the file, and the byte offset where it is not UTF-8; and if
-// there is no text at all.
-std::string read_text(const std::vector<std::filesystem::path>& files_and_folders);
-std::string read_text(const std::filesystem::path& file_or_folder);
+// How the line ends of a file are read.
+enum class LineEnds {
+  lf,   // a carriage return and a line feed become a line feed; a carriage return alone is an Error
+  any,  // and a carriage return alone becomes a line feed
+  keep  // as they are
+};
 
-// A part of a text that is read from files, and where it begins. A line feed that is not in a file, between one and the
-// next, is a piece of its own at the end of the first.
+// What becomes of parts of a file that are not UTF-8.
+enum class InvalidUtf8 {
+  refuse,   // Error: file, offset, line, and what the file seems to be
+  replace,  // each becomes U+FFFD
+  skip      // lines that have one are left out
+};
+
+// What a reader changed.
+struct TextReport {
+  std::size_t replaced = 0, skipped = 0;  // parts that are not UTF-8; lines, or pairs and rows, that have one
+  std::string first = {};                 // where the first one is: "line 3 of a.txt"
+  // "2 lines were left out, as they are not UTF-8 (the first: line 3 of a.txt)"; empty if nothing was changed.
+  std::string text() const;
+  void count(std::size_t& which, const std::string& where) {
+    if (which++ == 0 && first.empty()) first = where;
+  }
+};
+
+struct ReadTextOptions {
+  LineEnds line_ends = LineEnds::lf;
+  InvalidUtf8 invalid = InvalidUtf8::refuse;
+  bool may_be_empty = false;     // an empty text is no Error
+  TextReport* report = nullptr;  // is added to
+};
+
+// The text of all these files in order, each but the last ended by a line feed if it has none; "-" is standard input.
+// A UTF-8 byte order mark at the start of a file is dropped; U+FEFF elsewhere is kept. Only line feeds and, by the
+// options, carriage returns end lines: U+0085, U+2028 and U+2029 do not. Throws Error naming the file, and the byte
+// offset where it is not UTF-8; for UTF-16, UTF-32 and compressed files, whatever the options; and if there is no text.
+std::string read_text(const std::vector<std::filesystem::path>& files_and_folders, const ReadTextOptions& o = {});
+std::string read_text(const std::filesystem::path& file_or_folder, const ReadTextOptions& o = {});
+
+// A part of a text that is read from files, and where it begins: its bytes are those of the file from there on, but
+// that a line end or U+FFFD may stand for others as a piece of its own. A line feed that is not in a file, between one
+// and the next, is such a piece at the end of the first.
 struct TextPiece {
   std::string_view text;
   const std::filesystem::path& file;
   std::size_t offset;  // of its first byte in the file
 };
 
-// The same text in pieces of about piece_bytes, for what does not fit into memory: each ends with a line feed, or at
-// least with a whole code point, or with the text.
+// The same text in pieces of at most about piece_bytes, for what does not fit into memory: each ends with a whole code
+// point, and with a line feed where a line is short enough.
 void read_text_pieces(const std::vector<std::filesystem::path>& files_and_folders,
-                      const std::function<void(const TextPiece&)>& use, std::size_t piece_bytes = std::size_t{1} << 20);
+                      const std::function<void(const TextPiece&)>& use, const ReadTextOptions& o = {},
+                      std::size_t piece_bytes = std::size_t{1} << 20);
+
+// A file as messages name it: its path, or "standard input".
+std::string shown_file(const std::filesystem::path& file);
 
 // Where a text may be cut so that the parts can be used on their own: after the first line feed behind `least` bytes;
-// if there is none within `most` bytes, before the last space there, or else between two code points. 0: that depends
-// on what follows the text. A function of the bytes alone, however they were read.
+// if there is none within `most` bytes, before the last space there, or else between two characters (code points, and
+// marks that belong to them). 0: that depends on what follows the text. A function of the bytes alone, however they
+// were read.
 std::size_t cut_text(std::string_view text, std::size_t least, std::size_t most);
 
 }  // namespace heed

@@ -2,33 +2,51 @@
 #include <algorithm>
 #include <heed/core/check.hpp>
 #include <heed/data/detail/content_hash.hpp>
+#include <heed/data/detail/text_reader.hpp>
 #include <heed/data/samples.hpp>
-#include <heed/data/text.hpp>
 
 namespace heed {
 
-std::vector<TextPair> read_text_pairs(const std::filesystem::path& source, const std::filesystem::path& target) {
-  const std::string source_text = read_text(source), target_text = read_text(target);
+namespace {
+
+// Adds a pair unless a side is not UTF-8, which readers hand on only where such lines are left out.
+void add_pair(std::vector<TextPair>& pairs, std::string_view source, std::string_view target, std::size_t line,
+              const std::string& files, const ReadTextOptions& o) {
+  if (!find_invalid_utf8(source) && !find_invalid_utf8(target))
+    pairs.push_back({std::string(source), std::string(target), static_cast<Index>(line)});
+  else if (o.report != nullptr)
+    o.report->count(o.report->skipped, "line " + std::to_string(line) + " of " + files);
+}
+
+}  // namespace
+
+std::vector<TextPair> read_text_pairs(const std::filesystem::path& source, const std::filesystem::path& target,
+                                      const ReadTextOptions& o) {
+  const std::string source_text = detail::read_rows(source, o), target_text = detail::read_rows(target, o);
   const auto sources = split_lines(source_text), targets = split_lines(target_text);
   const bool more = sources.size() > targets.size();
   const std::size_t both = std::min(sources.size(), targets.size());
-  require(sources.size() == targets.size(), "text pairs: line ", both + 1, " of ", (more ? source : target).string(),
-          " has no partner, as ", (more ? target : source).string(), " has ", both,
+  require(sources.size() == targets.size(), "text pairs: line ", both + 1, " of ", shown_file(more ? source : target),
+          " has no partner, as ", shown_file(more ? target : source), " has ", both,
           " lines; the files must have the same number");
   std::vector<TextPair> pairs;
-  for (std::size_t i = 0; i < both; ++i) pairs.push_back({std::string(sources[i]), std::string(targets[i])});
+  const std::string files = shown_file(source) + " and " + shown_file(target);
+  for (std::size_t i = 0; i < both; ++i) add_pair(pairs, sources[i], targets[i], i + 1, files, o);
   return pairs;
 }
 
-std::vector<TextPair> read_text_pairs(const std::filesystem::path& tab_separated) {
+std::vector<TextPair> read_text_pairs(const std::filesystem::path& tab_separated, const ReadTextOptions& o) {
   std::vector<TextPair> pairs;
-  const std::string text = read_text(tab_separated);
-  for (const std::string_view line : split_lines(text)) {
+  const std::string text = detail::read_rows(tab_separated, o), file = shown_file(tab_separated);
+  auto lines = split_lines(text);
+  drop_blank_end(lines);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const std::string_view line = lines[i];
     const std::size_t tab = line.find('\t');
-    require(tab != line.npos && line.find('\t', tab + 1) == line.npos, "text pairs: ", tab_separated.string(),
-            ", line ", pairs.size() + 1, " has ", std::count(line.begin(), line.end(), '\t'),
-            " tabs; it must have one, between source and target");
-    pairs.push_back({std::string(line.substr(0, tab)), std::string(line.substr(tab + 1))});
+    require(tab != line.npos && line.find('\t', tab + 1) == line.npos, "text pairs: ", file, ", line ", i + 1, " has ",
+            std::count(line.begin(), line.end(), '\t'),
+            " tabs; it must have one, between source and target: ", excerpt(line));
+    add_pair(pairs, line.substr(0, tab), line.substr(tab + 1), i + 1, file, o);
   }
   return pairs;
 }
@@ -40,12 +58,35 @@ TextMarks text_marks(const Tokenizer& tokenizer) {
   return {behind, behind + 1, behind + 2};
 }
 
+namespace {
+
+// The tokens of a side; an Error names it and its place.
+Tokens encoded(const Tokenizer& tokenizer, const std::string& text, const char* side, const std::string& where) {
+  try {
+    return tokenizer.encode(text);
+  } catch (const EncodeError& e) {
+    throw e.at(e.offset(), std::string(side) + " of " + where);
+  }
+}
+
+std::string shown_pair(Index number, const std::string& files) {
+  if (number < 0) return "pair " + std::to_string(-number);
+  return "line " + std::to_string(number) + (files.empty() ? "" : " of " + files);
+}
+
+}  // namespace
+
 TextPairs::TextPairs(const std::vector<TextPair>& pairs, const Tokenizer& source, const Tokenizer& target,
                      const TextPairOptions& options)
-    : source_(text_marks(source)), target_(text_marks(target)) {
+    : source_(text_marks(source)), target_(text_marks(target)), files_(options.files) {
   require(options.longest >= 0, "text pairs: longest is ", options.longest, "; it must be 0 (any) or more");
   for (std::size_t i = 0; i < pairs.size(); ++i) {
-    Tokens from = source.encode(pairs[i].source), to = target.encode(pairs[i].target);
+    const Index number = pairs[i].line > 0 ? pairs[i].line : -static_cast<Index>(i + 1);
+    const std::string where = shown_pair(number, files_);
+    Tokens from = encoded(source, pairs[i].source, "the source", where),
+           to = encoded(target, pairs[i].target, "the target", where);
+    TokenCounts sources_seen, targets_seen;
+    sources_seen.add(source, from), targets_seen.add(target, to);
     const bool empty_source = from.empty();
     if (options.source_end) from.push_back(source_.end);
     to.insert(to.begin(), begin());
@@ -53,7 +94,7 @@ TextPairs::TextPairs(const std::vector<TextPair>& pairs, const Tokenizer& source
     const auto sources = static_cast<Index>(from.size()), targets = static_cast<Index>(to.size()) - 1;
     const bool empty = empty_source || targets == 1;
     const bool longer = options.longest > 0 && std::max(sources, targets) > options.longest;
-    require(options.skip || !(empty || longer), "text pairs: pair ", i + 1, " has ", sources, " tokens of source and ",
+    require(options.skip || !(empty || longer), "text pairs: ", where, " has ", sources, " tokens of source and ",
             targets - 1, " of target; there must be one or more",
             longer ? ", and with one more of target at most " + std::to_string(options.longest) : "",
             "; or skip such pairs");
@@ -61,11 +102,15 @@ TextPairs::TextPairs(const std::vector<TextPair>& pairs, const Tokenizer& source
       ++skipped_;
       continue;
     }
+    source_counts_ += sources_seen, target_counts_ += targets_seen;
+    numbers_.push_back(number);
     sources_.push_back(std::move(from));
     targets_.push_back(std::move(to));
   }
   require(size() > 0, "text pairs: of ", pairs.size(), " pairs ", skipped_, " were skipped; one or more must be left");
 }
+
+std::string TextPairs::where(Index i) const { return shown_pair(numbers_.at(static_cast<std::size_t>(i)), files_); }
 
 Sample TextPairs::sample(Index i) const {
   require(i >= 0 && i < size(), "text pairs: sample ", i, " was asked for; there are ", size());

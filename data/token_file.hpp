@@ -53,7 +53,8 @@ class TokenWriter {
 // number of tokens. An EncodeError counts from the start of the file that it names. `watch` is called now and then with
 // the bytes of text that were read; what it throws ends the work and leaves nothing behind.
 Index write_tokens(const std::filesystem::path& to, const std::vector<std::filesystem::path>& files_and_folders,
-                   const Tokenizer& tokenizer, const std::function<void(std::uintmax_t)>& watch = {});
+                   const Tokenizer& tokenizer, const std::function<void(std::uintmax_t)>& watch = {},
+                   const ReadTextOptions& reading = {});
 
 // Tokens to read: a vector, a file, or a part of one of them. Copies are cheap and share what they read.
 class TokenSource {

@@ -1,6 +1,7 @@
 // Writing of token files.
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <heed/data/detail/disk.hpp>
 #include <heed/data/detail/token_header.hpp>
 #include <heed/data/text.hpp>
@@ -72,42 +73,48 @@ namespace {
 class Places {
  public:
   void add(const TextPiece& piece) {
-    const bool goes_on = !files_.empty() && files_.back().file == piece.file &&
-                         files_.back().offset + (size_ - files_.back().begin) == piece.offset;
-    if (!goes_on) files_.push_back({size_, piece.offset, piece.file});
+    // The encoder is behind the reader by less than this.
+    constexpr std::size_t kBehind = std::size_t{1} << 22;
+    while (parts_.size() > 1 && parts_[1].begin + kBehind < size_) parts_.pop_front();
+    if (files_.empty() || files_.back().native() != piece.file.native()) files_.push_back(piece.file);
+    const bool goes_on = !parts_.empty() && parts_.back().file == files_.size() - 1 &&
+                         parts_.back().offset + (size_ - parts_.back().begin) == piece.offset;
+    if (!goes_on) parts_.push_back({size_, piece.offset, files_.size() - 1});
     size_ += piece.text.size();
   }
   std::uintmax_t size() const { return size_; }
   EncodeError locate(const EncodeError& e) const {
     const auto after =
-        std::find_if(files_.begin() + 1, files_.end(), [&](const File& f) { return f.begin > e.offset(); });
-    const File& f = after[-1];
-    return e.at(f.offset + (e.offset() - f.begin), f.file.native());
+        std::find_if(parts_.begin() + 1, parts_.end(), [&](const Part& p) { return p.begin > e.offset(); });
+    const Part& p = after[-1];
+    return e.at(p.offset + (e.offset() - p.begin), shown_file(files_[p.file]));
   }
 
  private:
-  struct File {
+  struct Part {
     std::size_t begin, offset;  // of its text in the whole, and in the file
-    fs::path file;
+    std::size_t file;           // of files_
   };
-  std::vector<File> files_;
+  std::vector<fs::path> files_;
+  std::deque<Part> parts_;
   std::size_t size_ = 0;
 };
 
 }  // namespace
 
 Index write_tokens(const fs::path& to, const std::vector<fs::path>& files_and_folders, const Tokenizer& tokenizer,
-                   const std::function<void(std::uintmax_t)>& watch) {
+                   const std::function<void(std::uintmax_t)>& watch, const ReadTextOptions& reading) {
   const std::vector<fs::path> files = text_files(files_and_folders);  // before ours is among them
   TokenWriter writer(to, tokenizer);
   StreamEncoder encoder(tokenizer, [&](std::span<const std::int32_t> ids) { writer.append(ids); });
   Places places;
   try {
-    read_text_pieces(files, [&](const TextPiece& piece) {
+    const auto use = [&](const TextPiece& piece) {
       places.add(piece);
       encoder.feed(piece.text);
       if (watch) watch(places.size());
-    });
+    };
+    read_text_pieces(files, use, reading);
     encoder.finish();
   } catch (const EncodeError& e) {
     throw places.locate(e);

@@ -1,3 +1,4 @@
+// Tokenizers of bytes and of characters, tokenizers as JSON, and texts encoded and decoded in parts.
 #include <xxhash.h>
 
 #include <algorithm>
@@ -57,7 +58,15 @@ std::string Tokenizer::to_json() const {
     json["state_base64"] = to_base64(bytes);
   else
     json["state"] = bytes;
+  if (unicode() != UnicodeForm::none) json["unicode"] = name_of(unicode());
   return json.dump();
+}
+
+static UnicodeForm stored_form(const Json& json) {
+  if (!json.contains("unicode")) return UnicodeForm::none;
+  const auto form = json["unicode"].is_string() ? unicode_form_named(json["unicode"].get<std::string>()) : std::nullopt;
+  require(form.has_value(), "tokenizer: the stored tokenizer is damaged: its Unicode form must be nfc, nfkc or none");
+  return *form;
 }
 
 Tokenizer Tokenizer::from_json(std::string_view text) {
@@ -68,26 +77,54 @@ Tokenizer Tokenizer::from_json(std::string_view text) {
   const auto kind = json["kind"].get<std::string>();
   const std::string state =
       has_text("state") ? json["state"].get<std::string>() : from_base64(json["state_base64"].get<std::string>());
-  if (kind == "byte") return ByteTokenizer();
+  const UnicodeForm form = stored_form(json);
+  if (kind == "byte") return ByteTokenizer(form);
   if (kind == "char") {
-    CharTokenizer tokenizer(state);
+    CharTokenizer tokenizer(state, form);
     require(tokenizer.state() == state,
             "tokenizer: the stored characters are damaged: they must be in order, each there once");
     return tokenizer;
   }
-  if (kind == "word") return WordTokenizer::from_state(state);
-  if (kind == "sentencepiece") return SentencePieceTokenizer::from_state(state);
-  fail("tokenizer: the stored tokenizer is of the kind \"", printable(kind),
+  if (kind == "word") return WordTokenizer::from_state(state, form);
+  if (kind == "sentencepiece") {
+    const auto tokenizer = SentencePieceTokenizer::from_state(state);
+    require(tokenizer.unicode() == form, "tokenizer: the stored tokenizer is damaged: its form is ", name_of(form),
+            " and that of its model is ", name_of(tokenizer.unicode()), "; they must be the same");
+    return tokenizer;
+  }
+  fail("tokenizer: the stored tokenizer is of the kind \"", excerpt(kind),
        "\"; only byte, char, word and sentencepiece can be made again here");
 }
 
 std::uint64_t Tokenizer::hash() const {
   std::string all = kind();
   (all += "\n") += state();
+  if (unicode() != UnicodeForm::none) (all += "\n") += name_of(unicode());
   return XXH64(all.data(), all.size(), 0);
 }
 
-Tokens ByteTokenizer::encode(std::string_view text) const {
+void TokenCounts::add(const Tokenizer& tokenizer, std::span<const std::int32_t> ids) {
+  const auto unk = tokenizer.special("<unk>");
+  tokens += static_cast<Index>(ids.size());
+  for (const std::int32_t id : ids) unknown += unk == id ? 1 : 0, bytes += tokenizer.is_byte(id) ? 1 : 0;
+}
+
+TokenCounts& TokenCounts::operator+=(const TokenCounts& other) {
+  tokens += other.tokens, unknown += other.unknown, bytes += other.bytes;
+  return *this;
+}
+
+std::string TokenCounts::text() const {
+  const auto said = [&](Index n, const char* what) {
+    return std::to_string(n) + " of " + std::to_string(tokens) + " tokens were " + what;
+  };
+  std::string all = unknown > 0 ? said(unknown, "unknown to the model") : "";
+  if (bytes > 0) all += (all.empty() ? "" : ", ") + said(bytes, "byte pieces");
+  return all;
+}
+
+Tokens ByteTokenizer::encode(std::string_view given) const {
+  const std::string text = normalized(given, unicode_);
   Tokens ids(text.size());
   std::transform(text.begin(), text.end(), ids.begin(), [](char c) { return static_cast<unsigned char>(c); });
   return ids;
@@ -122,56 +159,74 @@ class Characters {
   std::vector<bool> seen_ = std::vector<bool>(0x110000);
 };
 
-std::vector<char32_t> characters_of(std::string_view text) {
+std::vector<char32_t> characters_of(std::string_view text, UnicodeForm unicode) {
   if (const auto bad = find_invalid_utf8(text))
     fail("char tokenizer: the text to learn the characters from is not UTF-8 at byte offset ", *bad);
   Characters characters;
   while (const std::size_t n = cut_text(text, 1 << 16, 1 << 20)) {  // in parts: as code points it is larger
-    characters.add(text.substr(0, n));
+    characters.add(normalized(text.substr(0, n), unicode));
     text.remove_prefix(n);
   }
-  characters.add(text);
+  characters.add(normalized(text, unicode));
   return characters.sorted();
 }
 
 }  // namespace
 
-CharTokenizer::CharTokenizer(std::vector<char32_t> characters) : characters_(std::move(characters)) {
+CharTokenizer::CharTokenizer(std::vector<char32_t> characters, UnicodeForm unicode)
+    : characters_(std::move(characters)), unicode_(unicode) {
   require(!characters_.empty(), "char tokenizer: the text to learn the characters from is empty");
   ascii_.fill(-1);
   for (std::size_t i = 0; i < characters_.size() && characters_[i] < 128; ++i)
     ascii_[characters_[i]] = static_cast<std::int32_t>(i);
 }
 
-CharTokenizer::CharTokenizer(std::string_view text) : CharTokenizer(characters_of(text)) {}
+CharTokenizer::CharTokenizer(std::string_view text, UnicodeForm unicode)
+    : CharTokenizer(characters_of(text, unicode), unicode) {}
 
-CharTokenizer CharTokenizer::train(const std::vector<std::filesystem::path>& files_and_folders) {
+CharTokenizer CharTokenizer::train(const std::vector<std::filesystem::path>& files_and_folders, UnicodeForm unicode,
+                                   const ReadTextOptions& reading) {
   Characters characters;
-  read_text_pieces(files_and_folders, [&](const TextPiece& piece) { characters.add(piece.text); });
-  return CharTokenizer(characters.sorted());
+  std::string rest;  // a character may go on in the next piece
+  read_text_pieces(
+      files_and_folders,
+      [&](const TextPiece& piece) {
+        rest += piece.text;
+        while (const std::size_t n = cut_text(rest, 1 << 16, 1 << 20)) {
+          characters.add(normalized(std::string_view(rest).substr(0, n), unicode));
+          rest.erase(0, n);
+        }
+      },
+      reading);
+  characters.add(normalized(rest, unicode));
+  return CharTokenizer(characters.sorted(), unicode);
 }
 
-Tokens CharTokenizer::encode(std::string_view text) const {
-  if (const auto bad = find_invalid_utf8(text)) {  // as an EncodeError, whose place may be one in a larger text
+std::int32_t CharTokenizer::id_of(char32_t c) const {
+  if (c < 128) return ascii_[c];
+  const auto it = std::lower_bound(characters_.begin(), characters_.end(), c);
+  return it != characters_.end() && *it == c ? static_cast<std::int32_t>(it - characters_.begin()) : -1;
+}
+
+Tokens CharTokenizer::encode(std::string_view given) const {
+  if (const auto bad = find_invalid_utf8(given)) {  // as an EncodeError, whose place may be one in a larger text
     char byte[8];
-    std::snprintf(byte, sizeof byte, "0x%02X", static_cast<unsigned>(static_cast<unsigned char>(text[*bad])));
+    std::snprintf(byte, sizeof byte, "0x%02X", static_cast<unsigned>(static_cast<unsigned char>(given[*bad])));
     throw EncodeError(std::string("char tokenizer: the byte ") + byte, *bad, "does not belong to UTF-8 text");
   }
-  const std::vector<char32_t> code_points = decode_utf8(text);
+  const std::vector<char32_t> code_points = decode_utf8(normalized(given, unicode_));
   Tokens ids;
   ids.reserve(code_points.size());
   std::size_t offset = 0;  // in bytes
   for (char32_t c : code_points) {
-    std::int32_t id = -1;
-    if (c < 128) {
-      id = ascii_[c];
-    } else if (const auto it = std::lower_bound(characters_.begin(), characters_.end(), c);
-               it != characters_.end() && *it == c) {
-      id = static_cast<std::int32_t>(it - characters_.begin());
+    const std::int32_t id = id_of(c);
+    if (id < 0) {
+      const bool other_form = unicode_ == UnicodeForm::none && normalized(given, UnicodeForm::nfc) != given;
+      throw EncodeError("char tokenizer: the character " + show_character(c),
+                        offset_before_normalizing(given, unicode_, offset),
+                        "is not among the " + std::to_string(characters_.size()) + " characters of the training text" +
+                            (other_form ? "; the text is not in the Unicode form NFC" : ""));
     }
-    if (id < 0)
-      throw EncodeError("char tokenizer: the character " + show_character(c), offset,
-                        "is not among the " + std::to_string(characters_.size()) + " characters of the training text");
     ids.push_back(id);
     offset += c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
   }
@@ -194,18 +249,22 @@ std::string tokenizer_name_error(const std::string& name) {
   return "\"" + name + "\" is no tokenizer; it must be byte, char or a SentencePiece FILE.model";
 }
 
-static Tokenizer fixed_tokenizer(const std::string& name) {
-  if (name == "byte") return ByteTokenizer();
+static Tokenizer fixed_tokenizer(const std::string& name, std::optional<UnicodeForm> unicode) {
+  if (name == "byte") return ByteTokenizer(unicode.value_or(UnicodeForm::none));
   if (const std::string error = tokenizer_name_error(name); !error.empty()) fail("tokenizer: ", error);
-  return SentencePieceTokenizer::load(name);
+  const auto loaded = SentencePieceTokenizer::load(name);
+  return loaded.with_unicode(unicode.value_or(loaded.unicode()));
 }
 
-Tokenizer make_tokenizer(const std::string& name, std::string_view text) {
-  return name == "char" ? Tokenizer(CharTokenizer(text)) : fixed_tokenizer(name);
+Tokenizer make_tokenizer(const std::string& name, std::string_view text, std::optional<UnicodeForm> unicode) {
+  if (name == "char") return CharTokenizer(text, unicode.value_or(UnicodeForm::none));
+  return fixed_tokenizer(name, unicode);
 }
 
-Tokenizer make_tokenizer(const std::string& name, const std::vector<std::filesystem::path>& files_and_folders) {
-  return name == "char" ? Tokenizer(CharTokenizer::train(files_and_folders)) : fixed_tokenizer(name);
+Tokenizer make_tokenizer(const std::string& name, const std::vector<std::filesystem::path>& files_and_folders,
+                         std::optional<UnicodeForm> unicode, const ReadTextOptions& reading) {
+  if (name == "char") return CharTokenizer::train(files_and_folders, unicode.value_or(UnicodeForm::none), reading);
+  return fixed_tokenizer(name, unicode);
 }
 
 EncodeError::EncodeError(std::string subject, std::size_t offset, std::string reason, const std::string& file)

@@ -11,6 +11,8 @@
 //   Tokens encode_next(std::string_view text) const;  // text that goes on after other text
 //
 //   std::optional<std::int32_t> special(std::string_view name) const;  // the token "<pad>", "<unk>", "<s>" or "</s>"
+//   UnicodeForm unicode() const;            // the form that encode() brings text into
+//   bool is_byte(std::int32_t id) const;    // whether the token is a byte of a character that has no token
 //
 // Example:
 //
@@ -25,6 +27,8 @@
 #include <functional>
 #include <heed/core/check.hpp>
 #include <heed/core/dtype.hpp>
+#include <heed/data/text.hpp>
+#include <heed/data/unicode.hpp>
 #include <memory>
 #include <optional>
 #include <span>
@@ -76,13 +80,16 @@ class Tokenizer {
   // The token of padding, of what it does not know, of the beginning and of the end of a text, by these names: "<pad>",
   // "<unk>", "<s>", "</s>". Nothing where it has none.
   std::optional<std::int32_t> special(std::string_view name) const { return held_->special(name); }
+  // The form that encode() brings text into. What encode() and then decode() give is text in this form.
+  UnicodeForm unicode() const { return held_->unicode(); }
+  bool is_byte(std::int32_t id) const { return held_->is_byte(id); }
 
   // JSON that checkpoints and from_json keep: {"kind": ..., "state": ...}, or "state_base64" for bytes that are not
-  // UTF-8.
+  // UTF-8; and "unicode": "nfc" or "nfkc" where the tokenizer has a form.
   std::string to_json() const;
   // Makes a byte, char, word or sentencepiece tokenizer again. Throws Error for damaged JSON and for another kind.
   static Tokenizer from_json(std::string_view json);
-  // Tells tokenizers apart in token files: a hash (XXH64) of kind and state.
+  // Tells tokenizers apart in token files: a hash (XXH64) of kind, state and form.
   std::uint64_t hash() const;
 
  private:
@@ -95,6 +102,8 @@ class Tokenizer {
     virtual std::string kind() const = 0;
     virtual std::string state() const = 0;
     virtual std::optional<std::int32_t> special(std::string_view name) const = 0;
+    virtual UnicodeForm unicode() const = 0;
+    virtual bool is_byte(std::int32_t id) const = 0;
   };
   template <class T>
   struct Held final : Face {
@@ -117,28 +126,57 @@ class Tokenizer {
       else
         return {};
     }
+    UnicodeForm unicode() const override {
+      if constexpr (requires { value.unicode(); })
+        return value.unicode();
+      else
+        return UnicodeForm::none;
+    }
+    bool is_byte(std::int32_t id) const override {
+      if constexpr (requires { value.is_byte(id); })
+        return value.is_byte(id);
+      else
+        return false;
+    }
     T value;
   };
 
   std::shared_ptr<const Face> held_;
 };
 
-// 256 tokens, the bytes. Expresses any text.
+// How many tokens of a text are unknown to the tokenizer ("<unk>"), or bytes of characters that have no token.
+struct TokenCounts {
+  Index tokens = 0, unknown = 0, bytes = 0;
+  void add(const Tokenizer& tokenizer, std::span<const std::int32_t> ids);
+  TokenCounts& operator+=(const TokenCounts& other);
+  // "3 of 120 tokens were unknown to the model", the same of "byte pieces", or both; empty if there are none.
+  std::string text() const;
+};
+
+// 256 tokens, the bytes. Expresses any text. With a form, bytes that are not UTF-8 are kept as they are.
 class ByteTokenizer {
  public:
+  explicit ByteTokenizer(UnicodeForm unicode = UnicodeForm::none) : unicode_(unicode) {}
   Tokens encode(std::string_view text) const;
   std::string decode(std::span<const std::int32_t> ids) const;
   Index vocabulary_size() const { return 256; }
   std::string kind() const { return "byte"; }
   std::string state() const { return {}; }
+  UnicodeForm unicode() const { return unicode_; }
+
+ private:
+  UnicodeForm unicode_;
 };
 
-// The sorted code points of a text, as nanoGPT's. A character that the text lacks is an Error naming it and its offset.
+// The sorted code points of a text, as nanoGPT's. A character that the text lacks is an Error naming it and its offset:
+// text in another form than the training text is refused, so that no form is the default.
 class CharTokenizer {
  public:
-  explicit CharTokenizer(std::string_view text);  // learns the characters of a text; Error if it is empty or not UTF-8
+  // Learns the characters of a text in a form; Error if it is empty or not UTF-8.
+  explicit CharTokenizer(std::string_view text, UnicodeForm unicode = UnicodeForm::none);
   // The same of files, read in pieces. Throws Error as read_text.
-  static CharTokenizer train(const std::vector<std::filesystem::path>& files_and_folders);
+  static CharTokenizer train(const std::vector<std::filesystem::path>& files_and_folders,
+                             UnicodeForm unicode = UnicodeForm::none, const ReadTextOptions& reading = {});
 
   // EncodeError for a character that was not learned, and for what is not UTF-8.
   Tokens encode(std::string_view text) const;
@@ -146,16 +184,21 @@ class CharTokenizer {
   Index vocabulary_size() const { return static_cast<Index>(characters_.size()); }
   std::string kind() const { return "char"; }
   std::string state() const;  // the characters in order
+  UnicodeForm unicode() const { return unicode_; }
 
  private:
-  explicit CharTokenizer(std::vector<char32_t> characters);
+  CharTokenizer(std::vector<char32_t> characters, UnicodeForm unicode);
   std::vector<char32_t> characters_;       // sorted
   std::array<std::int32_t, 128> ascii_{};  // their tokens; -1: none
+  UnicodeForm unicode_;
+
+  std::int32_t id_of(char32_t c) const;  // -1: none
 };
 
 struct WordOptions {
   Index vocabulary = 0;     // the most words, the commonest; 0: all
   Index min_frequency = 1;  // words that are there less often are unknown
+  UnicodeForm unicode = UnicodeForm::nfc;
 };
 
 // Words between white space, of texts that are tokenised already. <pad>, <unk>, <s> and </s> are 0 to 3, and then come
@@ -167,8 +210,9 @@ class WordTokenizer {
   // Learns the words of a text, or of files. Error where none is left; as read_text.
   explicit WordTokenizer(std::string_view text, const WordOptions& options = {});
   static WordTokenizer train(const std::vector<std::filesystem::path>& files_and_folders,
-                             const WordOptions& options = {});
-  static WordTokenizer from_state(std::string_view words);  // Error where two are the same, or one is empty
+                             const WordOptions& options = {}, const ReadTextOptions& reading = {});
+  // Error where two are the same, or one is empty.
+  static WordTokenizer from_state(std::string_view words, UnicodeForm unicode = UnicodeForm::none);
 
   Tokens encode(std::string_view text) const;  // another word is <unk>
   // With spaces between; without <pad>, <s> and </s>.
@@ -178,9 +222,11 @@ class WordTokenizer {
   std::string state() const;  // the words, a line each
   std::optional<std::int32_t> special(std::string_view name) const;
   const std::string& word(std::int32_t id) const;  // "<s>" of 2. Error for an id out of range
+  UnicodeForm unicode() const { return unicode_; }
 
  private:
-  WordTokenizer() = default;
+  explicit WordTokenizer(UnicodeForm unicode) : unicode_(unicode) {}
+  UnicodeForm unicode_;
   std::vector<std::string> words_;
   std::unordered_map<std::string, std::int32_t> ids_;
 
@@ -195,17 +241,19 @@ struct SentencePieceOptions {
   bool word_begins = false;
   // Of files with more bytes than this, train() learns from lines that are chosen all over them, at most so many bytes.
   Index sample = Index{64} << 20;
+  UnicodeForm unicode = UnicodeForm::nfc;  // SentencePiece's own normalizer is left out
 };
 
-// Pieces of words by SentencePiece (Kudo and Richardson 2018): loads any model of it, or learns one from text.
+// Pieces of words by SentencePiece (Kudo and Richardson 2018): loads any model of it, or learns one from text. The form
+// is a field of the model of heed's own, which other programs skip: they must bring text into the form themselves.
 class SentencePieceTokenizer {
  public:
   // Reads FILE.model. Throws Error if it is missing or not a model.
   static SentencePieceTokenizer load(const std::filesystem::path& file);
   static SentencePieceTokenizer from_state(std::string_view serialized_model);
-  // Learns a model that gives every text back exactly: no normalisation, no added spaces, unknown characters as bytes.
+  // Learns a model that gives every text in its form back exactly: no added spaces, unknown characters as bytes.
   static SentencePieceTokenizer train(const std::vector<std::filesystem::path>& files_and_folders,
-                                      const SentencePieceOptions& options = {});
+                                      const SentencePieceOptions& options = {}, const ReadTextOptions& reading = {});
   static SentencePieceTokenizer train_on_text(std::string_view text, const SentencePieceOptions& options = {});
 
   Tokens encode(std::string_view text) const;
@@ -219,6 +267,9 @@ class SentencePieceTokenizer {
   void save(const std::filesystem::path& file) const;
   std::string piece(std::int32_t id) const;
   std::optional<std::int32_t> special(std::string_view name) const;  // models learned here have all but <pad>
+  UnicodeForm unicode() const;
+  SentencePieceTokenizer with_unicode(UnicodeForm unicode) const;  // the same model, with another form
+  bool is_byte(std::int32_t id) const;
 
  private:
   struct Model;
@@ -229,9 +280,11 @@ class SentencePieceTokenizer {
 // What is wrong with a name for make_tokenizer; empty if nothing is.
 std::string tokenizer_name_error(const std::string& name);
 
-// What the flag --tokenizer means: byte, char (of the text, or of the files), or a SentencePiece FILE.model.
-Tokenizer make_tokenizer(const std::string& name, std::string_view text);
-Tokenizer make_tokenizer(const std::string& name, const std::vector<std::filesystem::path>& files_and_folders);
+// What the flag --tokenizer means: byte, char (of the text, or of the files), or a SentencePiece FILE.model. Without a
+// form, FILE.model keeps its own, and the others have none.
+Tokenizer make_tokenizer(const std::string& name, std::string_view text, std::optional<UnicodeForm> unicode = {});
+Tokenizer make_tokenizer(const std::string& name, const std::vector<std::filesystem::path>& files_and_folders,
+                         std::optional<UnicodeForm> unicode = {}, const ReadTextOptions& reading = {});
 
 // The tokens of a text that comes in pieces, for one that does not fit into memory. It is encoded in parts of 4 kB or
 // more, cut after line feeds or, in long lines, before spaces, wherever the pieces end: so the tokens are a function of

@@ -34,34 +34,35 @@ std::vector<std::string> chosen(const Counts& counts, const WordOptions& o) {
 
 }  // namespace
 
-WordTokenizer::WordTokenizer(std::string_view text, const WordOptions& options) {
+WordTokenizer::WordTokenizer(std::string_view text, const WordOptions& options) : WordTokenizer(options.unicode) {
   Counts counts;
-  count_words(text, counts);
+  count_words(normalized(text, unicode_), counts);
   for (std::string& word : chosen(counts, options)) add(std::move(word));
 }
 
 WordTokenizer WordTokenizer::train(const std::vector<std::filesystem::path>& files_and_folders,
-                                   const WordOptions& options) {
+                                   const WordOptions& options, const ReadTextOptions& reading) {
   Counts counts;
   std::string rest;  // a word may go on in the next piece
-  read_text_pieces(files_and_folders, [&](const TextPiece& piece) {
+  const auto use = [&](const TextPiece& piece) {
     rest += piece.text;
     const std::size_t end = rest.find_last_of(kWhiteSpace);
     if (end == rest.npos) return;
-    count_words(std::string_view(rest).substr(0, end), counts);
+    count_words(normalized(std::string_view(rest).substr(0, end), options.unicode), counts);
     rest.erase(0, end);
-  });
-  count_words(rest, counts);
-  WordTokenizer tokenizer;
+  };
+  read_text_pieces(files_and_folders, use, reading);
+  count_words(normalized(rest, options.unicode), counts);
+  WordTokenizer tokenizer(options.unicode);
   for (std::string& word : chosen(counts, options)) tokenizer.add(std::move(word));
   return tokenizer;
 }
 
-WordTokenizer WordTokenizer::from_state(std::string_view words) {
-  WordTokenizer tokenizer;
+WordTokenizer WordTokenizer::from_state(std::string_view words, UnicodeForm unicode) {
+  WordTokenizer tokenizer(unicode);
   for (const std::string_view word : split_lines(words)) {
     require(!word.empty() && word.find_first_of(kWhiteSpace) == word.npos,
-            "word tokenizer: the stored words are damaged: «", printable(word), "» is no word");
+            "word tokenizer: the stored words are damaged: «", excerpt(word), "» is no word");
     tokenizer.add(std::string(word));
   }
   require(!tokenizer.words_.empty(), "word tokenizer: the stored words are damaged: there are none");
@@ -70,12 +71,13 @@ WordTokenizer WordTokenizer::from_state(std::string_view words) {
 
 void WordTokenizer::add(std::string word) {
   const auto id = static_cast<std::int32_t>(4 + words_.size());
-  require(ids_.emplace(word, id).second, "word tokenizer: the stored words are damaged: «", printable(word),
+  require(ids_.emplace(word, id).second, "word tokenizer: the stored words are damaged: «", excerpt(word),
           "» is there twice");
   words_.push_back(std::move(word));
 }
 
-Tokens WordTokenizer::encode(std::string_view text) const {
+Tokens WordTokenizer::encode(std::string_view given) const {
+  const std::string text = normalized(given, unicode_);
   Tokens ids;
   for (const std::string_view word : split_words(text)) {
     const auto found = ids_.find(std::string(word));

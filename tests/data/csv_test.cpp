@@ -32,6 +32,15 @@ TEST_CASE("csv: numbers, classes and texts of columns") {
   CHECK((s.numbers({"a", "b"}).to_vector<float>() == std::vector<float>{1, 2, 3, 4}));
 }
 
+TEST_CASE("csv: blank lines at the end are no rows") {
+  const TemporaryFolder folder;
+  for (const char* end : {"", "\n", "\n\n", "\r\n\r\n", "\n\n\n"}) {
+    CHECK(CsvTable::read(folder.write("t.csv", std::string("a,b\n1,2\n3,4") + end)).rows() == 2);
+    CHECK(CsvTable::read(folder.write("t.tsv", std::string("a\tb\n1\t2\n3\t4") + end), {.separator = '\t'}).rows() ==
+          2);
+  }
+}
+
 TEST_CASE("csv: what is wrong is told with file, line and column") {
   const TemporaryFolder folder;
   const auto reading = [&](const std::string& text) {
@@ -46,7 +55,7 @@ TEST_CASE("csv: what is wrong is told with file, line and column") {
       {"there is no text", reading("")},
       {"csv: " + file + " has no rows; it must have one or more below the names of the columns", reading("a,b\n")},
       {"csv: two columns of " + file + " are named a; names must differ", reading("a,b,a\n1,2,3\n")},
-      {"csv: " + file + ", line 3 has 1 fields; it must have 2, one for each column", reading("a,b\n1,2\n\n")},
+      {"csv: " + file + ", line 3 has 1 fields; it must have 2, one for each column", reading("a,b\n1,2\n\n3,4\n")},
       {"csv: " + file + ", line 4 has 3 fields; it must have 2", reading("a,b\n\"1\n\",2\n1,2,3\n")},
       {"csv: " + file + ", line 2, column 2 begins with a quote that is not closed; it must be, before the file ends",
        reading("a,b\n1,\"2\n3,4\n")},
@@ -56,6 +65,7 @@ TEST_CASE("csv: what is wrong is told with file, line and column") {
        reading("a,b\n\"5\"x,2\n")},
       {"csv: " + file + ", line 4, column b is «two»; it must be a finite number of float32", numbers("two")},
       {"line 4, column b is «»;", numbers("")},
+      {"line 4, column b is «" + std::string(80, 'x') + "...»;", numbers(std::string(100000, 'x'))},
       {"line 4, column b is «nan»;", numbers("nan")},
       {"line 4, column b is « 4»;", numbers(" 4")},
       {"line 4, column b is «1e99»;", numbers("1e99")},
@@ -68,6 +78,9 @@ TEST_CASE("csv: what is wrong is told with file, line and column") {
       {"csv: no columns of " + file + " were asked for; there must be one or more", [&] { t.numbers({}); }},
       {"csv: row 2 of " + file + " was asked for; there are 2", [&] { t.field(2, "a"); }},
       {"csv: " + file + ", line 3, column b is «»; it must be one of x", [&] { t.classes("b"); }},
-      {"csv: " + file + ", line 2, column b is «x»; it must be one of y, z", [&] { t.classes("b", {"y", "z"}); }},
+      {"csv: " + file + ", line 2, column b is «x»; it must be one of y, z",
+       [&] {
+         t.classes("b", {"y", "z"});
+       }},
   });
 }

@@ -22,6 +22,8 @@ TEST_CASE("text pairs: of two files, or of one with tabs") {
   REQUIRE(one.size() == 2);
   CHECK(one[0].target == "a dog");
   CHECK(one[1].source == "zwei");
+  CHECK((two[2].line == 3 && one[1].line == 2));
+  CHECK(read_text_pairs(folder.write("blank.tsv", "ein Hund\ta dog\n\n\n")).size() == 1);
 }
 
 TEST_CASE("text pairs: source, inputs and targets with begin and end, padded") {
@@ -48,6 +50,11 @@ TEST_CASE("text pairs: those that do not fit are refused, or skipped and counted
   const TextPairs skipped(pairs, t, t, {.longest = 3, .skip = true});
   CHECK(skipped.size() == 1);
   CHECK(skipped.skipped() == 4);
+  CHECK(skipped.where(0) == "pair 1");
+  const WordTokenizer words("ab c");
+  const TextPairs counted({{"ab x", "c"}, {"ab", ""}}, words, words, {.skip = true});
+  CHECK(counted.source_counts().text() == "1 of 2 tokens were unknown to the model");
+  CHECK(counted.target_counts().text().empty());
   CHECK(TextPairs({pairs[0], pairs[2], pairs[3]}, t, t, {.longest = 4}).size() == 3);
   const std::string bad = folder.write("bad.tsv", "a\tb\nc\n").string(),
                     worse = folder.write("worse.tsv", "a\tb\tc\n").string();
@@ -57,17 +64,38 @@ TEST_CASE("text pairs: those that do not fit are refused, or skipped and counted
        [&] { TextPairs(pairs, t, t); }},
       {"text pairs: pair 2 has 4 tokens of source and 1 of target; there must be one or more, and with one more of "
        "target at most 3; or skip such pairs",
-       [&] { TextPairs({pairs[0], pairs[2]}, t, t, {.longest = 3}); }},
+       [&] {
+         TextPairs({pairs[0], pairs[2]}, t, t, {.longest = 3});
+       }},
+      {"text pairs: line 7 of x has 0 tokens of source",
+       [&] {
+         TextPairs({{"", "d", 7}}, t, t, {.files = "x"});
+       }},
+      {"char tokenizer: the character 'd' (U+0064) at byte offset 1 of the target of line 7 of x is not among the 1",
+       [&] {
+         TextPairs({{"a", "ad", 7}}, t, CharTokenizer("a"), {.files = "x"});
+       }},
+      {"batches: sample 1 (line 9 of x) is 4 long, and a batch may hold 3 tokens",
+       [&] {
+         const TextPairs some({{"a", "b"}, {"abcd", "e", 9}}, t, t, {.files = "x"});
+         SampleBatches(Samples(some).chosen({0, 1}), {.tokens = 3, .padding = TextPairs::padding()});
+       }},
+      {"batches: sample 0 (pair 1) is 4 long",
+       [&] {
+         SampleBatches(TextPairs({{"abcd", "e"}}, t, t), {.tokens = 3, .padding = TextPairs::padding()});
+       }},
       {"text pairs: longest is -1; it must be 0 (any) or more", [&] { TextPairs(pairs, t, t, {.longest = -1}); }},
       {"text pairs: of 2 pairs 2 were skipped; one or more must be left",
-       [&] { TextPairs({pairs[1], pairs[4]}, t, t, {.skip = true}); }},
+       [&] {
+         TextPairs({pairs[1], pairs[4]}, t, t, {.skip = true});
+       }},
       {"text pairs: of 0 pairs 0 were skipped; one or more must be left", [&] { TextPairs({}, t, t); }},
       {"text pairs: sample 1 was asked for; there are 1", [&] { skipped.sample(1); }},
       {"text pairs: line 3 of " + de.string() + " has no partner, as " + en.string() +
            " has 2 lines; the files must have the same number",
        [&] { read_text_pairs(de, en); }},
       {"text pairs: line 3 of " + de.string() + " has no partner", [&] { read_text_pairs(en, de); }},
-      {"text pairs: " + bad + ", line 2 has 0 tabs; it must have one, between source and target",
+      {"text pairs: " + bad + ", line 2 has 0 tabs; it must have one, between source and target: c",
        [&] { read_text_pairs(bad); }},
       {"text pairs: " + worse + ", line 1 has 2 tabs", [&] { read_text_pairs(worse); }},
       {"there is no text", [&] { read_text_pairs(none, en); }},

@@ -78,6 +78,35 @@ TEST_CASE("characters are the sorted code points of the training text") {
   CHECK_THROWS_AS(t.encode("\xFF"), Error);
 }
 
+TEST_CASE("bytes and characters keep text as it is, or bring it into a form") {
+  const std::string nfc = "caf\u00e9 x", nfd = "cafe\u0301 x";
+  check_round_trip(ByteTokenizer(), nfd);
+  check_round_trip(CharTokenizer(nfd), nfd);
+  for (const Tokenizer& t :
+       {Tokenizer(ByteTokenizer(UnicodeForm::nfc)), Tokenizer(CharTokenizer(nfc, UnicodeForm::nfc)),
+        Tokenizer(CharTokenizer(nfd, UnicodeForm::nfc))}) {
+    CHECK(t.encode(nfd) == t.encode(nfc));
+    check_round_trip(t, nfc);
+    CHECK(t.unicode() == UnicodeForm::nfc);
+    CHECK(t.hash() != Tokenizer(ByteTokenizer()).hash());
+  }
+  CHECK(Tokenizer(CharTokenizer(nfc)).hash() != Tokenizer(CharTokenizer(nfc, UnicodeForm::nfc)).hash());
+  CHECK(make_tokenizer("char", nfd, UnicodeForm::nfc).encode(nfd).size() == 6);
+  CHECK(make_tokenizer("byte", "", UnicodeForm::nfkc).encode("\ufb01") == Ids{'f', 'i'});
+  TemporaryFolder f;
+  CHECK(CharTokenizer::train({f.write("a.txt", nfd)}, UnicodeForm::nfc).state() == " acfx\u00e9");
+  // The place of what is unknown is one in the text that was given, and a text in another form is told.
+  CHECK(error_of([&] { CharTokenizer(nfc, UnicodeForm::nfc).encode("e\u0301 cafe\u0301 y"); }) ==
+        "char tokenizer: the character 'y' (U+0079) at byte offset 11 is not among the 6 characters of the training "
+        "text");
+  CHECK(contains(error_of([&] { CharTokenizer(nfc + "e").encode(nfd); }),
+                 "at byte offset 4 is not among the 7 characters of the training text; the text is not in the Unicode "
+                 "form NFC"));
+  CHECK(contains(error_of([] { Tokenizer::from_json(R"({"kind": "byte", "state": "", "unicode": "nfd"})"); }),
+                 "its Unicode form must be nfc, nfkc or none"));
+  CHECK(contains(error_of([] { Tokenizer::from_json(R"({"kind": "byte", "state": "", "unicode": 3})"); }), "damaged"));
+}
+
 TEST_CASE("SentencePiece learns BPE and unigram models that give every text back") {
   for (const char* model : {"bpe", "unigram"}) {
     CAPTURE(model);

@@ -42,7 +42,31 @@ TEST_CASE("words are learned from files, kept as JSON, and say what is wrong") {
       {"«two» is there twice", [] { WordTokenizer::from_state("two\ntwo\n"); }},
       {"«» is no word", [] { WordTokenizer::from_state("two\n\nthree\n"); }},
       {"there are none", [] { WordTokenizer::from_state(""); }},
+      {"«" + std::string(80, 'x') + "...» is there twice",
+       [] { WordTokenizer::from_state(std::string(5000, 'x') + "\n" + std::string(5000, 'x') + "\n"); }},
   });
+}
+
+TEST_CASE("words: text is brought into NFC where it is learned and used, or into the form that is asked for") {
+  const std::string nfc = "caf\u00e9 ma\u00f1ana \ufb01n", nfd = "cafe\u0301 man\u0303ana \ufb01n";
+  const TemporaryFolder folder;
+  const Tokenizer t = WordTokenizer(nfc);
+  CHECK(t.unicode() == UnicodeForm::nfc);
+  CHECK(t.encode(nfd) == t.encode(nfc));
+  CHECK(t.decode(t.encode(nfd)) == nfc);
+  CHECK(WordTokenizer::train({folder.write("nfd", nfd)}).state() == t.state());
+  CHECK(WordTokenizer(nfd).state() == t.state());
+  const Tokenizer again = Tokenizer::from_json(t.to_json());
+  CHECK(again.to_json() == t.to_json());
+  CHECK(again.encode(nfd) == t.encode(nfc));
+  CHECK(WordTokenizer(nfc, {.unicode = UnicodeForm::nfkc}).encode("fin") == Ids{5});
+  const Tokenizer none = WordTokenizer(nfd, {.unicode = UnicodeForm::none});
+  CHECK(none.encode(nfd) != none.encode(nfc));
+  CHECK(none.hash() != t.hash());
+  // What was stored without a form keeps its words.
+  const Tokenizer old = Tokenizer::from_json(R"({"kind": "word", "state": "e\u0301\n"})");
+  CHECK(old.unicode() == UnicodeForm::none);
+  CHECK(old.encode("e\u0301 \u00e9") == Ids{4, 1});
 }
 
 TEST_CASE("special tokens have names, and text pairs begin and end with them") {
