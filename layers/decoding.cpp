@@ -151,8 +151,15 @@ Tensor places(const Tokens& rows) { return Tensor::from(rows, {static_cast<Index
 
 }  // namespace
 
+void check_vocabulary(const char* op, const char* what, const Tokens& tokens, Index vocabulary) {
+  for (const std::int32_t token : tokens)
+    require(token >= 0 && token < vocabulary, op, ": ", what, " ", token, " is not in the vocabulary of ", vocabulary,
+            " tokens");
+}
+
 void detail::generate_rows(DecodeState state, std::span<const Tokens> prompts, const SamplingOptions& sampling,
-                           const std::function<Rng&(Index row)>& rng_of, const std::function<bool(Index row)>& goes_on,
+                           const Tokens& stop_tokens, const std::function<Rng&(Index row)>& rng_of,
+                           const std::function<bool(Index row)>& goes_on,
                            const std::function<void(Index row, std::int32_t token)>& use) {
   if (prompts.empty()) return;
   const AwakeThreads scope;
@@ -160,6 +167,7 @@ void detail::generate_rows(DecodeState state, std::span<const Tokens> prompts, c
   std::vector<Index> rows(prompts.size());
   std::iota(rows.begin(), rows.end(), Index{0});
   Tensor logits = state.read(padded.tokens, padded.lengths);
+  check_vocabulary("generate", "stop token", stop_tokens, logits.dim(1));
   const auto drop_ended = [&] {
     Tokens stay;
     std::vector<Index> left;
@@ -196,7 +204,8 @@ std::vector<Tokens> generate(DecodeState state, std::span<const Tokens> prompts,
   }
   if (std::ranges::find(ended, false) == ended.end()) return texts;
   detail::generate_rows(
-      std::move(state), prompts, o.sampling, [&](Index i) -> Rng& { return generators[static_cast<std::size_t>(i)]; },
+      std::move(state), prompts, o.sampling, o.stop_tokens,
+      [&](Index i) -> Rng& { return generators[static_cast<std::size_t>(i)]; },
       [&](Index i) { return !ended[static_cast<std::size_t>(i)]; },
       [&](Index row, std::int32_t token) {
         const auto i = static_cast<std::size_t>(row);
@@ -232,9 +241,7 @@ std::vector<Candidate> likeliest(const Tensor& logits, double so_far, std::int32
   double sum = 0;
   for (const double x : values) sum += std::exp(x - most);
   const double shift = so_far - most - std::log(sum);
-  for (const std::int32_t token : never)
-    if (token >= 0 && static_cast<std::size_t>(token) < values.size())
-      values[static_cast<std::size_t>(token)] = -INFINITY;
+  for (const std::int32_t token : never) values[static_cast<std::size_t>(token)] = -INFINITY;
   std::vector<Candidate> all;
   all.reserve(values.size());
   for (std::size_t i = 0; i < values.size(); ++i)
@@ -332,6 +339,8 @@ std::vector<std::vector<Hypothesis>> beam_search(DecodeState state, std::span<co
   const AwakeThreads scope;
   const Padded padded(prompts);
   Tensor logits = state.read(padded.tokens, padded.lengths);
+  check_vocabulary("beam_search", "stop token", o.stop_tokens, logits.dim(1));
+  check_vocabulary("beam_search", "the token of `never`,", o.never, logits.dim(1));
   const std::size_t many = static_cast<std::size_t>(o.beam) + o.stop_tokens.size();
   while (true) {
     std::vector<std::pair<std::size_t, std::int32_t>>

@@ -103,12 +103,16 @@ struct GenerateOptions {
 };
 
 // What goes on from each of the prompts, of any lengths but 0, of a state that has read nothing of them. Rows know
-// nothing of each other, and leave the batch when they end.
+// nothing of each other, and leave the batch when they end. Error for stop tokens outside the model's vocabulary.
 std::vector<Tokens> generate(DecodeState state, std::span<const Tokens> prompts, const GenerateOptions& options = {});
+
+// Throws Error for a token outside a vocabulary: "OP: WHAT 300 is not in the vocabulary of 256 tokens".
+void check_vocabulary(const char* op, const char* what, const Tokens& tokens, Index vocabulary);
 
 namespace detail {
 // The loop of generate(): each row that goes on draws from rng_of(row).
 void generate_rows(DecodeState state, std::span<const Tokens> prompts, const SamplingOptions& sampling,
+                   const Tokens& stop_tokens,
                    const std::function<Rng&(Index row)>& rng_of, const std::function<bool(Index row)>& goes_on,
                    const std::function<void(Index row, std::int32_t token)>& use);
 }  // namespace detail
@@ -146,7 +150,7 @@ struct BeamOptions {
 // The likeliest texts that a search of this width finds behind each prompt, the best first. At each step a row's texts,
 // with each of the tokens that may follow, are looked through from the likeliest on: those with a stop token have
 // ended, the first `beam` others go on. Of equal ones the lower text, and then the lower token, is first. Log
-// probabilities are summed in float64.
+// probabilities are summed in float64. Error for stop tokens, and tokens of `never`, outside the model's vocabulary.
 std::vector<std::vector<Hypothesis>> beam_search(DecodeState state, std::span<const Tokens> prompts,
                                                  const BeamOptions& options = {});
 

@@ -13,7 +13,7 @@ Tokens generate(const GPT& model, std::span<const std::int32_t> prompt, Index co
   if (ended) return text;
   const std::vector<Tokens> prompts = {{prompt.begin(), prompt.end()}};
   detail::generate_rows(
-      model.make_state(), prompts, sampling, [&](Index) -> Rng& { return rng; }, [&](Index) { return !ended; },
+      model.make_state(), prompts, sampling, {}, [&](Index) -> Rng& { return rng; }, [&](Index) { return !ended; },
       [&](Index, std::int32_t token) {
         text.push_back(token);
         ended = (on_token && !on_token(token)) || static_cast<Index>(text.size()) >= count;
@@ -110,8 +110,12 @@ std::vector<std::string> generate_text(const LanguageModel& lm, const std::vecto
   require(lm.model.options().causal, "generate_text: a masked model does not generate: it fills places in a text of ",
           "which it sees both sides; the model must be causal");
   check_sampling(o.sampling);
-  for (const std::string& text : o.stop)
+  check_vocabulary("generate_text", "stop token", o.stop_tokens, lm.model.options().vocabulary);
+  std::vector<std::string> stop;  // as the tokenizer writes text
+  for (const std::string& text : o.stop) {
     require(!text.empty(), "generate_text: a stop text is empty; it must have a character or more");
+    stop.push_back(normalized(text, lm.tokenizer.unicode()));
+  }
   std::vector<Tokens> ids;
   for (const std::string& prompt : prompts) ids.push_back(prompt_tokens(lm.tokenizer, prompt));
 
@@ -122,7 +126,7 @@ std::vector<std::string> generate_text(const LanguageModel& lm, const std::vecto
   for (std::size_t i = 0; i < prompts.size(); ++i) give(i, prompts[i]);
   const auto on_token = [&](Index row, std::int32_t id) {
     const auto i = static_cast<std::size_t>(row);
-    give(i, texts[i].grow(texts[i].decoder.next(id), o.stop));
+    give(i, texts[i].grow(texts[i].decoder.next(id), stop));
     return !texts[i].stopped;
   };
   generate(lm.model, ids,
@@ -134,7 +138,7 @@ std::vector<std::string> generate_text(const LanguageModel& lm, const std::vecto
             .on_token = on_token});
   std::vector<std::string> all;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
-    if (!texts[i].stopped) give(i, texts[i].grow(texts[i].decoder.finish(), o.stop));
+    if (!texts[i].stopped) give(i, texts[i].grow(texts[i].decoder.finish(), stop));
     all.push_back(prompts[i] + texts[i].made);
   }
   return all;

@@ -66,7 +66,8 @@ Tokens prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt);
 struct TextOptions {
   Index count = 100;  // tokens of a text at most
   SamplingOptions sampling = {};
-  std::vector<std::string> stop = {};          // a text ends with the first of these that comes
+  // A text ends with the first of these that comes; they are brought into the tokenizer's Unicode form.
+  std::vector<std::string> stop = {};
   Tokens stop_tokens = {};                     // the same of tokens, as some tokenizers have one for the end
   std::uint64_t seed = 1;                      // text i draws from Rng(seed, 2 + i)
   // Each piece as soon as it is whole characters: of each text first the prompt.

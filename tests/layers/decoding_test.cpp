@@ -270,6 +270,8 @@ TEST_CASE("generation of many prompts: none, no tokens, and what is refused") {
        [&] {
          generate(model, std::vector<Text>{{1}, {}}, GenerateOptions{});
        }},
+      {"generate: stop token 11 is not in the vocabulary of 11 tokens",
+       [&] { generate(model, std::vector<Text>(1, {1}), {.stop_tokens = Text(1, 11)}); }},
       {"sampling: top_p is 0; it must lie in (0, 1]",
        [&] { generate(model, std::vector<Text>{{1}}, {.sampling = {.top_p = 0}}); }},
   });
@@ -371,6 +373,8 @@ TEST_CASE("beams: what is refused") {
       {"beam is 2 and n_best is 3; both must be 1 or more, and n_best at most beam",
        [&] { beam_search(model, prompts, {.beam = 2, .n_best = 3}); }},
       {"alpha is -1; it must be 0 or more", [&] { beam_search(model, prompts, {.alpha = -1}); }},
+      {"beam_search: stop token 9 is not in", [&] { beam_search(model, prompts, {.stop_tokens = Text(1, 9)}); }},
+      {"beam_search: the token of `never`, -1 is not", [&] { beam_search(model, prompts, {.never = Text(1, -1)}); }},
       {"beam_search: prompt 1 is empty", [&] { beam_search(model, empty); }},
       {"1 counts were given and there are 2 prompts", [&] { beam_search(model, prompts, {.counts = {3}}); }},
   });

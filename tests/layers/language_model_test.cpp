@@ -48,6 +48,20 @@ std::string refusal(const Checkpoint& c) {
   return end == std::string::npos ? message : message.substr(end + 7);
 }
 
+// All tokens are é, in NFC.
+struct Accents {
+  Tokens encode(std::string_view text) const { return Tokens(text.size(), 0); }
+  std::string decode(std::span<const std::int32_t> ids) const {
+    std::string text;
+    for (std::size_t i = 0; i < ids.size(); ++i) text += "\u00e9";
+    return text;
+  }
+  Index vocabulary_size() const { return 4; }
+  std::string kind() const { return "accents"; }
+  std::string state() const { return {}; }
+  UnicodeForm unicode() const { return UnicodeForm::nfc; }
+};
+
 // Four tokens, of three characters each.
 struct Syllables {
   std::vector<std::int32_t> encode(std::string_view) const { return {0}; }
@@ -152,6 +166,11 @@ TEST_CASE("language model: a text ends with the first stop text or stop token th
   CHECK(made.size() == 3);
   CHECK(made.ends_with("-"));
   CHECK(streamed == made);
+  // Stop texts are in the form that the tokenizer writes.
+  wide.tokenizer = Accents{};
+  options.stop = {"e\u0301"};
+  options.on_text = {};
+  CHECK(generate_text(wide, {"x"}, options)[0] == "x\u00e9");
 }
 
 TEST_CASE("language model: what cannot go on is one sentence, before a piece") {
@@ -162,10 +181,12 @@ TEST_CASE("language model: what cannot go on is one sentence, before a piece") {
     options.on_text = [&came](Index, const std::string&) { came = true; };
     return [&model, prompt, options] { generate_text(model, {"a", prompt}, options); };
   };
-  test::check_errors({{"a masked model does not generate", text(masked, "a", {})},
-                      {"U+007A", text(lm, "az", {})},
-                      {"a stop text is empty; it must have a character or more", text(lm, "a", {.stop = {"b", ""}})},
-                      {"temperature is -1", text(lm, "a", {.sampling = {.temperature = -1}})}});
+  test::check_errors(
+      {{"a masked model does not generate", text(masked, "a", {})},
+       {"U+007A", text(lm, "az", {})},
+       {"generate_text: stop token 4 is not in the vocabulary of 4 tokens", text(lm, "a", {.stop_tokens = {4}})},
+       {"a stop text is empty; it must have a character or more", text(lm, "a", {.stop = {"b", ""}})},
+       {"temperature is -1", text(lm, "a", {.sampling = {.temperature = -1}})}});
   CHECK_FALSE(came);
 }
 
