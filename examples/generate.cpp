@@ -32,7 +32,7 @@ int main(int argc, char** argv) {
     if (prompts.empty()) prompts = {""};
     const bool streams = prompts.size() == 1;
     if (streams) options.on_text = print_piece;
-    for (const std::string& text : generate_text(lm, prompts, options)) std::puts(streams ? "" : text.c_str());
+    for (const std::string& text : generate_text(lm, prompts, options)) print_text((streams ? "" : text) + "\n");
     return 0;
   });
 }

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "examples/support/program.hpp"
+#include "examples/support/text_flags.hpp"
 
 namespace {
 
@@ -23,20 +24,39 @@ struct Flags {
   std::vector<std::string> data;
   std::string tokenizer = "char", out, train, model;
   Index vocabulary = 4096;
+  TextSettings text;
+
+  bool learns() const { return !train.empty() || tokenizer == "char"; }  // from the text
+};
+
+// Standard input in a file without a name, for what is read twice.
+class KeptInput {
+ public:
+  fs::path keep() {
+    require(file_ != nullptr, "standard input cannot be kept: the folder for temporary files cannot be written");
+    std::string buffer(std::size_t{1} << 20, '\0');
+    while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), stdin))
+      require(std::fwrite(buffer.data(), 1, n, file_.get()) == n, "standard input cannot be kept: the disk is full");
+    require(std::fflush(file_.get()) == 0, "standard input cannot be kept: the disk is full");
+    return "/proc/self/fd/" + std::to_string(::fileno(file_.get()));
+  }
+
+ private:
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_{std::tmpfile(), std::fclose};
 };
 
 struct Stopped {};  // by Ctrl-C
 
 // Files are listed once.
-std::vector<fs::path> input_files(const Flags& f) {
-  const std::vector<fs::path> files = text_files({f.data.begin(), f.data.end()});
-  for (const fs::path& file : files) {
+std::vector<fs::path> input_files(const Flags& f, KeptInput& input) {
+  std::vector<fs::path> files = text_files({f.data.begin(), f.data.end()});
+  for (fs::path& file : files) {
+    if (file == "-" && f.learns()) file = input.keep();
     if (is_token_file(file)) fail("text: ", file.native(), " is a token file; --data must be texts");
     // A pipe can be read only once; to learn from it, the text would have to be kept.
-    if (f.train.empty() && f.tokenizer != "char") continue;
-    require(
-        fs::is_regular_file(file), "text: ", file.native(),
-        " is not a regular file, and to learn from the text it must be read twice; give a file, or --tokenizer byte");
+    require(!f.learns() || fs::is_regular_file(file), "text: ", file.native(),
+            " is not a regular file, and to learn from the text it must be read twice; give a file, - for standard "
+            "input, or --tokenizer byte");
   }
   return files;
 }
@@ -50,7 +70,9 @@ std::uintmax_t bytes_of(const std::vector<fs::path>& files) {
 
 SentencePieceTokenizer learn(const Flags& f, const std::vector<fs::path>& files) {
   std::fprintf(stderr, "learning %lld pieces\n", static_cast<long long>(f.vocabulary));
-  return SentencePieceTokenizer::train(files, {.vocabulary = f.vocabulary, .model = f.train});
+  const UnicodeForm unicode = unicode_form_of(f.text).value_or(UnicodeForm::nfc);
+  return SentencePieceTokenizer::train(files, {.vocabulary = f.vocabulary, .model = f.train, .unicode = unicode},
+                                       reading_options(f.text, nullptr));
 }
 
 // A line in a terminal that says how far the work is.
@@ -62,26 +84,32 @@ void show(std::uintmax_t done, std::uintmax_t all) {
 }
 
 int tokenize(const Flags& f) {
-  const std::vector<fs::path> files = input_files(f);
+  KeptInput input;
+  const std::vector<fs::path> files = input_files(f, input);
   check_place("token file", f.out);
   if (!f.model.empty()) check_place("tokenizer", f.model);
   std::optional<SentencePieceTokenizer> learned;
   if (!f.train.empty()) learned = learn(f, files);
-  const Tokenizer tokenizer = learned ? Tokenizer(*learned) : make_tokenizer(f.tokenizer, files);
+  const Tokenizer tokenizer =
+      learned ? Tokenizer(*learned)
+              : make_tokenizer(f.tokenizer, files, unicode_form_of(f.text), reading_options(f.text, nullptr));
+  TextReport report;
   const heed::detail::InterruptScope interrupt;
   const std::uintmax_t all = bytes_of(files);
   const char* clear = isatty(STDERR_FILENO) == 1 ? "\r\x1b[K" : "";
   std::uintmax_t bytes = 0;
   try {
-    const Index tokens = write_tokens(f.out, files, tokenizer, [&](std::uintmax_t done) {
+    const auto watch = [&](std::uintmax_t done) {
       if (interrupt.asked()) throw Stopped();
       show(bytes = done, all);
-    });
+    };
+    const Index tokens = write_tokens(f.out, files, tokenizer, watch, reading_options(f.text, &report));
     // Only now, so that who stops it or fills the disk before has no file of it.
     if (learned && !f.model.empty()) learned->save(f.model);
     std::fprintf(stderr, "%s%s: %lld tokens of %ju bytes of text, vocabulary %lld (%s)\n", clear,
                  printable(f.out).c_str(), static_cast<long long>(tokens), bytes,
                  static_cast<long long>(tokenizer.vocabulary_size()), tokenizer.kind().c_str());
+    if (!report.text().empty()) std::fprintf(stderr, "%s\n", printable(report.text()).c_str());
   } catch (const Stopped&) {
     std::fprintf(stderr, "%stokenize: stopped; nothing was written\n", clear);
     return 130;
@@ -94,12 +122,14 @@ int tokenize(const Flags& f) {
 int main(int argc, char** argv) {
   CommandLine line("Writes texts as a token file, which train_lm --data reads from the disk as it trains", "tokenize");
   Flags f;
-  line.add("--data", f.data, "Text files and folders (UTF-8)", file_name("PATH...", FileRole::input),
+  line.add("--data", f.data, "Text files and folders (UTF-8); - for standard input", text_name("PATH..."),
            {.required = true});
+  add_reading_flags(line, f.text);
   line.add("--out", f.out, "Token file to write; it holds its tokenizer", file_name("FILE.tokens", FileRole::output),
            {.required = true});
   line.add("--tokenizer", f.tokenizer, "byte, char (characters of the text), or a SentencePiece FILE.model [char]",
            tokenizer_name());
+  add_unicode_flag(line, f.text);
   line.add("--train", f.train, "Learn a SentencePiece model from the text: bpe or unigram", one_of({"bpe", "unigram"}),
            {.excludes = "--tokenizer"});
   line.add("--vocabulary", f.vocabulary, "Pieces to learn [4096]", whole(1, Index{1} << 24), {.needs = "--train"});

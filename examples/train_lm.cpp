@@ -124,8 +124,8 @@ int train_model(M& model, const LmFlags& all_flags, const LmRunFlags& flags, con
 // The tokenizer of a checkpoint is used; a flag may name it, by whatever file.
 void check_tokenizer(const LmFlags& flags, const LmSettings& s, const LmData& data, const std::string& file) {
   if (!flags.given("--tokenizer") || s.tokenizer == "char" || s.tokenizer == "byte") return;
-  require(make_tokenizer(s.tokenizer, std::string_view()).hash() == data.tokenizer.hash(), s.tokenizer,
-          " is not the tokenizer of ", file, "; it must be the same");
+  require(make_tokenizer(s.tokenizer, std::string_view(), unicode_form_of(s.text)).hash() == data.tokenizer.hash(),
+          s.tokenizer, " is not the tokenizer of ", file, "; it must be the same");
 }
 
 // A GPT or a BERT, with the values of the checkpoint where there is one.

@@ -44,8 +44,8 @@ TranslateOptions search_of(const RunFlags& f) {
 // Whether to translate with a model that is there, in place of training one. Throws UsageError for flags that would do
 // nothing beside.
 bool translates(const CommandLine& line) {
-  const std::vector<std::string> used = {"--checkpoint", "--threads",        "--longest",
-                                         "--beam",       "--length-penalty", "--unknown"};
+  const std::vector<std::string> used = {"--checkpoint",     "--threads", "--longest",   "--beam",
+                                         "--length-penalty", "--unknown", "--line-ends", "--invalid-utf8"};
   std::string first;
   for (const char* what : {"--translate", "--text", "--alignments"})
     if (first.empty() && line.given(what)) first = what;
@@ -70,6 +70,19 @@ constexpr Index kDates = 60000, kHeldOutDates = 1000;
 
 DateSentences held_out_dates() { return DateSentences({.held_out = true}); }
 
+void learn_tokenizers(Data& d, const Settings& s) {
+  const UnicodeForm unicode = unicode_form_of(s.text).value_or(UnicodeForm::nfc);
+  const ReadTextOptions reading = reading_options(s.text, nullptr);
+  if (s.vocabulary > 0) {
+    const SentencePieceOptions pieces{.vocabulary = s.vocabulary, .word_begins = true, .unicode = unicode};
+    d.source = d.target = SentencePieceTokenizer::train({s.source, s.target}, pieces, reading);
+  } else {
+    const WordOptions words{.min_frequency = s.min_freq, .unicode = unicode};
+    d.source = WordTokenizer::train({s.source}, words, reading);
+    d.target = WordTokenizer::train({s.target}, words, reading);
+  }
+}
+
 Data load_data(const Settings& s, const Checkpoint* old) {
   Data d{{}, {}, ByteTokenizer(), ByteTokenizer(), {}};
   if (s.built_in()) {
@@ -78,8 +91,11 @@ Data load_data(const Settings& s, const Checkpoint* old) {
     d.description = "dates in sentences: " + std::to_string(kDates) + " to learn from, " +
                     std::to_string(kHeldOutDates) + " of other days to test with";
   } else {
-    d.training = read_text_pairs(s.source, s.target);
-    d.validation = read_text_pairs(s.val_source, s.val_target);
+    TextReport report;
+    const ReadTextOptions reading = reading_options(s.text, &report);
+    d.training = read_text_pairs(s.source, s.target, reading);
+    d.validation = read_text_pairs(s.val_source, s.val_target, reading);
+    if (!report.text().empty()) std::fprintf(stderr, "%s\n", printable(report.text()).c_str());
     d.description = s.source + " and " + s.target + ": " + std::to_string(d.training.size()) + " pairs; " +
                     std::to_string(d.validation.size()) + " to validate with";
   }
@@ -88,12 +104,8 @@ Data load_data(const Settings& s, const Checkpoint* old) {
     d.target = Tokenizer::from_json(old->text("target_tokenizer"));
   } else if (s.built_in()) {
     d.source = d.target = CharTokenizer(DateSentences::characters());
-  } else if (s.vocabulary > 0) {
-    d.source = d.target =
-        SentencePieceTokenizer::train({s.source, s.target}, {.vocabulary = s.vocabulary, .word_begins = true});
   } else {
-    d.source = WordTokenizer::train({s.source}, {.min_frequency = s.min_freq});
-    d.target = WordTokenizer::train({s.target}, {.min_frequency = s.min_freq});
+    learn_tokenizers(d, s);
   }
   return d;
 }
@@ -121,7 +133,8 @@ void say_where_it_looked(const Translator& t, std::uint64_t seed) {
 // What the search makes of the validation pairs: BLEU and chrF, or of dates the share that is right.
 void say_quality(const Translator& t, const Data& d, const Settings& s, const RunFlags& f) {
   std::vector<std::string> sources, wanted;
-  for (const TextPair& p : d.validation) sources.push_back(p.source), wanted.push_back(p.target);
+  for (const TextPair& p : d.validation)
+    sources.push_back(p.source), wanted.push_back(normalized(p.target, t.target.unicode()));
   const std::vector<std::string> made = translate(t, sources, search_of(f));
   if (s.built_in()) {
     Index same = 0;
@@ -154,11 +167,24 @@ Index last_step(const Settings& s, const SampleBatches& batches, const Checkpoin
   return s.steps < 0 ? end : std::min(s.steps, end);
 }
 
+void say_unknown(const char* of, const TextPairs& pairs) {
+  const auto say = [&](const char* side, const TokenCounts& counts) {
+    if (!counts.text().empty()) std::fprintf(stderr, "%s, %s: %s\n", of, side, counts.text().c_str());
+  };
+  say("source", pairs.source_counts()), say("target", pairs.target_counts());
+}
+
 template <class M>
 int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, const Data& d, RunOptions options,
                 const std::string& resume) {
-  const TextPairOptions sides{.longest = s.longest, .skip = true, .source_end = true};
-  const TextPairs training(d.training, d.source, d.target, sides), held_out(d.validation, d.source, d.target, sides);
+  TextPairOptions sides{.longest = s.longest, .skip = true, .source_end = true};
+  const auto pairs_of = [&](const std::vector<TextPair>& pairs, const std::string& source, const std::string& target) {
+    sides.files = s.built_in() ? "" : source + " and " + target;
+    return TextPairs(pairs, d.source, d.target, sides);
+  };
+  const TextPairs training = pairs_of(d.training, s.source, s.target),
+                  held_out = pairs_of(d.validation, s.val_source, s.val_target);
+  say_unknown("training", training), say_unknown("validation", held_out);
   const SampleBatches batches(training, {.tokens = s.batch_tokens, .padding = TextPairs::padding()});
   const SampleEvaluation validation(held_out, {.tokens = s.batch_tokens, .padding = TextPairs::padding()});
   const Index epoch = (batches.size() + s.shards - 1) / s.shards;  // steps
@@ -261,23 +287,22 @@ TranslateOptions search_of(const Settings& s, const RunFlags& f, const CommandLi
   return o;
 }
 
-std::string text_of_input() {
-  std::string text(std::istreambuf_iterator<char>(std::cin), {});
-  const auto bad = find_invalid_utf8(text);
-  require(!bad, "standard input is not UTF-8 from byte ", bad.value_or(0), " on");
-  return text.starts_with("\xEF\xBB\xBF") ? text.substr(3) : text;  // a byte order mark, as in a file
-}
-
 void translate_lines(const Translator& t, const std::string& text, const TranslateOptions& search) {
   std::vector<std::string> lines;
   for (const std::string_view line : split_lines(text)) lines.emplace_back(line);
-  for (const std::string& made : translate(t, lines, search)) std::puts(made.c_str());
-  Index tokens = 0, unknown = 0;
-  for (const std::string& line : lines)
-    for (const std::int32_t id : t.source.encode(line)) ++tokens, unknown += id == t.source.special("<unk>") ? 1 : 0;
-  if (unknown > 0)
-    std::fprintf(stderr, "%lld of %lld tokens were unknown to the model\n", static_cast<long long>(unknown),
-                 static_cast<long long>(tokens));
+  for (const std::string& made : translate(t, lines, search)) print_text(made + "\n");
+  TokenCounts counts;
+  for (const std::string& line : lines) counts.add(t.source, t.source.encode(line));
+  if (!counts.text().empty()) std::fprintf(stderr, "%s\n", counts.text().c_str());
+}
+
+std::string text_to_translate(const Settings& s, const std::string& file) {
+  TextReport report;
+  ReadTextOptions reading = reading_options(s.text, &report);
+  reading.may_be_empty = true;
+  const std::string text = read_text(file, reading);
+  if (!report.text().empty()) std::fprintf(stderr, "%s\n", printable(report.text()).c_str());
+  return text;
 }
 
 // The picture of figure 8.1 of the textbook: words of the source across, those of its translation down.
@@ -298,7 +323,7 @@ void draw_alignment(const Translator& t, const std::string& sentence, const Tran
     return list;
   };
   plot_matrix(f.alignments, "Attention of each target token", values, labels(t.target, a.target, target),
-              labels(t.source, a.source, source[0]));
+              labels(t.source, a.source, normalized(source[0], t.source.unicode())));
   std::printf("%s\n  %s\ndrawn: %s\n", printable(source[0]).c_str(), target.c_str(), printable(f.alignments).c_str());
 }
 
@@ -308,7 +333,7 @@ int use(const Settings& s, const RunFlags& f, const CommandLine& line) {
   const Translator t = load_translator(mean_of_last_weights(load_checkpoint(f.checkpoint)));
   const TranslateOptions search = search_of(s, f, line);
   if (line.given("--translate")) {
-    translate_lines(t, f.translate == "-" ? text_of_input() : read_text(f.translate), search);
+    translate_lines(t, text_to_translate(s, f.translate), search);
   } else if (f.alignments.empty()) {
     translate_lines(t, f.text, search);
   } else {
@@ -317,13 +342,6 @@ int use(const Settings& s, const RunFlags& f, const CommandLine& line) {
     draw_alignment(t, f.text.empty() ? held_out_dates().sentence(1, 0).source : f.text, search, f);
   }
   return 0;
-}
-
-// The name of a file, or - for standard input.
-Takes text_name() {
-  Takes takes = file_name("FILE", FileRole::input);
-  takes.is_file = [](const std::string& given) { return given != "-"; };
-  return takes;
 }
 
 void add_run_flags(CommandLine& line, RunFlags& f) {
@@ -341,7 +359,7 @@ void add_run_flags(CommandLine& line, RunFlags& f) {
   line.add_find_nan(f.find_nan);
   add_profile_flags(line, f.profile);
   line.group("Translating, in place of training");
-  line.add("--translate", f.translate, "Translate the lines of a file; -: of standard input", text_name());
+  line.add("--translate", f.translate, "Translate the lines of a file; -: of standard input", text_name("FILE"));
   line.add("--text", f.text, "Translate this", anything("TEXT"));
   line.add("--alignments", f.alignments, "Draw what its translation attended to [that of a date]",
            file_name("FILE.svg|png", FileRole::output));

@@ -142,6 +142,12 @@ Takes file_name(const std::string& shown, FileRole role) {
   return takes;
 }
 
+Takes text_name(const std::string& shown) {
+  Takes takes = file_name(shown, FileRole::input);
+  takes.is_file = [](const std::string& given) { return given != "-"; };
+  return takes;
+}
+
 Takes tokenizer_name() {
   Takes takes{"byte|char|FILE.model", tokenizer_name_error};
   takes.role = FileRole::input;

@@ -35,6 +35,8 @@ struct Takes {
 Takes anything(const std::string& shown);
 // The name of a file, which is not empty, and what the program does with the file.
 Takes file_name(const std::string& shown, FileRole role);
+// The name of a text that is read, or - for standard input.
+Takes text_name(const std::string& shown);
 // byte, char or the name of a SentencePiece model, which is read.
 Takes tokenizer_name();
 // A whole number from `least` to `most`, in decimal also where it begins with 0.

@@ -87,6 +87,7 @@ LmData story_data(const LmSettings& s, const std::string* stored_tokenizer) {
 struct Corpus {
   Tokenizer tokenizer;
   TokenSource tokens;
+  std::string changes = {};  // of the text as it was read
 };
 
 Corpus read_corpus(const LmSettings& s, const std::string* stored_tokenizer) {
@@ -105,26 +106,44 @@ Corpus read_corpus(const LmSettings& s, const std::string* stored_tokenizer) {
             " was made by another tokenizer than that of the checkpoint; it must be the same");
     return {tokenizer, tokens};
   }
-  const std::string text = read_text(paths);
-  const Tokenizer tokenizer = stored ? *stored : make_tokenizer(s.tokenizer, text);
+  TextReport report;
+  const std::string text = read_text(paths, reading_options(s.text, &report));
+  const Tokenizer tokenizer = stored ? *stored : make_tokenizer(s.tokenizer, text, unicode_form_of(s.text));
   try {
-    return {tokenizer, TokenSource(encode_text(tokenizer, text), tokenizer.vocabulary_size())};
+    return {tokenizer, TokenSource(encode_text(tokenizer, text), tokenizer.vocabulary_size()), report.text()};
   } catch (const EncodeError& e) {
     if (stored) fail("resume: the data are not those of the checkpoint; they must be the same: ", e.what());
     throw;
   }
 }
 
+// What the tokenizer does not know of the tokens.
+std::string unknown_tokens(const Tokenizer& tokenizer, const TokenSource& tokens) {
+  TokenCounts counts;
+  Tokens piece;
+  for (Index at = 0; at < tokens.size(); at += static_cast<Index>(piece.size())) {
+    piece.resize(static_cast<std::size_t>(std::min<Index>(tokens.size() - at, 1 << 16)));
+    tokens.read(at, piece);
+    counts.add(tokenizer, piece);
+  }
+  return counts.text();
+}
+
 LmData corpus_data(const LmSettings& s, const std::string* stored_tokenizer) {
-  const auto [tokenizer, tokens] = read_corpus(s, stored_tokenizer);
-  const WindowOptions window{.batch = s.batch, .context = s.context, .separator = {}};
+  const auto [tokenizer, tokens, changes] = read_corpus(s, stored_tokenizer);
+  WindowOptions window{.batch = s.batch, .context = s.context, .name = "the training part of the text"};
   const auto [training, validation] = tokens.split(s.val_fraction);
   EvaluationSet held_out;
   if (s.val_fraction > 0)
-    held_out = WholeSplit(validation, {.batch = std::max<Index>(s.batch, 16), .context = s.context, .separator = {}});
-  const std::string description = std::to_string(training.size()) + " tokens to train on, " +
-                                  std::to_string(validation.size()) + " to validate with, vocabulary " +
-                                  std::to_string(tokenizer.vocabulary_size());
+    held_out = WholeSplit(validation, {.batch = std::max<Index>(s.batch, 16),
+                                       .context = s.context,
+                                       .name = "the validation part of the text (--val-fraction)"});
+  std::string description = std::to_string(training.size()) + " tokens to train on, " +
+                            std::to_string(validation.size()) + " to validate with, vocabulary " +
+                            std::to_string(tokenizer.vocabulary_size());
+  if (const std::string unknown = unknown_tokens(tokenizer, validation); !unknown.empty())
+    description += "\nvalidation: " + unknown;
+  if (!changes.empty()) description = printable(changes) + "\n" + description;
   return {tokenizer, LanguageModelBatches(training, window), held_out, held_out, {}, {}, {}, description};
 }
 

@@ -22,11 +22,13 @@ LmFlags::LmFlags() : line_("Trains a small language model on text files, or on t
   LmSettings& s = given_;
   const Takes share = number(0, 1), rate = number(0);
   line.group("Data");
-  line.add("--data", s.data, "Text files, folders, or one token file. Without it: the built-in stories",
-           file_name("PATH...", FileRole::input));
+  line.add("--data", s.data, "Text files, folders, - for standard input, or one token file. Without it: the built-in stories",
+           text_name("PATH..."));
+  add_reading_flags(line, s.text);
   line.add("--tokenizer", s.tokenizer,
            "byte, char (characters of the text), or a SentencePiece FILE.model [char; a token file holds its own]",
            tokenizer_name());
+  add_unicode_flag(line, s.text);
   line.add("--val-fraction", s.val_fraction, "Last part of --data, kept for validation [0.1]", number(0, 0.9));
   line.group("Model");
   line.add("--preset", s.preset,

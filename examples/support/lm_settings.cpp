@@ -56,6 +56,7 @@ void make_fast(LmSettings& s) {
 template <class S, class F>
 void for_each_setting(S& s, F&& f) {
   f("data", s.data), f("tokenizer", s.tokenizer), f("preset", s.preset), f("recipe", s.recipe);
+  for_each_text_setting(s.text, f);
   f("model", s.model), f("layers", s.layers), f("heads", s.heads), f("width", s.width), f("context", s.context),
       f("batch", s.batch), f("accumulate", s.accumulate), f("shards", s.shards);
   f("communication-dtype", s.communication_dtype);
@@ -108,7 +109,8 @@ void from_setting(const Json& json, std::vector<std::string>& texts) {
 // run from its beginning.
 bool is_of_model(const std::string& name) {
   static const std::set<std::string> names = {"model", "layers",     "heads",     "width", "context", "attention",
-                                              "norm",  "activation", "positions", "bias",  "qk-norm", "tokenizer"};
+                                              "norm",  "activation", "positions", "bias",  "qk-norm", "tokenizer",
+                                              "unicode"};
   const auto& options = mechanism_options();
   return names.count(name) > 0 ||
          std::any_of(options.begin(), options.end(), [&](const auto& o) { return o.name == name; });
@@ -117,7 +119,8 @@ bool may_change(const std::string& name) {
   static const std::set<std::string> names = {
       "steps", "batch",     "accumulate", "shards",     "communication-dtype", "dropout",
       "lr",    "min-lr",    "warmup",     "schedule",   "weight-decay",        "beta1",
-      "beta2", "grad-clip", "dtype",      "eval-every", "eval-batches"};
+      "beta2", "grad-clip", "dtype",      "eval-every", "eval-batches",
+      "line-ends", "invalid-utf8"};
   return names.count(name) > 0;
 }
 
@@ -162,9 +165,12 @@ std::string model_error(const std::string& model, const std::string& attention) 
 // Throws UsageError for settings that do not go together, and for flags that would do nothing.
 void check_together(const LmSettings& s, const CommandLine& line) {
   for (const std::string& path : s.data)
-    if (line.given("--tokenizer") && is_token_file(path))
-      throw UsageError("--tokenizer is " + s.tokenizer + " but " + path +
-                       " is a token file, which holds its tokenizer; leave --tokenizer out");
+    for (const char* flag : {"--tokenizer", "--unicode", "--line-ends", "--invalid-utf8"})
+      if (line.given(flag) && is_token_file(path))
+        throw UsageError(flag + (" is " + line.word(flag)) + " but " + path +
+                         " is a token file, which holds its tokenizer and no text; leave " + flag + " out");
+  for (const char* flag : {"--unicode", "--line-ends", "--invalid-utf8"})
+    if (s.data.empty() && line.given(flag)) throw UsageError(flag + std::string(" needs text files; give --data"));
   if (s.data.empty() && line.given("--val-fraction"))
     throw UsageError("--val-fraction is " + Json(s.val_fraction).dump() +
                      " but --data is not given; the built-in stories have no last part, and others of them validate: "
@@ -222,6 +228,7 @@ LmSettings LmFlags::resolve(const std::string* stored_text, std::vector<ChangedS
     if (stored.contains(name)) from_setting(stored.at(name), value);
   };
   for_each_setting(s, take_stored);
+  if (!stored.contains("line-ends")) s.text.line_ends = "keep";  // older checkpoints
   s.mechanism = older_options(s.attention, s.context);
   for_each_option(s.mechanism, [&](const MechanismOption& o, auto& value) { take_stored(o.name.c_str(), value); });
   check_mechanism_flags(line_, "--attention", {s.attention});
@@ -291,7 +298,8 @@ LmSettings LmFlags::settled(LmSettings s) const {
 
 std::vector<FileUse> input_files(const LmSettings& s) {
   std::vector<FileUse> files;
-  for (const std::string& path : s.data) files.push_back({"--data", path, FileRole::input});
+  for (const std::string& path : s.data)
+    if (path != "-") files.push_back({"--data", path, FileRole::input});
   if (s.tokenizer != "char" && s.tokenizer != "byte") files.push_back({"--tokenizer", s.tokenizer, FileRole::input});
   return files;
 }

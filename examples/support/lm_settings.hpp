@@ -10,6 +10,7 @@
 #include "examples/support/profile_flags.hpp"
 #include "examples/support/program.hpp"
 #include "examples/support/start_flags.hpp"
+#include "examples/support/text_flags.hpp"
 
 namespace heed::examples {
 
@@ -18,6 +19,7 @@ namespace heed::examples {
 struct LmSettings {
   std::vector<std::string> data;  // empty: the built-in stories
   std::string tokenizer = "char";
+  TextSettings text;
   std::string preset = "nano", recipe = "plain";
   std::string model = "lm";  // or mlm
   Index layers = 0, heads = 0, width = 0, context = 0, batch = 0, accumulate = 1, shards = 1;

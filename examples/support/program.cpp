@@ -73,8 +73,10 @@ void flush_output() {
   fail("standard output cannot be written", reason);
 }
 
+void print_text(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
 void print_piece(Index, const std::string& piece) {
-  std::fputs(piece.c_str(), stdout);
+  print_text(piece);
   flush_output();
 }
 

@@ -23,6 +23,8 @@ void check_files(const CommandLine& line, const std::vector<FileUse>& more);
 
 // Hands what was printed to the system; throws Error where standard output takes no more.
 void flush_output();
+// Prints any bytes, zeros too.
+void print_text(const std::string& text);
 // The same at once for a piece of a text: TextOptions::on_text.
 void print_piece(Index text, const std::string& piece);
 

@@ -75,7 +75,7 @@ void Start::apply(const StartFlags& flags, RunOptions& o) const {
 
 void check_stored_file(const CommandLine& line, const std::string& flag, const std::string& file,
                        const std::string& checkpoint) {
-  if (!file.empty() && !line.given(flag) && !fs::exists(file))
+  if (!file.empty() && file != "-" && !line.given(flag) && !fs::exists(file))
     fail(file, " does not exist (", checkpoint, " was trained on it; give ", flag, " to say where it is now)");
 }
 

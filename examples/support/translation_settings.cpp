@@ -14,6 +14,7 @@ template <class S, class F>
 void for_each_setting(S& s, const F& f) {
   f("source", s.source), f("target", s.target), f("val-source", s.val_source), f("val-target", s.val_target);
   f("vocabulary", s.vocabulary), f("min-freq", s.min_freq), f("longest", s.longest);
+  for_each_text_setting(s.text, f);
   f("model", s.model), f("encoder-attention", s.encoder_attention), f("decoder-attention", s.decoder_attention);
   f("cross-attention", s.cross_attention);
   for_each_option(s.mechanism, [&](const MechanismOption& o, auto& value) { f(o.name.c_str(), value); });
@@ -146,6 +147,8 @@ void add_flags(CommandLine& line, TranslationSettings& s) {
   line.add("--min-freq", s.min_freq, "Tokens are words, and those that are there less often unknown [2]", whole(1));
   line.add("--vocabulary", s.vocabulary, "Tokens are so many pieces of words that both languages share", whole(1),
            {.excludes = "--min-freq"});
+  add_reading_flags(line, s.text);
+  add_unicode_flag(line, s.text);
   line.add("--longest", s.longest,
            "Leave out pairs with a sentence of more tokens [100]; in translating it is refused [1000]", whole(1));
   line.group("Model");
@@ -211,7 +214,7 @@ void check_settings(const CommandLine& line, const TranslationSettings& s) {
   const bool one_file = !s.source.empty() || !s.target.empty() || !s.val_source.empty() || !s.val_target.empty();
   if (one_file && (s.source.empty() || s.target.empty() || s.val_source.empty() || s.val_target.empty()))
     throw UsageError("--source, --target, --val-source and --val-target go together; give all of them, or none");
-  for (const char* flag : {"--vocabulary", "--min-freq"})
+  for (const char* flag : {"--vocabulary", "--min-freq", "--unicode", "--line-ends", "--invalid-utf8"})
     if (s.built_in() && line.given(flag))
       throw UsageError(std::string(flag) + " is of files; give --source and its like, or leave it out");
   const auto only_of = [&](bool of, const char* flags_of, std::initializer_list<const char*> flags) {

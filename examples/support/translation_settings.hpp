@@ -7,6 +7,7 @@
 
 #include "examples/support/command_line.hpp"
 #include "examples/support/start_flags.hpp"
+#include "examples/support/text_flags.hpp"
 
 namespace heed::examples {
 
@@ -16,6 +17,7 @@ struct TranslationSettings {
   Index vocabulary = 0;  // pieces that both languages share; 0: words, each language its own
   Index min_freq = 2;
   Index longest = 100;
+  TextSettings text = {};
 
   std::string model = "gru-bahdanau";
   std::string encoder_attention = "softmax", decoder_attention = "softmax", cross_attention = "softmax";

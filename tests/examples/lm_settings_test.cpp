@@ -32,7 +32,8 @@ json json_of(const LmSettings& settings) { return test::parse_json(examples::to_
 
 // What no preset changes.
 json nano_settings() {
-  return {{"data", json::array()}, {"tokenizer", "char"},  {"preset", "nano"},     {"model", "lm"},
+  return {{"line-ends", "lf"},     {"invalid-utf8", "refuse"}, {"unicode", "auto"},
+          {"data", json::array()}, {"tokenizer", "char"},  {"preset", "nano"},     {"model", "lm"},
           {"recipe", "plain"},     {"qk-norm", false},     {"zero-init-residual", false},
           {"layers", 4},           {"heads", 4},           {"width", 128},         {"context", 64},
           {"batch", 12},           {"accumulate", 1},      {"shards", 1},          {"dropout", 0.0},
@@ -175,6 +176,9 @@ TEST_CASE("train_lm: preset gpt2 is GPT-2's architecture, with its 124439808 par
 
 TEST_CASE("train_lm: each flag fills the setting of its name") {
   const json others{{"data", {"a.txt", "b.txt"}},
+                    {"line-ends", "any"},
+                    {"invalid-utf8", "skip"},
+                    {"unicode", "nfkc"},
                     {"tokenizer", "byte"},
                     {"preset", "baby"},
                     {"recipe", "fast"},
@@ -249,6 +253,13 @@ TEST_CASE("train_lm: a checkpoint's files may be named anew, and nothing else of
         "--tokenizer is \"byte\" but the checkpoint was made with \"a/b.model\"; leave it out, or start a "
         "new training with --overwrite or another --checkpoint");
   CHECK(test::contains(resumed({"--tokenizer", "char"}, {"--tokenizer", "c.model"}), "was made with \"char\""));
+  // Older checkpoints are of texts as they were.
+  json older = nano_settings_but({{"data", {"a/b.txt"}}});
+  older.erase("line-ends"), older.erase("unicode");
+  const std::string stored = older.dump();
+  LmFlags flags;
+  parse_flags(flags, {"--resume"});
+  CHECK(flags.resolve(&stored).text.line_ends == "keep");
   // The stories are no file.
   CHECK(test::contains(resumed({}, {"--data", "a.txt"}), "--data is [\"a.txt\"] but the checkpoint was made with []"));
 }

@@ -1,0 +1,35 @@
+// Flags of text files.
+#include "examples/support/text_flags.hpp"
+
+namespace heed::examples {
+
+void add_reading_flags(CommandLine& line, TextSettings& s) {
+  line.add("--line-ends", s.line_ends,
+           "Line ends of text files: lf reads CR LF as LF and refuses CR alone, any reads both as LF, keep changes "
+           "nothing [lf]",
+           one_of({"lf", "any", "keep"}));
+  line.add("--invalid-utf8", s.invalid,
+           "Text that is not UTF-8: refuse, replace (by U+FFFD), or skip (leave out the line) [refuse]",
+           one_of({"refuse", "replace", "skip"}));
+}
+
+void add_unicode_flag(CommandLine& line, TextSettings& s) {
+  line.add("--unicode", s.unicode,
+           "Unicode form that the tokenizer brings text into; auto: nfc for words and pieces that are learned, that of "
+           "FILE.model, none for characters and bytes [auto]",
+           one_of({"auto", "none", "nfc", "nfkc"}));
+}
+
+ReadTextOptions reading_options(const TextSettings& s, TextReport* report) {
+  return {.line_ends = s.line_ends == "any"    ? LineEnds::any
+                       : s.line_ends == "keep" ? LineEnds::keep
+                                               : LineEnds::lf,
+          .invalid = s.invalid == "replace" ? InvalidUtf8::replace
+                     : s.invalid == "skip"  ? InvalidUtf8::skip
+                                            : InvalidUtf8::refuse,
+          .report = report};
+}
+
+std::optional<UnicodeForm> unicode_form_of(const TextSettings& s) { return unicode_form_named(s.unicode); }
+
+}  // namespace heed::examples
