@@ -145,8 +145,8 @@ GPTConfig config_of(const LmSettings& s, const LmData& data, const Checkpoint* o
   return config;
 }
 
-// What --tokenizer would be for the tokenizer of a checkpoint. The file of pieces may not exist any more: the checkpoint
-// holds them.
+// What --tokenizer would be for the tokenizer of a checkpoint. The file of pieces may not exist any more: the
+// checkpoint holds them.
 std::string tokenizer_setting(const Checkpoint& old) {
   const std::string kind = Tokenizer::from_json(old.text("tokenizer")).kind();
   return kind == "char" || kind == "byte" ? kind : old.source + ".model";

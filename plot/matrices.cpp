@@ -21,11 +21,9 @@ const char* column_tics(const std::vector<std::string>& labels) {
 
 // How a number of a matrix is written in its cell: all alike, with three digits or so of the greatest.
 std::string written(double value, double greatest, bool whole) {
-  char text[32];
   const bool plain = greatest == 0 || (greatest >= 1e-3 && greatest < 1e6);
   const int decimals = whole || greatest >= 100 ? 0 : greatest >= 10 ? 1 : greatest >= 0.1 ? 2 : 3;
-  std::snprintf(text, sizeof text, plain ? "%.*f" : "%.*e", plain ? decimals : 1, value);
-  return text;
+  return plain ? detail::formatted("%.*f", decimals, value) : detail::formatted("%.1e", value);
 }
 
 // The numbers of a matrix as they are written, empty where one is not finite, and their bounds.
@@ -148,8 +146,7 @@ void plot_matrix(const std::filesystem::path& file, const std::string& title,
   if (numbered)
     gp << ", " << labels << "using 1:2:3:4 with labels font '," << places.points
        << "' textcolor rgb variable notitle";
-  gp << "
-";
+  gp << "\n";
   drawing.close();
 }
 

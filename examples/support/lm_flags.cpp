@@ -22,7 +22,8 @@ LmFlags::LmFlags() : line_("Trains a small language model on text files, or on t
   LmSettings& s = given_;
   const Takes share = number(0, 1), rate = number(0);
   line.group("Data");
-  line.add("--data", s.data, "Text files, folders, - for standard input, or one token file. Without it: the built-in stories",
+  line.add("--data", s.data,
+           "Text files, folders, - for standard input, or one token file. Without it: the built-in stories",
            text_name("PATH..."));
   add_reading_flags(line, s.text);
   line.add("--tokenizer", s.tokenizer,

@@ -36,14 +36,16 @@ bool says_when_it_ends(std::string_view name) { return name == "steps" || name =
 bool is_of_model(const std::string& name) {
   static const std::set<std::string> names = {
       "vocabulary", "min-freq", "model",  "encoder-attention", "decoder-attention", "cross-attention", "layers",
-      "heads",      "width",    "hidden", "directions",        "input-feeding",     "norm-first"};
+      "heads",      "width",    "hidden", "directions",        "input-feeding",     "norm-first",
+      "unicode"};
   const auto& options = mechanism_options();
   return names.count(name) > 0 || std::ranges::any_of(options, [&](const auto& o) { return o.name == name; });
 }
 bool may_change(const std::string& name) {
   static const std::set<std::string> names = {
       "dropout", "attention-dropout", "batch-tokens", "shards", "eval-every", "average-every", "lr",
-      "beta2",   "label-smoothing",   "grad-clip",    "warmup", "dtype",      "schedule",      "communication-dtype"};
+      "beta2",   "label-smoothing",   "grad-clip",    "warmup", "dtype",      "schedule",      "communication-dtype",
+      "line-ends", "invalid-utf8"};
   return says_when_it_ends(name) || names.count(name) > 0;
 }
 bool names_a_file(const std::string& name) { return name.ends_with("source") || name.ends_with("target"); }

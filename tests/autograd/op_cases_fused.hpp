@@ -174,7 +174,7 @@ inline std::vector<OpCase> fused_cases() {
   list.push_back({"weighted_mean",
                   {{2, N}},
                   [](const List& x) { return weighted_mean(x[0], spread({axis_size(x[0], -1)}, 0.5, 2)); },
-                  kNoScalar | kAnyType});
+                  kNoScalar | kAnyType | kDots});
   for (const Reduction r : {Reduction::mean, Reduction::none}) {
     const std::string how = r == Reduction::none ? " of elements" : "";
     list.push_back({"mse_loss" + how, pair, [r](const List& x) { return mse_loss(x[0], x[1], r); }});

@@ -10,7 +10,7 @@ using namespace heed::test;
 
 namespace {
 
-struct Folder {
+struct TextFolder {
   TemporaryFolder folder;
   std::string file(const std::string& name) const { return (folder.path / name).string(); }
   std::string command(const std::string& name, const std::string& flags) const {
@@ -18,7 +18,7 @@ struct Folder {
   }
   Ran run(const std::string& name, const std::string& flags) const { return test::run("exec " + command(name, flags)); }
   Ran train(const std::string& flags, const std::string& data) const {
-    return run("train_lm", "--layers 1 --heads 2 --width 16 --context 16 --batch 4 --sample 0 --steps 3 --checkpoint " +
+    return run("train_lm", "--layers 1 --heads 2 --width 16 --context 16 --batch 4 --sample 0 --steps 3 --overwrite --checkpoint " +
                                data + ".h5 --data " + data + " " + flags);
   }
 };
@@ -51,7 +51,7 @@ const char* const kTranslate =
     "--batch-tokens 64 --width 16 --hidden 32 --warmup 1 --steps 3 --eval-every 0 --beam 1 --source a.s --target a.t "
     "--val-source v.s --val-target v.t ";
 
-void write_pairs(const Folder& f, const std::string& source, const std::string& target) {
+void write_pairs(const TextFolder& f, const std::string& source, const std::string& target) {
   for (const char* name : {"a", "v"}) {
     f.folder.write(std::string(name) + ".s", source);
     f.folder.write(std::string(name) + ".t", target);
@@ -64,7 +64,7 @@ TEST_CASE("text flags: translate and train_lm train to the same bits on CR LF as
   const std::string text = lines_of_form(kNfc, 90);
   for (const std::string tokens : {"--vocabulary 300 ", "--min-freq 1 "}) {
     CAPTURE(tokens);
-    const Folder f;
+    const TextFolder f;
     for (const std::string ends : {"\n", "\r\n"}) {
       write_pairs(f, with_ends(text, ends), with_ends(text, ends));
       const Ran ran = f.run("translate", kTranslate + tokens + "--checkpoint " + (ends == "\n" ? "lf.h5" : "crlf.h5"));
@@ -77,7 +77,7 @@ TEST_CASE("text flags: translate and train_lm train to the same bits on CR LF as
     CHECK(f.run("translate", kTranslate + tokens + "--line-ends any --checkpoint cr.h5").exit_code == 0);
     CHECK(same_models(f.file("lf.h5"), f.file("cr.h5")));
   }
-  const Folder f;
+  const TextFolder f;
   f.folder.write("lf", text), f.folder.write("crlf", with_ends(text, "\r\n")),
       f.folder.write("cr", with_ends(text, "\r"));
   REQUIRE(f.train("", "lf").exit_code == 0);
@@ -97,7 +97,7 @@ TEST_CASE("text flags: what is trained on NFC translates NFD, and scores are of 
   const std::string nfc = lines_of_form(kNfc, 60), nfd = lines_of_form(kNfd, 60);
   for (const std::string tokens : {"--vocabulary 300 ", "--min-freq 1 "}) {
     CAPTURE(tokens);
-    const Folder f;
+    const TextFolder f;
     write_pairs(f, nfc, nfc);
     f.folder.write("v.s", nfd), f.folder.write("v.t", nfd), f.folder.write("nfc", nfc), f.folder.write("nfd", nfd);
     Ran ran = f.run("translate", kTranslate + tokens + "--lr 2e-2 --steps 60");
@@ -118,13 +118,13 @@ TEST_CASE("text flags: what is trained on NFC translates NFD, and scores are of 
     CHECK(contains(f.run("translate", "--checkpoint none.h5 --translate nfd").output,
                    words ? "120 of 180 tokens were unknown to the model" : "tokens were byte pieces"));
   }
-  const Folder f;
+  const TextFolder f;
   check_refused(f.run("translate", "--unicode nfc"), 2, "--unicode is of files");
   check_refused(f.run("train_lm", "--unicode nfc"), 2, "--unicode needs text files; give --data");
 }
 
 TEST_CASE("text flags: train_lm and tokenize bring text into a form, and tell what has no token") {
-  const Folder f;
+  const TextFolder f;
   f.folder.write("nfc", lines_of_form(kNfc, 120)), f.folder.write("nfd", lines_of_form(kNfd, 120));
   REQUIRE(f.train("--unicode nfc", "nfc").exit_code == 0);
   REQUIRE(f.train("--unicode nfc", "nfd").exit_code == 0);
@@ -150,7 +150,7 @@ TEST_CASE("text flags: train_lm and tokenize bring text into a form, and tell wh
 }
 
 TEST_CASE("text flags: files that are not UTF-8 are refused by name, repaired, or read without those lines") {
-  const Folder f;
+  const TextFolder f;
   const std::string text = lines_of_form(kNfc, 60);
   f.folder.write("bad", text + "sch\xF6n\n" + text), f.folder.write("good", text + text);
   check_refused(f.train("", "bad"), 1, "(line 61)");
@@ -173,9 +173,9 @@ TEST_CASE("text flags: files that are not UTF-8 are refused by name, repaired, o
 }
 
 TEST_CASE("text flags: - is standard input, of train_lm and of tokenize, which reads it twice") {
-  const Folder f;
+  const TextFolder f;
   f.folder.write("text", lines_of_form(kNfc, 90));
-  const std::string flags = "--layers 1 --heads 2 --width 16 --context 16 --batch 4 --sample 0 --steps 3 --checkpoint ";
+  const std::string flags = "--layers 1 --heads 2 --width 16 --context 16 --batch 4 --sample 0 --steps 3 --overwrite --checkpoint ";
   REQUIRE(f.run("train_lm", flags + "a.h5 --data text").exit_code == 0);
   const Ran ran = test::run("cat " + quoted(f.file("text")) + " | " + f.command("train_lm", flags + "b.h5 --data -"));
   INFO(ran.output);
@@ -194,7 +194,7 @@ TEST_CASE("text flags: - is standard input, of train_lm and of tokenize, which r
 }
 
 TEST_CASE("text flags: messages of a text that is too short say which part it is") {
-  const Folder f;
+  const TextFolder f;
   f.folder.write("text", lines_of_form(kNfc, 6));
   const Ran ran = f.train("--context 64", "text");
   CHECK(contains(ran.output, "batches: the validation part of the text (--val-fraction) has "));

@@ -257,7 +257,7 @@ TEST_CASE("run: a gradient that is not finite names the step, the parameter and 
 
 TEST_CASE("run: a checkpoint that lacks a weight of the model names it") {
   const TemporaryFolder folder;
-  const RunOptions o{.steps = 1, .checkpoint = folder.path / "m.h5", .resume = true};
+  const RunOptions o{.steps = 1, .checkpoint = folder.path / "m.h5", .start = RunStart::resume_or_start};
   TrainedRows first(o);
   Checkpoint c = load_checkpoint(o.checkpoint);
   c.tensors.erase("model/layer.bias");
