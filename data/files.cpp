@@ -77,9 +77,12 @@ std::string lock_problem(const fs::path& lock, const fs::path& path) {
   if (file.get() < 0) return "";
   char content[sizeof detail::kLockMark];
   const ssize_t count = ::read(file.get(), content, sizeof content);
-  // A program that is killed, or a disk that is full, may leave the beginning.
-  const std::string_view mark = detail::kLockMark;
-  if (count <= 0 || mark.starts_with(std::string_view(content, static_cast<std::size_t>(count)))) return "";
+  if (count <= 0) return "";
+  // A program that is killed, or a disk that is full, may leave the beginning; a power cut zeros in place of a part.
+  const std::string_view mark = detail::kLockMark, found(content, static_cast<std::size_t>(count));
+  bool ours = found.size() <= mark.size();
+  for (std::size_t i = 0; ours && i < found.size(); ++i) ours = found[i] == mark[i] || found[i] == '\0';
+  if (ours) return "";
   return lock.string() + " is no lock of heed's, and " + path.filename().string() +
          " is locked by a file of that name; move it away, or choose another name";
 }

@@ -106,7 +106,12 @@ std::uint64_t Tokenizer::hash() const {
 void TokenCounts::add(const Tokenizer& tokenizer, std::span<const std::int32_t> ids) {
   const auto unk = tokenizer.special("<unk>");
   tokens += static_cast<Index>(ids.size());
-  for (const std::int32_t id : ids) unknown += unk == id ? 1 : 0, bytes += tokenizer.is_byte(id) ? 1 : 0;
+  // SentencePiece has no piece with a line feed, which is a byte in all of its vocabularies.
+  const auto is_line_feed = [&](std::int32_t id) { return tokenizer.decode(std::span(&id, 1)) == "\n"; };
+  for (const std::int32_t id : ids) {
+    unknown += unk == id ? 1 : 0;
+    bytes += tokenizer.is_byte(id) && !is_line_feed(id) ? 1 : 0;
+  }
 }
 
 TokenCounts& TokenCounts::operator+=(const TokenCounts& other) {

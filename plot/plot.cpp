@@ -177,7 +177,8 @@ void plot_bars(const std::filesystem::path& file, const std::string& title, cons
     }
     if (p > 0) gp << "unset ytics\n";  // the names stand left of the first
     const double most = panel.most > 0 ? panel.most : *std::max_element(panel.values.begin(), panel.values.end());
-    gp << "set xrange [0:" << (panel.most > 0 ? detail::formatted("%f", panel.most) : "*") << "]\nset xtics " << tick_step(most)
+    gp << "set xrange [0:" << (panel.most > 0 ? detail::formatted("%f", panel.most) : "*") << "]\nset xtics "
+       << tick_step(most)
        << "\nset xlabel " << quoted(panel.label) << " noenhanced\nplot " << gp.file1d(boxes)
        << "using 1:2:3:4:5:6 with boxxyerror lc rgb '" << kColours[p % std::size(kColours)] << "'\n";
   }

@@ -178,7 +178,8 @@ TEST_CASE("gemm: blocks that are finished begin at multiples of kFinishRows") {
     const bool wide = type == DType::float64;
     const std::size_t size = size_of(type);
     for (const Index m : {33, 97, 200, 511, 513, 1024, 1500})
-      for (const auto& [n, k] : {std::pair<Index, Index>{16, 300}, {128, 20}, {520, 64}}) {
+      for (const auto& sizes : {std::pair<Index, Index>{16, 300}, {128, 20}, {520, 64}}) {
+        const Index n = sizes.first, k = sizes.second;
         CAPTURE(m);
         CAPTURE(n);
         const std::vector<char> a(static_cast<std::size_t>(m * k) * size), b(static_cast<std::size_t>(k * n) * size);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <heed/data/detail/file_target.hpp>
 #include <heed/data/files.hpp>
 
 #include "tests/data/temporary_folder.hpp"
@@ -130,6 +131,12 @@ TEST_CASE("files: what lies at the names beside an output") {
   }
   CHECK(p.target("z", FileRole::output) == "");
   CHECK(p.target("z", FileRole::checkpoint) == "op: --it: z.lock is a folder, and z" + by);
+  const std::string mark = detail::kLockMark;
+  for (const std::string& left : {mark, mark.substr(0, 9), std::string(mark.size(), '\0'),
+                                  mark.substr(0, 9) + std::string(5, '\0'), std::string(9, '\0') + mark.substr(9)}) {
+    p.folder.write("cut.lock", left);
+    CHECK(p.target("cut", FileRole::checkpoint) == "");
+  }
   p.folder.write("mine.lock", "mine");
   CHECK(p.target("mine", FileRole::checkpoint) ==
         "op: --it: mine.lock is no lock of heed's, and mine is locked by a "

@@ -111,7 +111,7 @@ TEST_CASE("classify: wrong flags say what is right") {
   refused("--heads 3", "--width is 16 and --heads 3; heads must divide the width");
   refused("--length 3", "a whole number, 4 or more");
   refused("--length 2000 --depth 1", "of 10000 expressions none had 500 to 2000 tokens", 1);
-  refused("--plot x.gif", "it must end with .svg or .png", 1);
+  refused("--plot x.gif", "it must end with .svg or .png");
   REQUIRE(c.run("--steps 2").exit_code == 0);
   refused("--seed 7 --resume", "--seed is 7 but the checkpoint was made with 1; leave it out, or start a new training");
   refused("--heads 1 --init classify.h5 --checkpoint other.h5",

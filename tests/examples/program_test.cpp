@@ -180,7 +180,7 @@ TEST_CASE("run: two runs do not write one log or one checkpoint") {
       t.arguments("--steps 1000000 --eval-every 0 --checkpoint-every 50 --checkpoint a.h5 --log a");
   const auto beside = [&](const std::string& flags) {
     return in_folder(t, test::in_background(long_run + " 2> /dev/null") + "while [ ! -e a.h5 ]; do sleep 0.02; done; " +
-                            t.arguments("--steps 1 --resume-or-start " + flags) +
+                            t.arguments("--steps 1 " + flags) +
                             "; code=$?; kill -INT $pid; wait $pid; exit $code");
   };
   Ran ran = beside("--checkpoint a.h5");

@@ -18,8 +18,8 @@ struct TextFolder {
   }
   Ran run(const std::string& name, const std::string& flags) const { return test::run("exec " + command(name, flags)); }
   Ran train(const std::string& flags, const std::string& data) const {
-    return run("train_lm", "--layers 1 --heads 2 --width 16 --context 16 --batch 4 --sample 0 --steps 3 --overwrite --checkpoint " +
-                               data + ".h5 --data " + data + " " + flags);
+    return run("train_lm", "--layers 1 --heads 2 --width 16 --context 16 --batch 4 --sample 0 --steps 3 --overwrite "
+                           "--checkpoint " + data + ".h5 --data " + data + " " + flags);
   }
 };
 
@@ -175,7 +175,8 @@ TEST_CASE("text flags: files that are not UTF-8 are refused by name, repaired, o
 TEST_CASE("text flags: - is standard input, of train_lm and of tokenize, which reads it twice") {
   const TextFolder f;
   f.folder.write("text", lines_of_form(kNfc, 90));
-  const std::string flags = "--layers 1 --heads 2 --width 16 --context 16 --batch 4 --sample 0 --steps 3 --overwrite --checkpoint ";
+  const std::string flags =
+      "--layers 1 --heads 2 --width 16 --context 16 --batch 4 --sample 0 --steps 3 --overwrite --checkpoint ";
   REQUIRE(f.run("train_lm", flags + "a.h5 --data text").exit_code == 0);
   const Ran ran = test::run("cat " + quoted(f.file("text")) + " | " + f.command("train_lm", flags + "b.h5 --data -"));
   INFO(ran.output);

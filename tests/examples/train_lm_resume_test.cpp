@@ -162,7 +162,7 @@ TEST_CASE(
                 "lm.h5 exists already; --resume continues its training, --overwrite replaces it, and --init lm.h5 with "
                 "another --checkpoint starts a new training from its weights");
   check_refused(test::run(plain + "--resume --overwrite"), 2, "--resume and --overwrite contradict each other");
-  check_refused(test::run(plain + "--resume --init lm.h5"), 2, "--init those of lm.h5; give one of them");
+  check_refused(test::run(plain + "--resume --init a.h5"), 2, "--init those of a.h5; give one of them");
   check_refused(test::run(plain + "--other-data --overwrite"), 2, "--other-data is for a training that is resumed");
   CHECK((bytes_of(t.file("lm.h5")) == first));
   REQUIRE(test::run(plain + "--steps 3 --overwrite").exit_code == 0);

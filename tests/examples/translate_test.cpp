@@ -99,19 +99,19 @@ TEST_CASE("translate: a line, a file, a folder or standard input is translated, 
   says("--translate in", 0, "2 1\n\n3 4\n");
   says("--translate - < " + test::quoted(t.file("in/marked.txt")), 0, "2 1\n\n3 4\n");
   says("--translate - < /dev/null", 0, "");
-  t.folder.write("bad.txt", "two\n\xFF");
-  says("--translate bad.txt", 1, "bad.txt is not UTF-8: the byte 0xFF at offset 4");
+  t.folder.write("bad.txt", "two one\n\xFF");
+  says("--translate bad.txt", 1, "bad.txt is not UTF-8: the byte 0xFF at offset 8");
   says("--translate - < " + test::quoted(t.file("bad.txt")), 1,
-       "standard input is not UTF-8: the byte 0xFF at offset 4");
+       "standard input is not UTF-8: the byte 0xFF at offset 8");
   says("--translate bad.txt --invalid-utf8 skip", 0,
-       "2\n1 line was left out, as it is not UTF-8 (the first: line 2 of bad.txt)\n");
+       "1 line was left out, as it is not UTF-8 (the first: line 2 of bad.txt)\n2 1\n");
   t.folder.write("none.txt", "");
   says("--translate none.txt", 0, "");
   t.folder.write("mark.txt", "\xEF\xBB\xBF");
   says("--translate mark.txt", 0, "");
-  t.folder.write("old.txt", "two\rone\r");
+  t.folder.write("old.txt", "two one\rthree four\r");
   says("--translate old.txt", 1, "the first line of old.txt ends with a carriage return");
-  says("--translate old.txt --line-ends any", 0, "2\n1\n");
+  says("--translate old.txt --line-ends any", 0, "2 1\n3 4\n");
   std::filesystem::create_directory(t.folder.path / "empty");
   says("--translate empty", 1, "the folder empty has no files");
   std::string line;
