@@ -137,8 +137,10 @@ TEST_CASE("text files: compressed files and those of other encodings are named, 
       {std::string("\0\0\xFE\xFF", 4) + std::string(3, '\0') + utf32, "UTF-32 (big-endian)"},
       {std::string(3, '\0') + utf32.substr(0, utf32.size() - 3), "UTF-32 (big-endian)"},
   };
-  for (const auto& [bytes, message] : cases)
+  for (const auto& each : cases)
     for (const InvalidUtf8 invalid : {InvalidUtf8::refuse, InvalidUtf8::replace, InvalidUtf8::skip}) {
+      const auto& bytes = each.first;
+      const auto& message = each.second;
       const auto file = f.write("x", bytes);
       CAPTURE(message);
       CHECK(contains(error_of([&] { read_text(file, {.invalid = invalid}); }),

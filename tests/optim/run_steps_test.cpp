@@ -150,8 +150,10 @@ bool same_outcome(const WeightOutcome& a, const WeightOutcome& b) {
 }  // namespace
 
 TEST_CASE("run: a step of one batch by a weighted loss is PyTorch's, clipped or not") {
-  for (const auto& [name, loss] : kWeightLosses)
+  for (const auto& each : kWeightLosses)
     for (const double clip : {0.0, 0.1}) {
+      const auto& name = each.first;
+      const auto& loss = each.second;
       CAPTURE(name);
       CAPTURE(clip);
       const WeightOutcome o = train_by(loss, {.training = parts_of(DType::float64, {8}), .clip = clip});
@@ -167,8 +169,10 @@ TEST_CASE("run: batches, shards and evaluations of a weighted loss are joined to
   for (const DType dtype : {DType::float64, DType::float32}) {
     const double tolerance = dtype == DType::float64 ? 1e-12 : 1e-6;
     const auto of = [&](const std::vector<Index>& sizes) { return parts_of(dtype, sizes); };
-    for (const auto& [name, loss] : kWeightLosses)
+    for (const auto& each : kWeightLosses)
       for (const double clip : {0.0, 0.1}) {
+        const auto& name = each.first;
+        const auto& loss = each.second;
         CAPTURE(name);
         CAPTURE(clip);
         const WeightOutcome one = train_by(loss, {.training = of({8}), .held_out = of({8}), .clip = clip});
@@ -188,8 +192,10 @@ TEST_CASE("run: batches, shards and evaluations of a weighted loss are joined to
 
 TEST_CASE("run: ranks join a weighted loss to the bits of one process") {
   const auto training = parts_of(DType::float32, {1, 2, 3, 2}), held_out = parts_of(DType::float32, {3, 4, 1});
-  for (const auto& [name, loss] : kWeightLosses)
+  for (const auto& each : kWeightLosses)
     for (const int size : {1, 2, 3, 4}) {
+      const auto& name = each.first;
+      const auto& loss = each.second;
       CAPTURE(name);
       CAPTURE(size);
       const WeightTrial t{.training = training, .held_out = held_out, .shards = 4, .clip = 0.1};
@@ -206,7 +212,9 @@ TEST_CASE("run: ranks join a weighted loss to the bits of one process") {
 TEST_CASE("run: a batch of no weight counts nothing, wherever it comes") {
   const DType dtype = DType::float32;
   const Batch none = of_no_weight(dtype);
-  for (const auto& [name, loss] : kWeightLosses) {
+  for (const auto& each : kWeightLosses) {
+    const auto& name = each.first;
+    const auto& loss = each.second;
     if (std::string(name) == "element weights") continue;  // counts all elements
     CAPTURE(name);
     const auto two = parts_of(dtype, {3, 5});
@@ -257,7 +265,9 @@ TEST_CASE("run: a step and an evaluation of no weight at all are refused, on all
                            "is above 0",
                     evaluation = "evaluate: the weights of the targets of all 2 batches add up to 0; there must be a "
                                  "target whose weight is above 0";
-  for (const auto& [name, loss] : kWeightLosses) {
+  for (const auto& each : kWeightLosses) {
+    const auto& name = each.first;
+    const auto& loss = each.second;
     if (std::string(name) == "element weights") continue;
     CAPTURE(name);
     const auto refusal = [f = loss](const WeightTrial& t) { return error_of([&] { train_by(f, t); }); };
