@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint64_t kEpochStream = std::uint64_t{0xE90C4} << 44;  // of Rng, for the orders of epochs alone
 
 void check_options(const Samples& samples, const SampleBatchOptions& o) {
-  require(o.rows >= 0 && o.tokens >= 0 && o.rows + o.tokens > 0, "batches: ", o.rows, " rows and ", o.tokens,
+  require(o.rows >= 0 && o.tokens >= 0 && (o.rows > 0 || o.tokens > 0), "batches: ", o.rows, " rows and ", o.tokens,
           " tokens a batch were asked for; they must be 0 or more, and one of them above 0");
   require(samples.size() > 0, "batches: there are no samples; there must be one or more");
   require(o.tokens == 0 || !o.padding.empty(), "batches: tokens is ", o.tokens,
