@@ -107,10 +107,10 @@ struct ConformanceOptions {
   bool normalised = true;     // false: the weights of a row need not add up to 1
   bool non_negative = false;  // true: queries and keys are features, none below 0
   bool shared = false;        // true: keys are made of the queries, which so have their gradients too
-  // Of the inputs, and of the generator that the factory gets. A map that is 0 for many keys, as relu, may with some
-  // seeds meet a denominator near 0, where no tolerance holds: then the detail tells of a small relative error.
+  // Of the inputs, and of the generator that the factory gets.
   std::uint64_t seed = 1;
-  // Allowed difference from float64, relative to the greatest value (at least 0.1) of each output or gradient.
+  // Allowed difference from float64, relative to the greatest value (at least 0.1) of each output or gradient. More is
+  // allowed where a rounding of the inputs changes a result by more, as features do whose sums nearly cancel.
   double float32_tolerance = 1e-4;
   double spread_tolerance = 2e-3;
   double bfloat16_tolerance = 0.03;  // of outputs, where the mechanism declares bfloat16; of gradients twice that

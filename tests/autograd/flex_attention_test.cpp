@@ -71,6 +71,7 @@ BlockMask mask_of(const MaskMod& mask, const AttentionSize& s, bool broadcast = 
 TEST_CASE("flex_attention with a function and a mask equals the naive loops at lengths around blocks, on each level") {
   for (const Index n : {1, 2, 31, 32, 33, 63, 64, 65, 130, 300}) {
     for (const Index m : {n, Index{70}, Index{600}}) {
+      if (m == 600 && n != 1 && n != 33 && n != 130) continue;  // many keys at few lengths
       const AttentionSize s{2, 2, 1, n, m, 8, 12};
       const AttentionData x = random_attention(s, 3);
       for (const bool causal : {false, true})
@@ -95,12 +96,12 @@ TEST_CASE("flex_attention with a function and a mask equals the naive loops at l
 }
 
 TEST_CASE("flex_attention takes every mask, bias, sinks and dropout beside its own, on each level") {
-  const AttentionSize s{2, 4, 2, 70, 300, 8, 12};
+  const AttentionSize s{2, 4, 2, 70, 135, 8, 12};
   const AttentionData x = random_attention(s, 5);
   for (int bits = 0; bits < 128; ++bits) {
     AttentionCall call;
     if (bits & 1) call.causal = true;
-    if (bits & 2) call.key_lengths = Tensor::from<std::int32_t>({297, 5});
+    if (bits & 2) call.key_lengths = Tensor::from<std::int32_t>({132, 5});
     if (bits & 4) call.key_mask = random_mask({s.batch, s.keys}, 0.6, 3);
     if (bits & 8) call.mask = random_mask({s.heads, 1, s.keys}, 0.5, 4);
     if (bits & 16) {

@@ -16,8 +16,9 @@ inline AttentionResult linear_bounds(const AttentionData& x, const LinearCase& h
   const FeatureMap map = how.features.feature_map;
   const Index D = x.q.dim(3), S = x.k.dim(2), V = x.v.dim(3);
   AttentionResult y = no_bounds(r);
+  const NaiveFeatures fq(map, x.q), fk(map, x.k);
   each_query(x, [&](Index row, Index head, Index keys) {
-    const double *p = row_of(r.weights, row), *dout = row_of(x.dout, row), *q = row_of(x.q, row);
+    const double *p = row_of(r.weights, row), *dout = row_of(x.dout, row), *q = row_of(fq.values, row);
     double delta = 0;
     for (Index c = 0; c < V; ++c) {
       const double size = std::fabs(row_of(r.out, row)[c]);
@@ -28,17 +29,19 @@ inline AttentionResult linear_bounds(const AttentionData& x, const LinearCase& h
     }
     for (Index j = 0; j < S; ++j) {
       if (p[j] == 0) continue;
-      const double* k = row_of(x.k, keys + j);
+      const double* k = row_of(fk.values, keys + j);
+      const double product = dot(q, k, D);
       double own = delta;  // what do . v - do . out is off by
       for (Index c = 0; c < V; ++c) {
         row_of(y.dv, keys + j)[c] += kFloatSums * p[j] * std::fabs(dout[c]);
         own += kFloatSums * std::fabs(dout[c] * row_of(x.v, keys + j)[c]);
       }
       row_of(y.dbias, head)[j] += p[j] * own;
-      const double over_d = p[j] / feature_product(map, q, k, D);  // and the factor of a key's bias
+      // p / f(q).f(k), which has the factor of a key's bias; of poly2, the derivative of the square.
+      const double over_d = p[j] * own * (map == FeatureMap::poly2 ? 2 : 1) / product;
       for (Index c = 0; c < D; ++c) {
-        row_of(y.dq, row)[c] += over_d * own * product_slope(map, q, k, D, c);
-        row_of(y.dk, keys + j)[c] += over_d * own * product_slope(map, k, q, D, c);
+        row_of(y.dq, row)[c] += over_d * k[c] * row_of(fq.slopes, row)[c];
+        row_of(y.dk, keys + j)[c] += over_d * q[c] * row_of(fk.slopes, keys + j)[c];
       }
     }
   });

@@ -31,18 +31,20 @@ inline double slope(FeatureMap map, double x) {
   }
 }
 
-// f(q) . f(k), and its derivative by q_c.
-inline double feature_product(FeatureMap map, const double* q, const double* k, Index width) {
+// The features of x and their derivatives, element by element; poly2 is the square of the product of q and k.
+struct NaiveFeatures {
+  Tensor values, slopes;
+  NaiveFeatures(FeatureMap map, const Tensor& x) : values(x.dense().clone()), slopes(x.dense().clone()) {
+    for (Index i = 0; i < x.numel(); ++i) {
+      double &value = values.ptr<double>()[i], &by = slopes.ptr<double>()[i];
+      by = slope(map, value), value = feature(map, value);
+    }
+  }
+};
+inline double dot(const double* a, const double* b, Index width) {
   double sum = 0;
-  for (Index c = 0; c < width; ++c)
-    sum += map == FeatureMap::poly2 ? q[c] * k[c] : feature(map, q[c]) * feature(map, k[c]);
-  return map == FeatureMap::poly2 ? sum * sum : sum;
-}
-inline double product_slope(FeatureMap map, const double* q, const double* k, Index width, Index at) {
-  if (map != FeatureMap::poly2) return slope(map, q[at]) * feature(map, k[at]);
-  double sum = 0;
-  for (Index c = 0; c < width; ++c) sum += q[c] * k[c];
-  return 2 * sum * k[at];
+  for (Index c = 0; c < width; ++c) sum += a[c] * b[c];
+  return sum;
 }
 
 struct LinearCase {
@@ -59,22 +61,25 @@ inline AttentionResult naive_linear(const AttentionData& x, const LinearCase& ho
   const auto zeros = [](const Shape& shape) { return Tensor::zeros(shape, DType::float64); };
   AttentionResult r{zeros(x.dout.shape()), zeros(x.q.shape()), zeros(x.k.shape()),
                     zeros(x.v.shape()),    zeros({B, H, 1, S}), zeros({B, H, T, S})};
-  const Tensor q = x.q.dense(), k = x.k.dense(), v = x.v.dense(), dout = x.dout.dense();
+  const Tensor v = x.v.dense(), dout = x.dout.dense();
+  const NaiveFeatures q(map, x.q), k(map, x.k);
   const Tensor bias = o.bias.defined() ? o.bias.detach().expand({B, H, 1, S}) : Tensor();
   for (Index b = 0; b < B; ++b)
     for (Index h = 0; h < H; ++h)
       for (Index i = 0; i < T; ++i) {
         const Index g = h / (H / Hk), row = (b * H + h) * T + i;
-        const double *qi = q.ptr<double>() + row * D, *gi = dout.ptr<double>() + row * V;
+        const double *qi = q.values.ptr<double>() + row * D, *gi = dout.ptr<double>() + row * V;
         std::vector<Index> seen;
-        std::vector<double> a;
+        std::vector<double> a, products, factors;
         double sum = 0;
         for (Index j = 0; j < S; ++j) {
           if (o.causal && j > i + S - T) continue;
           if (o.key_lengths.defined() && j >= static_cast<Index>(o.key_lengths.at({b}))) continue;
           if (o.key_mask.defined() && o.key_mask.at({b, j}) == 0) continue;
-          double w = feature_product(map, qi, k.ptr<double>() + ((b * Hk + g) * S + j) * D, D);
-          if (bias.defined()) w *= std::exp(bias.at({b, h, 0, j}));
+          const double product = dot(qi, k.values.ptr<double>() + ((b * Hk + g) * S + j) * D, D);
+          products.push_back(product);
+          factors.push_back(bias.defined() ? std::exp(bias.at({b, h, 0, j})) : 1);
+          const double w = (map == FeatureMap::poly2 ? product * product : product) * factors.back();
           seen.push_back(j);
           a.push_back(w);
           sum += w;
@@ -94,13 +99,14 @@ inline AttentionResult naive_linear(const AttentionData& x, const LinearCase& ho
           r.weights.ptr<double>()[row * S + seen[n]] = a[n] / d;
         }
         for (std::size_t n = 0; n < seen.size(); ++n) {
-          const double da = (dw[n] - mean) / d, factor = bias.defined() ? std::exp(bias.at({b, h, 0, seen[n]})) : 1;
+          const double da = (dw[n] - mean) / d;
+          const double dproduct = da * factors[n] * (map == FeatureMap::poly2 ? 2 * products[n] : 1);
           r.dbias.ptr<double>()[(b * H + h) * S + seen[n]] += da * a[n];
           for (Index c = 0; c < D; ++c) {
             const Index key = ((b * Hk + g) * S + seen[n]) * D;
-            const double* kj = k.ptr<double>() + key;
-            r.dq.ptr<double>()[row * D + c] += da * factor * product_slope(map, qi, kj, D, c);
-            r.dk.ptr<double>()[key + c] += da * factor * product_slope(map, kj, qi, D, c);
+            r.dq.ptr<double>()[row * D + c] +=
+                dproduct * k.values.ptr<double>()[key + c] * q.slopes.ptr<double>()[row * D + c];
+            r.dk.ptr<double>()[key + c] += dproduct * qi[c] * k.slopes.ptr<double>()[key + c];
           }
         }
       }

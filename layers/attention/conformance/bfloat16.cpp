@@ -16,7 +16,7 @@ void compare(Subject& s, Finding& f, const Trial& asked) {
   const Trial t = rounded(asked);
   f.about(t);
   const Outcome got = s.run(t, DType::bfloat16);
-  close_in(f, "bfloat16 against float64", got, s.run(t), DType::bfloat16, s.options, share_of(s));
+  close_in(s, f, "bfloat16 against float64", got, s.run(t), DType::bfloat16, t);
   f.close("bfloat16, the output without a tape", s.out(t, DType::bfloat16), got.out, s.options.bfloat16_tolerance);
 }
 
@@ -41,8 +41,8 @@ void compare_state(Subject& s, Finding& f, const Trial& asked, Index step) {
   Tensor all = Tensor::empty(whole.shape(), DType::float64);
   for (Index i = 0; i < static_cast<Index>(wide.size()); ++i)
     all.slice(2, i * step, std::min(n, (i + 1) * step)).copy_(wide[static_cast<std::size_t>(i)]);
-  close_in(f, "bfloat16, steps of " + std::to_string(step) + " against all at once in float64", {all, {}}, {whole, {}},
-           DType::bfloat16, s.options, share_of(s));
+  close_in(s, f, "bfloat16, steps of " + std::to_string(step) + " against all at once in float64", {all, {}},
+           {whole, {}}, DType::bfloat16, t);
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // The check of combinations: pairs and triples of conditions, against the same problem posed plainly.
 #include <algorithm>
-#include <cmath>
 #include <heed/autograd/reductions.hpp>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/layers/attention/detail/conformance_plan.hpp>
@@ -167,21 +166,6 @@ class Caller {
 
 // ---- Comparison ----
 
-// How far each output and gradient moves when all inputs move by the rounding of float32.
-std::map<std::string, double> moves(Subject& s, const Trial& t, const Outcome& at) {
-  Trial moved = t;
-  Rng rng(s.options.seed, 104);
-  std::vector<Part> all = parts(moved);
-  for (const Part& p : all) *p.x = *p.x * (rng.uniform(p.x->shape(), -1, 1, DType::float64) * 0x1p-24 + 1.0);
-  const Outcome other = s.run(moved);
-  const auto difference = [](const Tensor& a, const Tensor& b) {
-    return a.numel() == 0 ? 0.0 : max(abs(a - b)).item();
-  };
-  std::map<std::string, double> sizes = {{"", difference(other.out, at.out)}};
-  for (const auto& [name, g] : at.gradients) sizes[name] = difference(other.gradients.at(name), g);
-  return sizes;
-}
-
 class Comparison {
  public:
   Comparison(Plan& plan, const Levels& levels) : plan_(plan), levels_(levels), s_(plan.subject(levels)) {}
@@ -199,10 +183,11 @@ class Comparison {
               *p.x, posed.call,
               value == "NaN" ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity());
     Caller caller(plan_, levels_, asked);
-    set_threads(static_cast<int>(std::stol(plan_.conditions()[Plan::threads].levels[levels_[Plan::threads]])));
+    const Index threads = plan_.number(levels_, Plan::threads);
+    set_threads(static_cast<int>(threads));
     const Called called = caller.call(true), untaped = caller.call(false);
     set_threads(1);
-    const Called again = caller.call(true);
+    const Called again = threads == 1 ? called : caller.call(true);
     set_threads(restore.before);
     Finding f;
     for (const Called* c : {&called, &untaped}) {
@@ -214,7 +199,7 @@ class Comparison {
     f.close("the output without a tape", untaped.outcome.out, called.outcome.out, near);
     f.same_bits("the same call again on 1 thread", again.outcome, called.outcome);
     if (!f.ok()) return f.failure();
-    Outcome wanted = plainly(s_, posed, true);
+    const Outcome wanted = plainly(s_, posed, true);
     compare(f, "against the same, posed plainly", called.outcome, wanted, posed, caller);
     const Properties& is = s_.properties();
     if (f.ok() && is.keys_unordered && is.lengths_are_masks)
@@ -229,39 +214,17 @@ class Comparison {
   const Levels& levels_;
   Subject& s_;
 
-  void compare(Finding& f, const std::string& what, const Outcome& got, Outcome wanted, const Trial& posed,
+  void compare(Finding& f, const std::string& what, const Outcome& got, const Outcome& all, const Trial& posed,
                const Caller& caller) {
-    const DType dtype = plan_.dtype_of(levels_);
-    const double share = dtype == DType::float64 ? 0 : share_of(s_);
-    Outcome some{.out = wanted.out, .gradients = {}};
+    Outcome wanted{.out = all.out, .gradients = {}};
+    std::set<std::string> summed;
     for (const auto& [name, g] : got.gradients) {
-      some.gradients[name] = wanted.gradients.at(name);
-      if (caller.broadcast(name)) some.gradients[name] = sum(some.gradients[name], {0}, true).expand(g.shape()).dense();
+      Tensor& one = wanted.gradients[name] = all.gradients.at(name);
+      if (!caller.broadcast(name)) continue;
+      one = sum(one, {0}, true).expand(g.shape()).dense();
+      summed.insert(name);
     }
-    Finding own;
-    close_in(own, what, got, some, dtype, s_.options, share);
-    if (own.ok()) return;
-    if (!s_.can().discrete && excused(got, some, posed, dtype, caller)) return;
-    f.expect(false, own.failure());
-  }
-
-  // Sums that nearly cancel, as of features that are mostly 0, magnify rounding; then so do they that of the inputs.
-  bool excused(const Outcome& got, const Outcome& wanted, const Trial& posed, DType dtype, const Caller& caller) {
-    const std::map<std::string, double> sizes = moves(s_, posed, s_.run(posed));
-    const double times = 16 * (dtype == DType::float64 ? 0x1p-29 : dtype == DType::float32 ? 1.0 : 0x1p15);
-    const auto within = [&](const Tensor& a, const Tensor& b, double size, double fixed) {
-      if (a.numel() == 0) return true;
-      const double d = max(abs(a.to(DType::float64) - b)).item(), scale = std::max(0.1, max(abs(b)).item());
-      return d <= times * size + fixed * scale;
-    };
-    const double fixed = tolerance_of(dtype, s_.options);
-    if (dtype == DType::bfloat16) return false;
-    bool all = within(got.out, wanted.out, sizes.at(""), fixed);
-    for (const auto& [name, g] : wanted.gradients) {
-      const double several = caller.broadcast(name) ? static_cast<double>(posed.q.dim(0)) : 1.0;
-      all = all && within(got.gradients.at(name), g, several * sizes.at(name), fixed);
-    }
-    return all;
+    close_in(s_, f, what, got, wanted, plan_.dtype_of(levels_), posed, summed);
   }
 };
 

@@ -127,34 +127,11 @@ void Finding::finite(const std::string& what, const Outcome& x) {
   for (const auto& [name, gradient] : x.gradients) finite(what + ", gradient of " + name, gradient);
 }
 
-double tolerance_of(DType dtype, const ConformanceOptions& options) {
-  return dtype == DType::float64   ? 1e-9
-         : dtype == DType::float32 ? options.float32_tolerance
-                                   : options.bfloat16_tolerance;
-}
-
-void close_in(Finding& f, const std::string& what, const Outcome& got, const Outcome& wanted, DType dtype,
-              const ConformanceOptions& options, double share) {
-  const double tolerance = tolerance_of(dtype, options);
-  const auto close = [&](const std::string& name, const Tensor& a, const Tensor& b, double times) {
-    f.close(name, a, b, times * tolerance, share);
-    if (dtype != DType::bfloat16 || share > 0 || b.rank() != 4 || a.shape() != b.shape()) return;
-    const std::vector<double> x = a.to_vector<double>(), y = b.to_vector<double>();
-    const std::size_t head = static_cast<std::size_t>(std::max<Index>(1, b.dim(2) * b.dim(3)));
-    for (std::size_t begin = 0; begin + head <= y.size(); begin += head) {
-      double xy = 0, yy = 0;
-      for (std::size_t i = begin; i < begin + head; ++i) xy += x[i] * y[i], yy += y[i] * y[i];
-      // By chance, the rounding of few numbers may add up; of small ones it is all that there is.
-      const double allowed = 0.01 * times + 3 * tolerance / std::sqrt(static_cast<double>(head));
-      const double size = std::sqrt(yy / static_cast<double>(head));
-      if (yy > 0 && !(std::fabs(xy / yy - 1) * size <= allowed * std::max(size, 0.03)))
-        return f.expect(false, name + ", head " + std::to_string(begin / head) + " of all sequences: it is " +
-                                   std::to_string(xy / yy) + " times what it must be");
-    }
-  };
-  close(what, got.out, wanted.out, 1);
-  for (const auto& [name, gradient] : wanted.gradients)
-    close(what + ", gradient of " + name, got.gradients.at(name), gradient, 2);
+void Finding::add(const Finding& other) {
+  count_ += other.count_;
+  if (!other.ok()) fail(other.failure_);
+  if (other.worst_ > worst_) worst_ = other.worst_, worst_text_ = other.worst_text_;
+  left_out_.insert(left_out_.end(), other.left_out_.begin(), other.left_out_.end());
 }
 
 ConformanceCheck Finding::result(const std::string& name) const {

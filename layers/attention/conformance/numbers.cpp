@@ -31,7 +31,7 @@ Tensor doubled(const Tensor& x, double times) {
 
 void compare_float32(Subject& s, Finding& f, const Trial& t) {
   f.about(t);
-  f.close("float32 against float64", s.run(t, DType::float32), s.run(t), s.options.float32_tolerance, share_of(s));
+  close_in(s, f, "float32 against float64", s.run(t, DType::float32), s.run(t), DType::float32, t);
 }
 
 void check_lengths(Subject& s, Finding& f) {

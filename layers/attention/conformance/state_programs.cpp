@@ -132,8 +132,7 @@ class Program {
       const std::string what = std::string(name_of(dtype_)) + ", row " + std::to_string(r) + " of a state (" + about_ +
                                ") against its sequence at once";
       const NoTape guard;
-      close_in(f_, what, {concatenate(row.out, 2), {}}, {s_.out(whole), {}}, dtype_, s_.options,
-               dtype_ == DType::float64 ? 0 : share_of(s_));
+      close_in(s_, f_, what, {concatenate(row.out, 2), {}}, {s_.out(whole), {}}, dtype_, whole);
     }
   }
 

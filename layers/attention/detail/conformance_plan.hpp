@@ -55,6 +55,7 @@ class Plan {
 
   Subject& subject(const Levels& levels);  // of these numbers of heads and sizes
   DType dtype_of(const Levels& levels) const;
+  Index number(const Levels& levels, Which which) const;  // of a condition whose levels are numbers
   // float64, dense, one value for what is padding; values that the dtype holds exactly.
   Trial posed(const Levels& levels);
   bool is(const Levels& levels, Which which, const std::string& level) const {
@@ -69,7 +70,6 @@ class Plan {
   std::vector<Condition> conditions_;
   std::vector<Extent> extents_;
   std::vector<std::unique_ptr<Subject>> others_;
-  Index number(const Levels& levels, Which which) const;
 };
 
 // Sequence b of a trial with its masks in one where the mechanism takes one, and with keys and values for each head.

@@ -148,6 +148,7 @@ class Finding {
   // Whether the mechanism declares something; else notes that the check, or a part of it, is left out.
   bool declared(bool has, const std::string& what);
   void leave_out(const std::string& what) { left_out_.push_back(what); }
+  void add(const Finding& other);
 
   bool compared() const { return count_ > 0; }
   bool ok() const { return failure_.empty(); }
@@ -166,11 +167,13 @@ class Finding {
   void each(const std::string& what, const Tensor& x, bool (*good)(double), const char* rule);
 };
 
-// Of one dtype against float64, by the tolerances of the options. Beside bfloat16, whose single numbers are coarse, the
-// sizes of all together must fit: of each head, the mean of got * wanted over that of wanted * wanted.
+// Allowed difference of a dtype from float64: of outputs, and of float32's gradients; of the others' twice that.
 double tolerance_of(DType dtype, const ConformanceOptions& options);
-void close_in(Finding& f, const std::string& what, const Outcome& got, const Outcome& wanted, DType dtype,
-              const ConformanceOptions& options, double share = 0);
+// What a call of `t` gave in a dtype, against what it gives in float64. Of bfloat16, whose single numbers are coarse,
+// the size of each head must be right, too. A difference is allowed where the rounding of the inputs makes one as
+// large: sums of features that are mostly 0 may nearly cancel. Gradients named in `summed` are sums over sequences.
+void close_in(Subject& s, Finding& f, const std::string& what, const Outcome& got, const Outcome& wanted, DType dtype,
+              const Trial& t, const std::set<std::string>& summed = {});
 
 // float64 against float64, where only the order of sums differs.
 inline constexpr double kRounding = 1e-10;

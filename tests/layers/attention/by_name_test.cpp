@@ -1,5 +1,4 @@
 // All mechanisms by their names: their options, the conformance kit, the memory that they take, sums of weights.
-//
 #include <heed/layers/attention/conformance_doctest.hpp>
 
 #include <algorithm>
@@ -22,8 +21,6 @@
 #include "tests/tools/paths.hpp"
 
 using namespace heed;
-using test::contains;
-using test::error_of;
 using namespace heed::test;
 
 TEST_CASE("mechanisms are made by their names") {
@@ -156,7 +153,8 @@ TEST_CASE("conformance: every mechanism that has a name passes all that it decla
       return mechanism_by_name(name, o);
     };
     const ConformanceReport report = check_conformance_in_test(
-        mechanism_by_name(name, options()), {.reference = naive_mechanism(name, options()), .of_sizes = of_sizes});
+        mechanism_by_name(name, options()),
+        {.longest = kLongest, .reference = naive_mechanism(name, options()), .of_sizes = of_sizes});
     CHECK(report.mechanism == name);
     Rng rng(1);
     const AttentionMechanism m = mechanism_by_name(name, options())(0, rng);
@@ -167,28 +165,30 @@ TEST_CASE("conformance: every mechanism that has a name passes all that it decla
 
 TEST_CASE("conformance: linear attention with features that are not element by element") {
   for (const std::string map : {"exp", "poly2"}) {
-    CAPTURE(map);
     MechanismOptions o = options();
     o.feature_map = map;
-    check_conformance_in_test(mechanism_by_name("linear", o), {.reference = naive_mechanism("linear", o)});
+    check_conformance_in_test(mechanism_by_name("linear", o),
+                              {.longest = kLongest, .reference = naive_mechanism("linear", o)});
   }
 }
 
 TEST_CASE("conformance: mechanisms that cannot be causal, and variants") {
   MechanismOptions o = options();
   o.causal = false, o.rows = 16;
-  check_conformance_in_test(mechanism_by_name("efficient", o), {.reference = naive_mechanism("efficient", o)});
+  check_conformance_in_test(mechanism_by_name("efficient", o),
+                            {.longest = kLongest, .reference = naive_mechanism("efficient", o)});
   // E and F mix positions: the weights of single ones do not add up to 1.
   check_conformance_in_test(mechanism_by_name("linformer", o),
-                            {.normalised = false, .reference = naive_mechanism("linformer", o)});
+                            {.longest = kLongest, .normalised = false, .reference = naive_mechanism("linformer", o)});
   check_conformance_in_test(
       [](Index, Rng& rng) { return BahdanauAttention(4, 8, rng, {.units = 5, .normalized = true}); },
-      {.reference = naive_mechanism("bahdanau", o), .save_and_load = through_file});
+      {.longest = kLongest, .reference = naive_mechanism("bahdanau", o), .save_and_load = through_file});
   check_conformance_in_test(
       [](Index, Rng&) {
         return WindowAttention({.window = 9, .dilation = 3, .globals = {0, 7}});
       },
-      {.reference = naive_by([](const NaiveRow& row) {
+      {.longest = kLongest,
+       .reference = naive_by([](const NaiveRow& row) {
          return pattern_of(row, [p = row.position, causal = row.causal](Index j) {
            const bool near = (p - j) % 3 == 0 && (causal ? p - j < 9 * 3 : std::abs(p - j) <= 4 * 3);
            return near || j == 0 || j == 7 || p == 0 || p == 7;
@@ -203,7 +203,8 @@ TEST_CASE("conformance: LSH with shared queries and keys, whose keys are the que
   };
   const auto naive = naive_mechanism("lsh", options());
   check_conformance_in_test(
-      make, {.shared = true,
+      make, {.longest = kLongest,
+             .shared = true,
              .reference = [naive](const Tensor& q, const Tensor&, const Tensor& v, const AttentionCall& call,
                                   const TensorsByName& values) { return naive(q, normalize(q), v, call, values); },
              .save_and_load = through_file});

@@ -41,7 +41,8 @@ TEST_CASE("conformance: a function of scores, a mask and sinks of one's own") {
         return FlexAttention(
             {.score_mod = f, .mask_mod = mask, .mask_by_head = true, .sinks = Tensor::from({0.5, -1, 2, 0})});
       },
-      {.normalised = false,
+      {.longest = kLongest,
+       .normalised = false,
        .reference = naive_by([](const NaiveRow& row) {
          return with_sink(
              row, row.array("sinks")[row.head],
@@ -63,7 +64,7 @@ TEST_CASE("conformance: trained biases and caps, of lambdas and of kernels") {
   });
   check_conformance_in_test(
       [](Index, Rng&) { return FlexAttention({.score_mod = relative_bias(grown(4, 9)), .trained = true}); },
-      {.reference = naive, .of_sizes = [](Index heads, Index) -> MechanismFactory {
+      {.longest = kLongest, .reference = naive, .of_sizes = [](Index heads, Index) -> MechanismFactory {
          return [heads](Index, Rng&) {
            return FlexAttention({.score_mod = relative_bias(grown(heads, 9)), .trained = true});
          };
@@ -73,12 +74,13 @@ TEST_CASE("conformance: trained biases and caps, of lambdas and of kernels") {
       [f](Index, Rng&) {
         return FlexAttention({.score_mod = {f, grown(4, 9)}, .trained = true});
       },
-      {.reference = naive});
+      {.longest = kLongest, .reference = naive});
   check_conformance_in_test(
       [](Index, Rng&) {
         return FlexAttention({.score_mod = soft_cap(Tensor::from({2, 5, 20, 50})), .trained = true});
       },
-      {.reference = naive_by([](const NaiveRow& row) {
+      {.longest = kLongest,
+       .reference = naive_by([](const NaiveRow& row) {
          const double c = row.array("score.0")[row.head];
          return with_sink(
              row, -1e300, [&](Index, double s) { return c * std::tanh(s / c); }, [](Index) { return true; });
@@ -88,9 +90,10 @@ TEST_CASE("conformance: trained biases and caps, of lambdas and of kernels") {
 TEST_CASE("conformance: a sliding window that decodes with the first tokens") {
   check_conformance_in_test(
       [](Index, Rng&) { return FlexAttention({.name = "window-sinks", .mask_mod = sliding_window(20, 4)}); },
-      {.reference = naive_by([](const NaiveRow& row) {
-         return pattern_of(row, [p = row.position](Index j) { return std::abs(p - j) < 20 || j < 4; });
-       })});
+      {.longest = kLongest, .reference = naive_by([](const NaiveRow& row) {
+                              return pattern_of(row,
+                                                [p = row.position](Index j) { return std::abs(p - j) < 20 || j < 4; });
+                            })});
 }
 
 TEST_CASE("FlexAttention: rows of different length decode as each alone, with functions of positions") {

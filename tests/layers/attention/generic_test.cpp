@@ -48,7 +48,8 @@ TEST_CASE("conformance: generic attention by each named similarity passes all th
     const Similarity f = similarity_by_name(name);
     // relu of scores that may be negative has sums near 0; features that are not negative have none.
     const ConformanceReport report = check_conformance_in_test(
-        [&](Index, Rng&) { return GenericAttention(f, {.scale = 0.35}); }, {.normalised = f.by == SimilarityNorm::sum,
+        [&](Index, Rng&) { return GenericAttention(f, {.scale = 0.35}); }, {.longest = kLongest,
+                                                                            .normalised = f.by == SimilarityNorm::sum,
                                                                             .non_negative = name == "relu",
                                                                             .reference = naive(f, 0.35, 1),
                                                                             .save_and_load = through_file});
@@ -62,7 +63,7 @@ TEST_CASE("conformance: generic attention over pooled keys passes all that it de
     for (const char* name : {"embedded-gaussian", "dot-product"}) {
       CAPTURE(name);
       const Similarity f = similarity_by_name(name);
-      ConformanceOptions options{.normalised = f.by == SimilarityNorm::sum};
+      ConformanceOptions options{.longest = kLongest, .normalised = f.by == SimilarityNorm::sum};
       if (kind == Pooling::average) options.reference = naive(f, 0.35, 3);
       check_conformance_in_test(
           [&](Index, Rng&) { return GenericAttention(f, {.scale = 0.35, .pool = 3, .pooling = kind}); }, options);

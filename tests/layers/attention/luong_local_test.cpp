@@ -298,7 +298,7 @@ TEST_CASE("conformance: local attention passes all that it declares") {
           if (monotonic) return SquareOnly{std::move(m)};
           return m;
         },
-        {.normalised = monotonic || o.renormalise, .reference = reference});
+        {.longest = kLongest, .normalised = monotonic || o.renormalise, .reference = reference});
     CHECK(report.mechanism == (monotonic ? "luong-local-m" : "luong-local-p"));
     CHECK(report.checks.size() >= 12);
   }

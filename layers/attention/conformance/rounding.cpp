@@ -1,0 +1,93 @@
+// What rounding may do to a result: closeness in a dtype, and how far a problem moves when its inputs are rounded.
+#include <algorithm>
+#include <cmath>
+#include <heed/autograd/elementwise.hpp>
+#include <heed/autograd/reductions.hpp>
+#include <heed/layers/attention/detail/conformance_subject.hpp>
+
+namespace heed::detail::conformance {
+namespace {
+
+double distance(const Tensor& a, const Tensor& b) {
+  return a.numel() == 0 ? 0 : max(abs(a.to(DType::float64) - b.to(DType::float64))).item();
+}
+
+// Of each head, the mean of got * wanted over that of wanted * wanted must be near 1. Rounding of few numbers may add
+// up by chance, and of small numbers it is all that there is.
+void compare_sizes(Finding& f, const std::string& name, const Tensor& got, const Tensor& wanted, double tolerance,
+                   double times) {
+  const std::vector<double> x = got.to_vector<double>(), y = wanted.to_vector<double>();
+  const std::size_t head = static_cast<std::size_t>(std::max<Index>(1, wanted.dim(2) * wanted.dim(3)));
+  for (std::size_t begin = 0; begin + head <= y.size(); begin += head) {
+    double xy = 0, yy = 0;
+    for (std::size_t i = begin; i < begin + head; ++i) xy += x[i] * y[i], yy += y[i] * y[i];
+    const double allowed = 0.01 * times + 3 * tolerance / std::sqrt(static_cast<double>(head));
+    const double size = std::sqrt(yy / static_cast<double>(head));
+    if (yy > 0 && !(std::fabs(xy / yy - 1) * size <= allowed * std::max(size, 0.03)))
+      return f.expect(false, name + ", head " + std::to_string(begin / head) + " of all sequences: it is " +
+                                 std::to_string(xy / yy) + " times what it must be");
+  }
+}
+
+// How far the output ("") and each gradient move in float32 when all inputs change by a rounding of float32.
+std::map<std::string, double> moves(Subject& s, const Trial& t) {
+  const Outcome at = s.run(t, DType::float32);
+  std::map<std::string, double> most;
+  Rng rng(s.options.seed, 104);
+  for (int draw = 0; draw < 4; ++draw) {
+    Trial moved = t;
+    for (const Part& p : parts(moved))
+      *p.x = *p.x * (rng.uniform(p.x->shape(), -1, 1, DType::float64) * 0x1p-23 + 1.0);
+    const Outcome other = s.run(moved, DType::float32);
+    most[""] = std::max(most[""], distance(other.out, at.out));
+    for (const auto& [name, g] : at.gradients)
+      most[name] = std::max(most[name], distance(other.gradients.at(name), g));
+  }
+  return most;
+}
+
+// Sums that nearly cancel, as of features that are mostly 0, magnify rounding: in each dtype in proportion to its unit.
+// Only where that is several times the tolerance is it what makes the difference.
+bool within_rounding(Subject& s, const Trial& t, const Outcome& got, const Outcome& wanted, DType dtype,
+                     const std::set<std::string>& summed) {
+  const std::map<std::string, double> sizes = moves(s, t);
+  const double times = 8 * (dtype == DType::bfloat16 ? 0x1p14 : dtype == DType::float32 ? 1 : 0x1p-29);
+  const auto within = [&](const std::string& name, const Tensor& a, const Tensor& b, double terms) {
+    if (a.shape() != b.shape()) return false;
+    const double tolerance = tolerance_of(dtype, s.options) * (b.numel() == 0 ? 1 : std::max(0.1, max(abs(b)).item()));
+    const double moved = times * terms * sizes.at(name);
+    return distance(a, b) <= (moved > 4 * tolerance ? moved : tolerance);
+  };
+  if (!within("", got.out, wanted.out, 1)) return false;
+  return std::all_of(wanted.gradients.begin(), wanted.gradients.end(), [&](const auto& g) {
+    const double terms = summed.count(g.first) > 0 ? static_cast<double>(t.q.dim(0)) : 1;
+    return within(g.first, got.gradients.at(g.first), g.second, terms);
+  });
+}
+
+}  // namespace
+
+double tolerance_of(DType dtype, const ConformanceOptions& options) {
+  return dtype == DType::float64   ? 1e-9
+         : dtype == DType::float32 ? options.float32_tolerance
+                                   : options.bfloat16_tolerance;
+}
+
+void close_in(Subject& s, Finding& f, const std::string& what, const Outcome& got, const Outcome& wanted, DType dtype,
+              const Trial& t, const std::set<std::string>& summed) {
+  const double tolerance = tolerance_of(dtype, s.options), share = dtype == DType::float64 ? 0 : share_of(s);
+  Finding own;
+  const auto close = [&](const std::string& name, const Tensor& a, const Tensor& b, double times) {
+    own.close(name, a, b, times * tolerance, share);
+    if (dtype == DType::bfloat16 && share == 0 && b.rank() == 4 && a.shape() == b.shape())
+      compare_sizes(own, name, a, b, tolerance, times);
+  };
+  close(what, got.out, wanted.out, 1);
+  const double times = dtype == DType::float32 ? 1 : 2;
+  for (const auto& [name, gradient] : wanted.gradients)
+    close(what + ", gradient of " + name, got.gradients.at(name), gradient, times);
+  if (own.ok() || s.can().discrete || !within_rounding(s, t, got, wanted, dtype, summed)) return f.add(own);
+  f.expect(true, "");
+}
+
+}  // namespace heed::detail::conformance
