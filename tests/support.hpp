@@ -19,7 +19,7 @@ inline constexpr bool kSanitized = true;
 inline constexpr bool kSanitized = false;
 #endif
 // ConformanceOptions::longest of mechanisms that are right.
-inline constexpr Index kLongest = kSanitized ? 150 : 1000;
+inline constexpr Index kLongest = kSanitized ? 100 : 1000;
 
 inline constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 inline constexpr double kInf = std::numeric_limits<double>::infinity();
