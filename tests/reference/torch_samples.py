@@ -6,7 +6,8 @@ What heed has an op for stands in torch_samples_ops.py: how each of PyTorch's op
 float32, float64, bfloat16, int32 and bool. A result passes that agrees with PyTorch's, or is no farther from PyTorch's
 float64 result than PyTorch's own. Zeros of results, not of gradients, must have PyTorch's sign. What PyTorch refuses (its
 error inputs), heed must refuse with an Error. What is left out, refused, meant to differ or of any sign stands in
-torch_samples_reasons.py, with the reason; a reason that a whole run never needed is an error. A run takes some minutes.
+torch_samples_reasons.py, with the reason; a reason that a whole run never needed is an error. So does each op, module and
+optimizer of PyTorch's that the table does not map; --unmapped prints these alone. A run takes five minutes of a core.
 Exit codes: 0 all passed, 1 something did not, 2 bad usage, 77 skipped: no PyTorch 2.13 here.
 """
 import argparse
@@ -474,6 +475,30 @@ def run_edges(runner, only):
             runner.run(f"edge.{name.replace(' ', '_')} {NAMES[dtype]}", f, call, args, {}, True)
 
 
+def not_mapped():
+    """Names that the table does not map, by reason, and how many there are in all. One without a reason is under None."""
+    tables = [(table.OPS, [op.name + ('.' + op.variant_test_name if op.variant_test_name else '') for op in op_db]),
+              (table.MODULES, [info.name for info in module_db]),
+              ({'optim.' + name: 0 for name in table.OPTIMIZERS}, ['optim.' + info.optim_cls.__name__ for info in optim_db])]
+    found = collections.defaultdict(list)
+    for mapped, names in tables:
+        for name in names:
+            if name not in mapped:
+                rule = reasons.NOT_MAPPED.find(name)
+                found[rule[1] if rule else None].append(name)
+    return found, tables
+
+
+def report_not_mapped():
+    """Prints them, and gives whether each has a reason."""
+    found, tables = not_mapped()
+    for what, (mapped, names) in zip(('ops', 'modules', 'optimizers'), tables):
+        print(f'{sum(name in mapped for name in names)} of {len(names)} {what} are mapped')
+    for reason, names in sorted(found.items(), key=lambda item: -len(item[1])):
+        print(f'  not mapped: {len(names)} x {reason or "NO REASON"}: {" ".join(names)}')
+    return None not in found
+
+
 def report(n, whole):
     """Prints what was run, and gives whether all passed. Reasons that were not needed count in a whole run."""
     print(f'ops {len(n.ops)}, samples {n.samples}, results {n.results}, gradients {n.gradients}, errors {n.errors}, closer '
@@ -499,15 +524,21 @@ def report(n, whole):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('server')
+    parser.add_argument('server', nargs='?')
+    parser.add_argument('--unmapped', action='store_true', help='only prints what the table does not map; needs no server')
     parser.add_argument('--only', default='', help='regular expression of the ops\' names')
     parser.add_argument('--verbose', action='store_true', help='shows each difference at once')
     args = parser.parse_args()
+    if args.unmapped:
+        return 0 if report_not_mapped() else 1
+    if args.server is None:
+        parser.error('give the path of op_server')
     torch.set_num_threads(1)
     runner = Runner(Server(args.server), args.verbose)
     for part in (run_ops, run_modules, run_optimizers, run_edges):
         part(runner, args.only)
-    return 0 if report(runner.n, not args.only) else 1
+    reasoned = args.only or report_not_mapped()
+    return 0 if report(runner.n, not args.only) and reasoned else 1
 
 
 if __name__ == '__main__':

@@ -169,4 +169,51 @@ UNSIGNED = Rules('UNSIGNED', [
     (r'^(edge\.mean|edge\.rms_norm|nn\.CrossEntropyLoss) ', 'sums'),
 ])
 
-ALL = [TAKES_NO, REFUSED, LEFT_OUT, NO_ERROR, KNOWN, CANCELLING, UNSIGNED]
+# PyTorch's ops, modules and optimizers that the table does not map, by name. A name without a rule is an error.
+NOT_MAPPED = []
+for _reason, _names in [
+        ('internal, sparse or of one kind of device', r'_.* bmm\.triton_optimized jiterator_.* native_.* max_pool2d_with.* '
+         r'sparse\..* to_sparse torch\..* hash_tensor broadcast_shapes optim\.SparseAdam'),
+        ('complex numbers and Fourier transforms', r'angle cdouble cfloat chalf complex fft\..* i?stft imag polar '
+         r'view_as_complex view_as_real nn\.functional\.silu\.complex signal\.windows\..*'),
+        ('factors, solutions and functions of matrices', r'cholesky.* geqrf linalg\..* logdet lu lu_solve lu_unpack '
+         r'matrix_exp norm\.nuc ormqr pca_lowrank pinverse qr svd svd_lowrank triangular_solve'),
+        ('special functions', r'special\..* digamma erfc erfinv i0 igammac? lgamma mvlgamma.* polygamma.* sinc logit'),
+        ('inverse and hyperbolic functions of angles', 'acosh? asinh? atanh? atan2 cosh sinh hypot'),
+        ('rounding, remainders and the parts of a number', r'__rmod__ ceil copysign div\.(floor|trunc)_rounding floor '
+         r'floor_divide fmod frac frexp heaviside ldexp nan_to_num nextafter remainder round.* signbit trunc'),
+        ('other integers and bits', 'bitwise_(left|right)_shift byte char gcd half lcm long short'),
+        ('convolution, pooling and images', r'nn\.functional\.(adaptive_.*|avg_pool.*|channel_shuffle|conv.*|'
+         r'fractional_max.*|grid_sample|interpolate.*|max_(un)?pool.*|pad\..*|pixel_.*|unfold|upsample_.*) grid_sampler_.* '
+         r'constant_pad_nd nn\.(Adaptive.*|(Avg|Max|LP|FractionalMax)Pool.*|(Lazy)?Conv.*|.*Pad[123]d)'),
+        ('norms over a batch, groups or channels', r'nn\.functional\.(batch|group|instance)_norm.* '
+         r'nn\.functional\.local_response_norm nn\.(BatchNorm|GroupNorm|InstanceNorm|LocalResponseNorm).* renorm'),
+        ('mapped as a function', r'nn\.LinearCrossEntropyLoss'),
+        ('losses that heed does not have', r'nn\.functional\.(.*_loss|bilinear|binary_cross_entropy|cosine_similarity|pdist|'
+         r'triplet_.*) nn\.(Bilinear|.*Loss) cdist'),
+        ('activations that heed does not have', r'nn\.functional\.(hard.*|prelu|relu6|rrelu|softshrink) '
+         r'nn\.(Hard.*|ReLU6|PReLU|Softmax2d|Softshrink)'),
+        ('random numbers: other generators', r'bernoulli cauchy exponential geometric log_normal multinomial normal.* '
+         r'rand.* uniform nn\.functional\.(alpha_dropout|dropout[23]d|feature_alpha_dropout.*)'),
+        ('tensors that are made without another', 'arange empty.* eye full linspace.* logspace.* new_.* ones scalar_tensor '
+         'tril_indices triu_indices zeros'),
+        ('writing into a tensor, or into a part of it', r'as_strided.* diagonal_scatter fill index_(copy|fill|put) '
+         r'index_reduce.* masked_scatter put resize_.* scatter scatter_reduce.* select_scatter slice_scatter zero_'),
+        ('results whose shape depends on the values', 'argwhere bincount combinations histc histogram(dd)? masked_select '
+         'nonzero.* unique.*'),
+        ('reductions under a mask: said as where() before a reduction', r'masked\..*'),
+        ('order statistics, and reductions that skip NaN', 'median mode nan(mean|median|quantile|sum) quantile fmax fmin '
+         'bucketize searchsorted isin'),
+        ('other scans, differences and integrals', r'cummax cummin cumprod cumulative_trapezoid diff gradient logcumsumexp '
+         r'trapezoid trapz'),
+        ('other products and views', 'block_diag cartesian_prod corrcoef cov cross diag.* einsum kron rot90 sum_to_size take '
+         'tensordot trace unfold.* unravel_index'),
+        ('other functions', r'allclose equal isclose item logaddexp2? xlogy nn\.functional\.embedding_bag'),
+        ('compared by other programs of tests/reference', r'nn\.(RNN|GRU|LSTM)(Cell)? nn\.Transformer optim\.Muon '
+         r'nn\.functional\.multi_head_attention_forward'),
+        ('optimizers that heed does not have', r'optim\.(Adadelta|Adamax|ASGD|LBFGS|NAdam|RAdam|Rprop)'),
+]:
+    NOT_MAPPED += [(f'^(?:{name})$', _reason) for name in _names.split()]
+NOT_MAPPED = Rules('NOT_MAPPED', NOT_MAPPED)
+
+ALL = [NOT_MAPPED, TAKES_NO, REFUSED, LEFT_OUT, NO_ERROR, KNOWN, CANCELLING, UNSIGNED]
