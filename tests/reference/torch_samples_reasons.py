@@ -172,7 +172,7 @@ UNSIGNED = Rules('UNSIGNED', [
 # PyTorch's ops, modules and optimizers that the table does not map, by name. A name without a rule is an error.
 NOT_MAPPED = []
 for _reason, _names in [
-        ('internal, sparse or of one kind of device', r'_.* bmm\.triton_optimized jiterator_.* native_.* max_pool2d_with.* '
+        ('internal, sparse or of one kind of device', r'_[^_].* bmm\.triton_optimized jiterator_.* native_.* max_pool2d_with.* '
          r'sparse\..* to_sparse torch\..* hash_tensor broadcast_shapes optim\.SparseAdam'),
         ('complex numbers and Fourier transforms', r'angle cdouble cfloat chalf complex fft\..* i?stft imag polar '
          r'view_as_complex view_as_real nn\.functional\.silu\.complex signal\.windows\..*'),
