@@ -20,11 +20,30 @@ struct Command {
   std::vector<std::string> words;  // without what follows a #
 };
 
-// Lines of ```sh blocks, lines indented by four spaces, and spans, that begin with ./run, build/ or python3.
+// The commands of comments for tests/jobs/figures: "$ 80 s: build/release/...", with the lines that a \ continues.
+std::vector<std::string> commands_of_figures(const Page& page) {
+  std::vector<std::string> found;
+  bool goes_on = false;
+  for (const std::string& line : page.prose) {
+    if (goes_on)
+      found.back() += " " + line;
+    else if (starts_with(line, "$ "))
+      found.push_back(line.substr(line.find(": ") + 2));
+    else
+      continue;
+    goes_on = line.back() == '\\';
+    if (goes_on) found.back().pop_back();
+  }
+  return found;
+}
+
+// Lines of ```sh blocks, lines indented by four spaces, spans and commands of figures, that begin with ./run, build/ or
+// python3.
 std::vector<Command> commands() {
   std::vector<Command> found;
   for (const Page& page : pages_of(kRoot)) {
     std::vector<std::string> lines = page.spans;
+    for (const std::string& line : commands_of_figures(page)) lines.push_back(line);
     for (const std::string& line : page.prose)
       if (starts_with(line, "    ")) lines.push_back(line);
     for (const Block& block : page.blocks)
