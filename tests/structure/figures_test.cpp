@@ -68,10 +68,11 @@ $ 1 s: build/release/examples/train --seed (1|2) 5
 text /a mean loss of ([0-9.]+)/ = /loss ([0-9.]+)/ mean
 $ 1 s: build/release/examples/train --seed 1 5
 text /([0-9]+) MiB/ = /128 +([0-9]+) MiB/ within 10%
+text /([0-9.]+) times/ = /([0-9]+) +([0-9]+) MiB/ ratio
 -->
 
 It ends at a mean loss
-of 1.900, with 16 MiB.
+of 1.900, with 16 MiB, 7.5 times.
 
 <!-- figures
 $ 1 s: build/release/examples/train --seed 1 5
@@ -89,8 +90,9 @@ table
   CHECK(says_in(ran, "README.md:9: large, loss: page 1.906, command 1.896, exact: DIFFERS\n"));
   CHECK(says_in(ran, "text: page 1.900, command 1.9, exact: ok\n"));
   CHECK(says_in(ran, "text: page 16, command 17, 10%: ok\n"));
+  CHECK(says_in(ran, "text: page 7.5, command 7.52941, exact: ok\n"));
   CHECK(says_in(ran, "exp, error (1): page 0.71, command 0.72, exact: DIFFERS\n"));
-  CHECK(says_in(ran, "5 figures are within tolerance, 2 differ, 0 were not compared; 6 commands\n"));
+  CHECK(says_in(ran, "6 figures are within tolerance, 2 differ, 0 were not compared; 6 commands\n"));
   CHECK(run_figures(python, tree.arguments + " --only '20$'").exit_code == 0);
 }
 
