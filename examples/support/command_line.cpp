@@ -10,14 +10,15 @@
 #include <heed/data/text.hpp>
 #include <heed/data/tokenizer.hpp>
 #include <map>
-#include <numeric>
 #include <sstream>
+
+#include "examples/support/nearest_flag.hpp"
 
 namespace heed::examples {
 namespace {
 
 std::string must_be(const std::string& given, const std::string& right) {
-  return "it is '" + given + "'; it must be " + right;
+  return "it is '" + excerpt(given) + "'; it must be " + right;
 }
 
 std::string shown(double x) {
@@ -31,37 +32,34 @@ std::string range(const std::string& least, const std::string& most, bool open) 
   return open ? least + " or more" : "from " + least + " to " + most;
 }
 
-// Letters to insert, drop or change to get from one word to the other.
-std::size_t edits(const std::string& a, const std::string& b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = row[0]++;
-    for (std::size_t j = 0; j < b.size(); ++j)
-      diagonal = std::exchange(row[j + 1], std::min({row[j] + 1, row[j + 1] + 1, diagonal + (a[i] != b[j] ? 1 : 0)}));
-  }
-  return row.back();
+std::string unknown_word(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options())
+    if (!option->get_lnames().empty()) names.push_back("--" + option->get_lnames().front());
+  return unknown_flag(app.remaining().front(), names);
 }
 
-std::string unknown_flag(const CLI::App& app, const std::string& given) {
-  std::string nearest;
-  for (const CLI::Option* option : app.get_options()) {
-    const std::string name = "--" + (option->get_lnames().empty() ? std::string() : option->get_lnames().front());
-    if (nearest.empty() || edits(given, name) < edits(given, nearest)) nearest = name;
-  }
-  return "there is no flag " + given + (given.starts_with("-") ? "; the nearest is " + nearest : "");
-}
-
-// A flag whose value was forgotten would take the next one for it. Empty: there is none.
-std::string missing_value(const CLI::App& app, int argc, char** argv) {
+// A flag whose value was forgotten would take the next one for it; one without a value may be given one. Empty: all is
+// well.
+std::string wrong_value(const CLI::App& app, int argc, char** argv) {
   const auto flag = [&app](const std::string& word) {
     const bool known = word.starts_with("--") && word.size() > 2;
     return known ? app.get_option_no_throw(word.substr(0, word.find('='))) : nullptr;
   };
-  for (int i = 1; i + 1 < argc; ++i) {
-    const std::string given = argv[i], next = argv[i + 1];
-    const CLI::Option* option = given.find('=') == std::string::npos ? flag(given) : nullptr;
-    if (option != nullptr && option->get_items_expected_min() > 0 && flag(next) != nullptr)
+  for (int i = 1; i < argc; ++i) {
+    const std::string given = argv[i], next = i + 1 < argc ? argv[i + 1] : "";
+    const std::size_t equals = given.find('=');
+    const std::string name = given.substr(0, equals), value = equals == given.npos ? "" : given.substr(equals + 1);
+    const CLI::Option* option = flag(given);
+    if (option == nullptr) continue;
+    if (option->get_items_expected_min() == 0) {
+      if (equals != given.npos && value != "true" && value != "false")
+        return name + " takes no value, and '" + excerpt(value) + "' is given";
+      continue;
+    }
+    if (equals == given.npos ? i + 1 == argc : value.empty())
+      return name + " needs a value, " + option->get_type_name();
+    if (equals == given.npos && flag(next) != nullptr)
       return given + " needs " + option->get_type_name() + ", and " + next + " is a flag";
   }
   return "";
@@ -170,9 +168,11 @@ Takes whole(std::int64_t least, std::int64_t most) {
 
 Takes number(double least, double most) {
   return {"X", [least, most](const std::string& given) {
-            char* end = nullptr;
-            const double x = std::strtod(given.c_str(), &end);
-            const bool good = !given.empty() && *end == '\0' && std::isfinite(x) && x >= least && x <= most;
+            double x = 0;  // decimal, in any locale: strtod also reads 0x10 and skips spaces
+            const char* const end = given.data() + given.size();
+            const std::from_chars_result read = std::from_chars(given.data(), end, x);
+            const bool whole_word = read.ec == std::errc() && read.ptr == end;
+            const bool good = whole_word && std::isfinite(x) && x >= least && x <= most;
             const bool open = most == std::numeric_limits<double>::max();
             return good ? std::string() : must_be(given, "a number, " + range(shown(least), shown(most), open));
           }};
@@ -265,13 +265,14 @@ void CommandLine::add_switch(const std::string& name, bool& value, const std::st
 }
 
 void CommandLine::add_sampling(SamplingOptions& sampling) {
-  add("--temperature", sampling.temperature, "Of the sample; 0: always the likeliest token [0.8]", number(0));
+  add("--temperature", sampling.temperature, "Temperature of the sample; 0: always the likeliest token [0.8]",
+      number(0));
   add("--top-k", sampling.top_k, "Sample from the k likeliest; 0: from all [0]", whole(0));
   add("--top-p", sampling.top_p, "Sample from the likeliest that reach this probability [1]", number(1e-6, 1));
 }
 
 void CommandLine::add_threads(int& threads) {
-  add("--threads", threads, "0: all that the process may use [0]", whole(0, 1024));
+  add("--threads", threads, "Threads; 0: all that the process may use [0]", whole(0, 1024));
 }
 
 void CommandLine::add_find_nan(bool& find_nan) {
@@ -285,16 +286,23 @@ void CommandLine::add_seed(std::uint64_t& seed, const std::string& text) {
 std::optional<int> CommandLine::parse(int argc, char** argv) {
   CLI::App& app = parser_->app;
   parser_->called = argc > 0 ? argv[0] : program();
-  if (const std::string missing = missing_value(app, argc, argv); !missing.empty()) return refuse(missing);
+  if (const std::string wrong = wrong_value(app, argc, argv); !wrong.empty()) return refuse(wrong);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     std::fputs(wrapped(app.help()).c_str(), stdout);
     return 0;
-  } catch (const CLI::ExtrasError&) {
-    return refuse(unknown_flag(app, app.remaining().front()));
+  } catch (const CLI::ExcludesError& e) {
+    std::string both = e.what();
+    if (const std::size_t at = both.find(" excludes "); at != both.npos) both.replace(at, 10, " and ");
+    return refuse(both + " do not go together; give one of them");
+  } catch (const CLI::RequiresError& e) {
+    std::string both = e.what();
+    if (const std::size_t at = both.find(" requires "); at != both.npos) both.replace(at, 10, " needs ");
+    return refuse(both);
   } catch (const CLI::ParseError& e) {
-    return refuse(e.what());
+    // An unknown flag may be the one whose absence is the error.
+    return refuse(app.remaining().empty() ? e.what() : unknown_word(app));
   }
   return std::nullopt;
 }

@@ -63,6 +63,46 @@ TEST_CASE("flags: a whole number is decimal also where it begins with 0, alone a
   CHECK(code({"--lengths", "016,00"}) == 2);
 }
 
+TEST_CASE("flags: a number is a finite decimal one, and nothing else is in the word") {
+  double lr = 0;
+  const auto code = [&](const std::string& word) {
+    CommandLine line("about", "program");
+    line.add("--lr", lr, "rate", heed::examples::number(0));
+    return parse(line, {"--lr", word});
+  };
+  for (const auto& [word, value] : std::vector<std::pair<std::string, double>>{
+           {"3e-4", 3e-4}, {"0010", 10}, {".5", 0.5}, {"5.", 5}, {"1E3", 1000}, {"0", 0}, {"1e-300", 1e-300}}) {
+    INFO(word);
+    CHECK(!code(word));
+    CHECK(lr == value);
+  }
+  for (const char* wrong : {"0x10", "0x1p3", "1e", "1e+", "inf", "-inf", "nan", "infinity", " 3", "3 ", "\t3", "1,5",
+                            "1_000", "1e400", "", "3f", "--5"}) {
+    INFO(wrong);
+    CHECK(code(wrong) == 2);
+  }
+}
+
+TEST_CASE("flags: an unknown one is named before one that is missing") {
+  std::string data;
+  CommandLine line("about", "program");
+  line.add("--data", data, "data", heed::examples::anything("FILE"), {.required = true});
+  std::fflush(stderr);
+  const int before = ::dup(STDERR_FILENO);
+  std::FILE* file = std::tmpfile();
+  ::dup2(::fileno(file), STDERR_FILENO);
+  const std::optional<int> code = parse(line, {"--dta", "x"});
+  ::dup2(before, STDERR_FILENO);
+  ::close(before);
+  std::rewind(file);
+  char text[200] = {};
+  CHECK(std::fgets(text, sizeof text, file) != nullptr);
+  std::fclose(file);
+  CHECK(code == 2);
+  CHECK(std::string(text) ==
+        "program: there is no flag --dta; the nearest is --data (program --help lists the flags)\n");
+}
+
 TEST_CASE("flags: one whose value was forgotten does not take the next flag for it") {
   std::string checkpoint, prompt;
   bool resume = false;
@@ -79,6 +119,7 @@ TEST_CASE("flags: one whose value was forgotten does not take the next flag for 
       CHECK(code({flag, next, "a"}) == 2);
     }
   CHECK(code({"--checkpoint", "--resmue"}) == 2);
+  CHECK(code({"--resume", "--checkpoint"}) == 2);
   CHECK(code({"--checkpoint=--resume"}) == 2);
   CHECK(!code({"--checkpoint", "./--resume", "--prompt", "--hello", "--resume"}));
   CHECK(checkpoint == "./--resume");
