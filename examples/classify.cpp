@@ -84,23 +84,23 @@ class Classifier {
 };
 
 // Gives the mechanism's options what the other settings say of them.
-void settle(const CommandLine& line, Settings& s) {
+void settle(const SettingOrigins& origins, Settings& s) {
   if (s.width % s.heads != 0)
-    throw UsageError("--width is " + std::to_string(s.width) + " and --heads " + std::to_string(s.heads) +
-                     "; heads must divide the width");
-  check_mechanism_flags(line, "--attention", {s.attention});
+    throw UsageError(origins.says("--width", std::to_string(s.width)) + " and " +
+                     origins.says("--heads", std::to_string(s.heads)) + "; heads must divide the width");
+  check_mechanism_flags(origins, "--attention", {s.attention});
   MechanismOptions& o = s.mechanism;
   o.causal = false, o.heads = s.heads, o.head_size = s.width / s.heads, o.context = s.length, o.seed = s.seed;
   o = settled_options(s.attention, o);
-  check_mechanism("--attention", s.attention, o);
+  check_mechanism(origins, "--attention", s.attention, o);
 }
 
-MechanismFactory mechanism_of(const Settings& s) {
+MechanismFactory mechanism_of(const SettingOrigins& origins, const Settings& s) {
   const MechanismFactory make = mechanism_by_name(s.attention, s.mechanism);
   Rng rng;
   const AttentionCapabilities has = make(0, rng).capabilities();
   if (!has.key_mask)
-    throw UsageError("--attention is " + s.attention + ", which takes no padding: " + has.why +
+    throw UsageError(origins.says("--attention", s.attention) + ", which takes no padding: " + has.why +
                      "; the lists differ in length");
   return make;
 }
@@ -192,6 +192,12 @@ RunOptions run_options(const Flags& flags) {
   return o;
 }
 
+SettingOrigins origins_of(const Start& start, const CommandLine& line) {
+  if (start.resumed) return {line, start.resumed->source, is_among(start.resumed->text("settings"))};
+  if (start.init) return {line, start.init->source, is_of_model};
+  return line;
+}
+
 int train(Flags flags, const CommandLine& line) {
   set_threads(flags.threads);
   check_plot(flags.plot);
@@ -199,14 +205,15 @@ int train(Flags flags, const CommandLine& line) {
   Settings& s = flags.settings;
   if (start.resumed) s = settings_of(*start.resumed, true, line, s);
   if (start.init) s = settings_of(*start.init, false, line, s);
-  settle(line, s);
+  const SettingOrigins origins = origins_of(start, line);
+  settle(origins, s);
   check_training_memory({.layers = s.layers, .width = s.width, .context = s.length, .batch = s.batch, .moments = 2});
   const ListOps lists({.depth = s.depth, .least = s.length / 4, .most = s.length});
   const ListOpsHeldOut held_out(lists, s.held_out, 100, s.seed);
   Rng rng(s.seed);
   Classifier model(
       {.vocabulary = ListOps::kVocabulary, .context = s.length, .layers = s.layers, .heads = s.heads, .width = s.width},
-      rng, mechanism_of(s));
+      rng, mechanism_of(origins, s));
   AdamW optimizer(decay_groups(model, 0.1), {.lr = s.lr, .betas = {0.9, 0.99}});
   Schedule schedule("cosine",
                     {.lr = s.lr, .min_lr = s.lr / 10, .warmup = s.steps / 20, .steps = std::max<Index>(s.steps, 1)});
@@ -255,19 +262,19 @@ void add_flags(CommandLine& line, Flags& flags) {
   counted("--layers", s.layers, "Blocks", 0);
   counted("--heads", s.heads, "Attention heads; must divide the width", 1);
   counted("--width", s.width, "Size of a token's vector", 1);
-  counted("--length", s.length, "Most tokens of an expression; the fewest are a quarter", 4);
+  counted("--length", s.length, "Most tokens of an expression; the fewest are a quarter of them", 4);
   counted("--depth", s.depth, "Lists in lists, at most", 1);
   counted("--steps", s.steps, "Optimizer steps", 0);
-  counted("--batch", s.batch, "Expressions a batch", 1);
+  counted("--batch", s.batch, "Expressions per batch", 1);
   line.add("--held-out", s.held_out, "Expressions to evaluate on [1000]", whole(1, 10000000));
   line.add("--lr", s.lr, "Highest learning rate [2e-3]", number(0));
-  line.add_seed(s.seed, "Of weights and expressions [1]");
+  line.add_seed(s.seed, "Seed of weights and expressions [1]");
   line.add_threads(flags.threads);
   line.add("--checkpoint", flags.checkpoint, "File, written at the end in any case [classify.h5]",
            file_name("FILE", FileRole::checkpoint));
   counted("--checkpoint-every", flags.checkpoint_every, "Steps between checkpoints; 0: only at the end", 0);
   add_start_flags(line, flags.start);
-  line.add("--log", flags.log, "One JSON object a step", file_name("FILE.jsonl", FileRole::log));
+  line.add("--log", flags.log, "One JSON object per step", file_name("FILE.jsonl", FileRole::log));
   line.add("--plot", flags.plot, "Picture of the accuracy, .svg or .png", file_name("FILE.svg|png", FileRole::output));
   line.add_find_nan(flags.find_nan);
   add_profile_flags(line, flags.profile);

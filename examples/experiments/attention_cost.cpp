@@ -12,6 +12,7 @@
 #include "examples/experiments/cost_measure.hpp"
 #include "examples/experiments/generation_cost.hpp"
 #include "examples/support/program.hpp"
+#include "examples/support/setting_origins.hpp"
 
 namespace {
 
@@ -198,18 +199,19 @@ std::vector<Frame> measure_tokens(const Flags& flags, Log& log) {
   return {time, memory};
 }
 
-int run(Flags& flags) {
+int run(Flags& flags, const SettingOrigins& origins) {
   set_threads(flags.threads);
   if (flags.layer.hidden == 0) flags.layer.hidden = 4 * flags.layer.width();
   flags.options.backward = !flags.forward;
   flags.generation.seed = flags.options.seed;
   for (std::size_t i = 1; i < flags.lengths.size(); ++i)
     if (flags.lengths[i] <= flags.lengths[i - 1])
-      throw UsageError("--lengths has " + std::to_string(flags.lengths[i]) + " behind " +
+      throw UsageError("--lengths has " + std::to_string(flags.lengths[i]) + " after " +
                        std::to_string(flags.lengths[i - 1]) + "; they must grow");
   if (flags.generation.width % flags.generation.heads != 0)
-    throw UsageError("--generation-width is " + std::to_string(flags.generation.width) + " and --generation-heads " +
-                     std::to_string(flags.generation.heads) + "; heads must divide the width");
+    throw UsageError(origins.says("--generation-width", std::to_string(flags.generation.width)) + " and " +
+                     origins.says("--generation-heads", std::to_string(flags.generation.heads)) +
+                     "; heads must divide the width");
   // One layer; the generated sequence keeps keys and values of each of its layers.
   const double width = static_cast<double>(flags.layer.width()), n = static_cast<double>(flags.lengths.back()),
                ffn = static_cast<double>(flags.layer.hidden);
@@ -282,5 +284,5 @@ int main(int argc, char** argv) {
   Flags flags;
   CommandLine line("Measures what attention costs in a Transformer layer, and in generation", "attention_cost");
   add_flags(line, flags);
-  return run_program(line, argc, argv, [&] { return run(flags); });
+  return run_program(line, argc, argv, [&] { return run(flags, line); });
 }

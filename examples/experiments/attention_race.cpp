@@ -28,7 +28,7 @@ std::vector<RaceEntry> checked_entries(const CommandLine& line, const RaceSettin
   std::vector<RaceEntry> entries;
   for (const std::string& task : s.tasks)
     for (RaceEntry& e : race_entries(task, s.mechanisms, s.seed, s.options)) entries.push_back(std::move(e));
-  for (const RaceEntry& e : entries) check_mechanism("--mechanisms", e.mechanism, e.options);
+  for (const RaceEntry& e : entries) check_mechanism(line, "--mechanisms", e.mechanism, e.options);
   return entries;
 }
 

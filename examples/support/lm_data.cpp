@@ -65,8 +65,9 @@ class StoryBatches {
 
 LmData story_data(const LmSettings& s, const std::string* stored_tokenizer) {
   if (s.tokenizer != "char" && s.tokenizer != "byte")
-    throw UsageError("--tokenizer is " + s.tokenizer +
-                     "; for the built-in stories it must be char or byte: their floor is known a character");
+    throw UsageError(stored_tokenizer ? "the tokenizer of the checkpoint is neither char nor byte, which the built-in "
+                                        "stories need; give --data"
+                                      : "--tokenizer is " + s.tokenizer + "; the built-in stories need char or byte");
   const Stories stories;
   Tokenizer tokenizer = stored_tokenizer ? Tokenizer::from_json(*stored_tokenizer)
                                          : make_tokenizer(s.tokenizer, "\n" + stories.text(0, 1000000));

@@ -163,7 +163,8 @@ std::string model_error(const std::string& model, const std::string& attention) 
 }
 
 // Throws UsageError for settings that do not go together, and for flags that would do nothing.
-void check_together(const LmSettings& s, const CommandLine& line) {
+void check_together(const LmSettings& s, const SettingOrigins& origins) {
+  const CommandLine& line = origins.line();
   for (const std::string& path : s.data)
     for (const char* flag : {"--tokenizer", "--unicode", "--line-ends", "--invalid-utf8"})
       if (line.given(flag) && is_token_file(path))
@@ -176,19 +177,21 @@ void check_together(const LmSettings& s, const CommandLine& line) {
                      " but --data is not given; the built-in stories have no last part, and others of them validate: "
                      "leave --val-fraction out");
   if (s.warmup > s.steps)
-    throw UsageError("--warmup is " + std::to_string(s.warmup) + " and --steps " + std::to_string(s.steps) +
-                     "; the warm-up must not be longer");
+    throw UsageError(origins.says("--warmup", std::to_string(s.warmup)) + " and " +
+                     origins.says("--steps", std::to_string(s.steps)) +
+                     "; the warm-up must not be longer than the training");
   if (s.width % s.heads != 0)
-    throw UsageError("--width is " + std::to_string(s.width) + " and --heads " + std::to_string(s.heads) +
-                     "; heads must divide the width");
+    throw UsageError(origins.says("--width", std::to_string(s.width)) + " and " +
+                     origins.says("--heads", std::to_string(s.heads)) + "; heads must divide the width");
   if (const std::string error = model_error(s.model, s.attention); !error.empty())
-    throw UsageError("--attention is " + s.attention + " and --model " + s.model + ": " + error);
+    throw UsageError(origins.says("--attention", s.attention) + " and " + origins.says("--model", s.model) + ": " +
+                     error);
   MechanismOptions mechanism = s.mechanism;
   mechanism.causal = s.model == "lm", mechanism.heads = mechanism.head_size = 1;
-  check_mechanism("--attention", s.attention, mechanism);
+  check_mechanism(origins, "--attention", s.attention, mechanism);
   if (s.min_lr > s.lr)
-    throw UsageError("--min-lr is " + Json(s.min_lr).dump() + " and --lr " + Json(s.lr).dump() +
-                     "; the least rate must not be above the highest");
+    throw UsageError(origins.says("--min-lr", Json(s.min_lr).dump()) + " and " +
+                     origins.says("--lr", Json(s.lr).dump()) + "; the rate at the end must not be above the highest");
 }
 
 }  // namespace
@@ -223,6 +226,7 @@ static Json stored_settings(const std::string& text, const CommandLine& line) {
 LmSettings LmFlags::resolve(const std::string* stored_text, std::vector<ChangedSetting>* changed) const {
   if (stored_text == nullptr) return resolved(nullptr, {});
   const Json stored = stored_settings(*stored_text, line_);
+  const SettingOrigins origins(line_, run_.checkpoint, is_among(*stored_text));
   LmSettings s = preset(given_.preset);
   const auto take_stored = [&](const char* name, auto& value) {
     if (stored.contains(name)) from_setting(stored.at(name), value);
@@ -231,7 +235,7 @@ LmSettings LmFlags::resolve(const std::string* stored_text, std::vector<ChangedS
   if (!stored.contains("line-ends")) s.text.line_ends = "keep";  // older checkpoints
   s.mechanism = older_options(s.attention, s.context);
   for_each_option(s.mechanism, [&](const MechanismOption& o, auto& value) { take_stored(o.name.c_str(), value); });
-  check_mechanism_flags(line_, "--attention", {s.attention});
+  check_mechanism_flags(origins, "--attention", {s.attention});
   const LmSettings before = s;
   for_each_given([&](const std::string& name, const Json& now) {
     for_each_setting(s, [&](const std::string& other, auto& value) {
@@ -248,7 +252,7 @@ LmSettings LmFlags::resolve(const std::string* stored_text, std::vector<ChangedS
     });
   });
   if (s.lr != before.lr && !line_.given("--min-lr") && before.min_lr > 0) s.min_lr = s.lr / 10;
-  return settled(s);
+  return settled(s, origins);
 }
 
 LmSettings LmFlags::resolve(const GPTConfig& init, const std::string& file) const { return resolved(&init, file); }
@@ -262,7 +266,8 @@ LmSettings LmFlags::resolved(const GPTConfig* init, const std::string& file) con
   }
   if (given_.recipe == "fast") make_fast(s);
   if (init != nullptr) take_config(*init, s);
-  check_mechanism_flags(line_, "--attention", {init != nullptr ? s.attention : given_.attention});
+  const SettingOrigins origins = init != nullptr ? SettingOrigins(line_, file, is_of_model) : line_;
+  check_mechanism_flags(origins, "--attention", {init != nullptr ? s.attention : given_.attention});
   for_each_given([&](const std::string& name, const Json& now) {
     for_each_setting(s, [&](const std::string& other, auto& value) {
       if (name != other) return;
@@ -279,7 +284,7 @@ LmSettings LmFlags::resolved(const GPTConfig* init, const std::string& file) con
   if (s.model == "mlm" && init == nullptr && !line_.given("--positions")) s.positions = "rope";
   if (line_.given("--lr") && !line_.given("--min-lr") && s.recipe == "plain") s.min_lr = s.lr / 10;
   if (!line_.given("--warmup")) s.warmup = std::min(s.warmup, s.steps / 10);
-  return settled(s);
+  return settled(s, origins);
 }
 
 // f(name, value as JSON) of each setting that a flag gives.
@@ -289,10 +294,10 @@ void LmFlags::for_each_given(const std::function<void(const std::string&, const 
   });
 }
 
-LmSettings LmFlags::settled(LmSettings s) const {
+LmSettings LmFlags::settled(LmSettings s, const SettingOrigins& origins) const {
   s.mechanism.context = s.context;
   s.mechanism = settled_options(s.attention, s.mechanism);
-  check_together(s, line_);
+  check_together(s, origins);
   return s;
 }
 

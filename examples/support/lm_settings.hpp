@@ -9,6 +9,7 @@
 #include "examples/support/command_line.hpp"
 #include "examples/support/profile_flags.hpp"
 #include "examples/support/program.hpp"
+#include "examples/support/setting_origins.hpp"
 #include "examples/support/start_flags.hpp"
 #include "examples/support/text_flags.hpp"
 
@@ -84,7 +85,7 @@ class LmFlags {
 
   using Json = nlohmann::ordered_json;
   LmSettings resolved(const GPTConfig* init, const std::string& file) const;
-  LmSettings settled(LmSettings settings) const;
+  LmSettings settled(LmSettings settings, const SettingOrigins& origins) const;
   void for_each_given(const std::function<void(const std::string&, const Json&)>& f) const;
 };
 

@@ -15,23 +15,25 @@ void add_mechanism_flags(CommandLine& line, MechanismOptions& options, const std
   });
 }
 
-void check_mechanism_flags(const CommandLine& line, const std::string& flag,
+void check_mechanism_flags(const SettingOrigins& origins, const std::string& flag,
                            const std::vector<std::string>& mechanisms) {
   for (const MechanismOption& o : mechanism_options()) {
     const auto has = [&](const std::string& mechanism) { return o.of(mechanism); };
-    if (!line.given("--" + o.name) || std::any_of(mechanisms.begin(), mechanisms.end(), has)) continue;
-    throw UsageError("--" + o.name + " is " + line.word("--" + o.name) + " and " + flag + " " +
-                     choice(mechanisms, ",") + "; " + flag + " must be " + choice(o.mechanisms, " or ") +
-                     ", or leave --" + o.name + " out");
+    const std::string name = "--" + o.name;
+    const CommandLine& line = origins.line();
+    if (!line.given(name) || std::any_of(mechanisms.begin(), mechanisms.end(), has)) continue;
+    throw UsageError(name + " is " + line.word(name) + " and " + origins.says(flag, choice(mechanisms, ",")) + "; " +
+                     flag + " must be " + choice(o.mechanisms, " or ") + ", or leave --" + o.name + " out");
   }
 }
 
-void check_mechanism(const std::string& flag, const std::string& mechanism, const MechanismOptions& options) {
+void check_mechanism(const SettingOrigins& origins, const std::string& flag, const std::string& mechanism,
+                     const MechanismOptions& options) {
   try {
     Rng rng;
     mechanism_by_name(mechanism, options)(0, rng);
   } catch (const Error& e) {
-    throw UsageError(flag + " is " + mechanism + ": " + e.what());
+    throw UsageError(origins.says(flag, mechanism) + ": " + e.what());
   }
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "examples/support/command_line.hpp"
+#include "examples/support/setting_origins.hpp"
 
 namespace heed::examples {
 
@@ -13,10 +14,11 @@ void add_mechanism_flags(CommandLine& line, MechanismOptions& options, const std
 
 // Throws UsageError for a flag of add_mechanism_flags() that none of the mechanisms has. `flag` is the one that names
 // them: --attention.
-void check_mechanism_flags(const CommandLine& line, const std::string& flag,
+void check_mechanism_flags(const SettingOrigins& origins, const std::string& flag,
                            const std::vector<std::string>& mechanisms);
 
 // Throws UsageError where a mechanism cannot be made with its options, whose context is known.
-void check_mechanism(const std::string& flag, const std::string& mechanism, const MechanismOptions& options);
+void check_mechanism(const SettingOrigins& origins, const std::string& flag, const std::string& mechanism,
+                     const MechanismOptions& options);
 
 }  // namespace heed::examples

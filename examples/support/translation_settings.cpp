@@ -1,5 +1,6 @@
 #include "examples/support/translation_settings.hpp"
 
+#include <algorithm>
 #include <heed/core/check.hpp>
 #include <heed/optim/run_loop.hpp>
 #include <nlohmann/json.hpp>
@@ -144,60 +145,68 @@ void add_flags(CommandLine& line, TranslationSettings& s) {
   line.add("--source", s.source, "Sentences to translate from, a line each, words with spaces between [built-in dates]",
            text);
   line.add("--target", s.target, "Their translations, line by line", text);
-  line.add("--val-source", s.val_source, "The same to validate with", text);
-  line.add("--val-target", s.val_target, "And their translations", text);
-  line.add("--min-freq", s.min_freq, "Tokens are words, and those that are there less often unknown [2]", whole(1));
-  line.add("--vocabulary", s.vocabulary, "Tokens are so many pieces of words that both languages share", whole(1),
+  line.add("--val-source", s.val_source, "Sentences to validate with", text);
+  line.add("--val-target", s.val_target, "Their translations, line by line", text);
+  line.add("--min-freq", s.min_freq, "Tokens are words; one that occurs less often than this is unknown [2]", whole(1));
+  line.add("--vocabulary", s.vocabulary,
+           "Tokens are pieces of words in place of words: this many, shared by both languages", whole(1),
            {.excludes = "--min-freq"});
   add_reading_flags(line, s.text);
   add_unicode_flag(line, s.text);
-  line.add("--longest", s.longest,
-           "Leave out pairs with a sentence of more tokens [100]; in translating it is refused [1000]", whole(1));
+  line.add(
+      "--longest", s.longest,
+      "Most tokens of a sentence: longer pairs are left out of training [100], a longer text to translate is an error "
+      "[1000]",
+      whole(1));
   line.group("Model");
   line.add(
       "--model", s.model,
       "gru- or lstm- with -none, -bahdanau, -luong-dot, -luong-general, -luong-concat, -luong-location, -local-m or "
       "-local-p; or transformer [gru-bahdanau]",
       one_of(model_names(), "NAME"));
-  line.add("--encoder-attention", s.encoder_attention, "Of a transformer's encoder [softmax]",
+  line.add("--encoder-attention", s.encoder_attention, "Attention of a transformer's encoder [softmax]",
            one_of(mechanism_names(false), "NAME"));
-  line.add("--decoder-attention", s.decoder_attention, "Of its decoder's own positions [softmax]",
+  line.add("--decoder-attention", s.decoder_attention, "Attention of its decoder to the positions before [softmax]",
            one_of(mechanism_names(true), "NAME"));
-  line.add("--cross-attention", s.cross_attention, "Of its decoder to its encoder [softmax]",
+  line.add("--cross-attention", s.cross_attention, "Attention of its decoder to its encoder [softmax]",
            one_of(memory_mechanism_names(), "NAME"));
   add_mechanism_flags(line, s.mechanism, all_mechanism_names());
-  line.add("--layers", s.layers, "Of encoder and decoder [1]", whole(1));
-  line.add("--heads", s.heads, "Of a transformer's attention [4]", whole(1));
-  line.add("--width", s.width, "Of embeddings, and of a transformer [128; Bahdanau's, of dates: 32]", whole(1));
-  line.add("--hidden", s.hidden, "States of a recurrent model, feed-forward part of a transformer [256]", whole(2));
-  line.add("--directions", s.directions, "Of a recurrent encoder [2]", whole(1, 2));
+  line.add("--layers", s.layers, "Layers of encoder and of decoder [1]", whole(1));
+  line.add("--heads", s.heads, "Heads of a transformer's attention [4]", whole(1));
+  line.add("--width", s.width, "Width of embeddings, and of a transformer [128; Bahdanau's, of dates: 32]", whole(1));
+  line.add("--hidden", s.hidden, "Size of a recurrent model's states, or of a transformer's feed-forward part [256]",
+           whole(2));
+  line.add("--directions", s.directions, "Directions in which a recurrent encoder reads [2]", whole(1, 2));
   line.add_switch("--input-feeding", s.input_feeding, "A recurrent decoder reads its last attention, as Luong's");
   line.add_switch("--norm-first", s.norm_first, "A transformer's norms come before each part");
   line.add("--dropout", s.dropout, "Share of activations dropped in training [0.1]", number(0, 0.99));
   line.add("--attention-dropout", s.attention_dropout,
-           "The same of a transformer's weights of attention [as --dropout]", number(0, 0.99));
+           "Share of a transformer's attention weights dropped in training [as --dropout]", number(0, 0.99));
   line.group("Training");
   line.add("--steps", s.steps,
            "Optimizer steps [" + std::to_string(TranslationSettings::kDefaultSteps) + " unless the next two are given]",
            whole(0));
-  line.add("--epochs", s.epochs, "Times that all pairs are read", whole(1));
-  line.add("--minutes", s.minutes, "Of training; a resumed run has as many again", number(0));
+  line.add("--epochs", s.epochs, "Passes over all pairs", whole(1));
+  line.add("--minutes", s.minutes, "Minutes of training; a resumed run has as many again", number(0));
   line.add("--batch-tokens", s.batch_tokens, "Tokens of the longer side of a batch, padding included [4096]", whole(1));
   line.add("--shards", s.shards, "Batches of a step, whose gradients are summed in a tree [1]", whole(1, kMostShards));
-  line.add("--communication-dtype", s.communication_dtype, "Of what ranks send each other; bf16: half the bytes [f32]",
-           dtype_name());
+  line.add("--communication-dtype", s.communication_dtype,
+           "Type of what ranks send each other; bf16: half the bytes [f32]", dtype_name());
   line.add("--label-smoothing", s.label_smoothing, "Share of a target spread over all words [0]", number(0, 0.99));
   line.add("--lr", s.lr, "Highest learning rate [2e-3]", number(0));
-  line.add("--warmup", s.warmup, "Steps in which it rises [200]", whole(0));
-  line.add("--schedule", s.schedule, "What follows [linear, to 0; with --minutes alone inverse-sqrt]",
+  line.add("--warmup", s.warmup, "Steps in which the learning rate rises from 0 [200]", whole(0));
+  line.add("--schedule", s.schedule,
+           "Schedule of the learning rate after the warm-up [linear, to 0; with --minutes alone inverse-sqrt]",
            one_of(Schedule::names(), "NAME"));
-  line.add("--beta2", s.beta2, "Adam's second [0.98]", number(0, 0.99999));
+  line.add("--beta2", s.beta2, "Adam beta2 [0.98]", number(0, 0.99999));
   line.add("--grad-clip", s.grad_clip, "Largest norm of the gradient; 0: any [1]", number(0));
-  line.add("--average-last", s.average_last, "Translates with the mean of so many kept weights [1: none]", whole(1));
-  line.add("--average-every", s.average_every, "Steps after which they are kept [--eval-every]", whole(1));
+  line.add("--average-last", s.average_last,
+           "Translate with the mean of the last weights that were kept, this many [1: none]", whole(1));
+  line.add("--average-every", s.average_every, "Steps between weights that are kept for --average-last [--eval-every]",
+           whole(1));
   line.add("--eval-every", s.eval_every, "Steps between evaluations [500]", whole(0));
-  line.add("--dtype", s.dtype, "Of matrix products [f32]", dtype_name());
-  line.add_seed(s.seed, "Of weights, batches and dropout [1]");
+  line.add("--dtype", s.dtype, "Type of the operands of matrix products [f32]", dtype_name());
+  line.add_seed(s.seed, "Seed of weights, batches and dropout [1]");
 }
 
 std::vector<FileUse> input_files(const TranslationSettings& s) {
@@ -212,28 +221,55 @@ void choose_defaults(const CommandLine& line, TranslationSettings& s) {
   if (s.built_in() && s.model.ends_with("-bahdanau") && !line.given("--width")) s.width = 32;
 }
 
-void check_settings(const CommandLine& line, const TranslationSettings& s) {
+static void check_mechanism_options(const SettingOrigins& origins, const TranslationSettings& s) {
+  const std::vector<std::string> used = mechanisms(s);
+  const CommandLine& line = origins.line();
+  for (const MechanismOption& o : mechanism_options()) {
+    const auto has = [&](const std::string& mechanism) { return o.of(mechanism); };
+    const std::string flag = "--" + o.name;
+    if (!line.given(flag) || std::ranges::any_of(used, has)) continue;
+    const std::string now = is_transformer(s) ? origins.says("--encoder-attention", s.encoder_attention) + ", " +
+                                                    origins.says("--decoder-attention", s.decoder_attention) + " and " +
+                                                    origins.says("--cross-attention", s.cross_attention) +
+                                                    "; choose it for one of them"
+                                              : origins.says("--model", s.model) + "; choose another model by --model";
+    throw UsageError(flag + " is an option of the attention mechanism " + choice(o.mechanisms, " or ") + ", and " +
+                     now + ", or leave " + flag + " out");
+  }
+}
+
+SettingOrigins setting_origins(const CommandLine& line, const Checkpoint* checkpoint, bool resumes) {
+  if (checkpoint == nullptr) return line;
+  const auto stored = is_among(checkpoint->text("settings"));
+  return {line, checkpoint->source,
+          [stored, resumes](const std::string& name) { return stored(name) && (resumes || is_of_model(name)); }};
+}
+
+void check_settings(const SettingOrigins& origins, const TranslationSettings& s) {
+  const CommandLine& line = origins.line();
   const bool one_file = !s.source.empty() || !s.target.empty() || !s.val_source.empty() || !s.val_target.empty();
   if (one_file && (s.source.empty() || s.target.empty() || s.val_source.empty() || s.val_target.empty()))
     throw UsageError("--source, --target, --val-source and --val-target go together; give all of them, or none");
   for (const char* flag : {"--vocabulary", "--min-freq", "--unicode", "--line-ends", "--invalid-utf8"})
     if (s.built_in() && line.given(flag))
-      throw UsageError(std::string(flag) + " is of files; give --source and its like, or leave it out");
+      throw UsageError(std::string(flag) + " is for text files, and --source is not given; leave " + flag + " out");
   const auto only_of = [&](bool of, const char* flags_of, std::initializer_list<const char*> flags) {
     for (const char* flag : flags)
       if (!of && line.given(flag))
-        throw UsageError(std::string(flag) + " is of " + flags_of + ", and --model is " + s.model +
-                         "; leave it out, or choose such a model");
+        throw UsageError(std::string(flag) + " is for " + flags_of + ", and " + origins.says("--model", s.model) +
+                         "; leave " + flag + " out, or choose another model by --model");
   };
   only_of(is_transformer(s), "a transformer",
           {"--encoder-attention", "--decoder-attention", "--cross-attention", "--heads", "--norm-first",
            "--attention-dropout"});
   only_of(!is_transformer(s), "recurrent models", {"--directions", "--input-feeding"});
-  check_mechanism_flags(line, is_transformer(s) ? "its attentions" : "--model", mechanisms(s));
+  check_mechanism_options(origins, s);
   if (s.average_last > 1 && s.average_every == 0 && s.eval_every == 0)
-    throw UsageError("--average-last needs --average-every, as --eval-every is 0");
+    throw UsageError(origins.says("--average-last", std::to_string(s.average_last)) + " and " +
+                     origins.says("--eval-every", "0") + "; give --average-every");
   if (s.only_time_ends() && s.needs_last_step())
-    throw UsageError("--schedule " + s.schedule + " needs to know the last step; give --steps or --epochs");
+    throw UsageError(origins.says("--schedule", s.schedule) +
+                     ", which needs to know the last step; give --steps or --epochs");
 }
 
 std::string to_json(const TranslationSettings& s) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "examples/support/command_line.hpp"
+#include "examples/support/setting_origins.hpp"
 #include "examples/support/start_flags.hpp"
 #include "examples/support/text_flags.hpp"
 
@@ -48,8 +49,10 @@ void add_flags(CommandLine& line, TranslationSettings& settings);
 std::vector<FileUse> input_files(const TranslationSettings& settings);
 // Of a run that begins: what depends on other flags, where it is not given itself.
 void choose_defaults(const CommandLine& line, TranslationSettings& settings);
-// Throws UsageError for flags that do not go together.
-void check_settings(const CommandLine& line, const TranslationSettings& settings);
+// Where the settings of a run that resumes or starts from a checkpoint come from; null: no checkpoint.
+SettingOrigins setting_origins(const CommandLine& line, const Checkpoint* checkpoint, bool resumes);
+// Throws UsageError for settings that do not go together.
+void check_settings(const SettingOrigins& origins, const TranslationSettings& settings);
 
 std::string to_json(const TranslationSettings& settings);
 // Those of the checkpoint of a run that is resumed, with the flags that may change. Adds what they change to `changed`.

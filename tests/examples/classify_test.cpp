@@ -68,7 +68,7 @@ TEST_CASE("classify: the options of a mechanism are flags, kept in the checkpoin
   CHECK(contains(ran.output, "--linformer-rows is 4 but the checkpoint was made with 3; leave it out"));
   ran = c.run("--steps 2 --attention linformer --window 3");
   CHECK(ran.exit_code == 2);
-  CHECK(contains(ran.output, "--window is 3 and --attention linformer; --attention must be window or lsh"));
+  CHECK(contains(ran.output, "--window is 3 and --attention is linformer; --attention must be window or lsh"));
 }
 
 TEST_CASE("classify: every mechanism of encoders trains, or says why not") {
@@ -108,11 +108,13 @@ TEST_CASE("classify: wrong flags say what is right") {
     test::check_refused(c.run(flags), code, sentence);
   };
   refused("--attention nothing", "--attention: it is 'nothing'; it must be softmax");
-  refused("--heads 3", "--width is 16 and --heads 3; heads must divide the width");
+  refused("--heads 3", "--width is 16 and --heads is 3; heads must divide the width");
   refused("--length 3", "a whole number, 4 or more");
   refused("--length 2000 --depth 1", "of 10000 expressions none had 500 to 2000 tokens", 1);
   refused("--plot x.gif", "it must end with .svg or .png");
   REQUIRE(c.run("--steps 2").exit_code == 0);
+  refused("--window 3 --resume", "--window is 3 and attention is softmax (stored in classify.h5); --attention must be");
+  refused("--window 3", "--window is 3 and attention is softmax (the default); --attention must be window or lsh");
   refused("--seed 7 --resume", "--seed is 7 but the checkpoint was made with 1; leave it out, or start a new training");
   refused("--heads 1 --init classify.h5 --checkpoint other.h5",
           "--heads is 1 but the checkpoint was made with 2; leave it out, or start a new training");

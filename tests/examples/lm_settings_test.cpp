@@ -233,6 +233,47 @@ TEST_CASE("train_lm: each flag fills the setting of its name") {
   CHECK(json_of(resumed.resolve(&stored)) == others);
 }
 
+TEST_CASE("train_lm: settings of a checkpoint that do not go together do not blame flags that nobody gave") {
+  const auto refusal = [](json stored, const std::vector<std::string>& words) {
+    json all = nano_settings();
+    all.update(stored);
+    const std::string text = all.dump();
+    LmFlags flags;
+    parse_flags(flags, words);
+    try {
+      flags.resolve(&text);
+    } catch (const examples::UsageError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  const std::vector<std::string> resume = {"--resume", "--checkpoint", "a.h5"};
+  const auto and_flags = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), resume.begin(), resume.end());
+    return words;
+  };
+  CHECK(refusal({{"warmup", 100}}, and_flags({"--steps", "1"})) ==
+        "warmup is 100 (stored in a.h5) and --steps is 1; the warm-up must not be longer than the training");
+  CHECK(refusal({{"warmup", 100}}, and_flags({"--steps", "1", "--warmup", "9"})) ==
+        "--warmup is 9 and --steps is 1; the warm-up must not be longer than the training");
+  CHECK(refusal({{"heads", 5}}, resume) ==
+        "width is 128 (stored in a.h5) and heads is 5 (stored in a.h5); heads must divide the width");
+  CHECK(refusal({{"lr", 1e-3}, {"min-lr", 1.0}}, resume) ==
+        "min-lr is 1.0 (stored in a.h5) and lr is 0.001 (stored in a.h5); the rate at the end must not be above the "
+        "highest");
+  CHECK(refusal({{"attention", "linformer"}}, resume)
+            .starts_with("attention is linformer (stored in a.h5) and model is lm (stored in a.h5): "));
+  CHECK(refusal({}, and_flags({"--window", "3"}))
+            .starts_with("--window is 3 and attention is softmax (stored in a.h5); --attention must be window or lsh"));
+  // The model of --init.
+  LmFlags flags;
+  parse_flags(flags, {"--init", "b.h5", "--window", "3"});
+  CHECK_THROWS_WITH_AS(flags.resolve(GPTConfig{}, "b.h5"),
+                       "--window is 3 and attention is softmax (stored in b.h5); --attention must be window or lsh, or "
+                       "leave --window out",
+                       examples::UsageError);
+}
+
 TEST_CASE("train_lm: a checkpoint's files may be named anew, and nothing else of it") {
   const auto resumed = [](const std::vector<std::string>& began, const std::vector<std::string>& words) {
     const std::string stored = examples::to_json(settings_of(began));
@@ -327,7 +368,9 @@ TEST_CASE(
         "with --overwrite or another --checkpoint");
   CHECK(refused([&] {
           resumed_before("linformer", {"--window", "64"});
-        }) == "--window is 64 and --attention linformer; --attention must be window or lsh, or leave --window out");
+        }) ==
+        "--window is 64 and attention is linformer (stored in lm.h5); --attention must be window or lsh, or leave "
+        "--window out");
   CHECK(refused([&] {
           mlm("lsh", {"--lsh-buckets", "3"});
         }) == "--attention is lsh: lsh attention: buckets is 3; it must be even, 2 or more");

@@ -254,7 +254,7 @@ TEST_CASE("attention_cost: wrong flags say what is right and exit 2, bad files e
   CHECK(program_alone("--lengths 64,few").exit_code == 2);
   const Ran heads = program_alone("--generation-width 18 --generation-heads 4");
   CHECK(heads.exit_code == 2);
-  CHECK(contains(heads.output, "--generation-width is 18 and --generation-heads 4; heads must divide the width"));
+  CHECK(contains(heads.output, "--generation-width is 18 and --generation-heads is 4; heads must divide the width"));
   refused("--measure time", 2, "it must be layer, generation or all");
   refused("--length 5", 2, "there is no flag --length; the nearest is --lengths");
   refused("--repeats 0", 2, "a whole number, from 1 to 1000");
