@@ -30,6 +30,15 @@ macro(heed_find_xtensor)
   heed_check_version(xtensor 0.24 0.25 0.27)
 endmacro()
 
+# Boost by its own package, as every Boost since 1.70 has one. Newer CMakes have no other way, and warn where the old one is
+# not given up.
+macro(heed_find_boost)
+  if(POLICY CMP0167)
+    cmake_policy(SET CMP0167 NEW)
+  endif()
+  find_package(Boost ${ARGN} COMPONENTS iostreams filesystem)
+endmacro()
+
 # heed::hdf5: as pkg-config knows it, or else as CMake's own search finds it, which asks h5cc.
 macro(heed_find_hdf5)
   if(NOT TARGET heed::hdf5)

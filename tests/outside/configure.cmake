@@ -1,5 +1,5 @@
 # What heed's own configuring promises to those who configure it otherwise; nothing is compiled.
-#   cmake -DSOURCE=... -DWORK=... -DGENERATOR=... -DCXX=... -P configure.cmake
+#   cmake -DSOURCE=... -DWORK=... -DGENERATOR=... -DCXX=... -DPLOT=... -DMPI=... -P configure.cmake
 cmake_policy(VERSION 3.22)
 include(${CMAKE_CURRENT_LIST_DIR}/step.cmake)
 file(REMOVE_RECURSE ${WORK})
@@ -63,6 +63,29 @@ foreach(version 15.0.0 11.0.0 8.0.5)
   endif()
 endforeach()
 step(${untried} -DHEED_UNTRIED_VERSIONS=ON)
+
+# What is installed after heed was configured is noticed the next time. PLOT and MPI: whether their packages are there.
+set(alone ${CMAKE_COMMAND} -S ${SOURCE} -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX} -DHEED_EXAMPLES=OFF -DHEED_BENCHMARKS=OFF)
+function(check_components plot mpi)
+  step(${alone} -B ${WORK}/components -DHEED_TESTS=OFF ${ARGN})
+  if(NOT out MATCHES "heed::plot is ${plot}, heed::mpi is ${mpi}\n")
+    message(FATAL_ERROR "with ${ARGN}, heed::plot must be ${plot} and heed::mpi ${mpi}:\n${out}")
+  endif()
+endfunction()
+check_components(OFF OFF -DCMAKE_DISABLE_FIND_PACKAGE_Boost=ON -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON)
+check_components(${PLOT} ${MPI} -DCMAKE_DISABLE_FIND_PACKAGE_Boost=OFF -DCMAKE_DISABLE_FIND_PACKAGE_MPI=OFF)
+check_components(OFF OFF -DHEED_PLOT=OFF -DHEED_MPI=OFF)
+check_components(${PLOT} ${MPI} -DHEED_PLOT=AUTO -DHEED_MPI=AUTO)
+execute_process(COMMAND ${CMAKE_COMMAND} -E env PKG_CONFIG_LIBDIR=${WORK}/pkgconfig
+                        ${alone} -B ${WORK}/hdf5_later -DHEED_TESTS=OFF -DCMAKE_DISABLE_FIND_PACKAGE_HDF5=ON
+                RESULT_VARIABLE code OUTPUT_VARIABLE out ERROR_VARIABLE out)
+if(code EQUAL 0 OR NOT out MATCHES "HDF5")
+  message(FATAL_ERROR "without HDF5, configuring must fail and name it:\n${out}")
+endif()
+step(${alone} -B ${WORK}/hdf5_later -DHEED_TESTS=OFF -UCMAKE_DISABLE_FIND_PACKAGE_HDF5)
+
+# CMake has nothing to warn of, and nothing is deprecated, in what the tests add either.
+step(${alone} -B ${WORK}/strict -Wdev -Wdeprecated)
 
 # The README names each version that configuring says heed was tested with.
 file(READ ${SOURCE}/README.md readme)

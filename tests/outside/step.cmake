@@ -1,9 +1,13 @@
-# step(COMMAND ...): runs it, stops with its output where it fails, and leaves that output in `out`.
+# step(COMMAND ...): runs it, stops with its output where it fails or where CMake warns, and leaves that output in `out`.
 function(step)
   execute_process(COMMAND ${ARGV} RESULT_VARIABLE code OUTPUT_VARIABLE out ERROR_VARIABLE out)
   if(NOT code EQUAL 0)
     string(JOIN " " command ${ARGV})
     message(FATAL_ERROR "${command} failed:\n${out}")
+  endif()
+  if(out MATCHES "CMake [A-Za-z ]*Warning")
+    string(JOIN " " command ${ARGV})
+    message(FATAL_ERROR "${command} warns:\n${out}")
   endif()
   set(out "${out}" PARENT_SCOPE)
 endfunction()
