@@ -125,7 +125,7 @@ class MpiRanks final : public Ranks {
   }
 
   ~MpiRanks() override {
-    if (std::uncaught_exceptions() > exceptions_) failed("it was ended by an exception");
+    if (std::uncaught_exceptions() > exceptions_) failed("it was ended by an exception", 1);
     finish();
     stop_ = true;
     if (heart_.joinable()) heart_.join();
@@ -150,14 +150,14 @@ class MpiRanks final : public Ranks {
     fail("mpi: the memory of rank ", rank, " cannot be read (", std::strerror(reason), "); its process has ended");
   }
 
-  void failed(const std::string& reason) override {
+  void failed(const std::string& reason, int exit_code) override {
     using namespace std::chrono_literals;
     if (rank() > 0) std::this_thread::sleep_for(500ms);          // what fails on all is told by the first
     if (ended_.exchange(true)) std::this_thread::sleep_for(1h);  // the other thread ends all
     tell(stderr_, rank(), size(), host_, reason);
     std::this_thread::sleep_for(50ms);  // for mpirun to pass it on
-    MPI_Abort(MPI_COMM_WORLD, 1);
-    std::_Exit(1);
+    MPI_Abort(MPI_COMM_WORLD, exit_code);
+    std::_Exit(exit_code);
   }
 
  private:
@@ -282,7 +282,7 @@ class MpiRanks final : public Ranks {
       if (seconds_since(last_heard) > timeout_) {
         detail::PlainText what;
         what << "rank " << before << " has been silent for " << timeout_ << " seconds; it was stopped or is cut off";
-        failed(what.str());
+        failed(what.str(), 1);
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }

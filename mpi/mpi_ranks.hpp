@@ -31,7 +31,8 @@ struct MpiOptions {
 //
 // What cannot go on ends all ranks: Ranks::failed(), a destructor that an exception calls, a rank that is silent, one
 // that does not come, and one that does not leave. The rank that notices it writes one line to standard error, which
-// names it and its machine, and calls MPI_Abort with exit code 1. What fails on all ranks alike is told by rank 0.
+// names it and its machine, and calls MPI_Abort with exit code 1, or with that of Ranks::failed(). What fails on all
+// ranks alike is told by rank 0.
 //
 // Null where neither mpirun nor mpiexec started the program. Throws Error where the time-out is not a number from
 // kLeastTimeout on, where they are of another MPI than this was built with, and where MPI has no support for threads.

@@ -6,7 +6,7 @@
 //   struct Alone : Ranks {  // one rank, which has nobody to talk to
 //     Alone() : Ranks(0, 1) {}
 //     std::string host() const override { return "here"; }
-//     void failed(const std::string&) override {}
+//     void failed(const std::string&, int) override {}
 //     std::unique_ptr<Exchange> begin(std::span<const Outgoing>, std::span<const Incoming>, int) override {
 //       return nullptr;  // done
 //     }
@@ -30,14 +30,14 @@ namespace heed {
 // Bytes for another rank, and memory for those of another. What one rank sends to another in an exchange, the other
 // receives in the same exchange, in the same order and sizes.
 struct Outgoing {
-  int rank;
-  const void* bytes;
-  std::size_t count;
+  int rank = {};
+  const void* bytes = {};
+  std::size_t count = {};
 };
 struct Incoming {
-  int rank;
-  void* bytes;
-  std::size_t count;
+  int rank = {};
+  void* bytes = {};
+  std::size_t count = {};
 };
 
 class Ranks {
@@ -75,7 +75,8 @@ class Ranks {
   std::uint64_t bytes_sent() const { return bytes_sent_; }
 
   // This rank cannot go on, for this reason, and the others must not wait for it. run() calls it before it throws.
-  virtual void failed(const std::string& reason) = 0;
+  // The program ends with this exit code: 2 is for flags and names of files, which are wrong on every rank.
+  virtual void failed(const std::string& reason, int exit_code = 1) = 0;
 
  protected:
   Ranks(int rank, int size) : rank_(rank), size_(size) {}

@@ -278,7 +278,7 @@ RunResult run(RunParts parts, const RunOptions& options) {
   try {
     return checked_run(std::move(parts), options);
   } catch (const std::exception& e) {
-    options.ranks->failed(e.what());
+    options.ranks->failed(e.what(), dynamic_cast<const FileError*>(&e) != nullptr ? 2 : 1);
     throw;
   } catch (...) {
     options.ranks->failed("run: something that is no Error was thrown, by a callback or by the data");

@@ -53,7 +53,8 @@ int run_on_ranks(int threads, const std::function<int(Ranks*)>& work, const Comm
       check_files(*line, {});
     return work(ranks.get());
   } catch (const std::exception& e) {
-    ranks->failed(e.what());
+    const bool usage = dynamic_cast<const UsageError*>(&e) != nullptr || dynamic_cast<const FileError*>(&e) != nullptr;
+    ranks->failed(e.what(), usage ? 2 : 1);
     throw;
   }
 }

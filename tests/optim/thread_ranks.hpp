@@ -58,7 +58,7 @@ class ThreadRanks final : public Ranks {
   ThreadRanks(int rank, int size, PostOffice& office, int of_a_machine = 1)
       : Ranks(rank, size), office_(office), of_a_machine_(of_a_machine) {}
   std::string host() const override { return "thread " + std::to_string(rank()); }
-  void failed(const std::string& reason) override { office_.fail(rank(), reason); }
+  void failed(const std::string& reason, int) override { office_.fail(rank(), reason); }
   bool shares_memory_with(int other) const override { return other / of_a_machine_ == rank() / of_a_machine_; }
   void read(int, const void* from, void* to, std::size_t count) const override { std::memcpy(to, from, count); }
 
