@@ -12,22 +12,26 @@ namespace {
 const char* const kColours[] = {"#2a6fbb", "#d1632f", "#3b8f5a", "#7b5aa6", "#9a7b1f",
                                 "#b03a63", "#4a4a4a", "#38a3b8", "#e39ac0"};
 
+// Where the colours have all been used, the same with other dashes and markers.
 std::string style_of(const Series& s, std::size_t i) {
+  constexpr const char* kDashes[] = {"", " dt (16,5)", " dt (5,4)"};
+  constexpr const char* kMarkers[] = {" pt 7", " pt 5", " pt 9"};
+  const std::size_t round = std::min(i / std::size(kColours), std::size(kDashes) - 1);
   const std::string colour = " lc rgb '" + std::string(kColours[i % std::size(kColours)]) + "'";
-  const std::string title = " title " + quoted(s.name) + " noenhanced";
-  if (s.points.size() == 1) return "with points pt 7 ps 0.8" + colour + title;  // a line of one point is none
+  const std::string title = " title " + quoted(s.name) + " noenhanced", dash = kDashes[round], marker = kMarkers[round];
+  if (s.points.size() == 1) return "with points ps 0.8" + marker + colour + title;  // a line of one point is none
   switch (s.style) {
-    case Series::thin_line: return "with lines lw 0.7" + colour + title;
-    case Series::points_only: return "with points pt 7 ps 0.5" + colour + title;
+    case Series::thin_line: return "with lines lw 0.7" + dash + colour + title;
+    case Series::points_only: return "with points ps 0.5" + marker + colour + title;
     case Series::dashed: return "with lines dt 2 lw 1.5" + colour + title;
-    default: return "with lines lw 2" + colour + title;
+    default: return "with lines lw 2" + dash + colour + title;
   }
 }
 
 void frame(Gnuplot& gp, const PlotLabels& l) {
   gp << "set title " << quoted(l.title) << " noenhanced\nset xlabel " << quoted(l.x) << " noenhanced\nset ylabel "
      << quoted(l.y) << " noenhanced\n"
-     << "set grid lc rgb '#dddddd'\nset border 3\nset tics nomirror\n";
+     << "set grid lt 1 lc rgb '#dddddd'\nset border 3\nset tics nomirror\n";
 }
 
 // What draws all lines that have points.
@@ -57,7 +61,7 @@ void plot(const std::filesystem::path& file, const PlotLabels& labels, const std
   Drawing drawing(file, options.names_outside ? 1040 : 900, 540);
   Gnuplot& gp = *drawing;
   frame(gp, labels);
-  if (options.log_x) gp << "set logscale x\n";
+  if (options.log_x) gp << "set logscale x\nset autoscale xfix\n";
   if (options.log_y) gp << "set logscale y\nset format y '%g'\n";
   if (options.percent) gp << "set yrange [0:100]\n";
   gp << (options.names_outside ? "set key outside right top\n" : "set key below horizontal Left reverse height 1\n")
@@ -154,6 +158,20 @@ double tick_step(double most) {
   return 10 * power;
 }
 
+// The numbers of an axis from 0 to `most` or a little more, as gnuplot's list of them, and its end. Those of thousands
+// and millions are written as 200k and 5M: they would touch each other.
+static std::pair<std::string, double> ticks_to(double most) {
+  const double step = tick_step(most), unit = most >= 1e7 ? 1e6 : most >= 1e4 ? 1e3 : 1;
+  const char* letter = unit == 1e6 ? "M" : unit == 1e3 ? "k" : "";
+  const double count = std::isfinite(most) && most > 0 ? std::ceil(most / step - 1e-9) : 1;
+  std::string list;
+  for (double i = 0; i <= count; ++i) {
+    const std::string number = detail::formatted("%g", i * step / unit) + (i > 0 ? letter : "");
+    list += (i > 0 ? ", " : "") + quoted(number) + detail::formatted(" %.17g", i * step);
+  }
+  return {"(" + list + ")", count * step};
+}
+
 void plot_bars(const std::filesystem::path& file, const std::string& title, const std::vector<std::string>& names,
                const std::vector<Bars>& panels) {
   require(!names.empty() && !panels.empty(), "plot_bars: ", names.size(), " names and ", panels.size(),
@@ -177,8 +195,8 @@ void plot_bars(const std::filesystem::path& file, const std::string& title, cons
     }
     if (p > 0) gp << "unset ytics\n";  // the names stand left of the first
     const double most = panel.most > 0 ? panel.most : *std::max_element(panel.values.begin(), panel.values.end());
-    gp << "set xrange [0:" << (panel.most > 0 ? detail::formatted("%f", panel.most) : "*") << "]\nset xtics "
-       << tick_step(most)
+    const auto [ticks, end] = ticks_to(most);
+    gp << "set xrange [0:" << detail::formatted("%.17g", panel.most > 0 ? panel.most : end) << "]\nset xtics " << ticks
        << "\nset xlabel " << quoted(panel.label) << " noenhanced\nplot " << gp.file1d(boxes)
        << "using 1:2:3:4:5:6 with boxxyerror lc rgb '" << kColours[p % std::size(kColours)] << "'\n";
   }

@@ -4,6 +4,7 @@
 #include <heed/data/text.hpp>
 #include <heed/optim/run_loop.hpp>
 #include <heed/plot/plot.hpp>
+#include <map>
 #include <regex>
 
 #include "tests/data/temporary_folder.hpp"
@@ -93,6 +94,39 @@ TEST_CASE("plot: the title of the x-axis does not touch the names below it") {
     CHECK(gap() > 18);
     plot_frames(file, {{{"title", "steps", "y"}, series}}, false);
     CHECK(gap() > 18);
+  }
+}
+
+TEST_CASE("plot: more lines than colours are told apart by their dashes") {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path / "p.svg";
+  std::vector<Series> series;
+  for (const std::string& name : labels_of(20, "series ")) series.push_back({name, {{0, 0}, {1, 1}, {2, 0}}});
+  heed::plot(file, {"title", "steps", "y"}, series);
+  // The colour and the dashes of each line, as gnuplot writes them for each name and each curve.
+  static const std::regex line(R"re(<path\s+stroke='(#[0-9a-f]+|rgb\([^)]*\))'\s*(stroke-dasharray='[^']*')?)re");
+  const std::string svg = bytes_of(file.string());
+  std::map<std::string, int> styles;
+  for (std::sregex_iterator i(svg.begin(), svg.end(), line), end; i != end; ++i)
+    ++styles[(*i)[1].str() + (*i)[2].str()];
+  CHECK(styles.size() >= 20);
+}
+
+TEST_CASE("plot_bars: numbers below the bars stand apart and inside of the picture, also large ones") {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path / "b.svg";
+  for (const double most : {0.3, 1.0, 7.0, 9999.0, 12345.0, 309865.0, 1234567.0, 4.2e7}) {
+    CAPTURE(most);
+    plot_bars(file, "title", {"a", "b"}, {{.label = "x", .values = {most, most / 3}}});
+    std::vector<Text> numbers;
+    for (const Text& t : texts_of(file))
+      if (std::regex_match(t.text, std::regex("[0-9.]+[kM]? *"))) numbers.push_back(t);
+    REQUIRE(numbers.size() >= 3);
+    CHECK(numbers.size() <= 7);
+    const auto half = [](const Text& t) { return 0.32 * t.size * static_cast<double>(t.text.size()); };
+    for (std::size_t i = 1; i < numbers.size(); ++i)
+      CHECK(numbers[i].x - half(numbers[i]) > numbers[i - 1].x + half(numbers[i - 1]) + 4);
+    CHECK(numbers.back().x + half(numbers.back()) < 480);
   }
 }
 
