@@ -10,6 +10,7 @@
 #include <heed/data/text.hpp>
 #include <heed/data/tokenizer.hpp>
 #include <iterator>
+#include <new>
 #include <unordered_map>
 #include <utility>
 
@@ -200,6 +201,8 @@ SentencePieceTokenizer SentencePieceTokenizer::from_state(std::string_view seria
   try {
     ok = ok && model->processor.LoadFromSerializedProto(model->bytes).ok() && model->processor.GetPieceSize() > 0;
     if (ok && model->processor.Encode(kBefore, &before).ok()) model->before.assign(before.begin(), before.end());
+  } catch (const std::bad_alloc&) {  // says nothing of the model
+    throw;
   } catch (const std::exception&) {  // some damaged models
     ok = false;
   }

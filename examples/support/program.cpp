@@ -13,6 +13,7 @@
 #include <heed/data/text.hpp>
 #include <heed/plot/plot.hpp>
 #include <new>
+#include <system_error>
 
 namespace heed::examples {
 
@@ -21,17 +22,30 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kNoMemory = "the system has no more memory";
+// Without a reason: an exception needs memory too.
+constexpr const char* kNoReason = "it was ended without a reason, as where the system has no memory to give one";
+
+// An error of the system in words: EAGAIN is that of a thread that cannot be started.
+const char* words_of(const std::system_error& e) {
+  if (e.code() == std::errc::resource_unavailable_try_again)
+    return "no thread could be started: the system has no more memory, or a limit is reached (ulimit -u, ulimit -v)";
+  return e.code() == std::errc::not_enough_memory ? kNoMemory : e.what();
+}
 
 // An exception outside run_program(): of main() before it, of a thread, of a function that must not throw. One line on
 // stderr and exit code 1, not SIGABRT.
 [[noreturn]] void end_by_exception() {
-  const char* what = "it was ended by an exception";
+  char what[1000];  // no memory is taken, of which there may be none
+  const auto keep = [&what](const char* text) { std::snprintf(what, sizeof what, "%s", text); };
+  keep(kNoReason);
   try {
     if (std::current_exception()) std::rethrow_exception(std::current_exception());
   } catch (const std::bad_alloc&) {
-    what = kNoMemory;
+    keep(kNoMemory);
+  } catch (const std::system_error& e) {
+    keep(words_of(e));
   } catch (const std::exception& e) {
-    what = e.what();
+    keep(e.what());
   } catch (...) {
   }
   std::fprintf(stderr, "%s: %s\n", program_invocation_short_name, what);
@@ -105,6 +119,8 @@ int run_program(CommandLine& line, int argc, char** argv, const std::function<in
     return line.refuse(e.what());
   } catch (const std::bad_alloc&) {
     say(line.program(), kNoMemory);
+  } catch (const std::system_error& e) {
+    say(line.program(), words_of(e));
   } catch (const std::exception& e) {
     say(line.program(), e.what());
   }

@@ -314,3 +314,31 @@ TEST_CASE("programs: sizes beyond the memory are refused with both figures, and 
   CHECK_FALSE(fs::exists(t.file("lm.h5")));
   CHECK_FALSE(fs::exists(t.file("z.tokens")));
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_CASE("programs: without memory, also in SentencePiece and HDF5, they end with 1 and a sentence") {
+  const Training t;
+  REQUIRE(
+      in_folder(t, program("tokenize") + " --data text.txt --out x.tokens --train bpe --vocabulary 300 --model m.model")
+          .exit_code == 0);
+  const std::string commands[] = {
+      program("tokenize") + " --data text.txt --out y.tokens --tokenizer m.model",
+      program("tokenize") + " --data text.txt --out y.tokens --train unigram --vocabulary 300",
+      t.arguments("--steps 1 --width 256 --checkpoint y.h5")};
+  for (const std::string& command : commands) {
+    int done = 0, refusals = 0;
+    for (int mebibytes = 60; done == 0 && mebibytes < 400; mebibytes += 2) {
+      const Ran ran = in_folder(t, "ulimit -v " + std::to_string(1024 * mebibytes) + "; exec " + command);
+      INFO(mebibytes, " MiB for ", command, "\n", ran.output);
+      if (contains(ran.output, "error while loading shared libraries")) continue;  // the program has not begun
+      CHECK((ran.exit_code == 0 || ran.exit_code == 1));
+      done += ran.exit_code == 0 ? 1 : 0;
+      refusals += ran.exit_code == 1 && contains(ran.output, "memory") ? 1 : 0;
+      if (ran.exit_code == 1) CHECK(contains(ran.output, "memory"));
+    }
+    INFO(command);
+    CHECK(done == 1);
+    CHECK(refusals > 0);
+  }
+}
+#endif
