@@ -26,7 +26,6 @@
 #include <heed/core/members.hpp>
 #include <heed/core/memory.hpp>
 #include <heed/core/mode.hpp>
-#include <heed/core/npy.hpp>
 #include <heed/core/parallel.hpp>
 #include <heed/core/random.hpp>
 #include <heed/core/shape.hpp>
@@ -34,6 +33,7 @@
 #include <heed/data/batches.hpp>
 #include <heed/data/checkpoint.hpp>
 #include <heed/data/files.hpp>
+#include <heed/data/npy.hpp>
 #include <heed/data/samples.hpp>
 #include <heed/data/scores.hpp>
 #include <heed/data/tasks.hpp>

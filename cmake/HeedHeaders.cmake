@@ -23,7 +23,6 @@ set(HEED_HEADERS
     core/members.hpp
     core/memory.hpp
     core/mode.hpp
-    core/npy.hpp
     core/parallel.hpp
     core/random.hpp
     core/shape.hpp
@@ -31,6 +30,7 @@ set(HEED_HEADERS
     data/batches.hpp
     data/checkpoint.hpp
     data/files.hpp
+    data/npy.hpp
     data/samples.hpp
     data/scores.hpp
     data/tasks.hpp

@@ -16,6 +16,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace heed {
 
@@ -45,10 +46,17 @@ namespace detail {
 std::string short_place(const Where& where);  // train.cpp:41
 }
 
-// All that the library throws on bad input. It never prints or exits: programs catch this and print what().
+// Any bytes as a terminal may show them: control characters and what is not UTF-8 as \n, \t, \x1B.
+std::string printable(std::string_view bytes);
+
+// The same for messages: at most `most` characters of the text, and "..." for the rest.
+std::string excerpt(std::string_view bytes, std::size_t most = 80);
+
+// All that the library throws on bad input. It never prints or exits: programs catch this and print what(), which is
+// printable(): a message may quote a file.
 class Error : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit Error(std::string_view what) : std::runtime_error(printable(what)) {}
 };
 
 namespace detail {
@@ -67,13 +75,17 @@ struct PlainText : std::ostringstream {
 template <class T> concept Printable =
     !std::is_convertible_v<const T*, const Tensor*> && requires(std::ostream& out, const T& x) { out << x; };
 struct Message {
-  PlainText text;
-  std::string path;  // of the first parameter mentioned, without its last name: blocks.2.mlp
+  PlainText text = {};
+  std::string path = {};  // of the first parameter mentioned, without its last name: blocks.2.mlp
 
   void add(const Tensor& x);
   void add(DType t) { text << name_of(t); }
   void add(double x) { x != x ? text << "nan" : text << x; }  // which may have a sign, that means nothing
   void add(float x) { add(static_cast<double>(x)); }
+  // A text may be that of a damaged file: at most kLongestPart characters of it. What must be read is shorter.
+  static constexpr std::size_t kLongestPart = 1000;
+  void add(const std::string& part) { text << excerpt(part, kLongestPart); }
+  void add(std::string_view part) { text << excerpt(part, kLongestPart); }
   template <Printable T> void add(const T& part) { text << part; }
   [[noreturn]] void fail(const Where* where);
 };

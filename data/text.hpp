@@ -8,6 +8,7 @@
 #pragma once
 #include <filesystem>
 #include <functional>
+#include <heed/core/check.hpp>  // printable(), excerpt()
 #include <optional>
 #include <string>
 #include <string_view>
@@ -42,12 +43,6 @@ std::vector<std::string_view> split_words(std::string_view text);
 std::vector<std::string_view> split_lines(std::string_view text);
 // Lines without blank ones at the end.
 void drop_blank_end(std::vector<std::string_view>& lines);
-
-// Any bytes as a terminal may show them: control characters and what is not UTF-8 as \n, \t, \x1B.
-std::string printable(std::string_view bytes);
-
-// The same for messages: at most `most` characters of the text, and "..." for the rest.
-std::string excerpt(std::string_view bytes, std::size_t most = 80);
 
 // The files that are meant by files and folders: a folder stands for all regular files below it, sorted by path,
 // without hidden ones (a name that begins with a dot). "-", which is standard input, is kept. Throws Error for a path

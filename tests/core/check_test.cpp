@@ -31,6 +31,15 @@ TEST_CASE("check: require and fail have no line to tell") {
   CHECK(error_of([] { fail("no such ", std::string("batch")); }) == "no such batch");
 }
 
+TEST_CASE("check: what a message quotes of a file is escaped and cut, whoever quotes it") {
+  CHECK(error_of([] { fail("it is '", std::string("\x1B[2J\xFF\n"), "'"); }) == "it is '\\x1B[2J\\xFF\\n'");
+  CHECK(error_of([] { fail("it is '", "\xFF", "'"); }) == "it is '\\xFF'");
+  CHECK(std::string(Error("\x9B\u00e9").what()) == "\\x9B\u00e9");
+  const std::string long_part(100000, 'x');
+  CHECK(error_of([&] { fail("a ", long_part, " b"); }) == "a " + std::string(1000, 'x') + "... b");
+  CHECK(error_of([&] { fail("a ", std::string_view(long_part), " b"); }).size() < 1100);
+}
+
 TEST_CASE("check: tensors show as shape and dtype, numbers as they are, NaN without a sign") {
   const Tensor x = Tensor::zeros({32, 128}), nothing;
   CHECK(error_of([&] { fail(x, ", ", x.shape(), ", ", DType::bool8); }) == "[32, 128] float32, [32, 128], bool8");

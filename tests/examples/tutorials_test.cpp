@@ -1,7 +1,7 @@
 // The numbered tutorials as a person runs them: what they print is what their comments promise.
 #include <algorithm>
 #include <filesystem>
-#include <heed/core/npy.hpp>
+#include <heed/data/npy.hpp>
 #include <sstream>
 
 #include "tests/data/temporary_folder.hpp"

@@ -3,11 +3,12 @@
 
 #include <filesystem>
 #include <fstream>
-#include <heed/core/npy.hpp>
+#include <heed/data/npy.hpp>
 
 #include "tests/foreign_locale.hpp"
 #include "tests/support.hpp"
 #include "tests/tools/python.hpp"
+#include "tests/tools/size_limit.hpp"
 
 using namespace heed;
 using test::contains;
@@ -26,10 +27,17 @@ TEST_CASE(".npy files come back, and damaged ones are refused") {
   }
   CHECK(contains(error_of([&] { save_npy(file, Tensor::ones({2}, DType::bfloat16)); }),
                  "it must be float32, float64, int32 or bool8"));
-  CHECK(contains(error_of([&] { save_npy(folder / "none" / "x.npy", Tensor::ones({2})); }), "cannot be written"));
+  CHECK(contains(error_of([&] { save_npy(folder / "none" / "x.npy", Tensor::ones({2})); }), "there is no folder "));
   CHECK(contains(error_of([&] { load_npy(folder / "missing.npy"); }), "cannot be read: No such file"));
   save_npy(file, Tensor::ones({100}));
   const auto size = std::filesystem::file_size(file);
+  {  // A save that fails leaves the file as it was, and nothing beside it.
+    const test::SizeLimit limit;
+    limit.set(1000);
+    CHECK(contains(error_of([&] { save_npy(file, Tensor::zeros({1000})); }), "the previous file is unchanged"));
+  }
+  CHECK(test::same_bits(load_npy(file), Tensor::ones({100})));
+  CHECK_FALSE(std::filesystem::exists(folder / "x.npy.tmp"));
   for (std::uintmax_t n = 0; n < size; n += 7) {
     save_npy(file, Tensor::ones({100}));
     std::filesystem::resize_file(file, n);
@@ -120,6 +128,10 @@ TEST_CASE(".npy files are NumPy's, byte for byte, and others are refused by name
           " has 144 bytes; its header says 152");
   refused(npy("{'descr': '<c8', 'fortran_order': False, 'shape': (2,), }", four),
           " holds '<c8'; it must be little-endian and float16, float32, float64, whole numbers or bool");
+  refused(npy("{'descr': '\x1B[2J\xFF', 'fortran_order': False, 'shape': (4,), }", four),
+          " holds '\\x1B[2J\\xFF'; it must be little-endian");
+  refused(npy("{'descr': '" + std::string(5000, 'x') + "', 'fortran_order': False, 'shape': (4,), }", four),
+          (" holds '" + std::string(79, 'x') + "...; it must be").c_str());
   refused(npy("{'descr': '>f4', 'fortran_order': False, 'shape': (4,), }", four), " holds '>f4'");
   refused(npy("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 2), }", four),
           " is in Fortran order; it must be in C order");

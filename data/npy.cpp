@@ -1,5 +1,6 @@
 // NumPy's .npy files, read and written.
-#include <heed/core/npy.hpp>
+#include <heed/data/detail/disk.hpp>
+#include <heed/data/npy.hpp>
 //
 #include <algorithm>
 #include <cerrno>
@@ -103,7 +104,7 @@ Header read_header(const std::filesystem::path& file) {
   Header h{std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Type& t) { return type == t.name; }),
            {},
            sizeof start + length};
-  require(h.type != std::end(kTypes), "load_npy: ", name, " holds ", type,
+  require(h.type != std::end(kTypes), "load_npy: ", name, " holds ", excerpt(type),
           "; it must be little-endian and float16, float32, float64, whole numbers or bool");
   require(field(header, "fortran_order", name) == "False", "load_npy: ", name,
           " is in Fortran order; it must be in C order");
@@ -123,9 +124,8 @@ Header read_header(const std::filesystem::path& file) {
 // Format 1.0: a dictionary of Python's, padded by spaces to whole multiples of 64 bytes. (xtensor's writes the shape as
 // the program's locale has it.)
 std::string header_of(const Tensor& x) {
-  const Type* type = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Type& t) {
-    return t.dtype == x.dtype() && t.bytes == size_of(t.dtype);
-  });
+  const Type* type = std::find_if(std::begin(kTypes), std::end(kTypes),
+                                  [&](const Type& t) { return t.dtype == x.dtype() && t.bytes == size_of(t.dtype); });
   std::string shape;
   for (Index n : x.shape()) shape += (shape.empty() ? "" : ", ") + std::to_string(n);
   if (x.rank() == 1) shape += ",";
@@ -145,12 +145,11 @@ void save_npy(const std::filesystem::path& file, const Tensor& x) {
           "; it must be float32, float64, int32 or bool8");
   const Tensor dense = x.detach().dense();
   const std::string bytes = header_of(dense);
-  std::ofstream out(file, std::ios::binary);
-  out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  out.write(static_cast<const char*>(dense.raw()),
-            static_cast<std::streamsize>(static_cast<std::size_t>(x.numel()) * size_of(x.dtype())));
-  out.close();
-  require(out.good(), "save_npy: ", file.string(), " cannot be written: ", std::strerror(errno));
+  const std::size_t size = static_cast<std::size_t>(x.numel()) * size_of(x.dtype());
+  detail::NewFile out("save_npy", file, bytes.size() + size);
+  out.write(bytes.data(), bytes.size());
+  out.write(dense.raw(), size);
+  out.finish();
 }
 
 Tensor load_npy(const std::filesystem::path& file) {

@@ -10,7 +10,8 @@
 
 namespace heed {
 
-// float32, float64, int32 and bool8 keep their type; bfloat16 is an Error (NumPy has none): convert first.
+// float32, float64, int32 and bool8 keep their type; bfloat16 is an Error (NumPy has none): convert first. The file is
+// written beside its place, as file.tmp, synced and renamed: whatever fails, an old file stays whole.
 void save_npy(const std::filesystem::path& file, const Tensor& x);
 
 // Reads those types, and others as what holds them: NumPy's int64, which its whole numbers are, and all shorter and
