@@ -123,7 +123,7 @@ std::string ListOps::fingerprint() const {
   return text.str();
 }
 
-ListOpsBatches::ListOpsBatches(ListOps examples, Index rows)
+ListOpsBatches::ListOpsBatches(ListOps examples, Exactly<Index> rows)
     : examples_(std::move(examples)), rows_(rows), order_(std::max<Index>(1, rows)) {
   require(rows > 0, "listops: ", rows, " rows per batch were asked for; there must be 1 or more");
 }
@@ -140,7 +140,7 @@ ListOpsBatches ListOpsBatches::continued(const std::vector<BatchesRead>& read) c
   return next;
 }
 
-ListOpsHeldOut::ListOpsHeldOut(ListOps examples, Index count, Index rows, std::uint64_t seed)
+ListOpsHeldOut::ListOpsHeldOut(ListOps examples, Exactly<Index> count, Exactly<Index> rows, std::uint64_t seed)
     : examples_(std::move(examples)), count_(count), rows_(rows), seed_(2 * seed + 1) {
   require(count > 0 && rows > 0, "listops: ", count, " examples in batches of ", rows,
           " were asked for; both must be 1 or more");

@@ -109,7 +109,7 @@ class ListOps {
 // [B]. Row r of step s is a pure function of (seed, s, r), and held-out examples have random numbers of their own.
 class ListOpsBatches {
  public:
-  ListOpsBatches(ListOps examples, Index rows);
+  ListOpsBatches(ListOps examples, Exactly<Index> rows);
   Batch batch(std::uint64_t seed, std::uint64_t step) const;
   std::string fingerprint() const { return examples_.fingerprint(); }
   Batching batching() const { return {.rows = rows_}; }
@@ -124,7 +124,7 @@ class ListOpsBatches {
 class ListOpsHeldOut {
  public:
   // `count` examples in batches of `rows`; of the run with this seed.
-  ListOpsHeldOut(ListOps examples, Index count, Index rows, std::uint64_t seed);
+  ListOpsHeldOut(ListOps examples, Exactly<Index> count, Exactly<Index> rows, std::uint64_t seed);
   Index size() const { return (count_ + rows_ - 1) / rows_; }
   Batch batch(Index i) const;
   ListOpsExample example(Index i) const;
@@ -148,12 +148,12 @@ class ListOpsHeldOut {
 // Day first where dots are between the numbers, month first where slashes are; a year of two digits is of 1950 to 2049.
 
 struct DateSentence {
-  std::string source, target;
+  std::string source = {}, target = {};
   // Where in the source each field of the target stands: characters [begin, end).
   struct Field {
     Index begin = 0, end = 0;
   };
-  Field year, month, day;
+  Field year = {}, month = {}, day = {};
 };
 
 struct DateOptions {
@@ -250,7 +250,8 @@ void enumerate(const std::function<void(Teller&)>& tell, const std::function<voi
 
 // The words of the stories. Shrinking the lists gives a grammar whose texts can be enumerated.
 struct StoryWords {
-  std::vector<std::string> girls, boys, things, colours, prepositions, spots, lands, asides;
+  std::vector<std::string> girls = {}, boys = {}, things = {}, colours = {}, prepositions = {}, spots = {}, lands = {},
+                           asides = {};
 
   static StoryWords all();
   static StoryWords few();  // one to three of each: a few thousand texts
@@ -273,9 +274,9 @@ struct StoryQuestion {
 };
 
 struct Story {
-  std::string text;  // one line; ends with a line feed
+  std::string text = {};  // one line; ends with a line feed
   double log_probability = 0;
-  std::vector<StoryQuestion> questions;
+  std::vector<StoryQuestion> questions = {};
 };
 
 class Stories {

@@ -63,7 +63,8 @@ struct TokenSource::Store {
   }
 };
 
-TokenSource::TokenSource(Tokens tokens, Index vocabulary) : begin_(0), end_(static_cast<Index>(tokens.size())) {
+TokenSource::TokenSource(Tokens tokens, Exactly<Index> vocabulary)
+    : begin_(0), end_(static_cast<Index>(tokens.size())) {
   for (std::size_t i = 0; i < tokens.size(); ++i)
     require(tokens[i] >= 0 && tokens[i] < vocabulary, "tokens: token ", tokens[i], " at position ", i,
             " is outside the vocabulary of ", vocabulary);

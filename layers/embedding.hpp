@@ -17,7 +17,7 @@ struct Embedding {
   Parameter weight;                  // [count, width]
   std::optional<Index> padding_idx;  // a row that begins as zeros and gets no gradient; negative: from the end
 
-  Embedding(Index count, Index width, Rng& rng, std::optional<Index> padding = {})
+  Embedding(Exactly<Index> count, Exactly<Index> width, Rng& rng, std::optional<Index> padding = {})
       : weight(Tensor::empty({count, width})), padding_idx(padding) {
     require(count > 0 && width > 0, "Embedding: count is ", count, " and width is ", width, "; both must be 1 or more");
     require(!padding || (*padding >= -count && *padding < count), "Embedding: padding_idx is ", padding.value_or(0),
@@ -50,7 +50,7 @@ void check_positions(const char* layer, Index offset, Index length, Index count,
 struct LearnedPositions {
   Parameter weight;  // [context, width]
 
-  LearnedPositions(Index context, Index width, Rng& rng) : weight(Tensor::empty({context, width})) {
+  LearnedPositions(Exactly<Index> context, Exactly<Index> width, Rng& rng) : weight(Tensor::empty({context, width})) {
     init::normal_(weight, rng, 0, 0.02);
   }
 
@@ -68,7 +68,8 @@ struct LearnedPositions {
 struct SinusoidalPositions {
   Tensor table;  // [context, width], float64, so that a float64 model has all digits
 
-  SinusoidalPositions(Index context, Index width) : table(sinusoidal_positions(context, width, DType::float64)) {}
+  SinusoidalPositions(Exactly<Index> context, Exactly<Index> width)
+      : table(sinusoidal_positions(context, width, DType::float64)) {}
 
   // [T, width] for the positions from `offset` on.
   Tensor operator()(Index length, Index offset = 0, DType dtype = DType::float32,
@@ -95,7 +96,7 @@ Tensor relative_position_bias(In table, Index queries, Index keys);
 struct RelativePositionBias {
   Parameter weight;  // [heads, 2 clip + 1], normal(0, 0.02)
 
-  RelativePositionBias(Index heads, Index clip, Rng& rng);
+  RelativePositionBias(Exactly<Index> heads, Exactly<Index> clip, Rng& rng);
   Tensor operator()(Index queries, Index keys, Where where = Where::current()) const {  // [heads, queries, keys]
     return relative_position_bias({weight, where}, queries, keys);
   }

@@ -9,7 +9,7 @@ static Index hidden_size(Index width, const FeedForwardOptions& o) {
   return o.activation == FeedForwardKind::swiglu ? (width * 8 / 3 + 7) / 8 * 8 : 4 * width;
 }
 
-FeedForward::FeedForward(Index width, Rng& rng, const FeedForwardOptions& o)
+FeedForward::FeedForward(Exactly<Index> width, Rng& rng, const FeedForwardOptions& o)
     : up(width, hidden_size(width, o) * (o.activation == FeedForwardKind::swiglu ? 2 : 1), rng, {.bias = o.bias}),
       down(hidden_size(width, o), width, rng, {.bias = o.bias}),
       activation(o.activation),

@@ -39,7 +39,7 @@ struct FeedForward {
   FeedForwardKind activation;
   Dropout drop;
 
-  FeedForward(Index width, Rng& rng, const FeedForwardOptions& options = {});
+  FeedForward(Exactly<Index> width, Rng& rng, const FeedForwardOptions& options = {});
 
   Tensor operator()(In x) const;  // [..., width] -> [..., width]
   Index hidden() const { return down.weight.dim(1); }

@@ -71,7 +71,7 @@ struct Linear {
   Parameter bias;    // [out], or undefined
 
   // Uniform within 1/sqrt(in), as PyTorch's.
-  Linear(Index in, Index out, Rng& rng, LinearOptions options = {});
+  Linear(Exactly<Index> in, Exactly<Index> out, Rng& rng, LinearOptions options = {});
 
   // [..., in] -> [..., out]
   Tensor operator()(In x, std::optional<DType> result = {}) const { return linear(x, weight, bias, result); }

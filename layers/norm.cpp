@@ -2,13 +2,14 @@
 
 namespace heed {
 
-LayerNorm::LayerNorm(Index width, double epsilon, bool with_bias) : weight(Tensor::ones({width})), eps(epsilon) {
+LayerNorm::LayerNorm(Exactly<Index> width, double epsilon, bool with_bias)
+    : weight(Tensor::ones({width})), eps(epsilon) {
   if (with_bias) bias = Parameter(Tensor::zeros({width}));
 }
 
-RMSNorm::RMSNorm(Index width, double epsilon) : weight(Tensor::ones({width})), eps(epsilon) {}
+RMSNorm::RMSNorm(Exactly<Index> width, double epsilon) : weight(Tensor::ones({width})), eps(epsilon) {}
 
-Norm::Norm(NormKind kind, Index width, bool bias) {
+Norm::Norm(NormKind kind, Exactly<Index> width, bool bias) {
   if (kind == NormKind::layer)
     layer.emplace(width, 1e-5, bias);
   else

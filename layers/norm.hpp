@@ -18,7 +18,7 @@ struct LayerNorm {
   Parameter bias;    // [width], or undefined
   double eps;
 
-  explicit LayerNorm(Index width, double epsilon = 1e-5, bool with_bias = true);
+  explicit LayerNorm(Exactly<Index> width, double epsilon = 1e-5, bool with_bias = true);
 
   Tensor operator()(In x) const { return layer_norm(x, weight, bias, eps); }  // [..., width] -> the same
 
@@ -33,7 +33,7 @@ struct RMSNorm {
   Parameter weight;  // [width]
   double eps;
 
-  explicit RMSNorm(Index width, double epsilon = 1e-6);
+  explicit RMSNorm(Exactly<Index> width, double epsilon = 1e-6);
 
   Tensor operator()(In x) const { return rms_norm(x, weight, eps); }  // [..., width] -> the same
 
@@ -47,7 +47,7 @@ struct Norm {
   std::optional<LayerNorm> layer;
   std::optional<RMSNorm> rms;
 
-  Norm(NormKind kind, Index width, bool bias = true);
+  Norm(NormKind kind, Exactly<Index> width, bool bias = true);
 
   Tensor operator()(In x) const { return layer ? (*layer)(x) : (*rms)(x); }
 

@@ -62,7 +62,7 @@ Tensor relative_position_bias(In table, Index queries, Index keys) {
   return bias;
 }
 
-RelativePositionBias::RelativePositionBias(Index heads, Index clip, Rng& rng) {
+RelativePositionBias::RelativePositionBias(Exactly<Index> heads, Exactly<Index> clip, Rng& rng) {
   require(heads > 0 && clip > 0 && clip < Index{1} << 31, "RelativePositionBias: heads is ", heads, " and clip is ",
           clip, "; both must be 1 or more, and clip below 2^31");
   weight = Parameter(Tensor::empty({heads, 2 * clip + 1}));

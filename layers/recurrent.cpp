@@ -8,7 +8,8 @@ namespace heed {
 
 // ---- Cells ----
 
-RecurrentCell::RecurrentCell(RecurrentKind k, Index input, Index hidden, Rng& rng, bool bias) : kind(k) {
+RecurrentCell::RecurrentCell(RecurrentKind k, Exactly<Index> input, Exactly<Index> hidden, Rng& rng, bool bias)
+    : kind(k) {
   require(input > 0 && hidden > 0, "RecurrentCell: input is ", input, " and hidden is ", hidden,
           "; both must be 1 or more");
   const double bound = 1 / std::sqrt(static_cast<double>(hidden));

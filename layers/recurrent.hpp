@@ -26,7 +26,7 @@ struct RecurrentCell {
   Parameter bias_ih;    // [gates * hidden], or undefined; and so bias_hh
   Parameter bias_hh;
 
-  RecurrentCell(RecurrentKind kind, Index input, Index hidden, Rng& rng, bool bias = true);
+  RecurrentCell(RecurrentKind kind, Exactly<Index> input, Exactly<Index> hidden, Rng& rng, bool bias = true);
 
   Index hidden() const { return weight_hh.dim(1); }
   // x [B, input] and the state before, or zeros where there is none -> the state after. In a loop, inside WeightReuse.
@@ -65,8 +65,8 @@ struct RecurrentInput {
 };
 
 struct RecurrentOutput {
-  Tensor y;                    // [B, T, directions * hidden] of the last layer, zeros at padding
-  std::vector<Tensor> states;  // of each cell after its last step: of each layer, forward and then reverse
+  Tensor y = {};                    // [B, T, directions * hidden] of the last layer, zeros at padding
+  std::vector<Tensor> states = {};  // of each cell after its last step: of each layer, forward and then reverse
 };
 
 // Layers of cells; the reverse direction of a bidirectional one reads from the end, and both are the next one's input.

@@ -83,7 +83,7 @@ class AveragedWeights {
 // as the parameters.
 class LastWeights {
  public:
-  LastWeights(const ParameterGroups& parameters, Index count);
+  LastWeights(const ParameterGroups& parameters, Exactly<Index> count);
 
   void keep();  // the weights as they are now; the oldest go where there are `count` already
   Index count() const { return count_; }

@@ -6,7 +6,7 @@
 
 namespace heed {
 
-LastWeights::LastWeights(const ParameterGroups& parameters, Index count)
+LastWeights::LastWeights(const ParameterGroups& parameters, Exactly<Index> count)
     : parameters_(detail::trained("LastWeights", parameters)), count_(count) {
   require(count >= 1, "LastWeights: count is ", count, "; it must be 1 or more");
 }

@@ -6,7 +6,8 @@
 namespace heed {
 namespace detail {
 
-AdditiveMechanism::AdditiveMechanism(const char* who, Index heads, Index size, Index units, Index fan_in, Rng& rng) {
+AdditiveMechanism::AdditiveMechanism(const char* who, Exactly<Index> heads, Exactly<Index> size, Exactly<Index> units,
+                                     Exactly<Index> fan_in, Rng& rng) {
   const Index sum = units == 0 ? size : units;
   require(heads > 0 && size > 0 && sum > 0, who, ": heads is ", heads, ", size is ", size, " and units is ", units,
           "; heads and size must be 1 or more, and units 0 (as size) or more");
@@ -27,7 +28,7 @@ AttentionState AdditiveMechanism::make_state() const { return formula().make_sta
 
 }  // namespace detail
 
-BahdanauAttention::BahdanauAttention(Index heads, Index size, Rng& rng, const BahdanauOptions& o)
+BahdanauAttention::BahdanauAttention(Exactly<Index> heads, Exactly<Index> size, Rng& rng, const BahdanauOptions& o)
     : AdditiveMechanism("BahdanauAttention", heads, size, o.units, size, rng) {
   const Index units = W.dim(1);
   score = detail::uniform_parameter({heads, units}, units, rng);

@@ -24,7 +24,7 @@ Tensor key_directions(In k, const AttentionCall& call) {
 
 }  // namespace
 
-CosineAttention::CosineAttention(Index heads, Index, Rng&) {
+CosineAttention::CosineAttention(Exactly<Index> heads, Exactly<Index>, Rng&) {
   require(heads > 0, "CosineAttention: heads is ", heads, "; it must be 1 or more");
   log_beta = Parameter(Tensor::zeros({heads}));
 }

@@ -66,10 +66,11 @@ Tensor random_features(Index features, Index size, std::uint64_t seed, Index lay
   return (w * lengths).to(DType::float32);
 }
 
-FavorAttention::FavorAttention(Index size, const FavorOptions& options) : options_(options) {
+FavorAttention::FavorAttention(Exactly<Index> size, const FavorOptions& options) : options_(options) {
   require(size > 0, "FavorAttention: size is ", size, "; it must be 1 or more");
   if (options_.features == 0)
-    options_.features = std::max(size, std::lround(static_cast<double>(size) * scalar::log(static_cast<double>(size))));
+    options_.features =
+        std::max<Index>(size, std::lround(static_cast<double>(size) * scalar::log(static_cast<double>(size))));
   w_ = random_features(options_.features, size, options_.seed, options_.layer);
 }
 

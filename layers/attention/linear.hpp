@@ -141,7 +141,7 @@ struct FavorOptions {
 class FavorAttention {
  public:
   // size: of a head.
-  explicit FavorAttention(Index size, const FavorOptions& options = {});
+  explicit FavorAttention(Exactly<Index> size, const FavorOptions& options = {});
 
   std::string name() const { return "favor"; }
   AttentionCapabilities capabilities() const { return detail::linear_capabilities(true); }
@@ -170,7 +170,7 @@ struct LinformerAttention {
   Parameter e, f;  // [rows, positions]: m x n, n >= S
 
   // positions: the most that a sequence may have.
-  LinformerAttention(Index positions, Index rows, Rng& rng);
+  LinformerAttention(Exactly<Index> positions, Exactly<Index> rows, Rng& rng);
 
   std::string name() const { return "linformer"; }
   AttentionCapabilities capabilities() const {

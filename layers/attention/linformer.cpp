@@ -23,7 +23,7 @@ Tensor with_keys(In k, const AttentionCall& call) {
 
 }  // namespace
 
-LinformerAttention::LinformerAttention(Index positions, Index rows, Rng& rng)
+LinformerAttention::LinformerAttention(Exactly<Index> positions, Exactly<Index> rows, Rng& rng)
     : e(Tensor::empty({rows, positions})), f(Tensor::empty({rows, positions})) {
   require(positions > 0 && rows > 0, "LinformerAttention: positions is ", positions, " and rows is ", rows,
           "; both must be 1 or more");

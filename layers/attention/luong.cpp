@@ -47,7 +47,7 @@ AttentionState LuongDot::make_state() const {
 
 // ---- general ----
 
-LuongGeneral::LuongGeneral(Index heads, Index size, Rng& rng) {
+LuongGeneral::LuongGeneral(Exactly<Index> heads, Exactly<Index> size, Rng& rng) {
   require(heads > 0 && size > 0, "LuongGeneral: heads is ", heads, " and size is ", size, "; both must be 1 or more");
   W = detail::uniform_parameter({heads, size, size}, size, rng);
 }
@@ -61,7 +61,7 @@ AttentionState LuongGeneral::make_state() const {
 
 // ---- concat ----
 
-LuongConcat::LuongConcat(Index heads, Index size, Rng& rng, const LuongConcatOptions& o)
+LuongConcat::LuongConcat(Exactly<Index> heads, Exactly<Index> size, Rng& rng, const LuongConcatOptions& o)
     : AdditiveMechanism("LuongConcat", heads, size, o.units, 2 * size, rng) {
   bias = detail::uniform_parameter({heads, W.dim(1)}, 2 * size, rng);
   score = detail::uniform_parameter({heads, W.dim(1)}, W.dim(1), rng);
@@ -69,7 +69,7 @@ LuongConcat::LuongConcat(Index heads, Index size, Rng& rng, const LuongConcatOpt
 
 // ---- location ----
 
-LuongLocation::LuongLocation(Index heads, Index size, Rng& rng, const LuongLocationOptions& o) {
+LuongLocation::LuongLocation(Exactly<Index> heads, Exactly<Index> size, Rng& rng, const LuongLocationOptions& o) {
   require(heads > 0 && size > 0 && o.positions > 0, "LuongLocation: heads is ", heads, ", size is ", size,
           " and positions is ", o.positions, "; all must be 1 or more");
   W = detail::uniform_parameter({heads, o.positions, size}, size, rng);

@@ -40,7 +40,7 @@ struct LuongDot {
 struct LuongGeneral {
   Parameter W;  // [heads, size, size]
 
-  LuongGeneral(Index heads, Index size, Rng& rng);
+  LuongGeneral(Exactly<Index> heads, Exactly<Index> size, Rng& rng);
 
   std::string name() const { return "luong-general"; }
   AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs(); }
@@ -68,7 +68,8 @@ struct AdditiveMechanism {
 
  protected:
   // Makes W and U; units 0: as size. Error, for the mechanism `who`, where there are no heads or no size.
-  AdditiveMechanism(const char* who, Index heads, Index size, Index units, Index fan_in, Rng& rng);
+  AdditiveMechanism(const char* who, Exactly<Index> heads, Exactly<Index> size, Exactly<Index> units,
+                    Exactly<Index> fan_in, Rng& rng);
   Additive formula() const;
 };
 
@@ -79,7 +80,7 @@ struct LuongConcatOptions {
 };
 
 struct LuongConcat : detail::AdditiveMechanism {
-  LuongConcat(Index heads, Index size, Rng& rng, const LuongConcatOptions& options = {});
+  LuongConcat(Exactly<Index> heads, Exactly<Index> size, Rng& rng, const LuongConcatOptions& options = {});
 
   std::string name() const { return "luong-concat"; }
   void members(auto&& visit) {
@@ -97,7 +98,7 @@ struct LuongLocationOptions {
 struct LuongLocation {
   Parameter W;  // [heads, positions, size]; more keys than positions are an Error
 
-  LuongLocation(Index heads, Index size, Rng& rng, const LuongLocationOptions& options);
+  LuongLocation(Exactly<Index> heads, Exactly<Index> size, Rng& rng, const LuongLocationOptions& options);
 
   std::string name() const { return "luong-location"; }
   AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs(); }
@@ -149,7 +150,7 @@ struct LuongLocalAttention {
   Parameter position_W;  // [heads, units, size], of local-p
   Parameter position_score;  // [heads, units], of local-p
 
-  LuongLocalAttention(Index heads, Index size, Rng& rng, const LuongLocalOptions& options = {});
+  LuongLocalAttention(Exactly<Index> heads, Exactly<Index> size, Rng& rng, const LuongLocalOptions& options = {});
 
   std::string name() const;
   AttentionCapabilities capabilities() const;
@@ -191,7 +192,7 @@ struct BahdanauOptions {
 
 // The gain is 1 / sqrt(units) and the bias 0 at first; both are normalised attention's only.
 struct BahdanauAttention : detail::AdditiveMechanism {
-  BahdanauAttention(Index heads, Index size, Rng& rng, const BahdanauOptions& options = {});
+  BahdanauAttention(Exactly<Index> heads, Exactly<Index> size, Rng& rng, const BahdanauOptions& options = {});
 
   std::string name() const { return "bahdanau"; }
   void members(auto&& visit) {

@@ -227,8 +227,10 @@ Local local_of(In q, In k, const LuongLocalAttention& m, const AttentionCall& ca
 
 }  // namespace
 
-LuongLocalAttention::LuongLocalAttention(Index heads, Index size, Rng& rng, const LuongLocalOptions& o) : options(o) {
-  const Index units = o.units == 0 ? size : o.units;
+LuongLocalAttention::LuongLocalAttention(Exactly<Index> heads, Exactly<Index> size, Rng& rng,
+                                         const LuongLocalOptions& o)
+    : options(o) {
+  const Index units = o.units == 0 ? static_cast<Index>(size) : o.units;
   require(heads > 0 && size > 0 && units > 0 && o.radius > 0, "LuongLocalAttention: heads is ", heads, ", size is ",
           size, ", radius is ", o.radius, " and units is ", o.units, "; all must be 1 or more, or units 0 (as size)");
   if (o.score == LuongScore::general) W = detail::uniform_parameter({heads, size, size}, size, rng);

@@ -48,7 +48,7 @@ struct CosineAttention {
   Parameter log_beta;  // [heads], 0 at first: beta starts at 1
 
   // size and rng are not used: they are what mechanisms with parameters are made from.
-  CosineAttention(Index heads, Index size, Rng& rng);
+  CosineAttention(Exactly<Index> heads, Exactly<Index> size, Rng& rng);
 
   std::string name() const { return "cosine"; }
   AttentionCapabilities capabilities() const { return AttentionCapabilities::of_pairs(); }

@@ -115,7 +115,7 @@ class FixedAttention : public detail::ByPlace<FixedAttention, FixedAttentionOpti
 class TopKAttention {
  public:
   // `count` is k, 1 or more; else an Error. The scale is 1 / sqrt(D) unless given.
-  explicit TopKAttention(Index count, std::optional<double> scale = {});
+  explicit TopKAttention(Exactly<Index> count, std::optional<double> scale = {});
   std::string name() const { return "top-k"; }
   AttentionCapabilities capabilities() const {
     AttentionCapabilities can = AttentionCapabilities::of_pairs();

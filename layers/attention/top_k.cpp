@@ -103,7 +103,7 @@ KeyLists compressed(Choice& choice, Index heads, Index queries, const Shape& sha
 
 }  // namespace
 
-TopKAttention::TopKAttention(Index count, std::optional<double> scale) : count_(count), scale_(scale) {
+TopKAttention::TopKAttention(Exactly<Index> count, std::optional<double> scale) : count_(count), scale_(scale) {
   require(count > 0, "top-k attention: k is ", count, "; it must be 1 or more");
 }
 

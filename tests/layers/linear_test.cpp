@@ -1,9 +1,15 @@
 // Linear maps and initial values.
+#include <heed/layers/attention/linear.hpp>
+#include <heed/layers/attention/luong.hpp>
+#include <heed/layers/attention/softmax.hpp>
+#include <heed/layers/attention/sparse.hpp>
 #include <heed/layers/gpt.hpp>
 #include <heed/layers/model.hpp>
 #include <heed/layers/model_config.hpp>
+#include <heed/layers/recurrent.hpp>
 #include <heed/layers/transformer_seq2seq.hpp>
 #include <numeric>
+#include <type_traits>
 
 #include "tests/layers/layer_cases.hpp"
 #include "tests/support.hpp"
@@ -47,7 +53,39 @@ void check_filled(const Arguments&... arguments) {
   CHECK(skipped.position() == rng.position());
 }
 
+// Whether T can be made of these.
+template <class T, class... From>
+constexpr bool kMakes = std::is_constructible_v<T, From...>;
+
 }  // namespace
+
+TEST_CASE("layers: sizes are whole numbers, and others do not compile") {
+  CHECK(kMakes<Linear, int, Index, Rng&>);
+  CHECK(kMakes<Linear, std::size_t, short, Rng&>);
+  CHECK_FALSE(kMakes<Linear, double, int, Rng&>);
+  CHECK_FALSE(kMakes<Linear, int, float, Rng&>);
+  CHECK_FALSE(kMakes<Linear, int, bool, Rng&>);
+  CHECK(kMakes<Embedding, int, int, Rng&>);
+  CHECK_FALSE(kMakes<Embedding, double, int, Rng&>);
+  CHECK_FALSE(kMakes<Embedding, int, double, Rng&>);
+  CHECK_FALSE(kMakes<LearnedPositions, int, double, Rng&>);
+  CHECK_FALSE(kMakes<SinusoidalPositions, double, int>);
+  CHECK_FALSE(kMakes<RelativePositionBias, int, double, Rng&>);
+  CHECK_FALSE(kMakes<LayerNorm, double>);
+  CHECK_FALSE(kMakes<RMSNorm, double>);
+  CHECK_FALSE(kMakes<Norm, NormKind, double>);
+  CHECK_FALSE(kMakes<FeedForward, double, Rng&>);
+  CHECK_FALSE(kMakes<RecurrentCell, RecurrentKind, int, double, Rng&>);
+  CHECK_FALSE(kMakes<CosineAttention, double, int, Rng&>);
+  CHECK_FALSE(kMakes<TopKAttention, double>);
+  CHECK_FALSE(kMakes<FavorAttention, double>);
+  CHECK_FALSE(kMakes<LinformerAttention, int, double, Rng&>);
+  CHECK_FALSE(kMakes<LuongGeneral, int, double, Rng&>);
+  CHECK_FALSE(kMakes<LuongConcat, int, double, Rng&>);
+  CHECK_FALSE(kMakes<LuongLocation, double, int, Rng&, LuongLocationOptions>);
+  CHECK_FALSE(kMakes<LuongLocalAttention, int, double, Rng&>);
+  CHECK_FALSE(kMakes<BahdanauAttention, int, double, Rng&>);
+}
 
 TEST_CASE("skip_init leaves parameters as their memory was, and the generator where it would be") {
   constexpr Index n = 4096;  // so large that the pool has no other block of its size
