@@ -36,7 +36,7 @@ bool is_token_file(const std::filesystem::path& path);
 class TokenWriter {
  public:
   TokenWriter(const std::filesystem::path& path, const Tokenizer& tokenizer);
-  TokenWriter(const std::filesystem::path& path, Index vocabulary);  // tokens of no tokenizer
+  TokenWriter(const std::filesystem::path& path, Exactly<Index> vocabulary);  // tokens of no tokenizer
   TokenWriter(const TokenWriter&) = delete;
   TokenWriter& operator=(const TokenWriter&) = delete;
   ~TokenWriter();
@@ -51,15 +51,16 @@ class TokenWriter {
 
 // Tokenizes files and folders into a token file, a piece at a time: memory does not grow with the text. Returns the
 // number of tokens. An EncodeError counts from the start of the file that it names. `watch` is called now and then with
-// the bytes of text that were read; what it throws ends the work and leaves nothing behind.
+// the bytes of text that were read; what it throws ends the work and leaves nothing behind. `counts`, if given, is
+// added to: how many tokens the tokenizer does not know.
 Index write_tokens(const std::filesystem::path& to, const std::vector<std::filesystem::path>& files_and_folders,
                    const Tokenizer& tokenizer, const std::function<void(std::uintmax_t)>& watch = {},
-                   const ReadTextOptions& reading = {});
+                   const ReadTextOptions& reading = {}, TokenCounts* counts = nullptr);
 
 // Tokens to read: a vector, a file, or a part of one of them. Copies are cheap and share what they read.
 class TokenSource {
  public:
-  TokenSource(Tokens tokens, Index vocabulary);  // Error for a token outside the vocabulary
+  TokenSource(Tokens tokens, Exactly<Index> vocabulary);  // Error for a token outside the vocabulary
 
   // Maps a token file: memory holds only what is read of it. Throws Error if it is missing, foreign, truncated, of
   // another version, or made with a tokenizer of another hash than the one given.
@@ -88,7 +89,7 @@ class TokenSource {
 
  private:
   struct Store;
-  TokenSource(std::shared_ptr<const Store> store, Index begin, Index end)
+  TokenSource(std::shared_ptr<const Store> store, Exactly<Index> begin, Exactly<Index> end)
       : store_(std::move(store)), begin_(begin), end_(end) {}
 
   std::shared_ptr<const Store> store_;

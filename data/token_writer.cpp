@@ -31,7 +31,7 @@ struct TokenWriter::Work {
   }
 };
 
-TokenWriter::TokenWriter(const fs::path& path, Index vocabulary)
+TokenWriter::TokenWriter(const fs::path& path, Exactly<Index> vocabulary)
     : work_(std::make_unique<Work>(path, vocabulary, std::string())) {}
 
 TokenWriter::TokenWriter(const fs::path& path, const Tokenizer& tokenizer)
@@ -103,10 +103,14 @@ class Places {
 }  // namespace
 
 Index write_tokens(const fs::path& to, const std::vector<fs::path>& files_and_folders, const Tokenizer& tokenizer,
-                   const std::function<void(std::uintmax_t)>& watch, const ReadTextOptions& reading) {
+                   const std::function<void(std::uintmax_t)>& watch, const ReadTextOptions& reading,
+                   TokenCounts* counts) {
   const std::vector<fs::path> files = text_files(files_and_folders);  // before ours is among them
   TokenWriter writer(to, tokenizer);
-  StreamEncoder encoder(tokenizer, [&](std::span<const std::int32_t> ids) { writer.append(ids); });
+  StreamEncoder encoder(tokenizer, [&](std::span<const std::int32_t> ids) {
+    writer.append(ids);
+    if (counts != nullptr) counts->add(tokenizer, ids);
+  });
   Places places;
   try {
     const auto use = [&](const TextPiece& piece) {

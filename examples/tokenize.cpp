@@ -94,6 +94,7 @@ int tokenize(const Flags& f) {
       learned ? Tokenizer(*learned)
               : make_tokenizer(f.tokenizer, files, unicode_form_of(f.text), reading_options(f.text, nullptr));
   TextReport report;
+  TokenCounts counts;
   const heed::detail::InterruptScope interrupt;
   const std::uintmax_t all = bytes_of(files);
   const char* clear = isatty(STDERR_FILENO) == 1 ? "\r\x1b[K" : "";
@@ -103,12 +104,13 @@ int tokenize(const Flags& f) {
       if (interrupt.asked()) throw Stopped();
       show(bytes = done, all);
     };
-    const Index tokens = write_tokens(f.out, files, tokenizer, watch, reading_options(f.text, &report));
+    const Index tokens = write_tokens(f.out, files, tokenizer, watch, reading_options(f.text, &report), &counts);
     // Only now, so that who stops it or fills the disk before has no file of it.
     if (learned && !f.model.empty()) learned->save(f.model);
     std::fprintf(stderr, "%s%s: %lld tokens of %ju bytes of text, vocabulary %lld (%s)\n", clear,
                  printable(f.out).c_str(), static_cast<long long>(tokens), bytes,
                  static_cast<long long>(tokenizer.vocabulary_size()), tokenizer.kind().c_str());
+    if (!counts.text().empty()) std::fprintf(stderr, "%s\n", counts.text().c_str());
     if (!report.text().empty()) std::fprintf(stderr, "%s\n", printable(report.text()).c_str());
   } catch (const Stopped&) {
     std::fprintf(stderr, "%stokenize: stopped; nothing was written\n", clear);

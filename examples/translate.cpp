@@ -55,7 +55,7 @@ bool translates(const CommandLine& line) {
     if (first == "--translate" && another)
       throw UsageError("--translate and " + flag + " are two things to do; give one of them");
     if (flag != first && !another && std::ranges::find(used, flag) == used.end())
-      throw UsageError(flag + " is of training, and " + first + " needs a model that was trained; leave one out");
+      throw UsageError(flag + " is for training, and " + first + " needs a model that was trained; leave one out");
   }
   return true;
 }
@@ -149,7 +149,7 @@ void say_quality(const Translator& t, const Data& d, const Settings& s, const Ru
                  chrf.signature().c_str());
   }
   for (std::size_t i = 0; i < std::min<std::size_t>(3, made.size()); ++i)
-    std::printf("%s\n  %s\n", sources[i].c_str(), made[i].c_str());
+    std::printf("%s\n  %s\n", printable(sources[i]).c_str(), printable(made[i]).c_str());
 }
 
 // The last step of a run. Where it resumes with other batches, its epochs end after other steps.
@@ -191,8 +191,9 @@ int train_model(M& model, Translator& t, const Settings& s, const RunFlags& f, c
   std::fprintf(stderr,
                "%s (%lld left out)\n%s: %.2fM parameters, vocabularies of %lld and %lld, %lld steps an epoch; %s, %d "
                "threads, seed %llu; %s\n",
-               d.description.c_str(), static_cast<long long>(training.skipped() + held_out.skipped()), s.model.c_str(),
-               static_cast<double>(parameter_count(model)) / 1e6, static_cast<long long>(training.source_vocabulary()),
+               printable(d.description).c_str(), static_cast<long long>(training.skipped() + held_out.skipped()),
+               s.model.c_str(), static_cast<double>(parameter_count(model)) / 1e6,
+               static_cast<long long>(training.source_vocabulary()),
                static_cast<long long>(training.target_vocabulary()), static_cast<long long>(epoch), arch(), threads(),
                static_cast<unsigned long long>(s.seed),
                options.init.empty() && options.loaded ? "going on" : "starting afresh");
@@ -252,7 +253,7 @@ int train(const Settings& given, RunFlags f, const CommandLine& line, Ranks* ran
           std::pair("--val-target", &s.val_target)})
       check_stored_file(line, flag, *path, f.checkpoint);
   if (!start.resumed) choose_defaults(line, s);
-  check_settings(line, s);
+  check_settings(setting_origins(line, old, start.resumed != nullptr), s);
   const std::vector<FileUse> texts = input_files(s);
   if (is_first(ranks)) check_files(line, texts);
   check_plot(f.plot);
@@ -296,12 +297,16 @@ void translate_lines(const Translator& t, const std::string& text, const Transla
   if (!counts.text().empty()) std::fprintf(stderr, "%s\n", counts.text().c_str());
 }
 
-std::string text_to_translate(const Settings& s, const std::string& file) {
+// `name` becomes what a line of it is called in messages.
+std::string text_to_translate(const Settings& s, const std::string& file, std::string& name) {
   TextReport report;
   ReadTextOptions reading = reading_options(s.text, &report);
   reading.may_be_empty = true;
   const std::string text = read_text(file, reading);
   if (!report.text().empty()) std::fprintf(stderr, "%s\n", printable(report.text()).c_str());
+  // Lines that were left out, and those of several files, are not counted as an editor counts them.
+  const bool has_its_lines = report.skipped == 0 && !std::filesystem::is_directory(file);
+  name = shown_file(file) + (has_its_lines ? ", line" : ", text");
   return text;
 }
 
@@ -331,10 +336,12 @@ void draw_alignment(const Translator& t, const std::string& sentence, const Tran
 int use(const Settings& s, const RunFlags& f, const CommandLine& line) {
   check_plot(f.alignments);
   const Translator t = load_translator(mean_of_last_weights(load_checkpoint(f.checkpoint)));
-  const TranslateOptions search = search_of(s, f, line);
+  TranslateOptions search = search_of(s, f, line);
   if (line.given("--translate")) {
-    translate_lines(t, text_to_translate(s, f.translate), search);
+    const std::string text = text_to_translate(s, f.translate, search.name);
+    translate_lines(t, text, search);
   } else if (f.alignments.empty()) {
+    search.name = "--text, line";
     translate_lines(t, f.text, search);
   } else {
     const bool dates = t.source.kind() == "char";
@@ -346,27 +353,27 @@ int use(const Settings& s, const RunFlags& f, const CommandLine& line) {
 
 void add_run_flags(CommandLine& line, RunFlags& f) {
   line.group("Run");
-  line.add("--checkpoint", f.checkpoint, "Where the translator is kept [translate.h5]",
+  line.add("--checkpoint", f.checkpoint, "File of the translator [translate.h5]",
            file_name("FILE", FileRole::checkpoint), {.input_with = {"--translate", "--text", "--alignments"}});
-  line.add("--checkpoint-every", f.checkpoint_every, "Steps; 0: only at the end [0]", whole(0));
-  line.add("--best", f.best, "And that of the best evaluation, which is scored in the end",
+  line.add("--checkpoint-every", f.checkpoint_every, "Steps between checkpoints; 0: only at the end [0]", whole(0));
+  line.add("--best", f.best, "File of the weights of the best evaluation, which are scored at the end",
            file_name("FILE", FileRole::checkpoint));
-  line.add("--patience", f.patience, "Ends after so many evaluations without a better one; 0: never [0]", whole(0));
+  line.add("--patience", f.patience, "End after this many evaluations without a better one; 0: never [0]", whole(0));
   add_start_flags(line, f.start);
-  line.add("--log", f.log, "JSON lines, one a step", file_name("FILE.jsonl", FileRole::log));
-  line.add("--plot", f.plot, "Draw the losses", file_name("FILE.svg|png", FileRole::output));
+  line.add("--log", f.log, "One JSON object per step", file_name("FILE.jsonl", FileRole::log));
+  line.add("--plot", f.plot, "Picture of the losses, .svg or .png", file_name("FILE.svg|png", FileRole::output));
   line.add_threads(f.threads);
   line.add_find_nan(f.find_nan);
   add_profile_flags(line, f.profile);
   line.group("Translating, in place of training");
   line.add("--translate", f.translate, "Translate the lines of a file; -: of standard input", text_name("FILE"));
-  line.add("--text", f.text, "Translate this", anything("TEXT"));
+  line.add("--text", f.text, "Translate this text", anything("TEXT"));
   line.add("--alignments", f.alignments, "Draw what its translation attended to [that of a date]",
            file_name("FILE.svg|png", FileRole::output));
-  line.add("--beam", f.beam, "Texts that the search goes on with, after training too; 1: greedy [5]", whole(1, 1000));
+  line.add("--beam", f.beam, "Beam size of the search, after training too; 1: greedy [5]", whole(1, 1000));
   line.add("--length-penalty", f.length_penalty,
-           "Higher is for longer texts: it takes that with the best log probability / tokens^X [1]", number(0, 10));
-  line.add_switch("--unknown", f.unknown, "Let it write <unk>");
+           "Higher prefers longer texts: the best has the highest log probability / tokens^X [1]", number(0, 10));
+  line.add_switch("--unknown", f.unknown, "Let translations contain <unk>");
 }
 
 }  // namespace

@@ -102,11 +102,11 @@ std::vector<std::string> translate(const Translator& t, std::span<const std::str
     try {
       sources.push_back(source_tokens(t, texts[i]));
     } catch (const EncodeError& e) {
-      fail("translate: text ", i + 1, ": ", e.what());
+      fail("translate: ", o.name, " ", i + 1, ": ", e.what());
     }
     const Index tokens = std::ssize(sources[i]) - 1;
-    require(o.longest == 0 || tokens <= o.longest, "translate: text ", i + 1, " has ", tokens,
-            " tokens, and longest is ", o.longest, "; divide it, or allow more");
+    require(o.longest == 0 || tokens <= o.longest, "translate: ", o.name, " ", i + 1, " has ", tokens,
+            " tokens, and longest is ", o.longest, "; divide it, or allow more (--longest)");
     if (!sources[i].empty()) order.push_back(i);
   }
   std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return sources[a].size() > sources[b].size(); });

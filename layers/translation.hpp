@@ -61,6 +61,7 @@ struct TranslateOptions {
   Index most_more = 20;                          // and so many more
   Index batch_tokens = 4096;                     // of sources that are translated at once, padding included
   std::function<void(Index done)> on_done = {};  // texts, as they are finished
+  std::string name = "text";                     // of a text in messages, before its number: "a.txt, line"
 };
 
 // The likeliest translation of each text that the search finds. One without a token is "". Error, with the number of
@@ -71,8 +72,8 @@ std::vector<std::string> translate(const Translator& translator, std::span<const
 // How each token of a target attends to the source's, the last of which ends the text, and so of the target's:
 // [targets, sources], the mean over heads, of the decoder's last layer. Error where the model has no weights.
 struct Alignment {
-  Tokens source, target;
-  Tensor weights;
+  Tokens source = {}, target = {};
+  Tensor weights = {};
 };
 Alignment align(const Translator& translator, const std::string& source, const std::string& target);
 

@@ -96,6 +96,24 @@ TEST_CASE("tokenize: train_lm on the token file computes what it computes on the
   CHECK(SentencePieceTokenizer::load(f.file("pieces.model")).vocabulary_size() == 400);
 }
 
+TEST_CASE("tokenize: how many tokens the tokenizer does not know is said, as training does") {
+  const Folder f;
+  f.write("text", Stories().text(3, 20000));
+  f.write("other", Stories().text(3, 2000) + "zwölf €\n");
+  REQUIRE(f.run("--data text --out x.tokens --train bpe --vocabulary 400 --model p.model").exit_code == 0);
+  const Ran ran = f.run("--data other --out y.tokens --tokenizer p.model");
+  INFO(ran.output);
+  CHECK(ran.exit_code == 0);
+  const TokenSource tokens = TokenSource::open(f.file("y.tokens"));
+  Tokens all(static_cast<std::size_t>(tokens.size()));
+  tokens.read(0, all);
+  TokenCounts counts;
+  counts.add(tokens.tokenizer(), all);
+  CHECK(counts.bytes >= 5);  // ö and €, and what bytes of the text are pieces of one
+  CHECK(contains(ran.output, "\n" + counts.text() + "\n"));
+  CHECK(!contains(f.run("--data text --out z.tokens --tokenizer char").output, "tokens were"));
+}
+
 TEST_CASE("tokenize: wrong flags say what is right and exit 2") {
   const Folder f;
   f.write("text.txt", "some text");
@@ -107,6 +125,8 @@ TEST_CASE("tokenize: wrong flags say what is right and exit 2") {
   refused("--data text.txt", "--out");
   refused("--data text.txt --out x.bin", "the name must end with .tokens");
   refused("--data text.txt --out x.tokens --tokenizer word", "it must be byte, char or a SentencePiece FILE.model");
+  refused("--data text.txt --out x.tokens --train bpe --tokenizer byte",
+          "--tokenizer and --train do not go together; give one of them");
   refused("--data text.txt --out x.tokens --train word", "--train: it is 'word'; it must be bpe or unigram");
   refused("--data text.txt --out x.tokens --vocabulary 9", "--train");
   refused("--data text.txt --out x.tokens --model x.model", "--train");

@@ -117,11 +117,15 @@ TEST_CASE("translate: a line, a file, a folder or standard input is translated, 
   std::string line;
   for (int i = 0; i < 1001; ++i) line += "one ";
   t.folder.write("long.txt", "two\n" + line);
-  says("--translate long.txt", 1, "text 2 has 1001 tokens, and longest is 1000");
-  says("--translate train.words --longest 1", 1, "text 1 has 2 tokens, and longest is 1");
-  says("--text two --steps 5", 2, "--steps is of training, and --text needs a model that was trained");
-  says("--translate in --resume", 2, "--resume is of training, and --translate needs");
-  says("--alignments a.svg --text two --seed 1", 2, "--seed is of training, and --text needs");
+  says("--translate long.txt", 1,
+       "long.txt, line 2 has 1001 tokens, and longest is 1000; divide it, or allow more (--longest)");
+  says("--translate - < " + test::quoted(t.file("long.txt")), 1, "standard input, line 2 has 1001 tokens");
+  says("--translate in --longest 1", 1, "in, text 1 has 2 tokens, and longest is 1");
+  says("--translate train.words --longest 1", 1, "train.words, line 1 has 2 tokens, and longest is 1");
+  says("--text 'one two' --longest 1", 1, "--text, line 1 has 2 tokens, and longest is 1");
+  says("--text two --steps 5", 2, "--steps is for training, and --text needs a model that was trained");
+  says("--translate in --resume", 2, "--resume is for training, and --translate needs");
+  says("--alignments a.svg --text two --seed 1", 2, "--seed is for training, and --text needs");
   says("--translate in --text two", 2, "--translate and --text are two things to do");
   says("--translate in --alignments a.svg", 2, "--translate and --alignments are two things to do");
   says("--alignments a.svg", 2, "--alignments needs a sentence; give --text");
@@ -280,11 +284,12 @@ TEST_CASE("translate: what is wrong is told in a sentence") {
   t.folder.write("bad.h5", "no checkpoint");
   says("--checkpoint bad.h5 --translate train.words", 1, "bad.h5");
   says("--alignments a.gif", 2, "a.gif");
-  says("--min-freq 2", 2, "--min-freq is of files");
-  says("--heads 2", 2, "--heads is of a transformer, and --model is gru-bahdanau");
-  says("--model transformer --directions 1", 2, "--directions is of recurrent models");
+  says("--min-freq 2", 2, "--min-freq is for text files, and --source is not given");
+  says("--heads 2", 2, "--heads is for a transformer, and model is gru-bahdanau (the default)");
+  says("--model transformer --directions 1", 2, "--directions is for recurrent models, and --model is transformer");
   says(std::string(kPairs) + "--vocabulary 300", 2, "--min-freq");
-  says("--minutes 1 --schedule cosine", 2, "--schedule cosine needs to know the last step; give --steps or --epochs");
+  says("--minutes 1 --schedule cosine", 2,
+       "--schedule is cosine, which needs to know the last step; give --steps or --epochs");
 }
 
 TEST_CASE("translate: texts may have been moved, must hold the same, and a new training may start from the model") {

@@ -109,6 +109,6 @@ TEST_CASE("a file that is no translator's, and a text that cannot be expressed, 
   const std::vector<std::string> lengths = {"12", "", "1234"};
   CHECK(translate(t, lengths, {.longest = 4}).size() == 3);
   CHECK(contains(error_of([&] { translate(t, lengths, {.longest = 3}); }),
-                 "translate: text 3 has 4 tokens, and longest is 3; divide it, or allow more"));
+                 "translate: text 3 has 4 tokens, and longest is 3; divide it, or allow more (--longest)"));
   CHECK(contains(error_of([&] { align(t, "", "one"); }), "align: the source has no token"));
 }
