@@ -22,9 +22,9 @@ int main(int argc, char** argv) {
   line.add("--stop", options.stop, "End a text with this; may be given several times",
            {.shown = "TEXT", .one_each = true});
   line.add_sampling(options.sampling);
-  line.add("--dtype", dtype, "Of the weights; bf16 takes half the memory and about half the time [f32]",
+  line.add("--dtype", dtype, "Type of the weights; bf16 takes half the memory and about half the time [f32]",
            dtype_name());
-  line.add_seed(options.seed, "Of the sample [1]");
+  line.add_seed(options.seed, "Seed of the sample [1]");
   line.add_threads(thread_count);
   return run_program(line, argc, argv, [&] {
     set_threads(thread_count);

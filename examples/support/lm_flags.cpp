@@ -54,9 +54,10 @@ LmFlags::LmFlags() : line_("Trains a small language model on text files, or on t
            one_of(mechanisms, "NAME"));
   add_mechanism_flags(line, s.mechanism, mechanisms);
   line.add("--norm", s.norm, "Normalisation [layer; fast: rms]", one_of(names(norm_kinds())));
-  line.add("--activation", s.activation, "Of the feed-forward part [gelu; gelu-tanh in gpt2; fast: relu-squared]",
+  line.add("--activation", s.activation,
+           "Activation of the feed-forward part [gelu; gelu-tanh in gpt2; fast: relu-squared]",
            one_of(names(feed_forward_kinds())));
-  line.add("--positions", s.positions, "How a token's place is told [learned; rope with mlm; fast: rope]",
+  line.add("--positions", s.positions, "How the model knows a token's position [learned; rope with mlm; fast: rope]",
            one_of(names(position_kinds())));
   line.add("--bias", s.bias, "Biases in the linear layers [false; true in gpt2]", one_of({"true", "false"}));
   line.add("--qk-norm", s.qk_norm, "RMSNorm of each head's queries and keys [false; fast: true]",
@@ -67,11 +68,11 @@ LmFlags::LmFlags() : line_("Trains a small language model on text files, or on t
   line.group("Training");
   line.add("--steps", s.steps,
            "Optimizer steps [nano 2000, baby 5000, gpt2 10000; stories 3000; fast: 270, 1500, 5000]", whole(0));
-  line.add("--batch", s.batch, "Rows a batch [by preset; stories 24; fast: 32 in baby]", whole(1));
-  line.add("--accumulate", s.accumulate, "Batches a shard [1]", whole(1));
+  line.add("--batch", s.batch, "Rows per batch [by preset; stories 24; fast: 32 in baby]", whole(1));
+  line.add("--accumulate", s.accumulate, "Batches per shard [1]", whole(1));
   line.add("--shards", s.shards, "Parts of a step, whose gradients are summed in a tree [1]", whole(1, kMostShards));
-  line.add("--communication-dtype", s.communication_dtype, "Of what ranks send each other; bf16: half the bytes [f32]",
-           dtype_name());
+  line.add("--communication-dtype", s.communication_dtype,
+           "Type of what ranks send each other; bf16: half the bytes [f32]", dtype_name());
   line.add("--lr", s.lr,
            "Highest learning rate [nano 3e-3, baby 1e-3, gpt2 6e-4; stories 5e-3; fast: 6e-3, 4e-3, 2e-3]", rate);
   line.add("--min-lr", s.min_lr, "Learning rate at the end [a tenth of lr; fast: 0]", rate);
@@ -79,28 +80,29 @@ LmFlags::LmFlags() : line_("Trains a small language model on text files, or on t
            "Steps in which the rate rises from 0 [nano 100, baby 100, gpt2 500; fast: 0, 25, 500; at most a tenth of "
            "the steps]",
            whole(0));
-  line.add("--schedule", s.schedule, "Of the learning rate [cosine; fast: linear]",
+  line.add("--schedule", s.schedule, "Schedule of the learning rate after the warm-up [cosine; fast: linear]",
            one_of({"constant", "linear", "cosine", "inverse-sqrt", "step", "one-cycle", "plateau"}));
   line.add("--optimizer", s.optimizer,
-           "Of the weights; muon trains embeddings and vectors by AdamW [adamw; fast: muon]",
+           "Optimizer of the weights; muon trains embeddings and vectors by AdamW [adamw; fast: muon]",
            one_of(optimizer_names()));
-  line.add("--weight-decay", s.weight_decay, "Of matrices [0.1; fast: 0 in nano]", rate);
-  line.add("--beta1", s.beta1, "Of optimizers that have it; momentum of SGD, RMSprop and Muon [0.9; fast: 0.95]",
+  line.add("--weight-decay", s.weight_decay, "Weight decay of matrices [0.1; fast: 0 in nano]", rate);
+  line.add("--beta1", s.beta1, "beta1 of optimizers that have it; momentum of SGD, RMSprop and Muon [0.9; fast: 0.95]",
            share);
-  line.add("--beta2", s.beta2, "Of optimizers that have it [0.99; 0.95 in gpt2; fast: 0.95]", share);
+  line.add("--beta2", s.beta2, "beta2 of optimizers that have it [0.99; 0.95 in gpt2; fast: 0.95]", share);
   line.add("--grad-clip", s.grad_clip, "Largest norm of the gradient; 0: any [1]", rate);
-  line.add("--dtype", s.dtype, "Operands of matrix products [f32; fast: bf16 where the machine has it]", dtype_name());
-  line.add_seed(s.seed, "Of initial weights, batches, dropout and the sample [1]");
+  line.add("--dtype", s.dtype, "Type of the operands of matrix products [f32; fast: bf16 where the machine has it]",
+           dtype_name());
+  line.add_seed(s.seed, "Seed of initial weights, batches, dropout and the sample [1]");
   line.add_threads(run_.threads);
   line.group("Evaluation, checkpoints, output");
   line.add("--eval-every", s.eval_every, "Steps between evaluations; 0: only at the end [250]", whole(0));
   line.add("--eval-batches", s.eval_batches,
-           "Batches an evaluation; 0: the whole validation split, as the last one always is [20]", whole(0));
+           "Batches per evaluation; 0: the whole validation split, as the last one always is [20]", whole(0));
   line.add("--checkpoint", run_.checkpoint, "File, written at the end in any case [lm.h5]",
            file_name("FILE", FileRole::checkpoint));
   line.add("--checkpoint-every", run_.checkpoint_every, "Steps between checkpoints; 0: only at the end [0]", whole(0));
   add_start_flags(line, run_.start);
-  line.add("--log", run_.log, "One JSON object a step", file_name("FILE.jsonl", FileRole::log));
+  line.add("--log", run_.log, "One JSON object per step", file_name("FILE.jsonl", FileRole::log));
   line.add("--plot", run_.plot, "Picture of the losses, .svg or .png", file_name("FILE.svg|png", FileRole::output));
   line.add("--sample", run_.sample, "Tokens of text to write at the end; mlm: of held-out text to fill in [300]",
            whole(0));

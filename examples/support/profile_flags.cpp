@@ -10,9 +10,9 @@ constexpr Index kWarmup = 5;  // steps in which memory is taken and caches are f
 
 void add_profile_flags(CommandLine& line, ProfileFlags& flags) {
   line.add("--profile", flags.steps,
-           "Tell at the end what so many steps, after the first " + std::to_string(kWarmup) + ", spent their time on",
+           "Report at the end where the time of this many steps went, after the first " + std::to_string(kWarmup),
            whole(1));
-  line.add("--trace", flags.trace, "Of these steps, for chrome://tracing or Perfetto",
+  line.add("--trace", flags.trace, "Trace of the steps of --profile, for chrome://tracing or Perfetto",
            file_name("FILE.json", FileRole::output), {.needs = "--profile"});
 }
 
