@@ -67,7 +67,7 @@ Tensor attention(In q, In k, In v, const AttentionCall& call = {}, std::optional
 // Query i attends to keys[offsets[i], offsets[i + 1]), which ascend, each once. offsets int32 [T + 1], the same lists
 // for all heads, or [B, H, T + 1], each head's lists behind those of the head before; keys int32 [n].
 struct KeyLists {
-  Tensor offsets, keys;
+  Tensor offsets = {}, keys = {};
 
   auto tensors() { return std::tie(offsets, keys); }
 };

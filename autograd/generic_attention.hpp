@@ -38,8 +38,8 @@ enum class SimilarityNorm { sum, count };
 struct Similarity {
   using Function = std::function<Tensor(const Tensor& s)>;
 
-  std::string name;
-  Function f;                               // or log f, where `log` is true
+  std::string name = {};
+  Function f = {};                          // or log f, where `log` is true
   Function derivative = {};                 // of `f`, of the same shape; undefined: a tape takes it
   bool log = false;                         // f is e^f, normalised by its sum
   SimilarityNorm by = SimilarityNorm::sum;  // by sum, f must be 0 or more

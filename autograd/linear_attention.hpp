@@ -51,10 +51,10 @@ Tensor linear_attention(In q, In k, In v, const AttentionCall& call = {}, const 
 
 // What linear attention keeps of the keys and values seen so far: its size does not grow with their number.
 struct LinearAttentionSums {
-  Tensor sums;    // [B, H, R, Dv] for R features, D unless said: sum over keys of f(k) v^T. Of poly2 float64, of
-                  // bfloat16 float32
-  Tensor norms;   // [B, H, R]: sum over keys of f(k)
-  Tensor maxima;  // [B, H, D]: of exp only: the largest k so far, whose exp is a divisor of both sums
+  Tensor sums = {};    // [B, H, R, Dv] for R features, D unless said: sum over keys of f(k) v^T. Of poly2 float64, of
+                       // bfloat16 float32
+  Tensor norms = {};   // [B, H, R]: sum over keys of f(k)
+  Tensor maxima = {};  // [B, H, D]: of exp only: the largest k so far, whose exp is a divisor of both sums
 };
 
 // Goes on from `state` (undefined tensors: nothing seen so far) with T new positions, causally, and leaves their sums

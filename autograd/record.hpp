@@ -98,8 +98,8 @@ inline constexpr std::uint32_t kNotWanted = 0xffffffffu;
 struct InputRef {
   std::uint32_t node = kNotWanted;
   Index offset = 0;
-  Shape shape;
-  Strides strides;
+  Shape shape = {};
+  Strides strides = {};
 };
 
 struct Step {

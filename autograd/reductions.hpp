@@ -85,7 +85,7 @@ Tensor all(In mask, const Axes& axes = {}, bool keepdim = false);
 // greatest, as in PyTorch. The gradient of a value goes to its element. Floating types; 0 <= k <= the size of the
 // axis.
 struct TopK {
-  Tensor values, indices;
+  Tensor values = {}, indices = {};
 };
 TopK top_k(In x, Index k, int axis = -1, bool largest = true);
 template <detail::NotWhole Count, class... Rest>

@@ -29,12 +29,12 @@ namespace heed {
 
 namespace detail {
 struct ParameterInfo {
-  Shape shape;                  // of the whole parameter, whatever view of it is used
-  std::string path;             // blocks.0.norm.weight, once the model was named
-  Tensor gradient;              // allocated at the first backward, then kept
+  Shape shape = {};             // of the whole parameter, whatever view of it is used
+  std::string path = {};        // blocks.0.norm.weight, once the model was named
+  Tensor gradient = {};         // allocated at the first backward, then kept
   bool has_gradient = false;    // false: the next write overwrites
   bool requires_grad = true;
-  Where made;
+  Where made = {};
   std::atomic<int> trainers = 0;  // live optimizers that step it
   // Live Parameters of the storage; 0: only tensors hold it, and no model trains it any more.
   std::atomic<int> owners = 1;
@@ -155,21 +155,21 @@ template <class M> std::vector<Member> members_of(std::vector<M>& models) {
 }  // namespace detail
 
 struct NamedParameter {
-  std::string name;
-  Parameter* parameter;
+  std::string name = {};
+  Parameter* parameter = {};
   bool table = false;             // named by visit.table()
   std::vector<Index> parts = {};  // rows of each map of a matrix that is more than one: by visit.stacked()
 };
 
 struct NamedBuffer {
-  std::string name;
-  Tensor* buffer;
+  std::string name = {};
+  Tensor* buffer = {};
 };
 
 // Values by their names: in order, as the state of an optimizer, or to be looked up, as a batch or a checkpoint.
 struct NamedTensor {
-  std::string name;
-  Tensor tensor;
+  std::string name = {};
+  Tensor tensor = {};
 };
 using TensorsByName = std::map<std::string, Tensor, std::less<>>;
 

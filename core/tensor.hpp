@@ -52,7 +52,7 @@ struct Storage {
   ParameterInfo* parameter = nullptr;  // owned; null unless a Parameter was made of it
   std::uint64_t serial = 0;         // how many were made before this one
   bool dry = false;                 // made in a dry_run(): it holds anything
-  std::shared_ptr<void> keeper;     // of memory that is not the pool's: it stays until this goes
+  std::shared_ptr<void> keeper = {};  // of memory that is not the pool's: it stays until this goes
 };
 
 Storage* new_storage(std::size_t bytes);

@@ -33,8 +33,8 @@ namespace heed {
 inline constexpr std::int32_t kIgnoreIndex = -100;  // a target that does not count: cross_entropy's ignore_index
 
 struct Batch {
-  Tensor inputs;   // language models: [B, T] int32
-  Tensor targets;  // [B, T] int32, the inputs' next tokens; kIgnoreIndex where none counts
+  Tensor inputs = {};   // language models: [B, T] int32
+  Tensor targets = {};  // [B, T] int32, the inputs' next tokens; kIgnoreIndex where none counts
   // Targets that count, which a data set of your own must set: a mean over several batches weighs each one's loss by
   // it, unless the loss has weights of its own (autograd/losses.hpp, "Weighted means"). A batch of none, whose mean
   // loss is NaN, is left out; where all batches of a step or of an evaluation are such, run() and evaluate() throw

@@ -32,11 +32,11 @@ struct Checkpoint {
     std::function<Tensor()> values = {};
   };
 
-  TensorsByName tensors;                          // any dtype and shape; handles: the values are read when it is saved
-  std::map<std::string, Late, std::less<>> late;  // more of them, under other names; none in one that was loaded
-  std::map<std::string, std::uint64_t> counters;  // step, seed, positions in random streams and data
-  std::map<std::string, std::string> texts;       // UTF-8 without zero bytes; configurations are JSON
-  std::map<std::string, std::string> blobs;       // any bytes
+  TensorsByName tensors = {};  // any dtype and shape; handles: the values are read when it is saved
+  std::map<std::string, Late, std::less<>> late = {};  // more of them, under other names; none in one that was loaded
+  std::map<std::string, std::uint64_t> counters = {};  // step, seed, positions in random streams and data
+  std::map<std::string, std::string> texts = {};       // UTF-8 without zero bytes; configurations are JSON
+  std::map<std::string, std::string> blobs = {};       // any bytes
   std::string source = "the checkpoint";          // the file it was loaded from, for messages; not saved
   std::uint64_t hash = 0;                         // of that file; not saved
 
@@ -75,8 +75,8 @@ struct LoadOptions {
 };
 
 struct LoadReport {
-  std::vector<std::string> missing;     // names of the model
-  std::vector<std::string> unexpected;  // names of the checkpoint
+  std::vector<std::string> missing = {};     // names of the model
+  std::vector<std::string> unexpected = {};  // names of the checkpoint
 };
 
 namespace detail {
@@ -86,8 +86,8 @@ std::uint64_t hash_of_checkpoint(const std::filesystem::path& path);
 
 // A tensor of a model with all its names: a tied parameter has several.
 struct ModelEntry {
-  std::vector<std::string> names;
-  Tensor tensor;
+  std::vector<std::string> names = {};
+  Tensor tensor = {};
 };
 
 std::vector<ModelEntry> model_entries(const std::vector<Member>& members);

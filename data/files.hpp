@@ -27,8 +27,8 @@ enum class FileRole {
 };
 
 struct FileUse {
-  std::string name;            // in messages: a flag, or an option of run()
-  std::filesystem::path path;  // empty: no file
+  std::string name = {};            // in messages: a flag, or an option of run()
+  std::filesystem::path path = {};  // empty: no file
   FileRole role = FileRole::input;
 };
 

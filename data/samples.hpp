@@ -230,7 +230,7 @@ class CsvTable {
 //   // batch["source"], batch["source_lengths"], batch.inputs, batch.targets
 
 struct TextPair {
-  std::string source, target;
+  std::string source = {}, target = {};
   Index line = 0;  // of the files that it was read from, from 1; 0: of none
 };
 

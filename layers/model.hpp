@@ -22,7 +22,7 @@ namespace heed {
 // What a training step keeps of its forward pass until backward, in bytes; parameters are not counted.
 struct ActivationBytes {
   std::size_t total = 0;
-  std::vector<std::pair<std::string, std::size_t>> modules;  // by path: see Tape::saved_by_module()
+  std::vector<std::pair<std::string, std::size_t>> modules = {};  // by path: see Tape::saved_by_module()
 };
 
 // Predicts them for a batch of `rows`. forward(n) computes, of any batch of n rows, what a training step does up to its

@@ -49,10 +49,10 @@ struct MechanismOptions {
 
 // An option that some mechanisms have beside their name: what flags, checkpoints and docs/attention.md know of it.
 struct MechanismOption {
-  std::string name;                     // "window", of the flag --window
-  std::string text;                     // what it is, with its default
-  std::vector<std::string> mechanisms;  // that have it
-  std::variant<Index MechanismOptions::*, std::string MechanismOptions::*> member;
+  std::string name = {};                     // "window", of the flag --window
+  std::string text = {};                     // what it is, with its default
+  std::vector<std::string> mechanisms = {};  // that have it
+  std::variant<Index MechanismOptions::*, std::string MechanismOptions::*> member = {};
   std::vector<std::string> words = {};  // what a word may be
 
   bool of(std::string_view mechanism) const;

@@ -80,9 +80,9 @@ class TransformerBlock {
 
 // What decoding keeps: what each block has seen and, of a decoder, the memory as each block attends to it.
 struct TransformerState {
-  std::vector<AttentionState> self;
-  std::vector<ProjectedMemory> memory;
-  AttentionCall memory_call;
+  std::vector<AttentionState> self = {};
+  std::vector<ProjectedMemory> memory = {};
+  AttentionCall memory_call = {};
   // int32 [B]: of each row, the row of the memory that it attends to, as make_state() was given it. Beams that change
   // places among those of one memory share what was projected with the state before.
   Tensor sources = {};

@@ -37,14 +37,14 @@ class RankStep;
 struct UpdateChunk {
   static constexpr int kMostStates = 6;
 
-  DType dtype;
-  Index count;
-  void* values;
-  const void* gradients;  // as backward left them
-  void* states[kMostStates];
-  double gradient_scale;    // multiply gradients by it; negative where steps go up
-  double lr, weight_decay;  // the group's
-  Index step;               // of this parameter: 1 at its first
+  DType dtype = {};
+  Index count = {};
+  void* values = {};
+  const void* gradients = {};  // as backward left them
+  void* states[kMostStates] = {};
+  double gradient_scale = {};         // multiply gradients by it; negative where steps go up
+  double lr = {}, weight_decay = {};  // the group's
+  Index step = {};                    // of this parameter: 1 at its first
 
   template <class T>
   T* parameter() const {
@@ -62,13 +62,13 @@ struct UpdateChunk {
 
 // A whole parameter, as an optimizer updates it that needs sums over it, or products of it.
 struct WholeParameter {
-  Tensor values, gradient;         // of the parameter's shape; the gradient as backward left it
-  std::span<const Tensor> states;  // by slot; undefined where the parameter has none
-  double gradient_scale;           // multiply the gradient by it; negative where steps go up
-  double lr, weight_decay;         // the group's
-  Index step;                      // of this parameter: 1 at its first
-  bool elementwise;                // the group's
-  std::span<const Index> parts;    // NamedParameter::parts: rows of each map that a matrix is; none where it is one
+  Tensor values = {}, gradient = {};    // of the parameter's shape; the gradient as backward left it
+  std::span<const Tensor> states = {};  // by slot; undefined where the parameter has none
+  double gradient_scale = {};           // multiply the gradient by it; negative where steps go up
+  double lr = {}, weight_decay = {};    // the group's
+  Index step = {};                      // of this parameter: 1 at its first
+  bool elementwise = {};                // the group's
+  std::span<const Index> parts = {};  // NamedParameter::parts: rows of each map that a matrix is; none where it is one
   bool done = false;               // whether it is updated; the chunks of the others are, by update()
 };
 

@@ -27,9 +27,9 @@ namespace heed {
 // Which parameters an optimizer trains, and how groups of them differ.
 
 struct ParameterGroup {
-  std::vector<NamedParameter> parameters;
+  std::vector<NamedParameter> parameters = {};
   double lr_scale = 1;                 // the group's learning rate is the optimizer's times this
-  std::optional<double> weight_decay;  // the optimizer's, unless set here
+  std::optional<double> weight_decay = {};  // the optimizer's, unless set here
   bool elementwise = false;            // no matrices to Muon, which gives them AdamW's step: embeddings, for one
 };
 
@@ -73,7 +73,7 @@ std::vector<ParameterGroup> muon_groups(M& model, const MuonGroupOptions& option
 // The parameters in two lists, for optimizers that train different parts of a model: those of `parts`, which are names
 // or what names begin with up to a dot ("tokens", "blocks.0"), and all others. Error where one of the parts has none.
 struct ParameterSplit {
-  std::vector<NamedParameter> chosen, others;
+  std::vector<NamedParameter> chosen = {}, others = {};
 };
 ParameterSplit split_parameters(const std::vector<NamedParameter>& parameters, const std::vector<std::string>& parts);
 template <detail::Layer M>
@@ -85,8 +85,8 @@ namespace detail {
 
 // A parameter as optimizers hold it: by its storage, so that the model may be moved.
 struct Trained {
-  std::string name;
-  Tensor value;
+  std::string name = {};
+  Tensor value = {};
   int group = 0;
   bool elementwise = false;        // the group's
   std::vector<Index> parts = {};  // NamedParameter::parts
@@ -117,9 +117,9 @@ namespace heed::detail {
 // tiny parameters cost one parallel_for and large ones are shared out. Internal.
 
 struct Chunk {
-  int parameter;  // position in the list of parameters
-  Index begin;
-  Index count;  // at most Chunks::kLongest
+  int parameter = {};  // position in the list of parameters
+  Index begin = {};
+  Index count = {};  // at most Chunks::kLongest
 };
 
 class Chunks {

@@ -45,9 +45,9 @@ struct ProfileWork {
 struct ProfileRow {
   enum Kind { op, part, rest, span, beside };
   Kind kind = op;
-  std::string name;    // "linear"; of a part "optimizer"; of a span as its RecordFunction was named; "values"
-  std::string module;  // of an op: "blocks.2.mlp"; empty: the model itself
-  ProfileWork forward, backward;
+  std::string name = {};    // "linear"; of a part "optimizer"; of a span as its RecordFunction was named; "values"
+  std::string module = {};  // of an op: "blocks.2.mlp"; empty: the model itself
+  ProfileWork forward = {}, backward = {};
   double seconds() const { return forward.seconds + backward.seconds; }
 };
 

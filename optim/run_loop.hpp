@@ -223,9 +223,9 @@ struct RunOptions {
 };
 
 struct RunHistory {
-  std::vector<double> losses;                               // of step 1, 2, ...
-  std::vector<std::pair<Index, double>> validation_losses;  // after these steps
-  std::vector<Metrics> validation_metrics;  // beside each of them: what else the evaluation told, maybe nothing
+  std::vector<double> losses = {};                               // of step 1, 2, ...
+  std::vector<std::pair<Index, double>> validation_losses = {};  // after these steps
+  std::vector<Metrics> validation_metrics = {};  // beside each of them: what else the evaluation told, maybe nothing
   std::map<std::string, std::vector<double>> other_losses = {};  // of updates with a loss of their own, by their names
 };
 
@@ -235,12 +235,12 @@ struct RunResult {
   bool interrupted = false;  // before the last step, by a signal
   bool stopped = false;      // before the last step, by a callback or as patience or time was at its end
   Index best_step = 0;       // after which the evaluation was the best by RunOptions::monitor; 0: none was
-  RunHistory history;
-  std::optional<double> validation_loss;  // the last
-  Metrics validation_metrics;             // of the same evaluation
-  std::vector<std::string> warnings;      // of saves that failed and of a log that was damaged, also in `progress`
+  RunHistory history = {};
+  std::optional<double> validation_loss = {};  // the last
+  Metrics validation_metrics = {};             // of the same evaluation
+  std::vector<std::string> warnings = {};      // of saves that failed and of a log that was damaged, also in `progress`
   // "nats per token" or "nats" where the loss is a cross-entropy, and a step was made; else empty.
-  std::string loss_unit;
+  std::string loss_unit = {};
 };
 
 // One optimizer of a run, and what it follows. A step does all updates of the run in order.
@@ -255,12 +255,12 @@ struct Update {
 
 // What is trained. run() below fills it from a model.
 struct RunParts {
-  std::function<void(Checkpoint&)> store;       // puts the model's values into a checkpoint
-  std::function<void(const Checkpoint&)> load;  // takes them out
-  std::function<Tensor(const Batch&)> loss;     // mean over the batch's counted targets or by weights: the model's
-  std::vector<Update> updates;
-  Dataset data;
-  EvaluationSet validation;
+  std::function<void(Checkpoint&)> store = {};       // puts the model's values into a checkpoint
+  std::function<void(const Checkpoint&)> load = {};  // takes them out
+  std::function<Tensor(const Batch&)> loss = {};     // mean over the batch's counted targets or by weights: the model's
+  std::vector<Update> updates = {};
+  Dataset data = {};
+  EvaluationSet validation = {};
   // Means over the targets of an evaluation batch: "loss", and others by name, which go to the progress line,
   // the log and the checkpoint. Empty: {"loss", loss(batch)}.
   std::function<Metrics(const Batch&)> metrics = {};

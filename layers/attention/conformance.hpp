@@ -132,17 +132,17 @@ struct ConformanceOptions {
 };
 
 struct ConformanceCheck {
-  std::string name;
+  std::string name = {};
   bool passed = false;
   // What was compared, and the largest difference. Of a failed check: the first failure, with the index of the worst
   // element, its value and the one that it must have, the variant of the call and the shapes of q, k and v.
-  std::string detail;
+  std::string detail = {};
 };
 
 struct ConformanceReport {
-  std::string mechanism;
-  std::vector<ConformanceCheck> checks;  // those that had something to compare
-  std::vector<std::string> left_out;     // what was not compared, and why: «causal: 600 positions, longest is 150»
+  std::string mechanism = {};
+  std::vector<ConformanceCheck> checks = {};  // those that had something to compare
+  std::vector<std::string> left_out = {};  // what was not compared, and why: «causal: 600 positions, longest is 150»
 
   bool passed() const;  // false also if nothing was checked
   std::vector<std::string> failed() const;

@@ -43,9 +43,9 @@ struct MultiHeadAttentionOptions {
 
 // What a layer attends to, projected.
 struct ProjectedMemory {
-  Tensor k;                    // [B, Hk, S, key_size]
-  Tensor v;                    // [B, Hk, S, value_size]
-  std::vector<Tensor> inputs;  // [B, Hk, S, size]: those of the mechanism that are of keys
+  Tensor k = {};                    // [B, Hk, S, key_size]
+  Tensor v = {};                    // [B, Hk, S, value_size]
+  std::vector<Tensor> inputs = {};  // [B, Hk, S, size]: those of the mechanism that are of keys
   Tensor mapped = {};          // what the mechanism computes of the keys alone (map_keys()), where that was done before
 
   ProjectedMemory rows(const Tensor& indices) const;  // int32 [N]: row i of the result is row indices[i] of this

@@ -6,6 +6,13 @@ step(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix)
 step(${CMAKE_COMMAND} -S ${SOURCE}/tests/outside -B ${WORK}/build -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_PREFIX_PATH=${WORK}/prefix
      -DCMAKE_CXX_FLAGS=${FLAGS} -DPLOT=${PLOT} -DMPI=${MPI})
 step(${CMAKE_COMMAND} --build ${WORK}/build)
+# clang warns of other things in a user's program.
+find_program(CLANG clang++)
+if(CLANG AND NOT CXX MATCHES "clang" AND NOT FLAGS)
+  step(${CMAKE_COMMAND} -S ${SOURCE}/tests/outside -B ${WORK}/by_clang -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CLANG}
+       -DCMAKE_PREFIX_PATH=${WORK}/prefix)
+  step(${CMAKE_COMMAND} --build ${WORK}/by_clang --target every_header every_struct)
+endif()
 step(${WORK}/build/your_program)
 message(STATUS "${out}")
 if(MPI)
