@@ -1,8 +1,10 @@
 // .npy files: they come back, are NumPy's byte for byte, and what is not one is refused by name.
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <heed/autograd/shape_ops.hpp>
 #include <heed/data/npy.hpp>
 
 #include "tests/foreign_locale.hpp"
