@@ -1,5 +1,7 @@
 // A checkpoint as the HDF5 of a file: HDF5 writes its structures and what is small, and says where the values of large
 // tensors are to stand.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
 #include <heed/data/detail/checkpoint_driver.hpp>
@@ -8,6 +10,18 @@
 
 namespace heed::detail {
 namespace {
+
+// HDF5 1.10 crashes, in H5Fcreate() for one, where it gets no memory. Its caches take some megabytes, and texts are
+// copied: where the system has not so much, it is told before HDF5 is asked.
+void check_room(const Checkpoint& checkpoint) {
+  std::size_t bytes = std::size_t{8} << 20;
+  for (const auto* map : {&checkpoint.texts, &checkpoint.blobs})
+    for (const auto& [name, text] : *map) bytes += name.size() + 2 * text.size();
+  void* const room = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  require(room != MAP_FAILED, "save_checkpoint: HDF5 needs ", bytes,
+          " bytes of memory, which the system does not have");
+  ::munmap(room, bytes);
+}
 
 constexpr const char* kNoMemory = "save_checkpoint: HDF5 has no memory for its settings";
 constexpr std::size_t kLarge = std::size_t{1} << 16;  // bytes of values that are not copied
@@ -157,6 +171,7 @@ std::size_t end_of_file(const SparseFile& file) {
 
 Hdf5Image::Hdf5Image(const Checkpoint& checkpoint) {
   check_names("save_checkpoint", checkpoint);
+  check_room(checkpoint);
   const Hdf5Session session;
   SparseFile content;
   std::vector<PlacedValues> placed;

@@ -26,10 +26,14 @@ constexpr const char* kNoMemory = "the system has no more memory";
 constexpr const char* kNoReason = "it was ended without a reason, as where the system has no memory to give one";
 
 // An error of the system in words: EAGAIN is that of a thread that cannot be started.
+constexpr const char* kNoThread =
+    "no thread could be started: the system has no more memory, or a limit is reached (ulimit -u, ulimit -v)";
 const char* words_of(const std::system_error& e) {
-  if (e.code() == std::errc::resource_unavailable_try_again)
-    return "no thread could be started: the system has no more memory, or a limit is reached (ulimit -u, ulimit -v)";
+  if (e.code() == std::errc::resource_unavailable_try_again) return kNoThread;
   return e.code() == std::errc::not_enough_memory ? kNoMemory : e.what();
+}
+const char* words_of(const std::exception& e) {  // TBB's says it in its text alone
+  return std::strstr(e.what(), "pthread_create has failed") != nullptr ? kNoThread : e.what();
 }
 
 // An exception outside run_program(): of main() before it, of a thread, of a function that must not throw. One line on
@@ -45,7 +49,7 @@ const char* words_of(const std::system_error& e) {
   } catch (const std::system_error& e) {
     keep(words_of(e));
   } catch (const std::exception& e) {
-    keep(e.what());
+    keep(words_of(e));
   } catch (...) {
   }
   std::fprintf(stderr, "%s: %s\n", program_invocation_short_name, what);
@@ -122,7 +126,7 @@ int run_program(CommandLine& line, int argc, char** argv, const std::function<in
   } catch (const std::system_error& e) {
     say(line.program(), words_of(e));
   } catch (const std::exception& e) {
-    say(line.program(), e.what());
+    say(line.program(), words_of(e));
   }
   return 1;
 }
