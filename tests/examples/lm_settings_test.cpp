@@ -263,7 +263,7 @@ TEST_CASE("train_lm: settings of a checkpoint that do not go together do not bla
         "highest");
   CHECK(refusal({{"attention", "linformer"}}, resume)
             .starts_with("attention is linformer (stored in a.h5) and model is lm (stored in a.h5): "));
-  CHECK(refusal({}, and_flags({"--window", "3"}))
+  CHECK(refusal(json::object(), and_flags({"--window", "3"}))
             .starts_with("--window is 3 and attention is softmax (stored in a.h5); --attention must be window or lsh"));
   // The model of --init.
   LmFlags flags;

@@ -249,7 +249,7 @@ TEST_CASE("attention_cost: wrong flags say what is right and exit 2, bad files e
     return test::run("exec " + program("attention_cost") + " " + flags);
   };
   CHECK(program_alone("--lengths 64,32").exit_code == 2);
-  CHECK(contains(program_alone("--lengths 64,32").output, "--lengths has 32 behind 64; they must grow"));
+  CHECK(contains(program_alone("--lengths 64,32").output, "--lengths has 32 after 64; they must grow"));
   CHECK(contains(program_alone("--lengths 64,0").output, "it is '0'; it must be a whole number, from 1"));
   CHECK(program_alone("--lengths 64,few").exit_code == 2);
   const Ran heads = program_alone("--generation-width 18 --generation-heads 4");

@@ -117,7 +117,8 @@ TEST_CASE("attention_race: wrong flags say what is right and exit 2") {
   refused("--mechanisms linformer", "it is 'linformer'; it must be");
   refused("--tasks copies", "it is 'copies'; it must be copy, stories, rank or linformer");
   refused("--mechanisms softmax,linear --window 8",
-          "--window is 8 and --mechanisms softmax,linear; --mechanisms must be window or lsh, or leave --window out");
+          "--window is 8 and --mechanisms is softmax,linear; --mechanisms must be window or lsh, or leave --window "
+          "out");
   refused("--tasks rank --feature-map relu",
           "--feature-map is relu and --tasks rank; --tasks must have copy or stories, or leave --feature-map out");
   refused("--mechanisms lsh --lsh-buckets 3", "--mechanisms is lsh: lsh attention: buckets is 3; it must be even");
