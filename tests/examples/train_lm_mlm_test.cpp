@@ -107,7 +107,8 @@ TEST_CASE("train_lm --model: what is not possible is refused with the reason") {
     CHECK(!contains(ran.output, "step 1/"));
   };
   refused("--steps 2 --attention linformer",
-          "--attention is linformer and --model lm: attention: linformer has no causal form: its rows of keys mix all "
+          "--attention is linformer and model is lm (the default): attention: linformer has no causal form: its rows "
+          "of keys mix all "
           "positions; it is for encoders; --model mlm is one");
   refused("--steps 2 --model bert", "--model: it is 'bert'; it must be lm or mlm");
   refused("--steps 2 --model mlm --attention nothing", "--attention: it is 'nothing'; it must be softmax");
