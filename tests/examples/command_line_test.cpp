@@ -70,11 +70,11 @@ TEST_CASE("flags: a number is a finite decimal one, and nothing else is in the w
     line.add("--lr", lr, "rate", heed::examples::number(0));
     return parse(line, {"--lr", word});
   };
-  for (const auto& [word, value] : std::vector<std::pair<std::string, double>>{
+  for (const auto& right : std::vector<std::pair<std::string, double>>{
            {"3e-4", 3e-4}, {"0010", 10}, {".5", 0.5}, {"5.", 5}, {"1E3", 1000}, {"0", 0}, {"1e-300", 1e-300}}) {
-    INFO(word);
-    CHECK(!code(word));
-    CHECK(lr == value);
+    INFO(right.first);
+    CHECK(!code(right.first));
+    CHECK(lr == right.second);
   }
   for (const char* wrong : {"0x10", "0x1p3", "1e", "1e+", "inf", "-inf", "nan", "infinity", " 3", "3 ", "\t3", "1,5",
                             "1_000", "1e400", "", "3f", "--5"}) {

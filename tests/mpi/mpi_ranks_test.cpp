@@ -278,17 +278,19 @@ TEST_CASE("mpirun train_lm: a time-out that is none is refused as a wrong flag i
 
 TEST_CASE("mpirun train_lm: settings and files that are wrong on all ranks end with 2, as without mpirun") {
   const RankTraining t;
-  const std::pair<std::string, std::string> wrong[] = {
-      {"--heads 3 ", "--width is 16 and --heads is 3; heads must divide the width"},
-      {"--plot x.gif ", "x.gif ends with '.gif'; it must end with .svg or .png"},
-      {"--log no/log ", "there is no folder no for log"},
-      {"--checkpoint no/lm.h5 ", "there is no folder no for lm.h5"}};
-  for (const auto& [flags, sentence] : wrong) {
-    CAPTURE(flags);
-    const Ran alone = t.run(flags + "--steps 1"), ran = run_ranks(t, 2, flags + "--steps 1 --shards 2");
+  struct Wrong {
+    std::string flags, sentence;
+  };
+  const Wrong wrong[] = {{"--heads 3 ", "--width is 16 and --heads is 3; heads must divide the width"},
+                         {"--plot x.gif ", "x.gif ends with '.gif'; it must end with .svg or .png"},
+                         {"--log no/log ", "there is no folder no for log"},
+                         {"--checkpoint no/lm.h5 ", "there is no folder no for lm.h5"}};
+  for (const Wrong& w : wrong) {
+    CAPTURE(w.flags);
+    const Ran alone = t.run(w.flags + "--steps 1"), ran = run_ranks(t, 2, w.flags + "--steps 1 --shards 2");
     CHECK(alone.exit_code == 2);
-    CHECK(contains(alone.output, sentence));
-    check_ended(ran, sentence);
+    CHECK(contains(alone.output, w.sentence));
+    check_ended(ran, w.sentence);
     CHECK(ran.exit_code == 2);
   }
   const Ran ran = run_ranks(t, 2, "--bad ");
