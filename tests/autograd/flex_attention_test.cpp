@@ -70,6 +70,7 @@ BlockMask mask_of(const MaskMod& mask, const AttentionSize& s, bool broadcast = 
 
 TEST_CASE("flex_attention with a function and a mask equals the naive loops at lengths around blocks, on each level") {
   for (const Index n : {1, 2, 31, 32, 33, 63, 64, 65, 130, 300}) {
+    if (kSanitized && (n == 2 || n == 31 || n == 32 || n == 64)) continue;
     for (const Index m : {n, Index{70}, Index{600}}) {
       if (m == 600 && n != 1 && n != 33 && n != 130) continue;  // many keys at few lengths
       const AttentionSize s{2, 2, 1, n, m, 8, 12};
@@ -98,7 +99,7 @@ TEST_CASE("flex_attention with a function and a mask equals the naive loops at l
 TEST_CASE("flex_attention takes every mask, bias, sinks and dropout beside its own, on each level") {
   const AttentionSize s{2, 4, 2, 70, 135, 8, 12};
   const AttentionData x = random_attention(s, 5);
-  for (int bits = 0; bits < 128; ++bits) {
+  for (int bits = 0; bits < 128; bits += kSanitized ? 5 : 1) {
     AttentionCall call;
     if (bits & 1) call.causal = true;
     if (bits & 2) call.key_lengths = Tensor::from<std::int32_t>({132, 5});

@@ -49,9 +49,12 @@ inline NaiveWeights naive_linear_weights(const NaiveRow& row) {
   if (row.own.feature_map == "poly2")
     return naive_normalised(row, 1e-6, [&](Index j) { return row.dot(j) * row.dot(j); });
   const FeatureMap map = feature_map(row.own.feature_map);
+  std::vector<double> of_query;
+  for (Index c = 0; c < row.size; ++c) of_query.push_back(feature(map, row.q[c]));
   return naive_normalised(row, map == FeatureMap::exp ? 0 : 1e-6, [&](Index j) {
     double s = 0;
-    for (Index c = 0; c < row.size; ++c) s += feature(map, row.q[c]) * feature(map, row.k[j * row.size + c]);
+    for (Index c = 0; c < row.size; ++c)
+      s += of_query[static_cast<std::size_t>(c)] * feature(map, row.k[j * row.size + c]);
     return s;
   });
 }
@@ -62,9 +65,13 @@ inline NaiveWeights naive_efficient_weights(const NaiveRow& row) {
   for (Index c = 0; c < row.size; ++c) all += std::exp(row.q[c]);
   for (Index c = 0; c < row.size; ++c) {
     double sum = 0;
-    const auto feature = [&](Index j) { return std::exp(row.k[j * row.size + c]) * row.factor(j); };
-    for (const Index j : row.seen) sum += feature(j);
-    for (std::size_t n = 0; n < w.size(); ++n) w[n] += std::exp(row.q[c]) / all * feature(row.seen[n]) / sum;
+    std::vector<double> features;
+    for (const Index j : row.seen) {
+      features.push_back(std::exp(row.k[j * row.size + c]) * row.factor(j));
+      sum += features.back();
+    }
+    const double of_query = std::exp(row.q[c]) / all;
+    for (std::size_t n = 0; n < w.size(); ++n) w[n] += of_query * features[n] / sum;
   }
   return w;
 }
@@ -188,23 +195,27 @@ inline NaiveWeights naive_favor_weights(const NaiveRow& row) {
       s += features[r * row.size + c] * x[c] * scale, squares += x[c] * x[c] * scale * scale;
     return s - squares / 2;
   };
+  std::vector<double> of_query;
+  for (Index r = 0; r < row.count("features", 0); ++r) of_query.push_back(feature_log(row.q, r));
   return naive_normalised(row, 0, [&](Index j) {
     double s = 0;
-    for (Index r = 0; r < row.count("features", 0); ++r)
-      s += std::exp(feature_log(row.q, r) + feature_log(row.k + j * row.size, r));
+    for (std::size_t r = 0; r < of_query.size(); ++r)
+      s += std::exp(of_query[r] + feature_log(row.k + j * row.size, static_cast<Index>(r)));
     return s;
   });
 }
 
 inline NaiveWeights naive_forgetting_weights(const NaiveRow& row) {
   const Tensor forget = row.values.at("input forget").dense();
-  return naive_softmax(row, row.seen, [&](Index j) {
-    double s = row.scaled(j);
-    for (Index l = j + 1; l <= row.position; ++l)
-      if (!row.padding[static_cast<std::size_t>(l)])
-        s += std::log(1 / (1 + std::exp(-forget.ptr<double>()[row.key_head * row.keys + l])));
-    return s;
-  });
+  // The sum of the logarithms of the gates after key j, up to the query's own.
+  std::vector<double> decay(static_cast<std::size_t>(row.keys), 0.0);
+  double sum = 0;
+  for (Index l = row.position; l > 0; --l) {
+    if (!row.padding[static_cast<std::size_t>(l)])
+      sum += std::log(1 / (1 + std::exp(-forget.ptr<double>()[row.key_head * row.keys + l])));
+    decay[static_cast<std::size_t>(l - 1)] = sum;
+  }
+  return naive_softmax(row, row.seen, [&](Index j) { return row.scaled(j) + decay[static_cast<std::size_t>(j)]; });
 }
 
 inline NaiveWeights naive_linformer_weights(const NaiveRow& row) {

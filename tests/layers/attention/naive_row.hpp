@@ -27,7 +27,7 @@ struct NaiveRow {
   }
   double scaled(Index j) const { return dot(j) / std::sqrt(static_cast<double>(size)); }
   double added(Index j) const { return bias[static_cast<std::size_t>(j)]; }
-  double factor(Index j) const { return std::exp(added(j)); }
+  double factor(Index j) const { return added(j) == 0 ? 1 : std::exp(added(j)); }
   const double* array(const char* name) const { return values.at(name).ptr<double>(); }  // contiguous
   Index count(const char* name, int axis) const { return values.at(name).dim(axis); }
 };
