@@ -11,6 +11,7 @@
 using namespace heed;
 using test::bytes_of;
 using test::contains;
+using test::kSanitized;
 using test::program;
 using test::Ran;
 using test::TemporaryFolder;
@@ -200,11 +201,13 @@ TEST_CASE("files of programs: one file of two flags, one of which is written, is
       "echo mine > text; echo mine > text.model; for e in '' .model; do ln -s text$e soft$e; ln text$e hard$e; ln -s "
       "free$e to_free$e; done; ln -s text link; echo mine > x.model.tmp.model; mkdir f");
   const std::string absolute = refused.folder.path.string();
+  int pairs = 0;
   for (const std::string& name : all_programs()) {
     const std::vector<Flag> flags = file_flags(name);
     for (const Flag& written : flags) {
       if (written.role == Role::input) continue;
       for (const Flag& other : flags) {
+        if (kSanitized && ++pairs % 3 != 0) continue;
         // A pair of two that are written once.
         if (other.name == written.name || (other.role != Role::input && other.name < written.name)) continue;
         if (contains(written.excludes + other.excludes, " " + other.name + " ")) continue;

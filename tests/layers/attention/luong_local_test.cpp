@@ -287,7 +287,9 @@ TEST_CASE("local attention: local-p leaves less than 1, a window that holds all 
 }
 
 TEST_CASE("conformance: local attention passes all that it declares") {
+  int number = 0;
   for (const LuongLocalOptions& o : variants()) {
+    if (kSanitized && number++ % 3 != 0) continue;
     CAPTURE(static_cast<int>(o.score));
     const auto reference = [o](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call,
                                const TensorsByName& values) { return naive(q, k, v, values, o, call).out; };

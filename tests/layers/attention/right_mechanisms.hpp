@@ -60,6 +60,10 @@ inline Tensor distances(const Tensor& q, const Tensor& k) {
 inline void check_pass(const std::vector<Right>& mechanisms) {
   int number = 0;
   for (Right right : mechanisms) {
+    if (kSanitized && number % 3 != 0) {
+      ++number;
+      continue;
+    }
     // Odd numbers of heads, and numbers of positions at which little is checked, must do no harm either.
     right.options.longest = number % 3 == 0 ? 70 : number % 3 == 1 ? 9 : 40;
     right.options.seed = static_cast<std::uint64_t>(++number);
