@@ -11,7 +11,7 @@
 namespace heed {
 
 // float32, float64, int32 and bool8 keep their type; bfloat16 is an Error (NumPy has none): convert first. The file is
-// written beside its place, as file.tmp, synced and renamed: whatever fails, an old file stays whole.
+// written as file.tmp, synced and renamed: a failure leaves the old file as it was.
 void save_npy(const std::filesystem::path& file, const Tensor& x);
 
 // Reads those types, and others as what holds them: NumPy's int64, which its whole numbers are, and all shorter and

@@ -225,7 +225,7 @@ struct RunOptions {
 struct RunHistory {
   std::vector<double> losses = {};                               // of step 1, 2, ...
   std::vector<std::pair<Index, double>> validation_losses = {};  // after these steps
-  std::vector<Metrics> validation_metrics = {};  // beside each of them: what else the evaluation told, maybe nothing
+  std::vector<Metrics> validation_metrics = {};  // other metrics of these evaluations; may be empty
   std::map<std::string, std::vector<double>> other_losses = {};  // of updates with a loss of their own, by their names
 };
 

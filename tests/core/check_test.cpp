@@ -31,7 +31,7 @@ TEST_CASE("check: require and fail have no line to tell") {
   CHECK(error_of([] { fail("no such ", std::string("batch")); }) == "no such batch");
 }
 
-TEST_CASE("check: what a message quotes of a file is escaped and cut, whoever quotes it") {
+TEST_CASE("check: text of a file in a message is escaped and cut") {
   CHECK(error_of([] { fail("it is '", std::string("\x1B[2J\xFF\n"), "'"); }) == "it is '\\x1B[2J\\xFF\\n'");
   CHECK(error_of([] { fail("it is '", "\xFF", "'"); }) == "it is '\\xFF'");
   CHECK(std::string(Error("\x9B\u00e9").what()) == "\\x9B\u00e9");

@@ -33,7 +33,7 @@ TEST_CASE(".npy files come back, and damaged ones are refused") {
   CHECK(contains(error_of([&] { load_npy(folder / "missing.npy"); }), "cannot be read: No such file"));
   save_npy(file, Tensor::ones({100}));
   const auto size = std::filesystem::file_size(file);
-  {  // A save that fails leaves the file as it was, and nothing beside it.
+  {  // A save that fails leaves the old file and no temporary file.
     const test::SizeLimit limit;
     limit.set(1000);
     CHECK(contains(error_of([&] { save_npy(file, Tensor::zeros({1000})); }), "the previous file is unchanged"));
