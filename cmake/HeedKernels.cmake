@@ -51,9 +51,10 @@ function(heed_kernels name)
     target_compile_definitions(${target} PRIVATE HEED_LEVEL=${level} HEED_LEVEL_${level})
     target_compile_options(${target} PRIVATE $<$<CONFIG:Debug>:-O1> $<$<CONFIG:Release>:-O3> ${HEED_LEVEL_RESET} ${HEED_FLAGS_${level}})
     if(HEED_SANITIZE MATCHES "address")
-      # As of the checks of pointers (cmake/HeedOptions.cmake). Nor does a kernel hand out what lives in a scope, and registers in
-      # arrays would be poisoned at every step.
-      target_compile_options(${target} PRIVATE -fno-sanitize=alignment -fno-sanitize-address-use-after-scope)
+      # As of the checks of pointers (cmake/HeedOptions.cmake). Kernels return no pointer to a local array, and their indices are
+      # checked before they are called. A report names the function without its line.
+      target_compile_options(${target} PRIVATE -g0 -fno-sanitize=alignment,signed-integer-overflow
+                             -fno-sanitize-address-use-after-scope ${HEED_CALL_ADDRESS_CHECKS})
     endif()
     target_link_libraries(${target} PRIVATE heed_flags xsimd)
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

@@ -33,13 +33,16 @@ if(HEED_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_C_COMPILER_LAUNCHER ${HEED_CCACHE})
 endif()
 
+# Each access calls the address sanitizer's check instead of having it in line, which takes a fifth of the time to compile.
+set(HEED_CALL_ADDRESS_CHECKS "$<$<CXX_COMPILER_ID:GNU>:--param=asan-instrumentation-with-call-threshold=0>"
+                             "$<$<CXX_COMPILER_ID:Clang>:SHELL:-mllvm -asan-instrumentation-with-call-threshold=0>")
+
 # heed_sanitize_lightly(): for the code of a folder that uses the library. What the sanitizers say of the library stays; what
-# they would say of the scopes in this code, which doubles the time it takes to compile, is left out. Each access calls the
-# address sanitizer's check instead of having it in line: a fifth of the time to compile. The library, which spends the time
-# of the tests, has its checks in line: calls would make it a third to a half slower.
+# they would say of the scopes in this code, which doubles the time it takes to compile, is left out. The library has its
+# checks in line: calls would make it a third to a half slower.
 macro(heed_sanitize_lightly)
   if(HEED_SANITIZE MATCHES "address")
     add_compile_options(-fno-sanitize=alignment -fno-sanitize-address-use-after-scope -g0)
-    add_compile_options($<$<CXX_COMPILER_ID:GNU>:--param=asan-instrumentation-with-call-threshold=0>)
+    add_compile_options(${HEED_CALL_ADDRESS_CHECKS})
   endif()
 endmacro()

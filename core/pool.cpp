@@ -19,6 +19,14 @@
 namespace heed {
 namespace {
 
+#if defined(__SANITIZE_ADDRESS__)  // g++
+constexpr bool kAddressSanitizer = true;
+#elif defined(__has_feature)  // clang
+constexpr bool kAddressSanitizer = __has_feature(address_sanitizer);
+#else
+constexpr bool kAddressSanitizer = false;
+#endif
+
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
@@ -26,11 +34,7 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 // KiB than a processor knows the addresses of, and waits for each that it has to look up. AddressSanitizer watches
 // blocks that the system gives one by one.
 constexpr std::size_t kLeastOfRegion = std::size_t{16} << 10, kRegion = std::size_t{32} << 20;
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool kRegions = false;
-#else
-constexpr bool kRegions = true;
-#endif
+constexpr bool kRegions = !kAddressSanitizer;
 bool of_region(std::size_t bytes) { return kRegions && bytes >= kLeastOfRegion && bytes < kHugePage; }
 
 // Sizes are rounded up to a power of two or a step between two of them: one of 3, where at most a fifth is lost, and
@@ -132,20 +136,12 @@ void* new_block(State& s, const Bucket& b) {
   return s.cut(b);
 }
 
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool kFillsByDefault = true;
-#elif defined(__has_feature)
-constexpr bool kFillsByDefault = __has_feature(address_sanitizer);
-#else
-constexpr bool kFillsByDefault = false;
-#endif
-
 // Whether memory is handed out full of NaN (as float32, float64 and bfloat16), -1 and what is no bool, so that whoever
 // reads what nobody wrote gets a result that tests see, and not that of the block's last owner or the system's zeros.
 bool fills() {
   static const bool yes = [] {
     const char* wanted = std::getenv("HEED_FILL_MEMORY");
-    return wanted == nullptr || *wanted == '\0' ? kFillsByDefault : std::string_view(wanted) != "0";
+    return wanted == nullptr || *wanted == '\0' ? kAddressSanitizer : std::string_view(wanted) != "0";
   }();
   return yes;
 }

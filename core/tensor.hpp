@@ -189,6 +189,7 @@ class Tensor {
   Tensor flatten(Exactly<int> from = 0, Exactly<int> to = -1) const;
   Tensor contiguous() const;
   Tensor clone() const;
+  // To int32: truncates towards 0; numbers out of range give the nearest int32, NaN gives 0. To bool8: NaN is true.
   Tensor to(DType dtype) const;
 
   // For writers of ops.

@@ -11,13 +11,15 @@
 
 namespace heed::test {
 
-// The address sanitizer looks for accesses out of bounds and makes a test four to six times slower: tests of numbers
-// that repeat one thing at many sizes take fewer of them there.
-#if defined(__SANITIZE_ADDRESS__)
+// Sanitizers look for accesses out of bounds and for races, and make a test four to six times slower: tests that repeat
+// one thing at many sizes, seeds or moments take fewer of them there.
+#if defined(HEED_SANITIZED)
 inline constexpr bool kSanitized = true;
 #else
 inline constexpr bool kSanitized = false;
 #endif
+// Whether a test takes repetition `number`: every one, or under sanitizers the first of `part`.
+inline bool is_taken(long number, long part) { return !kSanitized || number % part == 0; }
 // ConformanceOptions::longest of mechanisms that are right.
 inline constexpr Index kLongest = kSanitized ? 100 : 1000;
 

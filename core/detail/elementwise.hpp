@@ -4,10 +4,20 @@
 #include <heed/core/kernels/elementwise.hpp>
 #include <heed/core/tensor.hpp>
 #include <initializer_list>
+#include <limits>
 #include <span>
 #include <type_traits>
 
 namespace heed::detail {
+
+// Truncates a floating-point number. Numbers out of range give the nearest integer of the type, NaN gives 0.
+template <class To, class From>
+To truncated(From x) {
+  constexpr To low = std::numeric_limits<To>::min(), high = std::numeric_limits<To>::max();
+  constexpr From end = From(2) * static_cast<From>(high / 2 + 1);  // high + 1, which To does not hold
+  if (x >= end) return high;
+  return x > static_cast<From>(low) ? static_cast<To>(x) : x <= static_cast<From>(low) ? low : To(0);
+}
 
 // A number as another element type: bfloat16 goes by way of float, and any number but 0 is true.
 template <class To, class From>
@@ -20,6 +30,8 @@ To convert(From x) {
     return bfloat16(static_cast<float>(x));
   else if constexpr (std::is_same_v<To, bool>)
     return x != From(0);
+  else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>)
+    return truncated<To>(x);
   else
     return static_cast<To>(x);
 }

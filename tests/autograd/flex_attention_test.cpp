@@ -99,7 +99,8 @@ TEST_CASE("flex_attention with a function and a mask equals the naive loops at l
 TEST_CASE("flex_attention takes every mask, bias, sinks and dropout beside its own, on each level") {
   const AttentionSize s{2, 4, 2, 70, 135, 8, 12};
   const AttentionData x = random_attention(s, 5);
-  for (int bits = 0; bits < 128; bits += kSanitized ? 5 : 1) {
+  for (int bits = 0; bits < 128; ++bits) {
+    if (!test::is_taken(bits, 5)) continue;
     AttentionCall call;
     if (bits & 1) call.causal = true;
     if (bits & 2) call.key_lengths = Tensor::from<std::int32_t>({132, 5});

@@ -57,7 +57,7 @@ TEST_CASE("memory: what needs more than there is, is refused in words") {
   CHECK(test::contains(test::error_of([] { check_memory("x", std::ldexp(1.5, 70)); }), "at least 1.54e+03 EiB"));
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they take terabytes of addresses
+#if !defined(HEED_SANITIZED)  // they take terabytes of addresses
 TEST_CASE("memory: ulimit -v lowers the limit") {
   const auto refused = [](double bytes) {
     return [bytes]() -> std::string {

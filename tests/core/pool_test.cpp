@@ -81,7 +81,7 @@ TEST_CASE("pool: what memory holds that nobody wrote, for the case below") {
 }
 
 TEST_CASE("pool: memory is handed out full of NaN where HEED_FILL_MEMORY asks for it, or the address sanitizer runs") {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(HEED_SANITIZED_ADDRESS)
   const std::string by_default = "NaN";
 #else
   const std::string by_default = "the last owner's";
@@ -96,7 +96,7 @@ TEST_CASE("pool: memory is handed out full of NaN where HEED_FILL_MEMORY asks fo
   CHECK(contains(with(""), "pool: " + by_default + "\n"));
 }
 
-#if defined(__linux__) && !defined(__SANITIZE_ADDRESS__)
+#if defined(__linux__) && !defined(HEED_SANITIZED_ADDRESS)
 TEST_CASE("pool: blocks of every size give their pages back to the system, and serve again") {
   const auto resident = [] {
     std::ifstream file("/proc/self/statm");

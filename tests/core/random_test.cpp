@@ -190,7 +190,7 @@ double distance(std::vector<double> v, F cdf) {
 }  // namespace
 
 TEST_CASE("random: uniform and normal numbers have their moments and distribution, neighbours are independent") {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(HEED_SANITIZED)
   constexpr Index count = 100000;  // where a number of this test takes 20 times as long, and the same kernels run
 #else
   constexpr Index count = 1000000;

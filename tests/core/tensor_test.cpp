@@ -154,6 +154,14 @@ TEST_CASE("tensor: every dtype converts to every other, from and to any strides"
   CHECK(std::isnan(narrow[0]));
   CHECK(narrow[1] == INFINITY);
   CHECK(narrow[4] == INFINITY);
+  const Values ints{0, 2147483647, -2147483648.0, 0, 2147483647};  // on every machine
+  CHECK(odd.to(DType::int32).to_vector<double>() == ints);
+  CHECK(odd.to(DType::float32).to(DType::int32).to_vector<double>() == ints);
+  CHECK(odd.to(DType::bfloat16).to(DType::int32).to_vector<double>() == ints);
+  const Tensor edges =
+      Tensor::from<double>({2147483647, 2147483647.5, 2147483648.0, -2147483648.9, -2147483649.0, -0.9});
+  CHECK(edges.to(DType::int32).to_vector<double>() ==
+        Values{2147483647, 2147483647, 2147483647, -2147483648.0, -2147483648.0, 0});
   const Values half = odd.to(DType::bfloat16).to_vector<double>();
   CHECK(std::isnan(half[0]));
   CHECK(half[2] == -INFINITY);
@@ -381,8 +389,10 @@ static_assert(std::is_assignable_v<Tensor&, Tensor> && std::is_assignable_v<Tens
 static_assert(std::is_nothrow_move_constructible_v<Tensor> && std::is_nothrow_move_assignable_v<Tensor>);
 
 TEST_CASE("In: a variable that refers to a result which is gone does not compile with -Wall -Werror") {
+  int number = 0;
   for (const std::string body : {"In h = relu(x); return relu(h);", "In h = relu(x); return relu(h + 1.0);",
                                  "In h(relu(x)); return h;", "const In h = x.tensor()[0]; return h->clone();"}) {
+    if (!test::is_taken(number++, 4)) continue;
     INFO(body);
     const test::Ran ran = compiled(body);
     CHECK(ran.exit_code == 1);
@@ -391,6 +401,7 @@ TEST_CASE("In: a variable that refers to a result which is gone does not compile
   for (const std::string body :
        {"Tensor h = relu(x); return relu(h);", "Tensor h = relu(x); In again = h; return relu(again);",
         "return relu(relu(x) + x);", "In again = x; return relu(In(again, x.where()));"}) {
+    if (!test::is_taken(number++, 4)) continue;
     const test::Ran ran = compiled(body);
     INFO(body << ran.output);
     CHECK(ran.exit_code == 0);

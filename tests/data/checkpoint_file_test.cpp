@@ -172,7 +172,7 @@ static double peak_growth(F&& f) {
   return status_bytes("VmHWM") - before;
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their allocators keep what was freed
+#if !defined(HEED_SANITIZED)  // their allocators keep what was freed
 TEST_CASE("checkpoint memory: one image of the file to save, one besides the tensors to load") {
   const TemporaryFolder folder;
   const double size = 96e6;

@@ -27,7 +27,7 @@ void refused(const Training& t, const Ran& ran, int code, const std::string& sen
 }
 
 // Before programs that a fault would make fill the memory.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(HEED_SANITIZED)
 const std::string kLittleMemory = "";  // sanitizers need much
 #else
 const std::string kLittleMemory = "ulimit -v 2000000; ";
@@ -305,7 +305,7 @@ TEST_CASE("programs: sizes beyond the memory are refused with both figures, and 
           in_folder(t, "ulimit -f 1000; " + program("tokenize") + " --data /dev/zero --tokenizer byte --out z.tokens"),
           1, "is a device");
   // The limit of the shell that starts it, and a pipe that never ends.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !defined(HEED_SANITIZED)
   const Ran ran = in_folder(t, kLittleMemory + "yes | " + t.on_stories("--data /dev/stdin"));
   refused(
       t, ran, 1,
@@ -315,7 +315,7 @@ TEST_CASE("programs: sizes beyond the memory are refused with both figures, and 
   CHECK_FALSE(fs::exists(t.file("z.tokens")));
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !defined(HEED_SANITIZED)
 TEST_CASE("programs: without memory, also in SentencePiece and HDF5, they end with 1 and a sentence") {
   const Training t;
   REQUIRE(

@@ -257,7 +257,7 @@ TEST_CASE("tokenize: Ctrl-C leaves nothing") {
   CHECK(f.files() == 1);
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their allocators keep what was freed
+#if !defined(HEED_SANITIZED)  // their allocators keep what was freed
 TEST_CASE("tokenize: memory does not grow with the text") {
   const Folder f;
   const std::string part = mixed_text();

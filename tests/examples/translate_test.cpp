@@ -195,8 +195,8 @@ TEST_CASE("translate: killed at random moments, at other numbers of threads, and
     CAPTURE(model);
     const Translating t;
     write_pairs(t);
-    const std::string flags = kPairs + model +
-                              " --dropout 0.1 --steps 800 --eval-every 40 --average-last 3 --beam 1 "
+    const std::string flags = kPairs + model + " --dropout 0.1 --steps " + (test::kSanitized ? "100" : "800") +
+                              " --eval-every 40 --average-last 3 --beam 1 "
                               "--checkpoint-every 5 --resume-or-start --log log --checkpoint ";
     Ran ran = t.run(flags + "whole.h5 --threads 1");
     INFO(ran.output);
@@ -205,8 +205,8 @@ TEST_CASE("translate: killed at random moments, at other numbers of threads, and
     std::filesystem::rename(t.file("log"), t.file("whole.log"));
     Rng rng(3);
     int kills = 0;
-    for (int run = 0; run < 40 && kills < 6; ++run) {
-      const std::string seconds = std::to_string(0.03 + 0.15 * rng.uniform());
+    for (int run = 0; run < 40 && kills < (test::kSanitized ? 2 : 6); ++run) {
+      const std::string seconds = std::to_string((0.03 + 0.15 * rng.uniform()) * (test::kSanitized ? 5 : 1));
       ran = test::run("cd " + test::quoted(t.folder.path.string()) + "; exec timeout -s KILL " + seconds + " " +
                       test::program("translate") + " " + flags + "cut.h5 --threads " +
                       std::to_string(std::array{2, 3, 8, 1}[static_cast<std::size_t>(run % 4)]));

@@ -124,7 +124,7 @@ void load(const std::string& path, std::size_t size, const std::string& messages
     ::dup2(out, 1), ::dup2(out, 2);
     const rlimit none{0, 0};
     ::setrlimit(RLIMIT_CORE, &none);
-#ifndef __SANITIZE_ADDRESS__  // whose shadow takes more
+#ifndef HEED_SANITIZED_ADDRESS  // whose shadow takes more
     const rlimit memory{std::size_t{8} << 30, std::size_t{8} << 30};
     ::setrlimit(RLIMIT_AS, &memory);
 #endif
