@@ -1,4 +1,5 @@
-// Checkpoints in memory: access, and the passage from and to models. The file is in checkpoint_file.cpp.
+// Checkpoints in memory: access, and storing and loading of models. The file is written and read in
+// checkpoint_file.cpp.
 #include <algorithm>
 #include <cstring>
 #include <heed/data/checkpoint.hpp>
@@ -23,7 +24,7 @@ const std::string& Checkpoint::blob(const std::string& name) const { return find
 
 namespace {
 
-// The names in one file, and what bears each.
+// The names in one file and the kind of each.
 class NamesInFile {
  public:
   explicit NamesInFile(const char* op) : op_(op) {}
@@ -34,7 +35,7 @@ class NamesInFile {
     note(name, kind);
   }
 
-  void add_tensor(const std::string& path) {  // in the order of names: x/y before x/y/z
+  void add_tensor(const std::string& path) {  // call in the order of names: x/y before x/y/z
     require(path.find('/') != std::string::npos, op_, ": the tensor ", path,
             " has no section; names of tensors are section/name");
     check_path(path);
@@ -110,7 +111,7 @@ void detail::store_entries(Checkpoint& checkpoint, const std::vector<ModelEntry>
   }
 }
 
-// "blocks.0.weight" with {"blocks", "layers"} is "layers.0.weight".
+// "blocks.0.weight" becomes "layers.0.weight" with {"blocks", "layers"}. Adds the matching rename to `used`.
 static std::string renamed(const std::string& name, const LoadOptions& options, std::set<std::string>& used) {
   for (const auto& [from, to] : options.renames) {
     const bool whole = name == from;
@@ -132,7 +133,7 @@ struct Found {
 
 }  // namespace
 
-// The tensors of a section by the names that the model gives them.
+// The tensors of a section by their names in the model.
 static std::map<std::string, Found> section_of(const char* op, const Checkpoint& checkpoint,
                                                const LoadOptions& options) {
   std::map<std::string, Found> found;
@@ -167,7 +168,8 @@ static bool same_values(const Tensor& a, const Tensor& b) {
   return bytes == 0 || std::memcmp(x.raw(), y.raw(), bytes) == 0;
 }
 
-// Takes the tensor for an entry out of `found`, under whichever of the entry's names it has; checks it.
+// Removes the tensor of an entry from `found`, under any of the entry's names, and checks its shape and dtype. Null if
+// there is none.
 static const Tensor* take(const Checkpoint& checkpoint, const ModelEntry& entry, const LoadOptions& options,
                           std::map<std::string, Found>& found) {
   Found taken;

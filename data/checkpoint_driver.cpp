@@ -1,4 +1,4 @@
-// HDF5's virtual file layer over a SparseFile. Its documentation: "HDF5 Virtual File Layer" (The HDF Group).
+// A driver of HDF5's virtual file layer for SparseFile. Documentation: "HDF5 Virtual File Layer" (The HDF Group).
 #include <algorithm>
 #include <cstring>
 #include <heed/data/detail/checkpoint_driver.hpp>
@@ -18,7 +18,7 @@ void SparseFile::each_page(std::uint64_t at, std::size_t count, const Use& use) 
 
 void SparseFile::write(std::uint64_t at, const unsigned char* bytes, std::size_t count) {
   each_page(at, count, [&](std::uint64_t page, std::size_t within, std::size_t from, std::size_t part) {
-    std::memcpy(pages_[page].data() + within, bytes + from, part);  // a new page is zeros
+    std::memcpy(pages_[page].data() + within, bytes + from, part);  // a new page is all zeros
   });
 }
 
@@ -34,11 +34,11 @@ void SparseFile::read(std::uint64_t at, unsigned char* bytes, std::size_t count)
 
 namespace {
 
-// What HDF5 knows of an open file: its own part first.
+// The state of an open file; HDF5's own part is first.
 struct OpenFile {
   H5FD_t own = {};
   SparseFile* content = nullptr;
-  haddr_t allocated = 0, written = 0;  // ends
+  haddr_t allocated = 0, written = 0;  // end addresses
 };
 
 OpenFile& of(H5FD_t* file) { return *reinterpret_cast<OpenFile*>(file); }
@@ -61,7 +61,7 @@ int compare(const H5FD_t* a, const H5FD_t* b) {
   return a < b ? -1 : a > b ? 1 : 0;
 }
 
-// As of HDF5's core driver, so that files have the layout that it gives them.
+// As in HDF5's core driver, so that files get the same layout.
 herr_t query(const H5FD_t*, unsigned long* flags) {
   *flags = H5FD_FEAT_AGGREGATE_METADATA | H5FD_FEAT_ACCUMULATE_METADATA | H5FD_FEAT_DATA_SIEVE |
            H5FD_FEAT_AGGREGATE_SMALLDATA;
@@ -99,8 +99,8 @@ herr_t truncate(H5FD_t* file, hid_t, hbool_t) {
 H5FD_class_t driver_class() {
   H5FD_class_t c = {};
 #ifdef H5FD_CLASS_VERSION
-  c.version = H5FD_CLASS_VERSION;  // from HDF5 1.14 on
-  c.value = static_cast<H5FD_class_value_t>(512);  // of those that are free for tests and private use
+  c.version = H5FD_CLASS_VERSION;                  // since HDF5 1.14
+  c.value = static_cast<H5FD_class_value_t>(512);  // one of the values reserved for testing and private use
 #endif
   c.name = "heed_sparse";
   c.maxaddr = HADDR_MAX;
@@ -120,7 +120,7 @@ H5FD_class_t driver_class() {
 Handle access_to(SparseFile& content) {
   constexpr const char* kNoMemory = "save_checkpoint: HDF5 has no memory for its settings";
   static const H5FD_class_t kClass = driver_class();
-  const Handle driver = owned(H5FDregister(&kClass), H5FDunregister, kNoMemory);  // properties keep it
+  const Handle driver = owned(H5FDregister(&kClass), H5FDunregister, kNoMemory);  // kept by the property list
   Handle access = owned(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, kNoMemory);
   SparseFile* const info = &content;
   require(H5Pset_driver(access, driver, &info) >= 0, kNoMemory);

@@ -1,4 +1,4 @@
-// The file: 512 bytes of ours, then HDF5. docs/checkpoint_format.md is the specification.
+// The checkpoint file: a header of 512 bytes, then HDF5. docs/checkpoint_format.md is the specification.
 #include <sys/mman.h>
 
 #include <bit>
@@ -21,7 +21,8 @@ constexpr unsigned char kMagic[8] = {0x89, 'h', 'e', 'e', 'd', '\r', '\n', 0x1a}
 constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kUserBlock = detail::kUserBlock;
 
-// The first bytes of the file; zeros follow up to kUserBlock. hash is of the whole file with these eight bytes zero.
+// The first bytes of the file, followed by zeros up to kUserBlock. The hash is of the whole file with these eight bytes
+// set to zero.
 struct SealHeader {
   unsigned char magic[8];
   std::uint32_t version;
@@ -41,7 +42,7 @@ std::string hex(std::uint64_t x) {
   return detail::formatted("%016llx", static_cast<unsigned long long>(x));
 }
 
-// What can be told from the first `count` bytes of a file of `size`.
+// The checks that need only the first `count` bytes of a file of `size` bytes.
 void check_header(const unsigned char* bytes, std::size_t count, std::size_t size, const std::string& name) {
   constexpr unsigned char kHdf5[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
   const char* op = "load_checkpoint: ";
@@ -61,7 +62,7 @@ void check_header(const unsigned char* bytes, std::size_t count, std::size_t siz
   require(size == h.size, op, name, " is damaged: it has ", size, " bytes and must have ", h.size);
 }
 
-// Memory for a file, of huge pages where it is large. Null where there is none.
+// Memory for a file, in huge pages if the file is large. Null if there is not enough.
 std::shared_ptr<unsigned char> memory_for(std::size_t bytes) {
   constexpr std::size_t kHugePage = std::size_t{2} << 20;
   void* memory = nullptr;
@@ -70,7 +71,7 @@ std::shared_ptr<unsigned char> memory_for(std::size_t bytes) {
   return {static_cast<unsigned char*>(memory), std::free};
 }
 
-// XXH3 of the bytes of a file, in order: first the user block, in which those of the hash count as zeros.
+// XXH3 of the bytes of a file in order. The user block is added first, with the bytes of the hash set to zero.
 class FileHash {
  public:
   FileHash(const char* op, const unsigned char* user_block) : state_(XXH3_createState(), XXH3_freeState) {
@@ -88,9 +89,10 @@ class FileHash {
   std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state_;
 };
 
-constexpr std::size_t kPiece = std::size_t{2} << 20, kStretch = 16 * kPiece;  // bytes that stay in the last cache
+constexpr std::size_t kPiece = std::size_t{2} << 20, kStretch = 16 * kPiece;  // a stretch stays in the last-level cache
 
-// Reads the file behind its user block, which is there, on all threads, and hashes each stretch while the next is read.
+// Reads the file after its user block, which `to` already holds, on all threads. Hashes each stretch while the next one
+// is read.
 std::uint64_t read_and_hash(const detail::InputFile& file, unsigned char* to) {
   const std::size_t size = file.size();
   FileHash hash("load_checkpoint", to);
@@ -111,7 +113,7 @@ std::uint64_t read_and_hash(const detail::InputFile& file, unsigned char* to) {
   return hash.value();
 }
 
-// Writes the bytes at the end of the file, and hashes them, but the first `hashed`, at the same time.
+// Appends the bytes to the file and hashes them at the same time, without the first `hashed` bytes.
 void write_and_hash(detail::NewFile& file, FileHash& hash, const unsigned char* bytes, std::size_t count,
                     std::size_t hashed) {
   for (std::size_t begin = 0; begin < count; begin += kStretch) {
@@ -128,7 +130,7 @@ void write_and_hash(detail::NewFile& file, FileHash& hash, const unsigned char* 
 
 }  // namespace
 
-// The header, which holds the hash of all, is written over its place last.
+// The header contains the hash of the whole file, so it is written last.
 void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint) {
   const detail::ProfileScope scope("checkpoint");
   const char* op = "save_checkpoint";
@@ -157,7 +159,7 @@ namespace {
 
 constexpr std::size_t kFirstBytes = kUserBlock + 8;
 
-// The first bytes of a file, checked.
+// Reads and checks the first bytes of a file.
 SealHeader read_header(const detail::InputFile& file, const std::string& name, unsigned char* first) {
   const std::size_t count = std::min(kFirstBytes, file.size());
   file.read_at(0, first, count);

@@ -1,4 +1,4 @@
-// The HDF5 of a checkpoint file as a checkpoint in memory. HDF5 itself sees none of it: checkpoint_structure.hpp.
+// Reads the HDF5 part of a checkpoint file into a checkpoint, without HDF5 (see checkpoint_structure.hpp).
 #include <algorithm>
 #include <cstring>
 #include <heed/core/check.hpp>
@@ -32,7 +32,7 @@ class Reader {
     return "load_checkpoint: " + checkpoint_.source + ": /" + printable(d.path);
   }
 
-  // Outside of sections: counters (whole numbers), texts (strings) and blobs (rows of bytes).
+  // Entries outside of sections: counters (integers), texts (strings) and blobs (arrays of bytes).
   void read_root(const StoredData& d) {
     const bool is_text = d.type.kind == Kind::text || d.type.kind == Kind::fixed_text;
     if (d.sizes.empty() && d.type.kind == Kind::integer) {
@@ -77,7 +77,7 @@ class Reader {
     return x;
   }
 
-  // Small ones are copied, as a tensor that is kept would keep the whole image.
+  // Small tensors are copied, because a tensor that looks into the image keeps the whole image in memory.
   Tensor values_of(const StoredData& d, const Shape& shape, DType dtype) const {
     constexpr std::size_t kLarge = std::size_t{1} << 16;
     const std::size_t at = static_cast<std::size_t>(d.values.data() - image_.get());

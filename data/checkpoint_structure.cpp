@@ -1,12 +1,12 @@
-// A reader of HDF5 that trusts nothing: over 400 lines, as it is one format, whose parts are told apart by sections.
-// Sources: "HDF5 File Format Specification Version 3.0" (The HDF Group), whose sections the functions name. HDF5 itself
-// follows what a file says, and crashes, loops or opens other files where that is untrue or unkind; so it only writes
-// checkpoints, and this reads them.
+// A strict reader of HDF5 files from untrusted sources; over 400 lines, as it covers one format, section by section.
+// Source: "HDF5 File Format Specification Version 3.0" (The HDF Group), whose sections the functions name. HDF5 itself
+// trusts the content of a file, and crashes, loops or opens other files if the file is malicious. So HDF5 only writes
+// checkpoints, and this reader reads them.
 //
-// Admitted is what HDF5 and h5py write for plain data sets in groups, in their old form and the new (that is why there
-// are two of most things; docs/checkpoint_format.md promises both): superblocks 0, 2 and 3, object headers 1 and 2,
-// groups with a symbol table, with links in the header, or with links in a fractal heap, contiguous and compact values,
-// strings in the global heap. Checksums of HDF5's own are not looked at: the seal's hash is of every byte.
+// Supported are the structures that HDF5 and h5py write for plain data sets in groups, in the old and in the new format
+// (docs/checkpoint_format.md promises both). Headers: superblocks 0, 2 and 3, object headers 1 and 2. Groups: with a
+// symbol table, with links in the header, or with links in a fractal heap. Values: contiguous or compact, and strings
+// in the global heap. HDF5's own checksums are not checked, since the hash in heed's header covers every byte.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -23,9 +23,9 @@ namespace {
 using Bytes = std::span<const unsigned char>;
 using Kind = StoredType::Kind;
 
-constexpr std::uint64_t kNowhere = ~std::uint64_t{0};  // an "undefined address"
+constexpr std::uint64_t kNowhere = ~std::uint64_t{0};  // HDF5's "undefined address"
 
-// What is wrong in the structure of an object; read_structure() adds file and object.
+// An error in the structure of an object; read_structure() adds the file and the object.
 struct Damage {
   const char* what;
 };
@@ -36,7 +36,7 @@ void expect(bool good, const char* what) {
 
 std::string_view as_text(Bytes bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 
-// Reads on through some bytes, and not beyond them. `what` says so.
+// Reads bytes in order. Throws Damage{what} at the end of the bytes.
 class Cursor {
  public:
   Cursor(Bytes bytes, const char* what) : bytes_(bytes), what_(what) {}
@@ -64,11 +64,11 @@ class Cursor {
   const char* what_;
 };
 
-// Ranges of bytes that belong to somebody.
+// Ranges of bytes that are in use.
 class Ranges {
  public:
   bool has(std::uint64_t begin) const { return ends_.count(begin) == 1; }
-  // False where a part of it belongs to somebody already.
+  // Returns false if a part of the range is already in use.
   bool add(std::uint64_t begin, std::uint64_t size) {
     const auto next = ends_.lower_bound(begin);
     if (next != ends_.end() && next->first < begin + size) return false;
@@ -78,10 +78,10 @@ class Ranges {
   }
 
  private:
-  std::map<std::uint64_t, std::uint64_t> ends_;  // by their begins
+  std::map<std::uint64_t, std::uint64_t> ends_;  // ends, by begin
 };
 
-// Bytes that hold every number up to `most`, as version 2 B-trees count them.
+// The number of bytes that can store every number up to `most`, as version 2 B-trees count them.
 std::size_t bytes_for(std::uint64_t most) { return (static_cast<std::size_t>(std::bit_width(most | 1)) + 7) / 8; }
 
 struct Link {
@@ -89,19 +89,19 @@ struct Link {
   std::uint64_t address;
 };
 
-// What the messages of an object header say.
+// The content of the messages of an object header.
 struct Object {
   std::optional<StoredType> type;
   std::optional<std::vector<std::uint64_t>> sizes;
-  std::optional<Bytes> values;  // within the header, or
-  std::uint64_t at = kNowhere;  // elsewhere
-  std::uint64_t bytes = 0;      // there
-  std::optional<Bytes> dtype;   // the value of the attribute, of dtype_type
+  std::optional<Bytes> values;  // values within the header, or
+  std::uint64_t at = kNowhere;  // their address
+  std::uint64_t bytes = 0;      // size of the values at this address
+  std::optional<Bytes> dtype;   // value of the attribute dtype, of type dtype_type
   StoredType dtype_type;
   bool has_layout = false, is_group = false, is_null = false;
   std::vector<Link> links;
-  std::uint64_t link_heap = kNowhere, link_tree = kNowhere;       // of a group with many links
-  std::uint64_t symbol_tree = kNowhere, symbol_names = kNowhere;  // of a group in the old form
+  std::uint64_t link_heap = kNowhere, link_tree = kNowhere;       // for a group with many links
+  std::uint64_t symbol_tree = kNowhere, symbol_names = kNowhere;  // for a group in the old format
 };
 
 class Walk {
@@ -109,7 +109,7 @@ class Walk {
   Walk(const char* op, const std::string& source, Bytes image, std::size_t user_block,
        const std::function<void(const StoredData&)>& use)
       : op_(op), source_(source), file_size_(image.size()), user_block_(user_block), hdf5_(image), use_(use) {
-    hdf5_ = image.subspan(std::min(user_block, image.size()));  // addresses count from there
+    hdf5_ = image.subspan(std::min(user_block, image.size()));  // addresses count from here
   }
 
   void run() try { object(superblock(), "", 0); } catch (const Damage& d) {
@@ -122,10 +122,10 @@ class Walk {
   std::uint64_t file_size_, user_block_;
   Bytes hdf5_;
   const std::function<void(const StoredData&)>& use_;
-  std::string path_;                           // of the object that is being read
-  std::uint64_t name_bytes_ = 0;               // of all paths
-  Ranges taken_, parts_;                       // the structures in the file; the names and strings within heaps
-  // Of symbol tables: what HDF5 takes where the superblock, from version 2 on, does not tell.
+  std::string path_;              // of the current object
+  std::uint64_t name_bytes_ = 0;  // total size of all paths
+  Ranges taken_, parts_;          // structures in the file; names and strings within heaps
+  // Sizes of symbol tables. These are HDF5's defaults, for superblocks from version 2 on, which do not store them.
   std::uint64_t leaf_k_ = 4, internal_k_ = 16;
 
   struct HeapString {
@@ -136,18 +136,18 @@ class Walk {
   std::string in() const { return op_ + (": " + source_) + ": "; }
   std::string here() const { return in() + "/" + printable(path_); }
 
-  // The bytes of a structure, which belong to no other.
+  // Claims the bytes of a structure, which must belong to no other structure.
   Bytes claim(std::uint64_t address, std::uint64_t size, const char* what) {
     expect(address <= hdf5_.size() && size <= hdf5_.size() - address && size > 0, what);
     if (!taken_.add(address, size)) throw Damage{"two of its parts lie in the same place"};
     return hdf5_.subspan(static_cast<std::size_t>(address), static_cast<std::size_t>(size));
   }
-  // The first bytes of one whose size they tell.
+  // The bytes from an address on, for structures whose first bytes contain their size.
   Cursor look(std::uint64_t address, const char* what) const {
     expect(address < hdf5_.size(), what);
     return Cursor(hdf5_.subspan(static_cast<std::size_t>(address)), what);
   }
-  // One that is claimed, behind the signature and the version that it begins with.
+  // Claims a structure, and checks and skips its signature and version.
   Cursor structure(std::uint64_t address, std::uint64_t size, const char* what, const char* signature,
                    std::uint64_t version) {
     Cursor c(claim(address, size, what), what);
@@ -155,13 +155,13 @@ class Walk {
     c.version(version);
     return c;
   }
-  // Part of a heap that is claimed already, for one use.
+  // Claims a part of a heap that is already claimed. Each part may be used once.
   void claim_part(Bytes part) {
     const auto at = static_cast<std::uint64_t>(part.data() - hdf5_.data());
     expect(part.empty() || parts_.add(at, part.size()), "two of its names or strings lie in the same place");
   }
 
-  // II.A. Disk Format: Level 0A - Format Signature and Superblock. Gives the address of the root group.
+  // II.A. Disk Format: Level 0A - Format Signature and Superblock. Returns the address of the root group.
   std::uint64_t superblock() {
     constexpr const char* kWhat = "its superblock";
     if (hdf5_.size() < 12 || std::memcmp(hdf5_.data(), "\x89HDF\r\n\x1a\n", 8) != 0)
@@ -192,7 +192,7 @@ class Walk {
     return c.address();
   }
 
-  // A group or a data set. `path` is empty for the root.
+  // Reads a group or a data set. `path` is empty for the root.
   void object(std::uint64_t address, const std::string& path, int depth) {
     constexpr int kDeepest = 16;
     path_ = path;
@@ -255,7 +255,7 @@ class Walk {
     expect(messages == 0, kWhat);
   }
 
-  // IV.A.1.b. Version 2 Data Object Header Prefix; its continuations have a signature and a checksum, too.
+  // IV.A.1.b. Version 2 Data Object Header Prefix. Its continuations also have a signature and a checksum.
   void header_2(std::uint64_t address, Object& o, std::vector<Bytes>& blocks) {
     constexpr const char* kWhat = "an object header of version 2";
     constexpr std::size_t kChecksum = 4;
@@ -278,7 +278,7 @@ class Walk {
       }
       Cursor c(block, kWhat);
       const std::size_t head = flags & 4 ? 6 : 4;
-      while (c.left() >= head) {  // less is a gap
+      while (c.left() >= head) {  // a shorter rest is a gap
         const std::uint64_t type = c.byte(), bytes = c.number(2), message_flags = c.byte();
         c.skip(head - 4);
         if (std::optional<Bytes> more = message(type, message_flags, c.take(bytes), o)) blocks.push_back(*more);
@@ -290,15 +290,15 @@ class Walk {
     require(count == 1, here(), " is linked ", count, " times; each object must be linked once");
   }
 
-  // IV.A.2. Data Object Header Messages. Gives the block that continues the header, where the message names one.
+  // IV.A.2. Data Object Header Messages. Returns the block that continues the header, if the message names one.
   std::optional<Bytes> message(std::uint64_t type, std::uint64_t flags, Bytes bytes, Object& o) {
     require((flags & 2) == 0, here(), " shares a part with other objects; it must have its own");
     Cursor c(bytes, "a message of its header");
     switch (type) {
       case 0x00:  // nil
-      case 0x04:  // fill values: all values are there
+      case 0x04:  // fill values, unused since all values are present
       case 0x05:
-      case 0x0a:  // group info: when links move
+      case 0x0a:  // group info: when the storage of links changes
       case 0x0d:  // comment
       case 0x0e:  // times
       case 0x12: return {};
@@ -351,7 +351,7 @@ class Walk {
     expect(rank <= 32 && (flags & 2) == 0, "its shape");
     std::vector<std::uint64_t> sizes;
     for (std::uint64_t i = 0; i < rank; ++i) sizes.push_back(c.number(8));
-    return sizes;  // the largest sizes that it may grow to follow
+    return sizes;  // followed by the maximum sizes
   }
 
   // IV.A.2.d. The Datatype Message.
@@ -373,7 +373,7 @@ class Walk {
       case 1: {
         type.kind = Kind::real;
         const Bytes form = c.take(12);
-        // Bit offset, bits, place and size of exponent and mantissa, bias: IEEE 754; then the place of the sign.
+        // Bit offset, bits, position and size of exponent and mantissa, bias: IEEE 754; then the position of the sign.
         constexpr unsigned char kSingle[12] = {0, 0, 32, 0, 23, 8, 0, 23, 127, 0, 0, 0};
         constexpr unsigned char kDouble[12] = {0, 0, 64, 0, 52, 11, 0, 52, 255, 3, 0, 0};
         const auto is = [&](const unsigned char* wanted) { return std::equal(form.begin(), form.end(), wanted); };
@@ -387,7 +387,7 @@ class Walk {
       case 6: type.other = "a compound"; return type;
       case 8: {
         type.other = "an enumeration";
-        // h5py's bool: signed bytes, two names, their values. Names were padded before version 3.
+        // h5py's bool: signed bytes, two names, their values. Before version 3 names were padded.
         constexpr unsigned char kByte[] = "\x08\0\0\1\0\0\0\0\0\x08";
         constexpr unsigned char kTight[] = "FALSE\0TRUE\0\0\1", kWide[] = "FALSE\0\0\0TRUE\0\0\0\0\0\1";
         const Bytes wanted = version < 3 ? Bytes(kWide, sizeof kWide - 1) : Bytes(kTight, sizeof kTight - 1);
@@ -421,7 +421,7 @@ class Walk {
     }
   }
 
-  // IV.A.2.m. The Attribute Message. Of all attributes, dtype alone is read.
+  // IV.A.2.m. The Attribute Message. Only the attribute dtype is read.
   static void attribute(Cursor& c, Object& o) {
     const std::uint64_t version = c.byte(), flags = c.byte();
     expect(version >= 1 && version <= 3, "an attribute");
@@ -454,7 +454,7 @@ class Walk {
   void link(Cursor& c, Object& o) const {
     c.version(1);
     const std::uint64_t flags = c.byte(), kind = flags & 8 ? c.byte() : 0;
-    c.skip((flags & 4 ? 8 : 0) + (flags & 16 ? 1 : 0));  // when it was made; ASCII or UTF-8
+    c.skip((flags & 4 ? 8 : 0) + (flags & 16 ? 1 : 0));  // creation order; ASCII or UTF-8
     const std::string_view name = as_text(c.take(c.number(std::size_t{1} << (flags & 3))));
     if (kind != 0) refuse_link(name);
     o.links.push_back({name, c.address()});
@@ -465,7 +465,7 @@ class Walk {
                " is a link to elsewhere; all must lie in the file itself");
   }
 
-  // III.A.1. Version 1 B-trees, III.B. Symbol Table Nodes and III.D. Local Heaps: a group in the old form.
+  // III.A.1. Version 1 B-trees, III.B. Symbol Table Nodes and III.D. Local Heaps: a group in the old format.
   void symbol_table(Object& o) {
     Cursor heap = structure(o.symbol_names, 32, "a local heap", "HEAP", 0);
     heap.skip(3);
@@ -477,12 +477,12 @@ class Walk {
 
   void symbol_tree(std::uint64_t address, std::optional<std::uint64_t> wanted, Bytes names, Object& o) {
     constexpr const char* kWhat = "a B-tree of version 1";
-    Cursor c = structure(address, 24 + 8 * (4 * internal_k_ + 1), kWhat, "TREE", 0);  // of type 0: of groups
+    Cursor c = structure(address, 24 + 8 * (4 * internal_k_ + 1), kWhat, "TREE", 0);  // type 0: groups
     const std::uint64_t level = c.byte(), children = c.number(2);
     expect(level == wanted.value_or(level) && children <= 2 * internal_k_, kWhat);
     c.skip(16);  // siblings
     for (std::uint64_t i = 0; i < children; ++i) {
-      c.skip(8);  // a name between its neighbours'
+      c.skip(8);  // a name that separates the children
       if (level > 0) {
         symbol_tree(c.address(), level - 1, names, o);
       } else {
@@ -520,7 +520,7 @@ class Walk {
     o.link_heap = c.address(), o.link_tree = c.address();
   }
 
-  // III.G. Fractal Heap: its blocks, by their place in the heap.
+  // III.G. Fractal Heap: its blocks, by their offset in the heap.
   struct Heap {
     std::uint64_t address = 0, most_bits = 0, width = 0, first = 0, largest = 0;  // sizes of first and largest block
     bool checked = false;                                                         // blocks have a checksum
@@ -555,7 +555,7 @@ class Walk {
     return h;
   }
 
-  // Checks what begins a block of a heap, and leaves it behind.
+  // Checks and skips the head of a block of a heap.
   static void block_head(Cursor& c, const Heap& h, const char* signature, std::uint64_t offset) {
     c.signature(signature);
     c.version(0);
@@ -591,13 +591,13 @@ class Walk {
     }
   }
 
-  // III.A.2. Version 2 B-trees, of type 5: the hash of a name, then the place of the link in the heap.
+  // III.A.2. Version 2 B-trees, of type 5: the hash of a name, then the position of the link in the heap.
   struct Tree {
     std::uint64_t node_size = 0;
-    std::size_t count_bytes = 0;                        // of how many records a child has
-    std::vector<std::uint64_t> most = {}, within = {};  // records: of a node, and of it and all below; by depth
+    std::size_t count_bytes = 0;                        // size of the number of records of a child
+    std::vector<std::uint64_t> most = {}, within = {};  // max records of a node; of it and all below; by depth
   };
-  static constexpr std::uint64_t kRecord = 11, kNode = 10;  // bytes: of a record; of a node's head and checksum
+  static constexpr std::uint64_t kRecord = 11, kNode = 10;  // bytes of a record; of a node's head and checksum
 
   void dense_links(Object& o) {
     constexpr const char* kWhat = "a B-tree of version 2";
@@ -658,7 +658,8 @@ class Walk {
     link(c, o);
   }
 
-  // III.E. Global Heap: a string of variable length is a number of bytes, a collection's address and a number there.
+  // III.E. Global Heap: a string of variable length is stored as its size, the address of a collection and a number
+  // there.
   std::string_view heap_string(Bytes value) {
     constexpr const char* kWhat = "a string";
     Cursor c(value, kWhat);
@@ -688,7 +689,7 @@ class Walk {
       const std::uint64_t number = c.number(2);
       c.skip(6);
       const std::uint64_t size = c.number(8);
-      if (number == 0) break;  // free space, to the end
+      if (number == 0) break;  // free space up to the end
       strings.push_back({number, address + (all.size() - c.left()), size});
       c.skip(size);
       c.skip(std::min<std::uint64_t>((8 - size % 8) % 8, c.left()));
@@ -705,7 +706,7 @@ class Walk {
     for (const std::uint64_t size : *o.sizes) {
       require(size <= kMost && (size == 0 || bytes <= kMost / std::max<std::uint64_t>(size, 1)), here(), " is ", size,
               " long on an axis, and larger than any file");
-      bytes *= std::max<std::uint64_t>(size, 1);  // a product that overflows beside a 0 is refused as well
+      bytes *= std::max<std::uint64_t>(size, 1);  // also rejects a product that overflows next to a size of 0
     }
     if (std::find(o.sizes->begin(), o.sizes->end(), 0) != o.sizes->end()) bytes = 0;
     StoredData d{.path = path_, .type = *o.type, .sizes = *o.sizes};

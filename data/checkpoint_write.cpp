@@ -1,5 +1,5 @@
-// A checkpoint as the HDF5 of a file: HDF5 writes its structures and what is small, and says where the values of large
-// tensors are to stand.
+// Builds the HDF5 part of a checkpoint file: HDF5 writes its structures and the small values, and reserves places for
+// the values of large tensors.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 namespace heed::detail {
 namespace {
 
-// HDF5 1.10 crashes, in H5Fcreate() for one, where it gets no memory. Its caches take some megabytes, and texts are
-// copied: where the system has not so much, it is told before HDF5 is asked.
+// Throws Error if the system lacks memory for HDF5. HDF5 1.10 crashes, for example in H5Fcreate(), when an allocation
+// fails. Its caches take some megabytes, and texts are copied.
 void check_room(const Checkpoint& checkpoint) {
   std::size_t bytes = std::size_t{8} << 20;
   for (const auto* map : {&checkpoint.texts, &checkpoint.blobs})
@@ -24,9 +24,9 @@ void check_room(const Checkpoint& checkpoint) {
 }
 
 constexpr const char* kNoMemory = "save_checkpoint: HDF5 has no memory for its settings";
-constexpr std::size_t kLarge = std::size_t{1} << 16;  // bytes of values that are not copied
+constexpr std::size_t kLarge = std::size_t{1} << 16;  // values of at least this many bytes are not copied
 
-// Properties that make the bytes a function of the content: no times.
+// Properties without times, so that the bytes are a function of the content.
 Handle creation(hid_t kind) {
   Handle list = owned(H5Pcreate(kind), H5Pclose, kNoMemory);
   require(H5Pset_obj_track_times(list, false) >= 0, kNoMemory);
@@ -50,7 +50,7 @@ hid_t stored_type(DType type, hid_t bools) {
   return H5T_IEEE_F32LE;
 }
 
-// Of data sets that get their place in the file when they are made, and nothing written there.
+// Properties for data sets whose place in the file is reserved at creation and not written.
 Handle placed_creation() {
   Handle list = creation(H5P_DATASET_CREATE);
   require(H5Pset_alloc_time(list, H5D_ALLOC_TIME_EARLY) >= 0 && H5Pset_fill_time(list, H5D_FILL_TIME_NEVER) >= 0,
@@ -58,7 +58,7 @@ Handle placed_creation() {
   return list;
 }
 
-// Values that HDF5 has a place for in the file, and does not write.
+// Values for which HDF5 has reserved a place in the file.
 struct PlacedValues {
   std::uint64_t at;
   std::size_t bytes;
@@ -74,7 +74,7 @@ std::function<Tensor()> values_of(const std::string& path, const Checkpoint::Lat
   };
 }
 
-// Takes names that check_names() passed.
+// Adds entries to an open file. Names must have passed check_names().
 class Writer {
  public:
   explicit Writer(hid_t file) : file_(file) {}
@@ -128,7 +128,7 @@ class Writer {
   Handle bools_ = bool_type();
   Handle text_ = text_type();
 
-  // The sections on the way to a path.
+  // Makes the missing sections of a path.
   void make_groups(const std::string& path) {
     for (std::size_t end = path.find('/'); end != std::string::npos; end = path.find('/', end + 1)) {
       const std::string group = path.substr(0, end);
@@ -150,14 +150,15 @@ class Writer {
   Handle add(const std::string& path, hid_t type, const std::vector<hsize_t>& sizes, const void* values) {
     Handle made = make(path, type, sizes, dataset_creation_);
     const bool empty = std::find(sizes.begin(), sizes.end(), hsize_t{0}) != sizes.end();
-    // The values lie in memory as the file wants them: little-endian (checkpoint_file.cpp asserts it), bools as bytes.
+    // The values in memory have the format of the file: little-endian (asserted in checkpoint_file.cpp), bools as
+    // bytes.
     require(empty || H5Dwrite(made, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0,
             "save_checkpoint: HDF5 cannot write ", path, "; is the memory full?");
     return made;
   }
 };
 
-// The end of the file by the superblock, version 2.
+// The end of the file, from the superblock of version 2.
 std::size_t end_of_file(const SparseFile& file) {
   unsigned char superblock[48];
   file.read(kUserBlock, superblock, sizeof superblock);
@@ -190,7 +191,7 @@ Hdf5Image::Hdf5Image(const Checkpoint& checkpoint) {
       for (const auto& [name, value] : checkpoint.counters) writer.add_counter(name, value);
       for (const auto& [name, text] : checkpoint.texts) writer.add_text(name, text);
       for (const auto& [name, blob] : checkpoint.blobs) writer.add_blob(name, blob);
-      auto late = checkpoint.late.begin();  // both in the order of their names, as if they were one map
+      auto late = checkpoint.late.begin();  // merges both maps in the order of names
       const auto add_late = [&](const std::string* before) {
         for (; late != checkpoint.late.end() && (before == nullptr || late->first < *before); ++late)
           writer.add_tensor(late->first, late->second.shape, late->second.dtype, values_of(late->first, late->second));

@@ -1,4 +1,4 @@
-// NumPy's .npy files, read and written.
+// Reads and writes NumPy's .npy files.
 #include <heed/data/detail/disk.hpp>
 #include <heed/data/npy.hpp>
 //
@@ -12,7 +12,7 @@
 namespace heed {
 namespace {
 
-// The part of the header behind `'key':`, up to the end of its value.
+// The value of `'key':` in the header.
 std::string field(const std::string& header, const std::string& key, const std::string& name) {
   const std::size_t at = header.find("'" + key + "':");
   require(at != std::string::npos, "load_npy: ", name, " has no '", key,
@@ -37,9 +37,9 @@ std::int32_t from_integer(std::int64_t value, const char* op) { return detail::t
 std::int32_t from_unsigned(std::uint64_t value, const char* op) {
   return from_integer(static_cast<std::int64_t>(std::min(value, std::uint64_t{1} << 62)), op);
 }
-bool from_byte(std::uint8_t value, const char*) { return value != 0; }  // whatever wrote it
+bool from_byte(std::uint8_t value, const char*) { return value != 0; }  // any nonzero byte is true
 
-// Reads the values of x, stored as From, by a small buffer. Errors begin with `op`.
+// Reads the values of x, stored as From, through a small buffer. Errors begin with `op`.
 template <class From, auto convert>
 void read_as(std::istream& in, const Tensor& x, const char* op) {
   using To = decltype(convert(From{}, op));
@@ -59,9 +59,9 @@ void read_as_it_is(std::istream& in, const Tensor& x, const char*) {
 }
 
 struct Type {
-  const char* name;  // NumPy's
+  const char* name;  // in NumPy
   std::size_t bytes;
-  DType dtype;  // ours
+  DType dtype;  // in heed
   void (*read)(std::istream& in, const Tensor& x, const char* op);
 };
 
@@ -83,7 +83,7 @@ constexpr Type kTypes[] = {
 struct Header {
   const Type* type;
   Shape shape;
-  std::uintmax_t bytes;  // of the header
+  std::uintmax_t bytes;  // length of the header
 };
 
 Header read_header(const std::filesystem::path& file) {
@@ -109,7 +109,7 @@ Header read_header(const std::filesystem::path& file) {
   require(field(header, "fortran_order", name) == "False", "load_npy: ", name,
           " is in Fortran order; it must be in C order");
   std::istringstream sizes(field(header, "shape", name));
-  sizes.imbue(std::locale::classic());  // a comma groups no digits
+  sizes.imbue(std::locale::classic());  // no digit grouping
   char c = 0;
   for (Index n = 0; sizes >> c;) {
     if (c == ')') break;
@@ -121,8 +121,8 @@ Header read_header(const std::filesystem::path& file) {
   return h;
 }
 
-// Format 1.0: a dictionary of Python's, padded by spaces to whole multiples of 64 bytes. (xtensor's writes the shape as
-// the program's locale has it.)
+// The header in format 1.0: a Python dictionary, padded with spaces to a multiple of 64 bytes. Written here because
+// xtensor formats the shape in the program's locale.
 std::string header_of(const Tensor& x) {
   const Type* type = std::find_if(std::begin(kTypes), std::end(kTypes),
                                   [&](const Type& t) { return t.dtype == x.dtype() && t.bytes == size_of(t.dtype); });

@@ -1,4 +1,4 @@
-// NumPy's .npy files.
+// Reads and writes NumPy's .npy files.
 //
 // Example:
 //
@@ -10,13 +10,13 @@
 
 namespace heed {
 
-// float32, float64, int32 and bool8 keep their type; bfloat16 is an Error (NumPy has none): convert first. The file is
-// written as file.tmp, synced and renamed: a failure leaves the old file as it was.
+// Writes x as float32, float64, int32 or bool8. Throws Error for bfloat16, which NumPy lacks: convert x first. The file
+// is written as file.tmp, synced and renamed, so that a failure keeps the old file.
 void save_npy(const std::filesystem::path& file, const Tensor& x);
 
-// Reads those types, and others as what holds them: NumPy's int64, which its whole numbers are, and all shorter and
-// unsigned ones as int32, float16 as float32. C order, little-endian. Throws Error for a missing, foreign, truncated or
-// unsuitable file, and for a whole number that does not fit int32.
+// Reads a little-endian file in C order. float32, float64, int32 and bool8 keep their type. All other integer types,
+// such as NumPy's default int64, become int32, and float16 becomes float32. Throws Error if the file is missing,
+// truncated, not a .npy file of version 1 or of another type, or if an integer does not fit int32.
 Tensor load_npy(const std::filesystem::path& file);
 
 }  // namespace heed

@@ -1,5 +1,4 @@
-// A file in memory that HDF5 writes, of which only the bytes that were written take memory. Only checkpoint_*.cpp
-// include this.
+// A sparse file in memory that HDF5 writes; only written bytes take memory. Included only by checkpoint_*.cpp.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -9,8 +8,8 @@
 
 namespace heed::detail {
 
-// Pages of what was written; the rest reads as zeros. HDF5's own file in memory (its core driver) fills all of it with
-// zeros, and then holds a copy of each value.
+// Stores the written pages; other bytes read as zeros. HDF5's own file in memory (its core driver) would fill the whole
+// file with zeros and hold a copy of each value.
 class SparseFile {
  public:
   void write(std::uint64_t at, const unsigned char* bytes, std::size_t count);
@@ -18,14 +17,14 @@ class SparseFile {
 
  private:
   static constexpr std::size_t kPage = 4096;
-  std::map<std::uint64_t, std::array<unsigned char, kPage>> pages_;  // by their numbers
+  std::map<std::uint64_t, std::array<unsigned char, kPage>> pages_;  // by page number
 
-  // Calls use(page, begin within it, begin within the bytes, count) for the parts that each page has of a range.
+  // Calls use(page, offset in the page, offset in the bytes, count) for each page that overlaps a range.
   template <class Use>
   static void each_page(std::uint64_t at, std::size_t count, const Use& use);
 };
 
-// HDF5's properties for access to `content`, which must live as long as a file that is made with them.
+// HDF5's access properties for `content`, which must outlive every file made with them.
 Handle access_to(SparseFile& content);
 
 }  // namespace heed::detail

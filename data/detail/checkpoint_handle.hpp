@@ -1,4 +1,4 @@
-// HDF5 handles that close themselves. Only checkpoint_*.cpp include this.
+// HDF5 handles that close themselves. Included only by checkpoint_*.cpp.
 #pragma once
 #include <hdf5.h>
 
@@ -34,14 +34,15 @@ class Handle {
   Close close_;
 };
 
-// An id that must be valid: Handle f = owned(H5Fopen(...), H5Fclose, "what went wrong: ", name).
+// Wraps an id: Handle f = owned(H5Fopen(...), H5Fclose, "what went wrong: ", name). Throws Error with the message if
+// the id is invalid.
 template <class... Parts>
 Handle owned(hid_t id, Handle::Close close, const Parts&... parts) {
   require(id >= 0, parts...);
   return Handle(id, close);
 }
 
-// HDF5 as a library should be: silent, and used by one thread at a time even where it was built without locks.
+// Silences HDF5's error printing and serializes access to HDF5, which may be built without locks.
 class Hdf5Session {
  public:
   Hdf5Session() : lock_(mutex()) {
@@ -63,14 +64,14 @@ class Hdf5Session {
   void* print_data_ = nullptr;
 };
 
-// A name for a file in memory. HDF5 takes two open files of one name for the same file, and looks on disk whether there
-// is such a file: there cannot be.
+// A unique name for a file in memory. HDF5 treats two open files of the same name as one file and checks whether the
+// file exists on disk; no file can have this name.
 inline std::string name_in_memory() {
   static std::atomic<std::uint64_t> count{0};
   return "/dev/null/checkpoint" + std::to_string(count++);
 }
 
-// h5py's bool: an enumeration of one byte.
+// The bool type of h5py: an enumeration of one byte.
 inline Handle bool_type() {
   Handle type = owned(H5Tenum_create(H5T_STD_I8LE), H5Tclose, "checkpoint: HDF5 has no memory for a type");
   const signed char no = 0, yes = 1;

@@ -1,4 +1,4 @@
-// The HDF5 inside of a checkpoint file: from and to memory.
+// The HDF5 part of a checkpoint file: conversion to and from memory.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -9,17 +9,17 @@
 
 namespace heed::detail {
 
-inline constexpr std::size_t kUserBlock = 512;  // bytes before the HDF5 that belong to us
+inline constexpr std::size_t kUserBlock = 512;  // bytes before the HDF5 part, for heed's header
 
-// A checkpoint as the bytes of an HDF5 file that begins with an empty user block: pieces in the order of the file. The
-// values of large tensors are pieces that lie where they are in memory, and so must not change while this lives.
+// A checkpoint as the bytes of an HDF5 file that begins with an empty user block: a list of pieces in file order.
+// Values of large tensors are not copied, so they must not change during the lifetime of this object.
 class Hdf5Image {
  public:
   explicit Hdf5Image(const Checkpoint& checkpoint);
 
   std::size_t size() const { return size_; }
   unsigned char* user_block() { return reinterpret_cast<unsigned char*>(pieces_.front().bytes.data()); }
-  // Calls use(bytes, count) for each piece. The first holds the user block.
+  // Calls use(bytes, count) for each piece. The first piece contains the user block.
   template <class Use>
   void for_each(const Use& use) const {
     for (const Piece& piece : pieces_) {
@@ -27,7 +27,7 @@ class Hdf5Image {
         use(reinterpret_cast<const unsigned char*>(piece.bytes.data()), piece.bytes.size());
         continue;
       }
-      const Tensor values = piece.values().dense();  // a copy of one tensor at a time, where it has gaps
+      const Tensor values = piece.values().dense();  // copies one tensor at a time if it has gaps
       use(static_cast<const unsigned char*>(values.raw()),
           static_cast<std::size_t>(values.numel()) * size_of(values.dtype()));
     }
@@ -36,15 +36,16 @@ class Hdf5Image {
  private:
   struct Piece {
     std::string bytes;
-    std::function<Tensor()> values;  // empty: the bytes
+    std::function<Tensor()> values;  // empty: the piece is `bytes`
   };
   std::vector<Piece> pieces_;
   std::size_t size_ = 0;
 };
 
-// The inverse. Large tensors look into the image, which stays as long as one of them. Errors name `source`.
+// The inverse of Hdf5Image. Large tensors look into the image, which exists as long as any of them. Errors name
+// `source`.
 Checkpoint parse_hdf5(const std::shared_ptr<unsigned char>& image, std::size_t size, const std::string& source);
 
-std::size_t open_hdf5_handles();  // of the process; the tests see whether all were closed
+std::size_t open_hdf5_handles();  // open handles of the process, for tests
 
 }  // namespace heed::detail

@@ -1,5 +1,4 @@
-// What lies where in the HDF5 of a checkpoint: a reader of the few structures that a checkpoint needs, and of no
-// others.
+// A reader for the HDF5 structures that a checkpoint uses, and for no others.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,35 +10,36 @@
 
 namespace heed::detail {
 
-// The type of a data set's values.
+// The type of the values of a data set.
 struct StoredType {
   enum class Kind { integer, real, boolean, fixed_text, text, other };
 
   Kind kind = Kind::other;
-  std::uint32_t size = 0;  // bytes of a value
+  std::uint32_t size = 0;  // bytes per value
   bool is_signed = false;
   bool big_endian = false;
-  const char* other = "of another type";  // what that is
+  const char* other = "of another type";  // description of a type of kind other
 
   std::string name() const;  // for messages: int64
 };
 
-// A data set: all of it lies in the image.
+// A data set, completely inside the image.
 struct StoredData {
   std::string path;  // model/x
   StoredType type;
-  std::vector<std::uint64_t> sizes;            // none: one value. Their product fits into an int64
+  std::vector<std::uint64_t> sizes;            // empty: a single value; the product fits into an int64
   std::span<const unsigned char> values = {};  // product of the sizes times type.size bytes
-  std::string_view text = {};                  // where there is one value and it is a string
-  std::string_view dtype = {};                 // the attribute of this name, where it is one string
+  std::string_view text = {};                  // if the value is a single string
+  std::string_view dtype = {};                 // the attribute "dtype", if it is a single string
 };
 
-// Walks through the HDF5 that begins at image[user_block] and hands over each data set, those of a group in the order
-// of their names. Everything is checked before it is used: each byte belongs to one structure at most, so that nothing
-// holds itself, stands there twice or reaches out of the file, and the values of all data sets together are no larger
-// than the image. Takes little memory beside the image. Error, one sentence that begins with `op` and names `source`,
-// for a structure that is damaged and for one that is not admitted: links to elsewhere, second links to an object,
-// values in other files, values in chunks.
+// Reads the HDF5 that begins at image[user_block] and calls `use` for each data set, in the order of names within a
+// group. Everything is checked before use. Each byte belongs to at most one structure, so that no structure contains
+// itself, occurs twice or reaches outside of the file. The values of all data sets together are no larger than the
+// image. Needs little memory besides the image.
+//
+// Throws Error, one sentence that begins with `op` and names `source`, if a structure is damaged or not supported:
+// links to other files, second links to an object, values in other files, values in chunks.
 void read_structure(const char* op, const std::string& source, std::span<const unsigned char> image,
                     std::size_t user_block, const std::function<void(const StoredData&)>& use);
 
