@@ -1,4 +1,4 @@
-// Files that are replaced whole or not at all, and logs that grow.
+// Implements files that are replaced whole or not at all, and logs.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -25,8 +25,8 @@ bool is_same_file(int fd, const fs::path& path) {
   return ::fstat(fd, &a) == 0 && ::stat(path.c_str(), &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-// Lets no write of this thread end the program by SIGXFSZ, the signal of a limit on the size of files: the write fails
-// with EFBIG.
+// Blocks SIGXFSZ (the limit on file sizes) in this thread, so that a write fails with EFBIG instead of ending the
+// program.
 class NoSizeSignal {
  public:
   NoSizeSignal() {
@@ -48,9 +48,9 @@ class NoSizeSignal {
   sigset_t signal_, before_;
 };
 
-// Writes all of it; adds to `written` what was. 0 or errno.
+// Writes all bytes and adds the number written to `written`. Returns 0 or errno.
 int write_all(int fd, const void* bytes, std::size_t count, std::size_t& written) {
-  constexpr std::size_t kChunk = std::size_t{1} << 30;  // Linux writes at most 2 GiB a call
+  constexpr std::size_t kChunk = std::size_t{1} << 30;  // Linux writes at most 2 GiB per call
   const char* from = static_cast<const char*>(bytes);
   const NoSizeSignal no_signal;
   for (std::size_t done = 0; done < count;) {
@@ -63,12 +63,13 @@ int write_all(int fd, const void* bytes, std::size_t count, std::size_t& written
   return 0;
 }
 
-// Opens a file beside `path`, path.tmp or path.lock, and locks it against other programs that write the same file; the
-// lock goes with the descriptor. It is cut only under the lock. Another program may rename the file between open and
-// lock: then it is that program's finished file. File systems without locks (some network ones) are taken as they are.
+// Opens path.tmp or path.lock and locks it against other programs that write the same file. The lock ends when the
+// descriptor is closed. The file is truncated only under the lock. Another program may rename its finished file between
+// our open and lock, so the file is opened again if its name changed. File systems without locks (some network file
+// systems) are accepted.
 Descriptor open_locked(const char* op, const fs::path& path, const fs::path& beside) {
   for (int attempt = 0; attempt < 100; ++attempt) {
-    // Without waiting for the reader of a pipe, which may have been made there since check_target().
+    // Does not wait for the reader of a pipe that may have been created since check_target().
     Descriptor file(beside, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0666);
     require(file.get() >= 0, op, ": ", beside.string(), " cannot be written: ", reason(errno));
     const bool busy = ::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
@@ -84,7 +85,7 @@ void check_target(const char* op, const fs::path& path, FileRole role) {
   if (!problem.empty()) throw FileError(std::string(op) + ": " + problem);
 }
 
-// Opens a log. A pipe that nobody reads yet is waited for: a reader may be starting.
+// Opens a log. Waits for the reader of a pipe, which may be starting.
 Descriptor open_log(const fs::path& path) {
   constexpr int kTries = 500;
   for (int i = 0;; ++i) {
@@ -129,7 +130,7 @@ NewFile::NewFile(const char* op, const fs::path& given, std::size_t size) : op_(
 }
 
 NewFile::~NewFile() {
-  // Before the lock goes with the descriptor.
+  // Removed before the descriptor is closed, which ends the lock.
   if (file_.get() >= 0 && !placed_ && is_same_file(file_.get(), temporary_)) ::unlink(temporary_.c_str());
 }
 
@@ -139,7 +140,7 @@ void NewFile::write(const void* bytes, std::size_t count) {
   [[maybe_unused]] const std::size_t begin = written_;
   if (const int error = write_all(file_.get(), bytes, count, written_); error != 0) refuse(error);
 #ifdef __linux__
-  // The disk begins now, not when finish() waits for it. What fails here fails there.
+  // Starts writing to disk now instead of in finish(). An error here is reported by finish().
   constexpr std::size_t kLarge = std::size_t{1} << 20;
   if (count >= kLarge)
     ::sync_file_range(file_.get(), static_cast<off_t>(begin), static_cast<off_t>(count), SYNC_FILE_RANGE_WRITE);
@@ -164,7 +165,7 @@ void NewFile::refuse(int error) const {
 }
 
 void NewFile::finish() {
-  write(nullptr, 0);  // an empty file is cut as well
+  write(nullptr, 0);  // truncates an empty file too
   int error = ::fsync(file_.get()) != 0 ? errno : 0;
   if (error == 0 && ::rename(temporary_.c_str(), path_.c_str()) != 0) error = errno;
   require(error == 0, op_, ": ", path_.string(), " could not be written: ", reason(error), consolation_);
@@ -184,13 +185,13 @@ PlaceLock::PlaceLock(const char* op, const fs::path& path) {
   const bool made = !fs::exists(lock_, ignored);
   file_ = open_locked(op, file, lock_);
   struct stat status;
-  ours_ = made || (::fstat(file_.get(), &status) == 0 && status.st_size > 0);  // with kLockMark, as was checked
+  ours_ = made || (::fstat(file_.get(), &status) == 0 && status.st_size > 0);  // with kLockMark: check_target() checked
   std::size_t written = 0;
-  if (made) static_cast<void>(write_all(file_.get(), kLockMark, sizeof kLockMark - 1, written));  // if the disk is full
+  if (made) static_cast<void>(write_all(file_.get(), kLockMark, sizeof kLockMark - 1, written));  // ignores a full disk
 }
 
 PlaceLock::~PlaceLock() {
-  // Before the lock goes with the descriptor.
+  // Removed before the descriptor is closed, which ends the lock.
   if (file_.get() >= 0 && ours_ && is_same_file(file_.get(), lock_)) ::unlink(lock_.c_str());
 }
 
@@ -201,7 +202,7 @@ LogFile::LogFile(fs::path path) : path_(std::move(path)) {
   Descriptor file = open_log(path_);
   for (const int standard : {STDOUT_FILENO, STDERR_FILENO}) {
     if (stream_ || !is_same_file(standard, path_)) continue;
-    // Cut and written by its own descriptor, the file would lose what the program prints.
+    // Truncating and writing by a separate descriptor would destroy the printed text.
     stream_ = true;
     file_ = Descriptor(::fcntl(standard, F_DUPFD_CLOEXEC, 0));
     return;
@@ -225,7 +226,7 @@ void LogFile::write(const std::string& line) {
   const std::string bytes = line + "\n";
   std::size_t written = 0;
   const int error = write_all(file_.get(), bytes.data(), bytes.size(), written);
-  cut_ = error == 0 || written == 0;  // with the next write
+  cut_ = error == 0 || written == 0;  // false after a partial line: the next write removes it
   require(error == 0, "log: ", path_.string(), " cannot be written: ", reason(error));
   size_ += written;
 }
@@ -236,7 +237,7 @@ void LogFile::sync() {
   require(::fsync(file_.get()) == 0 || errno == EINVAL || errno == EROFS, "log: ", path_.string(),
           " cannot be written to disk: ", reason(errno));
   if (stream_ || named_) return;
-  // A log that a power cut takes the name from would be missing beside the checkpoint, and be begun anew behind a gap.
+  // If a power cut removed the log's name, the checkpoint would have no log, and a new log would start with a gap.
   const int error = sync_folder_of(followed(path_));
   require(error == 0 || error == EROFS, "log: ", path_.string(),
           " is written, but a power cut may undo it: its folder could not be synced: ", reason(error));

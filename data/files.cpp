@@ -1,4 +1,4 @@
-// Checks of the files of a run or a program: none is opened for writing, made or changed.
+// Checks the files of a run or a program without opening them for writing, creating or changing them.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -22,13 +22,13 @@ std::string reason(int error) { return std::generic_category().message(error); }
 
 fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : "."; }
 
-// Error of a look at a name that may be free; 0: it is free, or a file is there.
+// The error of examining a name: 0 if a file of this name exists or could be created.
 int error_of_name(const fs::path& path) {
   struct stat status;
   return ::lstat(path.c_str(), &status) == 0 || errno == ENOENT ? 0 : errno;
 }
 
-// Why files cannot be made in the folder of a path; empty where they can.
+// The reason why files cannot be created in the folder of a path; empty if they can.
 std::string folder_problem(const fs::path& path, const fs::path& made) {
   const fs::path folder = folder_of(path);
   std::error_code error;
@@ -42,7 +42,7 @@ std::string folder_problem(const fs::path& path, const fs::path& made) {
   return "";
 }
 
-// Why a file that exists cannot be replaced by a rename although its folder can be written; empty where it can.
+// The reason why an existing file in a writable folder cannot be replaced by a rename; empty if it can.
 std::string replacement_problem(const fs::path& path) {
   struct stat file, folder;
   if (::stat(path.c_str(), &file) != 0 || ::stat(folder_of(path).c_str(), &folder) != 0) return "";
@@ -60,7 +60,7 @@ std::string replacement_problem(const fs::path& path) {
   return "";
 }
 
-// Why path.tmp or path.lock cannot be a file of heed's; empty where it can.
+// The reason why path.tmp or path.lock cannot be used by heed; empty if it can.
 std::string beside_problem(const fs::path& file, const fs::path& path) {
   if (const int error = error_of_name(file); error != 0) return file.string() + " cannot be written: " + reason(error);
   std::error_code ignored;
@@ -71,14 +71,14 @@ std::string beside_problem(const fs::path& file, const fs::path& path) {
          " is written by a file of that name; remove it, or choose another name";
 }
 
-// Why a lock that is there is not one that heed made; empty where it is, has no content, or is not there.
+// The reason why an existing lock was not made by heed; empty if it was, if it has no content or if it does not exist.
 std::string lock_problem(const fs::path& lock, const fs::path& path) {
   const detail::Descriptor file(lock, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
   if (file.get() < 0) return "";
   char content[sizeof detail::kLockMark];
   const ssize_t count = ::read(file.get(), content, sizeof content);
   if (count <= 0) return "";
-  // A program that is killed, or a disk that is full, may leave the beginning; a power cut zeros in place of a part.
+  // A killed program or a full disk may leave only the beginning; a power cut may leave zeros in place of a part.
   const std::string_view mark = detail::kLockMark, found(content, static_cast<std::size_t>(count));
   bool ours = found.size() <= mark.size();
   for (std::size_t i = 0; ours && i < found.size(); ++i) ours = found[i] == mark[i] || found[i] == '\0';
@@ -119,7 +119,7 @@ std::string log_problem(const fs::path& given) {
              : given.string() + " cannot be written: " + reason(errno);
 }
 
-// What tells whether two names are of one file: the file itself, or the free name in its folder.
+// Identifies a file: an existing file by its inode, a free name by its folder and name.
 struct Identity {
   dev_t device = 0;
   ino_t inode = 0;
@@ -136,7 +136,7 @@ std::optional<Identity> identity_of(const fs::path& path) {
   return Identity{status.st_dev, status.st_ino, target.filename().string()};
 }
 
-// A file that is used, with the names that stand for it while it is written.
+// A used file and the names that belong to it while it is written.
 struct Used {
   const FileUse& use;
   std::vector<fs::path> places;
@@ -154,7 +154,7 @@ std::vector<fs::path> places_of(const FileUse& use) {
   return places;
 }
 
-// A device takes what is written to it by any number of names.
+// Several names of a device may be written at the same time.
 bool is_device(const FileUse& use) {
   std::error_code ignored;
   return use.role == FileRole::log && fs::is_character_file(use.path, ignored);
@@ -173,8 +173,8 @@ void check_pair(const std::string& op, const Used& a, const Used& b) {
                        "; they must be different files");
 }
 
-// Standard output and error: what is printed would be lost with a file that is replaced, and read with an input. A log
-// may be the same file.
+// Checks the targets of standard output and error. Printed text would be lost in a file that is replaced, and would be
+// read as part of an input. A log may be the same file.
 void check_standard_streams(const std::string& op, const Used& used) {
   for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
     struct stat status;
@@ -195,7 +195,7 @@ std::vector<Used> inputs_of(const std::vector<FileUse>& files) {
     std::error_code ignored;
     try {
       if (fs::is_directory(use.path, ignored)) paths = text_files({use.path});
-    } catch (const Error&) {  // the reader reports it
+    } catch (const Error&) {  // the reader reports the error
     }
     for (const fs::path& path : paths) inputs.emplace_back(use, std::vector{path});
   }

@@ -1,4 +1,4 @@
-// The files of a run or a program, what each is used for, and a check of all of them before any is written.
+// The files of a run or a program, their roles, and a check of all of them before any is written.
 //
 // Example:
 //
@@ -18,38 +18,40 @@
 
 namespace heed {
 
-// What a file is used for.
+// The use of a file.
 enum class FileRole {
-  input,       // read only; a folder stands for the files in it (text_files)
+  input,       // read only; a folder means the files in it (text_files)
   output,      // replaced whole: FILE.tmp is written, then renamed to FILE
-  checkpoint,  // an output that a run locks by FILE.lock, and may also read
-  log,         // written line by line; may also be a pipe, a character device, or where standard output goes
+  checkpoint,  // an output that a run locks by FILE.lock and may also read
+  log,         // written line by line; may also be a pipe, a character device, or the target of standard output
 };
 
+// A file and its role.
 struct FileUse {
-  std::string name = {};            // in messages: a flag, or an option of run()
+  std::string name = {};            // a flag or an option of run(), for messages
   std::filesystem::path path = {};  // empty: no file
   FileRole role = FileRole::input;
 };
 
-// A file that was named cannot be used as it was meant to be.
+// Thrown if a named file cannot be used in its role.
 class FileError : public Error {
  public:
   using Error::Error;
 };
 
-// Throws FileError, which begins with `op` unless that is empty, where
-// - a file to be written cannot be: a folder, a device, a missing or read-only folder, too long a name, ...
-// - a file to be written, its FILE.tmp or its FILE.lock, is another file of the list, by whatever name, or is where
-//   standard output or standard error goes (but for a log). Two inputs may be the same file.
-// Opens nothing for writing, and makes and changes nothing. Whether inputs exist is not checked.
+// Throws FileError, which begins with `op` unless `op` is empty, if
+// - a file to be written cannot be written: a folder, a device, a missing or read-only folder, too long a name, ...
+// - a file to be written, its FILE.tmp or its FILE.lock is the same file as another file of the list, by any name, or
+//   as the target of standard output or standard error (allowed for a log). Two inputs may be the same file.
+//
+// Opens no file for writing and creates or changes nothing. Does not check whether inputs exist.
 void check_files(const std::string& op, const std::vector<FileUse>& files);
 
-// Throws Error, which begins with `op`, unless a file can be written to `path` now: before long work for that file.
-// FileError for what check_files() refuses. Leaves nothing there.
+// Throws Error, which begins with `op`, unless a file can be written to `path` now. Call it before a long computation.
+// Throws FileError if check_files() would. Leaves no file there.
 void check_place(const char* op, const std::filesystem::path& path);
 
-// Whether two paths name one file, existing or not, by whatever spelling, symbolic links, hard links or mounts.
+// Whether two paths name the same file, which need not exist. Handles spelling, symbolic links, hard links and mounts.
 bool same_file(const std::filesystem::path& a, const std::filesystem::path& b);
 
 }  // namespace heed

@@ -1,4 +1,4 @@
-// Files that are replaced whole or not at all, and logs that grow.
+// Files that are replaced whole or not at all, and logs that grow line by line.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace heed::detail {
 
-// The descriptor of a file, closed with this; below 0 where the file could not be opened, and errno then says why.
+// Owns a file descriptor. get() is below 0 if the file could not be opened; errno then has the reason.
 class Descriptor {
  public:
-  // As open(2), taken up again after a signal, and not inherited by programs that are started.
+  // As open(2), but retried after a signal, and not inherited by child processes.
   Descriptor(const std::filesystem::path& path, int flags, unsigned mode = 0);
   explicit Descriptor(int fd = -1) : fd_(fd) {}
   static Descriptor for_reading(const std::filesystem::path& path);  // does not wait for the writer of a pipe
@@ -29,22 +29,23 @@ class Descriptor {
   int fd_;
 };
 
-// A file written piece by piece that takes the place of `path` whole, or not at all: path.tmp in the same folder is
-// written, synced and renamed, and the folder synced. Until finish(), and whatever fails, `path` stays as it was;
-// without finish() path.tmp is removed. A path.tmp left by a killed program is overwritten; one that another program is
-// writing is an Error, and so is a `path` that cannot be replaced (a device, a pipe): FileError. Where `path` is a
-// symbolic link, its target is written, whether it exists or not. A full disk, and a limit on the size of files, is an
-// Error; SIGXFSZ is not raised. Errors begin with `op`.
+// A file that is written piece by piece and then replaces `path` whole, or not at all. path.tmp in the same folder is
+// written, synced and renamed, then the folder is synced. Until finish(), and after any error before the rename, `path`
+// is unchanged. Without finish(), path.tmp is removed. A path.tmp of a killed program is overwritten. If `path` is a
+// symbolic link, its target is written, whether it exists or not.
+//
+// Throws Error, which begins with `op`, if another program is writing path.tmp, if the disk is full or if a limit on
+// file sizes is reached (SIGXFSZ is not raised). Throws FileError if `path` cannot be replaced (a device, a pipe).
 class NewFile {
  public:
-  NewFile(const char* op, const std::filesystem::path& path, std::size_t size = 0);  // size, where known, is for errors
+  NewFile(const char* op, const std::filesystem::path& path, std::size_t size = 0);  // size: for messages, 0: unknown
   ~NewFile();
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
 
-  void write(const void* bytes, std::size_t count);      // at the end
-  void overwrite(const void* bytes, std::size_t count);  // the beginning, which is written already
-  void finish();                                         // nothing may follow
+  void write(const void* bytes, std::size_t count);      // appends
+  void overwrite(const void* bytes, std::size_t count);  // overwrites the beginning, which must be written already
+  void finish();                                         // no call may follow
 
  private:
   [[noreturn]] void refuse(int error) const;
@@ -54,18 +55,19 @@ class NewFile {
   const char* consolation_ = "";
   std::size_t size_, written_ = 0;
   Descriptor file_;
-  bool cut_ = false, placed_ = false;  // what a killed program left was cut off; the file is in its place
+  bool cut_ = false, placed_ = false;  // remains of a killed program were truncated; the file is in its place
 };
 
-// Syncs the folder of `path`, without which a power cut may undo that a file was made or renamed there. 0, or errno.
+// Syncs the folder of `path`. Otherwise a power cut may undo the creation or renaming of a file there. Returns 0 or
+// errno.
 int sync_folder_of(const std::filesystem::path& path);
 
-// Keeps other programs, and other runs of this one, from writing `path` while it lives: an Error in one of them. The
-// lock is on a file path.lock, as `path` itself comes and goes; one that a killed program left is taken over. One that
-// heed did not make is a FileError where it has content, and is not removed where it has none.
+// Locks `path` during its lifetime: other programs, and other runs of this program, get an Error when they lock it. The
+// lock is on the file path.lock, because `path` itself is replaced. A lock of a killed program is taken over. If heed
+// did not make the lock file, a file with content is a FileError, and an empty file is used but not removed.
 class PlaceLock {
  public:
-  PlaceLock(const char* op, const std::filesystem::path& path);  // an empty path: nothing
+  PlaceLock(const char* op, const std::filesystem::path& path);  // does nothing for an empty path
   ~PlaceLock();
   PlaceLock(const PlaceLock&) = delete;
   PlaceLock& operator=(const PlaceLock&) = delete;
@@ -76,23 +78,24 @@ class PlaceLock {
   bool ours_ = false;  // made by heed
 };
 
-// A log, which grows line by line. A regular file is one program's at a time: an Error in the others. A pipe or a
-// character device (a terminal, /dev/null) is written as it is, and so is the file that standard output or error goes
-// to; a folder, a socket or a disk is a FileError, and a pipe that nobody opens for reading within 5 seconds an Error.
+// A log that grows line by line. A regular file may be opened by one program at a time; others get an Error. A pipe, a
+// character device (a terminal, /dev/null) or the target of standard output or error is neither locked nor truncated.
+// Throws FileError for a folder, a socket or a disk. Throws Error for a pipe without a reader for 5 seconds.
 class LogFile {
  public:
-  explicit LogFile(std::filesystem::path path);  // made where it is not there, else unchanged; an empty path: no log
+  explicit LogFile(std::filesystem::path path);  // creates or keeps the file; empty path: no log
 
-  // Bytes of the old content that stay, 0 unless told. The rest goes with the first write() or sync(): what fails
-  // before has cost nothing.
+  // Keeps the first `bytes` bytes of the old content (default: 0). The rest is removed by the first write() or sync(),
+  // so that an earlier failure loses nothing.
   void keep(std::uintmax_t bytes) { size_ = bytes, cut_ = false; }
-  // Appends without its line feed; in the file when this returns. A line of which a part could be written is removed.
+  // Appends a line, given without its line feed. The line is in the file when this returns. A partly written line is
+  // removed.
   void write(const std::string& line);
-  void sync();                                // to disk, with its name
+  void sync();  // syncs the file and its name to disk
   bool is_open() const { return file_.get() >= 0; }
-  bool is_stream() const { return stream_; }  // not a regular file of its own
-  // What another program did to the file since the last write: "was deleted", "was replaced by another file" or "was
-  // truncated"; empty: nothing.
+  bool is_stream() const { return stream_; }  // no separate regular file
+  // The change that another program made to the file since the last write: "was deleted", "was replaced by another
+  // file" or "was truncated"; empty if there was none.
   std::string damage() const;
   const std::filesystem::path& path() const { return path_; }
 
@@ -101,20 +104,20 @@ class LogFile {
 
   std::filesystem::path path_;
   Descriptor file_;
-  bool stream_ = false, cut_ = false, named_ = false;  // its folder was synced
-  std::uintmax_t size_ = 0;                            // of what was kept and written
+  bool stream_ = false, cut_ = false, named_ = false;  // named_: the folder was synced
+  std::uintmax_t size_ = 0;                            // bytes kept and written
 };
 
-// Makes `path` hold these bytes, by a NewFile.
+// Replaces `path` by a file with these bytes, using NewFile.
 void replace_file(const char* op, const std::filesystem::path& path, const unsigned char* bytes, std::size_t size);
 
-// An open file that is read; errors begin with `op` and name the file.
+// A file open for reading. Errors begin with `op` and name the file.
 class InputFile {
  public:
-  InputFile(const char* op, std::filesystem::path path);  // Error unless it is a regular file that can be read
+  InputFile(const char* op, std::filesystem::path path);  // throws Error unless it is a readable regular file
 
   std::size_t size() const { return size_; }
-  // The bytes from a place on; Error when there are fewer. Several threads may read at once.
+  // Reads `count` bytes from offset `at`. Throws Error if the file has fewer. Several threads may call this at once.
   void read_at(std::size_t at, unsigned char* to, std::size_t count) const;
 
  private:

@@ -1,4 +1,4 @@
-// Whether a file could be written, found without opening one for writing. Internal.
+// Checks whether a file can be written, without opening a file for writing. Internal.
 #pragma once
 #include <filesystem>
 #include <heed/data/files.hpp>
@@ -6,22 +6,22 @@
 
 namespace heed::detail {
 
-// The file that a name leads to, existing or not: the target of a link, and so on.
+// The file that a name refers to after following all links; it need not exist.
 std::filesystem::path followed(std::filesystem::path path);
 
-// Kind of a file that is not a regular one, "a folder"; empty where it is one, or does not exist.
+// The kind of a file that is not regular, such as "a folder"; empty if it is regular or does not exist.
 const char* unusual_kind(const std::filesystem::path& path);
 
-// Whether the file is written as it is, neither cut nor synced: a pipe or a character device.
+// Whether the file is written without truncating and syncing: a pipe or a character device.
 bool is_stream(const std::filesystem::path& path);
 
-// path.tmp and path.lock
+// Appends ".tmp" or ".lock" to a path.
 std::filesystem::path beside(std::filesystem::path path, const char* ending);
 
-// Content of a lock that heed made. A lock without content may be a user's file: it is used, and left there.
+// The content of a lock made by heed. An empty lock may be a user's file: it is used, and not removed.
 inline constexpr char kLockMark[] = "a lock of heed, which a program that was killed may have left\n";
 
-// Why a file of this role, which is written, cannot be; empty where nothing speaks against it.
+// The reason why a file cannot be written in this role; empty if it can.
 std::string target_problem(const std::filesystem::path& path, FileRole role);
 
 }  // namespace heed::detail
