@@ -1,4 +1,4 @@
-// Pieces of words by SentencePiece.
+// A tokenizer for pieces of words, by SentencePiece.
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
 
@@ -27,17 +27,17 @@ struct SentencePieceTokenizer::Model {
 
 namespace {
 
-constexpr char kBefore[] = "a\n";  // a text to go on from: see encode_next()
-// Bytes of a line to learn from; a longer one counts as several. The trainer crashes on words of 65536 characters.
+constexpr char kBefore[] = "a\n";  // a text before the text to encode: see encode_next()
+// Max bytes of a line to learn from; a longer line is split. The trainer crashes on words of 65536 characters.
 constexpr std::size_t kLongest = 16384;
 
-// A line, or a part of a long one, and its line feed.
+// The size of the next line with its line feed, or of a part of a long line.
 std::size_t line_size(std::string_view text) {
   const std::size_t n = cut_text(text, 0, kLongest);
   return n == 0 ? text.size() : n;
 }
 
-// Hands lines to the trainer. The library skips empty ones and warns of NUL bytes itself.
+// Passes lines to the trainer. The library itself skips empty lines and warns of NUL bytes.
 class Lines : public sp::SentenceIterator {
  public:
   explicit Lines(std::string_view text) : rest_(text) { Next(); }
@@ -58,8 +58,8 @@ class Lines : public sp::SentenceIterator {
   bool done_ = false;
 };
 
-// Whether the trainer has a character to learn. It leaves out zero bytes, tabs, and lines with its own sign for unknown
-// pieces. Without a character, the trainer of unigram models ends the process.
+// Whether the trainer finds a character to learn. The trainer ignores zero bytes, tabs, and lines with its own sign for
+// unknown pieces. If no character remains, the trainer of unigram models ends the process.
 bool can_learn(std::string_view text) {
   constexpr std::string_view kNoCharacters("\0\t", 2), kUnknown = "\u2585";
   return std::ranges::any_of(split_lines(text), [&](std::string_view line) {
@@ -67,7 +67,7 @@ bool can_learn(std::string_view text) {
   });
 }
 
-// All bits depend on all bits of x: splitmix64 (Steele, Lea, Flood 2014).
+// Each output bit depends on all bits of x: splitmix64 (Steele, Lea, Flood 2014).
 std::uint64_t mixed(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15;
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
@@ -75,8 +75,9 @@ std::uint64_t mixed(std::uint64_t x) {
   return x ^ x >> 31;
 }
 
-// Lines of a text that comes in pieces, at most so many bytes of them: all, or those whose number has a hash of so many
-// leading zeros, more of them whenever there are too many. So the choice is spread over the text, and a function of it.
+// Samples lines of a text that is given in pieces, at most `most` bytes. A line is kept if the hash of its number has
+// at least zeros_ leading zeros. zeros_ grows when the sample exceeds `most`. So the sample is spread over the text and
+// is a function of the text.
 class LineSample {
  public:
   LineSample(std::size_t most, UnicodeForm unicode) : most_(most), unicode_(unicode) {}
@@ -133,8 +134,8 @@ class LineSample {
   std::vector<Line> lines_;
 };
 
-// «Internal: src/file.cc(12) [condition] Sentence. Increase vocab_size or ... --option.» becomes «Sentence.», as nobody
-// can give that option here; without a sentence, all of it.
+// Shortens an error of SentencePiece. "Internal: src/file.cc(12) [condition] Sentence. Increase vocab_size or ...
+// --option." becomes "Sentence.", since heed has no such options. A text without a sentence is returned whole.
 std::string reason(const sp::util::Status& status) {
   const std::string all = status.ToString();
   const std::size_t bracket = all.rfind("] ");
@@ -145,7 +146,8 @@ std::string reason(const sp::util::Status& status) {
   return text;
 }
 
-// The form, as field 1000 of the model's protocol buffer, a number that SentencePiece leaves to others: "heed:nfc".
+// The form is stored in field 1000 of the model's protocol buffer, which SentencePiece leaves to extensions:
+// "heed:nfc".
 constexpr char kFormKey[] = "\xC2\x3E";  // field 1000, with a length
 constexpr std::uint64_t kFormTag = 1000 << 3 | 2;
 constexpr std::string_view kFormName = "heed:";
@@ -155,7 +157,7 @@ std::string form_field(UnicodeForm form) {
   return kFormKey + std::string(1, static_cast<char>(content.size())) + content;
 }
 
-// The form that a serialized model holds; of several, the last counts, as of all fields.
+// The form stored in a serialized model. If there are several such fields, the last one counts, as for every field.
 UnicodeForm form_of_model(std::string_view model) {
   UnicodeForm form = UnicodeForm::none;
   std::size_t at = 0;
@@ -201,9 +203,9 @@ SentencePieceTokenizer SentencePieceTokenizer::from_state(std::string_view seria
   try {
     ok = ok && model->processor.LoadFromSerializedProto(model->bytes).ok() && model->processor.GetPieceSize() > 0;
     if (ok && model->processor.Encode(kBefore, &before).ok()) model->before.assign(before.begin(), before.end());
-  } catch (const std::bad_alloc&) {  // says nothing of the model
+  } catch (const std::bad_alloc&) {  // not an error of the model
     throw;
-  } catch (const std::exception&) {  // some damaged models
+  } catch (const std::exception&) {  // thrown for some damaged models
     ok = false;
   }
   require(ok, "tokenizer: these ", serialized_model.size(), " bytes are not a SentencePiece model");
@@ -228,7 +230,7 @@ SentencePieceTokenizer SentencePieceTokenizer::train_on_text(std::string_view gi
   require(can_learn(given),
           "tokenizer: SentencePiece can learn nothing from this text: no line has a character but zero "
           "bytes and tabs, or all have U+2585, its own sign");
-  constexpr Index kAlways = 256 + 3;  // byte_fallback's, and <unk>, <s>, </s>
+  constexpr Index kAlways = 256 + 3;  // byte_fallback adds 256; <unk>, <s>, </s>
   require(options.vocabulary > kAlways, "tokenizer: a vocabulary of ", options.vocabulary,
           " pieces was asked for; it must be above ", kAlways,
           ", as each byte is one and SentencePiece has 3 of its own");
@@ -273,8 +275,9 @@ Tokens SentencePieceTokenizer::encode(std::string_view given) const {
   return {ids.begin(), ids.end()};
 }
 
-// Some models begin each text with a space, or drop those at its ends. So the text is encoded behind another one, whose
-// tokens are taken away; if they are not the first ones (a model that joins lines to words), it stands alone.
+// Some models add a space before each text, or drop spaces at its ends. So the text is encoded after kBefore, whose
+// tokens are removed. If the result does not begin with these tokens (a model that joins lines to words), the text is
+// encoded alone.
 Tokens SentencePieceTokenizer::encode_next(std::string_view text) const {
   const Tokens& before = model_->before;
   Tokens ids = encode(kBefore + std::string(text));

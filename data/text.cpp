@@ -1,4 +1,4 @@
-// UTF-8, and texts cut into words, lines and parts.
+// UTF-8, and cutting texts into words, lines and parts.
 #include <algorithm>
 #include <cstdio>
 #include <heed/core/check.hpp>
@@ -30,7 +30,7 @@ std::optional<std::size_t> find_invalid_utf8(std::string_view bytes) {
 std::size_t unfinished_utf8(std::string_view bytes) {
   for (std::size_t back = 1; back <= 3 && back <= bytes.size(); ++back) {
     const std::size_t i = bytes.size() - back;
-    if ((byte_at(bytes, i) & 0xC0) == 0x80) continue;  // not a first byte
+    if ((byte_at(bytes, i) & 0xC0) == 0x80) continue;  // a continuation byte
     bool whole;
     return detail::fitting_utf8(bytes, i, whole) == back && !whole ? back : 0;
   }
@@ -127,7 +127,7 @@ std::string show_character(char32_t c) {
   return shown + "' (" + number + ")";
 }
 
-// Whether a code point begins at i that no normalization joins to the one before.
+// Whether a code point begins at i that no normalization joins to the previous one.
 static bool begins_unit(std::string_view text, std::size_t i) {
   if (byte_at(text, i) < 0x80) return true;
   bool whole;
@@ -143,7 +143,7 @@ std::size_t cut_text(std::string_view text, std::size_t least, std::size_t most)
     if (text[i] == ' ' && text[i - 1] != ' ') return i;
   std::size_t i = most;
   while (i > 1 && (byte_at(text, i) & 0xC0) == 0x80) --i;
-  constexpr std::size_t kUnit = 256;  // bytes of a character with its marks
+  constexpr std::size_t kUnit = 256;  // max bytes of a character with its marks
   for (std::size_t k = i; k > std::max(least, i - std::min(i, kUnit)); --k)
     if (begins_unit(text, k)) return k;
   return i;

@@ -1,4 +1,4 @@
-// Text from files and folders, and UTF-8.
+// Reads text from files and folders, and decodes, checks and cuts UTF-8.
 //
 // Example:
 //
@@ -17,99 +17,102 @@
 namespace heed {
 
 // The offset of the first byte that is not part of well-formed UTF-8 (Unicode 15, table 3-7: no overlong forms, no
-// surrogates, nothing above U+10FFFF); nothing if all is well.
+// surrogates, nothing above U+10FFFF); nullopt if all bytes are valid.
 std::optional<std::size_t> find_invalid_utf8(std::string_view bytes);
 
-// Bytes at the end that begin a code point but do not finish it: 0 to 3. The text before them may still be invalid.
+// The number of bytes at the end that begin a code point but do not finish it: 0 to 3. Earlier bytes are not checked.
 std::size_t unfinished_utf8(std::string_view bytes);
 
-// Each part that is not UTF-8 becomes U+FFFD.
+// Replaces each invalid part by U+FFFD.
 std::string repair_utf8(std::string_view bytes);
 
-// Code points. decode_utf8 throws Error for invalid text; encode_utf8 for what is no code point.
+// Conversion from and to code points. decode_utf8 throws Error for invalid text, the others for an invalid code point.
 std::vector<char32_t> decode_utf8(std::string_view text);
 std::string encode_utf8(const std::vector<char32_t>& code_points);
 void append_utf8(std::string& text, char32_t code_point);
 
-// A character as messages show it: «'é' (U+00E9)», or «U+000A» for what does not print.
+// A character in the form that messages use: "'é' (U+00E9)", or "U+000A" if it is not printable.
 std::string show_character(char32_t code_point);
 
-inline constexpr std::string_view kWhiteSpace = " \t\n\v\f\r";  // of ASCII
+inline constexpr std::string_view kWhiteSpace = " \t\n\v\f\r";  // ASCII only
 
-// What is between white space.
+// The words between white space.
 std::vector<std::string_view> split_words(std::string_view text);
 
-// Its lines, without the line feeds that end them and carriage returns before those.
+// The lines, without the line feed at the end of each and a carriage return before the line feed.
 std::vector<std::string_view> split_lines(std::string_view text);
-// Lines without blank ones at the end.
+// Removes blank lines at the end.
 void drop_blank_end(std::vector<std::string_view>& lines);
 
-// The files that are meant by files and folders: a folder stands for all regular files below it, sorted by path,
-// without hidden ones (a name that begins with a dot). "-", which is standard input, is kept. Throws Error for a path
-// that does not exist or cannot be read, and for a folder without files.
+// Expands folders: a folder becomes all regular files below it, sorted by path, without hidden ones (names that begin
+// with a dot). "-" (standard input) is kept. Throws Error if a path does not exist or cannot be read, or if a folder
+// has no files.
 std::vector<std::filesystem::path> text_files(const std::vector<std::filesystem::path>& files_and_folders);
 
 // How the line ends of a file are read.
 enum class LineEnds {
-  lf,   // a carriage return and a line feed become a line feed; a carriage return alone is an Error
-  any,  // and a carriage return alone becomes a line feed
-  keep  // as they are
+  lf,   // a carriage return and a line feed become a line feed; a lone carriage return is an error
+  any,  // as lf, but a lone carriage return becomes a line feed
+  keep  // unchanged
 };
 
-// What becomes of parts of a file that are not UTF-8.
+// How parts of a file that are not UTF-8 are handled.
 enum class InvalidUtf8 {
-  refuse,   // Error: file, offset, line, and what the file seems to be
-  replace,  // each becomes U+FFFD
-  skip      // lines that have one are left out
+  refuse,   // throws Error with file, offset, line and the likely encoding
+  replace,  // each part becomes U+FFFD
+  skip      // lines with such a part are left out
 };
 
-// What a reader changed.
+// Counts the changes that a reader made.
 struct TextReport {
-  std::size_t replaced = 0, skipped = 0;  // parts that are not UTF-8; lines, or pairs and rows, that have one
-  std::string first = {};                 // where the first one is: "line 3 of a.txt"
+  std::size_t replaced = 0, skipped = 0;  // replaced parts; left-out lines, pairs or rows
+  std::string first = {};                 // position of the first change: "line 3 of a.txt"
   // "2 lines were left out, as they are not UTF-8 (the first: line 3 of a.txt)"; empty if nothing was changed.
   std::string text() const;
+  // Adds 1 to `which`; keeps the first position.
   void count(std::size_t& which, const std::string& where) {
     if (which++ == 0 && first.empty()) first = where;
   }
 };
 
+// How text files are read.
 struct ReadTextOptions {
   LineEnds line_ends = LineEnds::lf;
   InvalidUtf8 invalid = InvalidUtf8::refuse;
-  bool may_be_empty = false;     // an empty text is no Error
-  TextReport* report = nullptr;  // is added to
+  bool may_be_empty = false;     // an empty text is allowed; otherwise an error
+  TextReport* report = nullptr;  // changes are added to it
 };
 
-// The text of all these files in order, each but the last ended by a line feed if it has none; "-" is standard input.
-// A UTF-8 byte order mark at the start of a file is dropped; U+FEFF elsewhere is kept. Only line feeds and, by the
-// options, carriage returns end lines: U+0085, U+2028 and U+2029 do not. Throws Error naming the file, and the byte
-// offset where it is not UTF-8; for UTF-16, UTF-32 and compressed files, whatever the options; and if there is no text.
+// The text of all files in order. Every file except the last gets a line feed at its end if it has none. "-" is
+// standard input. A UTF-8 byte order mark at the start of a file is dropped; U+FEFF elsewhere is kept. Only line feeds
+// and, depending on the options, carriage returns end lines; U+0085, U+2028 and U+2029 do not. Throws Error, which
+// names the file and the byte offset, if a file is not UTF-8. Throws Error for UTF-16, UTF-32 and compressed files
+// whatever the options, and if there is no text.
 std::string read_text(const std::vector<std::filesystem::path>& files_and_folders, const ReadTextOptions& o = {});
 std::string read_text(const std::filesystem::path& file_or_folder, const ReadTextOptions& o = {});
 
-// A part of a text that is read from files, and where it begins: its bytes are those of the file from there on, but
-// that a line end or U+FFFD may stand for others as a piece of its own. A line feed that is not in a file, between one
-// and the next, is such a piece at the end of the first.
+// A part of a text that is read from files, and its position. The bytes equal those of the file from `offset` on,
+// except in a piece that replaces a line end or invalid bytes. A line feed added between two files is such a piece, at
+// the end of the first file.
 struct TextPiece {
   std::string_view text;
   const std::filesystem::path& file;
-  std::size_t offset;  // of its first byte in the file
+  std::size_t offset;  // position of the first byte in the file
 };
 
-// The same text in pieces of at most about piece_bytes, for what does not fit into memory: each ends with a whole code
-// point, and with a line feed where a line is short enough.
+// Reads the same text in pieces of at most about piece_bytes, for texts that do not fit into memory. Each piece ends
+// after a whole code point, and after a line feed if the line is short enough.
 void read_text_pieces(const std::vector<std::filesystem::path>& files_and_folders,
                       const std::function<void(const TextPiece&)>& use, const ReadTextOptions& o = {},
                       std::size_t piece_bytes = std::size_t{1} << 20);
 
-// A file as messages name it: its path, or "standard input".
+// The name of a file in messages: its path, or "standard input".
 std::string shown_file(const std::filesystem::path& file);
 
-// Where a text may be cut so that the parts can be used on their own: after the first line feed behind `least` bytes;
-// if there is none within `most` bytes, before the last space there, or else between two characters (code points, and
-// marks that belong to them). 0: that depends on what follows the text. A function of the bytes alone, however they
-// were read.
+// A position where a text may be cut so that the parts can be processed separately. The cut is after the first line
+// feed that follows `least` bytes. If there is none within `most` bytes, the cut is before the last space there, or
+// else between two characters (a code point with its marks). Returns 0 if the position depends on the text that
+// follows. A function of the bytes alone, not of how they were read.
 std::size_t cut_text(std::string_view text, std::size_t least, std::size_t most);
 
 }  // namespace heed

@@ -1,4 +1,4 @@
-// Texts read from files: which files, line ends, byte order marks, and what is not UTF-8.
+// Reads texts from files: lists of files, line ends, byte order marks and invalid UTF-8.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -68,10 +68,10 @@ std::string TextReport::text() const {
 
 namespace {
 
-// UTF-16 and UTF-32 without a mark: of their ASCII characters half or three quarters of the bytes are zero.
+// Detects UTF-16 and UTF-32 without a byte order mark: in ASCII text, half or three quarters of the bytes are zero.
 detail::ForeignFormat wide_format(std::string_view b) {
   const std::size_t groups = std::min<std::size_t>(b.size(), 4096) / 4;
-  double zero[4] = {};  // share of zero bytes, by offset modulo 4
+  double zero[4] = {};  // share of zero bytes per offset modulo 4
   for (std::size_t i = 0; i < 4 * groups; ++i) zero[i % 4] += b[i] == 0 ? 1.0 / static_cast<double>(groups) : 0;
   if (groups == 0) return {};
   const auto all = [&](std::size_t i) { return zero[i] >= 0.9; };
@@ -106,10 +106,10 @@ detail::ForeignFormat detail::foreign_format(std::string_view begin) {
 
 namespace {
 
-// Reads files one after the other through `use`.
+// Reads files in order and passes their text to `use`.
 class TextReader {
  public:
-  // unchecked: what is not UTF-8 is handed on.
+  // unchecked: passes on invalid UTF-8.
   TextReader(const std::function<void(const TextPiece&)>& use, std::size_t bytes, const ReadTextOptions& options,
              bool unchecked = false)
       : use_(use), bytes_(std::max<std::size_t>(bytes, 8)), options_(options), unchecked_(unchecked) {}
@@ -119,7 +119,7 @@ class TextReader {
     if (total_ > 0 && !ended_by_line_feed_) hand_on("\n", last_end_);
     path_ = path, lines_ = 0;
     std::string buffer;
-    std::size_t offset = 0;  // of the buffer in the file
+    std::size_t offset = 0;  // position of the buffer in the file
     for (bool more = true; more;) {
       const std::size_t kept = buffer.size();
       buffer.resize(kept + bytes_);
@@ -149,7 +149,7 @@ class TextReader {
         is_standard_input(path) ? stdin : std::fopen(path.c_str(), "rb"), close);
     require(file != nullptr, "text: ", path.native(), " cannot be opened: ", std::strerror(errno));
     if (is_standard_input(path)) return file;
-    // A terminal ends by Ctrl-D. Others, as /dev/zero, have no end, or none that is of text.
+    // Ctrl-D ends input from a terminal. Other devices, such as /dev/zero, are endless or do not contain text.
     struct stat status = {};
     const bool device = ::fstat(::fileno(file.get()), &status) == 0 &&
                         (S_ISBLK(status.st_mode) || (S_ISCHR(status.st_mode) && ::isatty(::fileno(file.get())) == 0));
@@ -157,7 +157,7 @@ class TextReader {
     return file;
   }
 
-  // Reading goes on after a signal: a pipe may be waited for when one comes.
+  // Continues after a signal, which may arrive while reading waits for a pipe.
   std::size_t read_bytes(std::FILE* file, char* to) const {
     std::size_t n = 0;
     do {
@@ -167,8 +167,8 @@ class TextReader {
     return n;
   }
 
-  // How much of the buffer can be handed on while more may come: its lines, or, where a line need not be whole, what
-  // ends with a code point. A carriage return at the end may have its line feed next.
+  // The size of the part of the buffer that can be passed on before more is read: whole lines, or whole code points if
+  // lines need not be whole. A carriage return at the end is kept back, since its line feed may follow.
   std::size_t end_of_whole(std::string_view buffer) const {
     std::string_view whole = buffer.substr(0, buffer.size() - unfinished_utf8(buffer));
     if (whole.ends_with('\r')) whole.remove_suffix(1);
@@ -215,7 +215,7 @@ class TextReader {
          "(--line-ends keep) keeps them");
   }
 
-  // Hands on whole lines, or what ends with a code point, of which the first byte is at `offset` of the file.
+  // Passes on whole lines or whole code points. `offset` is the position of the first byte in the file.
   void convert(std::string_view text, std::size_t offset) {
     if (!skips()) return convert_line(text, text, offset);
     for (std::size_t begin = 0; begin < text.size();) {
@@ -230,7 +230,7 @@ class TextReader {
     }
   }
 
-  // Of a part of `all`: changes its line ends, and what is not UTF-8.
+  // Converts line ends and invalid UTF-8 in a part of `all`.
   void convert_line(std::string_view text, std::string_view all, std::size_t offset) {
     const auto start = static_cast<std::size_t>(text.data() - all.data());
     std::size_t begin = 0;
@@ -273,9 +273,9 @@ class TextReader {
   std::size_t bytes_, total_ = 0;
   ReadTextOptions options_;
   bool unchecked_, ended_by_line_feed_ = false;
-  fs::path path_;             // the file that is read, or was read last
-  std::size_t lines_ = 0;     // of it, before the buffer
-  std::size_t last_end_ = 0;  // its size
+  fs::path path_;             // the file being read, or the last one read
+  std::size_t lines_ = 0;     // lines before the buffer
+  std::size_t last_end_ = 0;  // size of the last file read
 };
 
 void read_files(const std::vector<fs::path>& files_and_folders, const std::function<void(const TextPiece&)>& use,
@@ -292,7 +292,7 @@ std::string read_whole(const std::vector<fs::path>& files_and_folders, const Rea
   std::string text;
   const auto use = [&](const TextPiece& piece) {
     text += piece.text;
-    // A pipe may have no end. A token of one byte takes four.
+    // A pipe may be endless. Memory is checked for the text and its tokens, 4 bytes per byte token.
     if ((text.size() >> 20) != ((text.size() - piece.text.size()) >> 20))
       check_memory("text: what was read so far, with its tokens,", 2 * static_cast<double>(text.size()));
   };

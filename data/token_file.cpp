@@ -1,4 +1,4 @@
-// Reading of token files.
+// Reads token files.
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -30,8 +30,8 @@ bool is_token_file(const fs::path& path) {
 }
 
 struct TokenSource::Store {
-  Tokens tokens;     // in memory, or
-  std::string name;  // a file, mapped
+  Tokens tokens;     // tokens in memory, or
+  std::string name;  // a mapped file
   void* map = nullptr;
   std::size_t map_bytes = 0;
   Header header{};  // of the file
@@ -47,7 +47,7 @@ struct TokenSource::Store {
 
   const char* bytes() const { return static_cast<const char*>(map); }
 
-  // Gives back the memory of `count` tokens of the file; who reads them again has it read from the file.
+  // Releases the memory of `count` tokens of the file. A later read loads them from the file again.
   void forget(Index from, Index count) const {
     const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
     const std::size_t first = sizeof(Header) + header.tokenizer_bytes + static_cast<std::size_t>(from) * width;
@@ -76,14 +76,14 @@ TokenSource::TokenSource(Tokens tokens, Exactly<Index> vocabulary)
 
 namespace {
 
-// Throws Error unless the header belongs to a file of so many bytes that this program can read.
+// Throws Error unless the header belongs to a token file of `bytes` bytes that this program can read.
 void check_header(const Header& h, std::size_t bytes, const std::string& name) {
   require(bytes >= sizeof h && std::memcmp(h.magic, detail::kTokenMagic, 8) == 0, "token file: ", name,
           " is not a token file");
   require(h.version == kTokenFileVersion, "token file: ", name, " has version ", h.version,
           ", but this program reads version ", kTokenFileVersion, "; tokenize the text again");
   require(h.hash == detail::hash_of(h), "token file: the header of ", name, " is damaged");
-  // What follows is true of every file that a TokenWriter made.
+  // TokenWriter ensures all of the following.
   constexpr std::uint64_t kMost = std::uint64_t{1} << 31;  // tokens are int32
   require(h.vocabulary >= 1 && h.vocabulary <= kMost, "token file: ", name, " has a vocabulary of ", h.vocabulary,
           " tokens; it must be from 1 to ", kMost);

@@ -1,4 +1,4 @@
-// Writing of token files.
+// Writes token files.
 #include <algorithm>
 #include <cstring>
 #include <deque>
@@ -69,11 +69,11 @@ void TokenWriter::finish() {
 
 namespace {
 
-// Which file, and where in it, a place in a text that is read from files is.
+// Maps positions in a text that is read from files to a file and an offset in the file.
 class Places {
  public:
   void add(const TextPiece& piece) {
-    // The encoder is behind the reader by less than this.
+    // The encoder lags the reader by less than this.
     constexpr std::size_t kBehind = std::size_t{1} << 22;
     while (parts_.size() > 1 && parts_[1].begin + kBehind < size_) parts_.pop_front();
     if (files_.empty() || files_.back().native() != piece.file.native()) files_.push_back(piece.file);
@@ -92,8 +92,8 @@ class Places {
 
  private:
   struct Part {
-    std::size_t begin, offset;  // of its text in the whole, and in the file
-    std::size_t file;           // of files_
+    std::size_t begin, offset;  // of the part's text in the whole text, and in the file
+    std::size_t file;           // index in files_
   };
   std::vector<fs::path> files_;
   std::deque<Part> parts_;
@@ -105,7 +105,7 @@ class Places {
 Index write_tokens(const fs::path& to, const std::vector<fs::path>& files_and_folders, const Tokenizer& tokenizer,
                    const std::function<void(std::uintmax_t)>& watch, const ReadTextOptions& reading,
                    TokenCounts* counts) {
-  const std::vector<fs::path> files = text_files(files_and_folders);  // before ours is among them
+  const std::vector<fs::path> files = text_files(files_and_folders);  // listed before the new file exists
   TokenWriter writer(to, tokenizer);
   StreamEncoder encoder(tokenizer, [&](std::span<const std::int32_t> ids) {
     writer.append(ids);

@@ -1,4 +1,4 @@
-// Tokenizers of bytes and of characters, tokenizers as JSON, and texts encoded and decoded in parts.
+// Byte and character tokenizers, tokenizers as JSON, and encoding and decoding in parts.
 #include <xxhash.h>
 
 #include <algorithm>
@@ -106,7 +106,7 @@ std::uint64_t Tokenizer::hash() const {
 void TokenCounts::add(const Tokenizer& tokenizer, std::span<const std::int32_t> ids) {
   const auto unk = tokenizer.special("<unk>");
   tokens += static_cast<Index>(ids.size());
-  // SentencePiece has no piece with a line feed, which is a byte in all of its vocabularies.
+  // SentencePiece has no piece with a line feed: the line feed is a byte in all of its vocabularies.
   const auto is_line_feed = [&](std::int32_t id) { return tokenizer.decode(std::span(&id, 1)) == "\n"; };
   for (const std::int32_t id : ids) {
     unknown += unk == id ? 1 : 0;
@@ -147,7 +147,7 @@ std::string ByteTokenizer::decode(std::span<const std::int32_t> ids) const {
 
 namespace {
 
-// The characters that occur in texts.
+// The set of characters in texts.
 class Characters {
  public:
   void add(std::string_view text) {
@@ -168,7 +168,7 @@ std::vector<char32_t> characters_of(std::string_view text, UnicodeForm unicode) 
   if (const auto bad = find_invalid_utf8(text))
     fail("char tokenizer: the text to learn the characters from is not UTF-8 at byte offset ", *bad);
   Characters characters;
-  while (const std::size_t n = cut_text(text, 1 << 16, 1 << 20)) {  // in parts: as code points it is larger
+  while (const std::size_t n = cut_text(text, 1 << 16, 1 << 20)) {  // in parts, since code points take more memory
     characters.add(normalized(text.substr(0, n), unicode));
     text.remove_prefix(n);
   }
@@ -192,7 +192,7 @@ CharTokenizer::CharTokenizer(std::string_view text, UnicodeForm unicode)
 CharTokenizer CharTokenizer::train(const std::vector<std::filesystem::path>& files_and_folders, UnicodeForm unicode,
                                    const ReadTextOptions& reading) {
   Characters characters;
-  std::string rest;  // a character may go on in the next piece
+  std::string rest;  // a character may continue in the next piece
   read_text_pieces(
       files_and_folders,
       [&](const TextPiece& piece) {
@@ -214,7 +214,7 @@ std::int32_t CharTokenizer::id_of(char32_t c) const {
 }
 
 Tokens CharTokenizer::encode(std::string_view given) const {
-  if (const auto bad = find_invalid_utf8(given)) {  // as an EncodeError, whose place may be one in a larger text
+  if (const auto bad = find_invalid_utf8(given)) {  // as an EncodeError, whose offset callers can move to a larger text
     char byte[8];
     std::snprintf(byte, sizeof byte, "0x%02X", static_cast<unsigned>(static_cast<unsigned char>(given[*bad])));
     throw EncodeError(std::string("char tokenizer: the byte ") + byte, *bad, "does not belong to UTF-8 text");
@@ -288,7 +288,7 @@ void StreamEncoder::encode(std::string_view part) {
 }
 
 void StreamEncoder::feed(std::string_view piece) {
-  constexpr std::size_t kLeast = 4096, kMost = std::size_t{1} << 20;  // SentencePiece is slower on longer ones
+  constexpr std::size_t kLeast = 4096, kMost = std::size_t{1} << 20;  // SentencePiece is slower on longer texts
   rest_ += piece;
   std::size_t begin = 0;
   while (const std::size_t n = cut_text(std::string_view(rest_).substr(begin), kLeast, kMost)) {
@@ -314,12 +314,12 @@ Tokens encode_text(const Tokenizer& tokenizer, std::string_view text) {
   return all;
 }
 
-// A token's text can depend on the tokens before it (a piece at the start of a text loses its space), so the new text
-// is the difference between decoding the last tokens with and without the new ones.
+// The text of a token can depend on earlier tokens: a piece at the start of a text loses its space. So the new text is
+// the difference between decoding the last tokens with and without the new ones.
 std::string StreamDecoder::next(std::int32_t id) {
   ids_.push_back(id);
   const std::string text = tokenizer_.decode(ids_);
-  static constexpr std::string_view kUnknown = "\xEF\xBF\xBD";  // what SentencePiece gives for an unfinished character
+  static constexpr std::string_view kUnknown = "\xEF\xBF\xBD";  // SentencePiece's text for an unfinished character
   const std::size_t waiting = ids_.size() - given_;
   const bool unfinished = unfinished_utf8(text) > 0 || (text.ends_with(kUnknown) && waiting < 4);
   return unfinished ? std::string() : take(text, text.size());

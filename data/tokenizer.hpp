@@ -1,17 +1,18 @@
-// Tokenizers: text to token ids and back. A `Tokenizer` holds any type with these members (yours as well):
+// Tokenizers: conversion of text to token ids and back. A `Tokenizer` holds any type, including your own, with these
+// members:
 //
-//   Tokens encode(std::string_view text) const;                   // Error for text that it cannot express
-//   std::string decode(std::span<const std::int32_t> ids) const;  // Error for an id out of range
+//   Tokens encode(std::string_view text) const;                   // throws Error for text that it cannot express
+//   std::string decode(std::span<const std::int32_t> ids) const;  // throws Error for an id out of range
 //   Index vocabulary_size() const;
 //   std::string kind() const;    // a short name: "byte"
-//   std::string state() const;   // all that is needed to make it again; any bytes
+//   std::string state() const;   // all data needed to recreate the tokenizer; any bytes
 //
-// and, where that differs from encode():
+// and optionally
 //
-//   Tokens encode_next(std::string_view text) const;  // text that goes on after other text
+//   Tokens encode_next(std::string_view text) const;  // text that follows other text; default: encode()
 //
 //   std::optional<std::int32_t> special(std::string_view name) const;  // the token "<pad>", "<unk>", "<s>" or "</s>"
-//   UnicodeForm unicode() const;            // the form that encode() brings text into
+//   UnicodeForm unicode() const;            // the form that encode() normalizes text to
 //   bool is_byte(std::int32_t id) const;    // whether the token is a byte of a character that has no token
 //
 // Example:
@@ -39,6 +40,7 @@
 
 namespace heed {
 
+// A type that Tokenizer can hold.
 template <class T>
 concept TokenizerLike = requires(const T& t, std::string_view text, std::span<const std::int32_t> ids) {
   { t.encode(text) } -> std::convertible_to<Tokens>;
@@ -48,12 +50,12 @@ concept TokenizerLike = requires(const T& t, std::string_view text, std::span<co
   { t.state() } -> std::convertible_to<std::string>;
 };
 
-// What encode() throws for text that it cannot express: «SUBJECT at byte offset 12 REASON».
+// Thrown by encode() for text that the tokenizer cannot express: "SUBJECT at byte offset 12 REASON".
 class EncodeError : public Error {
  public:
   EncodeError(std::string subject, std::size_t offset, std::string reason, const std::string& file = {});
   std::size_t offset() const { return offset_; }
-  // The same, for a text of which that one was a part; or for a file.
+  // The same error at another offset: in a longer text, or in a file.
   EncodeError at(std::size_t offset, const std::string& file = {}) const { return {subject_, offset, reason_, file}; }
 
  private:
@@ -61,7 +63,7 @@ class EncodeError : public Error {
   std::size_t offset_;
 };
 
-// A shared, unchanging value; copies are cheap.
+// A tokenizer of any kind. An immutable value: copies are cheap and share it. Its members are described above.
 class Tokenizer {
  public:
   template <TokenizerLike T>
@@ -77,19 +79,19 @@ class Tokenizer {
   Index vocabulary_size() const { return held_->vocabulary_size(); }
   std::string kind() const { return held_->kind(); }
   std::string state() const { return held_->state(); }
-  // The token of padding, of what it does not know, of the beginning and of the end of a text, by these names: "<pad>",
-  // "<unk>", "<s>", "</s>". Nothing where it has none.
+  // The token for padding, unknown text, the beginning or the end of a text, by name: "<pad>", "<unk>", "<s>", "</s>".
+  // nullopt if there is none.
   std::optional<std::int32_t> special(std::string_view name) const { return held_->special(name); }
-  // The form that encode() brings text into. What encode() and then decode() give is text in this form.
+  // The form that encode() normalizes text to. decode(encode(text)) returns text in this form.
   UnicodeForm unicode() const { return held_->unicode(); }
   bool is_byte(std::int32_t id) const { return held_->is_byte(id); }
 
-  // JSON that checkpoints and from_json keep: {"kind": ..., "state": ...}, or "state_base64" for bytes that are not
-  // UTF-8; and "unicode": "nfc" or "nfkc" where the tokenizer has a form.
+  // JSON for checkpoints and from_json(): {"kind": ..., "state": ...}, or "state_base64" if the state is not UTF-8. Has
+  // "unicode": "nfc" or "nfkc" if the tokenizer has a form.
   std::string to_json() const;
-  // Makes a byte, char, word or sentencepiece tokenizer again. Throws Error for damaged JSON and for another kind.
+  // Recreates a byte, char, word or sentencepiece tokenizer. Throws Error for damaged JSON and for other kinds.
   static Tokenizer from_json(std::string_view json);
-  // Tells tokenizers apart in token files: a hash (XXH64) of kind, state and form.
+  // Identifies the tokenizer in token files: XXH64 of kind, state and form.
   std::uint64_t hash() const;
 
  private:
@@ -144,16 +146,16 @@ class Tokenizer {
   std::shared_ptr<const Face> held_;
 };
 
-// How many tokens of a text are unknown to the tokenizer ("<unk>"), or bytes of characters that have no token.
+// Counts tokens, and among them unknown tokens ("<unk>") and bytes of characters without a token (line feeds excluded).
 struct TokenCounts {
   Index tokens = 0, unknown = 0, bytes = 0;
   void add(const Tokenizer& tokenizer, std::span<const std::int32_t> ids);
   TokenCounts& operator+=(const TokenCounts& other);
-  // "3 of 120 tokens were unknown to the model", the same of "byte pieces", or both; empty if there are none.
+  // "3 of 120 tokens were unknown to the model", "3 of 120 tokens were byte pieces", or both; empty if there are none.
   std::string text() const;
 };
 
-// 256 tokens, the bytes. Expresses any text. With a form, bytes that are not UTF-8 are kept as they are.
+// One token per byte, 256 in all. Expresses any text. With a form, bytes that are not UTF-8 are kept unchanged.
 class ByteTokenizer {
  public:
   explicit ByteTokenizer(UnicodeForm unicode = UnicodeForm::none) : unicode_(unicode) {}
@@ -168,17 +170,17 @@ class ByteTokenizer {
   UnicodeForm unicode_;
 };
 
-// The sorted code points of a text, as nanoGPT's. A character that the text lacks is an Error naming it and its offset:
-// text in another form than the training text is refused, so that no form is the default.
+// One token per code point of the training text, in sorted order, as in nanoGPT. encode() throws EncodeError for other
+// characters, which also rejects text in another Unicode form than the training text; so the default is no form.
 class CharTokenizer {
  public:
-  // Learns the characters of a text in a form; Error if it is empty or not UTF-8.
+  // Learns the characters of a normalized text. Throws Error if the text is empty or not UTF-8.
   explicit CharTokenizer(std::string_view text, UnicodeForm unicode = UnicodeForm::none);
-  // The same of files, read in pieces. Throws Error as read_text.
+  // Learns the characters of files, read in pieces. Throws Error as read_text().
   static CharTokenizer train(const std::vector<std::filesystem::path>& files_and_folders,
                              UnicodeForm unicode = UnicodeForm::none, const ReadTextOptions& reading = {});
 
-  // EncodeError for a character that was not learned, and for what is not UTF-8.
+  // Throws EncodeError for a character that was not learned, and for invalid UTF-8.
   Tokens encode(std::string_view text) const;
   std::string decode(std::span<const std::int32_t> ids) const;
   Index vocabulary_size() const { return static_cast<Index>(characters_.size()); }
@@ -195,33 +197,34 @@ class CharTokenizer {
   std::int32_t id_of(char32_t c) const;  // -1: none
 };
 
+// Which words become tokens.
 struct WordOptions {
-  Index vocabulary = 0;     // the most words, the commonest; 0: all
-  Index min_frequency = 1;  // words that are there less often are unknown
+  Index vocabulary = 0;     // max number of words, by frequency; 0: all
+  Index min_frequency = 1;  // rarer words are unknown
   UnicodeForm unicode = UnicodeForm::nfc;
 };
 
-// Words between white space, of texts that are tokenised already. <pad>, <unk>, <s> and </s> are 0 to 3, and then come
-// the words, the most frequent first, equal ones in the order of their bytes.
+// Words between white space, for texts that are already split into words. <pad>, <unk>, <s> and </s> are 0 to 3. The
+// words follow in the order of decreasing frequency, words of equal frequency in the order of their bytes.
 class WordTokenizer {
  public:
   static constexpr std::int32_t kPad = 0, kUnknown = 1, kBegin = 2, kEnd = 3;
 
-  // Learns the words of a text, or of files. Error where none is left; as read_text.
+  // Learns the words of a text or of files. Throws Error if no word is left, or as read_text().
   explicit WordTokenizer(std::string_view text, const WordOptions& options = {});
   static WordTokenizer train(const std::vector<std::filesystem::path>& files_and_folders,
                              const WordOptions& options = {}, const ReadTextOptions& reading = {});
-  // Error where two are the same, or one is empty.
+  // Throws Error if a word is empty or occurs twice.
   static WordTokenizer from_state(std::string_view words, UnicodeForm unicode = UnicodeForm::none);
 
-  Tokens encode(std::string_view text) const;  // another word is <unk>
-  // With spaces between; without <pad>, <s> and </s>.
+  Tokens encode(std::string_view text) const;  // words that were not learned become <unk>
+  // The words joined by spaces, without <pad>, <s> and </s>.
   std::string decode(std::span<const std::int32_t> ids) const;
   Index vocabulary_size() const { return 4 + static_cast<Index>(words_.size()); }
   std::string kind() const { return "word"; }
-  std::string state() const;  // the words, a line each
+  std::string state() const;  // the words, one per line
   std::optional<std::int32_t> special(std::string_view name) const;
-  const std::string& word(std::int32_t id) const;  // "<s>" of 2. Error for an id out of range
+  const std::string& word(std::int32_t id) const;  // word(2) is "<s>"; throws Error for an id out of range
   UnicodeForm unicode() const { return unicode_; }
 
  private:
@@ -233,42 +236,46 @@ class WordTokenizer {
   void add(std::string word);
 };
 
+// How SentencePiece learns a model.
 struct SentencePieceOptions {
-  Index vocabulary = 4096;    // an Error if the text has too few or too many characters for it
+  Index vocabulary = 4096;    // Error if the text has too few or too many characters for this size
   std::string model = "bpe";  // or "unigram"
-  bool log = false;           // let the library write its progress to stderr
-  // The first word of a text has the pieces that it has behind a space, as texts that are tokenised one by one want it.
+  bool log = false;           // lets SentencePiece write its progress to stderr
+  // The first word of a text gets the same pieces as after a space, for texts that are tokenized one by one.
   bool word_begins = false;
-  // Of files with more bytes than this, train() learns from lines that are chosen all over them, at most so many bytes.
+  // For files with more bytes than this, train() learns from lines chosen evenly over the files, at most this many
+  // bytes.
   Index sample = Index{64} << 20;
-  UnicodeForm unicode = UnicodeForm::nfc;  // SentencePiece's own normalizer is left out
+  UnicodeForm unicode = UnicodeForm::nfc;  // SentencePiece's own normalizer is off
 };
 
-// Pieces of words by SentencePiece (Kudo and Richardson 2018): loads any model of it, or learns one from text. The form
-// is a field of the model of heed's own, which other programs skip: they must bring text into the form themselves.
+// Pieces of words by SentencePiece (Kudo and Richardson 2018). Loads any SentencePiece model, or learns one from text.
+// The form is stored in an extra field of the model. Other programs ignore this field, so they must normalize text
+// themselves.
 class SentencePieceTokenizer {
  public:
-  // Reads FILE.model. Throws Error if it is missing or not a model.
+  // Reads FILE.model. Throws Error if the file is missing or not a model.
   static SentencePieceTokenizer load(const std::filesystem::path& file);
   static SentencePieceTokenizer from_state(std::string_view serialized_model);
-  // Learns a model that gives every text in its form back exactly: no added spaces, unknown characters as bytes.
+  // Learns a model that reproduces every text in its form exactly: no added spaces, unknown characters as bytes.
   static SentencePieceTokenizer train(const std::vector<std::filesystem::path>& files_and_folders,
                                       const SentencePieceOptions& options = {}, const ReadTextOptions& reading = {});
   static SentencePieceTokenizer train_on_text(std::string_view text, const SentencePieceOptions& options = {});
 
   Tokens encode(std::string_view text) const;
-  // Without the space that some models put before every text.
+  // Encodes without the space that some models insert before every text.
   Tokens encode_next(std::string_view text) const;
   std::string decode(std::span<const std::int32_t> ids) const;
   Index vocabulary_size() const;
   std::string kind() const { return "sentencepiece"; }
-  std::string state() const;  // the serialised model: the bytes of FILE.model
-  // Writes FILE.model, which replaces an old one whole or not at all. Throws Error where it cannot be written.
+  std::string state() const;  // the serialized model: the bytes of FILE.model
+  // Writes FILE.model; an old file is replaced whole or not at all. Throws Error if the file cannot be written.
   void save(const std::filesystem::path& file) const;
+  // The text of a token, with SentencePiece's signs. Throws Error for an id out of range.
   std::string piece(std::int32_t id) const;
-  std::optional<std::int32_t> special(std::string_view name) const;  // models learned here have all but <pad>
+  std::optional<std::int32_t> special(std::string_view name) const;  // train() makes models with all except <pad>
   UnicodeForm unicode() const;
-  SentencePieceTokenizer with_unicode(UnicodeForm unicode) const;  // the same model, with another form
+  SentencePieceTokenizer with_unicode(UnicodeForm unicode) const;  // the same model with another form
   bool is_byte(std::int32_t id) const;
 
  private:
@@ -277,27 +284,29 @@ class SentencePieceTokenizer {
   std::shared_ptr<const Model> model_;
 };
 
-// What is wrong with a name for make_tokenizer; empty if nothing is.
+// The reason why make_tokenizer() rejects a name; empty if it accepts the name.
 std::string tokenizer_name_error(const std::string& name);
 
-// What the flag --tokenizer means: byte, char (of the text, or of the files), or a SentencePiece FILE.model. Without a
-// form, FILE.model keeps its own, and the others have none.
+// Makes the tokenizer that the flag --tokenizer names: byte, char (learned from the text or files), or a SentencePiece
+// FILE.model. If `unicode` is not given, FILE.model keeps its own form and the others have none.
 Tokenizer make_tokenizer(const std::string& name, std::string_view text, std::optional<UnicodeForm> unicode = {});
 Tokenizer make_tokenizer(const std::string& name, const std::vector<std::filesystem::path>& files_and_folders,
                          std::optional<UnicodeForm> unicode = {}, const ReadTextOptions& reading = {});
 
-// The tokens of a text that comes in pieces, for one that does not fit into memory. It is encoded in parts of 4 kB or
-// more, cut after line feeds or, in long lines, before spaces, wherever the pieces end: so the tokens are a function of
-// the text. For the tokenizers here they are those of its lines one by one, and of encode() of the whole, but that the
-// unigram model of SentencePiece sums scores in float and so may choose otherwise in long texts. (Only a text without
-// line feed and space for a megabyte may have another token where it is cut, and a SentencePiece model whose pieces
-// span them.)
+// Encodes a text that is given in pieces, for texts that do not fit into memory. The text is encoded in parts of 4 kB
+// or more, cut after line feeds or, in long lines, before spaces. The cuts do not depend on the pieces, so the tokens
+// are a function of the text.
+//
+// For the tokenizers in this file the tokens equal those of encode() on the whole text, and on each line. Exceptions:
+// the unigram model of SentencePiece sums scores in float and may choose differently in long texts. A token may differ
+// at a cut in a text that has no line feed or space for a megabyte, and with a SentencePiece model whose pieces span
+// cuts.
 class StreamEncoder {
  public:
   using Use = std::function<void(std::span<const std::int32_t>)>;
   StreamEncoder(Tokenizer tokenizer, Use use) : tokenizer_(std::move(tokenizer)), use_(std::move(use)) {}
-  void feed(std::string_view piece);  // EncodeError: the offset is that in the whole text
-  void finish();                      // what is left
+  void feed(std::string_view piece);  // throws EncodeError with the offset in the whole text
+  void finish();                      // encodes the rest
 
  private:
   void encode(std::string_view part);
@@ -308,23 +317,23 @@ class StreamEncoder {
   std::size_t offset_ = 0;  // of rest_ in the text
 };
 
-// All tokens of a text, as StreamEncoder makes them: takes less memory than encode() for a long one.
+// All tokens of a text, as from StreamEncoder. Takes less memory than encode() for a long text.
 Tokens encode_text(const Tokenizer& tokenizer, std::string_view text);
 
-// Text of a growing row of tokens, for showing it while it is generated: the bytes of an unfinished character are held
-// back until it is whole, so that each piece is UTF-8.
+// Decodes tokens one by one, to show text while it is generated. The bytes of an unfinished character are kept until
+// the character is complete, so that each piece is valid UTF-8.
 class StreamDecoder {
  public:
   explicit StreamDecoder(Tokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}
   std::string next(std::int32_t id);  // the new text; may be empty
-  std::string finish();               // what was held back, with U+FFFD for what never became a character
+  std::string finish();               // the bytes kept back, with U+FFFD for unfinished characters
 
  private:
   std::string take(std::string_view text, std::size_t end);
 
   Tokenizer tokenizer_;
-  Tokens ids_;             // the tokens of the last text given out, then those after it
-  std::size_t given_ = 0;  // how many tokens of ids_ were given out in full
+  Tokens ids_;             // the tokens of the last text returned, then the tokens after it
+  std::size_t given_ = 0;  // number of tokens of ids_ whose text was returned
 };
 
 }  // namespace heed

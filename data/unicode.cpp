@@ -1,4 +1,4 @@
-// Unicode by ICU.
+// Unicode functions, implemented with ICU.
 #include <unicode/bytestream.h>
 #include <unicode/casemap.h>
 #include <unicode/edits.h>
@@ -15,7 +15,7 @@ namespace heed {
 namespace {
 
 constexpr std::string_view kFormNames[] = {"none", "nfc", "nfkc"};
-constexpr std::size_t kPart = std::size_t{1} << 24;  // ICU counts bytes by int32
+constexpr std::size_t kPart = std::size_t{1} << 24;  // ICU counts bytes in int32
 
 icu::StringPiece piece_of(std::string_view text) { return {text.data(), static_cast<std::int32_t>(text.size())}; }
 
@@ -35,7 +35,7 @@ bool is_ascii(std::string_view text) {
   return std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
-// Calls f with parts of the text that can be converted on their own.
+// Calls f with parts of the text that can be converted separately.
 template <class F>
 void each_part(std::string_view text, const F& f) {
   while (const std::size_t n = text.size() <= kPart ? 0 : cut_text(text, kPart, 2 * kPart)) {

@@ -1,4 +1,4 @@
-// Words between white space.
+// A tokenizer for words between white space.
 #include <algorithm>
 #include <array>
 #include <heed/core/check.hpp>
@@ -11,7 +11,7 @@ namespace {
 constexpr std::array<std::string_view, 4> kSpecial = {"<pad>", "<unk>", "<s>", "</s>"};
 using Counts = std::unordered_map<std::string, Index>;
 
-// A text that says "<s>" does not mean the token.
+// The text "<s>" is not counted as the token <s>.
 void count_words(std::string_view text, Counts& counts) {
   for (const std::string_view word : split_words(text))
     if (std::ranges::find(kSpecial, word) == kSpecial.end()) ++counts[std::string(word)];
@@ -43,7 +43,7 @@ WordTokenizer::WordTokenizer(std::string_view text, const WordOptions& options) 
 WordTokenizer WordTokenizer::train(const std::vector<std::filesystem::path>& files_and_folders,
                                    const WordOptions& options, const ReadTextOptions& reading) {
   Counts counts;
-  std::string rest;  // a word may go on in the next piece
+  std::string rest;  // a word may continue in the next piece
   const auto use = [&](const TextPiece& piece) {
     rest += piece.text;
     const std::size_t end = rest.find_last_of(kWhiteSpace);

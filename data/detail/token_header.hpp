@@ -1,4 +1,4 @@
-// The header of a token file (token_file.hpp describes it), and what its writer and its reader share.
+// The header of a token file (see token_file.hpp) and helpers shared by its writer and reader.
 #pragma once
 #include <xxhash.h>
 
@@ -26,7 +26,7 @@ inline std::uint64_t hash_of(const TokenHeader& h) { return XXH64(&h, offsetof(T
 
 inline std::uint32_t width_of(Index vocabulary) { return vocabulary <= 65536 ? 2 : 4; }
 
-// XXH64 of what comes in pieces.
+// XXH64 of data given in pieces.
 class TokenHash {
  public:
   TokenHash() : state_(XXH64_createState(), XXH64_freeState) {
@@ -40,7 +40,7 @@ class TokenHash {
   std::unique_ptr<XXH64_state_t, XXH_errorcode (*)(XXH64_state_t*)> state_;
 };
 
-// Hands tokens on as a token file holds them: two bytes each, where the vocabulary allows it.
+// Calls use(data, bytes) with the tokens in the format of a token file, `width` bytes per token.
 template <class F>
 void as_stored(std::span<const std::int32_t> tokens, std::uint32_t width, std::vector<std::uint16_t>& narrow, F&& use) {
   if (width == 4) return use(tokens.data(), tokens.size_bytes());
