@@ -1,3 +1,4 @@
+// Batches, windows of tokens for language models, and the thread that builds batches ahead.
 #include <algorithm>
 #include <heed/core/check.hpp>
 #include <heed/core/random.hpp>
@@ -6,7 +7,7 @@
 namespace heed {
 namespace {
 
-// Streams of random numbers that belong to batches: no other user of Rng takes them.
+// Random streams reserved for batches.
 constexpr std::uint64_t kBatchStream = std::uint64_t{0xBA7C4} << 44;
 
 void check_options(const TokenSource& tokens, const WindowOptions& o) {
@@ -28,7 +29,7 @@ std::vector<Index> find_all(const TokenSource& tokens, std::int32_t wanted) {
   return found;
 }
 
-// One row: T inputs from `start` on and the tokens after each.
+// Fills one row: T inputs from `start` on and the token after each.
 void fill_row(const TokenSource& tokens, Index start, Batch& b, Index row) {
   const Index T = b.inputs.dim(1);
   b.counted += T;
@@ -36,7 +37,7 @@ void fill_row(const TokenSource& tokens, Index start, Batch& b, Index row) {
   tokens.read(start + 1, {b.targets.ptr<std::int32_t>() + row * T, static_cast<std::size_t>(T)});
 }
 
-// Null where the batch has none of the name.
+// Null if the batch has no defined tensor of this name.
 const Tensor* find(const Batch& b, std::string_view name) {
   if (name == "inputs" || name == "targets") {
     const Tensor& x = name == "inputs" ? b.inputs : b.targets;
@@ -63,7 +64,7 @@ bool Batch::has(std::string_view name) const { return find(*this, name) != nullp
 const Tensor& Batch::at(std::string_view name) const {
   const Tensor* found = find(*this, name);
   if (found != nullptr) return *found;
-  std::string names;  // of those that are there
+  std::string names;  // of the defined tensors
   const auto tell = [&](std::string_view other) {
     if (has(other)) (names += names.empty() ? "" : ", ") += other;
   };
@@ -115,7 +116,7 @@ Batch LanguageModelBatches::batch(std::uint64_t seed, std::uint64_t step) const 
   for (Index row = 0; row < options_.batch; ++row) {
     const auto [stream, place] = order_.place(step, row);
     Rng rng(seed, kBatchStream + stream);
-    rng.set_position(place << 16);  // room for the draws that integer() rejects
+    rng.set_position(place << 16);  // room for draws that integer() rejects
     const Index i = rng.integer(windows());
     fill_row(tokens_, separators_ ? (*separators_)[static_cast<std::size_t>(i)] : i, b, row);
   }
@@ -139,7 +140,7 @@ WholeSplit::WholeSplit(TokenSource tokens, WindowOptions options) : tokens_(std:
     first = start + T;
     const auto after = std::upper_bound(separators.begin(), separators.end(), first);
     const Index before = after == separators.begin() ? -1 : after[-1];
-    start = before > start ? before : first;  // a piece longer than the context is read on without its beginning
+    start = before > start ? before : first;  // a piece longer than the context is continued without its beginning
   }
   starts_ = std::make_shared<const std::vector<std::pair<Index, Index>>>(std::move(starts));
 }
@@ -199,7 +200,7 @@ void Prefetch::work() {
 }
 
 void Prefetch::ask(std::unique_lock<std::mutex>& lock, std::uint64_t seed, std::uint64_t step) {
-  changed_.wait(lock, [&] { return state_ != State::asked; });  // one at a time
+  changed_.wait(lock, [&] { return state_ != State::asked; });  // one request at a time
   seed_ = seed;
   step_ = step;
   state_ = State::asked;

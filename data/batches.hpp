@@ -1,15 +1,15 @@
-// Batches: what a training step and an evaluation read, and those of language models, also masked ones.
+// The batches that training and evaluation read, and the data sets of language models, including masked ones.
 //
-// data/samples.hpp makes batches of samples: texts of different length, rows of a table.
+// data/samples.hpp makes batches of samples, such as texts of different lengths or rows of a table.
 //
 // Example:
 //
 //   const Tokenizer tokenizer = CharTokenizer("to be or not to be ");
 //   const TokenSource tokens(tokenizer.encode("to be or not to be to be or not to be "), tokenizer.vocabulary_size());
 //   const LanguageModelBatches training(tokens, {.batch = 2, .context = 8});
-//   const Batch b = training.batch(1, 0);  // of seed 1 and step 0: b.inputs, b.targets, int32 [2, 8]
+//   const Batch b = training.batch(1, 0);  // seed 1, step 0: b.inputs and b.targets are int32 [2, 8]
 //
-//   Batch pairs;  // of a model of translation: any number of tensors by name
+//   Batch pairs;  // for a translation model: any number of tensors by name
 //   pairs["source"] = Tensor::zeros({2, 5}, DType::int32), pairs.inputs = b.inputs, pairs.targets = b.targets;
 //   pairs.counted = 16;
 #pragma once
@@ -30,63 +30,65 @@
 
 namespace heed {
 
-inline constexpr std::int32_t kIgnoreIndex = -100;  // a target that does not count: cross_entropy's ignore_index
+inline constexpr std::int32_t kIgnoreIndex = -100;  // a target that does not count; cross_entropy's ignore_index
 
+// The tensors that a model reads in one step or one evaluation batch.
 struct Batch {
   Tensor inputs = {};   // language models: [B, T] int32
-  Tensor targets = {};  // [B, T] int32, the inputs' next tokens; kIgnoreIndex where none counts
-  // Targets that count, which a data set of your own must set: a mean over several batches weighs each one's loss by
-  // it, unless the loss has weights of its own (autograd/losses.hpp, "Weighted means"). A batch of none, whose mean
-  // loss is NaN, is left out; where all batches of a step or of an evaluation are such, run() and evaluate() throw
-  // Error.
+  Tensor targets = {};  // [B, T] int32, the next token of each input; kIgnoreIndex where a target does not count
+  // Targets that count. Your own data set must set this number. A mean over several batches weighs the loss of each
+  // batch by `counted`, unless the loss has weights (autograd/losses.hpp, "Weighted means"). A batch without counted
+  // targets, whose mean loss is NaN, is left out. run() and evaluate() throw Error if no batch of a step or of an
+  // evaluation has any.
   Index counted = 0;
-  Index tokens = 0;           // of the inputs without padding, for the speed that a run shows; 0: there is no padding
-  TensorsByName others = {};  // what a model reads besides: a source, lengths, a mask
+  Index tokens = 0;           // tokens of the inputs without padding, for the speed that a run prints; 0: no padding
+  TensorsByName others = {};  // further tensors that a model reads: a source, lengths, a mask
 
-  // Any of its tensors: "inputs", "targets" or one of the others, which is made, undefined, where it is not there.
+  // The tensor of this name: "inputs", "targets" or one of the others. A missing one is added, undefined.
   Tensor& operator[](std::string_view name);
-  // Error where it is not there, or undefined: it names those that are.
+  // Throws Error, which names the defined tensors, if there is no such tensor or it is undefined.
   const Tensor& operator[](std::string_view name) const { return at(name); }
   const Tensor& at(std::string_view name) const;
-  bool has(std::string_view name) const;
-  Tensor get(std::string_view name) const { return has(name) ? at(name) : Tensor(); }  // undefined where not there
+  bool has(std::string_view name) const;  // whether the tensor exists and is defined
+  Tensor get(std::string_view name) const { return has(name) ? at(name) : Tensor(); }  // undefined if missing
 
-  // Tokens that were read, or of inputs that are no tokens but numbers, targets that count.
+  // Tokens read: `tokens`, or the number of int32 inputs. For other inputs, the number of counted targets.
   Index read() const;
-  // Whether each token has a target: int32 targets of the inputs' shape, or of two axes or more where the inputs have
-  // other names. Else a batch consists of samples.
+  // Whether each token has a target: the targets are int32 of rank 2 or more and have the shape of the int32 inputs. A
+  // batch without `inputs` needs `tokens` above 0 instead. Any other batch consists of samples.
   bool has_token_targets() const;
-  Index samples() const;  // the first axis of the inputs, or else of the targets; `counted` where there is neither
+  Index samples() const;  // size of the first axis of inputs, else of targets; else `counted`
 };
 
-// How samples become batches: at most `rows` samples and at most `tokens` tokens, padding included. 0: no limit.
+// Limits of a batch: at most `rows` samples and at most `tokens` tokens, padding included. 0: no limit.
 struct Batching {
   Index rows = 0, tokens = 0;
   bool operator==(const Batching&) const = default;
 };
 
-// Batches that a run has read, all made in one way.
+// A number of batches that a run has read, all with the same limits.
 struct BatchesRead {
   Batching batching;
-  std::uint64_t count = 0;
+  std::uint64_t count = 0;  // batches
 };
 
-// What to train on: any type with `Batch batch(std::uint64_t seed, std::uint64_t step) const`, yours as well. A pure
-// function: the same batch whenever it is asked for, so that a resumed run reads what the first one would have read.
-// A data set may also have
-//   std::string fingerprint() const;     what the data are, however batches are made of them: "2000 pairs, hash 1f..".
-//                                        A run is not resumed on data with another fingerprint. Without one, run()
+// A data set for training: any type, including your own, that has
+//   Batch batch(std::uint64_t seed, std::uint64_t step) const;
+// batch() must be a pure function, so that a resumed run reads the same batches as an uninterrupted run. A data set may
+// also have
+//   std::string fingerprint() const;     identifies the data, however they are batched: "2000 pairs, hash 1f..". A run
+//                                        is not resumed on data with another fingerprint. Without this function, run()
 //                                        hashes the first two batches.
-//   Batching batching() const;           how batches are made of them, and
+//   Batching batching() const;           the limits of its batches
 //   T continued(const std::vector<BatchesRead>& read) const;    the data set whose batch 0 follows the batches `read`,
-//                                        oldest first, so that a resumed run may have batches of another size.
+//                                        oldest first, so that a resumed run may change the size of its batches
 template <class T>
 concept DatasetLike = requires(const T& t, std::uint64_t n) {
   { t.batch(n, n) } -> std::convertible_to<Batch>;
 };
 
-// What to evaluate on: any type with `Index size() const` and `Batch batch(Index i) const` for 0 <= i < size(), and
-// perhaps fingerprint(), as above.
+// A data set for evaluation: any type with `Index size() const` and `Batch batch(Index i) const` for 0 <= i < size(),
+// and optionally fingerprint(), as in DatasetLike.
 template <class T>
 concept EvaluationSetLike = requires(const T& t, Index i) {
   { t.size() } -> std::convertible_to<Index>;
@@ -95,25 +97,26 @@ concept EvaluationSetLike = requires(const T& t, Index i) {
 
 namespace detail {
 
-// The fingerprint of a data set, or nothing where its type has none.
+// The fingerprint of a data set; nullopt if its type has none.
 template <class T>
 std::optional<std::string> fingerprint_of(const T& set) {
   if constexpr (requires { set.fingerprint(); }) return set.fingerprint();
   return std::nullopt;
 }
 
-// The samples of a run in the order in which it reads them, of a data set whose batches all have as many rows. A run
-// that continues with another number of rows goes on with the next sample.
+// Numbers the samples of a run in the order of reading, for a data set whose batches all have the same number of rows.
+// A run that continues with another number of rows reads the next sample.
 class RowOrder {
  public:
-  // A number of rows for data sets whose batches differ: each batch has room for so many.
+  // The number of rows reserved per batch in data sets whose batches differ in size.
   static constexpr Index kRoom = Index{1} << 20;
 
   explicit RowOrder(Index rows) : rows_(to_unsigned(rows)), first_rows_(rows_) {}
   RowOrder continued(const std::vector<BatchesRead>& read) const;
 
+  // The number of the sample in this row.
   std::uint64_t number(std::uint64_t step, Index row) const { return begin_ + step * rows_ + to_unsigned(row); }
-  // Where a row is in batches of the size that the run began with: the numbers of the batch and of the row in it.
+  // The position of a row in batches of the size that the run began with: the number of the batch and the row in it.
   std::pair<std::uint64_t, std::uint64_t> place(std::uint64_t step, Index row) const {
     const std::uint64_t n = number(step, row);
     return {n / first_rows_, n % first_rows_};
@@ -126,21 +129,22 @@ class RowOrder {
 
 }  // namespace detail
 
+// Holds a data set of any type that is DatasetLike.
 class Dataset {
  public:
   Dataset() = default;  // no data: for a variable that is assigned later
   template <DatasetLike T>
   requires(!std::same_as<T, Dataset>) Dataset(T set) : held_(std::make_shared<Held<T>>(std::move(set))) {}
-  // A type that is meant as one, as it has batch(), and is not: the compiler says what is missing.
+  // A type with batch() that is neither kind of data set: the compiler names the missing part.
   template <class T>
   requires(!DatasetLike<T> && !EvaluationSetLike<T> && requires { &T::batch; }) Dataset(T) {
     static_assert(DatasetLike<T>, "Dataset: it must have `Batch batch(std::uint64_t seed, std::uint64_t step) const`; "
                                   "mind the const");
   }
   Batch batch(std::uint64_t seed, std::uint64_t step) const { return held_->batch(seed, step); }
-  std::optional<std::string> fingerprint() const { return held_->fingerprint(); }  // nothing: the type has none
-  Batching batching() const { return held_->batching(); }                          // no limits: the type has none
-  // Error where the type has no continued() and a batch of `read` was made in another way.
+  std::optional<std::string> fingerprint() const { return held_->fingerprint(); }  // nullopt if the type has none
+  Batching batching() const { return held_->batching(); }                          // no limits if the type has none
+  // Throws Error if the type has no continued() and a batch of `read` had other limits.
   Dataset continued(const std::vector<BatchesRead>& read) const { return held_->continued(read); }
 
  private:
@@ -176,6 +180,7 @@ struct Dataset::Held final : Concept {
   }
 };
 
+// Holds a data set of any type that is EvaluationSetLike.
 class EvaluationSet {
  public:
   EvaluationSet() = default;  // empty: size() is 0
@@ -190,9 +195,9 @@ class EvaluationSet {
     static_assert(EvaluationSetLike<T>,
                   "EvaluationSet: it must have `Index size() const` and `Batch batch(Index i) const`; mind the const");
   }
-  Index size() const { return size_; }
+  Index size() const { return size_; }  // batches
   Batch batch(Index i) const { return batch_(i); }
-  std::optional<std::string> fingerprint() const {  // nothing: the type has none, or the set is empty
+  std::optional<std::string> fingerprint() const {  // nullopt if the type has none or the set is empty
     return fingerprint_ ? fingerprint_() : std::nullopt;
   }
 
@@ -202,25 +207,26 @@ class EvaluationSet {
   std::function<std::optional<std::string>()> fingerprint_;
 };
 
+// How a sequence of tokens is cut into windows.
 struct WindowOptions {
   Index batch = 12;    // B, windows per batch
   Index context = 64;  // T, tokens per window
-  // Windows start at this token only, and for evaluation each token is read with all since the last one before it
-  // (as far as T allows): for texts of short pieces that do not depend on each other, such as the built-in stories.
+  // Windows start only at this token. For evaluation, each token is read with all tokens since the last separator
+  // before it, as far as T allows. For short texts that do not depend on each other, such as the built-in stories.
   std::optional<std::int32_t> separator = std::nullopt;
-  std::string name = "the text";  // of the tokens, for messages: "the last tenth of the text, for validation,"
+  std::string name = "the text";  // name of the tokens in messages: "the last tenth of the text, for validation,"
 };
 
-// Random windows of a row of tokens: row r of step s is a pure function of (seed, s, r). A window starts anywhere, or
-// at any separator, from which T + 1 tokens follow; Error if there is none.
+// Random windows of a sequence of tokens, for training. Row r of step s is a pure function of (seed, s, r). A window
+// starts at any token, or at any separator, that T more tokens follow. Throws Error if there is no such start.
 class LanguageModelBatches {
  public:
   LanguageModelBatches(TokenSource tokens, WindowOptions options);
-  Batch batch(std::uint64_t seed, std::uint64_t step) const;
+  Batch batch(std::uint64_t seed, std::uint64_t step) const;  // inputs and targets int32 [B, T]
   std::string fingerprint() const { return tokens_.fingerprint(); }
   Batching batching() const { return {.rows = options_.batch}; }
   LanguageModelBatches continued(const std::vector<BatchesRead>& read) const;
-  Index windows() const {
+  Index windows() const {  // possible starts of a window
     return separators_ ? static_cast<Index>(separators_->size()) : tokens_.size() - options_.context;
   }
 
@@ -228,15 +234,16 @@ class LanguageModelBatches {
   TokenSource tokens_;
   WindowOptions options_;
   detail::RowOrder order_;
-  std::shared_ptr<const std::vector<Index>> separators_;  // null: windows start anywhere
+  std::shared_ptr<const std::vector<Index>> separators_;  // starts of windows; null: windows start at any token
 };
 
-// A whole row of tokens in order, each counted once, but for a rest of less than a window at the end. Without a
-// separator the windows do not overlap: window i reads T tokens from i T on. With one, a window starts at the separator
-// last before the first token that is not yet counted, and what was counted before is ignored.
+// Windows over a whole sequence of tokens in order, for evaluation. Each token is a counted target once, except the
+// first token and a remainder at the end that is shorter than a window. Without a separator, windows do not overlap:
+// window i reads T tokens from i T on. With a separator, a window starts at the last separator before the next token
+// to be counted. Targets that an earlier window counted are ignored.
 class WholeSplit {
  public:
-  WholeSplit(TokenSource tokens, WindowOptions options);  // Error if there is not one window
+  WholeSplit(TokenSource tokens, WindowOptions options);  // throws Error if the tokens do not fill one window
   Index size() const {
     return (windows() + options_.batch - 1) / options_.batch;
   }  // batches; the last may have fewer rows
@@ -244,9 +251,9 @@ class WholeSplit {
   std::string fingerprint() const { return tokens_.fingerprint(); }
   Index windows() const { return static_cast<Index>(starts_->size()); }
   const TokenSource& tokens() const { return tokens_; }
-  // The targets that the first `batches` count (0: all of them), all together: tokens begin to end of the row.
+  // The counted targets of the first `batches` (0: all) are the tokens [counted_begin(), counted_end(batches)).
   Index counted_begin() const { return 1; }
-  Index counted_end(Index batches = 0) const;  // Error if batches is not in 0..size()
+  Index counted_end(Index batches = 0) const;  // throws Error unless 0 <= batches <= size()
 
  private:
   TokenSource tokens_;
@@ -255,17 +262,17 @@ class WholeSplit {
       starts_;  // (first input, first input whose target counts)
 };
 
-// The same batches, the next one built by a thread of its own while the step computes: the one behind, or where some in
-// a row and then a jump came before, as a rank asks that has a part of each step, that which the same jump leads to.
-// What the data set throws is thrown by batch(). Use from one thread. Not part of what a run saves: a resumed run asks
-// for the step it needs.
+// The batches of a data set, built ahead by a separate thread while the caller computes a step. The thread builds the
+// batch of the next step. A rank that reads only its own part of each step reads some consecutive batches and then
+// skips some. After one such skip, the thread expects the same pattern again. batch() rethrows exceptions of the data
+// set. Use from one thread. A run does not save this object: a resumed run requests the batch of its step.
 class Prefetch {
  public:
   explicit Prefetch(Dataset data);
   Prefetch(const Prefetch&) = delete;
   Prefetch& operator=(const Prefetch&) = delete;
   ~Prefetch();
-  Batch batch(std::uint64_t seed, std::uint64_t step);  // and begins with the next one
+  Batch batch(std::uint64_t seed, std::uint64_t step);  // also starts building the next batch
 
  private:
   enum class State { idle, asked, ready, stopping };
@@ -276,31 +283,32 @@ class Prefetch {
   std::mutex mutex_;
   std::condition_variable changed_;
   State state_ = State::idle;
-  std::uint64_t seed_ = 0, step_ = 0;  // of the batch asked for
-  std::uint64_t last_ = 0, in_row_ = 0;   // what batch() gave, and how many in a row it was the last of
-  std::uint64_t row_ = 0, jump_ = 0;      // how long the row before was, and what followed it; 0: not known
+  std::uint64_t seed_ = 0, step_ = 0;    // of the requested batch
+  std::uint64_t last_ = 0, in_row_ = 0;  // the last step returned, and the number of consecutive steps up to it
+  std::uint64_t row_ = 0, jump_ = 0;     // that number before the last skip, and the skip; 0: unknown
   Batch batch_;
   std::exception_ptr error_;
-  std::thread thread_;  // last, so that it starts when all else is there
+  std::thread thread_;  // last, so that the thread starts after all other members are initialized
 };
 
 // ---- Masked language modelling ----
 
-// Masked language modelling (Devlin et al., "BERT: pre-training of deep bidirectional transformers", 2018,
-// section 3.1): some tokens of a text are hidden, and the model is to tell them from all the others.
+// Masked language modelling (Devlin et al., "BERT: pre-training of deep bidirectional transformers", 2018, section
+// 3.1): some tokens of a text are hidden, and the model predicts them from all other tokens.
 
+// Which tokens are hidden, and how.
 struct MaskOptions {
   Index vocabulary = 0;                                  // random tokens are drawn from [0, vocabulary)
-  std::int32_t mask = 0;                                 // what stands in for a hidden token: an id of its own
-  std::optional<std::int32_t> separator = std::nullopt;  // is never chosen, as BERT's [SEP]
-  double share = 0.15;                                   // of a row's positions, chosen: rounded, and at least one
-  double masked = 0.8;                                   // share of the chosen that become `mask`;
-  double random = 0.1;  // of those that become a random token; the others stay as they are
+  std::int32_t mask = 0;                                 // replaces a hidden token; an id that no text contains
+  std::optional<std::int32_t> separator = std::nullopt;  // this token is never hidden, as BERT's [SEP]
+  double share = 0.15;  // share of a row's positions that are chosen: rounded, at least one
+  double masked = 0.8;  // share of the chosen positions that become `mask`
+  double random = 0.1;  // share that become a random token; the others keep their token
 };
 
-// Batches of any texts, inputs int32 [B, T], with some of their tokens hidden. Targets are the tokens that were there
-// at the chosen positions, and kIgnoreIndex elsewhere; the texts' own targets are not read, and other tensors stay.
-// What is chosen and what it becomes is a pure function of (seed, step, row). Throws Error for options out of range.
+// Batches of any texts, inputs int32 [B, T], with some tokens hidden. Targets are the original tokens at the chosen
+// positions and kIgnoreIndex elsewhere. The targets of the texts are not read; other tensors are kept. The choice of
+// positions and their new tokens are a pure function of (seed, step, row). Throws Error for options out of range.
 class MaskedBatches {
  public:
   MaskedBatches(Dataset texts, const MaskOptions& options);
@@ -315,10 +323,10 @@ class MaskedBatches {
   detail::RowOrder order_;
 };
 
-// The same of texts to evaluate on, hidden at the same places each time: a function of (seed, batch, row), so that
-// evaluations compare. A chosen position counts only where the text's own target does: windows of WholeSplit that
-// overlap count nothing twice. Error unless these targets are int32 of the shape of the inputs; where a text has none
-// (an undefined tensor), all chosen positions count.
+// Evaluation batches with tokens hidden in the same way. The hidden positions are a function of (seed, batch, row), so
+// that evaluations can be compared. A chosen position counts only where the target of the text counts, so that
+// overlapping windows of WholeSplit count no token twice. All chosen positions count if the text has no targets (an
+// undefined tensor). Throws Error unless the targets are int32 of the shape of the inputs.
 class MaskedEvaluation {
  public:
   MaskedEvaluation(EvaluationSet texts, const MaskOptions& options, std::uint64_t seed = 0);

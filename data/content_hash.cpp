@@ -1,4 +1,4 @@
-// A hash of what data hold.
+// A hash of the content of a data set.
 #include <xxhash.h>
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// A strict reader of comma-separated values: what is not plain is an Error that tells where.
+// A strict reader of comma-separated values, whose errors name file, line and column.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -9,7 +9,7 @@
 namespace heed {
 namespace {
 
-// One pass over the text, field by field.
+// Reads the text once, field by field.
 class CsvReader {
  public:
   CsvReader(std::string_view text, std::string file, char separator)
@@ -17,10 +17,10 @@ class CsvReader {
 
   Index line() const { return line_; }
   bool ended() const { return at_ == text_.size(); }
-  // Whether only blank lines are left.
+  // Whether only blank lines remain.
   bool only_blank() const { return text_.find_first_not_of("\r\n", at_) == text_.npos; }
 
-  // The fields of the next row, which may be of several lines.
+  // The fields of the next row, which may span several lines.
   std::vector<std::string> row() {
     std::vector<std::string> fields;
     do {
@@ -72,7 +72,7 @@ class CsvReader {
   }
 };
 
-// Names for messages: as many as fit.
+// Names for messages, cut to about 200 characters.
 std::string listed(const std::vector<std::string>& names) {
   std::string all;
   for (const std::string& name : names) {
@@ -104,7 +104,7 @@ CsvTable CsvTable::read(const std::filesystem::path& file, const CsvOptions& opt
     std::vector<std::string> fields = reader.row();
     require(fields.size() == names.size(), "csv: ", table.file_, ", line ", line, " has ", fields.size(),
             " fields; it must have ", names.size(), ", one for each column");
-    if (std::ranges::any_of(fields, invalid)) {  // such rows are left out
+    if (std::ranges::any_of(fields, invalid)) {  // only with InvalidUtf8::skip
       TextReport* report = options.reading.report;
       if (report != nullptr) report->count(report->skipped, "line " + std::to_string(line) + " of " + table.file_);
       continue;

@@ -1,3 +1,4 @@
+// Batches with hidden tokens, for masked language modelling.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -8,7 +9,7 @@
 namespace heed {
 namespace {
 
-// Streams of random numbers that belong to masks: no other user of Rng takes them.
+// Random streams reserved for masks.
 constexpr std::uint64_t kTrainingStream = std::uint64_t{0x3A5C4} << 44,
                         kEvaluationStream = std::uint64_t{0x3A5C5} << 44;
 
@@ -21,21 +22,21 @@ void check_options(const MaskOptions& o) {
           " of the chosen are masked and ", o.random, " become random; both must be 0 or more, together at most 1");
 }
 
-// The positions of one row that are chosen, in no order.
+// The chosen positions of one row, in random order.
 std::vector<Index> choose(const std::int32_t* tokens, Index length, const MaskOptions& o, Rng& rng) {
   std::vector<Index> positions;
   for (Index t = 0; t < length; ++t)
     if (tokens[t] != o.separator) positions.push_back(t);
   const auto all = static_cast<Index>(positions.size());
   const Index wanted = std::min(all, std::max<Index>(1, std::lround(o.share * static_cast<double>(all))));
-  for (Index i = 0; i < wanted; ++i)  // the beginning of a shuffle (Fisher and Yates)
+  for (Index i = 0; i < wanted; ++i)  // the first swaps of a shuffle (Fisher and Yates)
     std::swap(positions[static_cast<std::size_t>(i)], positions[static_cast<std::size_t>(i + rng.integer(all - i))]);
   positions.resize(static_cast<std::size_t>(wanted));
   return positions;
 }
 
-// `counts`, if given, are the text's own targets: where they are ignored, so are the new ones.
-// rng_of(row) gives the generator of a row.
+// `counts`, if defined, are the targets of the text: where they are kIgnoreIndex, the new targets are too. rng_of(row)
+// returns the generator of a row.
 Batch hide(const Batch& text, const MaskOptions& o, const std::function<Rng(Index row)>& rng_of, const Tensor& counts) {
   const Tensor x = text.inputs;
   require(x.rank() == 2 && x.dtype() == DType::int32, "masks: the texts are ", x,
@@ -43,9 +44,9 @@ Batch hide(const Batch& text, const MaskOptions& o, const std::function<Rng(Inde
   require(!counts.defined() || (counts.dtype() == DType::int32 && counts.shape() == x.shape()),
           "masks: the targets of the texts are ", counts, " and their inputs ", x,
           "; targets must be int32, of the shape of the inputs");
-  const Tensor own = counts.defined() ? counts.dense() : counts;  // a row after the other
+  const Tensor own = counts.defined() ? counts.dense() : counts;  // row-major
   const Index rows = x.dim(0), length = x.dim(1);
-  Batch b = text;  // with what else it has, as lengths
+  Batch b = text;  // keeps the other tensors, such as lengths
   b.inputs = x.clone(), b.targets = Tensor::full({rows, length}, kIgnoreIndex, DType::int32), b.counted = 0;
   for (Index row = 0; row < rows; ++row) {
     Rng rng = rng_of(row);
@@ -64,7 +65,7 @@ Batch hide(const Batch& text, const MaskOptions& o, const std::function<Rng(Inde
   return b;
 }
 
-// With room for all draws of a row.
+// The generator of a row, with room for all draws of the row.
 Rng rng_of_row(std::uint64_t seed, std::uint64_t stream, std::uint64_t row) {
   Rng rng(seed, stream);
   rng.set_position(row << 32);

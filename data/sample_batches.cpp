@@ -1,4 +1,4 @@
-// Which samples make a batch: buckets of similar length, shuffled by epoch, or all in order.
+// Chooses the samples of each batch: by buckets of similar length, shuffled per epoch, or in order.
 #include <algorithm>
 #include <heed/core/check.hpp>
 #include <heed/core/random.hpp>
@@ -9,7 +9,7 @@
 namespace heed {
 namespace {
 
-constexpr std::uint64_t kEpochStream = std::uint64_t{0xE90C4} << 44;  // of Rng, for the orders of epochs alone
+constexpr std::uint64_t kEpochStream = std::uint64_t{0xE90C4} << 44;  // of Rng, reserved for the order of epochs
 
 void check_options(const Samples& samples, const SampleBatchOptions& o) {
   require(o.rows >= 0 && o.tokens >= 0 && (o.rows > 0 || o.tokens > 0), "batches: ", o.rows, " rows and ", o.tokens,
@@ -19,7 +19,7 @@ void check_options(const Samples& samples, const SampleBatchOptions& o) {
           " but no padding is given; without, all samples have one length: give rows");
 }
 
-// Of each sample the longest of its padded tensors; 0 where tokens are not limited.
+// The length of the longest padded tensor of each sample; 0 if tokens are not limited.
 std::vector<Index> lengths_of(const Samples& samples, const SampleBatchOptions& o) {
   check_options(samples, o);
   std::vector<Index> lengths(static_cast<std::size_t>(samples.size()));
@@ -38,13 +38,13 @@ std::vector<Index> lengths_of(const Samples& samples, const SampleBatchOptions& 
   return lengths;
 }
 
-// How many samples of such a length a batch holds.
+// The number of samples of this length that fit into a batch.
 Index rows_of(Index length, const Batching& b) {
   const Index fitting = b.tokens > 0 ? b.tokens / std::max<Index>(length, 1) : b.rows;
   return b.rows > 0 ? std::min(fitting, b.rows) : fitting;
 }
 
-// Samples of similar length, and how many of them make a batch.
+// Samples of similar length, and the number of rows of their batches.
 struct Bucket {
   std::vector<Index> samples;
   Index rows;
@@ -72,7 +72,7 @@ std::uint64_t batches_in(const std::vector<Bucket>& buckets) {
   return count;
 }
 
-// The batches of an epoch, of the samples that are not `taken` (empty: none is).
+// The batches of an epoch, without the samples that are `taken` (empty: none).
 std::vector<std::vector<Index>> plan_of(const std::vector<Bucket>& buckets, const std::vector<bool>& taken, Rng rng) {
   std::vector<std::vector<Index>> in_order, batches;
   for (const Bucket& bucket : buckets) {
@@ -106,7 +106,7 @@ struct SampleBatches::Plan {
 
 struct SampleBatches::Start {
   std::uint64_t seed, epoch;                // the first whole epoch
-  std::vector<std::vector<Index>> batches;  // before it: what is left of the epoch that was being read
+  std::vector<std::vector<Index>> batches;  // before it: the rest of the epoch that was being read
 };
 
 struct SampleBatches::Cache {
@@ -130,7 +130,7 @@ std::shared_ptr<const SampleBatches::Plan> SampleBatches::epoch(std::uint64_t se
   return last;
 }
 
-// Reads the earlier batches again, by their numbers alone: which samples of the last epoch were in them.
+// Replays the earlier batches by their numbers to find which samples of the last epoch they contained.
 std::shared_ptr<const SampleBatches::Start> SampleBatches::start(std::uint64_t seed) const {
   std::shared_ptr<const Start>& last = cache_->start;
   if (last && last->seed == seed) return last;
@@ -199,7 +199,7 @@ std::uint64_t SampleBatches::batches_until(std::uint64_t seed, std::uint64_t epo
 SampleEvaluation::SampleEvaluation(Samples samples, SampleBatchOptions options)
     : samples_(std::move(samples)), options_(std::move(options)) {
   const std::vector<Index> lengths = lengths_of(samples_, options_);
-  Index longest = 0;  // of the batch that is being filled
+  Index longest = 0;  // of the current batch
   for (Index i = 0; i < samples_.size(); ++i) {
     longest = std::max(longest, lengths[static_cast<std::size_t>(i)]);
     if (!begins_.empty() && i - begins_.back() < rows_of(longest, {options_.rows, options_.tokens})) continue;

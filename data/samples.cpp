@@ -1,4 +1,4 @@
-// Samples, and a batch of them.
+// Samples and their collation into a batch.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -12,7 +12,7 @@
 namespace heed {
 namespace {
 
-constexpr std::uint64_t kSplitStream = std::uint64_t{0x5B117} << 44;  // of Rng, for split() alone
+constexpr std::uint64_t kSplitStream = std::uint64_t{0x5B117} << 44;  // of Rng, reserved for split()
 
 std::string names_of(const Sample& sample) {
   std::string names;
@@ -20,14 +20,14 @@ std::string names_of(const Sample& sample) {
   return names;
 }
 
-// The tensors of one name of all samples, in one: [B, T, ...] with T the longest, or [B, ...] where none is padded.
-// `lengths` are theirs along the first axis.
+// Joins the tensors of one name: [B, T, ...] with T the longest if they are padded, else [B, ...]. Appends the length
+// of each tensor's first axis to `lengths` (0 if they are not padded).
 Tensor stacked(const std::string& name, const std::vector<Sample>& samples, const Padding* padding,
                std::vector<Index>& lengths) {
   const Tensor& first = samples[0].find(name)->second;
   require(first.defined() && (padding == nullptr || first.rank() > 0), "collate: ", name, " of sample 0 is ", first,
           "; it must have values, and to be padded an axis");
-  const auto rest = [&](const Tensor& x) {  // what must be the same in all samples
+  const auto rest = [&](const Tensor& x) {  // the sizes that must agree between samples
     Shape shape = x.shape();
     if (padding != nullptr && x.rank() > 0) shape[0] = 0;
     return shape;
@@ -63,7 +63,7 @@ Tensor mask_of(const std::vector<Index>& lengths, Index longest) {
   return mask;
 }
 
-// The targets that count in a batch of so many samples. `measured`: the length of all targets, where it is asked for.
+// The counted targets of a batch of `samples` samples. `measured`: total length of the targets, if requested.
 Index counted_of(const Batch& b, Index samples, std::optional<Index> measured) {
   const Tensor mask = b.get("targets_mask");
   const bool masked = mask.defined() && mask.dtype() == DType::bool8;

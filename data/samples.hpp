@@ -1,11 +1,11 @@
-// Samples: what a data set is made of that is no endless row of tokens; how several of them become a batch, padded and
-// of similar length; and where they come from: tensors in memory, tables (CSV), pairs of texts.
+// Samples: data sets of separate examples, and batches of samples, padded and of similar length. Sources of samples are
+// tensors in memory, tables (CSV) and pairs of texts.
 //
 // Example:
 //
 //   Rng rng(1);
 //   const TensorDataset points({{"inputs", rng.normal({20, 2})}, {"targets", rng.integers({20}, 0, 3)}});
-//   const auto [training, held_out] = split(points, 0.1, 7);  // a tenth to evaluate on
+//   const auto [training, held_out] = split(points, 0.1, 7);  // a tenth for evaluation
 //   const SampleBatches batches(training, {.rows = 4});
 //   const Batch b = batches.batch(1, 0);
 #pragma once
@@ -26,33 +26,40 @@
 
 namespace heed {
 
-// One example: its tensors by name, without the axis of the batch. A sequence is [T] or [T, ...], a class int32 [].
+// One example: tensors by name, without the batch axis. A sequence is [T] or [T, ...], a class is int32 [].
 using Sample = TensorsByName;
 
-// What fills up a tensor whose first axis is shorter in some samples than in others.
+// How a tensor is padded whose first axis differs in length between samples.
 struct Padding {
-  double value = 0;      // of targets that do not count: kIgnoreIndex
-  bool lengths = false;  // NAME_lengths in the batch: int32 [B], the lengths without padding
-  bool mask = false;     // NAME_mask in the batch: bool8 [B, T], true where there is no padding
+  double value = 0;      // fills the padding; kIgnoreIndex for targets that do not count
+  bool lengths = false;  // adds NAME_lengths to the batch: int32 [B], the lengths without padding
+  bool mask = false;     // adds NAME_mask to the batch: bool8 [B, T], true except for padding
 };
 using PaddingByName = std::map<std::string, Padding, std::less<>>;
 
-// A batch of these samples, each tensor [B, ...]. Those that `padding` names are as long as the longest, and filled up
-// at the end. Batch::counted is the number of targets that are true in bool8 `targets_mask`, the samples' own or
-// Padding::mask, and of int32 targets those alone that are not kIgnoreIndex. Targets of another type without a mask
-// count by Padding::lengths where it is asked for, else each sample counts once. Batch::tokens is the length of all
-// padded tensors but the targets, without padding. Error: no samples; samples with other tensors than the first, or of
-// other shape or dtype; nothing that `padding` names.
+// Joins samples into a batch; each tensor becomes [B, ...]. A tensor named in `padding` is padded at its end to the
+// longest length. Batch::counted is
+// - for int32 targets the number that are not kIgnoreIndex and, if the batch has a bool8 `targets_mask` of their shape,
+//   true in the mask (from Padding::mask or from the samples)
+// - for other targets the number of true elements of `targets_mask`. Without a mask, the total length of the targets if
+//   Padding::lengths is set for them, else the number of samples.
+//
+// Batch::tokens is the total length without padding of all padded tensors except the targets. Throws Error if there are
+// no samples, if tensors differ between samples in name, shape or dtype, or if `padding` names a missing tensor.
 Batch collate(const std::vector<Sample>& samples, const PaddingByName& padding = {});
 
-// A row of samples: any type with `Index size() const` and `Sample sample(Index i) const` for 0 <= i < size(), yours as
-// well. A pure function. With `std::string where(Index i) const`, messages say where sample i comes from.
+// A list of samples: any type, including your own, that has
+//   Index size() const;
+//   Sample sample(Index i) const;           a pure function, for 0 <= i < size()
+// and optionally
+//   std::string where(Index i) const;       the origin of sample i, for messages
 template <class T>
 concept SamplesLike = requires(const T& t, Index i) {
   { t.size() } -> std::convertible_to<Index>;
   { t.sample(i) } -> std::convertible_to<Sample>;
 };
 
+// Holds a list of samples of any type that is SamplesLike.
 class Samples {
  public:
   template <SamplesLike T>
@@ -65,7 +72,7 @@ class Samples {
       where_ = [held](Index i) -> std::string { return held->where(i); };
     fingerprint_ = [held] { return detail::fingerprint_of(*held); };
   }
-  // A type that is meant as samples, as it has sample(), and is not: the compiler says what is missing.
+  // A type with sample() that is not SamplesLike: the compiler names the missing part.
   template <class T>
   requires(!SamplesLike<T> && requires { &T::sample; }) Samples(T) {
     constexpr bool has_size = requires(const T& t) { t.size() + Index{}; };
@@ -76,10 +83,10 @@ class Samples {
                   "Samples: its sample() gives no Sample, which is tensors by name, a TensorsByName");
   }
   Index size() const { return size_; }
-  Sample sample(Index i) const;                          // Error unless 0 <= i < size()
-  std::string where(Index i) const;                      // "sample 3", and where it comes from, if that is known
-  Samples chosen(const std::vector<Index>& rows) const;  // these, in this order; Error as of sample()
-  // What the samples are: see DatasetLike. Nothing where their type does not say.
+  Sample sample(Index i) const;                          // throws Error unless 0 <= i < size()
+  std::string where(Index i) const;                      // "sample 3", with its origin if known
+  Samples chosen(const std::vector<Index>& rows) const;  // these, in this order; Error as in sample()
+  // Identifies the samples, as in DatasetLike; nullopt if their type has no fingerprint().
   std::optional<std::string> fingerprint() const { return fingerprint_(); }
 
  private:
@@ -89,11 +96,11 @@ class Samples {
   std::function<std::string(Index)> where_;
 };
 
-// Chooses a share of the samples at random, by the seed, and gives the others and these, both in the order that they
-// have. Error unless 0 <= share <= 1.
+// Chooses a share of the samples at random. Returns the other samples and the chosen samples, both in their original
+// order. A pure function of its arguments. Throws Error unless 0 <= share <= 1.
 std::pair<Samples, Samples> split(const Samples& samples, double share, std::uint64_t seed);
 
-// Samples in memory: sample i is row i of each tensor. Error where their first axes differ, or there is no tensor.
+// Samples in memory: sample i is row i of each tensor. Throws Error if there is no tensor or the first axes differ.
 class TensorDataset {
  public:
   explicit TensorDataset(TensorsByName tensors);
@@ -115,46 +122,49 @@ class TensorDataset {
 //   SampleEvaluation held_out(other_samples, {.tokens = 4096, .padding = padding});  // in order
 
 struct SampleBatchOptions {
-  Index rows = 0;  // samples per batch, at most; 0: as many as `tokens` lets
-  // What a batch may hold at most, padding included: rows times the longest of its padded tensors. 0: any number.
+  Index rows = 0;  // max samples per batch; 0: no limit except `tokens`
+  // Max tokens per batch, padding included: rows times the longest of its padded tensors. 0: no limit.
   Index tokens = 0;
-  PaddingByName padding = {};  // as of collate()
+  PaddingByName padding = {};  // as for collate()
 };
 
-// Every sample once per epoch, in an order that is a function of the seed and the epoch; batch s of a run is a pure
-// function of (seed, s). Given `tokens`, batches are of samples of similar length, within a tenth, and long ones have
-// fewer rows: samples are drawn within such a bucket, and then the batches of all buckets are shuffled. The last batch
-// of a bucket, or of an epoch without buckets, may have fewer rows. Then all samples are read once, for their lengths.
-// Error: there are none; neither rows nor tokens; a sample that is longer than `tokens`.
+// Training batches that read every sample once per epoch. Batch s of a run is a pure function of (seed, s), and the
+// order within an epoch is a function of the seed and the epoch.
+//
+// With `tokens`, the samples of a batch have similar lengths (the longest is at most a tenth longer than the shortest),
+// and batches of long samples have fewer rows. The constructor then reads all samples once for their lengths. Samples
+// are shuffled within buckets of similar length, then the batches of all buckets are shuffled. The last batch of a
+// bucket, or of an epoch without buckets, may have fewer rows. Throws Error if there are no samples, if neither rows
+// nor tokens is given, or if a sample is longer than `tokens`.
 class SampleBatches {
  public:
   SampleBatches(Samples samples, SampleBatchOptions options);
   Batch batch(std::uint64_t seed, std::uint64_t step) const;
-  Index size() const { return batches_; }  // batches of an epoch, in each the same number
+  Index size() const { return batches_; }  // batches per epoch, the same number in every epoch
   std::optional<std::string> fingerprint() const { return samples_.fingerprint(); }
   Batching batching() const { return {options_.rows, options_.tokens}; }
-  // What is left of the epoch that was being read, then whole epochs. `read` may be of any batchings.
+  // Reads the rest of the current epoch, then whole epochs. `read` may have any limits.
   SampleBatches continued(const std::vector<BatchesRead>& read) const;
-  // Batches until the end of epoch `epochs`, those before continued() not counted.
+  // Batches until the end of epoch `epochs`, without the batches before continued().
   std::uint64_t batches_until(std::uint64_t seed, std::uint64_t epochs) const;
 
  private:
-  struct Plan;   // the batches of an epoch
-  struct Start;  // where a run that continues begins
-  struct Cache;  // what was asked for last
+  struct Plan;   // the batches of one epoch
+  struct Start;  // the first batches of a continued run
+  struct Cache;  // the last Plan and the last Start
 
   Samples samples_;
   SampleBatchOptions options_;
-  std::shared_ptr<const std::vector<Index>> lengths_;  // of the samples; 0: not needed
+  std::shared_ptr<const std::vector<Index>> lengths_;  // length of each sample; 0: not needed
   Index batches_ = 0;
-  std::vector<BatchesRead> read_;  // before the first batch
+  std::vector<BatchesRead> read_;  // before batch 0
   std::shared_ptr<Cache> cache_;
 
   std::shared_ptr<const Plan> epoch(std::uint64_t seed, std::uint64_t number) const;
   std::shared_ptr<const Start> start(std::uint64_t seed) const;
 };
 
-// Every sample once, in order: each batch holds as many as the options let. Errors as above.
+// Every sample once, in order. Each batch holds as many samples as the options allow. Errors as in SampleBatches.
 class SampleEvaluation {
  public:
   SampleEvaluation(Samples samples, SampleBatchOptions options);
@@ -165,7 +175,7 @@ class SampleEvaluation {
  private:
   Samples samples_;
   SampleBatchOptions options_;
-  std::vector<Index> begins_;  // of the batches, and the end of the last
+  std::vector<Index> begins_;  // start of each batch, then the number of samples
 };
 
 // ---- Tables ----
@@ -177,43 +187,46 @@ class SampleEvaluation {
 //                                {"targets", table.classes("species")}});                     // int32 [rows]
 //   table.class_names("species");  // setosa, versicolor, virginica: what 0, 1 and 2 mean
 
+// How a CSV file is read.
 struct CsvOptions {
   char separator = ',';
-  // The names of the columns where the first line does not tell them.
+  // Names of the columns, for a file without a line of names.
   std::vector<std::string> names = {};
-  // Line ends, also those within quotes; InvalidUtf8::skip leaves out rows.
+  // Line ends (within quotes too) and invalid UTF-8; InvalidUtf8::skip leaves out rows.
   ReadTextOptions reading = {};
 };
 
-// A table in memory. The first line names the columns. A field in quotes may hold separators, line feeds and doubled
-// quotes; spaces belong to fields. Blank lines at the end are no rows.
+// A table in memory. The first line names the columns. A quoted field may contain separators, line feeds and doubled
+// quotes. Spaces are part of fields. Blank lines at the end are ignored.
 class CsvTable {
  public:
-  // Error, with file, line and column: no such file, not UTF-8, no rows, a line with more or fewer fields than there
-  // are columns, two columns of one name, a quote that is not closed or within a field that has none around it.
+  // Throws Error, with file, line and column, if the file is missing, is not UTF-8 or has no rows, or if two columns
+  // have the same name. Also throws Error if a line has more or fewer fields than there are columns, or if a quote is
+  // not closed or is inside an unquoted field.
   static CsvTable read(const std::filesystem::path& file, const CsvOptions& options = {});
 
-  Index rows() const { return static_cast<Index>(lines_.size()); }
+  Index rows() const { return static_cast<Index>(lines_.size()); }  // without the line of names
   const std::vector<std::string>& names() const { return names_; }
-  // The field of a row, counted from 0. Error for a row or a column that is not there.
+  // The field in this row, from 0. Throws Error if there is no such row or column.
   const std::string& field(Index row, std::string_view column) const;
 
-  // float32 [rows, columns], and [rows] of a single one. Error for a column that is not there, and, with file, line and
-  // column, for a field that is no finite number such as -1.5e3, or that float32 cannot hold.
+  // float32 [rows, columns]. Throws Error if a column does not exist. Throws Error, with file, line and column, if a
+  // field is not a finite number, such as -1.5e3, or is outside the range of float32.
   Tensor numbers(const std::vector<std::string>& columns) const;
+  // One column: float32 [rows]. Errors as in numbers().
   Tensor column(const std::string& name) const { return numbers({name}).select(1, 0); }
 
-  // int32 [rows]: the place of each field among the names of the classes, those of the column unless others are given
-  // (of the table that a model was trained on). Error for a field that is none of them, or empty.
+  // int32 [rows]: the index of each field in the list of class names. The list defaults to the column's own names; give
+  // the names of the training table to read another table. Throws Error if a field is empty or is not in the list.
   Tensor classes(std::string_view column) const { return classes(column, class_names(column)); }
   Tensor classes(std::string_view column, const std::vector<std::string>& names) const;
-  std::vector<std::string> class_names(std::string_view column) const;  // sorted, each once
+  std::vector<std::string> class_names(std::string_view column) const;  // sorted, unique, without ""
 
  private:
   std::string file_;
   std::vector<std::string> names_;
-  std::vector<std::string> fields_;  // row by row
-  std::vector<Index> lines_;         // of each row, in the file
+  std::vector<std::string> fields_;  // row-major
+  std::vector<Index> lines_;         // line of each row in the file
 
   std::size_t place_of(std::string_view column) const;
   const std::string& at(std::size_t row, std::size_t column) const { return fields_[row * names_.size() + column]; }
@@ -229,64 +242,68 @@ class CsvTable {
 //   SampleBatches training(samples, {.tokens = 4096, .padding = samples.padding()});
 //   // batch["source"], batch["source_lengths"], batch.inputs, batch.targets
 
+// A text and its translation.
 struct TextPair {
   std::string source = {}, target = {};
-  Index line = 0;  // of the files that it was read from, from 1; 0: of none
+  Index line = 0;  // line of the files, from 1; 0: not from a file
 };
 
-// Line i of one file and of the other; or a file whose lines are source, tab, target, with blank lines at the end. With
-// InvalidUtf8::skip, pairs with a side that is not UTF-8 are left out. Error, with file and line: as read_text(); files
-// with different numbers of lines; a line without a tab, or with two.
+// Pairs line i of one file with line i of another, or reads a file whose lines are source, tab, target (blank lines at
+// the end are ignored). With InvalidUtf8::skip, pairs with a side that is not UTF-8 are left out. Throws Error, with
+// file and line, if read_text() would, if the files have different numbers of lines, or if a line has no tab or
+// several.
 std::vector<TextPair> read_text_pairs(const std::filesystem::path& source, const std::filesystem::path& target,
                                       const ReadTextOptions& o = {});
 std::vector<TextPair> read_text_pairs(const std::filesystem::path& tab_separated, const ReadTextOptions& o = {});
 
-// The tokens that begin and end a text, "<s>" and "</s>", and how many ids a model needs with them. A tokenizer that
-// does not have both gets two more ids behind its vocabulary.
+// The tokens that begin and end a text, "<s>" and "</s>", and the number of ids that a model needs with them. If the
+// tokenizer lacks either token, both are new ids after its vocabulary.
 struct TextMarks {
   std::int32_t begin = 0, end = 0;
   Index vocabulary = 0;
 };
 TextMarks text_marks(const Tokenizer& tokenizer);
 
+// Which pairs are used, and how they are encoded.
 struct TextPairOptions {
-  Index longest = 0;  // tokens of a source, or of a target with the token that begins or ends it; 0: any number
-  // Leaves out pairs that are longer or one of whose sides has no token; else they are an Error. TextPairs::skipped()
-  // counts them.
+  Index longest = 0;  // max tokens of a source, or of a target with one of its two marks; 0: no limit
+  // Leaves out pairs that are too long or have a side without tokens. If false, such pairs are errors.
+  // TextPairs::skipped() counts the left-out pairs.
   bool skip = false;
-  bool source_end = false;  // sources end with the token that ends a text, too
-  std::string files = {};   // that the pairs were read from, as messages name them: "train.de and train.en"
+  bool source_end = false;  // sources end with the end token too
+  std::string files = {};   // files of the pairs, for messages: "train.de and train.en"
 };
 
-// Sample i of a pair: "source" int32 [S], its tokens; "inputs" int32 [T], begin() and the tokens of the target;
-// "targets" int32 [T], the tokens of the target and end(). These two are the target's text_marks(). With one tokenizer
-// for both sides, both have the same ids.
+// Pairs of texts as samples. Sample i has "source" int32 [S], the tokens of the source; "inputs" int32 [T], begin() and
+// the tokens of the target; "targets" int32 [T], the tokens of the target and end(). The two marks are text_marks() of
+// the target's tokenizer. If both sides use one tokenizer, they have the same marks.
 class TextPairs {
  public:
-  // Error: no pairs; one that does not fit the options, named by where(); EncodeError.
+  // Throws Error if there are no pairs, or if a pair does not fit the options (named as by where()). Throws EncodeError
+  // if a text cannot be encoded.
   TextPairs(const std::vector<TextPair>& pairs, const Tokenizer& source, const Tokenizer& target,
             const TextPairOptions& options = {});
 
   Index size() const { return static_cast<Index>(sources_.size()); }
   Sample sample(Index i) const;
   std::string fingerprint() const;
-  Index skipped() const { return skipped_; }
-  std::string where(Index i) const;  // "line 7 of train.de and train.en", or "pair 7" of all that were given
-  // Of all sources and targets but those skipped.
+  Index skipped() const { return skipped_; }  // pairs left out
+  std::string where(Index i) const;  // "line 7 of train.de and train.en", or "pair 7" of the constructor's pairs
+  // Counts over all sources and targets that were not skipped.
   const TokenCounts& source_counts() const { return source_counts_; }
   const TokenCounts& target_counts() const { return target_counts_; }
 
   std::int32_t begin() const { return target_.begin; }
   std::int32_t end() const { return target_.end; }
-  Index source_vocabulary() const { return source_.vocabulary; }  // of a model's encoder
-  Index target_vocabulary() const { return target_.vocabulary; }  // of its decoder
-  // Padding of all three, with source_lengths; padded targets do not count.
+  Index source_vocabulary() const { return source_.vocabulary; }  // for the encoder of a model
+  Index target_vocabulary() const { return target_.vocabulary; }  // for its decoder
+  // Padding for all three tensors, with source_lengths. Padded targets do not count.
   static PaddingByName padding();
 
  private:
   TextMarks source_, target_;
-  std::vector<Tokens> sources_, targets_;  // targets_: begin(), the tokens, end()
-  std::vector<Index> numbers_;             // of each sample, for where(): its line, or minus its number among the pairs
+  std::vector<Tokens> sources_, targets_;  // targets_: begin(), the tokens of the target, end()
+  std::vector<Index> numbers_;             // per sample, for where(): its line, or minus its number among the pairs
   std::string files_;
   TokenCounts source_counts_, target_counts_;
   Index skipped_ = 0;

@@ -1,4 +1,4 @@
-// Pairs of texts from files, and as tokens.
+// Pairs of texts: reading them from files and encoding them as tokens.
 #include <algorithm>
 #include <heed/core/check.hpp>
 #include <heed/data/detail/content_hash.hpp>
@@ -9,7 +9,8 @@ namespace heed {
 
 namespace {
 
-// Adds a pair unless a side is not UTF-8, which readers hand on only where such lines are left out.
+// Adds a pair if both sides are UTF-8. Counts any other pair as skipped: read_rows() returns invalid bytes only if rows
+// with them are to be left out.
 void add_pair(std::vector<TextPair>& pairs, std::string_view source, std::string_view target, std::size_t line,
               const std::string& files, const ReadTextOptions& o) {
   if (!find_invalid_utf8(source) && !find_invalid_utf8(target))
@@ -60,7 +61,7 @@ TextMarks text_marks(const Tokenizer& tokenizer) {
 
 namespace {
 
-// The tokens of a side; an Error names it and its place.
+// The tokens of one side. Errors name the side and its position.
 Tokens encoded(const Tokenizer& tokenizer, const std::string& text, const char* side, const std::string& where) {
   try {
     return tokenizer.encode(text);

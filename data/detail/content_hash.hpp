@@ -1,4 +1,4 @@
-// A hash of what data hold, which tells data sets apart. Internal.
+// A hash of the content of a data set, for fingerprints. Internal.
 #pragma once
 #include <heed/core/tensor.hpp>
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace heed::detail {
 
-// XXH3 with 64 bits.
+// XXH3, 64 bits.
 class ContentHash {
  public:
   ContentHash();
@@ -16,7 +16,7 @@ class ContentHash {
 
   void add(const void* bytes, std::size_t count);
   void add(std::string_view text);  // with its length
-  void add(const Tensor& x);        // its shape, dtype and values
+  void add(const Tensor& x);        // shape, dtype and values
   std::string hex() const;          // 16 digits
 
  private:
