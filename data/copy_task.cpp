@@ -1,3 +1,4 @@
+// The copy task.
 #include <algorithm>
 #include <heed/core/check.hpp>
 #include <heed/core/random.hpp>
@@ -6,7 +7,7 @@
 namespace heed {
 namespace {
 
-// Streams of random numbers that belong to this task, training and held out: no other user of Rng takes them.
+// Random streams reserved for this task, for training and held-out rows.
 constexpr std::uint64_t kCopyTraining = std::uint64_t{0xC09A0} << 44, kCopyHeldOut = std::uint64_t{0xC09A1} << 44;
 
 }  // namespace
@@ -24,7 +25,7 @@ Batch CopyTask::batch(std::uint64_t seed, std::uint64_t step) const {
   for (Index row = 0; row < rows; ++row) {
     const auto [stream, place] = order_.place(step, row);
     Rng rng(seed, (options_.held_out ? kCopyHeldOut : kCopyTraining) + stream);
-    rng.set_position(place << 16);  // room for the draws that integer() rejects
+    rng.set_position(place << 16);  // room for draws that integer() rejects
     std::int32_t* tokens = b.inputs.ptr<std::int32_t>() + row * T;
     tokens[0] = tokens[T / 2] = kSeparator;
     for (Index i = 1; i <= n; ++i) tokens[i] = static_cast<std::int32_t>(1 + rng.integer(options_.symbols));

@@ -1,3 +1,4 @@
+// Random sentences with dates, and the dates in ISO 8601.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -23,7 +24,7 @@ const Words kNumbers = {"",         "one",     "two",     "three",     "four",  
                         "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"};
 const Words kTens = {"", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"};
 
-// {d} is the date, {n} a number that has nothing to do with it.
+// {d} is the date, {n} an unrelated number.
 const Words kSentences = {"see you on {d} at the lake",
                           "see you on {d}",
                           "{d}",
@@ -39,7 +40,7 @@ const Words kSentences = {"see you on {d} at the lake",
 
 std::string two_digits(Index n) { return (n < 10 ? "0" : "") + std::to_string(n); }
 
-std::string in_words(Index n) {  // 0 to 99; 0: nothing
+std::string in_words(Index n) {  // 0 to 99; 0: ""
   if (n < 20) return kNumbers[static_cast<std::size_t>(n)];
   const std::string tens = kTens[static_cast<std::size_t>(n / 10)];
   return n % 10 == 0 ? tens : tens + "-" + kNumbers[static_cast<std::size_t>(n % 10)];
@@ -70,7 +71,7 @@ const std::string& one_of(const Words& words, Rng& rng) {
   return words[static_cast<std::size_t>(rng.integer(static_cast<Index>(words.size())))];
 }
 
-// A date that is told piece by piece.
+// A date that is composed piece by piece.
 struct Telling {
   std::string text = {};
   DateSentence::Field year = {}, month = {}, day = {};
@@ -143,7 +144,7 @@ Telling tell(const Day& d, Rng& rng) {
   return t.say(comma ? ", " : " ").say(t.year, year_of(d, rng, true));
 }
 
-// Whether a day is among those held out: as good as random, and the same for every sentence.
+// Whether a day is held out: pseudo-random, and the same in every sentence.
 bool is_held_out(const std::chrono::sys_days& day) {
   return Rng(static_cast<std::uint64_t>(day.time_since_epoch().count() + (Index{1} << 30)), kHeldOut).integer(10) == 0;
 }

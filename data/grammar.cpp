@@ -1,3 +1,4 @@
+// Grammars: sampling texts, reading a given text, and enumerating all texts.
 #include <cmath>
 #include <heed/core/check.hpp>
 #include <heed/data/tasks.hpp>
@@ -41,7 +42,7 @@ std::size_t Sampler::pick(std::span<const Option> options, double total) {
   std::size_t taken = 0;
   for (std::size_t i = 0; i < options.size(); ++i) {
     if (options[i].weight <= 0) continue;
-    taken = i;  // rounding can leave a rest after the last one, which then is taken
+    taken = i;  // the last option is taken if rounding leaves a remainder
     if (left < options[i].weight) break;
     left -= options[i].weight;
   }
@@ -51,7 +52,7 @@ std::size_t Sampler::pick(std::span<const Option> options, double total) {
 
 std::size_t Reader::pick(std::span<const Option> options, double total) {
   const std::string_view rest = text_.substr(position());
-  std::vector<std::size_t> alike;  // the options that agree with the text so far
+  std::vector<std::size_t> alike;  // options that agree with the text so far
   for (std::size_t i = 0; i < options.size(); ++i)
     if (options[i].weight > 0) alike.push_back(i);
   double before = total;
@@ -70,7 +71,7 @@ std::size_t Reader::pick(std::span<const Option> options, double total) {
 
 namespace {
 
-// Follows a path of choices and takes the first option beyond its end.
+// Follows a path of choices, then takes the first option at each further choice.
 class Explorer : public Teller {
  public:
   explicit Explorer(std::vector<std::pair<std::size_t, std::size_t>>& path) : path_(path) {}
@@ -81,7 +82,7 @@ class Explorer : public Teller {
     if (depth_ == path_.size()) path_.emplace_back(next_possible(options, 0), 0);
     auto& [taken, next] = path_[depth_++];
     next = next_possible(options, taken + 1);
-    if (next == options.size()) next = 0;  // 0: no other one is left
+    if (next == options.size()) next = 0;  // 0: no option is left
     text += options[taken].text;
     return taken;
   }
@@ -90,7 +91,7 @@ class Explorer : public Teller {
     return i;
   }
 
-  std::vector<std::pair<std::size_t, std::size_t>>& path_;  // (taken, the next possible one)
+  std::vector<std::pair<std::size_t, std::size_t>>& path_;  // (taken, next possible option)
   std::size_t depth_ = 0;
 };
 

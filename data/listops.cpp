@@ -1,3 +1,4 @@
+// ListOps: random expressions, their values, and batches of them.
 #include <algorithm>
 #include <heed/core/check.hpp>
 #include <heed/core/random.hpp>
@@ -10,13 +11,13 @@ namespace heed {
 namespace {
 
 constexpr std::uint64_t kListOpsStream = std::uint64_t{0x11570} << 44;
-constexpr std::uint64_t kAttempts = 10000;  // to find an expression of the lengths asked for
+constexpr std::uint64_t kAttempts = 10000;  // max attempts to find an expression of an allowed length
 
 const char* const kWords[] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "[MAX", "[MIN", "[MED", "[SM", "]"};
 
 bool opens(std::int32_t token) { return token >= ListOps::kMax && token <= ListOps::kSm; }
 
-// A list with `depth` levels left, itself included. Stops beyond `most` tokens: such a one is thrown away.
+// A list with `depth` levels left, including itself. Stops after `most` tokens: the caller discards such a list.
 void tell(const ListOpsOptions& o, Index depth, Rng& rng, Tokens& out) {
   out.push_back(ListOps::kMax + static_cast<std::int32_t>(rng.integer(4)));
   const Index arguments = 2 + rng.integer(o.arguments - 1);
@@ -40,7 +41,7 @@ std::int32_t apply(std::int32_t op, std::vector<std::int32_t> arguments) {
   }
 }
 
-// The value of what begins at tokens[at], which then is behind it.
+// The value of the expression that begins at tokens[at]. Moves `at` past the expression.
 std::int32_t read(std::span<const std::int32_t> tokens, std::size_t& at) {
   require(at < tokens.size(), "listops: the expression ends within a list; there must be a ] for each");
   const std::int32_t token = tokens[at++];
@@ -69,7 +70,7 @@ ListOps::ListOps(const ListOpsOptions& o) : options_(o) {
   require(o.least <= o.most && o.most >= 4, "listops: expressions have ", o.least, " to ", o.most,
           " tokens; the most must be 4 or more, and no less than the least");
   require(o.list >= 0 && o.list <= 1, "listops: the share of lists is ", o.list, "; it must be from 0 to 1");
-  example(0, 0);  // an error now, not in the training
+  example(0, 0);  // so that an error is thrown here, not during training
 }
 
 ListOpsExample ListOps::example(std::uint64_t seed, std::uint64_t index) const {

@@ -1,4 +1,4 @@
-// BLEU and chrF.
+// Implements BLEU and chrF.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -17,7 +17,7 @@ using Words = std::vector<std::string>;
 
 bool digit(char c) { return c >= '0' && c <= '9'; }
 
-// The punctuation of ASCII that always stands apart: all but ' - , and the full stop.
+// ASCII punctuation that is always separated: all except ' - , and the full stop.
 bool apart(char c) {
   const auto u = static_cast<unsigned char>(c);
   return (u >= 0x20 && u <= 0x26) || (u >= 0x28 && u <= 0x2B) || u == 0x2F || (u >= 0x3A && u <= 0x40) ||
@@ -29,8 +29,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
     text.replace(at, from.size(), to);
 }
 
-// Where two neighbours match, what they become is put in their place, and the search goes on behind both, as that of a
-// regular expression.
+// Replaces each pair of neighbours that matches. As with a regular expression, the search continues after the pair.
 template <class Match>
 std::string each_pair(const std::string& text, const Match& match) {
   std::string out;
@@ -44,8 +43,8 @@ std::string each_pair(const std::string& text, const Match& match) {
   return out;
 }
 
-// The rules of mteval-v13a.pl for languages of the West. A character beyond ASCII is several bytes here, none of which
-// is a digit or a sign of its own, so that bytes do as well as characters.
+// The rules of mteval-v13a.pl for Western languages. Works on bytes: no byte of a character beyond ASCII is a digit or
+// punctuation.
 std::string tokenised_13a(std::string text) {
   replace_all(text, "<skipped>", "");
   replace_all(text, "-\n", "");
@@ -67,7 +66,7 @@ std::string tokenised_13a(std::string text) {
 template <class T>
 using Grams = std::map<std::vector<T>, Index>;
 
-// How often each row of n neighbours is there, for n from 1 to `orders`.
+// Counts the n-grams for n from 1 to `orders`.
 template <class T>
 std::vector<Grams<T>> grams_of(const std::vector<T>& all, std::size_t orders) {
   std::vector<Grams<T>> grams(orders);
@@ -77,7 +76,7 @@ std::vector<Grams<T>> grams_of(const std::vector<T>& all, std::size_t orders) {
   return grams;
 }
 
-// Of n-grams, how many are there, and how many of them in the other map too, each as often as it is in both.
+// The number of n-grams, and the number that also occur in the other map, each counted as often as in both.
 template <class T>
 std::pair<Index, Index> count_matches(const Grams<T>& made, const Grams<T>& other) {
   Index count = 0, matches = 0;
@@ -90,19 +89,19 @@ std::pair<Index, Index> count_matches(const Grams<T>& made, const Grams<T>& othe
 
 using Characters = std::vector<char32_t>;
 
-// In lower case if asked for.
+// Code points, in lower case if requested.
 Characters characters_of(std::string_view given, bool lowercase) {
   const std::string text = repair_utf8(given);
   return decode_utf8(lowercase ? lower_case(text) : text);
 }
 
-// The white space of Unicode.
+// White space of Unicode.
 bool is_space(char32_t c) {
   return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
-// What is between white space.
+// The words between white space.
 std::vector<Characters> words_of(const Characters& text) {
   std::vector<Characters> words;
   bool inside = false;
@@ -141,7 +140,7 @@ Bleu corpus_bleu(std::span<const std::string> texts, const std::vector<std::vect
   for (std::size_t i = 0; i < texts.size(); ++i) {
     const Words words = bleu_words(texts[i], o);
     const auto length = static_cast<Index>(words.size());
-    std::vector<Grams<std::string>> most(4);  // of an n-gram, the most that a reference has
+    std::vector<Grams<std::string>> most(4);  // max count of each n-gram in any reference
     Index closest = -1;
     for (const auto& list : references) {
       const Words reference = bleu_words(list[i], o);
@@ -192,8 +191,8 @@ bool is_punctuation(char32_t c) {
   return (c >= 0x21 && c <= 0x2F) || (c >= 0x3A && c <= 0x40) || (c >= 0x5B && c <= 0x60) || (c >= 0x7B && c <= 0x7E);
 }
 
-// What chrF compares of a text: rows of its characters, without white space, and rows of its words, with a punctuation
-// mark at the end of a word, or else at its beginning, as a word of its own.
+// The n-grams that chrF compares: of characters without white space, and of words. A punctuation mark at the end of a
+// word, or else at its beginning, is a separate word.
 struct ChrfGrams {
   std::vector<Grams<char32_t>> characters;
   std::vector<Grams<Characters>> words;
@@ -215,7 +214,7 @@ struct ChrfGrams {
   }
 };
 
-// Of an order: those made, those of the reference, those in both.
+// Counts of one order: in the text, in the reference, in both.
 struct ChrfCounts {
   Index made = 0, reference = 0, matches = 0;
 };
@@ -239,7 +238,7 @@ double chrf_score(const std::vector<ChrfCounts>& counts, double beta) {
   }
   if (precision + recall == 0) return 0;
   precision /= orders, recall /= orders;
-  // Rounded as sacreBLEU does: of references whose scores are equal the last bit chooses.
+  // Rounded as in sacreBLEU: the last bit decides between references with equal scores.
   return 100 * ((1 + beta * beta) * precision * recall / (beta * beta * precision + recall));
 }
 

@@ -16,60 +16,62 @@
 
 namespace heed {
 
-// How texts become words: as mteval-v13a.pl does, which splits punctuation off, or at white space alone, Unicode's.
+// How a text is split into words: v13a as mteval-v13a.pl, which separates punctuation; none at Unicode white space
+// only.
 enum class BleuTokens { v13a, none };
 
+// How corpus_bleu() counts.
 struct BleuOptions {
   BleuTokens tokens = BleuTokens::v13a;
-  bool lowercase = false;  // as Python's str.lower(), which sacreBLEU calls
+  bool lowercase = false;  // by Python's str.lower(), as in sacreBLEU
 };
 
-// Papineni, Roukos, Ward, Zhu, "BLEU: a method for automatic evaluation of machine translation", 2002, with the choices
-// of sacreBLEU (Post, "A call for clarity in reporting BLEU scores", 2018), whose numbers it gives: an order without a
-// match counts 1 / 2, 1 / 4, ... of one, by how many such orders came before («exp» smoothing), and the closest length
-// of several references counts.
+// BLEU: Papineni, Roukos, Ward, Zhu, "BLEU: a method for automatic evaluation of machine translation", 2002. Equals the
+// scores of sacreBLEU (Post, "A call for clarity in reporting BLEU scores", 2018). The k-th order without a match
+// counts as 1 / 2^k matches ("exp" smoothing). With several references, the closest length counts.
 struct Bleu {
   double score = 0;                       // 0 to 100
   std::array<double, 4> precisions = {};  // of 1 to 4 words, in percent
   double brevity_penalty = 0;
   Index length = 0, reference_length = 0;  // words
-  std::array<Index, 4> matches = {}, counts = {};
-  Index references = 1;
+  std::array<Index, 4> matches = {}, counts = {};  // n-grams of 1 to 4 words
+  Index references = 1;                            // lists of references
   BleuOptions options = {};
 
   std::string text() const;  // BLEU = 29.33 61.2/35.5/22.4/14.5 (BP = 0.985 ratio = 0.985 hyp_len = .. ref_len = ..)
-  std::string signature() const;  // nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp: how it was counted
+  std::string signature() const;  // the settings: nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp
 };
 
-// Of texts, one a line, each list of references with one for each text. Error where their numbers differ, or there are
-// none.
+// Scores `texts` against one or more lists of references, each with one reference per text. Throws Error if the numbers
+// differ or there are no texts or references.
 Bleu corpus_bleu(std::span<const std::string> texts, const std::vector<std::vector<std::string>>& references,
                  const BleuOptions& options = {});
 
+// How corpus_chrf() counts.
 struct ChrfOptions {
-  Index characters = 6;  // the longest row of characters
-  Index words = 0;       // of words; 2: chrF++
-  double beta = 2;       // recall counts beta times as much as precision
+  Index characters = 6;  // max length of character n-grams
+  Index words = 0;       // max length of word n-grams; 2: chrF++
+  double beta = 2;       // recall has beta times the weight of precision
   bool lowercase = false;
 };
 
-// Popovic, "chrF: character n-gram F-score for automatic MT evaluation", 2015, and "chrF++: words helping character
-// n-grams", 2017, with the choices of sacreBLEU, whose numbers it gives: precision and recall are means over the orders
-// that both sides have, and of several references the one with the best score of each text counts.
+// chrF: Popovic, "chrF: character n-gram F-score for automatic MT evaluation", 2015, and "chrF++: words helping
+// character n-grams", 2017. Equals the scores of sacreBLEU. Precision and recall are means over the orders that both
+// sides have. With several references, the reference with the best score for each text counts.
 struct Chrf {
   double score = 0;  // 0 to 100
-  Index references = 1;
+  Index references = 1;  // lists of references
   ChrfOptions options = {};
 
   std::string text() const;       // chrF2 = 52.35
   std::string signature() const;  // nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no
 };
 
-// As corpus_bleu().
+// Arguments and errors as corpus_bleu(). Also throws Error for characters below 1, words below 0 or beta not above 0.
 Chrf corpus_chrf(std::span<const std::string> texts, const std::vector<std::vector<std::string>>& references,
                  const ChrfOptions& options = {});
 
-// A text as BLEU counts its words.
+// The words of a text as BLEU counts them.
 std::vector<std::string> bleu_words(std::string_view text, const BleuOptions& options = {});
 
 }  // namespace heed

@@ -1,3 +1,4 @@
+// The built-in stories: generating texts, and computing their probabilities and questions.
 #include <heed/core/check.hpp>
 #include <heed/data/tasks.hpp>
 

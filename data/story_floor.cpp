@@ -1,3 +1,4 @@
+// The minimal loss on the built-in stories.
 #include <cmath>
 #include <heed/core/check.hpp>
 #include <heed/data/tasks.hpp>
@@ -12,7 +13,7 @@ StoryFloor story_floor(const Stories& stories, const WholeSplit& split, const To
   const auto nats = stories.nats(text);
   require(nats.has_value(), "story_floor: the text is not a corpus of these stories, begun by a line feed");
 
-  // The loss is a ratio of sums over stories; its error is that of story - loss * length (Cochran 1977, section 2.11).
+  // The loss is a ratio of sums over stories. Its error is that of story - loss * length (Cochran 1977, section 2.11).
   std::vector<std::pair<double, double>> per_story(1);  // (nats, characters)
   double sum = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {

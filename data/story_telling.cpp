@@ -1,3 +1,4 @@
+// The grammar of the built-in stories.
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -16,9 +17,9 @@ struct Place {
 
 struct Thing {
   std::size_t word = kNone;
-  Place place;                 // counts while nobody holds the thing
+  Place place;                 // valid while nobody holds the thing
   std::size_t holder = kNone;  // a person
-  std::size_t fact = 0;        // where place or holder was told
+  std::size_t fact = 0;        // position in the text of the place or the holder
   bool asked = false;
 };
 
@@ -29,7 +30,7 @@ struct Person {
   bool asked = false;
 };
 
-// The options of one choice beside what each of them means.
+// The options of one choice, each with a meaning.
 template <class Meaning>
 class Menu {
  public:
@@ -50,7 +51,7 @@ class Menu {
   }
 
  private:
-  static constexpr std::size_t kMany = 32;  // as many options as most choices have
+  static constexpr std::size_t kMany = 32;  // options of most choices
 
   Teller& teller_;
   std::vector<std::string> texts_;
@@ -58,7 +59,7 @@ class Menu {
   std::vector<Meaning> meanings_;
 };
 
-// One story while it is told. Each function tells a part of a sentence, and the choices that it leaves open.
+// One story. Each function produces a part of a sentence and makes the choices in it.
 class Telling {
  public:
   Telling(Teller& teller, const StoryWords& words, const StoryOptions& options, std::vector<StoryQuestion>* asked)
@@ -82,10 +83,10 @@ class Telling {
   enum class Start { name, pronoun, aside, question };
   enum class Verb { put, find, go, move, take, give };
 
-  // A sentence that tells something; false where the story turns to its questions, after «Wh».
+  // Produces a sentence about an event. Returns false if the story turns to its questions instead, after "Wh".
   bool event() {
     Menu<std::pair<Start, std::size_t>> start(t_);
-    static constexpr double kEnough[] = {0, 0.05, 0.6};  // the share of stories that end after so many events
+    static constexpr double kEnough[] = {0, 0.05, 0.6};  // share of stories that end, by number of events
     const double ask = events_ >= o_.most_events ? 1 : kEnough[std::min(events_, 2)], go_on = 1 - ask;
     if (can_ask()) start.add("Wh", ask, {Start::question, 0});
     if (events_ < o_.most_events) name_options(start, go_on);
@@ -133,7 +134,8 @@ class Telling {
     }
   }
 
-  // «a red key», «the key» or «it» (the thing last spoken of). Known things must fit; each kind of them weighs `known`.
+  // "a red key", "the key" or "it" (the last thing mentioned). Known things must fit; each kind of them has weight
+  // `known`.
   template <class Fits>
   std::size_t object(Fits fits, double known, bool may_be_new) {
     Menu<std::size_t> menu(t_);
@@ -169,12 +171,11 @@ class Telling {
         menu.add(w_.things[k], share / static_cast<double>(w_.things.size()), {false, k});
   }
 
-  // « under the bed. » Each thing has a spot and a preposition of its own where it is more often than elsewhere. As in
-  // other texts, the words so tell of each other; a model that has learnt this much finds it easier to learn to look
-  // back.
+  // " under the bed. " Each thing has a usual spot and a usual preposition, which are more frequent. So, as in other
+  // texts, words predict each other. A model that has learned these correlations learns more easily to look back.
   void place(std::size_t i) {
     Thing& x = things_[i];
-    const bool stays = x.holder == kNone && x.place.spot != kNone;  // it moves from a spot to another one
+    const bool stays = x.holder == kNone && x.place.spot != kNone;  // then the thing moves to another spot
     Place to;
     t_.say(" ");
     x.fact = t_.position();
@@ -216,7 +217,7 @@ class Telling {
     p.land = land.choose();
   }
 
-  // «Wh» is told; the rest of a question and its answer.
+  // The rest of a question, after "Wh", and its answer.
   void question() {
     StoryQuestion q{.question = t_.position() - 2};
     const auto placed = [](const Thing& x) { return !x.asked && x.holder == kNone; };

@@ -1,3 +1,4 @@
+// The words of the built-in stories.
 #include <heed/data/tasks.hpp>
 
 namespace heed {

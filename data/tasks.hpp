@@ -1,5 +1,5 @@
-// Built-in texts and tasks, without files: small stories whose least possible loss is known, the copy task, ListOps,
-// and dates to translate.
+// Built-in texts and tasks that need no files: short stories whose minimal loss is known, the copy task, ListOps, and
+// dates to translate.
 //
 // Example:
 //
@@ -28,33 +28,34 @@ namespace heed {
 
 // The copy task of the linear-attention paper (Katharopoulos et al. 2020, section 4.1, after Kitaev et al. 2020):
 //
-//   | w1 w2 ... wn | w1 w2 ... wn        random symbols between separators, and the same again
+//   | w1 w2 ... wn | w1 w2 ... wn        random symbols between separators, then the same symbols again
 //
-// The second half is a copy: a model that attends n + 1 tokens back predicts it without fault, any other guesses.
+// The second half is a copy. A model that attends n + 1 tokens back predicts it perfectly; any other model guesses.
 
+// The sizes of a copy task.
 struct CopyTaskOptions {
-  Index batch = 32;
+  Index batch = 32;    // B, rows per batch
   Index length = 128;  // T, tokens per row with both separators: even, so that n = T / 2 - 1
-  Index symbols = 10;  // besides the separator
+  Index symbols = 10;  // number of symbols, without the separator
 
-  // Rows of another seed's stream: what is held out is never trained on, but for the chance of symbols^-n.
+  // Rows from a separate random stream: a held-out row occurs in training only by chance (symbols^-n).
   bool held_out = false;
 };
 
-// Row r of step s is a pure function of (seed, s, r). inputs [B, T] int32, a whole sequence; targets [B, T] int32, the
-// next token where it is one of the second half's symbols, else kIgnoreIndex.
+// Row r of step s is a pure function of (seed, s, r). inputs: int32 [B, T], whole sequences. targets: int32 [B, T], the
+// next token if it is a symbol of the second half, else kIgnoreIndex.
 class CopyTask {
  public:
   static constexpr std::int32_t kSeparator = 0;  // symbols are 1, 2, ...
 
-  // Throws Error for a batch or symbols below 1 and for a length that is odd or below 4.
+  // Throws Error if batch or symbols is below 1, or if length is odd or below 4.
   explicit CopyTask(CopyTaskOptions options = {});
   Batch batch(std::uint64_t seed, std::uint64_t step) const;
   std::string fingerprint() const;
   Batching batching() const { return {.rows = options_.batch}; }
   CopyTask continued(const std::vector<BatchesRead>& read) const;
   Index vocabulary() const { return options_.symbols + 1; }
-  Index copied() const { return options_.length / 2 - 1; }  // n, the targets of a row that count
+  Index copied() const { return options_.length / 2 - 1; }  // n, the counted targets per row
   const CopyTaskOptions& options() const { return options_; }
 
  private:
@@ -64,49 +65,52 @@ class CopyTask {
 
 // ---- ListOps ----
 
-// ListOps (Nangia and Bowman, "ListOps: a diagnostic dataset for latent tree learning", 2018; long sequences of it: Tay
-// et al., "Long Range Arena", 2020): nested lists in prefix form whose value is a digit,
+// ListOps (Nangia and Bowman, "ListOps: a diagnostic dataset for latent tree learning", 2018; long sequences: Tay et
+// al., "Long Range Arena", 2020): nested lists in prefix notation whose value is a digit,
 //
 //   [MAX 2 9 [MIN 4 7 ] 0 ]  =  9
 //
-// with MAX, MIN, MED (the median, rounded down where two are in the middle) and SM (the sum modulo 10).
+// with MAX, MIN, MED (the median; the mean of two middle values is rounded down) and SM (the sum modulo 10).
 
+// The distribution of expressions.
 struct ListOpsOptions {
-  Index depth = 4;      // of lists in lists, at most
-  Index arguments = 5;  // of a list: 2 to so many
-  Index least = 4;      // tokens of an expression, at least
-  Index most = 48;      // and at most
-  double list = 0.25;   // share of arguments that are lists, where the depth allows it
+  Index depth = 4;      // max depth of nested lists
+  Index arguments = 5;  // max arguments of a list; the min is 2
+  Index least = 4;      // min tokens of an expression
+  Index most = 48;      // max tokens of an expression
+  double list = 0.25;   // probability that an argument is a list, if the depth allows one
 };
 
+// An expression and its value.
 struct ListOpsExample {
   Tokens tokens;
   std::int32_t value = 0;  // 0 to 9
 };
 
+// Random expressions.
 class ListOps {
  public:
-  // Tokens: the digits are 0 to 9.
+  // Ids of tokens; the digits are 0 to 9.
   static constexpr std::int32_t kMax = 10, kMin = 11, kMed = 12, kSm = 13, kClose = 14, kPadding = 15;
-  static constexpr Index kVocabulary = 16, kValues = 10;
+  static constexpr Index kVocabulary = 16, kValues = 10;  // number of tokens and of values
 
-  // Throws Error for options out of range, and where no expression has such a length.
+  // Throws Error for options out of range, or if no expression of such a length is found.
   explicit ListOps(const ListOpsOptions& options = {});
 
   ListOpsExample example(std::uint64_t seed, std::uint64_t index) const;  // a pure function of (seed, index)
   const ListOpsOptions& options() const { return options_; }
   std::string fingerprint() const;
 
-  static std::string text(std::span<const std::int32_t> tokens);    // "[MAX 2 9 ]"; padding is left out
-  static Tokens tokens(std::string_view text);                      // Error for other words
-  static std::int32_t value(std::span<const std::int32_t> tokens);  // Error for what is no expression
+  static std::string text(std::span<const std::int32_t> tokens);    // "[MAX 2 9 ]", without padding
+  static Tokens tokens(std::string_view text);                      // throws Error for other words
+  static std::int32_t value(std::span<const std::int32_t> tokens);  // throws Error unless it is an expression
 
  private:
   ListOpsOptions options_;
 };
 
-// Batches of examples: inputs int32 [B, T], T the longest of the batch, padded at the end with kPadding; targets int32
-// [B]. Row r of step s is a pure function of (seed, s, r), and held-out examples have random numbers of their own.
+// Training batches. inputs: int32 [B, T], padded with kPadding at the end to T, the longest of the batch. targets:
+// int32 [B]. Row r of step s is a pure function of (seed, s, r). Held-out examples use separate random streams.
 class ListOpsBatches {
  public:
   ListOpsBatches(ListOps examples, Exactly<Index> rows);
@@ -121,15 +125,16 @@ class ListOpsBatches {
   detail::RowOrder order_;
 };
 
+// Evaluation batches of held-out examples.
 class ListOpsHeldOut {
  public:
-  // `count` examples in batches of `rows`; of the run with this seed.
+  // `count` examples in batches of `rows`, for the run with this seed.
   ListOpsHeldOut(ListOps examples, Exactly<Index> count, Exactly<Index> rows, std::uint64_t seed);
   Index size() const { return (count_ + rows_ - 1) / rows_; }
   Batch batch(Index i) const;
   ListOpsExample example(Index i) const;
   std::string fingerprint() const;
-  double majority() const;  // share of the commonest value: what always giving one answer reaches
+  double majority() const;  // accuracy of a constant answer
 
  private:
   ListOps examples_;
@@ -139,35 +144,38 @@ class ListOpsHeldOut {
 
 // ---- Dates ----
 
-// A small language to translate from: dates as people write them, inside short sentences, with other numbers beside
-// them, into ISO 8601.
+// A small language for translation: dates in various notations, inside short sentences with other numbers, to ISO 8601.
 //
 //   see you on the third of May, 2021, at the lake            2021-05-03
 //   the bill of 7/12/98 names 4 guests                        1998-07-12
 //
-// Day first where dots are between the numbers, month first where slashes are; a year of two digits is of 1950 to 2049.
+// With dots the day is first. With slashes the month is first, except after a leading year (1998/07/12). A year of two
+// digits is in 1950 to 2049.
 
+// A sentence and the date in it.
 struct DateSentence {
   std::string source = {}, target = {};
-  // Where in the source each field of the target stands: characters [begin, end).
+  // The characters [begin, end) of the source that contain each field of the target.
   struct Field {
     Index begin = 0, end = 0;
   };
   Field year = {}, month = {}, day = {};
 };
 
+// The dates that occur.
 struct DateOptions {
   Index first_year = 1950, last_year = 2049;
-  // One day in ten is held out: it is in no sentence of the others, and these have no other day.
+  // One day in ten is held out. Held-out sentences have only these days, all other sentences only the other days.
   bool held_out = false;
 };
 
+// Random sentences.
 class DateSentences {
  public:
-  explicit DateSentences(const DateOptions& options = {});  // Error for years out of 1000 to 9999, or out of order
+  explicit DateSentences(const DateOptions& options = {});  // throws Error unless 1000 <= first <= last <= 9999
   DateSentence sentence(std::uint64_t seed, std::uint64_t index) const;  // a pure function of (seed, index)
-  std::vector<TextPair> pairs(std::uint64_t seed, Index count) const;    // of the indices 0, 1, ...
-  static const std::string& characters();  // all that sources and targets have: for a CharTokenizer
+  std::vector<TextPair> pairs(std::uint64_t seed, Index count) const;    // sentences 0, 1, ..., count - 1
+  static const std::string& characters();  // all characters of sources and targets, for a CharTokenizer
 
  private:
   DateOptions options_;
@@ -175,26 +183,27 @@ class DateSentences {
 
 // ---- Grammars ----
 
-// Texts told by choices. A grammar is a function that asks a Teller to choose among pieces of text until the story is
-// told; one function is read in three ways: it makes texts, it explains a given text, and it lists all texts.
+// A grammar is a function that calls a Teller to choose between pieces of text until a text is complete. The same
+// function serves three purposes: to sample texts, to parse a given text, and to enumerate all texts.
 //
-// At each choice no option is the beginning of another one. So a text settles every choice on the way to it: the
-// grammar is unambiguous, p(text) is the product of the chosen shares, and the probability of a character given all
-// before it is a ratio of two sums over one choice.
+// In each choice no option is a prefix of another option, so a text determines every choice. The grammar is therefore
+// unambiguous: p(text) is the product of the shares of the chosen options. The probability of a character given all
+// characters before it is a ratio of two sums over one choice.
 
+// One option of a choice.
 struct Option {
   std::string_view text;  // not empty; no option begins with another
-  double weight = 1;      // its share is weight / sum of weights; an option of weight 0 cannot be taken
+  double weight = 1;      // its share is weight / sum of weights; an option of weight 0 is never chosen
 };
 
-// What a grammar talks to. position() is the number of characters told so far.
+// The interface between a grammar and its uses.
 class Teller {
  public:
   virtual ~Teller() = default;
-  std::size_t choose(std::span<const Option> options);  // the index taken; Error if the options are ambiguous
-  void say(std::string_view text);                      // a choice of one
-  std::size_t position() const { return position_; }
-  double log_probability() const { return log_probability_; }
+  std::size_t choose(std::span<const Option> options);         // the chosen index; throws Error for ambiguous options
+  void say(std::string_view text);                             // a choice with one option
+  std::size_t position() const { return position_; }           // number of characters so far
+  double log_probability() const { return log_probability_; }  // of the text so far
 
  protected:
   virtual std::size_t pick(std::span<const Option> options, double total) = 0;
@@ -204,7 +213,7 @@ class Teller {
   double log_probability_ = 0;
 };
 
-// Tells a random text, a pure function of (seed, index).
+// Samples a random text, a pure function of (seed, index).
 class Sampler : public Teller {
  public:
   Sampler(std::uint64_t seed, std::uint64_t index) : rng_(seed, index) {}
@@ -217,13 +226,13 @@ class Sampler : public Teller {
   std::string text_;
 };
 
-// Finds the choices that tell the beginning of a given text, and the -log p of each character given all before it.
+// Finds the choices that produce the beginning of a given text, and -log p of each character given all before it.
 class Reader : public Teller {
  public:
-  struct Stuck {};     // thrown by choose: the text goes on as no option does
+  struct Stuck {};     // thrown by choose: no option continues the text
   struct CutShort {};  // thrown by choose: the text ends within an option
 
-  // Appends to nats, if given, one number for each character read.
+  // Appends one number per character to `nats`, if given.
   explicit Reader(std::string_view text, std::vector<double>* nats = nullptr) : text_(text), nats_(nats) {}
 
  private:
@@ -233,76 +242,80 @@ class Reader : public Teller {
   std::vector<double>* nats_;
 };
 
-// Calls visit(text, log p) for every text that tell can tell, in the order of the choices. The texts must be finitely
-// many.
+// Calls visit(text, log p) for every text of the grammar `tell`, in the order of the choices. The number of texts must
+// be finite.
 void enumerate(const std::function<void(Teller&)>& tell, const std::function<void(const std::string&, double)>& visit);
 
 // ---- Stories ----
 
-// The built-in corpus: small stories without end, from an unambiguous probabilistic grammar.
+// The built-in corpus: an endless sequence of short stories, from an unambiguous probabilistic grammar.
 //
 //   Mia found a red map. She hid it by the oak. Tom ran to the lake. Where is the map? By the oak.
 //
-// Things are put, hidden, found, taken, moved and given; people come and go; at the end somebody asks, and the last
-// place counts. So a model has to look back. The exact probability of every text is known: the mean -log p of held-out
-// stories is the floor of the loss of any model (Shannon 1948, theorem of source coding), reached only by one that
-// knows the grammar and remembers each story whole.
+// Things are put, hidden, found, taken, moved and given, and people move. Questions at the end are about the last place
+// or holder of a thing, or the last place of a person, so a model has to look back. The exact probability of every text
+// is known. The mean -log p of held-out stories is the floor of the loss of any model (Shannon 1948, source coding
+// theorem). Only a model that knows the grammar and remembers each whole story reaches the floor.
 
-// The words of the stories. Shrinking the lists gives a grammar whose texts can be enumerated.
+// The words of the stories. Short lists give a grammar whose texts can be enumerated.
 struct StoryWords {
   std::vector<std::string> girls = {}, boys = {}, things = {}, colours = {}, prepositions = {}, spots = {}, lands = {},
                            asides = {};
 
   static StoryWords all();
-  static StoryWords few();  // one to three of each: a few thousand texts
+  static StoryWords few();  // one to three words of each kind: a few thousand texts
 };
 
-// Characters of the longest story that StoryWords::all() makes with the default options, its line feed included: a
-// window of so many tokens that starts at the line feed before a story holds all of it.
+// Characters of the longest story of StoryWords::all() with default options, including its line feed. A window of as
+// many characters that starts at the line feed before a story contains the whole story.
 inline constexpr std::size_t kLongestStory = 136;
 
+// The length of stories.
 struct StoryOptions {
-  int most_events = 3;  // sentences before the questions
+  int most_events = 3;  // max sentences before the questions
 };
 
-// One question of a text and where its answer stands, in characters from the start of the text.
+// One question of a text. Positions are characters from the start of the text.
 struct StoryQuestion {
-  std::size_t question = 0;  // where «Where is ...» begins
+  std::size_t question = 0;  // begin of "Where is ..."
   std::size_t answer = 0, answer_end = 0;
-  std::size_t fact = 0;  // where what tells the answer begins: a place, or the name of who has the thing
-  std::size_t distance() const { return answer - fact; }
+  std::size_t fact = 0;  // begin of the words that determine the answer: a place, or the name of the holder
+  std::size_t distance() const { return answer - fact; }  // characters from the fact to the answer
 };
 
+// A story with its probability and questions.
 struct Story {
-  std::string text = {};  // one line; ends with a line feed
+  std::string text = {};  // one line, ends with a line feed
   double log_probability = 0;
   std::vector<StoryQuestion> questions = {};
 };
 
+// Generates stories and computes the probabilities of given ones.
 class Stories {
  public:
-  // Throws Error if a list is empty, or later if one word begins with another (so that a text could be read in two
-  // ways).
+  // Throws Error if a list is empty. Later calls throw Error if one word begins with another, since a text would be
+  // ambiguous.
   explicit Stories(StoryWords words = StoryWords::all(), StoryOptions options = {});
 
   Story story(std::uint64_t seed, std::uint64_t index) const;  // a pure function of (seed, index)
 
-  // Whole stories `first`, `first` + 1, ... of a seed, as many as fit into so many characters.
+  // Whole stories `first`, `first` + 1, ... of a seed, as many as fit into `characters` characters.
   std::string text(std::uint64_t seed, std::size_t characters, std::uint64_t first = 0) const;
 
-  // What a model is trained on: text() after a line feed, so that every story follows one.
+  // The text to train on: text() after a line feed, so that a line feed precedes every story.
   std::string corpus(std::uint64_t seed, std::size_t characters) const { return "\n" + text(seed, characters); }
 
-  // log p of a text of whole stories, each given as one of an endless row; nothing if the grammar cannot tell it.
+  // log p of a text of whole stories, in an endless sequence of stories; nullopt if the grammar cannot produce the
+  // text.
   std::optional<double> log_probability(std::string_view text) const;
 
-  // -log p of each character of a text given all before it; the last story may be cut short. Nothing as above.
+  // -log p of each character of a text given all before it. The last story may be cut short. nullopt as above.
   std::optional<std::vector<double>> nats(std::string_view text) const;
 
-  // The questions of a text of whole stories. Throws Error if the grammar cannot tell it.
+  // The questions of a text of whole stories. Throws Error if the grammar cannot produce the text.
   std::vector<StoryQuestion> questions(std::string_view text) const;
 
-  // Tells one story to any teller: to enumerate(), for one. Adds its questions to `asked`, if given.
+  // Produces one story with any Teller, for example in enumerate(). Adds its questions to `asked`, if given.
   void tell(Teller& teller, std::vector<StoryQuestion>* asked = nullptr) const;
 
  private:
@@ -310,21 +323,21 @@ class Stories {
   StoryOptions options_;
 };
 
-// ---- Their least loss ----
+// ---- Minimal loss of stories ----
 
-// The least loss that is possible on the built-in stories.
+// The minimal loss on the built-in stories.
 
 struct StoryFloor {
-  double loss = 0;  // mean -log p a token, in nats
-  // Of the loss as an estimate from so many stories. A model's loss on them may by luck lie a little below the floor;
-  // where it lies more than 3 of these below, the model has seen its targets.
+  double loss = 0;  // mean -log p per token, in nats
+  // Standard error of `loss` as an estimate from these stories. A model's loss on them may be slightly below the floor
+  // by chance. If it is more than 3 standard errors below, the model has seen the targets.
   double standard_error = 0;
 };
 
-// The floor of the mean loss over the tokens that a whole split counts, or its first `batches` (0: all). The split's
-// tokens must be Stories::corpus (or its last part, cut at a line feed) by this tokenizer. Exact for bytes and
-// characters; for pieces of words it is the -log p of their text, and so still no more than any model's loss. Throws
-// Error for a text of another grammar.
+// The minimal mean loss over the counted tokens of a split, or of its first `batches` batches (0: all). The tokens must
+// be Stories::corpus, or its last part from a line feed on, encoded by this tokenizer. Exact for bytes and characters.
+// For pieces of words the result is -log p of their text, a lower bound of any model's loss. Throws Error for a text of
+// another grammar.
 StoryFloor story_floor(const Stories& stories, const WholeSplit& split, const Tokenizer& tokenizer, Index batches = 0);
 
 }  // namespace heed
