@@ -1,7 +1,6 @@
-// Prints, as the tables of docs/accuracy.md, the largest float32 error of each op and of its derivative on each
-// instruction set. The reference is the same op in float64, whose kernels the tests check against long double and plain
-// loops.
-//   accuracy
+// Prints the tables of docs/accuracy.md: the largest float32 error of each op and of its derivative on each instruction
+// set. The reference is the same op in float64, whose kernels the tests check against long double and plain loops.
+//   bench_accuracy
 #include <cstdio>
 #include <heed/core/kernels/dispatch.hpp>
 

@@ -1,3 +1,4 @@
+// The ops whose float32 errors are measured, and the measurement of the errors.
 #include "benchmarks/accuracy_rows.hpp"
 
 #include <cmath>
@@ -22,7 +23,7 @@ namespace {
 using Tensors = std::vector<Tensor>;
 
 Tensor uniform(const Shape& shape, double low, double high, std::uint64_t seed = 1) {
-  return Rng(seed).uniform(shape, low, high).to(DType::float64);  // values that float32 holds
+  return Rng(seed).uniform(shape, low, high).to(DType::float64);  // values that float32 can represent
 }
 
 std::string range(double low, double high) {
@@ -244,7 +245,7 @@ void add_reductions(std::vector<AccuracyRow>& rows) {
                   Against::largest});
 }
 
-// The result of f and the gradients of its inputs, for fixed random dy.
+// The result of f and the gradients of its inputs, for a fixed random dy.
 Tensors run(const AccuracyRow& row, DType dtype) {
   Tape tape;
   Tensors inputs, results;
@@ -257,7 +258,7 @@ Tensors run(const AccuracyRow& row, DType dtype) {
   return results;
 }
 
-// The largest error in float32's epsilon (2^-23), relative to what `against` says.
+// The largest error in units of float32's epsilon (2^-23), relative to the magnitude chosen by `against`.
 double worst(const Tensor& got, const Tensor& want, Against against, const Tensor& input) {
   const std::vector<double> y = got.to_vector<double>(), z = want.to_vector<double>(), x = input.to_vector<double>();
   double largest = 0, most = 0;

@@ -1,10 +1,10 @@
-// Softmax attention, forward and backward: microseconds a token, GFLOP/s and the share of what the machine's
-// multiply-adds reach in the same run. Counted are the multiplications and additions of the pairs that a causal mask
-// leaves: 4 D a pair forward, 10 D backward. And one token against a long cache, which memory limits; and one of a
-// decoder block whose memory was projected before, or is anew.
-//   attention [--dtype f32|bf16] [threads] [lengths]
+// Speed of softmax attention, forward and backward: microseconds per token, GFLOP/s and the share of the machine's
+// multiply-add peak in the same run. Counts the multiplications and additions of the pairs that a causal mask allows
+// (per pair 4 D forward, 10 D backward). Also measures one token against a long cache, which is limited by memory, and
+// one token of a decoder block whose memory is already projected or is projected again.
+//   bench_attention [--dtype f32|bf16] [threads] [lengths]
 // lengths: only the first three rows, those of benchmarks/peers/attention_torch.py.
-// bf16: q, k, v and the result are bfloat16; the peak is that of its dot product where the level has one.
+// bf16: q, k, v and the result are bfloat16; the peak is that of the bf16 dot product if the level has one.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -68,7 +68,7 @@ void report_decoder(Index positions) {
   const TransformerBlock block({.width = 512, .heads = 8, .memory_width = 512, .dropout = 0}, rng);
   const Tensor x = rng.normal({1, 1, 512}), memory = rng.normal({1, positions, 512});
   const ProjectedMemory projected = block.project(memory);
-  // A fresh state each time, so that it does not grow.
+  // A new state per step, so that the state does not grow.
   const auto step = [&](const ProjectedMemory& m) {
     AttentionState state;
     block.decode(x, state, m);

@@ -1,5 +1,5 @@
-// Elementwise ops: gigabytes a second that they read and write, beside a plain parallel copy in the same run.
-//   elementwise [threads]
+// Speed of elementwise ops: gigabytes read and written per second, compared with a plain parallel copy in the same run.
+//   bench_elementwise [threads]
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -18,7 +18,7 @@ using detail::elementwise;
 namespace {
 
 double gigabytes_a_second(double bytes, const std::function<void()>& f) {
-  // Small ones are repeated, so that the clock does not count.
+  // Small tensors are processed repeatedly, so that the clock's cost is negligible.
   const int repeats = static_cast<int>(std::max(1.0, 4e6 / bytes));
   return bytes * repeats /
          benchmarks::median_seconds(

@@ -1,9 +1,9 @@
-// What ops that do several things in one gain beside the same of several ops, at the sizes of a step of `nano` and of
-// `gpt2`: the time of both passes, and the memory that forward leaves behind, its result and what backward reads.
+// Gain of fused ops over the same computation in several ops, at the sizes of a step of `nano` and of `gpt2`. Prints
+// the time of both passes, and the memory in use after forward (the result and the tensors saved for backward).
 //
 //   bench_fusions [--threads N] [--dtype f32|bf16]
 //
-// bf16: products of rounded operands, MatmulPrecision.
+// bf16: products with rounded operands, as set by MatmulPrecision.
 #include <cmath>
 #include <cstdio>
 #include <functional>
@@ -21,10 +21,10 @@ using Function = std::function<Tensor(const Tensors&)>;
 
 struct Cost {
   std::vector<double> seconds;
-  double mebibytes = 0;  // of the result and of what backward reads
+  double mebibytes = 0;  // of the result and the tensors saved for backward
 };
 
-// f and its gradients by all inputs, once.
+// Runs f and the gradients of all inputs once.
 void run(const Function& f, const Tensors& inputs, Cost& cost) {
   const auto before = static_cast<double>(memory_use().current);
   const double start = benchmarks::seconds();
@@ -39,7 +39,7 @@ void run(const Function& f, const Tensors& inputs, Cost& cost) {
   cost.seconds.push_back(benchmarks::seconds() - start);
 }
 
-// In turn for about half a second, after a run of each that is not counted.
+// Alternates both functions for about half a second, after an uncounted run of each.
 void compare(const char* what, const Tensors& inputs, const Function& one, const Function& several) {
   Cost fused, apart, warm;
   run(one, inputs, warm), run(several, inputs, warm);
@@ -51,7 +51,7 @@ void compare(const char* what, const Tensors& inputs, const Function& one, const
   std::fflush(stdout);
 }
 
-// [B, T, 3 C] -> q, k and v [B, H, T, C / H], views of it.
+// [B, T, 3 C] -> q, k and v [B, H, T, C / H], views of qkv.
 Tensors heads_of(const Tensor& qkv, Index heads) {
   const Index width = qkv.dim(2) / 3;
   Tensors x;
@@ -86,7 +86,7 @@ void measure(const char* title, Index batch, Index length, Index width, Index he
         const Tensors h = heads_of(in[0], heads);
         return attention(h[0], h[1], h[2], {.causal = true});
       },
-      [&](const Tensors& in) {  // copies of q, k and v with heads outside
+      [&](const Tensors& in) {  // copies of q, k and v with the head axis outside
         const Tensors h = heads_of(in[0], heads);
         return attention(h[0].contiguous(), h[1].contiguous(), h[2].contiguous(), {.causal = true});
       });

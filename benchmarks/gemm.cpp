@@ -1,5 +1,5 @@
-// Matrix products: GFLOP/s, and the share of what the machine's multiply-adds reach in the same run.
-//   gemm [threads]
+// Speed of matrix products: GFLOP/s, and the share of the machine's multiply-add peak in the same run.
+//   bench_gemm [threads]
 #include <cstdio>
 #include <cstdlib>
 #include <heed/core/detail/gemm.hpp>
@@ -71,7 +71,7 @@ double flops_of(const Case& c, DType type) {
 int main(int argc, char** argv) {
   set_threads(argc > 1 ? std::atoi(argv[1]) : 1);
   for (const DType type : {DType::float32, DType::float64, DType::bfloat16}) {
-    // bf16 is judged by the float32 rate where the machine has no dot product of its own.
+    // bf16 is compared with the float32 peak if the machine has no bf16 dot product.
     const double peak = benchmarks::peak_flops(type, threads());
     std::printf("%s, %s, %d threads: peak %.0f GFLOP/s\n", arch(), std::string(name_of(type)).c_str(), threads(),
                 peak / 1e9);

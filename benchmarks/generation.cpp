@@ -1,10 +1,9 @@
-// Text from a GPT, token by token: what a step costs, and beside it what it costs to read those very weights and do
-// nothing with them, measured in turn.
-// The same size as benchmarks/peers/generation_llama_cpp.py.
+// Generation of text by a GPT, token by token: the time per step, compared with the time to read the same weights
+// without computing, measured in turn. Same model sizes as benchmarks/peers/generation_llama_cpp.py.
 //
 //   bench_generation [85m|gpt2] [--threads N] [--dtype f32|bf16] [--rows N]
 //
-// A row writes 200 tokens behind a prompt of 28, greedily: it sees 128 positions on average.
+// Each row generates 200 tokens after a prompt of 28, greedily, so a step attends to 128 positions on average.
 #include <cstdint>
 #include <cstdio>
 #include <heed/heed.hpp>
@@ -27,7 +26,7 @@ struct Config {
 };
 constexpr Config kConfigs[] = {{"85m", 287, "85M parameters"}, {"gpt2", 50257, "GPT-2, 124M parameters"}};
 
-// The weights that a step reads: all but the table of positions, of which it reads a row.
+// The weights that a step reads: all except the table of positions, from which a step reads one row.
 std::vector<std::span<const char>> weights_of(GPT& model) {
   std::vector<std::span<const char>> weights;
   for (const NamedParameter& p : named_parameters(model))
@@ -44,7 +43,7 @@ std::vector<std::vector<std::int32_t>> prompts_of(Index rows, Index vocabulary) 
   return prompts;
 }
 
-// Seconds of each step, in which each row writes a token, of the prompts, and of reading the weights.
+// Seconds per step (one token per row), for the prompts, and for reading the weights.
 struct Times {
   std::vector<double> step, prompt, read;
 };

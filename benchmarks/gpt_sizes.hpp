@@ -1,4 +1,4 @@
-// The GPTs whose steps are measured, and how much text a step reads.
+// The sizes of the GPTs whose training steps are measured.
 #pragma once
 #include <heed/core/shape.hpp>
 

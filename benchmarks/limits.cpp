@@ -1,10 +1,10 @@
-// What this machine can do at the level that runs, beside which the other benchmarks put what they reach: multiply-adds
-// that stay in registers, bytes of a memory that no cache holds (a copy counts what it reads and what it writes), and
-// the time that a cache line takes from one core to another and back.
+// Limits of this machine at the current level, for comparison with the other benchmarks. These are multiply-adds in
+// registers, the bandwidth of memory beyond all caches, and the round-trip time of a cache line between two cores. A
+// copy counts bytes read and bytes written.
 //
 //   bench_limits [--threads N] [--core-to-core]
 //
-// With --core-to-core, only the last, in some 20 ms.
+// --core-to-core: only the round-trip time, in about 0.02 s.
 #include <cstdio>
 #include <cstring>
 #include <heed/core/parallel.hpp>

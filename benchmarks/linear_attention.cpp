@@ -1,8 +1,10 @@
-// Causal linear attention, forward and backward, feature map included: microseconds a token, and the share of what the
-// machine's multiply-adds reach in the same run. Counted are the products of core/kernels/linear_attention.hpp with
-// chunks of c = 64, triangles half: c (D + Dv) + 4 D Dv a token and head forward, c (3 D + 2 Dv) + 10 D Dv backward.
-//   linear_attention [--dtype f32|bf16] [threads]
-// bf16: q, k, v and the result are bfloat16; products and sums, and so the peak, are float32's.
+// Speed of causal linear attention, forward and backward, including the feature map: microseconds per token, and the
+// share of the machine's multiply-add peak in the same run. Counts the products of core/kernels/linear_attention.hpp
+// with chunks of c = 64 and half of each triangle. Per token and head these are
+//   forward c (D + Dv) + 4 D Dv, backward c (3 D + 2 Dv) + 10 D Dv
+//
+//   bench_linear_attention [--dtype f32|bf16] [threads]
+// bf16: q, k, v and the result are bfloat16; products and sums, and therefore the peak, are float32.
 #include <cstdio>
 #include <cstdlib>
 #include <heed/autograd/linear_attention.hpp>

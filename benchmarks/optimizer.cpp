@@ -1,5 +1,5 @@
-// The optimizers' speed on 10.7 million float32 parameters (the baby preset), beside what copying the same memory
-// reaches.
+// Speed of the optimizers on 10.7 million float32 parameters (the baby preset), compared with a copy of the same
+// memory.
 #include <algorithm>
 #include <cstdio>
 #include <heed/core/parallel.hpp>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr Index kParameters = 10'700'000;
 
-// 6 blocks of a transformer's shapes, and its many small vectors.
+// The shapes of 6 transformer blocks, including many small vectors.
 std::vector<Parameter> baby() {
   std::vector<Parameter> list;
   Index left = kParameters;
@@ -62,7 +62,7 @@ void measure(int thread_count) {
       "|\n|---|---|---|---|\n",
       arch(), thread_count, n / 1e6, model.size());
   row("copy", copy_time, 8 * n, copy_rate);
-  // Bytes an item: each array read once, and written once where it changes.
+  // Bytes per item: each array is read once, and written once if it changes.
   const auto optimizer_row = [&](const char* name, const char* what, double bytes) {
     const auto optimizer = make_optimizer(name, list, {.lr = 1e-5});
     row(what, benchmarks::median_seconds([&] { optimizer->step(); }), bytes * n, copy_rate);

@@ -1,3 +1,4 @@
+// Measures limits of the machine.
 #include "benchmarks/peak.hpp"
 
 #include <sched.h>
@@ -25,7 +26,7 @@ std::vector<int> processors() {
   return found;
 }
 
-// Keeps this thread on one processor. Where that is refused, it runs where the system puts it.
+// Binds this thread to one processor, if the system permits.
 void stay_on(int cpu) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -33,13 +34,13 @@ void stay_on(int cpu) {
   sched_setaffinity(0, sizeof set, &set);
 }
 
-// Seconds that a cache line takes from one processor to the other and back: two threads count in turn, each in a line
-// of its own that the other waits for. The median of short runs, so that an interrupt spoils one of them alone.
+// Round-trip time of a cache line between two processors, in seconds. Two threads count in turn; each writes its own
+// cache line and waits for the other's. The median of short runs, so that an interrupt affects only one run.
 double round_trip(int here, int there, double budget) {
-  constexpr int kTurns = 50;  // of a run, which the clock then costs little
+  constexpr int kTurns = 50;  // turns per run, so that the cost of the clock is small
   constexpr int kEnd = -1;
   struct alignas(128) Line {  // 128: processors fetch lines in pairs
-    std::atomic<int> value{0};
+    std::atomic<int> value{0};  // aligned to 128 since processors fetch lines in pairs
   } ping, pong;
   std::thread answers([&] {
     stay_on(there);
@@ -50,7 +51,7 @@ double round_trip(int here, int there, double budget) {
     }
   });
   std::vector<double> runs;
-  std::thread asks([&] {  // not the caller, which would stay on its processor afterwards
+  std::thread asks([&] {  // a separate thread, since the caller must not stay bound to a processor
     stay_on(here);
     int count = 0;
     const auto turns = [&] {
@@ -60,7 +61,7 @@ double round_trip(int here, int there, double budget) {
         }
       }
     };
-    turns();  // until both threads are there
+    turns();  // until both threads have started
     for (const double start = seconds(); runs.empty() || seconds() - start < budget;) {
       const double t = seconds();
       turns();
@@ -88,7 +89,7 @@ double read_seconds(int threads, const std::vector<std::span<const char>>& block
   typedef std::uint32_t Vector __attribute__((vector_size(16), aligned(4), may_alias));
   constexpr std::size_t line = 64, ahead = 1024;
   std::atomic<std::uint32_t> sums{0};
-  // In vectors, and called ahead: so many lines are on their way at once that the memory limits, and not the core.
+  // Vector loads and prefetching keep many cache lines in flight, so that memory is the limit and not the core.
   const auto read = [&](std::size_t t) {
     Vector sum[4] = {};
     for (const std::span<const char> block : blocks) {
@@ -100,7 +101,7 @@ double read_seconds(int threads, const std::vector<std::span<const char>>& block
       }
     }
     const Vector all = sum[0] + sum[1] + sum[2] + sum[3];
-    sums += all[0] + all[1] + all[2] + all[3];  // so that the reading is not left out
+    sums += all[0] + all[1] + all[2] + all[3];  // keeps the compiler from removing the loads
   };
   std::vector<std::thread> others;
   const double start = seconds();

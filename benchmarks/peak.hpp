@@ -1,4 +1,4 @@
-// What benchmarks measure with: a clock, and what the machine can do, in the run that it is compared with.
+// Measuring tools of the benchmarks: a clock, and limits of the machine measured in the same run.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -11,32 +11,32 @@ namespace heed::benchmarks {
 
 using heed::peak_flops;
 
-// Seconds that the threads together take to read these blocks, each thread its part of each, without a pause: what no
-// work on the same bytes is faster than. How fast that is depends on where they lie: on huge pages or small ones, and
-// on which of a virtual machine's memory, by twice.
+// Seconds in which all threads together read these blocks once; each thread reads its part of each block. A lower bound
+// for any work on the same bytes. The speed depends by up to a factor of two on the memory: huge or small pages, and
+// its place in the memory of a virtual machine.
 double read_seconds(int threads, const std::vector<std::span<const char>>& blocks);
-// Bytes a second, of 1 GB that no cache holds: the best of some passes.
+// Bytes per second when reading 1 GB that fits into no cache: the best of several passes.
 double read_bandwidth(int threads);
 
-// Seconds that a cache line takes from one processor to another and back, measured for some 20 ms: between the first of
-// as many as there are threads and the one of them that is farthest from it, as threads that share a loop wait for the
-// last. Short where they share a cache. 0 where there are not two.
+// Round-trip time of a cache line between two processors, in seconds, measured for about 0.02 s. The maximum from the
+// first processor to each of the others, for as many processors as threads, since threads that share a loop wait for
+// the slowest. Short if they share a cache. 0 if there are fewer than two processors.
 double core_to_core(int threads);
 
-// What arguments that begin with `--dtype f32|bf16` name, which it takes away from them; float32 where they do not.
+// Removes `--dtype f32|bf16` from the beginning of the arguments and returns the dtype; float32 if it is missing.
 DType take_dtype(int& argc, char**& argv);
 
 double seconds();  // of a steady clock
 
-// Of one number or more.
+// The median of one number or more.
 inline double median(std::vector<double> x) {
   const auto middle = x.begin() + static_cast<std::ptrdiff_t>(x.size() / 2);
   std::nth_element(x.begin(), middle, x.end());
   return *middle;
 }
 
-// The median of several runs of f, which are repeated for about `budget` seconds in all, at least three times, after
-// one that is not counted.
+// The median time of f in seconds. Runs f for about `budget` seconds, at least three times, after an uncounted first
+// run.
 template <class F>
 double median_seconds(F&& f, double budget = 0.3) {
   f();

@@ -1,8 +1,8 @@
-// Attention with the weights (q . k)^2, linear_attention() of FeatureMap::poly2, beside softmax attention on the same
-// queries, keys and values: by the squares of all scores (generic_attention), by chunks and features, and by what
-// linear_attention() chooses of the two. Milliseconds of processor time on one thread, the least of several runs, so
-// that a busy machine changes little. One sequence of 2 heads, float32.
-//   poly2_attention [head size ...]
+// Speed of attention with the weights (q . k)^2, compared with softmax attention on the same queries, keys and values.
+// Variants: squares of all scores (generic_attention), chunks and features, and linear_attention() with
+// FeatureMap::poly2, which chooses between the two. Prints milliseconds of processor time on one thread, the minimum of
+// several runs, which is robust on a busy machine. One sequence, 2 heads, float32.
+//   bench_poly2_attention [head size ...]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

@@ -1,13 +1,13 @@
-// A training step of a GPT by the run loop: of one process, or, started by mpirun, of as many ranks, each with a part
-// of the texts. The same work as torch's DistributedDataParallel over gloo would divide.
+// Speed of a training step of a GPT in the run loop: in one process, or with one rank per process of mpirun, each with
+// a part of the texts. The same work as torch's DistributedDataParallel over gloo.
 //
 //   bench_ranks nano|baby|gpt2 [--threads N] [--steps N] [--shards N] [--bf16] [--trace FILE]
 //   mpirun -n 2 bench_ranks gpt2
 //
-// shards: of a step, as many as there are ranks where it is not given: one process with two has the bits of two ranks.
-// A multiple of the ranks that divides the texts of a step.
-// bf16: of what ranks send each other. trace: rank 0 profiles the steps, prints the table, and writes when its link
-// carried what.
+// shards: shards per step; default: one per rank. Must be a multiple of the number of ranks and divide the texts of a
+//   step. One process with two shards computes the same bits as two ranks.
+// bf16: ranks exchange bfloat16.
+// trace: rank 0 profiles the steps, prints the table and writes the trace, including the traffic of its link.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -28,7 +28,7 @@ using namespace heed;
 
 namespace {
 
-// Texts that are there before the steps.
+// A data set that returns one batch, made before the steps.
 struct Texts {
   Batch batch(std::uint64_t, std::uint64_t) const { return one; }
   Batch one;
@@ -54,7 +54,7 @@ void measure(const benchmarks::GptSize& c, Ranks* ranks, Index shards, Index ste
   Schedule schedule("constant", {.lr = 3e-4});
   const Texts texts{{rng.integers({rows, c.context}, 0, c.vocabulary), rng.integers({rows, c.context}, 0, c.vocabulary),
                      rows * c.context}};
-  // When each step began: a callback after the steps would have all wait for the values that they send each other.
+  // Start times of the steps. A callback after each step would make all ranks wait for the values in flight.
   std::vector<double> begun;
   Index losses = 0;
   const auto loss = [&](const Batch& b) {

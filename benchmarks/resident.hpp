@@ -1,4 +1,4 @@
-// Resident memory of this process, as the kernel of the system counts it.
+// Resident memory of this process, as the operating system counts it.
 #pragma once
 #include <cstring>
 #include <fstream>
@@ -6,7 +6,7 @@
 
 namespace heed::benchmarks {
 
-// A line of /proc/self/status, as VmRSS or VmHWM, in MiB; 0 where there is none.
+// A line of /proc/self/status, such as VmRSS or VmHWM, in MiB; 0 if there is none.
 inline double status_mib(const char* key) {
   std::ifstream file("/proc/self/status");
   for (std::string line; std::getline(file, line);)
@@ -14,13 +14,13 @@ inline double status_mib(const char* key) {
   return 0;
 }
 
-// By how much the most that was ever resident passes what is resident where this is made: before the model is built, so
-// that its parameters, the optimizer's state and whatever the first step makes are counted. The programs of
-// benchmarks/peers/ measure in the same way.
+// The peak of resident memory minus the resident memory at construction. Construct it before the model, so that
+// parameters, optimizer state and memory of the first step are counted. The programs of benchmarks/peers/ measure in
+// the same way.
 class ResidentGrowth {
  public:
   ResidentGrowth() {
-    std::ofstream("/proc/self/clear_refs") << 5;  // the high-water mark falls to what is resident now
+    std::ofstream("/proc/self/clear_refs") << 5;  // resets the high-water mark to the current resident memory
     before_ = status_mib("VmRSS");
   }
   double mib() const { return status_mib("VmHWM") - before_; }

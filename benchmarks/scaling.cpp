@@ -1,15 +1,14 @@
-// How the cost of a training step grows (forward, backward, AdamW; float32), counted and measured: tables by the width,
-// the context with softmax and with linear attention, the batch, the vocabulary and the threads; and the largest GPT
-// that trains in 2, 8 and 20 GiB, counted, and held against a step. docs/performance.md shows them.
+// Growth of the cost of a training step (forward, backward, AdamW; float32), counted and measured: tables by width,
+// context (with softmax and with linear attention), batch, vocabulary and threads. Also the largest GPT that trains in
+// 2, 8 and 20 GiB, counted, and checked against a measured step. docs/performance.md shows the tables.
 //
 //   bench_scaling [width|context|batch|vocabulary|threads|memory [ROW ...]] [--threads N]
 //
-// Each ROW is a number in the first column of the table (`width 512`, `memory 8`): only these are measured. Of the
-// memory, only 2 GiB are measured where no row is named: a step of the others takes up to a minute, and all that it
-// counts.
+// Each ROW is a number in the first column of the table (`width 512`, `memory 8`): only these rows are measured. The
+// memory table without ROWs measures only 2 GiB; a step of the larger rows takes up to a minute and the counted memory.
 //
-// Operations are counted as GPT::flops_per_token does, 6 for each weight, but of softmax attention only the pairs that
-// its causal mask leaves. Memory is the most that tensors held at once, with parameters, gradients and AdamW's state.
+// Operations are counted as in GPT::flops_per_token, 6 per weight, except that softmax attention counts only the pairs
+// that the causal mask allows. Memory is the peak memory of tensors, including parameters, gradients and AdamW's state.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -26,7 +25,7 @@ constexpr double kMiB = 1048576, kGiB = 1024 * kMiB;
 
 struct Step {
   double seconds, flops, bytes;
-  double cores[2];  // seconds from core to core and back, before the median was measured and afterwards
+  double cores[2];  // round trip between cores in seconds, before and after the measurement
 };
 
 Tensor loss_of(const GPT& model, const Tensor& x, const Tensor& y, bool recomputed) {
@@ -37,8 +36,8 @@ Tensor loss_of(const GPT& model, const Tensor& x, const Tensor& y, bool recomput
   return linear_cross_entropy(model.norm(h), model.tokens.weight, Tensor(), y);
 }
 
-// A step of a GPT on `batch` random texts that fill its context: the median of runs for about `budget` seconds, at
-// least one, after one that is not counted. With a budget of 0 there is only the first.
+// Measures a step of a GPT on `batch` random texts of full context: the median of runs for about `budget` seconds, at
+// least one, after an uncounted run. With a budget of 0, only the first run is measured.
 Step measure(const GPTOptions& o, Index batch, double budget, const MechanismFactory& mechanism = softmax_mechanism,
              bool recomputed = false) {
   Rng rng(0);
@@ -57,7 +56,7 @@ Step measure(const GPTOptions& o, Index batch, double budget, const MechanismFac
     optimizer.zero_grad();
     return benchmarks::seconds() - start;
   };
-  std::vector<double> times = {step()};  // which also makes the memory
+  std::vector<double> times = {step()};  // also allocates the memory
   if (budget > 0) times.clear();
   const double before = benchmarks::core_to_core(threads());
   for (const double start = benchmarks::seconds(); times.empty() || benchmarks::seconds() - start < budget;)
@@ -74,7 +73,7 @@ Step measure(const GPTOptions& o, Index batch, double budget, const MechanismFac
 
 using Rows = std::vector<Index>;
 
-// Those that are asked for, or all.
+// The requested rows, or all.
 Rows chosen(const Rows& asked, const Rows& all) { return asked.empty() ? all : asked; }
 
 void head(const char* title, const char* first) {
@@ -97,7 +96,7 @@ void by_width(const Rows& asked, double peak) {
         512, peak);
 }
 
-// Of each context both, as longer tables of angles stay in memory for shorter texts.
+// Both attentions per context, since longer tables of angles stay in memory for shorter texts.
 void by_context(const Rows& asked, double peak) {
   head("Context: one layer of width 128, 2 heads of 64, one text; softmax attention, and below it linear", "context");
   for (const Index context : chosen(asked, {64, 256, 1024, 4096, 16384, 65536}))
@@ -157,12 +156,14 @@ void by_threads(const Rows& asked) {
   std::printf("\n");
 }
 
-// What a step of a GPT in float32 holds at once, in bytes: P parameters with their gradients and AdamW's two means; and
-// of each token what backward reads again. A block of width C keeps 12 C numbers: its input and its sum after attention
-// (2), both norms' results (2), queries, keys and values (3), what attention gives (1), the hidden part of the
-// feed-forward before the activation (4). With recomputation a block keeps its input alone, and one block at a time all
-// 12. Beside them lie the gradients of one block's feed-forward (9), the final norm's input and result (2), a chunk of
-// logits (64 MiB) and the output's weights as the product reads them.
+// The bytes that a float32 step of a GPT holds at once: P parameters with gradients and AdamW's two means (16 P), and
+// per token the tensors saved for backward.
+// - A block of width C saves 12 C numbers per token: its input and the sum after attention (2), the results of both
+//   norms (2), queries, keys and values (3), the result of attention (1), the hidden part of the feed-forward network
+//   before the activation (4).
+// - With recomputation a block saves only its input, and one block at a time has all 12.
+// - In addition there are the gradients of one block's feed-forward network (9), the input and the result of the final
+//   norm (2), a chunk of logits (64 MiB), and the output weights in the layout that the product reads.
 double bytes_of(const GPTOptions& o, Index tokens, bool recomputed) {
   const auto c = static_cast<double>(o.width), layers = static_cast<double>(o.layers),
              vocabulary = static_cast<double>(o.vocabulary), context = static_cast<double>(o.context);

@@ -1,12 +1,12 @@
-// Encoder-decoders that translate.
-//   - One training step of a GRU encoder-decoder with Bahdanau's attention, of the same sizes as
-//     benchmarks/peers/seq2seq_torch.py, Adam included: milliseconds, target tokens per second, and what the products
-//     alone do.
-//   - Steps that wait for each other: a training step of the same number of tokens in sentences of growing length,
-//     recurrent and a Transformer of as many parameters.
-//   - What a decoder's attention costs by the length of the source, of all of it and of a window.
-//   seq2seq [threads] [f32|bf16] [step]
-// step: only the first.
+// Speed of encoder-decoder models for translation.
+//   - A training step of a GRU encoder-decoder with Bahdanau's attention, with the sizes of
+//     benchmarks/peers/seq2seq_torch.py, including Adam: milliseconds, target tokens per second, and GFLOP/s of the
+//     products.
+//   - The effect of sequential steps: a training step with a fixed number of tokens in sentences of growing length, for
+//     recurrent models and for a Transformer with as many parameters.
+//   - The cost of a decoder's attention by the length of the source, for attention to the whole source and to a window.
+//   bench_seq2seq [threads] [f32|bf16] [step]
+// step: only the first measurement.
 #include <cstdio>
 #include <cstdlib>
 #include <heed/autograd/matmul.hpp>
@@ -58,7 +58,7 @@ void training_step(bool bf16) {
                  .bridge = Bridge::zeros},
                 rng);
   const double seconds = step_seconds(model, random_pairs(batch, length, vocabulary), 5);
-  // Multiply-adds of a target token, or of one of the source's, of which there are as many; three products each.
+  // Multiply-adds per source or target token (equal numbers of both); three products each.
   const double directions = 2.0 * 3 * (hidden / 2) * (embedding + hidden / 2), keys = 1.0 * hidden * hidden,
                cell = 3.0 * hidden * (embedding + 2 * hidden), query = keys,
                output = 1.0 * vocabulary * (2 * hidden + embedding);
@@ -67,9 +67,9 @@ void training_step(bool bf16) {
               bf16 ? "bf16" : "f32", threads(), seconds * 1e3, batch * length / seconds, flops / seconds / 1e9);
 }
 
-// Products on the longest way from a word to the loss, each of which must wait for the one before: of a recurrent
-// encoder and decoder one for each word, and with Bahdanau's attention three more in the decoder (the query, the sums
-// of weights and states, and what is read of them beside the word); of a Transformer's blocks six and ten.
+// The number of dependent products on the longest path from a word to the loss. Recurrent encoder and decoder: one per
+// word. Bahdanau's attention adds three per word in the decoder: the query, the sums of weights and states, and the
+// product with the context. A block of a Transformer has six (encoder) or ten (decoder).
 void steps_that_wait() {
   constexpr Index vocabulary = 1000, tokens = 4096;
   std::printf("\nA training step of %lld tokens of source and of target: milliseconds, and products that wait for each "
@@ -100,7 +100,7 @@ void steps_that_wait() {
   }
 }
 
-// 64 sentences, 24 words of the target, one head of 256, in training.
+// 64 sentences, 24 target words, one head of size 256, in training mode.
 void cost_of_attention() {
   constexpr Index batch = 64, targets = 24, width = 256;
   const char* const names[] = {"luong-general", "luong-local-m", "luong-local-p", "luong-concat", "bahdanau"};

@@ -1,6 +1,6 @@
-// What comes before the first step or token: a model's first values, random tensors, checkpoints written and read.
+// Time before the first step or token: initial values of a model, random tensors, writing and reading checkpoints.
 // Medians; GPT-2 has 124M parameters.
-//   start [threads] [folder for checkpoints]
+//   bench_start [threads] [folder for checkpoints]
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -26,7 +26,7 @@ void show(const char* what, double seconds, double gigabytes = 0) {
   std::fflush(stdout);
 }
 
-// Each run takes memory from the system, as a program that starts does.
+// Each run allocates memory from the system, as in a new process.
 template <class F>
 double cold_median(F&& f) {
   return benchmarks::median_seconds(

@@ -1,8 +1,8 @@
-// One training step of a GPT: forward, backward, AdamW. The same work as benchmarks/peers/gpt_step_torch.py.
+// Speed of one training step of a GPT: forward, backward, AdamW. The same work as benchmarks/peers/gpt_step_torch.py.
 //
 //   bench_train_step [nano|baby|gpt2] [--threads N] [--dtype f32|bf16] [--steps N] [--context N] [--batch N]
 //
-// gpt2 is measured on 4 texts of 64 tokens; its preset has 4 of 1024: --context 1024.
+// gpt2 is measured on 4 texts of 64 tokens. Its preset has 4 texts of 1024 tokens: --context 1024.
 #include <algorithm>
 #include <cstdio>
 #include <heed/heed.hpp>
@@ -25,7 +25,7 @@ void measure(const benchmarks::GptSize& c, DType precision, int steps) {
   AdamW optimizer(named_parameters(model), {.lr = 3e-4});
   const Tensor x = rng.integers({c.batch, c.context}, 0, c.vocabulary),
                y = rng.integers({c.batch, c.context}, 0, c.vocabulary);
-  const AwakeThreads awake;  // as run() has it
+  const AwakeThreads awake;  // as in run()
   std::vector<double> times;
   std::size_t allocations = 0;
   for (int step = 0; step < steps + 2; ++step) {
@@ -60,7 +60,7 @@ int main(int argc, char** argv) {
   std::string name;
   DType precision = DType::float32;
   int steps = 10;
-  Index context = 0, batch = 0;  // 0: the configuration's
+  Index context = 0, batch = 0;  // 0: from the configuration
   for (int i = 1; i < argc; ++i) {
     const std::string a = argv[i];
     if (a == "--threads" && i + 1 < argc)
