@@ -1,6 +1,6 @@
-// Ranks over MPI. Several threads call it: the one that trains, one that moves its messages on meanwhile
-// (optim/detail/exchange_thread.hpp), and one that tells a neighbour each second that this rank is alive, so that a
-// rank that waits need not guess how long the others may compute.
+// Implements ranks over MPI. Several threads call MPI: the training thread, a thread that progresses messages at the
+// same time (optim/detail/exchange_thread.hpp), and a thread that sends a sign of life to a neighbour each second. So a
+// waiting rank need not guess how long other ranks may compute.
 #include <mpi.h>
 #include <sched.h>
 #include <sys/uio.h>
@@ -40,7 +40,7 @@ int first_number_of(std::initializer_list<const char*> variables) {
   return 0;
 }
 
-// The number of ranks as mpirun tells its processes; 0: it did not start this one.
+// The number of ranks according to mpirun; 0: mpirun did not start this process.
 int size_by_environment() { return first_number_of({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}); }
 
 int rank_by_environment() { return first_number_of({"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}); }
@@ -50,17 +50,17 @@ std::string name_of_host() {
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "?";
 }
 
-// The one line that a rank leaves where all end. mpi/keep_running looks for its beginning.
+// Writes the line that a rank prints when all ranks end. mpi/keep_running searches for the beginning of this line.
 void tell(int stream, int rank, int size, const std::string& host, const std::string& reason) {
   ::dprintf(stream, "rank %d of %d on %s: %s\n", rank, size, host.c_str(), reason.c_str());
 }
 
-// Ends this process where some seconds lie between its construction and its destruction, in which MPI waits for all
-// ranks: forever, and it can abort nothing before it is initialized, nor once it is being finalized. Seconds in which
-// this process was itself stopped, as all ranks of a machine that sleeps, do not count.
+// Ends this process if `seconds` pass between construction and destruction. Guards calls in which MPI waits for all
+// ranks without limit and in which MPI_Abort is not available: initialization and finalization. Time in which this
+// process was stopped does not count, as when the machine sleeps.
 class WaitLimit {
  public:
-  // What not all ranks have done by then is told to this stream.
+  // done: what all ranks must have done, for the message, which is written to `stream`.
   WaitLimit(double seconds, const char* done, int stream) {
     thread_ = std::thread([this, seconds, done, stream] {
       constexpr auto kSlice = std::chrono::milliseconds(100);
@@ -68,7 +68,7 @@ class WaitLimit {
       for (auto left = std::chrono::duration<double>(seconds); left.count() > 0; left -= kSlice)
         if (changed_.wait_for(lock, kSlice, [this] { return ended_; })) return;
       const int rank = rank_by_environment();
-      // What fails on all is told by the first; mpirun takes a while to end the others.
+      // Rank 0 reports an error of all ranks. mpirun takes some time to end the other ranks.
       if (rank > 0 && changed_.wait_for(lock, std::chrono::seconds(3), [this] { return ended_; })) return;
       detail::PlainText what;
       what << "not all ranks have " << done << " within " << seconds << " seconds";
@@ -140,7 +140,8 @@ class MpiRanks final : public Ranks {
 
   bool shares_memory_with(int rank) const override { return processes_[static_cast<std::size_t>(rank)] != 0; }
 
-  // One whose process has ended is mpirun's matter, which takes a while to end this one.
+  // Copies from the memory of a rank on this machine. Sleeps after a failure: if the other process has ended, mpirun
+  // ends this process within that time.
   void read(int rank, const void* from, void* to, std::size_t count) const override {
     using namespace std::chrono_literals;
     if (!shares_memory_with(rank)) return Ranks::read(rank, from, to, count);
@@ -152,28 +153,28 @@ class MpiRanks final : public Ranks {
 
   void failed(const std::string& reason, int exit_code) override {
     using namespace std::chrono_literals;
-    if (rank() > 0) std::this_thread::sleep_for(500ms);          // what fails on all is told by the first
-    if (ended_.exchange(true)) std::this_thread::sleep_for(1h);  // the other thread ends all
+    if (rank() > 0) std::this_thread::sleep_for(500ms);          // rank 0 reports an error of all ranks
+    if (ended_.exchange(true)) std::this_thread::sleep_for(1h);  // the other thread ends all ranks
     tell(stderr_, rank(), size(), host_, reason);
-    std::this_thread::sleep_for(50ms);  // for mpirun to pass it on
+    std::this_thread::sleep_for(50ms);  // so that mpirun can pass on the line
     MPI_Abort(MPI_COMM_WORLD, exit_code);
     std::_Exit(exit_code);
   }
 
  private:
-  static constexpr std::size_t kMost = std::size_t{1} << 30;  // bytes of a message, which MPI counts as an int
+  static constexpr std::size_t kMost = std::size_t{1} << 30;  // max bytes per message, which MPI counts in int
 
   const int exceptions_ = std::uncaught_exceptions();
   const bool finalizes_;
   const double timeout_;
   const MPI_Comm messages_, beats_;
-  const int stderr_;  // where errors go, whatever the program does with its own
+  const int stderr_;  // for errors, even if the program redirects its standard error
   const std::string host_ = name_of_host();
-  std::vector<pid_t> processes_;  // [rank]: whose memory this one reads; 0: it does not
+  std::vector<pid_t> processes_;  // [rank]: process whose memory this rank can read; 0: none
   std::atomic<bool> stop_ = false, ended_ = false;
   std::thread heart_;
 
-  // Of the ranks of this machine.
+  // Sets up sharing with the ranks of this machine.
   void meet_neighbours() {
     MPI_Comm here = MPI_COMM_NULL;
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
@@ -182,15 +183,15 @@ class MpiRanks final : public Ranks {
     MPI_Comm_free(&here);
   }
 
-  // Where nobody bound the processes of a machine to processors of their own, each takes its part of them.
+  // If the processes of a machine are not bound to processors, each takes its share of them.
   static void share_processors(int neighbours) {
     const int available = available_threads();
     const auto processors = static_cast<int>(std::thread::hardware_concurrency());
     if (neighbours > 1 && available > 1 && available >= processors) set_threads(std::max(1, available / neighbours));
   }
 
-  // Which processes of this machine read each other's memory: each tries it on the others, by a word of theirs. Some
-  // systems allow it to nobody, and containers of one machine may not know each other's processes.
+  // Finds the processes of this machine that can read each other's memory. Each process tries to read a word of each
+  // other process. Some systems forbid it, and containers on one machine may not see each other's processes.
   void share_memory(MPI_Comm here) {
     struct Neighbour {
       pid_t process;
@@ -219,7 +220,7 @@ class MpiRanks final : public Ranks {
     return ::process_vm_readv(process, &here, 1, &there, 1, 0) == static_cast<ssize_t>(count);
   }
 
-  // MPI moves messages on while it is asked for them.
+  // MPI progresses messages while they are tested.
   struct Messages final : Exchange {
     std::vector<MPI_Request> requests;
     bool done() override {
@@ -248,7 +249,7 @@ class MpiRanks final : public Ranks {
     return messages;
   }
 
-  // Until all ranks are here, without the processor: rank 0 may have much to do alone.
+  // Waits for all ranks while sleeping: rank 0 may have a lot of work to do alone.
   void finish() {
     MPI_Request all = MPI_REQUEST_NULL;
     MPI_Ibarrier(messages_, &all);
@@ -256,7 +257,7 @@ class MpiRanks final : public Ranks {
       MPI_Test(&all, &done, MPI_STATUS_IGNORE);
   }
 
-  // Each second, tells the next rank that this one is alive, and looks whether the one before has.
+  // Each second, sends a sign of life to the next rank, and checks that the previous rank has sent one.
   void beat() {
     const int next = (rank() + 1) % size(), before = (rank() + size() - 1) % size();
     char sent = 0, heard = 0;
@@ -276,7 +277,7 @@ class MpiRanks final : public Ranks {
         MPI_Isend(&sent, 1, MPI_CHAR, next, 0, beats_, &send);
         last_sent = Clock::now();
       }
-      // A process that was itself stopped for a while has not listened.
+      // If this process itself was stopped for a while, it has received nothing in that time.
       if (seconds_since(last_looked) > 2) last_heard = Clock::now();
       last_looked = Clock::now();
       if (seconds_since(last_heard) > timeout_) {
@@ -300,10 +301,10 @@ std::unique_ptr<Ranks> join_mpi_ranks(const MpiOptions& options) {
   require(std::isfinite(options.timeout) && options.timeout >= MpiOptions::kLeastTimeout, "mpi: the time-out is ",
           options.timeout, " seconds; it must be a number, ", MpiOptions::kLeastTimeout, " or more");
   if (!started_by_mpirun()) return nullptr;
-  // Open MPI's put protocol over TCP carries 60% of what the link does where both sides send at once (4.1.4), for while
-  // it writes, it does not read. Who has chosen the flags keeps them.
+  // Open MPI's put protocol over TCP reaches 60% of the link's bandwidth when both sides send at once (4.1.4), because
+  // it does not read while it writes. Flags set by the user are kept.
   ::setenv("OMPI_MCA_btl_tcp_flags", "send", 0);
-  constexpr double kToStart = 10;  // seconds that programs may differ in when they are started
+  constexpr double kToStart = 10;  // max seconds between the starts of the processes
   const WaitLimit limit(options.timeout + kToStart, "come", STDERR_FILENO);
   int initialized = 0, threads = 0;
   MPI_Initialized(&initialized);

@@ -1,8 +1,8 @@
-// Ranks over MPI (Open MPI, MPICH): the processes that mpirun started train one model. docs/training.md tells how.
+// Ranks over MPI (Open MPI, MPICH): the processes started by mpirun train one model together. See docs/training.md.
 //
 // Example:
 //
-//   const std::unique_ptr<Ranks> ranks = join_mpi_ranks();  // null where mpirun has not started the program
+//   const std::unique_ptr<Ranks> ranks = join_mpi_ranks();  // null if mpirun did not start the program
 //   Rng rng(1);
 //   const CopyTask task({.batch = 4, .length = 8});
 //   GPT model({.vocabulary = task.vocabulary(), .context = 8, .layers = 1, .heads = 2, .width = 16}, rng);
@@ -15,30 +15,33 @@
 
 namespace heed {
 
+// Options of join_mpi_ranks().
 struct MpiOptions {
-  // The longest that a rank may be silent, stopped or cut off, until the others end, in seconds. One that computes is
-  // not silent, however long it takes. Until all have joined, ten seconds more. A debugger, which stops a rank, needs
-  // many.
+  // Seconds that a rank may be silent (stopped or cut off) before all other ranks end. A rank that computes is not
+  // silent, however long a step takes. Joining may take ten seconds longer. A debugger stops ranks and needs a large
+  // value.
   double timeout = 10;
 
-  // A rank tells each second that it is alive, and may be late.
+  // Minimum of `timeout`: a rank sends a sign of life once per second, which may be late.
   static constexpr double kLeastTimeout = 2;
 };
 
-// Initializes MPI. All that this process is to do with the other ranks is between this and the end of what it gives,
-// which waits for the others, and finalizes MPI where this initialized it. Where mpirun has not bound the process to
-// processors of its own, threads() becomes its share of those that the ranks of its machine have.
+// Initializes MPI and returns the ranks. All communication of this process with other ranks must be between this call
+// and the destruction of the result. The destructor waits for all ranks, and finalizes MPI if this call initialized it.
+// If mpirun did not bind the process to processors, threads() becomes its share of the processors of its machine.
 //
-// What cannot go on ends all ranks: Ranks::failed(), a destructor that an exception calls, a rank that is silent, one
-// that does not come, and one that does not leave. The rank that notices it writes one line to standard error, which
-// names it and its machine, and calls MPI_Abort with exit code 1, or with that of Ranks::failed(). What fails on all
-// ranks alike is told by rank 0.
+// These errors end all ranks: Ranks::failed(), destruction by an exception, a silent rank, a rank that does not join or
+// does not leave. The rank that detects the error writes one line with its number and machine to standard error. Then
+// it calls MPI_Abort with exit code 1, or with the code given to Ranks::failed(). While MPI is initialized or
+// finalized, the rank exits with code 1 instead, and mpirun ends the others. Rank 0 reports errors that occur on all
+// ranks.
 //
-// Null where neither mpirun nor mpiexec started the program. Throws Error where the time-out is not a number from
-// kLeastTimeout on, where they are of another MPI than this was built with, and where MPI has no support for threads.
+// Returns null if the program was not started by mpirun or mpiexec. Throws Error if the timeout is not a finite number
+// of at least kLeastTimeout, if mpirun belongs to another MPI than heed was built with, or if MPI does not support
+// threads.
 std::unique_ptr<Ranks> join_mpi_ranks(const MpiOptions& options = {});
 
-// Whether mpirun or mpiexec started this program, of whatever MPI.
+// Whether mpirun or mpiexec of any MPI started this program.
 bool started_by_mpirun();
 
 }  // namespace heed

@@ -1,3 +1,4 @@
+// Runs gnuplot with files in memory.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -19,7 +20,7 @@ std::FILE* file_in_memory() {
   return file;
 }
 
-// Its name, as other programs of this user may open it.
+// The name of the file, which other processes of this user can open.
 std::string name_of(std::FILE* file) {
   return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(::fileno(file));
 }
@@ -29,7 +30,7 @@ std::string content_of(std::FILE* file) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// The last line that gnuplot wrote, which names the error, without the line of the script.
+// The last line that gnuplot wrote, which is the error, without the line number of the script.
 std::string complaint(const std::string& said, int status) {
   std::istringstream lines(said);
   std::string last;

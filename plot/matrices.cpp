@@ -1,3 +1,4 @@
+// Draws matrices of numbers.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -12,24 +13,24 @@ std::size_t longest(const std::vector<std::string>& labels) {
   return most;
 }
 
-// Whether labels below columns need to be turned, to stand beside each other. Bytes: a visible space has three.
+// Whether column labels must be turned to fit next to each other. Counts bytes: a visible space has three.
 bool turned(const std::vector<std::string>& labels) { return longest(labels) > 4; }
 
 const char* column_tics(const std::vector<std::string>& labels) {
   return turned(labels) ? "rotate by 60 right" : "norotate center";
 }
 
-// How a number of a matrix is written in its cell: all alike, with three digits or so of the greatest.
+// The text of a number in its cell. All numbers have the same format, with about three digits for the largest.
 std::string written(double value, double greatest, bool whole) {
   const bool plain = greatest == 0 || (greatest >= 1e-3 && greatest < 1e6);
   const int decimals = whole || greatest >= 100 ? 0 : greatest >= 10 ? 1 : greatest >= 0.1 ? 2 : 3;
   return plain ? detail::formatted("%.*f", decimals, value) : detail::formatted("%.1e", value);
 }
 
-// The numbers of a matrix as they are written, empty where one is not finite, and their bounds.
+// The texts of the numbers of a matrix, empty if a number is not finite, and the bounds of the numbers.
 struct Numbers {
   std::vector<std::vector<std::string>> texts;
-  double low = 0, high = 0;  // with 0 between
+  double low = 0, high = 0;  // bounds that include 0
   std::size_t longest = 0;
 
   explicit Numbers(const std::vector<std::vector<double>>& values) {
@@ -51,13 +52,14 @@ struct Numbers {
   bool is_dark(double x) const { return x - low > 0.5 * (high - low); }
 };
 
-// Where a matrix and what stands beside it are: pixels, from the upper left.
+// The layout of a matrix and its labels, in pixels from the upper left.
 struct MatrixPlaces {
-  static constexpr double kMost = 1400, kLetter = 8, kTop = 44, kBar = 14;  // pixels; of all cells; of 12 points
+  static constexpr double kMost = 1400, kLetter = 8, kTop = 44,
+                          kBar = 14;  // pixels: of all cells, of a letter of 12 points
   double cell_width, cell_height, left, bottom, right, columns, rows;
-  bool turned;       // column labels
-  double title;      // its width
-  int points = 0;    // of the numbers' font; 0: there is no room for numbers
+  bool turned;     // whether column labels are turned
+  double title;    // width of the title
+  int points = 0;  // font size of the numbers; 0: the numbers do not fit
 
   MatrixPlaces(const std::string& title_text, const Numbers& numbers, const std::vector<std::string>& row_labels,
                const std::vector<std::string>& column_labels)
@@ -86,7 +88,7 @@ struct MatrixPlaces {
   }
 };
 
-// Some steps of a colour bar of so many pixels, whose numbers stay apart.
+// The step of a colour bar of this many pixels, such that its numbers do not overlap.
 double bar_step(const Numbers& numbers, double pixels) {
   const double steps = std::fmax(1, std::fmin(5, std::floor(pixels / 30)));
   return tick_step((numbers.high - numbers.low) * 5 / steps);
@@ -98,7 +100,7 @@ void label_cells(Gnuplot& gp, const char* axis, const std::vector<std::string>& 
   gp << ") noenhanced scale 0\n";
 }
 
-// The numbers as gnuplot draws them: column, row, text, colour.
+// The numbers in the form that gnuplot draws: column, row, text, colour.
 std::vector<std::tuple<double, double, std::string, int>> drawn(const Numbers& numbers,
                                                                 const std::vector<std::vector<double>>& values) {
   std::vector<std::tuple<double, double, std::string, int>> texts;
@@ -152,10 +154,10 @@ void plot_matrix(const std::filesystem::path& file, const std::string& title,
 
 namespace {
 
-// Where the panels of plot_matrices stand: pixels, from the upper left.
+// The layout of the panels of plot_matrices, in pixels from the upper left.
 struct Grid {
   std::size_t rows, columns;
-  double side, left, bottom;  // of a panel; room for labels
+  double side, left, bottom;  // side of a panel; space for labels
   static constexpr double kGap = 14, kTitle = 24, kTop = 44, kRight = 90;
 
   double width() const { return left + static_cast<double>(columns) * (side + kGap) + kRight; }
@@ -169,7 +171,7 @@ struct Grid {
   }
 };
 
-// One label in `step`, so that neighbours do not touch; none for empty labels.
+// Labels every `step`-th position, so that labels do not overlap. Nothing is drawn for empty labels.
 void label_axis(Gnuplot& gp, const std::string& axis, const std::vector<std::string>& labels, double pixels) {
   constexpr double kRoom = 12;
   const auto count = static_cast<double>(labels.size());
@@ -195,7 +197,7 @@ void plot_matrices(const std::filesystem::path& file, const MatrixLabels& labels
   }
   require(agree, "plot_matrices: the panels differ in size, or from the ", rows, " row and ", columns,
           " column labels; they must agree, and there must be one or more");
-  // All labels have room, unless the picture would become a poster.
+  // All labels fit, unless the picture would be too large.
   const double most = 6000 / static_cast<double>(std::max(across, panels.size()));
   const double wanted = 14 * static_cast<double>(std::max(rows, columns));
   const auto room = [](const std::vector<std::string>& of) {

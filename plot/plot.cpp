@@ -1,3 +1,4 @@
+// Draws lines, boundaries, frames and bars.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -12,14 +13,14 @@ namespace {
 const char* const kColours[] = {"#2a6fbb", "#d1632f", "#3b8f5a", "#7b5aa6", "#9a7b1f",
                                 "#b03a63", "#4a4a4a", "#38a3b8", "#e39ac0"};
 
-// Where the colours have all been used, the same with other dashes and markers.
+// After all colours are used, they repeat with other dashes and markers.
 std::string style_of(const Series& s, std::size_t i) {
   constexpr const char* kDashes[] = {"", " dt (16,5)", " dt (5,4)"};
   constexpr const char* kMarkers[] = {" pt 7", " pt 5", " pt 9"};
   const std::size_t round = std::min(i / std::size(kColours), std::size(kDashes) - 1);
   const std::string colour = " lc rgb '" + std::string(kColours[i % std::size(kColours)]) + "'";
   const std::string title = " title " + quoted(s.name) + " noenhanced", dash = kDashes[round], marker = kMarkers[round];
-  if (s.points.size() == 1) return "with points ps 0.8" + marker + colour + title;  // a line of one point is none
+  if (s.points.size() == 1) return "with points ps 0.8" + marker + colour + title;  // a line needs two points
   switch (s.style) {
     case Series::thin_line: return "with lines lw 0.7" + dash + colour + title;
     case Series::points_only: return "with points ps 0.5" + marker + colour + title;
@@ -34,7 +35,7 @@ void frame(Gnuplot& gp, const PlotLabels& l) {
      << "set grid lt 1 lc rgb '#dddddd'\nset border 3\nset tics nomirror\n";
 }
 
-// What draws all lines that have points.
+// The gnuplot command that draws all series with points.
 std::string plot_command(Drawing& drawing, const std::vector<Series>& series) {
   std::string command;
   for (std::size_t i = 0; i < series.size(); ++i)
@@ -100,7 +101,7 @@ void plot_boundary(const std::filesystem::path& file, const PlotLabels& labels, 
           field.x_min + (field.x_max - field.x_min) * static_cast<double>(c) / static_cast<double>(columns - 1),
           field.y_min + (field.y_max - field.y_min) * static_cast<double>(r) / static_cast<double>(rows - 1),
           field.values[r][c]);
-  // The 0.5 level first, as a line of its own; then all in two dimensions.
+  // First the 0.5 level as a separate line, then everything in two dimensions.
   gp << "set contour base\nset cntrparam levels discrete 0.5\nunset surface\nset table $boundary\nsplot '-' using "
         "1:2:3 notitle\n";
   gp.send2d(cells);
@@ -115,8 +116,8 @@ void plot_boundary(const std::filesystem::path& file, const PlotLabels& labels, 
   drawing.close();
 }
 
-// In how many lines gnuplot writes the names of series below a frame of so many pixels: in columns, all as wide as the
-// longest.
+// The number of lines in which gnuplot writes the names of series below a frame of this width: in columns, all as wide
+// as the longest name.
 static int name_lines(const std::vector<Series>& series, int pixels) {
   std::size_t longest = 0;
   for (const Series& s : series) longest = std::max(longest, s.name.size());
@@ -158,8 +159,8 @@ double tick_step(double most) {
   return 10 * power;
 }
 
-// The numbers of an axis from 0 to `most` or a little more, as gnuplot's list of them, and its end. Those of thousands
-// and millions are written as 200k and 5M: they would touch each other.
+// The ticks of an axis from 0 to at least `most`, as a list for gnuplot, and the end of the axis. Thousands and
+// millions are written as 200k and 5M, since longer numbers would overlap.
 static std::pair<std::string, double> ticks_to(double most) {
   const double step = tick_step(most), unit = most >= 1e7 ? 1e6 : most >= 1e4 ? 1e3 : 1;
   const char* letter = unit == 1e6 ? "M" : unit == 1e3 ? "k" : "";
@@ -188,12 +189,12 @@ void plot_bars(const std::filesystem::path& file, const std::string& title, cons
     const Bars& panel = panels[p];
     require(panel.values.size() == names.size(), "plot_bars: ", names.size(), " names but ", panel.values.size(),
             " values of ", panel.label, "; there must be as many");
-    std::vector<std::tuple<double, double, double, double, double, double>> boxes;  // centre, and the box's corners
+    std::vector<std::tuple<double, double, double, double, double, double>> boxes;  // centre and corners of the box
     for (std::size_t i = 0; i < names.size(); ++i) {
       const auto row = static_cast<double>(i);
       boxes.emplace_back(panel.values[i] / 2, row, 0, panel.values[i], row - 0.35, row + 0.35);
     }
-    if (p > 0) gp << "unset ytics\n";  // the names stand left of the first
+    if (p > 0) gp << "unset ytics\n";  // the names are left of the first panel
     const double most = panel.most > 0 ? panel.most : *std::max_element(panel.values.begin(), panel.values.end());
     const auto [ticks, end] = ticks_to(most);
     gp << "set xrange [0:" << detail::formatted("%.17g", panel.most > 0 ? panel.most : end) << "]\nset xtics " << ticks

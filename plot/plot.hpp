@@ -1,4 +1,4 @@
-// Pictures, drawn by gnuplot: the library heed::plot, which find_package(heed COMPONENTS plot) finds.
+// Pictures drawn by gnuplot: the library heed::plot, found by find_package(heed COMPONENTS plot).
 // plot_losses("loss.svg", run(...)) draws a training run.
 //
 // Example:
@@ -17,76 +17,86 @@ namespace heed {
 
 struct RunResult;  // optim/run_loop.hpp
 
+// Named points and the style in which they are drawn.
 struct Series {
   std::string name = {};
   std::vector<std::pair<double, double>> points = {};
   enum Style { line, thin_line, points_only, dashed } style = line;
 };
 
+// The title of a frame and the names of its axes.
 struct PlotLabels {
   std::string title = {}, x = {}, y = {};
 };
 
-// Before long work for a picture: throws Error unless its name ends with .svg or .png, it can be written, and gnuplot
-// is there. An empty name is no picture.
+// Throws Error unless the name ends with .svg or .png, the file can be written, and gnuplot is installed. Does nothing
+// for an empty name. Call it before a long computation for a picture.
 void check_plot(const std::filesystem::path& file);
 
+// Options of plot().
 struct LineOptions {
-  bool log_x = false, log_y = false;  // logarithmic axes: numbers must be positive
+  bool log_x = false, log_y = false;  // logarithmic axes; their numbers must be positive
   bool percent = false;               // y from 0 to 100
-  bool names_outside = false;         // right of the frame: many names
+  bool names_outside = false;         // names right of the frame, for many series
 };
 
-// Lines and points in one frame, which no name hides. Throws Error where gnuplot is missing or the file cannot be
-// written.
+// Draws lines and points in one frame. Names are outside of the frame and hide nothing. Throws Error if there is no
+// point. Throws Error if gnuplot is missing or the file cannot be written, as all functions below.
 void plot(const std::filesystem::path& file, const PlotLabels& labels, const std::vector<Series>& series,
           const LineOptions& options = {});
 
-// The losses of a run by step, and a floor that no model can be below, if there is one.
+// Draws the losses of a run by step. `floor`: a lower bound of the loss of any model, if known.
 void plot_losses(const std::filesystem::path& file, const RunResult& result, std::optional<double> floor = {});
 
-// Two classes of points over a field of values, the probability of the second class: its 0.5 level is the boundary.
-// `values` are [rows][columns] over the ranges, the first row at y_min; at least 2 x 2.
+// Values over a rectangle, evenly spaced. The first row is at y_min. At least 2 x 2.
 struct Field {
   double x_min = {}, x_max = {}, y_min = {}, y_max = {};
-  std::vector<std::vector<double>> values = {};
+  std::vector<std::vector<double>> values = {};  // [rows][columns]
 };
+// Draws two classes of points over a field with the probability of the second class, whose level 0.5 is the boundary.
+// Throws Error unless there are two classes and at least 2 x 2 values.
 void plot_boundary(const std::filesystem::path& file, const PlotLabels& labels, const Field& field,
                    const std::vector<Series>& classes);
 
-// Numbers in cells, the rows and columns labelled: attention weights, confusions. A cell has the colour of its number,
-// and the number itself where all have room. NaN: an empty cell.
+// Draws a matrix with labelled rows and columns, such as attention weights or confusions. The colour of a cell shows
+// its number. The numbers are printed too if all of them fit. NaN: an empty cell.
 void plot_matrix(const std::filesystem::path& file, const std::string& title,
                  const std::vector<std::vector<double>>& values, const std::vector<std::string>& row_labels,
                  const std::vector<std::string>& column_labels);
 
-// Frames side by side, three a row, each with a key of its own; with logarithmic axes if `logarithmic`, where all
-// numbers must be above 0.
+// One frame of a picture.
 struct Frame {
   PlotLabels labels = {};
   std::vector<Series> series = {};
 };
+// Draws several frames, three per row, each with its own key. With `logarithmic`, both axes are logarithmic, and a
+// number that is not above 0 is an Error.
 void plot_frames(const std::filesystem::path& file, const std::vector<Frame>& frames, bool logarithmic);
 
-// Numbers from 0 to 1 in cells, as rows of panels of one size: attention weights of many heads. NaN: an empty cell.
-// Panels at the left carry the row labels, those at the bottom the column labels, as many as there is room for.
+// One matrix of plot_matrices().
 struct MatrixPanel {
   std::string title = {};
   std::vector<std::vector<double>> values = {};  // [row labels][column labels]
 };
+// The labels shared by all panels of plot_matrices().
 struct MatrixLabels {
   std::string title = {}, rows_name = {}, columns_name = {};
   std::vector<std::string> rows = {}, columns = {};
 };
+// Draws rows of panels of equal size with numbers from 0 to 1 in cells, such as the attention weights of many heads.
+// NaN: an empty cell. The leftmost panels have row labels and the lowest panels have column labels, as many as fit.
+// Throws Error if the sizes of panels and labels differ.
 void plot_matrices(const std::filesystem::path& file, const MatrixLabels& labels,
                    const std::vector<std::vector<MatrixPanel>>& panels);
 
-// A horizontal bar a name, from the top down, in one panel for each list of values.
+// One panel of plot_bars().
 struct Bars {
   std::string label = {};           // of the axis
-  std::vector<double> values = {};  // one a name
-  double most = 0;             // the end of the axis; 0: as the values need
+  std::vector<double> values = {};  // one per name
+  double most = 0;                  // end of the axis; 0: from the values
 };
+// Draws one horizontal bar per name, from top to bottom, in one panel per list of values. Throws Error if a list does
+// not have one value per name.
 void plot_bars(const std::filesystem::path& file, const std::string& title, const std::vector<std::string>& names,
                const std::vector<Bars>& panels);
 
