@@ -1,11 +1,11 @@
-// The xtensor face of tensors. Opt-in: include it where arrays meet tensors; heed.hpp leaves it out.
+// Conversions between tensors and xtensor arrays. heed.hpp does not include this header.
 //
-// Never keep an expression in an `auto` variable beyond its statement: it holds references.
+// An xtensor expression holds references to its operands. Never keep one in an `auto` variable beyond its statement.
 //
 // Example:
 //
-//   Tensor x(xt::linspace<float>(0, 1, 5));            // evaluates an expression of xtensor into a new tensor
-//   x.array<float>() = xt::sin(x.array<float>()) + 1;  // a writable adaptor of its values
+//   Tensor x(xt::linspace<float>(0, 1, 5));            // evaluates an xtensor expression into a new tensor
+//   x.array<float>() = xt::sin(x.array<float>()) + 1;  // array() is a writable adaptor of the values
 #pragma once
 #include <heed/core/tensor.hpp>
 //
@@ -28,24 +28,28 @@
 
 namespace heed {
 
-// Shares the tensor's memory; the tensor must be contiguous, of T's dtype, and live as long as the adaptor. Raises the
-// version: to read what a tape computed, take it of a const Tensor.
+// Returns an xtensor adaptor of the tensor's memory, for reading and writing. The tensor must outlive the adaptor.
+// Raises the version: to read a value that a tape computed or saved, call the const overload. Throws Error unless the
+// tensor is defined, contiguous and of T's dtype.
 template <class T>
 auto Tensor::array() {
   std::vector<std::size_t> shape(shape_.begin(), shape_.end());
   return xt::adapt(mutable_data<T>(), static_cast<std::size_t>(numel()), xt::no_ownership(), shape);
 }
 
+// The same for reading only. Does not raise the version.
 template <class T>
 auto Tensor::array() const {
   std::vector<std::size_t> shape(shape_.begin(), shape_.end());
   return xt::adapt(data<T>(), static_cast<std::size_t>(numel()), xt::no_ownership(), shape);
 }
 
+// Evaluates the expression into a new tensor of its shape and dtype. 64-bit integers become int32. Throws Error if an
+// integer does not fit.
 template <class E>
 requires detail::ArrayExpression<E> Tensor::Tensor(const E& expression) {
   using T = std::remove_cvref_t<typename E::value_type>;
-  const xt::xarray<T> values = expression;  // in row-major order, whatever the expression's layout is
+  const xt::xarray<T> values = expression;  // row-major, whatever the layout of the expression is
   Shape shape;
   for (const std::size_t s : values.shape()) shape.push_back(static_cast<Index>(s));
   *this = from_values(values.data(), static_cast<Index>(values.size()), shape);

@@ -1,4 +1,5 @@
-// Errors: «op: what is; what must be», with shapes, types, the module path and the caller's line.
+// Errors, and the checks that throw them. A message has the form «op: what is; what must be», and shows shapes, dtypes,
+// the module path and the caller's line.
 //
 // Example:
 //
@@ -22,10 +23,10 @@ namespace heed {
 
 class Tensor;
 
-// A line of the caller's, taken by a default argument `Where where = Where::current()`.
+// The file and line of a call, captured by a default argument `Where where = Where::current()`.
 #ifdef __cpp_lib_source_location
 using Where = std::source_location;
-#else  // clang before 15
+#else  // clang before 15 has no std::source_location
 class Where {
  public:
   static constexpr Where current(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) noexcept {
@@ -43,17 +44,17 @@ class Where {
 #endif
 
 namespace detail {
-std::string short_place(const Where& where);  // train.cpp:41
+std::string short_place(const Where& where);  // file name and line: train.cpp:41
 }
 
-// Any bytes as a terminal may show them: control characters and what is not UTF-8 as \n, \t, \x1B.
+// Makes any bytes safe to print: control characters and invalid UTF-8 are written as escapes such as \n, \t or \x1B.
 std::string printable(std::string_view bytes);
 
-// The same for messages: at most `most` characters of the text, and "..." for the rest.
+// printable() of the first `most` characters of the text, followed by "..." if the text is longer.
 std::string excerpt(std::string_view bytes, std::size_t most = 80);
 
-// All that the library throws on bad input. It never prints or exits: programs catch this and print what(), which is
-// printable(): a message may quote a file.
+// The exception that the library throws on bad input. The library does not print errors or exit: programs catch Error
+// and print what(). The text is printable(), because a message may quote a file.
 class Error : public std::runtime_error {
  public:
   explicit Error(std::string_view what) : std::runtime_error(printable(what)) {}
@@ -61,35 +62,37 @@ class Error : public std::runtime_error {
 
 namespace detail {
 
-// A stream whose text is the same whatever the program's locale: a global one may have a decimal comma, and group the
-// digits of whole numbers.
+// A string stream that ignores the program's locale, which may use a decimal comma and group digits.
 struct PlainText : std::ostringstream {
   PlainText() { imbue(std::locale::classic()); }
 };
 
-// printf's text in the "C" locale, whatever locale the program has set.
+// The result of printf in the "C" locale, whatever the program's locale is.
 [[gnu::format(printf, 1, 2)]] std::string formatted(const char* how, ...);
 
-// One part of a message. A tensor shows as «[32, 128] float32», and gives its module path to the end of the message.
-// So do parameters, which must not be taken for something with <<: that would print their values.
+// Types that messages print by <<. Tensors and Parameters are excluded: << would print their values.
 template <class T> concept Printable =
     !std::is_convertible_v<const T*, const Tensor*> && requires(std::ostream& out, const T& x) { out << x; };
+
+// Builds the message of an Error from its parts. A tensor is shown as «[32, 128] float32». The module path of the first
+// parameter is appended to the message.
 struct Message {
   PlainText text = {};
-  std::string path = {};  // of the first parameter mentioned, without its last name: blocks.2.mlp
+  std::string path = {};  // of the first parameter, without its last name: blocks.2.mlp
 
   void add(const Tensor& x);
   void add(DType t) { text << name_of(t); }
-  void add(double x) { x != x ? text << "nan" : text << x; }  // which may have a sign, that means nothing
+  void add(double x) { x != x ? text << "nan" : text << x; }  // never "-nan"
   void add(float x) { add(static_cast<double>(x)); }
-  // A text may be that of a damaged file: at most kLongestPart characters of it. What must be read is shorter.
+  // Longer texts are cut: they may be quoted from a damaged file.
   static constexpr std::size_t kLongestPart = 1000;
   void add(const std::string& part) { text << excerpt(part, kLongestPart); }
   void add(std::string_view part) { text << excerpt(part, kLongestPart); }
   template <Printable T> void add(const T& part) { text << part; }
-  [[noreturn]] void fail(const Where* where);
+  [[noreturn]] void fail(const Where* where);  // throws Error; null: no source location to append
 };
 
+// Formats the parts and throws Error. Not inlined, so that checks add little code to their callers.
 template <class... Parts>
 [[noreturn, gnu::cold, gnu::noinline]] void fail_at(const Where* where, const Parts&... parts) {
   Message m;
@@ -99,18 +102,19 @@ template <class... Parts>
 
 }  // namespace detail
 
-// check(x.rank() == 2, where, "op: x is ", x, "; it must have 2 axes") throws Error unless ok. Parts are formatted only
-// on failure: anything with <<, tensors (shape and dtype), shapes, dtypes. The place is appended: «(mlp.up,
-// train.cpp:41)».
+// Throws Error unless `ok`: check(x.rank() == 2, where, "op: x is ", x, "; it must have 2 axes"). Parts are anything
+// with <<, tensors (shown as shape and dtype), shapes and dtypes. They are formatted only on failure. The module path
+// and `where` are appended: «(mlp.up, train.cpp:41)».
 template <class... Parts> inline void check(bool ok, const Where& where, const Parts&... parts) {
   if (!ok) [[unlikely]] detail::fail_at(&where, parts...);
 }
 
-// The same where there is no calling line to show (files, options).
+// check() without a source location, for files and options.
 template <class... Parts> inline void require(bool ok, const Parts&... parts) {
   if (!ok) [[unlikely]] detail::fail_at(nullptr, parts...);
 }
 
+// Throws Error with the message made of the parts.
 template <class... Parts> [[noreturn]] inline void fail(const Parts&... parts) { detail::fail_at(nullptr, parts...); }
 
 }  // namespace heed

@@ -1,4 +1,4 @@
-// Element types of tensors, and what each can hold.
+// Element types of tensors, their sizes and names, and the numbers that each can hold.
 //
 // Example:
 //
@@ -15,15 +15,17 @@
 
 namespace heed {
 
+// The type of axes' sizes, positions and counts.
 using Index = std::int64_t;
 
-// The tokens of a text: ids, each at least 0 and below the size of a vocabulary. Batches have them in int32 tensors.
+// The token ids of a text, each at least 0 and less than the size of the vocabulary. Batches store them as int32.
 using Tokens = std::vector<std::int32_t>;
 
-// float32 and float64 compute; bfloat16 is storage for matrix products; int32 holds indices; bool8 holds masks.
+// Ops compute in float32 and float64. bfloat16 is for storage: ops read it and sum in float32. int32 is for indices,
+// bool8 for masks.
 enum class DType : std::uint8_t { float32, float64, bfloat16, int32, bool8 };
 
-// The upper half of a float32. Conversion from float rounds to nearest even; NaN stays NaN.
+// The upper 16 bits of a float32. Conversion from float rounds to nearest, ties to even; NaN stays NaN.
 struct bfloat16 {
   std::uint16_t bits = 0;
 
@@ -43,6 +45,7 @@ struct bfloat16 {
   }
 };
 
+// Bytes per element.
 constexpr std::size_t size_of(DType t) {
   switch (t) {
     case DType::float32: return 4;
@@ -54,6 +57,7 @@ constexpr std::size_t size_of(DType t) {
   return 0;
 }
 
+// The name as it is spelled in DType: "float32".
 constexpr std::string_view name_of(DType t) {
   switch (t) {
     case DType::float32: return "float32";
@@ -67,7 +71,7 @@ constexpr std::string_view name_of(DType t) {
 
 constexpr bool is_floating(DType t) { return t == DType::float32 || t == DType::float64 || t == DType::bfloat16; }
 
-// Whether a tensor of the type can be set to the number. int32 and bool8 hold theirs exactly; floating types round.
+// Whether a tensor of this dtype can be set to the number. int32 and bool8 must hold it exactly; floating types round.
 constexpr bool holds(DType t, double value) {
   if (t == DType::bool8) return value == 0 || value == 1;
   if (t != DType::int32) return true;
@@ -75,6 +79,7 @@ constexpr bool holds(DType t, double value) {
   return value >= Limits::min() && value <= Limits::max() && value == static_cast<std::int32_t>(value);
 }
 
+// The dtype of a C++ type: dtype_of<float> is DType::float32.
 template <class T> struct DTypeOf;
 template <> struct DTypeOf<float> { static constexpr DType value = DType::float32; };
 template <> struct DTypeOf<double> { static constexpr DType value = DType::float64; };
@@ -83,7 +88,7 @@ template <> struct DTypeOf<std::int32_t> { static constexpr DType value = DType:
 template <> struct DTypeOf<bool> { static constexpr DType value = DType::bool8; };
 template <class T> inline constexpr DType dtype_of = DTypeOf<T>::value;
 
-// Calls f(T{}) with the C++ type of a dtype: the switch of every op that treats all types alike.
+// Calls f(T{}), where T is the C++ type of the dtype, and returns its result.
 template <class F> decltype(auto) visit_dtype(DType t, F&& f) {
   switch (t) {
     case DType::float64: return f(double{});

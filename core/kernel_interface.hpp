@@ -1,5 +1,5 @@
-// What kernels and the templates of public headers both know: the names of elementwise ops, and how a kernel of softmax
-// attention calls a function of scores. C headers only: kernels include this.
+// Declarations that kernels share with the templates of public headers: names of elementwise ops, and the interface by
+// which softmax attention calls functions of scores. Includes C headers only, because kernels include this file.
 //
 // Example:
 //
@@ -11,6 +11,7 @@
 
 namespace heed {
 
+// The name of an elementwise op, as a template argument.
 struct OpName {
   char text[16] = {};
 
@@ -24,51 +25,53 @@ struct OpName {
 
 // ---- Functions of scores ----
 
-// How a kernel of softmax attention calls a function of scores: tile by tile, through a pointer, so that a program's
-// own function is a loop in the program, and kernels know no more of it than this. autograd/flex_attention.hpp makes
-// such loops of functions of one score. C headers only: kernels include this.
+// A kernel of softmax attention calls a function of scores through a pointer, once per tile. The loop over the scores
+// of a tile is compiled with the program that defines the function. autograd/flex_attention.hpp generates such loops
+// from functions of one score.
 
-// Scores of queries [query, query + queries) and keys [key, key + keys) of head (batch, head): s[j * lanes + i] is that
-// of query + i and key + j; lanes from `queries` on are of no query. Queries are counted as keys are: the last is keys
-// - 1.
+// The scores of queries [query, query + queries) and keys [key, key + keys) of head (batch, head). s[j * lanes + i] is
+// the score of query + i and key + j. Lanes from `queries` on belong to no query. Positions of queries are counted like
+// those of keys: the last query of the sequence has the position of the last key.
 struct ScoreTile {
   int32_t batch, head, query, queries, key, keys, lanes;
 };
 
-inline constexpr int kMostScoreParameters = 4;
-inline constexpr double kScoreUnit = 1.4426950408889634074;  // log2(e): weights are powers of two
+inline constexpr int kMostScoreParameters = 4;               // of one function
+inline constexpr double kScoreUnit = 1.4426950408889634074;  // log2(e): kernels compute weights as powers of two
 
 // A tensor that a function of scores reads.
 template <class T>
 struct ScoreParameter {
   const T* data;
-  int64_t sizes[4];  // of its axes, 1 beyond its rank
+  int64_t sizes[4];  // of the axes; 1 beyond the rank
   int64_t numel;
-  double* sums;  // [numel], its gradient so far; null: not wanted
+  double* sums;  // [numel], the gradient so far; null if no gradient is needed
 };
 
+// The function object of the program and its parameters, passed to each call.
 template <class T>
 struct ScoreContext {
   const void* function;
   ScoreParameter<T> parameters[kMostScoreParameters];
 };
 
+// A function f of scores, as a pair of loops over a tile.
 template <class T>
 struct ScoreFunction {
-  // s = kScoreUnit * f(s), and slope = f'(s) where it is not null.
+  // s = kScoreUnit * f(s). Also slope = f'(s), unless slope is null.
   void (*apply)(const ScoreContext<T>& x, const ScoreTile& at, T* s, T* slope);
-  // Of df, the derivative by f(s), to the sums of the parameters: sums += df * (derivative of f by the parameter).
-  // Where df is 0, s may be anything.
+  // Adds to the gradients of the parameters: sums += df * (derivative of f with respect to the parameter), where df is
+  // the gradient of f(s). Where df is 0, s may hold any value.
   void (*sum)(const ScoreContext<T>& x, const ScoreTile& at, const T* s, const T* df);
-  bool sloped;  // f' may be other than 1
+  bool sloped;  // false: f' is 1 everywhere
 };
 
-// s = -inf where the function says that a query may not see a key.
+// Sets s to -inf for every pair of query and key that the mask excludes.
 template <class T>
 using MaskFunction = void (*)(const void* function, const ScoreTile& at, T* s);
 
-// Which part of a block of pairs may be seen.
+// How many of the pairs of query and key in a block may be attended to.
 enum class BlockKind : uint8_t { none, part, all };
-inline constexpr int kBlockQueries = 32, kBlockKeys = 64;  // of a block: whole tiles of every kernel
+inline constexpr int kBlockQueries = 32, kBlockKeys = 64;  // size of a block: whole tiles of every kernel
 
 }  // namespace heed

@@ -1,6 +1,6 @@
-// Parameters, and walking a model. A layer is a plain struct with a function `members` that names each member: a
-// Parameter, a layer, or a vector, optional or unique_ptr of these; visit.buffer() names a tensor that is saved but not
-// trained. Paths are joined by dots: blocks.0.weight.
+// Parameters, and the visitor that lists those of a model. A layer is a plain struct with a function `members`, which
+// names each member: a Parameter, a layer, or a vector, optional or unique_ptr of these. visit.buffer() names a tensor
+// that is saved but not trained. Names are joined by dots: blocks.0.weight.
 //
 // Example:
 //
@@ -25,44 +25,43 @@ namespace heed {
 
 // ---- Parameters ----
 
-// A tensor that is trained.
-
 namespace detail {
+// The state of a parameter, kept in its storage and shared by all tensors on that storage.
 struct ParameterInfo {
-  Shape shape = {};             // of the whole parameter, whatever view of it is used
-  std::string path = {};        // blocks.0.norm.weight, once the model was named
-  Tensor gradient = {};         // allocated at the first backward, then kept
-  bool has_gradient = false;    // false: the next write overwrites
+  Shape shape = {};           // of the whole parameter; a tensor on the storage may be a view of a part
+  std::string path = {};      // blocks.0.norm.weight; empty until named_parameters() sets it
+  Tensor gradient = {};       // allocated when a tape first uses the parameter, then reused
+  bool has_gradient = false;  // false: the next gradient overwrites `gradient`
   bool requires_grad = true;
-  Where made = {};
-  std::atomic<int> trainers = 0;  // live optimizers that step it
-  // Live Parameters of the storage; 0: only tensors hold it, and no model trains it any more.
+  Where made = {};                // where the Parameter was constructed
+  std::atomic<int> trainers = 0;  // number of optimizers that train the parameter
+  // Number of Parameters on the storage. 0: only Tensors use the storage, and no model trains it.
   std::atomic<int> owners = 1;
-  std::uint64_t node = 0;       // on the tape that used it last: one leaf a tape, however often it is used
+  std::uint64_t node = 0;  // leaf on the tape that used the parameter last; a tape makes one leaf per parameter
 };
 }  // namespace detail
 
-// A Tensor whose gradient Tape::backward accumulates. Move-only, so that a model is not aliased by accident: clone()
-// copies a model, tie() shares a parameter on purpose.
+// A Tensor whose gradient Tape::backward() accumulates. Move-only, so that models do not share parameters by accident:
+// clone() copies a model, tie() shares a parameter. Accessors throw Error if the Parameter is undefined.
 class Parameter : public Tensor {
  public:
   Parameter() = default;
-  // Takes the values over (copies them where the storage is shared, not contiguous or not the pool's). Errors name
-  // where it was made.
+  // Takes over the storage of `value`, or copies the values if the storage is shared, not contiguous or not from the
+  // pool. Errors about an unnamed parameter show `made`. Throws Error if `value` is undefined or not floating.
   explicit Parameter(Tensor value, Where made = Where::current());
-  Parameter(Parameter&&) noexcept = default;  // the owner moves: their number stays
+  Parameter(Parameter&&) noexcept = default;  // the number of owners stays the same
   Parameter& operator=(Parameter&& other) noexcept;
   ~Parameter() { count_owners(-1); }
   Parameter(const Parameter&) = delete;
   Parameter& operator=(const Parameter&) = delete;
 
-  // Undefined before the first backward and after zero_grad(). It is the gradient itself: a later backward adds to it,
-  // but after zero_grad() leaves it as it is to whoever still holds it.
+  // The gradient; undefined before the first backward pass and after zero_grad(). The result is not a copy: the next
+  // backward pass adds to it. After zero_grad(), tensors returned before keep their values.
   Tensor grad() const;
-  void zero_grad();
-  bool requires_grad() const;
-  void requires_grad_(bool on);  // false freezes it
-  const std::string& path() const;
+  void zero_grad();                 // the next backward pass starts from 0
+  bool requires_grad() const;       // default true
+  void requires_grad_(bool on);     // false freezes the parameter
+  const std::string& path() const;  // name in the model, such as blocks.0.weight; empty before named_parameters()
   void set_path(std::string path);
 
   friend void tie(Parameter& a, Parameter& b);
@@ -71,54 +70,59 @@ class Parameter : public Tensor {
   void count_owners(int change) noexcept;
 };
 
-// b becomes another name of a: one storage, one gradient, counted and saved once. Shapes and dtypes must agree.
+// Makes b share the storage and the gradient of a, as in tied embeddings. A tied parameter is counted and saved once.
+// Throws Error unless shapes and dtypes are equal.
 void tie(Parameter& a, Parameter& b);
 
 class MemberVisitor;
 
 namespace detail {
 
+// A type with a function members(visit).
 template <class T> concept Layer = requires(T& layer, MemberVisitor& v) { layer.members(v); };
 
-// A parameter or a buffer, and its path below what was walked.
+// A parameter or a buffer, and its path in the model that was visited.
 struct Member {
   std::string path;
-  Parameter* parameter = nullptr;
-  Tensor* buffer = nullptr;
-  bool table = false;
-  std::vector<Index> parts = {};
+  Parameter* parameter = nullptr;  // null for a buffer
+  Tensor* buffer = nullptr;        // null for a parameter
+  bool table = false;              // see MemberVisitor::table
+  std::vector<Index> parts = {};   // see MemberVisitor::stacked
 };
 
 }  // namespace detail
 
-// What members() is called with: lists all below. One type for every purpose, so that a model's walk is compiled once,
-// and may be a function of this type in a source: void members(MemberVisitor& visit).
+// The argument of members(): lists the parameters and buffers of a model. All purposes use this one type, so a model's
+// members() is compiled once and may be defined in a source file: void members(MemberVisitor& visit).
 class MemberVisitor {
  public:
   explicit MemberVisitor(std::vector<detail::Member>& found) : found_(found) {}
 
-  void operator()(std::string_view name, Parameter& member);  // an absent bias is an undefined parameter: left out
-  void buffer(std::string_view name, Tensor& member);
-  // A layer whose matrix is several maps of the same input, one below the other, of so many rows each: queries, keys
-  // and values, for one. What is left of its rows is one more.
+  void operator()(std::string_view name, Parameter& member);  // skips an undefined parameter, such as an absent bias
+  void buffer(std::string_view name, Tensor& member);         // a tensor that is saved but not trained
+  // A layer whose matrix stacks several linear maps of the same input, such as queries, keys and values. `rows` gives
+  // the rows of each map. Rows that remain are one more map.
   template <class T> void stacked(std::string_view name, T& member, const std::vector<Index>& rows) {
     const std::size_t first = found_.size();
     (*this)(name, member);
     mark_parts(first, rows);
   }
-  // A parameter whose rows are looked up one by one, or are each the weights of one token: no linear map of hidden
-  // vectors.
+  // A parameter that is not a linear map of hidden vectors: its rows are looked up one by one, or each row holds the
+  // weights of one token.
   void table(std::string_view name, Parameter& member);
+  // A layer. The paths of its members begin with `name`.
   template <detail::Layer T> void operator()(std::string_view name, T& layer) {
     const std::size_t above = enter(name);
     layer.members(*this);
     leave(above);
   }
+  // The elements of a vector, each named by its index.
   template <class T> void operator()(std::string_view name, std::vector<T>& members) {
     const std::size_t above = enter(name);
     for (std::size_t i = 0; i < members.size(); ++i) (*this)(number(i), members[i]);
     leave(above);
   }
+  // An optional or unique_ptr is skipped if it is empty.
   template <class T> void operator()(std::string_view name, std::optional<T>& member) {
     if (member) (*this)(name, *member);
   }
@@ -128,23 +132,24 @@ class MemberVisitor {
 
  private:
   std::vector<detail::Member>& found_;
-  std::string path_;  // of the layer that is visited
+  std::string path_;  // of the layer being visited
 
   void mark_parts(std::size_t first, const std::vector<Index>& rows);
-  std::size_t enter(std::string_view name);  // the length of the path so far
-  void leave(std::size_t above);
+  std::size_t enter(std::string_view name);  // appends to path_; returns its length before
+  void leave(std::size_t above);             // shortens path_ to that length
   static std::string number(std::size_t i);
 };
 
 namespace detail {
 
+// The parameters and buffers of a model, in the order of its members.
 template <class M> std::vector<Member> members_of(M& model) {
   std::vector<Member> found;
   MemberVisitor visit(found);
   model.members(visit);
   return found;
 }
-// Of several layers, as the decode states of a model's blocks: paths begin with their numbers.
+// The members of several layers, such as the decoding states of a model's blocks. Paths begin with the layer's index.
 template <class M> std::vector<Member> members_of(std::vector<M>& models) {
   std::vector<Member> found;
   MemberVisitor visit(found);
@@ -154,23 +159,26 @@ template <class M> std::vector<Member> members_of(std::vector<M>& models) {
 
 }  // namespace detail
 
+// A parameter and its path in the model. The model owns the parameter.
 struct NamedParameter {
   std::string name = {};
   Parameter* parameter = {};
   bool table = false;             // named by visit.table()
-  std::vector<Index> parts = {};  // rows of each map of a matrix that is more than one: by visit.stacked()
+  std::vector<Index> parts = {};  // visit.stacked(): the rows of each map in the matrix; empty if it is one map
 };
 
+// A buffer and its path in the model. The model owns the buffer.
 struct NamedBuffer {
   std::string name = {};
   Tensor* buffer = {};
 };
 
-// Values by their names: in order, as the state of an optimizer, or to be looked up, as a batch or a checkpoint.
+// A tensor and its name, in ordered lists such as the state of an optimizer.
 struct NamedTensor {
   std::string name = {};
   Tensor tensor = {};
 };
+// Tensors for lookup by name, such as those of a batch or a checkpoint.
 using TensorsByName = std::map<std::string, Tensor, std::less<>>;
 
 namespace detail {
@@ -182,24 +190,27 @@ Index parameter_count(const std::vector<NamedParameter>& parameters);
 std::vector<Parameter*> pointers(const std::vector<NamedParameter>& parameters);
 }  // namespace detail
 
-// All parameters of a model in the order of its members, a tied one once, under its first name. Stamps the names into
-// the parameters, so that errors can tell them.
+// The parameters of a model, in the order of its members. A tied parameter is listed once, under its first name. Sets
+// the path of each parameter, relative to `model`, so that errors can name the parameter.
 template <class M> std::vector<NamedParameter> named_parameters(M& model) {
   return detail::named_parameters_among(detail::members_of(model));
 }
 
+// The parameters of named_parameters(), without names.
 template <class M> std::vector<Parameter*> parameters(M& model) { return detail::pointers(named_parameters(model)); }
 
-// What is saved but not trained.
+// The tensors of a model that are saved but not trained, in the order of its members.
 template <class M> std::vector<NamedBuffer> named_buffers(M& model) {
   return detail::named_buffers_among(detail::members_of(model));
 }
 
+// Calls zero_grad() on each parameter of a model or layer.
 template <class M> void zero_grad(M& model) { detail::zero_grad(named_parameters(model)); }
 
-// Stops (or with false resumes) the training of all parameters of a model or layer.
+// Freezes all parameters of a model or layer: they get no gradients. `frozen` = false trains them again.
 template <class M> void freeze(M& model, bool frozen = true) { detail::freeze(named_parameters(model), frozen); }
 
+// The number of elements in all parameters. A tied parameter is counted once.
 template <class M> Index parameter_count(M& model) { return detail::parameter_count(named_parameters(model)); }
 
 }  // namespace heed

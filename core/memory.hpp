@@ -1,6 +1,7 @@
-// Memory: what tensors use of it, and how much there is. Tensors take blocks of rounded sizes, 64-byte aligned, which
-// are kept for the next tensor of the size. With HEED_FILL_MEMORY=1 in the environment, as always under the address
-// sanitizer, memory is full of NaN when it is handed out, so that an op which reads what nobody wrote shows it.
+// The memory pool of tensors, its statistics, and the memory limit of the process. The pool rounds sizes up, aligns
+// blocks to 64 bytes, and keeps freed blocks for the next tensor of that size. With HEED_FILL_MEMORY=1 in the
+// environment, and by default under the address sanitizer, the pool fills each block that it hands out with NaN. An op
+// that reads uninitialized memory then gives wrong results that tests notice.
 //
 // Example:
 //
@@ -13,23 +14,24 @@
 
 namespace heed {
 
+// Statistics of the pool, in bytes of rounded blocks.
 struct MemoryUse {
-  std::size_t current = 0;  // bytes in tensors now
-  std::size_t peak = 0;     // the most since the start or the last reset_peak_memory()
-  std::size_t cached = 0;   // bytes that wait for reuse
-  std::size_t system_allocations = 0;  // how often the pool asked the system; a warm training step adds none
+  std::size_t current = 0;             // in use now, by tensors and scratch
+  std::size_t peak = 0;                // maximum of `current` since the start or the last reset_peak_memory()
+  std::size_t cached = 0;              // freed and kept for reuse
+  std::size_t system_allocations = 0;  // number of blocks that were not reused; a training step after warm-up adds none
 };
 
 MemoryUse memory_use();
-void reset_peak_memory();
-void release_cached_memory();  // gives what waits back to the system
+void reset_peak_memory();      // sets `peak` to `current`
+void release_cached_memory();  // returns cached blocks to the system
 
 namespace pool {
-void* allocate(std::size_t bytes);                         // throws Error when the system has no more
-void deallocate(void* p, std::size_t bytes) noexcept;      // the bytes asked for
+void* allocate(std::size_t bytes);                     // throws Error if the system has no memory left
+void deallocate(void* p, std::size_t bytes) noexcept;  // `bytes`: as given to allocate()
 }  // namespace pool
 
-// Scratch of a kernel's driver: uninitialised, returned to the pool at the end of the scope.
+// An uninitialized array of n elements from the pool, for drivers of kernels. Returned at the end of the scope.
 template <class T> class Scratch {
  public:
   explicit Scratch(std::size_t n) : data_(static_cast<T*>(pool::allocate(n * sizeof(T)))), n_(n) {}
@@ -45,7 +47,7 @@ template <class T> class Scratch {
   std::size_t n_;
 };
 
-// For std::allocate_shared and the like, whose memory is the pool's then.
+// An allocator that takes memory from the pool, for std::allocate_shared and containers.
 template <class T> struct PoolAllocator {
   using value_type = T;
   PoolAllocator() = default;
@@ -55,11 +57,12 @@ template <class T> struct PoolAllocator {
   template <class U> bool operator==(const PoolAllocator<U>&) const { return true; }
 };
 
-// Bytes that this process can have at most: the machine's, or less by cgroup or by ulimit -v.
+// The maximum number of bytes that this process can use: the machine's memory, or a lower limit set by a cgroup or by
+// ulimit -v.
 double memory_limit();
 
-// Throws Error, which begins with `what`, where `bytes` are certainly needed and more than memory_limit(): before what
-// would take them, and might make the whole machine halt first.
+// Throws Error if `bytes`, a lower bound of the memory that `what` needs, exceeds memory_limit(). The message begins
+// with `what`. Call it before the allocation, which could stall the whole machine.
 void check_memory(const std::string& what, double bytes);
 
 }  // namespace heed

@@ -1,6 +1,6 @@
-// What the current thread is doing: recording on a tape or not, training or evaluating. Scopes set it and put it back.
-// They may end in any order, but on the thread on which they began, or after that thread ended: anything else ends the
-// program with a message, as the other thread's mode would point to what is gone.
+// The mode of the current thread: recording on a tape or not, training or evaluating. Scopes change the mode and
+// restore it. They may end in any order. A scope must end on the thread on which it began, or after that thread has
+// ended. Otherwise the program ends with a message, because the mode of that thread would point to freed objects.
 //
 // Example:
 //
@@ -22,24 +22,25 @@ class ModeScope;
 class Profiler;   // core/detail/profiler.hpp
 struct FirstRun;  // autograd/detail/tape_state.hpp
 
+// The mode of one thread, read by ops.
 struct Mode {
-  Tape* tape = nullptr;      // the innermost tape that records, null if none
+  Tape* tape = nullptr;      // innermost tape that records; null if none
   bool suspended = false;    // inside NoTape: results are constants
   bool training = false;     // dropout acts
-  FirstRun* first_run = nullptr;  // of recompute's function, which goes on: what belongs to a tape may not be used
-  // How a tape hears of the few copies that core makes by itself (contiguous, clone, to, reshape), also of those under
-  // NoTape; null if there is no tape.
+  FirstRun* first_run = nullptr;  // set in the first run of recompute()'s function, which may not use values of a tape
+  // Notifies the tape of a copy made in core, by contiguous(), clone(), to() or reshape(), also inside NoTape. Null if
+  // there is no tape.
   void (*copied)(Tensor& y, const Tensor& x) = nullptr;
-  // How a tape hears of copy_(), which it cannot record: Error where a gradient would be lost. Set with `copied`.
+  // Notifies the tape of copy_(), which it cannot record. Throws Error if a gradient would be lost. Set with `copied`.
   void (*written)(const Tensor& to, const Tensor& from) = nullptr;
-  Profiler* profiler = nullptr;  // hears of ops and of the other parts of a step; null if there is none
-  ModeScope* scope = nullptr;  // the one that began last, of those that have not ended
+  Profiler* profiler = nullptr;  // notified of ops and of other parts of a step; null if none
+  ModeScope* scope = nullptr;    // latest scope that has not ended
 };
 
 Mode& mode();  // of this thread
 
-// A change of the mode for as long as this lives. Where a scope ends before one that began later, as the old tape does
-// in tape = std::make_unique<Tape>(), the changes of the later ones are made anew without it.
+// Changes the mode in its scope. A scope may end before a later one, as the old tape does in
+// tape = std::make_unique<Tape>(). The changes of the later scopes are then applied again without the ended one.
 class ModeScope {
  public:
   using Change = void (*)(Mode& m, void* of);
@@ -48,24 +49,25 @@ class ModeScope {
   ModeScope(const ModeScope&) = delete;
   ModeScope& operator=(const ModeScope&) = delete;
 
-  void end() noexcept;             // once; the thread that it began on must be this one, or gone
-  bool is_of_this_thread() const;  // false also once it or its thread ended
+  void end() noexcept;             // on the thread of the scope, or after that thread ended; a second call does nothing
+  bool is_of_this_thread() const;  // false once the scope or its thread has ended
 
  private:
   Change change_;
   void* of_;
-  Mode* home_;   // of its thread; null once this or the thread ended
-  Mode before_;  // as it is outside of this scope
+  Mode* home_;   // mode of the scope's thread; null once the scope or the thread has ended
+  Mode before_;  // mode outside this scope
 
-  Mode inside();
-  Mode without(const ModeScope& ended);  // inside of this scope, which began after the one that ends
+  Mode inside();                         // mode inside this scope
+  Mode without(const ModeScope& ended);  // removes an earlier scope that ended; returns the mode inside this scope
 };
 
 }  // namespace detail
 
+// Whether this thread trains: a Tape turns training on, an Evaluation turns it off. Dropout acts only in training.
 inline bool is_training() { return detail::mode().training; }
 
-// Suspends recording: what is computed inside is constant for every tape.
+// Suspends recording in its scope: values computed there are constants for every tape.
 class NoTape {
  public:
   NoTape();
@@ -74,7 +76,7 @@ class NoTape {
   detail::ModeScope scope_;
 };
 
-// Suspends training: dropout passes everything through. Recording goes on as it was.
+// Turns training off in its scope: dropout passes its input through. Recording is not affected.
 class Evaluation {
  public:
   Evaluation();

@@ -1,5 +1,5 @@
-// Threads, the instruction set, and what the machine can do at best with them. One wrapper over oneTBB: work is split
-// by what it writes, in chunks of a fixed grain, so that results have the same bits at any number of threads.
+// Threads and parallel loops over oneTBB, the instruction set in use, and measured peak rates of the machine. A loop is
+// split by the data that it writes, in chunks of a fixed grain. So results have the same bits at any number of threads.
 //
 // Example:
 //
@@ -17,31 +17,33 @@
 
 namespace heed {
 
-// "baseline", "avx2", "avx512" or "avx512_bf16": the best that the machine has, or what HEED_ARCH names. Throws Error
-// at first use where HEED_ARCH names none that is there.
+// The level (instruction set) in use: "baseline", "avx2", "avx512" or "avx512_bf16", and on ARM "neon". It is the best
+// one that the machine supports, or the one named by the environment variable HEED_ARCH. The first use throws Error if
+// HEED_ARCH names a level that is not available.
 const char* arch();
 
-// Threads used by everything that follows; 0 means all that the process may use (affinity and cgroup quota).
-// Call it outside parallel work. Throws Error for a negative count.
+// Sets the number of threads for all later work. 0 means all that the process may use (affinity and cgroup quota).
+// Call it outside parallel work. Throws Error if n is negative.
 void set_threads(int n);
-int threads();            // what set_threads chose
-int available_threads();  // by affinity and cgroup quota
+int threads();            // the number in use; by default available_threads()
+int available_threads();  // limited by affinity and cgroup quota
 
 namespace detail {
 using RangeFunction = void (*)(void* context, Index begin, Index end);
 void parallel_ranges(Index n, Index grain, RangeFunction f, void* context);
 }  // namespace detail
 
-// A grain for parallel_for: so many items, at least one, that they cost some microseconds. Each costs as much as
-// copying `numbers` numbers (an exponential counts as four), or so many floating-point operations of a blocked product.
+// Items per chunk for parallel_for, at least one, chosen so that a chunk takes a few microseconds. An item costs as
+// much as copying `numbers` numbers (an exponential counts as four), or `flops` operations of a blocked matrix product.
 inline Index grain_for(Index numbers) { return std::max<Index>(1, 32768 / std::max<Index>(1, numbers)); }
 inline Index grain_for_flops(double flops) {
   return std::max<Index>(1, static_cast<Index>(2e6 / std::max(flops, 1.0)));
 }
 
-// Calls f(begin, end) for chunks that cover [0, n), each of `grain` items but the last. Chunks may run at once: f
-// writes only what its own range owns. With one chunk, one thread or inside a serial scope, f runs here. Choose a grain
-// worth 5 microseconds or more; below about 10 microseconds in all, pass grain = n.
+// Calls f(begin, end) for chunks that cover [0, n), each of `grain` > 0 items except the last. Chunks may run
+// concurrently, so f must write only data that belongs to its range. With one chunk or one thread, f runs on the
+// calling thread. An exception in f is thrown to the caller. Choose a grain that takes 5 microseconds or more. If the
+// whole loop takes less than about 10 microseconds, pass grain = n.
 template <class F> void parallel_for(Index n, Index grain, F&& f) {
   if (n <= 0) return;
   if (n <= grain) return void(f(Index{0}, n));
@@ -49,10 +51,10 @@ template <class F> void parallel_for(Index n, Index grain, F&& f) {
       n, grain, [](void* c, Index b, Index e) { (*static_cast<std::remove_reference_t<F>*>(c))(b, e); }, &f);
 }
 
-// While one lives, the threads that share this thread's loops stay awake from one to the next, as long as not more than
-// a fraction of a millisecond lies between: for many short loops in a row, such as the products of a token, where
-// waking a thread takes as long as its share of the work. Chunks and their bits are the same. They yield to others that
-// want the processor. Of several threads that have one, the first gets it, and for the others it does nothing.
+// In its scope, the threads that share this thread's loops stay awake between loops, for gaps of up to 300
+// microseconds. It is meant for many short loops in a row, such as the products of one token, where waking a thread
+// takes as long as its share of the work. Chunks and bits are the same. Waiting threads yield the processor to other
+// work. If several threads hold one, only the first has an effect.
 class AwakeThreads {
  public:
   AwakeThreads();
@@ -61,12 +63,13 @@ class AwakeThreads {
   AwakeThreads& operator=(const AwakeThreads&) = delete;
 };
 
-// Which of the threads() that share a parallel_for runs this chunk: chunks that run at once have different slots. 0
-// outside.
+// The slot of the thread that runs this chunk, in [0, threads()). Chunks that run concurrently have different slots. 0
+// outside of parallel_for.
 int thread_slot();
 
-// Scratch for each thread that may run a chunk: n items, uninitialised, 64-byte aligned. Made before a parallel_for and
-// taken inside by mine(). So the memory of a step does not depend on which chunks happen to run at once.
+// Scratch per slot: n elements each, uninitialized, 64-byte aligned. Create it before a parallel_for; inside, mine() is
+// the scratch of the calling thread. Memory is taken for all slots, so the memory of a step does not depend on which
+// chunks run concurrently.
 template <class T> class ThreadScratch {
  public:
   explicit ThreadScratch(Index n)
@@ -75,22 +78,24 @@ template <class T> class ThreadScratch {
   T* mine() { return reinterpret_cast<T*>(all_.data() + stride_ * static_cast<std::size_t>(thread_slot())); }
 
  private:
-  std::size_t stride_;  // bytes
+  std::size_t stride_;  // bytes per slot
   Scratch<char> all_;
 };
 
-// ---- What the machine can do ----
+// ---- Peak rates of the machine ----
 
-// Multiply-adds that stay in registers, operations a second (2 a multiply-add), on so many threads at once; 0: on
-// threads(). Of bfloat16: its dot products; where the level that runs has none, products of it are float32's, and so is
-// this. Measured anew for some 30 ms, each thread by its own clock of processor time: a busy machine changes it little.
+// Measures the peak rate of multiply-adds on registers, in floating-point operations per second (2 per multiply-add),
+// summed over `on_threads` threads that run at once (0: threads()). For bfloat16, the rate is that of dot products; if
+// the level has none, products of bfloat16 run in float32, and the rate is that of float32. Each call takes about 0.03
+// seconds. Rates are per processor time of each thread, so that other load on the machine changes them little.
 double peak_flops(DType operands = DType::float32, int on_threads = 0);
 
-// Copying what is in no cache, bytes a second, read and written, on threads(): measured in the same way.
+// Measures the rate of copying memory that is in no cache, in bytes read and written per second, on threads(). Time is
+// counted as in peak_flops().
 double peak_bandwidth();
 
-// The number of distinct worker threads that ran a chunk since the last call: tests show with it that threads were
-// used.
+// The number of distinct threads that ran a chunk since the last call. Tests use it to check that loops run on several
+// threads.
 int threads_seen();
 
 }  // namespace heed

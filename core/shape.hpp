@@ -1,4 +1,4 @@
-// Shapes and strides: short lists of sizes, kept inline.
+// Shapes and strides: lists of up to eight sizes, stored without an allocation.
 //
 // Example:
 //
@@ -17,18 +17,19 @@
 namespace heed {
 
 namespace detail {
-// Converts to an integer type without loss of meaning: an integer, and not a bool.
+// True for types that convert to an integer without loss of meaning: not for floating types and bool.
 template <class N>
 inline constexpr bool kWhole =
     std::is_convertible_v<N, Index> && !std::is_floating_point_v<N> && !std::is_same_v<N, bool>;
-// What is no axis, position or size, though C++ would convert it to one.
+// Floating types and bool: C++ would convert a value to an axis, position or size.
 template <class N>
 concept NotWhole = std::is_arithmetic_v<N> && !kWhole<N>;
 }  // namespace detail
 
-// A parameter of T, int or Index (an axis, a position, a size), that takes whole numbers only. C++ would convert a
-// floating number or a bool silently: x.dim(0.5) would be x.dim(0), and x.slice(true, 0, 2) slice axis 1. Neither
-// compiles. Functions that are no members have a deleted overload for detail::NotWhole instead, as their types stay.
+// A function parameter of type T, int or Index (an axis, a position, a size), that accepts whole numbers only. C++
+// would silently convert a floating number or a bool: x.dim(0.5) to x.dim(0), and x.slice(true, 0, 2) to a slice of
+// axis 1. Neither compiles. Free functions keep their parameter types and have a deleted overload for detail::NotWhole
+// instead.
 template <class T>
 class Exactly {
  public:
@@ -42,15 +43,16 @@ class Exactly {
  private:
   T value_;
 
-  // The nearest T: an axis that no tensor has stays one.
+  // The nearest T, so that an axis outside the range of every tensor stays outside.
   static constexpr T limited(Index n) {
     constexpr Index least = std::numeric_limits<T>::min(), most = std::numeric_limits<T>::max();
     return static_cast<T>(n < least ? least : n > most ? most : n);
   }
 };
-inline constexpr int kMaxRank = 8;
+inline constexpr int kMaxRank = 8;  // axes of a tensor
 
-// Up to kMaxRank sizes (or strides, in elements). Indices may be negative: shape[-1] is the last axis.
+// Up to kMaxRank sizes, or strides in elements. Indices may be negative: shape[-1] is the last axis. They are not
+// checked.
 class Shape {
  public:
   Shape() = default;
@@ -59,7 +61,7 @@ class Shape {
 
   int rank() const { return rank_; }
   bool empty() const { return rank_ == 0; }
-  // Wraps around for sizes that no tensor has (detail::can_be_counted).
+  // The product of the sizes; 1 without axes. Wraps around for sizes that no tensor has (detail::can_be_counted).
   Index numel() const {
     std::uint64_t n = 1;
     for (Index s : *this) n *= static_cast<std::uint64_t>(s);
@@ -76,8 +78,10 @@ class Shape {
   Index* end() { return sizes_.data() + rank_; }
 
   void push_back(Exactly<Index> size);             // throws Error past kMaxRank
+  // A copy with one size replaced.
   Shape with(Exactly<int> axis, Exactly<Index> size) const { Shape s = *this; s[axis] = size; return s; }
-  Shape without(Exactly<int> axis) const;          // one axis dropped
+  Shape without(Exactly<int> axis) const;  // a copy without this axis
+  // The first n sizes, and the last n sizes.
   Shape first(Exactly<int> n) const { return Shape(begin(), begin() + n); }
   Shape last(Exactly<int> n) const { return Shape(end() - n, end()); }
 
@@ -97,11 +101,11 @@ class Shape {
 using Strides = Shape;
 
 Shape operator+(Shape a, const Shape& b);           // concatenation: {2, 3} + {4} is {2, 3, 4}
-Strides contiguous_strides(const Shape& shape);     // row-major
+Strides contiguous_strides(const Shape& shape);     // row-major, in elements
 std::ostream& operator<<(std::ostream& out, const Shape& shape);  // [2, 3]
-std::string to_string(const Shape& shape);
+std::string to_string(const Shape& shape);                        // "[2, 3]"
 
-// The shape that NumPy's broadcasting gives; false if the two do not fit.
+// Sets `out` to the shape of a and b after NumPy's broadcasting. Returns false if a and b do not broadcast.
 bool broadcast(const Shape& a, const Shape& b, Shape& out);
 
 }  // namespace heed

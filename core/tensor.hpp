@@ -1,8 +1,8 @@
 // The tensor: a handle to shared storage with a shape and strides, as in PyTorch. Copying a Tensor copies the handle;
-// clone() copies the values. Slices, transposes and reshapes are views where strides allow it.
+// clone() copies the values. Slices and transposes are views; a reshape is a view where strides allow it.
 //
-// Views need no help from autodiff: a view keeps the node of the tensor that it looks into, and its own offset and
-// strides say which part of that tensor's gradient is its own.
+// Autodiff needs no steps for views. A view keeps the node of the tensor that it was made from. Its offset and strides
+// select the view's part of that tensor's gradient.
 //
 // Example:
 //
@@ -30,43 +30,42 @@ namespace heed::detail {
 
 // ---- Storage ----
 
-// The memory that tensors share, and what belongs to it when it is a parameter's.
-
 struct ParameterInfo;  // core/members.hpp
 
-// Values that are on their way into a storage's memory, from another process, while this one computes.
+// Values that another rank still sends into the memory of a storage.
 class Arrival {
  public:
-  virtual void wait() = 0;  // until they are there; any thread may call it
+  virtual void wait() = 0;  // returns when the values have arrived; any thread may call it
 
  protected:
   ~Arrival() = default;
 };
 
+// The memory that tensors share, and its state.
 struct Storage {
   std::atomic<std::int64_t> references{1};
   void* data = nullptr;
-  std::atomic<Arrival*> arrival{nullptr};  // null: the values are there. Whoever takes a pointer to them waits
+  std::atomic<Arrival*> arrival{nullptr};  // null if all values have arrived; else Tensor::raw() waits for them
   std::size_t bytes = 0;
-  std::uint64_t version = 0;        // raised by every write that is not the making of an op's output
-  ParameterInfo* parameter = nullptr;  // owned; null unless a Parameter was made of it
-  std::uint64_t serial = 0;         // how many were made before this one
-  bool dry = false;                 // made in a dry_run(): it holds anything
-  std::shared_ptr<void> keeper = {};  // of memory that is not the pool's: it stays until this goes
+  std::uint64_t version = 0;           // raised by every write, except when an op writes its output
+  ParameterInfo* parameter = nullptr;  // owned; null unless a Parameter has this storage
+  std::uint64_t serial = 0;            // number of storages made before this one
+  bool dry = false;                    // made in a dry_run(): values are undefined
+  std::shared_ptr<void> keeper = {};   // owner of memory that is not from the pool; else null
 };
 
-Storage* new_storage(std::size_t bytes);
-Storage* new_storage(std::size_t bytes, void* data, std::shared_ptr<void> keeper);
+Storage* new_storage(std::size_t bytes);  // from the pool; throws Error if the system has no memory left
+Storage* new_storage(std::size_t bytes, void* data, std::shared_ptr<void> keeper);  // uses the keeper's memory
 void delete_storage(Storage* storage) noexcept;
-std::uint64_t storages_made();  // so far: those that were there before have smaller serials
+std::uint64_t storages_made();  // so far; every storage made before has a smaller serial
 
-// A counted reference. Storage and its header come from the pool, so making a tensor calls malloc only when the pool is
-// cold.
+// A counted reference to a Storage. The memory and the Storage itself are from the pool, so a new tensor calls malloc
+// only if the pool has no block of its size.
 class StorageRef {
  public:
   StorageRef() = default;
   explicit StorageRef(std::size_t bytes) : storage_(new_storage(bytes)) {}
-  explicit StorageRef(Storage* storage) : storage_(storage) {}  // takes the first reference over
+  explicit StorageRef(Storage* storage) : storage_(storage) {}  // takes over the first reference
   StorageRef(const StorageRef& other) : storage_(other.storage_) {
     if (storage_) storage_->references.fetch_add(1, std::memory_order_relaxed);
   }
@@ -89,43 +88,44 @@ class StorageRef {
 namespace heed {
 
 namespace detail {
-// One of xtensor's.
+// An expression of xtensor.
 template <class E> concept ArrayExpression = requires { typename E::expression_tag; typename E::value_type; };
 
-// Whole numbers of 64 bits, Index among them, are int32 in tensors.
+// Signed 64-bit integers, such as Index. Tensors store them as int32.
 template <class T> concept LongInteger = std::signed_integral<T> && sizeof(T) == 8;
 template <class T> using StoredAs = std::conditional_t<LongInteger<T>, std::int32_t, T>;
-std::int32_t to_int32(const char* op, std::int64_t value);  // Error where it does not fit
+std::int32_t to_int32(const char* op, std::int64_t value);  // throws Error if the value does not fit
 }
 
+// A handle to a storage, with an offset, a shape, strides and a dtype.
 class Tensor {
  public:
   Tensor() = default;  // undefined: no storage; defined() is false
   Tensor(const Tensor&) = default;
   Tensor(Tensor&&) noexcept = default;
-  // The handle is set anew, not the values: x[0] = y would change a view that is gone at once, and does not compile.
+  // Assignment sets the handle, not the values. x[0] = y would set a temporary view, so it does not compile.
   Tensor& operator=(const Tensor&) & = default;
   Tensor& operator=(Tensor&&) & noexcept = default;
 
-  // xtensor expressions become tensors, and tensors arrays: defined in core/array.hpp.
+  // Conversions from expressions and to arrays of xtensor, defined in core/array.hpp.
   template <class E>
     requires detail::ArrayExpression<E>
   explicit Tensor(const E& expression);
   template <class T> auto array();
   template <class T> auto array() const;
 
-  // New tensors. `empty` is not initialised.
+  // New tensors; empty() is uninitialized. Throw Error for a negative size or more elements than memory can hold.
   static Tensor empty(const Shape& shape, DType dtype = DType::float32);
   static Tensor zeros(const Shape& shape, DType dtype = DType::float32);
   static Tensor ones(const Shape& shape, DType dtype = DType::float32);
-  // Error where the dtype cannot hold the value.
+  // Throws Error also if the dtype cannot hold the value.
   static Tensor full(const Shape& shape, double value, DType dtype = DType::float32);
   static Tensor scalar(double value, DType dtype = DType::float32) { return full({}, value, dtype); }
   static Tensor arange(Exactly<Index> n, DType dtype = DType::int32);  // 0, 1, ..., n - 1
   static Tensor empty_like(const Tensor& x) { return empty(x.shape(), x.dtype()); }
   static Tensor zeros_like(const Tensor& x) { return zeros(x.shape(), x.dtype()); }
-  // Copies values in row-major order; the number of values must be shape.numel(). Without a shape there is one axis.
-  // The dtype is T's; long and the like become int32, an Error where one does not fit.
+  // Copies values in row-major order. Without a shape, the tensor has one axis. The dtype is that of T; 64-bit integers
+  // become int32. Throws Error if there are not shape.numel() values, or an integer does not fit int32.
   template <class T> static Tensor from(const std::vector<T>& values, const Shape& shape) {
     return from_values(values.begin(), static_cast<Index>(values.size()), shape);
   }
@@ -139,6 +139,7 @@ class Tensor {
   template <class T = float> static Tensor from(std::initializer_list<double> values) {
     return from<T>(values, {static_cast<Index>(values.size())});
   }
+  // The same from an iterator over `count` values.
   template <std::input_iterator I> static Tensor from_values(I values, Index count, const Shape& shape);
 
   bool defined() const { return static_cast<bool>(storage_); }
@@ -146,73 +147,81 @@ class Tensor {
   const Strides& strides() const { return strides_; }
   DType dtype() const { return dtype_; }
   int rank() const { return shape_.rank(); }
-  Index dim(Exactly<int> axis) const;               // size of an axis; -1 is the last; Error when out of range
+  Index dim(Exactly<int> axis) const;  // size of an axis; -1 is the last; throws Error if out of range
   Index numel() const { return shape_.numel(); }
-  Index rows() const;                               // numel() / dim(-1): the rows of a matrix of all leading axes
-  bool is_contiguous() const;
+  Index rows() const;          // product of all sizes but the last; 1 without axes
+  bool is_contiguous() const;  // row-major without gaps
 
-  // Values.
-  template <class T = double> T item() const { return static_cast<T>(item_as_double()); }  // of a tensor of one element
-  double at(std::initializer_list<Exactly<Index>> index) const;                           // one element, converted
+  // Values. All functions throw Error if the tensor is undefined.
+  // The value of a tensor that has one element. Throws Error for any other tensor.
+  template <class T = double> T item() const { return static_cast<T>(item_as_double()); }
+  // One element. Throws Error unless there is one index per axis, each in [-size, size).
+  double at(std::initializer_list<Exactly<Index>> index) const;
+  // The elements in row-major order, for reading. Throws Error unless the tensor is contiguous and of T's dtype.
   template <class T> const T* data() const { return static_cast<const T*>(checked(dtype_of<T>)); }
-  // For writing: raises the version, so that a tape that saved this tensor, or computed it, notices.
+  // The same for writing. Raises the version, so that a tape that computed or saved this tensor notices the write.
   template <class T> T* mutable_data() {
     void* p = checked(dtype_of<T>);
     storage_->version++;
     return static_cast<T*>(p);
   }
-  template <class T> std::vector<T> to_vector() const;  // row-major, converted to T; to_vector<Index>() as int32
-  void fill_(double value);                                            // Error where the dtype cannot hold it
+  template <class T> std::vector<T> to_vector() const;  // row-major, converted to T; to Index through int32
+  // Writes. Throw Error if the dtype cannot hold the value, or if elements share memory, as after expand().
+  void fill_(double value);
   void zero_() { fill_(0); }
-  // Same shape; converts the dtype; `from` may overlap this. No tape records it: Error where `from` wants a gradient.
+  // Copies the values of `from`, which must have the same shape and may overlap this tensor, and converts the dtype. A
+  // tape cannot record it: throws Error if `from` needs a gradient, which would be lost.
   void copy_(const Tensor& from);
 
-  // Views: the same storage. Axes may be negative.
+  // Views of the same storage. Axes may be negative. Throw Error for an axis or an index that is out of range.
   Tensor operator[](Exactly<Index> i) const { return select(0, i); }
   Tensor select(Exactly<int> axis, Exactly<Index> i) const;  // drops the axis; i may be negative
-  // begin and end as Python's: clamped, and counted from the end where they are negative.
+  // Elements begin, begin + step, ... before end; step > 0. As in Python, begin and end are clamped, and negative ones
+  // count from the end.
   Tensor slice(Exactly<int> axis, Exactly<Index> begin, Exactly<Index> end, Exactly<Index> step = 1) const;
   Tensor transpose(Exactly<int> a, Exactly<int> b) const;
   Tensor t() const { return transpose(-2, -1); }
+  // Axis i of the result is axis axes[i] of this tensor. Throws Error unless each axis is named once.
   Tensor permute(std::initializer_list<Exactly<int>> axes) const {
     return permute(std::vector<int>(axes.begin(), axes.end()));
   }
   Tensor permute(const std::vector<int>& axes) const;
-  Tensor unsqueeze(Exactly<int> axis) const;
-  Tensor squeeze(Exactly<int> axis) const;         // the axis must have size 1
+  Tensor unsqueeze(Exactly<int> axis) const;       // inserts an axis of size 1
+  Tensor squeeze(Exactly<int> axis) const;         // removes the axis; throws Error unless its size is 1
   Tensor expand(const Shape& shape) const;         // broadcasts: repeated elements share memory
-  Tensor view(const Shape& shape) const;           // one size may be -1; Error where strides do not allow it
+  Tensor view(const Shape& shape) const;           // one size may be -1; throws Error if strides do not allow a view
   Tensor detach() const;                           // shares values; a constant for autodiff
 
-  // Copies, where needed; a tape records them.
-  Tensor reshape(const Shape& shape) const;        // a view where strides allow it, else a copy
-  Tensor flatten(Exactly<int> from = 0, Exactly<int> to = -1) const;
-  Tensor contiguous() const;
-  Tensor clone() const;
-  // To int32: truncates towards 0; numbers out of range give the nearest int32, NaN gives 0. To bool8: NaN is true.
+  // Copies where needed; a tape records the copies.
+  Tensor reshape(const Shape& shape) const;  // a view where strides allow it; one size may be -1
+  Tensor flatten(Exactly<int> from = 0, Exactly<int> to = -1) const;  // joins axes from to `to`, inclusive
+  Tensor contiguous() const;                                          // row-major; this tensor if it is contiguous
+  Tensor clone() const;                                               // always a copy, row-major
+  // Converts the elements. To int32: truncates towards 0; numbers out of range give the nearest int32, NaN gives 0. To
+  // bool8: every number but 0 is true, and so is NaN.
   Tensor to(DType dtype) const;
 
-  // For writers of ops.
+  // For ops: the address of the first element, null if undefined. Waits for values that have not arrived.
   void* raw() const {
     if (!defined()) return nullptr;
     if (detail::Arrival* a = storage_->arrival.load(std::memory_order_acquire)) [[unlikely]] a->wait();
     return static_cast<char*>(storage_->data) + static_cast<std::size_t>(offset_) * size_of(dtype_);
   }
-  template <class T> T* ptr() const { return static_cast<T*>(raw()); }  // no dtype check, no version: of outputs
-  Index offset() const { return offset_; }          // of the first element in the storage, in elements
+  template <class T> T* ptr() const { return static_cast<T*>(raw()); }  // dtype unchecked; raises no version
+  Index offset() const { return offset_; }  // of the first element from the start of the storage, in elements
   detail::Storage* storage() const { return storage_.get(); }
   std::uint64_t version() const { return storage_ ? storage_->version : 0; }
   void bump_version() { if (storage_) storage_->version++; }
   bool shares_storage(const Tensor& other) const { return storage_.get() == other.storage_.get(); }
-  Tensor as_strided(const Shape& shape, const Strides& strides, Index offset) const;  // unchecked; offset absolute
-  // A tensor of memory that is not the pool's, aligned for its dtype, which `keeper` keeps for as long as the tensor
-  // or a view of it.
+  Tensor as_strided(const Shape& shape, const Strides& strides, Index offset) const;  // unchecked; absolute offset
+  // A tensor on memory that is not from the pool and is aligned for the dtype. `keeper` owns the memory and is released
+  // after the last tensor on it.
   static Tensor of_memory(void* data, std::shared_ptr<void> keeper, const Shape& shape, DType dtype);
-  Tensor dense() const;                             // contiguous() that no tape records
+  Tensor dense() const;  // contiguous(), but no tape records it
 
-  // For autodiff: the tape's number for this value (0: none), and how it came about outside of one.
+  // For autodiff: the tape's number of this value (0: none), and flags of values without a node.
   std::uint64_t node() const { return node_; }
-  void set_node(std::uint64_t node) { node_ = node, detached_ = unrecorded_ = false; }  // however the values were made
+  void set_node(std::uint64_t node) { node_ = node, detached_ = unrecorded_ = false; }
   Tensor with_node(std::uint64_t node) const { Tensor y = *this; y.set_node(node); return y; }
   bool is_detached() const { return detached_; }
   bool is_unrecorded() const { return unrecorded_; }  // depends on parameters, but no tape was recording
@@ -234,7 +243,7 @@ class Tensor {
 };
 
 std::ostream& operator<<(std::ostream& out, const Tensor& x);  // the values, nested as in NumPy, then shape and dtype
-std::string describe(const Tensor& x);                         // «[32, 128] float32»
+std::string describe(const Tensor& x);                         // shape and dtype: «[32, 128] float32»
 
 #ifdef __clang__
 #define HEED_LIFETIMEBOUND [[clang::lifetimebound]]
@@ -242,14 +251,14 @@ std::string describe(const Tensor& x);                         // «[32, 128] fl
 #define HEED_LIFETIMEBOUND
 #endif
 
-// An op's tensor argument, with the place of the call: converting a Tensor to In notes where that happened. It refers
-// to the tensor and keeps nothing alive, so that it is for parameters of functions only: In h = layer(x); as a variable
-// refers to a tensor that is gone when the statement ends. There, write Tensor h. clang warns of it; so does g++ -Wall
-// from -O1 on, where h is used.
+// The parameter type of ops for tensors: a reference to a tensor, and the source location of the call, which the
+// conversion from Tensor captures. Use it for function parameters only, because it keeps nothing alive. As a variable,
+// In h = layer(x); refers to a tensor that is destroyed when the statement ends: write Tensor h. clang warns about such
+// a variable, and so does g++ -Wall from -O1 on, if h is used.
 class In {
  public:
   In(const Tensor& x HEED_LIFETIMEBOUND, Where where = Where::current()) : x_(&x), where_(where) {}
-  // Says that the tensor is read, for g++'s warning to see that it is gone; that is no code.
+  // Reads the tensor, so that g++ can warn that it was destroyed. The read compiles to no code.
   In(const In& other) : x_(other.x_), where_(other.where_) {
     if (x_->rank() < 0) __builtin_unreachable();
   }
@@ -274,9 +283,11 @@ class In {
 #undef HEED_LIFETIMEBOUND
 
 namespace detail {
-void copy_values(Tensor& to, const Tensor& from);     // any strides, any dtypes, same shape; no version, no tape
-void add_values(Tensor& to, const Tensor& from);      // to += from, the same freedom; `to` must not overlap itself
-Tensor sum_to(const Tensor& x, const Shape& shape);   // sums the axes that broadcasting `shape` to x's shape repeated
+// Copies values between tensors of the same shape, with any strides and dtypes. Raises no version; no tape records it.
+void copy_values(Tensor& to, const Tensor& from);
+void add_values(Tensor& to, const Tensor& from);  // to += from; `to` must not overlap itself
+// Sums x over the axes that broadcasting from `shape` to x.shape() would repeat. The result has `shape`.
+Tensor sum_to(const Tensor& x, const Shape& shape);
 }
 
 template <std::input_iterator I> Tensor Tensor::from_values(I values, Index count, const Shape& shape) {
@@ -299,16 +310,14 @@ template <class T> std::vector<T> Tensor::to_vector() const {
 
 // ---- Axes ----
 
-// The axes that an op works along.
-
-// The axes of a reduction: one, several, or none, which means all. Negative ones count from the end. A scalar counts as
-// a vector of one element: it has the axis 0, or -1, as in PyTorch.
+// The axes of a reduction: one, several, or none, which means all. Negative axes count from the end. A scalar is
+// treated as a vector of one element, with the axis 0 or -1, as in PyTorch.
 class Axes {
  public:
   Axes() = default;
   template <class N>
   requires(detail::kWhole<N>) Axes(N axis) { add(Exactly<int>(axis)); }
-  // Only whole numbers are axes: the greater of elements and a number is maximum(x, 0.0), the lesser minimum(x, 0.0).
+  // max(x, 0.0) does not compile: the larger of each element and a number is maximum(x, 0.0), the smaller minimum().
   template <detail::NotWhole N>
   Axes(N axis) = delete;
   Axes(std::initializer_list<Exactly<int>> axes) {
@@ -318,9 +327,10 @@ class Axes {
     for (int a : axes) add(a);
   }
 
-  // Bit a is set for each axis a of x; throws Error for an axis that x lacks or that is named twice.
+  // A mask with bit a set for each given axis a of x. Throws Error if x is undefined, or an axis is out of range or
+  // given twice.
   unsigned of(const char* op, In x) const;
-  int count() const { return count_; }
+  int count() const { return count_; }  // axes given; 0: all
 
  private:
   void add(int axis);
@@ -332,9 +342,9 @@ namespace detail {
 
 // Throws Error unless x is floating.
 void check_float(const char* op, In x);
-// to() that no tape records.
+// to(), but no tape records it.
 Tensor cast(const Tensor& x, DType dtype);
-// x as ops compute with it: bfloat16 becomes float32, of which the op rounds its result once.
+// x in the dtype that ops compute in: bfloat16 becomes float32. The op rounds its result once.
 inline Tensor widened(const Tensor& x) { return x.dtype() == DType::bfloat16 ? cast(x, DType::float32) : x; }
 // Calls f(float{}) or f(double{}).
 template <class F>
@@ -345,7 +355,7 @@ void with_float(DType dtype, F f) {
     f(float{});
 }
 
-// The axis counted from 0; throws Error where x has no such axis.
+// The axis counted from 0. Throws Error if x has no such axis.
 int axis_of(const char* op, In x, int axis);
 
 }  // namespace detail
