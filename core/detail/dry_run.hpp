@@ -1,18 +1,18 @@
-// Runs without their work, to learn what memory they take. Internal.
+// Dry runs, which measure the memory of a computation without computing. Internal.
 #pragma once
 #include <functional>
 
 namespace heed::detail {
 
-// Calls f with the loops of this thread left out that are long enough for several threads: tensors are made and let go
-// as ever, but hold anything, and large ones stay untouched, so that the system gives no memory for them. For what
-// takes the same memory whatever its values are, as the steps of most models; lists of keys by score are not of them.
-// Throws Error where a tensor that f made is still there: somebody would read what nobody computed. Threads run one
-// after the other.
+// Calls f, and skips those loops of this thread that are long enough for several threads. Tensors are allocated and
+// freed as usual, but their values are undefined. Large tensors are not written to, so the system takes no memory for
+// them. f must use the same memory for any values, as the steps of most models do; lists of keys chosen by score do
+// not. Throws Error if a tensor that f made still exists, because its values were not computed. Only one thread may be
+// in a dry run at a time.
 void dry_run(const std::function<void()>& f);
 
-// Inside of a dry_run: loops run again while it lives, and tensors that it sees made may stay. For what is kept beyond
-// the run, such as tables of angles.
+// Suspends a dry_run() in its scope: loops run, and tensors made there may stay. For values that are kept after the
+// run, such as tables of angles.
 class DryRunPause {
  public:
   DryRunPause();
@@ -24,9 +24,9 @@ class DryRunPause {
   bool before_;
 };
 
-bool in_dry_run();  // this thread is, and in no pause
+bool in_dry_run();  // whether this thread is in a dry run, and not in a pause
 
-// A tensor's storage was made in a dry run, or goes.
+// Counts storages that were made in a dry run: `change` is 1 for a new storage, -1 for a freed one.
 struct Storage;
 void count_dry(const Storage& s, int change) noexcept;
 

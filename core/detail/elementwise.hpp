@@ -1,4 +1,4 @@
-// Loops over tensors of any strides, and elementwise kernels in them, with NumPy's broadcasting, on all threads.
+// Loops over tensors of any strides, and elementwise kernels in such loops, with NumPy's broadcasting, on all threads.
 #pragma once
 #include <array>
 #include <heed/core/kernels/elementwise.hpp>
@@ -19,7 +19,7 @@ To truncated(From x) {
   return x > static_cast<From>(low) ? static_cast<To>(x) : x <= static_cast<From>(low) ? low : To(0);
 }
 
-// A number as another element type: bfloat16 goes by way of float, and any number but 0 is true.
+// Converts a number to another element type. bfloat16 is converted through float. To bool, any number except 0 is true.
 template <class To, class From>
 To convert(From x) {
   if constexpr (std::is_same_v<To, From>)
@@ -36,15 +36,15 @@ To convert(From x) {
     return static_cast<To>(x);
 }
 
-// An input of a kernel: a tensor that broadcasts to the output's shape, or one number for all of it.
+// An input of a kernel: a tensor that broadcasts to the output's shape, or one number for all elements.
 class Operand {
  public:
-  Operand(const Tensor& x) : tensor_(&x) {}         // undefined: one that the kernel does not read; not the last one
-  Operand(double value, DType dtype);               // a number in the given type; beside bfloat16, in float32
+  Operand(const Tensor& x) : tensor_(&x) {}         // undefined if the kernel does not read it; never the last one
+  Operand(double value, DType dtype);               // a number in this dtype; in float32 for bfloat16
   const Tensor* tensor() const { return tensor_; }  // null for a number
   bool is_unread() const { return tensor_ != nullptr && !tensor_->defined(); }
   const void* number() const { return number_; }
-  std::size_t size() const { return size_; }  // bytes of an element
+  std::size_t size() const { return size_; }  // bytes per element
 
  private:
   const Tensor* tensor_ = nullptr;
@@ -56,7 +56,7 @@ class Operand {
 
 inline constexpr int kMaxParts = 4;  // the output and three inputs
 
-// What a kernel reads or writes, with strides in elements along the axes of a nest. Number 0 is the output.
+// Memory that a kernel reads or writes, with strides in elements along the axes of a nest. Part 0 is the output.
 struct LoopPart {
   char* data = nullptr;
   std::size_t size = 4;
@@ -66,7 +66,7 @@ struct LoopPart {
   Index size_in_block() const { return static_cast<Index>(is_bfloat16() ? sizeof(float) : size); }
 };
 
-// The loop nest: axes that every part walks as one are joined.
+// Nested loops over the axes of the output. Neighbouring axes are joined if every part has them as one run.
 struct LoopNest {
   std::array<Index, kMaxRank> shape{};
   int rank = 0;
@@ -87,10 +87,10 @@ struct LoopNest {
   }
 };
 
-// Of out and inputs that broadcast to it; of at least one axis.
+// The nest for `out` and inputs that broadcast to it. It has at least one axis.
 LoopNest loop_nest(const Tensor& out, std::span<const Operand> inputs);
 
-// A position in the nest, kept as indices and as each part's offset in elements.
+// A position in a nest: an index per axis, and the offset of each part in elements.
 struct LoopCursor {
   const LoopNest& nest;
   std::array<Index, kMaxRank> index{};
@@ -120,9 +120,10 @@ struct LoopCursor {
 
 // ---- Kernels ----
 
-// out = kernel(inputs), elementwise; out += with options.accumulate. At most 3 inputs; out does not overlap itself. No
-// checks, no version, no tape. Each element is computed alike wherever it lies, so that neither threads nor strides
-// change bits. Tensors of bfloat16 go with kernels of float32: they are widened and rounded block by block.
+// out = kernel(inputs) for each element, or out += with options.accumulate. Takes at most 3 inputs. Elements of `out`
+// must not share memory. Checks nothing, raises no version; no tape records it. The result of an element does not
+// depend on its place in memory, so neither threads nor strides change bits. Tensors of bfloat16 use the kernel of
+// float32: they are widened and rounded block by block.
 void elementwise(kernels::ElementwiseKernel kernel, const Tensor& out, std::span<const Operand> inputs,
                  const kernels::ElementwiseOptions& options = {});
 inline void elementwise(kernels::ElementwiseKernel kernel, const Tensor& out, std::initializer_list<Operand> inputs,
@@ -130,7 +131,7 @@ inline void elementwise(kernels::ElementwiseKernel kernel, const Tensor& out, st
   elementwise(kernel, out, std::span<const Operand>(inputs.begin(), inputs.size()), options);
 }
 
-// The row of a kernel's list for a dtype; bfloat16 is computed in float32.
+// The type by which the kernels of an op are indexed. For bfloat16 it is that of float32.
 kernels::ElementwiseType kernel_type(DType dtype);
 
 }  // namespace heed::detail

@@ -1,4 +1,4 @@
-// Matrix products on pointers, the base of every linear map: C = alpha * A B (+ C) + bias.
+// Matrix products on pointers: C = alpha * A B (+ C) + bias.
 #pragma once
 #include <array>
 #include <concepts>
@@ -8,34 +8,35 @@
 
 namespace heed {
 
-// Element (i, j) is data[i * row + j * column]: strides in elements, of any size and sign, so that transposes and
-// views need no copy.
+// An operand. Element (i, j) is data[i * row + j * column]. Strides are in elements, of any size and sign, so that
+// transposes and views need no copy.
 struct MatrixIn {
   const void* data = nullptr;
   DType dtype = DType::float32;
   Index row = 0, column = 1;
 };
 
-// A part of a result that is computed: its first element, and where in the result that stands.
+// A finished block of a result: its first element, and its rows and columns in the result.
 struct GemmBlock {
   void* c;
   Index ldc;
   Index row, rows, column, columns;
 };
 
-// Blocks of a product that has a GemmFinish begin at multiples of so many rows, on every level: whole tiles of each. A
-// sum over rows has the same bits on every level if it is made of parts of so many rows.
+// Blocks of a product with a GemmFinish begin at multiples of this number of rows on every level. It is a multiple of
+// the rows of every level's tile. A sum over rows has the same bits on every level if it adds sums of this many rows.
 inline constexpr Index kFinishRows = 48;
 
-// What becomes of each block of a result: called once it is computed, by the thread that did, while the block is in the
-// nearest caches. How many rows and columns a block has differs between levels.
+// A function that is called once for each block of a result, by the thread that computed the block, while the block is
+// in the nearest caches. The rows and columns of a block differ between levels.
 class GemmFinish {
  public:
   static constexpr int kMaxBeside = 3;
 
   GemmFinish() = default;
-  // f must live as long as the product runs. What it reads or writes at the block's place of these matrices, as large
-  // as the result, comes to the cache while the block is computed; their columns are runs, data may be null.
+  // f must exist until the product is done. `beside` are matrices of the result's size in which f reads or writes the
+  // place of the block; this place is prefetched while the block is computed. They have column stride 1; data may be
+  // null.
   template <class F>
   requires std::invocable<const F&, const GemmBlock&> GemmFinish(const F& f,
                                                                  const std::array<MatrixIn, kMaxBeside>& beside = {})
@@ -52,51 +53,54 @@ class GemmFinish {
   std::array<MatrixIn, kMaxBeside> beside_ = {};
 };
 
+// A product C = alpha * A B (+ C) + bias, or a batch of products.
 struct Gemm {
   Index m = 0, n = 0, k = 0;  // any may be 0; k = 0 gives an empty sum
   MatrixIn a = {};            // [m, k], float32, bfloat16 or float64
-  MatrixIn b = {};            // [k, n], float32 or bfloat16 as it likes, float64 where a is
-  // bfloat16: float32 operands are rounded to it as they are read. Values of both operands are then bfloat16, and
-  // multiplied as such.
+  MatrixIn b = {};            // [k, n], float64 if a is, else float32 or bfloat16
+  // bfloat16: float32 operands are rounded to bfloat16 as they are read. Both operands then hold bfloat16 values and
+  // are multiplied as such.
   DType products = DType::float32;
-  void* c = nullptr;  // [m, n], float64 where a is, else float32; rows contiguous, `ldc` elements apart
-  Index ldc = 0;
+  void* c = nullptr;  // [m, n], float64 if a is, else float32; each row is contiguous
+  Index ldc = 0;      // stride of the rows of c, in elements
   double alpha = 1;
-  bool accumulate = false;     // adds to what c holds
-  const void* bias = nullptr;  // [n], of c's type, or null
+  bool accumulate = false;     // adds to the values of c
+  const void* bias = nullptr;  // [n], of c's dtype, or null
 
-  // Two batch axes: `count` products whose operands are so many elements apart. The bias is shared.
+  // Two batch axes of `count` products. a, b and c are the strides of the operands, in elements. The bias is shared.
   struct Axis {
     Index count = 1, a = 0, b = 0, c = 0;
   };
   Axis batch[2] = {};
 
-  // Of a product without batch. c may then be null: blocks exist in scratch, while they are finished.
+  // Only for a product without batch. c may then be null: a block exists in scratch, while `finish` runs on it.
   GemmFinish finish = {};
 };
 
-// Runs in parallel over parts of c, whose sizes depend on shapes alone: the bits of the result are the same at any
-// number of threads. Two operands of bfloat16 values are multiplied in pairs and summed in float32, where subnormals
-// count as 0, those of c, too; otherwise bfloat16 is widened to float32. c must not overlap a or b. Throws Error for
-// types that do not go together.
+// Computes the product in parallel over parts of c. The sizes of the parts depend on shapes and strides alone, so the
+// bits of the result are the same at any number of threads. If both operands hold bfloat16 values, they are multiplied
+// in pairs and summed in float32, and subnormals, also those of c, count as 0. Otherwise bfloat16 is widened to
+// float32. c must not overlap a or b. Throws Error for dtypes that do not fit, and for a `finish` with a batch.
 void gemm(const Gemm& g);
-// The same on this thread, to the bit: for who computes many at once.
+// gemm() on the calling thread, with the same bits, for callers that run many products in parallel.
 void gemm_here(const Gemm& g);
 
 namespace kernels {
 struct GemmKind;
 }
 
-// The right operand of many products, packed once. Row i of a product is a function of row i of its left operand alone,
-// whatever other rows there are: to the bit.
+// The right operand of many products, packed once. The bits of row i of a product depend on row i of the left operand
+// alone, and not on other rows.
 class PackedMatrix {
  public:
   PackedMatrix() = default;
-  // b [k, n], for left operands of dtype `a`: see Gemm. What b holds is copied.
+  // Packs a copy of b [k, n] for left operands of dtype `a`. See Gemm for the dtypes.
   PackedMatrix(const MatrixIn& b, Index k, Index n, DType a, DType products = DType::float32);
   explicit operator bool() const { return kind_ != nullptr; }
 
-  // c = alpha * a b (+ c) + bias of g, whose b, n, k, products and batch are not read: in parallel, or on this thread.
+  // c = alpha * a b (+ c) + bias with the packed b; g's b, n, k, products and batch are not read. multiply() runs in
+  // parallel, multiply_here() on the calling thread. Throw Error if g.a has another dtype than the matrix was packed
+  // for.
   void multiply(const Gemm& g) const;
   void multiply_here(const Gemm& g) const;
   Index columns() const { return n_; }
@@ -112,7 +116,7 @@ class PackedMatrix {
   Gemm whole(const Gemm& g) const;
 };
 
-// The fewest rows that fill the registers of a product: work is best cut into multiples of it.
+// The number of rows in a tile of registers. Work is best split into multiples of this.
 Index gemm_row_step(DType type);
 
 }  // namespace heed

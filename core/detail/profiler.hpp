@@ -1,4 +1,4 @@
-// What the engine tells the Profile of this thread (optim/profile.hpp), if there is one. Internal.
+// The interface by which ops report to the Profile of their thread (optim/profile.hpp), if there is one. Internal.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -8,42 +8,42 @@
 
 namespace heed::detail {
 
-// Each moment belongs to one thing: the time since the last of these calls to what the next one names, so that no op
-// need say when it begins.
+// The time between two calls counts for the op or scope that the second call names. So ops report only when they end.
 class Profiler {
  public:
-  // A `part` of a step is no op, and takes the time of the ops in it, as an evaluation does. A `pass` over the ops of a
-  // tape, and a `span` that a program names, leave them theirs.
+  // Time of ops inside a `part`, such as an evaluation, counts for the part. Time of ops inside a `pass` over the ops
+  // of a tape, or inside a `span` named by a program, counts for the ops.
   enum class Scope { part, pass, span };
 
-  // An op has computed its result. `module`: of the parameters that it reads, empty if it reads none. Gives the
-  // number by which its derivative is known, 0 where nothing is measured.
+  // Reports that an op has computed its result. `module` is the module of the parameters that the op reads; empty if it
+  // reads none. Returns the number of the op for begin_backward(), or 0 if nothing is measured.
   virtual std::uint64_t op(const char* name, std::string_view module, double bytes) = 0;
-  // What takes a while: a scope, or the derivative of an op, whose `name` and `module` count where its number is not of
-  // the step that is measured. Both give the number to end it by.
+  // Report the begin of a scope, or of the derivative of op number `op`. `name` and `module` are used if the op was not
+  // reported in the step that is measured. Both return the number for end().
   virtual std::uint64_t begin(const char* name, Scope kind) = 0;
   virtual std::uint64_t begin_backward(std::uint64_t op, const char* name, std::string_view module, double bytes) = 0;
   virtual void end(std::uint64_t begun) noexcept = 0;
-  virtual void leave_out() = 0;  // the time up to now is no op's
-  // A part inside the op that goes on, which is over: its time is not the op's. In seconds of seconds_now().
+  virtual void leave_out() = 0;  // the time since the last call counts for no op
+  // Reports a part that has ended inside the current op. Its time does not count for the op. Times are in seconds, as
+  // from seconds_now().
   virtual void waited(const char* name, double begin, double end) = 0;
-  // What another thread did meanwhile, in the same seconds; told on this one, before the step is over.
+  // Reports work of another thread at the same time. Called on this thread, before the step ends.
   virtual void beside(const char* name, double begin, double end, double bytes) = 0;
 
-  // Floating-point operations, 2 a multiply-add, of products whose operands are of this type as the machine reads them.
-  // A driver tells them once a call, on the thread of its op.
+  // Adds floating-point operations, 2 per multiply-add, of products with operands of this type as the machine reads
+  // them. A driver reports them once per call, on the thread of its op.
   void count(DType operands, double flops) { flops_[static_cast<std::size_t>(operands)] += flops; }
 
  protected:
   ~Profiler() = default;
-  std::array<double, 5> flops_ = {};  // by DType, since they were last taken
+  std::array<double, 5> flops_ = {};  // by DType, not yet assigned to an op
 };
 
 inline void count_flops(DType operands, double flops) {
   if (Profiler* p = mode().profiler) p->count(operands, flops);
 }
 
-// A part of a step that is no op, or a pass, for as long as it lives.
+// Reports its scope as a part of a step, or as a pass.
 class ProfileScope {
  public:
   explicit ProfileScope(const char* name, Profiler::Scope kind = Profiler::Scope::part) : profiler_(mode().profiler) {
