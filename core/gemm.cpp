@@ -1,4 +1,4 @@
-// Chooses how a matrix product is multiplied: see detail/gemm_ways.hpp.
+// Chooses the algorithm for each matrix product from its shape: see detail/gemm_ways.hpp.
 #include <algorithm>
 #include <heed/core/check.hpp>
 #include <heed/core/detail/gemm_ways.hpp>
@@ -13,6 +13,7 @@ namespace {
 
 using namespace detail;
 
+// Whether the values of an operand are bfloat16 when they are multiplied.
 bool bf16_values(const Gemm& g, const MatrixIn& x) {
   return x.dtype == DType::bfloat16 || (x.dtype == DType::float32 && g.products == DType::bfloat16);
 }
@@ -25,18 +26,18 @@ const GemmKind& kind_of(const Gemm& g, bool few_rows) {
   const kernels::GemmTable& table = kernels::gemm_table();
   if (both_double) return table.float64;
   const bool both_bf16 = bf16_values(g, g.a) && bf16_values(g, g.b);
-  const bool by_rows = few_rows && g.b.row != 1;  // which dots of neighbours in k do not serve
+  const bool by_rows = few_rows && g.b.row != 1;  // dot products of pairs need b contiguous along k
   return both_bf16 && !by_rows ? kernels::gemm_bf16() : table.float32;
 }
 
-// A profile hears of a product: what type's multiply-adds it is made of, and how many.
+// Reports the operations of a product to the profile, by the dtype in which the machine multiplies.
 void count_product(const GemmKind& kind, Index m, Index n, Index k) {
   const bool dots = &kind == &kernels::gemm_bf16() && kernels::bf16_peak_loop() != nullptr;
   const DType type = dots ? DType::bfloat16 : kind.sum_bytes == 8 ? DType::float64 : DType::float32;
   detail::count_flops(type, 2 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k));
 }
 
-// The product at a place of the batch.
+// Product number `item` of the batch.
 GemmProblem problem_of(const Gemm& g, Index item) {
   const Gemm::Axis &outer = g.batch[0], &inner = g.batch[1];
   const Index i = item / inner.count, j = item % inner.count;
@@ -61,7 +62,7 @@ GemmProblem problem_of(const Gemm& g, Index item) {
           .bias = g.bias};
 }
 
-// A matrix times a column, as a row times the transposed matrix: rows of c are then long, and nothing is packed.
+// A matrix times a column, as a row times the transposed matrix. The row of c is then long, and nothing is packed.
 Gemm transposed(Gemm g) {
   std::swap(g.m, g.n);
   std::swap(g.a, g.b);
@@ -71,13 +72,13 @@ Gemm transposed(Gemm g) {
   return g;
 }
 
-// One product, shared among threads.
+// Computes one product on all threads.
 void multiply_shared(const GemmKind& kind, const Work& w) {
   if (is_for_strips(kind, w.g)) return multiply_strips(kind, w);
   multiply_blocks(kind, w);
 }
 
-// gemm(); `here`: on this thread.
+// gemm(), or with `here` gemm_here().
 void multiply(const Gemm& given, bool here) {
   const bool as_row = given.n == 1 && given.m > 1 && given.ldc == 1 && !given.bias && !given.finish;
   const Gemm g = as_row ? transposed(given) : given;

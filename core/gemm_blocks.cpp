@@ -1,5 +1,5 @@
-// Products whose right operand is packed, by one for all or by each thread for itself, before blocks of the result are
-// computed; and those that are cut into halves of k.
+// Matrix products by blocks: the right operand is packed, once for all threads or by each thread for itself, then
+// blocks of the result are computed. And products that are split into halves of k.
 #include <algorithm>
 #include <heed/core/detail/gemm_ways.hpp>
 #include <type_traits>
@@ -7,25 +7,25 @@
 namespace heed::detail {
 namespace {
 
-constexpr Index kTasks = 16;  // enough to share evenly among a few cores
-// The same, and enough for two, where each task packs its part of a: the fewer, the less is packed.
+constexpr Index kTasks = 16;  // per product, enough to balance a few cores
+// Maximum and minimum of tasks per product if each task packs its part of a. With fewer tasks, less is packed.
 constexpr Index kRepackTasks = 8, kFewTasks = 4;
-constexpr Index kRepackWork = 1 << 24;          // of a task that packs its part of a, in multiply-adds
-constexpr Index kBlockColumns = 256;            // of c: with its parts of a and b it stays in the second cache
-constexpr Index kPackedBytes = Index{8} << 20;  // of b at a time
+constexpr Index kRepackWork = 1 << 24;          // multiply-adds per task that packs its part of a
+constexpr Index kBlockColumns = 256;            // of c: the block and its parts of a and b stay in the second cache
+constexpr Index kPackedBytes = Index{8} << 20;  // bytes of b that are packed at a time
 constexpr Index kPackGrain = 1 << 15;           // bytes of b that a task packs
-constexpr Index kOwnRows = 128;                 // of a for each thread, from which on each packs b for itself,
-constexpr Index kOwnBytes = Index{1} << 20;     // if that is not more than this
-constexpr Index kAddGrain = 1 << 14;            // numbers that a task adds up
-// Of products that are cut into halves of k.
+constexpr Index kOwnRows = 128;                 // each thread packs its own b for at least this many rows of a,
+constexpr Index kOwnBytes = Index{1} << 20;     // if the packed b has at most this many bytes
+constexpr Index kAddGrain = 1 << 14;            // numbers that a task adds
+// Bounds of products that are split into halves of k: the minimum of k, and the maximum of k * n.
 constexpr Index kHalvedDepth = 512, kHalvedNumbers = 1 << 19;
 
-// How c is cut into tasks: blocks of rows by groups of panels, from the shape and the level's tile alone.
+// How c is split into tasks: rows and panels per block. Depends on the shape and the level's tile alone.
 struct Cut {
   Index rows, panels;
 };
 
-// What `finish` will touch of these rows, and of the columns [column, column + n) of g, is fetched.
+// Makes g prefetch the memory that `finish` will read or write: these rows, and the columns [column, column + n) of g.
 void fetch_beside(GemmProblem& g, const Work& w, Index row, Index rows, Index column, Index n) {
   for (int i = 0; i < GemmFinish::kMaxBeside; ++i) {
     const MatrixIn& x = w.finish.beside()[i];
@@ -35,13 +35,13 @@ void fetch_beside(GemmProblem& g, const Work& w, Index row, Index rows, Index co
   }
 }
 
-// Memory for blocks of a result that has none of its own: one for each thread.
+// Scratch per thread for one block of the result. Empty if the result has memory.
 ThreadScratch<char> block_scratch(const GemmKind& kind, const Work& w, const Cut& cut) {
   const Index columns = std::min(w.g.n, cut.panels * kind.panel_columns);
   return ThreadScratch<char>(w.g.c != nullptr ? 0 : std::min(cut.rows, w.g.m) * columns * kind.sum_bytes);
 }
 
-// Rows [row, row + rows) of panels [begin, end) of c, and what becomes of them.
+// Computes rows [row, row + rows) of panels [begin, end) of c, and calls `finish` on them.
 void multiply_block(const GemmKind& kind, const Work& w, Index row, Index rows, Index begin, Index end,
                     const void* packed, char* scratch) {
   if (!w.finish) return kind.block(w.g, row, rows, begin, end, packed);
@@ -54,7 +54,7 @@ void multiply_block(const GemmKind& kind, const Work& w, Index row, Index rows, 
   w.finish({first, g.ldc, row, rows, w.column + column, columns});
 }
 
-// All of c from all of b, on this thread.
+// Computes all of c from all of b, on the calling thread.
 void blocks_here(const GemmKind& kind, const Work& w, const void* packed) {
   const Cut cut{kind.block_rows, ceil_div(w.g.n, kind.panel_columns)};
   Scratch<char> scratch(
@@ -63,11 +63,11 @@ void blocks_here(const GemmKind& kind, const Work& w, const void* packed) {
     multiply_block(kind, w, row, std::min(cut.rows, w.g.m - row), 0, cut.panels, packed, scratch.data());
 }
 
-// Blocks have a multiple of `row_step` rows.
+// Splits c into blocks of a multiple of `row_step` rows.
 Cut cut_of(const GemmKind& kind, const GemmProblem& g, Index row_step) {
   const Index all = ceil_div(g.n, kind.panel_columns);
-  // Where each block packs its columns of a, that is seldom done twice: c is cut into rows first unless it is wide,
-  // and small products into few tasks.
+  // If each block packs its part of a, blocks of the same rows pack the same part. So c is then split by rows first
+  // unless it is wide, and small products are split into few tasks.
   const bool repacks = packs_columns(g), rows_first = repacks && 2 * g.m >= g.n;
   const Index most_panels = (rows_first ? 2 : 1) * kBlockColumns / kind.panel_columns, fewest_panels = repacks ? 1 : 4,
               fewest_rows = (repacks ? 12 : 4) * kind.row_step,
@@ -84,13 +84,13 @@ Cut cut_of(const GemmKind& kind, const GemmProblem& g, Index row_step) {
     else
       break;
   }
-  // Even shares: no sliver at the end.
+  // Make the blocks equal: no small one at the end.
   cut.rows = round_up(ceil_div(g.m, ceil_div(g.m, cut.rows)), row_step);
   cut.panels = ceil_div(all, ceil_div(all, cut.panels));
   return cut;
 }
 
-// All of c from all of b, shared among threads. packed(): b, as the thread that asks is to read it.
+// Computes all of c from all of b, on all threads. packed() returns the packed b for the calling thread.
 template <class Packed>
 void blocks_parallel(const GemmKind& kind, const Work& w, const Packed& packed) {
   const GemmProblem& g = w.g;
@@ -106,8 +106,8 @@ void blocks_parallel(const GemmKind& kind, const Work& w, const Packed& packed) 
   });
 }
 
-// b's copy for each thread, packed when the thread first asks: little work beside many rows of a, while a product waits
-// for what lies in the cache of another core.
+// A packed copy of b per thread, made when the thread first needs it. Packing is little work compared with many rows of
+// a, and reading b from the cache of another core is slow.
 class OwnCopies {
  public:
   OwnCopies(const GemmKind& kind, const GemmProblem& g)
@@ -125,7 +125,7 @@ class OwnCopies {
     }
     return copy;
   }
-  // Whether that pays where a thread multiplies so many rows.
+  // Whether own copies pay if each thread multiplies this many rows.
   static bool pay(const GemmKind& kind, const GemmProblem& g, Index rows) {
     return rows >= kOwnRows && static_cast<Index>(kind.packed_bytes(g)) <= kOwnBytes;
   }
@@ -139,7 +139,6 @@ class OwnCopies {
 
 }  // namespace
 
-// The columns [column, column + n) of a product.
 GemmProblem columns_of(const GemmKind& kind, GemmProblem g, Index column, Index n) {
   const auto shift = [&](auto*& p, Index elements, Index size) {
     using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<std::remove_reference_t<decltype(p)>>>,
@@ -154,7 +153,6 @@ GemmProblem columns_of(const GemmKind& kind, GemmProblem g, Index column, Index 
   return g;
 }
 
-// The part [first, first + depth) of k of a product.
 GemmProblem depths_of(const GemmKind& kind, GemmProblem g, Index first, Index depth) {
   const auto shifted_by = [&](const void* p, Index elements, bool bf16) -> const void* {
     return static_cast<const char*>(p) + elements * (bf16 ? 2 : kind.sum_bytes);
@@ -196,9 +194,10 @@ void multiply_blocks(const GemmKind& kind, const Work& w, const void* packed, bo
 
 // ---- Halves of k ----
 
-// The gradient of a weight is a sum over the rows of two activations, which lie in the caches of the threads that
-// computed them. Such a product is the sum of two, of the halves of k, so that a thread reads what others wrote of a
-// small result alone. By the shape and strides, as sums have another order then.
+// The gradient of a weight is a sum over the rows of two activations, which are in the caches of the threads that
+// computed them. It is computed as the sum of two products, over the halves of k. So the only data of other threads
+// that a thread reads is the small result. The choice depends on shape and strides alone, because it changes the order
+// of sums.
 bool is_halved(const GemmProblem& g) {
   return packs_columns(g) && g.k >= kHalvedDepth && 4 * g.m * g.n <= g.k * (g.m + g.n) &&
          g.m * g.n * g.k > kSerialWork && g.k * g.n <= kHalvedNumbers;

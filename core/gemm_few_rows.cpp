@@ -1,16 +1,19 @@
-// Products of few rows, as of a token's: b is read as it lies, once, and that takes the time.
+// Matrix products of few rows, such as those of one token: b is read once, in place, and reading it takes most of the
+// time.
 #include <algorithm>
 #include <heed/core/detail/gemm_ways.hpp>
 
 namespace heed::detail {
 namespace {
 
-// Bytes of b: reading them takes as long as a product that is not shared, and as a task.
+// Bytes of b up to which a product is not split into tasks, and bytes per task. Reading them takes about as long as
+// kSerialWork and kTaskWork.
 constexpr Index kSerialBytes = 1 << 19, kTaskBytes = 200000;
 
 // Bytes of b that a product of few rows reads.
 Index few_bytes(const GemmKind& kind, const GemmProblem& g) { return g.n * g.k * (g.b_bf16 ? 2 : kind.sum_bytes); }
 
+// g with a packed into scratch, unless a is read in place.
 GemmProblem with_packed_rows(const GemmKind& kind, GemmProblem g, char* scratch) {
   if (few_rows_bytes(kind, g) == 0) return g;
   kind.pack_rows(g, scratch);
@@ -20,8 +23,8 @@ GemmProblem with_packed_rows(const GemmKind& kind, GemmProblem g, char* scratch)
 
 }  // namespace
 
-// Whether b is read as it lies, which does not round it. Row i of such a product is a function of row i of a alone,
-// whatever m is. Sums of short rows of b cost more than packing it, once many rows of a share that.
+// Whether b is read in place. This is not possible if b must be rounded. The bits of row i of such a product depend on
+// row i of a alone, not on m. If k is short, sums along k cost more than packing b for many rows of a.
 bool has_few_rows(const Gemm& g) {
   const bool rounds = g.products == DType::bfloat16;
   if (rounds && g.b.dtype == DType::float32) return false;
@@ -33,11 +36,11 @@ bool reads_long(const GemmKind& kind, const GemmProblem& g) { return few_bytes(k
 
 Index few_rows_bytes(const GemmKind& kind, const GemmProblem& g) {
   const bool as_read = g.m == 1 && g.a_column == 1 && kind.few_in_place == (g.a_bf16 ? 2 : kind.sum_bytes);
-  return g.b_row != 1 || as_read ? 0 : g.m * round_up(g.k, 32) * kind.sum_bytes;  // no vector has more lanes
+  return g.b_row != 1 || as_read ? 0 : g.m * round_up(g.k, 32) * kind.sum_bytes;  // 32: no vector has more lanes
 }
 
-// So many columns a task that it reads 200 kB of b: long runs, and no thread waits long for another's last task. A
-// multiple of the two, three, four or eight that are taken at once.
+// A task reads about kTaskBytes of b: runs are long, and no thread waits long for the last task of another. The number
+// of columns per task is a multiple of 24, because kernels compute 2, 3, 4 or 8 columns at once.
 void multiply_few_rows(const GemmKind& kind, const Work& w, bool here) {
   GemmProblem g = w.g;
   const Index column_bytes = std::max<Index>(1, few_bytes(kind, g) / g.n);

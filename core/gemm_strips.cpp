@@ -1,15 +1,16 @@
-// Products of some rows by many columns, shared among threads by columns: who computes a strip of c packs its part of
-// b, a part of k at a time. For rows so few that packing all of b first would take as long as a good part of the
-// product.
+// Matrix products of some rows by many columns, split among threads by columns. The task that computes a strip of c
+// packs its part of b, one block of k at a time. With so few rows, packing all of b first would take a large part of
+// the product's time.
 #include <algorithm>
 #include <heed/core/detail/gemm_ways.hpp>
 
 namespace heed::detail {
 namespace {
 
+// The maximum of rows of c, the minimum of strips, and the maximum of panels per strip.
 constexpr Index kStripRows = 512, kStrips = 12, kStripPanels = 8;
 
-// b as it lies in memory, if its rows or its columns are runs.
+// The memory of b for prefetching, if the rows or the columns of b are contiguous; else empty.
 GemmProblem::Ahead source_of(const GemmKind& kind, const GemmProblem& g) {
   const Index size = g.b_bf16 ? 2 : kind.sum_bytes;
   if (g.b_column == 1) return {g.b, g.b_row * size, g.k, g.n * size};
@@ -17,8 +18,9 @@ GemmProblem::Ahead source_of(const GemmKind& kind, const GemmProblem& g) {
   return {};
 }
 
-// All rows of some columns of c, on this thread. `packed` has room for those columns and one part of k, and stays in
-// the second cache; what comes next of b is fetched meanwhile, at the end what this thread probably packs `after` it.
+// Computes all rows of some columns of c, on the calling thread. `packed` has room for these columns and one block of
+// k, and stays in the second cache. While one block of k is computed, the next part of b is prefetched. For the last
+// block this is `after`, which this thread probably packs next.
 void multiply_strip(const GemmKind& kind, const GemmProblem& g, char* packed, const GemmProblem::Ahead& after) {
   const Index panels = ceil_div(g.n, kind.panel_columns), depth = std::max<Index>(1, kind.depth(g.k));
   for (Index first = 0; first == 0 || first < g.k; first += depth) {
