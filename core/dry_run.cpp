@@ -1,4 +1,4 @@
-// Whether this thread's loops are left out, and how many tensors are there that were made meanwhile.
+// The state of dry runs: whether this thread skips its loops, and how many tensors made in the run still exist.
 #include <heed/core/detail/dry_run.hpp>
 //
 #include <atomic>
@@ -10,8 +10,8 @@ namespace heed::detail {
 namespace {
 
 thread_local bool is_dry = false;
-std::atomic<std::uint64_t> first_serial{0};  // of the storages of the last run
-std::atomic<std::int64_t> still_there{0};    // of them
+std::atomic<std::uint64_t> first_serial{0};  // of the first storage in the last run
+std::atomic<std::int64_t> still_there{0};    // storages of the last run that still exist
 
 struct DryScope {
   const bool before = std::exchange(is_dry, true);

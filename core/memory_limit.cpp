@@ -1,4 +1,4 @@
-// What the machine, a cgroup and ulimit leave of memory.
+// The memory that the machine, cgroups and ulimit leave to this process.
 #include <heed/core/memory.hpp>
 //
 #include <sys/resource.h>
@@ -14,7 +14,7 @@
 namespace heed {
 namespace {
 
-// The number in a file of a cgroup; infinity where it is not there, or holds "max".
+// The number in a file of a cgroup; infinity if the file does not exist or holds "max".
 double limit_in(const std::filesystem::path& file) {
   std::ifstream in(file);
   in.imbue(std::locale::classic());
@@ -22,7 +22,7 @@ double limit_in(const std::filesystem::path& file) {
   return in >> bytes ? bytes : INFINITY;
 }
 
-// The least of this process's cgroup and those above it. A container sees its own as the root.
+// The lowest limit of this process's cgroup and the cgroups above it. In a container, the root is its own cgroup.
 double cgroup_memory() {
   const std::filesystem::path root = "/sys/fs/cgroup";
   double least = std::fmin(limit_in(root / "memory.max"), limit_in(root / "memory/memory.limit_in_bytes"));

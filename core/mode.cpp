@@ -1,4 +1,4 @@
-// The thread's mode, and scopes that change it and may end in any order.
+// The mode of a thread, and the scopes that change it. Scopes may end in any order.
 #include <heed/core/check.hpp>
 #include <heed/core/mode.hpp>
 
@@ -11,7 +11,7 @@ Mode& mode() {
 }
 
 ModeScope::ModeScope(Change change, void* of) : change_(change), of_(of), home_(&mode()) {
-  // Scopes that outlive their thread have nothing to put back.
+  // A scope that outlives its thread has no mode to restore.
   struct ThreadEnd {
     ~ThreadEnd() {
       for (ModeScope* s = mode().scope; s != nullptr; s = s->before_.scope) s->home_ = nullptr;

@@ -1,4 +1,4 @@
-// Threads by oneTBB: how many, the arena they work in, and chunks of loops.
+// Threads of oneTBB: their number, the arena in which they work, and the chunks of parallel loops.
 #include <heed/core/parallel.hpp>
 //
 #include <sched.h>
@@ -19,21 +19,22 @@
 #include <utility>
 #include <vector>
 
-// Set by the build under the thread sanitizer, which does not see into this source.
+// Defined in builds with the thread sanitizer. This source is compiled without it and reports the order of loops
+// itself.
 #if defined(HEED_THREAD_SANITIZER)
 extern "C" void __tsan_acquire(void* address);
 extern "C" void __tsan_release(void* address);
 extern "C" const char* __tsan_default_suppressions();
-// Nor what TBB's library has done for it, such as its memset when threads come and go.
+// Ignores calls from TBB's library, such as its memset when threads start and end.
 extern "C" const char* __tsan_default_suppressions() { return "called_from_lib:libtbb.so\n"; }
 #endif
 
 namespace heed {
 namespace {
 
-// What a loop orders, for the thread sanitizer: TBB's library is not built for it, and all chunks would be races with
-// the code around their loop. A chunk comes after what was before the loop, and what follows the loop after all chunks;
-// among themselves chunks have no order.
+// Reports the order of a loop to the thread sanitizer: the code before the loop, then all chunks in no order, then the
+// code after the loop. TBB's library is not built with the sanitizer, which would otherwise report every chunk as a
+// race with the code around the loop.
 class LoopOrder {
  public:
 #if defined(HEED_THREAD_SANITIZER)
@@ -42,7 +43,7 @@ class LoopOrder {
   struct Chunk {
     LoopOrder& order;
     explicit Chunk(LoopOrder& o) : order(o) { __tsan_acquire(&order.begun_); }
-    ~Chunk() { __tsan_release(&order.ended_); }  // also where it throws
+    ~Chunk() { __tsan_release(&order.ended_); }  // also if the chunk throws
   };
 
  private:
@@ -63,18 +64,18 @@ struct Pool {
 
 std::mutex pool_mutex;
 std::atomic<int> current_threads{0};
-std::atomic<std::uint64_t> seen_round{1};  // begun by each call of threads_seen()
-std::atomic<int> seen_count{0};            // threads that ran a chunk in it
+std::atomic<std::uint64_t> seen_round{1};  // raised by each call of threads_seen()
+std::atomic<int> seen_count{0};            // threads that ran a chunk in this round
 thread_local int slot = 0;
 
-// A chunk runs on this thread.
+// Sets this thread's slot in its scope.
 struct InSlot {
   const int before = slot;
   explicit InSlot(int now) { slot = now; }
   ~InSlot() { slot = before; }
 };
 
-// What TBB copies from task to task.
+// The body of a TBB loop, copied from task to task.
 template <class F>
 struct TbbBody {
   const F* chunks;
@@ -93,7 +94,7 @@ void note_thread() {
   seen_count.fetch_add(1, std::memory_order_relaxed);
 }
 
-// Chunks of a parallel_for.
+// The chunks of a parallel_for.
 struct Chunks {
   Index n = 0, grain = 1;
   detail::RangeFunction f = nullptr;
@@ -103,7 +104,7 @@ struct Chunks {
   void run(Index c) const { f(context, c * grain, std::min(n, (c + 1) * grain)); }
 };
 
-// Waiting without sleep: the core rests between looks, and after some microseconds other threads may have it.
+// Waits without sleep: pauses the core between checks, and after some microseconds yields it to other threads.
 class Spin {
  public:
   void wait() {
@@ -121,8 +122,8 @@ class Spin {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-// The threads of an AwakeThreads: TBB's workers, each in a task that lasts from loop to loop. The owner shows them one
-// loop after another, takes part in it, and goes on when none of them is inside any more.
+// The workers of an AwakeThreads: threads of TBB, each in a task that lasts from loop to loop. The owner publishes one
+// loop after another, runs chunks too, and returns when no worker is inside the loop.
 class Crew {
  public:
   void enter() {
@@ -134,9 +135,9 @@ class Crew {
     dismissed_ = true;
     owner_ = std::thread::id();
   }
-  // Loops inside of a chunk are TBB's.
+  // A loop inside a chunk is run by TBB.
   bool serves_here() const { return owned_here() && !in_chunk_; }
-  // Shares count chunks in 32 bits; more of them go to TBB.
+  // A Share counts chunks in 32 bits. A loop with more chunks is run by TBB.
   static bool can_share(const Chunks& chunks) { return chunks.count() <= 0xffffffff; }
 
   void run(tbb::task_arena& arena, int threads, const Chunks& chunks, LoopOrder& order) {
@@ -146,15 +147,16 @@ class Crew {
     chunks_ = chunks, order_ = &order;
     failed_ = false;
     share_out();
-    ++shown_;  // odd: who sees it may come in
+    ++shown_;  // odd: workers that see it may enter
     work(0);
     ++shown_;
-    // Who came in before is seen here; who comes later sees that the loop has ended, and touches nothing of it.
+    // Workers that entered before are counted in inside_. A worker that enters later sees that the loop has ended, and
+    // does not touch it.
     for (Spin spin; inside_ > 0;) spin.wait();
     if (failed_) std::rethrow_exception(std::exchange(error_, nullptr));
   }
 
-  // Waits until no task is left, so that the arena may go.
+  // Waits until no task is left, so that the arena can be destroyed.
   void dismiss() {
     dismissed_ = true;
     while (present_ > 0) std::this_thread::yield();
@@ -163,21 +165,21 @@ class Crew {
  private:
   std::atomic<std::thread::id> owner_{};
   int depth_ = 0;                // scopes of the owner
-  std::atomic<int> present_{0};  // tasks that attend, or are about to
+  std::atomic<int> present_{0};  // tasks that run attend(), or are enqueued for it
   std::atomic<bool> dismissed_{false};
-  // The loop that is shown: written while there is none and nobody is inside.
+  // The published loop. Written only while no loop is published and no worker is inside.
   Chunks chunks_;
   LoopOrder* order_ = nullptr;
   std::exception_ptr error_;  // of the first chunk that failed
   std::atomic<bool> failed_{false};
-  alignas(64) std::atomic<std::uint64_t> shown_{0};  // odd while a loop is shown
+  alignas(64) std::atomic<std::uint64_t> shown_{0};  // odd while a loop is published
   alignas(64) std::atomic<int> inside_{0};
   static thread_local bool in_chunk_;
 
-  // The chunks [first, last) that are left of a thread's share: neighbours, which read the same, and those that the
-  // same thread had in the loop before, whose results are in its caches.
+  // The chunks [first, last) that remain of a thread's share. Chunks of a share are neighbours, which read the same
+  // data. In each loop a thread has the same share, so that results of the loop before are in its caches.
   struct alignas(64) Share {
-    std::atomic<std::uint64_t> both{0};  // first, and last in the upper half
+    std::atomic<std::uint64_t> both{0};  // first in the lower half, last in the upper half
     static std::uint64_t pair(Index first, Index last) {
       return static_cast<std::uint64_t>(first) | static_cast<std::uint64_t>(last) << 32;
     }
@@ -188,7 +190,7 @@ class Crew {
     Index take_last() {
       return take([](Index, Index last) { return last - 1; });
     }
-    // The chunk that `which` names, or -1 where none is left.
+    // Takes the chunk that `which` chooses. Returns -1 if none is left.
     template <class F>
     Index take(F which) {
       std::uint64_t now = both;
@@ -200,14 +202,14 @@ class Crew {
       }
     }
   };
-  // By place: the slots of chunks. The owner's is 0, and each task that attends has one of the others to itself. TBB's
-  // index of the thread would not do: where other threads run loops of their own, one of them may attend, and TBB gives
-  // it 0, too.
+  // By place, which is the slot of a thread's chunks. The owner has place 0, and each task in attend() has a different
+  // place. TBB's index of the thread cannot be used: a thread that runs its own loops may run attend() too, and its
+  // index is 0 as well.
   std::vector<Share> shares_;
   std::vector<std::atomic<bool>> taken_;
   int threads_ = 0;
 
-  // No task attends: the number of threads changes only when they were dismissed.
+  // No task is in attend() here: the number of threads changes only after dismiss().
   void begin(int threads) {
     threads_ = threads;
     shares_ = std::vector<Share>(static_cast<std::size_t>(threads));
@@ -228,7 +230,7 @@ class Crew {
 
   bool owned_here() const { return owner_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
 
-  // Takes chunks until there are none: this thread's share from its beginning, then those of others from their ends.
+  // Runs chunks until none is left: this thread's share from its beginning, then the shares of others from their ends.
   void work(int mine) {
     const InSlot scope(mine);
     in_chunk_ = true;
@@ -250,7 +252,7 @@ class Crew {
     }
   }
 
-  // What a worker does: loops as they are shown, until there is none for a while.
+  // The task of a worker: runs loops as they are published, until there has been none for a while.
   void attend(int place) {
     std::uint64_t last = 0;
     for (Spin spin; !dismissed_ && !spin.for_long();) {
@@ -272,19 +274,19 @@ class Crew {
 
 thread_local bool Crew::in_chunk_ = false;
 
-// Leaked on purpose, as the pool below.
+// Leaked on purpose, like the pool below.
 Crew& crew() {
   static Crew* c = new Crew;
   return *c;
 }
 
-// Leaked on purpose: TBB's own statics may be gone when ours would be destroyed.
+// Leaked on purpose: at exit, TBB's static objects may be destroyed before this one.
 Pool& thread_pool() {
   static Pool* pool = new Pool;
   return *pool;
 }
 
-// The quota of a container, in whole threads, rounded up; 0 where there is none. TBB honours affinity but not this.
+// The CPU quota of the cgroup in whole threads, rounded up; 0 if there is none. TBB respects affinity, but not quotas.
 int cgroup_threads() {
   std::ifstream file("/sys/fs/cgroup/cpu.max");
   std::string quota;
@@ -297,6 +299,7 @@ int cgroup_threads() {
   }
 }
 
+// Replaces the arena by one of n threads.
 void start(int n) {
   Pool& p = thread_pool();
   crew().dismiss();
@@ -352,7 +355,7 @@ void parallel_ranges(Index n, Index grain, RangeFunction f, void* context) {
     for (Index c = 0; c < chunks.count(); ++c) chunks.run(c);
     return;
   }
-  LoopOrder order;  // after all that chunks read
+  LoopOrder order;  // after all writes that chunks read
   if (crew().serves_here() && Crew::can_share(chunks))
     return crew().run(*thread_pool().arena, threads(), chunks, order);
   const auto run_chunks = [&](Index begin, Index end) {
@@ -360,8 +363,8 @@ void parallel_ranges(Index n, Index grain, RangeFunction f, void* context) {
     const InSlot scope(tbb::this_task_arena::current_thread_index());
     for (Index c = begin; c < end; ++c) chunks.run(c);
   };
-  // isolate: a thread that waits here must not take up an outer task, whose scratch it might share.
-  // Another thread may do even that.
+  // isolate: a thread that waits here must not start a chunk of an outer loop, whose scratch it might share. Other
+  // threads may.
   thread_pool().arena->execute([&] {
     tbb::this_task_arena::isolate([&] {
       tbb::parallel_for(tbb::blocked_range<Index>(0, chunks.count(), 1),

@@ -1,4 +1,4 @@
-// What the machine can do at best, measured.
+// Measures the peak rates of the machine: floating-point operations and memory bandwidth.
 #include <heed/core/kernels/peak.hpp>
 #include <heed/core/parallel.hpp>
 //
@@ -12,15 +12,16 @@
 namespace heed {
 namespace {
 
-// Processor time of this thread. What it waited for a core while others had them is no part of it.
+// Processor time of this thread, in seconds. Time in which the thread waited for a core is not included.
 double processor_seconds() {
   timespec t{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
-// The rates of `count` threads that begin together, added up: the best of some runs of work(thread), which tells how
-// much it has done. A run is short, so that in one of them no thread shares its core's units or caches with others.
+// Runs work(thread), which returns the amount of work done, on `count` threads that begin together. Returns the sum of
+// the threads' rates in the best of `runs` runs. Runs are short, so that in some run no thread shares the units or
+// caches of its core with others.
 template <class F>
 double best_rate(int count, int runs, F&& work) {
   std::vector<double> rates(static_cast<std::size_t>(count * runs));
@@ -54,7 +55,7 @@ double peak_flops(DType operands, int on_threads) {
   const kernels::PeakTable& loops = kernels::peak_loops();
   kernels::PeakLoop loop = operands == DType::float64 ? loops.float64 : loops.float32;
   if (operands == DType::bfloat16 && kernels::bf16_peak_loop() != nullptr) loop = kernels::bf16_peak_loop();
-  constexpr long kRounds = 100000;  // about half a millisecond
+  constexpr long kRounds = 100000;  // makes a short run: see best_rate()
   constexpr int kRuns = 50;
   return best_rate(on_threads > 0 ? on_threads : threads(), kRuns, [&](int) { return loop(kRounds); });
 }
@@ -63,7 +64,7 @@ double peak_bandwidth() {
   constexpr std::size_t kAll = std::size_t{128} << 20;  // larger than most caches
   const int count = threads();
   const std::size_t size = std::max(kAll / static_cast<std::size_t>(2 * count), std::size_t{1} << 20);
-  std::vector<char> memory(2 * size * static_cast<std::size_t>(count));  // not of the pool, whose peak is of tensors
+  std::vector<char> memory(2 * size * static_cast<std::size_t>(count));  // memory_use() must not count it
   return best_rate(count, 8, [&](int thread) {
     char* to = memory.data() + 2 * size * static_cast<std::size_t>(thread);
     std::memcpy(to, to + size, size);

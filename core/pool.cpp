@@ -1,4 +1,4 @@
-// Memory of tensors, in size classes that are kept for the next of their size.
+// The memory pool of tensors: blocks in size classes. Freed blocks are kept for the next request of their class.
 #include <heed/core/memory.hpp>
 //
 #include <sys/mman.h>
@@ -30,15 +30,16 @@ constexpr bool kAddressSanitizer = false;
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-// Blocks of less than a huge page, from this size on, are cut from regions of huge pages: a step reads more pages of 4
-// KiB than a processor knows the addresses of, and waits for each that it has to look up. AddressSanitizer watches
-// blocks that the system gives one by one.
+// Blocks from this size up to a huge page are cut from regions of huge pages. A step reads more pages of 4 KiB than the
+// TLB of a processor holds, and each lookup outside the TLB costs time. The address sanitizer can check only blocks
+// that the system allocates one by one, so it gets no regions.
 constexpr std::size_t kLeastOfRegion = std::size_t{16} << 10, kRegion = std::size_t{32} << 20;
 constexpr bool kRegions = !kAddressSanitizer;
 bool of_region(std::size_t bytes) { return kRegions && bytes >= kLeastOfRegion && bytes < kHugePage; }
 
-// Sizes are rounded up to a power of two or a step between two of them: one of 3, where at most a fifth is lost, and
-// from a MiB on, where memory is what counts, one of 15, where it is at most a seventeenth.
+// Sizes up to 256 bytes are rounded up to a multiple of 64, larger sizes to a power of two or to a step between two
+// powers. Below 1 MiB there are 3 steps, and at most a fifth of a block is unused. From 1 MiB on there are 15 steps,
+// and at most a seventeenth is unused, to save memory.
 struct Bucket {
   int index;
   std::size_t bytes;
@@ -53,13 +54,13 @@ Bucket bucket_of(std::size_t bytes) {
   }
   const int top = std::bit_width(bytes - 1) - 1;  // 2^top < bytes <= 2^(top + 1)
   const std::size_t step = std::size_t{1} << (top - (top < 20 ? 2 : 4));
-  const std::size_t steps = (bytes - (std::size_t{1} << top) + step - 1) / step;  // from 1 on
+  const std::size_t steps = (bytes - (std::size_t{1} << top) + step - 1) / step;  // at least 1
   return {(top - 7) * kMostSteps + static_cast<int>(steps), (std::size_t{1} << top) + steps * step};
 }
 
 constexpr int kBuckets = kMostSteps * 64;
 
-// The size of a bucket's blocks, where that is above 256 bytes.
+// The size of a bucket's blocks, for buckets of more than 256 bytes.
 std::size_t bytes_of(int bucket) {
   const int top = 7 + bucket / kMostSteps;
   return (std::size_t{1} << top) + (static_cast<std::size_t>(bucket % kMostSteps) << (top - (top < 20 ? 2 : 4)));
@@ -70,16 +71,16 @@ void* system_allocate(std::size_t bytes) {
   const std::size_t alignment = huge ? kHugePage : kAlignment;
   void* p = nullptr;
   if (posix_memalign(&p, alignment, bytes) != 0) return nullptr;
-  if (huge) madvise(p, bytes, MADV_HUGEPAGE);  // first touch is five times faster; a refusal does no harm
+  if (huge) madvise(p, bytes, MADV_HUGEPAGE);  // makes the first touch faster; a failure does no harm
   return p;
 }
 
-// A freed block keeps the link to the next one in its own first bytes.
+// A freed block stores the link to the next freed block in its first bytes.
 struct FreeBlock {
   FreeBlock* next;
 };
 
-// A block of a region whose pages went back to the system; its addresses wait for the next of its bucket.
+// A block of a region whose pages were returned to the system. Its addresses are kept for the next block of its bucket.
 struct EmptyBlock {
   int bucket;
   void* data;
@@ -89,11 +90,11 @@ struct State {
   std::mutex mutex;
   std::array<FreeBlock*, kBuckets> free{};
   std::vector<EmptyBlock> empty;
-  char* region = nullptr;  // what is left of the newest
+  char* region = nullptr;  // unused rest of the newest region
   std::size_t region_bytes = 0;
   MemoryUse use;
 
-  // A new block of a region; null when the system has no more.
+  // A new block of a region; null if the system has no memory left.
   void* cut(const Bucket& b) {
     for (EmptyBlock& e : empty) {
       if (e.bucket != b.index) continue;
@@ -123,7 +124,7 @@ State& state() {
   return *s;
 }
 
-// The whole pages of a block go back to the system; what reads it then finds zeros.
+// Returns the whole pages of a block to the system. They read as zeros afterwards.
 void empty_pages(void* block, std::size_t bytes) {
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE)), from = reinterpret_cast<std::uintptr_t>(block);
   const std::uintptr_t begin = (from + page - 1) / page * page, end = (from + bytes) / page * page;
@@ -136,8 +137,8 @@ void* new_block(State& s, const Bucket& b) {
   return s.cut(b);
 }
 
-// Whether memory is handed out full of NaN (as float32, float64 and bfloat16), -1 and what is no bool, so that whoever
-// reads what nobody wrote gets a result that tests see, and not that of the block's last owner or the system's zeros.
+// Whether memory is handed out with all bits set: NaN as float32, float64 and bfloat16, -1 as int32, and no valid bool.
+// A read of uninitialized memory then gives a result that tests notice, instead of old values or zeros.
 bool fills() {
   static const bool yes = [] {
     const char* wanted = std::getenv("HEED_FILL_MEMORY");
@@ -177,7 +178,7 @@ namespace pool {
 void* allocate(std::size_t bytes) {
   const Bucket b = bucket_of(bytes);
   void* p = block_of(b, bytes);
-  if (fills() && !detail::in_dry_run()) std::memset(p, 0xff, b.bytes);  // what a dry run has stays untouched
+  if (fills() && !detail::in_dry_run()) std::memset(p, 0xff, b.bytes);  // a dry run must not touch memory
   return p;
 }
 
@@ -218,7 +219,7 @@ void release_cached_memory() {
         s.empty.push_back({bucket, head});
         empty_pages(head, bytes);
       } else {
-        if (bytes >= kHugePage) empty_pages(head, bytes);  // which the C library may keep for itself
+        if (bytes >= kHugePage) empty_pages(head, bytes);  // free() may keep the memory
         std::free(head);
       }
       head = next;
