@@ -1,4 +1,4 @@
-// The axes of reductions, and how a tensor is seen along them.
+// The axes of reductions, and the grouped layout of a tensor along them.
 #include <algorithm>
 #include <heed/core/detail/reduce.hpp>
 
@@ -45,6 +45,7 @@ int axis_of(const char* op, In x, int axis) {
 
 namespace {
 
+// A view of x whose axis i is axis order[i] of x.
 Tensor permuted(const Tensor& x, const Shape& order) {
   Shape shape, strides;
   for (Index a : order) {
@@ -54,7 +55,7 @@ Tensor permuted(const Tensor& x, const Shape& order) {
   return x.as_strided(shape, strides, x.offset());
 }
 
-// x's axes by the place of their elements in memory, the farthest apart first.
+// The axes of x in their order in memory, the largest stride first.
 Shape memory_order(const Tensor& x) {
   Shape order;
   for (int i = 0; i < x.rank(); ++i) order.push_back(i);
@@ -75,7 +76,7 @@ Groups::Groups(const Tensor& x, unsigned reduced)
   set_sizes();
 }
 
-// False where the reduced axes do not lie side by side.
+// Returns false if the reduced axes are not next to each other.
 bool Groups::set_sizes() {
   outer = n = inner = 1;
   bool seen = false, passed = false;
@@ -110,7 +111,7 @@ Shape Groups::result_shape() const {
 }
 
 Tensor Groups::to_result(const Tensor& y, bool keepdim) const {
-  Shape place = sizes_, order, shape;  // place[a]: which axis of y is x's axis a
+  Shape place = sizes_, order, shape;  // place[a]: the axis of y for axis a of x
   Index next = 0;
   for (Index a : order_)
     if (!(reduced_ >> a & 1u)) place[static_cast<int>(a)] = next++;

@@ -9,6 +9,7 @@
 namespace heed::detail {
 namespace {
 
+// Copies n elements between runs with strides st and sf.
 template <class To, class From>
 void copy_run(To* to, Index st, const From* from, Index sf, Index n) {
   if constexpr (std::is_same_v<To, From>) {
@@ -45,15 +46,15 @@ void copy_nest(const LoopNest& nest) {
   });
 }
 
-// A nest whose innermost axis, the columns, lies dense in `to` alone, and another, the rows, in `from`: it is copied in
-// tiles.
+// A transposing copy: the innermost axis, the columns, has stride 1 in `to` only, and another axis, the rows, has
+// stride 1 in `from`. It is copied in tiles.
 struct Transposition {
   LoopNest outer;                                              // the other axes
-  Index rows = 0, columns = 0, row_step = 0, column_step = 0;  // steps of rows in `to`, of columns in `from`
+  Index rows = 0, columns = 0, row_step = 0, column_step = 0;  // strides of rows in `to`, of columns in `from`
 };
 constexpr Index kTile = 32;
 
-// rows = 0 where the nest is none.
+// Returns rows = 0 if the nest is no transposition.
 Transposition as_transposition(const LoopNest& n) {
   Transposition t;
   t.outer.count = n.count;
@@ -82,8 +83,8 @@ void transpose_tiles(To* to, const From* from, const Transposition& t) {
       const LoopCursor at(t.outer, strip / tiles);
       To* out = to + first * t.row_step + at.offset[0];
       const From* in = from + first + at.offset[1];
-      // By way of a tile of our own: each line of memory is read whole and written whole, however its neighbours fall
-      // on the cache's sets.
+      // Copy through a local tile, so that each cache line is read and written whole. Otherwise neighbouring lines that
+      // fall on the same set of the cache would evict each other.
       From tile[kTile][kTile];
       for (Index j = 0; j < t.columns; j += kTile) {
         const Index width = std::min(kTile, t.columns - j);

@@ -34,7 +34,7 @@ LoopNest loop_nest(const Tensor& out, std::span<const Operand> inputs) {
   std::array<const Tensor*, kMaxParts> tensors{};
   for (int k = 1; k < nest.count; ++k) {
     const Operand& x = inputs[k - 1];
-    // What the kernel does not read must still be memory that it could: the last input serves.
+    // An input that the kernel does not read still needs a valid address: use the last input's.
     const Tensor* t = tensors[k] = x.is_unread() ? inputs.back().tensor() : x.tensor();
     nest.parts[k].data = static_cast<char*>(const_cast<void*>(t == nullptr ? x.number() : t->raw()));
     nest.parts[k].size = t == nullptr ? x.size() : size_of(t->dtype());
@@ -57,12 +57,12 @@ LoopNest loop_nest(const Tensor& out, std::span<const Operand> inputs) {
 
 namespace {
 
-constexpr Index kSerial = 32768;      // below, threads cost more than they bring
+constexpr Index kSerial = 32768;      // up to this many elements, threads cost more than they save
 constexpr Index kBlock = 512;         // elements gathered at once
-constexpr Index kTransposed = 16384;  // elements from which a transposed input is copied first
+constexpr Index kTransposed = 16384;  // from this many elements on, a transposed input is copied first
 constexpr Index kShortestRun = 32;    // shorter runs are gathered
 
-// Neighbours along the last axis lie apart, those along another do not.
+// Whether the last axis has a stride above 1, and another axis has stride 1.
 bool is_transposed(const Tensor& x) {
   if (!x.defined() || x.rank() < 2 || x.shape()[-1] < 8 || x.strides()[-1] <= 1) return false;
   for (int a = 0; a + 1 < x.rank(); ++a)
@@ -85,7 +85,7 @@ void copy_items(std::size_t size, char* to, Index to_step, const char* from, Ind
     copy_items<std::uint8_t>(to, to_step, from, from_step, n);
 }
 
-// Items of a part, with its stride, to or from a block: bfloat16 is float32 there.
+// Copy elements of a part, with its stride, to or from a block. A block holds bfloat16 as float32.
 void load_items(const LoopPart& part, char* block, const char* own, Index stride, Index n) {
   if (!part.is_bfloat16()) return copy_items(part.size, block, 1, own, stride, n);
   const auto* from = reinterpret_cast<const bfloat16*>(own);
@@ -99,14 +99,15 @@ void store_items(const LoopPart& part, char* own, Index stride, const char* bloc
   for (Index i = 0; i < n; ++i) to[i * stride] = bfloat16(from[i]);
 }
 
+// A kernel on a nest: run on the tensors' own memory, or block by block on gathered copies.
 struct Job {
   kernels::ElementwiseKernel kernel;
   const kernels::ElementwiseOptions& options;
   LoopNest nest;
   bool direct = true;                           // the kernel runs on the tensors' own memory
   std::array<unsigned char, kMaxParts> step{};  // direct: 0 or 1, along the last axis
-  std::array<bool, kMaxParts> gathered{};       // else: copied to or from a block
-  bool repeats = true;                          // the kernel takes inputs of step 0
+  std::array<bool, kMaxParts> gathered{};       // not direct: copied to or from a block
+  bool repeats = true;                          // the kernel accepts inputs of step 0
 
   void plan();
   void run(Index begin, Index end) const { direct ? run_direct(begin, end) : run_blocks(begin, end); }
@@ -189,8 +190,7 @@ void elementwise(kernels::ElementwiseKernel kernel, const Tensor& out, std::span
                  const kernels::ElementwiseOptions& options) {
   const Index total = out.numel();
   if (total == 0) return;
-  // A large transposed input is copied first: that goes in tiles, and reading it here would miss the cache at each
-  // element.
+  // A large transposed input is copied first, in tiles. Reading it here would miss the cache at each element.
   for (std::size_t k = 0; k < inputs.size(); ++k) {
     const Tensor* x = inputs[k].tensor();
     if (total < kTransposed || x == nullptr || !is_transposed(*x) || x->shape() != out.shape()) continue;

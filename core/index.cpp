@@ -8,11 +8,11 @@
 namespace heed::detail {
 namespace {
 
-constexpr Index kPart = 256;  // columns that one chunk treats where many rows may fall together
+constexpr Index kPart = 256;  // columns per chunk, as rows with equal indices must be in one chunk
 
-// Calls f(place, i) for every element i of the contiguous index: `place` is the offset, by `strides`, of i with
-// index[i] along the axis. Chunks own what they write to: elements that differ only along the axis are visited by one,
-// in order.
+// Calls f(place, i) for every element i of the contiguous index, where `place` is the offset, by `strides`, of i with
+// i[axis] replaced by index[i]. Elements that differ only along the axis are visited by one chunk, in order, so that no
+// other chunk writes to their places.
 template <class F>
 void each_place(const Tensor& index, int axis, const Strides& strides, F f) {
   const Shape& shape = index.shape();
@@ -23,7 +23,7 @@ void each_place(const Tensor& index, int axis, const Strides& strides, F f) {
   const int last = shape.rank() - 1;
   const Index run = axis == last ? 1 : shape.back(), step = axis == last ? 0 : strides.back();
   const Index runs = inner / run, parts = (run + kPart - 1) / kPart;
-  const auto offset_of = [&](Index o, Index r) {  // of the element's axes but `axis` and the last
+  const auto offset_of = [&](Index o, Index r) {  // along the axes except `axis` and the last
     Index offset = 0;
     for (int a = last - 1; a > axis; --a) offset += r % shape[a] * strides[a], r /= shape[a];
     for (int a = axis - 1; a >= 0; --a) offset += o % shape[a] * strides[a], o /= shape[a];
@@ -41,8 +41,8 @@ void each_place(const Tensor& index, int axis, const Strides& strides, F f) {
   });
 }
 
-// Calls f(a, b, count) for runs of rows along the axis of contiguous x: a in x at index[j], b, at j, in a tensor that
-// has an element for each of the indices there.
+// Calls f(a, b, count) for runs of `count` elements: a is the offset in contiguous x at index[j] along the axis. b is
+// the offset at j in a tensor whose axis has one element per index.
 template <class F>
 void each_run(const Tensor& x, int axis, const Tensor& index, F f) {
   const Index outer = x.shape().first(axis).numel(), n = x.shape()[axis],

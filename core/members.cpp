@@ -1,4 +1,4 @@
-// The walk over a model's members, and what is made of the list.
+// Visits the members of a model, and derives parameters, buffers and counts from the list of members.
 #include <heed/core/members.hpp>
 #include <map>
 #include <numeric>
@@ -28,7 +28,7 @@ void MemberVisitor::table(std::string_view name, Parameter& member) {
   if (member.defined()) found_.back().table = true;
 }
 
-// Of the matrices from found_[first] on.
+// Sets `parts` of the matrices from found_[first] on.
 void MemberVisitor::mark_parts(std::size_t first, const std::vector<Index>& rows) {
   for (std::size_t i = first; i < found_.size(); ++i) {
     const Parameter* p = found_[i].parameter;
@@ -55,7 +55,7 @@ std::vector<NamedParameter> named_parameters_among(const std::vector<Member>& me
     if (m.parameter == nullptr) continue;
     const auto [at, is_new] = seen.insert({m.parameter->storage(), list.size()});
     if (!is_new) {
-      list[at->second].table |= m.table;  // tied: it is one under any of its names
+      list[at->second].table |= m.table;  // tied: a table if any of its names is one
       continue;
     }
     m.parameter->set_path(m.path);

@@ -1,4 +1,4 @@
-// Parameters: a tensor with a gradient, which is moved and not copied.
+// Parameters: tensors with a gradient. They can be moved, but not copied.
 #include <heed/core/members.hpp>
 
 namespace heed {
@@ -17,7 +17,7 @@ Parameter::Parameter(Tensor value, Where made) {
     const NoTape guard;
     self = value.clone();
   }
-  self = self.with_node(0);  // whatever the value was for a tape before
+  self = self.with_node(0);  // a parameter is a leaf, also if a tape computed the value
   storage()->parameter = new ParameterInfo;
   storage()->parameter->shape = shape();
   storage()->parameter->made = made;

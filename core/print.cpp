@@ -1,4 +1,4 @@
-// How tensors and numbers look in text.
+// Formats tensors, numbers and errors as text.
 #include <locale.h>
 
 #include <algorithm>
@@ -13,15 +13,17 @@
 namespace heed {
 namespace {
 
-constexpr Index kEdge = 3;           // what is shown at each end of an axis
-constexpr Index kShownWhole = 1000;  // up to so many elements, all are
+constexpr Index kEdge = 3;           // elements shown at each end of a shortened axis
+constexpr Index kShownWhole = 1000;  // up to this number of elements, all are shown
 
+// The format of all elements of a tensor.
 struct Format {
   bool whole = true;  // integers: no decimal point
   bool scientific = false;
   int width = 1;
 };
 
+// Calls f(value) for each element that is shown.
 template <class F>
 void for_shown(const Tensor& x, bool all, F&& f) {
   if (x.rank() == 0) return f(x.item());
@@ -87,7 +89,7 @@ std::string describe(const Tensor& x) {
 std::ostream& operator<<(std::ostream& out, const Tensor& x) {
   if (!x.defined()) return out << "undefined tensor";
   const Tensor plain = x.detach();
-  Index lines = 1;  // of no elements too, there are brackets to write
+  Index lines = 1;  // an axis of size 0 still prints brackets
   for (Index size : x.shape()) lines *= std::max<Index>(1, size);
   const bool all = lines <= kShownWhole;
   print(out, plain, format_of(plain, all), all, 0);
@@ -97,7 +99,7 @@ std::ostream& operator<<(std::ostream& out, const Tensor& x) {
 namespace detail {
 
 std::string formatted(const char* how, ...) {
-  // Of this thread alone, for as long as vsnprintf takes.
+  // uselocale() sets the locale of this thread only, until vsnprintf() is done.
   static const locale_t plain = ::newlocale(LC_ALL_MASK, "C", locale_t());
   const locale_t before = ::uselocale(plain);
   std::string text(64, '\0');

@@ -1,5 +1,5 @@
-// Random tensors from Philox blocks: the number at a position depends on seed, stream and position alone. Tensors are
-// filled by core/kernels/random.kernel.cpp.
+// Random numbers and tensors from Philox blocks: the number at a position depends on seed, stream and position alone.
+// core/kernels/random.kernel.cpp fills tensors.
 #include <algorithm>
 #include <cmath>
 #include <heed/core/kernels/random.hpp>
@@ -19,8 +19,8 @@ kernels::RandomBlocks blocks_from(const Rng& rng, std::uint64_t position) {
   return {rng.seed(), rng.stream(), position};
 }
 
-// Calls fill(kernels of x's dtype, blocks, count, values) for the parts of x, which has no gaps. One block an element,
-// so that an element's value is that of its counter, whatever the shape around it.
+// Calls fill(kernels of x's dtype, blocks, count, values) for the parts of contiguous x. Each element uses one block,
+// so its value depends on its counter alone, not on the shape.
 template <class Fill>
 void fill_parts(const Tensor& x, const kernels::RandomBlocks& blocks, const Fill& fill) {
   const kernels::RandomTable& table = kernels::random_kernels();
@@ -43,7 +43,7 @@ void check_floating(const char* what, DType dtype) {
   require(is_floating(dtype), what, ": the dtype is ", name_of(dtype), "; it must be float32, float64 or bfloat16");
 }
 
-// The greatest value of the dtype below `high`. Numbers up to it round to at most it.
+// The largest value of the dtype that is less than `high`. Numbers up to this value do not round above it.
 double below(double high, DType dtype) {
   if (dtype == DType::float64) return std::nextafter(high, -INFINITY);
   if (dtype == DType::float32) {
@@ -52,7 +52,7 @@ double below(double high, DType dtype) {
   }
   const auto exact = [](bfloat16 b) { return static_cast<double>(static_cast<float>(b)); };
   bfloat16 b(static_cast<float>(high));
-  while (exact(b) >= high) {  // one step: away from 0 where negative
+  while (exact(b) >= high) {  // one step down: away from 0 if negative
     if (exact(b) > 0)
       --b.bits;
     else
@@ -100,7 +100,7 @@ Index Rng::integer(Exactly<Index> n) {
   require(n > 0, "integer: n is ", n, "; it must be 1 or more");
   const auto range = static_cast<std::uint64_t>(n);
   const std::uint64_t unbiased =
-      ~std::uint64_t{0} - (~std::uint64_t{0} % range + 1) % range;  // the last value of a whole number of ranges
+      ~std::uint64_t{0} - (~std::uint64_t{0} % range + 1) % range;  // last value of the last whole range
   for (;;) {
     const std::uint64_t v = next();
     if (v <= unbiased) return static_cast<Index>(v % range);
@@ -137,7 +137,7 @@ void Rng::uniform_(Tensor& x, double low, double high) {
   require(low <= high && std::isfinite(high - low), "uniform: low is ", low, " and high is ", high,
           "; low must not be greater, and both finite");
   if (!x.is_contiguous()) return x.copy_(uniform(x.shape(), low, high, x.dtype()));
-  const double most = low < high ? below(high, x.dtype()) : high;  // what rounding to the dtype may not exceed
+  const double most = low < high ? below(high, x.dtype()) : high;  // upper bound after rounding to the dtype
   fill_parts(x, blocks_from(*this, advance(static_cast<std::uint64_t>(x.numel()))),
              [=](const auto& kernels, const auto& blocks, Index n, auto* values) {
                kernels.uniform(blocks, n, low, high - low, most, values);

@@ -1,4 +1,4 @@
-// Splits reductions of floating tensors into trees whose shape depends on the sizes alone.
+// Reductions of floating tensors, as trees whose shape depends on the sizes alone.
 #include <algorithm>
 #include <heed/core/detail/reduce.hpp>
 #include <heed/core/kernels/dispatch.hpp>
@@ -17,7 +17,7 @@ const kernels::ReduceKernels<T>& reduce_table_of() {
   return kernels::of<T>(kernels::reduce_table());
 }
 
-// What combines the results of parts.
+// The reduction that combines the results of parts.
 Reduction combination(Reduction op) {
   switch (op) {
     case Reduction::max:
@@ -27,15 +27,15 @@ Reduction combination(Reduction op) {
   }
 }
 
-// p + n, and null where p is.
+// p + n, or null if p is null.
 template <class T>
 const T* shifted(const T* p, Index n) {
   return p == nullptr ? nullptr : p + n;
 }
 
-constexpr Index kRowPart = 16384;  // rows longer than this are reduced in parts, these in turn, and so on
-constexpr Index kRowBlock = 64;    // columns of more rows than this are reduced in blocks of so many rows
-constexpr Index kColumnPart = 1024;
+constexpr Index kRowPart = 16384;    // longer rows are reduced in parts of this length, and so are the results of parts
+constexpr Index kRowBlock = 64;      // columns are reduced in blocks of this number of rows
+constexpr Index kColumnPart = 1024;  // columns per chunk
 
 template <class T>
 void reduce_rows(Reduction op, const T* x, Index rows, Index n, const T* center, T* y) {
@@ -77,8 +77,8 @@ void reduce_columns(Reduction op, const T* x, Index outer, Index n, Index inner,
   reduce_columns<T>(combination(op), partial.data(), outer, blocks, inner, nullptr, y);
 }
 
-// Columns narrower than a few vectors: k rows are taken as one long row, and what that gives is k rows for every
-// column.
+// For rows narrower than a few vectors: k rows are treated as one long row. Reducing these columns leaves k rows, which
+// are reduced again.
 template <class T>
 void reduce_narrow(Reduction op, const T* x, Index n, Index inner, T* y) {
   const Index k = 64 / inner, wide = n / k;
@@ -143,7 +143,7 @@ void spread(kernels::Spread op, const Grouped& g, const Center& center, const Te
     using T = decltype(t);
     const T *x = g.x.ptr<T>(), *c = center.value.ptr<T>(), *rest = center.rest.ptr<T>();
     if (g.inner == 1) {
-      // Long rows in parts; of short ones several together.
+      // A long row is split into parts; several short rows are one call.
       const Index parts = (g.n + kRowPart - 1) / kRowPart;
       return parallel_for(g.outer * parts, grain_for(std::min(g.n, kRowPart)), [&](Index b, Index e) {
         for (Index i = b; i < e;) {
@@ -169,7 +169,8 @@ void spread(kernels::Spread op, const Grouped& g, const Center& center, const Te
 }
 
 Tensor sum_axes(const Tensor& x, unsigned reduced) {
-  // Where the axes lie apart in contiguous memory, the innermost run of them is summed first: that needs no copy.
+  // If the axes are not next to each other in contiguous memory, the innermost run of axes is summed first. This needs
+  // no copy.
   if (x.is_contiguous() && x.numel() > 0) {
     const auto summed = [&](int a) { return (reduced >> a & 1u) && x.shape()[a] != 1; };
     int a = x.rank() - 1;

@@ -1,4 +1,4 @@
-// Reductions of int32 and bool8: plain loops over dense memory.
+// Reductions of int32 and bool8, as plain loops over contiguous memory.
 #include <algorithm>
 #include <atomic>
 #include <heed/core/detail/reduce.hpp>
@@ -11,8 +11,8 @@ namespace {
 
 using Wide = std::int64_t;  // holds the sum of 2^32 int32
 
-constexpr Index kFoldColumns = 1024;  // columns of a block
-constexpr Index kRunColumns = 64;     // running sums held at once
+constexpr Index kFoldColumns = 1024;  // columns per block
+constexpr Index kRunColumns = 64;     // running sums per task
 
 // Calls f(bool{}) or f(std::int32_t{}).
 template <class F>
@@ -37,8 +37,8 @@ void fold_block(const T* x, Index rows, Index step, Index columns, Wide start, F
     for (Index j = 0; j < columns; ++j) y[j] = f(y[j], static_cast<Wide>(x[i * step + j]));
 }
 
-// y[outer, inner] = x[outer, n, inner] folded along n; `start` of no elements. Many rows are folded in blocks, and what
-// these give in turn. outer, inner > 0.
+// y[outer, inner] = x[outer, n, inner] folded along n; `start` if n is 0. Many rows are folded in blocks, then the
+// results of the blocks are folded. outer, inner > 0.
 template <class T, class F>
 void fold(const T* x, Index outer, Index n, Index inner, Wide start, F f, Wide* y) {
   const Index wide = std::min(inner, kFoldColumns), parts = (inner + kFoldColumns - 1) / kFoldColumns;
@@ -60,6 +60,7 @@ void fold(const T* x, Index outer, Index n, Index inner, Wide start, F f, Wide* 
   fold<Wide>(partial.data(), outer, blocks, inner, start, f, y);
 }
 
+// The value as int32. Throws Error if it does not fit.
 std::int32_t fitting(const char* op, const char* what, const Where& where, Wide value) {
   constexpr Wide low = std::numeric_limits<std::int32_t>::min(), high = std::numeric_limits<std::int32_t>::max();
   check(value <= high, where, op, ": ", what, " is ", value, "; int32 holds at most ", high,
@@ -69,7 +70,8 @@ std::int32_t fitting(const char* op, const char* what, const Where& where, Wide 
   return static_cast<std::int32_t>(value);
 }
 
-// y = the running sums of contiguous x. Gives the first place, in row-major order, whose sum does not fit; -1: none.
+// y = the running sums of contiguous x. Returns the first place, in row-major order, whose sum does not fit int32, or
+// -1 if all sums fit.
 template <class T>
 Index run_sums(const T* x, std::int32_t* y, Index outer, Index n, Index inner) {
   constexpr Index none = std::numeric_limits<Index>::max();
@@ -108,7 +110,7 @@ Tensor sum_integers(const char* op, In x, unsigned reduced, bool keepdim) {
     fold(
         g.x.ptr<decltype(t)>(), g.outer, g.n, g.inner, 0, [](Wide a, Wide b) { return a + b; }, sums.data());
   });
-  // Not in a chunk: which of several sums an Error names must not depend on the threads.
+  // Serial: which of several sums the Error shows must not depend on threads.
   std::transform(sums.data(), sums.data() + y.numel(), y.ptr<std::int32_t>(),
                  [&](Wide v) { return fitting(op, "the sum", x.where(), v); });
   return g.to_result(y, keepdim);
@@ -136,7 +138,7 @@ Tensor find_integers(const Grouped& g, const Tensor& value) {
   std::int32_t* at = y.ptr<std::int32_t>();
   parallel_for(g.outer, grain_for(g.n * g.inner), [&](Index b, Index e) {
     for (Index o = b; o < e; ++o)
-      for (Index i = g.n - 1; i >= 0; --i)  // from the end, so that the first place stays
+      for (Index i = g.n - 1; i >= 0; --i)  // from the end, so that the first place is written last
         for (Index j = o * g.inner; j < (o + 1) * g.inner; ++j)
           if (x[(o * (g.n - 1) + i) * g.inner + j] == v[j]) at[j] = static_cast<std::int32_t>(i);
   });

@@ -1,4 +1,4 @@
-// Shapes: their product, how they broadcast, and how they are shown.
+// Shapes: changing, joining, broadcasting and printing them.
 #include <algorithm>
 #include <heed/core/check.hpp>
 #include <heed/core/shape.hpp>

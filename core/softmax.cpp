@@ -1,4 +1,4 @@
-// Splits the softmax of an axis into rows or columns.
+// Softmax along one axis of a tensor, split into rows or columns for the kernels.
 #include <algorithm>
 #include <heed/core/detail/reduce.hpp>
 #include <heed/core/kernels/dispatch.hpp>
@@ -9,9 +9,9 @@ namespace heed {
 namespace detail {
 namespace {
 
-constexpr Index kColumnsAtOnce = 256;  // columns that one chunk treats
+constexpr Index kColumnsAtOnce = 256;  // columns per chunk
 
-// Calls rows(first, count) or columns(offset, count) for all of x, seen as [outer, n, inner].
+// Calls rows(offset, count, n) or columns(offset, stride, n, count) for all parts of x, seen as [outer, n, inner].
 template <class Rows, class Columns>
 void walk(const Tensor& x, int axis, Rows rows, Columns columns) {
   const Index n = x.shape()[axis], outer = x.shape().first(axis).numel(),

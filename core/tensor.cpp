@@ -1,4 +1,4 @@
-// Tensors: making, writing, and the checks around it.
+// Tensors: storage, new tensors, reading, writing and copying values.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -63,7 +63,7 @@ std::int32_t to_int32(const char* op, std::int64_t value) {
   return static_cast<std::int32_t>(value);
 }
 
-// A copy that core made by itself: tell the tape, or note that nothing heard of it.
+// Reports a copy made in core to the tape. Without a tape, marks y as detached, or as unrecorded if x needs a gradient.
 static void note_copy(Tensor& y, const Tensor& x) {
   const Mode& m = mode();
   if (m.copied != nullptr) return m.copied(y, x);
@@ -170,9 +170,9 @@ double Tensor::at(std::initializer_list<Exactly<Index>> index) const {
   return load(*this, offset);
 }
 
-// Several threads would write to elements that repeat.
+// Throws Error if elements of x share memory, because several threads would write to them.
 static void check_once_each(const char* op, const Tensor& x) {
-  if (x.numel() == 0) return;  // whose strides may be 0 anyway
+  if (x.numel() == 0) return;  // strides may be 0
   for (int a = 0; a < x.rank(); ++a)
     require(x.strides()[a] != 0 || x.shape()[a] == 1, op, ": x is ", x, " with strides ", x.strides(),
             ", so that axis ", a, " repeats elements; each must be there once: write to what x was expanded from");
@@ -194,7 +194,7 @@ void Tensor::copy_(const Tensor& from) {
   if (!shares_storage(from)) {
     detail::copy_values(*this, from);
   } else if (offset_ != from.offset_ || !(strides_ == from.strides_)) {
-    // They may overlap, and what one thread writes another must not read.
+    // They may overlap: a thread could read an element that another thread has already written. Copy through a buffer.
     Tensor apart = empty(shape_, dtype_);
     detail::copy_values(apart, from);
     detail::copy_values(*this, apart);

@@ -1,4 +1,4 @@
-// UTF-8, and any bytes as messages show them.
+// Reads UTF-8, and escapes any bytes for messages.
 #include <algorithm>
 #include <cstdio>
 #include <heed/core/check.hpp>
@@ -9,9 +9,10 @@ namespace {
 
 unsigned byte_at(std::string_view s, std::size_t i) { return static_cast<unsigned char>(s[i]); }
 
-// What may follow a first byte: the number of bytes in all, and the range of the second one. Unicode 15, table 3-7.
+// The form of a code point with a given first byte: its number of bytes, and the range of the second byte. Unicode 15,
+// table 3-7.
 struct Form {
-  std::size_t length = 0;  // 0: no code point begins with it
+  std::size_t length = 0;  // 0: no code point begins with this byte
   unsigned low = 0x80, high = 0xBF;
 };
 

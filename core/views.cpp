@@ -1,11 +1,12 @@
-// Views: the same storage with another offset, shape and strides. None of them copies but reshape and flatten, where no
-// strides would do.
+// Views: the same storage with another offset, shape and strides. Only reshape and flatten copy, if no strides describe
+// the result.
 #include <algorithm>
 #include <heed/core/detail/index.hpp>
 #include <heed/core/tensor.hpp>
 
 namespace heed {
 
+// The axis counted from 0, of a tensor with `extra` more axes than x. Throws Error if it is out of range.
 static int axis_of(const Tensor& x, int axis, const char* op, int extra = 0) {
   const int rank = x.rank() + extra;
   require(axis >= -rank && axis < rank, op, ": axis is ", axis, " but x is ", x, "; it must lie in [", -rank, ", ",
@@ -89,7 +90,7 @@ Tensor Tensor::expand(const Shape& shape) const {
   return as_strided(shape, strides, offset_);
 }
 
-// Replaces a -1 by the size that fits.
+// Replaces a -1 by the size that fits. Throws Error if the shape does not have as many elements as x.
 static Shape complete(const Tensor& x, const Shape& shape, const char* op) {
   Shape full = shape;
   int unknown = -1;
@@ -112,12 +113,12 @@ static Shape complete(const Tensor& x, const Shape& shape, const char* op) {
   return full;
 }
 
-// Strides that show x as `shape` without a copy; false where there are none.
+// Finds strides that view x as `shape` without a copy. Returns false if there are none.
 static bool view_strides(const Tensor& x, const Shape& shape, Strides& strides) {
   strides = contiguous_strides(shape);
   if (x.numel() == 0 || x.is_contiguous()) return true;
   Shape sizes;
-  Strides steps;  // of x's axes of more than one element: the step of any other means nothing
+  Strides steps;  // of axes with more than one element; other strides have no effect
   for (int a = 0; a < x.rank(); ++a) {
     if (x.shape()[a] == 1) continue;
     sizes.push_back(x.shape()[a]);
@@ -125,7 +126,7 @@ static bool view_strides(const Tensor& x, const Shape& shape, Strides& strides) 
   }
   int axis = sizes.rank() - 1, out = shape.rank() - 1;
   while (axis >= 0) {
-    // A run of x's axes that is laid out as one, and the axes of `shape` that make it up.
+    // Find a run of axes of x that are contiguous with each other, and the axes of `shape` that split the run.
     Index size = sizes[axis];
     const Index step = steps[axis];
     while (axis > 0 && steps[axis - 1] == size * step) size *= sizes[--axis];
