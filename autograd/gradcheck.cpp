@@ -1,4 +1,4 @@
-// Derivatives against differences, in float64.
+// gradcheck(): compares derivatives with central differences, in float64.
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/tape.hpp>
@@ -7,7 +7,7 @@
 namespace heed {
 namespace {
 
-// Fixed random weights of either sign, none of which is small: what is wrong at an element must show in the sum.
+// Fixed random weights of both signs, all at least 0.5 in size, so that an error in any element shows in the sum.
 Tensor weights_for(const Tensor& y, std::uint64_t seed) {
   Tensor weights = Rng(seed, 77).uniform(y.shape(), -1, 1, DType::float64);
   double* w = weights.ptr<double>();
@@ -42,7 +42,7 @@ class Replay {
 struct Variable {
   std::string name;
   Tensor value;     // perturbed in place
-  Tensor analytic;  // undefined: zero
+  Tensor analytic;  // undefined means zero
 };
 
 struct Worst {
@@ -51,7 +51,7 @@ struct Worst {
   Index element = -1;
 };
 
-// Puts an element back, also where the function throws.
+// Restores an element, also if the function throws.
 struct PutBack {
   double& element;
   const double value = element;
@@ -59,7 +59,7 @@ struct PutBack {
   ~PutBack() { element = value; }
 };
 
-// Over the distance that rounding leaves of 2 h.
+// Divides by the rounded distance between the two points, not by 2 h.
 double central_difference(const std::function<double()>& f, double& x, double step) {
   const PutBack kept(x);
   const double h = step * std::max(1.0, std::fabs(kept.value));
@@ -70,7 +70,7 @@ double central_difference(const std::function<double()>& f, double& x, double st
   return (above - below) / (upper - lower);
 }
 
-// f() must evaluate with the current values.
+// Checks all variables and throws Error for the worst. f() must evaluate with their current values.
 void compare(const std::function<double()>& f, std::vector<Variable>& variables, const GradcheckOptions& o,
              const Where& where) {
   check(o.step > 0 && o.most_elements > 0, where, "gradcheck: step is ", o.step, " and most_elements is ",
@@ -115,7 +115,7 @@ void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, const
     for (std::size_t i = 0; i < values.size(); ++i) {
       if (!values[i].defined() || values[i].dtype() != DType::float64) continue;
       variables.push_back({"input " + std::to_string(i), values[i], tape.grad(watched[i])});
-      // The tape is gone when the differences are taken: keep the values.
+      // The tape ends before the differences are computed: copy the values.
       if (variables.back().analytic.defined()) variables.back().analytic = variables.back().analytic.detach().clone();
     }
   }

@@ -1,4 +1,5 @@
-// Where derivatives write: the slots of a step's inputs.
+// Where derivatives write: in the gradient of the whole value (the root) that an input is part of, or in separate
+// memory.
 #include <algorithm>
 #include <heed/autograd/detail/tape_state.hpp>
 
@@ -13,7 +14,7 @@ struct Axis {
   Index size, stride;
 };
 
-// A view's axes of more than one element, widest stride first.
+// The axes of a view that have more than one element, widest stride first.
 struct Layout {
   std::array<Axis, kMaxRank> axes;
   int rank = 0;
@@ -23,7 +24,7 @@ struct Layout {
       if (ref.shape[i] != 1) axes[static_cast<std::size_t>(rank++)] = {ref.shape[i], ref.strides[i]};
     std::sort(axes.begin(), axes.begin() + rank, [](const Axis& a, const Axis& b) { return a.stride > b.stride; });
   }
-  Index extent(int from) const {  // of the axes from `from` on, in elements
+  Index extent(int from) const {  // elements spanned by the axes from `from` on
     Index e = 1;
     for (int i = from; i < rank; ++i)
       e += (axes[static_cast<std::size_t>(i)].size - 1) * axes[static_cast<std::size_t>(i)].stride;
@@ -37,8 +38,8 @@ bool repeats_elements(const InputRef& ref) {
   return false;
 }
 
-// Whether two views of one value surely have no element in common: they share their outer axes, and inside one step of
-// these the one lies behind the other, as the thirds of a fused query, key and value do.
+// Whether two views of one value certainly have no element in common. They must share their outer axes. Within one step
+// of these axes, one view must end before the other begins, as in the thirds of a fused query, key and value.
 bool disjoint(const InputRef& a, const InputRef& b) {
   const InputRef& low = a.offset <= b.offset ? a : b;
   const InputRef& high = a.offset <= b.offset ? b : a;
@@ -55,8 +56,8 @@ bool disjoint(const InputRef& a, const InputRef& b) {
   return false;
 }
 
-// The inputs of a step (as bits) that together are all of input i's root, each element once: if the root has no
-// gradient yet, their derivatives may overwrite its memory without its being zeroed first. 0 where that is not so.
+// The inputs of a step, as bits, that together cover the root of input i, each element once; 0 if they do not. Their
+// derivatives may overwrite a root without a gradient, which then need not be zeroed first.
 std::uint64_t tiles_of_root(std::span<const InputRef> inputs, std::size_t i, Index root_size) {
   std::uint64_t tiles = 0;
   Index size = 0;
@@ -73,7 +74,7 @@ std::uint64_t tiles_of_root(std::span<const InputRef> inputs, std::size_t i, Ind
   return tiles;
 }
 
-// For the NaN finder: the module whose parameters the step reads.
+// For find_nan: the module whose parameters the step reads.
 std::string path_of(const Tape::State& s, const detail::Step& step) {
   std::vector<const Tensor*> parameters;
   for (const InputRef& ref : step.inputs)
@@ -99,7 +100,7 @@ void Grads::finish() {
     add_now(p.input, p.gradient);
     p.gradient = Tensor();
   }
-  for (int i = 0; tape_.state().unfilled != 0; ++i)  // what the derivative left out
+  for (int i = 0; tape_.state().unfilled != 0; ++i)  // parts that the derivative did not write
     if (tape_.state().unfilled >> i & 1u) target(i).gradient.zero_();
 }
 
@@ -141,18 +142,18 @@ void Grads::add_now(int i, const Tensor& gradient) {
   const Tensor g = gradient.shape() == ref.shape ? gradient : detail::sum_to(gradient, ref.shape);
   const bool whole = ref.shape.numel() == n.shape.numel() && !repeats_elements(ref);
   const bool written = s.is_written(ref.node);
-  // Computed before backward, in the parameter's own memory (gradient_memory).
+  // Computed before backward, already in the parameter's memory (gradient_memory).
   if (!written && whole && n.parameter.defined() &&
       g.storage() == n.parameter.storage()->parameter->gradient.storage())
     return s.set_written(ref.node);
   if (!written && whole && ref.offset == 0 && !n.parameter.defined() && g.dtype() == n.dtype && g.is_contiguous() &&
       ref.strides == contiguous_strides(ref.shape) && g.offset() == 0) {
-    n.gradient = g.view(n.shape);  // taken over; copied before it is ever written to, should another hold it too
+    n.gradient = g.view(n.shape);  // taken over; copied before a write if it is shared
     n.written = true;
     return;
   }
   if (repeats_elements(ref)) {
-    // An expanded view: sum over what was repeated, then add to the element itself.
+    // An expanded view: sum over the repeated axes, then add to the element itself.
     InputRef once = ref;
     for (int a = 0; a < once.shape.rank(); ++a)
       if (once.strides[a] == 0) once.shape[a] = 1;
@@ -173,7 +174,7 @@ void Grads::add_now(int i, const Tensor& gradient) {
     detail::copy_values(into, g);
 }
 
-// The input's part of the root's gradient itself.
+// The input's part of the root's gradient, in place.
 Target Grads::target(int i) {
   const InputRef& ref = step_.inputs[static_cast<std::size_t>(i)];
   Tape::State& s = tape_.state();
@@ -181,7 +182,7 @@ Target Grads::target(int i) {
   const bool whole = ref.shape.numel() == n.shape.numel();
   Tensor& root = s.gradient_of(ref.node);
   const bool written = s.is_written(ref.node);
-  // Another holder of the gradient must not see the change; but targets of this step that look into it must stay valid.
+  // Other holders of the gradient must not see the change, so it is copied. Targets of this step in it must stay valid.
   bool given = false;
   for (int j = 0; j < static_cast<int>(step_.inputs.size()) && j < 64; ++j)
     given = given || (j != i && (handed_out_ >> j & 1u) && step_.inputs[static_cast<std::size_t>(j)].node == ref.node);
@@ -197,7 +198,7 @@ Target Grads::target(int i) {
   return {root.as_strided(ref.shape, ref.strides, ref.offset), holds};
 }
 
-// Whether a derivative may write input i's gradient in place, beside the targets that it was given before.
+// Whether a derivative may write input i's gradient in place, together with the targets handed out before.
 bool Grads::writes_in_place(int i) const {
   const InputRef& ref = step_.inputs[static_cast<std::size_t>(i)];
   if (repeats_elements(ref) || i >= 64 || tape_.state().options.find_nan) return false;
@@ -208,7 +209,7 @@ bool Grads::writes_in_place(int i) const {
   return true;
 }
 
-// Memory of its own for input i's gradient; finish() adds it.
+// Separate memory for input i's gradient; finish() adds it.
 Target Grads::aside(int i) {
   require(pending_count_ < kPending, step_.op, ": more than ", kPending, " gradients that cannot be written in place");
   const InputRef& ref = step_.inputs[static_cast<std::size_t>(i)];

@@ -1,4 +1,4 @@
-// A function that runs again in backward, in place of keeping what it computed.
+// recompute(): runs a function again in backward instead of keeping the values that it computed.
 #include <xxhash.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 using Function = std::function<Tensor(const std::vector<Tensor>&)>;
 
-// What f's results depend on besides tensors: taken before its first run, put back for the second.
+// The state that f's results depend on, besides tensors. Saved before the first run, restored for the second.
 struct Conditions {
   Rng random = default_rng();
   bool training = is_training();
@@ -23,19 +23,19 @@ struct Conditions {
 
 bool is_parameter(const Tensor& x) { return x.defined() && x.storage()->parameter != nullptr; }
 
-// The inputs as f gets them in every run, as the order of a sum, and so its bits, may depend on the strides: a tape can
-// only watch what has no gaps.
+// Whether an input must be copied before each run of f. A tape can only watch contiguous tensors. The order of a sum,
+// and so its bits, may depend on the strides, so every run gets the same ones.
 bool needs_copy(const Tensor& x) {
   return x.defined() && is_floating(x.dtype()) && !is_parameter(x) && !x.is_contiguous();
 }
 
-// A number for the bits of x's values, in row-major order.
+// Hash of the bits of x's values, in row-major order.
 std::uint64_t hash_of(const Tensor& x) {
   const Tensor values = x.dense();
   return XXH3_64bits(values.raw(), static_cast<std::size_t>(values.numel()) * size_of(values.dtype()));
 }
 
-// f's first run: nothing is recorded, and what belongs to a tape may not be used.
+// The first run of f: records nothing, and rejects tensors that belong to a tape.
 Tensor run_unrecorded(const Function& f, const std::vector<Tensor>& inputs, detail::FirstRun& first_run) {
   const detail::ModeScope scope(
       [](detail::Mode& m, void* run) { m.tape = nullptr, m.first_run = static_cast<detail::FirstRun*>(run); },
@@ -45,7 +45,7 @@ Tensor run_unrecorded(const Function& f, const std::vector<Tensor>& inputs, deta
   return f(constants);
 }
 
-// On the tape that records now.
+// The second run of f, on the tape that records now.
 Tensor run_again(const Function& f, const std::vector<Tensor>& inputs, const Conditions& conditions) {
   const Rng now = std::exchange(default_rng(), conditions.random);
   struct Restore {
@@ -59,7 +59,7 @@ Tensor run_again(const Function& f, const std::vector<Tensor>& inputs, const Con
   return f(inputs);
 }
 
-// What forward keeps of the result, to know it again.
+// The first result's properties, to compare the second result with.
 struct Result {
   Shape shape;
   DType dtype;
@@ -74,7 +74,7 @@ void backward_again(Grads& d, const Tensor& dy, const Function& f, std::span<con
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!d.wants(static_cast<int>(i)))
       watched.push_back(needs_copy(inputs[i]) ? inputs[i].dense() : inputs[i]);
-    else  // a parameter gets its gradient from the inner tape, as one that f uses without being given it
+    else  // a parameter gets its gradient from the inner tape, as one that is not an input does
       watched.push_back(is_parameter(inputs[i]) ? inputs[i].with_node(0) : tape.watch(inputs[i]));
   }
   const Tensor y = run_again(f, watched, conditions);
@@ -100,11 +100,11 @@ Tensor recompute(Function f, const std::vector<Tensor>& inputs, Where where) {
     return f(same);
   }
   const Conditions conditions;
-  // The inputs come first, and none is left out; then what f reads besides them.
+  // First all inputs, in order, then the other tensors that f reads.
   detail::FirstRun first_run{.find_nan = conditions.find_nan, .read = saved_list(inputs).tensors};
   Tensor result = run_unrecorded(f, inputs, first_run);
   const bool depends_on_parameters = result.is_unrecorded();
-  // The result may be a view, or one of the inputs: the tape wants new storage.
+  // The result may be a view or one of the inputs, but the tape needs new storage.
   Tensor y = Tensor::empty(result.shape(), result.dtype());
   detail::copy_values(y, result);
   result = Tensor();

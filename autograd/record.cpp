@@ -1,4 +1,4 @@
-// What happens when an op records itself: which inputs want a gradient, and which must not be used here.
+// Recording of ops: finds the inputs that need a gradient, and rejects tensors that must not be used here.
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/detail/tape_state.hpp>
@@ -10,7 +10,7 @@ namespace heed {
 namespace detail {
 namespace {
 
-// The tapes that are alive, to tell a tensor of another thread's tape from one whose tape is gone.
+// The tapes that exist, to distinguish a tensor of another thread's tape from a tensor whose tape has ended.
 struct LiveTape {
   std::uint32_t serial;
   std::thread::id thread;
@@ -48,7 +48,7 @@ Owner owner_of(std::uint64_t node) {
   return Owner::gone;
 }
 
-// x belongs to a tape that does not record here: every case in which going on would mean a wrong gradient.
+// x belongs to a tape that does not record here. Throws Error wherever continuing would give a wrong gradient.
 void check_foreign(const char* op, const Where& where, const Tensor& x) {
   const Mode& m = mode();
   check(m.tape != nullptr || m.first_run == nullptr, where, op, ": an input, ", x,
@@ -90,7 +90,7 @@ std::string_view module_of_all(std::span<const Tensor* const> inputs) {
 
 namespace {
 
-// The values that x refers to, each once: what an op must at least read or write of it.
+// Bytes of the values that x refers to, each counted once: the minimum that an op reads or writes of x.
 double bytes_of(const Tensor& x) {
   if (!x.defined()) return 0;
   Index n = 1;
@@ -99,9 +99,9 @@ double bytes_of(const Tensor& x) {
   return static_cast<double>(n) * static_cast<double>(size_of(x.dtype()));
 }
 
-thread_local std::uint64_t profiled = 0;  // the number of the op that was told last, for its step
+thread_local std::uint64_t profiled = 0;  // number of the op reported last, for its step
 
-// y is written, and so is what is kept of it for backward; the inputs are read.
+// Reports an op to the profiler. An op writes y and the values kept for backward, and reads its inputs.
 void tell(Profiler& profiler, const char* op, const Tensor& y, std::span<const Tensor* const> inputs,
           std::span<const SavedTensor> kept) {
   double bytes = bytes_of(y);
@@ -204,7 +204,7 @@ bool begin_step(const char* op, const Where& where, Tensor& y, std::span<const T
     return false;
   }
   if (!wanted || !is_floating(y.dtype())) return false;
-  // Here, and not once a step was made: an Error that the program catches must leave none behind.
+  // Checked before a step is made: an Error that the program catches must not leave a step on the tape.
   check(!m.tape->state().spent, where, op, ": the tape ran backward already; make a new Tape, ",
         "or use NoTape or detach() where no gradient is meant");
   check(y.is_contiguous() && y.offset() == 0 && y.storage()->parameter == nullptr, where, op, ": record: y is ", y,
@@ -218,7 +218,7 @@ void* step_memory(std::size_t bytes, std::size_t alignment) {
 
 void end_step(Step* step, const char* op, const Where& where, Tensor& y, std::span<const Tensor* const> inputs) {
   Tape::State& s = mode().tape->state();
-  s.steps.push_back(step);  // first, so that it is destroyed whatever follows
+  s.steps.push_back(step);  // first, so that the step is destroyed even if the rest throws
   step->op = op;
   step->where = where;
   step->profiled = mode().profiler != nullptr ? profiled : 0;

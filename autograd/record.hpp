@@ -1,13 +1,14 @@
-// What writers of ops use: record() tells the tape how to take an op's derivative.
+// The interface for writers of ops: record() stores on the tape how to compute the derivative of an op.
 //
-// The closure gets the output's gradient (contiguous, the output's shape) and what was saved, tensors or structs of
-// them; it captures scalars by name, never tensors: of a captured one the tape would know neither the size nor whether
-// it was written to, and nothing tells. Inside it nothing is recorded. Whatever y's values came from, under NoTape or
-// by detach(), from here on it depends on the inputs. record() costs next to nothing where no input wants a gradient.
+// The closure receives the gradient of the output (contiguous, the output's shape) and the saved tensors, or structs of
+// tensors. It captures scalars by name and must not capture tensors: the tape could neither count their memory nor
+// detect writes to them, and no error would be reported. Nothing is recorded inside the closure. After record(), y
+// depends on the inputs, even if its values were computed under NoTape or from detached tensors. record() costs next to
+// nothing if no input needs a gradient.
 //
 // Example:
 //
-//   struct Double {  // an op of one's own: 2 x
+//   struct Double {  // a custom op: 2 x
 //     static Tensor of(In x) {
 //       Tensor y;
 //       {
@@ -35,35 +36,37 @@ struct Step;
 struct InputRef;
 }  // namespace detail
 
-// Where a derivative writes. `gradient` has the shape of the input; add to it if `accumulate`, else overwrite all of
-// it.
+// The memory that a derivative writes to. `gradient` has the shape of the input: add to it if `accumulate`, otherwise
+// overwrite all of it.
 struct Target {
   Tensor gradient;
   bool accumulate = false;
-  explicit operator bool() const { return gradient.defined(); }  // false: this gradient is not wanted
+  explicit operator bool() const { return gradient.defined(); }  // false: this gradient is not needed
 };
 
-// The gradients of a step's inputs, by their position in the list given to record().
+// The gradients of a step's inputs, indexed by position in the list given to record().
 class Grads {
  public:
-  bool wants(int i) const;
+  bool wants(int i) const;  // whether input i needs a gradient; throws Error if there is no input i
 
-  // Adds a computed gradient. It may have any shape to which the input was broadcast: it is summed to the input's
-  // shape.
+  // Adds a computed gradient of input i. It may have any shape to which the input was broadcast, and is summed to the
+  // input's shape. Throws Error for other shapes and if it is not floating.
   void add(int i, const Tensor& gradient);
 
-  // The same, computed when it is needed: where complete gradients are sent on while backward runs (several ranks),
-  // that of a parameter which earlier ops read, too, keeps others waiting and is not complete; it is computed just
-  // before backward comes to these ops. In all other cases at once.
+  // As add(), with a gradient that may be computed later. This matters where complete gradients are sent during
+  // backward (several ranks). If earlier ops also read the parameter, its gradient is not complete before backward has
+  // run these ops, and computing it now would delay others. So gradient() is called just before backward reaches the
+  // nearest of these ops. In all other cases gradient() is called at once.
   void add_later(int i, std::function<Tensor()> gradient);
 
-  // Memory to write the gradient into directly. `dense` is contiguous; `strided` may have the input's strides (of a
-  // view) but never overlaps itself or another target of this step.
+  // Memory to write the gradient of input i into directly; undefined if it is not needed. dense() is contiguous.
+  // strided() may have the strides of an input that is a view, but never overlaps itself or another target of this
+  // step.
   Target dense(int i);
   Target strided(int i);
 
-  Grads(detail::Step& step, Tape& tape);
-  void finish();  // the engine's: adds what could not be written in place
+  Grads(detail::Step& step, Tape& tape);  // made by the engine
+  void finish();                          // called by the engine: adds gradients that could not be written in place
   Grads(const Grads&) = delete;
   Grads& operator=(const Grads&) = delete;
 
@@ -77,7 +80,7 @@ class Grads {
   };
   std::array<Pending, kPending> pending_;
   int pending_count_ = 0;
-  std::uint64_t handed_out_ = 0;  // bit i: target i was given out as a view of the root's gradient
+  std::uint64_t handed_out_ = 0;  // bit i: target i is a view of the root's gradient
 
   Target target(int i);
   Target aside(int i);
@@ -94,7 +97,8 @@ struct SavedTensor {
 
 inline constexpr std::uint32_t kNotWanted = 0xffffffffu;
 
-// An input of a step: which node's gradient, and which part of it. A parameter is held by its storage.
+// An input of a step: the node of its gradient, and its part of that gradient. `offset`, in elements, is relative to
+// the node's value. Parameters are kept alive by their nodes.
 struct InputRef {
   std::uint32_t node = kNotWanted;
   Index offset = 0;
@@ -105,7 +109,7 @@ struct InputRef {
 struct Step {
   const char* op = "";
   Where where;
-  std::uint64_t profiled = 0;  // the op's number in a profile
+  std::uint64_t profiled = 0;  // the op's number in a profile, or 0
   std::uint32_t output = 0;
   std::span<InputRef> inputs;
   virtual ~Step() = default;
@@ -113,7 +117,7 @@ struct Step {
   virtual std::span<const SavedTensor> saved() const = 0;
 };
 
-// A struct of tensors and of other things, which is saved whole: `tensors()` is a std::tie of all its tensors.
+// A struct that contains tensors and is saved as a whole: `tensors()` returns a std::tie of all its tensors.
 template <class T>
 concept TensorStruct = requires(T& x) {
   x.tensors();
@@ -133,7 +137,7 @@ inline SavedTensor save(const Tensor& x) {
   return s;
 }
 
-// Tensors, and structs of them, whose tensors are kept among the others.
+// Saved tensors and structs. The tensors of a struct are stored with the other tensors.
 template <class... T>
 class Saved {
  public:
@@ -150,7 +154,7 @@ class Saved {
  private:
   struct Nothing {};
   template <class X>
-  using Rest = std::conditional_t<TensorStruct<X>, X, Nothing>;  // the struct, whose tensors are undefined meanwhile
+  using Rest = std::conditional_t<TensorStruct<X>, X, Nothing>;  // the struct; its tensors are undefined until call()
 
   std::array<SavedTensor, (tensors_in<T>() + ... + 0)> tensors_;
   std::tuple<Rest<T>...> rest_;
@@ -183,12 +187,12 @@ class Saved {
   template <class F, std::size_t... I>
   void call(F& f, Grads& d, const Tensor& dy, std::index_sequence<I...>) {
     [[maybe_unused]] std::size_t at = 0;
-    const std::tuple<const T&...> all{restored<T>(std::get<I>(rest_), at)...};  // in braces: from left to right
+    const std::tuple<const T&...> all{restored<T>(std::get<I>(rest_), at)...};  // braces: evaluated from left to right
     f(d, dy, std::get<I>(all)...);
   }
 };
 
-// As many as there are at run time: the closure gets one std::vector<Tensor>.
+// A list of tensors whose number is known at run time only. The closure gets one std::vector<Tensor>.
 struct SavedList {
   std::vector<SavedTensor> tensors;
 
@@ -210,9 +214,10 @@ struct StepOf final : Step {
   std::span<const SavedTensor> saved() const override { return kept.list(); }
 };
 
-// True if a tape of this thread records and some input wants a gradient; sets y's marks where none does. Throws Error
-// where silence would mean a wrong gradient (see Tape), and where y or the tape can have no step. `inside` is given for
-// an op that is made of ops, which were searched for NaN one by one: whether parameters inside want a gradient.
+// Returns true if a tape of this thread records and some input needs a gradient; otherwise sets y's marks. Throws Error
+// where continuing would give a wrong gradient (see Tape), if y is not new, and if the tape ran backward already.
+// `inside` is given for an op made of ops, which were already searched for NaN: whether parameters inside need a
+// gradient.
 bool begin_step(const char* op, const Where& where, Tensor& y, std::span<const Tensor* const> inputs,
                 std::span<const SavedTensor> kept, std::optional<bool> inside = std::nullopt);
 void* step_memory(std::size_t bytes, std::size_t alignment);
@@ -220,19 +225,20 @@ void end_step(Step* step, const char* op, const Where& where, Tensor& y, std::sp
 
 }  // namespace detail
 
-// What the derivative needs: tensors, of which some may be undefined, and structs of them (detail::TensorStruct).
+// The tensors that a derivative needs, of which some may be undefined, and structs of tensors (detail::TensorStruct).
 template <class... T>
 auto saved(const T&... x) {
   return detail::Saved<std::conditional_t<std::is_convertible_v<const T&, const Tensor&>, Tensor, T>...>(x...);
 }
 
+// The same for a list of tensors. The closure gets one std::vector<Tensor>.
 inline detail::SavedList saved_list(const std::vector<Tensor>& tensors) {
   detail::SavedList kept;
   for (const Tensor& x : tensors) kept.tensors.push_back(detail::save(x));
   return kept;
 }
 
-// An op's inputs as given to record().
+// The inputs of an op, as given to record(). Throws Error for more than kMostInputs.
 class Inputs {
  public:
   Inputs(std::initializer_list<In> inputs) {
@@ -264,7 +270,7 @@ void append_step(const char* op, const Where& where, Tensor& y, const Inputs& in
   end_step(step, op, where, y, inputs.list());
 }
 
-// For recompute: a step is due even where no input wants a gradient, if parameters inside do.
+// For recompute: records a step even if no input needs a gradient, as long as parameters inside need one.
 template <class Kept, class F>
 void record_always(const char* op, const Where& where, Tensor& y, const Inputs& inputs, bool inside, Kept kept, F f) {
   if (begin_step(op, where, y, inputs.list(), kept.list(), inside))
@@ -272,18 +278,21 @@ void record_always(const char* op, const Where& where, Tensor& y, const Inputs& 
 }
 }  // namespace detail
 
-// Appends the step that takes dy to the gradients of the inputs. y must be new: contiguous, in storage of its own.
+// Appends the step that computes the gradients of the inputs: f(Grads& d, const Tensor& dy, saved...). y must be new:
+// contiguous, in its own storage. Throws Error otherwise, and where a gradient would be wrong (see Tape).
 template <class Kept, class F>
 void record(const char* op, const Where& where, Tensor& y, const Inputs& inputs, Kept kept, F f) {
   if (detail::begin_step(op, where, y, inputs.list(), kept.list()))
     detail::append_step(op, where, y, inputs, std::move(kept), std::move(f));
 }
 
-// For what reads tensors but is not recorded, as it has no derivative (comparisons): recompute, in the first run of its
-// function, notes what that needs again. record() does so by itself for the inputs and for what is saved.
+// For functions that read tensors but have no derivative (comparisons) and so record no step. In the first run of a
+// function given to recompute, this notes the tensors that its second run needs. record() notes the inputs and the
+// saved tensors itself.
 void note_reads(const Inputs& inputs);
 
-// Whether an op whose inputs these are would be recorded now: ops ask it before computing what only backward needs.
+// Whether an op with these inputs would be recorded now. Ops check this before they compute values that only backward
+// needs.
 bool wants_gradient(std::span<const Tensor* const> inputs);
 inline bool wants_gradient(std::initializer_list<In> inputs) { return wants_gradient(Inputs(inputs).list()); }
 

@@ -1,4 +1,4 @@
-// The tape and its run backward. What ops call to record themselves is in record.cpp.
+// The tape, and running its steps backward. Functions that ops call to record themselves are in record.cpp.
 #include <algorithm>
 #include <heed/autograd/detail/tape_state.hpp>
 #include <heed/core/detail/dry_run.hpp>
@@ -33,9 +33,11 @@ void Arena::clear() {
 
 namespace {
 
+// States of ended tapes, reused with the capacity of their lists.
 thread_local std::vector<std::unique_ptr<Tape::State>> spare_states;
 
-// A parameter's, which stays with it. What a dry run leaves there zero_grad() declares void.
+// A new gradient of a parameter. It outlives the tape, and so a dry run as well; zero_grad() invalidates values that a
+// dry run leaves there.
 Tensor new_gradient(const Shape& shape, DType dtype) {
   const DryRunPause pause;
   return Tensor::empty(shape, dtype);
@@ -50,7 +52,8 @@ void record_copy(Tensor& y, const Tensor& x) {
          [](Grads& d, const Tensor& dy) { d.add(0, dy); });
 }
 
-// copy_() is no op: its values are constants for every tape. One parameter may be set to another.
+// copy_() is not an op: the values that it writes are constants for every tape. Copying one parameter to another is
+// allowed.
 void check_write(const Tensor& to, const Tensor& from) {
   note_reads({from});
   if (mode().suspended || !is_floating(to.dtype()) || !is_variable(from)) return;
@@ -60,8 +63,8 @@ void check_write(const Tensor& to, const Tensor& from) {
           "use stack() or concatenate(), or detach() it if a constant is meant");
 }
 
-// A parameter that no optimizer trains and no model names, beside others that one trains: that of a layer which
-// members() forgets. `op` is the first that used it.
+// A parameter without a name and an optimizer, while other parameters have an optimizer: its layer's members() does not
+// list it. `op` is the first op that used it.
 struct LeftOut {
   std::uint32_t node;
   const char* op = "";
@@ -130,7 +133,7 @@ Tensor& Tape::State::gradient_of(std::uint32_t node) {
   Node& n = nodes[node];
   if (n.parameter.defined()) {
     detail::ParameterInfo& p = *n.parameter.storage()->parameter;
-    // Whoever took the old gradient and called zero_grad() keeps it as it is.
+    // A caller that still holds the old gradient after zero_grad() keeps it unchanged.
     if (!p.has_gradient && p.gradient.storage()->references > 1) p.gradient = detail::new_gradient(n.shape, n.dtype);
     return p.gradient;
   }
@@ -173,7 +176,8 @@ void Tape::State::run(Step& step, Tape& tape) {
 
 namespace {
 
-// Tells a profile of a step's derivative for as long as it runs and what it kept is let go.
+// Reports the derivative of a step to the profile. It ends with this object, after the step has run and its saved
+// tensors are released.
 class BackwardProfile {
  public:
   BackwardProfile(const Tape::State& s, const Step& step) : profiler_(detail::mode().profiler) {
@@ -194,8 +198,8 @@ class BackwardProfile {
   std::uint64_t begun_ = 0;
 };
 
-// Calls f for the parameters that a step reads. Those that a function reads which recompute runs again are among what
-// its step keeps.
+// Calls f for each parameter that a step reads. Parameters read by a function that recompute runs again are among the
+// tensors saved by its step.
 template <class F>
 void each_parameter(const Tape::State& s, const Step& step, const F& f) {
   for (const detail::InputRef& in : step.inputs)
@@ -204,7 +208,7 @@ void each_parameter(const Tape::State& s, const Step& step, const F& f) {
     if (kept.tensor.defined() && kept.tensor.storage()->parameter != nullptr) f(kept.tensor);
 }
 
-// The parameters that the steps read, in the order of the first that does.
+// The parameters that the steps read, ordered by their first reader.
 class FirstUses {
  public:
   explicit FirstUses(const Tape::State& s) {
@@ -214,7 +218,7 @@ class FirstUses {
         if (seen.insert(x.storage()).second) uses_.push_back({i, x});
       });
   }
-  // Calls f for those that no step before `step` reads, each once.
+  // Calls f once for each parameter that no step before `step` reads.
   void take(std::size_t step, const std::function<void(const Tensor&)>& f) {
     for (; !uses_.empty() && uses_.back().step >= step; uses_.pop_back()) f(uses_.back().parameter);
   }
@@ -302,7 +306,7 @@ Tape::~Tape() {
   scope_.end();
   detail::unregister_tape(state_->serial);
   state_->clear();
-  if (at_home) detail::spare_states.push_back(std::move(state_));  // else the list may be gone with its thread
+  if (at_home) detail::spare_states.push_back(std::move(state_));  // else the list may be destroyed with its thread
 }
 
 void Tape::backward(In loss) {
@@ -326,7 +330,8 @@ void Tape::backward(In y, In dy) {
   const std::vector<detail::LeftOut> left_out = detail::left_out(s);
   const auto output = static_cast<std::uint32_t>(y->node());
   {
-    // y may be a view: seed its part of the whole value's gradient; of an expanded one, with the sum of what repeats.
+    // y may be a view: seed its part of the whole value's gradient. An expanded y gets the sum over its repeated
+    // elements.
     Tensor& g = s.gradient_of(output);
     Shape once = y.shape();
     for (int a = 0; a < y.rank(); ++a)
@@ -350,7 +355,8 @@ void Tape::backward(In y, In dy) {
     if (!s.nodes[n].watched) s.nodes[n].gradient = Tensor();
     if (uses) uses->take(i, s.completed);
   }
-  // Derivatives share what they can (y = a + b has one gradient for three): what the user gets is nobody else's.
+  // Derivatives share gradients where they can (y = a + b has one gradient for y, a and b). The user's gradients are
+  // shared with nothing.
   for (Node& n : s.nodes)
     if (n.watched && n.gradient.defined() && n.gradient.storage()->references > 1) n.gradient = n.gradient.clone();
   detail::check_none_left_out(s, left_out);

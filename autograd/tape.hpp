@@ -1,8 +1,8 @@
 // Reverse-mode autodiff: a scoped, linear tape of closures.
 //
-// Ops append a step; backward runs the steps in reverse order of their making, which is a topological order, so that
-// there is no graph and no recursion. A step keeps what its derivative needs (`saved`), and of all else only ids and
-// shapes; it is destroyed once it ran, so that activations return to the pool during backward.
+// Each op appends a step. Backward runs the steps in reverse order of recording, which is a topological order, so there
+// is no graph and no recursion. A step keeps the tensors given to saved(), and only ids and shapes of everything else.
+// It is destroyed after it ran, which returns its activations to the pool during backward.
 //
 // Example:
 //
@@ -24,13 +24,16 @@
 
 namespace heed {
 
+// Options of a Tape.
 struct TapeOptions {
-  bool find_nan = false;  // after each op and each derivative, throw an Error that names the op in whose result the
-                          // first NaN or infinity comes up. No fault is an infinity that the op was given: in an
-                          // input, or as the number of masked_fill() or where(). A NaN is one wherever it is from.
+  // Searches the result of each op and each gradient. Throws Error with the name of the op that produced the first NaN
+  // or infinity. An infinity is allowed if an input, dy or a saved tensor of the op holds one, or if it is the number
+  // given to masked_fill() or where(). A NaN is never allowed.
+  bool find_nan = false;
 };
 
-// It ends on its thread, or after that: see core/mode.hpp.
+// Records on this thread, and turns training on (dropout acts), from construction to destruction. A tape must end on
+// its thread, or after that thread has ended: see core/mode.hpp.
 class Tape {
  public:
   explicit Tape(TapeOptions options = {});
@@ -38,29 +41,32 @@ class Tape {
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
-  // Adds the gradient of `loss` (one element) to every parameter that it depends on. Once a tape. Throws Error: a loss
-  // of this tape it must be; a second backward; a loss or a saved tensor that was written to meanwhile; a parameter
-  // that has no name and no optimizer beside others that an optimizer trains, as a layer's that members() forgets. (An
-  // op throws for an input that was written to after an op of this tape computed it.)
+  // Adds the gradient of `loss` (one element) to the gradient of every parameter that it depends on. Call once per
+  // tape. Throws Error if the loss is not on this tape, on a second call, and if the loss or a saved tensor was written
+  // to after it was computed. Also throws Error if a parameter gets a gradient but has neither a name nor an optimizer,
+  // while other parameters have an optimizer: its layer's members() does not list it. (An op throws Error for an input
+  // that was written to after this tape computed it.)
   void backward(In loss);
-  void backward(In y, In dy);  // the vector-Jacobian product: dy has y's shape
+  void backward(In y, In dy);  // vector-Jacobian product; dy has y's shape
 
-  // Asks for the gradient of a tensor that is not a parameter: an input (before its use) or a result.
+  // Requests the gradient of a tensor that is not a parameter: a result, or an input before its use. Use the returned
+  // tensor in place of x. Throws Error if x is a parameter or not floating.
   Tensor watch(const Tensor& x);
-  // After backward; undefined where nothing came back. Of what is watched only the views of one value share memory.
+  // The gradient of a watched tensor, after backward(); undefined if no gradient reached it. Only gradients of views of
+  // one value share memory. Throws Error if the tensor is not watched by this tape.
   Tensor grad(const Tensor& watched) const;
 
-  std::size_t steps() const;
-  std::size_t saved_bytes() const;  // kept for backward now, each storage counted once
-  // The same by module, in the order of the steps: a step counts for the module of its first parameter
-  // («blocks.0.mlp.up»; a parameter in no module stands for itself), one without parameters for the module of the step
-  // before it.
+  std::size_t steps() const;        // number of recorded steps
+  std::size_t saved_bytes() const;  // bytes kept for backward now; each storage counts once, parameters do not count
+  // saved_bytes() by module, in the order of the steps. A step counts for the module of its first parameter
+  // («blocks.0.mlp.up»; a parameter outside of modules counts under its own name). A step without parameters counts for
+  // the module of the step before it.
   std::vector<std::pair<std::string, std::size_t>> saved_by_module() const;
   void print(std::ostream& out) const;  // one line per step: op, inputs, output, saved bytes
-  std::string graph() const;            // the same as a Graphviz digraph
+  std::string graph() const;            // the steps as a Graphviz digraph
 
   struct State;
-  State& state() { return *state_; }
+  State& state() { return *state_; }  // internal: autograd/detail/tape_state.hpp
 
  private:
   std::unique_ptr<State> state_;
@@ -69,14 +75,16 @@ class Tape {
 
 // ---- Recomputation ----
 
-// Trades time for memory: what f computes is not kept for backward but computed once more there.
+// Trades time for memory: values computed by f are not kept for backward, which runs f again.
 
-// y = f(inputs). During backward f runs again, with the mode, the matrix precision and the random numbers of its first
-// run, on a tape of its own. f uses parameters freely, but every other tensor whose gradient matters must be among the
-// inputs: one that belongs to the tape and was not given throws Error, for its gradient would be lost. Of what the ops
-// in f make, nothing is kept; what they read from outside (parameters, masks, targets) is, and backward throws Error if
-// it was written to since. f must be the same function twice: if its second result has other bits than the first,
-// backward throws Error. So random numbers are those of default_rng(), which is put back; an Rng of f's own goes on.
+// y = f(inputs). During backward f runs again on an inner tape, with the training mode, matrix precision and random
+// numbers of its first run.
+// f may use any parameters. Every other tensor whose gradient matters must be among the inputs: an op throws Error for
+// a tensor of the tape that was not given, because its gradient would be lost.
+// Intermediate values of f are not kept. Tensors that f reads from outside (parameters, masks, targets) are kept, and
+// backward throws Error if one was written to since.
+// Both runs must give the same result: backward throws Error if the bits differ. So f may draw random numbers from
+// default_rng() only, which is restored for the second run. Any other Rng would continue.
 // Source: Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear memory cost", 2016.
 Tensor recompute(std::function<Tensor(const std::vector<Tensor>&)> f, const std::vector<Tensor>& inputs,
                  Where where = Where::current());
@@ -85,21 +93,23 @@ Tensor recompute(std::function<Tensor(const std::vector<Tensor>&)> f, const std:
 
 // Checks derivatives against central differences, in float64.
 
+// Options of gradcheck().
 struct GradcheckOptions {
-  double step = 1e-6;         // of the difference quotient, relative to max(1, |x|)
-  double tolerance = 1e-6;    // of |analytic - numeric| relative to max(1, |numeric|)
-  Index most_elements = 200;  // checked of each input; more are sampled evenly
-  std::uint64_t seed = 0;     // of the weights that make one number of f's result
+  double step = 1e-6;         // h of the difference quotient, relative to max(1, |x|)
+  double tolerance = 1e-6;    // largest |analytic - numeric| allowed, relative to max(1, |numeric|)
+  Index most_elements = 200;  // in each input of n elements, every (n / most_elements)-th is checked
+  std::uint64_t seed = 0;     // of the weights w that reduce f's result to one number
 };
 
-// Compares the gradients of sum(w * f(inputs)), w fixed random weights, with central differences. All inputs that are
-// float64 are checked; others are passed through. Dropout in f draws the same numbers at each evaluation. Throws Error
-// that names the worst element: input, index, analytic and numeric value.
+// Compares the gradients of sum(w * f(inputs)), with fixed random weights w, with central differences. Checks all
+// float64 inputs and passes the others through. Dropout in f draws the same numbers in each evaluation. Throws Error
+// with the worst element (input, index, analytic and numeric value) if its error exceeds the tolerance. Throws Error if
+// f does not return float64.
 void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, const std::vector<Tensor>& inputs,
                const GradcheckOptions& options = {}, Where where = Where::current());
 
-// The same for parameters (float64) that f uses; the message names the path of the worst. Their values are perturbed in
-// place and put back, also where f throws; gradients that they have are cleared.
+// The same for float64 parameters used by f; the message names the path of the worst one. Values are perturbed in place
+// and restored, also if f throws. Gradients of the parameters are cleared.
 void gradcheck(const std::function<Tensor()>& f, const std::vector<NamedParameter>& parameters,
                const GradcheckOptions& options = {}, Where where = Where::current());
 

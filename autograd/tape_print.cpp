@@ -1,4 +1,4 @@
-// What a tape holds, in text and as a graph.
+// Prints a tape as text and as a graph.
 #include <algorithm>
 #include <heed/autograd/detail/tape_state.hpp>
 #include <iomanip>
@@ -12,7 +12,7 @@ using detail::Step;
 
 namespace {
 
-// %3 for a value of the tape, its path for a named parameter, «-» for a constant.
+// %3 for a value of the tape, the path of a named parameter, «-» for a constant.
 std::string name_of(const Tape::State& s, std::uint32_t node) {
   if (node == detail::kNotWanted) return "-";
   const Node& n = s.nodes[node];
@@ -26,14 +26,14 @@ std::string name_of(const Tape::State& s, std::uint32_t node) {
 std::size_t saved_by(const Step& step, std::set<const detail::Storage*>& seen) {
   std::size_t bytes = 0;
   for (const detail::SavedTensor& t : step.saved()) {
-    if (!t.tensor.defined() || t.tensor.storage()->parameter != nullptr) continue;  // parameters are there anyway
+    if (!t.tensor.defined() || t.tensor.storage()->parameter != nullptr) continue;  // parameters exist anyway
     if (seen.insert(t.tensor.storage()).second) bytes += t.tensor.storage()->bytes;
   }
   return bytes;
 }
 
-// The module of the first parameter that the step uses, trained or frozen, or its own name where it is in none; empty
-// if there is no parameter.
+// The module of the first parameter that the step uses, trained or frozen, or the path of a parameter outside of
+// modules; empty if there is no parameter.
 std::string module_of(const Tape::State& s, const Step& step) {
   const auto path_of = [](const Tensor& x) -> const std::string* {
     if (!x.defined() || x.storage()->parameter == nullptr) return nullptr;
@@ -80,7 +80,7 @@ std::vector<std::pair<std::string, std::size_t>> Tape::saved_by_module() const {
 
 void Tape::print(std::ostream& to) const {
   const State& s = *state_;
-  detail::PlainText out;  // of its own: the caller's keeps its alignment
+  detail::PlainText out;  // a separate stream: the caller's keeps its alignment
   std::set<const detail::Storage*> seen;
   std::size_t total = 0;
   out << "step  op                    output                 inputs, and the bytes newly saved\n";
