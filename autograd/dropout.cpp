@@ -1,4 +1,4 @@
-// Dropout, whose mask is computed again in backward.
+// dropout(), whose mask is computed again in backward.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -14,7 +14,8 @@ namespace {
 
 constexpr Index kGroup = kernels::kDropoutGroup;
 
-// y (+)= mask * scale * x, which is its own derivative. A scale of 0 drops all that a mask may have left.
+// y (+)= mask * scale * x. The derivative is the same function. A scale of 0 drops all elements, also those that a mask
+// keeps.
 void apply(const kernels::DropoutMask& mask, double scale, const Tensor& x, const Tensor& y, bool accumulate) {
   const Index n = x.numel();
   if (scale == 0) {

@@ -1,5 +1,4 @@
-// Elementwise ops of numbers, made of the rows of core/kernels/elementwise_ops.hpp, where formulas and derivatives
-// stand.
+// Elementwise ops on numbers. Their formulas and derivatives are the rows of core/kernels/elementwise_ops.hpp.
 #include <heed/autograd/detail/elementwise.hpp>
 #include <heed/autograd/elementwise.hpp>
 
@@ -23,7 +22,7 @@ Shape broadcast_shape(const char* name, In a, In b) {
   return shape;
 }
 
-// The kernels of row `op` at the level that runs: a closure keeps the number of its row.
+// The kernels of row `op` at the current level. A closure keeps the row's number.
 const kernels::UnaryKernel& unary_row(int op) { return kernels::elementwise_table().unary[op]; }
 const kernels::BinaryKernel& binary_row(int op) { return kernels::elementwise_table().binary[op]; }
 
@@ -41,7 +40,7 @@ Tensor unary(int op, In x, double a, double b) {
   return y;
 }
 
-// Input i gets its derivative: in place if it has y's shape, else summed over the axes that it was broadcast along.
+// Computes the gradient of input i: in place if the input has y's shape, else summed over the axes that were broadcast.
 void add_gradient(Grads& d, int i, const kernels::BinaryDerivative& derivative, const Tensor& dy,
                   std::initializer_list<Operand> inputs, bool broadcasts) {
   const kernels::ElementwiseKernel kernel = derivative.kernel[kernel_type(dy.dtype())];
@@ -57,7 +56,7 @@ void add_gradient(Grads& d, int i, const kernels::BinaryDerivative& derivative, 
   }
 }
 
-// y = op(a, b) with dy summed to the shapes of a and b.
+// y = op(a, b). Gradients are summed to the shapes of a and b.
 Tensor binary(int op, In a, In b) {
   const kernels::BinaryKernel& k = binary_row(op);
   const Shape shape = broadcast_shape(k.name, a, b);
@@ -76,7 +75,7 @@ Tensor binary(int op, In a, In b) {
   return y;
 }
 
-// y = op(x, value), or op(value, x) where the number is first.
+// y = op(x, value), or op(value, x) if the number is first.
 Tensor with_number(int op, In x, double value, bool number_first) {
   const kernels::BinaryKernel& k = binary_row(op);
   const kernels::ElementwiseKernel forward = kernel_for(k.name, k.forward, x);
@@ -123,7 +122,7 @@ Tensor binary(double a, In b) {
 
 namespace {
 
-// The functions of all rows are made here, for the inline ones of elementwise.hpp.
+// Instantiates the functions of all rows for the inline functions of elementwise.hpp.
 template <class... R>
 constexpr auto unary_functions(kernels::names::Rows<R...>) {
   return std::tuple{&detail::unary<R::name>...};

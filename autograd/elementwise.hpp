@@ -1,8 +1,8 @@
-// Differentiable elementwise ops, named and behaving as PyTorch's: NumPy's broadcasting, NaN stays NaN.
+// Differentiable elementwise ops with PyTorch's names and behaviour: NumPy's broadcasting, NaN stays NaN.
 //
-// Tensors must have one floating dtype (where an op says so, int32 too, without gradient); nothing is promoted: mixing
-// dtypes is an Error. A number takes the tensor's dtype. Shapes that do not broadcast are an Error. Of bfloat16, each
-// element is computed in float32 and rounded once; gradients of bfloat16 values are float32. int32 wraps around.
+// The tensors of a call must have the same floating dtype, or int32 where noted (without gradient). Nothing is
+// promoted. A number takes the tensor's dtype. bfloat16 elements are computed in float32 and rounded once; gradients of
+// bfloat16 values are float32. int32 wraps around. Throws Error for mixed dtypes and for shapes that do not broadcast.
 //
 // Example:
 //
@@ -17,7 +17,7 @@
 namespace heed {
 
 namespace detail {
-// The op of a row of core/kernels/elementwise_ops.hpp, by its name; a and b are the row's constants.
+// The op of a row of core/kernels/elementwise_ops.hpp, by name; a and b are the row's constants.
 template <OpName op>
 Tensor unary(In x, double a = 0, double b = 0);
 template <OpName op>
@@ -34,10 +34,10 @@ template <OpName op>
 Tensor test(In x);  // bool8
 }  // namespace detail
 
-// Two tensors, or a tensor and a number.
-inline Tensor add(In a, In b) { return detail::binary<"add">(a, b); }  // int32 too
-inline Tensor sub(In a, In b) { return detail::binary<"sub">(a, b); }  // int32 too
-inline Tensor mul(In a, In b) { return detail::binary<"mul">(a, b); }  // int32 too
+// Arithmetic of two tensors, or of a tensor and a number.
+inline Tensor add(In a, In b) { return detail::binary<"add">(a, b); }  // also int32
+inline Tensor sub(In a, In b) { return detail::binary<"sub">(a, b); }  // also int32
+inline Tensor mul(In a, In b) { return detail::binary<"mul">(a, b); }  // also int32
 inline Tensor div(In a, In b) { return detail::binary<"div">(a, b); }
 inline Tensor add(In a, double b) { return detail::binary<"add">(a, b); }
 inline Tensor sub(In a, double b) { return detail::binary<"sub">(a, b); }
@@ -59,24 +59,24 @@ inline Tensor operator-(double a, In b) { return sub(a, b); }
 inline Tensor operator*(double a, In b) { return mul(b, a); }
 inline Tensor operator/(double a, In b) { return div(a, b); }
 
-// a^b. 0^0 = 1; a negative base gives NaN unless the exponent is an integer. pow(x, 2), 3, 0.5, -0.5, -1, -2 are as
-// fast as a product or a root. d(a^b)/db is 0 at a = 0, b >= 0.
+// a^b. 0^0 = 1. A negative base gives NaN unless the exponent is an integer. The exponents 2, 3, 0.5, -0.5, -1 and -2
+// are as fast as a product or a root. d(a^b)/db is 0 at a = 0, b >= 0.
 inline Tensor pow(In a, In b) { return detail::binary<"pow">(a, b); }
 inline Tensor pow(In a, double b) { return detail::unary<"pow">(a, b); }
 inline Tensor pow(double a, In b) { return detail::binary<"pow">(a, b); }
 
-// NaN where either is. Where both are equal, each gets half of the gradient. int32 too.
+// The greater and the smaller element; NaN if either is NaN. Equal elements get half of the gradient each. Also int32.
 inline Tensor maximum(In a, In b) { return detail::binary<"maximum">(a, b); }
 inline Tensor minimum(In a, In b) { return detail::binary<"minimum">(a, b); }
 inline Tensor maximum(In a, double b) { return detail::binary<"maximum">(a, b); }
 inline Tensor minimum(In a, double b) { return detail::binary<"minimum">(a, b); }
 
-// One tensor.
-inline Tensor neg(In x) { return detail::unary<"neg">(x); }  // int32 too
+// Functions of one tensor.
+inline Tensor neg(In x) { return detail::unary<"neg">(x); }  // also int32
 inline Tensor operator-(In x) { return neg(x); }
-inline Tensor abs(In x) { return detail::unary<"abs">(x); }        // derivative 0 at 0; int32 too
-inline Tensor sign(In x) { return detail::unary<"sign">(x); }      // -1, 0, 1; 0 for NaN; derivative 0; int32 too
-inline Tensor square(In x) { return detail::unary<"square">(x); }  // int32 too
+inline Tensor abs(In x) { return detail::unary<"abs">(x); }        // derivative 0 at 0; also int32
+inline Tensor sign(In x) { return detail::unary<"sign">(x); }      // -1, 0, 1; 0 for NaN; derivative 0; also int32
+inline Tensor square(In x) { return detail::unary<"square">(x); }  // also int32
 inline Tensor sqrt(In x) { return detail::unary<"sqrt">(x); }
 inline Tensor rsqrt(In x) { return detail::unary<"rsqrt">(x); }  // 1 / sqrt(x)
 inline Tensor exp(In x) { return detail::unary<"exp">(x); }
@@ -86,14 +86,14 @@ inline Tensor log1p(In x) { return detail::unary<"log1p">(x); }  // log(1 + x)
 inline Tensor sin(In x) { return detail::unary<"sin">(x); }
 inline Tensor cos(In x) { return detail::unary<"cos">(x); }
 inline Tensor erf(In x) { return detail::unary<"erf">(x); }
-// min(max(x, low), high); an infinite limit is none. The gradient passes where low <= x <= high. int32 too.
+// min(max(x, low), high); an infinite limit means no limit. The gradient passes where low <= x <= high. Also int32.
 Tensor clamp(In x, double low, double high);
-// The same with a limit for each element: all three broadcast, and one limit may be undefined, which is none. Where x
-// is not within its limits, the gradient goes to the one that y is.
+// The same with a limit per element. All three tensors broadcast. One limit may be undefined, which means no limit.
+// Where x is outside of its limits, the gradient flows to the limit that y equals.
 Tensor clamp(In x, In low, In high);
 
-// Comparisons, also of int32 and bool8: bool8 tensors, constant for autodiff. There is no operator ==, as it would not
-// be a bool.
+// Comparisons of floating, int32 or bool8 tensors. The results are bool8 tensors and constants for autodiff. There is
+// no operator==, because it could not return a bool.
 inline Tensor eq(In a, In b) { return detail::compare<"eq">(a, b); }
 inline Tensor ne(In a, In b) { return detail::compare<"ne">(a, b); }
 inline Tensor lt(In a, In b) { return detail::compare<"lt">(a, b); }
@@ -118,14 +118,14 @@ inline Tensor operator>=(In a, double b) { return ge(a, b); }
 inline Tensor isnan(In x) { return detail::test<"isnan">(x); }  // floating -> bool8
 inline Tensor isfinite(In x) { return detail::test<"isfinite">(x); }
 
-// Of bool8 masks.
+// Logic on bool8 masks.
 inline Tensor logical_and(In a, In b) { return detail::compare<"logical_and">(a, b); }
 inline Tensor logical_or(In a, In b) { return detail::compare<"logical_or">(a, b); }
 inline Tensor logical_xor(In a, In b) { return detail::compare<"logical_xor">(a, b); }
 inline Tensor logical_not(In x) { return detail::test<"logical_not">(x); }
 
-// a where the bool8 mask is true, b elsewhere; all three broadcast. Any dtype; int32 and bool8 must hold a number
-// exactly.
+// a where the bool8 mask is true, b elsewhere. All three broadcast. Any dtype; a number must be exact in int32 and
+// bool8.
 Tensor where(In mask, In a, In b);
 Tensor where(In mask, In a, double b);
 Tensor where(In mask, double a, In b);
@@ -133,8 +133,8 @@ Tensor masked_fill(In x, In mask, double value);  // value where the mask is tru
 
 // ---- Activations ----
 
-// Activation functions, of float32 and float64, named and behaving as PyTorch's. One kernel forward and one backward
-// each.
+// Activation functions of floating tensors, with PyTorch's names and behaviour. Each has one kernel forward and one
+// backward.
 
 enum class Gelu { none, tanh };  // PyTorch's `approximate`: exact, or the tanh form that GPT-2 uses
 
@@ -156,12 +156,13 @@ Tensor softplus(In x, double beta = 1);  // log(1 + e^(beta x)) / beta; beta mus
 
 // ---- Dropout ----
 
-// Dropout, without a stored mask.
+// Dropout without a stored mask.
 
-// While training (see is_training): each element is 0 with probability p, else x / (1 - p). Otherwise, or if p is 0: x
-// itself. The mask is a function of default_rng()'s seed, stream and position and of the element's number; it is
-// computed again in backward. Takes 16 positions for each 64 elements begun. x float32 or float64 of any shape; p in
-// [0, 1]: of 1 nothing is left. Srivastava et al., "Dropout", JMLR 2014.
+// While training (see is_training), sets each element to 0 with probability p and multiplies the others by 1 / (1 - p).
+// Otherwise, or if p is 0, returns x itself. The mask is a function of default_rng()'s seed, stream and position and of
+// the element's index; backward computes it again. Advances default_rng() by 16 positions per 64 elements, rounded up.
+// x is float32 or float64 of any shape. p is in [0, 1]; 1 drops all elements. Throws Error for other types and p.
+// Srivastava et al., "Dropout", JMLR 2014.
 Tensor dropout(In x, double p);
 
 }  // namespace heed

@@ -1,4 +1,5 @@
-// Two products with an activation between them, which acts on blocks of the first product while they are in cache.
+// feed_forward(): two products with an activation between them, applied to each block of the first product while the
+// block is in cache.
 #include <algorithm>
 #include <heed/autograd/detail/products.hpp>
 #include <heed/core/kernels/activation.hpp>
@@ -25,7 +26,7 @@ const kernels::ActivationKernel<T>& kernel_of(Activation a) {
   return table.silu;
 }
 
-// The hidden layer's numbers from (row, column) on: of T, or bfloat16, as which they are kept. Null where undefined.
+// A pointer to element (row, column) of the hidden layer, stored as T or as bfloat16; null if it is undefined.
 template <class T>
 T* at(const Tensor& hidden, Index row, Index column) {
   return hidden.defined() ? hidden.ptr<T>() + row * hidden.dim(1) + column : nullptr;
@@ -34,7 +35,7 @@ std::uint16_t* bits_at(const Tensor& hidden, Index row, Index column) {
   return hidden.defined() ? &at<bfloat16>(hidden, row, column)->bits : nullptr;
 }
 
-// h = act(u) of a block that holds u; u is kept where `kept` is defined.
+// h = act(u) for a block that holds u. u is stored in `kept` if that is defined.
 template <class T>
 void activate(Activation activation, const GemmBlock& block, const Tensor& kept, const Tensor& h) {
   const kernels::ActivationKernel<T>& act = kernel_of<T>(activation);
@@ -51,10 +52,10 @@ void activate(Activation activation, const GemmBlock& block, const Tensor& kept,
   }
 }
 
-// What backward makes of a block that holds dh.
+// The hidden layer in backward. Each block holds dh.
 struct HiddenGradients {
-  Tensor u, du, h;  // [rows, hidden]; h undefined: not wanted
-  Tensor dbias;     // [parts, hidden]: sums of du over kFinishRows rows each; or undefined
+  Tensor u, du, h;  // [rows, hidden]; h undefined: not needed
+  Tensor dbias;     // [parts, hidden]: sums of du over kFinishRows rows each; undefined: not needed
 };
 
 template <class T>
@@ -83,7 +84,7 @@ void activate_backward(Activation activation, const GemmBlock& block, const Hidd
   }
 }
 
-// What a block's activation reads and writes of the hidden layer.
+// A part of the hidden layer that a block's activation reads or writes, as GemmFinish prefetches it.
 MatrixIn beside(const Tensor& hidden) {
   return {hidden.defined() ? hidden.raw() : nullptr, hidden.defined() ? hidden.dtype() : DType::float32,
           hidden.defined() ? hidden.dim(1) : 0};

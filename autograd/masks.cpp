@@ -1,4 +1,4 @@
-// Comparisons, logic on masks and choice by mask: the part of elementwise.hpp that reads or makes bool8.
+// Elementwise ops that read or return bool8: comparisons, logic on masks, and selection by a mask.
 #include <cmath>
 #include <heed/autograd/detail/elementwise.hpp>
 #include <heed/autograd/elementwise.hpp>
@@ -28,8 +28,8 @@ Tensor compare(const MaskKernel& op, In a, In b) {
   return y;
 }
 
-// The number takes the tensor's dtype (and is rounded to bfloat16), but an int32 or bool8 tensor is compared as
-// float64: x < 2.5 means what it says.
+// The number takes the tensor's dtype (and is rounded to bfloat16). int32 and bool8 tensors are compared as float64, so
+// that x < 2.5 is exact.
 Tensor compare(const MaskKernel& op, In a, double b) {
   const kernels::ElementwiseKernel k = kernel_for(op.name, op.forward, a);
   note_reads({a});
@@ -54,7 +54,7 @@ void check_mask(const char* name, In mask) {
         "; it must be bool8");
 }
 
-// The gradient of where()'s a or b: dy where it was chosen, else 0.
+// The gradient of where()'s a or b: dy where it was selected, else 0.
 void add_chosen(Grads& d, int i, const MaskKernel& op, const Tensor& dy, const Tensor& mask, const Shape& shape) {
   if (!d.wants(i)) return;
   const kernels::ElementwiseKernel k = op.forward[kernel_type(dy.dtype())];
@@ -75,7 +75,7 @@ Shape where_shape(In mask, In a, const Shape& b) {
   return shape;
 }
 
-// A tensor and a number; the number is chosen where the mask equals `number_where`.
+// where() of a tensor and a number. The number is selected where the mask equals `number_where`.
 Tensor where_number(const char* name, In mask, In x, double value, bool number_where) {
   check_mask(name, mask);
   const kernels::ElementwiseKernel k = kernel_for(name, kernels::choice<"where">().forward, x);
@@ -86,7 +86,7 @@ Tensor where_number(const char* name, In mask, In x, double value, bool number_w
   else
     elementwise(k, y, {mask.tensor(), x.tensor(), n});
   const Shape shape = x.shape();
-  // The NaN finder asks the inputs whether an infinity is new. One that was given counts as an input.
+  // find_nan accepts an infinity that an input holds. An infinite number that was given counts as an input.
   const bool given = std::isinf(value);
   const Tensor inputs[] = {x, given ? Tensor::scalar(value, x.dtype()) : Tensor()};
   record(name, x.where(), y, Inputs(std::span<const Tensor>(inputs, given ? 2 : 1)), saved(mask.tensor()),
@@ -117,7 +117,7 @@ Tensor test(In x) {
 
 namespace {
 
-// The functions of all rows are made here, for the inline ones of elementwise.hpp.
+// Instantiates the functions of all rows for the inline functions of elementwise.hpp.
 template <class... R>
 constexpr auto comparisons(kernels::names::Rows<R...>) {
   return std::tuple{static_cast<Tensor (*)(In, In)>(detail::compare<R::name>)...,

@@ -1,4 +1,4 @@
-// Matrix products of batches, and linear layers.
+// linear() and matmul(), the precision of their operands, and weights that are packed once for many uses.
 #include <algorithm>
 #include <heed/autograd/detail/products.hpp>
 #include <heed/autograd/detail/tape_state.hpp>
@@ -24,7 +24,7 @@ thread_local DType operand_type = DType::float32;
 
 bool computes(DType t) { return t == DType::float32 || t == DType::float64 || t == DType::bfloat16; }
 
-// The gradient of a product as the products of backward read it, where those of the product read such operands.
+// dy as the products of backward read it: bfloat16 if the forward product read its operands as bfloat16.
 DType gradient_type(DType dy, DType products) { return products == DType::bfloat16 ? products : dy; }
 Tensor gradient_operand(const Tensor& dy, DType products) { return dy.to(gradient_type(dy.dtype(), products)); }
 
@@ -96,14 +96,14 @@ void detail::product_gradient(const Target& t, const Tensor& a, const Tensor& b,
   gemm(g);
 }
 
-// ---- Weights that are used again and again ----
+// ---- Weights that are used repeatedly ----
 
 namespace detail {
 
-// What backward gathers of a weight's uses, one below the other, for its gradient.
+// The rows that backward gathers from all uses of a weight, to compute its gradient by one product.
 struct Uses {
   Index rows = 0;    // of all uses
-  Index filled = 0;  // of those that backward has passed
+  Index filled = 0;  // of the uses that backward has run
   Tensor x, dy;      // [rows, in], [rows, out]
 
   void add(const Tensor& x_of_use, const Tensor& dy_of_use) {
@@ -122,10 +122,10 @@ struct Uses {
 struct ReusedWeight {
   Tensor weight, bias;
   std::uint64_t version;
-  DType x, operand;     // of the products' operands
-  PackedMatrix across;  // W^T: of y = x W^T
-  PackedMatrix back;    // W: of dx = dy W, once some x wants a gradient
-  Tensor token;         // an input of each use, whose own step is the oldest: it runs when all uses are gathered
+  DType x, operand;     // dtype of the rows, and the precision when packed
+  PackedMatrix across;  // W^T, for y = x W^T
+  PackedMatrix back;    // W, for dx = dy W; packed once some x needs a gradient
+  Tensor token;         // an input of each use. Its step is the oldest, so backward runs it after all uses are gathered
   std::shared_ptr<Uses> uses;
 
   bool is(const Tensor& w, const Tensor& b, DType rows) const {
@@ -178,7 +178,7 @@ detail::ReusedWeight& WeightReuse::State::of(In weight, In bias, DType x) {
   return r;
 }
 
-// linear() of arguments that were checked, inside the scope.
+// linear() inside the scope, with checked arguments.
 static Tensor linear_again(WeightReuse::State& scope, In x, In weight, In bias) {
   const Tensor a = product_operand(as_rows(x));
   detail::ReusedWeight& r = scope.of(weight, bias, a.dtype());
@@ -210,7 +210,7 @@ static Tensor linear_again(WeightReuse::State& scope, In x, In weight, In bias) 
 
 namespace {
 
-// What becomes of sums in float32 that are kept as bfloat16 y [rows, n].
+// Rounds blocks of float32 sums to bfloat16 in y [rows, n].
 struct RoundTo {
   std::uint16_t* y;
   Index n;
@@ -262,8 +262,8 @@ Tensor linear(In x, In weight, In bias, std::optional<DType> result) {
 
 namespace {
 
-// The batch axes of a product, joined where all three operands allow it: at most two go to one gemm, the others are
-// loops.
+// The batch axes of a product, joined where all three operands allow it. At most two are passed to one gemm; the others
+// are loops.
 struct BatchAxis {
   Index count, a, b, c;
 };
@@ -323,7 +323,8 @@ void batched_product(const Tensor& a, const Tensor& b, const Tensor& c, bool acc
   }
 }
 
-// c = a b of int32 for equal batch axes, by rows of c, which is contiguous. Unsigned sums wrap around.
+// c = a b of int32 for equal batch axes, in parallel over the rows of c, which is contiguous. Unsigned sums wrap
+// around.
 void integer_product(const Tensor& a, const Tensor& b, const Tensor& c) {
   const Index n = c.dim(-1), m = c.dim(-2), k = a.dim(-1);
   const Tensor right = b.dense();
@@ -342,8 +343,8 @@ void integer_product(const Tensor& a, const Tensor& b, const Tensor& c) {
   });
 }
 
-// Writes (or adds) a b to a gradient of the same batch shape, or hands the product over to be summed where it was
-// broadcast.
+// Writes (or adds) a b to a gradient of the same batch shape. If the input was broadcast, passes a b to Grads::add(),
+// which sums it.
 void batched_gradient(Grads& d, int i, const Tensor& a, const Tensor& b, const Shape& batch, const Shape& input) {
   if (!d.wants(i)) return;
   const Shape whole = batch + Shape{a.dim(-2), b.dim(-1)};

@@ -1,4 +1,4 @@
-// Matrix products, the feed-forward network of two of them, and the precision that they are computed in.
+// Matrix products, the feed-forward network of two products, and the precision of products.
 //
 // Example:
 //
@@ -14,34 +14,36 @@ namespace heed {
 
 // y = x W^T + b: x [..., in], weight [out, in], bias [out] or undefined -> [..., out].
 // dx = dy W;  dW = dy^T x;  db = sum of dy over rows.
-// float32 or float64. x or weight may be bfloat16: products of bfloat16 values are summed in float32, and so is the
-// result, unless `result` says bfloat16: then each sum is rounded once, as it is stored. By a weight of bfloat16, x of
-// float32 is rounded to it.
+// Types: all float64, or all float32, where x and weight may also be bfloat16. If weight is bfloat16, a float32 x is
+// rounded to bfloat16. Products of bfloat16 values are summed in float32. The result is float32, or bfloat16 if
+// `result` says so: each sum is then rounded once, when it is stored. Throws Error for other shapes and types.
 Tensor linear(In x, In weight, In bias, std::optional<DType> result = {});
 
-// As torch.matmul: [.., m, k] by [.., k, n] with batch axes that broadcast; a vector on the left counts as a row, on
-// the right as a column, and that axis is dropped from the result. Any strides. Types as for linear; or both int32: an
-// int32 result, exact but that it wraps around, as in PyTorch, and without gradient.
+// As torch.matmul: [..., m, k] by [..., k, n] -> [..., m, n]. Batch axes broadcast. A vector counts as one row on the
+// left and as one column on the right, and that axis is dropped from the result. Any strides. Accepts the types that
+// linear() accepts, or int32 for both: the result is then int32, wraps around as in PyTorch, and has no gradient.
+// Throws Error for other shapes and types.
 Tensor matmul(In a, In b);
 
-// The activation of a feed-forward network: the elementwise ops of these names; gelu_tanh is gelu(x, Gelu::tanh).
+// The activation of feed_forward(): the elementwise op of the same name; gelu_tanh is gelu(x, Gelu::tanh).
 enum class Activation { relu, gelu, gelu_tanh, silu, relu_squared };
 
-// y = act(u) W2^T + b2 with u = x W1^T + b1, the position-wise network of a Transformer: x [..., width],
-// up W1 [hidden, width], down W2 [out, hidden] -> [..., out]. Biases [hidden] and [out] may be undefined. The same as
-// linear(), the activation and linear(), to rounding; but of the hidden layer u alone is kept for backward, which
-// computes act(u) again. Types as for linear(); under MatmulPrecision u and act(u) are rounded to bfloat16.
+// y = act(u) W2^T + b2 with u = x W1^T + b1, the position-wise network of a Transformer: x [..., width], up W1 [hidden,
+// width], down W2 [out, hidden] -> [..., out]. Biases [hidden] and [out] may be undefined. Equal to linear(),
+// activation and linear() up to rounding, but keeps only u of the hidden layer for backward, which computes act(u)
+// again. Types as for linear(). Under a bfloat16 MatmulPrecision, and if W1 is bfloat16, u and act(u) are rounded to
+// bfloat16.
 //   dh = dy W2;  du = dh act'(u);  dx = du W1;  dW1 = du^T x;  dW2 = dy^T act(u);  db1, db2: sums of du, dy over rows
 Tensor feed_forward(In x, In up, In up_bias, In down, In down_bias, Activation activation);
 
 // Inside this scope linear(), matmul(), feed_forward(), linear_cross_entropy() and recurrent layers round float32
-// operands of their products to bfloat16 first, gradients that enter one included: sums, results, parameters and their
-// gradients stay float32 (mixed precision with float32 master weights). Weights are rounded as products read them.
-// MultiHeadAttention keeps queries, keys, values and what it makes of them as bfloat16 where its mechanism takes them,
-// and layer_norm() and rms_norm() keep for backward what they normalised.
+// operands of their products to bfloat16, including the gradients that enter a product. Sums, results, parameters and
+// their gradients stay float32 (mixed precision with float32 master weights). Weights are rounded when products read
+// them. MultiHeadAttention keeps queries, keys, values and attention results in bfloat16 if its mechanism accepts
+// bfloat16. layer_norm() and rms_norm() save the normalised values for backward in bfloat16.
 class MatmulPrecision {
  public:
-  explicit MatmulPrecision(DType operands, Where where = Where::current());  // float32 or bfloat16
+  explicit MatmulPrecision(DType operands, Where where = Where::current());  // float32 or bfloat16, else Error
   ~MatmulPrecision();
   MatmulPrecision(const MatmulPrecision&) = delete;
   MatmulPrecision& operator=(const MatmulPrecision&) = delete;
@@ -50,17 +52,17 @@ class MatmulPrecision {
   DType previous_;
 };
 
-DType matmul_precision();  // of the innermost scope on this thread; float32 outside of all
+DType matmul_precision();  // of the innermost scope on this thread; float32 outside of scopes
 
 namespace detail {
-// x as products read it: rounded to bfloat16 where the precision says so. No tape records it.
+// x as products read it: rounded to bfloat16 if the precision says so. Not recorded on a tape.
 Tensor product_operand(const Tensor& x);
 }  // namespace detail
 
-// For loops that apply the same layers at each step, as recurrent decoders do: inside this scope linear() packs a
-// weight once, and the tape makes the weight's gradient by one product of all its uses. Values and gradients are the
-// same to rounding. The scope is of the tape that records when it begins, or of none; a weight that is written to
-// inside is packed anew.
+// For loops that apply the same layers at each step, as recurrent decoders do. Inside this scope linear() packs each
+// weight once, and backward computes a weight's gradient by one product over all its uses. Values and gradients are the
+// same up to rounding. The scope only affects ops on the tape that records when the scope begins, or ops without a tape
+// if none does. A weight that is written to inside the scope is packed again.
 //
 //   const WeightReuse reuse;
 //   for (Index t = 0; t < steps; ++t) h = tanh(inputs.select(1, t) + recurrent(h));

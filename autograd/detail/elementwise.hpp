@@ -1,4 +1,4 @@
-// What autograd/elementwise.cpp and masks.cpp share: an op's kernel, numbers beside tensors, and functions of all rows.
+// Shared by autograd/elementwise.cpp and masks.cpp: an op's kernel, and numbers as operands.
 #pragma once
 #include <heed/autograd/record.hpp>
 #include <heed/core/detail/elementwise.hpp>
@@ -6,7 +6,7 @@
 
 namespace heed::detail {
 
-// An op's kernel for x's dtype; Error where it has none. All floating types have one, or none.
+// The op's kernel for x's dtype. Throws Error if there is none. An op has kernels for all floating types or for none.
 inline kernels::ElementwiseKernel kernel_for(const char* name,
                                              const kernels::ElementwiseKernel (&list)[kernels::kElementwiseTypes],
                                              In x) {
@@ -18,7 +18,7 @@ inline kernels::ElementwiseKernel kernel_for(const char* name,
   return k;
 }
 
-// A number as an operand beside x. int32 and bool8 hold theirs exactly, or it is an Error.
+// A number as an operand with x. Throws Error if int32 or bool8 does not hold it exactly.
 inline Operand number(const char* name, In x, double value) {
   check(holds(x.dtype(), value), x.where(), name, ": the tensor is ", x.tensor(), " and the number is ", value, "; ",
         x.dtype(), " must hold it exactly");
