@@ -1,4 +1,4 @@
-// Cross-entropy of logits and class indices.
+// cross_entropy() of logits and class indices.
 #include <algorithm>
 #include <heed/autograd/detail/cross_entropy_rows.hpp>
 #include <heed/autograd/detail/loss_weight.hpp>
@@ -67,7 +67,7 @@ CrossEntropyRows::CrossEntropyRows(const char* op, const Where& where, const Ten
   if (o.reduction == Reduction::mean) scale = 1 / counted;
 }
 
-// The sum in float64, in order.
+// Sums in float64, in order.
 Tensor CrossEntropyRows::reduce(const Tensor& loss, Reduction reduction) const {
   if (reduction == Reduction::none) return loss;
   double sum = 0;
@@ -83,8 +83,8 @@ Tensor CrossEntropyRows::reduce(const Tensor& loss, Reduction reduction) const {
 
 }  // namespace detail
 
-// loss = lse - x_t, where lse = log sum_c exp(x_c). Backward: dx_c = dy (exp(x_c - lse) - [c = t]); the weighted and
-// smoothed forms stand with the kernels.
+// loss = lse - x_t, where lse = log sum_c exp(x_c). Backward: dx_c = dy (exp(x_c - lse) - [c = t]). The weighted and
+// smoothed forms are in core/kernels/loss_cross_entropy.kernel.cpp.
 Tensor cross_entropy(In logits, In targets, const CrossEntropyOptions& options) {
   const Where& where = logits.where();
   check(logits->defined() && (logits.dtype() == DType::float32 || logits.dtype() == DType::float64), where,

@@ -1,4 +1,4 @@
-// Running sums along an axis.
+// Running sums along an axis, and products over axes.
 #include <algorithm>
 #include <heed/autograd/reductions.hpp>
 #include <heed/core/detail/reduce.hpp>
@@ -10,9 +10,9 @@ namespace {
 
 using detail::Grouped;
 
-constexpr Index kColumns = 64;  // running sums held at once
+constexpr Index kColumns = 64;  // running sums that a task holds at once
 
-// y = (or +=) the running sums of contiguous x along the axis, from the last to the first if `reverse`.
+// y = (or +=) the running sums of contiguous x along the axis; from the last to the first if `reverse`.
 template <class T>
 void running_sums(const T* x, T* y, const Shape& shape, int axis, bool reverse, bool accumulate) {
   const Index n = shape[axis], outer = shape.first(axis).numel(), inner = shape.last(shape.rank() - axis - 1).numel();
@@ -33,7 +33,7 @@ void running_sums(const T* x, T* y, const Shape& shape, int axis, bool reverse, 
   });
 }
 
-// dx[i] = dy * (the product of all but x[i]) = dy * (product before i) * (product after i), for each product.
+// dx[i] = dy * (product of all elements but x[i]) = dy * (product before i) * (product after i), for each product.
 template <class T>
 void product_backward(const Grouped& g, const T* dy, T* dx) {
   const T* x = g.x.ptr<T>();
@@ -58,7 +58,7 @@ void product_backward(const Grouped& g, const T* dy, T* dx) {
 
 }  // namespace
 
-// dx is the running sum of dy from the end.
+// Backward: dx is the running sum of dy from the end.
 Tensor cumsum(In x, int axis) {
   check(x->defined(), x.where(), "cumsum: x is undefined; it must be floating, int32 or bool8");
   if (x.rank() == 0) return cumsum(In(x->unsqueeze(0), x.where()), axis).squeeze(0);

@@ -1,4 +1,4 @@
-// Rows of a table by indices, and their gradient, summed in order.
+// embedding(): rows of a table by indices, and their gradient, summed in order.
 #include <algorithm>
 #include <cstring>
 #include <heed/autograd/embedding.hpp>
@@ -10,7 +10,7 @@
 namespace heed {
 namespace {
 
-// Rows of the weight, of S, may be apart (a slice of columns), but each is contiguous.
+// Reads rows of the weight, of type S. They may be apart (a slice of columns), but each row is contiguous.
 template <class T, class S>
 void gather(Tensor& y, const Tensor& weight, const Tensor& indices) {
   const Index d = weight.dim(1), apart = weight.strides()[0];
@@ -23,8 +23,8 @@ void gather(Tensor& y, const Tensor& weight, const Tensor& indices) {
   });
 }
 
-// dweight[v] = sum of dy[i] over indices[i] = v. Split by columns, so that each sum runs in the order of i at any
-// number of threads; rows that no index names are touched only where there is no gradient yet.
+// dweight[v] = sum of dy[i] over indices[i] = v. Work is split by columns, so that each sum runs in the order of i at
+// any number of threads. Rows without an index are written only if there is no gradient yet.
 void scatter_add(const Target& dweight, const Tensor& dy, const Tensor& indices, Index padding) {
   Tensor to = dweight.gradient;
   if (!dweight.accumulate) {

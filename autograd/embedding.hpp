@@ -1,4 +1,4 @@
-// What becomes of a token and of its position: rows of a table, and rotary positions.
+// Embeddings of tokens and of positions: rows of a table, and rotary positions.
 //
 // Example:
 //
@@ -12,26 +12,28 @@
 
 namespace heed {
 
-// y[i, ...] = weight[indices[i, ...]]. indices [...] int32 in [0, V); weight [V, D] float32 or float64, or bfloat16
-// without a gradient, of which y is float32; y [..., D].
-// Row padding_idx of the weight, if given, is read like any other but gets no gradient; negative, it counts from the
-// end.
-// Throws Error for other shapes and types, and names the first index out of range, with its position.
+// y[i, ...] = weight[indices[i, ...]]: indices [...] int32 in [0, V), weight [V, D] -> [..., D]. weight is float32,
+// float64, or bfloat16 without a gradient, for which y is float32.
+// Row padding_idx of the weight, if given, is read like any other but gets no gradient. A negative padding_idx counts
+// from the end.
+// Throws Error for other shapes and types, and for the first index out of range, with its position.
 Tensor embedding(In indices, In weight, std::optional<Index> padding_idx = {});
 
+// Options of rope().
 struct RopeOptions {
   double base = 10000;  // pair i of n turns by position * base^(-i / n)
-  Index offset = 0;     // the position of the first row: the length of the cache in decoding
-  Tensor offsets = {};  // in place of offset, int32 [B]: that of each x[b], where rows are of different length
+  Index offset = 0;     // position of the first row: the length of the cache in decoding
+  Tensor offsets = {};  // int32 [B], in place of offset: the offset of each x[b], for rows of different lengths
   Index dims = 0;       // only the first `dims` elements of a row turn, an even number; 0: all
-  // Which elements pair up: false, i and i + dims / 2 (GPT-NeoX, Llama in Hugging Face's form, "rotate half"); true, 2i
-  // and 2i + 1 (the paper, GPT-J). Weights trained with one do not fit the other.
+  // Which elements form a pair. false: i and i + dims / 2 (GPT-NeoX, Llama in Hugging Face's form, "rotate half").
+  // true: 2i and 2i + 1 (the paper, GPT-J). Weights trained with one form do not fit the other.
   bool interleaved = false;
 };
 
-// x [..., T, D] -> the same shape: row t of the last two axes turns by position offset + t. float32 or float64; up to
-// four axes of any strides whose last is 1 are read in place. A dot product of two rotated rows depends on their
-// distance only.
+// Rotary positions (Su et al., "RoFormer: enhanced Transformer with rotary position embedding", 2021): x [..., T, D] ->
+// the same shape. Row t of the last two axes turns by position offset + t, so a dot product of two rotated rows depends
+// on their distance only. float32 or float64. Up to four axes are read in place, with any strides whose last is 1.
+// Throws Error for other shapes, types and options.
 Tensor rope(In x, const RopeOptions& options = {});
 
 }  // namespace heed

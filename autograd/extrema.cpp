@@ -1,4 +1,4 @@
-// The least and greatest of an axis, with their places; any() and all().
+// The largest and smallest elements along axes, with their positions; any() and all().
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -22,7 +22,7 @@ void check_not_empty(const char* op, In x, const Groups& g) {
         " elements are reduced to one; they must be fewer than 2^31");
 }
 
-// Several reduced axes count in row-major order, whatever their order in memory.
+// Positions over several reduced axes count in row-major order, whatever the order in memory.
 Tensor row_major(const Tensor& x, unsigned reduced) { return std::popcount(reduced) > 1 ? x.dense() : x; }
 
 void check_ordered(const char* op, In x) {
@@ -65,7 +65,7 @@ Tensor place_of(const char* op, kernels::Reduction reduction, In x, std::optiona
   return g.to_result(place, keepdim);
 }
 
-// Whether some element is `wanted`, reversed for all(): all are true unless some is false.
+// any(): true if an element is true (`wanted`). all(): false if an element is false (not `wanted`).
 Tensor of_mask(const char* op, bool wanted, In mask, const Axes& axes, bool keepdim) {
   check(mask.dtype() == DType::bool8, mask.where(), op, ": the mask is ", mask.tensor(), "; it must be bool8");
   note_reads({mask});
@@ -82,7 +82,7 @@ Tensor of_mask(const char* op, bool wanted, In mask, const Axes& axes, bool keep
   return g.to_result(y, keepdim);
 }
 
-// For each line of n values, where the k best stand, in order.
+// The positions of the k best of n values, in order, for each line.
 template <class T>
 void best_places(const T* x, Index n, Index k, bool largest, Tensor& at) {
   if (at.numel() == 0) return;

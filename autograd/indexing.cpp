@@ -1,4 +1,4 @@
-// Selecting and scattering along an axis by indices.
+// gather(), scatter_add(), index_select() and one_hot().
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/core/detail/index.hpp>
 #include <heed/core/detail/reduce.hpp>
@@ -6,7 +6,7 @@
 namespace heed {
 namespace {
 
-// The indices, counted from 0, by which an index tensor addresses x along the axis.
+// A checked index tensor for axis a of x, with negative indices replaced by positions from 0.
 Tensor checked_index(const char* op, In x, int a, In index) {
   bool fits = index.rank() == x.rank();
   for (int i = 0; fits && i < x.rank(); ++i) fits = i == a || index.shape()[i] <= x.shape()[i];
@@ -16,7 +16,7 @@ Tensor checked_index(const char* op, In x, int a, In index) {
   return detail::indices_from_0(op, x.where(), index, x.shape()[a]);
 }
 
-// The memory to add a gradient into, zero where nothing was written before; undefined if not wanted.
+// Memory to add a gradient into, zeroed if nothing was written to it before; undefined if it is not needed.
 Tensor zeroed(Grads& d, int i) {
   Target t = d.dense(i);
   if (t && !t.accumulate) t.gradient.zero_();

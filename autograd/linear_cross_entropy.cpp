@@ -1,4 +1,4 @@
-// Cross-entropy of a linear layer, whose logits exist a chunk of rows at a time.
+// linear_cross_entropy(): cross-entropy of a linear layer, with logits for one chunk of rows at a time.
 #include <algorithm>
 #include <heed/autograd/detail/cross_entropy_rows.hpp>
 #include <heed/autograd/detail/products.hpp>
@@ -9,24 +9,24 @@
 namespace heed {
 namespace {
 
-// Logits that exist at once (64 MB of float32). Each chunk reads the whole weight thrice, so few rows per chunk cost
-// time: with 50257 classes and D = 768, chunks of 64 rows took half as long again as one of 256.
+// Logits that exist at once (64 MB of float32). Each chunk reads the whole weight three times, so small chunks cost
+// time: with 50257 classes and D = 768, chunks of 64 rows take 1.5 times as long as chunks of 256.
 constexpr Index kChunk = Index{1} << 24;
 
 struct Operands {
   detail::CrossEntropyRows rows;
-  Tensor x, weight, bias;           // contiguous, but for the weight
+  Tensor x, weight, bias;           // contiguous, except the weight
   Tensor targets, class_weight;     // contiguous
   DType dtype = DType::float32;     // of the logits
-  DType products = DType::float32;  // bfloat16: products with the logits' gradients read these in bfloat16, too
+  DType products = DType::float32;  // bfloat16: products read the gradients of the logits in bfloat16 too
 };
 
-// The memory of a chunk: its logits, in whose place their gradients come, and these in bfloat16 where products want so.
+// The memory of a chunk: logits, later replaced by their gradients, and a bfloat16 copy of these if products need one.
 struct Chunk {
   Tensor logits, narrow;
 };
 
-// Where the gradients go, for dy of the losses: one number per row (stride 1) or one for all (stride 0).
+// The memory for the gradients, and dy of the losses: one number per row (stride 1) or one for all rows (stride 0).
 struct GradientTargets {
   Target x, weight, bias;
   Tensor dy;
@@ -54,7 +54,7 @@ void sum_columns(const Tensor& logits, Index rows, const Target& out, bool accum
   });
 }
 
-// Of `count` rows: dW = dz^T x, or dW += dz^T x.
+// dW = dz^T x over `count` rows, or dW += dz^T x.
 void add_to_weight(DType products, const MatrixIn& dlogits, Index classes, const MatrixIn& x, Index d, Index count,
                    const Target& weight) {
   gemm({.m = classes,
@@ -68,8 +68,8 @@ void add_to_weight(DType products, const MatrixIn& dlogits, Index classes, const
         .accumulate = weight.accumulate});
 }
 
-// One chunk of rows: its logits, their losses (if asked for), and in their place the gradients of the logits, which are
-// passed on.
+// Runs one chunk of rows: computes its logits and, if `loss` is defined, their losses; replaces the logits by their
+// gradients, and adds these to the gradients of x, weight and bias.
 template <class T>
 void run_chunk(const Operands& o, Index begin, Index count, const Chunk& chunk, const Tensor& lse, const Tensor& loss,
                const GradientTargets& g) {
@@ -120,12 +120,12 @@ Index chunks_of(const Operands& o) {
   return std::max<Index>(1, (o.x.dim(0) * o.rows.classes + kChunk - 1) / kChunk);
 }
 
-// All chunks. Their sizes depend on the shapes alone. With no rows, one empty chunk zeroes the gradients. Gives the
-// gradients of the last one's logits as products read them, where gradients are asked for.
+// Runs all chunks. Their sizes depend on the shapes only. With no rows, one empty chunk zeroes the gradients. If
+// gradients are needed, returns the gradients of the last chunk's logits, as products read them.
 Tensor run(const Operands& o, const Tensor& lse, const Tensor& loss, const GradientTargets& g) {
   const Index n = o.x.dim(0), classes = o.rows.classes, chunks = chunks_of(o);
   const Index size = std::max<Index>(1, ((n + chunks - 1) / chunks + 7) / 8 * 8);
-  const Index rows = std::min(size, n), line = (classes + 31) / 32 * 32;  // pairs of bfloat16 lie in words
+  const Index rows = std::min(size, n), line = (classes + 31) / 32 * 32;  // aligns pairs of bfloat16
   const Chunk chunk{Tensor::empty({rows, classes}, o.dtype),
                     g && o.products == DType::bfloat16 ? Tensor::empty({rows, line}, DType::bfloat16) : Tensor()};
   for (Index begin = 0; begin == 0 || begin < n; begin += size) {
@@ -164,7 +164,7 @@ Operands check_operands(In x, In weight, In bias, In targets, const CrossEntropy
           detail::products_of(rows.dtype(), weight.dtype())};
 }
 
-// A gradient of the loss, times dy.
+// Multiplies a gradient of the loss by dy.
 void scale(const Tensor& gradient, const Tensor& dy) {
   const double factor = dy.item();
   if (factor == 1) return;
@@ -177,7 +177,7 @@ void scale(const Tensor& gradient, const Tensor& dy) {
   });
 }
 
-// One that forward computed. It is scaled in place: the step holds it alone, and runs once.
+// Passes on a gradient that forward computed. It is scaled in place: only this step holds it, and the step runs once.
 void pass_on(Grads& d, int i, const Tensor& gradient, const Tensor& dy) {
   if (!gradient.defined()) return;
   scale(gradient, dy);
@@ -187,7 +187,7 @@ void pass_on(Grads& d, int i, const Tensor& gradient, const Tensor& dy) {
 }  // namespace
 
 // loss = cross_entropy(z), z = x W^T + b. With dz from cross_entropy: dx = dz W;  dW = dz^T x;  db = sum(dz).
-// Computing these with the loss takes three matrix products; making z again in backward would take four.
+// Computing the gradients with the loss takes three matrix products; computing z again in backward would take four.
 Tensor linear_cross_entropy(In x, In weight, In bias, In targets, const CrossEntropyOptions& options) {
   const Operands o = check_operands(x, weight, bias, targets, options);
   const char* op = "linear_cross_entropy";
@@ -206,8 +206,8 @@ Tensor linear_cross_entropy(In x, In weight, In bias, In targets, const CrossEnt
   const auto space = [&](const In& input) {
     return wants_gradient({input}) ? Target{detail::gradient_memory(input.tensor(), o.dtype), false} : Target{};
   };
-  // Of tied weights, whose gradient is complete only when the embedding's is there, the layers' gradients wait for no
-  // third product: those of the logits are kept for it.
+  // The gradient of a tied weight is complete only after the embedding's derivative. So its product is computed later,
+  // from the kept gradients of the logits, and does not delay the gradients of the layers.
   const bool later = detail::gradients_leave_early() && chunks_of(o) == 1 && wants_gradient({weight});
   const GradientTargets g = {space(x), later ? Target{} : space(weight), space(bias), Tensor::ones({}, o.dtype), 0};
   const Tensor dlogits = run(o, lse, loss, g);

@@ -1,4 +1,4 @@
-// Weighted means, and what tells a run by which weights they are means.
+// weighted_mean() and weighted_loss(), and the weights that losses report for combining batches.
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/detail/loss_weight.hpp>
@@ -24,7 +24,7 @@ void note_loss_weight(double value, double weight, LossWeight kind, bool cross_e
 LossWeights::LossWeights() : outer_(innermost) { innermost = this; }
 LossWeights::~LossWeights() { innermost = outer_; }
 
-// The weight of all that were noted of this kind.
+// The weight of all noted losses of this kind, if there are any. Throws Error if two differ.
 std::optional<double> LossWeights::only(std::string_view who, LossWeight kind) const {
   std::optional<double> weight;
   for (const Noted& n : noted_) {
@@ -69,7 +69,7 @@ Tensor weighted_mean(In values, In weights) {
           "; weights must be finite and 0 or more");
     total += w;
   }
-  if (weights->numel() > 0) total *= static_cast<double>(values->numel() / weights->numel());  // they are repeated
+  if (weights->numel() > 0) total *= static_cast<double>(values->numel() / weights->numel());  // weights are repeated
   const Tensor kept = total > 0 ? Tensor() : Tensor::zeros(values.shape(), DType::bool8);
   const Tensor y = total > 0 ? sum(values * all.to(values.dtype())) / total : sum(heed::where(kept, values, 0.0));
   detail::note_loss_weight(y.item(), total, detail::LossWeight::weights);

@@ -1,4 +1,4 @@
-// Losses of two tensors of one shape: mean, sum or each.
+// Losses of the elements of two tensors of one shape, and their reductions.
 #include <algorithm>
 #include <heed/autograd/detail/loss_weight.hpp>
 #include <heed/autograd/losses.hpp>
@@ -12,9 +12,9 @@ namespace {
 
 using kernels::Pointwise;
 
-constexpr Index kSummed = 8192;  // losses that are summed at once
+constexpr Index kSummed = 8192;  // losses summed per chunk
 
-// What a loss of elements takes, all contiguous and of one shape; the weights may be undefined.
+// The operands of a loss of elements, all contiguous and of one shape; the weights may be undefined.
 struct LossOperands {
   Tensor x, target, weight, pos_weight;
   double delta = 1;
@@ -39,7 +39,7 @@ Tensor each(Pointwise loss, const LossOperands& o) {
   return y;
 }
 
-// Chunks of a fixed size are summed, then their sums in order, all in float64.
+// Sums chunks of a fixed size, then their sums in order, all in float64.
 template <class T>
 double sum(Pointwise loss, const LossOperands& o) {
   const Index n = o.x.numel(), chunks = (n + kSummed - 1) / kSummed;
@@ -99,7 +99,7 @@ Tensor pointwise(const char* op, Pointwise loss, In x, In target, Reduction redu
   return y;
 }
 
-// A constant weight, broadcast to the shape of x.
+// A constant weight, broadcast to the shape of x; undefined if it was not given.
 Tensor weight_for(const char* name, In x, const Tensor& weight) {
   if (!weight.defined()) return {};
   Shape shape;

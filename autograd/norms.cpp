@@ -1,4 +1,4 @@
-// LayerNorm and RMSNorm over the last axis.
+// layer_norm(), rms_norm() and normalize() over the last axis.
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/elementwise.hpp>
@@ -30,8 +30,8 @@ void check_input(const char* op, In x, double eps) {
   check(eps >= 0, x.where(), op, ": eps is ", eps, "; it must not be negative");
 }
 
-// What backward reads: x, or, where products round their operands to bfloat16, the normalised values as bfloat16, half
-// as much. Those of `normal` are written by forward; it is undefined where x is kept.
+// Memory for the normalised values, which forward writes and backward reads: bfloat16, where products round their
+// operands to bfloat16, which is half as much as x. Undefined if backward reads x.
 Tensor normal_to_keep(const Tensor& x) {
   return x.dtype() == DType::float32 && matmul_precision() == DType::bfloat16
              ? Tensor::empty(x.shape(), DType::bfloat16)
@@ -40,8 +40,7 @@ Tensor normal_to_keep(const Tensor& x) {
 
 std::uint16_t* bits_of(const Tensor& x) { return x.defined() ? &x.ptr<bfloat16>()->bits : nullptr; }
 
-// Of the means [2, rows], the first row holds the means and the second what rounding took off them; undefined for
-// rms_norm.
+// means [2, rows] holds the means in its first row and their rounding errors in its second; undefined for rms_norm.
 template <class T>
 void forward(Tensor& y, const Tensor& normal, const Tensor& means, Tensor& rstd, const Tensor& x, const Tensor& weight,
              const Tensor& bias, double eps) {
@@ -60,8 +59,8 @@ void forward(Tensor& y, const Tensor& normal, const Tensor& means, Tensor& rstd,
   });
 }
 
-// `kept`: x, or its normalised values. The gradients of weight and bias are sums over rows: each block of rows makes a
-// partial sum, and these are added in their order. The blocks depend on the shape alone, so the bits do not depend on
+// `kept` is x or its normalised values. The gradients of weight and bias are sums over rows: each block of rows
+// computes a partial sum, and these are added in order. Blocks depend on the shape only, so the bits do not depend on
 // the threads.
 template <class T>
 void backward(const Target& dx, const Target& dweight, const Target& dbias, const Tensor& dy, const Tensor& kept,
@@ -98,13 +97,13 @@ void backward(const Target& dx, const Target& dweight, const Target& dbias, cons
   if (dbias) table<T>().sum_rows(dbiases.ptr<T>(), blocks, n, n, dbias.gradient.ptr<T>(), dbias.accumulate);
 }
 
-// ---- Rows of subnormal numbers, without an eps ----
+// ---- Rows of subnormal numbers, with eps 0 ----
 
-// The factor for rows whose rstd overflows, which makes even the least subnormal a normal number of moderate size.
+// The factor for rows whose rstd overflows. It turns even the smallest subnormal into a normal number of moderate size.
 double lift_of(DType dtype) { return dtype == DType::float64 ? 0x1p1000 : 0x1p120; }
 
-// x with each row, that is not all 0, multiplied by lift_of() where rstd is infinite, and by 1 elsewhere; `factors`
-// [rows, 1] are undefined where no row is.
+// x with each row whose rstd is infinite, unless it is all 0, multiplied by lift_of(). `factors` [rows, 1] is the
+// factor of each row (1 for other rows), or undefined if no row is lifted.
 Tensor lifted(const Tensor& x, const Tensor& rstd, Tensor& factors) {
   Tensor y = x;
   detail::with_float(x.dtype(), [&](auto t) {
@@ -122,7 +121,7 @@ Tensor lifted(const Tensor& x, const Tensor& rstd, Tensor& factors) {
   return y;
 }
 
-// forward(), again of lifted rows where there are any. x becomes what backward reads; the factors are returned.
+// forward(), run again on lifted rows if there are any. Sets x to the values that backward reads; returns the factors.
 Tensor forward_lifted(Tensor& y, const Tensor& normal, const Tensor& means, Tensor& rstd, Tensor& x,
                       const Tensor& weight, const Tensor& bias, double eps) {
   Tensor factors;
@@ -136,7 +135,7 @@ Tensor forward_lifted(Tensor& y, const Tensor& normal, const Tensor& means, Tens
   return factors;
 }
 
-// Where the gradient of lifted rows goes, and from there to the input.
+// The memory for the gradient of lifted rows; give() adds it to the input's gradient, times the factors.
 Target target_of(Grads& d, const Tensor& dy, const Tensor& factors) {
   return factors.defined() && d.wants(0) ? Target{Tensor::empty(dy.shape(), factors.dtype())} : d.dense(0);
 }
@@ -205,8 +204,8 @@ Tensor rms_norm(In x, In weight, double eps) {
   return y;
 }
 
-// y = x / |x| = rms_norm(x) with the weight 1 / sqrt(n) and no eps. Where |x| is 0, rms_norm divides by it: there y and
-// rstd become 0, and with rstd the gradient. The direction of a single element is its sign, whose gradient is 0.
+// y = x / |x| = rms_norm(x) with weight 1 / sqrt(n) and eps 0. Where |x| is 0, rms_norm divides by 0: there y and rstd
+// are set to 0, and so is the gradient. The direction of a single element is its sign, whose gradient is 0.
 Tensor normalize(In x) {
   check_input("normalize", x, 0);
   const Index n = x.dim(-1), rows = x.rows();

@@ -1,4 +1,4 @@
-// Sums, means, variances and norms over axes, scaled where squares would overflow.
+// Sums, means, variances, norms and logsumexp over axes. Values are scaled where squares or powers would overflow.
 #include <algorithm>
 #include <cmath>
 #include <heed/autograd/reductions.hpp>
@@ -13,7 +13,7 @@ namespace {
 using detail::Grouped;
 using kernels::Spread;
 
-// f of each element of a contiguous tensor, in float64.
+// f of each element of a contiguous tensor, computed in float64.
 template <class F>
 Tensor mapped(const Tensor& x, F f) {
   Tensor y = Tensor::empty_like(x);
@@ -27,7 +27,7 @@ Tensor mapped(const Tensor& x, F f) {
   });
   return y;
 }
-// The same of two tensors of one shape and dtype.
+// The same with the elements of two tensors of one shape and dtype.
 template <class F>
 Tensor mapped(const Tensor& x, const Tensor& z, F f) {
   Tensor y = Tensor::empty_like(x);
@@ -47,7 +47,7 @@ Tensor scaled(const Tensor& x, double factor) {
   return mapped(x, [factor](double v) { return v * factor; });
 }
 
-// x's shape with 1 for each reduced axis, or without these.
+// x's shape with size 1 for each reduced axis, or without these axes.
 Shape reduced_shape(const Shape& x, unsigned reduced, bool keepdim) {
   Shape y;
   for (int i = 0; i < x.rank(); ++i) {
@@ -80,8 +80,8 @@ void spread_into(Grads& d, const Grouped& g, Spread op, const detail::Center& ce
   }
 }
 
-// Whether the sums of p-th powers behind these roots all fitted their type, neither overflowing nor losing digits near
-// 0, and whether the roots have all their digits.
+// Whether the sums of p-th powers below these roots fitted their type, without overflow or digits lost near 0, and
+// whether the roots have all their digits.
 bool within_range(const Tensor& roots, double p) {
   const bool wide = roots.dtype() == DType::float64;
   const double least = std::max(scalar::pow(wide ? 1e-290 : 1e-30, 1 / p), wide ? 1e-300 : 1e-37);
@@ -96,7 +96,7 @@ bool within_range(const Tensor& roots, double p) {
   return all;
 }
 
-// Whether these are all 0 or numbers with all their digits.
+// Whether each element is 0 or a number with all its digits.
 bool has_digits(const Tensor& x) {
   const bool wide = x.dtype() == DType::float64;
   const double least = wide ? 1e-307 : 1e-37, most = wide ? 1e308 : 3e38;
@@ -110,7 +110,7 @@ bool has_digits(const Tensor& x) {
   return all;
 }
 
-// x / unit, exactly: the unit of each group is the power of two above its greatest |x|, or 1 where there is none.
+// x / unit, exactly. The unit of a group is the power of two above its largest |x|, or 1 if there is none.
 Grouped in_units(const Grouped& g, Tensor& unit) {
   const int most = g.x.dtype() == DType::float32 ? 126 : 1022;
   unit = mapped(detail::reduce(kernels::Reduction::max_abs, g), [most](double v) {
@@ -126,11 +126,11 @@ Grouped in_units(const Grouped& g, Tensor& unit) {
 
 struct Deviation {
   detail::Center mean;
-  Tensor values;  // the variance, or its root
+  Tensor values;  // the variance, or its square root
 };
 
-// Two passes: differences from the first element give the mean and what rounding takes off it, r; squared differences d
-// from the rounded mean are then too large by n r^2.
+// Two passes. Differences from the first element give the mean and its rounding error r. Squared differences from the
+// rounded mean then sum up to n r^2 too much, which is subtracted.
 Deviation deviation_of(const Grouped& g, double divisor, bool root) {
   const Tensor first = g.x.as_strided({g.outer, g.inner}, {g.n * g.inner, 1}, g.x.offset()).dense();
   const Tensor sums = detail::reduce(kernels::Reduction::difference, g, first);
@@ -187,7 +187,7 @@ Tensor deviation(const char* op, bool root, In x, const Axes& axes, VarianceOpti
            const Tensor shares = mapped(a, s, divided);
            if (divisor == 0 || (within_range(s, 2) && has_digits(shares)))
              return spread_into(d, groups, Spread::deviation, {mean, rest}, shares);
-           // In units: a / s may overflow, or the mean and s have lost digits.
+           // Computed in units: a / s may overflow, or the mean and s have lost digits.
            Tensor unit;
            const Grouped units = in_units(groups, unit);
            const Deviation in_them = deviation_of(units, divisor, true);
@@ -214,7 +214,7 @@ Tensor rescaled_norm(const Grouped& g, double p) {
   return mapped(scaled_norm, unit, [](double v, double u) { return v * u; });
 }
 
-// The greatest |x| share dy.
+// All elements with the largest |x| share dy.
 void greatest_backward(Grads& d, const Grouped& g, const Tensor& dy, const Tensor& y) {
   Grouped sizes = g;
   sizes.x = mapped(g.x, [](double v) { return std::fabs(v); });
@@ -224,8 +224,8 @@ void greatest_backward(Grads& d, const Grouped& g, const Tensor& dy, const Tenso
   d.add(0, g.to_input(mapped(shares, g.x, signed_by)));
 }
 
-// dx = dy sign(x) (|x| / y)^(p - 1), 0 < p < infinity; 0 where x or y is 0. From y itself where its powers and the
-// quotients fit the type, else from x in units, of which neither 1 / y nor a power overflows.
+// dx = dy sign(x) (|x| / y)^(p - 1), 0 < p < infinity; 0 where x or y is 0. Computed from y if its powers and the
+// quotients fit the type. Otherwise computed from x in units, where neither 1 / y nor a power overflows.
 void norm_backward(Grads& d, const Grouped& g, double p, const Tensor& dy, const Tensor& y) {
   if (p == 1) return spread_into(d, g, Spread::sign, {}, dy);
   const auto power_of = [p](double v) { return v == 0 ? 0 : std::copysign(scalar::pow(std::fabs(v), p - 1), v); };

@@ -1,4 +1,4 @@
-// Rotary positions: the table of angles, and rows rotated by it.
+// rope(): the tables of cosines and sines, and the rotation of rows.
 #include <heed/autograd/embedding.hpp>
 //
 #include <algorithm>
@@ -14,8 +14,8 @@
 namespace heed {
 namespace {
 
-// Cosines and sines of all positions so far, [positions, 2, dims] in the layout of kernels::RopeProblem. Models use one
-// or two kinds; each grows by doubling. A table once handed out is never written to again.
+// Cosines and sines of all positions so far, [positions, 2, dims] in the layout of kernels::RopeProblem. A model uses
+// one or two kinds of tables, which grow by doubling. A table is never written to after it was handed out.
 struct Angles {
   double base;
   Index dims;
@@ -85,7 +85,7 @@ void turn_rows(const Turn& how, const Tensor& x, const Tensor& y, bool inverse, 
   parallel_for(rows, grain, [&](Index begin, Index end) { turn(p, begin, end); });
 }
 
-// Whether four strides say where all rows lie.
+// Whether four strides give the addresses of all rows.
 bool has_plain_rows(const Tensor& x) {
   return x.is_contiguous() || (x.rank() <= 4 && (x.dim(-1) <= 1 || x.strides()[-1] == 1));
 }
@@ -106,7 +106,7 @@ void turn(const Turn& how, const Tensor& x, const Tensor& y, bool inverse, bool 
     turn_rows<double>(how, four_axes(x), four_axes(y), inverse, add);
 }
 
-// The same with an offset for each x[b], where there are any.
+// The same with an offset for each x[b], if `offsets` is defined.
 void turn_each(Turn how, const Tensor& offsets, const Tensor& x, const Tensor& y, bool inverse, bool add) {
   if (!offsets.defined()) return turn(how, x, y, inverse, add);
   for (Index b = 0; b < x.dim(0); ++b) {
@@ -117,7 +117,7 @@ void turn_each(Turn how, const Tensor& offsets, const Tensor& x, const Tensor& y
 
 }  // namespace
 
-// y = R x with R a rotation of each pair; dx = R^T dy turns back.
+// y = R x, where R rotates each pair; dx = R^T dy rotates back.
 Tensor rope(In x, const RopeOptions& o) {
   check(x.dtype() == DType::float32 || x.dtype() == DType::float64, x.where(), "rope: x is ", x.tensor(),
         "; it must be float32 or float64");

@@ -1,4 +1,4 @@
-// Ops that move values without computing: concatenate, stack, repeat and others.
+// Ops that move values without computing: concatenate, stack, split, repeat and others.
 #include <algorithm>
 #include <heed/autograd/shape_ops.hpp>
 #include <heed/core/detail/index.hpp>
@@ -8,7 +8,7 @@
 namespace heed {
 namespace {
 
-// One op, of no more parts than an op may have inputs.
+// One op, for at most as many parts as an op may have inputs.
 Tensor concatenate_few(std::span<const Tensor> parts, int axis, const Where& where) {
   Tensor ends = Tensor::empty({static_cast<Index>(parts.size())}, DType::int32);
   Index size = 0;
@@ -35,7 +35,7 @@ Tensor concatenate_few(std::span<const Tensor> parts, int axis, const Where& whe
   return y;
 }
 
-// A copy of x with 0 on one side of the diagonal of the last two axes.
+// A copy of x with 0 on one side of a diagonal of the last two axes.
 Tensor keep_triangle(const Tensor& x, bool lower, Index diagonal) {
   Tensor y = Tensor::empty(x.shape(), x.dtype());
   detail::copy_values(y, x);
@@ -64,7 +64,7 @@ Tensor triangle(const char* op, bool lower, In x, Index diagonal) {
   return y;
 }
 
-// A copy of x, read backwards along the axes of the mask.
+// A copy of x in reverse order along the axes of the mask.
 Tensor flipped(const Tensor& x, unsigned mask) {
   Strides strides = x.strides();
   Index offset = x.offset();
@@ -150,8 +150,8 @@ std::vector<Tensor> split(In x, std::span<const Index> sizes, int axis) {
 Tensor tril(In x, Index diagonal) { return triangle("tril", true, x, diagonal); }
 Tensor triu(In x, Index diagonal) { return triangle("triu", false, x, diagonal); }
 
-// Views and copies that the tape knows: for each axis, [before, behind] is seen as [before, 1, behind], expanded and
-// copied.
+// Made of views and copies that record themselves: for each axis, `[before, behind]` is viewed as `[before, 1,
+// behind]`, expanded and copied.
 Tensor repeat(In x, const Shape& counts) {
   check(x->defined() && counts.rank() >= x.rank(), x.where(), "repeat: the counts are ", counts, " but x is ",
         x.tensor(), "; there must be one for each axis at least");

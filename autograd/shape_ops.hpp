@@ -1,4 +1,4 @@
-// Ops that put tensors together, take them apart or move their elements, and that read and write at computed places.
+// Ops that join, split or move tensors, and ops that read and write at positions given by indices.
 //
 // Example:
 //
@@ -12,17 +12,18 @@
 
 namespace heed {
 
-// ---- Put together, take apart, move ----
+// ---- Join, split, move ----
 
-// Ops that put tensors together, take them apart or move their elements, of every dtype. Views (slice, transpose, ...)
-// are members of Tensor.
+// Ops that join or split tensors or move their elements, for every dtype. Views (slice, transpose, ...) are members of
+// Tensor.
 
-// The tensors one after the other along the axis: [2, 3] and [2, 5] give [2, 8]. At least one; of one dtype and of the
-// same shape but for the axis. `where` is the caller's line.
+// The tensors one after the other along the axis: [2, 3] and [2, 5] give [2, 8]. `where` is the caller's line. Throws
+// Error unless there is at least one tensor and all have one dtype and the same shape except along the axis.
 Tensor concatenate(std::span<const Tensor> parts, int axis = 0, Where where = Where::current());
 Tensor concatenate(std::initializer_list<Tensor> parts, int axis = 0, Where where = Where::current());
 
-// The tensors, all of one shape and dtype, along a new axis: three of [2, 5] give [3, 2, 5], or [2, 3, 5] with axis 1.
+// The tensors along a new axis: three of [2, 5] give [3, 2, 5], or [2, 3, 5] with axis 1. Throws Error unless there is
+// at least one and all have one shape and dtype.
 Tensor stack(std::span<const Tensor> parts, int axis = 0, Where where = Where::current());
 Tensor stack(std::initializer_list<Tensor> parts, int axis = 0, Where where = Where::current());
 
@@ -37,8 +38,8 @@ Tensor concatenate(std::initializer_list<Tensor> parts, Axis axis, Rest&&...) = 
 template <detail::NotWhole Axis, class... Rest>
 Tensor stack(std::initializer_list<Tensor> parts, Axis axis, Rest&&...) = delete;
 
-// Views of x along the axis, each of `size` but the last, which has what is left; or of the sizes given, which add up
-// to x's.
+// Views of x along the axis, each of `size` except the last, which may be smaller; or of the given sizes. Throws Error
+// unless `size` is positive, or the sizes add up to the size of the axis.
 std::vector<Tensor> split(In x, Index size, int axis = 0);
 std::vector<Tensor> split(In x, std::span<const Index> sizes, int axis = 0);
 inline std::vector<Tensor> split(In x, std::initializer_list<Index> sizes, int axis = 0) {
@@ -53,8 +54,8 @@ std::vector<Tensor> split(In x, Sizes&& sizes, Axis axis) = delete;
 template <detail::NotWhole Axis>
 std::vector<Tensor> split(In x, std::initializer_list<Index> sizes, Axis axis) = delete;
 
-// x with 0 above (below) the diagonal of the last two axes; diagonal 1 is the one above the main one, -1 the one below.
-// tril(Tensor::ones({t, t}, DType::bool8)) is a causal mask.
+// x with 0 above (tril) or below (triu) a diagonal of the last two axes; diagonal 1 is the one above the main diagonal,
+// -1 the one below. tril(Tensor::ones({t, t}, DType::bool8)) is a causal mask.
 Tensor tril(In x, Index diagonal = 0);
 Tensor triu(In x, Index diagonal = 0);
 template <detail::NotWhole Diagonal>
@@ -62,25 +63,25 @@ Tensor tril(In x, Diagonal diagonal) = delete;
 template <detail::NotWhole Diagonal>
 Tensor triu(In x, Diagonal diagonal) = delete;
 
-// x as often as said along each axis: repeat(x, {2, 3}) of [4, 5] is [8, 15] (torch's repeat and tile). More counts
-// than axes make leading axes.
+// x repeated counts[i] times along axis i (torch's repeat and tile): repeat(x, {2, 3}) of [4, 5] is [8, 15]. More
+// counts than axes add leading axes.
 Tensor repeat(In x, const Shape& counts);
 
-// x with the order along the axes reversed; at least one axis.
+// x in reverse order along the axes. Throws Error if no axis is given.
 Tensor flip(In x, const Axes& axes);
 
-// ---- Computed places ----
+// ---- Indices ----
 
-// Reading and writing at computed places. Indices are int32 and lie in [-size of the axis, size of the axis); negative
-// ones count from the end (torch.gather refuses them). The error of a wrong one names it and its place. Sums over equal
-// indices are taken in the order of the indices: the same bits at any number of threads.
+// Ops that read and write at positions given by int32 indices. Indices are in [-n, n) for an axis of size n; negative
+// ones count from the end (torch.gather rejects them). Throws Error for the first wrong index, with its position. Sums
+// over equal indices are computed in the order of the indices: the same bits at any number of threads.
 
-// y[i] = x[i with i[axis] replaced by index[i]], of index's shape, which has x's rank and is nowhere larger than x but
-// along the axis (torch.gather). Of every dtype; the gradient is scattered back.
+// y[i] = x[i with i[axis] replaced by index[i]], of index's shape (torch.gather). index has x's rank, and is nowhere
+// larger than x except along the axis. Takes every dtype. The gradient is scattered back.
 Tensor gather(In x, int axis, In index);
 
-// x plus source[i] at [i with i[axis] replaced by index[i]] (torch.scatter_add); source has index's shape, which fits x
-// as in gather. Float32 and float64.
+// x plus source[i] at [i with i[axis] replaced by index[i]] (torch.scatter_add). source has index's shape, which fits x
+// as in gather(). float32 or float64.
 Tensor scatter_add(In x, int axis, In index, In source);
 
 // The slices index[0], index[1], ... of x along the axis; index has one axis (torch.index_select).
@@ -93,8 +94,8 @@ Tensor scatter_add(In x, Axis axis, In index, In source) = delete;
 template <detail::NotWhole Axis>
 Tensor index_select(In x, Axis axis, In index) = delete;
 
-// 1 where the last, new axis of size `classes` is at the index, which is not negative, else 0: [2, 3] gives [2, 3,
-// classes]. (PyTorch's is int64; this is float32 unless another dtype is asked for.)
+// 1 where the position along a new last axis of size `classes` equals the index, else 0: [2, 3] gives [2, 3, classes].
+// The dtype is float32 by default (int64 in PyTorch). Throws Error for an index outside of [0, classes).
 Tensor one_hot(In index, Index classes, DType dtype = DType::float32);
 template <detail::NotWhole Count, class... Rest>
 Tensor one_hot(In index, Count classes, Rest&&...) = delete;

@@ -1,4 +1,4 @@
-// What cross_entropy and linear_cross_entropy share: checks, and the numbers that score a row.
+// Shared by cross_entropy and linear_cross_entropy: checks of arguments, and the constants of a row's loss.
 #pragma once
 #include <heed/autograd/losses.hpp>
 #include <heed/core/kernels/dispatch.hpp>
@@ -15,12 +15,12 @@ struct CrossEntropyRows {
   Index classes;
   Index ignore_index;
   double smoothing;
-  double weight_sum;  // of all classes
-  double counted = 0;  // the sum of the weights of the targets that are not ignored
-  bool weighted;       // by class
-  double scale = 1;    // of a row's loss in the result: for the mean, 1 / counted
+  double weight_sum;   // sum over all classes
+  double counted = 0;  // sum of the weights of the targets that are not ignored
+  bool weighted;       // class weights were given
+  double scale = 1;    // factor of a row's loss in the result: 1 / counted for the mean
 
-  // Checks the options and the (contiguous) targets.
+  // Checks the options and the contiguous targets. Throws Error.
   CrossEntropyRows(const char* op, const Where& where, const Tensor& targets, Index classes, DType dtype,
                    const CrossEntropyOptions& options);
 
@@ -28,7 +28,7 @@ struct CrossEntropyRows {
   kernels::CrossEntropy<T> of(const Tensor& weight) const {
     return {classes, ignore_index, static_cast<T>(smoothing), weight.ptr<T>(), static_cast<T>(weight_sum)};
   }
-  Tensor reduce(const Tensor& loss, Reduction reduction) const;  // notes the weight of a mean
+  Tensor reduce(const Tensor& loss, Reduction reduction) const;  // reports the weight of a mean
 };
 
 }  // namespace heed::detail

@@ -1,4 +1,4 @@
-// What losses were divided by, so that the means of several batches can be joined into one. Internal.
+// The weights of mean losses (their divisors), by which the means of several batches are combined. Internal.
 #pragma once
 #include <optional>
 #include <string_view>
@@ -6,16 +6,18 @@
 
 namespace heed::detail {
 
+// The kind of a weight.
 enum class LossWeight {
-  count,    // targets, of a mean without weights
-  weights,  // the sum of their weights
-  stated,   // by weighted_loss()
+  count,    // number of targets, for a mean without weights
+  weights,  // sum of the targets' weights
+  stated,   // given to weighted_loss()
 };
 
-// Called by a loss that is a mean, with its value: what it divided by. Kept where a LossWeights of this thread lives.
+// Called by each mean loss with its value and its divisor. Kept if a LossWeights exists on this thread.
 void note_loss_weight(double value, double weight, LossWeight kind, bool cross_entropy = false);
 
-// What the losses that this thread computes divide by, from the construction on. The innermost one gets all.
+// Collects the weights of the losses that this thread computes while this object exists. Only the innermost object
+// collects.
 class LossWeights {
  public:
   LossWeights();
@@ -23,11 +25,11 @@ class LossWeights {
   LossWeights(const LossWeights&) = delete;
   LossWeights& operator=(const LossWeights&) = delete;
 
-  // The weight of the loss of a batch, whose value this is. One that was stated comes first; then that of the mean that
-  // has this value; then the sum of weights by which the parts of the loss were divided; else `counted`. Throws Error,
-  // which begins with `who`, where parts were divided by different sums, or different weights were stated.
+  // The weight of a batch's loss, which has this value. In order of preference: the weight given to weighted_loss(),
+  // the weight of the mean with this value, the sum of weights by which parts of the loss were divided, `counted`.
+  // Throws Error, beginning with `who`, if parts were divided by different sums or if different weights were given.
   double of(std::string_view who, double value, double counted) const;
-  bool is_cross_entropy(double value) const;  // whether one of cross_entropy has this value
+  bool is_cross_entropy(double value) const;  // whether a cross-entropy has this value
 
  private:
   struct Noted {
