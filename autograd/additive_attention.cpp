@@ -1,4 +1,4 @@
-// Additive attention: the op, and how its work is split among threads. Derivation in
+// additive_attention(): the op, and how its work is split among threads. Derivation in
 // core/kernels/additive_attention.hpp.
 #include <heed/autograd/attention.hpp>
 //
@@ -21,8 +21,8 @@ using kernels::AdditiveProblem;
 using kernels::AttentionOutput;
 using kernels::AttentionProblem;
 
-// Rows of a forward task at most, and tasks of backward that are wanted where there are few heads. Constants, and not
-// the number of threads, so that the split and its roundings are the same for all.
+// The maximum rows of a forward task, and the number of backward tasks to reach if there are few heads. They are
+// constants, and not the number of threads, so that the split and its roundings are always the same.
 constexpr Index kAdditiveRows = 32;
 constexpr Index kAdditiveGroups = 16;
 constexpr Index kCombinedKeys = 64;

@@ -1,4 +1,4 @@
-// Masks of a call of attention as tensors, for mechanisms that are composed of ops.
+// Masks of an attention call as tensors, for mechanisms composed of ops.
 #include <heed/autograd/attention.hpp>
 #include <heed/autograd/detail/attention_inputs.hpp>
 #include <heed/autograd/elementwise.hpp>
@@ -34,7 +34,7 @@ Tensor additive_mask(In q, In k, const AttentionCall& call) {
 }
 
 Tensor masked_softmax(In scores, In allowed) {
-  // A finite number: -inf throughout a row would give NaN. The second select is for those rows.
+  // A finite number, because a row of -inf would give NaN. The outer select clears such rows.
   return where(allowed, softmax(where(allowed, scores, -1e30)), 0.0);
 }
 

@@ -1,5 +1,5 @@
-// Softmax attention: the ops, without and with a function of scores, and how their work is split among threads.
-// Derivation in core/kernels/attention.hpp.
+// attention() and flex_attention(): the ops, and how their work is split among threads. Derivation in
+// core/kernels/attention.hpp.
 #include <heed/autograd/attention.hpp>
 //
 #include <algorithm>
@@ -24,16 +24,17 @@ using kernels::AttentionKernels;
 using kernels::AttentionOutput;
 using kernels::AttentionProblem;
 
-// At least this many tasks, where the rows allow it, for the threads to share. It is a constant, and not the number of
-// threads, so that the split and its roundings are the same for all.
+// The minimum number of tasks, if there are enough rows. It is a constant, and not the number of threads, so that the
+// split and its roundings are always the same.
 constexpr Index kForwardTasks = 16;
 constexpr Index kBackwardTasks = 16;
-// Backward adds up gradients of a function's parameters in at most so many places, each of which some tasks share.
+// The maximum number of copies in which backward sums gradients of a function's parameters; consecutive tasks share
+// one.
 constexpr Index kParameterSums = 64;
 
 using Mods = detail::ScoreModAccess;
 
-// attention() has none of what the options add.
+// The inputs of both ops. attention() leaves the options empty.
 struct FlexInputs : AttentionInputs {
   FlexAttentionOptions flex = {};
 
@@ -42,7 +43,7 @@ struct FlexInputs : AttentionInputs {
     return std::tuple_cat(AttentionInputs::tensors(), std::tie(flex.sinks, flex.positions, a, b, c, d));
   }
 };
-constexpr int kSinksInput = 4, kParametersInput = 5;  // among the op's inputs
+constexpr int kSinksInput = 4, kParametersInput = 5;  // positions in the op's inputs
 
 template <class T>
 ScoreContext<T> context_of(const FlexInputs& x) {
@@ -58,7 +59,7 @@ ScoreContext<T> context_of(const FlexInputs& x) {
   return c;
 }
 
-// The context must live as long as the problem. S: of q, k and v in memory.
+// The context must outlive the problem. S: the type of q, k and v in memory.
 template <class S, class T>
 AttentionProblem<T, S> problem_of(const FlexInputs& x, const ScoreContext<T>& context) {
   AttentionProblem<T, S> p{};
@@ -79,9 +80,9 @@ AttentionProblem<T, S> problem_of(const FlexInputs& x, const ScoreContext<T>& co
   return p;
 }
 
-// The gradients of a function's parameters, in float64: tasks in a row share a copy of them, in which each adds to what
-// the one before left, so that the order of the sum is the same for any number of threads. Where each sequence and head
-// has entries of its own, there is a copy per group of blocks of keys, whose tasks meet in none of them.
+// The gradients of a function's parameters, summed in float64. Consecutive tasks share a copy of the sums, to which
+// they add in order, so that the order of a sum is the same for any number of threads. If each sequence and head has
+// its own entries, there is one copy per group of key blocks, because tasks of one group never write to the same entry.
 template <class T>
 class ParameterSums {
  public:
@@ -95,9 +96,9 @@ class ParameterSums {
     std::fill_n(sums_.data(), sums_.size(), 0.0);
   }
   bool wanted() const { return size_ > 0; }
-  Index share() const { return share_; }  // tasks in a row that one chunk must run
+  Index share() const { return share_; }  // consecutive tasks that one chunk must run
 
-  // What task i is called with.
+  // The context that task i is called with.
   ScoreContext<T> context(const FlexInputs& x, const Grads& d, Index i) {
     ScoreContext<T> c = context_;
     double* to = sums_.data() + (by_row_ ? i % copies_ : i / share_) * size_;
@@ -144,7 +145,7 @@ double flops_of(Index queries, Index keys, Index width, bool causal) {
          (causal ? 0.5 : 1);
 }
 
-// A profile hears of one product of this width over all pairs; what masks leave out counts as seen.
+// Reports one product of this width over all pairs to the profile. Masked pairs count as visible.
 template <class Problem>
 void count_pairs(const FlexInputs& x, const Problem& p, Index width) {
   const auto heads = static_cast<double>(p.batch * p.heads);
@@ -157,7 +158,7 @@ void decode(const AttentionKernels<T, S>& kernel, const AttentionProblem<T, S>& 
   const Index chunks = (p.keys + kernel.sizes.decode_keys - 1) / kernel.sizes.decode_keys;
   const double flops = flops_of(shared, std::min(p.keys, kernel.sizes.decode_keys), p.width + p.value_width, false);
   Scratch<T> partial(static_cast<std::size_t>(heads * chunks * shared * size));
-  parallel_for(heads * chunks, grain_for_flops(8 * flops), [&](Index begin, Index end) {  // limited by memory
+  parallel_for(heads * chunks, grain_for_flops(8 * flops), [&](Index begin, Index end) {  // limited by memory bandwidth
     for (Index i = begin; i < end; ++i) {
       const Index head = i / chunks;
       kernel.decode(p, head / p.kv_heads, head % p.kv_heads, i % chunks, partial.data() + i * shared * size);
@@ -200,14 +201,14 @@ void backward(const FlexInputs& x, const Tensor& out, const Tensor& dout, const 
   detail::set_gradients<T>(g, out, dout, to);
   g.lse = pointer<const T>(lse), g.rest = rows_of<const std::uint8_t>(rest);
   g.dbias = pointer<T>(to.bias), g.groups = 1;
-  count_pairs(x, p, 3 * p.width + 2 * p.value_width);  // the scores once more, and two products for each side of them
+  count_pairs(x, p, 3 * p.width + 2 * p.value_width);  // scores, dq and dk; dv and the weights' gradient
   const Index heads = p.batch * p.kv_heads, shared = p.heads / p.kv_heads, lanes = kernel.sizes.back_lanes;
-  // Large blocks read the queries less often; a head alone needs small ones, which are divided more evenly.
+  // Large blocks read the queries less often. Few heads need smaller blocks, which are divided more evenly.
   g.block_keys = 2 * heads < kBackwardTasks ? kernel.sizes.back_keys / 2 : kernel.sizes.back_keys;
   const Index blocks = (p.keys + g.block_keys - 1) / g.block_keys,
               tiles = (p.queries + lanes - 1) / lanes;
   g.groups = std::clamp<Index>((kBackwardTasks + heads - 1) / std::max<Index>(heads, 1), 1, std::max<Index>(blocks, 1));
-  // With one block of keys, dq is complete when its tile is; otherwise each group adds up its own share.
+  // With one block of keys, dq of a tile is complete at once. With more, each group sums its own share, to be combined.
   const bool split = blocks > 1 && to.q;
   Tensor partial;
   if (split) {
@@ -237,7 +238,7 @@ void backward(const FlexInputs& x, const Tensor& out, const Tensor& dout, const 
   });
 }
 
-// dz_h = -sum p delta, with p = e^(z - L) what the sink takes of a query's weights and delta = do . o
+// dz_h = -sum p delta, where p = e^(z - L) is the sink's share of a query's weights and delta = do . o
 void backward_sinks(const FlexInputs& x, const Tensor& out, const Tensor& dout, const Tensor& lse, Grads& d) {
   if (!x.flex.sinks.defined() || !d.wants(kSinksInput)) return;
   const Tensor delta = sum(out.to(dout.dtype()) * dout, {3}).transpose(1, 2);  // [B, H, T]
@@ -252,7 +253,7 @@ Tensor attention_op(const char* op, const Where& where, const FlexInputs& x) {
   if (wants_gradient(inputs.list())) {
     const Shape rows = x.grid().first(3);
     lse = Tensor::empty(rows, detail::score_dtype(x.q.dtype()));
-    if (x.q.dtype() == DType::bfloat16)  // bytes
+    if (x.q.dtype() == DType::bfloat16)  // used as bytes
       rest = Tensor::empty({rows[0], rows[1], rows[2], kernels::rest_width(x.v.dim(3))}, DType::bool8);
   }
   detail::with_format(x.q.dtype(),

@@ -1,4 +1,4 @@
-// Checks of attention operands, and the way from them to a problem of the kernels.
+// Checks of attention arguments, and the inputs that ops keep for backward.
 #include <cmath>
 #include <heed/autograd/detail/attention_inputs.hpp>
 
@@ -63,7 +63,7 @@ void check_pairs(const char* op, In q, In k, const AttentionCall& call, double s
   check(std::isfinite(scale), at, op, ": scale is ", scale, "; it must be a finite number");
 }
 
-// x, copied where its last axis has gaps.
+// x, copied if its last axis has gaps.
 static Tensor unit_rows(const Tensor& x) { return x.dim(-1) <= 1 || x.strides()[-1] == 1 ? x : x.contiguous(); }
 
 AttentionInputs attention_inputs(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call,
@@ -75,7 +75,7 @@ AttentionInputs attention_inputs(const Tensor& q, const Tensor& k, const Tensor&
     x.call.dropout = 0;
     return x;
   }
-  // Four weights of a query take a counter of the generator: see kernels/attention.hpp.
+  // Four weights of a query use one counter of the generator: see core/kernels/attention.hpp.
   const Index counters = q.dim(0) * q.dim(1) * q.dim(2) * ((k.dim(2) + 3) / 4);
   x.seed = default_rng().seed(), x.stream = default_rng().stream();
   x.position = default_rng().advance(static_cast<std::uint64_t>(counters));

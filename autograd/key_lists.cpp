@@ -1,4 +1,4 @@
-// Lists of keys per query: checks, and the same pairs as lists of queries per key.
+// Lists of keys per query: checks, and transposition to lists of queries per key.
 #include <algorithm>
 #include <atomic>
 #include <heed/autograd/detail/key_lists.hpp>
@@ -22,7 +22,7 @@ void check_lists(const char* op, In q, In k, const KeyLists& lists) {
     for (Index r = begin; r < end; ++r) {
       const Index from = offset[r], to = r + 1 < rows ? offset[r + 1] : n;
       bool good = from >= 0 && from <= to && to <= n && (r > 0 || from == 0);
-      good = good && (r % row != queries || from == to);  // the next head begins where this one ends
+      good = good && (r % row != queries || from == to);  // the next head's lists begin where this head's end
       for (Index e = from; good && e < to; ++e)
         good = key[e] >= 0 && key[e] < keys && (e == from || key[e - 1] < key[e]);
       if (good) continue;
@@ -67,7 +67,7 @@ TransposedLists::TransposedLists(const KeyLists& lists, Index keys, Index first,
   });
 }
 
-// Counting sort.
+// A counting sort by key.
 void TransposedLists::transpose(const std::int32_t* offsets, const std::int32_t* listed, Index base, Index* starts) {
   const Index queries = rows_ - 1;
   std::fill_n(starts, keys_ + 1, Index{0});
@@ -80,7 +80,7 @@ void TransposedLists::transpose(const std::int32_t* offsets, const std::int32_t*
       queries_[to] = static_cast<std::int32_t>(i);
       places_[to] = static_cast<std::int32_t>(e - offsets[0]);
     }
-  // Each start moved to its end, which is the start of the next.
+  // Each start was advanced to its end, which is the start of the next list.
   for (Index j = keys_; j > 0; --j) starts[j] = starts[j - 1];
   starts[0] = base;
 }

@@ -1,4 +1,4 @@
-// One step of a recurrent cell.
+// recurrent_cell(): one step of a recurrent cell.
 #include <heed/autograd/detail/recurrent.hpp>
 #include <heed/autograd/elementwise.hpp>
 #include <heed/core/parallel.hpp>
@@ -50,7 +50,7 @@ void step_forward(RecurrentKind kind, const Tensor& sums, const Tensor& g, const
   });
 }
 
-// dstate holds dy at first; dg is undefined where it is dsums.
+// On entry, dstate holds dy. dg is undefined if it equals dsums.
 template <class T>
 void step_backward(RecurrentKind kind, const Tensor& kept, const Tensor& state, const Tensor& y, const Tensor& dstate,
                    const Tensor& dsums, const Tensor& dg) {
@@ -73,7 +73,7 @@ void step_backward(RecurrentKind kind, const Tensor& kept, const Tensor& state, 
   });
 }
 
-// The original GRU's gate of the candidate is a product of what another gate gave: made of ops.
+// The original GRU, made of ops: its candidate is a product of another gate's result.
 Tensor original_cell(In sums, const Tensor& h, In weight, In bias) {
   const Index n = weight.dim(1);
   const Tensor b = bias.tensor();

@@ -1,7 +1,7 @@
-// Recurrent cells: one step, and all steps of a batch of sequences, as one op each.
+// Recurrent cells: one op for a single step, and one op for all steps of a batch of sequences.
 //
-// The gates' sums of the inputs, x W_ih^T + b_ih, are one product for all steps and come from linear(); these ops do
-// what is left. Weights have the layout of PyTorch's.
+// linear() computes the input's part of the gates, x W_ih^T + b_ih, in one product for all steps. These ops compute the
+// rest. Weights have PyTorch's layout.
 //
 // Example:
 //
@@ -18,37 +18,39 @@
 
 namespace heed {
 
-// With n units, g = W_hh h + b_hh of the state h before, x the input's sums, and s the logistic function:
+// The cell. With n units, the previous state h, g = W_hh h + b_hh, the input's sums x, and the logistic function s:
 //
 //   rnn_tanh, rnn_relu  h' = f(x + g)                                                        (Elman 1990)
-//   gru                 r = s(x_r + g_r)   z = s(x_z + g_z)   c = tanh(x_c + r g_c)          (as PyTorch's and cuDNN's)
+//   gru                 r = s(x_r + g_r)   z = s(x_z + g_z)   c = tanh(x_c + r g_c)          (as in PyTorch and cuDNN)
 //                       h' = (1 - z) c + z h
-//   gru_original        the same but for c = tanh(x_c + W_c (r h) + b_c)                     (Cho et al. 2014, eq. 8)
+//   gru_original        as gru, but c = tanh(x_c + W_c (r h) + b_c)                          (Cho et al. 2014, eq. 8)
 //   lstm                i = s(x_i + g_i)   f = s(x_f + g_f)   c~ = tanh(x_c + g_c)   o = s(x_o + g_o)
-//                       c' = f c + i c~    h' = o tanh(c')           (Hochreiter and Schmidhuber 1997; Gers et al.
-//                       2000)
+//                       c' = f c + i c~    h' = o tanh(c')     (Hochreiter and Schmidhuber 1997; Gers et al. 2000)
 //
-// In gates' rows the order is that of the formulas: r, z, c and i, f, c~, o.
+// The order of gates is that of the formulas: r, z, c and i, f, c~, o.
 enum class RecurrentKind { rnn_tanh, rnn_relu, gru, gru_original, lstm };
 
-Index recurrent_gates(RecurrentKind kind);  // 1, 3 or 4
-// Tensors of units in a state: 1, or 2 of an LSTM, whose state is h and then c, side by side.
+Index recurrent_gates(RecurrentKind kind);  // gates per unit: 1, 3 or 4
+// Numbers per unit in a state: 1, or 2 for an LSTM, whose state is h followed by c.
 Index recurrent_states(RecurrentKind kind);
 
 // One step: sums [B, gates n], state [B, states n] or undefined (zeros), weight_hh [gates n, n], bias_hh [gates n] or
-// undefined -> the state after it. float32 or float64. Inside WeightReuse the weight is packed once for all steps.
+// undefined -> the next state [B, states n]. float32 or float64. Inside WeightReuse the weight is packed once for all
+// steps. Throws Error for other shapes and types.
 Tensor recurrent_cell(RecurrentKind kind, In sums, In state, In weight_hh, In bias_hh);
 
+// Options of recurrent_sequence().
 struct RecurrentSequence {
   Tensor lengths =
-      {};  // int32 [B], each from 0 to T: a row's steps from there on are padding; undefined: all are there
+      {};  // int32 [B], each from 0 to T: steps of row b from lengths[b] on are padding; undefined: no padding
   bool reverse = false;  // from the last step of each row to its first
 };
 
-// All steps: sums [B, T, gates n] -> [B, T + 1, states n]: at t < T the state after the step that read position t,
-// zeros at padding, and at T the last state of each row, that of its `state` where it has no step. Padding has no
-// effect and gets no gradient, whatever it holds. Rows that have ended take no time. A row's values are the same to the
-// bit in any batch, and at any number of threads.
+// All steps: sums [B, T, gates n] -> [B, T + 1, states n]. The result holds, at t < T, the state after the step that
+// read position t, and zeros at padding. At T it holds the last state of each row, or its initial `state` if the row
+// has no step. Padding has no effect and gets no gradient, whatever its values. Rows that have ended take no time. A
+// row has the same bits in any batch and at any number of threads. Throws Error for other shapes and types, and for
+// lengths out of range.
 Tensor recurrent_sequence(RecurrentKind kind, In sums, In state, In weight_hh, In bias_hh,
                           const RecurrentSequence& options = {});
 

@@ -1,6 +1,6 @@
-// All steps of a recurrent cell. Rows of a batch know nothing of each other: a task takes a block of rows through all
-// steps, so that no step waits for a thread. Backward keeps the gates' gradients, and makes the weight's by one product
-// at the end.
+// recurrent_sequence(): all steps of a recurrent cell. Rows of a batch are independent, so each task takes a block of
+// rows through all steps, and no step waits for another thread. Backward stores the gates' gradients of all steps, and
+// computes the weight's gradient by one product at the end.
 #include <algorithm>
 #include <heed/autograd/detail/products.hpp>
 #include <heed/autograd/detail/recurrent.hpp>
@@ -24,12 +24,12 @@ T* at(const Tensor& x, Index element) {
   return detail::element_at<T>(x, element);
 }
 
-// Rows in the order in which they are worked on, the longest first, so that those that go on are always the first ones
-// of their block.
+// Rows in processing order, the longest first, so that rows that have not ended are always the first rows of their
+// block.
 struct Rows {
   std::vector<Index> order, lengths;  // lengths[i] is that of row order[i]
-  std::vector<Index> begin;           // begin[i]: the steps of the rows before it in this order
-  Index block;                        // rows of a task
+  std::vector<Index> begin;           // begin[i]: total steps of the rows before it in this order
+  Index block;                        // rows per task
 
   Rows(Index batch, Index steps, const Tensor& given, DType type) : order(static_cast<std::size_t>(batch)) {
     std::iota(order.begin(), order.end(), Index{0});
@@ -40,7 +40,7 @@ struct Rows {
       lengths.push_back(length(b));
       begin.push_back(begin.back() + lengths.back());
     }
-    // Some tasks more than there are cores, of so many rows that a weight that comes to a core serves several.
+    // Some more tasks than cores, with enough rows per task that a weight loaded by a core serves several rows.
     const Index step = gemm_row_step(type);
     block = std::clamp<Index>(((batch + 5) / 6 + step - 1) / step, 1, 6) * step;
   }
@@ -50,14 +50,14 @@ struct Rows {
   Index place(Index i, Index step) const { return begin[static_cast<std::size_t>(i)] + step; }
 };
 
-// The left operand of the products, as their right one was packed: `wide` itself, or a copy in bfloat16.
+// The left operand of the products, in the type for which the right operand was packed: `wide` or a bfloat16 copy.
 struct LeftOperand {
   Tensor wide, narrow;
 
   LeftOperand(const Tensor& x, DType type) : wide(x) {
     if (type != x.dtype()) narrow = Tensor::empty(x.shape(), type);
   }
-  // Of `rows` rows from `first` on, columns [begin, end).
+  // `rows` rows from `first` on, columns [begin, end).
   MatrixIn rows(Index first, Index rows, Index begin, Index end) const {
     const Tensor part = wide.slice(0, first, first + rows).slice(1, begin, end);
     if (!narrow.defined()) return matrix(part);
@@ -67,15 +67,15 @@ struct LeftOperand {
   }
 };
 
-// What both directions of the derivative have in common.
+// The problem of one call, for forward and backward.
 struct Sequence {
   RecurrentKind kind;
   Index batch, steps, units, gates, states;
   bool reverse;
-  DType type, operand;  // of the results; of the products
+  DType type, operand;  // dtype of the results; dtype of the products' operands
   Rows rows;
   bool original() const { return kind == RecurrentKind::gru_original; }
-  // The products of a step: all gates at once, or those of r and z, and then that of c.
+  // Gates in the first product of a step: all, or r and z if c needs a second product.
   Index first_gates() const { return original() ? 2 : gates; }
 
   Sequence(RecurrentKind k, const Shape& sums, const Tensor& weight, const RecurrentSequence& o, DType operands)
@@ -91,7 +91,7 @@ struct Sequence {
         rows(batch, steps, o.lengths, type) {}
 
   Index position(Index i, Index step) const { return reverse ? rows.length(i) - 1 - step : step; }
-  // The element where a row of x [batch, x.dim(1), width] begins.
+  // The first element of step t of row i in x [batch, x.dim(1), width].
   Index element(const Tensor& x, Index i, Index t) const {
     return (rows.order[static_cast<std::size_t>(i)] * x.dim(1) + t) * x.dim(2);
   }
@@ -103,6 +103,7 @@ struct Sequence {
       for (Index i = begin; i < end; ++i) f(i * rows.block, std::min(batch, (i + 1) * rows.block));
     });
   }
+  // Rows in [first, last) that have a step of this number.
   Index active(Index first, Index last, Index step) const {
     Index count = 0;
     while (first + count < last && rows.length(first + count) > step) ++count;
@@ -110,6 +111,7 @@ struct Sequence {
   }
 };
 
+// Runs all steps of each block of rows: the product of the state with the weight, then the cell.
 template <class T>
 void sequence_forward(const Sequence& s, const Tensor& sums, const Tensor& state, const Tensor& weight,
                       const Tensor& bias, const Tensor& out, const Tensor& kept) {
@@ -121,7 +123,7 @@ void sequence_forward(const Sequence& s, const Tensor& sums, const Tensor& state
   };
   const PackedMatrix first_product = across(0, first_columns);
   const PackedMatrix candidate = s.original() ? across(first_columns, row) : PackedMatrix();
-  // Of the rows in their order: h and the cell, the state's sums, and r h of the original GRU.
+  // In processing order: h and the cell state; the state's part of the gates; r h of the original GRU.
   const Tensor now = Tensor::zeros({s.batch, s.states * n}, s.type), g = Tensor::empty({s.batch, row}, s.type);
   const Tensor reset = s.original() ? Tensor::empty({s.batch, n}, s.type) : Tensor();
   const LeftOperand h_operand(now, s.operand), reset_operand(reset, s.original() ? s.operand : DType::float32);
@@ -168,13 +170,14 @@ void sequence_forward(const Sequence& s, const Tensor& sums, const Tensor& state
   });
 }
 
-// The gradients, each undefined where it is not wanted; `dsums` is always made.
+// The gradients. Each is undefined if it is not needed, except `dsums`.
 struct SequenceGradients {
   Tensor dsums, dstate;
-  Tensor dg, h;              // of all steps of all rows: the gradients of the state's sums, and the states before
-  Tensor dcandidate, reset;  // of the original GRU the same of the product with r h
+  Tensor dg, h;              // all steps of all rows: gradients of the state's part of the gates, and the states before
+  Tensor dcandidate, reset;  // the same for the original GRU's product with r h
 };
 
+// Runs all steps of each block of rows in reverse order. `dnow` holds the gradient of the current state of each row.
 template <class T>
 void sequence_backward(const Sequence& s, const Tensor& state, const Tensor& weight, const Tensor& out,
                        const Tensor& kept, const Tensor& dy, SequenceGradients& d) {
@@ -256,7 +259,7 @@ void sequence_backward(const Sequence& s, const Tensor& state, const Tensor& wei
   });
 }
 
-// dW = dg^T x of all steps.
+// dW = dg^T x over all steps.
 Tensor weight_gradient(const Tensor& dg, const Tensor& x, DType operand) {
   const Tensor a = dg.to(operand), b = x.to(operand);
   Tensor dw = Tensor::empty({dg.dim(1), x.dim(1)}, dg.dtype());

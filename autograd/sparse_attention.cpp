@@ -1,5 +1,4 @@
-// Attention over lists of keys: the op, and how its work is split among threads. Derivation in
-// core/kernels/sparse_attention.hpp.
+// sparse_attention(): the op, and how its work is split among threads. Derivation in core/kernels/sparse_attention.hpp.
 #include <heed/autograd/attention.hpp>
 //
 #include <algorithm>
@@ -26,7 +25,7 @@ using kernels::SparseGradients;
 using kernels::SparseKernels;
 using kernels::SparseProblem;
 
-constexpr Index kWavePairs = Index{1} << 22;  // backward holds two numbers of so many pairs, or of one head's
+constexpr Index kWavePairs = Index{1} << 22;  // pairs (two numbers each) that backward holds at once, or one head's
 
 template <class T>
 SparseProblem<T> sparse_problem(const AttentionInputs& x, const KeyLists& lists) {
@@ -39,7 +38,7 @@ SparseProblem<T> sparse_problem(const AttentionInputs& x, const KeyLists& lists)
   return p;
 }
 
-// Pairs of head n = b * H + h, and where its list begins.
+// The first pair of head n = b * H + h, and the number of its pairs.
 template <class T>
 Index begin_of(const SparseProblem<T>& p, Index n) {
   return p.offsets[n * p.offsets_of_head];
@@ -49,11 +48,11 @@ Index pairs_of(const SparseProblem<T>& p, Index n) {
   return p.offsets[n * p.offsets_of_head + p.queries] - begin_of(p, n);
 }
 
-// Rows of which each does `products` products of two rows per pair, on average, make chunks of 10 microseconds.
+// Rows per chunk of about 10 microseconds, if each row does `products` products of two rows per pair.
 template <class T>
 Index grain_of(const SparseProblem<T>& p, double pairs_per_row, double products) {
   const double flops = products * (pairs_per_row + 1) * static_cast<double>(p.width + p.value_width);
-  return grain_for_flops(2 * flops);  // rows come from all over the cache
+  return grain_for_flops(2 * flops);  // rows are scattered over the cache
 }
 
 template <class T>
@@ -81,7 +80,7 @@ void forward(const AttentionInputs& x, const KeyLists& lists, const Tensor& out,
   each_query(p, lists, [&](Index b, Index h, Index i, T* scratch) { kernel.forward(p, y, sums, b, h, i, scratch); });
 }
 
-// dbias += ds of the pairs of head (b, h), which begin at `base`, in query rows [from, to).
+// dbias += ds for query rows [from, to) of head (b, h), whose pairs begin at `dscore`.
 template <class T>
 void add_bias(const SparseProblem<T>& p, const ScoreGrid<T>& dbias, const T* dscore, Index b, Index h, Index from,
               Index to) {
@@ -92,13 +91,13 @@ void add_bias(const SparseProblem<T>& p, const ScoreGrid<T>& dbias, const T* dsc
   }
 }
 
-// Key-value heads [first, first + count) of all batches, b * Hk + g, whose pairs backward holds at once: few enough to
-// bound its memory, enough to keep the threads busy.
+// The key-value heads [first, first + count), counted as b * Hk + g, whose pairs backward holds at once: few enough to
+// limit memory, enough to keep the threads busy.
 template <class T>
 struct Wave {
   const SparseProblem<T>& p;
   Index first, count = 0, pairs = 0;
-  Scratch<Index> bases;  // where the pairs of each query head begin
+  Scratch<Index> bases;  // first pair of each query head
 
   Index shared() const { return p.heads / p.kv_heads; }
 
@@ -131,7 +130,7 @@ void run_wave(Wave<T>& wave, const KeyLists& lists, SparseGradients<T>& g, const
     }
   });
   if (dbias.data != nullptr) {
-    // A thread owns some rows; all of them where rows share a bias.
+    // Each task owns some query rows of dbias; all rows if they share a bias.
     const Index grain = dbias.query == 0 ? p.queries : std::max<Index>(1, grain_of(p, pairs, 1) / heads);
     parallel_for(p.queries, grain, [&](Index begin, Index end) {
       for (Index h = 0; h < heads; ++h)

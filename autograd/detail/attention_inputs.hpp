@@ -1,5 +1,5 @@
-// What the attention ops share: the checks of what they are given, what they keep of it for backward, and the way from
-// there to what kernels take. For the sources of attention ops and mechanisms alone.
+// Shared by the attention ops: checks of arguments, the inputs kept for backward, and the conversion of inputs to
+// problems of kernels. For the sources of attention ops and mechanisms only.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -13,22 +13,23 @@
 
 namespace heed::detail {
 
-// ---- Checks: Errors that begin with `op` ----
+// ---- Checks: each throws Error that begins with `op` ----
 
-// q [B, H, T, D], k [B, Hk, S, D] and v [B, Hk, S, Dv] of float32 or of float64, or of bfloat16 where the op has it; Hk
-// a divisor of H, D not 0.
+// q [B, H, T, D], k [B, Hk, S, D] and v [B, Hk, S, Dv]: all float32 or all float64, or all bfloat16 if `bfloat16`. Hk
+// divides H, and D is not 0.
 void check_heads(const char* op, In q, In k, In v, bool bfloat16 = false);
-// Of scores, bias and gradients where q, k and v are of `dtype`: float32 for bfloat16.
+// The dtype of scores, bias and gradients for q, k and v of `dtype`: float32 for bfloat16.
 inline DType score_dtype(DType dtype) { return dtype == DType::bfloat16 ? DType::float32 : dtype; }
 // key_lengths and key_mask of the call, for k [B, Hk, S, D].
 void check_key_masks(const char* op, In k, const AttentionCall& call);
-// All of the call but causal, and a scale, for q and k that fit.
+// The rest of the call except causal and first_query, key masks included, and the scale. q and k must have been
+// checked.
 void check_pairs(const char* op, In q, In k, const AttentionCall& call, double scale = 1);
 
 // ---- One application ----
 
-// As drivers take it and backward keeps it: rows of q, k and v without gaps, key_lengths and key_mask contiguous,
-// dropout 0 unless it acts, and where its random numbers begin.
+// The inputs of one application, as drivers take them and backward keeps them. Rows of q, k and v have no gaps,
+// key_lengths and key_mask are contiguous, and dropout is 0 unless it acts. Its random numbers begin at `position`.
 struct AttentionInputs {
   Tensor q, k, v;
   AttentionCall call;
@@ -41,20 +42,21 @@ struct AttentionInputs {
 AttentionInputs attention_inputs(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionCall& call,
                                  double scale = 1);
 
-// The result as it is made, uninitialised: [B, T, H, Dv], so that the heads lie side by side and merging them is a
-// view. Ops return its transpose(1, 2).
+// The result, uninitialised: [B, T, H, Dv], so that the heads of a position are adjacent and merging them is a view.
+// Ops return its transpose(1, 2).
 Tensor attention_output(const AttentionInputs& x);
 
-// The gradients of q, k and v, inputs 0 to 2 of the op, and of the bias where that is wanted.
+// The memory for the gradients of q, k and v (inputs 0 to 2 of the op), and for the gradient of the bias if it is
+// needed.
 struct AttentionTargets {
   Target q, k, v;
   Tensor bias;
 };
 AttentionTargets attention_targets(Grads& d);
 
-// ---- To the kernels ----
+// ---- Problems of kernels ----
 
-// Calls f(T{}, S{}) with the types that kernels compute in, and of q, k, v and out in memory.
+// Calls f(T{}, S{}), with the type T that kernels compute in and the type S of q, k, v and out in memory.
 template <class F>
 void with_format(DType dtype, F f) {
   if (dtype == DType::bfloat16)
@@ -63,7 +65,7 @@ void with_format(DType dtype, F f) {
     with_float(dtype, [&](auto t) { f(t, t); });
 }
 
-// Null where x is undefined.
+// Null if x is undefined.
 template <class T>
 T* pointer(const Tensor& x) {
   return x.defined() ? x.ptr<std::remove_const_t<T>>() : nullptr;
@@ -85,7 +87,7 @@ kernels::ScoreGrid<const T> grid_of(const Tensor& x, const Shape& shape) {
   return {static_cast<const T*>(y.raw()), s[0], s[1], s[2], s[3]};
 }
 
-// Sizes, rows and masked keys: what the problems of all kernels have.
+// Sets sizes, rows and key masks, which the problems of all kernels have.
 template <class T, class Problem>
 void set_rows(Problem& p, const AttentionInputs& x) {
   p.batch = x.q.dim(0), p.heads = x.q.dim(1), p.kv_heads = x.k.dim(1);
@@ -96,7 +98,7 @@ void set_rows(Problem& p, const AttentionInputs& x) {
   p.key_mask = pointer<const std::uint8_t>(x.call.key_mask);
 }
 
-// And scale, mask, bias and dropout, where each pair has a score.
+// Also sets scale, mask, bias and dropout, for kernels with a score per pair.
 template <class T, class Problem>
 void set_pairs(Problem& p, const AttentionInputs& x) {
   set_rows<T>(p, x);
@@ -108,7 +110,7 @@ void set_pairs(Problem& p, const AttentionInputs& x) {
   p.keep = static_cast<T>(dropout_scale(x.call.dropout));
 }
 
-// What comes in and goes out, which all kernels' gradients have: out and dout [B, H, T, Dv].
+// Sets the inputs and outputs that the gradients of all kernels have; out and dout are [B, H, T, Dv].
 template <class T, class Gradients>
 void set_gradients(Gradients& g, const Tensor& out, const Tensor& dout, const AttentionTargets& to) {
   g.out = rows_of<std::remove_pointer_t<decltype(g.out.data)>>(out), g.dout = rows_of<const T>(dout);

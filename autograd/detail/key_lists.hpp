@@ -1,5 +1,5 @@
-// Lists of keys: made from what a mechanism chooses, checked, and seen from the keys. For the sources of sparse
-// attention and its mechanisms alone.
+// Lists of keys per query: construction, checks and transposition. For the sources of sparse attention and its
+// mechanisms only.
 #pragma once
 #include <heed/autograd/attention.hpp>
 #include <heed/core/memory.hpp>
@@ -7,20 +7,21 @@
 
 namespace heed::detail {
 
-// ---- Made ----
+// ---- Construction ----
 
-// offsets and keys as tensors; `shape` is that of offsets. Error for more pairs than int32 counts.
+// offsets and keys as tensors; `shape` is the shape of offsets.
 inline KeyLists lists_from(const std::vector<std::int32_t>& offsets, const std::vector<std::int32_t>& keys,
                            const Shape& shape) {
   return {Tensor::from(offsets, shape), Tensor::from(keys, {static_cast<Index>(keys.size())})};
 }
+// The number of pairs as int32. Throws Error if it does not fit.
 inline std::int32_t checked_pairs(std::size_t pairs) {
   require(pairs < std::size_t{1} << 31, "sparse attention: there are ", pairs,
           " pairs of queries and keys; there must be fewer than 2^31: attend to fewer keys, or in smaller batches");
   return static_cast<std::int32_t>(pairs);
 }
 
-// Lists of each head, whose offsets begin at 0, one head after another; `shape` is that of all offsets.
+// Joins the lists of all heads. The offsets of each head begin at 0; `shape` is the shape of all offsets.
 inline KeyLists joined_lists(const std::vector<std::vector<std::int32_t>>& offsets,
                              const std::vector<std::vector<std::int32_t>>& keys, const Shape& shape) {
   std::vector<std::int32_t> all_offsets, all;
@@ -32,7 +33,7 @@ inline KeyLists joined_lists(const std::vector<std::vector<std::int32_t>>& offse
   return lists_from(all_offsets, all, shape);
 }
 
-// Lists of each row of a batch, the same for its heads.
+// Joins the lists of the rows of a batch. All heads of a row have the same lists.
 inline KeyLists lists_of_rows(const std::vector<std::vector<std::int32_t>>& offsets,
                               const std::vector<std::vector<std::int32_t>>& keys, Index heads) {
   std::vector<std::vector<std::int32_t>> all_offsets, all;
@@ -44,27 +45,28 @@ inline KeyLists lists_of_rows(const std::vector<std::vector<std::int32_t>>& offs
   return joined_lists(all_offsets, all, {batch, heads, static_cast<Index>(offsets[0].size())});
 }
 
-// ---- Used ----
+// ---- Use ----
 
-// Throws Error, naming the first bad row, unless the lists fit q [B, H, T, D] and k [B, Hk, S, D].
+// Throws Error with the first bad row unless the lists fit q [B, H, T, D] and k [B, Hk, S, D].
 void check_lists(const char* op, In q, In k, const KeyLists& lists);
 
 Index longest_list(const KeyLists& lists);
 
-// The lists of heads [first, first + heads), b * H + h, seen from the keys; of one head where all share theirs.
+// The transposed lists (queries per key) of heads [first, first + heads), counted as b * H + h. If all heads share
+// their lists, there is one.
 class TransposedLists {
  public:
   TransposedLists(const KeyLists& lists, Index keys, Index first, Index heads);
 
-  // [keys + 1]: key j of head `n` of these is on the lists of queries()[starts[j], starts[j + 1]), which ascend, at
-  // places()[...] of that head's pairs.
+  // The starts [keys + 1] of the n-th of these heads. Key j is on the lists of queries()[starts[j], starts[j + 1]), in
+  // ascending order; places() has the positions of these pairs in the lists of the head.
   const Index* starts(Index n) { return starts_.data() + n * starts_of_head(); }
   Index starts_of_head() const { return shared_ ? 0 : keys_ + 1; }
   const std::int32_t* queries() { return queries_.data(); }
   const std::int32_t* places() { return places_.data(); }
 
  private:
-  Index keys_, rows_;  // rows_: of the offsets of a head
+  Index keys_, rows_;  // rows_: offsets per head
   bool shared_;
   Scratch<Index> starts_;
   Scratch<std::int32_t> queries_, places_;

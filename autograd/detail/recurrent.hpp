@@ -1,4 +1,4 @@
-// What the two recurrent ops share: a cell's kernels, and the checks of what both take.
+// Shared by the two recurrent ops: the kernels of a cell, and checks of arguments.
 #pragma once
 #include <heed/autograd/recurrent.hpp>
 #include <heed/core/kernels/recurrent.hpp>
@@ -22,9 +22,9 @@ T* element_at(const Tensor& x, Index element) {
   return x.defined() ? x.ptr<T>() + element : nullptr;
 }
 
-// Errors begin with `op`. `axes` of the sums: "batch" or "batch, steps".
+// Checks the arguments of both ops. Throws Error that begins with `op`. `axes` of the sums: "batch" or "batch, steps".
 void check_cell(const char* op, RecurrentKind kind, In sums, In state, In weight, In bias, const char* axes);
-// Of x [batch, steps, ...]: the lengths of its rows, if any.
+// Checks the lengths of the rows of x [batch, steps, ...], if they are defined. Throws Error that begins with `op`.
 void check_steps(const char* op, In x, const Tensor& lengths);
 
 }  // namespace heed::detail
